@@ -1,0 +1,92 @@
+# inferd - `make help` lists what there is to do.
+#
+# Variants build beside each other: build/ (release), build-asan/, build-tsan/.
+VERSION := 0.1.0
+CC      ?= cc
+CXX     ?= c++
+BUILD   ?= build
+PREFIX  ?= /usr/local
+PORT    ?= 8080
+SAN     ?=
+
+UNAME := $(shell uname -s)
+ARCH  := $(shell uname -m)
+
+PACKAGES   := libmicrohttpd libcjson sqlite3 sentencepiece nettle
+PKG_CFLAGS  = $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
+PKG_LIBS    = $(shell pkg-config --libs $(PACKAGES) 2>/dev/null)
+
+WARN     := -Wall -Wextra -Wshadow -Wpointer-arith -Wvla -Wstrict-prototypes -Wmissing-prototypes
+COMMON   := -O2 -g -fno-omit-frame-pointer -ffp-contract=off -fno-math-errno -pthread -I.
+CPPFLAGS := -DINFERD_VERSION='"$(VERSION)"' $(if $(filter Linux,$(UNAME)),-D_GNU_SOURCE)
+CFLAGS    = -std=c11 $(COMMON) $(WARN) $(SAN) $(PKG_CFLAGS)
+CXXFLAGS  = -std=c++17 $(COMMON) -Wall -Wextra $(SAN) $(PKG_CFLAGS)
+LDLIBS    = $(PKG_LIBS) -lstdc++ -lm -pthread
+ifeq ($(UNAME),Darwin)
+LDLIBS    = $(PKG_LIBS) -lc++ -lm -pthread
+endif
+
+LIB_C  := $(wildcard core/*/*.c core/backend/cpu/*.c registry/*.c api/*.c) \
+          $(filter-out daemon/main.c,$(wildcard daemon/*.c))
+LIB_CC := $(wildcard core/tokenizer/*.cc)
+# Kernels for one instruction set are built with its flags, on its architecture only.
+ifeq ($(filter x86_64 amd64,$(ARCH)),)
+LIB_C  := $(filter-out %_avx2.c %_avx512.c,$(LIB_C))
+endif
+ifeq ($(filter aarch64 arm64,$(ARCH)),)
+LIB_C  := $(filter-out %_neon.c,$(LIB_C))
+endif
+WEB    := $(sort $(wildcard api/web/*))
+
+LIB_O  := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CC:%.cc=$(BUILD)/%.o) $(if $(WEB),$(BUILD)/api/web_files.o)
+LIB    := $(BUILD)/libinferd.a
+UNIT_C := $(wildcard tests/unit/test_*.c)
+UNIT   := $(UNIT_C:tests/unit/%.c=$(BUILD)/%)
+SUPPORT_O := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
+
+.PHONY: all
+all: $(if $(wildcard daemon/main.c),$(BUILD)/inferd,$(LIB)) ## build build/inferd
+
+$(BUILD)/inferd: $(BUILD)/daemon/main.o $(LIB)
+	$(CC) $(SAN) -o $@ $^ $(LDLIBS)
+
+$(LIB): $(LIB_O)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+$(BUILD)/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c
+$(BUILD)/%_avx512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512vnni -mfma -mf16c
+
+$(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/%.o: %.cc
+	@mkdir -p $(@D)
+	$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c -o $@ $<
+
+# The page is embedded: no file is needed beside the binary.
+$(BUILD)/api/web_files.c: $(WEB) scripts/embed
+	@mkdir -p $(@D)
+	scripts/embed $(WEB) > $@.tmp && mv $@.tmp $@
+
+$(BUILD)/api/web_files.o: $(BUILD)/api/web_files.c
+	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+
+$(BUILD)/test_%: tests/unit/test_%.c $(SUPPORT_O) $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -o $@ $< $(SUPPORT_O) $(LIB) $(LDLIBS)
+
+.PHONY: unit
+unit: $(UNIT) ## build and run the unit tests only
+	@scripts/run-unit $(UNIT)
+
+-include $(LIB_O:.o=.d) $(UNIT:=.d) $(SUPPORT_O:.o=.d) $(BUILD)/daemon/main.d
+
+.PHONY: clean
+clean: ## remove everything that was built
+	rm -rf build build-asan build-tsan build-fuzz
+
+.PHONY: help
+help: ## this list
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'

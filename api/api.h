@@ -1,0 +1,63 @@
+/* api.h - HTTP, JSON and SSE in front of engines.
+ *
+ * libmicrohttpd runs a few threads; a connection that waits for tokens is suspended and costs no
+ * thread. One watcher thread resumes connections when their streams have events, sends keep-alives
+ * and notices clients that hang up while suspended. The engine's worker never touches a socket.
+ *
+ * THREAD SAFETY: api_* from the daemon's main thread. */
+#ifndef INFERD_API_H
+#define INFERD_API_H
+
+#include "core/base/err.h"
+#include "core/chat/chat.h"
+#include "core/engine/engine.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct api api;
+
+enum { API_MAX_MODELS = 8 };
+
+/* A model that is served. Borrowed: everything outlives api_close. */
+struct api_model {
+    const char *id;              /* name in the registry */
+    const char *const *aliases;  /* (n_aliases) other ids it answers to */
+    size_t n_aliases;
+    engine *engine;
+    const chat_template *chat;   /* NULL: chat requests are refused with the reason */
+    int64_t created_s;
+};
+
+struct api_config {
+    const char *host;            /* address to bind, "127.0.0.1" */
+    uint16_t port;               /* 0: any free one, see api_port */
+    uint32_t n_threads;          /* HTTP threads */
+    uint32_t max_connections;    /* beyond it connections are closed at once */
+    uint64_t max_body_bytes;     /* 413 beyond */
+    uint32_t max_header_bytes;   /* 431 beyond */
+    uint32_t idle_timeout_s;     /* of a connection without a running request */
+    uint32_t keepalive_ms;       /* SSE comment while nothing flows */
+    const char *const *api_keys; /* (n_api_keys) accepted bearer keys; none: no check */
+    size_t n_api_keys;
+    const char *version;         /* "0.1.0" */
+};
+
+/* Binds and answers at once: /livez is 200, everything that needs a model 503 until
+ * api_set_models. ERR_IO when the port is taken (says which). */
+int api_open(const struct api_config *config, api **out, err *e);
+uint16_t api_port(const api *a);
+
+/* The models are loaded: /readyz turns 200. Called once. models (n) is copied, what it points to is
+ * borrowed. */
+int api_set_models(api *a, const struct api_model *models, size_t n, err *e);
+
+/* New requests get 503 + Retry-After, running streams go on; /readyz is 503. */
+void api_drain(api *a);
+uint32_t api_n_active(const api *a); /* requests that still run */
+
+/* Ends what is left and closes. Engines must be stopped before, so that every stream has its final
+ * event. NULL is fine. */
+void api_close(api *a);
+
+#endif

@@ -1,0 +1,180 @@
+/* backend.h - one op table, several devices: cpu here, metal and cuda beside it.
+ *
+ * A backend owns its device memory and a stream of ops. Ops are enqueued in order; only
+ * backend_sync waits for them. Buffers and weights are opaque. All activations are f32, row-major,
+ * one row per scheduled token. Sizes and dtypes are checked by the launchers: a mismatch is
+ * ERR_INVALID and a bug of the caller. A device failure is sticky: every later op and backend_sync
+ * return ERR_DEVICE.
+ *
+ * BATCH INVARIANCE: an op's result for a row depends on that row's inputs alone, bit for bit:
+ * not on n_rows, its place in the batch, or the number of threads.
+ *
+ * COUNTERS: each kernel that ran is counted where it ran, by name (backend_dispatch_count).
+ *
+ * THREAD SAFETY: one thread at a time per backend; counters may be read from any thread. */
+#ifndef INFERD_BACKEND_H
+#define INFERD_BACKEND_H
+
+#include "core/base/err.h"
+#include "core/base/qblock.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct backend backend;
+typedef struct backend_buf backend_buf;       /* device memory, bytes fixed at creation */
+typedef struct backend_weight backend_weight; /* a matrix (n_out, n_in) or vector, read-only */
+
+struct backend_config {
+    const char *name;  /* "cpu" */
+    int n_threads;     /* <= 0: as many as the process may use */
+    const char *isa;   /* "" or NULL: best found; "generic", "avx2": force (tests, bug reports) */
+    uint32_t max_rows; /* most rows of any op call; scratch is sized by it once */
+    uint32_t max_cols; /* most columns (n_in) of any linear; likewise */
+};
+
+/* ERR_UNSUPPORTED (unknown name or ISA not on this machine; the text lists what is), ERR_NOMEM,
+ * ERR_DEVICE. */
+int backend_open(const struct backend_config *config, backend **out, err *e);
+void backend_close(backend *be); /* after its buffers and weights are freed. NULL is fine */
+const char *backend_name(const backend *be); /* "cpu" */
+const char *backend_isa(const backend *be);  /* "avx2" */
+int backend_n_threads(const backend *be);
+
+/* Zeroed device memory. */
+int backend_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e);
+void backend_buf_free(backend_buf *buf);
+uint64_t backend_buf_bytes(const backend_buf *buf);
+/* Host <-> device copies, in stream order; download waits. */
+int backend_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src,
+                   uint64_t bytes, err *e);
+int backend_download(backend *be, const backend_buf *src, uint64_t offset, void *dst,
+                     uint64_t bytes, err *e);
+/* The same bytes seen by the host without a copy, or NULL when the device has its own memory.
+ * Contents are only defined after backend_sync. */
+const void *backend_buf_host(const backend_buf *buf);
+
+/* A weight over host bytes (usually the mapped file), which must stay valid and unchanged until
+ * backend_weight_free. data: (n_out, n_in) of type, rows contiguous; a vector is (1, n). The
+ * backend may use it in place or keep its own repacked copy. */
+struct backend_weight_desc {
+    const char *name; /* for errors */
+    int type;         /* enum qtype */
+    uint64_t n_out, n_in;
+    const void *data;
+};
+int backend_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
+                       err *e);
+void backend_weight_free(backend_weight *w);
+uint64_t backend_weight_bytes(const backend_weight *w); /* read per full pass over the weight */
+uint64_t backend_weight_extra_bytes(const backend_weight *w); /* memory beside the host bytes */
+
+/* Waits for everything enqueued. 0 or ERR_DEVICE. */
+int backend_sync(backend *be, err *e);
+
+/* ---- ops. All rows counts n_rows <= max_rows; buffers hold at least the shape given. ---- */
+
+/* out (n_rows, n_cols) f32 = scale * table[ids[row]]. ids (n_rows) i32, each < table n_out (checked
+ * by the caller: the engine). */
+struct op_embed {
+    const backend_weight *table; /* (n_vocab, n_cols) any type */
+    const backend_buf *ids;
+    uint32_t n_rows;
+    float scale;
+    backend_buf *out;
+};
+int backend_embed(backend *be, const struct op_embed *a);
+
+/* If residual: x += residual first (x is updated in place). Then out = x / rms(x) * weight with
+ * rms = sqrt(mean(x^2) + eps), summed in a fixed order. out may not alias x. */
+struct op_rmsnorm {
+    backend_buf *x;              /* (n_rows, n_cols) f32 */
+    const backend_buf *residual; /* (n_rows, n_cols) f32 or NULL */
+    const backend_weight *weight; /* (1, n_cols) f32 */
+    float eps;
+    uint32_t n_rows, n_cols;
+    backend_buf *out; /* (n_rows, n_cols) f32 */
+};
+int backend_rmsnorm(backend *be, const struct op_rmsnorm *a);
+
+/* y[i] (n_rows, w[i].n_out) f32 = x (n_rows, n_in) * w[i]^T (+ bias[i]), i < n_weights: up to three
+ * weights share one pass over the input (QKV, gate and up). */
+enum { BACKEND_LINEAR_MAX = 3 };
+struct op_linear {
+    const backend_buf *x; /* (n_rows, n_in) f32 */
+    uint32_t n_rows, n_weights;
+    const backend_weight *w[BACKEND_LINEAR_MAX];
+    const backend_weight *bias[BACKEND_LINEAR_MAX]; /* (1, n_out) f32 or NULL */
+    backend_buf *y[BACKEND_LINEAR_MAX];
+};
+int backend_linear(backend *be, const struct op_linear *a);
+
+/* Where K/V live. One K and one V pool per layer, (n_blocks, n_kv_heads, block_tokens, head_dim)
+ * of kv_type. A slot is block * block_tokens + offset in block. */
+struct backend_kv {
+    backend_buf *k, *v;
+    int kv_type; /* QTYPE_F16 or QTYPE_F32 */
+    uint32_t n_blocks, n_kv_heads, block_tokens, head_dim;
+};
+
+/* Rotary embedding on q (in place) and k, then k and v are scattered into the pools at each row's
+ * slot. Angle of pair i at position p: p * inv_freq[i] (inv_freq holds the model's base and
+ * scaling). interleaved: pairs are (2i, 2i+1) as in GGUF llama files; else (i, i + n_rot/2). */
+struct op_rope_store {
+    backend_buf *q;             /* (n_rows, n_heads, head_dim) f32 */
+    backend_buf *k;             /* (n_rows, n_kv_heads, head_dim) f32, may be overwritten */
+    const backend_buf *v;       /* (n_rows, n_kv_heads, head_dim) f32 */
+    const backend_buf *pos;     /* (n_rows) i32 */
+    const backend_buf *slots;   /* (n_rows) i32 */
+    const backend_buf *inv_freq; /* (n_rot / 2) f32 */
+    uint32_t n_rows, n_heads, n_rot; /* n_rot even, <= head_dim */
+    bool interleaved;
+    struct backend_kv kv;
+};
+int backend_rope_store(backend *be, const struct op_rope_store *a);
+
+/* out[row] = softmax(scale * q[row] K^T) V over positions 0..pos[row] of the row's sequence, read
+ * through its block table; query head h uses KV head h / (n_heads / n_kv_heads). Rows of one
+ * sequence are contiguous: rows row_start[s] .. row_start[s+1]-1 belong to sequence s. Prefill
+ * chunks and decode rows mix freely. Block tables: (n_seqs, table_stride) i32. */
+struct op_paged_attention {
+    const backend_buf *q;         /* (n_rows, n_heads, head_dim) f32 */
+    const backend_buf *pos;       /* (n_rows) i32 */
+    const backend_buf *row_start; /* (n_seqs + 1) i32 */
+    const backend_buf *tables;    /* (n_seqs, table_stride) i32 */
+    uint32_t n_rows, n_seqs, n_heads, table_stride;
+    float scale;
+    struct backend_kv kv;
+    backend_buf *out; /* (n_rows, n_heads, head_dim) f32 */
+};
+int backend_paged_attention(backend *be, const struct op_paged_attention *a);
+
+enum backend_act { BACKEND_ACT_SILU };
+/* out = act(gate) * up, all (n_rows, n_cols) f32; out may alias gate. */
+struct op_glu {
+    const backend_buf *gate, *up;
+    uint32_t n_rows, n_cols;
+    enum backend_act act;
+    backend_buf *out;
+};
+int backend_glu(backend *be, const struct op_glu *a);
+
+/* out[i] = x[rows[i]] (+ residual[rows[i]] if not NULL), i < n_out_rows; (.., n_cols) f32. */
+struct op_gather {
+    const backend_buf *x, *residual, *rows; /* rows (n_out_rows) i32 */
+    uint32_t n_out_rows, n_cols;
+    backend_buf *out;
+};
+int backend_gather(backend *be, const struct op_gather *a);
+
+/* Copies whole KV blocks of one layer, K and V: pairs[2i] -> pairs[2i+1] (copy-on-write). pairs is
+ * host memory. */
+int backend_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs,
+                    uint32_t n_pairs);
+
+/* ---- counters ---- */
+uint32_t backend_n_kernels(const backend *be);
+const char *backend_kernel_name(const backend *be, uint32_t i); /* "paged_attention_f16_avx2" */
+uint64_t backend_dispatch_count(const backend *be, uint32_t i);
+
+#endif

@@ -1,0 +1,22 @@
+/* log.h - one line a message to a sink that daemon/ sets; libraries below never write to stderr.
+ *
+ * THREAD SAFETY: log_write from any thread; log_set_sink once at start, before other threads. */
+#ifndef INFERD_BASE_LOG_H
+#define INFERD_BASE_LOG_H
+
+enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERROR };
+
+/* line: NUL-terminated text without newline, valid during the call. Must be thread safe. */
+typedef void (*log_sink)(void *arg, enum log_level level, const char *line);
+
+/* Messages below min_level are dropped before formatting. sink NULL: everything is dropped. */
+void log_set_sink(log_sink sink, void *arg, enum log_level min_level);
+
+void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#define log_debug(...) log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
+#define log_info(...)  log_write(LOG_LEVEL_INFO, __VA_ARGS__)
+#define log_warn(...)  log_write(LOG_LEVEL_WARN, __VA_ARGS__)
+#define log_error(...) log_write(LOG_LEVEL_ERROR, __VA_ARGS__)
+
+#endif

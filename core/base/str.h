@@ -1,0 +1,40 @@
+/* str.h - a growing byte string with a bound, and small text helpers.
+ *
+ * A str is caller's storage: str_init, append, str_fini. Appending past max_bytes or without
+ * memory sets `failed` and drops the rest; check once at the end. data is NUL-terminated. */
+#ifndef INFERD_BASE_STR_H
+#define INFERD_BASE_STR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct str {
+    char *data;  /* (len + 1) bytes, or NULL while empty: use str_cstr */
+    size_t len;  /* bytes without the NUL */
+    size_t capacity;
+    size_t max_bytes;
+    bool failed;
+} str;
+
+void str_init(str *s, size_t max_bytes);
+void str_fini(str *s);
+void str_clear(str *s); /* keeps the memory */
+void str_add(str *s, const char *text);
+void str_add_n(str *s, const char *bytes, size_t n);
+void str_add_char(str *s, char c);
+void str_addf(str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+const char *str_cstr(const str *s); /* never NULL */
+char *str_take(str *s);             /* caller frees; NULL if failed; s is empty afterwards */
+
+/* Length in bytes of the longest prefix of bytes[0..n) that ends on a whole UTF-8 character; a
+ * malformed byte counts as whole, so that the prefix always grows within 4 bytes. */
+size_t utf8_whole(const char *bytes, size_t n);
+
+/* Is bytes[0..n) valid UTF-8 (no overlongs, no surrogates, max U+10FFFF)? */
+bool utf8_valid(const char *bytes, size_t n);
+
+/* Appends bytes[0..n) with each malformed sequence replaced by U+FFFD. */
+void utf8_add_lossy(str *s, const char *bytes, size_t n);
+
+#endif

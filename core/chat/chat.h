@@ -1,0 +1,57 @@
+/* chat.h - messages -> prompt text, by the model's own Jinja template.
+ *
+ * Semantics: Jinja2 as Hugging Face transformers runs it (ImmutableSandboxedEnvironment,
+ * trim_blocks, lstrip_blocks, loop controls, `generation` blocks pass through, tojson with
+ * separators ", " and ": " and no ASCII escaping, raise_exception, strftime_now). Sandboxed:
+ * bounded steps, output bytes and recursion; no file or environment access.
+ *
+ * THREAD SAFETY: a compiled template is immutable; chat_render from any thread. */
+#ifndef INFERD_CHAT_H
+#define INFERD_CHAT_H
+
+#include "core/base/err.h"
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct chat_template chat_template;
+
+/* Compiles source (NUL-terminated). bos/eos: the texts of those tokens, "" if none.
+ * ERR_FORMAT with the line of a syntax error. */
+int chat_template_new(const char *source, const char *bos, const char *eos, chat_template **out,
+                      err *e);
+void chat_template_free(chat_template *t);
+
+struct chat_input {
+    const cJSON *messages;  /* array of {role, content, ...}, borrowed */
+    const cJSON *tools;     /* array or NULL (undefined/none) */
+    const cJSON *documents; /* array or NULL */
+    const cJSON *extra;     /* object: further top-level variables, or NULL */
+    bool add_generation_prompt;
+    int64_t now;            /* seconds since 1970 for strftime_now (UTC) */
+};
+
+/* A span of the rendered text. trusted: written by the template itself (its literal text, bos, eos);
+ * not trusted: came out of the messages or other input. Control tokens may be parsed in trusted
+ * spans only. */
+struct chat_span {
+    size_t start, end; /* bytes in text */
+    bool trusted;
+};
+
+struct chat_output {
+    char *text;             /* NUL-terminated, owned by the caller (chat_output_fini) */
+    size_t n;
+    struct chat_span *spans; /* cover text in order without gaps */
+    size_t n_spans;
+};
+
+/* Renders. ERR_INVALID with the template's own message (raise_exception) or the evaluation error;
+ * on failure *out is empty. Output is bounded by max_bytes (ERR_TOO_LONG). */
+int chat_render(const chat_template *t, const struct chat_input *in, size_t max_bytes,
+                struct chat_output *out, err *e);
+void chat_output_fini(struct chat_output *out);
+
+#endif

@@ -1,0 +1,199 @@
+/* engine.h - requests in, token events out: one worker thread, one model, one paged KV cache,
+ * continuous batching.
+ *
+ * engine_submit puts 1..n sequences into a bounded queue; the worker schedules all sequences into
+ * steps of at most max_batch_tokens tokens; each sequence's tokens come out of its engine_stream, a
+ * bounded ring. When a ring is full its sequence waits (the rest goes on); when KV blocks run out
+ * the youngest of the lowest priority is preempted and recomputed later. Each stream ends in
+ * exactly one final event, also on error, cancel and shutdown.
+ *
+ * A sequence's tokens depend on its prompt, parameters and seed alone: not on load, chunking,
+ * preemption or prefix hits.
+ *
+ * THREAD SAFETY: engine_* from any thread; one reader at a time per engine_stream. */
+#ifndef INFERD_ENGINE_H
+#define INFERD_ENGINE_H
+
+#include "core/base/err.h"
+#include "core/model/model.h"
+#include "core/tokenizer/tokenizer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct engine engine;
+typedef struct engine_stream engine_stream;
+
+enum {
+    ENGINE_MAX_TOP_LOGPROBS = 20,
+    ENGINE_MAX_CHOICES = 128,
+    ENGINE_MAX_LOGIT_BIAS = 1024
+};
+
+struct engine_step;
+
+struct engine_config {
+    const char *model_path;
+    const char *backend;       /* "cpu" */
+    const char *isa;           /* "" = best */
+    int n_threads;             /* <= 0: all */
+    uint64_t kv_cache_tokens;  /* 0: a share of free memory, capped (said in the log) */
+    int kv_type;               /* QTYPE_F16 or QTYPE_F32 */
+    uint32_t block_tokens;     /* 16 or 32 */
+    uint32_t context_length;   /* 0: the model's */
+    uint32_t max_batch_tokens; /* token budget of a step */
+    uint32_t prefill_chunk;    /* prompt tokens a step while other sequences are decoding: bounds
+                                  their inter-token gap; <= max_batch_tokens */
+    uint32_t max_sequences;    /* running at once */
+    uint32_t max_queue;        /* sequences waiting for their first admission */
+    uint32_t stream_events;    /* ring size of a stream */
+    bool prefix_cache;
+    /* Called on the worker thread after each step, or NULL (bench). Must not block. */
+    void (*on_step)(void *arg, const struct engine_step *step);
+    void *on_step_arg;
+};
+
+/* What one step did. */
+struct engine_step {
+    uint32_t n_prefill_rows, n_decode_rows, n_sequences;
+    uint64_t ns; /* schedule + forward + sample */
+};
+
+/* Loads the model and starts the worker. Takes seconds for a big model; on failure nothing is
+ * left. */
+int engine_open(const struct engine_config *config, engine **out, err *e);
+
+/* Refuses new requests from now on (ERR_STOPPING), lets running ones go on. */
+void engine_drain(engine *en);
+/* Ends all that still runs (final events with ENGINE_FINISH_ERROR, ERR_STOPPING), joins the worker.
+ * Streams stay readable and must be freed before engine_close. */
+void engine_stop(engine *en);
+void engine_close(engine *en); /* stops if need be. NULL is fine */
+
+const tokenizer *engine_tokenizer(const engine *en);
+const struct model_hparams *engine_hparams(const engine *en);
+uint32_t engine_context_length(const engine *en); /* most tokens of prompt + answer, KV size counted */
+
+struct engine_logit_bias {
+    int32_t token;
+    float bias;
+};
+
+/* How to sample. engine_params_default gives OpenAI's defaults. Ranges are checked by
+ * engine_submit (ERR_INVALID, param named as in the API). */
+struct engine_params {
+    uint32_t max_tokens;  /* 0: up to the context's end */
+    float temperature;    /* 0..2; 0 = greedy (lowest id wins a tie) */
+    float top_p;          /* (0, 1] */
+    uint32_t top_k;       /* 0 = off */
+    float min_p;          /* [0, 1] */
+    float presence_penalty, frequency_penalty; /* -2..2, over generated tokens (OpenAI) */
+    float repetition_penalty;                  /* > 0, 1 = off, over prompt and generated tokens */
+    int64_t seed;         /* any; used when has_seed, else drawn per sequence */
+    bool has_seed;        /* choice i samples with seed + i */
+    int n_logprobs;       /* -1 none; 0 chosen token's; 1..20 also that many best ones */
+    bool prompt_logprobs; /* events for prompt tokens 1..n-1 come first */
+    bool ignore_eos;
+    int priority;         /* higher is more important */
+    const struct engine_logit_bias *bias; /* copied */
+    uint32_t n_bias;
+};
+void engine_params_default(struct engine_params *p);
+
+struct engine_request {
+    const int32_t *prompt; /* (n_prompt) ids, copied; n_prompt >= 1 */
+    uint32_t n_prompt;
+    uint32_t n_choices; /* streams; they share the prompt's KV blocks */
+    struct engine_params params;
+    /* Called on the worker thread when a stream that was empty got an event; must only hand over
+     * (no I/O, no locks that are held long). May be called once too often. */
+    void (*notify)(void *arg);
+    void *notify_arg;
+};
+
+/* All n_choices streams or none. Errors: ERR_FULL (queue), ERR_STOPPING, ERR_TOO_LONG (param
+ * "messages"/"prompt" is set by the caller), ERR_INVALID, ERR_NOMEM. */
+int engine_submit(engine *en, const struct engine_request *req, engine_stream **streams, err *e);
+
+enum engine_event_kind {
+    ENGINE_EVENT_PROMPT, /* log-probability of a prompt token, in order */
+    ENGINE_EVENT_TOKEN,
+    ENGINE_EVENT_FINAL
+};
+
+enum engine_finish {
+    ENGINE_FINISH_STOP,   /* end-of-generation token (which is not an event of its own) */
+    ENGINE_FINISH_LENGTH, /* max_tokens or the context's end */
+    ENGINE_FINISH_CANCEL,
+    ENGINE_FINISH_ERROR   /* code and message in the event */
+};
+
+struct engine_event {
+    enum engine_event_kind kind;
+    int32_t token;
+    float logprob; /* of the token under the model (before temperature, penalties and bias) */
+    int n_top;     /* best first */
+    int32_t top_token[ENGINE_MAX_TOP_LOGPROBS];
+    float top_logprob[ENGINE_MAX_TOP_LOGPROBS];
+    /* ENGINE_EVENT_FINAL: */
+    enum engine_finish finish;
+    uint32_t n_prompt, n_generated, n_cached; /* tokens; an end token counts as generated */
+    err error;
+};
+
+/* 1: *ev is the next event. 0: none yet (notify will be called) or the final one was read. */
+int engine_stream_next(engine_stream *s, struct engine_event *ev);
+/* The worker ends it at its next step (final event ENGINE_FINISH_CANCEL if not final already). */
+void engine_stream_cancel(engine_stream *s);
+/* Cancels if it still runs. After return notify is not called any more for it: must not be called
+ * with a lock held that notify takes. NULL is fine. */
+void engine_stream_free(engine_stream *s);
+
+/* Incremental text of one choice: token bytes -> whole UTF-8 characters, stop strings held back
+ * until they cannot match any more. Not thread safe; no engine lock. */
+typedef struct engine_text engine_text;
+struct engine_text_config {
+    const tokenizer *tok;
+    const char *const *stop; /* (n_stop) non-empty NUL-terminated strings, copied */
+    uint32_t n_stop;         /* at most 16 */
+    bool include_stop;       /* the matched stop string stays in the text */
+    bool strip_leading_space; /* text starts where add_space_prefix put a space */
+    bool with_control;       /* show control tokens' text */
+};
+engine_text *engine_text_new(const struct engine_text_config *config); /* NULL: no memory */
+void engine_text_free(engine_text *t);
+/* Feeds one token; text that is now final is returned in *out (borrowed until the next call), *n
+ * bytes, possibly 0. Returns true when a stop string was completed: nothing more is to be fed. */
+bool engine_text_push(engine_text *t, int32_t token, const char **out, size_t *n);
+/* The rest at the end of the stream (an unfinished UTF-8 sequence becomes U+FFFD). */
+void engine_text_finish(engine_text *t, const char **out, size_t *n);
+
+/* Histogram with fixed bounds; counts[i] counts values <= bounds[i], the last one is +Inf. */
+enum { ENGINE_HIST_BUCKETS = 16 };
+struct engine_histogram {
+    double bounds[ENGINE_HIST_BUCKETS]; /* seconds, ascending; the last bucket is +Inf */
+    uint64_t counts[ENGINE_HIST_BUCKETS]; /* not cumulative */
+    uint64_t count;
+    double sum;
+};
+
+struct engine_stats {
+    uint64_t requests_total[4];        /* sequences finished, by enum engine_finish */
+    uint64_t prompt_tokens_total, generated_tokens_total, cached_tokens_total;
+    uint64_t preemptions_total, steps_total, rejected_total;
+    uint64_t kv_blocks, kv_blocks_free, kv_blocks_cached, kv_evictions_total, kv_copies_total;
+    uint32_t block_tokens;
+    uint32_t running, waiting; /* sequences now */
+    struct engine_histogram ttft, inter_token, queue_time, step_time;
+    bool healthy;              /* false: the backend failed; readiness goes red */
+};
+void engine_stats_get(engine *en, struct engine_stats *out);
+/* Kernel dispatch counters, i < engine_n_kernels. */
+uint32_t engine_n_kernels(const engine *en);
+const char *engine_kernel(const engine *en, uint32_t i, uint64_t *dispatches);
+const char *engine_backend_name(const engine *en);
+/* Runs kv_check and scheduler checks on the worker between two steps. 0 or ERR_INVALID. */
+int engine_check(engine *en, err *e);
+
+#endif

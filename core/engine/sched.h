@@ -1,0 +1,103 @@
+/* sched.h - decides which tokens each step computes. Private to core/engine. Pure: no clock, no
+ * thread, no device; driven by tests with a book-keeping-only kv.
+ *
+ * There is no prefill or decode phase. A sequence has n_computed and n_tokens, and a plan closes
+ * the gap within a budget of max_batch_tokens. Policy:
+ *   1. Running sequences that are one token behind (decoding) come first, each gets its token.
+ *   2. The rest of the budget goes to sequences that are further behind (prefill, recompute): in
+ *      order of priority, then arrival, the first gets at least half of it, the others share the
+ *      rest evenly. While anything is decoding, prefill_chunk is all that they get together.
+ *   3. Waiting sequences are admitted (priority, then arrival; preempted ones keep their arrival)
+ *      while a slot is free, blocks for the whole known text + one token are there, and budget is
+ *      left. Admission never preempts, except for a higher priority.
+ *   4. When a running sequence cannot reserve its blocks, the lowest priority, youngest running
+ *      sequence is preempted (its blocks are freed, n_computed = 0, it waits again) until the
+ *      reservation succeeds or the sequence itself is the victim. So the oldest of the highest
+ *      priority always advances, and everything ends as long as a single sequence fits the cache
+ *      (checked at submission).
+ *   5. A paused sequence (its stream is full) is not planned; it keeps its blocks but is the first
+ *      victim of 4.
+ *   6. A fork waits in the queue until its leader has computed the prompt, then shares the leader's
+ *      blocks (kv_seq_fork); if the leader is gone or preempted it is admitted like any other.
+ * The queue of sequences that have never been admitted is bounded by max_queue; preempted ones do
+ * not count. */
+#ifndef INFERD_ENGINE_SCHED_H
+#define INFERD_ENGINE_SCHED_H
+
+#include "core/base/err.h"
+#include "core/kv/kv.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct sched sched;
+
+enum sched_state { SCHED_NEW, SCHED_WAITING, SCHED_RUNNING, SCHED_DONE };
+
+/* Embedded in the engine's sequence; the owner fills the first group before sched_add and appends
+ * tokens through sched_append; the rest is written by the scheduler alone. */
+struct sched_seq {
+    int32_t *tokens;         /* (capacity) prompt, then generated; owner's memory */
+    uint32_t n_tokens, capacity, n_prompt;
+    int priority;
+    bool paused;             /* owner: do not plan (stream full) */
+    struct sched_seq *leader; /* fork of this one's prompt, or NULL; the scheduler clears it */
+
+    enum sched_state state;
+    uint32_t n_computed;     /* tokens whose K/V are valid */
+    uint32_t n_cached;       /* prompt tokens found in the prefix cache at first admission */
+    uint32_t n_preempted;    /* times */
+    bool was_admitted;
+    uint64_t arrival;        /* order of sched_add */
+    kv_seq *kv;              /* while running */
+    struct sched_seq *prev, *next; /* queue links */
+};
+
+struct sched_config {
+    uint32_t max_batch_tokens, prefill_chunk, max_sequences, max_queue;
+};
+
+/* One sequence's share of a step: positions first .. first + n_rows - 1 are computed. The last
+ * row's logits are wanted when wants_logits (it then reaches n_tokens). */
+struct sched_item {
+    struct sched_seq *seq;
+    uint32_t first, n_rows;
+    bool wants_logits;
+};
+
+struct sched_plan {
+    struct sched_item *items; /* (max_sequences), owned by the scheduler, valid until the next plan */
+    uint32_t n_items, n_rows;
+    uint32_t n_decode_rows;
+};
+
+int sched_new(const struct sched_config *config, kv *cache, sched **out, err *e);
+void sched_free(sched *s); /* sequences are the owner's */
+
+/* Queues a sequence. ERR_FULL: max_queue reached, nothing changed. sched_room: sequences that could
+ * be added now. */
+int sched_add(sched *s, struct sched_seq *seq);
+uint32_t sched_room(const sched *s);
+
+/* Plans the next step; reserves its blocks (kv_seq_reserve). n_items == 0: nothing can run. */
+void sched_plan_step(sched *s, struct sched_plan *plan);
+
+/* The plan was computed: advances n_computed, commits blocks to the prefix table. */
+void sched_commit(sched *s, const struct sched_plan *plan);
+/* The plan failed (device error): nothing was computed. */
+void sched_abandon(sched *s, const struct sched_plan *plan);
+
+/* A sampled token; n_tokens < capacity. */
+void sched_append(sched *s, struct sched_seq *seq, int32_t token);
+
+/* Finish or cancel, from any state: blocks are freed, forks that wait for it are released. */
+void sched_remove(sched *s, struct sched_seq *seq);
+
+uint32_t sched_n_running(const sched *s);
+uint32_t sched_n_waiting(const sched *s);
+uint64_t sched_n_preemptions(const sched *s);
+
+/* Own invariants and kv_check. */
+int sched_check(const sched *s, err *e);
+
+#endif

@@ -1,0 +1,95 @@
+/* gguf.h - reads GGUF v2/v3 model files, mapped read-only, never trusted; and writes them.
+ *
+ * Source: the GGUF specification (ggml docs/gguf.md). Every count, length, offset and type is
+ * checked in uint64_t against the file's size before it is used; an error names the file, the byte
+ * offset and the field. Once gguf_open succeeds, every accessor below is safe without checks.
+ *
+ * THREAD SAFETY: an open gguf is immutable; any number of threads may read it. */
+#ifndef INFERD_FORMATS_GGUF_H
+#define INFERD_FORMATS_GGUF_H
+
+#include "core/base/err.h"
+#include "core/base/qblock.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct gguf gguf;
+
+/* Metadata value types, numbers as in the file. */
+enum gguf_type {
+    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
+    GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64
+};
+
+/* Bytes inside the mapping, NOT NUL-terminated. Borrowed from the gguf. */
+typedef struct gguf_str {
+    const char *data;
+    uint64_t len;
+} gguf_str;
+
+/* One tensor. Row-major; n_cols is GGUF's first (fastest) dimension. data lies wholly inside the
+ * mapping and is aligned to the file's alignment. Borrowed from the gguf. */
+typedef struct gguf_tensor {
+    gguf_str name;
+    int type;           /* enum qtype, readable by this build */
+    uint32_t n_dims;    /* 1..4 */
+    uint64_t dims[4];   /* unused ones are 1; dims[0] fastest */
+    uint64_t n_elems;   /* product of dims */
+    const void *data;
+    uint64_t bytes;     /* of data */
+} gguf_tensor;
+
+enum gguf_open_flags {
+    GGUF_OPEN_VOCAB_ONLY = 1 /* tensors of types this build cannot read are listed, not refused */
+};
+
+/* Opens and checks path. ERR_IO (cannot open), ERR_FORMAT (names offset and field),
+ * ERR_UNSUPPORTED (version, big-endian, tensor type). On failure *out is NULL, nothing is open. */
+int gguf_open(const char *path, int flags, gguf **out, err *e);
+void gguf_close(gguf *g); /* unmaps: every borrowed pointer dies. NULL is fine */
+
+/* As gguf_open over caller's memory, which must outlive the gguf (fuzzing, tests). */
+int gguf_open_memory(const void *bytes, uint64_t n, const char *name, int flags, gguf **out,
+                     err *e);
+
+uint32_t gguf_version(const gguf *g);
+const char *gguf_path(const gguf *g);
+uint64_t gguf_file_bytes(const gguf *g);
+const void *gguf_mapping(const gguf *g); /* gguf_file_bytes() bytes */
+
+uint64_t gguf_n_tensors(const gguf *g);
+const gguf_tensor *gguf_tensor_at(const gguf *g, uint64_t i);
+const gguf_tensor *gguf_tensor_find(const gguf *g, const char *name); /* NULL: none */
+
+bool gguf_has(const gguf *g, const char *key);
+/* Typed reads: 0, ERR_NOT_FOUND, or ERR_FORMAT when the type does not fit (any integer type is
+ * accepted for u64/i64 where the value fits; any float type for f64). */
+int gguf_get_u64(const gguf *g, const char *key, uint64_t *value, err *e);
+int gguf_get_i64(const gguf *g, const char *key, int64_t *value, err *e);
+int gguf_get_f64(const gguf *g, const char *key, double *value, err *e);
+int gguf_get_bool(const gguf *g, const char *key, bool *value, err *e);
+int gguf_get_str(const gguf *g, const char *key, gguf_str *value, err *e);
+
+/* Arrays: *n elements of scalar type; element i via the readers below (i < n, else 0/empty). */
+int gguf_get_array(const gguf *g, const char *key, enum gguf_type *elem, uint64_t *n, err *e);
+gguf_str gguf_array_str(const gguf *g, const char *key, uint64_t i); /* O(1) */
+double gguf_array_f64(const gguf *g, const char *key, uint64_t i);
+int64_t gguf_array_i64(const gguf *g, const char *key, uint64_t i);
+
+/* Writer: add all metadata, then all tensors, then finish. Used by tests and by `quantize`. Data
+ * pointers are borrowed until gguf_writer_finish, which writes PATH.tmp, fsyncs and renames. */
+typedef struct gguf_writer gguf_writer;
+gguf_writer *gguf_writer_new(void);
+void gguf_writer_free(gguf_writer *w);
+/* Copies every key of src except those already set. */
+int gguf_writer_copy_metadata(gguf_writer *w, const gguf *src, err *e);
+int gguf_writer_set_u32(gguf_writer *w, const char *key, uint32_t v, err *e);
+int gguf_writer_set_f32(gguf_writer *w, const char *key, float v, err *e);
+int gguf_writer_set_bool(gguf_writer *w, const char *key, bool v, err *e);
+int gguf_writer_set_str(gguf_writer *w, const char *key, const char *v, err *e);
+int gguf_writer_add_tensor(gguf_writer *w, const gguf_tensor *t, err *e);
+int gguf_writer_finish(gguf_writer *w, const char *path, err *e);
+
+#endif

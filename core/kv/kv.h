@@ -1,0 +1,93 @@
+/* kv.h - the shared paged KV cache: blocks, block tables, prefix reuse, and the K/V pools.
+ *
+ * All memory is taken in kv_open; afterwards nothing allocates and every call but kv_check is O(1)
+ * or O(blocks touched). A block holds block_tokens tokens of every layer. Blocks are counted by
+ * references; a full block whose tokens are known is entered in a prefix table under the chained
+ * hash of its tokens and its parent (token ids are compared on a hit: a collision is a miss). A
+ * block with no reference keeps its contents and waits in the free list, oldest first: it can be
+ * revived by a prefix hit until it is reused (LRU; a sequence's blocks are freed tail first, so a
+ * prefix outlives its continuations). Writing into a block that somebody else references copies it
+ * first (copy-on-write).
+ *
+ * Contents are valid only as far as kv_commit said so: a block enters the prefix table when the
+ * step that wrote it has finished.
+ *
+ * THREAD SAFETY: the worker thread only; kv_stats_get may be called from any thread (relaxed
+ * counters). */
+#ifndef INFERD_KV_H
+#define INFERD_KV_H
+
+#include "core/backend/backend.h"
+#include "core/base/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct kv kv;
+typedef struct kv_seq kv_seq; /* one sequence's block table, from a fixed pool of max_seqs */
+
+struct kv_config {
+    backend *be;           /* pools live here; NULL: book-keeping only (scheduler tests) */
+    uint32_t n_layers, n_kv_heads, head_dim;
+    int kv_type;           /* QTYPE_F16 or QTYPE_F32 */
+    uint32_t n_blocks;     /* all of the cache */
+    uint32_t block_tokens; /* power of two: 16 or 32 */
+    uint32_t max_seqs;
+    uint32_t max_blocks_per_seq; /* table stride */
+    bool prefix_cache;     /* false: never share between requests */
+};
+
+int kv_open(const struct kv_config *config, kv **out, err *e);
+void kv_close(kv *c);
+uint64_t kv_block_bytes(const struct kv_config *config); /* all layers, K and V */
+const struct backend_kv *kv_layers(const kv *c); /* (n_layers); NULL when be was NULL */
+
+/* A new sequence whose prompt is tokens[0..n). Reuses the longest cached prefix, at most n - 1
+ * tokens (the last prompt token must be computed for its logits), also a part of a block (shared
+ * until written: copy-on-write). *n_cached tokens need no computation. NULL: all max_seqs in use. */
+kv_seq *kv_seq_new(kv *c, const int32_t *tokens, uint32_t n, uint32_t *n_cached);
+
+/* How many tokens kv_seq_new would find cached, without a change; and how many of the blocks they
+ * are in are unreferenced now (they would leave the free list). For admission. */
+uint32_t kv_prefix_probe(const kv *c, const int32_t *tokens, uint32_t n, uint32_t *n_revived);
+
+/* A second sequence that shares src's first n_tokens (<= src's computed tokens). NULL: no seq left. */
+kv_seq *kv_seq_fork(kv *c, const kv_seq *src, uint32_t n_tokens);
+
+/* Makes positions first_write..n_tokens-1 writable: allocates blocks up to n_tokens and resolves
+ * copy-on-write from first_write on. All or nothing: ERR_FULL leaves seq unchanged. Copies of
+ * shared blocks are queued; kv_flush_copies must run before the step's forward pass. */
+int kv_seq_reserve(kv *c, kv_seq *s, uint32_t first_write, uint32_t n_tokens);
+
+/* Blocks that kv_seq_reserve(first_write, n_tokens) would take from the free list. */
+uint32_t kv_seq_need(const kv *c, const kv_seq *s, uint32_t first_write, uint32_t n_tokens);
+
+/* Tokens [0, n_computed) of seq (ids in tokens) are now valid in the pools: full blocks become
+ * shareable. Called after the step that computed them. */
+void kv_commit(kv *c, kv_seq *s, const int32_t *tokens, uint32_t n_computed);
+
+/* Drops the sequence's references (tail first) and returns it to the pool. NULL is fine. */
+void kv_seq_free(kv *c, kv_seq *s);
+
+/* Slot of a reserved position; the table row (max_blocks_per_seq entries, unused ones 0). */
+int32_t kv_slot(const kv *c, const kv_seq *s, uint32_t pos);
+const int32_t *kv_table(const kv_seq *s);
+uint32_t kv_seq_n_blocks(const kv_seq *s);
+
+/* Enqueues the queued copy-on-write copies on the backend. */
+int kv_flush_copies(kv *c, err *e);
+
+uint32_t kv_n_free(const kv *c); /* blocks without references (cached ones included) */
+
+struct kv_stats {
+    uint64_t n_blocks, n_free, n_cached; /* n_cached: free blocks whose contents can be reused */
+    uint64_t prefix_queries_tokens, prefix_hit_tokens; /* counters */
+    uint64_t evictions, copies;                        /* counters */
+};
+void kv_stats_get(const kv *c, struct kv_stats *out);
+
+/* Checks every invariant (references, lists, hash chains, tables) in O(blocks + sequences * table).
+ * 0, or ERR_INVALID with the first violation in words. */
+int kv_check(const kv *c, err *e);
+
+#endif

@@ -1,0 +1,72 @@
+/* tokenizer.h - text <-> token ids.
+ *
+ * One interface over SentencePiece (libsentencepiece) and, later, byte-level BPE. Text is bytes;
+ * invalid UTF-8 is encoded through byte-fallback tokens, never refused.
+ *
+ * THREAD SAFETY: an open tokenizer is immutable; all calls from any thread. */
+#ifndef INFERD_TOKENIZER_H
+#define INFERD_TOKENIZER_H
+
+#include "core/base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct tokenizer tokenizer;
+
+/* Opens the tokenizer of a GGUF file (tokenizer.ggml.*, vocabulary-only files too) or of a
+ * SentencePiece tokenizer.model. ERR_IO, ERR_FORMAT, ERR_UNSUPPORTED (names the kind). */
+int tokenizer_open(const char *path, tokenizer **out, err *e);
+void tokenizer_close(tokenizer *t); /* NULL is fine */
+
+enum tokenizer_flags {
+    TOKENIZER_ADD_SPECIAL = 1,  /* BOS/EOS as the model wants (add_bos_token, add_eos_token) */
+    TOKENIZER_PARSE_SPECIAL = 2 /* text of control tokens becomes those tokens: only for text that
+                                   a template wrote, never for a client's own */
+};
+
+/* Encodes text[0..n). *ids is allocated (caller frees), *n_ids may be 0. Bounded by max_ids:
+ * ERR_TOO_LONG beyond it. */
+int tokenizer_encode(const tokenizer *t, const char *text, size_t n, int flags, size_t max_ids,
+                     int32_t **ids, size_t *n_ids, err *e);
+
+/* A prompt made of pieces, some trusted (template's own text), some not: control tokens are parsed
+ * in trusted pieces only. Pieces are contiguous text: ordinary tokenization may cross a border
+ * between them, control-token text never comes from an untrusted piece. */
+typedef struct tokenizer_piece {
+    const char *text;
+    size_t n;
+    bool trusted;
+} tokenizer_piece;
+int tokenizer_encode_pieces(const tokenizer *t, const tokenizer_piece *pieces, size_t n_pieces,
+                            int flags, size_t max_ids, int32_t **ids, size_t *n_ids, err *e);
+
+/* Bytes of one token as they appear in running text (U+2581 is a space, byte tokens are their
+ * byte, control tokens are empty unless with_control). Borrowed, immutable, *n bytes, may hold part
+ * of a UTF-8 character. An id outside the vocabulary gives 0 bytes. */
+const char *tokenizer_token_bytes(const tokenizer *t, int32_t id, bool with_control, size_t *n);
+
+/* Decodes ids to text as the reference does (the space that add_space_prefix put in front is taken
+ * away again). *text is NUL-terminated, caller frees; may contain NULs: use *n. */
+int tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool with_control,
+                     char **text, size_t *n, err *e);
+
+/* Does decoding drop one leading space of the whole text (add_space_prefix)? */
+bool tokenizer_strips_leading_space(const tokenizer *t);
+
+int32_t tokenizer_n_vocab(const tokenizer *t);
+int32_t tokenizer_bos(const tokenizer *t); /* -1: none */
+int32_t tokenizer_eos(const tokenizer *t); /* -1: none */
+bool tokenizer_is_eog(const tokenizer *t, int32_t id); /* eos, eot, <|im_end|>, ...: ends an answer */
+bool tokenizer_is_control(const tokenizer *t, int32_t id);
+bool tokenizer_adds_bos(const tokenizer *t);
+/* Id of the token whose text is exactly text, or -1. */
+int32_t tokenizer_find(const tokenizer *t, const char *text);
+/* The token's own text ("<|end|>", "\xe2\x96\x81the"), for display. Borrowed. */
+const char *tokenizer_token_text(const tokenizer *t, int32_t id, size_t *n);
+
+/* The model's Jinja chat template, NUL-terminated, borrowed; NULL: the file has none. */
+const char *tokenizer_chat_template(const tokenizer *t);
+
+#endif

@@ -1,0 +1,66 @@
+/* registry.h - the catalogue of weights on disk, in one SQLite file.
+ *
+ * WAL, foreign keys, migrations by user_version, busy timeout: two processes may use it at once. A
+ * registered file is known by size, modification time and SHA-256; registry_resolve checks size and
+ * time (cheap), registry_verify the hash.
+ *
+ * THREAD SAFETY: one registry handle per thread. */
+#ifndef INFERD_REGISTRY_H
+#define INFERD_REGISTRY_H
+
+#include "core/base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct registry registry;
+
+/* A row. Strings are owned by the struct: registry_model_fini. */
+struct registry_model {
+    int64_t id;
+    char *name;    /* unique among names and aliases, [A-Za-z0-9._:/-]{1,96} */
+    char **aliases; /* (n_aliases) */
+    size_t n_aliases;
+    char *path; /* absolute */
+    char *format; /* "gguf" */
+    char *architecture, *quantization;
+    uint64_t n_params, context_length, size_bytes;
+    char sha256[65];
+    int64_t mtime_ns, added_s, last_loaded_s; /* last_loaded_s 0: never */
+};
+
+/* Creates file and folder when they are not there. */
+int registry_open(const char *file, registry **out, err *e);
+void registry_close(registry *r);
+
+/* Inspects path (refused with what is missing if this build cannot serve it), hashes it, adds it.
+ * name NULL: made from the file's name. ERR_EXISTS names the holder of a taken name. Adding the
+ * same path again with the same name refreshes the row. */
+struct registry_add {
+    const char *path, *name;
+    const char *const *aliases;
+    size_t n_aliases;
+    void (*progress)(void *arg, uint64_t done, uint64_t total); /* hashing; may be NULL */
+    void *progress_arg;
+};
+int registry_add(registry *r, const struct registry_add *add, struct registry_model *out, err *e);
+
+int registry_list(registry *r, struct registry_model **models, size_t *n, err *e);
+/* By name or alias. ERR_NOT_FOUND lists what there is. */
+int registry_find(registry *r, const char *name, struct registry_model *out, err *e);
+int registry_remove(registry *r, const char *name, err *e); /* the file itself is left alone */
+
+/* As registry_find, and the file must still be what was added: ERR_CHANGED / ERR_IO otherwise. */
+int registry_resolve(registry *r, const char *name, struct registry_model *out, err *e);
+int registry_touch_loaded(registry *r, int64_t id, err *e);
+
+/* Full check by SHA-256. 0, ERR_CHANGED, ERR_IO (gone). */
+int registry_verify(registry *r, const struct registry_model *m,
+                    void (*progress)(void *arg, uint64_t done, uint64_t total), void *progress_arg,
+                    err *e);
+
+void registry_model_fini(struct registry_model *m);
+void registry_models_free(struct registry_model *models, size_t n);
+
+#endif

@@ -1,0 +1,130 @@
+/* test_base.c - core/base: half floats against arithmetic, quantized round trips, UTF-8, arena. */
+#include "core/base/err.h"
+#include "core/base/mem.h"
+#include "core/base/qblock.h"
+#include "core/base/str.h"
+#include "tests/unit/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* Value of a half by its definition, in double. */
+static double half_value(uint16_t h) {
+    int e = h >> 10 & 31, m = h & 1023;
+    double v = e ? ldexp(1 + m / 1024.0, e - 15) : ldexp(m / 1024.0, -14);
+    return h & 0x8000 ? -v : v;
+}
+
+static void test_f16_all_values(void) {
+    for (uint32_t h = 0; h < 0x10000; h++) {
+        if ((h >> 10 & 31) == 31) continue;
+        float f = f16_to_f32((uint16_t)h);
+        CHECK(f == (float)half_value((uint16_t)h));
+        CHECK(f32_to_f16(f) == h);
+    }
+    CHECK(isinf(f16_to_f32(0x7c00)) && isnan(f16_to_f32(0x7e01)));
+    CHECK(f32_to_f16(INFINITY) == 0x7c00 && f32_to_f16(-1e9f) == 0xfc00);
+    CHECK((f32_to_f16(NAN) & 0x7fff) > 0x7c00);
+}
+
+/* Nearest, ties to even: compare with both neighbours in double. */
+static void test_f16_rounding(void) {
+    srand(1);
+    for (int i = 0; i < 200000; i++) {
+        float f = ldexpf((float)rand() / (float)RAND_MAX + 0.5f, rand() % 44 - 28);
+        uint16_t h = f32_to_f16(f);
+        if (h >= 0x7c00) {
+            CHECK(f >= 65520);
+            continue;
+        }
+        double error = fabs(half_value(h) - f);
+        if (h + 1 < 0x7c00) CHECK(error <= fabs(half_value((uint16_t)(h + 1)) - f));
+        if (h > 0) CHECK(error <= fabs(half_value((uint16_t)(h - 1)) - f));
+    }
+    CHECK(f32_to_f16(1.0f + 0x1p-11f) == 0x3c00 && f32_to_f16(1.0f + 0x3p-11f) == 0x3c02);
+    CHECK(f32_to_bf16(1.0f + 0x1p-8f) == 0x3f80 && f32_to_bf16(1.0f + 0x3p-8f) == 0x3f82);
+    CHECK(bf16_to_f32(0x3f80) == 1.0f);
+}
+
+static void test_quantized_round_trip(void) {
+    const struct {
+        int type;
+        float step; /* largest error over the block's largest magnitude */
+    } cases[] = {{QTYPE_F32, 0}, {QTYPE_F16, 0x1p-11f}, {QTYPE_BF16, 0x1p-8f},
+                 {QTYPE_Q8_0, 0.5f / 127 * 1.01f + 0x1p-11f}, {QTYPE_Q4_0, 1.0f / 8 * 1.01f}};
+    float x[96], y[96];
+    unsigned char packed[sizeof x];
+    srand(2);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        uint64_t bytes;
+        CHECK(qtype_bytes(cases[c].type, 1, 96, &bytes) && bytes <= sizeof packed);
+        for (int round = 0; round < 50; round++) {
+            for (int i = 0; i < 96; i++)
+                x[i] = round == 0 ? 0 : ((float)rand() / (float)RAND_MAX - 0.5f) * 4;
+            qtype_encode(cases[c].type, x, packed, 96);
+            qtype_decode(cases[c].type, packed, y, 96);
+            for (int i = 0; i < 96; i++)
+                CHECK_MSG(fabsf(x[i] - y[i]) <= cases[c].step * 2, "%s %g %g",
+                          qtype_name(cases[c].type), (double)x[i], (double)y[i]);
+        }
+    }
+    uint64_t bytes;
+    CHECK(!qtype_bytes(QTYPE_Q8_0, 1, 33, &bytes) && !qtype_bytes(999, 1, 32, &bytes));
+    CHECK(!qtype_bytes(QTYPE_F32, UINT64_MAX / 2, 4, &bytes));
+}
+
+static void test_utf8(void) {
+    CHECK(utf8_valid("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", 10));
+    CHECK(!utf8_valid("\xc0\x80", 2) && !utf8_valid("\xed\xa0\x80", 3));
+    CHECK(!utf8_valid("\xf4\x90\x80\x80", 4) && !utf8_valid("\xe2\x82", 2));
+    CHECK(utf8_whole("ab\xe2\x82", 4) == 2 && utf8_whole("ab\xe2\x82\xac", 5) == 5);
+    CHECK(utf8_whole("\xff", 1) == 1 && utf8_whole("\x80\x80\x80\x80", 4) == 4);
+    str s;
+    str_init(&s, 100);
+    utf8_add_lossy(&s, "a\xff\xe2\x82", 4);
+    CHECK_STR(str_cstr(&s), "a\xef\xbf\xbd\xef\xbf\xbd");
+    str_fini(&s);
+}
+
+static void test_str_bound(void) {
+    str s;
+    str_init(&s, 8);
+    str_addf(&s, "%d-%s", 42, "abc");
+    CHECK_STR(str_cstr(&s), "42-abc");
+    str_add(&s, "xyz");
+    CHECK(s.failed && s.len == 6);
+    CHECK(str_take(&s) == NULL);
+    str_fini(&s);
+}
+
+static void test_arena_bound(void) {
+    arena *a = arena_new(64 * 1024);
+    char *p = arena_alloc(a, 40000), *q = arena_strndup(a, "hello!", 5);
+    CHECK(p && ((uintptr_t)p & 15) == 0 && p[39999] == 0);
+    CHECK_STR(q, "hello");
+    CHECK(arena_alloc(a, 30000) == NULL && arena_alloc(a, UINT64_MAX) == NULL);
+    arena_free(a);
+    uint64_t n;
+    CHECK(!mem_mul(UINT64_MAX, 2, &n) && mem_add(1, 2, &n) && n == 3);
+    CHECK(mem_new(UINT64_MAX, 16) == NULL);
+}
+
+static void test_err(void) {
+    err e;
+    CHECK(err_set_param(&e, ERR_INVALID, "top_p", "%d is too much", 7) == ERR_INVALID);
+    err_prefix(&e, "in %s: ", "body");
+    CHECK_STR(e.msg, "in body: 7 is too much");
+    CHECK_STR(e.param, "top_p");
+    CHECK(err_set(NULL, ERR_IO, "x") == ERR_IO);
+}
+
+int main(void) {
+    RUN(test_f16_all_values);
+    RUN(test_f16_rounding);
+    RUN(test_quantized_round_trip);
+    RUN(test_utf8);
+    RUN(test_str_bound);
+    RUN(test_arena_bound);
+    RUN(test_err);
+    return check_done();
+}
