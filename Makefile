@@ -77,6 +77,49 @@ $(BUILD)/test_%: tests/unit/test_%.c $(SUPPORT_O) $(LIB)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -o $@ $< $(SUPPORT_O) $(LIB) $(LDLIBS)
 
+.PHONY: run
+run: ## set up, build, register the demo model and serve it on PORT (8080)
+	@scripts/setup run
+	@$(MAKE) -s all
+	@scripts/serve-demo $(BUILD)/inferd $(PORT)
+
+.PHONY: test
+test: ## set up, build, run all tests
+	@scripts/setup test
+	@$(MAKE) -s -j2 all
+	@scripts/run-tests $(BUILD)
+
+.PHONY: asan tsan
+asan: ## all unit tests and the load test under AddressSanitizer and UBSan
+	@scripts/setup test
+	@$(MAKE) -s -j2 BUILD=build-asan SAN="$(ASAN)" all
+	@SUITES="unit fuzz load" ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 scripts/run-tests build-asan SAN="$(ASAN)"
+tsan: ## all unit tests and the load test under ThreadSanitizer
+	@scripts/setup test
+	@$(MAKE) -s -j2 BUILD=build-tsan SAN="$(TSAN)" all
+	@SUITES="unit load" TSAN_OPTIONS=halt_on_error=1:suppressions=tests/tsan.supp scripts/run-tests build-tsan SAN="$(TSAN)"
+ASAN := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+TSAN := -fsanitize=thread
+
+.PHONY: check
+check: ## format, floors, sizes, static analysis
+	@scripts/setup test
+	@scripts/check
+
+.PHONY: format
+format: ## rewrite the C sources in the house format
+	@git ls-files '*.c' '*.h' '*.cc' | xargs clang-format -i
+
+.PHONY: bench
+bench: all ## short benchmark of the demo model on the CPU backend
+	@scripts/bench $(BUILD)/inferd
+
+.PHONY: install
+install: all ## install the daemon, its example configuration and the demo model below PREFIX
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/inferd
+	install -m 755 $(BUILD)/inferd $(DESTDIR)$(PREFIX)/bin/inferd
+	install -m 644 daemon.conf.example registry/demo/inferd-demo-q8_0.gguf registry/demo/MODEL_CARD.md $(DESTDIR)$(PREFIX)/share/inferd/
+
 .PHONY: unit
 unit: $(UNIT) ## build and run the unit tests only
 	@scripts/run-unit $(UNIT)
@@ -89,4 +132,4 @@ clean: ## remove everything that was built
 
 .PHONY: help
 help: ## this list
-	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1|/' | awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
