@@ -1,0 +1,49 @@
+/* gguf_make.h - GGUF files for tests, made on the spot: a tiny llama with seeded random weights,
+ * and an existing file with its weights in another type. Single thread. */
+#ifndef INFERD_TESTS_GGUF_MAKE_H
+#define INFERD_TESTS_GGUF_MAKE_H
+
+#include "core/base/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Zero means the default in brackets. Rows must be whole blocks of weight_type: n_embd, n_ff and
+ * n_heads * head_dim multiples of 32 for Q8_0 and Q4_0. */
+struct tiny_llama {
+    uint64_t seed;           /* the same seed and sizes give the same bytes */
+    uint32_t n_vocab;        /* [320], at least GGUF_MAKE_VOCAB_MIN, at most GGUF_MAKE_VOCAB_MAX */
+    uint32_t n_layers;       /* [2] */
+    uint32_t n_embd;         /* [64] */
+    uint32_t n_heads;        /* [4] */
+    uint32_t n_kv_heads;     /* [2] */
+    uint32_t head_dim;       /* [16] */
+    uint32_t n_ff;           /* [96] */
+    uint32_t context_length; /* [512] */
+    int weight_type;         /* enum qtype of every matrix; norms are F32 */
+    bool tied;               /* no output.weight: the embedding is used */
+};
+
+enum {
+    GGUF_MAKE_VOCAB_MIN = 300,
+    GGUF_MAKE_VOCAB_MAX = 18000,
+    /* Ids of the vocabulary, which is `<unk> <s> </s>`, 256 byte tokens, four control tokens, the
+     * space mark, the letters a-z, then two- and three-letter pieces. BOS is 1, EOS is <|end|>;
+     * no space prefix. */
+    GGUF_MAKE_BOS = 1,
+    GGUF_MAKE_FIRST_BYTE = 3,
+    GGUF_MAKE_SYSTEM = 259,
+    GGUF_MAKE_USER = 260,
+    GGUF_MAKE_ASSISTANT = 261,
+    GGUF_MAKE_END = 262,
+    GGUF_MAKE_SPACE = 263,
+    GGUF_MAKE_FIRST_LETTER = 264
+};
+
+/* Writes a whole llama model with tokenizer and chat template to path. */
+int gguf_make_tiny_llama(const char *path, const struct tiny_llama *config, err *e);
+
+/* Copies the model at src to dst with every two-dimensional tensor in type qtype. */
+int gguf_make_retype(const char *src, const char *dst, int qtype, err *e);
+
+#endif
