@@ -29,8 +29,8 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "GGUF values are read in place");
 
 enum {
-    KEY_MIN_BYTES = 8 + 4 + 1,             /* empty key, type, smallest value */
-    TENSOR_MIN_BYTES = 8 + 4 + 8 + 4 + 8,  /* empty name, one dimension */
+    KEY_MIN_BYTES = 8 + 4 + 1,            /* empty key, type, smallest value */
+    TENSOR_MIN_BYTES = 8 + 4 + 8 + 4 + 8, /* empty name, one dimension */
     PATH_SHOWN_BYTES = 160,
     FIELD_BYTES = 128,
     NAME_SHOWN_BYTES = 64
@@ -43,9 +43,9 @@ struct gguf {
     char *path;
     uint32_t version;
     uint64_t n_keys, n_tensors;
-    struct gguf_kv *keys;               /* (n_keys) in file order */
+    struct gguf_kv *keys;                /* (n_keys) in file order */
     const struct gguf_kv **keys_by_name; /* (n_keys) sorted */
-    gguf_tensor *tensors;               /* (n_tensors) in file order */
+    gguf_tensor *tensors;                /* (n_tensors) in file order */
     const gguf_tensor **tensors_by_name; /* (n_tensors) sorted */
 };
 
@@ -61,16 +61,21 @@ uint32_t gguf_scalar_bytes(uint32_t type) {
     switch (type) {
     case GGUF_U8:
     case GGUF_I8:
-    case GGUF_BOOL: return 1;
+    case GGUF_BOOL:
+        return 1;
     case GGUF_U16:
-    case GGUF_I16: return 2;
+    case GGUF_I16:
+        return 2;
     case GGUF_U32:
     case GGUF_I32:
-    case GGUF_F32: return 4;
+    case GGUF_F32:
+        return 4;
     case GGUF_U64:
     case GGUF_I64:
-    case GGUF_F64: return 8;
-    default: return 0;
+    case GGUF_F64:
+        return 8;
+    default:
+        return 0;
     }
 }
 
@@ -222,8 +227,7 @@ static int read_key(struct cursor *c, uint64_t index) {
     uint64_t at = c->pos;
     rc = take_u32(c, field, &type);
     if (rc) return rc;
-    if (type > GGUF_F64)
-        return fail(c, ERR_FORMAT, at, field, "unknown value type %" PRIu32, type);
+    if (type > GGUF_F64) return fail(c, ERR_FORMAT, at, field, "unknown value type %" PRIu32, type);
     kv->type = (enum gguf_type)type;
     uint64_t value = c->pos;
     kv->value = c->g->base + value;
@@ -332,9 +336,8 @@ static int read_tensor(struct cursor *c, uint64_t index, uint64_t *offset) {
             return fail(c, ERR_UNSUPPORTED, at, field,
                         "tensor type %" PRIu32 " is not supported by this build", type);
     } else if (!qtype_bytes(t->type, t->n_elems / t->dims[0], t->dims[0], &t->bytes)) {
-        return fail(c, ERR_FORMAT, at, field,
-                    "rows of %" PRIu64 " elements do not fit type %s", t->dims[0],
-                    qtype_name(t->type));
+        return fail(c, ERR_FORMAT, at, field, "rows of %" PRIu64 " elements do not fit type %s",
+                    t->dims[0], qtype_name(t->type));
     }
     return take_u64(c, field, offset);
 }
@@ -444,8 +447,8 @@ static int read_header(struct cursor *c) {
         return fail(c, ERR_FORMAT, 8, "tensor count",
                     "%" PRIu64 " tensors in a file of %" PRIu64 " bytes", g->n_tensors, g->bytes);
     if (g->n_keys > GGUF_KEYS_MAX || g->n_keys > left(c) / KEY_MIN_BYTES)
-        return fail(c, ERR_FORMAT, 16, "key count", "%" PRIu64 " keys in a file of %" PRIu64 " bytes",
-                    g->n_keys, g->bytes);
+        return fail(c, ERR_FORMAT, 16, "key count",
+                    "%" PRIu64 " keys in a file of %" PRIu64 " bytes", g->n_keys, g->bytes);
     return 0;
 }
 
@@ -559,8 +562,8 @@ const gguf_tensor *gguf_tensor_find(const gguf *g, const char *name) {
     gguf_tensor wanted = {.name = {name, strlen(name)}};
     const gguf_tensor *key = &wanted;
     if (!g->n_tensors) return NULL;
-    const gguf_tensor **found = bsearch(&key, g->tensors_by_name, g->n_tensors,
-                                        sizeof *g->tensors_by_name, compare_names);
+    const gguf_tensor **found =
+        bsearch(&key, g->tensors_by_name, g->n_tensors, sizeof *g->tensors_by_name, compare_names);
     return found ? *found : NULL;
 }
 
@@ -600,29 +603,54 @@ struct number {
     double f;
 };
 
-#define LOAD(T, p) (__extension__({ T load_v; memcpy(&load_v, (p), sizeof load_v); load_v; }))
+#define LOAD(T, p)                                                                                 \
+    (__extension__({                                                                               \
+        T load_v;                                                                                  \
+        memcpy(&load_v, (p), sizeof load_v);                                                       \
+        load_v;                                                                                    \
+    }))
 
 static struct number load_number(enum gguf_type type, const uint8_t *p) {
     struct number v = {0};
     switch (type) {
-    case GGUF_U8: v.u = *p; break;
-    case GGUF_U16: v.u = LOAD(uint16_t, p); break;
-    case GGUF_U32: v.u = LOAD(uint32_t, p); break;
-    case GGUF_U64: v.u = LOAD(uint64_t, p); break;
-    case GGUF_I8: v.i = LOAD(int8_t, p); break;
-    case GGUF_I16: v.i = LOAD(int16_t, p); break;
-    case GGUF_I32: v.i = LOAD(int32_t, p); break;
-    case GGUF_I64: v.i = LOAD(int64_t, p); break;
-    case GGUF_F32: v.f = LOAD(float, p); break;
-    case GGUF_F64: v.f = LOAD(double, p); break;
+    case GGUF_U8:
+        v.u = *p;
+        break;
+    case GGUF_U16:
+        v.u = LOAD(uint16_t, p);
+        break;
+    case GGUF_U32:
+        v.u = LOAD(uint32_t, p);
+        break;
+    case GGUF_U64:
+        v.u = LOAD(uint64_t, p);
+        break;
+    case GGUF_I8:
+        v.i = LOAD(int8_t, p);
+        break;
+    case GGUF_I16:
+        v.i = LOAD(int16_t, p);
+        break;
+    case GGUF_I32:
+        v.i = LOAD(int32_t, p);
+        break;
+    case GGUF_I64:
+        v.i = LOAD(int64_t, p);
+        break;
+    case GGUF_F32:
+        v.f = LOAD(float, p);
+        break;
+    case GGUF_F64:
+        v.f = LOAD(double, p);
+        break;
     case GGUF_BOOL:
     case GGUF_STRING:
-    case GGUF_ARRAY: return v;
+    case GGUF_ARRAY:
+        return v;
     }
     v.is_float = type == GGUF_F32 || type == GGUF_F64;
     v.is_int = !v.is_float;
-    v.is_unsigned =
-        type == GGUF_U8 || type == GGUF_U16 || type == GGUF_U32 || type == GGUF_U64;
+    v.is_unsigned = type == GGUF_U8 || type == GGUF_U16 || type == GGUF_U32 || type == GGUF_U64;
     return v;
 }
 
@@ -641,8 +669,7 @@ int gguf_get_i64(const gguf *g, const char *key, int64_t *value, err *e) {
     struct number v = {0};
     if (kv) v = load_number(kv->type, kv->value);
     if (!v.is_int) return wrong_type(g, kv, key, "an integer", e);
-    if (v.is_unsigned && v.u > INT64_MAX)
-        return wrong_type(g, kv, key, "a number below 2^63", e);
+    if (v.is_unsigned && v.u > INT64_MAX) return wrong_type(g, kv, key, "a number below 2^63", e);
     *value = v.is_unsigned ? (int64_t)v.u : v.i;
     return 0;
 }

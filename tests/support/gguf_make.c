@@ -80,7 +80,8 @@ static int set_array(gguf_writer *w, const char *key, enum gguf_type elem, uint6
     memcpy(payload, &type, sizeof type);
     memcpy(payload + sizeof type, &n, sizeof n);
     memcpy(payload + GGUF_ARRAY_HEAD_BYTES, data, data_bytes);
-    int rc = gguf_writer_set_raw(w, name, GGUF_ARRAY, payload, GGUF_ARRAY_HEAD_BYTES + data_bytes, e);
+    int rc =
+        gguf_writer_set_raw(w, name, GGUF_ARRAY, payload, GGUF_ARRAY_HEAD_BYTES + data_bytes, e);
     free(payload);
     return rc;
 }
@@ -166,8 +167,8 @@ static void pile_fini(struct pile *p) {
 /* Encodes values (t->n_elems) f32 as t->type and adds the tensor. */
 static int add_encoded(struct pile *p, gguf_tensor t, const float *values, err *e) {
     if (!qtype_bytes(t.type, t.n_elems / t.dims[0], t.dims[0], &t.bytes))
-        return err_set(e, ERR_INVALID, "%.*s: rows of %" PRIu64 " do not fit %s",
-                       (int)t.name.len, t.name.data, t.dims[0], qtype_name(t.type));
+        return err_set(e, ERR_INVALID, "%.*s: rows of %" PRIu64 " do not fit %s", (int)t.name.len,
+                       t.name.data, t.dims[0], qtype_name(t.type));
     void **blocks = mem_resize(p->blocks, p->n_blocks + 1, sizeof *blocks);
     if (!blocks) return no_memory(e);
     p->blocks = blocks;
@@ -214,9 +215,9 @@ static int add_random(struct pile *p, const struct shape *s, int layer, int type
 static int add_weights(struct pile *p, const struct tiny_llama *c, err *e) {
     uint32_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
     const struct shape layer[] = {
-        {"attn_norm", 0, c->n_embd, 0},     {"attn_q", q, c->n_embd, 1.5f},
-        {"attn_k", kv, c->n_embd, 1.5f},    {"attn_v", kv, c->n_embd, 1},
-        {"attn_output", c->n_embd, q, 1},   {"ffn_norm", 0, c->n_embd, 0},
+        {"attn_norm", 0, c->n_embd, 0},      {"attn_q", q, c->n_embd, 1.5f},
+        {"attn_k", kv, c->n_embd, 1.5f},     {"attn_v", kv, c->n_embd, 1},
+        {"attn_output", c->n_embd, q, 1},    {"ffn_norm", 0, c->n_embd, 0},
         {"ffn_gate", c->n_ff, c->n_embd, 1}, {"ffn_up", c->n_ff, c->n_embd, 1},
         {"ffn_down", c->n_embd, c->n_ff, 1},
     };
@@ -237,9 +238,9 @@ int gguf_make_tiny_llama(const char *path, const struct tiny_llama *config, err 
     struct tiny_llama c = *config;
     struct {
         uint32_t *field, value;
-    } defaults[] = {{&c.n_vocab, 320},  {&c.n_layers, 2},        {&c.n_embd, 64},
-                    {&c.n_heads, 4},    {&c.n_kv_heads, 2},      {&c.head_dim, 16},
-                    {&c.n_ff, 96},      {&c.context_length, 512}};
+    } defaults[] = {{&c.n_vocab, 320}, {&c.n_layers, 2},        {&c.n_embd, 64},
+                    {&c.n_heads, 4},   {&c.n_kv_heads, 2},      {&c.head_dim, 16},
+                    {&c.n_ff, 96},     {&c.context_length, 512}};
     for (size_t i = 0; i < sizeof defaults / sizeof defaults[0]; i++)
         if (!*defaults[i].field) *defaults[i].field = defaults[i].value;
     if (c.n_vocab < GGUF_MAKE_VOCAB_MIN || c.n_vocab > GGUF_MAKE_VOCAB_MAX)
@@ -257,11 +258,16 @@ int gguf_make_tiny_llama(const char *path, const struct tiny_llama *config, err 
 /* Numbers of general.file_type ("mostly ...") in the GGUF specification. */
 static uint32_t file_type_of(int qtype) {
     switch (qtype) {
-    case QTYPE_F16: return 1;
-    case QTYPE_Q4_0: return 2;
-    case QTYPE_Q8_0: return 7;
-    case QTYPE_BF16: return 32;
-    default: return 0;
+    case QTYPE_F16:
+        return 1;
+    case QTYPE_Q4_0:
+        return 2;
+    case QTYPE_Q8_0:
+        return 7;
+    case QTYPE_BF16:
+        return 32;
+    default:
+        return 0;
     }
 }
 
