@@ -1,0 +1,516 @@
+/* registry.c - rows in, rows out: names, files, times. The only writer of the tables that schema.c
+ * makes. Runs on the thread that owns the handle; other processes may write between any two calls,
+ * so whatever must hold together is read and written in one transaction. */
+#include "registry/registry_int.h"
+
+#include "core/base/clock.h"
+#include "core/base/mem.h"
+#include "core/base/str.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { NAME_MAX_BYTES = 96, ALIASES_MAX = 64 };
+
+struct registry {
+    sqlite3 *db;
+    char *file;
+};
+
+int registry_db_error(sqlite3 *db, const char *file, const char *what, err *e) {
+    switch (sqlite3_errcode(db) & 0xff) {
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return err_set(e, ERR_IO, "registry %s is busy: another process keeps it locked", file);
+    case SQLITE_NOTADB:
+        return err_set(e, ERR_FORMAT, "%s is not a registry (no database)", file);
+    case SQLITE_CORRUPT:
+        return err_set(e, ERR_FORMAT,
+                       "registry %s is damaged (%s): remove it and add the models again", file,
+                       sqlite3_errmsg(db));
+    case SQLITE_NOMEM:
+        return err_set(e, ERR_NOMEM, "no memory for the registry %s", file);
+    default:
+        return err_set(e, ERR_IO, "cannot %s registry %s: %s", what, file, sqlite3_errmsg(db));
+    }
+}
+
+int registry_db_exec(sqlite3 *db, const char *file, const char *sql, err *e) {
+    if (sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK) return 0;
+    return registry_db_error(db, file, "write", e);
+}
+
+static int db_fail(registry *r, const char *what, err *e) {
+    return registry_db_error(r->db, r->file, what, e);
+}
+
+static int prepare(registry *r, const char *sql, sqlite3_stmt **st, err *e) {
+    if (sqlite3_prepare_v2(r->db, sql, -1, st, NULL) == SQLITE_OK) return 0;
+    *st = NULL;
+    return db_fail(r, "read", e);
+}
+
+static void rollback(registry *r) {
+    sqlite3_exec(r->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
+/* Makes the folders above file; a new one is its owner's alone. */
+static int make_folders(const char *file, err *e) {
+    char *path = mem_strdup(file);
+    if (!path) return err_set(e, ERR_NOMEM, "no memory");
+    int rc = 0;
+    for (char *slash = strchr(path + 1, '/'); slash && !rc; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(path, 0700) && errno != EEXIST) {
+            /* A folder that is there but may not be listed or written counts as there. */
+            struct stat st;
+            int why = errno;
+            if (stat(path, &st) || !S_ISDIR(st.st_mode))
+                rc = err_set(e, ERR_IO, "cannot make folder %s for the registry: %s", path,
+                             strerror(why));
+        }
+        *slash = '/';
+    }
+    free(path);
+    return rc;
+}
+
+int registry_open(const char *file, registry **out, err *e) {
+    *out = NULL;
+    if (!file[0]) return err_set(e, ERR_INVALID, "the registry's file name is empty");
+    int rc = make_folders(file, e);
+    if (rc) return rc;
+    registry *r = mem_new(1, sizeof *r);
+    if (!r || !(r->file = mem_strdup(file))) {
+        rc = err_set(e, ERR_NOMEM, "no memory for the registry");
+        goto fail;
+    }
+    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+    if (sqlite3_open_v2(file, &r->db, flags, NULL) != SQLITE_OK) {
+        rc = r->db ? db_fail(r, "open", e) : err_set(e, ERR_NOMEM, "no memory for the registry");
+        goto fail;
+    }
+    sqlite3_extended_result_codes(r->db, 1);
+    sqlite3_busy_timeout(r->db, REGISTRY_BUSY_MS);
+    rc = registry_db_exec(r->db, file, "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF", e);
+    if (!rc) rc = registry_schema_migrate(r->db, file, e);
+    if (rc) goto fail;
+    *out = r;
+    return 0;
+fail:
+    registry_close(r);
+    return rc;
+}
+
+void registry_close(registry *r) {
+    if (!r) return;
+    sqlite3_close(r->db);
+    free(r->file);
+    free(r);
+}
+
+void registry_model_fini(struct registry_model *m) {
+    free(m->name);
+    for (size_t i = 0; i < m->n_aliases; i++)
+        free(m->aliases[i]);
+    free(m->aliases);
+    free(m->path);
+    free(m->format);
+    free(m->architecture);
+    free(m->quantization);
+    memset(m, 0, sizeof *m);
+}
+
+void registry_models_free(struct registry_model *models, size_t n) {
+    for (size_t i = 0; models && i < n; i++)
+        registry_model_fini(&models[i]);
+    free(models);
+}
+
+static char *column_dup(sqlite3_stmt *st, int column) {
+    const unsigned char *text = sqlite3_column_text(st, column);
+    return mem_strdup(text ? (const char *)text : "");
+}
+
+/* Name and aliases of m->id, by position. */
+static int load_names(registry *r, struct registry_model *m, err *e) {
+    sqlite3_stmt *st;
+    int step,
+        rc = prepare(r, "SELECT name FROM names WHERE model_id = ?1 ORDER BY position", &st, e);
+    if (rc) return rc;
+    sqlite3_bind_int64(st, 1, m->id);
+    while ((step = sqlite3_step(st)) == SQLITE_ROW) {
+        char *name = column_dup(st, 0), **more = NULL;
+        if (name && !m->name) {
+            m->name = name;
+            continue;
+        }
+        if (name) more = mem_resize(m->aliases, m->n_aliases + 1, sizeof *more);
+        if (!more) {
+            free(name);
+            sqlite3_finalize(st);
+            return err_set(e, ERR_NOMEM, "no memory for the registry's rows");
+        }
+        m->aliases = more;
+        m->aliases[m->n_aliases++] = name;
+    }
+    sqlite3_finalize(st);
+    if (step != SQLITE_DONE) return db_fail(r, "read", e);
+    if (!m->name)
+        return err_set(e, ERR_FORMAT, "registry %s is damaged: a model has no name", r->file);
+    return 0;
+}
+
+/* Fills m (all zero before; nothing owned on failure). Inside a transaction of the caller. */
+static int load_model(registry *r, int64_t id, struct registry_model *m, err *e) {
+    sqlite3_stmt *st;
+    memset(m, 0, sizeof *m);
+    int rc = prepare(r,
+                     "SELECT path, format, architecture, quantization, n_params, context_length,"
+                     " size_bytes, sha256, mtime_ns, added_s, last_loaded_s"
+                     " FROM models WHERE id = ?1",
+                     &st, e);
+    if (rc) return rc;
+    sqlite3_bind_int64(st, 1, id);
+    int step = sqlite3_step(st);
+    if (step == SQLITE_ROW) {
+        m->id = id;
+        m->path = column_dup(st, 0);
+        m->format = column_dup(st, 1);
+        m->architecture = column_dup(st, 2);
+        m->quantization = column_dup(st, 3);
+        m->n_params = (uint64_t)sqlite3_column_int64(st, 4);
+        m->context_length = (uint64_t)sqlite3_column_int64(st, 5);
+        m->size_bytes = (uint64_t)sqlite3_column_int64(st, 6);
+        const unsigned char *sha = sqlite3_column_text(st, 7);
+        snprintf(m->sha256, sizeof m->sha256, "%s", sha ? (const char *)sha : "");
+        m->mtime_ns = sqlite3_column_int64(st, 8);
+        m->added_s = sqlite3_column_int64(st, 9);
+        m->last_loaded_s = sqlite3_column_int64(st, 10);
+        if (!m->path || !m->format || !m->architecture || !m->quantization)
+            rc = err_set(e, ERR_NOMEM, "no memory for the registry's rows");
+    } else {
+        rc = step == SQLITE_DONE ? err_set(e, ERR_NOT_FOUND, "the model was just removed")
+                                 : db_fail(r, "read", e);
+    }
+    sqlite3_finalize(st);
+    if (!rc) rc = load_names(r, m, e);
+    if (rc) registry_model_fini(m);
+    return rc;
+}
+
+/* *id of a model, 0 if the query has no row. Inside or outside a transaction. */
+static int query_id(registry *r, const char *sql, const char *text, int64_t *id, int *position,
+                    err *e) {
+    sqlite3_stmt *st;
+    int rc = prepare(r, sql, &st, e);
+    if (rc) return rc;
+    sqlite3_bind_text(st, 1, text, -1, SQLITE_STATIC);
+    int step = sqlite3_step(st);
+    *id = step == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
+    if (position) *position = step == SQLITE_ROW ? sqlite3_column_int(st, 1) : -1;
+    if (step != SQLITE_ROW && step != SQLITE_DONE) rc = db_fail(r, "read", e);
+    sqlite3_finalize(st);
+    return rc;
+}
+
+static int name_holder(registry *r, const char *name, int64_t *id, int *position, err *e) {
+    return query_id(r, "SELECT model_id, position FROM names WHERE name = ?1", name, id, position,
+                    e);
+}
+
+static int check_name(const char *name, err *e) {
+    size_t n = strlen(name);
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                  "._:/-";
+    if (n == 0 || n > NAME_MAX_BYTES || strspn(name, allowed) != n)
+        return err_set_param(e, ERR_INVALID, "name",
+                             "\"%.100s\" is no model name: 1 to %d of A-Z a-z 0-9 . _ : / -", name,
+                             NAME_MAX_BYTES);
+    return 0;
+}
+
+/* The file's name without folder and .gguf, other characters as '-'. */
+static void name_from_path(const char *path, char name[NAME_MAX_BYTES + 1]) {
+    const char *slash = strrchr(path, '/');
+    snprintf(name, NAME_MAX_BYTES + 1, "%.*s", NAME_MAX_BYTES, slash ? slash + 1 : path);
+    size_t n = strlen(name);
+    if (n > 5 && strcmp(name + n - 5, ".gguf") == 0) name[n - 5] = '\0';
+    for (char *c = name; *c; c++)
+        if (check_name((char[2]){*c, '\0'}, NULL) || *c == '/') *c = '-';
+}
+
+static int err_taken(registry *r, const char *name, int64_t holder, err *e) {
+    struct registry_model m;
+    int rc = load_model(r, holder, &m, e);
+    if (rc) return rc;
+    if (strcmp(m.name, name) == 0)
+        rc = err_set_param(e, ERR_EXISTS, "name", "the name %s is taken by %s", name, m.path);
+    else
+        rc = err_set_param(e, ERR_EXISTS, "name", "the name %s is an alias of %s", name, m.name);
+    registry_model_fini(&m);
+    return rc;
+}
+
+/* Which row an add writes: *id of the row to refresh, 0 for a new one; name gets its name. Fails if
+ * a name or alias belongs to another model. */
+static int add_target(registry *r, const struct registry_add *add, const char *path, int64_t *id,
+                      char name[NAME_MAX_BYTES + 1], err *e) {
+    int64_t holder;
+    int position, rc;
+    *id = 0;
+    if (add->name) {
+        snprintf(name, NAME_MAX_BYTES + 1, "%s", add->name);
+    } else {
+        rc = query_id(r, "SELECT id FROM models WHERE path = ?1 ORDER BY id LIMIT 1", path, id,
+                      NULL, e);
+        if (rc) return rc;
+        name_from_path(path, name);
+    }
+    if (*id == 0) {
+        struct registry_model m;
+        rc = name_holder(r, name, &holder, &position, e);
+        if (!rc && holder) rc = load_model(r, holder, &m, e);
+        if (rc) return rc;
+        if (holder) {
+            bool same = position == 0 && strcmp(m.path, path) == 0;
+            registry_model_fini(&m);
+            if (!same) return err_taken(r, name, holder, e);
+            *id = holder;
+        }
+    }
+    for (size_t i = 0; i < add->n_aliases; i++) {
+        rc = name_holder(r, add->aliases[i], &holder, &position, e);
+        if (rc) return rc;
+        if (holder && holder != *id) return err_taken(r, add->aliases[i], holder, e);
+    }
+    return 0;
+}
+
+static int write_row(registry *r, int64_t *id, const struct registry_scan *scan, const char *sha,
+                     err *e) {
+    sqlite3_stmt *st;
+    int rc = prepare(r,
+                     *id ? "UPDATE models SET path = ?1, format = ?2, architecture = ?3,"
+                           " quantization = ?4, n_params = ?5, context_length = ?6,"
+                           " size_bytes = ?7, sha256 = ?8, mtime_ns = ?9, added_s = ?10"
+                           " WHERE id = ?11"
+                         : "INSERT INTO models (path, format, architecture, quantization, n_params,"
+                           " context_length, size_bytes, sha256, mtime_ns, added_s)"
+                           " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                     &st, e);
+    if (rc) return rc;
+    sqlite3_bind_text(st, 1, scan->path, -1, SQLITE_STATIC);
+    sqlite3_bind_text(st, 2, "gguf", -1, SQLITE_STATIC);
+    sqlite3_bind_text(st, 3, scan->architecture, -1, SQLITE_STATIC);
+    sqlite3_bind_text(st, 4, scan->quantization, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(st, 5, (int64_t)scan->n_params);
+    sqlite3_bind_int64(st, 6, (int64_t)scan->context_length);
+    sqlite3_bind_int64(st, 7, (int64_t)scan->stat.size_bytes);
+    sqlite3_bind_text(st, 8, sha, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(st, 9, scan->stat.mtime_ns);
+    sqlite3_bind_int64(st, 10, clock_wall_s());
+    if (*id) sqlite3_bind_int64(st, 11, *id);
+    if (sqlite3_step(st) != SQLITE_DONE)
+        rc = db_fail(r, "write", e);
+    else if (!*id)
+        *id = sqlite3_last_insert_rowid(r->db);
+    sqlite3_finalize(st);
+    return rc;
+}
+
+/* Keeps names that id has already. The next free position comes from the table itself. */
+static int write_name(registry *r, int64_t id, const char *name, err *e) {
+    sqlite3_stmt *st;
+    int rc = prepare(r,
+                     "INSERT INTO names (name, model_id, position) SELECT ?1, ?2,"
+                     " (SELECT coalesce(max(position) + 1, 0) FROM names WHERE model_id = ?2)"
+                     " WHERE NOT EXISTS (SELECT 1 FROM names WHERE name = ?1 AND model_id = ?2)",
+                     &st, e);
+    if (rc) return rc;
+    sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(st, 2, id);
+    if (sqlite3_step(st) != SQLITE_DONE) rc = db_fail(r, "write", e);
+    sqlite3_finalize(st);
+    return rc;
+}
+
+static int add_write(registry *r, const struct registry_add *add, const struct registry_scan *scan,
+                     const char *sha, struct registry_model *out, err *e) {
+    char name[NAME_MAX_BYTES + 1];
+    int64_t id;
+    int rc = registry_db_exec(r->db, r->file, "BEGIN IMMEDIATE", e);
+    if (rc) return rc;
+    rc = add_target(r, add, scan->path, &id, name, e);
+    bool is_new = id == 0;
+    if (!rc) rc = write_row(r, &id, scan, sha, e);
+    if (!rc && is_new) rc = write_name(r, id, name, e);
+    for (size_t i = 0; !rc && i < add->n_aliases; i++)
+        rc = write_name(r, id, add->aliases[i], e);
+    if (!rc) rc = load_model(r, id, out, e);
+    if (!rc && (rc = registry_db_exec(r->db, r->file, "COMMIT", e))) registry_model_fini(out);
+    if (rc) rollback(r);
+    return rc;
+}
+
+int registry_add(registry *r, const struct registry_add *add, struct registry_model *out, err *e) {
+    struct registry_scan scan;
+    char name[NAME_MAX_BYTES + 1], sha[65];
+    int64_t id;
+    memset(out, 0, sizeof *out);
+    int rc = add->name ? check_name(add->name, e) : 0;
+    if (!rc && add->n_aliases > ALIASES_MAX)
+        rc = err_set_param(e, ERR_INVALID, "alias", "at most %d aliases", ALIASES_MAX);
+    for (size_t i = 0; !rc && i < add->n_aliases; i++)
+        rc = check_name(add->aliases[i], e);
+    if (!rc) rc = registry_scan_header(add->path, &scan, e);
+    if (rc) return rc;
+    /* Once before the long read, for a quick answer; once more inside the write transaction. */
+    rc = add_target(r, add, scan.path, &id, name, e);
+    if (!rc)
+        rc = registry_scan_sha256(scan.path, &scan.stat, add->progress, add->progress_arg, sha, e);
+    if (!rc) rc = add_write(r, add, &scan, sha, out, e);
+    free(scan.path);
+    return rc;
+}
+
+int registry_list(registry *r, struct registry_model **models, size_t *n, err *e) {
+    sqlite3_stmt *st = NULL;
+    struct registry_model *list = NULL;
+    size_t count = 0, capacity = 0;
+    int step = SQLITE_DONE, rc = registry_db_exec(r->db, r->file, "BEGIN", e);
+    *models = NULL;
+    *n = 0;
+    if (rc) return rc;
+    rc = prepare(r, "SELECT model_id FROM names WHERE position = 0 ORDER BY name", &st, e);
+    while (!rc && (step = sqlite3_step(st)) == SQLITE_ROW) {
+        if (count == capacity) {
+            capacity = capacity ? capacity * 2 : 8;
+            struct registry_model *more = mem_resize(list, capacity, sizeof *list);
+            if (!more) {
+                rc = err_set(e, ERR_NOMEM, "no memory for the registry's rows");
+                break;
+            }
+            list = more;
+        }
+        rc = load_model(r, sqlite3_column_int64(st, 0), &list[count], e);
+        if (!rc) count++;
+    }
+    if (!rc && step != SQLITE_DONE) rc = db_fail(r, "read", e);
+    sqlite3_finalize(st);
+    rollback(r); /* nothing was written: this only ends the snapshot */
+    if (rc) {
+        registry_models_free(list, count);
+        return rc;
+    }
+    *models = list;
+    *n = count;
+    return 0;
+}
+
+static int err_unknown(registry *r, const char *name, err *e) {
+    struct registry_model *models;
+    size_t n;
+    str names;
+    int rc = registry_list(r, &models, &n, e);
+    if (rc) return rc;
+    str_init(&names, 200); /* a longer list is cut at a whole name */
+    for (size_t i = 0; i < n; i++)
+        str_addf(&names, "%s%s", i ? ", " : "", models[i].name);
+    if (n == 0)
+        rc = err_set_param(e, ERR_NOT_FOUND, "model",
+                           "no model is called %.96s: none is registered yet, see "
+                           "`inferd models add PATH`",
+                           name);
+    else
+        rc = err_set_param(e, ERR_NOT_FOUND, "model", "no model is called %.96s; there is: %s%s",
+                           name, str_cstr(&names), names.failed ? ", ..." : "");
+    str_fini(&names);
+    registry_models_free(models, n);
+    return rc;
+}
+
+int registry_find(registry *r, const char *name, struct registry_model *out, err *e) {
+    int64_t id;
+    memset(out, 0, sizeof *out);
+    int rc = registry_db_exec(r->db, r->file, "BEGIN", e);
+    if (rc) return rc;
+    rc = name_holder(r, name, &id, NULL, e);
+    if (!rc && id) rc = load_model(r, id, out, e);
+    rollback(r);
+    if (!rc && !id) rc = err_unknown(r, name, e);
+    return rc;
+}
+
+static int run_with_id(registry *r, const char *sql, int64_t id, int64_t value, err *e) {
+    sqlite3_stmt *st;
+    int rc = prepare(r, sql, &st, e);
+    if (rc) return rc;
+    sqlite3_bind_int64(st, 1, id);
+    if (sqlite3_bind_parameter_count(st) > 1) sqlite3_bind_int64(st, 2, value);
+    if (sqlite3_step(st) != SQLITE_DONE) rc = db_fail(r, "write", e);
+    sqlite3_finalize(st);
+    return rc;
+}
+
+int registry_remove(registry *r, const char *name, err *e) {
+    int64_t id;
+    int rc = registry_db_exec(r->db, r->file, "BEGIN IMMEDIATE", e);
+    if (rc) return rc;
+    rc = name_holder(r, name, &id, NULL, e);
+    if (!rc && id) rc = run_with_id(r, "DELETE FROM models WHERE id = ?1", id, 0, e);
+    if (!rc) rc = registry_db_exec(r->db, r->file, "COMMIT", e);
+    if (rc) rollback(r);
+    if (!rc && !id) rc = err_unknown(r, name, e);
+    return rc;
+}
+
+/* Size and time as registered? */
+static int check_unchanged(const struct registry_model *m, struct registry_stat *now, err *e) {
+    int rc = registry_scan_stat(m->path, now, e);
+    if (rc) {
+        err_prefix(e, "the file of model %s is gone: ", m->name);
+        return rc == ERR_IO ? rc : err_set(e, ERR_CHANGED, "%s is not a file any more", m->path);
+    }
+    if (now->size_bytes != m->size_bytes)
+        return err_set_param(e, ERR_CHANGED, "model",
+                             "%s changed since it was added (%llu bytes, were %llu): add it again",
+                             m->path, (unsigned long long)now->size_bytes,
+                             (unsigned long long)m->size_bytes);
+    if (now->mtime_ns != m->mtime_ns)
+        return err_set_param(e, ERR_CHANGED, "model",
+                             "%s was written to since it was added: add it again", m->path);
+    return 0;
+}
+
+int registry_resolve(registry *r, const char *name, struct registry_model *out, err *e) {
+    struct registry_stat now;
+    int rc = registry_find(r, name, out, e);
+    if (rc) return rc;
+    rc = check_unchanged(out, &now, e);
+    if (rc) registry_model_fini(out);
+    return rc;
+}
+
+int registry_touch_loaded(registry *r, int64_t id, err *e) {
+    return run_with_id(r, "UPDATE models SET last_loaded_s = ?2 WHERE id = ?1", id, clock_wall_s(),
+                       e);
+}
+
+int registry_verify(registry *r, const struct registry_model *m,
+                    void (*progress)(void *arg, uint64_t done, uint64_t total), void *progress_arg,
+                    err *e) {
+    struct registry_stat now;
+    char sha[65];
+    (void)r;
+    int rc = check_unchanged(m, &now, e);
+    if (!rc) rc = registry_scan_sha256(m->path, &now, progress, progress_arg, sha, e);
+    if (!rc && strcmp(sha, m->sha256) != 0)
+        rc = err_set_param(e, ERR_CHANGED, "model",
+                           "%s has another SHA-256 than when it was added: its bytes changed",
+                           m->path);
+    return rc;
+}

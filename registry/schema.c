@@ -1,0 +1,109 @@
+/* schema.c - the registry's tables and how older files come up to date.
+ *
+ * PRAGMA user_version counts the migrations that a file has had. Each runs in its own write
+ * transaction that reads the version again, so that two processes that open an old file together
+ * do it once. A file with a higher version belongs to a newer inferd and is left alone. */
+#include "registry/registry_int.h"
+
+#include <stdio.h>
+#include <time.h>
+
+/* Never edited once released: a change of the schema is a new entry at the end. */
+static const char *const migrations[] = {
+    /* 1: models; every name and alias in one table, so that they are unique together. Position 0
+     * is the name, the rest are aliases in the order in which they were given. */
+    "CREATE TABLE models ("
+    "  id INTEGER PRIMARY KEY,"
+    "  path TEXT NOT NULL,"
+    "  format TEXT NOT NULL,"
+    "  architecture TEXT NOT NULL,"
+    "  quantization TEXT NOT NULL,"
+    "  n_params INTEGER NOT NULL CHECK (n_params >= 0),"
+    "  context_length INTEGER NOT NULL CHECK (context_length >= 0),"
+    "  size_bytes INTEGER NOT NULL CHECK (size_bytes >= 0),"
+    "  sha256 TEXT NOT NULL CHECK (length(sha256) = 64),"
+    "  mtime_ns INTEGER NOT NULL,"
+    "  added_s INTEGER NOT NULL,"
+    "  last_loaded_s INTEGER NOT NULL DEFAULT 0"
+    ") STRICT;"
+    "CREATE TABLE names ("
+    "  name TEXT NOT NULL PRIMARY KEY,"
+    "  model_id INTEGER NOT NULL REFERENCES models (id) ON DELETE CASCADE,"
+    "  position INTEGER NOT NULL CHECK (position >= 0),"
+    "  UNIQUE (model_id, position)"
+    ") STRICT, WITHOUT ROWID;",
+    /* 2: adding a known file again looks it up by path. */
+    "CREATE INDEX models_by_path ON models (path);",
+};
+
+enum { N_MIGRATIONS = sizeof migrations / sizeof migrations[0] };
+
+static int read_int(sqlite3 *db, const char *file, const char *sql, int64_t *value, err *e) {
+    sqlite3_stmt *st = NULL;
+    int rc = sqlite3_prepare_v2(db, sql, -1, &st, NULL);
+    if (rc == SQLITE_OK) rc = sqlite3_step(st);
+    if (rc != SQLITE_ROW) {
+        sqlite3_finalize(st);
+        return registry_db_error(db, file, "read", e);
+    }
+    *value = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    return 0;
+}
+
+/* Changes nothing: a file that is not ours must stay as it is. */
+static int check_owner(sqlite3 *db, const char *file, int64_t *version, err *e) {
+    int64_t id, n_tables;
+    int rc = read_int(db, file, "PRAGMA application_id", &id, e);
+    if (!rc) rc = read_int(db, file, "PRAGMA user_version", version, e);
+    if (!rc) rc = read_int(db, file, "SELECT count(*) FROM sqlite_master", &n_tables, e);
+    if (rc) return rc;
+    if (id != REGISTRY_APPLICATION_ID && (id != 0 || *version != 0 || n_tables != 0))
+        return err_set(e, ERR_FORMAT,
+                       "registry %s is another program's database; choose another file", file);
+    if (*version < 0 || *version > N_MIGRATIONS)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "registry %s has version %lld, this inferd knows versions up to %d: use a "
+                       "newer inferd or another registry file",
+                       file, (long long)*version, (int)N_MIGRATIONS);
+    return 0;
+}
+
+/* The switch to WAL needs the file alone for a moment and does not wait by itself. */
+static int enable_wal(sqlite3 *db, const char *file, err *e) {
+    const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    for (int waited_ms = 0;; waited_ms += 10) {
+        int rc = sqlite3_exec(db, "PRAGMA journal_mode = WAL", NULL, NULL, NULL);
+        if (rc == SQLITE_OK) return 0;
+        if ((rc & 0xff) != SQLITE_BUSY || waited_ms >= REGISTRY_BUSY_MS)
+            return registry_db_error(db, file, "open", e);
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* One migration, unless another process did it meanwhile. *version is advanced. */
+static int migrate_one(sqlite3 *db, const char *file, int64_t *version, err *e) {
+    int rc = registry_db_exec(db, file, "BEGIN IMMEDIATE", e);
+    if (rc) return rc;
+    rc = check_owner(db, file, version, e);
+    if (!rc && *version < N_MIGRATIONS) {
+        char pragmas[96];
+        snprintf(pragmas, sizeof pragmas, "PRAGMA application_id = %d; PRAGMA user_version = %d",
+                 (int)REGISTRY_APPLICATION_ID, (int)*version + 1);
+        rc = registry_db_exec(db, file, migrations[*version], e);
+        if (!rc) rc = registry_db_exec(db, file, pragmas, e);
+        if (!rc) ++*version;
+    }
+    if (!rc) rc = registry_db_exec(db, file, "COMMIT", e);
+    if (rc) sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+    return rc;
+}
+
+int registry_schema_migrate(sqlite3 *db, const char *file, err *e) {
+    int64_t version;
+    int rc = check_owner(db, file, &version, e);
+    if (!rc) rc = enable_wal(db, file, e);
+    while (!rc && version < N_MIGRATIONS)
+        rc = migrate_one(db, file, &version, e);
+    return rc;
+}
