@@ -1,0 +1,297 @@
+/* config.c - the table of keys, and the reading of values and files by it. Everything that says
+ * what a key is (flags, --help, daemon.conf.example, checks) comes from the table. */
+#include "daemon/config.h"
+
+#include "core/base/mem.h"
+#include "daemon/suggest.h"
+#include "daemon/textfile.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FILE_MAX_BYTES = 1 << 20, PROBLEMS_MAX = 100 };
+
+#define AT(field) offsetof(struct config, field)
+
+static const struct config_key keys[] = {
+    {"model", CONFIG_TEXT, AT(model), "", 0, 0, NULL, "",
+     "Models to serve: registered names or aliases or paths of GGUF files, commas between.\n"
+     "Empty: the only registered model, or the registered one whose name begins with \"demo\" or\n"
+     "\"inferd-demo\"."},
+    {"registry", CONFIG_TEXT, AT(registry), "", 0, 0, NULL, "",
+     "The registry's file. Empty: $STATE_DIRECTORY/registry.db under systemd, otherwise\n"
+     "inferd/registry.db in $XDG_DATA_HOME or ~/.local/share."},
+    {"host", CONFIG_TEXT, AT(host), "127.0.0.1", 0, 0, NULL, "",
+     "Address to listen on. 0.0.0.0 or :: lets other machines in: set api-key-file then."},
+    {"port", CONFIG_NUMBER, AT(port), "8080", 0, 65535, NULL, "",
+     "TCP port. 0: any free one, printed at start."},
+    {"backend", CONFIG_CHOICE, AT(backend), "cpu", 0, 0, "cpu", "", "Device that computes."},
+    {"isa", CONFIG_TEXT, AT(isa), "", 0, 0, NULL, "",
+     "Instruction set of the CPU kernels (generic, avx2, ...). Empty: the best one here."},
+    {"threads", CONFIG_NUMBER, AT(threads), "0", 0, 1024, NULL, "threads",
+     "Threads that compute. 0: as many as the process may use."},
+    {"kv-cache-tokens", CONFIG_NUMBER, AT(kv_cache_tokens), "0", 0, UINT64_C(1) << 30, NULL,
+     "tokens",
+     "Size of the KV cache, shared by all requests of a model and taken at start. 0: a share of\n"
+     "the free memory, said in the log."},
+    {"kv-cache-type", CONFIG_CHOICE, AT(kv_cache_type), "f16", 0, 0, "f16|f32", "",
+     "Number format of the KV cache."},
+    {"block-tokens", CONFIG_CHOICE, AT(block_tokens), "16", 0, 0, "16|32", "tokens",
+     "Tokens in one block of the KV cache."},
+    {"context-length", CONFIG_NUMBER, AT(context_length), "0", 0, UINT64_C(1) << 24, NULL, "tokens",
+     "Most tokens of prompt and answer together. 0: what the model was made for."},
+    {"max-batch-tokens", CONFIG_NUMBER, AT(max_batch_tokens), "512", 1, 65536, NULL, "tokens",
+     "Most tokens of all sequences that one step computes."},
+    {"prefill-chunk", CONFIG_NUMBER, AT(prefill_chunk), "64", 1, 65536, NULL, "tokens",
+     "Most prompt tokens a step while others are getting answers: bounds the gap between their\n"
+     "tokens. Never more than max-batch-tokens."},
+    {"max-sequences", CONFIG_NUMBER, AT(max_sequences), "64", 1, 4096, NULL, "sequences",
+     "Most sequences that run at once; more wait in the queue."},
+    {"max-queue", CONFIG_NUMBER, AT(max_queue), "256", 1, 65536, NULL, "sequences",
+     "Most sequences that wait to be started; beyond it requests are answered with 429."},
+    {"stream-events", CONFIG_NUMBER, AT(stream_events), "512", 8, 65536, NULL, "events",
+     "Tokens that are kept for a client that reads slowly; its sequence then waits."},
+    {"prefix-cache", CONFIG_SWITCH, AT(prefix_cache), "on", 0, 0, NULL, "",
+     "Computes the common beginning of prompts once."},
+    {"http-threads", CONFIG_NUMBER, AT(http_threads), "2", 1, 64, NULL, "threads",
+     "Threads that serve connections; a waiting stream costs none."},
+    {"max-connections", CONFIG_NUMBER, AT(max_connections), "4096", 1, 65536, NULL, "connections",
+     "Open connections; more are closed at once."},
+    {"max-body-bytes", CONFIG_BYTES, AT(max_body_bytes), "8M", 1024, UINT64_C(1) << 30, NULL,
+     "bytes", "Largest request body; 413 beyond it."},
+    {"max-header-bytes", CONFIG_BYTES, AT(max_header_bytes), "32K", 1024, 1 << 20, NULL, "bytes",
+     "Largest request header; 431 beyond it."},
+    {"idle-timeout-s", CONFIG_NUMBER, AT(idle_timeout_s), "60", 1, 86400, NULL, "seconds",
+     "Closes a connection on which nothing is asked."},
+    {"keepalive-ms", CONFIG_NUMBER, AT(keepalive_ms), "15000", 10, 600000, NULL, "milliseconds",
+     "Interval of keep-alive comments in a stream that has nothing to send."},
+    {"api-key-file", CONFIG_TEXT, AT(api_key_file), "", 0, 0, NULL, "",
+     "File with accepted API keys, one a line, that only its owner (or group) may read.\n"
+     "Empty: no key is asked for."},
+    {"shutdown-deadline-s", CONFIG_NUMBER, AT(shutdown_deadline_s), "30", 0, 3600, NULL, "seconds",
+     "How long SIGTERM lets running answers finish."},
+    {"log-level", CONFIG_CHOICE, AT(log_level), "info", 0, 0, "debug|info|warn|error", "",
+     "Least important messages that are logged (to stderr)."},
+};
+
+enum { N_KEYS = sizeof keys / sizeof keys[0] };
+
+const struct config_key *config_keys(size_t *n) {
+    *n = N_KEYS;
+    return keys;
+}
+
+static bool same_name(const char *key, const char *name) {
+    for (; *key && *name; key++, name++)
+        if (*key != (*name == '_' ? '-' : *name)) return false;
+    return *key == *name;
+}
+
+const struct config_key *config_find(const char *name) {
+    for (size_t i = 0; i < N_KEYS; i++)
+        if (same_name(keys[i].name, name)) return &keys[i];
+    return NULL;
+}
+
+static bool is_choice(const char *choices, const char *value) {
+    size_t n = strlen(value);
+    for (const char *c = choices; c; c = strchr(c, '|') ? strchr(c, '|') + 1 : NULL)
+        if (n && strncmp(c, value, n) == 0 && (c[n] == '|' || c[n] == '\0')) return true;
+    return false;
+}
+
+static int set_text(struct config *c, const struct config_key *key, const char *value, err *e) {
+    char **field = (char **)((char *)c + key->offset);
+    if (key->kind == CONFIG_CHOICE && !is_choice(key->choices, value))
+        return err_set_param(e, ERR_INVALID, key->name, "%s: \"%.64s\" is none of %s", key->name,
+                             value, key->choices);
+    char *copy = mem_strdup(value);
+    if (!copy) return err_set(e, ERR_NOMEM, "no memory for the configuration");
+    free(*field);
+    *field = copy;
+    return 0;
+}
+
+/* Digits, for bytes one of K, M, G after them. */
+static bool parse_number(const char *text, bool bytes, uint64_t *number) {
+    uint64_t n = 0;
+    if (*text < '0' || *text > '9') return false;
+    for (; *text >= '0' && *text <= '9'; text++)
+        if (!mem_mul(n, 10, &n) || !mem_add(n, (uint64_t)(*text - '0'), &n)) return false;
+    if (bytes && *text) {
+        static const char suffixes[] = "KMG";
+        const char *suffix = strchr(suffixes, *text);
+        if (!suffix || text[1]) return false;
+        for (const char *s = suffixes; s <= suffix; s++)
+            if (!mem_mul(n, 1024, &n)) return false;
+        text++;
+    }
+    *number = n;
+    return *text == '\0';
+}
+
+static int set_number(struct config *c, const struct config_key *key, const char *value, err *e) {
+    bool bytes = key->kind == CONFIG_BYTES;
+    uint64_t n;
+    if (!parse_number(value, bytes, &n))
+        return err_set_param(e, ERR_INVALID, key->name, "%s: \"%.64s\" is not a %s", key->name,
+                             value, bytes ? "size (a number, or one with K, M or G)" : "number");
+    if (n < key->min || n > key->max)
+        return err_set_param(e, ERR_INVALID, key->name, "%s: %llu is out of bounds (%llu to %llu)",
+                             key->name, (unsigned long long)n, (unsigned long long)key->min,
+                             (unsigned long long)key->max);
+    *(uint64_t *)((char *)c + key->offset) = n;
+    return 0;
+}
+
+static int set_switch(struct config *c, const struct config_key *key, const char *value, err *e) {
+    bool on = strcmp(value, "on") == 0;
+    if (!on && strcmp(value, "off") != 0)
+        return err_set_param(e, ERR_INVALID, key->name, "%s: \"%.64s\" is neither on nor off",
+                             key->name, value);
+    *(bool *)((char *)c + key->offset) = on;
+    return 0;
+}
+
+int config_set(struct config *c, const char *name, const char *value, err *e) {
+    const struct config_key *key = config_find(name);
+    if (!key) {
+        struct suggest s;
+        suggest_init(&s, name);
+        for (size_t i = 0; i < N_KEYS; i++)
+            suggest_offer(&s, keys[i].name);
+        return err_set(e, ERR_INVALID, "unknown key \"%.48s\"%s%s%s", name,
+                       s.best ? " (did you mean \"" : "", s.best ? s.best : "",
+                       s.best ? "\"?)" : "");
+    }
+    switch (key->kind) {
+    case CONFIG_NUMBER:
+    case CONFIG_BYTES:
+        return set_number(c, key, value, e);
+    case CONFIG_SWITCH:
+        return set_switch(c, key, value, e);
+    case CONFIG_TEXT:
+    case CONFIG_CHOICE:
+        break;
+    }
+    return set_text(c, key, value, e);
+}
+
+int config_init(struct config *c, err *e) {
+    memset(c, 0, sizeof *c);
+    for (size_t i = 0; i < N_KEYS; i++) {
+        int rc = config_set(c, keys[i].name, keys[i].initial, e);
+        if (rc) {
+            config_fini(c);
+            return rc;
+        }
+    }
+    return 0;
+}
+
+void config_fini(struct config *c) {
+    for (size_t i = 0; i < N_KEYS; i++)
+        if (keys[i].kind == CONFIG_TEXT || keys[i].kind == CONFIG_CHOICE)
+            free(*(char **)((char *)c + keys[i].offset));
+    memset(c, 0, sizeof *c);
+}
+
+/* Cuts white space at both ends, in place. */
+static char *trim(char *text) {
+    text += strspn(text, " \t\r");
+    size_t n = strlen(text);
+    while (n && strchr(" \t\r", text[n - 1]))
+        text[--n] = '\0';
+    return text;
+}
+
+static void cut_comment(char *line) {
+    for (char *c = line; *c; c++)
+        if (*c == '#' && (c == line || c[-1] == ' ' || c[-1] == '\t')) {
+            *c = '\0';
+            return;
+        }
+}
+
+/* One line, NUL-terminated, changed in place. first_line (N_KEYS) is where each key was set. */
+static int load_line(struct config *c, char *line, unsigned number, unsigned *first_line, err *e) {
+    cut_comment(line);
+    char *name = trim(line);
+    if (!*name) return 0;
+    char *equals = strchr(name, '=');
+    if (!equals) return err_set(e, ERR_INVALID, "expected KEY = VALUE, found \"%.64s\"", name);
+    *equals = '\0';
+    name = trim(name);
+    char *value = trim(equals + 1);
+    if (!*name) return err_set(e, ERR_INVALID, "no key before =");
+    const struct config_key *key = config_find(name);
+    if (key && first_line[key - keys])
+        return err_set(e, ERR_INVALID, "%s is set twice, first in line %u", key->name,
+                       first_line[key - keys]);
+    if (key) first_line[key - keys] = number;
+    return config_set(c, name, value, e);
+}
+
+int config_load(struct config *c, const char *path, str *problems, err *e) {
+    unsigned first_line[N_KEYS] = {0}, number = 0, n_problems = 0;
+    char *text;
+    size_t n;
+    int rc = textfile_read(path, FILE_MAX_BYTES, &text, &n, e);
+    if (rc) return rc;
+    for (char *line = text, *end = text + n, *next; line < end; line = next) {
+        char *newline = memchr(line, '\n', (size_t)(end - line));
+        next = newline ? newline + 1 : end;
+        if (newline) *newline = '\0';
+        size_t len = (size_t)((newline ? newline : end) - line);
+        number++;
+        err problem;
+        int bad = strlen(line) != len || !utf8_valid(line, len)
+                      ? err_set(&problem, ERR_INVALID, "not a line of UTF-8 text")
+                      : load_line(c, line, number, first_line, &problem);
+        if (!bad) continue;
+        if (++n_problems > PROBLEMS_MAX) break;
+        str_addf(problems, "%s:%u: %s\n", path, number, problem.msg);
+        if (n_problems == 1) rc = err_set(e, bad, "%s:%u: %s", path, number, problem.msg);
+    }
+    free(text);
+    return rc;
+}
+
+void config_add_bounds(str *out, const struct config_key *key) {
+    switch (key->kind) {
+    case CONFIG_CHOICE:
+        str_addf(out, "one of %s", key->choices);
+        break;
+    case CONFIG_SWITCH:
+        str_add(out, "on or off");
+        break;
+    case CONFIG_TEXT:
+        str_add(out, "text");
+        break;
+    case CONFIG_NUMBER:
+    case CONFIG_BYTES:
+        str_addf(out, "%llu to %llu", (unsigned long long)key->min, (unsigned long long)key->max);
+        break;
+    }
+    if (key->unit[0]) str_addf(out, " %s", key->unit);
+    if (key->kind == CONFIG_BYTES) str_add(out, " (K, M, G)");
+    str_addf(out, "; default %s", key->initial[0] ? key->initial : "empty");
+}
+
+void config_add_example(str *out) {
+    str_add(out, "# daemon.conf - every key at its default. Written by `inferd config example`;\n"
+                 "# `inferd config check FILE` checks a file. Each key is also a flag of `inferd "
+                 "serve`\n"
+                 "# (--port 8081), and a flag wins over the file.\n");
+    for (size_t i = 0; i < N_KEYS; i++) {
+        str_add(out, "\n# ");
+        for (const char *h = keys[i].help; *h; h++) {
+            str_add_char(out, *h);
+            if (*h == '\n') str_add(out, "# ");
+        }
+        str_add(out, "\n# (");
+        config_add_bounds(out, &keys[i]);
+        str_addf(out, ")\n#%s =%s%s\n", keys[i].name, keys[i].initial[0] ? " " : "",
+                 keys[i].initial);
+    }
+}

@@ -1,0 +1,197 @@
+/* options.c - argument tables: --name VALUE, --name=VALUE, --switch, -- ends options. */
+#include "daemon/options.h"
+
+#include "daemon/suggest.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HELP_MAX_BYTES = 1 << 16, HELP_COLUMN = 30, PROBLEMS_MAX_BYTES = 1 << 16 };
+
+/* What one --flag turned out to be: at most one of option and key, or is_config / is_help. */
+struct flag {
+    const struct option *option;
+    const struct config_key *key;
+    bool is_config, is_help;
+    char name[64];
+    const char *value; /* after '=', or NULL */
+};
+
+static bool takes_key(const struct options *o, const struct config_key *key) {
+    if (!o->config) return false;
+    if (!o->keys) return true;
+    for (const char *const *k = o->keys; *k; k++)
+        if (strcmp(*k, key->name) == 0) return true;
+    return false;
+}
+
+static int err_unknown(const struct options *o, const char *name, err *e) {
+    struct suggest s;
+    size_t n;
+    const struct config_key *keys = config_keys(&n);
+    suggest_init(&s, name);
+    for (size_t i = 0; i < o->n_options; i++)
+        suggest_offer(&s, o->options[i].name);
+    for (size_t i = 0; i < n; i++)
+        if (takes_key(o, &keys[i])) suggest_offer(&s, keys[i].name);
+    if (o->config) suggest_offer(&s, "config");
+    suggest_offer(&s, "help");
+    if (s.best)
+        return err_set(e, ERR_INVALID, "unknown option --%s: did you mean --%s?", name, s.best);
+    return err_set(e, ERR_INVALID, "unknown option --%s", name);
+}
+
+static int identify(const struct options *o, const char *arg, struct flag *f, err *e) {
+    memset(f, 0, sizeof *f);
+    if (strcmp(arg, "-h") == 0) {
+        f->is_help = true;
+        return 0;
+    }
+    if (arg[1] != '-') return err_set(e, ERR_INVALID, "unknown option %.40s", arg);
+    const char *equals = strchr(arg, '=');
+    size_t n = equals ? (size_t)(equals - arg - 2) : strlen(arg + 2);
+    snprintf(f->name, sizeof f->name, "%.*s", n < sizeof f->name ? (int)n : (int)sizeof f->name - 1,
+             arg + 2);
+    f->value = equals ? equals + 1 : NULL;
+    if (strcmp(f->name, "help") == 0) {
+        f->is_help = true;
+        return 0;
+    }
+    if (o->config && strcmp(f->name, "config") == 0) {
+        f->is_config = true;
+        return 0;
+    }
+    for (size_t i = 0; i < o->n_options; i++)
+        if (strcmp(o->options[i].name, f->name) == 0) f->option = &o->options[i];
+    if (f->option) return 0;
+    f->key = config_find(f->name);
+    if (f->key && takes_key(o, f->key)) return 0;
+    return err_unknown(o, f->name, e);
+}
+
+static int set_option(const struct option *option, const char *value, err *e) {
+    if (option->kind == OPTION_SWITCH) {
+        *(bool *)option->target = true;
+    } else if (option->kind == OPTION_TEXT) {
+        *(const char **)option->target = value;
+    } else if (option->kind == OPTION_LIST) {
+        struct option_list *list = option->target;
+        if (list->n == OPTION_LIST_MAX)
+            return err_set(e, ERR_INVALID, "--%s is given more than %d times", option->name,
+                           OPTION_LIST_MAX);
+        list->items[list->n++] = value;
+    } else {
+        char *end;
+        errno = 0;
+        unsigned long long n = strtoull(value, &end, 10);
+        if (*value < '0' || *value > '9' || *end || errno)
+            return err_set(e, ERR_INVALID, "--%s: \"%.64s\" is not a number", option->name, value);
+        if (n < option->min || n > option->max)
+            return err_set(e, ERR_INVALID, "--%s: %llu is out of bounds (%llu to %llu)",
+                           option->name, n, (unsigned long long)option->min,
+                           (unsigned long long)option->max);
+        *(uint64_t *)option->target = n;
+    }
+    return 0;
+}
+
+static int load_config(struct config *c, const char *path, err *e) {
+    str problems;
+    str_init(&problems, PROBLEMS_MAX_BYTES);
+    int rc = config_load(c, path, &problems, e);
+    str_fini(&problems);
+    return rc;
+}
+
+/* One walk over argv. Files of --config are read in the first walk, everything else is set in the
+ * second, so that flags win wherever they stand. */
+static int walk(const struct options *o, int argc, char **argv, bool files, size_t *n_args,
+                err *e) {
+    bool only_args = false;
+    *n_args = 0;
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i];
+        if (!only_args && strcmp(arg, "--") == 0) {
+            only_args = true;
+            continue;
+        }
+        if (only_args || arg[0] != '-' || arg[1] == '\0') {
+            if (*n_args == o->max_args)
+                return err_set(e, ERR_INVALID, "unexpected argument \"%.64s\"", arg);
+            o->args[(*n_args)++] = arg;
+            continue;
+        }
+        struct flag f;
+        int rc = identify(o, arg, &f, e);
+        if (rc) return rc;
+        if (f.is_help) return OPTIONS_HELP;
+        bool is_switch = f.option && f.option->kind == OPTION_SWITCH;
+        if (is_switch && f.value) return err_set(e, ERR_INVALID, "--%s takes no value", f.name);
+        if (!is_switch && !f.value) {
+            if (i + 1 == argc) return err_set(e, ERR_INVALID, "--%s needs a value", f.name);
+            f.value = argv[++i];
+        }
+        if (f.is_config) {
+            if (files) rc = load_config(o->config, f.value, e);
+        } else if (!files) {
+            rc = f.option ? set_option(f.option, f.value, e)
+                          : config_set(o->config, f.name, f.value, e);
+        }
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static void add_line(str *out, const char *name, const char *value, const char *help) {
+    size_t start = out->len;
+    str_addf(out, "  --%s%s%s", name, value[0] ? " " : "", value);
+    size_t used = out->len - start;
+    str_addf(out, "%*s", used < HELP_COLUMN ? (int)(HELP_COLUMN - used) : 2, "");
+    for (const char *h = help; *h; h++) {
+        str_add_char(out, *h);
+        if (*h == '\n') str_addf(out, "%*s", HELP_COLUMN, "");
+    }
+    str_add_char(out, '\n');
+}
+
+static void print_help(const struct options *o) {
+    str out;
+    size_t n;
+    const struct config_key *keys = config_keys(&n);
+    str_init(&out, HELP_MAX_BYTES);
+    str_addf(&out, "usage: inferd %s%s\n%s\n\n", o->usage,
+             o->n_options || o->config ? " [options]" : "", o->summary);
+    for (size_t i = 0; i < o->n_options; i++)
+        add_line(&out, o->options[i].name, o->options[i].value ? o->options[i].value : "",
+                 o->options[i].help);
+    if (o->config) add_line(&out, "config", "FILE", "read daemon.conf; flags win over it");
+    for (size_t i = 0; i < n; i++) {
+        if (!takes_key(o, &keys[i])) continue;
+        str help;
+        str_init(&help, HELP_MAX_BYTES);
+        str_addf(&help, "%s\n(", keys[i].help);
+        config_add_bounds(&help, &keys[i]);
+        str_add_char(&help, ')');
+        add_line(&out, keys[i].name, "VALUE", str_cstr(&help));
+        str_fini(&help);
+    }
+    add_line(&out, "help", "", "print this");
+    fputs(str_cstr(&out), stdout);
+    str_fini(&out);
+}
+
+int options_parse(const struct options *o, int argc, char **argv, size_t *n_args, err *e) {
+    size_t n;
+    int rc = walk(o, argc, argv, true, &n, e);
+    if (!rc) rc = walk(o, argc, argv, false, &n, e);
+    if (rc == OPTIONS_HELP) print_help(o);
+    if (!rc && n < o->min_args) rc = err_set(e, ERR_INVALID, "usage: inferd %s", o->usage);
+    if (n_args) *n_args = n;
+    return rc;
+}
+
+int options_exit(int rc) {
+    return rc == OPTIONS_HELP ? 0 : EXIT_USAGE;
+}
