@@ -6,7 +6,7 @@
  * hash of its tokens and its parent (token ids are compared on a hit: a collision is a miss). A
  * block with no reference keeps its contents and waits in the free list, oldest first: it can be
  * revived by a prefix hit until it is reused (LRU; a sequence's blocks are freed tail first, so a
- * prefix outlives its continuations). Writing into a block that somebody else references copies it
+ * prefix outlives its continuations; blocks that are not in the table are reused before any). Writing into a block that somebody else references copies it
  * first (copy-on-write).
  *
  * Contents are valid only as far as kv_commit said so: a block enters the prefix table when the
@@ -39,31 +39,37 @@ struct kv_config {
 
 int kv_open(const struct kv_config *config, kv **out, err *e);
 void kv_close(kv *c);
-uint64_t kv_block_bytes(const struct kv_config *config); /* all layers, K and V */
+/* All layers, K and V. UINT64_MAX: more than that, or a kv_type that cannot be used. */
+uint64_t kv_block_bytes(const struct kv_config *config);
+/* Longest sequence that fits the empty cache and a block table. */
+uint32_t kv_max_tokens(const kv *c);
 const struct backend_kv *kv_layers(const kv *c); /* (n_layers); NULL when be was NULL */
 
 /* A new sequence whose prompt is tokens[0..n). Reuses the longest cached prefix, at most n - 1
  * tokens (the last prompt token must be computed for its logits), also a part of a block (shared
- * until written: copy-on-write). *n_cached tokens need no computation. NULL: all max_seqs in use. */
+ * until written: copy-on-write; looked for among the 16 newest continuations of the prefix). *n_cached tokens need no computation. NULL: all max_seqs in use. */
 kv_seq *kv_seq_new(kv *c, const int32_t *tokens, uint32_t n, uint32_t *n_cached);
 
-/* How many tokens kv_seq_new would find cached, without a change; and how many of the blocks they
- * are in are unreferenced now (they would leave the free list). For admission. */
-uint32_t kv_prefix_probe(const kv *c, const int32_t *tokens, uint32_t n, uint32_t *n_revived);
+/* Blocks that kv_seq_new(tokens, n) and then kv_seq_reserve(n_cached, n_tokens) would take from the
+ * free list: new ones and cached ones that nobody references now. Changes nothing. */
+uint32_t kv_prompt_need(const kv *c, const int32_t *tokens, uint32_t n, uint32_t n_tokens);
 
 /* A second sequence that shares src's first n_tokens (<= src's computed tokens). NULL: no seq left. */
 kv_seq *kv_seq_fork(kv *c, const kv_seq *src, uint32_t n_tokens);
 
 /* Makes positions first_write..n_tokens-1 writable: allocates blocks up to n_tokens and resolves
- * copy-on-write from first_write on. All or nothing: ERR_FULL leaves seq unchanged. Copies of
- * shared blocks are queued; kv_flush_copies must run before the step's forward pass. */
+ * copy-on-write. first_write is not before the valid end (the cached, forked or committed tokens).
+ * All or nothing: ERR_FULL (not enough free blocks) and ERR_TOO_LONG (max_blocks_per_seq) leave seq
+ * unchanged. Copies of shared blocks are queued, their sources kept; kv_flush_copies must run
+ * before the step's forward pass. Succeeds exactly when kv_seq_need is not above kv_n_free. */
 int kv_seq_reserve(kv *c, kv_seq *s, uint32_t first_write, uint32_t n_tokens);
 
 /* Blocks that kv_seq_reserve(first_write, n_tokens) would take from the free list. */
 uint32_t kv_seq_need(const kv *c, const kv_seq *s, uint32_t first_write, uint32_t n_tokens);
 
 /* Tokens [0, n_computed) of seq (ids in tokens) are now valid in the pools: full blocks become
- * shareable. Called after the step that computed them. */
+ * shareable. Called after the step that computed them. A block that equals a cached one is given
+ * back for that one, so the block table may change. */
 void kv_commit(kv *c, kv_seq *s, const int32_t *tokens, uint32_t n_computed);
 
 /* Drops the sequence's references (tail first) and returns it to the pool. NULL is fine. */
@@ -74,7 +80,7 @@ int32_t kv_slot(const kv *c, const kv_seq *s, uint32_t pos);
 const int32_t *kv_table(const kv_seq *s);
 uint32_t kv_seq_n_blocks(const kv_seq *s);
 
-/* Enqueues the queued copy-on-write copies on the backend. */
+/* Enqueues the queued copy-on-write copies on the backend. On failure they stay queued. */
 int kv_flush_copies(kv *c, err *e);
 
 uint32_t kv_n_free(const kv *c); /* blocks without references (cached ones included) */

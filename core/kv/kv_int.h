@@ -1,0 +1,91 @@
+/* kv_int.h - the shared insides of core/kv: pool.c (blocks, free list, copy queue), prefix.c
+ * (prefix table), seq.c (block tables), check.c (invariants). Private to this folder.
+ *
+ * A block is in exactly one of these states:
+ *   in use    refs > 0: that many table entries of sequences point to it
+ *   pinned    refs == 0, pins > 0: source of copies that are not enqueued yet
+ *   free      refs == 0, pins == 0: in the free list
+ * and, independently of that, cached (in the prefix table) or not. A cached block is never written.
+ *
+ * WHY A CACHED BLOCK NEVER OUTLIVES ITS PARENT. The prefix table is a forest: a cached block names
+ * its parent block, which is cached too. A sequence that holds a cached block at table[i] holds its
+ * parent at table[i - 1]: kv_seq_new takes whole chains, a fork copies a table's head, and
+ * kv_commit replaces a block that duplicates a cached one by that one before it enters the next.
+ * Sequences let go tail first, so a child is in the free list before (nearer to reuse than) its
+ * parent, and the block taken for reuse has no cached child. A pinned block keeps its place in this
+ * order: whoever holds the copy's destination holds the source's parent. kv_check verifies all of
+ * it. */
+#ifndef INFERD_KV_INT_H
+#define INFERD_KV_INT_H
+
+#include "core/kv/kv.h"
+
+#include <stdatomic.h>
+
+#define KV_NONE UINT32_MAX /* no block; as a parent: the block starts a sequence */
+
+struct kv_block {
+    uint32_t refs, pins;
+    uint32_t prev, next; /* free list */
+    uint32_t copy;       /* index of the queued copy into this block, or KV_NONE */
+    bool cached;
+    /* While cached: */
+    uint64_t hash; /* of the tokens from the sequence's start */
+    uint32_t parent;
+    uint32_t bucket_prev, bucket_next;
+    uint32_t sibling_prev, sibling_next;
+    uint32_t first_child; /* most recently entered first; KV_NONE when not cached */
+};
+
+struct kv_seq {
+    int32_t *table;    /* (max_blocks_per_seq) */
+    uint32_t n_blocks; /* entries in use */
+    uint32_t n_valid;  /* tokens whose K/V are in the pools */
+    bool used;
+    struct kv_seq *next_unused;
+};
+
+struct kv {
+    struct kv_config config;
+    struct kv_block *blocks; /* (n_blocks) */
+    int32_t *tokens;         /* (n_blocks, block_tokens) ids of cached blocks */
+    uint32_t *buckets;       /* (bucket_mask + 1) first block of each hash chain */
+    uint32_t bucket_mask;
+    uint32_t first_root;           /* cached blocks without parent, linked as siblings */
+    uint32_t free_head, free_tail; /* head is reused first */
+    int32_t *copies;               /* (n_blocks, 2) source, destination; destinations differ */
+    uint32_t n_copies;
+    struct kv_seq *seqs; /* (max_seqs) */
+    int32_t *tables;     /* (max_seqs, max_blocks_per_seq) */
+    struct kv_seq *unused;
+    struct backend_kv *layers; /* (n_layers) or NULL */
+    uint32_t *scratch;         /* (n_blocks, 2) for kv_check */
+    /* Written by the worker thread, read by anyone. */
+    atomic_uint_fast64_t n_free, n_free_cached;
+    atomic_uint_fast64_t prefix_queries_tokens, prefix_hit_tokens, evictions, n_copied;
+};
+
+static inline void kv_count(atomic_uint_fast64_t *counter, int64_t delta) {
+    atomic_fetch_add_explicit(counter, (uint_fast64_t)delta, memory_order_relaxed);
+}
+
+/* pool.c */
+uint32_t kv_block_take(kv *c); /* the head of the free list, with one reference; n_free > 0 */
+void kv_block_ref(kv *c, uint32_t b);
+void kv_block_unref(kv *c, uint32_t b);
+void kv_block_copy_later(kv *c, uint32_t src, uint32_t dst); /* both in use */
+
+/* prefix.c */
+void kv_prefix_init(kv *c);
+uint64_t kv_prefix_hash(const kv *c, uint32_t parent, const int32_t *tokens); /* of a whole block */
+/* The cached block with this parent and these block_tokens tokens, or KV_NONE. */
+uint32_t kv_prefix_lookup(const kv *c, uint32_t parent, const int32_t *tokens);
+/* The cached block after parent that gives most of tokens[0..n), but at most n - 1 of them; a whole
+ * block is found always, a part of one among the PREFIX_SCAN most recently entered children of
+ * parent. *n_match is 1..block_tokens; KV_NONE when it would be 0. */
+uint32_t kv_prefix_match(const kv *c, uint32_t parent, const int32_t *tokens, uint32_t n,
+                         uint32_t *n_match);
+void kv_prefix_enter(kv *c, uint32_t b, uint32_t parent, const int32_t *tokens);
+void kv_prefix_remove(kv *c, uint32_t b); /* b has no cached child */
+
+#endif

@@ -1,0 +1,253 @@
+/* pool.c - owns the blocks: references, the free list in order of reuse, the queue of copies, and
+ * the K/V pools. Knows no tokens. Worker thread only, but kv_stats_get. */
+#include "core/kv/kv_int.h"
+
+#include "core/base/mem.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* false: overflow, or a type that cannot hold K/V. */
+static bool block_bytes(const struct kv_config *config, uint64_t *bytes) {
+    uint64_t rows, one;
+    if (config->kv_type != QTYPE_F16 && config->kv_type != QTYPE_F32) return false;
+    return mem_mul(config->n_kv_heads, config->block_tokens, &rows) &&
+           qtype_bytes(config->kv_type, rows, config->head_dim, &one) &&
+           mem_mul(one, config->n_layers, &one) && mem_mul(one, 2, bytes);
+}
+
+uint64_t kv_block_bytes(const struct kv_config *config) {
+    uint64_t bytes;
+    return block_bytes(config, &bytes) ? bytes : UINT64_MAX;
+}
+
+static int config_check(const struct kv_config *config, err *e) {
+    uint64_t bytes;
+    uint32_t block_tokens = config->block_tokens;
+    if (!config->n_blocks || !config->max_seqs || !config->max_blocks_per_seq)
+        return err_set(e, ERR_INVALID, "a KV cache needs at least one block and one sequence");
+    if (!block_tokens || (block_tokens & (block_tokens - 1)))
+        return err_set(e, ERR_INVALID, "block_tokens is %u, must be a power of two", block_tokens);
+    if ((uint64_t)config->n_blocks * block_tokens > INT32_MAX)
+        return err_set(e, ERR_INVALID, "the KV cache has more than 2^31 - 1 tokens");
+    if (!config->be) return 0;
+    if (!config->n_layers || !config->n_kv_heads || !config->head_dim ||
+        !block_bytes(config, &bytes) || !mem_mul(bytes, config->n_blocks, &bytes))
+        return err_set(e, ERR_INVALID, "the KV cache has no valid size");
+    return 0;
+}
+
+static int pools_open(kv *c, err *e) {
+    const struct kv_config *config = &c->config;
+    uint64_t bytes = kv_block_bytes(config) / 2 / config->n_layers * config->n_blocks;
+    c->layers = mem_new(config->n_layers, sizeof *c->layers);
+    if (!c->layers) return err_set(e, ERR_NOMEM, "no memory for the KV cache");
+    for (uint32_t i = 0; i < config->n_layers; i++) {
+        c->layers[i] = (struct backend_kv){.kv_type = config->kv_type,
+                                           .n_blocks = config->n_blocks,
+                                           .n_kv_heads = config->n_kv_heads,
+                                           .block_tokens = config->block_tokens,
+                                           .head_dim = config->head_dim};
+        int rc = backend_buf_new(config->be, bytes, &c->layers[i].k, e);
+        if (!rc) rc = backend_buf_new(config->be, bytes, &c->layers[i].v, e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static bool is_free(const struct kv_block *blk) {
+    return blk->refs == 0 && blk->pins == 0;
+}
+
+/* Cached blocks wait at the tail, in the order in which they were freed; the others hold nothing of
+ * use and go first. */
+static void free_add(kv *c, uint32_t b) {
+    struct kv_block *blk = &c->blocks[b];
+    if (blk->cached) {
+        blk->prev = c->free_tail;
+        blk->next = KV_NONE;
+    } else {
+        blk->prev = KV_NONE;
+        blk->next = c->free_head;
+    }
+    if (blk->prev != KV_NONE)
+        c->blocks[blk->prev].next = b;
+    else
+        c->free_head = b;
+    if (blk->next != KV_NONE)
+        c->blocks[blk->next].prev = b;
+    else
+        c->free_tail = b;
+    kv_count(&c->n_free, 1);
+    if (blk->cached) kv_count(&c->n_free_cached, 1);
+}
+
+static void free_remove(kv *c, uint32_t b) {
+    struct kv_block *blk = &c->blocks[b];
+    if (blk->prev != KV_NONE)
+        c->blocks[blk->prev].next = blk->next;
+    else
+        c->free_head = blk->next;
+    if (blk->next != KV_NONE)
+        c->blocks[blk->next].prev = blk->prev;
+    else
+        c->free_tail = blk->prev;
+    kv_count(&c->n_free, -1);
+    if (blk->cached) kv_count(&c->n_free_cached, -1);
+}
+
+int kv_open(const struct kv_config *config, kv **out, err *e) {
+    int rc = config_check(config, e);
+    if (rc) return rc;
+    kv *c = mem_new(1, sizeof *c);
+    if (!c) return err_set(e, ERR_NOMEM, "no memory for the KV cache");
+    c->config = *config;
+    uint64_t n_blocks = config->n_blocks, n_buckets = 1, n_ids, n_entries;
+    while (n_buckets < n_blocks)
+        n_buckets *= 2;
+    c->bucket_mask = (uint32_t)(n_buckets - 1);
+    n_ids = n_blocks * config->block_tokens;
+    n_entries = (uint64_t)config->max_seqs * config->max_blocks_per_seq;
+    c->blocks = mem_new(n_blocks, sizeof *c->blocks);
+    c->tokens = mem_new(n_ids, sizeof *c->tokens);
+    c->buckets = mem_new(n_buckets, sizeof *c->buckets);
+    c->copies = mem_new(n_blocks, 2 * sizeof *c->copies);
+    c->scratch = mem_new(n_blocks, 2 * sizeof *c->scratch);
+    c->seqs = mem_new(config->max_seqs, sizeof *c->seqs);
+    c->tables = mem_new(n_entries, sizeof *c->tables);
+    if (!c->blocks || !c->tokens || !c->buckets || !c->copies || !c->scratch || !c->seqs ||
+        !c->tables) {
+        rc = err_set(e, ERR_NOMEM, "no memory for a KV cache of %u blocks", config->n_blocks);
+        goto fail;
+    }
+    if (config->be && (rc = pools_open(c, e))) goto fail;
+
+    kv_prefix_init(c);
+    c->free_head = c->free_tail = KV_NONE;
+    for (uint32_t b = config->n_blocks; b-- > 0;) {
+        c->blocks[b].copy = KV_NONE;
+        c->blocks[b].first_child = KV_NONE;
+        free_add(c, b); /* block 0 is taken first */
+    }
+    for (uint32_t i = config->max_seqs; i-- > 0;) {
+        c->seqs[i].table = c->tables + (uint64_t)i * config->max_blocks_per_seq;
+        c->seqs[i].next_unused = c->unused;
+        c->unused = &c->seqs[i];
+    }
+    *out = c;
+    return 0;
+fail:
+    kv_close(c);
+    return rc;
+}
+
+void kv_close(kv *c) {
+    if (!c) return;
+    for (uint32_t i = 0; c->layers && i < c->config.n_layers; i++) {
+        backend_buf_free(c->layers[i].v);
+        backend_buf_free(c->layers[i].k);
+    }
+    free(c->layers);
+    free(c->tables);
+    free(c->seqs);
+    free(c->scratch);
+    free(c->copies);
+    free(c->buckets);
+    free(c->tokens);
+    free(c->blocks);
+    free(c);
+}
+
+const struct backend_kv *kv_layers(const kv *c) {
+    return c->layers;
+}
+
+uint32_t kv_max_tokens(const kv *c) {
+    uint32_t n_blocks = c->config.n_blocks, per_seq = c->config.max_blocks_per_seq;
+    return (n_blocks < per_seq ? n_blocks : per_seq) * c->config.block_tokens;
+}
+
+uint32_t kv_block_take(kv *c) {
+    uint32_t b = c->free_head;
+    assert(b != KV_NONE);
+    free_remove(c, b);
+    if (c->blocks[b].cached) {
+        kv_prefix_remove(c, b);
+        kv_count(&c->evictions, 1);
+    }
+    c->blocks[b].refs = 1;
+    return b;
+}
+
+void kv_block_ref(kv *c, uint32_t b) {
+    if (is_free(&c->blocks[b])) free_remove(c, b);
+    c->blocks[b].refs++;
+}
+
+static void block_unpin(kv *c, uint32_t b) {
+    assert(c->blocks[b].pins > 0);
+    c->blocks[b].pins--;
+    if (is_free(&c->blocks[b])) free_add(c, b);
+}
+
+/* Nobody wants the copy's destination any more. It must not stay queued: the block may be taken
+ * again, and written, before the queue is flushed. */
+static void copy_cancel(kv *c, uint32_t dst) {
+    uint32_t i = c->blocks[dst].copy, last = --c->n_copies;
+    int32_t src = c->copies[2 * i];
+    c->copies[2 * i] = c->copies[2 * last];
+    c->copies[2 * i + 1] = c->copies[2 * last + 1];
+    c->blocks[c->copies[2 * i + 1]].copy = i;
+    c->blocks[dst].copy = KV_NONE;
+    block_unpin(c, (uint32_t)src);
+}
+
+void kv_block_unref(kv *c, uint32_t b) {
+    struct kv_block *blk = &c->blocks[b];
+    assert(blk->refs > 0);
+    if (--blk->refs > 0) return;
+    if (blk->copy != KV_NONE) copy_cancel(c, b);
+    if (is_free(blk)) free_add(c, b);
+}
+
+/* A source that is itself waiting for a copy has nothing to give yet: its own source has. So no
+ * block is both, the copies of a flush may run in any order, and as each block is the destination
+ * of one copy at most, n_blocks entries are enough. */
+void kv_block_copy_later(kv *c, uint32_t src, uint32_t dst) {
+    if (c->blocks[src].copy != KV_NONE) src = (uint32_t)c->copies[2 * c->blocks[src].copy];
+    c->blocks[src].pins++;
+    c->blocks[dst].copy = c->n_copies;
+    c->copies[2 * c->n_copies] = (int32_t)src;
+    c->copies[2 * c->n_copies + 1] = (int32_t)dst;
+    c->n_copies++;
+}
+
+int kv_flush_copies(kv *c, err *e) {
+    if (!c->n_copies) return 0;
+    for (uint32_t i = 0; c->layers && i < c->config.n_layers; i++) {
+        int rc = backend_kv_copy(c->config.be, &c->layers[i], c->copies, c->n_copies);
+        if (rc) return err_set(e, rc, "copying KV blocks failed on layer %u", i);
+    }
+    kv_count(&c->n_copied, c->n_copies);
+    for (uint32_t i = 0; i < c->n_copies; i++) {
+        c->blocks[c->copies[2 * i + 1]].copy = KV_NONE;
+        block_unpin(c, (uint32_t)c->copies[2 * i]);
+    }
+    c->n_copies = 0;
+    return 0;
+}
+
+uint32_t kv_n_free(const kv *c) {
+    return (uint32_t)atomic_load_explicit(&c->n_free, memory_order_relaxed);
+}
+
+void kv_stats_get(const kv *c, struct kv_stats *out) {
+    out->n_blocks = c->config.n_blocks;
+    out->n_free = atomic_load_explicit(&c->n_free, memory_order_relaxed);
+    out->n_cached = atomic_load_explicit(&c->n_free_cached, memory_order_relaxed);
+    out->prefix_queries_tokens =
+        atomic_load_explicit(&c->prefix_queries_tokens, memory_order_relaxed);
+    out->prefix_hit_tokens = atomic_load_explicit(&c->prefix_hit_tokens, memory_order_relaxed);
+    out->evictions = atomic_load_explicit(&c->evictions, memory_order_relaxed);
+    out->copies = atomic_load_explicit(&c->n_copied, memory_order_relaxed);
+}

@@ -1,0 +1,114 @@
+/* prefix.c - the prefix table: which block holds the K/V of which tokens after which parent.
+ *
+ * One entry at most per block, linked through the blocks themselves: a hash chain to find a whole
+ * block, and a list of children of each parent to find a block that begins with the wanted tokens.
+ * Never changes references or the free list. Worker thread only. */
+#include "core/kv/kv_int.h"
+
+#include <assert.h>
+#include <string.h>
+
+enum { PREFIX_SCAN = 16 }; /* children compared for a partial match: bounds kv_seq_new */
+
+#ifndef KV_HASH_MASK
+#define KV_HASH_MASK UINT64_MAX /* a test narrows it to make collisions common */
+#endif
+
+void kv_prefix_init(kv *c) {
+    for (uint32_t i = 0; i <= c->bucket_mask; i++)
+        c->buckets[i] = KV_NONE;
+    c->first_root = KV_NONE;
+}
+
+static const int32_t *block_ids(const kv *c, uint32_t b) {
+    return c->tokens + (uint64_t)b * c->config.block_tokens;
+}
+
+uint64_t kv_prefix_hash(const kv *c, uint32_t parent, const int32_t *tokens) {
+    uint64_t h = parent == KV_NONE ? 0x9e3779b97f4a7c15u : c->blocks[parent].hash;
+    for (uint32_t i = 0; i < c->config.block_tokens; i++) {
+        h = (h ^ (uint32_t)tokens[i]) * 0xff51afd7ed558ccdu;
+        h ^= h >> 32;
+    }
+    return h & KV_HASH_MASK;
+}
+
+static bool block_is(const kv *c, uint32_t b, uint32_t parent, const int32_t *tokens) {
+    return c->blocks[b].parent == parent &&
+           memcmp(block_ids(c, b), tokens, c->config.block_tokens * sizeof *tokens) == 0;
+}
+
+uint32_t kv_prefix_lookup(const kv *c, uint32_t parent, const int32_t *tokens) {
+    uint64_t h = kv_prefix_hash(c, parent, tokens);
+    uint32_t b = c->buckets[h & c->bucket_mask];
+    while (b != KV_NONE && !(c->blocks[b].hash == h && block_is(c, b, parent, tokens)))
+        b = c->blocks[b].bucket_next;
+    return b;
+}
+
+uint32_t kv_prefix_match(const kv *c, uint32_t parent, const int32_t *tokens, uint32_t n,
+                         uint32_t *n_match) {
+    uint32_t block_tokens = c->config.block_tokens, best = KV_NONE;
+    *n_match = 0;
+    if (!c->config.prefix_cache || n < 2) return KV_NONE;
+    if (n >= block_tokens && (best = kv_prefix_lookup(c, parent, tokens)) != KV_NONE) {
+        *n_match = n > block_tokens ? block_tokens : block_tokens - 1;
+        return *n_match ? best : KV_NONE;
+    }
+    uint32_t most = n - 1 < block_tokens ? n - 1 : block_tokens;
+    uint32_t b = parent == KV_NONE ? c->first_root : c->blocks[parent].first_child;
+    for (int i = 0; i < PREFIX_SCAN && b != KV_NONE; i++, b = c->blocks[b].sibling_next) {
+        uint32_t k = 0;
+        while (k < most && block_ids(c, b)[k] == tokens[k])
+            k++;
+        if (k > *n_match) {
+            *n_match = k;
+            best = b;
+        }
+    }
+    return best;
+}
+
+static uint32_t *siblings_head(kv *c, uint32_t parent) {
+    return parent == KV_NONE ? &c->first_root : &c->blocks[parent].first_child;
+}
+
+void kv_prefix_enter(kv *c, uint32_t b, uint32_t parent, const int32_t *tokens) {
+    struct kv_block *blk = &c->blocks[b];
+    assert(!blk->cached);
+    memcpy(c->tokens + (uint64_t)b * c->config.block_tokens, tokens,
+           c->config.block_tokens * sizeof *tokens);
+    blk->cached = true;
+    blk->hash = kv_prefix_hash(c, parent, tokens);
+    blk->parent = parent;
+    blk->first_child = KV_NONE;
+
+    uint32_t *bucket = &c->buckets[blk->hash & c->bucket_mask];
+    blk->bucket_prev = KV_NONE;
+    blk->bucket_next = *bucket;
+    if (*bucket != KV_NONE) c->blocks[*bucket].bucket_prev = b;
+    *bucket = b;
+
+    uint32_t *sibling = siblings_head(c, parent);
+    blk->sibling_prev = KV_NONE;
+    blk->sibling_next = *sibling;
+    if (*sibling != KV_NONE) c->blocks[*sibling].sibling_prev = b;
+    *sibling = b;
+}
+
+void kv_prefix_remove(kv *c, uint32_t b) {
+    struct kv_block *blk = &c->blocks[b];
+    assert(blk->cached && blk->first_child == KV_NONE);
+    if (blk->bucket_next != KV_NONE) c->blocks[blk->bucket_next].bucket_prev = blk->bucket_prev;
+    if (blk->bucket_prev != KV_NONE)
+        c->blocks[blk->bucket_prev].bucket_next = blk->bucket_next;
+    else
+        c->buckets[blk->hash & c->bucket_mask] = blk->bucket_next;
+
+    if (blk->sibling_next != KV_NONE) c->blocks[blk->sibling_next].sibling_prev = blk->sibling_prev;
+    if (blk->sibling_prev != KV_NONE)
+        c->blocks[blk->sibling_prev].sibling_next = blk->sibling_next;
+    else
+        *siblings_head(c, blk->parent) = blk->sibling_next;
+    blk->cached = false;
+}
