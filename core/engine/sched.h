@@ -2,25 +2,36 @@
  * thread, no device; driven by tests with a book-keeping-only kv.
  *
  * There is no prefill or decode phase. A sequence has n_computed and n_tokens, and a plan closes
- * the gap within a budget of max_batch_tokens. Policy:
- *   1. Running sequences that are one token behind (decoding) come first, each gets its token.
- *   2. The rest of the budget goes to sequences that are further behind (prefill, recompute): in
- *      order of priority, then arrival, the first gets at least half of it, the others share the
- *      rest evenly. While anything is decoding, prefill_chunk is all that they get together.
- *   3. Waiting sequences are admitted (priority, then arrival; preempted ones keep their arrival)
- *      while a slot is free, blocks for the whole known text + one token are there, and budget is
- *      left. Admission never preempts, except for a higher priority.
- *   4. When a running sequence cannot reserve its blocks, the lowest priority, youngest running
- *      sequence is preempted (its blocks are freed, n_computed = 0, it waits again) until the
- *      reservation succeeds or the sequence itself is the victim. So the oldest of the highest
- *      priority always advances, and everything ends as long as a single sequence fits the cache
- *      (checked at submission).
- *   5. A paused sequence (its stream is full) is not planned; it keeps its blocks but is the first
- *      victim of 4.
- *   6. A fork waits in the queue until its leader has computed the prompt, then shares the leader's
- *      blocks (kv_seq_fork); if the leader is gone or preempted it is admitted like any other.
+ * the gap within a budget of max_batch_tokens. "The order" below is priority, then arrival. Policy:
+ *   1. Running sequences that are one token behind (decoding) each get their token.
+ *   2. The rest of the budget goes to sequences that are further behind (prefill, recompute): in the
+ *      order, the first gets at least half of it, the others share the rest evenly, and what
+ *      somebody does not need goes to the others in the order. While anything is decoding,
+ *      prefill_chunk is all that they get together.
+ *   3. Waiting sequences are admitted strictly in the order (preempted ones keep their arrival; who
+ *      does not fit holds back those behind it, so nobody starves but under a steady load of higher
+ *      priority) while a slot is free, budget is left (each prompt counted up to prefill_chunk / 4,
+ *      so that several long ones share a step and short ones get in beside them), and blocks for the
+ *      whole known text + one token are there, plus one for every four running sequences: else the
+ *      next growth would undo the admission at once. All blocks of the known text are taken at
+ *      admission, those found in the prefix cache and unreferenced ones count as well. Admission
+ *      preempts only paused sequences and those of lower priority, and none if that cannot suffice.
+ *   4. When a running sequence cannot reserve its blocks, a paused one, else the last of the order
+ *      is preempted (its blocks are freed, n_computed = 0, it waits again) until the reservation
+ *      succeeds or the sequence itself is the victim. So the first of the order always advances,
+ *      and everything ends as a single sequence fits the cache (checked by sched_add).
+ *   5. A paused sequence (its stream is full) is neither planned nor admitted; it keeps its blocks
+ *      and its slot until somebody needs them.
+ *   6. A fork waits in the queue, without holding back others, until its leader has computed the
+ *      prompt, then shares the leader's blocks (kv_seq_fork) but for the last prompt token, which
+ *      it computes for its own logits. If the leader is gone, paused, or preempted, it is admitted
+ *      like any other.
  * The queue of sequences that have never been admitted is bounded by max_queue; preempted ones do
- * not count. */
+ * not count. At most max_batch_tokens sequences run, so that each can have a row.
+ *
+ * A plan costs O(running + admitted + waiting ones that 5 and 6 skip), a preemption O(running +
+ * waiting), an attempt at admission O(its text); nothing allocates after sched_new. Between a plan and its commit or abandon, no sequence is
+ * added, changed or removed. */
 #ifndef INFERD_ENGINE_SCHED_H
 #define INFERD_ENGINE_SCHED_H
 
@@ -40,12 +51,15 @@ struct sched_seq {
     int32_t *tokens;         /* (capacity) prompt, then generated; owner's memory */
     uint32_t n_tokens, capacity, n_prompt;
     int priority;
-    bool paused;             /* owner: do not plan (stream full) */
-    struct sched_seq *leader; /* fork of this one's prompt, or NULL; the scheduler clears it */
+    bool paused;             /* owner, at any time between steps: do not plan (stream full) */
+    bool fresh;              /* owner: compute every token, take none from the prefix cache (the
+                                prompt's log-probabilities are wanted) */
+    struct sched_seq *leader; /* queued or running one whose first n_prompt tokens are this one's, or
+                                 NULL; the scheduler clears it */
 
     enum sched_state state;
     uint32_t n_computed;     /* tokens whose K/V are valid */
-    uint32_t n_cached;       /* prompt tokens found in the prefix cache at first admission */
+    uint32_t n_cached;       /* prompt tokens found cached (or forked) at first admission */
     uint32_t n_preempted;    /* times */
     bool was_admitted;
     uint64_t arrival;        /* order of sched_add */
@@ -54,7 +68,7 @@ struct sched_seq {
 };
 
 struct sched_config {
-    uint32_t max_batch_tokens, prefill_chunk, max_sequences, max_queue;
+    uint32_t max_batch_tokens, prefill_chunk, max_sequences, max_queue; /* all >= 1 */
 };
 
 /* One sequence's share of a step: positions first .. first + n_rows - 1 are computed. The last
@@ -74,8 +88,8 @@ struct sched_plan {
 int sched_new(const struct sched_config *config, kv *cache, sched **out, err *e);
 void sched_free(sched *s); /* sequences are the owner's */
 
-/* Queues a sequence. ERR_FULL: max_queue reached, nothing changed. sched_room: sequences that could
- * be added now. */
+/* Queues a sequence (1 <= n_tokens <= capacity). ERR_FULL: max_queue reached; ERR_TOO_LONG: capacity
+ * is above kv_max_tokens; nothing changed. sched_room: sequences that could be added now. */
 int sched_add(sched *s, struct sched_seq *seq);
 uint32_t sched_room(const sched *s);
 
@@ -84,7 +98,7 @@ void sched_plan_step(sched *s, struct sched_plan *plan);
 
 /* The plan was computed: advances n_computed, commits blocks to the prefix table. */
 void sched_commit(sched *s, const struct sched_plan *plan);
-/* The plan failed (device error): nothing was computed. */
+/* The plan failed (device error): nothing was computed. The next plan starts from the same state. */
 void sched_abandon(sched *s, const struct sched_plan *plan);
 
 /* A sampled token; n_tokens < capacity. */

@@ -1,0 +1,390 @@
+/* sched.c - the scheduler: which sequences run, who gives way, how many tokens each computes. Owns
+ * the order of the two lists and the kv_seq of each running sequence; never looks at a clock, a
+ * thread or a device. The policy is in sched.h; a step is three passes over the running list:
+ * grow (4), admit (3, 6), share the budget (1, 2). All blocks are settled before the first item is
+ * written, so that nothing planned is ever taken back. Worker thread only. */
+#include "core/engine/sched.h"
+
+#include "core/base/mem.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/* See sched.h 3: an admission leaves one block free for every so many running sequences, and is
+ * made while fewer than so many whole chunks' worth of prompts wait for their share. */
+enum { HEADROOM_SEQUENCES = 4, CHUNK_PARTS = 4 };
+
+/* Best first: higher priority, then earlier arrival. */
+struct list {
+    struct sched_seq *head, *tail;
+    uint32_t n;
+};
+
+struct sched {
+    struct sched_config config;
+    kv *cache;
+    uint32_t n_slots; /* most running */
+    struct list running, waiting;
+    uint32_t n_new; /* waiting and never admitted */
+    uint64_t n_arrived, n_preemptions;
+    struct sched_item *items; /* (n_slots) */
+};
+
+static bool before(const struct sched_seq *a, const struct sched_seq *b) {
+    return a->priority != b->priority ? a->priority > b->priority : a->arrival < b->arrival;
+}
+
+/* Walks from the end: new arrivals belong there. */
+static void list_insert(struct list *l, struct sched_seq *seq) {
+    struct sched_seq *prev = l->tail;
+    while (prev && before(seq, prev))
+        prev = prev->prev;
+    seq->prev = prev;
+    seq->next = prev ? prev->next : l->head;
+    if (seq->prev)
+        seq->prev->next = seq;
+    else
+        l->head = seq;
+    if (seq->next)
+        seq->next->prev = seq;
+    else
+        l->tail = seq;
+    l->n++;
+}
+
+static void list_remove(struct list *l, struct sched_seq *seq) {
+    if (seq->prev)
+        seq->prev->next = seq->next;
+    else
+        l->head = seq->next;
+    if (seq->next)
+        seq->next->prev = seq->prev;
+    else
+        l->tail = seq->prev;
+    seq->prev = seq->next = NULL;
+    l->n--;
+}
+
+int sched_new(const struct sched_config *config, kv *cache, sched **out, err *e) {
+    if (!config->max_batch_tokens || !config->prefill_chunk || !config->max_sequences ||
+        !config->max_queue)
+        return err_set(e, ERR_INVALID, "the scheduler's limits must be at least 1");
+    sched *s = mem_new(1, sizeof *s);
+    if (!s) return err_set(e, ERR_NOMEM, "no memory for the scheduler");
+    s->config = *config;
+    s->cache = cache;
+    if (s->config.prefill_chunk > config->max_batch_tokens)
+        s->config.prefill_chunk = config->max_batch_tokens;
+    s->n_slots = config->max_sequences < config->max_batch_tokens ? config->max_sequences
+                                                                  : config->max_batch_tokens;
+    s->items = mem_new(s->n_slots, sizeof *s->items);
+    if (!s->items) {
+        sched_free(s);
+        return err_set(e, ERR_NOMEM, "no memory for the scheduler");
+    }
+    *out = s;
+    return 0;
+}
+
+void sched_free(sched *s) {
+    if (!s) return;
+    free(s->items);
+    free(s);
+}
+
+int sched_add(sched *s, struct sched_seq *seq) {
+    assert(seq->n_tokens > 0 && seq->n_tokens <= seq->capacity);
+    if (seq->capacity > kv_max_tokens(s->cache)) return ERR_TOO_LONG;
+    if (s->n_new >= s->config.max_queue) return ERR_FULL;
+    seq->state = SCHED_WAITING;
+    seq->n_computed = seq->n_cached = seq->n_preempted = 0;
+    seq->was_admitted = false;
+    seq->arrival = s->n_arrived++;
+    seq->kv = NULL;
+    list_insert(&s->waiting, seq);
+    s->n_new++;
+    return 0;
+}
+
+uint32_t sched_room(const sched *s) {
+    return s->config.max_queue - s->n_new;
+}
+
+/* Tokens that a step may compute. */
+static uint32_t gap(const struct sched_seq *seq) {
+    return seq->paused ? 0 : seq->n_tokens - seq->n_computed;
+}
+
+static void stop_running(sched *s, struct sched_seq *seq) {
+    list_remove(&s->running, seq);
+    kv_seq_free(s->cache, seq->kv);
+    seq->kv = NULL;
+    seq->n_computed = 0;
+}
+
+static void preempt(sched *s, struct sched_seq *seq) {
+    stop_running(s, seq);
+    seq->state = SCHED_WAITING;
+    seq->n_preempted++;
+    s->n_preemptions++;
+    list_insert(&s->waiting, seq);
+}
+
+/* Paused ones first, then the last of the running order. */
+static struct sched_seq *choose_victim(const sched *s) {
+    struct sched_seq *seq = s->running.tail;
+    while (seq && !seq->paused)
+        seq = seq->prev;
+    return seq ? seq : s->running.tail;
+}
+
+/* Pass 1: blocks for what is known of each running sequence. The walk goes from best to worst and a
+ * victim is paused or the worst, so whoever has its blocks in this pass keeps them. */
+static void grow(sched *s) {
+    struct sched_seq *seq = s->running.head, *victim = NULL;
+    while (seq) {
+        if (gap(seq))
+            while (victim != seq &&
+                   kv_seq_reserve(s->cache, seq->kv, seq->n_computed, seq->n_tokens)) {
+                victim = choose_victim(s);
+                preempt(s, victim);
+            }
+        if (victim == seq) break; /* it was the last one */
+        seq = seq->next;
+    }
+}
+
+/* The leader is computing the prompt, or will in a moment. A paused or preempted leader is not
+ * waited for. */
+static bool waits_for_leader(const struct sched_seq *seq) {
+    const struct sched_seq *leader = seq->leader;
+    if (!leader || leader->paused) return false;
+    if (leader->state == SCHED_RUNNING) return leader->n_computed < seq->n_prompt;
+    return leader->state == SCHED_WAITING && !leader->was_admitted;
+}
+
+static bool can_fork(const struct sched_seq *seq) {
+    return seq->leader && seq->leader->state == SCHED_RUNNING &&
+           seq->leader->n_computed >= seq->n_prompt;
+}
+
+static uint32_t reusable(const struct sched_seq *seq) {
+    return seq->fresh ? 1 : seq->n_tokens;
+}
+
+static kv_seq *fork_leader(sched *s, const struct sched_seq *seq) {
+    return kv_seq_fork(s->cache, seq->leader->kv, seq->n_tokens - 1);
+}
+
+/* Free blocks that seq takes when it starts, with room for one token more. */
+static uint32_t blocks_needed(sched *s, const struct sched_seq *seq) {
+    uint32_t n_tokens = seq->n_tokens + (seq->n_tokens < seq->capacity);
+    if (!can_fork(seq)) return kv_prompt_need(s->cache, seq->tokens, reusable(seq), n_tokens);
+    kv_seq *fork = fork_leader(s, seq);
+    if (!fork) return UINT32_MAX / 2;
+    uint32_t n_blocks = kv_seq_need(s->cache, fork, seq->n_tokens - 1, n_tokens);
+    kv_seq_free(s->cache, fork);
+    return n_blocks;
+}
+
+static bool has_room(sched *s, const struct sched_seq *seq) {
+    return s->running.n < s->n_slots &&
+           blocks_needed(s, seq) + s->running.n / HEADROOM_SEQUENCES <= kv_n_free(s->cache);
+}
+
+static bool gives_way(const struct sched_seq *victim, const struct sched_seq *seq) {
+    return victim->paused || victim->priority < seq->priority;
+}
+
+/* Preempts for an admission, but not when even all who give way would not be enough. */
+static bool make_room(sched *s, const struct sched_seq *seq) {
+    uint64_t n_most = kv_n_free(s->cache);
+    for (const struct sched_seq *r = s->running.head; r; r = r->next)
+        if (gives_way(r, seq)) n_most += kv_seq_n_blocks(r->kv);
+    if (n_most < blocks_needed(s, seq)) return false;
+    while (!has_room(s, seq)) {
+        struct sched_seq *victim = choose_victim(s);
+        if (!victim || !gives_way(victim, seq)) return false;
+        preempt(s, victim);
+    }
+    return true;
+}
+
+/* All blocks for the known text are taken at once, so that no free block is promised twice. */
+static bool start(sched *s, struct sched_seq *seq) {
+    uint32_t n_cached = seq->n_tokens - 1;
+    kv_seq *blocks = can_fork(seq) ? fork_leader(s, seq)
+                                   : kv_seq_new(s->cache, seq->tokens, reusable(seq), &n_cached);
+    if (!blocks) return false;
+    if (kv_seq_reserve(s->cache, blocks, n_cached, seq->n_tokens)) {
+        kv_seq_free(s->cache, blocks);
+        return false;
+    }
+    list_remove(&s->waiting, seq);
+    list_insert(&s->running, seq);
+    seq->state = SCHED_RUNNING;
+    seq->leader = NULL;
+    seq->kv = blocks;
+    seq->n_computed = n_cached;
+    if (!seq->was_admitted) {
+        seq->was_admitted = true;
+        seq->n_cached = n_cached;
+        s->n_new--;
+    }
+    return true;
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+/* Rows for sequences that are more than one token behind. */
+static uint32_t prefill_budget(const sched *s, uint32_t n_decode) {
+    uint32_t left = s->config.max_batch_tokens - n_decode;
+    return n_decode ? min_u32(left, s->config.prefill_chunk) : left;
+}
+
+/* What the running sequences ask of a step. */
+struct load {
+    uint32_t n_decode, n_prefill;
+    uint32_t asked; /* rows, each prefill counted up to a part of a chunk */
+};
+
+static void load_add(const sched *s, struct load *l, const struct sched_seq *seq) {
+    uint32_t part = s->config.prefill_chunk / CHUNK_PARTS;
+    if (gap(seq) == 1) l->n_decode++;
+    if (gap(seq) < 2) return;
+    l->n_prefill++;
+    l->asked += min_u32(gap(seq), part ? part : 1);
+}
+
+/* Pass 2, strictly in order: whoever does not fit yet holds back those behind it, so that small
+ * requests cannot starve a big one. Victims of make_room are paused or come later in the order:
+ * the walk does not miss them. */
+static void admit_waiting(sched *s) {
+    struct load l = {0};
+    for (const struct sched_seq *r = s->running.head; r; r = r->next)
+        load_add(s, &l, r);
+    for (struct sched_seq *seq = s->waiting.head, *next; seq; seq = next) {
+        next = seq->next;
+        if (seq->paused || waits_for_leader(seq)) continue;
+        if (l.asked >= prefill_budget(s, l.n_decode)) return;
+        if (!has_room(s, seq) && !make_room(s, seq)) return;
+        next = seq->next;
+        if (!start(s, seq)) return;
+        load_add(s, &l, seq);
+    }
+}
+
+/* Pass 3. */
+static void share_budget(sched *s, struct sched_plan *plan) {
+    struct load l = {0};
+    for (const struct sched_seq *r = s->running.head; r; r = r->next)
+        load_add(s, &l, r);
+    uint32_t left = prefill_budget(s, l.n_decode), n_behind = l.n_prefill, n = 0;
+    for (struct sched_seq *seq = s->running.head; seq; seq = seq->next) {
+        uint32_t n_rows = gap(seq);
+        if (n_rows > 1) {
+            bool first = n_behind == l.n_prefill;
+            n_rows = min_u32(n_rows, first ? (left + 1) / 2 : (left + n_behind - 1) / n_behind);
+            left -= n_rows;
+            n_behind--;
+        }
+        if (gap(seq)) s->items[n++] = (struct sched_item){seq, seq->n_computed, n_rows, false};
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        struct sched_item *item = &s->items[i];
+        uint32_t more = min_u32(gap(item->seq) - item->n_rows, left);
+        item->n_rows += more;
+        left -= more;
+        item->wants_logits = item->first + item->n_rows == item->seq->n_tokens;
+        if (!item->n_rows) continue;
+        plan->n_rows += item->n_rows;
+        plan->n_decode_rows += gap(item->seq) == 1;
+        s->items[plan->n_items++] = *item;
+    }
+}
+
+void sched_plan_step(sched *s, struct sched_plan *plan) {
+    *plan = (struct sched_plan){.items = s->items};
+    grow(s);
+    admit_waiting(s);
+    share_budget(s, plan);
+}
+
+void sched_commit(sched *s, const struct sched_plan *plan) {
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        struct sched_seq *seq = plan->items[i].seq;
+        seq->n_computed += plan->items[i].n_rows;
+        kv_commit(s->cache, seq->kv, seq->tokens, seq->n_computed);
+    }
+}
+
+/* Nothing to undo: blocks that were reserved serve the next plan. */
+void sched_abandon(sched *s, const struct sched_plan *plan) {
+    (void)s;
+    (void)plan;
+}
+
+void sched_append(sched *s, struct sched_seq *seq, int32_t token) {
+    (void)s;
+    assert(seq->n_tokens < seq->capacity);
+    seq->tokens[seq->n_tokens++] = token;
+}
+
+void sched_remove(sched *s, struct sched_seq *seq) {
+    if (seq->state == SCHED_RUNNING) {
+        stop_running(s, seq);
+    } else if (seq->state == SCHED_WAITING) {
+        list_remove(&s->waiting, seq);
+        if (!seq->was_admitted) s->n_new--;
+    }
+    seq->state = SCHED_DONE;
+    for (struct sched_seq *w = s->waiting.head; w; w = w->next)
+        if (w->leader == seq) w->leader = NULL;
+}
+
+uint32_t sched_n_running(const sched *s) {
+    return s->running.n;
+}
+
+uint32_t sched_n_waiting(const sched *s) {
+    return s->waiting.n;
+}
+
+uint64_t sched_n_preemptions(const sched *s) {
+    return s->n_preemptions;
+}
+
+static int check_list(const struct list *l, enum sched_state state, uint32_t *n_new, err *e) {
+    const struct sched_seq *prev = NULL;
+    uint32_t n = 0;
+    for (const struct sched_seq *seq = l->head; seq; prev = seq, seq = seq->next) {
+        unsigned long long id = seq->arrival;
+        if (n++ > l->n || seq->prev != prev || (prev && !before(prev, seq)))
+            return err_set(e, ERR_INVALID, "sched: list out of order at sequence %llu", id);
+        if (seq->state != state || (seq->kv != NULL) != (state == SCHED_RUNNING))
+            return err_set(e, ERR_INVALID, "sched: sequence %llu is in the wrong list", id);
+        if (seq->n_computed > seq->n_tokens || seq->n_tokens > seq->capacity ||
+            (state == SCHED_WAITING && seq->n_computed))
+            return err_set(e, ERR_INVALID, "sched: sequence %llu: %u of %u tokens computed", id,
+                           seq->n_computed, seq->n_tokens);
+        if (seq->leader && (seq->was_admitted || seq->leader->state == SCHED_DONE))
+            return err_set(e, ERR_INVALID, "sched: sequence %llu still has a leader", id);
+        *n_new += !seq->was_admitted;
+    }
+    if (n != l->n || l->tail != prev) return err_set(e, ERR_INVALID, "sched: list count or tail");
+    return 0;
+}
+
+int sched_check(const sched *s, err *e) {
+    uint32_t n_new = 0, n_new_running = 0;
+    int rc = check_list(&s->waiting, SCHED_WAITING, &n_new, e);
+    if (!rc) rc = check_list(&s->running, SCHED_RUNNING, &n_new_running, e);
+    if (rc) return rc;
+    if (n_new_running || n_new != s->n_new || n_new > s->config.max_queue ||
+        s->running.n > s->n_slots)
+        return err_set(e, ERR_INVALID, "sched: %u running, %u new, counted %u", s->running.n, n_new,
+                       s->n_new);
+    return kv_check(s->cache, e);
+}
