@@ -1,0 +1,255 @@
+/* backend.c - the table of devices, and in front of every op the checks that all devices share:
+ * shapes, types, sizes of buffers, owners. Owns no memory, starts no thread; runs on the caller's. */
+#include "core/backend/backend_int.h"
+
+#include "core/base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    int (*open)(const struct backend_config *config, backend **out, err *e);
+} devices[] = {
+    {"cpu", backend_cpu_open},
+};
+
+enum { N_DEVICES = sizeof devices / sizeof devices[0] };
+
+int backend_open(const struct backend_config *config, backend **out, err *e) {
+    *out = NULL;
+    if (!config->name) return err_set(e, ERR_INVALID, "no backend named");
+    if (!config->max_rows || !config->max_cols)
+        return err_set(e, ERR_INVALID, "backend %s: max_rows and max_cols must be at least 1",
+                       config->name);
+    char known[64] = "";
+    for (size_t i = 0; i < N_DEVICES; i++) {
+        if (strcmp(devices[i].name, config->name) == 0) return devices[i].open(config, out, e);
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", devices[i].name);
+    }
+    return err_set_param(e, ERR_UNSUPPORTED, "backend", "no backend \"%s\" in this build (it has: %s)",
+                         config->name, known);
+}
+
+void backend_close(backend *be) {
+    if (be) be->vt->close(be);
+}
+
+const char *backend_name(const backend *be) {
+    return be->name;
+}
+
+const char *backend_isa(const backend *be) {
+    return be->isa;
+}
+
+int backend_n_threads(const backend *be) {
+    return be->n_threads;
+}
+
+/* ---- memory ---- */
+
+int backend_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
+    *out = NULL;
+    return be->vt->buf_new(be, bytes, out, e);
+}
+
+void backend_buf_free(backend_buf *buf) {
+    if (buf) buf->be->vt->buf_free(buf);
+}
+
+uint64_t backend_buf_bytes(const backend_buf *buf) {
+    return buf->bytes;
+}
+
+const void *backend_buf_host(const backend_buf *buf) {
+    return buf->host;
+}
+
+static int check_range(const backend *be, const backend_buf *buf, uint64_t offset, uint64_t bytes,
+                       err *e) {
+    uint64_t end;
+    if (!buf || buf->be != be || !mem_add(offset, bytes, &end) || end > buf->bytes)
+        return err_set(e, ERR_INVALID, "copy of %llu bytes at %llu leaves its %llu byte buffer",
+                       (unsigned long long)bytes, (unsigned long long)offset,
+                       (unsigned long long)(buf ? buf->bytes : 0));
+    return 0;
+}
+
+int backend_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes,
+                   err *e) {
+    int rc = check_range(be, dst, offset, bytes, e);
+    if (rc || !bytes) return rc;
+    return be->vt->upload(be, dst, offset, src, bytes, e);
+}
+
+int backend_download(backend *be, const backend_buf *src, uint64_t offset, void *dst,
+                     uint64_t bytes, err *e) {
+    int rc = check_range(be, src, offset, bytes, e);
+    if (rc || !bytes) return rc;
+    return be->vt->download(be, src, offset, dst, bytes, e);
+}
+
+int backend_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
+                       err *e) {
+    uint64_t bytes;
+    *out = NULL;
+    if (!qtype_find(desc->type))
+        return err_set_param(e, ERR_UNSUPPORTED, desc->name, "tensor %s: %s cannot be read",
+                             desc->name, qtype_name(desc->type));
+    if (!desc->n_out || !desc->n_in || desc->n_out > UINT32_MAX || desc->n_in > UINT32_MAX ||
+        !qtype_bytes(desc->type, desc->n_out, desc->n_in, &bytes))
+        return err_set_param(e, ERR_INVALID, desc->name, "tensor %s: (%llu, %llu) %s has no size",
+                             desc->name, (unsigned long long)desc->n_out,
+                             (unsigned long long)desc->n_in, qtype_name(desc->type));
+    uint64_t align = desc->type == QTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+    if (!desc->data || (uintptr_t)desc->data % align)
+        return err_set_param(e, ERR_INVALID, desc->name, "tensor %s: data is not aligned to %llu",
+                             desc->name, (unsigned long long)align);
+    return be->vt->weight_new(be, desc, out, e);
+}
+
+void backend_weight_free(backend_weight *w) {
+    if (w) w->be->vt->weight_free(w);
+}
+
+uint64_t backend_weight_bytes(const backend_weight *w) {
+    return w->bytes;
+}
+
+uint64_t backend_weight_extra_bytes(const backend_weight *w) {
+    return w->extra_bytes;
+}
+
+int backend_sync(backend *be, err *e) {
+    return be->vt->sync(be, e);
+}
+
+/* ---- checks of ops ---- */
+
+/* Does buf hold (a, b, c) elements of elem bytes? */
+static bool holds(const backend *be, const backend_buf *buf, uint64_t a, uint64_t b, uint64_t c,
+                  uint64_t elem) {
+    uint64_t n;
+    return buf && buf->be == be && mem_mul(a, b, &n) && mem_mul(n, c, &n) && mem_mul(n, elem, &n) &&
+           n <= buf->bytes;
+}
+
+static bool holds_f32(const backend *be, const backend_buf *buf, uint64_t rows, uint64_t cols) {
+    return holds(be, buf, rows, cols, 1, sizeof(float));
+}
+
+static bool holds_i32(const backend *be, const backend_buf *buf, uint64_t n) {
+    return holds(be, buf, n, 1, 1, sizeof(int32_t));
+}
+
+/* A vector of n f32. */
+static bool is_vector(const backend *be, const backend_weight *w, uint64_t n) {
+    return w && w->be == be && w->type == QTYPE_F32 && w->n_out == 1 && w->n_in == n;
+}
+
+static bool kv_ok(const backend *be, const struct backend_kv *kv) {
+    uint64_t block, elem = kv->kv_type == QTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+    if (kv->kv_type != QTYPE_F32 && kv->kv_type != QTYPE_F16) return false;
+    if (!kv->n_blocks || !kv->n_kv_heads || !kv->block_tokens || !kv->head_dim) return false;
+    if (kv->n_blocks > INT32_MAX / kv->block_tokens) return false; /* a slot is an i32 */
+    if (!mem_mul(kv->block_tokens, kv->head_dim, &block)) return false;
+    return holds(be, kv->k, kv->n_blocks, kv->n_kv_heads, block, elem) &&
+           holds(be, kv->v, kv->n_blocks, kv->n_kv_heads, block, elem);
+}
+
+int backend_embed(backend *be, const struct op_embed *a) {
+    const backend_weight *t = a->table;
+    if (!t || t->be != be || a->n_rows > be->max_rows || !holds_i32(be, a->ids, a->n_rows) ||
+        !holds_f32(be, a->out, a->n_rows, t->n_in))
+        return ERR_INVALID;
+    return a->n_rows ? be->vt->embed(be, a) : 0;
+}
+
+int backend_rmsnorm(backend *be, const struct op_rmsnorm *a) {
+    if (!a->n_cols || a->n_rows > be->max_rows || !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
+        (a->residual && !holds_f32(be, a->residual, a->n_rows, a->n_cols)) ||
+        !is_vector(be, a->weight, a->n_cols) || !holds_f32(be, a->out, a->n_rows, a->n_cols) ||
+        a->out == a->x)
+        return ERR_INVALID;
+    return a->n_rows ? be->vt->rmsnorm(be, a) : 0;
+}
+
+int backend_linear(backend *be, const struct op_linear *a) {
+    if (!a->n_weights || a->n_weights > BACKEND_LINEAR_MAX || a->n_rows > be->max_rows)
+        return ERR_INVALID;
+    for (uint32_t i = 0; i < a->n_weights; i++) {
+        const backend_weight *w = a->w[i];
+        if (!w || w->be != be || w->n_in != a->w[0]->n_in || w->n_in > be->max_cols ||
+            !holds_f32(be, a->x, a->n_rows, w->n_in) ||
+            (a->bias[i] && !is_vector(be, a->bias[i], w->n_out)) ||
+            !holds_f32(be, a->y[i], a->n_rows, w->n_out) || a->y[i] == a->x)
+            return ERR_INVALID;
+    }
+    return a->n_rows ? be->vt->linear(be, a) : 0;
+}
+
+int backend_rope_store(backend *be, const struct op_rope_store *a) {
+    uint64_t cols;
+    if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || !a->n_heads || a->n_rot % 2 ||
+        a->n_rot > a->kv.head_dim)
+        return ERR_INVALID;
+    cols = (uint64_t)a->kv.n_kv_heads * a->kv.head_dim;
+    if (!holds_f32(be, a->q, a->n_rows, (uint64_t)a->n_heads * a->kv.head_dim) ||
+        !holds_f32(be, a->k, a->n_rows, cols) || !holds_f32(be, a->v, a->n_rows, cols) ||
+        !holds_i32(be, a->pos, a->n_rows) || !holds_i32(be, a->slots, a->n_rows) ||
+        !holds_f32(be, a->inv_freq, 1, a->n_rot / 2))
+        return ERR_INVALID;
+    return a->n_rows ? be->vt->rope_store(be, a) : 0;
+}
+
+int backend_paged_attention(backend *be, const struct op_paged_attention *a) {
+    uint64_t cols = (uint64_t)a->n_heads * a->kv.head_dim, n_table;
+    if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || a->n_seqs > a->n_rows || !a->n_heads ||
+        a->n_heads % a->kv.n_kv_heads || !mem_mul(a->n_seqs, a->table_stride, &n_table))
+        return ERR_INVALID;
+    if (!holds_f32(be, a->q, a->n_rows, cols) || !holds_f32(be, a->out, a->n_rows, cols) ||
+        a->out == a->q || !holds_i32(be, a->pos, a->n_rows) ||
+        !holds_i32(be, a->row_start, (uint64_t)a->n_seqs + 1) || !holds_i32(be, a->tables, n_table))
+        return ERR_INVALID;
+    return a->n_rows ? be->vt->paged_attention(be, a) : 0;
+}
+
+int backend_glu(backend *be, const struct op_glu *a) {
+    if (a->act != BACKEND_ACT_SILU || a->n_rows > be->max_rows ||
+        !holds_f32(be, a->gate, a->n_rows, a->n_cols) ||
+        !holds_f32(be, a->up, a->n_rows, a->n_cols) || !holds_f32(be, a->out, a->n_rows, a->n_cols))
+        return ERR_INVALID;
+    return a->n_rows && a->n_cols ? be->vt->glu(be, a) : 0;
+}
+
+int backend_gather(backend *be, const struct op_gather *a) {
+    if (a->n_out_rows > be->max_rows || !a->n_cols || !holds_i32(be, a->rows, a->n_out_rows) ||
+        !holds_f32(be, a->out, a->n_out_rows, a->n_cols) || !holds_f32(be, a->x, 1, a->n_cols) ||
+        (a->residual && !holds_f32(be, a->residual, 1, a->n_cols)) || a->out == a->x)
+        return ERR_INVALID;
+    return a->n_out_rows ? be->vt->gather(be, a) : 0;
+}
+
+int backend_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs,
+                    uint32_t n_pairs) {
+    if (!kv_ok(be, kv)) return ERR_INVALID;
+    for (uint64_t i = 0; i < 2 * (uint64_t)n_pairs; i++)
+        if (pairs[i] < 0 || (uint32_t)pairs[i] >= kv->n_blocks) return ERR_INVALID;
+    return n_pairs ? be->vt->kv_copy(be, kv, pairs, n_pairs) : 0;
+}
+
+/* ---- counters ---- */
+
+uint32_t backend_n_kernels(const backend *be) {
+    return be->n_kernels;
+}
+
+const char *backend_kernel_name(const backend *be, uint32_t i) {
+    return be->kernel_names[i];
+}
+
+uint64_t backend_dispatch_count(const backend *be, uint32_t i) {
+    return atomic_load_explicit(&be->kernel_counts[i], memory_order_relaxed);
+}

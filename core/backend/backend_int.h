@@ -1,0 +1,72 @@
+/* backend_int.h - what a device implements: an op table, and the heads of its objects.
+ *
+ * backend.c checks shapes, types and sizes, then calls the table; a device may rely on them. What
+ * only a device can check (ids, slots and block numbers inside its buffers) it checks itself where
+ * that memory is readable. Device structs begin with the heads below. */
+#ifndef INFERD_BACKEND_INT_H
+#define INFERD_BACKEND_INT_H
+
+#include "core/backend/backend.h"
+
+#include <stdatomic.h>
+
+enum { BACKEND_MAX_KERNELS = 64 };
+
+struct backend_vtable {
+    void (*close)(backend *be);
+    int (*buf_new)(backend *be, uint64_t bytes, backend_buf **out, err *e);
+    void (*buf_free)(backend_buf *buf);
+    int (*upload)(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes,
+                  err *e);
+    int (*download)(backend *be, const backend_buf *src, uint64_t offset, void *dst, uint64_t bytes,
+                    err *e);
+    int (*weight_new)(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
+                      err *e);
+    void (*weight_free)(backend_weight *w);
+    int (*sync)(backend *be, err *e);
+
+    int (*embed)(backend *be, const struct op_embed *a);
+    int (*rmsnorm)(backend *be, const struct op_rmsnorm *a);
+    int (*linear)(backend *be, const struct op_linear *a);
+    int (*rope_store)(backend *be, const struct op_rope_store *a);
+    int (*paged_attention)(backend *be, const struct op_paged_attention *a);
+    int (*glu)(backend *be, const struct op_glu *a);
+    int (*gather)(backend *be, const struct op_gather *a);
+    int (*kv_copy)(backend *be, const struct backend_kv *kv, const int32_t *pairs,
+                   uint32_t n_pairs);
+};
+
+/* Filled by the device's open, read-only afterwards but for the counters. */
+struct backend {
+    const struct backend_vtable *vt;
+    const char *name, *isa; /* static storage */
+    int n_threads;
+    uint32_t max_rows, max_cols;
+    uint32_t n_kernels;
+    const char *kernel_names[BACKEND_MAX_KERNELS]; /* static storage */
+    atomic_uint_fast64_t kernel_counts[BACKEND_MAX_KERNELS];
+};
+
+struct backend_buf {
+    backend *be;
+    uint64_t bytes;
+    void *host; /* (bytes) or NULL when the host cannot see the memory */
+};
+
+struct backend_weight {
+    backend *be;
+    int type; /* enum qtype */
+    uint64_t n_out, n_in;
+    uint64_t bytes;       /* read per full pass */
+    uint64_t extra_bytes; /* memory beside the host bytes */
+};
+
+/* Any thread. */
+static inline void backend_count_kernel(backend *be, uint32_t kernel) {
+    atomic_fetch_add_explicit(&be->kernel_counts[kernel], 1, memory_order_relaxed);
+}
+
+/* Devices of this build. */
+int backend_cpu_open(const struct backend_config *config, backend **out, err *e);
+
+#endif

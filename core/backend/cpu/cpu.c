@@ -1,0 +1,196 @@
+/* cpu.c - opens the CPU device: picks the instruction set, starts the pool, takes all scratch
+ * memory once. Owns buffers (host memory) and the heads of weights, whose bytes stay where they
+ * are. */
+#include "core/backend/cpu/cpu_int.h"
+
+#include "core/base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+enum { MAX_THREADS = 1024 };
+
+static void close_backend(backend *be) {
+    struct cpu_backend *c = cpu_of(be);
+    pool_free(c->pool);
+    free(c->groups);
+    free(c->tiles);
+    free(c->angles);
+    free(c->xd);
+    free(c->xq);
+    free(c);
+}
+
+static int buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
+    backend_buf *buf = mem_new(1, sizeof *buf);
+    void *host = buf ? mem_new_aligned(bytes) : NULL;
+    if (!host) {
+        free(buf);
+        return err_set(e, ERR_NOMEM, "no memory for a buffer of %llu bytes",
+                       (unsigned long long)bytes);
+    }
+    *buf = (backend_buf){.be = be, .bytes = bytes, .host = host};
+    *out = buf;
+    return 0;
+}
+
+static void buf_free(backend_buf *buf) {
+    free(buf->host);
+    free(buf);
+}
+
+static int upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes,
+                  err *e) {
+    (void)be, (void)e;
+    memcpy((char *)dst->host + offset, src, bytes);
+    return 0;
+}
+
+static int download(backend *be, const backend_buf *src, uint64_t offset, void *dst,
+                    uint64_t bytes, err *e) {
+    (void)be, (void)e;
+    memcpy(dst, (const char *)src->host + offset, bytes);
+    return 0;
+}
+
+static int weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
+                      err *e) {
+    struct cpu_weight *w = mem_new(1, sizeof *w);
+    if (!w) return err_set(e, ERR_NOMEM, "no memory for tensor %s", desc->name);
+    w->base = (struct backend_weight){
+        .be = be, .type = desc->type, .n_out = desc->n_out, .n_in = desc->n_in};
+    qtype_bytes(desc->type, 1, desc->n_in, &w->row_bytes);
+    w->base.bytes = w->row_bytes * desc->n_out;
+    w->data = desc->data;
+    *out = &w->base;
+    return 0;
+}
+
+static void weight_free(backend_weight *w) {
+    free(w);
+}
+
+static int sync_ops(backend *be, err *e) {
+    (void)be, (void)e; /* every op has finished when it returns */
+    return 0;
+}
+
+static const struct backend_vtable vtable = {
+    .close = close_backend,
+    .buf_new = buf_new,
+    .buf_free = buf_free,
+    .upload = upload,
+    .download = download,
+    .weight_new = weight_new,
+    .weight_free = weight_free,
+    .sync = sync_ops,
+    .embed = cpu_embed,
+    .rmsnorm = cpu_rmsnorm,
+    .linear = cpu_linear,
+    .rope_store = cpu_rope_store,
+    .paged_attention = cpu_paged_attention,
+    .glu = cpu_glu,
+    .gather = cpu_gather,
+    .kv_copy = cpu_kv_copy,
+};
+
+static bool always(void) {
+    return true;
+}
+
+#if defined(__x86_64__)
+static bool has_avx2(void) {
+    unsigned a, b, c, d; /* f16c has no name in __builtin_cpu_supports of every compiler */
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
+/* Best first. */
+static const struct {
+    const struct cpu_isa *isa;
+    bool (*available)(void);
+} isas[] = {
+#if defined(__x86_64__)
+    {&cpu_isa_avx2, has_avx2},
+#endif
+    {&cpu_isa_generic, always},
+};
+
+static const struct cpu_isa *pick_isa(const char *name, err *e) {
+    char known[64] = "";
+    for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
+        if (!isas[i].available()) continue;
+        if (!name || !name[0] || strcmp(name, isas[i].isa->name) == 0) return isas[i].isa;
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", isas[i].isa->name);
+    }
+    err_set_param(e, ERR_UNSUPPORTED, "isa", "instruction set \"%s\" is not on this machine (it has: %s)",
+                  name, known);
+    return NULL;
+}
+
+static int usable_threads(void) {
+#if defined(__linux__)
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
+
+static void add_counters(struct cpu_backend *c, const struct cpu_isa *isa) {
+    for (int i = 0; i < CPU_N_KERNELS; i++) {
+        if (!isa->kernel_names[i]) continue;
+        c->counters[isa != c->isa][i] = c->base.n_kernels;
+        c->base.kernel_names[c->base.n_kernels++] = isa->kernel_names[i];
+    }
+}
+
+int backend_cpu_open(const struct backend_config *config, backend **out, err *e) {
+    const struct cpu_isa *isa = pick_isa(config->isa, e);
+    if (!isa) return ERR_UNSUPPORTED;
+    int n_threads = config->n_threads > 0 ? config->n_threads : usable_threads();
+    if (n_threads > MAX_THREADS)
+        return err_set_param(e, ERR_INVALID, "threads", "%d threads: at most %d", n_threads,
+                             MAX_THREADS);
+    uint64_t n_blocks = ((uint64_t)config->max_cols + CPU_Q_ELEMS - 1) / CPU_Q_ELEMS, n_scratch;
+    struct cpu_backend *c = mem_new(1, sizeof *c);
+    if (!c || !mem_mul(n_blocks, config->max_rows, &n_scratch) || n_scratch > UINT64_MAX >> 8)
+        goto no_memory;
+    c->xq = mem_new_aligned(n_scratch * CPU_Q_ELEMS);
+    c->xd = mem_new_aligned(n_scratch * sizeof *c->xd);
+    c->angles = mem_new_aligned((uint64_t)n_threads * CPU_MAX_HEAD_DIM * sizeof *c->angles);
+    c->tiles = mem_new_aligned((uint64_t)n_threads * sizeof *c->tiles);
+    c->groups = mem_new(config->max_rows, sizeof *c->groups);
+    if (!c->xq || !c->xd || !c->angles || !c->tiles || !c->groups) goto no_memory;
+    int rc = pool_new(n_threads, &c->pool, e);
+    if (rc) {
+        close_backend(&c->base);
+        return rc;
+    }
+    c->isa = isa;
+    c->base.vt = &vtable;
+    c->base.name = "cpu";
+    c->base.isa = isa->name;
+    c->base.n_threads = n_threads;
+    c->base.max_rows = config->max_rows;
+    c->base.max_cols = config->max_cols;
+    add_counters(c, isa);
+    if (isa != &cpu_isa_generic) add_counters(c, &cpu_isa_generic);
+    *out = &c->base;
+    return 0;
+
+no_memory:
+    if (c) close_backend(&c->base);
+    return err_set(e, ERR_NOMEM, "no memory for %u rows of %u columns of scratch",
+                   config->max_rows, config->max_cols);
+}

@@ -1,0 +1,101 @@
+/* kernels_avx2.c - the AVX2 row kernels, and the table of all AVX2 kernels. A row's last columns
+ * go through the same lanes as the others, padded. Pure functions; any thread. */
+#include "core/backend/cpu/avx2_int.h"
+
+#include <math.h>
+
+enum { LANES = 8 };
+
+ALWAYS_INLINE __m256 load_some(const float *p, uint32_t n) {
+    return n >= LANES ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, lanes_below(n));
+}
+
+ALWAYS_INLINE void store_some(float *p, __m256 v, uint32_t n) {
+    if (n >= LANES)
+        _mm256_storeu_ps(p, v);
+    else
+        _mm256_maskstore_ps(p, lanes_below(n), v);
+}
+
+static void quantize(const float *x, int8_t *q, float *d, uint32_t n) {
+    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    /* packing works in 128-bit halves: this puts the groups of four back in order */
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    for (uint32_t b = 0; b < n / CPU_Q_ELEMS; b++, x += CPU_Q_ELEMS, q += CPU_Q_ELEMS) {
+        __m256 v[4], max = _mm256_setzero_ps();
+        __m256i i[4];
+        UNROLL
+        for (int k = 0; k < 4; k++) {
+            v[k] = _mm256_loadu_ps(x + k * LANES);
+            max = _mm256_max_ps(max, _mm256_and_ps(v[k], magnitude));
+        }
+        float top = max_lanes(max);
+        __m256 inverse = _mm256_set1_ps(top > 0 ? 127 / top : 0);
+        d[b] = top / 127;
+        UNROLL
+        for (int k = 0; k < 4; k++)
+            i[k] = _mm256_cvtps_epi32(_mm256_mul_ps(v[k], inverse));
+        __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(i[0], i[1]),
+                                            _mm256_packs_epi32(i[2], i[3]));
+        _mm256_storeu_si256((__m256i *)q, _mm256_permutevar8x32_epi32(packed, order));
+    }
+}
+
+static void rmsnorm(float *x, const float *residual, const float *weight, float *out, uint32_t n,
+                    float eps) {
+    __m256 sum = _mm256_setzero_ps();
+    for (uint32_t i = 0; i < n; i += LANES) {
+        __m256 v = load_some(x + i, n - i);
+        if (residual) {
+            v = _mm256_add_ps(v, load_some(residual + i, n - i));
+            store_some(x + i, v, n - i);
+        }
+        sum = _mm256_fmadd_ps(v, v, sum);
+    }
+    __m256 scale = _mm256_set1_ps(1 / sqrtf(sum_lanes(sum) / (float)n + eps));
+    for (uint32_t i = 0; i < n; i += LANES) {
+        __m256 v = _mm256_mul_ps(load_some(x + i, n - i), scale);
+        store_some(out + i, _mm256_mul_ps(v, load_some(weight + i, n - i)), n - i);
+    }
+}
+
+static void glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
+    for (uint32_t i = 0; i < n; i += LANES) {
+        __m256 g = load_some(gate + i, n - i), u = load_some(up + i, n - i);
+        __m256 e = exp_ps(_mm256_sub_ps(_mm256_setzero_ps(), g));
+        __m256 silu = _mm256_div_ps(g, _mm256_add_ps(e, _mm256_set1_ps(1)));
+        store_some(out + i, _mm256_mul_ps(silu, u), n - i);
+    }
+}
+
+static void store_f16(const float *src, uint16_t *dst, uint32_t n) {
+    uint32_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        _mm_storeu_si128((__m128i *)(dst + i),
+                         _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
+    for (; i < n; i++)
+        dst[i] = f32_to_f16(src[i]);
+}
+
+const struct cpu_isa cpu_isa_avx2 = {
+    .name = "avx2",
+    .kernel_names = {[CPU_RMSNORM] = "rmsnorm_avx2",
+                     [CPU_QUANTIZE_ROWS] = "quantize_rows_avx2",
+                     [CPU_LINEAR_F32] = "linear_f32_avx2",
+                     [CPU_LINEAR_F16] = "linear_f16_avx2",
+                     [CPU_LINEAR_BF16] = "linear_bf16_avx2",
+                     [CPU_LINEAR_Q8_0] = "linear_q8_0_avx2",
+                     [CPU_LINEAR_Q4_0] = "linear_q4_0_avx2",
+                     [CPU_ROPE_STORE_F16] = "rope_store_f16_avx2",
+                     [CPU_ROPE_STORE_F32] = "rope_store_f32_avx2",
+                     [CPU_PAGED_ATTENTION_F16] = "paged_attention_f16_avx2",
+                     [CPU_PAGED_ATTENTION_F32] = "paged_attention_f32_avx2",
+                     [CPU_GLU_SILU] = "glu_silu_avx2"},
+    .step = LANES,
+    .linear = avx2_linear,
+    .quantize = quantize,
+    .rmsnorm = rmsnorm,
+    .glu_silu = glu_silu,
+    .store_f16 = store_f16,
+    .attention = avx2_attention,
+};

@@ -1,0 +1,207 @@
+/* kernels_generic.c - the plain reference of every CPU kernel: C for any processor, written to be
+ * read. Every reduction runs in one fixed order per output. Pure functions; any thread. */
+#include "core/backend/cpu/cpu_int.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { DECODE_COLS = 256 }; /* weights decoded at a time */
+
+/* ---- linear ---- */
+
+/* Columns are taken DECODE_COLS at a time; each stretch is summed by itself, then added. */
+static void linear_float(const struct cpu_linear_job *j) {
+    float w[DECODE_COLS];
+    uint64_t elem = j->type == QTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+    for (uint32_t o = j->out0; o < j->out0 + j->n_outs; o++) {
+        const uint8_t *row_w = j->w + o * j->w_row_bytes;
+        for (uint32_t r = 0; r < j->n_rows; r++)
+            j->y[r * j->y_stride + o] = 0;
+        for (uint32_t c = 0; c < j->n_in; c += DECODE_COLS) {
+            uint32_t n = j->n_in - c < DECODE_COLS ? j->n_in - c : DECODE_COLS;
+            qtype_decode(j->type, row_w + c * elem, w, n);
+            for (uint32_t r = 0; r < j->n_rows; r++) {
+                const float *x = j->x + (uint64_t)r * j->n_in + c;
+                float sum = 0;
+                for (uint32_t i = 0; i < n; i++)
+                    sum += x[i] * w[i];
+                j->y[r * j->y_stride + o] += sum;
+            }
+        }
+    }
+}
+
+/* Block b of a weight row as integers; returns its scale. */
+static float unpack_block(int type, const uint8_t *row_w, uint32_t b, int8_t q[CPU_Q_ELEMS]) {
+    if (type == QTYPE_Q8_0) {
+        struct q8_0_block block;
+        memcpy(&block, row_w + b * sizeof block, sizeof block);
+        memcpy(q, block.q, sizeof block.q);
+        return f16_to_f32(block.d);
+    }
+    struct q4_0_block block;
+    memcpy(&block, row_w + b * sizeof block, sizeof block);
+    for (int i = 0; i < Q4_0_ELEMS / 2; i++) {
+        q[i] = (int8_t)((block.q[i] & 15) - 8);
+        q[i + Q4_0_ELEMS / 2] = (int8_t)((block.q[i] >> 4) - 8);
+    }
+    return f16_to_f32(block.d);
+}
+
+static void linear_quantized(const struct cpu_linear_job *j) {
+    uint32_t n_blocks = j->n_in / CPU_Q_ELEMS;
+    for (uint32_t o = j->out0; o < j->out0 + j->n_outs; o++) {
+        for (uint32_t r = 0; r < j->n_rows; r++)
+            j->y[r * j->y_stride + o] = 0;
+        for (uint32_t b = 0; b < n_blocks; b++) {
+            int8_t w[CPU_Q_ELEMS];
+            float d = unpack_block(j->type, j->w + o * j->w_row_bytes, b, w);
+            for (uint32_t r = 0; r < j->n_rows; r++) {
+                const int8_t *x = j->xq + (uint64_t)r * j->n_in + b * CPU_Q_ELEMS;
+                int32_t dot = 0;
+                for (int i = 0; i < CPU_Q_ELEMS; i++)
+                    dot += x[i] * w[i];
+                j->y[r * j->y_stride + o] += (float)dot * (d * j->xd[(uint64_t)r * n_blocks + b]);
+            }
+        }
+    }
+}
+
+static void linear(const struct cpu_linear_job *j) {
+    if (j->type == QTYPE_Q8_0 || j->type == QTYPE_Q4_0)
+        linear_quantized(j);
+    else
+        linear_float(j);
+    for (uint32_t r = 0; j->bias && r < j->n_rows; r++)
+        for (uint32_t o = j->out0; o < j->out0 + j->n_outs; o++)
+            j->y[r * j->y_stride + o] += j->bias[o];
+}
+
+static void quantize(const float *x, int8_t *q, float *d, uint32_t n) {
+    for (uint32_t b = 0; b < n / CPU_Q_ELEMS; b++, x += CPU_Q_ELEMS, q += CPU_Q_ELEMS) {
+        float max = 0;
+        for (int i = 0; i < CPU_Q_ELEMS; i++)
+            max = fmaxf(max, fabsf(x[i]));
+        float inverse = max > 0 ? 127 / max : 0;
+        d[b] = max / 127;
+        for (int i = 0; i < CPU_Q_ELEMS; i++)
+            q[i] = (int8_t)rintf(x[i] * inverse);
+    }
+}
+
+/* ---- rows ---- */
+
+static void rmsnorm(float *x, const float *residual, const float *weight, float *out, uint32_t n,
+                    float eps) {
+    float sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (residual) x[i] += residual[i];
+        sum += x[i] * x[i];
+    }
+    float scale = 1 / sqrtf(sum / (float)n + eps);
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = x[i] * scale * weight[i];
+}
+
+static void glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = gate[i] / (1 + expf(-gate[i])) * up[i];
+}
+
+static void store_f16(const float *src, uint16_t *dst, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        dst[i] = f32_to_f16(src[i]);
+}
+
+/* ---- paged attention ---- */
+
+/* Block of K or V of one head: (block_tokens, head_dim) f32, in place or decoded into tile. */
+static const float *load_block(const struct cpu_attn_job *j, const void *pool_base, int32_t block,
+                               float *tile) {
+    uint64_t at = (uint64_t)block * j->block_stride;
+    if (j->kv_type == QTYPE_F32) return (const float *)pool_base + at;
+    qtype_decode(QTYPE_F16, (const uint16_t *)pool_base + at, tile,
+                 (uint64_t)j->block_tokens * j->head_dim);
+    return tile;
+}
+
+/* Folds n_keys keys into a query's running maximum, sum and accumulator. */
+static void fold_block(const struct cpu_attn_job *j, uint32_t query, const float *q,
+                       const float *k, const float *v, uint32_t n_keys) {
+    struct cpu_attn_tile *t = j->tile;
+    float score[CPU_MAX_BLOCK_TOKENS], max = t->max[query];
+    float *acc = t->acc + (uint64_t)query * j->head_dim;
+    for (uint32_t i = 0; i < n_keys; i++) {
+        float dot = 0;
+        for (uint32_t d = 0; d < j->head_dim; d++)
+            dot += q[d] * k[i * j->head_dim + d];
+        score[i] = dot * j->scale;
+        max = fmaxf(max, score[i]);
+    }
+    float keep = expf(t->max[query] - max);
+    t->max[query] = max;
+    t->sum[query] *= keep;
+    for (uint32_t d = 0; d < j->head_dim; d++)
+        acc[d] *= keep;
+    for (uint32_t i = 0; i < n_keys; i++) {
+        float p = expf(score[i] - max);
+        t->sum[query] += p;
+        for (uint32_t d = 0; d < j->head_dim; d++)
+            acc[d] += p * v[i * j->head_dim + d];
+    }
+}
+
+static void attention(const struct cpu_attn_job *j) {
+    struct cpu_attn_tile *t = j->tile;
+    uint32_t n_queries = j->n_rows * j->n_group, n_keys = 0;
+    for (uint32_t i = 0; i < n_queries; i++) {
+        t->max[i] = -INFINITY;
+        t->sum[i] = 0;
+    }
+    memset(t->acc, 0, (uint64_t)n_queries * j->head_dim * sizeof *t->acc);
+    for (uint32_t r = 0; r < j->n_rows; r++)
+        if ((uint32_t)j->pos[r] + 1 > n_keys) n_keys = (uint32_t)j->pos[r] + 1;
+    for (uint32_t first = 0, b = 0; first < n_keys; first += j->block_tokens, b++) {
+        const float *k = load_block(j, j->k, j->table[b], t->k);
+        const float *v = load_block(j, j->v, j->table[b], t->v);
+        for (uint32_t r = 0; r < j->n_rows; r++) {
+            if ((uint32_t)j->pos[r] < first) continue;
+            uint32_t n = (uint32_t)j->pos[r] + 1 - first;
+            if (n > j->block_tokens) n = j->block_tokens;
+            for (uint32_t h = 0; h < j->n_group; h++)
+                fold_block(j, r * j->n_group + h, j->q + r * j->q_stride + h * j->head_dim, k, v,
+                           n);
+        }
+    }
+    for (uint32_t i = 0; i < n_queries; i++) {
+        float *out = j->out + i / j->n_group * j->q_stride + i % j->n_group * j->head_dim;
+        for (uint32_t d = 0; d < j->head_dim; d++)
+            out[d] = t->acc[(uint64_t)i * j->head_dim + d] / t->sum[i];
+    }
+}
+
+const struct cpu_isa cpu_isa_generic = {
+    .name = "generic",
+    .kernel_names = {[CPU_EMBED] = "embed_generic",
+                     [CPU_RMSNORM] = "rmsnorm_generic",
+                     [CPU_QUANTIZE_ROWS] = "quantize_rows_generic",
+                     [CPU_LINEAR_F32] = "linear_f32_generic",
+                     [CPU_LINEAR_F16] = "linear_f16_generic",
+                     [CPU_LINEAR_BF16] = "linear_bf16_generic",
+                     [CPU_LINEAR_Q8_0] = "linear_q8_0_generic",
+                     [CPU_LINEAR_Q4_0] = "linear_q4_0_generic",
+                     [CPU_ROPE_STORE_F16] = "rope_store_f16_generic",
+                     [CPU_ROPE_STORE_F32] = "rope_store_f32_generic",
+                     [CPU_PAGED_ATTENTION_F16] = "paged_attention_f16_generic",
+                     [CPU_PAGED_ATTENTION_F32] = "paged_attention_f32_generic",
+                     [CPU_GLU_SILU] = "glu_silu_generic",
+                     [CPU_GATHER] = "gather_generic",
+                     [CPU_KV_COPY] = "kv_copy_generic"},
+    .step = 1,
+    .linear = linear,
+    .quantize = quantize,
+    .rmsnorm = rmsnorm,
+    .glu_silu = glu_silu,
+    .store_f16 = store_f16,
+    .attention = attention,
+};

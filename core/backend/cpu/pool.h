@@ -1,0 +1,28 @@
+/* pool.h - a few threads that run the chunks of one job at a time, the caller among them.
+ *
+ * Chunks are handed out one by one from a counter, so a slow core takes fewer. Which thread runs a
+ * chunk must not matter to its result. Waiting spins for some tens of microseconds, then sleeps: an
+ * idle daemon uses no CPU, and cores may be shared with others.
+ *
+ * THREAD SAFETY: pool_run from one thread at a time. Nothing allocates but pool_new. */
+#ifndef INFERD_CPU_POOL_H
+#define INFERD_CPU_POOL_H
+
+#include "core/base/err.h"
+
+#include <stdint.h>
+
+typedef struct pool pool;
+
+/* chunk < n_chunks; thread < pool_n_threads, the caller is 0. */
+typedef void (*pool_fn)(const void *arg, uint32_t chunk, int thread);
+
+/* n_threads >= 1, the caller included; n_threads - 1 threads are started. ERR_NOMEM, ERR_IO. */
+int pool_new(int n_threads, pool **out, err *e);
+void pool_free(pool *p); /* NULL is fine */
+int pool_n_threads(const pool *p);
+
+/* Calls fn once for every chunk, returns when all have returned. arg is borrowed. */
+void pool_run(pool *p, uint32_t n_chunks, pool_fn fn, const void *arg);
+
+#endif
