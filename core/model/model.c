@@ -1,0 +1,39 @@
+/* model.c - opens a model: file, hyperparameters, weights, step buffers, in that order; closes in
+ * reverse. Runs on whichever thread opens it. */
+#include "core/model/model_int.h"
+
+#include "core/base/mem.h"
+
+#include <stdlib.h>
+
+int model_open(const char *path, backend *be, const struct model_limits *limits, model **out,
+               err *e) {
+    *out = NULL;
+    if (!limits->max_rows || !limits->max_logit_rows || !limits->max_seqs || !limits->table_stride)
+        return err_set(e, ERR_INVALID, "%s: every limit of a step must be at least 1", path);
+    model *m = mem_new(1, sizeof *m);
+    if (!m) return err_set(e, ERR_NOMEM, "no memory for a model");
+    m->be = be;
+    m->limits = *limits;
+    int rc = gguf_open(path, 0, &m->file, e);
+    if (rc || (rc = model_hparams_read(m->file, &m->hp, e)) ||
+        (rc = model_weights_load(m->file, &m->hp, be, &m->w, e)) || (rc = model_bufs_new(m, e))) {
+        model_close(m);
+        return rc;
+    }
+    *out = m;
+    return 0;
+}
+
+void model_close(model *m) {
+    if (!m) return;
+    free(m->host_logits);
+    model_bufs_free(&m->bufs);
+    model_weights_free(&m->w);
+    gguf_close(m->file);
+    free(m);
+}
+
+const struct model_hparams *model_get_hparams(const model *m) {
+    return &m->hp;
+}
