@@ -121,14 +121,19 @@ size_t utf8_whole(const char *bytes, size_t n) {
     return n;
 }
 
-bool utf8_valid(const char *bytes, size_t n) {
+size_t utf8_valid_prefix(const char *bytes, size_t n) {
     const unsigned char *p = (const unsigned char *)bytes;
-    for (size_t i = 0; i < n;) {
+    size_t i = 0;
+    while (i < n) {
         int len = char_len(p + i, n - i);
-        if (len <= 0) return false;
+        if (len <= 0) break;
         i += (size_t)len;
     }
-    return true;
+    return i;
+}
+
+bool utf8_valid(const char *bytes, size_t n) {
+    return utf8_valid_prefix(bytes, n) == n;
 }
 
 void utf8_add_lossy(str *s, const char *bytes, size_t n) {

@@ -31,6 +31,9 @@ char *str_take(str *s);             /* caller frees; NULL if failed; s is empty 
  * malformed byte counts as whole, so that the prefix always grows within 4 bytes. */
 size_t utf8_whole(const char *bytes, size_t n);
 
+/* Length in bytes of the longest prefix of bytes[0..n) that is valid UTF-8 in the sense below. */
+size_t utf8_valid_prefix(const char *bytes, size_t n);
+
 /* Is bytes[0..n) valid UTF-8 (no overlongs, no surrogates, max U+10FFFF)? */
 bool utf8_valid(const char *bytes, size_t n);
 

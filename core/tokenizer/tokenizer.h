@@ -21,7 +21,8 @@ int tokenizer_open(const char *path, tokenizer **out, err *e);
 void tokenizer_close(tokenizer *t); /* NULL is fine */
 
 enum tokenizer_flags {
-    TOKENIZER_ADD_SPECIAL = 1,  /* BOS/EOS as the model wants (add_bos_token, add_eos_token) */
+    TOKENIZER_ADD_SPECIAL = 1,  /* BOS/EOS as the model wants (add_bos_token, add_eos_token); a BOS
+                                   that the text itself begins with is not doubled */
     TOKENIZER_PARSE_SPECIAL = 2 /* text of control tokens becomes those tokens: only for text that
                                    a template wrote, never for a client's own */
 };

@@ -1,0 +1,253 @@
+/* encode.c - text to ids: cuts special tokens out of the text, sends the rest through the library.
+ * Pure; any thread.
+ *
+ * Special tokens are found leftmost first, the longest at each place. A control token must lie in
+ * trusted text as a whole. Between them, with the space prefix where the vocabulary wants one, runs
+ * of valid UTF-8 go to the library whole (a merge may reach across anything), and bytes that are no
+ * UTF-8 become their byte tokens. */
+#include "core/tokenizer/tokenizer_int.h"
+
+#include "core/base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int id_list_add(struct id_list *list, int32_t id, err *e) {
+    if (list->n >= list->max)
+        return err_set(e, ERR_TOO_LONG, "the text has more than %zu tokens", list->max);
+    if (list->n == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : 64;
+        int32_t *ids = mem_resize(list->ids, capacity, sizeof *ids);
+        if (!ids) return err_set(e, ERR_NOMEM, "no memory for %zu tokens", capacity);
+        list->ids = ids;
+        list->capacity = capacity;
+    }
+    list->ids[list->n++] = id;
+    return 0;
+}
+
+/* One call's work. */
+struct job {
+    const tokenizer *t;
+    const char *text; /* (n) all pieces, one after the other */
+    size_t n;
+    const tokenizer_piece *pieces; /* (n_pieces), NULL: text is one, trusted_end is set */
+    size_t n_pieces;
+    size_t piece, piece_end; /* the piece that holds the scan's place and where it ends */
+    size_t trusted_end;      /* end of the trusted text around the scan's place, 0: not trusted */
+    bool prefix_due;         /* the next ordinary text gets the space prefix */
+    struct id_list ids;
+    str buffer; /* prefix and text together */
+    err *e;
+};
+
+/* Ordinary text [from, to) without its prefix. */
+static int encode_run(struct job *j, const char *text, size_t n) {
+    const tokenizer *t = j->t;
+    for (size_t i = 0; i < n;) {
+        size_t valid = utf8_valid_prefix(text + i, n - i);
+        if (valid) {
+            int rc = spm_encode(t->spm, text + i, valid, &j->ids, j->e);
+            if (rc) return rc;
+        }
+        i += valid;
+        if (i == n) break;
+        int32_t id = t->byte_fallback ? t->byte_ids[(unsigned char)text[i]] : t->unk;
+        int rc = id_list_add(&j->ids, id, j->e);
+        if (rc) return rc;
+        i++;
+    }
+    return 0;
+}
+
+static int encode_text(struct job *j, size_t from, size_t to) {
+    if (from == to && !j->prefix_due) return 0;
+    if (!j->prefix_due) return encode_run(j, j->text + from, to - from);
+    j->prefix_due = false;
+    str_clear(&j->buffer);
+    str_add_char(&j->buffer, ' ');
+    str_add_n(&j->buffer, j->text + from, to - from);
+    if (j->buffer.failed) return err_set(j->e, ERR_NOMEM, "no memory to tokenize the text");
+    return encode_run(j, j->buffer.data, j->buffer.len);
+}
+
+/* Where the trusted text ends that the scan's piece lies in; neighbours belong together. */
+static void find_trusted_end(struct job *j) {
+    if (!j->pieces[j->piece].trusted) {
+        j->trusted_end = 0;
+        return;
+    }
+    if (j->trusted_end >= j->piece_end) return;
+    j->trusted_end = j->piece_end;
+    for (size_t p = j->piece + 1; p < j->n_pieces; p++) {
+        if (j->pieces[p].n && !j->pieces[p].trusted) break;
+        j->trusted_end += j->pieces[p].n;
+    }
+}
+
+/* Moves the scan's piece on to the one that holds byte at. */
+static void find_piece(struct job *j, size_t at) {
+    if (!j->pieces) return;
+    while (at >= j->piece_end && j->piece + 1 < j->n_pieces) {
+        j->piece_end += j->pieces[++j->piece].n;
+        find_trusted_end(j);
+    }
+}
+
+/* First of specials[low, high) whose byte number depth is not below c; all share the bytes before
+ * it and are longer than depth. */
+static uint32_t lower_bound(const struct named *specials, uint32_t low, uint32_t high,
+                            uint32_t depth, unsigned c) {
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if ((unsigned char)specials[middle].text[depth] < c)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Longest special token at text[at], or NULL. Narrows the sorted list byte by byte. */
+static const struct named *match_special(const struct job *j, size_t at) {
+    const tokenizer *t = j->t;
+    const struct named *best = NULL;
+    uint32_t low = 0, high = t->n_specials;
+    for (uint32_t depth = 0; at + depth < j->n && low < high; depth++) {
+        unsigned c = (unsigned char)j->text[at + depth];
+        low = lower_bound(t->specials, low, high, depth, c);
+        high = lower_bound(t->specials, low, high, depth, c + 1);
+        /* What ends here sorts first and must not be asked for its next byte. */
+        while (low < high && t->specials[low].len == depth + 1) {
+            const struct named *s = &t->specials[low++];
+            bool anyone = t->tokens[s->id].type == TOKEN_USER_DEFINED;
+            if (anyone || at + depth + 1 <= j->trusted_end) best = s;
+        }
+    }
+    return best;
+}
+
+static bool is_space(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* Phi-3: every special token but these takes the white space behind it. */
+static bool strips_after(const tokenizer *t, const struct named *s) {
+    static const char *const keep[] = {"<unk>", "<s>", "<|endoftext|>"};
+    for (size_t i = 0; i < sizeof keep / sizeof keep[0]; i++)
+        if (strlen(keep[i]) == s->len && memcmp(keep[i], s->text, s->len) == 0) return false;
+    return t->strip_after_special;
+}
+
+/* Puts a special token out; *from moves behind it. */
+static int encode_special(struct job *j, const struct named *s, size_t at, size_t *from) {
+    const tokenizer *t = j->t;
+    bool user = t->tokens[s->id].type == TOKEN_USER_DEFINED;
+    /* SentencePiece puts its prefix before the text as a whole, user-defined tokens and all. */
+    bool prefix_first = user && t->spm_user_rules;
+    int rc = 0;
+    if (at > *from || prefix_first) rc = encode_text(j, *from, at);
+    if (!rc) rc = id_list_add(&j->ids, s->id, j->e);
+    j->prefix_due = t->space_prefix && !prefix_first;
+    *from = at + s->len;
+    while (strips_after(t, s) && *from < j->n && is_space(j->text[*from]))
+        ++*from;
+    return rc;
+}
+
+static int encode_all(struct job *j) {
+    size_t from = 0, at = 0;
+    while (at < j->n) {
+        const struct named *s = NULL;
+        if (j->t->special_start[(unsigned char)j->text[at]]) {
+            find_piece(j, at);
+            s = match_special(j, at);
+        }
+        if (!s) {
+            at++;
+            continue;
+        }
+        int rc = encode_special(j, s, at, &from);
+        if (rc) return rc;
+        at = from;
+    }
+    return from < j->n ? encode_text(j, from, j->n) : 0;
+}
+
+static int check_size(const struct job *j) {
+    const tokenizer *t = j->t;
+    size_t least = t->longest_text ? j->n / t->longest_text : 0;
+    /* White space that a token swallows, and runs of unknown characters, cost no ids. */
+    if (t->strip_after_special || !t->byte_fallback) least = 0;
+    if (j->n > ENCODE_MAX_TEXT_BYTES || least > j->ids.max)
+        return err_set(j->e, ERR_TOO_LONG, "the text of %zu bytes has more than %zu tokens", j->n,
+                       j->ids.max);
+    return 0;
+}
+
+static int run(struct job *j, int flags, int32_t **ids, size_t *n_ids) {
+    const tokenizer *t = j->t;
+    bool special = flags & TOKENIZER_ADD_SPECIAL;
+    int rc = check_size(j);
+    str_init(&j->buffer, ENCODE_MAX_TEXT_BYTES + 1);
+    j->prefix_due = t->space_prefix;
+    if (!rc && special && t->add_bos) rc = id_list_add(&j->ids, t->bos, j->e);
+    if (!rc) rc = encode_all(j);
+    /* A template that writes BOS itself does not get it twice. */
+    if (!rc && special && t->add_bos && j->ids.n > 1 && j->ids.ids[1] == t->bos) {
+        j->ids.n--;
+        memmove(j->ids.ids, j->ids.ids + 1, j->ids.n * sizeof *j->ids.ids);
+    }
+    if (!rc && special && t->add_eos) rc = id_list_add(&j->ids, t->eos, j->e);
+    if (!rc && !j->ids.ids && !(j->ids.ids = mem_new(1, sizeof *j->ids.ids)))
+        rc = err_set(j->e, ERR_NOMEM, "no memory to tokenize the text");
+    str_fini(&j->buffer);
+    if (rc) {
+        free(j->ids.ids);
+        return rc;
+    }
+    *ids = j->ids.ids;
+    *n_ids = j->ids.n;
+    return 0;
+}
+
+int tokenizer_encode(const tokenizer *t, const char *text, size_t n, int flags, size_t max_ids,
+                     int32_t **ids, size_t *n_ids, err *e) {
+    struct job j = {.t = t,
+                    .text = text,
+                    .n = n,
+                    .trusted_end = flags & TOKENIZER_PARSE_SPECIAL ? n : 0,
+                    .ids.max = max_ids,
+                    .e = e};
+    *ids = NULL;
+    *n_ids = 0;
+    return run(&j, flags, ids, n_ids);
+}
+
+int tokenizer_encode_pieces(const tokenizer *t, const tokenizer_piece *pieces, size_t n_pieces,
+                            int flags, size_t max_ids, int32_t **ids, size_t *n_ids, err *e) {
+    str text;
+    *ids = NULL;
+    *n_ids = 0;
+    str_init(&text, ENCODE_MAX_TEXT_BYTES);
+    for (size_t i = 0; i < n_pieces; i++)
+        str_add_n(&text, pieces[i].text, pieces[i].n);
+    if (text.failed) {
+        str_fini(&text);
+        return err_set(e, ERR_TOO_LONG,
+                       "the text is longer than %d bytes or no memory is left for it",
+                       ENCODE_MAX_TEXT_BYTES);
+    }
+    struct job j = {.t = t,
+                    .text = str_cstr(&text),
+                    .n = text.len,
+                    .pieces = n_pieces ? pieces : NULL,
+                    .n_pieces = n_pieces,
+                    .piece_end = n_pieces ? pieces[0].n : 0,
+                    .ids.max = max_ids,
+                    .e = e};
+    if (n_pieces) find_trusted_end(&j);
+    int rc = run(&j, flags, ids, n_ids);
+    str_fini(&text);
+    return rc;
+}

@@ -1,0 +1,385 @@
+/* tokenizer.c - opens a tokenizer from either kind of file, owns its tables, decodes. Immutable
+ * after tokenizer_open, so any thread may use it. */
+#include "core/tokenizer/tokenizer_int.h"
+
+#include "core/base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Texts of tokens that end an answer, where the file does not say which do. Only a control or
+ * user-defined token counts: "</s>" may be ordinary text (HTML) in a vocabulary. */
+static const char *const eog_texts[] = {
+    "</s>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|eot|>",
+    "<\xef\xbd\x9c"
+    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+};
+
+static const char space_mark[] = "\xe2\x96\x81"; /* U+2581 stands for a space in a token's text */
+enum { SPACE_MARK_BYTES = 3, N_BYTES = 256 };
+
+void vocab_fini(struct vocab *v) {
+    free(v->tokens);
+    free(v->chat_template);
+    if (v->free_source) v->free_source(v->source);
+    memset(v, 0, sizeof *v);
+}
+
+static int hex_value(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+int vocab_byte_value(const char *text, size_t len) {
+    if (len != 6 || memcmp(text, "<0x", 3) || text[5] != '>') return -1;
+    int high = hex_value(text[3]), low = hex_value(text[4]);
+    return high < 0 || low < 0 ? -1 : high << 4 | low;
+}
+
+int named_compare(const void *a, const void *b) {
+    const struct named *x = a, *y = b;
+    uint32_t n = x->len < y->len ? x->len : y->len;
+    int order = n ? memcmp(x->text, y->text, n) : 0;
+    if (!order) order = (x->len > y->len) - (x->len < y->len);
+    return order ? order : (x->id < y->id) - (x->id > y->id);
+}
+
+void named_sort(struct named *names, uint32_t n) {
+    if (n) qsort(names, n, sizeof *names, named_compare);
+}
+
+static bool is_eog_text(const char *text, size_t len) {
+    for (size_t i = 0; i < sizeof eog_texts / sizeof eog_texts[0]; i++)
+        if (strlen(eog_texts[i]) == len && memcmp(eog_texts[i], text, len) == 0) return true;
+    return false;
+}
+
+/* Copies a token's texts into the blob. Bytes equal to the text are stored once. */
+static void place_token(tokenizer *t, const struct vocab_token *from, struct token *to,
+                        uint32_t *used) {
+    char *text = t->blob + *used, *out = text + from->len;
+    to->text_at = to->bytes_at = *used;
+    to->text_len = to->bytes_len = from->len;
+    to->type = (uint8_t)from->type;
+    memcpy(text, from->text, from->len);
+    *used += from->len;
+    if (from->type == TOKEN_CONTROL || from->type == TOKEN_UNKNOWN) return;
+    uint32_t n = 0;
+    if (from->type == TOKEN_BYTE) {
+        out[n++] = (char)vocab_byte_value(from->text, from->len);
+    } else {
+        for (uint32_t i = 0; i < from->len; n++) {
+            bool space = from->len - i >= SPACE_MARK_BYTES &&
+                         memcmp(text + i, space_mark, SPACE_MARK_BYTES) == 0;
+            out[n] = space ? ' ' : text[i];
+            i += space ? SPACE_MARK_BYTES : 1;
+        }
+        if (n == from->len) return;
+    }
+    to->bytes_at = *used;
+    to->bytes_len = n;
+    *used += n;
+}
+
+static int no_memory(err *e) {
+    return err_set(e, ERR_NOMEM, "no memory for the tokenizer's tables");
+}
+
+static int copy_tokens(tokenizer *t, const struct vocab *v, err *e) {
+    uint64_t room = 1;
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < v->n; i++)
+        room += 2 * (uint64_t)v->tokens[i].len;
+    if (room > UINT32_MAX)
+        return err_set(e, ERR_UNSUPPORTED, "the vocabulary's texts are too long");
+    t->n_tokens = (int32_t)v->n;
+    t->blob = mem_new(room, 1);
+    t->tokens = mem_new(v->n, sizeof *t->tokens);
+    t->by_text = mem_new(v->n, sizeof *t->by_text);
+    t->specials = mem_new(v->n, sizeof *t->specials);
+    if (!t->blob || !t->tokens || !t->by_text || !t->specials) return no_memory(e);
+    for (uint32_t i = 0; i < v->n; i++) {
+        place_token(t, &v->tokens[i], &t->tokens[i], &used);
+        if (v->tokens[i].len > t->longest_text) t->longest_text = v->tokens[i].len;
+    }
+    return 0;
+}
+
+/* Tokens that end an answer become control tokens whatever the file calls them, so that a client
+ * cannot write one: a user-defined token would be recognised in anybody's text. */
+static void mark_ends(tokenizer *t, const struct vocab *v) {
+    const int32_t declared[] = {v->eos, v->eot, v->eom};
+    for (int32_t i = 0; i < t->n_tokens; i++) {
+        struct token *k = &t->tokens[i];
+        bool special = k->type == TOKEN_CONTROL || k->type == TOKEN_USER_DEFINED;
+        k->eog = special && is_eog_text(t->blob + k->text_at, k->text_len);
+        for (size_t d = 0; d < sizeof declared / sizeof declared[0]; d++)
+            k->eog |= declared[d] == i;
+        if ((k->eog || i == v->bos) && k->type != TOKEN_UNKNOWN && k->type != TOKEN_BYTE) {
+            k->type = TOKEN_CONTROL;
+            k->bytes_at = k->text_at;
+            k->bytes_len = k->text_len;
+        }
+    }
+}
+
+/* Of tokens with one text the last has it; the others, and texts that no valid UTF-8 text can hold,
+ * can be decoded but not met. */
+static void index_texts(tokenizer *t) {
+    uint32_t n = (uint32_t)t->n_tokens;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct token *k = &t->tokens[i];
+        t->by_text[i] = (struct named){t->blob + k->text_at, k->text_len, (int32_t)i};
+    }
+    named_sort(t->by_text, n);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct named *it = &t->by_text[i], *before = i ? it - 1 : NULL;
+        t->tokens[it->id].hidden =
+            it->len == 0 || memchr(it->text, 0, it->len) || !utf8_valid(it->text, it->len) ||
+            (before && before->len == it->len && memcmp(before->text, it->text, it->len) == 0);
+    }
+}
+
+static void index_specials(tokenizer *t) {
+    for (int32_t i = 0; i < t->n_tokens; i++) {
+        const struct token *k = &t->tokens[i];
+        bool user = k->type == TOKEN_USER_DEFINED;
+        if (!user && k->type != TOKEN_CONTROL && k->type != TOKEN_UNKNOWN) continue;
+        if (k->hidden || k->text_len == 0) continue;
+        struct named name = {t->blob + k->text_at, k->text_len, i};
+        if (user && t->spm_user_rules) {
+            name.text = t->blob + k->bytes_at;
+            name.len = k->bytes_len;
+        }
+        t->specials[t->n_specials++] = name;
+        t->special_start[(unsigned char)name.text[0]] = true;
+    }
+    named_sort(t->specials, t->n_specials);
+}
+
+/* Byte fallback needs all 256 byte tokens; a vocabulary with some of them has none. */
+static void index_bytes(tokenizer *t) {
+    uint32_t n = 0;
+    t->unk = -1;
+    for (int b = 0; b < N_BYTES; b++)
+        t->byte_ids[b] = -1;
+    for (int32_t i = 0; i < t->n_tokens; i++) {
+        struct token *k = &t->tokens[i];
+        if (k->type == TOKEN_UNKNOWN && t->unk < 0) t->unk = i;
+        if (k->type != TOKEN_BYTE) continue;
+        int b = vocab_byte_value(t->blob + k->text_at, k->text_len);
+        n += t->byte_ids[b] < 0;
+        if (t->byte_ids[b] < 0)
+            t->byte_ids[b] = i;
+        else
+            k->hidden = true;
+    }
+    t->byte_fallback = n == N_BYTES;
+}
+
+/* Hands the vocabulary to the library. It insists on one unknown piece: a vocabulary without one
+ * gets it behind its last token, where byte fallback keeps it from ever being met. */
+static int open_spm(tokenizer *t, const struct vocab *v, err *e) {
+    str proto;
+    uint32_t n = v->n;
+    if (!t->byte_fallback && t->unk < 0)
+        return err_set(e, ERR_FORMAT,
+                       "the vocabulary has neither 256 byte tokens nor an unknown "
+                       "token");
+    str_init(&proto, SIZE_MAX / 2);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct token *k = &t->tokens[i];
+        struct spm_piece piece = {.text = t->blob + k->text_at,
+                                  .len = k->text_len,
+                                  .score = v->tokens[i].score,
+                                  .type = (enum token_type)k->type,
+                                  .hidden = k->hidden};
+        if (piece.type == TOKEN_UNKNOWN && (int32_t)i != t->unk) piece.hidden = true;
+        if (piece.type == TOKEN_BYTE && !t->byte_fallback) piece.hidden = true;
+        spm_proto_add_piece(&proto, &piece, i);
+    }
+    if (t->unk < 0) {
+        struct spm_piece unknown = {.text = "", .type = TOKEN_UNKNOWN};
+        spm_proto_add_piece(&proto, &unknown, n++);
+    }
+    spm_proto_add_specs(&proto, n, t->byte_fallback);
+    int rc = proto.failed ? no_memory(e) : spm_open(proto.data, proto.len, &t->spm, e);
+    str_fini(&proto);
+    return rc;
+}
+
+static int build(tokenizer *t, struct vocab *v, err *e) {
+    t->bos = v->bos;
+    t->eos = v->eos;
+    t->add_bos = v->add_bos && v->bos >= 0;
+    t->add_eos = v->add_eos && v->eos >= 0;
+    t->space_prefix = v->space_prefix;
+    t->spm_user_rules = v->spm_user_rules;
+    t->strip_after_special = v->strip_after_special;
+    t->chat_template = v->chat_template;
+    v->chat_template = NULL;
+    int rc = copy_tokens(t, v, e);
+    if (rc) return rc;
+    mark_ends(t, v);
+    index_texts(t);
+    index_specials(t);
+    index_bytes(t);
+    return open_spm(t, v, e);
+}
+
+/* Does the file begin as a GGUF file does? */
+static int is_gguf(const char *path, bool *yes, err *e) {
+    char magic[4];
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    ssize_t n = read(fd, magic, sizeof magic);
+    int why = errno;
+    close(fd);
+    if (n < 0) return err_set(e, ERR_IO, "%s: cannot read: %s", path, strerror(why));
+    *yes = n == sizeof magic && memcmp(magic, "GGUF", sizeof magic) == 0;
+    return 0;
+}
+
+int tokenizer_open(const char *path, tokenizer **out, err *e) {
+    struct vocab v = {0};
+    bool gguf = false;
+    *out = NULL;
+    int rc = is_gguf(path, &gguf, e);
+    if (rc) return rc;
+    rc = gguf ? vocab_read_gguf(path, &v, e) : vocab_read_spm(path, &v, e);
+    tokenizer *t = NULL;
+    if (!rc && !(t = mem_new(1, sizeof *t))) rc = no_memory(e);
+    if (!rc) {
+        rc = build(t, &v, e);
+        if (rc) err_prefix(e, "%s: ", path);
+    }
+    vocab_fini(&v);
+    if (rc)
+        tokenizer_close(t);
+    else
+        *out = t;
+    return rc;
+}
+
+void tokenizer_close(tokenizer *t) {
+    if (!t) return;
+    spm_close(t->spm);
+    free(t->chat_template);
+    free(t->specials);
+    free(t->by_text);
+    free(t->tokens);
+    free(t->blob);
+    free(t);
+}
+
+static const struct token *token_at(const tokenizer *t, int32_t id) {
+    return id >= 0 && id < t->n_tokens ? &t->tokens[id] : NULL;
+}
+
+const char *tokenizer_token_bytes(const tokenizer *t, int32_t id, bool with_control, size_t *n) {
+    const struct token *k = token_at(t, id);
+    *n = 0;
+    if (!k) return "";
+    if (!with_control && (k->type == TOKEN_CONTROL || k->type == TOKEN_UNKNOWN)) return "";
+    *n = k->bytes_len;
+    return t->blob + k->bytes_at;
+}
+
+const char *tokenizer_token_text(const tokenizer *t, int32_t id, size_t *n) {
+    const struct token *k = token_at(t, id);
+    *n = k ? k->text_len : 0;
+    return k ? t->blob + k->text_at : "";
+}
+
+int tokenizer_decode(const tokenizer *t, const int32_t *ids, size_t n_ids, bool with_control,
+                     char **text, size_t *n, err *e) {
+    str out;
+    size_t piece_len;
+    bool at_start = t->space_prefix;
+    *text = NULL;
+    *n = 0;
+    str_init(&out, SIZE_MAX / 2);
+    for (size_t i = 0; i < n_ids; i++) {
+        const char *piece = tokenizer_token_bytes(t, ids[i], with_control, &piece_len);
+        if (!piece_len) continue;
+        size_t skip = at_start && piece[0] == ' ';
+        at_start = false;
+        str_add_n(&out, piece + skip, piece_len - skip);
+    }
+    size_t len = out.len;
+    *text = str_take(&out);
+    if (!*text) return err_set(e, ERR_NOMEM, "no memory for the text of %zu tokens", n_ids);
+    *n = len;
+    return 0;
+}
+
+bool tokenizer_strips_leading_space(const tokenizer *t) {
+    return t->space_prefix;
+}
+
+int32_t tokenizer_n_vocab(const tokenizer *t) {
+    return t->n_tokens;
+}
+
+int32_t tokenizer_bos(const tokenizer *t) {
+    return t->bos;
+}
+
+int32_t tokenizer_eos(const tokenizer *t) {
+    return t->eos;
+}
+
+bool tokenizer_is_eog(const tokenizer *t, int32_t id) {
+    const struct token *k = token_at(t, id);
+    return k && k->eog;
+}
+
+bool tokenizer_is_control(const tokenizer *t, int32_t id) {
+    const struct token *k = token_at(t, id);
+    return k && k->type == TOKEN_CONTROL;
+}
+
+bool tokenizer_adds_bos(const tokenizer *t) {
+    return t->add_bos;
+}
+
+int32_t tokenizer_find(const tokenizer *t, const char *text) {
+    size_t len = strlen(text);
+    uint32_t low = 0, high = (uint32_t)t->n_tokens;
+    if (len > VOCAB_MAX_TEXT_BYTES) return -1;
+    /* The highest id sorts before every token of the same text. */
+    struct named wanted = {text, (uint32_t)len, INT32_MAX};
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (named_compare(&t->by_text[middle], &wanted) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == (uint32_t)t->n_tokens) return -1;
+    const struct named *it = &t->by_text[low];
+    return it->len == len && memcmp(it->text, text, len) == 0 ? it->id : -1;
+}
+
+const char *tokenizer_chat_template(const tokenizer *t) {
+    return t->chat_template;
+}

@@ -1,0 +1,123 @@
+/* tokenizer_int.h - the parts of the tokenizer room. Private to core/tokenizer.
+ *
+ *   GGUF ----- vocab_gguf.c --\
+ *                              >-- struct vocab -- tokenizer.c -- spm_proto.c -- spm.cc
+ *   .model --- vocab_spm.c ---/                     encode.c -------------------- spm.cc */
+#ifndef INFERD_TOKENIZER_INT_H
+#define INFERD_TOKENIZER_INT_H
+
+#include "core/tokenizer/tokenizer.h"
+
+#include "core/base/str.h"
+
+enum {
+    VOCAB_MAX_TOKENS = 1 << 20,
+    VOCAB_MAX_TEXT_BYTES = 4096,       /* of one token; real ones have under a hundred */
+    VOCAB_MAX_FILE_BYTES = 256 << 20,  /* of a tokenizer.model */
+    ENCODE_MAX_TEXT_BYTES = 256 << 20, /* of one call */
+};
+
+/* Numbers as in GGUF's tokenizer.ggml.token_type and SentencePiece's ModelProto. */
+enum token_type {
+    TOKEN_NORMAL = 1,
+    TOKEN_UNKNOWN = 2,
+    TOKEN_CONTROL = 3,
+    TOKEN_USER_DEFINED = 4,
+    TOKEN_UNUSED = 5,
+    TOKEN_BYTE = 6
+};
+
+struct vocab_token {
+    const char *text; /* (len), borrowed from the vocab's source */
+    uint32_t len;
+    float score;
+    enum token_type type;
+};
+
+/* What a file says about its tokenizer, checked but not yet interpreted. */
+struct vocab {
+    struct vocab_token *tokens; /* (n) */
+    uint32_t n;
+    int32_t bos, eos, eot, eom; /* -1: none */
+    bool add_bos, add_eos;
+    bool space_prefix;   /* a space goes before text at the start and after a control token */
+    bool spm_user_rules; /* user-defined tokens as SentencePiece treats them: their text is escaped,
+                            and the space prefix goes before the first one, not after it. Else as
+                            GGUF's reference does: text as it stands, prefix after each one */
+    bool strip_after_special; /* white space after a special token is dropped (Phi-3) */
+    char *chat_template;      /* owned, NULL: none */
+    void *source;             /* keeps the texts alive */
+    void (*free_source)(void *source);
+};
+
+int vocab_read_gguf(const char *path, struct vocab *v, err *e);
+int vocab_read_spm(const char *path, struct vocab *v, err *e);
+void vocab_fini(struct vocab *v);
+
+/* Value of a byte token's text "<0xNN>", -1 for any other text. */
+int vocab_byte_value(const char *text, size_t len);
+
+/* Growing list of ids, bounded by max. */
+struct id_list {
+    int32_t *ids;
+    size_t n, capacity, max;
+};
+int id_list_add(struct id_list *list, int32_t id, err *e); /* ERR_TOO_LONG, ERR_NOMEM */
+
+/* libsentencepiece behind C: no exception leaves it. */
+struct spm;
+int spm_open(const void *model_proto, size_t n, struct spm **out, err *e);
+void spm_close(struct spm *s);
+/* Appends the ids of text[0..n), valid UTF-8, as it stands: nothing is put before it, spaces stay.
+ */
+int spm_encode(const struct spm *s, const char *text, size_t n, struct id_list *out, err *e);
+
+/* What the serialised model is to know of one token. */
+struct spm_piece {
+    const char *text; /* (len) */
+    uint32_t len;
+    float score;
+    enum token_type type;
+    bool hidden; /* no text may become this token */
+};
+/* Writes a ModelProto whose piece i has id i. byte_fallback: all 256 byte tokens are there. */
+void spm_proto_add_piece(str *out, const struct spm_piece *piece, uint32_t id);
+void spm_proto_add_specs(str *out, uint32_t n_pieces, bool byte_fallback);
+
+struct token {
+    uint32_t text_at, text_len;   /* in blob: as the file has it */
+    uint32_t bytes_at, bytes_len; /* in blob: as it appears in running text */
+    uint8_t type;                 /* enum token_type */
+    bool eog;
+    bool hidden;
+};
+
+/* A text with its id; both lists are sorted by text. */
+struct named {
+    const char *text;
+    uint32_t len;
+    int32_t id;
+};
+
+struct tokenizer {
+    char *blob;
+    struct token *tokens; /* (n_tokens) */
+    int32_t n_tokens;
+    struct named *by_text;  /* (n_tokens) */
+    struct named *specials; /* (n_specials) what is cut out of text before it is tokenized */
+    uint32_t n_specials;
+    bool special_start[256]; /* first bytes of the specials */
+    int32_t byte_ids[256];   /* -1 without byte fallback */
+    bool byte_fallback;
+    int32_t bos, eos, unk;
+    bool add_bos, add_eos, space_prefix, spm_user_rules, strip_after_special;
+    uint32_t longest_text; /* bytes of text that one token can stand for */
+    char *chat_template;
+    struct spm *spm;
+};
+
+/* Sorts names by text; of equal texts the higher id comes first. */
+void named_sort(struct named *names, uint32_t n);
+int named_compare(const void *a, const void *b);
+
+#endif

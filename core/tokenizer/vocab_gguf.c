@@ -1,0 +1,172 @@
+/* vocab_gguf.c - reads tokenizer.ggml.* of a GGUF file into a struct vocab. Keys and defaults: the
+ * GGUF specification and, where it is silent, the format's reference implementation. */
+#include "core/tokenizer/tokenizer_int.h"
+
+#include "core/base/mem.h"
+#include "core/formats/gguf.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEY_TOKENS "tokenizer.ggml.tokens"
+#define KEY_SCORES "tokenizer.ggml.scores"
+#define KEY_TYPES  "tokenizer.ggml.token_type"
+
+enum { LLAMA_UNK = 0, LLAMA_BOS = 1, LLAMA_EOS = 2, TOKEN_UNDEFINED = 0 };
+
+static void close_gguf(void *source) {
+    gguf_close(source);
+}
+
+/* Checks that key is an array of n elements of a number type, or not there at all. */
+static int check_array(const gguf *g, const char *key, uint64_t n, bool *there, err *e) {
+    enum gguf_type elem;
+    uint64_t n_found;
+    *there = gguf_has(g, key);
+    if (!*there) return 0;
+    int rc = gguf_get_array(g, key, &elem, &n_found, e);
+    if (rc) return rc;
+    if (elem == GGUF_STRING || n_found != n)
+        return err_set(e, ERR_FORMAT, "%s: '%s' has no %" PRIu64 " numbers, one for each token",
+                       gguf_path(g), key, n);
+    return 0;
+}
+
+/* Old files have no types: byte tokens are known by their text, the three special ones by id. */
+static enum token_type guess_type(const struct vocab_token *t, uint32_t id) {
+    if (vocab_byte_value(t->text, t->len) >= 0) return TOKEN_BYTE;
+    if (id == LLAMA_UNK) return TOKEN_UNKNOWN;
+    return id == LLAMA_BOS || id == LLAMA_EOS ? TOKEN_CONTROL : TOKEN_NORMAL;
+}
+
+static int read_token(const gguf *g, struct vocab *v, uint32_t id, bool has_scores, bool has_types,
+                      err *e) {
+    struct vocab_token *t = &v->tokens[id];
+    gguf_str text = gguf_array_str(g, KEY_TOKENS, id);
+    if (text.len > VOCAB_MAX_TEXT_BYTES)
+        return err_set(e, ERR_FORMAT, "%s: token %" PRIu32 " has %" PRIu64 " bytes (at most %d)",
+                       gguf_path(g), id, text.len, VOCAB_MAX_TEXT_BYTES);
+    t->text = text.data;
+    t->len = (uint32_t)text.len;
+    t->score = has_scores ? (float)gguf_array_f64(g, KEY_SCORES, id) : 0;
+    if (isnan(t->score))
+        return err_set(e, ERR_FORMAT, "%s: the score of token %" PRIu32 " is no number",
+                       gguf_path(g), id);
+    int64_t type = has_types ? gguf_array_i64(g, KEY_TYPES, id) : (int64_t)guess_type(t, id);
+    if (type == TOKEN_UNDEFINED) type = TOKEN_NORMAL;
+    if (type < TOKEN_NORMAL || type > TOKEN_BYTE)
+        return err_set(e, ERR_FORMAT, "%s: token %" PRIu32 " has unknown type %" PRId64,
+                       gguf_path(g), id, type);
+    t->type = (enum token_type)type;
+    /* The reference keeps unused pieces in its merges. */
+    if (t->type == TOKEN_UNUSED) t->type = TOKEN_NORMAL;
+    if (t->type == TOKEN_BYTE && vocab_byte_value(t->text, t->len) < 0)
+        return err_set(e, ERR_FORMAT, "%s: byte token %" PRIu32 " is not written <0xNN>",
+                       gguf_path(g), id);
+    return 0;
+}
+
+static int read_tokens(const gguf *g, struct vocab *v, err *e) {
+    enum gguf_type elem;
+    uint64_t n;
+    bool has_scores, has_types;
+    int rc = gguf_get_array(g, KEY_TOKENS, &elem, &n, e);
+    if (rc)
+        return rc == ERR_NOT_FOUND ? err_set(e, ERR_FORMAT, "%s: no '" KEY_TOKENS "'", gguf_path(g))
+                                   : rc;
+    if (elem != GGUF_STRING || n == 0 || n > VOCAB_MAX_TOKENS)
+        return err_set(e, ERR_FORMAT, "%s: '" KEY_TOKENS "' is no list of 1 to %d strings",
+                       gguf_path(g), VOCAB_MAX_TOKENS);
+    rc = check_array(g, KEY_SCORES, n, &has_scores, e);
+    if (!rc) rc = check_array(g, KEY_TYPES, n, &has_types, e);
+    if (rc) return rc;
+    v->n = (uint32_t)n;
+    v->tokens = mem_new(n, sizeof *v->tokens);
+    if (!v->tokens) return err_set(e, ERR_NOMEM, "no memory for %" PRIu64 " tokens", n);
+    for (uint32_t id = 0; !rc && id < v->n; id++)
+        rc = read_token(g, v, id, has_scores, has_types, e);
+    return rc;
+}
+
+/* Without a key the format's own id holds if a control token has it. An id outside the vocabulary
+ * means none: converters write the likes of 2^32 - 1. */
+static int read_id(const gguf *g, const char *key, const struct vocab *v, int32_t fallback,
+                   int32_t *id, err *e) {
+    uint64_t value;
+    int rc = gguf_get_u64(g, key, &value, e);
+    bool fits = fallback >= 0 && (uint32_t)fallback < v->n;
+    *id = fits && v->tokens[fallback].type == TOKEN_CONTROL ? fallback : -1;
+    if (rc == ERR_NOT_FOUND) return 0;
+    if (!rc) *id = value < v->n ? (int32_t)value : -1;
+    return rc;
+}
+
+static int read_flag(const gguf *g, const char *key, bool fallback, bool *flag, err *e) {
+    int rc = gguf_get_bool(g, key, flag, e);
+    if (rc != ERR_NOT_FOUND) return rc;
+    *flag = fallback;
+    return 0;
+}
+
+/* Phi-3's special tokens swallow the white space behind them. No key says so; the reference goes
+ * by the model's name. */
+static bool is_phi3(const gguf *g) {
+    gguf_str name;
+    if (gguf_get_str(g, "general.name", &name, NULL)) return false;
+    for (uint64_t i = 0; i + 4 <= name.len; i++) {
+        const char *p = name.data + i;
+        if (tolower((unsigned char)p[0]) != 'p' || tolower((unsigned char)p[1]) != 'h' ||
+            tolower((unsigned char)p[2]) != 'i')
+            continue;
+        if (p[3] == '3' || (p[3] == '-' && i + 5 <= name.len && p[4] == '3')) return true;
+    }
+    return false;
+}
+
+static int read_settings(const gguf *g, struct vocab *v, err *e) {
+    gguf_str s;
+    int rc = read_id(g, "tokenizer.ggml.bos_token_id", v, LLAMA_BOS, &v->bos, e);
+    if (!rc) rc = read_id(g, "tokenizer.ggml.eos_token_id", v, LLAMA_EOS, &v->eos, e);
+    if (!rc) rc = read_id(g, "tokenizer.ggml.eot_token_id", v, -1, &v->eot, e);
+    if (!rc) rc = read_id(g, "tokenizer.ggml.eom_token_id", v, -1, &v->eom, e);
+    if (!rc) rc = read_flag(g, "tokenizer.ggml.add_bos_token", true, &v->add_bos, e);
+    if (!rc) rc = read_flag(g, "tokenizer.ggml.add_eos_token", false, &v->add_eos, e);
+    if (!rc) rc = read_flag(g, "tokenizer.ggml.add_space_prefix", true, &v->space_prefix, e);
+    if (rc || !gguf_has(g, "tokenizer.chat_template")) return rc;
+    rc = gguf_get_str(g, "tokenizer.chat_template", &s, e);
+    if (rc) return rc;
+    if (memchr(s.data, 0, s.len))
+        return err_set(e, ERR_FORMAT, "%s: tokenizer.chat_template holds a NUL byte", gguf_path(g));
+    v->chat_template = mem_strndup(s.data, s.len);
+    return v->chat_template ? 0 : err_set(e, ERR_NOMEM, "no memory for the chat template");
+}
+
+static int check_model(const gguf *g, err *e) {
+    gguf_str model;
+    int rc = gguf_get_str(g, "tokenizer.ggml.model", &model, e);
+    if (rc == ERR_NOT_FOUND)
+        return err_set(e, ERR_FORMAT, "%s: no tokenizer (key 'tokenizer.ggml.model')",
+                       gguf_path(g));
+    if (rc) return rc;
+    if (model.len == 5 && memcmp(model.data, "llama", 5) == 0) return 0;
+    int shown = (int)(model.len < 40 ? model.len : 40);
+    return err_set(e, ERR_UNSUPPORTED,
+                   "%s: tokenizer.ggml.model '%.*s' is not supported (llama is)", gguf_path(g),
+                   shown, model.data);
+}
+
+int vocab_read_gguf(const char *path, struct vocab *v, err *e) {
+    gguf *g = NULL;
+    int rc = gguf_open(path, GGUF_OPEN_VOCAB_ONLY, &g, e);
+    if (rc) return rc;
+    v->source = g;
+    v->free_source = close_gguf;
+    rc = check_model(g, e);
+    if (!rc) rc = read_tokens(g, v, e);
+    if (!rc) rc = read_settings(g, v, e);
+    v->strip_after_special = is_phi3(g);
+    return rc;
+}

@@ -1,0 +1,262 @@
+/* vocab_spm.c - reads a SentencePiece tokenizer.model into a struct vocab. The file is a protobuf
+ * ModelProto (sentencepiece_model.proto); what this room needs of it is read here, bounds-checked,
+ * so that only a model written by spm_proto.c ever reaches the library. */
+#include "core/tokenizer/tokenizer_int.h"
+
+#include "core/base/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    KIND_VARINT = 0,
+    KIND_FIXED64 = 1,
+    KIND_BYTES = 2,
+    KIND_FIXED32 = 5,
+    VARINT_MAX_BYTES = 10,
+    MODEL_TYPE_UNIGRAM = 1,
+    MODEL_TYPE_BPE = 2
+};
+
+/* One protobuf field. bytes (len) for KIND_BYTES and the fixed kinds, number for KIND_VARINT. */
+struct field {
+    uint64_t number; /* of the field */
+    unsigned kind;
+    uint64_t value;
+    const uint8_t *bytes;
+    uint64_t len;
+};
+
+/* The rest of a message; start is the file's first byte, for offsets in errors. */
+struct message {
+    const char *path;
+    const uint8_t *start, *pos, *end;
+    err *e;
+};
+
+static int broken(const struct message *m, const char *what) {
+    return err_set(m->e, ERR_FORMAT, "%s: offset %td: %s", m->path, m->pos - m->start, what);
+}
+
+static int take_varint(struct message *m, uint64_t *v) {
+    *v = 0;
+    for (int i = 0; i < VARINT_MAX_BYTES; i++) {
+        if (m->pos == m->end) return broken(m, "a number is cut off");
+        uint8_t byte = *m->pos++;
+        *v |= (uint64_t)(byte & 0x7f) << (7 * i);
+        if (!(byte & 0x80)) return 0;
+    }
+    return broken(m, "a number is too long");
+}
+
+/* Reads one field; *there is false at the message's end. */
+static int take_field(struct message *m, struct field *f, bool *there) {
+    uint64_t tag;
+    memset(f, 0, sizeof *f);
+    *there = m->pos < m->end;
+    if (!*there) return 0;
+    int rc = take_varint(m, &tag);
+    if (rc) return rc;
+    f->number = tag >> 3;
+    f->kind = (unsigned)(tag & 7);
+    switch (f->kind) {
+    case KIND_VARINT:
+        return take_varint(m, &f->value);
+    case KIND_FIXED64:
+        f->len = 8;
+        break;
+    case KIND_FIXED32:
+        f->len = 4;
+        break;
+    case KIND_BYTES:
+        rc = take_varint(m, &f->len);
+        if (rc) return rc;
+        break;
+    default:
+        return broken(m, "not a SentencePiece model (unknown kind of field)");
+    }
+    if (f->len > (uint64_t)(m->end - m->pos)) return broken(m, "a field is longer than the file");
+    f->bytes = m->pos;
+    m->pos += f->len;
+    return 0;
+}
+
+static struct message inside(const struct message *m, const struct field *f) {
+    struct message sub = {m->path, m->start, f->bytes, f->bytes + f->len, m->e};
+    return sub;
+}
+
+static int read_piece(struct message m, struct vocab_token *t) {
+    struct field f;
+    bool there;
+    *t = (struct vocab_token){.text = "", .type = TOKEN_NORMAL};
+    for (;;) {
+        int rc = take_field(&m, &f, &there);
+        if (rc) return rc;
+        if (!there) break;
+        if (f.number == 1 && f.kind == KIND_BYTES) {
+            if (f.len > VOCAB_MAX_TEXT_BYTES) return broken(&m, "a piece is too long");
+            t->text = (const char *)f.bytes;
+            t->len = (uint32_t)f.len;
+        } else if (f.number == 2 && f.kind == KIND_FIXED32) {
+            memcpy(&t->score, f.bytes, sizeof t->score);
+            if (isnan(t->score)) return broken(&m, "a piece's score is no number");
+        } else if (f.number == 3 && f.kind == KIND_VARINT) {
+            if (f.value < TOKEN_NORMAL || f.value > TOKEN_BYTE)
+                return broken(&m, "a piece has an unknown type");
+            t->type = (enum token_type)f.value;
+        }
+    }
+    if (t->type == TOKEN_BYTE && vocab_byte_value(t->text, t->len) < 0)
+        return broken(&m, "a byte piece is not written <0xNN>");
+    return 0;
+}
+
+static int unsupported(const struct message *m, const char *what) {
+    return err_set(m->e, ERR_UNSUPPORTED, "%s: %s", m->path, what);
+}
+
+/* -1 and everything else that is no id: none. */
+static int32_t id_of(uint64_t value) {
+    return value < VOCAB_MAX_TOKENS ? (int32_t)value : -1;
+}
+
+static int read_trainer_spec(struct message m, struct vocab *v, uint64_t *model_type) {
+    struct field f;
+    bool there;
+    for (;;) {
+        int rc = take_field(&m, &f, &there);
+        if (rc || !there) return rc;
+        if (f.kind != KIND_VARINT) continue;
+        if (f.number == 3) *model_type = f.value;
+        if (f.number == 24 && f.value)
+            return unsupported(&m, "white space as suffix is not supported");
+        if (f.number == 41) v->bos = id_of(f.value);
+        if (f.number == 42) v->eos = id_of(f.value);
+    }
+}
+
+/* Text must come back from its tokens byte for byte: a tokenizer that rewrites text is refused. */
+static int read_normalizer_spec(struct message m, struct vocab *v) {
+    struct field f;
+    bool there, removes_spaces = true;
+    for (;;) {
+        int rc = take_field(&m, &f, &there);
+        if (rc) return rc;
+        if (!there) break;
+        if (f.number == 2 && f.kind == KIND_BYTES && f.len)
+            return unsupported(&m, "a normalization rule other than identity is not supported");
+        if (f.kind != KIND_VARINT) continue;
+        if (f.number == 3) v->space_prefix = f.value != 0;
+        if (f.number == 4) removes_spaces = f.value != 0;
+        if (f.number == 5 && !f.value)
+            return unsupported(&m, "spaces that are not escaped are not supported");
+    }
+    return removes_spaces ? unsupported(&m, "removing extra white space is not supported") : 0;
+}
+
+static int read_denormalizer_spec(struct message m) {
+    struct field f;
+    bool there;
+    for (;;) {
+        int rc = take_field(&m, &f, &there);
+        if (rc || !there) return rc;
+        if (f.number == 2 && f.kind == KIND_BYTES && f.len)
+            return unsupported(&m, "a denormalization rule is not supported");
+    }
+}
+
+static int count_pieces(struct message m, struct vocab *v) {
+    struct field f;
+    bool there;
+    uint64_t n = 0;
+    for (;;) {
+        int rc = take_field(&m, &f, &there);
+        if (rc) return rc;
+        if (!there) break;
+        n += f.number == 1 && f.kind == KIND_BYTES;
+    }
+    if (n == 0 || n > VOCAB_MAX_TOKENS)
+        return broken(&m, "not a SentencePiece model (no list of pieces, or an absurd one)");
+    v->n = (uint32_t)n;
+    v->tokens = mem_new(n, sizeof *v->tokens);
+    return v->tokens ? 0 : err_set(m.e, ERR_NOMEM, "no memory for %" PRIu64 " tokens", n);
+}
+
+/* A default of the proto holds only if a control token has that id. */
+static int32_t control_or_none(const struct vocab *v, int32_t id) {
+    return id >= 0 && (uint32_t)id < v->n && v->tokens[id].type == TOKEN_CONTROL ? id : -1;
+}
+
+static int read_model(struct message m, struct vocab *v) {
+    struct field f;
+    bool there, normalizer = false;
+    uint64_t model_type = MODEL_TYPE_UNIGRAM;
+    uint32_t id = 0;
+    v->space_prefix = v->spm_user_rules = v->add_bos = true;
+    v->bos = 1;
+    v->eos = 2;
+    v->eot = v->eom = -1;
+    int rc = count_pieces(m, v);
+    while (!rc) {
+        rc = take_field(&m, &f, &there);
+        if (rc || !there) break;
+        if (f.kind != KIND_BYTES) continue;
+        struct message sub = inside(&m, &f);
+        if (f.number == 1) rc = read_piece(sub, &v->tokens[id++]);
+        if (f.number == 2) rc = read_trainer_spec(sub, v, &model_type);
+        if (f.number == 3) rc = read_normalizer_spec(sub, v);
+        if (f.number == 5) rc = read_denormalizer_spec(sub);
+        normalizer |= f.number == 3;
+    }
+    if (rc) return rc;
+    if (model_type != MODEL_TYPE_BPE)
+        return unsupported(&m, "SentencePiece model type is not BPE, which alone is supported");
+    if (!normalizer) return unsupported(&m, "removing extra white space is not supported");
+    v->bos = control_or_none(v, v->bos);
+    v->eos = control_or_none(v, v->eos);
+    return 0;
+}
+
+/* Reads all of fd (bytes) into buffer. */
+static int read_all(int fd, uint8_t *buffer, size_t bytes, const char *path, err *e) {
+    for (size_t at = 0; at < bytes;) {
+        ssize_t n = read(fd, buffer + at, bytes - at);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return err_set(e, ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+        if (n == 0) return err_set(e, ERR_IO, "%s: became shorter while it was read", path);
+        at += (size_t)n;
+    }
+    return 0;
+}
+
+int vocab_read_spm(const char *path, struct vocab *v, err *e) {
+    struct stat st;
+    uint8_t *bytes = NULL;
+    int rc = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (fstat(fd, &st))
+        rc = err_set(e, ERR_IO, "%s: cannot stat: %s", path, strerror(errno));
+    else if (!S_ISREG(st.st_mode))
+        rc = err_set(e, ERR_IO, "%s: not a regular file", path);
+    else if (st.st_size > VOCAB_MAX_FILE_BYTES)
+        rc = err_set(e, ERR_FORMAT, "%s: too large for a tokenizer", path);
+    if (!rc) {
+        bytes = mem_new((uint64_t)st.st_size, 1);
+        v->source = bytes;
+        v->free_source = free;
+        rc = bytes ? read_all(fd, bytes, (size_t)st.st_size, path, e)
+                   : err_set(e, ERR_NOMEM, "%s: no memory to read it", path);
+    }
+    close(fd);
+    if (rc) return rc;
+    struct message m = {path, bytes, bytes, bytes + st.st_size, e};
+    return read_model(m, v);
+}
