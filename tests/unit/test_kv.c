@@ -1,0 +1,372 @@
+/* test_kv.c - the pager on small scenarios with exact block ids. Blocks hold 4 tokens; a fresh
+ * cache hands out blocks 0, 1, 2, ... */
+#include "core/kv/kv.h"
+#include "tests/unit/check.h"
+#include "tests/unit/fake_pool.h"
+
+enum { BT = 4, MAX_TABLE = 8 };
+
+static int fake_device;
+
+static kv *open_cache(uint32_t n_blocks, bool prefix_cache) {
+    struct kv_config config = {.be = (backend *)&fake_device,
+                               .n_layers = 1,
+                               .n_kv_heads = FAKE_HEADS,
+                               .head_dim = FAKE_HEAD_DIM,
+                               .kv_type = QTYPE_F32,
+                               .n_blocks = n_blocks,
+                               .block_tokens = BT,
+                               .max_seqs = 6,
+                               .max_blocks_per_seq = MAX_TABLE,
+                               .prefix_cache = prefix_cache};
+    kv *c = NULL;
+    err e;
+    CHECK(kv_open(&config, &c, &e) == 0);
+    return c;
+}
+
+static void check_ok(const kv *c) {
+    err e = {0};
+    CHECK_MSG(kv_check(c, &e) == 0, "%s", e.msg);
+}
+
+/* The table is exactly blocks[0..n), the rest 0. */
+static void check_table(const kv_seq *s, uint32_t n, const int32_t *blocks) {
+    CHECK_MSG(kv_seq_n_blocks(s) == n, "%u blocks, want %u", kv_seq_n_blocks(s), n);
+    for (uint32_t i = 0; i < MAX_TABLE; i++) {
+        int32_t want = i < n ? blocks[i] : 0;
+        CHECK_MSG(kv_table(s)[i] == want, "table[%u] is %d, want %d", i, kv_table(s)[i], want);
+    }
+}
+#define TABLE(s, ...)                                                                              \
+    check_table(s, sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t), (int32_t[]){__VA_ARGS__})
+
+/* Reserves, marks the slots of tokens [from, n) with mark + position, commits. */
+static void compute(kv *c, kv_seq *s, const int32_t *tokens, uint32_t from, uint32_t n, int mark) {
+    err e;
+    CHECK(kv_seq_reserve(c, s, from, n) == 0);
+    CHECK(kv_flush_copies(c, &e) == 0);
+    for (uint32_t pos = from; pos < n; pos++)
+        kv_layers(c)->k->data[kv_slot(c, s, pos)] = (uint64_t)mark + pos;
+    kv_commit(c, s, tokens, n);
+    check_ok(c);
+}
+
+static uint64_t slot_mark(const kv *c, const kv_seq *s, uint32_t pos) {
+    return kv_layers(c)->k->data[kv_slot(c, s, pos)];
+}
+
+/* Computes all n tokens as a new sequence; expects n_cached of them found. */
+static kv_seq *run(kv *c, const int32_t *tokens, uint32_t n, uint32_t want_cached, int mark) {
+    uint32_t n_cached, free_before = kv_n_free(c), need = kv_prompt_need(c, tokens, n, n);
+    kv_seq *s = kv_seq_new(c, tokens, n, &n_cached);
+    CHECK_MSG(n_cached == want_cached, "%u cached, want %u", n_cached, want_cached);
+    check_ok(c);
+    CHECK(kv_seq_reserve(c, s, n_cached, n) == 0);
+    CHECK_MSG(free_before - kv_n_free(c) == need, "took %u, foretold %u",
+              free_before - kv_n_free(c), need);
+    compute(c, s, tokens, n_cached, n, mark);
+    return s;
+}
+
+static const int32_t abc[16] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
+
+static void test_whole_blocks_hit(void) {
+    kv *c = open_cache(8, true);
+    kv_seq *a = run(c, abc, 10, 0, 100);
+    TABLE(a, 0, 1, 2);
+    kv_seq *b = run(c, abc, 10, 8, 200); /* while a is alive: shared */
+    TABLE(b, 0, 1, 3);
+    CHECK(slot_mark(c, b, 7) == 107 && slot_mark(c, b, 8) == 208);
+    CHECK(kv_n_free(c) == 4);
+    kv_seq_free(c, a);
+    kv_seq_free(c, b);
+    CHECK(kv_n_free(c) == 8);
+    kv_seq *d = run(c, abc, 10, 8, 300); /* after both are gone: revived */
+    TABLE(d, 0, 1, 3);                   /* 3 and 2 hold nothing of use: last freed, first taken */
+    struct kv_stats st;
+    kv_stats_get(c, &st);
+    CHECK(st.n_blocks == 8 && st.n_free == 5 && st.n_cached == 0 && st.evictions == 0);
+    CHECK(st.prefix_queries_tokens == 30 && st.prefix_hit_tokens == 16 && st.copies == 0);
+    kv_seq_free(c, d);
+    kv_seq_free(c, NULL);
+    check_ok(c);
+    kv_close(c);
+}
+
+static void test_same_tokens_other_parent(void) {
+    const int32_t x[9] = {1, 1, 1, 1, 7, 7, 7, 7, 1}, y[9] = {2, 2, 2, 2, 7, 7, 7, 7, 1};
+    kv *c = open_cache(8, true);
+    kv_seq *a = run(c, x, 9, 0, 0);
+    TABLE(a, 0, 1, 2);
+    kv_seq *b = run(c, y, 9, 0, 0); /* 7 7 7 7 after 2 2 2 2 is something else */
+    TABLE(b, 3, 4, 5);
+    kv_seq *d = run(c, x + 4, 5, 0, 0); /* and at the start of a sequence too */
+    TABLE(d, 6, 7);
+    kv_close(c);
+}
+
+static void test_part_of_a_block(void) {
+    const int32_t other[8] = {1, 2, 3, 4, 5, 6, 99, 98};
+    kv *c = open_cache(8, true);
+    kv_seq *a = run(c, abc, 8, 0, 100);
+    uint32_t n_cached;
+    kv_seq_free(c, a);
+    CHECK(kv_prompt_need(c, other, 8, 8) == 3); /* 0 and 1 revived, a copy of 1 */
+    kv_seq *b = kv_seq_new(c, other, 8, &n_cached);
+    CHECK(n_cached == 6);
+    TABLE(b, 0, 1);
+    CHECK(kv_seq_need(c, b, 6, 8) == 1 && kv_seq_need(c, b, 6, 9) == 2);
+    CHECK(kv_seq_need(c, b, 6, 6) == 0);
+    CHECK(kv_seq_reserve(c, b, 6, 8) == 0);
+    TABLE(b, 0, 2);
+    check_ok(c);
+    CHECK(kv_n_free(c) == 5); /* 1 waits for the copy */
+    compute(c, b, other, 6, 8, 200);
+    CHECK(kv_n_free(c) == 6);
+    CHECK(slot_mark(c, b, 5) == 105 && slot_mark(c, b, 6) == 206);
+    kv_seq *d = run(c, abc, 9, 8, 300); /* the original is intact */
+    TABLE(d, 0, 1, 3);
+    CHECK(slot_mark(c, d, 7) == 107);
+    struct kv_stats st;
+    kv_stats_get(c, &st);
+    CHECK(st.copies == 1);
+    kv_close(c);
+}
+
+/* A prompt that is cached to its end: all but its last token is reused; computed again, the block
+ * equals the cached one and is given back. */
+static void test_whole_prompt_cached(void) {
+    kv *c = open_cache(8, true);
+    kv_seq *a = run(c, abc, 8, 0, 100);
+    kv_seq *b = run(c, abc, 8, 7, 200);
+    TABLE(b, 0, 1);
+    CHECK(kv_n_free(c) == 6 && slot_mark(c, b, 7) == 107);
+    kv_seq_free(c, a);
+    kv_seq_free(c, b);
+    CHECK(kv_n_free(c) == 8);
+    kv_close(c);
+}
+
+static void test_computed_twice_at_once(void) {
+    kv *c = open_cache(8, true);
+    uint32_t n_cached;
+    kv_seq *a = kv_seq_new(c, abc, 9, &n_cached), *b = kv_seq_new(c, abc, 9, &n_cached);
+    CHECK(kv_seq_reserve(c, a, 0, 9) == 0 && kv_seq_reserve(c, b, 0, 9) == 0);
+    TABLE(b, 3, 4, 5);
+    kv_commit(c, a, abc, 9);
+    kv_commit(c, b, abc, 6); /* one block full */
+    TABLE(b, 0, 4, 5);
+    check_ok(c);
+    kv_commit(c, b, abc, 9);
+    TABLE(b, 0, 1, 5);
+    check_ok(c);
+    CHECK(kv_n_free(c) == 4);
+    kv_seq_free(c, a);
+    check_ok(c);
+    CHECK(kv_n_free(c) == 5);
+    kv_close(c);
+}
+
+/* Tail first: the continuation goes before its prefix; the oldest freed sequence goes first. */
+static void test_eviction_order(void) {
+    const int32_t x[12] = {1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3};
+    const int32_t y[8] = {5, 5, 5, 5, 6, 6, 6, 6};
+    kv *c = open_cache(5, true);
+    kv_seq *a = run(c, x, 12, 0, 0), *b = run(c, y, 8, 0, 0), *s;
+    TABLE(a, 0, 1, 2);
+    TABLE(b, 3, 4);
+    kv_seq_free(c, a);
+    kv_seq_free(c, b);
+    check_ok(c); /* order of reuse: 2 1 0 4 3 */
+    s = run(c, (int32_t[]){9}, 1, 0, 0);
+    TABLE(s, 2);
+    kv_seq_free(c, s);       /* not full, so not cached: first again */
+    s = run(c, x, 12, 8, 0); /* 0 1 are still there */
+    TABLE(s, 0, 1, 2);
+    kv_seq_free(c, s); /* 4 3 2 1 0 */
+    s = run(c, (int32_t[]){9, 9, 9, 9, 9}, 5, 0, 0);
+    TABLE(s, 4, 3);
+    kv_seq_free(c, s); /* 3 (not full) 2 1 0 4 */
+    check_ok(c);
+    s = run(c, abc, 12, 1, 0); /* shares the 1 of x's first block: copied, all the rest reused */
+    TABLE(s, 1, 3, 2);
+    struct kv_stats st;
+    kv_stats_get(c, &st);
+    CHECK_MSG(st.evictions == 5, "%llu evictions", (unsigned long long)st.evictions);
+    kv_close(c);
+}
+
+static void test_fork_copy_on_write(void) {
+    for (int prefix_cache = 0; prefix_cache < 2; prefix_cache++) {
+        kv *c = open_cache(8, prefix_cache);
+        err e;
+        kv_seq *a = run(c, abc, 6, 0, 100);
+        kv_seq *f = kv_seq_fork(c, a, 6), *g = kv_seq_fork(c, a, 5);
+        TABLE(f, 0, 1);
+        TABLE(g, 0, 1);
+        CHECK(kv_n_free(c) == 6);
+        check_ok(c);
+        CHECK(kv_seq_need(c, f, 6, 7) == 1 && kv_seq_need(c, f, 6, 9) == 2);
+        CHECK(kv_seq_reserve(c, f, 6, 7) == 0);
+        TABLE(f, 0, 2);
+        CHECK(kv_seq_reserve(c, g, 5, 6) == 0);
+        TABLE(g, 0, 3);
+        CHECK(kv_seq_need(c, a, 6, 7) == 0); /* the others have left it */
+        CHECK(kv_seq_reserve(c, a, 6, 7) == 0);
+        TABLE(a, 0, 1);
+        check_ok(c);
+        CHECK(kv_flush_copies(c, &e) == 0);
+        CHECK(slot_mark(c, f, 5) == 105 && slot_mark(c, g, 4) == 104 && slot_mark(c, g, 3) == 103);
+        check_ok(c);
+        CHECK(kv_n_free(c) == 4);
+        kv_seq_free(c, a);
+        kv_seq_free(c, g);
+        check_ok(c);
+        CHECK(kv_n_free(c) == 6);
+        kv_seq_free(c, f);
+        CHECK(kv_n_free(c) == 8);
+        kv_close(c);
+    }
+}
+
+/* Within one planning round: the source's other owners vanish, the copy's owner forks and vanishes;
+ * what is taken then must neither disturb the source nor be overwritten by a forgotten copy. */
+static void test_copies_within_one_round(void) {
+    kv *c = open_cache(6, true);
+    err e;
+    uint32_t n_cached;
+    kv_seq *a = run(c, abc, 6, 0, 100); /* 0 1 */
+    kv_seq *f = kv_seq_fork(c, a, 6), *g;
+    CHECK(kv_seq_reserve(c, f, 6, 7) == 0); /* 1 -> 2 */
+    g = kv_seq_fork(c, f, 6);
+    CHECK(kv_seq_reserve(c, g, 6, 7) == 0); /* 2 is not filled yet: 1 -> 3 */
+    TABLE(g, 0, 3);
+    check_ok(c);
+    kv_seq_free(c, a);
+    check_ok(c);
+    kv_seq_free(c, f); /* its copy is off, 2 is free */
+    check_ok(c);
+    CHECK(kv_n_free(c) == 3);
+    kv_seq *h = kv_seq_new(c, abc + 8, 8, &n_cached);
+    CHECK(kv_seq_reserve(c, h, 0, 8) == 0); /* 2 again, not 1 */
+    TABLE(h, 2, 4);
+    check_ok(c);
+    for (uint32_t pos = 0; pos < 8; pos++)
+        kv_layers(c)->k->data[kv_slot(c, h, pos)] = 900 + pos;
+    CHECK(kv_flush_copies(c, &e) == 0);
+    CHECK(slot_mark(c, g, 5) == 105 && slot_mark(c, g, 4) == 104);
+    CHECK(slot_mark(c, h, 0) == 900 && slot_mark(c, h, 7) == 907);
+    check_ok(c);
+    CHECK(kv_n_free(c) == 2); /* 1 came back */
+    kv_close(c);
+}
+
+/* Alone in a full cache, a block that only the prefix table shares is written in place. */
+static void test_whole_cache_for_one(void) {
+    const int32_t other[8] = {1, 2, 3, 4, 5, 6, 99, 98};
+    kv *c = open_cache(2, true);
+    uint32_t n_cached;
+    kv_seq_free(c, run(c, abc, 8, 0, 100));
+    CHECK(kv_prompt_need(c, other, 8, 8) == 2);
+    kv_seq *s = kv_seq_new(c, other, 8, &n_cached);
+    CHECK(n_cached == 6 && kv_n_free(c) == 0 && kv_seq_need(c, s, 6, 8) == 0);
+    CHECK(kv_seq_reserve(c, s, 6, 8) == 0);
+    check_ok(c);
+    compute(c, s, other, 6, 8, 200);
+    TABLE(s, 0, 1);
+    CHECK(slot_mark(c, s, 5) == 105 && slot_mark(c, s, 6) == 206);
+    kv_seq_free(c, s);
+    kv_seq_free(c, run(c, other, 8, 7, 300));
+    kv_close(c);
+}
+
+static void test_no_room(void) {
+    kv *c = open_cache(4, true);
+    uint32_t n_cached;
+    kv_seq *a = run(c, abc, 12, 0, 100); /* 0 1 2 */
+    kv_seq *b = kv_seq_fork(c, a, 10);
+    CHECK(kv_seq_need(c, b, 10, 16) == 2);
+    CHECK(kv_seq_reserve(c, b, 10, 16) == ERR_FULL); /* a copy and a new one */
+    CHECK(kv_n_free(c) == 1);
+    TABLE(b, 0, 1, 2);
+    check_ok(c);
+    CHECK(kv_seq_reserve(c, b, 10, 12) == 0);
+    TABLE(b, 0, 1, 3);
+    CHECK(kv_seq_reserve(c, a, 12, 13) == ERR_FULL);
+    CHECK(kv_seq_reserve(c, a, 12, MAX_TABLE * BT + 1) == ERR_TOO_LONG);
+    CHECK(kv_max_tokens(c) == 16);
+    check_ok(c);
+    kv_seq *rest[4];
+    for (int i = 0; i < 4; i++)
+        CHECK((rest[i] = kv_seq_new(c, abc, 1, &n_cached)) != NULL);
+    CHECK(kv_seq_new(c, abc, 9, &n_cached) == NULL && kv_seq_fork(c, a, 1) == NULL);
+    check_ok(c);
+    kv_seq_free(c, rest[0]);
+    CHECK((rest[0] = kv_seq_fork(c, a, 0)) != NULL);
+    kv_close(c);
+}
+
+static void test_prefix_cache_off(void) {
+    kv *c = open_cache(8, false);
+    kv_seq *a = run(c, abc, 9, 0, 100), *b = run(c, abc, 9, 0, 200);
+    TABLE(a, 0, 1, 2);
+    TABLE(b, 3, 4, 5);
+    kv_seq *f = kv_seq_fork(c, a, 9);
+    TABLE(f, 0, 1, 2);
+    compute(c, f, abc, 9, 12, 300);
+    TABLE(f, 0, 1, 6);
+    kv_seq_free(c, a);
+    kv_seq_free(c, b);
+    kv_seq_free(c, f);
+    check_ok(c);
+    struct kv_stats st;
+    kv_stats_get(c, &st);
+    CHECK(st.n_free == 8 && st.n_cached == 0 && st.prefix_queries_tokens == 0);
+    kv_close(c);
+}
+
+static void test_open_refuses(void) {
+    struct kv_config good = {.n_blocks = 4,
+                             .block_tokens = 16,
+                             .max_seqs = 1,
+                             .max_blocks_per_seq = 4,
+                             .prefix_cache = true};
+    struct kv_config bad;
+    kv *c = NULL;
+    err e;
+    CHECK(kv_open(&good, &c, &e) == 0 && kv_layers(c) == NULL); /* book-keeping only */
+    CHECK(kv_flush_copies(c, &e) == 0);
+    kv_close(c);
+    kv_close(NULL);
+    bad = good, bad.block_tokens = 12;
+    CHECK(kv_open(&bad, &c, &e) == ERR_INVALID);
+    bad = good, bad.n_blocks = 0;
+    CHECK(kv_open(&bad, &c, &e) == ERR_INVALID);
+    bad = good, bad.n_blocks = 1u << 28;
+    CHECK(kv_open(&bad, &c, &e) == ERR_INVALID);
+    bad = good, bad.be = (backend *)&fake_device, bad.kv_type = QTYPE_Q8_0;
+    bad.n_layers = bad.n_kv_heads = bad.head_dim = 1;
+    CHECK(kv_open(&bad, &c, &e) == ERR_INVALID);
+    bad.kv_type = QTYPE_F16, bad.n_layers = bad.head_dim = UINT32_MAX;
+    CHECK(kv_open(&bad, &c, &e) == ERR_INVALID && kv_block_bytes(&bad) == UINT64_MAX);
+    struct kv_config real = {
+        .n_layers = 3, .n_kv_heads = 2, .head_dim = 64, .block_tokens = 16, .kv_type = QTYPE_F16};
+    CHECK(kv_block_bytes(&real) == 3u * 2 * 2 * 64 * 16 * 2);
+}
+
+int main(void) {
+    RUN(test_whole_blocks_hit);
+    RUN(test_same_tokens_other_parent);
+    RUN(test_part_of_a_block);
+    RUN(test_whole_prompt_cached);
+    RUN(test_computed_twice_at_once);
+    RUN(test_eviction_order);
+    RUN(test_fork_copy_on_write);
+    RUN(test_copies_within_one_round);
+    RUN(test_whole_cache_for_one);
+    RUN(test_no_room);
+    RUN(test_prefix_cache_off);
+    RUN(test_open_refuses);
+    return check_done();
+}

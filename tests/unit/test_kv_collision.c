@@ -1,0 +1,51 @@
+/* test_kv_collision.c - the prefix table when hashes collide all the time: its own copy of prefix.c
+ * with hashes of one bit. Tokens and parents must decide alone. */
+#define KV_HASH_MASK UINT64_C(1)
+#include "core/kv/prefix.c"
+
+#include "tests/unit/check.h"
+#include "tests/unit/fake_pool.h"
+
+enum { BT = 2, N_SEQS = 40, MAX_TOKENS = 12 };
+
+/* Sequences over two token ids, all kept: any two share exactly the blocks of their common prefix.
+ */
+static void test_every_hash_collides(void) {
+    struct kv_config config = {.n_blocks = N_SEQS * MAX_TOKENS / BT,
+                               .block_tokens = BT,
+                               .max_seqs = N_SEQS,
+                               .max_blocks_per_seq = MAX_TOKENS / BT,
+                               .prefix_cache = true};
+    static int32_t tokens[N_SEQS][MAX_TOKENS];
+    kv_seq *seqs[N_SEQS];
+    kv *c = NULL;
+    err e = {0};
+    CHECK(kv_open(&config, &c, &e) == 0);
+    srand(7);
+    for (int i = 0; i < N_SEQS; i++) {
+        uint32_t n_cached;
+        for (int t = 0; t < MAX_TOKENS; t++)
+            tokens[i][t] = rand() % 2;
+        seqs[i] = kv_seq_new(c, tokens[i], MAX_TOKENS, &n_cached);
+        CHECK(kv_seq_reserve(c, seqs[i], n_cached, MAX_TOKENS) == 0);
+        CHECK(kv_flush_copies(c, &e) == 0);
+        kv_commit(c, seqs[i], tokens[i], MAX_TOKENS);
+        CHECK_MSG(kv_check(c, &e) == 0, "%s", e.msg);
+        for (int j = 0; j < i; j++) {
+            int same = 0;
+            while (same < MAX_TOKENS && tokens[i][same] == tokens[j][same])
+                same++;
+            for (int b = 0; b < MAX_TOKENS / BT; b++)
+                CHECK((kv_table(seqs[i])[b] == kv_table(seqs[j])[b]) == ((b + 1) * BT <= same));
+        }
+    }
+    for (int i = 0; i < N_SEQS; i++)
+        kv_seq_free(c, seqs[i]);
+    CHECK(kv_check(c, &e) == 0 && kv_n_free(c) == config.n_blocks);
+    kv_close(c);
+}
+
+int main(void) {
+    RUN(test_every_hash_collides);
+    return check_done();
+}

@@ -1,0 +1,438 @@
+/* test_sched.c - the scheduler's policy on small scenarios with exact plans, without pools. The
+ * randomised test is test_sched_random. Blocks hold 4 tokens. */
+#include "core/engine/sched.h"
+#include "tests/unit/check.h"
+#include "tests/unit/fake_pool.h"
+
+enum { BT = 4, MAX_SEQS = 8, CAPACITY = 400 };
+
+static struct {
+    kv *cache;
+    sched *s;
+    struct sched_plan plan;
+} t;
+
+struct setup {
+    uint32_t n_blocks, budget, chunk, n_seqs, queue;
+};
+
+static void open_all(struct setup u) {
+    struct kv_config kc = {.n_blocks = u.n_blocks,
+                           .block_tokens = BT,
+                           .max_seqs = MAX_SEQS + 1,
+                           .max_blocks_per_seq = CAPACITY / BT,
+                           .prefix_cache = true};
+    struct sched_config sc = {u.budget, u.chunk, u.n_seqs, u.queue ? u.queue : 100};
+    err e;
+    CHECK(kv_open(&kc, &t.cache, &e) == 0);
+    CHECK(sched_new(&sc, t.cache, &t.s, &e) == 0);
+}
+
+static void close_all(void) {
+    err e = {0};
+    CHECK_MSG(sched_check(t.s, &e) == 0, "%s", e.msg);
+    sched_free(t.s);
+    kv_close(t.cache);
+}
+
+/* A sequence of n tokens base, base + 1, ...: another base, no common prefix. */
+struct test_seq {
+    struct sched_seq s;
+    int32_t tokens[CAPACITY];
+};
+
+static void fill(struct test_seq *q, int32_t base, uint32_t n, uint32_t capacity) {
+    memset(q, 0, sizeof *q);
+    for (uint32_t i = 0; i < n; i++)
+        q->tokens[i] = base + (int32_t)i;
+    q->s =
+        (struct sched_seq){.tokens = q->tokens, .n_tokens = n, .n_prompt = n, .capacity = capacity};
+}
+
+static void add(struct test_seq *q, int32_t base, uint32_t n, uint32_t capacity) {
+    fill(q, base, n, capacity);
+    CHECK(sched_add(t.s, &q->s) == 0);
+}
+
+static void plan(void) {
+    err e = {0};
+    sched_plan_step(t.s, &t.plan);
+    CHECK_MSG(sched_check(t.s, &e) == 0, "%s", e.msg);
+}
+
+/* Rows planned for q, 0 if it is not in the plan; checks the item. */
+static uint32_t rows(const struct test_seq *q) {
+    for (uint32_t i = 0; i < t.plan.n_items; i++) {
+        const struct sched_item *item = &t.plan.items[i];
+        if (item->seq != &q->s) continue;
+        CHECK(item->first == q->s.n_computed);
+        CHECK(item->wants_logits == (item->first + item->n_rows == q->s.n_tokens));
+        return item->n_rows;
+    }
+    return 0;
+}
+
+/* Ends the step: commits, and each sequence whose logits came gets a token. */
+static void finish_step(void) {
+    err e = {0};
+    CHECK(kv_flush_copies(t.cache, &e) == 0);
+    sched_commit(t.s, &t.plan);
+    for (uint32_t i = 0; i < t.plan.n_items; i++)
+        if (t.plan.items[i].wants_logits)
+            sched_append(t.s, t.plan.items[i].seq, 7000 + (int32_t)t.plan.items[i].seq->n_tokens);
+    CHECK_MSG(sched_check(t.s, &e) == 0, "%s", e.msg);
+}
+
+static void step(void) {
+    plan();
+    finish_step();
+}
+
+static void test_budget_split(void) {
+    struct test_seq a, b, c, d;
+    open_all((struct setup){.n_blocks = 200, .budget = 64, .chunk = 24, .n_seqs = 4});
+    add(&a, 1000, 100, 200);
+    add(&b, 2000, 60, 200);
+    add(&c, 3000, 5, 200);
+    add(&d, 4000, 60, 200);
+    plan();
+    /* First half to a; 32 for three: b 11, c 5 of its 11, d 16. */
+    CHECK(rows(&a) == 32 && rows(&b) == 11 && rows(&c) == 5 && rows(&d) == 16);
+    CHECK(t.plan.n_items == 4 && t.plan.n_rows == 64 && t.plan.n_decode_rows == 0);
+    finish_step();
+    CHECK(a.s.n_computed == 32 && c.s.n_tokens == 6);
+    plan();
+    /* c decodes: the others get a chunk of 24 together. */
+    CHECK(rows(&c) == 1 && t.plan.n_decode_rows == 1);
+    CHECK(rows(&a) == 12 && rows(&b) == 6 && rows(&d) == 6);
+    finish_step();
+    sched_remove(t.s, &c.s);
+    sched_remove(t.s, &b.s);
+    sched_remove(t.s, &a.s);
+    CHECK(a.s.state == SCHED_DONE && a.s.kv == NULL);
+    plan();
+    CHECK(rows(&d) == 38 && t.plan.n_rows == 38); /* what is left: all of the first's */
+    finish_step();
+    CHECK(sched_n_running(t.s) == 1 && sched_n_waiting(t.s) == 0);
+    close_all();
+}
+
+static void test_leftover_in_order(void) {
+    struct test_seq a, b;
+    open_all((struct setup){.n_blocks = 100, .budget = 40, .chunk = 40, .n_seqs = 4});
+    add(&a, 1000, 100, 200);
+    add(&b, 2000, 6, 200);
+    plan();
+    CHECK(rows(&a) == 34 && rows(&b) == 6);
+    finish_step();
+    close_all();
+}
+
+static void test_admission_while_budget_is_left(void) {
+    struct test_seq q[6];
+    open_all((struct setup){.n_blocks = 400, .budget = 64, .chunk = 16, .n_seqs = 8});
+    add(&q[0], 100, 3, 100);
+    step();
+    for (int i = 1; i < 6; i++)
+        add(&q[i], 1000 * i, 100, 120);
+    plan(); /* q[0] decodes, a chunk is 16, each long prompt counts 4 */
+    CHECK(rows(&q[0]) == 1 && sched_n_running(t.s) == 5 && sched_n_waiting(t.s) == 1);
+    CHECK(rows(&q[1]) == 8 && rows(&q[2]) == 3 && rows(&q[3]) == 3 && rows(&q[4]) == 2);
+    finish_step();
+    close_all();
+}
+
+static void test_priority_goes_first(void) {
+    struct test_seq a, b, c;
+    open_all((struct setup){.n_blocks = 100, .budget = 16, .chunk = 16, .n_seqs = 2});
+    add(&a, 1000, 30, 60);
+    fill(&b, 2000, 30, 60);
+    b.s.priority = 1;
+    CHECK(sched_add(t.s, &b.s) == 0);
+    fill(&c, 3000, 4, 60);
+    c.s.priority = 2;
+    plan();
+    CHECK(rows(&b) == 8 && rows(&a) == 8);
+    finish_step();
+    CHECK(sched_add(t.s, &c.s) == 0);
+    plan(); /* no slot: c preempts a */
+    CHECK(rows(&c) == 4 && rows(&a) == 0 && rows(&b) == 12);
+    CHECK(a.s.state == SCHED_WAITING && a.s.n_preempted == 1 && a.s.n_computed == 0);
+    CHECK(sched_n_preemptions(t.s) == 1);
+    finish_step();
+    sched_remove(t.s, &c.s);
+    plan();
+    CHECK(a.s.state == SCHED_RUNNING && a.s.n_computed == 8); /* its two blocks were still there */
+    CHECK(a.s.n_cached == 0);
+    finish_step();
+    close_all();
+}
+
+static void test_queue_bounds(void) {
+    struct test_seq q[4];
+    open_all((struct setup){.n_blocks = 10, .budget = 16, .chunk = 16, .n_seqs = 1, .queue = 2});
+    fill(&q[0], 0, 4, 41);
+    CHECK(sched_add(t.s, &q[0].s) == ERR_TOO_LONG && q[0].s.state == SCHED_NEW);
+    add(&q[0], 0, 4, 40);
+    add(&q[1], 100, 4, 40);
+    fill(&q[2], 200, 4, 40);
+    CHECK(sched_room(t.s) == 0 && sched_add(t.s, &q[2].s) == ERR_FULL);
+    step();
+    CHECK(sched_room(t.s) == 1 && sched_n_running(t.s) == 1 && sched_n_waiting(t.s) == 1);
+    sched_remove(t.s, &q[1].s);
+    CHECK(sched_room(t.s) == 2);
+    close_all();
+}
+
+/* 6 blocks. The youngest gives way; it comes back only when its blocks and one token more fit. */
+static void test_preempts_the_youngest(void) {
+    struct test_seq a, b, c;
+    open_all((struct setup){.n_blocks = 6, .budget = 32, .chunk = 32, .n_seqs = 4});
+    add(&a, 1000, 7, 24);
+    add(&b, 2000, 7, 24);
+    add(&c, 3000, 3, 24);
+    step(); /* 2 + 2 + 1 blocks; a, b at 8 tokens, c at 4 */
+    CHECK(sched_n_running(t.s) == 3 && kv_n_free(t.cache) == 1);
+    step(); /* a, b at 9, c at 5: each needs a block */
+    plan(); /* a takes the last one, b takes c's */
+    CHECK(rows(&a) == 1 && rows(&b) == 1 && rows(&c) == 0 && t.plan.n_items == 2);
+    CHECK(c.s.state == SCHED_WAITING && c.s.n_tokens == 5 && kv_n_free(t.cache) == 0);
+    finish_step();
+    for (int i = 0; i < 3; i++)
+        step(); /* to 13 */
+    CHECK(a.s.n_tokens == 13 && b.s.n_tokens == 13);
+    plan(); /* a takes from b, the last but it */
+    CHECK(rows(&a) == 1 && b.s.state == SCHED_WAITING && kv_n_free(t.cache) == 2);
+    finish_step();
+    CHECK(sched_n_preemptions(t.s) == 2);
+    sched_remove(t.s, &a.s);
+    plan(); /* b before c; 4 blocks, then 2 for c and none for headroom */
+    CHECK(b.s.state == SCHED_RUNNING && b.s.n_tokens == 13);
+    CHECK(c.s.state == SCHED_RUNNING && c.s.tokens[4] == 7004);
+    finish_step();
+    close_all();
+}
+
+static void test_victim_is_itself(void) {
+    struct test_seq a, b;
+    open_all((struct setup){.n_blocks = 4, .budget = 32, .chunk = 32, .n_seqs = 4});
+    add(&a, 1000, 6, 16);
+    add(&b, 2000, 7, 16);
+    step();
+    step();
+    plan(); /* a at 8 has room; b at 9 has none and is the last of the order */
+    CHECK(rows(&a) == 1 && t.plan.n_items == 1 && b.s.state == SCHED_WAITING);
+    finish_step();
+    step(); /* a at 9 takes one of b's blocks; b's own 9 tokens never fit beside it */
+    CHECK(sched_n_running(t.s) == 1 && b.s.state == SCHED_WAITING);
+    sched_remove(t.s, &a.s);
+    plan();
+    CHECK(b.s.state == SCHED_RUNNING && b.s.n_preempted == 1);
+    finish_step();
+    close_all();
+}
+
+static void test_headroom(void) {
+    struct test_seq q[5];
+    open_all((struct setup){.n_blocks = 6, .budget = 32, .chunk = 32, .n_seqs = 8});
+    for (int i = 0; i < 5; i++)
+        add(&q[i], 1000 * i, 1, 8);
+    plan();
+    CHECK(sched_n_running(t.s) == 5); /* the fifth leaves one for the four */
+    finish_step();
+    close_all();
+    open_all((struct setup){.n_blocks = 5, .budget = 32, .chunk = 32, .n_seqs = 8});
+    for (int i = 0; i < 5; i++)
+        add(&q[i], 1000 * i, 1, 8);
+    plan();
+    CHECK(sched_n_running(t.s) == 4);
+    finish_step();
+    close_all();
+}
+
+static void test_strict_order(void) {
+    struct test_seq a, big, small;
+    open_all((struct setup){.n_blocks = 10, .budget = 64, .chunk = 64, .n_seqs = 4});
+    add(&a, 1000, 9, 20);
+    step();
+    add(&big, 2000, 32, 40);
+    add(&small, 3000, 1, 4);
+    plan();
+    CHECK(big.s.state == SCHED_WAITING && small.s.state == SCHED_WAITING);
+    finish_step();
+    sched_remove(t.s, &a.s);
+    plan();
+    CHECK(rows(&big) == 32 && rows(&small) == 1);
+    finish_step();
+    close_all();
+}
+
+static void test_paused(void) {
+    struct test_seq a, b, c;
+    open_all((struct setup){.n_blocks = 6, .budget = 32, .chunk = 32, .n_seqs = 2});
+    add(&a, 1000, 5, 24);
+    add(&b, 2000, 5, 24);
+    step();
+    a.s.paused = true;
+    plan();
+    CHECK(rows(&a) == 0 && rows(&b) == 1 && a.s.state == SCHED_RUNNING);
+    finish_step();
+    step();
+    step(); /* b at 9 */
+    CHECK(a.s.state == SCHED_RUNNING && kv_n_free(t.cache) == 2);
+    a.s.paused = false;
+    plan();
+    CHECK(rows(&a) == 1 && rows(&b) == 1);
+    finish_step();
+    a.s.paused = true;
+    add(&c, 3000, 3, 24); /* wants a slot that a does not use */
+    plan();
+    CHECK(a.s.state == SCHED_WAITING && rows(&c) == 3 && rows(&b) == 1);
+    finish_step();
+    sched_remove(t.s, &c.s);
+    step();
+    CHECK(a.s.state == SCHED_WAITING); /* still paused: not admitted */
+    sched_remove(t.s, &b.s);
+    plan();
+    CHECK(t.plan.n_items == 0);
+    finish_step();
+    a.s.paused = false;
+    plan();
+    CHECK(a.s.state == SCHED_RUNNING && a.s.n_tokens == 7 && rows(&a) > 0);
+    finish_step();
+    close_all();
+}
+
+static void test_paused_is_first_victim(void) {
+    struct test_seq a, b;
+    open_all((struct setup){.n_blocks = 4, .budget = 32, .chunk = 32, .n_seqs = 2});
+    add(&a, 1000, 5, 16);
+    add(&b, 2000, 7, 16);
+    step();
+    a.s.paused = true; /* the older one */
+    step();
+    plan(); /* b at 9 */
+    CHECK(a.s.state == SCHED_WAITING && rows(&b) == 1);
+    finish_step();
+    close_all();
+}
+
+static void test_forks(void) {
+    struct test_seq a, f[2], other;
+    open_all((struct setup){.n_blocks = 20, .budget = 8, .chunk = 8, .n_seqs = 6});
+    add(&a, 1000, 10, 30);
+    for (int i = 0; i < 2; i++) {
+        fill(&f[i], 1000, 10, 30);
+        f[i].s.leader = &a.s;
+        CHECK(sched_add(t.s, &f[i].s) == 0);
+    }
+    add(&other, 5000, 2, 10);
+    plan(); /* the forks wait, what comes behind them does not */
+    CHECK(rows(&a) == 6 && rows(&other) == 2 && t.plan.n_items == 2);
+    finish_step();
+    plan();
+    CHECK(rows(&a) == 4 && rows(&other) == 1 && rows(&f[0]) == 0);
+    finish_step();
+    uint32_t n_free = kv_n_free(t.cache);
+    plan();
+    CHECK(rows(&a) == 1 && rows(&f[0]) == 1 && rows(&f[1]) == 1 && rows(&other) == 1);
+    CHECK(f[0].s.n_cached == 9 && f[0].s.n_computed == 9 && f[0].s.leader == NULL);
+    CHECK(n_free - kv_n_free(t.cache) == 2); /* a copy of the last block each */
+    finish_step();
+    CHECK(f[1].s.n_tokens == 11);
+    close_all();
+}
+
+static void test_fork_without_leader(void) {
+    struct test_seq a, f, g;
+    open_all((struct setup){.n_blocks = 20, .budget = 8, .chunk = 8, .n_seqs = 6});
+    add(&a, 1000, 12, 30);
+    fill(&f, 1000, 12, 30);
+    f.s.leader = &a.s;
+    CHECK(sched_add(t.s, &f.s) == 0);
+    step();
+    CHECK(f.s.state == SCHED_WAITING && a.s.n_computed == 8);
+    a.s.paused = true; /* a leader that stands still is not waited for; its blocks are shared */
+    plan();
+    CHECK(rows(&f) == 4 && f.s.n_cached == 8 && f.s.leader == NULL);
+    finish_step();
+    fill(&g, 1000, 12, 30);
+    g.s.leader = &a.s;
+    CHECK(sched_add(t.s, &g.s) == 0);
+    a.s.paused = false;
+    sched_remove(t.s, &a.s);
+    CHECK(g.s.leader == NULL);
+    plan();
+    CHECK(g.s.state == SCHED_RUNNING && g.s.n_cached == 11 && rows(&g) == 1);
+    finish_step();
+    close_all();
+}
+
+static void test_fresh_takes_no_prefix(void) {
+    struct test_seq a, b;
+    open_all((struct setup){.n_blocks = 20, .budget = 32, .chunk = 32, .n_seqs = 6});
+    add(&a, 1000, 12, 30);
+    step();
+    fill(&b, 1000, 12, 30);
+    b.s.fresh = true;
+    CHECK(sched_add(t.s, &b.s) == 0);
+    plan();
+    CHECK(rows(&b) == 12 && b.s.n_cached == 0);
+    finish_step();
+    close_all();
+}
+
+static void test_abandon_and_retry(void) {
+    struct test_seq a;
+    open_all((struct setup){.n_blocks = 20, .budget = 8, .chunk = 8, .n_seqs = 6});
+    add(&a, 1000, 12, 30);
+    plan();
+    CHECK(rows(&a) == 8);
+    sched_abandon(t.s, &t.plan);
+    CHECK(a.s.n_computed == 0);
+    plan();
+    CHECK(rows(&a) == 8);
+    finish_step();
+    plan();
+    CHECK(rows(&a) == 4);
+    finish_step();
+    close_all();
+}
+
+static void test_more_sequences_than_budget(void) {
+    struct test_seq q[3];
+    open_all((struct setup){.n_blocks = 20, .budget = 2, .chunk = 50, .n_seqs = 6});
+    for (int i = 0; i < 3; i++)
+        add(&q[i], 1000 * i, 3, 12);
+    for (int i = 0; i < 8; i++) {
+        plan();
+        CHECK(t.plan.n_rows == 2 && sched_n_running(t.s) <= 2);
+        finish_step();
+    }
+    CHECK(q[0].s.n_tokens > 5 && q[1].s.n_tokens > 5 && q[2].s.n_tokens == 3);
+    close_all();
+    struct sched_config bad = {0, 1, 1, 1};
+    sched *s = NULL;
+    CHECK(sched_new(&bad, NULL, &s, NULL) == ERR_INVALID && s == NULL);
+    sched_free(NULL);
+}
+
+int main(void) {
+    RUN(test_budget_split);
+    RUN(test_leftover_in_order);
+    RUN(test_admission_while_budget_is_left);
+    RUN(test_priority_goes_first);
+    RUN(test_queue_bounds);
+    RUN(test_preempts_the_youngest);
+    RUN(test_victim_is_itself);
+    RUN(test_headroom);
+    RUN(test_strict_order);
+    RUN(test_paused);
+    RUN(test_paused_is_first_victim);
+    RUN(test_forks);
+    RUN(test_fork_without_leader);
+    RUN(test_fresh_takes_no_prefix);
+    RUN(test_abandon_and_retry);
+    RUN(test_more_sequences_than_budget);
+    return check_done();
+}
