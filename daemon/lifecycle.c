@@ -1,0 +1,172 @@
+/* lifecycle.c - the order of start and stop. Owns the engines, the chat templates and the HTTP
+ * front while the daemon runs; main thread. Never touches a request. */
+#include "daemon/lifecycle.h"
+
+#include "api/api.h"
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "daemon/loader.h"
+#include "daemon/notify.h"
+#include "daemon/signals.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DRAIN_POLL_MS = 50 };
+
+struct served {
+    struct loader_model model;
+    engine *engine;
+    chat_template *chat;
+};
+
+struct server {
+    const struct config *config;
+    struct served models[API_MAX_MODELS];
+    size_t n_models;
+    struct config_api_keys keys;
+    api *api;
+};
+
+/* One model of the list. Two names of one model would make two engines of it. */
+static int add_model(struct server *s, const char *name, err *e) {
+    if (s->n_models == API_MAX_MODELS)
+        return err_set_param(e, ERR_INVALID, "model", "at most %d models can be served",
+                             API_MAX_MODELS);
+    struct loader_model *m = &s->models[s->n_models].model;
+    int rc = loader_find(s->config, name, m, e);
+    if (rc) return rc;
+    s->n_models++;
+    for (size_t i = 0; i + 1 < s->n_models; i++)
+        if (strcmp(s->models[i].model.id, m->id) == 0)
+            return err_set_param(e, ERR_INVALID, "model", "model %s is named twice", m->id);
+    return 0;
+}
+
+/* The key model is a list with commas. */
+static int find_models(struct server *s, err *e) {
+    char *list = mem_strdup(s->config->model);
+    if (!list) return err_set(e, ERR_NOMEM, "no memory");
+    int rc = 0;
+    if (list[strspn(list, " ,")] == '\0') rc = add_model(s, "", e);
+    char *rest = NULL;
+    for (char *name = strtok_r(list, ",", &rest); name && !rc; name = strtok_r(NULL, ",", &rest)) {
+        name += strspn(name, " ");
+        size_t n = strlen(name);
+        while (n && name[n - 1] == ' ')
+            name[--n] = '\0';
+        if (n) rc = add_model(s, name, e);
+    }
+    free(list);
+    return rc;
+}
+
+static int open_api(struct server *s, err *e) {
+    const struct config *c = s->config;
+    const struct api_config config = {
+        .host = c->host,
+        .port = (uint16_t)c->port,
+        .n_threads = (uint32_t)c->http_threads,
+        .max_connections = (uint32_t)c->max_connections,
+        .max_body_bytes = c->max_body_bytes,
+        .max_header_bytes = (uint32_t)c->max_header_bytes,
+        .idle_timeout_s = (uint32_t)c->idle_timeout_s,
+        .keepalive_ms = (uint32_t)c->keepalive_ms,
+        .api_keys = (const char *const *)s->keys.keys,
+        .n_api_keys = s->keys.n,
+        .version = INFERD_VERSION,
+    };
+    return api_open(&config, &s->api, e);
+}
+
+static int load_model(struct server *s, struct served *m, err *e) {
+    struct engine_config config;
+    err why;
+    log_info("loading %s from %s", m->model.id, m->model.path);
+    loader_engine_config(s->config, m->model.path, &config);
+    int rc = engine_open(&config, &m->engine, e);
+    if (rc) {
+        err_prefix(e, "model %s: ", m->model.id);
+        return rc;
+    }
+    if (loader_chat_template(engine_tokenizer(m->engine), &m->chat, &why))
+        log_warn("%s cannot chat, only complete: %s", m->model.id, why.msg);
+    loader_note_loaded(s->config, &m->model);
+    return 0;
+}
+
+static int publish(struct server *s, err *e) {
+    struct api_model models[API_MAX_MODELS];
+    for (size_t i = 0; i < s->n_models; i++) {
+        const struct served *m = &s->models[i];
+        models[i] = (struct api_model){.id = m->model.id,
+                                       .aliases = (const char *const *)m->model.aliases,
+                                       .n_aliases = m->model.n_aliases,
+                                       .engine = m->engine,
+                                       .chat = m->chat,
+                                       .created_s = m->model.created_s};
+    }
+    return api_set_models(s->api, models, s->n_models, e);
+}
+
+static void announce(const struct server *s) {
+    const char *host = s->config->host;
+    bool v6 = strchr(host, ':') != NULL;
+    printf("inferd: serving ");
+    for (size_t i = 0; i < s->n_models; i++)
+        printf("%s%s", i ? ", " : "", s->models[i].model.id);
+    printf(" on http://%s%s%s:%u\n", v6 ? "[" : "", host, v6 ? "]" : "", api_port(s->api));
+    fflush(stdout);
+    notify_send("READY=1");
+}
+
+/* Until nothing runs, the deadline is over or a second signal comes. */
+static void drain(struct server *s) {
+    uint64_t end_ns = clock_now_ns() + s->config->shutdown_deadline_s * UINT64_C(1000000000);
+    uint32_t n_active;
+    log_info("stopping: new requests are refused, %u still run", api_n_active(s->api));
+    notify_send("STOPPING=1");
+    api_drain(s->api);
+    for (size_t i = 0; i < s->n_models; i++)
+        engine_drain(s->models[i].engine);
+    while ((n_active = api_n_active(s->api)) > 0 && clock_now_ns() < end_ns)
+        if (signals_wait(DRAIN_POLL_MS)) break;
+    if (n_active) log_warn("%u requests are cut off", n_active);
+}
+
+/* Takes down what is there, in the reverse order: streams end, connections close, memory goes. */
+static void close_all(struct server *s) {
+    for (size_t i = 0; i < s->n_models; i++)
+        if (s->models[i].engine) engine_stop(s->models[i].engine);
+    api_close(s->api);
+    for (size_t i = 0; i < s->n_models; i++) {
+        engine_close(s->models[i].engine);
+        chat_template_free(s->models[i].chat);
+        loader_model_fini(&s->models[i].model);
+    }
+    config_api_keys_fini(&s->keys);
+}
+
+int lifecycle_serve(const struct config *c, err *e) {
+    struct server s = {.config = c};
+    int rc = signals_open(e);
+    if (!rc) rc = config_read_api_keys(c->api_key_file, &s.keys, e);
+    if (!rc) rc = find_models(&s, e);
+    if (!rc) rc = open_api(&s, e);
+    for (size_t i = 0; i < s.n_models && !rc && !signals_count(); i++)
+        rc = load_model(&s, &s.models[i], e);
+    if (!rc && !signals_count()) {
+        rc = publish(&s, e);
+        if (!rc) {
+            announce(&s);
+            while (!signals_wait(-1))
+                ; /* woken by a signal that is not ours */
+            drain(&s);
+        }
+    }
+    close_all(&s);
+    if (!rc) log_info("stopped");
+    return rc;
+}

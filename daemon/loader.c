@@ -1,0 +1,161 @@
+/* loader.c - resolves models through the registry and translates the configuration for the engine.
+ * Opens the registry only as long as it is needed. */
+#include "daemon/loader.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "registry/registry.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void loader_model_fini(struct loader_model *m) {
+    free(m->id);
+    free(m->path);
+    for (size_t i = 0; i < m->n_aliases; i++)
+        free(m->aliases[i]);
+    free(m->aliases);
+    memset(m, 0, sizeof *m);
+}
+
+static int open_registry(const struct config *c, registry **r, err *e) {
+    char *path;
+    int rc = config_registry_path(c, &path, e);
+    if (rc) return rc;
+    rc = registry_open(path, r, e);
+    free(path);
+    return rc;
+}
+
+/* Takes name, aliases and path out of row. */
+static void take_row(struct registry_model *row, struct loader_model *out) {
+    *out = (struct loader_model){.id = row->name,
+                                 .path = row->path,
+                                 .aliases = row->aliases,
+                                 .n_aliases = row->n_aliases,
+                                 .created_s = row->added_s,
+                                 .registry_id = row->id};
+    row->name = row->path = NULL;
+    row->aliases = NULL;
+    row->n_aliases = 0;
+    registry_model_fini(row);
+}
+
+static int find_path(const char *path, struct loader_model *out, err *e) {
+    struct stat st;
+    memset(out, 0, sizeof *out);
+    if (stat(path, &st)) return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    size_t n = strlen(base);
+    if (n > 5 && strcmp(base + n - 5, ".gguf") == 0) n -= 5;
+    out->id = mem_strndup(base, n);
+    out->path = mem_strdup(path);
+    out->created_s = (int64_t)st.st_mtime;
+    if (out->id && out->path) return 0;
+    loader_model_fini(out);
+    return err_set(e, ERR_NOMEM, "no memory");
+}
+
+static bool is_demo(const struct registry_model *m) {
+    if (strncmp(m->name, "demo", 4) == 0 || strncmp(m->name, "inferd-demo", 11) == 0) return true;
+    for (size_t i = 0; i < m->n_aliases; i++)
+        if (strcmp(m->aliases[i], "demo") == 0) return true;
+    return false;
+}
+
+/* *name is the caller's. */
+static int default_name(registry *r, char **name, err *e) {
+    struct registry_model *models;
+    const char *chosen = NULL;
+    size_t n;
+    int rc = registry_list(r, &models, &n, e);
+    if (rc) return rc;
+    if (n == 1) chosen = models[0].name;
+    for (size_t i = 0; i < n && !chosen; i++)
+        if (is_demo(&models[i])) chosen = models[i].name;
+    if (n == 0)
+        rc = err_set_param(e, ERR_NOT_FOUND, "model",
+                           "no model is registered: add one with `inferd models add PATH`");
+    else if (!chosen)
+        rc = err_set_param(e, ERR_NOT_FOUND, "model",
+                           "%zu models are registered: choose with --model (see `inferd models "
+                           "list`)",
+                           n);
+    else if (!(*name = mem_strdup(chosen)))
+        rc = err_set(e, ERR_NOMEM, "no memory");
+    registry_models_free(models, n);
+    return rc;
+}
+
+int loader_find(const struct config *c, const char *name, struct loader_model *out, err *e) {
+    struct registry_model row;
+    registry *r;
+    char *chosen = NULL;
+    memset(out, 0, sizeof *out);
+    if (name[0] == '/' || name[0] == '.') return find_path(name, out, e);
+    bool is_file = name[0] && access(name, R_OK) == 0;
+    int rc = open_registry(c, &r, is_file ? NULL : e);
+    if (rc) return is_file ? find_path(name, out, e) : rc;
+    if (!name[0]) rc = default_name(r, &chosen, e);
+    if (!rc) rc = registry_resolve(r, chosen ? chosen : name, &row, e);
+    free(chosen);
+    registry_close(r);
+    if (!rc) take_row(&row, out);
+    return rc == ERR_NOT_FOUND && is_file ? find_path(name, out, e) : rc;
+}
+
+void loader_note_loaded(const struct config *c, const struct loader_model *m) {
+    registry *r = NULL;
+    err e;
+    if (!m->registry_id) return;
+    int rc = open_registry(c, &r, &e);
+    if (!rc) rc = registry_touch_loaded(r, m->registry_id, &e);
+    if (rc) log_warn("the registry does not know that %s was loaded: %s", m->id, e.msg);
+    registry_close(r);
+}
+
+void loader_engine_config(const struct config *c, const char *path, struct engine_config *out) {
+    uint64_t chunk =
+        c->prefill_chunk < c->max_batch_tokens ? c->prefill_chunk : c->max_batch_tokens;
+    *out = (struct engine_config){
+        .model_path = path,
+        .backend = c->backend,
+        .isa = c->isa,
+        .n_threads = (int)c->threads,
+        .kv_cache_tokens = c->kv_cache_tokens,
+        .kv_type = strcmp(c->kv_cache_type, "f32") == 0 ? QTYPE_F32 : QTYPE_F16,
+        .block_tokens = strcmp(c->block_tokens, "32") == 0 ? 32 : 16,
+        .context_length = (uint32_t)c->context_length,
+        .max_batch_tokens = (uint32_t)c->max_batch_tokens,
+        .prefill_chunk = (uint32_t)chunk,
+        .max_sequences = (uint32_t)c->max_sequences,
+        .max_queue = (uint32_t)c->max_queue,
+        .stream_events = (uint32_t)c->stream_events,
+        .prefix_cache = c->prefix_cache,
+    };
+}
+
+/* The text of a token as the caller's string, "" for none. */
+static char *token_text(const tokenizer *tok, int32_t id) {
+    size_t n = 0;
+    const char *text = id >= 0 ? tokenizer_token_text(tok, id, &n) : "";
+    return mem_strndup(text ? text : "", text ? n : 0);
+}
+
+int loader_chat_template(const tokenizer *tok, chat_template **out, err *e) {
+    const char *source = tokenizer_chat_template(tok);
+    *out = NULL;
+    if (!source)
+        return err_set(e, ERR_NOT_FOUND,
+                       "the model's file has no chat template "
+                       "(tokenizer.chat_template)");
+    char *bos = token_text(tok, tokenizer_bos(tok)), *eos = token_text(tok, tokenizer_eos(tok));
+    int rc = bos && eos ? chat_template_new(source, bos, eos, out, e)
+                        : err_set(e, ERR_NOMEM, "no memory for the chat template");
+    free(bos);
+    free(eos);
+    return rc;
+}

@@ -1,0 +1,61 @@
+/* logsink.c - formats a log line and writes it with one call, so that lines of several threads do
+ * not mix. Any thread. */
+#include "daemon/logsink.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *const level_names[] = {"debug", "info", "warn", "error"};
+static const int syslog_levels[] = {7, 6, 4, 3};
+
+/* JOURNAL_STREAM is "device:inode" of the descriptor that leads to the journal; a child whose
+ * stderr was redirected inherits the variable but not the descriptor. */
+static bool is_journal(void) {
+    const char *text = getenv("JOURNAL_STREAM");
+    unsigned long long device, inode;
+    struct stat st;
+    return text && sscanf(text, "%llu:%llu", &device, &inode) == 2 && !fstat(STDERR_FILENO, &st) &&
+           (unsigned long long)st.st_dev == device && (unsigned long long)st.st_ino == inode;
+}
+
+static void write_line(const char *line, int n, size_t size) {
+    size_t left = n < 0 ? 0 : (size_t)n < size ? (size_t)n : size - 1;
+    while (left > 0) {
+        ssize_t done = write(STDERR_FILENO, line, left);
+        if (done <= 0) return; /* nowhere left to complain */
+        line += done;
+        left -= (size_t)done;
+    }
+}
+
+static void to_journal(void *arg, enum log_level level, const char *text) {
+    char line[1200];
+    (void)arg;
+    int n = snprintf(line, sizeof line, "<%d>%s\n", syslog_levels[level], text);
+    write_line(line, n, sizeof line);
+}
+
+static void to_stderr(void *arg, enum log_level level, const char *text) {
+    char line[1200], when[32];
+    time_t now = (time_t)clock_wall_s();
+    struct tm utc;
+    (void)arg;
+    strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    int n = snprintf(line, sizeof line, "%s %-5s %s\n", when, level_names[level], text);
+    write_line(line, n, sizeof line);
+}
+
+void logsink_open(const char *level) {
+    enum log_level min_level = LOG_LEVEL_INFO;
+    for (int i = LOG_LEVEL_DEBUG; i <= LOG_LEVEL_ERROR; i++)
+        if (strcmp(level_names[i], level) == 0) min_level = (enum log_level)i;
+    log_set_sink(is_journal() ? to_journal : to_stderr, NULL, min_level);
+}

@@ -1,0 +1,26 @@
+/* printing.h - what commands print alike: human sizes, aligned tables, JSON. */
+#ifndef INFERD_PRINTING_H
+#define INFERD_PRINTING_H
+
+#include "core/base/err.h"
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+void format_bytes(uint64_t bytes, char *out, size_t n); /* "14.2 MiB" */
+void format_count(uint64_t count, char *out, size_t n); /* "14.5 M" */
+
+/* Rows of text in columns as wide as their widest cell. */
+struct printing_table;
+/* heads, right (n_columns, at most 16): titles and which columns align right; borrowed. NULL: no memory. */
+struct printing_table *printing_table_new(const char *const *heads, const bool *right,
+                                          size_t n_columns);
+void printing_table_add(struct printing_table *t, const char *const *cells); /* copied */
+void printing_table_print(struct printing_table *t); /* to stdout, and frees t. NULL is fine */
+
+/* Prints and deletes value (NULL, or built without memory: ERR_NOMEM). */
+int printing_json(cJSON *value, err *e);
+
+#endif
