@@ -14,7 +14,8 @@ void format_count(uint64_t count, char *out, size_t n); /* "14.5 M" */
 
 /* Rows of text in columns as wide as their widest cell. */
 struct printing_table;
-/* heads, right (n_columns, at most 16): titles and which columns align right; borrowed. NULL: no memory. */
+/* heads, right (n_columns, at most 16): titles and which columns align right; borrowed. NULL: no
+ * memory. */
 struct printing_table *printing_table_new(const char *const *heads, const bool *right,
                                           size_t n_columns);
 void printing_table_add(struct printing_table *t, const char *const *cells); /* copied */

@@ -1,0 +1,135 @@
+/* cmd_tokenize.c - inferd tokenize: text to ids and back, with the model's own tokenizer. */
+#include "core/base/str.h"
+#include "daemon/commands.h"
+#include "daemon/idlist.h"
+#include "daemon/instrument.h"
+#include "daemon/printing.h"
+#include "daemon/textfile.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { TEXT_MAX_BYTES = 256 << 20, IDS_MAX = 64 << 20, PIECE_MAX_BYTES = 4096 };
+
+struct tokenize_args {
+    const char *file, *decode;
+    bool json, bare, parse_special, with_control;
+};
+
+/* A token as a person can read it. */
+static void display(const tokenizer *tok, int32_t id, str *out) {
+    size_t n;
+    const char *text = tokenizer_token_text(tok, id, &n);
+    str_init(out, PIECE_MAX_BYTES);
+    utf8_add_lossy(out, text, n);
+}
+
+static int print_ids_json(const tokenizer *tok, const int32_t *ids, size_t n, err *e) {
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddNumberToObject(o, "n_tokens", (double)n);
+    cJSON *tokens = cJSON_AddArrayToObject(o, "tokens");
+    cJSON *pieces = cJSON_AddArrayToObject(o, "pieces");
+    for (size_t i = 0; i < n; i++) {
+        str piece;
+        display(tok, ids[i], &piece);
+        cJSON_AddItemToArray(tokens, cJSON_CreateNumber(ids[i]));
+        cJSON_AddItemToArray(pieces, cJSON_CreateString(str_cstr(&piece)));
+        str_fini(&piece);
+    }
+    return printing_json(o, e);
+}
+
+static void print_ids(const tokenizer *tok, const int32_t *ids, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        str piece;
+        display(tok, ids[i], &piece);
+        printf("%d\t%s\n", (int)ids[i], str_cstr(&piece));
+        str_fini(&piece);
+    }
+}
+
+static int encode(const tokenizer *tok, const struct tokenize_args *a, err *e) {
+    char *text;
+    int32_t *ids = NULL;
+    size_t n, n_ids;
+    int rc = textfile_read(a->file ? a->file : "-", TEXT_MAX_BYTES, &text, &n, e);
+    if (rc) return rc;
+    int flags =
+        (a->bare ? 0 : TOKENIZER_ADD_SPECIAL) | (a->parse_special ? TOKENIZER_PARSE_SPECIAL : 0);
+    rc = tokenizer_encode(tok, text, n, flags, IDS_MAX, &ids, &n_ids, e);
+    free(text);
+    if (!rc && a->json)
+        rc = print_ids_json(tok, ids, n_ids, e);
+    else if (!rc)
+        print_ids(tok, ids, n_ids);
+    free(ids);
+    return rc;
+}
+
+static int decode(const tokenizer *tok, const struct tokenize_args *a, err *e) {
+    int32_t *ids = NULL;
+    char *text = NULL;
+    size_t n_ids, n;
+    int rc = idlist_parse(a->decode, tokenizer_n_vocab(tok), &ids, &n_ids, e);
+    if (!rc) rc = tokenizer_decode(tok, ids, n_ids, a->with_control, &text, &n, e);
+    if (!rc && a->json) {
+        str lossy;
+        str_init(&lossy, TEXT_MAX_BYTES);
+        utf8_add_lossy(&lossy, text, n);
+        cJSON *o = cJSON_CreateObject();
+        cJSON_AddNumberToObject(o, "n_tokens", (double)n_ids);
+        cJSON_AddStringToObject(o, "text", str_cstr(&lossy));
+        str_fini(&lossy);
+        rc = printing_json(o, e);
+    } else if (!rc) {
+        fwrite(text, 1, n, stdout);
+        if (n == 0 || text[n - 1] != '\n') putchar('\n');
+    }
+    free(text);
+    free(ids);
+    return rc;
+}
+
+int cmd_tokenize(int argc, char **argv, err *e) {
+    struct tokenize_args a = {0};
+    const struct option own[] = {
+        {.name = "file",
+         .kind = OPTION_TEXT,
+         .target = &a.file,
+         .value = "FILE",
+         .help = "text to encode; default: standard input"},
+        {.name = "decode",
+         .kind = OPTION_TEXT,
+         .target = &a.decode,
+         .value = "IDS",
+         .help = "print the text of these ids (1,2,3) instead"},
+        {.name = "bare",
+         .kind = OPTION_SWITCH,
+         .target = &a.bare,
+         .help = "do not add the tokens that begin or end a text"},
+        {.name = "parse-special",
+         .kind = OPTION_SWITCH,
+         .target = &a.parse_special,
+         .help = "read the text of control tokens as those tokens"},
+        {.name = "with-control",
+         .kind = OPTION_SWITCH,
+         .target = &a.with_control,
+         .help = "with --decode: show control tokens"},
+        {.name = "json", .kind = OPTION_SWITCH, .target = &a.json, .help = "print JSON"}};
+    struct instrument in = {
+        .options = {.usage = "tokenize",
+                    .summary = "Shows how a model's tokenizer cuts a text into tokens.",
+                    .options = own,
+                    .n_options = sizeof own / sizeof own[0],
+                    .keys = instrument_text_keys}};
+    tokenizer *tok = NULL;
+    int status = instrument_parse(&in, argc, argv, e);
+    if (status < 0) {
+        int rc = instrument_open_tokenizer(&in, &tok, e);
+        if (!rc) rc = a.decode ? decode(tok, &a, e) : encode(tok, &a, e);
+        status = rc ? 1 : 0;
+    }
+    tokenizer_close(tok);
+    instrument_fini(&in);
+    return status;
+}

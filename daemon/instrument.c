@@ -1,0 +1,30 @@
+/* instrument.c - the common beginning of tokenize, render, logits, perplexity and bench. */
+#include "daemon/instrument.h"
+
+#include "daemon/logsink.h"
+
+#include <string.h>
+
+const char *const instrument_text_keys[] = {"model", "registry", "log-level", NULL};
+const char *const instrument_compute_keys[] = {
+    "model",         "registry",     "backend",          "isa",       "threads",
+    "kv-cache-type", "block-tokens", "max-batch-tokens", "log-level", NULL};
+
+int instrument_parse(struct instrument *in, int argc, char **argv, err *e) {
+    memset(&in->model, 0, sizeof in->model);
+    if (config_init(&in->config, e) || config_set(&in->config, "log-level", "warn", e)) return 1;
+    in->options.config = &in->config;
+    int rc = options_parse(&in->options, argc, argv, NULL, e);
+    if (rc) return options_exit(rc);
+    logsink_open(in->config.log_level);
+    return loader_find(&in->config, in->config.model, &in->model, e) ? 1 : -1;
+}
+
+void instrument_fini(struct instrument *in) {
+    loader_model_fini(&in->model);
+    config_fini(&in->config);
+}
+
+int instrument_open_tokenizer(struct instrument *in, tokenizer **out, err *e) {
+    return tokenizer_open(in->model.path, out, e);
+}
