@@ -172,22 +172,14 @@ static uint32_t reusable(const struct sched_seq *seq) {
     return seq->fresh ? 1 : seq->n_tokens;
 }
 
-static kv_seq *fork_leader(sched *s, const struct sched_seq *seq) {
-    return kv_seq_fork(s->cache, seq->leader->kv, seq->n_tokens - 1);
-}
-
 /* Free blocks that seq takes when it starts, with room for one token more. */
-static uint32_t blocks_needed(sched *s, const struct sched_seq *seq) {
+static uint32_t blocks_needed(const sched *s, const struct sched_seq *seq) {
     uint32_t n_tokens = seq->n_tokens + (seq->n_tokens < seq->capacity);
-    if (!can_fork(seq)) return kv_prompt_need(s->cache, seq->tokens, reusable(seq), n_tokens);
-    kv_seq *fork = fork_leader(s, seq);
-    if (!fork) return UINT32_MAX / 2;
-    uint32_t n_blocks = kv_seq_need(s->cache, fork, seq->n_tokens - 1, n_tokens);
-    kv_seq_free(s->cache, fork);
-    return n_blocks;
+    if (can_fork(seq)) return kv_fork_need(s->cache, seq->n_tokens - 1, n_tokens);
+    return kv_prompt_need(s->cache, seq->tokens, reusable(seq), n_tokens);
 }
 
-static bool has_room(sched *s, const struct sched_seq *seq) {
+static bool has_room(const sched *s, const struct sched_seq *seq) {
     return s->running.n < s->n_slots &&
            blocks_needed(s, seq) + s->running.n / HEADROOM_SEQUENCES <= kv_n_free(s->cache);
 }
@@ -196,9 +188,10 @@ static bool gives_way(const struct sched_seq *victim, const struct sched_seq *se
     return victim->paused || victim->priority < seq->priority;
 }
 
-/* Preempts for an admission, but not when even all who give way would not be enough. */
+/* Preempts for an admission, but not when even all who give way would not be enough. (1: a copy of
+ * a block that is shared with one of them may become needless.) */
 static bool make_room(sched *s, const struct sched_seq *seq) {
-    uint64_t n_most = kv_n_free(s->cache);
+    uint64_t n_most = (uint64_t)kv_n_free(s->cache) + 1;
     for (const struct sched_seq *r = s->running.head; r; r = r->next)
         if (gives_way(r, seq)) n_most += kv_seq_n_blocks(r->kv);
     if (n_most < blocks_needed(s, seq)) return false;
@@ -213,7 +206,7 @@ static bool make_room(sched *s, const struct sched_seq *seq) {
 /* All blocks for the known text are taken at once, so that no free block is promised twice. */
 static bool start(sched *s, struct sched_seq *seq) {
     uint32_t n_cached = seq->n_tokens - 1;
-    kv_seq *blocks = can_fork(seq) ? fork_leader(s, seq)
+    kv_seq *blocks = can_fork(seq) ? kv_seq_fork(s->cache, seq->leader->kv, n_cached)
                                    : kv_seq_new(s->cache, seq->tokens, reusable(seq), &n_cached);
     if (!blocks) return false;
     if (kv_seq_reserve(s->cache, blocks, n_cached, seq->n_tokens)) {

@@ -57,6 +57,10 @@ uint32_t kv_prompt_need(const kv *c, const int32_t *tokens, uint32_t n, uint32_t
 /* A second sequence that shares src's first n_tokens (<= src's computed tokens). NULL: no seq left. */
 kv_seq *kv_seq_fork(kv *c, const kv_seq *src, uint32_t n_tokens);
 
+/* As kv_prompt_need, for kv_seq_fork(src, n_shared) and then kv_seq_reserve(n_shared, n_tokens) while
+ * src lives; n_shared < n_tokens. */
+uint32_t kv_fork_need(const kv *c, uint32_t n_shared, uint32_t n_tokens);
+
 /* Makes positions first_write..n_tokens-1 writable: allocates blocks up to n_tokens and resolves
  * copy-on-write. first_write is not before the valid end (the cached, forked or committed tokens).
  * All or nothing: ERR_FULL (not enough free blocks) and ERR_TOO_LONG (max_blocks_per_seq) leave seq

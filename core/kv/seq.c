@@ -103,6 +103,11 @@ uint32_t kv_prompt_need(const kv *c, const int32_t *tokens, uint32_t n, uint32_t
     return n_revived + g.n_new + g.copy;
 }
 
+uint32_t kv_fork_need(const kv *c, uint32_t n_shared, uint32_t n_tokens) {
+    bool part = n_shared % c->config.block_tokens != 0;
+    return blocks_for(c, n_tokens) - blocks_for(c, n_shared) + part;
+}
+
 int kv_seq_reserve(kv *c, kv_seq *s, uint32_t first_write, uint32_t n_tokens) {
     struct growth g = seq_growth(c, s, first_write, n_tokens);
     assert(first_write >= s->n_valid);

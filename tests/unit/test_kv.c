@@ -208,6 +208,8 @@ static void test_fork_copy_on_write(void) {
         CHECK(kv_n_free(c) == 6);
         check_ok(c);
         CHECK(kv_seq_need(c, f, 6, 7) == 1 && kv_seq_need(c, f, 6, 9) == 2);
+        CHECK(kv_fork_need(c, 6, 7) == 1 && kv_fork_need(c, 6, 9) == 2);
+        CHECK(kv_fork_need(c, 4, 5) == 1 && kv_fork_need(c, 0, 1) == 1);
         CHECK(kv_seq_reserve(c, f, 6, 7) == 0);
         TABLE(f, 0, 2);
         CHECK(kv_seq_reserve(c, g, 5, 6) == 0);
