@@ -64,14 +64,12 @@ static int make_folders(const char *file, err *e) {
     int rc = 0;
     for (char *slash = strchr(path + 1, '/'); slash && !rc; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        if (mkdir(path, 0700) && errno != EEXIST) {
-            /* A folder that is there but may not be listed or written counts as there. */
-            struct stat st;
-            int why = errno;
-            if (stat(path, &st) || !S_ISDIR(st.st_mode))
-                rc = err_set(e, ERR_IO, "cannot make folder %s for the registry: %s", path,
-                             strerror(why));
-        }
+        struct stat st;
+        int why = mkdir(path, 0700) ? errno : 0;
+        /* One that is there counts, also where making one would be refused. */
+        if (why && (stat(path, &st) || !S_ISDIR(st.st_mode)))
+            rc = err_set(e, ERR_IO, "cannot make folder %s for the registry: %s", path,
+                         strerror(why));
         *slash = '/';
     }
     free(path);
@@ -193,8 +191,9 @@ static int load_model(registry *r, int64_t id, struct registry_model *m, err *e)
         if (!m->path || !m->format || !m->architecture || !m->quantization)
             rc = err_set(e, ERR_NOMEM, "no memory for the registry's rows");
     } else {
-        rc = step == SQLITE_DONE ? err_set(e, ERR_NOT_FOUND, "the model was just removed")
-                                 : db_fail(r, "read", e);
+        rc = step == SQLITE_DONE
+                 ? err_set(e, ERR_FORMAT, "registry %s is damaged: a name has no model", r->file)
+                 : db_fail(r, "read", e);
     }
     sqlite3_finalize(st);
     if (!rc) rc = load_names(r, m, e);
@@ -369,7 +368,9 @@ int registry_add(registry *r, const struct registry_add *add, struct registry_mo
     if (!rc) rc = registry_scan_header(add->path, &scan, e);
     if (rc) return rc;
     /* Once before the long read, for a quick answer; once more inside the write transaction. */
-    rc = add_target(r, add, scan.path, &id, name, e);
+    rc = registry_db_exec(r->db, r->file, "BEGIN", e);
+    if (!rc) rc = add_target(r, add, scan.path, &id, name, e);
+    rollback(r);
     if (!rc)
         rc = registry_scan_sha256(scan.path, &scan.stat, add->progress, add->progress_arg, sha, e);
     if (!rc) rc = add_write(r, add, &scan, sha, out, e);
