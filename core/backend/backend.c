@@ -1,5 +1,6 @@
 /* backend.c - the table of devices, and in front of every op the checks that all devices share:
- * shapes, types, sizes of buffers, owners. Owns no memory, starts no thread; runs on the caller's. */
+ * shapes, types, sizes of buffers, owners. Owns no memory, starts no thread; runs on the caller's.
+ */
 #include "core/backend/backend_int.h"
 
 #include "core/base/mem.h"
@@ -28,8 +29,8 @@ int backend_open(const struct backend_config *config, backend **out, err *e) {
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", devices[i].name);
     }
-    return err_set_param(e, ERR_UNSUPPORTED, "backend", "no backend \"%s\" in this build (it has: %s)",
-                         config->name, known);
+    return err_set_param(e, ERR_UNSUPPORTED, "backend",
+                         "no backend \"%s\" in this build (it has: %s)", config->name, known);
 }
 
 void backend_close(backend *be) {

@@ -11,10 +11,10 @@
 /* Generous bounds: they keep later products small, they do not describe real models. */
 enum {
     MAX_LAYERS = 1024,
-    MAX_WIDTH = 1 << 17,  /* n_embd */
+    MAX_WIDTH = 1 << 17, /* n_embd */
     MAX_FF = 1 << 20,
     MAX_HEADS = 1024,
-    MAX_HEAD_DIM = 256,   /* of the backends' attention kernels */
+    MAX_HEAD_DIM = 256, /* of the backends' attention kernels */
     MAX_VOCAB = 1 << 22,
     MAX_CONTEXT = 1 << 26
 };
@@ -40,8 +40,8 @@ static int read_count(struct reader *r, const char *suffix, uint64_t max, uint64
         if (rc) return rc;
     }
     if (v < 1 || v > max)
-        return err_set_param(e, ERR_FORMAT, key, "%s: %s is %llu, not in 1..%llu",
-                             gguf_path(r->g), key, (unsigned long long)v, (unsigned long long)max);
+        return err_set_param(e, ERR_FORMAT, key, "%s: %s is %llu, not in 1..%llu", gguf_path(r->g),
+                             key, (unsigned long long)v, (unsigned long long)max);
     *out = (uint32_t)v;
     return 0;
 }
@@ -63,10 +63,17 @@ static int read_real(struct reader *r, const char *suffix, double fallback, floa
 
 /* Keys that would change the forward pass in ways it does not know: refused unless 0 or absent. */
 static const char *const refused_keys[] = {
-    "expert_count",           "attention.sliding_window", "attention.clamp_kqv",
-    "attention.max_alibi_bias", "attention.scale",        "attn_logit_softcapping",
-    "final_logit_softcapping", "logit_scale",             "embedding_scale",
-    "residual_scale",          "rope.scaling.attn_factor",
+    "expert_count",
+    "attention.sliding_window",
+    "attention.clamp_kqv",
+    "attention.max_alibi_bias",
+    "attention.scale",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
+    "logit_scale",
+    "embedding_scale",
+    "residual_scale",
+    "rope.scaling.attn_factor",
 };
 
 static int refuse_keys(struct reader *r, err *e) {
@@ -195,8 +202,9 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, err *e) {
         (rc = refuse_keys(&r, e)) || (rc = read_tensors(g, hp, e)))
         return rc;
     if (gguf_get_u64(g, arch_key(&r, "vocab_size"), &n_vocab, NULL) == 0 && n_vocab != hp->n_vocab)
-        return err_set_param(e, ERR_FORMAT, r.key, "%s: %s is %llu but token_embd.weight has %u rows",
-                             gguf_path(g), r.key, (unsigned long long)n_vocab, hp->n_vocab);
+        return err_set_param(e, ERR_FORMAT, r.key,
+                             "%s: %s is %llu but token_embd.weight has %u rows", gguf_path(g),
+                             r.key, (unsigned long long)n_vocab, hp->n_vocab);
     return 0;
 }
 

@@ -54,13 +54,13 @@ uint64_t model_weights_extra_bytes(const struct model_weights *w);
 /* Device buffers of one step, sized by model_limits. */
 struct model_bufs {
     backend_buf *ids, *pos, *slots, *row_start, *tables, *logit_rows; /* i32 */
-    backend_buf *inv_freq;       /* (n_rot / 2) f32 */
-    backend_buf *x, *h, *r;      /* (max_rows, n_embd) f32: stream, normed, residual to add */
-    backend_buf *q, *att;        /* (max_rows, n_heads * head_dim) f32 */
-    backend_buf *k, *v;          /* (max_rows, n_kv_heads * head_dim) f32 */
-    backend_buf *gate, *up;      /* (max_rows, n_ff) f32 */
+    backend_buf *inv_freq;                                            /* (n_rot / 2) f32 */
+    backend_buf *x, *h, *r;         /* (max_rows, n_embd) f32: stream, normed, residual to add */
+    backend_buf *q, *att;           /* (max_rows, n_heads * head_dim) f32 */
+    backend_buf *k, *v;             /* (max_rows, n_kv_heads * head_dim) f32 */
+    backend_buf *gate, *up;         /* (max_rows, n_ff) f32 */
     backend_buf *x_last, *att_last; /* (max_logit_rows, ...) f32: rows that reach the head */
-    backend_buf *logits;         /* (max_logit_rows, n_vocab) f32 */
+    backend_buf *logits;            /* (max_logit_rows, n_vocab) f32 */
 };
 
 enum { MODEL_N_BUFS = sizeof(struct model_bufs) / sizeof(backend_buf *) };

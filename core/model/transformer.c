@@ -23,8 +23,7 @@ static int upload_inv_freq(model *m, err *e) {
     float *inv_freq = mem_new(half, sizeof *inv_freq);
     if (!inv_freq) return err_set(e, ERR_NOMEM, "no memory for %u frequencies", half);
     int rc = model_inv_freq(m->file, &m->hp, inv_freq, e);
-    if (!rc)
-        rc = backend_upload(m->be, m->bufs.inv_freq, 0, inv_freq, half * sizeof *inv_freq, e);
+    if (!rc) rc = backend_upload(m->be, m->bufs.inv_freq, 0, inv_freq, half * sizeof *inv_freq, e);
     free(inv_freq);
     return rc;
 }
@@ -40,15 +39,24 @@ int model_bufs_new(model *m, err *e) {
         backend_buf **buf;
         uint64_t a, b;
     } plan[] = {
-        {&b->ids, rows, 1},           {&b->pos, rows, 1},
-        {&b->slots, rows, 1},         {&b->row_start, (uint64_t)lim->max_seqs + 1, 1},
-        {&b->logit_rows, last, 1},    {&b->tables, lim->max_seqs, lim->table_stride},
-        {&b->inv_freq, hp->n_rot / 2, 1}, {&b->x, rows, hp->n_embd},
-        {&b->h, rows, hp->n_embd},    {&b->r, rows, hp->n_embd},
-        {&b->q, rows, heads},         {&b->att, rows, heads},
-        {&b->k, rows, kv},            {&b->v, rows, kv},
-        {&b->gate, rows, hp->n_ff},   {&b->up, rows, hp->n_ff},
-        {&b->x_last, last, hp->n_embd}, {&b->att_last, last, heads},
+        {&b->ids, rows, 1},
+        {&b->pos, rows, 1},
+        {&b->slots, rows, 1},
+        {&b->row_start, (uint64_t)lim->max_seqs + 1, 1},
+        {&b->logit_rows, last, 1},
+        {&b->tables, lim->max_seqs, lim->table_stride},
+        {&b->inv_freq, hp->n_rot / 2, 1},
+        {&b->x, rows, hp->n_embd},
+        {&b->h, rows, hp->n_embd},
+        {&b->r, rows, hp->n_embd},
+        {&b->q, rows, heads},
+        {&b->att, rows, heads},
+        {&b->k, rows, kv},
+        {&b->v, rows, kv},
+        {&b->gate, rows, hp->n_ff},
+        {&b->up, rows, hp->n_ff},
+        {&b->x_last, last, hp->n_embd},
+        {&b->att_last, last, heads},
         {&b->logits, last, hp->n_vocab},
     };
     _Static_assert(sizeof plan / sizeof plan[0] == MODEL_N_BUFS, "every step buffer is planned");
@@ -90,8 +98,10 @@ static int upload_batch(model *m, const struct model_batch *in, err *e) {
     int rc;
     if (in->n_rows > lim->max_rows || in->n_seqs > lim->max_seqs ||
         in->n_logit_rows > lim->max_logit_rows || in->n_logit_rows > in->n_rows)
-        return err_set(e, ERR_INVALID, "a batch of %u rows, %u sequences, %u logit rows is over its "
-                       "limits", in->n_rows, in->n_seqs, in->n_logit_rows);
+        return err_set(e, ERR_INVALID,
+                       "a batch of %u rows, %u sequences, %u logit rows is over its "
+                       "limits",
+                       in->n_rows, in->n_seqs, in->n_logit_rows);
     if ((rc = upload_i32(m, b->ids, in->token_ids, in->n_rows, e)) ||
         (rc = upload_i32(m, b->pos, in->positions, in->n_rows, e)) ||
         (rc = upload_i32(m, b->slots, in->slots, in->n_rows, e)) ||
@@ -154,8 +164,7 @@ static int norm(model *m, const backend_weight *weight, backend_buf *x, bool pen
 static int linear(model *m, const backend_weight *w, const backend_buf *x, backend_buf *y,
                   uint32_t n_rows) {
     return backend_linear(
-        m->be,
-        &(struct op_linear){.x = x, .n_rows = n_rows, .n_weights = 1, .w = {w}, .y = {y}});
+        m->be, &(struct op_linear){.x = x, .n_rows = n_rows, .n_weights = 1, .w = {w}, .y = {y}});
 }
 
 /* What follows attention in a layer, for n_rows rows of x and att. Leaves its result in r. */

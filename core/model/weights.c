@@ -13,8 +13,8 @@
 enum dim { DIM_ONE, DIM_EMBD, DIM_HEADS, DIM_KV, DIM_FF, DIM_VOCAB, N_DIMS };
 
 struct tensor_row {
-    const char *name;   /* after "blk.N." in the layer table */
-    size_t offset;      /* of its backend_weight * */
+    const char *name;     /* after "blk.N." in the layer table */
+    size_t offset;        /* of its backend_weight * */
     enum dim n_out, n_in; /* n_out DIM_ONE: a vector, F32 */
 };
 
@@ -56,14 +56,13 @@ static int load_tensor(const struct loader *l, const struct tensor_row *row, con
     const gguf_tensor *t = gguf_tensor_find(l->g, name);
     uint64_t n_out = l->dims[row->n_out], n_in = l->dims[row->n_in];
     bool vector = row->n_out == DIM_ONE;
-    if (!t)
-        return err_set_param(e, ERR_FORMAT, name, "%s: no tensor %s", gguf_path(l->g), name);
+    if (!t) return err_set_param(e, ERR_FORMAT, name, "%s: no tensor %s", gguf_path(l->g), name);
     if (t->n_dims > 2 || t->dims[0] != n_in || t->dims[1] != n_out)
-        return err_set_param(e, ERR_FORMAT, name,
-                             "%s: tensor %s has %u dimensions, first (%llu, %llu), not (%llu, %llu)",
-                             gguf_path(l->g), name, t->n_dims, (unsigned long long)t->dims[0],
-                             (unsigned long long)t->dims[1], (unsigned long long)n_in,
-                             (unsigned long long)n_out);
+        return err_set_param(
+            e, ERR_FORMAT, name,
+            "%s: tensor %s has %u dimensions, first (%llu, %llu), not (%llu, %llu)",
+            gguf_path(l->g), name, t->n_dims, (unsigned long long)t->dims[0],
+            (unsigned long long)t->dims[1], (unsigned long long)n_in, (unsigned long long)n_out);
     if (vector && t->type != QTYPE_F32)
         return err_set_param(e, ERR_UNSUPPORTED, name, "%s: tensor %s is %s, not F32",
                              gguf_path(l->g), name, qtype_name(t->type));

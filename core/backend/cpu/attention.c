@@ -85,13 +85,14 @@ int cpu_paged_attention(backend *be, const struct op_paged_attention *a) {
     if (kv->head_dim > CPU_MAX_HEAD_DIM || kv->block_tokens > CPU_MAX_BLOCK_TOKENS)
         return ERR_INVALID;
     bool fits = kv->head_dim % step == 0 && kv->block_tokens % step == 0;
-    struct attn_run run = {
-        .a = a,
-        .c = c,
-        .isa = fits ? c->isa : &cpu_isa_generic,
-        .n_group = n_group,
-        .heads_per_tile = n_group < CPU_MAX_TILE_QUERIES ? n_group : CPU_MAX_TILE_QUERIES};
-    if (!make_groups(c, a, CPU_MAX_TILE_QUERIES / run.heads_per_tile, &n_groups)) return ERR_INVALID;
+    struct attn_run run = {.a = a,
+                           .c = c,
+                           .isa = fits ? c->isa : &cpu_isa_generic,
+                           .n_group = n_group,
+                           .heads_per_tile =
+                               n_group < CPU_MAX_TILE_QUERIES ? n_group : CPU_MAX_TILE_QUERIES};
+    if (!make_groups(c, a, CPU_MAX_TILE_QUERIES / run.heads_per_tile, &n_groups))
+        return ERR_INVALID;
     if ((uint64_t)n_groups * kv->n_kv_heads >= UINT32_MAX) return ERR_INVALID;
     pool_run(c->pool, n_groups * kv->n_kv_heads, attn_task, &run);
     cpu_count(c, run.isa,

@@ -39,8 +39,7 @@ ALWAYS_INLINE __m256 eight_scores(const float *q, const float *k, uint32_t head_
         __m256 qv = _mm256_loadu_ps(q + d);
         UNROLL
         for (int i = 0; i < LANES; i++)
-            dot[i] = _mm256_fmadd_ps(
-                qv, _mm256_loadu_ps(k + (uint64_t)i * head_dim + d), dot[i]);
+            dot[i] = _mm256_fmadd_ps(qv, _mm256_loadu_ps(k + (uint64_t)i * head_dim + d), dot[i]);
     }
     return sum_each(dot);
 }
@@ -92,8 +91,7 @@ static void fold_block(const struct cpu_attn_job *j, uint32_t query, const float
         _mm256_store_ps(p + i, e);
         sum = _mm256_add_ps(sum, e);
     }
-    float keep =
-        _mm256_cvtss_f32(exp_ps(_mm256_sub_ps(_mm256_set1_ps(t->max[query]), max)));
+    float keep = _mm256_cvtss_f32(exp_ps(_mm256_sub_ps(_mm256_set1_ps(t->max[query]), max)));
     t->max[query] = _mm256_cvtss_f32(max);
     t->sum[query] = t->sum[query] * keep + sum_lanes(sum);
     for (; d + V_LANES <= j->head_dim; d += V_LANES)
@@ -105,8 +103,8 @@ static void fold_block(const struct cpu_attn_job *j, uint32_t query, const float
 static void finish(const struct cpu_attn_job *j, uint32_t query) {
     const struct cpu_attn_tile *t = j->tile;
     const float *acc = t->acc + (uint64_t)query * j->head_dim;
-    float *out = j->out + query / j->n_group * j->q_stride +
-                 (uint64_t)(query % j->n_group) * j->head_dim;
+    float *out =
+        j->out + query / j->n_group * j->q_stride + (uint64_t)(query % j->n_group) * j->head_dim;
     __m256 inverse = _mm256_set1_ps(1 / t->sum[query]);
     for (uint32_t d = 0; d < j->head_dim; d += LANES)
         _mm256_storeu_ps(out + d, _mm256_mul_ps(_mm256_load_ps(acc + d), inverse));

@@ -52,8 +52,8 @@ ALWAYS_INLINE __m256 exp_ps(__m256 x) {
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.5f));
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1));
     p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1));
-    __m256i exponent = _mm256_slli_epi32(
-        _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
+    __m256i exponent =
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
     return _mm256_andnot_ps(zero, _mm256_mul_ps(p, _mm256_castsi256_ps(exponent)));
 }
 

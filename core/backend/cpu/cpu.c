@@ -54,8 +54,8 @@ static int upload(backend *be, backend_buf *dst, uint64_t offset, const void *sr
     return 0;
 }
 
-static int download(backend *be, const backend_buf *src, uint64_t offset, void *dst,
-                    uint64_t bytes, err *e) {
+static int download(backend *be, const backend_buf *src, uint64_t offset, void *dst, uint64_t bytes,
+                    err *e) {
     (void)be, (void)e;
     memcpy(dst, (const char *)src->host + offset, bytes);
     return 0;
@@ -133,8 +133,8 @@ static const struct cpu_isa *pick_isa(const char *name, err *e) {
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", isas[i].isa->name);
     }
-    err_set_param(e, ERR_UNSUPPORTED, "isa", "instruction set \"%s\" is not on this machine (it has: %s)",
-                  name, known);
+    err_set_param(e, ERR_UNSUPPORTED, "isa",
+                  "instruction set \"%s\" is not on this machine (it has: %s)", name, known);
     return NULL;
 }
 
@@ -191,6 +191,6 @@ int backend_cpu_open(const struct backend_config *config, backend **out, err *e)
 
 no_memory:
     if (c) close_backend(&c->base);
-    return err_set(e, ERR_NOMEM, "no memory for %u rows of %u columns of scratch",
-                   config->max_rows, config->max_cols);
+    return err_set(e, ERR_NOMEM, "no memory for %u rows of %u columns of scratch", config->max_rows,
+                   config->max_cols);
 }

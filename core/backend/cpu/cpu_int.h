@@ -38,15 +38,15 @@ enum cpu_kernel {
 
 /* y[row][out] for row < n_rows, out0 <= out < out0 + n_outs. Pointers stand at row 0. */
 struct cpu_linear_job {
-    int type;             /* enum qtype of w */
-    const float *x;       /* (n_rows, n_in): F32, F16 and BF16 weights */
-    const int8_t *xq;     /* (n_rows, n_in): Q8_0 and Q4_0 weights ... */
-    const float *xd;      /* (n_rows, n_in / 32): ... x = xq * xd */
+    int type;         /* enum qtype of w */
+    const float *x;   /* (n_rows, n_in): F32, F16 and BF16 weights */
+    const int8_t *xq; /* (n_rows, n_in): Q8_0 and Q4_0 weights ... */
+    const float *xd;  /* (n_rows, n_in / 32): ... x = xq * xd */
     uint32_t n_rows, n_in;
-    const uint8_t *w;     /* (n_out, n_in) of type */
+    const uint8_t *w; /* (n_out, n_in) of type */
     uint64_t w_row_bytes;
-    const float *bias;    /* (n_out) or NULL */
-    float *y;             /* (n_rows, y_stride) */
+    const float *bias; /* (n_out) or NULL */
+    float *y;          /* (n_rows, y_stride) */
     uint64_t y_stride;
     uint32_t out0, n_outs;
 };
@@ -63,15 +63,15 @@ struct cpu_attn_tile {
  * Keys are taken block by block from position 0 on with an online softmax, so a row's result does
  * not depend on the rows beside it or on where a prefill chunk began. */
 struct cpu_attn_job {
-    const float *q;       /* (n_rows, q_stride), at the first query head of the group */
-    float *out;           /* (n_rows, q_stride), likewise */
+    const float *q; /* (n_rows, q_stride), at the first query head of the group */
+    float *out;     /* (n_rows, q_stride), likewise */
     uint64_t q_stride;
     const int32_t *pos;   /* (n_rows) */
     const int32_t *table; /* blocks of the sequence */
     uint32_t n_rows, n_group, head_dim, block_tokens;
-    const void *k, *v;    /* pools, at the KV head: block b starts at element b * block_stride */
+    const void *k, *v; /* pools, at the KV head: block b starts at element b * block_stride */
     uint64_t block_stride;
-    int kv_type;          /* enum qtype */
+    int kv_type; /* enum qtype */
     float scale;
     struct cpu_attn_tile *tile;
 };
@@ -112,11 +112,11 @@ struct cpu_backend {
     const struct cpu_isa *isa;
     pool *pool;
     uint32_t counters[2][CPU_N_KERNELS]; /* of isa, of the generic kernels */
-    int8_t *xq;               /* (max_rows, max_cols rounded up to 32) */
-    float *xd;                /* (max_rows, max_cols / 32 rounded up) */
-    float *angles;            /* (n_threads, CPU_MAX_HEAD_DIM): cosines, then sines */
-    struct cpu_attn_tile *tiles;   /* (n_threads) */
-    struct cpu_attn_group *groups; /* (max_rows) */
+    int8_t *xq;                          /* (max_rows, max_cols rounded up to 32) */
+    float *xd;                           /* (max_rows, max_cols / 32 rounded up) */
+    float *angles;                       /* (n_threads, CPU_MAX_HEAD_DIM): cosines, then sines */
+    struct cpu_attn_tile *tiles;         /* (n_threads) */
+    struct cpu_attn_group *groups;       /* (max_rows) */
 };
 
 static inline struct cpu_backend *cpu_of(backend *be) {

@@ -35,8 +35,8 @@ static void quantize(const float *x, int8_t *q, float *d, uint32_t n) {
         UNROLL
         for (int k = 0; k < 4; k++)
             i[k] = _mm256_cvtps_epi32(_mm256_mul_ps(v[k], inverse));
-        __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(i[0], i[1]),
-                                            _mm256_packs_epi32(i[2], i[3]));
+        __m256i packed =
+            _mm256_packs_epi16(_mm256_packs_epi32(i[0], i[1]), _mm256_packs_epi32(i[2], i[3]));
         _mm256_storeu_si256((__m256i *)q, _mm256_permutevar8x32_epi32(packed, order));
     }
 }

@@ -126,8 +126,8 @@ static const float *load_block(const struct cpu_attn_job *j, const void *pool_ba
 }
 
 /* Folds n_keys keys into a query's running maximum, sum and accumulator. */
-static void fold_block(const struct cpu_attn_job *j, uint32_t query, const float *q,
-                       const float *k, const float *v, uint32_t n_keys) {
+static void fold_block(const struct cpu_attn_job *j, uint32_t query, const float *q, const float *k,
+                       const float *v, uint32_t n_keys) {
     struct cpu_attn_tile *t = j->tile;
     float score[CPU_MAX_BLOCK_TOKENS], max = t->max[query];
     float *acc = t->acc + (uint64_t)query * j->head_dim;

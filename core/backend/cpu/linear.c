@@ -26,11 +26,16 @@ struct linear_run {
 
 static int kernel_of(int type) {
     switch (type) {
-    case QTYPE_F16: return CPU_LINEAR_F16;
-    case QTYPE_BF16: return CPU_LINEAR_BF16;
-    case QTYPE_Q8_0: return CPU_LINEAR_Q8_0;
-    case QTYPE_Q4_0: return CPU_LINEAR_Q4_0;
-    default: return CPU_LINEAR_F32;
+    case QTYPE_F16:
+        return CPU_LINEAR_F16;
+    case QTYPE_BF16:
+        return CPU_LINEAR_BF16;
+    case QTYPE_Q8_0:
+        return CPU_LINEAR_Q8_0;
+    case QTYPE_Q4_0:
+        return CPU_LINEAR_Q4_0;
+    default:
+        return CPU_LINEAR_F32;
     }
 }
 

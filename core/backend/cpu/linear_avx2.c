@@ -162,19 +162,36 @@ ALWAYS_INLINE void panel(const struct cpu_linear_job *j, int type) {
     for (; row + TILE_ROWS <= j->n_rows; row += TILE_ROWS)
         strip(j, type, row, TILE_ROWS);
     switch (j->n_rows - row) {
-    case 1: strip(j, type, row, 1); break;
-    case 2: strip(j, type, row, 2); break;
-    case 3: strip(j, type, row, 3); break;
-    default: break;
+    case 1:
+        strip(j, type, row, 1);
+        break;
+    case 2:
+        strip(j, type, row, 2);
+        break;
+    case 3:
+        strip(j, type, row, 3);
+        break;
+    default:
+        break;
     }
 }
 
 void avx2_linear(const struct cpu_linear_job *j) {
     switch (j->type) {
-    case QTYPE_F16: panel(j, QTYPE_F16); break;
-    case QTYPE_BF16: panel(j, QTYPE_BF16); break;
-    case QTYPE_Q8_0: panel(j, QTYPE_Q8_0); break;
-    case QTYPE_Q4_0: panel(j, QTYPE_Q4_0); break;
-    default: panel(j, QTYPE_F32); break;
+    case QTYPE_F16:
+        panel(j, QTYPE_F16);
+        break;
+    case QTYPE_BF16:
+        panel(j, QTYPE_BF16);
+        break;
+    case QTYPE_Q8_0:
+        panel(j, QTYPE_Q8_0);
+        break;
+    case QTYPE_Q4_0:
+        panel(j, QTYPE_Q4_0);
+        break;
+    default:
+        panel(j, QTYPE_F32);
+        break;
     }
 }

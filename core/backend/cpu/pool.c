@@ -1,10 +1,10 @@
 /* pool.c - the thread pool of the CPU backend. Owns its threads; runs nothing of its own.
  *
  * A job is published through one word, the ticket: the job's number and the next chunk to hand
- * out. A thread reads the ticket, then the job, then takes the chunk by compare-and-swap. The caller
- * closes the ticket before it writes the next job, so a late thread that read a newer job with an
- * older ticket fails to take anything. The caller waits for chunks, not for threads: one that was
- * asleep the whole time holds nobody up. */
+ * out. A thread reads the ticket, then the job, then takes the chunk by compare-and-swap. The
+ * caller closes the ticket before it writes the next job, so a late thread that read a newer job
+ * with an older ticket fails to take anything. The caller waits for chunks, not for threads: one
+ * that was asleep the whole time holds nobody up. */
 #include "core/backend/cpu/pool.h"
 
 #include "core/base/clock.h"

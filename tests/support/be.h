@@ -1,0 +1,105 @@
+/* be.h - what tests of the backend share: opening each instruction set of this machine, buffers
+ * from arrays, a seeded generator. Failures to set up end the test binary. Single thread. */
+#ifndef INFERD_TESTS_BE_H
+#define INFERD_TESTS_BE_H
+
+#include "core/backend/backend.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BE_MAX_ROWS = 300, BE_MAX_COLS = 1100 };
+
+static inline void be_need(int ok, const char *what) {
+    if (ok) return;
+    fprintf(stderr, "cannot set up: %s\n", what);
+    exit(1);
+}
+
+/* NULL when this machine lacks isa. */
+static inline backend *be_open(const char *isa, int n_threads) {
+    struct backend_config config = {.name = "cpu",
+                                    .isa = isa,
+                                    .n_threads = n_threads,
+                                    .max_rows = BE_MAX_ROWS,
+                                    .max_cols = BE_MAX_COLS};
+    backend *be;
+    err e = {0};
+    int rc = backend_open(&config, &be, &e);
+    be_need(rc == 0 || rc == ERR_UNSUPPORTED, e.msg);
+    return rc ? NULL : be;
+}
+
+static inline backend_buf *be_bytes(backend *be, const void *data, uint64_t bytes) {
+    backend_buf *buf;
+    err e;
+    be_need(backend_buf_new(be, bytes, &buf, &e) == 0, "a buffer");
+    if (data) be_need(backend_upload(be, buf, 0, data, bytes, &e) == 0, "an upload");
+    return buf;
+}
+
+static inline backend_buf *be_f32(backend *be, const float *data, uint64_t n) {
+    return be_bytes(be, data, n * sizeof(float));
+}
+
+static inline backend_buf *be_i32(backend *be, const int32_t *data, uint64_t n) {
+    return be_bytes(be, data, n * sizeof(int32_t));
+}
+
+/* Waits; (n) f32 from the start of buf. */
+static inline void be_get(backend *be, const backend_buf *buf, float *out, uint64_t n) {
+    err e;
+    be_need(backend_sync(be, &e) == 0, "a sync");
+    be_need(backend_download(be, buf, 0, out, n * sizeof(float), &e) == 0, "a download");
+}
+
+static inline backend_weight *be_weight(backend *be, int type, uint64_t n_out, uint64_t n_in,
+                                        const void *data) {
+    struct backend_weight_desc desc = {
+        .name = "test", .type = type, .n_out = n_out, .n_in = n_in, .data = data};
+    backend_weight *w;
+    err e;
+    be_need(backend_weight_new(be, &desc, &w, &e) == 0, e.msg);
+    return w;
+}
+
+static inline void *be_new(uint64_t n, uint64_t size) {
+    void *p = calloc(n ? n : 1, size);
+    be_need(p != NULL, "memory");
+    return p;
+}
+
+/* xorshift64*: seeded, the same everywhere. */
+static uint64_t be_seed = 1;
+
+static inline uint32_t be_rand(void) {
+    be_seed ^= be_seed >> 12;
+    be_seed ^= be_seed << 25;
+    be_seed ^= be_seed >> 27;
+    return (uint32_t)((be_seed * 2685821657736338717u) >> 32);
+}
+
+static inline uint32_t be_below(uint32_t n) {
+    return be_rand() % n;
+}
+
+/* In (-1, 1), like a sum of a few uniform ones. */
+static inline float be_real(void) {
+    double sum = 0;
+    for (int i = 0; i < 3; i++)
+        sum += be_rand() / 4294967296.0 - 0.5;
+    return (float)(sum / 1.5);
+}
+
+static inline void be_fill(float *x, uint64_t n, float scale) {
+    for (uint64_t i = 0; i < n; i++)
+        x[i] = be_real() * scale;
+}
+
+/* be_names[be_n_isas]: the sets that tests go through. */
+static const char *const be_isas[] = {"generic", "avx2"};
+enum { BE_N_ISAS = sizeof be_isas / sizeof be_isas[0] };
+
+#endif

@@ -1,0 +1,493 @@
+/* test_attention.c - rope + KV scatter, paged attention and block copies of the CPU backend against
+ * float64: random block tables over pools that hold NaN wherever nothing was stored, prefill chunks
+ * and decode rows mixed; bitwise the same alone, in any batch and with any number of threads. */
+#include "tests/support/be.h"
+#include "tests/unit/check.h"
+
+enum { STRIDE = 48, MAX_SEQS = 5, N_BLOCKS = STRIDE * MAX_SEQS, MAX_CONTEXT = 720 };
+
+struct shape {
+    uint32_t n_heads, n_kv_heads, head_dim, block_tokens;
+    int kv_type;
+};
+
+/* Sequences with all their K and V, and where the pools keep them. */
+struct scene {
+    struct shape s;
+    uint32_t n_seqs, context[MAX_SEQS]; /* tokens stored */
+    float *k[MAX_SEQS], *v[MAX_SEQS];   /* (context, n_kv_heads, head_dim), as stored */
+    int32_t tables[MAX_SEQS * STRIDE];
+    void *k_pool, *v_pool; /* host copies of the pools */
+    uint64_t pool_bytes;
+    backend_buf *k_buf, *v_buf; /* the same on the backend in use */
+};
+
+struct rows {
+    uint32_t n, n_seqs;
+    uint32_t seq[BE_MAX_ROWS];
+    int32_t pos[BE_MAX_ROWS], row_start[MAX_SEQS + 1], seq_of[MAX_SEQS];
+    const float *q[BE_MAX_ROWS]; /* (n_heads, head_dim) each */
+};
+
+static uint64_t elem_bytes(int type) {
+    return type == QTYPE_F16 ? 2 : 4;
+}
+
+static uint64_t element_at(const struct scene *c, uint32_t seq, uint32_t pos, uint32_t head) {
+    uint64_t block = (uint64_t)c->tables[seq * STRIDE + pos / c->s.block_tokens];
+    return ((block * c->s.n_kv_heads + head) * c->s.block_tokens + pos % c->s.block_tokens) *
+           c->s.head_dim;
+}
+
+/* Values are rounded to the pool's type first, so the reference sees what the kernel reads. */
+static void put_token(struct scene *c, uint32_t seq, uint32_t pos, float *src, void *pool) {
+    uint64_t elem = elem_bytes(c->s.kv_type);
+    for (uint32_t h = 0; h < c->s.n_kv_heads; h++) {
+        float *x = src + ((uint64_t)pos * c->s.n_kv_heads + h) * c->s.head_dim;
+        char *to = (char *)pool + element_at(c, seq, pos, h) * elem;
+        qtype_encode(c->s.kv_type, x, to, c->s.head_dim);
+        qtype_decode(c->s.kv_type, to, x, c->s.head_dim);
+    }
+}
+
+static void make_scene(struct scene *c, const struct shape *s, float scale) {
+    uint32_t width = s->n_kv_heads * s->head_dim, order[N_BLOCKS], used = 0;
+    memset(c, 0, sizeof *c);
+    c->s = *s;
+    c->n_seqs = 1 + be_below(MAX_SEQS);
+    for (uint32_t i = 0; i < N_BLOCKS; i++)
+        order[i] = i;
+    for (uint32_t i = N_BLOCKS - 1; i > 0; i--) {
+        uint32_t k = be_below(i + 1), keep = order[i];
+        order[i] = order[k], order[k] = keep;
+    }
+    c->pool_bytes = (uint64_t)N_BLOCKS * s->block_tokens * width * elem_bytes(s->kv_type);
+    c->k_pool = be_new(c->pool_bytes, 1);
+    c->v_pool = be_new(c->pool_bytes, 1);
+    memset(c->k_pool, 0xff, c->pool_bytes); /* NaN as F16 and as F32 */
+    memset(c->v_pool, 0xff, c->pool_bytes);
+    for (uint32_t q = 0; q < c->n_seqs; q++) {
+        uint32_t bound = q == 0 ? MAX_CONTEXT : 200;
+        c->context[q] = 1 + be_below(bound);
+        if (c->context[q] > STRIDE * s->block_tokens) c->context[q] = STRIDE * s->block_tokens;
+        uint32_t n_blocks = (c->context[q] + s->block_tokens - 1) / s->block_tokens;
+        uint64_t n = (uint64_t)c->context[q] * width;
+        for (uint32_t b = 0; b < n_blocks; b++)
+            c->tables[q * STRIDE + b] = (int32_t)order[used++];
+        c->k[q] = be_new(n, sizeof(float));
+        c->v[q] = be_new(n, sizeof(float));
+        be_fill(c->k[q], n, scale);
+        be_fill(c->v[q], n, 1);
+        for (uint32_t p = 0; p < c->context[q]; p++) {
+            put_token(c, q, p, c->k[q], c->k_pool);
+            put_token(c, q, p, c->v[q], c->v_pool);
+        }
+    }
+}
+
+static void free_scene(struct scene *c) {
+    for (uint32_t q = 0; q < c->n_seqs; q++) {
+        free(c->k[q]);
+        free(c->v[q]);
+    }
+    free(c->k_pool);
+    free(c->v_pool);
+}
+
+static void upload_pools(backend *be, struct scene *c) {
+    c->k_buf = be_bytes(be, c->k_pool, c->pool_bytes);
+    c->v_buf = be_bytes(be, c->v_pool, c->pool_bytes);
+}
+
+static void free_pools(struct scene *c) {
+    backend_buf_free(c->k_buf);
+    backend_buf_free(c->v_buf);
+}
+
+static void add_seq(struct rows *r, uint32_t seq, const int32_t *pos, uint32_t n, const float *q,
+                    uint64_t width) {
+    r->seq_of[r->n_seqs++] = (int32_t)seq;
+    for (uint32_t i = 0; i < n; i++, r->n++) {
+        r->seq[r->n] = seq;
+        r->pos[r->n] = pos[i];
+        r->q[r->n] = q + i * width;
+    }
+    r->row_start[r->n_seqs] = (int32_t)r->n;
+}
+
+/* Runs the op for r; out (n, n_heads, head_dim). */
+static void attend(backend *be, const struct scene *c, const struct rows *r, float *out) {
+    uint64_t width = (uint64_t)c->s.n_heads * c->s.head_dim;
+    float *q = be_new(r->n * width, sizeof *q);
+    int32_t tables[MAX_SEQS * STRIDE] = {0};
+    for (uint32_t i = 0; i < r->n; i++)
+        memcpy(q + i * width, r->q[i], width * sizeof *q);
+    for (uint32_t i = 0; i < r->n_seqs; i++)
+        memcpy(tables + i * STRIDE, c->tables + r->seq_of[i] * STRIDE, STRIDE * sizeof *tables);
+    struct op_paged_attention op = {.q = be_f32(be, q, r->n * width),
+                                    .pos = be_i32(be, r->pos, r->n),
+                                    .row_start = be_i32(be, r->row_start, r->n_seqs + 1),
+                                    .tables = be_i32(be, tables, (uint64_t)r->n_seqs * STRIDE),
+                                    .n_rows = r->n,
+                                    .n_seqs = r->n_seqs,
+                                    .n_heads = c->s.n_heads,
+                                    .table_stride = STRIDE,
+                                    .scale = 1 / sqrtf((float)c->s.head_dim),
+                                    .kv = {.k = c->k_buf,
+                                           .v = c->v_buf,
+                                           .kv_type = c->s.kv_type,
+                                           .n_blocks = N_BLOCKS,
+                                           .n_kv_heads = c->s.n_kv_heads,
+                                           .block_tokens = c->s.block_tokens,
+                                           .head_dim = c->s.head_dim},
+                                    .out = be_f32(be, NULL, r->n * width)};
+    CHECK(backend_paged_attention(be, &op) == 0);
+    be_get(be, op.out, out, r->n * width);
+    const backend_buf *all[] = {op.q, op.pos, op.row_start, op.tables, op.out};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        backend_buf_free((backend_buf *)all[i]);
+    free(q);
+}
+
+/* Plain softmax(q K^T) V of one query head in float64. */
+static void reference(const struct scene *c, uint32_t seq, int32_t pos, uint32_t head,
+                      const float *q, double *out) {
+    uint32_t kv_head = head / (c->s.n_heads / c->s.n_kv_heads), dim = c->s.head_dim;
+    uint64_t width = (uint64_t)c->s.n_kv_heads * dim, at = (uint64_t)kv_head * dim;
+    double score[MAX_CONTEXT * 2], max = -INFINITY, sum = 0;
+    double scale = 1 / sqrtf((float)dim);
+    for (int32_t p = 0; p <= pos; p++) {
+        score[p] = 0;
+        for (uint32_t d = 0; d < dim; d++)
+            score[p] += (double)q[d] * c->k[seq][(uint64_t)p * width + at + d];
+        score[p] *= scale;
+        max = fmax(max, score[p]);
+    }
+    for (uint32_t d = 0; d < dim; d++)
+        out[d] = 0;
+    for (int32_t p = 0; p <= pos; p++) {
+        double e = exp(score[p] - max);
+        sum += e;
+        for (uint32_t d = 0; d < dim; d++)
+            out[d] += e * c->v[seq][(uint64_t)p * width + at + d];
+    }
+    for (uint32_t d = 0; d < dim; d++)
+        out[d] /= sum;
+}
+
+/* V is below 1 in magnitude: errors are absolute. 2e-5 covers the rounding of scores up to 30. */
+static void check_against_reference(backend *be, const struct scene *c, const struct rows *r) {
+    uint64_t width = (uint64_t)c->s.n_heads * c->s.head_dim;
+    float *out = be_new(r->n * width, sizeof *out);
+    double want[256], worst = 0;
+    attend(be, c, r, out);
+    for (uint32_t i = 0; i < r->n; i++)
+        for (uint32_t h = 0; h < c->s.n_heads; h++) {
+            reference(c, r->seq[i], r->pos[i], h, r->q[i] + h * c->s.head_dim, want);
+            for (uint32_t d = 0; d < c->s.head_dim; d++) {
+                double error = fabs(out[i * width + h * c->s.head_dim + d] - want[d]);
+                if (!(error <= worst)) worst = error;
+            }
+        }
+    CHECK_MSG(worst <= 2e-5, "%s %s heads %u/%u dim %u block %u: off by %g", backend_isa(be),
+              qtype_name(c->s.kv_type), c->s.n_heads, c->s.n_kv_heads, c->s.head_dim,
+              c->s.block_tokens, worst);
+    free(out);
+}
+
+static const struct shape shapes[] = {
+    {4, 4, 64, 16, QTYPE_F16},  {8, 2, 64, 16, QTYPE_F16},  {8, 1, 128, 32, QTYPE_F16},
+    {4, 1, 80, 16, QTYPE_F32},  {8, 8, 128, 16, QTYPE_F32}, {16, 2, 64, 32, QTYPE_F32},
+    {40, 1, 64, 16, QTYPE_F16}, {3, 1, 24, 16, QTYPE_F16},  {6, 2, 33, 16, QTYPE_F16},
+    {2, 1, 256, 32, QTYPE_F16}, {5, 5, 7, 4, QTYPE_F32},    {4, 2, 64, 1, QTYPE_F16},
+};
+enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
+
+static uint32_t min_u32(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+/* Rows of every sequence: one decode row, or a chunk of the prompt that ends anywhere. */
+static void random_rows(const struct scene *c, const float *q, struct rows *r) {
+    uint64_t width = (uint64_t)c->s.n_heads * c->s.head_dim;
+    memset(r, 0, sizeof *r);
+    for (uint32_t s = 0; s < c->n_seqs; s++) {
+        int32_t pos[48];
+        uint32_t n = be_rand() & 1 ? 1 : 1 + be_below(min_u32(c->context[s], 47));
+        uint32_t end = n + be_below(c->context[s] - n + 1);
+        for (uint32_t i = 0; i < n; i++)
+            pos[i] = (int32_t)(end - n + i);
+        add_seq(r, s, pos, n, q + r->n * width, width);
+    }
+}
+
+static void test_attention(void) {
+    float *q = be_new((uint64_t)BE_MAX_ROWS * 40 * 128, sizeof *q);
+    struct scene c;
+    struct rows r;
+    for (int i = 0; i < BE_N_ISAS; i++) {
+        backend *be = be_open(be_isas[i], 2);
+        if (!be) continue;
+        be_seed = 21;
+        for (int n = 0; n < N_SHAPES; n++) {
+            const struct shape *s = &shapes[n];
+            for (int sharp = 0; sharp < 2; sharp++) { /* flat weights; one key takes nearly all */
+                make_scene(&c, s, sharp ? 12 : 1);
+                be_fill(q, (uint64_t)MAX_SEQS * 48 * s->n_heads * s->head_dim, sharp ? 2 : 1);
+                random_rows(&c, q, &r);
+                upload_pools(be, &c);
+                check_against_reference(be, &c, &r);
+                free_pools(&c);
+                free_scene(&c);
+            }
+        }
+        backend_close(be);
+    }
+    free(q);
+}
+
+/* Every position of one sequence: alone on one thread = in chunks of any size, beside others, on
+ * more threads. */
+static void check_invariance(const char *isa, const struct shape *s) {
+    static const int threads[] = {1, 2, 3, 5};
+    uint64_t width = (uint64_t)s->n_heads * s->head_dim;
+    struct scene c;
+    struct rows r;
+    make_scene(&c, s, 1);
+    uint32_t n = min_u32(c.context[0], 90), base = c.context[0] - n;
+    float *q = be_new(BE_MAX_ROWS * width, 4), *want = be_new(n * width, 4);
+    float *got = be_new(BE_MAX_ROWS * width, 4);
+    be_fill(q, BE_MAX_ROWS * width, 1);
+    for (int k = 0; k < 4; k++) {
+        backend *be = be_open(isa, threads[k]);
+        if (!be) break;
+        upload_pools(be, &c);
+        for (uint32_t i = 0; k == 0 && i < n; i++) {
+            int32_t pos = (int32_t)(base + i);
+            memset(&r, 0, sizeof r);
+            add_seq(&r, 0, &pos, 1, q + i * width, width);
+            attend(be, &c, &r, want + i * width);
+        }
+        for (uint32_t at = 0; at < n;) {
+            int32_t pos[90], zero = 0;
+            uint32_t m = min_u32(n - at, 1 + be_below(60)), first = 0;
+            memset(&r, 0, sizeof r);
+            for (uint32_t i = 0; i < m; i++)
+                pos[i] = (int32_t)(base + at + i);
+            if (c.n_seqs > 1 && be_rand() & 1) add_seq(&r, 1, &zero, 1, q, width);
+            first = r.n;
+            add_seq(&r, 0, pos, m, q + at * width, width);
+            if (c.n_seqs > 2) add_seq(&r, 2, &zero, 1, q, width);
+            attend(be, &c, &r, got);
+            CHECK_MSG(memcmp(got + first * width, want + at * width, m * width * 4) == 0,
+                      "%s %d threads, dim %u, rows %u..%u", isa, threads[k], s->head_dim, at,
+                      at + m);
+            at += m;
+        }
+        free_pools(&c);
+        backend_close(be);
+    }
+    free(got);
+    free(want);
+    free(q);
+    free_scene(&c);
+}
+
+static void test_attention_invariance(void) {
+    be_seed = 31;
+    for (int i = 0; i < BE_N_ISAS; i++)
+        for (int n = 0; n < N_SHAPES; n++)
+            check_invariance(be_isas[i], &shapes[n]);
+}
+
+/* ---- rope + scatter ---- */
+
+static double rotated(const float *x, const struct op_rope_store *op, const float *inv_freq,
+                      uint32_t d, int32_t pos) {
+    uint32_t half = op->n_rot / 2, pair, first, second;
+    if (d >= op->n_rot) return x[d];
+    pair = op->interleaved ? d / 2 : d % half;
+    first = op->interleaved ? 2 * pair : pair;
+    second = op->interleaved ? first + 1 : first + half;
+    double angle = (double)((float)pos * inv_freq[pair]); /* the angle itself is f32 */
+    if (d == first) return x[first] * cos(angle) - x[second] * sin(angle);
+    return x[first] * sin(angle) + x[second] * cos(angle);
+}
+
+static void check_rope(backend *be, const struct shape *s, uint32_t n_rot, bool interleaved) {
+    enum { N = 19, BLOCKS = 12 };
+    uint64_t qw = (uint64_t)s->n_heads * s->head_dim, kw = (uint64_t)s->n_kv_heads * s->head_dim;
+    uint64_t pool = (uint64_t)BLOCKS * s->block_tokens * kw, elem = elem_bytes(s->kv_type);
+    float *q = be_new(N * qw, 4), *k = be_new(N * kw, 4), *v = be_new(N * kw, 4);
+    float *got_q = be_new(N * qw, 4), inv_freq[128], value;
+    char *pools[2] = {be_new(pool, elem), be_new(pool, elem)};
+    int32_t pos[N], slots[N];
+    err e;
+    be_fill(q, N * qw, 1);
+    be_fill(k, N * kw, 1);
+    be_fill(v, N * kw, 1);
+    for (uint32_t i = 0; i < n_rot / 2; i++)
+        inv_freq[i] = powf(10000, -2.0f * (float)i / (float)n_rot);
+    for (int i = 0; i < N; i++) {
+        pos[i] = (int32_t)be_below(i % 2 ? 50 : 100000);
+        slots[i] = (int32_t)(((uint32_t)i * 7 + 3) % (BLOCKS * s->block_tokens)); /* all differ */
+    }
+    struct op_rope_store op = {.q = be_f32(be, q, N * qw),
+                               .k = be_f32(be, k, N * kw),
+                               .v = be_f32(be, v, N * kw),
+                               .pos = be_i32(be, pos, N),
+                               .slots = be_i32(be, slots, N),
+                               .inv_freq = be_f32(be, inv_freq, n_rot / 2),
+                               .n_rows = N,
+                               .n_heads = s->n_heads,
+                               .n_rot = n_rot,
+                               .interleaved = interleaved,
+                               .kv = {.k = be_bytes(be, NULL, pool * elem),
+                                      .v = be_bytes(be, NULL, pool * elem),
+                                      .kv_type = s->kv_type,
+                                      .n_blocks = BLOCKS,
+                                      .n_kv_heads = s->n_kv_heads,
+                                      .block_tokens = s->block_tokens,
+                                      .head_dim = s->head_dim}};
+    CHECK(backend_rope_store(be, &op) == 0);
+    be_get(be, op.q, got_q, N * qw);
+    CHECK(backend_download(be, op.kv.k, 0, pools[0], pool * elem, &e) == 0);
+    CHECK(backend_download(be, op.kv.v, 0, pools[1], pool * elem, &e) == 0);
+    double half_step = s->kv_type == QTYPE_F16 ? 0x1p-11 : 0; /* of values below 2 */
+    for (uint32_t r = 0; r < N; r++) {
+        for (uint64_t i = 0; i < qw; i++) {
+            uint64_t head = r * qw + i / s->head_dim * s->head_dim;
+            double want = rotated(q + head, &op, inv_freq, (uint32_t)(i % s->head_dim), pos[r]);
+            CHECK(fabs(got_q[r * qw + i] - want) <= 1e-6);
+        }
+        for (uint64_t i = 0; i < kw; i++) {
+            uint32_t h = (uint32_t)(i / s->head_dim), d = (uint32_t)(i % s->head_dim);
+            uint32_t slot = (uint32_t)slots[r], block = slot / s->block_tokens;
+            uint64_t at =
+                ((uint64_t)(block * s->n_kv_heads + h) * s->block_tokens + slot % s->block_tokens) *
+                    s->head_dim +
+                d;
+            double want = rotated(k + r * kw + h * s->head_dim, &op, inv_freq, d, pos[r]);
+            qtype_decode(s->kv_type, pools[0] + at * elem, &value, 1);
+            CHECK(fabs(value - want) <= 1e-6 + half_step);
+            qtype_decode(s->kv_type, pools[1] + at * elem, &value, 1);
+            CHECK(fabs(value - (double)v[r * kw + i]) <= half_step);
+        }
+    }
+    backend_buf *all[] = {op.q,
+                          op.k,
+                          op.kv.k,
+                          op.kv.v,
+                          (backend_buf *)op.v,
+                          (backend_buf *)op.pos,
+                          (backend_buf *)op.slots,
+                          (backend_buf *)op.inv_freq};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        backend_buf_free(all[i]);
+    free(pools[1]);
+    free(pools[0]);
+    free(got_q);
+    free(v);
+    free(k);
+    free(q);
+}
+
+static void test_rope_store(void) {
+    for (int i = 0; i < BE_N_ISAS; i++) {
+        backend *be = be_open(be_isas[i], 2);
+        if (!be) continue;
+        for (int n = 0; n < N_SHAPES; n++) {
+            uint32_t even = shapes[n].head_dim / 2 * 2;
+            if (shapes[n].block_tokens < 4) continue; /* slots would repeat */
+            check_rope(be, &shapes[n], even, true);
+            check_rope(be, &shapes[n], even, false);
+            check_rope(be, &shapes[n], even / 4 * 2, n & 1);
+        }
+        backend_close(be);
+    }
+}
+
+static void test_kv_copy(void) {
+    enum { BLOCKS = 9, BLOCK = 2 * 16 * 8 };
+    static const int32_t pairs[] = {0, 5, 3, 1, 8, 8};
+    float k[BLOCKS * BLOCK], v[BLOCKS * BLOCK], got[BLOCKS * BLOCK];
+    backend *be = be_open("", 2);
+    be_fill(k, BLOCKS * BLOCK, 1);
+    be_fill(v, BLOCKS * BLOCK, 1);
+    struct backend_kv kv = {.k = be_f32(be, k, BLOCKS * BLOCK),
+                            .v = be_f32(be, v, BLOCKS * BLOCK),
+                            .kv_type = QTYPE_F32,
+                            .n_blocks = BLOCKS,
+                            .n_kv_heads = 2,
+                            .block_tokens = 16,
+                            .head_dim = 8};
+    CHECK(backend_kv_copy(be, &kv, pairs, 3) == 0);
+    for (int i = 0; i < 2; i++) {
+        memcpy(k + pairs[2 * i + 1] * BLOCK, k + pairs[2 * i] * BLOCK, sizeof(float) * BLOCK);
+        memcpy(v + pairs[2 * i + 1] * BLOCK, v + pairs[2 * i] * BLOCK, sizeof(float) * BLOCK);
+    }
+    be_get(be, kv.k, got, BLOCKS * BLOCK);
+    CHECK(memcmp(got, k, sizeof k) == 0);
+    be_get(be, kv.v, got, BLOCKS * BLOCK);
+    CHECK(memcmp(got, v, sizeof v) == 0);
+    const int32_t outside[] = {0, BLOCKS};
+    CHECK(backend_kv_copy(be, &kv, outside, 1) == ERR_INVALID);
+    backend_buf_free(kv.k);
+    backend_buf_free(kv.v);
+    backend_close(be);
+}
+
+/* Numbers that would leave tables, pools or batch are refused before anything is read. */
+static void test_refusals(void) {
+    enum { W = 64 };
+    backend *be = be_open("", 1);
+    float zeros[4 * W] = {0};
+    int32_t pos[2] = {0, 40}, start[2] = {0, 2}, table[2] = {0, 1};
+    err e;
+    backend_buf *q = be_f32(be, zeros, 2 * W), *out = be_f32(be, zeros, 2 * W);
+    backend_buf *pb = be_i32(be, pos, 2), *sb = be_i32(be, start, 2), *tb = be_i32(be, table, 2);
+    struct backend_kv kv = {.k = be_bytes(be, NULL, 4 * 16 * W * 4),
+                            .v = be_bytes(be, NULL, 4 * 16 * W * 4),
+                            .kv_type = QTYPE_F32,
+                            .n_blocks = 4,
+                            .n_kv_heads = 1,
+                            .block_tokens = 16,
+                            .head_dim = W};
+    struct op_paged_attention op = {.q = q,
+                                    .pos = pb,
+                                    .row_start = sb,
+                                    .tables = tb,
+                                    .n_rows = 2,
+                                    .n_seqs = 1,
+                                    .n_heads = 1,
+                                    .table_stride = 2,
+                                    .scale = 1,
+                                    .kv = kv,
+                                    .out = out};
+    CHECK(backend_paged_attention(be, &op) == ERR_INVALID); /* position 40 needs three blocks */
+    pos[1] = 31;
+    CHECK(backend_upload(be, pb, 0, pos, sizeof pos, &e) == 0);
+    CHECK(backend_paged_attention(be, &op) == 0);
+    table[1] = 4;
+    CHECK(backend_upload(be, tb, 0, table, sizeof table, &e) == 0);
+    CHECK(backend_paged_attention(be, &op) == ERR_INVALID);
+    table[1] = 1, start[1] = 1;
+    CHECK(backend_upload(be, tb, 0, table, sizeof table, &e) == 0);
+    CHECK(backend_upload(be, sb, 0, start, sizeof start, &e) == 0);
+    CHECK(backend_paged_attention(be, &op) == ERR_INVALID); /* a row without a sequence */
+    op.kv.n_blocks = 5;
+    CHECK(backend_paged_attention(be, &op) == ERR_INVALID); /* the pools are smaller */
+    backend_buf *all[] = {q, out, pb, sb, tb, kv.k, kv.v};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        backend_buf_free(all[i]);
+    backend_close(be);
+}
+
+int main(void) {
+    RUN(test_attention);
+    RUN(test_attention_invariance);
+    RUN(test_rope_store);
+    RUN(test_kv_copy);
+    RUN(test_refusals);
+    return check_done();
+}
