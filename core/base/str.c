@@ -143,10 +143,12 @@ void utf8_add_lossy(str *s, const char *bytes, size_t n) {
         if (len > 0) {
             str_add_n(s, bytes + i, (size_t)len);
             i += (size_t)len;
-        } else {
+        } else { /* one U+FFFD for the longest part that could have begun a character */
+            size_t bad = 1;
+            while (i + bad < n && char_len(p + i, bad + 1) == -1)
+                bad++;
             str_add(s, "\xef\xbf\xbd");
-            if (len < 0) return;
-            i++;
+            i += bad;
         }
     }
 }

@@ -37,7 +37,9 @@ size_t utf8_valid_prefix(const char *bytes, size_t n);
 /* Is bytes[0..n) valid UTF-8 (no overlongs, no surrogates, max U+10FFFF)? */
 bool utf8_valid(const char *bytes, size_t n);
 
-/* Appends bytes[0..n) with each malformed sequence replaced by U+FFFD. */
+/* Appends bytes[0..n) with each malformed sequence replaced by U+FFFD: one for the longest part
+ * that could have begun a character (Unicode's "maximal subpart"), so that cutting the bytes where
+ * utf8_whole says gives the same text. */
 void utf8_add_lossy(str *s, const char *bytes, size_t n);
 
 #endif
