@@ -1,0 +1,171 @@
+/* engine_int.h - what engine.c, worker.c, batch.c, stream.c and stats.c share. Private to
+ * core/engine.
+ *
+ * Threads: the worker owns everything marked "worker"; callers of engine_* reach the worker only
+ * through the inbox (en->lock) and a stream's ring (ring_lock).
+ *
+ * Locks: en->lock, stream ring_lock, stream notify_lock and en->stats_lock are never held together,
+ * and none of them during a forward pass. notify_lock is held around the client's notify: that is
+ * how engine_stream_free can promise that no call is under way when it returns. */
+#ifndef INFERD_ENGINE_INT_H
+#define INFERD_ENGINE_INT_H
+
+#include "core/backend/backend.h"
+#include "core/engine/engine.h"
+#include "core/engine/sampler.h"
+#include "core/engine/sched.h"
+#include "core/kv/kv.h"
+#include "core/model/model.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* Rows a step that sequences which want every row's logits (prompt_logprobs) get together: bounds
+ * the logits buffer, (max_sequences + this, n_vocab) f32. */
+enum { ENGINE_FRESH_ROWS = 128 };
+
+/* An event in the ring, without its top tokens: those lie in arrays as wide as the request asked.
+ */
+struct ring_slot {
+    enum engine_event_kind kind;
+    int32_t token;
+    float logprob;
+    int32_t n_top;
+};
+
+/* One sequence and its stream. Shared by the worker (until it is final), the inbox (while queued
+ * there) and the reader (until engine_stream_free): the last one of them frees it. */
+struct engine_stream {
+    struct sched_seq seq; /* worker; first member: the scheduler's items point here */
+
+    /* Fixed at submission. */
+    engine *en;
+    struct engine_params params; /* params.bias == bias */
+    struct engine_logit_bias *bias;
+    uint64_t seed;
+    uint64_t submit_ns;
+    uint32_t max_tokens; /* at least 1; prompt + max_tokens fit the context */
+
+    /* Worker. */
+    struct sampler_seen seen;
+    uint32_t n_generated;
+    uint32_t n_prompt_sent; /* prompt positions whose event was delivered */
+    uint64_t last_token_ns; /* 0: none yet */
+    bool admitted, finished;
+    struct engine_stream *live_prev, *live_next, *reap_next;
+
+    /* Guarded by en->lock. */
+    struct engine_stream *inbox_next, *attention_next;
+    bool in_attention;
+
+    atomic_bool cancelled;
+    atomic_uint refs;
+
+    pthread_mutex_t ring_lock;
+    struct ring_slot *ring;  /* (ring_capacity) */
+    int32_t *ring_top_token; /* (ring_capacity, n_top) */
+    float *ring_top_logprob; /* (ring_capacity, n_top) */
+    uint32_t ring_capacity, ring_head, ring_count, n_top;
+    bool waits_for_room;        /* the worker paused the sequence */
+    bool has_final, final_read; /* the final event has its own place: always deliverable */
+    enum engine_finish finish;
+    uint32_t final_generated, final_cached;
+    err final_error;
+
+    pthread_mutex_t notify_lock;
+    void (*notify)(void *arg); /* NULL once the reader is gone */
+    void *notify_arg;
+};
+
+/* Host arrays of one step, sized at start. */
+struct step_batch {
+    int32_t *token_ids, *positions, *slots; /* (max_rows) */
+    int32_t *row_start;                     /* (max_seqs + 1) */
+    int32_t *tables;                        /* (max_seqs, table_stride) */
+    int32_t *logit_rows;                    /* (max_logit_rows) */
+    uint32_t *first_logit;                  /* (max_seqs) plan item -> its first row of logits */
+    struct model_limits limits;
+    struct model_batch batch; /* points into the arrays above */
+};
+
+struct engine {
+    /* Fixed after engine_open. */
+    struct engine_config config; /* strings are not kept */
+    struct model_hparams hp;
+    uint32_t context_length;
+    backend *be;
+    kv *cache;
+    model *mdl;
+    tokenizer *tok;
+
+    /* Worker. */
+    sched *sch;
+    sampler *smp;
+    struct step_batch batch;
+    struct engine_stream *live, *reap; /* in the scheduler; final, worker's reference to drop */
+    struct engine_stats totals;        /* published to stats after each step */
+    err failure;                       /* code != 0: the device failed, nothing runs any more */
+
+    pthread_t worker;
+    bool worker_started, lock_ready; /* engine_open and engine_close only */
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake; /* worker waits: anything below changed */
+    pthread_cond_t done; /* callers wait: a check is answered, the worker is joined */
+    struct engine_stream *inbox, **inbox_tail;
+    struct engine_stream *attention; /* cancelled or with room again */
+    uint32_t n_inbox, n_queued;      /* sequences in the inbox; in the scheduler, never admitted */
+    bool draining, stopping, joining, joined, device_failed;
+    bool check_busy, check_wanted;
+    err check_result;
+
+    pthread_mutex_t stats_lock;
+    struct engine_stats stats;
+    atomic_uint_fast64_t n_rejected;
+};
+
+/* ---- stream.c ---- */
+
+/* A sequence with everything it will ever need; references: worker and reader. The prompt is
+ * copied. ERR_NOMEM; ERR_IO: no random seed from the system. */
+int stream_new(engine *en, const struct engine_request *req, uint32_t choice, uint32_t max_tokens,
+               struct engine_stream **out);
+void stream_unref(struct engine_stream *st); /* NULL is fine */
+
+/* Worker: delivers an event; returns false when the ring is full now (the sequence must pause). */
+bool stream_push(struct engine_stream *st, const struct engine_event *ev);
+/* Worker: the final event, exactly once. */
+void stream_push_final(struct engine_stream *st, enum engine_finish finish, const err *error);
+/* Worker: has the paused sequence's ring room again? */
+bool stream_has_room(struct engine_stream *st);
+
+/* ---- worker.c ---- */
+void *worker_main(void *engine_ptr);
+
+/* Any thread: the worker looks at st (cancelled, room in the ring) before its next step. */
+void worker_attend(struct engine_stream *st);
+
+/* ---- batch.c ---- */
+int step_batch_init(struct step_batch *b, const struct model_limits *limits);
+void step_batch_fini(struct step_batch *b);
+void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const kv *cache);
+
+/* ---- stats.c ---- */
+void stats_init(struct engine_stats *s);
+void stats_observe(struct engine_histogram *h, double seconds);
+/* Worker: makes the totals visible to engine_stats_get. */
+void stats_publish(engine *en);
+
+/* ---- params.c ---- */
+
+/* ERR_INVALID with param = the API's name of the field that is out of its range. */
+int engine_params_check(const struct engine_params *p, uint32_t n_vocab, err *e);
+
+/* ---- sizing.c ---- */
+
+/* Checks the configuration against the model and decides the cache's size (kv_config.n_blocks,
+ * max_blocks_per_seq) and the context length. ERR_INVALID with param = the configuration key. */
+int engine_size(const struct engine_config *config, const struct model_hparams *hp,
+                struct kv_config *kc, uint32_t *context_length, err *e);
+
+#endif

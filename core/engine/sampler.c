@@ -1,0 +1,294 @@
+/* sampler.c - penalties, filters, draw and log-probabilities; see sampler.h for the order.
+ *
+ * Every filter keeps a beginning of the tokens' total order (logit down, id up), so the filters
+ * together are one cut: the last token that is kept. It is found by partial selection (expected
+ * O(vocab), no sort); then one pass in id order adds up the weights of what is kept and a second
+ * walks to the draw. Sums are in double and in a fixed order. Owns scratch of the vocabulary's
+ * size, taken once. Runs on the worker thread. */
+#include "core/engine/sampler.h"
+
+#include "core/base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct candidate {
+    float logit;
+    int32_t id;
+    double weight; /* exp((logit - max) / temperature), where top_p needs it */
+};
+
+struct sampler {
+    uint32_t n_vocab;
+    float *logits;           /* (n_vocab) after bias and penalties; NaN replaced */
+    struct candidate *cands; /* (n_vocab) permuted by the selection */
+    double *weights;         /* (n_vocab) exp((logit - max) / temperature), in id order */
+    uint64_t pivot_state;
+};
+
+sampler *sampler_new(uint32_t n_vocab) {
+    sampler *s = mem_new(1, sizeof *s);
+    if (!s) return NULL;
+    s->n_vocab = n_vocab;
+    s->logits = mem_new(n_vocab, sizeof *s->logits);
+    s->cands = mem_new(n_vocab, sizeof *s->cands);
+    s->weights = mem_new(n_vocab, sizeof *s->weights);
+    if (s->logits && s->cands && s->weights) return s;
+    sampler_free(s);
+    return NULL;
+}
+
+void sampler_free(sampler *s) {
+    if (!s) return;
+    free(s->logits);
+    free(s->cands);
+    free(s->weights);
+    free(s);
+}
+
+int sampler_seen_init(struct sampler_seen *seen, uint32_t capacity) {
+    memset(seen, 0, sizeof *seen);
+    if (!capacity) return 0;
+    uint64_t n_slots = 2;
+    while (n_slots < 2 * (uint64_t)capacity)
+        n_slots *= 2;
+    seen->ids = mem_new(capacity, sizeof *seen->ids);
+    seen->counts = mem_new(capacity, sizeof *seen->counts);
+    seen->slots = mem_new(n_slots, sizeof *seen->slots);
+    seen->mask = (uint32_t)(n_slots - 1);
+    seen->capacity = capacity;
+    if (seen->ids && seen->counts && seen->slots) return 0;
+    sampler_seen_fini(seen);
+    return ERR_NOMEM;
+}
+
+void sampler_seen_fini(struct sampler_seen *seen) {
+    free(seen->ids);
+    free(seen->counts);
+    free(seen->slots);
+    memset(seen, 0, sizeof *seen);
+}
+
+void sampler_seen_add(struct sampler_seen *seen, int32_t token, bool generated) {
+    if (!seen->capacity) return;
+    uint32_t h = (uint32_t)token * 2654435769u;
+    for (h ^= h >> 15;; h++) {
+        uint32_t *slot = &seen->slots[h & seen->mask];
+        if (!*slot) {
+            if (seen->n_distinct == seen->capacity) return;
+            seen->ids[seen->n_distinct] = token;
+            *slot = ++seen->n_distinct;
+        } else if (seen->ids[*slot - 1] != token) {
+            continue;
+        }
+        seen->counts[*slot - 1] += generated;
+        return;
+    }
+}
+
+void sampler_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
+    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
+    uint32_t k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)p1;
+        c3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}
+
+/* In [0, 1), 53 bits. */
+static double uniform(uint64_t seed, uint64_t index) {
+    uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), 0, 0};
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, r[4];
+    sampler_philox(counter, key, r);
+    uint64_t bits = ((uint64_t)r[0] << 32 | r[1]) >> 11;
+    return (double)bits * 0x1p-53;
+}
+
+/* Copies the row into scratch with bias and penalties applied; returns the largest logit. */
+static float adjust(sampler *s, const struct sampler_request *req) {
+    const struct engine_params *p = req->params;
+    float *l = s->logits, max = -INFINITY;
+    for (uint32_t i = 0; i < s->n_vocab; i++)
+        l[i] = isnan(req->logits[i]) ? -INFINITY : req->logits[i];
+    for (uint32_t i = 0; i < p->n_bias; i++)
+        l[p->bias[i].token] += p->bias[i].bias;
+    bool repetition = p->repetition_penalty != 1.0f;
+    if (repetition || p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f) {
+        const struct sampler_seen *seen = req->seen;
+        for (uint32_t i = 0; i < seen->n_distinct; i++) {
+            float *x = &l[seen->ids[i]];
+            if (repetition) *x = *x > 0 ? *x / p->repetition_penalty : *x * p->repetition_penalty;
+            if (seen->counts[i])
+                *x -= p->presence_penalty + p->frequency_penalty * (float)seen->counts[i];
+        }
+    }
+    for (uint32_t i = 0; i < s->n_vocab; i++)
+        if (l[i] > max) max = l[i];
+    return max;
+}
+
+/* a comes before b in the total order. */
+static bool before(struct candidate a, struct candidate b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+/* A pivot that no input can foresee badly: the position comes from a generator, not from the data.
+ * The selection's result does not depend on it. */
+static uint32_t pivot_pos(sampler *s, uint32_t n) {
+    s->pivot_state = s->pivot_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(((s->pivot_state >> 32) * n) >> 32);
+}
+
+/* Partitions c[0..n) so that a random pivot stands at the returned index, what comes before it in
+ * the order to its left. */
+static uint32_t partition(sampler *s, struct candidate *c, uint32_t n) {
+    uint32_t pos = pivot_pos(s, n), store = 0;
+    struct candidate pivot = c[pos];
+    c[pos] = c[n - 1];
+    for (uint32_t i = 0; i + 1 < n; i++) {
+        struct candidate x = c[i];
+        if (!before(x, pivot)) continue;
+        c[i] = c[store];
+        c[store++] = x;
+    }
+    c[n - 1] = c[store];
+    c[store] = pivot;
+    return store;
+}
+
+/* The k first of the n candidates come to the front, the k-th itself to k - 1. 1 <= k <= n. */
+static void select_k(sampler *s, uint32_t n, uint32_t k) {
+    uint32_t lo = 0, hi = n;
+    while (hi - lo > 1) {
+        uint32_t p = lo + partition(s, s->cands + lo, hi - lo);
+        if (p == k - 1) return;
+        if (p < k - 1)
+            lo = p + 1;
+        else
+            hi = p;
+    }
+}
+
+static double weight(float logit, float max, float temperature) {
+    return exp(((double)logit - (double)max) / (double)temperature);
+}
+
+/* How many of the n candidates, in order, are needed for a mass of at least top_p of theirs; they
+ * come to the front, the last of them to the returned count - 1. */
+static uint32_t select_mass(sampler *s, uint32_t n, float max, const struct engine_params *p) {
+    double total = 0, kept = 0; /* kept: mass of c[0..lo), always less than want */
+    struct candidate *c = s->cands;
+    for (uint32_t i = 0; i < n; i++)
+        total += c[i].weight = weight(c[i].logit, max, p->temperature);
+    double want = (double)p->top_p * total;
+    uint32_t lo = 0, hi = n; /* the answer is in (lo, hi] */
+    while (hi - lo > 1) {
+        uint32_t pivot = lo + partition(s, c + lo, hi - lo);
+        double mass = kept;
+        for (uint32_t i = lo; i < pivot; i++)
+            mass += c[i].weight;
+        if (mass >= want) {
+            hi = pivot;
+            continue;
+        }
+        mass += c[pivot].weight;
+        if (mass >= want) return pivot + 1;
+        kept = mass;
+        lo = pivot + 1;
+    }
+    return hi;
+}
+
+/* The last token, in order, that top_k and top_p keep. */
+static struct candidate find_cut(sampler *s, float max, const struct engine_params *p) {
+    uint32_t n = s->n_vocab;
+    for (uint32_t i = 0; i < n; i++)
+        s->cands[i] = (struct candidate){.logit = s->logits[i], .id = (int32_t)i};
+    s->pivot_state = 0;
+    if (p->top_k && p->top_k < n) {
+        select_k(s, n, p->top_k);
+        n = p->top_k;
+    }
+    if (p->top_p < 1.0f) n = select_mass(s, n, max, p);
+    return s->cands[n - 1];
+}
+
+static int32_t argmax(const float *l, float max) {
+    int32_t i = 0;
+    while (l[i] != max)
+        i++;
+    return i;
+}
+
+int sampler_draw(sampler *s, const struct sampler_request *req, int32_t *token) {
+    const struct engine_params *p = req->params;
+    float max = adjust(s, req);
+    if (!isfinite(max)) return ERR_DEVICE;
+    if (p->temperature <= 0.0f) {
+        *token = argmax(s->logits, max);
+        return 0;
+    }
+    struct candidate cut = {.logit = -INFINITY, .id = (int32_t)s->n_vocab};
+    if ((p->top_k && p->top_k < s->n_vocab) || p->top_p < 1.0f) cut = find_cut(s, max, p);
+    double total = 0;
+    for (uint32_t i = 0; i < s->n_vocab; i++) {
+        struct candidate c = {.logit = s->logits[i], .id = (int32_t)i};
+        double w = before(cut, c) ? 0.0 : weight(c.logit, max, p->temperature);
+        if (w < (double)p->min_p) w = 0; /* the best token's weight is 1 */
+        s->weights[i] = w;
+        total += w;
+    }
+    double target = uniform(req->seed, req->index) * total, sum = 0;
+    int32_t chosen = 0;
+    for (uint32_t i = 0; i < s->n_vocab; i++) {
+        if (s->weights[i] <= 0) continue;
+        chosen = (int32_t)i; /* rounding may leave the sum below target: the last one is it */
+        sum += s->weights[i];
+        if (sum > target) break;
+    }
+    *token = chosen;
+    return 0;
+}
+
+static float logprob(float logit, double log_sum) {
+    double x = (double)logit - log_sum;
+    return x > (double)SAMPLER_MIN_LOGPROB ? (float)x : SAMPLER_MIN_LOGPROB; /* NaN too */
+}
+
+int sampler_logprobs(const sampler *s, const float *logits, int32_t token, int n_top,
+                     struct engine_event *ev) {
+    float max = -INFINITY;
+    for (uint32_t i = 0; i < s->n_vocab; i++)
+        if (logits[i] > max) max = logits[i];
+    if (!isfinite(max)) return ERR_DEVICE;
+    double sum = 0;
+    int n = 0; /* ev->top_* is sorted all the time; most logits fail the first comparison */
+    for (uint32_t i = 0; i < s->n_vocab; i++) {
+        if (isnan(logits[i])) continue;
+        sum += exp((double)logits[i] - (double)max);
+        if (n == n_top && (n == 0 || logits[i] <= ev->top_logprob[n - 1])) continue;
+        int at = n < n_top ? n++ : n - 1;
+        for (; at > 0 && ev->top_logprob[at - 1] < logits[i]; at--) {
+            ev->top_logprob[at] = ev->top_logprob[at - 1];
+            ev->top_token[at] = ev->top_token[at - 1];
+        }
+        ev->top_logprob[at] = logits[i];
+        ev->top_token[at] = (int32_t)i;
+    }
+    double log_sum = (double)max + log(sum);
+    for (int i = 0; i < n; i++)
+        ev->top_logprob[i] = logprob(ev->top_logprob[i], log_sum);
+    ev->n_top = n;
+    ev->logprob = logprob(logits[token], log_sum);
+    return 0;
+}

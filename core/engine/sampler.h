@@ -1,0 +1,65 @@
+/* sampler.h - from one row of logits to one token. Private to core/engine.
+ *
+ * Order, fixed: logit_bias, repetition penalty (prompt and generated tokens: positive logits are
+ * divided by it, others multiplied), presence and frequency penalty (generated tokens: minus
+ * presence + frequency * count), temperature, top_k, top_p, min_p, draw. temperature 0 is greedy:
+ * the largest logit after the penalties, the lowest id among equals. Filters rank tokens by logit,
+ * equal ones by id, so every result is unique.
+ *
+ * The draw for the i-th generated token uses Philox4x32-10 with key = seed and counter = i: it
+ * depends on nothing else, neither on the batch nor on preemption.
+ *
+ * A NaN logit counts as -inf (never sampled). A row whose largest logit is not finite is refused:
+ * ERR_DEVICE.
+ *
+ * THREAD SAFETY: the worker thread only; nothing here allocates but the *_init/_new functions. */
+#ifndef INFERD_ENGINE_SAMPLER_H
+#define INFERD_ENGINE_SAMPLER_H
+
+#include "core/engine/engine.h"
+
+/* Scratch of one worker. */
+typedef struct sampler sampler;
+sampler *sampler_new(uint32_t n_vocab); /* NULL: no memory */
+void sampler_free(sampler *s);          /* NULL is fine */
+
+/* Per-sequence state: how often each token occurred, for the penalties. An open-addressing table
+ * sized once for the most distinct tokens the sequence can see. Caller's storage. */
+struct sampler_seen {
+    int32_t *ids;     /* (n_distinct) in order of first occurrence */
+    uint32_t *counts; /* (n_distinct) generated occurrences; 0 for prompt tokens not generated */
+    uint32_t *slots;  /* (mask + 1) 1 + index in ids, 0 = empty */
+    uint32_t mask, n_distinct, capacity;
+};
+
+/* Empty table for at most capacity distinct tokens; capacity 0 needs no memory and takes no token.
+ */
+int sampler_seen_init(struct sampler_seen *seen, uint32_t capacity);
+void sampler_seen_fini(struct sampler_seen *seen);
+void sampler_seen_add(struct sampler_seen *seen, int32_t token, bool generated);
+
+/* One token's draw. */
+struct sampler_request {
+    const struct engine_params *params;
+    const struct sampler_seen *seen; /* (every token so far, when a penalty is on) */
+    uint64_t seed;
+    uint64_t index;      /* of the token that is drawn: 0 = first generated */
+    const float *logits; /* (n_vocab), not changed */
+};
+
+/* Samples; *token is set when 0 is returned. ERR_DEVICE: no finite logit. */
+int sampler_draw(sampler *s, const struct sampler_request *req, int32_t *token);
+
+/* Stands for the log-probability of an impossible token (logit -inf or NaN). */
+#define SAMPLER_MIN_LOGPROB (-9999.0f)
+
+/* Log-probability of token under softmax(logits), and the n_top best tokens (best first; equal
+ * logits by id), into ev->logprob, ev->n_top, ev->top_*. n_top <= ENGINE_MAX_TOP_LOGPROBS.
+ * ERR_DEVICE: no finite logit. */
+int sampler_logprobs(const sampler *s, const float *logits, int32_t token, int n_top,
+                     struct engine_event *ev);
+
+/* Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). */
+void sampler_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+
+#endif

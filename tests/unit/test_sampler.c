@@ -1,0 +1,302 @@
+/* test_sampler.c - the sampler against a naive float64 implementation (full sort), known answers of
+ * the generator, distribution of draws. */
+#include "core/engine/sampler.h"
+
+#include "check.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static uint64_t rng = 1;
+static uint32_t rnd(void) {
+    rng ^= rng << 13;
+    rng ^= rng >> 7;
+    rng ^= rng << 17;
+    return (uint32_t)(rng >> 32);
+}
+static float uniform_f(float lo, float hi) {
+    return lo + (hi - lo) * (float)(rnd() >> 8) * 0x1p-24f;
+}
+
+/* ---- reference: sorts everything, sums in sorted order ---- */
+
+static const float *sort_logits;
+static int by_rank(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    if (sort_logits[x] != sort_logits[y]) return sort_logits[x] > sort_logits[y] ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+struct history {
+    const int32_t *prompt, *generated;
+    uint32_t n_prompt, n_generated;
+};
+
+static void ref_adjust(float *l, uint32_t n, const struct engine_params *p,
+                       const struct history *h) {
+    for (uint32_t i = 0; i < p->n_bias; i++)
+        l[p->bias[i].token] += p->bias[i].bias;
+    for (uint32_t id = 0; id < n; id++) {
+        uint32_t in_prompt = 0, count = 0;
+        for (uint32_t i = 0; i < h->n_prompt; i++)
+            in_prompt += h->prompt[i] == (int32_t)id;
+        for (uint32_t i = 0; i < h->n_generated; i++)
+            count += h->generated[i] == (int32_t)id;
+        if (in_prompt || count)
+            l[id] = l[id] > 0 ? l[id] / p->repetition_penalty : l[id] * p->repetition_penalty;
+        if (count) l[id] -= p->presence_penalty + p->frequency_penalty * (float)count;
+    }
+}
+
+/* Final probabilities (n) after penalties and filters; greedy: one 1. */
+static void ref_probs(const float *logits, uint32_t n, const struct engine_params *p,
+                      const struct history *h, double *probs) {
+    float *l = malloc(n * sizeof *l);
+    int32_t *order = malloc(n * sizeof *order);
+    memcpy(l, logits, n * sizeof *l);
+    ref_adjust(l, n, p, h);
+    for (uint32_t i = 0; i < n; i++)
+        order[i] = (int32_t)i;
+    sort_logits = l;
+    qsort(order, n, sizeof *order, by_rank);
+    memset(probs, 0, n * sizeof *probs);
+    if (p->temperature == 0) {
+        probs[order[0]] = 1;
+    } else {
+        uint32_t keep = p->top_k && p->top_k < n ? p->top_k : n;
+        double total = 0, sum = 0, left = 0;
+        for (uint32_t i = 0; i < keep; i++) {
+            double x = ((double)l[order[i]] - (double)l[order[0]]) / (double)p->temperature;
+            total += probs[order[i]] = exp(x);
+        }
+        uint32_t nucleus = 0;
+        while (nucleus < keep && (sum < (double)p->top_p * total || p->top_p == 1.0f))
+            sum += probs[order[nucleus++]];
+        double best = probs[order[0]];
+        for (uint32_t i = 0; i < keep; i++) {
+            if (i >= nucleus || probs[order[i]] < (double)p->min_p * best) probs[order[i]] = 0;
+            left += probs[order[i]];
+        }
+        for (uint32_t i = 0; i < n; i++)
+            probs[i] /= left;
+    }
+    free(l);
+    free(order);
+}
+
+static int32_t ref_draw(const double *probs, uint32_t n, uint64_t seed, uint64_t index) {
+    uint32_t c[4] = {(uint32_t)index, (uint32_t)(index >> 32), 0, 0}, r[4];
+    uint32_t k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    sampler_philox(c, k, r);
+    double u = (double)(((uint64_t)r[0] << 32 | r[1]) >> 11) / 9007199254740992.0, sum = 0;
+    int32_t last = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (probs[i] == 0) continue;
+        last = (int32_t)i;
+        sum += probs[i];
+        if (sum > u) break;
+    }
+    return last;
+}
+
+/* ---- tests ---- */
+
+/* Known answers published with Random123 (philox4x32, 10 rounds). */
+static void philox_known_answers(void) {
+    static const struct {
+        uint32_t c[4], k[2], want[4];
+    } kat[] = {
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+         {0xffffffff, 0xffffffff},
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+    for (size_t i = 0; i < sizeof kat / sizeof kat[0]; i++) {
+        uint32_t out[4];
+        sampler_philox(kat[i].c, kat[i].k, out);
+        CHECK(memcmp(out, kat[i].want, sizeof out) == 0);
+    }
+}
+
+static void random_params(struct engine_params *p, struct engine_logit_bias *bias, uint32_t n) {
+    engine_params_default(p);
+    p->temperature = rnd() % 5 ? uniform_f(0.05f, 2.0f) : 0;
+    if (rnd() % 2) p->top_p = uniform_f(0.01f, 1.0f);
+    if (rnd() % 2) p->top_k = 1 + rnd() % (n + 3);
+    if (rnd() % 3 == 0) p->min_p = uniform_f(0, 0.5f);
+    if (rnd() % 2) p->presence_penalty = uniform_f(-2, 2);
+    if (rnd() % 2) p->frequency_penalty = uniform_f(-2, 2);
+    if (rnd() % 2) p->repetition_penalty = uniform_f(0.5f, 2);
+    p->bias = bias;
+    p->n_bias = rnd() % 4;
+    for (uint32_t i = 0; i < p->n_bias; i++)
+        bias[i] = (struct engine_logit_bias){(int32_t)(rnd() % n), uniform_f(-10, 10)};
+}
+
+/* coarse: few distinct logits, so that ties decide. */
+static void compare_with_reference(uint32_t n, int rounds, bool coarse) {
+    enum { HISTORY = 24 };
+    sampler *s = sampler_new(n);
+    float *logits = malloc(n * sizeof *logits);
+    double *probs = malloc(n * sizeof *probs);
+    int mismatches = 0;
+    for (int r = 0; r < rounds; r++) {
+        struct engine_params p;
+        struct engine_logit_bias bias[4];
+        struct sampler_seen seen;
+        int32_t tokens[HISTORY];
+        for (uint32_t i = 0; i < n; i++)
+            logits[i] = coarse ? (float)(rnd() % 5) : uniform_f(-12, 12);
+        random_params(&p, bias, n);
+        struct history h = {tokens, tokens + HISTORY / 2, HISTORY / 2, rnd() % (HISTORY / 2 + 1)};
+        CHECK(sampler_seen_init(&seen, n < HISTORY ? n : HISTORY) == 0);
+        for (int i = 0; i < HISTORY; i++)
+            tokens[i] = (int32_t)(rnd() % n);
+        for (uint32_t i = 0; i < h.n_prompt; i++)
+            sampler_seen_add(&seen, h.prompt[i], false);
+        for (uint32_t i = 0; i < h.n_generated; i++)
+            sampler_seen_add(&seen, h.generated[i], true);
+        struct sampler_request req = {&p, &seen, (uint64_t)rnd() << 32 | rnd(), rnd(), logits};
+        int32_t got = -1;
+        ref_probs(logits, n, &p, &h, probs);
+        CHECK(sampler_draw(s, &req, &got) == 0);
+        mismatches += got != ref_draw(probs, n, req.seed, req.index);
+        sampler_seen_fini(&seen);
+    }
+    CHECK_MSG(mismatches == 0, "vocabulary %u: %d of %d draws differ", n, mismatches, rounds);
+    free(logits);
+    free(probs);
+    sampler_free(s);
+}
+
+static void draws_equal_reference(void) {
+    compare_with_reference(1, 50, false);
+    compare_with_reference(7, 2000, false);
+    compare_with_reference(33, 2000, false);
+    compare_with_reference(4096, 100, false);
+    compare_with_reference(128256, 6, false);
+}
+
+static void ties_go_to_the_lowest_id(void) {
+    compare_with_reference(7, 1000, true);
+    compare_with_reference(33, 1000, true);
+    compare_with_reference(4096, 30, true);
+}
+
+/* Pearson's statistic of 40,000 draws stays under the 0.9999 quantile of its distribution. */
+static void draws_have_the_distribution(void) {
+    enum { N = 16, DRAWS = 40000 };
+    static const struct {
+        float temperature, top_p;
+    } cases[] = {{1, 1}, {0.7f, 1}, {1.6f, 0.9f}, {1, 0.6f}};
+    sampler *s = sampler_new(N);
+    float logits[N];
+    for (int i = 0; i < N; i++)
+        logits[i] = uniform_f(-2, 2);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        struct engine_params p;
+        struct history none = {0};
+        double probs[N], chi2 = 0;
+        int counts[N] = {0}, dof = -1;
+        engine_params_default(&p);
+        p.temperature = cases[c].temperature;
+        p.top_p = cases[c].top_p;
+        ref_probs(logits, N, &p, &none, probs);
+        for (uint64_t i = 0; i < DRAWS; i++) {
+            struct sampler_request req = {&p, NULL, 42 + c, i, logits};
+            int32_t token = 0;
+            sampler_draw(s, &req, &token);
+            counts[token]++;
+        }
+        for (int i = 0; i < N; i++) {
+            if (probs[i] == 0) {
+                CHECK(counts[i] == 0);
+                continue;
+            }
+            double want = probs[i] * DRAWS, d = counts[i] - want;
+            chi2 += d * d / want;
+            dof++;
+        }
+        /* 0.9999 quantiles of chi-square with 1..15 degrees of freedom */
+        static const double limit[] = {0,     15.14, 18.42, 21.11, 23.51, 25.74, 27.86, 29.88,
+                                       31.83, 33.72, 35.56, 37.37, 39.13, 40.87, 42.58, 44.26};
+        CHECK_MSG(dof >= 1 && chi2 < limit[dof], "case %zu: chi2 %.2f, %d degrees", c, chi2, dof);
+    }
+    sampler_free(s);
+}
+
+static void logprobs_equal_reference(void) {
+    static const uint32_t sizes[] = {1, 7, 33, 4096, 128256};
+    for (size_t z = 0; z < sizeof sizes / sizeof sizes[0]; z++) {
+        uint32_t n = sizes[z];
+        sampler *s = sampler_new(n);
+        float *logits = malloc(n * sizeof *logits);
+        int32_t *order = malloc(n * sizeof *order);
+        for (int coarse = 0; coarse < 2; coarse++) {
+            double sum = 0;
+            for (uint32_t i = 0; i < n; i++) {
+                logits[i] = coarse ? (float)(rnd() % 3) : uniform_f(-20, 20);
+                order[i] = (int32_t)i;
+            }
+            for (uint32_t i = 0; i < n; i++)
+                sum += exp((double)logits[i]);
+            sort_logits = logits;
+            qsort(order, n, sizeof *order, by_rank);
+            for (int n_top = 0; n_top <= 20; n_top += 5) {
+                struct engine_event ev = {0};
+                int32_t token = (int32_t)(rnd() % n);
+                CHECK(sampler_logprobs(s, logits, token, n_top, &ev) == 0);
+                CHECK(ev.n_top == (n < (uint32_t)n_top ? (int)n : n_top));
+                CHECK(fabs((double)ev.logprob - ((double)logits[token] - log(sum))) < 1e-5);
+                for (int i = 0; i < ev.n_top; i++) {
+                    double want = (double)logits[order[i]] - log(sum);
+                    CHECK(ev.top_token[i] == order[i]);
+                    CHECK(fabs((double)ev.top_logprob[i] - want) < 1e-5);
+                }
+            }
+        }
+        free(logits);
+        free(order);
+        sampler_free(s);
+    }
+}
+
+static void broken_logits(void) {
+    enum { N = 5 };
+    sampler *s = sampler_new(N);
+    struct engine_params p;
+    struct engine_event ev = {0};
+    float some[N] = {NAN, 1, -INFINITY, 2, NAN}, none[N] = {NAN, -INFINITY, NAN, NAN, NAN};
+    float inf[N] = {0, INFINITY, 0, 0, 0};
+    engine_params_default(&p);
+    for (uint64_t i = 0; i < 200; i++) {
+        struct sampler_request req = {&p, NULL, 9, i, some};
+        int32_t token = -1;
+        p.temperature = i % 2 ? 0 : 1;
+        p.top_p = i % 4 < 2 ? 1 : 0.99f;
+        CHECK(sampler_draw(s, &req, &token) == 0);
+        CHECK(p.temperature > 0 ? token == 1 || token == 3 : token == 3);
+    }
+    CHECK(sampler_logprobs(s, some, 0, 5, &ev) == 0);
+    CHECK(ev.logprob == SAMPLER_MIN_LOGPROB && ev.n_top == 3 && ev.top_token[0] == 3);
+    for (int i = 0; i < 2; i++) {
+        struct sampler_request req = {&p, NULL, 9, 0, i ? none : inf};
+        int32_t token = -1;
+        CHECK(sampler_draw(s, &req, &token) == ERR_DEVICE);
+        CHECK(sampler_logprobs(s, req.logits, 0, 1, &ev) == ERR_DEVICE);
+    }
+    sampler_free(s);
+}
+
+int main(void) {
+    RUN(philox_known_answers);
+    RUN(draws_equal_reference);
+    RUN(ties_go_to_the_lowest_id);
+    RUN(draws_have_the_distribution);
+    RUN(logprobs_equal_reference);
+    RUN(broken_logits);
+    return check_done();
+}
