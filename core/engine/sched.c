@@ -275,19 +275,23 @@ static void share_budget(sched *s, struct sched_plan *plan) {
     for (const struct sched_seq *r = s->running.head; r; r = r->next)
         load_add(s, &l, r);
     uint32_t left = prefill_budget(s, l.n_decode), n_behind = l.n_prefill, n = 0;
+    uint32_t fresh_left = s->config.max_fresh_rows ? s->config.max_fresh_rows : UINT32_MAX;
     for (struct sched_seq *seq = s->running.head; seq; seq = seq->next) {
         uint32_t n_rows = gap(seq);
         if (n_rows > 1) {
             bool first = n_behind == l.n_prefill;
             n_rows = min_u32(n_rows, first ? (left + 1) / 2 : (left + n_behind - 1) / n_behind);
+            if (seq->fresh) n_rows = min_u32(n_rows, fresh_left);
             left -= n_rows;
             n_behind--;
         }
+        if (seq->fresh) fresh_left -= n_rows = min_u32(n_rows, fresh_left);
         if (gap(seq)) s->items[n++] = (struct sched_item){seq, seq->n_computed, n_rows, false};
     }
     for (uint32_t i = 0; i < n; i++) {
         struct sched_item *item = &s->items[i];
         uint32_t more = min_u32(gap(item->seq) - item->n_rows, left);
+        if (item->seq->fresh) fresh_left -= more = min_u32(more, fresh_left);
         item->n_rows += more;
         left -= more;
         item->wants_logits = item->first + item->n_rows == item->seq->n_tokens;

@@ -52,8 +52,9 @@ struct sched_seq {
     uint32_t n_tokens, capacity, n_prompt;
     int priority;
     bool paused;             /* owner, at any time between steps: do not plan (stream full) */
-    bool fresh;              /* owner: compute every token, take none from the prefix cache (the
-                                prompt's log-probabilities are wanted) */
+    bool fresh;              /* owner: compute every token, take none from the prefix cache, and want
+                                every row's logits (the prompt's log-probabilities); cleared by the
+                                owner between steps when it has them */
     struct sched_seq *leader; /* queued or running one whose first n_prompt tokens are this one's, or
                                  NULL; the scheduler clears it */
 
@@ -69,6 +70,7 @@ struct sched_seq {
 
 struct sched_config {
     uint32_t max_batch_tokens, prefill_chunk, max_sequences, max_queue; /* all >= 1 */
+    uint32_t max_fresh_rows; /* rows a step of all fresh sequences together; 0: no own bound */
 };
 
 /* One sequence's share of a step: positions first .. first + n_rows - 1 are computed. The last
