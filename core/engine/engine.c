@@ -1,0 +1,278 @@
+/* engine.c - opening and closing, submission, and the calls that reach the worker. Everything here
+ * runs on callers' threads; the model, the cache and the scheduler belong to the worker once it
+ * runs. */
+#include "core/engine/engine.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/engine/engine_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- open, stop, close ---- */
+
+static int open_sched(engine *en, err *e) {
+    const struct sched_config sc = {
+        .max_batch_tokens = en->config.max_batch_tokens,
+        .prefill_chunk = en->config.prefill_chunk,
+        .max_sequences = en->config.max_sequences,
+        .max_queue = en->config.max_queue,
+        .max_fresh_rows = ENGINE_FRESH_ROWS,
+    };
+    return sched_new(&sc, en->cache, &en->sch, e);
+}
+
+/* The step's own memory. */
+static int open_scratch(engine *en, const struct model_limits *limits, err *e) {
+    en->smp = sampler_new(en->hp.n_vocab);
+    if (!en->smp || step_batch_init(&en->batch, limits))
+        return err_set(e, ERR_NOMEM, "no memory for the step's scratch");
+    return 0;
+}
+
+static void log_sizes(const engine *en, const struct kv_config *kc) {
+    log_info("engine: %s (%s, %s, %.1f M parameters) on %s/%s, %d threads",
+             en->hp.name[0] ? en->hp.name : "model", en->hp.arch, en->hp.quant,
+             (double)en->hp.n_params * 1e-6, backend_name(en->be), backend_isa(en->be),
+             backend_n_threads(en->be));
+    log_info("engine: context %u tokens; kv cache %llu tokens, %u blocks of %u, %.1f MiB%s; "
+             "%u tokens a step, %u sequences at once, %u queued",
+             en->context_length, (unsigned long long)kc->n_blocks * kc->block_tokens, kc->n_blocks,
+             kc->block_tokens, (double)kv_block_bytes(kc) * kc->n_blocks / (1 << 20),
+             en->config.kv_cache_tokens ? "" : " (sized from available memory)",
+             en->config.max_batch_tokens, en->config.max_sequences, en->config.max_queue);
+}
+
+/* Model, cache, scheduler, in the order that engine_close undoes. */
+static int open_parts(engine *en, const struct engine_config *config, err *e) {
+    struct kv_config kc;
+    int rc = model_read_hparams(config->model_path, &en->hp, e);
+    if (!rc) rc = engine_size(config, &en->hp, &kc, &en->context_length, e);
+    if (rc) return rc;
+    uint32_t logit_rows = config->max_sequences + ENGINE_FRESH_ROWS;
+    const struct backend_config bc = {
+        .name = config->backend,
+        .n_threads = config->n_threads,
+        .isa = config->isa,
+        .max_rows = config->max_batch_tokens,
+        .max_cols = model_max_cols(&en->hp),
+    };
+    const struct model_limits limits = {
+        .max_rows = config->max_batch_tokens,
+        .max_logit_rows =
+            logit_rows < config->max_batch_tokens ? logit_rows : config->max_batch_tokens,
+        .max_seqs = config->max_sequences,
+        .table_stride = kc.max_blocks_per_seq,
+    };
+    rc = tokenizer_open(config->model_path, &en->tok, e);
+    if (!rc && (uint32_t)tokenizer_n_vocab(en->tok) > en->hp.n_vocab)
+        rc = err_set(e, ERR_FORMAT, "the tokenizer has %d tokens, the model %u",
+                     (int)tokenizer_n_vocab(en->tok), en->hp.n_vocab);
+    if (!rc) rc = backend_open(&bc, &en->be, e);
+    if (!rc) {
+        kc.be = en->be;
+        rc = kv_open(&kc, &en->cache, e);
+    }
+    if (!rc) rc = model_open(config->model_path, en->be, &limits, &en->mdl, e);
+    if (!rc) rc = open_sched(en, e);
+    if (!rc) rc = open_scratch(en, &limits, e);
+    if (!rc) log_sizes(en, &kc);
+    return rc;
+}
+
+static void init_locks(engine *en) {
+    pthread_mutex_init(&en->lock, NULL);
+    pthread_mutex_init(&en->stats_lock, NULL);
+    pthread_cond_init(&en->wake, NULL);
+    pthread_cond_init(&en->done, NULL);
+    en->inbox_tail = &en->inbox;
+    atomic_init(&en->n_rejected, 0);
+}
+
+int engine_open(const struct engine_config *config, engine **out, err *e) {
+    engine *en = mem_new(1, sizeof *en);
+    if (!en) return err_set(e, ERR_NOMEM, "no memory for the engine");
+    en->config = *config;
+    en->config.model_path = en->config.backend = en->config.isa = NULL; /* borrowed for this call */
+    init_locks(en);
+    stats_init(&en->totals);
+    en->stats = en->totals;
+    int rc = open_parts(en, config, e);
+    if (rc) goto fail;
+    if (pthread_create(&en->worker, NULL, worker_main, en)) {
+        rc = err_set(e, ERR_NOMEM, "the system refused a thread");
+        goto fail;
+    }
+    en->worker_started = true;
+    *out = en;
+    return 0;
+fail:
+    engine_close(en);
+    return rc;
+}
+
+void engine_drain(engine *en) {
+    pthread_mutex_lock(&en->lock);
+    en->draining = true;
+    pthread_mutex_unlock(&en->lock);
+}
+
+void engine_stop(engine *en) {
+    if (!en->worker_started) return;
+    pthread_mutex_lock(&en->lock);
+    en->draining = en->stopping = true;
+    pthread_cond_signal(&en->wake);
+    if (!en->joining) {
+        en->joining = true;
+        pthread_mutex_unlock(&en->lock);
+        pthread_join(en->worker, NULL);
+        pthread_mutex_lock(&en->lock);
+        en->joined = true;
+        pthread_cond_broadcast(&en->done);
+    }
+    while (!en->joined)
+        pthread_cond_wait(&en->done, &en->lock);
+    /* Entries that came too late for the worker: their streams are final. */
+    struct engine_stream *late = en->attention;
+    en->attention = NULL;
+    pthread_mutex_unlock(&en->lock);
+    for (struct engine_stream *next; late; late = next) {
+        next = late->attention_next;
+        stream_unref(late);
+    }
+}
+
+void engine_close(engine *en) {
+    if (!en) return;
+    engine_stop(en);
+    step_batch_fini(&en->batch);
+    sampler_free(en->smp);
+    if (en->sch) sched_free(en->sch);
+    model_close(en->mdl);
+    kv_close(en->cache);
+    backend_close(en->be);
+    tokenizer_close(en->tok);
+    pthread_mutex_destroy(&en->lock);
+    pthread_mutex_destroy(&en->stats_lock);
+    pthread_cond_destroy(&en->wake);
+    pthread_cond_destroy(&en->done);
+    free(en);
+}
+
+const tokenizer *engine_tokenizer(const engine *en) {
+    return en->tok;
+}
+
+const struct model_hparams *engine_hparams(const engine *en) {
+    return &en->hp;
+}
+
+uint32_t engine_context_length(const engine *en) {
+    return en->context_length;
+}
+
+/* ---- submission ---- */
+
+static int check_request(const engine *en, const struct engine_request *req, err *e) {
+    uint32_t max_choices =
+        en->config.max_queue < ENGINE_MAX_CHOICES ? en->config.max_queue : ENGINE_MAX_CHOICES;
+    if (req->n_choices < 1 || req->n_choices > max_choices)
+        return err_set_param(e, ERR_INVALID, "n", "n must be 1 to %u", max_choices);
+    if (req->n_prompt < 1)
+        return err_set_param(e, ERR_INVALID, "prompt", "the prompt has no tokens");
+    if (req->n_prompt >= en->context_length)
+        return err_set(e, ERR_TOO_LONG,
+                       "the prompt has %u tokens and needs room for an answer; this model's "
+                       "context is %u tokens here",
+                       req->n_prompt, en->context_length);
+    for (uint32_t i = 0; i < req->n_prompt; i++)
+        if (req->prompt[i] < 0 || (uint32_t)req->prompt[i] >= en->hp.n_vocab)
+            return err_set_param(e, ERR_INVALID, "prompt",
+                                 "prompt token %u is %d; the vocabulary has 0 to %u", i,
+                                 (int)req->prompt[i], en->hp.n_vocab - 1);
+    return engine_params_check(&req->params, en->hp.n_vocab, e);
+}
+
+/* Under en->lock: may n sequences enter the queue? */
+static int check_room(engine *en, uint32_t n, err *e) {
+    if (en->device_failed) return err_set(e, ERR_DEVICE, "the backend failed; restart the server");
+    if (en->draining) return err_set(e, ERR_STOPPING, "the server is shutting down");
+    uint64_t queued = (uint64_t)en->n_inbox + en->n_queued;
+    if (queued + n <= en->config.max_queue) return 0;
+    atomic_fetch_add(&en->n_rejected, n);
+    return err_set(e, ERR_FULL, "%llu requests wait already (the queue holds %u); try again later",
+                   (unsigned long long)queued, en->config.max_queue);
+}
+
+static int enqueue(engine *en, engine_stream **streams, uint32_t n, err *e) {
+    pthread_mutex_lock(&en->lock);
+    int rc = check_room(en, n, e);
+    for (uint32_t i = 0; !rc && i < n; i++) {
+        *en->inbox_tail = streams[i];
+        en->inbox_tail = &streams[i]->inbox_next;
+    }
+    if (!rc) {
+        en->n_inbox += n;
+        pthread_cond_signal(&en->wake);
+    }
+    pthread_mutex_unlock(&en->lock);
+    return rc;
+}
+
+int engine_submit(engine *en, const struct engine_request *req, engine_stream **streams, err *e) {
+    int rc = check_request(en, req, e);
+    if (rc) return rc;
+    /* Asked before the memory is taken too, so that a full queue costs a caller next to nothing. */
+    pthread_mutex_lock(&en->lock);
+    rc = check_room(en, req->n_choices, e);
+    pthread_mutex_unlock(&en->lock);
+    if (rc) return rc;
+
+    uint32_t room = en->context_length - req->n_prompt, n = 0;
+    uint32_t max_tokens = req->params.max_tokens;
+    if (!max_tokens || max_tokens > room) max_tokens = room;
+    for (; n < req->n_choices; n++) {
+        rc = stream_new(en, req, n, max_tokens, &streams[n]);
+        if (rc) {
+            err_set(e, rc, "no memory for the request");
+            goto fail;
+        }
+        /* A fork takes its leader's blocks without computing the prompt: with prompt_logprobs each
+         * choice computes it. */
+        if (n && !req->params.prompt_logprobs) streams[n]->seq.leader = &streams[0]->seq;
+    }
+    rc = enqueue(en, streams, n, e);
+    if (!rc) return 0;
+fail:
+    for (uint32_t i = 0; i < n; i++) {
+        stream_unref(streams[i]); /* the worker's reference, which it never got */
+        stream_unref(streams[i]);
+        streams[i] = NULL;
+    }
+    return rc;
+}
+
+/* ---- check ---- */
+
+int engine_check(engine *en, err *e) {
+    pthread_mutex_lock(&en->lock);
+    while (en->check_busy)
+        pthread_cond_wait(&en->done, &en->lock);
+    en->check_busy = true;
+    en->check_wanted = !en->joined;
+    pthread_cond_signal(&en->wake);
+    while (en->check_wanted && !en->joined)
+        pthread_cond_wait(&en->done, &en->lock);
+    err result = en->check_result;
+    if (en->check_wanted || en->joined) { /* no worker any more: nobody else touches the state */
+        en->check_wanted = false;
+        err_clear(&result);
+        sched_check(en->sch, &result);
+    }
+    en->check_busy = false;
+    pthread_cond_broadcast(&en->done);
+    pthread_mutex_unlock(&en->lock);
+    if (e) *e = result;
+    return result.code;
+}

@@ -1,0 +1,126 @@
+/* sizing.c - checks the configuration against the model and decides how big the KV cache is. Pure
+ * but for reading how much memory is available. Runs in engine_open. */
+#include "core/base/mem.h"
+#include "core/base/qblock.h"
+#include "core/engine/engine_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef __APPLE__
+#include <sys/sysctl.h>
+#endif
+
+#define KV_SHARE_OF_MEMORY 4 /* a quarter of what is available */
+#define KV_MAX_AUTO_BYTES  (UINT64_C(8) << 30)
+
+struct bound {
+    const char *key;
+    uint64_t value, min, max;
+};
+
+static int check_bounds(const struct engine_config *c, err *e) {
+    const struct bound bounds[] = {
+        {"block_tokens", c->block_tokens, 16, 32},
+        {"max_batch_tokens", c->max_batch_tokens, 1, 65536},
+        {"prefill_chunk", c->prefill_chunk, 1, c->max_batch_tokens},
+        {"max_sequences", c->max_sequences, 1, 4096},
+        {"max_queue", c->max_queue, 1, 1000000},
+        {"stream_events", c->stream_events, 1, 65536},
+    };
+    for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
+        const struct bound *b = &bounds[i];
+        if (b->value < b->min || b->value > b->max)
+            return err_set_param(e, ERR_INVALID, b->key, "%s = %llu: must be %llu to %llu", b->key,
+                                 (unsigned long long)b->value, (unsigned long long)b->min,
+                                 (unsigned long long)b->max);
+    }
+    if (c->block_tokens & (c->block_tokens - 1))
+        return err_set_param(e, ERR_INVALID, "block_tokens", "block_tokens must be 16 or 32");
+    if (c->kv_type != QTYPE_F16 && c->kv_type != QTYPE_F32)
+        return err_set_param(e, ERR_INVALID, "kv_type", "kv_type must be f16 or f32");
+    return 0;
+}
+
+#ifdef __APPLE__
+/* macOS gives no cheap figure of what is available: half of the memory stands for it. */
+static uint64_t available_bytes(void) {
+    uint64_t total = 0;
+    size_t n = sizeof total;
+    return sysctlbyname("hw.memsize", &total, &n, NULL, 0) ? 0 : total / 2;
+}
+#else
+/* Number behind `key` in a file of "key value" lines; the file's first number if key is NULL.
+ * 0: not there. */
+static uint64_t read_number(const char *path, const char *key) {
+    char line[256];
+    uint64_t value = 0;
+    FILE *f = fopen(path, "r");
+    if (!f) return 0;
+    while (!value && fgets(line, sizeof line, f)) {
+        size_t n = key ? strlen(key) : 0;
+        if (!key || !strncmp(line, key, n)) value = strtoull(line + n, NULL, 10);
+    }
+    fclose(f);
+    return value;
+}
+
+static uint64_t available_bytes(void) {
+    uint64_t bytes = read_number("/proc/meminfo", "MemAvailable:") * 1024;
+    uint64_t limit = read_number("/sys/fs/cgroup/memory.max", NULL); /* "max" reads as 0 */
+    uint64_t used = read_number("/sys/fs/cgroup/memory.current", NULL);
+    uint64_t cached = read_number("/sys/fs/cgroup/memory.stat", "inactive_file ");
+    used -= cached < used ? cached : used;
+    if (limit && (limit < used || limit - used < bytes)) bytes = limit < used ? 0 : limit - used;
+    return bytes;
+}
+#endif
+
+/* Blocks when the user left it to us: a share of the memory, at most what max_sequences full
+ * contexts can use. 0: not even one block. */
+static uint64_t auto_blocks(const struct engine_config *c, uint32_t context, uint64_t block_bytes) {
+    uint64_t bytes = available_bytes() / KV_SHARE_OF_MEMORY;
+    if (bytes > KV_MAX_AUTO_BYTES) bytes = KV_MAX_AUTO_BYTES;
+    uint64_t per_seq = ((uint64_t)context + c->block_tokens - 1) / c->block_tokens;
+    uint64_t useful = per_seq * c->max_sequences, blocks = bytes / block_bytes;
+    return blocks < useful ? blocks : useful;
+}
+
+int engine_size(const struct engine_config *config, const struct model_hparams *hp,
+                struct kv_config *kc, uint32_t *context_length, err *e) {
+    int rc = check_bounds(config, e);
+    if (rc) return rc;
+    uint32_t context = hp->context_length;
+    if (config->context_length && config->context_length < context)
+        context = config->context_length;
+    if (context < 2)
+        return err_set_param(e, ERR_INVALID, "context_length", "a context needs 2 tokens or more");
+    *kc = (struct kv_config){
+        .n_layers = hp->n_layers,
+        .n_kv_heads = hp->n_kv_heads,
+        .head_dim = hp->head_dim,
+        .kv_type = config->kv_type,
+        .block_tokens = config->block_tokens,
+        .max_seqs = config->max_sequences,
+        .prefix_cache = config->prefix_cache,
+    };
+    uint64_t block_bytes = kv_block_bytes(kc);
+    if (!block_bytes || block_bytes == UINT64_MAX)
+        return err_set(e, ERR_INVALID, "the model's K/V cannot be cached as configured");
+    uint64_t blocks = config->kv_cache_tokens ? config->kv_cache_tokens / config->block_tokens
+                                              : auto_blocks(config, context, block_bytes);
+    if (!blocks && config->kv_cache_tokens)
+        return err_set_param(e, ERR_INVALID, "kv_cache_tokens",
+                             "kv_cache_tokens = %llu is less than one block of %u tokens",
+                             (unsigned long long)config->kv_cache_tokens, config->block_tokens);
+    if (!blocks) return err_set(e, ERR_NOMEM, "not enough free memory for a KV cache");
+    if (blocks > INT32_MAX / config->block_tokens) /* slots are int32 */
+        return err_set_param(e, ERR_INVALID, "kv_cache_tokens",
+                             "kv_cache_tokens must be below 2^31");
+    uint64_t capacity = blocks * config->block_tokens;
+    if (capacity < context) context = (uint32_t)capacity;
+    kc->n_blocks = (uint32_t)blocks;
+    kc->max_blocks_per_seq = (context + config->block_tokens - 1) / config->block_tokens;
+    *context_length = context;
+    return 0;
+}

@@ -1,0 +1,73 @@
+/* stats.c - counters and histograms: the worker counts in its own copy and publishes it whole,
+ * readers copy the published one. The lock is held for a copy only, never over a step. */
+#include "core/engine/engine_int.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Upper bounds in seconds: of waits (queue, first token) and of gaps (tokens, steps). */
+static const double wait_bounds[ENGINE_HIST_BUCKETS] = {
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 120, INFINITY};
+static const double gap_bounds[ENGINE_HIST_BUCKETS] = {0.0005, 0.001, 0.002, 0.004,   0.008, 0.015,
+                                                       0.025,  0.04,  0.06,  0.1,     0.2,   0.4,
+                                                       0.8,    2,     5,     INFINITY};
+
+void stats_init(struct engine_stats *s) {
+    memset(s, 0, sizeof *s);
+    for (int i = 0; i < ENGINE_HIST_BUCKETS; i++) {
+        s->ttft.bounds[i] = s->queue_time.bounds[i] = wait_bounds[i];
+        s->inter_token.bounds[i] = s->step_time.bounds[i] = gap_bounds[i];
+    }
+    s->healthy = true;
+}
+
+void stats_observe(struct engine_histogram *h, double seconds) {
+    int i = 0;
+    while (i < ENGINE_HIST_BUCKETS - 1 && seconds > h->bounds[i])
+        i++;
+    h->counts[i]++;
+    h->count++;
+    h->sum += seconds;
+}
+
+void stats_publish(engine *en) {
+    struct engine_stats *t = &en->totals;
+    t->running = sched_n_running(en->sch);
+    t->waiting = sched_n_waiting(en->sch);
+    t->preemptions_total = sched_n_preemptions(en->sch);
+    t->healthy = !en->failure.code;
+    pthread_mutex_lock(&en->stats_lock);
+    en->stats = *t;
+    pthread_mutex_unlock(&en->stats_lock);
+}
+
+void engine_stats_get(engine *en, struct engine_stats *out) {
+    pthread_mutex_lock(&en->stats_lock);
+    *out = en->stats;
+    pthread_mutex_unlock(&en->stats_lock);
+    pthread_mutex_lock(&en->lock);
+    out->waiting += en->n_inbox;
+    pthread_mutex_unlock(&en->lock);
+    struct kv_stats ks;
+    kv_stats_get(en->cache, &ks);
+    out->kv_blocks = ks.n_blocks;
+    out->kv_blocks_free = ks.n_free;
+    out->kv_blocks_cached = ks.n_cached;
+    out->kv_evictions_total = ks.evictions;
+    out->kv_copies_total = ks.copies;
+    out->block_tokens = en->config.block_tokens;
+    out->rejected_total = atomic_load(&en->n_rejected);
+}
+
+uint32_t engine_n_kernels(const engine *en) {
+    return backend_n_kernels(en->be);
+}
+
+const char *engine_kernel(const engine *en, uint32_t i, uint64_t *dispatches) {
+    *dispatches = backend_dispatch_count(en->be, i);
+    return backend_kernel_name(en->be, i);
+}
+
+const char *engine_backend_name(const engine *en) {
+    return backend_name(en->be);
+}

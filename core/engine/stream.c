@@ -1,0 +1,188 @@
+/* stream.c - the bounded ring between the worker and the reader of one sequence.
+ *
+ * The worker pushes events and the final event; the reader takes them. A full ring pauses the
+ * sequence (the worker's decision), and a reader that has emptied half of it wakes the worker. The
+ * final event has a place of its own, so that it can always be delivered. Nothing here waits. */
+#include "core/base/clock.h"
+#include "core/base/mem.h"
+#include "core/engine/engine_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#ifdef __APPLE__
+#include <sys/random.h>
+#endif
+
+static bool has_penalty(const struct engine_params *p) {
+    return p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f ||
+           p->frequency_penalty != 0.0f;
+}
+
+/* Prompt events are not paused for (their step delivers many at once): the ring holds them all. */
+static int ring_init(struct engine_stream *st, uint32_t n_prompt) {
+    st->n_top = st->params.n_logprobs > 0 ? (uint32_t)st->params.n_logprobs : 0;
+    st->ring_capacity = st->en->config.stream_events + (st->params.prompt_logprobs ? n_prompt : 0);
+    uint64_t n_tops = (uint64_t)st->ring_capacity * st->n_top;
+    st->ring = mem_new(st->ring_capacity, sizeof *st->ring);
+    st->ring_top_token = mem_new(n_tops, sizeof *st->ring_top_token);
+    st->ring_top_logprob = mem_new(n_tops, sizeof *st->ring_top_logprob);
+    return st->ring && st->ring_top_token && st->ring_top_logprob ? 0 : ERR_NOMEM;
+}
+
+static int tokens_init(struct engine_stream *st, const struct engine_request *req) {
+    const struct engine_params *p = &req->params;
+    uint64_t capacity = (uint64_t)req->n_prompt + st->max_tokens; /* <= context length */
+    st->seq.tokens = mem_new(capacity, sizeof *st->seq.tokens);
+    st->bias = mem_new(p->n_bias, sizeof *st->bias);
+    if (!st->seq.tokens || !st->bias) return ERR_NOMEM;
+    memcpy(st->seq.tokens, req->prompt, (size_t)req->n_prompt * sizeof *req->prompt);
+    st->seq.n_tokens = st->seq.n_prompt = req->n_prompt;
+    st->seq.capacity = (uint32_t)capacity;
+    st->seq.priority = p->priority;
+    st->seq.fresh = p->prompt_logprobs && req->n_prompt > 1;
+    if (p->n_bias) memcpy(st->bias, p->bias, p->n_bias * sizeof *p->bias);
+    st->params.bias = st->bias;
+    if (!has_penalty(p)) return 0;
+    uint64_t distinct = capacity < st->en->hp.n_vocab ? capacity : st->en->hp.n_vocab;
+    if (sampler_seen_init(&st->seen, (uint32_t)distinct)) return ERR_NOMEM;
+    for (uint32_t i = 0; i < req->n_prompt; i++)
+        sampler_seen_add(&st->seen, req->prompt[i], false);
+    return 0;
+}
+
+int stream_new(engine *en, const struct engine_request *req, uint32_t choice, uint32_t max_tokens,
+               struct engine_stream **out) {
+    struct engine_stream *st = mem_new(1, sizeof *st);
+    if (!st) return ERR_NOMEM;
+    st->en = en;
+    st->params = req->params;
+    st->max_tokens = max_tokens;
+    st->notify = req->notify;
+    st->notify_arg = req->notify_arg;
+    st->submit_ns = clock_now_ns();
+    st->seed = (uint64_t)req->params.seed + choice;
+    pthread_mutex_init(&st->ring_lock, NULL);
+    pthread_mutex_init(&st->notify_lock, NULL);
+    atomic_init(&st->cancelled, false);
+    atomic_init(&st->refs, 1);
+    int rc = tokens_init(st, req);
+    if (!rc) rc = ring_init(st, req->n_prompt);
+    if (!rc && !req->params.has_seed && getentropy(&st->seed, sizeof st->seed)) rc = ERR_IO;
+    if (rc) {
+        stream_unref(st);
+        return rc;
+    }
+    atomic_store(&st->refs, 2);
+    *out = st;
+    return 0;
+}
+
+void stream_unref(struct engine_stream *st) {
+    if (!st || atomic_fetch_sub(&st->refs, 1) != 1) return;
+    pthread_mutex_destroy(&st->ring_lock);
+    pthread_mutex_destroy(&st->notify_lock);
+    sampler_seen_fini(&st->seen);
+    free(st->seq.tokens);
+    free(st->bias);
+    free(st->ring);
+    free(st->ring_top_token);
+    free(st->ring_top_logprob);
+    free(st);
+}
+
+static void notify(struct engine_stream *st) {
+    pthread_mutex_lock(&st->notify_lock);
+    if (st->notify) st->notify(st->notify_arg);
+    pthread_mutex_unlock(&st->notify_lock);
+}
+
+bool stream_push(struct engine_stream *st, const struct engine_event *ev) {
+    pthread_mutex_lock(&st->ring_lock);
+    bool was_empty = !st->ring_count;
+    uint32_t at = (st->ring_head + st->ring_count++) % st->ring_capacity;
+    st->ring[at] = (struct ring_slot){ev->kind, ev->token, ev->logprob, ev->n_top};
+    size_t top_bytes = (size_t)ev->n_top * sizeof(int32_t), top_at = (size_t)at * st->n_top;
+    memcpy(st->ring_top_token + top_at, ev->top_token, top_bytes);
+    memcpy(st->ring_top_logprob + top_at, ev->top_logprob, top_bytes);
+    bool room = st->ring_count < st->ring_capacity;
+    st->waits_for_room = !room;
+    pthread_mutex_unlock(&st->ring_lock);
+    if (was_empty) notify(st);
+    return room;
+}
+
+void stream_push_final(struct engine_stream *st, enum engine_finish finish, const err *error) {
+    pthread_mutex_lock(&st->ring_lock);
+    bool was_empty = !st->ring_count;
+    st->has_final = true;
+    st->finish = finish;
+    st->final_generated = st->n_generated;
+    st->final_cached = st->seq.n_cached;
+    if (error) st->final_error = *error;
+    pthread_mutex_unlock(&st->ring_lock);
+    if (was_empty) notify(st);
+}
+
+bool stream_has_room(struct engine_stream *st) {
+    pthread_mutex_lock(&st->ring_lock);
+    bool room = st->ring_count < st->ring_capacity;
+    if (room) st->waits_for_room = false;
+    pthread_mutex_unlock(&st->ring_lock);
+    return room;
+}
+
+static void take_slot(struct engine_stream *st, struct engine_event *ev) {
+    const struct ring_slot *slot = &st->ring[st->ring_head];
+    size_t top_bytes = (size_t)slot->n_top * sizeof(int32_t);
+    size_t top_at = (size_t)st->ring_head * st->n_top;
+    ev->kind = slot->kind;
+    ev->token = slot->token;
+    ev->logprob = slot->logprob;
+    ev->n_top = slot->n_top;
+    memcpy(ev->top_token, st->ring_top_token + top_at, top_bytes);
+    memcpy(ev->top_logprob, st->ring_top_logprob + top_at, top_bytes);
+    st->ring_head = (st->ring_head + 1) % st->ring_capacity;
+    st->ring_count--;
+}
+
+int engine_stream_next(engine_stream *st, struct engine_event *ev) {
+    bool got = true, wake = false;
+    memset(ev, 0, sizeof *ev);
+    pthread_mutex_lock(&st->ring_lock);
+    if (st->ring_count) {
+        take_slot(st, ev);
+        wake = st->waits_for_room && st->ring_count <= st->ring_capacity / 2;
+        if (wake) st->waits_for_room = false;
+    } else if (st->has_final && !st->final_read) {
+        st->final_read = true;
+        ev->kind = ENGINE_EVENT_FINAL;
+        ev->finish = st->finish;
+        ev->n_prompt = st->seq.n_prompt;
+        ev->n_generated = st->final_generated;
+        ev->n_cached = st->final_cached;
+        ev->error = st->final_error;
+    } else {
+        got = false;
+    }
+    pthread_mutex_unlock(&st->ring_lock);
+    if (wake) worker_attend(st);
+    return got;
+}
+
+void engine_stream_cancel(engine_stream *st) {
+    if (atomic_exchange(&st->cancelled, true)) return;
+    pthread_mutex_lock(&st->ring_lock);
+    bool final = st->has_final;
+    pthread_mutex_unlock(&st->ring_lock);
+    if (!final) worker_attend(st);
+}
+
+void engine_stream_free(engine_stream *st) {
+    if (!st) return;
+    pthread_mutex_lock(&st->notify_lock);
+    st->notify = NULL;
+    pthread_mutex_unlock(&st->notify_lock);
+    engine_stream_cancel(st);
+    stream_unref(st);
+}

@@ -1,0 +1,310 @@
+/* worker.c - the worker thread: the one place where requests, scheduler, cache, model and streams
+ * meet. Read this first.
+ *
+ *   take the inbox (new sequences, cancels, readers that caught up); sleep here when idle
+ *   step:  plan -> copies -> batch -> forward -> commit -> sample -> events
+ *   drop what ended, publish the counters, again
+ *
+ * The step allocates and frees nothing (the guard counts it); what ended is dropped between steps.
+ * A paused or waiting sequence costs nothing; a step that could not run anything means that only
+ * the inbox can change that, so the worker sleeps. A device failure ends every sequence with
+ * ERR_DEVICE, and what comes later too: the daemon's readiness goes red. */
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/engine/engine_int.h"
+
+#include <string.h>
+
+static struct engine_stream *stream_of(struct sched_seq *seq) {
+    return (struct engine_stream *)(void *)seq;
+}
+
+void worker_attend(struct engine_stream *st) {
+    engine *en = st->en;
+    pthread_mutex_lock(&en->lock);
+    if (!st->in_attention && !en->joined) {
+        st->in_attention = true;
+        st->attention_next = en->attention;
+        en->attention = st;
+        atomic_fetch_add(&st->refs, 1);
+        pthread_cond_signal(&en->wake);
+    }
+    pthread_mutex_unlock(&en->lock);
+}
+
+/* Ends a sequence: blocks are freed now, memory between steps. */
+static void finish(engine *en, struct engine_stream *st, enum engine_finish how, const err *error) {
+    if (st->finished) return;
+    st->finished = true;
+    if (st->seq.state != SCHED_NEW) {
+        sched_remove(en->sch, &st->seq);
+        if (st->live_prev)
+            st->live_prev->live_next = st->live_next;
+        else
+            en->live = st->live_next;
+        if (st->live_next) st->live_next->live_prev = st->live_prev;
+    }
+    en->totals.requests_total[how]++;
+    stream_push_final(st, how, error);
+    st->reap_next = en->reap;
+    en->reap = st;
+}
+
+static void reap(engine *en) {
+    while (en->reap) {
+        struct engine_stream *st = en->reap;
+        en->reap = st->reap_next;
+        stream_unref(st);
+    }
+}
+
+/* What one look at the inbox found. */
+struct mail {
+    struct engine_stream *inbox, *attention;
+    bool stopping, check;
+};
+
+/* The scheduler's count of sequences that were never admitted, for engine_submit's bound. */
+static void count_queue(engine *en) {
+    uint32_t n = en->config.max_queue - sched_room(en->sch);
+    pthread_mutex_lock(&en->lock);
+    en->n_queued = n;
+    pthread_mutex_unlock(&en->lock);
+}
+
+static void take_mail(engine *en, bool idle, struct mail *m) {
+    pthread_mutex_lock(&en->lock);
+    while (idle && !en->inbox && !en->attention && !en->stopping && !en->check_wanted)
+        pthread_cond_wait(&en->wake, &en->lock);
+    *m = (struct mail){en->inbox, en->attention, en->stopping, en->check_wanted};
+    /* They count as queued from here on; count_queue corrects it once they are in. */
+    en->n_queued += en->n_inbox;
+    en->n_inbox = 0;
+    en->inbox = NULL;
+    en->inbox_tail = &en->inbox;
+    en->attention = NULL;
+    pthread_mutex_unlock(&en->lock);
+}
+
+static void add_new(engine *en, struct engine_stream *st) {
+    if (en->failure.code) {
+        finish(en, st, ENGINE_FINISH_ERROR, &en->failure);
+        return;
+    }
+    int rc = sched_add(en->sch, &st->seq);
+    if (rc) {
+        err e;
+        err_set(&e, rc, "the queue is full");
+        finish(en, st, ENGINE_FINISH_ERROR, &e);
+        return;
+    }
+    st->live_next = en->live;
+    if (en->live) en->live->live_prev = st;
+    en->live = st;
+}
+
+static void attend(engine *en, struct engine_stream *st) {
+    pthread_mutex_lock(&en->lock);
+    st->in_attention = false; /* first, so that what is set from now on comes as a new entry */
+    pthread_mutex_unlock(&en->lock);
+    if (atomic_load(&st->cancelled))
+        finish(en, st, ENGINE_FINISH_CANCEL, NULL);
+    else if (!st->finished && stream_has_room(st))
+        st->seq.paused = false;
+    stream_unref(st);
+}
+
+static void answer_check(engine *en) {
+    err e;
+    err_clear(&e);
+    sched_check(en->sch, &e);
+    pthread_mutex_lock(&en->lock);
+    en->check_result = e;
+    en->check_wanted = false;
+    pthread_cond_broadcast(&en->done);
+    pthread_mutex_unlock(&en->lock);
+}
+
+static void handle_mail(engine *en, const struct mail *m) {
+    for (struct engine_stream *st = m->inbox, *next; st; st = next) {
+        next = st->inbox_next;
+        add_new(en, st);
+    }
+    for (struct engine_stream *st = m->attention, *next; st; st = next) {
+        next = st->attention_next;
+        attend(en, st);
+    }
+    count_queue(en);
+    if (m->check) answer_check(en);
+}
+
+static void finish_all(engine *en, const err *error) {
+    for (struct engine_stream *st = en->live, *next; st; st = next) {
+        next = st->live_next;
+        finish(en, st, ENGINE_FINISH_ERROR, error);
+    }
+    count_queue(en);
+}
+
+static void fail_device(engine *en, const err *e) {
+    en->failure = *e;
+    log_error("engine: %s; every request is refused from now on", e->msg);
+    pthread_mutex_lock(&en->lock);
+    en->device_failed = true;
+    pthread_mutex_unlock(&en->lock);
+    finish_all(en, e);
+}
+
+static void note_admission(engine *en, struct engine_stream *st, uint64_t now) {
+    if (st->admitted) return;
+    st->admitted = true;
+    stats_observe(&en->totals.queue_time, (double)(now - st->submit_ns) * 1e-9);
+    en->totals.prompt_tokens_total += st->seq.n_prompt;
+    en->totals.cached_tokens_total += st->seq.n_cached;
+}
+
+static void push(struct engine_stream *st, const struct engine_event *ev) {
+    if (!stream_push(st, ev)) st->seq.paused = true;
+}
+
+/* Events of the prompt tokens that the item's rows predict: row at pos tells of token pos + 1. A
+ * recomputation passes positions again that were delivered. */
+static int deliver_prompt(engine *en, const struct sched_item *item, const float *logits) {
+    struct engine_stream *st = stream_of(item->seq);
+    for (uint32_t i = 0; i < item->n_rows; i++) {
+        uint32_t pos = item->first + i + 1;
+        if (pos >= st->seq.n_prompt || pos <= st->n_prompt_sent) continue;
+        struct engine_event ev = {.kind = ENGINE_EVENT_PROMPT, .token = st->seq.tokens[pos]};
+        int rc = sampler_logprobs(en->smp, logits + (size_t)i * en->hp.n_vocab, ev.token,
+                                  (int)st->n_top, &ev);
+        if (rc) return rc;
+        push(st, &ev);
+        st->n_prompt_sent = pos;
+    }
+    if (st->n_prompt_sent + 1 >= st->seq.n_prompt) st->seq.fresh = false;
+    return 0;
+}
+
+static void note_token(engine *en, struct engine_stream *st, uint64_t now) {
+    st->n_generated++;
+    en->totals.generated_tokens_total++;
+    if (st->last_token_ns)
+        stats_observe(&en->totals.inter_token, (double)(now - st->last_token_ns) * 1e-9);
+    else
+        stats_observe(&en->totals.ttft, (double)(now - st->submit_ns) * 1e-9);
+    st->last_token_ns = now;
+}
+
+/* Samples the next token of st from its row of logits and delivers it. */
+static int deliver_token(engine *en, struct engine_stream *st, const float *logits, uint64_t now) {
+    const struct engine_params *p = &st->params;
+    struct sampler_request req = {
+        .params = p,
+        .seen = &st->seen,
+        .seed = st->seed,
+        .index = st->n_generated,
+        .logits = logits,
+    };
+    struct engine_event ev = {.kind = ENGINE_EVENT_TOKEN};
+    int rc = sampler_draw(en->smp, &req, &ev.token);
+    if (!rc && p->n_logprobs >= 0)
+        rc = sampler_logprobs(en->smp, logits, ev.token, p->n_logprobs, &ev);
+    if (rc) return rc;
+    note_token(en, st, now);
+    if (!p->ignore_eos && tokenizer_is_eog(en->tok, ev.token)) {
+        finish(en, st, ENGINE_FINISH_STOP, NULL);
+        return 0;
+    }
+    sampler_seen_add(&st->seen, ev.token, true);
+    push(st, &ev);
+    if (st->n_generated == st->max_tokens)
+        finish(en, st, ENGINE_FINISH_LENGTH, NULL);
+    else
+        sched_append(en->sch, &st->seq, ev.token);
+    return 0;
+}
+
+static void deliver(engine *en, const struct sched_item *item, const float *logits, uint64_t now) {
+    struct engine_stream *st = stream_of(item->seq);
+    const float *last = logits;
+    int rc = 0;
+    if (st->seq.fresh) {
+        last += (size_t)(item->n_rows - 1) * en->hp.n_vocab;
+        rc = deliver_prompt(en, item, logits);
+    }
+    if (!rc && item->wants_logits) rc = deliver_token(en, st, last, now);
+    if (rc) {
+        err e;
+        err_set(&e, rc, "the model computed no finite logits for this sequence");
+        finish(en, st, ENGINE_FINISH_ERROR, &e);
+    }
+}
+
+/* One step; false: nothing can run. */
+static bool step(engine *en, struct engine_step *did) {
+    struct sched_plan plan;
+    const float *logits = NULL;
+    err e;
+    uint64_t start = clock_now_ns();
+    sched_plan_step(en->sch, &plan);
+    if (!plan.n_items) return false;
+    for (uint32_t i = 0; i < plan.n_items; i++)
+        note_admission(en, stream_of(plan.items[i].seq), start);
+    count_queue(en);
+
+    err_clear(&e);
+    int rc = kv_flush_copies(en->cache, &e);
+    if (!rc) {
+        step_batch_fill(&en->batch, &plan, en->cache);
+        rc = model_forward(en->mdl, &en->batch.batch, &logits, &e);
+    }
+    if (rc) {
+        sched_abandon(en->sch, &plan);
+        fail_device(en, &e);
+        return true;
+    }
+    sched_commit(en->sch, &plan);
+    uint64_t now = clock_now_ns();
+    for (uint32_t i = 0; i < plan.n_items; i++)
+        deliver(en, &plan.items[i], logits + (size_t)en->batch.first_logit[i] * en->hp.n_vocab,
+                now);
+
+    *did = (struct engine_step){
+        .n_prefill_rows = plan.n_rows - plan.n_decode_rows,
+        .n_decode_rows = plan.n_decode_rows,
+        .n_sequences = plan.n_items,
+        .ns = clock_now_ns() - start,
+    };
+    en->totals.steps_total++;
+    stats_observe(&en->totals.step_time, (double)did->ns * 1e-9);
+    return true;
+}
+
+static void stop_all(engine *en) {
+    err e;
+    err_set(&e, ERR_STOPPING, "the server is shutting down");
+    finish_all(en, &e);
+    reap(en);
+    stats_publish(en);
+}
+
+void *worker_main(void *engine_ptr) {
+    engine *en = engine_ptr;
+    for (bool idle = true;;) {
+        struct engine_step did = {0};
+        struct mail m;
+        take_mail(en, idle, &m);
+        handle_mail(en, &m);
+        reap(en);
+        if (m.stopping) break;
+        mem_guard_enter();
+        idle = !step(en, &did);
+        mem_guard_leave();
+        reap(en);
+        stats_publish(en);
+        if (did.n_sequences && en->config.on_step) en->config.on_step(en->config.on_step_arg, &did);
+    }
+    stop_all(en);
+    return NULL;
+}

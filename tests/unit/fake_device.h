@@ -1,0 +1,222 @@
+/* fake_device.h - a backend, a model and a tokenizer for tests of the engine: instead of numbers
+ * the K pool holds, at each slot, which token at which position was stored there. A row's logits
+ * are a hash of the tokens that it finds through its block table, so a wrong slot, table, copy or
+ * order shows at once: as other logits, and as a count of misplaced tokens. Include in one test
+ * binary only: these definitions replace the archive's. */
+#ifndef INFERD_TESTS_FAKE_DEVICE_H
+#define INFERD_TESTS_FAKE_DEVICE_H
+
+#include "core/backend/backend.h"
+#include "core/model/model.h"
+#include "core/tokenizer/tokenizer.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FAKE_VOCAB = 61, FAKE_EOG = 2, FAKE_POISON = 3, FAKE_CONTEXT = 400, FAKE_HEAD_DIM = 16 };
+
+static atomic_int fake_errors;     /* misplaced tokens, bad arrays */
+static atomic_int fake_fail_after; /* forwards until ERR_DEVICE; -1: never */
+static atomic_int fake_forwards;
+
+static uint64_t fake_mix(uint64_t h, uint64_t x) {
+    h = (h ^ x) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ (h >> 29);
+}
+
+/* Logits after a text: (FAKE_VOCAB), a function of all its tokens. A text that begins with
+ * FAKE_POISON has NaN logits. */
+static void fake_logits(const int32_t *tokens, uint32_t n, float *logits) {
+    uint64_t h = 1;
+    for (uint32_t i = 0; i < n; i++)
+        h = fake_mix(h, (uint64_t)tokens[i] + 1);
+    for (uint32_t v = 0; v < FAKE_VOCAB; v++)
+        logits[v] = (float)(fake_mix(h, v) >> 40) * 0x1p-21f - 4.0f;
+    logits[FAKE_EOG] -= 2.0f;
+    if (tokens[0] == FAKE_POISON)
+        for (uint32_t v = 0; v < FAKE_VOCAB; v++)
+            logits[v] = NAN;
+}
+
+/* ---- backend ---- */
+struct backend {
+    uint64_t n_copies;
+};
+struct backend_buf {
+    uint64_t bytes;
+    char data[];
+};
+
+int backend_open(const struct backend_config *config, backend **out, err *e) {
+    if (strcmp(config->name, "fake")) return err_set_param(e, ERR_UNSUPPORTED, "backend", "no");
+    *out = calloc(1, sizeof **out);
+    return 0;
+}
+void backend_close(backend *be) {
+    free(be);
+}
+const char *backend_name(const backend *be) {
+    (void)be;
+    return "fake";
+}
+const char *backend_isa(const backend *be) {
+    (void)be;
+    return "none";
+}
+int backend_n_threads(const backend *be) {
+    (void)be;
+    return 1;
+}
+uint32_t backend_n_kernels(const backend *be) {
+    (void)be;
+    return 1;
+}
+const char *backend_kernel_name(const backend *be, uint32_t i) {
+    (void)be, (void)i;
+    return "fake";
+}
+uint64_t backend_dispatch_count(const backend *be, uint32_t i) {
+    (void)be, (void)i;
+    return (uint64_t)atomic_load(&fake_forwards);
+}
+int backend_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
+    (void)be, (void)e;
+    *out = calloc(1, sizeof **out + bytes);
+    (*out)->bytes = bytes;
+    return 0;
+}
+void backend_buf_free(backend_buf *buf) {
+    free(buf);
+}
+
+struct fake_slot {
+    int32_t token, pos;
+};
+static struct fake_slot *fake_slot_at(const struct backend_kv *kv, int64_t slot) {
+    uint64_t at = (uint64_t)slot * kv->head_dim * kv->n_kv_heads * sizeof(uint16_t);
+    if (slot < 0 || at + sizeof(struct fake_slot) > kv->k->bytes) {
+        atomic_fetch_add(&fake_errors, 1);
+        at = 0;
+    }
+    return (struct fake_slot *)(void *)(kv->k->data + at);
+}
+int backend_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs,
+                    uint32_t n_pairs) {
+    for (uint32_t i = 0; i < n_pairs; i++)
+        for (uint32_t t = 0; t < kv->block_tokens; t++)
+            *fake_slot_at(kv, (int64_t)pairs[2 * i + 1] * kv->block_tokens + t) =
+                *fake_slot_at(kv, (int64_t)pairs[2 * i] * kv->block_tokens + t);
+    be->n_copies += n_pairs;
+    return 0;
+}
+
+/* ---- model ---- */
+struct model {
+    struct model_hparams hp;
+    struct model_limits limits;
+    float *logits;   /* (max_logit_rows, FAKE_VOCAB) */
+    int32_t *tokens; /* (FAKE_CONTEXT) */
+};
+
+int model_read_hparams(const char *path, struct model_hparams *hp, err *e) {
+    (void)path, (void)e;
+    *hp = (struct model_hparams){.arch = "fake",
+                                 .n_vocab = FAKE_VOCAB,
+                                 .n_layers = 1,
+                                 .n_embd = 16,
+                                 .n_heads = 1,
+                                 .n_kv_heads = 1,
+                                 .head_dim = FAKE_HEAD_DIM,
+                                 .context_length = FAKE_CONTEXT,
+                                 .quant = "none"};
+    return 0;
+}
+uint32_t model_max_cols(const struct model_hparams *hp) {
+    return hp->n_embd;
+}
+int model_open(const char *path, backend *be, const struct model_limits *limits, model **out,
+               err *e) {
+    model *m = calloc(1, sizeof *m);
+    (void)be;
+    model_read_hparams(path, &m->hp, e);
+    m->limits = *limits;
+    m->logits = calloc((size_t)limits->max_logit_rows * FAKE_VOCAB, sizeof *m->logits);
+    m->tokens = calloc(FAKE_CONTEXT, sizeof *m->tokens);
+    *out = m;
+    return 0;
+}
+void model_close(model *m) {
+    if (!m) return;
+    free(m->logits);
+    free(m->tokens);
+    free(m);
+}
+
+static void fake_require(bool ok) {
+    if (!ok) atomic_fetch_add(&fake_errors, 1);
+}
+
+static uint32_t fake_seq_of(const struct model_batch *b, int32_t row) {
+    uint32_t s = 0;
+    while (s + 1 < b->n_seqs && b->row_start[s + 1] <= row)
+        s++;
+    return s;
+}
+
+int model_forward(model *m, const struct model_batch *b, const float **logits, err *e) {
+    const struct backend_kv *kv = b->kv;
+    int left = atomic_load(&fake_fail_after);
+    if (left >= 0 && atomic_fetch_sub(&fake_fail_after, 1) == 0)
+        return err_set(e, ERR_DEVICE, "the fake device failed as told");
+    atomic_fetch_add(&fake_forwards, 1);
+    fake_require(b->n_rows > 0 && b->n_rows <= m->limits.max_rows &&
+                 b->n_seqs <= m->limits.max_seqs && b->n_logit_rows <= m->limits.max_logit_rows &&
+                 b->row_start[0] == 0 && b->row_start[b->n_seqs] == (int32_t)b->n_rows);
+    for (uint32_t i = 0; i < b->n_rows; i++) {
+        fake_require(b->token_ids[i] >= 0 && b->token_ids[i] < FAKE_VOCAB);
+        *fake_slot_at(kv, b->slots[i]) = (struct fake_slot){b->token_ids[i], b->positions[i]};
+    }
+    for (uint32_t i = 0; i < b->n_rows; i++) { /* nobody else wrote there */
+        struct fake_slot *at = fake_slot_at(kv, b->slots[i]);
+        fake_require(at->token == b->token_ids[i] && at->pos == b->positions[i]);
+    }
+    for (uint32_t i = 0; i < b->n_logit_rows; i++) {
+        int32_t row = b->logit_rows[i], pos = b->positions[row];
+        const int32_t *table = b->tables + (size_t)fake_seq_of(b, row) * m->limits.table_stride;
+        for (int32_t p = 0; p <= pos; p++) {
+            uint32_t block = (uint32_t)p / kv->block_tokens, at = (uint32_t)p % kv->block_tokens;
+            struct fake_slot *slot =
+                fake_slot_at(kv, (int64_t)table[block] * kv->block_tokens + at);
+            fake_require(slot->pos == p);
+            m->tokens[p] = slot->token;
+        }
+        fake_logits(m->tokens, (uint32_t)pos + 1, m->logits + (size_t)i * FAKE_VOCAB);
+    }
+    *logits = m->logits;
+    return 0;
+}
+
+/* ---- tokenizer ---- */
+struct tokenizer {
+    int unused;
+};
+int tokenizer_open(const char *path, tokenizer **out, err *e) {
+    (void)path, (void)e;
+    *out = calloc(1, sizeof **out);
+    return 0;
+}
+void tokenizer_close(tokenizer *t) {
+    free(t);
+}
+int32_t tokenizer_n_vocab(const tokenizer *t) {
+    (void)t;
+    return FAKE_VOCAB;
+}
+bool tokenizer_is_eog(const tokenizer *t, int32_t id) {
+    (void)t;
+    return id == FAKE_EOG;
+}
+
+#endif

@@ -1,0 +1,701 @@
+/* test_worker.c - engine, scheduler and cache together over a fake device (fake_device.h): every
+ * request's tokens must be those of a simulation that knows only the request. Arguments: a number
+ * makes the random rounds that many times longer. */
+#include "core/base/mem.h"
+#include "core/base/qblock.h"
+#include "core/engine/engine.h"
+#include "core/engine/sampler.h"
+
+#include "check.h"
+#include "fake_device.h"
+#include "stream_reader.h"
+
+#include <unistd.h>
+
+static int effort = 1;
+
+static _Thread_local uint64_t rng = 11;
+static uint32_t rnd(void) {
+    rng ^= rng << 13;
+    rng ^= rng >> 7;
+    rng ^= rng << 17;
+    return (uint32_t)(rng >> 32);
+}
+
+static struct engine_config base_config(void) {
+    return (struct engine_config){
+        .model_path = "fake",
+        .backend = "fake",
+        .kv_cache_tokens = 4096,
+        .kv_type = QTYPE_F16,
+        .block_tokens = 16,
+        .max_batch_tokens = 64,
+        .prefill_chunk = 24,
+        .max_sequences = 16,
+        .max_queue = 64,
+        .stream_events = 16,
+        .prefix_cache = true,
+    };
+}
+
+static engine *open_engine(const struct engine_config *c) {
+    engine *en = NULL;
+    err e;
+    err_clear(&e);
+    atomic_store(&fake_fail_after, -1);
+    int rc = engine_open(c, &en, &e);
+    CHECK_MSG(rc == 0, "%s", e.msg);
+    return en;
+}
+
+/* Idle: nothing runs, every block is free, the invariants hold, nothing was misplaced. */
+static void check_idle(engine *en) {
+    struct engine_stats s;
+    err e;
+    err_clear(&e);
+    CHECK_MSG(engine_check(en, &e) == 0, "%s", e.msg);
+    engine_stats_get(en, &s);
+    CHECK(s.kv_blocks_free == s.kv_blocks);
+    CHECK(atomic_load(&fake_errors) == 0);
+    CHECK(mem_guard_violations() == 0);
+}
+
+/* ---- one random request and its simulation ---- */
+
+enum { MAX_PROMPT = 120, MAX_CHOICES = 3 };
+struct job {
+    int32_t prompt[MAX_PROMPT];
+    struct engine_logit_bias bias[2];
+    struct engine_request req;
+};
+
+static void random_job(struct job *j, struct bell *b) {
+    static const int32_t common[MAX_PROMPT] = {0}; /* many prompts share a beginning */
+    struct engine_params *p = &j->req.params;
+    memset(j, 0, sizeof *j);
+    j->req.n_prompt = 1 + rnd() % MAX_PROMPT;
+    uint32_t shared = rnd() % 2 ? rnd() % MAX_PROMPT : 0;
+    for (uint32_t i = 0; i < j->req.n_prompt; i++)
+        j->prompt[i] = i < shared ? common[i] : (int32_t)(4 + rnd() % (FAKE_VOCAB - 4));
+    j->req.prompt = j->prompt;
+    j->req.n_choices = rnd() % 4 ? 1 : 1 + rnd() % MAX_CHOICES;
+    j->req.notify = bell_ring;
+    j->req.notify_arg = b;
+    engine_params_default(p);
+    p->max_tokens = 1 + rnd() % 60;
+    p->has_seed = true;
+    p->seed = (int64_t)rnd() - 1000;
+    p->temperature = rnd() % 3 ? 0.3f + (float)(rnd() % 100) / 80 : 0;
+    if (rnd() % 2) p->top_p = 0.9f;
+    if (rnd() % 2) p->top_k = 1 + rnd() % 30;
+    if (rnd() % 4 == 0) p->repetition_penalty = 1.3f;
+    if (rnd() % 4 == 0) p->frequency_penalty = 0.7f, p->presence_penalty = -0.4f;
+    if (rnd() % 4 == 0) p->prompt_logprobs = true;
+    p->n_logprobs = (int)(rnd() % 4) - 1;
+    p->ignore_eos = rnd() % 4 == 0;
+    p->priority = (int)(rnd() % 3);
+    for (p->n_bias = rnd() % 3, p->bias = j->bias; p->n_bias && !j->bias[p->n_bias - 1].bias;)
+        for (uint32_t i = 0; i < p->n_bias; i++)
+            j->bias[i] = (struct engine_logit_bias){(int32_t)(rnd() % FAKE_VOCAB), 1.5f};
+}
+
+/* What choice `choice` of the request must give. */
+static void simulate(const struct job *j, uint32_t choice, struct reading *want) {
+    const struct engine_params *p = &j->req.params;
+    sampler *s = sampler_new(FAKE_VOCAB);
+    struct sampler_seen seen;
+    int32_t text[MAX_PROMPT + READER_MAX_TOKENS];
+    float logits[FAKE_VOCAB];
+    struct engine_event ev = {0};
+    uint32_t n = j->req.n_prompt, generated = 0;
+    memset(want, 0, sizeof *want);
+    memcpy(text, j->prompt, n * sizeof *text);
+    CHECK(sampler_seen_init(&seen, FAKE_VOCAB) == 0);
+    for (uint32_t i = 0; i < n; i++)
+        sampler_seen_add(&seen, text[i], false);
+    for (uint32_t i = 1; p->prompt_logprobs && i < n; i++) {
+        fake_logits(text, i, logits);
+        sampler_logprobs(s, logits, text[i], 0, &ev);
+        want->prompt_tokens[want->n_prompt_events] = text[i];
+        want->prompt_logprobs[want->n_prompt_events++] = ev.logprob;
+    }
+    for (want->final.finish = ENGINE_FINISH_LENGTH; generated < p->max_tokens;) {
+        int32_t token = 0;
+        fake_logits(text, n, logits);
+        struct sampler_request req = {p, &seen, (uint64_t)p->seed + choice, generated++, logits};
+        sampler_draw(s, &req, &token);
+        if (token == FAKE_EOG && !p->ignore_eos) {
+            want->final.finish = ENGINE_FINISH_STOP;
+            break;
+        }
+        if (p->n_logprobs >= 0) sampler_logprobs(s, logits, token, 0, &ev);
+        want->logprobs[want->n_tokens] = p->n_logprobs >= 0 ? ev.logprob : 0;
+        want->tokens[want->n_tokens++] = text[n++] = token;
+        sampler_seen_add(&seen, token, true);
+    }
+    want->final.n_generated = generated;
+    sampler_seen_fini(&seen);
+    sampler_free(s);
+}
+
+static void check_reading(const struct reading *got, const struct job *j, uint32_t choice) {
+    struct reading *want = malloc(sizeof *want);
+    simulate(j, choice, want);
+    CHECK(got->n_final == 1);
+    CHECK_MSG(got->final.finish == want->final.finish, "%d: %s", (int)got->final.finish,
+              got->final.error.msg);
+    CHECK(got->n_tokens == want->n_tokens &&
+          !memcmp(got->tokens, want->tokens, sizeof(int32_t) * (size_t)want->n_tokens) &&
+          !memcmp(got->logprobs, want->logprobs, sizeof(float) * (size_t)want->n_tokens));
+    CHECK(got->n_prompt_events == want->n_prompt_events &&
+          !memcmp(got->prompt_tokens, want->prompt_tokens, sizeof want->prompt_tokens) &&
+          !memcmp(got->prompt_logprobs, want->prompt_logprobs, sizeof want->prompt_logprobs));
+    CHECK(got->final.n_generated == want->final.n_generated &&
+          got->final.n_prompt == j->req.n_prompt && got->final.n_cached < j->req.n_prompt);
+    free(want);
+}
+
+/* ---- tests ---- */
+
+/* n_jobs at once in one configuration; returns the engine's counters at the end. */
+static struct engine_stats run_jobs(const struct engine_config *c, int n_jobs) {
+    struct engine_stats stats = {0};
+    struct bell b;
+    engine *en = open_engine(c);
+    if (!en) return stats;
+    bell_init(&b);
+    struct job *jobs = calloc((size_t)n_jobs, sizeof *jobs);
+    struct reading *r = calloc((size_t)n_jobs * MAX_CHOICES, sizeof *r);
+    int *of = calloc((size_t)n_jobs * MAX_CHOICES, sizeof *of), n = 0;
+    for (int i = 0; i < n_jobs; i++) {
+        engine_stream *streams[MAX_CHOICES];
+        err e;
+        random_job(&jobs[i], &b);
+        int rc = engine_submit(en, &jobs[i].req, streams, &e);
+        CHECK_MSG(rc == 0, "%s", e.msg);
+        for (uint32_t k = 0; !rc && k < jobs[i].req.n_choices; k++) {
+            of[n] = (int)(i * MAX_CHOICES) + (int)k;
+            r[n++].stream = streams[k];
+        }
+    }
+    read_all(r, n, &b);
+    free_all(r, n);
+    for (int i = 0; i < n; i++)
+        check_reading(&r[i], &jobs[of[i] / MAX_CHOICES], (uint32_t)(of[i] % MAX_CHOICES));
+    check_idle(en);
+    engine_stats_get(en, &stats);
+    CHECK(stats.running == 0 && stats.waiting == 0 && stats.healthy);
+    CHECK(stats.requests_total[ENGINE_FINISH_STOP] + stats.requests_total[ENGINE_FINISH_LENGTH] ==
+          (uint64_t)n);
+    CHECK(stats.ttft.count == (uint64_t)n && stats.queue_time.count == (uint64_t)n);
+    engine_close(en);
+    bell_fini(&b);
+    free(jobs);
+    free(r);
+    free(of);
+    return stats;
+}
+
+static void text_is_the_same_in_every_configuration(void) {
+    struct engine_stats s;
+    for (int round = 0; round < 4 * effort; round++) {
+        struct engine_config c = base_config();
+        c.max_queue = 200;
+        s = run_jobs(&c, 40);
+        CHECK(s.cached_tokens_total > 0);
+        c.kv_cache_tokens = 32 * (7 + rnd() % 6); /* a request alone can take 6 blocks */
+        c.block_tokens = 32;
+        s = run_jobs(&c, 40);
+        CHECK(s.preemptions_total > 0);
+        c.max_batch_tokens = 1 + rnd() % 20;
+        c.prefill_chunk = 1 + rnd() % c.max_batch_tokens;
+        c.stream_events = 1 + rnd() % 4;
+        c.block_tokens = 16;
+        run_jobs(&c, 30);
+        c = base_config();
+        c.max_queue = 200;
+        c.max_sequences = 1 + rnd() % 3;
+        c.max_batch_tokens = 300;
+        c.prefill_chunk = 300;
+        c.prefix_cache = false;
+        s = run_jobs(&c, 30);
+    }
+}
+
+/* More rows of prompts whose every row needs logits than a step may have. */
+static void prompt_logprobs_in_a_wide_step(void) {
+    enum { N = 8 };
+    struct engine_config c = base_config();
+    struct bell b;
+    struct job jobs[N];
+    struct reading *r = calloc(N, sizeof *r);
+    c.max_sequences = N;
+    c.max_batch_tokens = c.prefill_chunk = 1000;
+    bell_init(&b);
+    engine *en = open_engine(&c);
+    for (int i = 0; i < N; i++) {
+        random_job(&jobs[i], &b);
+        for (int k = 0; k < MAX_PROMPT; k++)
+            jobs[i].prompt[k] = (int32_t)(4 + rnd() % (FAKE_VOCAB - 4));
+        jobs[i].req.n_prompt = MAX_PROMPT - (uint32_t)i;
+        jobs[i].req.n_choices = 1;
+        jobs[i].req.params.prompt_logprobs = true;
+        CHECK(engine_submit(en, &jobs[i].req, &r[i].stream, NULL) == 0);
+    }
+    read_all(r, N, &b);
+    free_all(r, N);
+    for (int i = 0; i < N; i++)
+        check_reading(&r[i], &jobs[i], 0);
+    check_idle(en);
+    engine_close(en);
+    bell_fini(&b);
+    free(r);
+}
+
+static void cancels_free_everything(void) {
+    struct engine_config c = base_config();
+    struct bell b;
+    c.kv_cache_tokens = 640;
+    engine *en = open_engine(&c);
+    bell_init(&b);
+    for (int round = 0; round < 20 * effort; round++) {
+        enum { N = 24 };
+        struct job jobs[N];
+        struct reading *r = calloc(N, sizeof *r);
+        int n = 0;
+        for (int i = 0; i < N; i++) {
+            random_job(&jobs[i], &b);
+            jobs[i].req.n_choices = 1;
+            jobs[i].req.params.ignore_eos = true;
+            n += !engine_submit(en, &jobs[i].req, &r[n].stream, NULL);
+        }
+        usleep(rnd() % 1500);
+        for (int i = 0; i < n; i++) { /* read a little, cancel, or leave for good */
+            if (rnd() % 2) reading_poll(&r[i]);
+            if (rnd() % 2) engine_stream_cancel(r[i].stream);
+            if (rnd() % 4) continue;
+            engine_stream_free(r[i].stream);
+            r[i--] = r[--n];
+        }
+        read_all(r, n, &b);
+        free_all(r, n);
+        for (int i = 0; i < n; i++)
+            CHECK(r[i].n_final == 1 && r[i].final.finish != ENGINE_FINISH_ERROR);
+        CHECK(engine_check(en, NULL) == 0);
+        free(r);
+    }
+    check_idle(en);
+    engine_close(en);
+    bell_fini(&b);
+}
+
+/* A worker that stands in on_step until the gate opens. */
+struct gate {
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool open, reached;
+};
+static void gate_init(struct gate *g) {
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->cond, NULL);
+    g->open = g->reached = false;
+}
+static void gate_step(void *arg, const struct engine_step *step) {
+    struct gate *g = arg;
+    CHECK(step->n_prefill_rows + step->n_decode_rows > 0);
+    pthread_mutex_lock(&g->lock);
+    g->reached = true;
+    pthread_cond_broadcast(&g->cond);
+    while (!g->open)
+        pthread_cond_wait(&g->cond, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+static void gate_set(struct gate *g, bool open) {
+    pthread_mutex_lock(&g->lock);
+    g->open = open;
+    pthread_cond_broadcast(&g->cond);
+    pthread_mutex_unlock(&g->lock);
+}
+static void gate_wait(struct gate *g) {
+    pthread_mutex_lock(&g->lock);
+    while (!g->reached)
+        pthread_cond_wait(&g->cond, &g->lock);
+    pthread_mutex_unlock(&g->lock);
+}
+
+enum { SUBMITTERS = 8, TRIES = 20 };
+struct submitter {
+    engine *en;
+    struct bell *bell;
+    struct reading r[TRIES];
+    int n_accepted, n_full, n_other;
+    uint64_t seed;
+};
+static void *submit_many(void *arg) {
+    struct submitter *s = arg;
+    rng = s->seed;
+    for (int i = 0; i < TRIES; i++) {
+        struct job j;
+        random_job(&j, s->bell);
+        j.req.n_choices = 1;
+        int rc = engine_submit(s->en, &j.req, &s->r[s->n_accepted].stream, NULL);
+        s->n_accepted += rc == 0;
+        s->n_full += rc == ERR_FULL;
+        s->n_other += rc != 0 && rc != ERR_FULL;
+    }
+    return NULL;
+}
+
+static void queue_bound_is_exact(void) {
+    struct engine_config c = base_config();
+    struct gate g;
+    struct bell b;
+    struct reading first = {0};
+    struct job j;
+    gate_init(&g);
+    bell_init(&b);
+    c.max_queue = 37;
+    c.on_step = gate_step;
+    c.on_step_arg = &g;
+    engine *en = open_engine(&c);
+    random_job(&j, &b);
+    j.req.n_choices = 1;
+    CHECK(engine_submit(en, &j.req, &first.stream, NULL) == 0);
+    gate_wait(&g); /* the first one was admitted, the worker takes nothing more now */
+
+    struct submitter *s = calloc(SUBMITTERS, sizeof *s);
+    pthread_t threads[SUBMITTERS];
+    int accepted = 0, full = 0;
+    for (int i = 0; i < SUBMITTERS; i++) {
+        s[i].en = en;
+        s[i].bell = &b;
+        s[i].seed = 100 + (uint64_t)i;
+        pthread_create(&threads[i], NULL, submit_many, &s[i]);
+    }
+    for (int i = 0; i < SUBMITTERS; i++) {
+        pthread_join(threads[i], NULL);
+        accepted += s[i].n_accepted;
+        full += s[i].n_full;
+        CHECK(s[i].n_other == 0);
+    }
+    CHECK_MSG(accepted == 37 && full == SUBMITTERS * TRIES - 37, "%d accepted", accepted);
+    struct engine_stats stats;
+    engine_stats_get(en, &stats);
+    CHECK(stats.waiting == 37 && stats.rejected_total == (uint64_t)full);
+    gate_set(&g, true);
+    read_all(&first, 1, &b);
+    free_all(&first, 1);
+    for (int i = 0; i < SUBMITTERS; i++) {
+        read_all(s[i].r, s[i].n_accepted, &b);
+        free_all(s[i].r, s[i].n_accepted);
+    }
+    check_idle(en);
+    engine_close(en);
+    bell_fini(&b);
+    free(s);
+}
+
+/* Streams that nobody reads, as many as can run, over a cache that they fill: the others end. */
+static void slow_readers_stop_nobody(void) {
+    enum { SLOW = 4, QUICK = 12 };
+    struct engine_config c = base_config();
+    struct bell b;
+    c.stream_events = 2;
+    c.max_sequences = SLOW;
+    c.kv_cache_tokens = 512;
+    bell_init(&b);
+    engine *en = open_engine(&c);
+    struct reading *r = calloc(SLOW + QUICK, sizeof *r);
+    struct job jobs[SLOW + QUICK];
+    for (int i = 0; i < SLOW + QUICK; i++) {
+        random_job(&jobs[i], &b);
+        jobs[i].req.n_choices = 1;
+        jobs[i].req.params.priority = 0;
+        if (i < SLOW) {
+            jobs[i].req.params.ignore_eos = true;
+            jobs[i].req.params.max_tokens = 40;
+        }
+        CHECK(engine_submit(en, &jobs[i].req, &r[i].stream, NULL) == 0);
+    }
+    read_all(r + SLOW, QUICK, &b);
+    read_all(r, SLOW, &b);
+    free_all(r, SLOW + QUICK);
+    for (int i = 0; i < SLOW + QUICK; i++)
+        check_reading(&r[i], &jobs[i], 0);
+    check_idle(en);
+    engine_close(en);
+    bell_fini(&b);
+    free(r);
+}
+
+static void stop_ends_every_stream_once(void) {
+    for (int round = 0; round < 10 * effort; round++) {
+        enum { N = 30 };
+        struct engine_config c = base_config();
+        struct bell b;
+        int n = 0, stopped = 0;
+        bell_init(&b);
+        engine *en = open_engine(&c);
+        struct reading *r = calloc(N + 1, sizeof *r);
+        struct job j;
+        for (int i = 0; i < N; i++) {
+            random_job(&j, &b);
+            j.req.n_choices = 1;
+            n += !engine_submit(en, &j.req, &r[n].stream, NULL);
+        }
+        usleep(rnd() % 1000);
+        engine_drain(en);
+        err e;
+        j.req.n_choices = 1;
+        CHECK(engine_submit(en, &j.req, &r[n].stream, &e) == ERR_STOPPING);
+        if (round % 2) read_all(r, n, &b); /* a drained engine goes on */
+        engine_stop(en);
+        engine_stop(en);
+        CHECK(engine_check(en, NULL) == 0);
+        if (round % 3 == 0) engine_stream_cancel(r[0].stream);
+        read_all(r, n, &b);
+        free_all(r, n);
+        for (int i = 0; i < n; i++) {
+            CHECK(r[i].n_final == 1);
+            if (r[i].final.finish != ENGINE_FINISH_ERROR) continue;
+            CHECK(r[i].final.error.code == ERR_STOPPING);
+            stopped++;
+        }
+        CHECK(!(round % 2) || !stopped);
+        check_idle(en);
+        engine_close(en);
+        bell_fini(&b);
+        free(r);
+    }
+}
+
+static void device_failure_ends_all_and_refuses(void) {
+    enum { N = 20 };
+    struct engine_config c = base_config();
+    struct bell b;
+    struct job jobs[N];
+    struct engine_stats stats;
+    err e;
+    bell_init(&b);
+    c.max_sequences = 4;
+    engine *en = open_engine(&c);
+    struct reading *r = calloc(N, sizeof *r);
+    atomic_store(&fake_fail_after, 5);
+    int n = 0, failed = 0;
+    for (int i = 0; i < N; i++) {
+        random_job(&jobs[i], &b);
+        jobs[i].req.n_choices = 1;
+        n += !engine_submit(en, &jobs[i].req, &r[n].stream, NULL);
+    }
+    read_all(r, n, &b);
+    free_all(r, n);
+    for (int i = 0; i < n; i++) {
+        CHECK(r[i].n_final == 1);
+        failed += r[i].final.finish == ENGINE_FINISH_ERROR;
+        CHECK(r[i].final.finish != ENGINE_FINISH_ERROR || r[i].final.error.code == ERR_DEVICE);
+    }
+    CHECK(failed > 0);
+    CHECK(engine_submit(en, &jobs[0].req, &r[0].stream, &e) == ERR_DEVICE);
+    engine_stats_get(en, &stats);
+    CHECK(!stats.healthy && stats.running == 0);
+    check_idle(en);
+    engine_close(en);
+    bell_fini(&b);
+    free(r);
+}
+
+/* Logits that are no numbers end their own sequence only. */
+static void broken_logits_end_one_sequence(void) {
+    struct engine_config c = base_config();
+    struct bell b;
+    struct job jobs[3];
+    struct reading *r = calloc(3, sizeof *r);
+    bell_init(&b);
+    engine *en = open_engine(&c);
+    for (int i = 0; i < 3; i++) {
+        random_job(&jobs[i], &b);
+        jobs[i].req.n_choices = 1;
+        if (i == 1) jobs[i].prompt[0] = FAKE_POISON;
+        CHECK(engine_submit(en, &jobs[i].req, &r[i].stream, NULL) == 0);
+    }
+    read_all(r, 3, &b);
+    free_all(r, 3);
+    check_reading(&r[0], &jobs[0], 0);
+    check_reading(&r[2], &jobs[2], 0);
+    CHECK(r[1].n_tokens == 0 && r[1].final.finish == ENGINE_FINISH_ERROR &&
+          r[1].final.error.code == ERR_DEVICE);
+    check_idle(en);
+    engine_close(en);
+    bell_fini(&b);
+    free(r);
+}
+
+/* Cancelled while paused, and while waiting behind a closed gate: final at once, blocks free. */
+static void cancel_while_paused_or_waiting(void) {
+    struct engine_config c = base_config();
+    struct bell b;
+    struct job jobs[3];
+    struct engine_stats s;
+    struct reading *r = calloc(3, sizeof *r);
+    bell_init(&b);
+    c.max_sequences = 1;
+    c.stream_events = 1;
+    engine *en = open_engine(&c);
+    for (int i = 0; i < 3; i++) {
+        random_job(&jobs[i], &b);
+        jobs[i].req.n_choices = 1;
+        jobs[i].req.params.ignore_eos = true;
+        jobs[i].req.params.prompt_logprobs = false;
+        jobs[i].req.params.max_tokens = 30;
+        CHECK(engine_submit(en, &jobs[i].req, &r[i].stream, NULL) == 0);
+    }
+    bell_wait(&b, 0); /* each pauses after its first token; nobody reads */
+    for (int i = 0; i < 3; i++)
+        engine_stream_cancel(r[i].stream);
+    read_all(r, 3, &b);
+    for (int i = 0; i < 3; i++)
+        CHECK(r[i].final.finish == ENGINE_FINISH_CANCEL && r[i].n_tokens <= 1);
+    check_idle(en);
+    engine_stats_get(en, &s);
+    CHECK(s.requests_total[ENGINE_FINISH_CANCEL] == 3 && s.running == 0 && s.waiting == 0);
+    free_all(r, 3);
+    engine_close(en);
+    bell_fini(&b);
+    free(r);
+}
+
+static void refuse(engine *en, struct job *j, int code, const char *param) {
+    engine_stream *streams[ENGINE_MAX_CHOICES];
+    err e;
+    err_clear(&e);
+    int rc = engine_submit(en, &j->req, streams, &e);
+    CHECK_MSG(rc == code && e.code == code, "%s: %d", param, rc);
+    CHECK_STR(e.param, param);
+    CHECK(e.msg[0]);
+}
+
+static void requests_are_checked(void) {
+    static const struct {
+        const char *param;
+        size_t offset;
+        float bad[2];
+    } floats[] = {
+        {"temperature", offsetof(struct engine_params, temperature), {-0.1f, 2.1f}},
+        {"top_p", offsetof(struct engine_params, top_p), {0, 1.01f}},
+        {"min_p", offsetof(struct engine_params, min_p), {-0.1f, 1.1f}},
+        {"presence_penalty", offsetof(struct engine_params, presence_penalty), {-2.1f, 2.1f}},
+        {"frequency_penalty", offsetof(struct engine_params, frequency_penalty), {-2.1f, 2.1f}},
+        {"repetition_penalty", offsetof(struct engine_params, repetition_penalty), {0, INFINITY}},
+    };
+    struct engine_config c = base_config();
+    struct engine_logit_bias bias = {FAKE_VOCAB, 1};
+    struct bell b;
+    struct job j;
+    engine *en = open_engine(&c);
+    bell_init(&b);
+    CHECK(engine_context_length(en) == FAKE_CONTEXT);
+    for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++)
+        for (int k = 0; k < 3; k++) {
+            float value = k < 2 ? floats[i].bad[k] : NAN;
+            random_job(&j, &b);
+            memcpy((char *)&j.req.params + floats[i].offset, &value, sizeof value);
+            refuse(en, &j, ERR_INVALID, floats[i].param);
+        }
+    random_job(&j, &b);
+    j.req.params.n_logprobs = 21;
+    refuse(en, &j, ERR_INVALID, "top_logprobs");
+    random_job(&j, &b);
+    j.req.params.bias = &bias;
+    j.req.params.n_bias = 1;
+    refuse(en, &j, ERR_INVALID, "logit_bias");
+    bias = (struct engine_logit_bias){1, 100.5f};
+    refuse(en, &j, ERR_INVALID, "logit_bias");
+    random_job(&j, &b);
+    j.req.n_choices = 129;
+    refuse(en, &j, ERR_INVALID, "n");
+    random_job(&j, &b);
+    j.prompt[j.req.n_prompt - 1] = FAKE_VOCAB;
+    refuse(en, &j, ERR_INVALID, "prompt");
+    j.req.n_prompt = 0;
+    refuse(en, &j, ERR_INVALID, "prompt");
+
+    int32_t *ids = calloc(FAKE_CONTEXT, sizeof *ids);
+    random_job(&j, &b);
+    j.req.prompt = ids;
+    j.req.n_prompt = FAKE_CONTEXT;
+    refuse(en, &j, ERR_TOO_LONG, "");
+    struct reading *r = calloc(1, sizeof *r); /* one token fits; max_tokens is clipped to it */
+    j.req.n_prompt = FAKE_CONTEXT - 1;
+    j.req.n_choices = 1;
+    j.req.params.max_tokens = 0;
+    j.req.params.ignore_eos = true;
+    CHECK(engine_submit(en, &j.req, &r->stream, NULL) == 0);
+    read_all(r, 1, &b);
+    CHECK(r->n_tokens == 1 && r->final.finish == ENGINE_FINISH_LENGTH);
+    free_all(r, 1);
+    check_idle(en);
+    engine_close(en);
+    engine_close(NULL);
+    bell_fini(&b);
+    free(ids);
+    free(r);
+}
+
+static void configuration_is_checked(void) {
+    struct engine_config c;
+    engine *en;
+    err e;
+#define REFUSED(field, value, key)                                                                 \
+    do {                                                                                           \
+        c = base_config();                                                                         \
+        c.field = value;                                                                           \
+        CHECK(engine_open(&c, &en, &e) == ERR_INVALID);                                            \
+        CHECK_STR(e.param, key);                                                                   \
+    } while (0)
+    REFUSED(kv_cache_tokens, 15, "kv_cache_tokens");
+    REFUSED(kv_cache_tokens, UINT64_MAX, "kv_cache_tokens");
+    REFUSED(block_tokens, 24, "block_tokens");
+    REFUSED(block_tokens, 0, "block_tokens");
+    REFUSED(kv_type, QTYPE_Q8_0, "kv_type");
+    REFUSED(max_batch_tokens, 0, "max_batch_tokens");
+    REFUSED(prefill_chunk, 65, "prefill_chunk");
+    REFUSED(max_sequences, 0, "max_sequences");
+    REFUSED(max_queue, 0, "max_queue");
+    REFUSED(stream_events, 0, "stream_events");
+    REFUSED(context_length, 1, "context_length");
+#undef REFUSED
+    c = base_config();
+    c.backend = "none";
+    CHECK(engine_open(&c, &en, &e) == ERR_UNSUPPORTED);
+
+    c = base_config(); /* the cache may be smaller than the context, or sized by itself */
+    c.kv_cache_tokens = 70;
+    if (!engine_open(&c, &en, &e)) {
+        CHECK(engine_context_length(en) == 64);
+        engine_close(en);
+    }
+    c.kv_cache_tokens = 0;
+    c.context_length = 100;
+    CHECK(engine_open(&c, &en, &e) == 0);
+    struct engine_stats s;
+    engine_stats_get(en, &s);
+    CHECK(engine_context_length(en) == 100 && s.kv_blocks >= 7 &&
+          s.kv_blocks <= 7 * c.max_sequences);
+    engine_close(en);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) effort = atoi(argv[1]);
+    RUN(text_is_the_same_in_every_configuration);
+    RUN(prompt_logprobs_in_a_wide_step);
+    RUN(cancels_free_everything);
+    RUN(queue_bound_is_exact);
+    RUN(slow_readers_stop_nobody);
+    RUN(stop_ends_every_stream_once);
+    RUN(device_failure_ends_all_and_refuses);
+    RUN(broken_logits_end_one_sequence);
+    RUN(cancel_while_paused_or_waiting);
+    RUN(requests_are_checked);
+    RUN(configuration_is_checked);
+    return check_done();
+}
