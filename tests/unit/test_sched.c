@@ -411,7 +411,7 @@ static void test_more_sequences_than_budget(void) {
     }
     CHECK(q[0].s.n_tokens > 5 && q[1].s.n_tokens > 5 && q[2].s.n_tokens == 3);
     close_all();
-    struct sched_config bad = {0, 1, 1, 1};
+    struct sched_config bad = {0, 1, 1, 1, 0};
     sched *s = NULL;
     CHECK(sched_new(&bad, NULL, &s, NULL) == ERR_INVALID && s == NULL);
     sched_free(NULL);
