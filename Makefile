@@ -42,6 +42,8 @@ LIB_O  := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CC:%.cc=$(BUILD)/%.o) $(if $(WEB),$(BU
 LIB    := $(BUILD)/libinferd.a
 UNIT_C := $(wildcard tests/unit/test_*.c)
 UNIT   := $(UNIT_C:tests/unit/%.c=$(BUILD)/%)
+FUZZ_C := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ   := $(FUZZ_C:tests/fuzz/%.c=$(BUILD)/%)
 SUPPORT_O := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 
 .PHONY: all
@@ -124,6 +126,34 @@ install: all ## install the daemon, its example configuration and the demo model
 unit: $(UNIT) ## build and run the unit tests only
 	@scripts/run-unit $(UNIT)
 
+$(BUILD)/fuzz_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -o $@ $< tests/fuzz/replay.c $(LIB) $(LDLIBS)
+
+.PHONY: fuzz-replay
+fuzz-replay: $(FUZZ) ## run every file of the fuzz corpora once
+	@scripts/run-unit $(FUZZ)
+
+# Needs clang. New inputs go to build-fuzz/corpus/, a crash to build-fuzz/NAME-crash-*: both are for
+# tests/fuzz/corpus/NAME/ once the bug is mended.
+FUZZ_SECONDS ?= 60
+FUZZ_SAN := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+.PHONY: fuzz
+fuzz: ## fuzz every target for FUZZ_SECONDS (60) seconds with clang's libFuzzer
+	@$(MAKE) -s -j2 BUILD=build-fuzz CC=clang CXX=clang++ SAN="$(FUZZ_SAN)" fuzzers
+	@for f in $(FUZZ_C:tests/fuzz/fuzz_%.c=%); do \
+	    mkdir -p build-fuzz/corpus/$$f && \
+	    build-fuzz/libfuzzer_$$f -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 \
+	        -artifact_prefix=build-fuzz/$$f- build-fuzz/corpus/$$f tests/fuzz/corpus/$$f || exit 1; \
+	done
+
+.PHONY: fuzzers
+fuzzers: $(FUZZ_C:tests/fuzz/fuzz_%.c=$(BUILD)/libfuzzer_%)
+
+$(BUILD)/libfuzzer_%: tests/fuzz/fuzz_%.c $(LIB)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -fsanitize=fuzzer -o $@ $< $(LIB) $(LDLIBS)
+
+-include $(FUZZ:=.d)
 -include $(LIB_O:.o=.d) $(UNIT:=.d) $(SUPPORT_O:.o=.d) $(BUILD)/daemon/main.d
 
 .PHONY: clean

@@ -29,8 +29,7 @@ static const char *const eog_texts[] = {
     "[EOT]",
     "[EOS]",
     "<|eot|>",
-    "<\xef\xbd\x9c"
-    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
+    "<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>",
 };
 
 static const char space_mark[] = "\xe2\x96\x81"; /* U+2581 stands for a space in a token's text */
