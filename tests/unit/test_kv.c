@@ -328,6 +328,124 @@ static void test_prefix_cache_off(void) {
     kv_close(c);
 }
 
+/* A cached block that only a queued copy keeps is not in the free list: taking it costs nothing. */
+static void test_pinned_block_costs_nothing(void) {
+    const int32_t other[6] = {1, 2, 3, 99, 98, 97};
+    kv *c = open_cache(6, true);
+    uint32_t n_cached;
+    kv_seq_free(c, run(c, abc, 4, 0, 100)); /* block 0 */
+    kv_seq *b = kv_seq_new(c, other, 6, &n_cached);
+    CHECK(n_cached == 3 && kv_seq_reserve(c, b, 3, 6) == 0);
+    TABLE(b, 2, 1);
+    CHECK(kv_n_free(c) == 3 && kv_prompt_need(c, abc, 5, 5) == 1);
+    kv_seq *d = run(c, abc, 5, 4, 200);
+    TABLE(d, 0, 3);
+    CHECK(slot_mark(c, d, 3) == 103 && slot_mark(c, b, 2) == 102);
+    kv_close(c);
+}
+
+/* Random calls without a scheduler, copies left queued over many of them. Every need is exact,
+ * every reservation succeeds exactly when its need is there, and at each flush every valid position
+ * of every sequence holds the number of its own text. */
+struct model_seq {
+    kv_seq *kv;
+    int32_t tokens[MAX_TABLE * BT];
+    uint32_t n_valid, n_tokens;
+};
+
+static uint64_t text_number(const int32_t *tokens, uint32_t n) {
+    uint64_t x = 1;
+    for (uint32_t i = 0; i < n; i++)
+        x = x * 3 + (uint64_t)tokens[i];
+    return x; /* ids are 1 and 2, at most 32 of them: distinct texts, distinct numbers */
+}
+
+static void drop(kv *c, struct model_seq *m) {
+    kv_seq_free(c, m->kv);
+    m->kv = NULL;
+}
+
+static void reserve_exactly(kv *c, struct model_seq *m, uint32_t need, uint32_t free_before) {
+    int rc = kv_seq_reserve(c, m->kv, m->n_valid, m->n_tokens);
+    CHECK(rc == (need <= free_before ? 0 : ERR_FULL));
+    if (!rc) CHECK(free_before - kv_n_free(c) == need);
+}
+
+static void random_start(kv *c, struct model_seq *m, const struct model_seq *src) {
+    uint32_t n_free = kv_n_free(c), need;
+    m->n_tokens = 1 + (uint32_t)rand() % (MAX_TABLE * BT);
+    for (uint32_t i = 0; i < m->n_tokens; i++)
+        m->tokens[i] = rand() % 4 ? 1 : 2;
+    if (src->kv && rand() % 2) {
+        m->n_valid = (uint32_t)rand() % (src->n_valid + 1);
+        if (m->n_tokens <= m->n_valid) m->n_tokens = m->n_valid + 1;
+        if (m->n_tokens > MAX_TABLE * BT) return;
+        memcpy(m->tokens, src->tokens, m->n_valid * sizeof *m->tokens);
+        m->tokens[m->n_tokens - 1] = 1;
+        need = kv_fork_need(c, m->n_valid, m->n_tokens);
+        m->kv = kv_seq_fork(c, src->kv, m->n_valid);
+    } else {
+        need = kv_prompt_need(c, m->tokens, m->n_tokens, m->n_tokens);
+        m->kv = kv_seq_new(c, m->tokens, m->n_tokens, &m->n_valid);
+    }
+    if (m->kv) reserve_exactly(c, m, need, n_free);
+    if (m->kv && need > n_free) drop(c, m);
+}
+
+static void random_growth(kv *c, struct model_seq *m) {
+    uint32_t n = m->n_tokens + (uint32_t)rand() % 6, was = m->n_tokens;
+    if (n > MAX_TABLE * BT) return;
+    while (m->n_tokens < n)
+        m->tokens[m->n_tokens++] = 1 + rand() % 2;
+    uint32_t n_free = kv_n_free(c), need = kv_seq_need(c, m->kv, m->n_valid, n);
+    reserve_exactly(c, m, need, n_free);
+    if (need > n_free) m->n_tokens = was;
+}
+
+static void compute_all(kv *c, struct model_seq *m, uint32_t n) {
+    err e;
+    CHECK(kv_flush_copies(c, &e) == 0);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!m[i].kv || kv_seq_reserve(c, m[i].kv, m[i].n_valid, m[i].n_tokens)) continue;
+        CHECK(kv_flush_copies(c, &e) == 0);
+        for (uint32_t pos = m[i].n_valid; pos < m[i].n_tokens; pos++)
+            kv_layers(c)->k->data[kv_slot(c, m[i].kv, pos)] = text_number(m[i].tokens, pos + 1);
+        m[i].n_valid = m[i].n_tokens;
+        kv_commit(c, m[i].kv, m[i].tokens, m[i].n_valid);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t pos = 0; m[i].kv && pos < m[i].n_valid; pos++)
+            CHECK(slot_mark(c, m[i].kv, pos) == text_number(m[i].tokens, pos + 1));
+}
+
+static void test_random_calls(void) {
+    srand(11);
+    for (int round = 0; round < 100; round++) {
+        kv *c = open_cache(4 + (uint32_t)rand() % 20, round % 5 != 0);
+        struct model_seq m[6] = {0};
+        for (int i = 0; i < 600; i++) {
+            struct model_seq *one = &m[rand() % 6], *other = &m[rand() % 6];
+            int what = rand() % 10;
+            if (!one->kv)
+                random_start(c, one, other);
+            else if (what < 5)
+                random_growth(c, one);
+            else if (what < 7)
+                drop(c, one);
+            else if (what == 7)
+                compute_all(c, m, 6);
+            check_ok(c);
+        }
+        for (int i = 0; i < 6; i++)
+            drop(c, &m[i]);
+        check_ok(c);
+        struct kv_stats st;
+        kv_stats_get(c, &st);
+        CHECK(st.n_free == st.n_blocks);
+        kv_close(c);
+    }
+}
+
 static void test_open_refuses(void) {
     struct kv_config good = {.n_blocks = 4,
                              .block_tokens = 16,
@@ -369,6 +487,8 @@ int main(void) {
     RUN(test_whole_cache_for_one);
     RUN(test_no_room);
     RUN(test_prefix_cache_off);
+    RUN(test_pinned_block_costs_nothing);
+    RUN(test_random_calls);
     RUN(test_open_refuses);
     return check_done();
 }

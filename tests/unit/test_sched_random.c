@@ -29,8 +29,8 @@ static struct {
     kv *cache;
     sched *s;
     struct live live[MAX_LIVE];
-    uint32_t *stamp; /* (slots) last step that wrote it */
-    uint32_t step;
+    uint32_t *stamp;         /* (slots) last step that wrote it */
+    uint32_t step, failures; /* failures: percent of steps */
     uint64_t n_finished, n_cancelled, n_forked, n_cached_tokens, n_evicted, n_copied;
     uint64_t n_preempted;
 } t;
@@ -81,6 +81,7 @@ static void open_round(void) {
     t.kc.n_blocks = 1 + rnd(3 * MAX_TEXT / block_tokens);
     t.kc.max_seqs = n_slots + rnd(2);
     t.kc.prefix_cache = chance(85);
+    t.failures = chance(20) ? 25 : 1;
     t.sc.max_sequences = n_slots;
     t.sc.max_batch_tokens = 1 + rnd(40);
     t.sc.prefill_chunk = 1 + rnd(20);
@@ -256,12 +257,13 @@ static void one_step(void) {
     mem_guard_leave();
     if (t.step % 7 == 0) check_all();
     check_plan(&plan);
-    if (chance(1)) { /* before the copies ran */
+    if (chance(t.failures)) { /* before the copies ran */
         sched_abandon(t.s, &plan);
+        check_all();
         return;
     }
     CHECK(kv_flush_copies(t.cache, &e) == 0);
-    if (chance(1)) {
+    if (chance(t.failures)) {
         fail_step(&plan);
         return;
     }
