@@ -269,6 +269,18 @@ static void admit_waiting(sched *s) {
     }
 }
 
+/* Gives an item up to want more rows, as far as its sequence is behind; fresh ones share
+ * fresh_left, too. Returns how many. */
+static uint32_t give_rows(struct sched_item *item, uint32_t want, uint32_t *fresh_left) {
+    uint32_t n = min_u32(want, gap(item->seq) - item->n_rows);
+    if (item->seq->fresh) {
+        n = min_u32(n, *fresh_left);
+        *fresh_left -= n;
+    }
+    item->n_rows += n;
+    return n;
+}
+
 /* Pass 3. */
 static void share_budget(sched *s, struct sched_plan *plan) {
     struct load l = {0};
@@ -277,25 +289,23 @@ static void share_budget(sched *s, struct sched_plan *plan) {
     uint32_t left = prefill_budget(s, l.n_decode), n_behind = l.n_prefill, n = 0;
     uint32_t fresh_left = s->config.max_fresh_rows ? s->config.max_fresh_rows : UINT32_MAX;
     for (struct sched_seq *seq = s->running.head; seq; seq = seq->next) {
-        uint32_t n_rows = gap(seq);
-        if (n_rows > 1) {
-            bool first = n_behind == l.n_prefill;
-            n_rows = min_u32(n_rows, first ? (left + 1) / 2 : (left + n_behind - 1) / n_behind);
-            if (seq->fresh) n_rows = min_u32(n_rows, fresh_left);
-            left -= n_rows;
-            n_behind--;
+        if (!gap(seq)) continue;
+        struct sched_item *item = &s->items[n++];
+        *item = (struct sched_item){.seq = seq, .first = seq->n_computed};
+        if (gap(seq) == 1) {
+            give_rows(item, 1, &fresh_left);
+            continue;
         }
-        if (seq->fresh) fresh_left -= n_rows = min_u32(n_rows, fresh_left);
-        if (gap(seq)) s->items[n++] = (struct sched_item){seq, seq->n_computed, n_rows, false};
+        bool first = n_behind == l.n_prefill;
+        left -=
+            give_rows(item, first ? (left + 1) / 2 : (left + n_behind - 1) / n_behind, &fresh_left);
+        n_behind--;
     }
     for (uint32_t i = 0; i < n; i++) {
         struct sched_item *item = &s->items[i];
-        uint32_t more = min_u32(gap(item->seq) - item->n_rows, left);
-        if (item->seq->fresh) fresh_left -= more = min_u32(more, fresh_left);
-        item->n_rows += more;
-        left -= more;
-        item->wants_logits = item->first + item->n_rows == item->seq->n_tokens;
+        if (gap(item->seq) > 1) left -= give_rows(item, left, &fresh_left);
         if (!item->n_rows) continue;
+        item->wants_logits = item->first + item->n_rows == item->seq->n_tokens;
         plan->n_rows += item->n_rows;
         plan->n_decode_rows += gap(item->seq) == 1;
         s->items[plan->n_items++] = *item;

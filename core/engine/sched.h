@@ -7,7 +7,8 @@
  *   2. The rest of the budget goes to sequences that are further behind (prefill, recompute): in the
  *      order, the first gets at least half of it, the others share the rest evenly, and what
  *      somebody does not need goes to the others in the order. While anything is decoding,
- *      prefill_chunk is all that they get together.
+ *      prefill_chunk is all that they get together. Fresh sequences, whose every row needs logits,
+ *      share max_fresh_rows in the order, those that are decoding included.
  *   3. Waiting sequences are admitted strictly in the order (preempted ones keep their arrival; who
  *      does not fit holds back those behind it, so nobody starves but under a steady load of higher
  *      priority) while a slot is free, budget is left (each prompt counted up to prefill_chunk / 4,

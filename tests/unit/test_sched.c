@@ -13,7 +13,7 @@ static struct {
 } t;
 
 struct setup {
-    uint32_t n_blocks, budget, chunk, n_seqs, queue;
+    uint32_t n_blocks, budget, chunk, n_seqs, queue, fresh;
 };
 
 static void open_all(struct setup u) {
@@ -22,7 +22,11 @@ static void open_all(struct setup u) {
                            .max_seqs = MAX_SEQS + 1,
                            .max_blocks_per_seq = CAPACITY / BT,
                            .prefix_cache = true};
-    struct sched_config sc = {u.budget, u.chunk, u.n_seqs, u.queue ? u.queue : 100};
+    struct sched_config sc = {.max_batch_tokens = u.budget,
+                              .prefill_chunk = u.chunk,
+                              .max_sequences = u.n_seqs,
+                              .max_queue = u.queue ? u.queue : 100,
+                              .max_fresh_rows = u.fresh};
     err e;
     CHECK(kv_open(&kc, &t.cache, &e) == 0);
     CHECK(sched_new(&sc, t.cache, &t.s, &e) == 0);
@@ -382,6 +386,27 @@ static void test_fresh_takes_no_prefix(void) {
     close_all();
 }
 
+static void test_fresh_rows_are_bounded(void) {
+    struct test_seq a, b, c;
+    open_all((struct setup){.n_blocks = 40, .budget = 32, .chunk = 32, .n_seqs = 6, .fresh = 5});
+    add(&a, 1000, 12, 30);
+    add(&b, 2000, 12, 30);
+    add(&c, 3000, 40, 50);
+    a.s.fresh = b.s.fresh = true;
+    plan(); /* what they cannot use goes to c */
+    CHECK(rows(&a) == 5 && rows(&b) == 0 && rows(&c) == 27);
+    finish_step();
+    step();
+    plan();
+    CHECK(rows(&a) == 2 && rows(&b) == 3 && rows(&c) == 1);
+    finish_step();
+    a.s.fresh = false; /* it has its prompt's; decoding needs no share */
+    plan();
+    CHECK(rows(&a) == 1 && rows(&b) == 5);
+    finish_step();
+    close_all();
+}
+
 static void test_abandon_and_retry(void) {
     struct test_seq a;
     open_all((struct setup){.n_blocks = 20, .budget = 8, .chunk = 8, .n_seqs = 6});
@@ -411,7 +436,7 @@ static void test_more_sequences_than_budget(void) {
     }
     CHECK(q[0].s.n_tokens > 5 && q[1].s.n_tokens > 5 && q[2].s.n_tokens == 3);
     close_all();
-    struct sched_config bad = {0, 1, 1, 1, 0};
+    struct sched_config bad = {.prefill_chunk = 1, .max_sequences = 1, .max_queue = 1};
     sched *s = NULL;
     CHECK(sched_new(&bad, NULL, &s, NULL) == ERR_INVALID && s == NULL);
     sched_free(NULL);
@@ -432,6 +457,7 @@ int main(void) {
     RUN(test_forks);
     RUN(test_fork_without_leader);
     RUN(test_fresh_takes_no_prefix);
+    RUN(test_fresh_rows_are_bounded);
     RUN(test_abandon_and_retry);
     RUN(test_more_sequences_than_budget);
     return check_done();

@@ -85,6 +85,7 @@ static void open_round(void) {
     t.sc.max_sequences = n_slots;
     t.sc.max_batch_tokens = 1 + rnd(40);
     t.sc.prefill_chunk = 1 + rnd(20);
+    t.sc.max_fresh_rows = rnd(12); /* 0: no bound */
     t.sc.max_queue = 1 + rnd(MAX_LIVE);
     CHECK_MSG(kv_open(&t.kc, &t.cache, &e) == 0, "%s", e.msg);
     CHECK_MSG(sched_new(&t.sc, t.cache, &t.s, &e) == 0, "%s", e.msg);
@@ -170,7 +171,7 @@ static uint32_t n_holders(int32_t block) {
 
 static void check_plan(const struct sched_plan *plan) {
     bool planned[MAX_LIVE] = {false}, runnable = false;
-    uint32_t n_rows = 0, n_decode = 0, n_running = 0;
+    uint32_t n_rows = 0, n_decode = 0, n_fresh = 0, n_running = 0;
     for (uint32_t i = 0; i < plan->n_items; i++) {
         const struct sched_item *item = &plan->items[i];
         const struct live *q = (const struct live *)item->seq;
@@ -181,16 +182,19 @@ static void check_plan(const struct sched_plan *plan) {
         CHECK(item->wants_logits == (item->n_rows == behind));
         n_rows += item->n_rows;
         n_decode += behind == 1;
+        n_fresh += q->s.fresh ? item->n_rows : 0;
     }
     CHECK(n_rows == plan->n_rows && n_rows <= t.sc.max_batch_tokens);
     CHECK(n_decode == plan->n_decode_rows);
+    CHECK(!t.sc.max_fresh_rows || n_fresh <= t.sc.max_fresh_rows);
     if (n_decode) CHECK(n_rows - n_decode <= t.sc.prefill_chunk);
     for (int i = 0; i < MAX_LIVE; i++) {
         const struct live *q = &t.live[i];
         if (!q->used) continue;
         runnable |= !q->s.paused;
         n_running += q->s.state == SCHED_RUNNING;
-        if (q->s.state == SCHED_RUNNING && !q->s.paused && q->s.n_tokens - q->s.n_computed == 1)
+        if (q->s.state == SCHED_RUNNING && !q->s.paused && !q->s.fresh &&
+            q->s.n_tokens - q->s.n_computed == 1)
             CHECK_MSG(planned[i], "a decoding sequence got no row");
     }
     CHECK(n_running == sched_n_running(t.s) && n_running <= t.sc.max_sequences);
@@ -232,6 +236,7 @@ static void after_step(const struct sched_plan *plan) {
     sched_commit(t.s, plan);
     for (uint32_t i = 0; i < plan->n_items; i++) {
         struct live *q = (struct live *)plan->items[i].seq;
+        if (q->s.n_computed >= q->s.n_prompt) q->s.fresh = false;
         if (!plan->items[i].wants_logits) continue;
         if (q->s.n_tokens == q->n_target) {
             t.n_finished++;
