@@ -1,0 +1,267 @@
+/* chat.c - the public face: compiles a template, turns JSON into values, renders, reports spans.
+ *
+ * Provenance: what comes from the caller's JSON is untrusted, except a message's "role" when it is
+ * one of the fixed words below: those cannot spell a control token by themselves, and templates build
+ * control tokens such as "<|user|>" from them. */
+#include "core/chat/chat.h"
+
+#include "core/chat/chat_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    TEMPLATE_MEMORY = 64 * 1024 * 1024, /* bytes of a syntax tree */
+    RENDER_MEMORY = 64 * 1024 * 1024,   /* bytes of values, plus RENDER_FACTOR per output byte */
+    RENDER_FACTOR = 16
+};
+
+static jval own_text(struct chat_template *t, const char *text) {
+    size_t n = strlen(text);
+    char *copy = arena_strndup(t->mem, text, n);
+    jstr *s = arena_alloc(t->mem, sizeof *s);
+    if (!copy || !s) return (jval){.kind = J_ABSENT};
+    *s = (jstr){.p = copy, .n = n, .n_chars = u8_count(copy, n), .trusted = true};
+    return jstr_val(s);
+}
+
+int chat_template_new(const char *source, const char *bos, const char *eos, chat_template **out,
+                      err *e) {
+    *out = NULL;
+    struct chat_template *t = mem_new(1, sizeof *t);
+    if (!t) return err_set(e, ERR_NOMEM, "out of memory");
+    int rc = ERR_NOMEM;
+    t->mem = arena_new(TEMPLATE_MEMORY);
+    if (!t->mem) {
+        err_set(e, ERR_NOMEM, "out of memory");
+        goto fail;
+    }
+    t->bos = own_text(t, bos ? bos : "");
+    t->eos = own_text(t, eos ? eos : "");
+    if (t->bos.kind == J_ABSENT || t->eos.kind == J_ABSENT) {
+        err_set(e, ERR_NOMEM, "out of memory");
+        goto fail;
+    }
+    rc = jparse(t, source, e);
+    if (rc) goto fail;
+    *out = t;
+    return 0;
+fail:
+    chat_template_free(t);
+    return rc;
+}
+
+void chat_template_free(chat_template *t) {
+    if (!t) return;
+    arena_free(t->mem);
+    free(t);
+}
+
+static bool is_role_word(const char *text) {
+    static const char *const words[] = {"system",    "developer", "user",
+                                        "assistant", "tool",      "function"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(text, words[i]) == 0) return true;
+    return false;
+}
+
+/* cJSON keeps a number's text only where chat_json_keep_numbers() put it. */
+static jval from_number(jctx *c, const cJSON *j) {
+    const char *text = j->valuestring;
+    double d = j->valuedouble;
+    jval v;
+    if (text ? strpbrk(text, ".eE") != NULL : d != floor(d) || fabs(d) > 9007199254740992.0) {
+        v = jfloat(d);
+    } else if (!text) {
+        v = jint((int64_t)d);
+    } else {
+        int64_t value = 0;
+        bool big = false, minus = *text == '-';
+        for (const char *p = text + minus; *p && !big; p++)
+            big = __builtin_mul_overflow(value, 10, &value) ||
+                  __builtin_sub_overflow(value, *p - '0', &value);
+        big = big || (!minus && value == INT64_MIN);
+        v = big ? (jval){.kind = J_BIG} : jint(minus ? value : -value);
+        if (big) v.u.s = jstr_new(c, text, strlen(text), false);
+    }
+    v.untrusted = true;
+    return v;
+}
+
+static jval from_json(jctx *c, const cJSON *j, bool is_message);
+
+static jval from_text(jctx *c, const char *text, bool trusted) {
+    const jstr *s = jstr_new(c, text ? text : "", text ? strlen(text) : 0, trusted);
+    return s ? jstr_val(s) : jundef_plain();
+}
+
+static jval from_object(jctx *c, const cJSON *j, bool is_message) {
+    jval out = jdict_make(c, J_DICT, 0);
+    for (const cJSON *m = j->child; m && !c->failed; m = m->next) {
+        jval key = from_text(c, m->string, false);
+        bool role = is_message && m->string && strcmp(m->string, "role") == 0 &&
+                    cJSON_IsString(m) && m->valuestring && is_role_word(m->valuestring);
+        jval value = role ? from_text(c, m->valuestring, true) : from_json(c, m, false);
+        if (!c->failed) jdict_set(c, out.u.dict, key, value);
+    }
+    return out;
+}
+
+static jval from_json(jctx *c, const cJSON *j, bool is_message) {
+    jval v = jnone();
+    if (!jcharge(c, 1)) return v;
+    switch (j->type & 0xff) {
+    case cJSON_True:
+    case cJSON_False:
+        v = jbool(cJSON_IsTrue(j));
+        v.untrusted = true;
+        return v;
+    case cJSON_Number:
+        return from_number(c, j);
+    case cJSON_String:
+        return from_text(c, j->valuestring, false);
+    case cJSON_Array:
+    case cJSON_Object:
+        if (c->value_depth >= J_MAX_VALUE_DEPTH) return jfail(c, "the input is nested too deep");
+        c->value_depth++;
+        if (cJSON_IsObject(j)) {
+            v = from_object(c, j, is_message);
+        } else {
+            v = jlist_make(c, J_LIST, 0);
+            for (const cJSON *m = j->child; m && !c->failed; m = m->next)
+                jlist_push(c, v.u.list, from_json(c, m, false));
+        }
+        c->value_depth--;
+        return v;
+    default:
+        v.untrusted = true;
+        return v;
+    }
+}
+
+static jval from_messages(jctx *c, const cJSON *messages) {
+    if (!cJSON_IsArray(messages)) return messages ? from_json(c, messages, false) : jnone();
+    jval list = jlist_make(c, J_LIST, 0);
+    for (const cJSON *m = messages->child; m && !c->failed; m = m->next)
+        jlist_push(c, list.u.list, from_json(c, m, true));
+    return list;
+}
+
+static jval optional(jctx *c, const cJSON *j, bool undefined) {
+    if (j) return from_json(c, j, false);
+    return undefined ? (jval){.kind = J_ABSENT} : jnone();
+}
+
+static void set_globals(jctx *c, const struct chat_input *in) {
+    const struct chat_template *t = c->tmpl;
+    for (size_t i = 0; i < t->n_syms; i++)
+        c->globals[i] = (jval){.kind = J_ABSENT};
+    for (const struct jbuiltin *b = jglobals; b->name; b++) {
+        int sym = jsym_find(t, b->name, strlen(b->name));
+        jval v = {.kind = J_FUNC};
+        v.u.func = b;
+        if (sym >= 0) c->globals[sym] = v;
+    }
+    c->globals[SYM_BOS_TOKEN] = t->bos;
+    c->globals[SYM_EOS_TOKEN] = t->eos;
+    c->globals[SYM_ADD_GENERATION_PROMPT] = jbool(in->add_generation_prompt);
+    c->globals[SYM_MESSAGES] = from_messages(c, in->messages);
+    c->globals[SYM_TOOLS] = optional(c, in->tools, in->null_is_undefined);
+    c->globals[SYM_DOCUMENTS] = optional(c, in->documents, in->null_is_undefined);
+    for (const cJSON *m = in->extra ? in->extra->child : NULL; m && !c->failed; m = m->next) {
+        int sym = m->string ? jsym_find(t, m->string, strlen(m->string)) : -1;
+        if (sym >= 0) c->globals[sym] = from_json(c, m, false);
+    }
+}
+
+static bool is_space(char ch) {
+    return ch == ' ' || (ch >= 9 && ch <= 13);
+}
+
+/* Text of the last message: its content or the last text part of it. NULL if there is none. */
+static const char *final_text(const cJSON *messages) {
+    const cJSON *last = cJSON_GetArrayItem(messages, cJSON_GetArraySize(messages) - 1);
+    const cJSON *content = cJSON_GetObjectItemCaseSensitive(last, "content");
+    if (cJSON_IsString(content)) return content->valuestring;
+    const char *text = NULL;
+    for (const cJSON *part = cJSON_IsArray(content) ? content->child : NULL; part; part = part->next) {
+        const cJSON *one = cJSON_GetObjectItemCaseSensitive(part, "text");
+        if (cJSON_IsString(one)) text = one->valuestring;
+    }
+    return text;
+}
+
+/* Cuts b behind the last place where the final message's text stands, as transformers does: with the
+ * white space at the text's end when the template kept it, without when it stripped it. */
+static int cut_after_final(jsb *b, const cJSON *messages, err *e) {
+    const char *text = final_text(messages);
+    if (!text)
+        return err_set_param(e, ERR_INVALID, "messages", "the final message has no text to continue");
+    while (is_space(*text))
+        text++;
+    size_t n = strlen(text), kept = n, at = b->n;
+    while (n && is_space(text[n - 1]))
+        n--;
+    for (bool found = false; !found; at -= !found) {
+        found = n <= b->n - at && (n == 0 || memcmp(b->p + at, text, n) == 0);
+        if (!found && at == 0)
+            return err_set_param(e, ERR_INVALID, "messages",
+                                 "the chat template changes the final message: it cannot be continued");
+    }
+    bool whole = kept <= b->n - at && memcmp(b->p + at, text, kept) == 0;
+    b->n = at + (whole ? kept : n);
+    while (b->n_runs && (b->n_runs > 1 ? b->runs[b->n_runs - 2].end : 0) >= b->n)
+        b->n_runs--;
+    if (b->n_runs) b->runs[b->n_runs - 1].end = b->n;
+    return 0;
+}
+
+/* Hands the text over: a copy on the heap with its spans. */
+static int take_output(const jsb *b, struct chat_output *out, err *e) {
+    out->text = mem_strndup(b->p ? b->p : "", b->n);
+    out->spans = mem_new(b->n_runs, sizeof *out->spans);
+    if (!out->text || !out->spans) {
+        chat_output_fini(out);
+        return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    out->n = b->n;
+    out->n_spans = b->n_runs;
+    for (size_t i = 0; i < b->n_runs; i++) {
+        out->spans[i].start = i ? b->runs[i - 1].end : 0;
+        out->spans[i].end = b->runs[i].end;
+        out->spans[i].trusted = b->runs[i].trusted;
+    }
+    return 0;
+}
+
+int chat_render(const chat_template *t, const struct chat_input *in, size_t max_bytes,
+                struct chat_output *out, err *e) {
+    memset(out, 0, sizeof *out);
+    uint64_t limit = 1024ull * 1024 * 1024, wanted;
+    if (mem_mul(max_bytes, RENDER_FACTOR, &wanted) && mem_add(wanted, RENDER_MEMORY, &wanted) &&
+        wanted < limit)
+        limit = wanted;
+    err own = {0};
+    jctx c = {.mem = arena_new(limit), .e = &own, .line = 1, .now = in->now, .tmpl = t,
+              .allow_mutation = in->allow_mutation};
+    jsb b;
+    if (!c.mem) return err_set(e, ERR_NOMEM, "out of memory");
+    jsb_init(&b, &c);
+    b.max = max_bytes;
+    c.out = &b;
+    c.globals = jalloc(&c, (uint64_t)t->n_syms * sizeof *c.globals);
+    if (c.globals) set_globals(&c, in);
+    if (!c.failed) jexec(&c, t->root);
+    int rc = c.failed ? err_set(e, own.code, "%s", own.msg) : 0;
+    if (!rc && in->continue_final_message) rc = cut_after_final(&b, in->messages, e);
+    if (!rc) rc = take_output(&b, out, e);
+    arena_free(c.mem);
+    return rc;
+}
+
+void chat_output_fini(struct chat_output *out) {
+    free(out->text);
+    free(out->spans);
+    memset(out, 0, sizeof *out);
+}

@@ -1,0 +1,219 @@
+/* jinja_globals.c - argument binding, global functions, loop and cycler methods. */
+#include "core/chat/chat_int.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+const struct jbuiltin *jbuiltin_find(const struct jbuiltin *table, const char *p, size_t n) {
+    for (; table->name; table++)
+        if (strncmp(table->name, p, n) == 0 && table->name[n] == '\0') return table;
+    return NULL;
+}
+
+/* Index of a name in the list of names, -1 if it is not there. */
+static int name_index(const char *names, const jstr *name) {
+    int i = 0;
+    for (const char *p = names; *p; i++) {
+        size_t n = strcspn(p, " ");
+        if (n == name->n && memcmp(p, name->p, n) == 0) return i;
+        p += n + (p[n] == ' ');
+    }
+    return -1;
+}
+
+bool jbind(jctx *c, const char *what, const char *names, size_t n_required, struct jargs *a,
+           jval *out) {
+    size_t n = *names ? 1 : 0;
+    for (const char *p = names; *p; p++)
+        n += *p == ' ';
+    for (size_t i = 0; i < n; i++)
+        out[i] = (jval){.kind = J_ABSENT};
+    if (a->n_pos > n) {
+        jfail(c, "%s takes at most %zu argument(s), %zu given", what, n, a->n_pos);
+        return false;
+    }
+    for (size_t i = 0; i < a->n_pos; i++)
+        out[i] = a->pos[i];
+    for (size_t i = 0; i < a->n_kw; i++) {
+        int at = name_index(names, a->kw_names[i]);
+        if (at < 0 || out[at].kind != J_ABSENT) {
+            jfail(c, "%s got %s keyword argument '%.*s'", what,
+                  at < 0 ? "an unexpected" : "two values for",
+                  a->kw_names[i]->n > 60 ? 60 : (int)a->kw_names[i]->n, a->kw_names[i]->p);
+            return false;
+        }
+        out[at] = a->kw[i];
+    }
+    for (size_t i = 0; i < n_required; i++)
+        if (out[i].kind == J_ABSENT) {
+            jfail(c, "%s takes at least %zu argument(s)", what, n_required);
+            return false;
+        }
+    return !c->failed;
+}
+
+bool jarg_int(jctx *c, jval v, int64_t fallback, int64_t *out) {
+    *out = fallback;
+    if (v.kind == J_ABSENT) return true;
+    if (v.kind == J_INT)
+        *out = v.u.i;
+    else if (v.kind == J_BOOL)
+        *out = v.u.b;
+    else if (v.kind == J_UNDEF)
+        jfail_undef(c, v);
+    else
+        jfail(c, "'%s' object cannot be interpreted as an integer", jtype_name(v));
+    return !c->failed;
+}
+
+const jstr *jarg_str(jctx *c, jval v) {
+    if (v.kind == J_STR) return v.u.s;
+    if (v.kind == J_UNDEF)
+        jfail_undef(c, v);
+    else
+        jfail(c, "must be str, not %s", jtype_name(v));
+    return NULL;
+}
+
+static jval g_range(jctx *c, jval self, struct jargs *a) {
+    (void)self;
+    jval v[3];
+    int64_t from = 0, to, step;
+    if (!jbind(c, "range()", "start stop step", 1, a, v)) return jundef_plain();
+    bool one = v[1].kind == J_ABSENT;
+    if (!jarg_int(c, one ? v[0] : v[1], 0, &to) || (!one && !jarg_int(c, v[0], 0, &from)) ||
+        !jarg_int(c, v[2], 1, &step))
+        return jundef_plain();
+    if (step == 0) return jfail(c, "range() arg 3 must not be zero");
+    uint64_t width = step > 0 ? (to > from ? (uint64_t)to - (uint64_t)from : 0)
+                              : (from > to ? (uint64_t)from - (uint64_t)to : 0);
+    uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
+    uint64_t n = width / stride + (width % stride != 0);
+    if (n > J_MAX_RANGE)
+        return jfail(c, "Range too big. The sandbox blocks ranges larger than %d.", J_MAX_RANGE);
+    jval list = jlist_make(c, J_LIST, (size_t)n);
+    for (uint64_t i = 0; i < n && !c->failed; i++)
+        jlist_push(c, list.u.list, jint((int64_t)((uint64_t)from + i * (uint64_t)step)));
+    return list;
+}
+
+/* dict(pairs or mapping, **more) and namespace(...), which take the same. */
+static jval make_mapping(jctx *c, enum jkind kind, struct jargs *a) {
+    jval out = jdict_make(c, kind, a->n_kw);
+    if (c->failed) return out;
+    if (a->n_pos > 1) return jfail(c, "expected at most 1 argument, got %zu", a->n_pos);
+    if (a->n_pos && (a->pos[0].kind == J_DICT || a->pos[0].kind == J_NAMESPACE)) {
+        const struct jdict *d = a->pos[0].u.dict;
+        for (size_t i = 0; i < d->n && !c->failed; i++)
+            jdict_set(c, out.u.dict, d->e[i].key, d->e[i].value);
+    } else if (a->n_pos) {
+        jval *items, *pair;
+        size_t n, two;
+        if (!jiterate(c, a->pos[0], &items, &n)) return out;
+        for (size_t i = 0; i < n && jiterate(c, items[i], &pair, &two); i++) {
+            if (two != 2) return jfail(c, "a dictionary is made of pairs");
+            jdict_set(c, out.u.dict, pair[0], pair[1]);
+        }
+    }
+    for (size_t i = 0; i < a->n_kw && !c->failed; i++)
+        jdict_set(c, out.u.dict, jstr_val(a->kw_names[i]), a->kw[i]);
+    return out;
+}
+
+static jval g_dict(jctx *c, jval self, struct jargs *a) {
+    (void)self;
+    return make_mapping(c, J_DICT, a);
+}
+
+static jval g_namespace(jctx *c, jval self, struct jargs *a) {
+    (void)self;
+    return make_mapping(c, J_NAMESPACE, a);
+}
+
+static jval g_raise_exception(jctx *c, jval self, struct jargs *a) {
+    (void)self;
+    jval v;
+    if (!jbind(c, "raise_exception()", "message", 1, a, &v)) return jundef_plain();
+    const jstr *text = jto_str(c, v);
+    if (!text || c->failed) return jundef_plain();
+    c->failed = true;
+    err_set(c->e, ERR_INVALID, "%.*s", text->n > 4096 ? 4096 : (int)text->n, text->p);
+    return jundef_plain();
+}
+
+static jval g_strftime_now(jctx *c, jval self, struct jargs *a) {
+    (void)self;
+    jval v;
+    if (!jbind(c, "strftime_now()", "format", 1, a, &v)) return jundef_plain();
+    const jstr *fmt = jarg_str(c, v);
+    if (!fmt) return jundef_plain();
+    char format[258], text[512] = "";
+    struct tm tm;
+    time_t now = (time_t)c->now;
+    if (fmt->n > sizeof format - 2 || memchr(fmt->p, '\0', fmt->n) || !gmtime_r(&now, &tm))
+        return jfail(c, "strftime_now() cannot use this format");
+    memcpy(format, fmt->p, fmt->n);
+    /* A mark at the end tells an empty result from one that does not fit. */
+    memcpy(format + fmt->n, ".", 2);
+    size_t n = strftime(text, sizeof text, format, &tm);
+    if (n == 0) return jfail(c, "strftime_now() gives a text that is too long");
+    jsb b;
+    jsb_init(&b, c);
+    jsb_add(&b, text, n - 1, jstr_trusted(fmt, 0, fmt->n));
+    return jsb_done(&b);
+}
+
+static jval g_cycler(jctx *c, jval self, struct jargs *a) {
+    (void)self;
+    if (!a->n_pos || a->n_kw) return jfail(c, "at least one item has to be provided");
+    jval v = jlist_make(c, J_CYCLER, a->n_pos);
+    for (size_t i = 0; i < a->n_pos && !c->failed; i++)
+        jlist_push(c, v.u.list, a->pos[i]);
+    return v;
+}
+
+static jval cycler_next(jctx *c, jval self, struct jargs *a) {
+    jval none[1];
+    if (!jbind(c, "next()", "", 0, a, none)) return jundef_plain();
+    struct jlist *l = self.u.list;
+    jval v = l->v[l->pos];
+    l->pos = (l->pos + 1) % l->n;
+    return v;
+}
+
+static jval cycler_reset(jctx *c, jval self, struct jargs *a) {
+    jval none[1];
+    if (jbind(c, "reset()", "", 0, a, none)) self.u.list->pos = 0;
+    return jnone();
+}
+
+static jval loop_cycle(jctx *c, jval self, struct jargs *a) {
+    if (!a->n_pos) return jfail(c, "no items for cycling given");
+    return a->pos[self.u.loop->i % a->n_pos];
+}
+
+static jval loop_changed(jctx *c, jval self, struct jargs *a) {
+    struct jloop *l = self.u.loop;
+    jval now = jlist_make(c, J_TUPLE, a->n_pos);
+    for (size_t i = 0; i < a->n_pos && !c->failed; i++)
+        jlist_push(c, now.u.list, a->pos[i]);
+    if (c->failed) return jundef_plain();
+    bool changed = l->changed.kind == J_ABSENT || !jequal(c, l->changed, now);
+    l->changed = now;
+    return jbool(changed);
+}
+
+const struct jbuiltin jglobals[] = {{"range", g_range, false},
+                                    {"dict", g_dict, false},
+                                    {"namespace", g_namespace, false},
+                                    {"cycler", g_cycler, false},
+                                    {"raise_exception", g_raise_exception, false},
+                                    {"strftime_now", g_strftime_now, false},
+                                    {NULL, NULL, false}};
+
+const struct jbuiltin jcycler_methods[] = {
+    {"next", cycler_next, false}, {"reset", cycler_reset, false}, {NULL, NULL, false}};
+
+const struct jbuiltin jloop_methods[] = {
+    {"cycle", loop_cycle, false}, {"changed", loop_changed, false}, {NULL, NULL, false}};

@@ -1,0 +1,343 @@
+/* jinja_ops.c - operators, attribute and item access, slices; Python's rules. */
+#include "core/chat/chat_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static jval repeat(jctx *c, jval v, int64_t times) {
+    if (times < 0) times = 0;
+    if (v.kind == J_STR) {
+        jsb b;
+        jsb_init(&b, c);
+        for (int64_t i = 0; i < times && v.u.s->n && jcharge(c, 1); i++)
+            jsb_str(&b, v.u.s);
+        return jsb_done(&b);
+    }
+    jval out = jlist_make(c, v.kind, 0);
+    for (int64_t i = 0; i < times && v.u.list->n && !c->failed; i++)
+        for (size_t k = 0; k < v.u.list->n && !c->failed; k++)
+            jlist_push(c, out.u.list, v.u.list->v[k]);
+    return out;
+}
+
+static jval add_sequences(jctx *c, jval a, jval b) {
+    if (a.kind == J_STR) {
+        if (!a.u.s->n) return b;
+        if (!b.u.s->n) return a;
+        jsb text;
+        jsb_init(&text, c);
+        jsb_str(&text, a.u.s);
+        jsb_str(&text, b.u.s);
+        return jsb_done(&text);
+    }
+    jval out = jlist_make(c, a.kind, a.u.list->n + b.u.list->n);
+    for (size_t i = 0; i < a.u.list->n && !c->failed; i++)
+        jlist_push(c, out.u.list, a.u.list->v[i]);
+    for (size_t i = 0; i < b.u.list->n && !c->failed; i++)
+        jlist_push(c, out.u.list, b.u.list->v[i]);
+    return out;
+}
+
+static const char *op_text(enum jop op) {
+    static const char *const text[] = {
+        [OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/", [OP_FLOORDIV] = "//",
+        [OP_MOD] = "%", [OP_POW] = "** or pow()", [OP_LT] = "<", [OP_LE] = "<=", [OP_GT] = ">",
+        [OP_GE] = ">="};
+    return text[op];
+}
+
+static jval mismatch(jctx *c, enum jop op, jval a, jval b) {
+    if (a.kind == J_UNDEF) return jfail_undef(c, a);
+    if (b.kind == J_UNDEF) return jfail_undef(c, b);
+    if (op == OP_ADD && (a.kind == J_STR || a.kind == J_LIST || a.kind == J_TUPLE))
+        return jfail(c, "can only concatenate %s (not \"%s\") to %s", jtype_name(a), jtype_name(b),
+                     jtype_name(a));
+    return jfail(c, "unsupported operand type(s) for %s: '%s' and '%s'", op_text(op), jtype_name(a),
+                 jtype_name(b));
+}
+
+static jval int_power(jctx *c, int64_t base, int64_t exponent) {
+    if (exponent < 0) {
+        if (base == 0) return jfail(c, "0.0 cannot be raised to a negative power");
+        return jfloat(pow((double)base, (double)exponent));
+    }
+    int64_t result = 1;
+    while (exponent > 0) {
+        if ((exponent & 1) && __builtin_mul_overflow(result, base, &result))
+            return jfail(c, "an integer is too large");
+        exponent >>= 1;
+        if (exponent && __builtin_mul_overflow(base, base, &base))
+            return jfail(c, "an integer is too large");
+    }
+    return jint(result);
+}
+
+static jval int_op(jctx *c, enum jop op, int64_t a, int64_t b) {
+    int64_t r = 0;
+    bool overflow = false;
+    switch (op) {
+    case OP_ADD:
+        overflow = __builtin_add_overflow(a, b, &r);
+        break;
+    case OP_SUB:
+        overflow = __builtin_sub_overflow(a, b, &r);
+        break;
+    case OP_MUL:
+        overflow = __builtin_mul_overflow(a, b, &r);
+        break;
+    case OP_POW:
+        return int_power(c, a, b);
+    default:
+        if (b == 0) return jfail(c, "division by zero");
+        if (op == OP_DIV) return jfloat((double)a / (double)b);
+        if (b == -1) {
+            overflow = op == OP_FLOORDIV && __builtin_sub_overflow(0, a, &r);
+            break;
+        }
+        r = a / b;
+        if (op == OP_FLOORDIV)
+            r -= a % b != 0 && (a < 0) != (b < 0);
+        else
+            r = a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);
+    }
+    return overflow ? jfail(c, "an integer is too large") : jint(r);
+}
+
+static jval float_op(jctx *c, enum jop op, double a, double b) {
+    switch (op) {
+    case OP_ADD:
+        return jfloat(a + b);
+    case OP_SUB:
+        return jfloat(a - b);
+    case OP_MUL:
+        return jfloat(a * b);
+    case OP_POW:
+        if (a == 0 && b < 0) return jfail(c, "0.0 cannot be raised to a negative power");
+        return jfloat(pow(a, b));
+    default:
+        if (b == 0) return jfail(c, "float division by zero");
+        if (op == OP_DIV) return jfloat(a / b);
+        if (op == OP_FLOORDIV) return jfloat(floor(a / b));
+        double r = fmod(a, b);
+        return jfloat(r != 0 && (r < 0) != (b < 0) ? r + b : r);
+    }
+}
+
+jval jop_binary(jctx *c, enum jop op, jval a, jval b) {
+    if (jis_number(a) && jis_number(b)) {
+        bool floats = a.kind == J_FLOAT || b.kind == J_FLOAT || a.kind == J_BIG || b.kind == J_BIG;
+        int64_t x = a.kind == J_BOOL ? a.u.b : a.u.i, y = b.kind == J_BOOL ? b.u.b : b.u.i;
+        jval v = floats ? float_op(c, op, jnumber(a), jnumber(b)) : int_op(c, op, x, y);
+        v.untrusted = a.untrusted || b.untrusted;
+        return v;
+    }
+    bool seq_a = a.kind == J_STR || a.kind == J_LIST || a.kind == J_TUPLE;
+    bool seq_b = b.kind == J_STR || b.kind == J_LIST || b.kind == J_TUPLE;
+    if (op == OP_ADD && seq_a && a.kind == b.kind) return add_sequences(c, a, b);
+    if (op == OP_MUL && seq_a && (b.kind == J_INT || b.kind == J_BOOL))
+        return repeat(c, a, b.kind == J_INT ? b.u.i : b.u.b);
+    if (op == OP_MUL && seq_b && (a.kind == J_INT || a.kind == J_BOOL))
+        return repeat(c, b, a.kind == J_INT ? a.u.i : a.u.b);
+    if (op == OP_MOD && a.kind == J_STR) return jformat_percent(c, a.u.s, b);
+    return mismatch(c, op, a, b);
+}
+
+bool jop_compare(jctx *c, enum jop op, jval a, jval b) {
+    switch (op) {
+    case OP_EQ:
+        return jequal(c, a, b);
+    case OP_NE:
+        return !jequal(c, a, b) && !c->failed;
+    case OP_IN:
+        return jcontains(c, b, a);
+    case OP_NOT_IN:
+        return !jcontains(c, b, a) && !c->failed;
+    default:
+        break;
+    }
+    bool ordered = (jis_number(a) && jis_number(b)) ||
+                   (a.kind == b.kind && (a.kind == J_STR || a.kind == J_LIST || a.kind == J_TUPLE));
+    if (!ordered) {
+        if (a.kind == J_UNDEF || b.kind == J_UNDEF)
+            jfail_undef(c, a.kind == J_UNDEF ? a : b);
+        else
+            jfail(c, "'%s' not supported between instances of '%s' and '%s'", op_text(op),
+                  jtype_name(a), jtype_name(b));
+        return false;
+    }
+    int order = jorder(c, a, b);
+    if (c->failed || order == 2) return false; /* 2: not a number */
+    return op == OP_LT   ? order < 0
+           : op == OP_LE ? order <= 0
+           : op == OP_GT ? order > 0
+                         : order >= 0;
+}
+
+const struct jbuiltin *jmethod_find(jval object, const jstr *name) {
+    switch (object.kind) {
+    case J_STR:
+        return jbuiltin_find(jstr_methods, name->p, name->n);
+    case J_LIST:
+    case J_TUPLE:
+        return jbuiltin_find(jlist_methods, name->p, name->n);
+    case J_DICT:
+        return jbuiltin_find(jdict_methods, name->p, name->n);
+    case J_CYCLER:
+        return jbuiltin_find(jcycler_methods, name->p, name->n);
+    default:
+        return NULL;
+    }
+}
+
+jval jmethod_bind(jctx *c, jval self, const struct jbuiltin *def) {
+    jval v = {.kind = J_METHOD};
+    struct jmethod *m = jalloc(c, sizeof *m);
+    if (!m) return jundef_plain();
+    m->self = self;
+    m->def = def;
+    v.u.method = m;
+    return v;
+}
+
+/* Methods and built-in attributes only; J_ABSENT if there is none. */
+static jval own_attr(jctx *c, jval object, const jstr *name) {
+    if (object.kind == J_NAMESPACE) {
+        const jval *v = jdict_get(c, object.u.dict, jstr_val(name));
+        return v ? *v : (jval){.kind = J_ABSENT};
+    }
+    if (object.kind == J_LOOP) {
+        jval v = jloop_attr(c, object.u.loop, name);
+        return v.kind == J_UNDEF && !c->failed && !jstr_is(name, "previtem") &&
+                       !jstr_is(name, "nextitem")
+                   ? (jval){.kind = J_ABSENT}
+                   : v;
+    }
+    if (object.kind == J_MACRO && jstr_is(name, "name")) return object.u.macro->node->value;
+    if (object.kind == J_CYCLER && jstr_is(name, "current"))
+        return object.u.list->v[object.u.list->pos];
+    const struct jbuiltin *m = jmethod_find(object, name);
+    if (!m || (object.kind == J_TUPLE && m->mutates)) return (jval){.kind = J_ABSENT};
+    if (m->mutates && !c->allow_mutation) {
+        jval v = jundef_make(c, jtype_name(object), name);
+        if (!c->failed) v.u.undef->unsafe = true;
+        return v;
+    }
+    return jmethod_bind(c, object, m);
+}
+
+jval jget_attr(jctx *c, jval object, const jstr *name) {
+    if (object.kind == J_UNDEF) return jfail_undef(c, object);
+    jval v = own_attr(c, object, name);
+    if (v.kind != J_ABSENT) return v;
+    if (object.kind == J_DICT) {
+        const jval *item = jdict_get(c, object.u.dict, jstr_val(name));
+        if (item) return *item;
+    }
+    return jundef_make(c, jtype_name(object), name);
+}
+
+static jval element(jctx *c, jval object, int64_t i) {
+    int64_t n = object.kind == J_STR ? (int64_t)object.u.s->n_chars : (int64_t)object.u.list->n;
+    if (i < 0) i += n;
+    if (i < 0 || i >= n) {
+        const jstr *name = jstr_new(c, "[index out of range]", 20, true);
+        return jundef_make(c, jtype_name(object), name);
+    }
+    if (object.kind != J_STR) return object.u.list->v[i];
+    const jstr *s = object.u.s;
+    jcharge(c, s->n == s->n_chars ? 0 : (uint64_t)i / 16);
+    size_t at = jstr_offset(s, (size_t)i);
+    return jstr_slice(c, s, at, at + u8_len(s->p + at, s->n - at));
+}
+
+jval jget_item(jctx *c, jval object, jval key) {
+    if (object.kind == J_UNDEF) return jfail_undef(c, object);
+    if (object.kind == J_DICT) {
+        if (key.kind != J_LIST && key.kind != J_DICT) {
+            const jval *v = jdict_get(c, object.u.dict, key);
+            if (v) return *v;
+        }
+    } else if ((object.kind == J_STR || object.kind == J_LIST || object.kind == J_TUPLE) &&
+               (key.kind == J_INT || key.kind == J_BOOL)) {
+        return element(c, object, key.kind == J_INT ? key.u.i : key.u.b);
+    }
+    if (key.kind == J_STR) {
+        jval v = own_attr(c, object, key.u.s);
+        return v.kind == J_ABSENT ? jundef_make(c, jtype_name(object), key.u.s) : v;
+    }
+    return c->failed ? jundef_plain() : jundef_make(c, jtype_name(object), jto_str(c, key));
+}
+
+jval jget_path(jctx *c, jval object, jval path) {
+    if (path.kind != J_STR) return jget_item(c, object, path);
+    const jstr *s = path.u.s;
+    for (size_t at = 0; at <= s->n && !c->failed;) {
+        size_t end = at;
+        bool digits = true;
+        int64_t index = 0;
+        while (end < s->n && s->p[end] != '.') {
+            char ch = s->p[end++];
+            digits = digits && ch >= '0' && ch <= '9' && end - at < 16;
+            if (digits) index = index * 10 + (ch - '0');
+        }
+        jval part = jstr_slice(c, s, at, end);
+        if (c->failed) break;
+        if (object.kind == J_UNDEF) return jfail_undef(c, object);
+        object = digits && end > at ? jget_item(c, object, jint(index))
+                                    : jget_item(c, object, part);
+        at = end + 1;
+    }
+    return object;
+}
+
+/* A slice bound as Python reads it: fallback when absent, clamped into [low, high]. */
+static int64_t bound(jctx *c, jval v, int64_t fallback, int64_t n, int64_t low, int64_t high) {
+    if (v.kind == J_NONE) return fallback;
+    if (v.kind != J_INT && v.kind != J_BOOL) {
+        if (v.kind == J_UNDEF)
+            jfail_undef(c, v);
+        else
+            jfail(c, "slice indices must be integers or None");
+        return fallback;
+    }
+    int64_t i = v.kind == J_INT ? v.u.i : v.u.b;
+    if (i < 0) i = i < -n ? low : i + n;
+    return i < low ? low : i > high ? high : i;
+}
+
+jval jslice(jctx *c, jval object, jval from, jval to, jval step_value) {
+    if (c->failed) return jundef_plain();
+    if (object.kind == J_UNDEF) return jfail_undef(c, object);
+    if (object.kind != J_STR && object.kind != J_LIST && object.kind != J_TUPLE)
+        return jundef_make(c, jtype_name(object), jstr_new(c, "[slice]", 7, true));
+    int64_t n = object.kind == J_STR ? (int64_t)object.u.s->n_chars : (int64_t)object.u.list->n;
+    int64_t step = 1;
+    if (step_value.kind != J_NONE && !jarg_int(c, step_value, 1, &step)) return jundef_plain();
+    if (step == 0) return jfail(c, "slice step cannot be zero");
+    bool back = step < 0;
+    int64_t low = back ? -1 : 0, high = back ? n - 1 : n;
+    int64_t start = bound(c, from, back ? high : low, n, low, high);
+    int64_t stop = bound(c, to, back ? low : high, n, low, high);
+    if (c->failed) return jundef_plain();
+    if (step > n + 1) step = n + 1;
+    if (step < -n - 1) step = -n - 1;
+    if (object.kind == J_STR && step == 1) {
+        if (stop < start) stop = start;
+        jcharge(c, (uint64_t)stop / 64);
+        size_t at = jstr_offset(object.u.s, (size_t)start);
+        return jstr_slice(c, object.u.s, at, jstr_offset(object.u.s, (size_t)stop));
+    }
+    jval *items;
+    size_t n_items;
+    if (!jiterate(c, object, &items, &n_items)) return jundef_plain();
+    jval out = jlist_make(c, object.kind == J_TUPLE ? J_TUPLE : J_LIST, 0);
+    for (int64_t i = start; (back ? i > stop : i < stop) && !c->failed; i += step)
+        jlist_push(c, out.u.list, items[i]);
+    if (object.kind != J_STR || c->failed) return out;
+    jsb b;
+    jsb_init(&b, c);
+    for (size_t i = 0; i < out.u.list->n; i++)
+        jsb_str(&b, out.u.list->v[i].u.s);
+    return jsb_done(&b);
+}
