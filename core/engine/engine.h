@@ -44,7 +44,7 @@ struct engine_config {
     uint32_t context_length;   /* 0: the model's */
     uint32_t max_batch_tokens; /* token budget of a step */
     uint32_t prefill_chunk;    /* prompt tokens a step while other sequences are decoding: bounds
-                                  their inter-token gap; <= max_batch_tokens */
+                                  their inter-token gap; more than max_batch_tokens is that */
     uint32_t max_sequences;    /* running at once */
     uint32_t max_queue;        /* sequences waiting for their first admission */
     uint32_t stream_events;    /* ring size of a stream */

@@ -21,12 +21,12 @@ struct bound {
 
 static int check_bounds(const struct engine_config *c, err *e) {
     const struct bound bounds[] = {
-        {"block_tokens", c->block_tokens, 16, 32},
-        {"max_batch_tokens", c->max_batch_tokens, 1, 65536},
-        {"prefill_chunk", c->prefill_chunk, 1, c->max_batch_tokens},
-        {"max_sequences", c->max_sequences, 1, 4096},
-        {"max_queue", c->max_queue, 1, 1000000},
-        {"stream_events", c->stream_events, 1, 65536},
+        {"block-tokens", c->block_tokens, 16, 32},
+        {"max-batch-tokens", c->max_batch_tokens, 1, 65536},
+        {"prefill-chunk", c->prefill_chunk, 1, 65536}, /* the scheduler caps it */
+        {"max-sequences", c->max_sequences, 1, 4096},
+        {"max-queue", c->max_queue, 1, 1000000},
+        {"stream-events", c->stream_events, 1, 65536},
     };
     for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
         const struct bound *b = &bounds[i];
@@ -36,9 +36,9 @@ static int check_bounds(const struct engine_config *c, err *e) {
                                  (unsigned long long)b->max);
     }
     if (c->block_tokens & (c->block_tokens - 1))
-        return err_set_param(e, ERR_INVALID, "block_tokens", "block_tokens must be 16 or 32");
+        return err_set_param(e, ERR_INVALID, "block-tokens", "block-tokens must be 16 or 32");
     if (c->kv_type != QTYPE_F16 && c->kv_type != QTYPE_F32)
-        return err_set_param(e, ERR_INVALID, "kv_type", "kv_type must be f16 or f32");
+        return err_set_param(e, ERR_INVALID, "kv-cache-type", "kv-cache-type must be f16 or f32");
     return 0;
 }
 
@@ -94,7 +94,7 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
     if (config->context_length && config->context_length < context)
         context = config->context_length;
     if (context < 2)
-        return err_set_param(e, ERR_INVALID, "context_length", "a context needs 2 tokens or more");
+        return err_set_param(e, ERR_INVALID, "context-length", "a context needs 2 tokens or more");
     *kc = (struct kv_config){
         .n_layers = hp->n_layers,
         .n_kv_heads = hp->n_kv_heads,
@@ -110,13 +110,13 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
     uint64_t blocks = config->kv_cache_tokens ? config->kv_cache_tokens / config->block_tokens
                                               : auto_blocks(config, context, block_bytes);
     if (!blocks && config->kv_cache_tokens)
-        return err_set_param(e, ERR_INVALID, "kv_cache_tokens",
-                             "kv_cache_tokens = %llu is less than one block of %u tokens",
+        return err_set_param(e, ERR_INVALID, "kv-cache-tokens",
+                             "kv-cache-tokens = %llu is less than one block of %u tokens",
                              (unsigned long long)config->kv_cache_tokens, config->block_tokens);
     if (!blocks) return err_set(e, ERR_NOMEM, "not enough free memory for a KV cache");
     if (blocks > INT32_MAX / config->block_tokens) /* slots are int32 */
-        return err_set_param(e, ERR_INVALID, "kv_cache_tokens",
-                             "kv_cache_tokens must be below 2^31");
+        return err_set_param(e, ERR_INVALID, "kv-cache-tokens",
+                             "kv-cache-tokens must be below 2^31");
     uint64_t capacity = blocks * config->block_tokens;
     if (capacity < context) context = (uint32_t)capacity;
     kc->n_blocks = (uint32_t)blocks;

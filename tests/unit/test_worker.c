@@ -652,17 +652,17 @@ static void configuration_is_checked(void) {
         CHECK(engine_open(&c, &en, &e) == ERR_INVALID);                                            \
         CHECK_STR(e.param, key);                                                                   \
     } while (0)
-    REFUSED(kv_cache_tokens, 15, "kv_cache_tokens");
-    REFUSED(kv_cache_tokens, UINT64_MAX, "kv_cache_tokens");
-    REFUSED(block_tokens, 24, "block_tokens");
-    REFUSED(block_tokens, 0, "block_tokens");
-    REFUSED(kv_type, QTYPE_Q8_0, "kv_type");
-    REFUSED(max_batch_tokens, 0, "max_batch_tokens");
-    REFUSED(prefill_chunk, 65, "prefill_chunk");
-    REFUSED(max_sequences, 0, "max_sequences");
-    REFUSED(max_queue, 0, "max_queue");
-    REFUSED(stream_events, 0, "stream_events");
-    REFUSED(context_length, 1, "context_length");
+    REFUSED(kv_cache_tokens, 15, "kv-cache-tokens");
+    REFUSED(kv_cache_tokens, UINT64_MAX, "kv-cache-tokens");
+    REFUSED(block_tokens, 24, "block-tokens");
+    REFUSED(block_tokens, 0, "block-tokens");
+    REFUSED(kv_type, QTYPE_Q8_0, "kv-cache-type");
+    REFUSED(max_batch_tokens, 0, "max-batch-tokens");
+    REFUSED(prefill_chunk, 0, "prefill-chunk");
+    REFUSED(max_sequences, 0, "max-sequences");
+    REFUSED(max_queue, 0, "max-queue");
+    REFUSED(stream_events, 0, "stream-events");
+    REFUSED(context_length, 1, "context-length");
 #undef REFUSED
     c = base_config();
     c.backend = "none";

@@ -1,0 +1,303 @@
+/* test_engine.c - the engine over a real model (a tiny llama with seeded random weights, or the
+ * GGUF file given as an argument): the promise of batch invariance, byte for byte. What a request
+ * gives alone, in an engine without prefix cache, is the reference for every other way to run it.
+ */
+#include "core/base/mem.h"
+#include "core/base/qblock.h"
+#include "core/engine/engine.h"
+#include "tests/support/gguf_make.h"
+
+#include "check.h"
+#include "stream_reader.h"
+
+#include <unistd.h>
+
+enum { N_REQUESTS = 12, MAX_PROMPT = 150 };
+
+static char model_path[256];
+static struct bell bell;
+static int32_t prompts[N_REQUESTS][MAX_PROMPT];
+static struct engine_request requests[N_REQUESTS];
+static struct reading alone[N_REQUESTS];
+
+static uint64_t rng = 5;
+static uint32_t rnd(void) {
+    rng ^= rng << 13;
+    rng ^= rng >> 7;
+    rng ^= rng << 17;
+    return (uint32_t)(rng >> 32);
+}
+
+static struct engine_config base_config(void) {
+    return (struct engine_config){
+        .model_path = model_path,
+        .backend = "cpu",
+        .isa = "",
+        .n_threads = 2,
+        .kv_cache_tokens = 8192,
+        .kv_type = QTYPE_F16,
+        .block_tokens = 16,
+        .max_batch_tokens = 256,
+        .prefill_chunk = 64,
+        .max_sequences = 32,
+        .max_queue = 64,
+        .stream_events = 64,
+        .prefix_cache = true,
+    };
+}
+
+static engine *open_engine(const struct engine_config *c) {
+    engine *en = NULL;
+    err e;
+    err_clear(&e);
+    CHECK_MSG(engine_open(c, &en, &e) == 0, "%s", e.msg);
+    return en;
+}
+
+static void check_idle(engine *en) {
+    struct engine_stats s;
+    err e;
+    err_clear(&e);
+    CHECK_MSG(engine_check(en, &e) == 0, "%s", e.msg);
+    engine_stats_get(en, &s);
+    CHECK(s.kv_blocks_free == s.kv_blocks && s.running == 0 && s.waiting == 0 && s.healthy);
+    CHECK(mem_guard_violations() == 0);
+}
+
+static void make_requests(int32_t n_vocab) {
+    for (int i = 0; i < N_REQUESTS; i++) {
+        struct engine_request *q = &requests[i];
+        struct engine_params *p = &q->params;
+        q->prompt = prompts[i];
+        q->n_prompt = i == 0 ? 1 : i == 1 ? MAX_PROMPT : 2 + rnd() % (MAX_PROMPT - 2);
+        for (uint32_t k = 0; k < q->n_prompt; k++)
+            prompts[i][k] = (int32_t)(3 + rnd() % (uint32_t)(n_vocab - 3));
+        if (i % 4 == 3) /* a common beginning */
+            memcpy(prompts[i], prompts[1], (q->n_prompt / 2) * sizeof(int32_t));
+        q->n_choices = 1;
+        q->notify = bell_ring;
+        q->notify_arg = &bell;
+        engine_params_default(p);
+        p->max_tokens = 5 + rnd() % 40;
+        p->has_seed = true;
+        p->seed = rnd();
+        p->n_logprobs = i % 3;
+        p->temperature = i % 3 == 0 ? 0 : 0.5f + 0.1f * (float)i;
+        if (i % 4 == 1) p->top_p = 0.8f;
+        if (i % 5 == 1) p->top_k = 20;
+        if (i % 5 == 2) p->repetition_penalty = 1.2f;
+        if (i % 5 == 3) p->frequency_penalty = 0.5f;
+        p->ignore_eos = i % 2;
+        p->prompt_logprobs = i % 6 == 5;
+    }
+}
+
+static void submit(engine *en, const struct engine_request *q, engine_stream **streams) {
+    err e;
+    err_clear(&e);
+    CHECK_MSG(engine_submit(en, q, streams, &e) == 0, "%s", e.msg);
+}
+
+static bool same(const struct reading *a, const struct reading *b) {
+    return a->n_final == 1 && b->n_final == 1 && a->n_tokens == b->n_tokens &&
+           a->n_prompt_events == b->n_prompt_events && a->final.finish == b->final.finish &&
+           a->final.n_generated == b->final.n_generated &&
+           !memcmp(a->tokens, b->tokens, sizeof a->tokens) &&
+           !memcmp(a->logprobs, b->logprobs, sizeof a->logprobs) &&
+           !memcmp(a->prompt_logprobs, b->prompt_logprobs, sizeof a->prompt_logprobs);
+}
+
+/* All requests at once; each must be as it was alone. */
+static void run_together(engine *en, const char *what) {
+    struct reading *r = calloc(N_REQUESTS, sizeof *r);
+    for (int i = 0; i < N_REQUESTS; i++)
+        submit(en, &requests[i], &r[i].stream);
+    read_all(r, N_REQUESTS, &bell);
+    free_all(r, N_REQUESTS);
+    for (int i = 0; i < N_REQUESTS; i++)
+        CHECK_MSG(same(&r[i], &alone[i]), "%s: request %d differs from when it was alone", what, i);
+    check_idle(en);
+    free(r);
+}
+
+static void run_alone(void) {
+    struct engine_config c = base_config();
+    c.prefix_cache = false;
+    engine *en = open_engine(&c);
+    if (!en) return;
+    make_requests((int32_t)engine_hparams(en)->n_vocab);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        submit(en, &requests[i], &alone[i].stream);
+        read_all(&alone[i], 1, &bell);
+        free_all(&alone[i], 1);
+        CHECK(alone[i].n_final == 1 && alone[i].final.finish != ENGINE_FINISH_ERROR);
+        CHECK(alone[i].final.n_cached == 0);
+        CHECK(alone[i].n_prompt_events ==
+              (requests[i].params.prompt_logprobs ? (int)requests[i].n_prompt - 1 : 0));
+    }
+    check_idle(en);
+    engine_close(en);
+}
+
+static void same_when_together(void) {
+    struct engine_config c = base_config();
+    engine *en = open_engine(&c);
+    run_together(en, "together");
+    engine_close(en);
+}
+
+static void same_with_other_chunks_and_threads(void) {
+    static const uint32_t chunks[][3] = {{17, 5, 1}, {1000, 1000, 3}, {32, 1, 2}};
+    for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+        struct engine_config c = base_config();
+        c.max_batch_tokens = chunks[i][0];
+        c.prefill_chunk = chunks[i][1];
+        c.n_threads = (int)chunks[i][2];
+        engine *en = open_engine(&c);
+        run_together(en, "other chunks");
+        engine_close(en);
+    }
+}
+
+static void same_after_preemption(void) {
+    struct engine_config c = base_config();
+    struct engine_stats s;
+    c.kv_cache_tokens = 240;
+    engine *en = open_engine(&c);
+    run_together(en, "preempted");
+    engine_stats_get(en, &s);
+    CHECK_MSG(s.preemptions_total > 0, "%llu", (unsigned long long)s.preemptions_total);
+    engine_close(en);
+}
+
+static void same_on_a_prefix_hit(void) {
+    struct engine_config c = base_config();
+    struct engine_stats before, after;
+    engine *en = open_engine(&c);
+    run_together(en, "first run");
+    engine_stats_get(en, &before);
+    run_together(en, "second run");
+    engine_stats_get(en, &after);
+    CHECK(after.cached_tokens_total > before.cached_tokens_total + 200);
+    engine_close(en);
+}
+
+/* Choice i is what a request of its own with seed + i gives. */
+static void same_as_a_choice(void) {
+    enum { CHOICES = 3, FIRST = 4, LAST = 6 };
+    struct engine_config c = base_config();
+    struct reading *own = calloc(CHOICES, sizeof *own), *forked = calloc(CHOICES, sizeof *forked);
+    c.prefix_cache = false;
+    engine *en = open_engine(&c);
+    for (int i = FIRST; i <= LAST; i++) {
+        engine_stream *streams[CHOICES];
+        struct engine_request q = requests[i];
+        q.params.prompt_logprobs = false;
+        q.params.temperature = 1;
+        memset(own, 0, CHOICES * sizeof *own);
+        memset(forked, 0, CHOICES * sizeof *forked);
+        for (int k = 0; k < CHOICES; k++) {
+            struct engine_request single = q;
+            single.params.seed += k;
+            submit(en, &single, &own[k].stream);
+        }
+        read_all(own, CHOICES, &bell);
+        free_all(own, CHOICES);
+        q.n_choices = CHOICES;
+        submit(en, &q, streams);
+        for (int k = 0; k < CHOICES; k++)
+            forked[k].stream = streams[k];
+        read_all(forked, CHOICES, &bell);
+        free_all(forked, CHOICES);
+        for (int k = 0; k < CHOICES; k++)
+            CHECK_MSG(same(&own[k], &forked[k]), "request %d, choice %d", i, k);
+        CHECK(forked[1].final.n_cached == q.n_prompt - 1);
+    }
+    check_idle(en);
+    engine_close(en);
+    free(own);
+    free(forked);
+}
+
+/* The log-probability of prompt token i is that of the token when it is the answer to the i tokens
+ * before it (a bias forces it; reported is the model's own). */
+static void prompt_logprobs_are_those_of_answers(void) {
+    struct engine_config c = base_config();
+    struct reading *r = calloc(1, sizeof *r);
+    const struct engine_request *q = &requests[5];
+    engine *en = open_engine(&c);
+    CHECK(alone[5].n_prompt_events == (int)q->n_prompt - 1);
+    for (uint32_t i = 1; i < q->n_prompt; i += 1 + i / 4) {
+        struct engine_logit_bias bias = {q->prompt[i], 100};
+        struct engine_request one = *q;
+        engine_params_default(&one.params);
+        one.n_prompt = i;
+        one.params.temperature = 0;
+        one.params.max_tokens = 1;
+        one.params.ignore_eos = true;
+        one.params.n_logprobs = 0;
+        one.params.bias = &bias;
+        one.params.n_bias = 1;
+        memset(r, 0, sizeof *r);
+        submit(en, &one, &r->stream);
+        read_all(r, 1, &bell);
+        free_all(r, 1);
+        CHECK(r->n_tokens == 1 && r->tokens[0] == q->prompt[i]);
+        CHECK_MSG(r->logprobs[0] == alone[5].prompt_logprobs[i - 1], "token %u: %g, want %g", i,
+                  (double)r->logprobs[0], (double)alone[5].prompt_logprobs[i - 1]);
+    }
+    check_idle(en);
+    engine_close(en);
+    free(r);
+}
+
+static void cancels_over_a_real_model(void) {
+    struct engine_config c = base_config();
+    c.kv_cache_tokens = 400;
+    engine *en = open_engine(&c);
+    for (int round = 0; round < 6; round++) {
+        struct reading *r = calloc(N_REQUESTS, sizeof *r);
+        for (int i = 0; i < N_REQUESTS; i++)
+            submit(en, &requests[i], &r[i].stream);
+        usleep(rnd() % 4000);
+        for (int i = 0; i < N_REQUESTS; i++)
+            if (rnd() % 3) engine_stream_cancel(r[i].stream);
+        read_all(r, N_REQUESTS, &bell);
+        free_all(r, N_REQUESTS);
+        for (int i = 0; i < N_REQUESTS; i++) {
+            CHECK(r[i].n_final == 1);
+            CHECK(r[i].final.finish == ENGINE_FINISH_CANCEL || same(&r[i], &alone[i]));
+        }
+        check_idle(en);
+        free(r);
+    }
+    uint64_t n = 0, most = 0;
+    for (uint32_t i = 0; i < engine_n_kernels(en); i++)
+        if (!strncmp(engine_kernel(en, i, &n), "paged_attention", 15) && n > most) most = n;
+    CHECK(most > 0); /* the paged kernel is what ran */
+    engine_close(en);
+}
+
+int main(int argc, char **argv) {
+    err e;
+    err_clear(&e);
+    bell_init(&bell);
+    if (argc > 1) {
+        snprintf(model_path, sizeof model_path, "%s", argv[1]);
+    } else {
+        const struct tiny_llama tiny = {.seed = 3, .n_layers = 2, .weight_type = QTYPE_Q8_0};
+        snprintf(model_path, sizeof model_path, "/tmp/inferd-engine-%ld.gguf", (long)getpid());
+        CHECK_MSG(gguf_make_tiny_llama(model_path, &tiny, &e) == 0, "%s", e.msg);
+    }
+    RUN(run_alone);
+    RUN(same_when_together);
+    RUN(same_with_other_chunks_and_threads);
+    RUN(same_after_preemption);
+    RUN(same_on_a_prefix_hit);
+    RUN(same_as_a_choice);
+    RUN(prompt_logprobs_are_those_of_answers);
+    RUN(cancels_over_a_real_model);
+    if (argc <= 1) unlink(model_path);
+    bell_fini(&bell);
+    return check_done();
+}
