@@ -8,7 +8,8 @@
  * exactly one final event, also on error, cancel and shutdown.
  *
  * A sequence's tokens depend on its prompt, parameters and seed alone: not on load, chunking,
- * preemption or prefix hits.
+ * threads, preemption or prefix hits. (Model, instruction set, kv_type and block_tokens round
+ * differently.)
  *
  * THREAD SAFETY: engine_* from any thread; one reader at a time per engine_stream. */
 #ifndef INFERD_ENGINE_H
@@ -25,11 +26,7 @@
 typedef struct engine engine;
 typedef struct engine_stream engine_stream;
 
-enum {
-    ENGINE_MAX_TOP_LOGPROBS = 20,
-    ENGINE_MAX_CHOICES = 128,
-    ENGINE_MAX_LOGIT_BIAS = 1024
-};
+enum { ENGINE_MAX_TOP_LOGPROBS = 20, ENGINE_MAX_CHOICES = 128, ENGINE_MAX_LOGIT_BIAS = 1024 };
 
 struct engine_step;
 
@@ -73,7 +70,8 @@ void engine_close(engine *en); /* stops if need be. NULL is fine */
 
 const tokenizer *engine_tokenizer(const engine *en);
 const struct model_hparams *engine_hparams(const engine *en);
-uint32_t engine_context_length(const engine *en); /* most tokens of prompt + answer, KV size counted */
+uint32_t
+engine_context_length(const engine *en); /* most tokens of prompt + answer, KV size counted */
 
 struct engine_logit_bias {
     int32_t token;
@@ -83,11 +81,11 @@ struct engine_logit_bias {
 /* How to sample. engine_params_default gives OpenAI's defaults. Ranges are checked by
  * engine_submit (ERR_INVALID, param named as in the API). */
 struct engine_params {
-    uint32_t max_tokens;  /* 0: up to the context's end */
-    float temperature;    /* 0..2; 0 = greedy (lowest id wins a tie) */
-    float top_p;          /* (0, 1] */
-    uint32_t top_k;       /* 0 = off */
-    float min_p;          /* [0, 1] */
+    uint32_t max_tokens;                       /* 0: up to the context's end */
+    float temperature;                         /* 0..2; 0 = greedy (lowest id wins a tie) */
+    float top_p;                               /* (0, 1] */
+    uint32_t top_k;                            /* 0 = off */
+    float min_p;                               /* [0, 1] */
     float presence_penalty, frequency_penalty; /* -2..2, over generated tokens (OpenAI) */
     float repetition_penalty;                  /* > 0, 1 = off, over prompt and generated tokens */
     int64_t seed;         /* any; used when has_seed, else drawn per sequence */
@@ -95,7 +93,7 @@ struct engine_params {
     int n_logprobs;       /* -1 none; 0 chosen token's; 1..20 also that many best ones */
     bool prompt_logprobs; /* events for prompt tokens 1..n-1 come first */
     bool ignore_eos;
-    int priority;         /* higher is more important */
+    int priority;                         /* higher is more important */
     const struct engine_logit_bias *bias; /* copied */
     uint32_t n_bias;
 };
@@ -126,13 +124,14 @@ enum engine_finish {
     ENGINE_FINISH_STOP,   /* end-of-generation token (which is not an event of its own) */
     ENGINE_FINISH_LENGTH, /* max_tokens or the context's end */
     ENGINE_FINISH_CANCEL,
-    ENGINE_FINISH_ERROR   /* code and message in the event */
+    ENGINE_FINISH_ERROR /* code and message in the event */
 };
 
 struct engine_event {
     enum engine_event_kind kind;
     int32_t token;
-    float logprob; /* of the token under the model (before temperature, penalties and bias) */
+    float logprob; /* of the token under the model (before temperature, penalties and bias); finite:
+                      -9999 stands for an impossible token. 0 unless asked for */
     int n_top;     /* best first */
     int32_t top_token[ENGINE_MAX_TOP_LOGPROBS];
     float top_logprob[ENGINE_MAX_TOP_LOGPROBS];
@@ -155,11 +154,11 @@ void engine_stream_free(engine_stream *s);
 typedef struct engine_text engine_text;
 struct engine_text_config {
     const tokenizer *tok;
-    const char *const *stop; /* (n_stop) non-empty NUL-terminated strings, copied */
-    uint32_t n_stop;         /* at most 16 */
-    bool include_stop;       /* the matched stop string stays in the text */
+    const char *const *stop;  /* (n_stop) non-empty NUL-terminated strings, copied */
+    uint32_t n_stop;          /* at most 16 */
+    bool include_stop;        /* the matched stop string stays in the text */
     bool strip_leading_space; /* text starts where add_space_prefix put a space */
-    bool with_control;       /* show control tokens' text */
+    bool with_control;        /* show control tokens' text */
 };
 engine_text *engine_text_new(const struct engine_text_config *config); /* NULL: no memory */
 void engine_text_free(engine_text *t);
@@ -172,21 +171,21 @@ void engine_text_finish(engine_text *t, const char **out, size_t *n);
 /* Histogram with fixed bounds; counts[i] counts values <= bounds[i], the last one is +Inf. */
 enum { ENGINE_HIST_BUCKETS = 16 };
 struct engine_histogram {
-    double bounds[ENGINE_HIST_BUCKETS]; /* seconds, ascending; the last bucket is +Inf */
+    double bounds[ENGINE_HIST_BUCKETS];   /* seconds, ascending; the last bucket is +Inf */
     uint64_t counts[ENGINE_HIST_BUCKETS]; /* not cumulative */
     uint64_t count;
     double sum;
 };
 
 struct engine_stats {
-    uint64_t requests_total[4];        /* sequences finished, by enum engine_finish */
+    uint64_t requests_total[4]; /* sequences finished, by enum engine_finish */
     uint64_t prompt_tokens_total, generated_tokens_total, cached_tokens_total;
     uint64_t preemptions_total, steps_total, rejected_total;
     uint64_t kv_blocks, kv_blocks_free, kv_blocks_cached, kv_evictions_total, kv_copies_total;
     uint32_t block_tokens;
     uint32_t running, waiting; /* sequences now */
     struct engine_histogram ttft, inter_token, queue_time, step_time;
-    bool healthy;              /* false: the backend failed; readiness goes red */
+    bool healthy; /* false: the backend failed; readiness goes red */
 };
 void engine_stats_get(engine *en, struct engine_stats *out);
 /* Kernel dispatch counters, i < engine_n_kernels. */

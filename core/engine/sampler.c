@@ -285,6 +285,8 @@ int sampler_logprobs(const sampler *s, const float *logits, int32_t token, int n
         ev->top_logprob[at] = logits[i];
         ev->top_token[at] = (int32_t)i;
     }
+    /* The largest logit's own term makes the sum at least 1. */
+    /* cppcheck-suppress invalidFunctionArg */
     double log_sum = (double)max + log(sum);
     for (int i = 0; i < n; i++)
         ev->top_logprob[i] = logprob(ev->top_logprob[i], log_sum);

@@ -564,6 +564,48 @@ static void cancel_while_paused_or_waiting(void) {
     free(r);
 }
 
+/* One per stream: calls after engine_stream_free returned are counted. */
+struct doorbell {
+    atomic_bool freed;
+    atomic_int calls, late;
+};
+static void doorbell_ring(void *arg) {
+    struct doorbell *d = arg;
+    atomic_fetch_add(&d->calls, 1);
+    if (atomic_load(&d->freed)) atomic_fetch_add(&d->late, 1);
+}
+
+static void no_notify_after_free(void) {
+    enum { N = 300 };
+    struct engine_config c = base_config();
+    struct doorbell *d = calloc(N, sizeof *d);
+    struct job j;
+    int calls = 0;
+    engine *en = open_engine(&c);
+    for (int i = 0; i < N * effort; i++) {
+        struct doorbell *mine = &d[i % N];
+        engine_stream *stream;
+        random_job(&j, NULL);
+        j.req.n_choices = 1;
+        j.req.notify = doorbell_ring;
+        j.req.notify_arg = mine;
+        atomic_store(&mine->freed, false);
+        if (engine_submit(en, &j.req, &stream, NULL)) continue;
+        if (i % 2) usleep(rnd() % 100);
+        engine_stream_free(stream);
+        atomic_store(&mine->freed, true);
+    }
+    engine_check(en, NULL); /* the worker has seen every cancel before it answers */
+    check_idle(en);
+    for (int i = 0; i < N; i++) {
+        CHECK(atomic_load(&d[i].late) == 0);
+        calls += atomic_load(&d[i].calls);
+    }
+    CHECK(calls > 0);
+    engine_close(en);
+    free(d);
+}
+
 static void refuse(engine *en, struct job *j, int code, const char *param) {
     engine_stream *streams[ENGINE_MAX_CHOICES];
     err e;
@@ -695,6 +737,7 @@ int main(int argc, char **argv) {
     RUN(device_failure_ends_all_and_refuses);
     RUN(broken_logits_end_one_sequence);
     RUN(cancel_while_paused_or_waiting);
+    RUN(no_notify_after_free);
     RUN(requests_are_checked);
     RUN(configuration_is_checked);
     return check_done();
