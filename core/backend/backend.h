@@ -46,8 +46,8 @@ int backend_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e);
 void backend_buf_free(backend_buf *buf);
 uint64_t backend_buf_bytes(const backend_buf *buf);
 /* Host <-> device copies, in stream order; download waits. */
-int backend_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src,
-                   uint64_t bytes, err *e);
+int backend_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes,
+                   err *e);
 int backend_download(backend *be, const backend_buf *src, uint64_t offset, void *dst,
                      uint64_t bytes, err *e);
 /* The same bytes seen by the host without a copy, or NULL when the device has its own memory.
@@ -88,8 +88,8 @@ int backend_embed(backend *be, const struct op_embed *a);
 /* If residual: x += residual first (x is updated in place). Then out = x / rms(x) * weight with
  * rms = sqrt(mean(x^2) + eps), summed in a fixed order. out may not alias x. */
 struct op_rmsnorm {
-    backend_buf *x;              /* (n_rows, n_cols) f32 */
-    const backend_buf *residual; /* (n_rows, n_cols) f32 or NULL */
+    backend_buf *x;               /* (n_rows, n_cols) f32 */
+    const backend_buf *residual;  /* (n_rows, n_cols) f32 or NULL */
     const backend_weight *weight; /* (1, n_cols) f32 */
     float eps;
     uint32_t n_rows, n_cols;
@@ -121,12 +121,12 @@ struct backend_kv {
  * slot. Angle of pair i at position p: p * inv_freq[i] (inv_freq holds the model's base and
  * scaling). interleaved: pairs are (2i, 2i+1) as in GGUF llama files; else (i, i + n_rot/2). */
 struct op_rope_store {
-    backend_buf *q;             /* (n_rows, n_heads, head_dim) f32 */
-    backend_buf *k;             /* (n_rows, n_kv_heads, head_dim) f32, may be overwritten */
-    const backend_buf *v;       /* (n_rows, n_kv_heads, head_dim) f32 */
-    const backend_buf *pos;     /* (n_rows) i32 */
-    const backend_buf *slots;   /* (n_rows) i32 */
-    const backend_buf *inv_freq; /* (n_rot / 2) f32 */
+    backend_buf *q;                  /* (n_rows, n_heads, head_dim) f32 */
+    backend_buf *k;                  /* (n_rows, n_kv_heads, head_dim) f32, may be overwritten */
+    const backend_buf *v;            /* (n_rows, n_kv_heads, head_dim) f32 */
+    const backend_buf *pos;          /* (n_rows) i32 */
+    const backend_buf *slots;        /* (n_rows) i32 */
+    const backend_buf *inv_freq;     /* (n_rot / 2) f32 */
     uint32_t n_rows, n_heads, n_rot; /* n_rot even, <= head_dim */
     bool interleaved;
     struct backend_kv kv;

@@ -17,8 +17,8 @@ typedef struct model model;
 
 /* Read-only after model_open. */
 struct model_hparams {
-    char arch[32];        /* "llama" */
-    char name[96];        /* general.name or "" */
+    char arch[32]; /* "llama" */
+    char name[96]; /* general.name or "" */
     uint32_t n_vocab, n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff;
     uint32_t context_length; /* tokens the model was made for */
     uint32_t n_rot;
@@ -34,7 +34,7 @@ struct model_limits {
     uint32_t max_rows;       /* tokens */
     uint32_t max_logit_rows; /* rows that may ask for logits */
     uint32_t max_seqs;
-    uint32_t table_stride;   /* blocks per table row */
+    uint32_t table_stride; /* blocks per table row */
 };
 
 /* Reads hyperparameters only (no weights, no backend): to size the KV cache and the backend before
@@ -56,12 +56,12 @@ uint64_t model_extra_bytes(const model *m);
  * [0, n_vocab), slots inside the pools, tables cover every position. */
 struct model_batch {
     uint32_t n_rows, n_seqs, n_logit_rows;
-    const int32_t *token_ids;  /* (n_rows) */
-    const int32_t *positions;  /* (n_rows) */
-    const int32_t *slots;      /* (n_rows) */
-    const int32_t *row_start;  /* (n_seqs + 1): rows of sequence s are contiguous */
-    const int32_t *tables;     /* (n_seqs, limits.table_stride) */
-    const int32_t *logit_rows; /* (n_logit_rows) rows whose logits are wanted */
+    const int32_t *token_ids;    /* (n_rows) */
+    const int32_t *positions;    /* (n_rows) */
+    const int32_t *slots;        /* (n_rows) */
+    const int32_t *row_start;    /* (n_seqs + 1): rows of sequence s are contiguous */
+    const int32_t *tables;       /* (n_seqs, limits.table_stride) */
+    const int32_t *logit_rows;   /* (n_logit_rows) rows whose logits are wanted */
     const struct backend_kv *kv; /* (n_layers) */
 };
 

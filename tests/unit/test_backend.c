@@ -54,20 +54,23 @@ static void free_matrix(struct matrix *m) {
     free(m->values);
 }
 
-/* Inputs that int8 blocks hold exactly: whole numbers up to 127 times a power of two, 127 in each
- * block. The quantization of activations then adds no error of its own. */
+/* Inputs that int16 blocks hold exactly: whole numbers up to 32767 times a power of two, 32767 in
+ * each block. The quantization of activations then adds no error of its own. Every other block has
+ * all its values at the end of the range. */
 static void fill_exact(float *x, uint64_t n) {
     for (uint64_t i = 0; i < n; i += 32) {
-        float unit = ldexpf(1, (int)be_below(8) - 4);
+        float unit = ldexpf(1, (int)be_below(8) - 12);
+        bool ends = be_rand() & 1;
         for (uint64_t k = i; k < i + 32 && k < n; k++)
-            x[k] = unit * ((float)be_below(255) - 127);
-        x[i] = unit * (be_rand() & 1 ? 127 : -127);
+            x[k] = unit *
+                   (ends ? (be_rand() & 1 ? 32767.0f : -32767.0f) : (float)be_below(65535) - 32767);
+        x[i] = unit * 32767;
     }
 }
 
 /* Allowed error of one output, from the arithmetic's own terms.
- * Sums: 1e-6 of the sum of magnitudes, bias included (n_in / 8 roundings a lane, far from all one
- * way). Quantized activations: half a step, max / 254, for each column of a block, times its
+ * Sums: 2e-6 of the sum of magnitudes, bias included (n_in / 8 roundings a lane, far from all one
+ * way). Quantized activations: half a step, max / 65534, for each column of a block, times its
  * weight. */
 static double allowed(const struct matrix *m, const float *x, uint32_t out, float bias,
                       bool exact) {
@@ -80,9 +83,9 @@ static double allowed(const struct matrix *m, const float *x, uint32_t out, floa
             weights += fabs((double)w[k]);
             sum += fabs((double)x[k] * w[k]);
         }
-        steps += weights * max / 254 * 1.0001;
+        steps += weights * max / 65534 * 1.01;
     }
-    return 1e-6 * sum + (is_quantized(m->type) && !exact ? steps : 0) + 1e-30;
+    return 2e-6 * sum + (is_quantized(m->type) && !exact ? steps : 0) + 1e-30;
 }
 
 static double reference(const struct matrix *m, const float *x, uint32_t out, float bias) {

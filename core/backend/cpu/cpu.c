@@ -166,7 +166,7 @@ int backend_cpu_open(const struct backend_config *config, backend **out, err *e)
     struct cpu_backend *c = mem_new(1, sizeof *c);
     if (!c || !mem_mul(n_blocks, config->max_rows, &n_scratch) || n_scratch > UINT64_MAX >> 8)
         goto no_memory;
-    c->xq = mem_new_aligned(n_scratch * CPU_Q_ELEMS);
+    c->xq = mem_new_aligned(n_scratch * CPU_Q_ELEMS * sizeof *c->xq);
     c->xd = mem_new_aligned(n_scratch * sizeof *c->xd);
     c->angles = mem_new_aligned((uint64_t)n_threads * CPU_MAX_HEAD_DIM * sizeof *c->angles);
     c->tiles = mem_new_aligned((uint64_t)n_threads * sizeof *c->tiles);

@@ -11,7 +11,9 @@
 #include "core/backend/backend_int.h"
 #include "core/backend/cpu/pool.h"
 
-enum { CPU_Q_ELEMS = 32 }; /* activations are quantized in blocks of this many, as weights are */
+/* For quantized weights, activations become int16 in blocks as long as the weights' own: with int8
+ * the products would be as fast only with instructions that AVX2 lacks, and 256 times coarser. */
+enum { CPU_Q_ELEMS = 32, CPU_Q_MAX = 32767 };
 
 /* Bounds of paged attention; they size the tiles of each thread. */
 enum { CPU_MAX_HEAD_DIM = 256, CPU_MAX_BLOCK_TOKENS = 32, CPU_MAX_TILE_QUERIES = 32 };
@@ -38,10 +40,10 @@ enum cpu_kernel {
 
 /* y[row][out] for row < n_rows, out0 <= out < out0 + n_outs. Pointers stand at row 0. */
 struct cpu_linear_job {
-    int type;         /* enum qtype of w */
-    const float *x;   /* (n_rows, n_in): F32, F16 and BF16 weights */
-    const int8_t *xq; /* (n_rows, n_in): Q8_0 and Q4_0 weights ... */
-    const float *xd;  /* (n_rows, n_in / 32): ... x = xq * xd */
+    int type;          /* enum qtype of w */
+    const float *x;    /* (n_rows, n_in): F32, F16 and BF16 weights */
+    const int16_t *xq; /* (n_rows, n_in): Q8_0 and Q4_0 weights ... */
+    const float *xd;   /* (n_rows, n_in / 32): ... x = xq * xd */
     uint32_t n_rows, n_in;
     const uint8_t *w; /* (n_out, n_in) of type */
     uint64_t w_row_bytes;
@@ -81,8 +83,8 @@ struct cpu_isa {
     const char *kernel_names[CPU_N_KERNELS]; /* NULL: only generic has this kernel */
     uint32_t step; /* attention wants head_dim and block_tokens to be multiples of this */
     void (*linear)(const struct cpu_linear_job *j);
-    /* n (a multiple of 32) values to blocks: d = max|x| / 127, q = x / d to nearest. */
-    void (*quantize)(const float *x, int8_t *q, float *d, uint32_t n);
+    /* n (a multiple of 32) values to blocks: d = max|x| / CPU_Q_MAX, q = x / d to nearest. */
+    void (*quantize)(const float *x, int16_t *q, float *d, uint32_t n);
     /* x (n) += residual if not NULL; out (n) = x / rms(x) * weight. */
     void (*rmsnorm)(float *x, const float *residual, const float *weight, float *out, uint32_t n,
                     float eps);
@@ -112,7 +114,7 @@ struct cpu_backend {
     const struct cpu_isa *isa;
     pool *pool;
     uint32_t counters[2][CPU_N_KERNELS]; /* of isa, of the generic kernels */
-    int8_t *xq;                          /* (max_rows, max_cols rounded up to 32) */
+    int16_t *xq;                         /* (max_rows, max_cols rounded up to 32) */
     float *xd;                           /* (max_rows, max_cols / 32 rounded up) */
     float *angles;                       /* (n_threads, CPU_MAX_HEAD_DIM): cosines, then sines */
     struct cpu_attn_tile *tiles;         /* (n_threads) */

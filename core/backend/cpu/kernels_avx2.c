@@ -17,10 +17,8 @@ ALWAYS_INLINE void store_some(float *p, __m256 v, uint32_t n) {
         _mm256_maskstore_ps(p, lanes_below(n), v);
 }
 
-static void quantize(const float *x, int8_t *q, float *d, uint32_t n) {
+static void quantize(const float *x, int16_t *q, float *d, uint32_t n) {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
-    /* packing works in 128-bit halves: this puts the groups of four back in order */
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     for (uint32_t b = 0; b < n / CPU_Q_ELEMS; b++, x += CPU_Q_ELEMS, q += CPU_Q_ELEMS) {
         __m256 v[4], max = _mm256_setzero_ps();
         __m256i i[4];
@@ -30,14 +28,16 @@ static void quantize(const float *x, int8_t *q, float *d, uint32_t n) {
             max = _mm256_max_ps(max, _mm256_and_ps(v[k], magnitude));
         }
         float top = max_lanes(max);
-        __m256 inverse = _mm256_set1_ps(top > 0 ? 127 / top : 0);
-        d[b] = top / 127;
+        __m256 inverse = _mm256_set1_ps(top > 0 ? CPU_Q_MAX / top : 0);
+        d[b] = top / CPU_Q_MAX;
         UNROLL
         for (int k = 0; k < 4; k++)
             i[k] = _mm256_cvtps_epi32(_mm256_mul_ps(v[k], inverse));
-        __m256i packed =
-            _mm256_packs_epi16(_mm256_packs_epi32(i[0], i[1]), _mm256_packs_epi32(i[2], i[3]));
-        _mm256_storeu_si256((__m256i *)q, _mm256_permutevar8x32_epi32(packed, order));
+        /* packing works in 128-bit halves: the permutation puts groups of four back in order */
+        UNROLL
+        for (int k = 0; k < 4; k += 2)
+            _mm256_storeu_si256((__m256i *)(q + k * LANES),
+                                _mm256_permute4x64_epi64(_mm256_packs_epi32(i[k], i[k + 1]), 0xd8));
     }
 }
 

@@ -57,7 +57,7 @@ static void linear_quantized(const struct cpu_linear_job *j) {
             int8_t w[CPU_Q_ELEMS];
             float d = unpack_block(j->type, j->w + o * j->w_row_bytes, b, w);
             for (uint32_t r = 0; r < j->n_rows; r++) {
-                const int8_t *x = j->xq + (uint64_t)r * j->n_in + b * CPU_Q_ELEMS;
+                const int16_t *x = j->xq + (uint64_t)r * j->n_in + b * CPU_Q_ELEMS;
                 int32_t dot = 0;
                 for (int i = 0; i < CPU_Q_ELEMS; i++)
                     dot += x[i] * w[i];
@@ -77,15 +77,15 @@ static void linear(const struct cpu_linear_job *j) {
             j->y[r * j->y_stride + o] += j->bias[o];
 }
 
-static void quantize(const float *x, int8_t *q, float *d, uint32_t n) {
+static void quantize(const float *x, int16_t *q, float *d, uint32_t n) {
     for (uint32_t b = 0; b < n / CPU_Q_ELEMS; b++, x += CPU_Q_ELEMS, q += CPU_Q_ELEMS) {
         float max = 0;
         for (int i = 0; i < CPU_Q_ELEMS; i++)
             max = fmaxf(max, fabsf(x[i]));
-        float inverse = max > 0 ? 127 / max : 0;
-        d[b] = max / 127;
+        float inverse = max > 0 ? CPU_Q_MAX / max : 0;
+        d[b] = max / CPU_Q_MAX;
         for (int i = 0; i < CPU_Q_ELEMS; i++)
-            q[i] = (int8_t)rintf(x[i] * inverse);
+            q[i] = (int16_t)rintf(x[i] * inverse);
     }
 }
 

@@ -46,7 +46,7 @@ static bool is_quantized(int type) {
 struct quantize_run {
     const struct cpu_isa *isa;
     const float *x; /* (n_rows, n_in) */
-    int8_t *q;
+    int16_t *q;
     float *d;
     uint32_t n_rows, n_in;
 };

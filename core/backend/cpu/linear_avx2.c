@@ -100,11 +100,11 @@ ALWAYS_INLINE __m256i load_block(int type, const uint8_t *w, uint32_t b, __m256 
     return _mm256_sub_epi8(nibbles, _mm256_set1_epi8(8));
 }
 
-/* Each block: the products' signs go to x (in -127..127), so that the instruction for unsigned by
- * signed bytes fits; its pairs reach at most 2 * 128 * 127, inside int16. */
+/* Each block: eight int32 lanes of four products, at most 4 * 128 * 32767 < 2^24, so that turning
+ * them into f32 is exact; then times both scales. */
 ALWAYS_INLINE void tile_quantized(const struct cpu_linear_job *j, int type, uint32_t row,
                                   uint32_t out, uint32_t n_rows, uint32_t n_outs) {
-    const int8_t *x[TILE_ROWS];
+    const int16_t *x[TILE_ROWS];
     const float *d[TILE_ROWS];
     const uint8_t *w[TILE_ROWS];
     __m256 acc[8];
@@ -124,12 +124,15 @@ ALWAYS_INLINE void tile_quantized(const struct cpu_linear_job *j, int type, uint
         UNROLL
         for (uint32_t o = 0; o < n_outs; o++) {
             __m256 wd;
-            __m256i wq = load_block(type, w[o], b, &wd), magnitude = _mm256_abs_epi8(wq);
+            __m256i wq = load_block(type, w[o], b, &wd);
+            __m256i low = _mm256_cvtepi8_epi16(_mm256_castsi256_si128(wq));
+            __m256i high = _mm256_cvtepi8_epi16(_mm256_extracti128_si256(wq, 1));
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++) {
-                __m256i xq = _mm256_loadu_si256((const __m256i *)(x[r] + (uint64_t)b * 32));
-                __m256i pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(xq, wq));
-                __m256i quads = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+                const __m256i *xq = (const __m256i *)(x[r] + (uint64_t)b * CPU_Q_ELEMS);
+                __m256i quads =
+                    _mm256_add_epi32(_mm256_madd_epi16(low, _mm256_loadu_si256(xq)),
+                                     _mm256_madd_epi16(high, _mm256_loadu_si256(xq + 1)));
                 __m256 scale = _mm256_mul_ps(wd, _mm256_broadcast_ss(d[r] + b));
                 acc[r * n_outs + o] =
                     _mm256_fmadd_ps(_mm256_cvtepi32_ps(quads), scale, acc[r * n_outs + o]);
