@@ -1,0 +1,126 @@
+/* runner.h - runs a model over paged K/V pools without the engine, for tests: pieces of sequences
+ * in, logits out. Failures to set up end the test binary. Single thread. */
+#ifndef INFERD_TESTS_RUNNER_H
+#define INFERD_TESTS_RUNNER_H
+
+#include "core/base/mem.h"
+#include "core/model/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUNNER_MAX_LAYERS = 16, RUNNER_MAX_PIECES = 4, RUNNER_BLOCK_TOKENS = 16 };
+
+struct runner {
+    backend *be;
+    model *m;
+    struct model_hparams hp;
+    uint32_t max_rows, table_stride;
+    struct backend_kv kv[RUNNER_MAX_LAYERS];
+};
+
+/* Tokens start .. start + n - 1 of a sequence, which owns its share of the pools, blocks in
+ * reverse order: a table is never the identity. */
+struct piece {
+    const int32_t *tokens;
+    uint32_t start, n;
+    uint32_t sequence; /* < RUNNER_MAX_PIECES */
+};
+
+struct runner_config {
+    const char *path, *isa;
+    int n_threads, kv_type;
+    uint32_t max_rows, max_tokens; /* of a step, of a sequence */
+};
+
+static inline void runner_need(int rc, const err *e) {
+    if (!rc) return;
+    fprintf(stderr, "cannot set up: %s\n", e->msg);
+    exit(1);
+}
+
+static inline void runner_open(struct runner *r, const struct runner_config *c) {
+    err e = {0};
+    memset(r, 0, sizeof *r);
+    runner_need(model_read_hparams(c->path, &r->hp, &e), &e);
+    struct backend_config config = {.name = "cpu",
+                                    .isa = c->isa,
+                                    .n_threads = c->n_threads,
+                                    .max_rows = c->max_rows,
+                                    .max_cols = model_max_cols(&r->hp)};
+    runner_need(backend_open(&config, &r->be, &e), &e);
+    r->max_rows = c->max_rows;
+    r->table_stride = (c->max_tokens + RUNNER_BLOCK_TOKENS - 1) / RUNNER_BLOCK_TOKENS;
+    struct model_limits limits = {.max_rows = c->max_rows,
+                                  .max_logit_rows = c->max_rows,
+                                  .max_seqs = RUNNER_MAX_PIECES,
+                                  .table_stride = r->table_stride};
+    runner_need(model_open(c->path, r->be, &limits, &r->m, &e), &e);
+    uint32_t n_blocks = r->table_stride * RUNNER_MAX_PIECES;
+    uint64_t bytes = (uint64_t)n_blocks * RUNNER_BLOCK_TOKENS * r->hp.n_kv_heads * r->hp.head_dim *
+                     (c->kv_type == QTYPE_F16 ? 2 : 4);
+    for (uint32_t i = 0; i < r->hp.n_layers; i++) {
+        r->kv[i] = (struct backend_kv){.kv_type = c->kv_type,
+                                       .n_blocks = n_blocks,
+                                       .n_kv_heads = r->hp.n_kv_heads,
+                                       .block_tokens = RUNNER_BLOCK_TOKENS,
+                                       .head_dim = r->hp.head_dim};
+        runner_need(backend_buf_new(r->be, bytes, &r->kv[i].k, &e), &e);
+        runner_need(backend_buf_new(r->be, bytes, &r->kv[i].v, &e), &e);
+    }
+}
+
+static inline void runner_close(struct runner *r) {
+    for (uint32_t i = 0; i < r->hp.n_layers; i++) {
+        backend_buf_free(r->kv[i].k);
+        backend_buf_free(r->kv[i].v);
+    }
+    model_close(r->m);
+    backend_close(r->be);
+}
+
+/* One step. logits (rows, n_vocab): every row of every piece, or each piece's last row. */
+static inline const float *runner_step(struct runner *r, const struct piece *pieces,
+                                       uint32_t n_pieces, bool every_row) {
+    int32_t *ints = calloc((size_t)r->max_rows * 4 + r->table_stride * RUNNER_MAX_PIECES, 4);
+    int32_t *ids = ints, *pos = ids + r->max_rows, *slots = pos + r->max_rows;
+    int32_t *wanted = slots + r->max_rows, *tables = wanted + r->max_rows;
+    int32_t row_start[RUNNER_MAX_PIECES + 1] = {0};
+    uint32_t n = 0, n_wanted = 0;
+    const float *logits;
+    err e = {0};
+    for (uint32_t i = 0; i < n_pieces; i++) {
+        const struct piece *p = &pieces[i];
+        int32_t *table = tables + i * r->table_stride;
+        uint32_t end = (p->sequence + 1) * r->table_stride;
+        for (uint32_t b = 0; b < r->table_stride; b++)
+            table[b] = (int32_t)(end - 1 - b);
+        for (uint32_t k = p->start; k < p->start + p->n; k++, n++) {
+            ids[n] = p->tokens[k];
+            pos[n] = (int32_t)k;
+            slots[n] = table[k / RUNNER_BLOCK_TOKENS] * RUNNER_BLOCK_TOKENS +
+                       (int32_t)(k % RUNNER_BLOCK_TOKENS);
+            if (every_row || k + 1 == p->start + p->n) wanted[n_wanted++] = (int32_t)n;
+        }
+        row_start[i + 1] = (int32_t)n;
+    }
+    struct model_batch batch = {.n_rows = n,
+                                .n_seqs = n_pieces,
+                                .n_logit_rows = n_wanted,
+                                .token_ids = ids,
+                                .positions = pos,
+                                .slots = slots,
+                                .row_start = row_start,
+                                .tables = tables,
+                                .logit_rows = wanted,
+                                .kv = r->kv};
+    mem_guard_enter();
+    int rc = model_forward(r->m, &batch, &logits, &e);
+    mem_guard_leave();
+    runner_need(rc, &e);
+    free(ints);
+    return logits;
+}
+
+#endif
