@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PART_BYTES = 1024 };
+
 int id_list_add(struct id_list *list, int32_t id, err *e) {
     if (list->n >= list->max)
         return err_set(e, ERR_TOO_LONG, "the text has more than %zu tokens", list->max);
@@ -41,23 +43,39 @@ struct job {
     err *e;
 };
 
-/* Ordinary text [from, to) without its prefix. */
+static bool ends_in_space(const char *text, size_t n) {
+    return text[n - 1] == ' ' || (n >= 3 && memcmp(text + n - 3, "\xe2\x96\x81", 3) == 0);
+}
+
+/* Length of a first part of valid UTF-8 text[0..n) that may be tokenized on its own. The library
+ * slows down with the length of its input (fourfold between 1 KB and 1 MB), so long text is cut
+ * where that provably changes nothing: before a space that follows something else. Merges only
+ * ever make tokens of the vocabulary, so none crosses the border if no token holds such a pair,
+ * and merges on either side do not see each other. */
+static size_t part_length(const tokenizer *t, const char *text, size_t n) {
+    if (!t->cuts_at_space) return n;
+    for (size_t i = PART_BYTES; i < n; i++)
+        if (text[i] == ' ' && !ends_in_space(text, i)) return i;
+    return n;
+}
+
+/* Ordinary text without its prefix. */
 static int encode_run(struct job *j, const char *text, size_t n) {
     const tokenizer *t = j->t;
-    for (size_t i = 0; i < n;) {
-        size_t valid = utf8_valid_prefix(text + i, n - i);
-        if (valid) {
-            int rc = spm_encode(t->spm, text + i, valid, &j->ids, j->e);
-            if (rc) return rc;
+    int rc = 0;
+    for (size_t i = 0; !rc && i < n;) {
+        size_t valid_end = i + utf8_valid_prefix(text + i, n - i);
+        while (!rc && i < valid_end) {
+            size_t part = part_length(t, text + i, valid_end - i);
+            rc = spm_encode(t->spm, text + i, part, &j->ids, j->e);
+            i += part;
         }
-        i += valid;
-        if (i == n) break;
+        if (rc || i == n) break;
         int32_t id = t->byte_fallback ? t->byte_ids[(unsigned char)text[i]] : t->unk;
-        int rc = id_list_add(&j->ids, id, j->e);
-        if (rc) return rc;
+        rc = id_list_add(&j->ids, id, j->e);
         i++;
     }
-    return 0;
+    return rc;
 }
 
 static int encode_text(struct job *j, size_t from, size_t to) {

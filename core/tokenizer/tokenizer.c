@@ -195,6 +195,30 @@ static void index_bytes(tokenizer *t) {
     t->byte_fallback = n == N_BYTES;
 }
 
+/* Does the token hold a space mark behind anything but another one? */
+static bool reaches_into_space(const tokenizer *t, const struct token *k) {
+    const char *text = t->blob + k->text_at;
+    bool after_other = false;
+    for (uint32_t i = 0; i < k->text_len;) {
+        bool space = k->text_len - i >= SPACE_MARK_BYTES &&
+                     memcmp(text + i, space_mark, SPACE_MARK_BYTES) == 0;
+        if (space && after_other) return true;
+        after_other = !space;
+        i += space ? SPACE_MARK_BYTES : 1;
+    }
+    return false;
+}
+
+/* Runs of unknown characters become one token without byte fallback: then nothing may be cut. */
+static void find_cuts(tokenizer *t) {
+    t->cuts_at_space = t->byte_fallback;
+    for (int32_t i = 0; t->cuts_at_space && i < t->n_tokens; i++) {
+        const struct token *k = &t->tokens[i];
+        bool special = k->type == TOKEN_CONTROL || k->type == TOKEN_UNKNOWN;
+        if (!special && !k->hidden && reaches_into_space(t, k)) t->cuts_at_space = false;
+    }
+}
+
 /* Hands the vocabulary to the library. It insists on one unknown piece: a vocabulary without one
  * gets it behind its last token, where byte fallback keeps it from ever being met. */
 static int open_spm(tokenizer *t, const struct vocab *v, err *e) {
@@ -242,6 +266,7 @@ static int build(tokenizer *t, struct vocab *v, err *e) {
     index_texts(t);
     index_specials(t);
     index_bytes(t);
+    find_cuts(t);
     return open_spm(t, v, e);
 }
 

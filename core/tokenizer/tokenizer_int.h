@@ -109,6 +109,7 @@ struct tokenizer {
     bool special_start[256]; /* first bytes of the specials */
     int32_t byte_ids[256];   /* -1 without byte fallback */
     bool byte_fallback;
+    bool cuts_at_space; /* no token reaches across the border before a space: see encode.c */
     int32_t bos, eos, unk;
     bool add_bos, add_eos, space_prefix, spm_user_rules, strip_after_special;
     uint32_t longest_text; /* bytes of text that one token can stand for */

@@ -86,33 +86,65 @@ static int set_array(gguf_writer *w, const char *key, enum gguf_type elem, uint6
     return rc;
 }
 
+/* The three arrays of a vocabulary while they are filled. */
+struct lists {
+    uint8_t *texts;
+    uint64_t texts_bytes;
+    float *scores;
+    int32_t *types;
+    uint32_t n;
+};
+
+static void lists_fini(struct lists *l) {
+    free(l->texts);
+    free(l->scores);
+    free(l->types);
+}
+
+static int add_token(struct lists *l, const char *text, float score, int32_t type, err *e) {
+    uint64_t n = strlen(text);
+    uint8_t *texts = mem_resize(l->texts, l->texts_bytes + sizeof n + n, 1);
+    if (texts) l->texts = texts;
+    float *scores = mem_resize(l->scores, l->n + 1, sizeof *scores);
+    if (scores) l->scores = scores;
+    int32_t *types = mem_resize(l->types, l->n + 1, sizeof *types);
+    if (types) l->types = types;
+    if (!texts || !scores || !types) return no_memory(e);
+    memcpy(texts + l->texts_bytes, &n, sizeof n);
+    memcpy(texts + l->texts_bytes + sizeof n, text, n);
+    l->texts_bytes += sizeof n + n;
+    scores[l->n] = score;
+    types[l->n++] = type;
+    return 0;
+}
+
+static int set_tokens(gguf_writer *w, const struct lists *l, err *e) {
+    return set_array(w, "tokenizer.ggml.tokens", GGUF_STRING, l->n, l->texts, l->texts_bytes, e);
+}
+
+static int set_scores(gguf_writer *w, const struct lists *l, err *e) {
+    uint64_t bytes = l->n * sizeof *l->scores;
+    return set_array(w, "tokenizer.ggml.scores", GGUF_F32, l->n, l->scores, bytes, e);
+}
+
+static int set_types(gguf_writer *w, const struct lists *l, err *e) {
+    uint64_t bytes = l->n * sizeof *l->types;
+    return set_array(w, "tokenizer.ggml.token_type", GGUF_I32, l->n, l->types, bytes, e);
+}
+
 static int set_vocabulary(gguf_writer *w, uint32_t n_vocab, err *e) {
+    struct lists l = {0};
     int rc = 0;
-    uint64_t used = 0;
-    uint8_t *texts = mem_new(n_vocab, 8 + TOKEN_BYTES);
-    float *scores = mem_new(n_vocab, sizeof *scores);
-    int32_t *types = mem_new(n_vocab, sizeof *types);
-    if (!texts || !scores || !types) rc = no_memory(e);
     for (uint32_t id = 0; !rc && id < n_vocab; id++) {
         char text[TOKEN_BYTES];
         token_text(id, text);
-        uint64_t n = strlen(text);
-        memcpy(texts + used, &n, sizeof n);
-        memcpy(texts + used + sizeof n, text, n);
-        used += sizeof n + n;
-        types[id] = token_type(id);
-        scores[id] = types[id] == TYPE_NORMAL ? -(float)id : 0;
+        int32_t type = token_type(id);
+        rc = add_token(&l, text, type == TYPE_NORMAL ? -(float)id : 0, type, e);
     }
-    if (!rc) rc = set_array(w, "tokenizer.ggml.tokens", GGUF_STRING, n_vocab, texts, used, e);
-    if (!rc)
-        rc = set_array(w, "tokenizer.ggml.scores", GGUF_F32, n_vocab, scores,
-                       n_vocab * sizeof *scores, e);
-    if (!rc)
-        rc = set_array(w, "tokenizer.ggml.token_type", GGUF_I32, n_vocab, types,
-                       n_vocab * sizeof *types, e);
-    free(texts);
-    free(scores);
-    free(types);
+    if (!rc) rc = set_tokens(w, &l, e);
+    if (!rc) rc = set_scores(w, &l, e);
+    if (!rc) rc = set_types(w, &l, e);
+    lists_fini(&l);
     return rc;
 }
 
@@ -296,5 +328,41 @@ int gguf_make_retype(const char *src, const char *dst, int qtype, err *e) {
     if (!rc) rc = gguf_writer_finish(p.w, dst, e);
     pile_fini(&p);
     gguf_close(g);
+    return rc;
+}
+
+static int set_vocab_keys(gguf_writer *w, const struct gguf_make_vocab *v, err *e) {
+    int rc = gguf_writer_set_str(w, "tokenizer.ggml.model", v->model ? v->model : "llama", e);
+    if (!rc && v->name) rc = gguf_writer_set_str(w, "general.name", v->name, e);
+    if (!rc && v->bos != GGUF_MAKE_NONE)
+        rc = gguf_writer_set_u32(w, "tokenizer.ggml.bos_token_id", v->bos, e);
+    if (!rc && v->eos != GGUF_MAKE_NONE)
+        rc = gguf_writer_set_u32(w, "tokenizer.ggml.eos_token_id", v->eos, e);
+    if (!rc && v->add_space_prefix >= 0)
+        rc = gguf_writer_set_bool(w, "tokenizer.ggml.add_space_prefix", v->add_space_prefix, e);
+    if (!rc && v->add_eos) rc = gguf_writer_set_bool(w, "tokenizer.ggml.add_eos_token", true, e);
+    return rc;
+}
+
+int gguf_make_vocab(const char *path, const struct gguf_make_vocab *vocab, err *e) {
+    struct lists l = {0};
+    gguf_writer *w = gguf_writer_new();
+    if (!w) return no_memory(e);
+    int rc = set_vocab_keys(w, vocab, e);
+    for (uint32_t i = 0; !rc && i < vocab->n_tokens; i++) {
+        const struct gguf_make_token *t = &vocab->tokens[i];
+        rc = add_token(&l, t->text, t->score, t->type, e);
+    }
+    for (uint32_t b = 0; !rc && vocab->with_bytes && b < 256; b++) {
+        char text[TOKEN_BYTES];
+        token_text(GGUF_MAKE_FIRST_BYTE + b, text);
+        rc = add_token(&l, text, 0, TYPE_BYTE, e);
+    }
+    if (!rc) rc = set_tokens(w, &l, e);
+    if (!rc && !vocab->no_scores) rc = set_scores(w, &l, e);
+    if (!rc && !vocab->no_types) rc = set_types(w, &l, e);
+    if (!rc) rc = gguf_writer_finish(w, path, e);
+    lists_fini(&l);
+    gguf_writer_free(w);
     return rc;
 }

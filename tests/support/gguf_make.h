@@ -43,6 +43,26 @@ enum {
 /* Writes a whole llama model with tokenizer and chat template to path. */
 int gguf_make_tiny_llama(const char *path, const struct tiny_llama *config, err *e);
 
+/* A vocabulary-only file from a list of tokens. */
+struct gguf_make_token {
+    const char *text;
+    float score;
+    int32_t type; /* as tokenizer.ggml.token_type */
+};
+struct gguf_make_vocab {
+    const char *model; /* tokenizer.ggml.model, NULL: "llama" */
+    const char *name;  /* general.name, NULL: none */
+    const struct gguf_make_token *tokens;
+    uint32_t n_tokens;
+    bool with_bytes; /* 256 byte tokens follow the list, in order */
+    bool no_types, no_scores;
+    uint32_t bos, eos;    /* ids, GGUF_MAKE_NONE: no key */
+    int add_space_prefix; /* 0 or 1, -1: no key */
+    bool add_eos;
+};
+enum { GGUF_MAKE_NONE = 0x7fffffff };
+int gguf_make_vocab(const char *path, const struct gguf_make_vocab *vocab, err *e);
+
 /* Copies the model at src to dst with every two-dimensional tensor in type qtype. */
 int gguf_make_retype(const char *src, const char *dst, int qtype, err *e);
 

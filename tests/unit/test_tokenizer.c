@@ -1,17 +1,18 @@
 /* test_tokenizer.c - ids and text against golden files that other implementations made (their
- * provenance: tests/data/tokenizer/README.md and the shared data's README), then the rules that no
- * golden file covers. */
-#include "core/base/clock.h"
+ * provenance: tests/data/tokenizer/README.md and the shared data's README), round trips, long text,
+ * threads. What no golden file covers is in test_tokenizer_rules.c. */
 #include "core/base/mem.h"
-#include "core/tokenizer/tokenizer.h"
-#include "tests/support/gguf_make.h"
+#include "core/tokenizer/tokenizer_int.h"
 #include "tests/unit/check.h"
 
 #include <cjson/cJSON.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define SHARED "../shared/data/tokenizers/"
+#define SHARED     "../shared/data/tokenizers/"
+#define DEMO_GGUF  "registry/demo/inferd-demo-q8_0.gguf"
+#define DEMO_MODEL "registry/demo/tokenizer.model"
 
 enum { MAX_IDS = 1 << 20, PATH_BYTES = 256 };
 
@@ -172,12 +173,227 @@ static void phi3_gguf_equals_the_references(void) {
     check_golden(SHARED "gguf/ggml-vocab-phi-3.gguf", SHARED "golden/phi-3.jsonl", true);
 }
 
+/* User-defined tokens of a tokenizer.model; expected ids from spm_encode 0.1.97. */
+static void user_defined_tokens_equal_the_library(void) {
+    static const struct {
+        const char *text;
+        int32_t ids[8];
+        size_t n;
+    } rows[] = {
+        {"[REFERENCE_DOC_1]abc [REFERENCE_DOC_2] x", {29473, 769, 17380, 29473, 768, 2086}, 6},
+        {"ab[REFERENCE_DOC_1]  c[REFERENCE_DOC_2][REFERENCE_DOC_3]d",
+         {1302, 769, 29473, 1045, 768, 767, 29483},
+         7},
+        {"[REFERENCE_DOC_3]", {29473, 767}, 2},
+    };
+    tokenizer *t = open_or_fail(SHARED "sentencepiece/mistral-v3/tokenizer.model");
+    for (size_t i = 0; t && i < sizeof rows / sizeof rows[0]; i++)
+        CHECK_MSG(encodes_to(t, rows[i].text, strlen(rows[i].text), 0, rows[i].ids, rows[i].n),
+                  "%s", rows[i].text);
+    tokenizer_close(t);
+}
+
+static void demo_model_equals_spm_encode(void) {
+    check_golden(DEMO_MODEL, "tests/data/tokenizer/demo.jsonl", false);
+}
+
+static void demo_gguf_equals_spm_encode(void) {
+    check_golden(DEMO_GGUF, "tests/data/tokenizer/demo.jsonl", false);
+}
+
+static uint64_t next_random(uint64_t *state) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return *state >> 33;
+}
+
+/* Random bytes: any value, letters and spaces, or pieces of UTF-8 characters. */
+static size_t random_text(uint64_t *random, char *text, size_t max) {
+    static const char chars[] = "\xc3\xa9\xe4\xbd\xa0\xf0\x9f\xa6\x8a\xe2\x96";
+    size_t n = next_random(random) % max;
+    uint64_t kind = next_random(random) % 3;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t r = next_random(random);
+        text[i] = kind == 0   ? (char)r
+                  : kind == 1 ? "etaoin  <|>/s\n\0"[r % 15]
+                              : chars[r % (sizeof chars - 1)];
+    }
+    return n;
+}
+
+/* U+2581 itself cannot come back: it stands for the space. */
+static bool has_space_mark(const char *text, size_t n) {
+    for (size_t i = 0; i + 3 <= n; i++)
+        if (memcmp(text + i, "\xe2\x96\x81", 3) == 0) return true;
+    return false;
+}
+
+static void check_round_trips(const char *path) {
+    tokenizer *t = open_or_fail(path);
+    uint64_t random = 11;
+    char text[200];
+    for (int round = 0; t && round < 2000; round++) {
+        size_t n = random_text(&random, text, sizeof text), n_ids, n_back;
+        int32_t *ids;
+        char *back;
+        err e = {0};
+        if (has_space_mark(text, n)) continue;
+        if (tokenizer_encode(t, text, n, 0, MAX_IDS, &ids, &n_ids, &e)) {
+            CHECK_MSG(false, "%s", e.msg);
+            break;
+        }
+        CHECK(n_ids <= n + 1);
+        CHECK(tokenizer_decode(t, ids, n_ids, false, &back, &n_back, &e) == 0);
+        CHECK_MSG(n_back == n && memcmp(back, text, n) == 0, "round %d of %s", round, path);
+        CHECK(back[n_back] == '\0');
+        free(back);
+        free(ids);
+    }
+    tokenizer_close(t);
+}
+
+static void demo_random_bytes_come_back(void) {
+    check_round_trips(DEMO_GGUF);
+    check_round_trips(DEMO_MODEL);
+}
+
+static void llama_random_bytes_come_back(void) {
+    check_round_trips(SHARED "gguf/ggml-vocab-llama-spm.gguf");
+}
+
+/* Long text is cut into parts: the ids must be those of the library for the whole. */
+static void check_cuts(const tokenizer *t, const char *text, size_t n) {
+    struct id_list whole = {.max = MAX_IDS};
+    err e = {0};
+    CHECK_MSG(spm_encode(t->spm, text, n, &whole, &e) == 0, "%s", e.msg);
+    CHECK(!t->space_prefix && encodes_to(t, text, n, 0, whole.ids, whole.n));
+    free(whole.ids);
+}
+
+static void long_text_is_cut_without_a_trace(void) {
+    enum { LONG = 60000 };
+    tokenizer *t = open_or_fail(DEMO_GGUF);
+    if (!t) return;
+    CHECK(t->cuts_at_space);
+    uint64_t random = 5;
+    char *text = mem_new(LONG + 1, 1);
+    for (int kind = 0; kind < 4; kind++) {
+        static const char *const alphabets[] = {"ab ", "the  and\n", "a", "  a"};
+        size_t n = strlen(alphabets[kind]);
+        for (size_t i = 0; i < LONG; i++)
+            text[i] = alphabets[kind][next_random(&random) % n];
+        check_cuts(t, text, LONG);
+    }
+    free(text);
+    size_t n;
+    char *words = read_file("tests/data/tokenizer/texts.txt", &n);
+    CHECK(words && n > 9000);
+    if (words) check_cuts(t, words, n);
+    free(words);
+    tokenizer_close(t);
+}
+
+/* Pieces in any cut are their text: parsed when all are trusted, plain when none is. */
+static void cut_pieces_equal_the_whole(void) {
+    static const char text[] = "<s><|user|>Tell me <|end|> a story.<|end|><|assistant|>Once upon";
+    tokenizer *t = open_or_fail(DEMO_GGUF);
+    uint64_t random = 3;
+    for (int round = 0; t && round < 200; round++) {
+        tokenizer_piece pieces[sizeof text];
+        size_t n_pieces = 0, n = sizeof text - 1, n_ids, n_whole;
+        bool trusted = round % 2;
+        int32_t *ids, *whole;
+        for (size_t at = 0; at < n;) {
+            size_t len = next_random(&random) % 9;
+            if (len > n - at) len = n - at;
+            pieces[n_pieces++] = (tokenizer_piece){text + at, len, len ? trusted : !trusted};
+            at += len;
+            if (n_pieces == sizeof text - 1 && at < n) {
+                pieces[n_pieces++] = (tokenizer_piece){text + at, n - at, trusted};
+                at = n;
+            }
+        }
+        int flags = TOKENIZER_ADD_SPECIAL | (trusted ? TOKENIZER_PARSE_SPECIAL : 0);
+        CHECK(tokenizer_encode(t, text, n, flags, MAX_IDS, &whole, &n_whole, NULL) == 0);
+        CHECK(tokenizer_encode_pieces(t, pieces, n_pieces, TOKENIZER_ADD_SPECIAL, MAX_IDS, &ids,
+                                      &n_ids, NULL) == 0);
+        CHECK(n_ids == n_whole && memcmp(ids, whole, n_ids * sizeof *ids) == 0);
+        CHECK(n_ids && ids[0] == tokenizer_bos(t));
+        free(ids);
+        free(whole);
+    }
+    tokenizer_close(t);
+}
+
+static void demo_special_tokens_are_known(void) {
+    tokenizer *t = open_or_fail(DEMO_GGUF);
+    size_t n;
+    if (!t) return;
+    int32_t end = tokenizer_find(t, "<|end|>");
+    CHECK(tokenizer_n_vocab(t) == 4096 && tokenizer_bos(t) == 1 && end == 6);
+    CHECK(tokenizer_is_eog(t, end) && tokenizer_is_control(t, end) && tokenizer_adds_bos(t));
+    CHECK(tokenizer_is_eog(t, tokenizer_eos(t)) && !tokenizer_is_eog(t, 1));
+    CHECK(!tokenizer_strips_leading_space(t) && tokenizer_chat_template(t));
+    tokenizer_token_bytes(t, end, false, &n);
+    CHECK(n == 0);
+    CHECK(strncmp(tokenizer_token_bytes(t, end, true, &n), "<|end|>", 7) == 0 && n == 7);
+    tokenizer_close(t);
+}
+
+/* One tokenizer, many threads: TSan watches, and every thread must see the same ids. */
+struct share {
+    const tokenizer *t;
+    const char *text;
+    size_t n;
+    const int32_t *want;
+    size_t n_want;
+    int n_wrong;
+};
+
+static void *encode_often(void *arg) {
+    struct share *s = arg;
+    for (int i = 0; i < 20; i++)
+        s->n_wrong += !encodes_to(s->t, s->text, s->n, 0, s->want, s->n_want) ||
+                      !decodes_to(s->t, s->want, s->n_want, s->text, s->n);
+    return NULL;
+}
+
+static void threads_share_a_tokenizer(void) {
+    enum { N_THREADS = 4 };
+    tokenizer *t = open_or_fail(DEMO_GGUF);
+    size_t n, n_ids;
+    int32_t *ids = NULL;
+    char *text = read_file("tests/data/tokenizer/make_golden.py", &n);
+    pthread_t threads[N_THREADS];
+    struct share shares[N_THREADS];
+    CHECK(t && text && tokenizer_encode(t, text, n, 0, MAX_IDS, &ids, &n_ids, NULL) == 0);
+    for (int i = 0; ids && i < N_THREADS; i++) {
+        shares[i] = (struct share){t, text, n, ids, n_ids, 0};
+        CHECK(pthread_create(&threads[i], NULL, encode_often, &shares[i]) == 0);
+    }
+    for (int i = 0; ids && i < N_THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK(shares[i].n_wrong == 0);
+    }
+    free(ids);
+    free(text);
+    tokenizer_close(t);
+}
+
 int main(void) {
+    RUN(demo_model_equals_spm_encode);
+    RUN(demo_gguf_equals_spm_encode);
+    RUN(demo_special_tokens_are_known);
+    RUN(demo_random_bytes_come_back);
+    RUN(long_text_is_cut_without_a_trace);
+    RUN(cut_pieces_equal_the_whole);
+    RUN(threads_share_a_tokenizer);
     if (access(SHARED "golden/llama-spm.jsonl", R_OK) == 0) {
         RUN(llama_gguf_equals_the_references);
         RUN(llama_model_equals_the_references);
         RUN(mistral_model_equals_the_reference);
+        RUN(user_defined_tokens_equal_the_library);
         RUN(phi3_gguf_equals_the_references);
+        RUN(llama_random_bytes_come_back);
     } else {
         SKIP("references", "no shared data at " SHARED);
     }
