@@ -105,7 +105,8 @@ struct engine_request {
     uint32_t n_choices; /* streams; they share the prompt's KV blocks */
     struct engine_params params;
     /* Called on the worker thread when a stream that was empty got an event; must only hand over
-     * (no I/O, no locks that are held long). May be called once too often. */
+     * (no I/O, no locks that are held long). May be called once too often, and before engine_submit
+     * has returned. */
     void (*notify)(void *arg);
     void *notify_arg;
 };

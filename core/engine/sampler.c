@@ -191,7 +191,11 @@ static uint32_t select_mass(sampler *s, uint32_t n, float max, const struct engi
     for (uint32_t i = 0; i < n; i++)
         total += c[i].weight = weight(c[i].logit, max, p->temperature);
     double want = (double)p->top_p * total;
-    uint32_t lo = 0, hi = n; /* the answer is in (lo, hi] */
+    /* All that are lighter than this together weigh less than what top_p leaves out. */
+    double lightest = (1.0 - (double)p->top_p) * total / n;
+    uint32_t lo = 0, hi = 0; /* the answer is in (lo, hi] */
+    for (uint32_t i = 0; i < n; i++)
+        if (c[i].weight >= lightest) c[hi++] = c[i];
     while (hi - lo > 1) {
         uint32_t pivot = lo + partition(s, c + lo, hi - lo);
         double mass = kept;
