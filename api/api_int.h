@@ -1,0 +1,162 @@
+/* api_int.h - what the files of api/ share: the daemon-wide state, one request, its reply, routes.
+ *
+ * A request's life: http.c makes it at its first header callback -> route_check -> body gathered ->
+ * the route's handler, which either fills the reply or attaches a job -> the job is asked (poll)
+ * until it fills the reply, then (stream) for bytes -> http.c ends it. All of that runs on the
+ * connection's HTTP thread, one callback at a time; only the embedded `watched` is shared. */
+#ifndef INFERD_API_INT_H
+#define INFERD_API_INT_H
+
+#include "api/api.h"
+#include "api/watch.h"
+#include "core/base/err.h"
+#include "core/base/str.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct http;
+struct request;
+
+enum { API_N_CODES = 20, API_MAX_ROUTES = 16 };
+
+struct api {
+    struct api_config config; /* strings and keys are copies */
+    struct http *http;
+    watch *watch;
+    struct api_model models[API_MAX_MODELS]; /* written once, before ready */
+    size_t n_models;
+    atomic_bool ready;    /* models may be read */
+    atomic_bool draining;
+    atomic_uint n_active; /* requests with a job */
+    atomic_uint_least64_t n_requests[API_MAX_ROUTES][API_N_CODES]; /* by route, status */
+};
+
+/* api.c */
+/* The model that answers to name (id or alias), or NULL. */
+const struct api_model *api_find_model(const api *a, const char *name);
+/* prefix plus 24 random hex digits. dst holds 48 bytes. */
+void api_new_id(char *dst, const char *prefix);
+
+/* A job produces the answer of a request that has to wait for tokens. */
+enum job_status { JOB_WAIT, JOB_REPLY };
+struct job_ops {
+    /* Looks for events: JOB_REPLY when the reply is filled (also with an error), JOB_WAIT: call
+     * again when notified. */
+    enum job_status (*poll)(struct request *r, void *job);
+    /* Body of a streamed reply: bytes written (up to max), 0: nothing now, -1: end. */
+    ssize_t (*read)(struct request *r, void *job, char *buf, size_t max);
+    void (*free)(void *job); /* also ends its streams: no notification after it */
+};
+
+enum { REPLY_MAX_HEADERS = 8, REPLY_MAX_BYTES = 64 << 20 };
+
+struct reply {
+    unsigned status;            /* 0: none yet */
+    const char *content_type;   /* static string */
+    str body;                   /* unless data or stream */
+    const void *data;           /* static bytes, n_data of them */
+    size_t n_data;
+    bool stream;                /* the job's read gives the body */
+    struct {
+        const char *name;       /* static string */
+        char value[256];
+    } headers[REPLY_MAX_HEADERS];
+    size_t n_headers;
+};
+
+struct request {
+    struct watched watched; /* first */
+    api *api;
+    void *connection;       /* http.c's */
+    const struct route *route; /* NULL: no such */
+    bool method_known;
+    char method[16];
+    char path[256];         /* for the log; longer ones are cut and match no route */
+    const char *rest;       /* path behind a prefix route's prefix */
+    char id[65];            /* x-request-id */
+    uint64_t start_ns;
+    str body;
+    uint64_t body_bytes;    /* received, kept or not */
+    bool discard_body;      /* the reply is already an error */
+    bool handled;
+    bool active;            /* counted in n_active */
+    bool queued;            /* the reply is with libmicrohttpd */
+    struct reply reply;
+    const struct job_ops *ops;
+    void *job;
+    uint64_t prompt_tokens, completion_tokens; /* for the log */
+};
+
+/* http.c */
+int http_open(api *a, struct http **out, err *e);
+uint16_t http_port(const struct http *h);
+void http_close(struct http *h);
+/* A request header's value (valid until the request ends) or NULL. */
+const char *request_header(const struct request *r, const char *name);
+
+/* reply.c */
+void reply_header(struct request *r, const char *name, const char *value);
+/* Takes body's bytes. A body that failed (no memory) becomes a 500. */
+void reply_json(struct request *r, unsigned status, str *body);
+void reply_text(struct request *r, unsigned status, const char *content_type, str *body);
+
+/* openai_error.c: {"error":{"message","type","param","code"}} */
+struct api_error {
+    unsigned status;
+    const char *type;
+    const char *code;  /* NULL: null */
+    const char *param; /* NULL or "": null */
+    const char *message;
+};
+void error_write(str *out, const struct api_error *error);
+void reply_error(struct request *r, const struct api_error *error);
+/* An err of the rooms below as an API error; borrows from e. */
+struct api_error error_of(const err *e);
+void reply_err(struct request *r, const err *e);
+
+/* auth.c: fills the reply and returns false when the request must not go on. */
+bool auth_check_key(struct request *r);
+bool auth_check_origin(struct request *r);
+
+/* route.c */
+enum route_flags {
+    ROUTE_PREFIX = 1, /* path starts with route.path */
+    ROUTE_KEY = 2,    /* needs a key where keys are set */
+    ROUTE_MODEL = 4,  /* 503 while loading */
+    ROUTE_WORK = 8,   /* starts new work: 503 while draining */
+    ROUTE_JSON = 16,  /* needs an application/json body */
+    ROUTE_FILE = 32   /* every path that is an embedded file */
+};
+struct route {
+    const char *method;
+    const char *path;
+    int flags;
+    void (*handle)(struct request *r);
+    const char *name; /* in metrics */
+};
+extern const struct route api_routes[];
+extern const size_t api_n_routes;
+/* Finds r->route and checks all that the headers alone can tell. false: the reply is filled. */
+bool route_check(struct request *r);
+
+/* metrics */
+void metrics_count(api *a, const struct route *route, unsigned status);
+extern const unsigned api_codes[API_N_CODES]; /* the last is 0: any other */
+
+/* ep_*.c: handlers */
+void ep_chat(struct request *r);
+void ep_completions(struct request *r);
+void ep_models(struct request *r);
+void ep_model(struct request *r);
+void ep_livez(struct request *r);
+void ep_readyz(struct request *r);
+void ep_health(struct request *r);
+void ep_metrics(struct request *r);
+void ep_web(struct request *r);
+/* The embedded file that is served at path, or NULL. */
+const struct web_file *web_find(const char *path);
+
+#endif

@@ -1,0 +1,310 @@
+/* chat_parse.c - the chat endpoint's own fields and its messages. Pure, HTTP threads.
+ *
+ * Templates see a simpler shape than clients send: content is always a string (text parts joined by
+ * newlines, as other servers do), "developer" is "system", and the arguments of a tool call are an
+ * object where they parse as one. Everything else that a message may carry is refused by name. */
+#include "api/gen.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define AT(member)  .offset = offsetof(struct gen_fields, member)
+#define HAS(member) .has = 1 + offsetof(struct gen_fields, member)
+
+static bool is_false(const cJSON *v) {
+    return cJSON_IsFalse(v);
+}
+
+static bool is_empty_list(const cJSON *v) {
+    return cJSON_IsArray(v) && !v->child;
+}
+
+static bool is_empty_object(const cJSON *v) {
+    return cJSON_IsObject(v) && !v->child;
+}
+
+static bool is_word(const cJSON *v, const char *word) {
+    return cJSON_IsString(v) && strcmp(v->valuestring, word) == 0;
+}
+
+static bool is_none(const cJSON *v) {
+    return is_word(v, "none");
+}
+
+static bool is_default_tier(const cJSON *v) {
+    return is_word(v, "auto") || is_word(v, "default");
+}
+
+static bool is_text_format(const cJSON *v) {
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(v, "type");
+    return cJSON_IsObject(v) && is_word(type, "text") && !v->child->next;
+}
+
+static bool is_text_only(const cJSON *v) {
+    return cJSON_IsArray(v) && v->child && !v->child->next && is_word(v->child, "text");
+}
+
+enum { NUL = JSON_NULLABLE };
+
+#define REFUSED(name, flags, accepts, why)                                                         \
+    {name, JSON_REFUSED, flags, 0, 0, 0, 0, accepts, why}
+
+static const char no_tools[] = "tool calling is not supported by this server";
+
+static const struct json_field fields[] = {
+    {"messages", JSON_VALUE, JSON_REQUIRED, AT(messages)},
+    {"max_tokens", JSON_INT, NUL, AT(max_tokens), HAS(has_max_tokens), 1, 2147483647.0},
+    {"max_completion_tokens", JSON_INT, NUL, AT(max_completion_tokens),
+     HAS(has_max_completion_tokens), 1, 2147483647.0},
+    {"logprobs", JSON_BOOL, NUL, AT(logprobs)},
+    {"top_logprobs", JSON_INT, NUL, AT(top_logprobs), HAS(has_top_logprobs), 0,
+     ENGINE_MAX_TOP_LOGPROBS},
+    REFUSED("tools", 0, is_empty_list, no_tools),
+    REFUSED("tool_choice", 0, is_none, no_tools),
+    REFUSED("parallel_tool_calls", 0, NULL, no_tools),
+    REFUSED("functions", 0, NULL, no_tools),
+    REFUSED("function_call", 0, is_none, no_tools),
+    REFUSED("response_format", 0, is_text_format, "only {\"type\": \"text\"} is supported"),
+    REFUSED("modalities", NUL, is_text_only, "only [\"text\"] is supported"),
+    REFUSED("audio", NUL, NULL, "audio is not supported"),
+    REFUSED("store", NUL, is_false, "completions are not stored"),
+    REFUSED("metadata", NUL, is_empty_object, "completions are not stored"),
+    REFUSED("service_tier", NUL, is_default_tier, "only \"auto\" and \"default\" are supported"),
+    REFUSED("prediction", NUL, NULL, "predicted outputs are not supported"),
+    REFUSED("reasoning_effort", NUL, NULL, "the effort of reasoning cannot be set"),
+    REFUSED("verbosity", NUL, NULL, "verbosity cannot be set"),
+    REFUSED("web_search_options", 0, NULL, "there is no web search"),
+    REFUSED("moderation", NUL, NULL, "there is no moderation"),
+    REFUSED("safety_identifier", NUL, NULL, "users are not tracked"),
+    REFUSED("prompt_cache_key", NUL, NULL, "the prefix cache has no keys"),
+    REFUSED("prompt_cache_retention", NUL, NULL, "the prefix cache has no retention times"),
+    REFUSED("prompt_cache_options", NUL, NULL, "the prefix cache has no options"),
+};
+const struct json_table chat_table = {fields, sizeof fields / sizeof *fields, &gen_table};
+
+/* ---- messages ---- */
+
+struct message {
+    const char *role, *name, *tool_call_id;
+    const cJSON *content, *tool_calls;
+};
+
+/* What a client may echo back from an answer without asking for anything. */
+static const struct json_field message_fields[] = {
+    {"role", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct message, role)},
+    {"content", JSON_VALUE, NUL, .offset = offsetof(struct message, content)},
+    {"name", JSON_STRING, NUL, .offset = offsetof(struct message, name)},
+    {"tool_call_id", JSON_STRING, NUL, .offset = offsetof(struct message, tool_call_id)},
+    {"tool_calls", JSON_VALUE, NUL, .offset = offsetof(struct message, tool_calls)},
+    REFUSED("refusal", NUL, NULL, "refusals cannot be rendered"),
+    REFUSED("annotations", NUL, is_empty_list, "annotations cannot be rendered"),
+    REFUSED("audio", NUL, NULL, "audio is not supported"),
+    REFUSED("function_call", NUL, NULL, "use 'tool_calls'"),
+};
+static const struct json_table message_table = {
+    message_fields, sizeof message_fields / sizeof *message_fields, NULL};
+
+struct part {
+    const char *type, *text;
+};
+
+static const struct json_field part_fields[] = {
+    {"type", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct part, type)},
+    {"text", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct part, text)},
+    REFUSED("prompt_cache_breakpoint", NUL, NULL, "the prefix cache has no breakpoints"),
+};
+static const struct json_table part_table = {part_fields,
+                                             sizeof part_fields / sizeof *part_fields, NULL};
+
+static int wrong_type(const char *name, const char *wanted, const cJSON *v, err *e) {
+    return err_set_param(e, ERR_INVALID, name, "Invalid type for '%s': expected %s, but got %s.",
+                         name, wanted, json_type_name(v));
+}
+
+/* Appends the text of an array of parts. */
+static int read_parts(const cJSON *parts, const char *path, str *text, err *e) {
+    int i = 0;
+    if (!parts->child)
+        return err_set_param(e, ERR_INVALID, path, "Invalid value for '%s': the array is empty.",
+                             path);
+    for (const cJSON *v = parts->child; v; v = v->next, i++) {
+        char name[64], prefix[64];
+        snprintf(name, sizeof name, "%s[%d]", path, i);
+        if (!cJSON_IsObject(v)) return wrong_type(name, "an object", v, e);
+        const cJSON *type = cJSON_GetObjectItemCaseSensitive(v, "type");
+        snprintf(name, sizeof name, "%s[%d].type", path, i);
+        if (cJSON_IsString(type) && strcmp(type->valuestring, "text") != 0)
+            return err_set_param(e, ERR_UNSUPPORTED, name,
+                                 "Unsupported value for '%s': this server reads parts of type "
+                                 "'text' only, not '%.40s'.",
+                                 name, type->valuestring);
+        struct part part = {0};
+        snprintf(prefix, sizeof prefix, "%s[%d].", path, i);
+        int rc = json_read(v, &part_table, prefix, &part, e);
+        if (rc) return rc;
+        if (i) str_add_char(text, '\n');
+        str_add(text, part.text);
+    }
+    return 0;
+}
+
+static int read_content(const struct message *m, const char *path, bool optional, str *text,
+                        err *e) {
+    char name[64];
+    snprintf(name, sizeof name, "%s.content", path);
+    if (!m->content) {
+        if (optional) return 0;
+        return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
+    }
+    if (cJSON_IsArray(m->content)) return read_parts(m->content, name, text, e);
+    if (!cJSON_IsString(m->content))
+        return wrong_type(name, "a string or an array of parts", m->content, e);
+    str_add(text, m->content->valuestring);
+    return 0;
+}
+
+struct call {
+    const char *id, *type;
+    const cJSON *function;
+};
+struct function {
+    const char *name, *arguments;
+};
+
+static const struct json_field call_fields[] = {
+    {"id", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct call, id)},
+    {"type", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct call, type)},
+    {"function", JSON_VALUE, JSON_REQUIRED, .offset = offsetof(struct call, function)},
+};
+static const struct json_table call_table = {call_fields, 3, NULL};
+static const struct json_field function_fields[] = {
+    {"name", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct function, name)},
+    {"arguments", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct function, arguments)},
+};
+static const struct json_table function_table = {function_fields, 2, NULL};
+
+/* One earlier tool call, appended to list. */
+static int read_call(const cJSON *v, const char *path, cJSON *list, err *e) {
+    char name[64];
+    struct call call = {0};
+    struct function function = {0};
+    if (!cJSON_IsObject(v)) return wrong_type(path, "an object", v, e);
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(v, "type");
+    snprintf(name, sizeof name, "%s.type", path);
+    if (cJSON_IsString(type) && !is_word(type, "function"))
+        return err_set_param(e, ERR_UNSUPPORTED, name,
+                             "Unsupported value for '%s': only 'function' is supported.", name);
+    snprintf(name, sizeof name, "%s.", path);
+    int rc = json_read(v, &call_table, name, &call, e);
+    if (rc) return rc;
+    snprintf(name, sizeof name, "%s.function", path);
+    if (!cJSON_IsObject(call.function)) return wrong_type(name, "an object", call.function, e);
+    snprintf(name, sizeof name, "%s.function.", path);
+    rc = json_read(call.function, &function_table, name, &function, e);
+    if (rc) return rc;
+    cJSON *arguments = NULL;
+    if (json_parse(function.arguments, strlen(function.arguments), &arguments, NULL) ||
+        !cJSON_IsObject(arguments)) {
+        cJSON_Delete(arguments);
+        arguments = cJSON_CreateString(function.arguments);
+    }
+    cJSON *out = cJSON_CreateObject(), *f = cJSON_AddObjectToObject(out, "function");
+    cJSON_AddStringToObject(out, "id", call.id);
+    cJSON_AddStringToObject(out, "type", call.type);
+    cJSON_AddStringToObject(f, "name", function.name);
+    bool ok = cJSON_AddItemToObject(f, "arguments", arguments);
+    if (!ok) cJSON_Delete(arguments);
+    ok = cJSON_AddItemToArray(list, out) && ok;
+    if (!ok) cJSON_Delete(out);
+    return ok ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+}
+
+static int read_calls(const struct message *m, const char *path, cJSON *out, err *e) {
+    char name[64];
+    snprintf(name, sizeof name, "%s.tool_calls", path);
+    if (!m->tool_calls) return 0;
+    if (strcmp(m->role, "assistant") != 0)
+        return err_set_param(e, ERR_INVALID, name, "'%s' belongs to the role 'assistant'.", name);
+    if (!cJSON_IsArray(m->tool_calls)) return wrong_type(name, "an array", m->tool_calls, e);
+    cJSON *list = cJSON_AddArrayToObject(out, "tool_calls");
+    if (!list) return err_set(e, ERR_NOMEM, "out of memory");
+    int i = 0;
+    for (const cJSON *v = m->tool_calls->child; v; v = v->next) {
+        snprintf(name, sizeof name, "%s.tool_calls[%d]", path, i++);
+        int rc = read_call(v, name, list, e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static int check_role(const struct message *m, const char *path, err *e) {
+    static const char *const roles[] = {"system", "developer", "user", "assistant",
+                                        "tool",   "function"};
+    char name[64];
+    bool known = false;
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
+        known |= strcmp(m->role, roles[i]) == 0;
+    snprintf(name, sizeof name, "%s.role", path);
+    if (!known)
+        return err_set_param(e, ERR_INVALID, name,
+                             "Invalid value: '%.40s'. Supported values of '%s' are: 'system', "
+                             "'developer', 'user', 'assistant', 'tool' and 'function'.",
+                             m->role, name);
+    const char *missing = strcmp(m->role, "tool") == 0 && !m->tool_call_id ? "tool_call_id"
+                          : strcmp(m->role, "function") == 0 && !m->name   ? "name"
+                                                                           : NULL;
+    if (!missing) return 0;
+    snprintf(name, sizeof name, "%s.%s", path, missing);
+    return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
+}
+
+static int read_message(const cJSON *v, const char *path, cJSON *out, err *e) {
+    char prefix[64];
+    struct message m = {0};
+    if (!cJSON_IsObject(v)) return wrong_type(path, "an object", v, e);
+    snprintf(prefix, sizeof prefix, "%s.", path);
+    int rc = json_read(v, &message_table, prefix, &m, e);
+    if (!rc) rc = check_role(&m, path, e);
+    if (rc) return rc;
+    const char *role = strcmp(m.role, "developer") == 0 ? "system" : m.role;
+    bool optional = (strcmp(role, "assistant") == 0 && m.tool_calls) ||
+                    strcmp(role, "function") == 0;
+    str text;
+    str_init(&text, REPLY_MAX_BYTES);
+    rc = read_content(&m, path, optional, &text, e);
+    bool ok = !text.failed && cJSON_AddStringToObject(out, "role", role) &&
+              cJSON_AddStringToObject(out, "content", str_cstr(&text));
+    if (m.name) ok = ok && cJSON_AddStringToObject(out, "name", m.name);
+    if (m.tool_call_id) ok = ok && cJSON_AddStringToObject(out, "tool_call_id", m.tool_call_id);
+    str_fini(&text);
+    if (rc) return rc;
+    if (!ok) return err_set(e, ERR_NOMEM, "out of memory");
+    return read_calls(&m, path, out, e);
+}
+
+int chat_messages_read(const cJSON *messages, cJSON **out, err *e) {
+    *out = NULL;
+    if (!cJSON_IsArray(messages)) return wrong_type("messages", "an array", messages, e);
+    if (!messages->child)
+        return err_set_param(e, ERR_INVALID, "messages",
+                             "Invalid value for 'messages': the array is empty.");
+    cJSON *list = cJSON_CreateArray();
+    int rc = list ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+    int i = 0;
+    for (const cJSON *v = messages->child; v && !rc; v = v->next) {
+        char path[32];
+        snprintf(path, sizeof path, "messages[%d]", i++);
+        cJSON *m = cJSON_CreateObject();
+        if (!m || !cJSON_AddItemToArray(list, m)) {
+            cJSON_Delete(m);
+            rc = err_set(e, ERR_NOMEM, "out of memory");
+        } else {
+            rc = read_message(v, path, m, e);
+        }
+    }
+    if (rc)
+        cJSON_Delete(list);
+    else
+        *out = list;
+    return rc;
+}

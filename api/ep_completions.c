@@ -1,0 +1,256 @@
+/* ep_completions.c - POST /v1/completions: one or more prompts as text or token ids, and how a
+ * completion's choice is written. Runs on HTTP threads. */
+#include "api/gen.h"
+
+#include "core/base/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(member)  .offset = offsetof(struct gen_fields, member)
+#define HAS(member) .has = 1 + offsetof(struct gen_fields, member)
+
+enum { NUL = JSON_NULLABLE };
+
+static bool is_one(const cJSON *v) {
+    return cJSON_IsNumber(v) && v->valuedouble == 1;
+}
+
+static bool is_empty_string(const cJSON *v) {
+    return cJSON_IsString(v) && !*v->valuestring;
+}
+
+static const struct json_field fields[] = {
+    {"prompt", JSON_VALUE, JSON_REQUIRED, AT(prompt)},
+    {"max_tokens", JSON_INT, NUL, AT(max_tokens), .min = 0, .max = 2147483647.0},
+    {"logprobs", JSON_INT, NUL, AT(n_logprobs), HAS(has_n_logprobs), 0, ENGINE_MAX_TOP_LOGPROBS},
+    {"echo", JSON_BOOL, NUL, AT(echo)},
+    {"best_of", JSON_REFUSED, NUL, .accepts = is_one,
+     .why = "only 1 is supported: ask for several choices with 'n'"},
+    {"suffix", JSON_REFUSED, NUL, .accepts = is_empty_string,
+     .why = "text cannot be inserted before a suffix"},
+};
+const struct json_table completions_table = {fields, sizeof fields / sizeof *fields, &gen_table};
+
+/* ---- writing ---- */
+
+/* A token as a JSON string; bytes that are no whole characters are spelled out, as OpenAI does. */
+static void add_token(const struct gen *g, int32_t token, str *out) {
+    size_t n;
+    const char *bytes = tokenizer_token_bytes(g->tok, token, true, &n);
+    if (utf8_valid(bytes, n)) {
+        json_add_string(out, bytes, n);
+        return;
+    }
+    str_add(out, "\"bytes:");
+    for (size_t i = 0; i < n; i++)
+        str_addf(out, "\\\\x%02x", (unsigned char)bytes[i]);
+    str_add_char(out, '"');
+}
+
+static void add_top(const struct gen *g, int32_t token, float logprob, str *out) {
+    add_token(g, token, out);
+    str_add_char(out, ':');
+    json_add_number(out, (double)logprob);
+}
+
+static bool same_bytes(const struct gen *g, int32_t a, int32_t b) {
+    size_t n, m;
+    const char *x = tokenizer_token_bytes(g->tok, a, true, &n);
+    const char *y = tokenizer_token_bytes(g->tok, b, true, &m);
+    return n == m && memcmp(x, y, n) == 0;
+}
+
+/* The best tokens as an object; keys must differ, and the chosen token is always among them. */
+static void add_tops(const struct gen *g, const struct engine_event *ev, str *out) {
+    bool chosen = false, first = true;
+    str_add_char(out, '{');
+    for (int i = 0; i < ev->n_top && i < g->n_logprobs; i++) {
+        bool again = false;
+        for (int k = 0; k < i; k++)
+            again |= same_bytes(g, ev->top_token[i], ev->top_token[k]);
+        if (again) continue;
+        if (!first) str_add_char(out, ',');
+        first = false;
+        add_top(g, ev->top_token[i], ev->top_logprob[i], out);
+        chosen |= same_bytes(g, ev->top_token[i], ev->token);
+    }
+    if (!chosen) {
+        if (!first) str_add_char(out, ',');
+        add_top(g, ev->token, ev->logprob, out);
+    }
+    str_add_char(out, '}');
+}
+
+static void completions_logprob(struct gen *g, struct gen_choice *c, const struct engine_event *ev,
+                                bool has_logprob) {
+    if (c->n_logprobs)
+        for (size_t k = 0; k < 4; k++)
+            str_add_char(&c->logprobs[k], ',');
+    add_token(g, ev->token, &c->logprobs[0]);
+    if (has_logprob) {
+        json_add_number(&c->logprobs[1], (double)ev->logprob);
+        add_tops(g, ev, &c->logprobs[2]);
+    } else {
+        str_add(&c->logprobs[1], "null");
+        str_add(&c->logprobs[2], "null");
+    }
+    str_addf(&c->logprobs[3], "%" PRIu64, c->n_chars);
+    size_t n;
+    const char *bytes = tokenizer_token_bytes(g->tok, ev->token, false, &n);
+    for (size_t i = 0; i < n; i++)
+        c->n_chars += (bytes[i] & 0xc0) != 0x80;
+}
+
+static void add_choice(const struct gen *g, const struct gen_choice *c, const char *finish,
+                       str *out) {
+    static const char *const names[] = {"tokens", "token_logprobs", "top_logprobs",
+                                        "text_offset"};
+    str_addf(out, "{\"index\":%u,\"text\":", c->index);
+    json_add_string(out, str_cstr(&c->text), c->text.len);
+    str_add(out, ",\"logprobs\":");
+    if (g->n_logprobs < 0) {
+        str_add(out, "null");
+    } else {
+        for (size_t k = 0; k < 4; k++) {
+            str_addf(out, "%s\"%s\":[", k ? "," : "{", names[k]);
+            str_add_n(out, str_cstr(&c->logprobs[k]), c->logprobs[k].len);
+            str_add_char(out, ']');
+        }
+        str_add_char(out, '}');
+    }
+    str_add(out, ",\"finish_reason\":");
+    if (finish)
+        str_addf(out, "\"%s\"}", finish);
+    else
+        str_add(out, "null}");
+}
+
+static void completions_chunk(struct gen *g, struct gen_choice *c, bool last, str *out) {
+    add_choice(g, c, last ? c->finish_reason : NULL, out);
+}
+
+static void completions_whole(struct gen *g, struct gen_choice *c, str *out) {
+    add_choice(g, c, c->finish_reason, out);
+}
+
+static const struct gen_writer completions_writer = {
+    "cmpl-", "text_completion", "text_completion", "prompt",
+    completions_logprob, NULL, completions_chunk, completions_whole};
+
+/* ---- prompts ---- */
+
+struct prompts {
+    const tokenizer *tok;
+    uint32_t limit; /* tokens */
+    struct gen_prompt *list;
+    size_t n;
+};
+
+static int too_long(const struct prompts *p, err *e) {
+    return err_set_param(e, ERR_TOO_LONG, "prompt",
+                         "This model's maximum context length is %u tokens; the prompt is longer "
+                         "than that.",
+                         p->limit);
+}
+
+static int add_text(struct prompts *p, const char *text, err *e) {
+    struct gen_prompt *to = &p->list[p->n++];
+    int rc = tokenizer_encode(p->tok, text, strlen(text), TOKENIZER_ADD_SPECIAL, p->limit,
+                              &to->ids, &to->n, e);
+    if (rc == ERR_TOO_LONG) return too_long(p, e);
+    if (!rc && !to->n)
+        return err_set_param(e, ERR_INVALID, "prompt",
+                             "Invalid value for 'prompt': it is empty, and this model adds no "
+                             "token of its own.");
+    return rc;
+}
+
+static int add_ids(struct prompts *p, const cJSON *array, err *e) {
+    struct gen_prompt *to = &p->list[p->n++];
+    size_t n = (size_t)cJSON_GetArraySize(array);
+    if (n > p->limit) return too_long(p, e);
+    if (!n)
+        return err_set_param(e, ERR_INVALID, "prompt", "Invalid value for 'prompt': it is empty.");
+    to->ids = mem_new(n, sizeof *to->ids);
+    if (!to->ids) return err_set(e, ERR_NOMEM, "out of memory");
+    for (const cJSON *v = array->child; v; v = v->next) {
+        int64_t id;
+        if (!json_int64(v, &id) || id < 0 || id >= tokenizer_n_vocab(p->tok))
+            return err_set_param(e, ERR_INVALID, "prompt",
+                                 "Invalid value for 'prompt': a list of tokens holds ids from 0 "
+                                 "to %d only.",
+                                 (int)tokenizer_n_vocab(p->tok) - 1);
+        to->ids[to->n++] = (int32_t)id;
+    }
+    return 0;
+}
+
+static int wrong_prompt(const cJSON *v, err *e) {
+    return err_set_param(e, ERR_INVALID, "prompt",
+                         "Invalid type for 'prompt': expected a string, an array of strings, an "
+                         "array of token ids or an array of such arrays, but got %s.",
+                         json_type_name(v));
+}
+
+/* Text, several texts, token ids, or several lists of ids: p->list has room for all. */
+static int read_prompts(struct prompts *p, const cJSON *v, err *e) {
+    if (cJSON_IsString(v)) return add_text(p, v->valuestring, e);
+    if (!cJSON_IsArray(v)) return wrong_prompt(v, e);
+    if (!v->child)
+        return err_set_param(e, ERR_INVALID, "prompt",
+                             "Invalid value for 'prompt': the array is empty.");
+    if (cJSON_IsNumber(v->child)) return add_ids(p, v, e);
+    bool texts = cJSON_IsString(v->child);
+    for (const cJSON *item = v->child; item; item = item->next) {
+        if (texts ? !cJSON_IsString(item) : !cJSON_IsArray(item)) return wrong_prompt(item, e);
+        int rc = texts ? add_text(p, item->valuestring, e) : add_ids(p, item, e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static int run(struct request *r, const cJSON *body, err *e) {
+    struct gen_fields f;
+    struct gen_options o;
+    gen_fields_default(&f);
+    f.max_tokens = 16; /* OpenAI's default */
+    f.has_max_tokens = true;
+    if (!cJSON_IsObject(body))
+        return err_set(e, ERR_INVALID, "The request body must be a JSON object.");
+    int rc = json_read(body, &completions_table, "", &f, e);
+    if (rc) return rc;
+    const struct api_model *m = api_find_model(r->api, f.model);
+    if (!m)
+        return err_set_param(e, ERR_NOT_FOUND, "model", "The model '%.200s' does not exist.",
+                             f.model);
+    struct prompts p = {.tok = engine_tokenizer(m->engine),
+                        .limit = engine_context_length(m->engine)};
+    rc = gen_options_read(&f, tokenizer_n_vocab(p.tok), &o, e);
+    if (rc) return rc;
+    bool many = cJSON_IsArray(f.prompt) && !cJSON_IsNumber(f.prompt->child);
+    size_t n = many ? (size_t)cJSON_GetArraySize(f.prompt) : 1;
+    if (n * o.n_choices > ENGINE_MAX_CHOICES)
+        return err_set_param(e, ERR_INVALID, "prompt",
+                             "Invalid value for 'prompt': prompts times 'n' must be at most %d.",
+                             ENGINE_MAX_CHOICES);
+    p.list = mem_new(n, sizeof *p.list);
+    if (!p.list) return err_set(e, ERR_NOMEM, "out of memory");
+    rc = read_prompts(&p, f.prompt, e);
+    if (rc) {
+        gen_prompts_free(p.list, p.n);
+        return rc;
+    }
+    return gen_start(&(struct gen_config){r, m, &completions_writer, &o, p.list, p.n}, e);
+}
+
+void ep_completions(struct request *r) {
+    err e = {0};
+    cJSON *body = NULL;
+    int rc = json_parse(str_cstr(&r->body), r->body.len, &body, &e);
+    if (!rc) rc = run(r, body, &e);
+    if (rc) reply_err(r, &e);
+    cJSON_Delete(body);
+}

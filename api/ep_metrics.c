@@ -1,0 +1,212 @@
+/* ep_metrics.c - GET /metrics in Prometheus' text exposition format 0.0.4, and the counters of
+ * requests. Values of several models are summed. Runs on HTTP threads. */
+#include "api/api_int.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+const unsigned api_codes[API_N_CODES] = {200, 304, 400, 401, 403, 404, 405, 413, 415,
+                                         417, 429, 431, 499, 500, 503, 0};
+
+/* Rows of n_requests: routes, then one for requests that matched none. */
+void metrics_count(api *a, const struct route *route, unsigned status) {
+    size_t row = route ? (size_t)(route - api_routes) : api_n_routes, col = 0;
+    while (api_codes[col] && api_codes[col] != status)
+        col++;
+    atomic_fetch_add(&a->n_requests[row][col], 1);
+}
+
+static void add_head(str *s, const char *name, const char *type, const char *help) {
+    str_addf(s, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* Label values: backslash, quote and newline are escaped. */
+static void add_label(str *s, const char *value) {
+    for (; *value; value++) {
+        if (*value == '\\' || *value == '"') str_add_char(s, '\\');
+        if (*value == '\n')
+            str_add(s, "\\n");
+        else
+            str_add_char(s, *value);
+    }
+}
+
+static void add_requests(str *s, api *a) {
+    const char *name = "inferd_http_requests_total";
+    add_head(s, name, "counter", "HTTP requests answered, by route and status code.");
+    for (size_t row = 0; row <= api_n_routes; row++)
+        for (size_t col = 0; col < API_N_CODES; col++) {
+            uint64_t n = atomic_load(&a->n_requests[row][col]);
+            if (n) {
+                str_addf(s, "%s{route=\"%s\",code=\"", name,
+                         row < api_n_routes ? api_routes[row].name : "other");
+                if (api_codes[col])
+                    str_addf(s, "%u", api_codes[col]);
+                else
+                    str_add(s, "other");
+                str_addf(s, "\"} %" PRIu64 "\n", n);
+            }
+            if (!api_codes[col]) break;
+        }
+}
+
+static void add_histogram(str *s, const char *name, const char *help,
+                          const struct engine_histogram *h) {
+    uint64_t below = 0;
+    add_head(s, name, "histogram", help);
+    for (size_t i = 0; i + 1 < ENGINE_HIST_BUCKETS; i++) {
+        below += h->counts[i];
+        str_addf(s, "%s_bucket{le=\"%.9g\"} %" PRIu64 "\n", name, h->bounds[i], below);
+    }
+    below += h->counts[ENGINE_HIST_BUCKETS - 1];
+    str_addf(s, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, below);
+    str_addf(s, "%s_sum %.9g\n%s_count %" PRIu64 "\n", name, h->sum, name, below);
+}
+
+static void sum_histogram(struct engine_histogram *to, const struct engine_histogram *h) {
+    memcpy(to->bounds, h->bounds, sizeof to->bounds);
+    for (size_t i = 0; i < ENGINE_HIST_BUCKETS; i++)
+        to->counts[i] += h->counts[i];
+    to->count += h->count;
+    to->sum += h->sum;
+}
+
+static void sum_stats(struct engine_stats *to, const struct engine_stats *s) {
+    for (size_t i = 0; i < sizeof to->requests_total / sizeof *to->requests_total; i++)
+        to->requests_total[i] += s->requests_total[i];
+    to->prompt_tokens_total += s->prompt_tokens_total;
+    to->generated_tokens_total += s->generated_tokens_total;
+    to->cached_tokens_total += s->cached_tokens_total;
+    to->preemptions_total += s->preemptions_total;
+    to->steps_total += s->steps_total;
+    to->rejected_total += s->rejected_total;
+    to->kv_blocks += s->kv_blocks;
+    to->kv_blocks_free += s->kv_blocks_free;
+    to->kv_blocks_cached += s->kv_blocks_cached;
+    to->kv_evictions_total += s->kv_evictions_total;
+    to->kv_copies_total += s->kv_copies_total;
+    to->running += s->running;
+    to->waiting += s->waiting;
+    sum_histogram(&to->ttft, &s->ttft);
+    sum_histogram(&to->inter_token, &s->inter_token);
+    sum_histogram(&to->queue_time, &s->queue_time);
+    sum_histogram(&to->step_time, &s->step_time);
+}
+
+static void add_counters(str *s, const struct engine_stats *t) {
+    const struct {
+        const char *name, *type, *help;
+        uint64_t value;
+    } rows[] = {
+        {"inferd_prompt_tokens_total", "counter", "Prompt tokens of admitted sequences.",
+         t->prompt_tokens_total},
+        {"inferd_generated_tokens_total", "counter", "Tokens generated.",
+         t->generated_tokens_total},
+        {"inferd_prefix_cache_hit_tokens_total", "counter",
+         "Prompt tokens whose keys and values were already in the cache.", t->cached_tokens_total},
+        {"inferd_preemptions_total", "counter",
+         "Sequences that gave up their KV blocks and were computed again.", t->preemptions_total},
+        {"inferd_steps_total", "counter", "Forward passes.", t->steps_total},
+        {"inferd_rejected_total", "counter", "Submissions refused because the queue was full.",
+         t->rejected_total},
+        {"inferd_kv_evictions_total", "counter", "Cached KV blocks that were reused.",
+         t->kv_evictions_total},
+        {"inferd_kv_copies_total", "counter", "KV blocks copied on write.", t->kv_copies_total},
+        {"inferd_kv_blocks", "gauge", "KV blocks in all.", t->kv_blocks},
+        {"inferd_kv_blocks_free", "gauge", "KV blocks that no sequence holds.",
+         t->kv_blocks_free},
+        {"inferd_kv_blocks_cached", "gauge", "Free KV blocks that can still be hit by a prefix.",
+         t->kv_blocks_cached},
+        {"inferd_sequences_running", "gauge", "Sequences being computed.", t->running},
+        {"inferd_sequences_waiting", "gauge", "Sequences waiting for admission.", t->waiting},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        add_head(s, rows[i].name, rows[i].type, rows[i].help);
+        str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
+    }
+    static const char *const finish[] = {"stop", "length", "cancel", "error"};
+    add_head(s, "inferd_sequences_finished_total", "counter", "Sequences finished, by reason.");
+    for (size_t i = 0; i < sizeof finish / sizeof *finish; i++)
+        str_addf(s, "inferd_sequences_finished_total{reason=\"%s\"} %" PRIu64 "\n", finish[i],
+                 t->requests_total[i]);
+    add_histogram(s, "inferd_time_to_first_token_seconds", "Submission to first token.", &t->ttft);
+    add_histogram(s, "inferd_inter_token_latency_seconds", "Gap between tokens of a sequence.",
+                  &t->inter_token);
+    add_histogram(s, "inferd_queue_time_seconds", "Submission to first admission.",
+                  &t->queue_time);
+    add_histogram(s, "inferd_step_time_seconds", "Duration of a step.", &t->step_time);
+}
+
+/* The dispatches of kernel `name` over all engines with that backend name. */
+static uint64_t sum_kernel(const api *a, const char *device, const char *name) {
+    uint64_t sum = 0;
+    for (size_t m = 0; m < a->n_models; m++) {
+        const engine *en = a->models[m].engine;
+        if (strcmp(engine_backend_name(en), device)) continue;
+        for (uint32_t k = 0; k < engine_n_kernels(en); k++) {
+            uint64_t n = 0;
+            if (strcmp(engine_kernel(en, k, &n), name) == 0) sum += n;
+        }
+    }
+    return sum;
+}
+
+/* Did an engine before this one, with the same backend, already name the kernel? */
+static bool named_before(const api *a, size_t end, const char *device, const char *name) {
+    for (size_t m = 0; m < end; m++) {
+        const engine *en = a->models[m].engine;
+        if (strcmp(engine_backend_name(en), device)) continue;
+        for (uint32_t k = 0; k < engine_n_kernels(en); k++) {
+            uint64_t n;
+            if (strcmp(engine_kernel(en, k, &n), name) == 0) return true;
+        }
+    }
+    return false;
+}
+
+static void add_kernels(str *s, const api *a) {
+    add_head(s, "inferd_kernel_dispatches_total", "counter",
+             "Kernel launches, counted where they happen.");
+    for (size_t m = 0; m < a->n_models; m++) {
+        const engine *en = a->models[m].engine;
+        const char *device = engine_backend_name(en);
+        for (uint32_t k = 0; k < engine_n_kernels(en); k++) {
+            uint64_t n;
+            const char *name = engine_kernel(en, k, &n);
+            if (named_before(a, m, device, name)) continue;
+            str_add(s, "inferd_kernel_dispatches_total{backend=\"");
+            add_label(s, device);
+            str_add(s, "\",kernel=\"");
+            add_label(s, name);
+            str_addf(s, "\"} %" PRIu64 "\n", sum_kernel(a, device, name));
+        }
+    }
+}
+
+void ep_metrics(struct request *r) {
+    api *a = r->api;
+    bool ready = atomic_load(&a->ready);
+    str s;
+    str_init(&s, 1 << 20);
+    add_head(&s, "inferd_build_info", "gauge", "Version of the daemon.");
+    str_add(&s, "inferd_build_info{version=\"");
+    add_label(&s, a->config.version);
+    str_add(&s, "\"} 1\n");
+    add_head(&s, "inferd_ready", "gauge", "1 when new requests are answered.");
+    str_addf(&s, "inferd_ready %d\n", ready && !atomic_load(&a->draining));
+    add_head(&s, "inferd_http_requests_active", "gauge", "Generations whose answer is not over.");
+    str_addf(&s, "inferd_http_requests_active %u\n", atomic_load(&a->n_active));
+    add_requests(&s, a);
+    if (ready) {
+        struct engine_stats total = {0};
+        for (size_t i = 0; i < a->n_models; i++) {
+            struct engine_stats stats;
+            engine_stats_get(a->models[i].engine, &stats);
+            sum_stats(&total, &stats);
+        }
+        add_counters(&s, &total);
+        add_kernels(&s, a);
+    }
+    reply_header(r, "Cache-Control", "no-store");
+    reply_text(r, 200, "text/plain; version=0.0.4; charset=utf-8", &s);
+}

@@ -1,0 +1,45 @@
+/* ep_models.c - GET /v1/models and /v1/models/{id}. Runs on HTTP threads. */
+#include "api/api_int.h"
+#include "api/json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static void add_model(str *s, const struct api_model *m) {
+    str_add(s, "{\"id\":");
+    json_add_cstr(s, m->id);
+    str_addf(s, ",\"object\":\"model\",\"created\":%" PRId64 ",\"owned_by\":\"inferd\"",
+             m->created_s);
+    str_addf(s, ",\"context_length\":%u,\"aliases\":[", engine_context_length(m->engine));
+    for (size_t i = 0; i < m->n_aliases; i++) {
+        if (i) str_add_char(s, ',');
+        json_add_cstr(s, m->aliases[i]);
+    }
+    str_add(s, "]}");
+}
+
+void ep_models(struct request *r) {
+    str body;
+    str_init(&body, 1 << 20);
+    str_add(&body, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < r->api->n_models; i++) {
+        if (i) str_add_char(&body, ',');
+        add_model(&body, &r->api->models[i]);
+    }
+    str_add(&body, "]}");
+    reply_json(r, 200, &body);
+}
+
+void ep_model(struct request *r) {
+    const struct api_model *m = api_find_model(r->api, r->rest);
+    if (!m) {
+        err e;
+        err_set_param(&e, ERR_NOT_FOUND, "model", "The model '%.200s' does not exist.", r->rest);
+        reply_err(r, &e);
+        return;
+    }
+    str body;
+    str_init(&body, 1 << 20);
+    add_model(&body, m);
+    reply_json(r, 200, &body);
+}

@@ -1,0 +1,365 @@
+/* gen.c - the job of a generation. Owns its engine streams, text states and pending bytes; pulls
+ * events only when somebody reads, so that a client that does not read fills the engine's bounded
+ * ring and nothing else. Runs on the connection's HTTP thread. */
+#include "api/gen.h"
+
+#include "core/base/clock.h"
+#include "core/base/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OUT_BYTES = 8 << 10 /* written ahead of the socket, plus one event */ };
+
+void gen_prompts_free(struct gen_prompt *prompts, size_t n) {
+    for (size_t i = 0; prompts && i < n; i++)
+        free(prompts[i].ids);
+    free(prompts);
+}
+
+static void gen_free(void *job) {
+    struct gen *g = job;
+    if (!g) return;
+    for (uint32_t i = 0; g->choices && i < g->n_choices; i++) {
+        struct gen_choice *c = &g->choices[i];
+        engine_stream_free(c->stream);
+        engine_text_free(c->text_state);
+        str_fini(&c->text);
+        for (size_t k = 0; k < 4; k++)
+            str_fini(&c->logprobs[k]);
+    }
+    free(g->choices);
+    gen_prompts_free(g->prompts, g->n_prompts);
+    str_fini(&g->head);
+    str_fini(&g->out);
+    free(g);
+}
+
+/* ---- writing ---- */
+
+static void add_usage(const struct gen *g, str *out) {
+    uint64_t prompt = 0, cached = 0, completion = 0;
+    for (size_t i = 0; i < g->n_prompts; i++) {
+        prompt += g->prompts[i].n;
+        cached += g->prompts[i].n_cached;
+    }
+    for (uint32_t i = 0; i < g->n_choices; i++)
+        completion += g->choices[i].n_tokens;
+    str_addf(out,
+             "\"usage\":{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64
+             ",\"total_tokens\":%" PRIu64 ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64
+             "}}",
+             prompt, completion, prompt + completion, cached);
+}
+
+static void write_head(struct gen *g, const char *object) {
+    char id[48];
+    api_new_id(id, g->writer->id_prefix);
+    str_init(&g->head, 4096);
+    str_addf(&g->head, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":", id,
+             object, clock_wall_s());
+    json_add_cstr(&g->head, g->model->id);
+    str_add(&g->head, ",\"system_fingerprint\":\"inferd-");
+    str_add(&g->head, g->request->api->config.version);
+    str_addf(&g->head, "-%s\",", engine_backend_name(g->model->engine));
+}
+
+static void open_chunk(struct gen *g) {
+    sse_open(&g->out);
+    str_add_n(&g->out, str_cstr(&g->head), g->head.len);
+    str_add(&g->out, "\"choices\":[");
+}
+
+static void close_chunk(struct gen *g) {
+    str_add(&g->out, g->include_usage ? "],\"usage\":null}" : "]}");
+    sse_close(&g->out);
+}
+
+static void clear_pending(struct gen_choice *c) {
+    str_clear(&c->text);
+    for (size_t k = 0; k < 4; k++)
+        str_clear(&c->logprobs[k]);
+    c->n_logprobs = 0;
+}
+
+static void write_chunks(struct gen *g, struct gen_choice *c) {
+    if (c->text.len || c->n_logprobs) {
+        open_chunk(g);
+        g->writer->chunk(g, c, false, &g->out);
+        close_chunk(g);
+        clear_pending(c);
+    }
+    if (c->done) {
+        open_chunk(g);
+        g->writer->chunk(g, c, true, &g->out);
+        close_chunk(g);
+    }
+}
+
+static void write_end(struct gen *g) {
+    g->ended = true;
+    if (g->error.code) {
+        struct api_error error = error_of(&g->error);
+        sse_open(&g->out);
+        error_write(&g->out, &error);
+        sse_close(&g->out);
+        return;
+    }
+    if (g->include_usage) {
+        open_chunk(g);
+        str_add(&g->out, "],");
+        add_usage(g, &g->out);
+        str_add_char(&g->out, '}');
+        sse_close(&g->out);
+    }
+    sse_done(&g->out);
+}
+
+/* ---- events ---- */
+
+static void begin_choice(struct gen *g, struct gen_choice *c) {
+    c->begun = g->begun = true;
+    if (g->echo) {
+        const struct gen_prompt *p = &g->prompts[c->prompt];
+        char *text = NULL;
+        size_t n = 0;
+        if (tokenizer_decode(g->tok, p->ids, p->n, false, &text, &n, &g->error)) return;
+        str_add_n(&c->text, text, n);
+        free(text);
+        if (g->n_logprobs >= 0) {
+            struct engine_event first = {.kind = ENGINE_EVENT_PROMPT, .token = p->ids[0]};
+            g->writer->logprob(g, c, &first, false);
+            c->n_logprobs++;
+        }
+    }
+    if (g->stream && g->writer->open) {
+        open_chunk(g);
+        g->writer->open(g, c, &g->out);
+        close_chunk(g);
+    }
+}
+
+static void take_token(struct gen *g, struct gen_choice *c, const struct engine_event *ev) {
+    if (c->stopped || g->no_tokens) return;
+    c->n_tokens++;
+    g->request->completion_tokens++;
+    if (g->n_logprobs >= 0) {
+        g->writer->logprob(g, c, ev, true);
+        c->n_logprobs++;
+    }
+    const char *text;
+    size_t n;
+    bool stop = engine_text_push(c->text_state, ev->token, &text, &n);
+    str_add_n(&c->text, text, n);
+    if (stop) {
+        /* The worker ends it with a final event at its next step; what is still in the ring is
+         * dropped here. */
+        c->stopped = true;
+        engine_stream_cancel(c->stream);
+    }
+}
+
+static void take_final(struct gen *g, struct gen_choice *c, const struct engine_event *ev) {
+    c->done = true;
+    if (!c->stopped && !g->no_tokens) {
+        const char *text;
+        size_t n;
+        engine_text_finish(c->text_state, &text, &n);
+        str_add_n(&c->text, text, n);
+        c->n_tokens = ev->n_generated;
+    }
+    bool length = ev->finish == ENGINE_FINISH_LENGTH || g->no_tokens;
+    c->finish_reason = length && !c->stopped ? "length" : "stop";
+    if (c->index % (g->n_choices / g->n_prompts) == 0)
+        g->prompts[c->prompt].n_cached = ev->n_cached;
+}
+
+static void take_event(struct gen *g, struct gen_choice *c, const struct engine_event *ev) {
+    if (ev->kind == ENGINE_EVENT_FINAL && !c->stopped &&
+        (ev->finish == ENGINE_FINISH_ERROR || ev->finish == ENGINE_FINISH_CANCEL)) {
+        g->error = ev->error;
+        if (!g->error.code) err_set(&g->error, ERR_DEVICE, "The generation was interrupted.");
+        c->done = true;
+        return;
+    }
+    if (!c->begun) begin_choice(g, c);
+    if (ev->kind == ENGINE_EVENT_TOKEN) {
+        take_token(g, c, ev);
+    } else if (ev->kind == ENGINE_EVENT_FINAL) {
+        take_final(g, c, ev);
+    } else {
+        g->writer->logprob(g, c, ev, true);
+        c->n_logprobs++;
+    }
+    if (g->stream && !g->error.code) write_chunks(g, c);
+}
+
+static bool all_done(const struct gen *g) {
+    for (uint32_t i = 0; i < g->n_choices; i++)
+        if (!g->choices[i].done) return false;
+    return true;
+}
+
+/* Takes events until every stream is empty (only then does the engine notify again), something
+ * failed, or enough bytes wait for the socket. */
+static void pump(struct gen *g) {
+    struct engine_event ev;
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        struct gen_choice *c = &g->choices[i];
+        while (!c->done && g->out.len < OUT_BYTES && engine_stream_next(c->stream, &ev) == 1) {
+            take_event(g, c, &ev);
+            if (g->error.code) return;
+        }
+    }
+}
+
+static void write_whole(struct gen *g) {
+    str body;
+    str_init(&body, REPLY_MAX_BYTES);
+    str_add_n(&body, str_cstr(&g->head), g->head.len);
+    str_add(&body, "\"choices\":[");
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        struct gen_choice *c = &g->choices[i];
+        if (i) str_add_char(&body, ',');
+        g->writer->whole(g, c, &body);
+        body.failed |= c->text.failed;
+        for (size_t k = 0; k < 4; k++)
+            body.failed |= c->logprobs[k].failed;
+    }
+    str_add(&body, "],");
+    add_usage(g, &body);
+    str_add_char(&body, '}');
+    body.failed |= g->head.failed;
+    reply_json(g->request, 200, &body);
+}
+
+/* A stream's status line waits for the first event, so that a failure before it is a real status. */
+static enum job_status gen_poll(struct request *r, void *job) {
+    struct gen *g = job;
+    pump(g);
+    if (g->error.code && (!g->stream || !g->begun)) {
+        reply_err(r, &g->error);
+        return JOB_REPLY;
+    }
+    if (g->stream && g->begun) {
+        r->reply.status = 200;
+        r->reply.stream = true;
+        r->reply.content_type = "text/event-stream; charset=utf-8";
+        reply_header(r, "Cache-Control", "no-cache");
+        reply_header(r, "X-Accel-Buffering", "no"); /* nginx must not collect it */
+        return JOB_REPLY;
+    }
+    if (!g->stream && all_done(g)) {
+        write_whole(g);
+        return JOB_REPLY;
+    }
+    return JOB_WAIT;
+}
+
+static ssize_t gen_read(struct request *r, void *job, char *buf, size_t max) {
+    struct gen *g = job;
+    if (g->out_pos == g->out.len && !g->ended) {
+        str_clear(&g->out);
+        g->out_pos = 0;
+        if (!g->error.code) pump(g);
+    }
+    if (!g->ended && (g->error.code || all_done(g))) write_end(g);
+    if (g->out.failed) return -1;
+    if (g->out_pos == g->out.len) {
+        if (g->ended) return -1;
+        if (!atomic_exchange(&r->watched.keepalive_due, false)) return 0;
+        str_clear(&g->out);
+        g->out_pos = 0;
+        sse_comment(&g->out, "keep-alive");
+    }
+    size_t n = g->out.len - g->out_pos;
+    if (n > max) n = max;
+    memcpy(buf, g->out.data + g->out_pos, n);
+    g->out_pos += n;
+    return (ssize_t)n;
+}
+
+static const struct job_ops gen_ops = {gen_poll, gen_read, gen_free};
+
+/* ---- start ---- */
+
+/* Does the answer begin where the tokenizer's own leading space stands: right behind a control
+ * token? */
+static bool strips_space(const struct gen *g, const struct gen_prompt *p) {
+    return tokenizer_strips_leading_space(g->tok) && tokenizer_is_control(g->tok, p->ids[p->n - 1]);
+}
+
+static int init_choices(struct gen *g, const struct gen_options *o, err *e) {
+    g->choices = mem_new(g->n_choices, sizeof *g->choices);
+    if (!g->choices) return err_set(e, ERR_NOMEM, "out of memory");
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        struct gen_choice *c = &g->choices[i];
+        c->index = i;
+        c->prompt = i / o->n_choices;
+        str_init(&c->text, REPLY_MAX_BYTES);
+        for (size_t k = 0; k < 4; k++)
+            str_init(&c->logprobs[k], REPLY_MAX_BYTES);
+        c->text_state = engine_text_new(&(struct engine_text_config){
+            .tok = g->tok,
+            .stop = o->stops,
+            .n_stop = o->n_stops,
+            .strip_leading_space = !g->echo && strips_space(g, &g->prompts[c->prompt])});
+        if (!c->text_state) return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    return 0;
+}
+
+static int submit(struct gen *g, const struct gen_options *o, err *e) {
+    engine_stream *streams[ENGINE_MAX_CHOICES];
+    for (size_t i = 0; i < g->n_prompts; i++) {
+        const struct gen_prompt *p = &g->prompts[i];
+        const struct engine_request request = {
+            .prompt = p->ids,
+            .n_prompt = (uint32_t)p->n,
+            .n_choices = o->n_choices,
+            .params = o->params,
+            .notify = watch_notify,
+            .notify_arg = &g->request->watched};
+        int rc = engine_submit(g->model->engine, &request, streams, e);
+        if (rc == ERR_TOO_LONG) snprintf(e->param, sizeof e->param, "%s", g->writer->param);
+        if (rc) return rc;
+        for (uint32_t k = 0; k < o->n_choices; k++)
+            g->choices[i * o->n_choices + k].stream = streams[k];
+        g->request->prompt_tokens += p->n;
+    }
+    return 0;
+}
+
+int gen_start(const struct gen_config *config, err *e) {
+    const struct gen_options *o = config->options;
+    struct gen *g = mem_new(1, sizeof *g);
+    if (!g) {
+        gen_prompts_free(config->prompts, config->n_prompts);
+        return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    g->request = config->request;
+    g->writer = config->writer;
+    g->model = config->model;
+    g->tok = engine_tokenizer(config->model->engine);
+    g->prompts = config->prompts;
+    g->n_prompts = config->n_prompts;
+    g->n_choices = (uint32_t)config->n_prompts * o->n_choices;
+    g->n_logprobs = o->params.n_logprobs;
+    g->stream = o->stream;
+    g->include_usage = o->include_usage;
+    g->echo = o->echo;
+    g->no_tokens = o->no_tokens;
+    str_init(&g->out, REPLY_MAX_BYTES);
+    write_head(g, o->stream ? g->writer->chunk_object : g->writer->object);
+    int rc = init_choices(g, o, e);
+    if (!rc) rc = submit(g, o, e);
+    if (rc) {
+        gen_free(g);
+        return rc;
+    }
+    config->request->ops = &gen_ops;
+    config->request->job = g;
+    return 0;
+}

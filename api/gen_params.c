@@ -1,0 +1,193 @@
+/* gen_params.c - the sampling fields that both endpoints share: their table and the checks that a
+ * table cannot express. Pure, HTTP threads. */
+#include "api/gen.h"
+
+#include <float.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(member)  .offset = offsetof(struct gen_fields, member)
+#define HAS(member) .has = 1 + offsetof(struct gen_fields, member)
+
+enum { NUL = JSON_NULLABLE };
+
+/* priority and the fields behind it are extensions that other servers have too. */
+static const struct json_field fields[] = {
+    {"model", JSON_STRING, JSON_REQUIRED, AT(model)},
+    {"temperature", JSON_NUMBER, NUL, AT(temperature), .min = 0, .max = 2},
+    {"top_p", JSON_NUMBER, NUL, AT(top_p), .min = 0, .max = 1},
+    {"seed", JSON_INT, NUL, AT(seed), HAS(has_seed), -9223372036854775808.0,
+     9223372036854775808.0},
+    {"stop", JSON_VALUE, NUL, AT(stop)},
+    {"n", JSON_INT, NUL, AT(n), .min = 1, .max = ENGINE_MAX_CHOICES},
+    {"presence_penalty", JSON_NUMBER, NUL, AT(presence_penalty), .min = -2, .max = 2},
+    {"frequency_penalty", JSON_NUMBER, NUL, AT(frequency_penalty), .min = -2, .max = 2},
+    {"logit_bias", JSON_VALUE, NUL, AT(logit_bias)},
+    {"stream", JSON_BOOL, NUL, AT(stream)},
+    {"stream_options", JSON_VALUE, NUL, AT(stream_options)},
+    {"user", JSON_STRING, NUL, AT(user)},
+    {"priority", JSON_INT, NUL, AT(priority), .min = -1000, .max = 1000},
+    {"top_k", JSON_INT, NUL, AT(top_k), .min = -1, .max = 2147483647.0},
+    {"min_p", JSON_NUMBER, NUL, AT(min_p), .min = 0, .max = 1},
+    {"repetition_penalty", JSON_NUMBER, NUL, AT(repetition_penalty), .min = 0.01, .max = 10},
+    {"ignore_eos", JSON_BOOL, NUL, AT(ignore_eos)},
+};
+const struct json_table gen_table = {fields, sizeof fields / sizeof *fields, NULL};
+
+void gen_fields_default(struct gen_fields *f) {
+    memset(f, 0, sizeof *f);
+    f->temperature = 1;
+    f->top_p = 1;
+    f->repetition_penalty = 1;
+    f->n = 1;
+}
+
+static int add_stop(const cJSON *v, const char *name, struct gen_options *o, err *e) {
+    if (!cJSON_IsString(v))
+        return err_set_param(e, ERR_INVALID, name,
+                             "Invalid type for '%s': expected a string, but got %s.", name,
+                             json_type_name(v));
+    if (!*v->valuestring)
+        return err_set_param(e, ERR_INVALID, name, "Invalid value for '%s': the string is empty.",
+                             name);
+    o->stops[o->n_stops++] = v->valuestring;
+    return 0;
+}
+
+static int read_stop(const cJSON *stop, struct gen_options *o, err *e) {
+    if (!stop) return 0;
+    if (cJSON_IsString(stop)) return add_stop(stop, "stop", o, e);
+    if (!cJSON_IsArray(stop))
+        return err_set_param(e, ERR_INVALID, "stop",
+                             "Invalid type for 'stop': expected a string or an array of strings, "
+                             "but got %s.",
+                             json_type_name(stop));
+    int i = 0;
+    for (const cJSON *v = stop->child; v; v = v->next) {
+        if (i == GEN_MAX_STOPS)
+            return err_set_param(e, ERR_INVALID, "stop",
+                                 "Invalid value for 'stop': at most %d strings.", GEN_MAX_STOPS);
+        char name[32];
+        snprintf(name, sizeof name, "stop[%d]", i++);
+        int rc = add_stop(v, name, o, e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static int read_bias(const cJSON *map, int32_t n_vocab, struct gen_options *o, err *e) {
+    static const char name[] = "logit_bias";
+    if (!map) return 0;
+    if (!cJSON_IsObject(map))
+        return err_set_param(e, ERR_INVALID, name,
+                             "Invalid type for 'logit_bias': expected an object, but got %s.",
+                             json_type_name(map));
+    uint32_t n = 0;
+    for (const cJSON *v = map->child; v; v = v->next) {
+        char *end;
+        long id = strtol(v->string, &end, 10);
+        bool digits = *v->string && strspn(v->string, "0123456789") == strlen(v->string);
+        if (!digits || *end || id < 0 || id >= n_vocab)
+            return err_set_param(e, ERR_INVALID, name,
+                                 "Invalid key in 'logit_bias': \"%.40s\" is not a token id of "
+                                 "this model (0 to %d).",
+                                 v->string, (int)n_vocab - 1);
+        if (!cJSON_IsNumber(v) || v->valuedouble < -100 || v->valuedouble > 100)
+            return err_set_param(e, ERR_INVALID, name,
+                                 "Invalid value in 'logit_bias': the bias of token %ld must be a "
+                                 "number between -100 and 100.",
+                                 id);
+        if (n == ENGINE_MAX_LOGIT_BIAS)
+            return err_set_param(e, ERR_INVALID, name,
+                                 "Invalid value for 'logit_bias': at most %d tokens.",
+                                 ENGINE_MAX_LOGIT_BIAS);
+        o->bias[n].token = (int32_t)id;
+        o->bias[n++].bias = (float)v->valuedouble;
+    }
+    o->params.bias = o->bias;
+    o->params.n_bias = n;
+    return 0;
+}
+
+struct stream_options {
+    bool include_usage;
+};
+
+static bool is_false(const cJSON *v) {
+    return cJSON_IsFalse(v);
+}
+
+static int read_stream_options(const struct gen_fields *f, struct gen_options *o, err *e) {
+    static const struct json_field rows[] = {
+        {"include_usage", JSON_BOOL, .offset = offsetof(struct stream_options, include_usage)},
+        {"include_obfuscation", JSON_REFUSED, .accepts = is_false,
+         .why = "streams are not padded"},
+    };
+    static const struct json_table table = {rows, sizeof rows / sizeof *rows, NULL};
+    if (!f->stream_options) return 0;
+    if (!cJSON_IsObject(f->stream_options))
+        return err_set_param(e, ERR_INVALID, "stream_options",
+                             "Invalid type for 'stream_options': expected an object, but got %s.",
+                             json_type_name(f->stream_options));
+    if (!f->stream)
+        return err_set_param(e, ERR_INVALID, "stream_options",
+                             "'stream_options' is only allowed when 'stream' is true.");
+    struct stream_options so = {0};
+    int rc = json_read(f->stream_options, &table, "stream_options.", &so, e);
+    o->include_usage = so.include_usage;
+    return rc;
+}
+
+static int read_max_tokens(const struct gen_fields *f, struct gen_options *o, err *e) {
+    int64_t max = -1;
+    if (f->has_max_tokens) max = f->max_tokens;
+    if (f->has_max_completion_tokens) {
+        if (max >= 0 && max != f->max_completion_tokens)
+            return err_set_param(e, ERR_INVALID, "max_tokens",
+                                 "'max_tokens' and 'max_completion_tokens' are the same limit: "
+                                 "send one of them.");
+        max = f->max_completion_tokens;
+    }
+    o->no_tokens = max == 0;
+    o->params.max_tokens = max < 0 ? 0 : max ? (uint32_t)max : 1;
+    return 0;
+}
+
+static int read_logprobs(const struct gen_fields *f, struct gen_options *o, err *e) {
+    o->params.n_logprobs = -1;
+    if (f->has_n_logprobs) o->params.n_logprobs = (int)f->n_logprobs;
+    if (f->logprobs) o->params.n_logprobs = (int)f->top_logprobs;
+    if (f->has_top_logprobs && !f->logprobs)
+        return err_set_param(e, ERR_INVALID, "top_logprobs",
+                             "'top_logprobs' is only allowed when 'logprobs' is true.");
+    o->params.prompt_logprobs = f->echo && o->params.n_logprobs >= 0;
+    return 0;
+}
+
+int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_options *o, err *e) {
+    memset(o, 0, sizeof *o);
+    struct engine_params *p = &o->params;
+    engine_params_default(p);
+    p->temperature = (float)f->temperature;
+    /* A nucleus of mass 0 is the best token alone; the engine wants it greater than 0. */
+    p->top_p = f->top_p > FLT_MIN ? (float)f->top_p : FLT_MIN;
+    p->top_k = f->top_k < 0 ? 0 : (uint32_t)f->top_k;
+    p->min_p = (float)f->min_p;
+    p->presence_penalty = (float)f->presence_penalty;
+    p->frequency_penalty = (float)f->frequency_penalty;
+    p->repetition_penalty = (float)f->repetition_penalty;
+    p->seed = f->seed;
+    p->has_seed = f->has_seed;
+    p->ignore_eos = f->ignore_eos;
+    p->priority = (int)f->priority;
+    o->n_choices = (uint32_t)f->n;
+    o->stream = f->stream;
+    o->echo = f->echo;
+    int rc = read_max_tokens(f, o, e);
+    if (!rc) rc = read_logprobs(f, o, e);
+    if (!rc) rc = read_stop(f->stop, o, e);
+    if (!rc) rc = read_bias(f->logit_bias, n_vocab, o, e);
+    if (!rc) rc = read_stream_options(f, o, e);
+    return rc;
+}

@@ -1,0 +1,374 @@
+/* http.c - the only file that knows libmicrohttpd (0.9.75 and later). It owns the listening socket,
+ * the HTTP threads and each struct request from its first callback to its end.
+ *
+ * What the library does and how this file deals with it:
+ * - The handler is called with the headers, with pieces of the body, and once more when the body is
+ *   complete. A reply queued at the first call closes the connection and may be lost when the client
+ *   is still sending; so errors known from the headers are kept and sent after the body, which is
+ *   read and dropped up to a bound. Only a client that asked first (Expect: 100-continue) or
+ *   announces far too much is answered at once.
+ * - A content reader that returns 0 would be called in a loop: it returns 0 only when watch_wait has
+ *   suspended the connection. Suspended connections see no timeout and no hang-up: see watch.h.
+ * - All suspended connections are resumed before MHD_stop_daemon: http_close.
+ * - The connection limit of the library leaves clients waiting in the backlog; ours closes them at
+ *   once (accept_policy), the library's is set higher.
+ * Callbacks run on HTTP threads, one at a time per connection. */
+#include "api/api_int.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+struct http {
+    api *api;
+    struct MHD_Daemon *daemon;
+    int listen_fd; /* ours until the daemon runs or after quiesce; -1 */
+    uint16_t port;
+    atomic_uint n_connections;
+};
+
+enum {
+    DISCARD_BYTES = 64 << 20,   /* body dropped before a reply that is already known */
+    IO_BUFFER_BYTES = 32 << 10, /* per connection, beside the headers */
+    CLOSE_WAIT_MS = 1000        /* for last frames to leave when the daemon stops */
+};
+
+/* ---- a request's begin and end ---- */
+
+static void suspend_connection(struct watched *w) {
+    MHD_suspend_connection(((struct request *)w)->connection);
+}
+
+static void resume_connection(struct watched *w) {
+    MHD_resume_connection(((struct request *)w)->connection);
+}
+
+static void destroy_request(struct watched *w) {
+    struct request *r = (struct request *)w;
+    str_fini(&r->body);
+    str_fini(&r->reply.body);
+    free(r);
+}
+
+const char *request_header(const struct request *r, const char *name) {
+    return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
+}
+
+/* The client's own id if it is harmless in a log line and a header, else a new one. */
+static void set_id(struct request *r) {
+    const char *given = request_header(r, "x-request-id");
+    size_t n = given ? strlen(given) : 0;
+    bool ok = n > 0 && n < sizeof r->id;
+    for (size_t i = 0; ok && i < n; i++)
+        ok = isalnum((unsigned char)given[i]) || strchr("-_.", given[i]);
+    if (ok)
+        memcpy(r->id, given, n + 1);
+    else
+        api_new_id(r->id, "req_");
+}
+
+static struct request *begin_request(api *a, struct MHD_Connection *connection, const char *url,
+                                     const char *method) {
+    struct request *r = mem_new(1, sizeof *r);
+    if (!r) return NULL;
+    r->api = a;
+    r->connection = connection;
+    r->start_ns = clock_now_ns();
+    str_init(&r->body, (size_t)a->config.max_body_bytes);
+    str_init(&r->reply.body, REPLY_MAX_BYTES);
+    snprintf(r->method, sizeof r->method, "%s", method);
+    snprintf(r->path, sizeof r->path, "%s", url);
+    set_id(r);
+    watch_begin(a->watch, &r->watched);
+    return r;
+}
+
+static void on_completed(void *cls, struct MHD_Connection *connection, void **con_cls,
+                         enum MHD_RequestTerminationCode how) {
+    struct request *r = *con_cls;
+    api *a = cls;
+    (void)connection;
+    if (!r) return;
+    *con_cls = NULL;
+    if (r->ops) r->ops->free(r->job);
+    r->ops = NULL;
+    bool cut = how != MHD_REQUEST_TERMINATED_COMPLETED_OK;
+    unsigned status = r->queued ? r->reply.status : 499; /* nginx's code for "client gone" */
+    metrics_count(a, r->route, status);
+    log_info("%s %.128s %u%s %.1f ms %s prompt_tokens=%llu completion_tokens=%llu", r->method,
+             r->path, status, cut ? " (cut off)" : "",
+             (double)(clock_now_ns() - r->start_ns) / 1e6, r->id,
+             (unsigned long long)r->prompt_tokens, (unsigned long long)r->completion_tokens);
+    if (r->active) atomic_fetch_sub(&a->n_active, 1);
+    watch_end(&r->watched);
+}
+
+/* ---- replies ---- */
+
+static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max) {
+    struct request *r = cls;
+    (void)pos;
+    for (;;) {
+        if (atomic_load(&r->watched.gone)) return MHD_CONTENT_READER_END_WITH_ERROR;
+        watch_look(&r->watched);
+        ssize_t n = r->ops->read(r, r->job, buf, max);
+        if (n > 0) {
+            atomic_store(&r->watched.quiet_since_ns, clock_now_ns());
+            return n;
+        }
+        if (n < 0) return MHD_CONTENT_READER_END_OF_STREAM;
+        if (watch_wait(&r->watched)) return 0;
+        if (watch_releasing(&r->watched)) return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+}
+
+static struct MHD_Response *make_response(struct request *r) {
+    struct reply *p = &r->reply;
+    if (p->stream)
+        return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_stream, r, NULL);
+    if (p->data)
+        return MHD_create_response_from_buffer(p->n_data, (void *)p->data, MHD_RESPMEM_PERSISTENT);
+    size_t n = p->body.len;
+    char *bytes = str_take(&p->body);
+    if (!bytes) return NULL;
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(n, bytes, MHD_RESPMEM_MUST_FREE);
+    if (!response) free(bytes);
+    return response;
+}
+
+static enum MHD_Result send_reply(struct request *r) {
+    struct reply *p = &r->reply;
+    struct MHD_Response *response = make_response(r);
+    if (!response) return MHD_NO;
+    enum MHD_Result ok = MHD_add_response_header(response, "x-request-id", r->id);
+    if (ok && p->content_type)
+        ok = MHD_add_response_header(response, "Content-Type", p->content_type);
+    for (size_t i = 0; ok && i < p->n_headers; i++)
+        ok = MHD_add_response_header(response, p->headers[i].name, p->headers[i].value);
+    if (ok && atomic_load(&r->api->draining))
+        ok = MHD_add_response_header(response, "Connection", "close");
+    if (ok) ok = MHD_queue_response(r->connection, p->status, response);
+    r->queued = ok;
+    MHD_destroy_response(response);
+    return ok;
+}
+
+/* ---- requests ---- */
+
+static void refuse_body(struct request *r) {
+    char message[96];
+    snprintf(message, sizeof message, "The request body is larger than %llu bytes.",
+             (unsigned long long)r->api->config.max_body_bytes);
+    r->discard_body = true;
+    reply_error(r, &(struct api_error){413, "invalid_request_error", "request_too_large", NULL,
+                                       message});
+}
+
+/* Headers are there, the body is not. */
+static enum MHD_Result on_headers(struct request *r) {
+    const struct api_config *c = &r->api->config;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    const char *length = request_header(r, "Content-Length");
+    uint64_t announced = length ? strtoull(length, NULL, 10) : 0;
+    if (info && info->header_size > c->max_header_bytes)
+        reply_error(r, &(struct api_error){431, "invalid_request_error", "headers_too_large", NULL,
+                                           "The request headers are too large."});
+    else if (route_check(r) && announced > c->max_body_bytes)
+        refuse_body(r);
+    if (!r->reply.status) return MHD_YES;
+    r->discard_body = true;
+    if (request_header(r, "Expect") || announced > DISCARD_BYTES) return send_reply(r);
+    return MHD_YES;
+}
+
+static enum MHD_Result on_body(struct request *r, const char *bytes, size_t *n) {
+    r->body_bytes += *n;
+    if (!r->discard_body && r->body_bytes > r->api->config.max_body_bytes) refuse_body(r);
+    if (!r->discard_body) {
+        str_add_n(&r->body, bytes, *n);
+        if (r->body.failed) return MHD_NO;
+    } else if (r->body_bytes > DISCARD_BYTES) {
+        return MHD_NO;
+    }
+    *n = 0;
+    return MHD_YES;
+}
+
+static bool watch_connection(struct request *r) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (!info) return false;
+    watch_fd(&r->watched, info->connect_fd);
+    return true;
+}
+
+/* The request is complete: answer it, or wait for the job's next event. */
+static enum MHD_Result advance(struct request *r) {
+    if (!r->handled) {
+        r->handled = true;
+        if (!r->reply.status) r->route->handle(r);
+        str_fini(&r->body);
+        if (r->ops) {
+            r->active = true;
+            atomic_fetch_add(&r->api->n_active, 1);
+            if (!watch_connection(r)) return MHD_NO;
+        }
+    }
+    while (!r->reply.status) {
+        if (!r->ops || atomic_load(&r->watched.gone)) return MHD_NO;
+        watch_look(&r->watched);
+        if (r->ops->poll(r, r->job) == JOB_REPLY) break;
+        if (watch_wait(&r->watched)) return MHD_YES;
+        if (watch_releasing(&r->watched)) return MHD_NO;
+    }
+    return send_reply(r);
+}
+
+static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *url,
+                                  const char *method, const char *version, const char *bytes,
+                                  size_t *n, void **con_cls) {
+    struct request *r = *con_cls;
+    (void)version;
+    if (!r) {
+        r = begin_request(cls, connection, url, method);
+        if (!r) return MHD_NO;
+        *con_cls = r;
+        return on_headers(r);
+    }
+    if (*n) return on_body(r, bytes, n);
+    return advance(r);
+}
+
+/* ---- connections ---- */
+
+static enum MHD_Result accept_policy(void *cls, const struct sockaddr *addr, socklen_t n) {
+    struct http *h = cls;
+    (void)addr;
+    (void)n;
+    return atomic_load(&h->n_connections) < h->api->config.max_connections ? MHD_YES : MHD_NO;
+}
+
+static void on_connection(void *cls, struct MHD_Connection *connection, void **socket_cls,
+                          enum MHD_ConnectionNotificationCode what) {
+    struct http *h = cls;
+    (void)connection;
+    (void)socket_cls;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED)
+        atomic_fetch_add(&h->n_connections, 1);
+    else
+        atomic_fetch_sub(&h->n_connections, 1);
+}
+
+static void on_log(void *cls, const char *fmt, va_list ap) {
+    char line[512];
+    (void)cls;
+    vsnprintf(line, sizeof line, fmt, ap);
+    log_debug("libmicrohttpd: %s", line);
+}
+
+static uint16_t bound_port(int fd) {
+    struct sockaddr_storage addr;
+    socklen_t n = sizeof addr;
+    if (getsockname(fd, (struct sockaddr *)&addr, &n)) return 0;
+    if (addr.ss_family == AF_INET6) return ntohs(((struct sockaddr_in6 *)&addr)->sin6_port);
+    return ntohs(((struct sockaddr_in *)&addr)->sin_port);
+}
+
+/* Binds by hand rather than in the library: only so the reason of a failure is known. */
+static int listen_on(const struct api_config *c, int *out, int *family, err *e) {
+    char port[8];
+    snprintf(port, sizeof port, "%u", c->port);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *list;
+    int rc = getaddrinfo(c->host, port, &hints, &list);
+    if (rc)
+        return err_set_param(e, ERR_IO, "host", "cannot use address \"%s\": %s", c->host,
+                             gai_strerror(rc));
+    int fd = socket(list->ai_family, SOCK_STREAM, 0), one = 1;
+    *family = list->ai_family;
+    bool ok = fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) &&
+              !bind(fd, list->ai_addr, list->ai_addrlen) && !listen(fd, 1024) &&
+              !fcntl(fd, F_SETFL, O_NONBLOCK) && !fcntl(fd, F_SETFD, FD_CLOEXEC);
+    int reason = errno;
+    freeaddrinfo(list);
+    if (ok) {
+        *out = fd;
+        return 0;
+    }
+    if (fd >= 0) close(fd);
+    if (reason == EADDRINUSE)
+        return err_set_param(e, ERR_IO, "port",
+                             "port %u of %s is already in use: stop the other program or choose "
+                             "another port",
+                             c->port, c->host);
+    return err_set_param(e, ERR_IO, "host", "cannot listen on %s port %u: %s", c->host, c->port,
+                         strerror(reason));
+}
+
+int http_open(api *a, struct http **out, err *e) {
+    const struct api_config *c = &a->config;
+    struct http *h = mem_new(1, sizeof *h);
+    if (!h) return err_set(e, ERR_NOMEM, "out of memory");
+    *out = h;
+    h->api = a;
+    h->listen_fd = -1;
+    struct watch_config wc = {c->keepalive_ms, suspend_connection, resume_connection,
+                              destroy_request};
+    int family = AF_INET;
+    int rc = watch_open(&wc, &a->watch, e);
+    if (!rc) rc = listen_on(c, &h->listen_fd, &family, e);
+    if (rc) return rc;
+    h->port = bound_port(h->listen_fd);
+
+    unsigned threads = c->n_threads ? c->n_threads : 1;
+    unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
+                     (family == AF_INET6 ? MHD_USE_IPv6 : 0);
+    struct MHD_OptionItem pool[] = {
+        {threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)threads, NULL},
+        {MHD_OPTION_END, 0, NULL}};
+    h->daemon = MHD_start_daemon(
+        flags, 0, accept_policy, h, on_request, a, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)h->listen_fd, MHD_OPTION_NOTIFY_COMPLETED,
+        on_completed, a, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)c->idle_timeout_s, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)((c->max_connections + 1) * threads), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)c->max_header_bytes * 2 + IO_BUFFER_BYTES, MHD_OPTION_ARRAY, pool, MHD_OPTION_END);
+    if (!h->daemon)
+        return err_set(e, ERR_IO, "cannot start the HTTP threads: %s", strerror(errno));
+    return 0;
+}
+
+uint16_t http_port(const struct http *h) {
+    return h->port;
+}
+
+void http_close(struct http *h) {
+    if (!h) return;
+    api *a = h->api;
+    if (h->daemon) {
+        MHD_socket fd = MHD_quiesce_daemon(h->daemon);
+        watch_release_all(a->watch);
+        for (int i = 0; i < CLOSE_WAIT_MS / 5 && api_n_active(a); i++)
+            nanosleep(&(struct timespec){0, 5 * 1000000}, NULL);
+        MHD_stop_daemon(h->daemon);
+        if (fd != MHD_INVALID_SOCKET) h->listen_fd = fd;
+    }
+    watch_close(a->watch);
+    if (h->listen_fd >= 0) close(h->listen_fd);
+    free(h);
+}

@@ -1,0 +1,453 @@
+/* json.c - the strict parser, the writers and the field reader. Owns nothing; runs on HTTP threads.
+ * Never trusts a length: the cursor is compared with the end before each byte. */
+#include "api/json.h"
+
+#include "core/base/mem.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct reader {
+    const char *start, *p, *end;
+    size_t n_values;
+    err *e;
+};
+
+static cJSON *parse_value(struct reader *r, int depth);
+
+static void *fail(struct reader *r, const char *what) {
+    err_set(r->e, ERR_FORMAT, "the request body is not valid JSON: %s at byte %zu", what,
+            (size_t)(r->p - r->start));
+    return NULL;
+}
+
+static void skip_space(struct reader *r) {
+    while (r->p < r->end && (*r->p == ' ' || *r->p == '\t' || *r->p == '\n' || *r->p == '\r'))
+        r->p++;
+}
+
+/* Four hex digits at p, or -1. */
+static int hex4(const struct reader *r, const char *p) {
+    if (r->end - p < 4) return -1;
+    int v = 0;
+    for (int i = 0; i < 4; i++) {
+        char c = p[i];
+        int d = c >= '0' && c <= '9'   ? c - '0'
+                : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                       : -1;
+        if (d < 0) return -1;
+        v = v * 16 + d;
+    }
+    return v;
+}
+
+static char *put_utf8(char *w, unsigned c) {
+    if (c < 0x80) {
+        *w++ = (char)c;
+    } else if (c < 0x800) {
+        *w++ = (char)(0xc0 | c >> 6);
+        *w++ = (char)(0x80 | (c & 0x3f));
+    } else if (c < 0x10000) {
+        *w++ = (char)(0xe0 | c >> 12);
+        *w++ = (char)(0x80 | (c >> 6 & 0x3f));
+        *w++ = (char)(0x80 | (c & 0x3f));
+    } else {
+        *w++ = (char)(0xf0 | c >> 18);
+        *w++ = (char)(0x80 | (c >> 12 & 0x3f));
+        *w++ = (char)(0x80 | (c >> 6 & 0x3f));
+        *w++ = (char)(0x80 | (c & 0x3f));
+    }
+    return w;
+}
+
+/* One escape, r->p behind its backslash; returns the new write position or NULL. */
+static char *parse_escape(struct reader *r, char *w) {
+    if (r->p >= r->end) return fail(r, "unfinished string");
+    char c = *r->p++;
+    const char *from = "\"\\/bfnrt", *to = "\"\\/\b\f\n\r\t";
+    const char *hit = c ? strchr(from, c) : NULL;
+    if (hit) {
+        *w++ = to[hit - from];
+        return w;
+    }
+    if (c != 'u') return fail(r, "unknown escape");
+    int u = hex4(r, r->p);
+    if (u < 0) return fail(r, "bad \\u escape");
+    if (u == 0) return fail(r, "\\u0000 (not supported in strings)");
+    unsigned code = (unsigned)u;
+    r->p += 4;
+    if (u >= 0xdc00 && u <= 0xdfff) return fail(r, "lone surrogate");
+    if (u >= 0xd800 && u <= 0xdbff) {
+        int low = r->end - r->p >= 6 && r->p[0] == '\\' && r->p[1] == 'u' ? hex4(r, r->p + 2) : -1;
+        if (low < 0xdc00 || low > 0xdfff) return fail(r, "lone surrogate");
+        code = 0x10000 + (((unsigned)u - 0xd800) << 10) + ((unsigned)low - 0xdc00);
+        r->p += 6;
+    }
+    return put_utf8(w, code);
+}
+
+/* r->p is behind the opening quote. Owned by the caller (cJSON_free). An escape is never shorter
+ * than what it stands for, so that the raw length bounds the buffer. */
+static char *parse_string(struct reader *r) {
+    const char *q = r->p;
+    while (q < r->end && *q != '"')
+        q += *q == '\\' && r->end - q > 1 ? 2 : 1;
+    char *text = cJSON_malloc((size_t)(q - r->p) + 1);
+    if (!text) return fail(r, "out of memory");
+    char *w = text;
+    while (r->p < r->end && *r->p != '"') {
+        unsigned char c = (unsigned char)*r->p;
+        if (c < 0x20) {
+            fail(r, "control character in a string");
+            cJSON_free(text);
+            return NULL;
+        }
+        r->p++;
+        if (c != '\\') {
+            *w++ = (char)c;
+        } else if (!(w = parse_escape(r, w))) {
+            cJSON_free(text);
+            return NULL;
+        }
+    }
+    if (r->p >= r->end) {
+        cJSON_free(text);
+        return fail(r, "unfinished string");
+    }
+    r->p++;
+    *w = '\0';
+    return text;
+}
+
+static size_t digits(struct reader *r) {
+    const char *from = r->p;
+    while (r->p < r->end && *r->p >= '0' && *r->p <= '9')
+        r->p++;
+    return (size_t)(r->p - from);
+}
+
+static cJSON *parse_number(struct reader *r) {
+    const char *from = r->p;
+    bool integer = true;
+    if (*r->p == '-') r->p++;
+    if (r->p < r->end && *r->p == '0')
+        r->p++;
+    else if (!digits(r))
+        return fail(r, "bad number");
+    if (r->p < r->end && *r->p == '.') {
+        integer = false;
+        r->p++;
+        if (!digits(r)) return fail(r, "bad number");
+    }
+    if (r->p < r->end && (*r->p == 'e' || *r->p == 'E')) {
+        integer = false;
+        r->p++;
+        if (r->p < r->end && (*r->p == '+' || *r->p == '-')) r->p++;
+        if (!digits(r)) return fail(r, "bad number");
+    }
+    char literal[512];
+    size_t n = (size_t)(r->p - from);
+    if (n >= sizeof literal) return fail(r, "too long a number");
+    memcpy(literal, from, n);
+    literal[n] = '\0';
+    double v = strtod(literal, NULL);
+    if (!isfinite(v)) return fail(r, "number out of range");
+    cJSON *item = cJSON_CreateNumber(v);
+    if (!item) return fail(r, "out of memory");
+    if (integer && fabs(v) >= 9007199254740992.0) {
+        /* Beyond 2^53 a double loses digits: the literal stays with the node (cJSON frees it). */
+        item->valuestring = cJSON_malloc(n + 1);
+        if (item->valuestring) memcpy(item->valuestring, literal, n + 1);
+    }
+    return item;
+}
+
+static int compare_keys(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Sorts instead of comparing pairs: a body of a million keys must not cost a square. */
+static bool keys_unique(struct reader *r, const cJSON *object) {
+    size_t n = 0, i = 0;
+    for (const cJSON *c = object->child; c; c = c->next)
+        n++;
+    if (n < 2) return true;
+    const char **keys = mem_new(n, sizeof *keys);
+    if (!keys) {
+        fail(r, "out of memory");
+        return false;
+    }
+    for (const cJSON *c = object->child; c; c = c->next)
+        keys[i++] = c->string;
+    qsort(keys, n, sizeof *keys, compare_keys);
+    for (i = 1; i < n && strcmp(keys[i - 1], keys[i]); i++) {
+    }
+    if (i < n)
+        err_set(r->e, ERR_FORMAT,
+                "the request body is not valid: duplicate key \"%.60s\" in an object", keys[i]);
+    free(keys);
+    return i >= n;
+}
+
+/* r->p is behind the bracket. */
+static cJSON *parse_list(struct reader *r, int depth, bool object) {
+    const char close = object ? '}' : ']';
+    cJSON *list = object ? cJSON_CreateObject() : cJSON_CreateArray();
+    if (!list) return fail(r, "out of memory");
+    skip_space(r);
+    if (r->p < r->end && *r->p == close) {
+        r->p++;
+        return list;
+    }
+    for (;;) {
+        char *key = NULL;
+        skip_space(r);
+        if (object) {
+            if (r->p >= r->end || *r->p != '"') {
+                fail(r, "expected a key");
+                break;
+            }
+            r->p++;
+            if (!(key = parse_string(r))) break;
+            skip_space(r);
+            if (r->p >= r->end || *r->p != ':') {
+                cJSON_free(key);
+                fail(r, "expected ':'");
+                break;
+            }
+            r->p++;
+        }
+        cJSON *item = parse_value(r, depth + 1);
+        if (!item) {
+            cJSON_free(key);
+            break;
+        }
+        item->string = key;
+        cJSON_AddItemToArray(list, item);
+        skip_space(r);
+        if (r->p < r->end && *r->p == ',') {
+            r->p++;
+            continue;
+        }
+        if (r->p < r->end && *r->p == close) {
+            r->p++;
+            if (object && !keys_unique(r, list)) break;
+            return list;
+        }
+        fail(r, object ? "expected ',' or '}'" : "expected ',' or ']'");
+        break;
+    }
+    cJSON_Delete(list);
+    return NULL;
+}
+
+static bool literal(struct reader *r, const char *word) {
+    size_t n = strlen(word);
+    if ((size_t)(r->end - r->p) < n || memcmp(r->p, word, n) != 0) return false;
+    r->p += n;
+    return true;
+}
+
+static cJSON *parse_value(struct reader *r, int depth) {
+    if (depth > JSON_MAX_DEPTH) return fail(r, "nesting deeper than 64 levels");
+    if (++r->n_values > JSON_MAX_VALUES) return fail(r, "more than 524288 values");
+    skip_space(r);
+    if (r->p >= r->end) return fail(r, "unexpected end");
+    cJSON *item;
+    switch (*r->p) {
+    case '{':
+    case '[': {
+        bool object = *r->p++ == '{';
+        return parse_list(r, depth, object);
+    }
+    case '"': {
+        r->p++;
+        char *text = parse_string(r);
+        if (!text) return NULL;
+        item = cJSON_CreateNull();
+        if (!item) {
+            cJSON_free(text);
+            return fail(r, "out of memory");
+        }
+        item->type = cJSON_String;
+        item->valuestring = text;
+        return item;
+    }
+    case 't':
+        item = literal(r, "true") ? cJSON_CreateTrue() : NULL;
+        break;
+    case 'f':
+        item = literal(r, "false") ? cJSON_CreateFalse() : NULL;
+        break;
+    case 'n':
+        item = literal(r, "null") ? cJSON_CreateNull() : NULL;
+        break;
+    default:
+        if (*r->p == '-' || (*r->p >= '0' && *r->p <= '9')) return parse_number(r);
+        item = NULL;
+    }
+    return item ? item : fail(r, "unexpected character");
+}
+
+int json_parse(const char *text, size_t n, cJSON **out, err *e) {
+    *out = NULL;
+    err local;
+    struct reader r = {.start = text, .p = text, .end = text + n, .e = e ? e : &local};
+    if (!utf8_valid(text, n))
+        return err_set(e, ERR_FORMAT, "the request body is not valid UTF-8");
+    cJSON *v = parse_value(&r, 0);
+    if (!v) return r.e->code;
+    skip_space(&r);
+    if (r.p < r.end) {
+        fail(&r, "more text after the value");
+        cJSON_Delete(v);
+        return ERR_FORMAT;
+    }
+    *out = v;
+    return 0;
+}
+
+bool json_int64(const cJSON *v, int64_t *out) {
+    if (!cJSON_IsNumber(v)) return false;
+    if (v->valuestring) {
+        errno = 0;
+        long long x = strtoll(v->valuestring, NULL, 10);
+        if (errno) return false;
+        *out = x;
+        return true;
+    }
+    double d = v->valuedouble;
+    if (d != floor(d) || fabs(d) > 9007199254740992.0) return false;
+    *out = (int64_t)d;
+    return true;
+}
+
+const char *json_type_name(const cJSON *v) {
+    if (cJSON_IsString(v)) return "a string";
+    if (cJSON_IsBool(v)) return "a boolean";
+    if (cJSON_IsObject(v)) return "an object";
+    if (cJSON_IsArray(v)) return "an array";
+    if (cJSON_IsNull(v)) return "null";
+    int64_t i;
+    return json_int64(v, &i) ? "an integer" : "a number";
+}
+
+void json_add_string(str *s, const char *bytes, size_t n) {
+    if (!utf8_valid(bytes, n)) {
+        str fixed;
+        str_init(&fixed, 3 * n);
+        utf8_add_lossy(&fixed, bytes, n);
+        if (fixed.failed)
+            s->failed = true;
+        else
+            json_add_string(s, str_cstr(&fixed), fixed.len);
+        str_fini(&fixed);
+        return;
+    }
+    str_add_char(s, '"');
+    size_t from = 0;
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)bytes[i];
+        if (c >= 0x20 && c != '"' && c != '\\' && c != 0x7f) continue;
+        str_add_n(s, bytes + from, i - from);
+        from = i + 1;
+        if (c == '"' || c == '\\') {
+            char escape[2] = {'\\', (char)c};
+            str_add_n(s, escape, 2);
+        } else if (c == '\n') {
+            str_add_n(s, "\\n", 2);
+        } else {
+            str_addf(s, "\\u%04x", c);
+        }
+    }
+    str_add_n(s, bytes + from, n - from);
+    str_add_char(s, '"');
+}
+
+void json_add_cstr(str *s, const char *text) {
+    json_add_string(s, text, strlen(text));
+}
+
+void json_add_number(str *s, double v) {
+    if (!isfinite(v)) v = v > 0 ? 9999 : -9999;
+    str_addf(s, "%.9g", v);
+}
+
+static int wrong_type(const struct json_field *f, const cJSON *v, const char *name, err *e) {
+    static const char *const wanted[] = {"a boolean", "an integer", "a number", "a string"};
+    return err_set_param(e, ERR_INVALID, name, "Invalid type for '%s': expected %s, but got %s.",
+                         name, wanted[f->type], json_type_name(v));
+}
+
+static int out_of_bounds(const struct json_field *f, const char *name, err *e) {
+    return err_set_param(e, ERR_INVALID, name,
+                         "Invalid value for '%s': must be between %.15g and %.15g.", name, f->min,
+                         f->max);
+}
+
+static int read_field(const struct json_field *f, const cJSON *v, const char *name, void *out,
+                      err *e) {
+    void *to = (char *)out + f->offset;
+    if (cJSON_IsNull(v) && (f->flags & JSON_NULLABLE)) return 0;
+    switch (f->type) {
+    case JSON_BOOL:
+        if (!cJSON_IsBool(v)) return wrong_type(f, v, name, e);
+        *(bool *)to = cJSON_IsTrue(v);
+        break;
+    case JSON_INT: {
+        int64_t i;
+        if (!json_int64(v, &i)) return wrong_type(f, v, name, e);
+        if ((double)i < f->min || (double)i > f->max) return out_of_bounds(f, name, e);
+        *(int64_t *)to = i;
+        break;
+    }
+    case JSON_NUMBER:
+        if (!cJSON_IsNumber(v)) return wrong_type(f, v, name, e);
+        if (v->valuedouble < f->min || v->valuedouble > f->max) return out_of_bounds(f, name, e);
+        *(double *)to = v->valuedouble;
+        break;
+    case JSON_STRING:
+        if (!cJSON_IsString(v)) return wrong_type(f, v, name, e);
+        *(const char **)to = v->valuestring;
+        break;
+    case JSON_VALUE:
+        *(const cJSON **)to = v;
+        break;
+    case JSON_REFUSED:
+        if (f->accepts && f->accepts(v)) break;
+        return err_set_param(e, ERR_UNSUPPORTED, name, "Unsupported value for '%s': %s.", name,
+                             f->why);
+    }
+    if (f->has) *(bool *)((char *)out + f->has - 1) = true;
+    return 0;
+}
+
+int json_read(const cJSON *object, const struct json_table *table, const char *path, void *out,
+              err *e) {
+    char name[64];
+    for (const cJSON *v = object->child; v; v = v->next) {
+        const struct json_field *f = NULL;
+        for (const struct json_table *t = table; t && !f; t = t->next)
+            for (size_t i = 0; i < t->n && !f; i++)
+                if (strcmp(t->fields[i].name, v->string) == 0) f = &t->fields[i];
+        snprintf(name, sizeof name, "%s%s", path, v->string);
+        if (!f)
+            return err_set_param(e, ERR_INVALID, name,
+                                 "Unrecognized request argument supplied: %s", name);
+        int rc = read_field(f, v, name, out, e);
+        if (rc) return rc;
+    }
+    for (const struct json_table *t = table; t; t = t->next)
+        for (size_t i = 0; i < t->n; i++) {
+            const struct json_field *f = &t->fields[i];
+            if (!(f->flags & JSON_REQUIRED) || cJSON_GetObjectItemCaseSensitive(object, f->name))
+                continue;
+            snprintf(name, sizeof name, "%s%s", path, f->name);
+            return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
+        }
+    return 0;
+}

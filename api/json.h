@@ -1,0 +1,78 @@
+/* json.h - strict JSON in, plain JSON out, and the table-driven reader of request fields.
+ * Private to api/. cJSON holds the tree; the parser is ours because cJSON's own one accepts trailing
+ * bytes, duplicate keys, invalid UTF-8 and lone surrogates, and keeps numbers as doubles only.
+ *
+ * THREAD SAFETY: pure functions, any thread. */
+#ifndef INFERD_API_JSON_H
+#define INFERD_API_JSON_H
+
+#include "core/base/err.h"
+#include "core/base/str.h"
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { JSON_MAX_DEPTH = 64, JSON_MAX_VALUES = 512 * 1024 };
+
+/* Parses text[0..n) by RFC 8259 and nothing more: one value, valid UTF-8, paired surrogates, no
+ * duplicate keys, nesting up to JSON_MAX_DEPTH, up to JSON_MAX_VALUES values (bounds the memory of
+ * a body). Two things that the RFC allows are refused: U+0000 in a string (C strings cannot carry
+ * it) and numbers outside the range of a double. ERR_FORMAT names the byte. The caller frees with
+ * cJSON_Delete. */
+int json_parse(const char *text, size_t n, cJSON **out, err *e);
+
+/* v as an exact int64: integer literals beyond 2^53 keep their digits. false: no number, a
+ * fraction, or out of range. */
+bool json_int64(const cJSON *v, int64_t *out);
+
+/* "a string", "an integer", "null", ... for messages. */
+const char *json_type_name(const cJSON *v);
+
+/* Appends a JSON string with its quotes. Malformed UTF-8 becomes U+FFFD. */
+void json_add_string(str *s, const char *bytes, size_t n);
+void json_add_cstr(str *s, const char *text);
+/* Appends a finite number; not-a-number and infinities, which JSON lacks, become +-9999. */
+void json_add_number(str *s, double v);
+
+enum json_type {
+    JSON_BOOL,    /* bool */
+    JSON_INT,     /* int64_t in [min, max] */
+    JSON_NUMBER,  /* double in [min, max] */
+    JSON_STRING,  /* const char *, borrowed from the tree */
+    JSON_VALUE,   /* const cJSON *, borrowed: the endpoint reads it */
+    JSON_REFUSED  /* not stored: refused with `why` unless accepts(value) */
+};
+
+enum json_flags {
+    JSON_NULLABLE = 1, /* null counts as absent */
+    JSON_REQUIRED = 2
+};
+
+/* One field of a request object. */
+struct json_field {
+    const char *name;
+    enum json_type type;
+    int flags;
+    size_t offset;     /* of the member in the caller's struct */
+    size_t has;        /* 1 + offset of a bool that tells whether it was given; 0: none */
+    double min, max;
+    bool (*accepts)(const cJSON *v); /* JSON_REFUSED: values that ask for nothing; NULL: none */
+    const char *why;                 /* JSON_REFUSED: the reason */
+};
+
+/* Tables are chained, so that endpoints share rows. */
+struct json_table {
+    const struct json_field *fields;
+    size_t n;
+    const struct json_table *next;
+};
+
+/* Reads object's members into *out, whose defaults the caller has set. path ("" or "messages[2].")
+ * goes before names in messages and err.param. ERR_INVALID: unknown field, wrong type, out of
+ * bounds, missing; ERR_UNSUPPORTED: a refused field. */
+int json_read(const cJSON *object, const struct json_table *table, const char *path, void *out,
+              err *e);
+
+#endif

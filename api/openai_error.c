@@ -1,0 +1,61 @@
+/* openai_error.c - errors as OpenAI's clients expect them. Pure, any thread. */
+#include "api/api_int.h"
+#include "api/json.h"
+
+static void add_or_null(str *s, const char *text) {
+    if (text && *text)
+        json_add_cstr(s, text);
+    else
+        str_add(s, "null");
+}
+
+void error_write(str *out, const struct api_error *error) {
+    str_add(out, "{\"error\":{\"message\":");
+    json_add_cstr(out, error->message);
+    str_add(out, ",\"type\":");
+    json_add_cstr(out, error->type);
+    str_add(out, ",\"param\":");
+    add_or_null(out, error->param);
+    str_add(out, ",\"code\":");
+    add_or_null(out, error->code);
+    str_add(out, "}}");
+}
+
+/* Clients retry 429 and 503 by themselves; the header tells them when it is worth it. */
+void reply_error(struct request *r, const struct api_error *error) {
+    str body;
+    str_init(&body, 16384);
+    error_write(&body, error);
+    if (error->status == 429) reply_header(r, "Retry-After", "1");
+    if (error->status == 503) reply_header(r, "Retry-After", "5");
+    reply_json(r, error->status, &body);
+}
+
+struct api_error error_of(const err *e) {
+    static const struct {
+        int code;
+        unsigned status;
+        const char *type, *name;
+    } rows[] = {
+        {ERR_INVALID, 400, "invalid_request_error", NULL},
+        {ERR_FORMAT, 400, "invalid_request_error", "invalid_json"},
+        {ERR_UNSUPPORTED, 400, "invalid_request_error", "unsupported_value"},
+        {ERR_TOO_LONG, 400, "invalid_request_error", "context_length_exceeded"},
+        {ERR_NOT_FOUND, 404, "invalid_request_error", "model_not_found"},
+        {ERR_FULL, 429, "rate_limit_error", "queue_full"},
+        {ERR_STOPPING, 503, "server_error", "shutting_down"},
+    };
+    struct api_error out = {500, "server_error", "internal_error", e->param, e->msg};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].code == e->code) {
+            out.status = rows[i].status;
+            out.type = rows[i].type;
+            out.code = rows[i].name;
+        }
+    return out;
+}
+
+void reply_err(struct request *r, const err *e) {
+    struct api_error error = error_of(e);
+    reply_error(r, &error);
+}

@@ -1,0 +1,114 @@
+/* route.c - which handler answers, and everything that can be refused before the body is read: a new
+ * endpoint is a row here. Runs on HTTP threads. */
+#include "api/api_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { WORK = ROUTE_KEY | ROUTE_MODEL | ROUTE_WORK | ROUTE_JSON };
+
+/* A path belongs to one row, so that another method is 405 and names the right one. */
+const struct route api_routes[] = {
+    {"POST", "/v1/chat/completions", WORK, ep_chat, "/v1/chat/completions"},
+    {"POST", "/v1/completions", WORK, ep_completions, "/v1/completions"},
+    {"GET", "/v1/models", ROUTE_KEY | ROUTE_MODEL, ep_models, "/v1/models"},
+    {"GET", "/v1/models/", ROUTE_KEY | ROUTE_MODEL | ROUTE_PREFIX, ep_model, "/v1/models/{id}"},
+    {"GET", "/livez", 0, ep_livez, "/livez"},
+    {"GET", "/readyz", 0, ep_readyz, "/readyz"},
+    {"GET", "/health", 0, ep_health, "/health"},
+    {"GET", "/metrics", ROUTE_KEY, ep_metrics, "/metrics"},
+    {"GET", "/", ROUTE_FILE, ep_web, "web"},
+};
+const size_t api_n_routes = sizeof api_routes / sizeof *api_routes;
+
+_Static_assert(sizeof api_routes / sizeof *api_routes < API_MAX_ROUTES,
+               "metrics keep one row for requests without a route");
+
+static bool path_fits(const struct route *route, const char *path) {
+    if (route->flags & ROUTE_FILE) return web_find(path) != NULL;
+    if (route->flags & ROUTE_PREFIX) return strncmp(path, route->path, strlen(route->path)) == 0;
+    return strcmp(path, route->path) == 0;
+}
+
+/* HEAD is GET without the body, which libmicrohttpd leaves out. */
+static bool method_fits(const struct route *route, const char *method) {
+    return strcmp(route->method, method) == 0 ||
+           (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
+}
+
+static bool find_route(struct request *r) {
+    const char *allow = NULL;
+    for (size_t i = 0; i < api_n_routes && !allow; i++) {
+        const struct route *route = &api_routes[i];
+        if (!path_fits(route, r->path)) continue;
+        if (method_fits(route, r->method)) {
+            r->route = route;
+            r->rest = r->path + strlen(route->path);
+            return true;
+        }
+        allow = strcmp(route->method, "GET") == 0 ? "GET, HEAD" : route->method;
+    }
+    char message[512];
+    if (allow) {
+        reply_header(r, "Allow", allow);
+        snprintf(message, sizeof message, "Method %s is not allowed for %s: use %s.", r->method,
+                 r->path, allow);
+        reply_error(r, &(struct api_error){405, "invalid_request_error", "method_not_allowed",
+                                           NULL, message});
+    } else {
+        snprintf(message, sizeof message, "There is nothing at %s %s.", r->method, r->path);
+        reply_error(r, &(struct api_error){404, "invalid_request_error", "unknown_url", NULL,
+                                           message});
+    }
+    return false;
+}
+
+static bool check_state(struct request *r) {
+    api *a = r->api;
+    if ((r->route->flags & ROUTE_WORK) && atomic_load(&a->draining)) {
+        reply_error(r, &(struct api_error){503, "server_error", "shutting_down", NULL,
+                                           "The server is shutting down: no new requests."});
+        return false;
+    }
+    if ((r->route->flags & ROUTE_MODEL) && !atomic_load(&a->ready)) {
+        reply_error(r, &(struct api_error){503, "server_error", "model_loading", NULL,
+                                           "The model is still loading."});
+        return false;
+    }
+    return true;
+}
+
+/* "application/json", with or without parameters. */
+static bool is_json(const char *type) {
+    size_t n = strlen("application/json");
+    if (!type || strncasecmp(type, "application/json", n) != 0) return false;
+    type += n;
+    while (*type == ' ' || *type == '\t')
+        type++;
+    return *type == '\0' || *type == ';';
+}
+
+static bool check_body_headers(struct request *r) {
+    const char *length = request_header(r, "Content-Length");
+    const char *encoding = request_header(r, "Transfer-Encoding");
+    if (length && encoding) {
+        /* Two lengths: an old trick to make two parsers disagree. */
+        reply_error(r, &(struct api_error){400, "invalid_request_error", NULL, NULL,
+                                           "Content-Length and Transfer-Encoding together."});
+        return false;
+    }
+    if ((r->route->flags & ROUTE_JSON) && !is_json(request_header(r, "Content-Type"))) {
+        reply_error(r, &(struct api_error){415, "invalid_request_error", "unsupported_media_type",
+                                           NULL, "Content-Type must be application/json."});
+        return false;
+    }
+    return true;
+}
+
+bool route_check(struct request *r) {
+    return auth_check_origin(r) && find_route(r) &&
+           (!(r->route->flags & ROUTE_KEY) || auth_check_key(r)) && check_state(r) &&
+           check_body_headers(r);
+}
