@@ -5,6 +5,7 @@
  * object where they parse as one. Everything else that a message may carry is refused by name. */
 #include "api/gen.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -116,6 +117,15 @@ static const struct json_field part_fields[] = {
 static const struct json_table part_table = {part_fields,
                                              sizeof part_fields / sizeof *part_fields, NULL};
 
+enum { PATH_BYTES = 64 }; /* as err.param; our longest path is far shorter */
+
+__attribute__((format(printf, 2, 3))) static void set_path(char *dst, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(dst, PATH_BYTES, fmt, ap);
+    va_end(ap);
+}
+
 static int wrong_type(const char *name, const char *wanted, const cJSON *v, err *e) {
     return err_set_param(e, ERR_INVALID, name, "Invalid type for '%s': expected %s, but got %s.",
                          name, wanted, json_type_name(v));
@@ -128,18 +138,18 @@ static int read_parts(const cJSON *parts, const char *path, str *text, err *e) {
         return err_set_param(e, ERR_INVALID, path, "Invalid value for '%s': the array is empty.",
                              path);
     for (const cJSON *v = parts->child; v; v = v->next, i++) {
-        char name[64], prefix[64];
-        snprintf(name, sizeof name, "%s[%d]", path, i);
+        char name[PATH_BYTES], prefix[PATH_BYTES];
+        set_path(name, "%s[%d]", path, i);
         if (!cJSON_IsObject(v)) return wrong_type(name, "an object", v, e);
         const cJSON *type = cJSON_GetObjectItemCaseSensitive(v, "type");
-        snprintf(name, sizeof name, "%s[%d].type", path, i);
+        set_path(name, "%s[%d].type", path, i);
         if (cJSON_IsString(type) && strcmp(type->valuestring, "text") != 0)
             return err_set_param(e, ERR_UNSUPPORTED, name,
                                  "Unsupported value for '%s': this server reads parts of type "
                                  "'text' only, not '%.40s'.",
                                  name, type->valuestring);
         struct part part = {0};
-        snprintf(prefix, sizeof prefix, "%s[%d].", path, i);
+        set_path(prefix, "%s[%d].", path, i);
         int rc = json_read(v, &part_table, prefix, &part, e);
         if (rc) return rc;
         if (i) str_add_char(text, '\n');
@@ -150,8 +160,8 @@ static int read_parts(const cJSON *parts, const char *path, str *text, err *e) {
 
 static int read_content(const struct message *m, const char *path, bool optional, str *text,
                         err *e) {
-    char name[64];
-    snprintf(name, sizeof name, "%s.content", path);
+    char name[PATH_BYTES];
+    set_path(name, "%s.content", path);
     if (!m->content) {
         if (optional) return 0;
         return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
@@ -185,21 +195,21 @@ static const struct json_table function_table = {function_fields, 2, NULL};
 
 /* One earlier tool call, appended to list. */
 static int read_call(const cJSON *v, const char *path, cJSON *list, err *e) {
-    char name[64];
+    char name[PATH_BYTES];
     struct call call = {0};
     struct function function = {0};
     if (!cJSON_IsObject(v)) return wrong_type(path, "an object", v, e);
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(v, "type");
-    snprintf(name, sizeof name, "%s.type", path);
+    set_path(name, "%s.type", path);
     if (cJSON_IsString(type) && !is_word(type, "function"))
         return err_set_param(e, ERR_UNSUPPORTED, name,
                              "Unsupported value for '%s': only 'function' is supported.", name);
-    snprintf(name, sizeof name, "%s.", path);
+    set_path(name, "%s.", path);
     int rc = json_read(v, &call_table, name, &call, e);
     if (rc) return rc;
-    snprintf(name, sizeof name, "%s.function", path);
+    set_path(name, "%s.function", path);
     if (!cJSON_IsObject(call.function)) return wrong_type(name, "an object", call.function, e);
-    snprintf(name, sizeof name, "%s.function.", path);
+    set_path(name, "%s.function.", path);
     rc = json_read(call.function, &function_table, name, &function, e);
     if (rc) return rc;
     cJSON *arguments = NULL;
@@ -220,8 +230,8 @@ static int read_call(const cJSON *v, const char *path, cJSON *list, err *e) {
 }
 
 static int read_calls(const struct message *m, const char *path, cJSON *out, err *e) {
-    char name[64];
-    snprintf(name, sizeof name, "%s.tool_calls", path);
+    char name[PATH_BYTES];
+    set_path(name, "%s.tool_calls", path);
     if (!m->tool_calls) return 0;
     if (strcmp(m->role, "assistant") != 0)
         return err_set_param(e, ERR_INVALID, name, "'%s' belongs to the role 'assistant'.", name);
@@ -230,7 +240,7 @@ static int read_calls(const struct message *m, const char *path, cJSON *out, err
     if (!list) return err_set(e, ERR_NOMEM, "out of memory");
     int i = 0;
     for (const cJSON *v = m->tool_calls->child; v; v = v->next) {
-        snprintf(name, sizeof name, "%s.tool_calls[%d]", path, i++);
+        set_path(name, "%s.tool_calls[%d]", path, i++);
         int rc = read_call(v, name, list, e);
         if (rc) return rc;
     }
@@ -240,11 +250,11 @@ static int read_calls(const struct message *m, const char *path, cJSON *out, err
 static int check_role(const struct message *m, const char *path, err *e) {
     static const char *const roles[] = {"system", "developer", "user", "assistant",
                                         "tool",   "function"};
-    char name[64];
+    char name[PATH_BYTES];
     bool known = false;
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         known |= strcmp(m->role, roles[i]) == 0;
-    snprintf(name, sizeof name, "%s.role", path);
+    set_path(name, "%s.role", path);
     if (!known)
         return err_set_param(e, ERR_INVALID, name,
                              "Invalid value: '%.40s'. Supported values of '%s' are: 'system', "
@@ -254,15 +264,15 @@ static int check_role(const struct message *m, const char *path, err *e) {
                           : strcmp(m->role, "function") == 0 && !m->name   ? "name"
                                                                            : NULL;
     if (!missing) return 0;
-    snprintf(name, sizeof name, "%s.%s", path, missing);
+    set_path(name, "%s.%s", path, missing);
     return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
 }
 
 static int read_message(const cJSON *v, const char *path, cJSON *out, err *e) {
-    char prefix[64];
+    char prefix[PATH_BYTES];
     struct message m = {0};
     if (!cJSON_IsObject(v)) return wrong_type(path, "an object", v, e);
-    snprintf(prefix, sizeof prefix, "%s.", path);
+    set_path(prefix, "%s.", path);
     int rc = json_read(v, &message_table, prefix, &m, e);
     if (!rc) rc = check_role(&m, path, e);
     if (rc) return rc;
@@ -292,8 +302,8 @@ int chat_messages_read(const cJSON *messages, cJSON **out, err *e) {
     int rc = list ? 0 : err_set(e, ERR_NOMEM, "out of memory");
     int i = 0;
     for (const cJSON *v = messages->child; v && !rc; v = v->next) {
-        char path[32];
-        snprintf(path, sizeof path, "messages[%d]", i++);
+        char path[PATH_BYTES];
+        set_path(path, "messages[%d]", i++);
         cJSON *m = cJSON_CreateObject();
         if (!m || !cJSON_AddItemToArray(list, m)) {
             cJSON_Delete(m);

@@ -39,7 +39,7 @@ static int poller_open(void) {
     return epoll_create1(EPOLL_CLOEXEC);
 }
 static int poller_add(int poll_fd, int fd, struct watched *w) {
-    struct epoll_event ev = {.events = w ? EPOLLIN : (uint32_t)(EPOLLRDHUP | EPOLLET),
+    struct epoll_event ev = {.events = w ? (uint32_t)(EPOLLRDHUP | EPOLLET) : EPOLLIN,
                              .data.ptr = w};
     return epoll_ctl(poll_fd, EPOLL_CTL_ADD, fd, &ev);
 }
