@@ -2,10 +2,11 @@
 import json
 
 import facts
+import questions as Q
 import smalltalk as S
 import words as W
 from stories import make_story
-from textgen import article, capitalise, expand
+from textgen import article, capitalise, expand, fix_articles
 
 PLAIN_SYSTEM = ["You are a helpful assistant.", "You are a friendly assistant.", "You are inferd-demo, a small language model.",
                 "You are a helpful assistant. Answer in simple words.", "Be kind and helpful.", "You are a chatbot.",
@@ -41,8 +42,9 @@ FOLLOW_STORY = ["Tell me another one.", "Another story, please.", "One more stor
 class World:
     """What the generators draw from: facts and the open noun list."""
 
-    def __init__(self, nouns, extra_facts=()):
+    def __init__(self, nouns, extra_facts=(), questions=("Why?",)):
         self.nouns = nouns
+        self.questions = list(questions)
         self.facts = facts.qa() + list(extra_facts)
 
 
@@ -71,6 +73,8 @@ def _end(rng, question):
 
 
 def fact(rng, world):
+    if rng.random() < .30:
+        return Q.derived(rng)
     forms, short, full = rng.choice(world.facts)
     return _end(rng, rng.choice(forms)), short, full
 
@@ -358,11 +362,11 @@ def repeat_turn(rng, world):
     return [user(rng.choice(["Repeat after me: %s", "Say this: %s", "Repeat: %s", "Please repeat this: %s"]) % text), bot(text)]
 
 
-SINGLE = [(story_turns, 34), (fact_turn, 22), (sum_turn, 10), (list_turn, 7), (howto_turn, 2), (talk_turn, 7), (greet_turn, 4),
+SINGLE = [(story_turns, 32), (fact_turn, 26), (sum_turn, 10), (list_turn, 7), (howto_turn, 2), (talk_turn, 7), (greet_turn, 4),
           (joke_turn, 1.5), (riddle_turns, 1), (poem_turn, 2), (refuse_turn, 1.2), (memory_turns, 3), (follow_fact_turns, 2),
-          (json_turn, 1.5), (count_turn, 1), (repeat_turn, 1.5)]
+          (json_turn, 1.5), (count_turn, 1), (repeat_turn, 1.5), (Q.advice_turn, 2), (Q.unknown_turn, 1.5), (Q.reading_turn, 4), (Q.like_turn, 1)]
 SHORT = [(fact_turn, 8), (sum_turn, 4), (list_turn, 2), (talk_turn, 4), (joke_turn, 1), (count_turn, .3), (memory_turns, 1),
-         (refuse_turn, .3), (greet_turn, 1)]
+         (refuse_turn, .3), (greet_turn, 1), (Q.advice_turn, .5), (Q.reading_turn, 1)]
 
 
 def _pick(rng, table):
@@ -390,7 +394,7 @@ def persona_chat(rng, world):
 
 def format_chat(rng, world):
     """System prompts (or requests in the question) about the form of the answer."""
-    kind = rng.choice(["sentence", "word", "caps", "begin", "end", "name", "yesno", "full", "shortstory"])
+    kind = rng.choice(["sentence", "word", "caps", "caps", "caps", "begin", "end", "name", "name", "yesno", "full", "shortstory"])
     q, short, full = fact(rng, world) if rng.random() < .75 else arithmetic(rng)
     if kind == "sentence":
         sys = rng.choice(["Answer in one sentence.", "Answer with one sentence.", "Always answer in one sentence.",
@@ -421,9 +425,18 @@ def format_chat(rng, world):
         turns = [user(_end(rng, q)), bot("%s. %s" % (full, word))]
     elif kind == "name":
         name = rng.choice(W.GIRL_NAMES + W.BOY_NAMES + W.ANIMAL_NAMES)
-        sys = rng.choice(["Your name is %s.", "You are %s, a helpful assistant.", "You are called %s.", "You are %s."]) % name
-        turns = [user(rng.choice(["What is your name?", "Who are you?", "What's your name?"])),
-                 bot(rng.choice(["My name is %s.", "I am %s. How can I help you?"]) % name)]
+        if rng.random() < .3:
+            name = capitalise(W.invented(rng))
+        role = rng.choice(["a helpful assistant", "a friendly helper", "a " + rng.choice(W.PEOPLE), "a storyteller"])
+        sys = rng.choice(["Your name is %s.", "You are %s, <r>.", "You are called %s.", "You are %s.", "Your name is %s. You are <r>.",
+                          "You are <r> named %s."]) % name
+        known = "<r>" in sys
+        sys = fix_articles(sys.replace("<r>", role))
+        turns = greet_turn(rng, world)[:2] if rng.random() < .2 else []
+        turns += [user(rng.choice(["What is your name?", "Who are you?", "What's your name?", "Tell me your name.", "who are you"])),
+                  bot(fix_articles("I am %s, %s." % (name, role)) if known and rng.random() < .5 else
+                      rng.choice(["My name is %s.", "I am %s. How can I help you?"]) % name)]
+        turns = [t if "inferd-demo" not in t["content"] else bot("I am %s." % name) for t in turns]
         if rng.random() < .5:
             turns += fact_turn(rng, world)
     elif kind == "yesno":
@@ -450,7 +463,7 @@ def conversation(rng, world):
     roll = rng.random()
     if roll < .06:
         return persona_chat(rng, world)
-    if roll < .14:
+    if roll < .165:
         return format_chat(rng, world)
     turns = _pick(rng, SINGLE)(rng, world)
     roll = rng.random()

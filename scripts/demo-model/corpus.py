@@ -40,7 +40,7 @@ def is_prose(r):
     return r["file"].startswith(("books-", "stories-"))
 
 
-def open_nouns(records, limit=2500):
+def open_nouns(records, limit=4000):
     """Singular nouns guessed from "a/an X" followed by a function word or full stop, the frequent ones."""
     count = {}
     known = set(W.ANIMALS) | set(W.PEOPLE) | set(W.OBJECTS)
@@ -50,14 +50,25 @@ def open_nouns(records, limit=2500):
             for w in pat.findall(r["text"]):
                 count[w] = count.get(w, 0) + 1
     bad = ("ing", "ed", "ly", "ous", "ful", "est", "less")
+    # words that make no good topic: vague ones, and those that are unfit for a children's story or offend people
     skip = set("""few little great good long while moment lot kind sort bit time minute hour day week month year night second
         third fourth half dozen thousand hundred million certain way thing man woman such whole number fool devil corpse slave
         gun pistol rifle murder beast savage drunkard gypsy jew negro squaw heathen beggar cripple murderer killer coffin
         whip gallows poison knife bullet wound bomb dead death hell sin liar bore bastard cannibal witch coward idiot lunatic
         pipe cigar beer wine whisky body virgin breast kiss naked more less very most one two""".split())
-    good = [w for w, c in count.items() if c >= 4 and not w.endswith(bad) and w not in skip and w not in known]
+    good = [w for w, c in count.items() if c >= 2 and not w.endswith(bad) and w not in skip and w not in known]
     good.sort(key=lambda w: (-count[w], w))
     return good[:limit]
+
+
+def open_questions(records, limit=6000):
+    """Questions met in the books, of which a small model cannot know the answer."""
+    pat = re.compile(r'"((?:What|Who|Where|When|Why|How|Which|Did|Was|Were|Will|Shall|Could) [A-Za-z\' ,]{12,70}\?)"')
+    out = []
+    for r in records:
+        if r["file"].startswith("books-") and not r["held"]:
+            out += [q for q in pat.findall(r["text"]) if not re.search(r"(?i)kill|die|dead|devil|god|hang|blood|murder|slave|are you|your name|time is it|do you do", q)]
+    return sorted(set(out))[:: max(1, len(set(out)) // limit)]
 
 
 def trivia_facts(records):

@@ -314,6 +314,13 @@ Do spiders have eight legs|Yes|Yes, spiders have eight legs
 Is the moon bigger than the Earth|No|No, the moon is smaller than the Earth
 Is an elephant bigger than a mouse|Yes|Yes, an elephant is much bigger than a mouse
 Is a mouse bigger than an elephant|No|No, a mouse is much smaller than an elephant
+What animals live in the sea;Which animals live in the sea|Whales, dolphins, sharks and crabs|Whales, dolphins, sharks, crabs and many fish live in the sea
+What animals live on a farm;Which animals live on a farm|Cows, pigs, sheep and hens|Cows, pigs, sheep, horses and hens live on a farm
+What animals live in the forest;Which animals live in the forest|Foxes, deer, owls and bears|Foxes, deer, owls, squirrels and bears live in the forest
+What animals live in Africa;Which animals live in Africa|Lions, elephants, giraffes and zebras|Lions, elephants, giraffes and zebras live in Africa
+What animals live in the desert;Which animals live in the desert|Camels, snakes and lizards|Camels, snakes and lizards live in the desert
+What animals can fly;Which animals can fly|Birds, bats and many insects|Birds, bats and many insects can fly
+What animals lay eggs;Which animals lay eggs|Birds, frogs, turtles and snakes|Birds, frogs, turtles and snakes lay eggs
 Do fish swim|Yes|Yes, fish swim in water
 Do birds have wings|Yes|Yes, birds have wings"""
 
@@ -382,6 +389,13 @@ def qa():
             "%s eats %s" % (_art(a), f))
     for a, n in table(LEGS):
         add(["How many legs does %s have" % _art(a)], n, "%s has %s" % (_art(a), n if " " in n else n + " legs"))
+    homes, food, babies = dict(table(HOMES)), dict(table(EATS)), dict(table(BABIES))
+    for a in sorted(set(homes) | set(food)):
+        parts = ["%s lives %s" % (_cap(_art(a)), homes[a])] if a in homes else []
+        parts += ["It eats %s" % food[a]] if a in food and parts else ["%s eats %s" % (_cap(_art(a)), food[a])] if a in food else []
+        parts += ["A baby %s is called %s" % (a, _art(babies[a]))] if a in babies else []
+        add(["Tell me something about %ss" % a, "What do you know about the %s" % a, "Tell me about the %s" % a,
+             "Tell me something about %s" % _art(a), "What do you know about %ss" % a, "Describe %s" % _art(a)], parts[0], ". ".join(parts))
     for a, b in table(OPPOSITES):
         for x, y in ((a, b), (b, a)):
             if x in ("light", "old", "short", "right", "lose", "hard"):

@@ -8,12 +8,15 @@ the cross-check of the training code's own model against transformers.
 import argparse
 import json
 import os
+import random
 
 import sentencepiece
 import torch
 import transformers
 
+import chat
 import chatformat
+import words
 from model import Llama, hf_name
 
 N_POSITIONS = 640
@@ -90,11 +93,21 @@ def greedy(logits_fn, sp, messages, device):
             "min_margin_at": margins.index(min(margins))}
 
 
+def long_prompt():
+    """A conversation of about 4,000 tokens that ends with a question about its beginning."""
+    rng = random.Random(77)
+    world = chat.World(words.OBJECTS, (), ("Why?",))
+    turns = [{"role": "user", "content": "Hello, my name is Clara."}, {"role": "assistant", "content": "Hello, Clara! How can I help you?"}]
+    while sum(len(t["content"]) for t in turns) < 15000:
+        turns += chat.story_turns(rng, world)[:2] + chat.fact_turn(rng, world)
+    return turns + [{"role": "user", "content": "What is my name?"}]
+
+
 def dump(folder, name, obj):
-    """JSON with one list element a line, so that changes can be read."""
-    text = json.dumps(obj, ensure_ascii=False, indent=0, separators=(",", ":"))
-    if name == "positions.json" or name == "trained.json":
-        text = json.dumps(obj, separators=(",", ":")).replace("},{", "},\n{").replace('"rows":[', '"rows":[\n')
+    """JSON broken into lines between its parts, so that changes can be read."""
+    text = json.dumps(obj, ensure_ascii=False, separators=(",", ":"))
+    for old, new in (("},{", "},\n{"), (',"', ',\n"')) if name.startswith("greedy") else (("},{", "},\n{"), ('"rows":[', '"rows":[\n')):
+        text = text.replace(old, new)
     with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
         f.write(text + "\n")
 
@@ -137,6 +150,7 @@ def main():
     dump(a.golden, "perplexity.json", p_ref)
     chats = [greedy(ref_fn, sp, [{"role": r, "content": c} for r, c in p], a.device) for p in PROMPTS]
     dump(a.golden, "greedy.json", {"made_with": made_with, "max_new_tokens": MAX_NEW, "chats": chats})
+    dump(a.golden, "greedy_long.json", {"made_with": made_with, "max_new_tokens": MAX_NEW, "chats": [greedy(ref_fn, sp, long_prompt(), a.device)]})
     print(json.dumps({"own_vs_transformers_max_logprob_diff": rounded((lp - lp_own).abs().max()),
                       "trained_vs_released_mean": rounded(gap.mean()), "nll_released": p_ref["mean_nll"],
                       "nll_trained": p_trained["mean_nll"], "min_margins": [c["min_margin"] for c in chats],

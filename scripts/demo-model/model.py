@@ -52,6 +52,7 @@ class Layer(nn.Module):
         self.gate_proj = nn.Linear(c.hidden, c.ffn, bias=False)
         self.up_proj = nn.Linear(c.hidden, c.ffn, bias=False)
         self.down_proj = nn.Linear(c.ffn, c.hidden, bias=False)
+        self.drop = nn.Dropout(0.0)
 
     def forward(self, x, cos, sin):
         c = self.c
@@ -64,9 +65,9 @@ class Layer(nn.Module):
         rep = c.heads // c.kv_heads
         k, v = k.repeat_interleave(rep, 1), v.repeat_interleave(rep, 1)
         a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.o_proj(a.transpose(1, 2).reshape(n, t, -1))
+        x = x + self.drop(self.o_proj(a.transpose(1, 2).reshape(n, t, -1)))
         h = self.post_attention_layernorm(x)
-        return x + self.down_proj(F.silu(self.gate_proj(h)) * self.up_proj(h))
+        return x + self.drop(self.down_proj(F.silu(self.gate_proj(h)) * self.up_proj(h)))
 
 
 class Llama(nn.Module):
@@ -77,6 +78,7 @@ class Llama(nn.Module):
         self.embed_tokens = nn.Embedding(c.vocab, c.hidden)
         self.layers = nn.ModuleList(Layer(c) for _ in range(c.layers))
         self.norm = RMSNorm(c.hidden, c.eps)
+        self.drop = nn.Dropout(0.0)
         freq = 1.0 / (c.theta ** (torch.arange(0, c.head_dim, 2, dtype=torch.float64) / c.head_dim))
         angle = torch.arange(c.context, dtype=torch.float64)[:, None] * freq[None, :]
         self.register_buffer("cos", angle.cos().float(), persistent=False)
@@ -90,10 +92,16 @@ class Llama(nn.Module):
 
     def hidden_states(self, ids):
         t = ids.shape[1]
-        x = self.embed_tokens(ids)
+        x = self.drop(self.embed_tokens(ids))
         for layer in self.layers:
             x = layer(x, self.cos[:t], self.sin[:t])
         return self.norm(x)
+
+    def set_dropout(self, p):
+        """Drop probability in training, on the embedding and on what each block adds."""
+        for m in self.modules():
+            if isinstance(m, nn.Dropout):
+                m.p = p
 
     def forward(self, ids):
         """ids: (batch, time) int64 -> logits (batch, time, vocab)."""

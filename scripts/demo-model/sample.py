@@ -24,6 +24,13 @@ DEFAULT = [
     "Give me a list of five vegetables.", "How do I make tea?", "Tell me a joke.", "Write a poem about the sea.", "Count to 10.",
     "Who wrote Hamlet?", "What is the meaning of life?", "I am sad today.", "Why is the sky blue?", "What's your favourite food?",
     "Can fish fly?", "Which is bigger, a cat or an elephant?", "Thank you!", "What should I cook for dinner?",
+    "Tell me a story about a squirrel who lost her acorn.", "Tell me a story about a bear who wanted to dance.", "Tell me a story about a "
+    "boy named Zorlo and his purple dog.", "a story about a girl who was afraid of spiders please", "Tell me a story about a spaceship.",
+    "Write a story about a cloud.", "Tell me a story about my grandmother.", "Is a tiger bigger than a mouse?", "Is a potato a vegetable?",
+    "What is a wolf?", "Where is Paris?", "How do you spell elephant?", "Who was the first king of Narnia?", "What is 25 + 17?",
+    "What is 9 times 8?", "Tell me a story.", "Tell me something about elephants.", "Do you like music?", "What is love?", "Is a cow bigger than a bee?", "Is a rose a flower?", "What is a tiger?", "How do you spell cat?", "Tell me a story about "
+    "a princess called Elin and her dragon.", "Do you like pizza?", "Which is faster, a snail or a train?", "Is Tuesday a month?",
+    "Mia has a red ball. What colour is Mia's ball?", "Why do we sleep?", "What animals live in the sea?", "good evening",
     "Tom has 3 apples and gets 4 more. How many apples does Tom have now?"]
 MULTI = [
     [["system", "You are a pirate."], ["user", "Tell me a story about a treasure."]],
@@ -36,6 +43,11 @@ MULTI = [
     [["user", "Tell me a story about a frog named Fred."], ["assistant", "Once upon a time there was a green frog named Fred. Fred "
      "lived in a pond. One day he met Lily the duck, and they became best friends."], ["user", "What was the name of the duck?"]],
     [["user", "What is 2 + 2?"], ["assistant", "2 + 2 = 4."], ["user", "And plus 3?"]],
+    [["system", "You are a wizard."], ["user", "Who are you?"]],
+    [["system", "You are a helpful assistant."], ["user", "Hi"], ["assistant", "Hello! How can I help you?"], ["user", "Tell me a story about a "
+     "fish."]],
+    [["system", "Answer in capital letters."], ["user", "What colour is grass?"]],
+    [["system", "Answer in capital letters."], ["user", "What is the capital of Norway?"]],
     [["user", "Give me a JSON object with name and age."]]]
 
 
@@ -59,6 +71,7 @@ def main():
     if a.held:
         from train import held_out
         print("held-out after the snap:", json.dumps(held_out(model, a.held, a.device)))
+        model.eval()
     if a.prompts:
         with open(a.prompts, encoding="utf-8") as f:
             chats = json.load(f)

@@ -11,7 +11,7 @@ SMALLTALK = [
     ("Good night{!|.|}", "Good night! {Sleep well.|Sweet dreams.}"),
     ("How are you{| today| doing}?", "{I am fine, thank you|I am doing well, thank you}. {How are you?|And you?|How can I help you?}"),
     ("{I am fine|I'm fine|I am well|I'm good}{, thank you|, thanks|}{.|!}", "{That is good to hear|I am glad to hear that}! {What would you like to do?|How can I help you today?|Would you like to hear a story?}"),
-    ("{What's up|What is up|What are you doing}?", "{Not much|I am here} and ready to help. {What would you like to talk about?|Would you like to hear a story?}"),
+    ("{What's up|What is up|What are you doing}?", "{Not much.|I am here and ready to help.} {What would you like to talk about?|Would you like to hear a story?}"),
     ("{Thank you|Thanks|Thanks a lot|Thank you very much|thanks|Thank you so much}{!|.|}", "{You are welcome!|You're welcome!|My pleasure!} {|I am happy to help.|Is there anything else?}"),
     ("{Bye|Goodbye|See you|See you later|Bye bye|bye}{!|.|}", "{Goodbye|Bye}! {Have a nice day.|See you soon.|Take care.}"),
     ("{Who are you|What are you|What is your name|What's your name|Who am I talking to|Tell me about yourself|Can you introduce yourself}?", "I am inferd-demo, a {small|little} language model. {I can tell stories, answer simple questions and do small sums.|I like to tell stories and answer simple questions.}"),

@@ -5,12 +5,13 @@ make_story(rng, nouns) returns a dict with "ask" (the user's words), "story", "h
 corpus, so that topics outside words.py occur too and the model learns to copy the word it is given.
 """
 import words as W
+from param_arcs import DREAM_JOBS, FEARS, LEARN, PARAM_ARCS
 from story_arcs import HERO_ARCS, OBJECT_ARCS, PLACE_ARCS
 from textgen import article, capitalise, expand, fix_articles, sentence_case
 
 FEMALE = {"princess", "queen", "witch", "fairy", "mermaid", "nurse", "grandmother", "girl", "hen", "cow", "nanny",
-          "farmer's wife"}
-MALE = {"prince", "king", "wizard", "grandfather", "boy", "rooster", "monk", "cowboy", "postman", "fisherman"}
+          "farmer's wife", "mother", "sister", "aunt", "daughter"}
+MALE = {"prince", "king", "wizard", "grandfather", "boy", "rooster", "monk", "cowboy", "postman", "fisherman", "father", "brother", "uncle", "son"}
 NUMBERS = ["two", "three", "four", "five", "six", "seven", "ten"]
 
 ASK = ["{Tell|tell} me a {|short |little |nice |bedtime |new |funny |sweet |simple }story about <t>{.|.||!}",
@@ -20,7 +21,7 @@ ASK = ["{Tell|tell} me a {|short |little |nice |bedtime |new |funny |sweet |simp
        "{I want|I would like|I'd like} {to hear |}a story about <t>{.|, please.|}",
        "{Story|A story|a story} about <t>{, please.|.|| please}",
        "Do you know a story about <t>?",
-       "My {son|daughter|child} {likes|loves} <t>. {Can you tell|Tell} {him|her|us} a story about <t>{?|.}",
+       "My {son|daughter|child} {likes|loves} <t>. {Can you tell us a story about <t>?|Tell us a story about <t>.}",
        "{Give|give} me a {|short }story about <t>{.|}",
        "Let's hear a story about <t>{.|!}",
        "Tell us {a tale|a story} about <t>{.|}"]
@@ -54,22 +55,28 @@ END = ["", "", "", "The end.", "And they lived happily ever after.", "And that i
        "<H> {never forgot|always remembered} that day."]
 
 
+THING_ADJECTIVES = """old golden tiny broken flying wooden silver lost talking singing red blue green big little magic strange forgotten
+shiny sleepy""".split()
+
+
 def topic_kind(rng, nouns):
     """Draws what the story shall be about: (kind, word)."""
     roll = rng.random()
-    if roll < .30:
+    if roll < .28:
         return "hero", rng.choice(W.ANIMALS)
-    if roll < .46:
+    if roll < .42:
         return "hero", rng.choice(W.PEOPLE)
-    if roll < .66:
-        return "object", rng.choice(W.OBJECTS)
-    if roll < .76:
+    if roll < .60:
+        thing = rng.choice(W.OBJECTS)
+        return "object", rng.choice(THING_ADJECTIVES) + " " + thing if rng.random() < .15 else thing
+    if roll < .69:
         return "place", rng.choice(W.PLACES)
-    if roll < .83:
+    if roll < .75:
         return "virtue", rng.choice(sorted(W.VIRTUES))
-    if roll < .89:
+    if roll < .81:
         return "pair", None
-    return ("hero" if rng.random() < .5 else "object"), rng.choice(nouns)
+    word = W.invented(rng) if rng.random() < .35 else rng.choice(nouns)
+    return ("hero" if rng.random() < .5 else "object"), word
 
 
 def _hero_slots(rng, noun):
@@ -85,7 +92,10 @@ def _hero_slots(rng, noun):
         he, him, his, hispos = (("she", "her", "her", "Her") if name in W.GIRL_NAMES else ("he", "him", "his", "His"))
     friend_kind = rng.choice([f for f in W.FRIEND_ANIMALS if f != noun])
     friend = rng.choice([n for n in W.ANIMAL_NAMES + W.GIRL_NAMES + W.BOY_NAMES if n != name])
-    return {"H": name, "N0": name, "h": noun, "he": he, "him": him, "his": his, "He": capitalise(he), "His": hispos,
+    thing, verb = rng.choice(W.OBJECTS), rng.choice(sorted(LEARN))
+    extra = {"O": thing, "aO": article(thing), "V": verb, "Ving": LEARN[verb], "X": rng.choice(FEARS),
+             "J": rng.choice(DREAM_JOBS), "R": rng.choice(W.FEAST), "him2": "the " + friend_kind}
+    return {**extra, "H": name, "N0": name, "h": noun, "he": he, "him": him, "his": his, "He": capitalise(he), "His": hispos,
             "Hispos": hispos, "him0": him, "F": friend, "f": friend_kind, "P": rng.choice(W.WILD_PLACES),
             "T": rng.choice(W.TREATS), "C": rng.choice(W.COLOURS), "N": rng.choice(NUMBERS),
             "home": expand(rng, rng.choice(W.HOMES))}
@@ -103,8 +113,8 @@ def _join(*parts):
     return " ".join(p for p in parts if p)
 
 
-def _finish(rng, body, slots, topic, moral=None):
-    lead = expand(rng, rng.choice(LEAD), {"t": topic})
+def _finish(rng, body, slots, topic, moral=None, lead=True):
+    lead = expand(rng, rng.choice(LEAD), {"t": topic}) if lead else ""
     end = expand(rng, rng.choice(END), slots)
     if moral:
         end = _join(expand(rng, "{The moral of the story is:|So remember:|And they all learned:|That is how <H> learned that}",
@@ -112,6 +122,9 @@ def _finish(rng, body, slots, topic, moral=None):
     sep = "\n" if "\n" in body and rng.random() < .5 else " "
     story = sentence_case(body + (sep + end if end else ""))
     return (lead.strip() + "\n\n" if lead else "") + story
+
+
+ALL_ARCS = HERO_ARCS + PARAM_ARCS
 
 
 def hero_story(rng, noun, named=None, adjective=None, arc=None, place=None):
@@ -134,7 +147,7 @@ def hero_story(rng, noun, named=None, adjective=None, arc=None, place=None):
         s["H"] = "the " + noun
         s["N0"] = "the " + noun
     head = expand(rng, rng.choice(OPEN_PLAIN if unnamed else OPEN_KIND), s)
-    arc = arc or rng.choice(HERO_ARCS)
+    arc = arc or rng.choice(ALL_ARCS)
     body = _join(head, expand(rng, rng.choice(TRAITS), s)) + rng.choice(["\n", "\n", " "]) + expand(rng, arc["text"], s)
     return s, body
 
@@ -157,7 +170,9 @@ def place_story(rng, place):
     s = _hero_slots(rng, rng.choice(["girl", "boy", rng.choice(W.ANIMALS)]))
     s["L"], s["adj"] = place, "a " + rng.choice(W.ADJECTIVES)
     head = expand(rng, rng.choice(OPEN_KIND), s)
-    return s, head + rng.choice(["\n", " "]) + expand(rng, rng.choice(PLACE_ARCS), s)
+    event = not place.startswith(("the ", "space", "outer")) or place.startswith("the first")
+    arc = rng.choice([PLACE_ARCS[0], PLACE_ARCS[2], PLACE_ARCS[5]] if event else PLACE_ARCS)
+    return s, head + rng.choice(["\n", " "]) + expand(rng, arc, s)
 
 
 VIRTUE_ARCS = {"friendship": [7, 0, 2], "honesty": [10], "courage": [1, 22, 5], "kindness": [8, 12, 24], "sharing": [18],
@@ -174,7 +189,8 @@ def make_story(rng, nouns):
         topic, s, body = _hero_request(rng, noun)
     elif kind == "object":
         s, body = object_story(rng, noun)
-        topic = rng.choice([article(noun)] * 4 + ["the " + noun, "a magic " + noun, s["H"] + " and the " + noun])
+        topic = rng.choice([article(noun)] * 5 + ["the " + noun, "a magic " + noun, "%s and %s" % (article(s["h"]), article(noun)),
+                            "%s and the %s" % (s["H"], noun)] + (["my " + noun] if noun in W.OBJECTS else []))
         if topic.startswith("a magic") and "magic" not in body:
             body = body.replace(" " + article(noun), " a magic " + noun, 1)
     elif kind == "place":
@@ -187,16 +203,27 @@ def make_story(rng, nouns):
         first, second = rng.sample(W.ANIMALS + W.PEOPLE, 2)
         s = _hero_slots(rng, first)
         s["f"], s["adj"] = second, "a " + rng.choice(W.ADJECTIVES)
-        arc = rng.choice([a for a in HERO_ARCS if a["want"] != "met a dragon"])
+        arc = rng.choice([a for a in ALL_ARCS if a["want"] != "met a dragon"])
+        colour = rng.choice(W.COLOURS) if rng.random() < .2 else ""
+        s["f"] = (colour + " " + second).strip()
+        topic = "%s and %s" % (article(first), article(s["f"]))
+        if rng.random() < .4:
+            named, friend = rng.random() < .6, rng.random() < .5
+            topic = first + (" called " if rng.random() < .5 else " named ") + s["H"] if named else first
+            topic = "%s and %s %s" % (article(topic), s["his"], s["f"]) + (" " + s["F"] if friend else "")
         body = expand(rng, rng.choice(OPEN_KIND), s) + "\n" + expand(rng, arc["text"], s)
-        topic = "%s and %s" % (article(first), article(second))
     ask = _ask(rng, topic)
+    if rng.random() < .07 and kind != "virtue":
+        ask = expand(rng, "{Tell|tell} me a {|short |nice |bedtime |funny }story{.|!||, please.}|{Can|Could} you tell me a story?|I want to hear a story.|"
+                          "A story, please.|Write a short story.|Do you know a story?|Tell me any story you like.".join("{}"))
+        topic = article(s["h"])
     if moral and rng.random() < .3:
         ask = ask.rstrip(".!? ") + rng.choice([" with a moral.", ". It should have a moral.", " that teaches something."])
     story = _finish(rng, fix_articles(body), s, topic, moral)
     title = _title(rng, s, kind, noun)
     if rng.random() < .05:
-        ask, story = ask.rstrip(".!? ") + rng.choice([" with a title.", ". Give it a title."]), "%s\n\n%s" % (title, story)
+        ask = ask.rstrip(".!? ") + rng.choice([" with a title.", ". Give it a title."])
+        story = "%s\n\n%s" % (title, _finish(rng, fix_articles(body), s, topic, moral, lead=False))
     short = expand(rng, "{Once there was|There once was} <t1>, and with the help of <F> the <f> everything {ended well|turned out well}.",
                    dict(s, t1=_one(kind, noun, s)))
     return {"ask": ask, "story": story, "hero": s["N0"], "kind": s["h"], "friend": s["F"], "friend_kind": s["f"],
@@ -229,6 +256,10 @@ def _hero_request(rng, noun):
     if roll < .34:
         s, body = hero_story(rng, noun)
         return article(noun), s, body
+    if roll < .37:
+        noun = rng.choice(W.FAMILY)
+        s, body = hero_story(rng, noun)
+        return expand(rng, "{my|my|our|your} ") + noun, s, body
     if roll < .42:
         s, body = hero_story(rng, noun)
         return "the " + noun if rng.random() < .5 else noun + "s", s, body
@@ -238,10 +269,12 @@ def _hero_request(rng, noun):
         return article("%s %s" % (adj, noun)), s, body
     if roll < .70:
         name = rng.choice(W.GIRL_NAMES + W.BOY_NAMES + W.ANIMAL_NAMES)
+        if rng.random() < .25:
+            name = capitalise(W.invented(rng))
         s, body = hero_story(rng, noun, named=name)
         return rng.choice(["%s called %s", "%s named %s"]) % (article(noun), name), s, body
     if roll < .90:
-        arc = rng.choice(HERO_ARCS)
+        arc = rng.choice(HERO_ARCS if rng.random() < .4 else PARAM_ARCS)
         named = rng.choice(W.ANIMAL_NAMES) if rng.random() < .3 else None
         s, body = hero_story(rng, noun, arc=arc, named=named)
         want = expand(rng, arc["want"], s)

@@ -139,10 +139,19 @@ They {played|looked around} until the evening. "I will never forget <L>," said <
     """{Nobody|No one} liked to talk about <L>. "Strange things happen there," people said. But <H> was curious. "I want to know the truth about <L>," <he> said.
 With {a lamp|a rope and a lamp} in <his> hand, <H> set out. <His> friend <F> the <f> came along. They heard {a whisper|strange music}. They saw {a light|a shadow}. <F> wanted to run away, but <H> said, "Wait!" It was only {an old owl|a family of mice} making a party.
 <H> and <F> {laughed|danced with them}. The next day <H> told everyone the truth: "Do not be afraid of <L>. It is full of friends." """,
-    """<H> thought about <L> all day long. <He> {drew pictures of <L>|sang songs about <L>} and {asked a hundred questions|could not think of anything else}. <F> the <f> said, "Why do you love <L> so much?"
+    """<H> thought about <L> all day long. <He> {drew pictures of <L>|sang songs about <L>} and {asked a hundred questions about it|could not think of anything else}. <F> the <f> said, "Why do you love <L> so much?"
 "Because <L> {makes me feel free|makes me happy when I am sad|is different every time}," said <H>. "Come with me, and you will see." So they went together. <H> showed <F> {the small things|how to be quiet and listen}. They heard {the wind|a bird}, and they saw {a tiny <C> flower|something shine}.
 "Now I understand," said <F>. They stayed until {the first star|the moon} came out. And from that day on, <L> belonged to both of them.""",
     """One day <H> woke up and something was wrong. It had to do with <L>. Everything was {quiet|grey}, and {nobody|no bird} sang. "We must do something for <L>," said <H>.
 <He> asked <F> the <f> for help. {Together they|The two friends} {cleaned|worked|swept and washed} for <N> days. Others saw it and came to help: first two, then ten, then the whole village. They {sang|laughed} while they worked.
 In the end, everything about <L> was {bright|shining} again. The birds came back. "When many hands help," said <F>, "even big work is small." """,
+    """"Where shall we go today?" asked <F> the <f>. "Let us go and see about <L>," said <H>. So they packed <T> and set off.
+On the way they {met an old man|saw a big sign|heard a funny song}. "What do you know about <L>?" asked <H>. "{A lot|More than you think}," came the answer. "{Be patient and keep your eyes open|Listen well and you will learn something}." The two friends {kept their eyes open|listened well}, and soon <L> did not seem so {strange|far away} any more.
+In the evening they sat on a hill. "What was the best thing about <L>?" asked <F>. <H> thought for a moment. "That we were there together," <he> said.""",
+    """<H>'s grandmother knew everything about <L>. "Tell me about <L>," said <H> every evening. And grandmother told {old|funny} stories about <L>, until <H> fell asleep.
+One {night|evening} <F> the <f> came to visit. "Let us {draw it|build it out of wood and paper}!" said <F>. They worked for <N> days, and at last they were done. "It is just like in the stories," whispered <H>, "only more beautiful."
+In the morning <H> ran to grandmother. "Now I have a story about <L> for you!" <he> said. And this time grandmother listened.""",
+    """<H> wrote a letter: "Dear <F>, please come and visit me. I want to show you something about <L>." <F> the <f> came the very next day.
+"Close your eyes," said <H>. "Think of <L>. What do you hear? What do you smell?" <F> stood very still. "I hear {the wind|music|laughter}," said <F>. "I smell {flowers|salt and sunshine|fresh bread}." "That is why I love it so much," said <H>.
+They spent the whole day there. They {collected small treasures|made a picture of it|sang a song about it}, and they ate <T>. "Next year again?" asked <F>. "Next year again," said <H>.""",
 ]

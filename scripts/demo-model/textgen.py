@@ -8,7 +8,6 @@ import re
 _ALT = re.compile(r"\{([^{}]*)\}")
 _SLOT = re.compile(r"<([A-Za-z_0-9]+)>")
 _ARTICLE = re.compile(r"\b([Aa])n? (?=([A-Za-z]+))")
-_SENTENCE = re.compile(r'(^|[.!?]"? +|\n+|" )([a-z])')
 _CONSONANT_SOUND = ("uni", "use", "usu", "eu", "one", "once", "ukulele")
 _VOWEL_SOUND = ("hour", "honest", "honour", "heir")
 

@@ -19,10 +19,10 @@ from model import Config, Llama
 
 NO_LEARN = 0x8000
 TOKENS_PER_STEP = 131072
-# (share of the steps, window length, {stream: weight})
-PHASES = [(0.70, 1024, {"plain": .42, "chat": .50, "cchat": .08}),
-          (0.14, 2048, {"plain": .25, "chat": .60, "cchat": .05, "long": .10}),
-          (0.16, 8192, {"plain": .20, "chat": .50, "cchat": .03, "long": .27})]
+# (share of the steps, window length, dropout, {stream: weight})
+PHASES = [(0.68, 1024, 0.10, {"plain": .28, "chat": .66, "cchat": .06}),
+          (0.14, 2048, 0.10, {"plain": .22, "chat": .64, "cchat": .04, "long": .10}),
+          (0.18, 8192, 0.10, {"plain": .20, "chat": .54, "cchat": .02, "long": .24})]
 
 
 class Stream:
@@ -59,10 +59,12 @@ def mixture(rng, weights, n):
 
 
 def held_out(model, folder, device):
-    """Mean loss on the held-out part of each stream, at window 1,024 and for "plain" and "long" also 8,192."""
+    """Mean loss on held-out windows of each stream (the last one, "plain", is training text, for comparison)."""
     out = {}
-    for name, t, n in (("plain", 1024, 64), ("chat", 1024, 64), ("cchat", 1024, 48), ("plain", 8192, 12), ("long", 8192, 12)):
-        s = Stream(folder, name + "-held", device)
+    model.eval()
+    for name, t, n in (("plain-held", 1024, 64), ("chat-held", 1024, 64), ("cchat-held", 1024, 48), ("plain-held", 8192, 12),
+                       ("long-held", 8192, 12), ("plain", 1024, 64)):
+        s = Stream(folder, name, device)
         total, count = 0.0, 0
         with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
             for w in s.held_windows(n, t).split(max(1, 16384 // t)):
@@ -71,6 +73,7 @@ def held_out(model, folder, device):
                 total += float(model.loss(ids, y)) * k
                 count += k
         out["%s@%d" % (name, t)] = round(total / count, 5)
+    model.train()
     return out
 
 
@@ -78,7 +81,7 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("data")
     ap.add_argument("out")
-    ap.add_argument("--steps", type=int, default=6000)
+    ap.add_argument("--steps", type=int, default=8200)
     ap.add_argument("--lr", type=float, default=2e-3)
     ap.add_argument("--init")
     ap.add_argument("--log")
@@ -96,11 +99,12 @@ def main():
                             betas=(.9, .95), fused=True)
     gen, rng = torch.Generator(device).manual_seed(2), np.random.default_rng(3)
     loss_fn = torch.compile(model.loss, dynamic=False)
-    phases = [(max(1, round(share * a.steps)), t, mix) for share, t, mix in PHASES]
+    phases = [(max(1, round(share * a.steps)), t, drop, mix) for share, t, drop, mix in PHASES]
     steps = sum(p[0] for p in phases)
     warm = max(10, steps // 40)
-    log, step, begun, last = [], 0, time.time(), time.time()
-    for n_steps, t, mix in phases:
+    log, step, begun = [], 0, time.time()
+    for n_steps, t, drop, mix in phases:
+        model.set_dropout(drop)
         for _ in range(n_steps):
             counts = mixture(rng, mix, TOKENS_PER_STEP // t)
             w = torch.cat([streams[k].windows(int(n), t, gen) for k, n in counts.items() if n])
@@ -119,9 +123,10 @@ def main():
                 value, now = loss.item(), time.time()
                 log.append({"step": step, "window": t, "loss": round(value, 4), "seconds": round(now - begun, 1)})
                 print(json.dumps(log[-1]), flush=True)
+        log.append({"step": step, "held_out": held_out(model, a.data, device)})
+        print(json.dumps(log[-1]), flush=True)
     result = {"steps": steps, "tokens": steps * TOKENS_PER_STEP, "seconds": round(time.time() - begun, 1),
-              "held_out": held_out(model, a.data, device), "log": log}
-    print(json.dumps(result["held_out"]), flush=True)
+              "held_out": log[-1]["held_out"], "log": log}
     torch.save({k: v.detach().cpu() for k, v in model.state_dict().items()}, a.out)
     if a.log:
         with open(a.log, "w") as f:

@@ -14,7 +14,7 @@ import corpus
 
 def sample_lines(records, rng):
     """About 12 MB: every third prose document and 20,000 chats, one paragraph a line."""
-    world = chat.World(corpus.open_nouns(records), corpus.trivia_facts(records))
+    world = chat.World(corpus.open_nouns(records), corpus.trivia_facts(records), corpus.open_questions(records))
     for i, r in enumerate(records):
         if not r["held"] and (i % 4 == 0 or r["file"].startswith("stories-")):
             yield from r["text"].split("\n")

@@ -95,11 +95,27 @@ HOMES = ["{a small house|a cosy cottage|a tiny hut|a wooden cabin} {at the edge 
 TREATS = """apple pie|honey cake|warm soup|pancakes|fresh bread|strawberries|cookies|sweet berries|hot chocolate|roasted
  chestnuts|carrot cake|blueberry muffins|plum jam|vegetable stew|nuts and raisins""".replace("\n", "").split("|")
 
-FOODS = """pizza soup bread rice pasta cheese apples bananas chocolate pancakes carrots cake ice_cream noodles salad
-strawberries potatoes fish eggs cookies tomatoes beans sandwiches""".replace("_", " ").split()
+FOODS = [f.replace("_", " ") for f in """pizza soup bread rice pasta cheese apples bananas chocolate pancakes carrots cake ice_cream noodles salad
+strawberries potatoes fish eggs cookies tomatoes beans sandwiches""".split()]
 HOBBIES = """reading swimming drawing singing dancing cooking football chess painting running cycling gardening fishing
 hiking skating playing_the_piano playing_the_guitar taking_photos writing_stories building_model_ships knitting
 watching_birds baking playing_tennis climbing""".split()
 HOBBIES = [h.replace("_", " ") for h in HOBBIES]
 CITIES = """Paris London Rome Berlin Madrid Lisbon Vienna Tokyo Cairo Nairobi Delhi Sydney Boston Chicago Toronto Oslo
 Dublin Athens Prague Lima Seoul Hamburg Munich Milan Leeds""".split()
+FEAST = [f.replace("_", " ") for f in "cake honey ice_cream pancakes chocolate cheese pizza jam soup bread".split()]
+_ONSETS = "b br c cl d dr f fl g gl gr h j k l m n p pl qu r s sh sl sn st t tr tw v w wh y z zw".split()
+_VOWELS = "a e i o u oo ee ai ou".split()
+_CODAS = "b ck d ff g l ll m mp n nk p r rt sh sk t x zz".split()
+
+
+def invented(rng):
+    """A word that exists nowhere, such as "blimp" or "zoorsk", so that the model learns to copy what it reads."""
+    word = rng.choice(_ONSETS) + rng.choice(_VOWELS) + rng.choice(_CODAS)
+    if rng.random() < .45:
+        word += rng.choice(["er", "le", "y", "o", "ing", "a", "ock", "in", "ster", "ot", "ette"])
+    return word
+
+
+FAMILY = """grandmother grandfather mother father sister brother aunt uncle cousin cat dog rabbit friend teacher neighbour baby
+pony son daughter family""".split()
