@@ -99,7 +99,10 @@ static int read_id(const gguf *g, const char *key, const struct vocab *v, int32_
     int rc = gguf_get_u64(g, key, &value, e);
     bool fits = fallback >= 0 && (uint32_t)fallback < v->n;
     *id = fits && v->tokens[fallback].type == TOKEN_CONTROL ? fallback : -1;
-    if (rc == ERR_NOT_FOUND) return 0;
+    if (rc == ERR_NOT_FOUND) {
+        err_clear(e);
+        return 0;
+    }
     if (!rc) *id = value < v->n ? (int32_t)value : -1;
     return rc;
 }
@@ -107,6 +110,7 @@ static int read_id(const gguf *g, const char *key, const struct vocab *v, int32_
 static int read_flag(const gguf *g, const char *key, bool fallback, bool *flag, err *e) {
     int rc = gguf_get_bool(g, key, flag, e);
     if (rc != ERR_NOT_FOUND) return rc;
+    err_clear(e);
     *flag = fallback;
     return 0;
 }
