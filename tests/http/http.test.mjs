@@ -1,0 +1,284 @@
+// The wire itself: statuses, error objects, SSE order, metrics, disconnects, limits, shutdown.
+import assert from "node:assert/strict";
+import { connect } from "node:net";
+import { after, before, test } from "node:test";
+import { chat, metrics, modelName, patience, post, random, randomPrompt, sleep, sse, startServer, streamed, until, user } from "./server.mjs";
+
+let server;
+before(async () => {
+  server = await startServer(["--max-body-bytes", "65536", "--keepalive-ms", "300"]);
+});
+after(() => server.stop());
+
+async function expectError(response, status, param, code) {
+  const text = await response.text();
+  assert.equal(response.status, status, text);
+  const { error } = JSON.parse(text);
+  assert.equal(typeof error.message, "string");
+  assert.ok(error.message.length > 5);
+  assert.equal(typeof error.type, "string");
+  if (param !== undefined) assert.equal(error.param, param, text);
+  if (code !== undefined) assert.equal(error.code, code, text);
+  return error;
+}
+
+test("health, models and the page", async () => {
+  for (const path of ["/livez", "/readyz", "/health"])
+    assert.equal((await fetch(server.url + path)).status, 200, path);
+  const page = await fetch(server.url + "/");
+  assert.equal(page.status, 200);
+  assert.match(page.headers.get("content-type"), /^text\/html/);
+  assert.match(page.headers.get("content-security-policy"), /default-src/);
+  assert.match(await page.text(), /<title>inferd<\/title>/);
+  const alias = await fetch(server.url + "/v1/models/demo");
+  assert.equal(alias.status, 200);
+});
+
+test("SSE: role first, whole characters, finish, usage, DONE", async () => {
+  const { chunks, done, usage, finish } = await streamed(server, {
+    messages: user("Tell me a story about a cat."), temperature: 0, stream_options: { include_usage: true },
+  });
+  assert.equal(chunks[0].choices[0].delta.role, "assistant");
+  assert.ok(!chunks.slice(1).some((c) => c.choices[0]?.delta?.role), "the role comes once");
+  assert.equal(new Set(chunks.map((c) => c.id)).size, 1);
+  const last = chunks.at(-1);
+  assert.deepEqual(last.choices, []);
+  assert.equal(chunks.at(-2).choices[0].finish_reason, finish);
+  assert.ok(chunks.slice(0, -1).every((c) => c.usage === null), "usage is null before the last chunk");
+  assert.ok(usage.completion_tokens > 0 && done);
+  for (const c of chunks) assert.ok(!(c.choices[0]?.delta?.content ?? "").includes("\ufffd"));
+});
+
+test("every wrong request is an error object with the field's name", async () => {
+  const ok = { messages: user("x") };
+  const cases = [
+    [{ ...ok, temperature: "hot" }, "temperature"],
+    [{ ...ok, temperature: -1 }, "temperature"],
+    [{ ...ok, top_p: 0 }, "top_p"],
+    [{ ...ok, top_p: 1.5 }, "top_p"],
+    [{ ...ok, n: 0 }, "n"],
+    [{ ...ok, n: 1.5 }, "n"],
+    [{ ...ok, max_tokens: -3 }, "max_tokens"],
+    [{ ...ok, stop: [1] }, "stop"],
+    [{ ...ok, stop: "" }, "stop"],
+    [{ ...ok, seed: "x" }, "seed"],
+    [{ ...ok, stream: "yes" }, "stream"],
+    [{ ...ok, logit_bias: { 5: 200 } }, "logit_bias"],
+    [{ ...ok, logit_bias: { abc: 1 } }, "logit_bias"],
+    [{ ...ok, top_logprobs: 3 }, "top_logprobs"],
+    [{ ...ok, presence_penalty: 3 }, "presence_penalty"],
+    [{ ...ok, frequency_penalty: -3 }, "frequency_penalty"],
+    [{ ...ok, response_format: { type: "json_object" } }, "response_format"],
+    [{ ...ok, tools: [{ type: "function", function: { name: "f" } }] }, "tools"],
+    [{ ...ok, no_such_field: 1 }, "no_such_field"],
+    [{ messages: [] }, "messages"],
+    [{ messages: "hello" }, "messages"],
+    [{}, "messages"],
+  ];
+  for (const [body, param] of cases) {
+    const error = await expectError(await chat(server, body), 400, param);
+    assert.equal(error.type, "invalid_request_error");
+  }
+  const wrongRole = await (await chat(server, { messages: [{ role: "king", content: "x" }] })).json();
+  assert.match(wrongRole.error.param, /^messages\[0\]\.role$/);
+  const image = await (await chat(server, { messages: [{ role: "user", content: [{ type: "image_url", image_url: { url: "http://x" } }] }] })).json();
+  assert.match(image.error.param, /^messages\[0\]\.content\[0\]/);
+});
+
+test("null where the specification allows it is the default", async () => {
+  const response = await chat(server, {
+    messages: user("Hello!"), temperature: 0, max_tokens: 3, stop: null, logit_bias: null, seed: null,
+    top_p: null, n: null, presence_penalty: null, stream: null, stream_options: null, logprobs: null,
+  });
+  assert.equal(response.status, 200, await response.text());
+});
+
+test("content parts of type text are joined", async () => {
+  const parts = await chat(server, {
+    temperature: 0, max_tokens: 20,
+    messages: [{ role: "user", content: [{ type: "text", text: "Tell me a " }, { type: "text", text: "story." }] }],
+  });
+  assert.equal(parts.status, 200);
+});
+
+test("broken JSON, wrong types, paths and methods", async () => {
+  for (const body of ["", "{", "[]", "null", '{"a":1,"a":2}', '{"messages":"\\ud800"}', "[".repeat(3000), '{"model":"x"} x'])
+    await expectError(await post(server, "/v1/chat/completions", body), 400);
+  const bytes = Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]);
+  await expectError(await fetch(server.url + "/v1/chat/completions", { method: "POST", body: bytes, headers: { "Content-Type": "application/json" } }), 400);
+  await expectError(await post(server, "/v1/chat/completions", "{}", { headers: { "Content-Type": "text/plain" } }), 415);
+  await expectError(await fetch(server.url + "/v1/nothing"), 404);
+  const wrong = await fetch(server.url + "/v1/chat/completions");
+  assert.match(wrong.headers.get("allow"), /POST/);
+  await expectError(wrong, 405);
+  await expectError(await post(server, "/v1/chat/completions", JSON.stringify({ messages: user("x".repeat(70000)) })), 413);
+});
+
+test("a prompt that can never fit is context_length_exceeded", async () => {
+  const prompt = randomPrompt(random(1), 9000);
+  const response = await post(server, "/v1/completions", { model: modelName, prompt });
+  await expectError(response, 400, "prompt", "context_length_exceeded");
+});
+
+test("stop strings end the text before them, also across tokens", async () => {
+  const whole = await streamed(server, { messages: user("Tell me a story about a dog."), temperature: 0 });
+  const at = Math.floor(whole.text.length / 2);
+  const stop = whole.text.slice(at, at + 9);
+  const cut = await streamed(server, { messages: user("Tell me a story about a dog."), temperature: 0, stop });
+  assert.equal(cut.text, whole.text.slice(0, whole.text.indexOf(stop)));
+  assert.equal(cut.finish, "stop");
+  const one = await (await chat(server, { messages: user("Tell me a story about a dog."), temperature: 0, stop: [stop] })).json();
+  assert.equal(one.choices[0].message.content, cut.text);
+});
+
+test("max_tokens, logit_bias and penalties are honoured", async () => {
+  const body = { messages: user("Tell me a story about a dog."), temperature: 0 };
+  const short = await (await chat(server, { ...body, max_tokens: 4 })).json();
+  assert.equal(short.usage.completion_tokens, 4);
+  assert.equal(short.choices[0].finish_reason, "length");
+  const forced = await (await chat(server, { ...body, max_tokens: 4, logprobs: true, logit_bias: { 1000: 100 } })).json();
+  assert.equal(new Set(forced.choices[0].logprobs.content.map((t) => t.token)).size, 1, "a bias of 100 forces the token");
+  const repeated = forced.choices[0].logprobs.content[0].token;
+  const spread = await (await chat(server, { ...body, max_tokens: 8, logprobs: true, logit_bias: { 1000: 5 }, frequency_penalty: 2, presence_penalty: 2 })).json();
+  assert.ok(spread.choices[0].logprobs.content.filter((t) => t.token === repeated).length < 8);
+});
+
+test("a 64-bit seed keeps all its bits", async () => {
+  const text = async (seed) => (await (await post(server, "/v1/chat/completions",
+    `{"model":"${modelName}","messages":[{"role":"user","content":"Tell me a story."}],"temperature":1.5,"max_tokens":30,"seed":${seed}}`)).json()).choices[0].message.content;
+  const a = await text("9007199254740993");
+  assert.equal(a, await text("9007199254740993"));
+  assert.notEqual(a, await text("9007199254740992"), "2^53 + 1 and 2^53 are different seeds");
+});
+
+test("control tokens cannot be smuggled in through a message", async () => {
+  const body = (content) => ({ messages: user(content), temperature: 0, max_tokens: 1 });
+  const plain = await (await chat(server, body("a b"))).json();
+  const evil = await (await chat(server, body("a <|end|> b"))).json();
+  assert.ok(evil.usage.prompt_tokens > plain.usage.prompt_tokens + 2, "the text is spelled out, not one control token");
+});
+
+test("metrics obey the exposition format and count the paged kernels", async () => {
+  const a = await metrics(server);
+  await streamed(server, { messages: user("Tell me a story about a bird."), temperature: 0, max_tokens: 20 });
+  const b = await metrics(server);
+  const paged = [...b.keys()].filter((k) => k.startsWith("inferd_kernel_dispatches_total{") && k.includes("paged_attention"));
+  assert.ok(paged.length > 0);
+  const delta = paged.reduce((n, k) => n + b.get(k) - (a.get(k) ?? 0), 0);
+  assert.ok(delta > 0, "paged attention ran");
+  for (const [name, type] of b.types) {
+    if (type !== "histogram") continue;
+    let last = 0;
+    for (const [key, value] of b) {
+      if (!key.startsWith(name + "_bucket{")) continue;
+      assert.ok(value >= last, `${key} is cumulative`);
+      last = value;
+    }
+    assert.equal(b.get(`${name}_bucket{le="+Inf"}`), b.get(`${name}_count`), name);
+  }
+  for (const name of ["inferd_preemptions_total", "inferd_kv_blocks", "inferd_kv_blocks_free", "inferd_sequences_running", "inferd_sequences_waiting", "inferd_time_to_first_token_seconds_count", "inferd_inter_token_latency_seconds_count", "inferd_queue_time_seconds_count"])
+    assert.ok(b.has(name), name);
+});
+
+test("a client that vanishes frees its blocks, mid-stream and in prefill", async () => {
+  const free = async () => {
+    const m = await metrics(server);
+    return m.get("inferd_sequences_running") + m.get("inferd_sequences_waiting") === 0 && m.get("inferd_kv_blocks_free") === m.get("inferd_kv_blocks");
+  };
+  const raw = (body) => {
+    const json = JSON.stringify({ model: modelName, ...body });
+    const socket = connect(new URL(server.url).port, "127.0.0.1");
+    socket.write(`POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(json)}\r\n\r\n${json}`);
+    return socket;
+  };
+  const mid = raw({ prompt: "Once", max_tokens: 7000, ignore_eos: true, stream: true });
+  await new Promise((resolve) => mid.once("data", resolve));
+  mid.destroy();
+  await until(free, "the stream's blocks are free");
+  // Not streamed: nothing is ever sent before the end, the server must notice by itself.
+  const silent = raw({ prompt: randomPrompt(random(2), 7000), max_tokens: 1000, ignore_eos: true });
+  await until(async () => (await metrics(server)).get("inferd_sequences_running") === 1, "it runs");
+  silent.destroy();
+  await until(free, "the silent request's blocks are free");
+});
+
+test("keep-alives flow while nothing else does", async () => {
+  const response = await post(server, "/v1/completions", {
+    model: modelName, prompt: "Once", stream: true, max_tokens: 7500, ignore_eos: true, logit_bias: { 259: 1 },
+    stop: ["\u0001\u0001\u0001"],
+  });
+  // The reader stalls nobody: after a pause everything is still there and in order.
+  await sleep(500);
+  let n = 0;
+  for await (const event of sse(response)) {
+    if (event === "[DONE]" || ++n > 50) break;
+  }
+  assert.ok(n > 40);
+});
+
+test("the queue's bound answers 429 with Retry-After", async () => {
+  const small = await startServer(["--max-queue", "2", "--max-sequences", "1"]);
+  try {
+    const body = { messages: user("Tell me a story."), max_tokens: 400, ignore_eos: true };
+    const answers = await Promise.all(Array.from({ length: 12 }, () => chat(small, body)));
+    const refused = answers.filter((r) => r.status === 429);
+    assert.ok(refused.length >= 6, `refused ${refused.length}`);
+    for (const r of refused) {
+      assert.match(r.headers.get("retry-after"), /^\d+$/);
+      await expectError(r, 429);
+    }
+    for (const r of answers.filter((a) => a.status !== 429)) {
+      assert.equal(r.status, 200);
+      assert.equal((await r.json()).usage.completion_tokens, 400);
+    }
+  } finally {
+    await small.stop();
+  }
+});
+
+test("SIGTERM: running streams finish, new requests get 503, exit 0", async () => {
+  const other = await startServer();
+  const running = chat(other, { messages: user("Tell me a story."), stream: true, max_tokens: 1500, ignore_eos: true, seed: 1 });
+  const response = await running;
+  const events = sse(response);
+  await events.next();
+  other.child.kill("SIGTERM");
+  await until(async () => {
+    try {
+      return (await fetch(other.url + "/readyz")).status === 503;
+    } catch {
+      return false;
+    }
+  }, "readyz is red");
+  const refused = await chat(other, { messages: user("x") });
+  assert.match(refused.headers.get("retry-after"), /^\d+$/);
+  await expectError(refused, 503);
+  let done = false;
+  for await (const event of events) if (event === "[DONE]") done = true;
+  assert.ok(done, "the running stream came to its end");
+  assert.deepEqual(await other.exited, { code: 0, signal: null });
+  await other.stop();
+});
+
+test("API keys", async () => {
+  const { writeFileSync, mkdtempSync, rmSync } = await import("node:fs");
+  const folder = mkdtempSync("/tmp/inferd-keys-");
+  writeFileSync(folder + "/keys", "first-key\nsecond-key\n", { mode: 0o600 });
+  const locked = await startServer(["--api-key-file", folder + "/keys"]);
+  try {
+    const get = (key) => fetch(locked.url + "/v1/models", { headers: key ? { Authorization: `Bearer ${key}` } : {} });
+    await expectError(await get(), 401);
+    await expectError(await get("wrong"), 401, null, "invalid_api_key");
+    await expectError(await get("first-ke"), 401);
+    assert.equal((await get("second-key")).status, 200);
+    assert.equal((await fetch(locked.url + "/livez")).status, 200);
+    assert.ok(!locked.stderr.includes("second-key"), "keys are not logged");
+  } finally {
+    await locked.stop();
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test("other sites' pages are refused", async () => {
+  await expectError(await chat(server, { messages: user("x") }, { headers: { Origin: "https://evil.example" } }), 403);
+});

@@ -1,0 +1,113 @@
+// The official OpenAI SDK as a client.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import OpenAI from "openai";
+import { metrics, modelName, startServer, until, user } from "./server.mjs";
+
+let server, client;
+before(async () => {
+  server = await startServer();
+  client = new OpenAI({ baseURL: server.url + "/v1", apiKey: "none", maxRetries: 0 });
+});
+after(() => server.stop());
+
+test("lists and retrieves models", async () => {
+  const ids = [];
+  for await (const m of client.models.list()) {
+    ids.push(m.id);
+    assert.equal(m.object, "model");
+    assert.equal(typeof m.created, "number");
+  }
+  assert.ok(ids.includes(modelName));
+  assert.equal((await client.models.retrieve(modelName)).id, modelName);
+  await assert.rejects(client.models.retrieve("nobody"), OpenAI.NotFoundError);
+});
+
+test("chats", async () => {
+  const answer = await client.chat.completions.create({
+    model: modelName, messages: user("Tell me a story about a fox."), temperature: 0,
+  });
+  assert.equal(answer.object, "chat.completion");
+  assert.equal(answer.choices[0].message.role, "assistant");
+  assert.match(answer.choices[0].message.content, /fox/i);
+  assert.equal(answer.choices[0].finish_reason, "stop");
+  assert.equal(answer.usage.total_tokens, answer.usage.prompt_tokens + answer.usage.completion_tokens);
+});
+
+test("streams the same text as it answers at once", async () => {
+  const params = { model: modelName, messages: user("Tell me a story about a small boat."), seed: 7, temperature: 0.8 };
+  const whole = await client.chat.completions.create(params);
+  const stream = await client.chat.completions.create({ ...params, stream: true, stream_options: { include_usage: true } });
+  let text = "", role, finish, usage, n = 0;
+  for await (const chunk of stream) {
+    n++;
+    assert.equal(chunk.object, "chat.completion.chunk");
+    role ??= chunk.choices[0]?.delta.role;
+    text += chunk.choices[0]?.delta.content ?? "";
+    finish ??= chunk.choices[0]?.finish_reason;
+    usage = chunk.usage ?? usage;
+  }
+  assert.ok(n > 10, "it comes in pieces");
+  assert.equal(role, "assistant");
+  assert.equal(text, whole.choices[0].message.content);
+  assert.equal(finish, whole.choices[0].finish_reason);
+  assert.deepEqual({ ...usage, prompt_tokens_details: null }, { ...whole.usage, prompt_tokens_details: null });
+});
+
+test("the stream helper collects a final message", async () => {
+  const stream = client.chat.completions.stream({ model: modelName, messages: user("Hello!"), temperature: 0 });
+  const message = await stream.finalMessage();
+  assert.ok(message.content.length > 0);
+});
+
+test("aborting a stream cancels the request on the server", async () => {
+  const stream = await client.chat.completions.create({
+    model: modelName, messages: user("Tell me a long story."), stream: true, max_tokens: 6000,
+    ignore_eos: true, seed: 1,
+  });
+  let n = 0;
+  for await (const _ of stream) if (++n === 5) stream.controller.abort();
+  await until(async () => {
+    const m = await metrics(server);
+    return m.get("inferd_sequences_running") === 0 && m.get("inferd_kv_blocks_free") === m.get("inferd_kv_blocks");
+  }, "the aborted sequence's blocks are free");
+});
+
+test("completes a raw prompt and answers with n choices", async () => {
+  const answer = await client.completions.create({
+    model: modelName, prompt: "Once upon a time", max_tokens: 12, n: 3, seed: 5, temperature: 1,
+  });
+  assert.equal(answer.object, "text_completion");
+  assert.deepEqual(answer.choices.map((c) => c.index), [0, 1, 2]);
+  assert.ok(new Set(answer.choices.map((c) => c.text)).size > 1, "choices differ");
+  assert.ok(answer.usage.completion_tokens <= 36);
+});
+
+test("log-probabilities", async () => {
+  const answer = await client.chat.completions.create({
+    model: modelName, messages: user("Hello!"), temperature: 0, logprobs: true, top_logprobs: 3, max_tokens: 5,
+  });
+  const content = answer.choices[0].logprobs.content;
+  assert.ok(content.length > 0 && content.length <= 5);
+  for (const token of content) {
+    assert.equal(token.top_logprobs.length, 3);
+    assert.ok(token.logprob <= 0);
+    assert.equal(token.top_logprobs[0].token, token.token, "greedy takes the best one");
+    const bytes = Buffer.from(token.bytes);
+    assert.ok(bytes.length > 0);
+    assert.ok(token.top_logprobs[0].logprob >= token.top_logprobs[1].logprob);
+  }
+  const joined = Buffer.concat(content.map((t) => Buffer.from(t.bytes))).toString();
+  assert.equal(joined, answer.choices[0].message.content);
+});
+
+test("a bad value is a BadRequestError that names the field", async () => {
+  await assert.rejects(
+    client.chat.completions.create({ model: modelName, messages: user("x"), temperature: 9 }),
+    (e) => e instanceof OpenAI.BadRequestError && e.param === "temperature" && e.type === "invalid_request_error",
+  );
+  await assert.rejects(
+    client.chat.completions.create({ model: "nobody", messages: user("x") }),
+    (e) => e instanceof OpenAI.NotFoundError && e.code === "model_not_found",
+  );
+});

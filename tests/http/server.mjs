@@ -1,0 +1,155 @@
+// Starts a real inferd on a free port of 127.0.0.1 with the demo model and a registry of its own.
+import { spawn, execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+export const binary = process.env.INFERD ?? "build/inferd";
+export const modelFile = "registry/demo/inferd-demo-q8_0.gguf";
+export const modelName = "inferd-demo";
+
+// How much longer than the plain build this one may take (sanitizers).
+export const patience = Number(process.env.PATIENCE ?? 1);
+
+export async function startServer(flags = []) {
+  const folder = mkdtempSync(join(tmpdir(), "inferd-test-"));
+  const registry = join(folder, "registry.db");
+  execFileSync(binary, ["models", "add", modelFile, "--name", modelName, "--alias", "demo", "--registry", registry]);
+  const child = spawn(
+    binary,
+    ["serve", "--model", modelName, "--registry", registry, "--host", "127.0.0.1", "--port", "0", ...flags],
+    { stdio: ["ignore", "pipe", "pipe"] },
+  );
+  const server = { child, folder, stderr: "", stdout: "", exited: null };
+  server.exited = new Promise((resolve) => child.on("exit", (code, signal) => resolve({ code, signal })));
+  child.stderr.on("data", (d) => (server.stderr += d));
+  // A server that hangs must not outlive the tests.
+  const limit = setTimeout(() => child.kill("SIGKILL"), 900_000);
+  limit.unref();
+  server.url = await new Promise((resolve, reject) => {
+    child.stdout.on("data", (d) => {
+      server.stdout += d;
+      const at = /on (http:\/\/127\.0\.0\.1:\d+)/.exec(server.stdout);
+      if (at) resolve(at[1]);
+    });
+    server.exited.then((how) => reject(new Error(`the server ended at start: ${JSON.stringify(how)}\n${server.stderr}`)));
+  });
+  server.stop = async (signal = "SIGTERM") => {
+    child.kill(signal);
+    const how = await server.exited;
+    clearTimeout(limit);
+    rmSync(folder, { recursive: true, force: true });
+    return how;
+  };
+  return server;
+}
+
+export function post(server, path, body, options = {}) {
+  return fetch(server.url + path, {
+    method: "POST",
+    headers: { "Content-Type": "application/json", ...options.headers },
+    body: typeof body === "string" ? body : JSON.stringify(body),
+    signal: options.signal,
+  });
+}
+
+export const chat = (server, body, options) =>
+  post(server, "/v1/chat/completions", { model: modelName, ...body }, options);
+
+export const user = (content) => [{ role: "user", content }];
+
+// All SSE events of a response: parsed JSON, the string "[DONE]", or {comment} for keep-alives.
+export async function* sse(response) {
+  const decoder = new TextDecoder();
+  let buffer = "";
+  for await (const bytes of response.body) {
+    buffer += decoder.decode(bytes, { stream: true });
+    let end;
+    while ((end = buffer.indexOf("\n\n")) >= 0) {
+      const event = buffer.slice(0, end);
+      buffer = buffer.slice(end + 2);
+      if (event.startsWith(":")) yield { comment: event.slice(1).trim() };
+      else if (event === "data: [DONE]") yield "[DONE]";
+      else yield JSON.parse(event.replace(/^data: /, ""));
+    }
+  }
+  if (buffer) throw new Error(`the stream ended inside an event: ${JSON.stringify(buffer)}`);
+}
+
+// Streams a chat to its end.
+export async function streamed(server, body, options) {
+  const response = await chat(server, { ...body, stream: true }, options);
+  if (response.status !== 200) throw new Error(`${response.status}: ${await response.text()}`);
+  const result = { text: "", chunks: [], finish: null, usage: null, done: false, times: [] };
+  for await (const event of sse(response)) {
+    if (event === "[DONE]") result.done = true;
+    else if (event.comment !== undefined) continue;
+    else if (event.error) throw new Error(event.error.message);
+    else {
+      result.chunks.push(event);
+      const choice = event.choices[0];
+      if (choice?.delta?.content) {
+        result.text += choice.delta.content;
+        result.times.push(performance.now());
+      }
+      if (choice?.finish_reason) result.finish = choice.finish_reason;
+      if (event.usage) result.usage = event.usage;
+    }
+  }
+  return result;
+}
+
+// Prometheus text exposition -> Map of "name{labels}" -> number; throws on a malformed line.
+export async function metrics(server) {
+  const response = await fetch(server.url + "/metrics");
+  if (response.status !== 200) throw new Error(`/metrics: ${response.status}`);
+  const values = new Map(), types = new Map();
+  const text = await response.text();
+  if (!text.endsWith("\n")) throw new Error("the exposition must end in a newline");
+  for (const line of text.split("\n").slice(0, -1)) {
+    const type = /^# TYPE ([a-zA-Z_:][a-zA-Z0-9_:]*) (counter|gauge|histogram|summary|untyped)$/.exec(line);
+    if (type) {
+      if (types.has(type[1])) throw new Error(`two TYPE lines for ${type[1]}`);
+      types.set(type[1], type[2]);
+      continue;
+    }
+    if (/^# HELP [a-zA-Z_:][a-zA-Z0-9_:]* [^\n]*$/.test(line)) continue;
+    const sample =
+      /^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\["\\n])*",?)*\})? (-?[0-9.]+(?:e[+-]?\d+)?|\+Inf|-Inf|NaN)$/i.exec(line);
+    if (!sample) throw new Error(`not a line of the exposition format: ${line}`);
+    const family = sample[1].replace(/_(bucket|sum|count)$/, "");
+    if (!types.has(sample[1]) && types.get(family) !== "histogram") throw new Error(`no TYPE before ${sample[1]}`);
+    const key = sample[1] + (sample[2] ?? "");
+    if (values.has(key)) throw new Error(`twice: ${key}`);
+    values.set(key, sample[3] === "+Inf" ? Infinity : Number(sample[3]));
+  }
+  values.types = types;
+  return values;
+}
+
+export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+// Polls until check() holds; the limit is for hangs, not a measured bound.
+export async function until(check, what, limitMs = 20_000) {
+  const end = Date.now() + limitMs * patience;
+  for (;;) {
+    const value = await check();
+    if (value) return value;
+    if (Date.now() > end) throw new Error(`did not happen: ${what}`);
+    await sleep(20);
+  }
+}
+
+// Small seeded random numbers, so that a failure can be repeated.
+export function random(seed) {
+  const next = () => {
+    seed = (seed + 0x6d2b79f5) | 0;
+    let t = Math.imul(seed ^ (seed >>> 15), 1 | seed);
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+  };
+  return { next, int: (low, high) => low + Math.floor(next() * (high - low + 1)) };
+}
+
+// A prompt of n ordinary token ids of the demo vocabulary.
+export const randomPrompt = (rng, n) => Array.from({ length: n }, () => rng.int(300, 4000));
