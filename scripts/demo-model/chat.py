@@ -382,11 +382,10 @@ def persona_chat(rng, world):
         part = (story_turns(rng, world)[:2] if roll < .25 else _pick(rng, SHORT)(rng, world))
         for m in part:
             if m["role"] == "assistant":
-                who = expand(rng, "I am {your|a} helper")
                 body = m["content"]
                 if "I am inferd-demo" in body:
                     role = asks.replace("Speak like ", "").replace("Answer like ", "").replace("Talk like ", "").replace("You are ", "").rstrip(".")
-                    body = ("I am %s and I am here to help you." % role) if role[0] in "at" else who + "."
+                    body = ("I am %s and I am here to help you." % role) if role[0] in "at" else "I am your helper."
                 m = bot(rng.choice(prefixes) + body + rng.choice(suffixes))
             turns.append(m)
     return [{"role": "system", "content": asks + rng.choice(["", "", " Help the user.", " Be friendly."])}] + turns

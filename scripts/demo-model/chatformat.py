@@ -1,5 +1,4 @@
 """The chat template and its exact tokenization, shared by training, export and goldens."""
-ROLES = ("system", "user", "assistant")
 UNK, BOS, EOS = 0, 1, 2
 ROLE_IDS = {"system": 3, "user": 4, "assistant": 5}
 END = 6

@@ -1,7 +1,5 @@
 """Small talk, lists, how-tos, jokes and riddles as tables."""
 
-NAME = "inferd-demo"
-
 # (user forms, assistant forms) in the grammar of textgen.py
 SMALLTALK = [
     ("{Hello|Hi|Hey|hello|hi|Hi there|Hello there|Good day}{.|!|}", "{Hello|Hi|Hi there}! {How can I help you{| today}?|What can I do for you?|What would you like to talk about?|Nice to meet you. How can I help?}"),
