@@ -465,6 +465,55 @@ static void other_tokenizer_models_are_refused(void) {
     }
 }
 
+static void a_cut_model_says_where(void) {
+    struct proto p;
+    tokenizer *t;
+    err e = {0};
+    make_model(&p, BPE, IDENTITY, 4);
+    CHECK(open_bytes(p.bytes, p.n - 1, &t, &e) == ERR_FORMAT && !t);
+    CHECK_MSG(strstr(e.msg, "a field is longer than the file"), "%s", e.msg);
+    char offset[32];
+    snprintf(offset, sizeof offset, "offset %zu", p.n - 4);
+    CHECK_MSG(strstr(e.msg, offset), "%s, want %s", e.msg, offset);
+    CHECK(open_bytes(p.bytes, p.n - 5, &t, &e) == ERR_FORMAT && !t);
+    CHECK_MSG(strstr(e.msg, "a number is cut off"), "%s", e.msg);
+    CHECK(open_bytes(p.bytes, 0, &t, &e) == ERR_FORMAT && !t);
+}
+
+/* Tokens of several spaces: long text must not be cut inside a run of them. */
+static void runs_of_spaces_stay_whole(void) {
+    enum { LONG = 20000 };
+    struct gguf_make_token tokens[N_LISTED];
+    struct gguf_make_vocab v = plain();
+    memcpy(tokens, listed, sizeof tokens);
+    tokens[OLD].text = "\xe2\x96\x81\xe2\x96\x81";
+    tokens[NEW].text = "\xe2\x96\x81\xe2\x96\x81\xe2\x96\x81\xe2\x96\x81";
+    v.tokens = tokens;
+    v.add_space_prefix = 0;
+    tokenizer *t = open_vocab(&v);
+    if (!t) return;
+    CHECK(t->cuts_at_space);
+    char *text = mem_new(LONG, 1);
+    uint64_t random = 4;
+    for (size_t i = 0; i < LONG; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        text[i] = "ab        "[(random >> 33) % 10];
+    }
+    struct id_list whole = {.max = LONG}, parts = {0};
+    CHECK(spm_encode(t->spm, text, LONG, &whole, NULL) == 0);
+    CHECK(tokenizer_encode(t, text, LONG, 0, LONG, &parts.ids, &parts.n, NULL) == 0);
+    CHECK(whole.n == parts.n && !memcmp(whole.ids, parts.ids, whole.n * sizeof *whole.ids));
+    free(parts.ids);
+    free(whole.ids);
+    free(text);
+    tokenizer_close(t);
+    /* A token with a space inside forbids all cuts. */
+    tokens[OLD].text = "a\xe2\x96\x81";
+    t = open_vocab(&v);
+    CHECK(t && !t->cuts_at_space);
+    tokenizer_close(t);
+}
+
 /* Damaged files: an error, or a tokenizer that works on whatever it was told. */
 static void try_damaged(const uint8_t *bytes, size_t n, int *n_refused) {
     static const char text[] = "ab a<s><|x|>\xff bb \xc3\xa9<u>";
@@ -531,6 +580,8 @@ int main(void) {
     RUN(bad_vocabularies_are_refused);
     RUN(a_tokenizer_model_is_read);
     RUN(other_tokenizer_models_are_refused);
+    RUN(a_cut_model_says_where);
+    RUN(runs_of_spaces_stay_whole);
     RUN(damaged_files_are_survived);
     unlink(path);
     return check_done();
