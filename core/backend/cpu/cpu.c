@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #if defined(__linux__)
 #include <sched.h>
@@ -16,7 +17,7 @@
 #include <cpuid.h>
 #endif
 
-enum { MAX_THREADS = 1024 };
+enum { MAX_THREADS = 1024, MAPPED_BYTES = 1 << 20 };
 
 static void close_backend(backend *be) {
     struct cpu_backend *c = cpu_of(be);
@@ -29,9 +30,25 @@ static void close_backend(backend *be) {
     free(c);
 }
 
+/* A big buffer (a KV pool) comes zeroed from the system page by page as it is first used: a cache
+ * of gigabytes does not delay the start. */
+static void *host_new(uint64_t bytes) {
+    if (bytes < MAPPED_BYTES) return mem_new_aligned(bytes);
+    if (bytes > SIZE_MAX) return NULL;
+    void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+static void host_free(void *host, uint64_t bytes) {
+    if (bytes < MAPPED_BYTES)
+        free(host);
+    else
+        munmap(host, (size_t)bytes);
+}
+
 static int buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
     backend_buf *buf = mem_new(1, sizeof *buf);
-    void *host = buf ? mem_new_aligned(bytes) : NULL;
+    void *host = buf ? host_new(bytes) : NULL;
     if (!host) {
         free(buf);
         return err_set(e, ERR_NOMEM, "no memory for a buffer of %llu bytes",
@@ -43,7 +60,7 @@ static int buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
 }
 
 static void buf_free(backend_buf *buf) {
-    free(buf->host);
+    host_free(buf->host, buf->bytes);
     free(buf);
 }
 
