@@ -199,7 +199,8 @@ static void print_text(const cJSON *o) {
     printf("memory   %10.2f GB/s read by decode steps, %.2f GB/s measured on this machine\n",
            number_at(o, "decode_gb_per_s"), number_at(o, "read_bandwidth_gb_per_s"));
     cJSON_ArrayForEach(kernel, cJSON_GetObjectItemCaseSensitive(o, "kernel_dispatches"))
-        printf("kernel   %10.0f x %s\n", kernel->valuedouble, kernel->string);
+        if (kernel->valuedouble > 0)
+            printf("kernel   %10.0f x %s\n", kernel->valuedouble, kernel->string);
 }
 
 static int report(struct bench *b, engine *en, const struct engine_config *config,
@@ -245,6 +246,11 @@ static int run(struct instrument *in, struct bench *b, err *e) {
     int rc = b->prompts && b->steps_ms[PHASE_PREFILL] && b->steps_ms[PHASE_DECODE]
                  ? engine_open(&config, &en, e)
                  : err_set(e, ERR_NOMEM, "no memory");
+    if (!rc && engine_context_length(en) < length)
+        rc = err_set(e, ERR_INVALID,
+                     "context-fill + prompt-tokens + gen-tokens + 1 is %llu, the model's context "
+                     "is %u",
+                     (unsigned long long)length, engine_context_length(en));
     if (!rc) rc = measure(b, en, &config, e);
     engine_close(en);
     free(b->steps_ms[PHASE_DECODE]);

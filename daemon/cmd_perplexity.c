@@ -94,7 +94,11 @@ static int measure(struct instrument *in, struct perplexity_job *job, err *e) {
     if (rc) return rc;
     const struct session_job session = {
         .next = next_request, .event = take_event, .arg = job, .n_parallel = N_PARALLEL};
-    rc = session_run(en, &session, e);
+    if (job->context >= engine_context_length(en))
+        rc = err_set(e, ERR_INVALID, "--context %zu: this model takes at most %u", job->context,
+                     engine_context_length(en) - 1);
+    else
+        rc = session_run(en, &session, e);
     if (!rc && job->n_counted != job->n_windows * (job->context - 1))
         rc = err_set(e, ERR_DEVICE, "the engine gave %llu log-probabilities instead of %zu",
                      (unsigned long long)job->n_counted, job->n_windows * (job->context - 1));
