@@ -100,7 +100,7 @@ extern const struct cpu_isa cpu_isa_avx2;
 
 struct cpu_weight {
     struct backend_weight base;
-    const uint8_t *data; /* (n_out, n_in) of base.type, borrowed */
+    const void *data; /* (n_out, n_in) of base.type, borrowed */
     uint64_t row_bytes;
 };
 

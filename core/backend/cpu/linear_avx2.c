@@ -10,7 +10,7 @@
 enum { TILE_ROWS = 4, LANES = 8 };
 
 /* Eight weights from column c on, in f32. */
-ALWAYS_INLINE __m256 load_weights(int type, const uint8_t *w, uint32_t c) {
+ALWAYS_INLINE __m256 load_weights(int type, const void *w, uint32_t c) {
     if (type == QTYPE_F32) return _mm256_loadu_ps((const float *)w + c);
     __m128i half = _mm_loadu_si128((const __m128i *)((const uint16_t *)w + c));
     if (type == QTYPE_F16) return _mm256_cvtph_ps(half);

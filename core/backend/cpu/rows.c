@@ -52,7 +52,8 @@ static void embed_row(const struct row_run *r, uint32_t row, int thread) {
     uint64_t n = t->base.n_in;
     float *out = (float *)a->out->host + row * n;
     (void)thread;
-    qtype_decode(t->base.type, t->data + (uint64_t)ids[row] * t->row_bytes, out, n);
+    qtype_decode(t->base.type, (const uint8_t *)t->data + (uint64_t)ids[row] * t->row_bytes, out,
+                 n);
     if (a->scale == 1) return;
     for (uint64_t i = 0; i < n; i++)
         out[i] *= a->scale;
@@ -75,8 +76,7 @@ static void rmsnorm_row(const struct row_run *r, uint32_t row, int thread) {
     (void)thread;
     r->isa->rmsnorm((float *)a->x->host + at,
                     a->residual ? (const float *)a->residual->host + at : NULL,
-                    (const float *)cpu_weight_of(a->weight)->data, (float *)a->out->host + at,
-                    a->n_cols, a->eps);
+                    cpu_weight_of(a->weight)->data, (float *)a->out->host + at, a->n_cols, a->eps);
 }
 
 int cpu_rmsnorm(backend *be, const struct op_rmsnorm *a) {
