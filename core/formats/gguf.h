@@ -19,8 +19,19 @@ typedef struct gguf gguf;
 
 /* Metadata value types, numbers as in the file. */
 enum gguf_type {
-    GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL,
-    GGUF_STRING, GGUF_ARRAY, GGUF_U64, GGUF_I64, GGUF_F64
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64
 };
 
 /* Bytes inside the mapping, NOT NUL-terminated. Borrowed from the gguf. */
@@ -30,15 +41,16 @@ typedef struct gguf_str {
 } gguf_str;
 
 /* One tensor. Row-major; n_cols is GGUF's first (fastest) dimension. data lies wholly inside the
- * mapping and is aligned to the file's alignment. Borrowed from the gguf. */
+ * mapping and is aligned to the file's alignment. Of a type that this build cannot read (possible
+ * with GGUF_OPEN_VOCAB_ONLY alone) data is NULL and bytes 0. Borrowed from the gguf. */
 typedef struct gguf_tensor {
     gguf_str name;
-    int type;           /* enum qtype, readable by this build */
-    uint32_t n_dims;    /* 1..4 */
-    uint64_t dims[4];   /* unused ones are 1; dims[0] fastest */
-    uint64_t n_elems;   /* product of dims */
+    int type;         /* enum qtype */
+    uint32_t n_dims;  /* 1..4 */
+    uint64_t dims[4]; /* unused ones are 1; dims[0] fastest */
+    uint64_t n_elems; /* product of dims */
     const void *data;
-    uint64_t bytes;     /* of data */
+    uint64_t bytes; /* of data */
 } gguf_tensor;
 
 enum gguf_open_flags {
@@ -79,7 +91,9 @@ double gguf_array_f64(const gguf *g, const char *key, uint64_t i);
 int64_t gguf_array_i64(const gguf *g, const char *key, uint64_t i);
 
 /* Writer: add all metadata, then all tensors, then finish. Used by tests and by `quantize`. Data
- * pointers are borrowed until gguf_writer_finish, which writes PATH.tmp, fsyncs and renames. */
+ * pointers are borrowed until gguf_writer_finish, which writes PATH.tmp, fsyncs and renames. A key
+ * or tensor that is there already is ERR_EXISTS; a tensor whose bytes do not fit its shape and type
+ * is ERR_INVALID. */
 typedef struct gguf_writer gguf_writer;
 gguf_writer *gguf_writer_new(void);
 void gguf_writer_free(gguf_writer *w);

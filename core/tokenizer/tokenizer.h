@@ -59,7 +59,8 @@ bool tokenizer_strips_leading_space(const tokenizer *t);
 int32_t tokenizer_n_vocab(const tokenizer *t);
 int32_t tokenizer_bos(const tokenizer *t); /* -1: none */
 int32_t tokenizer_eos(const tokenizer *t); /* -1: none */
-bool tokenizer_is_eog(const tokenizer *t, int32_t id); /* eos, eot, <|im_end|>, ...: ends an answer */
+bool tokenizer_is_eog(const tokenizer *t,
+                      int32_t id); /* eos, eot, <|im_end|>, ...: ends an answer */
 bool tokenizer_is_control(const tokenizer *t, int32_t id);
 bool tokenizer_adds_bos(const tokenizer *t);
 /* Id of the token whose text is exactly text, or -1. */
