@@ -1,8 +1,8 @@
 /* chat.c - the public face: compiles a template, turns JSON into values, renders, reports spans.
  *
  * Provenance: what comes from the caller's JSON is untrusted, except a message's "role" when it is
- * one of the fixed words below: those cannot spell a control token by themselves, and templates build
- * control tokens such as "<|user|>" from them. */
+ * one of the fixed words below: those cannot spell a control token by themselves, and templates
+ * build control tokens such as "<|user|>" from them. */
 #include "core/chat/chat.h"
 
 #include "core/chat/chat_int.h"
@@ -21,7 +21,7 @@ static jval own_text(struct chat_template *t, const char *text) {
     size_t n = strlen(text);
     char *copy = arena_strndup(t->mem, text, n);
     jstr *s = arena_alloc(t->mem, sizeof *s);
-    if (!copy || !s) return (jval){.kind = J_ABSENT};
+    if (!copy || !s) return jabsent();
     *s = (jstr){.p = copy, .n = n, .n_chars = u8_count(copy, n), .trusted = true};
     return jstr_val(s);
 }
@@ -82,8 +82,11 @@ static jval from_number(jctx *c, const cJSON *j) {
             big = __builtin_mul_overflow(value, 10, &value) ||
                   __builtin_sub_overflow(value, *p - '0', &value);
         big = big || (!minus && value == INT64_MIN);
-        v = big ? (jval){.kind = J_BIG} : jint(minus ? value : -value);
-        if (big) v.u.s = jstr_new(c, text, strlen(text), false);
+        v = jint(minus || big ? value : -value);
+        if (big) {
+            v.kind = J_BIG;
+            v.u.s = jstr_new(c, text, strlen(text), false);
+        }
     }
     v.untrusted = true;
     return v;
@@ -150,13 +153,13 @@ static jval from_messages(jctx *c, const cJSON *messages) {
 
 static jval optional(jctx *c, const cJSON *j, bool undefined) {
     if (j) return from_json(c, j, false);
-    return undefined ? (jval){.kind = J_ABSENT} : jnone();
+    return undefined ? jabsent() : jnone();
 }
 
 static void set_globals(jctx *c, const struct chat_input *in) {
     const struct chat_template *t = c->tmpl;
     for (size_t i = 0; i < t->n_syms; i++)
-        c->globals[i] = (jval){.kind = J_ABSENT};
+        c->globals[i] = jabsent();
     for (const struct jbuiltin *b = jglobals; b->name; b++) {
         int sym = jsym_find(t, b->name, strlen(b->name));
         jval v = {.kind = J_FUNC};
@@ -185,19 +188,21 @@ static const char *final_text(const cJSON *messages) {
     const cJSON *content = cJSON_GetObjectItemCaseSensitive(last, "content");
     if (cJSON_IsString(content)) return content->valuestring;
     const char *text = NULL;
-    for (const cJSON *part = cJSON_IsArray(content) ? content->child : NULL; part; part = part->next) {
+    for (const cJSON *part = cJSON_IsArray(content) ? content->child : NULL; part;
+         part = part->next) {
         const cJSON *one = cJSON_GetObjectItemCaseSensitive(part, "text");
         if (cJSON_IsString(one)) text = one->valuestring;
     }
     return text;
 }
 
-/* Cuts b behind the last place where the final message's text stands, as transformers does: with the
- * white space at the text's end when the template kept it, without when it stripped it. */
+/* Cuts b behind the last place where the final message's text stands, as transformers does: with
+ * the white space at the text's end when the template kept it, without when it stripped it. */
 static int cut_after_final(jsb *b, const cJSON *messages, err *e) {
     const char *text = final_text(messages);
     if (!text)
-        return err_set_param(e, ERR_INVALID, "messages", "the final message has no text to continue");
+        return err_set_param(e, ERR_INVALID, "messages",
+                             "the final message has no text to continue");
     while (is_space(*text))
         text++;
     size_t n = strlen(text), kept = n, at = b->n;
@@ -206,8 +211,9 @@ static int cut_after_final(jsb *b, const cJSON *messages, err *e) {
     for (bool found = false; !found; at -= !found) {
         found = n <= b->n - at && (n == 0 || memcmp(b->p + at, text, n) == 0);
         if (!found && at == 0)
-            return err_set_param(e, ERR_INVALID, "messages",
-                                 "the chat template changes the final message: it cannot be continued");
+            return err_set_param(
+                e, ERR_INVALID, "messages",
+                "the chat template changes the final message: it cannot be continued");
     }
     bool whole = kept <= b->n - at && memcmp(b->p + at, text, kept) == 0;
     b->n = at + (whole ? kept : n);
@@ -243,7 +249,11 @@ int chat_render(const chat_template *t, const struct chat_input *in, size_t max_
         wanted < limit)
         limit = wanted;
     err own = {0};
-    jctx c = {.mem = arena_new(limit), .e = &own, .line = 1, .now = in->now, .tmpl = t,
+    jctx c = {.mem = arena_new(limit),
+              .e = &own,
+              .line = 1,
+              .now = in->now,
+              .tmpl = t,
               .allow_mutation = in->allow_mutation};
     jsb b;
     if (!c.mem) return err_set(e, ERR_NOMEM, "out of memory");

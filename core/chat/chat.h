@@ -31,9 +31,10 @@ struct chat_input {
     const cJSON *extra;     /* object: further top-level variables, or NULL */
     bool add_generation_prompt;
     bool continue_final_message; /* cut right after the last message's content, to go on from it */
-    bool null_is_undefined; /* tools, documents NULL: undefined; else none, as transformers has it */
-    bool allow_mutation;    /* list.append and the like work; else refused, as in transformers */
-    int64_t now;            /* seconds since 1970 for strftime_now (UTC) */
+    bool
+        null_is_undefined; /* tools, documents NULL: undefined; else none, as transformers has it */
+    bool allow_mutation;   /* list.append and the like work; else refused, as in transformers */
+    int64_t now;           /* seconds since 1970 for strftime_now (UTC) */
 };
 
 /* cJSON drops whether a number was written 1 or 1.0, which templates show. Notes the source text of
@@ -41,16 +42,16 @@ struct chat_input {
  * text: the JSON document that root was parsed from. ERR_FORMAT if they do not fit, ERR_NOMEM. */
 int chat_json_keep_numbers(cJSON *root, const char *text, err *e);
 
-/* A span of the rendered text. trusted: written by the template itself (its literal text, bos, eos);
- * not trusted: came out of the messages or other input. Control tokens may be parsed in trusted
- * spans only. */
+/* A span of the rendered text. trusted: written by the template itself (its literal text, bos,
+ * eos); not trusted: came out of the messages or other input. Control tokens may be parsed in
+ * trusted spans only. */
 struct chat_span {
     size_t start, end; /* bytes in text */
     bool trusted;
 };
 
 struct chat_output {
-    char *text;             /* NUL-terminated, owned by the caller (chat_output_fini) */
+    char *text; /* NUL-terminated, owned by the caller (chat_output_fini) */
     size_t n;
     struct chat_span *spans; /* cover text in order without gaps */
     size_t n_spans;

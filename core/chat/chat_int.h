@@ -1,8 +1,8 @@
 /* chat_int.h - private to core/chat: values, syntax tree and the interpreter's state.
  *
- * Memory: the syntax tree and its constants live in the template's arena and are never written after
- * compilation. Everything that a render makes lives in the render's arena, freed at its end; jstr
- * bytes may also be borrowed from the tree or from the caller's JSON.
+ * Memory: the syntax tree and its constants live in the template's arena and are never written
+ * after compilation. Everything that a render makes lives in the render's arena, freed at its end;
+ * jstr bytes may also be borrowed from the tree or from the caller's JSON.
  *
  * Failure is sticky: the first jfail() of a render or a parse sets `failed` and fills the err; what
  * runs afterwards must be harmless and short, so loops test `failed` and values become undefined.
@@ -23,7 +23,7 @@ enum {
     J_MAX_STEPS = 5000000,   /* nodes evaluated, plus one for each 64 bytes or item copied */
     J_MAX_DEPTH = 500,       /* nested evaluations: expressions, blocks, macro calls */
     J_MAX_PARSE_DEPTH = 150, /* nested expressions and blocks in the source */
-    J_MAX_VALUE_DEPTH = 1000, /* nested containers when compared or printed */
+    J_MAX_VALUE_DEPTH = 256, /* nested containers when compared or printed */
     J_MAX_RANGE = 100000     /* items of range(), as Jinja's sandbox has it */
 };
 
@@ -61,10 +61,11 @@ struct jrun {
 typedef struct jstr {
     const char *p; /* (n) bytes, UTF-8 where the source was; not NUL-terminated */
     size_t n;
-    size_t n_chars; /* code points; a malformed byte counts as one */
+    size_t n_chars;          /* code points; a malformed byte counts as one */
     const struct jrun *runs; /* NULL: all of it is `trusted` */
     size_t n_runs;
     bool trusted;
+    bool markup; /* went through `safe` or `escape`: joining it with other text escapes that */
 } jstr;
 
 struct jundef {
@@ -74,7 +75,7 @@ struct jundef {
 };
 
 typedef struct jval {
-    uint8_t kind; /* enum jkind */
+    uint8_t kind;   /* enum jkind */
     bool untrusted; /* scalars only */
     union {
         bool b;
@@ -137,8 +138,9 @@ struct jscope {
     struct jvar {
         int sym;
         jval v;
-    } *vars;
+    } * vars;
     size_t n, cap;
+    bool kept; /* a macro may still look here after the block has ended */
 };
 
 struct jloop {
@@ -162,6 +164,7 @@ typedef struct jsb {
     size_t n, cap, max;
     struct jrun *runs;
     size_t n_runs, cap_runs;
+    bool markup; /* of the string that is made */
 } jsb;
 
 typedef struct jctx {
@@ -340,7 +343,7 @@ struct jparser {
     err *e;
     bool failed;
     int depth;
-    int loop_depth; /* for break and continue */
+    int loop_depth;                         /* for break and continue */
     unsigned n_varargs, n_kwargs, n_caller; /* uses seen, to find those inside a macro */
     union {
         struct jnode node;
@@ -405,12 +408,15 @@ jval jformat_percent(jctx *c, const jstr *fmt, jval args);
 jval jfail(jctx *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 jval jfail_undef(jctx *c, jval undef); /* using an undefined value */
 bool jcharge(jctx *c, uint64_t units); /* spends steps; false when spent */
-void *jalloc(jctx *c, uint64_t bytes);  /* NULL and failed at the memory bound */
+void *jalloc(jctx *c, uint64_t bytes); /* NULL and failed at the memory bound */
 
 /* ---- values (jinja_value.c) */
 
 static inline jval jundef_plain(void) {
     return (jval){.kind = J_UNDEF};
+}
+static inline jval jabsent(void) {
+    return (jval){.kind = J_ABSENT};
 }
 static inline jval jnone(void) {
     return (jval){.kind = J_NONE};
@@ -460,6 +466,7 @@ const jstr *jstr_new(jctx *c, const char *p, size_t n, bool trusted); /* borrows
 jval jtext(jctx *c, const char *literal);                             /* trusted, static storage */
 jval jstr_slice(jctx *c, const jstr *s, size_t from, size_t to);      /* bytes */
 bool jstr_trusted(const jstr *s, size_t from, size_t to);             /* all of these bytes? */
+jval jstr_mark(jctx *c, const jstr *s, bool markup);
 bool jstr_is(const jstr *s, const char *text);
 bool jstr_eq(const jstr *a, const jstr *b);
 size_t jstr_offset(const jstr *s, size_t chars); /* byte offset of a code point */
@@ -470,6 +477,7 @@ void jsb_text(jsb *b, const char *literal, bool trusted);
 void jsb_str(jsb *b, const jstr *s);
 void jsb_slice(jsb *b, const jstr *s, size_t from, size_t to);
 void jsb_char(jsb *b, uint32_t code_point, bool trusted);
+void jsb_escaped(jsb *b, const jstr *s); /* HTML-escaped unless s is markup */
 jval jsb_done(jsb *b);
 
 size_t u8_len(const char *p, size_t n); /* bytes of the character at p, 1 if malformed; n > 0 */

@@ -193,8 +193,7 @@ static jval eval_call(jctx *c, const struct jnode *n) {
     }
     if (c->failed || !eval_args(c, n, &room, &a)) return jundef_plain();
     c->line = n->line;
-    jval v = m ? m->fn(c, self, &a) : jcall(c, callee, &a);
-    return v;
+    return m ? m->fn(c, self, &a) : jcall(c, callee, &a);
 }
 
 static jval eval_filter(jctx *c, const struct jnode *n) {
@@ -204,11 +203,13 @@ static jval eval_filter(jctx *c, const struct jnode *n) {
     if (c->failed) return self;
     c->line = n->line;
     const char *what = n->kind == N_FILTER ? "filter" : "test";
-    if (!n->def)
+    const struct jbuiltin *def = n->def;
+    if (!def)
         return jfail(c, "No %s named '%.*s' found.", what,
                      n->value.u.s->n > 60 ? 60 : (int)n->value.u.s->n, n->value.u.s->p);
     if (!eval_args(c, n, &room, &a)) return jundef_plain();
-    return n->def->fn(c, self, &a);
+    /* cppcheck-suppress returnDanglingLifetime ; a value never refers to its arguments' array */
+    return def->fn(c, self, &a);
 }
 
 static jval eval_compare(jctx *c, const struct jnode *n) {

@@ -10,6 +10,13 @@ static struct jscope *scope_new(jctx *c, struct jscope *parent) {
     return s;
 }
 
+/* A scope for one more turn of a loop: the last turn's, emptied, unless a macro kept it. */
+static struct jscope *scope_again(jctx *c, struct jscope *last, struct jscope *parent) {
+    if (!last || last->kept) return scope_new(c, parent);
+    last->n = 0;
+    return last;
+}
+
 /* Runs body in a fresh scope and returns what it wrote. */
 static jval capture(jctx *c, const struct jnode *body) {
     struct jscope *outer_scope = c->scope, *inner = scope_new(c, outer_scope);
@@ -77,9 +84,9 @@ static void exec_if(jctx *c, const struct jnode *n) {
 /* Keeps the items that the loop's condition accepts. */
 static bool filter_items(jctx *c, const struct jnode *n, jval **items, size_t *n_items) {
     jval kept = jlist_make(c, J_LIST, 0);
+    struct jscope *outer = c->scope, *inner = NULL;
     for (size_t i = 0; i < *n_items && !c->failed; i++) {
-        struct jscope *outer = c->scope;
-        c->scope = scope_new(c, outer);
+        c->scope = inner = scope_again(c, inner, outer);
         if (c->scope) {
             assign(c, n->a, (*items)[i]);
             jval cond = jeval(c, n->c);
@@ -103,11 +110,11 @@ static void run_loop(jctx *c, const struct jnode *n, jval value, struct jscope *
     c->scope = around;
     if (!n->c || filter_items(c, n, &items, &n_items)) {
         struct jloop *loop = jalloc(c, sizeof *loop);
-        if (loop)
-            *loop = (struct jloop){items, n_items, 0, depth0, n, around, {.kind = J_ABSENT}};
+        if (loop) *loop = (struct jloop){items, n_items, 0, depth0, n, around, {.kind = J_ABSENT}};
+        struct jscope *inner = NULL;
         for (size_t i = 0; i < n_items && !c->failed && jcharge(c, 1); i++) {
-            c->scope = scope_new(c, around);
-            if (!c->scope) break;
+            c->scope = inner = scope_again(c, inner, around);
+            if (!inner) break;
             loop->i = i;
             jval v = {.kind = J_LOOP};
             v.u.loop = loop;
@@ -207,13 +214,13 @@ static void bind_macro(jctx *c, const struct jnode *n, struct jargs *a) {
     size_t n_plain = n->n_list - n->n_list2;
     for (size_t i = 0; i < n->n_list && !c->failed; i++) {
         const struct jnode *param = n->list[i];
-        jval v = {.kind = J_ABSENT};
+        jval v = jabsent();
         if (i < a->n_pos) v = a->pos[i];
         for (size_t k = 0; k < a->n_kw; k++) {
             if (!jstr_eq(a->kw_names[k], param->value.u.s)) continue;
             if (i < a->n_pos || taken[k]) {
-                jfail(c, "a macro got two values for argument '%.*s'", (int)(param->value.u.s->n % 60),
-                      param->value.u.s->p);
+                jfail(c, "a macro got two values for argument '%.*s'",
+                      (int)(param->value.u.s->n % 60), param->value.u.s->p);
                 return;
             }
             taken[k] = true;
@@ -247,6 +254,8 @@ static jval macro_new(jctx *c, const struct jnode *n) {
     if (!m) return jundef_plain();
     m->node = n;
     m->scope = c->scope;
+    for (struct jscope *s = c->scope; s && !s->kept; s = s->parent)
+        s->kept = true;
     v.u.macro = m;
     return v;
 }
@@ -279,7 +288,8 @@ static void exec_call_block(jctx *c, const struct jnode *n) {
 static void exec_with(jctx *c, const struct jnode *n) {
     struct jscope *outer = c->scope, *inner = scope_new(c, outer);
     for (size_t i = 0; i < n->n_list && !c->failed; i++) {
-        jval v = jeval(c, n->list2[i]); /* in the outer scope: `with` values do not see each other */
+        jval v =
+            jeval(c, n->list2[i]); /* in the outer scope: `with` values do not see each other */
         c->scope = inner;
         if (!c->failed) assign(c, n->list[i], v);
         c->scope = outer;

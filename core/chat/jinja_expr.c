@@ -50,7 +50,8 @@ static int compare_op(struct jparser *p) {
     static const struct {
         const char *text;
         enum jop op;
-    } ops[] = {{"==", OP_EQ}, {"!=", OP_NE}, {"<=", OP_LE}, {">=", OP_GE}, {"<", OP_LT}, {">", OP_GT}};
+    } ops[] = {{"==", OP_EQ}, {"!=", OP_NE}, {"<=", OP_LE},
+               {">=", OP_GE}, {"<", OP_LT},  {">", OP_GT}};
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
         if (jparse_skip(p, T_OP, ops[i].text)) return ops[i].op;
     if (jparse_skip(p, T_NAME, "in")) return OP_IN;
@@ -459,8 +460,8 @@ static struct jnode *parse_test(struct jparser *p, struct jnode *subject) {
     }
     if (!negated) return n;
     struct jnode *not = jparse_node(p, N_NOT, n->line);
-    not->a = n;
-    return not;
+    not ->a = n;
+    return not ;
 }
 
 static struct jnode *parse_unary(struct jparser *p, bool with_filters) {

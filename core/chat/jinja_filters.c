@@ -35,7 +35,9 @@ static jval f_capitalize(jctx *c, jval v, struct jargs *a) {
 }
 
 static jval f_replace(jctx *c, jval v, struct jargs *a) {
-    return by_method(c, v, a, "replace");
+    const jstr *s = jto_str(c, v);
+    jval plain = s ? jstr_mark(c, s, false) : jundef_plain();
+    return c->failed ? plain : by_method(c, plain, a, "replace");
 }
 
 static jval f_center(jctx *c, jval v, struct jargs *a) {
@@ -51,28 +53,30 @@ static jval f_string(jctx *c, jval v, struct jargs *a) {
     return s ? jstr_val(s) : jundef_plain();
 }
 
-/* safe: autoescape is off, so that marking text as safe changes nothing. */
+/* Autoescape is off, so that marking text as safe only shows when it is added to other text. */
 static jval f_safe(jctx *c, jval v, struct jargs *a) {
-    return f_string(c, v, a);
+    jval text = f_string(c, v, a);
+    return c->failed ? text : jstr_mark(c, text.u.s, true);
+}
+
+static jval escape(jctx *c, jval v, struct jargs *a, bool always) {
+    jval text = f_string(c, v, a);
+    if (!c->failed && always) text = jstr_mark(c, text.u.s, false);
+    if (c->failed) return text;
+    jsb b;
+    jsb_init(&b, c);
+    b.markup = true;
+    jcharge(c, text.u.s->n / 8);
+    jsb_escaped(&b, text.u.s);
+    return jsb_done(&b);
 }
 
 static jval f_escape(jctx *c, jval v, struct jargs *a) {
-    jval none[1];
-    const jstr *s = jto_str(c, v);
-    if (!s || !jbind(c, "escape", "", 0, a, none)) return jundef_plain();
-    jsb b;
-    jsb_init(&b, c);
-    for (size_t i = 0; i < s->n && !c->failed; i++) {
-        static const char from[] = "&<>\"'";
-        static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
-        const char *hit = s->p[i] ? strchr(from, s->p[i]) : NULL;
-        if (hit)
-            jsb_text(&b, to[hit - from], jstr_trusted(s, i, i + 1));
-        else
-            jsb_slice(&b, s, i, i + 1);
-    }
-    jcharge(c, s->n / 8);
-    return jsb_done(&b);
+    return escape(c, v, a, false);
+}
+
+static jval f_forceescape(jctx *c, jval v, struct jargs *a) {
+    return escape(c, v, a, true);
 }
 
 static jval f_default(jctx *c, jval v, struct jargs *a) {
@@ -101,8 +105,8 @@ static jval f_abs(jctx *c, jval v, struct jargs *a) {
     return out;
 }
 
-/* The trimmed text of a number, NUL-terminated; NULL if it cannot be one. Underscores between digits
- * are allowed, as in Python. */
+/* The trimmed text of a number, NUL-terminated; NULL if it cannot be one. Underscores between
+ * digits are allowed, as in Python. */
 static const char *number_chars(jctx *c, const jstr *s) {
     jval none = jnone();
     struct jargs no_args = {&none, 0, NULL, NULL, 0};
@@ -282,9 +286,10 @@ static jval f_indent(jctx *c, jval v, struct jargs *a) {
     jval split = jbuiltin_find(jstr_methods, "splitlines", 10)->fn(c, jstr_val(s), &no_args);
     if (!jiterate(c, split, &lines, &n)) return jundef_plain();
     /* A newline at the end starts one more, empty line; an empty text is one line. */
+    jsb_init(&b, c);
+    b.markup = s->markup;
+    if (first) jsb_str(&b, pad.u.s);
     bool open = s->n == 0 || strchr("\n\r\v\f\x1c\x1d\x1e", s->p[s->n - 1]) != NULL;
-    if (first) jsb_init(&b, c), jsb_str(&b, pad.u.s);
-    else jsb_init(&b, c);
     for (size_t i = 0; i < n + open && !c->failed; i++) {
         const jstr *line = i < n ? lines[i].u.s : NULL;
         if (i) jsb_text(&b, "\n", true);
@@ -393,13 +398,30 @@ static jval f_format(jctx *c, jval v, struct jargs *a) {
     return c->failed ? jundef_plain() : jformat_percent(c, s, args);
 }
 
-const struct jbuiltin jfilters[] = {
-    {"trim", f_trim, false},       {"tojson", f_tojson, false},     {"length", f_length, false},
-    {"default", f_default, false}, {"string", f_string, false},     {"upper", f_upper, false},
-    {"lower", f_lower, false},     {"safe", f_safe, false},         {"indent", f_indent, false},
-    {"replace", f_replace, false}, {"capitalize", f_capitalize, false}, {"title", f_title, false},
-    {"d", f_default, false},       {"count", f_length, false},      {"int", f_int, false},
-    {"float", f_float, false},     {"round", f_round, false},       {"abs", f_abs, false},
-    {"escape", f_escape, false},   {"e", f_escape, false},          {"forceescape", f_escape, false},
-    {"center", f_center, false},   {"wordcount", f_wordcount, false}, {"truncate", f_truncate, false},
-    {"format", f_format, false},   {"urlencode", f_urlencode, false}, {NULL, NULL, false}};
+const struct jbuiltin jfilters[] = {{"trim", f_trim, false},
+                                    {"tojson", f_tojson, false},
+                                    {"length", f_length, false},
+                                    {"default", f_default, false},
+                                    {"string", f_string, false},
+                                    {"upper", f_upper, false},
+                                    {"lower", f_lower, false},
+                                    {"safe", f_safe, false},
+                                    {"indent", f_indent, false},
+                                    {"replace", f_replace, false},
+                                    {"capitalize", f_capitalize, false},
+                                    {"title", f_title, false},
+                                    {"d", f_default, false},
+                                    {"count", f_length, false},
+                                    {"int", f_int, false},
+                                    {"float", f_float, false},
+                                    {"round", f_round, false},
+                                    {"abs", f_abs, false},
+                                    {"escape", f_escape, false},
+                                    {"e", f_escape, false},
+                                    {"forceescape", f_forceescape, false},
+                                    {"center", f_center, false},
+                                    {"wordcount", f_wordcount, false},
+                                    {"truncate", f_truncate, false},
+                                    {"format", f_format, false},
+                                    {"urlencode", f_urlencode, false},
+                                    {NULL, NULL, false}};

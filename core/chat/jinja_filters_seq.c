@@ -375,15 +375,25 @@ static jval f_rejectattr(jctx *c, jval v, struct jargs *a) {
     return choose(c, v, a, true, false);
 }
 
-const struct jbuiltin jfilters_seq[] = {
-    {"list", f_list, false},         {"items", f_items, false},
-    {"first", f_first, false},       {"last", f_last, false},
-    {"reverse", f_reverse, false},   {"join", f_join, false},
-    {"sort", f_sort, false},         {"dictsort", f_dictsort, false},
-    {"min", f_min, false},           {"max", f_max, false},
-    {"unique", f_unique, false},     {"sum", f_sum, false},
-    {"groupby", f_groupby, false},   {"batch", f_batch, false},
-    {"slice", f_slice, false},       {"attr", f_attr, false},
-    {"map", f_map, false},           {"select", f_select, false},
-    {"reject", f_reject, false},     {"selectattr", f_selectattr, false},
-    {"rejectattr", f_rejectattr, false}, {NULL, NULL, false}};
+const struct jbuiltin jfilters_seq[] = {{"list", f_list, false},
+                                        {"items", f_items, false},
+                                        {"first", f_first, false},
+                                        {"last", f_last, false},
+                                        {"reverse", f_reverse, false},
+                                        {"join", f_join, false},
+                                        {"sort", f_sort, false},
+                                        {"dictsort", f_dictsort, false},
+                                        {"min", f_min, false},
+                                        {"max", f_max, false},
+                                        {"unique", f_unique, false},
+                                        {"sum", f_sum, false},
+                                        {"groupby", f_groupby, false},
+                                        {"batch", f_batch, false},
+                                        {"slice", f_slice, false},
+                                        {"attr", f_attr, false},
+                                        {"map", f_map, false},
+                                        {"select", f_select, false},
+                                        {"reject", f_reject, false},
+                                        {"selectattr", f_selectattr, false},
+                                        {"rejectattr", f_rejectattr, false},
+                                        {NULL, NULL, false}};

@@ -11,6 +11,7 @@ enum { MAX_WIDTH = 10000, MAX_PRECISION = 300 };
 
 struct spec {
     bool minus, zero, plus, space, alt, comma;
+    bool right; /* text goes to the right by default, as in % formats */
     char align; /* '<' '>' '^' or 0 */
     char fill[5];
     size_t fill_len;
@@ -29,7 +30,7 @@ static int64_t read_number(const jstr *s, size_t *at) {
 static void put_padded(jsb *b, const struct spec *f, const jstr *text, bool is_number,
                        bool fmt_trusted) {
     int64_t fill = f->width - (int64_t)text->n_chars;
-    char align = f->align ? f->align : is_number ? '>' : '<';
+    char align = f->align ? f->align : is_number || f->right ? '>' : '<';
     if (f->minus) align = '<';
     bool zeros = f->zero && is_number && !f->minus && !f->align;
     int64_t left = align == '>' ? fill : align == '^' ? fill / 2 : 0;
@@ -82,7 +83,10 @@ static void float_text(const struct spec *f, double d, char *out, size_t size) {
     char shape[16];
     int precision = f->precision < 0 ? 6 : (int)f->precision;
     char type = f->type == '%' ? 'f' : f->type ? f->type : 'g';
-    snprintf(shape, sizeof shape, "%%%s%s.*%c", f->plus ? "+" : f->space ? " " : "",
+    snprintf(shape, sizeof shape, "%%%s%s.*%c",
+             f->plus    ? "+"
+             : f->space ? " "
+                        : "",
              f->alt ? "#" : "", type);
     /* The shape is made of the fixed pieces above. */
 #pragma GCC diagnostic push
@@ -122,8 +126,13 @@ static void put_text(jsb *b, const struct spec *f, jval v, bool repr, bool fmt_t
         jput_str(&part, v);
     jval s = jsb_done(&part);
     if (b->c->failed) return;
-    if (f->precision >= 0)
-        s = jstr_slice(b->c, s.u.s, 0, jstr_offset(s.u.s, (size_t)f->precision));
+    if (b->markup && !(v.kind == J_STR && v.u.s->markup)) {
+        jsb_init(&part, b->c);
+        jsb_escaped(&part, s.u.s);
+        s = jsb_done(&part);
+        if (b->c->failed) return;
+    }
+    if (f->precision >= 0) s = jstr_slice(b->c, s.u.s, 0, jstr_offset(s.u.s, (size_t)f->precision));
     if (!b->c->failed) put_padded(b, f, s.u.s, false, fmt_trusted);
 }
 
@@ -146,9 +155,9 @@ static jval next_arg(jctx *c, jval args, size_t *used) {
 /* The directive behind a '%' at *at. */
 static void percent_directive(jsb *b, const jstr *fmt, size_t *at, jval args, size_t *used) {
     jctx *c = b->c;
-    struct spec f = {.precision = -1};
+    struct spec f = {.precision = -1, .right = true};
     size_t start = *at - 1;
-    jval v = {.kind = J_ABSENT};
+    jval v = jabsent();
     if (*at < fmt->n && fmt->p[*at] == '(') {
         const char *close = memchr(fmt->p + *at, ')', fmt->n - *at);
         if (!close || args.kind != J_DICT) {
@@ -206,6 +215,7 @@ jval jformat_percent(jctx *c, const jstr *fmt, jval args) {
     jsb b;
     size_t used = 0;
     jsb_init(&b, c);
+    b.markup = fmt->markup;
     for (size_t at = 0; at < fmt->n && jcharge(c, 1);) {
         const char *hit = memchr(fmt->p + at, '%', fmt->n - at);
         size_t stop = hit ? (size_t)(hit - fmt->p) : fmt->n;
@@ -263,7 +273,7 @@ static jval field_value(jctx *c, const jstr *name, struct jargs *a, size_t *next
         digits = digits && name->p[end] >= '0' && name->p[end] <= '9';
         end++;
     }
-    jval v = {.kind = J_ABSENT};
+    jval v = jabsent();
     if (digits) {
         size_t at = 0;
         size_t i = end ? (size_t)read_number(name, &at) : (*next)++;
@@ -275,7 +285,8 @@ static jval field_value(jctx *c, const jstr *name, struct jargs *a, size_t *next
     while (end < name->n && !c->failed) {
         bool item = name->p[end] == '[';
         size_t start = ++end;
-        while (end < name->n && (item ? name->p[end] != ']' : name->p[end] != '.' && name->p[end] != '['))
+        while (end < name->n &&
+               (item ? name->p[end] != ']' : name->p[end] != '.' && name->p[end] != '['))
             end++;
         jval key = jstr_slice(c, name, start, end);
         if (c->failed) break;
@@ -313,6 +324,7 @@ jval jstr_format(jctx *c, jval self, struct jargs *a) {
     jsb b;
     size_t next = 0, at = 0;
     jsb_init(&b, c);
+    b.markup = s->markup;
     while (at < s->n && jcharge(c, 1)) {
         size_t stop = at;
         while (stop < s->n && s->p[stop] != '{' && s->p[stop] != '}')

@@ -28,7 +28,7 @@ bool jbind(jctx *c, const char *what, const char *names, size_t n_required, stru
     for (const char *p = names; *p; p++)
         n += *p == ' ';
     for (size_t i = 0; i < n; i++)
-        out[i] = (jval){.kind = J_ABSENT};
+        out[i] = jabsent();
     if (a->n_pos > n) {
         jfail(c, "%s takes at most %zu argument(s), %zu given", what, n, a->n_pos);
         return false;
@@ -86,9 +86,10 @@ static jval g_range(jctx *c, jval self, struct jargs *a) {
         !jarg_int(c, v[2], 1, &step))
         return jundef_plain();
     if (step == 0) return jfail(c, "range() arg 3 must not be zero");
-    uint64_t width = step > 0 ? (to > from ? (uint64_t)to - (uint64_t)from : 0)
-                              : (from > to ? (uint64_t)from - (uint64_t)to : 0);
-    uint64_t stride = step > 0 ? (uint64_t)step : 0 - (uint64_t)step;
+    bool up = step > 0;
+    uint64_t low = (uint64_t)(up ? from : to), high = (uint64_t)(up ? to : from);
+    uint64_t width = (up ? from < to : to < from) ? high - low : 0;
+    uint64_t stride = up ? (uint64_t)step : 0 - (uint64_t)step;
     uint64_t n = width / stride + (width % stride != 0);
     if (n > J_MAX_RANGE)
         return jfail(c, "Range too big. The sandbox blocks ranges larger than %d.", J_MAX_RANGE);

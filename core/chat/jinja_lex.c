@@ -1,8 +1,8 @@
 /* jinja_lex.c - cuts a template into tokens; whitespace control happens here.
  *
- * Rules as in Jinja2 with trim_blocks and lstrip_blocks: a block tag or comment swallows the newline
- * right after it and the blanks between the start of its line and itself; '-' inside a delimiter
- * swallows all white space on that side, '+' switches the swallowing off. */
+ * Rules as in Jinja2 with trim_blocks and lstrip_blocks: a block tag or comment swallows the
+ * newline right after it and the blanks between the start of its line and itself; '-' inside a
+ * delimiter swallows all white space on that side, '+' switches the swallowing off. */
 #include "core/chat/chat_int.h"
 
 #include <stdlib.h>

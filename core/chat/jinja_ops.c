@@ -10,6 +10,7 @@ static jval repeat(jctx *c, jval v, int64_t times) {
     if (v.kind == J_STR) {
         jsb b;
         jsb_init(&b, c);
+        b.markup = v.u.s->markup;
         for (int64_t i = 0; i < times && v.u.s->n && jcharge(c, 1); i++)
             jsb_str(&b, v.u.s);
         return jsb_done(&b);
@@ -23,12 +24,14 @@ static jval repeat(jctx *c, jval v, int64_t times) {
 
 static jval add_sequences(jctx *c, jval a, jval b) {
     if (a.kind == J_STR) {
-        if (!a.u.s->n) return b;
-        if (!b.u.s->n) return a;
+        bool markup = a.u.s->markup || b.u.s->markup;
+        if (!markup && !a.u.s->n) return b;
+        if (!markup && !b.u.s->n) return a;
         jsb text;
         jsb_init(&text, c);
-        jsb_str(&text, a.u.s);
-        jsb_str(&text, b.u.s);
+        text.markup = markup;
+        (markup ? jsb_escaped : jsb_str)(&text, a.u.s);
+        (markup ? jsb_escaped : jsb_str)(&text, b.u.s);
         return jsb_done(&text);
     }
     jval out = jlist_make(c, a.kind, a.u.list->n + b.u.list->n);
@@ -40,10 +43,17 @@ static jval add_sequences(jctx *c, jval a, jval b) {
 }
 
 static const char *op_text(enum jop op) {
-    static const char *const text[] = {
-        [OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/", [OP_FLOORDIV] = "//",
-        [OP_MOD] = "%", [OP_POW] = "** or pow()", [OP_LT] = "<", [OP_LE] = "<=", [OP_GT] = ">",
-        [OP_GE] = ">="};
+    static const char *const text[] = {[OP_ADD] = "+",
+                                       [OP_SUB] = "-",
+                                       [OP_MUL] = "*",
+                                       [OP_DIV] = "/",
+                                       [OP_FLOORDIV] = "//",
+                                       [OP_MOD] = "%",
+                                       [OP_POW] = "** or pow()",
+                                       [OP_LT] = "<",
+                                       [OP_LE] = "<=",
+                                       [OP_GT] = ">",
+                                       [OP_GE] = ">="};
     return text[op];
 }
 
@@ -204,20 +214,20 @@ jval jmethod_bind(jctx *c, jval self, const struct jbuiltin *def) {
 static jval own_attr(jctx *c, jval object, const jstr *name) {
     if (object.kind == J_NAMESPACE) {
         const jval *v = jdict_get(c, object.u.dict, jstr_val(name));
-        return v ? *v : (jval){.kind = J_ABSENT};
+        return v ? *v : jabsent();
     }
     if (object.kind == J_LOOP) {
         jval v = jloop_attr(c, object.u.loop, name);
         return v.kind == J_UNDEF && !c->failed && !jstr_is(name, "previtem") &&
                        !jstr_is(name, "nextitem")
-                   ? (jval){.kind = J_ABSENT}
+                   ? jabsent()
                    : v;
     }
     if (object.kind == J_MACRO && jstr_is(name, "name")) return object.u.macro->node->value;
     if (object.kind == J_CYCLER && jstr_is(name, "current"))
         return object.u.list->v[object.u.list->pos];
     const struct jbuiltin *m = jmethod_find(object, name);
-    if (!m || (object.kind == J_TUPLE && m->mutates)) return (jval){.kind = J_ABSENT};
+    if (!m || (object.kind == J_TUPLE && m->mutates)) return jabsent();
     if (m->mutates && !c->allow_mutation) {
         jval v = jundef_make(c, jtype_name(object), name);
         if (!c->failed) v.u.undef->unsafe = true;
@@ -284,8 +294,8 @@ jval jget_path(jctx *c, jval object, jval path) {
         jval part = jstr_slice(c, s, at, end);
         if (c->failed) break;
         if (object.kind == J_UNDEF) return jfail_undef(c, object);
-        object = digits && end > at ? jget_item(c, object, jint(index))
-                                    : jget_item(c, object, part);
+        object =
+            digits && end > at ? jget_item(c, object, jint(index)) : jget_item(c, object, part);
         at = end + 1;
     }
     return object;

@@ -60,7 +60,8 @@ void jparse_expect(struct jparser *p, enum jtok_kind kind, const char *text) {
     if (jparse_skip(p, kind, text)) return;
     const struct jtok *t = p->tok;
     if (t->kind == T_NAME || t->kind == T_OP)
-        jparse_fail(p, t->line, "expected '%s', got '%.*s'", text, t->n > 60 ? 60 : (int)t->n, t->p);
+        jparse_fail(p, t->line, "expected '%s', got '%.*s'", text, t->n > 60 ? 60 : (int)t->n,
+                    t->p);
     else
         jparse_fail(p, t->line, "expected '%s'", text);
 }
@@ -371,8 +372,8 @@ static bool at_end_tag(const struct jparser *p, const char *const *ends) {
     return false;
 }
 
-/* Statements up to one of the end tags (its "{%" is taken, its name is not) or, with NULL, up to the
- * end of the template. */
+/* Statements up to one of the end tags (its "{%" is taken, its name is not) or, with NULL, up to
+ * the end of the template. */
 static struct jnode *parse_body(struct jparser *p, const char *const *ends) {
     struct jnodes items = {0};
     struct jnode *n = jparse_node(p, S_BODY, p->tok->line);

@@ -209,7 +209,7 @@ const struct jbuiltin jlist_methods[] = {
     {"copy", l_copy, false},    {NULL, NULL, false}};
 
 const struct jbuiltin jdict_methods[] = {
-    {"get", d_get, false},       {"items", d_items, false},  {"keys", d_keys, false},
-    {"values", d_values, false}, {"copy", d_copy, false},    {"update", d_update, true},
-    {"pop", d_pop, true},        {"clear", d_clear, true},   {"setdefault", d_setdefault, true},
+    {"get", d_get, false},       {"items", d_items, false}, {"keys", d_keys, false},
+    {"values", d_values, false}, {"copy", d_copy, false},   {"update", d_update, true},
+    {"pop", d_pop, true},        {"clear", d_clear, true},  {"setdefault", d_setdefault, true},
     {NULL, NULL, false}};

@@ -80,8 +80,7 @@ uint32_t uc_upper(uint32_t cp) {
     if (cp == 0x17f) return 'S';
     if ((cp >= 0x100 && cp <= 0x137 && cp != 0x130) || (cp >= 0x14a && cp <= 0x177))
         return cp & ~1u;
-    if ((cp >= 0x139 && cp <= 0x148) || (cp >= 0x179 && cp <= 0x17e))
-        return cp & 1 ? cp : cp - 1;
+    if ((cp >= 0x139 && cp <= 0x148) || (cp >= 0x179 && cp <= 0x17e)) return cp & 1 ? cp : cp - 1;
     if (cp == 0x3ac) return 0x386;
     if (cp >= 0x3ad && cp <= 0x3af) return cp - 37;
     if (cp == 0x3c2) return 0x3a3;
@@ -102,10 +101,8 @@ uint32_t uc_lower(uint32_t cp) {
     if (cp < 0x80) return cp >= 'A' && cp <= 'Z' ? cp + 32 : cp;
     if (cp >= 0xc0 && cp <= 0xde && cp != 0xd7) return cp + 32;
     if (cp == 0x178) return 0xff;
-    if ((cp >= 0x100 && cp <= 0x137 && cp != 0x130) || (cp >= 0x14a && cp <= 0x177))
-        return cp | 1u;
-    if ((cp >= 0x139 && cp <= 0x148) || (cp >= 0x179 && cp <= 0x17e))
-        return cp & 1 ? cp + 1 : cp;
+    if ((cp >= 0x100 && cp <= 0x137 && cp != 0x130) || (cp >= 0x14a && cp <= 0x177)) return cp | 1u;
+    if ((cp >= 0x139 && cp <= 0x148) || (cp >= 0x179 && cp <= 0x17e)) return cp & 1 ? cp + 1 : cp;
     if (cp == 0x386) return 0x3ac;
     if (cp >= 0x388 && cp <= 0x38a) return cp + 37;
     if (cp == 0x38c) return 0x3cc;
@@ -181,6 +178,7 @@ jval jstr_slice(jctx *c, const jstr *s, size_t from, size_t to) {
     out->n = to - from;
     out->n_chars = s->n_chars == s->n ? out->n : u8_count(out->p, out->n);
     out->trusted = s->trusted;
+    out->markup = s->markup;
     if (!s->runs) return jstr_val(out);
     if (from == to) {
         out->trusted = true;
@@ -197,6 +195,15 @@ jval jstr_slice(jctx *c, const jstr *s, size_t from, size_t to) {
     }
     out->runs = runs;
     out->n_runs = n;
+    return jstr_val(out);
+}
+
+jval jstr_mark(jctx *c, const jstr *s, bool markup) {
+    if (s->markup == markup) return jstr_val(s);
+    jstr *out = jalloc(c, sizeof *out);
+    if (!out) return jundef_plain();
+    *out = *s;
+    out->markup = markup;
     return jstr_val(out);
 }
 
@@ -297,6 +304,20 @@ void jsb_char(jsb *b, uint32_t cp, bool trusted) {
     jsb_add(b, bytes, u8_put(bytes, cp), trusted);
 }
 
+void jsb_escaped(jsb *b, const jstr *s) {
+    static const char from[] = "&<>\"'";
+    static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
+    size_t plain = 0;
+    for (size_t i = 0; i < s->n && !s->markup && !b->c->failed; i++) {
+        const char *hit = s->p[i] ? strchr(from, s->p[i]) : NULL;
+        if (!hit) continue;
+        jsb_slice(b, s, plain, i);
+        jsb_text(b, to[hit - from], jstr_trusted(s, i, i + 1));
+        plain = i + 1;
+    }
+    jsb_slice(b, s, plain, s->n);
+}
+
 jval jsb_done(jsb *b) {
     if (b->c->failed) return jundef_plain();
     jstr *s = jalloc(b->c, sizeof *s);
@@ -305,6 +326,7 @@ jval jsb_done(jsb *b) {
     s->n = b->n;
     s->n_chars = u8_count(s->p, s->n);
     s->trusted = b->n_runs == 0 || b->runs[0].trusted;
+    s->markup = b->markup;
     if (b->n_runs > 1) {
         s->runs = b->runs;
         s->n_runs = b->n_runs;

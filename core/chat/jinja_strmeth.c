@@ -1,5 +1,5 @@
-/* jinja_strmeth.c - the methods of str. Text keeps its provenance; text put in by a method keeps the
- * provenance of the argument, and never becomes trusted inside text that is not. */
+/* jinja_strmeth.c - the methods of str. Text keeps its provenance; text put in by a method keeps
+ * the provenance of the argument, and never becomes trusted inside text that is not. */
 #include "core/chat/chat_int.h"
 
 #include <string.h>
@@ -58,7 +58,9 @@ static void put_upper(jsb *b, uint32_t cp, const char *p, size_t len, bool trust
 }
 
 static void put_lower(jsb *b, uint32_t cp, const char *p, size_t len, bool trusted) {
-    if (uc_lower(cp) == cp)
+    if (cp == 0x130)
+        jsb_text(b, "i\xcc\x87", trusted);
+    else if (uc_lower(cp) == cp)
         jsb_add(b, p, len, trusted);
     else
         jsb_char(b, uc_lower(cp), trusted);
@@ -72,6 +74,7 @@ static jval change_case(jctx *c, jval self, struct jargs *a, enum case_rule rule
     const jstr *s = self.u.s;
     jsb b;
     jsb_init(&b, c);
+    b.markup = s->markup;
     jcharge(c, s->n / 8);
     bool in_word = false;
     for (size_t i = 0; i < s->n && !c->failed;) {
@@ -128,8 +131,7 @@ static jval with_affix(jctx *c, jval self, struct jargs *a, bool end) {
     for (size_t i = 0; i < n && !c->failed; i++) {
         const jstr *t = jarg_str(c, items[i]);
         if (!t || c->failed) break;
-        if (t->n <= s.u.s->n &&
-            memcmp(s.u.s->p + (end ? s.u.s->n - t->n : 0), t->p, t->n) == 0)
+        if (t->n <= s.u.s->n && memcmp(s.u.s->p + (end ? s.u.s->n - t->n : 0), t->p, t->n) == 0)
             return jbool(true);
     }
     return jbool(false);
@@ -193,9 +195,7 @@ static void split_words(jctx *c, const jstr *s, int64_t max, bool from_right, st
         while (end < s->n && !strippable(s->p + end, len = u8_len(s->p + end, s->n - end), NULL))
             end += len;
         if (max == 0) {
-            jval rest = jstr_slice(c, s, at, s->n), none = jnone();
-            struct jargs no_args = {&none, 0, NULL, NULL, 0};
-            jlist_push(c, out, c->failed ? rest : m_rstrip(c, rest, &no_args));
+            jlist_push(c, out, jstr_slice(c, s, at, s->n));
             return;
         }
         max--;
@@ -327,7 +327,15 @@ static jval m_replace(jctx *c, jval self, struct jargs *a) {
     const jstr *s = self.u.s, *from = jarg_str(c, v[0]), *to = from ? jarg_str(c, v[1]) : NULL;
     if (!to || !jarg_int(c, v[2], -1, &max)) return jundef_plain();
     jsb b;
+    if (s->markup && !to->markup) {
+        jsb_init(&b, c);
+        jsb_escaped(&b, to);
+        jval escaped = jsb_done(&b);
+        if (c->failed) return escaped;
+        to = escaped.u.s;
+    }
     jsb_init(&b, c);
+    b.markup = s->markup;
     jcharge(c, s->n / 64);
     size_t at = 0;
     while (max-- != 0 && !c->failed && at <= s->n) {
@@ -359,12 +367,13 @@ static jval m_join(jctx *c, jval self, struct jargs *a) {
         return jundef_plain();
     jsb b;
     jsb_init(&b, c);
+    b.markup = self.u.s->markup;
     for (size_t i = 0; i < n && jcharge(c, 1); i++) {
         if (items[i].kind != J_STR)
             return jfail(c, "sequence item %zu: expected str instance, %s found", i,
                          jtype_name(items[i]));
         if (i) jsb_str(&b, self.u.s);
-        jsb_str(&b, items[i].u.s);
+        (b.markup ? jsb_escaped : jsb_str)(&b, items[i].u.s);
     }
     return jsb_done(&b);
 }
@@ -542,24 +551,43 @@ static jval m_islower(jctx *c, jval self, struct jargs *a) {
     return one_case(c, self, a, uc_is_lower, uc_is_upper);
 }
 
-const struct jbuiltin jstr_methods[] = {
-    {"strip", m_strip, false},           {"lstrip", m_lstrip, false},
-    {"rstrip", m_rstrip, false},         {"split", m_split, false},
-    {"rsplit", m_rsplit, false},         {"splitlines", m_splitlines, false},
-    {"startswith", m_startswith, false}, {"endswith", m_endswith, false},
-    {"upper", m_upper, false},           {"lower", m_lower, false},
-    {"casefold", m_lower, false},        {"title", m_title, false},
-    {"capitalize", m_capitalize, false}, {"swapcase", m_swapcase, false},
-    {"replace", m_replace, false},       {"join", m_join, false},
-    {"format", jstr_format, false},      {"find", m_find, false},
-    {"rfind", m_rfind, false},           {"index", m_index, false},
-    {"rindex", m_rindex, false},         {"count", m_count, false},
-    {"partition", m_partition, false},   {"rpartition", m_rpartition, false},
-    {"removeprefix", m_removeprefix, false}, {"removesuffix", m_removesuffix, false},
-    {"center", m_center, false},         {"ljust", m_ljust, false},
-    {"rjust", m_rjust, false},           {"zfill", m_zfill, false},
-    {"isdigit", m_isdigit, false},       {"isdecimal", m_isdigit, false},
-    {"isnumeric", m_isdigit, false},     {"isalpha", m_isalpha, false},
-    {"isalnum", m_isalnum, false},       {"isspace", m_isspace, false},
-    {"isascii", m_isascii, false},       {"isupper", m_isupper, false},
-    {"islower", m_islower, false},       {NULL, NULL, false}};
+const struct jbuiltin jstr_methods[] = {{"strip", m_strip, false},
+                                        {"lstrip", m_lstrip, false},
+                                        {"rstrip", m_rstrip, false},
+                                        {"split", m_split, false},
+                                        {"rsplit", m_rsplit, false},
+                                        {"splitlines", m_splitlines, false},
+                                        {"startswith", m_startswith, false},
+                                        {"endswith", m_endswith, false},
+                                        {"upper", m_upper, false},
+                                        {"lower", m_lower, false},
+                                        {"casefold", m_lower, false},
+                                        {"title", m_title, false},
+                                        {"capitalize", m_capitalize, false},
+                                        {"swapcase", m_swapcase, false},
+                                        {"replace", m_replace, false},
+                                        {"join", m_join, false},
+                                        {"format", jstr_format, false},
+                                        {"find", m_find, false},
+                                        {"rfind", m_rfind, false},
+                                        {"index", m_index, false},
+                                        {"rindex", m_rindex, false},
+                                        {"count", m_count, false},
+                                        {"partition", m_partition, false},
+                                        {"rpartition", m_rpartition, false},
+                                        {"removeprefix", m_removeprefix, false},
+                                        {"removesuffix", m_removesuffix, false},
+                                        {"center", m_center, false},
+                                        {"ljust", m_ljust, false},
+                                        {"rjust", m_rjust, false},
+                                        {"zfill", m_zfill, false},
+                                        {"isdigit", m_isdigit, false},
+                                        {"isdecimal", m_isdigit, false},
+                                        {"isnumeric", m_isdigit, false},
+                                        {"isalpha", m_isalpha, false},
+                                        {"isalnum", m_isalnum, false},
+                                        {"isspace", m_isspace, false},
+                                        {"isascii", m_isascii, false},
+                                        {"isupper", m_isupper, false},
+                                        {"islower", m_islower, false},
+                                        {NULL, NULL, false}};

@@ -64,8 +64,8 @@ static jval t_iterable(jctx *c, jval v, struct jargs *a) {
 
 static jval t_callable(jctx *c, jval v, struct jargs *a) {
     return answer(c, a, "callable",
-                  v.kind == J_FUNC || v.kind == J_METHOD || v.kind == J_MACRO ||
-                      v.kind == J_LOOP || v.kind == J_UNDEF);
+                  v.kind == J_FUNC || v.kind == J_METHOD || v.kind == J_MACRO || v.kind == J_LOOP ||
+                      v.kind == J_UNDEF);
 }
 
 /* odd, even, divisibleby */
@@ -162,24 +162,42 @@ static jval t_test(jctx *c, jval v, struct jargs *a) {
     return answer(c, a, "test", v.kind == J_STR && jbuiltin_find(jtests, v.u.s->p, v.u.s->n));
 }
 
-const struct jbuiltin jtests[] = {
-    {"defined", t_defined, false},     {"undefined", t_undefined, false},
-    {"none", t_none, false},           {"boolean", t_boolean, false},
-    {"true", t_true, false},           {"false", t_false, false},
-    {"integer", t_integer, false},     {"float", t_float, false},
-    {"number", t_number, false},       {"string", t_string, false},
-    {"mapping", t_mapping, false},     {"sequence", t_sequence, false},
-    {"iterable", t_iterable, false},   {"callable", t_callable, false},
-    {"odd", t_odd, false},             {"even", t_even, false},
-    {"divisibleby", t_divisibleby, false}, {"eq", t_eq, false},
-    {"equalto", t_eq, false},          {"==", t_eq, false},
-    {"ne", t_ne, false},               {"!=", t_ne, false},
-    {"lt", t_lt, false},               {"lessthan", t_lt, false},
-    {"<", t_lt, false},                {"le", t_le, false},
-    {"<=", t_le, false},               {"gt", t_gt, false},
-    {"greaterthan", t_gt, false},      {">", t_gt, false},
-    {"ge", t_ge, false},               {">=", t_ge, false},
-    {"in", t_in, false},               {"sameas", t_sameas, false},
-    {"lower", t_lower, false},         {"upper", t_upper, false},
-    {"filter", t_filter, false},       {"test", t_test, false},
-    {NULL, NULL, false}};
+const struct jbuiltin jtests[] = {{"defined", t_defined, false},
+                                  {"undefined", t_undefined, false},
+                                  {"none", t_none, false},
+                                  {"boolean", t_boolean, false},
+                                  {"true", t_true, false},
+                                  {"false", t_false, false},
+                                  {"integer", t_integer, false},
+                                  {"float", t_float, false},
+                                  {"number", t_number, false},
+                                  {"string", t_string, false},
+                                  {"mapping", t_mapping, false},
+                                  {"sequence", t_sequence, false},
+                                  {"iterable", t_iterable, false},
+                                  {"callable", t_callable, false},
+                                  {"odd", t_odd, false},
+                                  {"even", t_even, false},
+                                  {"divisibleby", t_divisibleby, false},
+                                  {"eq", t_eq, false},
+                                  {"equalto", t_eq, false},
+                                  {"==", t_eq, false},
+                                  {"ne", t_ne, false},
+                                  {"!=", t_ne, false},
+                                  {"lt", t_lt, false},
+                                  {"lessthan", t_lt, false},
+                                  {"<", t_lt, false},
+                                  {"le", t_le, false},
+                                  {"<=", t_le, false},
+                                  {"gt", t_gt, false},
+                                  {"greaterthan", t_gt, false},
+                                  {">", t_gt, false},
+                                  {"ge", t_ge, false},
+                                  {">=", t_ge, false},
+                                  {"in", t_in, false},
+                                  {"sameas", t_sameas, false},
+                                  {"lower", t_lower, false},
+                                  {"upper", t_upper, false},
+                                  {"filter", t_filter, false},
+                                  {"test", t_test, false},
+                                  {NULL, NULL, false}};

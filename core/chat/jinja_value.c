@@ -27,8 +27,7 @@ jval jfail_undef(jctx *c, jval v) {
     if (u->unsafe)
         return jfail(c, "access to attribute '%.*s' of '%s' object is unsafe", n, u->name->p,
                      u->owner ? u->owner : "");
-    if (u->owner)
-        return jfail(c, "'%s object' has no attribute '%.*s'", u->owner, n, u->name->p);
+    if (u->owner) return jfail(c, "'%s object' has no attribute '%.*s'", u->owner, n, u->name->p);
     return jfail(c, "'%.*s' is undefined", n, u->name->p);
 }
 
@@ -45,7 +44,8 @@ void *jalloc(jctx *c, uint64_t bytes) {
     void *p = arena_alloc(c->mem, bytes);
     if (!p && !c->failed) {
         c->failed = true;
-        err_set(c->e, ERR_NOMEM, "chat template, line %d: rendering needs too much memory", c->line);
+        err_set(c->e, ERR_NOMEM, "chat template, line %d: rendering needs too much memory",
+                c->line);
     }
     return p;
 }
@@ -71,13 +71,24 @@ static bool value_enter(jctx *c) {
 }
 
 const char *jtype_name(jval v) {
-    static const char *const names[] = {
-        [J_UNDEF] = "Undefined",   [J_NONE] = "NoneType",       [J_BOOL] = "bool",
-        [J_INT] = "int",           [J_BIG] = "int",             [J_FLOAT] = "float",
-        [J_STR] = "str",           [J_LIST] = "list",           [J_TUPLE] = "tuple",
-        [J_DICT] = "dict",         [J_NAMESPACE] = "Namespace", [J_GEN] = "generator",
-        [J_LOOP] = "LoopContext",  [J_MACRO] = "Macro",         [J_FUNC] = "function",
-        [J_METHOD] = "builtin_function_or_method", [J_CYCLER] = "Cycler", [J_ABSENT] = "absent"};
+    static const char *const names[] = {[J_UNDEF] = "Undefined",
+                                        [J_NONE] = "NoneType",
+                                        [J_BOOL] = "bool",
+                                        [J_INT] = "int",
+                                        [J_BIG] = "int",
+                                        [J_FLOAT] = "float",
+                                        [J_STR] = "str",
+                                        [J_LIST] = "list",
+                                        [J_TUPLE] = "tuple",
+                                        [J_DICT] = "dict",
+                                        [J_NAMESPACE] = "Namespace",
+                                        [J_GEN] = "generator",
+                                        [J_LOOP] = "LoopContext",
+                                        [J_MACRO] = "Macro",
+                                        [J_FUNC] = "function",
+                                        [J_METHOD] = "builtin_function_or_method",
+                                        [J_CYCLER] = "Cycler",
+                                        [J_ABSENT] = "absent"};
     return names[v.kind];
 }
 
@@ -230,8 +241,7 @@ bool jcontains(jctx *c, jval container, jval item) {
             if (item.kind == J_UNDEF)
                 jfail_undef(c, item);
             else
-                jfail(c, "'in <string>' requires string as left operand, not %s",
-                      jtype_name(item));
+                jfail(c, "'in <string>' requires string as left operand, not %s", jtype_name(item));
             return false;
         }
         const jstr *s = container.u.s, *t = item.u.s;
@@ -326,7 +336,7 @@ bool jiterate(jctx *c, jval v, jval **items, size_t *n) {
         *n = v.u.list->n;
         return true;
     case J_GEN:
-        *items = v.u.list->v + v.u.list->pos;
+        *items = v.u.list->v ? v.u.list->v + v.u.list->pos : NULL;
         *n = v.u.list->n - v.u.list->pos;
         v.u.list->pos = v.u.list->n;
         return true;
