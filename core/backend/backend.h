@@ -26,9 +26,10 @@ typedef struct backend_buf backend_buf;       /* device memory, bytes fixed at c
 typedef struct backend_weight backend_weight; /* a matrix (n_out, n_in) or vector, read-only */
 
 struct backend_config {
-    const char *name;  /* "cpu" */
-    int n_threads;     /* <= 0: as many as the process may use */
-    const char *isa;   /* "" or NULL: best found; "generic", "avx2": force (tests, bug reports) */
+    const char *name; /* "cpu" */
+    int n_threads;    /* <= 0: as many as the process may use */
+    const char
+        *isa; /* "" or NULL: best found; "generic", "avx2", "avx512": force (tests, bug reports) */
     uint32_t max_rows; /* most rows of any op call; scratch is sized by it once */
     uint32_t max_cols; /* most columns (n_in) of any linear; likewise */
 };

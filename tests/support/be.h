@@ -98,8 +98,8 @@ static inline void be_fill(float *x, uint64_t n, float scale) {
         x[i] = be_real() * scale;
 }
 
-/* be_names[be_n_isas]: the sets that tests go through. */
-static const char *const be_isas[] = {"generic", "avx2"};
+/* The sets that tests go through. */
+static const char *const be_isas[] = {"generic", "avx2", "avx512"};
 enum { BE_N_ISAS = sizeof be_isas / sizeof be_isas[0] };
 
 #endif

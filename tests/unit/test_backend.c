@@ -549,9 +549,11 @@ static void test_threads(void) {
 }
 
 int main(void) {
-    backend *be = be_open("avx2", 1);
-    if (!be) SKIP("avx2 kernels", "this machine has no AVX2");
-    backend_close(be);
+    for (int i = 0; i < BE_N_ISAS; i++) {
+        backend *be = be_open(be_isas[i], 1);
+        if (!be) SKIP(be_isas[i], "this machine lacks the instruction set");
+        backend_close(be);
+    }
     RUN(test_linear);
     RUN(test_linear_shares_input);
     RUN(test_batch_invariance);

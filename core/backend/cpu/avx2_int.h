@@ -1,4 +1,5 @@
-/* avx2_int.h - pieces that the AVX2 kernels share; include only from *_avx2.c. */
+/* avx2_int.h - pieces that the AVX2 and AVX-512 kernels share; include only from *_avx2.c and
+ * *_avx512.c. */
 #ifndef INFERD_CPU_AVX2_INT_H
 #define INFERD_CPU_AVX2_INT_H
 
@@ -59,5 +60,10 @@ ALWAYS_INLINE __m256 exp_ps(__m256 x) {
 
 void avx2_linear(const struct cpu_linear_job *j);
 void avx2_attention(const struct cpu_attn_job *j);
+void avx2_quantize(const float *x, int16_t *q, float *d, uint32_t n);
+void avx2_rmsnorm(float *x, const float *residual, const float *weight, float *out, uint32_t n,
+                  float eps);
+void avx2_glu_silu(const float *gate, const float *up, float *out, uint32_t n);
+void avx2_store_f16(const float *src, uint16_t *dst, uint32_t n);
 
 #endif

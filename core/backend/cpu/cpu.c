@@ -129,6 +129,12 @@ static bool has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
            __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
+
+/* What the *_avx512.c files are compiled for. */
+static bool has_avx512(void) {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+}
 #endif
 
 /* Best first. */
@@ -137,6 +143,7 @@ static const struct {
     bool (*available)(void);
 } isas[] = {
 #if defined(__x86_64__)
+    {&cpu_isa_avx512, has_avx512},
     {&cpu_isa_avx2, has_avx2},
 #endif
     {&cpu_isa_generic, always},

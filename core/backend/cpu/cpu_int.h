@@ -2,9 +2,9 @@
  * fills.
  *
  * Launchers (cpu.c, linear.c, rows.c, attention.c) split an op into chunks for the pool and call
- * kernels through struct cpu_isa. Kernels take raw pointers and run on any thread. kernels_*.c of
- * "generic" are the plain reference; *_avx2.c are built with their instruction set's flags and are
- * called only where the processor has it. */
+ * kernels through struct cpu_isa. Kernels take raw pointers and run on any thread.
+ * kernels_generic.c is the plain reference; *_avx2.c and *_avx512.c are built with their
+ * instruction set's flags and are called only where the processor has it. */
 #ifndef INFERD_CPU_INT_H
 #define INFERD_CPU_INT_H
 
@@ -95,7 +95,7 @@ struct cpu_isa {
 
 extern const struct cpu_isa cpu_isa_generic;
 #if defined(__x86_64__)
-extern const struct cpu_isa cpu_isa_avx2;
+extern const struct cpu_isa cpu_isa_avx2, cpu_isa_avx512;
 #endif
 
 struct cpu_weight {

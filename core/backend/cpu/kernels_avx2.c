@@ -17,7 +17,7 @@ ALWAYS_INLINE void store_some(float *p, __m256 v, uint32_t n) {
         _mm256_maskstore_ps(p, lanes_below(n), v);
 }
 
-static void quantize(const float *x, int16_t *q, float *d, uint32_t n) {
+void avx2_quantize(const float *x, int16_t *q, float *d, uint32_t n) {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     for (uint32_t b = 0; b < n / CPU_Q_ELEMS; b++, x += CPU_Q_ELEMS, q += CPU_Q_ELEMS) {
         __m256 v[4], max = _mm256_setzero_ps();
@@ -41,8 +41,8 @@ static void quantize(const float *x, int16_t *q, float *d, uint32_t n) {
     }
 }
 
-static void rmsnorm(float *x, const float *residual, const float *weight, float *out, uint32_t n,
-                    float eps) {
+void avx2_rmsnorm(float *x, const float *residual, const float *weight, float *out, uint32_t n,
+                  float eps) {
     __m256 sum = _mm256_setzero_ps();
     for (uint32_t i = 0; i < n; i += LANES) {
         __m256 v = load_some(x + i, n - i);
@@ -59,7 +59,7 @@ static void rmsnorm(float *x, const float *residual, const float *weight, float 
     }
 }
 
-static void glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
+void avx2_glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
     for (uint32_t i = 0; i < n; i += LANES) {
         __m256 g = load_some(gate + i, n - i), u = load_some(up + i, n - i);
         __m256 e = exp_ps(_mm256_sub_ps(_mm256_setzero_ps(), g));
@@ -68,7 +68,7 @@ static void glu_silu(const float *gate, const float *up, float *out, uint32_t n)
     }
 }
 
-static void store_f16(const float *src, uint16_t *dst, uint32_t n) {
+void avx2_store_f16(const float *src, uint16_t *dst, uint32_t n) {
     uint32_t i = 0;
     for (; i + LANES <= n; i += LANES)
         _mm_storeu_si128((__m128i *)(dst + i),
@@ -93,9 +93,9 @@ const struct cpu_isa cpu_isa_avx2 = {
                      [CPU_GLU_SILU] = "glu_silu_avx2"},
     .step = LANES,
     .linear = avx2_linear,
-    .quantize = quantize,
-    .rmsnorm = rmsnorm,
-    .glu_silu = glu_silu,
-    .store_f16 = store_f16,
+    .quantize = avx2_quantize,
+    .rmsnorm = avx2_rmsnorm,
+    .glu_silu = avx2_glu_silu,
+    .store_f16 = avx2_store_f16,
     .attention = avx2_attention,
 };
