@@ -198,9 +198,9 @@ static void print_text(const cJSON *o) {
            number_at(o, "decode_tokens_per_s"), number_at(decode, "p50"), number_at(decode, "p99"));
     printf("memory   %10.2f GB/s read by decode steps, %.2f GB/s measured on this machine\n",
            number_at(o, "decode_gb_per_s"), number_at(o, "read_bandwidth_gb_per_s"));
-    cJSON_ArrayForEach(kernel, cJSON_GetObjectItemCaseSensitive(o, "kernel_dispatches"))
-        if (kernel->valuedouble > 0)
-            printf("kernel   %10.0f x %s\n", kernel->valuedouble, kernel->string);
+    cJSON_ArrayForEach(kernel, cJSON_GetObjectItemCaseSensitive(
+                                   o, "kernel_dispatches")) if (kernel->valuedouble > 0)
+        printf("kernel   %10.0f x %s\n", kernel->valuedouble, kernel->string);
 }
 
 static int report(struct bench *b, engine *en, const struct engine_config *config,

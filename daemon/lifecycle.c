@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DRAIN_POLL_MS = 50 };
+/* Supervisors signal a process and then its whole group: two signals so close are one wish. */
+enum { DRAIN_POLL_MS = 50, SAME_STOP_NS = 500 * 1000 * 1000 };
 
 struct served {
     struct loader_model model;
@@ -124,7 +125,8 @@ static void announce(const struct server *s) {
 
 /* Until nothing runs, the deadline is over or a second signal comes. */
 static void drain(struct server *s) {
-    uint64_t end_ns = clock_now_ns() + s->config->shutdown_deadline_s * UINT64_C(1000000000);
+    uint64_t begin_ns = clock_now_ns();
+    uint64_t end_ns = begin_ns + s->config->shutdown_deadline_s * UINT64_C(1000000000);
     uint32_t n_active;
     log_info("stopping: new requests are refused, %u still run", api_n_active(s->api));
     notify_send("STOPPING=1");
@@ -132,7 +134,7 @@ static void drain(struct server *s) {
     for (size_t i = 0; i < s->n_models; i++)
         engine_drain(s->models[i].engine);
     while ((n_active = api_n_active(s->api)) > 0 && clock_now_ns() < end_ns)
-        if (signals_wait(DRAIN_POLL_MS)) break;
+        if (signals_wait(DRAIN_POLL_MS) && clock_now_ns() - begin_ns > SAME_STOP_NS) break;
     if (n_active) log_warn("%u requests are cut off", n_active);
 }
 

@@ -19,10 +19,10 @@ typedef struct registry registry;
 /* A row. Strings are owned by the struct: registry_model_fini. */
 struct registry_model {
     int64_t id;
-    char *name;    /* unique among names and aliases, [A-Za-z0-9._:/-]{1,96} */
+    char *name;     /* unique among names and aliases, [A-Za-z0-9._:/-]{1,96} */
     char **aliases; /* (n_aliases) */
     size_t n_aliases;
-    char *path; /* absolute */
+    char *path;   /* absolute */
     char *format; /* "gguf" */
     char *architecture, *quantization;
     uint64_t n_params, context_length, size_bytes;
