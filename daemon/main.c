@@ -1,0 +1,43 @@
+/* main.c - the command table of the inferd binary. The only file below which nothing exits: a
+ * command returns its status, and what went wrong is printed here, as one sentence. */
+#include "daemon/commands.h"
+#include "daemon/options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct command commands[] = {
+    {"serve", "serve models over an OpenAI-compatible HTTP API", cmd_serve},
+    {"chat", "talk to the running daemon", cmd_chat},
+    {"models", "register, list, check model files", cmd_models},
+    {"config", "print or check a configuration file", cmd_config},
+    {"tokenize", "text to token ids and back", cmd_tokenize},
+    {"render", "messages to prompt text by the model's chat template", cmd_render},
+    {"logits", "most likely next tokens", cmd_logits},
+    {"perplexity", "how well a model predicts a text", cmd_perplexity},
+    {"bench", "speed of prefill and decode", cmd_bench},
+};
+
+static const struct command_table table = {
+    "inferd", "inferd " INFERD_VERSION " - serves language models to many clients at once.",
+    commands, sizeof commands / sizeof commands[0]};
+
+/* Answers that did not reach the file or pipe behind stdout are a failure. */
+static int flush_output(int status, err *e) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return status;
+    if (status == 0) err_set(e, ERR_IO, "cannot write the output");
+    return status ? status : 1;
+}
+
+int main(int argc, char **argv) {
+    err e;
+    err_clear(&e);
+    if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0)) {
+        puts("inferd " INFERD_VERSION);
+        return flush_output(0, &e);
+    }
+    int status = flush_output(command_run(&table, argc, argv, &e), &e);
+    if (status != 0 && e.msg[0]) fprintf(stderr, "inferd: %s\n", e.msg);
+    return status;
+}
