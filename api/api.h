@@ -21,11 +21,11 @@ enum { API_MAX_MODELS = 8 };
 
 /* A model that is served. Borrowed: everything outlives api_close. */
 struct api_model {
-    const char *id;              /* name in the registry */
-    const char *const *aliases;  /* (n_aliases) other ids it answers to */
+    const char *id;             /* name in the registry */
+    const char *const *aliases; /* (n_aliases) other ids it answers to */
     size_t n_aliases;
     engine *engine;
-    const chat_template *chat;   /* NULL: chat requests are refused with the reason */
+    const chat_template *chat; /* NULL: chat requests are refused with the reason */
     int64_t created_s;
 };
 
@@ -40,7 +40,7 @@ struct api_config {
     uint32_t keepalive_ms;       /* SSE comment while nothing flows */
     const char *const *api_keys; /* (n_api_keys) accepted bearer keys; none: no check */
     size_t n_api_keys;
-    const char *version;         /* "0.1.0" */
+    const char *version; /* "0.1.0" */
 };
 
 /* Binds and answers at once: /livez is 200, everything that needs a model 503 until

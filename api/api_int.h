@@ -28,9 +28,9 @@ struct api {
     watch *watch;
     struct api_model models[API_MAX_MODELS]; /* written once, before ready */
     size_t n_models;
-    atomic_bool ready;    /* models may be read */
+    atomic_bool ready; /* models may be read */
     atomic_bool draining;
-    atomic_uint n_active; /* requests with a job */
+    atomic_uint n_active;                                          /* requests with a job */
     atomic_uint_least64_t n_requests[API_MAX_ROUTES][API_N_CODES]; /* by route, status */
 };
 
@@ -54,14 +54,14 @@ struct job_ops {
 enum { REPLY_MAX_HEADERS = 8, REPLY_MAX_BYTES = 64 << 20 };
 
 struct reply {
-    unsigned status;            /* 0: none yet */
-    const char *content_type;   /* static string */
-    str body;                   /* unless data or stream */
-    const void *data;           /* static bytes, n_data of them */
+    unsigned status;          /* 0: none yet */
+    const char *content_type; /* static string */
+    str body;                 /* unless data or stream */
+    const void *data;         /* static bytes, n_data of them */
     size_t n_data;
-    bool stream;                /* the job's read gives the body */
+    bool stream; /* the job's read gives the body */
     struct {
-        const char *name;       /* static string */
+        const char *name; /* static string */
         char value[256];
     } headers[REPLY_MAX_HEADERS];
     size_t n_headers;
@@ -70,20 +70,20 @@ struct reply {
 struct request {
     struct watched watched; /* first */
     api *api;
-    void *connection;       /* http.c's */
+    void *connection;          /* http.c's */
     const struct route *route; /* NULL: no such */
     bool method_known;
     char method[16];
-    char path[256];         /* for the log; longer ones are cut and match no route */
-    const char *rest;       /* path behind a prefix route's prefix */
-    char id[65];            /* x-request-id */
+    char path[256];   /* for the log; longer ones are cut and match no route */
+    const char *rest; /* path behind a prefix route's prefix */
+    char id[65];      /* x-request-id */
     uint64_t start_ns;
     str body;
-    uint64_t body_bytes;    /* received, kept or not */
-    bool discard_body;      /* the reply is already an error */
+    uint64_t body_bytes; /* received, kept or not */
+    bool discard_body;   /* the reply is already an error */
     bool handled;
-    bool active;            /* counted in n_active */
-    bool queued;            /* the reply is with libmicrohttpd */
+    bool active; /* counted in n_active */
+    bool queued; /* the reply is with libmicrohttpd */
     struct reply reply;
     const struct job_ops *ops;
     void *job;

@@ -10,7 +10,8 @@ static bool same_key(const char *given, size_t n, const char *key) {
     size_t m = strlen(key);
     volatile unsigned char diff = n == m ? 0 : 1;
     for (size_t i = 0; i < n; i++)
-        diff = (unsigned char)(diff | ((unsigned char)given[i] ^ (unsigned char)key[m ? i % m : 0]));
+        diff =
+            (unsigned char)(diff | ((unsigned char)given[i] ^ (unsigned char)key[m ? i % m : 0]));
     return diff == 0;
 }
 
@@ -29,11 +30,10 @@ bool auth_check_key(struct request *r) {
         if (ok) return true;
     }
     reply_header(r, "WWW-Authenticate", "Bearer");
-    reply_error(r, &(struct api_error){
-                       401, "invalid_request_error", "invalid_api_key", NULL,
-                       bearer ? "Incorrect API key provided."
-                              : "You did not provide an API key: send the header "
-                                "'Authorization: Bearer KEY'."});
+    reply_error(r, &(struct api_error){401, "invalid_request_error", "invalid_api_key", NULL,
+                                       bearer ? "Incorrect API key provided."
+                                              : "You did not provide an API key: send the header "
+                                                "'Authorization: Bearer KEY'."});
     return false;
 }
 
@@ -64,6 +64,7 @@ bool auth_check_origin(struct request *r) {
         why = "This daemon listens on this machine only and has no API keys: pages are answered "
               "under localhost or 127.0.0.1, not under another name.";
     }
-    reply_error(r, &(struct api_error){403, "invalid_request_error", "origin_not_allowed", NULL, why});
+    reply_error(r,
+                &(struct api_error){403, "invalid_request_error", "origin_not_allowed", NULL, why});
     return false;
 }

@@ -48,7 +48,7 @@ static bool is_text_only(const cJSON *v) {
 enum { NUL = JSON_NULLABLE };
 
 #define REFUSED(name, flags, accepts, why)                                                         \
-    {name, JSON_REFUSED, flags, 0, 0, 0, 0, accepts, why}
+    { name, JSON_REFUSED, flags, 0, 0, 0, 0, accepts, why }
 
 static const char no_tools[] = "tool calling is not supported by this server";
 
@@ -114,8 +114,8 @@ static const struct json_field part_fields[] = {
     {"text", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct part, text)},
     REFUSED("prompt_cache_breakpoint", NUL, NULL, "the prefix cache has no breakpoints"),
 };
-static const struct json_table part_table = {part_fields,
-                                             sizeof part_fields / sizeof *part_fields, NULL};
+static const struct json_table part_table = {part_fields, sizeof part_fields / sizeof *part_fields,
+                                             NULL};
 
 enum { PATH_BYTES = 64 }; /* as err.param; our longest path is far shorter */
 
@@ -248,8 +248,8 @@ static int read_calls(const struct message *m, const char *path, cJSON *out, err
 }
 
 static int check_role(const struct message *m, const char *path, err *e) {
-    static const char *const roles[] = {"system", "developer", "user", "assistant",
-                                        "tool",   "function"};
+    static const char *const roles[] = {"system",    "developer", "user",
+                                        "assistant", "tool",      "function"};
     char name[PATH_BYTES];
     bool known = false;
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
@@ -277,8 +277,8 @@ static int read_message(const cJSON *v, const char *path, cJSON *out, err *e) {
     if (!rc) rc = check_role(&m, path, e);
     if (rc) return rc;
     const char *role = strcmp(m.role, "developer") == 0 ? "system" : m.role;
-    bool optional = (strcmp(role, "assistant") == 0 && m.tool_calls) ||
-                    strcmp(role, "function") == 0;
+    bool optional =
+        (strcmp(role, "assistant") == 0 && m.tool_calls) || strcmp(role, "function") == 0;
     str text;
     str_init(&text, REPLY_MAX_BYTES);
     rc = read_content(&m, path, optional, &text, e);

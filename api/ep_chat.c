@@ -81,8 +81,8 @@ static void chat_whole(struct gen *g, struct gen_choice *c, str *out) {
 }
 
 static const struct gen_writer chat_writer = {
-    "chatcmpl-", "chat.completion", "chat.completion.chunk", "messages",
-    chat_logprob, chat_open, chat_chunk, chat_whole};
+    "chatcmpl-", "chat.completion", "chat.completion.chunk", "messages", chat_logprob, chat_open,
+    chat_chunk,  chat_whole};
 
 /* ---- prompt ---- */
 

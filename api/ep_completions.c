@@ -24,7 +24,7 @@ static bool is_empty_string(const cJSON *v) {
 
 static const struct json_field fields[] = {
     {"prompt", JSON_VALUE, JSON_REQUIRED, AT(prompt)},
-    {"max_tokens", JSON_INT, NUL, AT(max_tokens), .min = 0, .max = 2147483647.0},
+    {"max_tokens", JSON_INT, NUL, AT(max_tokens), HAS(has_max_tokens), 0, 2147483647.0},
     {"logprobs", JSON_INT, NUL, AT(n_logprobs), HAS(has_n_logprobs), 0, ENGINE_MAX_TOP_LOGPROBS},
     {"echo", JSON_BOOL, NUL, AT(echo)},
     {"best_of", JSON_REFUSED, NUL, .accepts = is_one,
@@ -106,8 +106,7 @@ static void completions_logprob(struct gen *g, struct gen_choice *c, const struc
 
 static void add_choice(const struct gen *g, const struct gen_choice *c, const char *finish,
                        str *out) {
-    static const char *const names[] = {"tokens", "token_logprobs", "top_logprobs",
-                                        "text_offset"};
+    static const char *const names[] = {"tokens", "token_logprobs", "top_logprobs", "text_offset"};
     str_addf(out, "{\"index\":%u,\"text\":", c->index);
     json_add_string(out, str_cstr(&c->text), c->text.len);
     str_add(out, ",\"logprobs\":");
@@ -137,8 +136,8 @@ static void completions_whole(struct gen *g, struct gen_choice *c, str *out) {
 }
 
 static const struct gen_writer completions_writer = {
-    "cmpl-", "text_completion", "text_completion", "prompt",
-    completions_logprob, NULL, completions_chunk, completions_whole};
+    "cmpl-", "text_completion", "text_completion", "prompt", completions_logprob,
+    NULL,    completions_chunk, completions_whole};
 
 /* ---- prompts ---- */
 
@@ -158,8 +157,8 @@ static int too_long(const struct prompts *p, err *e) {
 
 static int add_text(struct prompts *p, const char *text, err *e) {
     struct gen_prompt *to = &p->list[p->n++];
-    int rc = tokenizer_encode(p->tok, text, strlen(text), TOKENIZER_ADD_SPECIAL, p->limit,
-                              &to->ids, &to->n, e);
+    int rc = tokenizer_encode(p->tok, text, strlen(text), TOKENIZER_ADD_SPECIAL, p->limit, &to->ids,
+                              &to->n, e);
     if (rc == ERR_TOO_LONG) return too_long(p, e);
     if (!rc && !to->n)
         return err_set_param(e, ERR_INVALID, "prompt",

@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-const unsigned api_codes[API_N_CODES] = {200, 304, 400, 401, 403, 404, 405, 413, 415,
-                                         417, 429, 431, 499, 500, 503, 0};
+const unsigned api_codes[API_N_CODES] = {200, 304, 400, 401, 403, 404, 405, 413,
+                                         415, 417, 429, 431, 499, 500, 503, 0};
 
 /* Rows of n_requests: routes, then one for requests that matched none. */
 void metrics_count(api *a, const struct route *route, unsigned status) {
@@ -113,8 +113,7 @@ static void add_counters(str *s, const struct engine_stats *t) {
          t->kv_evictions_total},
         {"inferd_kv_copies_total", "counter", "KV blocks copied on write.", t->kv_copies_total},
         {"inferd_kv_blocks", "gauge", "KV blocks in all.", t->kv_blocks},
-        {"inferd_kv_blocks_free", "gauge", "KV blocks that no sequence holds.",
-         t->kv_blocks_free},
+        {"inferd_kv_blocks_free", "gauge", "KV blocks that no sequence holds.", t->kv_blocks_free},
         {"inferd_kv_blocks_cached", "gauge", "Free KV blocks that can still be hit by a prefix.",
          t->kv_blocks_cached},
         {"inferd_sequences_running", "gauge", "Sequences being computed.", t->running},
@@ -132,8 +131,7 @@ static void add_counters(str *s, const struct engine_stats *t) {
     add_histogram(s, "inferd_time_to_first_token_seconds", "Submission to first token.", &t->ttft);
     add_histogram(s, "inferd_inter_token_latency_seconds", "Gap between tokens of a sequence.",
                   &t->inter_token);
-    add_histogram(s, "inferd_queue_time_seconds", "Submission to first admission.",
-                  &t->queue_time);
+    add_histogram(s, "inferd_queue_time_seconds", "Submission to first admission.", &t->queue_time);
     add_histogram(s, "inferd_step_time_seconds", "Duration of a step.", &t->step_time);
 }
 

@@ -235,7 +235,8 @@ static void write_whole(struct gen *g) {
     reply_json(g->request, 200, &body);
 }
 
-/* A stream's status line waits for the first event, so that a failure before it is a real status. */
+/* A stream's status line waits for the first event, so that a failure before it is a real status.
+ */
 static enum job_status gen_poll(struct request *r, void *job) {
     struct gen *g = job;
     pump(g);
@@ -315,13 +316,12 @@ static int submit(struct gen *g, const struct gen_options *o, err *e) {
     engine_stream *streams[ENGINE_MAX_CHOICES];
     for (size_t i = 0; i < g->n_prompts; i++) {
         const struct gen_prompt *p = &g->prompts[i];
-        const struct engine_request request = {
-            .prompt = p->ids,
-            .n_prompt = (uint32_t)p->n,
-            .n_choices = o->n_choices,
-            .params = o->params,
-            .notify = watch_notify,
-            .notify_arg = &g->request->watched};
+        const struct engine_request request = {.prompt = p->ids,
+                                               .n_prompt = (uint32_t)p->n,
+                                               .n_choices = o->n_choices,
+                                               .params = o->params,
+                                               .notify = watch_notify,
+                                               .notify_arg = &g->request->watched};
         int rc = engine_submit(g->model->engine, &request, streams, e);
         if (rc == ERR_TOO_LONG) snprintf(e->param, sizeof e->param, "%s", g->writer->param);
         if (rc) return rc;

@@ -40,8 +40,8 @@ struct gen_options {
     uint32_t n_stops;
     uint32_t n_choices;
     bool stream, include_usage;
-    bool echo;       /* the prompt's text comes first */
-    bool no_tokens;  /* max_tokens 0: the prompt is only scored */
+    bool echo;      /* the prompt's text comes first */
+    bool no_tokens; /* max_tokens 0: the prompt is only scored */
 };
 /* Fills o from f. n_vocab bounds logit_bias' ids. ERR_INVALID, ERR_UNSUPPORTED with the param. */
 int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_options *o, err *e);
@@ -93,11 +93,11 @@ struct gen {
     uint32_t n_choices; /* n_prompts * n */
     int n_logprobs;     /* as in engine_params */
     bool stream, include_usage, echo, no_tokens;
-    str head;           /* members before "choices", same in all chunks */
-    str out;            /* SSE bytes not yet read */
+    str head; /* members before "choices", same in all chunks */
+    str out;  /* SSE bytes not yet read */
     size_t out_pos;
     bool begun, ended;
-    err error;          /* of a choice that failed */
+    err error; /* of a choice that failed */
 };
 
 struct gen_config {

@@ -17,8 +17,7 @@ static const struct json_field fields[] = {
     {"model", JSON_STRING, JSON_REQUIRED, AT(model)},
     {"temperature", JSON_NUMBER, NUL, AT(temperature), .min = 0, .max = 2},
     {"top_p", JSON_NUMBER, NUL, AT(top_p), .min = 0, .max = 1},
-    {"seed", JSON_INT, NUL, AT(seed), HAS(has_seed), -9223372036854775808.0,
-     9223372036854775808.0},
+    {"seed", JSON_INT, NUL, AT(seed), HAS(has_seed), -9223372036854775808.0, 9223372036854775808.0},
     {"stop", JSON_VALUE, NUL, AT(stop)},
     {"n", JSON_INT, NUL, AT(n), .min = 1, .max = ENGINE_MAX_CHOICES},
     {"presence_penalty", JSON_NUMBER, NUL, AT(presence_penalty), .min = -2, .max = 2},
@@ -121,8 +120,7 @@ static bool is_false(const cJSON *v) {
 static int read_stream_options(const struct gen_fields *f, struct gen_options *o, err *e) {
     static const struct json_field rows[] = {
         {"include_usage", JSON_BOOL, .offset = offsetof(struct stream_options, include_usage)},
-        {"include_obfuscation", JSON_REFUSED, .accepts = is_false,
-         .why = "streams are not padded"},
+        {"include_obfuscation", JSON_REFUSED, .accepts = is_false, .why = "streams are not padded"},
     };
     static const struct json_table table = {rows, sizeof rows / sizeof *rows, NULL};
     if (!f->stream_options) return 0;

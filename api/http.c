@@ -3,12 +3,12 @@
  *
  * What the library does and how this file deals with it:
  * - The handler is called with the headers, with pieces of the body, and once more when the body is
- *   complete. A reply queued at the first call closes the connection and may be lost when the client
- *   is still sending; so errors known from the headers are kept and sent after the body, which is
- *   read and dropped up to a bound. Only a client that asked first (Expect: 100-continue) or
+ *   complete. A reply queued at the first call closes the connection and may be lost when the
+ * client is still sending; so errors known from the headers are kept and sent after the body, which
+ * is read and dropped up to a bound. Only a client that asked first (Expect: 100-continue) or
  *   announces far too much is answered at once.
- * - A content reader that returns 0 would be called in a loop: it returns 0 only when watch_wait has
- *   suspended the connection. Suspended connections see no timeout and no hang-up: see watch.h.
+ * - A content reader that returns 0 would be called in a loop: it returns 0 only when watch_wait
+ * has suspended the connection. Suspended connections see no timeout and no hang-up: see watch.h.
  * - All suspended connections are resumed before MHD_stop_daemon: http_close.
  * - The connection limit of the library leaves clients waiting in the backlog; ours closes them at
  *   once (accept_policy), the library's is set higher.
@@ -109,9 +109,8 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     unsigned status = r->queued ? r->reply.status : 499; /* nginx's code for "client gone" */
     metrics_count(a, r->route, status);
     log_info("%s %.128s %u%s %.1f ms %s prompt_tokens=%llu completion_tokens=%llu", r->method,
-             r->path, status, cut ? " (cut off)" : "",
-             (double)(clock_now_ns() - r->start_ns) / 1e6, r->id,
-             (unsigned long long)r->prompt_tokens, (unsigned long long)r->completion_tokens);
+             r->path, status, cut ? " (cut off)" : "", (double)(clock_now_ns() - r->start_ns) / 1e6,
+             r->id, (unsigned long long)r->prompt_tokens, (unsigned long long)r->completion_tokens);
     if (r->active) atomic_fetch_sub(&a->n_active, 1);
     watch_end(&r->watched);
 }
@@ -174,8 +173,8 @@ static void refuse_body(struct request *r) {
     snprintf(message, sizeof message, "The request body is larger than %llu bytes.",
              (unsigned long long)r->api->config.max_body_bytes);
     r->discard_body = true;
-    reply_error(r, &(struct api_error){413, "invalid_request_error", "request_too_large", NULL,
-                                       message});
+    reply_error(
+        r, &(struct api_error){413, "invalid_request_error", "request_too_large", NULL, message});
 }
 
 /* Headers are there, the body is not. */
@@ -293,8 +292,8 @@ static uint16_t bound_port(int fd) {
 static int listen_on(const struct api_config *c, int *out, int *family, err *e) {
     char port[8];
     snprintf(port, sizeof port, "%u", c->port);
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *list;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
+                    *list;
     int rc = getaddrinfo(c->host, port, &hints, &list);
     if (rc)
         return err_set_param(e, ERR_IO, "host", "cannot use address \"%s\": %s", c->host,
@@ -348,8 +347,7 @@ int http_open(api *a, struct http **out, err *e) {
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)c->idle_timeout_s, MHD_OPTION_CONNECTION_LIMIT,
         (unsigned)((c->max_connections + 1) * threads), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)c->max_header_bytes * 2 + IO_BUFFER_BYTES, MHD_OPTION_ARRAY, pool, MHD_OPTION_END);
-    if (!h->daemon)
-        return err_set(e, ERR_IO, "cannot start the HTTP threads: %s", strerror(errno));
+    if (!h->daemon) return err_set(e, ERR_IO, "cannot start the HTTP threads: %s", strerror(errno));
     return 0;
 }
 

@@ -297,8 +297,7 @@ int json_parse(const char *text, size_t n, cJSON **out, err *e) {
     *out = NULL;
     err local;
     struct reader r = {.start = text, .p = text, .end = text + n, .e = e ? e : &local};
-    if (!utf8_valid(text, n))
-        return err_set(e, ERR_FORMAT, "the request body is not valid UTF-8");
+    if (!utf8_valid(text, n)) return err_set(e, ERR_FORMAT, "the request body is not valid UTF-8");
     cJSON *v = parse_value(&r, 0);
     if (!v) return r.e->code;
     skip_space(&r);
@@ -436,8 +435,8 @@ int json_read(const cJSON *object, const struct json_table *table, const char *p
                 if (strcmp(t->fields[i].name, v->string) == 0) f = &t->fields[i];
         snprintf(name, sizeof name, "%s%s", path, v->string);
         if (!f)
-            return err_set_param(e, ERR_INVALID, name,
-                                 "Unrecognized request argument supplied: %s", name);
+            return err_set_param(e, ERR_INVALID, name, "Unrecognized request argument supplied: %s",
+                                 name);
         int rc = read_field(f, v, name, out, e);
         if (rc) return rc;
     }

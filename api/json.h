@@ -1,6 +1,7 @@
 /* json.h - strict JSON in, plain JSON out, and the table-driven reader of request fields.
- * Private to api/. cJSON holds the tree; the parser is ours because cJSON's own one accepts trailing
- * bytes, duplicate keys, invalid UTF-8 and lone surrogates, and keeps numbers as doubles only.
+ * Private to api/. cJSON holds the tree; the parser is ours because cJSON's own one accepts
+ * trailing bytes, duplicate keys, invalid UTF-8 and lone surrogates, and keeps numbers as doubles
+ * only.
  *
  * THREAD SAFETY: pure functions, any thread. */
 #ifndef INFERD_API_JSON_H
@@ -37,12 +38,12 @@ void json_add_cstr(str *s, const char *text);
 void json_add_number(str *s, double v);
 
 enum json_type {
-    JSON_BOOL,    /* bool */
-    JSON_INT,     /* int64_t in [min, max] */
-    JSON_NUMBER,  /* double in [min, max] */
-    JSON_STRING,  /* const char *, borrowed from the tree */
-    JSON_VALUE,   /* const cJSON *, borrowed: the endpoint reads it */
-    JSON_REFUSED  /* not stored: refused with `why` unless accepts(value) */
+    JSON_BOOL,   /* bool */
+    JSON_INT,    /* int64_t in [min, max] */
+    JSON_NUMBER, /* double in [min, max] */
+    JSON_STRING, /* const char *, borrowed from the tree */
+    JSON_VALUE,  /* const cJSON *, borrowed: the endpoint reads it */
+    JSON_REFUSED /* not stored: refused with `why` unless accepts(value) */
 };
 
 enum json_flags {
@@ -55,8 +56,8 @@ struct json_field {
     const char *name;
     enum json_type type;
     int flags;
-    size_t offset;     /* of the member in the caller's struct */
-    size_t has;        /* 1 + offset of a bool that tells whether it was given; 0: none */
+    size_t offset; /* of the member in the caller's struct */
+    size_t has;    /* 1 + offset of a bool that tells whether it was given; 0: none */
     double min, max;
     bool (*accepts)(const cJSON *v); /* JSON_REFUSED: values that ask for nothing; NULL: none */
     const char *why;                 /* JSON_REFUSED: the reason */

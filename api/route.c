@@ -1,5 +1,5 @@
-/* route.c - which handler answers, and everything that can be refused before the body is read: a new
- * endpoint is a row here. Runs on HTTP threads. */
+/* route.c - which handler answers, and everything that can be refused before the body is read: a
+ * new endpoint is a row here. Runs on HTTP threads. */
 #include "api/api_int.h"
 
 #include <stdio.h>
@@ -55,12 +55,12 @@ static bool find_route(struct request *r) {
         reply_header(r, "Allow", allow);
         snprintf(message, sizeof message, "Method %s is not allowed for %s: use %s.", r->method,
                  r->path, allow);
-        reply_error(r, &(struct api_error){405, "invalid_request_error", "method_not_allowed",
-                                           NULL, message});
+        reply_error(r, &(struct api_error){405, "invalid_request_error", "method_not_allowed", NULL,
+                                           message});
     } else {
         snprintf(message, sizeof message, "There is nothing at %s %s.", r->method, r->path);
-        reply_error(r, &(struct api_error){404, "invalid_request_error", "unknown_url", NULL,
-                                           message});
+        reply_error(
+            r, &(struct api_error){404, "invalid_request_error", "unknown_url", NULL, message});
     }
     return false;
 }

@@ -1,6 +1,6 @@
-/* sse.c - server-sent events (WHATWG HTML, "Server-sent events"): an event is "data: " and one line,
- * closed by an empty line; a line that starts with a colon is a comment, which clients ignore. JSON
- * has no raw newlines, so one line is enough. Pure. */
+/* sse.c - server-sent events (WHATWG HTML, "Server-sent events"): an event is "data: " and one
+ * line, closed by an empty line; a line that starts with a colon is a comment, which clients
+ * ignore. JSON has no raw newlines, so one line is enough. Pure. */
 #include "api/gen.h"
 
 void sse_open(str *s) {

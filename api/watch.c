@@ -152,9 +152,9 @@ static void destroy_all(watch *wt, struct watched *w) {
     }
 }
 
-/* One round: hang-ups, then the clock, then at most ROUND notified requests, so that neither starves
- * the other; what was retired before this round's end is freed last. Returns the next poll's
- * timeout, or -2 when the watch closes. */
+/* One round: hang-ups, then the clock, then at most ROUND notified requests, so that neither
+ * starves the other; what was retired before this round's end is freed last. Returns the next
+ * poll's timeout, or -2 when the watch closes. */
 static int watch_round(watch *wt, struct watched **gone, int n_gone, uint64_t *next_tick) {
     const uint64_t tick_ns = (uint64_t)wt->config.keepalive_ms * 1000000u / 4;
     for (int i = 0; i < n_gone; i++) {
@@ -175,10 +175,10 @@ static int watch_round(watch *wt, struct watched **gone, int n_gone, uint64_t *n
         pthread_mutex_lock(&wt->mu);
     }
     struct watched *retired = take_retired(wt);
-    int timeout_ms = wt->ready                ? 0
-                     : wt->stop               ? -2
+    int timeout_ms = wt->ready               ? 0
+                     : wt->stop              ? -2
                      : (tick_ns && wt->live) ? (int)(tick_ns / 1000000u) + 1
-                                              : -1;
+                                             : -1;
     pthread_mutex_unlock(&wt->mu);
     destroy_all(wt, retired);
     return timeout_ms;

@@ -30,23 +30,23 @@ typedef struct watch watch;
 /* Part of each request, at its start. */
 struct watched {
     watch *owner;
-    int fd;                          /* watched for hang-up; -1: not yet */
-    pthread_mutex_t mu;              /* guards suspended, woken */
+    int fd;             /* watched for hang-up; -1: not yet */
+    pthread_mutex_t mu; /* guards suspended, woken */
     bool suspended, woken;
-    atomic_bool gone;                /* the client hung up */
-    atomic_bool keepalive_due;       /* nothing was written for keepalive_ms; reader clears it */
+    atomic_bool gone;          /* the client hung up */
+    atomic_bool keepalive_due; /* nothing was written for keepalive_ms; reader clears it */
     atomic_uint_least64_t quiet_since_ns; /* last write of a stream; 0: no stream yet */
-    struct watched *prev, *next;     /* live list; guarded by watch.mu */
-    struct watched *next_ready;      /* ready list; guarded by watch.mu */
+    struct watched *prev, *next;          /* live list; guarded by watch.mu */
+    struct watched *next_ready;           /* ready list; guarded by watch.mu */
     struct watched *next_retired;
-    bool queued;                     /* in the ready list; guarded by watch.mu */
+    bool queued; /* in the ready list; guarded by watch.mu */
 };
 
 struct watch_config {
-    uint32_t keepalive_ms;                /* 0: no keep-alives */
-    void (*suspend)(struct watched *w);   /* both called with w->mu held; must not call back */
+    uint32_t keepalive_ms;              /* 0: no keep-alives */
+    void (*suspend)(struct watched *w); /* both called with w->mu held; must not call back */
     void (*resume)(struct watched *w);
-    void (*destroy)(struct watched *w);   /* frees it; watcher thread */
+    void (*destroy)(struct watched *w); /* frees it; watcher thread */
 };
 
 int watch_open(const struct watch_config *config, watch **out, err *e);
