@@ -2,6 +2,9 @@
  * requests. Values of several models are summed. Runs on HTTP threads. */
 #include "api/api_int.h"
 
+#include "core/base/clock.h"
+#include "core/base/log.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -181,6 +184,30 @@ static void add_kernels(str *s, const api *a) {
     }
 }
 
+/* An idle engine is asked to check its pool, at most once a second: a leaked block shows here long
+ * before it is missed. */
+static void check_pools(api *a, const struct engine_stats *total) {
+    uint64_t now = clock_now_ns(), last = atomic_load(&a->last_check_ns);
+    if (total->running || total->waiting || now - last < 1000000000u ||
+        !atomic_compare_exchange_strong(&a->last_check_ns, &last, now))
+        return;
+    for (size_t i = 0; i < a->n_models; i++) {
+        err e = {0};
+        atomic_fetch_add(&a->n_pool_checks, 1);
+        if (engine_check(a->models[i].engine, &e) == 0) continue;
+        atomic_fetch_add(&a->n_pool_check_failures, 1);
+        log_error("the KV pool of %s is damaged: %s", a->models[i].id, e.msg);
+    }
+}
+
+static void add_checks(str *s, api *a) {
+    add_head(s, "inferd_pool_checks_total", "counter", "Checks of an idle engine's KV pool.");
+    str_addf(s, "inferd_pool_checks_total %" PRIu64 "\n", atomic_load(&a->n_pool_checks));
+    add_head(s, "inferd_pool_check_failures_total", "counter", "Checks that found damage.");
+    str_addf(s, "inferd_pool_check_failures_total %" PRIu64 "\n",
+             atomic_load(&a->n_pool_check_failures));
+}
+
 void ep_metrics(struct request *r) {
     api *a = r->api;
     bool ready = atomic_load(&a->ready);
@@ -202,6 +229,8 @@ void ep_metrics(struct request *r) {
             engine_stats_get(a->models[i].engine, &stats);
             sum_stats(&total, &stats);
         }
+        check_pools(a, &total);
+        add_checks(&s, a);
         add_counters(&s, &total);
         add_kernels(&s, a);
     }

@@ -2,7 +2,6 @@
  * table cannot express. Pure, HTTP threads. */
 #include "api/gen.h"
 
-#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,12 +43,12 @@ void gen_fields_default(struct gen_fields *f) {
 
 static int add_stop(const cJSON *v, const char *name, struct gen_options *o, err *e) {
     if (!cJSON_IsString(v))
-        return err_set_param(e, ERR_INVALID, name,
+        return err_set_param(e, ERR_INVALID, "stop",
                              "Invalid type for '%s': expected a string, but got %s.", name,
                              json_type_name(v));
     if (!*v->valuestring)
-        return err_set_param(e, ERR_INVALID, name, "Invalid value for '%s': the string is empty.",
-                             name);
+        return err_set_param(e, ERR_INVALID, "stop",
+                             "Invalid value for '%s': the string is empty.", name);
     o->stops[o->n_stops++] = v->valuestring;
     return 0;
 }
@@ -168,8 +167,7 @@ int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_opt
     struct engine_params *p = &o->params;
     engine_params_default(p);
     p->temperature = (float)f->temperature;
-    /* A nucleus of mass 0 is the best token alone; the engine wants it greater than 0. */
-    p->top_p = f->top_p > FLT_MIN ? (float)f->top_p : FLT_MIN;
+    p->top_p = (float)f->top_p;
     p->top_k = f->top_k < 0 ? 0 : (uint32_t)f->top_k;
     p->min_p = (float)f->min_p;
     p->presence_penalty = (float)f->presence_penalty;
@@ -182,6 +180,9 @@ int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_opt
     o->n_choices = (uint32_t)f->n;
     o->stream = f->stream;
     o->echo = f->echo;
+    if (!(p->top_p > 0))
+        return err_set_param(e, ERR_INVALID, "top_p",
+                             "Invalid value for 'top_p': must be greater than 0 and at most 1.");
     int rc = read_max_tokens(f, o, e);
     if (!rc) rc = read_logprobs(f, o, e);
     if (!rc) rc = read_stop(f->stop, o, e);

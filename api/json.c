@@ -158,10 +158,15 @@ static cJSON *parse_number(struct reader *r) {
     if (!isfinite(v)) return fail(r, "number out of range");
     cJSON *item = cJSON_CreateNumber(v);
     if (!item) return fail(r, "out of memory");
-    if (integer && fabs(v) >= 9007199254740992.0) {
-        /* Beyond 2^53 a double loses digits: the literal stays with the node (cJSON frees it). */
+    if (!integer || fabs(v) >= 9007199254740992.0) {
+        /* A double loses digits beyond 2^53, and whether 1.0 was written 1: the literal stays with
+         * the node, where templates look for it too (cJSON frees it). */
         item->valuestring = cJSON_malloc(n + 1);
-        if (item->valuestring) memcpy(item->valuestring, literal, n + 1);
+        if (!item->valuestring) {
+            cJSON_Delete(item);
+            return fail(r, "out of memory");
+        }
+        memcpy(item->valuestring, literal, n + 1);
     }
     return item;
 }
@@ -312,7 +317,7 @@ int json_parse(const char *text, size_t n, cJSON **out, err *e) {
 
 bool json_int64(const cJSON *v, int64_t *out) {
     if (!cJSON_IsNumber(v)) return false;
-    if (v->valuestring) {
+    if (v->valuestring && !strpbrk(v->valuestring, ".eE")) {
         errno = 0;
         long long x = strtoll(v->valuestring, NULL, 10);
         if (errno) return false;

@@ -295,7 +295,8 @@ static void fields_have_types_and_bounds(void) {
         {"\"temperature\":-0.1", ERR_INVALID, "temperature"},
         {"\"temperature\":\"1\"", ERR_INVALID, "temperature"},
         {"\"temperature\":true", ERR_INVALID, "temperature"},
-        {"\"top_p\":0", 0, ""},
+        {"\"top_p\":1e-9", 0, ""},
+        {"\"top_p\":0", ERR_INVALID, "top_p"},
         {"\"top_p\":1.5", ERR_INVALID, "top_p"},
         {"\"top_k\":-1", 0, ""},
         {"\"top_k\":1.5", ERR_INVALID, "top_k"},
@@ -308,7 +309,7 @@ static void fields_have_types_and_bounds(void) {
         {"\"stop\":null", 0, ""},
         {"\"stop\":\"a\"", 0, ""},
         {"\"stop\":\"\"", ERR_INVALID, "stop"},
-        {"\"stop\":[\"a\",1]", ERR_INVALID, "stop[1]"},
+        {"\"stop\":[\"a\",1]", ERR_INVALID, "stop"},
         {"\"stop\":{}", ERR_INVALID, "stop"},
         {"\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\",\"11\",\"12\","
          "\"13\","
@@ -429,7 +430,7 @@ static void options_carry_the_values(void) {
     cJSON *tree;
     err e;
     CHECK(
-        read_fields("{\"model\":\"m\",\"messages\":[],\"temperature\":0.5,\"top_p\":0,\"top_k\":7,"
+        read_fields("{\"model\":\"m\",\"messages\":[],\"temperature\":0.5,\"top_p\":0.75,\"top_k\":7,"
                     "\"min_p\":0.25,\"seed\":9007199254740993,\"n\":3,\"stop\":[\"x\",\"yz\"],"
                     "\"presence_penalty\":1,\"frequency_penalty\":-1,"
                     "\"repetition_penalty\":1.5,\"logit_bias\":{\"42\":-7.5},\"logprobs\":true,"
@@ -440,7 +441,7 @@ static void options_carry_the_values(void) {
     CHECK(gen_options_read(&f, 100, o, &e) == 0);
     const struct engine_params *p = &o->params;
     CHECK(p->temperature == 0.5f && p->top_k == 7 && p->min_p == 0.25f);
-    CHECK(p->top_p > 0 && p->top_p < 1e-30f);
+    CHECK(p->top_p == 0.75f);
     CHECK(p->has_seed && p->seed == INT64_C(9007199254740993));
     CHECK(p->presence_penalty == 1 && p->frequency_penalty == -1 && p->repetition_penalty == 1.5f);
     CHECK(p->n_bias == 1 && p->bias[0].token == 42 && p->bias[0].bias == -7.5f);
