@@ -30,7 +30,7 @@ struct api {
     size_t n_models;
     atomic_bool ready; /* models may be read */
     atomic_bool draining;
-    atomic_uint n_active;                                          /* requests with a job */
+    atomic_uint n_active; /* requests with a job */
     atomic_uint_least64_t n_pool_checks, n_pool_check_failures, last_check_ns;
     atomic_uint_least64_t n_requests[API_MAX_ROUTES][API_N_CODES]; /* by route, status */
 };

@@ -47,8 +47,8 @@ static int add_stop(const cJSON *v, const char *name, struct gen_options *o, err
                              "Invalid type for '%s': expected a string, but got %s.", name,
                              json_type_name(v));
     if (!*v->valuestring)
-        return err_set_param(e, ERR_INVALID, "stop",
-                             "Invalid value for '%s': the string is empty.", name);
+        return err_set_param(e, ERR_INVALID, "stop", "Invalid value for '%s': the string is empty.",
+                             name);
     o->stops[o->n_stops++] = v->valuestring;
     return 0;
 }

@@ -300,7 +300,7 @@ static cJSON *parse_value(struct reader *r, int depth) {
 
 int json_parse(const char *text, size_t n, cJSON **out, err *e) {
     *out = NULL;
-    err local;
+    err local = {0};
     struct reader r = {.start = text, .p = text, .end = text + n, .e = e ? e : &local};
     if (!utf8_valid(text, n)) return err_set(e, ERR_FORMAT, "the request body is not valid UTF-8");
     cJSON *v = parse_value(&r, 0);

@@ -429,15 +429,15 @@ static void options_carry_the_values(void) {
     struct gen_options *o = mem_new(1, sizeof *o);
     cJSON *tree;
     err e;
-    CHECK(
-        read_fields("{\"model\":\"m\",\"messages\":[],\"temperature\":0.5,\"top_p\":0.75,\"top_k\":7,"
-                    "\"min_p\":0.25,\"seed\":9007199254740993,\"n\":3,\"stop\":[\"x\",\"yz\"],"
-                    "\"presence_penalty\":1,\"frequency_penalty\":-1,"
-                    "\"repetition_penalty\":1.5,\"logit_bias\":{\"42\":-7.5},\"logprobs\":true,"
-                    "\"top_logprobs\":4,\"max_completion_tokens\":9,\"priority\":-3,"
-                    "\"ignore_eos\":true,\"stream\":true,"
-                    "\"stream_options\":{\"include_usage\":true}}",
-                    &chat_table, &f, &tree, &e) == 0);
+    CHECK(read_fields(
+              "{\"model\":\"m\",\"messages\":[],\"temperature\":0.5,\"top_p\":0.75,\"top_k\":7,"
+              "\"min_p\":0.25,\"seed\":9007199254740993,\"n\":3,\"stop\":[\"x\",\"yz\"],"
+              "\"presence_penalty\":1,\"frequency_penalty\":-1,"
+              "\"repetition_penalty\":1.5,\"logit_bias\":{\"42\":-7.5},\"logprobs\":true,"
+              "\"top_logprobs\":4,\"max_completion_tokens\":9,\"priority\":-3,"
+              "\"ignore_eos\":true,\"stream\":true,"
+              "\"stream_options\":{\"include_usage\":true}}",
+              &chat_table, &f, &tree, &e) == 0);
     CHECK(gen_options_read(&f, 100, o, &e) == 0);
     const struct engine_params *p = &o->params;
     CHECK(p->temperature == 0.5f && p->top_k == 7 && p->min_p == 0.25f);

@@ -1,0 +1,860 @@
+/* test_api.c - the HTTP layer over sockets, in front of a real engine with a tiny model: answers
+ * and streams, refusals, limits, clients that vanish, drain and close. */
+#include "api/api.h"
+#include "core/base/clock.h"
+#include "core/base/mem.h"
+#include "core/base/qblock.h"
+#include "tests/support/gguf_make.h"
+
+#include "api_client.h"
+
+#include <cjson/cJSON.h>
+#include <time.h>
+
+static char model_path[256];
+static engine *en;
+static chat_template *chat;
+static api *server;
+
+static struct api_config base_config(void) {
+    return (struct api_config){.host = "127.0.0.1",
+                               .n_threads = 2,
+                               .max_connections = 400,
+                               .max_body_bytes = 100000,
+                               .max_header_bytes = 8192,
+                               .idle_timeout_s = 60,
+                               .keepalive_ms = 10000,
+                               .version = "0.0.1"};
+}
+
+static void start_engine(void) {
+    const struct engine_config c = {.model_path = model_path,
+                                    .backend = "cpu",
+                                    .isa = "",
+                                    .n_threads = 1,
+                                    .kv_cache_tokens = 4096,
+                                    .kv_type = QTYPE_F16,
+                                    .block_tokens = 16,
+                                    .max_batch_tokens = 256,
+                                    .prefill_chunk = 64,
+                                    .max_sequences = 32,
+                                    .max_queue = 200,
+                                    .stream_events = 32,
+                                    .prefix_cache = true};
+    err e = {0};
+    CHECK_MSG(engine_open(&c, &en, &e) == 0, "%s", e.msg);
+    const tokenizer *tok = engine_tokenizer(en);
+    size_t n, m;
+    const char *bos = tokenizer_token_text(tok, tokenizer_bos(tok), &n);
+    const char *eos = tokenizer_token_text(tok, tokenizer_eos(tok), &m);
+    char *bos_text = mem_strndup(bos, n), *eos_text = mem_strndup(eos, m);
+    CHECK_MSG(chat_template_new(tokenizer_chat_template(tok), bos_text, eos_text, &chat, &e) == 0,
+              "%s", e.msg);
+    free(bos_text);
+    free(eos_text);
+}
+
+static void publish(void) {
+    static const char *const aliases[] = {"org/other"};
+    const struct api_model m = {"tiny", aliases, 1, en, chat, 1234567890};
+    err e = {0};
+    CHECK(api_set_models(server, &m, 1, &e) == 0);
+}
+
+static void start_server(const struct api_config *config) {
+    err e = {0};
+    CHECK_MSG(api_open(config, &server, &e) == 0, "%s", e.msg);
+    client_port = api_port(server);
+    CHECK(client_port != 0);
+}
+
+static void stop_server(void) {
+    api_close(server);
+    server = NULL;
+}
+
+/* Waits until nothing runs and every block is free. */
+static bool engine_quiet(void) {
+    for (uint64_t end = clock_now_ns() + 30000000000u; clock_now_ns() < end;) {
+        struct engine_stats s;
+        engine_stats_get(en, &s);
+        if (!s.running && !s.waiting && s.kv_blocks_free == s.kv_blocks && !api_n_active(server))
+            return engine_check(en, NULL) == 0;
+        nanosleep(&(struct timespec){0, 2000000}, NULL);
+    }
+    return false;
+}
+
+static const cJSON *at(const cJSON *v, const char *path) {
+    char part[64];
+    while (v && *path) {
+        size_t n = strcspn(path, ".");
+        snprintf(part, sizeof part, "%.*s", (int)n, path);
+        v = cJSON_IsArray(v) ? cJSON_GetArrayItem(v, atoi(part))
+                             : cJSON_GetObjectItemCaseSensitive(v, part);
+        path += n + (path[n] == '.');
+    }
+    return v;
+}
+
+static const char *text_at(const cJSON *v, const char *path) {
+    const char *text = cJSON_GetStringValue(at(v, path));
+    return text ? text : "(missing)";
+}
+
+static int int_at(const cJSON *v, const char *path) {
+    const cJSON *n = at(v, path);
+    return cJSON_IsNumber(n) ? n->valueint : -1;
+}
+
+/* Posts and parses the answer; the caller deletes. */
+static cJSON *post_json(const char *path, const char *body, int status) {
+    struct answer a;
+    client_post(path, body, &a);
+    CHECK_MSG(a.status == status && a.complete, "%s: %d %s", body, a.status, str_cstr(&a.body));
+    CHECK_STR(answer_header(&a, "Content-Type"), "application/json");
+    cJSON *v = cJSON_Parse(str_cstr(&a.body));
+    CHECK(v != NULL);
+    answer_fini(&a);
+    return v;
+}
+
+static void expect_error(const struct answer *a, int status, const char *code) {
+    cJSON *v = cJSON_Parse(str_cstr(&a->body));
+    CHECK_MSG(a->status == status && a->complete, "%d %s", a->status, str_cstr(&a->body));
+    CHECK_STR(text_at(v, "error.code"), code);
+    CHECK(cJSON_IsString(at(v, "error.message")) && cJSON_IsString(at(v, "error.type")));
+    CHECK(*answer_header(a, "x-request-id"));
+    cJSON_Delete(v);
+}
+
+#define HELLO "\"model\":\"tiny\",\"messages\":[{\"role\":\"user\",\"content\":\"hello there\"}]"
+
+/* ---- before and after loading ---- */
+
+static void loading_is_said(void) {
+    struct answer a;
+    client_get("/livez", &a);
+    CHECK(a.status == 200);
+    answer_fini(&a);
+    client_get("/readyz", &a);
+    CHECK(a.status == 503 && *answer_header(&a, "Retry-After"));
+    answer_fini(&a);
+    client_get("/metrics", &a);
+    CHECK(a.status == 200 && strstr(str_cstr(&a.body), "inferd_ready 0\n"));
+    answer_fini(&a);
+    client_post("/v1/chat/completions", "{" HELLO "}", &a);
+    CHECK(*answer_header(&a, "Retry-After"));
+    expect_error(&a, 503, "model_loading");
+    answer_fini(&a);
+    publish();
+    client_get("/readyz", &a);
+    CHECK(a.status == 200);
+    answer_fini(&a);
+    client_get("/health", &a);
+    CHECK(a.status == 200 && strstr(str_cstr(&a.body), "\"status\":\"ok\""));
+    answer_fini(&a);
+}
+
+static void models_are_listed(void) {
+    struct answer a;
+    client_get("/v1/models", &a);
+    cJSON *v = cJSON_Parse(str_cstr(&a.body));
+    CHECK_STR(text_at(v, "object"), "list");
+    CHECK_STR(text_at(v, "data.0.id"), "tiny");
+    CHECK(int_at(v, "data.0.created") == 1234567890);
+    cJSON_Delete(v);
+    answer_fini(&a);
+    client_get("/v1/models/org%2Fother", &a);
+    CHECK(a.status == 200 && strstr(str_cstr(&a.body), "\"id\":\"tiny\""));
+    answer_fini(&a);
+    client_get("/v1/models/nobody", &a);
+    expect_error(&a, 404, "model_not_found");
+    answer_fini(&a);
+}
+
+/* ---- generations ---- */
+
+/* The deltas of a streamed chat put together; checks the order of events. */
+struct streamed {
+    str text;
+    char finish[32];
+    int n_chunks, completion_tokens;
+    bool done;
+};
+
+static void take_event(struct streamed *s, const char *json, size_t n) {
+    if (n == 6 && memcmp(json, "[DONE]", 6) == 0) {
+        s->done = true;
+        return;
+    }
+    cJSON *v = cJSON_ParseWithLength(json, n);
+    CHECK_MSG(v != NULL, "%.*s", (int)n, json);
+    CHECK(!s->done);
+    CHECK_STR(text_at(v, "object"), "chat.completion.chunk");
+    if (s->n_chunks++ == 0) CHECK_STR(text_at(v, "choices.0.delta.role"), "assistant");
+    const char *text = cJSON_GetStringValue(at(v, "choices.0.delta.content"));
+    const char *finish = cJSON_GetStringValue(at(v, "choices.0.finish_reason"));
+    CHECK(!text || utf8_valid(text, strlen(text)));
+    CHECK(!text || !*s->finish);
+    if (text) str_add(&s->text, text);
+    if (finish) snprintf(s->finish, sizeof s->finish, "%s", finish);
+    if (cJSON_IsObject(at(v, "usage"))) {
+        CHECK(*s->finish && cJSON_GetArraySize(at(v, "choices")) == 0);
+        s->completion_tokens = int_at(v, "usage.completion_tokens");
+    }
+    cJSON_Delete(v);
+}
+
+static void read_events(const struct answer *a, struct streamed *s) {
+    const char *p = str_cstr(&a->body);
+    memset(s, 0, sizeof *s);
+    str_init(&s->text, 1 << 24);
+    for (const char *end; (end = strstr(p, "\n\n")); p = end + 2)
+        if (strncmp(p, "data: ", 6) == 0)
+            take_event(s, p + 6, (size_t)(end - p) - 6);
+        else
+            CHECK(*p == ':');
+    CHECK(*p == '\0');
+}
+
+static void a_stream_says_what_the_whole_says(void) {
+    static const char *const tails[] = {"\"temperature\":0,\"max_tokens\":40}",
+                                        "\"seed\":7,\"max_tokens\":60,\"ignore_eos\":true}",
+                                        "\"seed\":8,\"max_completion_tokens\":1}"};
+    for (size_t i = 0; i < sizeof tails / sizeof *tails; i++) {
+        char body[512];
+        snprintf(body, sizeof body, "{" HELLO ",%s", tails[i]);
+        cJSON *whole = post_json("/v1/chat/completions", body, 200);
+        CHECK_STR(text_at(whole, "object"), "chat.completion");
+        CHECK_STR(text_at(whole, "model"), "tiny");
+        CHECK_STR(text_at(whole, "choices.0.message.role"), "assistant");
+        int tokens = int_at(whole, "usage.completion_tokens");
+        CHECK(int_at(whole, "usage.total_tokens") == tokens + int_at(whole, "usage.prompt_tokens"));
+        CHECK(i != 1 || tokens == 60);
+        snprintf(body, sizeof body,
+                 "{" HELLO ",\"stream\":true,\"stream_options\":{\"include_usage\":true},%s",
+                 tails[i]);
+        struct answer a;
+        struct streamed s;
+        client_post("/v1/chat/completions", body, &a);
+        CHECK(a.status == 200 && a.complete);
+        CHECK(strncmp(answer_header(&a, "Content-Type"), "text/event-stream", 17) == 0);
+        read_events(&a, &s);
+        CHECK(s.done && s.completion_tokens == tokens);
+        CHECK_STR(str_cstr(&s.text), text_at(whole, "choices.0.message.content"));
+        CHECK_STR(s.finish, text_at(whole, "choices.0.finish_reason"));
+        str_fini(&s.text);
+        answer_fini(&a);
+        cJSON_Delete(whole);
+    }
+}
+
+static void a_stop_string_ends_the_text_before_it(void) {
+    static const char params[] = "\"temperature\":0,\"max_tokens\":60,\"ignore_eos\":true";
+    cJSON *whole = post_json("/v1/chat/completions",
+                             "{" HELLO ",\"temperature\":0,"
+                             "\"max_tokens\":60,\"ignore_eos\":true}",
+                             200);
+    const char *text = text_at(whole, "choices.0.message.content");
+    /* three printable ASCII bytes from the middle on, so that they need no escape */
+    size_t n = strlen(text), from = n / 2;
+    while (from + 3 < n && strspn(text + from, "abcdefghijklmnopqrstuvwxyz ") < 3)
+        from++;
+    if (from + 3 < n) {
+        char stop[4], body[512];
+        snprintf(stop, sizeof stop, "%.3s", text + from);
+        size_t want = (size_t)(strstr(text, stop) - text);
+        snprintf(body, sizeof body, "{" HELLO ",%s,\"stop\":[\"%s\"],\"stream\":true}", params,
+                 stop);
+        struct answer a;
+        struct streamed s;
+        client_post("/v1/chat/completions", body, &a);
+        read_events(&a, &s);
+        CHECK(s.text.len == want && strncmp(str_cstr(&s.text), text, want) == 0);
+        CHECK_STR(s.finish, "stop");
+        str_fini(&s.text);
+        answer_fini(&a);
+    } else {
+        CHECK(!"the text has three letters in a row");
+    }
+    cJSON_Delete(whole);
+    CHECK(engine_quiet());
+}
+
+static void completions_take_all_kinds_of_prompts(void) {
+    cJSON *v = post_json("/v1/completions",
+                         "{\"model\":\"tiny\",\"prompt\":[\"one\",\"two\"],\"n\":2,\"seed\":1,"
+                         "\"max_tokens\":5,\"ignore_eos\":true}",
+                         200);
+    CHECK_STR(text_at(v, "object"), "text_completion");
+    CHECK(cJSON_GetArraySize(at(v, "choices")) == 4 && int_at(v, "choices.3.index") == 3);
+    CHECK(int_at(v, "usage.completion_tokens") == 20);
+    CHECK_STR(text_at(v, "choices.2.finish_reason"), "length");
+    cJSON_Delete(v);
+    v = post_json("/v1/completions",
+                  "{\"model\":\"org/other\",\"prompt\":[[1,264,265],[1,266]],\"max_tokens\":3,"
+                  "\"ignore_eos\":true}",
+                  200);
+    CHECK(int_at(v, "usage.prompt_tokens") == 5 && int_at(v, "usage.completion_tokens") == 6);
+    cJSON_Delete(v);
+    v = post_json("/v1/completions",
+                  "{\"model\":\"tiny\",\"prompt\":\"abc def\",\"max_tokens\":0,\"echo\":true,"
+                  "\"logprobs\":2}",
+                  200);
+    CHECK_STR(text_at(v, "choices.0.text"), "abc def");
+    int n = int_at(v, "usage.prompt_tokens");
+    CHECK(int_at(v, "usage.completion_tokens") == 0);
+    CHECK(cJSON_GetArraySize(at(v, "choices.0.logprobs.tokens")) == n);
+    CHECK(cJSON_GetArraySize(at(v, "choices.0.logprobs.top_logprobs")) == n);
+    CHECK(cJSON_IsNull(at(v, "choices.0.logprobs.token_logprobs.0")));
+    CHECK(at(v, "choices.0.logprobs.token_logprobs.1")->valuedouble < 0);
+    cJSON_Delete(v);
+    static const char *const bad[] = {"7",         "[]",   "[[]]",       "[1,\"a\"]",
+                                      "[\"a\",1]", "[-1]", "[99999999]", "[1.5]",
+                                      "{}",        "null", "true"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char body[256];
+        snprintf(body, sizeof body, "{\"model\":\"tiny\",\"prompt\":%s}", bad[i]);
+        v = post_json("/v1/completions", body, 400);
+        CHECK_STR(text_at(v, "error.param"), "prompt");
+        cJSON_Delete(v);
+    }
+}
+
+static void logprobs_are_given(void) {
+    cJSON *v = post_json("/v1/chat/completions",
+                         "{" HELLO ",\"temperature\":0,\"max_tokens\":6,\"ignore_eos\":true,"
+                         "\"logprobs\":true,\"top_logprobs\":3}",
+                         200);
+    const cJSON *content = at(v, "choices.0.logprobs.content"), *t;
+    CHECK(cJSON_GetArraySize(content) == 6);
+    cJSON_ArrayForEach(t, content) {
+        CHECK(cJSON_GetArraySize(at(t, "top_logprobs")) == 3);
+        CHECK(at(t, "logprob")->valuedouble == at(t, "top_logprobs.0.logprob")->valuedouble);
+        CHECK(cJSON_IsArray(at(t, "bytes")));
+    }
+    cJSON_Delete(v);
+}
+
+/* ---- refusals ---- */
+
+static void wrong_requests_are_refused(void) {
+    static const struct {
+        const char *line, *headers, *body;
+        int status;
+        const char *code;
+    } rows[] = {
+        {"GET /v1/nothing", "", NULL, 404, "unknown_url"},
+        {"POST /v1/models", JSON_TYPE, "{}", 405, "method_not_allowed"},
+        {"GET /v1/completions", "", NULL, 405, "method_not_allowed"},
+        {"BREW /livez", "", NULL, 405, "method_not_allowed"},
+        {"POST /v1/completions", "Content-Type: text/plain\r\n", "{}", 415,
+         "unsupported_media_type"},
+        {"POST /v1/completions", "Content-Type: application/jsonx\r\n", "{}", 415,
+         "unsupported_media_type"},
+        {"POST /v1/completions", "", "{}", 415, "unsupported_media_type"},
+        {"POST /v1/completions", JSON_TYPE, "{", 400, "invalid_json"},
+        {"POST /v1/completions", JSON_TYPE, "", 400, "invalid_json"},
+        {"POST /v1/completions", JSON_TYPE, "{\"model\":\"x\",\"prompt\":\"y\"}", 404,
+         "model_not_found"},
+        {"GET /livez", "Origin: http://evil.example\r\n", NULL, 403, "origin_not_allowed"},
+        {"GET /livez", "Origin: null\r\n", NULL, 403, "origin_not_allowed"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct answer a;
+        client_ask(rows[i].line, rows[i].headers, rows[i].body, &a);
+        expect_error(&a, rows[i].status, rows[i].code);
+        if (rows[i].status == 405) CHECK(*answer_header(&a, "Allow"));
+        answer_fini(&a);
+    }
+    struct answer a;
+    char headers[128];
+    snprintf(headers, sizeof headers, "Origin: http://127.0.0.1:%u\r\n", client_port);
+    client_ask("GET /livez", headers, NULL, &a);
+    CHECK(a.status == 200);
+    answer_fini(&a);
+}
+
+/* DNS rebinding: both headers name the other site, whose name leads here. */
+static void a_foreign_name_is_refused(void) {
+    int fd = client_connect();
+    struct reader r = {.fd = fd};
+    struct answer a;
+    const char request[] = "GET /livez HTTP/1.1\r\nHost: evil.example\r\n"
+                           "Origin: http://evil.example\r\n\r\n";
+    client_send(fd, request, sizeof request - 1);
+    CHECK(reader_head(&r, &a));
+    reader_body(&r, &a);
+    expect_error(&a, 403, "origin_not_allowed");
+    answer_fini(&a);
+    close(fd);
+}
+
+static void a_too_long_prompt_names_the_limit(void) {
+    str s;
+    str_init(&s, 1 << 20);
+    str_add(&s, "{\"model\":\"tiny\",\"messages\":[{\"role\":\"user\",\"content\":\"");
+    for (int i = 0; i < 9000; i++)
+        str_add(&s, "q w");
+    str_add(&s, "\"}]}");
+    cJSON *v = post_json("/v1/chat/completions", str_cstr(&s), 400);
+    CHECK_STR(text_at(v, "error.code"), "context_length_exceeded");
+    CHECK_STR(text_at(v, "error.param"), "messages");
+    cJSON_Delete(v);
+    str_fini(&s);
+}
+
+static void too_large_bodies_are_413(void) {
+    enum { BYTES = 300000 };
+    char *big = mem_new(BYTES + 1, 1);
+    struct answer a;
+    memset(big, ' ', BYTES);
+    client_post("/v1/completions", big, &a);
+    expect_error(&a, 413, "request_too_large");
+    answer_fini(&a);
+    /* Chunked: no length is announced. */
+    int fd = client_connect();
+    struct reader r = {.fd = fd};
+    client_request(fd, "POST /v1/completions", JSON_TYPE "Transfer-Encoding: chunked\r\n", NULL);
+    for (int i = 0; i < 30; i++) {
+        client_send(fd, "2710\r\n", 6);
+        client_send(fd, big, 10000);
+        client_send(fd, "\r\n", 2);
+    }
+    client_send(fd, "0\r\n\r\n", 5);
+    CHECK(reader_head(&r, &a));
+    reader_body(&r, &a);
+    expect_error(&a, 413, "request_too_large");
+    answer_fini(&a);
+    /* The connection is still good. */
+    client_request(fd, "GET /livez", "", NULL);
+    CHECK(reader_head(&r, &a) && a.status == 200);
+    answer_fini(&a);
+    close(fd);
+    /* A client that asks first is told before it sends. */
+    fd = client_connect();
+    r = (struct reader){.fd = fd};
+    client_request(fd, "POST /v1/completions",
+                   JSON_TYPE "Expect: 100-continue\r\nContent-Length: 300000\r\n", NULL);
+    CHECK(reader_head(&r, &a));
+    reader_body(&r, &a);
+    expect_error(&a, 413, "request_too_large");
+    answer_fini(&a);
+    close(fd);
+    free(big);
+}
+
+static void expect_continue_is_answered(void) {
+    static const char body[] = "{\"model\":\"tiny\",\"prompt\":\"a\",\"max_tokens\":1}";
+    char headers[128];
+    struct answer a;
+    int fd = client_connect();
+    struct reader r = {.fd = fd};
+    snprintf(headers, sizeof headers, JSON_TYPE "Expect: 100-continue\r\nContent-Length: %zu\r\n",
+             sizeof body - 1);
+    client_request(fd, "POST /v1/completions", headers, NULL);
+    CHECK(reader_head(&r, &a) && a.status == 100);
+    answer_fini(&a);
+    client_send(fd, body, sizeof body - 1);
+    CHECK(reader_head(&r, &a) && a.status == 200);
+    answer_fini(&a);
+    close(fd);
+}
+
+static void too_large_headers_are_431(void) {
+    str s;
+    str_init(&s, 1 << 20);
+    str_add(&s, "X-Long: ");
+    for (int i = 0; i < 1200; i++)
+        str_add(&s, "12345678");
+    str_add(&s, "\r\n");
+    struct answer a;
+    client_ask("GET /livez", str_cstr(&s), NULL, &a);
+    CHECK(a.status == 431);
+    answer_fini(&a);
+    str_clear(&s);
+    for (int i = 0; i < 3000; i++)
+        str_addf(&s, "X-Many-%d: some value of it\r\n", i);
+    client_ask("GET /livez", str_cstr(&s), NULL, &a);
+    CHECK(a.status == 431);
+    answer_fini(&a);
+    str_fini(&s);
+}
+
+static void connections_are_kept_and_named(void) {
+    int fd = client_connect();
+    struct reader r = {.fd = fd};
+    struct answer a;
+    char first[65];
+    client_request(fd, "GET /livez", "x-request-id: my-id_1.2\r\n", NULL);
+    client_request(fd, "POST /v1/chat/completions", JSON_TYPE "x-request-id: bad id\r\n",
+                   "{" HELLO ",\"max_tokens\":3}"); /* pipelined */
+    client_request(fd, "GET /v1/nothing", "", NULL);
+    CHECK(reader_head(&r, &a));
+    reader_body(&r, &a);
+    CHECK_STR(answer_header(&a, "x-request-id"), "my-id_1.2");
+    answer_fini(&a);
+    CHECK(reader_head(&r, &a));
+    reader_body(&r, &a);
+    CHECK(a.status == 200);
+    snprintf(first, sizeof first, "%.64s", answer_header(&a, "x-request-id"));
+    CHECK(strncmp(first, "req_", 4) == 0);
+    answer_fini(&a);
+    CHECK(reader_head(&r, &a));
+    reader_body(&r, &a);
+    CHECK(a.status == 404 && strcmp(first, answer_header(&a, "x-request-id")) != 0);
+    answer_fini(&a);
+    close(fd);
+}
+
+static void the_page_is_served(void) {
+    struct answer a;
+    char etag[128], headers[256];
+    client_get("/", &a);
+    CHECK(a.status == 200 && strstr(str_cstr(&a.body), "<title>"));
+    CHECK(strncmp(answer_header(&a, "Content-Type"), "text/html", 9) == 0);
+    CHECK(strstr(answer_header(&a, "Content-Security-Policy"), "default-src 'none'"));
+    snprintf(etag, sizeof etag, "%.100s", answer_header(&a, "ETag"));
+    answer_fini(&a);
+    snprintf(headers, sizeof headers, "If-None-Match: %s\r\n", etag);
+    client_ask("GET /index.html", headers, NULL, &a);
+    CHECK(a.status == 304);
+    answer_fini(&a);
+    client_ask("HEAD /", "", NULL, &a);
+    CHECK(a.status == 200 && atoi(answer_header(&a, "Content-Length")) > 0);
+    answer_fini(&a);
+}
+
+/* ---- metrics ---- */
+
+static bool is_sample(const char *line) {
+    size_t n = strspn(line, "abcdefghijklmnopqrstuvwxyz_");
+    const char *p = line + n;
+    if (!n) return false;
+    if (*p == '{') {
+        for (p++; *p && *p != '}'; p += *p == ',') {
+            size_t name = strspn(p, "abcdefghijklmnopqrstuvwxyz_");
+            if (!name || p[name] != '=' || p[name + 1] != '"') return false;
+            for (p += name + 2; *p && *p != '"'; p++)
+                if (*p == '\\' && !p[1]) return false;
+            if (*p++ != '"') return false;
+        }
+        if (*p++ != '}') return false;
+    }
+    char *end;
+    if (*p++ != ' ') return false;
+    strtod(p, &end);
+    return end > p && !*end;
+}
+
+static void metrics_are_prometheus_text(void) {
+    struct answer a;
+    client_get("/metrics", &a);
+    CHECK(a.status == 200 && a.complete);
+    char *save = NULL, last_type[128] = "";
+    double below = 0;
+    int n_samples = 0;
+    CHECK(strstr(str_cstr(&a.body), "inferd_kernel_dispatches_total{backend=\"cpu\",kernel=\""
+                                    "paged_attention"));
+    CHECK(strstr(str_cstr(&a.body), "inferd_http_requests_total{route=\"/v1/chat/completions\","
+                                    "code=\"200\"}"));
+    for (char *line = strtok_r(a.body.data, "\n", &save); line;
+         line = strtok_r(NULL, "\n", &save)) {
+        if (strncmp(line, "# TYPE ", 7) == 0) {
+            snprintf(last_type, sizeof last_type, "%.*s", (int)strcspn(line + 7, " "), line + 7);
+            below = 0;
+        }
+        if (*line == '#') continue;
+        n_samples++;
+        CHECK_MSG(is_sample(line), "%s", line);
+        CHECK_MSG(strncmp(line, last_type, strlen(last_type)) == 0, "%s under %s", line, last_type);
+        if (!strstr(line, "_bucket{")) continue;
+        double v = strtod(strrchr(line, ' '), NULL);
+        CHECK_MSG(v >= below, "%s", line);
+        below = v;
+    }
+    CHECK(n_samples > 80);
+    answer_fini(&a);
+}
+
+/* ---- clients that leave, clients that are many ---- */
+
+static void vanished_clients_free_their_blocks(void) {
+    static const char *const bodies[] = {
+        "{" HELLO ",\"stream\":true,\"ignore_eos\":true,\"n\":3}", /* mid-stream */
+        "{" HELLO ",\"ignore_eos\":true}",                         /* silent */
+    };
+    for (int half = 0; half < 2; half++)
+        for (size_t i = 0; i < 2; i++) {
+            int fd = client_connect();
+            char byte;
+            client_request(fd, "POST /v1/chat/completions", JSON_TYPE, bodies[i]);
+            if (i == 0) CHECK(client_recv(fd, &byte, 1, CLIENT_WAIT_MS) == 1);
+            if (half) shutdown(fd, SHUT_WR); /* counts as gone */
+            if (!half) close(fd);
+            CHECK(engine_quiet());
+            if (half) close(fd);
+        }
+}
+
+static void many_streams_end_properly(void) {
+    enum { N = 120 };
+    int fds[N];
+    for (int i = 0; i < N; i++) {
+        char body[512];
+        snprintf(body, sizeof body,
+                 "{" HELLO ",\"stream\":%s,\"seed\":%d,\"max_tokens\":%d,\"ignore_eos\":true,"
+                 "\"stream_options\":%s}",
+                 i % 4 ? "true" : "false", i, 5 + i % 37, i % 4 ? "{}" : "null");
+        fds[i] = client_connect();
+        client_request(fds[i], "POST /v1/chat/completions", JSON_TYPE, body);
+        if (i % 10 == 9) {
+            close(fds[i]);
+            fds[i] = -1;
+        }
+    }
+    for (int i = 0; i < N; i++) {
+        if (fds[i] < 0) continue;
+        struct reader r = {.fd = fds[i]};
+        struct answer a;
+        CHECK(reader_head(&r, &a));
+        reader_body(&r, &a);
+        CHECK_MSG(a.status == 200 && a.complete, "%d: %d", i, a.status);
+        const char *end = i % 4 ? "data: [DONE]\n\n" : "}}}";
+        CHECK(a.body.len > strlen(end) && strcmp(a.body.data + a.body.len - strlen(end), end) == 0);
+        answer_fini(&a);
+        close(fds[i]);
+    }
+    CHECK(engine_quiet());
+}
+
+/* A client that does not read holds a full ring and a few buffers; others go on. */
+static void a_slow_reader_slows_nobody(void) {
+    int slow = client_connect();
+    client_request(slow, "POST /v1/chat/completions", JSON_TYPE,
+                   "{" HELLO ",\"stream\":true,\"ignore_eos\":true,\"n\":4,\"logprobs\":true,"
+                   "\"top_logprobs\":20}");
+    cJSON *v =
+        post_json("/v1/chat/completions", "{" HELLO ",\"max_tokens\":20,\"ignore_eos\":true}", 200);
+    CHECK(int_at(v, "usage.completion_tokens") == 20);
+    cJSON_Delete(v);
+    struct reader r = {.fd = slow};
+    struct answer a;
+    CHECK(reader_head(&r, &a));
+    reader_body(&r, &a);
+    CHECK(a.complete && strstr(str_cstr(&a.body), "data: [DONE]\n\n"));
+    answer_fini(&a);
+    close(slow);
+    CHECK(engine_quiet());
+}
+
+/* ---- other configurations ---- */
+
+static void keys_are_checked(void) {
+    static const char *const keys[] = {"first-key", "k2"};
+    struct api_config c = base_config();
+    c.api_keys = keys;
+    c.n_api_keys = 2;
+    start_server(&c);
+    publish();
+    static const struct {
+        const char *path, *headers;
+        int status;
+    } rows[] = {
+        {"GET /v1/models", "", 401},
+        {"GET /v1/models", "Authorization: Bearer first-ke\r\n", 401},
+        {"GET /v1/models", "Authorization: Bearer first-key2\r\n", 401},
+        {"GET /v1/models", "Authorization: Bearer \r\n", 401},
+        {"GET /v1/models", "Authorization: Basic first-key\r\n", 401},
+        {"GET /v1/models", "Authorization: Bearer first-key\r\n", 200},
+        {"GET /v1/models", "Authorization: bearer k2\r\n", 200},
+        {"GET /metrics", "", 401},
+        {"GET /metrics", "Authorization: Bearer k2\r\n", 200},
+        {"GET /livez", "", 200},
+        {"GET /readyz", "", 200},
+        {"GET /health", "", 200},
+        {"GET /", "", 200},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct answer a;
+        client_ask(rows[i].path, rows[i].headers, NULL, &a);
+        CHECK_MSG(a.status == rows[i].status, "%s %s: %d", rows[i].path, rows[i].headers, a.status);
+        if (a.status == 401) expect_error(&a, 401, "invalid_api_key");
+        answer_fini(&a);
+    }
+    stop_server();
+}
+
+static void connections_are_bounded_in_number_and_time(void) {
+    struct api_config c = base_config();
+    c.max_connections = 2;
+    c.idle_timeout_s = 1;
+    start_server(&c);
+    char byte;
+    int a = client_connect(), b = client_connect();
+    struct answer got;
+    struct reader r = {.fd = a}, q = {.fd = b};
+    client_request(a, "GET /livez", "", NULL);
+    client_request(b, "GET /livez", "", NULL);
+    CHECK(reader_head(&r, &got) && got.status == 200);
+    answer_fini(&got);
+    CHECK(reader_head(&q, &got) && got.status == 200);
+    answer_fini(&got);
+    int third = client_connect();
+    client_request(third, "GET /livez", "", NULL);
+    CHECK(client_recv(third, &byte, 1, CLIENT_WAIT_MS) == 0);
+    close(third);
+    char rest[64]; /* "ok\n", then the idle connection is closed */
+    ssize_t n;
+    while ((n = client_recv(a, rest, sizeof rest, CLIENT_WAIT_MS)) > 0) {
+    }
+    CHECK(n == 0);
+    close(a);
+    close(b);
+    stop_server();
+}
+
+static void a_taken_port_is_said(void) {
+    struct api_config c = base_config();
+    start_server(&c);
+    c.port = client_port;
+    api *second = NULL;
+    err e = {0};
+    CHECK(api_open(&c, &second, &e) == ERR_IO && !second);
+    CHECK_MSG(strstr(e.msg, "already in use"), "%s", e.msg);
+    CHECK_STR(e.param, "port");
+    stop_server();
+}
+
+/* Every token is an "a" and the stop string is longer than the answer: all text is held back until
+ * the end, so that nothing but comments can flow meanwhile. */
+static void quiet_streams_get_comments(void) {
+    struct api_config c = base_config();
+    c.keepalive_ms = 1;
+    start_server(&c);
+    publish();
+    str body;
+    str_init(&body, 1 << 16);
+    str_addf(&body,
+             "{" HELLO ",\"stream\":true,\"temperature\":0,\"max_tokens\":400,\"logit_bias\":{"
+             "\"%d\":100},\"stop\":\"",
+             GGUF_MAKE_FIRST_LETTER);
+    for (int i = 0; i < 1000; i++)
+        str_add_char(&body, 'a');
+    str_add(&body, "\"}");
+    struct answer a;
+    struct streamed s;
+    client_post("/v1/chat/completions", str_cstr(&body), &a);
+    read_events(&a, &s);
+    CHECK(s.done && s.text.len == 400 && strspn(str_cstr(&s.text), "a") == 400);
+    CHECK(strstr(str_cstr(&a.body), "\n\n: keep-alive\n\n"));
+    str_fini(&s.text);
+    answer_fini(&a);
+    str_fini(&body);
+    stop_server();
+}
+
+static void draining_refuses_and_finishes(void) {
+    struct api_config c = base_config();
+    start_server(&c);
+    publish();
+    int fd = client_connect();
+    struct reader r = {.fd = fd};
+    struct answer a, b;
+    struct streamed s;
+    client_request(fd, "POST /v1/chat/completions", JSON_TYPE,
+                   "{" HELLO ",\"stream\":true,\"max_tokens\":300,\"ignore_eos\":true}");
+    CHECK(reader_head(&r, &a) && a.status == 200);
+    CHECK(api_n_active(server) == 1);
+    api_drain(server);
+    client_post("/v1/chat/completions", "{" HELLO "}", &b);
+    CHECK(*answer_header(&b, "Retry-After"));
+    expect_error(&b, 503, "shutting_down");
+    answer_fini(&b);
+    client_get("/readyz", &b);
+    CHECK(b.status == 503);
+    answer_fini(&b);
+    client_get("/livez", &b);
+    CHECK(b.status == 200);
+    answer_fini(&b);
+    reader_body(&r, &a);
+    read_events(&a, &s);
+    CHECK(a.complete && s.done);
+    str_fini(&s.text);
+    answer_fini(&a);
+    close(fd);
+    CHECK(engine_quiet());
+    stop_server();
+}
+
+/* Engines are stopped first: streams end with an error event, silent requests with a status. */
+static void closing_ends_what_runs(void) {
+    struct api_config c = base_config();
+    start_server(&c);
+    publish();
+    int stream = client_connect(), silent = client_connect();
+    struct reader r = {.fd = stream}, q = {.fd = silent};
+    struct answer a, b;
+    client_request(stream, "POST /v1/completions", JSON_TYPE,
+                   "{\"model\":\"tiny\",\"prompt\":\"a\",\"stream\":true,\"max_tokens\":400,"
+                   "\"ignore_eos\":true,\"logprobs\":20}");
+    CHECK(reader_head(&r, &a) && a.status == 200);
+    client_request(silent, "POST /v1/completions", JSON_TYPE,
+                   "{\"model\":\"tiny\",\"prompt\":\"a\",\"max_tokens\":400,\"ignore_eos\":true}");
+    while (api_n_active(server) < 2)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    api_drain(server);
+    engine_stop(en);
+    stop_server();
+    reader_body(&r, &a);
+    CHECK(strstr(str_cstr(&a.body), "data: [DONE]") || strstr(str_cstr(&a.body), "\"error\""));
+    CHECK(reader_head(&q, &b));
+    reader_body(&q, &b);
+    CHECK_MSG(b.status == 503 || b.status == 200, "%d", b.status);
+    answer_fini(&a);
+    answer_fini(&b);
+    close(stream);
+    close(silent);
+}
+
+int main(void) {
+    err e = {0};
+    snprintf(model_path, sizeof model_path, "/tmp/inferd-test-api-%d.gguf", (int)getpid());
+    if (gguf_make_tiny_llama(model_path, &(struct tiny_llama){.seed = 11}, &e)) {
+        fprintf(stderr, "%s\n", e.msg);
+        return 1;
+    }
+    start_engine();
+    struct api_config c = base_config();
+    start_server(&c);
+    RUN(loading_is_said);
+    RUN(models_are_listed);
+    RUN(a_stream_says_what_the_whole_says);
+    RUN(a_stop_string_ends_the_text_before_it);
+    RUN(completions_take_all_kinds_of_prompts);
+    RUN(logprobs_are_given);
+    RUN(wrong_requests_are_refused);
+    RUN(a_foreign_name_is_refused);
+    RUN(a_too_long_prompt_names_the_limit);
+    RUN(too_large_bodies_are_413);
+    RUN(expect_continue_is_answered);
+    RUN(too_large_headers_are_431);
+    RUN(connections_are_kept_and_named);
+    RUN(the_page_is_served);
+    RUN(metrics_are_prometheus_text);
+    RUN(vanished_clients_free_their_blocks);
+    RUN(many_streams_end_properly);
+    RUN(a_slow_reader_slows_nobody);
+    stop_server();
+    RUN(keys_are_checked);
+    RUN(connections_are_bounded_in_number_and_time);
+    RUN(a_taken_port_is_said);
+    RUN(quiet_streams_get_comments);
+    RUN(draining_refuses_and_finishes);
+    RUN(closing_ends_what_runs);
+    engine_close(en);
+    chat_template_free(chat);
+    unlink(model_path);
+    return check_done();
+}
