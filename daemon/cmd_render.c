@@ -44,7 +44,8 @@ static int read_messages(const char *file, cJSON **root, err *e) {
         cJSON_Delete(*root);
         *root = NULL;
     }
-    if (!*root) rc = err_set(e, ERR_FORMAT, "%s: no JSON at byte %zu", file, at);
+    rc = *root ? chat_json_keep_numbers(*root, text, e)
+               : err_set(e, ERR_FORMAT, "%s: no JSON at byte %zu", file, at);
     free(text);
     return rc;
 }

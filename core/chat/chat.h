@@ -5,7 +5,8 @@
  * separators ", " and ": " and no ASCII escaping, raise_exception, strftime_now). Sandboxed:
  * bounded steps, output bytes and recursion; no file or environment access.
  *
- * THREAD SAFETY: a compiled template is immutable; chat_render from any thread. */
+ * THREAD SAFETY: a compiled template is immutable; chat_render from any thread. Compiling and
+ * rendering need less than 256 KiB of stack. */
 #ifndef INFERD_CHAT_H
 #define INFERD_CHAT_H
 

@@ -269,7 +269,7 @@ static jval f_indent(jctx *c, jval v, struct jargs *a) {
     if (!jbind(c, "indent", "width first blank", 0, a, o)) return jundef_plain();
     bool first = o[1].kind != J_ABSENT && jtruth(o[1]);
     bool blank = o[2].kind != J_ABSENT && jtruth(o[2]);
-    const jstr *s = jto_str(c, v);
+    const jstr *s = jarg_str(c, v);
     int64_t width = 4;
     jsb b;
     jsb_init(&b, c);
@@ -345,11 +345,14 @@ static jval f_truncate(jctx *c, jval v, struct jargs *a) {
         !jarg_int(c, o[0], 255, &length) || !jarg_int(c, o[3], 5, &leeway))
         return jundef_plain();
     jval end = o[2].kind == J_ABSENT ? jtext(c, "...") : o[2];
-    const jstr *s = jto_str(c, v), *mark = c->failed ? NULL : jarg_str(c, end);
-    if (!s || !mark) return jundef_plain();
-    if (length < (int64_t)mark->n_chars || leeway < 0)
+    const jstr *mark = c->failed ? NULL : jarg_str(c, end);
+    int64_t n = mark ? jlength(c, v) : 0;
+    if (c->failed) return jundef_plain();
+    if (length < (int64_t)mark->n_chars || leeway < 0 || leeway > INT64_MAX - length)
         return jfail(c, "truncate: length and leeway do not fit");
-    if ((int64_t)s->n_chars <= length + leeway) return jstr_val(s);
+    if (n <= length + leeway) return v;
+    const jstr *s = jarg_str(c, v);
+    if (!s) return jundef_plain();
     size_t cut = jstr_offset(s, (size_t)(length - (int64_t)mark->n_chars));
     if (o[1].kind == J_ABSENT || !jtruth(o[1])) {
         size_t space = cut;

@@ -225,7 +225,9 @@ jval jformat_percent(jctx *c, const jstr *fmt, jval args) {
         at++;
         percent_directive(&b, fmt, &at, args, &used);
     }
-    size_t given = args.kind == J_TUPLE ? args.u.list->n : args.kind == J_DICT ? used : 1;
+    size_t given = args.kind == J_TUPLE                         ? args.u.list->n
+                   : args.kind == J_DICT || args.kind == J_LIST ? used
+                                                                : 1;
     if (used < given) jfail(c, "not all arguments converted during string formatting");
     return jsb_done(&b);
 }

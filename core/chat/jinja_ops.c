@@ -320,7 +320,7 @@ jval jslice(jctx *c, jval object, jval from, jval to, jval step_value) {
     if (c->failed) return jundef_plain();
     if (object.kind == J_UNDEF) return jfail_undef(c, object);
     if (object.kind != J_STR && object.kind != J_LIST && object.kind != J_TUPLE)
-        return jundef_make(c, jtype_name(object), jstr_new(c, "[slice]", 7, true));
+        return jfail(c, "'%s' object cannot be sliced", jtype_name(object));
     int64_t n = object.kind == J_STR ? (int64_t)object.u.s->n_chars : (int64_t)object.u.list->n;
     int64_t step = 1;
     if (step_value.kind != J_NONE && !jarg_int(c, step_value, 1, &step)) return jundef_plain();

@@ -51,6 +51,7 @@ static bool text_enter(jctx *c) {
 }
 
 static void put_repr_str(jsb *b, const jstr *s, bool trusted) {
+    if (s->markup) jsb_text(b, "Markup(", trusted);
     char quote = memchr(s->p, '\'', s->n) && !memchr(s->p, '"', s->n) ? '"' : '\'';
     jsb_add(b, &quote, 1, trusted);
     for (size_t i = 0; i < s->n && !b->c->failed;) {
@@ -73,6 +74,7 @@ static void put_repr_str(jsb *b, const jstr *s, bool trusted) {
             jsb_add(b, s->p + plain, len, trusted);
     }
     jsb_add(b, &quote, 1, trusted);
+    if (s->markup) jsb_text(b, ")", trusted);
 }
 
 static void put_items(jsb *b, const struct jlist *l, bool trusted) {

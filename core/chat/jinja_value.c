@@ -210,7 +210,7 @@ int jorder(jctx *c, jval a, jval b) {
         size_t n = a.u.s->n < b.u.s->n ? a.u.s->n : b.u.s->n;
         jcharge(c, n / 64);
         int order = n ? memcmp(a.u.s->p, b.u.s->p, n) : 0;
-        return order ? order : (a.u.s->n > b.u.s->n) - (a.u.s->n < b.u.s->n);
+        return order ? (order > 0) - (order < 0) : (a.u.s->n > b.u.s->n) - (a.u.s->n < b.u.s->n);
     }
     if ((a.kind == J_LIST || a.kind == J_TUPLE) && a.kind == b.kind) {
         if (!value_enter(c)) return 0;

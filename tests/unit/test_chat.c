@@ -289,16 +289,22 @@ static void test_limits(void) {
     check_error("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}", ERR_INVALID, "nested");
     check_error("{{ '%999999999d' % 1 }}", ERR_INVALID, "wide");
     check_error("{{ range(100001) | list }}", ERR_INVALID, "Range too big");
-    const char *const opens[] = {
-        "(", "[", "{'a':", "not ", "-", "1 if 1 else ", "a(", "{% if 1 %}{{ ", "a."};
-    for (size_t i = 0; i < sizeof opens / sizeof *opens; i++) {
-        char *deep = repeated(opens[i], 5000), *source = malloc(strlen(deep) + 8);
+    static const struct {
+        const char *open, *close;
+    } nests[] = {{"(", ")"},       {"[", "]"},  {"{'a':", "}"},
+                 {"not ", ""},     {"-", ""},   {"1 if 1 else ", ""},
+                 {"a(", ")"},      {"a[", "]"}, {"1 | f(", ")"},
+                 {"1 is f(", ")"}, {"a.", "a"}, {"{% if 1 %}{{ ", " }}{% endif %}"}};
+    for (size_t i = 0; i < sizeof nests / sizeof *nests; i++) {
+        char *open = repeated(nests[i].open, 5000), *close = repeated(nests[i].close, 5000);
+        char *source = malloc(strlen(open) + strlen(close) + 8);
         struct chat_output out;
         err e;
-        sprintf(source, "{{ %s1 }}", deep);
+        sprintf(source, "{{ %s1%s }}", open, close);
         int rc = render(source, "[]", "{}", (struct chat_input){0}, &out, &e);
-        CHECK_MSG(rc == ERR_FORMAT, "%s: %d %s", opens[i], rc, e.msg);
-        free(deep);
+        CHECK_MSG(rc == ERR_FORMAT, "%s: %d %s", nests[i].open, rc, e.msg);
+        free(open);
+        free(close);
         free(source);
     }
     struct chat_output out;

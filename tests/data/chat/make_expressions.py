@@ -71,6 +71,10 @@ TEMPLATES = r"""
 {{ d | dictsort }} {{ {'b': 2, 'a': 3} | dictsort(by='value') }} {{ {'b': 2, 'A': 3} | dictsort(reverse=true) }} {{ {'b': 1, 'A': 2} | dictsort(true) }}
 {{ nums | min }} {{ nums | max }} {{ words | min }} {{ nums | sum }} {{ [1.5, 2] | sum }} {{ messages | selectattr('n') | sum(attribute='n') }} {{ [] | max }}|
 {{ words | unique | list }} {{ [1, 1.0, 2] | unique | list }} {{ words | first }} {{ words | last }} {{ [] | first }}| {{ 'abc' | first }} {{ 'abc' | last }} {{ words | reverse | list }} {{ 'abc' | reverse }}
+{{ "a B,dc" | sort(reverse=true) }} {{ ["b", "d", "C", "a"] | sort(reverse=true) }} {{ ["b", "d", "f", "h"] | max }} {{ ["h", "b", "d"] | min }} {{ [html | safe, "x"] }} {{ "" % [] }}
+{{ yes[1:] }}
+{{ n | indent }}
+{{ nothing | truncate(3) }}
 {{ nums | batch(2) | list }} {{ nums | batch(2, 0) | list }} {{ nums | slice(2) | list }} {{ nums | slice(3, 'f') | list }}
 {% for g, l in messages | groupby('role') %}{{ g }}:{{ l | length }} {% endfor %}
 {{ messages | map(attribute='role') | join(',') }} {{ words | map('upper') | list }} {{ messages | map(attribute='name', default='-') | list }} {{ words | map('replace', 'p', 'b') | list }}
