@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { BUFFER_BYTES = 256 << 20, PASSES = 5, LANES = 8, THREADS_MAX = 256 };
 
@@ -43,9 +42,7 @@ static double pass(struct share *shares, int n) {
 }
 
 int bandwidth_measure(int n_threads, double *bytes_per_s, err *e) {
-    long n_online = sysconf(_SC_NPROCESSORS_ONLN);
-    int n = n_threads > 0 ? n_threads : n_online > 0 ? (int)n_online : 1;
-    if (n > THREADS_MAX) n = THREADS_MAX;
+    int n = n_threads < THREADS_MAX ? n_threads : THREADS_MAX;
     uint64_t *data = mem_new_aligned(BUFFER_BYTES);
     struct share *shares = mem_new((uint64_t)n, sizeof *shares);
     int rc = 0;

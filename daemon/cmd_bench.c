@@ -159,7 +159,7 @@ static cJSON *result_json(struct bench *b, engine *en, const struct engine_confi
     cJSON_AddStringToObject(o, "quantization", hp->quant);
     cJSON_AddNumberToObject(o, "parameters", (double)hp->n_params);
     cJSON_AddStringToObject(o, "backend", engine_backend_name(en));
-    cJSON_AddNumberToObject(o, "threads", config->n_threads);
+    cJSON_AddNumberToObject(o, "threads", engine_n_threads(en));
     cJSON_AddNumberToObject(o, "prompt_tokens", (double)b->n_prompt);
     cJSON_AddNumberToObject(o, "gen_tokens", (double)b->n_gen);
     cJSON_AddNumberToObject(o, "batch", (double)b->n_batch);
@@ -215,7 +215,7 @@ static int report(struct bench *b, engine *en, const struct engine_config *confi
 static int measure(struct bench *b, engine *en, const struct engine_config *config, err *e) {
     struct bench_result r;
     uint64_t state = 1;
-    int rc = bandwidth_measure(config->n_threads, &r.bandwidth, e);
+    int rc = bandwidth_measure(engine_n_threads(en), &r.bandwidth, e);
     for (uint64_t i = 0; i < b->n_repeat && !rc; i++) {
         draw_prompts(b, engine_tokenizer(en), &state);
         rc = run_repetition(b, en, e);

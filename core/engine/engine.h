@@ -193,6 +193,7 @@ void engine_stats_get(engine *en, struct engine_stats *out);
 uint32_t engine_n_kernels(const engine *en);
 const char *engine_kernel(const engine *en, uint32_t i, uint64_t *dispatches);
 const char *engine_backend_name(const engine *en);
+int engine_n_threads(const engine *en); /* that compute */
 /* Runs kv_check and scheduler checks on the worker between two steps. 0 or ERR_INVALID. */
 int engine_check(engine *en, err *e);
 

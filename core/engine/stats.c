@@ -71,3 +71,7 @@ const char *engine_kernel(const engine *en, uint32_t i, uint64_t *dispatches) {
 const char *engine_backend_name(const engine *en) {
     return backend_name(en->be);
 }
+
+int engine_n_threads(const engine *en) {
+    return backend_n_threads(en->be);
+}
