@@ -371,7 +371,7 @@ static jval f_urlencode(jctx *c, jval v, struct jargs *a) {
     jval none[1];
     const jstr *s = jto_str(c, v);
     if (!s || !jbind(c, "urlencode", "", 0, a, none)) return jundef_plain();
-    if (v.kind == J_DICT || v.kind == J_LIST)
+    if (v.kind != J_STR && !jis_number(v) && v.kind != J_NONE && v.kind != J_UNDEF)
         return jfail(c, "urlencode of a collection is not supported");
     jsb b;
     jsb_init(&b, c);

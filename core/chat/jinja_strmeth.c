@@ -19,7 +19,7 @@ static jval strip(jctx *c, jval self, struct jargs *a, int sides) {
     const jstr *s = self.u.s, *chars = NULL;
     if (v.kind != J_ABSENT && v.kind != J_NONE && !(chars = jarg_str(c, v))) return jundef_plain();
     size_t from = 0, to = s->n;
-    jcharge(c, s->n / 64);
+    jcharge(c, s->n / 16);
     while ((sides & STRIP_LEFT) && from < to && (!chars || jcharge(c, chars->n / 64))) {
         size_t len = u8_len(s->p + from, to - from);
         if (!strippable(s->p + from, len, chars)) break;
@@ -227,7 +227,7 @@ static jval split(jctx *c, jval self, struct jargs *a, bool from_right) {
         return jundef_plain();
     jval out = jlist_make(c, J_LIST, 0);
     const jstr *s = self.u.s, *sep = NULL;
-    if (!jcharge(c, s->n / 64)) return jundef_plain();
+    if (!jcharge(c, s->n / 16)) return jundef_plain();
     if (v[0].kind == J_ABSENT || v[0].kind == J_NONE) {
         split_words(c, s, max, from_right, out.u.list);
         if (from_right && max >= 0 && !c->failed) reverse(out.u.list);

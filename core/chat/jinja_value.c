@@ -308,7 +308,9 @@ bool jlist_push(jctx *c, struct jlist *l, jval v) {
 }
 
 static bool iterate_chars(jctx *c, const jstr *s, jval **items, size_t *n) {
-    jval list = jlist_make(c, J_LIST, s->n_chars);
+    jval list = jlist_make(c, J_LIST, s->n_chars), plain = jstr_mark(c, s, false);
+    if (c->failed) return false;
+    s = plain.u.s;
     for (size_t at = 0; at < s->n && !c->failed;) {
         size_t len = u8_len(s->p + at, s->n - at);
         jlist_push(c, list.u.list, jstr_slice(c, s, at, at + len));
