@@ -352,7 +352,10 @@ static void json_value(struct json_out *o, jval v) {
 }
 
 jval jto_json(jctx *c, jval v, const struct jjson_style *style) {
+    const jstr *parts[] = {style->indent, style->item_sep, style->key_sep};
     struct json_out o = {.style = style, .trusted = jall_trusted(c, v)};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        o.trusted = o.trusted && (!parts[i] || jstr_trusted(parts[i], 0, parts[i]->n));
     jsb_init(&o.b, c);
     json_value(&o, v);
     return jsb_done(&o.b);

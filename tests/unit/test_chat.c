@@ -413,6 +413,8 @@ static void test_trust_of_operations(void) {
          "uutuuuuuu"},
         {"{{ '{:4}!'.format(x) }}", "XY  !", "uuttt"},
         {"{{ x | tojson }}{{ {'a': 1} | tojson }}", "\"XY\"{\"a\": 1}", "uuuutttttttt"},
+        {"{{ [1] | tojson(indent=x) }}{{ [1, 2] | tojson(separators=(x, ':')) }}",
+         "[\nXY1\n][1XY2]", "uuuuuuuuuuuuu"},
         {"{{ [x] }}{{ [1, 'a'] }}{{ {'k': n} }}", "['XY'][1, 'a']{'k': 5}",
          "uuuuuutttttttt"
          "uuuuuuuu"},
