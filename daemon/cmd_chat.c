@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINE_MAX_BYTES = 1 << 20, ANSWER_MAX_BYTES = 16 << 20, ERROR_MAX_BYTES = 1 << 16 };
+enum { LINE_MAX_BYTES = 1 << 20, ANSWER_MAX_BYTES = 16 << 20, BODY_MAX_BYTES = 1 << 20 };
 
 static volatile sig_atomic_t n_interrupts;
 
@@ -82,14 +82,23 @@ static bool take_error(const char *text, size_t n, int status, err *e) {
     return message != NULL;
 }
 
-static int read_error(http_client *http, err *e) {
+/* The whole body, which the caller frees (str_fini) in any case. */
+static int read_body(http_client *http, str *body, err *e) {
     char bytes[4096];
-    size_t got;
+    size_t got = 1;
+    int rc = 0;
+    str_init(body, BODY_MAX_BYTES);
+    while (!rc && got && !body->failed) {
+        rc = http_client_read(http, bytes, sizeof bytes, &got, e);
+        if (!rc) str_add_n(body, bytes, got);
+    }
+    return rc;
+}
+
+/* What an answer other than 200 says; never 0. */
+static int read_error(http_client *http, err *e) {
     str body;
-    int rc;
-    str_init(&body, ERROR_MAX_BYTES);
-    while ((rc = http_client_read(http, bytes, sizeof bytes, &got, e)) == 0 && got && !body.failed)
-        str_add_n(&body, bytes, got);
+    int rc = read_body(http, &body, e);
     if (!rc && !take_error(str_cstr(&body), body.len, http_client_status(http), e))
         err_set(e, ERR_INVALID, "the server answers %d", http_client_status(http));
     str_fini(&body);
@@ -189,8 +198,6 @@ static int find_model(struct chat *c, err *e) {
                                          .api_key = c->api_key,
                                          .stopped = interrupted};
     http_client *http;
-    char bytes[4096];
-    size_t got = 1;
     str body;
     int rc = http_client_open(&request, &http, e);
     if (rc) return rc;
@@ -199,11 +206,7 @@ static int find_model(struct chat *c, err *e) {
         http_client_close(http);
         return rc;
     }
-    str_init(&body, LINE_MAX_BYTES);
-    while (!rc && got && !body.failed) {
-        rc = http_client_read(http, bytes, sizeof bytes, &got, e);
-        if (!rc) str_add_n(&body, bytes, got);
-    }
+    rc = read_body(http, &body, e);
     http_client_close(http);
     cJSON *root = cJSON_ParseWithLength(str_cstr(&body), body.len);
     const char *id =

@@ -47,11 +47,8 @@ static int print_answer(const struct logits_job *job, const tokenizer *tok, bool
         top = cJSON_AddArrayToObject(o, "top");
     }
     for (int i = 0; i < a->n_top; i++) {
-        size_t n;
-        const char *text = tokenizer_token_text(tok, a->top_token[i], &n);
         str piece;
-        str_init(&piece, 4096);
-        utf8_add_lossy(&piece, text, n);
+        instrument_piece(tok, a->top_token[i], &piece);
         if (json) {
             cJSON *row = cJSON_CreateObject();
             cJSON_AddNumberToObject(row, "id", a->top_token[i]);
@@ -73,7 +70,7 @@ static int run(struct instrument *in, const char *tokens, int n_top, bool json, 
     engine *en = NULL;
     tokenizer *tok = NULL;
     int32_t *ids = NULL;
-    int rc = instrument_open_tokenizer(in, &tok, e);
+    int rc = tokenizer_open(in->model.path, &tok, e);
     if (!rc) rc = idlist_parse(tokens, tokenizer_n_vocab(tok), &ids, &job.n, e);
     if (!rc && (job.n == 0 || job.n > UINT32_MAX / 2))
         rc = err_set(e, ERR_INVALID, "--tokens needs at least one token id");

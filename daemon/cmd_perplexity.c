@@ -111,7 +111,7 @@ static int run(struct instrument *in, const char *file, size_t context, bool jso
     tokenizer *tok = NULL;
     int32_t *ids = NULL;
     size_t n = 0;
-    int rc = instrument_open_tokenizer(in, &tok, e);
+    int rc = tokenizer_open(in->model.path, &tok, e);
     if (!rc && tokenizer_bos(tok) < 0)
         rc = err_set(e, ERR_UNSUPPORTED, "the model has no BOS token to begin windows with");
     if (!rc) rc = encode_file(tok, file, &ids, &n, e);

@@ -90,7 +90,7 @@ int cmd_render(int argc, char **argv, err *e) {
         err_set(e, ERR_INVALID, "--messages FILE is missing");
         status = EXIT_USAGE;
     } else if (status < 0) {
-        int rc = instrument_open_tokenizer(&in, &tok, e);
+        int rc = tokenizer_open(in.model.path, &tok, e);
         if (!rc) rc = loader_chat_template(tok, &chat, e);
         if (!rc) rc = render(chat, messages, no_prompt, e);
         status = rc ? 1 : 0;

@@ -9,20 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { TEXT_MAX_BYTES = 256 << 20, IDS_MAX = 64 << 20, PIECE_MAX_BYTES = 4096 };
+enum { TEXT_MAX_BYTES = 256 << 20, IDS_MAX = 64 << 20 };
 
 struct tokenize_args {
     const char *file, *decode;
     bool json, bare, parse_special, with_control;
 };
-
-/* A token as a person can read it. */
-static void display(const tokenizer *tok, int32_t id, str *out) {
-    size_t n;
-    const char *text = tokenizer_token_text(tok, id, &n);
-    str_init(out, PIECE_MAX_BYTES);
-    utf8_add_lossy(out, text, n);
-}
 
 static int print_ids_json(const tokenizer *tok, const int32_t *ids, size_t n, err *e) {
     cJSON *o = cJSON_CreateObject();
@@ -31,7 +23,7 @@ static int print_ids_json(const tokenizer *tok, const int32_t *ids, size_t n, er
     cJSON *pieces = cJSON_AddArrayToObject(o, "pieces");
     for (size_t i = 0; i < n; i++) {
         str piece;
-        display(tok, ids[i], &piece);
+        instrument_piece(tok, ids[i], &piece);
         cJSON_AddItemToArray(tokens, cJSON_CreateNumber(ids[i]));
         cJSON_AddItemToArray(pieces, cJSON_CreateString(str_cstr(&piece)));
         str_fini(&piece);
@@ -42,7 +34,7 @@ static int print_ids_json(const tokenizer *tok, const int32_t *ids, size_t n, er
 static void print_ids(const tokenizer *tok, const int32_t *ids, size_t n) {
     for (size_t i = 0; i < n; i++) {
         str piece;
-        display(tok, ids[i], &piece);
+        instrument_piece(tok, ids[i], &piece);
         printf("%d\t%s\n", (int)ids[i], str_cstr(&piece));
         str_fini(&piece);
     }
@@ -125,7 +117,7 @@ int cmd_tokenize(int argc, char **argv, err *e) {
     tokenizer *tok = NULL;
     int status = instrument_parse(&in, argc, argv, e);
     if (status < 0) {
-        int rc = instrument_open_tokenizer(&in, &tok, e);
+        int rc = tokenizer_open(in.model.path, &tok, e);
         if (!rc) rc = a.decode ? decode(tok, &a, e) : encode(tok, &a, e);
         status = rc ? 1 : 0;
     }

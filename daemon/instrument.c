@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+enum { PIECE_MAX_BYTES = 4096 };
+
 const char *const instrument_text_keys[] = {"model", "registry", "log-level", NULL};
 const char *const instrument_compute_keys[] = {
     "model",         "registry",     "backend",          "isa",       "threads",
@@ -25,6 +27,9 @@ void instrument_fini(struct instrument *in) {
     config_fini(&in->config);
 }
 
-int instrument_open_tokenizer(struct instrument *in, tokenizer **out, err *e) {
-    return tokenizer_open(in->model.path, out, e);
+void instrument_piece(const tokenizer *tok, int32_t id, str *out) {
+    size_t n;
+    const char *text = tokenizer_token_text(tok, id, &n);
+    str_init(out, PIECE_MAX_BYTES);
+    utf8_add_lossy(out, text, n);
 }

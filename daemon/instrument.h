@@ -1,5 +1,5 @@
 /* instrument.h - what the commands that look into a model share: --model and the keys that go with
- * it, and the opening of its tokenizer or of an engine. */
+ * it, and how a token is shown. */
 #ifndef INFERD_INSTRUMENT_H
 #define INFERD_INSTRUMENT_H
 
@@ -23,7 +23,8 @@ extern const char *const instrument_text_keys[], *const instrument_compute_keys[
 int instrument_parse(struct instrument *in, int argc, char **argv, err *e);
 void instrument_fini(struct instrument *in);
 
-/* The tokenizer alone, without weights. */
-int instrument_open_tokenizer(struct instrument *in, tokenizer **out, err *e);
+/* A token's own text as a person can read it: malformed UTF-8 becomes U+FFFD. out is str_init'ed
+ * here, str_fini is the caller's. */
+void instrument_piece(const tokenizer *tok, int32_t id, str *out);
 
 #endif

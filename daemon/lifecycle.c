@@ -64,8 +64,16 @@ static int find_models(struct server *s, err *e) {
     return rc;
 }
 
+static bool is_loopback(const char *host) {
+    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 ||
+           strcmp(host, "localhost") == 0;
+}
+
 static int open_api(struct server *s, err *e) {
     const struct config *c = s->config;
+    if (!is_loopback(c->host) && s->keys.n == 0)
+        log_warn("%s lets other machines in and no api-key-file is set: anybody may use it",
+                 c->host);
     const struct api_config config = {
         .host = c->host,
         .port = (uint16_t)c->port,
