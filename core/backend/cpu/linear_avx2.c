@@ -46,6 +46,8 @@ ALWAYS_INLINE void tile_float(const struct cpu_linear_job *j, int type, uint32_t
     const uint8_t *w[TILE_ROWS];
     __m256 acc[8], xv[TILE_ROWS];
     uint32_t c = 0, tail = j->n_in % LANES;
+    uint32_t elem = type == QTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+    uint64_t ahead = prefetch_distance(j, n_outs);
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++)
         x[r] = j->x + (uint64_t)(row + r) * j->n_in;
@@ -61,6 +63,7 @@ ALWAYS_INLINE void tile_float(const struct cpu_linear_job *j, int type, uint32_t
             xv[r] = _mm256_loadu_ps(x[r] + c);
         UNROLL
         for (uint32_t o = 0; o < n_outs; o++) {
+            if (n_rows == 1) prefetch(w[o], ahead + (uint64_t)c * elem);
             __m256 wv = load_weights(type, w[o], c);
             UNROLL
             for (uint32_t r = 0; r < n_rows; r++)
@@ -109,6 +112,9 @@ ALWAYS_INLINE void tile_quantized(const struct cpu_linear_job *j, int type, uint
     const uint8_t *w[TILE_ROWS];
     __m256 acc[8];
     uint32_t n_blocks = j->n_in / CPU_Q_ELEMS;
+    uint32_t block_bytes =
+        type == QTYPE_Q8_0 ? sizeof(struct q8_0_block) : sizeof(struct q4_0_block);
+    uint64_t ahead = prefetch_distance(j, n_outs);
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
         x[r] = j->xq + (uint64_t)(row + r) * j->n_in;
@@ -124,6 +130,7 @@ ALWAYS_INLINE void tile_quantized(const struct cpu_linear_job *j, int type, uint
         UNROLL
         for (uint32_t o = 0; o < n_outs; o++) {
             __m256 wd;
+            prefetch(w[o], ahead + (uint64_t)b * block_bytes);
             __m256i wq = load_block(type, w[o], b, &wd);
             __m256i low = _mm256_cvtepi8_epi16(_mm256_castsi256_si128(wq));
             __m256i high = _mm256_cvtepi8_epi16(_mm256_extracti128_si256(wq, 1));

@@ -42,6 +42,8 @@ ALWAYS_INLINE void tile_float(const struct cpu_linear_job *j, int type, uint32_t
     const float *x[TILE_ROWS];
     const uint8_t *w[TILE_OUTS];
     __m512 acc[TILE_ROWS * TILE_OUTS], wv[TILE_OUTS];
+    uint32_t elem = type == QTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+    uint64_t ahead = prefetch_distance(j, n_outs);
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++)
         x[r] = j->x + (uint64_t)(row + r) * j->n_in;
@@ -55,8 +57,10 @@ ALWAYS_INLINE void tile_float(const struct cpu_linear_job *j, int type, uint32_t
         uint32_t left = j->n_in - c;
         __mmask16 lanes = left < LANES ? (__mmask16)((1u << left) - 1) : 0xffff;
         UNROLL
-        for (uint32_t o = 0; o < n_outs; o++)
+        for (uint32_t o = 0; o < n_outs; o++) {
+            if (n_rows == 1) prefetch(w[o], ahead + (uint64_t)c * elem);
             wv[o] = load_weights(type, w[o], c, lanes);
+        }
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++) {
             __m512 xv = _mm512_maskz_loadu_ps(lanes, x[r] + c);
@@ -93,6 +97,9 @@ ALWAYS_INLINE void tile_quantized(const struct cpu_linear_job *j, int type, uint
     const uint8_t *w[TILE_OUTS];
     __m512 acc[TILE_ROWS * TILE_OUTS];
     uint32_t n_blocks = j->n_in / CPU_Q_ELEMS;
+    uint32_t block_bytes =
+        type == QTYPE_Q8_0 ? sizeof(struct q8_0_block) : sizeof(struct q4_0_block);
+    uint64_t ahead = prefetch_distance(j, n_outs);
     UNROLL
     for (uint32_t r = 0; r < n_rows; r++) {
         x[r] = j->xq + (uint64_t)(row + r) * j->n_in;
@@ -109,8 +116,10 @@ ALWAYS_INLINE void tile_quantized(const struct cpu_linear_job *j, int type, uint
         float scale[TILE_ROWS][TILE_OUTS];
         __m512i wq[TILE_OUTS];
         UNROLL
-        for (uint32_t o = 0; o < n_outs; o++)
+        for (uint32_t o = 0; o < n_outs; o++) {
+            prefetch(w[o], ahead + (uint64_t)b * block_bytes);
             wq[o] = load_block(type, w[o], b, &half[o]);
+        }
         __m128 wd = _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)half));
         UNROLL
         for (uint32_t r = 0; r < n_rows; r++)
