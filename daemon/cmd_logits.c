@@ -93,7 +93,7 @@ end:
 }
 
 int cmd_logits(int argc, char **argv, err *e) {
-    const char *tokens = NULL;
+    const char *tokens = "";
     uint64_t n_top = 10;
     bool json = false;
     const struct option own[] = {
@@ -118,7 +118,7 @@ int cmd_logits(int argc, char **argv, err *e) {
                     .n_options = sizeof own / sizeof own[0],
                     .keys = instrument_compute_keys}};
     int status = instrument_parse(&in, argc, argv, e);
-    if (status < 0 && !tokens) {
+    if (status < 0 && !tokens[0]) {
         err_set(e, ERR_INVALID, "--tokens IDS is missing");
         status = EXIT_USAGE;
     } else if (status < 0) {
