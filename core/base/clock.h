@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-uint64_t clock_now_ns(void);    /* CLOCK_MONOTONIC, nanoseconds */
-int64_t clock_wall_s(void);     /* seconds since 1970, UTC */
+uint64_t clock_now_ns(void); /* CLOCK_MONOTONIC, nanoseconds */
+int64_t clock_wall_s(void);  /* seconds since 1970, UTC */
 
 #endif

@@ -9,18 +9,18 @@
 #include <stdint.h>
 
 enum err_code {
-    ERR_INVALID = -1,     /* the caller's value is wrong; param names the field */
-    ERR_NOMEM = -2,       /* an allocation failed or a memory bound is reached */
-    ERR_IO = -3,          /* the operating system refused: errno is in the text */
-    ERR_FORMAT = -4,      /* bytes from a file or a client break their format */
-    ERR_NOT_FOUND = -5,   /* no such model, file, key */
-    ERR_FULL = -6,        /* a bounded queue is full: try again later */
-    ERR_TOO_LONG = -7,    /* prompt + output can never fit the context or the KV cache */
-    ERR_STOPPING = -8,    /* shutting down: refused, nothing was started */
-    ERR_DEVICE = -9,      /* the backend failed */
+    ERR_INVALID = -1,      /* the caller's value is wrong; param names the field */
+    ERR_NOMEM = -2,        /* an allocation failed or a memory bound is reached */
+    ERR_IO = -3,           /* the operating system refused: errno is in the text */
+    ERR_FORMAT = -4,       /* bytes from a file or a client break their format */
+    ERR_NOT_FOUND = -5,    /* no such model, file, key */
+    ERR_FULL = -6,         /* a bounded queue is full: try again later */
+    ERR_TOO_LONG = -7,     /* prompt + output can never fit the context or the KV cache */
+    ERR_STOPPING = -8,     /* shutting down: refused, nothing was started */
+    ERR_DEVICE = -9,       /* the backend failed */
     ERR_UNSUPPORTED = -10, /* well-formed, but not something this build can do */
-    ERR_EXISTS = -11,     /* the name is taken */
-    ERR_CHANGED = -12     /* a file is not the one that was registered */
+    ERR_EXISTS = -11,      /* the name is taken */
+    ERR_CHANGED = -12      /* a file is not the one that was registered */
 };
 
 typedef struct err {

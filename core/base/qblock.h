@@ -8,13 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum qtype {
-    QTYPE_F32 = 0,
-    QTYPE_F16 = 1,
-    QTYPE_Q4_0 = 2,
-    QTYPE_Q8_0 = 8,
-    QTYPE_BF16 = 30
-};
+enum qtype { QTYPE_F32 = 0, QTYPE_F16 = 1, QTYPE_Q4_0 = 2, QTYPE_Q8_0 = 8, QTYPE_BF16 = 30 };
 
 enum { Q8_0_ELEMS = 32, Q4_0_ELEMS = 32 };
 
@@ -39,8 +33,8 @@ _Static_assert(sizeof(struct q8_0_block) == 34, "Q8_0 block is 34 bytes");
 _Static_assert(sizeof(struct q4_0_block) == 18, "Q4_0 block is 18 bytes");
 
 struct qtype_info {
-    int type;           /* enum qtype */
-    const char *name;   /* "Q8_0" */
+    int type;             /* enum qtype */
+    const char *name;     /* "Q8_0" */
     uint32_t block_elems; /* values per block; a row is a whole number of blocks */
     uint32_t block_bytes;
 };

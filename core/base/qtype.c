@@ -98,7 +98,9 @@ static void decode_q4_0(const struct q4_0_block *b, float *dst) {
 void qtype_decode(int type, const void *src, float *dst, uint64_t n) {
     const uint16_t *half = src;
     switch (type) {
-    case QTYPE_F32: memcpy(dst, src, n * sizeof *dst); break;
+    case QTYPE_F32:
+        memcpy(dst, src, n * sizeof *dst);
+        break;
     case QTYPE_F16:
         for (uint64_t i = 0; i < n; i++)
             dst[i] = f16_to_f32(half[i]);
@@ -115,7 +117,8 @@ void qtype_decode(int type, const void *src, float *dst, uint64_t n) {
         for (uint64_t i = 0; i < n / Q4_0_ELEMS; i++)
             decode_q4_0((const struct q4_0_block *)src + i, dst + i * Q4_0_ELEMS);
         break;
-    default: break;
+    default:
+        break;
     }
 }
 
@@ -146,7 +149,9 @@ static void encode_q4_0(const float *src, struct q4_0_block *b) {
 void qtype_encode(int type, const float *src, void *dst, uint64_t n) {
     uint16_t *half = dst;
     switch (type) {
-    case QTYPE_F32: memcpy(dst, src, n * sizeof *src); break;
+    case QTYPE_F32:
+        memcpy(dst, src, n * sizeof *src);
+        break;
     case QTYPE_F16:
         for (uint64_t i = 0; i < n; i++)
             half[i] = f32_to_f16(src[i]);
@@ -163,6 +168,7 @@ void qtype_encode(int type, const float *src, void *dst, uint64_t n) {
         for (uint64_t i = 0; i < n / Q4_0_ELEMS; i++)
             encode_q4_0(src + i * Q4_0_ELEMS, (struct q4_0_block *)dst + i);
         break;
-    default: break;
+    default:
+        break;
     }
 }

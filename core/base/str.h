@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 typedef struct str {
-    char *data;  /* (len + 1) bytes, or NULL while empty: use str_cstr */
-    size_t len;  /* bytes without the NUL */
+    char *data; /* (len + 1) bytes, or NULL while empty: use str_cstr */
+    size_t len; /* bytes without the NUL */
     size_t capacity;
     size_t max_bytes;
     bool failed;

@@ -8,48 +8,48 @@
 
 static int check_failures, check_tests_passed, check_tests_failed, check_tests_skipped;
 
-#define CHECK(cond)                                                                              \
-    do {                                                                                         \
-        if (!(cond)) {                                                                           \
-            check_failures++;                                                                    \
-            fprintf(stderr, "  %s:%d: CHECK(%s)\n", __FILE__, __LINE__, #cond);                  \
-        }                                                                                        \
+#define CHECK(cond)                                                                                \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            check_failures++;                                                                      \
+            fprintf(stderr, "  %s:%d: CHECK(%s)\n", __FILE__, __LINE__, #cond);                    \
+        }                                                                                          \
     } while (0)
 
 /* As CHECK, with values in the message. */
-#define CHECK_MSG(cond, ...)                                                                     \
-    do {                                                                                         \
-        if (!(cond)) {                                                                           \
-            check_failures++;                                                                    \
-            fprintf(stderr, "  %s:%d: CHECK(%s): ", __FILE__, __LINE__, #cond);                  \
-            fprintf(stderr, __VA_ARGS__);                                                        \
-            fputc('\n', stderr);                                                                 \
-        }                                                                                        \
+#define CHECK_MSG(cond, ...)                                                                       \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            check_failures++;                                                                      \
+            fprintf(stderr, "  %s:%d: CHECK(%s): ", __FILE__, __LINE__, #cond);                    \
+            fprintf(stderr, __VA_ARGS__);                                                          \
+            fputc('\n', stderr);                                                                   \
+        }                                                                                          \
     } while (0)
 
-#define CHECK_STR(got, want)                                                                     \
+#define CHECK_STR(got, want)                                                                       \
     CHECK_MSG(strcmp((got), (want)) == 0, "got \"%s\", want \"%s\"", (got), (want))
 
 /* Runs one test function: void f(void). */
-#define RUN(f)                                                                                   \
-    do {                                                                                         \
-        int before = check_failures;                                                             \
-        f();                                                                                     \
-        if (check_failures == before) {                                                          \
-            check_tests_passed++;                                                                \
-            printf("ok   %s\n", #f);                                                             \
-        } else {                                                                                 \
-            check_tests_failed++;                                                                \
-            printf("FAIL %s\n", #f);                                                             \
-        }                                                                                        \
-        fflush(stdout);                                                                          \
+#define RUN(f)                                                                                     \
+    do {                                                                                           \
+        int before = check_failures;                                                               \
+        f();                                                                                       \
+        if (check_failures == before) {                                                            \
+            check_tests_passed++;                                                                  \
+            printf("ok   %s\n", #f);                                                               \
+        } else {                                                                                   \
+            check_tests_failed++;                                                                  \
+            printf("FAIL %s\n", #f);                                                               \
+        }                                                                                          \
+        fflush(stdout);                                                                            \
     } while (0)
 
 /* A test that cannot run here says so. */
-#define SKIP(name, why)                                                                          \
-    do {                                                                                         \
-        check_tests_skipped++;                                                                   \
-        printf("skip %s: %s\n", name, why);                                                      \
+#define SKIP(name, why)                                                                            \
+    do {                                                                                           \
+        check_tests_skipped++;                                                                     \
+        printf("skip %s: %s\n", name, why);                                                        \
     } while (0)
 
 static inline int check_done(void) {

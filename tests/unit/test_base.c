@@ -50,8 +50,11 @@ static void test_quantized_round_trip(void) {
     const struct {
         int type;
         float step; /* largest error over the block's largest magnitude */
-    } cases[] = {{QTYPE_F32, 0}, {QTYPE_F16, 0x1p-11f}, {QTYPE_BF16, 0x1p-8f},
-                 {QTYPE_Q8_0, 0.5f / 127 * 1.01f + 0x1p-11f}, {QTYPE_Q4_0, 1.0f / 8 * 1.01f}};
+    } cases[] = {{QTYPE_F32, 0},
+                 {QTYPE_F16, 0x1p-11f},
+                 {QTYPE_BF16, 0x1p-8f},
+                 {QTYPE_Q8_0, 0.5f / 127 * 1.01f + 0x1p-11f},
+                 {QTYPE_Q4_0, 1.0f / 8 * 1.01f}};
     float x[96], y[96];
     unsigned char packed[sizeof x];
     srand(2);
