@@ -51,7 +51,8 @@ static int read_int(sqlite3 *db, const char *file, const char *sql, int64_t *val
     return 0;
 }
 
-/* Changes nothing: a file that is not ours must stay as it is. */
+/* Changes nothing: a file that is not ours must stay as it is. Runs inside a transaction, so that
+ * the three answers are of one state of the file: another process may be creating it. */
 static int check_owner(sqlite3 *db, const char *file, int64_t *version, err *e) {
     int64_t id, n_tables;
     int rc = read_int(db, file, "PRAGMA application_id", &id, e);
@@ -101,8 +102,15 @@ static int migrate_one(sqlite3 *db, const char *file, int64_t *version, err *e) 
 
 int registry_schema_migrate(sqlite3 *db, const char *file, err *e) {
     int64_t version;
-    int rc = check_owner(db, file, &version, e);
-    if (!rc) rc = enable_wal(db, file, e);
+    int rc = registry_db_exec(db, file, "BEGIN", e);
+    if (rc) return rc;
+    rc = check_owner(db, file, &version, e);
+    if (!rc) rc = registry_db_exec(db, file, "COMMIT", e);
+    if (rc) {
+        sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+        return rc;
+    }
+    rc = enable_wal(db, file, e);
     while (!rc && version < N_MIGRATIONS)
         rc = migrate_one(db, file, &version, e);
     return rc;
