@@ -93,7 +93,7 @@ void sched_free(sched *s) {
 }
 
 int sched_add(sched *s, struct sched_seq *seq) {
-    assert(seq->n_tokens > 0 && seq->n_tokens <= seq->capacity);
+    assert(seq->n_tokens > 0 && seq->n_tokens <= seq->capacity && !(seq->fresh && seq->leader));
     if (seq->capacity > kv_max_tokens(s->cache)) return ERR_TOO_LONG;
     if (s->n_new >= s->config.max_queue) return ERR_FULL;
     seq->state = SCHED_WAITING;

@@ -4,35 +4,37 @@
  * There is no prefill or decode phase. A sequence has n_computed and n_tokens, and a plan closes
  * the gap within a budget of max_batch_tokens. "The order" below is priority, then arrival. Policy:
  *   1. Running sequences that are one token behind (decoding) each get their token.
- *   2. The rest of the budget goes to sequences that are further behind (prefill, recompute): in the
- *      order, the first gets at least half of it, the others share the rest evenly, and what
+ *   2. The rest of the budget goes to sequences that are further behind (prefill, recompute): in
+ *      the order, the first gets at least half of it, the others share the rest evenly, and what
  *      somebody does not need goes to the others in the order. While anything is decoding,
- *      prefill_chunk is all that they get together. Fresh sequences, whose every row needs logits,
- *      share max_fresh_rows in the order, those that are decoding included.
- *   3. Waiting sequences are admitted strictly in the order (preempted ones keep their arrival; who
- *      does not fit holds back those behind it, so nobody starves but under a steady load of higher
- *      priority) while a slot is free, budget is left (each prompt counted up to prefill_chunk / 4,
- *      so that several long ones share a step and short ones get in beside them), and blocks for the
- *      whole known text + one token are there, plus one for every four running sequences: else the
- *      next growth would undo the admission at once. All blocks of the known text are taken at
- *      admission, those found in the prefix cache and unreferenced ones count as well. Admission
- *      preempts only paused sequences and those of lower priority, and none if that cannot suffice.
- *   4. When a running sequence cannot reserve its blocks, a paused one, else the last of the order
- *      is preempted (its blocks are freed, n_computed = 0, it waits again) until the reservation
- *      succeeds or the sequence itself is the victim. So the first of the order always advances,
- *      and everything ends as a single sequence fits the cache (checked by sched_add).
- *   5. A paused sequence (its stream is full) is neither planned nor admitted; it keeps its blocks
- *      and its slot until somebody needs them.
+ *      prefill_chunk is all that they get together. Fresh sequences, whose every row needs
+ *      logits, share max_fresh_rows in the order, those that are decoding included.
+ *   3. Waiting sequences are admitted strictly in the order (preempted ones keep their arrival;
+ *      who does not fit holds back those behind it, so nobody starves but under a steady load of
+ *      higher priority) while a slot is free, budget is left (each prompt counted up to
+ *      prefill_chunk / 4, so that several long ones share a step and short ones get in beside
+ *      them), and blocks for the whole known text + one token are there, plus one for every four
+ *      running sequences: else the next growth would undo the admission at once. All blocks of
+ *      the known text are taken at admission, cached ones that nobody references count as well.
+ *      Admission preempts only paused sequences and those of lower priority, and none if that
+ *      cannot suffice.
+ *   4. When a running sequence cannot reserve its blocks, a paused one, else the last of the
+ *      order is preempted (its blocks are freed, n_computed = 0, it waits again) until the
+ *      reservation succeeds or the sequence itself is the victim. So the first of the order
+ *      always advances, and everything ends as a single sequence fits the cache (checked by
+ *      sched_add).
+ *   5. A paused sequence (its stream is full) is neither planned nor admitted; it keeps its
+ *      blocks and its slot until somebody needs them.
  *   6. A fork waits in the queue, without holding back others, until its leader has computed the
  *      prompt, then shares the leader's blocks (kv_seq_fork) but for the last prompt token, which
- *      it computes for its own logits. If the leader is gone, paused, or preempted, it is admitted
- *      like any other.
+ *      it computes for its own logits. If the leader is gone, paused, or preempted, it is
+ *      admitted like any other.
  * The queue of sequences that have never been admitted is bounded by max_queue; preempted ones do
  * not count. At most max_batch_tokens sequences run, so that each can have a row.
  *
  * A plan costs O(running + admitted + waiting ones that 5 and 6 skip), a preemption O(running +
- * waiting), an attempt at admission O(its text); nothing allocates after sched_new. Between a plan and its commit or abandon, no sequence is
- * added, changed or removed. */
+ * waiting), an attempt at admission O(its text); nothing allocates after sched_new. Between a plan
+ * and its commit or abandon, no sequence is added, changed or removed. */
 #ifndef INFERD_ENGINE_SCHED_H
 #define INFERD_ENGINE_SCHED_H
 
@@ -49,23 +51,23 @@ enum sched_state { SCHED_NEW, SCHED_WAITING, SCHED_RUNNING, SCHED_DONE };
 /* Embedded in the engine's sequence; the owner fills the first group before sched_add and appends
  * tokens through sched_append; the rest is written by the scheduler alone. */
 struct sched_seq {
-    int32_t *tokens;         /* (capacity) prompt, then generated; owner's memory */
+    int32_t *tokens; /* (capacity) prompt, then generated; owner's memory */
     uint32_t n_tokens, capacity, n_prompt;
     int priority;
-    bool paused;             /* owner, at any time between steps: do not plan (stream full) */
-    bool fresh;              /* owner: compute every token, take none from the prefix cache, and want
-                                every row's logits (the prompt's log-probabilities); cleared by the
-                                owner between steps when it has them */
-    struct sched_seq *leader; /* queued or running one whose first n_prompt tokens are this one's, or
-                                 NULL; the scheduler clears it */
+    bool paused; /* owner, at any time between steps: do not plan (stream full) */
+    bool fresh;  /* owner: compute every token, take none from the prefix cache, and want
+                    every row's logits (the prompt's log-probabilities); cleared by the
+                    owner between steps when it has them */
+    struct sched_seq *leader; /* queued or running one whose first n_prompt tokens are this one's,
+                                 or NULL (always when fresh); the scheduler clears it */
 
     enum sched_state state;
-    uint32_t n_computed;     /* tokens whose K/V are valid */
-    uint32_t n_cached;       /* prompt tokens found cached (or forked) at first admission */
-    uint32_t n_preempted;    /* times */
+    uint32_t n_computed;  /* tokens whose K/V are valid */
+    uint32_t n_cached;    /* prompt tokens found cached (or forked) at first admission */
+    uint32_t n_preempted; /* times */
     bool was_admitted;
-    uint64_t arrival;        /* order of sched_add */
-    kv_seq *kv;              /* while running */
+    uint64_t arrival;              /* order of sched_add */
+    kv_seq *kv;                    /* while running */
     struct sched_seq *prev, *next; /* queue links */
 };
 
@@ -83,7 +85,7 @@ struct sched_item {
 };
 
 struct sched_plan {
-    struct sched_item *items; /* (max_sequences), owned by the scheduler, valid until the next plan */
+    struct sched_item *items; /* (n_items) the scheduler's, valid until the next plan */
     uint32_t n_items, n_rows;
     uint32_t n_decode_rows;
 };
@@ -91,8 +93,9 @@ struct sched_plan {
 int sched_new(const struct sched_config *config, kv *cache, sched **out, err *e);
 void sched_free(sched *s); /* sequences are the owner's */
 
-/* Queues a sequence (1 <= n_tokens <= capacity). ERR_FULL: max_queue reached; ERR_TOO_LONG: capacity
- * is above kv_max_tokens; nothing changed. sched_room: sequences that could be added now. */
+/* Queues a sequence (1 <= n_tokens <= capacity). ERR_FULL: max_queue reached; ERR_TOO_LONG:
+ * capacity is above kv_max_tokens; nothing changed. sched_room: sequences that could be added now.
+ */
 int sched_add(sched *s, struct sched_seq *seq);
 uint32_t sched_room(const sched *s);
 
@@ -101,7 +104,8 @@ void sched_plan_step(sched *s, struct sched_plan *plan);
 
 /* The plan was computed: advances n_computed, commits blocks to the prefix table. */
 void sched_commit(sched *s, const struct sched_plan *plan);
-/* The plan failed (device error): nothing was computed. The next plan starts from the same state. */
+/* The plan failed (device error): nothing was computed. The next plan starts from the same state.
+ */
 void sched_abandon(sched *s, const struct sched_plan *plan);
 
 /* A sampled token; n_tokens < capacity. */

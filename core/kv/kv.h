@@ -6,8 +6,8 @@
  * hash of its tokens and its parent (token ids are compared on a hit: a collision is a miss). A
  * block with no reference keeps its contents and waits in the free list, oldest first: it can be
  * revived by a prefix hit until it is reused (LRU; a sequence's blocks are freed tail first, so a
- * prefix outlives its continuations; blocks that are not in the table are reused before any). Writing into a block that somebody else references copies it
- * first (copy-on-write).
+ * prefix outlives its continuations; blocks that are not in the table are reused before any).
+ * Writing into a block that somebody else references copies it first (copy-on-write).
  *
  * Contents are valid only as far as kv_commit said so: a block enters the prefix table when the
  * step that wrote it has finished.
@@ -27,14 +27,14 @@ typedef struct kv kv;
 typedef struct kv_seq kv_seq; /* one sequence's block table, from a fixed pool of max_seqs */
 
 struct kv_config {
-    backend *be;           /* pools live here; NULL: book-keeping only (scheduler tests) */
+    backend *be; /* pools live here; NULL: book-keeping only (scheduler tests) */
     uint32_t n_layers, n_kv_heads, head_dim;
     int kv_type;           /* QTYPE_F16 or QTYPE_F32 */
     uint32_t n_blocks;     /* all of the cache */
     uint32_t block_tokens; /* power of two: 16 or 32 */
     uint32_t max_seqs;
     uint32_t max_blocks_per_seq; /* table stride */
-    bool prefix_cache;     /* false: never share between requests */
+    bool prefix_cache;           /* false: never share between requests */
 };
 
 int kv_open(const struct kv_config *config, kv **out, err *e);
@@ -47,18 +47,19 @@ const struct backend_kv *kv_layers(const kv *c); /* (n_layers); NULL when be was
 
 /* A new sequence whose prompt is tokens[0..n). Reuses the longest cached prefix, at most n - 1
  * tokens (the last prompt token must be computed for its logits), also a part of a block (shared
- * until written: copy-on-write; looked for among the 16 newest continuations of the prefix). *n_cached tokens need no computation. NULL: all max_seqs in use. */
+ * until written: copy-on-write; looked for among the 16 newest continuations of the prefix).
+ * *n_cached tokens need no computation. NULL: all max_seqs in use. */
 kv_seq *kv_seq_new(kv *c, const int32_t *tokens, uint32_t n, uint32_t *n_cached);
 
 /* Blocks that kv_seq_new(tokens, n) and then kv_seq_reserve(n_cached, n_tokens) would take from the
  * free list: new ones and cached ones that nobody references now. Changes nothing. */
 uint32_t kv_prompt_need(const kv *c, const int32_t *tokens, uint32_t n, uint32_t n_tokens);
 
-/* A second sequence that shares src's first n_tokens (<= src's computed tokens). NULL: no seq left. */
+/* A second sequence that shares the first n_tokens of src (all computed). NULL: no seq left. */
 kv_seq *kv_seq_fork(kv *c, const kv_seq *src, uint32_t n_tokens);
 
-/* As kv_prompt_need, for kv_seq_fork(src, n_shared) and then kv_seq_reserve(n_shared, n_tokens) while
- * src lives; n_shared < n_tokens. */
+/* As kv_prompt_need, for kv_seq_fork(src, n_shared) and then kv_seq_reserve(n_shared, n_tokens)
+ * while src lives; n_shared < n_tokens. */
 uint32_t kv_fork_need(const kv *c, uint32_t n_shared, uint32_t n_tokens);
 
 /* Makes positions first_write..n_tokens-1 writable: allocates blocks up to n_tokens and resolves

@@ -54,8 +54,10 @@ static uint64_t number_after(uint64_t before, uint64_t token) {
 }
 
 static void extend_text(struct live *q, uint32_t from) {
+    uint64_t number = from ? q->text[from - 1] : 0;
     for (uint32_t i = from; i < q->s.n_tokens; i++)
-        q->text[i] = number_after(i ? q->text[i - 1] : 0, (uint32_t)q->tokens[i]);
+        q->text[i] = number = number_after(number, (uint32_t)q->tokens[i]);
+    CHECK(q->text[q->s.n_tokens - 1] == number && number > GARBAGE);
 }
 
 static int32_t sample(const struct live *q) {
