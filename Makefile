@@ -137,7 +137,7 @@ fuzz-replay: $(FUZZ) ## run every file of the fuzz corpora once
 # Needs clang. New inputs go to build-fuzz/corpus/, a crash to build-fuzz/NAME-crash-*: both are for
 # tests/fuzz/corpus/NAME/ once the bug is mended.
 FUZZ_SECONDS ?= 60
-FUZZ_SAN := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+FUZZ_SAN := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-sanitize=vptr
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZ_SECONDS (60) seconds with clang's libFuzzer
 	@$(MAKE) -s -j2 BUILD=build-fuzz CC=clang CXX=clang++ SAN="$(FUZZ_SAN)" fuzzers

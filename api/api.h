@@ -36,14 +36,19 @@ struct api_config {
     uint32_t max_connections;    /* beyond it connections are closed at once */
     uint64_t max_body_bytes;     /* 413 beyond */
     uint32_t max_header_bytes;   /* 431 beyond */
-    uint32_t idle_timeout_s;     /* of a connection without a running request */
+    uint32_t idle_timeout_s;     /* of a connection without a running request, and of a client that
+                                    does not read its answer */
     uint32_t keepalive_ms;       /* SSE comment while nothing flows */
     const char *const *api_keys; /* (n_api_keys) accepted bearer keys; none: no check */
     size_t n_api_keys;
     const char *version; /* "0.1.0" */
 };
 
-/* Binds and answers at once: /livez is 200, everything that needs a model 503 until
+/* A request whose Origin header is not its own Host is refused (403), so that pages of other sites
+ * cannot use a visitor's daemon; without keys and on a loopback address the name must be a loopback
+ * name too. A client that closes its sending side counts as gone.
+ *
+ * Binds and answers at once: /livez is 200, everything that needs a model 503 until
  * api_set_models. ERR_IO when the port is taken (says which). */
 int api_open(const struct api_config *config, api **out, err *e);
 uint16_t api_port(const api *a);

@@ -9,6 +9,7 @@
 #include "api_client.h"
 
 #include <cjson/cJSON.h>
+#include <signal.h>
 #include <time.h>
 
 static char model_path[256];
@@ -820,6 +821,7 @@ static void closing_ends_what_runs(void) {
 
 int main(void) {
     err e = {0};
+    signal(SIGPIPE, SIG_IGN);
     snprintf(model_path, sizeof model_path, "/tmp/inferd-test-api-%d.gguf", (int)getpid());
     if (gguf_make_tiny_llama(model_path, &(struct tiny_llama){.seed = 11}, &e)) {
         fprintf(stderr, "%s\n", e.msg);
