@@ -1,0 +1,181 @@
+/* test_api_config.c - the HTTP layer in other configurations and at its end: keys, bounds of
+ * connections, keep-alives, drain, close. */
+#include "api_server.h"
+
+static void keys_are_checked(void) {
+    static const char *const keys[] = {"first-key", "k2"};
+    struct api_config c = base_config();
+    c.api_keys = keys;
+    c.n_api_keys = 2;
+    start_server(&c);
+    publish();
+    static const struct {
+        const char *path, *headers;
+        int status;
+    } rows[] = {
+        {"GET /v1/models", "", 401},
+        {"GET /v1/models", "Authorization: Bearer first-ke\r\n", 401},
+        {"GET /v1/models", "Authorization: Bearer first-key2\r\n", 401},
+        {"GET /v1/models", "Authorization: Bearer \r\n", 401},
+        {"GET /v1/models", "Authorization: Basic first-key\r\n", 401},
+        {"GET /v1/models", "Authorization: Bearer first-key\r\n", 200},
+        {"GET /v1/models", "Authorization: bearer k2\r\n", 200},
+        {"GET /metrics", "", 401},
+        {"GET /metrics", "Authorization: Bearer k2\r\n", 200},
+        {"GET /livez", "", 200},
+        {"GET /readyz", "", 200},
+        {"GET /health", "", 200},
+        {"GET /", "", 200},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct answer a;
+        client_ask(rows[i].path, rows[i].headers, NULL, &a);
+        CHECK_MSG(a.status == rows[i].status, "%s %s: %d", rows[i].path, rows[i].headers, a.status);
+        if (a.status == 401) expect_error(&a, 401, "invalid_api_key");
+        answer_fini(&a);
+    }
+    stop_server();
+}
+
+static void connections_are_bounded_in_number_and_time(void) {
+    struct api_config c = base_config();
+    c.max_connections = 2;
+    c.idle_timeout_s = 1;
+    start_server(&c);
+    char byte;
+    int a = client_connect(), b = client_connect();
+    struct answer got;
+    struct reader r = {.fd = a}, q = {.fd = b};
+    client_request(a, "GET /livez", "", NULL);
+    client_request(b, "GET /livez", "", NULL);
+    CHECK(reader_head(&r, &got) && got.status == 200);
+    answer_fini(&got);
+    CHECK(reader_head(&q, &got) && got.status == 200);
+    answer_fini(&got);
+    int third = client_connect();
+    client_request(third, "GET /livez", "", NULL);
+    CHECK(client_recv(third, &byte, 1, CLIENT_WAIT_MS) == 0);
+    close(third);
+    char rest[64]; /* "ok\n", then the idle connection is closed */
+    ssize_t n;
+    while ((n = client_recv(a, rest, sizeof rest, CLIENT_WAIT_MS)) > 0) {
+    }
+    CHECK(n == 0);
+    close(a);
+    close(b);
+    stop_server();
+}
+
+static void a_taken_port_is_said(void) {
+    struct api_config c = base_config();
+    start_server(&c);
+    c.port = client_port;
+    api *second = NULL;
+    err e = {0};
+    CHECK(api_open(&c, &second, &e) == ERR_IO && !second);
+    CHECK_MSG(strstr(e.msg, "already in use"), "%s", e.msg);
+    CHECK_STR(e.param, "port");
+    stop_server();
+}
+
+/* Every token is an "a" and the stop string is longer than the answer: all text is held back until
+ * the end, so that nothing but comments can flow meanwhile. */
+static void quiet_streams_get_comments(void) {
+    struct api_config c = base_config();
+    c.keepalive_ms = 1;
+    start_server(&c);
+    publish();
+    str body;
+    str_init(&body, 1 << 16);
+    str_addf(&body,
+             "{" HELLO ",\"stream\":true,\"temperature\":0,\"max_tokens\":400,\"logit_bias\":{"
+             "\"%d\":100},\"stop\":\"",
+             GGUF_MAKE_FIRST_LETTER);
+    for (int i = 0; i < 1000; i++)
+        str_add_char(&body, 'a');
+    str_add(&body, "\"}");
+    struct answer a;
+    struct streamed s;
+    client_post("/v1/chat/completions", str_cstr(&body), &a);
+    read_events(&a, &s);
+    CHECK(s.done && s.text.len == 400 && strspn(str_cstr(&s.text), "a") == 400);
+    CHECK(strstr(str_cstr(&a.body), "\n\n: keep-alive\n\n"));
+    str_fini(&s.text);
+    answer_fini(&a);
+    str_fini(&body);
+    stop_server();
+}
+
+static void draining_refuses_and_finishes(void) {
+    struct api_config c = base_config();
+    start_server(&c);
+    publish();
+    int fd = client_connect();
+    struct reader r = {.fd = fd};
+    struct answer a, b;
+    struct streamed s;
+    client_request(fd, "POST /v1/chat/completions", JSON_TYPE,
+                   "{" HELLO ",\"stream\":true,\"max_tokens\":300,\"ignore_eos\":true}");
+    CHECK(reader_head(&r, &a) && a.status == 200);
+    CHECK(api_n_active(server) == 1);
+    api_drain(server);
+    client_post("/v1/chat/completions", "{" HELLO "}", &b);
+    CHECK(*answer_header(&b, "Retry-After"));
+    expect_error(&b, 503, "shutting_down");
+    answer_fini(&b);
+    client_get("/readyz", &b);
+    CHECK(b.status == 503);
+    answer_fini(&b);
+    client_get("/livez", &b);
+    CHECK(b.status == 200);
+    answer_fini(&b);
+    reader_body(&r, &a);
+    read_events(&a, &s);
+    CHECK(a.complete && s.done);
+    str_fini(&s.text);
+    answer_fini(&a);
+    close(fd);
+    CHECK(engine_quiet());
+    stop_server();
+}
+
+/* Engines are stopped first: streams end with an error event, silent requests with a status. */
+static void closing_ends_what_runs(void) {
+    struct api_config c = base_config();
+    start_server(&c);
+    publish();
+    int stream = client_connect(), silent = client_connect();
+    struct reader r = {.fd = stream}, q = {.fd = silent};
+    struct answer a, b;
+    client_request(stream, "POST /v1/completions", JSON_TYPE,
+                   "{\"model\":\"tiny\",\"prompt\":\"a\",\"stream\":true,\"max_tokens\":400,"
+                   "\"ignore_eos\":true,\"logprobs\":20}");
+    CHECK(reader_head(&r, &a) && a.status == 200);
+    client_request(silent, "POST /v1/completions", JSON_TYPE,
+                   "{\"model\":\"tiny\",\"prompt\":\"a\",\"max_tokens\":400,\"ignore_eos\":true}");
+    while (api_n_active(server) < 2)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    api_drain(server);
+    engine_stop(en);
+    stop_server();
+    reader_body(&r, &a);
+    CHECK(strstr(str_cstr(&a.body), "data: [DONE]") || strstr(str_cstr(&a.body), "\"error\""));
+    CHECK(reader_head(&q, &b));
+    reader_body(&q, &b);
+    CHECK_MSG(b.status == 503 || b.status == 200, "%d", b.status);
+    answer_fini(&a);
+    answer_fini(&b);
+    close(stream);
+    close(silent);
+}
+
+int main(void) {
+    if (!set_up()) return 1;
+    RUN(keys_are_checked);
+    RUN(connections_are_bounded_in_number_and_time);
+    RUN(a_taken_port_is_said);
+    RUN(quiet_streams_get_comments);
+    RUN(draining_refuses_and_finishes);
+    RUN(closing_ends_what_runs);
+    return tear_down();
+}
