@@ -43,11 +43,11 @@ void gen_fields_default(struct gen_fields *f) {
 
 static int add_stop(const cJSON *v, const char *name, struct gen_options *o, err *e) {
     if (!cJSON_IsString(v))
-        return err_set_param(e, ERR_INVALID, "stop",
+        return err_set_param(e, ERR_INVALID, name,
                              "Invalid type for '%s': expected a string, but got %s.", name,
                              json_type_name(v));
     if (!*v->valuestring)
-        return err_set_param(e, ERR_INVALID, "stop", "Invalid value for '%s': the string is empty.",
+        return err_set_param(e, ERR_INVALID, name, "Invalid value for '%s': the string is empty.",
                              name);
     o->stops[o->n_stops++] = v->valuestring;
     return 0;

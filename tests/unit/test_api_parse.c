@@ -309,7 +309,7 @@ static void fields_have_types_and_bounds(void) {
         {"\"stop\":null", 0, ""},
         {"\"stop\":\"a\"", 0, ""},
         {"\"stop\":\"\"", ERR_INVALID, "stop"},
-        {"\"stop\":[\"a\",1]", ERR_INVALID, "stop"},
+        {"\"stop\":[\"a\",1]", ERR_INVALID, "stop[1]"},
         {"\"stop\":{}", ERR_INVALID, "stop"},
         {"\"stop\":[\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\",\"10\",\"11\",\"12\","
          "\"13\","
