@@ -51,6 +51,7 @@ test("a typed message gets a streamed answer", { skip }, async () => {
       if (text?.textContent) window.lengths.push(text.textContent.length);
     }).observe(document.querySelector("#log"), { childList: true, subtree: true, characterData: true });
   });
+  await page.click("#settings summary");
   await page.fill("#temperature", "0");
   await page.fill("#input", "Tell me a story about a fox.");
   await page.keyboard.press("Enter");
