@@ -32,8 +32,9 @@ static const struct config_key keys[] = {
      "Threads that compute. 0: as many as the process may use."},
     {"kv-cache-tokens", CONFIG_NUMBER, AT(kv_cache_tokens), "0", 0, UINT64_C(1) << 30, NULL,
      "tokens",
-     "Size of the KV cache, shared by all requests of a model and taken at start. 0: a share of\n"
-     "the free memory, said in the log."},
+     "Size of the KV cache, shared by all requests of a model; its memory is taken at start.\n"
+     "0: room for 8 full contexts, at least 65536 tokens, within 8 GiB and a quarter of the\n"
+     "available memory; the log says the size."},
     {"kv-cache-type", CONFIG_CHOICE, AT(kv_cache_type), "f16", 0, 0, "f16|f32", "",
      "Number format of the KV cache."},
     {"block-tokens", CONFIG_CHOICE, AT(block_tokens), "16", 0, 0, "16|32", "tokens",

@@ -42,7 +42,7 @@ const char *backend_name(const backend *be); /* "cpu" */
 const char *backend_isa(const backend *be);  /* "avx2" */
 int backend_n_threads(const backend *be);
 
-/* Zeroed device memory. */
+/* Zeroed device memory, all of it taken now, none at first use. ERR_NOMEM. */
 int backend_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e);
 void backend_buf_free(backend_buf *buf);
 uint64_t backend_buf_bytes(const backend_buf *buf);

@@ -31,24 +31,24 @@ static int open_scratch(engine *en, const struct model_limits *limits, err *e) {
     return 0;
 }
 
-static void log_sizes(const engine *en, const struct kv_config *kc) {
+static void log_sizes(const engine *en, const struct kv_config *kc, const char *reason) {
     log_info("engine: %s (%s, %s, %.1f M parameters) on %s/%s, %d threads",
              en->hp.name[0] ? en->hp.name : "model", en->hp.arch, en->hp.quant,
              (double)en->hp.n_params * 1e-6, backend_name(en->be), backend_isa(en->be),
              backend_n_threads(en->be));
-    log_info("engine: context %u tokens; kv cache %llu tokens, %u blocks of %u, %.1f MiB%s; "
+    log_info("engine: context %u tokens; kv cache %llu tokens, %u blocks of %u, %.1f MiB (%s); "
              "%u tokens a step, %u sequences at once, %u queued",
              en->context_length, (unsigned long long)kc->n_blocks * kc->block_tokens, kc->n_blocks,
-             kc->block_tokens, (double)kv_block_bytes(kc) * kc->n_blocks / (1 << 20),
-             en->config.kv_cache_tokens ? "" : " (sized from available memory)",
+             kc->block_tokens, (double)kv_block_bytes(kc) * kc->n_blocks / (1 << 20), reason,
              en->config.max_batch_tokens, en->config.max_sequences, en->config.max_queue);
 }
 
 /* Model, cache, scheduler, in the order that engine_close undoes. */
 static int open_parts(engine *en, const struct engine_config *config, err *e) {
     struct kv_config kc;
+    const char *reason;
     int rc = model_read_hparams(config->model_path, &en->hp, e);
-    if (!rc) rc = engine_size(config, &en->hp, &kc, &en->context_length, e);
+    if (!rc) rc = engine_size(config, &en->hp, &kc, &en->context_length, &reason, e);
     if (rc) return rc;
     uint32_t logit_rows = config->max_sequences + ENGINE_FRESH_ROWS;
     const struct backend_config bc = {
@@ -73,11 +73,17 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
     if (!rc) {
         kc.be = en->be;
         rc = kv_open(&kc, &en->cache, e);
+        if (rc == ERR_NOMEM)
+            err_set_param(e, ERR_NOMEM, "kv-cache-tokens",
+                          "no memory for a KV cache of %llu tokens, %llu MiB: choose a smaller "
+                          "kv-cache-tokens",
+                          (unsigned long long)kc.n_blocks * kc.block_tokens,
+                          (unsigned long long)(kv_block_bytes(&kc) * kc.n_blocks >> 20));
     }
     if (!rc) rc = model_open(config->model_path, en->be, &limits, &en->mdl, e);
     if (!rc) rc = open_sched(en, e);
     if (!rc) rc = open_scratch(en, &limits, e);
-    if (!rc) log_sizes(en, &kc);
+    if (!rc) log_sizes(en, &kc, reason);
     return rc;
 }
 

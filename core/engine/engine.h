@@ -35,7 +35,7 @@ struct engine_config {
     const char *backend;       /* "cpu" */
     const char *isa;           /* "" = best */
     int n_threads;             /* <= 0: all */
-    uint64_t kv_cache_tokens;  /* 0: a share of free memory, capped (said in the log) */
+    uint64_t kv_cache_tokens;  /* 0: by itself (size and reason are logged) */
     int kv_type;               /* QTYPE_F16 or QTYPE_F32 */
     uint32_t block_tokens;     /* 16 or 32 */
     uint32_t context_length;   /* 0: the model's */

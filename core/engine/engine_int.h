@@ -164,8 +164,9 @@ int engine_params_check(const struct engine_params *p, uint32_t n_vocab, err *e)
 /* ---- sizing.c ---- */
 
 /* Checks the configuration against the model and decides the cache's size (kv_config.n_blocks,
- * max_blocks_per_seq) and the context length. ERR_INVALID with param = the configuration key. */
+ * max_blocks_per_seq) and the context length; *reason (static) says what decided the size.
+ * ERR_INVALID with param = the configuration key; ERR_NOMEM. */
 int engine_size(const struct engine_config *config, const struct model_hparams *hp,
-                struct kv_config *kc, uint32_t *context_length, err *e);
+                struct kv_config *kc, uint32_t *context_length, const char **reason, err *e);
 
 #endif

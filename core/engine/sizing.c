@@ -11,8 +11,11 @@
 #include <sys/sysctl.h>
 #endif
 
-#define KV_SHARE_OF_MEMORY 4 /* a quarter of what is available */
-#define KV_MAX_AUTO_BYTES  (UINT64_C(8) << 30)
+/* A cache that sizes itself holds AUTO_CONTEXTS full contexts or AUTO_TOKENS, what is more, within
+ * AUTO_BYTES and a quarter of the memory that is available: enough for a daemon that starts fast
+ * and leaves the machine to others; who wants more says so. */
+enum { AUTO_CONTEXTS = 8, AUTO_TOKENS = 65536, AUTO_SHARE_OF_MEMORY = 4 };
+#define AUTO_BYTES (UINT64_C(8) << 30)
 
 struct bound {
     const char *key;
@@ -76,18 +79,41 @@ static uint64_t available_bytes(void) {
 }
 #endif
 
-/* Blocks when the user left it to us: a share of the memory, at most what max_sequences full
- * contexts can use. 0: not even one block. */
-static uint64_t auto_blocks(const struct engine_config *c, uint32_t context, uint64_t block_bytes) {
-    uint64_t bytes = available_bytes() / KV_SHARE_OF_MEMORY;
-    if (bytes > KV_MAX_AUTO_BYTES) bytes = KV_MAX_AUTO_BYTES;
+static uint64_t lower(uint64_t value, uint64_t limit, const char *why, const char **reason) {
+    if (value <= limit) return value;
+    *reason = why;
+    return limit;
+}
+
+/* Blocks when the user left it to us. 0: not even one block. */
+static uint64_t auto_blocks(const struct engine_config *c, uint32_t context, uint64_t block_bytes,
+                            const char **reason) {
     uint64_t per_seq = ((uint64_t)context + c->block_tokens - 1) / c->block_tokens;
-    uint64_t useful = per_seq * c->max_sequences, blocks = bytes / block_bytes;
-    return blocks < useful ? blocks : useful;
+    uint64_t blocks = AUTO_TOKENS / c->block_tokens;
+    *reason = "64k tokens";
+    if (blocks < AUTO_CONTEXTS * per_seq) {
+        blocks = AUTO_CONTEXTS * per_seq;
+        *reason = "8 full contexts";
+    }
+    blocks = lower(blocks, per_seq * c->max_sequences, "max-sequences full contexts", reason);
+    blocks = lower(blocks, AUTO_BYTES / block_bytes, "at most 8 GiB", reason);
+    return lower(blocks, available_bytes() / AUTO_SHARE_OF_MEMORY / block_bytes,
+                 "a quarter of the available memory", reason);
+}
+
+/* Better refused here in words than by the system's killer of processes. 0 available: unknown. */
+static int check_memory(uint64_t tokens, uint64_t bytes, err *e) {
+    uint64_t available = available_bytes();
+    if (!available || bytes <= available) return 0;
+    return err_set_param(e, ERR_NOMEM, "kv-cache-tokens",
+                         "kv-cache-tokens = %llu needs %llu MiB and %llu MiB of memory are "
+                         "available: choose fewer",
+                         (unsigned long long)tokens, (unsigned long long)(bytes >> 20),
+                         (unsigned long long)(available >> 20));
 }
 
 int engine_size(const struct engine_config *config, const struct model_hparams *hp,
-                struct kv_config *kc, uint32_t *context_length, err *e) {
+                struct kv_config *kc, uint32_t *context_length, const char **reason, err *e) {
     int rc = check_bounds(config, e);
     if (rc) return rc;
     uint32_t context = hp->context_length;
@@ -107,17 +133,25 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
     uint64_t block_bytes = kv_block_bytes(kc);
     if (!block_bytes || block_bytes == UINT64_MAX)
         return err_set(e, ERR_INVALID, "the model's K/V cannot be cached as configured");
+    *reason = "kv-cache-tokens";
     uint64_t blocks = config->kv_cache_tokens ? config->kv_cache_tokens / config->block_tokens
-                                              : auto_blocks(config, context, block_bytes);
+                                              : auto_blocks(config, context, block_bytes, reason);
     if (!blocks && config->kv_cache_tokens)
         return err_set_param(e, ERR_INVALID, "kv-cache-tokens",
                              "kv-cache-tokens = %llu is less than one block of %u tokens",
                              (unsigned long long)config->kv_cache_tokens, config->block_tokens);
-    if (!blocks) return err_set(e, ERR_NOMEM, "not enough free memory for a KV cache");
+    if (!blocks)
+        return err_set_param(e, ERR_NOMEM, "kv-cache-tokens",
+                             "a quarter of the available memory does not hold one block of the KV "
+                             "cache (%llu bytes): set kv-cache-tokens",
+                             (unsigned long long)block_bytes);
     if (blocks > INT32_MAX / config->block_tokens) /* slots are int32 */
         return err_set_param(e, ERR_INVALID, "kv-cache-tokens",
                              "kv-cache-tokens must be below 2^31");
-    uint64_t capacity = blocks * config->block_tokens;
+    uint64_t capacity = blocks * config->block_tokens, bytes;
+    if (!mem_mul(blocks, block_bytes, &bytes)) bytes = UINT64_MAX;
+    if (config->kv_cache_tokens && (rc = check_memory(config->kv_cache_tokens, bytes, e)))
+        return rc;
     if (capacity < context) context = (uint32_t)capacity;
     kc->n_blocks = (uint32_t)blocks;
     kc->max_blocks_per_seq = (context + config->block_tokens - 1) / config->block_tokens;

@@ -94,20 +94,20 @@ void backend_buf_free(backend_buf *buf) {
 struct fake_slot {
     int32_t token, pos;
 };
-static struct fake_slot *fake_slot_at(const struct backend_kv *kv, int64_t slot) {
-    uint64_t at = (uint64_t)slot * kv->head_dim * kv->n_kv_heads * sizeof(uint16_t);
-    if (slot < 0 || at + sizeof(struct fake_slot) > kv->k->bytes) {
+static struct fake_slot *fake_slot_at(const struct backend_kv *layer, int64_t slot) {
+    uint64_t at = (uint64_t)slot * layer->head_dim * layer->n_kv_heads * sizeof(uint16_t);
+    if (slot < 0 || at + sizeof(struct fake_slot) > layer->k->bytes) {
         atomic_fetch_add(&fake_errors, 1);
         at = 0;
     }
-    return (struct fake_slot *)(void *)(kv->k->data + at);
+    return (struct fake_slot *)(void *)(layer->k->data + at);
 }
-int backend_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs,
+int backend_kv_copy(backend *be, const struct backend_kv *layer, const int32_t *pairs,
                     uint32_t n_pairs) {
     for (uint32_t i = 0; i < n_pairs; i++)
-        for (uint32_t t = 0; t < kv->block_tokens; t++)
-            *fake_slot_at(kv, (int64_t)pairs[2 * i + 1] * kv->block_tokens + t) =
-                *fake_slot_at(kv, (int64_t)pairs[2 * i] * kv->block_tokens + t);
+        for (uint32_t t = 0; t < layer->block_tokens; t++)
+            *fake_slot_at(layer, (int64_t)pairs[2 * i + 1] * layer->block_tokens + t) =
+                *fake_slot_at(layer, (int64_t)pairs[2 * i] * layer->block_tokens + t);
     be->n_copies += n_pairs;
     return 0;
 }
@@ -166,7 +166,7 @@ static uint32_t fake_seq_of(const struct model_batch *b, int32_t row) {
 }
 
 int model_forward(model *m, const struct model_batch *b, const float **logits, err *e) {
-    const struct backend_kv *kv = b->kv;
+    const struct backend_kv *layer = b->kv;
     int left = atomic_load(&fake_fail_after);
     if (left >= 0 && atomic_fetch_sub(&fake_fail_after, 1) == 0)
         return err_set(e, ERR_DEVICE, "the fake device failed as told");
@@ -176,19 +176,20 @@ int model_forward(model *m, const struct model_batch *b, const float **logits, e
                  b->row_start[0] == 0 && b->row_start[b->n_seqs] == (int32_t)b->n_rows);
     for (uint32_t i = 0; i < b->n_rows; i++) {
         fake_require(b->token_ids[i] >= 0 && b->token_ids[i] < FAKE_VOCAB);
-        *fake_slot_at(kv, b->slots[i]) = (struct fake_slot){b->token_ids[i], b->positions[i]};
+        *fake_slot_at(layer, b->slots[i]) = (struct fake_slot){b->token_ids[i], b->positions[i]};
     }
     for (uint32_t i = 0; i < b->n_rows; i++) { /* nobody else wrote there */
-        struct fake_slot *at = fake_slot_at(kv, b->slots[i]);
+        struct fake_slot *at = fake_slot_at(layer, b->slots[i]);
         fake_require(at->token == b->token_ids[i] && at->pos == b->positions[i]);
     }
     for (uint32_t i = 0; i < b->n_logit_rows; i++) {
         int32_t row = b->logit_rows[i], pos = b->positions[row];
         const int32_t *table = b->tables + (size_t)fake_seq_of(b, row) * m->limits.table_stride;
         for (int32_t p = 0; p <= pos; p++) {
-            uint32_t block = (uint32_t)p / kv->block_tokens, at = (uint32_t)p % kv->block_tokens;
+            uint32_t block = (uint32_t)p / layer->block_tokens,
+                     at = (uint32_t)p % layer->block_tokens;
             struct fake_slot *slot =
-                fake_slot_at(kv, (int64_t)table[block] * kv->block_tokens + at);
+                fake_slot_at(layer, (int64_t)table[block] * layer->block_tokens + at);
             fake_require(slot->pos == p);
             m->tokens[p] = slot->token;
         }

@@ -3,7 +3,7 @@
  * makes the random rounds that many times longer. */
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
-#include "core/engine/engine.h"
+#include "core/engine/engine_int.h"
 #include "core/engine/sampler.h"
 
 #include "check.h"
@@ -721,9 +721,39 @@ static void configuration_is_checked(void) {
     CHECK(engine_open(&c, &en, &e) == 0);
     struct engine_stats s;
     engine_stats_get(en, &s);
-    CHECK(engine_context_length(en) == 100 && s.kv_blocks >= 7 &&
-          s.kv_blocks <= 7 * c.max_sequences);
+    CHECK(engine_context_length(en) == 100 && s.kv_blocks == 7 * c.max_sequences);
     engine_close(en);
+    c.max_sequences = 4096; /* more than the 64k tokens that are enough */
+    CHECK(engine_open(&c, &en, &e) == 0);
+    engine_stats_get(en, &s);
+    CHECK(s.kv_blocks == 65536 / 16);
+    engine_close(en);
+}
+
+/* Sizes follow from the model and the memory; a cache that cannot be had is refused in words. */
+static void cache_is_sized(void) {
+    struct engine_config c = base_config();
+    struct model_hparams hp = {
+        .n_layers = 1, .n_kv_heads = 1, .head_dim = 16, .context_length = 131072};
+    struct kv_config kc;
+    uint32_t context;
+    const char *reason;
+    err e;
+    err_clear(&e);
+    CHECK(engine_size(&c, &hp, &kc, &context, &reason, &e) == 0);
+    CHECK(kc.n_blocks == 256 && context == 4096);
+    CHECK_STR(reason, "kv-cache-tokens");
+    c.kv_cache_tokens = 0; /* 64 bytes a token: 64 MiB */
+    CHECK_MSG(engine_size(&c, &hp, &kc, &context, &reason, &e) == 0, "%s", e.msg);
+    CHECK(kc.n_blocks == 8 * 131072 / 16 && context == 131072);
+    CHECK_STR(reason, "8 full contexts");
+    hp.n_layers = 64; /* 8 MiB a token: 512 TiB of them */
+    hp.n_kv_heads = 128;
+    hp.head_dim = 256;
+    c.kv_cache_tokens = UINT64_C(1) << 26;
+    CHECK(engine_size(&c, &hp, &kc, &context, &reason, &e) == ERR_NOMEM);
+    CHECK_STR(e.param, "kv-cache-tokens");
+    CHECK(strstr(e.msg, "67108864 needs 536870912 MiB"));
 }
 
 int main(int argc, char **argv) {
@@ -740,5 +770,6 @@ int main(int argc, char **argv) {
     RUN(no_notify_after_free);
     RUN(requests_are_checked);
     RUN(configuration_is_checked);
+    RUN(cache_is_sized);
     return check_done();
 }
