@@ -97,6 +97,8 @@ uint16_t http_port(const struct http *h);
 void http_close(struct http *h);
 /* A request header's value (valid until the request ends) or NULL. */
 const char *request_header(const struct request *r, const char *name);
+/* How often a request header is there. */
+size_t request_header_count(const struct request *r, const char *name);
 
 /* reply.c */
 void reply_header(struct request *r, const char *name, const char *value);

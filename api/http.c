@@ -28,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -65,6 +66,26 @@ static void destroy_request(struct watched *w) {
 
 const char *request_header(const struct request *r, const char *name) {
     return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
+}
+
+struct header_count {
+    const char *name;
+    size_t n;
+};
+
+static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *name,
+                                    const char *value) {
+    struct header_count *c = cls;
+    (void)kind;
+    (void)value;
+    c->n += strcasecmp(name, c->name) == 0;
+    return MHD_YES;
+}
+
+size_t request_header_count(const struct request *r, const char *name) {
+    struct header_count c = {name, 0};
+    MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_header, &c);
+    return c.n;
 }
 
 /* The client's own id if it is harmless in a log line and a header, else a new one. */

@@ -90,13 +90,27 @@ static bool is_json(const char *type) {
     return *type == '\0' || *type == ';';
 }
 
+/* Two lengths: an old trick to make a proxy and a server disagree about where the next request
+ * begins. So no next one is read from this connection. */
+static bool check_framing(struct request *r) {
+    size_t n_lengths = request_header_count(r, "Content-Length");
+    const char *why = NULL;
+    if (n_lengths > 1) why = "Content-Length is there more than once.";
+    if (n_lengths && request_header(r, "Transfer-Encoding"))
+        why = "Content-Length and Transfer-Encoding together.";
+    if (!why) return true;
+    reply_header(r, "Connection", "close");
+    reply_error(r, &(struct api_error){400, "invalid_request_error", NULL, NULL, why});
+    return false;
+}
+
 static bool check_body_headers(struct request *r) {
-    const char *length = request_header(r, "Content-Length");
-    const char *encoding = request_header(r, "Transfer-Encoding");
-    if (length && encoding) {
-        /* Two lengths: an old trick to make two parsers disagree. */
-        reply_error(r, &(struct api_error){400, "invalid_request_error", NULL, NULL,
-                                           "Content-Length and Transfer-Encoding together."});
+    const char *coding = request_header(r, "Content-Encoding");
+    if (coding && strcasecmp(coding, "identity") != 0) {
+        reply_error(r, &(struct api_error){415, "invalid_request_error", "unsupported_media_type",
+                                           NULL,
+                                           "Content-Encoding is not supported: send the body "
+                                           "uncompressed."});
         return false;
     }
     if ((r->route->flags & ROUTE_JSON) && !is_json(request_header(r, "Content-Type"))) {
@@ -108,7 +122,7 @@ static bool check_body_headers(struct request *r) {
 }
 
 bool route_check(struct request *r) {
-    return auth_check_origin(r) && find_route(r) &&
+    return check_framing(r) && auth_check_origin(r) && find_route(r) &&
            (!(r->route->flags & ROUTE_KEY) || auth_check_key(r)) && check_state(r) &&
            check_body_headers(r);
 }

@@ -246,6 +246,38 @@ static void a_too_long_prompt_names_the_limit(void) {
     str_fini(&s);
 }
 
+/* Whoever smuggles a second request behind a doubtful body gets no answer to it. */
+static void doubtful_lengths_close_the_connection(void) {
+    static const char *const headers[] = {
+        "Content-Length: 2\r\nContent-Length: 40\r\n\r\n{}",
+        "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    };
+    for (size_t i = 0; i < 2; i++) {
+        struct answer a;
+        char bytes[512], rest;
+        int n = snprintf(bytes, sizeof bytes,
+                         "POST /v1/completions HTTP/1.1\r\nHost: a\r\n" JSON_TYPE
+                         "%sGET /livez HTTP/1.1\r\nHost: a\r\n\r\n",
+                         headers[i]);
+        int fd = client_connect();
+        struct reader r = {.fd = fd};
+        client_send(fd, bytes, (size_t)n);
+        CHECK(reader_head(&r, &a) && a.status == 400);
+        CHECK_STR(answer_header(&a, "Connection"), "close");
+        reader_body(&r, &a);
+        answer_fini(&a);
+        CHECK(r.at == r.n && client_recv(fd, &rest, 1, CLIENT_WAIT_MS) == 0);
+        close(fd);
+    }
+}
+
+static void compressed_bodies_are_415(void) {
+    struct answer a;
+    client_ask("POST /v1/completions", JSON_TYPE "Content-Encoding: gzip\r\n", "\x1f\x8b", &a);
+    expect_error(&a, 415, "unsupported_media_type");
+    answer_fini(&a);
+}
+
 static void too_large_bodies_are_413(void) {
     enum { BYTES = 300000 };
     char *big = mem_new(BYTES + 1, 1);
@@ -503,6 +535,8 @@ int main(void) {
     RUN(wrong_requests_are_refused);
     RUN(a_foreign_name_is_refused);
     RUN(a_too_long_prompt_names_the_limit);
+    RUN(doubtful_lengths_close_the_connection);
+    RUN(compressed_bodies_are_415);
     RUN(too_large_bodies_are_413);
     RUN(expect_continue_is_answered);
     RUN(too_large_headers_are_431);
