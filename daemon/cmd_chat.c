@@ -253,6 +253,8 @@ static int converse(struct chat *c, err *e) {
             reset(c);
         } else if (line[strspn(line, " \t")] == '\0') {
             continue;
+        } else if (c->interactive && line[0] == '/' && !strchr(line, ' ')) {
+            printf("There is no command %s: only /reset and /quit.\n", line);
         } else if (turn(c, line, e)) {
             if (!c->interactive)
                 status = 1;

@@ -118,8 +118,10 @@ static int run(struct instrument *in, const char *file, size_t context, bool jso
     if (rc) goto end;
     job.n_windows = n / (context - 1);
     if (job.n_windows == 0) {
-        rc = err_set(e, ERR_INVALID, "%s has %zu tokens, one window of --context %zu needs %zu",
-                     file, n, context, context - 1);
+        rc = err_set(
+            e, ERR_INVALID,
+            "the text has %zu tokens, one window of --context %zu needs %zu: choose a smaller one",
+            n, context, context - 1);
         goto end;
     }
     job.ids = ids;

@@ -45,7 +45,7 @@ static int read_messages(const char *file, cJSON **root, err *e) {
         *root = NULL;
     }
     rc = *root ? chat_json_keep_numbers(*root, text, e)
-               : err_set(e, ERR_FORMAT, "%s: no JSON at byte %zu", file, at);
+               : err_set(e, ERR_FORMAT, "%s: no JSON at byte %zu", textfile_name(file), at);
     free(text);
     return rc;
 }

@@ -97,10 +97,11 @@ int config_read_api_keys(const char *path, struct config_api_keys *out, err *e) 
         line += len < (size_t)(end - line) ? len + 1 : len;
     }
     free(text);
-    if (!rc && out->n == 0) rc = err_set(e, ERR_INVALID, "no key in it");
     if (rc) {
         err_prefix(e, "%s:%u: ", path, number);
         config_api_keys_fini(out);
+    } else if (out->n == 0) {
+        rc = err_set_param(e, ERR_INVALID, "api-key-file", "api-key-file %s holds no key", path);
     }
     return rc;
 }

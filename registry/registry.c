@@ -27,6 +27,11 @@ int registry_db_error(sqlite3 *db, const char *file, const char *what, err *e) {
         return err_set(e, ERR_IO, "registry %s is busy: another process keeps it locked", file);
     case SQLITE_NOTADB:
         return err_set(e, ERR_FORMAT, "%s is not a registry (no database)", file);
+    case SQLITE_READONLY:
+        return err_set(e, ERR_IO,
+                       "registry %s cannot be written: this user needs write permission for it and "
+                       "its folder",
+                       file);
     case SQLITE_CORRUPT:
         return err_set(e, ERR_FORMAT,
                        "registry %s is damaged (%s): remove it and add the models again", file,

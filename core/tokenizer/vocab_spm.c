@@ -79,7 +79,7 @@ static int take_field(struct message *m, struct field *f, bool *there) {
         if (rc) return rc;
         break;
     default:
-        return broken(m, "not a SentencePiece model (unknown kind of field)");
+        return broken(m, "neither GGUF nor a SentencePiece model (unknown kind of field)");
     }
     if (f->len > (uint64_t)(m->end - m->pos)) return broken(m, "a field is longer than the file");
     f->bytes = m->pos;
@@ -183,7 +183,8 @@ static int count_pieces(struct message m, struct vocab *v) {
         n += f.number == 1 && f.kind == KIND_BYTES;
     }
     if (n == 0 || n > VOCAB_MAX_TOKENS)
-        return broken(&m, "not a SentencePiece model (no list of pieces, or an absurd one)");
+        return broken(
+            &m, "neither GGUF nor a SentencePiece model (no list of pieces, or an absurd one)");
     v->n = (uint32_t)n;
     v->tokens = mem_new(n, sizeof *v->tokens);
     return v->tokens ? 0 : err_set(m.e, ERR_NOMEM, "no memory for %" PRIu64 " tokens", n);
