@@ -184,7 +184,10 @@ static int check_request(const engine *en, const struct engine_request *req, err
     uint32_t max_choices =
         en->config.max_queue < ENGINE_MAX_CHOICES ? en->config.max_queue : ENGINE_MAX_CHOICES;
     if (req->n_choices < 1 || req->n_choices > max_choices)
-        return err_set_param(e, ERR_INVALID, "n", "n must be 1 to %u", max_choices);
+        return err_set_param(e, ERR_INVALID, "n", "n must be 1 to %u%s", max_choices,
+                             max_choices < ENGINE_MAX_CHOICES
+                                 ? ": this server's queue (max-queue) holds no more"
+                                 : "");
     if (req->n_prompt < 1)
         return err_set_param(e, ERR_INVALID, "prompt", "the prompt has no tokens");
     if (req->n_prompt >= en->context_length)
