@@ -37,7 +37,8 @@ struct api_config {
     uint64_t max_body_bytes;     /* 413 beyond */
     uint32_t max_header_bytes;   /* 431 beyond */
     uint32_t idle_timeout_s;     /* of a connection without a running request, and of a client that
-                                    does not read its answer */
+                                    does not read its answer; twice this is the time for a request
+                                    to arrive, its body at 10 KB/s or faster */
     uint32_t keepalive_ms;       /* SSE comment while nothing flows */
     const char *const *api_keys; /* (n_api_keys) accepted bearer keys; none: no check */
     size_t n_api_keys;

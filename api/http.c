@@ -15,6 +15,7 @@
  * Callbacks run on HTTP threads, one at a time per connection. */
 #include "api/api_int.h"
 
+#include "api/conns.h"
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -39,12 +40,15 @@ struct http {
     int listen_fd; /* ours until the daemon runs or after quiesce; -1 */
     uint16_t port;
     atomic_uint n_connections;
+    struct conns conns;
 };
 
 enum {
-    DISCARD_BYTES = 64 << 20,   /* body dropped before a reply that is already known */
-    IO_BUFFER_BYTES = 32 << 10, /* per connection, beside the headers */
-    CLOSE_WAIT_MS = 1000        /* for last frames to leave when the daemon stops */
+    DISCARD_BYTES = 64 << 20,     /* body dropped before a reply that is already known */
+    IO_BUFFER_BYTES = 32 << 10,   /* per connection, beside the headers */
+    ARRIVAL_TIMEOUTS = 2,         /* idle timeouts that headers may take, and a body besides */
+    SLOWEST_NS_PER_BYTE = 100000, /* 10 KB/s */
+    CLOSE_WAIT_MS = 1000          /* for last frames to leave when the daemon stops */
 };
 
 /* ---- a request's begin and end ---- */
@@ -101,6 +105,12 @@ static void set_id(struct request *r) {
         api_new_id(r->id, "req_");
 }
 
+static struct conn *conn_of(struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
 static struct request *begin_request(api *a, struct MHD_Connection *connection, const char *url,
                                      const char *method) {
     struct request *r = mem_new(1, sizeof *r);
@@ -108,6 +118,7 @@ static struct request *begin_request(api *a, struct MHD_Connection *connection, 
     r->api = a;
     r->connection = connection;
     r->start_ns = clock_now_ns();
+    if (conn_of(connection)) conns_leave(&a->http->conns, conn_of(connection));
     str_init(&r->body, (size_t)a->config.max_body_bytes);
     str_init(&r->reply.body, REPLY_MAX_BYTES);
     snprintf(r->method, sizeof r->method, "%s", method);
@@ -121,9 +132,9 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
                          enum MHD_RequestTerminationCode how) {
     struct request *r = *con_cls;
     api *a = cls;
-    (void)connection;
     if (!r) return;
     *con_cls = NULL;
+    if (conn_of(connection)) conns_wait(&a->http->conns, conn_of(connection));
     if (r->ops) r->ops->free(r->job);
     r->ops = NULL;
     bool cut = how != MHD_REQUEST_TERMINATED_COMPLETED_OK;
@@ -217,6 +228,9 @@ static enum MHD_Result on_headers(struct request *r) {
 }
 
 static enum MHD_Result on_body(struct request *r, const char *bytes, size_t *n) {
+    uint64_t due_ns = r->api->config.idle_timeout_s * UINT64_C(1000000000) * ARRIVAL_TIMEOUTS +
+                      r->body_bytes * SLOWEST_NS_PER_BYTE;
+    if (clock_now_ns() - r->start_ns > due_ns) return MHD_NO;
     r->body_bytes += *n;
     if (!r->discard_body && r->body_bytes > r->api->config.max_body_bytes) refuse_body(r);
     if (!r->discard_body) {
@@ -286,12 +300,20 @@ static enum MHD_Result accept_policy(void *cls, const struct sockaddr *addr, soc
 static void on_connection(void *cls, struct MHD_Connection *connection, void **socket_cls,
                           enum MHD_ConnectionNotificationCode what) {
     struct http *h = cls;
-    (void)connection;
-    (void)socket_cls;
-    if (what == MHD_CONNECTION_NOTIFY_STARTED)
+    struct conn *c = *socket_cls;
+    if (what == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
         atomic_fetch_add(&h->n_connections, 1);
-    else
+        *socket_cls = c = info ? mem_new(1, sizeof *c) : NULL;
+        if (!c) return; /* served all the same, without an end to its waiting */
+        c->fd = info->connect_fd;
+        conns_wait(&h->conns, c);
+    } else {
         atomic_fetch_sub(&h->n_connections, 1);
+        if (c) conns_leave(&h->conns, c);
+        free(c);
+    }
 }
 
 static void on_log(void *cls, const char *fmt, va_list ap) {
@@ -347,6 +369,7 @@ int http_open(api *a, struct http **out, err *e) {
     *out = h;
     h->api = a;
     h->listen_fd = -1;
+    conns_init(&h->conns, c->idle_timeout_s * UINT64_C(1000000000) * ARRIVAL_TIMEOUTS);
     struct watch_config wc = {c->keepalive_ms, suspend_connection, resume_connection,
                               destroy_request};
     int family = AF_INET;
@@ -389,5 +412,6 @@ void http_close(struct http *h) {
     }
     watch_close(a->watch);
     if (h->listen_fd >= 0) close(h->listen_fd);
+    conns_fini(&h->conns);
     free(h);
 }

@@ -63,7 +63,8 @@ static const struct config_key keys[] = {
     {"max-header-bytes", CONFIG_BYTES, AT(max_header_bytes), "32K", 1024, 1 << 20, NULL, "bytes",
      "Largest request header; 431 beyond it."},
     {"idle-timeout-s", CONFIG_NUMBER, AT(idle_timeout_s), "60", 1, 86400, NULL, "seconds",
-     "Closes a connection on which nothing is asked."},
+     "Closes a connection on which nothing is asked. A request may take twice as long to\n"
+     "arrive, a large body longer (10 KB/s)."},
     {"keepalive-ms", CONFIG_NUMBER, AT(keepalive_ms), "15000", 10, 600000, NULL, "milliseconds",
      "Interval of keep-alive comments in a stream that has nothing to send."},
     {"api-key-file", CONFIG_TEXT, AT(api_key_file), "", 0, 0, NULL, "",

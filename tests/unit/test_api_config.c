@@ -66,6 +66,35 @@ static void connections_are_bounded_in_number_and_time(void) {
     stop_server();
 }
 
+/* One sends its headers a byte at a time, one its body: each byte begins the idle timeout anew. */
+static void slow_senders_are_cut_off(void) {
+    struct api_config c = base_config();
+    c.idle_timeout_s = 1;
+    start_server(&c);
+    publish();
+    int fds[2] = {client_connect(), client_connect()};
+    static const char head[] = "GET /livez HTTP/1.1\r\nX-Slow: ";
+    client_send(fds[0], head, sizeof head - 1);
+    client_request(fds[1], "POST /v1/completions", JSON_TYPE "Content-Length: 1000\r\n", NULL);
+    bool open[2] = {true, true};
+    for (int i = 0; i < 300 && (open[0] || open[1]); i++) {
+        struct answer a;
+        char byte;
+        for (int k = 0; k < 2; k++) {
+            if (!open[k]) continue;
+            client_send(fds[k], " ", 1);
+            open[k] = client_recv(fds[k], &byte, 1, 20) < 0;
+        }
+        client_get("/livez", &a); /* somebody else comes */
+        CHECK(a.status == 200);
+        answer_fini(&a);
+    }
+    CHECK(!open[0] && !open[1]);
+    close(fds[0]);
+    close(fds[1]);
+    stop_server();
+}
+
 static void a_taken_port_is_said(void) {
     struct api_config c = base_config();
     start_server(&c);
@@ -173,6 +202,7 @@ int main(void) {
     if (!set_up()) return 1;
     RUN(keys_are_checked);
     RUN(connections_are_bounded_in_number_and_time);
+    RUN(slow_senders_are_cut_off);
     RUN(a_taken_port_is_said);
     RUN(quiet_streams_get_comments);
     RUN(draining_refuses_and_finishes);
