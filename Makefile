@@ -82,7 +82,7 @@ $(BUILD)/test_%: tests/unit/test_%.c $(SUPPORT_O) $(LIB)
 .PHONY: run
 run: ## set up, build, register the demo model and serve it on PORT (8080)
 	@scripts/setup run
-	@$(MAKE) -s all
+	@$(MAKE) -s -j2 all
 	@scripts/serve-demo $(BUILD)/inferd $(PORT)
 
 .PHONY: test
