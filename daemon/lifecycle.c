@@ -10,12 +10,16 @@
 #include "daemon/notify.h"
 #include "daemon/signals.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* Supervisors signal a process and then its whole group: two signals so close are one wish. */
 enum { DRAIN_POLL_MS = 50, SAME_STOP_NS = 500 * 1000 * 1000 };
+
+enum { OWN_FILES = 64 }; /* models, threads, the registry: what is open beside connections */
 
 struct served {
     struct loader_model model;
@@ -69,8 +73,26 @@ static bool is_loopback(const char *host) {
            strcmp(host, "localhost") == 0;
 }
 
+/* Each connection is a file; a login shell's limit is often 1024. */
+static void raise_file_limit(uint64_t max_connections) {
+    struct rlimit limit;
+    uint64_t wanted = max_connections + OWN_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return;
+    rlim_t before = limit.rlim_cur;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+#ifdef __APPLE__
+    if (limit.rlim_cur > OPEN_MAX) limit.rlim_cur = OPEN_MAX; /* the kernel takes no more */
+#endif
+    if (setrlimit(RLIMIT_NOFILE, &limit)) limit.rlim_cur = before;
+    if (limit.rlim_cur < wanted)
+        log_warn("the system allows %llu open files (ulimit -n): fewer than max-connections = %llu "
+                 "can be connected",
+                 (unsigned long long)limit.rlim_cur, (unsigned long long)max_connections);
+}
+
 static int open_api(struct server *s, err *e) {
     const struct config *c = s->config;
+    raise_file_limit(c->max_connections);
     if (!is_loopback(c->host) && s->keys.n == 0)
         log_warn("%s lets other machines in and no api-key-file is set: anybody may use it",
                  c->host);
