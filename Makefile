@@ -8,6 +8,7 @@ BUILD   ?= build
 PREFIX  ?= /usr/local
 PORT    ?= 8080
 SAN     ?=
+JOBS    ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 
 UNAME := $(shell uname -s)
 ARCH  := $(shell uname -m)
@@ -49,6 +50,12 @@ SUPPORT_O := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 .PHONY: all
 all: $(if $(wildcard daemon/main.c),$(BUILD)/inferd,$(LIB)) ## build build/inferd
 
+# A missing package is one sentence, not a page of compiler errors.
+$(BUILD)/.probed: scripts/setup
+	@scripts/setup probe
+	@mkdir -p $(@D) && touch $@
+$(LIB_O) $(BUILD)/daemon/main.o: | $(BUILD)/.probed
+
 $(BUILD)/inferd: $(BUILD)/daemon/main.o $(LIB)
 	$(CC) $(SAN) -o $@ $^ $(LDLIBS)
 
@@ -82,23 +89,23 @@ $(BUILD)/test_%: tests/unit/test_%.c $(SUPPORT_O) $(LIB)
 .PHONY: run
 run: ## set up, build, register the demo model and serve it on PORT (8080)
 	@scripts/setup run
-	@$(MAKE) -s -j2 all
+	@$(MAKE) -s -j$(JOBS) all
 	@scripts/serve-demo $(BUILD)/inferd $(PORT)
 
 .PHONY: test
 test: ## set up, build, run all tests
 	@scripts/setup test
-	@$(MAKE) -s -j2 all
+	@$(MAKE) -s -j$(JOBS) all
 	@scripts/run-tests $(BUILD)
 
 .PHONY: asan tsan
 asan: ## all unit tests and the load test under AddressSanitizer and UBSan
 	@scripts/setup test
-	@$(MAKE) -s -j2 BUILD=build-asan SAN="$(ASAN)" all
+	@$(MAKE) -s -j$(JOBS) BUILD=build-asan SAN="$(ASAN)" all
 	@SUITES="unit fuzz load" ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 scripts/run-tests build-asan SAN="$(ASAN)"
 tsan: ## all unit tests and the load test under ThreadSanitizer
 	@scripts/setup test
-	@$(MAKE) -s -j2 BUILD=build-tsan SAN="$(TSAN)" all
+	@$(MAKE) -s -j$(JOBS) BUILD=build-tsan SAN="$(TSAN)" all
 	@SUITES="unit load" TSAN_OPTIONS=halt_on_error=1:suppressions=tests/tsan.supp scripts/run-tests build-tsan SAN="$(TSAN)"
 ASAN := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 TSAN := -fsanitize=thread
@@ -140,7 +147,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_SAN := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-sanitize=vptr
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZ_SECONDS (60) seconds with clang's libFuzzer
-	@$(MAKE) -s -j2 BUILD=build-fuzz CC=clang CXX=clang++ SAN="$(FUZZ_SAN)" fuzzers
+	@$(MAKE) -s -j$(JOBS) BUILD=build-fuzz CC=clang CXX=clang++ SAN="$(FUZZ_SAN)" fuzzers
 	@for f in $(FUZZ_C:tests/fuzz/fuzz_%.c=%); do \
 	    mkdir -p build-fuzz/corpus/$$f && \
 	    build-fuzz/libfuzzer_$$f -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 \
@@ -162,4 +169,4 @@ clean: ## remove everything that was built
 
 .PHONY: help
 help: ## this list
-	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1|/' | awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
+	@grep -E '^[a-z-]+:.*## ' Makefile | sed -E 's/^([a-z-]+):.*## /  make \1|/' | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
