@@ -176,7 +176,15 @@ static void take_final(struct gen *g, struct gen_choice *c, const struct engine_
         g->prompts[c->prompt].n_cached = ev->n_cached;
 }
 
+static size_t held_bytes(const struct gen_choice *c) {
+    size_t n = c->text.len;
+    for (size_t k = 0; k < 4; k++)
+        n += c->logprobs[k].len;
+    return n;
+}
+
 static void take_event(struct gen *g, struct gen_choice *c, const struct engine_event *ev) {
+    size_t held_before = held_bytes(c);
     if (ev->kind == ENGINE_EVENT_FINAL && !c->stopped &&
         (ev->finish == ENGINE_FINISH_ERROR || ev->finish == ENGINE_FINISH_CANCEL)) {
         g->error = ev->error;
@@ -193,7 +201,14 @@ static void take_event(struct gen *g, struct gen_choice *c, const struct engine_
         g->writer->logprob(g, c, ev, true);
         c->n_logprobs++;
     }
-    if (g->stream && !g->error.code) write_chunks(g, c);
+    g->n_held += held_bytes(c) - held_before;
+    if (g->stream && !g->error.code)
+        write_chunks(g, c);
+    else if (!g->stream && g->n_held > REPLY_MAX_BYTES)
+        err_set(&g->error, ERR_INVALID,
+                "The answer is larger than %d MiB: ask for fewer choices, tokens or logprobs, or "
+                "set 'stream'.",
+                REPLY_MAX_BYTES >> 20);
 }
 
 static bool all_done(const struct gen *g) {

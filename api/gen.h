@@ -96,6 +96,7 @@ struct gen {
     str head; /* members before "choices", same in all chunks */
     str out;  /* SSE bytes not yet read */
     size_t out_pos;
+    size_t n_held; /* bytes of a whole answer so far, all choices */
     bool begun, ended;
     err error; /* of a choice that failed */
 };

@@ -91,6 +91,17 @@ static void a_stream_says_what_the_whole_says(void) {
     }
 }
 
+/* What a request makes the server keep is bounded, also over many choices. */
+static void too_large_answers_are_refused(void) {
+    cJSON *v = post_json("/v1/chat/completions",
+                         "{" HELLO ",\"n\":128,\"logprobs\":true,\"top_logprobs\":20,"
+                         "\"temperature\":2,\"ignore_eos\":true,\"max_tokens\":480}",
+                         400);
+    CHECK_MSG(strstr(text_at(v, "error.message"), "set 'stream'"), "%s",
+              text_at(v, "error.message"));
+    cJSON_Delete(v);
+}
+
 static void a_stop_string_ends_the_text_before_it(void) {
     static const char params[] = "\"temperature\":0,\"max_tokens\":60,\"ignore_eos\":true";
     cJSON *whole = post_json("/v1/chat/completions",
@@ -530,6 +541,7 @@ int main(void) {
     RUN(models_are_listed);
     RUN(a_stream_says_what_the_whole_says);
     RUN(a_stop_string_ends_the_text_before_it);
+    RUN(too_large_answers_are_refused);
     RUN(completions_take_all_kinds_of_prompts);
     RUN(logprobs_are_given);
     RUN(wrong_requests_are_refused);
