@@ -34,7 +34,7 @@ struct api_config {
     uint16_t port;               /* 0: any free one, see api_port */
     uint32_t n_threads;          /* HTTP threads */
     uint32_t max_connections;    /* beyond it connections are closed at once */
-    uint64_t max_body_bytes;     /* 413 beyond */
+    uint64_t max_body_bytes;     /* 413 beyond; 503 beyond 16 times that in all requests arriving */
     uint32_t max_header_bytes;   /* 431 beyond */
     uint32_t idle_timeout_s;     /* of a connection without a running request, and of a client that
                                     does not read its answer; twice this is the time for a request

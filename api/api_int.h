@@ -30,7 +30,8 @@ struct api {
     size_t n_models;
     atomic_bool ready; /* models may be read */
     atomic_bool draining;
-    atomic_uint n_active; /* requests with a job */
+    atomic_uint n_active;               /* requests with a job */
+    atomic_uint_least64_t n_body_bytes; /* of bodies that are being received, 64K of each free */
     atomic_uint_least64_t n_pool_checks, n_pool_check_failures, last_check_ns;
     atomic_uint_least64_t n_requests[API_MAX_ROUTES][API_N_CODES]; /* by route, status */
 };
@@ -81,6 +82,7 @@ struct request {
     uint64_t start_ns;
     str body;
     uint64_t body_bytes; /* received, kept or not */
+    uint64_t kept_bytes; /* counted in n_body_bytes */
     bool discard_body;   /* the reply is already an error */
     bool handled;
     bool active; /* counted in n_active */

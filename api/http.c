@@ -44,6 +44,8 @@ struct http {
 };
 
 enum {
+    BODIES_AT_ONCE = 16,          /* of the largest size, or more smaller ones, */
+    FREE_BODY_BYTES = 64 << 10,   /* not counting this much of each */
     DISCARD_BYTES = 64 << 20,     /* body dropped before a reply that is already known */
     IO_BUFFER_BYTES = 32 << 10,   /* per connection, beside the headers */
     ARRIVAL_TIMEOUTS = 2,         /* idle timeouts that headers may take, and a body besides */
@@ -61,9 +63,15 @@ static void resume_connection(struct watched *w) {
     MHD_resume_connection(((struct request *)w)->connection);
 }
 
+static void drop_body(struct request *r) {
+    atomic_fetch_sub(&r->api->n_body_bytes, r->kept_bytes);
+    r->kept_bytes = 0;
+    str_fini(&r->body);
+}
+
 static void destroy_request(struct watched *w) {
     struct request *r = (struct request *)w;
-    str_fini(&r->body);
+    drop_body(r);
     str_fini(&r->reply.body);
     free(r);
 }
@@ -227,12 +235,30 @@ static enum MHD_Result on_headers(struct request *r) {
     return MHD_YES;
 }
 
+/* Connections times max_body_bytes would be more memory than any machine has. The first bytes of
+ * each body are not counted, so that large requests, also slow ones, never keep out common ones. */
+static bool keep_bytes(struct request *r) {
+    uint64_t kept = r->body_bytes > FREE_BODY_BYTES ? r->body_bytes - FREE_BODY_BYTES : 0;
+    uint64_t more = kept - r->kept_bytes;
+    r->kept_bytes = kept;
+    if (!more) return true;
+    return atomic_fetch_add(&r->api->n_body_bytes, more) + more <=
+           r->api->config.max_body_bytes * BODIES_AT_ONCE;
+}
+
 static enum MHD_Result on_body(struct request *r, const char *bytes, size_t *n) {
     uint64_t due_ns = r->api->config.idle_timeout_s * UINT64_C(1000000000) * ARRIVAL_TIMEOUTS +
                       r->body_bytes * SLOWEST_NS_PER_BYTE;
     if (clock_now_ns() - r->start_ns > due_ns) return MHD_NO;
     r->body_bytes += *n;
     if (!r->discard_body && r->body_bytes > r->api->config.max_body_bytes) refuse_body(r);
+    if (!r->discard_body && !keep_bytes(r)) {
+        r->discard_body = true;
+        drop_body(r);
+        reply_error(r, &(struct api_error){503, "server_error", "overloaded", NULL,
+                                           "Too many large requests arrive at once: try again "
+                                           "later."});
+    }
     if (!r->discard_body) {
         str_add_n(&r->body, bytes, *n);
         if (r->body.failed) return MHD_NO;
@@ -256,7 +282,7 @@ static enum MHD_Result advance(struct request *r) {
     if (!r->handled) {
         r->handled = true;
         if (!r->reply.status) r->route->handle(r);
-        str_fini(&r->body);
+        drop_body(r);
         if (r->ops) {
             r->active = true;
             atomic_fetch_add(&r->api->n_active, 1);

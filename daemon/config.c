@@ -59,7 +59,9 @@ static const struct config_key keys[] = {
     {"max-connections", CONFIG_NUMBER, AT(max_connections), "4096", 1, 65536, NULL, "connections",
      "Open connections; more are closed at once."},
     {"max-body-bytes", CONFIG_BYTES, AT(max_body_bytes), "8M", 1024, UINT64_C(1) << 30, NULL,
-     "bytes", "Largest request body; 413 beyond it."},
+     "bytes",
+     "Largest request body; 413 beyond it. All that arrive at once hold at most 16 times as\n"
+     "much (64K of each not counted); 503 beyond that."},
     {"max-header-bytes", CONFIG_BYTES, AT(max_header_bytes), "32K", 1024, 1 << 20, NULL, "bytes",
      "Largest request header; 431 beyond it."},
     {"idle-timeout-s", CONFIG_NUMBER, AT(idle_timeout_s), "60", 1, 86400, NULL, "seconds",

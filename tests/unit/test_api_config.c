@@ -1,5 +1,6 @@
 /* test_api_config.c - the HTTP layer in other configurations and at its end: keys, bounds of
  * connections, keep-alives, drain, close. */
+#include "api/api_int.h"
 #include "api_server.h"
 
 static void keys_are_checked(void) {
@@ -92,6 +93,47 @@ static void slow_senders_are_cut_off(void) {
     CHECK(!open[0] && !open[1]);
     close(fds[0]);
     close(fds[1]);
+    stop_server();
+}
+
+/* Of 16 * 256 KiB, 21 bodies of that size fill nearly all: 64 KiB of each are free. */
+static void bodies_that_arrive_are_bounded(void) {
+    enum { N = 21, BYTES = 256 << 10, FREE = 64 << 10 };
+    struct api_config c = base_config();
+    c.max_body_bytes = BYTES;
+    start_server(&c);
+    publish();
+    static char body[BYTES + 1];
+    memset(body, ' ', BYTES);
+    body[BYTES] = '\0';
+    int fds[N];
+    struct answer a;
+    for (int i = 0; i < N; i++) {
+        fds[i] = client_connect();
+        client_request(fds[i], "POST /v1/completions", JSON_TYPE "Content-Length: 262144\r\n",
+                       NULL);
+        client_send(fds[i], body, BYTES - 1);
+    }
+    while (atomic_load(&server->n_body_bytes) < N * (BYTES - FREE - 1))
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    client_post("/v1/completions", body, &a);
+    CHECK(*answer_header(&a, "Retry-After"));
+    expect_error(&a, 503, "overloaded");
+    answer_fini(&a);
+    client_post("/v1/completions", "{\"model\":\"tiny\",\"prompt\":\"a\",\"max_tokens\":1}", &a);
+    CHECK(a.status == 200); /* a common one is served all the while */
+    answer_fini(&a);
+    for (int i = 0; i < N; i++) {
+        struct reader r = {.fd = fds[i]};
+        client_send(fds[i], body, 1);
+        CHECK(reader_head(&r, &a) && a.status == 400);
+        answer_fini(&a);
+        close(fds[i]);
+    }
+    client_post("/v1/completions", body, &a);
+    CHECK(a.status == 400); /* the room is free again */
+    answer_fini(&a);
+    CHECK(atomic_load(&server->n_body_bytes) == 0);
     stop_server();
 }
 
@@ -203,6 +245,7 @@ int main(void) {
     RUN(keys_are_checked);
     RUN(connections_are_bounded_in_number_and_time);
     RUN(slow_senders_are_cut_off);
+    RUN(bodies_that_arrive_are_bounded);
     RUN(a_taken_port_is_said);
     RUN(quiet_streams_get_comments);
     RUN(draining_refuses_and_finishes);
