@@ -51,7 +51,7 @@ static const struct config_key keys[] = {
     {"max-queue", CONFIG_NUMBER, AT(max_queue), "256", 1, 65536, NULL, "sequences",
      "Most sequences that wait to be started; beyond it requests are answered with 429."},
     {"stream-events", CONFIG_NUMBER, AT(stream_events), "512", 8, 65536, NULL, "events",
-     "Tokens that are kept for a client that reads slowly; its sequence then waits."},
+     "Tokens of a request that are kept for a client that reads slowly; its sequences then wait."},
     {"prefix-cache", CONFIG_SWITCH, AT(prefix_cache), "on", 0, 0, NULL, "",
      "Computes the common beginning of prompts once."},
     {"http-threads", CONFIG_NUMBER, AT(http_threads), "2", 1, 64, NULL, "threads",

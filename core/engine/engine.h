@@ -44,7 +44,8 @@ struct engine_config {
                                   their inter-token gap; more than max_batch_tokens is that */
     uint32_t max_sequences;    /* running at once */
     uint32_t max_queue;        /* sequences waiting for their first admission */
-    uint32_t stream_events;    /* ring size of a stream */
+    uint32_t stream_events;    /* events that wait for a reader; shared by a request's choices, 16
+                                  each at least */
     bool prefix_cache;
     /* Called on the worker thread after each step, or NULL (bench). Must not block. */
     void (*on_step)(void *arg, const struct engine_step *step);

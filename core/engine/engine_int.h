@@ -65,6 +65,7 @@ struct engine_stream {
     struct ring_slot *ring;  /* (ring_capacity) */
     int32_t *ring_top_token; /* (ring_capacity, n_top) */
     float *ring_top_logprob; /* (ring_capacity, n_top) */
+    uint32_t ring_limit; /* events at which the sequence pauses; the rest is for its last step */
     uint32_t ring_capacity, ring_head, ring_count, n_top;
     bool waits_for_room;        /* the worker paused the sequence */
     bool has_final, final_read; /* the final event has its own place: always deliverable */

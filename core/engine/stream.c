@@ -7,6 +7,7 @@
 #include "core/base/mem.h"
 #include "core/engine/engine_int.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,15 +15,24 @@
 #include <sys/random.h>
 #endif
 
+enum { RING_MIN_EVENTS = 16 }; /* of a choice among many */
+
 static bool has_penalty(const struct engine_params *p) {
     return p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f ||
            p->frequency_penalty != 0.0f;
 }
 
-/* Prompt events are not paused for (their step delivers many at once): the ring holds them all. */
-static int ring_init(struct engine_stream *st, uint32_t n_prompt) {
-    st->n_top = st->params.n_logprobs > 0 ? (uint32_t)st->params.n_logprobs : 0;
-    st->ring_capacity = st->en->config.stream_events + (st->params.prompt_logprobs ? n_prompt : 0);
+/* The ring is as big as what is worth holding: the choices of a request share stream_events, and no
+ * more than max_tokens come. A step of a sequence with prompt events delivers up to
+ * ENGINE_FRESH_ROWS at once, so they get that much on top of the fill that pauses it. */
+static int ring_init(struct engine_stream *st, uint32_t n_choices) {
+    const struct engine_params *p = &st->params;
+    uint32_t events = st->en->config.stream_events, limit = events / n_choices;
+    if (limit < RING_MIN_EVENTS) limit = events < RING_MIN_EVENTS ? events : RING_MIN_EVENTS;
+    if (limit > st->max_tokens && !p->prompt_logprobs) limit = st->max_tokens;
+    st->ring_limit = limit;
+    st->ring_capacity = limit + (p->prompt_logprobs ? ENGINE_FRESH_ROWS : 0);
+    st->n_top = p->n_logprobs > 0 ? (uint32_t)p->n_logprobs : 0;
     uint64_t n_tops = (uint64_t)st->ring_capacity * st->n_top;
     st->ring = mem_new(st->ring_capacity, sizeof *st->ring);
     st->ring_top_token = mem_new(n_tops, sizeof *st->ring_top_token);
@@ -67,7 +77,7 @@ int stream_new(engine *en, const struct engine_request *req, uint32_t choice, ui
     atomic_init(&st->cancelled, false);
     atomic_init(&st->refs, 1);
     int rc = tokens_init(st, req);
-    if (!rc) rc = ring_init(st, req->n_prompt);
+    if (!rc) rc = ring_init(st, req->n_choices);
     if (!rc && !req->params.has_seed && getentropy(&st->seed, sizeof st->seed)) rc = ERR_IO;
     if (rc) {
         stream_unref(st);
@@ -100,13 +110,14 @@ static void notify(struct engine_stream *st) {
 bool stream_push(struct engine_stream *st, const struct engine_event *ev) {
     pthread_mutex_lock(&st->ring_lock);
     bool was_empty = !st->ring_count;
+    assert(st->ring_count < st->ring_capacity);
     uint32_t at = (st->ring_head + st->ring_count++) % st->ring_capacity;
     st->ring[at] = (struct ring_slot){ev->kind, ev->token, ev->logprob, ev->n_top};
     size_t top_bytes = (size_t)ev->n_top * sizeof(int32_t), top_at = (size_t)at * st->n_top;
     memcpy(st->ring_top_token + top_at, ev->top_token, top_bytes);
     memcpy(st->ring_top_logprob + top_at, ev->top_logprob, top_bytes);
-    bool room = st->ring_count < st->ring_capacity;
-    st->waits_for_room = !room;
+    bool room = st->ring_count < st->ring_limit;
+    if (!room) st->waits_for_room = true; /* later pushes of the step do not take it back */
     pthread_mutex_unlock(&st->ring_lock);
     if (was_empty) notify(st);
     return room;
@@ -126,7 +137,7 @@ void stream_push_final(struct engine_stream *st, enum engine_finish finish, cons
 
 bool stream_has_room(struct engine_stream *st) {
     pthread_mutex_lock(&st->ring_lock);
-    bool room = st->ring_count < st->ring_capacity;
+    bool room = st->ring_count < st->ring_limit;
     if (room) st->waits_for_room = false;
     pthread_mutex_unlock(&st->ring_lock);
     return room;
@@ -152,7 +163,7 @@ int engine_stream_next(engine_stream *st, struct engine_event *ev) {
     pthread_mutex_lock(&st->ring_lock);
     if (st->ring_count) {
         take_slot(st, ev);
-        wake = st->waits_for_room && st->ring_count <= st->ring_capacity / 2;
+        wake = st->waits_for_room && st->ring_count <= st->ring_limit / 2;
         if (wake) st->waits_for_room = false;
     } else if (st->has_final && !st->final_read) {
         st->final_read = true;

@@ -223,9 +223,10 @@ static void text_is_the_same_in_every_configuration(void) {
 }
 
 /* More rows of prompts whose every row needs logits than a step may have. */
-static void prompt_logprobs_in_a_wide_step(void) {
+static void prompt_logprobs_with(uint32_t stream_events) {
     enum { N = 8 };
     struct engine_config c = base_config();
+    c.stream_events = stream_events;
     struct bell b;
     struct job jobs[N];
     struct reading *r = calloc(N, sizeof *r);
@@ -250,6 +251,11 @@ static void prompt_logprobs_in_a_wide_step(void) {
     engine_close(en);
     bell_fini(&b);
     free(r);
+}
+
+static void prompt_logprobs_in_a_wide_step(void) {
+    prompt_logprobs_with(16);
+    prompt_logprobs_with(1); /* every step fills the ring: the prompt is paused for its reader */
 }
 
 static void cancels_free_everything(void) {
