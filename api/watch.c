@@ -236,9 +236,8 @@ void watch_release_all(watch *wt) {
     atomic_store(&wt->releasing, true);
     pthread_mutex_lock(&wt->mu);
     for (struct watched *w = wt->live; w; w = w->next)
-        push_ready(wt, w);
+        wake(w);
     pthread_mutex_unlock(&wt->mu);
-    ring(wt);
 }
 
 void watch_close(watch *wt) {

@@ -50,7 +50,7 @@ struct watch_config {
 };
 
 int watch_open(const struct watch_config *config, watch **out, err *e);
-/* From now on nothing suspends any more and everything that is suspended is resumed. */
+/* From now on nothing suspends any more; what was suspended is resumed when this returns. */
 void watch_release_all(watch *wt);
 /* Joins the thread and frees what is retired. No live request may be left. NULL is fine. */
 void watch_close(watch *wt);
