@@ -60,10 +60,6 @@ void backend_buf_free(backend_buf *buf) {
     if (buf) buf->be->vt->buf_free(buf);
 }
 
-uint64_t backend_buf_bytes(const backend_buf *buf) {
-    return buf->bytes;
-}
-
 const void *backend_buf_host(const backend_buf *buf) {
     return buf->host;
 }
@@ -113,14 +109,6 @@ int backend_weight_new(backend *be, const struct backend_weight_desc *desc, back
 
 void backend_weight_free(backend_weight *w) {
     if (w) w->be->vt->weight_free(w);
-}
-
-uint64_t backend_weight_bytes(const backend_weight *w) {
-    return w->bytes;
-}
-
-uint64_t backend_weight_extra_bytes(const backend_weight *w) {
-    return w->extra_bytes;
 }
 
 int backend_sync(backend *be, err *e) {

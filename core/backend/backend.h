@@ -45,7 +45,6 @@ int backend_n_threads(const backend *be);
 /* Zeroed device memory, all of it taken now, none at first use. ERR_NOMEM. */
 int backend_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e);
 void backend_buf_free(backend_buf *buf);
-uint64_t backend_buf_bytes(const backend_buf *buf);
 /* Host <-> device copies, in stream order; download waits. */
 int backend_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes,
                    err *e);
@@ -67,8 +66,6 @@ struct backend_weight_desc {
 int backend_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
                        err *e);
 void backend_weight_free(backend_weight *w);
-uint64_t backend_weight_bytes(const backend_weight *w); /* read per full pass over the weight */
-uint64_t backend_weight_extra_bytes(const backend_weight *w); /* memory beside the host bytes */
 
 /* Waits for everything enqueued. 0 or ERR_DEVICE. */
 int backend_sync(backend *be, err *e);

@@ -57,8 +57,6 @@ struct backend_weight {
     backend *be;
     int type; /* enum qtype */
     uint64_t n_out, n_in;
-    uint64_t bytes;       /* read per full pass */
-    uint64_t extra_bytes; /* memory beside the host bytes */
 };
 
 /* Any thread. */

@@ -456,7 +456,6 @@ bool jiterate(jctx *c, jval v, jval **items, size_t *n);
 jval jdict_make(jctx *c, enum jkind kind, size_t cap);
 bool jdict_set(jctx *c, struct jdict *d, jval key, jval value); /* fails on an unhashable key */
 jval *jdict_get(jctx *c, const struct jdict *d, jval key);      /* NULL: not there */
-jval *jdict_get_text(const struct jdict *d, const char *p, size_t n);
 void jdict_remove(jctx *c, struct jdict *d, size_t entry);
 jval jdict_pairs(jctx *c, const struct jdict *d); /* list of (key, value) */
 

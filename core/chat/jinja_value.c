@@ -497,17 +497,6 @@ jval *jdict_get(jctx *c, const struct jdict *d, jval key) {
     return e ? &e->value : NULL;
 }
 
-jval *jdict_get_text(const struct jdict *d, const char *p, size_t n) {
-    uint64_t hash = hash_bytes(p, n);
-    for (size_t i = 0; i < d->n; i++) {
-        const struct jentry *e = &d->e[i];
-        if (e->hash == hash && e->key.kind == J_STR && e->key.u.s->n == n &&
-            memcmp(e->key.u.s->p, p, n) == 0)
-            return &d->e[i].value;
-    }
-    return NULL;
-}
-
 void jdict_remove(jctx *c, struct jdict *d, size_t entry) {
     if (!jcharge(c, d->n)) return;
     memmove(d->e + entry, d->e + entry + 1, (d->n - entry - 1) * sizeof *d->e);

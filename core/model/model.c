@@ -33,7 +33,3 @@ void model_close(model *m) {
     gguf_close(m->file);
     free(m);
 }
-
-const struct model_hparams *model_get_hparams(const model *m) {
-    return &m->hp;
-}

@@ -48,9 +48,6 @@ uint32_t model_max_cols(const struct model_hparams *hp);
 int model_open(const char *path, backend *be, const struct model_limits *limits, model **out,
                err *e);
 void model_close(model *m);
-const struct model_hparams *model_get_hparams(const model *m);
-/* Bytes this model takes beside the mapped file: repacked weights, scratch. */
-uint64_t model_extra_bytes(const model *m);
 
 /* One step. All arrays are host memory, borrowed for the call. The engine has checked: token_ids in
  * [0, n_vocab), slots inside the pools, tables cover every position. */

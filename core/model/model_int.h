@@ -47,7 +47,6 @@ struct model_weights {
 int model_weights_load(const gguf *g, const struct model_hparams *hp, backend *be,
                        struct model_weights *w, err *e);
 void model_weights_free(struct model_weights *w);
-uint64_t model_weights_extra_bytes(const struct model_weights *w);
 
 /* ---- transformer.c ---- */
 

@@ -77,15 +77,6 @@ void model_bufs_free(struct model_bufs *b) {
         backend_buf_free(all[i]);
 }
 
-uint64_t model_extra_bytes(const model *m) {
-    backend_buf *const *all = (backend_buf *const *)&m->bufs;
-    uint64_t sum = model_weights_extra_bytes(&m->w);
-    for (size_t i = 0; i < MODEL_N_BUFS; i++)
-        sum += backend_buf_bytes(all[i]);
-    if (m->host_logits) sum += backend_buf_bytes(m->bufs.logits);
-    return sum;
-}
-
 /* ---- the pass ---- */
 
 static int upload_i32(model *m, backend_buf *dst, const int32_t *src, uint64_t n, err *e) {

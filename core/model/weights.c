@@ -141,16 +141,3 @@ void model_weights_free(struct model_weights *w) {
     backend_weight_free(w->embed);
     memset(w, 0, sizeof *w);
 }
-
-static uint64_t extra(const backend_weight *w) {
-    return w ? backend_weight_extra_bytes(w) : 0;
-}
-
-uint64_t model_weights_extra_bytes(const struct model_weights *w) {
-    uint64_t sum = extra(w->embed) + extra(w->output_norm);
-    if (w->output != w->embed) sum += extra(w->output);
-    for (uint32_t n = 0; n < w->n_layers; n++)
-        for (size_t i = 0; i < N_LAYER_ROWS; i++)
-            sum += extra(*weight_at(&w->layers[n], layer_rows[i].offset));
-    return sum;
-}

@@ -108,7 +108,6 @@ static int weight_new(backend *be, const struct backend_weight_desc *desc, backe
     w->base = (struct backend_weight){
         .be = be, .type = desc->type, .n_out = desc->n_out, .n_in = desc->n_in};
     qtype_bytes(desc->type, 1, desc->n_in, &w->row_bytes);
-    w->base.bytes = w->row_bytes * desc->n_out;
     w->data = desc->data;
     *out = &w->base;
     return 0;

@@ -181,7 +181,3 @@ void pool_free(pool *p) {
     free(p->workers);
     free(p);
 }
-
-int pool_n_threads(const pool *p) {
-    return p->n_threads;
-}

@@ -14,13 +14,12 @@
 
 typedef struct pool pool;
 
-/* chunk < n_chunks; thread < pool_n_threads, the caller is 0. */
+/* chunk < n_chunks; thread < the pool's n_threads, the caller is 0. */
 typedef void (*pool_fn)(const void *arg, uint32_t chunk, int thread);
 
 /* n_threads >= 1, the caller included; n_threads - 1 threads are started. ERR_NOMEM, ERR_IO. */
 int pool_new(int n_threads, pool **out, err *e);
 void pool_free(pool *p); /* NULL is fine */
-int pool_n_threads(const pool *p);
 
 /* Calls fn once for every chunk, returns when all have returned. arg is borrowed. */
 void pool_run(pool *p, uint32_t n_chunks, pool_fn fn, const void *arg);
