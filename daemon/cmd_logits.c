@@ -1,7 +1,7 @@
 /* cmd_logits.c - inferd logits: what a model thinks comes next, through the same engine that
  * serves. */
 #include "daemon/commands.h"
-#include "daemon/idlist.h"
+#include "daemon/input.h"
 #include "daemon/instrument.h"
 #include "daemon/printing.h"
 #include "daemon/session.h"

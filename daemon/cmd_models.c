@@ -3,7 +3,6 @@
 #include "daemon/commands.h"
 #include "daemon/options.h"
 #include "daemon/printing.h"
-#include "daemon/progress.h"
 #include "registry/registry.h"
 
 #include <stdio.h>

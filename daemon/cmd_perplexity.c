@@ -7,10 +7,10 @@
  * perplexity exp(nll). */
 #include "core/base/mem.h"
 #include "daemon/commands.h"
+#include "daemon/input.h"
 #include "daemon/instrument.h"
 #include "daemon/printing.h"
 #include "daemon/session.h"
-#include "daemon/textfile.h"
 
 #include <math.h>
 #include <stdio.h>

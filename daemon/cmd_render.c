@@ -1,8 +1,8 @@
 /* cmd_render.c - inferd render: messages through the model's chat template, as a request would. */
 #include "core/base/clock.h"
 #include "daemon/commands.h"
+#include "daemon/input.h"
 #include "daemon/instrument.h"
-#include "daemon/textfile.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>

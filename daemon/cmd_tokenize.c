@@ -1,10 +1,9 @@
 /* cmd_tokenize.c - inferd tokenize: text to ids and back, with the model's own tokenizer. */
 #include "core/base/str.h"
 #include "daemon/commands.h"
-#include "daemon/idlist.h"
+#include "daemon/input.h"
 #include "daemon/instrument.h"
 #include "daemon/printing.h"
-#include "daemon/textfile.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* commands.c - finds a command by its name. */
 #include "daemon/commands.h"
 
+#include "daemon/input.h"
 #include "daemon/options.h"
-#include "daemon/suggest.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,8 +3,7 @@
 #include "daemon/config.h"
 
 #include "core/base/mem.h"
-#include "daemon/suggest.h"
-#include "daemon/textfile.h"
+#include "daemon/input.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "daemon/config.h"
 
 #include "core/base/mem.h"
-#include "daemon/textfile.h"
+#include "daemon/input.h"
 
 #include <errno.h>
 #include <pwd.h>

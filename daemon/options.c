@@ -1,7 +1,7 @@
 /* options.c - argument tables: --name VALUE, --name=VALUE, --switch, -- ends options. */
 #include "daemon/options.h"
 
-#include "daemon/suggest.h"
+#include "daemon/input.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* printing.c - text for people and JSON for programs, on stdout. */
+/* printing.c - text for people and JSON for programs, on stdout; progress on stderr, redrawn only
+ * when the percentage changes. Main thread. */
 #include "daemon/printing.h"
 
 #include "core/base/mem.h"
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { COLUMNS_MAX = 16 };
 
@@ -91,4 +93,18 @@ int printing_json(cJSON *value, err *e) {
     puts(text);
     cJSON_free(text);
     return 0;
+}
+
+void progress_show(void *arg, uint64_t done, uint64_t total) {
+    struct progress *p = arg;
+    int percent = total ? (int)((double)done / (double)total * 100) : 100;
+    if (p->shown_percent == percent + 1 || !isatty(STDERR_FILENO)) return;
+    p->shown_percent = percent + 1;
+    fprintf(stderr, "\r%s %3d %%", p->label, percent);
+    fflush(stderr);
+}
+
+void progress_end(struct progress *p) {
+    if (p->shown_percent) fprintf(stderr, "\r\033[K");
+    p->shown_percent = 0;
 }

@@ -1,4 +1,4 @@
-/* printing.h - what commands print alike: human sizes, aligned tables, JSON. */
+/* printing.h - what commands print alike: human sizes, aligned tables, JSON, progress. */
 #ifndef INFERD_PRINTING_H
 #define INFERD_PRINTING_H
 
@@ -23,5 +23,16 @@ void printing_table_print(struct printing_table *t); /* to stdout, and frees t. 
 
 /* Prints and deletes value (NULL, or built without memory: ERR_NOMEM). */
 int printing_json(cJSON *value, err *e);
+
+/* A line on a terminal that says how far a long read is; nothing when stderr is none.
+ * Caller's storage, zero except label. */
+struct progress {
+    const char *label;
+    int shown_percent; /* 1 + the last one printed, 0 none */
+};
+
+/* Fits registry_add's progress. arg: struct progress. */
+void progress_show(void *arg, uint64_t done, uint64_t total);
+void progress_end(struct progress *p); /* wipes the line */
 
 #endif

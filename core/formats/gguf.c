@@ -314,7 +314,7 @@ static int read_shape(struct cursor *c, gguf_tensor *t, const char *field) {
     return 0;
 }
 
-/* t->data is the offset into the data section for now: where that begins is known only after the
+/* t->data is still the offset into the data section: where that begins is known only after the
  * last tensor's description. */
 static int read_tensor(struct cursor *c, uint64_t index, uint64_t *offset) {
     gguf_tensor *t = &c->g->tensors[index];

@@ -90,10 +90,10 @@ gguf_str gguf_array_str(const gguf *g, const char *key, uint64_t i); /* O(1) */
 double gguf_array_f64(const gguf *g, const char *key, uint64_t i);
 int64_t gguf_array_i64(const gguf *g, const char *key, uint64_t i);
 
-/* Writer: add all metadata, then all tensors, then finish. Used by tests and by `quantize`. Data
- * pointers are borrowed until gguf_writer_finish, which writes PATH.tmp, fsyncs and renames. A key
- * or tensor that is there already is ERR_EXISTS; a tensor whose bytes do not fit its shape and type
- * is ERR_INVALID. */
+/* Writer: add all metadata, then all tensors, then finish. Today its callers are tests, which
+ * make models with it. Data pointers are borrowed until gguf_writer_finish, which writes PATH.tmp,
+ * fsyncs and renames. A key or tensor that is there already is ERR_EXISTS; a tensor whose bytes do
+ * not fit its shape and type is ERR_INVALID. */
 typedef struct gguf_writer gguf_writer;
 gguf_writer *gguf_writer_new(void);
 void gguf_writer_free(gguf_writer *w);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Generous bounds: they keep later products small, they do not describe real models. */
+/* Generous bounds: they keep products of sizes small, they do not describe real models. */
 enum {
     MAX_LAYERS = 1024,
     MAX_WIDTH = 1 << 17, /* n_embd */

@@ -1,6 +1,6 @@
 /* tokenizer.h - text <-> token ids.
  *
- * One interface over SentencePiece (libsentencepiece) and, later, byte-level BPE. Text is bytes;
+ * SentencePiece models (libsentencepiece), from their own file or out of a GGUF. Text is bytes;
  * invalid UTF-8 is encoded through byte-fallback tokens, never refused.
  *
  * THREAD SAFETY: an open tokenizer is immutable; all calls from any thread. */

@@ -1,9 +1,8 @@
 /* test_config.c - the table of keys, configuration files, argument tables, suggestions. */
 #include "core/base/mem.h"
 #include "daemon/config.h"
+#include "daemon/input.h"
 #include "daemon/options.h"
-#include "daemon/suggest.h"
-#include "daemon/textfile.h"
 #include "tests/unit/check.h"
 
 #include <stdlib.h>

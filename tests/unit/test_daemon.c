@@ -1,7 +1,7 @@
 /* test_daemon.c - small parts of the daemon: log lines, systemd's notification, signals, lists of
  * token ids, sizes for people. */
 #include "core/base/log.h"
-#include "daemon/idlist.h"
+#include "daemon/input.h"
 #include "daemon/logsink.h"
 #include "daemon/notify.h"
 #include "daemon/printing.h"
