@@ -474,8 +474,8 @@ int registry_remove(registry *r, const char *name, err *e) {
     return rc;
 }
 
-/* Size and time as registered? */
-static int check_unchanged(const struct registry_model *m, struct registry_stat *now, err *e) {
+/* Is the file there, of the registered size? */
+static int check_size(const struct registry_model *m, struct registry_stat *now, err *e) {
     int rc = registry_scan_stat(m->path, now, e);
     if (rc) {
         err_prefix(e, "the file of model %s is gone: ", m->name);
@@ -486,9 +486,6 @@ static int check_unchanged(const struct registry_model *m, struct registry_stat 
                              "%s changed since it was added (%llu bytes, were %llu): add it again",
                              m->path, (unsigned long long)now->size_bytes,
                              (unsigned long long)m->size_bytes);
-    if (now->mtime_ns != m->mtime_ns)
-        return err_set_param(e, ERR_CHANGED, "model",
-                             "%s was written to since it was added: add it again", m->path);
     return 0;
 }
 
@@ -496,7 +493,12 @@ int registry_resolve(registry *r, const char *name, struct registry_model *out, 
     struct registry_stat now;
     int rc = registry_find(r, name, out, e);
     if (rc) return rc;
-    rc = check_unchanged(out, &now, e);
+    rc = check_size(out, &now, e);
+    if (!rc && now.mtime_ns != out->mtime_ns)
+        rc = err_set_param(e, ERR_CHANGED, "model",
+                           "%s was written to since it was added: `inferd models verify` says "
+                           "whether it is still the same; if not, add it again",
+                           out->path);
     if (rc) registry_model_fini(out);
     return rc;
 }
@@ -511,12 +513,13 @@ int registry_verify(registry *r, const struct registry_model *m,
                     err *e) {
     struct registry_stat now;
     char sha[65];
-    (void)r;
-    int rc = check_unchanged(m, &now, e);
+    int rc = check_size(m, &now, e);
     if (!rc) rc = registry_scan_sha256(m->path, &now, progress, progress_arg, sha, e);
-    if (!rc && strcmp(sha, m->sha256) != 0)
-        rc = err_set_param(e, ERR_CHANGED, "model",
-                           "%s has another SHA-256 than when it was added: its bytes changed",
-                           m->path);
-    return rc;
+    if (rc) return rc;
+    if (strcmp(sha, m->sha256) != 0)
+        return err_set_param(e, ERR_CHANGED, "model",
+                             "%s has another SHA-256 than when it was added: its bytes changed",
+                             m->path);
+    if (now.mtime_ns == m->mtime_ns) return 0;
+    return run_with_id(r, "UPDATE models SET mtime_ns = ?2 WHERE id = ?1", m->id, now.mtime_ns, e);
 }

@@ -55,7 +55,8 @@ int registry_remove(registry *r, const char *name, err *e); /* the file itself i
 int registry_resolve(registry *r, const char *name, struct registry_model *out, err *e);
 int registry_touch_loaded(registry *r, int64_t id, err *e);
 
-/* Full check by SHA-256. 0, ERR_CHANGED, ERR_IO (gone). */
+/* Full check by SHA-256. 0 (a file that was only touched is then known by its new time),
+ * ERR_CHANGED, ERR_IO (gone). */
 int registry_verify(registry *r, const struct registry_model *m,
                     void (*progress)(void *arg, uint64_t done, uint64_t total), void *progress_arg,
                     err *e);

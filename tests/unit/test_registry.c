@@ -237,6 +237,16 @@ static void test_changed_file(void) {
     CHECK(registry_find(r, "mut", &kept, &e) == 0);
     CHECK(registry_verify(r, &kept, NULL, NULL, &e) == 0);
 
+    /* Only touched: refused until verify has seen that the bytes are the same. */
+    set_mtime("mut.gguf", kept.mtime_ns - 1000000000);
+    CHECK(registry_resolve(r, "mut", &m, &e) == ERR_CHANGED && strstr(e.msg, "verify"));
+    CHECK(registry_verify(r, &kept, NULL, NULL, &e) == 0);
+    CHECK(registry_resolve(r, "mut", &m, &e) == 0 && m.mtime_ns == kept.mtime_ns - 1000000000);
+    registry_model_fini(&m);
+    set_mtime("mut.gguf", kept.mtime_ns);
+    CHECK(registry_find(r, "mut", &m, &e) == 0 && registry_verify(r, &m, NULL, NULL, &e) == 0);
+    registry_model_fini(&m);
+
     /* Other bytes, same size and time: only the hash sees it. */
     overwrite("mut.gguf", (long)kept.size_bytes - 5, "\x55", 1);
     set_mtime("mut.gguf", kept.mtime_ns);
