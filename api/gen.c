@@ -84,7 +84,18 @@ static void clear_pending(struct gen_choice *c) {
     c->n_logprobs = 0;
 }
 
+static bool pending_failed(const struct gen_choice *c) {
+    bool failed = c->text.failed;
+    for (size_t k = 0; k < 4; k++)
+        failed = failed || c->logprobs[k].failed;
+    return failed;
+}
+
 static void write_chunks(struct gen *g, struct gen_choice *c) {
+    if (pending_failed(c)) { /* the stream ends with an error, never with a gap */
+        err_set(&g->error, ERR_NOMEM, "out of memory");
+        return;
+    }
     if (c->text.len || c->n_logprobs) {
         open_chunk(g);
         g->writer->chunk(g, c, false, &g->out);
@@ -239,9 +250,7 @@ static void write_whole(struct gen *g) {
         struct gen_choice *c = &g->choices[i];
         if (i) str_add_char(&body, ',');
         g->writer->whole(g, c, &body);
-        body.failed |= c->text.failed;
-        for (size_t k = 0; k < 4; k++)
-            body.failed |= c->logprobs[k].failed;
+        body.failed |= pending_failed(c);
     }
     str_add(&body, "],");
     add_usage(g, &body);
