@@ -142,34 +142,20 @@ static int make_prompt(struct request *r, const struct api_model *m, const cJSON
 }
 
 static int run(struct request *r, const cJSON *body, err *e) {
-    struct gen_fields f;
-    struct gen_options o;
-    gen_fields_default(&f);
-    if (!cJSON_IsObject(body))
-        return err_set(e, ERR_INVALID, "The request body must be a JSON object.");
-    int rc = json_read(body, &chat_table, "", &f, e);
-    if (rc) return rc;
-    const struct api_model *m = api_find_model(r->api, f.model);
-    if (!m)
-        return err_set_param(e, ERR_NOT_FOUND, "model", "The model '%.200s' does not exist.",
-                             f.model);
-    rc = gen_options_read(&f, tokenizer_n_vocab(engine_tokenizer(m->engine)), &o, e);
+    struct gen_request q;
+    gen_fields_default(&q.fields);
+    int rc = gen_request_read(r, body, &chat_table, &q, e);
     if (rc) return rc;
     struct gen_prompt *prompt = mem_new(1, sizeof *prompt);
     if (!prompt) return err_set(e, ERR_NOMEM, "out of memory");
-    rc = make_prompt(r, m, f.messages, prompt, e);
+    rc = make_prompt(r, q.model, q.fields.messages, prompt, e);
     if (rc) {
         gen_prompts_free(prompt, 1);
         return rc;
     }
-    return gen_start(&(struct gen_config){r, m, &chat_writer, &o, prompt, 1}, e);
+    return gen_start(&(struct gen_config){r, q.model, &chat_writer, &q.options, prompt, 1}, e);
 }
 
 void ep_chat(struct request *r) {
-    err e = {0};
-    cJSON *body = NULL;
-    int rc = json_parse(str_cstr(&r->body), r->body.len, &body, &e);
-    if (!rc) rc = run(r, body, &e);
-    if (rc) reply_err(r, &e);
-    cJSON_Delete(body);
+    gen_handle(r, run);
 }

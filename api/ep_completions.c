@@ -212,44 +212,32 @@ static int read_prompts(struct prompts *p, const cJSON *v, err *e) {
 }
 
 static int run(struct request *r, const cJSON *body, err *e) {
-    struct gen_fields f;
-    struct gen_options o;
-    gen_fields_default(&f);
-    f.max_tokens = 16; /* OpenAI's default */
-    f.has_max_tokens = true;
-    if (!cJSON_IsObject(body))
-        return err_set(e, ERR_INVALID, "The request body must be a JSON object.");
-    int rc = json_read(body, &completions_table, "", &f, e);
+    struct gen_request q;
+    gen_fields_default(&q.fields);
+    q.fields.max_tokens = 16; /* OpenAI's default */
+    q.fields.has_max_tokens = true;
+    int rc = gen_request_read(r, body, &completions_table, &q, e);
     if (rc) return rc;
-    const struct api_model *m = api_find_model(r->api, f.model);
-    if (!m)
-        return err_set_param(e, ERR_NOT_FOUND, "model", "The model '%.200s' does not exist.",
-                             f.model);
-    struct prompts p = {.tok = engine_tokenizer(m->engine),
-                        .limit = engine_context_length(m->engine)};
-    rc = gen_options_read(&f, tokenizer_n_vocab(p.tok), &o, e);
-    if (rc) return rc;
-    bool many = cJSON_IsArray(f.prompt) && !cJSON_IsNumber(f.prompt->child);
-    size_t n = many ? (size_t)cJSON_GetArraySize(f.prompt) : 1;
-    if (n * o.n_choices > ENGINE_MAX_CHOICES)
+    struct prompts p = {.tok = engine_tokenizer(q.model->engine),
+                        .limit = engine_context_length(q.model->engine)};
+    const cJSON *prompt = q.fields.prompt;
+    bool many = cJSON_IsArray(prompt) && !cJSON_IsNumber(prompt->child);
+    size_t n = many ? (size_t)cJSON_GetArraySize(prompt) : 1;
+    if (n * q.options.n_choices > ENGINE_MAX_CHOICES)
         return err_set_param(e, ERR_INVALID, "prompt",
                              "Invalid value for 'prompt': prompts times 'n' must be at most %d.",
                              ENGINE_MAX_CHOICES);
     p.list = mem_new(n, sizeof *p.list);
     if (!p.list) return err_set(e, ERR_NOMEM, "out of memory");
-    rc = read_prompts(&p, f.prompt, e);
+    rc = read_prompts(&p, prompt, e);
     if (rc) {
         gen_prompts_free(p.list, p.n);
         return rc;
     }
-    return gen_start(&(struct gen_config){r, m, &completions_writer, &o, p.list, p.n}, e);
+    return gen_start(&(struct gen_config){r, q.model, &completions_writer, &q.options, p.list, p.n},
+                     e);
 }
 
 void ep_completions(struct request *r) {
-    err e = {0};
-    cJSON *body = NULL;
-    int rc = json_parse(str_cstr(&r->body), r->body.len, &body, &e);
-    if (!rc) rc = run(r, body, &e);
-    if (rc) reply_err(r, &e);
-    cJSON_Delete(body);
+    gen_handle(r, run);
 }

@@ -109,6 +109,19 @@ struct gen_config {
     struct gen_prompt *prompts; /* (n_prompts), taken also on failure */
     size_t n_prompts;
 };
+/* What both endpoints read first: their fields by table (the caller has set the defaults in
+ * q->fields), the model that is asked for, the checked options. */
+struct gen_request {
+    struct gen_fields fields;
+    struct gen_options options;
+    const struct api_model *model;
+};
+int gen_request_read(struct request *r, const cJSON *body, const struct json_table *table,
+                     struct gen_request *q, err *e);
+
+/* Parses the request's body and hands it to run; what goes wrong becomes the error reply. */
+void gen_handle(struct request *r, int (*run)(struct request *r, const cJSON *body, err *e));
+
 /* Submits the prompts and attaches the job to the request. On failure nothing is left. */
 int gen_start(const struct gen_config *config, err *e);
 void gen_prompts_free(struct gen_prompt *prompts, size_t n);

@@ -1,5 +1,5 @@
-/* gen_params.c - the sampling fields that both endpoints share: their table and the checks that a
- * table cannot express. Pure, HTTP threads. */
+/* gen_params.c - what both generating endpoints read first: the fields that they share (their table
+ * and the checks that a table cannot express), the model, and the body itself. HTTP threads. */
 #include "api/gen.h"
 
 #include <stdio.h>
@@ -189,4 +189,28 @@ int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_opt
     if (!rc) rc = read_bias(f->logit_bias, n_vocab, o, e);
     if (!rc) rc = read_stream_options(f, o, e);
     return rc;
+}
+
+int gen_request_read(struct request *r, const cJSON *body, const struct json_table *table,
+                     struct gen_request *q, err *e) {
+    struct gen_fields *f = &q->fields;
+    if (!cJSON_IsObject(body))
+        return err_set(e, ERR_INVALID, "The request body must be a JSON object.");
+    int rc = json_read(body, table, "", f, e);
+    if (rc) return rc;
+    q->model = api_find_model(r->api, f->model);
+    if (!q->model)
+        return err_set_param(e, ERR_NOT_FOUND, "model", "The model '%.200s' does not exist.",
+                             f->model);
+    return gen_options_read(f, tokenizer_n_vocab(engine_tokenizer(q->model->engine)), &q->options,
+                            e);
+}
+
+void gen_handle(struct request *r, int (*run)(struct request *r, const cJSON *body, err *e)) {
+    err e = {0};
+    cJSON *body = NULL;
+    int rc = json_parse(str_cstr(&r->body), r->body.len, &body, &e);
+    if (!rc) rc = run(r, body, &e);
+    if (rc) reply_err(r, &e);
+    cJSON_Delete(body);
 }
