@@ -78,13 +78,16 @@ int session_run(engine *en, const struct session_job *job, err *e) {
     if (!s.slots) return err_set(e, ERR_NOMEM, "no memory");
     pthread_mutex_init(&s.lock, NULL);
     pthread_cond_init(&s.wake, NULL);
-    do {
+    for (uint32_t i = 0; i < job->n_parallel && !s.exhausted && !rc; i++)
+        rc = start(&s, &s.slots[i], e);
+    if (job->submitted) job->submitted(job->arg);
+    while (!rc && (s.n_running || !s.exhausted)) {
         for (uint32_t i = 0; i < job->n_parallel && !s.exhausted && !rc; i++)
             if (!s.slots[i].stream) rc = start(&s, &s.slots[i], e);
         if (s.n_running && !rc) wait_woken(&s);
         for (uint32_t i = 0; i < job->n_parallel && !rc; i++)
             rc = take_events(&s, &s.slots[i], e);
-    } while (!rc && (s.n_running || !s.exhausted));
+    }
     for (uint32_t i = 0; i < job->n_parallel; i++)
         engine_stream_free(s.slots[i].stream);
     pthread_cond_destroy(&s.wake);

@@ -11,6 +11,9 @@ struct session_job {
     bool (*next)(void *arg, size_t index, struct engine_request *req);
     /* Each event, the final one too; may be NULL. */
     void (*event)(void *arg, size_t index, const struct engine_event *ev);
+    /* Called once, when the first n_parallel requests (or all there are) have been submitted, also
+     * when one was refused; may be NULL. */
+    void (*submitted)(void *arg);
     void *arg;
     uint32_t n_parallel; /* most requests under way at once */
 };

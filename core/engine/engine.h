@@ -47,7 +47,8 @@ struct engine_config {
     uint32_t stream_events;    /* events that wait for a reader; shared by a request's choices, 16
                                   each at least */
     bool prefix_cache;
-    /* Called on the worker thread after each step, or NULL (bench). Must not block. */
+    /* Called on the worker thread after each step, without a lock, or NULL (bench). The next step
+     * waits for its return; engine_submit does not. */
     void (*on_step)(void *arg, const struct engine_step *step);
     void *on_step_arg;
 };
