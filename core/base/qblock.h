@@ -8,29 +8,151 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum qtype { QTYPE_F32 = 0, QTYPE_F16 = 1, QTYPE_Q4_0 = 2, QTYPE_Q8_0 = 8, QTYPE_BF16 = 30 };
-
-enum { Q8_0_ELEMS = 32, Q4_0_ELEMS = 32 };
-
-/* Q8_0: 32 values, value i = d * q[i].
- *   byte  0  1 | 2 ........ 33
- *         d f16 | q[0..31] int8   */
-struct q8_0_block {
-    uint16_t d; /* IEEE half */
-    int8_t q[Q8_0_ELEMS];
+enum qtype {
+    QTYPE_F32 = 0,
+    QTYPE_F16 = 1,
+    QTYPE_Q4_0 = 2,
+    QTYPE_Q4_1 = 3,
+    QTYPE_Q5_0 = 6,
+    QTYPE_Q5_1 = 7,
+    QTYPE_Q8_0 = 8,
+    QTYPE_Q2_K = 10,
+    QTYPE_Q3_K = 11,
+    QTYPE_Q4_K = 12,
+    QTYPE_Q5_K = 13,
+    QTYPE_Q6_K = 14,
+    QTYPE_IQ4_NL = 20,
+    QTYPE_IQ4_XS = 23,
+    QTYPE_BF16 = 30,
+    QTYPE_MXFP4 = 39
 };
 
-/* Q4_0: 32 values, value i = d * (nibble_i - 8); byte j holds value j in its low nibble and value
- * j + 16 in its high nibble.
- *   byte  0  1 | 2 ........ 17
- *         d f16 | q[0..15]        */
+/* Values per block: 32 for the plain types, 256 (a super-block) for the _K types and IQ4_XS. */
+enum { Q_ELEMS = 32, QK_ELEMS = 256 };
+
+/* ---- blocks of 32. d and m are IEEE halves. A nibble byte j holds value j in its low nibble and
+ * value j + 16 in its high nibble. ---- */
+
+/* Q8_0: value i = d * q[i]. */
+struct q8_0_block {
+    uint16_t d;
+    int8_t q[Q_ELEMS];
+};
+
+/* Q4_0: value i = d * (nibble_i - 8). */
 struct q4_0_block {
-    uint16_t d; /* IEEE half */
-    uint8_t q[Q4_0_ELEMS / 2];
+    uint16_t d;
+    uint8_t q[Q_ELEMS / 2];
+};
+
+/* Q4_1: value i = d * nibble_i + m. */
+struct q4_1_block {
+    uint16_t d, m;
+    uint8_t q[Q_ELEMS / 2];
+};
+
+/* Q5_0: value i = d * (nibble_i + 16 * bit_i - 16); bit_i is bit i % 8 of high[i / 8]. */
+struct q5_0_block {
+    uint16_t d;
+    uint8_t high[Q_ELEMS / 8];
+    uint8_t q[Q_ELEMS / 2];
+};
+
+/* Q5_1: value i = d * (nibble_i + 16 * bit_i) + m. */
+struct q5_1_block {
+    uint16_t d, m;
+    uint8_t high[Q_ELEMS / 8];
+    uint8_t q[Q_ELEMS / 2];
+};
+
+/* IQ4_NL: value i = d * iq4_levels[nibble_i]. */
+struct iq4_nl_block {
+    uint16_t d;
+    uint8_t q[Q_ELEMS / 2];
+};
+
+/* MXFP4 (OCP Microscaling): value i = 2^(e - 127) * fp4_i with fp4 = sign, two exponent bits, one
+ * mantissa bit: 0, .5, 1, 1.5, 2, 3, 4, 6. mxfp4_levels holds twice that, so value i =
+ * 2^(e - 128) * mxfp4_levels[nibble_i]. */
+struct mxfp4_block {
+    uint8_t e;
+    uint8_t q[Q_ELEMS / 2];
+};
+
+extern const int8_t iq4_levels[16], mxfp4_levels[16];
+
+/* ---- super-blocks of 256 values ---- */
+
+/* Q2_K: 16 sub-blocks of 16. value = d * (scales[s] & 15) * q - dmin * (scales[s] >> 4), q two bits.
+ * For half h (128 values), quarter t (32 values), value l of it: q = q[32 h + l] >> 2 t & 3, in
+ * sub-block s = 8 h + 2 t + l / 16. */
+struct q2_k_block {
+    uint8_t scales[QK_ELEMS / 16];
+    uint8_t q[QK_ELEMS / 4];
+    uint16_t d, dmin;
+};
+
+/* Q3_K: 16 sub-blocks of 16. value = d * (scale_s - 32) * (q - 4), q three bits: the low two laid
+ * out as Q2_K's, the third of value (h, t, l) is bit 4 h + t of high[l]. scale_s has six bits: the
+ * low four in nibble s / 8 of scales[s % 8], the high two in bits 2 (s / 4) of scales[8 + s % 4]. */
+struct q3_k_block {
+    uint8_t high[QK_ELEMS / 8];
+    uint8_t q[QK_ELEMS / 4];
+    uint8_t scales[12];
+    uint16_t d;
+};
+
+/* Q4_K: 8 sub-blocks of 32. value = d * scale_s * q - dmin * min_s, q four bits: byte q[32 p + l]
+ * holds value l of sub-block 2 p in its low and of sub-block 2 p + 1 in its high nibble. scale_s and
+ * min_s have six bits. For s < 4 they are the low six bits of scales[s] and scales[s + 4]; for s >=
+ * 4 their low four bits are the low and the high nibble of scales[s + 4], their high two bits are
+ * the top two of scales[s - 4] and scales[s]. */
+struct q4_k_block {
+    uint16_t d, dmin;
+    uint8_t scales[12];
+    uint8_t q[QK_ELEMS / 2];
+};
+
+/* Q5_K: as Q4_K with q five bits: the fifth of value l of sub-block s is bit s of high[l]. */
+struct q5_k_block {
+    uint16_t d, dmin;
+    uint8_t scales[12];
+    uint8_t high[QK_ELEMS / 8];
+    uint8_t q[QK_ELEMS / 2];
+};
+
+/* Q6_K: 16 sub-blocks of 16. value = d * scales[s] * (q - 32), q six bits. For half h, quarter t,
+ * value l: low four bits in nibble t / 2 of low[64 h + 32 (t % 2) + l], high two in bits 2 t of
+ * high[32 h + l]; s = 8 h + 2 t + l / 16. */
+struct q6_k_block {
+    uint8_t low[QK_ELEMS / 2];
+    uint8_t high[QK_ELEMS / 4];
+    int8_t scales[QK_ELEMS / 16];
+    uint16_t d;
+};
+
+/* IQ4_XS: 8 sub-blocks of 32. value = d * (scale_s - 32) * iq4_levels[nibble]; sub-block s is
+ * q[16 s ..] as IQ4_NL's. scale_s: low four bits in nibble s % 2 of scales_low[s / 2], high two in
+ * bits 2 s of scales_high. */
+struct iq4_xs_block {
+    uint16_t d, scales_high;
+    uint8_t scales_low[QK_ELEMS / 64];
+    uint8_t q[QK_ELEMS / 2];
 };
 
 _Static_assert(sizeof(struct q8_0_block) == 34, "Q8_0 block is 34 bytes");
 _Static_assert(sizeof(struct q4_0_block) == 18, "Q4_0 block is 18 bytes");
+_Static_assert(sizeof(struct q4_1_block) == 20, "Q4_1 block is 20 bytes");
+_Static_assert(sizeof(struct q5_0_block) == 22, "Q5_0 block is 22 bytes");
+_Static_assert(sizeof(struct q5_1_block) == 24, "Q5_1 block is 24 bytes");
+_Static_assert(sizeof(struct iq4_nl_block) == 18, "IQ4_NL block is 18 bytes");
+_Static_assert(sizeof(struct mxfp4_block) == 17, "MXFP4 block is 17 bytes");
+_Static_assert(sizeof(struct q2_k_block) == 84, "Q2_K block is 84 bytes");
+_Static_assert(sizeof(struct q3_k_block) == 110, "Q3_K block is 110 bytes");
+_Static_assert(sizeof(struct q4_k_block) == 144, "Q4_K block is 144 bytes");
+_Static_assert(sizeof(struct q5_k_block) == 176, "Q5_K block is 176 bytes");
+_Static_assert(sizeof(struct q6_k_block) == 210, "Q6_K block is 210 bytes");
+_Static_assert(sizeof(struct iq4_xs_block) == 136, "IQ4_XS block is 136 bytes");
 
 struct qtype_info {
     int type;             /* enum qtype */

@@ -12,8 +12,8 @@ static const struct qtype_info types[] = {
     {QTYPE_F32, "F32", 1, 4},
     {QTYPE_F16, "F16", 1, 2},
     {QTYPE_BF16, "BF16", 1, 2},
-    {QTYPE_Q8_0, "Q8_0", Q8_0_ELEMS, sizeof(struct q8_0_block)},
-    {QTYPE_Q4_0, "Q4_0", Q4_0_ELEMS, sizeof(struct q4_0_block)},
+    {QTYPE_Q8_0, "Q8_0", Q_ELEMS, sizeof(struct q8_0_block)},
+    {QTYPE_Q4_0, "Q4_0", Q_ELEMS, sizeof(struct q4_0_block)},
 };
 
 const struct qtype_info *qtype_find(int type) {
@@ -83,15 +83,15 @@ uint16_t f32_to_bf16(float f) {
 
 static void decode_q8_0(const struct q8_0_block *b, float *dst) {
     float d = f16_to_f32(b->d);
-    for (int i = 0; i < Q8_0_ELEMS; i++)
+    for (int i = 0; i < Q_ELEMS; i++)
         dst[i] = d * b->q[i];
 }
 
 static void decode_q4_0(const struct q4_0_block *b, float *dst) {
     float d = f16_to_f32(b->d);
-    for (int i = 0; i < Q4_0_ELEMS / 2; i++) {
+    for (int i = 0; i < Q_ELEMS / 2; i++) {
         dst[i] = d * ((b->q[i] & 15) - 8);
-        dst[i + Q4_0_ELEMS / 2] = d * ((b->q[i] >> 4) - 8);
+        dst[i + Q_ELEMS / 2] = d * ((b->q[i] >> 4) - 8);
     }
 }
 
@@ -110,12 +110,12 @@ void qtype_decode(int type, const void *src, float *dst, uint64_t n) {
             dst[i] = bf16_to_f32(half[i]);
         break;
     case QTYPE_Q8_0:
-        for (uint64_t i = 0; i < n / Q8_0_ELEMS; i++)
-            decode_q8_0((const struct q8_0_block *)src + i, dst + i * Q8_0_ELEMS);
+        for (uint64_t i = 0; i < n / Q_ELEMS; i++)
+            decode_q8_0((const struct q8_0_block *)src + i, dst + i * Q_ELEMS);
         break;
     case QTYPE_Q4_0:
-        for (uint64_t i = 0; i < n / Q4_0_ELEMS; i++)
-            decode_q4_0((const struct q4_0_block *)src + i, dst + i * Q4_0_ELEMS);
+        for (uint64_t i = 0; i < n / Q_ELEMS; i++)
+            decode_q4_0((const struct q4_0_block *)src + i, dst + i * Q_ELEMS);
         break;
     default:
         break;
@@ -124,25 +124,25 @@ void qtype_decode(int type, const void *src, float *dst, uint64_t n) {
 
 static void encode_q8_0(const float *src, struct q8_0_block *b) {
     float amax = 0;
-    for (int i = 0; i < Q8_0_ELEMS; i++)
+    for (int i = 0; i < Q_ELEMS; i++)
         amax = fmaxf(amax, fabsf(src[i]));
     float d = amax / 127, inverse = d > 0 ? 1 / d : 0;
     b->d = f32_to_f16(d);
-    for (int i = 0; i < Q8_0_ELEMS; i++)
+    for (int i = 0; i < Q_ELEMS; i++)
         b->q[i] = (int8_t)roundf(src[i] * inverse);
 }
 
 /* The value of largest magnitude maps to -8, so that the whole range of a nibble is used. */
 static void encode_q4_0(const float *src, struct q4_0_block *b) {
     float extreme = 0;
-    for (int i = 0; i < Q4_0_ELEMS; i++)
+    for (int i = 0; i < Q_ELEMS; i++)
         if (fabsf(src[i]) > fabsf(extreme)) extreme = src[i];
     float d = extreme / -8, inverse = d != 0 ? 1 / d : 0;
     b->d = f32_to_f16(d);
     memset(b->q, 0, sizeof b->q);
-    for (int i = 0; i < Q4_0_ELEMS; i++) {
+    for (int i = 0; i < Q_ELEMS; i++) {
         float level = fminf(floorf(src[i] * inverse + 8.5f), 15);
-        b->q[i % (Q4_0_ELEMS / 2)] |= (uint8_t)((int)level << (i < Q4_0_ELEMS / 2 ? 0 : 4));
+        b->q[i % (Q_ELEMS / 2)] |= (uint8_t)((int)level << (i < Q_ELEMS / 2 ? 0 : 4));
     }
 }
 
@@ -161,12 +161,12 @@ void qtype_encode(int type, const float *src, void *dst, uint64_t n) {
             half[i] = f32_to_bf16(src[i]);
         break;
     case QTYPE_Q8_0:
-        for (uint64_t i = 0; i < n / Q8_0_ELEMS; i++)
-            encode_q8_0(src + i * Q8_0_ELEMS, (struct q8_0_block *)dst + i);
+        for (uint64_t i = 0; i < n / Q_ELEMS; i++)
+            encode_q8_0(src + i * Q_ELEMS, (struct q8_0_block *)dst + i);
         break;
     case QTYPE_Q4_0:
-        for (uint64_t i = 0; i < n / Q4_0_ELEMS; i++)
-            encode_q4_0(src + i * Q4_0_ELEMS, (struct q4_0_block *)dst + i);
+        for (uint64_t i = 0; i < n / Q_ELEMS; i++)
+            encode_q4_0(src + i * Q_ELEMS, (struct q4_0_block *)dst + i);
         break;
     default:
         break;

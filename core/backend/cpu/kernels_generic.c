@@ -41,9 +41,9 @@ static float unpack_block(int type, const uint8_t *row_w, uint32_t b, int8_t q[C
     }
     struct q4_0_block block;
     memcpy(&block, row_w + b * sizeof block, sizeof block);
-    for (int i = 0; i < Q4_0_ELEMS / 2; i++) {
+    for (int i = 0; i < Q_ELEMS / 2; i++) {
         q[i] = (int8_t)((block.q[i] & 15) - 8);
-        q[i + Q4_0_ELEMS / 2] = (int8_t)((block.q[i] >> 4) - 8);
+        q[i + Q_ELEMS / 2] = (int8_t)((block.q[i] >> 4) - 8);
     }
     return f16_to_f32(block.d);
 }
