@@ -73,7 +73,8 @@ struct iq4_nl_block {
 
 /* MXFP4 (OCP Microscaling): value i = 2^(e - 127) * fp4_i with fp4 = sign, two exponent bits, one
  * mantissa bit: 0, .5, 1, 1.5, 2, 3, 4, 6. mxfp4_levels holds twice that, so value i =
- * 2^(e - 128) * mxfp4_levels[nibble_i]. */
+ * 2^(e - 128) * mxfp4_levels[nibble_i]. e = 255, a NaN in the OCP text, is an exponent like any
+ * other, as in ggml; with the largest exponents the larger levels are infinite in f32. */
 struct mxfp4_block {
     uint8_t e;
     uint8_t q[Q_ELEMS / 2];
@@ -83,9 +84,9 @@ extern const int8_t iq4_levels[16], mxfp4_levels[16];
 
 /* ---- super-blocks of 256 values ---- */
 
-/* Q2_K: 16 sub-blocks of 16. value = d * (scales[s] & 15) * q - dmin * (scales[s] >> 4), q two bits.
- * For half h (128 values), quarter t (32 values), value l of it: q = q[32 h + l] >> 2 t & 3, in
- * sub-block s = 8 h + 2 t + l / 16. */
+/* Q2_K: 16 sub-blocks of 16. value = d * (scales[s] & 15) * q - dmin * (scales[s] >> 4), q two
+ * bits. For half h (128 values), quarter t (32 values), value l of it: q = q[32 h + l] >> 2 t & 3,
+ * in sub-block s = 8 h + 2 t + l / 16. */
 struct q2_k_block {
     uint8_t scales[QK_ELEMS / 16];
     uint8_t q[QK_ELEMS / 4];
@@ -94,7 +95,8 @@ struct q2_k_block {
 
 /* Q3_K: 16 sub-blocks of 16. value = d * (scale_s - 32) * (q - 4), q three bits: the low two laid
  * out as Q2_K's, the third of value (h, t, l) is bit 4 h + t of high[l]. scale_s has six bits: the
- * low four in nibble s / 8 of scales[s % 8], the high two in bits 2 (s / 4) of scales[8 + s % 4]. */
+ * low four in nibble s / 8 of scales[s % 8], the high two in bits 2 (s / 4) of scales[8 + s % 4].
+ */
 struct q3_k_block {
     uint8_t high[QK_ELEMS / 8];
     uint8_t q[QK_ELEMS / 4];
@@ -103,10 +105,10 @@ struct q3_k_block {
 };
 
 /* Q4_K: 8 sub-blocks of 32. value = d * scale_s * q - dmin * min_s, q four bits: byte q[32 p + l]
- * holds value l of sub-block 2 p in its low and of sub-block 2 p + 1 in its high nibble. scale_s and
- * min_s have six bits. For s < 4 they are the low six bits of scales[s] and scales[s + 4]; for s >=
- * 4 their low four bits are the low and the high nibble of scales[s + 4], their high two bits are
- * the top two of scales[s - 4] and scales[s]. */
+ * holds value l of sub-block 2 p in its low and of sub-block 2 p + 1 in its high nibble. scale_s
+ * and min_s have six bits. For s < 4 they are the low six bits of scales[s] and scales[s + 4]; for
+ * s >= 4 their low four bits are the low and the high nibble of scales[s + 4], their high two bits
+ * are the top two of scales[s - 4] and scales[s]. */
 struct q4_k_block {
     uint16_t d, dmin;
     uint8_t scales[12];

@@ -1,44 +1,15 @@
-/* qtype.c - the table of tensor element types with a plain decoder and encoder each. Pure. */
-#include "core/base/qblock.h"
+/* qtype.c - the table of tensor element types and their plain decoders, the float reference of
+ * every kernel. A decoder multiplies scales first (exact in f32 for all types), so its only
+ * roundings are the last product's or sum's. The encoders are in qencode*.c. Pure; any thread. */
+#include "core/base/qtype_int.h"
 
 #include "core/base/mem.h"
 
-#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-static const struct qtype_info types[] = {
-    {QTYPE_F32, "F32", 1, 4},
-    {QTYPE_F16, "F16", 1, 2},
-    {QTYPE_BF16, "BF16", 1, 2},
-    {QTYPE_Q8_0, "Q8_0", Q_ELEMS, sizeof(struct q8_0_block)},
-    {QTYPE_Q4_0, "Q4_0", Q_ELEMS, sizeof(struct q4_0_block)},
-};
-
-const struct qtype_info *qtype_find(int type) {
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (types[i].type == type) return &types[i];
-    return NULL;
-}
-
-const char *qtype_name(int type) {
-    static _Thread_local char text[24];
-    const struct qtype_info *info = qtype_find(type);
-    if (info) return info->name;
-    snprintf(text, sizeof text, "type %d", type);
-    return text;
-}
-
-bool qtype_bytes(int type, uint64_t n_rows, uint64_t n_cols, uint64_t *bytes) {
-    const struct qtype_info *info = qtype_find(type);
-    uint64_t row, all;
-    if (!info || n_cols % info->block_elems) return false;
-    if (!mem_mul(n_cols / info->block_elems, info->block_bytes, &row)) return false;
-    if (!mem_mul(row, n_rows, &all)) return false;
-    *bytes = all;
-    return true;
-}
+/* ---- halves ---- */
 
 static float bits_f32(uint32_t u) {
     float f;
@@ -81,94 +52,262 @@ uint16_t f32_to_bf16(float f) {
     return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
 }
 
-static void decode_q8_0(const struct q8_0_block *b, float *dst) {
-    float d = f16_to_f32(b->d);
-    for (int i = 0; i < Q_ELEMS; i++)
-        dst[i] = d * b->q[i];
+/* ---- decoders: n values of src to dst ---- */
+
+static void decode_f32(const void *src, float *dst, uint64_t n) {
+    memcpy(dst, src, n * sizeof *dst);
 }
 
-static void decode_q4_0(const struct q4_0_block *b, float *dst) {
-    float d = f16_to_f32(b->d);
-    for (int i = 0; i < Q_ELEMS / 2; i++) {
-        dst[i] = d * ((b->q[i] & 15) - 8);
-        dst[i + Q_ELEMS / 2] = d * ((b->q[i] >> 4) - 8);
+static void decode_f16(const void *src, float *dst, uint64_t n) {
+    const uint16_t *half = src;
+    for (uint64_t i = 0; i < n; i++)
+        dst[i] = f16_to_f32(half[i]);
+}
+
+static void decode_bf16(const void *src, float *dst, uint64_t n) {
+    const uint16_t *half = src;
+    for (uint64_t i = 0; i < n; i++)
+        dst[i] = bf16_to_f32(half[i]);
+}
+
+static void decode_q8_0(const void *src, float *dst, uint64_t n) {
+    const struct q8_0_block *b = src;
+    for (; n; n -= Q_ELEMS, b++, dst += Q_ELEMS) {
+        float d = f16_to_f32(b->d);
+        for (int i = 0; i < Q_ELEMS; i++)
+            dst[i] = d * b->q[i];
     }
+}
+
+static void decode_q4_0(const void *src, float *dst, uint64_t n) {
+    const struct q4_0_block *b = src;
+    for (; n; n -= Q_ELEMS, b++, dst += Q_ELEMS) {
+        float d = f16_to_f32(b->d);
+        for (int i = 0; i < Q_ELEMS / 2; i++) {
+            dst[i] = d * ((b->q[i] & 15) - 8);
+            dst[i + Q_ELEMS / 2] = d * ((b->q[i] >> 4) - 8);
+        }
+    }
+}
+
+static void decode_q4_1(const void *src, float *dst, uint64_t n) {
+    const struct q4_1_block *b = src;
+    for (; n; n -= Q_ELEMS, b++, dst += Q_ELEMS) {
+        float d = f16_to_f32(b->d), m = f16_to_f32(b->m);
+        for (int i = 0; i < Q_ELEMS / 2; i++) {
+            dst[i] = d * (b->q[i] & 15) + m;
+            dst[i + Q_ELEMS / 2] = d * (b->q[i] >> 4) + m;
+        }
+    }
+}
+
+/* Value i of a Q5 block, 0..31. */
+static int five_bits(const uint8_t *q, const uint8_t *high, int i) {
+    int nibble = i < Q_ELEMS / 2 ? q[i] & 15 : q[i - Q_ELEMS / 2] >> 4;
+    return nibble | (high[i / 8] >> i % 8 & 1) << 4;
+}
+
+static void decode_q5_0(const void *src, float *dst, uint64_t n) {
+    const struct q5_0_block *b = src;
+    for (; n; n -= Q_ELEMS, b++, dst += Q_ELEMS) {
+        float d = f16_to_f32(b->d);
+        for (int i = 0; i < Q_ELEMS; i++)
+            dst[i] = d * (five_bits(b->q, b->high, i) - 16);
+    }
+}
+
+static void decode_q5_1(const void *src, float *dst, uint64_t n) {
+    const struct q5_1_block *b = src;
+    for (; n; n -= Q_ELEMS, b++, dst += Q_ELEMS) {
+        float d = f16_to_f32(b->d), m = f16_to_f32(b->m);
+        for (int i = 0; i < Q_ELEMS; i++)
+            dst[i] = d * five_bits(b->q, b->high, i) + m;
+    }
+}
+
+const int8_t iq4_levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                               1,    13,   25,  38,  53,  69,  89,  113};
+const int8_t mxfp4_levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+/* 16 bytes of nibbles, as IQ4_NL's and MXFP4's. */
+static void decode_levels(const uint8_t *q, const int8_t *levels, float d, float *dst) {
+    for (int i = 0; i < Q_ELEMS / 2; i++) {
+        dst[i] = d * levels[q[i] & 15];
+        dst[i + Q_ELEMS / 2] = d * levels[q[i] >> 4];
+    }
+}
+
+static void decode_iq4_nl(const void *src, float *dst, uint64_t n) {
+    const struct iq4_nl_block *b = src;
+    for (; n; n -= Q_ELEMS, b++, dst += Q_ELEMS)
+        decode_levels(b->q, iq4_levels, f16_to_f32(b->d), dst);
+}
+
+/* 2^(e - 128); the first two are subnormal. */
+static float mxfp4_scale(uint8_t e) {
+    return e < 2 ? bits_f32(0x200000u << e) : bits_f32((uint32_t)(e - 1) << 23);
+}
+
+static void decode_mxfp4(const void *src, float *dst, uint64_t n) {
+    const struct mxfp4_block *b = src;
+    for (; n; n -= Q_ELEMS, b++, dst += Q_ELEMS)
+        decode_levels(b->q, mxfp4_levels, mxfp4_scale(b->e), dst);
+}
+
+static void decode_q2_k(const void *src, float *dst, uint64_t n) {
+    const struct q2_k_block *b = src;
+    for (; n; n -= QK_ELEMS, b++, dst += QK_ELEMS) {
+        float d = f16_to_f32(b->d), dmin = f16_to_f32(b->dmin);
+        for (int i = 0; i < QK_ELEMS; i++) {
+            int h = i / 128, t = i / 32 % 4, scale = b->scales[i / 16];
+            int q = b->q[32 * h + i % 32] >> 2 * t & 3;
+            dst[i] = d * (scale & 15) * q - dmin * (scale >> 4);
+        }
+    }
+}
+
+static int q3_k_scale(const struct q3_k_block *b, int s) {
+    int low = b->scales[s % 8] >> 4 * (s / 8) & 15;
+    return (low | (b->scales[8 + s % 4] >> 2 * (s / 4) & 3) << 4) - 32;
+}
+
+static void decode_q3_k(const void *src, float *dst, uint64_t n) {
+    const struct q3_k_block *b = src;
+    for (; n; n -= QK_ELEMS, b++, dst += QK_ELEMS) {
+        float d = f16_to_f32(b->d);
+        for (int i = 0; i < QK_ELEMS; i++) {
+            int h = i / 128, t = i / 32 % 4, l = i % 32;
+            int q = (b->q[32 * h + l] >> 2 * t & 3) | (b->high[l] >> (4 * h + t) & 1) << 2;
+            dst[i] = d * q3_k_scale(b, i / 16) * (q - 4);
+        }
+    }
+}
+
+/* The six-bit scale and minimum of sub-block s of Q4_K and Q5_K. */
+static void scale_min(const uint8_t scales[12], int s, int *scale, int *min) {
+    if (s < 4) {
+        *scale = scales[s] & 63;
+        *min = scales[s + 4] & 63;
+    } else {
+        *scale = (scales[s + 4] & 15) | scales[s - 4] >> 6 << 4;
+        *min = scales[s + 4] >> 4 | scales[s] >> 6 << 4;
+    }
+}
+
+static void decode_q4_k(const void *src, float *dst, uint64_t n) {
+    const struct q4_k_block *b = src;
+    for (; n; n -= QK_ELEMS, b++, dst += QK_ELEMS) {
+        for (int s = 0; s < QK_ELEMS / 32; s++) {
+            int scale, min;
+            scale_min(b->scales, s, &scale, &min);
+            float d = f16_to_f32(b->d) * scale, m = f16_to_f32(b->dmin) * min;
+            for (int l = 0; l < 32; l++)
+                dst[32 * s + l] = d * (b->q[32 * (s / 2) + l] >> 4 * (s % 2) & 15) - m;
+        }
+    }
+}
+
+static void decode_q5_k(const void *src, float *dst, uint64_t n) {
+    const struct q5_k_block *b = src;
+    for (; n; n -= QK_ELEMS, b++, dst += QK_ELEMS) {
+        for (int s = 0; s < QK_ELEMS / 32; s++) {
+            int scale, min;
+            scale_min(b->scales, s, &scale, &min);
+            float d = f16_to_f32(b->d) * scale, m = f16_to_f32(b->dmin) * min;
+            for (int l = 0; l < 32; l++) {
+                int q = b->q[32 * (s / 2) + l] >> 4 * (s % 2) & 15;
+                dst[32 * s + l] = d * (q | (b->high[l] >> s & 1) << 4) - m;
+            }
+        }
+    }
+}
+
+static void decode_q6_k(const void *src, float *dst, uint64_t n) {
+    const struct q6_k_block *b = src;
+    for (; n; n -= QK_ELEMS, b++, dst += QK_ELEMS) {
+        float d = f16_to_f32(b->d);
+        for (int i = 0; i < QK_ELEMS; i++) {
+            int h = i / 128, t = i / 32 % 4, l = i % 32;
+            int low = b->low[64 * h + 32 * (t % 2) + l] >> 4 * (t / 2) & 15;
+            int q = low | (b->high[32 * h + l] >> 2 * t & 3) << 4;
+            dst[i] = d * b->scales[i / 16] * (q - 32);
+        }
+    }
+}
+
+static void decode_iq4_xs(const void *src, float *dst, uint64_t n) {
+    const struct iq4_xs_block *b = src;
+    for (; n; n -= QK_ELEMS, b++, dst += QK_ELEMS) {
+        for (int s = 0; s < QK_ELEMS / 32; s++) {
+            int low = b->scales_low[s / 2] >> 4 * (s % 2) & 15;
+            int scale = (low | (b->scales_high >> 2 * s & 3) << 4) - 32;
+            decode_levels(b->q + 16 * s, iq4_levels, f16_to_f32(b->d) * scale, dst + 32 * s);
+        }
+    }
+}
+
+/* ---- the table ---- */
+
+#define ROW(name, codec, elems, bytes, encode)                                                     \
+    [QTYPE_##name] = {{QTYPE_##name, #name, elems, bytes}, decode_##codec, encode}
+static const struct row {
+    struct qtype_info info;
+    void (*decode)(const void *src, float *dst, uint64_t n);
+    void (*encode)(const float *src, void *dst, uint64_t n);
+} rows[] = {
+    ROW(F32, f32, 1, sizeof(float), qencode_f32),
+    ROW(F16, f16, 1, sizeof(uint16_t), qencode_f16),
+    ROW(BF16, bf16, 1, sizeof(uint16_t), qencode_bf16),
+    ROW(Q4_0, q4_0, Q_ELEMS, sizeof(struct q4_0_block), qencode_q4_0),
+    ROW(Q4_1, q4_1, Q_ELEMS, sizeof(struct q4_1_block), NULL),
+    ROW(Q5_0, q5_0, Q_ELEMS, sizeof(struct q5_0_block), NULL),
+    ROW(Q5_1, q5_1, Q_ELEMS, sizeof(struct q5_1_block), NULL),
+    ROW(Q8_0, q8_0, Q_ELEMS, sizeof(struct q8_0_block), qencode_q8_0),
+    ROW(Q2_K, q2_k, QK_ELEMS, sizeof(struct q2_k_block), NULL),
+    ROW(Q3_K, q3_k, QK_ELEMS, sizeof(struct q3_k_block), NULL),
+    ROW(Q4_K, q4_k, QK_ELEMS, sizeof(struct q4_k_block), NULL),
+    ROW(Q5_K, q5_k, QK_ELEMS, sizeof(struct q5_k_block), NULL),
+    ROW(Q6_K, q6_k, QK_ELEMS, sizeof(struct q6_k_block), NULL),
+    ROW(IQ4_NL, iq4_nl, Q_ELEMS, sizeof(struct iq4_nl_block), NULL),
+    ROW(IQ4_XS, iq4_xs, QK_ELEMS, sizeof(struct iq4_xs_block), NULL),
+    ROW(MXFP4, mxfp4, Q_ELEMS, sizeof(struct mxfp4_block), NULL),
+};
+#undef ROW
+
+static const struct row *find_row(int type) {
+    if (type < 0 || type >= (int)(sizeof rows / sizeof rows[0]) || !rows[type].decode) return NULL;
+    return &rows[type];
+}
+
+const struct qtype_info *qtype_find(int type) {
+    const struct row *row = find_row(type);
+    return row ? &row->info : NULL;
+}
+
+const char *qtype_name(int type) {
+    static _Thread_local char text[24];
+    const struct qtype_info *info = qtype_find(type);
+    if (info) return info->name;
+    snprintf(text, sizeof text, "type %d", type);
+    return text;
+}
+
+bool qtype_bytes(int type, uint64_t n_rows, uint64_t n_cols, uint64_t *bytes) {
+    const struct qtype_info *info = qtype_find(type);
+    uint64_t row, all;
+    if (!info || n_cols % info->block_elems) return false;
+    if (!mem_mul(n_cols / info->block_elems, info->block_bytes, &row)) return false;
+    if (!mem_mul(row, n_rows, &all)) return false;
+    *bytes = all;
+    return true;
 }
 
 void qtype_decode(int type, const void *src, float *dst, uint64_t n) {
-    const uint16_t *half = src;
-    switch (type) {
-    case QTYPE_F32:
-        memcpy(dst, src, n * sizeof *dst);
-        break;
-    case QTYPE_F16:
-        for (uint64_t i = 0; i < n; i++)
-            dst[i] = f16_to_f32(half[i]);
-        break;
-    case QTYPE_BF16:
-        for (uint64_t i = 0; i < n; i++)
-            dst[i] = bf16_to_f32(half[i]);
-        break;
-    case QTYPE_Q8_0:
-        for (uint64_t i = 0; i < n / Q_ELEMS; i++)
-            decode_q8_0((const struct q8_0_block *)src + i, dst + i * Q_ELEMS);
-        break;
-    case QTYPE_Q4_0:
-        for (uint64_t i = 0; i < n / Q_ELEMS; i++)
-            decode_q4_0((const struct q4_0_block *)src + i, dst + i * Q_ELEMS);
-        break;
-    default:
-        break;
-    }
-}
-
-static void encode_q8_0(const float *src, struct q8_0_block *b) {
-    float amax = 0;
-    for (int i = 0; i < Q_ELEMS; i++)
-        amax = fmaxf(amax, fabsf(src[i]));
-    float d = amax / 127, inverse = d > 0 ? 1 / d : 0;
-    b->d = f32_to_f16(d);
-    for (int i = 0; i < Q_ELEMS; i++)
-        b->q[i] = (int8_t)roundf(src[i] * inverse);
-}
-
-/* The value of largest magnitude maps to -8, so that the whole range of a nibble is used. */
-static void encode_q4_0(const float *src, struct q4_0_block *b) {
-    float extreme = 0;
-    for (int i = 0; i < Q_ELEMS; i++)
-        if (fabsf(src[i]) > fabsf(extreme)) extreme = src[i];
-    float d = extreme / -8, inverse = d != 0 ? 1 / d : 0;
-    b->d = f32_to_f16(d);
-    memset(b->q, 0, sizeof b->q);
-    for (int i = 0; i < Q_ELEMS; i++) {
-        float level = fminf(floorf(src[i] * inverse + 8.5f), 15);
-        b->q[i % (Q_ELEMS / 2)] |= (uint8_t)((int)level << (i < Q_ELEMS / 2 ? 0 : 4));
-    }
+    const struct row *row = find_row(type);
+    if (row) row->decode(src, dst, n);
 }
 
 void qtype_encode(int type, const float *src, void *dst, uint64_t n) {
-    uint16_t *half = dst;
-    switch (type) {
-    case QTYPE_F32:
-        memcpy(dst, src, n * sizeof *src);
-        break;
-    case QTYPE_F16:
-        for (uint64_t i = 0; i < n; i++)
-            half[i] = f32_to_f16(src[i]);
-        break;
-    case QTYPE_BF16:
-        for (uint64_t i = 0; i < n; i++)
-            half[i] = f32_to_bf16(src[i]);
-        break;
-    case QTYPE_Q8_0:
-        for (uint64_t i = 0; i < n / Q_ELEMS; i++)
-            encode_q8_0(src + i * Q_ELEMS, (struct q8_0_block *)dst + i);
-        break;
-    case QTYPE_Q4_0:
-        for (uint64_t i = 0; i < n / Q_ELEMS; i++)
-            encode_q4_0(src + i * Q_ELEMS, (struct q4_0_block *)dst + i);
-        break;
-    default:
-        break;
-    }
+    const struct row *row = find_row(type);
+    if (row && row->encode) row->encode(src, dst, n);
 }

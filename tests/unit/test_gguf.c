@@ -326,7 +326,7 @@ static void harm_is_named(void) {
          ERR_FORMAT,
          {.dim0 = 1152921504606846975}},
         {"tensor 'a': 80 bytes of data at data offset 0 are", ERR_FORMAT, {.dim0 = 20, .dim1 = 1}},
-        {"tensor 'a': tensor type 12 is not supported", ERR_UNSUPPORTED, {.tensor_type = 12}},
+        {"tensor 'a': tensor type 16 is not supported", ERR_UNSUPPORTED, {.tensor_type = 16}},
         {"tensor 'a': tensor type 4294967295", ERR_UNSUPPORTED, {.tensor_type = UINT32_MAX}},
         {"tensor 'a': rows of 4 elements do not fit type Q8_0",
          ERR_FORMAT,
@@ -360,13 +360,13 @@ static void a_vocabulary_may_have_tensors_of_any_type(void) {
     gguf *g;
     void *copy;
     err e = {0};
-    make_file(&f, &(struct harm){.tensor_type = 12});
+    make_file(&f, &(struct harm){.tensor_type = 16});
     if (open_copy(f.bytes, f.n, GGUF_OPEN_VOCAB_ONLY, &g, &copy, &e)) {
         CHECK_MSG(false, "%s", e.msg);
         return;
     }
     const gguf_tensor *t = gguf_tensor_find(g, "a");
-    CHECK(t && t->type == 12 && t->n_elems == 8 && !t->data && t->bytes == 0);
+    CHECK(t && t->type == 16 && t->n_elems == 8 && !t->data && t->bytes == 0);
     gguf_close(g);
     free(copy);
 }
@@ -491,7 +491,7 @@ static void the_writer_refuses_what_cannot_be_read_back(void) {
     t.bytes++;
     CHECK(gguf_writer_add_tensor(w, &t, &e) == 0);
     t.name.data = "v";
-    t.type = 12;
+    t.type = 16;
     CHECK(gguf_writer_add_tensor(w, &t, &e) == ERR_INVALID);
     t.n_dims = 0;
     CHECK(gguf_writer_add_tensor(w, &t, &e) == ERR_INVALID);

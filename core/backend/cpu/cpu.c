@@ -101,8 +101,18 @@ static int download(backend *be, const backend_buf *src, uint64_t offset, void *
     return 0;
 }
 
+/* Types that the kernels read. */
+static bool has_kernels(int type) {
+    return type == QTYPE_F32 || type == QTYPE_F16 || type == QTYPE_BF16 || type == QTYPE_Q8_0 ||
+           type == QTYPE_Q4_0;
+}
+
 static int weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
                       err *e) {
+    if (!has_kernels(desc->type))
+        return err_set_param(e, ERR_UNSUPPORTED, desc->name,
+                             "tensor %s: the CPU backend has no kernels for %s", desc->name,
+                             qtype_name(desc->type));
     struct cpu_weight *w = mem_new(1, sizeof *w);
     if (!w) return err_set(e, ERR_NOMEM, "no memory for tensor %s", desc->name);
     w->base = (struct backend_weight){

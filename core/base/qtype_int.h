@@ -1,0 +1,14 @@
+/* qtype_int.h - private to qtype.c and qencode*.c. An encoder writes n values (a multiple of the
+ * type's block) of src to dst, as qtype_encode says. */
+#ifndef INFERD_BASE_QTYPE_INT_H
+#define INFERD_BASE_QTYPE_INT_H
+
+#include "core/base/qblock.h"
+
+void qencode_f32(const float *src, void *dst, uint64_t n);
+void qencode_f16(const float *src, void *dst, uint64_t n);
+void qencode_bf16(const float *src, void *dst, uint64_t n);
+void qencode_q8_0(const float *src, void *dst, uint64_t n);
+void qencode_q4_0(const float *src, void *dst, uint64_t n);
+
+#endif
