@@ -28,7 +28,7 @@ static const struct config_key keys[] = {
     {"isa", CONFIG_TEXT, AT(isa), "", 0, 0, NULL, "",
      "Instruction set of the CPU kernels (generic, avx2, ...). Empty: the best one here."},
     {"threads", CONFIG_NUMBER, AT(threads), "0", 0, 1024, NULL, "threads",
-     "Threads that compute. 0: as many as the process may use."},
+     "Threads that compute. 0: one for each physical (performance) core that the process may use."},
     {"kv-cache-tokens", CONFIG_NUMBER, AT(kv_cache_tokens), "0", 0, UINT64_C(1) << 30, NULL,
      "tokens",
      "Size of the KV cache, shared by all requests of a model; its memory is taken at start.\n"

@@ -27,7 +27,7 @@ typedef struct backend_weight backend_weight; /* a matrix (n_out, n_in) or vecto
 
 struct backend_config {
     const char *name; /* "cpu" */
-    int n_threads;    /* <= 0: as many as the process may use */
+    int n_threads;    /* <= 0: one for each physical core that the process may use */
     const char
         *isa; /* "" or NULL: best found; "generic", "avx2", "avx512": force (tests, bug reports) */
     uint32_t max_rows; /* most rows of any op call; scratch is sized by it once */

@@ -34,7 +34,7 @@ struct engine_config {
     const char *model_path;
     const char *backend;       /* "cpu" */
     const char *isa;           /* "" = best */
-    int n_threads;             /* <= 0: all */
+    int n_threads;             /* <= 0: one for each physical core */
     uint64_t kv_cache_tokens;  /* 0: by itself (size and reason are logged) */
     int kv_type;               /* QTYPE_F16 or QTYPE_F32 */
     uint32_t block_tokens;     /* 16 or 32 */

@@ -11,9 +11,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#if defined(__linux__)
-#include <sched.h>
-#endif
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -194,15 +191,6 @@ static const struct cpu_isa *pick_isa(const char *name, err *e) {
     return NULL;
 }
 
-static int usable_threads(void) {
-#if defined(__linux__)
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-#endif
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (int)n : 1;
-}
-
 static void add_counters(struct cpu_backend *c, const struct cpu_isa *isa) {
     for (int i = 0; i < CPU_N_KERNELS; i++) {
         if (!isa->kernel_names[i]) continue;
@@ -214,7 +202,7 @@ static void add_counters(struct cpu_backend *c, const struct cpu_isa *isa) {
 int backend_cpu_open(const struct backend_config *config, backend **out, err *e) {
     const struct cpu_isa *isa = pick_isa(config->isa, e);
     if (!isa) return ERR_UNSUPPORTED;
-    int n_threads = config->n_threads > 0 ? config->n_threads : usable_threads();
+    int n_threads = config->n_threads > 0 ? config->n_threads : pool_default_threads();
     if (n_threads > MAX_THREADS)
         return err_set_param(e, ERR_INVALID, "threads", "%d threads: at most %d", n_threads,
                              MAX_THREADS);

@@ -1,8 +1,10 @@
 /* pool.h - a few threads that run the chunks of one job at a time, the caller among them.
  *
- * Chunks are handed out one by one from a counter, so a slow core takes fewer. Which thread runs a
- * chunk must not matter to its result. Waiting spins for some tens of microseconds, then sleeps: an
- * idle daemon uses no CPU, and cores may be shared with others.
+ * Each thread starts on its own contiguous share of the chunks, in order, and then steals from the
+ * ends of the others' shares: memory is read in one stream per thread, and a slow core (an
+ * efficiency core, or one that others use too) does less. Which thread runs a chunk must not matter
+ * to its result. Waiting spins for some tens of microseconds, then sleeps: an idle daemon uses no
+ * CPU, and cores may be shared with others.
  *
  * THREAD SAFETY: pool_run from one thread at a time. Nothing allocates but pool_new. */
 #ifndef INFERD_CPU_POOL_H
@@ -23,5 +25,9 @@ void pool_free(pool *p); /* NULL is fine */
 
 /* Calls fn once for every chunk, returns when all have returned. arg is borrowed. */
 void pool_run(pool *p, uint32_t n_chunks, pool_fn fn, const void *arg);
+
+/* Threads that a process should use when nobody says: one for each physical core that it may run
+ * on (of the fast kind, where the system tells them apart), within its CPU quota. At least 1. */
+int pool_default_threads(void);
 
 #endif
