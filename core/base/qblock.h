@@ -175,7 +175,10 @@ bool qtype_bytes(int type, uint64_t n_rows, uint64_t n_cols, uint64_t *bytes);
  * dst (n) f32. */
 void qtype_decode(int type, const void *src, float *dst, uint64_t n);
 
-/* Plain encoder, round to nearest as the format's definition says: n values (n) f32 to dst. */
+/* Encoder: n values (n, a multiple of the block) f32 to dst. The float types round to nearest even.
+ * The others search scales (and minima) for a small squared error; the same input gives the same
+ * bytes on every machine. They take NaN as 0 and values beyond the type's reach, infinities too, as
+ * the farthest that it has; blocks whose values are all too small for a half scale become 0. */
 void qtype_encode(int type, const float *src, void *dst, uint64_t n);
 
 /* IEEE half and bfloat16, round to nearest even. */

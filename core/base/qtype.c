@@ -185,12 +185,13 @@ static void decode_q3_k(const void *src, float *dst, uint64_t n) {
 
 /* The six-bit scale and minimum of sub-block s of Q4_K and Q5_K. */
 static void scale_min(const uint8_t scales[12], int s, int *scale, int *min) {
-    if (s < 4) {
-        *scale = scales[s] & 63;
-        *min = scales[s + 4] & 63;
+    int t = s % 4;
+    if (s == t) {
+        *scale = scales[t] & 63;
+        *min = scales[t + 4] & 63;
     } else {
-        *scale = (scales[s + 4] & 15) | scales[s - 4] >> 6 << 4;
-        *min = scales[s + 4] >> 4 | scales[s] >> 6 << 4;
+        *scale = (scales[t + 8] & 15) | scales[t] >> 6 << 4;
+        *min = scales[t + 8] >> 4 | scales[t + 4] >> 6 << 4;
     }
 }
 
@@ -248,29 +249,29 @@ static void decode_iq4_xs(const void *src, float *dst, uint64_t n) {
 
 /* ---- the table ---- */
 
-#define ROW(name, codec, elems, bytes, encode)                                                     \
-    [QTYPE_##name] = {{QTYPE_##name, #name, elems, bytes}, decode_##codec, encode}
+#define ROW(name, codec, elems, bytes)                                                             \
+    [QTYPE_##name] = {{QTYPE_##name, #name, elems, bytes}, decode_##codec, qencode_##codec}
 static const struct row {
     struct qtype_info info;
     void (*decode)(const void *src, float *dst, uint64_t n);
     void (*encode)(const float *src, void *dst, uint64_t n);
 } rows[] = {
-    ROW(F32, f32, 1, sizeof(float), qencode_f32),
-    ROW(F16, f16, 1, sizeof(uint16_t), qencode_f16),
-    ROW(BF16, bf16, 1, sizeof(uint16_t), qencode_bf16),
-    ROW(Q4_0, q4_0, Q_ELEMS, sizeof(struct q4_0_block), qencode_q4_0),
-    ROW(Q4_1, q4_1, Q_ELEMS, sizeof(struct q4_1_block), NULL),
-    ROW(Q5_0, q5_0, Q_ELEMS, sizeof(struct q5_0_block), NULL),
-    ROW(Q5_1, q5_1, Q_ELEMS, sizeof(struct q5_1_block), NULL),
-    ROW(Q8_0, q8_0, Q_ELEMS, sizeof(struct q8_0_block), qencode_q8_0),
-    ROW(Q2_K, q2_k, QK_ELEMS, sizeof(struct q2_k_block), NULL),
-    ROW(Q3_K, q3_k, QK_ELEMS, sizeof(struct q3_k_block), NULL),
-    ROW(Q4_K, q4_k, QK_ELEMS, sizeof(struct q4_k_block), NULL),
-    ROW(Q5_K, q5_k, QK_ELEMS, sizeof(struct q5_k_block), NULL),
-    ROW(Q6_K, q6_k, QK_ELEMS, sizeof(struct q6_k_block), NULL),
-    ROW(IQ4_NL, iq4_nl, Q_ELEMS, sizeof(struct iq4_nl_block), NULL),
-    ROW(IQ4_XS, iq4_xs, QK_ELEMS, sizeof(struct iq4_xs_block), NULL),
-    ROW(MXFP4, mxfp4, Q_ELEMS, sizeof(struct mxfp4_block), NULL),
+    ROW(F32, f32, 1, sizeof(float)),
+    ROW(F16, f16, 1, sizeof(uint16_t)),
+    ROW(BF16, bf16, 1, sizeof(uint16_t)),
+    ROW(Q4_0, q4_0, Q_ELEMS, sizeof(struct q4_0_block)),
+    ROW(Q4_1, q4_1, Q_ELEMS, sizeof(struct q4_1_block)),
+    ROW(Q5_0, q5_0, Q_ELEMS, sizeof(struct q5_0_block)),
+    ROW(Q5_1, q5_1, Q_ELEMS, sizeof(struct q5_1_block)),
+    ROW(Q8_0, q8_0, Q_ELEMS, sizeof(struct q8_0_block)),
+    ROW(Q2_K, q2_k, QK_ELEMS, sizeof(struct q2_k_block)),
+    ROW(Q3_K, q3_k, QK_ELEMS, sizeof(struct q3_k_block)),
+    ROW(Q4_K, q4_k, QK_ELEMS, sizeof(struct q4_k_block)),
+    ROW(Q5_K, q5_k, QK_ELEMS, sizeof(struct q5_k_block)),
+    ROW(Q6_K, q6_k, QK_ELEMS, sizeof(struct q6_k_block)),
+    ROW(IQ4_NL, iq4_nl, Q_ELEMS, sizeof(struct iq4_nl_block)),
+    ROW(IQ4_XS, iq4_xs, QK_ELEMS, sizeof(struct iq4_xs_block)),
+    ROW(MXFP4, mxfp4, Q_ELEMS, sizeof(struct mxfp4_block)),
 };
 #undef ROW
 
@@ -309,5 +310,5 @@ void qtype_decode(int type, const void *src, float *dst, uint64_t n) {
 
 void qtype_encode(int type, const float *src, void *dst, uint64_t n) {
     const struct row *row = find_row(type);
-    if (row && row->encode) row->encode(src, dst, n);
+    if (row) row->encode(src, dst, n);
 }

@@ -5,10 +5,24 @@
 
 #include "core/base/qblock.h"
 
+/* qencode.c */
 void qencode_f32(const float *src, void *dst, uint64_t n);
 void qencode_f16(const float *src, void *dst, uint64_t n);
 void qencode_bf16(const float *src, void *dst, uint64_t n);
-void qencode_q8_0(const float *src, void *dst, uint64_t n);
 void qencode_q4_0(const float *src, void *dst, uint64_t n);
+void qencode_q4_1(const float *src, void *dst, uint64_t n);
+void qencode_q5_0(const float *src, void *dst, uint64_t n);
+void qencode_q5_1(const float *src, void *dst, uint64_t n);
+void qencode_q8_0(const float *src, void *dst, uint64_t n);
+void qencode_iq4_nl(const float *src, void *dst, uint64_t n);
+void qencode_mxfp4(const float *src, void *dst, uint64_t n);
+
+/* qencode_k.c */
+void qencode_q2_k(const float *src, void *dst, uint64_t n);
+void qencode_q3_k(const float *src, void *dst, uint64_t n);
+void qencode_q4_k(const float *src, void *dst, uint64_t n);
+void qencode_q5_k(const float *src, void *dst, uint64_t n);
+void qencode_q6_k(const float *src, void *dst, uint64_t n);
+void qencode_iq4_xs(const float *src, void *dst, uint64_t n);
 
 #endif

@@ -1,0 +1,60 @@
+/* qfit.h - private to the encoders: how well a stretch of values fits a grid of few levels.
+ *
+ * A grid's levels are the integers lo..hi, or the sixteen of a table. Under (d, m) a value x is
+ * stored as the level nearest to (x - m) / d and read as d * level + m. Four such pairs are tried
+ * at a time, one in each lane of a vector: no sum crosses lanes, so results do not depend on the
+ * instruction set. Pure; any thread. */
+#ifndef INFERD_BASE_QFIT_H
+#define INFERD_BASE_QFIT_H
+
+#include <stdint.h>
+
+enum { QFIT_LANES = 4, QFIT_CELLS = 512 };
+
+typedef float v4 __attribute__((vector_size(16)));
+
+/* Levels of a table type: cell (t + 128) * 2 holds the level nearest to t, and its index. All
+ * midpoints of neighbouring levels are multiples of one half, so no cell has two nearest ones. */
+struct qlevels {
+    float level[QFIT_CELLS];
+    uint8_t index[QFIT_CELLS];
+};
+
+void qlevels_init(struct qlevels *l, const int8_t levels[16]);
+
+struct qgrid {
+    float lo, hi;
+    const struct qlevels *levels; /* NULL: integers */
+};
+
+struct qtrial {
+    v4 d, m; /* what is tried; a lane with d = 0 reads everything as level 0 */
+    /* Sums over the values, with the error e = x - (d * level + m): e^2, e * level, level^2, e,
+     * level. */
+    v4 ee, el, ll, e, l;
+};
+
+/* Fills the sums for the n values x. */
+void qfit_try(const struct qgrid *g, const float *x, int n, struct qtrial *t);
+
+/* Moves d (and m) to the least-squares solution for the levels that were just chosen. */
+void qfit_solve_scale(struct qtrial *t);
+void qfit_solve_both(struct qtrial *t, int n);
+
+/* As qfit_solve_both with m <= 0. */
+void qfit_solve_below(struct qtrial *t, int n);
+
+/* codes[i] = level - lo, or the level's index in its table. */
+void qfit_codes(const struct qgrid *g, const float *x, int n, float d, float m, uint8_t *codes);
+
+/* The lane with the smallest error. */
+int qfit_best(const struct qtrial *t);
+
+/* A half, never infinite. */
+uint16_t qfit_half(float f);
+
+/* Copies n values to dst with NaN as 0 and others kept within the reach of a half and its codes.
+ * Returns the largest magnitude; 0 when no half could hold a scale for it, and then all is 0. */
+float qfit_take(const float *src, int n, float *dst);
+
+#endif
