@@ -11,9 +11,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
 
 enum { MAX_THREADS = 1024, MAPPED_BYTES = 1 << 20 };
 
@@ -152,28 +149,14 @@ static bool always(void) {
     return true;
 }
 
-#if defined(__x86_64__)
-static bool has_avx2(void) {
-    unsigned a, b, c, d; /* f16c has no name in __builtin_cpu_supports of every compiler */
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
-}
-
-/* What the *_avx512.c files are compiled for. */
-static bool has_avx512(void) {
-    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-}
-#endif
-
 /* Best first. */
 static const struct {
     const struct cpu_isa *isa;
     bool (*available)(void);
 } isas[] = {
 #if defined(__x86_64__)
-    {&cpu_isa_avx512, has_avx512},
-    {&cpu_isa_avx2, has_avx2},
+    {&cpu_isa_avx512, cpu_has_avx512},
+    {&cpu_isa_avx2, cpu_has_avx2},
 #endif
     {&cpu_isa_generic, always},
 };

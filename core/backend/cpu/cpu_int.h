@@ -96,6 +96,10 @@ struct cpu_isa {
 extern const struct cpu_isa cpu_isa_generic;
 #if defined(__x86_64__)
 extern const struct cpu_isa cpu_isa_avx2, cpu_isa_avx512;
+
+/* isa.c */
+bool cpu_has_avx2(void);
+bool cpu_has_avx512(void);
 #endif
 
 struct cpu_weight {

@@ -14,7 +14,7 @@
  * q = 254 * hi + lo with hi, lo in [-127, 127] (two planes: 16 bits, for exactness at twice the
  * work; 254 and not 256, so that no byte is -128 and pair sums of |w| <= 128 fit int16).
  *   a = max |x|;  d = a / Q with Q = 127 or 32385;  q = round to nearest even (x * (Q / a)),
- *   clamped to [-Q, Q].
+ *   clamped to [-Q, Q]. Where two pairs hi, lo make the same q, either will do.
  *   a below 1e-30: d = 0, q = 0.  a not finite, or a NaN among x: d = NaN, q = 0.
  *
  * PRODUCT of row r and output o, I = sum of w * q over a block (int32, exact; halves: I0, I1 over
@@ -29,7 +29,7 @@
  *   y = acc (+ bias)
  * scale and min are the format's own: d * sub-scale, one multiplication in f32; min is the (signed)
  * constant that is added to each weight of the block: m, or -(dmin * sub-min).
- * (float) of an int32 rounds to nearest even.
+ * (float) of an int32 rounds to nearest even. Of a NaN only that it is one is prescribed.
  *
  * Pure functions; any thread. */
 #ifndef INFERD_CPU_GEMM_H
@@ -141,7 +141,7 @@ struct gemm_isa {
     const char *name; /* "avx512" */
     /* n (a multiple of 32) values of one row -> q[0] (, q[1] if not NULL), blocks (n / 32). */
     void (*quantize)(const float *x, uint32_t n, int8_t *const q[2], struct gemm_block *blocks);
-    /* src: a panel's stretch of n_cols columns. */
+    /* src: a panel's stretch of n_cols columns, at any address; nothing behind it is read. */
     void (*unpack)(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile);
     void (*multiply)(const struct gemm_job *j);
 };
@@ -152,5 +152,8 @@ extern const struct gemm_isa gemm_avx2, gemm_avxvnni, gemm_avx512;
 #elif defined(__aarch64__)
 extern const struct gemm_isa gemm_neon, gemm_i8mm;
 #endif
+
+/* The i-th table that this machine can run, the best one first, generic last; NULL beyond. */
+const struct gemm_isa *gemm_isa_at(uint32_t i);
 
 #endif

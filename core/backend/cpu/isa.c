@@ -1,0 +1,42 @@
+/* isa.c - what this machine can run. A new instruction set is its test here and a row in the
+ * table. Any thread. */
+#include "core/backend/cpu/cpu_int.h"
+#include "core/backend/cpu/gemm.h"
+
+#include <stddef.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+static bool always(void) {
+    return true;
+}
+
+#if defined(__x86_64__)
+bool cpu_has_avx2(void) {
+    unsigned a, b, c, d; /* f16c has no name in __builtin_cpu_supports of every compiler */
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+/* What the *_avx512.c files are compiled for. */
+bool cpu_has_avx512(void) {
+    return cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+#endif
+
+/* Best first. */
+static const struct {
+    const struct gemm_isa *isa;
+    bool (*available)(void);
+} gemm_isas[] = {
+    {&gemm_generic, always},
+};
+
+const struct gemm_isa *gemm_isa_at(uint32_t i) {
+    for (size_t k = 0; k < sizeof gemm_isas / sizeof gemm_isas[0]; k++)
+        if (gemm_isas[k].available() && i-- == 0) return gemm_isas[k].isa;
+    return NULL;
+}

@@ -1,0 +1,472 @@
+/* test_gemm.c - the kernels of matrix products, by instruction set and weight type: the plain ones
+ * against float64 over the blocks of the file, every other set bit for bit against the plain one
+ * (of a NaN only that it is one), on random and adversarial blocks and activations. */
+#include "core/backend/cpu/gemm.h"
+
+#include "tests/support/be.h"
+#include "tests/unit/check.h"
+
+#include <float.h>
+#include <stddef.h>
+
+/* Where a block has its halves (MXFP4: its exponent byte). */
+static const struct type_case {
+    int type;
+    uint32_t n_halves, half[2];
+} types[] = {
+    {QTYPE_F32, 0, {0}},
+    {QTYPE_F16, 0, {0}},
+    {QTYPE_BF16, 0, {0}},
+    {QTYPE_Q8_0, 1, {offsetof(struct q8_0_block, d)}},
+    {QTYPE_Q4_0, 1, {offsetof(struct q4_0_block, d)}},
+    {QTYPE_Q4_1, 2, {offsetof(struct q4_1_block, d), offsetof(struct q4_1_block, m)}},
+    {QTYPE_Q5_0, 1, {offsetof(struct q5_0_block, d)}},
+    {QTYPE_Q5_1, 2, {offsetof(struct q5_1_block, d), offsetof(struct q5_1_block, m)}},
+    {QTYPE_IQ4_NL, 1, {offsetof(struct iq4_nl_block, d)}},
+    {QTYPE_MXFP4, 0, {0}},
+    {QTYPE_Q2_K, 2, {offsetof(struct q2_k_block, d), offsetof(struct q2_k_block, dmin)}},
+    {QTYPE_Q3_K, 1, {offsetof(struct q3_k_block, d)}},
+    {QTYPE_Q4_K, 2, {offsetof(struct q4_k_block, d), offsetof(struct q4_k_block, dmin)}},
+    {QTYPE_Q5_K, 2, {offsetof(struct q5_k_block, d), offsetof(struct q5_k_block, dmin)}},
+    {QTYPE_Q6_K, 1, {offsetof(struct q6_k_block, d)}},
+    {QTYPE_IQ4_XS, 1, {offsetof(struct iq4_xs_block, d)}},
+};
+enum { N_TYPES = sizeof types / sizeof types[0], MAX_IN = 2048, STRIDE = GEMM_PANELS * GEMM_OUTS };
+
+static const uint32_t block_in[] = {32, 64, 96, 160, 256, 288, 512, 2048};
+static const uint32_t float_in[] = {1, 19, 33, 256, 257, 513};
+static const uint32_t row_counts[] = {1, 2, 3, 5, 6, 7, 8, 13, 19, 33, 64, 99, 128};
+enum {
+    N_BLOCK_IN = sizeof block_in / sizeof block_in[0],
+    N_FLOAT_IN = sizeof float_in / sizeof float_in[0],
+    N_ROW_COUNTS = sizeof row_counts / sizeof row_counts[0]
+};
+
+static bool is_float(int type) {
+    return type == QTYPE_F32 || type == QTYPE_F16 || type == QTYPE_BF16;
+}
+
+/* Column counts of a type, those that its blocks allow. 0 beyond. */
+static uint32_t n_in_at(int type, uint32_t i) {
+    if (is_float(type)) return i < N_FLOAT_IN ? float_in[i] : 0;
+    uint32_t block = qtype_find(type)->block_elems, k = 0;
+    for (; k < N_BLOCK_IN; k++)
+        if (block_in[k] % block == 0 && i-- == 0) break;
+    return k < N_BLOCK_IN ? block_in[k] : 0;
+}
+
+static bool same_f32(float a, float b) {
+    return isnan(a) ? isnan(b) : memcmp(&a, &b, sizeof a) == 0;
+}
+
+/* ---- weights ---- */
+
+enum block_kind { SANE, ZERO_SCALE, DENORMAL, MAX_SCALE, ALL_BITS, ALL_EQUAL, ANY_BITS, N_KINDS };
+
+/* Sane: a scale from 2^-9 to 2^-1, either sign. */
+static uint16_t half_of(enum block_kind kind) {
+    uint16_t sign = be_rand() & 1 ? 0x8000 : 0;
+    switch (kind) {
+    case ZERO_SCALE:
+        return sign;
+    case DENORMAL:
+        return (uint16_t)(sign | (1 + be_below(0x3ff)));
+    case MAX_SCALE:
+        return (uint16_t)(sign | 0x7bff);
+    case ANY_BITS:
+        return (uint16_t)be_rand();
+    default:
+        return (uint16_t)(sign | (6 + be_below(8)) << 10 | be_below(0x400));
+    }
+}
+
+static uint8_t exponent_of(enum block_kind kind) {
+    switch (kind) {
+    case ZERO_SCALE:
+        return 0;
+    case DENORMAL:
+        return (uint8_t)(1 + be_below(2));
+    case MAX_SCALE:
+        return (uint8_t)(253 + be_below(3));
+    case ANY_BITS:
+        return (uint8_t)be_rand();
+    default:
+        return (uint8_t)(119 + be_below(8));
+    }
+}
+
+static void make_block(const struct type_case *t, enum block_kind kind, uint8_t *block) {
+    uint32_t bytes = qtype_find(t->type)->block_bytes, equal = be_rand();
+    for (uint32_t i = 0; i < bytes; i++)
+        block[i] = (uint8_t)(kind == ALL_BITS ? 0xff : kind == ALL_EQUAL ? equal : be_rand());
+    for (uint32_t i = 0; i < t->n_halves; i++) {
+        uint16_t h = half_of(kind);
+        memcpy(block + t->half[i], &h, sizeof h);
+    }
+    if (t->type == QTYPE_MXFP4) block[0] = exponent_of(kind);
+    if (is_float(t->type)) {
+        float f = kind == MAX_SCALE ? FLT_MAX : kind == DENORMAL ? 1e-40f : be_real();
+        if (kind != ANY_BITS) qtype_encode(t->type, &f, block, 1);
+    }
+}
+
+struct weights {
+    const struct type_case *t;
+    uint32_t n_in, n_outs; /* up to 32 */
+    uint8_t *rows;         /* as in a file */
+    uint64_t row_bytes;
+    uint8_t *panels[GEMM_PANELS];
+};
+
+/* n_outs need not fill the panels. */
+static struct weights make_weights(const struct type_case *t, uint32_t n_in, uint32_t n_outs,
+                                   bool sane) {
+    struct weights w = {.t = t, .n_in = n_in, .n_outs = n_outs};
+    const struct qtype_info *info = qtype_find(t->type);
+    w.row_bytes = (uint64_t)n_in / info->block_elems * info->block_bytes;
+    w.rows = be_new(n_outs, w.row_bytes);
+    for (uint64_t at = 0; at < n_outs * w.row_bytes; at += info->block_bytes)
+        make_block(t, sane || be_rand() & 1 ? SANE : (enum block_kind)be_below(N_KINDS),
+                   w.rows + at);
+    uint64_t all = 0, panel = gemm_panel_bytes(t->type, n_in);
+    CHECK(gemm_has_type(t->type) && gemm_weight_bytes(t->type, n_outs, n_in, &all));
+    CHECK(all == (n_outs + GEMM_OUTS - 1) / GEMM_OUTS * panel);
+    for (uint32_t p = 0; p < GEMM_PANELS; p++) {
+        uint32_t first = p * GEMM_OUTS, n = n_outs < first ? 0 : n_outs - first;
+        w.panels[p] = be_new(panel, 1);
+        memset(w.panels[p], 0x5a, panel);
+        gemm_pack_panel(t->type, w.rows + (n ? first * w.row_bytes : 0), w.row_bytes,
+                        n < GEMM_OUTS ? n : GEMM_OUTS, n_in, w.panels[p]);
+    }
+    return w;
+}
+
+static void free_weights(struct weights *w) {
+    free(w->rows);
+    for (uint32_t p = 0; p < GEMM_PANELS; p++)
+        free(w->panels[p]);
+}
+
+/* ---- activations ---- */
+
+struct inputs {
+    uint32_t n_in;
+    float *x; /* (GEMM_ROWS, n_in) */
+    int8_t *q[2];
+    struct gemm_block *blocks;
+    struct gemm_rows rows;
+};
+
+static void make_x_block(float *x, uint32_t n, bool sane) {
+    static const float odd[] = {0, -0.0f, 1e-40f, 9e-31f, 1.1e-30f, 1e38f, FLT_MAX, NAN, INFINITY};
+    float scale = ldexpf(1, (int)be_below(12) - 6), value = odd[be_below(9)];
+    uint32_t kind = sane ? 0 : be_below(8);
+    for (uint32_t i = 0; i < n; i++) {
+        x[i] = be_real() * scale;
+        if (kind == 1) x[i] = (be_rand() & 1) ? value : -value;
+        if (kind == 2 && be_below(16) == 0) x[i] = value;
+        if (kind == 3) x[i] = ((float)be_below(254) - 126.5f) / 127; /* halves between codes */
+    }
+    if (kind == 3) x[0] = 1;
+}
+
+static struct inputs make_inputs(const struct gemm_isa *isa, uint32_t n_in, bool is_f32, bool sane,
+                                 bool two) {
+    uint32_t n_blocks = (n_in + GEMM_BLOCK - 1) / GEMM_BLOCK;
+    struct inputs in = {.n_in = n_in, .x = be_new((uint64_t)GEMM_ROWS * n_in, sizeof(float))};
+    for (uint64_t i = 0; i < (uint64_t)GEMM_ROWS * n_in; i += GEMM_BLOCK) {
+        uint64_t left = (uint64_t)GEMM_ROWS * n_in - i;
+        make_x_block(in.x + i, left < GEMM_BLOCK ? (uint32_t)left : GEMM_BLOCK, sane);
+    }
+    in.rows = (struct gemm_rows){.x = in.x, .x_stride = n_in};
+    if (is_f32) return in;
+    for (int p = 0; p < 1 + two; p++)
+        in.q[p] = be_new((uint64_t)GEMM_ROWS * n_in, 1);
+    in.blocks = be_new((uint64_t)GEMM_ROWS * n_blocks, sizeof *in.blocks);
+    for (uint64_t r = 0; r < GEMM_ROWS; r++) {
+        int8_t *q[2] = {in.q[0] + r * n_in, two ? in.q[1] + r * n_in : NULL};
+        isa->quantize(in.x + r * n_in, n_in, q, in.blocks + r * n_blocks);
+    }
+    in.rows = (struct gemm_rows){
+        .q = {in.q[0], in.q[1]}, .blocks = in.blocks, .q_stride = n_in, .blocks_stride = n_blocks};
+    return in;
+}
+
+static void free_inputs(struct inputs *in) {
+    free(in->x);
+    free(in->q[0]);
+    free(in->q[1]);
+    free(in->blocks);
+}
+
+/* ---- products ---- */
+
+struct product {
+    uint32_t first_row, n_rows, n_panels;
+};
+
+/* acc (n_rows, STRIDE) of rows first_row.. */
+static void run(const struct gemm_isa *isa, const struct weights *w, const struct inputs *in,
+                const struct product *p, float *acc) {
+    static struct gemm_tile tile[GEMM_PANELS];
+    struct gemm_job j = {
+        .type = w->t->type, .tile = tile, .n_panels = p->n_panels, .n_rows = p->n_rows, .acc = acc};
+    uint64_t at = 0;
+    for (uint32_t c = 0; c < w->n_in; c += GEMM_COLS) {
+        j.n_cols = w->n_in - c < GEMM_COLS ? w->n_in - c : GEMM_COLS;
+        j.first = c == 0;
+        j.x = in->rows;
+        if (j.x.x) j.x.x += p->first_row * j.x.x_stride + c;
+        for (int k = 0; k < 2; k++)
+            if (j.x.q[k]) j.x.q[k] += p->first_row * j.x.q_stride + c;
+        if (j.x.blocks) j.x.blocks += p->first_row * j.x.blocks_stride + c / GEMM_BLOCK;
+        memset(tile, 0xa5, sizeof tile); /* a NaN, if anything reads it */
+        for (uint32_t k = 0; k < p->n_panels; k++)
+            isa->unpack(j.type, w->panels[k] + at, j.n_cols, &tile[k]);
+        isa->multiply(&j);
+        at += gemm_stretch_bytes(j.type, j.n_cols);
+    }
+}
+
+/* Weight (out, column) of the file as float64 where the format says so: the decoder's f32. */
+static float *decode(const struct weights *w) {
+    float *values = be_new((uint64_t)w->n_outs * w->n_in, sizeof *values);
+    for (uint64_t o = 0; o < w->n_outs; o++)
+        qtype_decode(w->t->type, w->rows + o * w->row_bytes, values + o * w->n_in, w->n_in);
+    return values;
+}
+
+/* Largest |scale * code| + |min| of each column's block bounds what the sums are made of. */
+static void magnitudes(const struct weights *w, uint32_t out, double *size) {
+    static struct gemm_tile tile;
+    uint64_t at = 0;
+    bool by_halves =
+        w->t->type == QTYPE_Q6_K || w->t->type == QTYPE_Q3_K || w->t->type == QTYPE_Q2_K;
+    for (uint32_t c = 0; c < w->n_in; c++) {
+        uint32_t i = c % GEMM_COLS, n = w->n_in - c < GEMM_COLS ? w->n_in - c : GEMM_COLS;
+        if (i == 0) {
+            gemm_generic.unpack(w->t->type, w->panels[out / GEMM_OUTS] + at, n, &tile);
+            at += gemm_stretch_bytes(w->t->type, n);
+        }
+        uint32_t s = by_halves ? i / 16 : i / 32, o = out % GEMM_OUTS;
+        size[c] = fabs((double)tile.scale[s][o] * (int8_t)tile.q[i / 4][o][i % 4]) +
+                  fabs((double)tile.min[s][o]);
+        if (is_float(w->t->type)) size[c] = fabs((double)tile.f[i][o]);
+    }
+}
+
+/* Plain kernels against float64 over the same quantized activations. Allowed: 4e-6 of the sum of
+ * magnitudes (a few roundings of 6e-8 a block, up to 64 blocks; 513 columns for floats). */
+static void check_generic(const struct weights *w, const struct inputs *in, bool two) {
+    static float acc[GEMM_ROWS * STRIDE];
+    struct product p = {0, 7, GEMM_PANELS};
+    float *values = decode(w);
+    double size[MAX_IN], worst = 0;
+    run(&gemm_generic, w, in, &p, acc);
+    for (uint32_t o = 0; o < w->n_outs; o++) {
+        magnitudes(w, o, size);
+        for (uint32_t r = 0; r < p.n_rows; r++) {
+            double sum = 0, all = 0;
+            for (uint32_t c = 0; c < w->n_in; c++) {
+                uint64_t at = (uint64_t)r * w->n_in + c;
+                double x = (double)in->x[at];
+                if (in->q[0])
+                    x = (double)in->blocks[at / GEMM_BLOCK].d *
+                        (two ? 254 * in->q[0][at] + in->q[1][at] : in->q[0][at]);
+                sum += x * (double)values[(uint64_t)o * w->n_in + c];
+                all += fabs(x) * size[c];
+            }
+            worst = fmax(worst, fabs((double)acc[r * STRIDE + o] - sum) / (4e-6 * all + 1e-30));
+        }
+    }
+    CHECK_MSG(worst <= 1, "%s n_in %u planes %d: %.3g of the tolerance", qtype_name(w->t->type),
+              w->n_in, 1 + two, worst);
+    for (uint32_t r = 0; r < p.n_rows; r++) /* outputs that are not there */
+        for (uint32_t o = w->n_outs; o < STRIDE; o++)
+            CHECK(acc[r * STRIDE + o] == 0);
+    free(values);
+}
+
+static void test_generic_against_float64(void) {
+    be_seed = 3;
+    for (uint32_t t = 0; t < N_TYPES; t++)
+        for (uint32_t i = 0, n_in; (n_in = n_in_at(types[t].type, i)) != 0; i++)
+            for (int two = 0; two < 2; two++) {
+                struct weights w = make_weights(&types[t], n_in, 1 + be_below(STRIDE), true);
+                struct inputs in =
+                    make_inputs(&gemm_generic, n_in, is_float(types[t].type), true, two);
+                check_generic(&w, &in, two);
+                free_inputs(&in);
+                free_weights(&w);
+            }
+}
+
+/* What pack and unpack make of a file's row is what the decoder makes of it: scale * code + min,
+ * one rounding each, as the decoder does. */
+static void test_panels_hold_the_decoders_values(void) {
+    static struct gemm_tile tile;
+    be_seed = 4;
+    for (uint32_t t = 0; t < N_TYPES; t++) {
+        int type = types[t].type;
+        bool by_halves = type == QTYPE_Q6_K || type == QTYPE_Q3_K || type == QTYPE_Q2_K;
+        uint32_t n_bad = 0;
+        for (uint32_t i = 0, n_in; (n_in = n_in_at(type, i)) != 0; i++) {
+            struct weights w = make_weights(&types[t], n_in, STRIDE, false);
+            float *values = decode(&w);
+            for (uint32_t o = 0; o < STRIDE; o++) {
+                uint64_t at = 0;
+                for (uint32_t c = 0; c < n_in; c++) {
+                    uint32_t k = c % GEMM_COLS, n = n_in - c < GEMM_COLS ? n_in - c : GEMM_COLS;
+                    uint32_t s = by_halves ? k / 16 : k / 32, out = o % GEMM_OUTS;
+                    if (k == 0) {
+                        gemm_generic.unpack(type, w.panels[o / GEMM_OUTS] + at, n, &tile);
+                        at += gemm_stretch_bytes(type, n);
+                    }
+                    float got = tile.scale[s][out] * (int8_t)tile.q[k / 4][out][k % 4];
+                    if (is_float(type))
+                        got = tile.f[k][out];
+                    else
+                        got += tile.min[s][out];
+                    float want = values[(uint64_t)o * n_in + c];
+                    if (!same_f32(got, want) && got != want) n_bad++; /* -0 is 0 */
+                }
+            }
+            free(values);
+            free_weights(&w);
+        }
+        CHECK_MSG(!n_bad, "%s: %u values differ", qtype_name(type), n_bad);
+    }
+}
+
+/* Fails on a row's own bits, on rows beside it, and on what lies behind. */
+static void check_product(const struct gemm_isa *isa, const struct weights *w,
+                          const struct inputs *in, const struct product *p, const float *want) {
+    static _Alignas(64) float acc[(GEMM_ROWS + 1) * STRIDE];
+    const float guard = 12345;
+    for (uint32_t i = 0; i < (GEMM_ROWS + 1) * STRIDE; i++)
+        acc[i] = guard;
+    run(isa, w, in, p, acc);
+    uint32_t n_bad = 0, n_spoilt = 0;
+    for (uint32_t r = 0; r <= GEMM_ROWS; r++)
+        for (uint32_t o = 0; o < STRIDE; o++) {
+            bool ours = r < p->n_rows && o < p->n_panels * GEMM_OUTS;
+            if (!ours)
+                n_spoilt += acc[r * STRIDE + o] != guard;
+            else
+                n_bad += !same_f32(acc[r * STRIDE + o], want[(p->first_row + r) * STRIDE + o]);
+        }
+    CHECK_MSG(!n_bad && !n_spoilt,
+              "%s %s n_in %u rows %u+%u panels %u planes %d: %u differ, %u spoilt", isa->name,
+              qtype_name(w->t->type), w->n_in, p->first_row, p->n_rows, p->n_panels,
+              1 + (in->q[1] != NULL), n_bad, n_spoilt);
+}
+
+static void check_sets(const struct weights *w, const struct inputs *in) {
+    static _Alignas(64) float want[GEMM_ROWS * STRIDE];
+    const struct gemm_isa *isa;
+    run(&gemm_generic, w, in, &(struct product){0, GEMM_ROWS, GEMM_PANELS}, want);
+    for (uint32_t i = 0; (isa = gemm_isa_at(i)) != NULL; i++)
+        for (uint32_t k = 0; k < N_ROW_COUNTS; k++)
+            for (uint32_t n_panels = 1; n_panels <= GEMM_PANELS; n_panels++) {
+                /* generic is compared with itself, which says that rows do not meddle */
+                if (isa == &gemm_generic && row_counts[k] > 3) continue;
+                struct product p = {be_below(GEMM_ROWS + 1 - row_counts[k]), row_counts[k],
+                                    n_panels};
+                check_product(isa, w, in, &p, want);
+            }
+}
+
+static void test_every_set_gives_the_same_bits(void) {
+    be_seed = 5;
+    for (uint32_t t = 0; t < N_TYPES; t++)
+        for (uint32_t i = 0, n_in; (n_in = n_in_at(types[t].type, i)) != 0; i++)
+            for (int two = 0; two < 2; two++)
+                for (int sane = 0; sane < 2; sane++) {
+                    bool f32 = is_float(types[t].type);
+                    if (two && f32) continue;
+                    if (n_in == MAX_IN && !sane) continue; /* NaN all over */
+                    struct weights w = make_weights(&types[t], n_in, STRIDE - (i & 1), sane);
+                    struct inputs in = make_inputs(&gemm_generic, n_in, f32, sane, two);
+                    check_sets(&w, &in);
+                    free_inputs(&in);
+                    free_weights(&w);
+                }
+}
+
+static bool same_block(const struct gemm_block *a, const struct gemm_block *b) {
+    return same_f32(a->d, b->d) && same_f32(a->s, b->s) && same_f32(a->s0, b->s0) &&
+           same_f32(a->s1, b->s1) && a->n == b->n && a->n0 == b->n0 && a->n1 == b->n1;
+}
+
+/* Codes by the rule in gemm.h, in float64 where it has no ties; then every set bit for bit. */
+static void test_quantize(void) {
+    be_seed = 6;
+    enum { N_IN = 96 };
+    for (int round = 0; round < 20; round++)
+        for (int two = 0; two < 2; two++) {
+            struct inputs in = make_inputs(&gemm_generic, N_IN, false, round == 0, two);
+            double top = two ? GEMM_Q16 : GEMM_Q8, worst = 0;
+            for (uint64_t at = 0; at < GEMM_ROWS * N_IN; at++) {
+                const struct gemm_block *b = &in.blocks[at / GEMM_BLOCK];
+                double q = two ? 254 * in.q[0][at] + in.q[1][at] : in.q[0][at];
+                CHECK(fabs(q) <= top && in.q[0][at] != -128 && !(two && in.q[1][at] == -128));
+                if (!isnan(b->d) && b->d > 0)
+                    worst = fmax(worst, fabs((double)in.x[at] / (double)b->d - q));
+                else
+                    CHECK(q == 0);
+                if (!isfinite(in.x[at])) CHECK(isnan(b->d));
+            }
+            CHECK_MSG(worst <= 0.5 + 4e-7 * top, "off by %g of a step", worst);
+            const struct gemm_isa *isa;
+            for (uint32_t i = 0; (isa = gemm_isa_at(i)) != NULL; i++)
+                for (uint64_t r = 0; r < GEMM_ROWS; r++) {
+                    int8_t hi[N_IN], lo[N_IN], *q[2] = {hi, two ? lo : NULL};
+                    struct gemm_block blocks[N_IN / GEMM_BLOCK];
+                    bool same = true;
+                    isa->quantize(in.x + r * N_IN, N_IN, q, blocks);
+                    for (uint32_t b = 0; b < N_IN / GEMM_BLOCK; b++)
+                        same =
+                            same && same_block(&blocks[b], &in.blocks[r * (N_IN / GEMM_BLOCK) + b]);
+                    for (uint32_t c = 0; c < N_IN; c++) {
+                        const int8_t *w0 = in.q[0] + r * N_IN,
+                                     *w1 = two ? in.q[1] + r * N_IN : NULL;
+                        int want = two ? 254 * w0[c] + w1[c] : w0[c];
+                        same = same && want == (two ? 254 * hi[c] + lo[c] : hi[c]) &&
+                               hi[c] != -128 && !(two && lo[c] == -128);
+                    }
+                    CHECK_MSG(same, "%s planes %d row %u", isa->name, 1 + two, (unsigned)r);
+                }
+            free_inputs(&in);
+        }
+}
+
+static void test_sizes(void) {
+    uint64_t bytes;
+    CHECK(!gemm_has_type(-1) && !gemm_has_type(4) && !gemm_weight_bytes(4, 1, 32, &bytes));
+    CHECK(!gemm_weight_bytes(QTYPE_Q4_0, 16, 33, &bytes));
+    CHECK(!gemm_weight_bytes(QTYPE_Q4_K, 16, 288, &bytes));
+    CHECK(!gemm_weight_bytes(QTYPE_Q4_0, UINT64_MAX, 32, &bytes));
+    CHECK(!gemm_weight_bytes(QTYPE_Q4_0, UINT64_MAX / 64, 1 << 20, &bytes));
+    CHECK(!gemm_weight_bytes(QTYPE_F32, 1, 1ull << 32, &bytes));
+    CHECK(gemm_weight_bytes(QTYPE_Q4_0, 17, 288, &bytes) && bytes == 2 * 16 * 9 * 18);
+    CHECK(gemm_weight_bytes(QTYPE_BF16, 1, 257, &bytes) && bytes == 16 * 2 * 258);
+    for (uint32_t t = 0; t < N_TYPES; t++) {
+        uint64_t file;
+        uint32_t n_in = 4096;
+        CHECK(qtype_bytes(types[t].type, 48, n_in, &file));
+        CHECK(gemm_weight_bytes(types[t].type, 48, n_in, &bytes) && bytes == file);
+    }
+}
+
+int main(void) {
+    const struct gemm_isa *isa;
+    for (uint32_t i = 0; (isa = gemm_isa_at(i)) != NULL; i++)
+        printf("%s%s", i ? ", " : "instruction sets here: ", isa->name);
+    printf("\n");
+    RUN(test_sizes);
+    RUN(test_panels_hold_the_decoders_values);
+    RUN(test_generic_against_float64);
+    RUN(test_quantize);
+    RUN(test_every_set_gives_the_same_bits);
+    return check_done();
+}
