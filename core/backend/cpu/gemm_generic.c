@@ -136,32 +136,44 @@ static void sizes(int type, uint32_t n_blocks, uint32_t *scales, uint32_t *plane
     *scales = whole - n_blocks * *planes;
 }
 
-/* The code of byte i (output, column) of group g; p: the planes of its block. */
+/* Byte i (output, column) of group g from each kind of plane. */
+static int get_nibble(const uint8_t *p, uint32_t g, uint32_t i) {
+    return p[64 * (g % 4) + i] >> (4 * (g / 4)) & 15;
+}
+
+static int get_two(const uint8_t *p, uint32_t g, uint32_t i) {
+    return p[64 * (g / 4) + i] >> (2 * (g % 4)) & 3;
+}
+
+static int get_one(const uint8_t *p, uint32_t g, uint32_t i) {
+    return p[i] >> g & 1;
+}
+
+/* Its code; p: the planes of its block. */
 static int get_code(int type, const uint8_t *p, uint32_t g, uint32_t i) {
-    int nibble = p[64 * (g % 4) + i] >> (4 * (g / 4)) & 15;
     switch (type) {
     case QTYPE_Q8_0:
         return (int8_t)p[64 * g + i];
     case QTYPE_Q4_0:
-        return nibble - 8;
+        return get_nibble(p, g, i) - 8;
     case QTYPE_Q5_0:
-        return (nibble | (p[256 + i] >> g & 1) << 4) - 16;
+        return (get_nibble(p, g, i) | get_one(p + 256, g, i) << 4) - 16;
     case QTYPE_Q5_1:
     case QTYPE_Q5_K:
-        return nibble | (p[256 + i] >> g & 1) << 4;
+        return get_nibble(p, g, i) | get_one(p + 256, g, i) << 4;
     case QTYPE_Q6_K:
-        return (nibble | (p[256 + 64 * (g / 4) + i] >> (2 * (g % 4)) & 3) << 4) - 32;
+        return (get_nibble(p, g, i) | get_two(p + 256, g, i) << 4) - 32;
     case QTYPE_Q3_K:
-        return ((p[64 * (g / 4) + i] >> (2 * (g % 4)) & 3) | (p[128 + i] >> g & 1) << 2) - 4;
+        return (get_two(p, g, i) | get_one(p + 128, g, i) << 2) - 4;
     case QTYPE_Q2_K:
-        return p[64 * (g / 4) + i] >> (2 * (g % 4)) & 3;
+        return get_two(p, g, i);
     case QTYPE_IQ4_NL:
     case QTYPE_IQ4_XS:
-        return iq4_levels[nibble];
+        return iq4_levels[get_nibble(p, g, i)];
     case QTYPE_MXFP4:
-        return mxfp4_levels[nibble];
+        return mxfp4_levels[get_nibble(p, g, i)];
     default: /* Q4_1, Q4_K */
-        return nibble;
+        return get_nibble(p, g, i);
     }
 }
 
