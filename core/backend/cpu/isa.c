@@ -32,6 +32,9 @@ static const struct {
     const struct gemm_isa *isa;
     bool (*available)(void);
 } gemm_isas[] = {
+#if defined(__x86_64__)
+    {&gemm_avx512, cpu_has_avx512},
+#endif
     {&gemm_generic, always},
 };
 

@@ -1,0 +1,271 @@
+/* unpack_avx512.c - a stretch of a panel to a tile of byte codes and f32 scales, with AVX-512 (F,
+ * BW).
+ *
+ * Codes become unsigned bytes, as vpdpbusd wants its first factor: the format's own where it is not
+ * negative, else the code plus an offset that multiply takes out again (code_shift in
+ * gemm_avx512.c says which). A panel is read once, from its first byte to its last, and the memory
+ * ahead of the reader is asked for here: at one row nothing else limits the speed. Pure functions;
+ * any thread. */
+#include "core/backend/cpu/gemm_avx512_int.h"
+
+/* Distance in bytes from the reader to the prefetch. */
+enum { AHEAD = 8192, VEC = 64 };
+
+ALWAYS_INLINE __m512i load(const void *p) {
+    return _mm512_loadu_si512(p);
+}
+
+ALWAYS_INLINE __m512i bytes(int value) {
+    return _mm512_set1_epi8((char)value);
+}
+
+ALWAYS_INLINE void ask_ahead(const uint8_t *p) {
+    _mm_prefetch((const char *)p + AHEAD, _MM_HINT_T0);
+}
+
+/* (x & a) | b  and  (x & a) | (y & ~a): one instruction each */
+ALWAYS_INLINE __m512i and_or(__m512i x, __m512i a, __m512i b) {
+    return _mm512_ternarylogic_epi32(x, a, b, 0xea);
+}
+
+ALWAYS_INLINE __m512 halves_at(const uint8_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+
+/* v shifted left by n bits (right where n is negative); bits that cross bytes are masked by the
+ * caller. */
+ALWAYS_INLINE __m512i shift(__m512i v, int n) {
+    return n > 0 ? _mm512_slli_epi16(v, n) : n < 0 ? _mm512_srli_epi16(v, -n) : v;
+}
+
+/* dst[i] = d * byte i of each output; the bytes are signed. */
+ALWAYS_INLINE void scale_bytes(__m128i v, __m512 d, float *dst) {
+    __m512 f = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(v));
+    _mm512_store_ps(dst, _mm512_mul_ps(d, f));
+}
+
+/* Four consecutive lanes of even and of odd ones. */
+ALWAYS_INLINE void scale_eight(__m512i even, __m512i odd, __m512 d, float (*dst)[GEMM_OUTS]) {
+    scale_bytes(_mm512_castsi512_si128(even), d, dst[0]);
+    scale_bytes(_mm512_castsi512_si128(odd), d, dst[1]);
+    scale_bytes(_mm512_extracti32x4_epi32(even, 1), d, dst[2]);
+    scale_bytes(_mm512_extracti32x4_epi32(odd, 1), d, dst[3]);
+    scale_bytes(_mm512_extracti32x4_epi32(even, 2), d, dst[4]);
+    scale_bytes(_mm512_extracti32x4_epi32(odd, 2), d, dst[5]);
+    scale_bytes(_mm512_extracti32x4_epi32(even, 3), d, dst[6]);
+    scale_bytes(_mm512_extracti32x4_epi32(odd, 3), d, dst[7]);
+}
+
+/* dst[s] = d * (number s - bias) for eight six-bit numbers: 64 bytes of low parts, 32 of high. */
+ALWAYS_INLINE void scale_six(const uint8_t *low, const uint8_t *high, int bias, __m512 d,
+                             float (*dst)[GEMM_OUTS]) {
+    const __m512i odd_lanes = _mm512_set_epi64(0x0004000400040004, 0x0004000400040004, 0, 0,
+                                               0x0004000400040004, 0x0004000400040004, 0, 0);
+    __m512i l = load(low);
+    __m512i h = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)high));
+    h = _mm512_srlv_epi16(_mm512_shuffle_i64x2(h, h, 0x50), odd_lanes);
+    __m512i even = _mm512_and_si512(l, bytes(15));
+    __m512i odd = _mm512_and_si512(shift(l, -4), bytes(15));
+    even = and_or(shift(h, 4), bytes(0x30), even);
+    odd = and_or(shift(h, 2), bytes(0x30), odd);
+    if (bias) {
+        even = _mm512_sub_epi8(even, bytes(bias));
+        odd = _mm512_sub_epi8(odd, bytes(bias));
+    }
+    scale_eight(even, odd, d, dst);
+}
+
+/* MXFP4: 2^(e - 128). Exponents 0 and 1 give subnormal numbers. */
+ALWAYS_INLINE __m512 power_of_two(const uint8_t *e) {
+    __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)e));
+    __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(x, _mm512_set1_epi32(1)), 23);
+    __m512i small = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), x);
+    __mmask16 is_small = _mm512_cmplt_epu32_mask(x, _mm512_set1_epi32(2));
+    return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, is_small, small));
+}
+
+/* Scales and mins of a stretch; returns where its planes begin. */
+ALWAYS_INLINE const uint8_t *unpack_scales(int type, const uint8_t *p, uint32_t nb,
+                                           struct gemm_tile *t) {
+    __m512 d, dmin;
+    for (uint32_t i = 0; i < 6; i++) /* up to 384 bytes */
+        ask_ahead(p + (uint64_t)i * VEC);
+    switch (type) {
+    case QTYPE_MXFP4:
+        for (uint32_t b = 0; b < nb; b++)
+            _mm512_store_ps(t->scale[b], power_of_two(p + (uint64_t)b * 16));
+        return p + (uint64_t)nb * 16;
+    case QTYPE_Q4_K:
+    case QTYPE_Q5_K:
+        d = halves_at(p);
+        dmin = _mm512_sub_ps(_mm512_set1_ps(-0.0f), halves_at(p + 32));
+        scale_six(p + 64, p + 128, 0, d, t->scale);
+        scale_six(p + 160, p + 224, 0, dmin, t->min);
+        return p + 256;
+    case QTYPE_IQ4_XS:
+        scale_six(p + 32, p + 96, 32, halves_at(p), t->scale);
+        return p + 128;
+    case QTYPE_Q3_K:
+        d = halves_at(p);
+        scale_six(p + 32, p + 160, 32, d, t->scale);
+        scale_six(p + 96, p + 192, 32, d, t->scale + 8);
+        return p + 224;
+    case QTYPE_Q6_K:
+        d = halves_at(p);
+        UNROLL
+        for (uint32_t s = 0; s < 16; s++)
+            scale_bytes(_mm_loadu_si128((const __m128i *)(p + 32 + s * 16)), d, t->scale[s]);
+        return p + 288;
+    case QTYPE_Q2_K:
+        d = halves_at(p);
+        dmin = _mm512_sub_ps(_mm512_set1_ps(-0.0f), halves_at(p + 32));
+        UNROLL
+        for (uint32_t s = 0; s < 16; s++) {
+            __m128i v = _mm_loadu_si128((const __m128i *)(p + 64 + s * 16));
+            __m128i m = _mm_and_si128(_mm_srli_epi16(v, 4), _mm_set1_epi8(15));
+            scale_bytes(_mm_and_si128(v, _mm_set1_epi8(15)), d, t->scale[s]);
+            scale_bytes(m, dmin, t->min[s]);
+        }
+        return p + 320;
+    default: /* f16 d, and m where the type has one */
+        for (uint32_t b = 0; b < nb; b++)
+            _mm512_store_ps(t->scale[b], halves_at(p + (uint64_t)b * 32));
+        p += (uint64_t)nb * 32;
+        if (type != QTYPE_Q4_1 && type != QTYPE_Q5_1) return p;
+        for (uint32_t b = 0; b < nb; b++)
+            _mm512_store_ps(t->min[b], halves_at(p + (uint64_t)b * 32));
+        return p + (uint64_t)nb * 32;
+    }
+}
+
+ALWAYS_INLINE bool has_ones(int type) {
+    return type == QTYPE_Q5_0 || type == QTYPE_Q5_1 || type == QTYPE_Q5_K || type == QTYPE_Q3_K;
+}
+
+ALWAYS_INLINE bool has_nibbles(int type) {
+    return type != QTYPE_Q8_0 && type != QTYPE_Q2_K && type != QTYPE_Q3_K;
+}
+
+/* Levels plus 128 in every 128-bit lane. */
+ALWAYS_INLINE __m512i level_table(int type) {
+    const int8_t *levels = type == QTYPE_MXFP4 ? mxfp4_levels : iq4_levels;
+    __m128i t = _mm_xor_si128(_mm_loadu_si128((const __m128i *)levels), _mm_set1_epi8(-128));
+    return _mm512_broadcast_i32x4(t);
+}
+
+/* The codes of one block to q (8 groups of 64 bytes); returns the end of its planes. */
+ALWAYS_INLINE const uint8_t *unpack_block(int type, const uint8_t *p, __m512i table, uint8_t *q) {
+    const bool nibbles = has_nibbles(type), ones = has_ones(type);
+    const bool twos = type == QTYPE_Q2_K || type == QTYPE_Q3_K || type == QTYPE_Q6_K;
+    const bool levels = type == QTYPE_IQ4_NL || type == QTYPE_IQ4_XS || type == QTYPE_MXFP4;
+    __m512i n[4], two[2], one = _mm512_setzero_si512();
+    if (type == QTYPE_Q8_0) {
+        UNROLL
+        for (int g = 0; g < 8; g++) {
+            ask_ahead(p + g * VEC);
+            _mm512_store_si512(q + g * VEC, _mm512_xor_si512(load(p + g * VEC), bytes(128)));
+        }
+        return p + 8 * VEC;
+    }
+    if (nibbles) {
+        UNROLL
+        for (int v = 0; v < 4; v++, p += VEC) {
+            ask_ahead(p);
+            n[v] = load(p);
+        }
+    }
+    if (twos) {
+        UNROLL
+        for (int v = 0; v < 2; v++, p += VEC) {
+            ask_ahead(p);
+            two[v] = load(p);
+        }
+    }
+    if (ones) {
+        ask_ahead(p);
+        one = load(p);
+        p += VEC;
+    }
+    UNROLL
+    for (int g = 0; g < 8; g++) {
+        __m512i code;
+        if (nibbles)
+            code = _mm512_and_si512(shift(n[g % 4], g < 4 ? 0 : -4), bytes(15));
+        else
+            code = _mm512_and_si512(shift(two[g / 4], -2 * (g % 4)), bytes(3));
+        if (levels) code = _mm512_shuffle_epi8(table, code);
+        if (nibbles && twos) code = and_or(shift(two[g / 4], 4 - 2 * (g % 4)), bytes(0x30), code);
+        if (ones && nibbles) code = and_or(shift(one, 4 - g), bytes(0x10), code);
+        if (ones && twos) code = and_or(shift(one, 2 - g), bytes(0x04), code);
+        _mm512_store_si512(q + g * VEC, code);
+    }
+    return p;
+}
+
+ALWAYS_INLINE void unpack_codes(int type, const uint8_t *src, uint32_t n_cols,
+                                struct gemm_tile *t) {
+    uint32_t nb = n_cols / GEMM_BLOCK;
+    __m512i table = level_table(type);
+    const uint8_t *p = unpack_scales(type, src, nb, t);
+    for (uint32_t b = 0; b < nb; b++)
+        p = unpack_block(type, p, table, t->q[b * 8][0]);
+}
+
+static void unpack_f32(const uint8_t *p, uint32_t n_cols, struct gemm_tile *t) {
+    for (uint32_t c = 0; c < n_cols; c++, p += VEC) {
+        ask_ahead(p);
+        _mm512_store_ps(t->f[c], _mm512_loadu_ps((const float *)p));
+    }
+}
+
+static void unpack_f16(const uint8_t *p, uint32_t n_cols, struct gemm_tile *t) {
+    for (uint32_t c = 0; c < n_cols; c++, p += VEC / 2) {
+        if (c % 2 == 0) ask_ahead(p);
+        _mm512_store_ps(t->f[c], halves_at(p));
+    }
+}
+
+/* Writes a column more than there is where n_cols is odd: fewer than GEMM_COLS are, then. */
+static void unpack_bf16(const uint8_t *p, uint32_t n_cols, struct gemm_tile *t) {
+    const __m512i high = _mm512_set1_epi32((int)0xffff0000);
+    for (uint32_t c = 0; c < n_cols; c += 2, p += VEC) {
+        ask_ahead(p);
+        __m512i pair = load(p);
+        _mm512_store_si512(t->f[c], _mm512_slli_epi32(pair, 16));
+        _mm512_store_si512(t->f[c + 1], _mm512_and_si512(pair, high));
+    }
+}
+
+void gemm_avx512_unpack(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile) {
+    switch (type) {
+    case QTYPE_F32:
+        unpack_f32(src, n_cols, tile);
+        break;
+    case QTYPE_F16:
+        unpack_f16(src, n_cols, tile);
+        break;
+    case QTYPE_BF16:
+        unpack_bf16(src, n_cols, tile);
+        break;
+#define CODES(t)                                                                                   \
+    case t:                                                                                        \
+        unpack_codes(t, src, n_cols, tile);                                                        \
+        break
+        CODES(QTYPE_Q4_0);
+        CODES(QTYPE_Q4_1);
+        CODES(QTYPE_Q5_0);
+        CODES(QTYPE_Q5_1);
+        CODES(QTYPE_Q8_0);
+        CODES(QTYPE_Q2_K);
+        CODES(QTYPE_Q3_K);
+        CODES(QTYPE_Q4_K);
+        CODES(QTYPE_Q5_K);
+        CODES(QTYPE_Q6_K);
+        CODES(QTYPE_IQ4_NL);
+        CODES(QTYPE_IQ4_XS);
+        CODES(QTYPE_MXFP4);
+#undef CODES
+    default:
+        break;
+    }
+}
