@@ -32,7 +32,7 @@ LIB_C  := $(wildcard core/*/*.c core/backend/cpu/*.c registry/*.c api/*.c) \
 LIB_CC := $(wildcard core/tokenizer/*.cc)
 # Kernels for one instruction set are built with its flags, on its architecture only.
 ifeq ($(filter x86_64 amd64,$(ARCH)),)
-LIB_C  := $(filter-out %_avx2.c %_avx512.c,$(LIB_C))
+LIB_C  := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(LIB_C))
 endif
 ifeq ($(filter aarch64 arm64,$(ARCH)),)
 LIB_C  := $(filter-out %_neon.c,$(LIB_C))
@@ -64,6 +64,7 @@ $(LIB): $(LIB_O)
 	$(AR) rcs $@ $^
 
 $(BUILD)/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c
+$(BUILD)/%_avxvnni.o: CFLAGS += -mavx2 -mfma -mf16c -mavxvnni
 $(BUILD)/%_avx512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512vnni -mfma -mf16c
 
 $(BUILD)/%.o: %.c

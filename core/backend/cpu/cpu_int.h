@@ -99,6 +99,7 @@ extern const struct cpu_isa cpu_isa_avx2, cpu_isa_avx512;
 
 /* isa.c */
 bool cpu_has_avx2(void);
+bool cpu_has_avxvnni(void);
 bool cpu_has_avx512(void);
 #endif
 

@@ -19,6 +19,11 @@ bool cpu_has_avx2(void) {
            __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
+bool cpu_has_avxvnni(void) {
+    unsigned a, b, c, d; /* leaf 7, subleaf 1, EAX bit 4 */
+    return cpu_has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
 /* What the *_avx512.c files are compiled for. */
 bool cpu_has_avx512(void) {
     return cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&
@@ -34,6 +39,8 @@ static const struct {
 } gemm_isas[] = {
 #if defined(__x86_64__)
     {&gemm_avx512, cpu_has_avx512},
+    {&gemm_avxvnni, cpu_has_avxvnni},
+    {&gemm_avx2, cpu_has_avx2},
 #endif
     {&gemm_generic, always},
 };

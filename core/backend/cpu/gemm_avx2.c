@@ -1,0 +1,213 @@
+/* gemm_avx2.c - matrix products with AVX2, FMA and F16C: quantized weights (gemm_ymm_int.h), float
+ * weights, and the quantization of rows. Pure functions; any thread. */
+#include "core/backend/cpu/gemm_ymm_int.h"
+
+#include <math.h>
+
+enum { LANES = 8 };
+
+/* ---- quantize ---- */
+
+/* 32 values -> |max| as the bits of its f32 (NaN above infinity above all others). */
+ALWAYS_INLINE uint32_t max_bits(const __m256 v[4]) {
+    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+    __m256i m = _mm256_setzero_si256();
+    UNROLL
+    for (int k = 0; k < 4; k++)
+        m = _mm256_max_epi32(m, _mm256_and_si256(_mm256_castps_si256(v[k]), magnitude));
+    __m128i s = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+    s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+/* 16-bit integers of 32 columns to bytes, in order. */
+ALWAYS_INLINE __m256i to_bytes(__m256i first, __m256i second) {
+    return _mm256_permute4x64_epi64(_mm256_packs_epi16(first, second), 0xd8);
+}
+
+/* Sum of 16 columns. */
+ALWAYS_INLINE int32_t sum_16(__m256i q) {
+    __m256i pairs = _mm256_madd_epi16(q, _mm256_set1_epi16(1));
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+/* hi of q = 254 hi + lo: |hi| = (|q| + 126) / 254 rounded down, so lo is 127 at most. The division
+ * of m = (|q| + 126) / 2 <= 16255 by 127 is m * 33027 / 2^22, exact for these. */
+ALWAYS_INLINE __m256i high_plane(__m256i q) {
+    __m256i m = _mm256_srli_epi16(_mm256_add_epi16(_mm256_abs_epi16(q), _mm256_set1_epi16(126)), 1);
+    __m256i hi = _mm256_srli_epi16(_mm256_mulhi_epu16(m, _mm256_set1_epi16((short)33027)), 6);
+    return _mm256_sign_epi16(hi, q);
+}
+
+ALWAYS_INLINE __m256i low_plane(__m256i q, __m256i hi) {
+    return _mm256_sub_epi16(q, _mm256_mullo_epi16(hi, _mm256_set1_epi16(254)));
+}
+
+/* 32 columns with d and what they are multiplied by (0: all q are 0) -> w, 16 columns each. */
+ALWAYS_INLINE void round_columns(const __m256 v[4], float inverse, int top, __m256i w[2]) {
+    const __m256i most = _mm256_set1_epi16((short)top), least = _mm256_set1_epi16((short)-top);
+    __m256i i[4];
+    UNROLL
+    for (int k = 0; k < 4; k++)
+        i[k] = _mm256_cvtps_epi32(_mm256_mul_ps(v[k], _mm256_set1_ps(inverse)));
+    UNROLL
+    for (int k = 0; k < 2; k++) {
+        /* packing works in 128-bit halves: the permutation puts the columns back in order */
+        w[k] = _mm256_permute4x64_epi64(_mm256_packs_epi32(i[2 * k], i[2 * k + 1]), 0xd8);
+        w[k] = _mm256_max_epi16(_mm256_min_epi16(w[k], most), least);
+    }
+    if (!(inverse > 0)) w[0] = w[1] = _mm256_setzero_si256(); /* NaN * 0 is no 0 */
+}
+
+void gemm_ymm_quantize(const float *x, uint32_t n, int8_t *const q[2], struct gemm_block *blocks) {
+    const int top = q[1] ? GEMM_Q16 : GEMM_Q8;
+    for (uint32_t c = 0; c < n; c += GEMM_BLOCK, blocks++) {
+        __m256 v[4];
+        __m256i w[2];
+        UNROLL
+        for (int k = 0; k < 4; k++)
+            v[k] = _mm256_loadu_ps(x + c + k * LANES);
+        uint32_t bits = max_bits(v);
+        float a;
+        memcpy(&a, &bits, sizeof a);
+        bool finite = bits < 0x7f800000, zero = !finite || a < 1e-30f;
+        float d = !finite ? NAN : zero ? 0 : a / (float)top;
+        round_columns(v, zero ? 0 : (float)top / a, top, w);
+        int32_t n0 = sum_16(w[0]), n1 = sum_16(w[1]);
+        *blocks = (struct gemm_block){.d = d,
+                                      .s = d * (float)(n0 + n1),
+                                      .s0 = d * (float)n0,
+                                      .s1 = d * (float)n1,
+                                      .n = n0 + n1,
+                                      .n0 = n0,
+                                      .n1 = n1};
+        if (q[1]) {
+            __m256i hi[2] = {high_plane(w[0]), high_plane(w[1])};
+            __m256i lo = to_bytes(low_plane(w[0], hi[0]), low_plane(w[1], hi[1]));
+            _mm256_storeu_si256((__m256i *)(q[1] + c), lo);
+            w[0] = hi[0], w[1] = hi[1];
+        }
+        _mm256_storeu_si256((__m256i *)(q[0] + c), to_bytes(w[0], w[1]));
+    }
+}
+
+/* ---- float weights ---- */
+
+/* n_rows rows by n_vectors vectors of 8 outputs (2: one panel, 4: two); n_rows * n_vectors <= 12.
+ * The columns of an output are one chain of fma, as gemm.h wants. */
+ALWAYS_INLINE void float_tile(const struct gemm_job *j, uint32_t row, uint32_t n_rows,
+                              uint32_t n_vectors) {
+    __m256 acc[12];
+    float *to = j->acc + (uint64_t)row * GEMM_PANELS * GEMM_OUTS;
+    const float *x = j->x.x + row * j->x.x_stride;
+    UNROLL
+    for (uint32_t i = 0; i < n_rows * n_vectors; i++)
+        acc[i] = j->first ? _mm256_setzero_ps()
+                          : _mm256_load_ps(to + i / n_vectors * GEMM_PANELS * GEMM_OUTS +
+                                           i % n_vectors * LANES);
+    for (uint32_t c = 0; c < j->n_cols; c++) {
+        __m256 v[3];
+        UNROLL
+        for (uint32_t r = 0; r < n_rows; r++)
+            v[r] = _mm256_broadcast_ss(x + r * j->x.x_stride + c);
+        UNROLL
+        for (uint32_t k = 0; k < n_vectors; k++) {
+            __m256 w = _mm256_load_ps(j->tile[k / 2].f[c] + k % 2 * LANES);
+            UNROLL
+            for (uint32_t r = 0; r < n_rows; r++)
+                acc[r * n_vectors + k] = _mm256_fmadd_ps(v[r], w, acc[r * n_vectors + k]);
+        }
+    }
+    UNROLL
+    for (uint32_t i = 0; i < n_rows * n_vectors; i++)
+        _mm256_store_ps(to + i / n_vectors * GEMM_PANELS * GEMM_OUTS + i % n_vectors * LANES,
+                        acc[i]);
+}
+
+ALWAYS_INLINE void float_rows(const struct gemm_job *j, uint32_t n_vectors) {
+    uint32_t row = 0;
+    for (; row + 3 <= j->n_rows; row += 3)
+        float_tile(j, row, 3, n_vectors);
+    if (j->n_rows - row == 2)
+        float_tile(j, row, 2, n_vectors);
+    else if (j->n_rows - row == 1)
+        float_tile(j, row, 1, n_vectors);
+}
+
+void gemm_ymm_multiply_float(const struct gemm_job *j) {
+    if (j->n_panels == 2)
+        float_rows(j, 4);
+    else
+        float_rows(j, 2);
+}
+
+/* ---- quantized weights ---- */
+
+/* Register tiles for every number of rows of one kind of weight. */
+#define PRODUCT(name, ...)                                                                         \
+    static void name(const struct gemm_job *j, uint32_t shift) {                                   \
+        struct shape s = {__VA_ARGS__};                                                            \
+        all_rows(j, s, shift);                                                                     \
+    }
+PRODUCT(plain_8, .span = 8)
+PRODUCT(plain_4, .span = 4)
+PRODUCT(mins_8, .mins = true, .span = 8)
+PRODUCT(mins_4, .mins = true, .span = 4)
+PRODUCT(halves_4, .halves = true, .span = 4)
+PRODUCT(halves_2, .halves = true, .span = 2)
+PRODUCT(half_mins_4, .halves = true, .mins = true, .span = 4)
+/* One plane of activations and codes of 8 bits; two planes and any codes. */
+PRODUCT(wide_plain, .wide = true)
+PRODUCT(wide_mins, .wide = true, .mins = true)
+PRODUCT(wide_halves, .wide = true, .halves = true)
+PRODUCT(wide_half_mins, .wide = true, .halves = true, .mins = true)
+#undef PRODUCT
+
+static void multiply(const struct gemm_job *j) {
+    bool planes = j->x.q[1];
+    uint32_t shift = gemm_ymm_shift(j->type);
+    clear_acc(j);
+    switch (j->type) {
+    case QTYPE_Q4_0:
+        (planes ? wide_plain : plain_8)(j, shift);
+        break;
+    case QTYPE_Q5_0:
+    case QTYPE_MXFP4:
+        (planes ? wide_plain : plain_4)(j, shift);
+        break;
+    case QTYPE_Q8_0:
+    case QTYPE_IQ4_NL:
+    case QTYPE_IQ4_XS:
+        wide_plain(j, shift);
+        break;
+    case QTYPE_Q4_1:
+    case QTYPE_Q4_K:
+        (planes ? wide_mins : mins_8)(j, shift);
+        break;
+    case QTYPE_Q5_1:
+    case QTYPE_Q5_K:
+        (planes ? wide_mins : mins_4)(j, shift);
+        break;
+    case QTYPE_Q3_K:
+        (planes ? wide_halves : halves_4)(j, shift);
+        break;
+    case QTYPE_Q6_K:
+        (planes ? wide_halves : halves_2)(j, shift);
+        break;
+    case QTYPE_Q2_K:
+        (planes ? wide_half_mins : half_mins_4)(j, shift);
+        break;
+    default:
+        gemm_ymm_multiply_float(j);
+        break;
+    }
+}
+
+const struct gemm_isa gemm_avx2 = {
+    .name = "avx2",
+    .quantize = gemm_ymm_quantize,
+    .unpack = gemm_ymm_unpack,
+    .multiply = multiply,
+};
