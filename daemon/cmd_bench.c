@@ -141,8 +141,9 @@ static double median_rate(const double *rates, size_t n) {
 static double kv_bytes_per_step(const struct bench *b, const struct engine_config *config,
                                 const struct model_hparams *hp) {
     double tokens = (double)(b->n_fill + b->n_prompt) + (double)b->n_gen / 2;
-    double width = config->kv_type == QTYPE_F32 ? 4 : 2;
-    return 2 * width * hp->n_layers * hp->n_kv_heads * hp->head_dim * tokens * (double)b->n_batch;
+    uint64_t row = 0; /* K or V of one token and layer */
+    qtype_bytes(config->kv_type, hp->n_kv_heads, hp->head_dim, &row);
+    return 2 * (double)row * hp->n_layers * tokens * (double)b->n_batch;
 }
 
 static void add_steps(cJSON *o, const char *name, double *ms, size_t n) {

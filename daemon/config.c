@@ -34,8 +34,9 @@ static const struct config_key keys[] = {
      "Size of the KV cache, shared by all requests of a model; its memory is taken at start.\n"
      "0: room for 8 full contexts, at least 65536 tokens, within 8 GiB and a quarter of the\n"
      "available memory; the log says the size."},
-    {"kv-cache-type", CONFIG_CHOICE, AT(kv_cache_type), "f16", 0, 0, "f16|f32", "",
-     "Number format of the KV cache."},
+    {"kv-cache-type", CONFIG_CHOICE, AT(kv_cache_type), "f16", 0, 0, "f16|bf16|q8_0|f32", "",
+     "Number format of the KV cache. q8_0 takes about half of f16's memory and is less exact; the\n"
+     "model's heads must have a multiple of 32 dimensions then."},
     {"block-tokens", CONFIG_CHOICE, AT(block_tokens), "16", 0, 0, "16|32", "tokens",
      "Tokens in one block of the KV cache."},
     {"context-length", CONFIG_NUMBER, AT(context_length), "0", 0, UINT64_C(1) << 24, NULL, "tokens",

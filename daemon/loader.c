@@ -117,6 +117,13 @@ void loader_note_loaded(const struct config *c, const struct loader_model *m) {
     registry_close(r);
 }
 
+/* One of the key's choices. */
+static int kv_type_of(const char *name) {
+    if (strcmp(name, "f32") == 0) return QTYPE_F32;
+    if (strcmp(name, "bf16") == 0) return QTYPE_BF16;
+    return strcmp(name, "q8_0") == 0 ? QTYPE_Q8_0 : QTYPE_F16;
+}
+
 void loader_engine_config(const struct config *c, const char *path, struct engine_config *out) {
     uint64_t chunk =
         c->prefill_chunk < c->max_batch_tokens ? c->prefill_chunk : c->max_batch_tokens;
@@ -126,7 +133,7 @@ void loader_engine_config(const struct config *c, const char *path, struct engin
         .isa = c->isa,
         .n_threads = (int)c->threads,
         .kv_cache_tokens = c->kv_cache_tokens,
-        .kv_type = strcmp(c->kv_cache_type, "f32") == 0 ? QTYPE_F32 : QTYPE_F16,
+        .kv_type = kv_type_of(c->kv_cache_type),
         .block_tokens = strcmp(c->block_tokens, "32") == 0 ? 32 : 16,
         .context_length = (uint32_t)c->context_length,
         .max_batch_tokens = (uint32_t)c->max_batch_tokens,

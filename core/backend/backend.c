@@ -139,13 +139,11 @@ static bool is_vector(const backend *be, const backend_weight *w, uint64_t n) {
 }
 
 static bool kv_ok(const backend *be, const struct backend_kv *kv) {
-    uint64_t block, elem = kv->kv_type == QTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
-    if (kv->kv_type != QTYPE_F32 && kv->kv_type != QTYPE_F16) return false;
-    if (!kv->n_blocks || !kv->n_kv_heads || !kv->block_tokens || !kv->head_dim) return false;
+    uint64_t block;
+    if (!backend_kv_block_bytes(kv, &block) || !kv->n_blocks) return false;
     if (kv->n_blocks > INT32_MAX / kv->block_tokens) return false; /* a slot is an i32 */
-    if (!mem_mul(kv->block_tokens, kv->head_dim, &block)) return false;
-    return holds(be, kv->k, kv->n_blocks, kv->n_kv_heads, block, elem) &&
-           holds(be, kv->v, kv->n_blocks, kv->n_kv_heads, block, elem);
+    return holds(be, kv->k, kv->n_blocks, block, 1, 1) &&
+           holds(be, kv->v, kv->n_blocks, block, 1, 1);
 }
 
 int backend_embed(backend *be, const struct op_embed *a) {

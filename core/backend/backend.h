@@ -107,13 +107,24 @@ struct op_linear {
 };
 int backend_linear(backend *be, const struct op_linear *a);
 
-/* Where K/V live. One K and one V pool per layer, (n_blocks, n_kv_heads, block_tokens, head_dim)
- * of kv_type. A slot is block * block_tokens + offset in block. */
+/* Where K/V live: one K and one V pool per layer, (n_blocks, n_kv_heads) runs of bytes. A slot is
+ * block * block_tokens + offset in block. The run of one block and head:
+ *   K (head_dim, block_tokens): a dimension's tokens lie side by side, so that a vector register
+ *     takes several keys and no score needs a sum across lanes
+ *   V (block_tokens, head_dim)
+ * F32, F16, BF16: the values. Q8_0 (head_dim a multiple of 32): the values as int8 in that shape,
+ * then an f16 scale for each 32 dimensions of a token: K (head_dim / 32, block_tokens), V
+ * (block_tokens, head_dim / 32); value = scale * int8. F16 stores what is beyond its range as its
+ * largest value. */
 struct backend_kv {
     backend_buf *k, *v;
-    int kv_type; /* QTYPE_F16 or QTYPE_F32 */
+    int kv_type; /* QTYPE_F32, QTYPE_F16, QTYPE_BF16 or QTYPE_Q8_0 */
     uint32_t n_blocks, n_kv_heads, block_tokens, head_dim;
 };
+
+/* Bytes of K (as many: of V) of one block, all heads; k, v and n_blocks are not looked at. false:
+ * the type cannot hold K/V, a count is 0, head_dim does not fit the type, or overflow. */
+bool backend_kv_block_bytes(const struct backend_kv *kv, uint64_t *bytes);
 
 /* Rotary embedding on q (in place) and k, then k and v are scattered into the pools at each row's
  * slot. Angle of pair i at position p: p * inv_freq[i] (inv_freq holds the model's base and

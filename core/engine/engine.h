@@ -36,7 +36,7 @@ struct engine_config {
     const char *isa;           /* "" = best */
     int n_threads;             /* <= 0: one for each physical core */
     uint64_t kv_cache_tokens;  /* 0: by itself (size and reason are logged) */
-    int kv_type;               /* QTYPE_F16 or QTYPE_F32 */
+    int kv_type;               /* QTYPE_F32, F16, BF16 or Q8_0 */
     uint32_t block_tokens;     /* 16 or 32 */
     uint32_t context_length;   /* 0: the model's */
     uint32_t max_batch_tokens; /* token budget of a step */

@@ -40,8 +40,10 @@ static int check_bounds(const struct engine_config *c, err *e) {
     }
     if (c->block_tokens & (c->block_tokens - 1))
         return err_set_param(e, ERR_INVALID, "block-tokens", "block-tokens must be 16 or 32");
-    if (c->kv_type != QTYPE_F16 && c->kv_type != QTYPE_F32)
-        return err_set_param(e, ERR_INVALID, "kv-cache-type", "kv-cache-type must be f16 or f32");
+    if (c->kv_type != QTYPE_F16 && c->kv_type != QTYPE_BF16 && c->kv_type != QTYPE_Q8_0 &&
+        c->kv_type != QTYPE_F32)
+        return err_set_param(e, ERR_INVALID, "kv-cache-type",
+                             "kv-cache-type must be f16, bf16, q8_0 or f32");
     return 0;
 }
 
@@ -130,6 +132,11 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
         .max_seqs = config->max_sequences,
         .prefix_cache = config->prefix_cache,
     };
+    if (kc->kv_type == QTYPE_Q8_0 && kc->head_dim % Q_ELEMS)
+        return err_set_param(e, ERR_INVALID, "kv-cache-type",
+                             "kv-cache-type q8_0 takes heads of a multiple of %d dimensions; this "
+                             "model's have %u: choose f16 or bf16",
+                             Q_ELEMS, kc->head_dim);
     uint64_t block_bytes = kv_block_bytes(kc);
     if (!block_bytes || block_bytes == UINT64_MAX)
         return err_set(e, ERR_INVALID, "the model's K/V cannot be cached as configured");

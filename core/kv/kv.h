@@ -29,7 +29,7 @@ typedef struct kv_seq kv_seq; /* one sequence's block table, from a fixed pool o
 struct kv_config {
     backend *be; /* pools live here; NULL: book-keeping only (scheduler tests) */
     uint32_t n_layers, n_kv_heads, head_dim;
-    int kv_type;           /* QTYPE_F16 or QTYPE_F32 */
+    int kv_type;           /* one that backend_kv can hold */
     uint32_t n_blocks;     /* all of the cache */
     uint32_t block_tokens; /* power of two: 16 or 32 */
     uint32_t max_seqs;

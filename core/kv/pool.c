@@ -7,13 +7,20 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* false: overflow, or a type that cannot hold K/V. */
+static struct backend_kv layer_kv(const struct kv_config *config) {
+    return (struct backend_kv){.kv_type = config->kv_type,
+                               .n_blocks = config->n_blocks,
+                               .n_kv_heads = config->n_kv_heads,
+                               .block_tokens = config->block_tokens,
+                               .head_dim = config->head_dim};
+}
+
+/* K and V of all layers. false: overflow, or no K/V can be held so. */
 static bool block_bytes(const struct kv_config *config, uint64_t *bytes) {
-    uint64_t rows, one;
-    if (config->kv_type != QTYPE_F16 && config->kv_type != QTYPE_F32) return false;
-    return mem_mul(config->n_kv_heads, config->block_tokens, &rows) &&
-           qtype_bytes(config->kv_type, rows, config->head_dim, &one) &&
-           mem_mul(one, config->n_layers, &one) && mem_mul(one, 2, bytes);
+    const struct backend_kv layer = layer_kv(config);
+    uint64_t one;
+    return backend_kv_block_bytes(&layer, &one) && mem_mul(one, config->n_layers, &one) &&
+           mem_mul(one, 2, bytes);
 }
 
 uint64_t kv_block_bytes(const struct kv_config *config) {
@@ -43,11 +50,7 @@ static int pools_open(kv *c, err *e) {
     c->layers = mem_new(config->n_layers, sizeof *c->layers);
     if (!c->layers) return err_set(e, ERR_NOMEM, "no memory for the KV cache");
     for (uint32_t i = 0; i < config->n_layers; i++) {
-        c->layers[i] = (struct backend_kv){.kv_type = config->kv_type,
-                                           .n_blocks = config->n_blocks,
-                                           .n_kv_heads = config->n_kv_heads,
-                                           .block_tokens = config->block_tokens,
-                                           .head_dim = config->head_dim};
+        c->layers[i] = layer_kv(config);
         int rc = backend_buf_new(config->be, bytes, &c->layers[i].k, e);
         if (!rc) rc = backend_buf_new(config->be, bytes, &c->layers[i].v, e);
         if (rc) return rc;

@@ -58,14 +58,15 @@ static inline void runner_open(struct runner *r, const struct runner_config *c) 
                                   .table_stride = r->table_stride};
     runner_need(model_open(c->path, r->be, &limits, &r->m, &e), &e);
     uint32_t n_blocks = r->table_stride * RUNNER_MAX_PIECES;
-    uint64_t bytes = (uint64_t)n_blocks * RUNNER_BLOCK_TOKENS * r->hp.n_kv_heads * r->hp.head_dim *
-                     (c->kv_type == QTYPE_F16 ? 2 : 4);
+    uint64_t bytes;
     for (uint32_t i = 0; i < r->hp.n_layers; i++) {
         r->kv[i] = (struct backend_kv){.kv_type = c->kv_type,
                                        .n_blocks = n_blocks,
                                        .n_kv_heads = r->hp.n_kv_heads,
                                        .block_tokens = RUNNER_BLOCK_TOKENS,
                                        .head_dim = r->hp.head_dim};
+        runner_need(backend_kv_block_bytes(&r->kv[i], &bytes) ? 0 : ERR_INVALID, &e);
+        bytes *= n_blocks;
         runner_need(backend_buf_new(r->be, bytes, &r->kv[i].k, &e), &e);
         runner_need(backend_buf_new(r->be, bytes, &r->kv[i].v, &e), &e);
     }

@@ -2,6 +2,8 @@
  * float64: random block tables over pools that hold NaN wherever nothing was stored, prefill chunks
  * and decode rows mixed; bitwise the same alone, in any batch and with any number of threads. */
 #include "tests/support/be.h"
+#include "tests/support/kv_pool.h"
+#include "tests/unit/attention_bench.h"
 #include "tests/unit/check.h"
 
 enum { STRIDE = 48, MAX_SEQS = 5, N_BLOCKS = STRIDE * MAX_SEQS, MAX_CONTEXT = 720 };
@@ -29,25 +31,27 @@ struct rows {
     const float *q[BE_MAX_ROWS]; /* (n_heads, head_dim) each */
 };
 
-static uint64_t elem_bytes(int type) {
-    return type == QTYPE_F16 ? 2 : 4;
+static struct backend_kv kv_of(const struct shape *s, uint32_t n_blocks, backend_buf *k,
+                               backend_buf *v) {
+    return (struct backend_kv){.k = k,
+                               .v = v,
+                               .kv_type = s->kv_type,
+                               .n_blocks = n_blocks,
+                               .n_kv_heads = s->n_kv_heads,
+                               .block_tokens = s->block_tokens,
+                               .head_dim = s->head_dim};
 }
 
-static uint64_t element_at(const struct scene *c, uint32_t seq, uint32_t pos, uint32_t head) {
-    uint64_t block = (uint64_t)c->tables[seq * STRIDE + pos / c->s.block_tokens];
-    return ((block * c->s.n_kv_heads + head) * c->s.block_tokens + pos % c->s.block_tokens) *
-           c->s.head_dim;
-}
-
-/* Values are rounded to the pool's type first, so the reference sees what the kernel reads. */
-static void put_token(struct scene *c, uint32_t seq, uint32_t pos, float *src, void *pool) {
-    uint64_t elem = elem_bytes(c->s.kv_type);
-    for (uint32_t h = 0; h < c->s.n_kv_heads; h++) {
-        float *x = src + ((uint64_t)pos * c->s.n_kv_heads + h) * c->s.head_dim;
-        char *to = (char *)pool + element_at(c, seq, pos, h) * elem;
-        qtype_encode(c->s.kv_type, x, to, c->s.head_dim);
-        qtype_decode(c->s.kv_type, to, x, c->s.head_dim);
-    }
+/* Values become what the pool holds, so the reference sees what the kernel reads. */
+static void put_token(struct scene *c, uint32_t seq, uint32_t pos, float *src, bool is_k) {
+    struct backend_kv kv = kv_of(&c->s, N_BLOCKS, NULL, NULL);
+    uint32_t block = (uint32_t)c->tables[seq * STRIDE + pos / c->s.block_tokens];
+    struct kv_row row = {.kv = &kv,
+                         .pool = is_k ? c->k_pool : c->v_pool,
+                         .is_k = is_k,
+                         .slot = block * c->s.block_tokens + pos % c->s.block_tokens};
+    for (; row.head < c->s.n_kv_heads; row.head++)
+        kv_put(&row, src + ((uint64_t)pos * c->s.n_kv_heads + row.head) * c->s.head_dim);
 }
 
 static void make_scene(struct scene *c, const struct shape *s, float scale) {
@@ -61,10 +65,11 @@ static void make_scene(struct scene *c, const struct shape *s, float scale) {
         uint32_t k = be_below(i + 1), keep = order[i];
         order[i] = order[k], order[k] = keep;
     }
-    c->pool_bytes = (uint64_t)N_BLOCKS * s->block_tokens * width * elem_bytes(s->kv_type);
+    struct backend_kv kv = kv_of(s, N_BLOCKS, NULL, NULL);
+    c->pool_bytes = N_BLOCKS * kv_block_size(&kv);
     c->k_pool = be_new(c->pool_bytes, 1);
     c->v_pool = be_new(c->pool_bytes, 1);
-    memset(c->k_pool, 0xff, c->pool_bytes); /* NaN as F16 and as F32 */
+    memset(c->k_pool, 0xff, c->pool_bytes); /* NaN as any type, as Q8_0's scale */
     memset(c->v_pool, 0xff, c->pool_bytes);
     for (uint32_t q = 0; q < c->n_seqs; q++) {
         uint32_t bound = q == 0 ? MAX_CONTEXT : 200;
@@ -79,8 +84,8 @@ static void make_scene(struct scene *c, const struct shape *s, float scale) {
         be_fill(c->k[q], n, scale);
         be_fill(c->v[q], n, 1);
         for (uint32_t p = 0; p < c->context[q]; p++) {
-            put_token(c, q, p, c->k[q], c->k_pool);
-            put_token(c, q, p, c->v[q], c->v_pool);
+            put_token(c, q, p, c->k[q], true);
+            put_token(c, q, p, c->v[q], false);
         }
     }
 }
@@ -133,13 +138,7 @@ static void attend(backend *be, const struct scene *c, const struct rows *r, flo
                                     .n_heads = c->s.n_heads,
                                     .table_stride = STRIDE,
                                     .scale = 1 / sqrtf((float)c->s.head_dim),
-                                    .kv = {.k = c->k_buf,
-                                           .v = c->v_buf,
-                                           .kv_type = c->s.kv_type,
-                                           .n_blocks = N_BLOCKS,
-                                           .n_kv_heads = c->s.n_kv_heads,
-                                           .block_tokens = c->s.block_tokens,
-                                           .head_dim = c->s.head_dim},
+                                    .kv = kv_of(&c->s, N_BLOCKS, c->k_buf, c->v_buf),
                                     .out = be_f32(be, NULL, r->n * width)};
     CHECK(backend_paged_attention(be, &op) == 0);
     be_get(be, op.out, out, r->n * width);
@@ -196,10 +195,14 @@ static void check_against_reference(backend *be, const struct scene *c, const st
 }
 
 static const struct shape shapes[] = {
-    {4, 4, 64, 16, QTYPE_F16},  {8, 2, 64, 16, QTYPE_F16},  {8, 1, 128, 32, QTYPE_F16},
-    {4, 1, 80, 16, QTYPE_F32},  {8, 8, 128, 16, QTYPE_F32}, {16, 2, 64, 32, QTYPE_F32},
-    {40, 1, 64, 16, QTYPE_F16}, {3, 1, 24, 16, QTYPE_F16},  {6, 2, 33, 16, QTYPE_F16},
-    {2, 1, 256, 32, QTYPE_F16}, {5, 5, 7, 4, QTYPE_F32},    {4, 2, 64, 1, QTYPE_F16},
+    {4, 4, 64, 16, QTYPE_F16},    {8, 2, 64, 16, QTYPE_F16},   {8, 1, 128, 32, QTYPE_F16},
+    {4, 1, 80, 16, QTYPE_F32},    {8, 8, 128, 16, QTYPE_F32},  {16, 2, 64, 32, QTYPE_F32},
+    {40, 1, 64, 16, QTYPE_F16},   {3, 1, 24, 16, QTYPE_F16},   {6, 2, 33, 16, QTYPE_F16},
+    {2, 1, 256, 32, QTYPE_F16},   {5, 5, 7, 4, QTYPE_F32},     {4, 2, 64, 1, QTYPE_F16},
+    {8, 1, 64, 16, QTYPE_Q8_0},   {5, 1, 96, 16, QTYPE_Q8_0},  {6, 2, 128, 32, QTYPE_Q8_0},
+    {12, 1, 256, 16, QTYPE_Q8_0}, {3, 3, 32, 32, QTYPE_Q8_0},  {4, 2, 64, 4, QTYPE_Q8_0},
+    {8, 1, 64, 32, QTYPE_BF16},   {7, 1, 112, 16, QTYPE_BF16}, {2, 2, 80, 16, QTYPE_BF16},
+    {71, 1, 64, 16, QTYPE_BF16},  {6, 1, 120, 16, QTYPE_F16},  {10, 2, 20, 32, QTYPE_BF16},
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -222,7 +225,7 @@ static void random_rows(const struct scene *c, const float *q, struct rows *r) {
 }
 
 static void test_attention(void) {
-    float *q = be_new((uint64_t)BE_MAX_ROWS * 40 * 128, sizeof *q);
+    float *q = be_new((uint64_t)BE_MAX_ROWS * 71 * 64, sizeof *q);
     struct scene c;
     struct rows r;
     for (int i = 0; i < BE_N_ISAS; i++) {
@@ -314,13 +317,26 @@ static double rotated(const float *x, const struct op_rope_store *op, const floa
     return x[first] * sin(angle) + x[second] * cos(angle);
 }
 
+/* Half a step of the type, for values below 2: Q8_0's step is a 127th of the largest of 32, and its
+ * scale is rounded to F16. */
+static void check_stored(const struct shape *s, const float *stored, const double *want) {
+    for (uint32_t d = 0; d < s->head_dim; d++) {
+        double step = s->kv_type == QTYPE_F16 ? 0x1p-11 : s->kv_type == QTYPE_BF16 ? 0x1p-8 : 0;
+        for (uint32_t i = d / 32 * 32; s->kv_type == QTYPE_Q8_0 && i < d / 32 * 32 + 32; i++)
+            step = fmax(step, fabs(want[i]) * (0.5 / 127 + 0x1p-11));
+        CHECK_MSG(fabs(stored[d] - want[d]) <= 1e-6 + step, "%s: %g for %g", qtype_name(s->kv_type),
+                  stored[d], want[d]);
+    }
+}
+
 static void check_rope(backend *be, const struct shape *s, uint32_t n_rot, bool interleaved) {
     enum { N = 19, BLOCKS = 12 };
     uint64_t qw = (uint64_t)s->n_heads * s->head_dim, kw = (uint64_t)s->n_kv_heads * s->head_dim;
-    uint64_t pool = (uint64_t)BLOCKS * s->block_tokens * kw, elem = elem_bytes(s->kv_type);
+    struct backend_kv kv = kv_of(s, BLOCKS, NULL, NULL);
+    uint64_t pool = BLOCKS * kv_block_size(&kv);
     float *q = be_new(N * qw, 4), *k = be_new(N * kw, 4), *v = be_new(N * kw, 4);
-    float *got_q = be_new(N * qw, 4), inv_freq[128], value;
-    char *pools[2] = {be_new(pool, elem), be_new(pool, elem)};
+    float *got_q = be_new(N * qw, 4), inv_freq[128], stored[256];
+    char *pools[2] = {be_new(pool, 1), be_new(pool, 1)};
     int32_t pos[N], slots[N];
     err e;
     be_fill(q, N * qw, 1);
@@ -342,36 +358,31 @@ static void check_rope(backend *be, const struct shape *s, uint32_t n_rot, bool 
                                .n_heads = s->n_heads,
                                .n_rot = n_rot,
                                .interleaved = interleaved,
-                               .kv = {.k = be_bytes(be, NULL, pool * elem),
-                                      .v = be_bytes(be, NULL, pool * elem),
-                                      .kv_type = s->kv_type,
-                                      .n_blocks = BLOCKS,
-                                      .n_kv_heads = s->n_kv_heads,
-                                      .block_tokens = s->block_tokens,
-                                      .head_dim = s->head_dim}};
+                               .kv = kv};
+    op.kv.k = be_bytes(be, NULL, pool);
+    op.kv.v = be_bytes(be, NULL, pool);
     CHECK(backend_rope_store(be, &op) == 0);
     be_get(be, op.q, got_q, N * qw);
-    CHECK(backend_download(be, op.kv.k, 0, pools[0], pool * elem, &e) == 0);
-    CHECK(backend_download(be, op.kv.v, 0, pools[1], pool * elem, &e) == 0);
-    double half_step = s->kv_type == QTYPE_F16 ? 0x1p-11 : 0; /* of values below 2 */
+    CHECK(backend_download(be, op.kv.k, 0, pools[0], pool, &e) == 0);
+    CHECK(backend_download(be, op.kv.v, 0, pools[1], pool, &e) == 0);
     for (uint32_t r = 0; r < N; r++) {
         for (uint64_t i = 0; i < qw; i++) {
             uint64_t head = r * qw + i / s->head_dim * s->head_dim;
             double want = rotated(q + head, &op, inv_freq, (uint32_t)(i % s->head_dim), pos[r]);
             CHECK(fabs(got_q[r * qw + i] - want) <= 1e-6);
         }
-        for (uint64_t i = 0; i < kw; i++) {
-            uint32_t h = (uint32_t)(i / s->head_dim), d = (uint32_t)(i % s->head_dim);
-            uint32_t slot = (uint32_t)slots[r], block = slot / s->block_tokens;
-            uint64_t at =
-                ((uint64_t)(block * s->n_kv_heads + h) * s->block_tokens + slot % s->block_tokens) *
-                    s->head_dim +
-                d;
-            double want = rotated(k + r * kw + h * s->head_dim, &op, inv_freq, d, pos[r]);
-            qtype_decode(s->kv_type, pools[0] + at * elem, &value, 1);
-            CHECK(fabs(value - want) <= 1e-6 + half_step);
-            qtype_decode(s->kv_type, pools[1] + at * elem, &value, 1);
-            CHECK(fabs(value - (double)v[r * kw + i]) <= half_step);
+        for (uint32_t i = 0; i < kw; i += s->head_dim) {
+            struct kv_row row = {&kv, pools[0], true, (uint32_t)slots[r], i / s->head_dim};
+            double want[256];
+            for (uint32_t d = 0; d < s->head_dim; d++)
+                want[d] = rotated(k + r * kw + i, &op, inv_freq, d, pos[r]);
+            kv_get(&row, stored);
+            check_stored(s, stored, want);
+            for (uint32_t d = 0; d < s->head_dim; d++)
+                want[d] = v[r * kw + i + d];
+            row.pool = pools[1], row.is_k = false;
+            kv_get(&row, stored);
+            check_stored(s, stored, want);
         }
     }
     backend_buf *all[] = {op.q,
@@ -483,7 +494,9 @@ static void test_refusals(void) {
     backend_close(be);
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "bench") == 0)
+        return attention_bench(argc > 2 ? argv[2] : "", argc > 3 ? atoi(argv[3]) : 1);
     RUN(test_attention);
     RUN(test_attention_invariance);
     RUN(test_rope_store);

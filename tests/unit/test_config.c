@@ -124,8 +124,8 @@ static void test_file_problems(void) {
          ":1: max-body-bytes: \"18014398509481984K\" is not a size (a number, or one with K, M or "
          "G)\n"},
         {"prefix-cache = yes\n", ":1: prefix-cache: \"yes\" is neither on nor off\n"},
-        {"kv-cache-type = f1\n", ":1: kv-cache-type: \"f1\" is none of f16|f32\n"},
-        {"kv-cache-type =\n", ":1: kv-cache-type: \"\" is none of f16|f32\n"},
+        {"kv-cache-type = f1\n", ":1: kv-cache-type: \"f1\" is none of f16|bf16|q8_0|f32\n"},
+        {"kv-cache-type =\n", ":1: kv-cache-type: \"\" is none of f16|bf16|q8_0|f32\n"},
         {"host = \xff\n", ":1: not a line of UTF-8 text\n"},
         {"port = 1\nhost = x\nPORT = 2\nport = 2\n",
          ":3: unknown key \"PORT\"\n:4: port is set twice, first in line 1\n"},

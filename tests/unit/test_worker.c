@@ -706,7 +706,7 @@ static void configuration_is_checked(void) {
     REFUSED(kv_cache_tokens, UINT64_MAX, "kv-cache-tokens");
     REFUSED(block_tokens, 24, "block-tokens");
     REFUSED(block_tokens, 0, "block-tokens");
-    REFUSED(kv_type, QTYPE_Q8_0, "kv-cache-type");
+    REFUSED(kv_type, QTYPE_Q4_0, "kv-cache-type");
     REFUSED(max_batch_tokens, 0, "max-batch-tokens");
     REFUSED(prefill_chunk, 0, "prefill-chunk");
     REFUSED(max_sequences, 0, "max-sequences");

@@ -1,15 +1,76 @@
-/* attention.c - launches paged attention: one task per group of rows of one sequence and KV head,
- * so that a block's K and V are read once for all query heads and rows of the group. The kernel
- * walks the block table itself. */
+/* attention.c - launches paged attention: tiles of queries, the pool's tasks, and the merge of
+ * tiles whose chunks were shared out. A tile is a few rows of one sequence times the query heads of
+ * one KV head, so that a block's K and V are read once for all of them. The kernels walk the block
+ * table themselves.
+ *
+ * One thread walks all chunks of a tile, unless the tile is so large a part of the step that
+ * threads would wait for it (a long sequence among few): then each chunk is a task. Neither shows
+ * in the results (attn.h). Owns the tiles of the threads and the memory for parts of split tiles,
+ * both taken when the device is opened; a tile that finds no room there is walked. */
+#include "core/backend/cpu/attn.h"
 #include "core/backend/cpu/cpu_int.h"
+
+#include "core/base/mem.h"
+
+#include <stdlib.h>
+
+/* A tile is split when it costs more than a thread's fair share of the step / SPLIT_SHARE.
+ * FIXED_QUERIES: reading and decoding a key costs as much as so many queries with it. */
+enum { SPLIT_SHARE = 8, FIXED_QUERIES = 8, N_BUCKETS = 64 };
+#define PART_BYTES            (UINT64_C(4) << 20)
+#define PART_BYTES_PER_THREAD (UINT64_C(1) << 20)
+
+/* Rows of one sequence: as many tiles as there are KV heads, times parts of a large group of query
+ * heads. */
+struct row_group {
+    uint32_t seq, row, n_rows;
+    uint32_t n_chunks;                /* tasks per tile: 1 when it is walked */
+    uint32_t first_task, first_merge; /* of all its tiles */
+    bool split;
+    uint64_t parts_at; /* split: floats from the start of parts */
+};
+
+struct cpu_attn {
+    struct cpu_attn_tile *tiles; /* (n_threads) */
+    struct row_group *groups;    /* (max_rows), as found */
+    struct row_group *ordered;   /* (max_rows), costly tasks first */
+    float *parts;                /* (n_part_floats) */
+    uint64_t n_part_floats;
+};
 
 struct attn_run {
     const struct op_paged_attention *a;
-    struct cpu_backend *c;
+    struct cpu_attn *attn;
     const struct cpu_isa *isa;
-    uint32_t n_group; /* query heads per KV head */
-    uint32_t heads_per_tile;
+    uint32_t n_group;                /* query heads per KV head */
+    uint32_t heads_per_tile, n_subs; /* a group of heads is n_subs tiles */
+    uint32_t n_tiles;                /* of a row group */
+    uint32_t n_groups, n_tasks, n_merges, n_threads;
+    uint64_t run_bytes; /* of one block and head */
 };
+
+int cpu_attn_new(uint32_t max_rows, int n_threads, struct cpu_attn **out) {
+    struct cpu_attn *t = mem_new(1, sizeof *t);
+    *out = t;
+    if (!t) return ERR_NOMEM;
+    uint64_t bytes = PART_BYTES + (uint64_t)n_threads * PART_BYTES_PER_THREAD;
+    t->n_part_floats = bytes / sizeof *t->parts;
+    t->tiles = mem_new_aligned((uint64_t)n_threads * sizeof *t->tiles);
+    t->parts = n_threads > 1 ? mem_new_aligned(bytes) : NULL;
+    t->groups = mem_new(max_rows, sizeof *t->groups);
+    t->ordered = mem_new(max_rows, sizeof *t->ordered);
+    if (!t->tiles || (n_threads > 1 && !t->parts) || !t->groups || !t->ordered) return ERR_NOMEM;
+    return 0;
+}
+
+void cpu_attn_free(struct cpu_attn *t) {
+    if (!t) return;
+    free(t->ordered);
+    free(t->groups);
+    free(t->parts);
+    free(t->tiles);
+    free(t);
+}
 
 /* Are the rows of sequence s inside the batch, and their blocks inside table and pools? */
 static bool sequence_ok(const struct op_paged_attention *a, uint32_t s) {
@@ -18,7 +79,7 @@ static bool sequence_ok(const struct op_paged_attention *a, uint32_t s) {
     int32_t last = -1;
     if (start[s] < 0 || start[s + 1] < start[s] || (uint32_t)start[s + 1] > a->n_rows) return false;
     for (int32_t r = start[s]; r < start[s + 1]; r++) {
-        if (pos[r] < 0) return false;
+        if (pos[r] < 0 || pos[r] == INT32_MAX) return false;
         if (pos[r] > last) last = pos[r];
     }
     if (last < 0) return true;
@@ -29,73 +90,196 @@ static bool sequence_ok(const struct op_paged_attention *a, uint32_t s) {
     return true;
 }
 
-/* Fills c->groups; false when the batch is malformed. */
-static bool make_groups(struct cpu_backend *c, const struct op_paged_attention *a,
-                        uint32_t rows_per_tile, uint32_t *n_groups) {
+static uint32_t last_pos(const struct op_paged_attention *a, const struct row_group *g) {
+    const int32_t *pos = (const int32_t *)a->pos->host + g->row;
+    int32_t last = 0;
+    for (uint32_t r = 0; r < g->n_rows; r++)
+        if (pos[r] > last) last = pos[r];
+    return (uint32_t)last;
+}
+
+static uint64_t tile_cost(const struct attn_run *run, const struct row_group *g) {
+    uint32_t n_keys = last_pos(run->a, g) + 1;
+    return (uint64_t)n_keys * (g->n_rows * run->heads_per_tile + FIXED_QUERIES);
+}
+
+/* Fills attn->groups; false when the batch is malformed. */
+static bool make_groups(struct attn_run *run) {
+    const struct op_paged_attention *a = run->a;
     const int32_t *start = a->row_start->host;
-    uint32_t n = 0;
-    if (a->n_seqs && (start[0] != 0 || (uint32_t)start[a->n_seqs] != a->n_rows)) return false;
+    uint32_t n = 0, rows_per_tile = CPU_TILE_QUERIES / run->heads_per_tile;
+    if (!a->n_seqs || start[0] != 0 || (uint32_t)start[a->n_seqs] != a->n_rows) return false;
     for (uint32_t s = 0; s < a->n_seqs; s++) {
         if (!sequence_ok(a, s)) return false;
         uint32_t end = (uint32_t)start[s + 1];
         for (uint32_t r = (uint32_t)start[s]; r < end; r += rows_per_tile) {
             uint32_t n_rows = end - r < rows_per_tile ? end - r : rows_per_tile;
-            c->groups[n++] = (struct cpu_attn_group){s, r, n_rows};
+            run->attn->groups[n++] = (struct row_group){.seq = s, .row = r, .n_rows = n_rows};
         }
     }
-    *n_groups = n;
-    return a->n_seqs > 0;
+    run->n_groups = n;
+    return true;
 }
 
-static void attn_task(const void *arg, uint32_t task, int thread) {
+/* Splits g when its tiles are too large to be walked and there is room for their parts. */
+static void split_group(const struct attn_run *run, struct row_group *g, uint64_t most_cost,
+                        uint64_t *n_used) {
+    uint32_t n_chunks = last_pos(run->a, g) / CPU_ATTN_CHUNK + 1;
+    g->n_chunks = 1;
+    if (run->n_threads == 1 || n_chunks == 1 || tile_cost(run, g) <= most_cost) return;
+    uint64_t part = cpu_attn_part_floats(g->n_rows * run->heads_per_tile, run->a->kv.head_dim);
+    uint64_t need, room = run->attn->n_part_floats - *n_used;
+    if (!mem_mul(part * n_chunks, run->n_tiles, &need) || need > room) return;
+    g->split = true;
+    g->n_chunks = n_chunks;
+    g->parts_at = *n_used;
+    *n_used += need;
+}
+
+static uint32_t log2_floor(uint64_t x) {
+    uint32_t n = 0;
+    while (x >>= 1)
+        n++;
+    return n;
+}
+
+/* Decides who is split and orders the groups by the cost of their tasks, costly ones first, in
+ * steps of two: what is left for the end is small. false: more tasks than can be counted. */
+static bool plan(struct attn_run *run) {
+    struct cpu_attn *t = run->attn;
+    uint64_t total = 0, n_used = 0, n_tasks = 0, n_merges = 0;
+    uint32_t at[N_BUCKETS + 1] = {0};
+    for (uint32_t g = 0; g < run->n_groups; g++)
+        total += tile_cost(run, &t->groups[g]) * run->n_tiles;
+    for (uint32_t i = 0; i < run->n_groups; i++) {
+        struct row_group *g = &t->groups[i];
+        split_group(run, g, total / ((uint64_t)SPLIT_SHARE * run->n_threads), &n_used);
+        at[N_BUCKETS - log2_floor(tile_cost(run, g) / g->n_chunks)]++;
+    }
+    for (uint32_t b = 1; b <= N_BUCKETS; b++)
+        at[b] += at[b - 1];
+    for (uint32_t i = 0; i < run->n_groups; i++) {
+        struct row_group *g = &t->groups[i];
+        t->ordered[at[N_BUCKETS - 1 - log2_floor(tile_cost(run, g) / g->n_chunks)]++] = *g;
+    }
+    for (uint32_t i = 0; i < run->n_groups; i++) {
+        struct row_group *g = &t->ordered[i];
+        g->first_task = (uint32_t)n_tasks;
+        g->first_merge = (uint32_t)n_merges;
+        n_tasks += (uint64_t)g->n_chunks * run->n_tiles;
+        if (g->split) n_merges += (uint64_t)g->n_rows * run->a->n_heads;
+        if (n_tasks > UINT32_MAX / 2 || n_merges > UINT32_MAX) return false;
+    }
+    run->n_tasks = (uint32_t)n_tasks;
+    run->n_merges = (uint32_t)n_merges;
+    return true;
+}
+
+/* The last group whose tasks (merges) begin at or before i. */
+static const struct row_group *group_of(const struct attn_run *run, uint32_t i, bool merge) {
+    const struct row_group *g = run->attn->ordered;
+    uint32_t low = 0, high = run->n_groups;
+    while (high - low > 1) {
+        uint32_t mid = low + (high - low) / 2;
+        if ((merge ? g[mid].first_merge : g[mid].first_task) <= i)
+            low = mid;
+        else
+            high = mid;
+    }
+    return &g[low];
+}
+
+/* Query heads of part `sub` of a group of heads. */
+static uint32_t heads_in(const struct attn_run *run, uint32_t sub) {
+    uint32_t left = run->n_group - sub * run->heads_per_tile;
+    return left < run->heads_per_tile ? left : run->heads_per_tile;
+}
+
+static float *parts_of(const struct attn_run *run, const struct row_group *g, uint32_t tile,
+                       uint32_t chunk) {
+    uint64_t part = cpu_attn_part_floats(g->n_rows * run->heads_per_tile, run->a->kv.head_dim);
+    return run->attn->parts + g->parts_at + ((uint64_t)tile * g->n_chunks + chunk) * part;
+}
+
+/* Threads take contiguous shares of the tasks: the ordered ones are dealt to them in turn. */
+static void attn_task(const void *arg, uint32_t dealt, int thread) {
     const struct attn_run *run = arg;
     const struct op_paged_attention *a = run->a;
     const struct backend_kv *kv = &a->kv;
-    const struct cpu_attn_group *g = &run->c->groups[task / kv->n_kv_heads];
-    uint32_t kv_head = task % kv->n_kv_heads;
-    uint64_t elem = kv->kv_type == QTYPE_F16 ? sizeof(uint16_t) : sizeof(float);
-    uint64_t head_at = (uint64_t)kv_head * kv->block_tokens * kv->head_dim * elem;
+    uint32_t share = (run->n_tasks + run->n_threads - 1) / run->n_threads;
+    uint32_t task = dealt % share * run->n_threads + dealt / share;
+    if (task >= run->n_tasks) return;
+    const struct row_group *g = group_of(run, task, false);
+    uint32_t tile = (task - g->first_task) / g->n_chunks,
+             chunk = (task - g->first_task) % g->n_chunks;
+    uint32_t kv_head = tile / run->n_subs, sub = tile % run->n_subs;
+    uint32_t head = kv_head * run->n_group + sub * run->heads_per_tile;
     uint64_t q_stride = (uint64_t)a->n_heads * kv->head_dim;
-    struct cpu_attn_job j = {
+    uint64_t at = g->row * q_stride + (uint64_t)head * kv->head_dim;
+    run->isa->attention(&(struct cpu_attn_job){
+        .q = (const float *)a->q->host + at,
+        .out = (float *)a->out->host + at,
         .q_stride = q_stride,
         .pos = (const int32_t *)a->pos->host + g->row,
         .table = (const int32_t *)a->tables->host + (uint64_t)g->seq * a->table_stride,
         .n_rows = g->n_rows,
+        .n_group = heads_in(run, sub),
         .head_dim = kv->head_dim,
         .block_tokens = kv->block_tokens,
-        .k = (const char *)kv->k->host + head_at,
-        .v = (const char *)kv->v->host + head_at,
-        .block_stride = (uint64_t)kv->n_kv_heads * kv->block_tokens * kv->head_dim,
+        .k = (const uint8_t *)kv->k->host + kv_head * run->run_bytes,
+        .v = (const uint8_t *)kv->v->host + kv_head * run->run_bytes,
+        .block_bytes = kv->n_kv_heads * run->run_bytes,
         .kv_type = kv->kv_type,
         .scale = a->scale,
-        .tile = &run->c->tiles[thread]};
-    for (uint32_t h = 0; h < run->n_group; h += run->heads_per_tile) {
-        uint64_t at = g->row * q_stride + (uint64_t)(kv_head * run->n_group + h) * kv->head_dim;
-        j.n_group = run->n_group - h < run->heads_per_tile ? run->n_group - h : run->heads_per_tile;
-        j.q = (const float *)a->q->host + at;
-        j.out = (float *)a->out->host + at;
-        run->isa->attention(&j);
-    }
+        .tile = &run->attn->tiles[thread],
+        .part = g->split ? parts_of(run, g, tile, chunk) : NULL,
+        .chunk = chunk});
+}
+
+static void merge_task(const void *arg, uint32_t task, int thread) {
+    const struct attn_run *run = arg;
+    const struct op_paged_attention *a = run->a;
+    const struct row_group *g = group_of(run, task, true);
+    uint32_t row = (task - g->first_merge) / a->n_heads,
+             head = (task - g->first_merge) % a->n_heads;
+    uint32_t kv_head = head / run->n_group, in_group = head % run->n_group;
+    uint32_t sub = in_group / run->heads_per_tile, heads = heads_in(run, sub);
+    uint32_t pos = (uint32_t)((const int32_t *)a->pos->host)[g->row + row];
+    uint64_t at = ((uint64_t)(g->row + row) * a->n_heads + head) * a->kv.head_dim;
+    (void)thread;
+    run->isa->attention_merge(&(struct cpu_attn_merge){
+        .parts = parts_of(run, g, kv_head * run->n_subs + sub, 0),
+        .stride = cpu_attn_part_floats(g->n_rows * run->heads_per_tile, a->kv.head_dim),
+        .n_chunks = pos / CPU_ATTN_CHUNK + 1,
+        .n_queries = g->n_rows * heads,
+        .query = row * heads + in_group % run->heads_per_tile,
+        .head_dim = a->kv.head_dim,
+        .out = (float *)a->out->host + at});
 }
 
 int cpu_paged_attention(backend *be, const struct op_paged_attention *a) {
     struct cpu_backend *c = cpu_of(be);
     const struct backend_kv *kv = &a->kv;
-    uint32_t n_group = a->n_heads / kv->n_kv_heads, n_groups, step = c->isa->step;
-    if (kv->head_dim > CPU_MAX_HEAD_DIM || kv->block_tokens > CPU_MAX_BLOCK_TOKENS)
+    uint32_t n_group = a->n_heads / kv->n_kv_heads;
+    uint64_t block_bytes;
+    if (kv->head_dim > CPU_MAX_HEAD_DIM || kv->block_tokens > CPU_MAX_BLOCK_TOKENS ||
+        CPU_ATTN_SPAN % kv->block_tokens || !backend_kv_block_bytes(kv, &block_bytes))
         return ERR_INVALID;
-    bool fits = kv->head_dim % step == 0 && kv->block_tokens % step == 0;
+    bool fits = kv->block_tokens % c->isa->block_step == 0;
     struct attn_run run = {.a = a,
-                           .c = c,
+                           .attn = c->attn,
                            .isa = fits ? c->isa : &cpu_isa_generic,
                            .n_group = n_group,
                            .heads_per_tile =
-                               n_group < CPU_MAX_TILE_QUERIES ? n_group : CPU_MAX_TILE_QUERIES};
-    if (!make_groups(c, a, CPU_MAX_TILE_QUERIES / run.heads_per_tile, &n_groups))
-        return ERR_INVALID;
-    if ((uint64_t)n_groups * kv->n_kv_heads >= UINT32_MAX) return ERR_INVALID;
-    pool_run(c->pool, n_groups * kv->n_kv_heads, attn_task, &run);
-    cpu_count(c, run.isa,
-              kv->kv_type == QTYPE_F16 ? CPU_PAGED_ATTENTION_F16 : CPU_PAGED_ATTENTION_F32);
+                               n_group < CPU_TILE_QUERIES ? n_group : CPU_TILE_QUERIES,
+                           .n_threads = (uint32_t)c->base.n_threads,
+                           .run_bytes = block_bytes / kv->n_kv_heads};
+    run.n_subs = (n_group + run.heads_per_tile - 1) / run.heads_per_tile;
+    run.n_tiles = kv->n_kv_heads * run.n_subs;
+    if (!make_groups(&run) || !plan(&run)) return ERR_INVALID;
+    uint32_t share = (run.n_tasks + run.n_threads - 1) / run.n_threads;
+    pool_run(c->pool, share * run.n_threads, attn_task, &run);
+    pool_run(c->pool, run.n_merges, merge_task, &run);
+    cpu_count(c, run.isa, CPU_PAGED_ATTENTION_F32 + cpu_kv_index(kv->kv_type));
     return 0;
 }

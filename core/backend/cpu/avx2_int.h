@@ -74,10 +74,13 @@ ALWAYS_INLINE void prefetch(const uint8_t *w, uint64_t at) {
 
 void avx2_linear(const struct cpu_linear_job *j);
 void avx2_attention(const struct cpu_attn_job *j);
+void avx2_attention_merge(const struct cpu_attn_merge *m);
+void avx512_attention(const struct cpu_attn_job *j);
+void avx512_attention_merge(const struct cpu_attn_merge *m);
 void avx2_quantize(const float *x, int16_t *q, float *d, uint32_t n);
 void avx2_rmsnorm(float *x, const float *residual, const float *weight, float *out, uint32_t n,
                   float eps);
 void avx2_glu_silu(const float *gate, const float *up, float *out, uint32_t n);
-void avx2_store_f16(const float *src, uint16_t *dst, uint32_t n);
+void avx2_encode_kv(int type, const float *x, void *values, uint16_t *scales, uint32_t n);
 
 #endif

@@ -17,9 +17,8 @@ enum { MAX_THREADS = 1024, MAPPED_BYTES = 1 << 20 };
 static void close_backend(backend *be) {
     struct cpu_backend *c = cpu_of(be);
     pool_free(c->pool);
-    free(c->groups);
-    free(c->tiles);
-    free(c->angles);
+    cpu_rope_free(c->rope);
+    cpu_attn_free(c->attn);
     free(c->xd);
     free(c->xq);
     free(c);
@@ -195,10 +194,9 @@ int backend_cpu_open(const struct backend_config *config, backend **out, err *e)
         goto no_memory;
     c->xq = mem_new_aligned(n_scratch * CPU_Q_ELEMS * sizeof *c->xq);
     c->xd = mem_new_aligned(n_scratch * sizeof *c->xd);
-    c->angles = mem_new_aligned((uint64_t)n_threads * CPU_MAX_HEAD_DIM * sizeof *c->angles);
-    c->tiles = mem_new_aligned((uint64_t)n_threads * sizeof *c->tiles);
-    c->groups = mem_new(config->max_rows, sizeof *c->groups);
-    if (!c->xq || !c->xd || !c->angles || !c->tiles || !c->groups) goto no_memory;
+    if (!c->xq || !c->xd || cpu_attn_new(config->max_rows, n_threads, &c->attn) ||
+        cpu_rope_new(config->max_rows, &c->rope))
+        goto no_memory;
     int rc = pool_new(n_threads, &c->pool, e);
     if (rc) {
         close_backend(&c->base);

@@ -15,9 +15,6 @@
  * the products would be as fast only with instructions that AVX2 lacks, and 256 times coarser. */
 enum { CPU_Q_ELEMS = 32, CPU_Q_MAX = 32767 };
 
-/* Bounds of paged attention; they size the tiles of each thread. */
-enum { CPU_MAX_HEAD_DIM = 256, CPU_MAX_BLOCK_TOKENS = 32, CPU_MAX_TILE_QUERIES = 32 };
-
 /* One per kernel of one instruction set: also the order of the counters. */
 enum cpu_kernel {
     CPU_EMBED,
@@ -28,10 +25,14 @@ enum cpu_kernel {
     CPU_LINEAR_BF16,
     CPU_LINEAR_Q8_0,
     CPU_LINEAR_Q4_0,
+    CPU_ROPE_STORE_F32, /* K/V types in the order of cpu_kv_index */
     CPU_ROPE_STORE_F16,
-    CPU_ROPE_STORE_F32,
-    CPU_PAGED_ATTENTION_F16,
+    CPU_ROPE_STORE_BF16,
+    CPU_ROPE_STORE_Q8_0,
     CPU_PAGED_ATTENTION_F32,
+    CPU_PAGED_ATTENTION_F16,
+    CPU_PAGED_ATTENTION_BF16,
+    CPU_PAGED_ATTENTION_Q8_0,
     CPU_GLU_SILU,
     CPU_GATHER,
     CPU_KV_COPY,
@@ -53,35 +54,13 @@ struct cpu_linear_job {
     uint32_t out0, n_outs;
 };
 
-/* Memory of one thread's attention task. */
-struct cpu_attn_tile {
-    float k[CPU_MAX_BLOCK_TOKENS * CPU_MAX_HEAD_DIM];   /* (block_tokens, head_dim) */
-    float v[CPU_MAX_BLOCK_TOKENS * CPU_MAX_HEAD_DIM];   /* (block_tokens, head_dim) */
-    float acc[CPU_MAX_TILE_QUERIES * CPU_MAX_HEAD_DIM]; /* (n_rows * n_group, head_dim) */
-    float max[CPU_MAX_TILE_QUERIES], sum[CPU_MAX_TILE_QUERIES];
-};
-
-/* Rows of one sequence times query heads of one KV head: n_rows * n_group <= CPU_MAX_TILE_QUERIES.
- * Keys are taken block by block from position 0 on with an online softmax, so a row's result does
- * not depend on the rows beside it or on where a prefill chunk began. */
-struct cpu_attn_job {
-    const float *q; /* (n_rows, q_stride), at the first query head of the group */
-    float *out;     /* (n_rows, q_stride), likewise */
-    uint64_t q_stride;
-    const int32_t *pos;   /* (n_rows) */
-    const int32_t *table; /* blocks of the sequence */
-    uint32_t n_rows, n_group, head_dim, block_tokens;
-    const void *k, *v; /* pools, at the KV head: block b starts at element b * block_stride */
-    uint64_t block_stride;
-    int kv_type; /* enum qtype */
-    float scale;
-    struct cpu_attn_tile *tile;
-};
+struct cpu_attn_job; /* attn.h */
+struct cpu_attn_merge;
 
 struct cpu_isa {
     const char *name;
     const char *kernel_names[CPU_N_KERNELS]; /* NULL: only generic has this kernel */
-    uint32_t step; /* attention wants head_dim and block_tokens to be multiples of this */
+    uint32_t block_step; /* attention wants block_tokens to be a multiple of this */
     void (*linear)(const struct cpu_linear_job *j);
     /* n (a multiple of 32) values to blocks: d = max|x| / CPU_Q_MAX, q = x / d to nearest. */
     void (*quantize)(const float *x, int16_t *q, float *d, uint32_t n);
@@ -89,8 +68,10 @@ struct cpu_isa {
     void (*rmsnorm)(float *x, const float *residual, const float *weight, float *out, uint32_t n,
                     float eps);
     void (*glu_silu)(const float *gate, const float *up, float *out, uint32_t n);
-    void (*store_f16)(const float *src, uint16_t *dst, uint32_t n);
+    /* x (n) to n values of a K/V type; Q8_0: and n / 32 scales. Values need no alignment. */
+    void (*encode_kv)(int type, const float *x, void *values, uint16_t *scales, uint32_t n);
     void (*attention)(const struct cpu_attn_job *j);
+    void (*attention_merge)(const struct cpu_attn_merge *m);
 };
 
 extern const struct cpu_isa cpu_isa_generic;
@@ -109,11 +90,6 @@ struct cpu_weight {
     uint64_t row_bytes;
 };
 
-/* Rows of a prefill chunk that share their K/V tile. */
-struct cpu_attn_group {
-    uint32_t seq, row, n_rows;
-};
-
 struct cpu_backend {
     struct backend base;
     const struct cpu_isa *isa;
@@ -121,9 +97,8 @@ struct cpu_backend {
     uint32_t counters[2][CPU_N_KERNELS]; /* of isa, of the generic kernels */
     int16_t *xq;                         /* (max_rows, max_cols rounded up to 32) */
     float *xd;                           /* (max_rows, max_cols / 32 rounded up) */
-    float *angles;                       /* (n_threads, CPU_MAX_HEAD_DIM): cosines, then sines */
-    struct cpu_attn_tile *tiles;         /* (n_threads) */
-    struct cpu_attn_group *groups;       /* (max_rows) */
+    struct cpu_attn *attn;               /* attention.c */
+    struct cpu_rope *rope;               /* rope_store.c */
 };
 
 static inline struct cpu_backend *cpu_of(backend *be) {
@@ -137,6 +112,21 @@ static inline const struct cpu_weight *cpu_weight_of(const backend_weight *w) {
 static inline void cpu_count(struct cpu_backend *c, const struct cpu_isa *isa, uint32_t kernel) {
     backend_count_kernel(&c->base, c->counters[isa != c->isa][kernel]);
 }
+
+/* Place of a K/V type in the tables of kernels. */
+static inline uint32_t cpu_kv_index(int kv_type) {
+    return kv_type == QTYPE_F32 ? 0 : kv_type == QTYPE_F16 ? 1 : kv_type == QTYPE_BF16 ? 2 : 3;
+}
+
+/* Memory of an op that is taken at open; half-built on failure, for the free below. ERR_NOMEM. */
+int cpu_attn_new(uint32_t max_rows, int n_threads, struct cpu_attn **out);
+void cpu_attn_free(struct cpu_attn *t); /* NULL is fine */
+int cpu_rope_new(uint32_t max_rows, struct cpu_rope **out);
+void cpu_rope_free(struct cpu_rope *t);
+
+void generic_encode_kv(int type, const float *x, void *values, uint16_t *scales, uint32_t n);
+void generic_attention(const struct cpu_attn_job *j);
+void generic_attention_merge(const struct cpu_attn_merge *m);
 
 int cpu_embed(backend *be, const struct op_embed *a);
 int cpu_rmsnorm(backend *be, const struct op_rmsnorm *a);

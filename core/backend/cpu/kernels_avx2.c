@@ -68,15 +68,6 @@ void avx2_glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
     }
 }
 
-void avx2_store_f16(const float *src, uint16_t *dst, uint32_t n) {
-    uint32_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        _mm_storeu_si128((__m128i *)(dst + i),
-                         _mm256_cvtps_ph(_mm256_loadu_ps(src + i), _MM_FROUND_TO_NEAREST_INT));
-    for (; i < n; i++)
-        dst[i] = f32_to_f16(src[i]);
-}
-
 const struct cpu_isa cpu_isa_avx2 = {
     .name = "avx2",
     .kernel_names = {[CPU_RMSNORM] = "rmsnorm_avx2",
@@ -86,16 +77,21 @@ const struct cpu_isa cpu_isa_avx2 = {
                      [CPU_LINEAR_BF16] = "linear_bf16_avx2",
                      [CPU_LINEAR_Q8_0] = "linear_q8_0_avx2",
                      [CPU_LINEAR_Q4_0] = "linear_q4_0_avx2",
-                     [CPU_ROPE_STORE_F16] = "rope_store_f16_avx2",
                      [CPU_ROPE_STORE_F32] = "rope_store_f32_avx2",
-                     [CPU_PAGED_ATTENTION_F16] = "paged_attention_f16_avx2",
+                     [CPU_ROPE_STORE_F16] = "rope_store_f16_avx2",
+                     [CPU_ROPE_STORE_BF16] = "rope_store_bf16_avx2",
+                     [CPU_ROPE_STORE_Q8_0] = "rope_store_q8_0_avx2",
                      [CPU_PAGED_ATTENTION_F32] = "paged_attention_f32_avx2",
+                     [CPU_PAGED_ATTENTION_F16] = "paged_attention_f16_avx2",
+                     [CPU_PAGED_ATTENTION_BF16] = "paged_attention_bf16_avx2",
+                     [CPU_PAGED_ATTENTION_Q8_0] = "paged_attention_q8_0_avx2",
                      [CPU_GLU_SILU] = "glu_silu_avx2"},
-    .step = LANES,
+    .block_step = LANES,
     .linear = avx2_linear,
     .quantize = avx2_quantize,
     .rmsnorm = avx2_rmsnorm,
     .glu_silu = avx2_glu_silu,
-    .store_f16 = avx2_store_f16,
+    .encode_kv = avx2_encode_kv,
     .attention = avx2_attention,
+    .attention_merge = avx2_attention_merge,
 };

@@ -108,78 +108,6 @@ static void glu_silu(const float *gate, const float *up, float *out, uint32_t n)
         out[i] = gate[i] / (1 + expf(-gate[i])) * up[i];
 }
 
-static void store_f16(const float *src, uint16_t *dst, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++)
-        dst[i] = f32_to_f16(src[i]);
-}
-
-/* ---- paged attention ---- */
-
-/* Block of K or V of one head: (block_tokens, head_dim) f32, in place or decoded into tile. */
-static const float *load_block(const struct cpu_attn_job *j, const void *pool_base, int32_t block,
-                               float *tile) {
-    uint64_t at = (uint64_t)block * j->block_stride;
-    if (j->kv_type == QTYPE_F32) return (const float *)pool_base + at;
-    qtype_decode(QTYPE_F16, (const uint16_t *)pool_base + at, tile,
-                 (uint64_t)j->block_tokens * j->head_dim);
-    return tile;
-}
-
-/* Folds n_keys keys into a query's running maximum, sum and accumulator. */
-static void fold_block(const struct cpu_attn_job *j, uint32_t query, const float *q, const float *k,
-                       const float *v, uint32_t n_keys) {
-    struct cpu_attn_tile *t = j->tile;
-    float score[CPU_MAX_BLOCK_TOKENS], max = t->max[query];
-    float *acc = t->acc + (uint64_t)query * j->head_dim;
-    for (uint32_t i = 0; i < n_keys; i++) {
-        float dot = 0;
-        for (uint32_t d = 0; d < j->head_dim; d++)
-            dot += q[d] * k[i * j->head_dim + d];
-        score[i] = dot * j->scale;
-        max = fmaxf(max, score[i]);
-    }
-    float keep = expf(t->max[query] - max);
-    t->max[query] = max;
-    t->sum[query] *= keep;
-    for (uint32_t d = 0; d < j->head_dim; d++)
-        acc[d] *= keep;
-    for (uint32_t i = 0; i < n_keys; i++) {
-        float p = expf(score[i] - max);
-        t->sum[query] += p;
-        for (uint32_t d = 0; d < j->head_dim; d++)
-            acc[d] += p * v[i * j->head_dim + d];
-    }
-}
-
-static void attention(const struct cpu_attn_job *j) {
-    struct cpu_attn_tile *t = j->tile;
-    uint32_t n_queries = j->n_rows * j->n_group, n_keys = 0;
-    for (uint32_t i = 0; i < n_queries; i++) {
-        t->max[i] = -INFINITY;
-        t->sum[i] = 0;
-    }
-    memset(t->acc, 0, (uint64_t)n_queries * j->head_dim * sizeof *t->acc);
-    for (uint32_t r = 0; r < j->n_rows; r++)
-        if ((uint32_t)j->pos[r] + 1 > n_keys) n_keys = (uint32_t)j->pos[r] + 1;
-    for (uint32_t first = 0, b = 0; first < n_keys; first += j->block_tokens, b++) {
-        const float *k = load_block(j, j->k, j->table[b], t->k);
-        const float *v = load_block(j, j->v, j->table[b], t->v);
-        for (uint32_t r = 0; r < j->n_rows; r++) {
-            if ((uint32_t)j->pos[r] < first) continue;
-            uint32_t n = (uint32_t)j->pos[r] + 1 - first;
-            if (n > j->block_tokens) n = j->block_tokens;
-            for (uint32_t h = 0; h < j->n_group; h++)
-                fold_block(j, r * j->n_group + h, j->q + r * j->q_stride + h * j->head_dim, k, v,
-                           n);
-        }
-    }
-    for (uint32_t i = 0; i < n_queries; i++) {
-        float *out = j->out + i / j->n_group * j->q_stride + i % j->n_group * j->head_dim;
-        for (uint32_t d = 0; d < j->head_dim; d++)
-            out[d] = t->acc[(uint64_t)i * j->head_dim + d] / t->sum[i];
-    }
-}
-
 const struct cpu_isa cpu_isa_generic = {
     .name = "generic",
     .kernel_names = {[CPU_EMBED] = "embed_generic",
@@ -190,18 +118,23 @@ const struct cpu_isa cpu_isa_generic = {
                      [CPU_LINEAR_BF16] = "linear_bf16_generic",
                      [CPU_LINEAR_Q8_0] = "linear_q8_0_generic",
                      [CPU_LINEAR_Q4_0] = "linear_q4_0_generic",
-                     [CPU_ROPE_STORE_F16] = "rope_store_f16_generic",
                      [CPU_ROPE_STORE_F32] = "rope_store_f32_generic",
-                     [CPU_PAGED_ATTENTION_F16] = "paged_attention_f16_generic",
+                     [CPU_ROPE_STORE_F16] = "rope_store_f16_generic",
+                     [CPU_ROPE_STORE_BF16] = "rope_store_bf16_generic",
+                     [CPU_ROPE_STORE_Q8_0] = "rope_store_q8_0_generic",
                      [CPU_PAGED_ATTENTION_F32] = "paged_attention_f32_generic",
+                     [CPU_PAGED_ATTENTION_F16] = "paged_attention_f16_generic",
+                     [CPU_PAGED_ATTENTION_BF16] = "paged_attention_bf16_generic",
+                     [CPU_PAGED_ATTENTION_Q8_0] = "paged_attention_q8_0_generic",
                      [CPU_GLU_SILU] = "glu_silu_generic",
                      [CPU_GATHER] = "gather_generic",
                      [CPU_KV_COPY] = "kv_copy_generic"},
-    .step = 1,
+    .block_step = 1,
     .linear = linear,
     .quantize = quantize,
     .rmsnorm = rmsnorm,
     .glu_silu = glu_silu,
-    .store_f16 = store_f16,
-    .attention = attention,
+    .encode_kv = generic_encode_kv,
+    .attention = generic_attention,
+    .attention_merge = generic_attention_merge,
 };

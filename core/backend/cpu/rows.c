@@ -1,8 +1,7 @@
-/* rows.c - launches the ops that work row by row: embed, rmsnorm, rope + KV scatter, glu, gather,
- * and the copy of KV blocks. A few rows run on the caller's thread: waking others costs more. */
+/* rows.c - launches the ops that work row by row: embed, rmsnorm, glu, gather. A few rows
+ * run on the caller's thread: waking others costs more. */
 #include "core/backend/cpu/cpu_int.h"
 
-#include <math.h>
 #include <string.h>
 
 enum { VALUES_PER_CHUNK = 8192 }; /* about a microsecond or two of work */
@@ -125,89 +124,5 @@ int cpu_gather(backend *be, const struct op_gather *a) {
     struct row_run run = {.op = a, .n_rows = a->n_out_rows, .c = c, .row = gather_row};
     run_rows(&run, a->n_cols);
     cpu_count(c, &cpu_isa_generic, CPU_GATHER);
-    return 0;
-}
-
-/* ---- rope + KV scatter ---- */
-
-struct rotation {
-    const float *cosines, *sines; /* (n_rot / 2) */
-    uint32_t head_dim, n_rot;
-    bool interleaved;
-};
-
-/* x (n_heads, head_dim), in place. */
-static void rotate(float *x, uint32_t n_heads, const struct rotation *r) {
-    uint32_t half = r->n_rot / 2, step = r->interleaved ? 2 : 1, apart = r->interleaved ? 1 : half;
-    for (uint32_t h = 0; h < n_heads; h++, x += r->head_dim)
-        for (uint32_t i = 0; i < half; i++) {
-            float *a = x + i * step, *b = a + apart;
-            float u = *a, v = *b;
-            *a = u * r->cosines[i] - v * r->sines[i];
-            *b = u * r->sines[i] + v * r->cosines[i];
-        }
-}
-
-/* src (n_kv_heads, head_dim) f32 to its slot in pool. */
-static void store_heads(const struct cpu_isa *isa, const struct backend_kv *kv, const float *src,
-                        void *pool_base, uint32_t slot) {
-    uint64_t block = slot / kv->block_tokens, token = slot % kv->block_tokens;
-    for (uint32_t h = 0; h < kv->n_kv_heads; h++, src += kv->head_dim) {
-        uint64_t at = ((block * kv->n_kv_heads + h) * kv->block_tokens + token) * kv->head_dim;
-        if (kv->kv_type == QTYPE_F16)
-            isa->store_f16(src, (uint16_t *)pool_base + at, kv->head_dim);
-        else
-            memcpy((float *)pool_base + at, src, kv->head_dim * sizeof *src);
-    }
-}
-
-static void rope_store_row(const struct row_run *r, uint32_t row, int thread) {
-    const struct op_rope_store *a = r->op;
-    const struct backend_kv *kv = &a->kv;
-    const float *inv_freq = a->inv_freq->host;
-    float pos = (float)((const int32_t *)a->pos->host)[row];
-    uint32_t slot = (uint32_t)((const int32_t *)a->slots->host)[row];
-    uint64_t q_cols = (uint64_t)a->n_heads * kv->head_dim;
-    uint64_t k_cols = (uint64_t)kv->n_kv_heads * kv->head_dim;
-    float *cosines = r->c->angles + (uint64_t)thread * CPU_MAX_HEAD_DIM;
-    float *sines = cosines + CPU_MAX_HEAD_DIM / 2;
-    float *k = (float *)a->k->host + row * k_cols;
-    for (uint32_t i = 0; i < a->n_rot / 2; i++) {
-        float angle = pos * inv_freq[i];
-        cosines[i] = cosf(angle);
-        sines[i] = sinf(angle);
-    }
-    struct rotation rotation = {cosines, sines, kv->head_dim, a->n_rot, a->interleaved};
-    rotate((float *)a->q->host + row * q_cols, a->n_heads, &rotation);
-    rotate(k, kv->n_kv_heads, &rotation);
-    store_heads(r->isa, kv, k, kv->k->host, slot);
-    store_heads(r->isa, kv, (const float *)a->v->host + row * k_cols, kv->v->host, slot);
-}
-
-int cpu_rope_store(backend *be, const struct op_rope_store *a) {
-    struct cpu_backend *c = cpu_of(be);
-    if (a->n_rot > CPU_MAX_HEAD_DIM ||
-        !all_below(a->slots->host, a->n_rows, (uint64_t)a->kv.n_blocks * a->kv.block_tokens) ||
-        !all_below(a->pos->host, a->n_rows, INT32_MAX))
-        return ERR_INVALID;
-    struct row_run run = {.op = a, .n_rows = a->n_rows, .c = c, .row = rope_store_row};
-    run_rows(&run, (uint64_t)(a->n_heads + 2 * a->kv.n_kv_heads) * a->kv.head_dim);
-    cpu_count(c, c->isa, a->kv.kv_type == QTYPE_F16 ? CPU_ROPE_STORE_F16 : CPU_ROPE_STORE_F32);
-    return 0;
-}
-
-/* ---- KV blocks ---- */
-
-int cpu_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs) {
-    struct cpu_backend *c = cpu_of(be);
-    uint64_t elem = kv->kv_type == QTYPE_F16 ? sizeof(uint16_t) : sizeof(float);
-    uint64_t block = (uint64_t)kv->n_kv_heads * kv->block_tokens * kv->head_dim * elem;
-    for (uint32_t i = 0; i < n_pairs; i++) {
-        uint64_t from = (uint64_t)pairs[2 * i] * block, to = (uint64_t)pairs[2 * i + 1] * block;
-        if (from == to) continue;
-        memcpy((char *)kv->k->host + to, (const char *)kv->k->host + from, block);
-        memcpy((char *)kv->v->host + to, (const char *)kv->v->host + from, block);
-    }
-    cpu_count(c, &cpu_isa_generic, CPU_KV_COPY);
     return 0;
 }

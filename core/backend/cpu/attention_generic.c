@@ -1,0 +1,153 @@
+/* attention_generic.c - the plain reference of paged attention, and of storing K/V in the types of
+ * the pools. Pure functions over their tile; any thread. */
+#include "core/backend/cpu/attn.h"
+#include "core/backend/cpu/cpu_int.h"
+
+#include <math.h>
+#include <string.h>
+
+#define F16_MAX 65504.0f
+
+enum { SCALE_ELEMS = 32 };
+
+static void encode_q8_0(const float *x, int8_t *q, uint16_t *scales, uint32_t n) {
+    for (uint32_t b = 0; b < n / SCALE_ELEMS; b++, x += SCALE_ELEMS, q += SCALE_ELEMS) {
+        float max = 0, zero = 0;
+        for (int i = 0; i < SCALE_ELEMS; i++) {
+            max = fmaxf(max, fabsf(x[i]));
+            zero += 0 * x[i]; /* NaN when one of them is no number */
+        }
+        float d = max / 127 + zero, inverse = d > 0 ? 1 / d : 0;
+        scales[b] = f32_to_f16(d);
+        for (int i = 0; i < SCALE_ELEMS; i++)
+            q[i] = (int8_t)(d > 0 ? rintf(x[i] * inverse) : 0);
+    }
+}
+
+void generic_encode_kv(int type, const float *x, void *values, uint16_t *scales, uint32_t n) {
+    uint16_t *half = values;
+    if (type == QTYPE_Q8_0)
+        encode_q8_0(x, values, scales, n);
+    else if (type != QTYPE_F16)
+        qtype_encode(type, x, values, n);
+    for (uint32_t i = 0; type == QTYPE_F16 && i < n; i++)
+        half[i] = f32_to_f16(x[i] > F16_MAX ? F16_MAX : x[i] < -F16_MAX ? -F16_MAX : x[i]);
+}
+
+/* K (head_dim, block_tokens) or V (block_tokens, head_dim) of one block to f32. */
+static void decode_run(const struct cpu_attn_job *j, const uint8_t *run, bool is_k, float *to) {
+    uint32_t dim = j->head_dim, tokens = j->block_tokens;
+    if (j->kv_type != QTYPE_Q8_0) {
+        qtype_decode(j->kv_type, run, to, (uint64_t)tokens * dim);
+        return;
+    }
+    const uint16_t *scales = cpu_attn_scales(run, tokens, dim);
+    for (uint32_t t = 0; t < tokens; t++)
+        for (uint32_t d = 0; d < dim; d++) {
+            uint32_t i = is_k ? d * tokens + t : t * dim + d, group = d / SCALE_ELEMS;
+            float scale =
+                f16_to_f32(scales[is_k ? group * tokens + t : t * (dim / SCALE_ELEMS) + group]);
+            to[i] = scale * (float)((const int8_t *)run)[i];
+        }
+}
+
+/* Folds the first n_keys keys of the block in the tile into query i. */
+static void fold_block(const struct cpu_attn_job *j, const float *q, uint32_t i, uint32_t n_keys,
+                       const struct cpu_attn_part *to) {
+    const float *k = j->tile->k, *v = j->tile->v;
+    float score[CPU_MAX_BLOCK_TOKENS], max = to->max[i];
+    float *acc = to->acc + (uint64_t)i * cpu_attn_acc_stride(j->head_dim);
+    for (uint32_t t = 0; t < n_keys; t++) {
+        float dot = 0;
+        for (uint32_t d = 0; d < j->head_dim; d++)
+            dot += q[d] * k[d * j->block_tokens + t];
+        score[t] = dot * j->scale;
+        max = fmaxf(max, score[t]);
+    }
+    float keep = expf(to->max[i] - max);
+    to->max[i] = max;
+    to->sum[i] *= keep;
+    for (uint32_t d = 0; d < j->head_dim; d++)
+        acc[d] *= keep;
+    for (uint32_t t = 0; t < n_keys; t++) {
+        float p = expf(score[t] - max);
+        to->sum[i] += p;
+        for (uint32_t d = 0; d < j->head_dim; d++)
+            acc[d] += p * v[t * j->head_dim + d];
+    }
+}
+
+static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk,
+                         const struct cpu_attn_part *to) {
+    uint32_t n = j->n_rows * j->n_group, n_keys = cpu_attn_n_keys(j);
+    uint32_t from = chunk * CPU_ATTN_CHUNK, end = from + CPU_ATTN_CHUNK;
+    if (end > n_keys) end = n_keys;
+    for (uint32_t i = 0; i < n; i++)
+        to->max[i] = -INFINITY, to->sum[i] = 0;
+    memset(to->acc, 0, (uint64_t)n * cpu_attn_acc_stride(j->head_dim) * sizeof *to->acc);
+    for (uint32_t first = from; first < end; first += j->block_tokens) {
+        uint64_t at = (uint64_t)j->table[first / j->block_tokens] * j->block_bytes;
+        decode_run(j, j->k + at, true, j->tile->k);
+        decode_run(j, j->v + at, false, j->tile->v);
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t row = i / j->n_group, pos = (uint32_t)j->pos[row];
+            const float *q = j->q + row * j->q_stride + (uint64_t)(i % j->n_group) * j->head_dim;
+            if (pos < first) continue;
+            uint32_t seen = pos + 1 - first;
+            fold_block(j, q, i, seen < j->block_tokens ? seen : j->block_tokens, to);
+        }
+    }
+}
+
+/* Query `from` of part becomes part of query `to` of total. */
+static void merge_query(const struct cpu_attn_part *total, uint32_t to,
+                        const struct cpu_attn_part *part, uint32_t from, uint32_t head_dim) {
+    uint64_t width = cpu_attn_acc_stride(head_dim);
+    float max = fmaxf(total->max[to], part->max[from]);
+    float keep = expf(total->max[to] - max), add = expf(part->max[from] - max);
+    total->max[to] = max;
+    total->sum[to] = total->sum[to] * keep + part->sum[from] * add;
+    for (uint32_t d = 0; d < head_dim; d++)
+        total->acc[to * width + d] =
+            total->acc[to * width + d] * keep + part->acc[from * width + d] * add;
+}
+
+/* + 0 makes one zero of two, so that a sum of nothing but tiny values is the same in any split. */
+static void finish_query(const struct cpu_attn_part *total, uint32_t i, uint32_t head_dim,
+                         float *out) {
+    for (uint32_t d = 0; d < head_dim; d++)
+        out[d] = total->acc[(uint64_t)i * cpu_attn_acc_stride(head_dim) + d] / total->sum[i] + 0.0f;
+}
+
+void generic_attention(const struct cpu_attn_job *j) {
+    uint32_t n = j->n_rows * j->n_group;
+    if (j->part) {
+        struct cpu_attn_part part = cpu_attn_part_at(j->part, n, j->head_dim);
+        attend_chunk(j, j->chunk, &part);
+        return;
+    }
+    struct cpu_attn_part total = cpu_attn_part_at(j->tile->part[0], n, j->head_dim);
+    struct cpu_attn_part part = cpu_attn_part_at(j->tile->part[1], n, j->head_dim);
+    attend_chunk(j, 0, &total);
+    for (uint32_t chunk = 1; chunk * CPU_ATTN_CHUNK < cpu_attn_n_keys(j); chunk++) {
+        attend_chunk(j, chunk, &part);
+        for (uint32_t i = 0; i < n; i++)
+            if ((uint32_t)j->pos[i / j->n_group] >= chunk * CPU_ATTN_CHUNK)
+                merge_query(&total, i, &part, i, j->head_dim);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        finish_query(&total, i, j->head_dim,
+                     j->out + i / j->n_group * j->q_stride +
+                         (uint64_t)(i % j->n_group) * j->head_dim);
+}
+
+void generic_attention_merge(const struct cpu_attn_merge *m) {
+    float acc[CPU_MAX_HEAD_DIM] = {0}, max = -INFINITY, sum = 0;
+    struct cpu_attn_part total = {.max = &max, .sum = &sum, .acc = acc};
+    for (uint32_t c = 0; c < m->n_chunks; c++) {
+        struct cpu_attn_part part =
+            cpu_attn_part_at((float *)m->parts + c * m->stride, m->n_queries, m->head_dim);
+        merge_query(&total, 0, &part, m->query, m->head_dim);
+    }
+    finish_query(&total, 0, m->head_dim, m->out);
+}

@@ -1,0 +1,410 @@
+/* attention_tile.h - the one algorithm of paged attention with vectors, of any width. A file that
+ * includes it defines first:
+ *   vf, LANES (4 to CPU_ATTN_LANES)      a vector of floats
+ *   GROUP                                queries at once, a power of two <= CPU_ATTN_GROUP
+ *   vf_load, vf_store, vf_set1, vf_add, vf_sub, vf_mul, vf_fma (a * b + c), vf_max
+ *   vf_load_f16, vf_load_bf16, vf_load_i8    LANES values from memory, of any alignment
+ *   vf_set1_f16                          one value from memory in all lanes
+ *   vf_first(v, n)                       lanes from n on become -inf; 0 < n < LANES
+ *   vf_max_lanes, vf_sum_lanes           in a fixed order
+ *   vf_exp2                              for x <= 0; below -126: 0; NaN stays
+ *
+ * Both products, scores = Q K^T and values = P V, are one register tile: GROUP queries times two
+ * vectors, where a vector holds neighbouring keys (K lies dimension-major) or neighbouring
+ * dimensions of V. Every output is one chain of fused multiply-adds in ascending order, so the
+ * tile's shape never shows in a result, and no sum crosses lanes.
+ *
+ * Up to GROUP queries read the pool directly. More decode a span of K and V to f32 first, once
+ * for all of them. Pure functions over their tile; any thread. */
+#include "core/backend/cpu/attn.h"
+#include "core/backend/cpu/cpu_int.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LOG2_E 1.44269504088896340736f
+
+_Static_assert(CPU_ATTN_SPAN % CPU_MAX_BLOCK_TOKENS == 0, "blocks do not cross spans");
+_Static_assert(CPU_ATTN_CHUNK % CPU_ATTN_SPAN == 0, "spans do not cross chunks");
+
+enum { MAX_VECTORS = CPU_ATTN_SPAN / LANES, SCALE_ELEMS = 32, MIN_BLOCK_TOKENS = LANES };
+
+/* A matrix in memory as the register tile reads it: up to two vectors of each of its rows. */
+struct operand {
+    const void *at[2];        /* row 0 */
+    const uint16_t *scale[2]; /* Q8_0: of row 0 */
+    uint64_t stride;          /* values from row to row */
+    uint64_t scale_stride;    /* scales from row to row (V), from 32 rows to the next 32 (K) */
+};
+
+/* K and V of up to SPAN keys. */
+struct span {
+    uint32_t first, n_keys;
+    const void *k[MAX_VECTORS]; /* vector of keys i, dimension 0 */
+    const uint16_t *k_scale[MAX_VECTORS];
+    uint64_t k_stride; /* values from dimension to dimension */
+    const void *v[CPU_ATTN_SPAN / MIN_BLOCK_TOKENS];
+    const uint16_t *v_scale[CPU_ATTN_SPAN / MIN_BLOCK_TOKENS];
+    uint64_t v_stride;
+    uint32_t v_keys; /* keys of each v[i] */
+};
+
+enum side { KEYS, VALUES };
+
+static inline uint64_t elem_bytes(int type) {
+    return type == QTYPE_F32 ? sizeof(float) : type == QTYPE_Q8_0 ? 1 : sizeof(uint16_t);
+}
+
+static inline const void *elem_at(int type, const void *p, uint64_t i) {
+    return (const char *)p + i * elem_bytes(type);
+}
+
+ALWAYS_INLINE vf load_values(int type, const void *p) {
+    if (type == QTYPE_F32) return vf_load(p);
+    if (type == QTYPE_F16) return vf_load_f16(p);
+    if (type == QTYPE_BF16) return vf_load_bf16(p);
+    return vf_load_i8(p);
+}
+
+/* c (n_q, n_vec vectors) = or += a (n_q, n_k) times b (n_k, n_vec vectors). A type's K scales
+ * change every SCALE_ELEMS rows, its V scales every row. */
+ALWAYS_INLINE void product(int type, enum side side, uint32_t n_q, uint32_t n_vec, const float *a,
+                           uint64_t a_stride, const struct operand *b, uint32_t n_k, float *c,
+                           uint64_t c_stride) {
+    vf sum[GROUP * 2], x[2], scale[2] = {vf_set1(1), vf_set1(1)};
+    bool k_scales = type == QTYPE_Q8_0 && side == KEYS, v_scales = type == QTYPE_Q8_0 && !k_scales;
+    const char *at[2] = {b->at[0], b->at[1]};
+    const uint16_t *next_scale[2] = {b->scale[0], b->scale[1]};
+    const float *end = a + n_k;
+    uint64_t row_bytes = b->stride * elem_bytes(type);
+    UNROLL
+    for (uint32_t i = 0; i < n_q * n_vec; i++)
+        sum[i] = side == KEYS ? vf_set1(0) : vf_load(c + i / n_vec * c_stride + i % n_vec * LANES);
+    while (a < end) {
+        const float *stop = k_scales ? a + SCALE_ELEMS : end;
+        UNROLL
+        for (uint32_t v = 0; v < n_vec; v++)
+            if (k_scales) {
+                scale[v] = vf_load_f16(next_scale[v]);
+                next_scale[v] += b->scale_stride;
+            }
+        for (; a < stop; a++) {
+            if (v_scales) scale[0] = scale[1] = vf_set1_f16(next_scale[0]);
+            next_scale[0] += v_scales ? b->scale_stride : 0;
+            UNROLL
+            for (uint32_t v = 0; v < n_vec; v++) {
+                x[v] = load_values(type, at[v]);
+                if (type == QTYPE_Q8_0) x[v] = vf_mul(x[v], scale[v]);
+                at[v] += row_bytes;
+            }
+            UNROLL
+            for (uint32_t q = 0; q < n_q; q++) {
+                vf w = vf_set1(a[q * a_stride]);
+                UNROLL
+                for (uint32_t v = 0; v < n_vec; v++)
+                    sum[q * n_vec + v] = vf_fma(w, x[v], sum[q * n_vec + v]);
+            }
+        }
+    }
+    UNROLL
+    for (uint32_t i = 0; i < n_q * n_vec; i++)
+        vf_store(c + i / n_vec * c_stride + i % n_vec * LANES, sum[i]);
+}
+
+/* score (n_q, SPAN) = q (n_q, head_dim) times the span's first n_keys keys, rounded up to a vector:
+ * what lies there is masked later. */
+ALWAYS_INLINE void make_scores(int type, uint32_t n_q, const struct cpu_attn_job *j, const float *q,
+                               const struct span *s, uint32_t n_keys) {
+    float *score = j->tile->score;
+    for (uint32_t i = 0; i * LANES < n_keys; i += 2) {
+        struct operand b = {.at = {s->k[i], s->k[i + 1]},
+                            .scale = {s->k_scale[i], s->k_scale[i + 1]},
+                            .stride = s->k_stride,
+                            .scale_stride = s->k_stride};
+        if ((i + 1) * LANES < n_keys)
+            product(type, KEYS, n_q, 2, q, CPU_Q_STRIDE, &b, j->head_dim, score + i * LANES,
+                    CPU_ATTN_SPAN);
+        else
+            product(type, KEYS, n_q, 1, q, CPU_Q_STRIDE, &b, j->head_dim, score + i * LANES,
+                    CPU_ATTN_SPAN);
+    }
+}
+
+/* acc (n_q, acc_stride) += p (n_q, SPAN) times V of the span's first n_keys keys. */
+ALWAYS_INLINE void add_values(int type, uint32_t n_q, const struct cpu_attn_job *j, float *acc,
+                              const struct span *s, uint32_t n_keys) {
+    uint32_t width = cpu_attn_acc_stride(j->head_dim), n = (j->head_dim + LANES - 1) / LANES;
+    for (uint32_t i = 0, key = 0; key < n_keys; i++, key += s->v_keys) {
+        uint32_t n_k = n_keys - key < s->v_keys ? n_keys - key : s->v_keys;
+        const float *p = j->tile->score + key;
+        for (uint32_t d = 0; d < n; d += 2) {
+            struct operand b = {
+                .at = {elem_at(type, s->v[i], d * LANES), elem_at(type, s->v[i], (d + 1) * LANES)},
+                .stride = s->v_stride};
+            if (type == QTYPE_Q8_0) {
+                b.scale[0] = s->v_scale[i] + d * LANES / SCALE_ELEMS;
+                b.scale_stride = j->head_dim / SCALE_ELEMS;
+            }
+            if (d + 1 < n)
+                product(type, VALUES, n_q, 2, p, CPU_ATTN_SPAN, &b, n_k, acc + d * LANES, width);
+            else
+                product(type, VALUES, n_q, 1, p, CPU_ATTN_SPAN, &b, n_k, acc + d * LANES, width);
+        }
+    }
+}
+
+/* A query's scores become weights relative to its running maximum; its sum and accumulator follow
+ * when the maximum grows. n: keys that the query sees, n_vec: vectors that others will read. */
+ALWAYS_INLINE void fold_scores(float *score, uint32_t n, uint32_t n_vec, float *max, float *sum,
+                               float *acc, uint32_t width) {
+    vf top = vf_set1(*max), total = vf_load(sum);
+    if (n % LANES)
+        vf_store(score + n / LANES * LANES,
+                 vf_first(vf_load(score + n / LANES * LANES), n % LANES));
+    for (uint32_t i = 0; i < n; i += LANES)
+        top = vf_max(top, vf_load(score + i));
+    float new_max = vf_max_lanes(top);
+    if (new_max != *max) {
+        vf keep = vf_exp2(vf_sub(vf_set1(*max), vf_set1(new_max)));
+        total = vf_mul(total, keep);
+        for (uint32_t d = 0; d < width; d += LANES)
+            vf_store(acc + d, vf_mul(vf_load(acc + d), keep));
+        *max = new_max;
+    }
+    top = vf_set1(new_max);
+    uint32_t i = 0;
+    for (; i * LANES < n; i++) {
+        vf e = vf_exp2(vf_sub(vf_load(score + i * LANES), top));
+        vf_store(score + i * LANES, e);
+        total = vf_add(total, e);
+    }
+    for (; i < n_vec; i++)
+        vf_store(score + i * LANES, vf_set1(0));
+    vf_store(sum, total);
+}
+
+/* Position of query i of the tile; padding repeats the last. */
+static int32_t query_pos(const struct cpu_attn_job *j, uint32_t i) {
+    uint32_t row = i / j->n_group;
+    return j->pos[row < j->n_rows ? row : j->n_rows - 1];
+}
+
+/* Folds a span into n_q queries from query on. */
+ALWAYS_INLINE void fold_span(int type, uint32_t n_q, const struct cpu_attn_job *j,
+                             const struct span *s, uint32_t query, const struct cpu_attn_part *to) {
+    uint32_t seen[GROUP], most = 0, width = cpu_attn_acc_stride(j->head_dim);
+    for (uint32_t q = 0; q < n_q; q++) {
+        uint32_t end = (uint32_t)query_pos(j, query + q) + 1;
+        seen[q] = end <= s->first ? 0 : end - s->first < s->n_keys ? end - s->first : s->n_keys;
+        if (seen[q] > most) most = seen[q];
+    }
+    if (!most) return;
+    make_scores(type, n_q, j, j->tile->q + (uint64_t)query * CPU_Q_STRIDE, s, most);
+    for (uint32_t q = 0; q < n_q; q++) {
+        uint64_t i = query + q;
+        fold_scores(j->tile->score + q * CPU_ATTN_SPAN, seen[q], (most + LANES - 1) / LANES,
+                    to->max + i, j->tile->sum + i * LANES, to->acc + i * width, width);
+    }
+    add_values(type, n_q, j, to->acc + (uint64_t)query * width, s, most);
+}
+
+/* The span's K and V, decoded to the tile. */
+ALWAYS_INLINE void decode_span(int type, const struct cpu_attn_job *j, const struct span *s) {
+    uint32_t dim = j->head_dim, width = cpu_attn_acc_stride(dim);
+    for (uint32_t i = 0; i * LANES < s->n_keys; i++)
+        for (uint32_t d = 0; d < dim; d++) {
+            vf x = load_values(type, elem_at(type, s->k[i], d * s->k_stride));
+            if (type == QTYPE_Q8_0)
+                x = vf_mul(x, vf_load_f16(s->k_scale[i] + d / SCALE_ELEMS * s->k_stride));
+            vf_store(j->tile->k + d * CPU_ATTN_SPAN + i * LANES, x);
+        }
+    for (uint32_t key = 0; key < s->n_keys; key++) {
+        uint32_t row = key % s->v_keys;
+        const void *from = elem_at(type, s->v[key / s->v_keys], row * s->v_stride);
+        float *to = j->tile->v + (uint64_t)key * width;
+        uint32_t d = 0;
+        for (; d + LANES <= dim; d += LANES) {
+            vf x = load_values(type, elem_at(type, from, d));
+            if (type == QTYPE_Q8_0)
+                x = vf_mul(
+                    x, vf_set1_f16(s->v_scale[key / s->v_keys] + (row * dim + d) / SCALE_ELEMS));
+            vf_store(to + d, x);
+        }
+        if (d < dim) { /* not Q8_0: LANES divides its dimensions */
+            char tail[LANES * sizeof(float)] = {0};
+            memcpy(tail, elem_at(type, from, d), (dim - d) * elem_bytes(type));
+            vf_store(to + d, load_values(type, tail));
+        }
+    }
+}
+
+#define INSTANCES(type)                                                                            \
+    static void fold_##type(const struct cpu_attn_job *j, const struct span *s, uint32_t query,    \
+                            uint32_t n_q, const struct cpu_attn_part *to) {                        \
+        if (n_q == 1)                                                                              \
+            fold_span(QTYPE_##type, 1, j, s, query, to);                                           \
+        else if (n_q == 2)                                                                         \
+            fold_span(QTYPE_##type, 2, j, s, query, to);                                           \
+        else if (n_q == 4)                                                                         \
+            fold_span(QTYPE_##type, 4, j, s, query, to);                                           \
+        else if (GROUP > 4)                                                                        \
+            fold_span(QTYPE_##type, GROUP, j, s, query, to);                                       \
+    }                                                                                              \
+    static void decode_##type(const struct cpu_attn_job *j, const struct span *s) {                \
+        decode_span(QTYPE_##type, j, s);                                                           \
+    }
+
+INSTANCES(F32)
+INSTANCES(F16)
+INSTANCES(BF16)
+INSTANCES(Q8_0)
+
+static const struct {
+    void (*fold)(const struct cpu_attn_job *j, const struct span *s, uint32_t query, uint32_t n_q,
+                 const struct cpu_attn_part *to);
+    void (*decode)(const struct cpu_attn_job *j, const struct span *s);
+} kernels[] = {[QTYPE_F32] = {fold_F32, decode_F32},
+               [QTYPE_F16] = {fold_F16, decode_F16},
+               [QTYPE_BF16] = {fold_BF16, decode_BF16},
+               [QTYPE_Q8_0] = {fold_Q8_0, decode_Q8_0}};
+
+/* K and V of the span that begins at position first, where they lie in the pools. */
+static void find_span(const struct cpu_attn_job *j, uint32_t first, uint32_t n_keys,
+                      struct span *s) {
+    uint32_t per_block = j->block_tokens / LANES, bt = j->block_tokens;
+    *s = (struct span){
+        .first = first, .n_keys = n_keys, .k_stride = bt, .v_stride = j->head_dim, .v_keys = bt};
+    for (uint32_t i = 0; i * bt < n_keys; i++) {
+        uint64_t at = (uint64_t)j->table[first / bt + i] * j->block_bytes;
+        const uint16_t *k_scale = cpu_attn_scales(j->k + at, bt, j->head_dim);
+        for (uint32_t v = 0; v < per_block; v++) {
+            s->k[i * per_block + v] = elem_at(j->kv_type, j->k + at, v * LANES);
+            s->k_scale[i * per_block + v] = k_scale + v * LANES;
+        }
+        s->v[i] = j->v + at;
+        s->v_scale[i] = cpu_attn_scales(j->v + at, bt, j->head_dim);
+    }
+}
+
+/* The span as decode_span left it in the tile. */
+static void find_decoded(const struct cpu_attn_job *j, struct span *s) {
+    for (uint32_t i = 0; i < MAX_VECTORS; i++)
+        s->k[i] = j->tile->k + i * LANES;
+    s->k_stride = CPU_ATTN_SPAN;
+    s->v[0] = j->tile->v;
+    s->v_stride = cpu_attn_acc_stride(j->head_dim);
+    s->v_keys = CPU_ATTN_SPAN;
+}
+
+static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk, uint32_t n_keys,
+                         const struct cpu_attn_part *to) {
+    uint32_t n = cpu_attn_padded(j->n_rows * j->n_group), group = n < GROUP ? n : GROUP;
+    uint32_t from = chunk * CPU_ATTN_CHUNK, end = from + CPU_ATTN_CHUNK;
+    bool in_place = j->head_dim % LANES == 0 && (j->kv_type == QTYPE_F32 || n <= GROUP);
+    struct span s;
+    if (end > n_keys) end = n_keys;
+    for (uint32_t i = 0; i < n; i++)
+        to->max[i] = -INFINITY;
+    memset(to->acc, 0, (uint64_t)n * cpu_attn_acc_stride(j->head_dim) * sizeof *to->acc);
+    memset(j->tile->sum, 0, (uint64_t)n * LANES * sizeof *j->tile->sum);
+    for (uint32_t first = from; first < end; first += CPU_ATTN_SPAN) {
+        find_span(j, first, end - first < CPU_ATTN_SPAN ? end - first : CPU_ATTN_SPAN, &s);
+        if (!in_place) {
+            kernels[j->kv_type].decode(j, &s);
+            find_decoded(j, &s);
+        }
+        for (uint32_t q = 0; q < n; q += group)
+            kernels[in_place ? j->kv_type : QTYPE_F32].fold(j, &s, q, group, to);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        to->sum[i] = vf_sum_lanes(vf_load(j->tile->sum + i * LANES));
+}
+
+/* q (queries, Q_STRIDE), scaled so that weights are powers of two of score differences. */
+static void load_queries(const struct cpu_attn_job *j) {
+    uint32_t n_queries = j->n_rows * j->n_group, n = cpu_attn_padded(n_queries);
+    float scale = j->scale * LOG2_E;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t query = i < n_queries ? i : n_queries - 1;
+        const float *from =
+            j->q + query / j->n_group * j->q_stride + (uint64_t)(query % j->n_group) * j->head_dim;
+        float *to = j->tile->q + (uint64_t)i * CPU_Q_STRIDE;
+        uint32_t d = 0;
+        for (; d + LANES <= j->head_dim; d += LANES)
+            vf_store(to + d, vf_mul(vf_load(from + d), vf_set1(scale)));
+        for (; d < j->head_dim; d++)
+            to[d] = from[d] * scale;
+    }
+}
+
+/* Query i of part after the chunks before it, all in total. */
+static void merge_query(const struct cpu_attn_part *total, const struct cpu_attn_part *part,
+                        uint32_t i, uint32_t width) {
+    vf old_max = vf_set1(total->max[i]), new_max = vf_set1(part->max[i]);
+    vf max = vf_max(old_max, new_max), keep, add;
+    float *acc = total->acc + (uint64_t)i * width, sum[LANES];
+    const float *from = part->acc + (uint64_t)i * width;
+    keep = vf_exp2(vf_sub(old_max, max)), add = vf_exp2(vf_sub(new_max, max));
+    vf_store(sum, vf_fma(vf_set1(part->sum[i]), add, vf_mul(vf_set1(total->sum[i]), keep)));
+    total->sum[i] = sum[0];
+    vf_store(sum, max);
+    total->max[i] = sum[0];
+    for (uint32_t d = 0; d < width; d += LANES)
+        vf_store(acc + d, vf_fma(vf_load(from + d), add, vf_mul(vf_load(acc + d), keep)));
+}
+
+/* + 0 makes one zero of two, so that a sum of nothing but tiny values is the same in any split. */
+static void finish_query(const struct cpu_attn_part *total, uint32_t i, uint32_t head_dim,
+                         float *out) {
+    const float *acc = total->acc + (uint64_t)i * cpu_attn_acc_stride(head_dim);
+    float inverse = 1 / total->sum[i];
+    uint32_t d = 0;
+    for (; d + LANES <= head_dim; d += LANES)
+        vf_store(out + d, vf_fma(vf_load(acc + d), vf_set1(inverse), vf_set1(0)));
+    for (; d < head_dim; d++)
+        out[d] = acc[d] * inverse + 0.0f;
+}
+
+static void attend(const struct cpu_attn_job *j) {
+    uint32_t n = j->n_rows * j->n_group, width = cpu_attn_acc_stride(j->head_dim);
+    uint32_t n_keys = cpu_attn_n_keys(j);
+    struct cpu_attn_part total = cpu_attn_part_at(j->tile->part[0], n, j->head_dim);
+    struct cpu_attn_part part = cpu_attn_part_at(j->tile->part[1], n, j->head_dim);
+    load_queries(j);
+    if (j->part) {
+        part = cpu_attn_part_at(j->part, n, j->head_dim);
+        attend_chunk(j, j->chunk, n_keys, &part);
+        return;
+    }
+    attend_chunk(j, 0, n_keys, &total);
+    for (uint32_t chunk = 1; chunk * CPU_ATTN_CHUNK < n_keys; chunk++) {
+        attend_chunk(j, chunk, n_keys, &part);
+        for (uint32_t i = 0; i < n; i++)
+            if ((uint32_t)query_pos(j, i) >= chunk * CPU_ATTN_CHUNK)
+                merge_query(&total, &part, i, width);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        finish_query(&total, i, j->head_dim,
+                     j->out + i / j->n_group * j->q_stride +
+                         (uint64_t)(i % j->n_group) * j->head_dim);
+}
+
+static void merge(const struct cpu_attn_merge *m) {
+    float row[CPU_MAX_HEAD_DIM], max, sum;
+    uint32_t width = cpu_attn_acc_stride(m->head_dim);
+    struct cpu_attn_part total = {.max = &max, .sum = &sum, .acc = row};
+    for (uint32_t c = 0; c < m->n_chunks; c++) {
+        struct cpu_attn_part all =
+            cpu_attn_part_at((float *)m->parts + c * m->stride, m->n_queries, m->head_dim);
+        struct cpu_attn_part one = {.max = all.max + m->query,
+                                    .sum = all.sum + m->query,
+                                    .acc = all.acc + (uint64_t)m->query * width};
+        if (c == 0) {
+            max = *one.max, sum = *one.sum;
+            memcpy(row, one.acc, width * sizeof *row);
+        } else {
+            merge_query(&total, &one, 0, width);
+        }
+    }
+    finish_query(&total, 0, m->head_dim, m->out);
+}

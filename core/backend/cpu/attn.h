@@ -1,0 +1,111 @@
+/* attn.h - paged attention of the CPU device: what launcher (attention.c) and kernels share.
+ *
+ * A task is a tile of queries (rows of one sequence times query heads of one KV head) over one
+ * chunk of CPU_ATTN_CHUNK positions or over all of them. Chunks begin at multiples of
+ * CPU_ATTN_CHUNK. Within a chunk a query's keys are taken in ascending order with an online
+ * softmax that starts afresh; chunks are then merged in ascending order by one formula:
+ *   m = max(M, m_c);  L = L * e(M - m) + l_c * e(m_c - m);  A likewise;  M = m
+ * So a query's result depends on its own position and keys alone: not on the rows beside it, on
+ * where a prefill began, or on whether one thread walked the chunks or many shared them. */
+#ifndef INFERD_CPU_ATTN_H
+#define INFERD_CPU_ATTN_H
+
+#include "core/backend/backend.h"
+
+/* SPAN: keys between two looks at the maximum; a multiple of every block, divides the chunk.
+ * Q_STRIDE is no power of two, lest all rows of a tile fall into the same lines of the cache. */
+enum {
+    CPU_MAX_HEAD_DIM = 256,
+    CPU_MAX_BLOCK_TOKENS = 32,
+    CPU_TILE_QUERIES = 64,
+    CPU_ATTN_CHUNK = 256,
+    CPU_ATTN_SPAN = 64,
+    CPU_ATTN_LANES = 16, /* of the widest vector */
+    CPU_ATTN_GROUP = 8,  /* most queries that a kernel takes at once */
+    CPU_Q_STRIDE = CPU_MAX_HEAD_DIM + CPU_ATTN_LANES
+};
+
+/* Results of n queries over some keys: running maximum and sum of the exponentials, and their
+ * weighted sum of V. n and the row length are rounded up, see cpu_attn_padded. */
+struct cpu_attn_part {
+    float *max, *sum; /* (n) */
+    float *acc;       /* (n, acc_stride) */
+};
+
+enum { CPU_ATTN_PART_FLOATS = CPU_TILE_QUERIES * (CPU_MAX_HEAD_DIM + 2) };
+
+/* Memory of one thread. */
+struct cpu_attn_tile {
+    float q[CPU_TILE_QUERIES * CPU_Q_STRIDE];     /* scaled by scale * log2(e) */
+    float k[CPU_ATTN_SPAN * CPU_MAX_HEAD_DIM];    /* (head_dim, SPAN) decoded */
+    float v[CPU_ATTN_SPAN * CPU_MAX_HEAD_DIM];    /* (SPAN, head_dim padded) decoded */
+    float score[CPU_ATTN_GROUP * CPU_ATTN_SPAN];  /* (queries at once, SPAN) */
+    float sum[CPU_TILE_QUERIES * CPU_ATTN_LANES]; /* (queries, lanes) of the chunk in work */
+    float part[2][CPU_ATTN_PART_FLOATS];          /* all chunks so far; the one in work */
+};
+
+/* n_rows * n_group <= CPU_TILE_QUERIES. */
+struct cpu_attn_job {
+    const float *q; /* (n_rows, q_stride), at the first query head of the group */
+    float *out;     /* (n_rows, q_stride), likewise */
+    uint64_t q_stride;
+    const int32_t *pos;   /* (n_rows) */
+    const int32_t *table; /* blocks of the sequence */
+    uint32_t n_rows, n_group, head_dim, block_tokens;
+    const uint8_t *k, *v; /* pools, at the KV head: block b starts at byte b * block_bytes */
+    uint64_t block_bytes;
+    int kv_type; /* enum qtype */
+    float scale;
+    struct cpu_attn_tile *tile;
+    float *part;    /* NULL: all chunks, results to out; else this chunk only, to here */
+    uint32_t chunk; /* some row sees keys of it */
+};
+
+/* One query of a split tile: its chunks' parts become its row of the output. */
+struct cpu_attn_merge {
+    const float *parts; /* (n_chunks) parts, stride floats apart */
+    uint64_t stride;
+    uint32_t n_chunks, n_queries, query, head_dim;
+    float *out; /* (head_dim) */
+};
+
+/* Queries and values of a row, rounded up to what kernels write. */
+static inline uint32_t cpu_attn_padded(uint32_t n_queries) {
+    uint32_t n = 1;
+    while (n < n_queries && n < CPU_ATTN_GROUP)
+        n *= 2;
+    return n < n_queries ? (n_queries + CPU_ATTN_GROUP - 1) / CPU_ATTN_GROUP * CPU_ATTN_GROUP : n;
+}
+
+static inline uint32_t cpu_attn_acc_stride(uint32_t head_dim) {
+    return (head_dim + CPU_ATTN_LANES - 1) / CPU_ATTN_LANES * CPU_ATTN_LANES;
+}
+
+/* Floats of a part, a whole number of cache lines. */
+static inline uint64_t cpu_attn_part_floats(uint32_t n_queries, uint32_t head_dim) {
+    uint64_t n = (uint64_t)cpu_attn_padded(n_queries) * (cpu_attn_acc_stride(head_dim) + 2);
+    return (n + CPU_ATTN_LANES - 1) / CPU_ATTN_LANES * CPU_ATTN_LANES;
+}
+
+static inline struct cpu_attn_part cpu_attn_part_at(float *at, uint32_t n_queries,
+                                                    uint32_t head_dim) {
+    uint64_t n = cpu_attn_padded(n_queries);
+    float *max = at + n * cpu_attn_acc_stride(head_dim);
+    return (struct cpu_attn_part){.acc = at, .max = max, .sum = max + n};
+}
+
+/* Keys of the sequence that the job's rows see: the last position + 1. */
+static inline uint32_t cpu_attn_n_keys(const struct cpu_attn_job *j) {
+    int32_t last = 0;
+    for (uint32_t r = 0; r < j->n_rows; r++)
+        if (j->pos[r] > last) last = j->pos[r];
+    return (uint32_t)last + 1;
+}
+
+/* Where the Q8_0 scales of a run (one block, one head) begin: behind its int8 values. */
+static inline const uint16_t *cpu_attn_scales(const uint8_t *run, uint32_t block_tokens,
+                                              uint32_t head_dim) {
+    return (const uint16_t *)(const void *)(run + (uint64_t)block_tokens * head_dim);
+}
+
+#endif
