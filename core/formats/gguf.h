@@ -90,13 +90,13 @@ gguf_str gguf_array_str(const gguf *g, const char *key, uint64_t i); /* O(1) */
 double gguf_array_f64(const gguf *g, const char *key, uint64_t i);
 int64_t gguf_array_i64(const gguf *g, const char *key, uint64_t i);
 
-/* Writer: add all metadata, then all tensors, then finish. Today its callers are tests, which
- * make models with it. Data pointers are borrowed until gguf_writer_finish, which writes PATH.tmp,
- * fsyncs and renames. A key or tensor that is there already is ERR_EXISTS; a tensor whose bytes do
- * not fit its shape and type is ERR_INVALID. */
+/* Writer: add all metadata, then all tensors; then either finish, or begin, put all data in pieces,
+ * commit. Both write PATH.tmp, fsync and rename it, so that PATH is whole or not there. A key or
+ * tensor that is there already is ERR_EXISTS; a tensor whose bytes do not fit its shape and type is
+ * ERR_INVALID. One thread, except gguf_writer_put. */
 typedef struct gguf_writer gguf_writer;
 gguf_writer *gguf_writer_new(void);
-void gguf_writer_free(gguf_writer *w);
+void gguf_writer_free(gguf_writer *w); /* removes PATH.tmp unless committed. NULL is fine */
 /* Copies every key of src except those already set. */
 int gguf_writer_copy_metadata(gguf_writer *w, const gguf *src, err *e);
 int gguf_writer_set_u32(gguf_writer *w, const char *key, uint32_t v, err *e);
@@ -104,6 +104,15 @@ int gguf_writer_set_f32(gguf_writer *w, const char *key, float v, err *e);
 int gguf_writer_set_bool(gguf_writer *w, const char *key, bool v, err *e);
 int gguf_writer_set_str(gguf_writer *w, const char *key, const char *v, err *e);
 int gguf_writer_add_tensor(gguf_writer *w, const gguf_tensor *t, err *e);
+/* Each tensor's data are borrowed until this returns. */
 int gguf_writer_finish(gguf_writer *w, const char *path, err *e);
+/* Writes all but the data; the tensors' data pointers are not looked at. An old PATH.tmp is
+ * overwritten unless another process is writing it. ERR_IO, also when the disk is too small. */
+int gguf_writer_begin(gguf_writer *w, const char *path, err *e);
+/* n bytes of the tensor that was added as number `tensor`, from byte `offset` of its data on. Each
+ * byte is put once, in any order, from any threads at the same time. */
+int gguf_writer_put(gguf_writer *w, uint64_t tensor, uint64_t offset, const void *data, uint64_t n,
+                    err *e);
+int gguf_writer_commit(gguf_writer *w, err *e); /* ERR_INVALID unless every byte was put */
 
 #endif

@@ -1,15 +1,20 @@
 /* gguf_write.c - writes GGUF v3. Keeps copies of all metadata and names; tensor data are borrowed
- * until the file is finished. A file appears under its name only when it is whole and on disk.
- * One writer belongs to one thread. */
+ * until the file is finished, or put piece by piece. A file appears under its name only when it is
+ * whole and on disk. One writer belongs to one thread, except gguf_writer_put. */
 #include "core/formats/gguf_int.h"
 
 #include "core/base/mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 struct entry {
@@ -24,14 +29,36 @@ struct gguf_writer {
     struct entry *entries;
     gguf_tensor *tensors; /* names are owned */
     uint64_t n_entries, n_tensors;
+    /* From begin to commit: */
+    char *path, *tmp;  /* NULL: not begun */
+    FILE *file;        /* tmp, locked, of its final size; NULL: nothing to remove */
+    uint64_t *offsets; /* (n_tensors) of their data in the file */
+    uint64_t data_bytes;
+    _Atomic uint64_t n_put; /* bytes of data so far */
 };
 
 gguf_writer *gguf_writer_new(void) {
     return mem_new(1, sizeof(gguf_writer));
 }
 
+/* Back to before begin. */
+static void drop_file(gguf_writer *w) {
+    if (w->file) {
+        unlink(w->tmp); /* still locked: nobody else's */
+        fclose(w->file);
+    }
+    free(w->path);
+    free(w->tmp);
+    free(w->offsets);
+    w->file = NULL;
+    w->path = w->tmp = NULL;
+    w->offsets = NULL;
+    w->n_put = 0;
+}
+
 void gguf_writer_free(gguf_writer *w) {
     if (!w) return;
+    drop_file(w);
     for (uint64_t i = 0; i < w->n_entries; i++) {
         free(w->entries[i].key);
         free(w->entries[i].payload);
@@ -174,8 +201,26 @@ static void pad(FILE *f, uint64_t alignment, uint64_t *pos) {
     }
 }
 
-static void put_file(FILE *f, const gguf_writer *w) {
-    uint64_t pos = 0, offset = 0, alignment = alignment_of(w);
+/* Where each tensor's data begin, counted from the data section. */
+static int place(gguf_writer *w, uint64_t alignment, uint64_t *bytes, err *e) {
+    *bytes = w->data_bytes = 0;
+    w->offsets = mem_new(w->n_tensors, sizeof *w->offsets);
+    if (!w->offsets) return no_memory(e);
+    for (uint64_t i = 0; i < w->n_tensors; i++) {
+        w->offsets[i] = *bytes;
+        if (!mem_add(*bytes, w->tensors[i].bytes, bytes) || !mem_add(*bytes, alignment, bytes) ||
+            *bytes > INT64_MAX / 2)
+            return err_set(e, ERR_INVALID, "%s: the tensors are larger than a file can be",
+                           w->path);
+        *bytes = (*bytes - 1) & ~(alignment - 1);
+        w->data_bytes += w->tensors[i].bytes;
+    }
+    return 0;
+}
+
+/* All but the data; returns where those begin. */
+static uint64_t put_header(FILE *f, const gguf_writer *w, uint64_t alignment) {
+    uint64_t pos = 0;
     put(f, "GGUF", 4, &pos);
     put_u32(f, GGUF_VERSION_MAX, &pos);
     put_u64(f, w->n_tensors, &pos);
@@ -194,43 +239,128 @@ static void put_file(FILE *f, const gguf_writer *w) {
         put_u32(f, t->n_dims, &pos);
         put(f, t->dims, t->n_dims * sizeof t->dims[0], &pos);
         put_u32(f, (uint32_t)t->type, &pos);
-        put_u64(f, offset, &pos);
-        offset += (t->bytes + alignment - 1) / alignment * alignment;
-    }
-    for (uint64_t i = 0; i < w->n_tensors; i++) {
-        pad(f, alignment, &pos);
-        put(f, w->tensors[i].data, w->tensors[i].bytes, &pos);
+        put_u64(f, w->offsets[i], &pos);
     }
     pad(f, alignment, &pos);
+    return pos;
+}
+
+static int cannot_write(const gguf_writer *w, int why, err *e) {
+    return err_set(e, ERR_IO, "%s: cannot write: %s", w->path, strerror(why));
+}
+
+/* Opens PATH.tmp for this writer alone, emptied. What a killed run left is taken over; a file that
+ * somebody is writing now is not: the lock says which. Between open and lock its owner may have
+ * renamed it to its final name, so the name must still lead to what was locked. */
+static int open_tmp(gguf_writer *w, err *e) {
+    for (;;) {
+        struct stat opened, named;
+        int fd = open(w->tmp, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+        if (fd < 0) return err_set(e, ERR_IO, "%s: cannot create: %s", w->tmp, strerror(errno));
+        int rc = 0;
+        if (fstat(fd, &opened)) {
+            rc = cannot_write(w, errno, e);
+        } else if (!S_ISREG(opened.st_mode)) {
+            rc = err_set(e, ERR_IO, "%s: not a regular file", w->tmp);
+        } else if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+            rc = err_set(e, ERR_IO, "%s: another process is writing it", w->tmp);
+        } else if (stat(w->tmp, &named) || named.st_ino != opened.st_ino ||
+                   named.st_dev != opened.st_dev) {
+            close(fd);
+            continue;
+        } else if (ftruncate(fd, 0) || !(w->file = fdopen(fd, "wb"))) {
+            rc = cannot_write(w, errno, e);
+        }
+        if (rc) close(fd);
+        return rc;
+    }
+}
+
+/* A disk that is too small is said before an hour's work, not after it. */
+static int check_space(const gguf_writer *w, uint64_t bytes, err *e) {
+    struct statvfs fs;
+    if (fstatvfs(fileno(w->file), &fs) || !fs.f_blocks || !fs.f_frsize) return 0;
+    uint64_t available = (uint64_t)fs.f_bavail;
+    if (available >= bytes / fs.f_frsize + 1) return 0;
+    return err_set(e, ERR_IO, "%s: no space: it needs %.1f MiB, %.1f MiB are free", w->path,
+                   (double)bytes / 0x1p20, (double)available * (double)fs.f_frsize / 0x1p20);
+}
+
+static int begin(gguf_writer *w, const char *path, err *e) {
+    uint64_t alignment = alignment_of(w), bytes;
+    size_t n = strlen(path);
+    w->path = mem_strdup(path);
+    w->tmp = mem_new((uint64_t)n + sizeof ".tmp", 1);
+    if (!w->path || !w->tmp) return no_memory(e);
+    memcpy(w->tmp, path, n);
+    memcpy(w->tmp + n, ".tmp", sizeof ".tmp");
+    int rc = place(w, alignment, &bytes, e);
+    if (!rc) rc = open_tmp(w, e);
+    if (rc) return rc;
+    uint64_t start = put_header(w->file, w, alignment);
+    if (fflush(w->file) || ferror(w->file)) return cannot_write(w, errno, e);
+    rc = check_space(w, bytes, e);
+    if (rc) return rc;
+    for (uint64_t i = 0; i < w->n_tensors; i++)
+        w->offsets[i] += start;
+    /* Padding between tensors is what was never written: zeros. */
+    if (ftruncate(fileno(w->file), (off_t)(start + bytes))) return cannot_write(w, errno, e);
+    return 0;
+}
+
+int gguf_writer_begin(gguf_writer *w, const char *path, err *e) {
+    if (w->path) return err_set(e, ERR_EXISTS, "%s: begun already", w->path);
+    int rc = begin(w, path, e);
+    if (rc) drop_file(w);
+    return rc;
+}
+
+int gguf_writer_put(gguf_writer *w, uint64_t tensor, uint64_t offset, const void *data, uint64_t n,
+                    err *e) {
+    const uint8_t *p = data;
+    if (!w->file || tensor >= w->n_tensors || offset > w->tensors[tensor].bytes ||
+        n > w->tensors[tensor].bytes - offset)
+        return err_set(e, ERR_INVALID, "data outside the tensor they are for");
+    for (uint64_t done = 0; done < n;) {
+        ssize_t k = pwrite(fileno(w->file), p + done, n - done,
+                           (off_t)(w->offsets[tensor] + offset + done));
+        if (k < 0 && errno == EINTR) continue;
+        if (k <= 0) return cannot_write(w, k ? errno : ENOSPC, e);
+        done += (uint64_t)k;
+    }
+    w->n_put += n;
+    return 0;
+}
+
+/* The new name must outlive a power cut as the data do. Not every file system can: best effort. */
+static void sync_folder(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? mem_strndup(path, (size_t)(slash - path) + 1) : mem_strdup(".");
+    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+    free(folder);
+}
+
+int gguf_writer_commit(gguf_writer *w, err *e) {
+    if (!w->file || w->n_put != w->data_bytes)
+        return err_set(e, ERR_INVALID, "%" PRIu64 " of %" PRIu64 " bytes of data were put",
+                       (uint64_t)w->n_put, w->data_bytes);
+    if (fsync(fileno(w->file)) || rename(w->tmp, w->path)) return cannot_write(w, errno, e);
+    FILE *f = w->file;
+    w->file = NULL; /* from here on the file is the user's */
+    if (fclose(f)) return cannot_write(w, errno, e);
+    sync_folder(w->path);
+    return 0;
 }
 
 int gguf_writer_finish(gguf_writer *w, const char *path, err *e) {
-    size_t n = strlen(path);
-    int rc = 0;
-    char *tmp = mem_new((uint64_t)n + sizeof ".tmp", 1);
-    if (!tmp) return no_memory(e);
-    memcpy(tmp, path, n);
-    memcpy(tmp + n, ".tmp", sizeof ".tmp");
-    FILE *f = fopen(tmp, "wbe");
-    if (!f) {
-        rc = err_set(e, ERR_IO, "%s: cannot create: %s", tmp, strerror(errno));
-    } else {
-        put_file(f, w);
-        bool bad = fflush(f) || ferror(f) || fsync(fileno(f));
-        int why = errno;
-        if (fclose(f) && !bad) {
-            bad = true;
-            why = errno;
-        }
-        if (!bad && rename(tmp, path)) {
-            bad = true;
-            why = errno;
-        }
-        if (bad) {
-            unlink(tmp);
-            rc = err_set(e, ERR_IO, "%s: cannot write: %s", path, strerror(why));
-        }
-    }
-    free(tmp);
+    int rc = gguf_writer_begin(w, path, e);
+    for (uint64_t i = 0; !rc && i < w->n_tensors; i++)
+        rc = gguf_writer_put(w, i, 0, w->tensors[i].data, w->tensors[i].bytes, e);
+    if (!rc) rc = gguf_writer_commit(w, e);
+    drop_file(w);
     return rc;
 }
