@@ -1,0 +1,16 @@
+/* quantize_int.h - what quantize_plan.c (which type for which tensor) and quantize.c (the
+ * conversion) share. Private to core/formats. */
+#ifndef INFERD_FORMATS_QUANTIZE_INT_H
+#define INFERD_FORMATS_QUANTIZE_INT_H
+
+#include "core/formats/quantize.h"
+
+struct quantize_plan {
+    const gguf *src;
+    const char *type;
+    uint32_t file_type;              /* general.file_type of the result */
+    struct quantize_tensor *tensors; /* (n_tensors) in src's order */
+    uint64_t n_tensors;
+};
+
+#endif

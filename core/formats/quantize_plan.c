@@ -1,0 +1,493 @@
+/* quantize_plan.c - which type each tensor of a model becomes. Pure: reads src's index and
+ * metadata, never its data. */
+#include "core/formats/quantize_int.h"
+
+#include "core/base/mem.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Numbers of general.file_type, as in the GGUF specification and llama.cpp. */
+enum file_type {
+    FILE_F32 = 0,
+    FILE_F16 = 1,
+    FILE_Q4_0 = 2,
+    FILE_Q4_1 = 3,
+    FILE_Q8_0 = 7,
+    FILE_Q5_0 = 8,
+    FILE_Q5_1 = 9,
+    FILE_Q2_K = 10,
+    FILE_Q3_K_S = 11,
+    FILE_Q3_K_M = 12,
+    FILE_Q3_K_L = 13,
+    FILE_Q4_K_S = 14,
+    FILE_Q4_K_M = 15,
+    FILE_Q5_K_S = 16,
+    FILE_Q5_K_M = 17,
+    FILE_Q6_K = 18,
+    FILE_IQ4_NL = 25,
+    FILE_IQ4_XS = 30,
+    FILE_BF16 = 32,
+    FILE_MXFP4 = 38,
+    FILE_ANY = -1
+};
+
+/* What users may ask for. Matrices become `base` where no rule below says otherwise, the output
+ * head becomes `output`. Of several rows with one number the first gives its name. */
+struct recipe {
+    const char *name;
+    enum file_type file_type;
+    int base, output; /* enum qtype */
+};
+
+static const struct recipe recipes[] = {
+    {"F32", FILE_F32, QTYPE_F32, QTYPE_F32},
+    {"F16", FILE_F16, QTYPE_F16, QTYPE_F16},
+    {"BF16", FILE_BF16, QTYPE_BF16, QTYPE_BF16},
+    {"Q8_0", FILE_Q8_0, QTYPE_Q8_0, QTYPE_Q8_0},
+    {"Q6_K", FILE_Q6_K, QTYPE_Q6_K, QTYPE_Q6_K},
+    {"Q5_K_M", FILE_Q5_K_M, QTYPE_Q5_K, QTYPE_Q6_K},
+    {"Q5_K_S", FILE_Q5_K_S, QTYPE_Q5_K, QTYPE_Q6_K},
+    {"Q5_K", FILE_Q5_K_M, QTYPE_Q5_K, QTYPE_Q6_K},
+    {"Q5_1", FILE_Q5_1, QTYPE_Q5_1, QTYPE_Q6_K},
+    {"Q5_0", FILE_Q5_0, QTYPE_Q5_0, QTYPE_Q6_K},
+    {"Q4_K_M", FILE_Q4_K_M, QTYPE_Q4_K, QTYPE_Q6_K},
+    {"Q4_K_S", FILE_Q4_K_S, QTYPE_Q4_K, QTYPE_Q6_K},
+    {"Q4_K", FILE_Q4_K_M, QTYPE_Q4_K, QTYPE_Q6_K},
+    {"Q4_1", FILE_Q4_1, QTYPE_Q4_1, QTYPE_Q6_K},
+    {"Q4_0", FILE_Q4_0, QTYPE_Q4_0, QTYPE_Q6_K},
+    {"IQ4_NL", FILE_IQ4_NL, QTYPE_IQ4_NL, QTYPE_Q6_K},
+    {"IQ4_XS", FILE_IQ4_XS, QTYPE_IQ4_XS, QTYPE_Q6_K},
+    {"MXFP4", FILE_MXFP4, QTYPE_MXFP4, QTYPE_Q8_0},
+    {"Q3_K_L", FILE_Q3_K_L, QTYPE_Q3_K, QTYPE_Q6_K},
+    {"Q3_K_M", FILE_Q3_K_M, QTYPE_Q3_K, QTYPE_Q6_K},
+    {"Q3_K_S", FILE_Q3_K_S, QTYPE_Q3_K, QTYPE_Q6_K},
+    {"Q3_K", FILE_Q3_K_M, QTYPE_Q3_K, QTYPE_Q6_K},
+    {"Q2_K", FILE_Q2_K, QTYPE_Q2_K, QTYPE_Q6_K},
+};
+enum { N_RECIPES = sizeof recipes / sizeof recipes[0] };
+
+enum role {
+    ROLE_OTHER,
+    ROLE_OUTPUT,
+    ROLE_EMBEDDING,
+    ROLE_ATTN_V, /* and what holds V among others: attn_qkv, attn_kv_b */
+    ROLE_ATTN_K,
+    ROLE_ATTN_OUTPUT,
+    ROLE_FFN_DOWN,
+    N_ROLES
+};
+
+/* Roles by name: the whole of it, or a part. */
+static const struct {
+    const char *name;
+    bool whole;
+    enum role role;
+} role_names[] = {
+    {"output.weight", true, ROLE_OUTPUT},
+    {"token_embd.weight", true, ROLE_EMBEDDING},
+    {"per_layer_token_embd.weight", true, ROLE_EMBEDDING},
+    {"attn_qkv.weight", false, ROLE_ATTN_V},
+    {"attn_kv_b.weight", false, ROLE_ATTN_V},
+    {"attn_v.weight", false, ROLE_ATTN_V},
+    {"attn_k.weight", false, ROLE_ATTN_K},
+    {"attn_output.weight", false, ROLE_ATTN_OUTPUT},
+    {"ffn_down", false, ROLE_FFN_DOWN},
+};
+
+/* Small matrices that steer much, by a part of their name: they stay as they are, and so does
+ * whatever has one dimension or is no ".weight". */
+static const char *const kept_names[] = {
+    "_norm.weight",
+    "ffn_gate_inp.weight",
+    "ffn_gate_tid2eid.weight",
+    "position_embd",
+    "token_types",
+    "attn_rel_b.weight",
+    "ssm_conv1d",
+    "shortconv.conv.weight",
+    "altup",
+    "per_layer_model_proj",
+    "laurel",
+    "indexer.k_proj.weight",
+    "indexer.q_proj.weight",
+};
+
+/* Where in the model a rule holds. Position i of n tensors of the role, from the first layer on. */
+enum where {
+    EVERYWHERE,
+    FIRST_2,       /* i < 2 */
+    FIRST_4,       /* i < 4 */
+    FIRST_16TH,    /* i < n / 16 */
+    FIRST_8TH,     /* i < n / 8 */
+    EDGES_AND_3RD, /* first and last eighth, and every third between */
+    WIDE_GQA,      /* four or more heads share one K/V head */
+    EIGHT_EXPERTS  /* exactly: the models that this was measured on */
+};
+
+struct rule {
+    enum file_type file_type;
+    enum role role;
+    enum where where;
+    int type;
+};
+
+/* The first that fits counts. */
+static const struct rule rules[] = {
+    {FILE_ANY, ROLE_ATTN_V, EIGHT_EXPERTS, QTYPE_Q8_0},
+    {FILE_ANY, ROLE_ATTN_K, EIGHT_EXPERTS, QTYPE_Q8_0},
+    {FILE_Q2_K, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K},
+    {FILE_Q2_K, ROLE_ATTN_V, WIDE_GQA, QTYPE_Q4_K},
+    {FILE_Q2_K, ROLE_ATTN_V, EVERYWHERE, QTYPE_Q3_K},
+    {FILE_Q2_K, ROLE_ATTN_OUTPUT, EVERYWHERE, QTYPE_Q3_K},
+    {FILE_Q2_K, ROLE_FFN_DOWN, EVERYWHERE, QTYPE_Q3_K},
+    {FILE_Q3_K_S, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K},
+    {FILE_Q3_K_M, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K},
+    {FILE_Q3_K_M, ROLE_ATTN_V, FIRST_2, QTYPE_Q5_K},
+    {FILE_Q3_K_M, ROLE_ATTN_V, EVERYWHERE, QTYPE_Q4_K},
+    {FILE_Q3_K_M, ROLE_ATTN_OUTPUT, EVERYWHERE, QTYPE_Q4_K},
+    {FILE_Q3_K_M, ROLE_FFN_DOWN, FIRST_16TH, QTYPE_Q5_K},
+    {FILE_Q3_K_M, ROLE_FFN_DOWN, EVERYWHERE, QTYPE_Q4_K},
+    {FILE_Q3_K_L, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q3_K},
+    {FILE_Q3_K_L, ROLE_ATTN_V, EVERYWHERE, QTYPE_Q5_K},
+    {FILE_Q3_K_L, ROLE_ATTN_OUTPUT, EVERYWHERE, QTYPE_Q5_K},
+    {FILE_Q3_K_L, ROLE_FFN_DOWN, EVERYWHERE, QTYPE_Q5_K},
+    {FILE_Q4_K_S, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K},
+    {FILE_Q4_K_S, ROLE_ATTN_V, FIRST_4, QTYPE_Q5_K},
+    {FILE_Q4_K_S, ROLE_FFN_DOWN, FIRST_8TH, QTYPE_Q5_K},
+    {FILE_Q4_K_M, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K},
+    {FILE_Q4_K_M, ROLE_ATTN_V, EDGES_AND_3RD, QTYPE_Q6_K},
+    {FILE_Q4_K_M, ROLE_FFN_DOWN, EDGES_AND_3RD, QTYPE_Q6_K},
+    {FILE_Q5_K_M, ROLE_ATTN_V, EDGES_AND_3RD, QTYPE_Q6_K},
+    {FILE_Q5_K_M, ROLE_FFN_DOWN, EDGES_AND_3RD, QTYPE_Q6_K},
+    {FILE_IQ4_NL, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K},
+    {FILE_IQ4_NL, ROLE_ATTN_V, WIDE_GQA, QTYPE_Q5_K},
+    {FILE_IQ4_NL, ROLE_FFN_DOWN, FIRST_8TH, QTYPE_Q5_K},
+    {FILE_IQ4_XS, ROLE_ATTN_OUTPUT, EIGHT_EXPERTS, QTYPE_Q5_K},
+    {FILE_IQ4_XS, ROLE_ATTN_V, WIDE_GQA, QTYPE_Q5_K},
+    {FILE_IQ4_XS, ROLE_FFN_DOWN, FIRST_8TH, QTYPE_Q5_K},
+};
+
+/* A tensor on its way through the plan, which goes by layer and name whatever the file's order. */
+struct item {
+    struct quantize_tensor *tensor;
+    enum role role;
+    int64_t layer; /* of "blk.N.", -1: none */
+};
+
+/* What the rules ask of the model. */
+struct shape {
+    uint64_t n_layers, n_heads, n_kv_heads, n_experts;
+    uint64_t n_v;           /* tensors of ROLE_ATTN_V */
+    bool tied;              /* the embedding is the output head too */
+    uint64_t at_v, at_down; /* how many of a role were met so far */
+};
+
+static const struct recipe *find_recipe(const char *name) {
+    for (size_t i = 0; i < N_RECIPES; i++) {
+        size_t k = 0;
+        while (name[k] && toupper((unsigned char)name[k]) == recipes[i].name[k])
+            k++;
+        if (!name[k] && !recipes[i].name[k]) return &recipes[i];
+    }
+    return NULL;
+}
+
+void quantize_add_types(str *out, size_t width) {
+    size_t used = 0;
+    for (size_t i = 0; i < N_RECIPES; i++) {
+        size_t n = strlen(recipes[i].name) + 1; /* and its comma */
+        bool breaks = width && used + n > width;
+        if (i) str_add(out, breaks ? ",\n" : ", ");
+        str_add(out, recipes[i].name);
+        used = breaks ? n + 1 : used + n + 1;
+    }
+}
+
+static int unknown_type(const char *name, err *e) {
+    str types;
+    str_init(&types, 1024);
+    quantize_add_types(&types, 0);
+    int rc = err_set(e, ERR_INVALID, "no type is called \"%.40s\"; there are %s", name,
+                     str_cstr(&types));
+    str_fini(&types);
+    return rc;
+}
+
+/* A plain type's number from its name; mixes are none. *type -1: name is NULL. */
+static int find_plain(const char *name, int *type, err *e) {
+    *type = -1;
+    if (!name) return 0;
+    const struct recipe *r = find_recipe(name);
+    if (!r) return unknown_type(name, e);
+    if (strstr(r->name, "_K_"))
+        return err_set(e, ERR_INVALID, "%s is a mix of types; one is wanted here: %.4s", r->name,
+                       r->name);
+    *type = r->base;
+    return 0;
+}
+
+static bool contains(gguf_str s, const char *part) {
+    return memmem(s.data, s.len, part, strlen(part)) != NULL;
+}
+
+static bool equals(gguf_str s, const char *text) {
+    return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
+}
+
+static enum role role_of(gguf_str name) {
+    for (size_t i = 0; i < sizeof role_names / sizeof role_names[0]; i++)
+        if (role_names[i].whole ? equals(name, role_names[i].name)
+                                : contains(name, role_names[i].name))
+            return role_names[i].role;
+    return ROLE_OTHER;
+}
+
+static bool is_kept(const gguf_tensor *t) {
+    static const char suffix[] = "weight";
+    const size_t n = sizeof suffix - 1;
+    bool matrix = t->n_dims >= 2 && (t->dims[1] > 1 || t->dims[2] > 1 || t->dims[3] > 1);
+    if (!matrix || t->name.len < n || memcmp(t->name.data + t->name.len - n, suffix, n) != 0)
+        return true;
+    for (size_t i = 0; i < sizeof kept_names / sizeof kept_names[0]; i++)
+        if (contains(t->name, kept_names[i])) return true;
+    return false;
+}
+
+static int64_t layer_of(gguf_str name) {
+    static const char prefix[] = "blk.";
+    const size_t n = sizeof prefix - 1;
+    int64_t layer = 0;
+    size_t i = n;
+    if (name.len <= n || memcmp(name.data, prefix, n) != 0) return -1;
+    for (; i < name.len && i < n + 9 && name.data[i] >= '0' && name.data[i] <= '9'; i++)
+        layer = layer * 10 + (name.data[i] - '0');
+    return i > n && i < name.len && name.data[i] == '.' ? layer : -1;
+}
+
+static int compare_items(const void *a, const void *b) {
+    const struct item *x = a, *y = b;
+    if (x->layer != y->layer) return x->layer < y->layer ? -1 : 1;
+    gguf_str p = x->tensor->source->name, q = y->tensor->source->name;
+    int order = memcmp(p.data, q.data, p.len < q.len ? p.len : q.len);
+    return order ? order : p.len < q.len ? -1 : p.len > q.len;
+}
+
+/* ARCH.key as a number, or the first of an array with one a layer; `missing` where there is none.
+ */
+static uint64_t read_number(const gguf *g, const char *key, uint64_t missing) {
+    gguf_str arch;
+    char name[128];
+    uint64_t value, n;
+    enum gguf_type elem;
+    if (gguf_get_str(g, "general.architecture", &arch, NULL) || arch.len > 64) return missing;
+    snprintf(name, sizeof name, "%.*s.%s", (int)arch.len, arch.data, key);
+    if (gguf_get_u64(g, name, &value, NULL) == 0) return value;
+    if (gguf_get_array(g, name, &elem, &n, NULL) || n == 0) return missing;
+    int64_t first = gguf_array_i64(g, name, 0);
+    return first > 0 ? (uint64_t)first : missing;
+}
+
+static struct shape read_shape(const gguf *g, const struct item *items, uint64_t n) {
+    struct shape s = {.tied = true};
+    uint64_t n_seen = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        if (items[i].role == ROLE_ATTN_V) s.n_v++;
+        if (items[i].role == ROLE_OUTPUT) s.tied = false;
+        if (items[i].layer >= (int64_t)n_seen) n_seen = (uint64_t)items[i].layer + 1;
+    }
+    s.n_layers = read_number(g, "block_count", n_seen);
+    s.n_heads = read_number(g, "attention.head_count", 0);
+    s.n_kv_heads = read_number(g, "attention.head_count_kv", s.n_heads);
+    s.n_experts = read_number(g, "expert_count", 0);
+    return s;
+}
+
+static bool holds(const struct shape *s, enum where where, uint64_t i, uint64_t n) {
+    switch (where) {
+    case EVERYWHERE:
+        return true;
+    case FIRST_2:
+        return i < 2;
+    case FIRST_4:
+        return i < 4;
+    case FIRST_16TH:
+        return i < n / 16;
+    case FIRST_8TH:
+        return i < n / 8;
+    case EDGES_AND_3RD:
+        return i < n / 8 || i >= n - (n + 7) / 8 || (i - n / 8) % 3 == 2;
+    case WIDE_GQA:
+        return s->n_kv_heads && s->n_heads / s->n_kv_heads >= 4;
+    case EIGHT_EXPERTS:
+        return s->n_experts == 8;
+    }
+    return false;
+}
+
+/* Position of the tensor among those of its role. With experts, files may hold several ffn_down a
+ * layer: there the layer's number counts. */
+static uint64_t position(struct shape *s, const struct item *it, uint64_t *n) {
+    *n = s->n_layers;
+    if (it->role == ROLE_ATTN_V) {
+        *n = s->n_v;
+        return s->at_v++;
+    }
+    if (it->role != ROLE_FFN_DOWN) return 0;
+    uint64_t i = s->at_down++;
+    return s->n_experts > 1 && it->layer >= 0 ? (uint64_t)it->layer : i;
+}
+
+static int mixed(const struct recipe *r, struct shape *s, const struct item *it) {
+    uint64_t n, i = position(s, it, &n);
+    int type = r->base;
+    if (it->role == ROLE_OUTPUT || (it->role == ROLE_EMBEDDING && s->tied)) return r->output;
+    for (size_t k = 0; k < sizeof rules / sizeof rules[0]; k++) {
+        const struct rule *rule = &rules[k];
+        bool asked = rule->file_type == FILE_ANY || rule->file_type == r->file_type;
+        if (!asked || rule->role != it->role || !holds(s, rule->where, i, n)) continue;
+        type = rule->type;
+        break;
+    }
+    /* In models of 70 B parameters V is a small part of the whole and worth more bits. */
+    bool is_70b = s->n_layers == 80 && s->n_heads != s->n_kv_heads;
+    if (is_70b && it->role == ROLE_ATTN_V && (type == QTYPE_Q3_K || type == QTYPE_Q4_K))
+        type = QTYPE_Q5_K;
+    return type;
+}
+
+/* The type that takes rows of n_cols values in place of one that does not. */
+static int fitting(int type, uint64_t n_cols) {
+    static const struct {
+        int type, instead;
+    } fallbacks[] = {
+        {QTYPE_Q2_K, QTYPE_Q4_0}, {QTYPE_Q3_K, QTYPE_Q4_0}, {QTYPE_Q4_K, QTYPE_Q5_0},
+        {QTYPE_Q5_K, QTYPE_Q5_1}, {QTYPE_Q6_K, QTYPE_Q8_0}, {QTYPE_IQ4_XS, QTYPE_IQ4_NL},
+    };
+    const struct qtype_info *info = qtype_find(type);
+    if (!info || n_cols % info->block_elems == 0) return type;
+    for (size_t i = 0; i < sizeof fallbacks / sizeof fallbacks[0]; i++)
+        if (fallbacks[i].type == type) return fitting(fallbacks[i].instead, n_cols);
+    return QTYPE_F16;
+}
+
+/* A name from the file, fit for a message. */
+static const char *shown(gguf_str name, char out[64]) {
+    snprintf(out, 64, "%.*s", (int)(name.len < 63 ? name.len : 63), name.data);
+    for (char *c = out; *c; c++)
+        if (*c < ' ' || *c > '~') *c = '?';
+    return out;
+}
+
+static bool is_exact(int type) {
+    return type == QTYPE_F32 || type == QTYPE_F16 || type == QTYPE_BF16;
+}
+
+/* Sets the type of one tensor, whose wanted one is known. */
+static int settle(struct quantize_tensor *t, const struct quantize_options *o, err *e) {
+    char name[64];
+    const gguf_tensor *src = t->source;
+    t->type = fitting(t->wanted, src->dims[0]);
+    if (!qtype_bytes(t->type, src->n_elems / src->dims[0], src->dims[0], &t->bytes))
+        return err_set(e, ERR_UNSUPPORTED,
+                       "tensor %s is to become %s, which this build cannot write",
+                       shown(src->name, name), qtype_name(t->type));
+    if (t->type == src->type || is_exact(src->type) || o->allow_requantize) return 0;
+    return err_set(e, ERR_INVALID,
+                   "tensor %s is %s, which has lost precision already: start from an F32, F16 or "
+                   "BF16 model (--allow-requantize does it all the same)",
+                   shown(src->name, name), qtype_name(src->type));
+}
+
+static int choose(quantize_plan *p, const struct recipe *r, const struct quantize_options *o,
+                  struct item *items, err *e) {
+    int output_type, embedding_type;
+    int rc = find_plain(o->output_type, &output_type, e);
+    if (!rc) rc = find_plain(o->embedding_type, &embedding_type, e);
+    if (rc) return rc;
+    struct shape s = read_shape(p->src, items, p->n_tensors);
+    bool is_mix = !o->pure && !is_exact(r->base);
+    for (uint64_t i = 0; !rc && i < p->n_tensors; i++) {
+        struct item *it = &items[i];
+        struct quantize_tensor *t = it->tensor;
+        bool is_output = it->role == ROLE_OUTPUT || (it->role == ROLE_EMBEDDING && s.tied);
+        if (is_kept(t->source)) {
+            t->wanted = t->type = t->source->type;
+            t->bytes = t->source->bytes;
+            continue;
+        }
+        if (it->role == ROLE_EMBEDDING && embedding_type >= 0)
+            t->wanted = embedding_type;
+        else if (is_output && output_type >= 0)
+            t->wanted = output_type;
+        else
+            t->wanted = is_mix ? mixed(r, &s, it) : r->base;
+        rc = settle(t, o, e);
+    }
+    return rc;
+}
+
+/* A part has a few of the tensors and counts on its neighbours. */
+static int check_whole(const gguf *g, err *e) {
+    uint64_t n_parts;
+    if (gguf_n_tensors(g) == 0)
+        return err_set(e, ERR_INVALID, "%s: there are no weights in it", gguf_path(g));
+    if (gguf_get_u64(g, "split.count", &n_parts, NULL) || n_parts < 2) return 0;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "%s: one of %" PRIu64 " parts of a split model: merge them first", gguf_path(g),
+                   n_parts);
+}
+
+int quantize_plan_new(const gguf *src, const struct quantize_options *o, quantize_plan **out,
+                      err *e) {
+    *out = NULL;
+    const struct recipe *r = find_recipe(o->type);
+    if (!r) return unknown_type(o->type, e);
+    int rc = check_whole(src, e);
+    if (rc) return rc;
+    quantize_plan *p = mem_new(1, sizeof *p);
+    uint64_t n = gguf_n_tensors(src);
+    struct item *items = mem_new(n, sizeof *items);
+    if (p) p->tensors = mem_new(n, sizeof *p->tensors);
+    if (!p || !items || !p->tensors) {
+        rc = err_set(e, ERR_NOMEM, "no memory for the list of tensors");
+    } else {
+        p->src = src;
+        p->type = r->name;
+        p->file_type = (uint32_t)r->file_type;
+        p->n_tensors = n;
+        for (uint64_t i = 0; i < n; i++) {
+            const gguf_tensor *t = gguf_tensor_at(src, i);
+            p->tensors[i].source = t;
+            items[i] = (struct item){&p->tensors[i], role_of(t->name), layer_of(t->name)};
+        }
+        qsort(items, n, sizeof *items, compare_items);
+        rc = choose(p, r, o, items, e);
+    }
+    free(items);
+    if (rc)
+        quantize_plan_free(p);
+    else
+        *out = p;
+    return rc;
+}
+
+void quantize_plan_free(quantize_plan *p) {
+    if (p) free(p->tensors);
+    free(p);
+}
+
+const char *quantize_plan_type(const quantize_plan *p) {
+    return p->type;
+}
+
+uint64_t quantize_plan_n(const quantize_plan *p) {
+    return p->n_tensors;
+}
+
+const struct quantize_tensor *quantize_plan_at(const quantize_plan *p, uint64_t i) {
+    return i < p->n_tensors ? &p->tensors[i] : NULL;
+}
