@@ -17,6 +17,7 @@ static const struct command commands[] = {
     {"logits", "most likely next tokens", cmd_logits},
     {"perplexity", "how well a model predicts a text", cmd_perplexity},
     {"bench", "speed of prefill and decode", cmd_bench},
+    {"quantize", "a model file in another type", cmd_quantize},
 };
 
 static const struct command_table table = {
