@@ -30,17 +30,17 @@ ALWAYS_INLINE __m512i repeat4(const int8_t *q) {
     return _mm512_set1_epi32(four);
 }
 
-/* i[r][p] += products of n_groups groups of four columns. w: of panel 0, the other one's a tile
- * further; q: of row 0. */
-ALWAYS_INLINE void dot(struct shape c, uint32_t n_groups, const uint8_t *w, const int8_t *q,
-                       uint64_t stride, __m512i (*i)[GEMM_PANELS]) {
+/* i[r][p] += products of n_groups groups of four columns, from column on in q, the rows. w: of
+ * panel 0, the other one's a tile further. */
+ALWAYS_INLINE void dot(struct shape c, uint32_t n_groups, const uint8_t *w, const int8_t *const *q,
+                       uint64_t column, __m512i (*i)[GEMM_PANELS]) {
     UNROLL
     for (uint32_t g = 0; g < n_groups; g++) {
         __m512i w0 = _mm512_load_si512(w + g * 64), w1 = w0;
         if (c.n_panels == 2) w1 = _mm512_load_si512(w + sizeof(struct gemm_tile) + g * 64);
         UNROLL
         for (uint32_t r = 0; r < c.n_rows; r++) {
-            __m512i x = repeat4(q + r * stride + g * 4);
+            __m512i x = repeat4(q[r] + column + g * 4);
             i[r][0] = _mm512_dpbusd_epi32(i[r][0], w0, x);
             if (c.n_panels == 2) i[r][1] = _mm512_dpbusd_epi32(i[r][1], w1, x);
         }
@@ -100,30 +100,39 @@ ALWAYS_INLINE void codes_tile(const struct gemm_job *j, uint32_t row, struct sha
                               __m512i code_shift) {
     const struct gemm_tile *t = j->tile;
     const struct gemm_block *blocks = j->x.blocks + row * j->x.blocks_stride;
-    const uint64_t stride = j->x.q_stride, blocks_stride = j->x.blocks_stride;
-    const int8_t *q = j->x.q[0] + row * stride, *low = c.two ? j->x.q[1] + row * stride : q;
+    const uint64_t blocks_stride = j->x.blocks_stride;
+    const intptr_t low =
+        c.two ? (intptr_t)j->x.q[1] - (intptr_t)j->x.q[0] : 0; /* from one plane to the other */
+    const int8_t *q[ROWS_CODES];
     const uint32_t n_halves = c.halves ? 2 : 1, n_groups = 8 / n_halves;
     float *out = j->acc + (uint64_t)row * GEMM_PANELS * GEMM_OUTS;
     __m512 acc[ROWS_CODES][GEMM_PANELS], first[ROWS_CODES][GEMM_PANELS];
     __m512i i[ROWS_CODES][GEMM_PANELS];
+    UNROLL
+    for (uint32_t r = 0; r < c.n_rows; r++)
+        q[r] = j->x.q[0] + (row + r) * j->x.q_stride;
     load_acc(c.n_rows, c.n_panels, j->first, out, acc);
     for (uint32_t b = 0; b < j->n_cols / GEMM_BLOCK; b++, blocks++) {
         UNROLL
+        for (uint32_t r = 0; r < c.n_rows; r++)
+            HIDE(q[r]); /* or each of a block's groups gets a pointer of its own */
+        UNROLL
         for (uint32_t h = 0; h < n_halves; h++) {
             const uint8_t *w = t->q[b * 8 + h * 4][0];
-            uint32_t column = b * GEMM_BLOCK + h * 16;
+            uint64_t column = b * GEMM_BLOCK + h * 16;
             if (c.two) {
                 UNROLL
                 for (uint32_t r = 0; r < c.n_rows; r++)
                     i[r][0] = i[r][1] = _mm512_setzero_si512();
-                dot(c, n_groups, w, q + column, stride, i);
+                dot(c, n_groups, w, q, column, i);
+                HIDE(w); /* or all the tile's vectors would be kept, in memory */
             }
             UNROLL
             for (uint32_t r = 0; r < c.n_rows; r++) {
                 const struct gemm_block *x = blocks + r * blocks_stride;
                 start(c, !c.halves ? x->n : h ? x->n1 : x->n0, code_shift, i[r]);
             }
-            dot(c, n_groups, w, low + column, stride, i);
+            dot(c, n_groups, w, q, column + low, i);
             if (!c.halves || h) continue;
             UNROLL
             for (uint32_t r = 0; r < c.n_rows; r++) {

@@ -9,10 +9,13 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)
-#define UNROLL _Pragma("unroll")
+#define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
+
+/* The compiler forgets what it knows of this variable. */
+#define HIDE(v) __asm__("" : "+r"(v))
 
 void gemm_avx512_unpack(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile);
 

@@ -214,7 +214,7 @@ ALWAYS_INLINE void unpack_codes(int type, const uint8_t *src, uint32_t n_cols,
 static void unpack_f32(const uint8_t *p, uint32_t n_cols, struct gemm_tile *t) {
     for (uint32_t c = 0; c < n_cols; c++, p += VEC) {
         ask_ahead(p);
-        _mm512_store_ps(t->f[c], _mm512_loadu_ps((const float *)p));
+        _mm512_store_ps(t->f[c], _mm512_castsi512_ps(load(p)));
     }
 }
 
