@@ -178,7 +178,8 @@ void qtype_decode(int type, const void *src, float *dst, uint64_t n);
 /* Encoder: n values (n, a multiple of the block) f32 to dst. The float types round to nearest even.
  * The others search scales (and minima) for a small squared error; the same input gives the same
  * bytes on every machine. They take NaN as 0 and values beyond the type's reach, infinities too, as
- * the farthest that it has; blocks whose values are all too small for a half scale become 0. */
+ * the farthest that it has (types with a minimum: what that can hold); a block whose values are all
+ * too small for a half scale becomes 0. */
 void qtype_encode(int type, const float *src, void *dst, uint64_t n);
 
 /* IEEE half and bfloat16, round to nearest even. */

@@ -29,83 +29,69 @@ struct fit {
     uint8_t codes[Q_ELEMS];
 };
 
-/* The value of largest magnitude, with its sign. */
-static float extreme_of(const float x[Q_ELEMS]) {
-    float extreme = 0;
-    for (int i = 0; i < Q_ELEMS; i++)
-        if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
-    return extreme;
-}
-
-/* Of the half nearest to d and its neighbours, the one that reads x best. */
-static void round_scale(const struct qgrid *g, const float x[Q_ELEMS], float d, struct fit *f) {
-    uint16_t near = qfit_half(d), half[QFIT_LANES] = {near, near, near, near};
+/* Of the halves nearest to d and their neighbours, the one that reads x best. With a minimum, m is
+ * moved along with d so that the mean stays; level is the mean level under (d, m). */
+static void round_fit(const struct qgrid *g, const float x[Q_ELEMS], float d, float m, float level,
+                      struct fit *f) {
+    uint16_t near = qfit_half(d), half[QFIT_LANES] = {near, near, near, near}, min[QFIT_LANES];
     struct qtrial t = {0};
     if ((near & 0x7fff) > 0) half[1]--;
     if ((near & 0x7fff) < 0x7bff) half[2]++;
-    for (int i = 0; i < QFIT_LANES; i++)
+    for (int i = 0; i < QFIT_LANES; i++) {
         t.d[i] = f16_to_f32(half[i]);
+        min[i] = qfit_half(m + (d - t.d[i]) * level);
+        t.m[i] = f16_to_f32(min[i]);
+    }
     qfit_try(g, x, Q_ELEMS, &t);
-    f->d = half[qfit_best(&t)];
-    qfit_codes(g, x, Q_ELEMS, f16_to_f32(f->d), 0, f->codes);
+    int best = qfit_best(&t);
+    f->d = half[best];
+    f->m = min[best];
+    qfit_codes(g, x, Q_ELEMS, t.d[best], t.m[best], f->codes);
 }
 
 /* Fits d alone. peaks (n_peaks, a multiple of QFIT_LANES): levels at which the extreme value may
  * come to lie. */
 static void fit_scale(const struct qgrid *g, const float *peaks, int n_peaks, const float *src,
                       struct fit *f) {
-    float x[Q_ELEMS], best_d = 0, best_error = INFINITY;
-    if (qfit_take(src, Q_ELEMS, x) == 0) {
-        f->d = 0;
-        qfit_codes(g, x, Q_ELEMS, 0, 0, f->codes);
-        return;
-    }
-    float extreme = extreme_of(x);
-    for (int p = 0; p < n_peaks; p += QFIT_LANES) {
-        struct qtrial t = {0};
+    float x[Q_ELEMS], extreme = qfit_take(src, Q_ELEMS, QFIT_FAR, x);
+    struct qtrial t = {0}, best = {.ee = {INFINITY, INFINITY, INFINITY, INFINITY}};
+    for (int p = 0; p < n_peaks && extreme != 0; p += QFIT_LANES) {
         for (int i = 0; i < QFIT_LANES; i++)
             t.d[i] = extreme / peaks[p + i];
         qfit_try(g, x, Q_ELEMS, &t);
         qfit_solve_scale(&t);
-        qfit_try(g, x, Q_ELEMS, &t);
-        int best = qfit_best(&t);
-        if (t.ee[best] >= best_error) continue;
-        best_error = t.ee[best];
-        qfit_solve_scale(&t);
-        best_d = t.d[best];
+        qfit_keep(&best, &t);
     }
-    round_scale(g, x, best_d, f);
+    qfit_try(g, x, Q_ELEMS, &best);
+    qfit_solve_scale(&best);
+    round_fit(g, x, best.d[qfit_best(&best)], 0, 0, f);
 }
 
-/* Fits d and m. cuts (n_cuts, as above): how much of the range is given up below and above. */
-static void fit_both(const struct qgrid *g, const float (*cuts)[2], int n_cuts, const float *src,
-                     struct fit *f) {
-    float x[Q_ELEMS], best_d = 0, best_m = 0, best_error = INFINITY;
-    qfit_take(src, Q_ELEMS, x);
+/* Fits d and m. Starts put the lowest and the highest value up to a level beside their own. */
+static void fit_both(const struct qgrid *g, const float src[Q_ELEMS], struct fit *f) {
+    static const float cuts[QFIT_LANES] = {-0.8f, -0.3f, 0.2f, 0.7f};
+    float x[Q_ELEMS];
+    struct qtrial t = {0}, best = {.ee = {INFINITY, INFINITY, INFINITY, INFINITY}};
+    qfit_take(src, Q_ELEMS, 65504, x); /* what m can hold */
     float least = x[0], most = x[0];
     for (int i = 1; i < Q_ELEMS; i++) {
         least = x[i] < least ? x[i] : least;
         most = x[i] > most ? x[i] : most;
     }
-    float range = most - least;
-    for (int p = 0; p < n_cuts; p += QFIT_LANES) {
-        struct qtrial t = {0};
+    float level = (most - least) / g->hi;
+    for (int p = 0; p < QFIT_LANES; p++) {
         for (int i = 0; i < QFIT_LANES; i++) {
-            t.d[i] = range * (1 - cuts[p + i][0] - cuts[p + i][1]) / g->hi;
-            t.m[i] = least + range * cuts[p + i][0];
+            t.m[i] = least + level * cuts[i];
+            t.d[i] = (most - level * cuts[p] - t.m[i]) / g->hi;
         }
         qfit_try(g, x, Q_ELEMS, &t);
         qfit_solve_both(&t, Q_ELEMS);
-        qfit_try(g, x, Q_ELEMS, &t);
-        int best = qfit_best(&t);
-        if (t.ee[best] >= best_error) continue;
-        best_error = t.ee[best];
-        qfit_solve_both(&t, Q_ELEMS);
-        best_d = t.d[best], best_m = t.m[best];
+        qfit_keep(&best, &t);
     }
-    f->d = qfit_half(best_d);
-    f->m = qfit_half(best_m);
-    qfit_codes(g, x, Q_ELEMS, f16_to_f32(f->d), f16_to_f32(f->m), f->codes);
+    qfit_try(g, x, Q_ELEMS, &best);
+    qfit_solve_both(&best, Q_ELEMS);
+    int lane = qfit_best(&best);
+    round_fit(g, x, best.d[lane], best.m[lane], best.l[lane] / Q_ELEMS, f);
 }
 
 static void put_nibbles(const uint8_t codes[Q_ELEMS], uint8_t q[Q_ELEMS / 2]) {
@@ -122,7 +108,7 @@ static void put_fifth_bits(const uint8_t codes[Q_ELEMS], uint8_t high[Q_ELEMS / 
 /* -128 is left out: kernels that take magnitudes of bytes have no 128. */
 void qencode_q8_0(const float *src, void *dst, uint64_t n) {
     static const struct qgrid grid = {-127, 127, NULL};
-    static const float peaks[] = {127, 127.4f, 126.6f, 126};
+    static const float peaks[] = {127, 127.6f, 126.4f, 125.8f, 125.1f, 124.4f, 123.7f, 123};
     struct q8_0_block *b = dst;
     for (; n; n -= Q_ELEMS, src += Q_ELEMS, b++) {
         struct fit f;
@@ -147,7 +133,8 @@ void qencode_q4_0(const float *src, void *dst, uint64_t n) {
 
 void qencode_q5_0(const float *src, void *dst, uint64_t n) {
     static const struct qgrid grid = {-16, 15, NULL};
-    static const float peaks[] = {-16, -15.5f, -15, -16.5f, 15, 15.5f, 14.5f, -14.5f};
+    static const float peaks[] = {-16, -16.5f, -15.5f, -15, -14.5f, -14,
+                                  15,  15.6f,  14.5f,  14,  13.5f,  13};
     struct q5_0_block *b = dst;
     for (; n; n -= Q_ELEMS, src += Q_ELEMS, b++) {
         struct fit f;
@@ -158,16 +145,12 @@ void qencode_q5_0(const float *src, void *dst, uint64_t n) {
     }
 }
 
-static const float wide_cuts[][2] = {{0, 0},         {.03f, .03f},   {.06f, .06f},
-                                     {-.03f, -.03f}, {.03f, -.015f}, {-.015f, .03f},
-                                     {.06f, -.015f}, {-.015f, .06f}};
-
 void qencode_q4_1(const float *src, void *dst, uint64_t n) {
     static const struct qgrid grid = {0, 15, NULL};
     struct q4_1_block *b = dst;
     for (; n; n -= Q_ELEMS, src += Q_ELEMS, b++) {
         struct fit f;
-        fit_both(&grid, wide_cuts, sizeof wide_cuts / sizeof wide_cuts[0], src, &f);
+        fit_both(&grid, src, &f);
         b->d = f.d;
         b->m = f.m;
         put_nibbles(f.codes, b->q);
@@ -179,7 +162,7 @@ void qencode_q5_1(const float *src, void *dst, uint64_t n) {
     struct q5_1_block *b = dst;
     for (; n; n -= Q_ELEMS, src += Q_ELEMS, b++) {
         struct fit f;
-        fit_both(&grid, wide_cuts, sizeof wide_cuts / sizeof wide_cuts[0], src, &f);
+        fit_both(&grid, src, &f);
         b->d = f.d;
         b->m = f.m;
         put_nibbles(f.codes, b->q);
@@ -188,7 +171,7 @@ void qencode_q5_1(const float *src, void *dst, uint64_t n) {
 }
 
 void qencode_iq4_nl(const float *src, void *dst, uint64_t n) {
-    static const float peaks[] = {-127, -120, -112, -135, 113, 107, 101, 120};
+    static const float peaks[] = {-127, -134, -140, -116, -108, -100, 113, 120, 127, 105, 97, 90};
     struct iq4_nl_block *b = dst;
     struct qlevels levels;
     qlevels_init(&levels, iq4_levels);
@@ -214,13 +197,17 @@ static void encode_mxfp4(const struct qgrid *grid, const float *src, struct mxfp
         x[i] = src[i] == src[i] ? fmaxf(fminf(src[i], 0x1.8p127f), -0x1.8p127f) : 0;
         amax = fmaxf(amax, fabsf(x[i]));
     }
+    if (amax == 0) {
+        memset(b, 0, sizeof *b);
+        return;
+    }
     frexpf(amax, &exponent);
     float half = ldexpf(1, -exponent / 2), rest = ldexpf(1, -exponent - -exponent / 2);
     for (int i = 0; i < Q_ELEMS; i++)
         x[i] = x[i] * half * rest;
     for (int i = 0; i < QFIT_LANES; i++) {
         int wanted = exponent + 123 + i;
-        e[i] = amax == 0 || wanted < 0 ? 0 : wanted > TOP ? TOP : wanted;
+        e[i] = wanted < 0 ? 0 : wanted > TOP ? TOP : wanted;
         t.d[i] = ldexpf(1, e[i] - 128 - exponent);
     }
     qfit_try(grid, x, Q_ELEMS, &t);

@@ -1,7 +1,8 @@
 /* qencode_k.c - encoders of the super-blocks. Three steps: the best scale (and minimum) of each
  * sub-block by itself; the super-block's halves and the sub-blocks' short codes for them, each code
  * chosen among its neighbours by the error that it really leaves; the halves again by least squares
- * over the whole super-block, as long as that helps. Pure; any thread. */
+ * over the whole super-block, as long as that helps. The first halves are rounded up, so that the
+ * largest code suffices where a half is coarse. Pure; any thread. */
 #include "core/base/qfit.h"
 #include "core/base/qtype_int.h"
 
@@ -44,39 +45,38 @@ static int clamp(float code, int lo, int hi) {
 
 /* ---- scale and minimum: Q2_K, Q4_K, Q5_K ---- */
 
+/* Of starts: by how many levels the lowest and the highest value are moved beside their own. */
+static const float fine_cuts[QFIT_LANES] = {-0.8f, -0.3f, 0.2f, 0.7f};
+static const float coarse_cuts[QFIT_LANES] = {-0.2f, 0.1f, 0.4f, 0.7f};
+
 struct min_shape {
     struct qgrid grid;
     int n_subs, len, code_max;
-    const float (*cuts)[2];
-    int n_cuts; /* a multiple of QFIT_LANES */
+    const float *cuts; /* (QFIT_LANES) */
 };
 
 /* The best d and m <= 0 of one sub-block. */
 static void fit_min_sub(const struct min_shape *k, const float *x, struct sub *s) {
-    float least = 0, most = x[0], best_error = INFINITY;
+    float least = 0, most = x[0];
+    struct qtrial t = {0}, best = {.ee = {INFINITY, INFINITY, INFINITY, INFINITY}};
     for (int i = 0; i < k->len; i++) {
         least = x[i] < least ? x[i] : least;
         most = x[i] > most ? x[i] : most;
     }
-    float range = most - least;
-    *s = (struct sub){0};
-    for (int p = 0; p < k->n_cuts; p += QFIT_LANES) {
-        struct qtrial t = {0};
+    float level = (most - least) / k->grid.hi;
+    for (int p = 0; p < QFIT_LANES; p++) {
         for (int i = 0; i < QFIT_LANES; i++) {
-            float low = least + range * k->cuts[p + i][0];
-            t.m[i] = low < 0 ? low : 0;
-            t.d[i] = (most - range * k->cuts[p + i][1] - t.m[i]) / k->grid.hi;
+            t.m[i] = fminf(least + level * k->cuts[i], 0);
+            t.d[i] = (most - level * k->cuts[p] - t.m[i]) / k->grid.hi;
         }
         qfit_try(&k->grid, x, k->len, &t);
         qfit_solve_below(&t, k->len);
-        qfit_try(&k->grid, x, k->len, &t);
-        int best = qfit_best(&t);
-        if (t.ee[best] >= best_error) continue;
-        best_error = t.ee[best];
-        s->level = t.l[best] / (float)k->len;
-        qfit_solve_below(&t, k->len);
-        s->d = t.d[best], s->m = t.m[best];
+        qfit_keep(&best, &t);
     }
+    qfit_try(&k->grid, x, k->len, &best);
+    qfit_solve_below(&best, k->len);
+    int lane = qfit_best(&best);
+    *s = (struct sub){.d = best.d[lane], .m = best.m[lane], .level = best.l[lane] / (float)k->len};
 }
 
 /* Chooses the codes of a sub-block under the super-block's d and dmin: four scales around its own,
@@ -118,7 +118,7 @@ static void fit_min(const struct min_shape *k, const float *src, struct super *b
     float x[QK_ELEMS], d = 0, dmin = 0;
     double best_error = INFINITY;
     struct super now = {0};
-    qfit_take(src, QK_ELEMS, x);
+    qfit_take(src, QK_ELEMS, 65504 * (float)k->code_max, x); /* what a minimum can be */
     for (int s = 0; s < k->n_subs; s++) {
         fit_min_sub(k, x + s * k->len, &now.subs[s]);
         d = fmaxf(d, now.subs[s].d / (float)k->code_max);
@@ -127,8 +127,8 @@ static void fit_min(const struct min_shape *k, const float *src, struct super *b
     *best = now;
     for (int round = 0; round < MIN_ROUNDS; round++) {
         struct totals sum = {0};
-        now.d = qfit_half(fmaxf(d, 0));
-        now.dmin = qfit_half(fmaxf(dmin, 0));
+        now.d = round ? qfit_half(fmaxf(d, 0)) : qfit_half_away(d);
+        now.dmin = round ? qfit_half(fmaxf(dmin, 0)) : qfit_half_away(dmin);
         d = f16_to_f32(now.d);
         dmin = f16_to_f32(now.dmin);
         for (int s = 0; s < k->n_subs; s++)
@@ -156,23 +156,20 @@ struct scale_shape {
 };
 
 static void fit_scale_sub(const struct scale_shape *k, const float *x, struct sub *s) {
-    float extreme = 0, best_error = INFINITY;
+    float extreme = 0;
+    struct qtrial t = {0}, best = {.ee = {INFINITY, INFINITY, INFINITY, INFINITY}};
     for (int i = 0; i < k->len; i++)
         if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
-    *s = (struct sub){0};
     for (int p = 0; p < k->n_peaks; p += QFIT_LANES) {
-        struct qtrial t = {0};
         for (int i = 0; i < QFIT_LANES; i++)
             t.d[i] = extreme / k->peaks[p + i];
         qfit_try(&k->grid, x, k->len, &t);
         qfit_solve_scale(&t);
-        qfit_try(&k->grid, x, k->len, &t);
-        int best = qfit_best(&t);
-        if (t.ee[best] >= best_error) continue;
-        best_error = t.ee[best];
-        qfit_solve_scale(&t);
-        s->d = t.d[best];
+        qfit_keep(&best, &t);
     }
+    qfit_try(&k->grid, x, k->len, &best);
+    qfit_solve_scale(&best);
+    *s = (struct sub){.d = best.d[qfit_best(&best)]};
 }
 
 static void choose_scale_code(const struct scale_shape *k, const float *x, float d, struct sub *s,
@@ -194,7 +191,7 @@ static void fit_scales(const struct scale_shape *k, const float *src, struct sup
     float x[QK_ELEMS], d = 0;
     double best_error = INFINITY;
     struct super now = {0};
-    qfit_take(src, QK_ELEMS, x);
+    qfit_take(src, QK_ELEMS, QFIT_FAR, x);
     for (int s = 0; s < k->n_subs; s++) {
         fit_scale_sub(k, x + s * k->len, &now.subs[s]);
         if (fabsf(now.subs[s].d) > fabsf(d)) d = now.subs[s].d;
@@ -203,7 +200,7 @@ static void fit_scales(const struct scale_shape *k, const float *src, struct sup
     *best = now;
     for (int round = 0; round < SCALE_ROUNDS; round++) {
         struct totals sum = {0};
-        now.d = qfit_half(d);
+        now.d = round ? qfit_half(d) : qfit_half_away(d);
         d = f16_to_f32(now.d);
         for (int s = 0; s < k->n_subs; s++)
             choose_scale_code(k, x + s * k->len, d, &now.subs[s], &sum);
@@ -247,11 +244,7 @@ static void put_scale_mins(const struct sub subs[8], uint8_t scales[12]) {
 }
 
 void qencode_q2_k(const float *src, void *dst, uint64_t n) {
-    static const float cuts[][2] = {{0, 0},    {.05f, .05f}, {.1f, .1f}, {.15f, .15f},
-                                    {0, .1f},  {.1f, 0},     {0, .2f},   {.2f, 0},
-                                    {-.1f, 0}, {0, -.1f},    {.2f, .1f}, {.1f, .2f}};
-    static const struct min_shape shape = {
-        {0, 3, NULL}, QK_ELEMS / 16, 16, 15, cuts, sizeof cuts / sizeof cuts[0]};
+    static const struct min_shape shape = {{0, 3, NULL}, QK_ELEMS / 16, 16, 15, coarse_cuts};
     struct q2_k_block *b = dst;
     for (; n; n -= QK_ELEMS, src += QK_ELEMS, b++) {
         struct super f;
@@ -264,13 +257,8 @@ void qencode_q2_k(const float *src, void *dst, uint64_t n) {
     }
 }
 
-static const float wide_cuts[][2] = {{0, 0},         {.03f, .03f},   {.06f, .06f},
-                                     {-.03f, -.03f}, {.03f, -.015f}, {-.015f, .03f},
-                                     {.06f, -.015f}, {-.015f, .06f}};
-
 void qencode_q4_k(const float *src, void *dst, uint64_t n) {
-    static const struct min_shape shape = {
-        {0, 15, NULL}, QK_ELEMS / 32, 32, 63, wide_cuts, sizeof wide_cuts / sizeof wide_cuts[0]};
+    static const struct min_shape shape = {{0, 15, NULL}, QK_ELEMS / 32, 32, 63, fine_cuts};
     struct q4_k_block *b = dst;
     for (; n; n -= QK_ELEMS, src += QK_ELEMS, b++) {
         struct super f;
@@ -283,8 +271,7 @@ void qencode_q4_k(const float *src, void *dst, uint64_t n) {
 }
 
 void qencode_q5_k(const float *src, void *dst, uint64_t n) {
-    static const struct min_shape shape = {
-        {0, 31, NULL}, QK_ELEMS / 32, 32, 63, wide_cuts, sizeof wide_cuts / sizeof wide_cuts[0]};
+    static const struct min_shape shape = {{0, 31, NULL}, QK_ELEMS / 32, 32, 63, fine_cuts};
     struct q5_k_block *b = dst;
     for (; n; n -= QK_ELEMS, src += QK_ELEMS, b++) {
         struct super f;
@@ -300,7 +287,7 @@ void qencode_q5_k(const float *src, void *dst, uint64_t n) {
 }
 
 void qencode_q3_k(const float *src, void *dst, uint64_t n) {
-    static const float peaks[] = {-4, -3.5f, -3, -4.5f, -5, 3, 3.5f, 2.5f, 4, -2.5f, 4.5f, 2};
+    static const float peaks[] = {-4, -4.6f, -3.2f, -2.6f, 3, 3.6f, 2.5f, 2};
     static const struct scale_shape shape = {
         {-4, 3, NULL}, QK_ELEMS / 16, 16, -32, peaks, sizeof peaks / sizeof peaks[0]};
     struct q3_k_block *b = dst;
@@ -322,7 +309,8 @@ void qencode_q3_k(const float *src, void *dst, uint64_t n) {
 }
 
 void qencode_q6_k(const float *src, void *dst, uint64_t n) {
-    static const float peaks[] = {-32, -31.5f, -31, -32.5f, 31, 31.5f, 30.5f, -30.5f};
+    static const float peaks[] = {-32, -31.2f, -30.5f, -29.8f, -29, -28.2f,
+                                  31,  30.3f,  29.5f,  28.8f,  28,  27.2f};
     static const struct scale_shape shape = {
         {-32, 31, NULL}, QK_ELEMS / 16, 16, -128, peaks, sizeof peaks / sizeof peaks[0]};
     struct q6_k_block *b = dst;
@@ -341,7 +329,7 @@ void qencode_q6_k(const float *src, void *dst, uint64_t n) {
 }
 
 void qencode_iq4_xs(const float *src, void *dst, uint64_t n) {
-    static const float peaks[] = {-127, -120, -112, -135, 113, 107, 101, 120};
+    static const float peaks[] = {-127, -134, -140, -116, -108, -100, 113, 120, 127, 105, 97, 90};
     struct iq4_xs_block *b = dst;
     struct qlevels levels;
     qlevels_init(&levels, iq4_levels);

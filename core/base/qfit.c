@@ -4,6 +4,7 @@
 #include "core/base/qblock.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -29,6 +30,12 @@ typedef int32_t v4i __attribute__((vector_size(16)));
 
 static inline v4 v4_all(float f) {
     return (v4){f, f, f, f};
+}
+
+static inline v4 v4_load(const float *p) {
+    v4 x;
+    memcpy(&x, p, sizeof x);
+    return x;
 }
 
 /* a where the mask is set, else b. */
@@ -59,8 +66,13 @@ void qlevels_init(struct qlevels *l, const int8_t levels[16]) {
     }
 }
 
+/* The cells of a table that t lies in; the fraction is to be dropped. */
+static inline v4 table_cells(v4 t) {
+    return (v4_clamp(t, v4_all(-128), v4_all(127.5f)) + v4_all(128)) * v4_all(2);
+}
+
 static inline v4 table_levels(const struct qlevels *levels, v4 t) {
-    v4 at = (v4_clamp(t, v4_all(-128), v4_all(127.5f)) + v4_all(128)) * v4_all(2);
+    v4 at = table_cells(t);
     return (v4){levels->level[(int)at[0]], levels->level[(int)at[1]], levels->level[(int)at[2]],
                 levels->level[(int)at[3]]};
 }
@@ -91,35 +103,51 @@ void qfit_try(const struct qgrid *g, const float *x, int n, struct qtrial *t) {
 }
 
 void qfit_solve_scale(struct qtrial *t) {
-    t->d += v4_ratio(t->el, t->ll);
+    v4 step = v4_ratio(t->el, t->ll);
+    t->d += step;
+    t->ee -= step * t->el;
+}
+
+/* Steps d and m; the error is a quadratic form in them. */
+static inline void step_both(struct qtrial *t, v4 d, v4 m, v4 n) {
+    v4 two = v4_all(2);
+    t->d += d;
+    t->m += m;
+    t->ee += d * (d * t->ll + two * (m * t->l - t->el)) + m * (m * n - two * t->e);
+}
+
+static inline v4 scale_step(const struct qtrial *t, v4 n) {
+    return v4_ratio(t->el * n - t->e * t->l, t->ll * n - t->l * t->l);
 }
 
 void qfit_solve_both(struct qtrial *t, int n) {
-    v4 count = v4_all((float)n), det = t->ll * count - t->l * t->l;
-    v4 step = v4_ratio(t->el * count - t->e * t->l, det);
-    t->d += step;
-    t->m += (t->e - step * t->l) / count;
+    v4 count = v4_all((float)n), step = scale_step(t, count);
+    step_both(t, step, (t->e - step * t->l) / count, count);
 }
 
 void qfit_solve_below(struct qtrial *t, int n) {
-    v4 at_zero = v4_ratio(t->d * t->ll + t->el + t->m * t->l, t->ll);
-    qfit_solve_both(t, n);
-    v4i above = t->m > v4_all(0);
-    t->d = v4_pick(above, at_zero, t->d);
-    t->m = v4_pick(above, v4_all(0), t->m);
+    v4 count = v4_all((float)n), d = scale_step(t, count), m = (t->e - d * t->l) / count;
+    v4i above = t->m + m > v4_all(0);
+    m = v4_pick(above, -t->m, m);
+    d = v4_pick(above, v4_ratio(t->el - m * t->l, t->ll), d);
+    step_both(t, d, m, count);
+}
+
+void qfit_keep(struct qtrial *best, const struct qtrial *t) {
+    v4i better = t->ee < best->ee;
+    best->d = v4_pick(better, t->d, best->d);
+    best->m = v4_pick(better, t->m, best->m);
+    best->l = v4_pick(better, t->l, best->l);
+    best->ee = v4_pick(better, t->ee, best->ee);
 }
 
 void qfit_codes(const struct qgrid *g, const float *x, int n, float d, float m, uint8_t *codes) {
-    float inverse = d != 0 ? 1 / d : 0;
-    for (int i = 0; i < n; i++) {
-        v4 scaled = v4_all((x[i] - m) * inverse);
-        if (g->levels) {
-            v4 at = v4_clamp(scaled, v4_all(-128), v4_all(127.5f));
-            codes[i] = g->levels->index[(int)((at[0] + 128) * 2)];
-        } else {
-            codes[i] =
-                (uint8_t)(v4_round(v4_clamp(scaled, v4_all(g->lo), v4_all(g->hi)))[0] - g->lo);
-        }
+    v4 inverse = v4_all(d != 0 ? 1 / d : 0), lo = v4_all(g->lo), hi = v4_all(g->hi);
+    for (int i = 0; i < n; i += QFIT_LANES) {
+        v4 scaled = (v4_load(x + i) - v4_all(m)) * inverse;
+        v4 code = g->levels ? table_cells(scaled) : v4_round(v4_clamp(scaled, lo, hi)) - lo;
+        for (int k = 0; k < QFIT_LANES; k++)
+            codes[i + k] = g->levels ? g->levels->index[(int)code[k]] : (uint8_t)code[k];
     }
 }
 
@@ -135,16 +163,28 @@ uint16_t qfit_half(float f) {
     return f32_to_f16(f > most ? most : f < -most ? -most : f);
 }
 
-float qfit_take(const float *src, int n, float *dst) {
-    /* Beyond any type's largest value; squares of what is kept add up within f32. */
-    const float most = 0x1p28f, least = 0x1p-25f;
-    float amax = 0;
-    for (int i = 0; i < n; i++) {
-        float x = src[i] == src[i] ? src[i] : 0, a = fabsf(x);
-        dst[i] = a > most ? copysignf(most, x) : x;
-        amax = a > amax ? a : amax;
+uint16_t qfit_half_away(float f) {
+    uint16_t near = qfit_half(f);
+    bool coarse = fabsf(f16_to_f32(near)) < 0.999f * fabsf(f) && (near & 0x7fff) < 0x7bff;
+    return (uint16_t)(near + coarse);
+}
+
+float qfit_take(const float *src, int n, float far, float *dst) {
+    const float near = 0x1p-25f;
+    v4 lowest = v4_all(0), highest = v4_all(0);
+    for (int i = 0; i < n; i += QFIT_LANES) {
+        v4 x = v4_load(src + i);
+        x = v4_clamp(v4_pick(x == x, x, v4_all(0)), v4_all(-far), v4_all(far));
+        memcpy(dst + i, &x, sizeof x);
+        lowest = v4_clamp(lowest, v4_all(-far), x);
+        highest = v4_clamp(highest, x, v4_all(far));
     }
-    if (amax >= least) return amax > most ? most : amax;
+    float extreme = 0;
+    for (int k = 0; k < QFIT_LANES; k++) {
+        if (-lowest[k] > fabsf(extreme)) extreme = lowest[k];
+        if (highest[k] > fabsf(extreme)) extreme = highest[k];
+    }
+    if (fabsf(extreme) >= near) return extreme;
     memset(dst, 0, (size_t)n * sizeof *dst);
     return 0;
 }

@@ -34,15 +34,19 @@ struct qtrial {
     v4 ee, el, ll, e, l;
 };
 
-/* Fills the sums for the n values x. */
+/* Fills the sums for the n values x. Everywhere below n is a multiple of QFIT_LANES. */
 void qfit_try(const struct qgrid *g, const float *x, int n, struct qtrial *t);
 
-/* Moves d (and m) to the least-squares solution for the levels that were just chosen. */
+/* Moves d (and m) to the least-squares solution for the levels that were just chosen; ee is then
+ * its error, which choosing levels anew can only make smaller. */
 void qfit_solve_scale(struct qtrial *t);
 void qfit_solve_both(struct qtrial *t, int n);
 
 /* As qfit_solve_both with m <= 0. */
 void qfit_solve_below(struct qtrial *t, int n);
+
+/* Lane by lane, the one with the smaller error of best and t to best. */
+void qfit_keep(struct qtrial *best, const struct qtrial *t);
 
 /* codes[i] = level - lo, or the level's index in its table. */
 void qfit_codes(const struct qgrid *g, const float *x, int n, float d, float m, uint8_t *codes);
@@ -50,11 +54,14 @@ void qfit_codes(const struct qgrid *g, const float *x, int n, float d, float m, 
 /* The lane with the smallest error. */
 int qfit_best(const struct qtrial *t);
 
-/* A half, never infinite. */
+/* The nearest half, never infinite; and, where halves are coarse, the next one away from 0. */
 uint16_t qfit_half(float f);
+uint16_t qfit_half_away(float f);
 
-/* Copies n values to dst with NaN as 0 and others kept within the reach of a half and its codes.
- * Returns the largest magnitude; 0 when no half could hold a scale for it, and then all is 0. */
-float qfit_take(const float *src, int n, float *dst);
+/* Copies n values to dst, NaN as 0 and the others kept within -far..far, for which every sum of
+ * squares is finite. Returns the value of largest magnitude; 0 when no half could hold a scale for
+ * it, and then all is 0. */
+#define QFIT_FAR 0x1p28f /* beyond any type's largest value */
+float qfit_take(const float *src, int n, float far, float *dst);
 
 #endif

@@ -1,21 +1,72 @@
 /* test_qtype.c - element types: decoders against golden blocks recorded from ggml
- * (tests/data/qblock), sizes. */
+ * (tests/data/qblock), sizes, encoders. "build/test_qtype rmse" prints the error of every type on
+ * Gaussian values and on the demo model's weights as a Markdown table. */
 #include "core/base/qblock.h"
+#include "core/formats/gguf.h"
 
 #include "tests/unit/check.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const int all_types[] = {
-    QTYPE_F32,  QTYPE_F16,    QTYPE_BF16,   QTYPE_Q4_0,  QTYPE_Q4_1, QTYPE_Q5_0,
-    QTYPE_Q5_1, QTYPE_Q8_0,   QTYPE_Q2_K,   QTYPE_Q3_K,  QTYPE_Q4_K, QTYPE_Q5_K,
-    QTYPE_Q6_K, QTYPE_IQ4_NL, QTYPE_IQ4_XS, QTYPE_MXFP4,
+/* rmse: what the encoder may leave on Gaussian values, over their standard deviation. again: what
+ * encoding decoded values once more may leave, over the first time's error. hash: of the bytes that
+ * test_same_bytes encodes; a change of an encoder changes it. */
+static const struct type_case {
+    int type;
+    double rmse, again;
+    uint32_t hash;
+} cases[] = {
+    {QTYPE_F32, 0, 0, 0x65b26c38},           {QTYPE_F16, 2.1e-4, 0, 0x6c9735fe},
+    {QTYPE_BF16, 0.0017, 0, 0x5cd5d27b},     {QTYPE_Q4_0, 0.0815, 0.01, 0x12bab373},
+    {QTYPE_Q4_1, 0.0695, 0.01, 0xb26b7e0e},  {QTYPE_Q5_0, 0.0405, 0.01, 0x5b6b3ca5},
+    {QTYPE_Q5_1, 0.0335, 0.01, 0xc32c2b38},  {QTYPE_Q8_0, 0.0049, 0.03, 0xf83a0e9d},
+    {QTYPE_Q2_K, 0.262, 0.12, 0xfe4c0791},   {QTYPE_Q3_K, 0.146, 0.01, 0x3c50a1e9},
+    {QTYPE_Q4_K, 0.0705, 0.14, 0xf4943854},  {QTYPE_Q5_K, 0.035, 0.25, 0x91e99313},
+    {QTYPE_Q6_K, 0.0168, 0.03, 0x50460a6e},  {QTYPE_IQ4_NL, 0.0745, 0.01, 0x0e33fbbf},
+    {QTYPE_IQ4_XS, 0.075, 0.01, 0x41e70fc7}, {QTYPE_MXFP4, 0.113, 0.01, 0xf4dc59ef},
 };
-enum { N_TYPES = sizeof all_types / sizeof all_types[0] };
+enum { N_TYPES = sizeof cases / sizeof cases[0], MAX_ELEMS = 256 };
+
+static uint32_t random_state = 1;
+
+static uint32_t next_random(void) {
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 17;
+    random_state ^= random_state << 5;
+    return random_state;
+}
+
+/* Nearly Gaussian, with basic arithmetic alone: the same on every machine. */
+static void fill_gaussian(float *x, size_t n, double sigma) {
+    for (size_t i = 0; i < n; i++) {
+        double sum = -6;
+        for (int k = 0; k < 12; k++)
+            sum += next_random() * 0x1p-32;
+        x[i] = (float)(sum * sigma);
+    }
+}
+
+static double rmse(const float *a, const float *b, size_t n) {
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+    return sqrt(sum / (double)n);
+}
+
+/* y = what a reader makes of x. (n) each. */
+static void round_trip(int type, const float *x, float *y, size_t n) {
+    uint64_t bytes;
+    CHECK(qtype_bytes(type, 1, n, &bytes));
+    void *packed = malloc(bytes);
+    qtype_encode(type, x, packed, n);
+    qtype_decode(type, packed, y, n);
+    free(packed);
+}
 
 static void *read_file(const char *path, size_t *n) {
     FILE *f = fopen(path, "rb");
@@ -52,14 +103,14 @@ static void golden(const struct qtype_info *info) {
 
 static void test_golden_blocks(void) {
     for (int t = 0; t < N_TYPES; t++)
-        if (all_types[t] != QTYPE_F32) golden(qtype_find(all_types[t]));
+        if (cases[t].type != QTYPE_F32) golden(qtype_find(cases[t].type));
 }
 
 static void test_table(void) {
     for (int t = 0; t < N_TYPES; t++) {
-        const struct qtype_info *info = qtype_find(all_types[t]);
-        CHECK(info && info->type == all_types[t]);
-        CHECK_STR(qtype_name(all_types[t]), info->name);
+        const struct qtype_info *info = qtype_find(cases[t].type);
+        CHECK(info && info->type == cases[t].type);
+        CHECK_STR(qtype_name(cases[t].type), info->name);
         uint64_t bytes = 7, elems = info->block_elems;
         CHECK(qtype_bytes(info->type, 3, 5 * elems, &bytes) && bytes == 15 * info->block_bytes);
         CHECK(qtype_bytes(info->type, 0, elems, &bytes) && bytes == 0);
@@ -76,8 +127,225 @@ static void test_table(void) {
     CHECK_STR(qtype_name(16), "type 16");
 }
 
-int main(void) {
+static void test_gaussian_error(void) {
+    enum { N = 64 * 256 };
+    static float x[N], y[N], z[N];
+    const double sigmas[] = {1, 0.02, 300};
+    for (int t = 0; t < N_TYPES; t++) {
+        for (size_t s = 0; s < sizeof sigmas / sizeof sigmas[0]; s++) {
+            random_state = 11;
+            fill_gaussian(x, N, sigmas[s]);
+            round_trip(cases[t].type, x, y, N);
+            double first = rmse(x, y, N) / sigmas[s];
+            CHECK_MSG(first <= cases[t].rmse, "%s of %g: %.6f", qtype_name(cases[t].type),
+                      sigmas[s], first);
+            round_trip(cases[t].type, y, z, N);
+            double again = rmse(y, z, N) / sigmas[s];
+            CHECK_MSG(again <= cases[t].again * first, "%s of %g again: %.4f of %.6f",
+                      qtype_name(cases[t].type), sigmas[s], again / first, first);
+        }
+    }
+}
+
+/* Blocks are encoded each by itself, whatever their number, and nothing is written behind them. */
+static void test_block_counts(void) {
+    static float x[7 * MAX_ELEMS];
+    static uint8_t all[8 * 1024], one[1024 + 1];
+    random_state = 5;
+    fill_gaussian(x, 7 * MAX_ELEMS, 1);
+    for (int t = 0; t < N_TYPES; t++) {
+        const struct qtype_info *info = qtype_find(cases[t].type);
+        for (uint32_t n = 1; n <= 7; n += n == 1 ? 2 : 4) {
+            memset(all, 0xa5, sizeof all);
+            qtype_encode(info->type, x, all, n * info->block_elems);
+            CHECK(all[n * info->block_bytes] == 0xa5);
+            for (uint32_t b = 0; b < n; b++) {
+                qtype_encode(info->type, x + b * info->block_elems, one, info->block_elems);
+                CHECK_MSG(memcmp(one, all + b * info->block_bytes, info->block_bytes) == 0,
+                          "%s block %u of %u", info->name, b, n);
+            }
+        }
+        all[0] = 0xa5;
+        qtype_encode(info->type, x, all, 0);
+        CHECK(all[0] == 0xa5);
+    }
+}
+
+static bool is_float(int type) {
+    return type == QTYPE_F32 || type == QTYPE_F16 || type == QTYPE_BF16;
+}
+
+static void test_flat_blocks(void) {
+    const float levels[] = {0, 1, -1, 0.02f, -0.02f, 1000, -1000, 1e-3f, -1e-3f};
+    float x[MAX_ELEMS], y[MAX_ELEMS];
+    for (int t = 0; t < N_TYPES; t++) {
+        /* MXFP4 has nothing between 1 and 1.5. */
+        float tolerance = cases[t].type == QTYPE_MXFP4 ? 0.2f : 0.02f;
+        for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
+            for (int i = 0; i < MAX_ELEMS; i++)
+                x[i] = levels[l];
+            round_trip(cases[t].type, x, y, MAX_ELEMS);
+            for (int i = 0; i < MAX_ELEMS; i++)
+                CHECK_MSG(fabsf(y[i] - x[i]) <= tolerance * fabsf(x[i]), "%s %g: %g",
+                          qtype_name(cases[t].type), (double)x[i], (double)y[i]);
+        }
+    }
+}
+
+/* Subnormals, values around the smallest half, and a few of them among ordinary ones. */
+static void test_small_values(void) {
+    const float sizes[] = {1e-45f, 1e-40f, 0x1p-126f, 1e-20f, 0x1p-25f, 0x1p-24f, 1e-7f, 1e-6f};
+    float x[MAX_ELEMS], y[MAX_ELEMS];
+    random_state = 9;
+    for (int t = 0; t < N_TYPES; t++) {
+        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+            for (int i = 0; i < MAX_ELEMS; i++)
+                x[i] = sizes[s] * (float)((int)(next_random() % 7) - 3);
+            round_trip(cases[t].type, x, y, MAX_ELEMS);
+            for (int i = 0; i < MAX_ELEMS; i++)
+                CHECK_MSG(fabsf(y[i] - x[i]) <= 3.1f * sizes[s] + 0x1p-24f, "%s %g: %g",
+                          qtype_name(cases[t].type), (double)x[i], (double)y[i]);
+            for (int i = 0; i < MAX_ELEMS; i += 5)
+                x[i] = i % 2 ? 1 : -1;
+            round_trip(cases[t].type, x, y, MAX_ELEMS);
+            CHECK(rmse(x, y, MAX_ELEMS) < 0.2);
+        }
+    }
+}
+
+/* Beyond every half: a number of the right sign comes back, as large as the type has. */
+static void test_large_values(void) {
+    const float sizes[] = {1e6f, 1e9f, 1e20f, FLT_MAX, INFINITY};
+    float x[MAX_ELEMS], y[MAX_ELEMS];
+    for (int t = 0; t < N_TYPES; t++) {
+        if (is_float(cases[t].type)) continue;
+        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+            for (int i = 0; i < MAX_ELEMS; i++)
+                x[i] = i % 3 == 0 ? sizes[s] : i % 3 == 1 ? -sizes[s] : 0;
+            round_trip(cases[t].type, x, y, MAX_ELEMS);
+            for (int i = 0; i < MAX_ELEMS; i++)
+                CHECK_MSG(isfinite(y[i]) && (i % 3 == 0   ? y[i] > 6e4f
+                                             : i % 3 == 1 ? y[i] < -6e4f
+                                                          : fabsf(y[i]) <= 0.3f * fabsf(y[0])),
+                          "%s %g: value %d is %g", qtype_name(cases[t].type), (double)sizes[s], i,
+                          (double)y[i]);
+        }
+    }
+}
+
+static void test_nan(void) {
+    float x[MAX_ELEMS], y[MAX_ELEMS];
+    random_state = 3;
+    for (int t = 0; t < N_TYPES; t++) {
+        fill_gaussian(x, MAX_ELEMS, 1);
+        for (int i = 0; i < MAX_ELEMS; i += 9)
+            x[i] = NAN;
+        round_trip(cases[t].type, x, y, MAX_ELEMS);
+        for (int i = 0; i < MAX_ELEMS; i++) {
+            bool good = is_float(cases[t].type) ? isnan(x[i]) == isnan(y[i])
+                        : isnan(x[i])           ? fabsf(y[i]) < 0.8f
+                                                : fabsf(y[i] - x[i]) < 1.2f;
+            CHECK_MSG(good, "%s value %d of %g: %g", qtype_name(cases[t].type), i, (double)x[i],
+                      (double)y[i]);
+        }
+        for (int i = 0; i < MAX_ELEMS; i++)
+            x[i] = NAN;
+        round_trip(cases[t].type, x, y, MAX_ELEMS);
+        for (int i = 0; i < MAX_ELEMS; i++)
+            CHECK_MSG(is_float(cases[t].type) ? isnan(y[i]) : y[i] == 0, "%s %g",
+                      qtype_name(cases[t].type), (double)y[i]);
+    }
+}
+
+/* Any bits at all, as floats: nothing that a sanitizer would report. */
+static void test_any_bits(void) {
+    uint32_t bits[MAX_ELEMS];
+    float x[MAX_ELEMS], y[MAX_ELEMS];
+    random_state = 21;
+    for (int t = 0; t < N_TYPES; t++) {
+        for (int round = 0; round < 50; round++) {
+            for (int i = 0; i < MAX_ELEMS; i++)
+                bits[i] = next_random();
+            memcpy(x, bits, sizeof x);
+            round_trip(cases[t].type, x, y, MAX_ELEMS);
+            for (int i = 0; i < MAX_ELEMS && !is_float(cases[t].type); i++)
+                CHECK(isfinite(y[i]));
+        }
+    }
+}
+
+/* The promise that the bytes do not depend on the machine or the compiler. */
+static void test_same_bytes(void) {
+    enum { N = 8 * MAX_ELEMS };
+    static float x[N];
+    static uint8_t packed[sizeof x];
+    for (int t = 0; t < N_TYPES; t++) {
+        uint64_t bytes;
+        uint32_t hash = 2166136261u; /* FNV-1a */
+        random_state = 77;
+        fill_gaussian(x, N / 2, 0.02);
+        fill_gaussian(x + N / 2, N / 2, 3);
+        CHECK(qtype_bytes(cases[t].type, 1, N, &bytes));
+        qtype_encode(cases[t].type, x, packed, N);
+        for (uint64_t i = 0; i < bytes; i++)
+            hash = (hash ^ packed[i]) * 16777619u;
+        CHECK_MSG(hash == cases[t].hash, "%s 0x%08x", qtype_name(cases[t].type), hash);
+    }
+}
+
+/* ---- the table of errors ---- */
+
+/* Squared error of type on the matrices of a model, over their number of values. */
+static double model_rmse(const gguf *g, int type) {
+    double sum = 0, n = 0;
+    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
+        const gguf_tensor *t = gguf_tensor_at(g, i);
+        if (t->n_dims < 2 || t->n_elems % MAX_ELEMS) continue;
+        float *x = malloc(t->n_elems * sizeof *x), *y = malloc(t->n_elems * sizeof *y);
+        qtype_decode(t->type, t->data, x, t->n_elems);
+        round_trip(type, x, y, t->n_elems);
+        double e = rmse(x, y, t->n_elems);
+        sum += e * e * (double)t->n_elems;
+        n += (double)t->n_elems;
+        free(x);
+        free(y);
+    }
+    return sqrt(sum / n);
+}
+
+static int print_errors(void) {
+    enum { N = 4096 * MAX_ELEMS };
+    static float x[N], y[N];
+    err e = {0};
+    gguf *g;
+    if (gguf_open("registry/demo/inferd-demo-q8_0.gguf", 0, &g, &e)) {
+        fprintf(stderr, "%s\n", e.msg);
+        return 1;
+    }
+    fill_gaussian(x, N, 1);
+    printf("| type | bits per weight | Gaussian, sigma 1 | demo model |\n|---|---|---|---|\n");
+    for (int t = 0; t < N_TYPES; t++) {
+        const struct qtype_info *info = qtype_find(cases[t].type);
+        round_trip(info->type, x, y, N);
+        printf("| %s | %g | %.3g | %.3g |\n", info->name,
+               8.0 * info->block_bytes / info->block_elems, rmse(x, y, N),
+               model_rmse(g, info->type));
+    }
+    gguf_close(g);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2 && strcmp(argv[1], "rmse") == 0) return print_errors();
     RUN(test_table);
     RUN(test_golden_blocks);
+    RUN(test_gaussian_error);
+    RUN(test_block_counts);
+    RUN(test_flat_blocks);
+    RUN(test_small_values);
+    RUN(test_large_values);
+    RUN(test_nan);
+    RUN(test_any_bits);
+    RUN(test_same_bytes);
     return check_done();
 }
