@@ -15,6 +15,10 @@ ALWAYS_INLINE void vf_store(float *p, vf v) {
     _mm512_storeu_ps(p, v);
 }
 
+ALWAYS_INLINE void vf_prefetch(const void *p) {
+    _mm_prefetch(p, _MM_HINT_T0);
+}
+
 ALWAYS_INLINE vf vf_set1(float x) {
     return _mm512_set1_ps(x);
 }

@@ -5,6 +5,7 @@
  *   vf_load, vf_store, vf_set1, vf_add, vf_sub, vf_mul, vf_fma (a * b + c), vf_max
  *   vf_load_f16, vf_load_bf16, vf_load_i8    LANES values from memory, of any alignment
  *   vf_set1_f16                          one value from memory in all lanes
+ *   vf_prefetch                          a hint: this address is read soon
  *   vf_first(v, n)                       lanes from n on become -inf; 0 < n < LANES
  *   vf_max_lanes, vf_sum_lanes           in a fixed order
  *   vf_exp2                              for x <= 0; below -126: 0; NaN stays
@@ -14,7 +15,7 @@
  * dimensions of V. Every output is one chain of fused multiply-adds in ascending order, so the
  * tile's shape never shows in a result, and no sum crosses lanes.
  *
- * Up to GROUP queries read the pool directly. More decode a span of K and V to f32 first, once
+ * Few queries (decode) read the pool directly. More decode a span of K and V to f32 first, once
  * for all of them. Pure functions over their tile; any thread. */
 #include "core/backend/cpu/attn.h"
 #include "core/backend/cpu/cpu_int.h"
@@ -27,14 +28,14 @@
 _Static_assert(CPU_ATTN_SPAN % CPU_MAX_BLOCK_TOKENS == 0, "blocks do not cross spans");
 _Static_assert(CPU_ATTN_CHUNK % CPU_ATTN_SPAN == 0, "spans do not cross chunks");
 
-enum { MAX_VECTORS = CPU_ATTN_SPAN / LANES, SCALE_ELEMS = 32, MIN_BLOCK_TOKENS = LANES };
+enum { MAX_VECTORS = CPU_ATTN_SPAN / LANES, SCALE_ELEMS = 32 };
 
-/* A matrix in memory as the register tile reads it: up to two vectors of each of its rows. */
+/* Rows of a matrix in memory as the register tile reads them: up to two vectors of each. */
 struct operand {
     const void *at[2];        /* row 0 */
     const uint16_t *scale[2]; /* Q8_0: of row 0 */
-    uint64_t stride;          /* values from row to row */
-    uint64_t scale_stride;    /* scales from row to row (V), from 32 rows to the next 32 (K) */
+    const void *ahead[2];     /* as many bytes as each vector's rows have, that are needed next */
+    uint32_t n_rows;
 };
 
 /* K and V of up to SPAN keys. */
@@ -42,11 +43,12 @@ struct span {
     uint32_t first, n_keys;
     const void *k[MAX_VECTORS]; /* vector of keys i, dimension 0 */
     const uint16_t *k_scale[MAX_VECTORS];
-    uint64_t k_stride; /* values from dimension to dimension */
-    const void *v[CPU_ATTN_SPAN / MIN_BLOCK_TOKENS];
-    const uint16_t *v_scale[CPU_ATTN_SPAN / MIN_BLOCK_TOKENS];
-    uint64_t v_stride;
-    uint32_t v_keys; /* keys of each v[i] */
+    const void *k_next[MAX_VECTORS]; /* of the span behind this one */
+    uint64_t k_stride;               /* values from dimension to dimension */
+    const void *v[MAX_VECTORS];      /* part i of the keys, v_keys each */
+    const uint16_t *v_scale[MAX_VECTORS];
+    uint64_t v_stride; /* values from key to key */
+    uint32_t v_keys;
 };
 
 enum side { KEYS, VALUES };
@@ -66,67 +68,102 @@ ALWAYS_INLINE vf load_values(int type, const void *p) {
     return vf_load_i8(p);
 }
 
-/* c (n_q, n_vec vectors) = or += a (n_q, n_k) times b (n_k, n_vec vectors). A type's K scales
- * change every SCALE_ELEMS rows, its V scales every row. */
-ALWAYS_INLINE void product(int type, enum side side, uint32_t n_q, uint32_t n_vec, const float *a,
-                           uint64_t a_stride, const struct operand *b, uint32_t n_k, float *c,
-                           uint64_t c_stride) {
+/* What is read once from memory, by few queries, is asked for while the registers are busy: while
+ * K of some keys is multiplied their V, then the next span's K. */
+ALWAYS_INLINE void fetch_ahead(int type, const char **ahead) {
+    if (type == QTYPE_F32) return; /* mostly the tile, decoded */
+    vf_prefetch(*ahead);
+    *ahead += LANES * elem_bytes(type);
+}
+
+struct product {
+    uint32_t n_q, n_vec;
+    const float *a; /* (n_q, a_stride) */
+    uint64_t a_stride;
+    const struct operand *b; /* (n_b): their rows one after the other */
+    uint32_t n_b;
+    uint64_t row_stride;   /* values from row to row */
+    uint64_t scale_stride; /* scales from row to row (V), from 32 rows to the next 32 (K) */
+    float *c;              /* (n_q, c_stride) */
+    uint64_t c_stride;
+};
+
+/* c (n_q, n_vec vectors) = (KEYS) or += (VALUES) a (n_q, rows of b) times b (rows, n_vec vectors).
+ * All arguments but pointers and strides are constants where this is inlined. */
+ALWAYS_INLINE void multiply(int type, enum side side, const struct product *p) {
     vf sum[GROUP * 2], x[2], scale[2] = {vf_set1(1), vf_set1(1)};
-    bool k_scales = type == QTYPE_Q8_0 && side == KEYS, v_scales = type == QTYPE_Q8_0 && !k_scales;
-    const char *at[2] = {b->at[0], b->at[1]};
-    const uint16_t *next_scale[2] = {b->scale[0], b->scale[1]};
-    const float *end = a + n_k;
-    uint64_t row_bytes = b->stride * elem_bytes(type);
+    const uint32_t n_q = p->n_q, n_vec = p->n_vec;
+    const bool k_scales = type == QTYPE_Q8_0 && side == KEYS;
+    const bool v_scales = type == QTYPE_Q8_0 && side == VALUES;
+    const uint64_t row_bytes = p->row_stride * elem_bytes(type);
+    const float *a = p->a;
     UNROLL
     for (uint32_t i = 0; i < n_q * n_vec; i++)
-        sum[i] = side == KEYS ? vf_set1(0) : vf_load(c + i / n_vec * c_stride + i % n_vec * LANES);
-    while (a < end) {
-        const float *stop = k_scales ? a + SCALE_ELEMS : end;
-        UNROLL
-        for (uint32_t v = 0; v < n_vec; v++)
-            if (k_scales) {
+        sum[i] =
+            side == KEYS ? vf_set1(0) : vf_load(p->c + i / n_vec * p->c_stride + i % n_vec * LANES);
+    for (const struct operand *b = p->b; b < p->b + p->n_b; b++) {
+        const char *at[2] = {b->at[0], b->at[1]}, *ahead[2] = {b->ahead[0], b->ahead[1]};
+        const uint16_t *next_scale[2] = {b->scale[0], b->scale[1]};
+        const float *end = a + b->n_rows;
+        while (a < end) {
+            const float *stop = k_scales ? a + SCALE_ELEMS : end;
+            UNROLL
+            for (uint32_t v = 0; k_scales && v < n_vec; v++) {
                 scale[v] = vf_load_f16(next_scale[v]);
-                next_scale[v] += b->scale_stride;
+                next_scale[v] += p->scale_stride;
             }
-        for (; a < stop; a++) {
-            if (v_scales) scale[0] = scale[1] = vf_set1_f16(next_scale[0]);
-            next_scale[0] += v_scales ? b->scale_stride : 0;
-            UNROLL
-            for (uint32_t v = 0; v < n_vec; v++) {
-                x[v] = load_values(type, at[v]);
-                if (type == QTYPE_Q8_0) x[v] = vf_mul(x[v], scale[v]);
-                at[v] += row_bytes;
-            }
-            UNROLL
-            for (uint32_t q = 0; q < n_q; q++) {
-                vf w = vf_set1(a[q * a_stride]);
+            for (; a < stop; a++) {
+                if (v_scales) {
+                    scale[0] = scale[1] = vf_set1_f16(next_scale[0]);
+                    next_scale[0] += p->scale_stride;
+                }
                 UNROLL
-                for (uint32_t v = 0; v < n_vec; v++)
-                    sum[q * n_vec + v] = vf_fma(w, x[v], sum[q * n_vec + v]);
+                for (uint32_t v = 0; v < n_vec; v++) {
+                    x[v] = load_values(type, at[v]);
+                    if (type == QTYPE_Q8_0) x[v] = vf_mul(x[v], scale[v]);
+                    at[v] += row_bytes;
+                    fetch_ahead(type, &ahead[v]);
+                }
+                UNROLL
+                for (uint32_t q = 0; q < n_q; q++) {
+                    vf w = vf_set1(a[q * p->a_stride]);
+                    UNROLL
+                    for (uint32_t v = 0; v < n_vec; v++)
+                        sum[q * n_vec + v] = vf_fma(w, x[v], sum[q * n_vec + v]);
+                }
             }
         }
     }
     UNROLL
     for (uint32_t i = 0; i < n_q * n_vec; i++)
-        vf_store(c + i / n_vec * c_stride + i % n_vec * LANES, sum[i]);
+        vf_store(p->c + i / n_vec * p->c_stride + i % n_vec * LANES, sum[i]);
 }
 
 /* score (n_q, SPAN) = q (n_q, head_dim) times the span's first n_keys keys, rounded up to a vector:
  * what lies there is masked later. */
 ALWAYS_INLINE void make_scores(int type, uint32_t n_q, const struct cpu_attn_job *j, const float *q,
                                const struct span *s, uint32_t n_keys) {
-    float *score = j->tile->score;
     for (uint32_t i = 0; i * LANES < n_keys; i += 2) {
-        struct operand b = {.at = {s->k[i], s->k[i + 1]},
-                            .scale = {s->k_scale[i], s->k_scale[i + 1]},
-                            .stride = s->k_stride,
-                            .scale_stride = s->k_stride};
-        if ((i + 1) * LANES < n_keys)
-            product(type, KEYS, n_q, 2, q, CPU_Q_STRIDE, &b, j->head_dim, score + i * LANES,
-                    CPU_ATTN_SPAN);
+        struct operand b = {.n_rows = j->head_dim};
+        for (uint32_t v = 0; v < 2; v++) {
+            uint64_t key = (i + v) * LANES;
+            b.at[v] = s->k[i + v], b.scale[v] = s->k_scale[i + v];
+            b.ahead[v] = elem_at(type, s->v[key / s->v_keys], key % s->v_keys * s->v_stride);
+        }
+        struct product p = {.n_q = n_q,
+                            .n_vec = (i + 1) * LANES < n_keys ? 2 : 1,
+                            .a = q,
+                            .a_stride = CPU_Q_STRIDE,
+                            .b = &b,
+                            .n_b = 1,
+                            .row_stride = s->k_stride,
+                            .scale_stride = s->k_stride,
+                            .c = j->tile->score + i * LANES,
+                            .c_stride = CPU_ATTN_SPAN};
+        if (p.n_vec == 2)
+            p.n_vec = 2, multiply(type, KEYS, &p);
         else
-            product(type, KEYS, n_q, 1, q, CPU_Q_STRIDE, &b, j->head_dim, score + i * LANES,
-                    CPU_ATTN_SPAN);
+            p.n_vec = 1, multiply(type, KEYS, &p);
     }
 }
 
@@ -134,22 +171,31 @@ ALWAYS_INLINE void make_scores(int type, uint32_t n_q, const struct cpu_attn_job
 ALWAYS_INLINE void add_values(int type, uint32_t n_q, const struct cpu_attn_job *j, float *acc,
                               const struct span *s, uint32_t n_keys) {
     uint32_t width = cpu_attn_acc_stride(j->head_dim), n = (j->head_dim + LANES - 1) / LANES;
-    for (uint32_t i = 0, key = 0; key < n_keys; i++, key += s->v_keys) {
-        uint32_t n_k = n_keys - key < s->v_keys ? n_keys - key : s->v_keys;
-        const float *p = j->tile->score + key;
-        for (uint32_t d = 0; d < n; d += 2) {
-            struct operand b = {
-                .at = {elem_at(type, s->v[i], d * LANES), elem_at(type, s->v[i], (d + 1) * LANES)},
-                .stride = s->v_stride};
-            if (type == QTYPE_Q8_0) {
-                b.scale[0] = s->v_scale[i] + d * LANES / SCALE_ELEMS;
-                b.scale_stride = j->head_dim / SCALE_ELEMS;
+    struct operand b[MAX_VECTORS];
+    for (uint32_t d = 0; d < n; d += 2) {
+        uint32_t n_b = 0;
+        for (uint32_t key = 0; key < n_keys; key += s->v_keys, n_b++) {
+            b[n_b].n_rows = n_keys - key < s->v_keys ? n_keys - key : s->v_keys;
+            for (uint32_t v = 0; v < 2; v++) {
+                b[n_b].at[v] = elem_at(type, s->v[n_b], (d + v) * LANES);
+                b[n_b].ahead[v] =
+                    elem_at(type, s->k_next[key / LANES], (d + v) * LANES * (uint64_t)s->v_keys);
             }
-            if (d + 1 < n)
-                product(type, VALUES, n_q, 2, p, CPU_ATTN_SPAN, &b, n_k, acc + d * LANES, width);
-            else
-                product(type, VALUES, n_q, 1, p, CPU_ATTN_SPAN, &b, n_k, acc + d * LANES, width);
+            b[n_b].scale[0] = s->v_scale[n_b] + d * LANES / SCALE_ELEMS;
         }
+        struct product p = {.n_q = n_q,
+                            .a = j->tile->score,
+                            .a_stride = CPU_ATTN_SPAN,
+                            .b = b,
+                            .n_b = n_b,
+                            .row_stride = s->v_stride,
+                            .scale_stride = j->head_dim / SCALE_ELEMS,
+                            .c = acc + d * LANES,
+                            .c_stride = width};
+        if (d + 1 < n)
+            p.n_vec = 2, multiply(type, VALUES, &p);
+        else
+            p.n_vec = 1, multiply(type, VALUES, &p);
     }
 }
 
@@ -271,18 +317,26 @@ static const struct {
 /* K and V of the span that begins at position first, where they lie in the pools. */
 static void find_span(const struct cpu_attn_job *j, uint32_t first, uint32_t n_keys,
                       struct span *s) {
-    uint32_t per_block = j->block_tokens / LANES, bt = j->block_tokens;
-    *s = (struct span){
-        .first = first, .n_keys = n_keys, .k_stride = bt, .v_stride = j->head_dim, .v_keys = bt};
-    for (uint32_t i = 0; i * bt < n_keys; i++) {
-        uint64_t at = (uint64_t)j->table[first / bt + i] * j->block_bytes;
-        const uint16_t *k_scale = cpu_attn_scales(j->k + at, bt, j->head_dim);
+    uint32_t per_block = j->block_tokens / LANES, tokens = j->block_tokens;
+    uint32_t last = cpu_attn_n_keys(j) - 1;
+    *s = (struct span){.first = first,
+                       .n_keys = n_keys,
+                       .k_stride = tokens,
+                       .v_stride = j->head_dim,
+                       .v_keys = tokens};
+    for (uint32_t i = 0; i * tokens < CPU_ATTN_SPAN; i++) {
+        uint32_t pos = first + i * tokens, next = pos + CPU_ATTN_SPAN;
+        uint64_t at = (uint64_t)j->table[(pos < last ? pos : last) / tokens] * j->block_bytes;
+        uint64_t at_next =
+            (uint64_t)j->table[(next < last ? next : last) / tokens] * j->block_bytes;
+        const uint16_t *k_scale = cpu_attn_scales(j->k + at, tokens, j->head_dim);
         for (uint32_t v = 0; v < per_block; v++) {
             s->k[i * per_block + v] = elem_at(j->kv_type, j->k + at, v * LANES);
             s->k_scale[i * per_block + v] = k_scale + v * LANES;
+            s->k_next[i * per_block + v] = j->k + at_next;
         }
         s->v[i] = j->v + at;
-        s->v_scale[i] = cpu_attn_scales(j->v + at, bt, j->head_dim);
+        s->v_scale[i] = cpu_attn_scales(j->v + at, tokens, j->head_dim);
     }
 }
 
@@ -300,7 +354,7 @@ static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk, uint32_t 
                          const struct cpu_attn_part *to) {
     uint32_t n = cpu_attn_padded(j->n_rows * j->n_group), group = n < GROUP ? n : GROUP;
     uint32_t from = chunk * CPU_ATTN_CHUNK, end = from + CPU_ATTN_CHUNK;
-    bool in_place = j->head_dim % LANES == 0 && (j->kv_type == QTYPE_F32 || n <= GROUP);
+    bool in_place = j->head_dim % LANES == 0 && (j->kv_type == QTYPE_F32 || n <= CPU_ATTN_GROUP);
     struct span s;
     if (end > n_keys) end = n_keys;
     for (uint32_t i = 0; i < n; i++)
