@@ -4,6 +4,7 @@
 #include "core/backend/cpu/gemm.h"
 
 #include "tests/support/be.h"
+#include "tests/support/gemm_bench.h"
 #include "tests/unit/check.h"
 
 #include <float.h>
@@ -458,8 +459,27 @@ static void test_sizes(void) {
     }
 }
 
-int main(void) {
+/* bench [instruction set, - for the best] [type, - for all] [planes] */
+static int bench(int argc, char **argv) {
+    const char *name = argc > 2 && strcmp(argv[2], "-") != 0 ? argv[2] : NULL;
+    const char *type = argc > 3 && strcmp(argv[3], "-") != 0 ? argv[3] : NULL;
     const struct gemm_isa *isa;
+    uint32_t i = 0, t = 0;
+    while ((isa = gemm_isa_at(i)) != NULL && name && strcmp(isa->name, name) != 0)
+        i++;
+    while (type && t < N_TYPES && strcmp(qtype_name(types[t].type), type) != 0)
+        t++;
+    if (!isa || t == N_TYPES) {
+        fprintf(stderr, "no %s here\n", isa ? type : name);
+        return 1;
+    }
+    gemm_bench(isa, type ? types[t].type : -1, argc > 4 && atoi(argv[4]) == 2 ? 2 : 1);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    const struct gemm_isa *isa;
+    if (argc > 1 && strcmp(argv[1], "bench") == 0) return bench(argc, argv);
     for (uint32_t i = 0; (isa = gemm_isa_at(i)) != NULL; i++)
         printf("%s%s", i ? ", " : "instruction sets here: ", isa->name);
     printf("\n");
