@@ -23,6 +23,9 @@ int backend_open(const struct backend_config *config, backend **out, err *e) {
     if (!config->max_rows || !config->max_cols)
         return err_set(e, ERR_INVALID, "backend %s: max_rows and max_cols must be at least 1",
                        config->name);
+    if (config->activation_bits && config->activation_bits != 8 && config->activation_bits != 16)
+        return err_set_param(e, ERR_INVALID, "activation-bits",
+                             "activation-bits = %d: must be 8 or 16", config->activation_bits);
     char known[64] = "";
     for (size_t i = 0; i < N_DEVICES; i++) {
         if (strcmp(devices[i].name, config->name) == 0) return devices[i].open(config, out, e);
@@ -100,11 +103,20 @@ int backend_weight_new(backend *be, const struct backend_weight_desc *desc, back
         return err_set_param(e, ERR_INVALID, desc->name, "tensor %s: (%llu, %llu) %s has no size",
                              desc->name, (unsigned long long)desc->n_out,
                              (unsigned long long)desc->n_in, qtype_name(desc->type));
+    const unsigned all = BACKEND_USE_EMBED | BACKEND_USE_LINEAR | BACKEND_USE_VECTOR;
+    if (!desc->use || desc->use & ~all ||
+        (desc->use & BACKEND_USE_VECTOR && (desc->type != QTYPE_F32 || desc->n_out != 1)))
+        return err_set_param(e, ERR_INVALID, desc->name, "tensor %s: not fit for its use",
+                             desc->name);
     uint64_t align = desc->type == QTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
     if (!desc->data || (uintptr_t)desc->data % align)
         return err_set_param(e, ERR_INVALID, desc->name, "tensor %s: data is not aligned to %llu",
                              desc->name, (unsigned long long)align);
     return be->vt->weight_new(be, desc, out, e);
+}
+
+uint64_t backend_weight_bytes(const backend_weight *w) {
+    return w->bytes;
 }
 
 void backend_weight_free(backend_weight *w) {
@@ -135,7 +147,7 @@ static bool holds_i32(const backend *be, const backend_buf *buf, uint64_t n) {
 
 /* A vector of n f32. */
 static bool is_vector(const backend *be, const backend_weight *w, uint64_t n) {
-    return w && w->be == be && w->type == QTYPE_F32 && w->n_out == 1 && w->n_in == n;
+    return w && w->be == be && w->use & BACKEND_USE_VECTOR && w->n_in == n;
 }
 
 static bool kv_ok(const backend *be, const struct backend_kv *kv) {
@@ -148,32 +160,34 @@ static bool kv_ok(const backend *be, const struct backend_kv *kv) {
 
 int backend_embed(backend *be, const struct op_embed *a) {
     const backend_weight *t = a->table;
-    if (!t || t->be != be || a->n_rows > be->max_rows || !holds_i32(be, a->ids, a->n_rows) ||
-        !holds_f32(be, a->out, a->n_rows, t->n_in))
+    if (!t || t->be != be || !(t->use & BACKEND_USE_EMBED) || a->n_rows > be->max_rows ||
+        !holds_i32(be, a->ids, a->n_rows) || !holds_f32(be, a->out, a->n_rows, t->n_in))
         return ERR_INVALID;
     return a->n_rows ? be->vt->embed(be, a) : 0;
 }
 
-int backend_rmsnorm(backend *be, const struct op_rmsnorm *a) {
-    if (!a->n_cols || a->n_rows > be->max_rows || !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
-        (a->residual && !holds_f32(be, a->residual, a->n_rows, a->n_cols)) ||
-        !is_vector(be, a->weight, a->n_cols) || !holds_f32(be, a->out, a->n_rows, a->n_cols) ||
-        a->out == a->x)
-        return ERR_INVALID;
-    return a->n_rows ? be->vt->rmsnorm(be, a) : 0;
+/* What w and y must be in op a. */
+static bool product_ok(const backend *be, const struct op_linear *a, uint32_t i) {
+    const backend_weight *w = a->w[i];
+    if (!w || w->be != be || !(w->use & BACKEND_USE_LINEAR) || w->n_in != a->w[0]->n_in ||
+        w->n_in > be->max_cols || (a->bias[i] && !is_vector(be, a->bias[i], w->n_out)))
+        return false;
+    if (a->act != BACKEND_ACT_NONE && w->n_out != a->w[0]->n_out) return false;
+    if (a->act != BACKEND_ACT_NONE && i > 0) return true; /* its y is not written */
+    return holds_f32(be, a->y[i], a->n_rows, w->n_out) && a->y[i] != a->x && a->y[i] != a->residual;
 }
 
 int backend_linear(backend *be, const struct op_linear *a) {
     if (!a->n_weights || a->n_weights > BACKEND_LINEAR_MAX || a->n_rows > be->max_rows)
         return ERR_INVALID;
-    for (uint32_t i = 0; i < a->n_weights; i++) {
-        const backend_weight *w = a->w[i];
-        if (!w || w->be != be || w->n_in != a->w[0]->n_in || w->n_in > be->max_cols ||
-            !holds_f32(be, a->x, a->n_rows, w->n_in) ||
-            (a->bias[i] && !is_vector(be, a->bias[i], w->n_out)) ||
-            !holds_f32(be, a->y[i], a->n_rows, w->n_out) || a->y[i] == a->x)
-            return ERR_INVALID;
-    }
+    if (a->act != BACKEND_ACT_NONE && (a->act != BACKEND_ACT_SILU || a->n_weights != 2))
+        return ERR_INVALID;
+    for (uint32_t i = 0; i < a->n_weights; i++)
+        if (!product_ok(be, a, i)) return ERR_INVALID;
+    uint64_t n_in = a->w[0]->n_in;
+    if (!holds_f32(be, a->x, a->n_rows, n_in) || (a->norm && !is_vector(be, a->norm, n_in)) ||
+        (a->residual && (!a->norm || !holds_f32(be, a->residual, a->n_rows, n_in))))
+        return ERR_INVALID;
     return a->n_rows ? be->vt->linear(be, a) : 0;
 }
 
@@ -201,14 +215,6 @@ int backend_paged_attention(backend *be, const struct op_paged_attention *a) {
         !holds_i32(be, a->row_start, (uint64_t)a->n_seqs + 1) || !holds_i32(be, a->tables, n_table))
         return ERR_INVALID;
     return a->n_rows ? be->vt->paged_attention(be, a) : 0;
-}
-
-int backend_glu(backend *be, const struct op_glu *a) {
-    if (a->act != BACKEND_ACT_SILU || a->n_rows > be->max_rows ||
-        !holds_f32(be, a->gate, a->n_rows, a->n_cols) ||
-        !holds_f32(be, a->up, a->n_rows, a->n_cols) || !holds_f32(be, a->out, a->n_rows, a->n_cols))
-        return ERR_INVALID;
-    return a->n_rows && a->n_cols ? be->vt->glu(be, a) : 0;
 }
 
 int backend_gather(backend *be, const struct op_gather *a) {

@@ -30,8 +30,9 @@ struct backend_config {
     int n_threads;    /* <= 0: one for each physical core that the process may use */
     const char
         *isa; /* "" or NULL: best found; "generic", "avx2", "avx512": force (tests, bug reports) */
-    uint32_t max_rows; /* most rows of any op call; scratch is sized by it once */
-    uint32_t max_cols; /* most columns (n_in) of any linear; likewise */
+    uint32_t max_rows;   /* most rows of any op call; scratch is sized by it once */
+    uint32_t max_cols;   /* most columns (n_in) of any linear; likewise */
+    int activation_bits; /* of the input of products with quantized weights: 8 (0 is 8) or 16 */
 };
 
 /* ERR_UNSUPPORTED (unknown name or ISA not on this machine; the text lists what is), ERR_NOMEM,
@@ -54,17 +55,26 @@ int backend_download(backend *be, const backend_buf *src, uint64_t offset, void 
  * Contents are only defined after backend_sync. */
 const void *backend_buf_host(const backend_buf *buf);
 
+/* What a weight is for; several together where a file uses it twice (tied embeddings). */
+enum backend_use {
+    BACKEND_USE_EMBED = 1,  /* table of backend_embed */
+    BACKEND_USE_LINEAR = 2, /* matrix of backend_linear */
+    BACKEND_USE_VECTOR = 4  /* norm or bias: F32, n_out 1 */
+};
+
 /* A weight over host bytes (usually the mapped file), which must stay valid and unchanged until
- * backend_weight_free. data: (n_out, n_in) of type, rows contiguous; a vector is (1, n). The
- * backend may use it in place or keep its own repacked copy. */
+ * backend_weight_free. data: (n_out, n_in) of type, rows contiguous; a vector is (1, n). A device
+ * keeps its own repacked copy of what is for products; other uses may read data in place. */
 struct backend_weight_desc {
     const char *name; /* for errors */
     int type;         /* enum qtype */
+    unsigned use;     /* of enum backend_use, at least one */
     uint64_t n_out, n_in;
     const void *data;
 };
 int backend_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
                        err *e);
+uint64_t backend_weight_bytes(const backend_weight *w); /* of device memory beside data */
 void backend_weight_free(backend_weight *w);
 
 /* Waits for everything enqueued. 0 or ERR_DEVICE. */
@@ -83,26 +93,27 @@ struct op_embed {
 };
 int backend_embed(backend *be, const struct op_embed *a);
 
-/* If residual: x += residual first (x is updated in place). Then out = x / rms(x) * weight with
- * rms = sqrt(mean(x^2) + eps), summed in a fixed order. out may not alias x. */
-struct op_rmsnorm {
-    backend_buf *x;               /* (n_rows, n_cols) f32 */
-    const backend_buf *residual;  /* (n_rows, n_cols) f32 or NULL */
-    const backend_weight *weight; /* (1, n_cols) f32 */
-    float eps;
-    uint32_t n_rows, n_cols;
-    backend_buf *out; /* (n_rows, n_cols) f32 */
-};
-int backend_rmsnorm(backend *be, const struct op_rmsnorm *a);
+enum backend_act { BACKEND_ACT_NONE, BACKEND_ACT_SILU };
 
-/* y[i] (n_rows, w[i].n_out) f32 = x (n_rows, n_in) * w[i]^T (+ bias[i]), i < n_weights: up to three
- * weights share one pass over the input (QKV, gate and up). */
+/* Matrix products that share one pass over their input, up to three (QKV, gate and up).
+ *
+ * Input in (n_rows, n_in) f32: x itself, or with norm
+ *   x += residual, if given (x is updated in place);
+ *   in = x / rms(x) * norm, rms = sqrt(mean(x^2) + eps) summed in a fixed order.
+ * Output: y[i] (n_rows, w[i].n_out) f32 = in * w[i]^T (+ bias[i]), i < n_weights; or with act, for
+ * two weights of one shape, gate and up: y[0] = act(in * w[0]^T (+ bias[0])) * (in * w[1]^T (+
+ * bias[1])), y[1] unused. No y may alias x.
+ * For quantized weights in is rounded to activation_bits, in blocks of 32 columns. */
 enum { BACKEND_LINEAR_MAX = 3 };
 struct op_linear {
-    const backend_buf *x; /* (n_rows, n_in) f32 */
+    backend_buf *x;              /* (n_rows, n_in) f32; written only with residual */
+    const backend_buf *residual; /* (n_rows, n_in) f32 or NULL; only with norm */
+    const backend_weight *norm;  /* (1, n_in) f32 or NULL */
+    float eps;
     uint32_t n_rows, n_weights;
     const backend_weight *w[BACKEND_LINEAR_MAX];
     const backend_weight *bias[BACKEND_LINEAR_MAX]; /* (1, n_out) f32 or NULL */
+    enum backend_act act;
     backend_buf *y[BACKEND_LINEAR_MAX];
 };
 int backend_linear(backend *be, const struct op_linear *a);
@@ -157,16 +168,6 @@ struct op_paged_attention {
     backend_buf *out; /* (n_rows, n_heads, head_dim) f32 */
 };
 int backend_paged_attention(backend *be, const struct op_paged_attention *a);
-
-enum backend_act { BACKEND_ACT_SILU };
-/* out = act(gate) * up, all (n_rows, n_cols) f32; out may alias gate. */
-struct op_glu {
-    const backend_buf *gate, *up;
-    uint32_t n_rows, n_cols;
-    enum backend_act act;
-    backend_buf *out;
-};
-int backend_glu(backend *be, const struct op_glu *a);
 
 /* out[i] = x[rows[i]] (+ residual[rows[i]] if not NULL), i < n_out_rows; (.., n_cols) f32. */
 struct op_gather {

@@ -10,7 +10,7 @@
 
 #include <stdatomic.h>
 
-enum { BACKEND_MAX_KERNELS = 64 };
+enum { BACKEND_MAX_KERNELS = 128 };
 
 struct backend_vtable {
     void (*close)(backend *be);
@@ -26,11 +26,9 @@ struct backend_vtable {
     int (*sync)(backend *be, err *e);
 
     int (*embed)(backend *be, const struct op_embed *a);
-    int (*rmsnorm)(backend *be, const struct op_rmsnorm *a);
     int (*linear)(backend *be, const struct op_linear *a);
     int (*rope_store)(backend *be, const struct op_rope_store *a);
     int (*paged_attention)(backend *be, const struct op_paged_attention *a);
-    int (*glu)(backend *be, const struct op_glu *a);
     int (*gather)(backend *be, const struct op_gather *a);
     int (*kv_copy)(backend *be, const struct backend_kv *kv, const int32_t *pairs,
                    uint32_t n_pairs);
@@ -43,7 +41,7 @@ struct backend {
     int n_threads;
     uint32_t max_rows, max_cols;
     uint32_t n_kernels;
-    const char *kernel_names[BACKEND_MAX_KERNELS]; /* static storage */
+    const char *kernel_names[BACKEND_MAX_KERNELS]; /* valid as long as the backend */
     atomic_uint_fast64_t kernel_counts[BACKEND_MAX_KERNELS];
 };
 
@@ -55,8 +53,10 @@ struct backend_buf {
 
 struct backend_weight {
     backend *be;
-    int type; /* enum qtype */
+    int type;     /* enum qtype */
+    unsigned use; /* of enum backend_use */
     uint64_t n_out, n_in;
+    uint64_t bytes; /* of device memory beside the caller's data */
 };
 
 /* Any thread. */

@@ -54,10 +54,10 @@ void model_weights_free(struct model_weights *w);
 struct model_bufs {
     backend_buf *ids, *pos, *slots, *row_start, *tables, *logit_rows; /* i32 */
     backend_buf *inv_freq;                                            /* (n_rot / 2) f32 */
-    backend_buf *x, *h, *r;         /* (max_rows, n_embd) f32: stream, normed, residual to add */
+    backend_buf *x, *r;             /* (max_rows, n_embd) f32: stream, residual to add */
     backend_buf *q, *att;           /* (max_rows, n_heads * head_dim) f32 */
     backend_buf *k, *v;             /* (max_rows, n_kv_heads * head_dim) f32 */
-    backend_buf *gate, *up;         /* (max_rows, n_ff) f32 */
+    backend_buf *ff;                /* (max_rows, n_ff) f32: act(gate) * up */
     backend_buf *x_last, *att_last; /* (max_logit_rows, ...) f32: rows that reach the head */
     backend_buf *logits;            /* (max_logit_rows, n_vocab) f32 */
 };

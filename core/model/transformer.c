@@ -47,14 +47,12 @@ int model_bufs_new(model *m, err *e) {
         {&b->tables, lim->max_seqs, lim->table_stride},
         {&b->inv_freq, hp->n_rot / 2, 1},
         {&b->x, rows, hp->n_embd},
-        {&b->h, rows, hp->n_embd},
         {&b->r, rows, hp->n_embd},
         {&b->q, rows, heads},
         {&b->att, rows, heads},
         {&b->k, rows, kv},
         {&b->v, rows, kv},
-        {&b->gate, rows, hp->n_ff},
-        {&b->up, rows, hp->n_ff},
+        {&b->ff, rows, hp->n_ff},
         {&b->x_last, last, hp->n_embd},
         {&b->att_last, last, heads},
         {&b->logits, last, hp->n_vocab},
@@ -103,11 +101,15 @@ static int upload_batch(model *m, const struct model_batch *in, err *e) {
     return 0;
 }
 
+/* Attention over the normed x, after r was added to it if pending. Leaves its result in att. */
 static int attend(model *m, const struct model_layer *l, const struct model_batch *in,
-                  const struct backend_kv *kv) {
+                  const struct backend_kv *kv, bool pending) {
     const struct model_hparams *hp = &m->hp;
     struct model_bufs *b = &m->bufs;
-    int rc = backend_linear(m->be, &(struct op_linear){.x = b->h,
+    int rc = backend_linear(m->be, &(struct op_linear){.x = b->x,
+                                                       .residual = pending ? b->r : NULL,
+                                                       .norm = l->attn_norm,
+                                                       .eps = hp->rms_eps,
                                                        .n_rows = in->n_rows,
                                                        .n_weights = 3,
                                                        .w = {l->wq, l->wk, l->wv},
@@ -139,20 +141,7 @@ static int attend(model *m, const struct model_layer *l, const struct model_batc
                                             .out = b->att});
 }
 
-/* out (n_rows, n_embd) = norm of x, after r was added to it if pending. */
-static int norm(model *m, const backend_weight *weight, backend_buf *x, bool pending,
-                uint32_t n_rows) {
-    struct model_bufs *b = &m->bufs;
-    return backend_rmsnorm(m->be, &(struct op_rmsnorm){.x = x,
-                                                       .residual = pending ? b->r : NULL,
-                                                       .weight = weight,
-                                                       .eps = m->hp.rms_eps,
-                                                       .n_rows = n_rows,
-                                                       .n_cols = m->hp.n_embd,
-                                                       .out = b->h});
-}
-
-static int linear(model *m, const backend_weight *w, const backend_buf *x, backend_buf *y,
+static int linear(model *m, const backend_weight *w, backend_buf *x, backend_buf *y,
                   uint32_t n_rows) {
     return backend_linear(
         m->be, &(struct op_linear){.x = x, .n_rows = n_rows, .n_weights = 1, .w = {w}, .y = {y}});
@@ -164,20 +153,17 @@ static int feed_forward(model *m, const struct model_layer *l, backend_buf *x, b
     struct model_bufs *b = &m->bufs;
     int rc;
     if ((rc = linear(m, l->wo, att, b->r, n_rows)) ||
-        (rc = norm(m, l->ffn_norm, x, true, n_rows)) ||
-        (rc = backend_linear(m->be, &(struct op_linear){.x = b->h,
+        (rc = backend_linear(m->be, &(struct op_linear){.x = x,
+                                                        .residual = b->r,
+                                                        .norm = l->ffn_norm,
+                                                        .eps = m->hp.rms_eps,
                                                         .n_rows = n_rows,
                                                         .n_weights = 2,
                                                         .w = {l->w_gate, l->w_up},
-                                                        .y = {b->gate, b->up}})) ||
-        (rc = backend_glu(m->be, &(struct op_glu){.gate = b->gate,
-                                                  .up = b->up,
-                                                  .n_rows = n_rows,
-                                                  .n_cols = m->hp.n_ff,
-                                                  .act = BACKEND_ACT_SILU,
-                                                  .out = b->gate})))
+                                                        .act = BACKEND_ACT_SILU,
+                                                        .y = {b->ff}})))
         return rc;
-    return linear(m, l->w_down, b->gate, b->r, n_rows);
+    return linear(m, l->w_down, b->ff, b->r, n_rows);
 }
 
 static int pick_rows(model *m, const backend_buf *x, backend_buf *out, uint32_t n_rows,
@@ -195,10 +181,16 @@ static int head(model *m, const struct model_layer *last, uint32_t n_rows) {
     int rc;
     if ((rc = pick_rows(m, b->x, b->x_last, n_rows, m->hp.n_embd)) ||
         (rc = pick_rows(m, b->att, b->att_last, n_rows, m->hp.n_heads * m->hp.head_dim)) ||
-        (rc = feed_forward(m, last, b->x_last, b->att_last, n_rows)) ||
-        (rc = norm(m, m->w.output_norm, b->x_last, true, n_rows)))
+        (rc = feed_forward(m, last, b->x_last, b->att_last, n_rows)))
         return rc;
-    return linear(m, m->w.output, b->h, b->logits, n_rows);
+    return backend_linear(m->be, &(struct op_linear){.x = b->x_last,
+                                                     .residual = b->r,
+                                                     .norm = m->w.output_norm,
+                                                     .eps = m->hp.rms_eps,
+                                                     .n_rows = n_rows,
+                                                     .n_weights = 1,
+                                                     .w = {m->w.output},
+                                                     .y = {b->logits}});
 }
 
 static int enqueue(model *m, const struct model_batch *in) {
@@ -210,9 +202,7 @@ static int enqueue(model *m, const struct model_batch *in) {
             .table = m->w.embed, .ids = b->ids, .n_rows = in->n_rows, .scale = 1, .out = b->x});
     for (uint32_t i = 0; i < n_layers && !rc; i++) {
         const struct model_layer *l = &m->w.layers[i];
-        if ((rc = norm(m, l->attn_norm, b->x, i > 0, in->n_rows)) ||
-            (rc = attend(m, l, in, &in->kv[i])))
-            return rc;
+        if ((rc = attend(m, l, in, &in->kv[i], i > 0))) return rc;
         rc = i + 1 < n_layers ? feed_forward(m, l, b->x, b->att, in->n_rows)
                               : head(m, l, in->n_logit_rows);
     }

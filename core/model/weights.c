@@ -45,6 +45,7 @@ struct loader {
     const gguf *g;
     backend *be;
     uint64_t dims[N_DIMS];
+    bool tied;
 };
 
 static backend_weight **weight_at(void *base, size_t offset) {
@@ -66,8 +67,11 @@ static int load_tensor(const struct loader *l, const struct tensor_row *row, con
     if (vector && t->type != QTYPE_F32)
         return err_set_param(e, ERR_UNSUPPORTED, name, "%s: tensor %s is %s, not F32",
                              gguf_path(l->g), name, qtype_name(t->type));
+    bool embed = row == &model_rows[0]; /* token_embd */
     struct backend_weight_desc desc = {
         .name = name, .type = t->type, .n_out = n_out, .n_in = n_in, .data = t->data};
+    desc.use = vector ? BACKEND_USE_VECTOR : embed ? BACKEND_USE_EMBED : BACKEND_USE_LINEAR;
+    if (embed && l->tied) desc.use |= BACKEND_USE_LINEAR;
     int rc = backend_weight_new(l->be, &desc, out, e);
     if (rc) err_prefix(e, "%s: ", gguf_path(l->g));
     return rc;
@@ -103,6 +107,7 @@ int model_weights_load(const gguf *g, const struct model_hparams *hp, backend *b
                        struct model_weights *w, err *e) {
     struct loader l = {.g = g,
                        .be = be,
+                       .tied = hp->tied_embeddings,
                        .dims = {[DIM_ONE] = 1,
                                 [DIM_EMBD] = hp->n_embd,
                                 [DIM_HEADS] = (uint64_t)hp->n_heads * hp->head_dim,

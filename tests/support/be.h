@@ -18,18 +18,23 @@ static inline void be_need(int ok, const char *what) {
     exit(1);
 }
 
-/* NULL when this machine lacks isa. */
-static inline backend *be_open(const char *isa, int n_threads) {
+/* NULL when this machine lacks isa. bits: of activations, 8 or 16. */
+static inline backend *be_open_bits(const char *isa, int n_threads, int bits) {
     struct backend_config config = {.name = "cpu",
                                     .isa = isa,
                                     .n_threads = n_threads,
                                     .max_rows = BE_MAX_ROWS,
-                                    .max_cols = BE_MAX_COLS};
+                                    .max_cols = BE_MAX_COLS,
+                                    .activation_bits = bits};
     backend *be;
     err e = {0};
     int rc = backend_open(&config, &be, &e);
     be_need(rc == 0 || rc == ERR_UNSUPPORTED, e.msg);
     return rc ? NULL : be;
+}
+
+static inline backend *be_open(const char *isa, int n_threads) {
+    return be_open_bits(isa, n_threads, 8);
 }
 
 static inline backend_buf *be_bytes(backend *be, const void *data, uint64_t bytes) {
@@ -59,6 +64,8 @@ static inline backend_weight *be_weight(backend *be, int type, uint64_t n_out, u
                                         const void *data) {
     struct backend_weight_desc desc = {
         .name = "test", .type = type, .n_out = n_out, .n_in = n_in, .data = data};
+    desc.use = BACKEND_USE_EMBED | BACKEND_USE_LINEAR;
+    if (type == QTYPE_F32 && n_out == 1) desc.use |= BACKEND_USE_VECTOR;
     backend_weight *w;
     err e;
     be_need(backend_weight_new(be, &desc, &w, &e) == 0, e.msg);
@@ -99,7 +106,7 @@ static inline void be_fill(float *x, uint64_t n, float scale) {
 }
 
 /* The sets that tests go through. */
-static const char *const be_isas[] = {"generic", "avx2", "avx512"};
+static const char *const be_isas[] = {"generic", "avx2", "avxvnni", "avx512", "neon", "i8mm"};
 enum { BE_N_ISAS = sizeof be_isas / sizeof be_isas[0] };
 
 #endif

@@ -30,8 +30,8 @@ struct piece {
 
 struct runner_config {
     const char *path, *isa;
-    int n_threads, kv_type;
-    uint32_t max_rows, max_tokens; /* of a step, of a sequence */
+    int n_threads, kv_type, activation_bits; /* 0: 16, for exactness */
+    uint32_t max_rows, max_tokens;           /* of a step, of a sequence */
 };
 
 static inline void runner_need(int rc, const err *e) {
@@ -48,7 +48,9 @@ static inline void runner_open(struct runner *r, const struct runner_config *c) 
                                     .isa = c->isa,
                                     .n_threads = c->n_threads,
                                     .max_rows = c->max_rows,
-                                    .max_cols = model_max_cols(&r->hp)};
+                                    .max_cols = model_max_cols(&r->hp),
+                                    .activation_bits =
+                                        c->activation_bits ? c->activation_bits : 16};
     runner_need(backend_open(&config, &r->be, &e), &e);
     r->max_rows = c->max_rows;
     r->table_stride = (c->max_tokens + RUNNER_BLOCK_TOKENS - 1) / RUNNER_BLOCK_TOKENS;

@@ -3,36 +3,11 @@
  * (of a NaN only that it is one), on random and adversarial blocks and activations. */
 #include "core/backend/cpu/gemm.h"
 
-#include "tests/support/be.h"
+#include "tests/support/blocks.h"
 #include "tests/support/gemm_bench.h"
 #include "tests/unit/check.h"
 
-#include <float.h>
-#include <stddef.h>
-
-/* Where a block has its halves (MXFP4: its exponent byte). */
-static const struct type_case {
-    int type;
-    uint32_t n_halves, half[2];
-} types[] = {
-    {QTYPE_F32, 0, {0}},
-    {QTYPE_F16, 0, {0}},
-    {QTYPE_BF16, 0, {0}},
-    {QTYPE_Q8_0, 1, {offsetof(struct q8_0_block, d)}},
-    {QTYPE_Q4_0, 1, {offsetof(struct q4_0_block, d)}},
-    {QTYPE_Q4_1, 2, {offsetof(struct q4_1_block, d), offsetof(struct q4_1_block, m)}},
-    {QTYPE_Q5_0, 1, {offsetof(struct q5_0_block, d)}},
-    {QTYPE_Q5_1, 2, {offsetof(struct q5_1_block, d), offsetof(struct q5_1_block, m)}},
-    {QTYPE_IQ4_NL, 1, {offsetof(struct iq4_nl_block, d)}},
-    {QTYPE_MXFP4, 0, {0}},
-    {QTYPE_Q2_K, 2, {offsetof(struct q2_k_block, d), offsetof(struct q2_k_block, dmin)}},
-    {QTYPE_Q3_K, 1, {offsetof(struct q3_k_block, d)}},
-    {QTYPE_Q4_K, 2, {offsetof(struct q4_k_block, d), offsetof(struct q4_k_block, dmin)}},
-    {QTYPE_Q5_K, 2, {offsetof(struct q5_k_block, d), offsetof(struct q5_k_block, dmin)}},
-    {QTYPE_Q6_K, 1, {offsetof(struct q6_k_block, d)}},
-    {QTYPE_IQ4_XS, 1, {offsetof(struct iq4_xs_block, d)}},
-};
-enum { N_TYPES = sizeof types / sizeof types[0], MAX_IN = 2048, STRIDE = GEMM_PANELS * GEMM_OUTS };
+enum { MAX_IN = 2048, STRIDE = GEMM_PANELS * GEMM_OUTS };
 
 static const uint32_t block_in[] = {32, 64, 96, 160, 256, 288, 512, 2048};
 static const uint32_t float_in[] = {1, 19, 33, 256, 257, 513};
@@ -43,13 +18,9 @@ enum {
     N_ROW_COUNTS = sizeof row_counts / sizeof row_counts[0]
 };
 
-static bool is_float(int type) {
-    return type == QTYPE_F32 || type == QTYPE_F16 || type == QTYPE_BF16;
-}
-
 /* Column counts of a type, those that its blocks allow. 0 beyond. */
 static uint32_t n_in_at(int type, uint32_t i) {
-    if (is_float(type)) return i < N_FLOAT_IN ? float_in[i] : 0;
+    if (block_is_float(type)) return i < N_FLOAT_IN ? float_in[i] : 0;
     uint32_t block = qtype_find(type)->block_elems, k = 0;
     for (; k < N_BLOCK_IN; k++)
         if (block_in[k] % block == 0 && i-- == 0) break;
@@ -62,57 +33,8 @@ static bool same_f32(float a, float b) {
 
 /* ---- weights ---- */
 
-enum block_kind { SANE, ZERO_SCALE, DENORMAL, MAX_SCALE, ALL_BITS, ALL_EQUAL, ANY_BITS, N_KINDS };
-
-/* Sane: a scale from 2^-9 to 2^-1, either sign. */
-static uint16_t half_of(enum block_kind kind) {
-    uint16_t sign = be_rand() & 1 ? 0x8000 : 0;
-    switch (kind) {
-    case ZERO_SCALE:
-        return sign;
-    case DENORMAL:
-        return (uint16_t)(sign | (1 + be_below(0x3ff)));
-    case MAX_SCALE:
-        return (uint16_t)(sign | 0x7bff);
-    case ANY_BITS:
-        return (uint16_t)be_rand();
-    default:
-        return (uint16_t)(sign | (6 + be_below(8)) << 10 | be_below(0x400));
-    }
-}
-
-static uint8_t exponent_of(enum block_kind kind) {
-    switch (kind) {
-    case ZERO_SCALE:
-        return 0;
-    case DENORMAL:
-        return (uint8_t)(1 + be_below(2));
-    case MAX_SCALE:
-        return (uint8_t)(253 + be_below(3));
-    case ANY_BITS:
-        return (uint8_t)be_rand();
-    default:
-        return (uint8_t)(119 + be_below(8));
-    }
-}
-
-static void make_block(const struct type_case *t, enum block_kind kind, uint8_t *block) {
-    uint32_t bytes = qtype_find(t->type)->block_bytes, equal = be_rand();
-    for (uint32_t i = 0; i < bytes; i++)
-        block[i] = (uint8_t)(kind == ALL_BITS ? 0xff : kind == ALL_EQUAL ? equal : be_rand());
-    for (uint32_t i = 0; i < t->n_halves; i++) {
-        uint16_t h = half_of(kind);
-        memcpy(block + t->half[i], &h, sizeof h);
-    }
-    if (t->type == QTYPE_MXFP4) block[0] = exponent_of(kind);
-    if (is_float(t->type)) {
-        float f = kind == MAX_SCALE ? FLT_MAX : kind == DENORMAL ? 1e-40f : be_real();
-        if (kind != ANY_BITS) qtype_encode(t->type, &f, block, 1);
-    }
-}
-
 struct weights {
-    const struct type_case *t;
+    const struct block_type *t;
     uint32_t n_in, n_outs; /* up to 32 */
     uint8_t *rows;         /* as in a file */
     uint64_t row_bytes;
@@ -120,14 +42,14 @@ struct weights {
 };
 
 /* n_outs need not fill the panels. */
-static struct weights make_weights(const struct type_case *t, uint32_t n_in, uint32_t n_outs,
+static struct weights make_weights(const struct block_type *t, uint32_t n_in, uint32_t n_outs,
                                    bool sane) {
     struct weights w = {.t = t, .n_in = n_in, .n_outs = n_outs};
     const struct qtype_info *info = qtype_find(t->type);
     w.row_bytes = (uint64_t)n_in / info->block_elems * info->block_bytes;
     w.rows = be_new(n_outs, w.row_bytes);
     for (uint64_t at = 0; at < n_outs * w.row_bytes; at += info->block_bytes)
-        make_block(t, sane || be_rand() & 1 ? SANE : (enum block_kind)be_below(N_KINDS),
+        block_make(t, sane || be_rand() & 1 ? BLOCK_SANE : (enum block_kind)be_below(N_BLOCK_KINDS),
                    w.rows + at);
     uint64_t all = 0, panel = gemm_panel_bytes(t->type, n_in);
     CHECK(gemm_has_type(t->type) && gemm_weight_bytes(t->type, n_outs, n_in, &all));
@@ -252,7 +174,7 @@ static void magnitudes(const struct weights *w, uint32_t out, double *size) {
         uint32_t s = by_halves ? i / 16 : i / 32, o = out % GEMM_OUTS;
         size[c] = fabs((double)tile.scale[s][o] * (int8_t)tile.q[i / 4][o][i % 4]) +
                   fabs((double)tile.min[s][o]);
-        if (is_float(w->t->type)) size[c] = fabs((double)tile.f[i][o]);
+        if (block_is_float(w->t->type)) size[c] = fabs((double)tile.f[i][o]);
     }
 }
 
@@ -290,12 +212,12 @@ static void check_generic(const struct weights *w, const struct inputs *in, bool
 
 static void test_generic_against_float64(void) {
     be_seed = 3;
-    for (uint32_t t = 0; t < N_TYPES; t++)
-        for (uint32_t i = 0, n_in; (n_in = n_in_at(types[t].type, i)) != 0; i++)
+    for (uint32_t t = 0; t < N_BLOCK_TYPES; t++)
+        for (uint32_t i = 0, n_in; (n_in = n_in_at(block_types[t].type, i)) != 0; i++)
             for (int two = 0; two < 2; two++) {
-                struct weights w = make_weights(&types[t], n_in, 1 + be_below(STRIDE), true);
-                struct inputs in =
-                    make_inputs(&gemm_generic, n_in, is_float(types[t].type), true, two);
+                struct weights w = make_weights(&block_types[t], n_in, 1 + be_below(STRIDE), true);
+                struct inputs in = make_inputs(&gemm_generic, n_in,
+                                               block_is_float(block_types[t].type), true, two);
                 check_generic(&w, &in, two);
                 free_inputs(&in);
                 free_weights(&w);
@@ -307,12 +229,12 @@ static void test_generic_against_float64(void) {
 static void test_panels_hold_the_decoders_values(void) {
     static struct gemm_tile tile;
     be_seed = 4;
-    for (uint32_t t = 0; t < N_TYPES; t++) {
-        int type = types[t].type;
+    for (uint32_t t = 0; t < N_BLOCK_TYPES; t++) {
+        int type = block_types[t].type;
         bool by_halves = type == QTYPE_Q6_K || type == QTYPE_Q3_K || type == QTYPE_Q2_K;
         uint32_t n_bad = 0;
         for (uint32_t i = 0, n_in; (n_in = n_in_at(type, i)) != 0; i++) {
-            struct weights w = make_weights(&types[t], n_in, STRIDE, false);
+            struct weights w = make_weights(&block_types[t], n_in, STRIDE, false);
             float *values = decode(&w);
             for (uint32_t o = 0; o < STRIDE; o++) {
                 uint64_t at = 0;
@@ -324,7 +246,7 @@ static void test_panels_hold_the_decoders_values(void) {
                         at += gemm_stretch_bytes(type, n);
                     }
                     float got = tile.scale[s][out] * (int8_t)tile.q[k / 4][out][k % 4];
-                    if (is_float(type))
+                    if (block_is_float(type))
                         got = tile.f[k][out];
                     else
                         got += tile.min[s][out];
@@ -379,14 +301,14 @@ static void check_sets(const struct weights *w, const struct inputs *in) {
 
 static void test_every_set_gives_the_same_bits(void) {
     be_seed = 5;
-    for (uint32_t t = 0; t < N_TYPES; t++)
-        for (uint32_t i = 0, n_in; (n_in = n_in_at(types[t].type, i)) != 0; i++)
+    for (uint32_t t = 0; t < N_BLOCK_TYPES; t++)
+        for (uint32_t i = 0, n_in; (n_in = n_in_at(block_types[t].type, i)) != 0; i++)
             for (int two = 0; two < 2; two++)
                 for (int sane = 0; sane < 2; sane++) {
-                    bool f32 = is_float(types[t].type);
+                    bool f32 = block_is_float(block_types[t].type);
                     if (two && f32) continue;
                     if (n_in == MAX_IN && !sane) continue; /* NaN all over */
-                    struct weights w = make_weights(&types[t], n_in, STRIDE - (i & 1), sane);
+                    struct weights w = make_weights(&block_types[t], n_in, STRIDE - (i & 1), sane);
                     struct inputs in = make_inputs(&gemm_generic, n_in, f32, sane, two);
                     check_sets(&w, &in);
                     free_inputs(&in);
@@ -451,11 +373,11 @@ static void test_sizes(void) {
     CHECK(!gemm_weight_bytes(QTYPE_F32, 1, 1ull << 32, &bytes));
     CHECK(gemm_weight_bytes(QTYPE_Q4_0, 17, 288, &bytes) && bytes == 2 * 16 * 9 * 18);
     CHECK(gemm_weight_bytes(QTYPE_BF16, 1, 257, &bytes) && bytes == 16 * 2 * 258);
-    for (uint32_t t = 0; t < N_TYPES; t++) {
+    for (uint32_t t = 0; t < N_BLOCK_TYPES; t++) {
         uint64_t file;
         uint32_t n_in = 4096;
-        CHECK(qtype_bytes(types[t].type, 48, n_in, &file));
-        CHECK(gemm_weight_bytes(types[t].type, 48, n_in, &bytes) && bytes == file);
+        CHECK(qtype_bytes(block_types[t].type, 48, n_in, &file));
+        CHECK(gemm_weight_bytes(block_types[t].type, 48, n_in, &bytes) && bytes == file);
     }
 }
 

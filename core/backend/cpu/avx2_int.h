@@ -58,26 +58,15 @@ ALWAYS_INLINE __m256 exp_ps(__m256 x) {
     return _mm256_andnot_ps(zero, _mm256_mul_ps(p, _mm256_castsi256_ps(exponent)));
 }
 
-/* Bytes from a tile of n_outs weight rows to the one that should be on its way from memory by now.
- * Several short rows side by side escape the processor's own prefetcher: with rows of 544 bytes
- * this multiplies the rate of a one-row product by four. */
-ALWAYS_INLINE uint64_t prefetch_distance(const struct cpu_linear_job *j, uint32_t n_outs) {
-    enum { AHEAD_BYTES = 8192 };
-    uint64_t tile_bytes = n_outs * j->w_row_bytes;
-    return (AHEAD_BYTES + tile_bytes - 1) / tile_bytes * tile_bytes;
-}
-
 /* A hint only: it may point behind the weight and never faults. */
 ALWAYS_INLINE void prefetch(const uint8_t *w, uint64_t at) {
     _mm_prefetch((const char *)((uintptr_t)w + at), _MM_HINT_T0);
 }
 
-void avx2_linear(const struct cpu_linear_job *j);
 void avx2_attention(const struct cpu_attn_job *j);
 void avx2_attention_merge(const struct cpu_attn_merge *m);
 void avx512_attention(const struct cpu_attn_job *j);
 void avx512_attention_merge(const struct cpu_attn_merge *m);
-void avx2_quantize(const float *x, int16_t *q, float *d, uint32_t n);
 void avx2_rmsnorm(float *x, const float *residual, const float *weight, float *out, uint32_t n,
                   float eps);
 void avx2_glu_silu(const float *gate, const float *up, float *out, uint32_t n);

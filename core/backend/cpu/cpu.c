@@ -19,8 +19,7 @@ static void close_backend(backend *be) {
     pool_free(c->pool);
     cpu_rope_free(c->rope);
     cpu_attn_free(c->attn);
-    free(c->xd);
-    free(c->xq);
+    cpu_linear_free(c->linear);
     free(c);
 }
 
@@ -45,7 +44,7 @@ static bool commit_pages(void *p, size_t bytes) {
 
 /* A big buffer (a KV pool) is mapped, zeroed by the system, and committed at once: a daemon that
  * started has its memory and cannot be killed by its own cache filling up. */
-static void *host_new(uint64_t bytes) {
+void *cpu_host_new(uint64_t bytes) {
     if (bytes < MAPPED_BYTES) return mem_new_aligned(bytes);
     if (bytes > SIZE_MAX) return NULL;
     void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
@@ -55,7 +54,7 @@ static void *host_new(uint64_t bytes) {
     return NULL;
 }
 
-static void host_free(void *host, uint64_t bytes) {
+void cpu_host_free(void *host, uint64_t bytes) {
     if (bytes < MAPPED_BYTES)
         free(host);
     else
@@ -64,7 +63,7 @@ static void host_free(void *host, uint64_t bytes) {
 
 static int buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
     backend_buf *buf = mem_new(1, sizeof *buf);
-    void *host = buf ? host_new(bytes) : NULL;
+    void *host = buf ? cpu_host_new(bytes) : NULL;
     if (!host) {
         free(buf);
         return err_set(e, ERR_NOMEM, "no memory for a buffer of %llu bytes",
@@ -76,7 +75,7 @@ static int buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
 }
 
 static void buf_free(backend_buf *buf) {
-    host_free(buf->host, buf->bytes);
+    cpu_host_free(buf->host, buf->bytes);
     free(buf);
 }
 
@@ -94,32 +93,6 @@ static int download(backend *be, const backend_buf *src, uint64_t offset, void *
     return 0;
 }
 
-/* Types that the kernels read. */
-static bool has_kernels(int type) {
-    return type == QTYPE_F32 || type == QTYPE_F16 || type == QTYPE_BF16 || type == QTYPE_Q8_0 ||
-           type == QTYPE_Q4_0;
-}
-
-static int weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
-                      err *e) {
-    if (!has_kernels(desc->type))
-        return err_set_param(e, ERR_UNSUPPORTED, desc->name,
-                             "tensor %s: the CPU backend has no kernels for %s", desc->name,
-                             qtype_name(desc->type));
-    struct cpu_weight *w = mem_new(1, sizeof *w);
-    if (!w) return err_set(e, ERR_NOMEM, "no memory for tensor %s", desc->name);
-    w->base = (struct backend_weight){
-        .be = be, .type = desc->type, .n_out = desc->n_out, .n_in = desc->n_in};
-    qtype_bytes(desc->type, 1, desc->n_in, &w->row_bytes);
-    w->data = desc->data;
-    *out = &w->base;
-    return 0;
-}
-
-static void weight_free(backend_weight *w) {
-    free(w);
-}
-
 static int sync_ops(backend *be, err *e) {
     (void)be, (void)e; /* every op has finished when it returns */
     return 0;
@@ -131,70 +104,78 @@ static const struct backend_vtable vtable = {
     .buf_free = buf_free,
     .upload = upload,
     .download = download,
-    .weight_new = weight_new,
-    .weight_free = weight_free,
+    .weight_new = cpu_weight_new,
+    .weight_free = cpu_weight_free,
     .sync = sync_ops,
     .embed = cpu_embed,
-    .rmsnorm = cpu_rmsnorm,
     .linear = cpu_linear,
     .rope_store = cpu_rope_store,
     .paged_attention = cpu_paged_attention,
-    .glu = cpu_glu,
     .gather = cpu_gather,
     .kv_copy = cpu_kv_copy,
 };
 
-static bool always(void) {
-    return true;
+/* The other kernels beside those of a product's instruction set. */
+static const struct cpu_isa *row_kernels(const struct gemm_isa *gemm) {
+#if defined(__x86_64__)
+    if (gemm == &gemm_avx512) return &cpu_isa_avx512;
+    if (gemm != &gemm_generic) return &cpu_isa_avx2;
+#endif
+    (void)gemm;
+    return &cpu_isa_generic;
 }
 
-/* Best first. */
-static const struct {
-    const struct cpu_isa *isa;
-    bool (*available)(void);
-} isas[] = {
-#if defined(__x86_64__)
-    {&cpu_isa_avx512, cpu_has_avx512},
-    {&cpu_isa_avx2, cpu_has_avx2},
-#endif
-    {&cpu_isa_generic, always},
-};
-
-static const struct cpu_isa *pick_isa(const char *name, err *e) {
+static const struct gemm_isa *pick_isa(const char *name, err *e) {
     char known[64] = "";
-    for (size_t i = 0; i < sizeof isas / sizeof isas[0]; i++) {
-        if (!isas[i].available()) continue;
-        if (!name || !name[0] || strcmp(name, isas[i].isa->name) == 0) return isas[i].isa;
+    const struct gemm_isa *isa;
+    for (uint32_t i = 0; (isa = gemm_isa_at(i)) != NULL; i++) {
+        if (!name || !name[0] || strcmp(name, isa->name) == 0) return isa;
         size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", isas[i].isa->name);
+        snprintf(known + used, sizeof known - used, "%s%s", used ? ", " : "", isa->name);
     }
     err_set_param(e, ERR_UNSUPPORTED, "isa",
                   "instruction set \"%s\" is not on this machine (it has: %s)", name, known);
     return NULL;
 }
 
+static uint32_t add_counter(struct cpu_backend *c, const char *name) {
+    c->base.kernel_names[c->base.n_kernels] = name;
+    return c->base.n_kernels++;
+}
+
 static void add_counters(struct cpu_backend *c, const struct cpu_isa *isa) {
     for (int i = 0; i < CPU_N_KERNELS; i++) {
         if (!isa->kernel_names[i]) continue;
-        c->counters[isa != c->isa][i] = c->base.n_kernels;
-        c->base.kernel_names[c->base.n_kernels++] = isa->kernel_names[i];
+        c->counters[isa != c->isa][i] = add_counter(c, isa->kernel_names[i]);
+    }
+}
+
+/* Kernels of products are named after the type and the instruction set. */
+static void add_gemm_counters(struct cpu_backend *c) {
+    char *name = c->gemm_names[CPU_N_TYPES];
+    snprintf(name, sizeof c->gemm_names[0], "quantize_rows_%s", c->gemm->name);
+    c->quantize_counter = add_counter(c, name);
+    for (int type = 0; type < CPU_N_TYPES; type++) {
+        if (!gemm_has_type(type)) continue;
+        name = c->gemm_names[type];
+        snprintf(name, sizeof c->gemm_names[0], "linear_%s_%s", qtype_name(type), c->gemm->name);
+        for (char *p = name; *p; p++)
+            if (*p >= 'A' && *p <= 'Z') *p += 'a' - 'A';
+        c->linear_counters[type] = add_counter(c, name);
     }
 }
 
 int backend_cpu_open(const struct backend_config *config, backend **out, err *e) {
-    const struct cpu_isa *isa = pick_isa(config->isa, e);
-    if (!isa) return ERR_UNSUPPORTED;
+    const struct gemm_isa *gemm = pick_isa(config->isa, e);
+    if (!gemm) return ERR_UNSUPPORTED;
+    const struct cpu_isa *isa = row_kernels(gemm);
     int n_threads = config->n_threads > 0 ? config->n_threads : pool_default_threads();
     if (n_threads > MAX_THREADS)
         return err_set_param(e, ERR_INVALID, "threads", "%d threads: at most %d", n_threads,
                              MAX_THREADS);
-    uint64_t n_blocks = ((uint64_t)config->max_cols + CPU_Q_ELEMS - 1) / CPU_Q_ELEMS, n_scratch;
     struct cpu_backend *c = mem_new(1, sizeof *c);
-    if (!c || !mem_mul(n_blocks, config->max_rows, &n_scratch) || n_scratch > UINT64_MAX >> 8)
-        goto no_memory;
-    c->xq = mem_new_aligned(n_scratch * CPU_Q_ELEMS * sizeof *c->xq);
-    c->xd = mem_new_aligned(n_scratch * sizeof *c->xd);
-    if (!c->xq || !c->xd || cpu_attn_new(config->max_rows, n_threads, &c->attn) ||
+    if (!c || cpu_linear_new(config, n_threads, &c->linear) ||
+        cpu_attn_new(config->max_rows, n_threads, &c->attn) ||
         cpu_rope_new(config->max_rows, &c->rope))
         goto no_memory;
     int rc = pool_new(n_threads, &c->pool, e);
@@ -203,14 +184,16 @@ int backend_cpu_open(const struct backend_config *config, backend **out, err *e)
         return rc;
     }
     c->isa = isa;
+    c->gemm = gemm;
     c->base.vt = &vtable;
     c->base.name = "cpu";
-    c->base.isa = isa->name;
+    c->base.isa = gemm->name;
     c->base.n_threads = n_threads;
     c->base.max_rows = config->max_rows;
     c->base.max_cols = config->max_cols;
     add_counters(c, isa);
     if (isa != &cpu_isa_generic) add_counters(c, &cpu_isa_generic);
+    add_gemm_counters(c);
     *out = &c->base;
     return 0;
 

@@ -2,29 +2,20 @@
  * fills.
  *
  * Launchers (cpu.c, linear.c, rows.c, attention.c) split an op into chunks for the pool and call
- * kernels through struct cpu_isa. Kernels take raw pointers and run on any thread.
- * kernels_generic.c is the plain reference; *_avx2.c and *_avx512.c are built with their
- * instruction set's flags and are called only where the processor has it. */
+ * kernels through struct cpu_isa and, for products, struct gemm_isa (gemm.h). Kernels take raw
+ * pointers and run on any thread. kernels_generic.c is the plain reference; *_avx2.c and *_avx512.c
+ * are built with their instruction set's flags and are called only where the processor has it. */
 #ifndef INFERD_CPU_INT_H
 #define INFERD_CPU_INT_H
 
 #include "core/backend/backend_int.h"
+#include "core/backend/cpu/gemm.h"
 #include "core/backend/cpu/pool.h"
 
-/* For quantized weights, activations become int16 in blocks as long as the weights' own: with int8
- * the products would be as fast only with instructions that AVX2 lacks, and 256 times coarser. */
-enum { CPU_Q_ELEMS = 32, CPU_Q_MAX = 32767 };
-
-/* One per kernel of one instruction set: also the order of the counters. */
+/* One per kernel of one instruction set, but for the products: also the order of the counters. */
 enum cpu_kernel {
     CPU_EMBED,
     CPU_RMSNORM,
-    CPU_QUANTIZE_ROWS,
-    CPU_LINEAR_F32,
-    CPU_LINEAR_F16,
-    CPU_LINEAR_BF16,
-    CPU_LINEAR_Q8_0,
-    CPU_LINEAR_Q4_0,
     CPU_ROPE_STORE_F32, /* K/V types in the order of cpu_kv_index */
     CPU_ROPE_STORE_F16,
     CPU_ROPE_STORE_BF16,
@@ -39,21 +30,6 @@ enum cpu_kernel {
     CPU_N_KERNELS
 };
 
-/* y[row][out] for row < n_rows, out0 <= out < out0 + n_outs. Pointers stand at row 0. */
-struct cpu_linear_job {
-    int type;          /* enum qtype of w */
-    const float *x;    /* (n_rows, n_in): F32, F16 and BF16 weights */
-    const int16_t *xq; /* (n_rows, n_in): Q8_0 and Q4_0 weights ... */
-    const float *xd;   /* (n_rows, n_in / 32): ... x = xq * xd */
-    uint32_t n_rows, n_in;
-    const uint8_t *w; /* (n_out, n_in) of type */
-    uint64_t w_row_bytes;
-    const float *bias; /* (n_out) or NULL */
-    float *y;          /* (n_rows, y_stride) */
-    uint64_t y_stride;
-    uint32_t out0, n_outs;
-};
-
 struct cpu_attn_job; /* attn.h */
 struct cpu_attn_merge;
 
@@ -61,9 +37,6 @@ struct cpu_isa {
     const char *name;
     const char *kernel_names[CPU_N_KERNELS]; /* NULL: only generic has this kernel */
     uint32_t block_step; /* attention wants block_tokens to be a multiple of this */
-    void (*linear)(const struct cpu_linear_job *j);
-    /* n (a multiple of 32) values to blocks: d = max|x| / CPU_Q_MAX, q = x / d to nearest. */
-    void (*quantize)(const float *x, int16_t *q, float *d, uint32_t n);
     /* x (n) += residual if not NULL; out (n) = x / rms(x) * weight. */
     void (*rmsnorm)(float *x, const float *residual, const float *weight, float *out, uint32_t n,
                     float eps);
@@ -86,19 +59,27 @@ bool cpu_has_avx512(void);
 
 struct cpu_weight {
     struct backend_weight base;
-    const void *data; /* (n_out, n_in) of base.type, borrowed */
+    const void *data; /* (n_out, n_in) of base.type, borrowed: not read by products */
     uint64_t row_bytes;
+    uint8_t *panels; /* base.bytes, or NULL: not for products */
+    uint64_t panel_bytes;
 };
+
+/* Numbers of enum qtype are below this. */
+enum { CPU_N_TYPES = 64 };
 
 struct cpu_backend {
     struct backend base;
     const struct cpu_isa *isa;
+    const struct gemm_isa *gemm;
     pool *pool;
-    uint32_t counters[2][CPU_N_KERNELS]; /* of isa, of the generic kernels */
-    int16_t *xq;                         /* (max_rows, max_cols rounded up to 32) */
-    float *xd;                           /* (max_rows, max_cols / 32 rounded up) */
-    struct cpu_attn *attn;               /* attention.c */
-    struct cpu_rope *rope;               /* rope_store.c */
+    uint32_t counters[2][CPU_N_KERNELS];   /* of isa, of the generic kernels */
+    uint32_t linear_counters[CPU_N_TYPES]; /* of gemm, by enum qtype */
+    uint32_t quantize_counter;
+    char gemm_names[CPU_N_TYPES + 1][40]; /* "linear_q4_k_avx512" */
+    struct cpu_linear *linear;            /* linear.c */
+    struct cpu_attn *attn;                /* attention.c */
+    struct cpu_rope *rope;                /* rope_store.c */
 };
 
 static inline struct cpu_backend *cpu_of(backend *be) {
@@ -119,6 +100,10 @@ static inline uint32_t cpu_kv_index(int kv_type) {
 }
 
 /* Memory of an op that is taken at open; half-built on failure, for the free below. ERR_NOMEM. */
+int cpu_linear_new(const struct backend_config *config, int n_threads, struct cpu_linear **out);
+void cpu_linear_free(struct cpu_linear *l); /* NULL is fine */
+/* Called when a float weight is made: takes the rows that its normed input needs. ERR_NOMEM. */
+int cpu_linear_need_floats(struct cpu_linear *l);
 int cpu_attn_new(uint32_t max_rows, int n_threads, struct cpu_attn **out);
 void cpu_attn_free(struct cpu_attn *t); /* NULL is fine */
 int cpu_rope_new(uint32_t max_rows, struct cpu_rope **out);
@@ -128,12 +113,19 @@ void generic_encode_kv(int type, const float *x, void *values, uint16_t *scales,
 void generic_attention(const struct cpu_attn_job *j);
 void generic_attention_merge(const struct cpu_attn_merge *m);
 
+/* Zeroed memory, all of it taken now, in huge pages where it is large; NULL: there is too little.
+ */
+void *cpu_host_new(uint64_t bytes);
+void cpu_host_free(void *host, uint64_t bytes);
+
+int cpu_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
+                   err *e);
+void cpu_weight_free(backend_weight *base);
+
 int cpu_embed(backend *be, const struct op_embed *a);
-int cpu_rmsnorm(backend *be, const struct op_rmsnorm *a);
 int cpu_linear(backend *be, const struct op_linear *a);
 int cpu_rope_store(backend *be, const struct op_rope_store *a);
 int cpu_paged_attention(backend *be, const struct op_paged_attention *a);
-int cpu_glu(backend *be, const struct op_glu *a);
 int cpu_gather(backend *be, const struct op_gather *a);
 int cpu_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs);
 

@@ -17,30 +17,6 @@ ALWAYS_INLINE void store_some(float *p, __m256 v, uint32_t n) {
         _mm256_maskstore_ps(p, lanes_below(n), v);
 }
 
-void avx2_quantize(const float *x, int16_t *q, float *d, uint32_t n) {
-    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
-    for (uint32_t b = 0; b < n / CPU_Q_ELEMS; b++, x += CPU_Q_ELEMS, q += CPU_Q_ELEMS) {
-        __m256 v[4], max = _mm256_setzero_ps();
-        __m256i i[4];
-        UNROLL
-        for (int k = 0; k < 4; k++) {
-            v[k] = _mm256_loadu_ps(x + k * LANES);
-            max = _mm256_max_ps(max, _mm256_and_ps(v[k], magnitude));
-        }
-        float top = max_lanes(max);
-        __m256 inverse = _mm256_set1_ps(top > 0 ? CPU_Q_MAX / top : 0);
-        d[b] = top / CPU_Q_MAX;
-        UNROLL
-        for (int k = 0; k < 4; k++)
-            i[k] = _mm256_cvtps_epi32(_mm256_mul_ps(v[k], inverse));
-        /* packing works in 128-bit halves: the permutation puts groups of four back in order */
-        UNROLL
-        for (int k = 0; k < 4; k += 2)
-            _mm256_storeu_si256((__m256i *)(q + k * LANES),
-                                _mm256_permute4x64_epi64(_mm256_packs_epi32(i[k], i[k + 1]), 0xd8));
-    }
-}
-
 void avx2_rmsnorm(float *x, const float *residual, const float *weight, float *out, uint32_t n,
                   float eps) {
     __m256 sum = _mm256_setzero_ps();
@@ -71,12 +47,6 @@ void avx2_glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
 const struct cpu_isa cpu_isa_avx2 = {
     .name = "avx2",
     .kernel_names = {[CPU_RMSNORM] = "rmsnorm_avx2",
-                     [CPU_QUANTIZE_ROWS] = "quantize_rows_avx2",
-                     [CPU_LINEAR_F32] = "linear_f32_avx2",
-                     [CPU_LINEAR_F16] = "linear_f16_avx2",
-                     [CPU_LINEAR_BF16] = "linear_bf16_avx2",
-                     [CPU_LINEAR_Q8_0] = "linear_q8_0_avx2",
-                     [CPU_LINEAR_Q4_0] = "linear_q4_0_avx2",
                      [CPU_ROPE_STORE_F32] = "rope_store_f32_avx2",
                      [CPU_ROPE_STORE_F16] = "rope_store_f16_avx2",
                      [CPU_ROPE_STORE_BF16] = "rope_store_bf16_avx2",
@@ -87,8 +57,6 @@ const struct cpu_isa cpu_isa_avx2 = {
                      [CPU_PAGED_ATTENTION_Q8_0] = "paged_attention_q8_0_avx2",
                      [CPU_GLU_SILU] = "glu_silu_avx2"},
     .block_step = LANES,
-    .linear = avx2_linear,
-    .quantize = avx2_quantize,
     .rmsnorm = avx2_rmsnorm,
     .glu_silu = avx2_glu_silu,
     .encode_kv = avx2_encode_kv,

@@ -1,136 +1,301 @@
-/* linear.c - launches matrix products: quantizes the input once per op where a weight wants it,
- * then hands out panels of outputs. A panel's weights are read from memory once and stay in the
- * second-level cache while the rows pass over them. */
+/* linear.c - the driver of matrix products (gemm.h): prepares the input once per op (residual,
+ * norm, quantization, row by row), then hands out tasks of a row block times a few panels.
+ *
+ * Tasks are numbered row block by row block: a thread walks the panels in the order of memory and
+ * keeps the block's input in its second-level cache. With few rows the weights are what is waited
+ * for: a task is some 64 KB of them, and unpack asks for what follows ahead of its use. */
 #include "core/backend/cpu/cpu_int.h"
 
-#include <stddef.h>
+#include "core/base/mem.h"
+
+#include <stdlib.h>
 
 enum {
-    PANEL_BYTES = 64 * 1024, /* of weights */
-    PANEL_STEP = 8,          /* outputs */
-    PANEL_MAX = 64,          /* outputs */
-    ROWS_PER_TASK = 128,
-    QUANTIZE_ROWS = 8
+    TASK_BYTES = 64 * 1024,         /* of weights, for one row */
+    TASKS_PER_THREAD = 4,           /* at least, where there are as many panels */
+    ROW_STEP = 8,                   /* row blocks are multiples of it */
+    INPUT_BYTES_PER_TASK = 1 << 20, /* of a row block: what the second-level cache holds */
+    PREPARE_VALUES = 8192           /* in a chunk of rows: a microsecond or two */
 };
 
-struct panels {
-    struct cpu_linear_job job; /* whole weight */
-    uint32_t width, n_panels, first_task;
+/* A thread's own memory. */
+struct linear_scratch {
+    struct gemm_tile tile[GEMM_PANELS];
+    _Alignas(64) float acc[2][GEMM_ROWS * GEMM_PANELS * GEMM_OUTS]; /* of two weights: gate, up */
+};
+
+struct cpu_linear {
+    struct linear_scratch *scratch; /* (n_threads) */
+    float *row;                     /* (n_threads, row_stride): normed, on the way to codes */
+    uint64_t row_stride;
+    /* By stretches of GEMM_COLS columns, (n_stretches, n_rows, GEMM_COLS): a task's rows of a
+     * stretch are neighbours, whatever n_in is. */
+    int8_t *q[2];              /* q[1] NULL: activations of 8 bits */
+    struct gemm_block *blocks; /* (n_stretches, n_rows, GEMM_BLOCKS) */
+    float *normed;             /* (max_rows, n_in) for float weights; NULL until there are any */
+    uint32_t max_rows, max_cols;
+};
+
+/* ---- memory ---- */
+
+int cpu_linear_new(const struct backend_config *config, int n_threads, struct cpu_linear **out) {
+    struct cpu_linear *l = *out = mem_new(1, sizeof *l);
+    uint64_t n_stretches = ((uint64_t)config->max_cols + GEMM_COLS - 1) / GEMM_COLS, n, threads;
+    if (!l || n_stretches > UINT32_MAX / GEMM_COLS ||
+        !mem_mul(n_stretches * GEMM_COLS, config->max_rows, &n) || n > UINT64_MAX >> 8)
+        return ERR_NOMEM;
+    threads = (uint64_t)n_threads;
+    l->max_rows = config->max_rows;
+    l->max_cols = config->max_cols;
+    l->row_stride = n_stretches * GEMM_COLS;
+    l->scratch = mem_new_aligned(threads * sizeof *l->scratch);
+    l->row = mem_new_aligned(threads * l->row_stride * sizeof *l->row);
+    l->q[0] = mem_new_aligned(n);
+    l->blocks = mem_new_aligned(n / GEMM_BLOCK * sizeof *l->blocks);
+    if (config->activation_bits == 16) l->q[1] = mem_new_aligned(n);
+    bool planes = l->q[0] && (l->q[1] || config->activation_bits != 16);
+    return l->scratch && l->row && l->blocks && planes ? 0 : ERR_NOMEM;
+}
+
+void cpu_linear_free(struct cpu_linear *l) {
+    if (!l) return;
+    free(l->normed);
+    free(l->blocks);
+    free(l->q[1]);
+    free(l->q[0]);
+    free(l->row);
+    free(l->scratch);
+    free(l);
+}
+
+int cpu_linear_need_floats(struct cpu_linear *l) {
+    uint64_t n;
+    if (l->normed) return 0;
+    if (!mem_mul(l->max_rows, l->max_cols, &n) || !mem_mul(n, sizeof *l->normed, &n))
+        return ERR_NOMEM;
+    l->normed = mem_new_aligned(n);
+    return l->normed ? 0 : ERR_NOMEM;
+}
+
+/* ---- one op ---- */
+
+struct product {
+    const struct cpu_weight *w;
+    const float *bias;                          /* (n_out) or NULL */
+    float *y;                                   /* (n_rows, n_out) */
+    uint32_t n_panels, task_panels, first_task; /* panels in a task; task 0 of a row block */
 };
 
 struct linear_run {
-    const struct cpu_isa *isa;
-    uint32_t n_weights, n_row_blocks;
-    struct panels w[BACKEND_LINEAR_MAX];
+    struct cpu_backend *c;
+    const struct op_linear *op;
+    uint32_t n_in;
+    bool quantize, floats;                          /* is there a weight that wants the input so? */
+    const float *x;                                 /* (n_rows, n_in) input of float weights */
+    uint32_t n_products, n_block_tasks, block_rows; /* tasks of a row block, its rows */
+    uint32_t unit_panels;                           /* multiplied at once */
+    struct product p[BACKEND_LINEAR_MAX];
 };
 
-static int kernel_of(int type) {
-    switch (type) {
-    case QTYPE_F16:
-        return CPU_LINEAR_F16;
-    case QTYPE_BF16:
-        return CPU_LINEAR_BF16;
-    case QTYPE_Q8_0:
-        return CPU_LINEAR_Q8_0;
-    case QTYPE_Q4_0:
-        return CPU_LINEAR_Q4_0;
-    default:
-        return CPU_LINEAR_F32;
+static bool is_float(int type) {
+    return type == QTYPE_F32 || type == QTYPE_F16 || type == QTYPE_BF16;
+}
+
+/* ---- input ---- */
+
+static void prepare_row(const struct linear_run *r, uint32_t row, int thread) {
+    const struct op_linear *a = r->op;
+    const struct cpu_linear *l = r->c->linear;
+    uint64_t at = (uint64_t)row * r->n_in;
+    float *x = (float *)a->x->host + at;
+    if (a->norm) {
+        float *normed = r->floats ? l->normed + at : l->row + (uint64_t)thread * l->row_stride;
+        r->c->isa->rmsnorm(x, a->residual ? (const float *)a->residual->host + at : NULL,
+                           cpu_weight_of(a->norm)->data, normed, r->n_in, a->eps);
+        x = normed;
+    }
+    for (uint32_t c = 0; r->quantize && c < r->n_in; c += GEMM_COLS) {
+        uint64_t to = (uint64_t)(c / GEMM_COLS) * a->n_rows + row;
+        int8_t *q[2] = {l->q[0] + to * GEMM_COLS, l->q[1] ? l->q[1] + to * GEMM_COLS : NULL};
+        uint32_t n = r->n_in - c < GEMM_COLS ? r->n_in - c : GEMM_COLS;
+        r->c->gemm->quantize(x + c, n, q, l->blocks + to * GEMM_BLOCKS);
     }
 }
 
-static bool is_quantized(int type) {
-    return type == QTYPE_Q8_0 || type == QTYPE_Q4_0;
+static uint32_t prepare_rows(uint32_t n_in) {
+    return n_in >= PREPARE_VALUES ? 1 : PREPARE_VALUES / n_in;
 }
 
-struct quantize_run {
-    const struct cpu_isa *isa;
-    const float *x; /* (n_rows, n_in) */
-    int16_t *q;
-    float *d;
-    uint32_t n_rows, n_in;
+static void prepare_chunk(const void *arg, uint32_t chunk, int thread) {
+    const struct linear_run *r = arg;
+    uint32_t n = prepare_rows(r->n_in), first = chunk * n;
+    for (uint32_t row = first; row < r->op->n_rows && row - first < n; row++)
+        prepare_row(r, row, thread);
+}
+
+static void prepare(const struct linear_run *r) {
+    uint32_t n = prepare_rows(r->n_in);
+    struct cpu_backend *c = r->c;
+    if (!r->op->norm && !r->quantize) return;
+    pool_run(c->pool, r->op->n_rows / n + (r->op->n_rows % n != 0), prepare_chunk, r);
+    if (r->op->norm) cpu_count(c, c->isa, CPU_RMSNORM);
+    if (r->quantize) backend_count_kernel(&c->base, c->quantize_counter);
+}
+
+/* ---- products ---- */
+
+/* Rows and panels of a task, which p's they are of. */
+struct span {
+    uint32_t row, n_rows, panel, n_panels;
 };
 
-static void quantize_chunk(const void *arg, uint32_t chunk, int thread) {
-    const struct quantize_run *r = arg;
-    (void)thread;
-    for (uint32_t i = 0; i < QUANTIZE_ROWS; i++) {
-        uint64_t row = (uint64_t)chunk * QUANTIZE_ROWS + i;
-        if (row >= r->n_rows) return;
-        r->isa->quantize(r->x + row * r->n_in, r->q + row * r->n_in,
-                         r->d + row * (r->n_in / CPU_Q_ELEMS), r->n_in);
+/* acc (s->n_rows, GEMM_PANELS * GEMM_OUTS) of up to GEMM_PANELS panels. */
+static void multiply(const struct linear_run *r, const struct product *p, const struct span *s,
+                     struct linear_scratch *scratch, float *acc) {
+    const struct cpu_linear *l = r->c->linear;
+    const struct cpu_weight *w = p->w;
+    const uint8_t *panel = w->panels + s->panel * w->panel_bytes;
+    struct gemm_job j = {.type = w->base.type,
+                         .tile = scratch->tile,
+                         .n_panels = s->n_panels,
+                         .n_rows = s->n_rows,
+                         .x = {.x = r->floats ? r->x + (uint64_t)s->row * r->n_in : NULL,
+                               .x_stride = r->n_in,
+                               .q_stride = GEMM_COLS,
+                               .blocks_stride = GEMM_BLOCKS},
+                         .acc = acc,
+                         .first = true};
+    for (uint32_t c = 0; c < r->n_in; c += GEMM_COLS) {
+        uint64_t at = (uint64_t)(c / GEMM_COLS) * r->op->n_rows + s->row;
+        j.n_cols = r->n_in - c < GEMM_COLS ? r->n_in - c : GEMM_COLS;
+        j.x.q[0] = l->q[0] + at * GEMM_COLS;
+        j.x.q[1] = l->q[1] ? l->q[1] + at * GEMM_COLS : NULL;
+        j.x.blocks = l->blocks + at * GEMM_BLOCKS;
+        uint64_t bytes = gemm_stretch_bytes(j.type, j.n_cols);
+        for (uint32_t k = 0; k < s->n_panels; k++)
+            r->c->gemm->unpack(j.type, panel + k * w->panel_bytes, j.n_cols, &scratch->tile[k]);
+        r->c->gemm->multiply(&j);
+        panel += bytes;
+        if (r->floats) j.x.x += j.n_cols;
+        j.first = false;
     }
 }
 
-/* Tasks of one weight: row blocks of a panel follow each other, so that threads share it. */
+/* Outputs of a span, those that the weight has. */
+static uint32_t span_outs(const struct product *p, const struct span *s) {
+    uint64_t left = p->w->base.n_out - (uint64_t)s->panel * GEMM_OUTS;
+    return left < s->n_panels * GEMM_OUTS ? (uint32_t)left : s->n_panels * GEMM_OUTS;
+}
+
+static void add_bias(const struct product *p, const struct span *s, float *acc) {
+    uint32_t n = span_outs(p, s);
+    if (!p->bias) return;
+    const float *bias = p->bias + (uint64_t)s->panel * GEMM_OUTS;
+    for (uint32_t row = 0; row < s->n_rows; row++, acc += GEMM_PANELS * GEMM_OUTS)
+        for (uint32_t o = 0; o < n; o++)
+            acc[o] += bias[o];
+}
+
+static void multiply_span(const struct linear_run *r, const struct product *p, const struct span *s,
+                          struct linear_scratch *scratch) {
+    bool gated = r->op->act != BACKEND_ACT_NONE;
+    uint32_t n = span_outs(p, s);
+    uint64_t n_out = p->w->base.n_out;
+    float *y = p->y + s->row * n_out + (uint64_t)s->panel * GEMM_OUTS;
+    for (int i = 0; i < 1 + gated; i++) {
+        multiply(r, p + i, s, scratch, scratch->acc[i]);
+        add_bias(p + i, s, scratch->acc[i]);
+    }
+    for (uint32_t row = 0; row < s->n_rows; row++, y += n_out) {
+        const float *acc = scratch->acc[0] + row * GEMM_PANELS * GEMM_OUTS;
+        if (gated)
+            r->c->isa->glu_silu(acc, scratch->acc[1] + row * GEMM_PANELS * GEMM_OUTS, y, n);
+        else
+            for (uint32_t o = 0; o < n; o++)
+                y[o] = acc[o];
+    }
+}
+
 static void linear_task(const void *arg, uint32_t task, int thread) {
     const struct linear_run *r = arg;
-    uint32_t i = r->n_weights - 1;
-    (void)thread;
-    while (task < r->w[i].first_task)
-        i--;
-    const struct panels *p = &r->w[i];
-    struct cpu_linear_job j = p->job;
-    uint32_t panel = (task - p->first_task) / r->n_row_blocks;
-    uint64_t row = (uint64_t)((task - p->first_task) % r->n_row_blocks) * ROWS_PER_TASK;
-    j.out0 = panel * p->width;
-    if (j.n_outs - j.out0 < p->width)
-        j.n_outs -= j.out0;
-    else
-        j.n_outs = p->width;
-    j.n_rows = j.n_rows - row < ROWS_PER_TASK ? j.n_rows - (uint32_t)row : ROWS_PER_TASK;
-    j.x += row * j.n_in;
-    j.xq += row * j.n_in;
-    j.xd += row * (j.n_in / CPU_Q_ELEMS);
-    j.y += row * j.y_stride;
-    r->isa->linear(&j);
+    uint32_t row = task / r->n_block_tasks * r->block_rows, rows = r->op->n_rows - row;
+    const struct product *p = &r->p[r->n_products - 1];
+    task %= r->n_block_tasks;
+    while (task < p->first_task)
+        p--;
+    uint32_t panel = (task - p->first_task) * p->task_panels;
+    uint32_t left = p->n_panels - panel < p->task_panels ? p->n_panels - panel : p->task_panels;
+    for (uint32_t n; left; left -= n, panel += n) {
+        n = left < r->unit_panels ? left : r->unit_panels;
+        struct span s = {row, rows < r->block_rows ? rows : r->block_rows, panel, n};
+        multiply_span(r, p, &s, &r->c->linear->scratch[thread]);
+    }
 }
 
-static uint32_t panel_width(uint64_t row_bytes) {
-    uint64_t width = PANEL_BYTES / row_bytes / PANEL_STEP * PANEL_STEP;
-    if (width < PANEL_STEP) return PANEL_STEP;
-    return width > PANEL_MAX ? PANEL_MAX : (uint32_t)width;
+/* ---- cutting an op into tasks. Nothing here touches a result. ---- */
+
+static void plan_rows(struct linear_run *r) {
+    uint32_t n_rows = r->op->n_rows;
+    uint64_t row_bytes = (uint64_t)r->n_in * (r->floats            ? sizeof(float)
+                                              : r->c->linear->q[1] ? 3
+                                                                   : 2);
+    uint64_t fit = INPUT_BYTES_PER_TASK / row_bytes / ROW_STEP * ROW_STEP;
+    uint32_t most = fit < GEMM_ROWS / 2 ? GEMM_ROWS / 2
+                    : fit > GEMM_ROWS   ? GEMM_ROWS
+                                        : (uint32_t)fit;
+    uint32_t n_blocks = (n_rows + most - 1) / most;
+    uint32_t even = (n_rows + n_blocks - 1) / n_blocks;
+    r->block_rows = (even + ROW_STEP - 1) / ROW_STEP * ROW_STEP;
+}
+
+static void plan_panels(struct linear_run *r) {
+    uint64_t all = 0, want = (uint64_t)TASKS_PER_THREAD * (uint32_t)r->c->base.n_threads;
+    uint32_t n_blocks = (r->op->n_rows + r->block_rows - 1) / r->block_rows;
+    bool gated = r->op->act != BACKEND_ACT_NONE;
+    for (uint32_t i = 0; i < r->n_products; i++)
+        all += (uint64_t)r->p[i].n_panels * n_blocks;
+    r->unit_panels = all < want * GEMM_PANELS ? 1 : GEMM_PANELS;
+    for (uint32_t i = 0; i < r->n_products; i++) {
+        struct product *p = &r->p[i];
+        uint64_t cost = p->w->panel_bytes * (1 + gated) * (1 + r->op->n_rows / ROW_STEP);
+        uint64_t n = TASK_BYTES / cost, most = all / want;
+        if (n > most) n = most;
+        n = n / r->unit_panels * r->unit_panels;
+        p->task_panels = n < r->unit_panels ? r->unit_panels : (uint32_t)n;
+        p->first_task = r->n_block_tasks;
+        r->n_block_tasks += (p->n_panels + p->task_panels - 1) / p->task_panels;
+    }
 }
 
 int cpu_linear(backend *be, const struct op_linear *a) {
     struct cpu_backend *c = cpu_of(be);
-    struct linear_run run = {.isa = c->isa,
-                             .n_weights = a->n_weights,
-                             .n_row_blocks = (a->n_rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK};
-    uint32_t n_in = (uint32_t)a->w[0]->n_in;
-    uint64_t n_tasks = 0;
-    bool quantize = false;
+    bool gated = a->act != BACKEND_ACT_NONE;
+    struct linear_run run = {.c = c,
+                             .op = a,
+                             .n_in = (uint32_t)a->w[0]->n_in,
+                             .x = a->norm ? c->linear->normed : a->x->host,
+                             .n_products = gated ? 1 : a->n_weights};
     for (uint32_t i = 0; i < a->n_weights; i++) {
         const struct cpu_weight *w = cpu_weight_of(a->w[i]);
-        struct panels *p = &run.w[i];
-        uint32_t n_out = (uint32_t)w->base.n_out;
-        p->job =
-            (struct cpu_linear_job){.type = w->base.type,
-                                    .x = a->x->host,
-                                    .xq = c->xq,
-                                    .xd = c->xd,
-                                    .n_rows = a->n_rows,
-                                    .n_in = n_in,
-                                    .w = w->data,
-                                    .w_row_bytes = w->row_bytes,
-                                    .bias = a->bias[i] ? cpu_weight_of(a->bias[i])->data : NULL,
-                                    .y = a->y[i]->host,
-                                    .y_stride = n_out,
-                                    .n_outs = n_out};
-        p->width = panel_width(w->row_bytes);
-        p->n_panels = (n_out + p->width - 1) / p->width;
-        p->first_task = (uint32_t)n_tasks;
-        n_tasks += (uint64_t)p->n_panels * run.n_row_blocks;
-        quantize = quantize || is_quantized(w->base.type);
+        run.p[i] =
+            (struct product){.w = w,
+                             .bias = a->bias[i] ? cpu_weight_of(a->bias[i])->data : NULL,
+                             .y = gated && i ? NULL : a->y[i]->host,
+                             .n_panels = (uint32_t)((w->base.n_out + GEMM_OUTS - 1) / GEMM_OUTS)};
+        if (is_float(w->base.type))
+            run.floats = true;
+        else
+            run.quantize = true;
     }
+    plan_rows(&run);
+    plan_panels(&run);
+    uint64_t n_tasks =
+        (uint64_t)run.n_block_tasks * ((a->n_rows + run.block_rows - 1) / run.block_rows);
     if (n_tasks >= UINT32_MAX) return ERR_INVALID;
-    if (quantize) {
-        struct quantize_run q = {c->isa, a->x->host, c->xq, c->xd, a->n_rows, n_in};
-        pool_run(c->pool, (a->n_rows + QUANTIZE_ROWS - 1) / QUANTIZE_ROWS, quantize_chunk, &q);
-        cpu_count(c, c->isa, CPU_QUANTIZE_ROWS);
-    }
+    prepare(&run);
     pool_run(c->pool, (uint32_t)n_tasks, linear_task, &run);
     for (uint32_t i = 0; i < a->n_weights; i++)
-        cpu_count(c, c->isa, (uint32_t)kernel_of(a->w[i]->type));
+        backend_count_kernel(be, c->linear_counters[a->w[i]->type]);
+    if (gated) cpu_count(c, c->isa, CPU_GLU_SILU);
     return 0;
 }

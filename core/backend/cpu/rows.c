@@ -1,5 +1,5 @@
-/* rows.c - launches the ops that work row by row: embed, rmsnorm, glu, gather. A few rows
- * run on the caller's thread: waking others costs more. */
+/* rows.c - launches the ops that work row by row: embed, gather. A few rows run on
+ * the caller's thread: waking others costs more. */
 #include "core/backend/cpu/cpu_int.h"
 
 #include <string.h>
@@ -67,40 +67,7 @@ int cpu_embed(backend *be, const struct op_embed *a) {
     return 0;
 }
 
-/* ---- rmsnorm, glu, gather ---- */
-
-static void rmsnorm_row(const struct row_run *r, uint32_t row, int thread) {
-    const struct op_rmsnorm *a = r->op;
-    uint64_t at = (uint64_t)row * a->n_cols;
-    (void)thread;
-    r->isa->rmsnorm((float *)a->x->host + at,
-                    a->residual ? (const float *)a->residual->host + at : NULL,
-                    cpu_weight_of(a->weight)->data, (float *)a->out->host + at, a->n_cols, a->eps);
-}
-
-int cpu_rmsnorm(backend *be, const struct op_rmsnorm *a) {
-    struct cpu_backend *c = cpu_of(be);
-    struct row_run run = {.op = a, .n_rows = a->n_rows, .c = c, .row = rmsnorm_row};
-    run_rows(&run, a->n_cols);
-    cpu_count(c, c->isa, CPU_RMSNORM);
-    return 0;
-}
-
-static void glu_row(const struct row_run *r, uint32_t row, int thread) {
-    const struct op_glu *a = r->op;
-    uint64_t at = (uint64_t)row * a->n_cols;
-    (void)thread;
-    r->isa->glu_silu((const float *)a->gate->host + at, (const float *)a->up->host + at,
-                     (float *)a->out->host + at, a->n_cols);
-}
-
-int cpu_glu(backend *be, const struct op_glu *a) {
-    struct cpu_backend *c = cpu_of(be);
-    struct row_run run = {.op = a, .n_rows = a->n_rows, .c = c, .row = glu_row};
-    run_rows(&run, a->n_cols);
-    cpu_count(c, c->isa, CPU_GLU_SILU);
-    return 0;
-}
+/* ---- gather ---- */
 
 static void gather_row(const struct row_run *r, uint32_t row, int thread) {
     const struct op_gather *a = r->op;

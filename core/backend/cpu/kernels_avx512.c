@@ -1,0 +1,23 @@
+/* kernels_avx512.c - the table of kernels for processors with AVX-512: those of AVX2 where wider
+ * vectors gain nothing. */
+#include "core/backend/cpu/avx2_int.h"
+
+const struct cpu_isa cpu_isa_avx512 = {
+    .name = "avx512",
+    .kernel_names = {[CPU_RMSNORM] = "rmsnorm_avx2",
+                     [CPU_ROPE_STORE_F32] = "rope_store_f32_avx2",
+                     [CPU_ROPE_STORE_F16] = "rope_store_f16_avx2",
+                     [CPU_ROPE_STORE_BF16] = "rope_store_bf16_avx2",
+                     [CPU_ROPE_STORE_Q8_0] = "rope_store_q8_0_avx2",
+                     [CPU_PAGED_ATTENTION_F32] = "paged_attention_f32_avx512",
+                     [CPU_PAGED_ATTENTION_F16] = "paged_attention_f16_avx512",
+                     [CPU_PAGED_ATTENTION_BF16] = "paged_attention_bf16_avx512",
+                     [CPU_PAGED_ATTENTION_Q8_0] = "paged_attention_q8_0_avx512",
+                     [CPU_GLU_SILU] = "glu_silu_avx2"},
+    .block_step = 16,
+    .rmsnorm = avx2_rmsnorm,
+    .glu_silu = avx2_glu_silu,
+    .encode_kv = avx2_encode_kv,
+    .attention = avx512_attention,
+    .attention_merge = avx512_attention_merge,
+};

@@ -1,0 +1,68 @@
+/* weight.c - makes weights: what is for products is repacked into panels by all threads, in memory
+ * of its own; tables and vectors stay in the caller's bytes. Runs on the thread that opens a
+ * model. */
+#include "core/backend/cpu/cpu_int.h"
+
+#include "core/base/mem.h"
+
+#include <stdlib.h>
+
+struct pack_run {
+    const struct cpu_weight *w;
+    const uint8_t *rows; /* of the file */
+};
+
+static void pack_chunk(const void *arg, uint32_t panel, int thread) {
+    const struct pack_run *r = arg;
+    const struct cpu_weight *w = r->w;
+    uint64_t first = (uint64_t)panel * GEMM_OUTS, left = w->base.n_out - first;
+    (void)thread;
+    gemm_pack_panel(w->base.type, r->rows + first * w->row_bytes, w->row_bytes,
+                    left < GEMM_OUTS ? (uint32_t)left : GEMM_OUTS, (uint32_t)w->base.n_in,
+                    w->panels + panel * w->panel_bytes);
+}
+
+static int repack(struct cpu_backend *c, struct cpu_weight *w,
+                  const struct backend_weight_desc *desc, err *e) {
+    uint64_t bytes;
+    if (!gemm_has_type(desc->type))
+        return err_set_param(e, ERR_UNSUPPORTED, desc->name, "tensor %s: no products with %s",
+                             desc->name, qtype_name(desc->type));
+    if (!gemm_weight_bytes(desc->type, desc->n_out, desc->n_in, &bytes))
+        return err_set_param(e, ERR_INVALID, desc->name, "tensor %s is too large", desc->name);
+    bool is_float = desc->type == QTYPE_F32 || desc->type == QTYPE_F16 || desc->type == QTYPE_BF16;
+    if (is_float && cpu_linear_need_floats(c->linear))
+        return err_set(e, ERR_NOMEM, "no memory for rows of floats");
+    w->panels = cpu_host_new(bytes);
+    if (!w->panels)
+        return err_set(e, ERR_NOMEM, "no memory for tensor %s, %llu bytes", desc->name,
+                       (unsigned long long)bytes);
+    w->base.bytes = bytes;
+    w->panel_bytes = gemm_panel_bytes(desc->type, (uint32_t)desc->n_in);
+    struct pack_run run = {w, desc->data};
+    pool_run(c->pool, (uint32_t)((desc->n_out + GEMM_OUTS - 1) / GEMM_OUTS), pack_chunk, &run);
+    return 0;
+}
+
+int cpu_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
+                   err *e) {
+    struct cpu_weight *w = mem_new(1, sizeof *w);
+    if (!w) return err_set(e, ERR_NOMEM, "no memory for tensor %s", desc->name);
+    w->base = (struct backend_weight){
+        .be = be, .type = desc->type, .use = desc->use, .n_out = desc->n_out, .n_in = desc->n_in};
+    qtype_bytes(desc->type, 1, desc->n_in, &w->row_bytes);
+    w->data = desc->data;
+    int rc = desc->use & BACKEND_USE_LINEAR ? repack(cpu_of(be), w, desc, e) : 0;
+    if (rc) {
+        free(w);
+        return rc;
+    }
+    *out = &w->base;
+    return 0;
+}
+
+void cpu_weight_free(backend_weight *base) {
+    struct cpu_weight *w = (struct cpu_weight *)base;
+    if (w->panels) cpu_host_free(w->panels, base->bytes);
+    free(w);
+}
