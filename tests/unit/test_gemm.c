@@ -389,13 +389,13 @@ static int bench(int argc, char **argv) {
     uint32_t i = 0, t = 0;
     while ((isa = gemm_isa_at(i)) != NULL && name && strcmp(isa->name, name) != 0)
         i++;
-    while (type && t < N_TYPES && strcmp(qtype_name(types[t].type), type) != 0)
+    while (type && t < N_BLOCK_TYPES && strcmp(qtype_name(block_types[t].type), type) != 0)
         t++;
-    if (!isa || t == N_TYPES) {
+    if (!isa || t == N_BLOCK_TYPES) {
         fprintf(stderr, "no %s here\n", isa ? type : name);
         return 1;
     }
-    gemm_bench(isa, type ? types[t].type : -1, argc > 4 && atoi(argv[4]) == 2 ? 2 : 1);
+    gemm_bench(isa, type ? block_types[t].type : -1, argc > 4 && atoi(argv[4]) == 2 ? 2 : 1);
     return 0;
 }
 
