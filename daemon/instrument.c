@@ -8,9 +8,17 @@
 enum { PIECE_MAX_BYTES = 4096 };
 
 const char *const instrument_text_keys[] = {"model", "registry", "log-level", NULL};
-const char *const instrument_compute_keys[] = {
-    "model",         "registry",     "backend",          "isa",       "threads",
-    "kv-cache-type", "block-tokens", "max-batch-tokens", "log-level", NULL};
+const char *const instrument_compute_keys[] = {"model",
+                                               "registry",
+                                               "backend",
+                                               "isa",
+                                               "activation-bits",
+                                               "threads",
+                                               "kv-cache-type",
+                                               "block-tokens",
+                                               "max-batch-tokens",
+                                               "log-level",
+                                               NULL};
 
 int instrument_parse(struct instrument *in, int argc, char **argv, err *e) {
     memset(&in->model, 0, sizeof in->model);

@@ -131,6 +131,7 @@ void loader_engine_config(const struct config *c, const char *path, struct engin
         .model_path = path,
         .backend = c->backend,
         .isa = c->isa,
+        .activation_bits = strcmp(c->activation_bits, "16") == 0 ? 16 : 8,
         .n_threads = (int)c->threads,
         .kv_cache_tokens = c->kv_cache_tokens,
         .kv_type = kv_type_of(c->kv_cache_type),

@@ -55,6 +55,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
         .name = config->backend,
         .n_threads = config->n_threads,
         .isa = config->isa,
+        .activation_bits = config->activation_bits,
         .max_rows = config->max_batch_tokens,
         .max_cols = model_max_cols(&en->hp),
     };

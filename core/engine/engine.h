@@ -8,8 +8,8 @@
  * exactly one final event, also on error, cancel and shutdown.
  *
  * A sequence's tokens depend on its prompt, parameters and seed alone: not on load, chunking,
- * threads, preemption or prefix hits. (Model, instruction set, kv_type and block_tokens round
- * differently.)
+ * threads, preemption or prefix hits. (Model, instruction set, activation_bits, kv_type and
+ * block_tokens round differently.)
  *
  * THREAD SAFETY: engine_* from any thread; one reader at a time per engine_stream. */
 #ifndef INFERD_ENGINE_H
@@ -35,6 +35,7 @@ struct engine_config {
     const char *backend;       /* "cpu" */
     const char *isa;           /* "" = best */
     int n_threads;             /* <= 0: one for each physical core */
+    int activation_bits;       /* 8 (0 is 8) or 16: backend.h */
     uint64_t kv_cache_tokens;  /* 0: by itself (size and reason are logged) */
     int kv_type;               /* QTYPE_F32, F16, BF16 or Q8_0 */
     uint32_t block_tokens;     /* 16 or 32 */

@@ -81,6 +81,13 @@ static uint64_t available_bytes(void) {
 }
 #endif
 
+/* What is left when the weights, which are still to be loaded, have their own memory beside the
+ * file. 0: unknown. */
+static uint64_t available_beside(const struct model_hparams *hp) {
+    uint64_t bytes = available_bytes();
+    return bytes > hp->weight_bytes ? bytes - hp->weight_bytes : bytes > 0;
+}
+
 static uint64_t lower(uint64_t value, uint64_t limit, const char *why, const char **reason) {
     if (value <= limit) return value;
     *reason = why;
@@ -88,8 +95,8 @@ static uint64_t lower(uint64_t value, uint64_t limit, const char *why, const cha
 }
 
 /* Blocks when the user left it to us. 0: not even one block. */
-static uint64_t auto_blocks(const struct engine_config *c, uint32_t context, uint64_t block_bytes,
-                            const char **reason) {
+static uint64_t auto_blocks(const struct engine_config *c, const struct model_hparams *hp,
+                            uint32_t context, uint64_t block_bytes, const char **reason) {
     uint64_t per_seq = ((uint64_t)context + c->block_tokens - 1) / c->block_tokens;
     uint64_t blocks = AUTO_TOKENS / c->block_tokens;
     *reason = "64k tokens";
@@ -99,13 +106,13 @@ static uint64_t auto_blocks(const struct engine_config *c, uint32_t context, uin
     }
     blocks = lower(blocks, per_seq * c->max_sequences, "max-sequences full contexts", reason);
     blocks = lower(blocks, AUTO_BYTES / block_bytes, "at most 8 GiB", reason);
-    return lower(blocks, available_bytes() / AUTO_SHARE_OF_MEMORY / block_bytes,
+    return lower(blocks, available_beside(hp) / AUTO_SHARE_OF_MEMORY / block_bytes,
                  "a quarter of the available memory", reason);
 }
 
 /* Better refused here in words than by the system's killer of processes. 0 available: unknown. */
-static int check_memory(uint64_t tokens, uint64_t bytes, err *e) {
-    uint64_t available = available_bytes();
+static int check_memory(const struct model_hparams *hp, uint64_t tokens, uint64_t bytes, err *e) {
+    uint64_t available = available_beside(hp);
     if (!available || bytes <= available) return 0;
     return err_set_param(e, ERR_NOMEM, "kv-cache-tokens",
                          "kv-cache-tokens = %llu needs %llu MiB and %llu MiB of memory are "
@@ -141,8 +148,9 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
     if (!block_bytes || block_bytes == UINT64_MAX)
         return err_set(e, ERR_INVALID, "the model's K/V cannot be cached as configured");
     *reason = "kv-cache-tokens";
-    uint64_t blocks = config->kv_cache_tokens ? config->kv_cache_tokens / config->block_tokens
-                                              : auto_blocks(config, context, block_bytes, reason);
+    uint64_t blocks = config->kv_cache_tokens
+                          ? config->kv_cache_tokens / config->block_tokens
+                          : auto_blocks(config, hp, context, block_bytes, reason);
     if (!blocks && config->kv_cache_tokens)
         return err_set_param(e, ERR_INVALID, "kv-cache-tokens",
                              "kv-cache-tokens = %llu is less than one block of %u tokens",
@@ -157,7 +165,7 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
                              "kv-cache-tokens must be below 2^31");
     uint64_t capacity = blocks * config->block_tokens, bytes;
     if (!mem_mul(blocks, block_bytes, &bytes)) bytes = UINT64_MAX;
-    if (config->kv_cache_tokens && (rc = check_memory(config->kv_cache_tokens, bytes, e)))
+    if (config->kv_cache_tokens && (rc = check_memory(hp, config->kv_cache_tokens, bytes, e)))
         return rc;
     if (capacity < context) context = (uint32_t)capacity;
     kc->n_blocks = (uint32_t)blocks;

@@ -534,6 +534,10 @@ void gguf_close(gguf *g) {
     free(g);
 }
 
+void gguf_drop_pages(const gguf *g) {
+    if (g->mapped) madvise((void *)(uintptr_t)g->base, (size_t)g->bytes, MADV_DONTNEED);
+}
+
 uint32_t gguf_version(const gguf *g) {
     return g->version;
 }

@@ -60,6 +60,9 @@ enum gguf_open_flags {
 /* Opens and checks path. ERR_IO (cannot open), ERR_FORMAT (names offset and field),
  * ERR_UNSUPPORTED (version, big-endian, tensor type). On failure *out is NULL, nothing is open. */
 int gguf_open(const char *path, int flags, gguf **out, err *e);
+/* Gives the mapping's pages back to the system: they are read again when they are touched. For
+ * who has copied what it needs. */
+void gguf_drop_pages(const gguf *g);
 void gguf_close(gguf *g); /* unmaps: every borrowed pointer dies. NULL is fine */
 
 /* As gguf_open over caller's memory, which must outlive the gguf (fuzzing, tests). */

@@ -38,6 +38,7 @@ struct model_weights {
     backend_weight *output_norm; /* (1, n_embd) */
     backend_weight *output;      /* (n_vocab, n_embd); embed itself when tied */
     struct model_layer *layers;  /* (n_layers) */
+    uint64_t bytes;              /* of the backend's memory beside the file */
     uint32_t n_layers;
 };
 

@@ -46,6 +46,7 @@ struct loader {
     backend *be;
     uint64_t dims[N_DIMS];
     bool tied;
+    struct model_weights *w;
 };
 
 static backend_weight **weight_at(void *base, size_t offset) {
@@ -73,8 +74,12 @@ static int load_tensor(const struct loader *l, const struct tensor_row *row, con
     desc.use = vector ? BACKEND_USE_VECTOR : embed ? BACKEND_USE_EMBED : BACKEND_USE_LINEAR;
     if (embed && l->tied) desc.use |= BACKEND_USE_LINEAR;
     int rc = backend_weight_new(l->be, &desc, out, e);
-    if (rc) err_prefix(e, "%s: ", gguf_path(l->g));
-    return rc;
+    if (rc) {
+        err_prefix(e, "%s: ", gguf_path(l->g));
+        return rc;
+    }
+    l->w->bytes += backend_weight_bytes(*out);
+    return 0;
 }
 
 /* Is name (not NUL-terminated) one that this architecture reads? */
@@ -107,6 +112,7 @@ int model_weights_load(const gguf *g, const struct model_hparams *hp, backend *b
                        struct model_weights *w, err *e) {
     struct loader l = {.g = g,
                        .be = be,
+                       .w = w,
                        .tied = hp->tied_embeddings,
                        .dims = {[DIM_ONE] = 1,
                                 [DIM_EMBD] = hp->n_embd,

@@ -75,6 +75,7 @@ static void test_defaults(void) {
     CHECK_STR(c.host, "127.0.0.1");
     CHECK_STR(c.backend, "cpu");
     CHECK_STR(c.kv_cache_type, "f16");
+    CHECK_STR(c.activation_bits, "8");
     CHECK(c.port == 8080 && c.max_batch_tokens == 512 && c.prefill_chunk == 64);
     CHECK(c.max_sequences == 64 && c.max_queue == 256 && c.stream_events == 512);
     CHECK(c.prefix_cache && c.shutdown_deadline_s == 30 && c.max_body_bytes == 8u << 20);
@@ -125,6 +126,7 @@ static void test_file_problems(void) {
          "G)\n"},
         {"prefix-cache = yes\n", ":1: prefix-cache: \"yes\" is neither on nor off\n"},
         {"kv-cache-type = f1\n", ":1: kv-cache-type: \"f1\" is none of f16|bf16|q8_0|f32\n"},
+        {"activation-bits = 12\n", ":1: activation-bits: \"12\" is none of 8|16\n"},
         {"kv-cache-type =\n", ":1: kv-cache-type: \"\" is none of f16|bf16|q8_0|f32\n"},
         {"host = \xff\n", ":1: not a line of UTF-8 text\n"},
         {"port = 1\nhost = x\nPORT = 2\nport = 2\n",

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MAX_THREADS = 1024, MAPPED_BYTES = 1 << 20 };
+enum { MAX_THREADS = 1024, MAPPED_BYTES = 1 << 20, HUGE_PAGE_BYTES = 2 << 20 };
 
 static void close_backend(backend *be) {
     struct cpu_backend *c = cpu_of(be);
@@ -42,13 +42,26 @@ static bool commit_pages(void *p, size_t bytes) {
     return true;
 }
 
-/* A big buffer (a KV pool) is mapped, zeroed by the system, and committed at once: a daemon that
- * started has its memory and cannot be killed by its own cache filling up. */
+/* Mapped at a multiple of a huge page's size, without which the system gives small ones. */
+static void *map_aligned(uint64_t bytes) {
+    uint64_t all = bytes + HUGE_PAGE_BYTES, page = (uint64_t)sysconf(_SC_PAGESIZE);
+    if (bytes > SIZE_MAX - HUGE_PAGE_BYTES - page) return NULL;
+    void *p = mmap(NULL, (size_t)all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    char *first = p;
+    uint64_t before = -(uintptr_t)first % HUGE_PAGE_BYTES, used = (bytes + page - 1) / page * page;
+    if (before) munmap(first, before);
+    if (all - before > used) munmap(first + before + used, (size_t)(all - before - used));
+    return first + before;
+}
+
+/* A big buffer (a KV pool, a weight) is mapped, zeroed by the system, and committed at once: a
+ * daemon that started has its memory and cannot be killed by its own cache filling up. */
 void *cpu_host_new(uint64_t bytes) {
     if (bytes < MAPPED_BYTES) return mem_new_aligned(bytes);
     if (bytes > SIZE_MAX) return NULL;
-    void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
-    if (p == MAP_FAILED) return NULL;
+    void *p = map_aligned(bytes);
+    if (!p) return NULL;
     if (commit_pages(p, (size_t)bytes)) return p;
     munmap(p, (size_t)bytes);
     return NULL;
