@@ -1,5 +1,5 @@
-/* attention_generic.c - the plain reference of paged attention, and of storing K/V in the types of
- * the pools. Pure functions over their tile; any thread. */
+/* attention_generic.c - the plain reference of paged attention, of rotary embedding, and of K/V
+ * in the types of the pools. Pure functions over their tile; any thread. */
 #include "core/backend/cpu/attn.h"
 #include "core/backend/cpu/cpu_int.h"
 
@@ -9,6 +9,17 @@
 #define F16_MAX 65504.0f
 
 enum { SCALE_ELEMS = 32 };
+
+void generic_rotate(float *x, uint32_t n_heads, const struct cpu_rotation *r) {
+    uint32_t half = r->n_rot / 2, step = r->interleaved ? 2 : 1, apart = r->interleaved ? 1 : half;
+    for (uint32_t h = 0; h < n_heads; h++, x += r->head_dim)
+        for (uint32_t i = 0; i < half; i++) {
+            float *first = x + i * step, *second = first + apart;
+            float u = *first, v = *second;
+            *first = u * r->cosines[i] - v * r->sines[i];
+            *second = u * r->sines[i] + v * r->cosines[i];
+        }
+}
 
 static void encode_q8_0(const float *x, int8_t *q, uint16_t *scales, uint32_t n) {
     for (uint32_t b = 0; b < n / SCALE_ELEMS; b++, x += SCALE_ELEMS, q += SCALE_ELEMS) {

@@ -33,6 +33,13 @@ enum cpu_kernel {
 struct cpu_attn_job; /* attn.h */
 struct cpu_attn_merge;
 
+/* Rotary embedding of one row: pair i of a head turns by an angle. */
+struct cpu_rotation {
+    const float *cosines, *sines; /* (n_rot / 2) */
+    uint32_t head_dim, n_rot;
+    bool interleaved; /* as in op_rope_store */
+};
+
 struct cpu_isa {
     const char *name;
     const char *kernel_names[CPU_N_KERNELS]; /* NULL: only generic has this kernel */
@@ -41,6 +48,7 @@ struct cpu_isa {
     void (*rmsnorm)(float *x, const float *residual, const float *weight, float *out, uint32_t n,
                     float eps);
     void (*glu_silu)(const float *gate, const float *up, float *out, uint32_t n);
+    void (*rotate)(float *x, uint32_t n_heads, const struct cpu_rotation *r); /* in place */
     /* x (n) to n values of a K/V type; Q8_0: and n / 32 scales. Values need no alignment. */
     void (*encode_kv)(int type, const float *x, void *values, uint16_t *scales, uint32_t n);
     void (*attention)(const struct cpu_attn_job *j);
@@ -109,6 +117,7 @@ void cpu_attn_free(struct cpu_attn *t); /* NULL is fine */
 int cpu_rope_new(uint32_t max_rows, struct cpu_rope **out);
 void cpu_rope_free(struct cpu_rope *t);
 
+void generic_rotate(float *x, uint32_t n_heads, const struct cpu_rotation *r);
 void generic_encode_kv(int type, const float *x, void *values, uint16_t *scales, uint32_t n);
 void generic_attention(const struct cpu_attn_job *j);
 void generic_attention_merge(const struct cpu_attn_merge *m);

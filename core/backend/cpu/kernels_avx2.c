@@ -59,6 +59,7 @@ const struct cpu_isa cpu_isa_avx2 = {
     .block_step = LANES,
     .rmsnorm = avx2_rmsnorm,
     .glu_silu = avx2_glu_silu,
+    .rotate = avx2_rotate,
     .encode_kv = avx2_encode_kv,
     .attention = avx2_attention,
     .attention_merge = avx2_attention_merge,

@@ -17,6 +17,7 @@ const struct cpu_isa cpu_isa_avx512 = {
     .block_step = 16,
     .rmsnorm = avx2_rmsnorm,
     .glu_silu = avx2_glu_silu,
+    .rotate = avx2_rotate,
     .encode_kv = avx2_encode_kv,
     .attention = avx512_attention,
     .attention_merge = avx512_attention_merge,

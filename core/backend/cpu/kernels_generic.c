@@ -42,6 +42,7 @@ const struct cpu_isa cpu_isa_generic = {
     .block_step = 1,
     .rmsnorm = rmsnorm,
     .glu_silu = glu_silu,
+    .rotate = generic_rotate,
     .encode_kv = generic_encode_kv,
     .attention = generic_attention,
     .attention_merge = generic_attention_merge,

@@ -45,19 +45,6 @@ struct rope_run {
     bool known;         /* the angles are in the table */
 };
 
-/* x (n_heads, head_dim), in place. angles: a row of the table. */
-static void rotate(float *x, uint32_t n_heads, const struct op_rope_store *a, const float *angles) {
-    const float *cosines = angles, *sines = angles + CPU_MAX_HEAD_DIM / 2;
-    uint32_t half = a->n_rot / 2, step = a->interleaved ? 2 : 1, apart = a->interleaved ? 1 : half;
-    for (uint32_t h = 0; h < n_heads; h++, x += a->kv.head_dim)
-        for (uint32_t i = 0; i < half; i++) {
-            float *first = x + i * step, *second = first + apart;
-            float u = *first, v = *second;
-            *first = u * cosines[i] - v * sines[i];
-            *second = u * sines[i] + v * cosines[i];
-        }
-}
-
 /* Values of elem bytes, next to each other, to a column of a matrix with n_cols columns. */
 static void scatter(const void *from, void *to, uint64_t elem, uint32_t n, uint32_t n_cols) {
     for (uint32_t i = 0; elem == sizeof(uint16_t) && i < n; i++)
@@ -103,8 +90,14 @@ static void rope_store_row(const struct rope_run *r, uint32_t row) {
         angles[i] = cosf(angle);
         angles[CPU_MAX_HEAD_DIM / 2 + i] = sinf(angle);
     }
-    rotate((float *)a->q->host + (uint64_t)row * a->n_heads * kv->head_dim, a->n_heads, a, angles);
-    rotate(k, kv->n_kv_heads, a, angles);
+    struct cpu_rotation rotation = {.cosines = angles,
+                                    .sines = angles + CPU_MAX_HEAD_DIM / 2,
+                                    .head_dim = kv->head_dim,
+                                    .n_rot = a->n_rot,
+                                    .interleaved = a->interleaved};
+    r->isa->rotate((float *)a->q->host + (uint64_t)row * a->n_heads * kv->head_dim, a->n_heads,
+                   &rotation);
+    r->isa->rotate(k, kv->n_kv_heads, &rotation);
     store_row(r, k, (const float *)a->v->host + row * k_cols,
               (uint32_t)((const int32_t *)a->slots->host)[row]);
 }
