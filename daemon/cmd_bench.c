@@ -7,9 +7,9 @@
  * every step of its phase, decode those steps in which all sequences of the batch got a token and
  * nothing was prefilled. */
 #include "core/base/mem.h"
-#include "daemon/bandwidth.h"
 #include "daemon/commands.h"
 #include "daemon/instrument.h"
+#include "daemon/limits.h"
 #include "daemon/printing.h"
 #include "daemon/session.h"
 
@@ -38,6 +38,7 @@ struct bench {
 struct bench_result {
     double prefill_rates[REPEAT_MAX], decode_rates[REPEAT_MAX]; /* tokens a second */
     double bandwidth;                                           /* bytes a second */
+    double int8_peak;                                           /* operations a second, or 0 */
 };
 
 static void on_step(void *arg, const struct engine_step *step) {
@@ -146,6 +147,13 @@ static double kv_bytes_per_step(const struct bench *b, const struct engine_confi
     return 2 * (double)row * hp->n_layers * tokens * (double)b->n_batch;
 }
 
+/* 10^9 multiplications and additions a second in the layers' matrices; attention and the logits of
+ * each prompt's last token are not counted. */
+static double prefill_gops(const struct model_hparams *hp, double tokens_per_s) {
+    double table = (double)hp->n_vocab * hp->n_embd * (hp->tied_embeddings ? 1 : 2);
+    return 2 * ((double)hp->n_params - table) * tokens_per_s * 1e-9;
+}
+
 static void add_steps(cJSON *o, const char *name, double *ms, size_t n) {
     cJSON *steps = cJSON_AddObjectToObject(o, name);
     cJSON_AddNumberToObject(steps, "count", (double)n);
@@ -177,6 +185,8 @@ static cJSON *result_json(struct bench *b, engine *en, const struct engine_confi
     cJSON_AddNumberToObject(o, "repeat", (double)b->n_repeat);
     cJSON_AddNumberToObject(o, "prefill_tokens_per_s", median_rate(r->prefill_rates, b->n_repeat));
     cJSON_AddNumberToObject(o, "decode_tokens_per_s", decode);
+    cJSON_AddNumberToObject(o, "prefill_gop_per_s",
+                            prefill_gops(hp, median_rate(r->prefill_rates, b->n_repeat)));
     add_rates(o, "prefill_tokens_per_s_each", r->prefill_rates, b->n_repeat);
     add_rates(o, "decode_tokens_per_s_each", r->decode_rates, b->n_repeat);
     add_steps(o, "prefill_step_ms", b->steps_ms[PHASE_PREFILL], b->n_steps[PHASE_PREFILL]);
@@ -185,6 +195,7 @@ static cJSON *result_json(struct bench *b, engine *en, const struct engine_confi
     cJSON_AddNumberToObject(o, "kv_bytes_per_decode_step", kv_bytes_per_step(b, config, hp));
     cJSON_AddNumberToObject(o, "decode_gb_per_s", bytes * decode / (double)b->n_batch * 1e-9);
     cJSON_AddNumberToObject(o, "read_bandwidth_gb_per_s", r->bandwidth * 1e-9);
+    if (r->int8_peak > 0) cJSON_AddNumberToObject(o, "int8_peak_gop_per_s", r->int8_peak * 1e-9);
     cJSON *kernels = cJSON_AddObjectToObject(o, "kernel_dispatches");
     for (uint32_t i = 0; i < engine_n_kernels(en); i++) {
         uint64_t n;
@@ -208,6 +219,10 @@ static void print_text(const cJSON *o) {
            number_at(o, "decode_tokens_per_s"), number_at(decode, "p50"), number_at(decode, "p99"));
     printf("memory   %10.2f GB/s read by decode steps, %.2f GB/s measured on this machine\n",
            number_at(o, "decode_gb_per_s"), number_at(o, "read_bandwidth_gb_per_s"));
+    if (number_at(o, "int8_peak_gop_per_s") > 0)
+        printf("int8     %10.1f GOP/s in the matrices of prefill, %.1f GOP/s at most on this "
+               "machine\n",
+               number_at(o, "prefill_gop_per_s"), number_at(o, "int8_peak_gop_per_s"));
     cJSON_ArrayForEach(kernel, cJSON_GetObjectItemCaseSensitive(
                                    o, "kernel_dispatches")) if (kernel->valuedouble > 0)
         printf("kernel   %10.0f x %s\n", kernel->valuedouble, kernel->string);
@@ -225,7 +240,8 @@ static int report(struct bench *b, engine *en, const struct engine_config *confi
 static int measure(struct bench *b, engine *en, const struct engine_config *config, err *e) {
     struct bench_result r;
     uint64_t state = 1;
-    int rc = bandwidth_measure(engine_n_threads(en), &r.bandwidth, e);
+    int rc = limits_read_bandwidth(engine_n_threads(en), &r.bandwidth, e);
+    if (!rc) rc = limits_int8_peak(engine_n_threads(en), &r.int8_peak, e);
     for (uint64_t i = 0; i < b->n_repeat && !rc; i++) {
         draw_prompts(b, engine_tokenizer(en), &state);
         rc = run_repetition(b, en, e);
