@@ -1,5 +1,4 @@
-/* limits.h - what this machine could do at best: the bounds that a benchmark's figures are held to.
- */
+/* limits.h - what this machine could do at best: bounds that a benchmark's figures are held to. */
 #ifndef INFERD_LIMITS_H
 #define INFERD_LIMITS_H
 
