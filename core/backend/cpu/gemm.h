@@ -141,7 +141,8 @@ struct gemm_isa {
     const char *name; /* "avx512" */
     /* n (a multiple of 32) values of one row -> q[0] (, q[1] if not NULL), blocks (n / 32). */
     void (*quantize)(const float *x, uint32_t n, int8_t *const q[2], struct gemm_block *blocks);
-    /* src: a panel's stretch of n_cols columns, at any address; nothing behind it is read. */
+    /* src: a panel's stretch of n_cols columns, at any address; nothing behind it is read. It must
+     * stay until the tile's last multiply: an instruction set may leave work to that. */
     void (*unpack)(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile);
     void (*multiply)(const struct gemm_job *j);
 };

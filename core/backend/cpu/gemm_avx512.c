@@ -205,66 +205,144 @@ CODES(halves, true, false)
 CODES(halves_mins, true, true)
 #undef CODES
 
-/* ---- float weights ---- */
+/* ---- float weights: unpack leaves them where they are ---- */
 
+/* A panel's columns in f32. */
+typedef uint8_t wide_panel[GEMM_COLS][64];
+
+/* Columns c (even) and c + 1. */
+ALWAYS_INLINE void load_two(int type, const uint8_t *w, uint64_t c, __m512 v[2]) {
+    if (type == QTYPE_F32) {
+        v[0] = _mm512_loadu_ps(w + c * 64);
+        v[1] = _mm512_loadu_ps(w + c * 64 + 64);
+    } else if (type == QTYPE_F16) {
+        v[0] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(w + c * 32)));
+        v[1] = _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(w + c * 32 + 32)));
+    } else {
+        __m512i pair = _mm512_loadu_si512(w + c * 32);
+        v[0] = _mm512_castsi512_ps(_mm512_slli_epi32(pair, 16));
+        v[1] = _mm512_castsi512_ps(_mm512_and_si512(pair, _mm512_set1_epi32((int)0xffff0000)));
+    }
+}
+
+/* Asks for what is a way behind them. */
+ALWAYS_INLINE void ask_two(int type, const uint8_t *w, uint64_t c) {
+    const uint8_t *at = w + c * (type == QTYPE_F32 ? 64 : 32);
+    gemm_avx512_ask(at);
+    if (type == QTYPE_F32) gemm_avx512_ask(at + 64);
+}
+
+/* Column c, the last one of an odd number. */
+ALWAYS_INLINE __m512 load_last(int type, const uint8_t *w, uint64_t c) {
+    __m512 v[2];
+    if (type == QTYPE_F32) return _mm512_loadu_ps(w + c * 64);
+    if (type == QTYPE_F16)
+        return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(w + c * 32)));
+    load_two(type, w, c, v);
+    return v[0];
+}
+
+/* acc[r][p] += a column of the panels times x[r * stride]. */
+ALWAYS_INLINE void add_column(uint32_t n_rows, uint32_t n_panels, __m512 w0, __m512 w1,
+                              const float *x, uint64_t stride, __m512 (*acc)[GEMM_PANELS]) {
+    UNROLL
+    for (uint32_t r = 0; r < n_rows; r++) {
+        __m512 v = _mm512_set1_ps(x[r * stride]);
+        acc[r][0] = _mm512_fmadd_ps(v, w0, acc[r][0]);
+        if (n_panels == 2) acc[r][1] = _mm512_fmadd_ps(v, w1, acc[r][1]);
+    }
+}
+
+/* w: of panel 0, of type; the other panel's a wide_panel further. */
 ALWAYS_INLINE void floats_tile(const struct gemm_job *j, uint32_t row, uint32_t n_rows,
-                               uint32_t n_panels) {
-    const uint64_t stride = j->x.x_stride;
+                               uint32_t n_panels, int type, const uint8_t *w) {
+    const uint64_t stride = j->x.x_stride, second = sizeof(wide_panel);
     const float *x = j->x.x + row * stride;
     float *out = j->acc + (uint64_t)row * GEMM_PANELS * GEMM_OUTS;
     __m512 acc[ROWS_FLOATS][GEMM_PANELS];
+    uint32_t c = 0;
     load_acc(n_rows, n_panels, j->first, out, acc);
-    for (uint32_t c = 0; c < j->n_cols; c++) {
-        __m512 w0 = _mm512_load_ps(j->tile[0].f[c]), w1 = w0;
-        if (n_panels == 2) w1 = _mm512_load_ps(j->tile[1].f[c]);
-        UNROLL
-        for (uint32_t r = 0; r < n_rows; r++) {
-            __m512 v = _mm512_set1_ps(x[r * stride + c]);
-            acc[r][0] = _mm512_fmadd_ps(v, w0, acc[r][0]);
-            if (n_panels == 2) acc[r][1] = _mm512_fmadd_ps(v, w1, acc[r][1]);
-        }
+    for (; c + 2 <= j->n_cols; c += 2) {
+        __m512 w0[2], w1[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+        if (n_panels == 1) ask_two(type, w, c);
+        load_two(type, w, c, w0);
+        if (n_panels == 2) load_two(type, w + second, c, w1);
+        add_column(n_rows, n_panels, w0[0], w1[0], x + c, stride, acc);
+        add_column(n_rows, n_panels, w0[1], w1[1], x + c + 1, stride, acc);
+    }
+    if (c < j->n_cols) {
+        __m512 w0 = load_last(type, w, c), w1 = w0;
+        if (n_panels == 2) w1 = load_last(type, w + second, c);
+        add_column(n_rows, n_panels, w0, w1, x + c, stride, acc);
     }
     store_acc(n_rows, n_panels, acc, out);
 }
 
-ALWAYS_INLINE void floats(const struct gemm_job *j, uint32_t n_panels) {
+ALWAYS_INLINE void floats(const struct gemm_job *j, uint32_t n_panels, int type, const uint8_t *w) {
     for (uint32_t row = 0, n; row < j->n_rows; row += n) {
-        n = next_rows(j->n_rows - row, ROWS_FLOATS);
-        switch (n) {
+        switch (n = next_rows(j->n_rows - row, ROWS_FLOATS)) {
         case 1:
-            floats_tile(j, row, 1, n_panels);
+            floats_tile(j, row, 1, n_panels, type, w);
             break;
         case 2:
-            floats_tile(j, row, 2, n_panels);
+            floats_tile(j, row, 2, n_panels, type, w);
             break;
         case 3:
-            floats_tile(j, row, 3, n_panels);
+            floats_tile(j, row, 3, n_panels, type, w);
             break;
         case 4:
-            floats_tile(j, row, 4, n_panels);
+            floats_tile(j, row, 4, n_panels, type, w);
             break;
         case 5:
-            floats_tile(j, row, 5, n_panels);
+            floats_tile(j, row, 5, n_panels, type, w);
             break;
         case 6:
-            floats_tile(j, row, 6, n_panels);
+            floats_tile(j, row, 6, n_panels, type, w);
             break;
         case 7:
-            floats_tile(j, row, 7, n_panels);
+            floats_tile(j, row, 7, n_panels, type, w);
             break;
         default:
-            floats_tile(j, row, 8, n_panels);
+            floats_tile(j, row, ROWS_FLOATS, n_panels, type, w);
             break;
         }
     }
 }
 
-static void floats_1(const struct gemm_job *j) {
-    floats(j, 1);
+static void floats_f32(const struct gemm_job *j, const uint8_t *w) {
+    floats(j, 1, QTYPE_F32, w);
 }
 
-static void floats_2(const struct gemm_job *j) {
-    floats(j, 2);
+static void floats_f16(const struct gemm_job *j, const uint8_t *w) {
+    floats(j, 1, QTYPE_F16, w);
+}
+
+static void floats_bf16(const struct gemm_job *j, const uint8_t *w) {
+    floats(j, 1, QTYPE_BF16, w);
+}
+
+static void floats_wide(const struct gemm_job *j, const uint8_t *w) {
+    floats(j, 2, QTYPE_F32, w);
+}
+
+/* Weights that are read once go from where they are, one panel after the other as they stand in
+ * memory; for more rows they become f32 first. */
+static void multiply_floats(const struct gemm_job *j) {
+    _Alignas(64) wide_panel wide[GEMM_PANELS];
+    const bool once = j->n_rows <= ROWS_FLOATS;
+    struct gemm_job one = *j;
+    for (uint32_t p = 0; p < j->n_panels; p++, one.acc += GEMM_OUTS) {
+        const uint8_t *w = gemm_avx512_floats(&j->tile[p]);
+        if (!once)
+            gemm_avx512_widen(j->type, w, j->n_cols, wide[p][0]);
+        else if (j->type == QTYPE_F32)
+            floats_f32(&one, w);
+        else if (j->type == QTYPE_F16)
+            floats_f16(&one, w);
+        else
+            floats_bf16(&one, w);
+    }
+    if (!once) (j->n_panels == 2 ? floats_wide : floats_f32)(j, wide[0][0]);
 }
 
 /* The shifts are log2 of the offsets that unpack_avx512.c leaves in the codes. */
@@ -299,7 +377,7 @@ static void multiply(const struct gemm_job *j) {
         halves_mins[p][two](j, 0);
         break;
     default:
-        (p ? floats_2 : floats_1)(j);
+        multiply_floats(j);
         break;
     }
 }

@@ -8,8 +8,9 @@
  * any thread. */
 #include "core/backend/cpu/gemm_avx512_int.h"
 
-/* Distance in bytes from the reader to the prefetch. */
-enum { AHEAD = 8192, VEC = 64 };
+#include <string.h>
+
+enum { VEC = 64 };
 
 ALWAYS_INLINE __m512i load(const void *p) {
     return _mm512_loadu_si512(p);
@@ -19,11 +20,7 @@ ALWAYS_INLINE __m512i bytes(int value) {
     return _mm512_set1_epi8((char)value);
 }
 
-ALWAYS_INLINE void ask_ahead(const uint8_t *p) {
-    _mm_prefetch((const char *)p + AHEAD, _MM_HINT_T0);
-}
-
-/* (x & a) | b  and  (x & a) | (y & ~a): one instruction each */
+/* (x & a) | b */
 ALWAYS_INLINE __m512i and_or(__m512i x, __m512i a, __m512i b) {
     return _mm512_ternarylogic_epi32(x, a, b, 0xea);
 }
@@ -89,7 +86,7 @@ ALWAYS_INLINE const uint8_t *unpack_scales(int type, const uint8_t *p, uint32_t 
                                            struct gemm_tile *t) {
     __m512 d, dmin;
     for (uint32_t i = 0; i < 6; i++) /* up to 384 bytes */
-        ask_ahead(p + (uint64_t)i * VEC);
+        gemm_avx512_ask(p + (uint64_t)i * VEC);
     switch (type) {
     case QTYPE_MXFP4:
         for (uint32_t b = 0; b < nb; b++)
@@ -162,7 +159,7 @@ ALWAYS_INLINE const uint8_t *unpack_block(int type, const uint8_t *p, __m512i ta
     if (type == QTYPE_Q8_0) {
         UNROLL
         for (int g = 0; g < 8; g++) {
-            ask_ahead(p + g * VEC);
+            gemm_avx512_ask(p + g * VEC);
             _mm512_store_si512(q + g * VEC, _mm512_xor_si512(load(p + g * VEC), bytes(128)));
         }
         return p + 8 * VEC;
@@ -170,19 +167,19 @@ ALWAYS_INLINE const uint8_t *unpack_block(int type, const uint8_t *p, __m512i ta
     if (nibbles) {
         UNROLL
         for (int v = 0; v < 4; v++, p += VEC) {
-            ask_ahead(p);
+            gemm_avx512_ask(p);
             n[v] = load(p);
         }
     }
     if (twos) {
         UNROLL
         for (int v = 0; v < 2; v++, p += VEC) {
-            ask_ahead(p);
+            gemm_avx512_ask(p);
             two[v] = load(p);
         }
     }
     if (ones) {
-        ask_ahead(p);
+        gemm_avx512_ask(p);
         one = load(p);
         p += VEC;
     }
@@ -211,41 +208,45 @@ ALWAYS_INLINE void unpack_codes(int type, const uint8_t *src, uint32_t n_cols,
         p = unpack_block(type, p, table, t->q[b * 8][0]);
 }
 
-static void unpack_f32(const uint8_t *p, uint32_t n_cols, struct gemm_tile *t) {
-    for (uint32_t c = 0; c < n_cols; c++, p += VEC) {
-        ask_ahead(p);
-        _mm512_store_ps(t->f[c], _mm512_castsi512_ps(load(p)));
-    }
-}
+/* ---- floats ---- */
 
-static void unpack_f16(const uint8_t *p, uint32_t n_cols, struct gemm_tile *t) {
-    for (uint32_t c = 0; c < n_cols; c++, p += VEC / 2) {
-        if (c % 2 == 0) ask_ahead(p);
-        _mm512_store_ps(t->f[c], halves_at(p));
-    }
+const uint8_t *gemm_avx512_floats(const struct gemm_tile *tile) {
+    const uint8_t *src;
+    memcpy(&src, tile, sizeof src);
+    return src;
 }
 
 /* Writes a column more than there is where n_cols is odd: fewer than GEMM_COLS are, then. */
-static void unpack_bf16(const uint8_t *p, uint32_t n_cols, struct gemm_tile *t) {
+void gemm_avx512_widen(int type, const uint8_t *src, uint32_t n_cols, uint8_t *dst) {
     const __m512i high = _mm512_set1_epi32((int)0xffff0000);
-    for (uint32_t c = 0; c < n_cols; c += 2, p += VEC) {
-        ask_ahead(p);
-        __m512i pair = load(p);
-        _mm512_store_si512(t->f[c], _mm512_slli_epi32(pair, 16));
-        _mm512_store_si512(t->f[c + 1], _mm512_and_si512(pair, high));
+    if (type == QTYPE_F32) {
+        for (uint32_t c = 0; c < n_cols; c++, src += VEC, dst += VEC) {
+            gemm_avx512_ask(src);
+            _mm512_store_si512(dst, load(src));
+        }
+        return;
+    }
+    if (type == QTYPE_F16) {
+        for (uint32_t c = 0; c < n_cols; c++, src += VEC / 2, dst += VEC) {
+            if (c % 2 == 0) gemm_avx512_ask(src);
+            _mm512_store_ps(dst, halves_at(src));
+        }
+        return;
+    }
+    for (uint32_t c = 0; c < n_cols; c += 2, src += VEC, dst += 2 * VEC) {
+        gemm_avx512_ask(src);
+        __m512i pair = load(src);
+        _mm512_store_si512(dst, _mm512_slli_epi32(pair, 16));
+        _mm512_store_si512(dst + VEC, _mm512_and_si512(pair, high));
     }
 }
 
 void gemm_avx512_unpack(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile) {
     switch (type) {
     case QTYPE_F32:
-        unpack_f32(src, n_cols, tile);
-        break;
     case QTYPE_F16:
-        unpack_f16(src, n_cols, tile);
-        break;
     case QTYPE_BF16:
-        unpack_bf16(src, n_cols, tile);
+        memcpy(tile, &src, sizeof src);
         break;
 #define CODES(t)                                                                                   \
     case t:                                                                                        \
