@@ -3,7 +3,7 @@
  *
  * Tasks are numbered row block by row block: a thread walks the panels in the order of memory and
  * keeps the block's input in its second-level cache. With few rows the weights are what is waited
- * for: a task is some 64 KB of them, and unpack asks for what follows ahead of its use. */
+ * for: a task is some 128 KB of them, and unpack asks for what follows ahead of its use. */
 #include "core/backend/cpu/cpu_int.h"
 
 #include "core/base/mem.h"
@@ -11,7 +11,10 @@
 #include <stdlib.h>
 
 enum {
-    TASK_BYTES = 64 * 1024,         /* of weights, for one row */
+    TASK_BYTES = 128 * 1024, /* of a weight, for one row */
+    NARROW_ROWS = 8,         /* fewer take one panel after the other, in the order of memory */
+    AHEAD_BYTES = 8 * 1024,  /* as far as unpack asks ahead in a panel */
+    LINE_BYTES = 64,
     TASKS_PER_THREAD = 4,           /* at least, where there are as many panels */
     ROW_STEP = 8,                   /* row blocks are multiples of it */
     INPUT_BYTES_PER_TASK = 1 << 20, /* of a row block: what the second-level cache holds */
@@ -149,12 +152,23 @@ struct span {
     uint32_t row, n_rows, panel, n_panels;
 };
 
+/* Two panels are two streams of memory, and each goes on in the one after the other's: unpack has
+ * asked for the beginning of the first of them, this asks for that of the second. */
+static void ask_second(const struct cpu_weight *w, const uint8_t *panel, uint64_t at,
+                       uint64_t bytes) {
+    if (at + bytes + AHEAD_BYTES <= w->panel_bytes) return;
+    uintptr_t next = (uintptr_t)panel + at + GEMM_PANELS * w->panel_bytes + AHEAD_BYTES;
+    for (uint64_t i = 0; i < bytes; i += LINE_BYTES)
+        __builtin_prefetch((const void *)(next + i));
+}
+
 /* acc (s->n_rows, GEMM_PANELS * GEMM_OUTS) of up to GEMM_PANELS panels. */
 static void multiply(const struct linear_run *r, const struct product *p, const struct span *s,
                      struct linear_scratch *scratch, float *acc) {
     const struct cpu_linear *l = r->c->linear;
     const struct cpu_weight *w = p->w;
     const uint8_t *panel = w->panels + s->panel * w->panel_bytes;
+    uint64_t in_panel = 0;
     struct gemm_job j = {.type = w->base.type,
                          .tile = scratch->tile,
                          .n_panels = s->n_panels,
@@ -173,9 +187,11 @@ static void multiply(const struct linear_run *r, const struct product *p, const 
         j.x.blocks = l->blocks + at * GEMM_BLOCKS;
         uint64_t bytes = gemm_stretch_bytes(j.type, j.n_cols);
         for (uint32_t k = 0; k < s->n_panels; k++)
-            r->c->gemm->unpack(j.type, panel + k * w->panel_bytes, j.n_cols, &scratch->tile[k]);
+            r->c->gemm->unpack(j.type, panel + k * w->panel_bytes + in_panel, j.n_cols,
+                               &scratch->tile[k]);
+        if (s->n_panels > 1) ask_second(w, panel, in_panel, bytes);
         r->c->gemm->multiply(&j);
-        panel += bytes;
+        in_panel += bytes;
         if (r->floats) j.x.x += j.n_cols;
         j.first = false;
     }
@@ -196,38 +212,55 @@ static void add_bias(const struct product *p, const struct span *s, float *acc) 
             acc[o] += bias[o];
 }
 
-static void multiply_span(const struct linear_run *r, const struct product *p, const struct span *s,
-                          struct linear_scratch *scratch) {
-    bool gated = r->op->act != BACKEND_ACT_NONE;
+/* Writes a unit's rows of y. acc, gate or the only one, and up are (n_rows, ..) as multiply's. */
+static void write_unit(const struct linear_run *r, const struct product *p, const struct span *s,
+                       const float *acc, const float *up) {
     uint32_t n = span_outs(p, s);
     uint64_t n_out = p->w->base.n_out;
     float *y = p->y + s->row * n_out + (uint64_t)s->panel * GEMM_OUTS;
-    for (int i = 0; i < 1 + gated; i++) {
-        multiply(r, p + i, s, scratch, scratch->acc[i]);
-        add_bias(p + i, s, scratch->acc[i]);
-    }
     for (uint32_t row = 0; row < s->n_rows; row++, y += n_out) {
-        const float *acc = scratch->acc[0] + row * GEMM_PANELS * GEMM_OUTS;
-        if (gated)
-            r->c->isa->glu_silu(acc, scratch->acc[1] + row * GEMM_PANELS * GEMM_OUTS, y, n);
+        uint32_t at = row * GEMM_PANELS * GEMM_OUTS;
+        if (up)
+            r->c->isa->glu_silu(acc + at, up + at, y, n);
         else
             for (uint32_t o = 0; o < n; o++)
-                y[o] = acc[o];
+                y[o] = acc[at + o];
+    }
+}
+
+/* As many panels as acc holds for these rows: all of them of the first weight, then of the second,
+ * so that each is one stream. */
+static void multiply_span(const struct linear_run *r, const struct product *p, const struct span *s,
+                          struct linear_scratch *scratch) {
+    bool gated = r->op->act != BACKEND_ACT_NONE;
+    uint32_t acc_floats = s->n_rows * GEMM_PANELS * GEMM_OUTS;
+    for (int i = 0; i < 1 + gated; i++) {
+        uint32_t at = 0;
+        for (uint32_t k = 0; k < s->n_panels; k += r->unit_panels, at += acc_floats) {
+            uint32_t left = s->n_panels - k, n = left < r->unit_panels ? left : r->unit_panels;
+            struct span unit = {s->row, s->n_rows, s->panel + k, n};
+            multiply(r, p + i, &unit, scratch, scratch->acc[i] + at);
+            add_bias(p + i, &unit, scratch->acc[i] + at);
+            if (i == gated)
+                write_unit(r, p, &unit, scratch->acc[0] + at, gated ? scratch->acc[1] + at : NULL);
+        }
     }
 }
 
 static void linear_task(const void *arg, uint32_t task, int thread) {
     const struct linear_run *r = arg;
-    uint32_t row = task / r->n_block_tasks * r->block_rows, rows = r->op->n_rows - row;
+    uint32_t row = task / r->n_block_tasks * r->block_rows, n_rows = r->op->n_rows - row;
     const struct product *p = &r->p[r->n_products - 1];
+    if (n_rows > r->block_rows) n_rows = r->block_rows;
     task %= r->n_block_tasks;
     while (task < p->first_task)
         p--;
-    uint32_t panel = (task - p->first_task) * p->task_panels;
-    uint32_t left = p->n_panels - panel < p->task_panels ? p->n_panels - panel : p->task_panels;
-    for (uint32_t n; left; left -= n, panel += n) {
-        n = left < r->unit_panels ? left : r->unit_panels;
-        struct span s = {row, rows < r->block_rows ? rows : r->block_rows, panel, n};
+    uint32_t panel = (task - p->first_task) * p->task_panels, most, left, n;
+    left = p->n_panels - panel < p->task_panels ? p->n_panels - panel : p->task_panels;
+    most = GEMM_ROWS / n_rows * r->unit_panels;
+    for (; left; left -= n, panel += n) {
+        n = left < most ? left : most;
+        struct span s = {row, n_rows, panel, n};
         multiply_span(r, p, &s, &r->c->linear->scratch[thread]);
     }
 }
@@ -251,13 +284,13 @@ static void plan_rows(struct linear_run *r) {
 static void plan_panels(struct linear_run *r) {
     uint64_t all = 0, want = (uint64_t)TASKS_PER_THREAD * (uint32_t)r->c->base.n_threads;
     uint32_t n_blocks = (r->op->n_rows + r->block_rows - 1) / r->block_rows;
-    bool gated = r->op->act != BACKEND_ACT_NONE;
+    bool narrow = r->op->n_rows < NARROW_ROWS;
     for (uint32_t i = 0; i < r->n_products; i++)
         all += (uint64_t)r->p[i].n_panels * n_blocks;
-    r->unit_panels = all < want * GEMM_PANELS ? 1 : GEMM_PANELS;
+    r->unit_panels = narrow || all < want * GEMM_PANELS ? 1 : GEMM_PANELS;
     for (uint32_t i = 0; i < r->n_products; i++) {
         struct product *p = &r->p[i];
-        uint64_t cost = p->w->panel_bytes * (1 + gated) * (1 + r->op->n_rows / ROW_STEP);
+        uint64_t cost = p->w->panel_bytes * (1 + r->op->n_rows / ROW_STEP);
         uint64_t n = TASK_BYTES / cost, most = all / want;
         if (n > most) n = most;
         n = n / r->unit_panels * r->unit_panels;
