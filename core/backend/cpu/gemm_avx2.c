@@ -145,59 +145,57 @@ void gemm_ymm_multiply_float(const struct gemm_job *j) {
 
 /* ---- quantized weights ---- */
 
-/* Register tiles for every number of rows of one kind of weight. */
-#define PRODUCT(name, ...)                                                                         \
-    static void name(const struct gemm_job *j, uint32_t shift) {                                   \
-        struct shape s = {__VA_ARGS__};                                                            \
-        all_rows(j, s, shift);                                                                     \
+/* Register tiles for every number of rows of one kind of product. */
+#define PRODUCT(name, kind)                                                                        \
+    static void name(const struct gemm_job *j) {                                                   \
+        all_rows(j, kind);                                                                         \
     }
-PRODUCT(plain_8, .span = 8)
-PRODUCT(plain_4, .span = 4)
-PRODUCT(mins_8, .mins = true, .span = 8)
-PRODUCT(mins_4, .mins = true, .span = 4)
-PRODUCT(halves_4, .halves = true, .span = 4)
-PRODUCT(halves_2, .halves = true, .span = 2)
-PRODUCT(half_mins_4, .halves = true, .mins = true, .span = 4)
+PRODUCT(plain_8, SPAN_8)
+PRODUCT(plain_4, SPAN_4)
+PRODUCT(mins_8, MINS | SPAN_8)
+PRODUCT(mins_4, MINS | SPAN_4)
+PRODUCT(halves_4, HALVES | SPAN_4)
+PRODUCT(halves_2, HALVES | SPAN_2)
+PRODUCT(half_mins_4, HALVES | MINS | SPAN_4)
 /* One plane of activations and codes of 8 bits; two planes and any codes. */
-PRODUCT(wide_plain, .wide = true)
-PRODUCT(wide_mins, .wide = true, .mins = true)
-PRODUCT(wide_halves, .wide = true, .halves = true)
-PRODUCT(wide_half_mins, .wide = true, .halves = true, .mins = true)
+PRODUCT(wide_plain, WIDE)
+PRODUCT(wide_mins, WIDE | MINS)
+PRODUCT(wide_halves, WIDE | HALVES)
+PRODUCT(wide_half_mins, WIDE | HALVES | MINS)
 #undef PRODUCT
 
 static void multiply(const struct gemm_job *j) {
     bool planes = j->x.q[1];
-    uint32_t shift = gemm_ymm_shift(j->type);
     clear_acc(j);
     switch (j->type) {
     case QTYPE_Q4_0:
-        (planes ? wide_plain : plain_8)(j, shift);
+        (planes ? wide_plain : plain_8)(j);
         break;
     case QTYPE_Q5_0:
     case QTYPE_MXFP4:
-        (planes ? wide_plain : plain_4)(j, shift);
+        (planes ? wide_plain : plain_4)(j);
         break;
     case QTYPE_Q8_0:
     case QTYPE_IQ4_NL:
     case QTYPE_IQ4_XS:
-        wide_plain(j, shift);
+        wide_plain(j);
         break;
     case QTYPE_Q4_1:
     case QTYPE_Q4_K:
-        (planes ? wide_mins : mins_8)(j, shift);
+        (planes ? wide_mins : mins_8)(j);
         break;
     case QTYPE_Q5_1:
     case QTYPE_Q5_K:
-        (planes ? wide_mins : mins_4)(j, shift);
+        (planes ? wide_mins : mins_4)(j);
         break;
     case QTYPE_Q3_K:
-        (planes ? wide_halves : halves_4)(j, shift);
+        (planes ? wide_halves : halves_4)(j);
         break;
     case QTYPE_Q6_K:
-        (planes ? wide_halves : halves_2)(j, shift);
+        (planes ? wide_halves : halves_2)(j);
         break;
     case QTYPE_Q2_K:
-        (planes ? wide_half_mins : half_mins_4)(j, shift);
+        (planes ? wide_half_mins : half_mins_4)(j);
         break;
     default:
         gemm_ymm_multiply_float(j);

@@ -2,20 +2,18 @@
  * everything else is AVX2's. Pure functions; any thread. */
 #include "core/backend/cpu/gemm_ymm_int.h"
 
-/* One register tile per row count, number of planes and kind of scales. */
-#define PRODUCT(name, with_halves, with_mins)                                                      \
-    static void name(const struct gemm_job *j, uint32_t shift) {                                   \
-        struct shape s = {.halves = with_halves, .mins = with_mins};                               \
-        all_rows(j, s, shift);                                                                     \
+/* Register tiles for every number of rows of one kind of product. */
+#define PRODUCT(name, kind)                                                                        \
+    static void name(const struct gemm_job *j) {                                                   \
+        all_rows(j, kind);                                                                         \
     }                                                                                              \
-    static void name##_planes(const struct gemm_job *j, uint32_t shift) {                          \
-        struct shape s = {.halves = with_halves, .mins = with_mins, .planes = true};               \
-        all_rows(j, s, shift);                                                                     \
+    static void name##_planes(const struct gemm_job *j) {                                          \
+        all_rows(j, (kind) | PLANES);                                                              \
     }
-PRODUCT(plain, false, false)
-PRODUCT(mins, false, true)
-PRODUCT(halves, true, false)
-PRODUCT(half_mins, true, true)
+PRODUCT(plain, 0)
+PRODUCT(mins, MINS)
+PRODUCT(halves, HALVES)
+PRODUCT(half_mins, HALVES | MINS)
 #undef PRODUCT
 
 static void multiply(const struct gemm_job *j) {
@@ -28,20 +26,20 @@ static void multiply(const struct gemm_job *j) {
     case QTYPE_IQ4_NL:
     case QTYPE_IQ4_XS:
     case QTYPE_MXFP4:
-        (planes ? plain_planes : plain)(j, gemm_ymm_shift(j->type));
+        (planes ? plain_planes : plain)(j);
         break;
     case QTYPE_Q4_1:
     case QTYPE_Q5_1:
     case QTYPE_Q4_K:
     case QTYPE_Q5_K:
-        (planes ? mins_planes : mins)(j, 0);
+        (planes ? mins_planes : mins)(j);
         break;
     case QTYPE_Q3_K:
     case QTYPE_Q6_K:
-        (planes ? halves_planes : halves)(j, gemm_ymm_shift(j->type));
+        (planes ? halves_planes : halves)(j);
         break;
     case QTYPE_Q2_K:
-        (planes ? half_mins_planes : half_mins)(j, 0);
+        (planes ? half_mins_planes : half_mins)(j);
         break;
     default:
         gemm_ymm_multiply_float(j);

@@ -47,26 +47,30 @@ ALWAYS_INLINE uint32_t gemm_ymm_shift(int type) {
     }
 }
 
-/* How a product is done; constants wherever it is used. */
-struct shape {
-    uint32_t n_rows;
-    bool halves, mins;
-    bool planes; /* two */
-    bool wide;   /* AVX2: 16-bit activations times 16-bit weights */
-    /* AVX2: groups whose products are added up in int16. A lane gets two products of a group, each
-     * at most (largest code) * 127, and 254 * code * span must stay below 32768:
-     *   codes to 15: 8 groups, 30480     codes to 31: 4 groups, 31496
-     *   codes to 63: 2 groups, 32004     codes to 7 (a half has only 4 groups): 7112 */
-    uint32_t span;
+/* Kinds of products, constants wherever they are used. SPAN_n is AVX2's: the groups whose products
+ * are added up in int16 before they are widened. A lane gets two products of a group, each at most
+ * (largest code) * 127, so that 254 * code * span must stay below 32768:
+ *   codes to 15: 8 groups, 30480     codes to 31: 4 groups, 31496
+ *   codes to 63: 2 groups, 32004     codes to 7 (a half has only 4 groups): 7112 */
+enum {
+    HALVES = 1,
+    MINS = 2,
+    PLANES = 4, /* AVX-VNNI: two */
+    WIDE = 8,   /* AVX2: 16-bit activations, of one plane or two, times codes of any size */
+    SPAN_2 = 2 << 4,
+    SPAN_4 = 4 << 4,
+    SPAN_8 = 8 << 4
 };
 
-/* Rows of a register tile; pointers stand at its first row. */
-struct ymm_rows {
+/* A register tile: n_rows rows by one panel. Pointers to rows stand at the first one. */
+struct place {
+    const struct gemm_tile *tile;
     const int8_t *q[2];
-    const struct gemm_block *blocks;
     const int16_t *wide; /* (n_rows, GEMM_BLOCKS, 2, 16): see widen */
+    const struct gemm_block *blocks;
     uint64_t q_stride, blocks_stride;
     float *acc;
+    __m128i shift;
 };
 
 ALWAYS_INLINE __m256i load_256(const void *p) {
@@ -86,42 +90,70 @@ ALWAYS_INLINE __m256i now(__m256i v) {
     return v;
 }
 
-/* sum[2 * row + half of the panel] += u * q over n_groups groups from w and q on. */
-ALWAYS_INLINE void dot_groups(struct shape s, const uint8_t *w, const int8_t *q, uint64_t stride,
-                              uint32_t n_groups, __m256i *sum) {
+ALWAYS_INLINE uint32_t groups_of(uint32_t kind) {
+    return kind & HALVES ? HALF_GROUPS : BLOCK_GROUPS;
+}
+
 #if defined(__AVXVNNI__)
+/* sum[2 * row + half of the panel] += u * q over a block or half from w and q on. */
+ALWAYS_INLINE void dot(uint32_t kind, uint32_t n_rows, const uint8_t *w, const int8_t *q,
+                       uint64_t stride, __m256i *sum) {
     UNROLL
-    for (uint32_t g = 0; g < n_groups; g++) {
+    for (uint32_t g = 0; g < groups_of(kind); g++) {
         __m256i w0 = load_256(w + 64 * g), w1 = load_256(w + 64 * g + 32);
         UNROLL
-        for (uint32_t r = 0; r < s.n_rows; r++) {
+        for (uint32_t r = 0; r < n_rows; r++) {
             __m256i x = broadcast_32(q + r * stride + 4 * g);
             sum[2 * r] = _mm256_dpbusd_avx_epi32(sum[2 * r], w0, x);
             sum[2 * r + 1] = _mm256_dpbusd_avx_epi32(sum[2 * r + 1], w1, x);
         }
     }
+}
 #else
+/* SPAN_2: as there is so little to add up in int16, a row is done with two groups at once. */
+ALWAYS_INLINE void dot_pairs(uint32_t kind, uint32_t n_rows, const uint8_t *w, const int8_t *q,
+                             uint64_t stride, __m256i *sum) {
     const __m256i ones = _mm256_set1_epi16(1);
     UNROLL
-    for (uint32_t from = 0; from < n_groups; from += s.span) {
-        __m256i part[2 * TILE_ROWS];
+    for (uint32_t g = 0; g < groups_of(kind); g += 2) {
+        __m256i w0 = load_256(w + 64 * g), w1 = load_256(w + 64 * g + 32);
+        __m256i w2 = load_256(w + 64 * g + 64), w3 = load_256(w + 64 * g + 96);
         UNROLL
-        for (uint32_t g = from; g < from + s.span; g++) {
-            __m256i w0 = load_256(w + 64 * g), w1 = load_256(w + 64 * g + 32);
-            UNROLL
-            for (uint32_t r = 0; r < s.n_rows; r++) {
-                __m256i x = broadcast_32(q + r * stride + 4 * g);
-                __m256i p0 = _mm256_maddubs_epi16(w0, x), p1 = _mm256_maddubs_epi16(w1, x);
-                part[2 * r] = g == from ? p0 : now(_mm256_add_epi16(part[2 * r], p0));
-                part[2 * r + 1] = g == from ? p1 : now(_mm256_add_epi16(part[2 * r + 1], p1));
-            }
+        for (uint32_t r = 0; r < n_rows; r++) {
+            __m256i x = broadcast_32(q + r * stride + 4 * g);
+            __m256i p0 = _mm256_maddubs_epi16(w0, x), p1 = _mm256_maddubs_epi16(w1, x);
+            x = broadcast_32(q + r * stride + 4 * g + 4);
+            p0 = _mm256_add_epi16(p0, _mm256_maddubs_epi16(w2, x));
+            p1 = _mm256_add_epi16(p1, _mm256_maddubs_epi16(w3, x));
+            sum[2 * r] = now(_mm256_add_epi32(sum[2 * r], _mm256_madd_epi16(p0, ones)));
+            sum[2 * r + 1] = now(_mm256_add_epi32(sum[2 * r + 1], _mm256_madd_epi16(p1, ones)));
+        }
+    }
+}
+
+/* sum[2 * row + half of the panel] += u * q over a block or half from w and q on. */
+ALWAYS_INLINE void dot(uint32_t kind, uint32_t n_rows, const uint8_t *w, const int8_t *q,
+                       uint64_t stride, __m256i *sum) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    const uint32_t span = kind >> 4;
+    __m256i part[2 * TILE_ROWS];
+    UNROLL
+    for (uint32_t g = 0; g < groups_of(kind); g++) {
+        __m256i w0 = load_256(w + 64 * g), w1 = load_256(w + 64 * g + 32);
+        UNROLL
+        for (uint32_t r = 0; r < n_rows; r++) {
+            __m256i x = broadcast_32(q + r * stride + 4 * g);
+            __m256i p0 = _mm256_maddubs_epi16(w0, x), p1 = _mm256_maddubs_epi16(w1, x);
+            part[2 * r] = g % span == 0 ? p0 : now(_mm256_add_epi16(part[2 * r], p0));
+            part[2 * r + 1] = g % span == 0 ? p1 : now(_mm256_add_epi16(part[2 * r + 1], p1));
         }
         UNROLL
-        for (uint32_t i = 0; i < 2 * s.n_rows; i++)
-            sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(part[i], ones));
+        for (uint32_t i = 0; i < 2 * n_rows; i++)
+            if (g % span == span - 1)
+                sum[i] = now(_mm256_add_epi32(sum[i], _mm256_madd_epi16(part[i], ones)));
     }
-#endif
 }
+#endif
 
 #if !defined(__AVXVNNI__)
 /* Activations q of one row as int16, for each block its 16 even columns, then its 16 odd ones. */
@@ -141,72 +173,66 @@ ALWAYS_INLINE void widen(const int8_t *hi, const int8_t *lo, uint32_t n_blocks, 
     }
 }
 
-/* As dot_groups with 16-bit factors: a byte vector falls apart into its even and odd columns. */
-ALWAYS_INLINE void dot_groups_wide(struct shape s, const uint8_t *w, const int16_t *x,
-                                   uint32_t n_groups, __m256i *sum) {
+/* As dot with 16-bit factors: a byte vector falls apart into its even and odd columns. */
+ALWAYS_INLINE void dot_wide(uint32_t kind, uint32_t n_rows, const uint8_t *w, const int16_t *x,
+                            __m256i *sum) {
     const __m256i low = _mm256_set1_epi16(0xff);
     UNROLL
-    for (uint32_t g = 0; g < n_groups; g++) {
-        __m256i w0 = load_256(w + 64 * g), w1 = load_256(w + 64 * g + 32);
-        __m256i even0 = _mm256_and_si256(w0, low), even1 = _mm256_and_si256(w1, low);
-        __m256i odd0 = _mm256_srli_epi16(w0, 8), odd1 = _mm256_srli_epi16(w1, 8);
+    for (uint32_t i = 0; i < 2 * groups_of(kind); i++) {
+        __m256i w0 = load_256(w + 64 * (i / 2)), w1 = load_256(w + 64 * (i / 2) + 32);
+        w0 = i % 2 ? _mm256_srli_epi16(w0, 8) : _mm256_and_si256(w0, low);
+        w1 = i % 2 ? _mm256_srli_epi16(w1, 8) : _mm256_and_si256(w1, low);
         UNROLL
-        for (uint32_t r = 0; r < s.n_rows; r++) {
-            __m256i even = broadcast_32(x + r * GEMM_COLS + 2 * g);
-            __m256i odd = broadcast_32(x + r * GEMM_COLS + 2 * g + 16);
-            sum[2 * r] = now(_mm256_add_epi32(sum[2 * r], _mm256_madd_epi16(even0, even)));
-            sum[2 * r + 1] = now(_mm256_add_epi32(sum[2 * r + 1], _mm256_madd_epi16(even1, even)));
-            sum[2 * r] = now(_mm256_add_epi32(sum[2 * r], _mm256_madd_epi16(odd0, odd)));
-            sum[2 * r + 1] = now(_mm256_add_epi32(sum[2 * r + 1], _mm256_madd_epi16(odd1, odd)));
+        for (uint32_t r = 0; r < n_rows; r++) {
+            __m256i q = broadcast_32(x + r * GEMM_COLS + i / 2 * 2 + i % 2 * 16);
+            sum[2 * r] = now(_mm256_add_epi32(sum[2 * r], _mm256_madd_epi16(w0, q)));
+            sum[2 * r + 1] = now(_mm256_add_epi32(sum[2 * r + 1], _mm256_madd_epi16(w1, q)));
         }
     }
 }
 #endif
 
-/* Integer sums of n_groups groups from group g of block b on, the shift taken off. n is the offset
- * of the right sum in struct gemm_block. */
-ALWAYS_INLINE void sums(struct shape s, const struct ymm_rows *x, const uint8_t *w, uint32_t b,
-                        uint32_t g, uint32_t n_groups, uint32_t shift, __m256i *sum) {
-    uint64_t col = (uint64_t)b * GEMM_BLOCK + 4 * g;
-    __m256i off[TILE_ROWS];
-    w += (b * BLOCK_GROUPS + g) * 64;
+/* What the shift adds to the sums of row r in block b (half: 0 or 1 of it), negative. */
+ALWAYS_INLINE __m256i shift_sum(uint32_t kind, const struct place *at, uint32_t r, uint32_t b,
+                                uint32_t half) {
+    const struct gemm_block *block = at->blocks + r * at->blocks_stride + b;
+    if (kind & MINS) return _mm256_setzero_si256();
+    int32_t n = !(kind & HALVES) ? block->n : half ? block->n1 : block->n0;
+    return _mm256_sub_epi32(_mm256_setzero_si256(),
+                            _mm256_sll_epi32(_mm256_set1_epi32(n), at->shift));
+}
+
+/* Integer sums of block b or of a half of it. */
+ALWAYS_INLINE void sums(uint32_t kind, uint32_t n_rows, const struct place *at, uint32_t b,
+                        uint32_t half, __m256i *sum) {
+    uint32_t g = b * BLOCK_GROUPS + half * HALF_GROUPS;
+    const uint8_t *w = &at->tile->q[g][0][0];
     UNROLL
-    for (uint32_t r = 0; r < s.n_rows; r++) {
-        const struct gemm_block *block = x->blocks + r * x->blocks_stride + b;
-        off[r] = _mm256_setzero_si256();
-        if (!s.mins) {
-            const int32_t *n = !s.halves ? &block->n : g ? &block->n1 : &block->n0;
-            off[r] = _mm256_sub_epi32(
-                off[r], _mm256_sll_epi32(_mm256_set1_epi32(*n), _mm_cvtsi32_si128((int)shift)));
-        }
-        sum[2 * r] = sum[2 * r + 1] = off[r];
-    }
+    for (uint32_t r = 0; r < n_rows; r++)
+        sum[2 * r] = sum[2 * r + 1] =
+            kind & PLANES ? _mm256_setzero_si256() : shift_sum(kind, at, r, b, half);
 #if defined(__AVXVNNI__)
-    if (s.planes) {
-        UNROLL
-        for (uint32_t i = 0; i < 2 * s.n_rows; i++)
-            sum[i] = _mm256_setzero_si256();
+    dot(kind, n_rows, w, at->q[0] + 4 * g, at->q_stride, sum);
+    if (!(kind & PLANES)) return;
+    UNROLL
+    for (uint32_t i = 0; i < 2 * n_rows; i++) { /* 254 = 256 - 2 */
+        __m256i hi = _mm256_sub_epi32(_mm256_slli_epi32(sum[i], 8), _mm256_slli_epi32(sum[i], 1));
+        sum[i] = _mm256_add_epi32(hi, shift_sum(kind, at, i / 2, b, half));
     }
-    dot_groups(s, w, x->q[0] + col, x->q_stride, n_groups, sum);
-    if (s.planes) {
-        UNROLL
-        for (uint32_t i = 0; i < 2 * s.n_rows; i++) /* 254 = 256 - 2 */
-            sum[i] = _mm256_add_epi32(
-                _mm256_sub_epi32(_mm256_slli_epi32(sum[i], 8), _mm256_slli_epi32(sum[i], 1)),
-                off[i / 2]);
-        dot_groups(s, w, x->q[1] + col, x->q_stride, n_groups, sum);
-    }
+    dot(kind, n_rows, w, at->q[1] + 4 * g, at->q_stride, sum);
 #else
-    if (s.wide)
-        dot_groups_wide(s, w, x->wide + b * GEMM_BLOCK + 2 * g, n_groups, sum);
+    if (kind & WIDE)
+        dot_wide(kind, n_rows, w, at->wide + b * GEMM_BLOCK + half * HALF_GROUPS * 2, sum);
+    else if (kind & SPAN_2)
+        dot_pairs(kind, n_rows, w, at->q[0] + 4 * g, at->q_stride, sum);
     else
-        dot_groups(s, w, x->q[0] + col, x->q_stride, n_groups, sum);
+        dot(kind, n_rows, w, at->q[0] + 4 * g, at->q_stride, sum);
 #endif
 }
 
 /* Few rows leave registers for their f32 sums; those of many stay in the cache. */
-ALWAYS_INLINE bool sums_in_registers(struct shape s) {
-    return s.n_rows <= 2;
+ALWAYS_INLINE bool sums_in_registers(uint32_t n_rows) {
+    return n_rows <= 2;
 }
 
 /* Vector i of a register tile's f32 sums. */
@@ -214,76 +240,92 @@ ALWAYS_INLINE float *acc_at(float *mem, uint32_t i) {
     return mem + i / 2 * GEMM_PANELS * GEMM_OUTS + i % 2 * 8;
 }
 
-/* One block of 32 columns of one panel. */
-ALWAYS_INLINE void block(struct shape s, const struct ymm_rows *x, const struct gemm_tile *tile,
-                         uint32_t b, uint32_t shift, __m256 *acc) {
+/* One row's f32 sums a: block q with the scaled products t. */
+ALWAYS_INLINE void add_block(uint32_t kind, const struct gemm_block *q, const float *min,
+                             const __m256 t[2], __m256 a[2]) {
+    __m256 d = _mm256_broadcast_ss(&q->d);
+    a[0] = _mm256_fmadd_ps(t[0], d, a[0]);
+    a[1] = _mm256_fmadd_ps(t[1], d, a[1]);
+    if (!(kind & MINS)) return;
+    __m256 s = _mm256_broadcast_ss(kind & HALVES ? &q->s0 : &q->s);
+    a[0] = _mm256_fmadd_ps(_mm256_load_ps(min), s, a[0]);
+    a[1] = _mm256_fmadd_ps(_mm256_load_ps(min + 8), s, a[1]);
+    if (!(kind & HALVES)) return;
+    s = _mm256_broadcast_ss(&q->s1);
+    a[0] = _mm256_fmadd_ps(_mm256_load_ps(min + GEMM_OUTS), s, a[0]);
+    a[1] = _mm256_fmadd_ps(_mm256_load_ps(min + GEMM_OUTS + 8), s, a[1]);
+}
+
+/* Block b of 32 columns. */
+ALWAYS_INLINE void block(uint32_t kind, uint32_t n_rows, const struct place *at, uint32_t b,
+                         __m256 *acc) {
     __m256 t[2 * TILE_ROWS];
     __m256i sum[2 * TILE_ROWS];
-    const uint8_t *w = &tile->q[0][0][0];
-    uint32_t at = s.halves ? 2 * b : b;
-    sums(s, x, w, b, 0, s.halves ? HALF_GROUPS : BLOCK_GROUPS, shift, sum);
+    uint32_t s = kind & HALVES ? 2 * b : b;
+    const float *scale = at->tile->scale[s], *min = at->tile->min[s];
+    sums(kind, n_rows, at, b, 0, sum);
     UNROLL
-    for (uint32_t i = 0; i < 2 * s.n_rows; i++)
-        t[i] =
-            _mm256_mul_ps(_mm256_cvtepi32_ps(sum[i]), _mm256_load_ps(tile->scale[at] + i % 2 * 8));
-    if (s.halves) {
-        sums(s, x, w, b, HALF_GROUPS, HALF_GROUPS, shift, sum);
+    for (uint32_t i = 0; i < 2 * n_rows; i++)
+        t[i] = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[i]), _mm256_load_ps(scale + i % 2 * 8));
+    if (kind & HALVES) {
+        sums(kind, n_rows, at, b, 1, sum);
         UNROLL
-        for (uint32_t i = 0; i < 2 * s.n_rows; i++)
+        for (uint32_t i = 0; i < 2 * n_rows; i++)
             t[i] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[i]),
-                                   _mm256_load_ps(tile->scale[at + 1] + i % 2 * 8), t[i]);
+                                   _mm256_load_ps(scale + GEMM_OUTS + i % 2 * 8), t[i]);
     }
+    float *mem = at->acc;
+    __asm__("" : "+r"(mem)); /* or gcc keeps an address for each of the vectors, on the stack */
     UNROLL
-    for (uint32_t i = 0; i < 2 * s.n_rows; i++) {
-        const struct gemm_block *q = x->blocks + i / 2 * x->blocks_stride + b;
-        const float *min = tile->min[at] + i % 2 * 8;
-        __m256 a = sums_in_registers(s) ? acc[i] : _mm256_load_ps(acc_at(x->acc, i));
-        a = _mm256_fmadd_ps(t[i], _mm256_broadcast_ss(&q->d), a);
-        if (s.mins)
-            a = _mm256_fmadd_ps(_mm256_load_ps(min), _mm256_broadcast_ss(s.halves ? &q->s0 : &q->s),
-                                a);
-        if (s.mins && s.halves)
-            a = _mm256_fmadd_ps(_mm256_load_ps(min + GEMM_OUTS), _mm256_broadcast_ss(&q->s1), a);
-        if (sums_in_registers(s))
-            acc[i] = a;
-        else
-            _mm256_store_ps(acc_at(x->acc, i), a);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        __m256 a[2];
+        UNROLL
+        for (uint32_t i = 0; i < 2; i++)
+            a[i] =
+                sums_in_registers(n_rows) ? acc[2 * r + i] : _mm256_load_ps(acc_at(mem, 2 * r + i));
+        add_block(kind, at->blocks + r * at->blocks_stride + b, min, &t[2 * r], a);
+        UNROLL
+        for (uint32_t i = 0; i < 2; i++)
+            if (sums_in_registers(n_rows))
+                acc[2 * r + i] = a[i];
+            else
+                _mm256_store_ps(acc_at(mem, 2 * r + i), a[i]);
     }
 }
 
-/* All blocks of the stretch and all panels for s.n_rows rows from row on. */
-ALWAYS_INLINE void tile_rows(const struct gemm_job *j, struct shape s, uint32_t row,
-                             uint32_t shift) {
+/* All blocks of the stretch and all panels for n_rows rows from row on. */
+ALWAYS_INLINE void tile_rows(const struct gemm_job *j, uint32_t kind, uint32_t n_rows,
+                             uint32_t row) {
     uint32_t n_blocks = j->n_cols / GEMM_BLOCK;
-    struct ymm_rows x = {
+    struct place at = {
         .q = {j->x.q[0] + row * j->x.q_stride, j->x.q[1] ? j->x.q[1] + row * j->x.q_stride : NULL},
-        .blocks = j->x.blocks + row * j->x.blocks_stride,
         .q_stride = j->x.q_stride,
+        .blocks = j->x.blocks + row * j->x.blocks_stride,
         .blocks_stride = j->x.blocks_stride,
+        .shift = _mm_cvtsi32_si128((int)gemm_ymm_shift(j->type)),
     };
 #if !defined(__AVXVNNI__)
     _Alignas(32) int16_t wide[TILE_ROWS * GEMM_COLS];
-    if (s.wide) {
-        x.wide = wide;
-        for (uint32_t r = 0; r < s.n_rows; r++)
-            widen(x.q[0] + r * x.q_stride, x.q[1] ? x.q[1] + r * x.q_stride : NULL, n_blocks,
-                  wide + r * GEMM_COLS);
-    }
+    at.wide = wide;
+    for (uint32_t r = 0; kind & WIDE && r < n_rows; r++)
+        widen(at.q[0] + r * at.q_stride, at.q[1] ? at.q[1] + r * at.q_stride : NULL, n_blocks,
+              wide + r * GEMM_COLS);
 #endif
     for (uint32_t p = 0; p < j->n_panels; p++) {
         __m256 acc[2 * TILE_ROWS];
-        x.acc = j->acc + (uint64_t)row * GEMM_PANELS * GEMM_OUTS + p * GEMM_OUTS;
-        if (sums_in_registers(s)) {
+        at.tile = &j->tile[p];
+        at.acc = j->acc + (uint64_t)row * GEMM_PANELS * GEMM_OUTS + p * GEMM_OUTS;
+        if (sums_in_registers(n_rows)) {
             UNROLL
-            for (uint32_t i = 0; i < 2 * s.n_rows; i++)
-                acc[i] = _mm256_load_ps(acc_at(x.acc, i));
+            for (uint32_t i = 0; i < 2 * n_rows; i++)
+                acc[i] = _mm256_load_ps(acc_at(at.acc, i));
         }
         for (uint32_t b = 0; b < n_blocks; b++)
-            block(s, &x, &j->tile[p], b, shift, acc);
-        if (sums_in_registers(s)) {
+            block(kind, n_rows, &at, b, acc);
+        if (sums_in_registers(n_rows)) {
             UNROLL
-            for (uint32_t i = 0; i < 2 * s.n_rows; i++)
-                _mm256_store_ps(acc_at(x.acc, i), acc[i]);
+            for (uint32_t i = 0; i < 2 * n_rows; i++)
+                _mm256_store_ps(acc_at(at.acc, i), acc[i]);
         }
     }
 }
@@ -295,16 +337,14 @@ ALWAYS_INLINE void clear_acc(const struct gemm_job *j) {
 }
 
 /* Rows go in register tiles of nearly the same height: 8 rows are 4 + 4, not 6 + 2. */
-ALWAYS_INLINE void all_rows(const struct gemm_job *j, struct shape s, uint32_t shift) {
-    uint32_t row = 0, n_tiles = (j->n_rows + TILE_ROWS - 1) / TILE_ROWS;
-    for (; n_tiles; n_tiles--, row += s.n_rows) {
-        s.n_rows = (j->n_rows - row + n_tiles - 1) / n_tiles;
-        struct shape t = s;
-        switch (s.n_rows) {
+ALWAYS_INLINE void all_rows(const struct gemm_job *j, uint32_t kind) {
+    uint32_t row = 0, n_rows, n_tiles = (j->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    for (; n_tiles; n_tiles--, row += n_rows) {
+        n_rows = (j->n_rows - row + n_tiles - 1) / n_tiles;
+        switch (n_rows) {
 #define ROWS(n)                                                                                    \
     case n:                                                                                        \
-        t.n_rows = n;                                                                              \
-        tile_rows(j, t, row, shift);                                                               \
+        tile_rows(j, kind, n, row);                                                                \
         break;
 #if defined(__AVXVNNI__)
             ROWS(6)
