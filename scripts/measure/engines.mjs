@@ -1,7 +1,7 @@
 // The programs that are measured, behind one face: inferd, and peers of the llama.cpp family.
 //
 // Each figure is one sample of a fresh process; what is measured runs warm in it.
-import { existsSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
 import { capture, freePort, startServer } from "./processes.mjs";
@@ -9,6 +9,10 @@ import { median } from "./numbers.mjs";
 
 // Room beside prompt and answer in each sequence of a peer's cache: peers round it up themselves.
 const SPARE_TOKENS = 192;
+
+// Peers leave log files where they run.
+const scratch = mkdtempSync(join(tmpdir(), "inferd-bench-"));
+process.on("exit", () => rmSync(scratch, { recursive: true, force: true }));
 
 class Inferd {
   constructor(binary, threads) {
@@ -67,20 +71,24 @@ class Peer {
     this.helps = new Map();
   }
 
-  // Forks differ in how flash attention is asked for: their help says it.
-  async flashAttention(tool) {
+  // Forks differ in what they can do and how it is asked for: their help says it.
+  async helpLine(tool, option) {
     if (!this.helps.has(tool)) {
-      const { stdout, stderr } = await capture(join(this.folder, tool), ["--help"], { seconds: 30, anyStatus: true, cwd: tmpdir() });
+      const { stdout, stderr } = await capture(join(this.folder, tool), ["--help"], { seconds: 30, anyStatus: true, cwd: scratch });
       this.helps.set(tool, stdout + stderr);
     }
-    const line = /^.*--flash-attn\b.*$/m.exec(this.helps.get(tool))?.[0];
+    return new RegExp(`^.*${option}\\b.*$`, "m").exec(this.helps.get(tool))?.[0];
+  }
+
+  async flashAttention(tool) {
+    const line = await this.helpLine(tool, "--flash-attn");
     if (!line) return [];
     return /\bon\b/.test(line) ? ["-fa", "on"] : /<0\|1>/.test(line) ? ["-fa", "1"] : ["-fa"];
   }
 
   async run(tool, flags) {
     const args = [...flags.map(String), "-t", `${this.threads}`, ...(await this.flashAttention(tool))];
-    return capture(join(this.folder, tool), args, { seconds: 900, cwd: tmpdir() });
+    return capture(join(this.folder, tool), args, { seconds: 900, cwd: scratch });
   }
 
   // llama-bench runs a warm-up of its own before the sample.
@@ -98,9 +106,13 @@ class Peer {
     return this.sample(file, n, 0);
   }
 
+  // With a cache for each stream (what --kv-unified would change) -pps computes one prompt and copies
+  // its keys and values: the measured part is the same, only sooner reached. With one cache for all it
+  // would share them, and be another measurement.
   async batch(file, { streams, context, answer }) {
-    const tokens = streams * (context + answer + SPARE_TOKENS);
-    const { stdout, stderr } = await this.run("llama-batched-bench", ["-m", file, "-c", tokens, "-npp", context, "-ntg", answer, "-npl", streams]);
+    const tool = "llama-batched-bench", tokens = streams * (context + answer + SPARE_TOKENS);
+    const copied = (await this.helpLine(tool, "--no-kv-unified")) ? ["-pps"] : [];
+    const { stdout, stderr } = await this.run(tool, ["-m", file, "-c", tokens, "-npp", context, "-ntg", answer, "-npl", streams, ...copied]);
     const rows = (stdout + stderr).split("\n").filter((l) => /^\|/.test(l)).map((l) => l.split("|").map((cell) => cell.trim()));
     const column = rows.find((r) => r.includes("S_TG t/s"))?.indexOf("S_TG t/s");
     const rate = Number(rows.at(-1)?.[column]);
@@ -112,7 +124,7 @@ class Peer {
     const port = await freePort();
     const args = ["-m", file, "--host", "127.0.0.1", "--port", `${port}`, "-np", `${streams}`, "-c", `${streams * (context + SPARE_TOKENS)}`];
     args.push("-t", `${this.threads}`, ...(await this.flashAttention("llama-server")));
-    return Object.assign(await startServer(join(this.folder, "llama-server"), args, port), { model: "default" });
+    return Object.assign(await startServer(join(this.folder, "llama-server"), args, port, scratch), { model: "default" });
   }
 }
 

@@ -1,6 +1,6 @@
 // The table of figures: what `scripts/bench-cpu` runs. Progress goes to stderr, Markdown to stdout.
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { inferd, peer } from "./engines.mjs";
 import { facts } from "./machine.mjs";
@@ -47,6 +47,7 @@ function parse(argv) {
     else if (++i === argv.length) die(`--${name} wants a value`);
     else o[name] = typeof o[name] === "number" ? Number(argv[i]) : argv[i];
   }
+  o.models = resolve(o.models);
   o.rounds ||= o.quick ? 3 : 5;
   for (const name of ["rounds", "threads"]) if (!(Number.isInteger(o[name]) && o[name] > 0)) die(`--${name} is no positive whole number`);
   for (const name of o.only.split(",")) if (!(name in rows)) die(`no row ${name} (there are ${Object.keys(rows).join(", ")})`);

@@ -52,7 +52,8 @@ export function freePort() {
 export async function spinner(cpu) {
   const child = tracked(spawn("timeout", ["600", "taskset", "-c", `${cpu}`, "sh", "-c", "while :; do :; done"], { stdio: "ignore" }));
   const ended = new Promise((resolve) => child.on("close", resolve).on("error", resolve));
-  await new Promise((resolve) => setTimeout(resolve, 200));
+  const early = await Promise.race([ended.then(() => true), new Promise((resolve) => setTimeout(() => resolve(false), 200))]);
+  if (early) throw new Error("cannot keep a core busy: timeout and taskset are wanted");
   return async () => {
     child.kill("SIGTERM"); // timeout passes it on
     await ended;
@@ -61,8 +62,8 @@ export async function spinner(cpu) {
 
 // Starts a server that listens on a port of 127.0.0.1 and waits until its /health is well. At most
 // fifteen minutes later it is ended.
-export async function startServer(command, args, port) {
-  const child = tracked(spawn(command, args, { stdio: ["ignore", "ignore", "pipe"] }));
+export async function startServer(command, args, port, cwd) {
+  const child = tracked(spawn(command, args, { cwd, stdio: ["ignore", "ignore", "pipe"] }));
   const server = { url: `http://127.0.0.1:${port}`, pid: child.pid };
   let log = "", over = null;
   child.stderr.on("data", (d) => (log = (log + d).slice(-4000)));
