@@ -24,8 +24,8 @@ where they are given, and prints a Markdown table: medians of samples taken in t
   --raw FILE          all samples as JSON
   --help              print this
 
-Most of the time goes into the prompts of 8 and 32 streams, with each engine, in each round: with two
-peers on two cores a full run takes hours, one with --quick less than half an hour; --only splits it.
+With two peers on two cores a full run takes about an hour and a half, one with --quick about twenty
+minutes; most goes into the prompts of 8 and 32 streams. --only splits it.
 Use an otherwise idle machine: samples are taken in turns, but a load that comes and goes moves all.
 `;
 

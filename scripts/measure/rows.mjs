@@ -72,10 +72,10 @@ async function withServer(engine, file, shape, use) {
 
 const CLIENTS = 32, SHARED = 128, OWN = 128, ANSWER = 128;
 
-function crowdOfClients(server, round, answer = ANSWER) {
-  const crowd = new Crowd(), shared = prompt(random(1000 + round), SHARED);
+function crowdOfClients(server, round, { shared, own, answer }) {
+  const crowd = new Crowd(), common = prompt(random(1000 + round), shared);
   for (let i = 0; i < CLIENTS; i++)
-    crowd.add(server, { prompt: [...shared, ...prompt(random(5000 + 100 * round + i), OWN)], max_tokens: answer, ...greedy });
+    crowd.add(server, { prompt: [...common, ...prompt(random(5000 + 100 * round + i), own)], max_tokens: answer, ...greedy });
   return crowd;
 }
 
@@ -83,7 +83,7 @@ async function* daemon(bench) {
   const { type, file } = bench.models[0], engines = bench.engines.filter((e) => e.canServe);
   const samples = await inTurns(bench, engines, bench.quick ? 1 : bench.rounds, "32 clients", (engine, round) =>
     withServer(engine, file, { streams: CLIENTS, context: SHARED + OWN + ANSWER }, async (server) => {
-      const start = performance.now(), crowd = crowdOfClients(server, round);
+      const start = performance.now(), crowd = crowdOfClients(server, round, { shared: SHARED, own: OWN, answer: ANSWER });
       const tokens = await crowd.finish(), gaps = crowd.gaps.start;
       if (tokens !== CLIENTS * ANSWER) throw new Error(`${engine.name} answered with ${tokens} tokens, not ${CLIENTS * ANSWER}`);
       return { rate: (tokens * 1000) / (performance.now() - start), p50: percentile(gaps, 0.5), p99: percentile(gaps, 0.99) };
@@ -126,7 +126,7 @@ async function* memory(bench) {
   const { type, file } = bench.models[0], engines = bench.engines.filter((e) => e.canServe);
   const samples = await inTurns(bench, engines, 1, "resident memory", (engine) =>
     withServer(engine, file, { streams: CLIENTS, context: SHARED + OWN + ANSWER }, async (server) => {
-      await crowdOfClients(server, 0, 8).finish();
+      await crowdOfClients(server, 0, { shared: 0, own: 32, answer: 8 }).finish();
       return { ...residentMemory(server.pid), kvTokens: server.kvTokens };
     }));
   const [ours] = samples.get("inferd"), weights = statSync(file).size;
