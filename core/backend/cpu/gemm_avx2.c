@@ -93,54 +93,141 @@ void gemm_ymm_quantize(const float *x, uint32_t n, int8_t *const q[2], struct ge
     }
 }
 
-/* ---- float weights ---- */
+/* ---- float weights: unpack leaves them where they are ---- */
 
-/* n_rows rows by n_vectors vectors of 8 outputs (2: one panel, 4: two); n_rows * n_vectors <= 12.
- * The columns of an output are one chain of fma, as gemm.h wants. */
-ALWAYS_INLINE void float_tile(const struct gemm_job *j, uint32_t row, uint32_t n_rows,
-                              uint32_t n_vectors) {
-    __m256 acc[12];
-    float *to = j->acc + (uint64_t)row * GEMM_PANELS * GEMM_OUTS;
-    const float *x = j->x.x + row * j->x.x_stride;
+/* Most rows of a register tile: with the vectors of two panels 12 sums. */
+enum { FLOAT_ROWS = 3 };
+
+/* A register tile, constants but for w: n_vectors is 2 for one panel, 4 for two. */
+struct float_tile {
+    int type;
+    uint32_t n_rows, n_vectors;
+    const uint8_t *w[GEMM_PANELS];
+};
+
+/* Outputs 8 k to 8 k + 7 of column c in f32. */
+ALWAYS_INLINE __m256 load_column(int type, const uint8_t *w, uint32_t c, uint32_t k) {
+    if (type == QTYPE_F32) return _mm256_loadu_ps((const float *)(w + 64 * c + 32 * k));
+    if (type == QTYPE_F16)
+        return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(w + 32 * c + 16 * k)));
+    /* a lane is a pair of columns, the even one in its low half */
+    __m256i pair = load_256(w + 64 * (c / 2) + 32 * k);
+    pair = c % 2 ? _mm256_and_si256(pair, _mm256_set1_epi32((int)0xffff0000))
+                 : _mm256_slli_epi32(pair, 16);
+    return _mm256_castsi256_ps(pair);
+}
+
+/* acc (n_rows, n_vectors) += column c; x stands at its first row. */
+ALWAYS_INLINE void add_column(const struct float_tile *t, uint32_t c, const float *x,
+                              uint64_t stride, __m256 *acc) {
+    __m256 v[FLOAT_ROWS];
     UNROLL
-    for (uint32_t i = 0; i < n_rows * n_vectors; i++)
-        acc[i] = j->first ? _mm256_setzero_ps()
-                          : _mm256_load_ps(to + i / n_vectors * GEMM_PANELS * GEMM_OUTS +
-                                           i % n_vectors * LANES);
-    for (uint32_t c = 0; c < j->n_cols; c++) {
-        __m256 v[3];
+    for (uint32_t r = 0; r < t->n_rows; r++)
+        v[r] = _mm256_broadcast_ss(x + r * stride + c);
+    UNROLL
+    for (uint32_t k = 0; k < t->n_vectors; k++) {
+        __m256 w = load_column(t->type, t->w[k / 2], c, k % 2);
         UNROLL
-        for (uint32_t r = 0; r < n_rows; r++)
-            v[r] = _mm256_broadcast_ss(x + r * j->x.x_stride + c);
-        UNROLL
-        for (uint32_t k = 0; k < n_vectors; k++) {
-            __m256 w = _mm256_load_ps(j->tile[k / 2].f[c] + k % 2 * LANES);
-            UNROLL
-            for (uint32_t r = 0; r < n_rows; r++)
-                acc[r * n_vectors + k] = _mm256_fmadd_ps(v[r], w, acc[r * n_vectors + k]);
-        }
+        for (uint32_t r = 0; r < t->n_rows; r++)
+            acc[r * t->n_vectors + k] = _mm256_fmadd_ps(v[r], w, acc[r * t->n_vectors + k]);
     }
+}
+
+/* The columns of an output are one chain of fma, as gemm.h wants. */
+ALWAYS_INLINE void multiply_tile(const struct gemm_job *j, const struct float_tile *t,
+                                 uint32_t row) {
+    const uint32_t n = t->n_rows * t->n_vectors;
+    const float *x = j->x.x + row * j->x.x_stride;
+    float *to = j->acc + (uint64_t)row * GEMM_PANELS * GEMM_OUTS;
+    __m256 acc[FLOAT_ROWS * GEMM_PANELS * 2];
+    uint32_t c = 0;
     UNROLL
-    for (uint32_t i = 0; i < n_rows * n_vectors; i++)
-        _mm256_store_ps(to + i / n_vectors * GEMM_PANELS * GEMM_OUTS + i % n_vectors * LANES,
+    for (uint32_t i = 0; i < n; i++)
+        acc[i] = j->first ? _mm256_setzero_ps()
+                          : _mm256_load_ps(to + i / t->n_vectors * GEMM_PANELS * GEMM_OUTS +
+                                           i % t->n_vectors * LANES);
+    for (; c + 2 <= j->n_cols; c += 2) {
+        if (t->n_vectors == 2) {
+            const uint8_t *at = t->w[0] + c / 2 * (t->type == QTYPE_F32 ? 128 : 64);
+            gemm_ymm_ask_ahead(at, t->type == QTYPE_F32 ? 128 : 64);
+        }
+        add_column(t, c, x, j->x.x_stride, acc);
+        add_column(t, c + 1, x, j->x.x_stride, acc);
+    }
+    if (c < j->n_cols) add_column(t, c, x, j->x.x_stride, acc);
+    UNROLL
+    for (uint32_t i = 0; i < n; i++)
+        _mm256_store_ps(to + i / t->n_vectors * GEMM_PANELS * GEMM_OUTS + i % t->n_vectors * LANES,
                         acc[i]);
 }
 
-ALWAYS_INLINE void float_rows(const struct gemm_job *j, uint32_t n_vectors) {
+ALWAYS_INLINE void multiply_rows(const struct gemm_job *j, struct float_tile t) {
     uint32_t row = 0;
-    for (; row + 3 <= j->n_rows; row += 3)
-        float_tile(j, row, 3, n_vectors);
-    if (j->n_rows - row == 2)
-        float_tile(j, row, 2, n_vectors);
-    else if (j->n_rows - row == 1)
-        float_tile(j, row, 1, n_vectors);
+    t.n_rows = FLOAT_ROWS;
+    for (; row + FLOAT_ROWS <= j->n_rows; row += FLOAT_ROWS)
+        multiply_tile(j, &t, row);
+    t.n_rows = 2;
+    if (j->n_rows - row == 2) multiply_tile(j, &t, row);
+    t.n_rows = 1;
+    if (j->n_rows - row == 1) multiply_tile(j, &t, row);
 }
 
+static void multiply_f32(const struct gemm_job *j, const uint8_t *w) {
+    multiply_rows(j, (struct float_tile){QTYPE_F32, 0, 2, {w, w}});
+}
+
+static void multiply_f16(const struct gemm_job *j, const uint8_t *w) {
+    multiply_rows(j, (struct float_tile){QTYPE_F16, 0, 2, {w, w}});
+}
+
+static void multiply_bf16(const struct gemm_job *j, const uint8_t *w) {
+    multiply_rows(j, (struct float_tile){QTYPE_BF16, 0, 2, {w, w}});
+}
+
+static void multiply_two(const struct gemm_job *j, const uint8_t *w0, const uint8_t *w1) {
+    multiply_rows(j, (struct float_tile){QTYPE_F32, 0, 4, {w0, w1}});
+}
+
+/* A panel's columns in f32. */
+static const uint8_t *widen_floats(int type, const uint8_t *w, uint32_t n_cols,
+                                   float (*wide)[GEMM_OUTS]) {
+    for (uint32_t c = 0; c < n_cols; c += 2) {
+        gemm_ymm_ask_ahead(w + 32 * c, 64);
+        UNROLL
+        for (uint32_t k = 0; k < 4; k++) {
+            uint32_t at = c + k / 2 < n_cols ? c + k / 2 : c;
+            __m256 v = type == QTYPE_F16 ? load_column(QTYPE_F16, w, at, k % 2)
+                                         : load_column(QTYPE_BF16, w, at, k % 2);
+            _mm256_store_ps(wide[at] + k % 2 * LANES, v);
+        }
+    }
+    return (const uint8_t *)wide;
+}
+
+/* Weights that are read once go from where they are, one panel after the other as they stand in
+ * memory; for more rows they become f32 first. */
 void gemm_ymm_multiply_float(const struct gemm_job *j) {
+    _Alignas(32) float wide[GEMM_PANELS][GEMM_COLS][GEMM_OUTS];
+    const bool once = j->n_rows <= FLOAT_ROWS;
+    const uint8_t *w[GEMM_PANELS];
+    struct gemm_job one = *j;
+    for (uint32_t p = 0; p < j->n_panels; p++, one.acc += GEMM_OUTS) {
+        w[p] = gemm_ymm_floats(&j->tile[p]);
+        if (once) {
+            if (j->type == QTYPE_F32)
+                multiply_f32(&one, w[p]);
+            else if (j->type == QTYPE_F16)
+                multiply_f16(&one, w[p]);
+            else
+                multiply_bf16(&one, w[p]);
+        } else if (j->type != QTYPE_F32)
+            w[p] = widen_floats(j->type, w[p], j->n_cols, wide[p]);
+    }
+    if (once) return;
     if (j->n_panels == 2)
-        float_rows(j, 4);
+        multiply_two(j, w[0], w[1]);
     else
-        float_rows(j, 2);
+        multiply_f32(j, w[0]);
 }
 
 /* ---- quantized weights ---- */

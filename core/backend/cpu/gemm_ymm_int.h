@@ -18,6 +18,21 @@ void gemm_ymm_unpack(int type, const uint8_t *src, uint32_t n_cols, struct gemm_
 void gemm_ymm_quantize(const float *x, uint32_t n, int8_t *const q[2], struct gemm_block *blocks);
 void gemm_ymm_multiply_float(const struct gemm_job *j);
 
+/* Asks for the bytes that follow a way behind [p, p + bytes): a panel is read from front to back,
+ * and its successor stands behind it. */
+ALWAYS_INLINE void gemm_ymm_ask_ahead(const uint8_t *p, uint32_t bytes) {
+    enum { AHEAD = 8192 };
+    for (uint32_t i = 0; i < bytes; i += 64)
+        prefetch(p, AHEAD + i);
+}
+
+/* A tile of floats is where its panel's stretch is. */
+ALWAYS_INLINE const uint8_t *gemm_ymm_floats(const struct gemm_tile *tile) {
+    const uint8_t *w;
+    memcpy(&w, tile->q, sizeof w);
+    return w;
+}
+
 /* Registers: two sums a row, two vectors of weights, one of activations (AVX2: and a product). */
 #if defined(__AVXVNNI__)
 enum { TILE_ROWS = 6 };

@@ -1,15 +1,9 @@
-/* unpack_avx2.c - a panel's stretch to a tile: unsigned codes (gemm_ymm_int.h), scales and mins
- * in f32; float weights in f32. The stretch is read once, from front to back, while its successors
- * are on their way from memory. Pure functions; any thread. */
+/* unpack_avx2.c - a panel's stretch to a tile: unsigned codes (gemm_ymm_int.h), scales and mins in
+ * f32; of float weights only where they are. The stretch is read once, from front to back, while
+ * its successors are on their way from memory. Pure functions; any thread. */
 #include "core/backend/cpu/gemm_ymm_int.h"
 
-enum { VECTORS = 2 /* of a group */, AHEAD_BYTES = 8192 };
-
-/* Asks for the bytes that follow AHEAD_BYTES behind [p, p + bytes). */
-ALWAYS_INLINE void ask_ahead(const uint8_t *p, uint32_t bytes) {
-    for (uint32_t i = 0; i < bytes; i += 64)
-        prefetch(p, AHEAD_BYTES + i);
-}
+enum { VECTORS = 2 }; /* of a group */
 
 /* ---- scales ---- */
 
@@ -204,48 +198,15 @@ ALWAYS_INLINE void unpack_quantized(int type, const uint8_t *src, uint32_t n_col
     const uint8_t *p = unpack_scales(type, src, n_blocks, tile);
     __m256i levels = has_levels ? load_levels(type) : _mm256_setzero_si256();
     uint8_t *q = &tile->q[0][0][0];
-    ask_ahead(src, (uint32_t)(p - src));
+    gemm_ymm_ask_ahead(src, (uint32_t)(p - src));
     for (uint32_t b = 0; b < n_blocks; b++, p += bytes, q += GEMM_BLOCK * GEMM_OUTS) {
-        ask_ahead(p, bytes);
+        gemm_ymm_ask_ahead(p, bytes);
         UNROLL
         for (int g = 0; g < GEMM_BLOCK / 4; g++) {
             UNROLL
             for (uint32_t h = 0; h < VECTORS; h++)
                 _mm256_store_si256((__m256i *)(q + 64 * g + 32 * h),
                                    unpack_code(type, p, g, h, levels));
-        }
-    }
-}
-
-/* ---- float weights ---- */
-
-ALWAYS_INLINE __m256 widen_f16(const uint8_t *p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
-}
-
-static void unpack_float(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile) {
-    if (type == QTYPE_F32) {
-        for (uint32_t c = 0; c < n_cols; c++, src += 64) {
-            ask_ahead(src, 64);
-            _mm256_store_si256((__m256i *)tile->f[c], load_256(src));
-            _mm256_store_si256((__m256i *)(tile->f[c] + 8), load_256(src + 32));
-        }
-        return;
-    }
-    for (uint32_t c = 0; c < n_cols; c += 2, src += 64) {
-        ask_ahead(src, 64);
-        if (type == QTYPE_F16) {
-            put_16(tile->f[c], widen_f16(src), widen_f16(src + 16));
-            if (c + 1 < n_cols) put_16(tile->f[c + 1], widen_f16(src + 32), widen_f16(src + 48));
-        } else {
-            /* pairs of columns: the even one is the low half of a lane */
-            const __m256i odd = _mm256_set1_epi32((int)0xffff0000);
-            __m256i a = load_256(src), b = load_256(src + 32);
-            put_16(tile->f[c], _mm256_castsi256_ps(_mm256_slli_epi32(a, 16)),
-                   _mm256_castsi256_ps(_mm256_slli_epi32(b, 16)));
-            if (c + 1 < n_cols)
-                put_16(tile->f[c + 1], _mm256_castsi256_ps(_mm256_and_si256(a, odd)),
-                       _mm256_castsi256_ps(_mm256_and_si256(b, odd)));
         }
     }
 }
@@ -270,8 +231,8 @@ void gemm_ymm_unpack(int type, const uint8_t *src, uint32_t n_cols, struct gemm_
         UNPACK(QTYPE_IQ4_XS)
         UNPACK(QTYPE_MXFP4)
 #undef UNPACK
-    default:
-        unpack_float(type, src, n_cols, tile);
+    default: /* floats */
+        memcpy(tile->q, &src, sizeof src);
         break;
     }
 }
