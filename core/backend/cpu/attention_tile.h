@@ -30,7 +30,8 @@ _Static_assert(CPU_ATTN_CHUNK % CPU_ATTN_SPAN == 0, "spans do not cross chunks")
 
 enum { MAX_VECTORS = CPU_ATTN_SPAN / LANES, SCALE_ELEMS = 32 };
 
-/* Rows of a matrix in memory as the register tile reads them: up to two vectors of each. */
+/* Rows of a matrix in memory as the register tile reads them: two vectors of each. Where only one
+ * is left the second repeats it, into a place that nobody reads. */
 struct operand {
     const void *at[2];        /* row 0 */
     const uint16_t *scale[2]; /* Q8_0: of row 0 */
@@ -77,7 +78,6 @@ ALWAYS_INLINE void fetch_ahead(int type, const char **ahead) {
 }
 
 struct product {
-    uint32_t n_q, n_vec;
     const float *a; /* (n_q, a_stride) */
     uint64_t a_stride;
     const struct operand *b; /* (n_b): their rows one after the other */
@@ -88,19 +88,17 @@ struct product {
     uint64_t c_stride;
 };
 
-/* c (n_q, n_vec vectors) = (KEYS) or += (VALUES) a (n_q, rows of b) times b (rows, n_vec vectors).
- * All arguments but pointers and strides are constants where this is inlined. */
-ALWAYS_INLINE void multiply(int type, enum side side, const struct product *p) {
+/* c (n_q, two vectors) = (KEYS) or += (VALUES) a (n_q, rows of b) times b (rows, two vectors).
+ * type, side and n_q are constants where this is inlined. */
+ALWAYS_INLINE void multiply(int type, enum side side, uint32_t n_q, const struct product *p) {
     vf sum[GROUP * 2], x[2], scale[2] = {vf_set1(1), vf_set1(1)};
-    const uint32_t n_q = p->n_q, n_vec = p->n_vec;
     const bool k_scales = type == QTYPE_Q8_0 && side == KEYS;
     const bool v_scales = type == QTYPE_Q8_0 && side == VALUES;
     const uint64_t row_bytes = p->row_stride * elem_bytes(type);
     const float *a = p->a;
     UNROLL
-    for (uint32_t i = 0; i < n_q * n_vec; i++)
-        sum[i] =
-            side == KEYS ? vf_set1(0) : vf_load(p->c + i / n_vec * p->c_stride + i % n_vec * LANES);
+    for (uint32_t i = 0; i < n_q * 2; i++)
+        sum[i] = side == KEYS ? vf_set1(0) : vf_load(p->c + i / 2 * p->c_stride + i % 2 * LANES);
     for (const struct operand *b = p->b; b < p->b + p->n_b; b++) {
         const char *at[2] = {b->at[0], b->at[1]}, *ahead[2] = {b->ahead[0], b->ahead[1]};
         const uint16_t *next_scale[2] = {b->scale[0], b->scale[1]};
@@ -108,7 +106,7 @@ ALWAYS_INLINE void multiply(int type, enum side side, const struct product *p) {
         while (a < end) {
             const float *stop = k_scales ? a + SCALE_ELEMS : end;
             UNROLL
-            for (uint32_t v = 0; k_scales && v < n_vec; v++) {
+            for (uint32_t v = 0; k_scales && v < 2; v++) {
                 scale[v] = vf_load_f16(next_scale[v]);
                 next_scale[v] += p->scale_stride;
             }
@@ -118,7 +116,7 @@ ALWAYS_INLINE void multiply(int type, enum side side, const struct product *p) {
                     next_scale[0] += p->scale_stride;
                 }
                 UNROLL
-                for (uint32_t v = 0; v < n_vec; v++) {
+                for (uint32_t v = 0; v < 2; v++) {
                     x[v] = load_values(type, at[v]);
                     if (type == QTYPE_Q8_0) x[v] = vf_mul(x[v], scale[v]);
                     at[v] += row_bytes;
@@ -128,81 +126,72 @@ ALWAYS_INLINE void multiply(int type, enum side side, const struct product *p) {
                 for (uint32_t q = 0; q < n_q; q++) {
                     vf w = vf_set1(a[q * p->a_stride]);
                     UNROLL
-                    for (uint32_t v = 0; v < n_vec; v++)
-                        sum[q * n_vec + v] = vf_fma(w, x[v], sum[q * n_vec + v]);
+                    for (uint32_t v = 0; v < 2; v++)
+                        sum[q * 2 + v] = vf_fma(w, x[v], sum[q * 2 + v]);
                 }
             }
         }
     }
     UNROLL
-    for (uint32_t i = 0; i < n_q * n_vec; i++)
-        vf_store(p->c + i / n_vec * p->c_stride + i % n_vec * LANES, sum[i]);
+    for (uint32_t i = 0; i < n_q * 2; i++)
+        vf_store(p->c + i / 2 * p->c_stride + i % 2 * LANES, sum[i]);
 }
 
-/* score (n_q, SPAN) = q (n_q, head_dim) times the span's first n_keys keys, rounded up to a vector:
- * what lies there is masked later. */
+/* score (n_q, SPAN) = q (n_q, head_dim) times the span's first n_keys keys, rounded up to two
+ * vectors: what lies there is masked later. */
 ALWAYS_INLINE void make_scores(int type, uint32_t n_q, const struct cpu_attn_job *j, const float *q,
                                const struct span *s, uint32_t n_keys) {
     for (uint32_t i = 0; i * LANES < n_keys; i += 2) {
         struct operand b = {.n_rows = j->head_dim};
         for (uint32_t v = 0; v < 2; v++) {
-            uint64_t key = (i + v) * LANES;
-            b.at[v] = s->k[i + v], b.scale[v] = s->k_scale[i + v];
+            uint32_t k = (i + v) * LANES < n_keys ? i + v : i, key = k * LANES;
+            b.at[v] = s->k[k], b.scale[v] = s->k_scale[k];
             b.ahead[v] = elem_at(type, s->v[key / s->v_keys], key % s->v_keys * s->v_stride);
         }
-        struct product p = {.n_q = n_q,
-                            .n_vec = (i + 1) * LANES < n_keys ? 2 : 1,
-                            .a = q,
-                            .a_stride = CPU_Q_STRIDE,
-                            .b = &b,
-                            .n_b = 1,
-                            .row_stride = s->k_stride,
-                            .scale_stride = s->k_stride,
-                            .c = j->tile->score + i * LANES,
-                            .c_stride = CPU_ATTN_SPAN};
-        if (p.n_vec == 2)
-            p.n_vec = 2, multiply(type, KEYS, &p);
-        else
-            p.n_vec = 1, multiply(type, KEYS, &p);
+        multiply(type, KEYS, n_q,
+                 &(struct product){.a = q,
+                                   .a_stride = CPU_Q_STRIDE,
+                                   .b = &b,
+                                   .n_b = 1,
+                                   .row_stride = s->k_stride,
+                                   .scale_stride = s->k_stride,
+                                   .c = j->tile->score + i * LANES,
+                                   .c_stride = CPU_ATTN_SPAN});
     }
 }
 
 /* acc (n_q, acc_stride) += p (n_q, SPAN) times V of the span's first n_keys keys. */
 ALWAYS_INLINE void add_values(int type, uint32_t n_q, const struct cpu_attn_job *j, float *acc,
                               const struct span *s, uint32_t n_keys) {
-    uint32_t width = cpu_attn_acc_stride(j->head_dim), n = (j->head_dim + LANES - 1) / LANES;
+    uint32_t n = (j->head_dim + LANES - 1) / LANES;
     struct operand b[MAX_VECTORS];
     for (uint32_t d = 0; d < n; d += 2) {
         uint32_t n_b = 0;
         for (uint32_t key = 0; key < n_keys; key += s->v_keys, n_b++) {
             b[n_b].n_rows = n_keys - key < s->v_keys ? n_keys - key : s->v_keys;
-            for (uint32_t v = 0; v < 2; v++) {
-                b[n_b].at[v] = elem_at(type, s->v[n_b], (d + v) * LANES);
-                b[n_b].ahead[v] =
-                    elem_at(type, s->k_next[key / LANES], (d + v) * LANES * (uint64_t)s->v_keys);
-            }
             b[n_b].scale[0] = s->v_scale[n_b] + d * LANES / SCALE_ELEMS;
+            for (uint32_t v = 0; v < 2; v++) {
+                uint64_t at = (d + v < n ? d + v : d) * LANES;
+                b[n_b].at[v] = elem_at(type, s->v[n_b], at);
+                b[n_b].ahead[v] = elem_at(type, s->k_next[key / LANES], at * s->v_keys);
+            }
         }
-        struct product p = {.n_q = n_q,
-                            .a = j->tile->score,
-                            .a_stride = CPU_ATTN_SPAN,
-                            .b = b,
-                            .n_b = n_b,
-                            .row_stride = s->v_stride,
-                            .scale_stride = j->head_dim / SCALE_ELEMS,
-                            .c = acc + d * LANES,
-                            .c_stride = width};
-        if (d + 1 < n)
-            p.n_vec = 2, multiply(type, VALUES, &p);
-        else
-            p.n_vec = 1, multiply(type, VALUES, &p);
+        multiply(type, VALUES, n_q,
+                 &(struct product){.a = j->tile->score,
+                                   .a_stride = CPU_ATTN_SPAN,
+                                   .b = b,
+                                   .n_b = n_b,
+                                   .row_stride = s->v_stride,
+                                   .scale_stride = j->head_dim / SCALE_ELEMS,
+                                   .c = acc + d * LANES,
+                                   .c_stride = cpu_attn_acc_stride(j->head_dim)});
     }
 }
 
 /* A query's scores become weights relative to its running maximum; its sum and accumulator follow
  * when the maximum grows. n: keys that the query sees, n_vec: vectors that others will read. */
-ALWAYS_INLINE void fold_scores(float *score, uint32_t n, uint32_t n_vec, float *max, float *sum,
-                               float *acc, uint32_t width) {
+static void fold_scores(float *score, uint32_t n, uint32_t n_vec, float *max, float *sum,
+                        float *acc, uint32_t width) {
     vf top = vf_set1(*max), total = vf_load(sum);
     if (n % LANES)
         vf_store(score + n / LANES * LANES,
@@ -286,15 +275,12 @@ ALWAYS_INLINE void decode_span(int type, const struct cpu_attn_job *j, const str
 
 #define INSTANCES(type)                                                                            \
     static void fold_##type(const struct cpu_attn_job *j, const struct span *s, uint32_t query,    \
-                            uint32_t n_q, const struct cpu_attn_part *to) {                        \
-        if (n_q == 1)                                                                              \
-            fold_span(QTYPE_##type, 1, j, s, query, to);                                           \
-        else if (n_q == 2)                                                                         \
-            fold_span(QTYPE_##type, 2, j, s, query, to);                                           \
-        else if (n_q == 4)                                                                         \
-            fold_span(QTYPE_##type, 4, j, s, query, to);                                           \
-        else if (GROUP > 4)                                                                        \
-            fold_span(QTYPE_##type, GROUP, j, s, query, to);                                       \
+                            const struct cpu_attn_part *to) {                                      \
+        fold_span(QTYPE_##type, GROUP, j, s, query, to);                                           \
+    }                                                                                              \
+    static void fold_few_##type(const struct cpu_attn_job *j, const struct span *s,                \
+                                uint32_t query, const struct cpu_attn_part *to) {                  \
+        fold_span(QTYPE_##type, CPU_ATTN_FEW, j, s, query, to);                                    \
     }                                                                                              \
     static void decode_##type(const struct cpu_attn_job *j, const struct span *s) {                \
         decode_span(QTYPE_##type, j, s);                                                           \
@@ -305,14 +291,16 @@ INSTANCES(F16)
 INSTANCES(BF16)
 INSTANCES(Q8_0)
 
+typedef void fold_fn(const struct cpu_attn_job *j, const struct span *s, uint32_t query,
+                     const struct cpu_attn_part *to);
+
 static const struct {
-    void (*fold)(const struct cpu_attn_job *j, const struct span *s, uint32_t query, uint32_t n_q,
-                 const struct cpu_attn_part *to);
+    fold_fn *fold, *fold_few;
     void (*decode)(const struct cpu_attn_job *j, const struct span *s);
-} kernels[] = {[QTYPE_F32] = {fold_F32, decode_F32},
-               [QTYPE_F16] = {fold_F16, decode_F16},
-               [QTYPE_BF16] = {fold_BF16, decode_BF16},
-               [QTYPE_Q8_0] = {fold_Q8_0, decode_Q8_0}};
+} kernels[] = {[QTYPE_F32] = {fold_F32, fold_few_F32, decode_F32},
+               [QTYPE_F16] = {fold_F16, fold_few_F16, decode_F16},
+               [QTYPE_BF16] = {fold_BF16, fold_few_BF16, decode_BF16},
+               [QTYPE_Q8_0] = {fold_Q8_0, fold_few_Q8_0, decode_Q8_0}};
 
 /* K and V of the span that begins at position first, where they lie in the pools. */
 static void find_span(const struct cpu_attn_job *j, uint32_t first, uint32_t n_keys,
@@ -352,9 +340,12 @@ static void find_decoded(const struct cpu_attn_job *j, struct span *s) {
 
 static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk, uint32_t n_keys,
                          const struct cpu_attn_part *to) {
-    uint32_t n = cpu_attn_padded(j->n_rows * j->n_group), group = n < GROUP ? n : GROUP;
+    uint32_t n = cpu_attn_padded(j->n_rows * j->n_group);
+    uint32_t group = n == CPU_ATTN_FEW ? n : GROUP;
     uint32_t from = chunk * CPU_ATTN_CHUNK, end = from + CPU_ATTN_CHUNK;
     bool in_place = j->head_dim % LANES == 0 && (j->kv_type == QTYPE_F32 || n <= CPU_ATTN_GROUP);
+    int type = in_place ? j->kv_type : QTYPE_F32;
+    fold_fn *fold = n == CPU_ATTN_FEW ? kernels[type].fold_few : kernels[type].fold;
     struct span s;
     if (end > n_keys) end = n_keys;
     for (uint32_t i = 0; i < n; i++)
@@ -368,7 +359,7 @@ static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk, uint32_t 
             find_decoded(j, &s);
         }
         for (uint32_t q = 0; q < n; q += group)
-            kernels[in_place ? j->kv_type : QTYPE_F32].fold(j, &s, q, group, to);
+            fold(j, &s, q, to);
     }
     for (uint32_t i = 0; i < n; i++)
         to->sum[i] = vf_sum_lanes(vf_load(j->tile->sum + i * LANES));

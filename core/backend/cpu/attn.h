@@ -22,6 +22,7 @@ enum {
     CPU_ATTN_SPAN = 64,
     CPU_ATTN_LANES = 16, /* of the widest vector */
     CPU_ATTN_GROUP = 8,  /* most queries that a kernel takes at once */
+    CPU_ATTN_FEW = 2,    /* as many or fewer (no grouped heads) have a kernel of their own */
     CPU_Q_STRIDE = CPU_MAX_HEAD_DIM + CPU_ATTN_LANES
 };
 
@@ -71,14 +72,12 @@ struct cpu_attn_merge {
 
 /* Queries and values of a row, rounded up to what kernels write. */
 static inline uint32_t cpu_attn_padded(uint32_t n_queries) {
-    uint32_t n = 1;
-    while (n < n_queries && n < CPU_ATTN_GROUP)
-        n *= 2;
-    return n < n_queries ? (n_queries + CPU_ATTN_GROUP - 1) / CPU_ATTN_GROUP * CPU_ATTN_GROUP : n;
+    if (n_queries <= CPU_ATTN_FEW) return CPU_ATTN_FEW;
+    return (n_queries + CPU_ATTN_GROUP - 1) / CPU_ATTN_GROUP * CPU_ATTN_GROUP;
 }
 
 static inline uint32_t cpu_attn_acc_stride(uint32_t head_dim) {
-    return (head_dim + CPU_ATTN_LANES - 1) / CPU_ATTN_LANES * CPU_ATTN_LANES;
+    return (head_dim + 2 * CPU_ATTN_LANES - 1) / (2 * CPU_ATTN_LANES) * (2 * CPU_ATTN_LANES);
 }
 
 /* Floats of a part, a whole number of cache lines. */
