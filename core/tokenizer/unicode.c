@@ -1,0 +1,254 @@
+/* unicode.c - flags of characters, normalization forms C and D (Unicode Standard Annex 15), lower
+ * case. Pure; any thread. */
+#include "core/tokenizer/unicode.h"
+
+#include "core/base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    HANGUL_FIRST = 0xac00,
+    LEAD_FIRST = 0x1100,
+    VOWEL_FIRST = 0x1161,
+    TAIL_FIRST = 0x11a7, /* one before the first tail: tail 0 is none */
+    N_LEADS = 19,
+    N_VOWELS = 21,
+    N_TAILS = 28,
+    N_HANGUL = N_LEADS * N_VOWELS * N_TAILS,
+    MAX_DEPTH = 8 /* of nested decompositions; the real ones go four deep */
+};
+
+/* Value of the run that holds c. */
+static unsigned run_value(const uint32_t *runs, uint32_t n, uint32_t c) {
+    uint32_t low = 0, high = n;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (runs[middle] >> 8 <= c)
+            low = middle;
+        else
+            high = middle;
+    }
+    return runs[low] & 0xff;
+}
+
+void unicode_flags_init(struct unicode_flags *u) {
+    for (uint32_t i = 0; i < unicode_runs_n; i++) {
+        uint32_t first = unicode_runs[i] >> 8;
+        uint32_t end = i + 1 < unicode_runs_n ? unicode_runs[i + 1] >> 8 : 0x110000;
+        if (end > 0x10000) end = 0x10000;
+        for (uint32_t c = first; c < end; c++)
+            u->plane0[c] = (uint8_t)unicode_runs[i];
+    }
+}
+
+unsigned unicode_flags_of(const struct unicode_flags *u, uint32_t c) {
+    return c < 0x10000 ? u->plane0[c] : run_value(unicode_runs, unicode_runs_n, c);
+}
+
+uint32_t unicode_char(const char *text, unsigned *len) {
+    const unsigned char *p = (const unsigned char *)text;
+    if (p[0] < 0x80) {
+        *len = 1;
+        return p[0];
+    }
+    if (p[0] < 0xe0) {
+        *len = 2;
+        return (uint32_t)(p[0] & 0x1f) << 6 | (p[1] & 0x3f);
+    }
+    if (p[0] < 0xf0) {
+        *len = 3;
+        return (uint32_t)(p[0] & 0x0f) << 12 | (uint32_t)(p[1] & 0x3f) << 6 | (p[2] & 0x3f);
+    }
+    *len = 4;
+    return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3f) << 12 |
+           (uint32_t)(p[2] & 0x3f) << 6 | (p[3] & 0x3f);
+}
+
+void unicode_add(str *out, uint32_t c) {
+    char b[4];
+    size_t n = 0;
+    if (c < 0x80) {
+        b[n++] = (char)c;
+    } else if (c < 0x800) {
+        b[n++] = (char)(0xc0 | c >> 6);
+        b[n++] = (char)(0x80 | (c & 0x3f));
+    } else if (c < 0x10000) {
+        b[n++] = (char)(0xe0 | c >> 12);
+        b[n++] = (char)(0x80 | (c >> 6 & 0x3f));
+        b[n++] = (char)(0x80 | (c & 0x3f));
+    } else {
+        b[n++] = (char)(0xf0 | c >> 18);
+        b[n++] = (char)(0x80 | (c >> 12 & 0x3f));
+        b[n++] = (char)(0x80 | (c >> 6 & 0x3f));
+        b[n++] = (char)(0x80 | (c & 0x3f));
+    }
+    str_add_n(out, b, n);
+}
+
+/* Characters with their combining class and place: class << 56 | place << 24 | character. Sorting
+ * a run of marks by this number is the stable order that normalization wants. */
+struct marks {
+    uint64_t *items; /* (capacity) */
+    size_t n, capacity;
+    bool failed;
+};
+
+static void put(struct marks *m, uint32_t c) {
+    if (m->n == m->capacity) {
+        size_t capacity = m->capacity ? 2 * m->capacity : 256;
+        uint64_t *items = mem_resize(m->items, capacity, sizeof *items);
+        if (!items) {
+            m->failed = true;
+            return;
+        }
+        m->items = items;
+        m->capacity = capacity;
+    }
+    uint64_t class = run_value(unicode_classes, unicode_classes_n, c);
+    m->items[m->n] = class << 56 | (uint64_t)m->n << 24 | c;
+    m->n++;
+}
+
+static const struct unicode_pair *find_split(uint32_t c) {
+    uint32_t low = 0, high = unicode_splits_n;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (unicode_splits[middle].whole < c)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < unicode_splits_n && unicode_splits[low].whole == c ? &unicode_splits[low] : NULL;
+}
+
+static void decompose(struct marks *m, uint32_t c, int depth) {
+    if (c - HANGUL_FIRST < N_HANGUL) {
+        uint32_t s = c - HANGUL_FIRST;
+        put(m, LEAD_FIRST + s / (N_VOWELS * N_TAILS));
+        put(m, VOWEL_FIRST + s / N_TAILS % N_VOWELS);
+        if (s % N_TAILS) put(m, TAIL_FIRST + s % N_TAILS);
+        return;
+    }
+    const struct unicode_pair *p = depth < MAX_DEPTH ? find_split(c) : NULL;
+    if (!p) {
+        put(m, c);
+        return;
+    }
+    decompose(m, p->first, depth + 1);
+    if (p->second) decompose(m, p->second, depth + 1);
+}
+
+/* What first and second compose to, 0: nothing. */
+static uint32_t join(uint32_t first, uint32_t second) {
+    if (first - LEAD_FIRST < N_LEADS && second - VOWEL_FIRST < N_VOWELS)
+        return HANGUL_FIRST + ((first - LEAD_FIRST) * N_VOWELS + second - VOWEL_FIRST) * N_TAILS;
+    if (first - HANGUL_FIRST < N_HANGUL && (first - HANGUL_FIRST) % N_TAILS == 0 &&
+        second - TAIL_FIRST - 1 < N_TAILS - 1)
+        return first + second - TAIL_FIRST;
+    uint32_t low = 0, high = unicode_joins_n;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        const struct unicode_pair *p = &unicode_joins[middle];
+        if (p->first < first || (p->first == first && p->second < second))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == unicode_joins_n) return 0;
+    const struct unicode_pair *p = &unicode_joins[low];
+    return p->first == first && p->second == second ? p->whole : 0;
+}
+
+static int by_number(const void *a, const void *b) {
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void order_marks(struct marks *m) {
+    for (size_t i = 0; i < m->n;) {
+        size_t end = i + 1;
+        if (m->items[i] >> 56 == 0) {
+            i++;
+            continue;
+        }
+        while (end < m->n && m->items[end] >> 56)
+            end++;
+        if (end - i > 1) qsort(m->items + i, end - i, sizeof *m->items, by_number);
+        i = end;
+    }
+}
+
+/* Joins each starter with what follows it and is not blocked. */
+static void compose_marks(struct marks *m) {
+    size_t starter = SIZE_MAX, kept = 0;
+    unsigned last = 0; /* class of the last kept character behind the starter */
+    for (size_t i = 0; i < m->n; i++) {
+        uint32_t c = m->items[i] & 0xffffff;
+        unsigned class = (unsigned)(m->items[i] >> 56);
+        bool adjacent = starter != SIZE_MAX && starter + 1 == kept;
+        if (starter != SIZE_MAX && (adjacent || last < class)) {
+            uint32_t whole = join(m->items[starter] & 0xffffff, c);
+            if (whole) {
+                m->items[starter] = whole;
+                continue;
+            }
+        }
+        if (class == 0) starter = kept;
+        last = class;
+        m->items[kept++] = m->items[i];
+    }
+    m->n = kept;
+}
+
+/* Everything up to here may be put out as it is. */
+static size_t stable_prefix(const struct unicode_flags *u, const char *text, size_t n) {
+    size_t last = 0;
+    for (size_t i = 0; i < n;) {
+        unsigned len;
+        uint32_t c = unicode_char(text + i, &len);
+        if (c >= 0x80 && unicode_flags_of(u, c) & UNICODE_UNSTABLE) return last;
+        last = i;
+        i += len;
+    }
+    return n;
+}
+
+bool unicode_normalize(const struct unicode_flags *u, const char *text, size_t n, bool compose,
+                       str *out) {
+    struct marks m = {0};
+    /* The last character before the first unstable one may join with it. */
+    size_t from = compose ? stable_prefix(u, text, n) : 0;
+    str_add_n(out, text, from);
+    for (size_t i = from; i < n && !m.failed;) {
+        unsigned len;
+        decompose(&m, unicode_char(text + i, &len), 0);
+        i += len;
+    }
+    if (!m.failed) {
+        order_marks(&m);
+        if (compose) compose_marks(&m);
+        for (size_t i = 0; i < m.n; i++)
+            unicode_add(out, m.items[i] & 0xffffff);
+    }
+    free(m.items);
+    return !m.failed && !out->failed;
+}
+
+void unicode_add_lower(str *out, const char *text, size_t n) {
+    for (size_t i = 0; i < n;) {
+        unsigned len;
+        uint32_t c = unicode_char(text + i, &len), low = 0, high = unicode_lowers_n;
+        while (low < high) {
+            uint32_t middle = low + (high - low) / 2;
+            if (unicode_lowers[middle].last < c)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        const struct unicode_lower *r = low < unicode_lowers_n ? &unicode_lowers[low] : NULL;
+        bool has = r && c >= r->first && (c - r->first) % r->step == 0;
+        unicode_add(out, has ? (uint32_t)((int64_t)c + r->delta) : c);
+        i += len;
+    }
+}

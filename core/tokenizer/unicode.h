@@ -1,0 +1,54 @@
+/* unicode.h - what tokenizers ask about characters. Private to core/tokenizer.
+ *
+ * The tables (unicode_table.c, unicode_pairs.c) are written by scripts/unicode-tables. All text
+ * here is valid UTF-8. Any thread. */
+#ifndef INFERD_TOKENIZER_UNICODE_H
+#define INFERD_TOKENIZER_UNICODE_H
+
+#include "core/base/str.h"
+
+enum {
+    UNICODE_LETTER = 1,    /* category L */
+    UNICODE_NUMBER = 2,    /* N */
+    UNICODE_SPACE = 4,     /* White_Space */
+    UNICODE_MARK = 8,      /* M */
+    UNICODE_UPPER = 16,    /* Lu, Lt, Lm, Lo, M: what may stand in a word's first part */
+    UNICODE_LOWER = 32,    /* Ll, Lm, Lo, M: what may stand in its second part */
+    UNICODE_DIGIT = 64,    /* Nd */
+    UNICODE_UNSTABLE = 128 /* text without such characters is in NFC */
+};
+
+/* Code point -> flags; the basic plane is a table, the rest is searched. Immutable once filled. */
+struct unicode_flags {
+    uint8_t plane0[0x10000];
+};
+void unicode_flags_init(struct unicode_flags *u);
+
+/* The character at p, *len bytes long. */
+uint32_t unicode_char(const char *p, unsigned *len);
+unsigned unicode_flags_of(const struct unicode_flags *u, uint32_t c);
+void unicode_add(str *out, uint32_t c);
+
+/* Appends text in normalization form C or D. Linear in n but for the ordering of long runs of
+ * combining marks (n log n). False without memory. */
+bool unicode_normalize(const struct unicode_flags *u, const char *text, size_t n, bool compose,
+                       str *out);
+
+/* Appends text in lower case: of each character its simple mapping. */
+void unicode_add_lower(str *out, const char *text, size_t n);
+
+struct unicode_pair {
+    uint32_t whole, first, second;
+};
+struct unicode_lower {
+    uint32_t first, last;
+    int32_t delta;
+    uint32_t step;
+};
+extern const uint32_t unicode_runs[], unicode_runs_n, unicode_classes[], unicode_classes_n;
+extern const struct unicode_pair unicode_splits[], unicode_joins[];
+extern const uint32_t unicode_splits_n, unicode_joins_n;
+extern const struct unicode_lower unicode_lowers[];
+extern const uint32_t unicode_lowers_n;
+
+#endif
