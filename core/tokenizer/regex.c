@@ -1,0 +1,238 @@
+/* regex.c - the only file that sees PCRE2. Immutable after regex_new; any thread. */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "core/tokenizer/regex.h"
+
+#include "core/base/mem.h"
+#include "core/base/str.h"
+
+#include <pcre2.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    PATTERN_MAX_BYTES = 1 << 20,
+    REASON_BYTES = 128,
+    MATCH_STEPS = 20 * 1000 * 1000, /* of one match, before it is given up */
+    HEAP_KIB = 64 << 10,
+    STACK_FIRST_BYTES = 32 << 10,
+    STACK_MAX_BYTES = 4 << 20
+};
+
+struct regex {
+    pcre2_code *code;
+};
+
+/* White_Space; PCRE2's own \s also takes U+180E. Word characters as Unicode recommends. */
+#define SPACES "\\t-\\r\\x{85}\\p{Z}"
+#define WORDS  "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}"
+#define HEXES  "0-9a-fA-F"
+
+struct rewrite {
+    const char *p; /* rest of the pattern */
+    str *out;
+    err *e;
+};
+
+static int refuse(struct rewrite *w, const char *what) {
+    return err_set(w->e, ERR_UNSUPPORTED, "%s is not supported", what);
+}
+
+static bool is_hex4(const char *p) {
+    for (int i = 0; i < 4; i++)
+        if (!p[i] || !strchr("0123456789abcdefABCDEF", p[i])) return false;
+    return true;
+}
+
+/* A backslash and what belongs to it. */
+static void take_escape(struct rewrite *w, bool in_class) {
+    char c = w->p[1];
+    const char *set = c == 's' || (c == 'S' && !in_class)   ? SPACES
+                      : c == 'w' || (c == 'W' && !in_class) ? WORDS
+                      : c == 'h' || (c == 'H' && !in_class) ? HEXES
+                                                            : NULL;
+    if (set) {
+        bool negated = c == 'S' || c == 'W' || c == 'H';
+        str_addf(w->out, in_class ? "%s%s" : "[%s%s]", negated ? "^" : "", set);
+        w->p += 2;
+    } else if (c == 'u' && is_hex4(w->p + 2)) {
+        str_addf(w->out, "\\x{%.4s}", w->p + 2);
+        w->p += 6;
+    } else {
+        str_add_char(w->out, '\\');
+        w->p++;
+        /* The escaped character as a whole; a backslash at the end is left to the compiler. */
+        if (c) str_add_char(w->out, *w->p++);
+    }
+}
+
+static int take_class(struct rewrite *w, int depth);
+
+/* Items of a class up to its ']' or "&&", which stay. */
+static int take_items(struct rewrite *w) {
+    bool first = true;
+    for (; *w->p; first = false) {
+        if ((*w->p == ']' && !first) || strncmp(w->p, "&&", 2) == 0) return 0;
+        if (strncmp(w->p, "[:", 2) == 0 && strstr(w->p, ":]")) {
+            size_t n = (size_t)(strstr(w->p, ":]") - w->p) + 2;
+            str_add_n(w->out, w->p, n);
+            w->p += n;
+        } else if (*w->p == '[') {
+            return refuse(w, "a character class inside another");
+        } else if (*w->p == '\\') {
+            take_escape(w, true);
+        } else {
+            if (*w->p == ']') str_add_char(w->out, '\\');
+            str_add_char(w->out, *w->p++);
+        }
+    }
+    return err_set(w->e, ERR_FORMAT, "a character class has no end");
+}
+
+/* What follows "&&": a class of its own or items. Written as a look-ahead. */
+static int take_operand(struct rewrite *w, int depth) {
+    str_add(w->out, "(?=");
+    int rc;
+    if (*w->p == '[' && w->p[1] != ':') {
+        rc = take_class(w, depth + 1);
+    } else {
+        str_add_char(w->out, '[');
+        rc = take_items(w);
+        str_add_char(w->out, ']');
+    }
+    str_add_char(w->out, ')');
+    return rc;
+}
+
+/* [A], or [A&&B&&...] as (?:(?=[B])...[A]). */
+static int take_class(struct rewrite *w, int depth) {
+    str items, *out = w->out, ahead;
+    bool negated = w->p[1] == '^';
+    if (depth > 2) return refuse(w, "a deeply nested character class");
+    str_init(&items, PATTERN_MAX_BYTES);
+    str_init(&ahead, PATTERN_MAX_BYTES);
+    w->p += negated ? 2 : 1;
+    w->out = &items;
+    int rc = take_items(w);
+    w->out = &ahead;
+    while (!rc && strncmp(w->p, "&&", 2) == 0) {
+        w->p += 2;
+        rc = negated ? refuse(w, "a negated intersection of character classes")
+                     : take_operand(w, depth);
+    }
+    if (!rc && *w->p != ']') rc = refuse(w, "an intersection of character classes like this one");
+    w->out = out;
+    if (!rc) {
+        w->p++;
+        str_addf(out, ahead.len ? "(?:%s[%s%s])" : "%s[%s%s]", str_cstr(&ahead), negated ? "^" : "",
+                 str_cstr(&items));
+        out->failed |= items.failed || ahead.failed;
+    }
+    str_fini(&items);
+    str_fini(&ahead);
+    return rc;
+}
+
+static int rewrite(const char *pattern, str *out, err *e) {
+    struct rewrite w = {pattern, out, e};
+    int rc = 0;
+    while (!rc && *w.p) {
+        if (*w.p == '\\')
+            take_escape(&w, false);
+        else if (*w.p == '[')
+            rc = take_class(&w, 0);
+        else
+            str_add_char(out, *w.p++);
+    }
+    if (!rc && out->failed) rc = err_set(e, ERR_FORMAT, "the pattern is too long");
+    return rc;
+}
+
+int regex_new(const char *pattern, bool literal, struct regex **out, err *e) {
+    str text;
+    int rc = 0, number = 0;
+    size_t offset = 0;
+    *out = NULL;
+    str_init(&text, PATTERN_MAX_BYTES);
+    if (literal)
+        str_add(&text, pattern);
+    else
+        rc = rewrite(pattern, &text, e);
+    pcre2_compile_context *context = pcre2_compile_context_create(NULL);
+    struct regex *r = mem_new(1, sizeof *r);
+    if (!rc && (!r || !context || text.failed))
+        rc = err_set(e, ERR_NOMEM, "no memory for a pattern");
+    if (!rc) {
+        /* As in Ruby's syntax ^ and $ match at every line feed. */
+        uint32_t options = literal
+                               ? PCRE2_UTF | PCRE2_LITERAL
+                               : PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
+        pcre2_set_newline(context, PCRE2_NEWLINE_LF);
+        r->code = pcre2_compile((PCRE2_SPTR)str_cstr(&text), text.len, options, &number, &offset,
+                                context);
+        if (!r->code) {
+            char reason[REASON_BYTES] = "";
+            pcre2_get_error_message(number, (PCRE2_UCHAR *)reason, sizeof reason);
+            rc = err_set(e, ERR_FORMAT, "pattern \"%.200s\": %s", pattern, reason);
+        }
+    } else {
+        err_prefix(e, "pattern \"%.200s\": ", pattern);
+    }
+    /* Where no code may be generated at run time the interpreter does it. */
+    if (!rc) (void)pcre2_jit_compile(r->code, PCRE2_JIT_COMPLETE);
+    pcre2_compile_context_free(context);
+    str_fini(&text);
+    if (rc) {
+        regex_free(r);
+        return rc;
+    }
+    *out = r;
+    return 0;
+}
+
+void regex_free(struct regex *r) {
+    if (!r) return;
+    pcre2_code_free(r->code);
+    free(r);
+}
+
+void regex_work_fini(struct regex_work *w) {
+    pcre2_match_data_free(w->data);
+    pcre2_match_context_free(w->context);
+    pcre2_jit_stack_free(w->stack);
+    memset(w, 0, sizeof *w);
+}
+
+static int work_init(struct regex_work *w, err *e) {
+    if (w->data) return 0;
+    w->context = pcre2_match_context_create(NULL);
+    w->stack = pcre2_jit_stack_create(STACK_FIRST_BYTES, STACK_MAX_BYTES, NULL);
+    w->data = pcre2_match_data_create(1, NULL);
+    if (!w->data || !w->context) {
+        regex_work_fini(w);
+        return err_set(e, ERR_NOMEM, "no memory to split the text");
+    }
+    pcre2_set_match_limit(w->context, MATCH_STEPS);
+    pcre2_set_heap_limit(w->context, HEAP_KIB);
+    if (w->stack) pcre2_jit_stack_assign(w->context, NULL, w->stack);
+    return 0;
+}
+
+int regex_next(const struct regex *r, struct regex_work *w, const char *text, size_t n, size_t from,
+               size_t *start, size_t *end, err *e) {
+    int rc = work_init(w, e);
+    if (rc) return rc;
+    rc = pcre2_match(r->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK, w->data, w->context);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+        rc = pcre2_match(r->code, (PCRE2_SPTR)text, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                         w->data, w->context);
+    if (rc == PCRE2_ERROR_NOMATCH) return 0;
+    if (rc < 0) {
+        char reason[REASON_BYTES] = "";
+        pcre2_get_error_message(rc, (PCRE2_UCHAR *)reason, sizeof reason);
+        return err_set(e, ERR_TOO_LONG, "the text cannot be split into words: %s", reason);
+    }
+    const size_t *found = pcre2_get_ovector_pointer(w->data);
+    *start = found[0];
+    *end = found[1];
+    return 1;
+}
