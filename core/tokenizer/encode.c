@@ -40,6 +40,7 @@ struct job {
     bool prefix_due;         /* the next ordinary text gets the space prefix */
     struct id_list ids;
     str buffer; /* prefix and text together */
+    struct bpe_work *work;
     err *e;
 };
 
@@ -57,6 +58,19 @@ static size_t part_length(const tokenizer *t, const char *text, size_t n) {
     for (size_t i = PART_BYTES; i < n; i++)
         if (text[i] == ' ' && !ends_in_space(text, i)) return i;
     return n;
+}
+
+/* Ordinary text of a vocabulary with merges. */
+static int encode_bpe_run(struct job *j, const char *text, size_t n, bool at_start) {
+    int rc = 0;
+    for (size_t i = 0; !rc && i < n;) {
+        size_t valid = utf8_valid_prefix(text + i, n - i);
+        if (valid)
+            rc = bpe_encode(j->t->bpe, &j->work, text + i, valid, at_start && !i, &j->ids, j->e);
+        i += valid;
+        if (!rc && i < n) rc = bpe_encode_byte(j->t->bpe, (unsigned char)text[i++], &j->ids, j->e);
+    }
+    return rc;
 }
 
 /* Ordinary text without its prefix. */
@@ -80,6 +94,7 @@ static int encode_run(struct job *j, const char *text, size_t n) {
 
 static int encode_text(struct job *j, size_t from, size_t to) {
     if (from == to && !j->prefix_due) return 0;
+    if (j->t->bpe) return encode_bpe_run(j, j->text + from, to - from, from == 0);
     if (!j->prefix_due) return encode_run(j, j->text + from, to - from);
     j->prefix_due = false;
     str_clear(&j->buffer);
@@ -129,15 +144,15 @@ static uint32_t lower_bound(const struct named *specials, uint32_t low, uint32_t
 /* Longest special token at text[at], or NULL. Narrows the sorted list byte by byte. */
 static const struct named *match_special(const struct job *j, size_t at) {
     const tokenizer *t = j->t;
-    const struct named *best = NULL;
-    uint32_t low = 0, high = t->n_specials;
+    const struct named *best = NULL, *names = t->specials.names;
+    uint32_t low = 0, high = t->specials.n;
     for (uint32_t depth = 0; at + depth < j->n && low < high; depth++) {
         unsigned c = (unsigned char)j->text[at + depth];
-        low = lower_bound(t->specials, low, high, depth, c);
-        high = lower_bound(t->specials, low, high, depth, c + 1);
+        low = lower_bound(names, low, high, depth, c);
+        high = lower_bound(names, low, high, depth, c + 1);
         /* What ends here sorts first and must not be asked for its next byte. */
-        while (low < high && t->specials[low].len == depth + 1) {
-            const struct named *s = &t->specials[low++];
+        while (low < high && names[low].len == depth + 1) {
+            const struct named *s = &names[low++];
             bool anyone = t->tokens[s->id].type == TOKEN_USER_DEFINED;
             if (anyone || at + depth + 1 <= j->trusted_end) best = s;
         }
@@ -177,7 +192,7 @@ static int encode_all(struct job *j) {
     size_t from = 0, at = 0;
     while (at < j->n) {
         const struct named *s = NULL;
-        if (j->t->special_start[(unsigned char)j->text[at]]) {
+        if (j->t->specials.starts[(unsigned char)j->text[at]]) {
             find_piece(j, at);
             s = match_special(j, at);
         }
@@ -196,11 +211,24 @@ static int check_size(const struct job *j) {
     const tokenizer *t = j->t;
     size_t least = t->longest_text ? j->n / t->longest_text : 0;
     /* White space that a token swallows, and runs of unknown characters, cost no ids. */
-    if (t->strip_after_special || !t->byte_fallback) least = 0;
+    if (t->strip_after_special || t->bpe || !t->byte_fallback) least = 0;
     if (j->n > ENCODE_MAX_TEXT_BYTES || least > j->ids.max)
         return err_set(j->e, ERR_TOO_LONG, "the text of %zu bytes has more than %zu tokens", j->n,
                        j->ids.max);
     return 0;
+}
+
+static int add_all(struct job *j, const int32_t *ids, unsigned n) {
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < n; i++)
+        rc = id_list_add(&j->ids, ids[i], j->e);
+    return rc;
+}
+
+/* Does the text itself begin with what was put before it? */
+static bool is_doubled(const struct job *j) {
+    size_t n = j->t->n_before;
+    return n && j->ids.n >= 2 * n && !memcmp(j->ids.ids + n, j->ids.ids, n * sizeof *j->ids.ids);
 }
 
 static int run(struct job *j, int flags, int32_t **ids, size_t *n_ids) {
@@ -209,17 +237,18 @@ static int run(struct job *j, int flags, int32_t **ids, size_t *n_ids) {
     int rc = check_size(j);
     str_init(&j->buffer, ENCODE_MAX_TEXT_BYTES + 1);
     j->prefix_due = t->space_prefix;
-    if (!rc && special && t->add_bos) rc = id_list_add(&j->ids, t->bos, j->e);
+    if (!rc && special) rc = add_all(j, t->before, t->n_before);
     if (!rc) rc = encode_all(j);
     /* A template that writes BOS itself does not get it twice. */
-    if (!rc && special && t->add_bos && j->ids.n > 1 && j->ids.ids[1] == t->bos) {
-        j->ids.n--;
-        memmove(j->ids.ids, j->ids.ids + 1, j->ids.n * sizeof *j->ids.ids);
+    if (!rc && special && is_doubled(j)) {
+        j->ids.n -= t->n_before;
+        memmove(j->ids.ids, j->ids.ids + t->n_before, j->ids.n * sizeof *j->ids.ids);
     }
-    if (!rc && special && t->add_eos) rc = id_list_add(&j->ids, t->eos, j->e);
+    if (!rc && special) rc = add_all(j, t->behind, t->n_behind);
     if (!rc && !j->ids.ids && !(j->ids.ids = mem_new(1, sizeof *j->ids.ids)))
         rc = err_set(j->e, ERR_NOMEM, "no memory to tokenize the text");
     str_fini(&j->buffer);
+    bpe_work_free(j->work);
     if (rc) {
         free(j->ids.ids);
         return rc;

@@ -1,4 +1,4 @@
-/* tokenizer.c - opens a tokenizer from either kind of file, owns its tables, decodes. Immutable
+/* tokenizer.c - opens a tokenizer from any kind of file, owns its tables, decodes. Immutable
  * after tokenizer_open, so any thread may use it. */
 #include "core/tokenizer/tokenizer_int.h"
 
@@ -37,7 +37,9 @@ enum { SPACE_MARK_BYTES = 3, N_BYTES = 256 };
 
 void vocab_fini(struct vocab *v) {
     free(v->tokens);
+    free(v->merges);
     free(v->chat_template);
+    bpe_rules_fini(&v->rules);
     if (v->free_source) v->free_source(v->source);
     memset(v, 0, sizeof *v);
 }
@@ -72,26 +74,40 @@ static bool is_eog_text(const char *text, size_t len) {
     return false;
 }
 
+/* Writes text with its space marks as spaces; returns its length. */
+static uint32_t unmark_spaces(const char *text, uint32_t len, char *out) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < len; n++) {
+        bool space =
+            len - i >= SPACE_MARK_BYTES && memcmp(text + i, space_mark, SPACE_MARK_BYTES) == 0;
+        out[n] = space ? ' ' : text[i];
+        i += space ? SPACE_MARK_BYTES : 1;
+    }
+    return n;
+}
+
 /* Copies a token's texts into the blob. Bytes equal to the text are stored once. */
-static void place_token(tokenizer *t, const struct vocab_token *from, struct token *to,
-                        uint32_t *used) {
+static void place_token(tokenizer *t, const struct vocab_token *from, bool byte_level,
+                        struct token *to, uint32_t *used) {
     char *text = t->blob + *used, *out = text + from->len;
     to->text_at = to->bytes_at = *used;
     to->text_len = to->bytes_len = from->len;
     to->type = (uint8_t)from->type;
+    to->flags = from->flags;
     memcpy(text, from->text, from->len);
     *used += from->len;
     if (from->type == TOKEN_CONTROL || from->type == TOKEN_UNKNOWN) return;
     uint32_t n = 0;
     if (from->type == TOKEN_BYTE) {
         out[n++] = (char)vocab_byte_value(from->text, from->len);
+    } else if (byte_level) {
+        /* Added tokens, and texts that are not in the alphabet, stand for themselves. */
+        size_t len =
+            from->type == TOKEN_USER_DEFINED ? SIZE_MAX : bpe_bytes_of_text(text, from->len, out);
+        if (len == SIZE_MAX) return;
+        n = (uint32_t)len;
     } else {
-        for (uint32_t i = 0; i < from->len; n++) {
-            bool space = from->len - i >= SPACE_MARK_BYTES &&
-                         memcmp(text + i, space_mark, SPACE_MARK_BYTES) == 0;
-            out[n] = space ? ' ' : text[i];
-            i += space ? SPACE_MARK_BYTES : 1;
-        }
+        n = unmark_spaces(text, from->len, out);
         if (n == from->len) return;
     }
     to->bytes_at = *used;
@@ -114,10 +130,10 @@ static int copy_tokens(tokenizer *t, const struct vocab *v, err *e) {
     t->blob = mem_new(room, 1);
     t->tokens = mem_new(v->n, sizeof *t->tokens);
     t->by_text = mem_new(v->n, sizeof *t->by_text);
-    t->specials = mem_new(v->n, sizeof *t->specials);
-    if (!t->blob || !t->tokens || !t->by_text || !t->specials) return no_memory(e);
+    t->specials.names = mem_new(v->n, sizeof *t->specials.names);
+    if (!t->blob || !t->tokens || !t->by_text || !t->specials.names) return no_memory(e);
     for (uint32_t i = 0; i < v->n; i++) {
-        place_token(t, &v->tokens[i], &t->tokens[i], &used);
+        place_token(t, &v->tokens[i], v->is_bpe && v->rules.byte_level, &t->tokens[i], &used);
         if (v->tokens[i].len > t->longest_text) t->longest_text = v->tokens[i].len;
     }
     return 0;
@@ -130,7 +146,7 @@ static void mark_ends(tokenizer *t, const struct vocab *v) {
     for (int32_t i = 0; i < t->n_tokens; i++) {
         struct token *k = &t->tokens[i];
         bool special = k->type == TOKEN_CONTROL || k->type == TOKEN_USER_DEFINED;
-        k->eog = special && is_eog_text(t->blob + k->text_at, k->text_len);
+        k->eog = v->tokens[i].eog || (special && is_eog_text(t->blob + k->text_at, k->text_len));
         for (size_t d = 0; d < sizeof declared / sizeof declared[0]; d++)
             k->eog |= declared[d] == i;
         if ((k->eog || i == v->bos) && k->type != TOKEN_UNKNOWN && k->type != TOKEN_BYTE) {
@@ -158,6 +174,11 @@ static void index_texts(tokenizer *t) {
     }
 }
 
+static void special_set_add(struct special_set *set, const struct named *name) {
+    set->names[set->n++] = *name;
+    set->starts[(unsigned char)name->text[0]] = true;
+}
+
 static void index_specials(tokenizer *t) {
     for (int32_t i = 0; i < t->n_tokens; i++) {
         const struct token *k = &t->tokens[i];
@@ -169,10 +190,9 @@ static void index_specials(tokenizer *t) {
             name.text = t->blob + k->bytes_at;
             name.len = k->bytes_len;
         }
-        t->specials[t->n_specials++] = name;
-        t->special_start[(unsigned char)name.text[0]] = true;
+        special_set_add(&t->specials, &name);
     }
-    named_sort(t->specials, t->n_specials);
+    named_sort(t->specials.names, t->specials.n);
 }
 
 /* Byte fallback needs all 256 byte tokens; a vocabulary with some of them has none. */
@@ -253,8 +273,10 @@ static int open_spm(tokenizer *t, const struct vocab *v, err *e) {
 static int build(tokenizer *t, struct vocab *v, err *e) {
     t->bos = v->bos;
     t->eos = v->eos;
-    t->add_bos = v->add_bos && v->bos >= 0;
-    t->add_eos = v->add_eos && v->eos >= 0;
+    memcpy(t->before, v->before, sizeof t->before);
+    memcpy(t->behind, v->behind, sizeof t->behind);
+    t->n_before = v->n_before;
+    t->n_behind = v->n_behind;
     t->space_prefix = v->space_prefix;
     t->spm_user_rules = v->spm_user_rules;
     t->strip_after_special = v->strip_after_special;
@@ -266,6 +288,7 @@ static int build(tokenizer *t, struct vocab *v, err *e) {
     index_texts(t);
     index_specials(t);
     index_bytes(t);
+    if (v->is_bpe) return bpe_new(t, v, &t->bpe, e);
     find_cuts(t);
     return open_spm(t, v, e);
 }
@@ -307,8 +330,9 @@ int tokenizer_open(const char *path, tokenizer **out, err *e) {
 void tokenizer_close(tokenizer *t) {
     if (!t) return;
     spm_close(t->spm);
+    bpe_free(t->bpe);
     free(t->chat_template);
-    free(t->specials);
+    free(t->specials.names);
     free(t->by_text);
     free(t->tokens);
     free(t->blob);
@@ -383,7 +407,7 @@ bool tokenizer_is_control(const tokenizer *t, int32_t id) {
 }
 
 bool tokenizer_adds_bos(const tokenizer *t) {
-    return t->add_bos;
+    return t->n_before > 0 && t->before[0] == t->bos;
 }
 
 int32_t tokenizer_find(const tokenizer *t, const char *text) {

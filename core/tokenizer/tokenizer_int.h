@@ -1,17 +1,20 @@
 /* tokenizer_int.h - the parts of the tokenizer room. Private to core/tokenizer.
  *
- *   GGUF ----- vocab_gguf.c --\
- *                              >-- struct vocab -- tokenizer.c -- spm_proto.c -- spm.cc
- *   .model --- vocab_spm.c ---/                     encode.c -------------------- spm.cc */
+ *   GGUF ----- vocab_gguf.c --\                                  /-- spm_proto.c -- spm.cc
+ *   .model --- vocab_spm.c ----+-- struct vocab -- tokenizer.c --<
+ *   .json ---- vocab_hf.c ----/                     encode.c      \-- bpe.c -- pretok.c */
 #ifndef INFERD_TOKENIZER_INT_H
 #define INFERD_TOKENIZER_INT_H
 
 #include "core/tokenizer/tokenizer.h"
 
 #include "core/base/str.h"
+#include "core/tokenizer/bpe.h"
 
 enum {
     VOCAB_MAX_TOKENS = 1 << 20,
+    VOCAB_MAX_MERGES = 1 << 22,
+    VOCAB_MAX_ADDED = 8,               /* tokens that are put before or behind a text */
     VOCAB_MAX_TEXT_BYTES = 4096,       /* of one token; real ones have under a hundred */
     VOCAB_MAX_FILE_BYTES = 256 << 20,  /* of a tokenizer.model */
     ENCODE_MAX_TEXT_BYTES = 256 << 20, /* of one call */
@@ -27,26 +30,48 @@ enum token_type {
     TOKEN_BYTE = 6
 };
 
+/* How a token that is cut out of the text meets its surroundings (tokenizer.json). */
+enum token_flags {
+    TOKEN_LSTRIP = 1,      /* takes the white space before it */
+    TOKEN_RSTRIP = 2,      /* and behind it */
+    TOKEN_SINGLE_WORD = 4, /* only where no word character touches it */
+    TOKEN_NORMALIZED = 8   /* is looked for in normalized text */
+};
+
 struct vocab_token {
     const char *text; /* (len), borrowed from the vocab's source */
     uint32_t len;
     float score;
     enum token_type type;
+    uint8_t flags; /* enum token_flags */
+    bool eog;      /* the file says that it ends an answer */
+};
+
+/* Two texts that become one, as the file writes them. Borrowed from the vocab's source. */
+struct vocab_merge {
+    const char *left, *right; /* (left_len), (right_len) */
+    uint32_t left_len, right_len;
 };
 
 /* What a file says about its tokenizer, checked but not yet interpreted. */
 struct vocab {
     struct vocab_token *tokens; /* (n) */
     uint32_t n;
-    int32_t bos, eos, eot, eom; /* -1: none */
-    bool add_bos, add_eos;
+    int32_t bos, eos, eot, eom;                               /* -1: none */
+    int32_t before[VOCAB_MAX_ADDED], behind[VOCAB_MAX_ADDED]; /* what TOKENIZER_ADD_SPECIAL adds */
+    unsigned n_before, n_behind;
     bool space_prefix;   /* a space goes before text at the start and after a control token */
     bool spm_user_rules; /* user-defined tokens as SentencePiece treats them: their text is escaped,
                             and the space prefix goes before the first one, not after it. Else as
                             GGUF's reference does: text as it stands, prefix after each one */
-    bool strip_after_special; /* white space after a special token is dropped (Phi-3) */
-    char *chat_template;      /* owned, NULL: none */
-    void *source;             /* keeps the texts alive */
+    bool strip_after_special;   /* white space after a special token is dropped (Phi-3) */
+    char *chat_template;        /* owned, NULL: none */
+    bool is_bpe;                /* merges, else SentencePiece */
+    struct vocab_merge *merges; /* (n_merges) by rank, owned */
+    uint32_t n_merges;
+    int32_t unk;            /* of a BPE vocabulary, -1: none */
+    struct bpe_rules rules; /* owned */
+    void *source;           /* keeps the texts alive */
     void (*free_source)(void *source);
 };
 
@@ -88,6 +113,7 @@ struct token {
     uint32_t text_at, text_len;   /* in blob: as the file has it */
     uint32_t bytes_at, bytes_len; /* in blob: as it appears in running text */
     uint8_t type;                 /* enum token_type */
+    uint8_t flags;                /* enum token_flags */
     bool eog;
     bool hidden;
 };
@@ -99,22 +125,30 @@ struct named {
     int32_t id;
 };
 
+/* Texts that are looked for in running text. */
+struct special_set {
+    struct named *names; /* (n), sorted */
+    uint32_t n;
+    bool starts[256]; /* their first bytes */
+};
+
 struct tokenizer {
     char *blob;
     struct token *tokens; /* (n_tokens) */
     int32_t n_tokens;
-    struct named *by_text;  /* (n_tokens) */
-    struct named *specials; /* (n_specials) what is cut out of text before it is tokenized */
-    uint32_t n_specials;
-    bool special_start[256]; /* first bytes of the specials */
-    int32_t byte_ids[256];   /* -1 without byte fallback */
+    struct named *by_text;       /* (n_tokens) */
+    struct special_set specials; /* what is cut out of text before it is tokenized */
+    int32_t byte_ids[256];       /* -1 without byte fallback */
     bool byte_fallback;
     bool cuts_at_space; /* no token reaches across the border before a space: see encode.c */
     int32_t bos, eos, unk;
-    bool add_bos, add_eos, space_prefix, spm_user_rules, strip_after_special;
+    int32_t before[VOCAB_MAX_ADDED], behind[VOCAB_MAX_ADDED];
+    unsigned n_before, n_behind;
+    bool space_prefix, spm_user_rules, strip_after_special;
     uint32_t longest_text; /* bytes of text that one token can stand for */
     char *chat_template;
-    struct spm *spm;
+    struct spm *spm; /* one of the two */
+    struct bpe *bpe;
 };
 
 /* Sorts names by text; of equal texts the higher id comes first. */

@@ -14,8 +14,18 @@
 #define KEY_TOKENS "tokenizer.ggml.tokens"
 #define KEY_SCORES "tokenizer.ggml.scores"
 #define KEY_TYPES  "tokenizer.ggml.token_type"
+#define KEY_MERGES "tokenizer.ggml.merges"
+#define KEY_MODEL  "tokenizer.ggml.model"
+#define KEY_PRE    "tokenizer.ggml.pre"
 
-enum { LLAMA_UNK = 0, LLAMA_BOS = 1, LLAMA_EOS = 2, TOKEN_UNDEFINED = 0 };
+enum {
+    LLAMA_UNK = 0,
+    LLAMA_BOS = 1,
+    LLAMA_EOS = 2,
+    GPT2_BOS_EOS = 11, /* what the format falls back to */
+    TOKEN_UNDEFINED = 0,
+    NAME_BYTES = 40 /* of a name in an error */
+};
 
 static void close_gguf(void *source) {
     gguf_close(source);
@@ -36,7 +46,8 @@ static int check_array(const gguf *g, const char *key, uint64_t n, bool *there, 
 }
 
 /* Old files have no types: byte tokens are known by their text, the three special ones by id. */
-static enum token_type guess_type(const struct vocab_token *t, uint32_t id) {
+static enum token_type guess_type(const struct vocab *v, const struct vocab_token *t, uint32_t id) {
+    if (v->is_bpe) return TOKEN_NORMAL;
     if (vocab_byte_value(t->text, t->len) >= 0) return TOKEN_BYTE;
     if (id == LLAMA_UNK) return TOKEN_UNKNOWN;
     return id == LLAMA_BOS || id == LLAMA_EOS ? TOKEN_CONTROL : TOKEN_NORMAL;
@@ -55,7 +66,7 @@ static int read_token(const gguf *g, struct vocab *v, uint32_t id, bool has_scor
     if (isnan(t->score))
         return err_set(e, ERR_FORMAT, "%s: the score of token %" PRIu32 " is no number",
                        gguf_path(g), id);
-    int64_t type = has_types ? gguf_array_i64(g, KEY_TYPES, id) : (int64_t)guess_type(t, id);
+    int64_t type = has_types ? gguf_array_i64(g, KEY_TYPES, id) : (int64_t)guess_type(v, t, id);
     if (type == TOKEN_UNDEFINED) type = TOKEN_NORMAL;
     if (type < TOKEN_NORMAL || type > TOKEN_BYTE)
         return err_set(e, ERR_FORMAT, "%s: token %" PRIu32 " has unknown type %" PRId64,
@@ -130,16 +141,24 @@ static bool is_phi3(const gguf *g) {
     return false;
 }
 
-static int read_settings(const gguf *g, struct vocab *v, err *e) {
+/* rule: of a BPE vocabulary, else NULL. */
+static int read_settings(const gguf *g, const struct pretok_rule *rule, struct vocab *v, err *e) {
     gguf_str s;
-    int rc = read_id(g, "tokenizer.ggml.bos_token_id", v, LLAMA_BOS, &v->bos, e);
-    if (!rc) rc = read_id(g, "tokenizer.ggml.eos_token_id", v, LLAMA_EOS, &v->eos, e);
+    bool add_bos, add_eos, bpe = v->is_bpe;
+    int32_t bos = bpe ? GPT2_BOS_EOS : LLAMA_BOS, eos = bpe ? GPT2_BOS_EOS : LLAMA_EOS;
+    int rc = read_id(g, "tokenizer.ggml.bos_token_id", v, bos, &v->bos, e);
+    if (!rc) rc = read_id(g, "tokenizer.ggml.eos_token_id", v, eos, &v->eos, e);
     if (!rc) rc = read_id(g, "tokenizer.ggml.eot_token_id", v, -1, &v->eot, e);
     if (!rc) rc = read_id(g, "tokenizer.ggml.eom_token_id", v, -1, &v->eom, e);
-    if (!rc) rc = read_flag(g, "tokenizer.ggml.add_bos_token", true, &v->add_bos, e);
-    if (!rc) rc = read_flag(g, "tokenizer.ggml.add_eos_token", false, &v->add_eos, e);
+    if (!rc) rc = read_flag(g, "tokenizer.ggml.add_bos_token", !bpe || rule->add_bos, &add_bos, e);
+    if (!rc) rc = read_flag(g, "tokenizer.ggml.add_eos_token", false, &add_eos, e);
     if (!rc) rc = read_flag(g, "tokenizer.ggml.add_space_prefix", true, &v->space_prefix, e);
-    if (rc || !gguf_has(g, "tokenizer.chat_template")) return rc;
+    if (rc) return rc;
+    /* The reference has the prefix for SentencePiece vocabularies only. */
+    if (bpe) v->space_prefix = false;
+    if (add_bos && v->bos >= 0) v->before[v->n_before++] = v->bos;
+    if (add_eos && v->eos >= 0) v->behind[v->n_behind++] = v->eos;
+    if (!gguf_has(g, "tokenizer.chat_template")) return 0;
     rc = gguf_get_str(g, "tokenizer.chat_template", &s, e);
     if (rc) return rc;
     if (memchr(s.data, 0, s.len))
@@ -148,29 +167,93 @@ static int read_settings(const gguf *g, struct vocab *v, err *e) {
     return v->chat_template ? 0 : err_set(e, ERR_NOMEM, "no memory for the chat template");
 }
 
-static int check_model(const gguf *g, err *e) {
-    gguf_str model;
-    int rc = gguf_get_str(g, "tokenizer.ggml.model", &model, e);
+static bool is_text(gguf_str s, const char *text) {
+    return s.len == strlen(text) && memcmp(s.data, text, s.len) == 0;
+}
+
+static int read_model(const gguf *g, struct vocab *v, gguf_str *model, err *e) {
+    int rc = gguf_get_str(g, KEY_MODEL, model, e);
     if (rc == ERR_NOT_FOUND)
-        return err_set(e, ERR_FORMAT, "%s: no tokenizer (key 'tokenizer.ggml.model')",
-                       gguf_path(g));
+        return err_set(e, ERR_FORMAT, "%s: no tokenizer (key '" KEY_MODEL "')", gguf_path(g));
     if (rc) return rc;
-    if (model.len == 5 && memcmp(model.data, "llama", 5) == 0) return 0;
-    int shown = (int)(model.len < 40 ? model.len : 40);
+    v->is_bpe = is_text(*model, "gpt2") || is_text(*model, "gemma4");
+    if (v->is_bpe || is_text(*model, "llama")) return 0;
+    int shown = (int)(model->len < NAME_BYTES ? model->len : NAME_BYTES);
     return err_set(e, ERR_UNSUPPORTED,
-                   "%s: tokenizer.ggml.model '%.*s' is not supported (llama is)", gguf_path(g),
-                   shown, model.data);
+                   "%s: " KEY_MODEL " '%.*s' is not supported (llama, gpt2 and gemma4 are)",
+                   gguf_path(g), shown, model->data);
+}
+
+/* "left right": the space that divides is the first one behind the first character. */
+static int read_merge(const gguf *g, uint32_t i, struct vocab_merge *m, err *e) {
+    gguf_str text = gguf_array_str(g, KEY_MERGES, i);
+    const char *space = text.len > 1 ? memchr(text.data + 1, ' ', text.len - 1) : NULL;
+    if (!space || text.len > 2 * VOCAB_MAX_TEXT_BYTES)
+        return err_set(e, ERR_FORMAT, "%s: merge %" PRIu32 " is not two texts with a space between",
+                       gguf_path(g), i);
+    m->left = text.data;
+    m->left_len = (uint32_t)(space - text.data);
+    m->right = space + 1;
+    m->right_len = (uint32_t)(text.len - m->left_len - 1);
+    return 0;
+}
+
+static int read_merges(const gguf *g, struct vocab *v, err *e) {
+    enum gguf_type elem;
+    uint64_t n;
+    int rc = gguf_get_array(g, KEY_MERGES, &elem, &n, e);
+    if (rc == ERR_NOT_FOUND) return err_set(e, ERR_FORMAT, "%s: no '" KEY_MERGES "'", gguf_path(g));
+    if (rc) return rc;
+    if (elem != GGUF_STRING || n > VOCAB_MAX_MERGES)
+        return err_set(e, ERR_FORMAT, "%s: '" KEY_MERGES "' is no list of up to %d strings",
+                       gguf_path(g), VOCAB_MAX_MERGES);
+    v->n_merges = (uint32_t)n;
+    v->merges = mem_new(n, sizeof *v->merges);
+    if (!v->merges) return err_set(e, ERR_NOMEM, "no memory for %" PRIu64 " merges", n);
+    for (uint32_t i = 0; !rc && i < v->n_merges; i++)
+        rc = read_merge(g, i, &v->merges[i], e);
+    return rc;
+}
+
+/* How text is cut before merging goes by name. */
+static int read_rule(const gguf *g, gguf_str model, const struct pretok_rule **rule, err *e) {
+    gguf_str name = {"default", 7};
+    int rc = gguf_get_str(g, KEY_PRE, &name, e);
+    if (rc == ERR_NOT_FOUND)
+        err_clear(e);
+    else if (rc)
+        return rc;
+    if (is_text(model, "gemma4")) name = model;
+    *rule = pretok_find_rule(name.data, name.len);
+    if (*rule) return 0;
+    int shown = (int)(name.len < NAME_BYTES ? name.len : NAME_BYTES);
+    return err_set(e, ERR_UNSUPPORTED, "%s: " KEY_PRE " '%.*s' is not known", gguf_path(g), shown,
+                   name.data);
+}
+
+static int read_bpe(const gguf *g, const struct pretok_rule *rule, struct vocab *v, err *e) {
+    v->unk = -1;
+    v->rules.byte_level = !rule->marks_spaces;
+    v->rules.marks_spaces = v->rules.byte_fallback = rule->marks_spaces;
+    v->rules.ignore_merges = rule->ignore_merges;
+    int rc = bpe_rules_init(&v->rules, e);
+    if (!rc) rc = pretok_add_rule(v->rules.pretok, rule, e);
+    return rc ? rc : read_merges(g, v, e);
 }
 
 int vocab_read_gguf(const char *path, struct vocab *v, err *e) {
     gguf *g = NULL;
+    gguf_str model = {0};
+    const struct pretok_rule *rule = NULL;
     int rc = gguf_open(path, GGUF_OPEN_VOCAB_ONLY, &g, e);
     if (rc) return rc;
     v->source = g;
     v->free_source = close_gguf;
-    rc = check_model(g, e);
+    rc = read_model(g, v, &model, e);
+    if (!rc && v->is_bpe) rc = read_rule(g, model, &rule, e);
     if (!rc) rc = read_tokens(g, v, e);
-    if (!rc) rc = read_settings(g, v, e);
-    v->strip_after_special = is_phi3(g);
+    if (!rc && v->is_bpe) rc = read_bpe(g, rule, v, e);
+    if (!rc) rc = read_settings(g, rule, v, e);
+    v->strip_after_special = !v->is_bpe && is_phi3(g);
     return rc;
 }

@@ -200,7 +200,7 @@ static int read_model(struct message m, struct vocab *v) {
     bool there, normalizer = false;
     uint64_t model_type = MODEL_TYPE_UNIGRAM;
     uint32_t id = 0;
-    v->space_prefix = v->spm_user_rules = v->add_bos = true;
+    v->space_prefix = v->spm_user_rules = true;
     v->bos = 1;
     v->eos = 2;
     v->eot = v->eom = -1;
@@ -222,6 +222,7 @@ static int read_model(struct message m, struct vocab *v) {
     if (!normalizer) return unsupported(&m, "removing extra white space is not supported");
     v->bos = control_or_none(v, v->bos);
     v->eos = control_or_none(v, v->eos);
+    if (v->bos >= 0) v->before[v->n_before++] = v->bos;
     return 0;
 }
 

@@ -118,14 +118,14 @@ static void check_golden(const char *model, const char *golden, bool special) {
     free(file);
 }
 
-/* Texts separated by a line of their own, ids one text a line. */
-static void check_inp_out(const char *model) {
+/* Texts separated by a line of their own, ids one text a line, in files that begin with `cases`. */
+static void check_inp_out(const char *model, const char *cases) {
     static const char separator[] = "\n__ggml_vocab_test__\n";
     char path[PATH_BYTES];
     size_t n_inp, n_out;
-    snprintf(path, sizeof path, "%s.inp", model);
+    snprintf(path, sizeof path, "%s.inp", cases);
     char *inp = read_file(path, &n_inp);
-    snprintf(path, sizeof path, "%s.out", model);
+    snprintf(path, sizeof path, "%s.out", cases);
     char *out = read_file(path, &n_out);
     tokenizer *t = open_or_fail(model);
     char *text = inp, *line = out;
@@ -154,7 +154,7 @@ static void check_inp_out(const char *model) {
 }
 
 static void llama_gguf_equals_the_references(void) {
-    check_inp_out(SHARED "gguf/ggml-vocab-llama-spm.gguf");
+    check_inp_out(SHARED "gguf/ggml-vocab-llama-spm.gguf", SHARED "gguf/ggml-vocab-llama-spm.gguf");
     check_golden(SHARED "gguf/ggml-vocab-llama-spm.gguf", SHARED "golden/llama-spm.jsonl", true);
 }
 
@@ -169,8 +169,27 @@ static void mistral_model_equals_the_reference(void) {
 }
 
 static void phi3_gguf_equals_the_references(void) {
-    check_inp_out(SHARED "gguf/ggml-vocab-phi-3.gguf");
+    check_inp_out(SHARED "gguf/ggml-vocab-phi-3.gguf", SHARED "gguf/ggml-vocab-phi-3.gguf");
     check_golden(SHARED "gguf/ggml-vocab-phi-3.gguf", SHARED "golden/phi-3.jsonl", true);
+}
+
+static void bpe_ggufs_equal_the_references(void) {
+    static const struct {
+        const char *model, *cases, *golden;
+    } files[] = {
+        {"gpt-2", "gpt-2", "gpt-2"},
+        {"starcoder", "starcoder", "starcoder"},
+        {"deepseek-llm", "deepseek-llm", "deepseek-llm"},
+        {"qwen3", "qwen2", "qwen3"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char model[PATH_BYTES], cases[PATH_BYTES], golden[PATH_BYTES];
+        snprintf(model, sizeof model, SHARED "gguf/ggml-vocab-%s.gguf", files[i].model);
+        snprintf(cases, sizeof cases, SHARED "gguf/ggml-vocab-%s.gguf", files[i].cases);
+        snprintf(golden, sizeof golden, SHARED "golden/%s.jsonl", files[i].golden);
+        check_inp_out(model, cases);
+        check_golden(model, golden, true);
+    }
 }
 
 /* User-defined tokens of a tokenizer.model; expected ids from spm_encode 0.1.97. */
@@ -393,6 +412,7 @@ int main(void) {
         RUN(mistral_model_equals_the_reference);
         RUN(user_defined_tokens_equal_the_library);
         RUN(phi3_gguf_equals_the_references);
+        RUN(bpe_ggufs_equal_the_references);
         RUN(llama_random_bytes_come_back);
     } else {
         SKIP("references", "no shared data at " SHARED);

@@ -1,0 +1,527 @@
+/* bpe.c - the merge tables and the merging. Short pieces are merged by looking for the lowest rank
+ * again and again; long ones through a heap, so that time is n log n whatever the text. Immutable
+ * after bpe_new. */
+#include "core/tokenizer/bpe.h"
+
+#include "core/base/mem.h"
+#include "core/tokenizer/tokenizer_int.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    NO_ID = -1,
+    SHORT_UNITS = 40,           /* up to here a linear search beats the heap */
+    MAX_PIECE_BYTES = 64 << 20, /* takes some 2 GB to merge */
+    SHOWN_BYTES = 60            /* of a text in an error */
+};
+#define NO_RANK UINT32_MAX
+
+static const char space_mark[] = "\xe2\x96\x81";
+
+struct merge_slot {
+    int32_t left, right; /* left NO_ID: empty */
+    uint32_t rank;
+    int32_t result;
+};
+
+struct bpe {
+    const struct tokenizer *t;
+    struct bpe_rules rules;
+    struct merge_slot *merges; /* (merge_mask + 1) */
+    uint32_t merge_mask;
+    int32_t *texts; /* (text_mask + 1) ids by the hash of their bytes, NO_ID: empty */
+    uint32_t text_mask;
+    int32_t units[256]; /* byte-level: the bytes' tokens; else those of byte fallback */
+    int32_t unk;
+    bool cuts_at_mark; /* no token reaches across the border before a space mark */
+};
+
+/* Doubly linked units of one piece; the first stays first. */
+struct unit {
+    int32_t id; /* NO_ID: merged into the one before */
+    uint32_t previous, next;
+    uint32_t rank; /* of the merge with the next one, NO_RANK: none */
+    int32_t result;
+};
+
+struct bpe_work {
+    struct pretok_work pretok;
+    struct unit *units; /* (capacity) */
+    uint64_t *heap;     /* (heap_capacity) rank << 32 | place */
+    size_t capacity, n_heap, heap_capacity;
+    str marked; /* text with its spaces marked */
+};
+
+int bpe_rules_init(struct bpe_rules *r, err *e) {
+    r->flags = mem_new(1, sizeof *r->flags);
+    if (r->flags) unicode_flags_init(r->flags);
+    r->pretok = r->flags ? pretok_new(r->flags) : NULL;
+    return r->pretok ? 0 : err_set(e, ERR_NOMEM, "no memory for the tokenizer's rules");
+}
+
+void bpe_rules_fini(struct bpe_rules *r) {
+    pretok_free(r->pretok);
+    free(r->flags);
+    memset(r, 0, sizeof *r);
+}
+
+/* GPT-2 writes the printable bytes of Latin-1 as themselves, the others in order from U+0100 on. */
+static int alphabet_byte(uint32_t c) {
+    bool printable = (c >= 33 && c <= 126) || (c >= 161 && c <= 255);
+    if (printable && c != 173) return (int)c;
+    if (c < 256 || c > 323) return -1;
+    c -= 256;
+    return c < 33 ? (int)c : c < 67 ? (int)(c - 33 + 127) : 173;
+}
+
+size_t bpe_bytes_of_text(const char *text, size_t n, char *out) {
+    size_t used = 0;
+    if (!utf8_valid(text, n)) return SIZE_MAX;
+    for (size_t i = 0; i < n;) {
+        unsigned len;
+        int b = alphabet_byte(unicode_char(text + i, &len));
+        if (b < 0) return SIZE_MAX;
+        out[used++] = (char)b;
+        i += len;
+    }
+    return used;
+}
+
+/* The bytes by which a token is found in text. */
+static const char *key_of(const struct bpe *b, int32_t id, uint32_t *n) {
+    const struct token *k = &b->t->tokens[id];
+    *n = b->rules.byte_level ? k->bytes_len : k->text_len;
+    return b->t->blob + (b->rules.byte_level ? k->bytes_at : k->text_at);
+}
+
+static uint32_t hash_bytes(const char *p, size_t n) {
+    uint64_t h = 0x9e3779b97f4a7c15u ^ n;
+    for (; n >= 8; n -= 8, p += 8) {
+        uint64_t v;
+        memcpy(&v, p, 8);
+        h = (h ^ v) * 0xff51afd7ed558ccdu;
+        h ^= h >> 32;
+    }
+    uint64_t v = 0;
+    memcpy(&v, p, n);
+    h = (h ^ v) * 0xff51afd7ed558ccdu;
+    return (uint32_t)(h ^ h >> 29);
+}
+
+static int32_t find_text(const struct bpe *b, const char *text, size_t n) {
+    for (uint32_t at = hash_bytes(text, n) & b->text_mask;; at = (at + 1) & b->text_mask) {
+        uint32_t len;
+        int32_t id = b->texts[at];
+        if (id == NO_ID) return NO_ID;
+        const char *key = key_of(b, id, &len);
+        if (len == n && memcmp(key, text, n) == 0) return id;
+    }
+}
+
+static inline uint32_t hash_pair(int32_t left, int32_t right) {
+    uint64_t h = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9e3779b97f4a7c15u;
+    return (uint32_t)(h >> 32);
+}
+
+static inline const struct merge_slot *find_merge(const struct bpe *b, int32_t left,
+                                                  int32_t right) {
+    for (uint32_t at = hash_pair(left, right) & b->merge_mask;; at = (at + 1) & b->merge_mask) {
+        const struct merge_slot *m = &b->merges[at];
+        if (m->left == left && m->right == right) return m;
+        if (m->left == NO_ID) return NULL;
+    }
+}
+
+/* A power of two with room for n entries at half load at most. */
+static uint32_t table_size(uint32_t n) {
+    uint32_t size = 16;
+    while (size / 2 < n)
+        size *= 2;
+    return size;
+}
+
+static bool is_ordinary(const struct token *k) {
+    return k->type != TOKEN_CONTROL && k->type != TOKEN_UNKNOWN && k->type != TOKEN_USER_DEFINED &&
+           k->type != TOKEN_BYTE;
+}
+
+/* Of tokens with one text an ordinary one is found, there may be only one of these. */
+static int index_texts(struct bpe *b, err *e) {
+    uint32_t n = (uint32_t)b->t->n_tokens, size = table_size(n), len;
+    b->texts = mem_new(size, sizeof *b->texts);
+    if (!b->texts) return err_set(e, ERR_NOMEM, "no memory for the vocabulary's index");
+    b->text_mask = size - 1;
+    memset(b->texts, 0xff, size * sizeof *b->texts);
+    for (int32_t id = 0; id < b->t->n_tokens; id++) {
+        const char *key = key_of(b, id, &len);
+        if (!len) continue;
+        int32_t other = find_text(b, key, len);
+        if (other != NO_ID) {
+            bool ordinary = is_ordinary(&b->t->tokens[id]);
+            if (ordinary && is_ordinary(&b->t->tokens[other]))
+                return err_set(e, ERR_FORMAT, "tokens %" PRId32 " and %" PRId32 " have one text",
+                               other, id);
+            if (!ordinary) continue;
+        }
+        uint32_t at = hash_bytes(key, len) & b->text_mask;
+        while (b->texts[at] != NO_ID && b->texts[at] != other)
+            at = (at + 1) & b->text_mask;
+        b->texts[at] = id;
+    }
+    return 0;
+}
+
+/* Id of a merge's part, as the file writes it. */
+static int32_t find_part(const struct bpe *b, const char *text, uint32_t n) {
+    char bytes[2 * VOCAB_MAX_TEXT_BYTES];
+    if (!b->rules.byte_level || n > sizeof bytes) return n ? find_text(b, text, n) : NO_ID;
+    size_t len = bpe_bytes_of_text(text, n, bytes);
+    if (len == SIZE_MAX) return find_text(b, text, n);
+    return len ? find_text(b, bytes, len) : NO_ID;
+}
+
+static int refuse_merge(const struct bpe *b, const struct vocab_merge *m, uint32_t rank, err *e) {
+    bool left = find_part(b, m->left, m->left_len) == NO_ID;
+    bool right = find_part(b, m->right, m->right_len) == NO_ID;
+    const char *text = left ? m->left : m->right;
+    uint32_t n = left ? m->left_len : m->right_len;
+    str shown;
+    str_init(&shown, 4 * SHOWN_BYTES);
+    utf8_add_lossy(&shown, text, n < SHOWN_BYTES ? n : SHOWN_BYTES);
+    int rc = err_set(e, ERR_FORMAT, "merge %" PRIu32 " %s unknown token '%s'", rank,
+                     left || right ? "names the" : "makes an", str_cstr(&shown));
+    str_fini(&shown);
+    return rc;
+}
+
+/* A text never becomes a control token by merging. */
+static int add_merge(struct bpe *b, const struct vocab_merge *m, uint32_t rank, err *e) {
+    char joined[2 * VOCAB_MAX_TEXT_BYTES];
+    int32_t left = find_part(b, m->left, m->left_len), right = find_part(b, m->right, m->right_len);
+    int32_t result = NO_ID;
+    if (left != NO_ID && right != NO_ID && m->left_len + m->right_len <= sizeof joined) {
+        memcpy(joined, m->left, m->left_len);
+        memcpy(joined + m->left_len, m->right, m->right_len);
+        result = find_part(b, joined, m->left_len + m->right_len);
+    }
+    if (result == NO_ID) return refuse_merge(b, m, rank, e);
+    const struct token *k = &b->t->tokens[result];
+    if (k->type == TOKEN_CONTROL || k->type == TOKEN_UNKNOWN) return 0;
+    uint32_t at = hash_pair(left, right) & b->merge_mask;
+    while (b->merges[at].left != NO_ID) {
+        if (b->merges[at].left == left && b->merges[at].right == right) return 0;
+        at = (at + 1) & b->merge_mask;
+    }
+    b->merges[at] = (struct merge_slot){left, right, rank, result};
+    return 0;
+}
+
+static int index_merges(struct bpe *b, const struct vocab *v, err *e) {
+    uint32_t size = table_size(v->n_merges);
+    b->merges = mem_new(size, sizeof *b->merges);
+    if (!b->merges) return err_set(e, ERR_NOMEM, "no memory for %" PRIu32 " merges", v->n_merges);
+    b->merge_mask = size - 1;
+    memset(b->merges, 0xff, size * sizeof *b->merges);
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < v->n_merges; i++) {
+        const struct vocab_merge *m = &v->merges[i];
+        if (m->left_len > VOCAB_MAX_TEXT_BYTES || m->right_len > VOCAB_MAX_TEXT_BYTES)
+            return err_set(e, ERR_FORMAT, "merge %" PRIu32 " is too long", i);
+        rc = add_merge(b, m, i, e);
+    }
+    return rc;
+}
+
+static void index_units(struct bpe *b) {
+    uint32_t n_bytes = 0;
+    for (int i = 0; i < 256; i++) {
+        char c = (char)i;
+        b->units[i] = b->rules.byte_level ? find_text(b, &c, 1) : b->t->byte_ids[i];
+        /* A lone byte that is a control token's text stays text. */
+        if (b->units[i] != NO_ID && b->t->tokens[b->units[i]].type == TOKEN_CONTROL)
+            b->units[i] = NO_ID;
+        n_bytes += b->units[i] != NO_ID;
+    }
+    if (!b->rules.byte_level && n_bytes < 256) b->rules.byte_fallback = false;
+}
+
+/* Where tokens never hold a space mark behind something else, no merge crosses the border before
+ * one, and each part can be merged on its own. */
+static void find_cuts(struct bpe *b) {
+    b->cuts_at_mark = !b->rules.byte_level && find_text(b, space_mark, 3) != NO_ID;
+    for (int32_t id = 0; b->cuts_at_mark && id < b->t->n_tokens; id++) {
+        const struct token *k = &b->t->tokens[id];
+        const char *text = b->t->blob + k->text_at;
+        bool after_other = false;
+        for (uint32_t i = 0; i < k->text_len && is_ordinary(k);) {
+            bool mark = k->text_len - i >= 3 && memcmp(text + i, space_mark, 3) == 0;
+            if (mark && after_other) b->cuts_at_mark = false;
+            after_other = !mark;
+            i += mark ? 3 : 1;
+        }
+    }
+}
+
+int bpe_new(const struct tokenizer *t, struct vocab *v, struct bpe **out, err *e) {
+    struct bpe *b = mem_new(1, sizeof *b);
+    *out = NULL;
+    if (!b) return err_set(e, ERR_NOMEM, "no memory for the tokenizer");
+    b->t = t;
+    b->unk = v->unk;
+    b->rules = v->rules;
+    memset(&v->rules, 0, sizeof v->rules);
+    int rc = index_texts(b, e);
+    if (!rc) rc = index_merges(b, v, e);
+    if (rc) {
+        bpe_free(b);
+        return rc;
+    }
+    index_units(b);
+    find_cuts(b);
+    *out = b;
+    return 0;
+}
+
+void bpe_free(struct bpe *b) {
+    if (!b) return;
+    bpe_rules_fini(&b->rules);
+    free(b->merges);
+    free(b->texts);
+    free(b);
+}
+
+void bpe_work_free(struct bpe_work *w) {
+    if (!w) return;
+    pretok_work_fini(&w->pretok);
+    str_fini(&w->marked);
+    free(w->units);
+    free(w->heap);
+    free(w);
+}
+
+/* Merging of few units: ids[0..n) with the ranks of each and its right neighbour. */
+static int merge_short(const struct bpe *b, int32_t *ids, size_t n, struct id_list *out, err *e) {
+    uint32_t ranks[SHORT_UNITS];
+    int32_t results[SHORT_UNITS];
+    for (size_t i = 0; i + 1 < n; i++) {
+        const struct merge_slot *m = find_merge(b, ids[i], ids[i + 1]);
+        ranks[i] = m ? m->rank : NO_RANK;
+        results[i] = m ? m->result : NO_ID;
+    }
+    while (n > 1) {
+        size_t best = 0;
+        for (size_t i = 1; i + 1 < n; i++)
+            if (ranks[i] < ranks[best]) best = i;
+        if (ranks[best] == NO_RANK) break;
+        ids[best] = results[best];
+        n--;
+        memmove(ids + best + 1, ids + best + 2, (n - best - 1) * sizeof *ids);
+        memmove(ranks + best, ranks + best + 1, (n - best) * sizeof *ranks);
+        memmove(results + best, results + best + 1, (n - best) * sizeof *results);
+        for (size_t i = best ? best - 1 : 0; i <= best && i + 1 < n; i++) {
+            const struct merge_slot *m = find_merge(b, ids[i], ids[i + 1]);
+            ranks[i] = m ? m->rank : NO_RANK;
+            results[i] = m ? m->result : NO_ID;
+        }
+    }
+    int rc = 0;
+    for (size_t i = 0; !rc && i < n; i++)
+        rc = id_list_add(out, ids[i], e);
+    return rc;
+}
+
+static bool heap_push(struct bpe_work *w, uint64_t item) {
+    if (w->n_heap == w->heap_capacity) {
+        size_t capacity = w->heap_capacity ? 2 * w->heap_capacity : 1024;
+        uint64_t *heap = mem_resize(w->heap, capacity, sizeof *heap);
+        if (!heap) return false;
+        w->heap = heap;
+        w->heap_capacity = capacity;
+    }
+    size_t at = w->n_heap++;
+    for (; at && w->heap[(at - 1) / 2] > item; at = (at - 1) / 2)
+        w->heap[at] = w->heap[(at - 1) / 2];
+    w->heap[at] = item;
+    return true;
+}
+
+static uint64_t heap_pop(struct bpe_work *w) {
+    uint64_t top = w->heap[0], item = w->heap[--w->n_heap];
+    size_t at = 0;
+    for (size_t child; (child = 2 * at + 1) < w->n_heap; at = child) {
+        if (child + 1 < w->n_heap && w->heap[child + 1] < w->heap[child]) child++;
+        if (w->heap[child] >= item) break;
+        w->heap[at] = w->heap[child];
+    }
+    w->heap[at] = item;
+    return top;
+}
+
+/* Notes how units[at] merges with its right neighbour. */
+static bool note_merge(const struct bpe *b, struct bpe_work *w, uint32_t at, uint32_t n) {
+    struct unit *u = &w->units[at];
+    const struct merge_slot *m = u->next < n ? find_merge(b, u->id, w->units[u->next].id) : NULL;
+    u->rank = m ? m->rank : NO_RANK;
+    u->result = m ? m->result : NO_ID;
+    return !m || heap_push(w, (uint64_t)m->rank << 32 | at);
+}
+
+/* Merging of w->units[0..n), ids set. */
+static int merge_long(const struct bpe *b, struct bpe_work *w, uint32_t n, struct id_list *out,
+                      err *e) {
+    bool ok = true;
+    w->n_heap = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        w->units[i].previous = i - 1; /* wraps around at the first: no unit */
+        w->units[i].next = i + 1;
+    }
+    for (uint32_t i = 0; ok && i < n; i++)
+        ok = note_merge(b, w, i, n);
+    while (ok && w->n_heap) {
+        uint64_t top = heap_pop(w);
+        struct unit *u = &w->units[(uint32_t)top];
+        if (u->id == NO_ID || u->rank != top >> 32) continue; /* has changed since */
+        struct unit *right = &w->units[u->next];
+        u->id = u->result;
+        u->next = right->next;
+        right->id = NO_ID;
+        if (u->next < n) w->units[u->next].previous = (uint32_t)top;
+        ok = note_merge(b, w, (uint32_t)top, n);
+        if (ok && u->previous < n) ok = note_merge(b, w, u->previous, n);
+    }
+    if (!ok) return err_set(e, ERR_NOMEM, "no memory to merge a piece of %" PRIu32 " units", n);
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < n; i = w->units[i].next)
+        rc = id_list_add(out, w->units[i].id, e);
+    return rc;
+}
+
+static bool reserve_units(struct bpe_work *w, size_t n) {
+    if (n <= w->capacity) return true;
+    free(w->units);
+    w->units = mem_new(n, sizeof *w->units);
+    w->capacity = w->units ? n : 0;
+    return w->units;
+}
+
+/* Splits a piece into its units, at most n; returns how many. ids: where id i goes, each `stride`
+ * int32_t further. What is no token is dropped where there is no unknown token either. */
+static size_t find_units(const struct bpe *b, const char *text, size_t n, int32_t *ids,
+                         size_t stride) {
+    size_t n_units = 0;
+    bool was_unknown = false;
+    for (size_t i = 0; i < n;) {
+        unsigned len = 1;
+        int32_t id = NO_ID;
+        if (b->rules.byte_level) {
+            id = b->units[(unsigned char)text[i]];
+        } else {
+            unicode_char(text + i, &len);
+            id = find_text(b, text + i, len);
+            if (id != NO_ID && b->t->tokens[id].type == TOKEN_CONTROL) id = NO_ID;
+        }
+        bool unknown = id == NO_ID;
+        if (unknown && b->rules.byte_fallback && !b->rules.byte_level) {
+            for (unsigned k = 0; k < len; k++)
+                ids[stride * n_units++] = b->units[(unsigned char)text[i + k]];
+            unknown = false;
+        } else if (!unknown) {
+            ids[stride * n_units++] = id;
+        } else if (b->unk != NO_ID && !(was_unknown && b->rules.fuse_unk)) {
+            ids[stride * n_units++] = b->unk;
+        }
+        was_unknown = unknown;
+        i += len;
+    }
+    return n_units;
+}
+
+static int encode_part(const struct bpe *b, struct bpe_work *w, const char *text, size_t n,
+                       struct id_list *out, err *e) {
+    if (n <= SHORT_UNITS) {
+        int32_t ids[SHORT_UNITS];
+        return merge_short(b, ids, find_units(b, text, n, ids, 1), out, e);
+    }
+    if (n > MAX_PIECE_BYTES)
+        return err_set(e, ERR_TOO_LONG, "a word of %zu bytes is too long (at most %d)", n,
+                       MAX_PIECE_BYTES);
+    if (!reserve_units(w, n))
+        return err_set(e, ERR_NOMEM, "no memory to merge a word of %zu bytes", n);
+    size_t stride = sizeof *w->units / sizeof(int32_t);
+    size_t n_units = find_units(b, text, n, &w->units->id, stride);
+    return merge_long(b, w, (uint32_t)n_units, out, e);
+}
+
+/* Length of a first part of text that merges on its own. */
+static size_t part_length(const struct bpe *b, const char *text, size_t n) {
+    if (!b->cuts_at_mark) return n;
+    for (size_t i = 3; i + 3 <= n; i++)
+        if (text[i] == space_mark[0] && memcmp(text + i, space_mark, 3) == 0 &&
+            memcmp(text + i - 3, space_mark, 3) != 0)
+            return i;
+    return n;
+}
+
+struct sink_context {
+    const struct bpe *b;
+    struct bpe_work *w;
+    struct id_list *out;
+};
+
+static int encode_piece(void *context, const char *text, size_t n, err *e) {
+    const struct sink_context *c = context;
+    if (c->b->rules.ignore_merges) {
+        int32_t id = find_text(c->b, text, n);
+        if (id != NO_ID && is_ordinary(&c->b->t->tokens[id])) return id_list_add(c->out, id, e);
+    }
+    int rc = 0;
+    for (size_t i = 0; !rc && i < n;) {
+        size_t part = part_length(c->b, text + i, n - i);
+        rc = encode_part(c->b, c->w, text + i, part, c->out, e);
+        i += part;
+    }
+    return rc;
+}
+
+static struct bpe_work *work_new(void) {
+    struct bpe_work *w = mem_new(1, sizeof *w);
+    if (!w) return NULL;
+    pretok_work_init(&w->pretok);
+    str_init(&w->marked, SIZE_MAX / 2);
+    return w;
+}
+
+/* Spaces become marks. */
+static void mark_spaces(str *out, const char *text, size_t n) {
+    str_clear(out);
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == ' ')
+            str_add_n(out, space_mark, 3);
+        else
+            str_add_char(out, text[i]);
+    }
+}
+
+int bpe_encode(const struct bpe *b, struct bpe_work **work, const char *text, size_t n,
+               bool at_start, struct id_list *out, err *e) {
+    if (!*work && !(*work = work_new()))
+        return err_set(e, ERR_NOMEM, "no memory to tokenize the text");
+    struct bpe_work *w = *work;
+    if (b->rules.marks_spaces) {
+        mark_spaces(&w->marked, text, n);
+        if (w->marked.failed) return err_set(e, ERR_NOMEM, "no memory to tokenize the text");
+        text = w->marked.data;
+        n = w->marked.len;
+    }
+    struct sink_context c = {b, w, out};
+    struct pretok_sink sink = {encode_piece, &c};
+    return pretok_run(b->rules.pretok, &w->pretok, text, n, at_start, &sink, e);
+}
+
+int bpe_encode_byte(const struct bpe *b, unsigned char byte, struct id_list *out, err *e) {
+    bool has = b->units[byte] != NO_ID && (b->rules.byte_level || b->rules.byte_fallback);
+    int32_t id = has ? b->units[byte] : b->unk;
+    return id == NO_ID ? 0 : id_list_add(out, id, e);
+}
