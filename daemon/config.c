@@ -46,9 +46,11 @@ static const struct config_key keys[] = {
      "Most tokens of prompt and answer together. 0: what the model was made for."},
     {"max-batch-tokens", CONFIG_NUMBER, AT(max_batch_tokens), "512", 1, 65536, NULL, "tokens",
      "Most tokens of all sequences that one step computes."},
-    {"prefill-chunk", CONFIG_NUMBER, AT(prefill_chunk), "64", 1, 65536, NULL, "tokens",
+    {"prefill-chunk", CONFIG_NUMBER, AT(prefill_chunk), "0", 0, 65536, NULL, "tokens",
      "Most prompt tokens a step while others are getting answers: bounds the gap between their\n"
-     "tokens. Never more than max-batch-tokens."},
+     "tokens. Never more than max-batch-tokens. 0: as many as keep a step near twice the time "
+     "that\n"
+     "it takes without them, as measured while serving."},
     {"max-sequences", CONFIG_NUMBER, AT(max_sequences), "64", 1, 4096, NULL, "sequences",
      "Most sequences that run at once; more wait in the queue."},
     {"max-queue", CONFIG_NUMBER, AT(max_queue), "256", 1, 65536, NULL, "sequences",

@@ -125,8 +125,6 @@ static int kv_type_of(const char *name) {
 }
 
 void loader_engine_config(const struct config *c, const char *path, struct engine_config *out) {
-    uint64_t chunk =
-        c->prefill_chunk < c->max_batch_tokens ? c->prefill_chunk : c->max_batch_tokens;
     *out = (struct engine_config){
         .model_path = path,
         .backend = c->backend,
@@ -138,7 +136,7 @@ void loader_engine_config(const struct config *c, const char *path, struct engin
         .block_tokens = strcmp(c->block_tokens, "32") == 0 ? 32 : 16,
         .context_length = (uint32_t)c->context_length,
         .max_batch_tokens = (uint32_t)c->max_batch_tokens,
-        .prefill_chunk = (uint32_t)chunk,
+        .prefill_chunk = (uint32_t)c->prefill_chunk,
         .max_sequences = (uint32_t)c->max_sequences,
         .max_queue = (uint32_t)c->max_queue,
         .stream_events = (uint32_t)c->stream_events,

@@ -15,7 +15,7 @@
 static int open_sched(engine *en, err *e) {
     const struct sched_config sc = {
         .max_batch_tokens = en->config.max_batch_tokens,
-        .prefill_chunk = en->config.prefill_chunk,
+        .prefill_chunk = en->config.prefill_chunk ? en->config.prefill_chunk : 1,
         .max_sequences = en->config.max_sequences,
         .max_queue = en->config.max_queue,
         .max_fresh_rows = ENGINE_FRESH_ROWS,

@@ -42,7 +42,8 @@ struct engine_config {
     uint32_t context_length;   /* 0: the model's */
     uint32_t max_batch_tokens; /* token budget of a step */
     uint32_t prefill_chunk;    /* prompt tokens a step while other sequences are decoding: bounds
-                                  their inter-token gap; more than max_batch_tokens is that */
+                                  their inter-token gap; more than max_batch_tokens is that; 0: as
+                                  many as keep a step near twice its time without them */
     uint32_t max_sequences;    /* running at once */
     uint32_t max_queue;        /* sequences waiting for their first admission */
     uint32_t stream_events;    /* events that wait for a reader; shared by a request's choices, 16

@@ -12,6 +12,7 @@
 
 #include "core/backend/backend.h"
 #include "core/engine/engine.h"
+#include "core/engine/pace.h"
 #include "core/engine/sampler.h"
 #include "core/engine/sched.h"
 #include "core/kv/kv.h"
@@ -103,6 +104,7 @@ struct engine {
     sched *sch;
     sampler *smp;
     struct step_batch batch;
+    struct pace pace;                  /* used when config.prefill_chunk is 0 */
     struct engine_stream *live, *reap; /* in the scheduler; final, worker's reference to drop */
     struct engine_stats totals;        /* published to stats after each step */
     err failure;                       /* code != 0: the device failed, nothing runs any more */

@@ -65,6 +65,11 @@ static void list_remove(struct list *l, struct sched_seq *seq) {
     l->n--;
 }
 
+void sched_set_chunk(sched *s, uint32_t prefill_chunk) {
+    s->config.prefill_chunk =
+        prefill_chunk < s->config.max_batch_tokens ? prefill_chunk : s->config.max_batch_tokens;
+}
+
 int sched_new(const struct sched_config *config, kv *cache, sched **out, err *e) {
     if (!config->max_batch_tokens || !config->prefill_chunk || !config->max_sequences ||
         !config->max_queue)
@@ -73,8 +78,7 @@ int sched_new(const struct sched_config *config, kv *cache, sched **out, err *e)
     if (!s) return err_set(e, ERR_NOMEM, "no memory for the scheduler");
     s->config = *config;
     s->cache = cache;
-    if (s->config.prefill_chunk > config->max_batch_tokens)
-        s->config.prefill_chunk = config->max_batch_tokens;
+    sched_set_chunk(s, config->prefill_chunk);
     s->n_slots = config->max_sequences < config->max_batch_tokens ? config->max_sequences
                                                                   : config->max_batch_tokens;
     s->items = mem_new(s->n_slots, sizeof *s->items);
@@ -353,6 +357,13 @@ void sched_remove(sched *s, struct sched_seq *seq) {
 
 uint32_t sched_n_running(const sched *s) {
     return s->running.n;
+}
+
+uint32_t sched_n_decoding(const sched *s) {
+    uint32_t n = 0;
+    for (const struct sched_seq *r = s->running.head; r; r = r->next)
+        n += gap(r) == 1;
+    return n;
 }
 
 uint32_t sched_n_waiting(const sched *s) {

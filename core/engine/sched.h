@@ -99,6 +99,9 @@ void sched_free(sched *s); /* sequences are the owner's */
 int sched_add(sched *s, struct sched_seq *seq);
 uint32_t sched_room(const sched *s);
 
+/* Replaces prefill_chunk (>= 1) from the next plan on. */
+void sched_set_chunk(sched *s, uint32_t prefill_chunk);
+
 /* Plans the next step; reserves its blocks (kv_seq_reserve). n_items == 0: nothing can run. */
 void sched_plan_step(sched *s, struct sched_plan *plan);
 
@@ -115,6 +118,7 @@ void sched_append(sched *s, struct sched_seq *seq, int32_t token);
 void sched_remove(sched *s, struct sched_seq *seq);
 
 uint32_t sched_n_running(const sched *s);
+uint32_t sched_n_decoding(const sched *s); /* running ones that are one token behind */
 uint32_t sched_n_waiting(const sched *s);
 uint64_t sched_n_preemptions(const sched *s);
 

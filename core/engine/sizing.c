@@ -26,7 +26,7 @@ static int check_bounds(const struct engine_config *c, err *e) {
     const struct bound bounds[] = {
         {"block-tokens", c->block_tokens, 16, 32},
         {"max-batch-tokens", c->max_batch_tokens, 1, 65536},
-        {"prefill-chunk", c->prefill_chunk, 1, 65536}, /* the scheduler caps it */
+        {"prefill-chunk", c->prefill_chunk, 0, 65536}, /* the scheduler caps it */
         {"max-sequences", c->max_sequences, 1, 4096},
         {"max-queue", c->max_queue, 1, 1000000},
         {"stream-events", c->stream_events, 1, 65536},

@@ -241,12 +241,21 @@ static void deliver(engine *en, const struct sched_item *item, const float *logi
     }
 }
 
+static void set_pace(engine *en) {
+    uint32_t n_decode = sched_n_decoding(en->sch);
+    uint32_t n_all = sched_n_running(en->sch) + sched_n_waiting(en->sch);
+    if (en->config.prefill_chunk || n_decode == 0 || n_all == n_decode) return;
+    sched_set_chunk(en->sch,
+                    pace_chunk(&en->pace, n_decode, n_all - n_decode, en->config.max_batch_tokens));
+}
+
 /* One step; false: nothing can run. */
 static bool step(engine *en, struct engine_step *did) {
     struct sched_plan plan;
     const float *logits = NULL;
     err e;
     uint64_t start = clock_now_ns();
+    set_pace(en);
     sched_plan_step(en->sch, &plan);
     if (!plan.n_items) return false;
     for (uint32_t i = 0; i < plan.n_items; i++)
@@ -276,6 +285,7 @@ static bool step(engine *en, struct engine_step *did) {
         .n_sequences = plan.n_items,
         .ns = clock_now_ns() - start,
     };
+    pace_note(&en->pace, did->n_prefill_rows, did->n_decode_rows, did->ns);
     en->totals.steps_total++;
     stats_observe(&en->totals.step_time, (double)did->ns * 1e-9);
     return true;

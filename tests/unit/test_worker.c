@@ -216,7 +216,7 @@ static void text_is_the_same_in_every_configuration(void) {
         c.max_queue = 200;
         c.max_sequences = 1 + rnd() % 3;
         c.max_batch_tokens = 300;
-        c.prefill_chunk = 300;
+        c.prefill_chunk = 0;
         c.prefix_cache = false;
         s = run_jobs(&c, 30);
     }
@@ -708,7 +708,7 @@ static void configuration_is_checked(void) {
     REFUSED(block_tokens, 0, "block-tokens");
     REFUSED(kv_type, QTYPE_Q4_0, "kv-cache-type");
     REFUSED(max_batch_tokens, 0, "max-batch-tokens");
-    REFUSED(prefill_chunk, 0, "prefill-chunk");
+    REFUSED(prefill_chunk, 65537, "prefill-chunk");
     REFUSED(max_sequences, 0, "max-sequences");
     REFUSED(max_queue, 0, "max-queue");
     REFUSED(stream_events, 0, "stream-events");
