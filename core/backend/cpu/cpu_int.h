@@ -63,6 +63,9 @@ extern const struct cpu_isa cpu_isa_avx2, cpu_isa_avx512;
 bool cpu_has_avx2(void);
 bool cpu_has_avxvnni(void);
 bool cpu_has_avx512(void);
+#elif defined(__aarch64__)
+bool cpu_has_neon(void);
+bool cpu_has_i8mm(void);
 #endif
 
 struct cpu_weight {

@@ -6,6 +6,10 @@
 #include <stddef.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 static bool always(void) {
@@ -30,6 +34,38 @@ bool cpu_has_avx512(void) {
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512vnni");
 }
+#elif defined(__aarch64__) && defined(__linux__)
+/* What the *_neon.c and *_i8mm.c files are compiled for: the dot product, and with it the product
+ * of 8-bit matrices. */
+bool cpu_has_neon(void) {
+    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+}
+
+bool cpu_has_i8mm(void) {
+    return cpu_has_neon() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM);
+}
+#elif defined(__aarch64__) && defined(__APPLE__)
+static bool has_feature(const char *name) {
+    int yes = 0;
+    size_t size = sizeof yes;
+    return sysctlbyname(name, &yes, &size, NULL, 0) == 0 && yes;
+}
+
+bool cpu_has_neon(void) {
+    return has_feature("hw.optional.arm.FEAT_DotProd");
+}
+
+bool cpu_has_i8mm(void) {
+    return cpu_has_neon() && has_feature("hw.optional.arm.FEAT_I8MM");
+}
+#elif defined(__aarch64__)
+bool cpu_has_neon(void) {
+    return false;
+}
+
+bool cpu_has_i8mm(void) {
+    return false;
+}
 #endif
 
 /* Best first. */
@@ -41,6 +77,9 @@ static const struct {
     {&gemm_avx512, cpu_has_avx512},
     {&gemm_avxvnni, cpu_has_avxvnni},
     {&gemm_avx2, cpu_has_avx2},
+#elif defined(__aarch64__)
+    {&gemm_i8mm, cpu_has_i8mm},
+    {&gemm_neon, cpu_has_neon},
 #endif
     {&gemm_generic, always},
 };

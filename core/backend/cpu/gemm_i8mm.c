@@ -1,0 +1,156 @@
+/* gemm_i8mm.c - matrix products with the 8-bit matrix instruction of Armv8.6: two rows of eight
+ * columns times two outputs of eight columns, four sums.
+ *
+ * A tile holds eight columns of an output side by side; rows are taken in pairs, a lone one twice.
+ * Four rows and eight outputs at a time keep sums and results in registers over the whole stretch;
+ * one or two rows take 16 outputs. Pure functions; any thread. */
+#include "core/backend/cpu/gemm_neon_int.h"
+
+enum { MAX_PAIRS = MAX_ROWS / 2 };
+
+/* Up to four rows of a stretch in pairs: eight columns of one row, then of the other. */
+struct input {
+    int8_t q[2][GEMM_COLS / 8][MAX_PAIRS][16]; /* (plane, eight columns, pair) */
+    bool two_planes;
+};
+
+struct pair_sums {
+    int32x4_t v[MAX_PAIRS][2 * QUADS]; /* (pair, two outputs): (row, output) */
+};
+
+static void pair_rows(struct input *x, const struct gemm_rows *from, uint32_t row, uint32_t n_rows,
+                      uint32_t n_cols) {
+    x->two_planes = from->q[1] != NULL;
+    for (int p = 0; p < 1 + x->two_planes; p++)
+        for (uint32_t r = 0; r < n_rows; r += 2) {
+            const int8_t *even = from->q[p] + (row + r) * from->q_stride;
+            const int8_t *odd = r + 1 < n_rows ? even + from->q_stride : even;
+            for (uint32_t c = 0; c < n_cols; c += 16) {
+                int64x2_t a = vreinterpretq_s64_s8(vld1q_s8(even + c));
+                int64x2_t b = vreinterpretq_s64_s8(vld1q_s8(odd + c));
+                vst1q_s8(x->q[p][c / 8][r / 2], vreinterpretq_s8_s64(vzip1q_s64(a, b)));
+                vst1q_s8(x->q[p][c / 8 + 1][r / 2], vreinterpretq_s8_s64(vzip2q_s64(a, b)));
+            }
+        }
+}
+
+/* n_cols (constant) columns of the pairs at q and of the outputs at w. */
+ALWAYS_INLINE void add_columns(struct pair_sums *s, const int8_t *q, const int8_t *w, int n_cols,
+                               struct group_form f) {
+    const int n_pairs = (f.n_rows + 1) / 2;
+    EACH (k, n_cols / 8, GEMM_BLOCK / 8) {
+        int8x16_t pair[MAX_PAIRS];
+        EACH (p, n_pairs, MAX_PAIRS)
+            pair[p] = vld1q_s8(q + 16 * (k * MAX_PAIRS + p));
+        EACH (i, 2 * f.n_quads, 2 * QUADS) {
+            int8x16_t v = vld1q_s8(w + 16 * (k * 2 * QUADS + i));
+            EACH (p, n_pairs, MAX_PAIRS)
+                s->v[p][i] = vmmlaq_s32(s->v[p][i], pair[p], v);
+        }
+    }
+}
+
+/* Row r of its pair. */
+ALWAYS_INLINE int32x4_t sums_of_row(int32x4_t a, int32x4_t b, int r) {
+    int64x2_t low = vreinterpretq_s64_s32(a), high = vreinterpretq_s64_s32(b);
+    return vreinterpretq_s32_s64(r % 2 ? vzip2q_s64(low, high) : vzip1q_s64(low, high));
+}
+
+/* s (n_rows, n_quads): columns c .. c + 16 (half) or c + 32. */
+ALWAYS_INLINE void sum_columns(struct sums *s, const struct input *x, const int8_t *w, uint32_t c,
+                               bool half, struct group_form f) {
+    const int n_pairs = (f.n_rows + 1) / 2, n_cols = half ? 16 : 32;
+    struct pair_sums pairs;
+    w += c * GEMM_OUTS;
+    EACH (p, n_pairs, MAX_PAIRS) {
+        EACH (i, 2 * f.n_quads, 2 * QUADS)
+            pairs.v[p][i] = vdupq_n_s32(0);
+    }
+    add_columns(&pairs, x->q[0][c / 8][0], w, n_cols, f);
+    if (x->two_planes) {
+        EACH (p, n_pairs, MAX_PAIRS) {
+            EACH (i, 2 * f.n_quads, 2 * QUADS)
+                pairs.v[p][i] = vmulq_n_s32(pairs.v[p][i], 254);
+        }
+        add_columns(&pairs, x->q[1][c / 8][0], reload(w), n_cols, f);
+    }
+    EACH (r, f.n_rows, MAX_ROWS) {
+        EACH (i, f.n_quads, QUADS)
+            s->v[r][i] = sums_of_row(pairs.v[r / 2][2 * i], pairs.v[r / 2][2 * i + 1], r);
+    }
+}
+
+ALWAYS_INLINE void multiply_group(const struct gemm_job *j, const struct input *x,
+                                  const struct spot *at, struct group_form f) {
+    const int8_t *w = (const int8_t *)at->tile->q + 8 * at->out;
+    struct accs a, t;
+    struct sums s;
+    load_accs(&a, j, at->acc, f);
+    for (uint32_t b = 0; b < j->n_cols / GEMM_BLOCK; b++) {
+        const float *scale = at->tile->scale[f.halves ? 2 * b : b] + at->out;
+        sum_columns(&s, x, w, b * GEMM_BLOCK, f.halves, f);
+        scale_sums(&t, &s, scale, false, f);
+        if (f.halves) {
+            sum_columns(&s, x, w, b * GEMM_BLOCK + 16, true, f);
+            scale_sums(&t, &s, scale + GEMM_OUTS, true, f);
+        }
+        end_block(&a, &t, j, at, b, f);
+    }
+    store_accs(&a, at->acc, f);
+}
+
+/* A function for each number of rows and each form: what is constant in it stays so with every
+ * compiler. */
+typedef void group_fn(const struct gemm_job *j, const struct input *x, const struct spot *at);
+
+#define GROUP(name, rows, quads, has_halves, has_mins)                                             \
+    static void name(const struct gemm_job *j, const struct input *x, const struct spot *at) {     \
+        const struct group_form f = {rows, quads, has_halves, has_mins};                           \
+        multiply_group(j, x, at, f);                                                               \
+    }
+
+#define GROUPS(name, has_halves, has_mins)                                                         \
+    GROUP(name##_1, 1, 4, has_halves, has_mins)                                                    \
+    GROUP(name##_2, 2, 4, has_halves, has_mins)                                                    \
+    GROUP(name##_3, 3, 2, has_halves, has_mins)                                                    \
+    GROUP(name##_4, 4, 2, has_halves, has_mins)                                                    \
+    static group_fn *const name[MAX_ROWS] = {name##_1, name##_2, name##_3, name##_4};
+
+GROUPS(plain, false, false)
+GROUPS(with_mins, false, true)
+GROUPS(halves, true, false)
+GROUPS(halves_with_mins, true, true)
+
+static void multiply_quantized(const struct gemm_job *j) {
+    group_fn *const *groups = has_halves(j->type) ? (has_mins(j->type) ? halves_with_mins : halves)
+                                                  : (has_mins(j->type) ? with_mins : plain);
+    struct input x;
+    for (uint32_t r = 0; r < j->n_rows; r += MAX_ROWS) {
+        uint32_t n_rows = j->n_rows - r < MAX_ROWS ? j->n_rows - r : MAX_ROWS;
+        uint32_t n_outs = n_rows > 2 ? 8 : 16;
+        pair_rows(&x, &j->x, r, n_rows, j->n_cols);
+        for (uint32_t o = 0; o < j->n_panels * GEMM_OUTS; o += n_outs) {
+            struct spot at = {&j->tile[o / GEMM_OUTS], o % GEMM_OUTS,
+                              j->acc + r * GEMM_PANELS * GEMM_OUTS + o,
+                              j->x.blocks + r * j->x.blocks_stride};
+            groups[n_rows - 1](j, &x, &at);
+        }
+    }
+}
+
+static void multiply(const struct gemm_job *j) {
+    if (is_float(j->type))
+        multiply_float_job(j);
+    else
+        multiply_quantized(j);
+}
+
+static void unpack(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile) {
+    unpack_stretch(type, src, n_cols, true, tile);
+}
+
+static void quantize(const float *x, uint32_t n, int8_t *const q[2], struct gemm_block *blocks) {
+    quantize_row(x, n, q, blocks);
+}
+
+const struct gemm_isa gemm_i8mm = {"i8mm", quantize, unpack, multiply};
