@@ -1,6 +1,6 @@
 # inferd - `make help` lists what there is to do.
 #
-# Variants build beside each other: build/ (release), build-asan/, build-tsan/.
+# Variants build beside each other: build/ (release), build-asan/, build-tsan/, build-arm64/.
 VERSION := 0.1.0
 CC      ?= cc
 CXX     ?= c++
@@ -27,17 +27,25 @@ ifeq ($(UNAME),Darwin)
 LDLIBS    = $(PKG_LIBS) -lc++ -lm -pthread
 endif
 
+# CROSS is set for another architecture, whose libraries are not here: the rooms that need none.
+ifdef CROSS
+LIB_C  := $(wildcard $(addprefix core/,base/*.c formats/*.c backend/*.c backend/cpu/*.c))
+LIB_CC :=
+PKG_CFLAGS =
+LDLIBS = -lm -pthread
+else
 LIB_C  := $(wildcard core/*/*.c core/backend/cpu/*.c registry/*.c api/*.c) \
           $(filter-out daemon/main.c,$(wildcard daemon/*.c))
 LIB_CC := $(wildcard core/tokenizer/*.cc)
+endif
 # Kernels for one instruction set are built with its flags, on its architecture only.
 ifeq ($(filter x86_64 amd64,$(ARCH)),)
 LIB_C  := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(LIB_C))
 endif
 ifeq ($(filter aarch64 arm64,$(ARCH)),)
-LIB_C  := $(filter-out %_neon.c,$(LIB_C))
+LIB_C  := $(filter-out %_neon.c %_i8mm.c,$(LIB_C))
 endif
-WEB    := $(sort $(wildcard api/web/*))
+WEB    := $(if $(CROSS),,$(sort $(wildcard api/web/*)))
 
 LIB_O  := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CC:%.cc=$(BUILD)/%.o) $(if $(WEB),$(BUILD)/api/web_files.o)
 LIB    := $(BUILD)/libinferd.a
@@ -54,7 +62,9 @@ all: $(if $(wildcard daemon/main.c),$(BUILD)/inferd,$(LIB)) ## build build/infer
 $(BUILD)/.probed: scripts/setup
 	@scripts/setup probe
 	@mkdir -p $(@D) && touch $@
+ifndef CROSS
 $(LIB_O) $(BUILD)/daemon/main.o: | $(BUILD)/.probed
+endif
 
 $(BUILD)/inferd: $(BUILD)/daemon/main.o $(LIB)
 	$(CC) $(SAN) -o $@ $^ $(LDLIBS)
@@ -66,6 +76,8 @@ $(LIB): $(LIB_O)
 $(BUILD)/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c
 $(BUILD)/%_avxvnni.o: CFLAGS += -mavx2 -mfma -mf16c -mavxvnni
 $(BUILD)/%_avx512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512vnni -mfma -mf16c
+$(BUILD)/%_neon.o: CFLAGS += -march=armv8.2-a+dotprod
+$(BUILD)/%_i8mm.o: CFLAGS += -march=armv8.2-a+dotprod+i8mm
 
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
@@ -98,6 +110,13 @@ test: ## set up, build, run all tests
 	@scripts/setup test
 	@$(MAKE) -s -j$(JOBS) all
 	@scripts/run-tests $(BUILD)
+
+# The processors and what each is to pick are in scripts/test-arm64.
+ARM64_TESTS := test_base test_qtype test_gemm test_backend test_attention
+.PHONY: test-arm64 arm64
+test-arm64: ## cross-build the CPU backend for 64-bit ARM and run its tests under qemu
+	@scripts/test-arm64
+arm64: $(ARM64_TESTS:%=$(BUILD)/%)
 
 .PHONY: asan tsan
 asan: ## all unit tests and the load test under AddressSanitizer and UBSan
@@ -166,7 +185,7 @@ $(BUILD)/libfuzzer_%: tests/fuzz/fuzz_%.c $(LIB)
 
 .PHONY: clean
 clean: ## remove everything that was built
-	rm -rf build build-asan build-tsan build-fuzz
+	rm -rf build build-asan build-tsan build-arm64 build-fuzz
 
 .PHONY: help
 help: ## this list

@@ -11,20 +11,22 @@ enum { MAX_IN = 2048, STRIDE = GEMM_PANELS * GEMM_OUTS };
 
 static const uint32_t block_in[] = {32, 64, 96, 160, 256, 288, 512, 2048};
 static const uint32_t float_in[] = {1, 19, 33, 256, 257, 513};
-static const uint32_t row_counts[] = {1, 2, 3, 5, 6, 7, 8, 13, 19, 33, 64, 99, 128};
+static const uint32_t row_counts[] = {1, 2, 3, 7, 33, 5, 6, 8, 13, 19, 64, 99, 128};
 enum {
     N_BLOCK_IN = sizeof block_in / sizeof block_in[0],
     N_FLOAT_IN = sizeof float_in / sizeof float_in[0],
-    N_ROW_COUNTS = sizeof row_counts / sizeof row_counts[0]
+    N_ROW_COUNTS = sizeof row_counts / sizeof row_counts[0],
+    N_QUICK_ROW_COUNTS = 5
 };
 
 /* Column counts of a type, those that its blocks allow. 0 beyond. */
 static uint32_t n_in_at(int type, uint32_t i) {
     if (block_is_float(type)) return i < N_FLOAT_IN ? float_in[i] : 0;
     uint32_t block = qtype_find(type)->block_elems, k = 0;
-    for (; k < N_BLOCK_IN; k++)
+    const uint32_t n = be_quick ? N_BLOCK_IN - 1 : N_BLOCK_IN; /* the last is the long one */
+    for (; k < n; k++)
         if (block_in[k] % block == 0 && i-- == 0) break;
-    return k < N_BLOCK_IN ? block_in[k] : 0;
+    return k < n ? block_in[k] : 0;
 }
 
 static bool same_f32(float a, float b) {
@@ -289,7 +291,7 @@ static void check_sets(const struct weights *w, const struct inputs *in) {
     const struct gemm_isa *isa;
     run(&gemm_generic, w, in, &(struct product){0, GEMM_ROWS, GEMM_PANELS}, want);
     for (uint32_t i = 0; (isa = gemm_isa_at(i)) != NULL; i++)
-        for (uint32_t k = 0; k < N_ROW_COUNTS; k++)
+        for (uint32_t k = 0; k < (be_quick ? N_QUICK_ROW_COUNTS : N_ROW_COUNTS); k++)
             for (uint32_t n_panels = 1; n_panels <= GEMM_PANELS; n_panels++) {
                 /* generic is compared with itself, which says that rows do not meddle */
                 if (isa == &gemm_generic && row_counts[k] > 3) continue;
@@ -399,12 +401,18 @@ static int bench(int argc, char **argv) {
     return 0;
 }
 
+static void test_choice(void) {
+    if (be_best) CHECK_STR(gemm_isa_at(0)->name, be_best);
+}
+
 int main(int argc, char **argv) {
     const struct gemm_isa *isa;
     if (argc > 1 && strcmp(argv[1], "bench") == 0) return bench(argc, argv);
+    be_args(argc, argv);
     for (uint32_t i = 0; (isa = gemm_isa_at(i)) != NULL; i++)
         printf("%s%s", i ? ", " : "instruction sets here: ", isa->name);
     printf("\n");
+    RUN(test_choice);
     RUN(test_sizes);
     RUN(test_panels_hold_the_decoders_values);
     RUN(test_generic_against_float64);
