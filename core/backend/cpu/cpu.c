@@ -133,6 +133,8 @@ static const struct cpu_isa *row_kernels(const struct gemm_isa *gemm) {
 #if defined(__x86_64__)
     if (gemm == &gemm_avx512) return &cpu_isa_avx512;
     if (gemm != &gemm_generic) return &cpu_isa_avx2;
+#elif defined(__aarch64__)
+    if (gemm != &gemm_generic) return &cpu_isa_neon;
 #endif
     (void)gemm;
     return &cpu_isa_generic;

@@ -64,6 +64,9 @@ bool cpu_has_avx2(void);
 bool cpu_has_avxvnni(void);
 bool cpu_has_avx512(void);
 #elif defined(__aarch64__)
+extern const struct cpu_isa cpu_isa_neon;
+
+/* isa.c */
 bool cpu_has_neon(void);
 bool cpu_has_i8mm(void);
 #endif

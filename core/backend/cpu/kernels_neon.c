@@ -1,0 +1,109 @@
+/* kernels_neon.c - the NEON row kernels, and the table of all NEON kernels. A row's last columns go
+ * through the same lanes as the others, padded with zeros. Pure functions; any thread. */
+#include "core/backend/cpu/neon_int.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LANES = 4 };
+
+ALWAYS_INLINE float32x4_t load_some(const float *p, uint32_t n) {
+    float some[LANES] = {0};
+    if (n >= LANES) return vld1q_f32(p);
+    memcpy(some, p, n * sizeof *p);
+    return vld1q_f32(some);
+}
+
+ALWAYS_INLINE void store_some(float *p, float32x4_t v, uint32_t n) {
+    float some[LANES];
+    if (n >= LANES) {
+        vst1q_f32(p, v);
+        return;
+    }
+    vst1q_f32(some, v);
+    memcpy(p, some, n * sizeof *p);
+}
+
+/* e^x within 2 ulp for -87 <= x <= 88; smaller x give 0, larger ones e^88, NaN stays. x = n ln 2 +
+ * r with |r| <= ln 2 / 2; e^r by its Taylor polynomial of degree 7 (remainder below 6e-9). */
+ALWAYS_INLINE float32x4_t exp_f32(float32x4_t x) {
+    const float32x4_t low = vdupq_n_f32(-87);
+    uint32x4_t zero = vcltq_f32(x, low);
+    x = vminq_f32(vmaxq_f32(x, low), vdupq_n_f32(88)); /* NaN stays */
+    float32x4_t n = vrndnq_f32(vmulq_n_f32(x, 0x1.715476p+0f));
+    /* ln 2 in two parts: the first has trailing zeros, so that n * part is exact */
+    float32x4_t r = vfmsq_n_f32(x, n, 0x1.62e4p-1f);
+    r = vfmsq_n_f32(r, n, 0x1.7f7d1cp-20f);
+    float32x4_t p = vdupq_n_f32(1.0f / 5040);
+    p = vfmaq_f32(vdupq_n_f32(1.0f / 720), p, r);
+    p = vfmaq_f32(vdupq_n_f32(1.0f / 120), p, r);
+    p = vfmaq_f32(vdupq_n_f32(1.0f / 24), p, r);
+    p = vfmaq_f32(vdupq_n_f32(1.0f / 6), p, r);
+    p = vfmaq_f32(vdupq_n_f32(0.5f), p, r);
+    p = vfmaq_f32(vdupq_n_f32(1), p, r);
+    p = vfmaq_f32(vdupq_n_f32(1), p, r);
+    p = vmulq_f32(p, power_of_two(n));
+    return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(p), zero));
+}
+
+/* Four sums at a time, added in one order. */
+static void rmsnorm(float *x, const float *residual, const float *weight, float *out, uint32_t n,
+                    float eps) {
+    float32x4_t sum[4] = {vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)};
+    uint32_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES) {
+        UNROLL
+        for (uint32_t k = 0; k < 4; k++) {
+            float32x4_t v = vld1q_f32(x + i + k * LANES);
+            if (residual) {
+                v = vaddq_f32(v, vld1q_f32(residual + i + k * LANES));
+                vst1q_f32(x + i + k * LANES, v);
+            }
+            sum[k] = vfmaq_f32(sum[k], v, v);
+        }
+    }
+    for (; i < n; i += LANES) {
+        float32x4_t v = load_some(x + i, n - i);
+        if (residual) {
+            v = vaddq_f32(v, load_some(residual + i, n - i));
+            store_some(x + i, v, n - i);
+        }
+        sum[0] = vfmaq_f32(sum[0], v, v);
+    }
+    float all = sum_lanes(vaddq_f32(vaddq_f32(sum[0], sum[1]), vaddq_f32(sum[2], sum[3])));
+    float scale = 1 / sqrtf(all / (float)n + eps);
+    for (i = 0; i < n; i += LANES) {
+        float32x4_t v = vmulq_n_f32(load_some(x + i, n - i), scale);
+        store_some(out + i, vmulq_f32(v, load_some(weight + i, n - i)), n - i);
+    }
+}
+
+static void glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
+    for (uint32_t i = 0; i < n; i += LANES) {
+        float32x4_t g = load_some(gate + i, n - i), u = load_some(up + i, n - i);
+        float32x4_t e = exp_f32(vnegq_f32(g));
+        float32x4_t silu = vdivq_f32(g, vaddq_f32(e, vdupq_n_f32(1)));
+        store_some(out + i, vmulq_f32(silu, u), n - i);
+    }
+}
+
+const struct cpu_isa cpu_isa_neon = {
+    .name = "neon",
+    .kernel_names = {[CPU_RMSNORM] = "rmsnorm_neon",
+                     [CPU_ROPE_STORE_F32] = "rope_store_f32_neon",
+                     [CPU_ROPE_STORE_F16] = "rope_store_f16_neon",
+                     [CPU_ROPE_STORE_BF16] = "rope_store_bf16_neon",
+                     [CPU_ROPE_STORE_Q8_0] = "rope_store_q8_0_neon",
+                     [CPU_PAGED_ATTENTION_F32] = "paged_attention_f32_neon",
+                     [CPU_PAGED_ATTENTION_F16] = "paged_attention_f16_neon",
+                     [CPU_PAGED_ATTENTION_BF16] = "paged_attention_bf16_neon",
+                     [CPU_PAGED_ATTENTION_Q8_0] = "paged_attention_q8_0_neon",
+                     [CPU_GLU_SILU] = "glu_silu_neon"},
+    .block_step = LANES,
+    .rmsnorm = rmsnorm,
+    .glu_silu = glu_silu,
+    .rotate = neon_rotate,
+    .encode_kv = neon_encode_kv,
+    .attention = neon_attention,
+    .attention_merge = neon_attention_merge,
+};
