@@ -124,6 +124,11 @@ static const char *const be_isas[] = {"generic", "neon", "i8mm"};
 #else
 static const char *const be_isas[] = {"generic", "avx2", "avxvnni", "avx512"};
 #endif
+/* Of these, NULL for one that shares all kernels but products with the one before it. */
+static inline const char *be_row_isa(int i) {
+    bool shares = strcmp(be_isas[i], "avxvnni") == 0 || strcmp(be_isas[i], "i8mm") == 0;
+    return shares ? NULL : be_isas[i];
+}
 enum { BE_N_ISAS = sizeof be_isas / sizeof be_isas[0] };
 
 #endif

@@ -162,7 +162,7 @@ static void test_linear(void) {
         if (!be) continue;
         be_seed = 11;
         for (int t = 0; t < N_BLOCK_TYPES; t++)
-            for (int n = 0; n < CASES; n++) {
+            for (int n = 0; n < (be_quick ? 3 : CASES); n++) {
                 struct linear_case c = {.n_rows = rows[be_below(10)],
                                         .n_in = any_n_in(block_types[t].type),
                                         .n_out = outs[be_below(8)],
@@ -170,7 +170,8 @@ static void test_linear(void) {
                                         .wide = be_rand() & 1,
                                         .exact = be_rand() & 1,
                                         .bias = be_rand() & 1};
-                while ((uint64_t)c.n_rows * c.n_in * c.n_out > MOST_PRODUCTS)
+                while ((uint64_t)c.n_rows * c.n_in * c.n_out >
+                       (be_quick ? MOST_PRODUCTS / 8 : MOST_PRODUCTS))
                     c.n_rows > c.n_out ? (c.n_rows /= 2) : (c.n_out /= 2);
                 check_linear(be, &block_types[t], &c);
             }
@@ -332,7 +333,8 @@ static void shuffle(uint32_t *order, uint32_t n) {
 
 /* Every row alone on one thread, and in batches of 1 to 150 on 1 to 8: the same bits. */
 static void test_batch_invariance(void) {
-    enum { N = 150 };
+    enum { N = 150, N_QUICK = 37 };
+    const uint32_t n_rows = be_quick ? N_QUICK : N;
     static const int threads[] = {1, 2, 3, 5, 8};
     float *x = be_new(N * F_IN, sizeof *x), *other = be_new(N * F_IN, sizeof *x);
     float *want = be_new(N * F_ROW, sizeof *want), *got = be_new(N * F_ROW, sizeof *got);
@@ -343,22 +345,22 @@ static void test_batch_invariance(void) {
     for (int i = 0; i < BE_N_ISAS; i++)
         for (int t = 0; t < N_BLOCK_TYPES; t++) {
             struct layer *l = make_layer(&block_types[t], x, other);
-            for (uint32_t r = 0; r < N; r++)
+            for (uint32_t r = 0; r < n_rows; r++)
                 order[r] = r;
             for (int k = 0; k < 5; k++) {
                 backend *be = be_open_bits(be_isas[i], threads[k], t & 1 ? 16 : 8);
                 if (!be) continue;
                 struct layer_weights w = put_weights(be, l);
-                for (uint32_t r = 0; k == 0 && r < N; r++)
+                for (uint32_t r = 0; k == 0 && r < n_rows; r++)
                     run_rows(be, l, &w, &order[r], 1, want);
-                shuffle(order, N);
-                memset(got, 0, N * F_ROW * sizeof *got);
-                for (uint32_t at = 0, n; at < N; at += n) {
-                    n = k == 2 ? N : 1 + be_below(64);
-                    if (n > N - at) n = N - at;
+                shuffle(order, n_rows);
+                memset(got, 0, n_rows * F_ROW * sizeof *got);
+                for (uint32_t at = 0, n; at < n_rows; at += n) {
+                    n = k == 2 ? n_rows : 1 + be_below(64);
+                    if (n > n_rows - at) n = n_rows - at;
                     run_rows(be, l, &w, order + at, n, got);
                 }
-                CHECK_MSG(memcmp(got, want, N * F_ROW * sizeof *got) == 0, "%s %s %d threads",
+                CHECK_MSG(memcmp(got, want, n_rows * F_ROW * sizeof *got) == 0, "%s %s %d threads",
                           be_isas[i], qtype_name(block_types[t].type), threads[k]);
                 free_layer_weights(&w);
                 backend_close(be);
@@ -706,12 +708,20 @@ static void test_threads(void) {
     free(x);
 }
 
-int main(void) {
+static void test_choice(void) {
+    backend *be = be_open("", 1);
+    if (be_best) CHECK_STR(backend_isa(be), be_best);
+    backend_close(be);
+}
+
+int main(int argc, char **argv) {
+    be_args(argc, argv);
     for (int i = 0; i < BE_N_ISAS; i++) {
         backend *be = be_open(be_isas[i], 1);
         if (!be) SKIP(be_isas[i], "this machine lacks the instruction set");
         backend_close(be);
     }
+    RUN(test_choice);
     RUN(test_linear);
     RUN(test_linear_shares_input);
     RUN(test_batch_invariance);
