@@ -43,7 +43,7 @@ struct weights {
     uint8_t *panels[GEMM_PANELS];
 };
 
-/* n_outs need not fill the panels. */
+/* n_outs need not fill the panels; those are taken out of their pair. */
 static struct weights make_weights(const struct block_type *t, uint32_t n_in, uint32_t n_outs,
                                    bool sane) {
     struct weights w = {.t = t, .n_in = n_in, .n_outs = n_outs};
@@ -53,16 +53,21 @@ static struct weights make_weights(const struct block_type *t, uint32_t n_in, ui
     for (uint64_t at = 0; at < n_outs * w.row_bytes; at += info->block_bytes)
         block_make(t, sane || be_rand() & 1 ? BLOCK_SANE : (enum block_kind)be_below(N_BLOCK_KINDS),
                    w.rows + at);
-    uint64_t all = 0, panel = gemm_panel_bytes(t->type, n_in);
+    uint64_t all = 0, panel = gemm_panel_bytes(t->type, n_in), bytes;
     CHECK(gemm_has_type(t->type) && gemm_weight_bytes(t->type, n_outs, n_in, &all));
     CHECK(all == (n_outs + GEMM_OUTS - 1) / GEMM_OUTS * panel);
-    for (uint32_t p = 0; p < GEMM_PANELS; p++) {
-        uint32_t first = p * GEMM_OUTS, n = n_outs < first ? 0 : n_outs - first;
-        w.panels[p] = be_new(panel, 1);
-        memset(w.panels[p], 0x5a, panel);
-        gemm_pack_panel(t->type, w.rows + (n ? first * w.row_bytes : 0), w.row_bytes,
-                        n < GEMM_OUTS ? n : GEMM_OUTS, n_in, w.panels[p]);
+    uint8_t *pair = be_new(all, 1), *from = pair;
+    memset(pair, 0x5a, all);
+    gemm_pack_pair(t->type, w.rows, w.row_bytes, n_outs, n_in, pair);
+    for (uint32_t p = 0; p < GEMM_PANELS; p++)
+        w.panels[p] = be_new(panel, 1); /* zeros, where there are 16 outputs or fewer */
+    for (uint64_t at = 0; at < panel; at += bytes) {
+        uint32_t c = (uint32_t)(at / gemm_stretch_bytes(t->type, GEMM_COLS)) * GEMM_COLS;
+        bytes = gemm_stretch_bytes(t->type, n_in - c < GEMM_COLS ? n_in - c : GEMM_COLS);
+        for (uint32_t o = 0; o < n_outs; o += GEMM_OUTS, from += bytes)
+            memcpy(w.panels[o / GEMM_OUTS] + at, from, bytes);
     }
+    free(pair);
     return w;
 }
 

@@ -76,7 +76,7 @@ struct cpu_weight {
     const void *data; /* (n_out, n_in) of base.type, borrowed: not read by products */
     uint64_t row_bytes;
     uint8_t *panels; /* base.bytes, or NULL: not for products */
-    uint64_t panel_bytes;
+    uint64_t panel_bytes; /* of one; they stand in pairs (gemm.h) */
 };
 
 /* Numbers of enum qtype are below this. */

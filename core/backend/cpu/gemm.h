@@ -53,9 +53,11 @@ enum {
 
 /* ---- panels (panel.c) ---- */
 
-/* A panel: stretches one after the other, each 16 times the bytes that its columns take in a row of
- * the file. nb = blocks of 32 in the stretch (8; fewer in the last one of a 32-block type).
- * In a stretch first the scales, then for each block of 32 columns its planes.
+/* Panels of a weight come in pairs, of 32 outputs, an odd last one alone. A pair, n_panels 2 or 1:
+ * its panels' first stretches one after the other, then their second ones, and so on, so that a
+ * product of both reads on and on. A stretch is 16 times the bytes that its columns take in a row
+ * of the file. nb = blocks of 32 in the stretch (8; fewer in the last one of a 32-block type). In a
+ * stretch first the scales, then for each block of 32 columns its planes.
  *
  * Scales, by type ([..][16] means: one for each output, consecutive):
  *   Q8_0 Q4_0 Q5_0 IQ4_NL   f16 d[nb][16]
@@ -90,9 +92,10 @@ bool gemm_has_type(int type);
 uint64_t gemm_stretch_bytes(int type, uint32_t n_cols);
 uint64_t gemm_panel_bytes(int type, uint32_t n_in);
 bool gemm_weight_bytes(int type, uint64_t n_out, uint64_t n_in, uint64_t *bytes);
-/* Repacks n_outs (1..16) rows of a file's tensor, row_bytes apart, into one panel at dst. */
-void gemm_pack_panel(int type, const uint8_t *rows, uint64_t row_bytes, uint32_t n_outs,
-                     uint32_t n_in, uint8_t *dst);
+/* Repacks n_outs (1..32) rows of a file's tensor, row_bytes apart, into a pair of panels at dst; up
+ * to 16 into one panel. */
+void gemm_pack_pair(int type, const uint8_t *rows, uint64_t row_bytes, uint32_t n_outs,
+                    uint32_t n_in, uint8_t *dst);
 
 /* ---- activations ---- */
 

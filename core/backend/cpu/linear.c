@@ -11,10 +11,7 @@
 #include <stdlib.h>
 
 enum {
-    TASK_BYTES = 128 * 1024, /* of a weight, for one row */
-    NARROW_ROWS = 8,         /* fewer take one panel after the other, in the order of memory */
-    AHEAD_BYTES = 8 * 1024,  /* as far as unpack asks ahead in a panel */
-    LINE_BYTES = 64,
+    TASK_BYTES = 128 * 1024,        /* of a weight, for one row */
     TASKS_PER_THREAD = 4,           /* at least, where there are as many panels */
     ROW_STEP = 8,                   /* row blocks are multiples of it */
     INPUT_BYTES_PER_TASK = 1 << 20, /* of a row block: what the second-level cache holds */
@@ -152,23 +149,14 @@ struct span {
     uint32_t row, n_rows, panel, n_panels;
 };
 
-/* Two panels are two streams of memory, and each goes on in the one after the other's: unpack has
- * asked for the beginning of the first of them, this asks for that of the second. */
-static void ask_second(const struct cpu_weight *w, const uint8_t *panel, uint64_t at,
-                       uint64_t bytes) {
-    if (at + bytes + AHEAD_BYTES <= w->panel_bytes) return;
-    uintptr_t next = (uintptr_t)panel + at + GEMM_PANELS * w->panel_bytes + AHEAD_BYTES;
-    for (uint64_t i = 0; i < bytes; i += LINE_BYTES)
-        __builtin_prefetch((const void *)(next + i));
-}
-
-/* acc (s->n_rows, GEMM_PANELS * GEMM_OUTS) of up to GEMM_PANELS panels. */
+/* acc (s->n_rows, GEMM_PANELS * GEMM_OUTS) of up to GEMM_PANELS panels, all of one pair. */
 static void multiply(const struct linear_run *r, const struct product *p, const struct span *s,
                      struct linear_scratch *scratch, float *acc) {
     const struct cpu_linear *l = r->c->linear;
     const struct cpu_weight *w = p->w;
-    const uint8_t *panel = w->panels + s->panel * w->panel_bytes;
-    uint64_t in_panel = 0;
+    uint32_t in_pair = s->panel % GEMM_PANELS, pair = s->panel - in_pair; /* its first panel */
+    uint32_t together = p->n_panels - pair < GEMM_PANELS ? p->n_panels - pair : GEMM_PANELS;
+    const uint8_t *stretches = w->panels + pair * w->panel_bytes;
     struct gemm_job j = {.type = w->base.type,
                          .tile = scratch->tile,
                          .n_panels = s->n_panels,
@@ -187,11 +175,10 @@ static void multiply(const struct linear_run *r, const struct product *p, const 
         j.x.blocks = l->blocks + at * GEMM_BLOCKS;
         uint64_t bytes = gemm_stretch_bytes(j.type, j.n_cols);
         for (uint32_t k = 0; k < s->n_panels; k++)
-            r->c->gemm->unpack(j.type, panel + k * w->panel_bytes + in_panel, j.n_cols,
+            r->c->gemm->unpack(j.type, stretches + (in_pair + k) * bytes, j.n_cols,
                                &scratch->tile[k]);
-        if (s->n_panels > 1) ask_second(w, panel, in_panel, bytes);
         r->c->gemm->multiply(&j);
-        in_panel += bytes;
+        stretches += together * bytes;
         if (r->floats) j.x.x += j.n_cols;
         j.first = false;
     }
@@ -284,10 +271,9 @@ static void plan_rows(struct linear_run *r) {
 static void plan_panels(struct linear_run *r) {
     uint64_t all = 0, want = (uint64_t)TASKS_PER_THREAD * (uint32_t)r->c->base.n_threads;
     uint32_t n_blocks = (r->op->n_rows + r->block_rows - 1) / r->block_rows;
-    bool narrow = r->op->n_rows < NARROW_ROWS;
     for (uint32_t i = 0; i < r->n_products; i++)
         all += (uint64_t)r->p[i].n_panels * n_blocks;
-    r->unit_panels = narrow || all < want * GEMM_PANELS ? 1 : GEMM_PANELS;
+    r->unit_panels = all < want * GEMM_PANELS ? 1 : GEMM_PANELS;
     for (uint32_t i = 0; i < r->n_products; i++) {
         struct product *p = &r->p[i];
         uint64_t cost = p->w->panel_bytes * (1 + r->op->n_rows / ROW_STEP);

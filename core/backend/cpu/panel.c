@@ -1,4 +1,4 @@
-/* panel.c - weights from the order of the file into panels: sizes, and the repacking of 16 rows.
+/* panel.c - weights from the order of the file into panels: sizes, and the repacking of 32 rows.
  *
  * gemm.h draws the panels. Everything here moves bits and computes nothing; a row's bytes are
  * read and written four at a time, for this is what loading a model waits for. Pure functions; any
@@ -329,24 +329,34 @@ static void pack_floats(int type, const uint8_t *row, uint32_t out, uint32_t n_c
             memcpy(dst + 4 * (GEMM_OUTS * (c / 2) + out) + 2 * (c % 2), row + 2 * c, 2);
 }
 
-void gemm_pack_panel(int type, const uint8_t *rows, uint64_t row_bytes, uint32_t n_outs,
-                     uint32_t n_in, uint8_t *dst) {
+/* n_cols columns from src on of up to 16 outputs, row_bytes apart, to a stretch at dst. */
+static void pack_stretch(const struct layout *layout, const uint8_t *src, uint64_t row_bytes,
+                         uint32_t n_outs, uint32_t n_cols, uint8_t *dst) {
+    struct lane l = {.scales = dst, .n_blocks = n_cols / GEMM_BLOCK};
+    uint64_t n_file_blocks = n_cols / layout->block_elems;
+    if (n_outs < GEMM_OUTS || (layout->type == QTYPE_BF16 && n_cols % 2))
+        memset(dst, 0, gemm_stretch_bytes(layout->type, n_cols));
+    for (uint32_t o = 0; o < n_outs; o++, src += row_bytes) {
+        l.out = o;
+        l.planes = dst + GEMM_OUTS * n_file_blocks * layout->scale_bytes + 4 * o;
+        if (layout->pack)
+            layout->pack(src, &l);
+        else
+            pack_floats(layout->type, src, o, n_cols, dst);
+    }
+}
+
+void gemm_pack_pair(int type, const uint8_t *rows, uint64_t row_bytes, uint32_t n_outs,
+                    uint32_t n_in, uint8_t *dst) {
     const struct layout *layout = layout_of(type);
     for (uint32_t c = 0; c < n_in; c += GEMM_COLS) {
         uint32_t n = n_in - c < GEMM_COLS ? n_in - c : GEMM_COLS;
-        uint64_t bytes = gemm_stretch_bytes(type, n);
         const uint8_t *src = rows + (uint64_t)(c / layout->block_elems) * layout->block_bytes;
-        if (n_outs < GEMM_OUTS || (type == QTYPE_BF16 && n % 2)) memset(dst, 0, bytes);
-        struct lane l = {.scales = dst, .n_blocks = n / GEMM_BLOCK};
-        uint64_t n_file_blocks = n / layout->block_elems;
-        for (uint32_t o = 0; o < n_outs; o++, src += row_bytes) {
-            l.out = o;
-            l.planes = dst + GEMM_OUTS * n_file_blocks * layout->scale_bytes + 4 * o;
-            if (layout->pack)
-                layout->pack(src, &l);
-            else
-                pack_floats(type, src, o, n, dst);
+        for (uint32_t o = 0; o < n_outs; o += GEMM_OUTS) {
+            uint32_t left = n_outs - o;
+            pack_stretch(layout, src + o * row_bytes, row_bytes,
+                         left < GEMM_OUTS ? left : GEMM_OUTS, n, dst);
+            dst += gemm_stretch_bytes(type, n);
         }
-        dst += bytes;
     }
 }

@@ -9,19 +9,21 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+enum { PAIR_OUTS = GEMM_PANELS * GEMM_OUTS };
+
 struct pack_run {
     const struct cpu_weight *w;
     const uint8_t *rows; /* of the file */
 };
 
-static void pack_chunk(const void *arg, uint32_t panel, int thread) {
+static void pack_chunk(const void *arg, uint32_t pair, int thread) {
     const struct pack_run *r = arg;
     const struct cpu_weight *w = r->w;
-    uint64_t first = (uint64_t)panel * GEMM_OUTS, left = w->base.n_out - first;
+    uint64_t first = (uint64_t)pair * PAIR_OUTS, left = w->base.n_out - first;
     (void)thread;
-    gemm_pack_panel(w->base.type, r->rows + first * w->row_bytes, w->row_bytes,
-                    left < GEMM_OUTS ? (uint32_t)left : GEMM_OUTS, (uint32_t)w->base.n_in,
-                    w->panels + panel * w->panel_bytes);
+    gemm_pack_pair(w->base.type, r->rows + first * w->row_bytes, w->row_bytes,
+                   left < PAIR_OUTS ? (uint32_t)left : PAIR_OUTS, (uint32_t)w->base.n_in,
+                   w->panels + (uint64_t)pair * GEMM_PANELS * w->panel_bytes);
 }
 
 /* Has the system read a mapped tensor from front to back. A file that is not in memory comes ten
@@ -54,7 +56,7 @@ static int repack(struct cpu_backend *c, struct cpu_weight *w,
     w->panel_bytes = gemm_panel_bytes(desc->type, (uint32_t)desc->n_in);
     read_pages(desc->data, w->row_bytes * desc->n_out);
     struct pack_run run = {w, desc->data};
-    pool_run(c->pool, (uint32_t)((desc->n_out + GEMM_OUTS - 1) / GEMM_OUTS), pack_chunk, &run);
+    pool_run(c->pool, (uint32_t)((desc->n_out + PAIR_OUTS - 1) / PAIR_OUTS), pack_chunk, &run);
     return 0;
 }
 
