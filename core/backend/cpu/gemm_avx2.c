@@ -107,7 +107,7 @@ struct float_tile {
 
 /* Outputs 8 k to 8 k + 7 of column c in f32. */
 ALWAYS_INLINE __m256 load_column(int type, const uint8_t *w, uint32_t c, uint32_t k) {
-    if (type == QTYPE_F32) return _mm256_loadu_ps((const float *)(w + 64 * c + 32 * k));
+    if (type == QTYPE_F32) return _mm256_castsi256_ps(load_256(w + 64 * c + 32 * k));
     if (type == QTYPE_F16)
         return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(w + 32 * c + 16 * k)));
     /* a lane is a pair of columns, the even one in its low half */
