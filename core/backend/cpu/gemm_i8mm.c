@@ -38,13 +38,17 @@ static void pair_rows(struct input *x, const struct gemm_rows *from, uint32_t ro
 ALWAYS_INLINE void add_columns(struct pair_sums *s, const int8_t *q, const int8_t *w, int n_cols,
                                struct group_form f) {
     const int n_pairs = (f.n_rows + 1) / 2;
-    EACH (k, n_cols / 8, GEMM_BLOCK / 8) {
+    UNROLL
+    for (int k = 0; k < n_cols / 8; k++) {
         int8x16_t pair[MAX_PAIRS];
-        EACH (p, n_pairs, MAX_PAIRS)
+        UNROLL
+        for (int p = 0; p < n_pairs; p++)
             pair[p] = vld1q_s8(q + 16 * (k * MAX_PAIRS + p));
-        EACH (i, 2 * f.n_quads, 2 * QUADS) {
+        UNROLL
+        for (int i = 0; i < 2 * f.n_quads; i++) {
             int8x16_t v = vld1q_s8(w + 16 * (k * 2 * QUADS + i));
-            EACH (p, n_pairs, MAX_PAIRS)
+            UNROLL
+            for (int p = 0; p < n_pairs; p++)
                 s->v[p][i] = vmmlaq_s32(s->v[p][i], pair[p], v);
         }
     }
@@ -62,20 +66,26 @@ ALWAYS_INLINE void sum_columns(struct sums *s, const struct input *x, const int8
     const int n_pairs = (f.n_rows + 1) / 2, n_cols = half ? 16 : 32;
     struct pair_sums pairs;
     w += c * GEMM_OUTS;
-    EACH (p, n_pairs, MAX_PAIRS) {
-        EACH (i, 2 * f.n_quads, 2 * QUADS)
+    UNROLL
+    for (int p = 0; p < n_pairs; p++) {
+        UNROLL
+        for (int i = 0; i < 2 * f.n_quads; i++)
             pairs.v[p][i] = vdupq_n_s32(0);
     }
     add_columns(&pairs, x->q[0][c / 8][0], w, n_cols, f);
     if (x->two_planes) {
-        EACH (p, n_pairs, MAX_PAIRS) {
-            EACH (i, 2 * f.n_quads, 2 * QUADS)
+        UNROLL
+        for (int p = 0; p < n_pairs; p++) {
+            UNROLL
+            for (int i = 0; i < 2 * f.n_quads; i++)
                 pairs.v[p][i] = vmulq_n_s32(pairs.v[p][i], 254);
         }
         add_columns(&pairs, x->q[1][c / 8][0], reload(w), n_cols, f);
     }
-    EACH (r, f.n_rows, MAX_ROWS) {
-        EACH (i, f.n_quads, QUADS)
+    UNROLL
+    for (int r = 0; r < f.n_rows; r++) {
+        UNROLL
+        for (int i = 0; i < f.n_quads; i++)
             s->v[r][i] = sums_of_row(pairs.v[r / 2][2 * i], pairs.v[r / 2][2 * i + 1], r);
     }
 }

@@ -13,9 +13,11 @@ struct input {
 
 /* Columns 4 lane .. of x. */
 #define ADD_LANE(lane)                                                                             \
-    EACH (i, f.n_quads, QUADS) {                                                                   \
+    UNROLL                                                                                         \
+    for (int i = 0; i < f.n_quads; i++) {                                                          \
         int8x16_t v = vld1q_s8(w + (lane)*64 + 16 * i);                                            \
-        EACH (r, f.n_rows, MAX_ROWS)                                                               \
+        UNROLL                                                                                     \
+        for (int r = 0; r < f.n_rows; r++)                                                         \
             s->v[r][i] = vdotq_laneq_s32(s->v[r][i], v, row[r], lane);                             \
     }
 
@@ -23,7 +25,8 @@ struct input {
 ALWAYS_INLINE void add_columns(struct sums *s, const int8_t *x, uint64_t stride, const int8_t *w,
                                struct group_form f) {
     int8x16_t row[MAX_ROWS];
-    EACH (r, f.n_rows, MAX_ROWS)
+    UNROLL
+    for (int r = 0; r < f.n_rows; r++)
         row[r] = vld1q_s8(x + (uint64_t)r * stride);
     ADD_LANE(0)
     ADD_LANE(1)
@@ -35,15 +38,19 @@ ALWAYS_INLINE void add_columns(struct sums *s, const int8_t *x, uint64_t stride,
 ALWAYS_INLINE void sum_columns(struct sums *s, const struct input *x, const int8_t *w, uint32_t c,
                                bool half, struct group_form f) {
     w += c * GEMM_OUTS;
-    EACH (r, f.n_rows, MAX_ROWS) {
-        EACH (i, f.n_quads, QUADS)
+    UNROLL
+    for (int r = 0; r < f.n_rows; r++) {
+        UNROLL
+        for (int i = 0; i < f.n_quads; i++)
             s->v[r][i] = vdupq_n_s32(0);
     }
     add_columns(s, x->hi + c, x->stride, w, f);
     if (!half) add_columns(s, x->hi + c + 16, x->stride, w + 16 * GEMM_OUTS, f);
     if (!x->lo) return;
-    EACH (r, f.n_rows, MAX_ROWS) {
-        EACH (i, f.n_quads, QUADS)
+    UNROLL
+    for (int r = 0; r < f.n_rows; r++) {
+        UNROLL
+        for (int i = 0; i < f.n_quads; i++)
             s->v[r][i] = vmulq_n_s32(s->v[r][i], 254);
     }
     w = reload(w);

@@ -390,16 +390,20 @@ struct spot {
 
 ALWAYS_INLINE void load_accs(struct accs *a, const struct gemm_job *j, const float *acc,
                              struct group_form f) {
-    EACH (r, f.n_rows, MAX_ROWS) {
-        EACH (i, f.n_quads, QUADS)
+    UNROLL
+    for (int r = 0; r < f.n_rows; r++) {
+        UNROLL
+        for (int i = 0; i < f.n_quads; i++)
             a->v[r][i] =
                 j->first ? vdupq_n_f32(0) : vld1q_f32(acc + r * GEMM_PANELS * GEMM_OUTS + 4 * i);
     }
 }
 
 ALWAYS_INLINE void store_accs(const struct accs *a, float *acc, struct group_form f) {
-    EACH (r, f.n_rows, MAX_ROWS) {
-        EACH (i, f.n_quads, QUADS)
+    UNROLL
+    for (int r = 0; r < f.n_rows; r++) {
+        UNROLL
+        for (int i = 0; i < f.n_quads; i++)
             vst1q_f32(acc + r * GEMM_PANELS * GEMM_OUTS + 4 * i, a->v[r][i]);
     }
 }
@@ -407,9 +411,11 @@ ALWAYS_INLINE void store_accs(const struct accs *a, float *acc, struct group_for
 /* t = (float)s * scale, or t + that. */
 ALWAYS_INLINE void scale_sums(struct accs *t, const struct sums *s, const float *scale, bool more,
                               struct group_form f) {
-    EACH (i, f.n_quads, QUADS) {
+    UNROLL
+    for (int i = 0; i < f.n_quads; i++) {
         float32x4_t factor = vld1q_f32(scale + 4 * i);
-        EACH (r, f.n_rows, MAX_ROWS) {
+        UNROLL
+        for (int r = 0; r < f.n_rows; r++) {
             float32x4_t v = vcvtq_f32_s32(s->v[r][i]);
             t->v[r][i] = more ? vfmaq_f32(t->v[r][i], v, factor) : vmulq_f32(v, factor);
         }
@@ -419,10 +425,12 @@ ALWAYS_INLINE void scale_sums(struct accs *t, const struct sums *s, const float 
 /* a += t * d, and the mins' part, of block b. */
 ALWAYS_INLINE void end_block(struct accs *a, const struct accs *t, const struct gemm_job *j,
                              const struct spot *at, uint32_t b, struct group_form f) {
-    EACH (r, f.n_rows, MAX_ROWS) {
+    UNROLL
+    for (int r = 0; r < f.n_rows; r++) {
         /* d, s, s0, s1 */
         float32x4_t x = vld1q_f32(&at->blocks[(uint64_t)r * j->x.blocks_stride + b].d);
-        EACH (i, f.n_quads, QUADS) {
+        UNROLL
+        for (int i = 0; i < f.n_quads; i++) {
             const float *min = at->tile->min[f.halves ? 2 * b : b] + at->out + 4 * i;
             float32x4_t v = vfmaq_laneq_f32(a->v[r][i], t->v[r][i], x, 0);
             if (f.mins && !f.halves) v = vfmaq_laneq_f32(v, vld1q_f32(min), x, 1);
@@ -442,7 +450,8 @@ ALWAYS_INLINE void multiply_column(struct accs *a, const float *w, const float32
     UNROLL
     for (int i = 0; i < QUADS; i++) {
         float32x4_t v = vld1q_f32(w + 4 * i);
-        EACH (r, n_rows, MAX_ROWS)
+        UNROLL
+        for (int r = 0; r < n_rows; r++)
             a->v[r][i] = vfmaq_n_f32(a->v[r][i], v, x[r][lane]);
     }
 }
@@ -456,14 +465,16 @@ ALWAYS_INLINE void multiply_floats(const struct gemm_job *j, const struct gemm_t
     uint32_t c = 0;
     load_accs(&a, j, acc, f);
     for (; c + 4 <= j->n_cols; c += 4) {
-        EACH (r, n_rows, MAX_ROWS)
+        UNROLL
+        for (int r = 0; r < n_rows; r++)
             v[r] = vld1q_f32(x + (uint64_t)r * j->x.x_stride + c);
         UNROLL
         for (int lane = 0; lane < 4; lane++)
             multiply_column(&a, tile->f[c + (uint32_t)lane], v, lane, n_rows);
     }
     for (; c < j->n_cols; c++) {
-        EACH (r, n_rows, MAX_ROWS)
+        UNROLL
+        for (int r = 0; r < n_rows; r++)
             v[r] = vld1q_dup_f32(x + (uint64_t)r * j->x.x_stride + c);
         multiply_column(&a, tile->f[c], v, 0, n_rows);
     }

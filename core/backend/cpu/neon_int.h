@@ -10,17 +10,10 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)
-#define UNROLL _Pragma("unroll")
+#define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
-
-/* for i < n <= most, unrolled, where n becomes a constant only by inlining: clang would leave a
- * loop to n as it is in a function that is inlined twice. */
-#define EACH(i, n, most)                                                                           \
-    UNROLL                                                                                         \
-    for (int i = 0; i < (most); i++)                                                               \
-        if (i < (n))
 
 /* Lanes below n (1..3) of v, fill in the others. */
 ALWAYS_INLINE float32x4_t first_lanes(float32x4_t v, uint32_t n, float fill) {
