@@ -4,15 +4,9 @@
 #define INFERD_CPU_AVX2_INT_H
 
 #include "core/backend/cpu/cpu_int.h"
+#include "core/backend/cpu/template.h"
 
 #include <immintrin.h>
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 /* Sum of eight lanes, always in the same order. */
 ALWAYS_INLINE float sum_lanes(__m256 v) {

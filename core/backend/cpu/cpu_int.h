@@ -75,7 +75,7 @@ struct cpu_weight {
     struct backend_weight base;
     const void *data; /* (n_out, n_in) of base.type, borrowed: not read by products */
     uint64_t row_bytes;
-    uint8_t *panels; /* base.bytes, or NULL: not for products */
+    uint8_t *panels;      /* base.bytes, or NULL: not for products */
     uint64_t panel_bytes; /* of one; they stand in pairs (gemm.h) */
 };
 

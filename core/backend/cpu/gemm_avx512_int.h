@@ -4,15 +4,9 @@
 #define INFERD_CPU_GEMM_AVX512_INT_H
 
 #include "core/backend/cpu/gemm.h"
+#include "core/backend/cpu/template.h"
 
 #include <immintrin.h>
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 /* The compiler forgets what it knows of this variable. */
 #define HIDE(v) __asm__("" : "+r"(v))

@@ -4,16 +4,10 @@
 #define INFERD_NEON_INT_H
 
 #include "core/backend/cpu/cpu_int.h"
+#include "core/backend/cpu/template.h"
 
 #include <arm_neon.h>
 #include <stdint.h>
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 /* Lanes below n (1..3) of v, fill in the others. */
 ALWAYS_INLINE float32x4_t first_lanes(float32x4_t v, uint32_t n, float fill) {
