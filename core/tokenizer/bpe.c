@@ -67,21 +67,12 @@ void bpe_rules_fini(struct bpe_rules *r) {
     memset(r, 0, sizeof *r);
 }
 
-/* GPT-2 writes the printable bytes of Latin-1 as themselves, the others in order from U+0100 on. */
-static int alphabet_byte(uint32_t c) {
-    bool printable = (c >= 33 && c <= 126) || (c >= 161 && c <= 255);
-    if (printable && c != 173) return (int)c;
-    if (c < 256 || c > 323) return -1;
-    c -= 256;
-    return c < 33 ? (int)c : c < 67 ? (int)(c - 33 + 127) : 173;
-}
-
 size_t bpe_bytes_of_text(const char *text, size_t n, char *out) {
     size_t used = 0;
     if (!utf8_valid(text, n)) return SIZE_MAX;
     for (size_t i = 0; i < n;) {
         unsigned len;
-        int b = alphabet_byte(unicode_char(text + i, &len));
+        int b = unicode_byte_of(unicode_char(text + i, &len));
         if (b < 0) return SIZE_MAX;
         out[used++] = (char)b;
         i += len;

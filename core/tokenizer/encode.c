@@ -41,8 +41,51 @@ struct job {
     struct id_list ids;
     str buffer; /* prefix and text together */
     struct bpe_work *work;
+    struct normalizer_work norm;
     err *e;
 };
+
+/* Where a token is cut out: text before it begins at from. */
+struct cut {
+    size_t from, start, end;
+};
+
+/* Flags of the character that ends at text[at], *len bytes long; 0 where there is none. */
+static unsigned flags_before(const char *text, size_t from, size_t at, size_t *len) {
+    size_t n = 1;
+    while (n < 4 && at - from > n && (text[at - n] & 0xc0) == 0x80)
+        n++;
+    unsigned size;
+    *len = n;
+    if (at == from || !utf8_valid(text + at - n, n)) return 0;
+    uint32_t c = unicode_char(text + at - n, &size);
+    return size == n ? unicode_flags_search(c) | (c == '_' ? UNICODE_LETTER : 0) : 0;
+}
+
+static unsigned flags_behind(const char *text, size_t at, size_t n, size_t *len) {
+    unsigned size = 1;
+    *len = 1;
+    size_t left = n - at < 4 ? n - at : 4;
+    if (!left || !utf8_valid_prefix(text + at, left)) return 0;
+    uint32_t c = unicode_char(text + at, &size);
+    *len = size;
+    return unicode_flags_search(c) | (c == '_' ? UNICODE_LETTER : 0);
+}
+
+/* Does the token belong here by its flags? Takes the white space that it strips into the cut. */
+static bool fit_cut(const tokenizer *t, int32_t id, const char *text, size_t n, struct cut *cut) {
+    enum { WORD = UNICODE_LETTER | UNICODE_NUMBER | UNICODE_MARK };
+    unsigned flags = t->tokens[id].flags;
+    size_t len;
+    if (flags & TOKEN_SINGLE_WORD && ((flags_before(text, 0, cut->start, &len) & WORD) ||
+                                      (flags_behind(text, cut->end, n, &len) & WORD)))
+        return false;
+    while (flags & TOKEN_LSTRIP && flags_before(text, cut->from, cut->start, &len) & UNICODE_SPACE)
+        cut->start -= len;
+    while (flags & TOKEN_RSTRIP && flags_behind(text, cut->end, n, &len) & UNICODE_SPACE)
+        cut->end += len;
+    return true;
+}
 
 static bool ends_in_space(const char *text, size_t n) {
     return text[n - 1] == ' ' || (n >= 3 && memcmp(text + n - 3, "\xe2\x96\x81", 3) == 0);
@@ -60,13 +103,43 @@ static size_t part_length(const tokenizer *t, const char *text, size_t n) {
     return n;
 }
 
+static bool accepts_all(const void *context, const struct named *found, size_t end) {
+    (void)context, (void)found, (void)end;
+    return true;
+}
+
+/* Valid UTF-8 with merges: normalized, then cut at the tokens that are looked for only now. */
+static int encode_normalized(struct job *j, const char *text, size_t n, bool at_start) {
+    const tokenizer *t = j->t;
+    int rc = t->norm ? normalizer_run(t->norm, &j->norm, text, n, &text, &n, j->e) : 0;
+    struct special_search search = {&t->normals, text, n, accepts_all, NULL};
+    size_t from = 0;
+    for (size_t at = 0; !rc && t->normals.n && at < n;) {
+        const struct named *s = NULL;
+        if (t->normals.starts[(unsigned char)text[at]]) s = special_match(&search, at);
+        if (!s) {
+            at++;
+            continue;
+        }
+        struct cut cut = {.from = from, .start = at, .end = at + s->len};
+        at = cut.end;
+        if (!fit_cut(t, s->id, text, n, &cut)) continue;
+        rc = bpe_encode(t->bpe, &j->work, text + from, cut.start - from, at_start && from == 0,
+                        &j->ids, j->e);
+        if (!rc) rc = id_list_add(&j->ids, s->id, j->e);
+        from = at = cut.end;
+    }
+    if (rc || from == n) return rc;
+    return bpe_encode(t->bpe, &j->work, text + from, n - from, at_start && from == 0, &j->ids,
+                      j->e);
+}
+
 /* Ordinary text of a vocabulary with merges. */
 static int encode_bpe_run(struct job *j, const char *text, size_t n, bool at_start) {
     int rc = 0;
     for (size_t i = 0; !rc && i < n;) {
         size_t valid = utf8_valid_prefix(text + i, n - i);
-        if (valid)
-            rc = bpe_encode(j->t->bpe, &j->work, text + i, valid, at_start && !i, &j->ids, j->e);
+        if (valid) rc = encode_normalized(j, text + i, valid, at_start && i == 0);
         i += valid;
         if (!rc && i < n) rc = bpe_encode_byte(j->t->bpe, (unsigned char)text[i++], &j->ids, j->e);
     }
@@ -141,23 +214,27 @@ static uint32_t lower_bound(const struct named *specials, uint32_t low, uint32_t
     return low;
 }
 
-/* Longest special token at text[at], or NULL. Narrows the sorted list byte by byte. */
-static const struct named *match_special(const struct job *j, size_t at) {
-    const tokenizer *t = j->t;
-    const struct named *best = NULL, *names = t->specials.names;
-    uint32_t low = 0, high = t->specials.n;
-    for (uint32_t depth = 0; at + depth < j->n && low < high; depth++) {
-        unsigned c = (unsigned char)j->text[at + depth];
+/* Narrows the sorted list byte by byte. */
+const struct named *special_match(const struct special_search *s, size_t at) {
+    const struct named *best = NULL, *names = s->set->names;
+    uint32_t low = 0, high = s->set->n;
+    for (uint32_t depth = 0; at + depth < s->n && low < high; depth++) {
+        unsigned c = (unsigned char)s->text[at + depth];
         low = lower_bound(names, low, high, depth, c);
         high = lower_bound(names, low, high, depth, c + 1);
         /* What ends here sorts first and must not be asked for its next byte. */
         while (low < high && names[low].len == depth + 1) {
-            const struct named *s = &names[low++];
-            bool anyone = t->tokens[s->id].type == TOKEN_USER_DEFINED;
-            if (anyone || at + depth + 1 <= j->trusted_end) best = s;
+            const struct named *found = &names[low++];
+            if (s->accepts(s->context, found, at + depth + 1)) best = found;
         }
     }
     return best;
+}
+
+/* A control token must lie in trusted text as a whole. */
+static bool accepts_trusted(const void *context, const struct named *found, size_t end) {
+    const struct job *j = context;
+    return j->t->tokens[found->id].type == TOKEN_USER_DEFINED || end <= j->trusted_end;
 }
 
 static bool is_space(char c) {
@@ -172,37 +249,40 @@ static bool strips_after(const tokenizer *t, const struct named *s) {
     return t->strip_after_special;
 }
 
-/* Puts a special token out; *from moves behind it. */
-static int encode_special(struct job *j, const struct named *s, size_t at, size_t *from) {
+/* Puts a special token out; cut->end is then where text goes on. */
+static int encode_special(struct job *j, const struct named *s, struct cut *cut) {
     const tokenizer *t = j->t;
     bool user = t->tokens[s->id].type == TOKEN_USER_DEFINED;
     /* SentencePiece puts its prefix before the text as a whole, user-defined tokens and all. */
     bool prefix_first = user && t->spm_user_rules;
     int rc = 0;
-    if (at > *from || prefix_first) rc = encode_text(j, *from, at);
+    if (cut->start > cut->from || prefix_first) rc = encode_text(j, cut->from, cut->start);
     if (!rc) rc = id_list_add(&j->ids, s->id, j->e);
     j->prefix_due = t->space_prefix && !prefix_first;
-    *from = at + s->len;
-    while (strips_after(t, s) && *from < j->n && is_space(j->text[*from]))
-        ++*from;
+    while (strips_after(t, s) && cut->end < j->n && is_space(j->text[cut->end]))
+        ++cut->end;
     return rc;
 }
 
 static int encode_all(struct job *j) {
+    struct special_search search = {&j->t->specials, j->text, j->n, accepts_trusted, j};
     size_t from = 0, at = 0;
     while (at < j->n) {
         const struct named *s = NULL;
         if (j->t->specials.starts[(unsigned char)j->text[at]]) {
             find_piece(j, at);
-            s = match_special(j, at);
+            s = special_match(&search, at);
         }
         if (!s) {
             at++;
             continue;
         }
-        int rc = encode_special(j, s, at, &from);
+        struct cut cut = {.from = from, .start = at, .end = at + s->len};
+        at = cut.end;
+        if (!fit_cut(j->t, s->id, j->text, j->n, &cut)) continue;
+        int rc = encode_special(j, s, &cut);
         if (rc) return rc;
-        at = from;
+        from = at = cut.end;
     }
     return from < j->n ? encode_text(j, from, j->n) : 0;
 }
@@ -236,6 +316,7 @@ static int run(struct job *j, int flags, int32_t **ids, size_t *n_ids) {
     bool special = flags & TOKENIZER_ADD_SPECIAL;
     int rc = check_size(j);
     str_init(&j->buffer, ENCODE_MAX_TEXT_BYTES + 1);
+    normalizer_work_init(&j->norm);
     j->prefix_due = t->space_prefix;
     if (!rc && special) rc = add_all(j, t->before, t->n_before);
     if (!rc) rc = encode_all(j);
@@ -249,6 +330,7 @@ static int run(struct job *j, int flags, int32_t **ids, size_t *n_ids) {
         rc = err_set(j->e, ERR_NOMEM, "no memory to tokenize the text");
     str_fini(&j->buffer);
     bpe_work_free(j->work);
+    normalizer_work_fini(&j->norm);
     if (rc) {
         free(j->ids.ids);
         return rc;

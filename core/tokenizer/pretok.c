@@ -9,7 +9,7 @@
 
 enum { MARK_BYTES = 8, BUFFER_MAX_BYTES = 1 << 30 };
 
-enum step_kind { STEP_SPLIT, STEP_PREFIX, STEP_METASPACE };
+enum step_kind { STEP_SPLIT, STEP_PREFIX, STEP_METASPACE, STEP_ALPHABET };
 
 struct step {
     enum step_kind kind;
@@ -25,6 +25,7 @@ struct pretok {
     const struct unicode_flags *flags;
     struct step steps[PRETOK_MAX_STEPS];
     unsigned n_steps;
+    bool has_alphabet;
 };
 
 struct pretok *pretok_new(const struct unicode_flags *flags) {
@@ -74,6 +75,11 @@ int pretok_add_metaspace(struct pretok *p, const char *mark, enum pretok_prepend
     return rc || !split ? rc : pretok_add_split(p, &cut, e);
 }
 
+int pretok_add_alphabet(struct pretok *p, err *e) {
+    p->has_alphabet = true;
+    return add_step(p, &(struct step){.kind = STEP_ALPHABET}, e);
+}
+
 int pretok_add_rule(struct pretok *p, const struct pretok_rule *rule, err *e) {
     int rc = 0;
     for (int i = 0; !rc && rule->patterns[i]; i++)
@@ -83,13 +89,13 @@ int pretok_add_rule(struct pretok *p, const struct pretok_rule *rule, err *e) {
 
 void pretok_work_init(struct pretok_work *w) {
     memset(w, 0, sizeof *w);
-    for (int i = 0; i < PRETOK_MAX_STEPS; i++)
+    for (int i = 0; i <= PRETOK_MAX_STEPS; i++)
         str_init(&w->buffers[i], BUFFER_MAX_BYTES);
 }
 
 void pretok_work_fini(struct pretok_work *w) {
     regex_work_fini(&w->regex);
-    for (int i = 0; i < PRETOK_MAX_STEPS; i++)
+    for (int i = 0; i <= PRETOK_MAX_STEPS; i++)
         str_fini(&w->buffers[i]);
 }
 
@@ -215,12 +221,37 @@ static int run_prefix(const struct run *r, unsigned number, const char *text, si
     return run_step(r, number + 1, out->data, out->len, at_start);
 }
 
+static int run_alphabet(const struct run *r, unsigned number, const char *text, size_t n,
+                        bool at_start) {
+    str *out = &r->w->buffers[number];
+    str_clear(out);
+    for (size_t i = 0; i < n; i++)
+        unicode_add(out, unicode_of_byte((unsigned char)text[i]));
+    if (out->failed) return err_set(r->e, ERR_TOO_LONG, "the text is too long to be split");
+    return run_step(r, number + 1, out->data, out->len, at_start);
+}
+
+static int pass_out(const struct run *r, const char *text, size_t n) {
+    if (!r->p->has_alphabet) return r->sink->piece(r->sink->context, text, n, r->e);
+    str *out = &r->w->buffers[PRETOK_MAX_STEPS];
+    str_clear(out);
+    for (size_t i = 0; i < n;) {
+        unsigned len;
+        str_add_char(out, (char)unicode_byte_of(unicode_char(text + i, &len)));
+        i += len;
+    }
+    if (out->failed) return err_set(r->e, ERR_TOO_LONG, "the text is too long to be split");
+    return r->sink->piece(r->sink->context, out->data, out->len, r->e);
+}
+
 /* As deep as there are steps. */
 static int run_step(const struct run *r, unsigned step, const char *text, size_t n, bool at_start) {
-    if (step == r->p->n_steps) return r->sink->piece(r->sink->context, text, n, r->e);
+    if (step == r->p->n_steps) return pass_out(r, text, n);
     switch (r->p->steps[step].kind) {
     case STEP_PREFIX:
         return run_prefix(r, step, text, n, at_start);
+    case STEP_ALPHABET:
+        return run_alphabet(r, step, text, n, at_start);
     case STEP_METASPACE:
         return run_metaspace(r, step, text, n, at_start);
     default:

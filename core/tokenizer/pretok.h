@@ -38,6 +38,9 @@ int pretok_add_prefix_space(struct pretok *p, err *e);
 /* Spaces become mark (a few bytes), one mark goes before the piece; split: pieces begin at it. */
 int pretok_add_metaspace(struct pretok *p, const char *mark, enum pretok_prepend prepend,
                          bool split, err *e);
+/* From here on pieces are bytes in GPT-2's alphabet, as in ByteLevel that is not the last step; the
+ * sink gets the bytes again. */
+int pretok_add_alphabet(struct pretok *p, err *e);
 /* The steps of a GGUF file's tokenizer.ggml.pre. ERR_UNSUPPORTED: no such name. */
 struct pretok_rule {
     const char *name;
@@ -50,7 +53,7 @@ int pretok_add_rule(struct pretok *p, const struct pretok_rule *rule, err *e);
 
 struct pretok_work {
     struct regex_work regex;
-    str buffers[PRETOK_MAX_STEPS]; /* of steps that change text */
+    str buffers[PRETOK_MAX_STEPS + 1]; /* of steps that change text, and the sink's */
 };
 void pretok_work_init(struct pretok_work *w);
 void pretok_work_fini(struct pretok_work *w);

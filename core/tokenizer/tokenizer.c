@@ -7,8 +7,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Texts of tokens that end an answer, where the file does not say which do. Only a control or
@@ -33,13 +35,14 @@ static const char *const eog_texts[] = {
 };
 
 static const char space_mark[] = "\xe2\x96\x81"; /* U+2581 stands for a space in a token's text */
-enum { SPACE_MARK_BYTES = 3, N_BYTES = 256 };
+enum { SPACE_MARK_BYTES = 3, N_BYTES = 256, PATH_MAX_BYTES = 4096 };
 
 void vocab_fini(struct vocab *v) {
     free(v->tokens);
     free(v->merges);
     free(v->chat_template);
     bpe_rules_fini(&v->rules);
+    normalizer_free(v->norm);
     if (v->free_source) v->free_source(v->source);
     memset(v, 0, sizeof *v);
 }
@@ -185,6 +188,7 @@ static void index_specials(tokenizer *t) {
         bool user = k->type == TOKEN_USER_DEFINED;
         if (!user && k->type != TOKEN_CONTROL && k->type != TOKEN_UNKNOWN) continue;
         if (k->hidden || k->text_len == 0) continue;
+        if (user && t->norm && k->flags & TOKEN_NORMALIZED) continue;
         struct named name = {t->blob + k->text_at, k->text_len, i};
         if (user && t->spm_user_rules) {
             name.text = t->blob + k->bytes_at;
@@ -193,6 +197,39 @@ static void index_specials(tokenizer *t) {
         special_set_add(&t->specials, &name);
     }
     named_sort(t->specials.names, t->specials.n);
+}
+
+/* User-defined tokens that are looked for in normalized text: normalized themselves. */
+static int index_normals(tokenizer *t, err *e) {
+    struct normalizer_work work;
+    str texts;
+    int rc = 0;
+    if (!t->norm) return 0;
+    t->normals.names = mem_new((uint64_t)t->n_tokens, sizeof *t->normals.names);
+    if (!t->normals.names) return no_memory(e);
+    normalizer_work_init(&work);
+    str_init(&texts, UINT32_MAX);
+    for (int32_t i = 0; !rc && i < t->n_tokens; i++) {
+        const struct token *k = &t->tokens[i];
+        const char *text;
+        size_t n;
+        if (k->type != TOKEN_USER_DEFINED || !(k->flags & TOKEN_NORMALIZED) || k->hidden) continue;
+        rc = normalizer_run(t->norm, &work, t->blob + k->text_at, k->text_len, &text, &n, e);
+        if (rc || !n) continue;
+        t->normals.names[t->normals.n++] = (struct named){NULL, (uint32_t)n, i};
+        str_add_n(&texts, text, n);
+    }
+    normalizer_work_fini(&work);
+    t->normal_texts = str_take(&texts);
+    if (!rc && !t->normal_texts) rc = no_memory(e);
+    const char *at = t->normal_texts;
+    for (uint32_t i = 0; !rc && i < t->normals.n; i++) {
+        t->normals.names[i].text = at;
+        t->normals.starts[(unsigned char)*at] = true;
+        at += t->normals.names[i].len;
+    }
+    if (!rc) named_sort(t->normals.names, t->normals.n);
+    return rc;
 }
 
 /* Byte fallback needs all 256 byte tokens; a vocabulary with some of them has none. */
@@ -282,48 +319,82 @@ static int build(tokenizer *t, struct vocab *v, err *e) {
     t->strip_after_special = v->strip_after_special;
     t->chat_template = v->chat_template;
     v->chat_template = NULL;
+    t->norm = v->norm;
+    v->norm = NULL;
     int rc = copy_tokens(t, v, e);
     if (rc) return rc;
     mark_ends(t, v);
     index_texts(t);
     index_specials(t);
     index_bytes(t);
-    if (v->is_bpe) return bpe_new(t, v, &t->bpe, e);
+    if (v->is_bpe) {
+        rc = index_normals(t, e);
+        return rc ? rc : bpe_new(t, v, &t->bpe, e);
+    }
     find_cuts(t);
     return open_spm(t, v, e);
 }
 
-/* Does the file begin as a GGUF file does? */
-static int is_gguf(const char *path, bool *yes, err *e) {
-    char magic[4];
+enum file_kind { FILE_GGUF, FILE_JSON, FILE_SPM };
+
+/* By how the file begins. A folder is one of tokenizer.json if that is in it, else of
+ * tokenizer.model: inside then has its path. */
+static int find_kind(const char *path, enum file_kind *kind, char *inside, err *e) {
+    struct stat st;
+    char begin[16];
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        int n = snprintf(inside, PATH_MAX_BYTES, "%s/tokenizer.json", path);
+        *kind = FILE_JSON;
+        if (n < PATH_MAX_BYTES && access(inside, F_OK) == 0) return 0;
+        n = snprintf(inside, PATH_MAX_BYTES, "%s/tokenizer.model", path);
+        *kind = FILE_SPM;
+        if (n < PATH_MAX_BYTES && access(inside, F_OK) == 0) return 0;
+        return err_set(e, ERR_IO, "%s: no tokenizer.json or tokenizer.model in this folder", path);
+    }
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
-    ssize_t n = read(fd, magic, sizeof magic);
+    ssize_t n = read(fd, begin, sizeof begin);
     int why = errno;
     close(fd);
     if (n < 0) return err_set(e, ERR_IO, "%s: cannot read: %s", path, strerror(why));
-    *yes = n == sizeof magic && memcmp(magic, "GGUF", sizeof magic) == 0;
+    ssize_t at = 0;
+    while (at < n && strchr(" \t\r\n", begin[at]) && begin[at])
+        at++;
+    *kind = n >= 4 && memcmp(begin, "GGUF", 4) == 0 ? FILE_GGUF
+            : at < n && begin[at] == '{'            ? FILE_JSON
+                                                    : FILE_SPM;
     return 0;
 }
 
-int tokenizer_open(const char *path, tokenizer **out, err *e) {
-    struct vocab v = {0};
-    bool gguf = false;
+int tokenizer_build(struct vocab *v, tokenizer **out, err *e) {
+    tokenizer *t = mem_new(1, sizeof *t);
+    int rc = t ? build(t, v, e) : no_memory(e);
+    vocab_fini(v);
     *out = NULL;
-    int rc = is_gguf(path, &gguf, e);
-    if (rc) return rc;
-    rc = gguf ? vocab_read_gguf(path, &v, e) : vocab_read_spm(path, &v, e);
-    tokenizer *t = NULL;
-    if (!rc && !(t = mem_new(1, sizeof *t))) rc = no_memory(e);
-    if (!rc) {
-        rc = build(t, &v, e);
-        if (rc) err_prefix(e, "%s: ", path);
-    }
-    vocab_fini(&v);
     if (rc)
         tokenizer_close(t);
     else
         *out = t;
+    return rc;
+}
+
+int tokenizer_open(const char *path, tokenizer **out, err *e) {
+    struct vocab v = {0};
+    enum file_kind kind;
+    char inside[PATH_MAX_BYTES] = "";
+    *out = NULL;
+    int rc = find_kind(path, &kind, inside, e);
+    if (rc) return rc;
+    if (inside[0]) path = inside;
+    rc = kind == FILE_GGUF   ? vocab_read_gguf(path, &v, e)
+         : kind == FILE_JSON ? vocab_read_hf(path, &v, e)
+                             : vocab_read_spm(path, &v, e);
+    if (rc) {
+        vocab_fini(&v);
+        return rc;
+    }
+    rc = tokenizer_build(&v, out, e);
+    if (rc) err_prefix(e, "%s: ", path);
     return rc;
 }
 
@@ -333,6 +404,9 @@ void tokenizer_close(tokenizer *t) {
     bpe_free(t->bpe);
     free(t->chat_template);
     free(t->specials.names);
+    free(t->normals.names);
+    free(t->normal_texts);
+    normalizer_free(t->norm);
     free(t->by_text);
     free(t->tokens);
     free(t->blob);

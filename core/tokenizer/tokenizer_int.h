@@ -10,6 +10,7 @@
 
 #include "core/base/str.h"
 #include "core/tokenizer/bpe.h"
+#include "core/tokenizer/normalizer.h"
 
 enum {
     VOCAB_MAX_TOKENS = 1 << 20,
@@ -69,14 +70,18 @@ struct vocab {
     bool is_bpe;                /* merges, else SentencePiece */
     struct vocab_merge *merges; /* (n_merges) by rank, owned */
     uint32_t n_merges;
-    int32_t unk;            /* of a BPE vocabulary, -1: none */
-    struct bpe_rules rules; /* owned */
-    void *source;           /* keeps the texts alive */
+    int32_t unk;             /* of a BPE vocabulary, -1: none */
+    struct bpe_rules rules;  /* owned */
+    struct normalizer *norm; /* owned, NULL: none */
+    void *source;            /* keeps the texts alive */
     void (*free_source)(void *source);
 };
 
 int vocab_read_gguf(const char *path, struct vocab *v, err *e);
 int vocab_read_spm(const char *path, struct vocab *v, err *e);
+int vocab_read_hf(const char *path, struct vocab *v, err *e); /* tokenizer.json or its folder */
+struct hf_tokenizer;
+int vocab_from_hf(struct hf_tokenizer *h, struct vocab *v, err *e); /* takes h, on failure too */
 void vocab_fini(struct vocab *v);
 
 /* Value of a byte token's text "<0xNN>", -1 for any other text. */
@@ -138,6 +143,9 @@ struct tokenizer {
     int32_t n_tokens;
     struct named *by_text;       /* (n_tokens) */
     struct special_set specials; /* what is cut out of text before it is tokenized */
+    struct special_set normals;  /* what is cut out of normalized text: user-defined tokens only */
+    char *normal_texts;          /* their texts, normalized */
+    struct normalizer *norm;     /* NULL: text stays as it is */
     int32_t byte_ids[256];       /* -1 without byte fallback */
     bool byte_fallback;
     bool cuts_at_space; /* no token reaches across the border before a space: see encode.c */
@@ -150,6 +158,19 @@ struct tokenizer {
     struct spm *spm; /* one of the two */
     struct bpe *bpe;
 };
+
+/* tokenizer_open without the file: builds the tables; v is used up in any case. */
+int tokenizer_build(struct vocab *v, tokenizer **out, err *e);
+
+/* Longest of the set's texts at text[at..n), or NULL. accepts: may this one be taken? */
+struct special_search {
+    const struct special_set *set;
+    const char *text; /* (n) */
+    size_t n;
+    bool (*accepts)(const void *context, const struct named *found, size_t end);
+    const void *context;
+};
+const struct named *special_match(const struct special_search *s, size_t at);
 
 /* Sorts names by text; of equal texts the higher id comes first. */
 void named_sort(struct named *names, uint32_t n);

@@ -252,3 +252,21 @@ void unicode_add_lower(str *out, const char *text, size_t n) {
         i += len;
     }
 }
+
+/* GPT-2 writes the printable bytes of Latin-1 as themselves, the others in order from U+0100 on. */
+int unicode_byte_of(uint32_t c) {
+    bool printable = (c >= 33 && c <= 126) || (c >= 161 && c <= 255);
+    if (printable && c != 173) return (int)c;
+    if (c < 256 || c > 323) return -1;
+    c -= 256;
+    return c < 33 ? (int)c : c < 67 ? (int)(c - 33 + 127) : 173;
+}
+
+uint32_t unicode_of_byte(unsigned char b) {
+    if ((b >= 33 && b <= 126) || (b >= 161 && b != 173)) return b;
+    return 256 + (b < 33 ? b : b < 161 ? (uint32_t)b - 127 + 33 : 67);
+}
+
+unsigned unicode_flags_search(uint32_t c) {
+    return run_value(unicode_runs, unicode_runs_n, c);
+}

@@ -27,7 +27,12 @@ void unicode_flags_init(struct unicode_flags *u);
 /* The character at p, *len bytes long. */
 uint32_t unicode_char(const char *p, unsigned *len);
 unsigned unicode_flags_of(const struct unicode_flags *u, uint32_t c);
+unsigned unicode_flags_search(uint32_t c); /* the same without the table */
 void unicode_add(str *out, uint32_t c);
+
+/* GPT-2's alphabet: a character for each byte. -1: c is not one of them. */
+uint32_t unicode_of_byte(unsigned char b);
+int unicode_byte_of(uint32_t c);
 
 /* Appends text in normalization form C or D. Linear in n but for the ordering of long runs of
  * combining marks (n log n). False without memory. */

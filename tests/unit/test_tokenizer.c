@@ -192,6 +192,21 @@ static void bpe_ggufs_equal_the_references(void) {
     }
 }
 
+static void tokenizer_json_equals_the_references(void) {
+    static const char *const files[][2] = {{"qwen3/tokenizer.json", "qwen3"},
+                                           {"phi-2", "phi-2"},
+                                           {"cl100k_base/tokenizer.json", "cl100k_base"},
+                                           {"phi-3-mini", "phi-3"}};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char model[PATH_BYTES], golden[PATH_BYTES];
+        snprintf(model, sizeof model, SHARED "hf/%s", files[i][0]);
+        snprintf(golden, sizeof golden, SHARED "golden/%s.jsonl", files[i][1]);
+        check_golden(model, golden, true);
+    }
+    check_inp_out(SHARED "hf/qwen3", SHARED "gguf/ggml-vocab-qwen2.gguf");
+    check_inp_out(SHARED "hf/phi-3-mini", SHARED "gguf/ggml-vocab-phi-3.gguf");
+}
+
 /* User-defined tokens of a tokenizer.model; expected ids from spm_encode 0.1.97. */
 static void user_defined_tokens_equal_the_library(void) {
     static const struct {
@@ -413,6 +428,7 @@ int main(void) {
         RUN(user_defined_tokens_equal_the_library);
         RUN(phi3_gguf_equals_the_references);
         RUN(bpe_ggufs_equal_the_references);
+        RUN(tokenizer_json_equals_the_references);
         RUN(llama_random_bytes_come_back);
     } else {
         SKIP("references", "no shared data at " SHARED);

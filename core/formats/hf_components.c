@@ -1,0 +1,289 @@
+/* hf_components.c - normalizer, pre_tokenizer, decoder and post_processor of a tokenizer.json: a
+ * Sequence is laid flat, what is not known is refused by its name. Pure; any thread. */
+#include "core/formats/hf_tokenizer_int.h"
+
+#include <string.h>
+
+enum { MAX_DEPTH = 8, SHOWN_BYTES = 40 };
+
+#define GPT2_WORDS                                                                                 \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
+
+/* Where a component's steps go. */
+struct target {
+    const char *what; /* "normalizer", for errors */
+    const char *list; /* name of a Sequence's list */
+    struct hf_tokenizer *t;
+    struct hf_steps *steps;
+    int (*read)(const struct target *to, const char *type, const cJSON *node, err *e);
+};
+
+static int refuse(const struct target *to, const char *type, const char *why, err *e) {
+    return err_set(e, ERR_UNSUPPORTED, "%s '%.*s' is not supported%s", to->what, SHOWN_BYTES, type,
+                   why);
+}
+
+/* Hands each component to to->read, in order. */
+static int walk(const struct target *to, const cJSON *node, int depth, err *e) {
+    if (!node || cJSON_IsNull(node)) return 0;
+    const char *type = hf_text(node, "type");
+    if (!type) return err_set(e, ERR_FORMAT, "a %s has no type", to->what);
+    if (strcmp(type, "Sequence") != 0) return to->read(to, type, node, e);
+    const cJSON *list = hf_member(node, to->list), *item;
+    if (!cJSON_IsArray(list) || depth == MAX_DEPTH)
+        return err_set(e, ERR_FORMAT, "a %s Sequence has no list '%s', or lies too deep", to->what,
+                       to->list);
+    cJSON_ArrayForEach(item, list) {
+        int rc = walk(to, item, depth + 1, e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static int add_step(const struct target *to, struct hf_step step, err *e) {
+    if (to->steps->n == HF_MAX_STEPS)
+        return err_set(e, ERR_UNSUPPORTED, "the %s has more than %d steps", to->what, HF_MAX_STEPS);
+    to->steps->items[to->steps->n++] = step;
+    return 0;
+}
+
+/* "pattern": {"String": "..."} or {"Regex": "..."}. */
+static int read_pattern(const struct target *to, const cJSON *node, struct hf_step *step, err *e) {
+    const cJSON *pattern = hf_member(node, "pattern");
+    const char *text = hf_text(pattern, "String");
+    step->literal = text != NULL;
+    step->pattern = text ? text : hf_text(pattern, "Regex");
+    if (step->pattern && (step->pattern[0] || !step->literal)) return 0;
+    return err_set(e, ERR_FORMAT, "a %s has no pattern", to->what);
+}
+
+static int read_normalizer(const struct target *to, const char *type, const cJSON *node, err *e) {
+    struct hf_step step = {.content = hf_text(node, "content")};
+    if (strcmp(type, "NFC") == 0) {
+        step.kind = HF_NFC;
+    } else if (strcmp(type, "NFD") == 0) {
+        step.kind = HF_NFD;
+    } else if (strcmp(type, "Lowercase") == 0) {
+        step.kind = HF_LOWERCASE;
+    } else if (strcmp(type, "Strip") == 0) {
+        step.kind = HF_STRIP;
+        step.left = hf_flag(node, "strip_left", true);
+        step.right = hf_flag(node, "strip_right", true);
+    } else if (strcmp(type, "Replace") == 0) {
+        step.kind = HF_REPLACE;
+        int rc = read_pattern(to, node, &step, e);
+        if (rc) return rc;
+        if (!step.content) return err_set(e, ERR_FORMAT, "a normalizer Replace has no content");
+    } else if (strcmp(type, "Prepend") == 0) {
+        step.kind = HF_PREPEND;
+        step.content = hf_text(node, "prepend");
+        if (!step.content) return err_set(e, ERR_FORMAT, "a normalizer Prepend has no text");
+    } else {
+        return refuse(to, type, "", e);
+    }
+    return add_step(to, step, e);
+}
+
+int hf_read_normalizer(const cJSON *node, struct hf_tokenizer *t, err *e) {
+    struct target to = {.what = "normalizer",
+                        .list = "normalizers",
+                        .t = t,
+                        .steps = &t->normalizer,
+                        .read = read_normalizer};
+    return walk(&to, node, 0, e);
+}
+
+static int read_behavior(const struct target *to, const cJSON *node, struct hf_step *step, err *e) {
+    static const char *const names[] = {[HF_ISOLATED] = "Isolated",
+                                        [HF_REMOVED] = "Removed",
+                                        [HF_MERGED_WITH_PREVIOUS] = "MergedWithPrevious",
+                                        [HF_MERGED_WITH_NEXT] = "MergedWithNext",
+                                        [HF_CONTIGUOUS] = "Contiguous"};
+    const char *name = hf_text(node, "behavior");
+    if (!name) return 0;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i]) != 0) continue;
+        step->behavior = (enum hf_behavior)i;
+        return 0;
+    }
+    return refuse(to, name, " as behavior", e);
+}
+
+static int add_split(const struct target *to, const char *pattern, enum hf_behavior behavior,
+                     bool invert, err *e) {
+    return add_step(
+        to,
+        (struct hf_step){
+            .kind = HF_SPLIT, .pattern = pattern, .behavior = behavior, .invert = invert},
+        e);
+}
+
+static int read_byte_level(const struct target *to, const cJSON *node, err *e) {
+    int rc = 0;
+    if (hf_flag(node, "add_prefix_space", true))
+        rc = add_step(to, (struct hf_step){.kind = HF_PREFIX_SPACE}, e);
+    if (!rc && hf_flag(node, "use_regex", true))
+        rc = add_split(to, GPT2_WORDS, HF_ISOLATED, false, e);
+    return rc ? rc : add_step(to, (struct hf_step){.kind = HF_BYTE_LEVEL}, e);
+}
+
+/* Older files say add_prefix_space, newer ones prepend_scheme. */
+static int read_scheme(const struct target *to, const cJSON *node, enum hf_prepend *scheme,
+                       err *e) {
+    const char *name = hf_text(node, "prepend_scheme");
+    *scheme = hf_flag(node, "add_prefix_space", true) ? HF_PREPEND_ALWAYS : HF_PREPEND_NEVER;
+    if (!name || strcmp(name, "always") == 0) return 0;
+    *scheme = strcmp(name, "first") == 0 ? HF_PREPEND_FIRST : HF_PREPEND_NEVER;
+    return *scheme || strcmp(name, "never") == 0 ? 0 : refuse(to, name, " as prepend_scheme", e);
+}
+
+static int read_metaspace(const struct target *to, const cJSON *node, err *e) {
+    struct hf_step step = {.kind = HF_METASPACE, .content = hf_text(node, "replacement")};
+    step.split = hf_flag(node, "split", true);
+    if (!step.content) return err_set(e, ERR_FORMAT, "a Metaspace has no replacement");
+    int rc = read_scheme(to, node, &step.prepend, e);
+    return rc ? rc : add_step(to, step, e);
+}
+
+static int read_pre_tokenizer(const struct target *to, const char *type, const cJSON *node,
+                              err *e) {
+    struct hf_step step = {.kind = HF_SPLIT, .invert = hf_flag(node, "invert", false)};
+    int rc = 0;
+    if (strcmp(type, "Split") == 0) {
+        rc = read_pattern(to, node, &step, e);
+        if (!rc) rc = read_behavior(to, node, &step, e);
+        return rc ? rc : add_step(to, step, e);
+    }
+    if (strcmp(type, "ByteLevel") == 0) return read_byte_level(to, node, e);
+    if (strcmp(type, "Metaspace") == 0) return read_metaspace(to, node, e);
+    if (strcmp(type, "Digits") == 0) {
+        bool single = hf_flag(node, "individual_digits", false);
+        return add_split(to, single ? "\\p{N}" : "\\p{N}+", HF_ISOLATED, false, e);
+    }
+    if (strcmp(type, "Punctuation") == 0) {
+        rc = read_behavior(to, node, &step, e);
+        return rc ? rc : add_split(to, PUNCTUATION, step.behavior, false, e);
+    }
+    if (strcmp(type, "Whitespace") == 0)
+        return add_split(to, "\\w+|[^\\w\\s]+", HF_REMOVED, true, e);
+    if (strcmp(type, "WhitespaceSplit") == 0) return add_split(to, "\\s", HF_REMOVED, false, e);
+    if (strcmp(type, "CharDelimiterSplit") == 0) {
+        step = (struct hf_step){.kind = HF_SPLIT, .literal = true, .behavior = HF_REMOVED};
+        step.pattern = hf_text(node, "delimiter");
+        if (!step.pattern || !step.pattern[0])
+            return err_set(e, ERR_FORMAT, "a CharDelimiterSplit has no delimiter");
+        return add_step(to, step, e);
+    }
+    return refuse(to, type, "", e);
+}
+
+int hf_read_pre_tokenizer(const cJSON *node, struct hf_tokenizer *t, err *e) {
+    struct target to = {.what = "pre_tokenizer",
+                        .list = "pretokenizers",
+                        .t = t,
+                        .steps = &t->pre_tokenizer,
+                        .read = read_pre_tokenizer};
+    return walk(&to, node, 0, e);
+}
+
+/* What a decoder does is fixed: marks become spaces, byte tokens their bytes. A decoder that does
+ * something else is refused. */
+static int read_decoder(const struct target *to, const char *type, const cJSON *node, err *e) {
+    if (strcmp(type, "ByteLevel") == 0) {
+        to->t->decodes_bytes = true;
+        return 0;
+    }
+    if (strcmp(type, "ByteFallback") == 0 || strcmp(type, "Fuse") == 0) return 0;
+    if (strcmp(type, "Metaspace") == 0) {
+        enum hf_prepend scheme;
+        int rc = read_scheme(to, node, &scheme, e);
+        to->t->decoder_strips_space |= scheme != HF_PREPEND_NEVER;
+        return rc;
+    }
+    const char *content = hf_text(node, "content");
+    if (strcmp(type, "Replace") == 0) {
+        struct hf_step step = {0};
+        int rc = read_pattern(to, node, &step, e);
+        if (rc) return rc;
+        bool mark = step.literal && strcmp(step.pattern, "\xe2\x96\x81") == 0;
+        return mark && content && strcmp(content, " ") == 0 ? 0 : refuse(to, type, " like this", e);
+    }
+    if (strcmp(type, "Strip") == 0) {
+        const cJSON *start = hf_member(node, "start"), *stop = hf_member(node, "stop");
+        bool known = content && strcmp(content, " ") == 0 && cJSON_IsNumber(start) &&
+                     (start->valueint == 0 || start->valueint == 1) &&
+                     (!stop || stop->valueint == 0);
+        if (!known) return refuse(to, type, " like this", e);
+        to->t->decoder_strips_space |= start->valueint == 1;
+        return 0;
+    }
+    return refuse(to, type, "", e);
+}
+
+int hf_read_decoder(const cJSON *node, struct hf_tokenizer *t, err *e) {
+    struct target to = {.what = "decoder", .list = "decoders", .t = t, .read = read_decoder};
+    return walk(&to, node, 0, e);
+}
+
+/* Ids that a template puts on one side. */
+static int add_ids(int32_t *ids, unsigned *n, const cJSON *list, err *e) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list) {
+        if (*n == HF_MAX_ADDED_IDS)
+            return err_set(e, ERR_UNSUPPORTED, "the post_processor adds more than %d tokens",
+                           HF_MAX_ADDED_IDS);
+        int rc = hf_id(item, &ids[*n], e);
+        if (rc) return rc;
+        ++*n;
+    }
+    return 0;
+}
+
+static int read_template(const cJSON *node, struct hf_tokenizer *t, err *e) {
+    const cJSON *item, *tokens = hf_member(node, "special_tokens");
+    bool behind = false;
+    int rc = 0;
+    cJSON_ArrayForEach(item, hf_member(node, "single")) {
+        const cJSON *token = hf_member(item, "SpecialToken");
+        if (hf_member(item, "Sequence")) {
+            if (behind) return err_set(e, ERR_UNSUPPORTED, "a post_processor repeats the text");
+            behind = true;
+            continue;
+        }
+        const char *name = hf_text(token, "id");
+        const cJSON *ids = name ? hf_member(hf_member(tokens, name), "ids") : NULL;
+        if (!cJSON_IsArray(ids))
+            return err_set(e, ERR_FORMAT, "the post_processor names a token without ids");
+        rc = behind ? add_ids(t->behind, &t->n_behind, ids, e)
+                    : add_ids(t->before, &t->n_before, ids, e);
+        if (rc) return rc;
+    }
+    return behind ? 0 : err_set(e, ERR_FORMAT, "the post_processor's template has no text");
+}
+
+/* "cls": ["[CLS]", 101] in front, "sep" behind. */
+static int read_pair(const cJSON *node, const char *name, int32_t *ids, unsigned *n, err *e) {
+    const cJSON *id = cJSON_GetArrayItem(hf_member(node, name), 1);
+    if (!id || *n == HF_MAX_ADDED_IDS)
+        return err_set(e, ERR_FORMAT, "the post_processor has no '%s'", name);
+    return hf_id(id, &ids[(*n)++], e);
+}
+
+static int read_post_processor(const struct target *to, const char *type, const cJSON *node,
+                               err *e) {
+    struct hf_tokenizer *t = to->t;
+    if (strcmp(type, "ByteLevel") == 0) return 0;
+    if (strcmp(type, "TemplateProcessing") == 0) return read_template(node, t, e);
+    if (strcmp(type, "RobertaProcessing") == 0 || strcmp(type, "BertProcessing") == 0) {
+        int rc = read_pair(node, "cls", t->before, &t->n_before, e);
+        return rc ? rc : read_pair(node, "sep", t->behind, &t->n_behind, e);
+    }
+    return refuse(to, type, "", e);
+}
+
+int hf_read_post_processor(const cJSON *node, struct hf_tokenizer *t, err *e) {
+    struct target to = {
+        .what = "post_processor", .list = "processors", .t = t, .read = read_post_processor};
+    return walk(&to, node, 0, e);
+}

@@ -1,0 +1,363 @@
+/* hf_tokenizer.c - reads tokenizer.json and the files beside it. The texts stay in the parsed
+ * documents, which live as long as the tokenizer. Immutable once open; any thread. */
+#include "core/formats/hf_tokenizer_int.h"
+
+#include "core/base/mem.h"
+#include "core/base/str.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    TOKENIZER_MAX_BYTES = 256 << 20,
+    CONFIG_MAX_BYTES = 16 << 20,
+    PATH_MAX_BYTES = 4096,
+    SHOWN_BYTES = 40
+};
+enum { DOC_TOKENIZER, DOC_CONFIG, DOC_SPECIAL, DOC_GENERATION };
+
+const cJSON *hf_member(const cJSON *object, const char *name) {
+    return object ? cJSON_GetObjectItemCaseSensitive(object, name) : NULL;
+}
+
+const char *hf_text(const cJSON *object, const char *name) {
+    const cJSON *item = hf_member(object, name);
+    return cJSON_IsString(item) ? item->valuestring : NULL;
+}
+
+bool hf_flag(const cJSON *object, const char *name, bool otherwise) {
+    const cJSON *item = hf_member(object, name);
+    return cJSON_IsBool(item) ? cJSON_IsTrue(item) : otherwise;
+}
+
+int hf_id(const cJSON *item, int32_t *id, err *e) {
+    double value = cJSON_IsNumber(item) ? item->valuedouble : -1;
+    if (!(value >= 0 && value <= HF_MAX_ID) || value != (double)(int32_t)value)
+        return err_set(e, ERR_FORMAT, "a token's id is no whole number from 0 to %d", HF_MAX_ID);
+    *id = (int32_t)value;
+    return 0;
+}
+
+static int no_memory(err *e) {
+    return err_set(e, ERR_NOMEM, "no memory for the tokenizer");
+}
+
+/* The whole file, NUL-terminated; *text is NULL if there is none and it may be missing. */
+static int read_file(const char *path, size_t max_bytes, bool may_miss, char **text, size_t *n,
+                     err *e) {
+    struct stat st;
+    *text = NULL;
+    *n = 0;
+    int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && may_miss && errno == ENOENT) return 0;
+    if (fd < 0) return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (fstat(fd, &st))
+        rc = err_set(e, ERR_IO, "%s: cannot stat: %s", path, strerror(errno));
+    else if (!S_ISREG(st.st_mode))
+        rc = err_set(e, ERR_IO, "%s: not a regular file", path);
+    else if ((uint64_t)st.st_size > max_bytes)
+        rc = err_set(e, ERR_FORMAT, "%s: too large (at most %zu bytes)", path, max_bytes);
+    size_t size = rc ? 0 : (size_t)st.st_size;
+    if (!rc && !(*text = mem_new((uint64_t)size + 1, 1))) rc = no_memory(e);
+    while (!rc && *n < size) {
+        ssize_t got = read(fd, *text + *n, size - *n);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) rc = err_set(e, ERR_IO, "%s: cannot read: %s", path, strerror(errno));
+        if (got == 0) rc = err_set(e, ERR_IO, "%s: became shorter while it was read", path);
+        if (got > 0) *n += (size_t)got;
+    }
+    close(fd);
+    if (rc) {
+        free(*text);
+        *text = NULL;
+    }
+    return rc;
+}
+
+/* Parses JSON whose top level is an object. */
+static int parse(const char *text, size_t n, void **document, err *e) {
+    const char *end = NULL;
+    if (!utf8_valid(text, n)) return err_set(e, ERR_FORMAT, "is not valid UTF-8");
+    cJSON *json = cJSON_ParseWithLengthOpts(text, n, &end, false);
+    if (!json) {
+        size_t at = end ? (size_t)(end - text) : 0;
+        return err_set(e, ERR_FORMAT, "is not valid JSON (byte %zu)", at);
+    }
+    *document = json;
+    return cJSON_IsObject(json) ? 0 : err_set(e, ERR_FORMAT, "is no JSON object");
+}
+
+static int read_vocab(const cJSON *model, struct hf_tokenizer *t, err *e) {
+    const cJSON *vocab = hf_member(model, "vocab"), *item;
+    if (!cJSON_IsObject(vocab)) return err_set(e, ERR_FORMAT, "the model has no 'vocab'");
+    int n = cJSON_GetArraySize(vocab);
+    if (n == 0 || n > HF_MAX_ID + 1)
+        return err_set(e, ERR_FORMAT, "the vocabulary has %d tokens (1 to %d are possible)", n,
+                       HF_MAX_ID + 1);
+    t->tokens = mem_new((uint64_t)n, sizeof *t->tokens);
+    if (!t->tokens) return no_memory(e);
+    cJSON_ArrayForEach(item, vocab) {
+        struct hf_token *token = &t->tokens[t->n_tokens];
+        int rc = hf_id(item, &token->id, e);
+        if (rc) return rc;
+        token->text = item->string;
+        t->n_tokens++;
+    }
+    return 0;
+}
+
+/* "left right" or ["left", "right"]. */
+static int read_merge(const cJSON *item, struct hf_merge *m) {
+    if (cJSON_IsString(item)) {
+        const char *space = strchr(item->valuestring, ' ');
+        if (!space || strchr(space + 1, ' ')) return -1;
+        m->left = item->valuestring;
+        m->left_len = (uint32_t)(space - item->valuestring);
+        m->right = space + 1;
+    } else {
+        const cJSON *left = cJSON_IsArray(item) ? item->child : NULL;
+        const cJSON *right = left ? left->next : NULL;
+        if (!cJSON_IsString(left) || !cJSON_IsString(right) || right->next) return -1;
+        m->left = left->valuestring;
+        m->left_len = (uint32_t)strlen(m->left);
+        m->right = right->valuestring;
+    }
+    m->right_len = (uint32_t)strlen(m->right);
+    return 0;
+}
+
+static int read_merges(const cJSON *model, struct hf_tokenizer *t, err *e) {
+    const cJSON *merges = hf_member(model, "merges"), *item;
+    if (!cJSON_IsArray(merges)) return err_set(e, ERR_FORMAT, "the model has no 'merges'");
+    int n = cJSON_GetArraySize(merges);
+    if (n > HF_MAX_MERGES)
+        return err_set(e, ERR_FORMAT, "the model has %d merges (at most %d)", n, HF_MAX_MERGES);
+    t->merges = mem_new((uint64_t)n, sizeof *t->merges);
+    if (!t->merges) return no_memory(e);
+    cJSON_ArrayForEach(item, merges) {
+        if (read_merge(item, &t->merges[t->n_merges]))
+            return err_set(e, ERR_FORMAT, "merge %" PRIu32 " is not two texts", t->n_merges);
+        t->n_merges++;
+    }
+    return 0;
+}
+
+static int read_model(const cJSON *model, struct hf_tokenizer *t, err *e) {
+    const char *type = hf_text(model, "type");
+    if (!type && hf_member(model, "merges")) type = "BPE"; /* the oldest files have no type */
+    if (!type) return err_set(e, ERR_FORMAT, "there is no model with a type");
+    if (strcmp(type, "BPE") != 0)
+        return err_set(e, ERR_UNSUPPORTED, "model '%.*s' is not supported (BPE is)", SHOWN_BYTES,
+                       type);
+    static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
+    for (int i = 0; i < 2; i++) {
+        const char *affix = hf_text(model, affixes[i]);
+        if (affix && affix[0])
+            return err_set(e, ERR_UNSUPPORTED, "the model's %s is not supported", affixes[i]);
+    }
+    const cJSON *dropout = hf_member(model, "dropout");
+    if (cJSON_IsNumber(dropout) && dropout->valuedouble > 0)
+        return err_set(e, ERR_UNSUPPORTED, "the model's dropout is not supported");
+    t->unk = hf_text(model, "unk_token");
+    t->byte_fallback = hf_flag(model, "byte_fallback", false);
+    t->fuse_unk = hf_flag(model, "fuse_unk", false);
+    t->ignore_merges = hf_flag(model, "ignore_merges", false);
+    int rc = read_vocab(model, t, e);
+    return rc ? rc : read_merges(model, t, e);
+}
+
+static int read_added(const cJSON *list, struct hf_tokenizer *t, err *e) {
+    const cJSON *item;
+    int n = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0;
+    if (n > HF_MAX_ID + 1) return err_set(e, ERR_FORMAT, "there are %d added tokens", n);
+    t->added = mem_new((uint64_t)n, sizeof *t->added);
+    if (!t->added) return no_memory(e);
+    for (item = n ? list->child : NULL; item; item = item->next) {
+        struct hf_added *a = &t->added[t->n_added];
+        int rc = hf_id(hf_member(item, "id"), &a->token.id, e);
+        if (rc) return rc;
+        a->token.text = hf_text(item, "content");
+        if (!a->token.text) return err_set(e, ERR_FORMAT, "an added token has no content");
+        a->special = hf_flag(item, "special", false);
+        a->lstrip = hf_flag(item, "lstrip", false);
+        a->rstrip = hf_flag(item, "rstrip", false);
+        a->single_word = hf_flag(item, "single_word", false);
+        a->normalized = hf_flag(item, "normalized", !a->special);
+        t->n_added++;
+    }
+    return 0;
+}
+
+static int read_tokenizer(const cJSON *json, struct hf_tokenizer *t, err *e) {
+    int rc = read_model(hf_member(json, "model"), t, e);
+    if (!rc) rc = read_added(hf_member(json, "added_tokens"), t, e);
+    if (!rc) rc = hf_read_normalizer(hf_member(json, "normalizer"), t, e);
+    if (!rc) rc = hf_read_pre_tokenizer(hf_member(json, "pre_tokenizer"), t, e);
+    if (!rc) rc = hf_read_decoder(hf_member(json, "decoder"), t, e);
+    if (!rc) rc = hf_read_post_processor(hf_member(json, "post_processor"), t, e);
+    return rc;
+}
+
+/* "eos_token": "</s>" or {"content": "</s>"}. */
+static const char *token_text(const cJSON *config, const char *name) {
+    const char *text = hf_text(config, name);
+    return text ? text : hf_text(hf_member(config, name), "content");
+}
+
+/* transformers builds the post-processor of these classes anew from add_bos_token and the like. */
+static bool class_adds(const cJSON *config) {
+    static const char *const classes[] = {"LlamaTokenizer", "GemmaTokenizer", "CohereTokenizer",
+                                          "CodeLlamaTokenizer"};
+    const char *name = hf_text(config, "tokenizer_class");
+    for (size_t i = 0; name && i < sizeof classes / sizeof classes[0]; i++)
+        if (strncmp(name, classes[i], strlen(classes[i])) == 0) return true;
+    return false;
+}
+
+static int tri_state(const cJSON *config, const char *name) {
+    const cJSON *item = hf_member(config, name);
+    return cJSON_IsBool(item) ? cJSON_IsTrue(item) : -1;
+}
+
+/* A template, or the one called "default" of a list. */
+static const char *find_template(const cJSON *config) {
+    const cJSON *item, *list = hf_member(config, "chat_template");
+    if (cJSON_IsString(list)) return list->valuestring;
+    cJSON_ArrayForEach(item, list) {
+        const char *name = hf_text(item, "name");
+        if (name && strcmp(name, "default") == 0) return hf_text(item, "template");
+    }
+    return NULL;
+}
+
+static int read_generation(const cJSON *config, struct hf_tokenizer *t, err *e) {
+    const cJSON *eos = hf_member(config, "eos_token_id");
+    const cJSON *item = cJSON_IsArray(eos) ? eos->child : eos;
+    for (; item && t->n_eos_ids < HF_MAX_EOS; item = item->next) {
+        if (cJSON_IsNumber(item)) {
+            int rc = hf_id(item, &t->eos_ids[t->n_eos_ids], e);
+            if (rc) return rc;
+            t->n_eos_ids++;
+        }
+        if (item == eos) break;
+    }
+    return 0;
+}
+
+/* folder/name, or name where folder is "". */
+static int join(const char *folder, const char *name, char *path, err *e) {
+    int n = snprintf(path, PATH_MAX_BYTES, "%s%s%s", folder, folder[0] ? "/" : "", name);
+    return n < PATH_MAX_BYTES ? 0 : err_set(e, ERR_IO, "%s: the path is too long", folder);
+}
+
+static int read_document(const char *folder, const char *name, void **document, err *e) {
+    char path[PATH_MAX_BYTES], *text;
+    size_t n;
+    int rc = join(folder, name, path, e);
+    if (!rc) rc = read_file(path, CONFIG_MAX_BYTES, true, &text, &n, e);
+    if (rc || !text) return rc;
+    rc = parse(text, n, document, e);
+    if (rc) err_prefix(e, "%s: ", path);
+    free(text);
+    return rc;
+}
+
+static int read_folder(const char *folder, struct hf_tokenizer *t, err *e) {
+    char path[PATH_MAX_BYTES];
+    size_t n;
+    int rc = read_document(folder, "tokenizer_config.json", &t->documents[DOC_CONFIG], e);
+    if (!rc) rc = read_document(folder, "special_tokens_map.json", &t->documents[DOC_SPECIAL], e);
+    if (!rc) rc = read_document(folder, "generation_config.json", &t->documents[DOC_GENERATION], e);
+    if (!rc) rc = read_generation(t->documents[DOC_GENERATION], t, e);
+    if (!rc) rc = join(folder, "chat_template.jinja", path, e);
+    if (!rc) rc = read_file(path, CONFIG_MAX_BYTES, true, &t->template_file, &n, e);
+    if (rc) return rc;
+    if (t->template_file && memchr(t->template_file, 0, n))
+        return err_set(e, ERR_FORMAT, "%s: holds a NUL byte", path);
+    const cJSON *config = t->documents[DOC_CONFIG], *special = t->documents[DOC_SPECIAL];
+    t->bos = token_text(config, "bos_token");
+    t->eos = token_text(config, "eos_token");
+    if (!t->bos) t->bos = token_text(special, "bos_token");
+    if (!t->eos) t->eos = token_text(special, "eos_token");
+    if (class_adds(config)) {
+        t->add_bos = tri_state(config, "add_bos_token");
+        t->add_eos = tri_state(config, "add_eos_token");
+    }
+    t->chat_template = t->template_file ? t->template_file : find_template(config);
+    return 0;
+}
+
+/* The file and the folder around it. */
+static int find_files(const char *path, char *folder, char *file, err *e) {
+    struct stat st;
+    if (stat(path, &st)) return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
+    if (S_ISDIR(st.st_mode)) {
+        int rc = join(path, "tokenizer.json", file, e);
+        if (!rc) rc = join("", path, folder, e);
+        if (!rc && access(file, F_OK))
+            rc = err_set(e, ERR_NOT_FOUND, "%s: no tokenizer.json in this folder", path);
+        return rc;
+    }
+    const char *slash = strrchr(path, '/');
+    int rc = join("", path, file, e);
+    if (rc) return rc;
+    if (slash)
+        snprintf(folder, PATH_MAX_BYTES, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+    else
+        snprintf(folder, PATH_MAX_BYTES, ".");
+    return 0;
+}
+
+static struct hf_tokenizer *new_tokenizer(void) {
+    struct hf_tokenizer *t = mem_new(1, sizeof *t);
+    if (t) t->add_bos = t->add_eos = -1;
+    return t;
+}
+
+int hf_tokenizer_open_memory(const char *json, size_t n, struct hf_tokenizer **out, err *e) {
+    struct hf_tokenizer *t = new_tokenizer();
+    *out = NULL;
+    if (!t) return no_memory(e);
+    int rc = parse(json, n, &t->documents[DOC_TOKENIZER], e);
+    if (!rc) rc = read_tokenizer(t->documents[DOC_TOKENIZER], t, e);
+    if (rc)
+        hf_tokenizer_close(t);
+    else
+        *out = t;
+    return rc;
+}
+
+int hf_tokenizer_open(const char *path, struct hf_tokenizer **out, err *e) {
+    char folder[PATH_MAX_BYTES], file[PATH_MAX_BYTES], *text = NULL;
+    size_t n;
+    *out = NULL;
+    int rc = find_files(path, folder, file, e);
+    if (!rc) rc = read_file(file, TOKENIZER_MAX_BYTES, false, &text, &n, e);
+    if (rc) return rc;
+    rc = hf_tokenizer_open_memory(text, n, out, e);
+    free(text);
+    if (rc) return err_prefix(e, "%s: ", file);
+    rc = read_folder(folder, *out, e);
+    if (rc) {
+        hf_tokenizer_close(*out);
+        *out = NULL;
+    }
+    return rc;
+}
+
+void hf_tokenizer_close(struct hf_tokenizer *t) {
+    if (!t) return;
+    for (size_t i = 0; i < sizeof t->documents / sizeof t->documents[0]; i++)
+        cJSON_Delete(t->documents[i]);
+    free(t->template_file);
+    free(t->tokens);
+    free(t->merges);
+    free(t->added);
+    free(t);
+}

@@ -1,0 +1,107 @@
+/* hf_tokenizer.h - reads a Hugging Face tokenizer.json and, where they lie beside it,
+ * tokenizer_config.json, special_tokens_map.json, generation_config.json and chat_template.jinja.
+ *
+ * Sources: the serialization of the tokenizers library (models, normalizers, pre_tokenizers,
+ * decoders, processors) and transformers' loading of the files around it. Nothing is trusted:
+ * sizes, types and ids are checked, a component that is not in the lists below is refused by its
+ * name. What the components do is not known here.
+ *
+ * THREAD SAFETY: an open hf_tokenizer is immutable; any number of threads may read it. */
+#ifndef INFERD_FORMATS_HF_TOKENIZER_H
+#define INFERD_FORMATS_HF_TOKENIZER_H
+
+#include "core/base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    HF_MAX_STEPS = 16,
+    HF_MAX_ADDED_IDS = 8,
+    HF_MAX_EOS = 16,
+    HF_MAX_ID = (1 << 20) - 1,
+    HF_MAX_MERGES = 1 << 22
+};
+
+/* A text with its id. Borrowed from the hf_tokenizer, NUL-terminated. */
+struct hf_token {
+    const char *text;
+    int32_t id; /* 0..HF_MAX_ID */
+};
+struct hf_merge {
+    const char *left, *right; /* (left_len), (right_len), not NUL-terminated */
+    uint32_t left_len, right_len;
+};
+struct hf_added {
+    struct hf_token token;
+    bool special, lstrip, rstrip, single_word, normalized;
+};
+
+enum hf_step_kind {
+    HF_NFC, /* normalizers */
+    HF_NFD,
+    HF_LOWERCASE,
+    HF_STRIP,   /* left, right */
+    HF_REPLACE, /* pattern, literal, content */
+    HF_PREPEND, /* content */
+    HF_SPLIT,   /* pre-tokenizers: pattern, literal, invert, behavior */
+    HF_PREFIX_SPACE,
+    HF_BYTE_LEVEL, /* text becomes bytes in GPT-2's alphabet */
+    HF_METASPACE   /* content (the mark), prepend, split */
+};
+enum hf_behavior {
+    HF_ISOLATED,
+    HF_REMOVED,
+    HF_MERGED_WITH_PREVIOUS,
+    HF_MERGED_WITH_NEXT,
+    HF_CONTIGUOUS
+};
+enum hf_prepend { HF_PREPEND_NEVER, HF_PREPEND_FIRST, HF_PREPEND_ALWAYS };
+
+/* Digits, Punctuation and the like come as the HF_SPLIT that they are. */
+struct hf_step {
+    enum hf_step_kind kind;
+    const char *pattern, *content; /* borrowed */
+    bool literal, invert, left, right, split;
+    enum hf_behavior behavior;
+    enum hf_prepend prepend;
+};
+struct hf_steps {
+    struct hf_step items[HF_MAX_STEPS];
+    unsigned n;
+};
+
+/* Read-only for everybody. */
+struct hf_tokenizer {
+    struct hf_token *tokens; /* (n_tokens) the model's vocabulary, in the file's order */
+    uint32_t n_tokens;
+    struct hf_merge *merges; /* (n_merges) by rank */
+    uint32_t n_merges;
+    struct hf_added *added; /* (n_added) */
+    uint32_t n_added;
+    const char *unk; /* text of the unknown token, NULL: none */
+    bool byte_fallback, fuse_unk, ignore_merges;
+    struct hf_steps normalizer, pre_tokenizer;
+    bool decodes_bytes;        /* the decoder reads GPT-2's alphabet */
+    bool decoder_strips_space; /* one leading space of the whole text goes */
+    int32_t before[HF_MAX_ADDED_IDS], behind[HF_MAX_ADDED_IDS]; /* of the post-processor */
+    unsigned n_before, n_behind;
+    const char *bos, *eos;       /* texts, NULL: not known */
+    int add_bos, add_eos;        /* 0, 1, -1: the configuration does not say */
+    int32_t eos_ids[HF_MAX_EOS]; /* of generation_config.json */
+    unsigned n_eos_ids;
+    const char *chat_template; /* NULL: none */
+    void *documents[4];        /* private: parsed files that the texts lie in */
+    char *template_file;
+};
+
+/* Opens path: a tokenizer.json or the folder that holds one. ERR_IO, ERR_NOT_FOUND (the folder has
+ * none), ERR_FORMAT, ERR_UNSUPPORTED (names the component). On failure *out is NULL. */
+int hf_tokenizer_open(const char *path, struct hf_tokenizer **out, err *e);
+void hf_tokenizer_close(struct hf_tokenizer *t); /* NULL is fine */
+
+/* As hf_tokenizer_open, of a tokenizer.json in memory with nothing beside it (fuzzing). */
+int hf_tokenizer_open_memory(const char *json, size_t n, struct hf_tokenizer **out, err *e);
+
+#endif

@@ -1,0 +1,22 @@
+/* hf_tokenizer_int.h - the parts of the tokenizer.json reader. Private to core/formats. */
+#ifndef INFERD_FORMATS_HF_TOKENIZER_INT_H
+#define INFERD_FORMATS_HF_TOKENIZER_INT_H
+
+#include "core/formats/hf_tokenizer.h"
+
+#include <cjson/cJSON.h>
+
+/* Members of an object; NULL, "" or the given value without one of that type. */
+const cJSON *hf_member(const cJSON *object, const char *name);
+const char *hf_text(const cJSON *object, const char *name); /* NULL: none */
+bool hf_flag(const cJSON *object, const char *name, bool otherwise);
+/* An id member of a list or object: 0 or ERR_FORMAT. */
+int hf_id(const cJSON *item, int32_t *id, err *e);
+
+/* The components of tokenizer.json other than the model. NULL or JSON null: none. */
+int hf_read_normalizer(const cJSON *node, struct hf_tokenizer *t, err *e);
+int hf_read_pre_tokenizer(const cJSON *node, struct hf_tokenizer *t, err *e);
+int hf_read_decoder(const cJSON *node, struct hf_tokenizer *t, err *e);
+int hf_read_post_processor(const cJSON *node, struct hf_tokenizer *t, err *e);
+
+#endif

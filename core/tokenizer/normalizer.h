@@ -1,0 +1,44 @@
+/* normalizer.h - rewrites text before it is cut into pieces. Private to core/tokenizer.
+ *
+ * Immutable once built, any thread. */
+#ifndef INFERD_TOKENIZER_NORMALIZER_H
+#define INFERD_TOKENIZER_NORMALIZER_H
+
+#include "core/tokenizer/regex.h"
+#include "core/tokenizer/unicode.h"
+
+enum normalizer_kind {
+    NORMALIZER_NFC,
+    NORMALIZER_NFD,
+    NORMALIZER_LOWERCASE,
+    NORMALIZER_STRIP,   /* white space at the ends */
+    NORMALIZER_REPLACE, /* matches become content */
+    NORMALIZER_PREPEND  /* content goes before text that is not empty */
+};
+
+struct normalizer_step {
+    enum normalizer_kind kind;
+    bool left, right;              /* STRIP */
+    bool literal;                  /* REPLACE: the pattern is text */
+    const char *pattern, *content; /* copied */
+};
+
+struct normalizer;
+struct normalizer *
+normalizer_new(const struct unicode_flags *flags); /* borrowed. NULL: no memory */
+void normalizer_free(struct normalizer *n);        /* NULL is fine */
+int normalizer_add(struct normalizer *n, const struct normalizer_step *s, err *e);
+
+/* Scratch of one call: caller's storage. */
+struct normalizer_work {
+    struct regex_work regex;
+    str texts[2];
+};
+void normalizer_work_init(struct normalizer_work *w);
+void normalizer_work_fini(struct normalizer_work *w);
+
+/* Rewrites text[0..len), valid UTF-8, which is nothing of w's. *out lies in w or is text itself. */
+int normalizer_run(const struct normalizer *n, struct normalizer_work *w, const char *text,
+                   size_t len, const char **out, size_t *out_len, err *e);
+
+#endif
