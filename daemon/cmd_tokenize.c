@@ -1,18 +1,21 @@
 /* cmd_tokenize.c - inferd tokenize: text to ids and back, with the model's own tokenizer. */
+#include "core/base/mem.h"
 #include "core/base/str.h"
 #include "daemon/commands.h"
 #include "daemon/input.h"
 #include "daemon/instrument.h"
 #include "daemon/printing.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { TEXT_MAX_BYTES = 256 << 20, IDS_MAX = 64 << 20 };
 
 struct tokenize_args {
-    const char *file, *decode;
-    bool json, bare, parse_special, with_control;
+    const char *file, *decode; /* decode: "" with --jsonl, whose lines have the ids */
+    bool json, jsonl, bare, add_special, parse_special, with_control;
 };
 
 static int print_ids_json(const tokenizer *tok, const int32_t *ids, size_t n, err *e) {
@@ -81,6 +84,129 @@ static int decode(const tokenizer *tok, const struct tokenize_args *a, err *e) {
     return rc;
 }
 
+/* A JSON string; what is not valid UTF-8 becomes U+FFFD. */
+static void add_json_text(str *out, const char *text, size_t n) {
+    str lossy;
+    str_init(&lossy, SIZE_MAX / 2);
+    utf8_add_lossy(&lossy, text, n);
+    str_add_char(out, '"');
+    for (size_t i = 0; i < lossy.len; i++) {
+        unsigned char c = (unsigned char)lossy.data[i];
+        if (c == '"' || c == '\\')
+            str_addf(out, "\\%c", c);
+        else if (c < 0x20)
+            str_addf(out, "\\u%04x", c);
+        else
+            str_add_char(out, (char)c);
+    }
+    str_add_char(out, '"');
+    out->failed |= lossy.failed;
+    str_fini(&lossy);
+}
+
+static int encode_line(const tokenizer *tok, const struct tokenize_args *a, const cJSON *o,
+                       str *out, err *e) {
+    const cJSON *text = cJSON_GetObjectItemCaseSensitive(o, "text");
+    int flags = (a->add_special ? TOKENIZER_ADD_SPECIAL : 0) |
+                (a->parse_special ? TOKENIZER_PARSE_SPECIAL : 0);
+    int32_t *ids;
+    size_t n;
+    if (!cJSON_IsString(text)) return err_set(e, ERR_INVALID, "no string \"text\"");
+    int rc = tokenizer_encode(tok, text->valuestring, strlen(text->valuestring), flags, IDS_MAX,
+                              &ids, &n, e);
+    if (rc) return rc;
+    str_add(out, "{\"ids\":[");
+    for (size_t i = 0; i < n; i++)
+        str_addf(out, "%s%d", i ? "," : "", (int)ids[i]);
+    str_add(out, "]}");
+    free(ids);
+    return 0;
+}
+
+static int decode_line(const tokenizer *tok, const struct tokenize_args *a, const cJSON *o,
+                       str *out, err *e) {
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(o, "ids"), *item;
+    if (!cJSON_IsArray(list)) return err_set(e, ERR_INVALID, "no list \"ids\"");
+    size_t n_ids = 0, n;
+    int32_t *ids = mem_new((uint64_t)cJSON_GetArraySize(list), sizeof *ids);
+    char *text;
+    int rc = ids ? 0 : err_set(e, ERR_NOMEM, "no memory for the ids");
+    cJSON_ArrayForEach(item, list) {
+        bool known = cJSON_IsNumber(item) && item->valuedouble == (double)item->valueint &&
+                     item->valueint >= 0 && item->valueint < tokenizer_n_vocab(tok);
+        if (!rc && !known) rc = err_set(e, ERR_INVALID, "number %zu of \"ids\" is no token", n_ids);
+        if (!rc) ids[n_ids++] = item->valueint;
+    }
+    if (!rc) rc = tokenizer_decode(tok, ids, n_ids, a->with_control, &text, &n, e);
+    free(ids);
+    if (rc) return rc;
+    str_add(out, "{\"text\":");
+    add_json_text(out, text, n);
+    str_add_char(out, '}');
+    free(text);
+    return 0;
+}
+
+/* A NUL would end the text early: the parser gives no length. */
+static bool has_nul(const char *line) {
+    for (const char *p = line; (p = strchr(p, '\\')); p += 2) {
+        if (strncmp(p, "\\u0000", 6) == 0) return true;
+        if (!p[1]) break;
+    }
+    return false;
+}
+
+static int convert_line(const tokenizer *tok, const struct tokenize_args *a, const char *line,
+                        str *out, err *e) {
+    if (has_nul(line)) return err_set(e, ERR_UNSUPPORTED, "NUL characters are not supported here");
+    cJSON *o = cJSON_Parse(line);
+    int rc = !o          ? err_set(e, ERR_FORMAT, "the line is no JSON object")
+             : a->decode ? decode_line(tok, a, o, out, e)
+                         : encode_line(tok, a, o, out, e);
+    cJSON_Delete(o);
+    return rc || !out->failed ? rc : err_set(e, ERR_NOMEM, "no memory for the line");
+}
+
+/* Each line of standard input is answered by one of standard output; a bad one by its error. */
+static int convert_lines(const tokenizer *tok, const struct tokenize_args *a, err *e) {
+    char *line = NULL;
+    size_t capacity = 0, number = 0, n_bad = 0;
+    ssize_t n;
+    str out;
+    str_init(&out, SIZE_MAX / 2);
+    while ((n = getline(&line, &capacity, stdin)) >= 0) {
+        err problem = {0};
+        number++;
+        if (n && line[n - 1] == '\n') line[--n] = '\0';
+        str_clear(&out);
+        if (strlen(line) != (size_t)n)
+            err_set(&problem, ERR_FORMAT, "a NUL byte in the line");
+        else
+            convert_line(tok, a, line, &out, &problem);
+        if (problem.code) {
+            n_bad++;
+            str_clear(&out);
+            str_add(&out, "{\"error\":");
+            add_json_text(&out, problem.msg, strlen(problem.msg));
+            str_add_char(&out, '}');
+        }
+        puts(str_cstr(&out));
+        fflush(stdout); /* whoever asks may wait for it */
+    }
+    str_fini(&out);
+    free(line);
+    if (ferror(stdin)) return err_set(e, ERR_IO, "standard input: %s", strerror(errno));
+    if (fflush(stdout)) return err_set(e, ERR_IO, "standard output: %s", strerror(errno));
+    return n_bad ? err_set(e, ERR_INVALID, "%zu of %zu lines have errors", n_bad, number) : 0;
+}
+
+static int convert(const tokenizer *tok, const struct tokenize_args *a, err *e) {
+    if (a->jsonl) return convert_lines(tok, a, e);
+    if (a->decode && !a->decode[0])
+        return err_set(e, ERR_INVALID, "--decode needs the ids, or --jsonl");
+    return a->decode ? decode(tok, a, e) : encode(tok, a, e);
+}
+
 int cmd_tokenize(int argc, char **argv, err *e) {
     struct tokenize_args a = {0};
     const struct option own[] = {
@@ -90,10 +216,19 @@ int cmd_tokenize(int argc, char **argv, err *e) {
          .value = "FILE",
          .help = "text to encode; default: standard input"},
         {.name = "decode",
-         .kind = OPTION_TEXT,
+         .kind = OPTION_MAYBE,
          .target = &a.decode,
-         .value = "IDS",
-         .help = "print the text of these ids (1,2,3) instead"},
+         .value = "[IDS]",
+         .help = "print the text of these ids (1,2,3) instead; with --jsonl: of each line's"},
+        {.name = "jsonl",
+         .kind = OPTION_SWITCH,
+         .target = &a.jsonl,
+         .help = "standard input has a line {\"text\": ...} for each text, or {\"ids\": [...]}\n"
+                 "with --decode; print a line for each; BOS and EOS only with --add-special"},
+        {.name = "add-special",
+         .kind = OPTION_SWITCH,
+         .target = &a.add_special,
+         .help = "with --jsonl: add the tokens that begin or end a text"},
         {.name = "bare",
          .kind = OPTION_SWITCH,
          .target = &a.bare,
@@ -117,7 +252,7 @@ int cmd_tokenize(int argc, char **argv, err *e) {
     int status = instrument_parse(&in, argc, argv, e);
     if (status < 0) {
         int rc = tokenizer_open(in.model.path, &tok, e);
-        if (!rc) rc = a.decode ? decode(tok, &a, e) : encode(tok, &a, e);
+        if (!rc) rc = convert(tok, &a, e);
         status = rc ? 1 : 0;
     }
     tokenizer_close(tok);

@@ -74,7 +74,7 @@ static int identify(const struct options *o, const char *arg, struct flag *f, er
 static int set_option(const struct option *option, const char *value, err *e) {
     if (option->kind == OPTION_SWITCH) {
         *(bool *)option->target = true;
-    } else if (option->kind == OPTION_TEXT) {
+    } else if (option->kind == OPTION_TEXT || option->kind == OPTION_MAYBE) {
         *(const char **)option->target = value;
     } else if (option->kind == OPTION_LIST) {
         struct option_list *list = option->target;
@@ -129,6 +129,8 @@ static int walk(const struct options *o, int argc, char **argv, bool files, size
         if (f.is_help) return OPTIONS_HELP;
         bool is_switch = f.option && f.option->kind == OPTION_SWITCH;
         if (is_switch && f.value) return err_set(e, ERR_INVALID, "--%s takes no value", f.name);
+        bool may_lack = f.option && f.option->kind == OPTION_MAYBE;
+        if (may_lack && !f.value && (i + 1 == argc || argv[i + 1][0] == '-')) f.value = "";
         if (!is_switch && !f.value) {
             if (i + 1 == argc) return err_set(e, ERR_INVALID, "--%s needs a value", f.name);
             f.value = argv[++i];

@@ -10,6 +10,7 @@
 
 enum option_kind {
     OPTION_TEXT,   /* const char *: borrowed from argv */
+    OPTION_MAYBE,  /* the same; "" where the next argument is an option or there is none */
     OPTION_NUMBER, /* uint64_t within min..max */
     OPTION_SWITCH, /* bool, takes no value */
     OPTION_LIST    /* struct option_list, may be given again */
