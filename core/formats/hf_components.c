@@ -8,6 +8,10 @@ enum { MAX_DEPTH = 8, SHOWN_BYTES = 40 };
 
 #define GPT2_WORDS                                                                                 \
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+/* \w as Unicode recommends it; patterns have another one. */
+#define WORD_CHARACTERS                                                                            \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}"                       \
+    "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
 #define PUNCTUATION "[\\p{P}!-/:-@\\[-`{-~]"
 
 /* Where a component's steps go. */
@@ -166,7 +170,8 @@ static int read_pre_tokenizer(const struct target *to, const char *type, const c
         return rc ? rc : add_split(to, PUNCTUATION, step.behavior, false, e);
     }
     if (strcmp(type, "Whitespace") == 0)
-        return add_split(to, "\\w+|[^\\w\\s]+", HF_REMOVED, true, e);
+        return add_split(to, "[" WORD_CHARACTERS "]+|[^" WORD_CHARACTERS "\\s]+", HF_REMOVED, true,
+                         e);
     if (strcmp(type, "WhitespaceSplit") == 0) return add_split(to, "\\s", HF_REMOVED, false, e);
     if (strcmp(type, "CharDelimiterSplit") == 0) {
         step = (struct hf_step){.kind = HF_SPLIT, .literal = true, .behavior = HF_REMOVED};

@@ -74,7 +74,7 @@ static unsigned flags_behind(const char *text, size_t at, size_t n, size_t *len)
 
 /* Does the token belong here by its flags? Takes the white space that it strips into the cut. */
 static bool fit_cut(const tokenizer *t, int32_t id, const char *text, size_t n, struct cut *cut) {
-    enum { WORD = UNICODE_LETTER | UNICODE_NUMBER | UNICODE_MARK };
+    enum { WORD = UNICODE_LETTER | UNICODE_DIGIT | UNICODE_MARK };
     unsigned flags = t->tokens[id].flags;
     size_t len;
     if (flags & TOKEN_SINGLE_WORD && ((flags_before(text, 0, cut->start, &len) & WORD) ||

@@ -22,10 +22,14 @@ struct regex {
     pcre2_code *code;
 };
 
-/* White_Space; PCRE2's own \s also takes U+180E. Word characters as Unicode recommends. */
+/* White_Space; PCRE2's own \s also takes U+180E. Word characters as Oniguruma has them. */
 #define SPACES "\\t-\\r\\x{85}\\p{Z}"
-#define WORDS  "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}"
-#define HEXES  "0-9a-fA-F"
+#define WORDS                                                                                      \
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}"     \
+    "\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
+#define BORDER(at_end, at_start)                                                                   \
+    "(?:(?<=[" WORDS "])(?" at_end "[" WORDS "])|(?<![" WORDS "])(?" at_start "[" WORDS "]))"
+#define HEXES "0-9a-fA-F"
 
 struct rewrite {
     const char *p; /* rest of the pattern */
@@ -43,9 +47,49 @@ static bool is_hex4(const char *p) {
     return true;
 }
 
+/* \p{Name}: general categories by their long names too; a script's name means the script itself,
+ * where PCRE2 would take every character that is used in it. False: no such thing here. */
+static bool take_property(struct rewrite *w) {
+    static const struct {
+        const char *name, *as;
+    } names[] = {{"Letter", "L"},
+                 {"Lowercase_Letter", "Ll"},
+                 {"Uppercase_Letter", "Lu"},
+                 {"Titlecase_Letter", "Lt"},
+                 {"Modifier_Letter", "Lm"},
+                 {"Other_Letter", "Lo"},
+                 {"Mark", "M"},
+                 {"Nonspacing_Mark", "Mn"},
+                 {"Number", "N"},
+                 {"Decimal_Number", "Nd"},
+                 {"Punctuation", "P"},
+                 {"Symbol", "S"},
+                 {"Separator", "Z"},
+                 {"Space_Separator", "Zs"},
+                 {"Other", "C"},
+                 {"Any", "Any"}};
+    const char *name = w->p + 3, *end = w->p[2] == '{' ? strchr(name, '}') : NULL;
+    if (!end) return false;
+    bool negated = (w->p[1] == 'P') != (*name == '^');
+    name += *name == '^';
+    size_t n = (size_t)(end - name);
+    const char *as = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strlen(names[i].name) == n && memcmp(names[i].name, name, n) == 0) as = names[i].as;
+    str_addf(w->out, "\\%c{", negated ? 'P' : 'p');
+    if (as)
+        str_add(w->out, as);
+    else
+        str_addf(w->out, "%s%.*s", n > 2 ? "sc:" : "", (int)n, name);
+    str_add_char(w->out, '}');
+    w->p = end + 1;
+    return true;
+}
+
 /* A backslash and what belongs to it. */
 static void take_escape(struct rewrite *w, bool in_class) {
     char c = w->p[1];
+    if ((c == 'p' || c == 'P') && take_property(w)) return;
     const char *set = c == 's' || (c == 'S' && !in_class)   ? SPACES
                       : c == 'w' || (c == 'W' && !in_class) ? WORDS
                       : c == 'h' || (c == 'H' && !in_class) ? HEXES
@@ -57,6 +101,9 @@ static void take_escape(struct rewrite *w, bool in_class) {
     } else if (c == 'u' && is_hex4(w->p + 2)) {
         str_addf(w->out, "\\x{%.4s}", w->p + 2);
         w->p += 6;
+    } else if ((c == 'b' || c == 'B') && !in_class) {
+        str_add(w->out, c == 'b' ? BORDER("!", "=") : BORDER("=", "!"));
+        w->p += 2;
     } else {
         str_add_char(w->out, '\\');
         w->p++;

@@ -190,10 +190,16 @@ static bool next_tail(const struct reader *r, struct scan_match *m) {
     return false;
 }
 
-/* A character that \w matches. */
-static bool is_word(const struct reader *r, size_t at) {
-    unsigned len;
-    return byte_at(r, at) == '_' || flags_at(r, at, &len) & (L | N | M);
+/* Does \b hold between a digit and text[at]: is it no word character? Of the numbers that are no
+ * digits those count that are letters too, as VIII is. */
+static bool is_border(const struct reader *r, size_t at) {
+    unsigned len, f = flags_at(r, at, &len);
+    if (f & (L | M | UNICODE_DIGIT) || byte_at(r, at) == '_') return false;
+    if (!(f & N)) return true;
+    uint32_t c = unicode_char(r->text + at, &len);
+    bool letter_number = (c >= 0x2160 && c <= 0x2188) || (c >= 0x3021 && c <= 0x3029) ||
+                         c == 0x3007 || (c >= 0x3038 && c <= 0x303a);
+    return c >= 0x100 && !letter_number; /* those of Latin-1 count as well */
 }
 
 /* Number of digits of the run at `at`, and its end. */
@@ -223,7 +229,7 @@ static bool next_group(const struct reader *r, struct scan_match *m) {
     for (size_t at = m->from; at < r->n;) {
         at = run_without(r, at, UNICODE_DIGIT);
         size_t stop, n = digits(r, at, &stop);
-        if (n && !is_word(r, stop)) {
+        if (n && is_border(r, stop)) {
             m->start = at;
             m->end = skip_digits(r, at, n % 3 ? n % 3 : 3);
             m->run_end = stop;

@@ -188,7 +188,7 @@ static void index_specials(tokenizer *t) {
         bool user = k->type == TOKEN_USER_DEFINED;
         if (!user && k->type != TOKEN_CONTROL && k->type != TOKEN_UNKNOWN) continue;
         if (k->hidden || k->text_len == 0) continue;
-        if (user && t->norm && k->flags & TOKEN_NORMALIZED) continue;
+        if (user && k->flags & TOKEN_NORMALIZED) continue;
         struct named name = {t->blob + k->text_at, k->text_len, i};
         if (user && t->spm_user_rules) {
             name.text = t->blob + k->bytes_at;
@@ -199,12 +199,11 @@ static void index_specials(tokenizer *t) {
     named_sort(t->specials.names, t->specials.n);
 }
 
-/* User-defined tokens that are looked for in normalized text: normalized themselves. */
+/* User-defined tokens that are looked for last, in normalized text: normalized themselves. */
 static int index_normals(tokenizer *t, err *e) {
     struct normalizer_work work;
     str texts;
     int rc = 0;
-    if (!t->norm) return 0;
     t->normals.names = mem_new((uint64_t)t->n_tokens, sizeof *t->normals.names);
     if (!t->normals.names) return no_memory(e);
     normalizer_work_init(&work);
@@ -214,7 +213,9 @@ static int index_normals(tokenizer *t, err *e) {
         const char *text;
         size_t n;
         if (k->type != TOKEN_USER_DEFINED || !(k->flags & TOKEN_NORMALIZED) || k->hidden) continue;
-        rc = normalizer_run(t->norm, &work, t->blob + k->text_at, k->text_len, &text, &n, e);
+        text = t->blob + k->text_at;
+        n = k->text_len;
+        if (t->norm) rc = normalizer_run(t->norm, &work, text, n, &text, &n, e);
         if (rc || !n) continue;
         t->normals.names[t->normals.n++] = (struct named){NULL, (uint32_t)n, i};
         str_add_n(&texts, text, n);

@@ -16,6 +16,8 @@ enum {
     N_VOWELS = 21,
     N_TAILS = 28,
     N_HANGUL = N_LEADS * N_VOWELS * N_TAILS,
+    DOTTED_I = 0x130, /* the one character whose lower case is two */
+    DOT_ABOVE = 0x307,
     MAX_DEPTH = 8 /* of nested decompositions; the real ones go four deep */
 };
 
@@ -248,7 +250,8 @@ void unicode_add_lower(str *out, const char *text, size_t n) {
         }
         const struct unicode_lower *r = low < unicode_lowers_n ? &unicode_lowers[low] : NULL;
         bool has = r && c >= r->first && (c - r->first) % r->step == 0;
-        unicode_add(out, has ? (uint32_t)((int64_t)c + r->delta) : c);
+        unicode_add(out, has ? (uint32_t)((int64_t)c + r->delta) : c == DOTTED_I ? 'i' : c);
+        if (c == DOTTED_I) unicode_add(out, DOT_ABOVE);
         i += len;
     }
 }

@@ -39,7 +39,7 @@ int unicode_byte_of(uint32_t c);
 bool unicode_normalize(const struct unicode_flags *u, const char *text, size_t n, bool compose,
                        str *out);
 
-/* Appends text in lower case: of each character its simple mapping. */
+/* Appends text in lower case: character by character. */
 void unicode_add_lower(str *out, const char *text, size_t n);
 
 struct unicode_pair {

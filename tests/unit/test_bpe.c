@@ -1,0 +1,362 @@
+/* test_bpe.c - byte-pair encoding on trimmed vocabularies: every component of a tokenizer.json and
+ * every family of tokenizer.ggml.pre against ids of the tokenizers library (provenance:
+ * tests/data/tokenizer/bpe/README.md), merging against a naive search, hostile files. */
+#include "core/base/mem.h"
+#include "core/formats/hf_tokenizer.h"
+#include "core/tokenizer/tokenizer_int.h"
+#include "tests/unit/check.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define FOLDER "tests/data/tokenizer/bpe/"
+
+enum { MAX_IDS = 1 << 20, PATH_BYTES = 256, MAX_LINES = 64 };
+
+static char *read_file(const char *path) {
+    FILE *f = fopen(path, "rb");
+    if (!f) return NULL;
+    fseek(f, 0, SEEK_END);
+    size_t n = (size_t)ftell(f);
+    rewind(f);
+    char *text = mem_new(n + 1, 1);
+    if (fread(text, 1, n, f) != n) text[0] = '\0';
+    fclose(f);
+    return text;
+}
+
+/* base with the members of set in place of its own; the model's are replaced one by one. */
+static cJSON *compose(const cJSON *base, const cJSON *set) {
+    cJSON *json = cJSON_Duplicate(base, true), *item;
+    cJSON_ArrayForEach(item, set) {
+        cJSON *target = json, *value;
+        if (strcmp(item->string, "model") != 0) {
+            cJSON_ReplaceItemInObjectCaseSensitive(target, item->string,
+                                                   cJSON_Duplicate(item, true));
+            continue;
+        }
+        target = cJSON_GetObjectItemCaseSensitive(json, "model");
+        cJSON_ArrayForEach(value, item) cJSON_ReplaceItemInObjectCaseSensitive(
+            target, value->string, cJSON_Duplicate(value, true));
+    }
+    return json;
+}
+
+/* pre: the rule of that name takes the place of the file's own pre-tokenizer; NULL: none does. */
+static tokenizer *open_json(const char *text, const char *pre, err *e) {
+    struct hf_tokenizer *h;
+    struct vocab v = {0};
+    tokenizer *t = NULL;
+    if (hf_tokenizer_open_memory(text, strlen(text), &h, e)) return NULL;
+    int rc = vocab_from_hf(h, &v, e);
+    if (!rc && pre) {
+        const struct pretok_rule *rule = pretok_find_rule(pre, strlen(pre));
+        pretok_free(v.rules.pretok);
+        v.rules.pretok = pretok_new(v.rules.flags);
+        rc = rule ? pretok_add_rule(v.rules.pretok, rule, e) : -1;
+    }
+    if (rc)
+        vocab_fini(&v);
+    else
+        tokenizer_build(&v, &t, e);
+    return t;
+}
+
+static tokenizer *open_composed(const cJSON *base, const cJSON *set, const char *pre, err *e) {
+    cJSON *json = compose(base, set);
+    char *text = cJSON_PrintUnformatted(json);
+    tokenizer *t = open_json(text, pre, e);
+    free(text);
+    cJSON_Delete(json);
+    return t;
+}
+
+static bool encodes_to(const tokenizer *t, const char *text, const cJSON *want) {
+    int32_t *ids;
+    size_t n;
+    if (tokenizer_encode(t, text, strlen(text), TOKENIZER_PARSE_SPECIAL, MAX_IDS, &ids, &n, NULL))
+        return false;
+    bool same = (int)n == cJSON_GetArraySize(want);
+    const cJSON *item = want->child;
+    for (size_t i = 0; same && i < n; i++, item = item->next)
+        same = ids[i] == item->valueint;
+    for (size_t i = 0; !same && i < n && i < 60; i++)
+        fprintf(stderr, "%s%d", i ? " " : "  got ", ids[i]);
+    if (!same) fprintf(stderr, "\n");
+    free(ids);
+    return same;
+}
+
+static bool decodes_to(const tokenizer *t, const cJSON *list, const char *want) {
+    int32_t ids[512];
+    size_t n_ids = 0, n;
+    const cJSON *item;
+    char *text = NULL;
+    cJSON_ArrayForEach(item, list) ids[n_ids++] = item->valueint;
+    if (n_ids > 512 || tokenizer_decode(t, ids, n_ids, false, &text, &n, NULL)) return false;
+    bool same = n == strlen(want) && memcmp(text, want, n) == 0;
+    if (!same) fprintf(stderr, "  got \"%s\"\n", text);
+    free(text);
+    return same;
+}
+
+/* What lossy decoding hides is not compared. */
+static bool is_comparable(const char *text) {
+    return !strstr(text, "\xef\xbf\xbd");
+}
+
+static void check_case(const cJSON *row, const cJSON *base, const cJSON *texts, int number) {
+    const cJSON *set = cJSON_GetObjectItemCaseSensitive(row, "set");
+    const cJSON *pre = cJSON_GetObjectItemCaseSensitive(row, "pre");
+    const cJSON *ids = cJSON_GetObjectItemCaseSensitive(row, "ids");
+    const cJSON *decoded = cJSON_GetObjectItemCaseSensitive(row, "decoded");
+    for (int by_name = 0; by_name <= cJSON_IsString(pre); by_name++) {
+        err e = {0};
+        tokenizer *t = open_composed(base, set, by_name ? pre->valuestring : NULL, &e);
+        CHECK_MSG(t, "case %d: %s", number, e.msg);
+        for (int i = 0; t && i < cJSON_GetArraySize(texts); i++) {
+            const char *text = cJSON_GetArrayItem(texts, i)->valuestring;
+            const cJSON *want = cJSON_GetArrayItem(ids, i), *back = cJSON_GetArrayItem(decoded, i);
+            CHECK_MSG(encodes_to(t, text, want), "case %d%s, text %d", number,
+                      by_name ? " by name" : "", i);
+            const char *again = cJSON_IsString(back) ? back->valuestring : text;
+            if (cJSON_GetArraySize(decoded) && is_comparable(again))
+                CHECK_MSG(decodes_to(t, want, again), "case %d, text %d", number, i);
+        }
+        tokenizer_close(t);
+    }
+}
+
+static cJSON *parse_file(const char *path) {
+    char *text = read_file(path);
+    cJSON *json = text ? cJSON_Parse(text) : NULL;
+    CHECK_MSG(json, "%s", path);
+    free(text);
+    return json;
+}
+
+static void components_equal_the_library(void) {
+    cJSON *bytes = parse_file(FOLDER "byte-level.json"), *spm = parse_file(FOLDER "spm-like.json");
+    char *file = read_file(FOLDER "cases.jsonl"), *next = NULL;
+    cJSON *first = NULL;
+    int number = 0;
+    for (char *line = file ? strtok_r(file, "\n", &next) : NULL; line && bytes && spm;
+         line = strtok_r(NULL, "\n", &next)) {
+        cJSON *row = cJSON_Parse(line);
+        if (!first) {
+            first = row;
+            continue;
+        }
+        const cJSON *base = cJSON_GetObjectItemCaseSensitive(row, "base");
+        check_case(row, strcmp(base->valuestring, "spm-like") ? bytes : spm,
+                   cJSON_GetObjectItemCaseSensitive(first, "texts"), number++);
+        cJSON_Delete(row);
+    }
+    CHECK(number >= 30);
+    cJSON_Delete(first);
+    cJSON_Delete(bytes);
+    cJSON_Delete(spm);
+    free(file);
+}
+
+/* A vocabulary of a, b, c and what they merge to, ranks in the list's order. */
+#define TINY_MODEL                                                                                 \
+    "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"ab\":3,\"bc\":4,"           \
+    "\"abc\":5,\"aa\":6,\"aab\":7,\"aaaa\":8,\"cc\":9},\"merges\":[\"b c\",\"a b\",\"a a\","       \
+    "\"aa b\",\"ab c\",\"aa aa\",\"c c\"]}"
+
+static const char *const tiny_texts[] = {"a",   "b",  "c",   "ab",   "bc",
+                                         "abc", "aa", "aab", "aaaa", "cc"};
+static const char *const tiny_merges[][2] = {{"b", "c"},  {"a", "b"},   {"a", "a"}, {"aa", "b"},
+                                             {"ab", "c"}, {"aa", "aa"}, {"c", "c"}};
+
+static int tiny_id(const char *text, size_t n) {
+    for (int i = 0; i < 10; i++)
+        if (strlen(tiny_texts[i]) == n && memcmp(tiny_texts[i], text, n) == 0) return i;
+    return -1;
+}
+
+/* The definition, word for word: of all neighbours that merge take the lowest rank, leftmost. */
+static size_t naive_merge(const char *text, size_t n, int32_t *ids) {
+    size_t cuts[1024], n_cuts = 0;
+    for (size_t i = 0; i <= n; i++)
+        cuts[n_cuts++] = i;
+    for (;;) {
+        size_t best = 0, best_rank = 99;
+        for (size_t i = 1; i + 1 < n_cuts; i++) {
+            for (size_t r = 0; r < sizeof tiny_merges / sizeof tiny_merges[0]; r++) {
+                size_t left = cuts[i] - cuts[i - 1], right = cuts[i + 1] - cuts[i];
+                const char *const *m = tiny_merges[r];
+                if (r < best_rank && strlen(m[0]) == left && strlen(m[1]) == right &&
+                    !memcmp(text + cuts[i - 1], m[0], left) &&
+                    !memcmp(text + cuts[i], m[1], right)) {
+                    best = i;
+                    best_rank = r;
+                }
+            }
+        }
+        if (!best) break;
+        memmove(cuts + best, cuts + best + 1, (--n_cuts - best) * sizeof *cuts);
+    }
+    for (size_t i = 0; i + 1 < n_cuts; i++)
+        ids[i] = tiny_id(text + cuts[i], cuts[i + 1] - cuts[i]);
+    return n_cuts - 1;
+}
+
+/* Lengths around the border between the two ways of merging, and beyond. */
+static void merging_equals_the_definition(void) {
+    err e = {0};
+    tokenizer *t = open_json(TINY_MODEL "}", NULL, &e);
+    uint64_t random = 17;
+    CHECK_MSG(t, "%s", e.msg);
+    for (int round = 0; t && round < 3000; round++) {
+        char text[300];
+        int32_t want[300], *ids;
+        size_t n_ids, n = (size_t)(round % 3 ? 1 + round % 60 : round % 300);
+        for (size_t i = 0; i < n; i++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            text[i] = "aaabbc"[(random >> 33) % 6];
+        }
+        size_t n_want = n ? naive_merge(text, n, want) : 0;
+        CHECK(tokenizer_encode(t, text, n, 0, MAX_IDS, &ids, &n_ids, NULL) == 0);
+        CHECK_MSG(n_ids == n_want && !memcmp(ids, want, n_ids * sizeof *ids), "round %d", round);
+        free(ids);
+    }
+    tokenizer_close(t);
+}
+
+/* Work grows with the text, not with its square: these would take hours. */
+static void long_words_are_merged(void) {
+    enum { LONG = 1 << 20 };
+    cJSON *base = parse_file(FOLDER "byte-level.json");
+    err e = {0};
+    tokenizer *t = base ? open_composed(base, NULL, "deepseek-llm", &e) : NULL;
+    char *text = mem_new(LONG, 1);
+    static const char *const fills[] = {"a", " ", "the", " \n", "7", "\xcc\x81", "\xe4\xb8\xad"};
+    CHECK_MSG(t, "%s", e.msg);
+    for (size_t k = 0; t && k < sizeof fills / sizeof fills[0]; k++) {
+        int32_t *ids;
+        size_t n_ids, n_back, n = LONG - LONG % strlen(fills[k]);
+        char *back;
+        for (size_t i = 0; i < n; i++)
+            text[i] = fills[k][i % strlen(fills[k])];
+        CHECK(tokenizer_encode(t, text, n, 0, LONG, &ids, &n_ids, &e) == 0);
+        CHECK(tokenizer_decode(t, ids, n_ids, false, &back, &n_back, NULL) == 0);
+        CHECK_MSG(n_back == n && !memcmp(back, text, n), "%s", fills[k]);
+        free(back);
+        free(ids);
+    }
+    free(text);
+    tokenizer_close(t);
+    cJSON_Delete(base);
+}
+
+static void bytes_that_are_no_text_come_back(void) {
+    cJSON *base = parse_file(FOLDER "byte-level.json");
+    err e = {0};
+    tokenizer *t = base ? open_composed(base, NULL, "llama-bpe", &e) : NULL;
+    uint64_t random = 23;
+    for (int round = 0; t && round < 1000; round++) {
+        char text[120], *back;
+        int32_t *ids;
+        size_t n = (size_t)round % sizeof text, n_ids, n_back;
+        for (size_t i = 0; i < n; i++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            text[i] = round % 2 ? (char)(random >> 40) : "a \xc3\xa9\xe4\xb8\n"[(random >> 33) % 7];
+        }
+        CHECK(tokenizer_encode(t, text, n, 0, MAX_IDS, &ids, &n_ids, NULL) == 0);
+        CHECK(tokenizer_decode(t, ids, n_ids, false, &back, &n_back, NULL) == 0);
+        CHECK_MSG(n_back == n && !memcmp(back, text, n), "round %d", round);
+        free(back);
+        free(ids);
+    }
+    CHECK_MSG(t, "%s", e.msg);
+    tokenizer_close(t);
+    cJSON_Delete(base);
+}
+
+/* Special tokens come out of trusted text only, however a client writes them. */
+static void clients_cannot_write_control_tokens(void) {
+    cJSON *base = parse_file(FOLDER "byte-level.json");
+    tokenizer *t = base ? open_composed(base, NULL, "qwen2", NULL) : NULL;
+    static const char text[] = "<|im_start|><|im_end|> <mask><tool>";
+    tokenizer_piece pieces[] = {{"<|im_start|>", 12, true}, {text, sizeof text - 1, false}};
+    int32_t *ids;
+    size_t n, n_control = 0;
+    if (t && tokenizer_encode_pieces(t, pieces, 2, 0, MAX_IDS, &ids, &n, NULL) == 0) {
+        for (size_t i = 0; i < n; i++)
+            n_control += tokenizer_is_control(t, ids[i]);
+        CHECK(n_control == 1 && ids[0] == tokenizer_find(t, "<|im_start|>"));
+        CHECK(ids[n - 1] == tokenizer_find(t, "<tool>"));
+        free(ids);
+    }
+    CHECK(t && n_control);
+    tokenizer_close(t);
+    cJSON_Delete(base);
+}
+
+#define WITH(members) TINY_MODEL "," members "}"
+
+static void bad_files_are_refused(void) {
+    static const struct {
+        const char *json, *what;
+    } rows[] = {
+        {"", "not valid JSON"},
+        {"[1]", "no JSON object"},
+        {"{\"model\":\"\xff\"}", "not valid UTF-8"},
+        {"{}", "no model"},
+        {"{\"model\":{\"type\":\"WordPiece\"}}", "model 'WordPiece' is not supported"},
+        {"{\"model\":{\"type\":\"Unigram\"}}", "model 'Unigram' is not supported"},
+        {"{\"model\":{\"type\":\"BPE\"}}", "no 'vocab'"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{}}}", "the vocabulary has 0 tokens"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0}}}", "no 'merges'"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":-1},\"merges\":[]}}", "no whole number"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1e9},\"merges\":[]}}", "no whole number"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0.5},\"merges\":[]}}", "no whole number"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "two tokens"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"a\":1},\"merges\":[]}}", "one text"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a\"]}}", "not two texts"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[[\"a\",1]]}}",
+         "not two texts"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a z\"]}}",
+         "merge 0 names the unknown token 'z'"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"a a\"]}}",
+         "merge 0 makes an unknown token"},
+        {"{\"model\":{\"type\":\"BPE\",\"end_of_word_suffix\":\"</w>\",\"vocab\":{\"a\":0},"
+         "\"merges\":[]}}",
+         "end_of_word_suffix is not supported"},
+        {WITH("\"normalizer\":{\"type\":\"NFKC\"}"), "normalizer 'NFKC' is not supported"},
+        {WITH("\"normalizer\":{\"type\":\"Precompiled\"}"), "normalizer 'Precompiled' is not"},
+        {WITH("\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":"
+              "\"\"}"),
+         "pattern \"(\""},
+        {WITH("\"normalizer\":{}"), "a normalizer has no type"},
+        {WITH("\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}"), "'UnicodeScripts' is not"},
+        {WITH("\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"[a[b]]\"}}"),
+         "a character class inside another"},
+        {WITH("\"pre_tokenizer\":{\"type\":\"ByteLevel\"}"), "without it is not supported"},
+        {WITH("\"decoder\":{\"type\":\"CTC\"}"), "decoder 'CTC' is not supported"},
+        {WITH("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":"
+              "{\"id\":\"x\"}}]}"),
+         "a token without ids"},
+        {WITH("\"added_tokens\":[{\"id\":3000000,\"content\":\"x\"}]"), "no whole number"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        err e = {0};
+        tokenizer *t = open_json(rows[i].json, NULL, &e);
+        CHECK_MSG(!t && e.code && strstr(e.msg, rows[i].what), "want \"%s\", got \"%s\"",
+                  rows[i].what, e.msg);
+        tokenizer_close(t);
+    }
+}
+
+int main(void) {
+    RUN(components_equal_the_library);
+    RUN(merging_equals_the_definition);
+    RUN(long_words_are_merged);
+    RUN(bytes_that_are_no_text_come_back);
+    RUN(clients_cannot_write_control_tokens);
+    RUN(bad_files_are_refused);
+    return check_done();
+}
