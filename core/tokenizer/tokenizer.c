@@ -31,6 +31,9 @@ static const char *const eog_texts[] = {
     "[EOT]",
     "[EOS]",
     "<|eot|>",
+    "<|return|>",
+    "<|call|>",
+    "<turn|>",
     "<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>",
 };
 
@@ -142,10 +145,16 @@ static int copy_tokens(tokenizer *t, const struct vocab *v, err *e) {
     return 0;
 }
 
+static bool text_is(const tokenizer *t, const struct token *k, const char *text) {
+    return strlen(text) == k->text_len && memcmp(t->blob + k->text_at, text, k->text_len) == 0;
+}
+
 /* Tokens that end an answer become control tokens whatever the file calls them, so that a client
  * cannot write one: a user-defined token would be recognised in anybody's text. */
 static void mark_ends(tokenizer *t, const struct vocab *v) {
     const int32_t declared[] = {v->eos, v->eot, v->eom};
+    int32_t end = -1;
+    bool has_return = false;
     for (int32_t i = 0; i < t->n_tokens; i++) {
         struct token *k = &t->tokens[i];
         bool special = k->type == TOKEN_CONTROL || k->type == TOKEN_USER_DEFINED;
@@ -157,7 +166,12 @@ static void mark_ends(tokenizer *t, const struct vocab *v) {
             k->bytes_at = k->text_at;
             k->bytes_len = k->text_len;
         }
+        if (k->type != TOKEN_CONTROL) continue;
+        if (text_is(t, k, "<|return|>")) has_return = true;
+        if (text_is(t, k, "<|end|>") && !v->tokens[i].eog && i != v->eos) end = i;
     }
+    /* Harmony ends a message with <|end|> and the answer with <|return|>. */
+    if (has_return && end >= 0) t->tokens[end].eog = false;
 }
 
 /* Of tokens with one text the last has it; the others, and texts that no valid UTF-8 text can hold,

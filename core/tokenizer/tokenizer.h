@@ -1,7 +1,10 @@
 /* tokenizer.h - text <-> token ids.
  *
- * SentencePiece models (libsentencepiece), from their own file or out of a GGUF. Text is bytes;
- * invalid UTF-8 is encoded through byte-fallback tokens, never refused.
+ * SentencePiece models (libsentencepiece), from their own file or out of a GGUF, and byte-pair
+ * encoding, out of a GGUF (tokenizer.ggml.model gpt2; how words are cut goes by tokenizer.ggml.pre)
+ * or a tokenizer.json (BPE models; normalizers NFC, NFD, Lowercase, Strip, Replace, Prepend; all
+ * common pre-tokenizers). Text is bytes; invalid UTF-8 is encoded through byte tokens, never
+ * refused.
  *
  * THREAD SAFETY: an open tokenizer is immutable; all calls from any thread. */
 #ifndef INFERD_TOKENIZER_H
@@ -15,8 +18,10 @@
 
 typedef struct tokenizer tokenizer;
 
-/* Opens the tokenizer of a GGUF file (tokenizer.ggml.*, vocabulary-only files too) or of a
- * SentencePiece tokenizer.model. ERR_IO, ERR_FORMAT, ERR_UNSUPPORTED (names the kind). */
+/* Opens the tokenizer of a GGUF file (tokenizer.ggml.*, vocabulary-only files too), of a
+ * tokenizer.json with the configuration files beside it, of a SentencePiece tokenizer.model, or of
+ * the folder that one of the latter two lies in. ERR_IO, ERR_FORMAT, ERR_UNSUPPORTED (names what is
+ * not). */
 int tokenizer_open(const char *path, tokenizer **out, err *e);
 void tokenizer_close(tokenizer *t); /* NULL is fine */
 
