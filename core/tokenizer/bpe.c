@@ -463,7 +463,9 @@ struct sink_context {
 
 static int encode_piece(void *context, const char *text, size_t n, err *e) {
     const struct sink_context *c = context;
-    if (c->b->rules.ignore_merges) {
+    /* Line ends have tokens but no merges in files whose spaces are marked. */
+    bool lines = c->b->rules.marks_spaces && text[0] == '\n';
+    if (c->b->rules.ignore_merges || lines) {
         int32_t id = find_text(c->b, text, n);
         if (id != NO_ID && is_ordinary(&c->b->t->tokens[id])) return id_list_add(c->out, id, e);
     }

@@ -156,6 +156,8 @@ static int read_settings(const gguf *g, const struct pretok_rule *rule, struct v
     if (rc) return rc;
     /* The reference has the prefix for SentencePiece vocabularies only. */
     if (bpe) v->space_prefix = false;
+    /* Gemma 4 does not work without, and files are about that deny it. */
+    if (bpe && rule->marks_spaces) add_bos |= rule->add_bos;
     if (add_bos && v->bos >= 0) v->before[v->n_before++] = v->bos;
     if (add_eos && v->eos >= 0) v->behind[v->n_behind++] = v->eos;
     if (!gguf_has(g, "tokenizer.chat_template")) return 0;

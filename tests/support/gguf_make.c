@@ -122,6 +122,17 @@ static int set_tokens(gguf_writer *w, const struct lists *l, err *e) {
     return set_array(w, "tokenizer.ggml.tokens", GGUF_STRING, l->n, l->texts, l->texts_bytes, e);
 }
 
+static int set_merges(gguf_writer *w, const struct gguf_make_vocab *v, err *e) {
+    struct lists l = {0};
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < v->n_merges; i++)
+        rc = add_token(&l, v->merges[i], 0, 0, e);
+    if (!rc)
+        rc = set_array(w, "tokenizer.ggml.merges", GGUF_STRING, l.n, l.texts, l.texts_bytes, e);
+    lists_fini(&l);
+    return rc;
+}
+
 static int set_scores(gguf_writer *w, const struct lists *l, err *e) {
     uint64_t bytes = l->n * sizeof *l->scores;
     return set_array(w, "tokenizer.ggml.scores", GGUF_F32, l->n, l->scores, bytes, e);
@@ -334,6 +345,8 @@ int gguf_make_retype(const char *src, const char *dst, int qtype, err *e) {
 static int set_vocab_keys(gguf_writer *w, const struct gguf_make_vocab *v, err *e) {
     int rc = gguf_writer_set_str(w, "tokenizer.ggml.model", v->model ? v->model : "llama", e);
     if (!rc && v->name) rc = gguf_writer_set_str(w, "general.name", v->name, e);
+    if (!rc && v->pre) rc = gguf_writer_set_str(w, "tokenizer.ggml.pre", v->pre, e);
+    if (!rc && v->merges) rc = set_merges(w, v, e);
     if (!rc && v->bos != GGUF_MAKE_NONE)
         rc = gguf_writer_set_u32(w, "tokenizer.ggml.bos_token_id", v->bos, e);
     if (!rc && v->eos != GGUF_MAKE_NONE)

@@ -56,7 +56,10 @@ struct gguf_make_vocab {
     uint32_t n_tokens;
     bool with_bytes; /* 256 byte tokens follow the list, in order */
     bool no_types, no_scores;
-    uint32_t bos, eos;    /* ids, GGUF_MAKE_NONE: no key */
+    uint32_t bos, eos;         /* ids, GGUF_MAKE_NONE: no key */
+    const char *pre;           /* tokenizer.ggml.pre, NULL: none */
+    const char *const *merges; /* (n_merges), NULL: no key */
+    uint32_t n_merges;
     int add_space_prefix; /* 0 or 1, -1: no key */
     bool add_eos;
 };

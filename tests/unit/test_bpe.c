@@ -2,6 +2,7 @@
  * every family of tokenizer.ggml.pre against ids of the tokenizers library (provenance:
  * tests/data/tokenizer/bpe/README.md), merging against a naive search, hostile files. */
 #include "core/base/mem.h"
+#include "core/engine/engine.h"
 #include "core/formats/hf_tokenizer.h"
 #include "core/tokenizer/tokenizer_int.h"
 #include "tests/unit/check.h"
@@ -276,6 +277,55 @@ static void bytes_that_are_no_text_come_back(void) {
     cJSON_Delete(base);
 }
 
+/* A stream's text, put together, is the text that decoding all at once gives. */
+static void check_stream(const tokenizer *t, const char *text) {
+    struct engine_text_config config = {.tok = t,
+                                        .strip_leading_space = tokenizer_strips_leading_space(t)};
+    engine_text *stream = engine_text_new(&config);
+    int32_t *ids;
+    size_t n_ids, n;
+    char *whole;
+    const char *part;
+    str got, want;
+    str_init(&got, 1 << 20);
+    str_init(&want, 1 << 20);
+    CHECK(tokenizer_encode(t, text, strlen(text), 0, MAX_IDS, &ids, &n_ids, NULL) == 0);
+    CHECK(tokenizer_decode(t, ids, n_ids, false, &whole, &n, NULL) == 0);
+    utf8_add_lossy(&want, whole, n);
+    for (size_t i = 0; i < n_ids; i++) {
+        engine_text_push(stream, ids[i], &part, &n);
+        CHECK(utf8_valid(part, n));
+        str_add_n(&got, part, n);
+    }
+    engine_text_finish(stream, &part, &n);
+    str_add_n(&got, part, n);
+    CHECK_STR(str_cstr(&got), str_cstr(&want));
+    engine_text_free(stream);
+    str_fini(&got);
+    str_fini(&want);
+    free(whole);
+    free(ids);
+}
+
+static void streams_equal_the_whole_text(void) {
+    static const char *const files[] = {FOLDER "byte-level.json", FOLDER "spm-like.json"};
+    static const char *const texts[] = {"  two spaces",
+                                        " one",
+                                        "none",
+                                        "\xf0\x9f\xa6\x8a\xe4\xb8\xad\xe6\x96\x87 \xc3\xa9\n",
+                                        "\xe4\xb8",
+                                        "a\xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x91\xa7 b",
+                                        "<|im_end|> x <mask>"};
+    for (size_t f = 0; f < 2; f++) {
+        tokenizer *t = NULL;
+        err e = {0};
+        CHECK_MSG(tokenizer_open(files[f], &t, &e) == 0, "%s", e.msg);
+        for (size_t i = 0; t && i < sizeof texts / sizeof texts[0]; i++)
+            check_stream(t, texts[i]);
+        tokenizer_close(t);
+    }
+}
+
 /* Special tokens come out of trusted text only, however a client writes them. */
 static void clients_cannot_write_control_tokens(void) {
     cJSON *base = parse_file(FOLDER "byte-level.json");
@@ -356,6 +406,7 @@ int main(void) {
     RUN(merging_equals_the_definition);
     RUN(long_words_are_merged);
     RUN(bytes_that_are_no_text_come_back);
+    RUN(streams_equal_the_whole_text);
     RUN(clients_cannot_write_control_tokens);
     RUN(bad_files_are_refused);
     return check_done();

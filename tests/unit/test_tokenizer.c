@@ -391,9 +391,9 @@ static void *encode_often(void *arg) {
     return NULL;
 }
 
-static void threads_share_a_tokenizer(void) {
+static void check_sharing(const char *path) {
     enum { N_THREADS = 4 };
-    tokenizer *t = open_or_fail(DEMO_GGUF);
+    tokenizer *t = open_or_fail(path);
     size_t n, n_ids;
     int32_t *ids = NULL;
     char *text = read_file("tests/data/tokenizer/make_golden.py", &n);
@@ -411,6 +411,12 @@ static void threads_share_a_tokenizer(void) {
     free(ids);
     free(text);
     tokenizer_close(t);
+}
+
+static void threads_share_a_tokenizer(void) {
+    check_sharing(DEMO_GGUF);
+    check_sharing("tests/data/tokenizer/bpe/byte-level.json");
+    check_sharing("tests/data/tokenizer/bpe/spm-like.json");
 }
 
 int main(void) {

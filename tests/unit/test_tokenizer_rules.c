@@ -331,7 +331,6 @@ static void bad_vocabularies_are_refused(void) {
         const char *model, *what;
     } cases[] = {
         {{"a", 0, 1}, ERR_UNSUPPORTED, "bert", "tokenizer.ggml.model 'bert' is not supported"},
-        {{"a", 0, 1}, ERR_FORMAT, "gpt2", "no 'tokenizer.ggml.merges'"},
         {{"a", 0, 7}, ERR_FORMAT, NULL, "token 0 has unknown type 7"},
         {{"a", 0, -1}, ERR_FORMAT, NULL, "token 0 has unknown type -1"},
         {{"a", NAN, 1}, ERR_FORMAT, NULL, "the score of token 0 is no number"},
@@ -358,6 +357,133 @@ static void bad_vocabularies_are_refused(void) {
     err e = {0};
     CHECK(tokenizer_open("tests/none", &t, &e) == ERR_IO && !t);
     CHECK(tokenizer_open("tests", &t, &e) == ERR_IO && !t);
+}
+
+/* GPT-2's alphabet: U+0120 is a space, U+010A a line feed. Bytes that are no token are dropped. */
+enum { G_A, G_B, G_SP, G_NL, G_AB, G_SP_A, G_1, G_X, G_END, G_USER, N_GPT2 };
+static const struct gguf_make_token gpt2_tokens[N_GPT2] = {
+    [G_A] = {"a", 0, TOKEN_NORMAL},
+    [G_B] = {"b", 0, TOKEN_NORMAL},
+    [G_SP] = {"\xc4\xa0", 0, TOKEN_NORMAL},
+    [G_NL] = {"\xc4\x8a", 0, TOKEN_NORMAL},
+    [G_AB] = {"ab", 0, TOKEN_NORMAL},
+    [G_SP_A] = {"\xc4\xa0"
+                "a",
+                0, TOKEN_NORMAL},
+    [G_1] = {"1", 0, TOKEN_NORMAL},
+    [G_X] = {"<|x|>", 0, TOKEN_CONTROL},
+    [G_END] = {"<|im_end|>", 0, TOKEN_CONTROL},
+    [G_USER] = {"<u>", 0, TOKEN_USER_DEFINED},
+};
+static const char *const gpt2_merges[] = {"\xc4\xa0 a", "a b"};
+
+static struct gguf_make_vocab gpt2(void) {
+    return (struct gguf_make_vocab){.model = "gpt2",
+                                    .pre = "gpt-2",
+                                    .tokens = gpt2_tokens,
+                                    .n_tokens = N_GPT2,
+                                    .merges = gpt2_merges,
+                                    .n_merges = 2,
+                                    .bos = G_X,
+                                    .eos = G_END,
+                                    .add_space_prefix = 1};
+}
+
+static void a_byte_level_gguf_is_read(void) {
+    static const struct row rows[] = {
+        {"ab", 0, {G_AB, END}},
+        {" ab", 0, {G_SP_A, G_B, END}}, /* rank goes before place */
+        {"ab ab\n", TOKENIZER_ADD_SPECIAL, {G_AB, G_SP_A, G_B, G_NL, END}},
+        {"a<|x|>b<u>", TOKENIZER_PARSE_SPECIAL, {G_A, G_X, G_B, G_USER, END}},
+        {"<u>z\xff", 0, {G_USER, END}},
+        {"", TOKENIZER_ADD_SPECIAL, {END}},
+    };
+    static const struct row llama3[] = {{"11a", TOKENIZER_ADD_SPECIAL, {G_X, G_1, G_1, G_A, END}}};
+    struct gguf_make_vocab v = gpt2();
+    tokenizer *t = open_vocab(&v);
+    size_t n;
+    CHECK_ROWS(t, rows);
+    CHECK(t && !tokenizer_adds_bos(t) && !tokenizer_strips_leading_space(t));
+    CHECK(t && !memcmp(tokenizer_token_bytes(t, G_SP_A, false, &n), " a", 2) && n == 2);
+    CHECK(t && tokenizer_is_eog(t, G_END) && !tokenizer_is_eog(t, G_X));
+    tokenizer_close(t);
+    v.pre = "llama-bpe";
+    t = open_vocab(&v);
+    CHECK_ROWS(t, llama3);
+    tokenizer_close(t);
+}
+
+/* Gemma 4: characters, spaces marked, byte tokens for the rest. */
+static void a_gguf_with_marked_spaces_is_read(void) {
+    enum { G4_BOS, G4_SP, G4_A, G4_SP_A, G4_B, G4_AB, G4_LINES, N_GEMMA };
+    static const struct gguf_make_token tokens[N_GEMMA] = {
+        {"<bos>", 0, TOKEN_CONTROL},
+        {"\xe2\x96\x81", 0, TOKEN_NORMAL},
+        {"a", 0, TOKEN_NORMAL},
+        {"\xe2\x96\x81"
+         "a",
+         0, TOKEN_NORMAL},
+        {"b", 0, TOKEN_NORMAL},
+        {"ab", 0, TOKEN_NORMAL},
+        {"\n\n", 0, TOKEN_NORMAL},
+    };
+    static const char *const merges[] = {"\xe2\x96\x81 a", "a b"};
+    static const struct row rows[] = {
+        {"ab ab", 0, {G4_AB, G4_SP_A, G4_B, END}},
+        {"a\n\nb\n", TOKENIZER_ADD_SPECIAL, {G4_BOS, G4_A, G4_LINES, G4_B, N_GEMMA + '\n', END}},
+        {"\xc3\xa9", 0, {N_GEMMA + 0xc3, N_GEMMA + 0xa9, END}},
+    };
+    struct gguf_make_vocab v = {.model = "gemma4",
+                                .tokens = tokens,
+                                .n_tokens = N_GEMMA,
+                                .with_bytes = true,
+                                .merges = merges,
+                                .n_merges = 2,
+                                .bos = G4_BOS,
+                                .eos = GGUF_MAKE_NONE,
+                                .add_space_prefix = -1};
+    tokenizer *t = open_vocab(&v);
+    CHECK_ROWS(t, rows);
+    tokenizer_close(t);
+}
+
+static void bad_merges_are_refused(void) {
+    static const char *const one[] = {"ab"}, *const unknown[] = {"a z"}, *const made[] = {"b b"};
+    static const char *const empty[] = {"a "}, *const control[] = {"a b", "<|x|> a"};
+    static const struct {
+        const char *const *merges;
+        uint32_t n;
+        const char *pre, *what;
+    } cases[] = {
+        {NULL, 0, "gpt-2", "no 'tokenizer.ggml.merges'"},
+        {one, 1, "gpt-2", "merge 0 is not two texts"},
+        {unknown, 1, "gpt-2", "merge 0 names the unknown token 'z'"},
+        {empty, 1, "gpt-2", "merge 0 names the unknown token ''"},
+        {made, 1, "gpt-2", "merge 0 makes an unknown token"},
+        {control, 2, "gpt-2", "merge 1 makes an unknown token"},
+        {gpt2_merges, 2, "klingon", "tokenizer.ggml.pre 'klingon' is not known"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct gguf_make_vocab v = gpt2();
+        v.merges = cases[i].merges;
+        v.n_merges = cases[i].n;
+        v.pre = cases[i].pre;
+        tokenizer *t = NULL;
+        err e = {0};
+        CHECK(gguf_make_vocab(path, &v, NULL) == 0);
+        CHECK_MSG(tokenizer_open(path, &t, &e) && !t && strstr(e.msg, cases[i].what),
+                  "want \"%s\", got \"%s\"", cases[i].what, e.msg);
+        tokenizer_close(t);
+    }
+    struct gguf_make_token twice[N_GPT2];
+    struct gguf_make_vocab v = gpt2();
+    tokenizer *t = NULL;
+    err e = {0};
+    memcpy(twice, gpt2_tokens, sizeof twice);
+    twice[G_B].text = "a";
+    v.tokens = twice;
+    CHECK(gguf_make_vocab(path, &v, NULL) == 0 && tokenizer_open(path, &t, &e) == ERR_FORMAT && !t);
+    CHECK_MSG(strstr(e.msg, "tokens 0 and 1 have one text"), "%s", e.msg);
 }
 
 /* A tokenizer.model, written by hand: fields that matter, nothing else. */
@@ -579,6 +705,9 @@ int main(void) {
     RUN(old_files_are_understood);
     RUN(vocabularies_without_bytes_have_unknown_text);
     RUN(bad_vocabularies_are_refused);
+    RUN(a_byte_level_gguf_is_read);
+    RUN(a_gguf_with_marked_spaces_is_read);
+    RUN(bad_merges_are_refused);
     RUN(a_tokenizer_model_is_read);
     RUN(other_tokenizer_models_are_refused);
     RUN(a_cut_model_says_where);
