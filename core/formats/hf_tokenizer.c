@@ -257,8 +257,8 @@ static int join(const char *folder, const char *name, char *path, err *e) {
 }
 
 static int read_document(const char *folder, const char *name, void **document, err *e) {
-    char path[PATH_MAX_BYTES], *text;
-    size_t n;
+    char path[PATH_MAX_BYTES], *text = NULL;
+    size_t n = 0;
     int rc = join(folder, name, path, e);
     if (!rc) rc = read_file(path, CONFIG_MAX_BYTES, true, &text, &n, e);
     if (rc || !text) return rc;

@@ -88,6 +88,31 @@ static size_t spaces_or_lines(const struct reader *r, size_t at) {
     return end < r->n && last > at ? last : end;
 }
 
+/* \s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|...|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}: what the run has
+ * is found once, at its start. */
+static size_t spaces_in_powers(const struct reader *r, size_t at, struct scan_match *m) {
+    enum { MOST = 512 };
+    unsigned len, n = 0, take = 1;
+    size_t ends[MOST + 2], end = at, line = at;
+    if (at >= m->run_end) {
+        while (flags_at(r, end, &len) & S) {
+            if (is_line_end(r->text[end])) line = end + len;
+            end += len;
+        }
+        if (line > at) return line;
+        m->run_end = end;
+    }
+    ends[0] = end = at;
+    while (n <= MOST && end < m->run_end) {
+        flags_at(r, end, &len);
+        ends[++n] = end += len;
+    }
+    bool at_end = m->run_end == r->n;
+    for (unsigned k = MOST; k > 1 && take == 1; k /= 2)
+        if (n > k || (n == k && at_end)) take = k;
+    return ends[take];
+}
+
 /* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ */
 static size_t scan_gpt2(const struct reader *r, size_t at) {
     unsigned len;
@@ -127,9 +152,9 @@ static size_t others(const struct reader *r, size_t at, unsigned letters, bool s
 /* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|
  * \s*[\r\n]+|\s+(?!\S)|\s+
  * with marks: [\p{L}\p{M}]+ for \p{L}+ and [^\s\p{L}\p{M}\p{N}]+ for [^\s\p{L}\p{N}]+ */
-static size_t scan_llama3(const struct scan *s, const struct reader *r, size_t at) {
+static size_t scan_llama3(const struct scan *s, const struct reader *r, struct scan_match *m) {
     unsigned len, len2, letters = s->marks ? L | M : L;
-    size_t end = contraction(r, at, true, s->ascii_fold);
+    size_t at = m->from, end = contraction(r, at, true, s->ascii_fold);
     if (end > at) return end;
     unsigned f = flags_at(r, at, &len);
     if (f & letters) return run_of(r, at + len, letters);
@@ -137,18 +162,46 @@ static size_t scan_llama3(const struct scan *s, const struct reader *r, size_t a
     if (!is_line_end(r->text[at]) && flags_at(r, at + len, &len2) & letters)
         return run_of(r, at + len + len2, letters);
     end = others(r, at, letters, false);
-    return end > at ? end : spaces_or_lines(r, at);
+    if (end > at) return end;
+    return s->cascade ? spaces_in_powers(r, at, m) : spaces_or_lines(r, at);
+}
+
+/* Script Han. */
+static bool is_han(uint32_t c) {
+    static const uint32_t ranges[][2] = {
+        {0x2e80, 0x2e99},   {0x2e9b, 0x2ef3},   {0x2f00, 0x2fd5},   {0x3005, 0x3005},
+        {0x3007, 0x3007},   {0x3021, 0x3029},   {0x3038, 0x303b},   {0x3400, 0x4dbf},
+        {0x4e00, 0x9fff},   {0xf900, 0xfa6d},   {0xfa70, 0xfad9},   {0x16fe2, 0x16fe3},
+        {0x16ff0, 0x16ff1}, {0x20000, 0x2a6df}, {0x2a700, 0x2b738}, {0x2b740, 0x2b81d},
+        {0x2b820, 0x2cea1}, {0x2ceb0, 0x2ebe0}, {0x2f800, 0x2fa1d}, {0x30000, 0x3134a}};
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0] && c >= ranges[i][0]; i++)
+        if (c <= ranges[i][1]) return true;
+    return false;
+}
+
+static bool han_at(const struct reader *r, size_t at, unsigned *len) {
+    return at < r->n && (unsigned char)r->text[at] >= 0xe2 &&
+           is_han(unicode_char(r->text + at, len));
+}
+
+/* Flags of a character of a word; without_han: Han characters have none. */
+static inline unsigned word_flags(const struct reader *r, size_t at, bool without_han,
+                                  unsigned *len) {
+    unsigned f = flags_at(r, at, len), unused;
+    return without_han && han_at(r, at, &unused) ? 0 : f;
 }
 
 /* [U]*[W]+ or, failing that, [U]+[W]* from `at`, where U are characters that may stand in front
  * (Lu, Lt, Lm, Lo, M) and W those that may follow (Ll, Lm, Lo, M). first: which of the two; `at` if
  * it does not match. */
-static size_t cased_word(const struct reader *r, size_t at, bool first) {
+static size_t cased_word(const struct reader *r, size_t at, bool first, bool han) {
     unsigned len;
     size_t end = at, both = at;
-    for (unsigned f; (f = flags_at(r, end, &len)) & UNICODE_UPPER; end += len)
+    for (unsigned f; (f = word_flags(r, end, han, &len)) & UNICODE_UPPER; end += len)
         if (f & UNICODE_LOWER) both = end + len;
-    size_t lower = run_of(r, end, UNICODE_LOWER);
+    size_t lower = end;
+    while (word_flags(r, lower, han, &len) & UNICODE_LOWER)
+        lower += len;
     if (!first) return end > at ? lower : at;
     /* W+ takes what follows the upper run; else the upper run gives back its last W. */
     return lower > end ? lower : both;
@@ -156,13 +209,17 @@ static size_t cased_word(const struct reader *r, size_t at, bool first) {
 
 /* [^\r\n\p{L}\p{N}]?[U]*[W]+C|[^\r\n\p{L}\p{N}]?[U]+[W]*C|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|
  * \s*[\r\n]+|\s+(?!\S)|\s+
- * C: (?i:'s|'t|'re|'ve|'m|'ll|'d)? or nothing */
+ * C: (?i:'s|'t|'re|'ve|'m|'ll|'d)? or nothing; with han: \p{Han}+ first, which U and W lack */
 static size_t scan_cased(const struct scan *s, const struct reader *r, size_t at) {
     unsigned len, f = flags_at(r, at, &len);
+    size_t characters = at;
+    while (s->han && han_at(r, characters, &len))
+        characters += len;
+    if (characters > at) return characters;
     bool may_lead = !(f & (L | N)) && !is_line_end(r->text[at]);
     for (int first = 1; first >= 0; first--) {
         for (int lead = may_lead; lead >= 0; lead--) {
-            size_t word = at + (lead ? len : 0), end = cased_word(r, word, first);
+            size_t word = at + (lead ? len : 0), end = cased_word(r, word, first, s->han);
             if (end == word) continue;
             return s->contractions ? contraction(r, end, true, s->ascii_fold) : end;
         }
@@ -275,7 +332,7 @@ bool scan_next(const struct scan *s, const struct unicode_flags *u, const char *
         m->end = scan_gpt2(&r, at);
         return true;
     case SCAN_LLAMA3:
-        m->end = scan_llama3(s, &r, at);
+        m->end = scan_llama3(s, &r, m);
         return true;
     case SCAN_CASED:
         m->end = scan_cased(s, &r, at);
@@ -299,9 +356,15 @@ bool scan_next(const struct scan *s, const struct unicode_flags *u, const char *
 #define SLASHED "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" LINES
 #define MARKED                                                                                     \
     "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*" LINES
-#define GPT2     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
-#define UPPER    "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER    "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define GPT2        "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)"
+#define UPPER_SET   "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
+#define LOWER_SET   "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
+#define UPPER       "[" UPPER_SET "]"
+#define LOWER       "[" LOWER_SET "]"
+#define NO_HAN(set) "[" set "&&[^\\p{Han}]]"
+#define POWERS                                                                                     \
+    "|\\s*[\\r\\n]+|\\s{512}(?!\\S)|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)"                \
+    "|\\s{32}(?!\\S)|\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s{1}"
 #define LEAD     "[^\\r\\n\\p{L}\\p{N}]?"
 #define CASED(c) LEAD UPPER "*" LOWER "+" c "|" LEAD UPPER "+" LOWER "*" c
 
@@ -323,6 +386,11 @@ struct scan scan_of_pattern(const char *pattern) {
         {CASED("") "|\\p{N}" SLASHED, {.kind = SCAN_CASED, .max_digits = 1, .slash = true}},
         {CASED(FOLDED "?") "|\\p{N}{1,3}" SLASHED,
          {.kind = SCAN_CASED, .max_digits = 3, .slash = true, .contractions = true}},
+        {FOLDED WORD "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*" POWERS,
+         {.kind = SCAN_LLAMA3, .max_digits = 3, .cascade = true}},
+        {"[\\p{Han}]+|" LEAD NO_HAN(UPPER_SET) "*" NO_HAN(LOWER_SET) "+" FOLDED "?|" LEAD NO_HAN(
+             UPPER_SET) "+" NO_HAN(LOWER_SET) "*" FOLDED "?|\\p{N}{1,3}" REST,
+         {.kind = SCAN_CASED, .max_digits = 3, .contractions = true, .han = true}},
         {"\\s+$", {.kind = SCAN_TAIL}},
         {"\\d{1,3}(?=(?:\\d{3})*\\b)", {.kind = SCAN_GROUPS_B}},
         {"(?=(\\d{3})+(?!\\d))", {.kind = SCAN_GROUPS_RUN}},

@@ -20,7 +20,9 @@ struct scan {
     enum scan_kind kind;
     unsigned max_digits; /* of LLAMA3 and CASED: longest number */
     bool marks;          /* LLAMA3: combining marks count as letters */
+    bool cascade;        /* LLAMA3: runs of spaces in powers of two, 512 at most */
     bool slash;          /* CASED: slashes go with the line ends */
+    bool han;            /* CASED: Han characters are words of their own */
     bool contractions;   /* CASED: words take 's and the like along */
     bool ascii_fold;     /* contractions know no long s (U+017F) */
 };
@@ -32,7 +34,7 @@ struct scan scan_of_pattern(const char *pattern);
 struct scan_match {
     size_t from;       /* look at or behind this place */
     size_t start, end; /* the match */
-    size_t run_end;    /* end of the digits that are being grouped, 0: none */
+    size_t run_end;    /* end of the digits or spaces that are being grouped, 0: none */
 };
 
 /* Finds the next match in text[0..n), valid UTF-8. False: none is left. */

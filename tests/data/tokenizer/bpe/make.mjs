@@ -68,6 +68,7 @@ const pre = [
   ['bailingmoe', seq(split("'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"), plain)],
   ['kimi-k2', seq(split(`[\\p{Han}]+|${lead}${han(up)}*${han(low)}+${fold}?|${lead}${han(up)}+${han(low)}*${fold}?|\\p{N}{1,3}` + others), plain)],
   ['exaone-moe', seq(split(fold + '|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+'), plain)],
+  ['jais-2', seq(split(fold + word + '|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+' + [512, 256, 128, 64, 32, 16, 8, 4, '1,2'].map(n => `|\\s{${n}}(?!\\S)`).join('') + '|\\s{1}'), plain)],
   [null, seq(split('\\s+$'), {type: 'Whitespace'}, plain)],
   [null, seq({type: 'WhitespaceSplit'}, split('[aeiou ]', 'MergedWithPrevious'), plain)],
   [null, seq(split('[aeiou ]', 'MergedWithNext'), plain)],
@@ -88,7 +89,7 @@ const cases = [
   {base: 'spm-like', pre: null, set: {model: {byte_fallback: false}}},
   {base: 'spm-like', pre: null, set: {model: {byte_fallback: false, fuse_unk: false}}},
 ];
-const texts = ['', ' ', 'Hello world', '  The quick brown fox\tjumps over 1 lazy dog.\n\n\n', "it's I'LL we'Ve don'T 'sup ''s 'ſ", 'HTTPServer camelCase ÄPFELäpfel ǅ ʰx', '1 12 123 1234 12345 1234567890 12,345.67 1234567abc ٣٤٥٦ ½² Ⅷ', ' \n \r\n\t x  y   \u00a0z\u3000\u2028w ', 'for (int i = 0; i < n; i++) {\n    a[i] += "x/y//z";\n}\n', 'https://example.org/a/b?c=d&e=f#g !!! ... \\//\n', '中文测试，汉字和カタカナ・ひらがな〆々 한국어 조합', 'é e\u0301 ạ\u0323\u0301 ॐ नमस्ते का के ไทย ກຳ עברית العربية', '🦊👩‍👩‍👧 ☃️ 𝟘𝟙 𝔘𝔫𝔦 〵〖x〗', '<|im_start|>user\nHi<|im_end|>  <mask>  x <nl> \n y<tool>z<|end|> \n<s> <unk>', 'Ahab Ahab. xAhab Ahab_ (Ahab)', 'see the end e  the ée e\u0301e E THE', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', '\u200b\u180e\ufeff\u0085\u000b end'];
+const texts = ['', ' ', 'Hello world', '  The quick brown fox\tjumps over 1 lazy dog.\n\n\n', "it's I'LL we'Ve don'T 'sup ''s 'ſ", 'HTTPServer camelCase ÄPFELäpfel ǅ ʰx', '1 12 123 1234 12345 1234567890 12,345.67 1234567abc ٣٤٥٦ ½² Ⅷ', ' \n \r\n\t x  y   \u00a0z\u3000\u2028w ', 'for (int i = 0; i < n; i++) {\n    a[i] += "x/y//z";\n}\n', 'https://example.org/a/b?c=d&e=f#g !!! ... \\//\n', '中文测试，汉字和カタカナ・ひらがな〆々 한국어 조합', 'é e\u0301 ạ\u0323\u0301 ॐ नमस्ते का के ไทย ກຳ עברית العربية', '🦊👩‍👩‍👧 ☃️ 𝟘𝟙 𝔘𝔫𝔦 〵〖x〗', '<|im_start|>user\nHi<|im_end|>  <mask>  x <nl> \n y<tool>z<|end|> \n<s> <unk>', 'Ahab Ahab. xAhab Ahab_ (Ahab)', 'see the end e  the ée e\u0301e E THE', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa', '\u200b\u180e\ufeff\u0085\u000b end', ' '.repeat(700) + 'x' + ' '.repeat(7) + 'y\n' + ' '.repeat(16) + '\n  '.repeat(3) + ' '.repeat(4)];
 
 const out = [JSON.stringify({texts})], bases = {'byte-level': bytes, 'spm-like': spm};
 for (const c of cases) {
