@@ -50,39 +50,44 @@ struct cut {
     size_t from, start, end;
 };
 
-/* Flags of the character that ends at text[at], *len bytes long; 0 where there is none. */
-static unsigned flags_before(const char *text, size_t from, size_t at, size_t *len) {
+enum { NO_CHARACTER = 0 };
+
+/* The character that ends at text[at], *len bytes long; NO_CHARACTER where there is none. */
+static uint32_t char_before(const char *text, size_t from, size_t at, size_t *len) {
     size_t n = 1;
     while (n < 4 && at - from > n && (text[at - n] & 0xc0) == 0x80)
         n++;
     unsigned size;
     *len = n;
-    if (at == from || !utf8_valid(text + at - n, n)) return 0;
+    if (at == from || !utf8_valid(text + at - n, n)) return NO_CHARACTER;
     uint32_t c = unicode_char(text + at - n, &size);
-    return size == n ? unicode_flags_search(c) | (c == '_' ? UNICODE_LETTER : 0) : 0;
+    return size == n ? c : NO_CHARACTER;
 }
 
-static unsigned flags_behind(const char *text, size_t at, size_t n, size_t *len) {
-    unsigned size = 1;
-    *len = 1;
+static uint32_t char_behind(const char *text, size_t at, size_t n, size_t *len) {
+    unsigned size;
     size_t left = n - at < 4 ? n - at : 4;
-    if (!left || !utf8_valid_prefix(text + at, left)) return 0;
+    *len = 1;
+    if (!left || !utf8_valid_prefix(text + at, left)) return NO_CHARACTER;
     uint32_t c = unicode_char(text + at, &size);
     *len = size;
-    return unicode_flags_search(c) | (c == '_' ? UNICODE_LETTER : 0);
+    return c;
+}
+
+static bool is_white(uint32_t c) {
+    return unicode_flags_search(c) & UNICODE_SPACE;
 }
 
 /* Does the token belong here by its flags? Takes the white space that it strips into the cut. */
 static bool fit_cut(const tokenizer *t, int32_t id, const char *text, size_t n, struct cut *cut) {
-    enum { WORD = UNICODE_LETTER | UNICODE_DIGIT | UNICODE_MARK };
     unsigned flags = t->tokens[id].flags;
     size_t len;
-    if (flags & TOKEN_SINGLE_WORD && ((flags_before(text, 0, cut->start, &len) & WORD) ||
-                                      (flags_behind(text, cut->end, n, &len) & WORD)))
+    if (flags & TOKEN_SINGLE_WORD && (unicode_is_word(char_before(text, 0, cut->start, &len)) ||
+                                      unicode_is_word(char_behind(text, cut->end, n, &len))))
         return false;
-    while (flags & TOKEN_LSTRIP && flags_before(text, cut->from, cut->start, &len) & UNICODE_SPACE)
+    while (flags & TOKEN_LSTRIP && is_white(char_before(text, cut->from, cut->start, &len)))
         cut->start -= len;
-    while (flags & TOKEN_RSTRIP && flags_behind(text, cut->end, n, &len) & UNICODE_SPACE)
+    while (flags & TOKEN_RSTRIP && is_white(char_behind(text, cut->end, n, &len)))
         cut->end += len;
     return true;
 }

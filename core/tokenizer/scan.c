@@ -247,16 +247,13 @@ static bool next_tail(const struct reader *r, struct scan_match *m) {
     return false;
 }
 
-/* Does \b hold between a digit and text[at]: is it no word character? Of the numbers that are no
- * digits those count that are letters too, as VIII is. */
+/* Does \b hold between a digit and text[at]: is it no word character? The numbers of Latin-1 that
+ * are no digits count as such here. */
 static bool is_border(const struct reader *r, size_t at) {
-    unsigned len, f = flags_at(r, at, &len);
-    if (f & (L | M | UNICODE_DIGIT) || byte_at(r, at) == '_') return false;
-    if (!(f & N)) return true;
+    unsigned len;
+    if (at >= r->n) return true;
     uint32_t c = unicode_char(r->text + at, &len);
-    bool letter_number = (c >= 0x2160 && c <= 0x2188) || (c >= 0x3021 && c <= 0x3029) ||
-                         c == 0x3007 || (c >= 0x3038 && c <= 0x303a);
-    return c >= 0x100 && !letter_number; /* those of Latin-1 count as well */
+    return !unicode_is_word(c) && !(c < 0x100 && flags_at(r, at, &len) & N);
 }
 
 /* Number of digits of the run at `at`, and its end. */

@@ -273,3 +273,18 @@ uint32_t unicode_of_byte(unsigned char b) {
 unsigned unicode_flags_search(uint32_t c) {
     return run_value(unicode_runs, unicode_runs_n, c);
 }
+
+bool unicode_is_word(uint32_t c) {
+    /* Letters by nature, numbers or symbols by category; connecting punctuation. */
+    static const uint32_t ranges[][2] = {
+        {'_', '_'},         {0x16ee, 0x16f0},   {0x203f, 0x2040},   {0x2054, 0x2054},
+        {0x2160, 0x2182},   {0x2185, 0x2188},   {0x24b6, 0x24e9},   {0x3007, 0x3007},
+        {0x3021, 0x3029},   {0x3038, 0x303a},   {0xa6e6, 0xa6ef},   {0xfe33, 0xfe34},
+        {0xfe4d, 0xfe4f},   {0xff3f, 0xff3f},   {0x10140, 0x10174}, {0x10341, 0x10341},
+        {0x1034a, 0x1034a}, {0x103d1, 0x103d5}, {0x12400, 0x1246e}, {0x1f130, 0x1f149},
+        {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
+    if (unicode_flags_search(c) & (UNICODE_LETTER | UNICODE_MARK | UNICODE_DIGIT)) return true;
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0] && c >= ranges[i][0]; i++)
+        if (c <= ranges[i][1]) return true;
+    return false;
+}
