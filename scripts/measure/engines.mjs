@@ -68,6 +68,7 @@ class Peer {
     this.threads = threads;
     this.canServe = existsSync(join(folder, "llama-server"));
     this.canBatch = existsSync(join(folder, "llama-batched-bench"));
+    this.canMeasurePerplexity = existsSync(join(folder, "llama-perplexity"));
     this.helps = new Map();
   }
 

@@ -79,7 +79,7 @@ function tableRow(row, engines) {
   const ratio = row.lower ? best / at("inferd") : at("inferd") / best;
   const wanted = row.wanted ? ` (wanted ${row.wanted})` : "";
   const n = Math.min(...[...row.samples.values()].map((s) => s.length));
-  return [`${row.work}, ${row.unit}`, ...engines.map((e) => digits(at(e.name))), Number.isFinite(ratio) ? `${ratio.toFixed(2)}${wanted}` : "-", row.bound || "-", n];
+  return [row.unit ? `${row.work}, ${row.unit}` : row.work, ...engines.map((e) => digits(at(e.name))), Number.isFinite(ratio) ? `${ratio.toFixed(2)}${wanted}` : "-", row.bound || "-", n];
 }
 
 const o = parse(process.argv.slice(2));
@@ -92,7 +92,7 @@ try {
 }
 if (new Set(engines.map((e) => e.name)).size < engines.length) die("peers want different names: NAME=DIR");
 const about = [...facts(), `Threads: ${o.threads}; medians of the samples in column n; ratio: inferd's to the best peer's, above 1 is faster`];
-const bench = { engines, models: await modelFiles(o), rounds: o.rounds, quick: o.quick, progress };
+const bench = { engines, models: await modelFiles(o), folder: o.models, rounds: o.rounds, quick: o.quick, progress };
 const done = [], failed = [];
 for (const name of o.only.split(","))
   try {

@@ -4,6 +4,7 @@ import { random } from "../../tests/http/server.mjs";
 import { statSync } from "node:fs";
 import { allowedCpus, residentMemory } from "./machine.mjs";
 import { digits, median, percentile } from "./numbers.mjs";
+import { perplexity } from "./perplexity.mjs";
 import { spinner } from "./processes.mjs";
 import { Crowd, stream } from "./streams.mjs";
 
@@ -150,4 +151,4 @@ async function* busy(bench) {
   yield { work: `decode, 1 stream, ${type}, a core kept busy: of the idle speed`, unit: "%", samples: pick(samples, "share"), bound: "wanted 45 %" };
 }
 
-export const rows = { decode, prefill, batch, daemon, ttft, memory, busy };
+export const rows = { decode, prefill, batch, daemon, ttft, memory, busy, perplexity };
