@@ -1,5 +1,6 @@
 /* cmd_quantize.c - inferd quantize: a model file in another type. */
 #include "core/base/mem.h"
+#include "core/formats/model_file.h"
 #include "core/formats/quantize.h"
 #include "daemon/commands.h"
 #include "daemon/options.h"
@@ -222,7 +223,7 @@ static int run(const struct quantize_command *c, err *e) {
     struct report *report = mem_new(1, sizeof *report);
     quantize_plan *plan = NULL;
     gguf *src = NULL;
-    int rc = report ? gguf_open(c->args[0], 0, &src, e) : err_set(e, ERR_NOMEM, "no memory");
+    int rc = report ? model_file_open(c->args[0], 0, &src, e) : err_set(e, ERR_NOMEM, "no memory");
     if (!rc) rc = quantize_plan_new(src, &options, &plan, e);
     if (!rc) {
         make_report(plan, report);

@@ -1,7 +1,7 @@
 /* scan.c - looks at model files: header facts, identity, SHA-256. Never writes, never keeps a file
  * open, touches no database. */
 #include "core/base/mem.h"
-#include "core/formats/gguf.h"
+#include "core/formats/model_file.h"
 #include "core/model/model.h"
 #include "registry/registry_int.h"
 
@@ -40,7 +40,7 @@ int registry_scan_stat(const char *path, struct registry_stat *out, err *e) {
 /* A file without a vocabulary has weights that nobody can talk to. */
 static int check_vocabulary(const char *path, err *e) {
     gguf *g;
-    int rc = gguf_open(path, 0, &g, e);
+    int rc = model_file_open(path, 0, &g, e);
     if (rc) return rc;
     gguf_str kind;
     if (gguf_get_str(g, "tokenizer.ggml.model", &kind, NULL))

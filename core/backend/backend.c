@@ -99,13 +99,16 @@ int backend_weight_new(backend *be, const struct backend_weight_desc *desc, back
         return err_set_param(e, ERR_UNSUPPORTED, desc->name, "tensor %s: %s cannot be read",
                              desc->name, qtype_name(desc->type));
     if (!desc->n_out || !desc->n_in || desc->n_out > UINT32_MAX || desc->n_in > UINT32_MAX ||
-        !qtype_bytes(desc->type, desc->n_out, desc->n_in, &bytes))
+        desc->n_experts > BACKEND_MAX_EXPERTS ||
+        !qtype_bytes(desc->type, desc->n_out, desc->n_in, &bytes) ||
+        !mem_mul(bytes, desc->n_experts ? desc->n_experts : 1, &bytes))
         return err_set_param(e, ERR_INVALID, desc->name, "tensor %s: (%llu, %llu) %s has no size",
                              desc->name, (unsigned long long)desc->n_out,
                              (unsigned long long)desc->n_in, qtype_name(desc->type));
     const unsigned all = BACKEND_USE_EMBED | BACKEND_USE_LINEAR | BACKEND_USE_VECTOR;
     if (!desc->use || desc->use & ~all ||
-        (desc->use & BACKEND_USE_VECTOR && (desc->type != QTYPE_F32 || desc->n_out != 1)))
+        (desc->use & BACKEND_USE_VECTOR && (desc->type != QTYPE_F32 || desc->n_out != 1)) ||
+        (desc->use & BACKEND_USE_EMBED && desc->n_experts))
         return err_set_param(e, ERR_INVALID, desc->name, "tensor %s: not fit for its use",
                              desc->name);
     uint64_t align = desc->type == QTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
@@ -145,9 +148,30 @@ static bool holds_i32(const backend *be, const backend_buf *buf, uint64_t n) {
     return holds(be, buf, n, 1, 1, sizeof(int32_t));
 }
 
-/* A vector of n f32. */
+/* Vectors of n f32, one for each expert; n_experts 0: a plain one. */
+static bool are_vectors(const backend *be, const backend_weight *w, uint64_t n_experts,
+                        uint64_t n) {
+    return w && w->be == be && w->use & BACKEND_USE_VECTOR && w->n_experts == n_experts &&
+           w->n_in == n;
+}
+
 static bool is_vector(const backend *be, const backend_weight *w, uint64_t n) {
-    return w && w->be == be && w->use & BACKEND_USE_VECTOR && w->n_in == n;
+    return are_vectors(be, w, 0, n);
+}
+
+/* A matrix for products, or one for each expert. */
+static bool is_matrix(const backend *be, const backend_weight *w, uint64_t n_experts,
+                      uint64_t n_out, uint64_t n_in) {
+    return w && w->be == be && w->use & BACKEND_USE_LINEAR && w->n_experts == n_experts &&
+           w->n_out == n_out && w->n_in == n_in;
+}
+
+static bool input_ok(const backend *be, const struct op_input *in, uint32_t n_rows, uint64_t n_in) {
+    if (!holds_f32(be, in->x, n_rows, n_in) || (in->norm && !is_vector(be, in->norm, n_in)))
+        return false;
+    if (!in->residual) return !in->residual_norm;
+    return in->residual != in->x && holds_f32(be, in->residual, n_rows, n_in) &&
+           (!in->residual_norm || is_vector(be, in->residual_norm, n_in));
 }
 
 static bool kv_ok(const backend *be, const struct backend_kv *kv) {
@@ -169,26 +193,59 @@ int backend_embed(backend *be, const struct op_embed *a) {
 /* What w and y must be in op a. */
 static bool product_ok(const backend *be, const struct op_linear *a, uint32_t i) {
     const backend_weight *w = a->w[i];
-    if (!w || w->be != be || !(w->use & BACKEND_USE_LINEAR) || w->n_in != a->w[0]->n_in ||
-        w->n_in > be->max_cols || (a->bias[i] && !is_vector(be, a->bias[i], w->n_out)))
+    if (!w || !is_matrix(be, w, 0, w->n_out, a->w[0]->n_in) || w->n_in > be->max_cols ||
+        (a->bias[i] && !is_vector(be, a->bias[i], w->n_out)))
         return false;
     if (a->act != BACKEND_ACT_NONE && w->n_out != a->w[0]->n_out) return false;
     if (a->act != BACKEND_ACT_NONE && i > 0) return true; /* its y is not written */
-    return holds_f32(be, a->y[i], a->n_rows, w->n_out) && a->y[i] != a->x && a->y[i] != a->residual;
+    return holds_f32(be, a->y[i], a->n_rows, w->n_out) && a->y[i] != a->in.x &&
+           a->y[i] != a->in.residual;
 }
 
 int backend_linear(backend *be, const struct op_linear *a) {
     if (!a->n_weights || a->n_weights > BACKEND_LINEAR_MAX || a->n_rows > be->max_rows)
         return ERR_INVALID;
-    if (a->act != BACKEND_ACT_NONE && (a->act != BACKEND_ACT_SILU || a->n_weights != 2))
+    bool gated = a->act != BACKEND_ACT_NONE;
+    if (gated && (a->act >= BACKEND_N_ACTS || a->n_weights != 2 || a->y_scale || a->softcap))
         return ERR_INVALID;
     for (uint32_t i = 0; i < a->n_weights; i++)
         if (!product_ok(be, a, i)) return ERR_INVALID;
-    uint64_t n_in = a->w[0]->n_in;
-    if (!holds_f32(be, a->x, a->n_rows, n_in) || (a->norm && !is_vector(be, a->norm, n_in)) ||
-        (a->residual && (!a->norm || !holds_f32(be, a->residual, a->n_rows, n_in))))
-        return ERR_INVALID;
+    if (!input_ok(be, &a->in, a->n_rows, a->w[0]->n_in)) return ERR_INVALID;
     return a->n_rows ? be->vt->linear(be, a) : 0;
+}
+
+static bool bias_ok(const backend *be, const backend_weight *bias, uint64_t n_experts, uint64_t n) {
+    return !bias || are_vectors(be, bias, n_experts, n);
+}
+
+static bool experts_ok(const backend *be, const struct op_moe *a) {
+    uint64_t n = a->down->n_experts, n_in = a->down->n_out, n_ff = a->down->n_in;
+    return n && n <= be->moe.n_experts && a->n_used && a->n_used <= be->moe.n_used &&
+           a->n_used <= n && n_ff <= be->moe.n_ff && n_in <= be->max_cols &&
+           is_matrix(be, a->down, n, n_in, n_ff) && is_matrix(be, a->gate, n, n_ff, n_in) &&
+           is_matrix(be, a->up, n, n_ff, n_in) && is_matrix(be, a->router, 0, n, n_in) &&
+           (!a->router_bias || is_vector(be, a->router_bias, n)) &&
+           bias_ok(be, a->gate_bias, n, n_ff) && bias_ok(be, a->up_bias, n, n_ff) &&
+           bias_ok(be, a->down_bias, n, n_in);
+}
+
+int backend_moe(backend *be, const struct op_moe *a) {
+    if (a->n_rows > be->max_rows || a->act == BACKEND_ACT_NONE || a->act >= BACKEND_N_ACTS ||
+        !a->down || !experts_ok(be, a))
+        return ERR_INVALID;
+    uint64_t n_in = a->down->n_out;
+    if (!input_ok(be, &a->in, a->n_rows, n_in) || !holds_f32(be, a->y, a->n_rows, n_in) ||
+        a->y == a->in.x || a->y == a->in.residual || a->y == a->shared ||
+        (a->shared && !holds_f32(be, a->shared, a->n_rows, n_in)) ||
+        (a->shared_gate && (!a->shared || !holds_f32(be, a->shared_gate, a->n_rows, 1))))
+        return ERR_INVALID;
+    return a->n_rows ? be->vt->moe(be, a) : 0;
+}
+
+/* Norm of n_heads heads, each or all at once. */
+static bool head_norm_ok(const backend *be, const backend_weight *w, uint32_t n_heads,
+                         uint32_t head_dim) {
+    return !w || is_vector(be, w, head_dim) || is_vector(be, w, (uint64_t)n_heads * head_dim);
 }
 
 int backend_rope_store(backend *be, const struct op_rope_store *a) {
@@ -197,7 +254,9 @@ int backend_rope_store(backend *be, const struct op_rope_store *a) {
         a->n_rot > a->kv.head_dim)
         return ERR_INVALID;
     cols = (uint64_t)a->kv.n_kv_heads * a->kv.head_dim;
-    if (!holds_f32(be, a->q, a->n_rows, (uint64_t)a->n_heads * a->kv.head_dim) ||
+    if (!a->q_norm != !a->k_norm || !head_norm_ok(be, a->q_norm, a->n_heads, a->kv.head_dim) ||
+        !head_norm_ok(be, a->k_norm, a->kv.n_kv_heads, a->kv.head_dim) ||
+        !holds_f32(be, a->q, a->n_rows, (uint64_t)a->n_heads * a->kv.head_dim) ||
         !holds_f32(be, a->k, a->n_rows, cols) || !holds_f32(be, a->v, a->n_rows, cols) ||
         !holds_i32(be, a->pos, a->n_rows) || !holds_i32(be, a->slots, a->n_rows) ||
         !holds_f32(be, a->inv_freq, 1, a->n_rot / 2))
@@ -208,7 +267,8 @@ int backend_rope_store(backend *be, const struct op_rope_store *a) {
 int backend_paged_attention(backend *be, const struct op_paged_attention *a) {
     uint64_t cols = (uint64_t)a->n_heads * a->kv.head_dim, n_table;
     if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || a->n_seqs > a->n_rows || !a->n_heads ||
-        a->n_heads % a->kv.n_kv_heads || !mem_mul(a->n_seqs, a->table_stride, &n_table))
+        a->n_heads % a->kv.n_kv_heads || (a->sinks && !is_vector(be, a->sinks, a->n_heads)) ||
+        !mem_mul(a->n_seqs, a->table_stride, &n_table))
         return ERR_INVALID;
     if (!holds_f32(be, a->q, a->n_rows, cols) || !holds_f32(be, a->out, a->n_rows, cols) ||
         a->out == a->q || !holds_i32(be, a->pos, a->n_rows) ||

@@ -33,6 +33,10 @@ struct backend_config {
     uint32_t max_rows;   /* most rows of any op call; scratch is sized by it once */
     uint32_t max_cols;   /* most columns (n_in) of any linear; likewise */
     int activation_bits; /* of the input of products with quantized weights: 8 (0 is 8) or 16 */
+    /* Largest op_moe; n_experts 0: there is none. */
+    struct backend_moe_limits {
+        uint32_t n_experts, n_used, n_ff;
+    } moe;
 };
 
 /* ERR_UNSUPPORTED (unknown name or ISA not on this machine; the text lists what is), ERR_NOMEM,
@@ -62,13 +66,16 @@ enum backend_use {
     BACKEND_USE_VECTOR = 4  /* norm or bias: F32, n_out 1 */
 };
 
-/* A weight over host bytes (usually the mapped file), which must stay valid and unchanged until
- * backend_weight_free. data: (n_out, n_in) of type, rows contiguous; a vector is (1, n). A device
- * keeps its own repacked copy of what is for products; other uses may read data in place. */
+/* A weight over host bytes (usually the mapped file). data: (n_out, n_in) of type, rows contiguous;
+ * a vector is (1, n). With n_experts as many such matrices (or vectors) follow each other: they are
+ * for op_moe. A device keeps its own repacked copy of what is only for products
+ * (backend_weight_bytes is not 0); whatever else is made of data reads it in place: it must stay
+ * valid and unchanged until backend_weight_free. */
 struct backend_weight_desc {
-    const char *name; /* for errors */
-    int type;         /* enum qtype */
-    unsigned use;     /* of enum backend_use, at least one */
+    const char *name;   /* for errors */
+    int type;           /* enum qtype */
+    unsigned use;       /* of enum backend_use, at least one */
+    uint64_t n_experts; /* 0: a plain weight */
     uint64_t n_out, n_in;
     const void *data;
 };
@@ -93,30 +100,73 @@ struct op_embed {
 };
 int backend_embed(backend *be, const struct op_embed *a);
 
-enum backend_act { BACKEND_ACT_NONE, BACKEND_ACT_SILU };
+/* gate, up -> act(gate) * up:
+ *   SILU        g / (1 + exp(-g)) * u
+ *   GELU_TANH   g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3))) * u
+ *   SWIGLU_OAI  g = min(g, 7), u = clamp(u, -7, 7): g / (1 + exp(-1.702 g)) * (u + 1) */
+enum backend_act {
+    BACKEND_ACT_NONE,
+    BACKEND_ACT_SILU,
+    BACKEND_ACT_GELU_TANH,
+    BACKEND_ACT_SWIGLU_OAI,
+    BACKEND_N_ACTS
+};
+
+/* Rows of the residual stream on their way into a product:
+ *   x += residual_scale * r, if residual is given (x is updated in place), where r is residual, or
+ *        with residual_norm r = residual / rms(residual) * residual_norm;
+ *   in = x / rms(x) * norm; without norm in = x.
+ * rms(a) = sqrt(mean(a^2) + eps), summed in a fixed order. */
+struct op_input {
+    backend_buf *x;                      /* (n_rows, n_in) f32; written only with residual */
+    const backend_buf *residual;         /* (n_rows, n_in) f32 or NULL */
+    const backend_weight *residual_norm; /* (1, n_in) f32 or NULL; only with residual */
+    float residual_scale;                /* 0 is 1 */
+    const backend_weight *norm;          /* (1, n_in) f32 or NULL */
+    float eps;
+};
 
 /* Matrix products that share one pass over their input, up to three (QKV, gate and up).
- *
- * Input in (n_rows, n_in) f32: x itself, or with norm
- *   x += residual, if given (x is updated in place);
- *   in = x / rms(x) * norm, rms = sqrt(mean(x^2) + eps) summed in a fixed order.
  * Output: y[i] (n_rows, w[i].n_out) f32 = in * w[i]^T (+ bias[i]), i < n_weights; or with act, for
- * two weights of one shape, gate and up: y[0] = act(in * w[0]^T (+ bias[0])) * (in * w[1]^T (+
- * bias[1])), y[1] unused. No y may alias x.
- * For quantized weights in is rounded to activation_bits, in blocks of 32 columns. */
+ * two weights of one shape, gate and up: y[0] = act(in * w[0]^T (+ bias[0]), in * w[1]^T (+
+ * bias[1])), y[1] unused. No y may alias x or residual.
+ * y_scale, softcap (no act): y = softcap * tanh(y_scale * y / softcap), without softcap y_scale *
+ * y. For quantized weights in is rounded to activation_bits, in blocks of 32 columns. */
 enum { BACKEND_LINEAR_MAX = 3 };
 struct op_linear {
-    backend_buf *x;              /* (n_rows, n_in) f32; written only with residual */
-    const backend_buf *residual; /* (n_rows, n_in) f32 or NULL; only with norm */
-    const backend_weight *norm;  /* (1, n_in) f32 or NULL */
-    float eps;
+    struct op_input in;
     uint32_t n_rows, n_weights;
     const backend_weight *w[BACKEND_LINEAR_MAX];
     const backend_weight *bias[BACKEND_LINEAR_MAX]; /* (1, n_out) f32 or NULL */
     enum backend_act act;
+    float y_scale, softcap; /* 0: none */
     backend_buf *y[BACKEND_LINEAR_MAX];
 };
 int backend_linear(backend *be, const struct op_linear *a);
+
+/* A mixture of experts in one op. Of each row:
+ *   score (n_experts) = in * router^T (+ router_bias), in f32
+ *   the n_used largest scores are chosen, of equal ones the lower expert
+ *   weight of a chosen expert: softmax over all scores; with renormalize, divided by the sum over
+ * the chosen (which is the softmax over the chosen alone); times weight_scale y = sum, in ascending
+ * order of experts, of weight * (act(gate_e(in), up_e(in)) * down_e^T
+ *     (+ down_bias_e)) (+ shared * 1 / (1 + exp(-shared_gate)), or + shared without a gate)
+ * In is prepared as in op_linear; the products round as there. */
+struct op_moe {
+    struct op_input in;
+    uint32_t n_rows, n_used;
+    const backend_weight *router, *router_bias; /* (n_experts, n_in); (1, n_experts) f32 or NULL */
+    bool renormalize;
+    float weight_scale;                        /* 0 is 1 */
+    enum backend_act act;                      /* not NONE */
+    const backend_weight *gate, *up;           /* n_experts of (n_ff, n_in) */
+    const backend_weight *down;                /* n_experts of (n_in, n_ff) */
+    const backend_weight *gate_bias, *up_bias; /* n_experts of (1, n_ff) f32, or NULL */
+    const backend_weight *down_bias;           /* n_experts of (1, n_in) f32, or NULL */
+    const backend_buf *shared, *shared_gate;   /* (n_rows, n_in), (n_rows, 1) f32, or NULL */
+    backend_buf *y;                            /* (n_rows, n_in) f32, aliases nothing */
+};
+int backend_moe(backend *be, const struct op_moe *a);
 
 /* Where K/V live: one K and one V pool per layer, (n_blocks, n_kv_heads) runs of bytes. A slot is
  * block * block_tokens + offset in block. The run of one block and head:
@@ -137,24 +187,31 @@ struct backend_kv {
  * the type cannot hold K/V, a count is 0, head_dim does not fit the type, or overflow. */
 bool backend_kv_block_bytes(const struct backend_kv *kv, uint64_t *bytes);
 
-/* Rotary embedding on q (in place) and k, then k and v are scattered into the pools at each row's
- * slot. Angle of pair i at position p: p * inv_freq[i] (inv_freq holds the model's base and
- * scaling). interleaved: pairs are (2i, 2i+1) as in GGUF llama files; else (i, i + n_rot/2). */
+/* q and k are normed, if q_norm and k_norm are given: over each head where the norm has head_dim
+ * values, over the whole row where it has as many as the row; eps as in op_input. Then rotary
+ * embedding on q (in place) and k, then k and v are scattered into the pools at each row's slot.
+ * Angle of pair i at position p: p * inv_freq[i] (inv_freq holds the model's base and scaling); cos
+ * and sin are multiplied by magnitude. interleaved: pairs are (2i, 2i+1) as in GGUF llama files;
+ * else (i, i + n_rot/2). n_rot 0: nothing turns. */
 struct op_rope_store {
-    backend_buf *q;                  /* (n_rows, n_heads, head_dim) f32 */
-    backend_buf *k;                  /* (n_rows, n_kv_heads, head_dim) f32, may be overwritten */
-    const backend_buf *v;            /* (n_rows, n_kv_heads, head_dim) f32 */
-    const backend_buf *pos;          /* (n_rows) i32 */
-    const backend_buf *slots;        /* (n_rows) i32 */
-    const backend_buf *inv_freq;     /* (n_rot / 2) f32 */
-    uint32_t n_rows, n_heads, n_rot; /* n_rot even, <= head_dim */
+    backend_buf *q;              /* (n_rows, n_heads, head_dim) f32 */
+    backend_buf *k;              /* (n_rows, n_kv_heads, head_dim) f32, may be overwritten */
+    const backend_buf *v;        /* (n_rows, n_kv_heads, head_dim) f32 */
+    const backend_buf *pos;      /* (n_rows) i32 */
+    const backend_buf *slots;    /* (n_rows) i32 */
+    const backend_buf *inv_freq; /* (n_rot / 2) f32 */
+    const backend_weight *q_norm, *k_norm; /* (1, head_dim) or (1, all heads) f32; both or NULL */
+    float eps, magnitude;                  /* magnitude 0 is 1 */
+    uint32_t n_rows, n_heads, n_rot;       /* n_rot even, <= head_dim */
     bool interleaved;
     struct backend_kv kv;
 };
 int backend_rope_store(backend *be, const struct op_rope_store *a);
 
-/* out[row] = softmax(scale * q[row] K^T) V over positions 0..pos[row] of the row's sequence, read
- * through its block table; query head h uses KV head h / (n_heads / n_kv_heads). Rows of one
+/* out[row] = softmax(score) V, score = scale * q[row] K^T, over positions 0..pos[row] of the row's
+ * sequence, with window over the last `window` of them only, read through its block table; query
+ * head h uses KV head h / (n_heads / n_kv_heads). softcap: score = softcap * tanh(score / softcap).
+ * sinks: the softmax of head h has one more term exp(sinks[h]), which weighs no value. Rows of one
  * sequence are contiguous: rows row_start[s] .. row_start[s+1]-1 belong to sequence s. Prefill
  * chunks and decode rows mix freely. Block tables: (n_seqs, table_stride) i32. */
 struct op_paged_attention {
@@ -163,7 +220,9 @@ struct op_paged_attention {
     const backend_buf *row_start; /* (n_seqs + 1) i32 */
     const backend_buf *tables;    /* (n_seqs, table_stride) i32 */
     uint32_t n_rows, n_seqs, n_heads, table_stride;
-    float scale;
+    uint32_t window;             /* 0: all positions */
+    float scale, softcap;        /* softcap 0: none */
+    const backend_weight *sinks; /* (1, n_heads) f32 or NULL */
     struct backend_kv kv;
     backend_buf *out; /* (n_rows, n_heads, head_dim) f32 */
 };

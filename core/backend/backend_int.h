@@ -10,7 +10,7 @@
 
 #include <stdatomic.h>
 
-enum { BACKEND_MAX_KERNELS = 128 };
+enum { BACKEND_MAX_KERNELS = 128, BACKEND_MAX_EXPERTS = 1024 };
 
 struct backend_vtable {
     void (*close)(backend *be);
@@ -27,6 +27,7 @@ struct backend_vtable {
 
     int (*embed)(backend *be, const struct op_embed *a);
     int (*linear)(backend *be, const struct op_linear *a);
+    int (*moe)(backend *be, const struct op_moe *a);
     int (*rope_store)(backend *be, const struct op_rope_store *a);
     int (*paged_attention)(backend *be, const struct op_paged_attention *a);
     int (*gather)(backend *be, const struct op_gather *a);
@@ -40,6 +41,7 @@ struct backend {
     const char *name, *isa; /* static storage */
     int n_threads;
     uint32_t max_rows, max_cols;
+    struct backend_moe_limits moe;
     uint32_t n_kernels;
     const char *kernel_names[BACKEND_MAX_KERNELS]; /* valid as long as the backend */
     atomic_uint_fast64_t kernel_counts[BACKEND_MAX_KERNELS];
@@ -53,8 +55,9 @@ struct backend_buf {
 
 struct backend_weight {
     backend *be;
-    int type;     /* enum qtype */
-    unsigned use; /* of enum backend_use */
+    int type;           /* enum qtype */
+    unsigned use;       /* of enum backend_use */
+    uint64_t n_experts; /* 0: a plain weight */
     uint64_t n_out, n_in;
     uint64_t bytes; /* of device memory beside the caller's data */
 };

@@ -588,6 +588,15 @@ static const struct gguf_kv *find_key(const gguf *g, const char *key) {
     return found ? *found : NULL;
 }
 
+int gguf_tensor_read(const gguf *g, const gguf_tensor *t, uint64_t offset, uint64_t n, void *dst,
+                     err *e) {
+    if (!t->data || offset > t->bytes || n > t->bytes - offset)
+        return err_set(e, ERR_INVALID, "%s: %llu bytes at %llu are not inside the tensor", g->path,
+                       (unsigned long long)n, (unsigned long long)offset);
+    memcpy(dst, (const char *)t->data + offset, n);
+    return 0;
+}
+
 bool gguf_has(const gguf *g, const char *key) {
     return find_key(g, key) != NULL;
 }

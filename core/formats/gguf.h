@@ -41,8 +41,10 @@ typedef struct gguf_str {
 } gguf_str;
 
 /* One tensor. Row-major; n_cols is GGUF's first (fastest) dimension. data lies wholly inside the
- * mapping and is aligned to the file's alignment. Of a type that this build cannot read (possible
- * with GGUF_OPEN_VOCAB_ONLY alone) data is NULL and bytes 0. Borrowed from the gguf. */
+ * mapping and is aligned to the file's alignment. Of a tensor that a file stores in another order
+ * (model_file.h) data is NULL: gguf_tensor_read makes its bytes. Of a type that this build cannot
+ * read (possible with GGUF_OPEN_VOCAB_ONLY alone) data is NULL and bytes 0. Borrowed from the gguf.
+ */
 typedef struct gguf_tensor {
     gguf_str name;
     int type;         /* enum qtype */
@@ -77,6 +79,11 @@ const void *gguf_mapping(const gguf *g); /* gguf_file_bytes() bytes */
 uint64_t gguf_n_tensors(const gguf *g);
 const gguf_tensor *gguf_tensor_at(const gguf *g, uint64_t i);
 const gguf_tensor *gguf_tensor_find(const gguf *g, const char *name); /* NULL: none */
+
+/* n bytes from byte `offset` of t's data on, to dst, whether or not it has data in place. Any
+ * thread. ERR_INVALID: not inside t. */
+int gguf_tensor_read(const gguf *g, const gguf_tensor *t, uint64_t offset, uint64_t n, void *dst,
+                     err *e);
 
 bool gguf_has(const gguf *g, const char *key);
 /* Typed reads: 0, ERR_NOT_FOUND, or ERR_FORMAT when the type does not fit (any integer type is

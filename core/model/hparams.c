@@ -229,7 +229,7 @@ int model_inv_freq(const gguf *g, const struct model_hparams *hp, float *inv_fre
 
 int model_read_hparams(const char *path, struct model_hparams *hp, err *e) {
     gguf *g;
-    int rc = gguf_open(path, 0, &g, e);
+    int rc = model_file_open(path, 0, &g, e);
     if (rc) return rc;
     rc = model_hparams_read(g, hp, e);
     gguf_close(g);

@@ -29,7 +29,7 @@ int model_open(const char *path, backend *be, const struct model_limits *limits,
     if (!m) return err_set(e, ERR_NOMEM, "no memory for a model");
     m->be = be;
     m->limits = *limits;
-    int rc = gguf_open(path, 0, &m->file, e);
+    int rc = model_file_open(path, 0, &m->file, e);
     if (rc || (rc = model_hparams_read(m->file, &m->hp, e)) || (rc = load_weights(m, e)) ||
         (rc = model_bufs_new(m, e))) {
         model_close(m);

@@ -2,7 +2,7 @@
 #ifndef INFERD_MODEL_INT_H
 #define INFERD_MODEL_INT_H
 
-#include "core/formats/gguf.h"
+#include "core/formats/model_file.h"
 #include "core/model/model.h"
 
 /* ---- arch_table.c ---- */

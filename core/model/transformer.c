@@ -106,10 +106,10 @@ static int attend(model *m, const struct model_layer *l, const struct model_batc
                   const struct backend_kv *kv, bool pending) {
     const struct model_hparams *hp = &m->hp;
     struct model_bufs *b = &m->bufs;
-    int rc = backend_linear(m->be, &(struct op_linear){.x = b->x,
-                                                       .residual = pending ? b->r : NULL,
-                                                       .norm = l->attn_norm,
-                                                       .eps = hp->rms_eps,
+    int rc = backend_linear(m->be, &(struct op_linear){.in.x = b->x,
+                                                       .in.residual = pending ? b->r : NULL,
+                                                       .in.norm = l->attn_norm,
+                                                       .in.eps = hp->rms_eps,
                                                        .n_rows = in->n_rows,
                                                        .n_weights = 3,
                                                        .w = {l->wq, l->wk, l->wv},
@@ -144,7 +144,8 @@ static int attend(model *m, const struct model_layer *l, const struct model_batc
 static int linear(model *m, const backend_weight *w, backend_buf *x, backend_buf *y,
                   uint32_t n_rows) {
     return backend_linear(
-        m->be, &(struct op_linear){.x = x, .n_rows = n_rows, .n_weights = 1, .w = {w}, .y = {y}});
+        m->be,
+        &(struct op_linear){.in.x = x, .n_rows = n_rows, .n_weights = 1, .w = {w}, .y = {y}});
 }
 
 /* What follows attention in a layer, for n_rows rows of x and att. Leaves its result in r. */
@@ -153,10 +154,10 @@ static int feed_forward(model *m, const struct model_layer *l, backend_buf *x, b
     struct model_bufs *b = &m->bufs;
     int rc;
     if ((rc = linear(m, l->wo, att, b->r, n_rows)) ||
-        (rc = backend_linear(m->be, &(struct op_linear){.x = x,
-                                                        .residual = b->r,
-                                                        .norm = l->ffn_norm,
-                                                        .eps = m->hp.rms_eps,
+        (rc = backend_linear(m->be, &(struct op_linear){.in.x = x,
+                                                        .in.residual = b->r,
+                                                        .in.norm = l->ffn_norm,
+                                                        .in.eps = m->hp.rms_eps,
                                                         .n_rows = n_rows,
                                                         .n_weights = 2,
                                                         .w = {l->w_gate, l->w_up},
@@ -183,10 +184,10 @@ static int head(model *m, const struct model_layer *last, uint32_t n_rows) {
         (rc = pick_rows(m, b->att, b->att_last, n_rows, m->hp.n_heads * m->hp.head_dim)) ||
         (rc = feed_forward(m, last, b->x_last, b->att_last, n_rows)))
         return rc;
-    return backend_linear(m->be, &(struct op_linear){.x = b->x_last,
-                                                     .residual = b->r,
-                                                     .norm = m->w.output_norm,
-                                                     .eps = m->hp.rms_eps,
+    return backend_linear(m->be, &(struct op_linear){.in.x = b->x_last,
+                                                     .in.residual = b->r,
+                                                     .in.norm = m->w.output_norm,
+                                                     .in.eps = m->hp.rms_eps,
                                                      .n_rows = n_rows,
                                                      .n_weights = 1,
                                                      .w = {m->w.output},

@@ -122,7 +122,7 @@ static void check_linear(backend *be, const struct block_type *type, const struc
     backend_buf *xb = be_f32(be, x, n_x), *yb = be_f32(be, NULL, n_y);
     backend_weight *w = be_weight(be, m.type, t->n_out, t->n_in, m.packed);
     backend_weight *b = be_weight(be, QTYPE_F32, 1, t->n_out, bias);
-    struct op_linear op = {.x = xb, .n_rows = t->n_rows, .n_weights = 1, .w = {w}, .y = {yb}};
+    struct op_linear op = {.in.x = xb, .n_rows = t->n_rows, .n_weights = 1, .w = {w}, .y = {yb}};
     op.bias[0] = t->bias ? b : NULL;
     CHECK(backend_linear(be, &op) == 0);
     be_get(be, yb, y, n_y);
@@ -200,7 +200,7 @@ static void test_linear_shares_input(void) {
         backend_buf *xb = be_f32(be, x, ROWS * IN);
         backend_weight *b = be_weight(be, QTYPE_F32, 1, 33, bias);
         struct matrix m[3];
-        struct op_linear op = {.x = xb, .n_rows = ROWS, .n_weights = 3, .bias = {NULL, b, NULL}};
+        struct op_linear op = {.in.x = xb, .n_rows = ROWS, .n_weights = 3, .bias = {NULL, b, NULL}};
         for (int k = 0; k < 3; k++) {
             m[k] = make_matrix(type_of(type[k]), n_out[k], IN, false);
             op.w[k] = be_weight(be, type[k], n_out[k], IN, m[k].packed);
@@ -209,7 +209,7 @@ static void test_linear_shares_input(void) {
         CHECK(backend_linear(be, &op) == 0);
         for (int k = 0; k < 3; k++) {
             struct op_linear one = {
-                .x = xb, .n_rows = ROWS, .n_weights = 1, .w = {op.w[k]}, .bias = {op.bias[k]}};
+                .in.x = xb, .n_rows = ROWS, .n_weights = 1, .w = {op.w[k]}, .bias = {op.bias[k]}};
             one.y[0] = be_f32(be, NULL, ROWS * n_out[k]);
             CHECK(backend_linear(be, &one) == 0);
             be_get(be, op.y[k], together, ROWS * n_out[k]);
@@ -273,17 +273,17 @@ static void run_rows(backend *be, const struct layer *l, const struct layer_weig
     backend_buf *xb = be_f32(be, x, n_x), *ob = be_f32(be, other, n_x);
     backend_buf *yb = be_f32(be, NULL, n_y), *zb = be_f32(be, NULL, (uint64_t)n * F_SIDE);
     backend_buf *gb = be_f32(be, NULL, n_y);
-    struct op_linear normed = {.x = xb,
-                               .residual = ob,
-                               .norm = w->norm,
-                               .eps = 1e-5f,
+    struct op_linear normed = {.in.x = xb,
+                               .in.residual = ob,
+                               .in.norm = w->norm,
+                               .in.eps = 1e-5f,
                                .n_rows = n,
                                .n_weights = 2,
                                .w = {w->w[0], w->side},
                                .bias = {NULL, w->bias},
                                .y = {yb, zb}};
     CHECK(backend_linear(be, &normed) == 0);
-    struct op_linear gated = {.x = xb,
+    struct op_linear gated = {.in.x = xb,
                               .n_rows = n,
                               .n_weights = 2,
                               .w = {w->w[0], w->w[1]},
@@ -411,21 +411,22 @@ static void test_fused_forms(void) {
             backend_buf *xb = be_f32(be, x, N * F_IN), *ob = be_f32(be, other, N * F_IN);
             backend_buf *nb = be_f32(be, NULL, N * F_IN), *yb = be_f32(be, NULL, N * F_OUT);
             backend_buf *zb = be_f32(be, NULL, N * F_OUT);
-            struct op_linear op = {.x = xb,
-                                   .residual = ob,
-                                   .norm = w.norm,
-                                   .eps = 1e-5f,
+            struct op_linear op = {.in.x = xb,
+                                   .in.residual = ob,
+                                   .in.norm = w.norm,
+                                   .in.eps = 1e-5f,
                                    .n_rows = N,
                                    .n_weights = 1,
                                    .w = {identity},
                                    .y = {nb}};
             CHECK(backend_linear(be, &op) == 0);
-            op = (struct op_linear){.x = nb, .n_rows = N, .n_weights = 1, .w = {w.w[0]}, .y = {yb}};
+            op = (struct op_linear){
+                .in.x = nb, .n_rows = N, .n_weights = 1, .w = {w.w[0]}, .y = {yb}};
             CHECK(backend_linear(be, &op) == 0);
             be_get(be, yb, y[0], N * F_OUT);
             for (uint32_t r = 0; r < N; r++)
                 CHECK(memcmp(y[0] + r * F_OUT, fused + r * F_ROW, F_OUT * sizeof *y[0]) == 0);
-            op = (struct op_linear){.x = xb, /* with the residual added by now */
+            op = (struct op_linear){.in.x = xb, /* with the residual added by now */
                                     .n_rows = N,
                                     .n_weights = 2,
                                     .w = {w.w[0], w.w[1]},
@@ -458,10 +459,10 @@ static void check_rmsnorm(backend *be, uint32_t n_rows, uint32_t n, bool residua
     be_fill(w, n, 1);
     backend_buf *xb = be_f32(be, x, all), *rb = be_f32(be, r, all), *out = be_f32(be, NULL, all);
     backend_weight *wb = be_weight(be, QTYPE_F32, 1, n, w), *identity = put_identity(be, n, n, 0);
-    struct op_linear op = {.x = xb,
-                           .residual = residual ? rb : NULL,
-                           .norm = wb,
-                           .eps = 1e-6f,
+    struct op_linear op = {.in.x = xb,
+                           .in.residual = residual ? rb : NULL,
+                           .in.norm = wb,
+                           .in.eps = 1e-6f,
                            .n_rows = n_rows,
                            .n_weights = 1,
                            .w = {identity},
@@ -524,7 +525,7 @@ static void test_gate(void) {
         backend_buf *xb = be_f32(be, x, 2 * N), *out = be_f32(be, NULL, N);
         backend_weight *gate = put_identity(be, COLS, 2 * COLS, 0);
         backend_weight *up = put_identity(be, COLS, 2 * COLS, COLS);
-        struct op_linear op = {.x = xb,
+        struct op_linear op = {.in.x = xb,
                                .n_rows = ROWS,
                                .n_weights = 2,
                                .w = {gate, up},
@@ -617,7 +618,7 @@ static void test_refusals(void) {
     float data[64] = {0};
     backend_buf *x = be_f32(good, data, 64), *y = be_f32(good, data, 4);
     backend_weight *w = be_weight(good, QTYPE_F32, 8, 8, data);
-    struct op_linear op = {.x = x, .n_rows = 8, .n_weights = 1, .w = {w}, .y = {y}};
+    struct op_linear op = {.in.x = x, .n_rows = 8, .n_weights = 1, .w = {w}, .y = {y}};
     CHECK(backend_linear(good, &op) == ERR_INVALID); /* y is too small */
     op.y[0] = x;
     CHECK(backend_linear(good, &op) == ERR_INVALID); /* in place */
@@ -627,7 +628,7 @@ static void test_refusals(void) {
     CHECK(backend_download(good, y, UINT64_MAX, data, 2, &e) == ERR_INVALID);
     op.n_rows = 1, op.act = BACKEND_ACT_SILU; /* of one weight */
     CHECK(backend_linear(good, &op) == ERR_INVALID);
-    op.act = BACKEND_ACT_NONE, op.residual = x; /* without a norm */
+    op.act = BACKEND_ACT_NONE, op.in.residual = x; /* is x */
     CHECK(backend_linear(good, &op) == ERR_INVALID);
     struct backend_weight_desc desc = {.name = "t",
                                        .type = QTYPE_Q8_0,
@@ -647,7 +648,7 @@ static void test_refusals(void) {
     CHECK(backend_weight_new(good, &desc, &none, &e) == ERR_INVALID);
     desc.use = BACKEND_USE_EMBED; /* not repacked, no product */
     CHECK(backend_weight_new(good, &desc, &none, &e) == 0 && backend_weight_bytes(none) == 0);
-    op.residual = NULL, op.w[0] = none;
+    op.in.residual = NULL, op.w[0] = none;
     CHECK(backend_linear(good, &op) == ERR_INVALID);
     CHECK(backend_weight_bytes(w) == 16 * 8 * sizeof(float));
     backend_weight_free(none);
@@ -681,10 +682,10 @@ static void test_threads(void) {
         got[i] = 1;
     err e;
     CHECK(backend_upload(be, rb, 0, got, ROWS * COLS * 4, &e) == 0);
-    struct op_linear op = {.x = xb,
-                           .residual = rb,
-                           .norm = wb,
-                           .eps = 1e-6f,
+    struct op_linear op = {.in.x = xb,
+                           .in.residual = rb,
+                           .in.norm = wb,
+                           .in.eps = 1e-6f,
                            .n_rows = ROWS,
                            .n_weights = 1,
                            .w = {sum},

@@ -262,6 +262,7 @@ int cpu_paged_attention(backend *be, const struct op_paged_attention *a) {
     const struct backend_kv *kv = &a->kv;
     uint32_t n_group = a->n_heads / kv->n_kv_heads;
     uint64_t block_bytes;
+    if (a->window || a->softcap || a->sinks) return ERR_UNSUPPORTED;
     if (kv->head_dim > CPU_MAX_HEAD_DIM || kv->block_tokens > CPU_MAX_BLOCK_TOKENS ||
         CPU_ATTN_SPAN % kv->block_tokens || !backend_kv_block_bytes(kv, &block_bytes))
         return ERR_INVALID;

@@ -124,6 +124,7 @@ static const struct backend_vtable vtable = {
     .linear = cpu_linear,
     .rope_store = cpu_rope_store,
     .paged_attention = cpu_paged_attention,
+    .moe = cpu_moe,
     .gather = cpu_gather,
     .kv_copy = cpu_kv_copy,
 };
@@ -206,6 +207,7 @@ int backend_cpu_open(const struct backend_config *config, backend **out, err *e)
     c->base.n_threads = n_threads;
     c->base.max_rows = config->max_rows;
     c->base.max_cols = config->max_cols;
+    c->base.moe = config->moe;
     add_counters(c, isa);
     if (isa != &cpu_isa_generic) add_counters(c, &cpu_isa_generic);
     add_gemm_counters(c);

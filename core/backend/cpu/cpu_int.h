@@ -139,6 +139,7 @@ void cpu_weight_free(backend_weight *base);
 
 int cpu_embed(backend *be, const struct op_embed *a);
 int cpu_linear(backend *be, const struct op_linear *a);
+int cpu_moe(backend *be, const struct op_moe *a);
 int cpu_rope_store(backend *be, const struct op_rope_store *a);
 int cpu_paged_attention(backend *be, const struct op_paged_attention *a);
 int cpu_gather(backend *be, const struct op_gather *a);

@@ -107,11 +107,11 @@ static void prepare_row(const struct linear_run *r, uint32_t row, int thread) {
     const struct op_linear *a = r->op;
     const struct cpu_linear *l = r->c->linear;
     uint64_t at = (uint64_t)row * r->n_in;
-    float *x = (float *)a->x->host + at;
-    if (a->norm) {
+    float *x = (float *)a->in.x->host + at;
+    if (a->in.norm) {
         float *normed = r->floats ? l->normed + at : l->row + (uint64_t)thread * l->row_stride;
-        r->c->isa->rmsnorm(x, a->residual ? (const float *)a->residual->host + at : NULL,
-                           cpu_weight_of(a->norm)->data, normed, r->n_in, a->eps);
+        r->c->isa->rmsnorm(x, a->in.residual ? (const float *)a->in.residual->host + at : NULL,
+                           cpu_weight_of(a->in.norm)->data, normed, r->n_in, a->in.eps);
         x = normed;
     }
     for (uint32_t c = 0; r->quantize && c < r->n_in; c += GEMM_COLS) {
@@ -136,9 +136,9 @@ static void prepare_chunk(const void *arg, uint32_t chunk, int thread) {
 static void prepare(const struct linear_run *r) {
     uint32_t n = prepare_rows(r->n_in);
     struct cpu_backend *c = r->c;
-    if (!r->op->norm && !r->quantize) return;
+    if (!r->op->in.norm && !r->quantize) return;
     pool_run(c->pool, r->op->n_rows / n + (r->op->n_rows % n != 0), prepare_chunk, r);
-    if (r->op->norm) cpu_count(c, c->isa, CPU_RMSNORM);
+    if (r->op->in.norm) cpu_count(c, c->isa, CPU_RMSNORM);
     if (r->quantize) backend_count_kernel(&c->base, c->quantize_counter);
 }
 
@@ -289,10 +289,13 @@ static void plan_panels(struct linear_run *r) {
 int cpu_linear(backend *be, const struct op_linear *a) {
     struct cpu_backend *c = cpu_of(be);
     bool gated = a->act != BACKEND_ACT_NONE;
+    if (a->act > BACKEND_ACT_SILU || a->y_scale || a->softcap || a->in.residual_norm ||
+        a->in.residual_scale || (a->in.residual && !a->in.norm))
+        return ERR_UNSUPPORTED;
     struct linear_run run = {.c = c,
                              .op = a,
                              .n_in = (uint32_t)a->w[0]->n_in,
-                             .x = a->norm ? c->linear->normed : a->x->host,
+                             .x = a->in.norm ? c->linear->normed : a->in.x->host,
                              .n_products = gated ? 1 : a->n_weights};
     for (uint32_t i = 0; i < a->n_weights; i++) {
         const struct cpu_weight *w = cpu_weight_of(a->w[i]);

@@ -133,6 +133,7 @@ static bool all_below(const int32_t *ids, uint32_t n, uint64_t bound) {
 int cpu_rope_store(backend *be, const struct op_rope_store *a) {
     struct cpu_backend *c = cpu_of(be);
     uint64_t block_bytes;
+    if (a->q_norm || a->magnitude) return ERR_UNSUPPORTED;
     if (a->kv.head_dim > CPU_MAX_HEAD_DIM || !backend_kv_block_bytes(&a->kv, &block_bytes) ||
         !all_below(a->slots->host, a->n_rows, (uint64_t)a->kv.n_blocks * a->kv.block_tokens) ||
         !all_below(a->pos->host, a->n_rows, INT32_MAX))

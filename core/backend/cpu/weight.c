@@ -62,10 +62,16 @@ static int repack(struct cpu_backend *c, struct cpu_weight *w,
 
 int cpu_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
                    err *e) {
+    if (desc->n_experts && desc->use & BACKEND_USE_LINEAR)
+        return err_set_param(e, ERR_UNSUPPORTED, desc->name, "tensor %s: no experts", desc->name);
     struct cpu_weight *w = mem_new(1, sizeof *w);
     if (!w) return err_set(e, ERR_NOMEM, "no memory for tensor %s", desc->name);
-    w->base = (struct backend_weight){
-        .be = be, .type = desc->type, .use = desc->use, .n_out = desc->n_out, .n_in = desc->n_in};
+    w->base = (struct backend_weight){.be = be,
+                                      .type = desc->type,
+                                      .use = desc->use,
+                                      .n_experts = desc->n_experts,
+                                      .n_out = desc->n_out,
+                                      .n_in = desc->n_in};
     qtype_bytes(desc->type, 1, desc->n_in, &w->row_bytes);
     w->data = desc->data;
     int rc = desc->use & BACKEND_USE_LINEAR ? repack(cpu_of(be), w, desc, e) : 0;

@@ -1,0 +1,20 @@
+/* model_file.h - a model on disk, whatever it is stored as, under GGUF's names.
+ *
+ * A GGUF, the first of the parts of a split one (-00001-of-0000N), or a Hugging Face folder
+ * (config.json and safetensors) opens as a gguf: keys and tensors of a folder are named, shaped and
+ * ordered as a converter to GGUF would have written them. A tensor whose bytes lie in the folder's
+ * files as they are needed has data in place; of others data is NULL (gguf_tensor_read). Vectors
+ * always have data in place, as F32. The vocabulary of a folder is not among the keys:
+ * core/tokenizer reads the folder itself.
+ *
+ * THREAD SAFETY: as gguf.h. */
+#ifndef INFERD_FORMATS_MODEL_FILE_H
+#define INFERD_FORMATS_MODEL_FILE_H
+
+#include "core/formats/gguf.h"
+
+/* As gguf_open. ERR_UNSUPPORTED names the architecture or the member of config.json that has no
+ * counterpart here. */
+int model_file_open(const char *path, int flags, gguf **out, err *e);
+
+#endif
