@@ -61,8 +61,7 @@ void avx2_attention(const struct cpu_attn_job *j);
 void avx2_attention_merge(const struct cpu_attn_merge *m);
 void avx512_attention(const struct cpu_attn_job *j);
 void avx512_attention_merge(const struct cpu_attn_merge *m);
-void avx2_rmsnorm(float *x, const float *residual, const float *weight, float *out, uint32_t n,
-                  float eps);
+void avx2_norm_row(const struct cpu_row *r);
 void avx2_glu_silu(const float *gate, const float *up, float *out, uint32_t n);
 void avx2_rotate(float *x, uint32_t n_heads, const struct cpu_rotation *r);
 void avx2_encode_kv(int type, const float *x, void *values, uint16_t *scales, uint32_t n);

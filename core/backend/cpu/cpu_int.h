@@ -16,6 +16,7 @@
 enum cpu_kernel {
     CPU_EMBED,
     CPU_RMSNORM,
+    CPU_ADD_ROWS,       /* of norm_row: without any norm */
     CPU_ROPE_STORE_F32, /* K/V types in the order of cpu_kv_index */
     CPU_ROPE_STORE_F16,
     CPU_ROPE_STORE_BF16,
@@ -40,14 +41,24 @@ struct cpu_rotation {
     bool interleaved; /* as in op_rope_store */
 };
 
+/* One row of the residual stream (struct op_input):
+ *   x += residual_scale * r, r = residual or residual / rms(residual) * residual_norm
+ *   out = x / rms(x) * norm */
+struct cpu_row {
+    float *x;                                     /* (n), written only with residual */
+    const float *residual, *residual_norm, *norm; /* (n), each may be NULL */
+    float *out;                                   /* (n), only with norm; may be x */
+    float residual_scale, eps;
+    uint32_t n;
+};
+
 struct cpu_isa {
     const char *name;
     const char *kernel_names[CPU_N_KERNELS]; /* NULL: only generic has this kernel */
     uint32_t block_step; /* attention wants block_tokens to be a multiple of this */
-    /* x (n) += residual if not NULL; out (n) = x / rms(x) * weight. */
-    void (*rmsnorm)(float *x, const float *residual, const float *weight, float *out, uint32_t n,
-                    float eps);
-    void (*glu_silu)(const float *gate, const float *up, float *out, uint32_t n);
+    void (*norm_row)(const struct cpu_row *r);
+    /* out (n) = act(gate, up), by enum backend_act; out may be either. */
+    void (*glu[BACKEND_N_ACTS])(const float *gate, const float *up, float *out, uint32_t n);
     void (*rotate)(float *x, uint32_t n_heads, const struct cpu_rotation *r); /* in place */
     /* x (n) to n values of a K/V type; Q8_0: and n / 32 scales. Values need no alignment. */
     void (*encode_kv)(int type, const float *x, void *values, uint16_t *scales, uint32_t n);

@@ -17,21 +17,38 @@ ALWAYS_INLINE void store_some(float *p, __m256 v, uint32_t n) {
         _mm256_maskstore_ps(p, lanes_below(n), v);
 }
 
-void avx2_rmsnorm(float *x, const float *residual, const float *weight, float *out, uint32_t n,
-                  float eps) {
+static float inverse_rms(__m256 sum, const struct cpu_row *r) {
+    return 1 / sqrtf(sum_lanes(sum) / (float)r->n + r->eps);
+}
+
+static float residual_scale(const struct cpu_row *r) {
     __m256 sum = _mm256_setzero_ps();
+    if (!r->residual_norm) return r->residual_scale;
+    for (uint32_t i = 0; i < r->n; i += LANES) {
+        __m256 v = load_some(r->residual + i, r->n - i);
+        sum = _mm256_fmadd_ps(v, v, sum);
+    }
+    return r->residual_scale * inverse_rms(sum, r);
+}
+
+void avx2_norm_row(const struct cpu_row *r) {
+    __m256 sum = _mm256_setzero_ps(), scale = _mm256_set1_ps(residual_scale(r));
+    const uint32_t n = r->n;
     for (uint32_t i = 0; i < n; i += LANES) {
-        __m256 v = load_some(x + i, n - i);
-        if (residual) {
-            v = _mm256_add_ps(v, load_some(residual + i, n - i));
-            store_some(x + i, v, n - i);
+        __m256 v = load_some(r->x + i, n - i);
+        if (r->residual) {
+            __m256 add = load_some(r->residual + i, n - i);
+            if (r->residual_norm) add = _mm256_mul_ps(add, load_some(r->residual_norm + i, n - i));
+            v = _mm256_fmadd_ps(add, scale, v);
+            store_some(r->x + i, v, n - i);
         }
         sum = _mm256_fmadd_ps(v, v, sum);
     }
-    __m256 scale = _mm256_set1_ps(1 / sqrtf(sum_lanes(sum) / (float)n + eps));
+    if (!r->norm) return;
+    scale = _mm256_set1_ps(inverse_rms(sum, r));
     for (uint32_t i = 0; i < n; i += LANES) {
-        __m256 v = _mm256_mul_ps(load_some(x + i, n - i), scale);
-        store_some(out + i, _mm256_mul_ps(v, load_some(weight + i, n - i)), n - i);
+        __m256 v = _mm256_mul_ps(load_some(r->x + i, n - i), scale);
+        store_some(r->out + i, _mm256_mul_ps(v, load_some(r->norm + i, n - i)), n - i);
     }
 }
 
@@ -47,6 +64,7 @@ void avx2_glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
 const struct cpu_isa cpu_isa_avx2 = {
     .name = "avx2",
     .kernel_names = {[CPU_RMSNORM] = "rmsnorm_avx2",
+                     [CPU_ADD_ROWS] = "add_rows_avx2",
                      [CPU_ROPE_STORE_F32] = "rope_store_f32_avx2",
                      [CPU_ROPE_STORE_F16] = "rope_store_f16_avx2",
                      [CPU_ROPE_STORE_BF16] = "rope_store_bf16_avx2",
@@ -57,8 +75,8 @@ const struct cpu_isa cpu_isa_avx2 = {
                      [CPU_PAGED_ATTENTION_Q8_0] = "paged_attention_q8_0_avx2",
                      [CPU_GLU_SILU] = "glu_silu_avx2"},
     .block_step = LANES,
-    .rmsnorm = avx2_rmsnorm,
-    .glu_silu = avx2_glu_silu,
+    .norm_row = avx2_norm_row,
+    .glu = {[BACKEND_ACT_SILU] = avx2_glu_silu},
     .rotate = avx2_rotate,
     .encode_kv = avx2_encode_kv,
     .attention = avx2_attention,

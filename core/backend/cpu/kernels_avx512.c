@@ -5,6 +5,7 @@
 const struct cpu_isa cpu_isa_avx512 = {
     .name = "avx512",
     .kernel_names = {[CPU_RMSNORM] = "rmsnorm_avx2",
+                     [CPU_ADD_ROWS] = "add_rows_avx2",
                      [CPU_ROPE_STORE_F32] = "rope_store_f32_avx2",
                      [CPU_ROPE_STORE_F16] = "rope_store_f16_avx2",
                      [CPU_ROPE_STORE_BF16] = "rope_store_bf16_avx2",
@@ -15,8 +16,8 @@ const struct cpu_isa cpu_isa_avx512 = {
                      [CPU_PAGED_ATTENTION_Q8_0] = "paged_attention_q8_0_avx512",
                      [CPU_GLU_SILU] = "glu_silu_avx2"},
     .block_step = 16,
-    .rmsnorm = avx2_rmsnorm,
-    .glu_silu = avx2_glu_silu,
+    .norm_row = avx2_norm_row,
+    .glu = {[BACKEND_ACT_SILU] = avx2_glu_silu},
     .rotate = avx2_rotate,
     .encode_kv = avx2_encode_kv,
     .attention = avx512_attention,

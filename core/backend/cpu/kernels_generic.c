@@ -7,16 +7,25 @@
 
 /* ---- rows ---- */
 
-static void rmsnorm(float *x, const float *residual, const float *weight, float *out, uint32_t n,
-                    float eps) {
-    float sum = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (residual) x[i] += residual[i];
-        sum += x[i] * x[i];
+static float inverse_rms(float sum, const struct cpu_row *r) {
+    return 1 / sqrtf(sum / (float)r->n + r->eps);
+}
+
+static void norm_row(const struct cpu_row *r) {
+    float sum = 0, scale = r->residual_scale;
+    for (uint32_t i = 0; r->residual_norm && i < r->n; i++)
+        sum += r->residual[i] * r->residual[i];
+    if (r->residual_norm) scale *= inverse_rms(sum, r);
+    sum = 0;
+    for (uint32_t i = 0; i < r->n; i++) {
+        if (r->residual)
+            r->x[i] += r->residual[i] * scale * (r->residual_norm ? r->residual_norm[i] : 1);
+        sum += r->x[i] * r->x[i];
     }
-    float scale = 1 / sqrtf(sum / (float)n + eps);
-    for (uint32_t i = 0; i < n; i++)
-        out[i] = x[i] * scale * weight[i];
+    if (!r->norm) return;
+    scale = inverse_rms(sum, r);
+    for (uint32_t i = 0; i < r->n; i++)
+        r->out[i] = r->x[i] * scale * r->norm[i];
 }
 
 static void glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
@@ -28,6 +37,7 @@ const struct cpu_isa cpu_isa_generic = {
     .name = "generic",
     .kernel_names = {[CPU_EMBED] = "embed_generic",
                      [CPU_RMSNORM] = "rmsnorm_generic",
+                     [CPU_ADD_ROWS] = "add_rows_generic",
                      [CPU_ROPE_STORE_F32] = "rope_store_f32_generic",
                      [CPU_ROPE_STORE_F16] = "rope_store_f16_generic",
                      [CPU_ROPE_STORE_BF16] = "rope_store_bf16_generic",
@@ -40,8 +50,8 @@ const struct cpu_isa cpu_isa_generic = {
                      [CPU_GATHER] = "gather_generic",
                      [CPU_KV_COPY] = "kv_copy_generic"},
     .block_step = 1,
-    .rmsnorm = rmsnorm,
-    .glu_silu = glu_silu,
+    .norm_row = norm_row,
+    .glu = {[BACKEND_ACT_SILU] = glu_silu},
     .rotate = generic_rotate,
     .encode_kv = generic_encode_kv,
     .attention = generic_attention,

@@ -47,34 +47,65 @@ ALWAYS_INLINE float32x4_t exp_f32(float32x4_t x) {
 }
 
 /* Four sums at a time, added in one order. */
-static void rmsnorm(float *x, const float *residual, const float *weight, float *out, uint32_t n,
-                    float eps) {
-    float32x4_t sum[4] = {vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)};
+struct sums {
+    float32x4_t of[4];
+};
+
+ALWAYS_INLINE float inverse_rms(const struct sums *s, const struct cpu_row *r) {
+    float32x4_t all = vaddq_f32(vaddq_f32(s->of[0], s->of[1]), vaddq_f32(s->of[2], s->of[3]));
+    return 1 / sqrtf(sum_lanes(all) / (float)r->n + r->eps);
+}
+
+static float residual_scale(const struct cpu_row *r) {
+    struct sums s = {{vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)}};
+    uint32_t i = 0;
+    if (!r->residual_norm) return r->residual_scale;
+    for (; i + 4 * LANES <= r->n; i += 4 * LANES) {
+        UNROLL
+        for (uint32_t k = 0; k < 4; k++) {
+            float32x4_t v = vld1q_f32(r->residual + i + k * LANES);
+            s.of[k] = vfmaq_f32(s.of[k], v, v);
+        }
+    }
+    for (; i < r->n; i += LANES) {
+        float32x4_t v = load_some(r->residual + i, r->n - i);
+        s.of[0] = vfmaq_f32(s.of[0], v, v);
+    }
+    return r->residual_scale * inverse_rms(&s, r);
+}
+
+/* x from column i on, n or more of them left, updated. */
+ALWAYS_INLINE float32x4_t update(const struct cpu_row *r, float scale, uint32_t i, uint32_t n) {
+    float32x4_t v = load_some(r->x + i, n);
+    if (!r->residual) return v;
+    float32x4_t add = load_some(r->residual + i, n);
+    if (r->residual_norm) add = vmulq_f32(add, load_some(r->residual_norm + i, n));
+    v = vfmaq_n_f32(v, add, scale);
+    store_some(r->x + i, v, n);
+    return v;
+}
+
+static void norm_row(const struct cpu_row *r) {
+    struct sums s = {{vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0), vdupq_n_f32(0)}};
+    float scale = residual_scale(r);
+    const uint32_t n = r->n;
     uint32_t i = 0;
     for (; i + 4 * LANES <= n; i += 4 * LANES) {
         UNROLL
         for (uint32_t k = 0; k < 4; k++) {
-            float32x4_t v = vld1q_f32(x + i + k * LANES);
-            if (residual) {
-                v = vaddq_f32(v, vld1q_f32(residual + i + k * LANES));
-                vst1q_f32(x + i + k * LANES, v);
-            }
-            sum[k] = vfmaq_f32(sum[k], v, v);
+            float32x4_t v = update(r, scale, i + k * LANES, LANES);
+            s.of[k] = vfmaq_f32(s.of[k], v, v);
         }
     }
     for (; i < n; i += LANES) {
-        float32x4_t v = load_some(x + i, n - i);
-        if (residual) {
-            v = vaddq_f32(v, load_some(residual + i, n - i));
-            store_some(x + i, v, n - i);
-        }
-        sum[0] = vfmaq_f32(sum[0], v, v);
+        float32x4_t v = update(r, scale, i, n - i);
+        s.of[0] = vfmaq_f32(s.of[0], v, v);
     }
-    float all = sum_lanes(vaddq_f32(vaddq_f32(sum[0], sum[1]), vaddq_f32(sum[2], sum[3])));
-    float scale = 1 / sqrtf(all / (float)n + eps);
+    if (!r->norm) return;
+    scale = inverse_rms(&s, r);
     for (i = 0; i < n; i += LANES) {
-        float32x4_t v = vmulq_n_f32(load_some(x + i, n - i), scale);
-        store_some(out + i, vmulq_f32(v, load_some(weight + i, n - i)), n - i);
+        float32x4_t v = vmulq_n_f32(load_some(r->x + i, n - i), scale);
+        store_some(r->out + i, vmulq_f32(v, load_some(r->norm + i, n - i)), n - i);
     }
 }
 
@@ -90,6 +121,7 @@ static void glu_silu(const float *gate, const float *up, float *out, uint32_t n)
 const struct cpu_isa cpu_isa_neon = {
     .name = "neon",
     .kernel_names = {[CPU_RMSNORM] = "rmsnorm_neon",
+                     [CPU_ADD_ROWS] = "add_rows_neon",
                      [CPU_ROPE_STORE_F32] = "rope_store_f32_neon",
                      [CPU_ROPE_STORE_F16] = "rope_store_f16_neon",
                      [CPU_ROPE_STORE_BF16] = "rope_store_bf16_neon",
@@ -100,8 +132,8 @@ const struct cpu_isa cpu_isa_neon = {
                      [CPU_PAGED_ATTENTION_Q8_0] = "paged_attention_q8_0_neon",
                      [CPU_GLU_SILU] = "glu_silu_neon"},
     .block_step = LANES,
-    .rmsnorm = rmsnorm,
-    .glu_silu = glu_silu,
+    .norm_row = norm_row,
+    .glu = {[BACKEND_ACT_SILU] = glu_silu},
     .rotate = neon_rotate,
     .encode_kv = neon_encode_kv,
     .attention = neon_attention,

@@ -4,7 +4,7 @@
  * Tasks are numbered row block by row block: a thread walks the panels in the order of memory and
  * keeps the block's input in its second-level cache. With few rows the weights are what is waited
  * for: a task is some 128 KB of them, and unpack asks for what follows ahead of its use. */
-#include "core/backend/cpu/cpu_int.h"
+#include "core/backend/cpu/linear_int.h"
 
 #include "core/base/mem.h"
 
@@ -24,25 +24,30 @@ struct linear_scratch {
     _Alignas(64) float acc[2][GEMM_ROWS * GEMM_PANELS * GEMM_OUTS]; /* of two weights: gate, up */
 };
 
-struct cpu_linear {
-    struct linear_scratch *scratch; /* (n_threads) */
-    float *row;                     /* (n_threads, row_stride): normed, on the way to codes */
-    uint64_t row_stride;
-    /* By stretches of GEMM_COLS columns, (n_stretches, n_rows, GEMM_COLS): a task's rows of a
-     * stretch are neighbours, whatever n_in is. */
-    int8_t *q[2];              /* q[1] NULL: activations of 8 bits */
-    struct gemm_block *blocks; /* (n_stretches, n_rows, GEMM_BLOCKS) */
-    float *normed;             /* (max_rows, n_in) for float weights; NULL until there are any */
-    uint32_t max_rows, max_cols;
-};
-
 /* ---- memory ---- */
+
+int cpu_codes_new(struct cpu_codes *codes, uint64_t max_rows, uint64_t max_cols, int bits) {
+    uint64_t n_stretches = max_cols / GEMM_COLS + (max_cols % GEMM_COLS != 0), n;
+    *codes = (struct cpu_codes){0};
+    if (!mem_mul(n_stretches, GEMM_COLS, &n) || !mem_mul(n, max_rows, &n) || n > UINT64_MAX >> 8)
+        return ERR_NOMEM;
+    codes->q[0] = mem_new_aligned(n);
+    codes->blocks = mem_new_aligned(n / GEMM_BLOCK * sizeof *codes->blocks);
+    if (bits == 16) codes->q[1] = mem_new_aligned(n);
+    return codes->q[0] && codes->blocks && (codes->q[1] || bits != 16) ? 0 : ERR_NOMEM;
+}
+
+void cpu_codes_free(struct cpu_codes *codes) {
+    free(codes->blocks);
+    free(codes->q[1]);
+    free(codes->q[0]);
+}
 
 int cpu_linear_new(const struct backend_config *config, int n_threads, struct cpu_linear **out) {
     struct cpu_linear *l = *out = mem_new(1, sizeof *l);
-    uint64_t n_stretches = ((uint64_t)config->max_cols + GEMM_COLS - 1) / GEMM_COLS, n, threads;
+    uint64_t n_stretches = ((uint64_t)config->max_cols + GEMM_COLS - 1) / GEMM_COLS, threads;
     if (!l || n_stretches > UINT32_MAX / GEMM_COLS ||
-        !mem_mul(n_stretches * GEMM_COLS, config->max_rows, &n) || n > UINT64_MAX >> 8)
+        cpu_codes_new(&l->codes, config->max_rows, config->max_cols, config->activation_bits))
         return ERR_NOMEM;
     threads = (uint64_t)n_threads;
     l->max_rows = config->max_rows;
@@ -50,19 +55,13 @@ int cpu_linear_new(const struct backend_config *config, int n_threads, struct cp
     l->row_stride = n_stretches * GEMM_COLS;
     l->scratch = mem_new_aligned(threads * sizeof *l->scratch);
     l->row = mem_new_aligned(threads * l->row_stride * sizeof *l->row);
-    l->q[0] = mem_new_aligned(n);
-    l->blocks = mem_new_aligned(n / GEMM_BLOCK * sizeof *l->blocks);
-    if (config->activation_bits == 16) l->q[1] = mem_new_aligned(n);
-    bool planes = l->q[0] && (l->q[1] || config->activation_bits != 16);
-    return l->scratch && l->row && l->blocks && planes ? 0 : ERR_NOMEM;
+    return l->scratch && l->row ? 0 : ERR_NOMEM;
 }
 
 void cpu_linear_free(struct cpu_linear *l) {
     if (!l) return;
     free(l->normed);
-    free(l->blocks);
-    free(l->q[1]);
-    free(l->q[0]);
+    cpu_codes_free(&l->codes);
     free(l->row);
     free(l->scratch);
     free(l);
@@ -89,37 +88,56 @@ struct product {
 struct linear_run {
     struct cpu_backend *c;
     const struct op_linear *op;
-    uint32_t n_in;
-    bool quantize, floats;                          /* is there a weight that wants the input so? */
+    struct cpu_input input;
     const float *x;                                 /* (n_rows, n_in) input of float weights */
     uint32_t n_products, n_block_tasks, block_rows; /* tasks of a row block, its rows */
     uint32_t unit_panels;                           /* multiplied at once */
     struct product p[BACKEND_LINEAR_MAX];
 };
 
-static bool is_float(int type) {
-    return type == QTYPE_F32 || type == QTYPE_F16 || type == QTYPE_BF16;
-}
-
 /* ---- input ---- */
 
-static void prepare_row(const struct linear_run *r, uint32_t row, int thread) {
-    const struct op_linear *a = r->op;
-    const struct cpu_linear *l = r->c->linear;
-    uint64_t at = (uint64_t)row * r->n_in;
-    float *x = (float *)a->in.x->host + at;
-    if (a->in.norm) {
-        float *normed = r->floats ? l->normed + at : l->row + (uint64_t)thread * l->row_stride;
-        r->c->isa->rmsnorm(x, a->in.residual ? (const float *)a->in.residual->host + at : NULL,
-                           cpu_weight_of(a->in.norm)->data, normed, r->n_in, a->in.eps);
-        x = normed;
+struct prepare_run {
+    struct cpu_backend *c;
+    const struct cpu_input *input;
+};
+
+void cpu_codes_put(const struct cpu_codes *codes, const struct gemm_isa *gemm, const float *x,
+                   uint32_t n_in, uint32_t row, uint32_t n_rows) {
+    for (uint32_t c = 0; c < n_in; c += GEMM_COLS) {
+        uint64_t to = (uint64_t)(c / GEMM_COLS) * n_rows + row;
+        int8_t *q[2] = {codes->q[0] + to * GEMM_COLS,
+                        codes->q[1] ? codes->q[1] + to * GEMM_COLS : NULL};
+        gemm->quantize(x + c, n_in - c < GEMM_COLS ? n_in - c : GEMM_COLS, q,
+                       codes->blocks + to * GEMM_BLOCKS);
     }
-    for (uint32_t c = 0; r->quantize && c < r->n_in; c += GEMM_COLS) {
-        uint64_t to = (uint64_t)(c / GEMM_COLS) * a->n_rows + row;
-        int8_t *q[2] = {l->q[0] + to * GEMM_COLS, l->q[1] ? l->q[1] + to * GEMM_COLS : NULL};
-        uint32_t n = r->n_in - c < GEMM_COLS ? r->n_in - c : GEMM_COLS;
-        r->c->gemm->quantize(x + c, n, q, l->blocks + to * GEMM_BLOCKS);
+}
+
+static const float *vector_of(const backend_weight *w) {
+    return w ? cpu_weight_of(w)->data : NULL;
+}
+
+static void prepare_row(const struct prepare_run *p, uint32_t row, int thread) {
+    const struct cpu_linear *l = p->c->linear;
+    const struct cpu_input *input = p->input;
+    const struct op_input *in = input->in;
+    uint64_t at = (uint64_t)row * input->n_in;
+    const float *x = (const float *)in->x->host + at;
+    if (in->norm || in->residual) {
+        float *normed = input->floats ? l->normed + at : l->row + (uint64_t)thread * l->row_stride;
+        struct cpu_row r = {.x = (float *)in->x->host + at,
+                            .residual =
+                                in->residual ? (const float *)in->residual->host + at : NULL,
+                            .residual_norm = vector_of(in->residual_norm),
+                            .norm = vector_of(in->norm),
+                            .out = in->norm ? normed : NULL,
+                            .residual_scale = in->residual_scale != 0 ? in->residual_scale : 1,
+                            .eps = in->eps,
+                            .n = input->n_in};
+        p->c->isa->norm_row(&r);
+        if (in->norm) x = normed;
     }
+    if (input->codes) cpu_codes_put(&l->codes, p->c->gemm, x, input->n_in, row, input->n_rows);
 }
 
 static uint32_t prepare_rows(uint32_t n_in) {
@@ -127,19 +145,27 @@ static uint32_t prepare_rows(uint32_t n_in) {
 }
 
 static void prepare_chunk(const void *arg, uint32_t chunk, int thread) {
-    const struct linear_run *r = arg;
-    uint32_t n = prepare_rows(r->n_in), first = chunk * n;
-    for (uint32_t row = first; row < r->op->n_rows && row - first < n; row++)
-        prepare_row(r, row, thread);
+    const struct prepare_run *p = arg;
+    uint32_t n = prepare_rows(p->input->n_in), first = chunk * n;
+    for (uint32_t row = first; row < p->input->n_rows && row - first < n; row++)
+        prepare_row(p, row, thread);
 }
 
-static void prepare(const struct linear_run *r) {
-    uint32_t n = prepare_rows(r->n_in);
-    struct cpu_backend *c = r->c;
-    if (!r->op->in.norm && !r->quantize) return;
-    pool_run(c->pool, r->op->n_rows / n + (r->op->n_rows % n != 0), prepare_chunk, r);
-    if (r->op->in.norm) cpu_count(c, c->isa, CPU_RMSNORM);
-    if (r->quantize) backend_count_kernel(&c->base, c->quantize_counter);
+void cpu_input_prepare(struct cpu_backend *c, const struct cpu_input *input) {
+    uint32_t n = prepare_rows(input->n_in);
+    const struct op_input *in = input->in;
+    if (!in->norm && !in->residual && !input->codes) return;
+    struct prepare_run run = {c, input};
+    pool_run(c->pool, input->n_rows / n + (input->n_rows % n != 0), prepare_chunk, &run);
+    if (in->norm || in->residual_norm)
+        cpu_count(c, c->isa, CPU_RMSNORM);
+    else if (in->residual)
+        cpu_count(c, c->isa, CPU_ADD_ROWS);
+    if (input->codes) backend_count_kernel(&c->base, c->quantize_counter);
+}
+
+const float *cpu_input_floats(const struct cpu_backend *c, const struct op_input *in) {
+    return in->norm ? c->linear->normed : in->x->host;
 }
 
 /* ---- products ---- */
@@ -152,8 +178,10 @@ struct span {
 /* acc (s->n_rows, GEMM_PANELS * GEMM_OUTS) of up to GEMM_PANELS panels, all of one pair. */
 static void multiply(const struct linear_run *r, const struct product *p, const struct span *s,
                      struct linear_scratch *scratch, float *acc) {
-    const struct cpu_linear *l = r->c->linear;
+    const struct cpu_codes *codes = &r->c->linear->codes;
     const struct cpu_weight *w = p->w;
+    uint32_t n_in = r->input.n_in;
+    bool floats = r->input.floats;
     uint32_t in_pair = s->panel % GEMM_PANELS, pair = s->panel - in_pair; /* its first panel */
     uint32_t together = p->n_panels - pair < GEMM_PANELS ? p->n_panels - pair : GEMM_PANELS;
     const uint8_t *stretches = w->panels + pair * w->panel_bytes;
@@ -161,25 +189,25 @@ static void multiply(const struct linear_run *r, const struct product *p, const 
                          .tile = scratch->tile,
                          .n_panels = s->n_panels,
                          .n_rows = s->n_rows,
-                         .x = {.x = r->floats ? r->x + (uint64_t)s->row * r->n_in : NULL,
-                               .x_stride = r->n_in,
+                         .x = {.x = floats ? r->x + (uint64_t)s->row * n_in : NULL,
+                               .x_stride = n_in,
                                .q_stride = GEMM_COLS,
                                .blocks_stride = GEMM_BLOCKS},
                          .acc = acc,
                          .first = true};
-    for (uint32_t c = 0; c < r->n_in; c += GEMM_COLS) {
+    for (uint32_t c = 0; c < n_in; c += GEMM_COLS) {
         uint64_t at = (uint64_t)(c / GEMM_COLS) * r->op->n_rows + s->row;
-        j.n_cols = r->n_in - c < GEMM_COLS ? r->n_in - c : GEMM_COLS;
-        j.x.q[0] = l->q[0] + at * GEMM_COLS;
-        j.x.q[1] = l->q[1] ? l->q[1] + at * GEMM_COLS : NULL;
-        j.x.blocks = l->blocks + at * GEMM_BLOCKS;
+        j.n_cols = n_in - c < GEMM_COLS ? n_in - c : GEMM_COLS;
+        j.x.q[0] = codes->q[0] + at * GEMM_COLS;
+        j.x.q[1] = codes->q[1] ? codes->q[1] + at * GEMM_COLS : NULL;
+        j.x.blocks = codes->blocks + at * GEMM_BLOCKS;
         uint64_t bytes = gemm_stretch_bytes(j.type, j.n_cols);
         for (uint32_t k = 0; k < s->n_panels; k++)
             r->c->gemm->unpack(j.type, stretches + (in_pair + k) * bytes, j.n_cols,
                                &scratch->tile[k]);
         r->c->gemm->multiply(&j);
         stretches += together * bytes;
-        if (r->floats) j.x.x += j.n_cols;
+        if (floats) j.x.x += j.n_cols;
         j.first = false;
     }
 }
@@ -208,7 +236,7 @@ static void write_unit(const struct linear_run *r, const struct product *p, cons
     for (uint32_t row = 0; row < s->n_rows; row++, y += n_out) {
         uint32_t at = row * GEMM_PANELS * GEMM_OUTS;
         if (up)
-            r->c->isa->glu_silu(acc + at, up + at, y, n);
+            r->c->isa->glu[r->op->act](acc + at, up + at, y, n);
         else
             for (uint32_t o = 0; o < n; o++)
                 y[o] = acc[at + o];
@@ -256,9 +284,9 @@ static void linear_task(const void *arg, uint32_t task, int thread) {
 
 static void plan_rows(struct linear_run *r) {
     uint32_t n_rows = r->op->n_rows;
-    uint64_t row_bytes = (uint64_t)r->n_in * (r->floats            ? sizeof(float)
-                                              : r->c->linear->q[1] ? 3
-                                                                   : 2);
+    uint64_t row_bytes = (uint64_t)r->input.n_in * (r->input.floats            ? sizeof(float)
+                                                    : r->c->linear->codes.q[1] ? 3
+                                                                               : 2);
     uint64_t fit = INPUT_BYTES_PER_TASK / row_bytes / ROW_STEP * ROW_STEP;
     uint32_t most = fit < GEMM_ROWS / 2 ? GEMM_ROWS / 2
                     : fit > GEMM_ROWS   ? GEMM_ROWS
@@ -289,35 +317,34 @@ static void plan_panels(struct linear_run *r) {
 int cpu_linear(backend *be, const struct op_linear *a) {
     struct cpu_backend *c = cpu_of(be);
     bool gated = a->act != BACKEND_ACT_NONE;
-    if (a->act > BACKEND_ACT_SILU || a->y_scale || a->softcap || a->in.residual_norm ||
-        a->in.residual_scale || (a->in.residual && !a->in.norm))
-        return ERR_UNSUPPORTED;
-    struct linear_run run = {.c = c,
-                             .op = a,
-                             .n_in = (uint32_t)a->w[0]->n_in,
-                             .x = a->in.norm ? c->linear->normed : a->in.x->host,
-                             .n_products = gated ? 1 : a->n_weights};
+    if (a->act > BACKEND_ACT_SILU || a->y_scale || a->softcap) return ERR_UNSUPPORTED;
+    struct linear_run run = {
+        .c = c,
+        .op = a,
+        .input = {.in = &a->in, .n_rows = a->n_rows, .n_in = (uint32_t)a->w[0]->n_in},
+        .x = cpu_input_floats(c, &a->in),
+        .n_products = gated ? 1 : a->n_weights};
     for (uint32_t i = 0; i < a->n_weights; i++) {
         const struct cpu_weight *w = cpu_weight_of(a->w[i]);
         run.p[i] =
             (struct product){.w = w,
-                             .bias = a->bias[i] ? cpu_weight_of(a->bias[i])->data : NULL,
+                             .bias = vector_of(a->bias[i]),
                              .y = gated && i ? NULL : a->y[i]->host,
                              .n_panels = (uint32_t)((w->base.n_out + GEMM_OUTS - 1) / GEMM_OUTS)};
-        if (is_float(w->base.type))
-            run.floats = true;
+        if (cpu_is_float(w->base.type))
+            run.input.floats = true;
         else
-            run.quantize = true;
+            run.input.codes = true;
     }
     plan_rows(&run);
     plan_panels(&run);
     uint64_t n_tasks =
         (uint64_t)run.n_block_tasks * ((a->n_rows + run.block_rows - 1) / run.block_rows);
     if (n_tasks >= UINT32_MAX) return ERR_INVALID;
-    prepare(&run);
+    cpu_input_prepare(c, &run.input);
     pool_run(c->pool, (uint32_t)n_tasks, linear_task, &run);
     for (uint32_t i = 0; i < a->n_weights; i++)
         backend_count_kernel(be, c->linear_counters[a->w[i]->type]);
-    if (gated) cpu_count(c, c->isa, CPU_GLU_SILU);
+    if (gated) cpu_count(c, c->isa, CPU_GLU_SILU + a->act - BACKEND_ACT_SILU);
     return 0;
 }

@@ -1,0 +1,51 @@
+/* linear_int.h - what the ops with matrix products share: their memory, and their input, prepared
+ * once for all products of an op. */
+#ifndef INFERD_CPU_LINEAR_INT_H
+#define INFERD_CPU_LINEAR_INT_H
+
+#include "core/backend/cpu/cpu_int.h"
+
+/* Quantized rows (gemm.h) by stretches of GEMM_COLS columns: a task's rows of a stretch are
+ * neighbours, whatever n_in is. Row r, column c of n_rows: stretch c / GEMM_COLS, in it row r. */
+struct cpu_codes {
+    int8_t *q[2];              /* (n_stretches, n_rows, GEMM_COLS); q[1] NULL: 8 bits */
+    struct gemm_block *blocks; /* (n_stretches, n_rows, GEMM_BLOCKS) */
+};
+
+/* Room for max_rows rows of max_cols columns, which may be used as any fewer; free also what a
+ * failure left. ERR_NOMEM. */
+int cpu_codes_new(struct cpu_codes *codes, uint64_t max_rows, uint64_t max_cols, int bits);
+void cpu_codes_free(struct cpu_codes *codes);
+/* Quantizes x (n_in, a multiple of 32) into row of n_rows. Any thread, each row by one. */
+void cpu_codes_put(const struct cpu_codes *codes, const struct gemm_isa *gemm, const float *x,
+                   uint32_t n_in, uint32_t row, uint32_t n_rows);
+
+struct linear_scratch;
+
+struct cpu_linear {
+    struct linear_scratch *scratch; /* (n_threads) */
+    float *row;                     /* (n_threads, row_stride): normed, on the way to codes */
+    uint64_t row_stride;
+    struct cpu_codes codes; /* max_rows of max_cols: the input of quantized weights */
+    float *normed;          /* (max_rows, max_cols): of float weights; NULL until there are any */
+    uint32_t max_rows, max_cols;
+};
+
+/* The input of one op: which rows, and how its weights want them. */
+struct cpu_input {
+    const struct op_input *in;
+    uint32_t n_rows, n_in;
+    bool codes;  /* for quantized weights: c->linear->codes, n_in a multiple of 32 */
+    bool floats; /* for float weights: what cpu_input_floats says */
+};
+
+/* Updates x and prepares the rows, on all threads. They stay until the next op's. */
+void cpu_input_prepare(struct cpu_backend *c, const struct cpu_input *input);
+/* (n_rows, n_in) after cpu_input_prepare with floats. */
+const float *cpu_input_floats(const struct cpu_backend *c, const struct op_input *in);
+
+static inline bool cpu_is_float(int type) {
+    return type == QTYPE_F32 || type == QTYPE_F16 || type == QTYPE_BF16;
+}
+
+#endif
