@@ -86,8 +86,9 @@ struct cpu_weight {
     struct backend_weight base;
     const void *data; /* (n_out, n_in) of base.type, borrowed: not read by products */
     uint64_t row_bytes;
-    uint8_t *panels;      /* base.bytes, or NULL: not for products */
-    uint64_t panel_bytes; /* of one; they stand in pairs (gemm.h) */
+    uint8_t *panels;       /* base.bytes, or NULL: not for products */
+    uint64_t panel_bytes;  /* of one; they stand in pairs (gemm.h) */
+    uint64_t expert_bytes; /* of all panels of one expert; a plain weight is one */
 };
 
 /* Numbers of enum qtype are below this. */

@@ -1,6 +1,6 @@
 /* weight.c - makes weights: what is for products is repacked into panels by all threads, in memory
- * of its own; tables and vectors stay in the caller's bytes. Runs on the thread that opens a
- * model. */
+ * of its own, one expert's behind the other's; tables and vectors stay in the caller's bytes. Runs
+ * on the thread that opens a model. */
 #include "core/backend/cpu/cpu_int.h"
 
 #include "core/base/mem.h"
@@ -14,16 +14,19 @@ enum { PAIR_OUTS = GEMM_PANELS * GEMM_OUTS };
 struct pack_run {
     const struct cpu_weight *w;
     const uint8_t *rows; /* of the file */
+    uint32_t n_pairs;    /* of one expert */
 };
 
-static void pack_chunk(const void *arg, uint32_t pair, int thread) {
+static void pack_chunk(const void *arg, uint32_t chunk, int thread) {
     const struct pack_run *r = arg;
     const struct cpu_weight *w = r->w;
-    uint64_t first = (uint64_t)pair * PAIR_OUTS, left = w->base.n_out - first;
+    uint64_t expert = chunk / r->n_pairs, pair = chunk % r->n_pairs;
+    uint64_t first = pair * PAIR_OUTS, left = w->base.n_out - first;
     (void)thread;
-    gemm_pack_pair(w->base.type, r->rows + first * w->row_bytes, w->row_bytes,
-                   left < PAIR_OUTS ? (uint32_t)left : PAIR_OUTS, (uint32_t)w->base.n_in,
-                   w->panels + (uint64_t)pair * GEMM_PANELS * w->panel_bytes);
+    gemm_pack_pair(w->base.type, r->rows + (expert * w->base.n_out + first) * w->row_bytes,
+                   w->row_bytes, left < PAIR_OUTS ? (uint32_t)left : PAIR_OUTS,
+                   (uint32_t)w->base.n_in,
+                   w->panels + expert * w->expert_bytes + pair * GEMM_PANELS * w->panel_bytes);
 }
 
 /* Has the system read a mapped tensor from front to back. A file that is not in memory comes ten
@@ -39,11 +42,13 @@ static void read_pages(const void *data, uint64_t bytes) {
 
 static int repack(struct cpu_backend *c, struct cpu_weight *w,
                   const struct backend_weight_desc *desc, err *e) {
-    uint64_t bytes;
+    uint64_t n_experts = desc->n_experts ? desc->n_experts : 1, bytes;
+    uint64_t n_pairs = (desc->n_out + PAIR_OUTS - 1) / PAIR_OUTS;
     if (!gemm_has_type(desc->type))
         return err_set_param(e, ERR_UNSUPPORTED, desc->name, "tensor %s: no products with %s",
                              desc->name, qtype_name(desc->type));
-    if (!gemm_weight_bytes(desc->type, desc->n_out, desc->n_in, &bytes))
+    if (!gemm_weight_bytes(desc->type, desc->n_out, desc->n_in, &w->expert_bytes) ||
+        !mem_mul(w->expert_bytes, n_experts, &bytes) || n_pairs > UINT32_MAX / n_experts)
         return err_set_param(e, ERR_INVALID, desc->name, "tensor %s is too large", desc->name);
     bool is_float = desc->type == QTYPE_F32 || desc->type == QTYPE_F16 || desc->type == QTYPE_BF16;
     if (is_float && cpu_linear_need_floats(c->linear))
@@ -54,16 +59,14 @@ static int repack(struct cpu_backend *c, struct cpu_weight *w,
                        (unsigned long long)bytes);
     w->base.bytes = bytes;
     w->panel_bytes = gemm_panel_bytes(desc->type, (uint32_t)desc->n_in);
-    read_pages(desc->data, w->row_bytes * desc->n_out);
-    struct pack_run run = {w, desc->data};
-    pool_run(c->pool, (uint32_t)((desc->n_out + PAIR_OUTS - 1) / PAIR_OUTS), pack_chunk, &run);
+    read_pages(desc->data, w->row_bytes * desc->n_out * n_experts);
+    struct pack_run run = {w, desc->data, (uint32_t)n_pairs};
+    pool_run(c->pool, (uint32_t)(n_pairs * n_experts), pack_chunk, &run);
     return 0;
 }
 
 int cpu_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
                    err *e) {
-    if (desc->n_experts && desc->use & BACKEND_USE_LINEAR)
-        return err_set_param(e, ERR_UNSUPPORTED, desc->name, "tensor %s: no experts", desc->name);
     struct cpu_weight *w = mem_new(1, sizeof *w);
     if (!w) return err_set(e, ERR_NOMEM, "no memory for tensor %s", desc->name);
     w->base = (struct backend_weight){.be = be,
