@@ -1,6 +1,6 @@
-/* test_attention.c - rope + KV scatter, paged attention and block copies of the CPU backend against
- * float64: random block tables over pools that hold NaN wherever nothing was stored, prefill chunks
- * and decode rows mixed; bitwise the same alone, in any batch and with any number of threads. */
+/* test_attention.c - paged attention of the CPU backend against float64: random block tables over
+ * pools that hold NaN wherever nothing was stored, prefill chunks and decode rows mixed; bitwise
+ * the same alone, in any batch and with any number of threads. */
 #include "tests/support/be.h"
 #include "tests/support/kv_pool.h"
 #include "tests/unit/attention_bench.h"
@@ -308,151 +308,6 @@ static void test_attention_invariance(void) {
             check_invariance(be_isas[i], &shapes[n]);
 }
 
-/* ---- rope + scatter ---- */
-
-static double rotated(const float *x, const struct op_rope_store *op, const float *inv_freq,
-                      uint32_t d, int32_t pos) {
-    uint32_t half = op->n_rot / 2, pair, first, second;
-    if (d >= op->n_rot) return x[d];
-    pair = op->interleaved ? d / 2 : d % half;
-    first = op->interleaved ? 2 * pair : pair;
-    second = op->interleaved ? first + 1 : first + half;
-    double angle = (double)((float)pos * inv_freq[pair]); /* the angle itself is f32 */
-    if (d == first) return x[first] * cos(angle) - x[second] * sin(angle);
-    return x[first] * sin(angle) + x[second] * cos(angle);
-}
-
-/* Half a step of the type, for values below 2: Q8_0's step is a 127th of the largest of 32, and its
- * scale is rounded to F16. */
-static void check_stored(const struct shape *s, const float *stored, const double *want) {
-    for (uint32_t d = 0; d < s->head_dim; d++) {
-        double step = s->kv_type == QTYPE_F16 ? 0x1p-11 : s->kv_type == QTYPE_BF16 ? 0x1p-8 : 0;
-        for (uint32_t i = d / 32 * 32; s->kv_type == QTYPE_Q8_0 && i < d / 32 * 32 + 32; i++)
-            step = fmax(step, fabs(want[i]) * (0.5 / 127 + 0x1p-11));
-        CHECK_MSG(fabs(stored[d] - want[d]) <= 1e-6 + step, "%s: %g for %g", qtype_name(s->kv_type),
-                  stored[d], want[d]);
-    }
-}
-
-static void check_rope(backend *be, const struct shape *s, uint32_t n_rot, bool interleaved) {
-    enum { N = 19, BLOCKS = 12 };
-    uint64_t qw = (uint64_t)s->n_heads * s->head_dim, kw = (uint64_t)s->n_kv_heads * s->head_dim;
-    struct backend_kv kv = kv_of(s, BLOCKS, NULL, NULL);
-    uint64_t pool = BLOCKS * kv_block_size(&kv);
-    float *q = be_new(N * qw, 4), *k = be_new(N * kw, 4), *v = be_new(N * kw, 4);
-    float *got_q = be_new(N * qw, 4), inv_freq[128], stored[256];
-    char *pools[2] = {be_new(pool, 1), be_new(pool, 1)};
-    int32_t pos[N], slots[N];
-    err e;
-    be_fill(q, N * qw, 1);
-    be_fill(k, N * kw, 1);
-    be_fill(v, N * kw, 1);
-    for (uint32_t i = 0; i < n_rot / 2; i++)
-        inv_freq[i] = powf(10000, -2.0f * (float)i / (float)n_rot);
-    for (int i = 0; i < N; i++) {
-        pos[i] = (int32_t)be_below(i % 2 ? 50 : 100000);
-        slots[i] = (int32_t)(((uint32_t)i * 7 + 3) % (BLOCKS * s->block_tokens)); /* all differ */
-    }
-    struct op_rope_store op = {.q = be_f32(be, q, N * qw),
-                               .k = be_f32(be, k, N * kw),
-                               .v = be_f32(be, v, N * kw),
-                               .pos = be_i32(be, pos, N),
-                               .slots = be_i32(be, slots, N),
-                               .inv_freq = be_f32(be, inv_freq, n_rot / 2),
-                               .n_rows = N,
-                               .n_heads = s->n_heads,
-                               .n_rot = n_rot,
-                               .interleaved = interleaved,
-                               .kv = kv};
-    op.kv.k = be_bytes(be, NULL, pool);
-    op.kv.v = be_bytes(be, NULL, pool);
-    CHECK(backend_rope_store(be, &op) == 0);
-    be_get(be, op.q, got_q, N * qw);
-    CHECK(backend_download(be, op.kv.k, 0, pools[0], pool, &e) == 0);
-    CHECK(backend_download(be, op.kv.v, 0, pools[1], pool, &e) == 0);
-    for (uint32_t r = 0; r < N; r++) {
-        for (uint64_t i = 0; i < qw; i++) {
-            uint64_t head = r * qw + i / s->head_dim * s->head_dim;
-            double want = rotated(q + head, &op, inv_freq, (uint32_t)(i % s->head_dim), pos[r]);
-            CHECK(fabs(got_q[r * qw + i] - want) <= 1e-6);
-        }
-        for (uint32_t i = 0; i < kw; i += s->head_dim) {
-            struct kv_row row = {&kv, pools[0], true, (uint32_t)slots[r], i / s->head_dim};
-            double want[256];
-            for (uint32_t d = 0; d < s->head_dim; d++)
-                want[d] = rotated(k + r * kw + i, &op, inv_freq, d, pos[r]);
-            kv_get(&row, stored);
-            check_stored(s, stored, want);
-            for (uint32_t d = 0; d < s->head_dim; d++)
-                want[d] = v[r * kw + i + d];
-            row.pool = pools[1], row.is_k = false;
-            kv_get(&row, stored);
-            check_stored(s, stored, want);
-        }
-    }
-    backend_buf *all[] = {op.q,
-                          op.k,
-                          op.kv.k,
-                          op.kv.v,
-                          (backend_buf *)op.v,
-                          (backend_buf *)op.pos,
-                          (backend_buf *)op.slots,
-                          (backend_buf *)op.inv_freq};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
-        backend_buf_free(all[i]);
-    free(pools[1]);
-    free(pools[0]);
-    free(got_q);
-    free(v);
-    free(k);
-    free(q);
-}
-
-static void test_rope_store(void) {
-    for (int i = 0; i < BE_N_ISAS; i++) {
-        backend *be = be_row_isa(i) ? be_open(be_isas[i], 2) : NULL;
-        if (!be) continue;
-        for (int n = 0; n < N_SHAPES; n++) {
-            uint32_t even = shapes[n].head_dim / 2 * 2;
-            if (shapes[n].block_tokens < 4) continue; /* slots would repeat */
-            check_rope(be, &shapes[n], even, true);
-            check_rope(be, &shapes[n], even, false);
-            check_rope(be, &shapes[n], even / 4 * 2, n & 1);
-        }
-        backend_close(be);
-    }
-}
-
-static void test_kv_copy(void) {
-    enum { BLOCKS = 9, BLOCK = 2 * 16 * 8 };
-    static const int32_t pairs[] = {0, 5, 3, 1, 8, 8};
-    float k[BLOCKS * BLOCK], v[BLOCKS * BLOCK], got[BLOCKS * BLOCK];
-    backend *be = be_open("", 2);
-    be_fill(k, BLOCKS * BLOCK, 1);
-    be_fill(v, BLOCKS * BLOCK, 1);
-    struct backend_kv kv = {.k = be_f32(be, k, BLOCKS * BLOCK),
-                            .v = be_f32(be, v, BLOCKS * BLOCK),
-                            .kv_type = QTYPE_F32,
-                            .n_blocks = BLOCKS,
-                            .n_kv_heads = 2,
-                            .block_tokens = 16,
-                            .head_dim = 8};
-    CHECK(backend_kv_copy(be, &kv, pairs, 3) == 0);
-    for (int i = 0; i < 2; i++) {
-        memcpy(k + pairs[2 * i + 1] * BLOCK, k + pairs[2 * i] * BLOCK, sizeof(float) * BLOCK);
-        memcpy(v + pairs[2 * i + 1] * BLOCK, v + pairs[2 * i] * BLOCK, sizeof(float) * BLOCK);
-    }
-    be_get(be, kv.k, got, BLOCKS * BLOCK);
-    CHECK(memcmp(got, k, sizeof k) == 0);
-    be_get(be, kv.v, got, BLOCKS * BLOCK);
-    CHECK(memcmp(got, v, sizeof v) == 0);
-    const int32_t outside[] = {0, BLOCKS};
-    CHECK(backend_kv_copy(be, &kv, outside, 1) == ERR_INVALID);
-    backend_buf_free(kv.k);
-    backend_buf_free(kv.v);
-    backend_close(be);
-}
-
 /* Numbers that would leave tables, pools or batch are refused before anything is read. */
 static void test_refusals(void) {
     enum { W = 64 };
@@ -505,8 +360,6 @@ int main(int argc, char **argv) {
     be_args(argc, argv);
     RUN(test_attention);
     RUN(test_attention_invariance);
-    RUN(test_rope_store);
-    RUN(test_kv_copy);
     RUN(test_refusals);
     return check_done();
 }

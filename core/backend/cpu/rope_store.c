@@ -1,6 +1,6 @@
-/* rope_store.c - launches what writes to the K/V pools: rotary embedding with the scatter of new K
- * and V, and the copy of blocks. Owns the table of cosines and sines of a step's rows: every layer
- * of a step asks for the same angles, so the first one makes them. */
+/* rope_store.c - launches what writes to the K/V pools: norms of q and k, rotary embedding and the
+ * scatter of new K and V, and the copy of blocks. Owns the tables of cosines and sines of a step's
+ * rows: most layers of a step ask for angles that another one had, so the first one makes them. */
 #include "core/backend/cpu/attn.h"
 #include "core/backend/cpu/cpu_int.h"
 
@@ -13,36 +13,52 @@
 /* Rows per chunk: neighbours mostly write to the same block, which threads should not share. */
 enum { MAX_CHUNK_ROWS = 16, CHUNKS_PER_THREAD = 4 };
 
-struct cpu_rope {
+/* Cosines and sines, times the magnitude, of some rows. */
+struct angle_table {
     float *angles; /* (max_rows, MAX_HEAD_DIM): cosines, then sines from MAX_HEAD_DIM / 2 on */
     int32_t *pos;  /* (max_rows): positions that the table was made for ... */
     float inv_freq[CPU_MAX_HEAD_DIM / 2]; /* ... and frequencies */
     uint32_t n_rows, n_rot;
+    float magnitude;
+};
+
+/* Models have up to two sets of frequencies, of local and of global layers: the table used last
+ * stays, so that in any order of layers each set is made once in a step. */
+struct cpu_rope {
+    struct angle_table tables[2];
+    uint32_t last; /* the table used last */
 };
 
 int cpu_rope_new(uint32_t max_rows, struct cpu_rope **out) {
-    struct cpu_rope *t = mem_new(1, sizeof *t);
-    *out = t;
-    if (!t) return ERR_NOMEM;
-    t->angles = mem_new_aligned((uint64_t)max_rows * CPU_MAX_HEAD_DIM * sizeof *t->angles);
-    t->pos = mem_new(max_rows, sizeof *t->pos);
-    return t->angles && t->pos ? 0 : ERR_NOMEM;
+    struct cpu_rope *r = mem_new(1, sizeof *r);
+    *out = r;
+    if (!r) return ERR_NOMEM;
+    for (int i = 0; i < 2; i++) {
+        struct angle_table *t = &r->tables[i];
+        t->angles = mem_new_aligned((uint64_t)max_rows * CPU_MAX_HEAD_DIM * sizeof *t->angles);
+        t->pos = mem_new(max_rows, sizeof *t->pos);
+        if (!t->angles || !t->pos) return ERR_NOMEM;
+    }
+    return 0;
 }
 
-void cpu_rope_free(struct cpu_rope *t) {
-    if (!t) return;
-    free(t->pos);
-    free(t->angles);
-    free(t);
+void cpu_rope_free(struct cpu_rope *r) {
+    if (!r) return;
+    for (int i = 0; i < 2; i++) {
+        free(r->tables[i].pos);
+        free(r->tables[i].angles);
+    }
+    free(r);
 }
 
 struct rope_run {
     const struct op_rope_store *a;
     const struct cpu_isa *isa;
-    struct cpu_rope *rope;
+    struct angle_table *table; /* NULL: nothing turns */
+    bool known;                /* the angles are in the table */
+    float magnitude;
     uint32_t rows_per_chunk;
     uint64_t run_bytes; /* of one block and head */
-    bool known;         /* the angles are in the table */
 };
 
 /* Values of elem bytes, next to each other, to a column of a matrix with n_cols columns. */
@@ -78,26 +94,46 @@ static void store_row(const struct rope_run *r, const float *k, const float *v, 
     }
 }
 
+/* x (n_heads, head_dim) in place: each head is normed, or the row where the norm is as long. */
+static void norm_heads(const struct rope_run *r, const backend_weight *norm, float *x,
+                       uint32_t n_heads) {
+    uint32_t n = (uint32_t)norm->n_in;
+    float *end = x + (uint64_t)n_heads * r->a->kv.head_dim;
+    for (; x < end; x += n)
+        r->isa->norm_row(&(struct cpu_row){
+            .x = x, .norm = cpu_weight_of(norm)->data, .out = x, .eps = r->a->eps, .n = n});
+}
+
+static void make_angles(const struct rope_run *r, uint32_t row, float *angles) {
+    float pos = (float)((const int32_t *)r->a->pos->host)[row];
+    for (uint32_t i = 0; i < r->a->n_rot / 2; i++) {
+        float angle = pos * ((const float *)r->a->inv_freq->host)[i];
+        angles[i] = cosf(angle) * r->magnitude;
+        angles[CPU_MAX_HEAD_DIM / 2 + i] = sinf(angle) * r->magnitude;
+    }
+}
+
 static void rope_store_row(const struct rope_run *r, uint32_t row) {
     const struct op_rope_store *a = r->a;
     const struct backend_kv *kv = &a->kv;
-    float *angles = r->rope->angles + (uint64_t)row * CPU_MAX_HEAD_DIM;
     uint64_t k_cols = (uint64_t)kv->n_kv_heads * kv->head_dim;
+    float *q = (float *)a->q->host + (uint64_t)row * a->n_heads * kv->head_dim;
     float *k = (float *)a->k->host + row * k_cols;
-    for (uint32_t i = 0; !r->known && i < a->n_rot / 2; i++) {
-        float pos = (float)((const int32_t *)a->pos->host)[row];
-        float angle = pos * ((const float *)a->inv_freq->host)[i];
-        angles[i] = cosf(angle);
-        angles[CPU_MAX_HEAD_DIM / 2 + i] = sinf(angle);
+    if (a->q_norm) {
+        norm_heads(r, a->q_norm, q, a->n_heads);
+        norm_heads(r, a->k_norm, k, kv->n_kv_heads);
     }
-    struct cpu_rotation rotation = {.cosines = angles,
-                                    .sines = angles + CPU_MAX_HEAD_DIM / 2,
-                                    .head_dim = kv->head_dim,
-                                    .n_rot = a->n_rot,
-                                    .interleaved = a->interleaved};
-    r->isa->rotate((float *)a->q->host + (uint64_t)row * a->n_heads * kv->head_dim, a->n_heads,
-                   &rotation);
-    r->isa->rotate(k, kv->n_kv_heads, &rotation);
+    if (r->table) {
+        float *angles = r->table->angles + (uint64_t)row * CPU_MAX_HEAD_DIM;
+        struct cpu_rotation rotation = {.cosines = angles,
+                                        .sines = angles + CPU_MAX_HEAD_DIM / 2,
+                                        .head_dim = kv->head_dim,
+                                        .n_rot = a->n_rot,
+                                        .interleaved = a->interleaved};
+        if (!r->known) make_angles(r, row, angles);
+        r->isa->rotate(q, a->n_heads, &rotation);
+        r->isa->rotate(k, kv->n_kv_heads, &rotation);
+    }
     store_row(r, k, (const float *)a->v->host + row * k_cols,
               (uint32_t)((const int32_t *)a->slots->host)[row]);
 }
@@ -110,18 +146,26 @@ static void rope_store_chunk(const void *arg, uint32_t chunk, int thread) {
         rope_store_row(r, i);
 }
 
-/* Is the table that of these rows? If not, it will be. */
-static bool angles_known(struct cpu_rope *t, const struct op_rope_store *a) {
-    uint64_t pos_bytes = a->n_rows * sizeof *t->pos;
-    uint64_t freq_bytes = a->n_rot / 2 * sizeof *t->inv_freq;
-    if (t->n_rows >= a->n_rows && t->n_rot == a->n_rot &&
-        !memcmp(t->pos, a->pos->host, pos_bytes) &&
-        !memcmp(t->inv_freq, a->inv_freq->host, freq_bytes))
-        return true;
-    t->n_rows = a->n_rows, t->n_rot = a->n_rot;
-    memcpy(t->pos, a->pos->host, pos_bytes);
-    memcpy(t->inv_freq, a->inv_freq->host, freq_bytes);
-    return false;
+static bool is_table_of(const struct angle_table *t, const struct op_rope_store *a,
+                        float magnitude) {
+    return t->n_rows >= a->n_rows && t->n_rot == a->n_rot && t->magnitude == magnitude &&
+           !memcmp(t->pos, a->pos->host, a->n_rows * sizeof *t->pos) &&
+           !memcmp(t->inv_freq, a->inv_freq->host, a->n_rot / 2 * sizeof *t->inv_freq);
+}
+
+/* The table of these rows; without one, known is false and the rows shall fill what is returned. */
+static struct angle_table *find_table(struct cpu_rope *r, const struct op_rope_store *a,
+                                      float magnitude, bool *known) {
+    *known = true;
+    if (is_table_of(&r->tables[r->last], a, magnitude)) return &r->tables[r->last];
+    r->last = !r->last;
+    struct angle_table *t = &r->tables[r->last];
+    if (is_table_of(t, a, magnitude)) return t;
+    *known = false;
+    t->n_rows = a->n_rows, t->n_rot = a->n_rot, t->magnitude = magnitude;
+    memcpy(t->pos, a->pos->host, a->n_rows * sizeof *t->pos);
+    memcpy(t->inv_freq, a->inv_freq->host, a->n_rot / 2 * sizeof *t->inv_freq);
+    return t;
 }
 
 static bool all_below(const int32_t *ids, uint32_t n, uint64_t bound) {
@@ -133,7 +177,6 @@ static bool all_below(const int32_t *ids, uint32_t n, uint64_t bound) {
 int cpu_rope_store(backend *be, const struct op_rope_store *a) {
     struct cpu_backend *c = cpu_of(be);
     uint64_t block_bytes;
-    if (a->q_norm || a->magnitude) return ERR_UNSUPPORTED;
     if (a->kv.head_dim > CPU_MAX_HEAD_DIM || !backend_kv_block_bytes(&a->kv, &block_bytes) ||
         !all_below(a->slots->host, a->n_rows, (uint64_t)a->kv.n_blocks * a->kv.block_tokens) ||
         !all_below(a->pos->host, a->n_rows, INT32_MAX))
@@ -142,11 +185,12 @@ int cpu_rope_store(backend *be, const struct op_rope_store *a) {
     rows = rows < 1 ? 1 : rows < MAX_CHUNK_ROWS ? rows : MAX_CHUNK_ROWS;
     struct rope_run run = {.a = a,
                            .isa = c->isa,
-                           .rope = c->rope,
+                           .magnitude = a->magnitude != 0 ? a->magnitude : 1,
                            .rows_per_chunk = rows,
-                           .run_bytes = block_bytes / a->kv.n_kv_heads,
-                           .known = angles_known(c->rope, a)};
+                           .run_bytes = block_bytes / a->kv.n_kv_heads};
+    if (a->n_rot) run.table = find_table(c->rope, a, run.magnitude, &run.known);
     pool_run(c->pool, (a->n_rows + rows - 1) / rows, rope_store_chunk, &run);
+    if (a->q_norm) cpu_count(c, c->isa, CPU_RMSNORM);
     cpu_count(c, c->isa, CPU_ROPE_STORE_F32 + cpu_kv_index(a->kv.kv_type));
     return 0;
 }
