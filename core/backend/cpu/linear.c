@@ -11,17 +11,23 @@
 #include <stdlib.h>
 
 enum {
-    TASK_BYTES = 128 * 1024,        /* of a weight, for one row */
-    TASKS_PER_THREAD = 4,           /* at least, where there are as many panels */
-    ROW_STEP = 8,                   /* row blocks are multiples of it */
-    INPUT_BYTES_PER_TASK = 1 << 20, /* of a row block: what the second-level cache holds */
-    PREPARE_VALUES = 8192           /* in a chunk of rows: a microsecond or two */
+    TASK_BYTES = 128 * 1024,          /* of a weight, for one row */
+    TASKS_PER_THREAD = 4,             /* at least, where there are as many panels */
+    ROW_STEP = 8,                     /* row blocks are multiples of it */
+    LEAST_BLOCK_ROWS = GEMM_ROWS / 2, /* of a group's blocks, where it has as many rows */
+    INPUT_BYTES_PER_TASK = 1 << 20,   /* of a row block: what the second-level cache holds */
+    PREPARE_VALUES = 8192             /* in a chunk of rows: a microsecond or two */
 };
 
 /* A thread's own memory. */
 struct linear_scratch {
     struct gemm_tile tile[GEMM_PANELS];
     _Alignas(64) float acc[2][GEMM_ROWS * GEMM_PANELS * GEMM_OUTS]; /* of two weights: gate, up */
+};
+
+/* Neighbouring rows of one group. */
+struct cpu_row_block {
+    uint32_t row, n_rows, group;
 };
 
 /* ---- memory ---- */
@@ -43,6 +49,13 @@ void cpu_codes_free(struct cpu_codes *codes) {
     free(codes->q[0]);
 }
 
+/* A group of n rows makes at most n / LEAST_BLOCK_ROWS + 1 blocks. */
+static uint64_t most_row_blocks(const struct backend_config *config) {
+    uint64_t n_used = config->moe.n_experts ? config->moe.n_used : 1;
+    uint64_t n_groups = config->moe.n_experts ? config->moe.n_experts : 1;
+    return config->max_rows * n_used / LEAST_BLOCK_ROWS + n_groups + 1;
+}
+
 int cpu_linear_new(const struct backend_config *config, int n_threads, struct cpu_linear **out) {
     struct cpu_linear *l = *out = mem_new(1, sizeof *l);
     uint64_t n_stretches = ((uint64_t)config->max_cols + GEMM_COLS - 1) / GEMM_COLS, threads;
@@ -55,13 +68,15 @@ int cpu_linear_new(const struct backend_config *config, int n_threads, struct cp
     l->row_stride = n_stretches * GEMM_COLS;
     l->scratch = mem_new_aligned(threads * sizeof *l->scratch);
     l->row = mem_new_aligned(threads * l->row_stride * sizeof *l->row);
-    return l->scratch && l->row ? 0 : ERR_NOMEM;
+    l->row_blocks = mem_new(most_row_blocks(config), sizeof *l->row_blocks);
+    return l->scratch && l->row && l->row_blocks ? 0 : ERR_NOMEM;
 }
 
 void cpu_linear_free(struct cpu_linear *l) {
     if (!l) return;
     free(l->normed);
     cpu_codes_free(&l->codes);
+    free(l->row_blocks);
     free(l->row);
     free(l->scratch);
     free(l);
@@ -75,25 +90,6 @@ int cpu_linear_need_floats(struct cpu_linear *l) {
     l->normed = mem_new_aligned(n);
     return l->normed ? 0 : ERR_NOMEM;
 }
-
-/* ---- one op ---- */
-
-struct product {
-    const struct cpu_weight *w;
-    const float *bias;                          /* (n_out) or NULL */
-    float *y;                                   /* (n_rows, n_out) */
-    uint32_t n_panels, task_panels, first_task; /* panels in a task; task 0 of a row block */
-};
-
-struct linear_run {
-    struct cpu_backend *c;
-    const struct op_linear *op;
-    struct cpu_input input;
-    const float *x;                                 /* (n_rows, n_in) input of float weights */
-    uint32_t n_products, n_block_tasks, block_rows; /* tasks of a row block, its rows */
-    uint32_t unit_panels;                           /* multiplied at once */
-    struct product p[BACKEND_LINEAR_MAX];
-};
 
 /* ---- input ---- */
 
@@ -170,21 +166,20 @@ const float *cpu_input_floats(const struct cpu_backend *c, const struct op_input
 
 /* ---- products ---- */
 
-/* Rows and panels of a task, which p's they are of. */
+/* Rows of one group and panels of a task, which p's they are of. */
 struct span {
-    uint32_t row, n_rows, panel, n_panels;
+    uint32_t row, n_rows, group, panel, n_panels;
 };
 
 /* acc (s->n_rows, GEMM_PANELS * GEMM_OUTS) of up to GEMM_PANELS panels, all of one pair. */
-static void multiply(const struct linear_run *r, const struct product *p, const struct span *s,
-                     struct linear_scratch *scratch, float *acc) {
-    const struct cpu_codes *codes = &r->c->linear->codes;
+static void multiply(const struct cpu_products *r, const struct cpu_product *p,
+                     const struct span *s, struct linear_scratch *scratch, float *acc) {
     const struct cpu_weight *w = p->w;
-    uint32_t n_in = r->input.n_in;
-    bool floats = r->input.floats;
+    uint32_t n_in = r->n_in;
+    bool floats = cpu_is_float(w->base.type);
     uint32_t in_pair = s->panel % GEMM_PANELS, pair = s->panel - in_pair; /* its first panel */
     uint32_t together = p->n_panels - pair < GEMM_PANELS ? p->n_panels - pair : GEMM_PANELS;
-    const uint8_t *stretches = w->panels + pair * w->panel_bytes;
+    const uint8_t *stretches = w->panels + s->group * w->expert_bytes + pair * w->panel_bytes;
     struct gemm_job j = {.type = w->base.type,
                          .tile = scratch->tile,
                          .n_panels = s->n_panels,
@@ -196,11 +191,13 @@ static void multiply(const struct linear_run *r, const struct product *p, const 
                          .acc = acc,
                          .first = true};
     for (uint32_t c = 0; c < n_in; c += GEMM_COLS) {
-        uint64_t at = (uint64_t)(c / GEMM_COLS) * r->op->n_rows + s->row;
         j.n_cols = n_in - c < GEMM_COLS ? n_in - c : GEMM_COLS;
-        j.x.q[0] = codes->q[0] + at * GEMM_COLS;
-        j.x.q[1] = codes->q[1] ? codes->q[1] + at * GEMM_COLS : NULL;
-        j.x.blocks = codes->blocks + at * GEMM_BLOCKS;
+        if (!floats) {
+            uint64_t at = (uint64_t)(c / GEMM_COLS) * r->n_rows + s->row;
+            j.x.q[0] = r->codes->q[0] + at * GEMM_COLS;
+            j.x.q[1] = r->codes->q[1] ? r->codes->q[1] + at * GEMM_COLS : NULL;
+            j.x.blocks = r->codes->blocks + at * GEMM_BLOCKS;
+        }
         uint64_t bytes = gemm_stretch_bytes(j.type, j.n_cols);
         for (uint32_t k = 0; k < s->n_panels; k++)
             r->c->gemm->unpack(j.type, stretches + (in_pair + k) * bytes, j.n_cols,
@@ -213,30 +210,30 @@ static void multiply(const struct linear_run *r, const struct product *p, const 
 }
 
 /* Outputs of a span, those that the weight has. */
-static uint32_t span_outs(const struct product *p, const struct span *s) {
+static uint32_t span_outs(const struct cpu_product *p, const struct span *s) {
     uint64_t left = p->w->base.n_out - (uint64_t)s->panel * GEMM_OUTS;
     return left < s->n_panels * GEMM_OUTS ? (uint32_t)left : s->n_panels * GEMM_OUTS;
 }
 
-static void add_bias(const struct product *p, const struct span *s, float *acc) {
+static void add_bias(const struct cpu_product *p, const struct span *s, float *acc) {
     uint32_t n = span_outs(p, s);
     if (!p->bias) return;
-    const float *bias = p->bias + (uint64_t)s->panel * GEMM_OUTS;
+    const float *bias = p->bias + s->group * p->w->base.n_out + (uint64_t)s->panel * GEMM_OUTS;
     for (uint32_t row = 0; row < s->n_rows; row++, acc += GEMM_PANELS * GEMM_OUTS)
         for (uint32_t o = 0; o < n; o++)
             acc[o] += bias[o];
 }
 
 /* Writes a unit's rows of y. acc, gate or the only one, and up are (n_rows, ..) as multiply's. */
-static void write_unit(const struct linear_run *r, const struct product *p, const struct span *s,
-                       const float *acc, const float *up) {
+static void write_unit(const struct cpu_products *r, const struct cpu_product *p,
+                       const struct span *s, const float *acc, const float *up) {
     uint32_t n = span_outs(p, s);
     uint64_t n_out = p->w->base.n_out;
     float *y = p->y + s->row * n_out + (uint64_t)s->panel * GEMM_OUTS;
     for (uint32_t row = 0; row < s->n_rows; row++, y += n_out) {
         uint32_t at = row * GEMM_PANELS * GEMM_OUTS;
         if (up)
-            r->c->isa->glu[r->op->act](acc + at, up + at, y, n);
+            r->c->isa->glu[r->act](acc + at, up + at, y, n);
         else
             for (uint32_t o = 0; o < n; o++)
                 y[o] = acc[at + o];
@@ -245,15 +242,15 @@ static void write_unit(const struct linear_run *r, const struct product *p, cons
 
 /* As many panels as acc holds for these rows: all of them of the first weight, then of the second,
  * so that each is one stream. */
-static void multiply_span(const struct linear_run *r, const struct product *p, const struct span *s,
-                          struct linear_scratch *scratch) {
-    bool gated = r->op->act != BACKEND_ACT_NONE;
+static void multiply_span(const struct cpu_products *r, const struct cpu_product *p,
+                          const struct span *s, struct linear_scratch *scratch) {
+    bool gated = r->act != BACKEND_ACT_NONE;
     uint32_t acc_floats = s->n_rows * GEMM_PANELS * GEMM_OUTS;
     for (int i = 0; i < 1 + gated; i++) {
         uint32_t at = 0;
         for (uint32_t k = 0; k < s->n_panels; k += r->unit_panels, at += acc_floats) {
             uint32_t left = s->n_panels - k, n = left < r->unit_panels ? left : r->unit_panels;
-            struct span unit = {s->row, s->n_rows, s->panel + k, n};
+            struct span unit = {s->row, s->n_rows, s->group, s->panel + k, n};
             multiply(r, p + i, &unit, scratch, scratch->acc[i] + at);
             add_bias(p + i, &unit, scratch->acc[i] + at);
             if (i == gated)
@@ -262,49 +259,57 @@ static void multiply_span(const struct linear_run *r, const struct product *p, c
     }
 }
 
-static void linear_task(const void *arg, uint32_t task, int thread) {
-    const struct linear_run *r = arg;
-    uint32_t row = task / r->n_block_tasks * r->block_rows, n_rows = r->op->n_rows - row;
-    const struct product *p = &r->p[r->n_products - 1];
-    if (n_rows > r->block_rows) n_rows = r->block_rows;
+static void product_task(const void *arg, uint32_t task, int thread) {
+    const struct cpu_products *r = arg;
+    const struct cpu_row_block *block = &r->c->linear->row_blocks[task / r->n_block_tasks];
+    const struct cpu_product *p = &r->p[r->n_products - 1];
     task %= r->n_block_tasks;
     while (task < p->first_task)
         p--;
     uint32_t panel = (task - p->first_task) * p->task_panels, most, left, n;
     left = p->n_panels - panel < p->task_panels ? p->n_panels - panel : p->task_panels;
-    most = GEMM_ROWS / n_rows * r->unit_panels;
+    most = GEMM_ROWS / block->n_rows * r->unit_panels;
     for (; left; left -= n, panel += n) {
         n = left < most ? left : most;
-        struct span s = {row, n_rows, panel, n};
+        struct span s = {block->row, block->n_rows, block->group, panel, n};
         multiply_span(r, p, &s, &r->c->linear->scratch[thread]);
     }
 }
 
-/* ---- cutting an op into tasks. Nothing here touches a result. ---- */
+/* ---- cutting products into tasks. Nothing here touches a result. ---- */
 
-static void plan_rows(struct linear_run *r) {
-    uint32_t n_rows = r->op->n_rows;
-    uint64_t row_bytes = (uint64_t)r->input.n_in * (r->input.floats            ? sizeof(float)
-                                                    : r->c->linear->codes.q[1] ? 3
-                                                                               : 2);
-    uint64_t fit = INPUT_BYTES_PER_TASK / row_bytes / ROW_STEP * ROW_STEP;
-    uint32_t most = fit < GEMM_ROWS / 2 ? GEMM_ROWS / 2
-                    : fit > GEMM_ROWS   ? GEMM_ROWS
-                                        : (uint32_t)fit;
-    uint32_t n_blocks = (n_rows + most - 1) / most;
-    uint32_t even = (n_rows + n_blocks - 1) / n_blocks;
-    r->block_rows = (even + ROW_STEP - 1) / ROW_STEP * ROW_STEP;
+/* Cuts a group evenly. */
+static void plan_group(struct cpu_products *r, uint32_t group, uint32_t most) {
+    uint32_t row = r->first[group], end = r->first[group + 1];
+    uint32_t n_blocks = (end - row + most - 1) / most;
+    if (!n_blocks) return;
+    uint32_t even = (end - row + n_blocks - 1) / n_blocks;
+    even = (even + ROW_STEP - 1) / ROW_STEP * ROW_STEP;
+    for (; row < end; row += even)
+        r->c->linear->row_blocks[r->n_blocks++] =
+            (struct cpu_row_block){row, end - row < even ? end - row : even, group};
 }
 
-static void plan_panels(struct linear_run *r) {
+static void plan_rows(struct cpu_products *r) {
+    uint64_t row_bytes = (uint64_t)r->n_in * (r->x ? sizeof(float) : r->codes->q[1] ? 3 : 2);
+    uint64_t fit = INPUT_BYTES_PER_TASK / row_bytes / ROW_STEP * ROW_STEP;
+    uint32_t most = fit < LEAST_BLOCK_ROWS ? LEAST_BLOCK_ROWS
+                    : fit > GEMM_ROWS      ? GEMM_ROWS
+                                           : (uint32_t)fit;
+    r->n_blocks = 0;
+    for (uint32_t g = 0; g < r->n_groups; g++)
+        plan_group(r, g, most);
+}
+
+static void plan_panels(struct cpu_products *r) {
     uint64_t all = 0, want = (uint64_t)TASKS_PER_THREAD * (uint32_t)r->c->base.n_threads;
-    uint32_t n_blocks = (r->op->n_rows + r->block_rows - 1) / r->block_rows;
     for (uint32_t i = 0; i < r->n_products; i++)
-        all += (uint64_t)r->p[i].n_panels * n_blocks;
+        all += (uint64_t)r->p[i].n_panels * r->n_blocks;
     r->unit_panels = all < want * GEMM_PANELS ? 1 : GEMM_PANELS;
+    r->n_block_tasks = 0;
     for (uint32_t i = 0; i < r->n_products; i++) {
-        struct product *p = &r->p[i];
-        uint64_t cost = p->w->panel_bytes * (1 + r->op->n_rows / ROW_STEP);
+        struct cpu_product *p = &r->p[i];
+        uint64_t cost = p->w->panel_bytes * (1 + r->n_rows / r->n_blocks / ROW_STEP);
         uint64_t n = TASK_BYTES / cost, most = all / want;
         if (n > most) n = most;
         n = n / r->unit_panels * r->unit_panels;
@@ -314,37 +319,50 @@ static void plan_panels(struct linear_run *r) {
     }
 }
 
+void cpu_products_add(struct cpu_products *r, const backend_weight *w, const backend_weight *bias,
+                      float *y) {
+    r->p[r->n_weights++] =
+        (struct cpu_product){.w = cpu_weight_of(w),
+                             .bias = vector_of(bias),
+                             .y = y,
+                             .n_panels = (uint32_t)((w->n_out + GEMM_OUTS - 1) / GEMM_OUTS)};
+}
+
+int cpu_products_run(struct cpu_products *r) {
+    struct cpu_backend *c = r->c;
+    bool gated = r->act != BACKEND_ACT_NONE;
+    r->n_products = gated ? 1 : r->n_weights;
+    plan_rows(r);
+    plan_panels(r);
+    uint64_t n_tasks = (uint64_t)r->n_block_tasks * r->n_blocks;
+    if (n_tasks >= UINT32_MAX) return ERR_INVALID;
+    pool_run(c->pool, (uint32_t)n_tasks, product_task, r);
+    for (uint32_t i = 0; i < r->n_weights; i++)
+        backend_count_kernel(&c->base, c->linear_counters[r->p[i].w->base.type]);
+    if (gated) cpu_count(c, c->isa, CPU_GLU_SILU + r->act - BACKEND_ACT_SILU);
+    return 0;
+}
+
+/* ---- the op ---- */
+
 int cpu_linear(backend *be, const struct op_linear *a) {
     struct cpu_backend *c = cpu_of(be);
-    bool gated = a->act != BACKEND_ACT_NONE;
+    const uint32_t all[] = {0, a->n_rows};
     if (a->act > BACKEND_ACT_SILU || a->y_scale || a->softcap) return ERR_UNSUPPORTED;
-    struct linear_run run = {
-        .c = c,
-        .op = a,
-        .input = {.in = &a->in, .n_rows = a->n_rows, .n_in = (uint32_t)a->w[0]->n_in},
-        .x = cpu_input_floats(c, &a->in),
-        .n_products = gated ? 1 : a->n_weights};
+    struct cpu_input input = {.in = &a->in, .n_rows = a->n_rows, .n_in = (uint32_t)a->w[0]->n_in};
+    struct cpu_products run = {.c = c,
+                               .codes = &c->linear->codes,
+                               .first = all,
+                               .n_groups = 1,
+                               .n_rows = a->n_rows,
+                               .n_in = input.n_in,
+                               .act = a->act};
     for (uint32_t i = 0; i < a->n_weights; i++) {
-        const struct cpu_weight *w = cpu_weight_of(a->w[i]);
-        run.p[i] =
-            (struct product){.w = w,
-                             .bias = vector_of(a->bias[i]),
-                             .y = gated && i ? NULL : a->y[i]->host,
-                             .n_panels = (uint32_t)((w->base.n_out + GEMM_OUTS - 1) / GEMM_OUTS)};
-        if (cpu_is_float(w->base.type))
-            run.input.floats = true;
-        else
-            run.input.codes = true;
+        bool written = a->act == BACKEND_ACT_NONE || i == 0;
+        cpu_input_is_for(&input, a->w[i]);
+        cpu_products_add(&run, a->w[i], a->bias[i], written ? a->y[i]->host : NULL);
     }
-    plan_rows(&run);
-    plan_panels(&run);
-    uint64_t n_tasks =
-        (uint64_t)run.n_block_tasks * ((a->n_rows + run.block_rows - 1) / run.block_rows);
-    if (n_tasks >= UINT32_MAX) return ERR_INVALID;
-    cpu_input_prepare(c, &run.input);
-    pool_run(c->pool, (uint32_t)n_tasks, linear_task, &run);
-    for (uint32_t i = 0; i < a->n_weights; i++)
-        backend_count_kernel(be, c->linear_counters[a->w[i]->type]);
-    if (gated) cpu_count(c, c->isa, CPU_GLU_SILU + a->act - BACKEND_ACT_SILU);
-    return 0;
+    if (input.floats) run.x = cpu_input_floats(c, &a->in);
+    cpu_input_prepare(c, &input);
+    return cpu_products_run(&run);
 }

@@ -1,5 +1,5 @@
-/* linear_int.h - what the ops with matrix products share: their memory, and their input, prepared
- * once for all products of an op. */
+/* linear_int.h - what the ops with matrix products share: their memory; their input, prepared once
+ * for all products of an op; the products themselves. */
 #ifndef INFERD_CPU_LINEAR_INT_H
 #define INFERD_CPU_LINEAR_INT_H
 
@@ -21,6 +21,7 @@ void cpu_codes_put(const struct cpu_codes *codes, const struct gemm_isa *gemm, c
                    uint32_t n_in, uint32_t row, uint32_t n_rows);
 
 struct linear_scratch;
+struct cpu_row_block;
 
 struct cpu_linear {
     struct linear_scratch *scratch; /* (n_threads) */
@@ -28,6 +29,7 @@ struct cpu_linear {
     uint64_t row_stride;
     struct cpu_codes codes; /* max_rows of max_cols: the input of quantized weights */
     float *normed;          /* (max_rows, max_cols): of float weights; NULL until there are any */
+    struct cpu_row_block *row_blocks; /* of the products that run */
     uint32_t max_rows, max_cols;
 };
 
@@ -47,5 +49,44 @@ const float *cpu_input_floats(const struct cpu_backend *c, const struct op_input
 static inline bool cpu_is_float(int type) {
     return type == QTYPE_F32 || type == QTYPE_F16 || type == QTYPE_BF16;
 }
+
+static inline void cpu_input_is_for(struct cpu_input *input, const backend_weight *w) {
+    if (cpu_is_float(w->type))
+        input->floats = true;
+    else
+        input->codes = true;
+}
+
+/* One weight of a set of products. */
+struct cpu_product {
+    const struct cpu_weight *w;
+    const float *bias;                          /* (n_groups, n_out) or NULL */
+    float *y;                                   /* (n_rows, n_out) */
+    uint32_t n_panels, task_panels, first_task; /* the driver's: of a task; task 0 of a block */
+};
+
+/* Products that share their input, cut into tasks together. Rows come in groups: group g, rows
+ * first[g] .. first[g + 1] - 1 of input and y, is multiplied by expert g of each weight. A plain
+ * weight has one group, of all rows. With act there are two weights, gate and up, and y is p[0]'s.
+ */
+struct cpu_products {
+    struct cpu_backend *c;
+    const struct cpu_codes *codes; /* n_rows rows of n_in: the input of quantized weights */
+    const float *x;                /* (n_rows, n_in): of float weights; NULL: there are none */
+    const uint32_t *first;         /* (n_groups + 1), ascending from 0 to n_rows */
+    uint32_t n_groups, n_rows, n_in, n_weights;
+    enum backend_act act;
+    struct cpu_product p[BACKEND_LINEAR_MAX];
+    /* The driver's. */
+    uint32_t n_products, n_blocks, n_block_tasks; /* row blocks; tasks of each */
+    uint32_t unit_panels;                         /* multiplied at once */
+};
+
+/* w: (n_out, r->n_in), of n_groups experts or plain; bias NULL or its vectors; y NULL: the second
+ * of two with act. */
+void cpu_products_add(struct cpu_products *r, const backend_weight *w, const backend_weight *bias,
+                      float *y);
+/* Runs and counts them. ERR_INVALID: too many tasks. */
+int cpu_products_run(struct cpu_products *r);
 
 #endif

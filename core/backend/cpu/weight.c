@@ -1,7 +1,7 @@
 /* weight.c - makes weights: what is for products is repacked into panels by all threads, in memory
  * of its own, one expert's behind the other's; tables and vectors stay in the caller's bytes. Runs
  * on the thread that opens a model. */
-#include "core/backend/cpu/cpu_int.h"
+#include "core/backend/cpu/linear_int.h"
 
 #include "core/base/mem.h"
 
@@ -50,8 +50,7 @@ static int repack(struct cpu_backend *c, struct cpu_weight *w,
     if (!gemm_weight_bytes(desc->type, desc->n_out, desc->n_in, &w->expert_bytes) ||
         !mem_mul(w->expert_bytes, n_experts, &bytes) || n_pairs > UINT32_MAX / n_experts)
         return err_set_param(e, ERR_INVALID, desc->name, "tensor %s is too large", desc->name);
-    bool is_float = desc->type == QTYPE_F32 || desc->type == QTYPE_F16 || desc->type == QTYPE_BF16;
-    if (is_float && cpu_linear_need_floats(c->linear))
+    if (cpu_is_float(desc->type) && cpu_linear_need_floats(c->linear))
         return err_set(e, ERR_NOMEM, "no memory for rows of floats");
     w->panels = cpu_host_new(bytes);
     if (!w->panels)
