@@ -1,0 +1,127 @@
+"""The tiny models: one for each architecture, with all that is special about it switched on.
+
+A family is (model_type, configuration, tokenizer kind, options). Sizes are small and odd where the
+architecture allows it. Options:
+  dtype   what the weights are rounded to and stored as
+  v4      config.json as transformers 4 wrote it (most folders in the world)
+  shards  model.safetensors in several files
+  init    scale of kinds of weights, beside the defaults of make.py
+  keys    metadata that the reference needs and llama.cpp's converter does not write
+"""
+
+PHI3_SHORT = [1.0, 1.02, 1.1, 1.3, 1.7, 2.1]
+PHI3_LONG = [1.0, 1.3, 2.0, 3.5, 5.0, 7.5]
+
+FAMILIES = {
+    "llama": dict(
+        type="llama", tokenizer="llama3", v4=True, outtype="f32",
+        config=dict(hidden_size=48, num_attention_heads=6, num_key_value_heads=2, intermediate_size=76,
+                    num_hidden_layers=3, max_position_embeddings=512, rms_norm_eps=1e-5,
+                    tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0,
+                                         high_freq_factor=4.0, original_max_position_embeddings=64))),
+    "llama2": dict(
+        type="llama", tokenizer="llama2", v4=True, outtype="f16", dtype="float16",
+        config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=4, intermediate_size=52,
+                    num_hidden_layers=2, max_position_embeddings=256, rms_norm_eps=1e-6,
+                    tie_word_embeddings=True,
+                    rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.0))),
+    "mistral": dict(
+        type="mistral", tokenizer="mistral", v4=True, outtype="f32", keys=dict(sliding_window=20),
+        config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=2, head_dim=12,
+                    intermediate_size=60, num_hidden_layers=2, max_position_embeddings=512,
+                    sliding_window=20, rms_norm_eps=1e-5, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=1000000.0))),
+    "mixtral": dict(
+        type="mixtral", tokenizer="mistral", outtype="f32",
+        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, intermediate_size=40,
+                    num_hidden_layers=2, max_position_embeddings=512, sliding_window=None,
+                    num_local_experts=5, num_experts_per_tok=2, rms_norm_eps=1e-5, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=1000000.0))),
+    "qwen2": dict(
+        type="qwen2", tokenizer="qwen", v4=True, outtype="f32", pad_vocab=13,
+        keys=dict(sliding_window=24, sliding_window_pattern=[False, True, True]),
+        config=dict(hidden_size=42, num_attention_heads=7, num_key_value_heads=1, intermediate_size=66,
+                    num_hidden_layers=3, max_position_embeddings=512, use_sliding_window=True,
+                    sliding_window=24, max_window_layers=1, rms_norm_eps=1e-6, tie_word_embeddings=True,
+                    rope_parameters=dict(rope_type="default", rope_theta=1000000.0))),
+    "qwen2moe": dict(
+        type="qwen2_moe", tokenizer="qwen", outtype="f32",
+        config=dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=3, intermediate_size=50,
+                    moe_intermediate_size=20, shared_expert_intermediate_size=28, num_experts=6,
+                    num_experts_per_tok=2, norm_topk_prob=False, num_hidden_layers=2,
+                    max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    "qwen3": dict(
+        type="qwen3", tokenizer="qwen", v4=True, outtype="bf16", dtype="bfloat16",
+        config=dict(hidden_size=36, num_attention_heads=4, num_key_value_heads=2, head_dim=10,
+                    intermediate_size=54, num_hidden_layers=2, max_position_embeddings=256, rms_norm_eps=1e-6,
+                    tie_word_embeddings=True,
+                    rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0,
+                                         original_max_position_embeddings=64))),
+    "qwen3moe": dict(
+        type="qwen3_moe", tokenizer="qwen", outtype="f32", ties=True,
+        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=1, head_dim=14,
+                    intermediate_size=40, moe_intermediate_size=20, num_experts=7, num_experts_per_tok=3,
+                    norm_topk_prob=True, num_hidden_layers=2, max_position_embeddings=512, rms_norm_eps=1e-6,
+                    tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    "gemma2": dict(
+        type="gemma2", tokenizer="gemma", v4=True, outtype="f32", shards="120KB",
+        keys=dict(attention_scale=24 ** -0.5),
+        config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+                    intermediate_size=56, num_hidden_layers=3, max_position_embeddings=512, sliding_window=18,
+                    query_pre_attn_scalar=24, attn_logit_softcapping=3.0, final_logit_softcapping=6.0,
+                    rms_norm_eps=1e-6,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+    "gemma3": dict(
+        type="gemma3_text", tokenizer="gemma", v4=True, outtype="bf16", dtype="bfloat16",
+        config=dict(hidden_size=28, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+                    intermediate_size=36, num_hidden_layers=7, max_position_embeddings=512, sliding_window=16,
+                    query_pre_attn_scalar=16, rms_norm_eps=1e-6,
+                    rope_parameters=dict(
+                        full_attention=dict(rope_type="linear", rope_theta=1000000.0, factor=8.0),
+                        sliding_attention=dict(rope_type="default", rope_theta=10000.0)))),
+    "phi3": dict(
+        type="phi3", tokenizer="phi3", v4=True, outtype="f32",
+        config=dict(hidden_size=64, num_attention_heads=4, num_key_value_heads=2, intermediate_size=44,
+                    num_hidden_layers=2, max_position_embeddings=256, original_max_position_embeddings=64,
+                    sliding_window=40, rms_norm_eps=1e-5, tie_word_embeddings=False, partial_rotary_factor=0.75,
+                    rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, short_factor=PHI3_SHORT,
+                                         long_factor=PHI3_LONG, partial_rotary_factor=0.75,
+                                         original_max_position_embeddings=64))),
+    "gpt-oss": dict(
+        type="gpt_oss", tokenizer="harmony", v4=True, outtype="f32",
+        config=dict(hidden_size=32, num_attention_heads=6, num_key_value_heads=2, head_dim=12,
+                    intermediate_size=24, num_hidden_layers=3, num_local_experts=5, num_experts_per_tok=2,
+                    max_position_embeddings=512, sliding_window=22, rms_norm_eps=1e-5, tie_word_embeddings=False,
+                    layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                    rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=8.0, beta_fast=32.0,
+                                         beta_slow=1.0, truncate=False, original_max_position_embeddings=64))),
+    "gpt-oss-mxfp4": dict(
+        type="gpt_oss", tokenizer="harmony", v4=True, outtype="bf16", dtype="bfloat16", mxfp4=True,
+        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+                    intermediate_size=64, num_hidden_layers=2, num_local_experts=4, num_experts_per_tok=2,
+                    max_position_embeddings=512, sliding_window=22, rms_norm_eps=1e-5, tie_word_embeddings=False,
+                    layer_types=["sliding_attention", "full_attention"],
+                    rope_parameters=dict(rope_type="yarn", rope_theta=150000.0, factor=8.0, beta_fast=32.0,
+                                         beta_slow=1.0, truncate=False, original_max_position_embeddings=64))),
+    "olmo2": dict(
+        type="olmo2", tokenizer="gpt2", outtype="f32",
+        config=dict(hidden_size=40, num_attention_heads=4, num_key_value_heads=2, intermediate_size=58,
+                    num_hidden_layers=2, max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=500000.0))),
+    "smollm3": dict(
+        type="smollm3", tokenizer="llama3", outtype="f32",
+        config=dict(hidden_size=32, num_attention_heads=4, num_key_value_heads=2, intermediate_size=44,
+                    num_hidden_layers=5, max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=True,
+                    no_rope_layer_interval=4, use_sliding_window=False,
+                    rope_parameters=dict(rope_type="default", rope_theta=2000000.0))),
+    "granite": dict(
+        type="granite", tokenizer="starcoder", v4=True, outtype="f32",
+        config=dict(hidden_size=40, num_attention_heads=5, num_key_value_heads=1, intermediate_size=62,
+                    num_hidden_layers=2, max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=True,
+                    embedding_multiplier=4.0, residual_multiplier=0.45, attention_multiplier=0.23,
+                    logits_scaling=3.0,
+                    rope_parameters=dict(rope_type="default", rope_theta=10000.0))),
+}

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/arch: tiny seeded models, their logits in transformers, and their GGUF files.
+
+  scripts/golden-models/make.py --llama-cpp DIR --out tests/golden/arch [NAME ...]
+
+Needs Python with torch, transformers 5, tokenizers, safetensors, sentencepiece, and a checkout of llama.cpp
+for its convert_hf_to_gguf.py. For each family of families.py:
+  NAME/hf/          the folder that transformers saved, with a tokenizer of a few hundred tokens
+  NAME/model.gguf   what llama.cpp's converter makes of it (plus the keys that it leaves out, families.py)
+  NAME/golden.json  prompts, the rows of logits that were kept, greedy continuations, versions
+  NAME/logits.f32   (rows, n_vocab) float32, little-endian: eager attention, float32, CPU, no KV cache
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import transformers
+
+sys.path.insert(0, str(Path(__file__).parent))
+import tokenizers_tiny
+from families import FAMILIES
+
+LENGTHS = [1, 7, 33, 130]
+GREEDY = [(7, 12), (33, 12)]  # (length of the prompt, tokens after it)
+MIN_MARGIN = 4e-3             # between the best and the second logit of a row that is kept
+FP4 = [0, .5, 1, 1.5, 2, 3, 4, 6, -0.0, -.5, -1, -1.5, -2, -3, -4, -6]
+
+
+def kept_rows(n):
+    return range(n) if n < 100 else sorted(set(range(0, n, 8)) | {n - 1})
+
+
+def fill(model, seed, family):
+    """Random weights at which every part of the model matters."""
+    gen = torch.Generator().manual_seed(seed)
+    one_plus = family["type"].startswith("gemma")
+    for name, p in model.named_parameters():
+        x = torch.randn(p.shape, generator=gen)
+        if "norm" in name:
+            x = 0.2 * x + (0 if one_plus else 1)
+        elif name.endswith("bias") or name.endswith("sinks") or p.dim() == 1:
+            x = 0.4 * x
+        elif "embed" in name:
+            x = x * (0.3 if one_plus else 1.0)
+        elif p.dim() == 3 and family["type"] == "gpt_oss":
+            x = 1.3 * x / p.shape[1] ** 0.5
+            if name.endswith("gate_up_proj"):
+                x = 2.5 * x  # so that the clamp of the activation is reached
+        else:
+            gain = 2.5 if "router" in name or name.endswith("mlp.gate.weight") or "q_proj" in name else 1.3
+            x = gain * x / p.shape[-1] ** 0.5
+        if name.endswith("_proj_bias"):
+            x = 0.4 * x
+        with torch.no_grad():
+            p.copy_(x)
+    if family.get("ties"):  # experts 1 and 4 always score the same
+        for name, p in model.named_parameters():
+            if name.endswith("mlp.gate.weight"):
+                with torch.no_grad():
+                    p[4] = p[1]
+    dtype = getattr(torch, family.get("dtype", "float32"))
+    for p in model.parameters():
+        p.data = p.data.to(dtype).float()
+
+
+def mxfp4_experts(model, seed):
+    """Experts whose weights are MXFP4 numbers, and the tensors that they are stored as."""
+    gen = torch.Generator().manual_seed(seed + 1)
+    stored = {}
+    table = torch.tensor(FP4)
+    for name, p in model.named_parameters():
+        if not name.endswith(("gate_up_proj", "down_proj")):
+            continue
+        n_expert, n_in, n_out = p.shape
+        codes = torch.randint(0, 16, (n_expert, n_out, n_in // 32, 16, 2), generator=gen, dtype=torch.uint8)
+        scales = torch.randint(122, 125, (n_expert, n_out, n_in // 32), generator=gen, dtype=torch.uint8)
+        value = table[codes.long()].flatten(-2) * torch.pow(2.0, scales.float() - 127)[..., None]
+        with torch.no_grad():
+            p.copy_(value.reshape(n_expert, n_out, n_in).transpose(1, 2))
+        stored[name + "_blocks"] = codes[..., 0] | codes[..., 1] << 4
+        stored[name + "_scales"] = scales
+    return stored
+
+
+def save_mxfp4(folder, stored):
+    from safetensors.torch import load_file, save_file
+    path = folder / "model.safetensors"
+    tensors = {k: v for k, v in load_file(path).items() if not k.endswith(("gate_up_proj", "down_proj"))}
+    tensors.update({k: v.contiguous() for k, v in stored.items()})
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def config_v4(config):
+    """What transformers 4 wrote."""
+    rope = config.pop("rope_parameters")
+    if "dtype" in config:
+        config["torch_dtype"] = config.pop("dtype")
+    if "full_attention" in rope:
+        config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = rope["full_attention"]
+    config["rope_theta"] = rope.pop("rope_theta")
+    rope.pop("partial_rotary_factor", None)
+    if config["model_type"] == "phi3":
+        rope = {"type": "longrope", "short_factor": rope["short_factor"], "long_factor": rope["long_factor"]}
+    config["rope_scaling"] = rope if rope.get("rope_type", "longrope") != "default" else None
+    config["transformers_version"] = "4.57.1"
+
+
+def finish_config(folder, family):
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    if family.get("v4"):
+        config_v4(config)
+    if family.get("mxfp4"):
+        config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
+            "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+    tokenizers_tiny.write_json(path, config)
+
+
+def logits_of(model, ids):
+    with torch.inference_mode():
+        return model(torch.tensor([ids]), use_cache=False).logits[0].float()
+
+
+def margin(rows):
+    top = torch.topk(rows, 2, dim=-1).values
+    return float((top[..., 0] - top[..., 1]).min())
+
+
+def golden(model, n_vocab, seed):
+    """Prompts at which no best token is a matter of rounding, their logits and continuations."""
+    rng = np.random.default_rng(seed)
+    prompts, kept = [], []
+    for n in LENGTHS:
+        for _ in range(400):
+            ids = rng.integers(4, n_vocab - 8, n).tolist()
+            rows = logits_of(model, ids)[list(kept_rows(n))]
+            if margin(rows) > MIN_MARGIN:
+                break
+        else:
+            raise RuntimeError(f"no prompt of {n} tokens has clear answers")
+        prompts.append({"ids": ids, "rows": list(kept_rows(n))})
+        kept.append(rows)
+        for length, count in GREEDY:
+            if length != n:
+                continue
+            text, least = list(ids), 1e9
+            for _ in range(count):
+                last = logits_of(model, text)[-1]
+                least = min(least, margin(last))
+                text.append(int(last.argmax()))
+            prompts[-1].update(greedy=text[n:], greedy_margin=least)
+    return prompts, torch.cat(kept).numpy().astype("<f4")
+
+
+def make(name, out, text, llama_cpp):
+    family, seed = FAMILIES[name], 1000 + sorted(FAMILIES).index(name)
+    folder = out / name / "hf"
+    folder.mkdir(parents=True, exist_ok=True)
+    n_vocab, bos, eos, pre = tokenizers_tiny.make(family["tokenizer"], folder, text)
+    n_rows = n_vocab + family.get("pad_vocab", 0)
+    config = transformers.AutoConfig.for_model(
+        family["type"], **family["config"], vocab_size=n_rows, bos_token_id=bos, eos_token_id=eos, pad_token_id=0)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", experts_implementation="eager").eval().float()
+    fill(model, seed, family)
+    stored = mxfp4_experts(model, seed) if family.get("mxfp4") else {}
+    prompts, rows = golden(model, n_vocab, seed)
+    dtype = getattr(torch, family.get("dtype", "float32"))
+    model.config.dtype = dtype
+    model.generation_config = transformers.GenerationConfig(bos_token_id=bos, eos_token_id=eos)
+    model.to(dtype).save_pretrained(folder, max_shard_size=family.get("shards", "5GB"))
+    if stored:
+        save_mxfp4(folder, stored)
+    finish_config(folder, family)
+    (out / name / "logits.f32").write_bytes(rows.tobytes())
+    (out / name / "golden.json").write_text(json.dumps({
+        "made_by": "scripts/golden-models/make.py", "seed": seed, "n_vocab": n_rows,
+        "torch": torch.__version__, "transformers": transformers.__version__,
+        "llama_cpp": llama_cpp.get("commit"), "prompts": prompts}) + "\n")
+    convert = [sys.executable, str(Path(__file__).parent / "convert.py"), str(llama_cpp["dir"]), str(folder),
+               str(out / name / "model.gguf"), family["outtype"], json.dumps(family.get("keys", {})), pre or ""]
+    subprocess.run(convert, check=True, stdout=subprocess.DEVNULL)
+    print(f"{name}: {sum(p.numel() for p in model.parameters())} parameters, |logit| up to "
+          f"{abs(rows).max():.2f}, least margin {margin(torch.tensor(rows)):.4f}", flush=True)
+
+
+def main():
+    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args.add_argument("--llama-cpp", type=Path, required=True)
+    args.add_argument("--llama-cpp-commit", default="unknown")
+    args.add_argument("--out", type=Path, required=True)
+    args.add_argument("names", nargs="*", metavar="NAME")
+    a = args.parse_args()
+    torch.set_num_threads(4)
+    repo = Path(__file__).resolve().parents[2]
+    text = (repo / "tests/golden/demo/heldout.txt").read_text()
+    failed = []
+    for name in a.names or FAMILIES:
+        try:
+            make(name, a.out, text, {"dir": a.llama_cpp, "commit": a.llama_cpp_commit})
+        except Exception as error:  # the others are still worth having
+            failed.append(name)
+            print(f"{name}: FAILED: {type(error).__name__}: {error}", flush=True)
+            if os.environ.get("TRACE"):
+                import traceback
+                traceback.print_exc()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
