@@ -113,6 +113,11 @@ int gguf_writer_set_u32(gguf_writer *w, const char *key, uint32_t v, err *e);
 int gguf_writer_set_f32(gguf_writer *w, const char *key, float v, err *e);
 int gguf_writer_set_bool(gguf_writer *w, const char *key, bool v, err *e);
 int gguf_writer_set_str(gguf_writer *w, const char *key, const char *v, err *e);
+/* n elements of a fixed-size type, as they lie in memory; copied, as the texts of a list are. */
+int gguf_writer_set_array(gguf_writer *w, const char *key, enum gguf_type elem, const void *values,
+                          uint64_t n, err *e);
+int gguf_writer_set_texts(gguf_writer *w, const char *key, const gguf_str *texts, uint64_t n,
+                          err *e);
 int gguf_writer_add_tensor(gguf_writer *w, const gguf_tensor *t, err *e);
 /* Each tensor's data are borrowed until this returns. */
 int gguf_writer_finish(gguf_writer *w, const char *path, err *e);

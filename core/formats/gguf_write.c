@@ -146,6 +146,53 @@ int gguf_writer_set_str(gguf_writer *w, const char *key, const char *v, err *e) 
     return rc;
 }
 
+/* Memory for an array's payload of n_bytes behind its head, which is filled in. NULL: no memory. */
+static uint8_t *new_array(enum gguf_type elem, uint64_t n, uint64_t n_bytes) {
+    uint32_t type = elem;
+    uint64_t bytes;
+    uint8_t *payload = mem_add(n_bytes, GGUF_ARRAY_HEAD_BYTES, &bytes) ? mem_new(bytes, 1) : NULL;
+    if (!payload) return NULL;
+    memcpy(payload, &type, sizeof type);
+    memcpy(payload + sizeof type, &n, sizeof n);
+    return payload;
+}
+
+int gguf_writer_set_array(gguf_writer *w, const char *key, enum gguf_type elem, const void *values,
+                          uint64_t n, err *e) {
+    uint64_t n_bytes;
+    uint32_t each = gguf_scalar_bytes(elem);
+    if (!each) return err_set(e, ERR_INVALID, "'%s': no array of such elements", key);
+    uint8_t *payload = mem_mul(n, each, &n_bytes) ? new_array(elem, n, n_bytes) : NULL;
+    if (!payload) return no_memory(e);
+    if (n) memcpy(payload + GGUF_ARRAY_HEAD_BYTES, values, n_bytes);
+    int rc = gguf_writer_set_raw(w, str_of(key), GGUF_ARRAY, payload,
+                                 n_bytes + GGUF_ARRAY_HEAD_BYTES, e);
+    free(payload);
+    return rc;
+}
+
+int gguf_writer_set_texts(gguf_writer *w, const char *key, const gguf_str *texts, uint64_t n,
+                          err *e) {
+    uint64_t n_bytes = 0;
+    for (uint64_t i = 0; i < n; i++)
+        if (!mem_add(n_bytes, sizeof(uint64_t), &n_bytes) ||
+            !mem_add(n_bytes, texts[i].len, &n_bytes))
+            return no_memory(e);
+    uint8_t *payload = new_array(GGUF_STRING, n, n_bytes);
+    if (!payload) return no_memory(e);
+    uint8_t *at = payload + GGUF_ARRAY_HEAD_BYTES;
+    for (uint64_t i = 0; i < n; i++) {
+        memcpy(at, &texts[i].len, sizeof texts[i].len);
+        at += sizeof texts[i].len;
+        if (texts[i].len) memcpy(at, texts[i].data, texts[i].len);
+        at += texts[i].len;
+    }
+    int rc = gguf_writer_set_raw(w, str_of(key), GGUF_ARRAY, payload,
+                                 n_bytes + GGUF_ARRAY_HEAD_BYTES, e);
+    free(payload);
+    return rc;
+}
+
 int gguf_writer_add_tensor(gguf_writer *w, const gguf_tensor *t, err *e) {
     uint64_t bytes, n_elems = 1;
     int shown = (int)(t->name.len < 64 ? t->name.len : 64);

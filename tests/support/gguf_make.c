@@ -71,55 +71,42 @@ static int32_t token_type(uint32_t id) {
     return id < GGUF_MAKE_SPACE ? 3 : TYPE_NORMAL;
 }
 
-static int set_array(gguf_writer *w, const char *key, enum gguf_type elem, uint64_t n,
-                     const void *data, uint64_t data_bytes, err *e) {
-    uint32_t type = elem;
-    gguf_str name = {key, strlen(key)};
-    uint8_t *payload = mem_new(GGUF_ARRAY_HEAD_BYTES + data_bytes, 1);
-    if (!payload) return no_memory(e);
-    memcpy(payload, &type, sizeof type);
-    memcpy(payload + sizeof type, &n, sizeof n);
-    memcpy(payload + GGUF_ARRAY_HEAD_BYTES, data, data_bytes);
-    int rc =
-        gguf_writer_set_raw(w, name, GGUF_ARRAY, payload, GGUF_ARRAY_HEAD_BYTES + data_bytes, e);
-    free(payload);
-    return rc;
-}
-
 /* The three arrays of a vocabulary while they are filled. */
 struct lists {
-    uint8_t *texts;
-    uint64_t texts_bytes;
+    gguf_str *texts; /* (n) owned */
     float *scores;
     int32_t *types;
     uint32_t n;
 };
 
 static void lists_fini(struct lists *l) {
+    for (uint32_t i = 0; i < l->n; i++)
+        free((char *)(uintptr_t)l->texts[i].data);
     free(l->texts);
     free(l->scores);
     free(l->types);
 }
 
 static int add_token(struct lists *l, const char *text, float score, int32_t type, err *e) {
-    uint64_t n = strlen(text);
-    uint8_t *texts = mem_resize(l->texts, l->texts_bytes + sizeof n + n, 1);
+    gguf_str *texts = mem_resize(l->texts, l->n + 1, sizeof *texts);
     if (texts) l->texts = texts;
     float *scores = mem_resize(l->scores, l->n + 1, sizeof *scores);
     if (scores) l->scores = scores;
     int32_t *types = mem_resize(l->types, l->n + 1, sizeof *types);
     if (types) l->types = types;
-    if (!texts || !scores || !types) return no_memory(e);
-    memcpy(texts + l->texts_bytes, &n, sizeof n);
-    memcpy(texts + l->texts_bytes + sizeof n, text, n);
-    l->texts_bytes += sizeof n + n;
+    char *copy = mem_strdup(text);
+    if (!texts || !scores || !types || !copy) {
+        free(copy);
+        return no_memory(e);
+    }
+    texts[l->n] = (gguf_str){copy, strlen(copy)};
     scores[l->n] = score;
     types[l->n++] = type;
     return 0;
 }
 
 static int set_tokens(gguf_writer *w, const struct lists *l, err *e) {
-    return set_array(w, "tokenizer.ggml.tokens", GGUF_STRING, l->n, l->texts, l->texts_bytes, e);
+    return gguf_writer_set_texts(w, "tokenizer.ggml.tokens", l->texts, l->n, e);
 }
 
 static int set_merges(gguf_writer *w, const struct gguf_make_vocab *v, err *e) {
@@ -127,20 +114,17 @@ static int set_merges(gguf_writer *w, const struct gguf_make_vocab *v, err *e) {
     int rc = 0;
     for (uint32_t i = 0; !rc && i < v->n_merges; i++)
         rc = add_token(&l, v->merges[i], 0, 0, e);
-    if (!rc)
-        rc = set_array(w, "tokenizer.ggml.merges", GGUF_STRING, l.n, l.texts, l.texts_bytes, e);
+    if (!rc) rc = gguf_writer_set_texts(w, "tokenizer.ggml.merges", l.texts, l.n, e);
     lists_fini(&l);
     return rc;
 }
 
 static int set_scores(gguf_writer *w, const struct lists *l, err *e) {
-    uint64_t bytes = l->n * sizeof *l->scores;
-    return set_array(w, "tokenizer.ggml.scores", GGUF_F32, l->n, l->scores, bytes, e);
+    return gguf_writer_set_array(w, "tokenizer.ggml.scores", GGUF_F32, l->scores, l->n, e);
 }
 
 static int set_types(gguf_writer *w, const struct lists *l, err *e) {
-    uint64_t bytes = l->n * sizeof *l->types;
-    return set_array(w, "tokenizer.ggml.token_type", GGUF_I32, l->n, l->types, bytes, e);
+    return gguf_writer_set_array(w, "tokenizer.ggml.token_type", GGUF_I32, l->types, l->n, e);
 }
 
 static int set_vocabulary(gguf_writer *w, uint32_t n_vocab, err *e) {
