@@ -283,8 +283,10 @@ static int read_folder(const char *folder, struct hf_tokenizer *t, err *e) {
     const cJSON *config = t->documents[DOC_CONFIG], *special = t->documents[DOC_SPECIAL];
     t->bos = token_text(config, "bos_token");
     t->eos = token_text(config, "eos_token");
+    t->pad = token_text(config, "pad_token");
     if (!t->bos) t->bos = token_text(special, "bos_token");
     if (!t->eos) t->eos = token_text(special, "eos_token");
+    if (!t->pad) t->pad = token_text(special, "pad_token");
     if (class_adds(config)) {
         t->add_bos = tri_state(config, "add_bos_token");
         t->add_eos = tri_state(config, "add_eos_token");

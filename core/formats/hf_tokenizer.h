@@ -87,7 +87,7 @@ struct hf_tokenizer {
     bool decoder_strips_space; /* one leading space of the whole text goes */
     int32_t before[HF_MAX_ADDED_IDS], behind[HF_MAX_ADDED_IDS]; /* of the post-processor */
     unsigned n_before, n_behind;
-    const char *bos, *eos;       /* texts, NULL: not known */
+    const char *bos, *eos, *pad; /* texts, NULL: not known */
     int add_bos, add_eos;        /* 0, 1, -1: the configuration does not say */
     int32_t eos_ids[HF_MAX_EOS]; /* of generation_config.json */
     unsigned n_eos_ids;

@@ -445,6 +445,23 @@ static int encode_part(const struct bpe *b, struct bpe_work *w, const char *text
     return merge_long(b, w, (uint32_t)n_units, out, e);
 }
 
+bool bpe_makes_all(const struct bpe *b) {
+    struct bpe_work w = {0};
+    struct id_list made = {.max = VOCAB_MAX_TEXT_BYTES};
+    bool all = true;
+    for (int32_t id = 0; all && id < b->t->n_tokens; id++) {
+        uint32_t n;
+        const char *text = key_of(b, id, &n);
+        if (!n || !is_ordinary(&b->t->tokens[id])) continue;
+        made.n = 0;
+        all = encode_part(b, &w, text, n, &made, NULL) == 0 && made.n == 1 && made.ids[0] == id;
+    }
+    free(made.ids);
+    free(w.units);
+    free(w.heap);
+    return all;
+}
+
 /* Length of a first part of text that merges on its own. */
 static size_t part_length(const struct bpe *b, const char *text, size_t n) {
     if (!b->cuts_at_mark) return n;

@@ -35,6 +35,8 @@ struct bpe;
  * token that is wrong. */
 int bpe_new(const struct tokenizer *t, struct vocab *v, struct bpe **out, err *e);
 void bpe_free(struct bpe *b); /* NULL is fine */
+/* Do merges make every ordinary token out of its own text? Then ignore_merges changes nothing. */
+bool bpe_makes_all(const struct bpe *b);
 
 struct bpe_work; /* NULL at first: made when needed */
 void bpe_work_free(struct bpe_work *w);

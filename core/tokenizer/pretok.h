@@ -49,6 +49,10 @@ struct pretok_rule {
     const char *patterns[8];     /* one Split after the other, NULL ends them */
 };
 const struct pretok_rule *pretok_find_rule(const char *name, size_t n); /* NULL: none */
+/* The next rule behind `after` (NULL: the first) whose patterns are these n, however they are
+ * written, for byte-level text. NULL: none. */
+const struct pretok_rule *pretok_match_rule(const struct pretok_rule *after,
+                                            const char *const *patterns, unsigned n);
 int pretok_add_rule(struct pretok *p, const struct pretok_rule *rule, err *e);
 
 struct pretok_work {

@@ -1,7 +1,10 @@
 /* pretok_rules.c - what a GGUF file's tokenizer.ggml.pre stands for: for each name the split
  * patterns of that model's own tokenizer.json. Names as in the files that are about. Constant. */
 #include "core/tokenizer/pretok.h"
+#include "core/tokenizer/scan.h"
 
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define FOLDED   "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -216,5 +219,57 @@ static const struct pretok_rule rules[] = {
 const struct pretok_rule *pretok_find_rule(const char *name, size_t n) {
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
         if (strlen(rules[i].name) == n && memcmp(rules[i].name, name, n) == 0) return &rules[i];
+    return NULL;
+}
+
+/* The next character of a pattern; one may also be written as \x{h}, \uhhhh, \r or \n. */
+static uint32_t next_unit(const char **pattern) {
+    const char *p = *pattern;
+    unsigned len;
+    char *end = NULL;
+    unsigned long c = 0;
+    if (p[0] == '\\' && p[1] == 'x' && p[2] == '{') {
+        c = strtoul(p + 3, &end, 16);
+        if (*end++ != '}') c = 0;
+    } else if (p[0] == '\\' && p[1] == 'u' && strlen(p) >= 6) {
+        char digits[5] = {p[2], p[3], p[4], p[5], 0};
+        c = strtoul(digits, &end, 16);
+        if (*end) c = 0;
+        end = (char *)(uintptr_t)p + 6;
+    } else if (p[0] == '\\' && (p[1] == 'r' || p[1] == 'n')) {
+        *pattern = p + 2;
+        return p[1] == 'r' ? '\r' : '\n';
+    }
+    if (c >= 0x80) {
+        *pattern = end;
+        return (uint32_t)c;
+    }
+    uint32_t unit = unicode_char(p, &len);
+    *pattern = p + len;
+    /* A row's possessive quantifier stands for the file's greedy one: it saves time alone. */
+    if ((unit == '*' || unit == '+' || unit == '?') && p[1] == '+') ++*pattern;
+    return unit;
+}
+
+static bool same_pattern(const char *a, const char *b) {
+    struct scan x = scan_of_pattern(a), y = scan_of_pattern(b);
+    if (x.kind != SCAN_NONE && x.kind == y.kind)
+        return x.max_digits == y.max_digits && x.marks == y.marks && x.cascade == y.cascade &&
+               x.slash == y.slash && x.han == y.han && x.contractions == y.contractions &&
+               x.ascii_fold == y.ascii_fold;
+    while (*a && *b)
+        if (next_unit(&a) != next_unit(&b)) return false;
+    return !*a && !*b;
+}
+
+const struct pretok_rule *pretok_match_rule(const struct pretok_rule *after,
+                                            const char *const *patterns, unsigned n) {
+    for (const struct pretok_rule *r = after ? after + 1 : rules;
+         r < rules + sizeof rules / sizeof rules[0]; r++) {
+        unsigned k = 0;
+        while (k < n && r->patterns[k] && same_pattern(r->patterns[k], patterns[k]))
+            k++;
+        if (k == n && n && !r->patterns[k] && !r->marks_spaces) return r;
+    }
     return NULL;
 }

@@ -74,14 +74,29 @@ void named_sort(struct named *names, uint32_t n) {
     if (n) qsort(names, n, sizeof *names, named_compare);
 }
 
-static bool is_eog_text(const char *text, size_t len) {
+const struct named *named_find(const struct named *names, uint32_t n, const char *text,
+                               uint32_t len) {
+    /* The highest id sorts before every other of the same text. */
+    struct named wanted = {text, len, INT32_MAX};
+    uint32_t low = 0, high = n;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (named_compare(&names[middle], &wanted) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    bool same = low < n && names[low].len == len && memcmp(names[low].text, text, len) == 0;
+    return same ? &names[low] : NULL;
+}
+
+bool vocab_is_eog_text(const char *text, size_t len) {
     for (size_t i = 0; i < sizeof eog_texts / sizeof eog_texts[0]; i++)
         if (strlen(eog_texts[i]) == len && memcmp(eog_texts[i], text, len) == 0) return true;
     return false;
 }
 
-/* Writes text with its space marks as spaces; returns its length. */
-static uint32_t unmark_spaces(const char *text, uint32_t len, char *out) {
+uint32_t vocab_unmark_spaces(const char *text, uint32_t len, char *out) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < len; n++) {
         bool space =
@@ -113,7 +128,7 @@ static void place_token(tokenizer *t, const struct vocab_token *from, bool byte_
         if (len == SIZE_MAX) return;
         n = (uint32_t)len;
     } else {
-        n = unmark_spaces(text, from->len, out);
+        n = vocab_unmark_spaces(text, from->len, out);
         if (n == from->len) return;
     }
     to->bytes_at = *used;
@@ -158,7 +173,8 @@ static void mark_ends(tokenizer *t, const struct vocab *v) {
     for (int32_t i = 0; i < t->n_tokens; i++) {
         struct token *k = &t->tokens[i];
         bool special = k->type == TOKEN_CONTROL || k->type == TOKEN_USER_DEFINED;
-        k->eog = v->tokens[i].eog || (special && is_eog_text(t->blob + k->text_at, k->text_len));
+        k->eog =
+            v->tokens[i].eog || (special && vocab_is_eog_text(t->blob + k->text_at, k->text_len));
         for (size_t d = 0; d < sizeof declared / sizeof declared[0]; d++)
             k->eog |= declared[d] == i;
         if ((k->eog || i == v->bos) && k->type != TOKEN_UNKNOWN && k->type != TOKEN_BYTE) {
@@ -393,21 +409,25 @@ int tokenizer_build(struct vocab *v, tokenizer **out, err *e) {
     return rc;
 }
 
-int tokenizer_open(const char *path, tokenizer **out, err *e) {
-    struct vocab v = {0};
+int vocab_read(const char *path, struct vocab *v, err *e) {
     enum file_kind kind;
     char inside[PATH_MAX_BYTES] = "";
-    *out = NULL;
+    memset(v, 0, sizeof *v);
     int rc = find_kind(path, &kind, inside, e);
     if (rc) return rc;
     if (inside[0]) path = inside;
-    rc = kind == FILE_GGUF   ? vocab_read_gguf(path, &v, e)
-         : kind == FILE_JSON ? vocab_read_hf(path, &v, e)
-                             : vocab_read_spm(path, &v, e);
-    if (rc) {
-        vocab_fini(&v);
-        return rc;
-    }
+    rc = kind == FILE_GGUF   ? vocab_read_gguf(path, v, e)
+         : kind == FILE_JSON ? vocab_read_hf(path, v, e)
+                             : vocab_read_spm(path, v, e);
+    if (rc) vocab_fini(v);
+    return rc;
+}
+
+int tokenizer_open(const char *path, tokenizer **out, err *e) {
+    struct vocab v;
+    *out = NULL;
+    int rc = vocab_read(path, &v, e);
+    if (rc) return rc;
     rc = tokenizer_build(&v, out, e);
     if (rc) err_prefix(e, "%s: ", path);
     return rc;
@@ -501,20 +521,9 @@ bool tokenizer_adds_bos(const tokenizer *t) {
 
 int32_t tokenizer_find(const tokenizer *t, const char *text) {
     size_t len = strlen(text);
-    uint32_t low = 0, high = (uint32_t)t->n_tokens;
     if (len > VOCAB_MAX_TEXT_BYTES) return -1;
-    /* The highest id sorts before every token of the same text. */
-    struct named wanted = {text, (uint32_t)len, INT32_MAX};
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        if (named_compare(&t->by_text[middle], &wanted) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low == (uint32_t)t->n_tokens) return -1;
-    const struct named *it = &t->by_text[low];
-    return it->len == len && memcmp(it->text, text, len) == 0 ? it->id : -1;
+    const struct named *it = named_find(t->by_text, (uint32_t)t->n_tokens, text, (uint32_t)len);
+    return it ? it->id : -1;
 }
 
 const char *tokenizer_chat_template(const tokenizer *t) {

@@ -2,7 +2,9 @@
  *
  *   GGUF ----- vocab_gguf.c --\                                  /-- spm_proto.c -- spm.cc
  *   .model --- vocab_spm.c ----+-- struct vocab -- tokenizer.c --<
- *   .json ---- vocab_hf.c ----/                     encode.c      \-- bpe.c -- pretok.c */
+ *   .json ---- vocab_hf.c ----/                     encode.c      \-- bpe.c -- pretok.c
+ *
+ * vocab_write.c turns a struct vocab into a GGUF file's keys, vocab_merges.c ranks into scores. */
 #ifndef INFERD_TOKENIZER_INT_H
 #define INFERD_TOKENIZER_INT_H
 
@@ -54,11 +56,13 @@ struct vocab_merge {
     uint32_t left_len, right_len;
 };
 
+struct hf_tokenizer;
+
 /* What a file says about its tokenizer, checked but not yet interpreted. */
 struct vocab {
     struct vocab_token *tokens; /* (n) */
     uint32_t n;
-    int32_t bos, eos, eot, eom;                               /* -1: none */
+    int32_t bos, eos, eot, eom, pad;                          /* -1: none */
     int32_t before[VOCAB_MAX_ADDED], behind[VOCAB_MAX_ADDED]; /* what TOKENIZER_ADD_SPECIAL adds */
     unsigned n_before, n_behind;
     bool space_prefix;   /* a space goes before text at the start and after a control token */
@@ -70,20 +74,35 @@ struct vocab {
     bool is_bpe;                /* merges, else SentencePiece */
     struct vocab_merge *merges; /* (n_merges) by rank, owned */
     uint32_t n_merges;
-    int32_t unk;             /* of a BPE vocabulary, -1: none */
-    struct bpe_rules rules;  /* owned */
-    struct normalizer *norm; /* owned, NULL: none */
-    void *source;            /* keeps the texts alive */
+    int32_t unk;                   /* -1: none */
+    struct bpe_rules rules;        /* owned */
+    struct normalizer *norm;       /* owned, NULL: none */
+    const struct hf_tokenizer *hf; /* what a tokenizer.json says, NULL: read from another file */
+    void *source;                  /* keeps the texts alive */
     void (*free_source)(void *source);
 };
 
+/* Of any kind of file or folder. On failure there is nothing to free. */
+int vocab_read(const char *path, struct vocab *v, err *e);
 int vocab_read_gguf(const char *path, struct vocab *v, err *e);
 int vocab_read_spm(const char *path, struct vocab *v, err *e);
 int vocab_read_hf(const char *path, struct vocab *v, err *e); /* tokenizer.json or its folder */
-struct hf_tokenizer;
 int vocab_from_hf(struct hf_tokenizer *h, struct vocab *v, err *e); /* takes h, on failure too */
 void vocab_fini(struct vocab *v);
 
+/* Keys of this program's own in GGUF files, for what the format cannot say: u8 a token (enum
+ * token_flags), and that text is brought into NFC first. Others do not know them. */
+#define VOCAB_KEY_FLAGS "inferd.tokenizer.token_flags"
+#define VOCAB_KEY_NFC   "inferd.tokenizer.nfc"
+
+/* Can merges by rank be said as SentencePiece's scores, where whatever two tokens make together may
+ * merge? If so, fills scores (v->n). False also without memory. */
+bool vocab_scores_of_merges(const struct vocab *v, float *scores);
+
+/* Do tokens with this text end an answer where the file does not say which do? */
+bool vocab_is_eog_text(const char *text, size_t len);
+/* Writes text with its space marks as spaces; returns its length, at most len. */
+uint32_t vocab_unmark_spaces(const char *text, uint32_t len, char *out);
 /* Value of a byte token's text "<0xNN>", -1 for any other text. */
 int vocab_byte_value(const char *text, size_t len);
 
@@ -174,6 +193,9 @@ const struct named *special_match(const struct special_search *s, size_t at);
 
 /* Sorts names by text; of equal texts the higher id comes first. */
 void named_sort(struct named *names, uint32_t n);
+/* The first of sorted names with this text, NULL: none. */
+const struct named *named_find(const struct named *names, uint32_t n, const char *text,
+                               uint32_t len);
 int named_compare(const void *a, const void *b);
 
 #endif

@@ -27,6 +27,9 @@ enum {
     NAME_BYTES = 40 /* of a name in an error */
 };
 
+static const int64_t known_flags =
+    TOKEN_LSTRIP | TOKEN_RSTRIP | TOKEN_SINGLE_WORD | TOKEN_NORMALIZED;
+
 static void close_gguf(void *source) {
     gguf_close(source);
 }
@@ -83,7 +86,7 @@ static int read_token(const gguf *g, struct vocab *v, uint32_t id, bool has_scor
 static int read_tokens(const gguf *g, struct vocab *v, err *e) {
     enum gguf_type elem;
     uint64_t n;
-    bool has_scores, has_types;
+    bool has_scores, has_types, has_flags;
     int rc = gguf_get_array(g, KEY_TOKENS, &elem, &n, e);
     if (rc)
         return rc == ERR_NOT_FOUND ? err_set(e, ERR_FORMAT, "%s: no '" KEY_TOKENS "'", gguf_path(g))
@@ -93,12 +96,15 @@ static int read_tokens(const gguf *g, struct vocab *v, err *e) {
                        gguf_path(g), VOCAB_MAX_TOKENS);
     rc = check_array(g, KEY_SCORES, n, &has_scores, e);
     if (!rc) rc = check_array(g, KEY_TYPES, n, &has_types, e);
+    if (!rc) rc = check_array(g, VOCAB_KEY_FLAGS, n, &has_flags, e);
     if (rc) return rc;
     v->n = (uint32_t)n;
     v->tokens = mem_new(n, sizeof *v->tokens);
     if (!v->tokens) return err_set(e, ERR_NOMEM, "no memory for %" PRIu64 " tokens", n);
     for (uint32_t id = 0; !rc && id < v->n; id++)
         rc = read_token(g, v, id, has_scores, has_types, e);
+    for (uint32_t id = 0; !rc && has_flags && id < v->n; id++)
+        v->tokens[id].flags = (uint8_t)(gguf_array_i64(g, VOCAB_KEY_FLAGS, id) & known_flags);
     return rc;
 }
 
@@ -233,13 +239,23 @@ static int read_rule(const gguf *g, gguf_str model, const struct pretok_rule **r
                    name.data);
 }
 
+static int read_nfc(const gguf *g, struct vocab *v, err *e) {
+    const struct normalizer_step step = {.kind = NORMALIZER_NFC};
+    bool nfc;
+    int rc = read_flag(g, VOCAB_KEY_NFC, false, &nfc, e);
+    if (rc || !nfc) return rc;
+    v->norm = normalizer_new(v->rules.flags);
+    return v->norm ? normalizer_add(v->norm, &step, e)
+                   : err_set(e, ERR_NOMEM, "no memory for the normalizer");
+}
+
 static int read_bpe(const gguf *g, const struct pretok_rule *rule, struct vocab *v, err *e) {
-    v->unk = -1;
     v->rules.byte_level = !rule->marks_spaces;
     v->rules.marks_spaces = v->rules.byte_fallback = rule->marks_spaces;
     v->rules.ignore_merges = rule->ignore_merges;
     int rc = bpe_rules_init(&v->rules, e);
     if (!rc) rc = pretok_add_rule(v->rules.pretok, rule, e);
+    if (!rc) rc = read_nfc(g, v, e);
     return rc ? rc : read_merges(g, v, e);
 }
 
@@ -250,12 +266,13 @@ int vocab_read_gguf(const char *path, struct vocab *v, err *e) {
     int rc = gguf_open(path, GGUF_OPEN_VOCAB_ONLY, &g, e);
     if (rc) return rc;
     v->source = g;
+    v->unk = v->pad = -1;
     v->free_source = close_gguf;
     rc = read_model(g, v, &model, e);
     if (!rc && v->is_bpe) rc = read_rule(g, model, &rule, e);
     if (!rc) rc = read_tokens(g, v, e);
     if (!rc && v->is_bpe) rc = read_bpe(g, rule, v, e);
     if (!rc) rc = read_settings(g, rule, v, e);
-    v->strip_after_special = !v->is_bpe && is_phi3(g);
+    v->strip_after_special = !v->is_bpe && is_phi3(g) && !gguf_has(g, VOCAB_KEY_FLAGS);
     return rc;
 }

@@ -182,6 +182,7 @@ static int read_settings(const struct hf_tokenizer *h, struct vocab *v, err *e) 
     if (rc) return rc;
     v->bos = find_token(v, h->bos);
     v->eos = find_token(v, h->eos);
+    v->pad = find_token(v, h->pad);
     take_flag(h->add_bos, v->bos, v->before, &v->n_before);
     take_flag(h->add_eos, v->eos, v->behind, &v->n_behind);
     if (v->bos < 0 && v->n_before) v->bos = v->before[v->n_before - 1];
@@ -195,10 +196,10 @@ static int read_settings(const struct hf_tokenizer *h, struct vocab *v, err *e) 
 }
 
 int vocab_from_hf(struct hf_tokenizer *h, struct vocab *v, err *e) {
-    v->source = h;
+    v->hf = v->source = h;
     v->free_source = close_hf;
     v->is_bpe = true;
-    v->unk = v->bos = v->eos = v->eot = v->eom = -1;
+    v->unk = v->bos = v->eos = v->eot = v->eom = v->pad = -1;
     v->rules.byte_fallback = h->byte_fallback;
     v->rules.fuse_unk = h->fuse_unk;
     v->rules.ignore_merges = h->ignore_merges;

@@ -203,7 +203,7 @@ static int read_model(struct message m, struct vocab *v) {
     v->space_prefix = v->spm_user_rules = true;
     v->bos = 1;
     v->eos = 2;
-    v->eot = v->eom = -1;
+    v->eot = v->eom = v->unk = v->pad = -1;
     int rc = count_pieces(m, v);
     while (!rc) {
         rc = take_field(&m, &f, &there);
@@ -220,6 +220,8 @@ static int read_model(struct message m, struct vocab *v) {
     if (model_type != MODEL_TYPE_BPE)
         return unsupported(&m, "SentencePiece model type is not BPE, which alone is supported");
     if (!normalizer) return unsupported(&m, "removing extra white space is not supported");
+    for (uint32_t i = v->n; i-- > 0;)
+        if (v->tokens[i].type == TOKEN_UNKNOWN) v->unk = (int32_t)i;
     v->bos = control_or_none(v, v->bos);
     v->eos = control_or_none(v, v->eos);
     if (v->bos >= 0) v->before[v->n_before++] = v->bos;

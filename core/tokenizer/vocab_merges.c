@@ -1,0 +1,76 @@
+/* vocab_merges.c - merges by rank as SentencePiece's scores. Pure; any thread.
+ *
+ * SentencePiece merges the neighbours whose joint text is the token of highest score; any two
+ * tokens may merge whose joint text is a token. A list of merges says the same only if it has every
+ * such pair, and a token's pairs one after the other. The lists that were made from SentencePiece
+ * models are like that; those that were learned as merges are not. */
+#include "core/tokenizer/tokenizer_int.h"
+
+#include "core/base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The merges that make one token. */
+struct made {
+    uint32_t n, first, last;
+};
+
+static bool can_merge(const struct vocab_token *t) {
+    return t->len && t->type == TOKEN_NORMAL;
+}
+
+/* The mergeable token of this text, or -1. */
+static int32_t find(const struct named *names, uint32_t n, const char *text, uint32_t len) {
+    const struct named *it = named_find(names, n, text, len);
+    return it ? it->id : -1;
+}
+
+static bool note_merge(const struct vocab *v, const struct named *names, uint32_t n, uint32_t rank,
+                       struct made *made) {
+    char joined[2 * VOCAB_MAX_TEXT_BYTES];
+    const struct vocab_merge *m = &v->merges[rank];
+    if (m->left_len > VOCAB_MAX_TEXT_BYTES || m->right_len > VOCAB_MAX_TEXT_BYTES) return false;
+    memcpy(joined, m->left, m->left_len);
+    memcpy(joined + m->left_len, m->right, m->right_len);
+    int32_t id = find(names, n, joined, m->left_len + m->right_len);
+    bool known = id >= 0 && find(names, n, m->left, m->left_len) >= 0 &&
+                 find(names, n, m->right, m->right_len) >= 0;
+    if (!known) return false;
+    if (!made[id].n++) made[id].first = rank;
+    made[id].last = rank;
+    return true;
+}
+
+/* In how many places can the token's text be cut into two tokens? */
+static uint32_t count_cuts(const struct named *names, uint32_t n, const struct vocab_token *t) {
+    uint32_t cuts = 0;
+    for (uint32_t i = 1; i < t->len; i++)
+        cuts += ((unsigned char)t->text[i] & 0xc0) != 0x80 && find(names, n, t->text, i) >= 0 &&
+                find(names, n, t->text + i, t->len - i) >= 0;
+    return cuts;
+}
+
+bool vocab_scores_of_merges(const struct vocab *v, float *scores) {
+    struct named *names = mem_new(v->n, sizeof *names);
+    struct made *made = mem_new(v->n, sizeof *made);
+    bool same = names && made;
+    uint32_t n = 0;
+    for (uint32_t i = 0; same && i < v->n; i++)
+        if (can_merge(&v->tokens[i]))
+            names[n++] = (struct named){v->tokens[i].text, v->tokens[i].len, (int32_t)i};
+    if (same) named_sort(names, n);
+    for (uint32_t i = 0; same && i < v->n_merges; i++)
+        same = note_merge(v, names, n, i, made);
+    for (uint32_t i = 0; same && i < v->n; i++) {
+        const struct made *m = &made[i];
+        /* What no merge makes, single characters, comes behind all. */
+        scores[i] = -(float)(m->n ? m->first : v->n_merges);
+        if (!can_merge(&v->tokens[i])) continue;
+        same = m->n == count_cuts(names, n, &v->tokens[i]) &&
+               (!m->n || m->last - m->first + 1 == m->n);
+    }
+    free(names);
+    free(made);
+    return same;
+}

@@ -1,0 +1,269 @@
+/* test_vocab_write.c - a tokenizer written as keys of a GGUF file tokenizes as the folder does that
+ * it comes from: every component of tests/data/tokenizer/bpe (ids of the tokenizers library), real
+ * vocabularies of the shared data, hand-made folders; and what GGUF cannot carry is refused. */
+#include "core/base/mem.h"
+#include "core/formats/gguf.h"
+#include "core/tokenizer/tokenizer_int.h"
+#include "tests/unit/check.h"
+
+#include <cjson/cJSON.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define FOLDER "tests/data/tokenizer/bpe/"
+#define SHARED "../shared/data/tokenizers/"
+#define DEMO   "registry/demo/tokenizer.model"
+
+enum { PATH_BYTES = 256, MAX_IDS = 1 << 20, MAX_TEXTS = 2000 };
+
+static char folder[64], written[PATH_BYTES];
+
+static char *read_file(const char *path) {
+    FILE *f = fopen(path, "rb");
+    char *text = NULL;
+    if (!f) return NULL;
+    fseek(f, 0, SEEK_END);
+    long n = ftell(f);
+    rewind(f);
+    if (n >= 0 && (text = mem_new((uint64_t)n + 1, 1)) && fread(text, 1, (size_t)n, f) != (size_t)n)
+        text[0] = 0;
+    fclose(f);
+    return text;
+}
+
+static void put_file(const char *name, const char *text) {
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    CHECK(f);
+    if (!f) return;
+    fputs(text, f);
+    fclose(f);
+}
+
+static void drop_file(const char *name) {
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    unlink(path);
+}
+
+/* Writes the tokenizer of path to `written`, a file without tensors. */
+static int convert(const char *path, uint64_t n_rows, err *e) {
+    gguf_writer *w = gguf_writer_new();
+    int rc = tokenizer_write_gguf(path, n_rows, w, e);
+    if (!rc) rc = gguf_writer_finish(w, written, e);
+    gguf_writer_free(w);
+    return rc;
+}
+
+static tokenizer *open_written(const char *path, uint64_t n_rows) {
+    tokenizer *t = NULL;
+    err e = {0};
+    int rc = convert(path, n_rows, &e);
+    if (!rc) rc = tokenizer_open(written, &t, &e);
+    CHECK_MSG(rc == 0, "%s: %s", path, e.msg);
+    return t;
+}
+
+static bool same_ids(const tokenizer *a, const tokenizer *b, const char *text, size_t n,
+                     int flags) {
+    int32_t *x = NULL, *y = NULL;
+    size_t n_x = 0, n_y = 0;
+    bool same = tokenizer_encode(a, text, n, flags, MAX_IDS, &x, &n_x, NULL) == 0 &&
+                tokenizer_encode(b, text, n, flags, MAX_IDS, &y, &n_y, NULL) == 0 && n_x == n_y &&
+                memcmp(x, y, n_x * sizeof *x) == 0;
+    char *p = NULL, *q = NULL;
+    size_t n_p = 0, n_q = 0;
+    if (same && tokenizer_decode(a, x, n_x, false, &p, &n_p, NULL) == 0 &&
+        tokenizer_decode(b, x, n_x, false, &q, &n_q, NULL) == 0)
+        same = n_p == n_q && memcmp(p, q, n_p) == 0;
+    free(p);
+    free(q);
+    free(x);
+    free(y);
+    return same;
+}
+
+/* All that a caller can ask of single tokens. */
+static void check_same_tokens(const tokenizer *a, const tokenizer *b) {
+    for (int32_t id = 0; id < tokenizer_n_vocab(a); id++) {
+        size_t n_x, n_y;
+        const char *x = tokenizer_token_text(a, id, &n_x), *y = tokenizer_token_text(b, id, &n_y);
+        if (!n_x) continue; /* an id without a token */
+        CHECK_MSG(n_x == n_y && !memcmp(x, y, n_x), "token %d: %.*s", id, (int)n_x, x);
+        CHECK_MSG(tokenizer_is_eog(a, id) == tokenizer_is_eog(b, id), "token %d", id);
+        bool control = tokenizer_is_control(a, id), unknown = a->unk == id || b->unk == id;
+        CHECK_MSG(unknown || control == tokenizer_is_control(b, id), "token %d", id);
+    }
+    CHECK(tokenizer_bos(a) == tokenizer_bos(b) && tokenizer_eos(a) == tokenizer_eos(b));
+    CHECK(tokenizer_adds_bos(a) == tokenizer_adds_bos(b));
+    const char *x = tokenizer_chat_template(a), *y = tokenizer_chat_template(b);
+    CHECK(x && y ? !strcmp(x, y) : x == y);
+}
+
+static void check_same_text(const tokenizer *a, const tokenizer *b, const char *text) {
+    static const int flags[] = {0, TOKENIZER_PARSE_SPECIAL,
+                                TOKENIZER_PARSE_SPECIAL | TOKENIZER_ADD_SPECIAL};
+    for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
+        CHECK_MSG(same_ids(a, b, text, strlen(text), flags[i]), "flags %d: %.200s", flags[i], text);
+}
+
+/* Texts that stress words, numbers, scripts and special tokens. */
+static cJSON *load_texts(void) {
+    char *file = read_file(FOLDER "cases.jsonl"), *next = NULL;
+    cJSON *first = file ? cJSON_Parse(strtok_r(file, "\n", &next)) : NULL;
+    cJSON *texts = cJSON_DetachItemFromObjectCaseSensitive(first, "texts");
+    free(file);
+    cJSON_Delete(first);
+    char *lines = read_file("tests/data/tokenizer/texts.txt");
+    for (char *line = lines ? strtok_r(lines, "\n", &next) : NULL; line;
+         line = strtok_r(NULL, "\n", &next))
+        cJSON_AddItemToArray(texts, cJSON_CreateString(line));
+    free(lines);
+    return texts;
+}
+
+/* Another order of the texts' bytes each round: borders fall anywhere, characters break. */
+static void check_random_texts(const tokenizer *a, const tokenizer *b, const cJSON *texts) {
+    uint64_t random = 7;
+    for (int round = 0; round < 200; round++) {
+        char text[64];
+        size_t n = 0;
+        while (n < sizeof text) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            const char *from = cJSON_GetArrayItem(texts, (int)((random >> 33) %
+                                                               (unsigned)cJSON_GetArraySize(texts)))
+                                   ->valuestring;
+            size_t len = strlen(from), at = len ? (random >> 20) % len : 0;
+            size_t take = 1 + (random >> 50) % 9;
+            for (size_t i = 0; i < take && n < sizeof text; i++)
+                text[n++] = at + i < len ? from[at + i] : ' ';
+        }
+        /* A tokenizer.json's normalizer sees the parts between broken characters one by one. */
+        if (a->norm && !utf8_valid(text, n)) n = utf8_valid_prefix(text, n);
+        CHECK_MSG(same_ids(a, b, text, n, round % 4), "random text %d", round);
+    }
+}
+
+static void check_round_trip(const char *path, uint64_t n_rows, const cJSON *texts) {
+    tokenizer *a = NULL, *b = open_written(path, n_rows);
+    const cJSON *text;
+    CHECK_MSG(tokenizer_open(path, &a, NULL) == 0, "%s", path);
+    if (a && b) {
+        check_same_tokens(a, b);
+        CHECK(tokenizer_n_vocab(b) >= tokenizer_n_vocab(a));
+        cJSON_ArrayForEach(text, texts) check_same_text(a, b, text->valuestring);
+        check_random_texts(a, b, texts);
+    }
+    tokenizer_close(a);
+    tokenizer_close(b);
+}
+
+static cJSON *parse_file(const char *path) {
+    char *text = read_file(path);
+    cJSON *json = text ? cJSON_Parse(text) : NULL;
+    CHECK_MSG(json, "%s", path);
+    free(text);
+    return json;
+}
+
+/* base with the members of set in place of its own; those of "model" one by one. */
+static void put_composed(const cJSON *base, const cJSON *set) {
+    cJSON *json = cJSON_Duplicate(base, true);
+    const cJSON *item, *inner;
+    cJSON_ArrayForEach(item, set) {
+        cJSON *model = cJSON_GetObjectItemCaseSensitive(json, "model");
+        if (strcmp(item->string, "model") != 0) {
+            cJSON_DeleteItemFromObjectCaseSensitive(json, item->string);
+            cJSON_AddItemToObject(json, item->string, cJSON_Duplicate(item, true));
+            continue;
+        }
+        cJSON_ArrayForEach(inner, item) {
+            cJSON_DeleteItemFromObjectCaseSensitive(model, inner->string);
+            cJSON_AddItemToObject(model, inner->string, cJSON_Duplicate(inner, true));
+        }
+    }
+    char *text = cJSON_PrintUnformatted(json);
+    put_file("tokenizer.json", text);
+    free(text);
+    cJSON_Delete(json);
+}
+
+/* Every component either is refused by name or comes back; those that GGUF names must not be
+ * refused. */
+static void components_come_back_or_are_refused(void) {
+    cJSON *bytes = parse_file(FOLDER "byte-level.json"), *spm = parse_file(FOLDER "spm-like.json");
+    char *file = read_file(FOLDER "cases.jsonl"), *next = NULL;
+    cJSON *texts = load_texts();
+    int number = -1, n_written = 0, n_refused = 0;
+    for (char *line = file ? strtok_r(file, "\n", &next) : NULL; line;
+         line = strtok_r(NULL, "\n", &next)) {
+        cJSON *row = cJSON_Parse(line);
+        const cJSON *base = cJSON_GetObjectItemCaseSensitive(row, "base");
+        const cJSON *pre = cJSON_GetObjectItemCaseSensitive(row, "pre");
+        err e = {0};
+        if (number++ >= 0) {
+            put_composed(strcmp(base->valuestring, "spm-like") ? bytes : spm,
+                         cJSON_GetObjectItemCaseSensitive(row, "set"));
+            int rc = convert(folder, 0, &e);
+            CHECK_MSG(rc == 0 || (rc == ERR_UNSUPPORTED && strstr(e.msg, "GGUF")), "case %d: %s",
+                      number, e.msg);
+            CHECK_MSG(rc == 0 || !cJSON_IsString(pre), "case %d (%s): %s", number, pre->valuestring,
+                      e.msg);
+            n_written += rc == 0;
+            n_refused += rc != 0;
+            int before = check_failures;
+            if (!rc) check_round_trip(folder, 0, texts);
+            CHECK_MSG(check_failures == before, "case %d", number);
+        }
+        cJSON_Delete(row);
+    }
+    printf("     %d written, %d refused\n", n_written, n_refused);
+    CHECK(n_written >= 18 && n_refused >= 10);
+    drop_file("tokenizer.json");
+    cJSON_Delete(texts);
+    cJSON_Delete(bytes);
+    cJSON_Delete(spm);
+    free(file);
+}
+
+static void a_sentencepiece_model_comes_back(void) {
+    cJSON *texts = load_texts();
+    check_round_trip(DEMO, 0, texts);
+    check_round_trip(DEMO, 5003, texts);
+    cJSON_Delete(texts);
+}
+
+static void real_vocabularies_come_back(void) {
+    static const char *const paths[] = {"hf/qwen3",
+                                        "hf/phi-2",
+                                        "hf/cl100k_base",
+                                        "hf/phi-3-mini",
+                                        "sentencepiece/llama2",
+                                        "sentencepiece/mistral-v3"};
+    cJSON *texts = load_texts();
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        char path[PATH_BYTES];
+        snprintf(path, sizeof path, SHARED "%s", paths[i]);
+        int before = check_failures;
+        check_round_trip(path, 0, texts);
+        CHECK_MSG(check_failures == before, "%s", path);
+    }
+    cJSON_Delete(texts);
+}
+
+int main(void) {
+    char name[] = "/tmp/inferd-vocab-XXXXXX";
+    if (!mkdtemp(name)) return 1;
+    snprintf(folder, sizeof folder, "%s", name);
+    snprintf(written, sizeof written, "%s.gguf", name);
+    RUN(components_come_back_or_are_refused);
+    RUN(a_sentencepiece_model_comes_back);
+    if (access(SHARED "hf/qwen3/tokenizer.json", R_OK) == 0)
+        RUN(real_vocabularies_come_back);
+    else
+        SKIP("real_vocabularies_come_back", "no shared data at " SHARED);
+    unlink(written);
+    rmdir(folder);
+    return check_done();
+}
