@@ -1,7 +1,8 @@
-/* cmd_quantize.c - inferd quantize: a model file in another type. */
+/* cmd_quantize.c - inferd quantize: a model in another type, as a GGUF file. */
 #include "core/base/mem.h"
 #include "core/formats/model_file.h"
 #include "core/formats/quantize.h"
+#include "core/tokenizer/tokenizer.h"
 #include "daemon/commands.h"
 #include "daemon/options.h"
 #include "daemon/printing.h"
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { COLUMNS = 7, TYPES_MAX = 64, FALLBACKS_MAX = 32, BAR_CHARS = 30, STEP_PERCENT = 10 };
@@ -183,9 +185,15 @@ static int print_json(const quantize_plan *p, const struct report *r, bool measu
     return printing_json(o, e);
 }
 
+/* What the callbacks of a run know. */
+struct run {
+    const gguf *src;
+    int shown; /* percent */
+};
+
 /* A bar that is redrawn on a terminal, a line every ten percent elsewhere. Stops at Ctrl-C. */
 static int show_progress(void *arg, uint64_t done, uint64_t total) {
-    int *shown = arg;
+    int *shown = &((struct run *)arg)->shown;
     int percent = total ? (int)((double)done / (double)total * 100) : 100;
     bool tty = isatty(STDERR_FILENO);
     if (percent >= *shown + (tty ? 1 : STEP_PERCENT)) {
@@ -201,13 +209,27 @@ static int show_progress(void *arg, uint64_t done, uint64_t total) {
     return signals_count() > 0;
 }
 
-static int write_model(const struct quantize_command *c, quantize_plan *p, err *e) {
-    int shown = 0;
+/* The tokenizer of a folder is not among its model's keys. */
+static int add_tokenizer(void *arg, gguf_writer *w, err *e) {
+    const struct run *r = arg;
+    const gguf_tensor *embedding = gguf_tensor_find(r->src, "token_embd.weight");
+    return tokenizer_write_gguf(gguf_path(r->src), embedding ? embedding->dims[1] : 0, w, e);
+}
+
+static bool is_folder(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int write_model(const struct quantize_command *c, const gguf *src, quantize_plan *p,
+                       err *e) {
+    struct run r = {.src = src};
     const struct quantize_output output = {.path = c->args[1],
                                            .overwrite = c->force,
                                            .n_threads = (uint32_t)c->threads,
                                            .progress = show_progress,
-                                           .arg = &shown};
+                                           .add_keys = is_folder(c->args[0]) ? add_tokenizer : NULL,
+                                           .arg = &r};
     int rc = signals_open(e);
     if (!rc) rc = quantize_run(p, &output, e);
     if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
@@ -230,7 +252,7 @@ static int run(const struct quantize_command *c, err *e) {
         print_fallbacks(report);
     }
     if (!rc && !c->dry_run) {
-        rc = write_model(c, plan, e);
+        rc = write_model(c, src, plan, e);
         if (!rc) make_report(plan, report);
     }
     if (!rc && c->json) rc = print_json(plan, report, !c->dry_run, e);
@@ -292,8 +314,9 @@ int cmd_quantize(int argc, char **argv, err *e) {
          .help = "print JSON, with every tensor"}};
     const struct options options = {
         .usage = "quantize SRC DST --type TYPE",
-        .summary = "Rewrites a GGUF model with its weights in another type, and says what that "
-                   "costs:\nroot-mean-square error of each type against the source.",
+        .summary = "Writes a model, a GGUF file or a Hugging Face folder, as a GGUF file with its "
+                   "weights in\nanother type, and says what that costs: root-mean-square error of "
+                   "each type against\nthe source.",
         .options = own,
         .n_options = sizeof own / sizeof own[0],
         .args = c.args,

@@ -2,8 +2,9 @@
  * its threads from start to join; never holds more than a piece a thread. The piece's place in the
  * file and its share of the error sums are fixed by its number, so who does it does not matter.
  *
- * The source is read with pread and not through the mapping: a file that shrinks meanwhile is an
- * error then, and the process's memory does not grow with the model. */
+ * A GGUF is read with pread and not through the mapping: a file that shrinks meanwhile is an error
+ * then, and the process's memory does not grow with the model. A folder's files are read through
+ * their mappings, whose pages are given back as the work goes on. */
 #include "core/formats/quantize_int.h"
 
 #include "core/base/mem.h"
@@ -22,6 +23,8 @@
 
 /* Values a piece: whole blocks of every type. */
 enum { PIECE_ELEMS = 1 << 18, QUANTIZATION_VERSION = 2, THREADS_MAX = 1024 };
+/* Pieces between two times that a folder's pages are given back. */
+enum { KEEP_PIECES = 64 };
 
 struct sums {
     double error_sq, value_sq;
@@ -32,7 +35,7 @@ struct job {
     quantize_plan *plan;
     gguf_writer *writer;
     const struct quantize_output *output;
-    int fd; /* of the source */
+    int fd; /* of the source, -1: a folder */
     uint64_t n_pieces, total_bytes;
     uint64_t *first_piece; /* (n_tensors + 1) */
     struct sums *sums;     /* (n_pieces), each written by whoever does the piece */
@@ -74,6 +77,11 @@ static uint64_t bytes_of(int type, uint64_t n) {
 
 static int read_source(const struct job *j, const gguf_tensor *t, const struct piece *p,
                        uint8_t *raw, err *e) {
+    if (j->fd < 0) {
+        if (p->index % KEEP_PIECES == KEEP_PIECES - 1) gguf_drop_pages(j->plan->src);
+        return gguf_tensor_read(j->plan->src, t, bytes_of(t->type, p->start),
+                                bytes_of(t->type, p->n), raw, e);
+    }
     uint64_t begin =
         (uint64_t)((const uint8_t *)t->data - (const uint8_t *)gguf_mapping(j->plan->src));
     uint64_t n = bytes_of(t->type, p->n);
@@ -252,10 +260,12 @@ static int describe(struct job *j, err *e) {
     const quantize_plan *p = j->plan;
     gguf_writer *w = j->writer;
     uint64_t alignment;
+    const struct quantize_output *o = j->output;
     int rc = gguf_writer_set_u32(w, "general.file_type", p->file_type, e);
     if (!rc) rc = gguf_writer_set_u32(w, "general.quantization_version", QUANTIZATION_VERSION, e);
     if (!rc && gguf_get_u64(p->src, "general.alignment", &alignment, NULL) == 0)
         rc = gguf_writer_set_u32(w, "general.alignment", (uint32_t)alignment, e);
+    if (!rc && o->add_keys) rc = o->add_keys(o->arg, w, e);
     if (!rc) rc = gguf_writer_copy_metadata(w, p->src, e);
     for (uint64_t i = 0; !rc && i < p->n_tensors; i++) {
         gguf_tensor t = *p->tensors[i].source;
@@ -301,6 +311,7 @@ static int check_target(const struct job *j, const struct stat *src, err *e) {
 static int open_source(struct job *j, err *e) {
     const char *path = gguf_path(j->plan->src);
     struct stat st;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return check_target(j, &st, e);
     j->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (j->fd < 0 || fstat(j->fd, &st))
         return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));

@@ -1,4 +1,5 @@
-/* quantize.h - rewrites a GGUF model with its weights in another type.
+/* quantize.h - rewrites a model, a GGUF or a folder (model_file.h), as a GGUF with its weights in
+ * another type.
  *
  * A plan says for each tensor what it becomes; running it writes the new file. Types are named as
  * users know them: a plain type ("Q8_0"), or a mix ("Q4_K_M") that gives the tensors that suffer
@@ -50,7 +51,9 @@ struct quantize_output {
     uint32_t n_threads; /* 0: as many as the process may use */
     /* Bytes of src so far, of all. From the calling thread, NULL: none; anything but 0 stops. */
     int (*progress)(void *arg, uint64_t done, uint64_t total);
-    void *arg;
+    /* Adds keys that src does not have, before any of src's is copied. NULL: none. */
+    int (*add_keys)(void *arg, gguf_writer *w, err *e);
+    void *arg; /* of both */
 };
 
 /* Writes path with src's metadata, tensor order and alignment; general.file_type and

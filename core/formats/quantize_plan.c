@@ -98,8 +98,9 @@ static const struct {
     {"ffn_down", false, ROLE_FFN_DOWN},
 };
 
-/* Small matrices that steer much, by a part of their name: they stay as they are, and so does
- * whatever has one dimension or is no ".weight". */
+/* Small matrices that steer much, by a part of their name: they keep their precision, and so does
+ * whatever has one dimension or is no ".weight". In GGUF files all these are F32; a folder may have
+ * them as F16 or BF16, which becomes F32. */
 static const char *const kept_names[] = {
     "_norm.weight",
     "ffn_gate_inp.weight",
@@ -341,10 +342,17 @@ static uint64_t position(struct shape *s, const struct item *it, uint64_t *n) {
     return s->n_experts > 1 && it->layer >= 0 ? (uint64_t)it->layer : i;
 }
 
+/* The matrices of all experts of a layer, one behind the other. */
+static bool is_experts(const struct item *it) {
+    return it->tensor->source->dims[2] > 1;
+}
+
 static int mixed(const struct recipe *r, struct shape *s, const struct item *it) {
     uint64_t n, i = position(s, it, &n);
     int type = r->base;
     if (it->role == ROLE_OUTPUT || (it->role == ROLE_EMBEDDING && s->tied)) return r->output;
+    /* MXFP4 is for experts, where there are some. */
+    if (r->base == QTYPE_MXFP4 && s->n_experts) return is_experts(it) ? r->base : QTYPE_Q8_0;
     for (size_t k = 0; k < sizeof rules / sizeof rules[0]; k++) {
         const struct rule *rule = &rules[k];
         bool asked = rule->file_type == FILE_ANY || rule->file_type == r->file_type;
@@ -390,6 +398,8 @@ static bool is_exact(int type) {
 static int settle(struct quantize_tensor *t, const struct quantize_options *o, err *e) {
     char name[64];
     const gguf_tensor *src = t->source;
+    /* Experts that were trained as MXFP4 lose whatever else they become. */
+    if (src->type == QTYPE_MXFP4 && !o->allow_requantize) t->wanted = QTYPE_MXFP4;
     t->type = fitting(t->wanted, src->dims[0]);
     if (!qtype_bytes(t->type, src->n_elems / src->dims[0], src->dims[0], &t->bytes))
         return err_set(e, ERR_UNSUPPORTED,
@@ -415,8 +425,8 @@ static int choose(quantize_plan *p, const struct recipe *r, const struct quantiz
         struct quantize_tensor *t = it->tensor;
         bool is_output = it->role == ROLE_OUTPUT || (it->role == ROLE_EMBEDDING && s.tied);
         if (is_kept(t->source)) {
-            t->wanted = t->type = t->source->type;
-            t->bytes = t->source->bytes;
+            t->wanted = is_exact(t->source->type) ? QTYPE_F32 : t->source->type;
+            rc = settle(t, o, e);
             continue;
         }
         if (it->role == ROLE_EMBEDDING && embedding_type >= 0)
