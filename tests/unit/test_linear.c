@@ -1,6 +1,7 @@
 /* test_linear.c - what backend_linear does around its products, for every instruction set of this
- * machine against float64 arithmetic: the input's residual, scale and norms, gated activations.
- * The products themselves are test_backend's and test_gemm's. */
+ * machine against float64 arithmetic: the input's residual, scale and norms, gated activations,
+ * scaled and capped products; bitwise batch invariance; refusals. The products themselves are
+ * test_backend's and test_gemm's. */
 #include "tests/support/be.h"
 #include "tests/unit/check.h"
 
@@ -176,51 +177,301 @@ static void test_input_quantized(void) {
         }
 }
 
-/* silu(g) * u over the whole range: relative error 1e-6 where it does not underflow. */
-static void test_gate(void) {
-    enum { ROWS = 99, COLS = 257, N = ROWS * COLS };
-    float *x = be_new(2 * N, 4), *got = be_new(N, 4);
-    for (int i = 0; i < N; i++) {
-        float *g = x + 2 * COLS * (i / COLS) + i % COLS;
-        *g = -86 + 172.0f * (float)i / N;
-        g[COLS] = be_real() + 2;
+/* ---- what comes behind a product ---- */
+
+/* Ops whose products are the values of biases, whatever these are (0 * inf is not 0): of one row,
+ * n columns. */
+struct values {
+    backend_buf *x, *y;
+    backend_weight *w, *bias[2];
+    struct op_linear op;
+};
+
+static struct values put_values(backend *be, uint32_t n, const float *first, const float *second) {
+    struct values v = {.x = be_f32(be, NULL, 1), .y = be_f32(be, NULL, n)};
+    float *ones = be_new(n, sizeof *ones);
+    v.w = be_weight(be, QTYPE_F32, n, 1, ones);
+    v.bias[0] = be_weight(be, QTYPE_F32, 1, n, first);
+    v.bias[1] = be_weight(be, QTYPE_F32, 1, n, second);
+    v.op = (struct op_linear){.in.x = v.x,
+                              .n_rows = 1,
+                              .n_weights = 1,
+                              .w = {v.w, v.w},
+                              .bias = {v.bias[0], v.bias[1]},
+                              .y = {v.y}};
+    free(ones);
+    return v;
+}
+
+static void free_values(struct values *v) {
+    backend_weight_free(v->bias[1]);
+    backend_weight_free(v->bias[0]);
+    backend_weight_free(v->w);
+    backend_buf_free(v->y);
+    backend_buf_free(v->x);
+}
+
+static const float extremes[] = {0,     -0.0f,  1e-40f, -1e-30f,  1e-30f,    -1e4f,    1e4f, -1e30f,
+                                 1e30f, -3e38f, 3e38f,  INFINITY, -INFINITY, NAN,      -87,  -88.5f,
+                                 88,    89.5f,  -100,   -101,     7,         7.00001f, -7};
+enum { N_EXTREMES = sizeof extremes / sizeof extremes[0] };
+
+/* Most of n values are spread over +-range. */
+static float *make_values(uint32_t n, float range) {
+    float *x = be_new(n, sizeof *x);
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = i < N_EXTREMES ? extremes[i] : range * (2 * (float)i / (float)n - 1);
+    return x;
+}
+
+static bool same_value(double got, double want, double error) {
+    if (isnan(want)) return isnan(got);
+    return got == (double)(float)want || fabs(got - want) <= error;
+}
+
+/* As the header defines them; x: what e^-x is taken of. */
+static double reference_act(enum backend_act act, double g, double u, double *x) {
+    double z = sqrt(2 / acos(-1)) * (g + 0.044715 * g * g * g);
+    *x = 0; /* g itself: not rounded */
+    if (act == BACKEND_ACT_GELU_TANH) {
+        *x = 2 * z;
+        if (g == -(double)INFINITY) return -0.0 * u;
+        return (z < -10 ? g / (1 + exp(-2 * z)) : g / 2 * (1 + tanh(z))) *
+               u; /* 1 - 1 has no digits */
     }
-    x[0] = -1e30f, x[1] = 1e30f, x[2] = -0.0f, x[3] = 1e-30f, x[4] = -100;
+    if (act == BACKEND_ACT_SWIGLU_OAI) {
+        if (g > 7) g = 7;
+        if (u > 7) u = 7;
+        if (u < -7) u = -7;
+        *x = 1.702 * g, u++;
+    }
+    if (g == -(double)INFINITY) return -0.0 * u;
+    return g / (1 + exp(act == BACKEND_ACT_SILU ? -g : -*x)) * u;
+}
+
+/* Four roundings, and those of the exponent x, which e^x makes x times as large; what is below
+ * 1e-36 may be 0. Values and columns of every count, so that each lies in every lane. */
+static void test_acts(void) {
+    static const uint32_t cols[] = {1, 7, 33, 97, 25441};
     for (int i = 0; i < BE_N_ISAS; i++) {
-        backend *be = be_open(be_isas[i], 3);
-        if (!be) continue;
-        backend_buf *xb = be_f32(be, x, 2 * N), *out = be_f32(be, NULL, N);
-        backend_weight *gate = be_identity(be, COLS, 2 * COLS, 0);
-        backend_weight *up = be_identity(be, COLS, 2 * COLS, COLS);
-        struct op_linear op = {.in.x = xb,
-                               .n_rows = ROWS,
-                               .n_weights = 2,
-                               .w = {gate, up},
-                               .act = BACKEND_ACT_SILU,
-                               .y = {out}};
-        CHECK(backend_linear(be, &op) == 0);
-        be_get(be, out, got, N);
-        for (int k = 0; k < N; k++) {
-            double g = (double)x[2 * COLS * (k / COLS) + k % COLS];
-            double u = (double)x[2 * COLS * (k / COLS) + COLS + k % COLS];
-            double want = g / (1 + exp(-g)) * u;
-            CHECK_MSG(fabs((double)got[k] - want) <= 1e-6 * fabs(want) + 1e-7,
-                      "%s silu(%g) * %g = %g, not %g", be_isas[i], g, u, (double)got[k], want);
-        }
-        backend_weight_free(up);
-        backend_weight_free(gate);
-        backend_buf_free(out);
-        backend_buf_free(xb);
-        backend_close(be);
+        if (!be_row_isa(i)) continue;
+        for (int act = BACKEND_ACT_NONE + 1; act < BACKEND_N_ACTS; act++)
+            for (int c = 0; c < 5; c++) {
+                backend *be = be_open(be_isas[i], c & 1 ? 3 : 1);
+                if (!be) continue;
+                const uint32_t n = cols[c];
+                float *g = make_values(n, act == BACKEND_ACT_GELU_TANH && c & 1 ? 3 : 90);
+                float *u = be_new(n, sizeof *u), *got = be_new(n, sizeof *got);
+                be_fill(u, n, 9);
+                struct values v = put_values(be, n, g, u);
+                v.op.n_weights = 2, v.op.act = (enum backend_act)act;
+                CHECK(backend_linear(be, &v.op) == 0);
+                be_get(be, v.y, got, n);
+                for (uint32_t k = 0; k < n; k++) {
+                    double x, want = reference_act(v.op.act, (double)g[k], (double)u[k], &x);
+                    double error = (4.8e-7 + 2.4e-7 * fabs(x)) * fabs(want);
+                    if (isinf(want) || isnan(error)) error = 0;
+                    CHECK_MSG(same_value((double)got[k], want, error + 1e-36 * (2 + fabs(u[k]))),
+                              "%s act %d of %g, %g = %g, not %g", be_isas[i], act, (double)g[k],
+                              (double)u[k], (double)got[k], want);
+                }
+                free_values(&v);
+                free(got);
+                free(u);
+                free(g);
+                backend_close(be);
+            }
     }
+}
+
+/* Within 5 ulp of cap * tanh, from the smallest values to infinite ones; y_scale alone is one
+ * multiplication, exact or not. */
+static void test_y_scale_and_softcap(void) {
+    static const uint32_t cols[] = {1, 7, 33, 97, 25441};
+    static const float scales[] = {0, 0.0625f, 1.7f}, caps[] = {0, 30, 0.37f};
+    for (int i = 0; i < BE_N_ISAS; i++)
+        for (int c = 0; c < 45; c++) {
+            backend *be = be_row_isa(i) ? be_open(be_isas[i], c & 1 ? 3 : 1) : NULL;
+            if (!be) continue;
+            const uint32_t n = cols[c / 9];
+            float cap = caps[c % 3], scale = scales[c / 3 % 3], k = scale != 0 ? scale : 1;
+            float *x = make_values(n, c & 1 ? 250 : 2), *got = be_new(n, sizeof *got);
+            struct values v = put_values(be, n, x, x);
+            v.op.y_scale = scale, v.op.softcap = cap;
+            CHECK(backend_linear(be, &v.op) == 0);
+            be_get(be, v.y, got, n);
+            for (uint32_t at = 0; at < n; at++) {
+                double want = (double)(x[at] * k), error = 0;
+                if (cap != 0) {
+                    want = (double)cap * tanh((double)k * (double)x[at] / (double)cap);
+                    error = 5 * 1.2e-7 * fabs(want) +
+                            1e-44 * (1 + (double)cap); /* steps of the smallest */
+                }
+                CHECK_MSG(same_value((double)got[at], want, error),
+                          "%s %g * %g capped at %g = %g, not %g", be_isas[i], (double)scale,
+                          (double)x[at], (double)cap, (double)got[at], want);
+                if (cap != 0 && !isnan(want)) CHECK(fabsf(got[at]) <= cap);
+            }
+            free_values(&v);
+            free(got);
+            free(x);
+            backend_close(be);
+        }
+}
+
+/* ---- batches ---- */
+
+enum { B_ROWS = 37, B_IN = 96, B_ODD_IN = 97, B_OUT = 33 };
+
+/* Forms of an op, one after the other on the same rows. */
+static const struct form {
+    bool residual, residual_norm, norm;
+    float residual_scale;
+    enum backend_act act;
+    float y_scale, softcap;
+} forms[] = {
+    {.residual = true, .norm = true, .residual_scale = 0.3f, .act = BACKEND_ACT_GELU_TANH},
+    {.residual = true, .residual_norm = true, .norm = true, .act = BACKEND_ACT_SWIGLU_OAI},
+    {.residual = true, .residual_norm = true, .act = BACKEND_ACT_SILU},
+    {.residual = true, .residual_scale = 2.5f, .softcap = 30},
+    {.norm = true, .y_scale = 0.2f, .softcap = 3},
+    {.y_scale = 3},
+};
+enum { N_FORMS = sizeof forms / sizeof forms[0], B_RESULT = N_FORMS * B_OUT + B_ODD_IN };
+
+struct batch {
+    int type;
+    uint32_t n_in;
+    const float *x, *residual; /* (B_ROWS, n_in) */
+    const float *norms[2];     /* (n_in) */
+    const void *w[2];          /* (B_OUT, n_in) of type */
+};
+
+/* Rows first..first + n - 1; their results, forms' y and then x, go to out (B_ROWS, B_RESULT). */
+static void run_forms(backend *be, const struct batch *b, uint32_t first, uint32_t n, float *out) {
+    uint64_t at = (uint64_t)first * b->n_in, n_x = (uint64_t)n * b->n_in;
+    float *got = be_new(n_x + (uint64_t)n * B_OUT, sizeof *got);
+    backend_buf *x = be_f32(be, b->x + at, n_x), *residual = be_f32(be, b->residual + at, n_x);
+    backend_buf *y = be_f32(be, NULL, (uint64_t)n * B_OUT);
+    backend_weight *w[2], *norms[2];
+    for (int i = 0; i < 2; i++) {
+        w[i] = be_weight(be, b->type, B_OUT, b->n_in, b->w[i]);
+        norms[i] = be_weight(be, QTYPE_F32, 1, b->n_in, b->norms[i]);
+    }
+    for (int f = 0; f < N_FORMS; f++) {
+        const struct form *t = &forms[f];
+        struct op_linear op = {.in = {.x = x,
+                                      .residual = t->residual ? residual : NULL,
+                                      .residual_norm = t->residual_norm ? norms[0] : NULL,
+                                      .residual_scale = t->residual_scale,
+                                      .norm = t->norm ? norms[1] : NULL,
+                                      .eps = 1e-6f},
+                               .n_rows = n,
+                               .n_weights = t->act != BACKEND_ACT_NONE ? 2 : 1,
+                               .w = {w[0], w[1]},
+                               .act = t->act,
+                               .y_scale = t->y_scale,
+                               .softcap = t->softcap,
+                               .y = {y}};
+        CHECK(backend_linear(be, &op) == 0);
+        be_get(be, y, got, (uint64_t)n * B_OUT);
+        for (uint32_t r = 0; r < n; r++)
+            memcpy(out + (uint64_t)(first + r) * B_RESULT + f * B_OUT, got + (uint64_t)r * B_OUT,
+                   B_OUT * sizeof *got);
+    }
+    be_get(be, x, got, n_x);
+    for (uint32_t r = 0; r < n; r++)
+        memcpy(out + (uint64_t)(first + r) * B_RESULT + N_FORMS * B_OUT,
+               got + (uint64_t)r * b->n_in, b->n_in * sizeof *got);
+    for (int i = 0; i < 2; i++) {
+        backend_weight_free(norms[i]);
+        backend_weight_free(w[i]);
+    }
+    backend_buf_free(y);
+    backend_buf_free(residual);
+    backend_buf_free(x);
     free(got);
-    free(x);
+}
+
+/* Rows alone on one thread, and in batches on one and three: the same bits in every form. */
+static void test_forms_batch_invariance(void) {
+    static const int types[] = {QTYPE_Q8_0, QTYPE_F32, QTYPE_F16};
+    static float x[B_ROWS * B_ODD_IN], residual[B_ROWS * B_ODD_IN], norms[2][B_ODD_IN];
+    static float values[2][B_OUT * B_ODD_IN], packed[2][B_OUT * B_ODD_IN];
+    static float want[B_ROWS * B_RESULT], got[B_ROWS * B_RESULT];
+    be_seed = 31;
+    be_fill(x, B_ROWS * B_ODD_IN, 2), be_fill(residual, B_ROWS * B_ODD_IN, 2);
+    for (int k = 0; k < 2; k++)
+        be_fill(norms[k], B_ODD_IN, 1), be_fill(values[k], B_OUT * B_ODD_IN, 1);
+    for (int i = 0; i < BE_N_ISAS * 3; i++) {
+        struct batch b = {types[i % 3],          B_ODD_IN, x, residual, {norms[0], norms[1]},
+                          {packed[0], packed[1]}};
+        if (b.type == QTYPE_Q8_0) b.n_in = B_IN;
+        for (int k = 0; k < 2; k++)
+            qtype_encode(b.type, values[k], packed[k], (uint64_t)B_OUT * b.n_in);
+        for (int threads = 1; threads <= 3; threads += 2) {
+            backend *be = be_open(be_isas[i / 3], threads);
+            if (!be) continue;
+            for (uint32_t r = 0; threads == 1 && r < B_ROWS; r++)
+                run_forms(be, &b, r, 1, want);
+            for (uint32_t most = 5; most <= B_ROWS; most += 16) {
+                memset(got, 0, sizeof got);
+                for (uint32_t at = 0, n; at < B_ROWS; at += n) {
+                    n = B_ROWS - at < most ? B_ROWS - at : most;
+                    run_forms(be, &b, at, n, got);
+                }
+                for (uint32_t r = 0; r < B_ROWS; r++)
+                    CHECK(memcmp(got + r * B_RESULT, want + r * B_RESULT,
+                                 (N_FORMS * B_OUT + b.n_in) * sizeof *got) == 0);
+            }
+            backend_close(be);
+        }
+    }
+}
+
+/* What an op may not ask for. */
+static void test_form_refusals(void) {
+    float data[64] = {0};
+    backend *be = be_open("", 1);
+    backend_buf *x = be_f32(be, data, 64), *y = be_f32(be, data, 64);
+    backend_weight *w = be_weight(be, QTYPE_F32, 8, 8, data);
+    backend_weight *norm = be_weight(be, QTYPE_F32, 1, 8, data);
+    backend_weight *short_norm = be_weight(be, QTYPE_F32, 1, 7, data);
+    const struct op_linear good = {
+        .in.x = x, .n_rows = 1, .n_weights = 2, .w = {w, w}, .y = {y, y}};
+    struct op_linear op = good;
+    CHECK(backend_linear(be, &op) == 0);
+    op.in.residual_norm = norm; /* of no residual */
+    CHECK(backend_linear(be, &op) == ERR_INVALID);
+    op = good, op.in.norm = short_norm;
+    CHECK(backend_linear(be, &op) == ERR_INVALID);
+    op = good, op.act = BACKEND_N_ACTS;
+    CHECK(backend_linear(be, &op) == ERR_INVALID);
+    for (int act = BACKEND_ACT_SILU; act < BACKEND_N_ACTS; act++) {
+        op = good, op.act = (enum backend_act)act;
+        CHECK(backend_linear(be, &op) == 0);
+        op.softcap = 30;
+        CHECK(backend_linear(be, &op) == ERR_INVALID);
+        op.softcap = 0, op.y_scale = 2;
+        CHECK(backend_linear(be, &op) == ERR_INVALID);
+        op.y_scale = 0, op.n_weights = 1;
+        CHECK(backend_linear(be, &op) == ERR_INVALID);
+    }
+    backend_weight_free(short_norm);
+    backend_weight_free(norm);
+    backend_weight_free(w);
+    backend_buf_free(y);
+    backend_buf_free(x);
+    backend_close(be);
 }
 
 int main(int argc, char **argv) {
     be_args(argc, argv);
     RUN(test_input);
     RUN(test_input_quantized);
-    RUN(test_gate);
+    RUN(test_acts);
+    RUN(test_y_scale_and_softcap);
+    RUN(test_forms_batch_invariance);
+    RUN(test_form_refusals);
     return check_done();
 }

@@ -27,29 +27,55 @@ ALWAYS_INLINE __m256i lanes_below(uint32_t n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane);
 }
 
-/* e^x within 2 ulp for -87 <= x <= 88; smaller x give 0, larger ones e^88, NaN stays. x = n ln 2 +
- * r with |r| <= ln 2 / 2; e^r by its Taylor polynomial of degree 7 (remainder below 6e-9). */
+/* For e^x, x finite: x = n ln 2 + r with n whole, |r| <= ln 2 / 2, and e^r = 1 + r + r^2 * tail by
+ * its Taylor polynomial of degree 7 (remainder below 6e-9). */
+struct exp_parts {
+    __m256 n, r, tail;
+};
+
+ALWAYS_INLINE struct exp_parts exp_split(__m256 x) {
+    struct exp_parts e;
+    e.n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(0x1.715476p+0f)),
+                          _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    /* ln 2 in two parts: the first has trailing zeros, so that n * part is exact */
+    e.r = _mm256_fnmadd_ps(e.n, _mm256_set1_ps(0x1.62e4p-1f), x);
+    e.r = _mm256_fnmadd_ps(e.n, _mm256_set1_ps(0x1.7f7d1cp-20f), e.r);
+    __m256 p = _mm256_set1_ps(1.0f / 5040);
+    p = _mm256_fmadd_ps(p, e.r, _mm256_set1_ps(1.0f / 720));
+    p = _mm256_fmadd_ps(p, e.r, _mm256_set1_ps(1.0f / 120));
+    p = _mm256_fmadd_ps(p, e.r, _mm256_set1_ps(1.0f / 24));
+    p = _mm256_fmadd_ps(p, e.r, _mm256_set1_ps(1.0f / 6));
+    e.tail = _mm256_fmadd_ps(p, e.r, _mm256_set1_ps(0.5f));
+    return e;
+}
+
+/* 2^n of whole n from -126 to 127. */
+ALWAYS_INLINE __m256 exp2_ps(__m256 n) {
+    __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
+}
+
+/* e^x within 2 ulp for -87 <= x <= 88; smaller x give 0, larger ones e^88, NaN stays. */
 ALWAYS_INLINE __m256 exp_ps(__m256 x) {
-    const __m256 low = _mm256_set1_ps(-87.0f);
+    const __m256 low = _mm256_set1_ps(-87.0f), one = _mm256_set1_ps(1);
     __m256 zero = _mm256_cmp_ps(x, low, _CMP_LT_OQ);
     /* max and min return their second operand when one is NaN */
-    x = _mm256_min_ps(_mm256_set1_ps(88.0f), _mm256_max_ps(low, x));
-    __m256 n = _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(0x1.715476p+0f)),
-                               _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    /* ln 2 in two parts: the first has trailing zeros, so that n * part is exact */
-    __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.62e4p-1f), x);
-    r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.7f7d1cp-20f), r);
-    __m256 p = _mm256_set1_ps(1.0f / 5040);
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 720));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 120));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 24));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f / 6));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(0.5f));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1));
-    p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1));
-    __m256i exponent =
-        _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23);
-    return _mm256_andnot_ps(zero, _mm256_mul_ps(p, _mm256_castsi256_ps(exponent)));
+    struct exp_parts e = exp_split(_mm256_min_ps(_mm256_set1_ps(88.0f), _mm256_max_ps(low, x)));
+    __m256 p = _mm256_fmadd_ps(_mm256_fmadd_ps(e.tail, e.r, one), e.r, one);
+    return _mm256_andnot_ps(zero, _mm256_mul_ps(p, exp2_ps(e.n)));
+}
+
+/* tanh x within 4 ulp, NaN stays: (e^2|x| - 1) / (e^2|x| + 1) with the sign of x. Of e^2|x| - 1 =
+ * 2^n (e^r - 1) + (2^n - 1) no bits are lost, however small x is; from 10 on the quotient is 1. */
+ALWAYS_INLINE __m256 tanh_ps(__m256 x) {
+    const __m256 sign = _mm256_set1_ps(-0.0f), one = _mm256_set1_ps(1);
+    __m256 a = _mm256_min_ps(_mm256_set1_ps(10), _mm256_andnot_ps(sign, x));
+    struct exp_parts e = exp_split(_mm256_add_ps(a, a));
+    __m256 power = exp2_ps(e.n);
+    __m256 m = _mm256_fmadd_ps(_mm256_mul_ps(e.r, e.r), e.tail, e.r);
+    m = _mm256_fmadd_ps(m, power, _mm256_sub_ps(power, one));
+    m = _mm256_div_ps(m, _mm256_add_ps(m, _mm256_set1_ps(2)));
+    return _mm256_or_ps(m, _mm256_and_ps(sign, x));
 }
 
 /* A hint only: it may point behind the weight and never faults. */
@@ -63,6 +89,9 @@ void avx512_attention(const struct cpu_attn_job *j);
 void avx512_attention_merge(const struct cpu_attn_merge *m);
 void avx2_norm_row(const struct cpu_row *r);
 void avx2_glu_silu(const float *gate, const float *up, float *out, uint32_t n);
+void avx2_glu_gelu_tanh(const float *gate, const float *up, float *out, uint32_t n);
+void avx2_glu_swiglu_oai(const float *gate, const float *up, float *out, uint32_t n);
+void avx2_softcap(const float *x, float *out, uint32_t n, float scale, float cap);
 void avx2_rotate(float *x, uint32_t n_heads, const struct cpu_rotation *r);
 void avx2_encode_kv(int type, const float *x, void *values, uint16_t *scales, uint32_t n);
 

@@ -25,7 +25,10 @@ enum cpu_kernel {
     CPU_PAGED_ATTENTION_F16,
     CPU_PAGED_ATTENTION_BF16,
     CPU_PAGED_ATTENTION_Q8_0,
-    CPU_GLU_SILU,
+    CPU_GLU_SILU, /* in the order of enum backend_act */
+    CPU_GLU_GELU_TANH,
+    CPU_GLU_SWIGLU_OAI,
+    CPU_SOFTCAP,
     CPU_GATHER,
     CPU_KV_COPY,
     CPU_N_KERNELS
@@ -52,6 +55,15 @@ struct cpu_row {
     uint32_t n;
 };
 
+/* Gated activations as g / (1 + e^-x) * u. GELU_TANH, as (1 + tanh z) / 2 = 1 / (1 + e^-2z): x =
+ * LINEAR g + CUBIC g^3. Each is 0 to any f32 model below GATE_MIN: gates are not less, so that no
+ * e^-x overflows under an infinite g. */
+#define CPU_GATE_MIN    -100.0f
+#define CPU_GELU_LINEAR 1.5957691216057308f  /* 2 sqrt(2 / pi) */
+#define CPU_GELU_CUBIC  0.07135481627260025f /* 2 sqrt(2 / pi) 0.044715 */
+#define CPU_OAI_ALPHA   1.702f
+#define CPU_OAI_LIMIT   7.0f
+
 struct cpu_isa {
     const char *name;
     const char *kernel_names[CPU_N_KERNELS]; /* NULL: only generic has this kernel */
@@ -59,6 +71,8 @@ struct cpu_isa {
     void (*norm_row)(const struct cpu_row *r);
     /* out (n) = act(gate, up), by enum backend_act; out may be either. */
     void (*glu[BACKEND_N_ACTS])(const float *gate, const float *up, float *out, uint32_t n);
+    /* out (n) = cap * tanh(scale * x (n)); out may be x. */
+    void (*softcap)(const float *x, float *out, uint32_t n, float scale, float cap);
     void (*rotate)(float *x, uint32_t n_heads, const struct cpu_rotation *r); /* in place */
     /* x (n) to n values of a K/V type; Q8_0: and n / 32 scales. Values need no alignment. */
     void (*encode_kv)(int type, const float *x, void *values, uint16_t *scales, uint32_t n);

@@ -52,12 +52,51 @@ void avx2_norm_row(const struct cpu_row *r) {
     }
 }
 
-void avx2_glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
+/* act(gate, up), act a constant. max and min return their second operand when one is NaN. */
+ALWAYS_INLINE __m256 gated(enum backend_act act, __m256 g, __m256 u) {
+    /* e^-x is limited: the same must hold for what is divided by it */
+    g = _mm256_max_ps(_mm256_set1_ps(CPU_GATE_MIN), g);
+    __m256 x = g;
+    if (act == BACKEND_ACT_GELU_TANH) {
+        __m256 slope = _mm256_fmadd_ps(_mm256_mul_ps(g, g), _mm256_set1_ps(CPU_GELU_CUBIC),
+                                       _mm256_set1_ps(CPU_GELU_LINEAR));
+        x = _mm256_mul_ps(g, slope);
+    } else if (act == BACKEND_ACT_SWIGLU_OAI) {
+        const __m256 most = _mm256_set1_ps(CPU_OAI_LIMIT), least = _mm256_set1_ps(-CPU_OAI_LIMIT);
+        g = _mm256_min_ps(most, g);
+        u = _mm256_min_ps(most, _mm256_max_ps(least, u));
+        u = _mm256_add_ps(u, _mm256_set1_ps(1));
+        x = _mm256_mul_ps(g, _mm256_set1_ps(CPU_OAI_ALPHA));
+    }
+    __m256 e = exp_ps(_mm256_sub_ps(_mm256_setzero_ps(), x));
+    return _mm256_mul_ps(_mm256_div_ps(g, _mm256_add_ps(e, _mm256_set1_ps(1))), u);
+}
+
+ALWAYS_INLINE void glu(enum backend_act act, const float *gate, const float *up, float *out,
+                       uint32_t n) {
     for (uint32_t i = 0; i < n; i += LANES) {
         __m256 g = load_some(gate + i, n - i), u = load_some(up + i, n - i);
-        __m256 e = exp_ps(_mm256_sub_ps(_mm256_setzero_ps(), g));
-        __m256 silu = _mm256_div_ps(g, _mm256_add_ps(e, _mm256_set1_ps(1)));
-        store_some(out + i, _mm256_mul_ps(silu, u), n - i);
+        store_some(out + i, gated(act, g, u), n - i);
+    }
+}
+
+void avx2_glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
+    glu(BACKEND_ACT_SILU, gate, up, out, n);
+}
+
+void avx2_glu_gelu_tanh(const float *gate, const float *up, float *out, uint32_t n) {
+    glu(BACKEND_ACT_GELU_TANH, gate, up, out, n);
+}
+
+void avx2_glu_swiglu_oai(const float *gate, const float *up, float *out, uint32_t n) {
+    glu(BACKEND_ACT_SWIGLU_OAI, gate, up, out, n);
+}
+
+void avx2_softcap(const float *x, float *out, uint32_t n, float scale, float cap) {
+    const __m256 k = _mm256_set1_ps(scale), limit = _mm256_set1_ps(cap);
+    for (uint32_t i = 0; i < n; i += LANES) {
+        __m256 v = tanh_ps(_mm256_mul_ps(load_some(x + i, n - i), k));
+        store_some(out + i, _mm256_mul_ps(v, limit), n - i);
     }
 }
 
@@ -73,10 +112,16 @@ const struct cpu_isa cpu_isa_avx2 = {
                      [CPU_PAGED_ATTENTION_F16] = "paged_attention_f16_avx2",
                      [CPU_PAGED_ATTENTION_BF16] = "paged_attention_bf16_avx2",
                      [CPU_PAGED_ATTENTION_Q8_0] = "paged_attention_q8_0_avx2",
-                     [CPU_GLU_SILU] = "glu_silu_avx2"},
+                     [CPU_GLU_SILU] = "glu_silu_avx2",
+                     [CPU_GLU_GELU_TANH] = "glu_gelu_tanh_avx2",
+                     [CPU_GLU_SWIGLU_OAI] = "glu_swiglu_oai_avx2",
+                     [CPU_SOFTCAP] = "softcap_avx2"},
     .block_step = LANES,
     .norm_row = avx2_norm_row,
-    .glu = {[BACKEND_ACT_SILU] = avx2_glu_silu},
+    .glu = {[BACKEND_ACT_SILU] = avx2_glu_silu,
+            [BACKEND_ACT_GELU_TANH] = avx2_glu_gelu_tanh,
+            [BACKEND_ACT_SWIGLU_OAI] = avx2_glu_swiglu_oai},
+    .softcap = avx2_softcap,
     .rotate = avx2_rotate,
     .encode_kv = avx2_encode_kv,
     .attention = avx2_attention,

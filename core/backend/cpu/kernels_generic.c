@@ -28,9 +28,40 @@ static void norm_row(const struct cpu_row *r) {
         r->out[i] = r->x[i] * scale * r->norm[i];
 }
 
+/* Comparisons that a NaN passes unchanged. */
+static float at_least(float x, float least) {
+    return x < least ? least : x;
+}
+
+static float at_most(float x, float most) {
+    return x > most ? most : x;
+}
+
 static void glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        float g = at_least(gate[i], CPU_GATE_MIN);
+        out[i] = g / (1 + expf(-g)) * up[i];
+    }
+}
+
+static void glu_gelu_tanh(const float *gate, const float *up, float *out, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        float g = at_least(gate[i], CPU_GATE_MIN);
+        out[i] = g / (1 + expf(-g * (CPU_GELU_LINEAR + CPU_GELU_CUBIC * g * g))) * up[i];
+    }
+}
+
+static void glu_swiglu_oai(const float *gate, const float *up, float *out, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        float g = at_most(at_least(gate[i], CPU_GATE_MIN), CPU_OAI_LIMIT);
+        float u = at_most(at_least(up[i], -CPU_OAI_LIMIT), CPU_OAI_LIMIT);
+        out[i] = g / (1 + expf(-CPU_OAI_ALPHA * g)) * (u + 1);
+    }
+}
+
+static void softcap(const float *x, float *out, uint32_t n, float scale, float cap) {
     for (uint32_t i = 0; i < n; i++)
-        out[i] = gate[i] / (1 + expf(-gate[i])) * up[i];
+        out[i] = cap * tanhf(scale * x[i]);
 }
 
 const struct cpu_isa cpu_isa_generic = {
@@ -47,11 +78,17 @@ const struct cpu_isa cpu_isa_generic = {
                      [CPU_PAGED_ATTENTION_BF16] = "paged_attention_bf16_generic",
                      [CPU_PAGED_ATTENTION_Q8_0] = "paged_attention_q8_0_generic",
                      [CPU_GLU_SILU] = "glu_silu_generic",
+                     [CPU_GLU_GELU_TANH] = "glu_gelu_tanh_generic",
+                     [CPU_GLU_SWIGLU_OAI] = "glu_swiglu_oai_generic",
+                     [CPU_SOFTCAP] = "softcap_generic",
                      [CPU_GATHER] = "gather_generic",
                      [CPU_KV_COPY] = "kv_copy_generic"},
     .block_step = 1,
     .norm_row = norm_row,
-    .glu = {[BACKEND_ACT_SILU] = glu_silu},
+    .glu = {[BACKEND_ACT_SILU] = glu_silu,
+            [BACKEND_ACT_GELU_TANH] = glu_gelu_tanh,
+            [BACKEND_ACT_SWIGLU_OAI] = glu_swiglu_oai},
+    .softcap = softcap,
     .rotate = generic_rotate,
     .encode_kv = generic_encode_kv,
     .attention = generic_attention,

@@ -24,28 +24,6 @@ ALWAYS_INLINE void store_some(float *p, float32x4_t v, uint32_t n) {
     memcpy(p, some, n * sizeof *p);
 }
 
-/* e^x within 2 ulp for -87 <= x <= 88; smaller x give 0, larger ones e^88, NaN stays. x = n ln 2 +
- * r with |r| <= ln 2 / 2; e^r by its Taylor polynomial of degree 7 (remainder below 6e-9). */
-ALWAYS_INLINE float32x4_t exp_f32(float32x4_t x) {
-    const float32x4_t low = vdupq_n_f32(-87);
-    uint32x4_t zero = vcltq_f32(x, low);
-    x = vminq_f32(vmaxq_f32(x, low), vdupq_n_f32(88)); /* NaN stays */
-    float32x4_t n = vrndnq_f32(vmulq_n_f32(x, 0x1.715476p+0f));
-    /* ln 2 in two parts: the first has trailing zeros, so that n * part is exact */
-    float32x4_t r = vfmsq_n_f32(x, n, 0x1.62e4p-1f);
-    r = vfmsq_n_f32(r, n, 0x1.7f7d1cp-20f);
-    float32x4_t p = vdupq_n_f32(1.0f / 5040);
-    p = vfmaq_f32(vdupq_n_f32(1.0f / 720), p, r);
-    p = vfmaq_f32(vdupq_n_f32(1.0f / 120), p, r);
-    p = vfmaq_f32(vdupq_n_f32(1.0f / 24), p, r);
-    p = vfmaq_f32(vdupq_n_f32(1.0f / 6), p, r);
-    p = vfmaq_f32(vdupq_n_f32(0.5f), p, r);
-    p = vfmaq_f32(vdupq_n_f32(1), p, r);
-    p = vfmaq_f32(vdupq_n_f32(1), p, r);
-    p = vmulq_f32(p, power_of_two(n));
-    return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(p), zero));
-}
-
 /* Four sums at a time, added in one order. */
 struct sums {
     float32x4_t of[4];
@@ -109,12 +87,48 @@ static void norm_row(const struct cpu_row *r) {
     }
 }
 
-static void glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
+/* act(gate, up), act a constant. Of a NaN max and min make a NaN. */
+ALWAYS_INLINE float32x4_t gated(enum backend_act act, float32x4_t g, float32x4_t u) {
+    /* e^-x is limited: the same must hold for what is divided by it */
+    g = vmaxq_f32(g, vdupq_n_f32(CPU_GATE_MIN));
+    float32x4_t x = g;
+    if (act == BACKEND_ACT_GELU_TANH) {
+        x = vmulq_f32(g,
+                      vfmaq_n_f32(vdupq_n_f32(CPU_GELU_LINEAR), vmulq_f32(g, g), CPU_GELU_CUBIC));
+    } else if (act == BACKEND_ACT_SWIGLU_OAI) {
+        const float32x4_t most = vdupq_n_f32(CPU_OAI_LIMIT), least = vdupq_n_f32(-CPU_OAI_LIMIT);
+        g = vminq_f32(g, most);
+        u = vaddq_f32(vminq_f32(vmaxq_f32(u, least), most), vdupq_n_f32(1));
+        x = vmulq_n_f32(g, CPU_OAI_ALPHA);
+    }
+    float32x4_t e = exp_f32(vnegq_f32(x));
+    return vmulq_f32(vdivq_f32(g, vaddq_f32(e, vdupq_n_f32(1))), u);
+}
+
+ALWAYS_INLINE void glu(enum backend_act act, const float *gate, const float *up, float *out,
+                       uint32_t n) {
     for (uint32_t i = 0; i < n; i += LANES) {
         float32x4_t g = load_some(gate + i, n - i), u = load_some(up + i, n - i);
-        float32x4_t e = exp_f32(vnegq_f32(g));
-        float32x4_t silu = vdivq_f32(g, vaddq_f32(e, vdupq_n_f32(1)));
-        store_some(out + i, vmulq_f32(silu, u), n - i);
+        store_some(out + i, gated(act, g, u), n - i);
+    }
+}
+
+static void glu_silu(const float *gate, const float *up, float *out, uint32_t n) {
+    glu(BACKEND_ACT_SILU, gate, up, out, n);
+}
+
+static void glu_gelu_tanh(const float *gate, const float *up, float *out, uint32_t n) {
+    glu(BACKEND_ACT_GELU_TANH, gate, up, out, n);
+}
+
+static void glu_swiglu_oai(const float *gate, const float *up, float *out, uint32_t n) {
+    glu(BACKEND_ACT_SWIGLU_OAI, gate, up, out, n);
+}
+
+static void softcap(const float *x, float *out, uint32_t n, float scale, float cap) {
+    for (uint32_t i = 0; i < n; i += LANES) {
+        float32x4_t v = tanh_f32(vmulq_n_f32(load_some(x + i, n - i), scale));
+        store_some(out + i, vmulq_n_f32(v, cap), n - i);
     }
 }
 
@@ -130,10 +144,16 @@ const struct cpu_isa cpu_isa_neon = {
                      [CPU_PAGED_ATTENTION_F16] = "paged_attention_f16_neon",
                      [CPU_PAGED_ATTENTION_BF16] = "paged_attention_bf16_neon",
                      [CPU_PAGED_ATTENTION_Q8_0] = "paged_attention_q8_0_neon",
-                     [CPU_GLU_SILU] = "glu_silu_neon"},
+                     [CPU_GLU_SILU] = "glu_silu_neon",
+                     [CPU_GLU_GELU_TANH] = "glu_gelu_tanh_neon",
+                     [CPU_GLU_SWIGLU_OAI] = "glu_swiglu_oai_neon",
+                     [CPU_SOFTCAP] = "softcap_neon"},
     .block_step = LANES,
     .norm_row = norm_row,
-    .glu = {[BACKEND_ACT_SILU] = glu_silu},
+    .glu = {[BACKEND_ACT_SILU] = glu_silu,
+            [BACKEND_ACT_GELU_TANH] = glu_gelu_tanh,
+            [BACKEND_ACT_SWIGLU_OAI] = glu_swiglu_oai},
+    .softcap = softcap,
     .rotate = neon_rotate,
     .encode_kv = neon_encode_kv,
     .attention = neon_attention,

@@ -230,13 +230,16 @@ static void write_unit(const struct cpu_products *r, const struct cpu_product *p
     uint32_t n = span_outs(p, s);
     uint64_t n_out = p->w->base.n_out;
     float *y = p->y + s->row * n_out + (uint64_t)s->panel * GEMM_OUTS;
+    float scale = r->y_scale != 0 ? r->y_scale : 1;
     for (uint32_t row = 0; row < s->n_rows; row++, y += n_out) {
         uint32_t at = row * GEMM_PANELS * GEMM_OUTS;
         if (up)
             r->c->isa->glu[r->act](acc + at, up + at, y, n);
+        else if (r->softcap != 0)
+            r->c->isa->softcap(acc + at, y, n, scale / r->softcap, r->softcap);
         else
             for (uint32_t o = 0; o < n; o++)
-                y[o] = acc[at + o];
+                y[o] = acc[at + o] * scale;
     }
 }
 
@@ -340,6 +343,7 @@ int cpu_products_run(struct cpu_products *r) {
     for (uint32_t i = 0; i < r->n_weights; i++)
         backend_count_kernel(&c->base, c->linear_counters[r->p[i].w->base.type]);
     if (gated) cpu_count(c, c->isa, CPU_GLU_SILU + r->act - BACKEND_ACT_SILU);
+    if (r->softcap != 0) cpu_count(c, c->isa, CPU_SOFTCAP);
     return 0;
 }
 
@@ -348,7 +352,6 @@ int cpu_products_run(struct cpu_products *r) {
 int cpu_linear(backend *be, const struct op_linear *a) {
     struct cpu_backend *c = cpu_of(be);
     const uint32_t all[] = {0, a->n_rows};
-    if (a->act > BACKEND_ACT_SILU || a->y_scale || a->softcap) return ERR_UNSUPPORTED;
     struct cpu_input input = {.in = &a->in, .n_rows = a->n_rows, .n_in = (uint32_t)a->w[0]->n_in};
     struct cpu_products run = {.c = c,
                                .codes = &c->linear->codes,
@@ -356,7 +359,9 @@ int cpu_linear(backend *be, const struct op_linear *a) {
                                .n_groups = 1,
                                .n_rows = a->n_rows,
                                .n_in = input.n_in,
-                               .act = a->act};
+                               .act = a->act,
+                               .y_scale = a->y_scale,
+                               .softcap = a->softcap};
     for (uint32_t i = 0; i < a->n_weights; i++) {
         bool written = a->act == BACKEND_ACT_NONE || i == 0;
         cpu_input_is_for(&input, a->w[i]);

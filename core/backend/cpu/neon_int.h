@@ -27,6 +27,49 @@ ALWAYS_INLINE float32x4_t power_of_two(float32x4_t n) {
     return vreinterpretq_f32_s32(vshlq_n_s32(exponent, 23));
 }
 
+/* For e^x, x finite: x = n ln 2 + r with n whole, |r| <= ln 2 / 2, and e^r = 1 + r + r^2 * tail by
+ * its Taylor polynomial of degree 7 (remainder below 6e-9). */
+struct exp_parts {
+    float32x4_t n, r, tail;
+};
+
+ALWAYS_INLINE struct exp_parts exp_split(float32x4_t x) {
+    struct exp_parts e;
+    e.n = vrndnq_f32(vmulq_n_f32(x, 0x1.715476p+0f));
+    /* ln 2 in two parts: the first has trailing zeros, so that n * part is exact */
+    e.r = vfmsq_n_f32(x, e.n, 0x1.62e4p-1f);
+    e.r = vfmsq_n_f32(e.r, e.n, 0x1.7f7d1cp-20f);
+    float32x4_t p = vdupq_n_f32(1.0f / 5040);
+    p = vfmaq_f32(vdupq_n_f32(1.0f / 720), p, e.r);
+    p = vfmaq_f32(vdupq_n_f32(1.0f / 120), p, e.r);
+    p = vfmaq_f32(vdupq_n_f32(1.0f / 24), p, e.r);
+    p = vfmaq_f32(vdupq_n_f32(1.0f / 6), p, e.r);
+    e.tail = vfmaq_f32(vdupq_n_f32(0.5f), p, e.r);
+    return e;
+}
+
+/* e^x within 2 ulp for -87 <= x <= 88; smaller x give 0, larger ones e^88, NaN stays. */
+ALWAYS_INLINE float32x4_t exp_f32(float32x4_t x) {
+    const float32x4_t low = vdupq_n_f32(-87), one = vdupq_n_f32(1);
+    uint32x4_t zero = vcltq_f32(x, low);
+    struct exp_parts e = exp_split(vminq_f32(vmaxq_f32(x, low), vdupq_n_f32(88)));
+    float32x4_t p = vfmaq_f32(one, vfmaq_f32(one, e.tail, e.r), e.r);
+    p = vmulq_f32(p, power_of_two(e.n));
+    return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(p), zero));
+}
+
+/* tanh x within 4 ulp, NaN stays: (e^2|x| - 1) / (e^2|x| + 1) with the sign of x. Of e^2|x| - 1 =
+ * 2^n (e^r - 1) + (2^n - 1) no bits are lost, however small x is; from 10 on the quotient is 1. */
+ALWAYS_INLINE float32x4_t tanh_f32(float32x4_t x) {
+    float32x4_t a = vminq_f32(vabsq_f32(x), vdupq_n_f32(10));
+    struct exp_parts e = exp_split(vaddq_f32(a, a));
+    float32x4_t power = power_of_two(e.n), m;
+    m = vfmaq_f32(e.r, vmulq_f32(e.r, e.r), e.tail);
+    m = vfmaq_f32(vsubq_f32(power, vdupq_n_f32(1)), m, power);
+    m = vdivq_f32(m, vaddq_f32(m, vdupq_n_f32(2)));
+    return vbslq_f32(vdupq_n_u32(0x80000000), x, m);
+}
+
 void neon_attention(const struct cpu_attn_job *j);
 void neon_attention_merge(const struct cpu_attn_merge *m);
 void neon_rotate(float *x, uint32_t n_heads, const struct cpu_rotation *r);
