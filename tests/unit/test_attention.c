@@ -6,16 +6,26 @@
 #include "tests/unit/attention_bench.h"
 #include "tests/unit/check.h"
 
-enum { STRIDE = 48, MAX_SEQS = 5, N_BLOCKS = STRIDE * MAX_SEQS, MAX_CONTEXT = 720 };
+enum { STRIDE = 64, MAX_SEQS = 5, N_BLOCKS = STRIDE * MAX_SEQS, MAX_CONTEXT = 989 };
+enum { MAX_HEADS = 71 };
 
 struct shape {
     uint32_t n_heads, n_kv_heads, head_dim, block_tokens;
     int kv_type;
 };
 
+/* What an architecture adds to softmax(q K^T) V. */
+struct features {
+    uint32_t window;
+    float softcap;
+    bool sinks;
+};
+
 /* Sequences with all their K and V, and where the pools keep them. */
 struct scene {
     struct shape s;
+    struct features f;
+    float sinks[MAX_HEADS];
     uint32_t n_seqs, context[MAX_SEQS]; /* tokens stored */
     float *k[MAX_SEQS], *v[MAX_SEQS];   /* (context, n_kv_heads, head_dim), as stored */
     int32_t tables[MAX_SEQS * STRIDE];
@@ -54,10 +64,12 @@ static void put_token(struct scene *c, uint32_t seq, uint32_t pos, float *src, b
         kv_put(&row, src + ((uint64_t)pos * c->s.n_kv_heads + row.head) * c->s.head_dim);
 }
 
-static void make_scene(struct scene *c, const struct shape *s, float scale) {
+static void make_scene(struct scene *c, const struct shape *s, struct features f, float scale) {
     uint32_t width = s->n_kv_heads * s->head_dim, order[N_BLOCKS], used = 0;
     memset(c, 0, sizeof *c);
-    c->s = *s;
+    c->s = *s, c->f = f;
+    for (uint32_t h = 0; f.sinks && h < s->n_heads; h++) /* of little, much or all of the weight */
+        c->sinks[h] = h % 5 == 3 ? -INFINITY : h % 7 == 5 ? 200 : be_real() * 8;
     c->n_seqs = 1 + be_below(MAX_SEQS);
     for (uint32_t i = 0; i < N_BLOCKS; i++)
         order[i] = i;
@@ -72,7 +84,7 @@ static void make_scene(struct scene *c, const struct shape *s, float scale) {
     memset(c->k_pool, 0xff, c->pool_bytes); /* NaN as any type, as Q8_0's scale */
     memset(c->v_pool, 0xff, c->pool_bytes);
     for (uint32_t q = 0; q < c->n_seqs; q++) {
-        static const uint32_t odd[] = {1, 2, 19, 33, 99, 256, 257, 513, MAX_CONTEXT};
+        static const uint32_t odd[] = {1, 2, 19, 33, 99, 256, 257, 513, MAX_CONTEXT, MAX_CONTEXT};
         c->context[q] = q ? 1 + be_below(200) : odd[be_below(sizeof odd / sizeof odd[0])];
         if (c->context[q] > STRIDE * s->block_tokens) c->context[q] = STRIDE * s->block_tokens;
         uint32_t n_blocks = (c->context[q] + s->block_tokens - 1) / s->block_tokens;
@@ -120,6 +132,21 @@ static void add_seq(struct rows *r, uint32_t seq, const int32_t *pos, uint32_t n
     r->row_start[r->n_seqs] = (int32_t)r->n;
 }
 
+static uint32_t first_key(const struct scene *c, int32_t pos) {
+    uint32_t n = (uint32_t)pos + 1;
+    return c->f.window && n > c->f.window ? n - c->f.window : 0;
+}
+
+/* The block table of sequence i of r; what no row sees is no block. */
+static void fill_table(const struct scene *c, const struct rows *r, uint32_t i, int32_t *table) {
+    uint32_t first = UINT32_MAX;
+    for (int32_t row = r->row_start[i]; row < r->row_start[i + 1]; row++)
+        if (first_key(c, r->pos[row]) < first) first = first_key(c, r->pos[row]);
+    for (uint32_t b = 0; b < STRIDE; b++)
+        table[b] =
+            b < first / c->s.block_tokens ? -1 : c->tables[r->seq_of[i] * STRIDE + (int32_t)b];
+}
+
 /* Runs the op for r; out (n, n_heads, head_dim). */
 static void attend(backend *be, const struct scene *c, const struct rows *r, float *out) {
     uint64_t width = (uint64_t)c->s.n_heads * c->s.head_dim;
@@ -128,7 +155,8 @@ static void attend(backend *be, const struct scene *c, const struct rows *r, flo
     for (uint32_t i = 0; i < r->n; i++)
         memcpy(q + i * width, r->q[i], width * sizeof *q);
     for (uint32_t i = 0; i < r->n_seqs; i++)
-        memcpy(tables + i * STRIDE, c->tables + r->seq_of[i] * STRIDE, STRIDE * sizeof *tables);
+        fill_table(c, r, i, tables + i * STRIDE);
+    backend_weight *sinks = c->f.sinks ? be_weight(be, QTYPE_F32, 1, c->s.n_heads, c->sinks) : NULL;
     struct op_paged_attention op = {.q = be_f32(be, q, r->n * width),
                                     .pos = be_i32(be, r->pos, r->n),
                                     .row_start = be_i32(be, r->row_start, r->n_seqs + 1),
@@ -137,7 +165,10 @@ static void attend(backend *be, const struct scene *c, const struct rows *r, flo
                                     .n_seqs = r->n_seqs,
                                     .n_heads = c->s.n_heads,
                                     .table_stride = STRIDE,
+                                    .window = c->f.window,
                                     .scale = 1 / sqrtf((float)c->s.head_dim),
+                                    .softcap = c->f.softcap,
+                                    .sinks = sinks,
                                     .kv = kv_of(&c->s, N_BLOCKS, c->k_buf, c->v_buf),
                                     .out = be_f32(be, NULL, r->n * width)};
     CHECK(backend_paged_attention(be, &op) == 0);
@@ -145,26 +176,29 @@ static void attend(backend *be, const struct scene *c, const struct rows *r, flo
     const backend_buf *all[] = {op.q, op.pos, op.row_start, op.tables, op.out};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         backend_buf_free((backend_buf *)all[i]);
+    backend_weight_free(sinks);
     free(q);
 }
 
-/* Plain softmax(q K^T) V of one query head in float64. */
+/* Plain softmax(q K^T) V of one query head in float64, and what the scene adds to it. */
 static void reference(const struct scene *c, uint32_t seq, int32_t pos, uint32_t head,
                       const float *q, double *out) {
     uint32_t kv_head = head / (c->s.n_heads / c->s.n_kv_heads), dim = c->s.head_dim;
     uint64_t width = (uint64_t)c->s.n_kv_heads * dim, at = (uint64_t)kv_head * dim;
-    double score[MAX_CONTEXT * 2], max = -INFINITY, sum = 0;
-    double scale = 1 / sqrtf((float)dim);
-    for (int32_t p = 0; p <= pos; p++) {
+    double score[MAX_CONTEXT], max = c->f.sinks ? c->sinks[head] : -INFINITY, sum = 0;
+    double scale = 1 / sqrtf((float)dim), cap = c->f.softcap;
+    for (int32_t p = (int32_t)first_key(c, pos); p <= pos; p++) {
         score[p] = 0;
         for (uint32_t d = 0; d < dim; d++)
             score[p] += (double)q[d] * c->k[seq][(uint64_t)p * width + at + d];
         score[p] *= scale;
+        if (cap != 0) score[p] = cap * tanh(score[p] / cap);
         max = fmax(max, score[p]);
     }
     for (uint32_t d = 0; d < dim; d++)
         out[d] = 0;
-    for (int32_t p = 0; p <= pos; p++) {
+    if (c->f.sinks) sum = exp(c->sinks[head] - max);
+    for (int32_t p = (int32_t)first_key(c, pos); p <= pos; p++) {
         double e = exp(score[p] - max);
         sum += e;
         for (uint32_t d = 0; d < dim; d++)
@@ -188,21 +222,23 @@ static void check_against_reference(backend *be, const struct scene *c, const st
                 if (!(error <= worst)) worst = error;
             }
         }
-    CHECK_MSG(worst <= 2e-5, "%s %s heads %u/%u dim %u block %u: off by %g", backend_isa(be),
-              qtype_name(c->s.kv_type), c->s.n_heads, c->s.n_kv_heads, c->s.head_dim,
-              c->s.block_tokens, worst);
+    CHECK_MSG(
+        worst <= 2e-5, "%s %s heads %u/%u dim %u block %u window %u cap %g sinks %d: off by %g",
+        backend_isa(be), qtype_name(c->s.kv_type), c->s.n_heads, c->s.n_kv_heads, c->s.head_dim,
+        c->s.block_tokens, c->f.window, (double)c->f.softcap, c->f.sinks, worst);
     free(out);
 }
 
 static const struct shape shapes[] = {
-    {4, 4, 64, 16, QTYPE_F16},    {8, 2, 64, 16, QTYPE_F16},   {8, 1, 128, 32, QTYPE_F16},
-    {4, 1, 80, 16, QTYPE_F32},    {8, 8, 128, 16, QTYPE_F32},  {16, 2, 64, 32, QTYPE_F32},
-    {40, 1, 64, 16, QTYPE_F16},   {3, 1, 24, 16, QTYPE_F16},   {6, 2, 33, 16, QTYPE_F16},
-    {2, 1, 256, 32, QTYPE_F16},   {5, 5, 7, 4, QTYPE_F32},     {4, 2, 64, 1, QTYPE_F16},
-    {8, 1, 64, 16, QTYPE_Q8_0},   {5, 1, 96, 16, QTYPE_Q8_0},  {6, 2, 128, 32, QTYPE_Q8_0},
-    {12, 1, 256, 16, QTYPE_Q8_0}, {3, 3, 32, 32, QTYPE_Q8_0},  {4, 2, 64, 4, QTYPE_Q8_0},
-    {8, 1, 64, 32, QTYPE_BF16},   {7, 1, 112, 16, QTYPE_BF16}, {2, 2, 80, 16, QTYPE_BF16},
-    {71, 1, 64, 16, QTYPE_BF16},  {6, 1, 120, 16, QTYPE_F16},  {10, 2, 20, 32, QTYPE_BF16},
+    {4, 4, 64, 16, QTYPE_F16},          {8, 2, 64, 16, QTYPE_F16},   {8, 1, 128, 32, QTYPE_F16},
+    {4, 1, 80, 16, QTYPE_F32},          {8, 8, 128, 16, QTYPE_F32},  {16, 2, 64, 32, QTYPE_F32},
+    {40, 1, 64, 16, QTYPE_F16},         {3, 1, 24, 16, QTYPE_F16},   {6, 2, 33, 16, QTYPE_F16},
+    {2, 1, 256, 32, QTYPE_F16},         {5, 5, 7, 4, QTYPE_F32},     {4, 2, 64, 1, QTYPE_F16},
+    {8, 1, 64, 16, QTYPE_Q8_0},         {5, 1, 96, 16, QTYPE_Q8_0},  {6, 2, 128, 32, QTYPE_Q8_0},
+    {12, 1, 256, 16, QTYPE_Q8_0},       {3, 3, 32, 32, QTYPE_Q8_0},  {4, 2, 64, 4, QTYPE_Q8_0},
+    {8, 1, 64, 32, QTYPE_BF16},         {7, 1, 112, 16, QTYPE_BF16}, {2, 2, 80, 16, QTYPE_BF16},
+    {8, 1, 40, 32, QTYPE_F16},          {7, 1, 96, 32, QTYPE_F32},   {3, 3, 128, 16, QTYPE_BF16},
+    {MAX_HEADS, 1, 64, 16, QTYPE_BF16}, {6, 1, 120, 16, QTYPE_F16},  {10, 2, 20, 32, QTYPE_BF16},
 };
 enum { N_SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -229,25 +265,38 @@ static void random_rows(const struct scene *c, const float *q, struct rows *r) {
     }
 }
 
-static void test_attention(void) {
-    float *q = be_new((uint64_t)BE_MAX_ROWS * 71 * 64, sizeof *q);
+/* Number n of the combinations: windows shorter and longer than blocks, spans and chunks of keys,
+ * and than the context. */
+static struct features features_of(int n) {
+    static const uint32_t windows[] = {1, 5, 64, 255, 256, 257, 5000};
+    return (struct features){.window = windows[n % 7]};
+}
+
+static void check_shape(backend *be, const struct shape *s, struct features f, float *q) {
     struct scene c;
     struct rows r;
+    for (int sharp = 0; sharp < 2; sharp++) { /* flat weights; one key takes nearly all */
+        make_scene(&c, s, f, sharp ? 12 : 1);
+        be_fill(q, (uint64_t)MAX_SEQS * 48 * s->n_heads * s->head_dim, sharp ? 2 : 1);
+        random_rows(&c, q, &r);
+        upload_pools(be, &c);
+        check_against_reference(be, &c, &r);
+        free_pools(&c);
+        free_scene(&c);
+    }
+}
+
+static void test_attention(void) {
+    float *q = be_new((uint64_t)BE_MAX_ROWS * MAX_HEADS * 64, sizeof *q);
+    int feature = 0;
     for (int i = 0; i < BE_N_ISAS; i++) {
         backend *be = be_row_isa(i) ? be_open(be_isas[i], 2) : NULL;
         if (!be) continue;
         be_seed = 21;
         for (int n = be_quick ? 2 : 0; n < N_SHAPES; n += shape_step()) {
-            const struct shape *s = &shapes[n];
-            for (int sharp = 0; sharp < 2; sharp++) { /* flat weights; one key takes nearly all */
-                make_scene(&c, s, sharp ? 12 : 1);
-                be_fill(q, (uint64_t)MAX_SEQS * 48 * s->n_heads * s->head_dim, sharp ? 2 : 1);
-                random_rows(&c, q, &r);
-                upload_pools(be, &c);
-                check_against_reference(be, &c, &r);
-                free_pools(&c);
-                free_scene(&c);
-            }
+            check_shape(be, &shapes[n], (struct features){0}, q);
+            for (int k = 0; k < (be_quick ? 1 : 3); k++)
+                check_shape(be, &shapes[n], features_of(feature++), q);
         }
         backend_close(be);
     }
@@ -256,13 +305,14 @@ static void test_attention(void) {
 
 /* Every position of one sequence: alone on one thread = in chunks of any size, beside others, on
  * more threads. */
-static void check_invariance(const char *isa, const struct shape *s) {
+static void check_invariance(const char *isa, const struct shape *s, struct features f) {
     static const int threads[] = {1, 2, 3, 8};
     uint64_t width = (uint64_t)s->n_heads * s->head_dim;
     struct scene c;
     struct rows r;
-    make_scene(&c, s, 1);
+    make_scene(&c, s, f, 1);
     uint32_t n = min_u32(c.context[0], be_quick ? 33 : 40), base = c.context[0] - n;
+    if (be_rand() & 1) base = be_below(base + 1);
     float *q = be_new(BE_MAX_ROWS * width, 4), *want = be_new(n * width, 4);
     float *got = be_new(BE_MAX_ROWS * width, 4);
     be_fill(q, BE_MAX_ROWS * width, 1);
@@ -288,8 +338,8 @@ static void check_invariance(const char *isa, const struct shape *s) {
             if (c.n_seqs > 2) add_seq(&r, 2, &zero, 1, q, width);
             attend(be, &c, &r, got);
             CHECK_MSG(memcmp(got + first * width, want + at * width, m * width * 4) == 0,
-                      "%s %d threads, dim %u, rows %u..%u", isa, threads[k], s->head_dim, at,
-                      at + m);
+                      "%s %d threads, dim %u, window %u cap %g sinks %d, rows %u..%u", isa,
+                      threads[k], s->head_dim, f.window, (double)f.softcap, f.sinks, at, at + m);
             at += m;
         }
         free_pools(&c);
@@ -302,10 +352,14 @@ static void check_invariance(const char *isa, const struct shape *s) {
 }
 
 static void test_attention_invariance(void) {
+    int feature = 0;
     be_seed = 31;
     for (int i = 0; i < BE_N_ISAS; i++)
-        for (int n = be_quick ? 1 : 0; be_row_isa(i) && n < N_SHAPES; n += i ? shape_step() : 3)
-            check_invariance(be_isas[i], &shapes[n]);
+        for (int n = be_quick ? 1 : 0; be_row_isa(i) && n < N_SHAPES; n += i ? shape_step() : 3) {
+            check_invariance(be_isas[i], &shapes[n], (struct features){0});
+            for (int k = 0; k < (be_quick ? 1 : 2); k++)
+                check_invariance(be_isas[i], &shapes[n], features_of(feature++));
+        }
 }
 
 /* Numbers that would leave tables, pools or batch are refused before anything is read. */

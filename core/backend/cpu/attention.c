@@ -24,6 +24,7 @@ enum { SPLIT_SHARE = 8, FIXED_QUERIES = 8, N_BUCKETS = 64 };
  * heads. */
 struct row_group {
     uint32_t seq, row, n_rows;
+    uint32_t first_key, end_key;      /* its rows see positions first_key .. end_key - 1 */
     uint32_t n_chunks;                /* tasks per tile: 1 when it is walked */
     uint32_t first_task, first_merge; /* of all its tiles */
     bool split;
@@ -72,34 +73,41 @@ void cpu_attn_free(struct cpu_attn *t) {
     free(t);
 }
 
-/* Are the rows of sequence s inside the batch, and their blocks inside table and pools? */
-static bool sequence_ok(const struct op_paged_attention *a, uint32_t s) {
-    const int32_t *start = a->row_start->host, *pos = a->pos->host;
-    const int32_t *table = (const int32_t *)a->tables->host + (uint64_t)s * a->table_stride;
-    int32_t last = -1;
-    if (start[s] < 0 || start[s + 1] < start[s] || (uint32_t)start[s + 1] > a->n_rows) return false;
-    for (int32_t r = start[s]; r < start[s + 1]; r++) {
+/* The positions that rows first..end-1 see; false when a position is none. */
+static bool find_keys(const struct op_paged_attention *a, uint32_t first, uint32_t end,
+                      struct row_group *g) {
+    const int32_t *pos = a->pos->host;
+    g->first_key = UINT32_MAX, g->end_key = 0;
+    for (uint32_t r = first; r < end; r++) {
         if (pos[r] < 0 || pos[r] == INT32_MAX) return false;
-        if (pos[r] > last) last = pos[r];
+        uint32_t last = (uint32_t)pos[r], from = cpu_attn_first_key(last, a->window);
+        if (last >= g->end_key) g->end_key = last + 1;
+        if (from < g->first_key) g->first_key = from;
     }
-    if (last < 0) return true;
-    uint32_t n_blocks = (uint32_t)last / a->kv.block_tokens + 1;
+    return true;
+}
+
+/* Are the blocks that g's rows see inside table and pools? */
+static bool blocks_ok(const struct op_paged_attention *a, const struct row_group *g) {
+    const int32_t *table = (const int32_t *)a->tables->host + (uint64_t)g->seq * a->table_stride;
+    uint32_t n_blocks = (g->end_key - 1) / a->kv.block_tokens + 1;
     if (n_blocks > a->table_stride) return false;
-    for (uint32_t b = 0; b < n_blocks; b++)
+    for (uint32_t b = g->first_key / a->kv.block_tokens; b < n_blocks; b++)
         if (table[b] < 0 || (uint32_t)table[b] >= a->kv.n_blocks) return false;
     return true;
 }
 
-static uint32_t last_pos(const struct op_paged_attention *a, const struct row_group *g) {
-    const int32_t *pos = (const int32_t *)a->pos->host + g->row;
-    int32_t last = 0;
-    for (uint32_t r = 0; r < g->n_rows; r++)
-        if (pos[r] > last) last = pos[r];
-    return (uint32_t)last;
+/* Are the rows of sequence s inside the batch, and what they see inside table and pools? */
+static bool sequence_ok(const struct op_paged_attention *a, uint32_t s) {
+    const int32_t *start = a->row_start->host;
+    struct row_group all = {.seq = s};
+    if (start[s] < 0 || start[s + 1] < start[s] || (uint32_t)start[s + 1] > a->n_rows) return false;
+    if (start[s] == start[s + 1]) return true;
+    return find_keys(a, (uint32_t)start[s], (uint32_t)start[s + 1], &all) && blocks_ok(a, &all);
 }
 
 static uint64_t tile_cost(const struct attn_run *run, const struct row_group *g) {
-    uint32_t n_keys = last_pos(run->a, g) + 1;
+    uint32_t n_keys = g->end_key - g->first_key;
     return (uint64_t)n_keys * (g->n_rows * run->heads_per_tile + FIXED_QUERIES);
 }
 
@@ -114,7 +122,9 @@ static bool make_groups(struct attn_run *run) {
         uint32_t end = (uint32_t)start[s + 1];
         for (uint32_t r = (uint32_t)start[s]; r < end; r += rows_per_tile) {
             uint32_t n_rows = end - r < rows_per_tile ? end - r : rows_per_tile;
-            run->attn->groups[n++] = (struct row_group){.seq = s, .row = r, .n_rows = n_rows};
+            struct row_group *g = &run->attn->groups[n++];
+            *g = (struct row_group){.seq = s, .row = r, .n_rows = n_rows};
+            find_keys(a, r, r + n_rows, g);
         }
     }
     run->n_groups = n;
@@ -124,7 +134,7 @@ static bool make_groups(struct attn_run *run) {
 /* Splits g when its tiles are too large to be walked and there is room for their parts. */
 static void split_group(const struct attn_run *run, struct row_group *g, uint64_t most_cost,
                         uint64_t *n_used) {
-    uint32_t n_chunks = last_pos(run->a, g) / CPU_ATTN_CHUNK + 1;
+    uint32_t n_chunks = (g->end_key - 1) / CPU_ATTN_CHUNK - g->first_key / CPU_ATTN_CHUNK + 1;
     g->n_chunks = 1;
     if (run->n_threads == 1 || n_chunks == 1 || tile_cost(run, g) <= most_cost) return;
     uint64_t part = cpu_attn_part_floats(g->n_rows * run->heads_per_tile, run->a->kv.head_dim);
@@ -198,7 +208,8 @@ static uint32_t heads_in(const struct attn_run *run, uint32_t sub) {
 static float *parts_of(const struct attn_run *run, const struct row_group *g, uint32_t tile,
                        uint32_t chunk) {
     uint64_t part = cpu_attn_part_floats(g->n_rows * run->heads_per_tile, run->a->kv.head_dim);
-    return run->attn->parts + g->parts_at + ((uint64_t)tile * g->n_chunks + chunk) * part;
+    uint64_t at = (uint64_t)tile * g->n_chunks + (chunk - g->first_key / CPU_ATTN_CHUNK);
+    return run->attn->parts + g->parts_at + at * part;
 }
 
 /* Threads take contiguous shares of the tasks: the ordered ones are dealt to them in turn. */
@@ -210,8 +221,8 @@ static void attn_task(const void *arg, uint32_t dealt, int thread) {
     uint32_t task = dealt % share * run->n_threads + dealt / share;
     if (task >= run->n_tasks) return;
     const struct row_group *g = group_of(run, task, false);
-    uint32_t tile = (task - g->first_task) / g->n_chunks,
-             chunk = (task - g->first_task) % g->n_chunks;
+    uint32_t tile = (task - g->first_task) / g->n_chunks;
+    uint32_t chunk = g->first_key / CPU_ATTN_CHUNK + (task - g->first_task) % g->n_chunks;
     uint32_t kv_head = tile / run->n_subs, sub = tile % run->n_subs;
     uint32_t head = kv_head * run->n_group + sub * run->heads_per_tile;
     uint64_t q_stride = (uint64_t)a->n_heads * kv->head_dim;
@@ -222,6 +233,9 @@ static void attn_task(const void *arg, uint32_t dealt, int thread) {
         .q_stride = q_stride,
         .pos = (const int32_t *)a->pos->host + g->row,
         .table = (const int32_t *)a->tables->host + (uint64_t)g->seq * a->table_stride,
+        .first_key = g->first_key,
+        .end_key = g->end_key,
+        .window = a->window,
         .n_rows = g->n_rows,
         .n_group = heads_in(run, sub),
         .head_dim = kv->head_dim,
@@ -245,12 +259,13 @@ static void merge_task(const void *arg, uint32_t task, int thread) {
     uint32_t kv_head = head / run->n_group, in_group = head % run->n_group;
     uint32_t sub = in_group / run->heads_per_tile, heads = heads_in(run, sub);
     uint32_t pos = (uint32_t)((const int32_t *)a->pos->host)[g->row + row];
+    uint32_t first_chunk = cpu_attn_first_key(pos, a->window) / CPU_ATTN_CHUNK;
     uint64_t at = ((uint64_t)(g->row + row) * a->n_heads + head) * a->kv.head_dim;
     (void)thread;
     run->isa->attention_merge(&(struct cpu_attn_merge){
-        .parts = parts_of(run, g, kv_head * run->n_subs + sub, 0),
+        .parts = parts_of(run, g, kv_head * run->n_subs + sub, first_chunk),
         .stride = cpu_attn_part_floats(g->n_rows * run->heads_per_tile, a->kv.head_dim),
-        .n_chunks = pos / CPU_ATTN_CHUNK + 1,
+        .n_chunks = pos / CPU_ATTN_CHUNK - first_chunk + 1,
         .n_queries = g->n_rows * heads,
         .query = row * heads + in_group % run->heads_per_tile,
         .head_dim = a->kv.head_dim,
@@ -262,7 +277,7 @@ int cpu_paged_attention(backend *be, const struct op_paged_attention *a) {
     const struct backend_kv *kv = &a->kv;
     uint32_t n_group = a->n_heads / kv->n_kv_heads;
     uint64_t block_bytes;
-    if (a->window || a->softcap || a->sinks) return ERR_UNSUPPORTED;
+    if (a->softcap || a->sinks) return ERR_UNSUPPORTED;
     if (kv->head_dim > CPU_MAX_HEAD_DIM || kv->block_tokens > CPU_MAX_BLOCK_TOKENS ||
         CPU_ATTN_SPAN % kv->block_tokens || !backend_kv_block_bytes(kv, &block_bytes))
         return ERR_INVALID;

@@ -64,6 +64,10 @@ ALWAYS_INLINE vf vf_first(vf v, uint32_t n) {
     return _mm256_blendv_ps(_mm256_set1_ps(-INFINITY), v, _mm256_castsi256_ps(lanes_below(n)));
 }
 
+ALWAYS_INLINE vf vf_without_first(vf v, uint32_t n) {
+    return _mm256_blendv_ps(v, _mm256_set1_ps(-INFINITY), _mm256_castsi256_ps(lanes_below(n)));
+}
+
 ALWAYS_INLINE float vf_max_lanes(vf v) {
     return max_lanes(v);
 }

@@ -64,6 +64,10 @@ ALWAYS_INLINE vf vf_first(vf v, uint32_t n) {
     return _mm512_mask_mov_ps(_mm512_set1_ps(-INFINITY), (__mmask16)((1u << n) - 1), v);
 }
 
+ALWAYS_INLINE vf vf_without_first(vf v, uint32_t n) {
+    return _mm512_mask_mov_ps(v, (__mmask16)((1u << n) - 1), _mm512_set1_ps(-INFINITY));
+}
+
 ALWAYS_INLINE float vf_max_lanes(vf v) {
     __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1));
     return max_lanes(_mm256_max_ps(_mm512_castps512_ps256(v), high));

@@ -62,13 +62,18 @@ static void decode_run(const struct cpu_attn_job *j, const uint8_t *run, bool is
         }
 }
 
-/* Folds the first n_keys keys of the block in the tile into query i. */
-static void fold_block(const struct cpu_attn_job *j, const float *q, uint32_t i, uint32_t n_keys,
+/* Tokens from..end-1 of a block. */
+struct tokens {
+    uint32_t from, end;
+};
+
+/* Folds these tokens of the block in the tile into query i. */
+static void fold_block(const struct cpu_attn_job *j, const float *q, uint32_t i, struct tokens seen,
                        const struct cpu_attn_part *to) {
     const float *k = j->tile->k, *v = j->tile->v;
     float score[CPU_MAX_BLOCK_TOKENS], max = to->max[i];
     float *acc = to->acc + (uint64_t)i * cpu_attn_acc_stride(j->head_dim);
-    for (uint32_t t = 0; t < n_keys; t++) {
+    for (uint32_t t = seen.from; t < seen.end; t++) {
         float dot = 0;
         for (uint32_t d = 0; d < j->head_dim; d++)
             dot += q[d] * k[d * j->block_tokens + t];
@@ -80,7 +85,7 @@ static void fold_block(const struct cpu_attn_job *j, const float *q, uint32_t i,
     to->sum[i] *= keep;
     for (uint32_t d = 0; d < j->head_dim; d++)
         acc[d] *= keep;
-    for (uint32_t t = 0; t < n_keys; t++) {
+    for (uint32_t t = seen.from; t < seen.end; t++) {
         float p = expf(score[t] - max);
         to->sum[i] += p;
         for (uint32_t d = 0; d < j->head_dim; d++)
@@ -90,22 +95,24 @@ static void fold_block(const struct cpu_attn_job *j, const float *q, uint32_t i,
 
 static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk,
                          const struct cpu_attn_part *to) {
-    uint32_t n = j->n_rows * j->n_group, n_keys = cpu_attn_n_keys(j);
-    uint32_t from = chunk * CPU_ATTN_CHUNK, end = from + CPU_ATTN_CHUNK;
-    if (end > n_keys) end = n_keys;
+    uint32_t n = j->n_rows * j->n_group, first = chunk * CPU_ATTN_CHUNK;
+    uint32_t end = first + CPU_ATTN_CHUNK < j->end_key ? first + CPU_ATTN_CHUNK : j->end_key;
+    if (first < j->first_key) first = j->first_key / j->block_tokens * j->block_tokens;
     for (uint32_t i = 0; i < n; i++)
         to->max[i] = -INFINITY, to->sum[i] = 0;
     memset(to->acc, 0, (uint64_t)n * cpu_attn_acc_stride(j->head_dim) * sizeof *to->acc);
-    for (uint32_t first = from; first < end; first += j->block_tokens) {
+    for (; first < end; first += j->block_tokens) {
         uint64_t at = (uint64_t)j->table[first / j->block_tokens] * j->block_bytes;
         decode_run(j, j->k + at, true, j->tile->k);
         decode_run(j, j->v + at, false, j->tile->v);
         for (uint32_t i = 0; i < n; i++) {
             uint32_t row = i / j->n_group, pos = (uint32_t)j->pos[row];
             const float *q = j->q + row * j->q_stride + (uint64_t)(i % j->n_group) * j->head_dim;
-            if (pos < first) continue;
-            uint32_t seen = pos + 1 - first;
-            fold_block(j, q, i, seen < j->block_tokens ? seen : j->block_tokens, to);
+            uint32_t from = cpu_attn_first_key(pos, j->window);
+            if (pos < first || from >= first + j->block_tokens) continue;
+            struct tokens seen = {from > first ? from - first : 0, pos + 1 - first};
+            if (seen.end > j->block_tokens) seen.end = j->block_tokens;
+            fold_block(j, q, i, seen, to);
         }
     }
 }
@@ -139,11 +146,12 @@ void generic_attention(const struct cpu_attn_job *j) {
     }
     struct cpu_attn_part total = cpu_attn_part_at(j->tile->part[0], n, j->head_dim);
     struct cpu_attn_part part = cpu_attn_part_at(j->tile->part[1], n, j->head_dim);
-    attend_chunk(j, 0, &total);
-    for (uint32_t chunk = 1; chunk * CPU_ATTN_CHUNK < cpu_attn_n_keys(j); chunk++) {
+    uint32_t chunk = j->first_key / CPU_ATTN_CHUNK;
+    attend_chunk(j, chunk, &total);
+    while (++chunk * CPU_ATTN_CHUNK < j->end_key) {
         attend_chunk(j, chunk, &part);
         for (uint32_t i = 0; i < n; i++)
-            if ((uint32_t)j->pos[i / j->n_group] >= chunk * CPU_ATTN_CHUNK)
+            if (cpu_attn_sees_chunk(j, (uint32_t)j->pos[i / j->n_group], chunk))
                 merge_query(&total, i, &part, i, j->head_dim);
     }
     for (uint32_t i = 0; i < n; i++)

@@ -63,7 +63,11 @@ ALWAYS_INLINE vf vf_set1_f16(const uint16_t *p) {
 }
 
 ALWAYS_INLINE vf vf_first(vf v, uint32_t n) {
-    return first_lanes(v, n, -INFINITY);
+    return first_lanes(v, n, vdupq_n_f32(-INFINITY));
+}
+
+ALWAYS_INLINE vf vf_without_first(vf v, uint32_t n) {
+    return first_lanes(vdupq_n_f32(-INFINITY), n, v);
 }
 
 ALWAYS_INLINE float vf_max_lanes(vf v) {

@@ -6,7 +6,7 @@
  *   vf_load_f16, vf_load_bf16, vf_load_i8    LANES values from memory, of any alignment
  *   vf_set1_f16                          one value from memory in all lanes
  *   vf_prefetch                          a hint: this address is read soon
- *   vf_first(v, n)                       lanes from n on become -inf; 0 < n < LANES
+ *   vf_first, vf_without_first (v, n)    lanes from n on, or below n, become -inf; 0 < n < LANES
  *   vf_max_lanes, vf_sum_lanes           in a fixed order
  *   vf_exp2                              for x <= 0; below -126: 0; NaN stays
  *
@@ -137,14 +137,19 @@ ALWAYS_INLINE void multiply(int type, enum side side, uint32_t n_q, const struct
         vf_store(p->c + i / 2 * p->c_stride + i % 2 * LANES, sum[i]);
 }
 
-/* score (n_q, SPAN) = q (n_q, head_dim) times the span's first n_keys keys, rounded up to two
- * vectors: what lies there is masked later. */
+/* Keys from..end-1 of a span, counted from its first; end 0: none. */
+struct keys {
+    uint32_t from, end;
+};
+
+/* score (n_q, SPAN) = q (n_q, head_dim) times these keys of the span, rounded to two vectors: what
+ * lies there is masked later. */
 ALWAYS_INLINE void make_scores(int type, uint32_t n_q, const struct cpu_attn_job *j, const float *q,
-                               const struct span *s, uint32_t n_keys) {
-    for (uint32_t i = 0; i * LANES < n_keys; i += 2) {
+                               const struct span *s, struct keys keys) {
+    for (uint32_t i = keys.from / (2 * LANES) * 2; i * LANES < keys.end; i += 2) {
         struct operand b = {.n_rows = j->head_dim};
         for (uint32_t v = 0; v < 2; v++) {
-            uint32_t k = (i + v) * LANES < n_keys ? i + v : i, key = k * LANES;
+            uint32_t k = (i + v) * LANES < keys.end ? i + v : i, key = k * LANES;
             b.at[v] = s->k[k], b.scale[v] = s->k_scale[k];
             b.ahead[v] = elem_at(type, s->v[key / s->v_keys], key % s->v_keys * s->v_stride);
         }
@@ -160,24 +165,27 @@ ALWAYS_INLINE void make_scores(int type, uint32_t n_q, const struct cpu_attn_job
     }
 }
 
-/* acc (n_q, acc_stride) += p (n_q, SPAN) times V of the span's first n_keys keys. */
+/* acc (n_q, acc_stride) += p (n_q, SPAN) times V of these keys of the span. */
 ALWAYS_INLINE void add_values(int type, uint32_t n_q, const struct cpu_attn_job *j, float *acc,
-                              const struct span *s, uint32_t n_keys) {
+                              const struct span *s, struct keys keys) {
     uint32_t n = (j->head_dim + LANES - 1) / LANES;
+    uint32_t first = keys.from / s->v_keys, skip = keys.from % s->v_keys; /* part; keys of it */
     struct operand b[MAX_VECTORS];
     for (uint32_t d = 0; d < n; d += 2) {
         uint32_t n_b = 0;
-        for (uint32_t key = 0; key < n_keys; key += s->v_keys, n_b++) {
-            b[n_b].n_rows = n_keys - key < s->v_keys ? n_keys - key : s->v_keys;
-            b[n_b].scale[0] = s->v_scale[n_b] + d * LANES / SCALE_ELEMS;
+        for (uint32_t key = first * s->v_keys; key < keys.end; key += s->v_keys, n_b++) {
+            uint32_t part = first + n_b, row = n_b ? 0 : skip;
+            b[n_b].n_rows = (keys.end - key < s->v_keys ? keys.end - key : s->v_keys) - row;
+            b[n_b].scale[0] =
+                s->v_scale[part] + (row * j->head_dim + (uint64_t)d * LANES) / SCALE_ELEMS;
             for (uint32_t v = 0; v < 2; v++) {
                 uint64_t at = (d + v < n ? d + v : d) * LANES;
-                b[n_b].at[v] = elem_at(type, s->v[n_b], at);
+                b[n_b].at[v] = elem_at(type, s->v[part], row * s->v_stride + at);
                 b[n_b].ahead[v] = elem_at(type, s->k_next[key / LANES], at * s->v_keys);
             }
         }
         multiply(type, VALUES, n_q,
-                 &(struct product){.a = j->tile->score,
+                 &(struct product){.a = j->tile->score + keys.from,
                                    .a_stride = CPU_ATTN_SPAN,
                                    .b = b,
                                    .n_b = n_b,
@@ -188,34 +196,46 @@ ALWAYS_INLINE void add_values(int type, uint32_t n_q, const struct cpu_attn_job 
     }
 }
 
+/* A query's state within a chunk. */
+struct query {
+    float *max, *sum; /* sum (LANES) */
+    float *acc;       /* (width) */
+    uint32_t width;
+};
+
 /* A query's scores become weights relative to its running maximum; its sum and accumulator follow
- * when the maximum grows. n: keys that the query sees, n_vec: vectors that others will read. */
-static void fold_scores(float *score, uint32_t n, uint32_t n_vec, float *max, float *sum,
-                        float *acc, uint32_t width) {
-    vf top = vf_set1(*max), total = vf_load(sum);
-    if (n % LANES)
-        vf_store(score + n / LANES * LANES,
-                 vf_first(vf_load(score + n / LANES * LANES), n % LANES));
-    for (uint32_t i = 0; i < n; i += LANES)
-        top = vf_max(top, vf_load(score + i));
+ * when the maximum grows. seen: keys that the query sees, all: that others will read, weights 0
+ * for this one. */
+static void fold_scores(float *score, struct keys seen, struct keys all, const struct query *to) {
+    vf top = vf_set1(*to->max), total = vf_load(to->sum);
+    uint32_t i = all.from / LANES, first = seen.from / LANES;
+    if (seen.end % LANES)
+        vf_store(score + seen.end / LANES * LANES,
+                 vf_first(vf_load(score + seen.end / LANES * LANES), seen.end % LANES));
+    if (seen.from % LANES)
+        vf_store(score + first * LANES,
+                 vf_without_first(vf_load(score + first * LANES), seen.from % LANES));
+    for (uint32_t k = first; k * LANES < seen.end; k++)
+        top = vf_max(top, vf_load(score + k * LANES));
     float new_max = vf_max_lanes(top);
-    if (new_max != *max) {
-        vf keep = vf_exp2(vf_sub(vf_set1(*max), vf_set1(new_max)));
+    if (new_max != *to->max) {
+        vf keep = vf_exp2(vf_sub(vf_set1(*to->max), vf_set1(new_max)));
         total = vf_mul(total, keep);
-        for (uint32_t d = 0; d < width; d += LANES)
-            vf_store(acc + d, vf_mul(vf_load(acc + d), keep));
-        *max = new_max;
+        for (uint32_t d = 0; d < to->width; d += LANES)
+            vf_store(to->acc + d, vf_mul(vf_load(to->acc + d), keep));
+        *to->max = new_max;
     }
     top = vf_set1(new_max);
-    uint32_t i = 0;
-    for (; i * LANES < n; i++) {
+    for (; i < first; i++)
+        vf_store(score + i * LANES, vf_set1(0));
+    for (; i * LANES < seen.end; i++) {
         vf e = vf_exp2(vf_sub(vf_load(score + i * LANES), top));
         vf_store(score + i * LANES, e);
         total = vf_add(total, e);
     }
-    for (; i < n_vec; i++)
+    for (; i * LANES < all.end; i++)
         vf_store(score + i * LANES, vf_set1(0));
-    vf_store(sum, total);
+    vf_store(to->sum, total);
 }
 
 /* Position of query i of the tile; padding repeats the last. */
@@ -224,23 +244,45 @@ static int32_t query_pos(const struct cpu_attn_job *j, uint32_t i) {
     return j->pos[row < j->n_rows ? row : j->n_rows - 1];
 }
 
-/* Folds a span into n_q queries from query on. */
-ALWAYS_INLINE void fold_span(int type, uint32_t n_q, const struct cpu_attn_job *j,
-                             const struct span *s, uint32_t query, const struct cpu_attn_part *to) {
-    uint32_t seen[GROUP], most = 0, width = cpu_attn_acc_stride(j->head_dim);
+/* Keys of the span that query i of the tile sees; windowed: is there a window? */
+ALWAYS_INLINE struct keys seen_by(bool windowed, const struct cpu_attn_job *j, const struct span *s,
+                                  uint32_t i) {
+    uint32_t pos = (uint32_t)query_pos(j, i), end = s->first + s->n_keys;
+    uint32_t from = windowed ? cpu_attn_first_key(pos, j->window) : 0;
+    if (pos < s->first || from >= end) return (struct keys){0};
+    return (struct keys){from > s->first ? from - s->first : 0,
+                         (pos < end ? pos + 1 : end) - s->first};
+}
+
+/* A span to be folded into a group of queries, from `query` of the tile on. */
+struct fold {
+    const struct cpu_attn_job *job;
+    const struct span *span;
+    uint32_t query;
+    const struct cpu_attn_part *to;
+};
+
+/* Folds it into n_q queries. */
+ALWAYS_INLINE void fold_span(int type, bool windowed, uint32_t n_q, const struct fold *f) {
+    const struct cpu_attn_job *j = f->job;
+    uint32_t width = cpu_attn_acc_stride(j->head_dim);
+    struct keys seen[GROUP], all = {windowed ? CPU_ATTN_SPAN : 0, 0};
     for (uint32_t q = 0; q < n_q; q++) {
-        uint32_t end = (uint32_t)query_pos(j, query + q) + 1;
-        seen[q] = end <= s->first ? 0 : end - s->first < s->n_keys ? end - s->first : s->n_keys;
-        if (seen[q] > most) most = seen[q];
+        seen[q] = seen_by(windowed, j, f->span, f->query + q);
+        if (seen[q].end > all.end) all.end = seen[q].end;
+        if (windowed && seen[q].end && seen[q].from < all.from) all.from = seen[q].from;
     }
-    if (!most) return;
-    make_scores(type, n_q, j, j->tile->q + (uint64_t)query * CPU_Q_STRIDE, s, most);
+    if (!all.end) return;
+    make_scores(type, n_q, j, j->tile->q + (uint64_t)f->query * CPU_Q_STRIDE, f->span, all);
     for (uint32_t q = 0; q < n_q; q++) {
-        uint64_t i = query + q;
-        fold_scores(j->tile->score + q * CPU_ATTN_SPAN, seen[q], (most + LANES - 1) / LANES,
-                    to->max + i, j->tile->sum + i * LANES, to->acc + i * width, width);
+        uint64_t i = f->query + q;
+        fold_scores(j->tile->score + q * CPU_ATTN_SPAN, seen[q], all,
+                    &(struct query){.max = f->to->max + i,
+                                    .sum = j->tile->sum + i * LANES,
+                                    .acc = f->to->acc + i * width,
+                                    .width = width});
     }
-    add_values(type, n_q, j, to->acc + (uint64_t)query * width, s, most);
+    add_values(type, n_q, j, f->to->acc + (uint64_t)f->query * width, f->span, all);
 }
 
 /* The span's K and V, decoded to the tile. */
@@ -273,15 +315,22 @@ ALWAYS_INLINE void decode_span(int type, const struct cpu_attn_job *j, const str
     }
 }
 
+/* Kernels of a K/V type: without and with a window, for GROUP and for FEW queries. */
+struct kernels {
+    void (*fold[2][2])(const struct fold *f);
+    void (*decode)(const struct cpu_attn_job *j, const struct span *s);
+};
+
+#define INSTANCE(name, type, windowed, n_q)                                                        \
+    static void name##_##type(const struct fold *f) {                                              \
+        fold_span(QTYPE_##type, windowed, n_q, f);                                                 \
+    }
+
 #define INSTANCES(type)                                                                            \
-    static void fold_##type(const struct cpu_attn_job *j, const struct span *s, uint32_t query,    \
-                            const struct cpu_attn_part *to) {                                      \
-        fold_span(QTYPE_##type, GROUP, j, s, query, to);                                           \
-    }                                                                                              \
-    static void fold_few_##type(const struct cpu_attn_job *j, const struct span *s,                \
-                                uint32_t query, const struct cpu_attn_part *to) {                  \
-        fold_span(QTYPE_##type, CPU_ATTN_FEW, j, s, query, to);                                    \
-    }                                                                                              \
+    INSTANCE(fold, type, false, GROUP)                                                             \
+    INSTANCE(fold_few, type, false, CPU_ATTN_FEW)                                                  \
+    INSTANCE(window, type, true, GROUP)                                                            \
+    INSTANCE(window_few, type, true, CPU_ATTN_FEW)                                                 \
     static void decode_##type(const struct cpu_attn_job *j, const struct span *s) {                \
         decode_span(QTYPE_##type, j, s);                                                           \
     }
@@ -291,32 +340,33 @@ INSTANCES(F16)
 INSTANCES(BF16)
 INSTANCES(Q8_0)
 
-typedef void fold_fn(const struct cpu_attn_job *j, const struct span *s, uint32_t query,
-                     const struct cpu_attn_part *to);
+#define KERNELS(type)                                                                              \
+    { {{fold_##type, fold_few_##type}, {window_##type, window_few_##type}}, decode_##type }
 
-static const struct {
-    fold_fn *fold, *fold_few;
-    void (*decode)(const struct cpu_attn_job *j, const struct span *s);
-} kernels[] = {[QTYPE_F32] = {fold_F32, fold_few_F32, decode_F32},
-               [QTYPE_F16] = {fold_F16, fold_few_F16, decode_F16},
-               [QTYPE_BF16] = {fold_BF16, fold_few_BF16, decode_BF16},
-               [QTYPE_Q8_0] = {fold_Q8_0, fold_few_Q8_0, decode_Q8_0}};
+static const struct kernels kernels[] = {[QTYPE_F32] = KERNELS(F32),
+                                         [QTYPE_F16] = KERNELS(F16),
+                                         [QTYPE_BF16] = KERNELS(BF16),
+                                         [QTYPE_Q8_0] = KERNELS(Q8_0)};
+
+/* The block of position pos; before or behind what the rows see, the nearest that they do. */
+static uint64_t block_at(const struct cpu_attn_job *j, uint32_t pos) {
+    if (pos < j->first_key) pos = j->first_key;
+    if (pos >= j->end_key) pos = j->end_key - 1;
+    return (uint64_t)j->table[pos / j->block_tokens] * j->block_bytes;
+}
 
 /* K and V of the span that begins at position first, where they lie in the pools. */
 static void find_span(const struct cpu_attn_job *j, uint32_t first, uint32_t n_keys,
                       struct span *s) {
     uint32_t per_block = j->block_tokens / LANES, tokens = j->block_tokens;
-    uint32_t last = cpu_attn_n_keys(j) - 1;
     *s = (struct span){.first = first,
                        .n_keys = n_keys,
                        .k_stride = tokens,
                        .v_stride = j->head_dim,
                        .v_keys = tokens};
     for (uint32_t i = 0; i * tokens < CPU_ATTN_SPAN; i++) {
-        uint32_t pos = first + i * tokens, next = pos + CPU_ATTN_SPAN;
-        uint64_t at = (uint64_t)j->table[(pos < last ? pos : last) / tokens] * j->block_bytes;
-        uint64_t at_next =
-            (uint64_t)j->table[(next < last ? next : last) / tokens] * j->block_bytes;
+        uint32_t pos = first + i * tokens;
+        uint64_t at = block_at(j, pos), at_next = block_at(j, pos + CPU_ATTN_SPAN);
         const uint16_t *k_scale = cpu_attn_scales(j->k + at, tokens, j->head_dim);
         for (uint32_t v = 0; v < per_block; v++) {
             s->k[i * per_block + v] = elem_at(j->kv_type, j->k + at, v * LANES);
@@ -338,16 +388,17 @@ static void find_decoded(const struct cpu_attn_job *j, struct span *s) {
     s->v_keys = CPU_ATTN_SPAN;
 }
 
-static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk, uint32_t n_keys,
+static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk,
                          const struct cpu_attn_part *to) {
     uint32_t n = cpu_attn_padded(j->n_rows * j->n_group);
-    uint32_t group = n == CPU_ATTN_FEW ? n : GROUP;
     uint32_t from = chunk * CPU_ATTN_CHUNK, end = from + CPU_ATTN_CHUNK;
+    bool few = n == CPU_ATTN_FEW;
     bool in_place = j->head_dim % LANES == 0 && (j->kv_type == QTYPE_F32 || n <= CPU_ATTN_GROUP);
     int type = in_place ? j->kv_type : QTYPE_F32;
-    fold_fn *fold = n == CPU_ATTN_FEW ? kernels[type].fold_few : kernels[type].fold;
     struct span s;
-    if (end > n_keys) end = n_keys;
+    struct fold f = {.job = j, .span = &s, .to = to};
+    if (end > j->end_key) end = j->end_key;
+    if (from < j->first_key) from = j->first_key / CPU_ATTN_SPAN * CPU_ATTN_SPAN;
     for (uint32_t i = 0; i < n; i++)
         to->max[i] = -INFINITY;
     memset(to->acc, 0, (uint64_t)n * cpu_attn_acc_stride(j->head_dim) * sizeof *to->acc);
@@ -358,8 +409,8 @@ static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk, uint32_t 
             kernels[j->kv_type].decode(j, &s);
             find_decoded(j, &s);
         }
-        for (uint32_t q = 0; q < n; q += group)
-            fold(j, &s, q, to);
+        for (f.query = 0; f.query < n; f.query += few ? CPU_ATTN_FEW : GROUP)
+            kernels[type].fold[j->window != 0][few](&f);
     }
     for (uint32_t i = 0; i < n; i++)
         to->sum[i] = vf_sum_lanes(vf_load(j->tile->sum + i * LANES));
@@ -412,20 +463,20 @@ static void finish_query(const struct cpu_attn_part *total, uint32_t i, uint32_t
 
 static void attend(const struct cpu_attn_job *j) {
     uint32_t n = j->n_rows * j->n_group, width = cpu_attn_acc_stride(j->head_dim);
-    uint32_t n_keys = cpu_attn_n_keys(j);
+    uint32_t chunk = j->first_key / CPU_ATTN_CHUNK;
     struct cpu_attn_part total = cpu_attn_part_at(j->tile->part[0], n, j->head_dim);
     struct cpu_attn_part part = cpu_attn_part_at(j->tile->part[1], n, j->head_dim);
     load_queries(j);
     if (j->part) {
         part = cpu_attn_part_at(j->part, n, j->head_dim);
-        attend_chunk(j, j->chunk, n_keys, &part);
+        attend_chunk(j, j->chunk, &part);
         return;
     }
-    attend_chunk(j, 0, n_keys, &total);
-    for (uint32_t chunk = 1; chunk * CPU_ATTN_CHUNK < n_keys; chunk++) {
-        attend_chunk(j, chunk, n_keys, &part);
+    attend_chunk(j, chunk, &total);
+    while (++chunk * CPU_ATTN_CHUNK < j->end_key) {
+        attend_chunk(j, chunk, &part);
         for (uint32_t i = 0; i < n; i++)
-            if ((uint32_t)query_pos(j, i) >= chunk * CPU_ATTN_CHUNK)
+            if (cpu_attn_sees_chunk(j, (uint32_t)query_pos(j, i), chunk))
                 merge_query(&total, &part, i, width);
     }
     for (uint32_t i = 0; i < n; i++)

@@ -2,11 +2,13 @@
  *
  * A task is a tile of queries (rows of one sequence times query heads of one KV head) over one
  * chunk of CPU_ATTN_CHUNK positions or over all of them. Chunks begin at multiples of
- * CPU_ATTN_CHUNK. Within a chunk a query's keys are taken in ascending order with an online
- * softmax that starts afresh; chunks are then merged in ascending order by one formula:
+ * CPU_ATTN_CHUNK; those that no row of a tile sees (a window) are left out. Within a chunk a
+ * query's keys are taken in ascending order with an online softmax that starts afresh; the chunks
+ * that it sees are then merged in ascending order by one formula:
  *   m = max(M, m_c);  L = L * e(M - m) + l_c * e(m_c - m);  A likewise;  M = m
  * So a query's result depends on its own position and keys alone: not on the rows beside it, on
- * where a prefill began, or on whether one thread walked the chunks or many shared them. */
+ * where a prefill began, or on whether one thread walked the chunks or many shared them. Keys that
+ * only other queries of the tile see take part with weight 0. */
 #ifndef INFERD_CPU_ATTN_H
 #define INFERD_CPU_ATTN_H
 
@@ -50,8 +52,10 @@ struct cpu_attn_job {
     const float *q; /* (n_rows, q_stride), at the first query head of the group */
     float *out;     /* (n_rows, q_stride), likewise */
     uint64_t q_stride;
-    const int32_t *pos;   /* (n_rows) */
-    const int32_t *table; /* blocks of the sequence */
+    const int32_t *pos;          /* (n_rows) */
+    const int32_t *table;        /* blocks of the sequence */
+    uint32_t first_key, end_key; /* rows see positions first_key .. end_key - 1 */
+    uint32_t window;             /* as in op_paged_attention */
     uint32_t n_rows, n_group, head_dim, block_tokens;
     const uint8_t *k, *v; /* pools, at the KV head: block b starts at byte b * block_bytes */
     uint64_t block_bytes;
@@ -59,10 +63,10 @@ struct cpu_attn_job {
     float scale;
     struct cpu_attn_tile *tile;
     float *part;    /* NULL: all chunks, results to out; else this chunk only, to here */
-    uint32_t chunk; /* some row sees keys of it */
+    uint32_t chunk; /* of positions chunk * CPU_ATTN_CHUNK on */
 };
 
-/* One query of a split tile: its chunks' parts become its row of the output. */
+/* One query of a split tile: the parts of the chunks that it sees become its row of the output. */
 struct cpu_attn_merge {
     const float *parts; /* (n_chunks) parts, stride floats apart */
     uint64_t stride;
@@ -93,12 +97,15 @@ static inline struct cpu_attn_part cpu_attn_part_at(float *at, uint32_t n_querie
     return (struct cpu_attn_part){.acc = at, .max = max, .sum = max + n};
 }
 
-/* Keys of the sequence that the job's rows see: the last position + 1. */
-static inline uint32_t cpu_attn_n_keys(const struct cpu_attn_job *j) {
-    int32_t last = 0;
-    for (uint32_t r = 0; r < j->n_rows; r++)
-        if (j->pos[r] > last) last = j->pos[r];
-    return (uint32_t)last + 1;
+/* The first position that a row at pos sees. */
+static inline uint32_t cpu_attn_first_key(uint32_t pos, uint32_t window) {
+    return window && pos >= window ? pos + 1 - window : 0;
+}
+
+/* Does a row at pos see keys of the chunk? */
+static inline bool cpu_attn_sees_chunk(const struct cpu_attn_job *j, uint32_t pos, uint32_t chunk) {
+    return pos / CPU_ATTN_CHUNK >= chunk &&
+           cpu_attn_first_key(pos, j->window) / CPU_ATTN_CHUNK <= chunk;
 }
 
 /* Where the Q8_0 scales of a run (one block, one head) begin: behind its int8 values. */

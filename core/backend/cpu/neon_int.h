@@ -9,10 +9,10 @@
 #include <arm_neon.h>
 #include <stdint.h>
 
-/* Lanes below n (1..3) of v, fill in the others. */
-ALWAYS_INLINE float32x4_t first_lanes(float32x4_t v, uint32_t n, float fill) {
+/* Lanes below n (1..3) of v, the others of fill. */
+ALWAYS_INLINE float32x4_t first_lanes(float32x4_t v, uint32_t n, float32x4_t fill) {
     const uint32x4_t lane = {0, 1, 2, 3};
-    return vbslq_f32(vcltq_u32(lane, vdupq_n_u32(n)), v, vdupq_n_f32(fill));
+    return vbslq_f32(vcltq_u32(lane, vdupq_n_u32(n)), v, fill);
 }
 
 /* Sum of the lanes, always in the same order. */
