@@ -151,7 +151,7 @@ static double kv_bytes_per_step(const struct bench *b, const struct engine_confi
  * each prompt's last token are not counted. */
 static double prefill_gops(const struct model_hparams *hp, double tokens_per_s) {
     double table = (double)hp->n_vocab * hp->n_embd * (hp->tied_embeddings ? 1 : 2);
-    return 2 * ((double)hp->n_params - table) * tokens_per_s * 1e-9;
+    return 2 * ((double)hp->step_params - table) * tokens_per_s * 1e-9;
 }
 
 static void add_steps(cJSON *o, const char *name, double *ms, size_t n) {
@@ -172,7 +172,7 @@ static cJSON *result_json(struct bench *b, engine *en, const struct engine_confi
     const struct model_hparams *hp = engine_hparams(en);
     cJSON *o = cJSON_CreateObject();
     double decode = median_rate(r->decode_rates, b->n_repeat);
-    double bytes = (double)hp->weight_bytes + kv_bytes_per_step(b, config, hp);
+    double bytes = (double)hp->step_bytes + kv_bytes_per_step(b, config, hp);
     cJSON_AddStringToObject(o, "architecture", hp->arch);
     cJSON_AddStringToObject(o, "quantization", hp->quant);
     cJSON_AddNumberToObject(o, "parameters", (double)hp->n_params);
@@ -191,7 +191,7 @@ static cJSON *result_json(struct bench *b, engine *en, const struct engine_confi
     add_rates(o, "decode_tokens_per_s_each", r->decode_rates, b->n_repeat);
     add_steps(o, "prefill_step_ms", b->steps_ms[PHASE_PREFILL], b->n_steps[PHASE_PREFILL]);
     add_steps(o, "decode_step_ms", b->steps_ms[PHASE_DECODE], b->n_steps[PHASE_DECODE]);
-    cJSON_AddNumberToObject(o, "weight_bytes_per_step", (double)hp->weight_bytes);
+    cJSON_AddNumberToObject(o, "weight_bytes_per_step", (double)hp->step_bytes);
     cJSON_AddNumberToObject(o, "kv_bytes_per_decode_step", kv_bytes_per_step(b, config, hp));
     cJSON_AddNumberToObject(o, "decode_gb_per_s", bytes * decode / (double)b->n_batch * 1e-9);
     cJSON_AddNumberToObject(o, "read_bandwidth_gb_per_s", r->bandwidth * 1e-9);

@@ -51,13 +51,12 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
     if (!rc) rc = engine_size(config, &en->hp, &kc, &en->context_length, &reason, e);
     if (rc) return rc;
     uint32_t logit_rows = config->max_sequences + ENGINE_FRESH_ROWS;
-    const struct backend_config bc = {
+    struct backend_config bc = {
         .name = config->backend,
         .n_threads = config->n_threads,
         .isa = config->isa,
         .activation_bits = config->activation_bits,
         .max_rows = config->max_batch_tokens,
-        .max_cols = model_max_cols(&en->hp),
     };
     const struct model_limits limits = {
         .max_rows = config->max_batch_tokens,
@@ -65,7 +64,9 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
             logit_rows < config->max_batch_tokens ? logit_rows : config->max_batch_tokens,
         .max_seqs = config->max_sequences,
         .table_stride = kc.max_blocks_per_seq,
+        .n_ctx = en->context_length,
     };
+    model_backend_limits(&en->hp, &bc);
     rc = tokenizer_open(config->model_path, &en->tok, e);
     if (!rc && (uint32_t)tokenizer_n_vocab(en->tok) > en->hp.n_vocab)
         rc = err_set(e, ERR_FORMAT, "the tokenizer has %d tokens, the model %u",

@@ -1,11 +1,86 @@
-/* arch_table.c - one row for each architecture that the forward pass can run. Pure. */
+/* arch_table.c - one row for each architecture that the forward pass can run. Pure.
+ *
+ * Facts are those of the models' own code (transformers, modeling_*.py) and, where a file has no
+ * key for them, of what converters to GGUF rely on (llama.cpp). */
 #include "core/model/model_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static const struct model_arch archs[] = {
-    {.name = "llama", .rope_interleaved = true},
+    /* Llama 1 to 3, Mistral (with a window), Mixtral (with experts) */
+    {.name = "llama",
+     .rope_interleaved = true,
+     .pre_norm = true,
+     .act = BACKEND_ACT_SILU,
+     .experts = MODEL_EXPERTS_OPTIONAL,
+     .renormalize = true},
+    {.name = "qwen2", .pre_norm = true, .qkv_bias = true, .act = BACKEND_ACT_SILU},
+    {.name = "qwen2moe",
+     .pre_norm = true,
+     .qkv_bias = true,
+     .act = BACKEND_ACT_SILU,
+     .experts = MODEL_EXPERTS_ALWAYS,
+     .shared_expert = true},
+    {.name = "qwen3", .pre_norm = true, .qk_norm = MODEL_QK_NORM_HEAD, .act = BACKEND_ACT_SILU},
+    {.name = "qwen3moe",
+     .pre_norm = true,
+     .qk_norm = MODEL_QK_NORM_HEAD,
+     .act = BACKEND_ACT_SILU,
+     .experts = MODEL_EXPERTS_ALWAYS,
+     .renormalize = true},
+    {.name = "gemma", .pre_norm = true, .scaled_embeddings = true, .act = BACKEND_ACT_GELU_TANH},
+    /* 46 layers: the 27B, whose query_pre_attn_scalar is n_embd / n_heads and in no key */
+    {.name = "gemma2",
+     .pre_norm = true,
+     .post_norm = true,
+     .scaled_embeddings = true,
+     .act = BACKEND_ACT_GELU_TANH,
+     .attn_softcap = 50,
+     .logit_softcap = 30,
+     .window = 4096,
+     .window_period = 2,
+     .wide_query_layers = 46},
+    {.name = "gemma3",
+     .pre_norm = true,
+     .post_norm = true,
+     .qk_norm = MODEL_QK_NORM_HEAD,
+     .scaled_embeddings = true,
+     .act = BACKEND_ACT_GELU_TANH,
+     .window_period = 6,
+     .local_rope = true,
+     .local_rope_base = 10000,
+     .wide_query_layers = 62},
+    {.name = "phi3", .pre_norm = true, .fused_gate_up = true, .act = BACKEND_ACT_SILU},
+    {.name = "gpt-oss",
+     .pre_norm = true,
+     .ffn_norm_is_post_attention = true,
+     .qkv_bias = true,
+     .output_bias = true,
+     .sinks = true,
+     .act = BACKEND_ACT_SWIGLU_OAI,
+     .window_period = 2,
+     .yarn_exact = true,
+     .experts = MODEL_EXPERTS_ALWAYS,
+     .expert_biases = true,
+     .renormalize = true},
+    /* OLMo 2, and OLMo 3 (with a window; its rope scaling is for full layers alone) */
+    {.name = "olmo2",
+     .post_norm = true,
+     .qk_norm = MODEL_QK_NORM_ROW,
+     .act = BACKEND_ACT_SILU,
+     .window_period = 4,
+     .local_rope = true},
+    {.name = "smollm3",
+     .rope_interleaved = true,
+     .pre_norm = true,
+     .act = BACKEND_ACT_SILU,
+     .no_rope_period = 4},
+    {.name = "granite",
+     .rope_interleaved = true,
+     .pre_norm = true,
+     .scale_keys = true,
+     .act = BACKEND_ACT_SILU},
 };
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };

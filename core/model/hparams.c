@@ -2,136 +2,171 @@
  * What the forward pass cannot do is refused by name, never ignored. Owns nothing. */
 #include "core/model/model_int.h"
 
-#include "core/base/mem.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 /* Generous bounds: they keep products of sizes small, they do not describe real models. */
 enum {
-    MAX_LAYERS = 1024,
     MAX_WIDTH = 1 << 17, /* n_embd */
     MAX_FF = 1 << 20,
     MAX_HEADS = 1024,
     MAX_HEAD_DIM = 256, /* of the backends' attention kernels */
+    MAX_EXPERTS = 1024,
     MAX_VOCAB = 1 << 22,
     MAX_CONTEXT = 1 << 26
 };
 
-struct reader {
-    const gguf *g;
-    const char *arch;
-    char key[128]; /* last key built */
-};
-
-static const char *arch_key(struct reader *r, const char *suffix) {
-    snprintf(r->key, sizeof r->key, "%s.%s", r->arch, suffix);
-    return r->key;
-}
-
-/* An integer in 1..max. fallback 0: the key must be there. */
-static int read_count(struct reader *r, const char *suffix, uint64_t max, uint64_t fallback,
-                      uint32_t *out, err *e) {
-    uint64_t v = fallback;
-    const char *key = arch_key(r, suffix);
-    if (gguf_has(r->g, key) || !fallback) {
-        int rc = gguf_get_u64(r->g, key, &v, e);
-        if (rc) return rc;
-    }
-    if (v < 1 || v > max)
-        return err_set_param(e, ERR_FORMAT, key, "%s: %s is %llu, not in 1..%llu", gguf_path(r->g),
-                             key, (unsigned long long)v, (unsigned long long)max);
-    *out = (uint32_t)v;
-    return 0;
-}
-
-/* A positive number. fallback 0: the key must be there. */
-static int read_real(struct reader *r, const char *suffix, double fallback, float *out, err *e) {
-    double v = fallback;
-    const char *key = arch_key(r, suffix);
-    if (gguf_has(r->g, key) || fallback == 0) {
-        int rc = gguf_get_f64(r->g, key, &v, e);
-        if (rc) return rc;
-    }
-    if (!(v > 0) || v > 1e30)
-        return err_set_param(e, ERR_FORMAT, key, "%s: %s is %g, not a positive number",
-                             gguf_path(r->g), key, v);
-    *out = (float)v;
-    return 0;
-}
-
-/* Keys that would change the forward pass in ways it does not know: refused unless 0 or absent. */
+/* Keys that would change the forward pass in ways that it does not know. */
 static const char *const refused_keys[] = {
-    "expert_count",
-    "attention.sliding_window",
-    "attention.clamp_kqv",
-    "attention.max_alibi_bias",
-    "attention.scale",
-    "attn_logit_softcapping",
-    "final_logit_softcapping",
-    "logit_scale",
-    "embedding_scale",
-    "residual_scale",
-    "rope.scaling.attn_factor",
+    "attention.clamp_kqv",          "attention.max_alibi_bias",
+    "attention.layer_norm_epsilon", "attention.kv_lora_rank",
+    "attention.q_lora_rank",        "attention.chunk_size",
+    "attention.temperature_scale",  "attention.temperature_length",
+    "attention.output_scale",       "attention.value_scale",
+    "attention.rope_pattern",       "attention.shared_kv_layers",
+    "router_logit_softcapping",     "rope.dimension_sections",
+    "rope.scaling.alpha",           "rope.scaling.yarn_log_multiplier",
+    "expert_group_count",           "expert_group_scale",
+    "expert_shared_count",          "leading_dense_block_count",
+    "interleave_moe_layer_step",    "nextn_predict_layers",
+    "n_deepstack_layers",           "deepstack_mapping",
+    "use_parallel_residual",        "swin_norm",
 };
+static const char *const scale_keys[] = {"embedding_scale", "residual_scale", "logit_scale"};
 
-static int refuse_keys(struct reader *r, err *e) {
-    for (size_t i = 0; i < sizeof refused_keys / sizeof refused_keys[0]; i++) {
-        double real = 0;
-        uint64_t whole = 0;
-        const char *key = arch_key(r, refused_keys[i]);
-        if (!gguf_has(r->g, key)) continue;
-        if (gguf_get_f64(r->g, key, &real, NULL) && gguf_get_u64(r->g, key, &whole, NULL))
-            return err_set_param(e, ERR_FORMAT, key, "%s: %s is not a number", gguf_path(r->g),
-                                 key);
-        if (real != 0 || whole != 0)
-            return err_set_param(e, ERR_UNSUPPORTED, key, "%s: %s is set; this build cannot do it",
-                                 gguf_path(r->g), key);
-    }
-    return 0;
-}
-
-static int read_rope(struct reader *r, struct model_hparams *hp, err *e) {
-    gguf_str type;
+static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err *e) {
+    enum { N_REFUSED = sizeof refused_keys / sizeof refused_keys[0] };
+    bool causal, rope;
     int rc;
-    hp->rope_scale = 1;
-    if ((rc = read_count(r, "rope.dimension_count", hp->head_dim, hp->head_dim, &hp->n_rot, e)) ||
-        (rc = read_real(r, "rope.freq_base", 10000, &hp->rope_base, e)))
+    if ((rc = model_keys_refuse(k, refused_keys, N_REFUSED, e)) ||
+        (!arch->scale_keys && (rc = model_keys_refuse(k, scale_keys, 3, e))) ||
+        (rc = model_key_bool_or(k, "attention.causal", true, &causal, e)))
         return rc;
-    if (hp->n_rot % 2)
-        return err_set_param(e, ERR_FORMAT, "rope.dimension_count",
-                             "%s: %u rotated dimensions do not make pairs", gguf_path(r->g),
-                             hp->n_rot);
-    if (!gguf_has(r->g, arch_key(r, "rope.scaling.type")))
-        return read_real(r, "rope.scale_linear", 1, &hp->rope_scale, e);
-    if ((rc = gguf_get_str(r->g, r->key, &type, e))) return rc;
-    if (type.len == 4 && memcmp(type.data, "none", 4) == 0) return 0;
-    if (type.len == 6 && memcmp(type.data, "linear", 6) == 0)
-        return read_real(r, "rope.scaling.factor", 0, &hp->rope_scale, e);
-    return err_set_param(e, ERR_UNSUPPORTED, r->key,
-                         "%s: rope scaling \"%.*s\" is not supported (none and linear are)",
-                         gguf_path(r->g), (int)(type.len < 32 ? type.len : 32), type.data);
+    if (!causal)
+        return err_set_param(e, ERR_UNSUPPORTED, k->key,
+                             "%s: %s is false; this build has causal attention alone",
+                             gguf_path(k->g), k->key);
+    /* Granite says with this key that its layers have no rope. */
+    rc = model_key_bool_or(k, "rope.scaling.finetuned", true, &rope, e);
+    if (rc || rope || !arch->scale_keys) return rc;
+    return err_set_param(e, ERR_UNSUPPORTED, k->key, "%s: %s is false; this build cannot do it",
+                         gguf_path(k->g), k->key);
 }
 
-static int read_heads(struct reader *r, struct model_hparams *hp, err *e) {
+static int read_heads(struct model_keys *k, struct model_hparams *hp, err *e) {
     uint32_t v_dim;
     int rc;
-    if ((rc = read_count(r, "attention.head_count", MAX_HEADS, 0, &hp->n_heads, e)) ||
-        (rc = read_count(r, "attention.head_count_kv", MAX_HEADS, hp->n_heads, &hp->n_kv_heads, e)))
+    if ((rc = model_key_count(k, "attention.head_count", MAX_HEADS, 0, &hp->n_heads, e)) ||
+        (rc = model_key_count(k, "attention.head_count_kv", MAX_HEADS, hp->n_heads, &hp->n_kv_heads,
+                              e)))
         return rc;
     if (hp->n_heads % hp->n_kv_heads)
-        return err_set_param(e, ERR_FORMAT, r->key, "%s: %u heads cannot share %u KV heads",
-                             gguf_path(r->g), hp->n_heads, hp->n_kv_heads);
+        return err_set_param(e, ERR_FORMAT, k->key, "%s: %u heads cannot share %u KV heads",
+                             gguf_path(k->g), hp->n_heads, hp->n_kv_heads);
     uint32_t even = hp->n_embd / hp->n_heads;
-    if ((rc = read_count(r, "attention.key_length", MAX_HEAD_DIM, even, &hp->head_dim, e)) ||
-        (rc = read_count(r, "attention.value_length", MAX_HEAD_DIM, hp->head_dim, &v_dim, e)))
+    if ((rc = model_key_count(k, "attention.key_length", MAX_HEAD_DIM, even, &hp->head_dim, e)) ||
+        (rc = model_key_count(k, "attention.value_length", MAX_HEAD_DIM, hp->head_dim, &v_dim, e)))
         return rc;
     if (v_dim != hp->head_dim)
-        return err_set_param(e, ERR_UNSUPPORTED, r->key,
+        return err_set_param(e, ERR_UNSUPPORTED, k->key,
                              "%s: value heads of %u beside key heads of %u are not supported",
-                             gguf_path(r->g), v_dim, hp->head_dim);
+                             gguf_path(k->g), v_dim, hp->head_dim);
     return 0;
+}
+
+static void flag_layers(struct model_hparams *hp, uint32_t period, bool the_last, uint8_t flag) {
+    for (uint32_t i = 0; i < hp->n_layers; i++)
+        if (((i + 1) % period == 0) == the_last) hp->layers[i] |= flag;
+}
+
+/* Which layers see a window only, and which have no rope. */
+static int read_layers(struct model_keys *k, const struct model_arch *arch,
+                       struct model_hparams *hp, err *e) {
+    static const char pattern[] = "attention.sliding_window_pattern",
+                      no_rope[] = "inferd.no_rope_layers";
+    uint32_t period = arch->window_period;
+    int rc = 0;
+    hp->window = arch->window;
+    if (model_key_has(k, "attention.sliding_window"))
+        rc = model_key_count_or_zero(k, "attention.sliding_window", UINT32_MAX, &hp->window, e);
+    if (rc) return rc;
+    if (hp->window && model_key_has(k, pattern) &&
+        gguf_get_array(k->g, k->key, &(enum gguf_type){0}, &(uint64_t){0}, NULL) == 0) {
+        rc = model_key_flags(k, pattern, hp->layers, hp->n_layers, MODEL_LAYER_WINDOWED, e);
+    } else if (hp->window) {
+        if (model_key_has(k, pattern)) rc = model_key_count(k, pattern, UINT32_MAX, 0, &period, e);
+        if (!rc && period)
+            flag_layers(hp, period, false, MODEL_LAYER_WINDOWED);
+        else if (!rc)
+            flag_layers(hp, 1, true, MODEL_LAYER_WINDOWED);
+    }
+    if (rc) return rc;
+    if (model_key_has(k, no_rope))
+        return model_key_flags(k, no_rope, hp->layers, hp->n_layers, MODEL_LAYER_NO_ROPE, e);
+    if (arch->no_rope_period) flag_layers(hp, arch->no_rope_period, true, MODEL_LAYER_NO_ROPE);
+    return 0;
+}
+
+static int read_scales(struct model_keys *k, const struct model_arch *arch,
+                       struct model_hparams *hp, err *e) {
+    bool wide = arch->wide_query_layers && hp->n_layers == arch->wide_query_layers;
+    uint32_t query = wide ? hp->n_embd / hp->n_heads : hp->head_dim;
+    float logits_by = 1;
+    int rc;
+    hp->embed_scale = arch->scaled_embeddings ? sqrtf((float)hp->n_embd) : 1;
+    hp->residual_scale = 1;
+    if ((rc = model_key_real(k, "attention.scale", 1 / sqrt(query), &hp->attn_scale, e)) ||
+        (rc = model_key_real_or(k, "attn_logit_softcapping", (double)arch->attn_softcap,
+                                &hp->attn_softcap, e)) ||
+        (rc = model_key_real_or(k, "final_logit_softcapping", (double)arch->logit_softcap,
+                                &hp->logit_softcap, e)))
+        return rc;
+    if (arch->scale_keys &&
+        ((rc = model_key_real(k, "embedding_scale", 1, &hp->embed_scale, e)) ||
+         (rc = model_key_real(k, "residual_scale", 1, &hp->residual_scale, e)) ||
+         (rc = model_key_real(k, "logit_scale", 1, &logits_by, e))))
+        return rc;
+    hp->logit_scale = logits_by == 1 ? 0 : 1 / logits_by;
+    return 0;
+}
+
+static int check_gating(struct model_keys *k, const struct model_experts *x, err *e) {
+    enum { GATING_SOFTMAX = 1, GATING_SOFTMAX_OF_CHOSEN = 3 }; /* numbers as in GGUF */
+    uint32_t gating;
+    int rc = model_key_count_or_zero(k, "expert_gating_func", UINT32_MAX, &gating, e);
+    if (rc || gating <= GATING_SOFTMAX) return rc;
+    if (gating == GATING_SOFTMAX_OF_CHOSEN && x->renormalize) return 0;
+    return err_set_param(e, ERR_UNSUPPORTED, k->key, "%s: %s %u is not supported (softmax is)",
+                         gguf_path(k->g), k->key, gating);
+}
+
+static int read_experts(struct model_keys *k, const struct model_arch *arch,
+                        struct model_hparams *hp, err *e) {
+    struct model_experts *x = &hp->experts;
+    uint64_t n_ff = hp->n_ff;
+    int rc = model_key_count_or_zero(k, "expert_count", MAX_EXPERTS, &x->n_experts, e);
+    if (rc) return rc;
+    if (x->n_experts && arch->experts == MODEL_EXPERTS_NEVER)
+        return err_set_param(e, ERR_UNSUPPORTED, k->key, "%s: %s is set; %s has no experts here",
+                             gguf_path(k->g), k->key, arch->name);
+    if (!x->n_experts && arch->experts == MODEL_EXPERTS_ALWAYS)
+        return err_set_param(e, ERR_FORMAT, k->key, "%s: %s is missing or 0", gguf_path(k->g),
+                             k->key);
+    if (!x->n_experts) return 0;
+    rc = model_key_count(k, "expert_used_count", x->n_experts, 0, &x->n_used, e);
+    if (rc) return rc;
+    if (arch->experts == MODEL_EXPERTS_ALWAYS) n_ff /= x->n_used;
+    if ((rc = model_key_count(k, "expert_feed_forward_length", MAX_FF, n_ff, &x->n_ff, e)) ||
+        (rc = model_key_real(k, "expert_weights_scale", 1, &x->weight_scale, e)) ||
+        (rc = model_key_bool_or(k, "expert_weights_norm", arch->renormalize, &x->renormalize, e)) ||
+        (rc = model_key_bool_or(k, "inferd.experts_renormalize", x->renormalize, &x->renormalize,
+                                e)) ||
+        (rc = check_gating(k, x, e)))
+        return rc;
+    static const char shared[] = "expert_shared_feed_forward_length";
+    return arch->shared_expert ? model_key_count(k, shared, MAX_FF, hp->n_ff, &x->n_ff_shared, e)
+                               : model_keys_refuse(k, &(const char *){shared}, 1, e);
 }
 
 static void copy_text(char *dst, size_t n, gguf_str src) {
@@ -140,15 +175,33 @@ static void copy_text(char *dst, size_t n, gguf_str src) {
     dst[len] = '\0';
 }
 
-static bool starts_with(gguf_str s, const char *prefix) {
-    size_t n = strlen(prefix);
-    return s.len >= n && memcmp(s.data, prefix, n) == 0;
+static bool contains(gguf_str s, const char *part) {
+    size_t n = strlen(part);
+    for (uint64_t i = 0; i + n <= s.len; i++)
+        if (memcmp(s.data + i, part, n) == 0) return true;
+    return false;
 }
 
-/* Sizes that follow from the tensors: vocabulary, parameters, bytes per step, main type. */
-static int read_tensors(const gguf *g, struct model_hparams *hp, err *e) {
+/* The name of the type that most elements of matrices have. */
+static void name_quant(const gguf *g, struct model_hparams *hp) {
     const gguf_tensor *embed = gguf_tensor_find(g, "token_embd.weight");
     uint64_t elems[64] = {0}, most = 0;
+    snprintf(hp->quant, sizeof hp->quant, "%s", qtype_name(embed->type));
+    for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
+        const gguf_tensor *t = gguf_tensor_at(g, i);
+        if (t->n_dims >= 2 && t != embed && t->type >= 0 && t->type < 64)
+            elems[t->type] += t->n_elems;
+    }
+    for (int type = 0; type < 64; type++)
+        if (elems[type] > most) {
+            most = elems[type];
+            snprintf(hp->quant, sizeof hp->quant, "%s", qtype_name(type));
+        }
+}
+
+/* Sizes that follow from the tensors: vocabulary, parameters, bytes. */
+static int read_tensors(const gguf *g, struct model_hparams *hp, err *e) {
+    const gguf_tensor *embed = gguf_tensor_find(g, "token_embd.weight");
     if (!embed)
         return err_set_param(e, ERR_FORMAT, "token_embd.weight", "%s: no tensor token_embd.weight",
                              gguf_path(g));
@@ -160,84 +213,86 @@ static int read_tensors(const gguf *g, struct model_hparams *hp, err *e) {
     hp->tied_embeddings = !gguf_tensor_find(g, "output.weight");
     for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
         const gguf_tensor *t = gguf_tensor_at(g, i);
-        if (starts_with(t->name, "rope_freqs")) continue;
+        const struct model_experts *x = &hp->experts;
+        if (contains(t->name, "rope_f")) continue;
+        bool chosen = x->n_experts && contains(t->name, "_exps.");
+        uint64_t bytes = t != embed || hp->tied_embeddings ? t->bytes : 0;
         hp->n_params += t->n_elems;
-        if (t != embed || hp->tied_embeddings) hp->weight_bytes += t->bytes;
-        if (t->n_dims == 2 && t != embed && t->type >= 0 && t->type < 64)
-            elems[t->type] += t->n_elems;
+        hp->weight_bytes += bytes;
+        hp->step_params += chosen ? t->n_elems / x->n_experts * x->n_used : t->n_elems;
+        hp->step_bytes += chosen ? bytes / x->n_experts * x->n_used : bytes;
     }
-    snprintf(hp->quant, sizeof hp->quant, "%s", qtype_name(embed->type));
-    for (int type = 0; type < 64; type++)
-        if (elems[type] > most) {
-            most = elems[type];
-            snprintf(hp->quant, sizeof hp->quant, "%s", qtype_name(type));
-        }
+    name_quant(g, hp);
     return 0;
 }
 
-int model_hparams_read(const gguf *g, struct model_hparams *hp, err *e) {
+static int find_arch(const gguf *g, const struct model_arch **arch, err *e) {
     gguf_str text;
-    uint64_t n_vocab;
-    char known[128];
+    char known[256];
     int rc = gguf_get_str(g, "general.architecture", &text, e);
     if (rc) return rc;
-    memset(hp, 0, sizeof *hp);
-    const struct model_arch *arch = model_arch_find(text);
+    *arch = model_arch_find(text);
+    if (*arch) return 0;
     model_arch_list(known, sizeof known);
-    if (!arch)
-        return err_set_param(e, ERR_UNSUPPORTED, "general.architecture",
-                             "%s: architecture \"%.*s\" is not supported (this build has: %s)",
-                             gguf_path(g), (int)(text.len < 32 ? text.len : 32), text.data, known);
-    struct reader r = {.g = g, .arch = arch->name};
-    snprintf(hp->arch, sizeof hp->arch, "%s", arch->name);
-    hp->rope_interleaved = arch->rope_interleaved;
-    if (gguf_get_str(g, "general.name", &text, NULL) == 0)
-        copy_text(hp->name, sizeof hp->name, text);
-    if ((rc = read_count(&r, "block_count", MAX_LAYERS, 0, &hp->n_layers, e)) ||
-        (rc = read_count(&r, "context_length", MAX_CONTEXT, 0, &hp->context_length, e)) ||
-        (rc = read_count(&r, "embedding_length", MAX_WIDTH, 0, &hp->n_embd, e)) ||
-        (rc = read_count(&r, "feed_forward_length", MAX_FF, 0, &hp->n_ff, e)) ||
-        (rc = read_heads(&r, hp, e)) || (rc = read_rope(&r, hp, e)) ||
-        (rc = read_real(&r, "attention.layer_norm_rms_epsilon", 0, &hp->rms_eps, e)) ||
-        (rc = refuse_keys(&r, e)) || (rc = read_tensors(g, hp, e)))
-        return rc;
-    if (gguf_get_u64(g, arch_key(&r, "vocab_size"), &n_vocab, NULL) == 0 && n_vocab != hp->n_vocab)
-        return err_set_param(e, ERR_FORMAT, r.key,
-                             "%s: %s is %llu but token_embd.weight has %u rows", gguf_path(g),
-                             r.key, (unsigned long long)n_vocab, hp->n_vocab);
-    return 0;
+    return err_set_param(e, ERR_UNSUPPORTED, "general.architecture",
+                         "%s: architecture \"%.*s\" is not supported (this build has: %s)",
+                         gguf_path(g), (int)(text.len < 32 ? text.len : 32), text.data, known);
 }
 
-int model_inv_freq(const gguf *g, const struct model_hparams *hp, float *inv_freq, err *e) {
-    const gguf_tensor *divisors = gguf_tensor_find(g, "rope_freqs.weight");
-    uint32_t half = hp->n_rot / 2;
-    if (divisors && (divisors->type != QTYPE_F32 || divisors->n_elems != half))
-        return err_set_param(e, ERR_FORMAT, "rope_freqs.weight",
-                             "%s: tensor rope_freqs.weight is not (%u) F32", gguf_path(g), half);
-    for (uint32_t i = 0; i < half; i++) {
-        double f = pow(hp->rope_base, -2.0 * i / hp->n_rot) / hp->rope_scale;
-        float divisor = 1;
-        if (divisors) memcpy(&divisor, (const float *)divisors->data + i, sizeof divisor);
-        if (!(divisor > 0) || isinf(divisor))
-            return err_set_param(e, ERR_FORMAT, "rope_freqs.weight",
-                                 "%s: tensor rope_freqs.weight holds %g at %u", gguf_path(g),
-                                 (double)divisor, i);
-        inv_freq[i] = (float)(f / divisor);
-    }
-    return 0;
+/* Without experts every layer has the plain block. */
+static int read_ff(struct model_keys *k, const struct model_arch *arch, struct model_hparams *hp,
+                   err *e) {
+    if (arch->experts == MODEL_EXPERTS_ALWAYS)
+        return model_key_count_or_zero(k, "feed_forward_length", MAX_FF, &hp->n_ff, e);
+    return model_key_count(k, "feed_forward_length", MAX_FF, 0, &hp->n_ff, e);
+}
+
+int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct model_arch **arch,
+                       err *e) {
+    gguf_str name;
+    uint64_t n_vocab;
+    int rc = find_arch(g, arch, e);
+    if (rc) return rc;
+    memset(hp, 0, sizeof *hp);
+    const struct model_arch *a = *arch;
+    struct model_keys k = {.g = g, .arch = a->name};
+    snprintf(hp->arch, sizeof hp->arch, "%s", a->name);
+    if (gguf_get_str(g, "general.name", &name, NULL) == 0)
+        copy_text(hp->name, sizeof hp->name, name);
+    if ((rc = model_key_count(&k, "block_count", MODEL_MAX_LAYERS, 0, &hp->n_layers, e)) ||
+        (rc = model_key_count(&k, "context_length", MAX_CONTEXT, 0, &hp->context_length, e)) ||
+        (rc = model_key_count(&k, "embedding_length", MAX_WIDTH, 0, &hp->n_embd, e)) ||
+        (rc = read_ff(&k, a, hp, e)) || (rc = read_heads(&k, hp, e)) ||
+        (rc = read_layers(&k, a, hp, e)) || (rc = model_hparams_read_rope(&k, a, hp, e)) ||
+        (rc = model_key_real(&k, "attention.layer_norm_rms_epsilon", 0, &hp->rms_eps, e)) ||
+        (rc = read_scales(&k, a, hp, e)) || (rc = read_experts(&k, a, hp, e)) ||
+        (rc = refuse_keys(&k, a, e)) || (rc = read_tensors(g, hp, e)))
+        return rc;
+    if (gguf_get_u64(g, model_key(&k, "vocab_size"), &n_vocab, NULL) == 0 && n_vocab != hp->n_vocab)
+        return err_set_param(e, ERR_FORMAT, k.key,
+                             "%s: %s is %llu but token_embd.weight has %u rows", gguf_path(g),
+                             k.key, (unsigned long long)n_vocab, hp->n_vocab);
+    return model_weights_check(g, hp, a, e);
 }
 
 int model_read_hparams(const char *path, struct model_hparams *hp, err *e) {
+    const struct model_arch *arch;
     gguf *g;
     int rc = model_file_open(path, 0, &g, e);
     if (rc) return rc;
-    rc = model_hparams_read(g, hp, e);
+    rc = model_hparams_read(g, hp, &arch, e);
     gguf_close(g);
     return rc;
 }
 
-uint32_t model_max_cols(const struct model_hparams *hp) {
-    uint32_t cols = hp->n_embd > hp->n_ff ? hp->n_embd : hp->n_ff;
-    uint32_t heads = hp->n_heads * hp->head_dim;
-    return heads > cols ? heads : cols;
+static uint32_t larger(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
+void model_backend_limits(const struct model_hparams *hp, struct backend_config *config) {
+    const struct model_experts *x = &hp->experts;
+    uint32_t cols = larger(hp->n_embd, hp->n_heads * hp->head_dim);
+    config->max_cols = larger(cols, x->n_experts ? x->n_ff_shared : hp->n_ff);
+    config->moe = (struct backend_moe_limits){
+        .n_experts = x->n_experts, .n_used = x->n_used, .n_ff = x->n_ff};
 }

@@ -11,7 +11,7 @@
 /* Weights of their own memory leave the file's pages to the system. */
 static int load_weights(model *m, err *e) {
     uint64_t start = clock_now_ns();
-    int rc = model_weights_load(m->file, &m->hp, m->be, &m->w, e);
+    int rc = model_weights_load(m->file, &m->hp, m->arch, m->be, &m->w, e);
     if (rc || !m->w.bytes) return rc;
     double ms = (double)(clock_now_ns() - start) * 1e-6;
     gguf_drop_pages(m->file);
@@ -30,8 +30,8 @@ int model_open(const char *path, backend *be, const struct model_limits *limits,
     m->be = be;
     m->limits = *limits;
     int rc = model_file_open(path, 0, &m->file, e);
-    if (rc || (rc = model_hparams_read(m->file, &m->hp, e)) || (rc = load_weights(m, e)) ||
-        (rc = model_bufs_new(m, e))) {
+    if (rc || (rc = model_hparams_read(m->file, &m->hp, &m->arch, e)) ||
+        (rc = load_weights(m, e)) || (rc = model_bufs_new(m, e))) {
         model_close(m);
         return rc;
     }

@@ -15,18 +15,57 @@
 
 typedef struct model model;
 
+/* How the frequencies of rotary embedding follow from its base; formulas and sources in rope.c. */
+enum model_rope_scaling {
+    MODEL_ROPE_NONE,
+    MODEL_ROPE_LINEAR,
+    MODEL_ROPE_DYNAMIC,
+    MODEL_ROPE_YARN,
+    MODEL_ROPE_LONG
+};
+struct model_rope {
+    enum model_rope_scaling scaling;
+    uint32_t n_rot; /* dimensions of a head that turn, even */
+    uint32_t original_context;
+    float base, factor;
+    float attn_factor;                      /* of cos and sin; 0: by the scaling's own formula */
+    float beta_fast, beta_slow, ext_factor; /* YaRN */
+    bool truncate;                          /* YaRN: its bounds are whole dimensions */
+};
+
+/* Mixture of experts; n_experts 0: none. */
+struct model_experts {
+    uint32_t n_experts, n_used, n_ff, n_ff_shared; /* n_ff_shared 0: no shared expert */
+    bool renormalize;
+    float weight_scale;
+};
+
+enum { MODEL_MAX_LAYERS = 1024 };
+/* Of a layer's attention. */
+enum model_layer_flag {
+    MODEL_LAYER_WINDOWED = 1, /* sees the last `window` tokens */
+    MODEL_LAYER_NO_ROPE = 2   /* nothing turns */
+};
+
 /* Read-only after model_open. */
 struct model_hparams {
     char arch[32]; /* "llama" */
     char name[96]; /* general.name or "" */
     uint32_t n_vocab, n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff;
-    uint32_t context_length; /* tokens the model was made for */
-    uint32_t n_rot;
-    float rms_eps, rope_base, rope_scale; /* rope_scale: linear factor, 1 = none */
-    bool rope_interleaved, tied_embeddings;
+    uint32_t context_length;          /* tokens the model was made for */
+    uint32_t window;                  /* of windowed layers; 0: there are none */
+    uint8_t layers[MODEL_MAX_LAYERS]; /* (n_layers) of enum model_layer_flag */
+    struct model_rope rope[2];        /* of the other, of windowed layers */
+    struct model_experts experts;
+    float rms_eps;
+    float embed_scale, attn_scale, residual_scale;  /* factors */
+    float logit_scale, attn_softcap, logit_softcap; /* 0: none */
+    bool tied_embeddings;
     uint64_t n_params;     /* weights' elements */
-    uint64_t weight_bytes; /* read per decode step: all linear weights, norms and the output head */
-    char quant[16];        /* most common type of the linear weights, "Q8_0" */
+    uint64_t weight_bytes; /* linear weights, norms and the output head */
+    /* Of n_params and weight_bytes what one token needs: of the experts only those it uses. */
+    uint64_t step_params, step_bytes;
+    char quant[16]; /* most common type of the linear weights, "Q8_0" */
 };
 
 /* Bounds of one step; scratch is allocated for them once. */
@@ -35,14 +74,17 @@ struct model_limits {
     uint32_t max_logit_rows; /* rows that may ask for logits */
     uint32_t max_seqs;
     uint32_t table_stride; /* blocks per table row */
+    /* Tokens of the longest sequence: some rope scalings depend on it. 0: context_length. */
+    uint32_t n_ctx;
 };
 
-/* Reads hyperparameters only (no weights, no backend): to size the KV cache and the backend before
- * loading, and for the registry's view of a file. ERR_UNSUPPORTED names what is missing. */
+/* Reads hyperparameters and checks that the file has the tensors that they ask for and no others;
+ * loads nothing: to size the KV cache and the backend before loading, and for the registry's view
+ * of a file. ERR_UNSUPPORTED names what this build cannot do. */
 int model_read_hparams(const char *path, struct model_hparams *hp, err *e);
 
-/* Largest op sizes of a model, for backend_config. */
-uint32_t model_max_cols(const struct model_hparams *hp);
+/* Sets what a backend must know of a model beforehand: max_cols and moe. */
+void model_backend_limits(const struct model_hparams *hp, struct backend_config *config);
 
 /* Maps path and prepares its weights on be (borrowed; must outlive the model). */
 int model_open(const char *path, backend *be, const struct model_limits *limits, model **out,

@@ -7,10 +7,35 @@
 
 /* ---- arch_table.c ---- */
 
-/* How a kind of model differs from the others. An architecture is a row. */
+enum model_qk_norm { MODEL_QK_NORM_NONE, MODEL_QK_NORM_HEAD, MODEL_QK_NORM_ROW };
+enum model_experts_rule { MODEL_EXPERTS_NEVER, MODEL_EXPERTS_OPTIONAL, MODEL_EXPERTS_ALWAYS };
+
+/* How a kind of model differs from the others. An architecture is a row; what a file's keys say
+ * goes before the row. */
 struct model_arch {
     const char *name;      /* general.architecture, and the prefix of its keys */
     bool rope_interleaved; /* its files order Q and K for pairs (2i, 2i+1) */
+    bool pre_norm;         /* attn_norm, ffn_norm: of what goes into a block */
+    bool post_norm;        /* post_attention_norm, post_ffw_norm: of what comes out of it */
+    bool ffn_norm_is_post_attention; /* ffn_norm goes by the name post_attention_norm */
+    enum model_qk_norm qk_norm;      /* over each head, or over all of Q and of K */
+    bool qkv_bias, output_bias;      /* must be there (in any architecture they may) */
+    bool sinks;
+    bool fused_gate_up; /* ffn_up is gate, then up */
+    enum backend_act act;
+    bool scaled_embeddings; /* by sqrt(n_embd) */
+    bool scale_keys;        /* embedding_scale, residual_scale; logits are divided by logit_scale */
+    float attn_softcap, logit_softcap; /* without a key; 0: none */
+    uint32_t window;                   /* without a key */
+    uint32_t window_period;     /* every so many layers one sees all; 0: windows are everywhere */
+    uint32_t no_rope_period;    /* every so many layers one has no rope; 0: all have */
+    bool local_rope;            /* windowed layers' rope is not scaled, */
+    float local_rope_base;      /* and has this base; 0: that of the others */
+    uint32_t wide_query_layers; /* with so many layers attn_scale is (n_embd / n_heads)^-1/2 */
+    bool yarn_exact;            /* YaRN's bounds are not rounded to whole dimensions */
+    enum model_experts_rule experts;
+    bool renormalize; /* the weights of the chosen experts sum to 1 */
+    bool shared_expert, expert_biases;
 };
 
 /* NULL: unknown. */
@@ -18,47 +43,106 @@ const struct model_arch *model_arch_find(gguf_str name);
 /* "llama, ..." for messages, cut to n bytes with NUL. */
 void model_arch_list(char *text, size_t n);
 
-/* ---- hparams.c ---- */
+/* ---- keys.c: typed reads of ARCH.suffix, with bounds ---- */
 
-/* Fills and checks hp from an open file. ERR_FORMAT, ERR_UNSUPPORTED. */
-int model_hparams_read(const gguf *g, struct model_hparams *hp, err *e);
+struct model_keys {
+    const gguf *g;
+    const char *arch;
+    char key[128]; /* last key built */
+};
 
-/* inv_freq (n_rot / 2): base, linear scaling and the file's divisors, if any. ERR_FORMAT. */
-int model_inv_freq(const gguf *g, const struct model_hparams *hp, float *inv_freq, err *e);
+const char *model_key(struct model_keys *k, const char *suffix);
+bool model_key_has(struct model_keys *k, const char *suffix);
+/* An integer in 1..max. fallback 0: the key must be there. ERR_NOT_FOUND, ERR_FORMAT. */
+int model_key_count(struct model_keys *k, const char *suffix, uint64_t max, uint64_t fallback,
+                    uint32_t *out, err *e);
+/* 0..max, 0 without the key. */
+int model_key_count_or_zero(struct model_keys *k, const char *suffix, uint64_t max, uint32_t *out,
+                            err *e);
+/* A positive number. fallback 0: the key must be there. */
+int model_key_real(struct model_keys *k, const char *suffix, double fallback, float *out, err *e);
+/* A number not below 0, fallback without the key. */
+int model_key_real_or(struct model_keys *k, const char *suffix, double fallback, float *out,
+                      err *e);
+int model_key_bool_or(struct model_keys *k, const char *suffix, bool fallback, bool *out, err *e);
+/* Sets flag in layers[i] where element i of a bool array of n elements is true. */
+int model_key_flags(struct model_keys *k, const char *suffix, uint8_t *layers, uint32_t n,
+                    uint8_t flag, err *e);
+/* ERR_UNSUPPORTED for the first of n keys that is set (there, and not 0 or false). */
+int model_keys_refuse(struct model_keys *k, const char *const *suffixes, size_t n, err *e);
+
+/* ---- hparams.c, hparams_rope.c ---- */
+
+/* Fills and checks hp from an open file. *arch: its row. ERR_FORMAT, ERR_UNSUPPORTED. */
+int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct model_arch **arch,
+                       err *e);
+/* hp->rope, from keys; layers, window and head_dim are set. */
+int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
+                            struct model_hparams *hp, err *e);
+
+/* ---- rope.c ---- */
+
+/* A file's divisors of frequencies, (n_rot / 2) f32 each of any alignment, or NULL. */
+struct model_rope_divisors {
+    const void *all;                  /* rope_freqs: of any scaling but YARN and LONG */
+    const void *for_short, *for_long; /* of LONG: up to original_context, beyond it */
+};
+
+/* inv_freq (n_rot / 2) and the factor of cos and sin, for sequences of up to n_ctx tokens: the same
+ * for all of them, so that a token's result does not depend on how long its sequence becomes. */
+void model_rope_frequencies(const struct model_rope *rope, const struct model_rope_divisors *div,
+                            uint32_t n_ctx, float *inv_freq, float *magnitude);
+/* Finds and checks the file's divisors. ERR_FORMAT. */
+int model_rope_find_divisors(const gguf *g, const struct model_rope *rope,
+                             struct model_rope_divisors *div, err *e);
 
 /* ---- weights.c ---- */
 
+/* Weights that a model does not have are NULL. */
 struct model_layer {
-    backend_weight *attn_norm, *wq, *wk, *wv, *wo;
-    backend_weight *ffn_norm, *w_gate, *w_up, *w_down;
+    backend_weight *attn_norm, *wq, *wk, *wv, *bq, *bk, *bv, *q_norm, *k_norm, *sinks, *wo, *bo;
+    backend_weight *attn_post_norm;
+    backend_weight *ffn_norm, *w_gate, *w_up, *w_down, *b_gate, *b_up, *b_down, *ffn_post_norm;
+    backend_weight *router, *router_bias; /* (n_experts, n_embd), (1, n_experts) */
+    backend_weight *e_gate, *e_up, *e_down, *eb_gate, *eb_up, *eb_down; /* n_experts of each */
+    backend_weight *s_gate, *s_up, *s_down, *s_router; /* shared expert; s_router (1, n_embd) */
 };
 
 struct model_weights {
     backend_weight *embed;       /* (n_vocab, n_embd) */
     backend_weight *output_norm; /* (1, n_embd) */
     backend_weight *output;      /* (n_vocab, n_embd); embed itself when tied */
+    backend_weight *output_bias; /* (1, n_vocab) or NULL */
     struct model_layer *layers;  /* (n_layers) */
     uint64_t bytes;              /* of the backend's memory beside the file */
     uint32_t n_layers;
+    struct model_copy *copies; /* bytes that no file has in place and a weight reads */
 };
 
-/* Finds every tensor, checks its shape and type, and hands it to the backend. A tensor that is
- * missing, misshapen or not known to this architecture is an error that names file and tensor. On
- * failure w holds what was made: call model_weights_free. */
-int model_weights_load(const gguf *g, const struct model_hparams *hp, backend *be,
-                       struct model_weights *w, err *e);
+/* Checks that the file has every tensor that the model must have, in its shape and type, and none
+ * that has no place. ERR_FORMAT, ERR_UNSUPPORTED, with file and tensor. */
+int model_weights_check(const gguf *g, const struct model_hparams *hp,
+                        const struct model_arch *arch, err *e);
+
+/* Hands every tensor to the backend; the file was checked. On failure w holds what was made: call
+ * model_weights_free. */
+int model_weights_load(const gguf *g, const struct model_hparams *hp, const struct model_arch *arch,
+                       backend *be, struct model_weights *w, err *e);
 void model_weights_free(struct model_weights *w);
 
-/* ---- transformer.c ---- */
+/* ---- bufs.c, transformer.c, experts.c ---- */
 
-/* Device buffers of one step, sized by model_limits. */
+/* Device buffers of one step, sized by model_limits. Those that a model does not need are NULL. */
 struct model_bufs {
     backend_buf *ids, *pos, *slots, *row_start, *tables, *logit_rows; /* i32 */
-    backend_buf *inv_freq;                                            /* (n_rot / 2) f32 */
-    backend_buf *x, *r;             /* (max_rows, n_embd) f32: stream, residual to add */
+    backend_buf *inv_freq[2];       /* (n_rot / 2) f32, of hparams.rope */
+    backend_buf *x, *r;             /* (max_rows, n_embd) f32: stream, what is to be added to it */
     backend_buf *q, *att;           /* (max_rows, n_heads * head_dim) f32 */
     backend_buf *k, *v;             /* (max_rows, n_kv_heads * head_dim) f32 */
-    backend_buf *ff;                /* (max_rows, n_ff) f32: act(gate) * up */
+    backend_buf *ff;                /* (max_rows, n_ff or n_ff_shared) f32: act(gate) * up */
+    backend_buf *moe;               /* (max_rows, n_embd) f32: the experts' sum */
+    backend_buf *shared;            /* (max_rows, n_embd) f32: the shared expert's output */
+    backend_buf *shared_gate;       /* (max_rows, 1) f32 */
     backend_buf *x_last, *att_last; /* (max_logit_rows, ...) f32: rows that reach the head */
     backend_buf *logits;            /* (max_logit_rows, n_vocab) f32 */
 };
@@ -67,15 +151,33 @@ enum { MODEL_N_BUFS = sizeof(struct model_bufs) / sizeof(backend_buf *) };
 
 struct model {
     struct model_hparams hp;
+    const struct model_arch *arch;
     struct model_limits limits;
     backend *be;
     gguf *file;
     struct model_weights w;
     struct model_bufs bufs;
+    float magnitude[2]; /* of cos and sin, of hparams.rope */
     float *host_logits; /* (max_logit_rows, n_vocab), NULL when the host sees bufs.logits */
 };
 
 int model_bufs_new(model *m, err *e);
 void model_bufs_free(struct model_bufs *b);
+
+/* A block's output on its way into the stream: x += residual_scale * (r, normed by norm if any). */
+struct model_pending {
+    backend_buf *r; /* NULL: nothing waits */
+    const backend_weight *norm;
+};
+
+/* Input of a product: the stream x after what is pending was added to it, normed by norm or (NULL)
+ * as it is. */
+struct op_input model_input(const model *m, backend_buf *x, struct model_pending pending,
+                            const backend_weight *norm);
+
+/* Router, experts and the shared one of a layer, for n_rows rows of x, to which `in` is added. What
+ * comes out waits in *out. */
+int model_experts_enqueue(model *m, const struct model_layer *l, struct op_input in,
+                          uint32_t n_rows, backend_buf **out);
 
 #endif

@@ -1,81 +1,10 @@
-/* transformer.c - the one forward pass: a decoder-only transformer over a paged KV cache. Owns the
- * step's buffers, all taken at open; a step allocates nothing. Runs on the engine's worker. */
+/* transformer.c - the one forward pass: a decoder-only transformer over a paged KV cache. What
+ * differs between architectures comes from the hyperparameters and from which weights there are. A
+ * step allocates nothing. Runs on the engine's worker.
+ *
+ * What a block puts out is not added to the stream by itself: it waits (model_pending), and the
+ * next product adds and norms it on its way in. */
 #include "core/model/model_int.h"
-
-#include "core/base/mem.h"
-
-#include <math.h>
-#include <stdlib.h>
-
-/* ---- step buffers ---- */
-
-static int new_buf(backend *be, uint64_t a, uint64_t b, backend_buf **out, err *e) {
-    uint64_t n;
-    _Static_assert(sizeof(float) == sizeof(int32_t), "every step buffer has 4-byte elements");
-    if (!mem_mul(a, b, &n) || !mem_mul(n, sizeof(float), &n))
-        return err_set(e, ERR_NOMEM, "a step buffer of %llu by %llu is too large",
-                       (unsigned long long)a, (unsigned long long)b);
-    return backend_buf_new(be, n, out, e);
-}
-
-static int upload_inv_freq(model *m, err *e) {
-    uint32_t half = m->hp.n_rot / 2;
-    float *inv_freq = mem_new(half, sizeof *inv_freq);
-    if (!inv_freq) return err_set(e, ERR_NOMEM, "no memory for %u frequencies", half);
-    int rc = model_inv_freq(m->file, &m->hp, inv_freq, e);
-    if (!rc) rc = backend_upload(m->be, m->bufs.inv_freq, 0, inv_freq, half * sizeof *inv_freq, e);
-    free(inv_freq);
-    return rc;
-}
-
-int model_bufs_new(model *m, err *e) {
-    const struct model_hparams *hp = &m->hp;
-    const struct model_limits *lim = &m->limits;
-    struct model_bufs *b = &m->bufs;
-    uint64_t rows = lim->max_rows, last = lim->max_logit_rows;
-    uint64_t heads = (uint64_t)hp->n_heads * hp->head_dim;
-    uint64_t kv = (uint64_t)hp->n_kv_heads * hp->head_dim;
-    const struct {
-        backend_buf **buf;
-        uint64_t a, b;
-    } plan[] = {
-        {&b->ids, rows, 1},
-        {&b->pos, rows, 1},
-        {&b->slots, rows, 1},
-        {&b->row_start, (uint64_t)lim->max_seqs + 1, 1},
-        {&b->logit_rows, last, 1},
-        {&b->tables, lim->max_seqs, lim->table_stride},
-        {&b->inv_freq, hp->n_rot / 2, 1},
-        {&b->x, rows, hp->n_embd},
-        {&b->r, rows, hp->n_embd},
-        {&b->q, rows, heads},
-        {&b->att, rows, heads},
-        {&b->k, rows, kv},
-        {&b->v, rows, kv},
-        {&b->ff, rows, hp->n_ff},
-        {&b->x_last, last, hp->n_embd},
-        {&b->att_last, last, heads},
-        {&b->logits, last, hp->n_vocab},
-    };
-    _Static_assert(sizeof plan / sizeof plan[0] == MODEL_N_BUFS, "every step buffer is planned");
-    for (size_t i = 0; i < MODEL_N_BUFS; i++) {
-        int rc = new_buf(m->be, plan[i].a, plan[i].b, plan[i].buf, e);
-        if (rc) return rc;
-    }
-    if (!backend_buf_host(b->logits)) {
-        m->host_logits = mem_new(last * hp->n_vocab, sizeof *m->host_logits);
-        if (!m->host_logits) return err_set(e, ERR_NOMEM, "no memory for logits");
-    }
-    return upload_inv_freq(m, e);
-}
-
-void model_bufs_free(struct model_bufs *b) {
-    backend_buf **all = (backend_buf **)b;
-    for (size_t i = 0; i < MODEL_N_BUFS; i++)
-        backend_buf_free(all[i]);
-}
-
-/* ---- the pass ---- */
 
 static int upload_i32(model *m, backend_buf *dst, const int32_t *src, uint64_t n, err *e) {
     return backend_upload(m->be, dst, 0, src, n * sizeof *src, e);
@@ -101,31 +30,48 @@ static int upload_batch(model *m, const struct model_batch *in, err *e) {
     return 0;
 }
 
-/* Attention over the normed x, after r was added to it if pending. Leaves its result in att. */
-static int attend(model *m, const struct model_layer *l, const struct model_batch *in,
-                  const struct backend_kv *kv, bool pending) {
+struct op_input model_input(const model *m, backend_buf *x, struct model_pending pending,
+                            const backend_weight *norm) {
+    return (struct op_input){.x = x,
+                             .residual = pending.r,
+                             .residual_norm = pending.norm,
+                             .residual_scale = m->hp.residual_scale,
+                             .norm = norm,
+                             .eps = m->hp.rms_eps};
+}
+
+/* Attention of layer i over x, to which what is pending is added. Leaves its result in att. */
+static int attend(model *m, uint32_t i, const struct model_batch *in,
+                  struct model_pending pending) {
     const struct model_hparams *hp = &m->hp;
+    const struct model_layer *l = &m->w.layers[i];
     struct model_bufs *b = &m->bufs;
-    int rc = backend_linear(m->be, &(struct op_linear){.in.x = b->x,
-                                                       .in.residual = pending ? b->r : NULL,
-                                                       .in.norm = l->attn_norm,
-                                                       .in.eps = hp->rms_eps,
-                                                       .n_rows = in->n_rows,
-                                                       .n_weights = 3,
-                                                       .w = {l->wq, l->wk, l->wv},
-                                                       .y = {b->q, b->k, b->v}});
+    bool windowed = hp->layers[i] & MODEL_LAYER_WINDOWED;
+    bool turns = !(hp->layers[i] & MODEL_LAYER_NO_ROPE);
+    int rc =
+        backend_linear(m->be, &(struct op_linear){.in = model_input(m, b->x, pending, l->attn_norm),
+                                                  .n_rows = in->n_rows,
+                                                  .n_weights = 3,
+                                                  .w = {l->wq, l->wk, l->wv},
+                                                  .bias = {l->bq, l->bk, l->bv},
+                                                  .y = {b->q, b->k, b->v}});
     if (rc) return rc;
-    rc = backend_rope_store(m->be, &(struct op_rope_store){.q = b->q,
-                                                           .k = b->k,
-                                                           .v = b->v,
-                                                           .pos = b->pos,
-                                                           .slots = b->slots,
-                                                           .inv_freq = b->inv_freq,
-                                                           .n_rows = in->n_rows,
-                                                           .n_heads = hp->n_heads,
-                                                           .n_rot = hp->n_rot,
-                                                           .interleaved = hp->rope_interleaved,
-                                                           .kv = *kv});
+    rc = backend_rope_store(m->be,
+                            &(struct op_rope_store){.q = b->q,
+                                                    .k = b->k,
+                                                    .v = b->v,
+                                                    .pos = b->pos,
+                                                    .slots = b->slots,
+                                                    .inv_freq = b->inv_freq[windowed],
+                                                    .q_norm = l->q_norm,
+                                                    .k_norm = l->k_norm,
+                                                    .eps = hp->rms_eps,
+                                                    .magnitude = m->magnitude[windowed],
+                                                    .n_rows = in->n_rows,
+                                                    .n_heads = hp->n_heads,
+                                                    .n_rot = turns ? hp->rope[windowed].n_rot : 0,
+                                                    .interleaved = m->arch->rope_interleaved,
+                                                    .kv = in->kv[i]});
     if (rc) return rc;
     return backend_paged_attention(
         m->be, &(struct op_paged_attention){.q = b->q,
@@ -136,35 +82,41 @@ static int attend(model *m, const struct model_layer *l, const struct model_batc
                                             .n_seqs = in->n_seqs,
                                             .n_heads = hp->n_heads,
                                             .table_stride = m->limits.table_stride,
-                                            .scale = 1 / sqrtf((float)hp->head_dim),
-                                            .kv = *kv,
+                                            .window = windowed ? hp->window : 0,
+                                            .scale = hp->attn_scale,
+                                            .softcap = hp->attn_softcap,
+                                            .sinks = l->sinks,
+                                            .kv = in->kv[i],
                                             .out = b->att});
 }
 
-static int linear(model *m, const backend_weight *w, backend_buf *x, backend_buf *y,
-                  uint32_t n_rows) {
+/* y = w x (+ bias) */
+static int linear(model *m, const backend_weight *w, const backend_weight *bias, backend_buf *x,
+                  backend_buf *y, uint32_t n_rows) {
     return backend_linear(
         m->be,
-        &(struct op_linear){.in.x = x, .n_rows = n_rows, .n_weights = 1, .w = {w}, .y = {y}});
+        &(struct op_linear){
+            .in.x = x, .n_rows = n_rows, .n_weights = 1, .w = {w}, .bias = {bias}, .y = {y}});
 }
 
-/* What follows attention in a layer, for n_rows rows of x and att. Leaves its result in r. */
+/* What follows attention in a layer, for n_rows rows of x and att. *out: what waits after it. */
 static int feed_forward(model *m, const struct model_layer *l, backend_buf *x, backend_buf *att,
-                        uint32_t n_rows) {
+                        uint32_t n_rows, struct model_pending *out) {
     struct model_bufs *b = &m->bufs;
-    int rc;
-    if ((rc = linear(m, l->wo, att, b->r, n_rows)) ||
-        (rc = backend_linear(m->be, &(struct op_linear){.in.x = x,
-                                                        .in.residual = b->r,
-                                                        .in.norm = l->ffn_norm,
-                                                        .in.eps = m->hp.rms_eps,
-                                                        .n_rows = n_rows,
-                                                        .n_weights = 2,
-                                                        .w = {l->w_gate, l->w_up},
-                                                        .act = BACKEND_ACT_SILU,
-                                                        .y = {b->ff}})))
-        return rc;
-    return linear(m, l->w_down, b->ff, b->r, n_rows);
+    struct model_pending attended = {b->r, l->attn_post_norm};
+    *out = (struct model_pending){b->r, l->ffn_post_norm};
+    int rc = linear(m, l->wo, l->bo, att, b->r, n_rows);
+    if (rc) return rc;
+    struct op_input in = model_input(m, x, attended, l->ffn_norm);
+    if (l->router) return model_experts_enqueue(m, l, in, n_rows, &out->r);
+    rc = backend_linear(m->be, &(struct op_linear){.in = in,
+                                                   .n_rows = n_rows,
+                                                   .n_weights = 2,
+                                                   .w = {l->w_gate, l->w_up},
+                                                   .bias = {l->b_gate, l->b_up},
+                                                   .act = m->arch->act,
+                                                   .y = {b->ff}});
+    return rc ? rc : linear(m, l->w_down, l->b_down, b->ff, b->r, n_rows);
 }
 
 static int pick_rows(model *m, const backend_buf *x, backend_buf *out, uint32_t n_rows,
@@ -178,33 +130,38 @@ static int pick_rows(model *m, const backend_buf *x, backend_buf *out, uint32_t 
 
 /* Behind the last attention only the rows that want logits go on. */
 static int head(model *m, const struct model_layer *last, uint32_t n_rows) {
+    const struct model_hparams *hp = &m->hp;
     struct model_bufs *b = &m->bufs;
+    struct model_pending pending;
     int rc;
-    if ((rc = pick_rows(m, b->x, b->x_last, n_rows, m->hp.n_embd)) ||
-        (rc = pick_rows(m, b->att, b->att_last, n_rows, m->hp.n_heads * m->hp.head_dim)) ||
-        (rc = feed_forward(m, last, b->x_last, b->att_last, n_rows)))
+    if ((rc = pick_rows(m, b->x, b->x_last, n_rows, hp->n_embd)) ||
+        (rc = pick_rows(m, b->att, b->att_last, n_rows, hp->n_heads * hp->head_dim)) ||
+        (rc = feed_forward(m, last, b->x_last, b->att_last, n_rows, &pending)))
         return rc;
-    return backend_linear(m->be, &(struct op_linear){.in.x = b->x_last,
-                                                     .in.residual = b->r,
-                                                     .in.norm = m->w.output_norm,
-                                                     .in.eps = m->hp.rms_eps,
-                                                     .n_rows = n_rows,
-                                                     .n_weights = 1,
-                                                     .w = {m->w.output},
-                                                     .y = {b->logits}});
+    return backend_linear(
+        m->be, &(struct op_linear){.in = model_input(m, b->x_last, pending, m->w.output_norm),
+                                   .n_rows = n_rows,
+                                   .n_weights = 1,
+                                   .w = {m->w.output},
+                                   .bias = {m->w.output_bias},
+                                   .y_scale = hp->logit_scale,
+                                   .softcap = hp->logit_softcap,
+                                   .y = {b->logits}});
 }
 
 static int enqueue(model *m, const struct model_batch *in) {
     struct model_bufs *b = &m->bufs;
     uint32_t n_layers = m->hp.n_layers;
-    int rc = backend_embed(
-        m->be,
-        &(struct op_embed){
-            .table = m->w.embed, .ids = b->ids, .n_rows = in->n_rows, .scale = 1, .out = b->x});
+    struct model_pending pending = {0};
+    int rc = backend_embed(m->be, &(struct op_embed){.table = m->w.embed,
+                                                     .ids = b->ids,
+                                                     .n_rows = in->n_rows,
+                                                     .scale = m->hp.embed_scale,
+                                                     .out = b->x});
     for (uint32_t i = 0; i < n_layers && !rc; i++) {
         const struct model_layer *l = &m->w.layers[i];
-        if ((rc = attend(m, l, in, &in->kv[i], i > 0))) return rc;
-        rc = i + 1 < n_layers ? feed_forward(m, l, b->x, b->att, in->n_rows)
+        if ((rc = attend(m, i, in, pending))) return rc;
+        rc = i + 1 < n_layers ? feed_forward(m, l, b->x, b->att, in->n_rows, &pending)
                               : head(m, l, in->n_logit_rows);
     }
     return rc;

@@ -48,9 +48,9 @@ static inline void runner_open(struct runner *r, const struct runner_config *c) 
                                     .isa = c->isa,
                                     .n_threads = c->n_threads,
                                     .max_rows = c->max_rows,
-                                    .max_cols = model_max_cols(&r->hp),
                                     .activation_bits =
                                         c->activation_bits ? c->activation_bits : 16};
+    model_backend_limits(&r->hp, &config);
     runner_need(backend_open(&config, &r->be, &e), &e);
     r->max_rows = c->max_rows;
     r->table_stride = (c->max_tokens + RUNNER_BLOCK_TOKENS - 1) / RUNNER_BLOCK_TOKENS;

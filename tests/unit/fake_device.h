@@ -133,8 +133,8 @@ int model_read_hparams(const char *path, struct model_hparams *hp, err *e) {
                                  .quant = "none"};
     return 0;
 }
-uint32_t model_max_cols(const struct model_hparams *hp) {
-    return hp->n_embd;
+void model_backend_limits(const struct model_hparams *hp, struct backend_config *config) {
+    config->max_cols = hp->n_embd;
 }
 int model_open(const char *path, backend *be, const struct model_limits *limits, model **out,
                err *e) {

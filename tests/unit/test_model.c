@@ -67,10 +67,10 @@ static void turn(const gguf *g, const struct model_hparams *hp, double *x, uint3
                  uint32_t pos) {
     double *divisors = tensor(g, "rope_freqs.weight", 0);
     for (uint32_t h = 0; h < n_heads; h++)
-        for (uint32_t i = 0; i < hp->n_rot / 2; i++) {
+        for (uint32_t i = 0; i < hp->rope[0].n_rot / 2; i++) {
             double *a = x + h * hp->head_dim + 2 * i, u = a[0], v = a[1];
-            double angle = pos * pow((double)hp->rope_base, -2.0 * i / hp->n_rot);
-            angle /= (double)hp->rope_scale * (divisors ? divisors[i] : 1);
+            double angle = pos * pow((double)hp->rope[0].base, -2.0 * i / hp->rope[0].n_rot);
+            angle /= (double)hp->rope[0].factor * (divisors ? divisors[i] : 1);
             a[0] = u * cos(angle) - v * sin(angle);
             a[1] = u * sin(angle) + v * cos(angle);
         }
@@ -311,7 +311,7 @@ static void write_changed(const struct change *c) {
 
 static int open_changed(err *e) {
     struct backend_config config = {.name = "cpu", .n_threads = 1, .max_rows = 4, .max_cols = 128};
-    struct model_limits limits = {4, 4, 1, 4};
+    struct model_limits limits = {4, 4, 1, 4, 0};
     backend *be;
     model *m;
     memset(e, 0, sizeof *e);
@@ -332,8 +332,9 @@ static void test_refusals(void) {
     } cases[] = {
         {{.key = "general.name", .text = "renamed"}, 0, ""},
         {{.key = "general.architecture", .text = "abacus"}, ERR_UNSUPPORTED, "llama"},
-        {{.key = "llama.rope.scaling.type", .text = "yarn"}, ERR_UNSUPPORTED, "yarn"},
-        {{.key = "llama.expert_count", .value = 8}, ERR_UNSUPPORTED, "expert_count"},
+        {{.key = "llama.rope.scaling.type", .text = "su"}, ERR_UNSUPPORTED, "\"su\""},
+        {{.key = "llama.expert_count", .value = 8}, ERR_NOT_FOUND, "expert_used_count"},
+        {{.key = "llama.attention.clamp_kqv", .value = 8}, ERR_UNSUPPORTED, "clamp_kqv"},
         {{.key = "llama.expert_count", .value = 0}, 0, ""},
         {{.key = "llama.block_count", .value = 3}, ERR_FORMAT, "blk.2.attn_norm.weight"},
         {{.key = "llama.block_count", .value = 0}, ERR_FORMAT, "block_count"},
@@ -403,11 +404,14 @@ static void test_hparams(void) {
     CHECK_STR(hp.quant, "Q8_0");
     CHECK(hp.n_vocab == 320 && hp.n_layers == 2 && hp.n_embd == 64 && hp.n_heads == 4);
     CHECK(hp.n_kv_heads == 2 && hp.head_dim == 16 && hp.n_ff == 96 && hp.context_length == 512);
-    CHECK(hp.tied_embeddings && hp.rope_interleaved && hp.n_rot == 16);
+    CHECK(hp.tied_embeddings && hp.rope[0].n_rot == 16);
     uint64_t layer = 64 * 64 + 2 * 32 * 64 + 64 * 64 + 3 * 96 * 64, norms = 5 * 64;
     CHECK(hp.n_params == 320 * 64 + 2 * layer + norms);
     CHECK(hp.weight_bytes == (320 * 64 + 2 * layer) / 32 * 34 + norms * 4);
-    CHECK(model_max_cols(&hp) == 96);
+    CHECK(hp.step_bytes == hp.weight_bytes && hp.step_params == hp.n_params);
+    struct backend_config config = {0};
+    model_backend_limits(&hp, &config);
+    CHECK(config.max_cols == 96 && config.moe.n_experts == 0);
     CHECK(model_read_hparams(in_dir("none.gguf"), &hp, &e) == ERR_IO);
 }
 

@@ -1,0 +1,87 @@
+/* bufs.c - the step's buffers on the device, all taken at open; a step allocates nothing. */
+#include "core/model/model_int.h"
+
+#include "core/base/mem.h"
+
+#include <stdlib.h>
+
+/* Nothing for a buffer of no elements: this model does not use it. */
+static int new_buf(backend *be, uint64_t a, uint64_t b, backend_buf **out, err *e) {
+    uint64_t n;
+    _Static_assert(sizeof(float) == sizeof(int32_t), "every step buffer has 4-byte elements");
+    if (!a || !b) return 0;
+    if (!mem_mul(a, b, &n) || !mem_mul(n, sizeof(float), &n))
+        return err_set(e, ERR_NOMEM, "a step buffer of %llu by %llu is too large",
+                       (unsigned long long)a, (unsigned long long)b);
+    return backend_buf_new(be, n, out, e);
+}
+
+static int upload_inv_freq(model *m, int set, err *e) {
+    const struct model_rope *rope = &m->hp.rope[set];
+    uint32_t half = rope->n_rot / 2, n_ctx = m->limits.n_ctx;
+    struct model_rope_divisors div;
+    float *inv_freq = mem_new(half, sizeof *inv_freq);
+    if (!inv_freq) return err_set(e, ERR_NOMEM, "no memory for %u frequencies", half);
+    int rc = model_rope_find_divisors(m->file, &m->hp.rope[0], &div, e);
+    if (set && m->arch->local_rope) div = (struct model_rope_divisors){0};
+    if (!rc) {
+        model_rope_frequencies(rope, &div, n_ctx ? n_ctx : m->hp.context_length, inv_freq,
+                               &m->magnitude[set]);
+        rc = backend_upload(m->be, m->bufs.inv_freq[set], 0, inv_freq, half * sizeof *inv_freq, e);
+    }
+    free(inv_freq);
+    return rc;
+}
+
+int model_bufs_new(model *m, err *e) {
+    const struct model_hparams *hp = &m->hp;
+    const struct model_limits *lim = &m->limits;
+    const struct model_experts *experts = &hp->experts;
+    struct model_bufs *b = &m->bufs;
+    uint64_t rows = lim->max_rows, last = lim->max_logit_rows;
+    uint64_t heads = (uint64_t)hp->n_heads * hp->head_dim;
+    uint64_t kv = (uint64_t)hp->n_kv_heads * hp->head_dim;
+    const struct {
+        backend_buf **buf;
+        uint64_t a, b;
+    } plan[] = {
+        {&b->ids, rows, 1},
+        {&b->pos, rows, 1},
+        {&b->slots, rows, 1},
+        {&b->row_start, (uint64_t)lim->max_seqs + 1, 1},
+        {&b->logit_rows, last, 1},
+        {&b->tables, lim->max_seqs, lim->table_stride},
+        {&b->inv_freq[0], hp->rope[0].n_rot / 2, 1},
+        {&b->inv_freq[1], hp->rope[1].n_rot / 2, 1},
+        {&b->x, rows, hp->n_embd},
+        {&b->r, rows, hp->n_embd},
+        {&b->q, rows, heads},
+        {&b->att, rows, heads},
+        {&b->k, rows, kv},
+        {&b->v, rows, kv},
+        {&b->ff, rows, experts->n_experts ? experts->n_ff_shared : hp->n_ff},
+        {&b->moe, rows, experts->n_experts ? hp->n_embd : 0},
+        {&b->shared, rows, experts->n_ff_shared ? hp->n_embd : 0},
+        {&b->shared_gate, rows, experts->n_ff_shared ? 1 : 0},
+        {&b->x_last, last, hp->n_embd},
+        {&b->att_last, last, heads},
+        {&b->logits, last, hp->n_vocab},
+    };
+    _Static_assert(sizeof plan / sizeof plan[0] == MODEL_N_BUFS, "every step buffer is planned");
+    for (size_t i = 0; i < MODEL_N_BUFS; i++) {
+        int rc = new_buf(m->be, plan[i].a, plan[i].b, plan[i].buf, e);
+        if (rc) return rc;
+    }
+    if (!backend_buf_host(b->logits)) {
+        m->host_logits = mem_new(last * hp->n_vocab, sizeof *m->host_logits);
+        if (!m->host_logits) return err_set(e, ERR_NOMEM, "no memory for logits");
+    }
+    int rc = upload_inv_freq(m, 0, e);
+    return rc ? rc : upload_inv_freq(m, 1, e);
+}
+
+void model_bufs_free(struct model_bufs *b) {
+    backend_buf **all = (backend_buf **)b;
+    for (size_t i = 0; i < MODEL_N_BUFS; i++)
+        backend_buf_free(all[i]);
+}

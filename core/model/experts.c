@@ -1,0 +1,55 @@
+/* experts.c - the part of a layer that is a mixture of experts, with a shared one beside them where
+ * the model has it. Owns nothing. */
+#include "core/model/model_int.h"
+
+/* The shared expert's output and its gate's score. x holds what was to be added to it afterwards:
+ * *in no longer asks for that. */
+static int enqueue_shared(model *m, const struct model_layer *l, struct op_input *in,
+                          uint32_t n_rows) {
+    struct model_bufs *b = &m->bufs;
+    int rc = backend_linear(m->be, &(struct op_linear){.in = *in,
+                                                       .n_rows = n_rows,
+                                                       .n_weights = 2,
+                                                       .w = {l->s_gate, l->s_up},
+                                                       .act = m->arch->act,
+                                                       .y = {b->ff}});
+    in->residual = NULL;
+    in->residual_norm = NULL;
+    if (!rc)
+        rc = backend_linear(m->be, &(struct op_linear){.in = *in,
+                                                       .n_rows = n_rows,
+                                                       .n_weights = 1,
+                                                       .w = {l->s_router},
+                                                       .y = {b->shared_gate}});
+    if (rc) return rc;
+    return backend_linear(
+        m->be,
+        &(struct op_linear){
+            .in.x = b->ff, .n_rows = n_rows, .n_weights = 1, .w = {l->s_down}, .y = {b->shared}});
+}
+
+int model_experts_enqueue(model *m, const struct model_layer *l, struct op_input in,
+                          uint32_t n_rows, backend_buf **out) {
+    const struct model_experts *x = &m->hp.experts;
+    struct model_bufs *b = &m->bufs;
+    int rc = l->s_gate ? enqueue_shared(m, l, &in, n_rows) : 0;
+    if (rc) return rc;
+    *out = b->moe;
+    return backend_moe(m->be, &(struct op_moe){.in = in,
+                                               .n_rows = n_rows,
+                                               .n_used = x->n_used,
+                                               .router = l->router,
+                                               .router_bias = l->router_bias,
+                                               .renormalize = x->renormalize,
+                                               .weight_scale = x->weight_scale,
+                                               .act = m->arch->act,
+                                               .gate = l->e_gate,
+                                               .up = l->e_up,
+                                               .down = l->e_down,
+                                               .gate_bias = l->eb_gate,
+                                               .up_bias = l->eb_up,
+                                               .down_bias = l->eb_down,
+                                               .shared = l->s_gate ? b->shared : NULL,
+                                               .shared_gate = l->s_gate ? b->shared_gate : NULL,
+                                               .y = b->moe});
+}

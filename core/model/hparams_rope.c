@@ -1,0 +1,102 @@
+/* hparams_rope.c - rotary embedding from a file's keys: one set for the layers that see everything,
+ * one for windowed layers. Owns nothing. */
+#include "core/model/model_int.h"
+
+#include <string.h>
+
+/* What "rope.scaling.type" says. Without the key a factor is linear, and lists of factors are
+ * longrope: converters leave it out. */
+static int read_scaling(struct model_keys *k, struct model_rope *r, err *e) {
+    static const struct {
+        const char *name;
+        enum model_rope_scaling scaling;
+    } types[] = {
+        {"none", MODEL_ROPE_NONE}, {"linear", MODEL_ROPE_LINEAR}, {"dynamic", MODEL_ROPE_DYNAMIC},
+        {"yarn", MODEL_ROPE_YARN}, {"longrope", MODEL_ROPE_LONG},
+    };
+    gguf_str type;
+    if (!model_key_has(k, "rope.scaling.type")) {
+        r->scaling = MODEL_ROPE_LINEAR;
+        if (gguf_tensor_find(k->g, "rope_factors_long.weight")) r->scaling = MODEL_ROPE_LONG;
+        return 0;
+    }
+    int rc = gguf_get_str(k->g, k->key, &type, e);
+    if (rc) return rc;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (type.len == strlen(types[i].name) && !memcmp(type.data, types[i].name, type.len)) {
+            r->scaling = types[i].scaling;
+            return 0;
+        }
+    return err_set_param(e, ERR_UNSUPPORTED, k->key,
+                         "%s: rope scaling \"%.*s\" is not supported (none, linear, dynamic, yarn "
+                         "and longrope are)",
+                         gguf_path(k->g), (int)(type.len < 32 ? type.len : 32), type.data);
+}
+
+/* Of YaRN and longrope a missing factor follows from the contexts; a linear one may be in an older
+ * key. */
+static int read_factor(struct model_keys *k, struct model_rope *r, uint32_t context, err *e) {
+    bool by_context = r->scaling == MODEL_ROPE_YARN || r->scaling == MODEL_ROPE_LONG;
+    int rc = model_key_count(k, "rope.scaling.original_context_length", UINT32_MAX, context,
+                             &r->original_context, e);
+    r->factor = 1;
+    if (rc || r->scaling == MODEL_ROPE_NONE) return rc;
+    if (model_key_has(k, "rope.scaling.factor"))
+        return model_key_real(k, "rope.scaling.factor", 0, &r->factor, e);
+    if (by_context) {
+        r->factor = (float)((double)context / r->original_context);
+        return 0;
+    }
+    if (r->scaling == MODEL_ROPE_DYNAMIC || model_key_has(k, "rope.scaling.type"))
+        return model_key_real(k, "rope.scaling.factor", 0, &r->factor, e); /* missing: an error */
+    return model_key_real(k, "rope.scale_linear", 1, &r->factor, e);
+}
+
+static int read_yarn(struct model_keys *k, const struct model_arch *arch, struct model_rope *r,
+                     err *e) {
+    const char *attn = model_key_has(k, "rope.scaling.yarn_attn_factor")
+                           ? "rope.scaling.yarn_attn_factor"
+                           : "rope.scaling.attn_factor";
+    int rc;
+    if ((rc = model_key_real_or(k, attn, 0, &r->attn_factor, e)) ||
+        (rc = model_key_real(k, "rope.scaling.yarn_beta_fast", 32, &r->beta_fast, e)) ||
+        (rc = model_key_real(k, "rope.scaling.yarn_beta_slow", 1, &r->beta_slow, e)) ||
+        (rc = model_key_real_or(k, "rope.scaling.yarn_ext_factor", 1, &r->ext_factor, e)) ||
+        (rc = model_key_bool_or(k, "inferd.yarn_truncate", !arch->yarn_exact, &r->truncate, e)))
+        return rc;
+    if (r->scaling == MODEL_ROPE_YARN && r->base <= 1)
+        return err_set_param(e, ERR_FORMAT, "rope.freq_base", "%s: yarn needs a base above 1",
+                             gguf_path(k->g));
+    if (r->scaling == MODEL_ROPE_LONG && r->original_context < 2)
+        return err_set_param(e, ERR_FORMAT, "rope.scaling.original_context_length",
+                             "%s: longrope needs an original context of 2 tokens or more",
+                             gguf_path(k->g));
+    return 0;
+}
+
+int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
+                            struct model_hparams *hp, err *e) {
+    struct model_rope *r = &hp->rope[0], *local = &hp->rope[1];
+    struct model_rope_divisors div;
+    int rc;
+    if ((rc = model_key_count(k, "rope.dimension_count", hp->head_dim, hp->head_dim, &r->n_rot,
+                              e)) ||
+        (rc = model_key_real(k, "rope.freq_base", 10000, &r->base, e)))
+        return rc;
+    if (r->n_rot % 2)
+        return err_set_param(e, ERR_FORMAT, "rope.dimension_count",
+                             "%s: %u rotated dimensions do not make pairs", gguf_path(k->g),
+                             r->n_rot);
+    if ((rc = read_scaling(k, r, e)) || (rc = read_factor(k, r, hp->context_length, e)) ||
+        (rc = read_yarn(k, arch, r, e)) || (rc = model_rope_find_divisors(k->g, r, &div, e)))
+        return rc;
+    *local = *r;
+    if (arch->local_rope)
+        *local = (struct model_rope){.n_rot = r->n_rot,
+                                     .base = r->base,
+                                     .original_context = r->original_context,
+                                     .factor = 1};
+    if (arch->local_rope_base > 0) local->base = arch->local_rope_base;
+    if (!model_key_has(k, "rope.freq_base_swa")) return 0;
+    return model_key_real(k, "rope.freq_base_swa", 0, &local->base, e);
+}
