@@ -4,9 +4,9 @@
 #include "daemon/commands.h"
 #include "daemon/input.h"
 #include "daemon/instrument.h"
+#include "daemon/jsonl.h"
 #include "daemon/printing.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,25 +84,10 @@ static int decode(const tokenizer *tok, const struct tokenize_args *a, err *e) {
     return rc;
 }
 
-/* A JSON string; what is not valid UTF-8 becomes U+FFFD. */
-static void add_json_text(str *out, const char *text, size_t n) {
-    str lossy;
-    str_init(&lossy, SIZE_MAX / 2);
-    utf8_add_lossy(&lossy, text, n);
-    str_add_char(out, '"');
-    for (size_t i = 0; i < lossy.len; i++) {
-        unsigned char c = (unsigned char)lossy.data[i];
-        if (c == '"' || c == '\\')
-            str_addf(out, "\\%c", c);
-        else if (c < 0x20)
-            str_addf(out, "\\u%04x", c);
-        else
-            str_add_char(out, (char)c);
-    }
-    str_add_char(out, '"');
-    out->failed |= lossy.failed;
-    str_fini(&lossy);
-}
+struct line_tools {
+    const tokenizer *tok;
+    const struct tokenize_args *a;
+};
 
 static int encode_line(const tokenizer *tok, const struct tokenize_args *a, const cJSON *o,
                        str *out, err *e) {
@@ -141,63 +126,21 @@ static int decode_line(const tokenizer *tok, const struct tokenize_args *a, cons
     free(ids);
     if (rc) return rc;
     str_add(out, "{\"text\":");
-    add_json_text(out, text, n);
+    jsonl_add_text(out, text, n);
     str_add_char(out, '}');
     free(text);
     return 0;
 }
 
-/* A NUL would end the text early: the parser gives no length. */
-static bool has_nul(const char *line) {
-    for (const char *p = line; (p = strchr(p, '\\')); p += 2) {
-        if (strncmp(p, "\\u0000", 6) == 0) return true;
-        if (!p[1]) break;
-    }
-    return false;
+static int convert_line(void *arg, const cJSON *o, str *out, err *e) {
+    const struct line_tools *t = arg;
+    return t->a->decode ? decode_line(t->tok, t->a, o, out, e)
+                        : encode_line(t->tok, t->a, o, out, e);
 }
 
-static int convert_line(const tokenizer *tok, const struct tokenize_args *a, const char *line,
-                        str *out, err *e) {
-    if (has_nul(line)) return err_set(e, ERR_UNSUPPORTED, "NUL characters are not supported here");
-    cJSON *o = cJSON_Parse(line);
-    int rc = !o          ? err_set(e, ERR_FORMAT, "the line is no JSON object")
-             : a->decode ? decode_line(tok, a, o, out, e)
-                         : encode_line(tok, a, o, out, e);
-    cJSON_Delete(o);
-    return rc || !out->failed ? rc : err_set(e, ERR_NOMEM, "no memory for the line");
-}
-
-/* Each line of standard input is answered by one of standard output; a bad one by its error. */
 static int convert_lines(const tokenizer *tok, const struct tokenize_args *a, err *e) {
-    char *line = NULL;
-    size_t capacity = 0, number = 0, n_bad = 0;
-    ssize_t n;
-    str out;
-    str_init(&out, SIZE_MAX / 2);
-    while ((n = getline(&line, &capacity, stdin)) >= 0) {
-        err problem = {0};
-        number++;
-        if (n && line[n - 1] == '\n') line[--n] = '\0';
-        str_clear(&out);
-        if (strlen(line) != (size_t)n)
-            err_set(&problem, ERR_FORMAT, "a NUL byte in the line");
-        else
-            convert_line(tok, a, line, &out, &problem);
-        if (problem.code) {
-            n_bad++;
-            str_clear(&out);
-            str_add(&out, "{\"error\":");
-            add_json_text(&out, problem.msg, strlen(problem.msg));
-            str_add_char(&out, '}');
-        }
-        puts(str_cstr(&out));
-        fflush(stdout); /* whoever asks may wait for it */
-    }
-    str_fini(&out);
-    free(line);
-    if (ferror(stdin)) return err_set(e, ERR_IO, "standard input: %s", strerror(errno));
-    if (fflush(stdout)) return err_set(e, ERR_IO, "standard output: %s", strerror(errno));
-    return n_bad ? err_set(e, ERR_INVALID, "%zu of %zu lines have errors", n_bad, number) : 0;
+    struct line_tools tools = {tok, a};
+    return jsonl_run(&(struct jsonl){convert_line, &tools, TEXT_MAX_BYTES}, e);
 }
 
 static int convert(const tokenizer *tok, const struct tokenize_args *a, err *e) {

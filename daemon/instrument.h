@@ -10,7 +10,8 @@
 
 /* Caller's storage: set options first, instrument_fini in any case after instrument_parse. */
 struct instrument {
-    struct options options; /* config and keys are filled here */
+    struct options options;      /* config and keys are filled here */
+    const char *const *no_model; /* target of an option that makes a model needless; NULL: none */
     struct config config;
     struct loader_model model;
 };

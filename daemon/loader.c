@@ -161,6 +161,11 @@ int loader_chat_template(const tokenizer *tok, chat_template **out, err *e) {
     char *bos = token_text(tok, tokenizer_bos(tok)), *eos = token_text(tok, tokenizer_eos(tok));
     int rc = bos && eos ? chat_template_new(source, bos, eos, out, e)
                         : err_set(e, ERR_NOMEM, "no memory for the chat template");
+    if (!rc) rc = chat_template_probe(*out, e);
+    if (rc) {
+        chat_template_free(*out);
+        *out = NULL;
+    }
     free(bos);
     free(eos);
     return rc;

@@ -8,6 +8,7 @@
 #include "core/chat/chat_int.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,24 @@ enum {
     RENDER_MEMORY = 64 * 1024 * 1024,   /* bytes of values, plus RENDER_FACTOR per output byte */
     RENDER_FACTOR = 16
 };
+
+const char *chat_fault_name(enum chat_fault fault) {
+    static const char *const names[] = {
+        [CHAT_FAULT_NONE] = "",
+        [CHAT_FAULT_TEMPLATE] = "TemplateError",
+        [CHAT_FAULT_TYPE] = "TypeError",
+        [CHAT_FAULT_UNDEFINED] = "UndefinedError",
+        [CHAT_FAULT_SECURITY] = "SecurityError",
+        [CHAT_FAULT_RUNTIME] = "TemplateRuntimeError",
+        [CHAT_FAULT_VALUE] = "ValueError",
+        [CHAT_FAULT_KEY] = "KeyError",
+        [CHAT_FAULT_INDEX] = "IndexError",
+        [CHAT_FAULT_ZERO] = "ZeroDivisionError",
+        [CHAT_FAULT_OVERFLOW] = "OverflowError",
+        [CHAT_FAULT_LIMIT] = "LimitError",
+    };
+    return names[fault];
+}
 
 static jval own_text(struct chat_template *t, const char *text) {
     size_t n = strlen(text);
@@ -54,8 +73,19 @@ fail:
 
 void chat_template_free(chat_template *t) {
     if (!t) return;
+    chat_template_free(t->tool_variant);
     arena_free(t->mem);
     free(t);
+}
+
+void chat_template_set_tool_variant(chat_template *t, chat_template *variant) {
+    chat_template_free(t->tool_variant);
+    t->tool_variant = variant;
+}
+
+bool chat_template_uses(const chat_template *t, const char *name) {
+    return jsym_find(t, name, strlen(name)) >= 0 ||
+           (t->tool_variant && chat_template_uses(t->tool_variant, name));
 }
 
 static bool is_role_word(const char *text) {
@@ -126,7 +156,8 @@ static jval from_json(jctx *c, const cJSON *j, bool is_message) {
         return from_text(c, j->valuestring, false);
     case cJSON_Array:
     case cJSON_Object:
-        if (c->value_depth >= J_MAX_VALUE_DEPTH) return jfail(c, "the input is nested too deep");
+        if (c->value_depth >= J_MAX_VALUE_DEPTH)
+            return jfail_as(c, CHAT_FAULT_LIMIT, "the input is nested too deep");
         c->value_depth++;
         if (cJSON_IsObject(j)) {
             v = from_object(c, j, is_message);
@@ -166,8 +197,8 @@ static void set_globals(jctx *c, const struct chat_input *in) {
         v.u.func = b;
         if (sym >= 0) c->globals[sym] = v;
     }
-    c->globals[SYM_BOS_TOKEN] = t->bos;
-    c->globals[SYM_EOS_TOKEN] = t->eos;
+    c->globals[SYM_BOS_TOKEN] = in->bos ? from_text(c, in->bos, true) : t->bos;
+    c->globals[SYM_EOS_TOKEN] = in->eos ? from_text(c, in->eos, true) : t->eos;
     c->globals[SYM_ADD_GENERATION_PROMPT] = jbool(in->add_generation_prompt);
     c->globals[SYM_MESSAGES] = from_messages(c, in->messages);
     c->globals[SYM_TOOLS] = optional(c, in->tools, in->null_is_undefined);
@@ -198,11 +229,12 @@ static const char *final_text(const cJSON *messages) {
 
 /* Cuts b behind the last place where the final message's text stands, as transformers does: with
  * the white space at the text's end when the template kept it, without when it stripped it. */
-static int cut_after_final(jsb *b, const cJSON *messages, err *e) {
+static int cut_after_final(jsb *b, const cJSON *messages, const char **why) {
     const char *text = final_text(messages);
-    if (!text)
-        return err_set_param(e, ERR_INVALID, "messages",
-                             "the final message has no text to continue");
+    if (!text) {
+        *why = "the final message has no text to continue";
+        return ERR_INVALID;
+    }
     while (is_space(*text))
         text++;
     size_t n = strlen(text), kept = n, at = b->n;
@@ -210,10 +242,10 @@ static int cut_after_final(jsb *b, const cJSON *messages, err *e) {
         n--;
     for (bool found = false; !found; at -= !found) {
         found = n <= b->n - at && (n == 0 || memcmp(b->p + at, text, n) == 0);
-        if (!found && at == 0)
-            return err_set_param(
-                e, ERR_INVALID, "messages",
-                "the chat template changes the final message: it cannot be continued");
+        if (!found && at == 0) {
+            *why = "the chat template changes the final message: it cannot be continued";
+            return ERR_INVALID;
+        }
     }
     bool whole = kept <= b->n - at && memcmp(b->p + at, text, kept) == 0;
     b->n = at + (whole ? kept : n);
@@ -243,6 +275,11 @@ static int take_output(const jsb *b, struct chat_output *out, err *e) {
 
 int chat_render(const chat_template *t, const struct chat_input *in, size_t max_bytes,
                 struct chat_output *out, err *e) {
+    return jrender(t, in, max_bytes, J_MAX_STEPS, out, e);
+}
+
+int jrender(const chat_template *t, const struct chat_input *in, size_t max_bytes,
+            uint64_t max_steps, struct chat_output *out, err *e) {
     memset(out, 0, sizeof *out);
     uint64_t limit = 1024ull * 1024 * 1024, wanted;
     if (mem_mul(max_bytes, RENDER_FACTOR, &wanted) && mem_add(wanted, RENDER_MEMORY, &wanted) &&
@@ -251,8 +288,10 @@ int chat_render(const chat_template *t, const struct chat_input *in, size_t max_
     err own = {0};
     jctx c = {.mem = arena_new(limit),
               .e = &own,
+              .failure = &out->failure,
               .line = 1,
               .now = in->now,
+              .max_steps = max_steps,
               .tmpl = t,
               .allow_mutation = in->allow_mutation};
     jsb b;
@@ -264,7 +303,13 @@ int chat_render(const chat_template *t, const struct chat_input *in, size_t max_
     if (c.globals) set_globals(&c, in);
     if (!c.failed) jexec(&c, t->root);
     int rc = c.failed ? err_set(e, own.code, "%s", own.msg) : 0;
-    if (!rc && in->continue_final_message) rc = cut_after_final(&b, in->messages, e);
+    const char *why = NULL;
+    if (!rc && in->continue_final_message) rc = cut_after_final(&b, in->messages, &why);
+    if (why) {
+        out->failure.fault = CHAT_FAULT_VALUE;
+        snprintf(out->failure.text, sizeof out->failure.text, "%s", why);
+        err_set_param(e, rc, "messages", "%s", why);
+    }
     if (!rc) rc = take_output(&b, out, e);
     arena_free(c.mem);
     return rc;
@@ -274,4 +319,34 @@ void chat_output_fini(struct chat_output *out) {
     free(out->text);
     free(out->spans);
     memset(out, 0, sizeof *out);
+}
+
+/* Runs again only where it may help: a template that could not have its way with null is given
+ * nothing at all, one that the sandbox stopped may change lists. */
+int jrender_lenient(const chat_template *t, const struct chat_input *in, size_t max_bytes,
+                    uint64_t max_steps, struct chat_output *out, err *e) {
+    struct chat_input own = *in;
+    struct chat_failure first;
+    err why = {0};
+    bool may_undefine = !in->tools || !in->documents;
+    own.null_is_undefined = own.allow_mutation = false;
+    int rc = jrender(t, &own, max_bytes, max_steps, out, &why);
+    if (!rc) return 0;
+    first = out->failure;
+    if (first.fault == CHAT_FAULT_SECURITY) {
+        own.allow_mutation = true;
+        if (!jrender(t, &own, max_bytes, max_steps, out, NULL)) return 0;
+    }
+    if (may_undefine && first.fault != CHAT_FAULT_LIMIT) {
+        own.null_is_undefined = true;
+        bool again = jrender(t, &own, max_bytes, max_steps, out, NULL) != 0;
+        if (again && !own.allow_mutation && out->failure.fault == CHAT_FAULT_SECURITY) {
+            own.allow_mutation = true;
+            again = jrender(t, &own, max_bytes, max_steps, out, NULL) != 0;
+        }
+        if (!again) return 0;
+    }
+    out->failure = first;
+    if (e) *e = why;
+    return rc;
 }

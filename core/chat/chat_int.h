@@ -14,6 +14,7 @@
 
 #include "core/base/err.h"
 #include "core/base/mem.h"
+#include "core/chat/chat.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -170,10 +171,11 @@ typedef struct jsb {
 typedef struct jctx {
     arena *mem;
     err *e;
+    struct chat_failure *failure;
     bool failed;
     int line;
     int depth, value_depth;
-    uint64_t steps;
+    uint64_t steps, max_steps;
     int64_t now;
     bool allow_mutation;
     const struct chat_template *tmpl;
@@ -296,13 +298,36 @@ enum jsym {
     SYM_FIXED
 };
 
+/* Roles whose content may be an array of parts for a template, or not. */
+enum jrole { JROLE_SYSTEM, JROLE_USER, JROLE_ASSISTANT, JROLE_TOOL, JROLE_COUNT };
+
+/* What has to be done to messages before the template takes them (probe.c). All zero: nothing. */
+struct chat_traits {
+    bool arguments_to_object, arguments_to_text;
+    bool null_to_empty; /* content beside tool calls */
+    bool empty_to_null;
+    bool absent_to_null, absent_to_empty;
+    bool join_parts[JROLE_COUNT], wrap_text[JROLE_COUNT];
+    bool refuses_developer, copies_developer;
+    bool tool_needs_name;
+};
+
 struct chat_template {
     arena *mem;
+    struct chat_traits traits;
+    struct chat_template *tool_variant; /* NULL: none */
     struct jnode *root;
     const jstr **syms; /* (n_syms) names */
     size_t n_syms, cap_syms;
     jval bos, eos;
 };
+
+/* As chat_render, with a bound of its own on steps. */
+int jrender(const struct chat_template *t, const struct chat_input *in, size_t max_bytes,
+            uint64_t max_steps, struct chat_output *out, err *e);
+/* As chat_render, then with the leniency that chat_prompt tells of. */
+int jrender_lenient(const struct chat_template *t, const struct chat_input *in, size_t max_bytes,
+                    uint64_t max_steps, struct chat_output *out, err *e);
 
 int jsym_find(const struct chat_template *t, const char *name, size_t n); /* -1: not used */
 
@@ -404,8 +429,12 @@ jval jformat_percent(jctx *c, const jstr *fmt, jval args);
 
 /* ---- failure and cost (jinja_value.c) */
 
-/* Fails the render with "line N: text". Returns undefined. */
+/* Fails the render with "line N: text", as Python's TypeError or another. Returns undefined. */
 jval jfail(jctx *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+jval jfail_as(jctx *c, enum chat_fault fault, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* One of our bounds; code: err_code. */
+void jfail_limit(jctx *c, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 jval jfail_undef(jctx *c, jval undef); /* using an undefined value */
 bool jcharge(jctx *c, uint64_t units); /* spends steps; false when spent */
 void *jalloc(jctx *c, uint64_t bytes); /* NULL and failed at the memory bound */

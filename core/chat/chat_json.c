@@ -1,6 +1,8 @@
-/* chat_json.c - keeps how numbers are written, which cJSON forgets. */
+/* chat_json.c - JSON for templates: what cJSON would lose is kept (how numbers are written) or
+ * refused (NUL in a string). Pure. */
 #include "core/chat/chat.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 enum { MAX_DEPTH = 2000 };
@@ -44,4 +46,31 @@ static int keep(cJSON *j, const char **at, int depth, err *e) {
 
 int chat_json_keep_numbers(cJSON *root, const char *text, err *e) {
     return keep(root, &text, 0, e);
+}
+
+/* cJSON gives strings without their length. */
+static bool has_nul(const char *text) {
+    for (const char *p = text; (p = strchr(p, '\\')); p += 2) {
+        if (strncmp(p, "\\u0000", 6) == 0) return true;
+        if (!p[1]) break;
+    }
+    return false;
+}
+
+int chat_json_parse(const char *text, size_t n, cJSON **out, err *e) {
+    const char *end = NULL;
+    *out = NULL;
+    if (strlen(text) != n) return err_set(e, ERR_FORMAT, "a NUL byte at byte %zu", strlen(text));
+    if (has_nul(text))
+        return err_set(e, ERR_UNSUPPORTED, "NUL characters are not supported in texts");
+    cJSON *root = cJSON_ParseWithLengthOpts(text, n, &end, false);
+    size_t at = end ? (size_t)(end - text) : 0;
+    int rc = root && at + strspn(text + at, " \t\r\n") == n
+                 ? chat_json_keep_numbers(root, text, e)
+                 : err_set(e, ERR_FORMAT, "no JSON at byte %zu", at);
+    if (rc)
+        cJSON_Delete(root);
+    else
+        *out = root;
+    return rc;
 }

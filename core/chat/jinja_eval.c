@@ -205,8 +205,8 @@ static jval eval_filter(jctx *c, const struct jnode *n) {
     const char *what = n->kind == N_FILTER ? "filter" : "test";
     const struct jbuiltin *def = n->def;
     if (!def)
-        return jfail(c, "No %s named '%.*s' found.", what,
-                     n->value.u.s->n > 60 ? 60 : (int)n->value.u.s->n, n->value.u.s->p);
+        return jfail_as(c, CHAT_FAULT_RUNTIME, "No %s named '%.*s' found.", what,
+                        n->value.u.s->n > 60 ? 60 : (int)n->value.u.s->n, n->value.u.s->p);
     if (!eval_args(c, n, &room, &a)) return jundef_plain();
     /* cppcheck-suppress returnDanglingLifetime ; a value never refers to its arguments' array */
     return def->fn(c, self, &a);

@@ -39,7 +39,7 @@ static void assign_attr(jctx *c, const struct jnode *target, jval v) {
     if (ns.kind == J_NAMESPACE)
         jdict_set(c, ns.u.dict, target->value, v);
     else if (!c->failed)
-        jfail(c, "cannot assign attribute on non-namespace object");
+        jfail_as(c, CHAT_FAULT_RUNTIME, "cannot assign attribute on non-namespace object");
 }
 
 static void assign(jctx *c, const struct jnode *target, jval v) {
@@ -57,8 +57,8 @@ static void assign(jctx *c, const struct jnode *target, jval v) {
     c->line = target->line;
     if (!jiterate(c, v, &items, &n)) return;
     if (n != target->n_list) {
-        jfail(c, "%s values to unpack (expected %zu, got %zu)",
-              n > target->n_list ? "too many" : "not enough", target->n_list, n);
+        jfail_as(c, CHAT_FAULT_VALUE, "%s values to unpack (expected %zu, got %zu)",
+                 n > target->n_list ? "too many" : "not enough", target->n_list, n);
         return;
     }
     for (size_t i = 0; i < n; i++)
@@ -268,7 +268,7 @@ static void exec_call_block(jctx *c, const struct jnode *n) {
     const jstr *names_room[16];
     struct jnode *kw_room[16], again = *call, value = {.kind = N_CONST, .line = n->line};
     if (call->n_list2 >= 16) {
-        jfail(c, "a call block has more than 15 keyword arguments");
+        jfail_as(c, CHAT_FAULT_LIMIT, "a call block has more than 15 keyword arguments");
         return;
     }
     value.value = caller;

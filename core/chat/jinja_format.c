@@ -138,7 +138,7 @@ static void put_text(jsb *b, const struct spec *f, jval v, bool repr, bool fmt_t
 
 static bool check_sizes(jctx *c, const struct spec *f) {
     if (f->width <= MAX_WIDTH && f->precision <= MAX_PRECISION) return true;
-    jfail(c, "a format is too wide");
+    jfail_as(c, CHAT_FAULT_LIMIT, "a format is too wide");
     return false;
 }
 
@@ -168,7 +168,7 @@ static void percent_directive(jsb *b, const jstr *fmt, size_t *at, jval args, si
         jval key = jstr_slice(c, fmt, *at + 1, end);
         const jval *found = c->failed ? NULL : jdict_get(c, args.u.dict, key);
         if (!found) {
-            jfail(c, "a key of the format is missing");
+            jfail_as(c, CHAT_FAULT_KEY, "a key of the format is missing");
             return;
         }
         v = *found;
@@ -188,7 +188,7 @@ static void percent_directive(jsb *b, const jstr *fmt, size_t *at, jval args, si
     }
     if (!check_sizes(c, &f)) return;
     if (*at >= fmt->n) {
-        jfail(c, "incomplete format");
+        jfail_as(c, CHAT_FAULT_VALUE, "incomplete format");
         return;
     }
     f.type = fmt->p[(*at)++];
@@ -207,7 +207,7 @@ static void percent_directive(jsb *b, const jstr *fmt, size_t *at, jval args, si
         else
             put_number(b, &f, v, trusted);
     } else {
-        jfail(c, "unsupported format character");
+        jfail_as(c, CHAT_FAULT_VALUE, "unsupported format character");
     }
 }
 
@@ -261,7 +261,7 @@ static bool read_spec(jctx *c, const jstr *s, struct spec *f) {
     }
     if (at < s->n) f->type = s->p[at++];
     if (at < s->n || (f->type && !strchr("sdxXoeEfFgG%", f->type))) {
-        jfail(c, "Invalid format specifier");
+        jfail_as(c, CHAT_FAULT_VALUE, "Invalid format specifier");
         return false;
     }
     return check_sizes(c, f);
@@ -283,7 +283,8 @@ static jval field_value(jctx *c, const jstr *name, struct jargs *a, size_t *next
     }
     for (size_t i = 0; i < a->n_kw && v.kind == J_ABSENT && !digits; i++)
         if (a->kw_names[i]->n == end && memcmp(a->kw_names[i]->p, name->p, end) == 0) v = a->kw[i];
-    if (v.kind == J_ABSENT) return jfail(c, "format(): an argument is missing");
+    if (v.kind == J_ABSENT)
+        return jfail_as(c, CHAT_FAULT_INDEX, "format(): an argument is missing");
     while (end < name->n && !c->failed) {
         bool item = name->p[end] == '[';
         size_t start = ++end;
@@ -340,7 +341,9 @@ jval jstr_format(jctx *c, jval self, struct jargs *a) {
             continue;
         }
         const char *close = s->p[at] == '{' ? memchr(s->p + at, '}', s->n - at) : NULL;
-        if (!close) return jfail(c, "Single '%c' encountered in format string", s->p[at]);
+        if (!close)
+            return jfail_as(c, CHAT_FAULT_VALUE, "Single '%c' encountered in format string",
+                            s->p[at]);
         size_t end = (size_t)(close - s->p);
         jval field = jstr_slice(c, s, at + 1, end);
         if (!c->failed) format_field(&b, field.u.s, a, &next, jstr_trusted(s, at, end + 1));

@@ -1,4 +1,5 @@
 /* jinja_globals.c - argument binding, global functions, loop and cycler methods. */
+#include "core/base/str.h"
 #include "core/chat/chat_int.h"
 
 #include <stdio.h>
@@ -85,14 +86,15 @@ static jval g_range(jctx *c, jval self, struct jargs *a) {
     if (!jarg_int(c, one ? v[0] : v[1], 0, &to) || (!one && !jarg_int(c, v[0], 0, &from)) ||
         !jarg_int(c, v[2], 1, &step))
         return jundef_plain();
-    if (step == 0) return jfail(c, "range() arg 3 must not be zero");
+    if (step == 0) return jfail_as(c, CHAT_FAULT_VALUE, "range() arg 3 must not be zero");
     bool up = step > 0;
     uint64_t low = (uint64_t)(up ? from : to), high = (uint64_t)(up ? to : from);
     uint64_t width = (up ? from < to : to < from) ? high - low : 0;
     uint64_t stride = up ? (uint64_t)step : 0 - (uint64_t)step;
     uint64_t n = width / stride + (width % stride != 0);
     if (n > J_MAX_RANGE)
-        return jfail(c, "Range too big. The sandbox blocks ranges larger than %d.", J_MAX_RANGE);
+        return jfail_as(c, CHAT_FAULT_OVERFLOW,
+                        "Range too big. The sandbox blocks ranges larger than %d.", J_MAX_RANGE);
     jval list = jlist_make(c, J_LIST, (size_t)n);
     for (uint64_t i = 0; i < n && !c->failed; i++)
         jlist_push(c, list.u.list, jint((int64_t)((uint64_t)from + i * (uint64_t)step)));
@@ -138,8 +140,9 @@ static jval g_raise_exception(jctx *c, jval self, struct jargs *a) {
     if (!jbind(c, "raise_exception()", "message", 1, a, &v)) return jundef_plain();
     const jstr *text = jto_str(c, v);
     if (!text || c->failed) return jundef_plain();
-    c->failed = true;
-    err_set(c->e, ERR_INVALID, "%.*s", text->n > 4096 ? 4096 : (int)text->n, text->p);
+    jfail_as(c, CHAT_FAULT_TEMPLATE, "%.*s",
+             (int)utf8_whole(text->p, text->n > 4000 ? 4000 : text->n), text->p);
+    err_set(c->e, ERR_INVALID, "%s", c->failure->text); /* the template's own words, no others */
     return jundef_plain();
 }
 
@@ -153,12 +156,13 @@ static jval g_strftime_now(jctx *c, jval self, struct jargs *a) {
     struct tm tm;
     time_t now = (time_t)c->now;
     if (fmt->n > sizeof format - 2 || memchr(fmt->p, '\0', fmt->n) || !gmtime_r(&now, &tm))
-        return jfail(c, "strftime_now() cannot use this format");
+        return jfail_as(c, CHAT_FAULT_VALUE, "strftime_now() cannot use this format");
     memcpy(format, fmt->p, fmt->n);
     /* A mark at the end tells an empty result from one that does not fit. */
     memcpy(format + fmt->n, ".", 2);
     size_t n = strftime(text, sizeof text, format, &tm);
-    if (n == 0) return jfail(c, "strftime_now() gives a text that is too long");
+    if (n == 0)
+        return jfail_as(c, CHAT_FAULT_VALUE, "strftime_now() gives a text that is too long");
     jsb b;
     jsb_init(&b, c);
     jsb_add(&b, text, n - 1, jstr_trusted(fmt, 0, fmt->n));

@@ -69,16 +69,17 @@ static jval mismatch(jctx *c, enum jop op, jval a, jval b) {
 
 static jval int_power(jctx *c, int64_t base, int64_t exponent) {
     if (exponent < 0) {
-        if (base == 0) return jfail(c, "0.0 cannot be raised to a negative power");
+        if (base == 0)
+            return jfail_as(c, CHAT_FAULT_ZERO, "0.0 cannot be raised to a negative power");
         return jfloat(pow((double)base, (double)exponent));
     }
     int64_t result = 1;
     while (exponent > 0) {
         if ((exponent & 1) && __builtin_mul_overflow(result, base, &result))
-            return jfail(c, "an integer is too large");
+            return jfail_as(c, CHAT_FAULT_LIMIT, "an integer is too large");
         exponent >>= 1;
         if (exponent && __builtin_mul_overflow(base, base, &base))
-            return jfail(c, "an integer is too large");
+            return jfail_as(c, CHAT_FAULT_LIMIT, "an integer is too large");
     }
     return jint(result);
 }
@@ -99,7 +100,7 @@ static jval int_op(jctx *c, enum jop op, int64_t a, int64_t b) {
     case OP_POW:
         return int_power(c, a, b);
     default:
-        if (b == 0) return jfail(c, "division by zero");
+        if (b == 0) return jfail_as(c, CHAT_FAULT_ZERO, "division by zero");
         if (op == OP_DIV) return jfloat((double)a / (double)b);
         if (b == -1) {
             overflow = op == OP_FLOORDIV && __builtin_sub_overflow(0, a, &r);
@@ -111,7 +112,7 @@ static jval int_op(jctx *c, enum jop op, int64_t a, int64_t b) {
         else
             r = a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);
     }
-    return overflow ? jfail(c, "an integer is too large") : jint(r);
+    return overflow ? jfail_as(c, CHAT_FAULT_LIMIT, "an integer is too large") : jint(r);
 }
 
 static jval float_op(jctx *c, enum jop op, double a, double b) {
@@ -123,10 +124,11 @@ static jval float_op(jctx *c, enum jop op, double a, double b) {
     case OP_MUL:
         return jfloat(a * b);
     case OP_POW:
-        if (a == 0 && b < 0) return jfail(c, "0.0 cannot be raised to a negative power");
+        if (a == 0 && b < 0)
+            return jfail_as(c, CHAT_FAULT_ZERO, "0.0 cannot be raised to a negative power");
         return jfloat(pow(a, b));
     default:
-        if (b == 0) return jfail(c, "float division by zero");
+        if (b == 0) return jfail_as(c, CHAT_FAULT_ZERO, "float division by zero");
         if (op == OP_DIV) return jfloat(a / b);
         if (op == OP_FLOORDIV) return jfloat(floor(a / b));
         double r = fmod(a, b);
@@ -324,7 +326,7 @@ jval jslice(jctx *c, jval object, jval from, jval to, jval step_value) {
     int64_t n = object.kind == J_STR ? (int64_t)object.u.s->n_chars : (int64_t)object.u.list->n;
     int64_t step = 1;
     if (step_value.kind != J_NONE && !jarg_int(c, step_value, 1, &step)) return jundef_plain();
-    if (step == 0) return jfail(c, "slice step cannot be zero");
+    if (step == 0) return jfail_as(c, CHAT_FAULT_VALUE, "slice step cannot be zero");
     bool back = step < 0;
     int64_t low = back ? -1 : 0, high = back ? n - 1 : n;
     int64_t start = bound(c, from, back ? high : low, n, low, high);

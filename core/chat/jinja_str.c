@@ -242,10 +242,7 @@ void jsb_init(jsb *b, jctx *c) {
 
 static bool grow_bytes(jsb *b, size_t n) {
     if (n > b->max || b->n > b->max - n) {
-        if (!b->c->failed) {
-            b->c->failed = true;
-            err_set(b->c->e, ERR_TOO_LONG, "the rendered prompt is longer than %zu bytes", b->max);
-        }
+        jfail_limit(b->c, ERR_TOO_LONG, "the rendered prompt is longer than %zu bytes", b->max);
         return false;
     }
     if (n <= b->cap - b->n) return true;

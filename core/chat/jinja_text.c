@@ -43,7 +43,8 @@ static bool number_text(jval v, char out[J_FLOAT_CHARS]) {
 static bool text_enter(jctx *c) {
     if (c->failed || !jcharge(c, 1)) return false;
     if (c->value_depth >= J_MAX_VALUE_DEPTH) {
-        jfail(c, "a value is nested more than %d levels deep", J_MAX_VALUE_DEPTH);
+        jfail_as(c, CHAT_FAULT_LIMIT, "a value is nested more than %d levels deep",
+                 J_MAX_VALUE_DEPTH);
         return false;
     }
     c->value_depth++;

@@ -3,38 +3,66 @@
  * Runs on the rendering thread only; everything lies in the render's arena. */
 #include "core/chat/chat_int.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-jval jfail(jctx *c, const char *fmt, ...) {
+static jval fail(jctx *c, enum chat_fault fault, const char *fmt, va_list ap) {
     if (c->failed) return jundef_plain();
     c->failed = true;
-    char text[400];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    err_set(c->e, ERR_INVALID, "chat template, line %d: %s", c->line, text);
+    c->failure->fault = fault;
+    c->failure->line = c->line;
+    vsnprintf(c->failure->text, sizeof c->failure->text, fmt, ap);
+    err_set(c->e, ERR_INVALID, "chat template, line %d: %s", c->line, c->failure->text);
     return jundef_plain();
 }
 
+jval jfail(jctx *c, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    jval v = fail(c, CHAT_FAULT_TYPE, fmt, ap);
+    va_end(ap);
+    return v;
+}
+
+jval jfail_as(jctx *c, enum chat_fault fault, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    jval v = fail(c, fault, fmt, ap);
+    va_end(ap);
+    return v;
+}
+
+void jfail_limit(jctx *c, int code, const char *fmt, ...) {
+    bool first = !c->failed;
+    va_list ap;
+    va_start(ap, fmt);
+    fail(c, CHAT_FAULT_LIMIT, fmt, ap);
+    va_end(ap);
+    if (first) c->e->code = code;
+}
+
 jval jfail_undef(jctx *c, jval v) {
+    const enum chat_fault fault = CHAT_FAULT_UNDEFINED;
     const struct jundef *u = v.u.undef;
-    if (!u || !u->name) return jfail(c, "the value is undefined");
+    if (!u || !u->name) return jfail_as(c, fault, "the value is undefined");
     int n = u->name->n > 100 ? 100 : (int)u->name->n;
     if (u->unsafe)
-        return jfail(c, "access to attribute '%.*s' of '%s' object is unsafe", n, u->name->p,
-                     u->owner ? u->owner : "");
-    if (u->owner) return jfail(c, "'%s object' has no attribute '%.*s'", u->owner, n, u->name->p);
-    return jfail(c, "'%.*s' is undefined", n, u->name->p);
+        return jfail_as(c, CHAT_FAULT_SECURITY,
+                        "access to attribute '%.*s' of '%s' object is unsafe", n, u->name->p,
+                        u->owner ? u->owner : "");
+    if (u->owner)
+        return jfail_as(c, fault, "'%s object' has no attribute '%.*s'", u->owner, n, u->name->p);
+    return jfail_as(c, fault, "'%.*s' is undefined", n, u->name->p);
 }
 
 bool jcharge(jctx *c, uint64_t units) {
     if (c->failed) return false;
-    if (units > J_MAX_STEPS || (c->steps += units) > J_MAX_STEPS) {
-        jfail(c, "the template takes more than %d steps", J_MAX_STEPS);
+    if (units > c->max_steps || (c->steps += units) > c->max_steps) {
+        jfail_as(c, CHAT_FAULT_LIMIT, "the template takes more than %" PRIu64 " steps",
+                 c->max_steps);
         return false;
     }
     return true;
@@ -42,18 +70,14 @@ bool jcharge(jctx *c, uint64_t units) {
 
 void *jalloc(jctx *c, uint64_t bytes) {
     void *p = arena_alloc(c->mem, bytes);
-    if (!p && !c->failed) {
-        c->failed = true;
-        err_set(c->e, ERR_NOMEM, "chat template, line %d: rendering needs too much memory",
-                c->line);
-    }
+    if (!p) jfail_limit(c, ERR_NOMEM, "rendering needs too much memory");
     return p;
 }
 
 bool jenter(jctx *c) {
     if (c->failed) return false;
     if (c->depth >= J_MAX_DEPTH) {
-        jfail(c, "more than %d nested evaluations", J_MAX_DEPTH);
+        jfail_as(c, CHAT_FAULT_LIMIT, "more than %d nested evaluations", J_MAX_DEPTH);
         return false;
     }
     c->depth++;
@@ -63,7 +87,8 @@ bool jenter(jctx *c) {
 static bool value_enter(jctx *c) {
     if (c->failed) return false;
     if (c->value_depth >= J_MAX_VALUE_DEPTH) {
-        jfail(c, "a value is nested more than %d levels deep", J_MAX_VALUE_DEPTH);
+        jfail_as(c, CHAT_FAULT_LIMIT, "a value is nested more than %d levels deep",
+                 J_MAX_VALUE_DEPTH);
         return false;
     }
     c->value_depth++;

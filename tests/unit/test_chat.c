@@ -76,9 +76,12 @@ static void compare(const char *label, int rc, const struct chat_output *out, co
              memcmp(out->text, want->text, out->n) == 0 && spans_cover(out);
         count->equal += ok;
     } else {
-        ok = rc == ERR_INVALID;
+        size_t n = strcspn(want->error, ":");
+        const char *fault = chat_fault_name(out->failure.fault);
+        ok = rc == ERR_INVALID && strlen(fault) == n && memcmp(fault, want->error, n) == 0;
         if (ok && strncmp(want->error, own, strlen(own)) == 0)
-            ok = strcmp(e->msg, want->error + strlen(own)) == 0;
+            ok = strcmp(e->msg, want->error + strlen(own)) == 0 &&
+                 strcmp(out->failure.text, e->msg) == 0 && out->failure.line > 0;
         count->failed_right += ok;
     }
     count->wrong += !ok;
