@@ -14,9 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-enum { COLUMNS = 7, TYPES_MAX = 64, FALLBACKS_MAX = 32, BAR_CHARS = 30, STEP_PERCENT = 10 };
+enum { COLUMNS = 7, TYPES_MAX = 64, FALLBACKS_MAX = 32 };
 
 struct quantize_command {
     const char *type, *output_type, *embedding_type, *args[2];
@@ -188,25 +187,11 @@ static int print_json(const quantize_plan *p, const struct report *r, bool measu
 /* What the callbacks of a run know. */
 struct run {
     const gguf *src;
-    int shown; /* percent */
+    struct progress_bar bar;
 };
 
-/* A bar that is redrawn on a terminal, a line every ten percent elsewhere. Stops at Ctrl-C. */
 static int show_progress(void *arg, uint64_t done, uint64_t total) {
-    int *shown = &((struct run *)arg)->shown;
-    int percent = total ? (int)((double)done / (double)total * 100) : 100;
-    bool tty = isatty(STDERR_FILENO);
-    if (percent >= *shown + (tty ? 1 : STEP_PERCENT)) {
-        *shown = tty ? percent : percent - percent % STEP_PERCENT;
-        int filled = percent * BAR_CHARS / 100;
-        if (tty)
-            fprintf(stderr, "\r[%.*s%*s] %3d %%", filled, "##############################",
-                    BAR_CHARS - filled, "", percent);
-        else
-            fprintf(stderr, "inferd: %d %%\n", *shown);
-        fflush(stderr);
-    }
-    return signals_count() > 0;
+    return progress_bar_show(&((struct run *)arg)->bar, done, total);
 }
 
 /* The tokenizer of a folder is not among its model's keys. */
@@ -232,7 +217,7 @@ static int write_model(const struct quantize_command *c, const gguf *src, quanti
                                            .arg = &r};
     int rc = signals_open(e);
     if (!rc) rc = quantize_run(p, &output, e);
-    if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
+    progress_bar_end(&r.bar);
     return rc;
 }
 

@@ -2,14 +2,17 @@
  * when the percentage changes. Main thread. */
 #include "daemon/printing.h"
 
+#include "core/base/clock.h"
 #include "core/base/mem.h"
+#include "core/base/str.h"
+#include "daemon/signals.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { COLUMNS_MAX = 16 };
+enum { COLUMNS_MAX = 16, BAR_CHARS = 30, STEP_PERCENT = 10, REDRAW_MS = 250 };
 
 struct printing_table {
     const char *const *heads;
@@ -107,4 +110,50 @@ void progress_show(void *arg, uint64_t done, uint64_t total) {
 void progress_end(struct progress *p) {
     if (p->shown_percent) fprintf(stderr, "\r\033[K");
     p->shown_percent = 0;
+}
+
+/* ", 1.20 GiB of 3.40 GiB, 12.0 MiB/s" */
+static void add_speed(const struct progress_bar *bar, uint64_t done, uint64_t total, str *line) {
+    char have[32], all[32], speed[32];
+    uint64_t ms = (bar->shown_ns - bar->start_ns) / 1000000;
+    format_bytes(done, have, sizeof have);
+    format_bytes(total, all, sizeof all);
+    str_addf(line, ", %s of %s", have, all);
+    if (ms < 1000 || done < bar->start_done) return;
+    format_bytes((done - bar->start_done) * 1000 / ms, speed, sizeof speed);
+    str_addf(line, ", %s/s", speed);
+}
+
+int progress_bar_show(void *arg, uint64_t done, uint64_t total) {
+    static const char full[] = "##############################";
+    struct progress_bar *bar = arg;
+    int percent = total ? (int)((double)done / (double)total * 100) : 0;
+    bool tty = isatty(STDERR_FILENO);
+    uint64_t now = clock_now_ns();
+    if (!bar->start_ns) {
+        bar->start_ns = now;
+        bar->start_done = done;
+    }
+    bool due = percent >= bar->shown_percent + (tty ? 1 : STEP_PERCENT) ||
+               (tty && bar->bytes && now - bar->shown_ns >= REDRAW_MS * UINT64_C(1000000));
+    if (total && due) {
+        str line;
+        str_init(&line, 256);
+        bar->shown_percent = tty ? percent : percent - percent % STEP_PERCENT;
+        bar->shown_ns = now;
+        int filled = percent * BAR_CHARS / 100;
+        if (tty)
+            str_addf(&line, "\r[%.*s%*s] %3d %%", filled, full, BAR_CHARS - filled, "", percent);
+        else
+            str_addf(&line, "inferd: %d %%", bar->shown_percent);
+        if (bar->bytes) add_speed(bar, done, total, &line);
+        fprintf(stderr, "%s%s", str_cstr(&line), tty ? "\033[K" : "\n");
+        fflush(stderr);
+        str_fini(&line);
+    }
+    return signals_count() > 0;
+}
+
+void progress_bar_end(struct progress_bar *bar) {
+    if (bar->shown_ns && isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
 }

@@ -35,4 +35,15 @@ struct progress {
 void progress_show(void *arg, uint64_t done, uint64_t total);
 void progress_end(struct progress *p); /* wipes the line */
 
+/* A bar that is redrawn on a terminal, a line every ten percent elsewhere, on stderr.
+ * Caller's storage, zero except bytes: then it says sizes and speed too. */
+struct progress_bar {
+    bool bytes;
+    int shown_percent;
+    uint64_t shown_ns, start_ns, start_done;
+};
+/* arg: struct progress_bar. Nonzero once a stop signal came (signals_open). */
+int progress_bar_show(void *arg, uint64_t done, uint64_t total);
+void progress_bar_end(struct progress_bar *bar); /* wipes the line */
+
 #endif
