@@ -1,8 +1,8 @@
 /* cmd_models.c - inferd models add | list | show | remove | verify. */
-#include "core/tokenizer/tokenizer.h"
 #include "daemon/commands.h"
 #include "daemon/options.h"
 #include "daemon/printing.h"
+#include "daemon/register.h"
 #include "registry/registry.h"
 
 #include <stdio.h>
@@ -122,28 +122,7 @@ static int run_add(int argc, char **argv, err *e) {
                     .max_args = 1}};
     int status = models_open(&m, argc, argv, e);
     if (status >= 0) return models_close(&m, status);
-    /* The registry sees the weights' side of a file, the tokenizer the vocabulary's. */
-    tokenizer *tok;
-    struct progress progress = {.label = "hashing"};
-    struct registry_model added;
-    const struct registry_add add = {.path = m.arg,
-                                     .name = name,
-                                     .aliases = aliases.items,
-                                     .n_aliases = aliases.n,
-                                     .progress = progress_show,
-                                     .progress_arg = &progress};
-    int rc = tokenizer_open(m.arg, &tok, e);
-    if (!rc) tokenizer_close(tok);
-    if (!rc) rc = registry_add(m.registry, &add, &added, e);
-    progress_end(&progress);
-    if (rc) return models_close(&m, 1);
-    char params[32], size[32];
-    format_count(added.n_params, params, sizeof params);
-    format_bytes(added.size_bytes, size, sizeof size);
-    printf("added %s: %s, %s parameters, %s, context %llu, %s\n", added.name, added.architecture,
-           params, added.quantization, (unsigned long long)added.context_length, size);
-    registry_model_fini(&added);
-    return models_close(&m, 0);
+    return models_close(&m, register_model(m.registry, m.arg, name, &aliases, e) ? 1 : 0);
 }
 
 static void print_table(const struct registry_model *models, size_t n) {

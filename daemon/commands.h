@@ -26,6 +26,7 @@ int command_run(const struct command_table *table, int argc, char **argv, err *e
 int cmd_serve(int argc, char **argv, err *e);
 int cmd_chat(int argc, char **argv, err *e);
 int cmd_models(int argc, char **argv, err *e);
+int cmd_pull(int argc, char **argv, err *e);
 int cmd_config(int argc, char **argv, err *e);
 int cmd_tokenize(int argc, char **argv, err *e);
 int cmd_render(int argc, char **argv, err *e);

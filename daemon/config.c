@@ -79,6 +79,20 @@ static const struct config_key keys[] = {
      "Empty: no key is asked for."},
     {"shutdown-deadline-s", CONFIG_NUMBER, AT(shutdown_deadline_s), "30", 0, 3600, NULL, "seconds",
      "How long SIGTERM lets running answers finish."},
+    {"models-dir", CONFIG_TEXT, AT(models_dir), "", 0, 0, NULL, "",
+     "Folder that `inferd pull` puts models in. Empty: $STATE_DIRECTORY/models under systemd,\n"
+     "otherwise inferd/models in $XDG_DATA_HOME or ~/.local/share."},
+    {"hf-endpoint", CONFIG_TEXT, AT(hf_endpoint), "", 0, 0, NULL, "",
+     "Address of the Hugging Face Hub or a mirror. Empty: $HF_ENDPOINT, otherwise\n"
+     "https://huggingface.co."},
+    {"hf-token-file", CONFIG_TEXT, AT(hf_token_file), "", 0, 0, NULL, "",
+     "File with the Hub's access token, that only its owner (or group) may read. Empty: "
+     "$HF_TOKEN,\n"
+     "if set. It is sent to the Hub's own address alone, and never over plain http."},
+    {"hf-stall-s", CONFIG_NUMBER, AT(hf_stall_s), "30", 1, 3600, NULL, "seconds",
+     "A download that brings nothing for so long is given up and tried again."},
+    {"hf-retries", CONFIG_NUMBER, AT(hf_retries), "5", 0, 100, NULL, "tries",
+     "How often a download is tried again, from where it stopped, before it fails."},
     {"log-level", CONFIG_CHOICE, AT(log_level), "info", 0, 0, "debug|info|warn|error", "",
      "Least important messages that are logged (to stderr)."},
 };

@@ -34,10 +34,10 @@ struct config_key {
 /* Strings are owned by the struct, never NULL between init and fini. */
 struct config {
     char *model, *registry, *host, *backend, *isa, *activation_bits, *kv_cache_type, *block_tokens,
-        *api_key_file, *log_level;
+        *api_key_file, *log_level, *models_dir, *hf_endpoint, *hf_token_file;
     uint64_t port, threads, kv_cache_tokens, context_length, max_batch_tokens, prefill_chunk,
         max_sequences, max_queue, stream_events, http_threads, max_connections, max_body_bytes,
-        max_header_bytes, idle_timeout_s, keepalive_ms, shutdown_deadline_s;
+        max_header_bytes, idle_timeout_s, keepalive_ms, shutdown_deadline_s, hf_stall_s, hf_retries;
     bool prefix_cache;
 };
 
@@ -63,6 +63,15 @@ void config_add_bounds(str *out, const struct config_key *key);
 /* Where the registry is: the key, else systemd's STATE_DIRECTORY, else XDG_DATA_HOME, else
  * ~/.local/share. *path is the caller's. */
 int config_registry_path(const struct config *c, char **path, err *e);
+
+/* Where `inferd pull` puts models: the key, else below STATE_DIRECTORY, XDG_DATA_HOME or
+ * ~/.local/share as the registry. *path is the caller's. */
+int config_models_path(const struct config *c, char **path, err *e);
+
+/* The Hub's address: the key, else $HF_ENDPOINT, else https://huggingface.co. Borrowed. */
+const char *config_hf_endpoint(const struct config *c);
+/* The Hub's token: hf-token-file's first line, else $HF_TOKEN, else "". *token is the caller's. */
+int config_read_hf_token(const struct config *c, char **token, err *e);
 
 /* The keys in api-key-file, one a line; none when the key is empty. Refused when others than the
  * owner (or its group) may read the file. */

@@ -1,4 +1,5 @@
-/* config_files.c - files that the configuration points to: where the registry is, API keys. */
+/* config_files.c - what the configuration points to: where registry and models are, API keys, the
+ * Hub's address and token. */
 #include "daemon/config.h"
 
 #include "core/base/mem.h"
@@ -11,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_MAX_BYTES = 4096, KEYS_MAX_BYTES = 1 << 20, KEYS_MAX = 10000 };
+enum { PATH_MAX_BYTES = 4096, KEYS_MAX_BYTES = 1 << 20, KEYS_MAX = 10000, TOKEN_MAX_BYTES = 4096 };
 
 /* A relative XDG_DATA_HOME is to be ignored (XDG base directory specification). */
 static void add_data_home(str *path) {
@@ -27,40 +28,46 @@ static void add_data_home(str *path) {
     if (home && home[0] == '/') str_addf(path, "%s/.local/share", home);
 }
 
-int config_registry_path(const struct config *c, char **path, err *e) {
+/* key's value, else name below the state folder of systemd's unit or the user's data folder. */
+static int data_path(const char *key, const char *value, const char *name, char **path, err *e) {
     str s;
     str_init(&s, PATH_MAX_BYTES);
     const char *state = getenv("STATE_DIRECTORY"); /* may be several, colons between */
-    if (c->registry[0]) {
-        str_add(&s, c->registry);
+    if (value[0]) {
+        str_add(&s, value);
     } else if (state && state[0] == '/') {
         str_add_n(&s, state, strcspn(state, ":"));
-        str_add(&s, "/registry.db");
+        str_addf(&s, "/%s", name);
     } else {
         add_data_home(&s);
         if (s.len == 0) {
             str_fini(&s);
-            return err_set_param(e, ERR_INVALID, "registry",
-                                 "no home folder to keep the registry in: give --registry FILE");
+            return err_set_param(e, ERR_INVALID, key, "no home folder: give --%s", key);
         }
-        str_add(&s, "/inferd/registry.db");
+        str_addf(&s, "/inferd/%s", name);
     }
     *path = str_take(&s);
     str_fini(&s);
-    return *path ? 0 : err_set(e, ERR_INVALID, "the registry's path is too long");
+    return *path ? 0 : err_set_param(e, ERR_INVALID, key, "%s: the path is too long", key);
 }
 
-static int check_private(const char *path, err *e) {
+int config_registry_path(const struct config *c, char **path, err *e) {
+    return data_path("registry", c->registry, "registry.db", path, e);
+}
+
+int config_models_path(const struct config *c, char **path, err *e) {
+    return data_path("models-dir", c->models_dir, "models", path, e);
+}
+
+static int check_private(const char *key, const char *path, err *e) {
     struct stat st;
     if (stat(path, &st))
-        return err_set_param(e, ERR_IO, "api-key-file", "api-key-file %s: %s", path,
-                             strerror(errno));
+        return err_set_param(e, ERR_IO, key, "%s %s: %s", key, path, strerror(errno));
     if (!S_ISREG(st.st_mode))
-        return err_set_param(e, ERR_INVALID, "api-key-file", "api-key-file %s is not a file", path);
+        return err_set_param(e, ERR_INVALID, key, "%s %s is not a file", key, path);
     if (st.st_mode & (S_IROTH | S_IWOTH))
-        return err_set_param(e, ERR_INVALID, "api-key-file",
-                             "api-key-file %s can be read or written by everybody: chmod 600 it",
-                             path);
+        return err_set_param(e, ERR_INVALID, key,
+                             "%s %s can be read or written by everybody: chmod 600 it", key, path);
     return 0;
 }
 
@@ -84,7 +91,7 @@ int config_read_api_keys(const char *path, struct config_api_keys *out, err *e) 
     unsigned number = 0;
     memset(out, 0, sizeof *out);
     if (!path[0]) return 0;
-    int rc = check_private(path, e);
+    int rc = check_private("api-key-file", path, e);
     if (!rc) rc = textfile_read(path, KEYS_MAX_BYTES, &text, &n, e);
     if (rc) return rc;
     for (char *line = text, *end = text + n; line < end && !rc;) {
@@ -111,4 +118,38 @@ void config_api_keys_fini(struct config_api_keys *k) {
         free(k->keys[i]);
     free(k->keys);
     memset(k, 0, sizeof *k);
+}
+
+const char *config_hf_endpoint(const struct config *c) {
+    const char *env = getenv("HF_ENDPOINT");
+    if (c->hf_endpoint[0]) return c->hf_endpoint;
+    return env && env[0] ? env : "https://huggingface.co";
+}
+
+int config_read_hf_token(const struct config *c, char **token, err *e) {
+    const char *path = c->hf_token_file, *env = getenv("HF_TOKEN"), *from = "HF_TOKEN";
+    char *text;
+    size_t n;
+    int rc = 0;
+    *token = NULL;
+    if (path[0]) {
+        from = "hf-token-file";
+        rc = check_private(from, path, e);
+        if (!rc) rc = textfile_read(path, TOKEN_MAX_BYTES, &text, &n, e);
+        if (rc) return rc;
+    } else if (!(text = mem_strdup(env ? env : ""))) {
+        return err_set(e, ERR_NOMEM, "no memory for the token");
+    }
+    text[strcspn(text, "\r\n")] = '\0';
+    for (const char *ch = text; *ch && !rc; ch++)
+        if (*ch <= ' ' || *ch > '~')
+            rc = err_set_param(e, ERR_INVALID, from,
+                               "%s: a token is printable ASCII without spaces", from);
+    if (!rc && path[0] && !text[0])
+        rc = err_set_param(e, ERR_INVALID, from, "%s %s holds no token", from, path);
+    if (rc)
+        free(text);
+    else
+        *token = text;
+    return rc;
 }

@@ -11,6 +11,7 @@ static const struct command commands[] = {
     {"serve", "serve models over an OpenAI-compatible HTTP API", cmd_serve},
     {"chat", "talk to the running daemon", cmd_chat},
     {"models", "register, list, check model files", cmd_models},
+    {"pull", "download a model from the Hugging Face Hub", cmd_pull},
     {"config", "print or check a configuration file", cmd_config},
     {"tokenize", "text to token ids and back", cmd_tokenize},
     {"render", "messages to prompt text by the model's chat template", cmd_render},

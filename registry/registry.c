@@ -62,19 +62,17 @@ static void rollback(registry *r) {
     sqlite3_exec(r->db, "ROLLBACK", NULL, NULL, NULL);
 }
 
-/* Makes the folders above file; a new one is its owner's alone. */
-static int make_folders(const char *file, err *e) {
+int registry_make_folders(const char *file, unsigned mode, err *e) {
     char *path = mem_strdup(file);
     if (!path) return err_set(e, ERR_NOMEM, "no memory");
     int rc = 0;
     for (char *slash = strchr(path + 1, '/'); slash && !rc; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         struct stat st;
-        int why = mkdir(path, 0700) ? errno : 0;
+        int why = mkdir(path, (mode_t)mode) ? errno : 0;
         /* One that is there counts, also where making one would be refused. */
         if (why && (stat(path, &st) || !S_ISDIR(st.st_mode)))
-            rc = err_set(e, ERR_IO, "cannot make folder %s for the registry: %s", path,
-                         strerror(why));
+            rc = err_set(e, ERR_IO, "cannot make folder %s: %s", path, strerror(why));
         *slash = '/';
     }
     free(path);
@@ -84,7 +82,7 @@ static int make_folders(const char *file, err *e) {
 int registry_open(const char *file, registry **out, err *e) {
     *out = NULL;
     if (!file[0]) return err_set(e, ERR_INVALID, "the registry's file name is empty");
-    int rc = make_folders(file, e);
+    int rc = registry_make_folders(file, 0700, e); /* a new one is its owner's alone */
     if (rc) return rc;
     registry *r = mem_new(1, sizeof *r);
     if (!r || !(r->file = mem_strdup(file))) {
@@ -226,7 +224,7 @@ static int name_holder(registry *r, const char *name, int64_t *id, int *position
                     e);
 }
 
-static int check_name(const char *name, err *e) {
+int registry_check_name(const char *name, err *e) {
     size_t n = strlen(name);
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
                                   "._:/-";
@@ -244,7 +242,7 @@ static void name_from_path(const char *path, char name[NAME_MAX_BYTES + 1]) {
     size_t n = strlen(name);
     if (n > 5 && strcmp(name + n - 5, ".gguf") == 0) name[n - 5] = '\0';
     for (char *c = name; *c; c++)
-        if (check_name((char[2]){*c, '\0'}, NULL) || *c == '/') *c = '-';
+        if (registry_check_name((char[2]){*c, '\0'}, NULL) || *c == '/') *c = '-';
 }
 
 static int err_taken(registry *r, const char *name, int64_t holder, err *e) {
@@ -365,11 +363,11 @@ int registry_add(registry *r, const struct registry_add *add, struct registry_mo
     char name[NAME_MAX_BYTES + 1], sha[65];
     int64_t id;
     memset(out, 0, sizeof *out);
-    int rc = add->name ? check_name(add->name, e) : 0;
+    int rc = add->name ? registry_check_name(add->name, e) : 0;
     if (!rc && add->n_aliases > ALIASES_MAX)
         rc = err_set_param(e, ERR_INVALID, "alias", "at most %d aliases", ALIASES_MAX);
     for (size_t i = 0; !rc && i < add->n_aliases; i++)
-        rc = check_name(add->aliases[i], e);
+        rc = registry_check_name(add->aliases[i], e);
     if (!rc) rc = registry_scan_header(add->path, &scan, e);
     if (rc) return rc;
     /* Once before the long read, for a quick answer; once more inside the write transaction. */

@@ -34,6 +34,9 @@ struct registry_model {
 int registry_open(const char *file, registry **out, err *e);
 void registry_close(registry *r);
 
+/* May a model be called so? ERR_INVALID (param: name). */
+int registry_check_name(const char *name, err *e);
+
 /* Inspects path (refused with what is missing if this build cannot serve it), hashes it, adds it.
  * name NULL: made from the file's name. ERR_EXISTS names the holder of a taken name. Adding the
  * same path again with the same name refreshes the row. */

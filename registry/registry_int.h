@@ -1,9 +1,11 @@
-/* registry_int.h - what registry.c, schema.c and scan.c share. Private to the folder. */
+/* registry_int.h - what the folder's files share. Private to the folder. */
 #ifndef INFERD_REGISTRY_INT_H
 #define INFERD_REGISTRY_INT_H
 
 #include "registry/registry.h"
 
+#include <nettle/sha1.h>
+#include <nettle/sha2.h>
 #include <sqlite3.h>
 
 /* "INFD": tells an inferd registry from any other SQLite file. */
@@ -18,6 +20,34 @@ int registry_db_exec(sqlite3 *db, const char *file, const char *sql, err *e);
 /* Checks whose database this is, turns on WAL and brings the schema to this build's version.
  * ERR_UNSUPPORTED: written by a newer inferd. ERR_FORMAT: not a registry. */
 int registry_schema_migrate(sqlite3 *db, const char *file, err *e);
+
+/* Makes the folders above file with mode (and umask). ERR_IO names the one that cannot be made. */
+int registry_make_folders(const char *file, unsigned mode, err *e);
+
+/* A hash in the making, of bytes added one after the other. */
+struct registry_hash {
+    bool is_git;
+    struct sha256_ctx sha256;
+    struct sha1_ctx sha1;
+};
+void registry_hash_init(struct registry_hash *h); /* SHA-256 */
+/* SHA-1 as git names a blob of that size. */
+void registry_hash_init_git(struct registry_hash *h, uint64_t size_bytes);
+void registry_hash_add(struct registry_hash *h, const void *bytes, size_t n);
+void registry_hash_hex(struct registry_hash *h, char hex[65]); /* 64 or 40 digits + NUL */
+
+/* ---- parts.c ---- */
+
+/* What NAME-00001-of-00003.gguf says: NAME is the first stem_len bytes, part counts from 1. */
+struct registry_part {
+    size_t stem_len;
+    unsigned part, n_parts;
+};
+bool registry_part_read(const char *name, struct registry_part *out); /* false: no such name */
+
+/* Is a file of that name, without folders, one of those that make a Hugging Face model? */
+bool registry_folder_has(const char *name);
+bool registry_is_safetensors(const char *name); /* weights that are read */
 
 /* Identity of a file without reading it. */
 struct registry_stat {

@@ -8,8 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <nettle/sha2.h>
-#include <nettle/version.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,17 +70,6 @@ int registry_scan_header(const char *path, struct registry_scan *out, err *e) {
     return 0;
 }
 
-static void digest_hex(struct sha256_ctx *ctx, char hex[65]) {
-    uint8_t digest[SHA256_DIGEST_SIZE];
-#if NETTLE_VERSION_MAJOR >= 4
-    sha256_digest(ctx, digest);
-#else
-    sha256_digest(ctx, sizeof digest, digest);
-#endif
-    for (size_t i = 0; i < sizeof digest; i++)
-        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
-}
-
 static int check_same(const char *path, int fd, const struct registry_stat *want, err *e) {
     struct stat st;
     struct registry_stat now = {0};
@@ -96,7 +83,7 @@ static int check_same(const char *path, int fd, const struct registry_stat *want
 int registry_scan_sha256(const char *path, const struct registry_stat *want,
                          void (*progress)(void *arg, uint64_t done, uint64_t total),
                          void *progress_arg, char hex[65], err *e) {
-    struct sha256_ctx ctx;
+    struct registry_hash hash;
     uint64_t done = 0;
     unsigned char *chunk = mem_new(CHUNK_BYTES, 1);
     if (!chunk) return err_set(e, ERR_NOMEM, "no memory to read %s", path);
@@ -106,20 +93,20 @@ int registry_scan_sha256(const char *path, const struct registry_stat *want,
         goto end;
     }
     rc = check_same(path, fd, want, e);
-    sha256_init(&ctx);
+    registry_hash_init(&hash);
     while (!rc) {
         ssize_t n = read(fd, chunk, CHUNK_BYTES);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) rc = err_set(e, ERR_IO, "reading %s: %s", path, strerror(errno));
         if (n <= 0) break;
-        sha256_update(&ctx, (size_t)n, chunk);
+        registry_hash_add(&hash, chunk, (size_t)n);
         done += (uint64_t)n;
         if (progress) progress(progress_arg, done, want->size_bytes);
     }
     if (!rc) rc = check_same(path, fd, want, e);
     if (!rc && done != want->size_bytes)
         rc = err_set(e, ERR_CHANGED, "%s changed while it was read", path);
-    if (!rc) digest_hex(&ctx, hex);
+    if (!rc) registry_hash_hex(&hash, hex);
     close(fd);
 end:
     free(chunk);

@@ -1,0 +1,44 @@
+/* hash.c - SHA-256 of bytes, and SHA-1 as git makes it of a blob: over "blob SIZE", a NUL and the
+ * bytes. The only caller of nettle's functions; their signatures differ between its versions. */
+#include "registry/registry_int.h"
+
+#include <nettle/version.h>
+#include <stdio.h>
+
+void registry_hash_init(struct registry_hash *h) {
+    h->is_git = false;
+    sha256_init(&h->sha256);
+}
+
+void registry_hash_init_git(struct registry_hash *h, uint64_t size_bytes) {
+    char head[32];
+    int n = snprintf(head, sizeof head, "blob %llu", (unsigned long long)size_bytes);
+    h->is_git = true;
+    sha1_init(&h->sha1);
+    sha1_update(&h->sha1, (size_t)n + 1, (const uint8_t *)head);
+}
+
+void registry_hash_add(struct registry_hash *h, const void *bytes, size_t n) {
+    if (h->is_git)
+        sha1_update(&h->sha1, n, bytes);
+    else
+        sha256_update(&h->sha256, n, bytes);
+}
+
+void registry_hash_hex(struct registry_hash *h, char hex[65]) {
+    uint8_t digest[SHA256_DIGEST_SIZE];
+    size_t n = h->is_git ? SHA1_DIGEST_SIZE : SHA256_DIGEST_SIZE;
+#if NETTLE_VERSION_MAJOR >= 4
+    if (h->is_git)
+        sha1_digest(&h->sha1, digest);
+    else
+        sha256_digest(&h->sha256, digest);
+#else
+    if (h->is_git)
+        sha1_digest(&h->sha1, n, digest);
+    else
+        sha256_digest(&h->sha256, n, digest);
+#endif
+    for (size_t i = 0; i < n; i++)
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+}

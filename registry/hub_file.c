@@ -1,0 +1,264 @@
+/* hub_file.c - one file from the Hub to the disk: FILE.part and FILE.part.id while it grows, then
+ * FILE. The hash is made of the bytes as they are written, after those of an earlier part have been
+ * read back. Never leaves a FILE that is not whole. */
+#include "core/base/mem.h"
+#include "registry/hub_int.h"
+#include "registry/registry_int.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    CHUNK_BYTES = 1 << 20,
+    PROGRESS_BYTES = 1 << 20, /* so much makes a try one that brought something */
+    ID_MAX = 128,
+    SUFFIX_MAX = 16
+};
+
+struct part {
+    const struct hub_download *d;
+    char *path, *id_path; /* FILE.part, FILE.part.id */
+    int fd;
+    uint64_t done;  /* bytes written and hashed */
+    bool begun;     /* the body's place has been checked */
+    bool misplaced; /* and was another than asked for */
+    struct registry_hash hash;
+};
+
+static int tick(void *arg) {
+    const struct part *p = arg;
+    const struct hub_options *o = p->d->options;
+    return o->progress(o->arg, p->d->done_before + p->done, p->d->total_bytes);
+}
+
+static void hash_start(struct part *p) {
+    if (p->d->file->lfs)
+        registry_hash_init(&p->hash);
+    else
+        registry_hash_init_git(&p->hash, p->d->file->size_bytes);
+    p->done = 0;
+}
+
+/* Hashes n bytes of fd from its start. ERR_STOPPING. */
+static int hash_bytes(struct part *p, int fd, uint64_t n, err *e) {
+    char *chunk = mem_new(CHUNK_BYTES, 1);
+    int rc = chunk ? 0 : err_set(e, ERR_NOMEM, "no memory");
+    hash_start(p);
+    while (!rc && p->done < n) {
+        uint64_t left = n - p->done;
+        ssize_t got = pread(fd, chunk, left < CHUNK_BYTES ? left : CHUNK_BYTES, (off_t)p->done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) {
+            rc = err_set(e, ERR_IO, "reading %s: %s", p->path, got ? strerror(errno) : "it is cut");
+            break;
+        }
+        registry_hash_add(&p->hash, chunk, (size_t)got);
+        p->done += (uint64_t)got;
+        if (tick(p)) rc = err_set(e, ERR_STOPPING, "stopped");
+    }
+    free(chunk);
+    return rc;
+}
+
+static bool hash_is_right(struct part *p) {
+    char hex[65];
+    registry_hash_hex(&p->hash, hex);
+    return strcmp(hex, p->d->file->hash) == 0;
+}
+
+static uint64_t size_of(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+}
+
+uint64_t hub_file_have_bytes(const struct hub_file *file, const char *path) {
+    char *part = mem_new(strlen(path) + SUFFIX_MAX, 1);
+    if (!part) return 0;
+    sprintf(part, "%s.part", path);
+    uint64_t have = size_of(path) == file->size_bytes ? file->size_bytes : size_of(part);
+    free(part);
+    return have < file->size_bytes ? have : file->size_bytes;
+}
+
+/* ---- FILE.part and what it is to become ---- */
+
+static int err_io(const char *what, const char *path, err *e) {
+    return err_set(e, ERR_IO, "cannot %s %s: %s", what, path, strerror(errno));
+}
+
+static void format_id(const struct hub_file *f, char id[ID_MAX]) {
+    snprintf(id, ID_MAX, "%s %s %llu\n", f->lfs ? "sha256" : "git-blob", f->hash,
+             (unsigned long long)f->size_bytes);
+}
+
+static bool id_is_right(const struct part *p) {
+    char want[ID_MAX], have[ID_MAX];
+    format_id(p->d->file, want);
+    int fd = open(p->id_path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, have, sizeof have);
+    if (fd >= 0) close(fd);
+    return n == (ssize_t)strlen(want) && memcmp(want, have, (size_t)n) == 0;
+}
+
+static int write_id(const struct part *p, err *e) {
+    char id[ID_MAX];
+    format_id(p->d->file, id);
+    ssize_t n = (ssize_t)strlen(id);
+    int fd = open(p->id_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    bool ok = fd >= 0 && write(fd, id, (size_t)n) == n;
+    if (fd >= 0 && close(fd)) ok = false;
+    return ok ? 0 : err_io("write", p->id_path, e);
+}
+
+static int part_empty(struct part *p, err *e) {
+    hash_start(p);
+    return ftruncate(p->fd, 0) ? err_io("empty", p->path, e) : 0;
+}
+
+/* What is left of an earlier download is kept if it was to become the same file. */
+static int part_open(struct part *p, err *e) {
+    p->fd = open(p->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (p->fd < 0) return err_io("write", p->path, e);
+    uint64_t have = size_of(p->path);
+    if (have && have <= p->d->file->size_bytes && id_is_right(p))
+        return hash_bytes(p, p->fd, have, e);
+    /* Emptied before the id is written: bytes of the old file never stand under the new id. */
+    int rc = part_empty(p, e);
+    return rc ? rc : write_id(p, e);
+}
+
+static int write_all(struct part *p, const char *bytes, size_t n, err *e) {
+    for (size_t at = 0; at < n;) {
+        ssize_t put = pwrite(p->fd, bytes + at, n - at, (off_t)(p->done + at));
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) return err_io("write", p->path, e);
+        at += (size_t)put;
+    }
+    registry_hash_add(&p->hash, bytes, n);
+    p->done += n;
+    return 0;
+}
+
+/* The first bytes of a body: they must belong where the part ends, or at its start. */
+static int part_begin(struct part *p, const struct hub_reply *r, err *e) {
+    const struct hub_file *f = p->d->file;
+    p->begun = true;
+    if (f->lfs && strlen(r->linked_etag) == 64 && strcmp(r->linked_etag, f->hash) != 0)
+        return err_set(e, ERR_CHANGED, "it is another file now than the listing says: try again");
+    if (r->status == 200) return p->done ? part_empty(p, e) : 0;
+    if (!r->has_range || r->range_from != p->done ||
+        (r->range_total && r->range_total != f->size_bytes)) {
+        p->misplaced = true;
+        return err_set(e, ERR_CHANGED, "the answer is another range of bytes than asked for");
+    }
+    return 0;
+}
+
+static int on_body(void *arg, const struct hub_reply *r, const void *bytes, size_t n, err *e) {
+    struct part *p = arg;
+    int rc = p->begun ? 0 : part_begin(p, r, e);
+    if (rc) return rc;
+    if (n > p->d->file->size_bytes - p->done)
+        return err_set(e, ERR_FORMAT, "more comes than the %llu bytes that the listing says",
+                       (unsigned long long)p->d->file->size_bytes);
+    return write_all(p, bytes, n, e);
+}
+
+/* ---- the download ---- */
+
+/* Tries until all bytes are there. */
+static int part_fill(struct part *p, err *e) {
+    const struct hub_download *d = p->d;
+    struct hub_retry retry = {0};
+    struct hub_reply reply;
+    int rc = 0;
+    while (!rc && p->done < d->file->size_bytes) {
+        const struct hub_request rq = {
+            .path = d->url_path, .from = p->done, .body = on_body, .tick = tick, .arg = p};
+        uint64_t before = p->done;
+        p->begun = p->misplaced = false;
+        rc = hub_http_get(d->http, &rq, &reply, e);
+        if (!rc && p->done < d->file->size_bytes) {
+            rc = err_set(e, ERR_IO, "the answer ended after %llu of %llu bytes",
+                         (unsigned long long)p->done, (unsigned long long)d->file->size_bytes);
+            reply.transient = true;
+        }
+        if (rc && before && (reply.status == 416 || p->misplaced)) { /* once more from the start */
+            rc = part_empty(p, e);
+            continue;
+        }
+        if (p->done > before + PROGRESS_BYTES) retry.n_failed = 0;
+        if (rc) rc = hub_http_pause(d->http, &rq, &reply, &retry, e);
+    }
+    return rc;
+}
+
+static int sync_folder(const char *path, err *e) {
+    const char *slash = strrchr(path, '/');
+    char *folder = mem_strndup(path, slash ? (size_t)(slash - path) : 0);
+    int fd = folder ? open(folder[0] ? folder : "/", O_RDONLY | O_CLOEXEC) : -1;
+    int rc = fd < 0 || fsync(fd) ? err_io("sync the folder of", path, e) : 0;
+    if (fd >= 0) close(fd);
+    free(folder);
+    return rc;
+}
+
+/* Whole: checked, on the disk, then under its name. */
+static int part_finish(struct part *p, err *e) {
+    const struct hub_file *f = p->d->file;
+    if (!hash_is_right(p)) {
+        unlink(p->path);
+        unlink(p->id_path);
+        return err_set(e, ERR_FORMAT,
+                       "its %s is not the one that the Hub lists (%.16s...): it was deleted, pull "
+                       "again",
+                       f->lfs ? "SHA-256" : "git hash", f->hash);
+    }
+    if (fsync(p->fd)) return err_io("sync", p->path, e);
+    if (rename(p->path, p->d->path)) return err_io("rename", p->path, e);
+    unlink(p->id_path);
+    return sync_folder(p->d->path, e);
+}
+
+/* 1: PATH is there with the right bytes; 0: it is not. */
+static int is_there(struct part *p, err *e) {
+    const struct hub_download *d = p->d;
+    if (size_of(d->path) != d->file->size_bytes) return 0;
+    int fd = open(d->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return errno == ENOENT ? 0 : err_io("read", d->path, e);
+    int rc = hash_bytes(p, fd, d->file->size_bytes, e);
+    close(fd);
+    return rc ? rc : hash_is_right(p);
+}
+
+int hub_file_get(const struct hub_download *d, err *e) {
+    struct part p = {.d = d, .fd = -1};
+    size_t n = strlen(d->path) + SUFFIX_MAX;
+    p.path = mem_new(n, 1);
+    p.id_path = mem_new(n, 1);
+    int rc = p.path && p.id_path ? 0 : err_set(e, ERR_NOMEM, "no memory");
+    if (!rc) {
+        snprintf(p.path, n, "%s.part", d->path);
+        snprintf(p.id_path, n, "%s.part.id", d->path);
+        rc = is_there(&p, e);
+    }
+    if (!rc) {
+        rc = part_open(&p, e);
+        if (!rc) rc = part_fill(&p, e);
+        if (rc == ERR_FORMAT || rc == ERR_CHANGED) { /* nothing to go on from */
+            unlink(p.path);
+            unlink(p.id_path);
+        }
+        if (!rc) rc = part_finish(&p, e);
+        if (rc) err_prefix(e, "%s: ", d->file->name);
+    }
+    if (p.fd >= 0) close(p.fd);
+    free(p.path);
+    free(p.id_path);
+    return rc < 0 ? rc : 0;
+}
