@@ -1,4 +1,4 @@
-// Starts a real inferd on a free port of 127.0.0.1 with the demo model and a registry of its own.
+// Starts a real inferd on a free port of 127.0.0.1 with a registry of its own.
 import { spawn, execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -11,13 +11,19 @@ export const modelName = "inferd-demo";
 // How much longer than the plain build this one may take (sanitizers).
 export const patience = Number(process.env.PATIENCE ?? 1);
 
-export async function startServer(flags = []) {
+const demo = { file: modelFile, name: modelName, alias: "demo" };
+
+// models: what is registered and served.
+export async function startServer(flags = [], models = [demo]) {
   const folder = mkdtempSync(join(tmpdir(), "inferd-test-"));
   const registry = join(folder, "registry.db");
-  execFileSync(binary, ["models", "add", modelFile, "--name", modelName, "--alias", "demo", "--registry", registry]);
+  for (const m of models) {
+    const alias = m.alias ? ["--alias", m.alias] : [];
+    execFileSync(binary, ["models", "add", m.file, "--name", m.name, ...alias, "--registry", registry]);
+  }
   const child = spawn(
     binary,
-    ["serve", "--model", modelName, "--registry", registry, "--host", "127.0.0.1", "--port", "0", ...flags],
+    ["serve", "--model", models.map((m) => m.name).join(","), "--registry", registry, "--host", "127.0.0.1", "--port", "0", ...flags],
     { stdio: ["ignore", "pipe", "pipe"] },
   );
   const server = { child, folder, stderr: "", stdout: "", exited: null };

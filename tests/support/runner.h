@@ -57,7 +57,8 @@ static inline void runner_open(struct runner *r, const struct runner_config *c) 
     struct model_limits limits = {.max_rows = c->max_rows,
                                   .max_logit_rows = c->max_rows,
                                   .max_seqs = RUNNER_MAX_PIECES,
-                                  .table_stride = r->table_stride};
+                                  .table_stride = r->table_stride,
+                                  .n_ctx = c->max_tokens};
     runner_need(model_open(c->path, r->be, &limits, &r->m, &e), &e);
     uint32_t n_blocks = r->table_stride * RUNNER_MAX_PIECES;
     uint64_t bytes;
