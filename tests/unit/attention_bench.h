@@ -72,8 +72,15 @@ static int bench_compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* n_seqs sequences of context tokens, the last n_rows of each are asked for. */
-static void bench_case(struct bench_pools *b, uint32_t n_seqs, uint32_t n_rows, uint32_t context) {
+/* What is asked for: the last n_rows of n_seqs sequences of context tokens. */
+struct bench_ask {
+    uint32_t n_seqs, n_rows, context, window;
+    float softcap;
+    bool sinks;
+};
+
+static void bench_case(struct bench_pools *b, const struct bench_ask *ask) {
+    uint32_t n_seqs = ask->n_seqs, n_rows = ask->n_rows, context = ask->context;
     int32_t pos[BENCH_ROWS], start[BENCH_ROWS + 1];
     uint32_t stride = (context + BENCH_BLOCK - 1) / BENCH_BLOCK, n = n_seqs * n_rows;
     uint64_t width = (uint64_t)n * BENCH_HEADS * BENCH_DIM, block = 0;
@@ -81,10 +88,12 @@ static void bench_case(struct bench_pools *b, uint32_t n_seqs, uint32_t n_rows, 
     backend_kv_block_bytes(&b->kv, &block);
     for (uint32_t i = 0; i < n; i++) {
         pos[i] = (int32_t)(context - n_rows + i % n_rows);
-        keys += pos[i] + 1;
+        keys += ask->window && ask->window <= (uint32_t)pos[i] ? ask->window : (uint32_t)pos[i] + 1;
     }
     for (uint32_t s = 0; s <= n_seqs; s++)
         start[s] = (int32_t)(s * n_rows);
+    backend_weight *sinks =
+        ask->sinks ? be_weight(b->be, QTYPE_F32, 1, BENCH_HEADS, b->floats) : NULL;
     struct op_paged_attention op = {.q = be_f32(b->be, b->floats, width),
                                     .pos = be_i32(b->be, pos, n),
                                     .row_start = be_i32(b->be, start, n_seqs + 1),
@@ -92,7 +101,10 @@ static void bench_case(struct bench_pools *b, uint32_t n_seqs, uint32_t n_rows, 
                                     .n_seqs = n_seqs,
                                     .n_heads = BENCH_HEADS,
                                     .table_stride = stride,
+                                    .window = ask->window,
                                     .scale = 0.125f,
+                                    .softcap = ask->softcap,
+                                    .sinks = sinks,
                                     .kv = b->kv,
                                     .out = be_f32(b->be, NULL, width)};
     uint32_t rounds = BENCH_BLOCKS / (stride * n_seqs);
@@ -110,18 +122,27 @@ static void bench_case(struct bench_pools *b, uint32_t n_seqs, uint32_t n_rows, 
     }
     qsort(ns, BENCH_REPEATS, sizeof *ns, bench_compare);
     double flops = 4 * keys * BENCH_HEADS * BENCH_DIM, median = ns[BENCH_REPEATS / 2];
-    double bytes = 2.0 * (double)block * stride * n_seqs;
-    printf("  %2u x %3u rows, context %5u: %8.1f us (best %8.1f) %6.1f GFLOP/s", n_seqs, n_rows,
-           context, median * 1e-3, ns[0] * 1e-3, flops / median);
+    double bytes = 2.0 * (double)block / BENCH_BLOCK * keys;
+    printf("  %2u x %3u rows, context %5u", n_seqs, n_rows, context);
+    if (ask->window) printf(", window %u", ask->window);
+    printf("%s%s: %8.1f us (best %8.1f) %6.1f GFLOP/s", ask->softcap != 0 ? ", softcap" : "",
+           sinks ? ", sinks" : "", median * 1e-3, ns[0] * 1e-3, flops / median);
     printf(n_rows == 1 ? " %5.1f GB/s of K and V (best %5.1f)\n" : "\n", bytes / median,
            bytes / ns[0]);
     backend_buf_free((backend_buf *)op.q);
     backend_buf_free(op.out);
     backend_buf_free((backend_buf *)op.pos);
     backend_buf_free((backend_buf *)op.row_start);
+    backend_weight_free(sinks);
 }
 
 static int attention_bench(const char *isa, int n_threads) {
+    static const struct bench_ask asks[] = {
+        {1, 512, 512, 0, 0, false},  {1, 64, 8192, 0, 0, false},  {1, 1, 512, 0, 0, false},
+        {1, 1, 8192, 0, 0, false},   {1, 1, 32768, 0, 0, false},  {32, 1, 512, 0, 0, false},
+        {1, 512, 512, 128, 0, true}, {1, 64, 8192, 128, 0, true}, {1, 1, 512, 128, 0, true},
+        {1, 1, 32768, 128, 0, true}, {1, 64, 8192, 0, 50, false}, {1, 1, 8192, 0, 50, false},
+    };
     static const int types[] = {QTYPE_F16, QTYPE_BF16, QTYPE_Q8_0, QTYPE_F32};
     struct backend_config config = {.name = "cpu",
                                     .isa = isa,
@@ -154,12 +175,8 @@ static int attention_bench(const char *isa, int n_threads) {
         printf("%s K/V, %s, %d threads\n", qtype_name(types[t]), backend_isa(b.be),
                backend_n_threads(b.be));
         bench_fill(&b, BENCH_ROWS);
-        bench_case(&b, 1, 512, 512);
-        bench_case(&b, 1, 64, 8192);
-        bench_case(&b, 1, 1, 512);
-        bench_case(&b, 1, 1, 8192);
-        bench_case(&b, 1, 1, 32768);
-        bench_case(&b, 32, 1, 512);
+        for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++)
+            bench_case(&b, &asks[i]);
         backend_buf_free(b.kv.k);
         backend_buf_free(b.kv.v);
     }

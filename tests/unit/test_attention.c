@@ -266,10 +266,12 @@ static void random_rows(const struct scene *c, const float *q, struct rows *r) {
 }
 
 /* Number n of the combinations: windows shorter and longer than blocks, spans and chunks of keys,
- * and than the context. */
+ * and than the context; caps that change every score and such that change few. */
 static struct features features_of(int n) {
     static const uint32_t windows[] = {1, 5, 64, 255, 256, 257, 5000};
-    return (struct features){.window = windows[n % 7]};
+    static const float caps[] = {0, 50, 2.5f};
+    return (struct features){
+        .window = n % 4 ? windows[n % 7] : 0, .softcap = caps[n % 3], .sinks = n / 3 % 2};
 }
 
 static void check_shape(backend *be, const struct shape *s, struct features f, float *q) {
@@ -362,6 +364,55 @@ static void test_attention_invariance(void) {
         }
 }
 
+/* The end of a prompt at once on three threads = row by row on one, with everything that an
+ * architecture may add. */
+static void check_prefill(const char *isa, const struct shape *s, uint32_t window) {
+    uint64_t width = (uint64_t)s->n_heads * s->head_dim;
+    struct scene c;
+    struct rows r = {0};
+    make_scene(&c, s, (struct features){window, 30, true}, 3);
+    uint32_t n = min_u32(c.context[0], BE_MAX_ROWS - 1), base = c.context[0] - n;
+    int32_t pos[BE_MAX_ROWS];
+    float *q = be_new(n * width, 4), *want = be_new(n * width, 4), *got = be_new(n * width, 4);
+    backend *one = be_open(isa, 1), *three = be_open(isa, 3);
+    be_fill(q, n * width, 2);
+    for (uint32_t i = 0; i < n; i++)
+        pos[i] = (int32_t)(base + i);
+    add_seq(&r, 0, pos, n, q, width);
+    upload_pools(three, &c);
+    attend(three, &c, &r, got);
+    check_against_reference(three, &c, &r);
+    free_pools(&c);
+    upload_pools(one, &c);
+    for (uint32_t i = 0; i < n; i++) {
+        memset(&r, 0, sizeof r);
+        add_seq(&r, 0, &pos[i], 1, q + i * width, width);
+        attend(one, &c, &r, want + i * width);
+    }
+    CHECK_MSG(memcmp(got, want, n * width * 4) == 0, "%s: %u rows from %u on, window %u", isa, n,
+              base, window);
+    free_pools(&c);
+    backend_close(three);
+    backend_close(one);
+    free(got);
+    free(want);
+    free(q);
+    free_scene(&c);
+}
+
+static void test_attention_prefill(void) {
+    static const struct shape some[] = {
+        {7, 1, 96, 16, QTYPE_F16}, {8, 8, 40, 32, QTYPE_F32}, {3, 1, 64, 16, QTYPE_Q8_0}};
+    be_seed = 41;
+    for (int i = 0; i < BE_N_ISAS; i++) {
+        backend *be = be_row_isa(i) ? be_open(be_isas[i], 1) : NULL;
+        if (!be) continue;
+        backend_close(be);
+        for (int n = 0; n < (be_quick ? 1 : 3); n++)
+            check_prefill(be_isas[i], &some[n], n ? 128 : 19);
+    }
+}
+
 /* Numbers that would leave tables, pools or batch are refused before anything is read. */
 static void test_refusals(void) {
     enum { W = 64 };
@@ -414,6 +465,7 @@ int main(int argc, char **argv) {
     be_args(argc, argv);
     RUN(test_attention);
     RUN(test_attention_invariance);
+    RUN(test_attention_prefill);
     RUN(test_refusals);
     return check_done();
 }

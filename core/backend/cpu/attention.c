@@ -212,6 +212,10 @@ static float *parts_of(const struct attn_run *run, const struct row_group *g, ui
     return run->attn->parts + g->parts_at + at * part;
 }
 
+static const float *sink_of(const struct op_paged_attention *a, uint32_t head) {
+    return a->sinks ? (const float *)cpu_weight_of(a->sinks)->data + head : NULL;
+}
+
 /* Threads take contiguous shares of the tasks: the ordered ones are dealt to them in turn. */
 static void attn_task(const void *arg, uint32_t dealt, int thread) {
     const struct attn_run *run = arg;
@@ -245,6 +249,8 @@ static void attn_task(const void *arg, uint32_t dealt, int thread) {
         .block_bytes = kv->n_kv_heads * run->run_bytes,
         .kv_type = kv->kv_type,
         .scale = a->scale,
+        .softcap = a->softcap,
+        .sinks = sink_of(a, head),
         .tile = &run->attn->tiles[thread],
         .part = g->split ? parts_of(run, g, tile, chunk) : NULL,
         .chunk = chunk});
@@ -269,6 +275,7 @@ static void merge_task(const void *arg, uint32_t task, int thread) {
         .n_queries = g->n_rows * heads,
         .query = row * heads + in_group % run->heads_per_tile,
         .head_dim = a->kv.head_dim,
+        .sink = sink_of(a, head),
         .out = (float *)a->out->host + at});
 }
 
@@ -277,7 +284,6 @@ int cpu_paged_attention(backend *be, const struct op_paged_attention *a) {
     const struct backend_kv *kv = &a->kv;
     uint32_t n_group = a->n_heads / kv->n_kv_heads;
     uint64_t block_bytes;
-    if (a->softcap || a->sinks) return ERR_UNSUPPORTED;
     if (kv->head_dim > CPU_MAX_HEAD_DIM || kv->block_tokens > CPU_MAX_BLOCK_TOKENS ||
         CPU_ATTN_SPAN % kv->block_tokens || !backend_kv_block_bytes(kv, &block_bytes))
         return ERR_INVALID;

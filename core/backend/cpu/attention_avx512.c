@@ -35,6 +35,10 @@ ALWAYS_INLINE vf vf_mul(vf a, vf b) {
     return _mm512_mul_ps(a, b);
 }
 
+ALWAYS_INLINE vf vf_div(vf a, vf b) {
+    return _mm512_div_ps(a, b);
+}
+
 ALWAYS_INLINE vf vf_fma(vf a, vf b, vf c) {
     return _mm512_fmadd_ps(a, b, c);
 }

@@ -71,13 +71,14 @@ struct tokens {
 static void fold_block(const struct cpu_attn_job *j, const float *q, uint32_t i, struct tokens seen,
                        const struct cpu_attn_part *to) {
     const float *k = j->tile->k, *v = j->tile->v;
-    float score[CPU_MAX_BLOCK_TOKENS], max = to->max[i];
+    float score[CPU_MAX_BLOCK_TOKENS] = {0}, max = to->max[i];
     float *acc = to->acc + (uint64_t)i * cpu_attn_acc_stride(j->head_dim);
     for (uint32_t t = seen.from; t < seen.end; t++) {
         float dot = 0;
         for (uint32_t d = 0; d < j->head_dim; d++)
             dot += q[d] * k[d * j->block_tokens + t];
         score[t] = dot * j->scale;
+        if (j->softcap != 0) score[t] = j->softcap * tanhf(score[t] / j->softcap);
         max = fmaxf(max, score[t]);
     }
     float keep = expf(to->max[i] - max);
@@ -130,11 +131,18 @@ static void merge_query(const struct cpu_attn_part *total, uint32_t to,
             total->acc[to * width + d] * keep + part->acc[from * width + d] * add;
 }
 
-/* + 0 makes one zero of two, so that a sum of nothing but tiny values is the same in any split. */
+/* Query i with its sink, if there is one. + 0 makes one zero of two, so that a sum of nothing but
+ * tiny values is the same in any split. */
 static void finish_query(const struct cpu_attn_part *total, uint32_t i, uint32_t head_dim,
-                         float *out) {
+                         const float *sink, float *out) {
+    float sum = total->sum[i], keep = 1;
+    if (sink) {
+        float max = fmaxf(total->max[i], *sink);
+        keep = expf(total->max[i] - max);
+        sum = sum * keep + expf(*sink - max);
+    }
     for (uint32_t d = 0; d < head_dim; d++)
-        out[d] = total->acc[(uint64_t)i * cpu_attn_acc_stride(head_dim) + d] / total->sum[i] + 0.0f;
+        out[d] = total->acc[(uint64_t)i * cpu_attn_acc_stride(head_dim) + d] * keep / sum + 0.0f;
 }
 
 void generic_attention(const struct cpu_attn_job *j) {
@@ -155,7 +163,7 @@ void generic_attention(const struct cpu_attn_job *j) {
                 merge_query(&total, i, &part, i, j->head_dim);
     }
     for (uint32_t i = 0; i < n; i++)
-        finish_query(&total, i, j->head_dim,
+        finish_query(&total, i, j->head_dim, j->sinks ? j->sinks + i % j->n_group : NULL,
                      j->out + i / j->n_group * j->q_stride +
                          (uint64_t)(i % j->n_group) * j->head_dim);
 }
@@ -168,5 +176,5 @@ void generic_attention_merge(const struct cpu_attn_merge *m) {
             cpu_attn_part_at((float *)m->parts + c * m->stride, m->n_queries, m->head_dim);
         merge_query(&total, 0, &part, m->query, m->head_dim);
     }
-    finish_query(&total, 0, m->head_dim, m->out);
+    finish_query(&total, 0, m->head_dim, m->sink, m->out);
 }

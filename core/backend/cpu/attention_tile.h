@@ -2,7 +2,7 @@
  * includes it defines first:
  *   vf, LANES (4 to CPU_ATTN_LANES)      a vector of floats
  *   GROUP                                queries at once, a power of two <= CPU_ATTN_GROUP
- *   vf_load, vf_store, vf_set1, vf_add, vf_sub, vf_mul, vf_fma (a * b + c), vf_max
+ *   vf_load, vf_store, vf_set1, vf_add, vf_sub, vf_mul, vf_div, vf_fma (a * b + c), vf_max
  *   vf_load_f16, vf_load_bf16, vf_load_i8    LANES values from memory, of any alignment
  *   vf_set1_f16                          one value from memory in all lanes
  *   vf_prefetch                          a hint: this address is read soon
@@ -196,6 +196,22 @@ ALWAYS_INLINE void add_values(int type, uint32_t n_q, const struct cpu_attn_job 
     }
 }
 
+/* Scores of these keys, score / softcap so far (see load_queries), become log2(e) * softcap * tanh
+ * of that. tanh |x| = (1 - e) / (1 + e), e = exp(-2 |x|); it is never more than |x|, where for tiny
+ * x it has few digits left, so x is clamped between -tanh |x| and tanh |x|. */
+static void cap_scores(const struct cpu_attn_job *j, uint32_t n_q, struct keys keys) {
+    const vf one = vf_set1(1), zero = vf_set1(0), cap = vf_set1(j->softcap * LOG2_E);
+    for (uint32_t q = 0; q < n_q; q++)
+        for (uint32_t i = keys.from / LANES; i * LANES < keys.end; i++) {
+            float *score = j->tile->score + q * CPU_ATTN_SPAN + i * LANES;
+            vf x = vf_load(score), minus = vf_sub(zero, x);
+            vf e = vf_exp2(vf_mul(vf_max(x, minus), vf_set1(-2 * LOG2_E)));
+            vf low = vf_div(vf_sub(e, one), vf_add(e, one)); /* -tanh |x| */
+            x = vf_max(low, vf_sub(zero, vf_max(low, minus)));
+            vf_store(score, vf_mul(x, cap));
+        }
+}
+
 /* A query's state within a chunk. */
 struct query {
     float *max, *sum; /* sum (LANES) */
@@ -274,6 +290,7 @@ ALWAYS_INLINE void fold_span(int type, bool windowed, uint32_t n_q, const struct
     }
     if (!all.end) return;
     make_scores(type, n_q, j, j->tile->q + (uint64_t)f->query * CPU_Q_STRIDE, f->span, all);
+    if (j->softcap != 0) cap_scores(j, n_q, all);
     for (uint32_t q = 0; q < n_q; q++) {
         uint64_t i = f->query + q;
         fold_scores(j->tile->score + q * CPU_ATTN_SPAN, seen[q], all,
@@ -416,10 +433,11 @@ static void attend_chunk(const struct cpu_attn_job *j, uint32_t chunk,
         to->sum[i] = vf_sum_lanes(vf_load(j->tile->sum + i * LANES));
 }
 
-/* q (queries, Q_STRIDE), scaled so that weights are powers of two of score differences. */
+/* q (queries, Q_STRIDE), scaled so that weights are powers of two of score differences; with
+ * softcap, so that scores come out divided by it. */
 static void load_queries(const struct cpu_attn_job *j) {
     uint32_t n_queries = j->n_rows * j->n_group, n = cpu_attn_padded(n_queries);
-    float scale = j->scale * LOG2_E;
+    float scale = j->softcap != 0 ? j->scale / j->softcap : j->scale * LOG2_E;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t query = i < n_queries ? i : n_queries - 1;
         const float *from =
@@ -449,12 +467,21 @@ static void merge_query(const struct cpu_attn_part *total, const struct cpu_attn
         vf_store(acc + d, vf_fma(vf_load(from + d), add, vf_mul(vf_load(acc + d), keep)));
 }
 
-/* + 0 makes one zero of two, so that a sum of nothing but tiny values is the same in any split. */
+/* Query i with its sink, if there is one. + 0 makes one zero of two, so that a sum of nothing but
+ * tiny values is the same in any split. */
 static void finish_query(const struct cpu_attn_part *total, uint32_t i, uint32_t head_dim,
-                         float *out) {
+                         const float *sink, float *out) {
     const float *acc = total->acc + (uint64_t)i * cpu_attn_acc_stride(head_dim);
     float inverse = 1 / total->sum[i];
     uint32_t d = 0;
+    if (sink) {
+        vf old_max = vf_set1(total->max[i]), last = vf_set1(*sink * LOG2_E);
+        vf max = vf_max(old_max, last), keep = vf_exp2(vf_sub(old_max, max));
+        float factor[LANES];
+        vf_store(factor,
+                 vf_div(keep, vf_fma(vf_set1(total->sum[i]), keep, vf_exp2(vf_sub(last, max)))));
+        inverse = factor[0];
+    }
     for (; d + LANES <= head_dim; d += LANES)
         vf_store(out + d, vf_fma(vf_load(acc + d), vf_set1(inverse), vf_set1(0)));
     for (; d < head_dim; d++)
@@ -480,7 +507,7 @@ static void attend(const struct cpu_attn_job *j) {
                 merge_query(&total, &part, i, width);
     }
     for (uint32_t i = 0; i < n; i++)
-        finish_query(&total, i, j->head_dim,
+        finish_query(&total, i, j->head_dim, j->sinks ? j->sinks + i % j->n_group : NULL,
                      j->out + i / j->n_group * j->q_stride +
                          (uint64_t)(i % j->n_group) * j->head_dim);
 }
@@ -502,5 +529,5 @@ static void merge(const struct cpu_attn_merge *m) {
             merge_query(&total, &one, 0, width);
         }
     }
-    finish_query(&total, 0, m->head_dim, m->out);
+    finish_query(&total, 0, m->head_dim, m->sink, m->out);
 }

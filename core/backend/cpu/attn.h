@@ -6,6 +6,7 @@
  * query's keys are taken in ascending order with an online softmax that starts afresh; the chunks
  * that it sees are then merged in ascending order by one formula:
  *   m = max(M, m_c);  L = L * e(M - m) + l_c * e(m_c - m);  A likewise;  M = m
+ * At the end, once, a sink s joins them by the same formula with l_c = 1 and A_c = 0.
  * So a query's result depends on its own position and keys alone: not on the rows beside it, on
  * where a prefill began, or on whether one thread walked the chunks or many shared them. Keys that
  * only other queries of the tile see take part with weight 0. */
@@ -39,7 +40,7 @@ enum { CPU_ATTN_PART_FLOATS = CPU_TILE_QUERIES * (CPU_MAX_HEAD_DIM + 2) };
 
 /* Memory of one thread. */
 struct cpu_attn_tile {
-    float q[CPU_TILE_QUERIES * CPU_Q_STRIDE];     /* scaled by scale * log2(e) */
+    float q[CPU_TILE_QUERIES * CPU_Q_STRIDE];     /* scaled: see load_queries */
     float k[CPU_ATTN_SPAN * CPU_MAX_HEAD_DIM];    /* (head_dim, SPAN) decoded */
     float v[CPU_ATTN_SPAN * CPU_MAX_HEAD_DIM];    /* (SPAN, head_dim padded) decoded */
     float score[CPU_ATTN_GROUP * CPU_ATTN_SPAN];  /* (queries at once, SPAN) */
@@ -59,8 +60,9 @@ struct cpu_attn_job {
     uint32_t n_rows, n_group, head_dim, block_tokens;
     const uint8_t *k, *v; /* pools, at the KV head: block b starts at byte b * block_bytes */
     uint64_t block_bytes;
-    int kv_type; /* enum qtype */
-    float scale;
+    int kv_type;          /* enum qtype */
+    float scale, softcap; /* as in op_paged_attention */
+    const float *sinks;   /* (n_group) or NULL */
     struct cpu_attn_tile *tile;
     float *part;    /* NULL: all chunks, results to out; else this chunk only, to here */
     uint32_t chunk; /* of positions chunk * CPU_ATTN_CHUNK on */
@@ -71,7 +73,8 @@ struct cpu_attn_merge {
     const float *parts; /* (n_chunks) parts, stride floats apart */
     uint64_t stride;
     uint32_t n_chunks, n_queries, query, head_dim;
-    float *out; /* (head_dim) */
+    const float *sink; /* of the query's head, or NULL */
+    float *out;        /* (head_dim) */
 };
 
 /* Queries and values of a row, rounded up to what kernels write. */
