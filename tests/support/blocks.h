@@ -32,6 +32,12 @@ static const struct block_type {
 };
 enum { N_BLOCK_TYPES = sizeof block_types / sizeof block_types[0] };
 
+static inline const struct block_type *block_type_of(int type) {
+    for (int t = 0; t < N_BLOCK_TYPES; t++)
+        if (block_types[t].type == type) return &block_types[t];
+    return NULL;
+}
+
 static inline bool block_is_float(int type) {
     return type == QTYPE_F32 || type == QTYPE_F16 || type == QTYPE_BF16;
 }

@@ -1,7 +1,7 @@
 /* test_backend.c - every op of the CPU backend but rope and attention, for every type and
  * instruction set of this machine, against float64 arithmetic on odd sizes; bitwise batch
  * invariance; refusals. What the kernels of products compute bit for bit is test_gemm's. */
-#include "tests/support/blocks.h"
+#include "tests/support/matrix.h"
 #include "tests/unit/check.h"
 
 #include <sys/resource.h>
@@ -14,94 +14,6 @@ enum { TYPE_STEP = 5 };
 enum { TYPE_STEP = 1 };
 #endif
 
-/* A weight in both shapes: packed for the backend, exactly decoded for the reference. */
-struct matrix {
-    int type;
-    uint32_t n_out, n_in;
-    void *packed;
-    float *values; /* (n_out, n_in) */
-};
-
-/* wide: float types take values over many magnitudes. */
-static struct matrix make_matrix(const struct block_type *t, uint32_t n_out, uint32_t n_in,
-                                 bool wide) {
-    struct matrix m = {.type = t->type, .n_out = n_out, .n_in = n_in};
-    uint64_t n = (uint64_t)n_out * n_in, bytes = 0, one = qtype_find(t->type)->block_bytes;
-    be_need(qtype_bytes(t->type, n_out, n_in, &bytes), "a matrix");
-    m.values = be_new(n, sizeof(float));
-    m.packed = be_new(bytes, 1);
-    for (uint64_t at = 0; at < bytes; at += one)
-        block_make(t, BLOCK_SANE, (uint8_t *)m.packed + at);
-    if (block_is_float(t->type) && wide) {
-        for (uint64_t i = 0; i < n; i++)
-            m.values[i] = ldexpf(be_real(), (int)be_below(20) - 10);
-        qtype_encode(t->type, m.values, m.packed, n);
-    }
-    qtype_decode(t->type, m.packed, m.values, n);
-    return m;
-}
-
-static const struct block_type *type_of(int type) {
-    for (int t = 0; t < N_BLOCK_TYPES; t++)
-        if (block_types[t].type == type) return &block_types[t];
-    return NULL;
-}
-
-static void free_matrix(struct matrix *m) {
-    free(m->packed);
-    free(m->values);
-}
-
-/* Largest code of an activation (core/backend/cpu/gemm.h). */
-static int top_of(int bits) {
-    return bits == 16 ? 254 * 127 + 127 : 127;
-}
-
-/* Inputs that blocks of codes hold exactly: whole numbers up to top times a power of two, top
- * itself in each block. The quantization of activations then adds no error of its own. Every other
- * block has all its values at the end of the range. */
-static void fill_exact(float *x, uint64_t n, int top) {
-    for (uint64_t i = 0; i < n; i += 32) {
-        float unit = ldexpf(1, (int)be_below(8) - 12);
-        bool ends = be_rand() & 1;
-        for (uint64_t k = i; k < i + 32 && k < n; k++)
-            x[k] = unit * (float)(ends ? (be_rand() & 1 ? top : -top)
-                                       : (int)be_below(2 * (uint32_t)top + 1) - top);
-        x[i] = unit * (float)top;
-    }
-}
-
-/* Allowed error of one output, from the arithmetic's own terms.
- * Sums: 2e-6 of the sum of magnitudes, bias included (a few roundings a block, far from all one
- * way). With quantized weights 4 times the block's largest weight stands for each: its scaled code
- * and its min may be larger than itself. Quantized activations: half a step, max / top / 2, for
- * each column of a block, times its weight. top 0: exact ones. */
-static double allowed(const struct matrix *m, const float *x, uint32_t out, float bias, int top) {
-    const float *w = m->values + (uint64_t)out * m->n_in;
-    double sum = fabs((double)bias), steps = 0;
-    bool is_float = block_is_float(m->type);
-    for (uint32_t c = 0; c < m->n_in; c += 32) {
-        double max = 0, weights = 0, max_w = 0;
-        for (uint32_t k = c; k < c + 32 && k < m->n_in; k++) {
-            max = fmax(max, fabs((double)x[k]));
-            max_w = fmax(max_w, fabs((double)w[k]));
-            weights += fabs((double)w[k]);
-        }
-        for (uint32_t k = c; k < c + 32 && k < m->n_in; k++)
-            sum += fabs((double)x[k]) * (is_float ? fabs((double)w[k]) : 4 * max_w);
-        if (top) steps += weights * max / top / 2 * 1.01;
-    }
-    return 2e-6 * sum + (is_float ? 0 : steps) + 1e-30;
-}
-
-static double reference(const struct matrix *m, const float *x, uint32_t out, float bias) {
-    const float *w = m->values + (uint64_t)out * m->n_in;
-    double sum = bias;
-    for (uint32_t c = 0; c < m->n_in; c++)
-        sum += (double)x[c] * w[c];
-    return sum;
-}
-
 struct linear_case {
     uint32_t n_rows, n_in, n_out;
     int bits;
@@ -109,13 +21,13 @@ struct linear_case {
 };
 
 static void check_linear(backend *be, const struct block_type *type, const struct linear_case *t) {
-    struct matrix m = make_matrix(type, t->n_out, t->n_in, t->wide);
+    struct matrix m = matrix_make(type, t->n_out, t->n_in, t->wide);
     uint64_t n_x = (uint64_t)t->n_rows * t->n_in, n_y = (uint64_t)t->n_rows * t->n_out;
     float *x = be_new(n_x, sizeof *x), *y = be_new(n_y, sizeof *y);
     float *bias = be_new(t->n_out, sizeof *bias);
     if (t->exact)
         for (uint32_t r = 0; r < t->n_rows; r++)
-            fill_exact(x + (uint64_t)r * t->n_in, t->n_in, top_of(t->bits));
+            matrix_fill_exact(x + (uint64_t)r * t->n_in, t->n_in, matrix_top(t->bits));
     else
         be_fill(x, n_x, 3);
     be_fill(bias, t->n_out, 1);
@@ -132,8 +44,8 @@ static void check_linear(backend *be, const struct block_type *type, const struc
         for (uint32_t o = 0; o < t->n_out; o++) {
             const float *row = x + (uint64_t)r * t->n_in;
             float add = t->bias ? bias[o] : 0;
-            double error = fabs(y[(uint64_t)r * t->n_out + o] - reference(&m, row, o, add));
-            double d = error / allowed(&m, row, o, add, t->exact ? 0 : top_of(t->bits));
+            double error = fabs(y[(uint64_t)r * t->n_out + o] - matrix_product(&m, row, o, add));
+            double d = error / matrix_allowed(&m, row, o, add, t->exact ? 0 : matrix_top(t->bits));
             if (!(d <= 1)) bad++;
             worst = fmax(worst, d);
         }
@@ -147,7 +59,7 @@ static void check_linear(backend *be, const struct block_type *type, const struc
     free(bias);
     free(y);
     free(x);
-    free_matrix(&m);
+    matrix_free(&m);
 }
 
 /* A column count that the type's blocks allow. */
@@ -202,7 +114,7 @@ static void test_linear_shares_input(void) {
         struct matrix m[3];
         struct op_linear op = {.in.x = xb, .n_rows = ROWS, .n_weights = 3, .bias = {NULL, b, NULL}};
         for (int k = 0; k < 3; k++) {
-            m[k] = make_matrix(type_of(type[k]), n_out[k], IN, false);
+            m[k] = matrix_make(block_type_of(type[k]), n_out[k], IN, false);
             op.w[k] = be_weight(be, type[k], n_out[k], IN, m[k].packed);
             op.y[k] = be_f32(be, NULL, ROWS * n_out[k]);
         }
@@ -220,7 +132,7 @@ static void test_linear_shares_input(void) {
         for (int k = 0; k < 3; k++) {
             backend_buf_free(op.y[k]);
             backend_weight_free((backend_weight *)op.w[k]);
-            free_matrix(&m[k]);
+            matrix_free(&m[k]);
         }
         backend_weight_free(b);
         backend_buf_free(xb);
@@ -316,18 +228,18 @@ static struct layer *make_layer(const struct block_type *type, const float *x,
     struct layer *l = be_new(1, sizeof *l);
     l->x = x;
     l->residual = residual;
-    l->m[0] = make_matrix(type, F_OUT, F_IN, false);
-    l->m[1] = make_matrix(type, F_OUT, F_IN, false);
-    l->side = make_matrix(type_of(QTYPE_F16), F_SIDE, F_IN, false);
+    l->m[0] = matrix_make(type, F_OUT, F_IN, false);
+    l->m[1] = matrix_make(type, F_OUT, F_IN, false);
+    l->side = matrix_make(block_type_of(QTYPE_F16), F_SIDE, F_IN, false);
     be_fill(l->norm, F_IN, 1);
     be_fill(l->bias, F_SIDE, 1);
     return l;
 }
 
 static void free_layer(struct layer *l) {
-    free_matrix(&l->m[0]);
-    free_matrix(&l->m[1]);
-    free_matrix(&l->side);
+    matrix_free(&l->m[0]);
+    matrix_free(&l->m[1]);
+    matrix_free(&l->side);
     free(l);
 }
 
@@ -450,7 +362,7 @@ static void test_embed_and_gather(void) {
         for (int i = 0; i < BE_N_ISAS; i++) {
             backend *be = be_open(be_isas[i], 2);
             if (!be) continue;
-            struct matrix m = make_matrix(&block_types[t], VOCAB, COLS, false);
+            struct matrix m = matrix_make(&block_types[t], VOCAB, COLS, false);
             for (int k = 0; k < N; k++)
                 ids[k] = k < 2 ? k * (VOCAB - 1) : (int32_t)be_below(VOCAB);
             for (int k = 0; k < 19; k++)
@@ -488,7 +400,7 @@ static void test_embed_and_gather(void) {
             backend_buf_free(out);
             backend_buf_free(idb);
             backend_weight_free(w);
-            free_matrix(&m);
+            matrix_free(&m);
             backend_close(be);
         }
 }
