@@ -26,6 +26,11 @@ int backend_open(const struct backend_config *config, backend **out, err *e) {
     if (config->activation_bits && config->activation_bits != 8 && config->activation_bits != 16)
         return err_set_param(e, ERR_INVALID, "activation-bits",
                              "activation-bits = %d: must be 8 or 16", config->activation_bits);
+    const struct backend_moe_limits *moe = &config->moe;
+    if (moe->n_experts > BACKEND_MAX_EXPERTS ||
+        (moe->n_experts && (!moe->n_used || moe->n_used > moe->n_experts || !moe->n_ff)))
+        return err_set(e, ERR_INVALID, "%u of %u experts of width %u: at most %d experts",
+                       moe->n_used, moe->n_experts, moe->n_ff, BACKEND_MAX_EXPERTS);
     char known[64] = "";
     for (size_t i = 0; i < N_DEVICES; i++) {
         if (strcmp(devices[i].name, config->name) == 0) return devices[i].open(config, out, e);

@@ -18,7 +18,16 @@ static inline void be_need(int ok, const char *what) {
     exit(1);
 }
 
-/* NULL when this machine lacks isa. bits: of activations, 8 or 16. */
+/* NULL when this machine lacks config's isa. */
+static inline backend *be_open_config(const struct backend_config *config) {
+    backend *be;
+    err e = {0};
+    int rc = backend_open(config, &be, &e);
+    be_need(rc == 0 || rc == ERR_UNSUPPORTED, e.msg);
+    return rc ? NULL : be;
+}
+
+/* Likewise. bits: of activations, 8 or 16. */
 static inline backend *be_open_bits(const char *isa, int n_threads, int bits) {
     struct backend_config config = {.name = "cpu",
                                     .isa = isa,
@@ -26,11 +35,7 @@ static inline backend *be_open_bits(const char *isa, int n_threads, int bits) {
                                     .max_rows = BE_MAX_ROWS,
                                     .max_cols = BE_MAX_COLS,
                                     .activation_bits = bits};
-    backend *be;
-    err e = {0};
-    int rc = backend_open(&config, &be, &e);
-    be_need(rc == 0 || rc == ERR_UNSUPPORTED, e.msg);
-    return rc ? NULL : be;
+    return be_open_config(&config);
 }
 
 static inline backend *be_open(const char *isa, int n_threads) {
@@ -60,11 +65,17 @@ static inline void be_get(backend *be, const backend_buf *buf, float *out, uint6
     be_need(backend_download(be, buf, 0, out, n * sizeof(float), &e) == 0, "a download");
 }
 
-static inline backend_weight *be_weight(backend *be, int type, uint64_t n_out, uint64_t n_in,
-                                        const void *data) {
-    struct backend_weight_desc desc = {
-        .name = "test", .type = type, .n_out = n_out, .n_in = n_in, .data = data};
-    desc.use = BACKEND_USE_EMBED | BACKEND_USE_LINEAR;
+/* n_experts matrices, or vectors where n_out is 1; 0: a plain one. */
+static inline backend_weight *be_experts(backend *be, int type, uint64_t n_experts, uint64_t n_out,
+                                         uint64_t n_in, const void *data) {
+    struct backend_weight_desc desc = {.name = "test",
+                                       .type = type,
+                                       .use = BACKEND_USE_LINEAR,
+                                       .n_experts = n_experts,
+                                       .n_out = n_out,
+                                       .n_in = n_in,
+                                       .data = data};
+    if (!n_experts) desc.use |= BACKEND_USE_EMBED;
     if (type == QTYPE_F32 && n_out == 1) desc.use |= BACKEND_USE_VECTOR;
     backend_weight *w;
     err e;
@@ -72,13 +83,9 @@ static inline backend_weight *be_weight(backend *be, int type, uint64_t n_out, u
     return w;
 }
 
-/* A weight that copies n columns of its input from column first on. */
-static inline backend_weight *be_identity(backend *be, uint32_t n, uint32_t n_in, uint32_t first) {
-    static float w[BE_MAX_COLS * BE_MAX_COLS];
-    memset(w, 0, (uint64_t)n * n_in * sizeof *w);
-    for (uint32_t i = 0; i < n; i++)
-        w[(uint64_t)i * n_in + first + i] = 1;
-    return be_weight(be, QTYPE_F32, n, n_in, w);
+static inline backend_weight *be_weight(backend *be, int type, uint64_t n_out, uint64_t n_in,
+                                        const void *data) {
+    return be_experts(be, type, 0, n_out, n_in, data);
 }
 
 static inline void *be_new(uint64_t n, uint64_t size) {

@@ -31,6 +31,9 @@ enum cpu_kernel {
     CPU_SOFTCAP,
     CPU_GATHER,
     CPU_KV_COPY,
+    CPU_MOE_ROUTE,
+    CPU_MOE_GATHER,
+    CPU_MOE_COMBINE,
     CPU_N_KERNELS
 };
 
@@ -118,6 +121,7 @@ struct cpu_backend {
     uint32_t quantize_counter;
     char gemm_names[CPU_N_TYPES + 1][40]; /* "linear_q4_k_avx512" */
     struct cpu_linear *linear;            /* linear.c */
+    struct cpu_moe *moe;                  /* moe.c; NULL: no experts */
     struct cpu_attn *attn;                /* attention.c */
     struct cpu_rope *rope;                /* rope_store.c */
 };
@@ -144,6 +148,8 @@ int cpu_linear_new(const struct backend_config *config, int n_threads, struct cp
 void cpu_linear_free(struct cpu_linear *l); /* NULL is fine */
 /* Called when a float weight is made: takes the rows that its normed input needs. ERR_NOMEM. */
 int cpu_linear_need_floats(struct cpu_linear *l);
+int cpu_moe_new(const struct backend_config *config, struct cpu_moe **out);
+void cpu_moe_free(struct cpu_moe *m); /* NULL is fine */
 int cpu_attn_new(uint32_t max_rows, int n_threads, struct cpu_attn **out);
 void cpu_attn_free(struct cpu_attn *t); /* NULL is fine */
 int cpu_rope_new(uint32_t max_rows, struct cpu_rope **out);

@@ -1,7 +1,298 @@
-/* moe.c - launches mixtures of experts. */
-#include "core/backend/cpu/cpu_int.h"
+/* moe.c - mixtures of experts: chooses experts for each row, sorts (row, expert) pairs by expert,
+ * and has the driver of products (linear.c) multiply each expert's pairs by its matrices.
+ *
+ * A pair has a row of its own from its input to its result: the rows of an expert are neighbours,
+ * so the products need no index. A pair costs a copy of its input's codes, which is little beside
+ * the n_ff outputs that are made of it. What a pair computes does not depend on its place; the
+ * pairs of a row are added in the order of their experts. All memory is taken at open. */
+#include "core/backend/cpu/linear_int.h"
+
+#include "core/base/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CHUNK_VALUES = 8192,  /* in a chunk of rows: a microsecond or two */
+    CHUNK_CHOICES = 1024, /* scores looked at, likewise */
+    COMBINE_COLS = 16     /* of y at once */
+};
+
+/* Most pairs: max_rows * n_used. */
+struct cpu_moe {
+    float *scores;          /* (max_rows, n_experts) */
+    uint32_t *experts;      /* (max_rows, n_used) chosen ones, ascending */
+    float *weights;         /* (max_rows, n_used) of them */
+    uint32_t *pairs;        /* (max_rows, n_used) their pairs */
+    uint32_t *rows;         /* (most pairs) row of a pair */
+    uint32_t *first, *next; /* (n_experts + 1), (n_experts): pairs of an expert */
+    struct cpu_codes codes; /* (most pairs, max_cols or n_ff): what goes into the next product */
+    float *hidden;          /* (most pairs, n_ff) act(gate, up) */
+    float *out;             /* (most pairs, max_cols): input of float experts, then the results */
+};
+
+/* ---- memory ---- */
+
+static void *new_array(uint64_t rows, uint64_t cols) {
+    uint64_t n;
+    return mem_mul(rows, cols, &n) && mem_mul(n, sizeof(float), &n) ? mem_new_aligned(n) : NULL;
+}
+
+int cpu_moe_new(const struct backend_config *config, struct cpu_moe **out) {
+    const struct backend_moe_limits *lim = &config->moe;
+    uint64_t most = (uint64_t)config->max_rows * lim->n_used;
+    uint32_t cols = config->max_cols > lim->n_ff ? config->max_cols : lim->n_ff;
+    *out = NULL;
+    if (!lim->n_experts) return 0;
+    struct cpu_moe *m = *out = mem_new(1, sizeof *m);
+    if (!m || most > UINT32_MAX || cpu_codes_new(&m->codes, most, cols, config->activation_bits))
+        return ERR_NOMEM;
+    m->scores = new_array(config->max_rows, lim->n_experts);
+    m->experts = new_array(config->max_rows, lim->n_used);
+    m->weights = new_array(config->max_rows, lim->n_used);
+    m->pairs = new_array(config->max_rows, lim->n_used);
+    m->rows = new_array(most, 1);
+    m->first = new_array((uint64_t)lim->n_experts + 1, 1);
+    m->next = new_array(lim->n_experts, 1);
+    m->hidden = new_array(most, lim->n_ff);
+    m->out = new_array(most, config->max_cols);
+    return m->scores && m->experts && m->weights && m->pairs && m->rows && m->first && m->next &&
+                   m->hidden && m->out
+               ? 0
+               : ERR_NOMEM;
+}
+
+void cpu_moe_free(struct cpu_moe *m) {
+    if (!m) return;
+    free(m->out);
+    free(m->hidden);
+    free(m->next);
+    free(m->first);
+    free(m->rows);
+    free(m->pairs);
+    free(m->weights);
+    free(m->experts);
+    free(m->scores);
+    cpu_codes_free(&m->codes);
+    free(m);
+}
+
+/* ---- one op ---- */
+
+struct moe_run {
+    struct cpu_backend *c;
+    struct cpu_moe *m;
+    const struct op_moe *op;
+    struct cpu_input input;
+    uint32_t n_in, n_ff, n_experts, n_pairs;
+    bool codes, floats; /* what gate and up read */
+};
+
+/* A stage: n_items rows or pairs, one by one, in chunks. */
+struct stage {
+    const struct moe_run *r;
+    void (*item)(const struct moe_run *r, uint32_t item);
+    uint32_t n_items, per_chunk;
+};
+
+static void run_chunk(const void *arg, uint32_t chunk, int thread) {
+    const struct stage *s = arg;
+    uint32_t first = chunk * s->per_chunk;
+    (void)thread;
+    for (uint32_t i = first; i < s->n_items && i - first < s->per_chunk; i++)
+        s->item(s->r, i);
+}
+
+static void run_stage(struct stage s) {
+    if (!s.per_chunk) s.per_chunk = 1;
+    uint32_t n = s.n_items / s.per_chunk + (s.n_items % s.per_chunk != 0);
+    pool_run(s.r->c->pool, n, run_chunk, &s);
+}
+
+/* ---- routing ---- */
+
+static int score_rows(const struct moe_run *r) {
+    const struct op_moe *a = r->op;
+    const uint32_t all[] = {0, a->n_rows};
+    struct cpu_products run = {.c = r->c,
+                               .codes = &r->c->linear->codes,
+                               .first = all,
+                               .n_groups = 1,
+                               .n_rows = a->n_rows,
+                               .n_in = r->n_in};
+    if (r->input.floats) run.x = cpu_input_floats(r->c, &a->in);
+    cpu_products_add(&run, a->router, a->router_bias, r->m->scores);
+    return cpu_products_run(&run);
+}
+
+/* The largest score that is not taken, of equal ones the first. */
+static uint32_t best_expert(const float *scores, const bool *taken, uint32_t n) {
+    uint32_t best = n;
+    for (uint32_t e = 0; e < n; e++)
+        if (!taken[e] && (best == n || scores[e] > scores[best])) best = e;
+    return best;
+}
+
+/* Chooses a row's experts and weighs them. Sums run in ascending order of experts. */
+static void route_row(const struct moe_run *r, uint32_t row) {
+    const struct op_moe *a = r->op;
+    const float *scores = r->m->scores + (uint64_t)row * r->n_experts;
+    uint32_t *experts = r->m->experts + (uint64_t)row * a->n_used;
+    float *weights = r->m->weights + (uint64_t)row * a->n_used;
+    bool taken[BACKEND_MAX_EXPERTS] = {false};
+    uint32_t top = best_expert(scores, taken, r->n_experts), n = 0;
+    float sum = 0, scale = a->weight_scale != 0 ? a->weight_scale : 1;
+    for (uint32_t k = 0; k < a->n_used; k++)
+        taken[best_expert(scores, taken, r->n_experts)] = true;
+    for (uint32_t e = 0; e < r->n_experts; e++) {
+        if (!taken[e] && a->renormalize) continue;
+        float term = expf(scores[e] - scores[top]);
+        sum += term;
+        if (!taken[e]) continue;
+        experts[n] = e;
+        weights[n++] = term;
+    }
+    for (uint32_t k = 0; k < n; k++)
+        weights[k] = weights[k] / sum * scale;
+}
+
+/* Pairs of an expert become neighbours, in ascending order of rows. */
+static void sort_pairs(const struct moe_run *r) {
+    struct cpu_moe *m = r->m;
+    memset(m->next, 0, r->n_experts * sizeof *m->next);
+    for (uint32_t i = 0; i < r->n_pairs; i++)
+        m->next[m->experts[i]]++;
+    m->first[0] = 0;
+    for (uint32_t e = 0; e < r->n_experts; e++) {
+        m->first[e + 1] = m->first[e] + m->next[e];
+        m->next[e] = m->first[e];
+    }
+    for (uint32_t i = 0; i < r->n_pairs; i++) {
+        m->pairs[i] = m->next[m->experts[i]]++;
+        m->rows[m->pairs[i]] = i / r->op->n_used;
+    }
+}
+
+static int route(const struct moe_run *r) {
+    int rc = score_rows(r);
+    if (rc) return rc;
+    run_stage((struct stage){.r = r,
+                             .item = route_row,
+                             .n_items = r->op->n_rows,
+                             .per_chunk = CHUNK_CHOICES / r->n_experts / r->op->n_used});
+    cpu_count(r->c, &cpu_isa_generic, CPU_MOE_ROUTE);
+    sort_pairs(r);
+    return 0;
+}
+
+/* ---- experts ---- */
+
+/* A pair's input is its row's. */
+static void gather_pair(const struct moe_run *r, uint32_t pair) {
+    const struct cpu_codes *from = &r->c->linear->codes, *to = &r->m->codes;
+    uint32_t row = r->m->rows[pair];
+    for (uint32_t c = 0; r->codes && c < r->n_in; c += GEMM_COLS) {
+        uint32_t n = r->n_in - c < GEMM_COLS ? r->n_in - c : GEMM_COLS;
+        uint64_t i = (uint64_t)(c / GEMM_COLS) * r->op->n_rows + row;
+        uint64_t k = (uint64_t)(c / GEMM_COLS) * r->n_pairs + pair;
+        for (int plane = 0; plane < 2 && to->q[plane]; plane++)
+            memcpy(to->q[plane] + k * GEMM_COLS, from->q[plane] + i * GEMM_COLS, n);
+        memcpy(to->blocks + k * GEMM_BLOCKS, from->blocks + i * GEMM_BLOCKS,
+               n / GEMM_BLOCK * sizeof *to->blocks);
+    }
+    if (r->floats)
+        memcpy(r->m->out + (uint64_t)pair * r->n_in,
+               cpu_input_floats(r->c, &r->op->in) + (uint64_t)row * r->n_in,
+               r->n_in * sizeof(float));
+}
+
+static void quantize_pair(const struct moe_run *r, uint32_t pair) {
+    const float *x = r->m->hidden + (uint64_t)pair * r->n_ff;
+    cpu_codes_put(&r->m->codes, r->c->gemm, x, r->n_ff, pair, r->n_pairs);
+}
+
+/* Of all pairs, grouped by expert: gate and up to hidden, and that to out. */
+static int run_experts(const struct moe_run *r) {
+    const struct op_moe *a = r->op;
+    struct cpu_moe *m = r->m;
+    struct cpu_products run = {.c = r->c,
+                               .codes = &m->codes,
+                               .first = m->first,
+                               .n_groups = r->n_experts,
+                               .n_rows = r->n_pairs};
+    struct cpu_products inner = run, outer = run;
+    inner.n_in = r->n_in, inner.act = a->act;
+    inner.x = r->floats ? m->out : NULL;
+    cpu_products_add(&inner, a->gate, a->gate_bias, m->hidden);
+    cpu_products_add(&inner, a->up, a->up_bias, NULL);
+    int rc = cpu_products_run(&inner);
+    if (rc) return rc;
+    outer.n_in = r->n_ff;
+    outer.x = cpu_is_float(a->down->type) ? m->hidden : NULL;
+    if (!outer.x) {
+        run_stage((struct stage){.r = r,
+                                 .item = quantize_pair,
+                                 .n_items = r->n_pairs,
+                                 .per_chunk = CHUNK_VALUES / r->n_ff});
+        backend_count_kernel(&r->c->base, r->c->quantize_counter);
+    }
+    cpu_products_add(&outer, a->down, a->down_bias, m->out);
+    return cpu_products_run(&outer);
+}
+
+/* ---- results ---- */
+
+/* acc (COMBINE_COLS) += scale * x (n); a constant n is what compilers make vectors of. */
+static void add_scaled(float *acc, const float *x, float scale, uint32_t n) {
+    if (n == COMBINE_COLS)
+        for (uint32_t i = 0; i < COMBINE_COLS; i++)
+            acc[i] += scale * x[i];
+    else
+        for (uint32_t i = 0; i < n; i++)
+            acc[i] += scale * x[i];
+}
+
+static void combine_row(const struct moe_run *r, uint32_t row) {
+    const struct op_moe *a = r->op;
+    const uint32_t *pairs = r->m->pairs + (uint64_t)row * a->n_used;
+    const float *weights = r->m->weights + (uint64_t)row * a->n_used;
+    const float *shared = a->shared ? (const float *)a->shared->host + (uint64_t)row * r->n_in : 0;
+    float *y = (float *)a->y->host + (uint64_t)row * r->n_in, share = 1;
+    if (a->shared_gate) share = 1 / (1 + expf(-((const float *)a->shared_gate->host)[row]));
+    for (uint32_t c = 0; c < r->n_in; c += COMBINE_COLS) {
+        uint32_t n = r->n_in - c < COMBINE_COLS ? r->n_in - c : COMBINE_COLS;
+        float acc[COMBINE_COLS] = {0};
+        for (uint32_t k = 0; k < a->n_used; k++)
+            add_scaled(acc, r->m->out + (uint64_t)pairs[k] * r->n_in + c, weights[k], n);
+        if (shared) add_scaled(acc, shared + c, share, n);
+        memcpy(y + c, acc, n * sizeof *y);
+    }
+}
 
 int cpu_moe(backend *be, const struct op_moe *a) {
-    (void)be, (void)a;
-    return ERR_UNSUPPORTED;
+    struct cpu_backend *c = cpu_of(be);
+    if (!c->isa->glu[a->act]) return ERR_UNSUPPORTED;
+    struct moe_run r = {.c = c,
+                        .m = c->moe,
+                        .op = a,
+                        .n_in = (uint32_t)a->down->n_out,
+                        .n_ff = (uint32_t)a->down->n_in,
+                        .n_experts = (uint32_t)a->down->n_experts,
+                        .n_pairs = a->n_rows * a->n_used};
+    r.input = (struct cpu_input){.in = &a->in, .n_rows = a->n_rows, .n_in = r.n_in};
+    cpu_input_is_for(&r.input, a->gate);
+    cpu_input_is_for(&r.input, a->up);
+    r.codes = r.input.codes, r.floats = r.input.floats;
+    cpu_input_is_for(&r.input, a->router);
+    cpu_input_prepare(c, &r.input);
+    int rc = route(&r);
+    if (rc) return rc;
+    run_stage((struct stage){&r, gather_pair, r.n_pairs, CHUNK_VALUES / r.n_in});
+    cpu_count(c, &cpu_isa_generic, CPU_MOE_GATHER);
+    rc = run_experts(&r);
+    if (rc) return rc;
+    run_stage((struct stage){&r, combine_row, a->n_rows, CHUNK_VALUES / r.n_in / a->n_used});
+    cpu_count(c, &cpu_isa_generic, CPU_MOE_COMBINE);
+    return 0;
 }
