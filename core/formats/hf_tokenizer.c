@@ -20,7 +20,7 @@ enum {
     PATH_MAX_BYTES = 4096,
     SHOWN_BYTES = 40
 };
-enum { DOC_TOKENIZER, DOC_CONFIG, DOC_SPECIAL, DOC_GENERATION };
+enum { DOC_TOKENIZER, DOC_CONFIG, DOC_SPECIAL, DOC_GENERATION, DOC_TEMPLATE, DOC_ADDED, DOC_MODEL };
 
 const cJSON *hf_member(const cJSON *object, const char *name) {
     return object ? cJSON_GetObjectItemCaseSensitive(object, name) : NULL;
@@ -172,26 +172,37 @@ static int read_model(const cJSON *model, struct hf_tokenizer *t, err *e) {
     return rc ? rc : read_merges(model, t, e);
 }
 
+static int new_added(struct hf_tokenizer *t, int n, err *e) {
+    if (n > HF_MAX_ID + 1) return err_set(e, ERR_FORMAT, "there are %d added tokens", n);
+    t->added = mem_new((uint64_t)n, sizeof *t->added);
+    return t->added ? 0 : no_memory(e);
+}
+
+/* Content and flags of the token whose id is known. */
+static int add_added(struct hf_tokenizer *t, int32_t id, const cJSON *item, err *e) {
+    struct hf_added *a = &t->added[t->n_added];
+    a->token.id = id;
+    a->token.text = hf_text(item, "content");
+    if (!a->token.text) return err_set(e, ERR_FORMAT, "an added token has no content");
+    a->special = hf_flag(item, "special", false);
+    a->lstrip = hf_flag(item, "lstrip", false);
+    a->rstrip = hf_flag(item, "rstrip", false);
+    a->single_word = hf_flag(item, "single_word", false);
+    a->normalized = hf_flag(item, "normalized", !a->special);
+    t->n_added++;
+    return 0;
+}
+
 static int read_added(const cJSON *list, struct hf_tokenizer *t, err *e) {
     const cJSON *item;
     int n = cJSON_IsArray(list) ? cJSON_GetArraySize(list) : 0;
-    if (n > HF_MAX_ID + 1) return err_set(e, ERR_FORMAT, "there are %d added tokens", n);
-    t->added = mem_new((uint64_t)n, sizeof *t->added);
-    if (!t->added) return no_memory(e);
-    for (item = n ? list->child : NULL; item; item = item->next) {
-        struct hf_added *a = &t->added[t->n_added];
-        int rc = hf_id(hf_member(item, "id"), &a->token.id, e);
-        if (rc) return rc;
-        a->token.text = hf_text(item, "content");
-        if (!a->token.text) return err_set(e, ERR_FORMAT, "an added token has no content");
-        a->special = hf_flag(item, "special", false);
-        a->lstrip = hf_flag(item, "lstrip", false);
-        a->rstrip = hf_flag(item, "rstrip", false);
-        a->single_word = hf_flag(item, "single_word", false);
-        a->normalized = hf_flag(item, "normalized", !a->special);
-        t->n_added++;
+    int rc = new_added(t, n, e);
+    for (item = n ? list->child : NULL; !rc && item; item = item->next) {
+        int32_t id;
+        rc = hf_id(hf_member(item, "id"), &id, e);
+        if (!rc) rc = add_added(t, id, item, e);
     }
-    return 0;
+    return rc;
 }
 
 static int read_tokenizer(const cJSON *json, struct hf_tokenizer *t, err *e) {
@@ -236,7 +247,8 @@ static const char *find_template(const cJSON *config) {
     return NULL;
 }
 
-static int read_generation(const cJSON *config, struct hf_tokenizer *t, err *e) {
+/* "eos_token_id": 2 or [2, 7]. */
+static int read_eos_ids(const cJSON *config, struct hf_tokenizer *t, err *e) {
     const cJSON *eos = hf_member(config, "eos_token_id");
     const cJSON *item = cJSON_IsArray(eos) ? eos->child : eos;
     for (; item && t->n_eos_ids < HF_MAX_EOS; item = item->next) {
@@ -248,6 +260,15 @@ static int read_generation(const cJSON *config, struct hf_tokenizer *t, err *e) 
         if (item == eos) break;
     }
     return 0;
+}
+
+/* The model's own file counts where the others are silent; -1 and the like stand for no token. */
+static int read_model_ids(const cJSON *config, struct hf_tokenizer *t, err *e) {
+    const cJSON *text = hf_member(config, "text_config");
+    if (cJSON_IsObject(text) && !hf_member(config, "eos_token_id")) config = text;
+    if (hf_id(hf_member(config, "bos_token_id"), &t->bos_id, NULL)) t->bos_id = -1;
+    if (hf_id(hf_member(config, "pad_token_id"), &t->pad_id, NULL)) t->pad_id = -1;
+    return t->n_eos_ids ? 0 : read_eos_ids(config, t, e);
 }
 
 /* folder/name, or name where folder is "". */
@@ -274,7 +295,10 @@ static int read_folder(const char *folder, struct hf_tokenizer *t, err *e) {
     int rc = read_document(folder, "tokenizer_config.json", &t->documents[DOC_CONFIG], e);
     if (!rc) rc = read_document(folder, "special_tokens_map.json", &t->documents[DOC_SPECIAL], e);
     if (!rc) rc = read_document(folder, "generation_config.json", &t->documents[DOC_GENERATION], e);
-    if (!rc) rc = read_generation(t->documents[DOC_GENERATION], t, e);
+    if (!rc) rc = read_document(folder, "config.json", &t->documents[DOC_MODEL], e);
+    if (!rc) rc = read_eos_ids(t->documents[DOC_GENERATION], t, e);
+    if (!rc) rc = read_model_ids(t->documents[DOC_MODEL], t, e);
+    if (!rc) rc = read_document(folder, "chat_template.json", &t->documents[DOC_TEMPLATE], e);
     if (!rc) rc = join(folder, "chat_template.jinja", path, e);
     if (!rc) rc = read_file(path, CONFIG_MAX_BYTES, true, &t->template_file, &n, e);
     if (rc) return rc;
@@ -292,7 +316,73 @@ static int read_folder(const char *folder, struct hf_tokenizer *t, err *e) {
         t->add_eos = tri_state(config, "add_eos_token");
     }
     t->chat_template = t->template_file ? t->template_file : find_template(config);
+    if (!t->chat_template) t->chat_template = find_template(t->documents[DOC_TEMPLATE]);
     return 0;
+}
+
+/* Is the text a role's token, "eos_token" and the like, or among the additional ones? */
+static bool is_listed(const cJSON *config, const char *text) {
+    const cJSON *item, *more = hf_member(config, "additional_special_tokens");
+    cJSON_ArrayForEach(item, config) {
+        const char *role = item->string ? strstr(item->string, "_token") : NULL;
+        const char *token =
+            role && strcmp(role, "_token") == 0 ? token_text(config, item->string) : NULL;
+        if (token && strcmp(token, text) == 0) return true;
+    }
+    cJSON_ArrayForEach(item, more) {
+        const char *token = cJSON_IsString(item) ? item->valuestring : hf_text(item, "content");
+        if (token && strcmp(token, text) == 0) return true;
+    }
+    return false;
+}
+
+/* "32000": {"content": ...}, a member a token. */
+static int read_decoder(const cJSON *list, struct hf_tokenizer *t, err *e) {
+    const cJSON *item;
+    int rc = 0;
+    for (item = list ? list->child : NULL; !rc && item; item = item->next) {
+        char *end = NULL;
+        long id = item->string ? strtol(item->string, &end, 10) : -1;
+        if (!end || end == item->string || *end || id < 0 || id > HF_MAX_ID)
+            return err_set(e, ERR_FORMAT, "added_tokens_decoder: '%.*s' is no token's id",
+                           SHOWN_BYTES, item->string ? item->string : "");
+        rc = add_added(t, (int32_t)id, item, e);
+    }
+    return rc;
+}
+
+/* "<|x|>": 32000, a member a token; which are special, the other files say. */
+static int read_plain_added(const cJSON *list, struct hf_tokenizer *t, err *e) {
+    const cJSON *item;
+    cJSON_ArrayForEach(item, list) {
+        struct hf_added *a = &t->added[t->n_added];
+        int rc = hf_id(item, &a->token.id, e);
+        if (rc) return rc;
+        a->token.text = item->string;
+        a->special = is_listed(t->documents[DOC_CONFIG], item->string) ||
+                     is_listed(t->documents[DOC_SPECIAL], item->string);
+        t->n_added++;
+    }
+    return 0;
+}
+
+/* Both lists; the later one of a token with its flags counts. */
+static int read_beside(const char *folder, struct hf_tokenizer *t, err *e) {
+    int rc = read_document(folder, "added_tokens.json", &t->documents[DOC_ADDED], e);
+    if (!rc) rc = read_folder(folder, t, e);
+    if (rc) return rc;
+    const cJSON *config = t->documents[DOC_CONFIG], *plain = t->documents[DOC_ADDED];
+    const cJSON *decoder = hf_member(config, "added_tokens_decoder");
+    if (!cJSON_IsObject(decoder)) decoder = NULL;
+    t->add_bos = tri_state(config, "add_bos_token");
+    t->add_eos = tri_state(config, "add_eos_token");
+    t->space_prefix = tri_state(config, "add_prefix_space");
+    int n_decoder = decoder ? cJSON_GetArraySize(decoder) : 0;
+    int n_plain = plain ? cJSON_GetArraySize(plain) : 0;
+    if (n_decoder > HF_MAX_ID + 1) n_plain = 0; /* is refused */
+    rc = new_added(t, n_decoder + n_plain, e);
+    if (!rc) rc = read_plain_added(plain, t, e);
+    return rc ? rc : read_decoder(decoder, t, e);
 }
 
 /* The file and the folder around it. */
@@ -318,7 +408,7 @@ static int find_files(const char *path, char *folder, char *file, err *e) {
 
 static struct hf_tokenizer *new_tokenizer(void) {
     struct hf_tokenizer *t = mem_new(1, sizeof *t);
-    if (t) t->add_bos = t->add_eos = -1;
+    if (t) t->add_bos = t->add_eos = t->space_prefix = t->bos_id = t->pad_id = -1;
     return t;
 }
 
@@ -350,6 +440,21 @@ int hf_tokenizer_open(const char *path, struct hf_tokenizer **out, err *e) {
         hf_tokenizer_close(*out);
         *out = NULL;
     }
+    return rc;
+}
+
+int hf_tokenizer_open_beside(const char *path, struct hf_tokenizer **out, err *e) {
+    char folder[PATH_MAX_BYTES], file[PATH_MAX_BYTES];
+    *out = NULL;
+    int rc = find_files(path, folder, file, e);
+    if (rc) return rc;
+    struct hf_tokenizer *t = new_tokenizer();
+    if (!t) return no_memory(e);
+    rc = read_beside(folder, t, e);
+    if (rc)
+        hf_tokenizer_close(t);
+    else
+        *out = t;
     return rc;
 }
 

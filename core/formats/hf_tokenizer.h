@@ -1,5 +1,6 @@
 /* hf_tokenizer.h - reads a Hugging Face tokenizer.json and, where they lie beside it,
- * tokenizer_config.json, special_tokens_map.json, generation_config.json and chat_template.jinja.
+ * tokenizer_config.json, special_tokens_map.json, generation_config.json, config.json and
+ * chat_template.jinja or chat_template.json.
  *
  * Sources: the serialization of the tokenizers library (models, normalizers, pre_tokenizers,
  * decoders, processors) and transformers' loading of the files around it. Nothing is trusted:
@@ -89,10 +90,12 @@ struct hf_tokenizer {
     unsigned n_before, n_behind;
     const char *bos, *eos, *pad; /* texts, NULL: not known */
     int add_bos, add_eos;        /* 0, 1, -1: the configuration does not say */
-    int32_t eos_ids[HF_MAX_EOS]; /* of generation_config.json */
+    int space_prefix;            /* the same, of a tokenizer.model */
+    int32_t eos_ids[HF_MAX_EOS]; /* of generation_config.json, else config.json */
     unsigned n_eos_ids;
+    int32_t bos_id, pad_id;    /* of config.json, -1: none */
     const char *chat_template; /* NULL: none */
-    void *documents[4];        /* private: parsed files that the texts lie in */
+    void *documents[7];        /* private: parsed files that the texts lie in */
     char *template_file;
 };
 
@@ -100,6 +103,10 @@ struct hf_tokenizer {
  * none), ERR_FORMAT, ERR_UNSUPPORTED (names the component). On failure *out is NULL. */
 int hf_tokenizer_open(const char *path, struct hf_tokenizer **out, err *e);
 void hf_tokenizer_close(struct hf_tokenizer *t); /* NULL is fine */
+
+/* What lies beside a tokenizer.model at path: as above without a vocabulary. The added tokens are
+ * those of tokenizer_config.json's added_tokens_decoder and of added_tokens.json. */
+int hf_tokenizer_open_beside(const char *path, struct hf_tokenizer **out, err *e);
 
 /* As hf_tokenizer_open, of a tokenizer.json in memory with nothing beside it (fuzzing). */
 int hf_tokenizer_open_memory(const char *json, size_t n, struct hf_tokenizer **out, err *e);

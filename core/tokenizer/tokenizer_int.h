@@ -95,6 +95,12 @@ void vocab_fini(struct vocab *v);
 #define VOCAB_KEY_FLAGS "inferd.tokenizer.token_flags"
 #define VOCAB_KEY_NFC   "inferd.tokenizer.nfc"
 
+/* What configuration files say beside the vocabulary: BOS, EOS and padding, which are added, ends
+ * of an answer, the template. */
+int vocab_take_settings(const struct hf_tokenizer *h, struct vocab *v, err *e);
+/* Puts added tokens at their ids, over what is there. */
+int vocab_take_added(const struct hf_tokenizer *h, struct vocab *v, err *e);
+
 /* Can merges by rank be said as SentencePiece's scores, where whatever two tokens make together may
  * merge? If so, fills scores (v->n). False also without memory. */
 bool vocab_scores_of_merges(const struct vocab *v, float *scores);

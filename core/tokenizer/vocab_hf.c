@@ -47,7 +47,7 @@ static int read_tokens(const struct hf_tokenizer *h, struct vocab *v, err *e) {
 }
 
 /* Added tokens may stand for ids of the vocabulary. */
-static int read_added(const struct hf_tokenizer *h, struct vocab *v, err *e) {
+int vocab_take_added(const struct hf_tokenizer *h, struct vocab *v, err *e) {
     for (uint32_t i = 0; i < h->n_added; i++) {
         const struct hf_added *from = &h->added[i];
         struct vocab_token *to = &v->tokens[from->token.id];
@@ -57,11 +57,12 @@ static int read_added(const struct hf_tokenizer *h, struct vocab *v, err *e) {
                            from->token.id, len, VOCAB_MAX_TEXT_BYTES);
         to->text = from->token.text;
         to->len = (uint32_t)len;
+        if (to->type == TOKEN_UNKNOWN && from->special) continue;
         to->type = from->special ? TOKEN_CONTROL : TOKEN_USER_DEFINED;
         to->flags =
             (uint8_t)((from->lstrip ? TOKEN_LSTRIP : 0) | (from->rstrip ? TOKEN_RSTRIP : 0) |
                       (from->single_word ? TOKEN_SINGLE_WORD : 0) |
-                      (from->normalized ? TOKEN_NORMALIZED : 0));
+                      (from->normalized && v->is_bpe ? TOKEN_NORMALIZED : 0));
         if (h->unk && strcmp(h->unk, from->token.text) == 0) v->unk = from->token.id;
     }
     return 0;
@@ -176,23 +177,31 @@ static void take_flag(int flag, int32_t id, int32_t *ids, unsigned *n) {
     *n = 1;
 }
 
-static int read_settings(const struct hf_tokenizer *h, struct vocab *v, err *e) {
-    int rc = take_ids(v, h->before, h->n_before, v->before, &v->n_before, e);
-    if (!rc) rc = take_ids(v, h->behind, h->n_behind, v->behind, &v->n_behind, e);
-    if (rc) return rc;
-    v->bos = find_token(v, h->bos);
-    v->eos = find_token(v, h->eos);
+int vocab_take_settings(const struct hf_tokenizer *h, struct vocab *v, err *e) {
+    int32_t bos = find_token(v, h->bos), eos = find_token(v, h->eos);
+    if (bos >= 0) v->bos = bos;
+    if (eos >= 0) v->eos = eos;
     v->pad = find_token(v, h->pad);
+    if (v->pad < 0 && (uint32_t)h->pad_id < v->n) v->pad = h->pad_id;
     take_flag(h->add_bos, v->bos, v->before, &v->n_before);
     take_flag(h->add_eos, v->eos, v->behind, &v->n_behind);
-    if (v->bos < 0 && v->n_before) v->bos = v->before[v->n_before - 1];
     for (unsigned i = 0; i < h->n_eos_ids; i++)
         if ((uint32_t)h->eos_ids[i] < v->n) v->tokens[h->eos_ids[i]].eog = true;
-    if (v->eos < 0 && h->n_eos_ids && (uint32_t)h->eos_ids[0] < v->n) v->eos = h->eos_ids[0];
-    v->space_prefix = h->decoder_strips_space;
     if (!h->chat_template) return 0;
     v->chat_template = mem_strdup(h->chat_template);
     return v->chat_template ? 0 : no_memory(e);
+}
+
+static int read_settings(const struct hf_tokenizer *h, struct vocab *v, err *e) {
+    int rc = take_ids(v, h->before, h->n_before, v->before, &v->n_before, e);
+    if (!rc) rc = take_ids(v, h->behind, h->n_behind, v->behind, &v->n_behind, e);
+    if (!rc) rc = vocab_take_settings(h, v, e);
+    if (rc) return rc;
+    if (v->bos < 0 && v->n_before) v->bos = v->before[v->n_before - 1];
+    if (v->bos < 0 && (uint32_t)h->bos_id < v->n) v->bos = h->bos_id;
+    if (v->eos < 0 && h->n_eos_ids && (uint32_t)h->eos_ids[0] < v->n) v->eos = h->eos_ids[0];
+    v->space_prefix = h->decoder_strips_space;
+    return 0;
 }
 
 int vocab_from_hf(struct hf_tokenizer *h, struct vocab *v, err *e) {
@@ -209,7 +218,7 @@ int vocab_from_hf(struct hf_tokenizer *h, struct vocab *v, err *e) {
     for (uint32_t i = 0; i < v->n; i++)
         v->tokens[i] = (struct vocab_token){.text = "", .type = TOKEN_UNUSED};
     int rc = read_tokens(h, v, e);
-    if (!rc) rc = read_added(h, v, e);
+    if (!rc) rc = vocab_take_added(h, v, e);
     if (!rc) rc = read_merges(h, v, e);
     if (!rc) rc = read_pre_tokenizer(h, v, e);
     if (!rc) rc = read_normalizer(h, v, e);

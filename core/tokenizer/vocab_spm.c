@@ -4,6 +4,7 @@
 #include "core/tokenizer/tokenizer_int.h"
 
 #include "core/base/mem.h"
+#include "core/formats/hf_tokenizer.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -228,6 +229,44 @@ static int read_model(struct message m, struct vocab *v) {
     return 0;
 }
 
+/* What the texts lie in. */
+struct spm_source {
+    uint8_t *bytes;
+    struct hf_tokenizer *beside; /* NULL: not read yet */
+};
+
+static void free_source(void *arg) {
+    struct spm_source *s = arg;
+    hf_tokenizer_close(s->beside);
+    free(s->bytes);
+    free(s);
+}
+
+/* Room for the added tokens' ids, which may leave holes. */
+static int make_room(struct vocab *v, const struct hf_tokenizer *h, err *e) {
+    uint32_t n = v->n;
+    for (uint32_t i = 0; i < h->n_added; i++)
+        if ((uint32_t)h->added[i].token.id >= n) n = (uint32_t)h->added[i].token.id + 1;
+    struct vocab_token *tokens = mem_resize(v->tokens, n, sizeof *tokens);
+    if (!tokens) return err_set(e, ERR_NOMEM, "no memory for %" PRIu32 " tokens", n);
+    v->tokens = tokens;
+    for (; v->n < n; v->n++)
+        tokens[v->n] = (struct vocab_token){.text = "", .type = TOKEN_UNUSED};
+    return 0;
+}
+
+/* transformers' files beside the model: more tokens, and what the model itself does not say. */
+static int read_beside(const char *path, struct spm_source *s, struct vocab *v, err *e) {
+    int rc = hf_tokenizer_open_beside(path, &s->beside, e);
+    if (!rc) rc = make_room(v, s->beside, e);
+    if (!rc) rc = vocab_take_added(s->beside, v, e);
+    if (!rc) rc = vocab_take_settings(s->beside, v, e);
+    if (rc) return rc;
+    if (s->beside->space_prefix >= 0) v->space_prefix = s->beside->space_prefix;
+    if (v->n_before && v->bos >= 0) v->before[0] = v->bos;
+    return 0;
+}
+
 /* Reads all of fd (bytes) into buffer. */
 static int read_all(int fd, uint8_t *buffer, size_t bytes, const char *path, err *e) {
     for (size_t at = 0; at < bytes;) {
@@ -243,7 +282,11 @@ static int read_all(int fd, uint8_t *buffer, size_t bytes, const char *path, err
 int vocab_read_spm(const char *path, struct vocab *v, err *e) {
     struct stat st;
     uint8_t *bytes = NULL;
+    struct spm_source *source = mem_new(1, sizeof *source);
     int rc = 0;
+    v->source = source;
+    v->free_source = free_source;
+    if (!source) return err_set(e, ERR_NOMEM, "%s: no memory to read it", path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
     if (fstat(fd, &st))
@@ -253,14 +296,13 @@ int vocab_read_spm(const char *path, struct vocab *v, err *e) {
     else if (st.st_size > VOCAB_MAX_FILE_BYTES)
         rc = err_set(e, ERR_FORMAT, "%s: too large for a tokenizer", path);
     if (!rc) {
-        bytes = mem_new((uint64_t)st.st_size, 1);
-        v->source = bytes;
-        v->free_source = free;
+        bytes = source->bytes = mem_new((uint64_t)st.st_size, 1);
         rc = bytes ? read_all(fd, bytes, (size_t)st.st_size, path, e)
                    : err_set(e, ERR_NOMEM, "%s: no memory to read it", path);
     }
     close(fd);
     if (rc) return rc;
     struct message m = {path, bytes, bytes, bytes + st.st_size, e};
-    return read_model(m, v);
+    rc = read_model(m, v);
+    return rc ? rc : read_beside(path, source, v, e);
 }

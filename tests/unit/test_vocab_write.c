@@ -12,6 +12,7 @@
 
 #define FOLDER "tests/data/tokenizer/bpe/"
 #define SHARED "../shared/data/tokenizers/"
+#define GOLDEN "tests/golden/arch/"
 #define DEMO   "registry/demo/tokenizer.model"
 
 enum { PATH_BYTES = 256, MAX_IDS = 1 << 20, MAX_TEXTS = 2000 };
@@ -234,6 +235,60 @@ static void a_sentencepiece_model_comes_back(void) {
     cJSON_Delete(texts);
 }
 
+/* Do two files have the same list under this key? */
+static bool same_list(const gguf *a, const gguf *b, const char *key) {
+    enum gguf_type x, y;
+    uint64_t n_x = 0, n_y = 0;
+    if (gguf_get_array(a, key, &x, &n_x, NULL) || gguf_get_array(b, key, &y, &n_y, NULL) ||
+        x != GGUF_STRING || y != GGUF_STRING || n_x != n_y)
+        return !gguf_has(a, key) && !gguf_has(b, key);
+    for (uint64_t i = 0; i < n_x; i++) {
+        gguf_str p = gguf_array_str(a, key, i), q = gguf_array_str(b, key, i);
+        if (p.len != q.len || memcmp(p.data, q.data, p.len)) return false;
+    }
+    return true;
+}
+
+/* The reference converter's file of the same folder, and what is in both. */
+static void check_beside_reference(const char *name, const cJSON *texts) {
+    char hf[PATH_BYTES], reference[PATH_BYTES];
+    gguf *a = NULL, *b = NULL;
+    tokenizer *t = NULL, *own = NULL;
+    const cJSON *text;
+    uint64_t n_rows;
+    enum gguf_type elem;
+    snprintf(hf, sizeof hf, GOLDEN "%s/hf", name);
+    snprintf(reference, sizeof reference, GOLDEN "%s/model.gguf", name);
+    CHECK(gguf_open(reference, GGUF_OPEN_VOCAB_ONLY, &b, NULL) == 0 &&
+          gguf_get_array(b, "tokenizer.ggml.tokens", &elem, &n_rows, NULL) == 0);
+    check_round_trip(hf, n_rows, texts);
+    CHECK(gguf_open(written, 0, &a, NULL) == 0);
+    CHECK_MSG(same_list(a, b, "tokenizer.ggml.tokens"), "%s", name);
+    CHECK_MSG(same_list(a, b, "tokenizer.ggml.merges"), "%s", name);
+    CHECK(tokenizer_open(reference, &t, NULL) == 0 && tokenizer_open(written, &own, NULL) == 0);
+    if (t && own) {
+        check_same_tokens(t, own);
+        cJSON_ArrayForEach(text, texts) check_same_text(t, own, text->valuestring);
+    }
+    tokenizer_close(t);
+    tokenizer_close(own);
+    gguf_close(a);
+    gguf_close(b);
+}
+
+static void files_equal_the_reference_converter(void) {
+    static const char *const names[] = {"gemma2", "gemma3",  "gpt-oss",  "granite",  "llama",
+                                        "llama2", "mistral", "mixtral",  "olmo2",    "phi3",
+                                        "qwen2",  "qwen3",   "qwen3moe", "qwen2moe", "smollm3"};
+    cJSON *texts = load_texts();
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        int before = check_failures;
+        check_beside_reference(names[i], texts);
+        CHECK_MSG(check_failures == before, "%s", names[i]);
+    }
+    cJSON_Delete(texts);
+}
+
 static void real_vocabularies_come_back(void) {
     static const char *const paths[] = {"hf/qwen3",
                                         "hf/phi-2",
@@ -259,6 +314,7 @@ int main(void) {
     snprintf(written, sizeof written, "%s.gguf", name);
     RUN(components_come_back_or_are_refused);
     RUN(a_sentencepiece_model_comes_back);
+    RUN(files_equal_the_reference_converter);
     if (access(SHARED "hf/qwen3/tokenizer.json", R_OK) == 0)
         RUN(real_vocabularies_come_back);
     else
