@@ -287,6 +287,100 @@ static void quantized_sources_need_a_word(void) {
     CHECK(same_files("q8.gguf", "new.gguf"));
 }
 
+/* ---- experts ---- */
+
+/* Random weights of this shape as type; *data is the caller's to free. */
+static void add_random(gguf_writer *w, const char *name, int type, const uint64_t dims[3],
+                       void **data) {
+    static uint64_t random = 11;
+    gguf_tensor t = {.name = {name, strlen(name)},
+                     .type = type,
+                     .n_dims = dims[2] ? 3 : 2,
+                     .dims = {dims[0], dims[1], dims[2] ? dims[2] : 1, 1}};
+    err e = {0};
+    t.n_elems = dims[0] * dims[1] * t.dims[2];
+    CHECK(qtype_bytes(type, t.n_elems / dims[0], dims[0], &t.bytes));
+    float *values = mem_new(t.n_elems, sizeof *values);
+    for (uint64_t i = 0; i < t.n_elems; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        values[i] = (float)((double)(random >> 33) / (double)(1u << 30) - 1);
+    }
+    t.data = *data = mem_new(t.bytes, 1);
+    qtype_encode(type, values, *data, t.n_elems);
+    free(values);
+    CHECK_MSG(gguf_writer_add_tensor(w, &t, &e) == 0, "%s", e.msg);
+}
+
+static const struct {
+    const char *name;
+    int type;
+    uint64_t dims[3];
+    int as_q8_0, as_f16, as_mxfp4; /* what these recipes make of it */
+} expert_tensors[] = {
+    {"token_embd.weight", QTYPE_BF16, {64, 7, 0}, QTYPE_Q8_0, QTYPE_F16, QTYPE_Q8_0},
+    {"blk.0.attn_q.weight", QTYPE_F16, {64, 33, 0}, QTYPE_Q8_0, QTYPE_F16, QTYPE_Q8_0},
+    {"blk.0.ffn_up_exps.weight", QTYPE_BF16, {64, 41, 5}, QTYPE_Q8_0, QTYPE_F16, QTYPE_MXFP4},
+    {"blk.0.ffn_gate_exps.weight", QTYPE_F32, {64, 1100, 5}, QTYPE_Q8_0, QTYPE_F16, QTYPE_MXFP4},
+    {"blk.0.ffn_down_exps.weight", QTYPE_MXFP4, {96, 64, 5}, QTYPE_MXFP4, QTYPE_MXFP4, QTYPE_MXFP4},
+    {"blk.0.ffn_down_exps.bias", QTYPE_BF16, {64, 5, 0}, QTYPE_F32, QTYPE_F32, QTYPE_F32},
+    {"blk.0.ffn_gate_inp.weight", QTYPE_BF16, {64, 5, 0}, QTYPE_F32, QTYPE_F32, QTYPE_F32},
+    {"blk.0.ffn_gate_shexp.weight", QTYPE_BF16, {64, 33, 0}, QTYPE_Q8_0, QTYPE_F16, QTYPE_Q8_0},
+};
+enum { N_EXPERT_TENSORS = sizeof expert_tensors / sizeof expert_tensors[0] };
+
+static void make_experts(void) {
+    gguf_writer *w = gguf_writer_new();
+    void *data[N_EXPERT_TENSORS] = {0};
+    err e = {0};
+    CHECK(gguf_writer_set_str(w, "general.architecture", "gpt-oss", &e) == 0);
+    CHECK(gguf_writer_set_u32(w, "gpt-oss.expert_count", 5, &e) == 0);
+    for (size_t i = 0; i < N_EXPERT_TENSORS; i++)
+        add_random(w, expert_tensors[i].name, expert_tensors[i].type, expert_tensors[i].dims,
+                   &data[i]);
+    CHECK_MSG(gguf_writer_finish(w, in_folder("experts.gguf"), &e) == 0, "%s", e.msg);
+    gguf_writer_free(w);
+    for (size_t i = 0; i < N_EXPERT_TENSORS; i++)
+        free(data[i]);
+}
+
+/* Routers and biases become F32, experts that were trained as MXFP4 stay that, all others are
+ * encoded as one long row of blocks. */
+static void experts_are_written(void) {
+    static const char *const types[] = {"q8_0", "f16", "mxfp4"};
+    make_experts();
+    for (size_t i = 0; i < 3; i++) {
+        err e = {0};
+        gguf *src = NULL, *dst = NULL;
+        quantize_plan *plan = NULL;
+        const struct request r = {.src = "experts.gguf",
+                                  .dst = "new.gguf",
+                                  .options = {.type = types[i]},
+                                  .overwrite = true};
+        CHECK_MSG(quantize(&r, &src, &plan, &e) == 0, "%s", e.msg);
+        CHECK(gguf_open(in_folder("new.gguf"), 0, &dst, &e) == 0);
+        for (size_t k = 0; dst && k < N_EXPERT_TENSORS; k++) {
+            const gguf_tensor *a = gguf_tensor_at(src, k), *b = gguf_tensor_at(dst, k);
+            int want = i == 0   ? expert_tensors[k].as_q8_0
+                       : i == 1 ? expert_tensors[k].as_f16
+                                : expert_tensors[k].as_mxfp4;
+            CHECK_MSG(b->type == want && b->n_dims == a->n_dims, "%s as %s: %s",
+                      expert_tensors[k].name, types[i], qtype_name(b->type));
+            CHECK(!memcmp(a->dims, b->dims, sizeof a->dims));
+            check_tensor(a, b, quantize_plan_at(plan, k));
+        }
+        gguf_close(dst);
+        quantize_plan_free(plan);
+        gguf_close(src);
+    }
+    const struct request again = {.src = "experts.gguf",
+                                  .dst = "new.gguf",
+                                  .options = {.type = "q8_0", .allow_requantize = true},
+                                  .overwrite = true};
+    CHECK(result_of(&again, NULL) == 0);
+    CHECK(type_in("new.gguf", "blk.0.ffn_down_exps.weight") == QTYPE_Q8_0);
+    unlink(in_folder("experts.gguf"));
+}
+
 /* ---- mixes ---- */
 
 struct mix_model {
@@ -608,6 +702,7 @@ int main(void) {
     RUN(rows_that_do_not_fit_fall_back);
     RUN(overrides_are_kept);
     RUN(quantized_sources_need_a_word);
+    RUN(experts_are_written);
     RUN(mixes_are_those_of_llama_quantize);
     RUN(nothing_is_overwritten_unasked);
     RUN(a_leftover_is_taken_over_but_not_from_a_running_one);
