@@ -235,6 +235,146 @@ static void a_sentencepiece_model_comes_back(void) {
     cJSON_Delete(texts);
 }
 
+static void copy_demo_model(void) {
+    char path[PATH_BYTES], bytes[4096];
+    snprintf(path, sizeof path, "%s/tokenizer.model", folder);
+    FILE *from = fopen(DEMO, "rb"), *to = fopen(path, "wb");
+    CHECK(from && to);
+    for (size_t n; from && to && (n = fread(bytes, 1, sizeof bytes, from)) > 0;)
+        CHECK(fwrite(bytes, 1, n, to) == n);
+    if (from) fclose(from);
+    if (to) fclose(to);
+}
+
+static bool encodes_to(const tokenizer *t, const char *text, int flags, const int32_t *want,
+                       size_t n_want) {
+    int32_t *ids = NULL;
+    size_t n = 0;
+    if (tokenizer_encode(t, text, strlen(text), flags, MAX_IDS, &ids, &n, NULL)) return false;
+    bool same = n == n_want && memcmp(ids, want, n * sizeof *ids) == 0;
+    for (size_t i = 0; !same && i < n; i++)
+        fprintf(stderr, "%s%d", i ? " " : "  got ", ids[i]);
+    if (!same) fprintf(stderr, "\n");
+    free(ids);
+    return same;
+}
+
+/* transformers' files around a tokenizer.model of 4096 pieces: ids leave a hole at 4097, one list
+ * says more than the other, a special token takes the white space before it. */
+static void a_folder_around_a_model_is_read(void) {
+    static const char *const names[] = {"added_tokens.json",      "tokenizer_config.json",
+                                        "generation_config.json", "config.json",
+                                        "chat_template.json",     "tokenizer.model"};
+    enum { TURN = 4096, PLAIN = 4098, STRIP = 4099, END = 4100, PARSE = TOKENIZER_PARSE_SPECIAL };
+    int32_t the = -1, sp_the = -1;
+    cJSON *texts = load_texts();
+    copy_demo_model();
+    put_file(names[0], "{\"<|turn|>\":4096,\"<plain>\":4098,\"<strip>\":4099,\"<stop>\":4100}");
+    put_file(
+        names[1],
+        "{\"add_bos_token\":false,\"bos_token\":\"<s>\",\"eos_token\":{\"content\":\"<stop>\"},"
+        "\"additional_special_tokens\":[\"<|turn|>\"],\"added_tokens_decoder\":{"
+        "\"4099\":{\"content\":\"<strip>\",\"special\":true,\"lstrip\":true}}}");
+    put_file(names[2], "{\"bos_token_id\":1}");
+    put_file(names[3], "{\"eos_token_id\":[4100,4096],\"pad_token_id\":-1}");
+    put_file(names[4], "{\"chat_template\":\"from json\"}");
+    tokenizer *t = NULL;
+    err e = {0};
+    CHECK_MSG(tokenizer_open(folder, &t, &e) == 0, "%s", e.msg);
+    if (t) {
+        the = tokenizer_find(t, "the");
+        CHECK(the > 0 && tokenizer_n_vocab(t) == 4101);
+        CHECK(encodes_to(t, "the<|turn|>the", PARSE, (int32_t[]){the, TURN, the}, 3));
+        CHECK(encodes_to(t, "the  <strip>the", PARSE, (int32_t[]){the, STRIP, the}, 3));
+        CHECK(encodes_to(t, "the<plain>", 0, (int32_t[]){the, PLAIN}, 2));
+        CHECK(encodes_to(t, "the", TOKENIZER_ADD_SPECIAL, (int32_t[]){the}, 1));
+        CHECK(tokenizer_is_control(t, TURN) && !tokenizer_is_control(t, PLAIN));
+        CHECK(tokenizer_eos(t) == END && tokenizer_is_eog(t, TURN) && tokenizer_is_control(t, END));
+        CHECK_STR(tokenizer_chat_template(t), "from json");
+    }
+    tokenizer_close(t);
+    check_round_trip(folder, 4104, texts);
+    put_file(names[1], "{\"add_prefix_space\":true}");
+    CHECK(tokenizer_open(folder, &t, &e) == 0 && tokenizer_strips_leading_space(t));
+    sp_the = tokenizer_find(t, "\xe2\x96\x81the");
+    CHECK(sp_the > 0 && encodes_to(t, "the", 0, &sp_the, 1));
+    tokenizer_close(t);
+    put_file(names[1], "{\"added_tokens_decoder\":{\"4x\":{\"content\":\"y\"}}}");
+    CHECK(tokenizer_open(folder, &t, &e) == ERR_FORMAT && strstr(e.msg, "'4x' is no token's id"));
+    put_file(names[0], "{\"x\":-5}");
+    CHECK(tokenizer_open(folder, &t, &e) == ERR_FORMAT && strstr(e.msg, "no whole number"));
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        drop_file(names[i]);
+    cJSON_Delete(texts);
+}
+
+#define BPE(members, more)                                                                         \
+    "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2,\"\xe2\x96\x81\":3},"        \
+    "\"merges\":[\"a b\"]" members "}," more "}"
+#define SPACES                                                                                     \
+    "\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\" "                             \
+    "\"},\"content\":\"\xe2\x96\x81\"},"                                                           \
+    "\"decoder\":{\"type\":\"Fuse\"}"
+#define BYTE_DECODER "\"decoder\":{\"type\":\"ByteLevel\"},"
+
+/* The refusal names what stands in the way. */
+static void what_gguf_cannot_carry_is_refused(void) {
+    static const struct {
+        const char *json;
+        uint64_t n_rows;
+        int rc;
+        const char *what;
+    } rows[] = {
+        {BPE("",
+             BYTE_DECODER "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true}"),
+         0, ERR_UNSUPPORTED, "add_prefix_space"},
+        {BPE("", BYTE_DECODER "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
+                              "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"x{7}\"},\"behavior\":"
+                              "\"Isolated\"},{\"type\":\"ByteLevel\",\"add_prefix_space\":false,"
+                              "\"use_regex\":false}]}"),
+         0, ERR_UNSUPPORTED, "pre_tokenizer 'x{7}'"},
+        {BPE("", BYTE_DECODER "\"normalizer\":{\"type\":\"Lowercase\"},\"pre_tokenizer\":"
+                              "{\"type\":\"ByteLevel\",\"add_prefix_space\":false}"),
+         0, ERR_UNSUPPORTED, "normalizer 'Lowercase'"},
+        {BPE("", SPACES), 0, ERR_UNSUPPORTED, "byte_fallback"},
+        {BPE(",\"byte_fallback\":true", SPACES), 3, ERR_INVALID,
+         "the tokenizer has 4 tokens, the embedding 3 rows"},
+        {BPE("", "\"decoder\":{\"type\":\"Fuse\"}"), 0, ERR_UNSUPPORTED, "ByteLevel or Metaspace"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        err e = {0};
+        put_file("tokenizer.json", rows[i].json);
+        int rc = convert(folder, rows[i].n_rows, &e);
+        CHECK_MSG(rc == rows[i].rc && strstr(e.msg, rows[i].what), "row %zu: %s", i, e.msg);
+    }
+    drop_file("tokenizer.json");
+}
+
+/* Merges whose order no scores have: "ab" is a token that nothing makes. They are kept as merges.
+ */
+static void merges_without_scores_are_kept(void) {
+    cJSON *texts = load_texts();
+    put_file("tokenizer.json",
+             "{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"vocab\":{\"a\":0,\"b\":1,"
+             "\"ab\":2,\"\xe2\x96\x81\":3,\"bb\":4,\"<0x41>\":5},\"merges\":[\"b b\"]}," SPACES
+             "}");
+    tokenizer *t = open_written(folder, 9);
+    gguf *g = NULL;
+    gguf_str model;
+    CHECK(gguf_open(written, 0, &g, NULL) == 0 &&
+          gguf_get_str(g, "tokenizer.ggml.model", &model, NULL) == 0 && model.len == 6 &&
+          !memcmp(model.data, "gemma4", 6));
+    gguf_close(g);
+    if (t) {
+        size_t n;
+        CHECK(encodes_to(t, "abbb", 0, (int32_t[]){0, 4, 1}, 3));
+        CHECK(tokenizer_n_vocab(t) == 9 && !memcmp(tokenizer_token_text(t, 8, &n), "[PAD8]", 6));
+    }
+    tokenizer_close(t);
+    drop_file("tokenizer.json");
+    cJSON_Delete(texts);
+}
+
 /* Do two files have the same list under this key? */
 static bool same_list(const gguf *a, const gguf *b, const char *key) {
     enum gguf_type x, y;
@@ -314,6 +454,9 @@ int main(void) {
     snprintf(written, sizeof written, "%s.gguf", name);
     RUN(components_come_back_or_are_refused);
     RUN(a_sentencepiece_model_comes_back);
+    RUN(a_folder_around_a_model_is_read);
+    RUN(what_gguf_cannot_carry_is_refused);
+    RUN(merges_without_scores_are_kept);
     RUN(files_equal_the_reference_converter);
     if (access(SHARED "hf/qwen3/tokenizer.json", R_OK) == 0)
         RUN(real_vocabularies_come_back);
