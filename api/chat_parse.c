@@ -1,8 +1,8 @@
 /* chat_parse.c - the chat endpoint's own fields and its messages. Pure, HTTP threads.
  *
- * Templates see a simpler shape than clients send: content is always a string (text parts joined by
- * newlines, as other servers do), "developer" is "system", and the arguments of a tool call are an
- * object where they parse as one. Everything else that a message may carry is refused by name. */
+ * A message that templates see has role, content (text, text parts, or null beside tool calls),
+ * name, tool_calls and tool_call_id; what else a message may carry is refused by name. The shapes
+ * that a template does not take are core/chat's business. */
 #include "api/gen.h"
 
 #include <stdarg.h>
@@ -60,6 +60,12 @@ static const struct json_field fields[] = {
     {"logprobs", JSON_BOOL, NUL, AT(logprobs)},
     {"top_logprobs", JSON_INT, NUL, AT(top_logprobs), HAS(has_top_logprobs), 0,
      ENGINE_MAX_TOP_LOGPROBS},
+    {"chat_template_kwargs", JSON_VALUE, NUL, AT(chat_template_kwargs)},
+    {"documents", JSON_VALUE, NUL, AT(documents)},
+    {"reasoning_effort", JSON_STRING, NUL, AT(reasoning_effort)},
+    {"add_generation_prompt", JSON_BOOL, NUL, AT(add_generation_prompt),
+     HAS(has_add_generation_prompt)},
+    {"continue_final_message", JSON_BOOL, NUL, AT(continue_final_message)},
     REFUSED("tools", 0, is_empty_list, no_tools),
     REFUSED("tool_choice", 0, is_none, no_tools),
     REFUSED("parallel_tool_calls", 0, NULL, no_tools),
@@ -72,7 +78,6 @@ static const struct json_field fields[] = {
     REFUSED("metadata", NUL, is_empty_object, "completions are not stored"),
     REFUSED("service_tier", NUL, is_default_tier, "only \"auto\" and \"default\" are supported"),
     REFUSED("prediction", NUL, NULL, "predicted outputs are not supported"),
-    REFUSED("reasoning_effort", NUL, NULL, "the effort of reasoning cannot be set"),
     REFUSED("verbosity", NUL, NULL, "verbosity cannot be set"),
     REFUSED("web_search_options", 0, NULL, "there is no web search"),
     REFUSED("moderation", NUL, NULL, "there is no moderation"),
@@ -131,8 +136,12 @@ static int wrong_type(const char *name, const char *wanted, const cJSON *v, err 
                          name, wanted, json_type_name(v));
 }
 
-/* Appends the text of an array of parts. */
-static int read_parts(const cJSON *parts, const char *path, str *text, err *e) {
+static int no_memory(err *e) {
+    return err_set(e, ERR_NOMEM, "out of memory");
+}
+
+/* One {"type": "text", "text": ...} for each part. */
+static int read_parts(const cJSON *parts, const char *path, cJSON *out, err *e) {
     int i = 0;
     if (!parts->child)
         return err_set_param(e, ERR_INVALID, path, "Invalid value for '%s': the array is empty.",
@@ -152,25 +161,32 @@ static int read_parts(const cJSON *parts, const char *path, str *text, err *e) {
         set_path(prefix, "%s[%d].", path, i);
         int rc = json_read(v, &part_table, prefix, &part, e);
         if (rc) return rc;
-        if (i) str_add_char(text, '\n');
-        str_add(text, part.text);
+        cJSON *copy = cJSON_CreateObject();
+        bool ok = cJSON_AddItemToArray(out, copy);
+        if (!ok) cJSON_Delete(copy);
+        ok = ok && cJSON_AddStringToObject(copy, "type", "text") &&
+             cJSON_AddStringToObject(copy, "text", part.text);
+        if (!ok) return no_memory(e);
     }
     return 0;
 }
 
-static int read_content(const struct message *m, const char *path, bool optional, str *text,
+static int read_content(const struct message *m, const char *path, bool optional, cJSON *out,
                         err *e) {
     char name[PATH_BYTES];
+    bool ok;
     set_path(name, "%s.content", path);
-    if (!m->content) {
-        if (optional) return 0;
-        return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
+    if (cJSON_IsArray(m->content)) {
+        cJSON *parts = cJSON_AddArrayToObject(out, "content");
+        return parts ? read_parts(m->content, name, parts, e) : no_memory(e);
     }
-    if (cJSON_IsArray(m->content)) return read_parts(m->content, name, text, e);
-    if (!cJSON_IsString(m->content))
+    if (m->content && !cJSON_IsString(m->content))
         return wrong_type(name, "a string or an array of parts", m->content, e);
-    str_add(text, m->content->valuestring);
-    return 0;
+    if (!m->content && !optional)
+        return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
+    ok = m->content ? cJSON_AddStringToObject(out, "content", m->content->valuestring) != NULL
+                    : cJSON_AddNullToObject(out, "content") != NULL;
+    return ok ? 0 : no_memory(e);
 }
 
 struct call {
@@ -212,21 +228,14 @@ static int read_call(const cJSON *v, const char *path, cJSON *list, err *e) {
     set_path(name, "%s.function.", path);
     rc = json_read(call.function, &function_table, name, &function, e);
     if (rc) return rc;
-    cJSON *arguments = NULL;
-    if (json_parse(function.arguments, strlen(function.arguments), &arguments, NULL) ||
-        !cJSON_IsObject(arguments)) {
-        cJSON_Delete(arguments);
-        arguments = cJSON_CreateString(function.arguments);
-    }
     cJSON *out = cJSON_CreateObject(), *f = cJSON_AddObjectToObject(out, "function");
     cJSON_AddStringToObject(out, "id", call.id);
     cJSON_AddStringToObject(out, "type", call.type);
     cJSON_AddStringToObject(f, "name", function.name);
-    bool ok = cJSON_AddItemToObject(f, "arguments", arguments);
-    if (!ok) cJSON_Delete(arguments);
-    ok = cJSON_AddItemToArray(list, out) && ok;
-    if (!ok) cJSON_Delete(out);
-    return ok ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+    bool ok = cJSON_AddStringToObject(f, "arguments", function.arguments) != NULL;
+    bool added = cJSON_AddItemToArray(list, out);
+    if (!added) cJSON_Delete(out);
+    return ok && added ? 0 : no_memory(e);
 }
 
 static int read_calls(const struct message *m, const char *path, cJSON *out, err *e) {
@@ -237,7 +246,7 @@ static int read_calls(const struct message *m, const char *path, cJSON *out, err
         return err_set_param(e, ERR_INVALID, name, "'%s' belongs to the role 'assistant'.", name);
     if (!cJSON_IsArray(m->tool_calls)) return wrong_type(name, "an array", m->tool_calls, e);
     cJSON *list = cJSON_AddArrayToObject(out, "tool_calls");
-    if (!list) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!list) return no_memory(e);
     int i = 0;
     for (const cJSON *v = m->tool_calls->child; v; v = v->next) {
         set_path(name, "%s.tool_calls[%d]", path, i++);
@@ -276,19 +285,15 @@ static int read_message(const cJSON *v, const char *path, cJSON *out, err *e) {
     int rc = json_read(v, &message_table, prefix, &m, e);
     if (!rc) rc = check_role(&m, path, e);
     if (rc) return rc;
-    const char *role = strcmp(m.role, "developer") == 0 ? "system" : m.role;
     bool optional =
-        (strcmp(role, "assistant") == 0 && m.tool_calls) || strcmp(role, "function") == 0;
-    str text;
-    str_init(&text, REPLY_MAX_BYTES);
-    rc = read_content(&m, path, optional, &text, e);
-    bool ok = !text.failed && cJSON_AddStringToObject(out, "role", role) &&
-              cJSON_AddStringToObject(out, "content", str_cstr(&text));
+        (strcmp(m.role, "assistant") == 0 && m.tool_calls) || strcmp(m.role, "function") == 0;
+    if (!cJSON_AddStringToObject(out, "role", m.role)) return no_memory(e);
+    rc = read_content(&m, path, optional, out, e);
+    if (rc) return rc;
+    bool ok = true;
     if (m.name) ok = ok && cJSON_AddStringToObject(out, "name", m.name);
     if (m.tool_call_id) ok = ok && cJSON_AddStringToObject(out, "tool_call_id", m.tool_call_id);
-    str_fini(&text);
-    if (rc) return rc;
-    if (!ok) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!ok) return no_memory(e);
     return read_calls(&m, path, out, e);
 }
 
@@ -299,7 +304,7 @@ int chat_messages_read(const cJSON *messages, cJSON **out, err *e) {
         return err_set_param(e, ERR_INVALID, "messages",
                              "Invalid value for 'messages': the array is empty.");
     cJSON *list = cJSON_CreateArray();
-    int rc = list ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+    int rc = list ? 0 : no_memory(e);
     int i = 0;
     for (const cJSON *v = messages->child; v && !rc; v = v->next) {
         char path[PATH_BYTES];
@@ -307,7 +312,7 @@ int chat_messages_read(const cJSON *messages, cJSON **out, err *e) {
         cJSON *m = cJSON_CreateObject();
         if (!m || !cJSON_AddItemToArray(list, m)) {
             cJSON_Delete(m);
-            rc = err_set(e, ERR_NOMEM, "out of memory");
+            rc = no_memory(e);
         } else {
             rc = read_message(v, path, m, e);
         }
@@ -317,4 +322,93 @@ int chat_messages_read(const cJSON *messages, cJSON **out, err *e) {
     else
         *out = list;
     return rc;
+}
+
+/* ---- what a template sees beside the messages ---- */
+
+enum { MAX_KWARGS = 64, MAX_DOCUMENTS = 1024, MAX_EFFORT_BYTES = 32 };
+
+/* Names that are not the client's to set. */
+static bool is_reserved(const char *name) {
+    static const char *const names[] = {"messages",
+                                        "tools",
+                                        "documents",
+                                        "add_generation_prompt",
+                                        "continue_final_message",
+                                        "bos_token",
+                                        "eos_token",
+                                        "raise_exception",
+                                        "strftime_now"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
+
+static int check_kwargs(const cJSON *kwargs, err *e) {
+    static const char param[] = "chat_template_kwargs";
+    if (!cJSON_IsObject(kwargs)) return wrong_type(param, "an object", kwargs, e);
+    int n = 0;
+    for (const cJSON *v = kwargs->child; v; v = v->next) {
+        if (is_reserved(v->string))
+            return err_set_param(e, ERR_INVALID, param,
+                                 "Invalid value for '%s': '%s' cannot be set there.", param,
+                                 v->string);
+        if (++n > MAX_KWARGS)
+            return err_set_param(e, ERR_INVALID, param,
+                                 "Invalid value for '%s': at most %d members.", param, MAX_KWARGS);
+    }
+    return 0;
+}
+
+static int check_documents(const cJSON *documents, err *e) {
+    int i = 0;
+    if (!cJSON_IsArray(documents)) return wrong_type("documents", "an array", documents, e);
+    for (const cJSON *v = documents->child; v; v = v->next, i++) {
+        char name[PATH_BYTES];
+        set_path(name, "documents[%d]", i);
+        if (!cJSON_IsObject(v)) return wrong_type(name, "an object", v, e);
+        if (i >= MAX_DOCUMENTS)
+            return err_set_param(e, ERR_INVALID, "documents",
+                                 "Invalid value for 'documents': at most %d.", MAX_DOCUMENTS);
+    }
+    return 0;
+}
+
+static int check_effort(const char *effort, const chat_template *chat, err *e) {
+    static const char param[] = "reasoning_effort";
+    if (!chat || !chat_template_uses(chat, param))
+        return err_set_param(e, ERR_UNSUPPORTED, param,
+                             "Unsupported value for '%s': the model's chat template does not know "
+                             "it.",
+                             param);
+    if (strlen(effort) > MAX_EFFORT_BYTES)
+        return err_set_param(e, ERR_INVALID, param, "Invalid value for '%s': it is too long.",
+                             param);
+    return 0;
+}
+
+int chat_fields_read(const struct gen_fields *f, const chat_template *chat, struct chat_input *in,
+                     cJSON **extra, err *e) {
+    const cJSON *kwargs = f->chat_template_kwargs;
+    int rc = 0;
+    *extra = NULL;
+    if (f->continue_final_message && f->has_add_generation_prompt && f->add_generation_prompt)
+        rc = err_set_param(e, ERR_INVALID, "continue_final_message",
+                           "Cannot set both 'continue_final_message' and 'add_generation_prompt' "
+                           "to true.");
+    if (!rc && kwargs) rc = check_kwargs(kwargs, e);
+    if (!rc && f->documents) rc = check_documents(f->documents, e);
+    if (!rc && f->reasoning_effort) rc = check_effort(f->reasoning_effort, chat, e);
+    if (rc) return rc;
+    in->documents = f->documents;
+    in->continue_final_message = f->continue_final_message;
+    in->add_generation_prompt =
+        f->has_add_generation_prompt ? f->add_generation_prompt : !f->continue_final_message;
+    if (!kwargs && !f->reasoning_effort) return 0;
+    *extra = kwargs ? cJSON_Duplicate(kwargs, true) : cJSON_CreateObject();
+    if (!*extra) return no_memory(e);
+    in->extra = *extra;
+    bool ok = !f->reasoning_effort || cJSON_HasObjectItem(*extra, "reasoning_effort") ||
+              cJSON_AddStringToObject(*extra, "reasoning_effort", f->reasoning_effort);
+    return ok ? 0 : no_memory(e);
 }

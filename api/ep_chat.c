@@ -119,22 +119,39 @@ static int encode_spans(const struct api_model *m, const struct chat_output *tex
     return rc;
 }
 
-static int make_prompt(struct request *r, const struct api_model *m, const cJSON *messages,
-                       struct gen_prompt *prompt, err *e) {
+/* A failed render, as the client is told: the template's own words and the line. */
+static int explain(const struct chat_failure *why, err *e) {
+    char text[sizeof why->text];
+    if (why->fault == CHAT_FAULT_NONE) return e->code;
+    snprintf(text, sizeof text, "%s", why->text);
+    if (why->fault == CHAT_FAULT_TEMPLATE)
+        return err_set_param(e, ERR_INVALID, "messages",
+                             "The chat template refuses the messages (line %d): %s", why->line,
+                             text);
+    /* Reaching a bound is the request's fault too: others render. */
+    return err_set_param(e, ERR_INVALID, "messages",
+                         "The chat template fails on the messages (line %d): %s", why->line, text);
+}
+
+static int make_prompt(struct request *r, const struct gen_request *q, struct gen_prompt *prompt,
+                       err *e) {
+    const struct api_model *m = q->model;
     if (!m->chat)
         return err_set_param(e, ERR_UNSUPPORTED, "model",
-                             "The model '%.200s' has no chat template: use /v1/completions.",
+                             "The model '%.200s' has no chat template: set chat-template in the "
+                             "server's configuration, or use /v1/completions.",
                              m->id);
-    cJSON *clean;
-    int rc = chat_messages_read(messages, &clean, e);
-    if (rc) return rc;
-    struct chat_input in = {
-        .messages = clean, .add_generation_prompt = true, .now = clock_wall_s()};
+    struct chat_input in = {.now = clock_wall_s(), .developer_as_system = true};
     struct chat_output text = {0};
+    cJSON *clean = NULL, *extra = NULL;
+    int rc = chat_messages_read(q->fields.messages, &clean, e);
+    if (!rc) rc = chat_fields_read(&q->fields, m->chat, &in, &extra, e);
+    in.messages = clean;
     /* A template repeats little of its input; a hostile one must not fill the memory. */
     size_t max_bytes = (size_t)r->api->config.max_body_bytes * 2 + 65536;
-    rc = chat_render(m->chat, &in, max_bytes, &text, e);
+    if (!rc && chat_prompt(m->chat, &in, max_bytes, &text, e)) rc = explain(&text.failure, e);
     cJSON_Delete(clean);
+    cJSON_Delete(extra);
     if (!rc) rc = encode_spans(m, &text, prompt, e);
     chat_output_fini(&text);
     if (rc && !*e->param) snprintf(e->param, sizeof e->param, "messages");
@@ -148,7 +165,7 @@ static int run(struct request *r, const cJSON *body, err *e) {
     if (rc) return rc;
     struct gen_prompt *prompt = mem_new(1, sizeof *prompt);
     if (!prompt) return err_set(e, ERR_NOMEM, "out of memory");
-    rc = make_prompt(r, q.model, q.fields.messages, prompt, e);
+    rc = make_prompt(r, &q, prompt, e);
     if (rc) {
         gen_prompts_free(prompt, 1);
         return rc;

@@ -19,7 +19,9 @@ struct gen_fields {
     bool stream, ignore_eos;
     const cJSON *stop, *logit_bias, *stream_options;
     /* chat */
-    const cJSON *messages;
+    const cJSON *messages, *chat_template_kwargs, *documents;
+    const char *reasoning_effort;
+    bool add_generation_prompt, has_add_generation_prompt, continue_final_message;
     int64_t max_completion_tokens, top_logprobs;
     bool has_max_completion_tokens, has_top_logprobs, logprobs;
     /* completions */
@@ -129,9 +131,15 @@ void gen_prompts_free(struct gen_prompt *prompts, size_t n);
 /* chat_parse.c */
 /* Rows of chat's own fields, chained to gen_table. */
 extern const struct json_table chat_table;
-/* Checks messages and makes the array that templates get: text parts joined by newlines, developer
- * as system, tool calls' arguments as objects. The caller deletes *out. */
+/* Checks messages and makes the array that chat_prompt() gets: what a message may hold, nothing
+ * else. The caller deletes *out. */
 int chat_messages_read(const cJSON *messages, cJSON **out, err *e);
+
+/* The other fields that a template sees, into in: documents (borrowed), the two ends of a prompt,
+ * and extra: chat_template_kwargs, and reasoning_effort where the template looks at it. The caller
+ * deletes *extra, which in borrows. chat NULL: no template (fuzzing). */
+int chat_fields_read(const struct gen_fields *f, const chat_template *chat, struct chat_input *in,
+                     cJSON **extra, err *e);
 
 /* ep_completions.c */
 extern const struct json_table completions_table;

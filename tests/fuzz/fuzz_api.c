@@ -27,6 +27,11 @@ static void read_body(const cJSON *body, const struct json_table *table) {
         if ((rc == 0) != (clean != NULL) || (rc && !*e.msg)) abort();
         cJSON_Delete(clean);
     }
+    struct chat_input in = {0};
+    cJSON *extra;
+    rc = chat_fields_read(&f, NULL, &in, &extra, &e);
+    if (rc && !*e.msg) abort();
+    cJSON_Delete(extra);
     free(o);
 }
 

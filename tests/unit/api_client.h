@@ -185,7 +185,7 @@ static void client_post(const char *path, const char *body, struct answer *a) {
     client_ask(line, JSON_TYPE, body, a);
 }
 
-static void client_get(const char *path, struct answer *a) {
+static inline void client_get(const char *path, struct answer *a) {
     char line[256];
     snprintf(line, sizeof line, "GET %s", path);
     client_ask(line, "", NULL, a);

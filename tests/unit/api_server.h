@@ -54,11 +54,12 @@ static void start_engine(void) {
     char *bos_text = mem_strndup(bos, n), *eos_text = mem_strndup(eos, m);
     CHECK_MSG(chat_template_new(tokenizer_chat_template(tok), bos_text, eos_text, &chat, &e) == 0,
               "%s", e.msg);
+    CHECK_MSG(chat_template_probe(chat, &e) == 0, "%s", e.msg);
     free(bos_text);
     free(eos_text);
 }
 
-static void publish(void) {
+static inline void publish(void) {
     static const char *const aliases[] = {"org/other"};
     const struct api_model m = {"tiny", aliases, 1, en, chat, 1234567890};
     err e = {0};
@@ -78,7 +79,7 @@ static void stop_server(void) {
 }
 
 /* Waits until nothing runs and every block is free. */
-static bool engine_quiet(void) {
+static inline bool engine_quiet(void) {
     for (uint64_t end = clock_now_ns() + 30000000000u; clock_now_ns() < end;) {
         struct engine_stats s;
         engine_stats_get(en, &s);
@@ -111,7 +112,7 @@ static int int_at(const cJSON *v, const char *path) {
     return cJSON_IsNumber(n) ? n->valueint : -1;
 }
 
-static void expect_error(const struct answer *a, int status, const char *code) {
+static inline void expect_error(const struct answer *a, int status, const char *code) {
     cJSON *v = cJSON_Parse(str_cstr(&a->body));
     CHECK_MSG(a->status == status && a->complete, "%d %s", a->status, str_cstr(&a->body));
     CHECK_STR(text_at(v, "error.code"), code);
@@ -153,7 +154,7 @@ static void take_event(struct streamed *s, const char *json, size_t n) {
     cJSON_Delete(v);
 }
 
-static void read_events(const struct answer *a, struct streamed *s) {
+static inline void read_events(const struct answer *a, struct streamed *s) {
     const char *p = str_cstr(&a->body);
     memset(s, 0, sizeof *s);
     str_init(&s->text, 1 << 24);

@@ -522,10 +522,11 @@ static void messages_become_what_templates_read(void) {
     CHECK_MSG(chat_messages_read(in, &out, &e) == 0, "%s", e.msg);
     char *text = cJSON_PrintUnformatted(out);
     CHECK_STR(text ? text : "",
-              "[{\"role\":\"system\",\"content\":\"be kind\"},"
-              "{\"role\":\"user\",\"content\":\"a\\nb\",\"name\":\"Ann\"},"
-              "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"function\":{\"name\":"
-              "\"f\",\"arguments\":{\"x\":1}},\"id\":\"c1\",\"type\":\"function\"}]},"
+              "[{\"role\":\"developer\",\"content\":\"be kind\"},"
+              "{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},"
+              "{\"type\":\"text\",\"text\":\"b\"}],\"name\":\"Ann\"},"
+              "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"function\":{\"name\":"
+              "\"f\",\"arguments\":\"{\\\"x\\\":1}\"},\"id\":\"c1\",\"type\":\"function\"}]},"
               "{\"role\":\"tool\",\"content\":\"2\",\"tool_call_id\":\"c1\"},"
               "{\"role\":\"assistant\",\"content\":\"three\"}]");
     cJSON_free(text);
