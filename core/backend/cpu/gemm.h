@@ -26,7 +26,7 @@
  *   acc = fma(min[b][o], s[b], acc)                                   types with mins
  *   acc = fma(min[2b][o], s0[b], acc); acc = fma(min[2b+1][o], s1[b], acc)   mins of halves (Q2_K)
  *   float types: acc = fma(x[c], w[c][o], acc), columns in ascending order
- *   y = acc (+ bias)
+ *   y = acc (+ bias) (* y_scale); what activations and soft-caps make of it is each set's own
  * scale and min are the format's own: d * sub-scale, one multiplication in f32; min is the (signed)
  * constant that is added to each weight of the block: m, or -(dmin * sub-min).
  * (float) of an int32 rounds to nearest even. Of a NaN only that it is one is prescribed.

@@ -21,9 +21,9 @@ static float inverse_rms(__m256 sum, const struct cpu_row *r) {
     return 1 / sqrtf(sum_lanes(sum) / (float)r->n + r->eps);
 }
 
+/* Of a normed residual. */
 static float residual_scale(const struct cpu_row *r) {
     __m256 sum = _mm256_setzero_ps();
-    if (!r->residual_norm) return r->residual_scale;
     for (uint32_t i = 0; i < r->n; i += LANES) {
         __m256 v = load_some(r->residual + i, r->n - i);
         sum = _mm256_fmadd_ps(v, v, sum);
@@ -31,24 +31,35 @@ static float residual_scale(const struct cpu_row *r) {
     return r->residual_scale * inverse_rms(sum, r);
 }
 
-void avx2_norm_row(const struct cpu_row *r) {
-    __m256 sum = _mm256_setzero_ps(), scale = _mm256_set1_ps(residual_scale(r));
-    const uint32_t n = r->n;
-    for (uint32_t i = 0; i < n; i += LANES) {
-        __m256 v = load_some(r->x + i, n - i);
-        if (r->residual) {
-            __m256 add = load_some(r->residual + i, n - i);
-            if (r->residual_norm) add = _mm256_mul_ps(add, load_some(r->residual_norm + i, n - i));
-            v = _mm256_fmadd_ps(add, scale, v);
-            store_some(r->x + i, v, n - i);
+/* x += scale * residual (* residual_norm), as the constants say; the sum of its squares. */
+ALWAYS_INLINE __m256 update(const struct cpu_row *r, bool residual, bool normed, float scale) {
+    __m256 sum = _mm256_setzero_ps(), k = _mm256_set1_ps(scale);
+    const struct cpu_row at = *r; /* a store might change *r, for all the compiler knows */
+    for (uint32_t i = 0, n = at.n; i < n; i += LANES) {
+        __m256 v = load_some(at.x + i, n - i);
+        if (residual) {
+            __m256 add = load_some(at.residual + i, n - i);
+            if (normed) add = _mm256_mul_ps(add, load_some(at.residual_norm + i, n - i));
+            v = _mm256_fmadd_ps(add, k, v);
+            store_some(at.x + i, v, n - i);
         }
         sum = _mm256_fmadd_ps(v, v, sum);
     }
-    if (!r->norm) return;
-    scale = _mm256_set1_ps(inverse_rms(sum, r));
+    return sum;
+}
+
+void avx2_norm_row(const struct cpu_row *r) {
+    const float *x = r->x, *norm = r->norm;
+    float *out = r->out;
+    const uint32_t n = r->n;
+    __m256 sum = r->residual_norm ? update(r, true, true, residual_scale(r))
+                 : r->residual    ? update(r, true, false, r->residual_scale)
+                                  : update(r, false, false, 0);
+    if (!norm) return;
+    __m256 scale = _mm256_set1_ps(inverse_rms(sum, r));
     for (uint32_t i = 0; i < n; i += LANES) {
-        __m256 v = _mm256_mul_ps(load_some(r->x + i, n - i), scale);
-        store_some(r->out + i, _mm256_mul_ps(v, load_some(r->norm + i, n - i)), n - i);
+        __m256 v = _mm256_mul_ps(load_some(x + i, n - i), scale);
+        store_some(out + i, _mm256_mul_ps(v, load_some(norm + i, n - i)), n - i);
     }
 }
 
