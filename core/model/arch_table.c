@@ -59,6 +59,7 @@ static const struct model_arch archs[] = {
      .output_bias = true,
      .sinks = true,
      .act = BACKEND_ACT_SWIGLU_OAI,
+     .window = 128,
      .window_period = 2,
      .yarn_exact = true,
      .experts = MODEL_EXPERTS_ALWAYS,

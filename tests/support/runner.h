@@ -31,7 +31,7 @@ struct piece {
 struct runner_config {
     const char *path, *isa;
     int n_threads, kv_type, activation_bits; /* 0: 16, for exactness */
-    uint32_t max_rows, max_tokens;           /* of a step, of a sequence */
+    uint32_t max_rows, max_tokens;           /* of a step, of a sequence (model_limits.n_ctx) */
 };
 
 static inline void runner_need(int rc, const err *e) {

@@ -1,11 +1,10 @@
-/* test_model.c - the forward pass on tiny random models against an independent float64 one written
- * here (contiguous, one token after the other); the same bytes in any chunks and batches; refusals
- * of files that the pass cannot run. */
+/* test_model.c - the forward pass on tiny random llamas against an independent float64 one
+ * (forward64.h); the same bytes in any chunks and batches; refusals of files that the pass cannot
+ * run. Other architectures: test_arch_forward.c. */
 #include "core/formats/gguf.h"
-#include "tests/support/be.h"
+#include "tests/support/forward_check.h"
 #include "tests/support/gguf_make.h"
-#include "tests/support/runner.h"
-#include "tests/unit/check.h"
+#include "tests/support/rope64.h"
 
 #include <unistd.h>
 
@@ -21,161 +20,39 @@ static const char *in_dir(const char *name) {
 
 /* ---- float64 reference ---- */
 
-/* Tensor as (n_elems) float64, or NULL. */
-static double *tensor(const gguf *g, const char *fmt, int layer) {
-    char name[64];
-    snprintf(name, sizeof name, fmt, layer);
-    const gguf_tensor *t = gguf_tensor_find(g, name);
-    if (!t) return NULL;
-    float *values = be_new(t->n_elems, sizeof *values);
-    double *out = be_new(t->n_elems, sizeof *out);
-    qtype_decode(t->type, t->data, values, t->n_elems);
-    for (uint64_t i = 0; i < t->n_elems; i++)
-        out[i] = (double)values[i];
-    free(values);
-    return out;
-}
-
-/* y (n_out) = W (n_out, n_in) x, W being a named tensor. */
-static void multiply(const gguf *g, const char *fmt, int layer, const double *x, double *y) {
-    char name[64];
-    snprintf(name, sizeof name, fmt, layer);
-    const gguf_tensor *t = gguf_tensor_find(g, name);
-    double *w = tensor(g, fmt, layer);
-    be_need(t && w, name);
-    for (uint64_t o = 0; o < t->dims[1]; o++) {
-        y[o] = 0;
-        for (uint64_t i = 0; i < t->dims[0]; i++)
-            y[o] += w[o * t->dims[0] + i] * x[i];
-    }
-    free(w);
-}
-
-static void normalize(const gguf *g, const char *fmt, int layer, const struct model_hparams *hp,
-                      const double *x, double *y) {
-    double *w = tensor(g, fmt, layer), sum = 0;
-    be_need(w != NULL, fmt);
-    for (uint32_t i = 0; i < hp->n_embd; i++)
-        sum += x[i] * x[i];
-    for (uint32_t i = 0; i < hp->n_embd; i++)
-        y[i] = x[i] / sqrt(sum / hp->n_embd + (double)hp->rms_eps) * w[i];
-    free(w);
-}
-
-/* Pairs (2i, 2i + 1) of each head turn by pos * base^(-2i/n_rot) / scale / divisor. */
-static void turn(const gguf *g, const struct model_hparams *hp, double *x, uint32_t n_heads,
-                 uint32_t pos) {
-    double *divisors = tensor(g, "rope_freqs.weight", 0);
-    for (uint32_t h = 0; h < n_heads; h++)
-        for (uint32_t i = 0; i < hp->rope[0].n_rot / 2; i++) {
-            double *a = x + h * hp->head_dim + 2 * i, u = a[0], v = a[1];
-            double angle = pos * pow((double)hp->rope[0].base, -2.0 * i / hp->rope[0].n_rot);
-            angle /= (double)hp->rope[0].factor * (divisors ? divisors[i] : 1);
-            a[0] = u * cos(angle) - v * sin(angle);
-            a[1] = u * sin(angle) + v * cos(angle);
-        }
-    free(divisors);
-}
-
-/* Attention of one position over keys and values (pos + 1, n_kv_heads * head_dim). */
-static void mix(const struct model_hparams *hp, const double *q, const double *k, const double *v,
-                uint32_t pos, double *out) {
-    uint32_t width = hp->n_kv_heads * hp->head_dim, share = hp->n_heads / hp->n_kv_heads;
-    double p[MAX_TOKENS];
-    for (uint32_t h = 0; h < hp->n_heads; h++) {
-        const double *query = q + h * hp->head_dim;
-        double max = -INFINITY, sum = 0;
-        for (uint32_t t = 0; t <= pos; t++) {
-            const double *key = k + t * width + h / share * hp->head_dim;
-            p[t] = 0;
-            for (uint32_t d = 0; d < hp->head_dim; d++)
-                p[t] += query[d] * key[d] / sqrt(hp->head_dim);
-            max = fmax(max, p[t]);
-        }
-        for (uint32_t t = 0; t <= pos; t++)
-            sum += p[t] = exp(p[t] - max);
-        for (uint32_t d = 0; d < hp->head_dim; d++) {
-            out[h * hp->head_dim + d] = 0;
-            for (uint32_t t = 0; t <= pos; t++)
-                out[h * hp->head_dim + d] +=
-                    p[t] / sum * v[t * width + h / share * hp->head_dim + d];
-        }
-    }
-}
-
-/* logits (n, n_vocab) of tokens[0..n). Weights are decoded anew for each use: slow and plain. */
+/* logits (n, n_vocab) of tokens[0..n) by a llama file: its divisors of frequencies, linear scaling.
+ */
 static void reference(const char *path, const int32_t *tokens, uint32_t n, double *logits) {
-    enum { W = 512 };
     struct model_hparams hp;
     gguf *g;
     err e = {0};
     runner_need(gguf_open(path, 0, &g, &e), &e);
     runner_need(model_read_hparams(path, &hp, &e), &e);
-    be_need(hp.n_embd <= W && hp.n_ff <= W && hp.n_heads * hp.head_dim <= W, "a tiny model");
-    double *x = be_new((uint64_t)n * hp.n_embd, sizeof *x),
-           *embed = tensor(g, "token_embd.weight", 0);
-    uint32_t width = hp.n_kv_heads * hp.head_dim;
-    double *k = be_new((uint64_t)n * width, sizeof *k), *v = be_new((uint64_t)n * width, sizeof *v);
-    double h[W], q[W], att[W], r[W], gate[W], up[W];
-    for (uint32_t t = 0; t < n; t++)
-        memcpy(x + t * hp.n_embd, embed + (uint64_t)tokens[t] * hp.n_embd, hp.n_embd * sizeof *x);
-    for (int l = 0; l < (int)hp.n_layers; l++)
-        for (uint32_t t = 0; t < n; t++) {
-            double *xt = x + t * hp.n_embd;
-            normalize(g, "blk.%d.attn_norm.weight", l, &hp, xt, h);
-            multiply(g, "blk.%d.attn_q.weight", l, h, q);
-            multiply(g, "blk.%d.attn_k.weight", l, h, k + t * width);
-            multiply(g, "blk.%d.attn_v.weight", l, h, v + t * width);
-            turn(g, &hp, q, hp.n_heads, t);
-            turn(g, &hp, k + t * width, hp.n_kv_heads, t);
-            mix(&hp, q, k, v, t, att);
-            multiply(g, "blk.%d.attn_output.weight", l, att, r);
-            for (uint32_t i = 0; i < hp.n_embd; i++)
-                xt[i] += r[i];
-            normalize(g, "blk.%d.ffn_norm.weight", l, &hp, xt, h);
-            multiply(g, "blk.%d.ffn_gate.weight", l, h, gate);
-            multiply(g, "blk.%d.ffn_up.weight", l, h, up);
-            for (uint32_t i = 0; i < hp.n_ff; i++)
-                gate[i] *= up[i] / (1 + exp(-gate[i]));
-            multiply(g, "blk.%d.ffn_down.weight", l, gate, r);
-            for (uint32_t i = 0; i < hp.n_embd; i++)
-                xt[i] += r[i];
-        }
-    for (uint32_t t = 0; t < n; t++) {
-        normalize(g, "output_norm.weight", 0, &hp, x + t * hp.n_embd, h);
-        multiply(g, hp.tied_embeddings ? "token_embd.weight" : "output.weight", 0, h,
-                 logits + (uint64_t)t * hp.n_vocab);
-    }
-    free(v);
-    free(k);
-    free(embed);
-    free(x);
+    struct forward64 f = {.n_layers = hp.n_layers,
+                          .n_embd = hp.n_embd,
+                          .n_heads = hp.n_heads,
+                          .n_kv_heads = hp.n_kv_heads,
+                          .head_dim = hp.head_dim,
+                          .n_ff = hp.n_ff,
+                          .n_vocab = hp.n_vocab,
+                          .eps = (double)hp.rms_eps,
+                          .interleaved = true,
+                          .embed_scale = 1,
+                          .attn_scale = 1 / sqrt(hp.head_dim),
+                          .residual_scale = 1,
+                          .logit_scale = 1};
+    const gguf_tensor *t = gguf_tensor_find(g, "rope_freqs.weight");
+    struct forward64_rope *r = &f.rope[0];
+    r->n_rot = hp.rope[0].n_rot;
+    r->magnitude = 1;
+    rope64_plain((double)hp.rope[0].base, (int)r->n_rot, r->inv_freq);
+    for (uint32_t i = 0; i < r->n_rot / 2; i++)
+        r->inv_freq[i] /= (double)hp.rope[0].factor * (t ? (double)((const float *)t->data)[i] : 1);
+    forward64_run(g, &f, tokens, n, logits);
     gguf_close(g);
 }
 
 /* ---- comparisons ---- */
-
-static void random_tokens(int32_t *tokens, uint32_t n, uint32_t n_vocab) {
-    for (uint32_t i = 0; i < n; i++)
-        tokens[i] = (int32_t)be_below(n_vocab);
-}
-
-static double worst_difference(const float *got, const double *want, uint64_t n) {
-    double worst = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        double d = fabs((double)got[i] - want[i]);
-        if (!(d <= worst)) worst = d;
-    }
-    return worst;
-}
-
-static uint64_t count_kernels(const backend *be, const char *prefix) {
-    uint64_t n = 0;
-    for (uint32_t i = 0; i < backend_n_kernels(be); i++)
-        if (strncmp(backend_kernel_name(be, i), prefix, strlen(prefix)) == 0)
-            n += backend_dispatch_count(be, i);
-    return n;
-}
 
 struct variant {
     struct tiny_llama shape;
@@ -196,49 +73,6 @@ static const struct variant variants[] = {
 };
 enum { N_VARIANTS = sizeof variants / sizeof variants[0] };
 
-/* Prompts of every length in one go; then the longest in chunks and beside others, the same bytes.
- */
-static void check_variant(const struct variant *v, const char *isa, const int32_t *tokens,
-                          const double *want) {
-    static const uint32_t lengths[] = {1, 7, 33, 130};
-    struct runner r;
-    runner_open(&r, &(struct runner_config){.path = in_dir("tiny.gguf"),
-                                            .isa = isa,
-                                            .n_threads = 3,
-                                            .kv_type = v->kv_type,
-                                            .max_rows = 150,
-                                            .max_tokens = MAX_TOKENS});
-    uint64_t width = r.hp.n_vocab, n_longest = 130 * width, steps = 4;
-    float *whole = be_new(n_longest, sizeof *whole);
-    for (int i = 0; i < 4; i++) {
-        struct piece p = {.tokens = tokens, .n = lengths[i]};
-        const float *got = runner_step(&r, &p, 1, true);
-        double worst = worst_difference(got, want, lengths[i] * width);
-        CHECK_MSG(worst <= v->tolerance, "%s model %d, %u tokens: off by %g", isa,
-                  (int)v->shape.seed, lengths[i], worst);
-        if (i == 3) memcpy(whole, got, n_longest * sizeof *whole);
-    }
-    for (uint32_t at = 0; at < 130; steps++) {
-        uint32_t n = 1 + be_below(40), before = 1 + be_below(9);
-        if (n > 130 - at) n = 130 - at;
-        struct piece p[] = {{.tokens = tokens + 3, .n = before, .sequence = 2},
-                            {.tokens = tokens, .start = at, .n = n, .sequence = 1},
-                            {.tokens = tokens + 9, .n = 1, .sequence = 0}};
-        const float *got = runner_step(&r, p, 3, true);
-        CHECK(memcmp(got + before * width, whole + at * width, n * width * sizeof *got) == 0);
-        at += n;
-    }
-    struct piece last = {.tokens = tokens, .start = 129, .n = 1, .sequence = 1};
-    const float *got = runner_step(&r, &last, 1, false); /* a decode step: the same again */
-    CHECK(memcmp(got, whole + 129 * width, width * sizeof *got) == 0);
-    struct piece prompt = {.tokens = tokens, .n = 130, .sequence = 3};
-    got = runner_step(&r, &prompt, 1, false); /* one logit row of many rows */
-    CHECK(memcmp(got, whole + 129 * width, width * sizeof *got) == 0);
-    CHECK(count_kernels(r.be, "paged_attention_") == (steps + 2) * r.hp.n_layers);
-    runner_close(&r);
-    free(whole);
-}
-
 static void test_forward(void) {
     int32_t tokens[MAX_TOKENS];
     double *want = be_new((uint64_t)MAX_TOKENS * MAX_VOCAB, sizeof *want);
@@ -250,8 +84,12 @@ static void test_forward(void) {
         reference(in_dir("tiny.gguf"), tokens, 130, want);
         for (int k = 0; k < BE_N_ISAS; k++) {
             backend *be = be_open(be_isas[k], 1);
-            if (be) check_variant(&variants[i], be_isas[k], tokens, want);
             backend_close(be);
+            struct forward_case c = {.path = in_dir("tiny.gguf"),
+                                     .isa = be_isas[k],
+                                     .kv_type = variants[i].kv_type,
+                                     .tolerance = variants[i].tolerance};
+            if (be) forward_check(&c, tokens, want);
         }
     }
     free(want);

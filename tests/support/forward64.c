@@ -1,0 +1,351 @@
+/* forward64.c - slow and plain on purpose. */
+#include "tests/support/forward64.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { W = FORWARD64_MAX_WIDTH };
+
+struct matrix {
+    double *w; /* NULL: the file has none */
+    uint64_t n_in, n_out, n_elems;
+};
+
+/* Tensors of a layer, decoded. */
+struct layer {
+    struct matrix attn_norm, q, k, v, bq, bk, bv, q_norm, k_norm, sinks, out, b_out, attn_post;
+    struct matrix ffn_norm, gate, up, down, b_gate, b_up, b_down, ffn_post;
+    struct matrix router, b_router, gate_e, up_e, down_e, b_gate_e, b_up_e, b_down_e;
+    struct matrix gate_s, up_s, down_s, router_s;
+};
+
+static void need(bool ok, const char *what) {
+    if (ok) return;
+    fprintf(stderr, "forward64: no %s\n", what);
+    exit(1);
+}
+
+static struct matrix load(const gguf *g, int layer, const char *name) {
+    char full[64];
+    if (layer < 0)
+        snprintf(full, sizeof full, "%s", name);
+    else
+        snprintf(full, sizeof full, "blk.%d.%s", layer, name);
+    const gguf_tensor *t = gguf_tensor_find(g, full);
+    if (!t) return (struct matrix){0};
+    struct matrix m = {calloc(t->n_elems, sizeof(double)), t->dims[0], t->dims[1], t->n_elems};
+    float *values = calloc(t->n_elems, sizeof *values);
+    need(m.w && values, "memory");
+    qtype_decode(t->type, t->data, values, t->n_elems);
+    for (uint64_t i = 0; i < t->n_elems; i++)
+        m.w[i] = (double)values[i];
+    free(values);
+    return m;
+}
+
+/* A copy of rows first.. of m, or (of a vector) of values first.. . */
+static struct matrix part(struct matrix m, uint64_t first, uint64_t n) {
+    uint64_t row = m.n_out > 1 ? m.n_in : 1;
+    if (!m.w) return m;
+    struct matrix p = {calloc(n * row, sizeof(double)), m.n_out > 1 ? m.n_in : n,
+                       m.n_out > 1 ? n : 1, n * row};
+    need(p.w != NULL, "memory");
+    memcpy(p.w, m.w + first * row, n * row * sizeof *p.w);
+    return p;
+}
+
+static void split_fused(const gguf *g, const struct forward64 *f, int i, struct layer *l) {
+    uint64_t heads = (uint64_t)f->n_heads * f->head_dim, kv = (uint64_t)f->n_kv_heads * f->head_dim;
+    struct matrix qkv = load(g, i, "attn_qkv.weight"), bias = load(g, i, "attn_qkv.bias");
+    if (qkv.w) {
+        l->q = part(qkv, 0, heads), l->bq = part(bias, 0, heads);
+        l->k = part(qkv, heads, kv), l->bk = part(bias, heads, kv);
+        l->v = part(qkv, heads + kv, kv), l->bv = part(bias, heads + kv, kv);
+    }
+    if (l->up.w && !l->gate.w) {
+        struct matrix both = l->up;
+        l->gate = part(both, 0, f->n_ff);
+        l->up = part(both, f->n_ff, f->n_ff);
+        free(both.w);
+    }
+    free(qkv.w);
+    free(bias.w);
+}
+
+static struct layer load_layer(const gguf *g, const struct forward64 *f, int i) {
+    struct layer l = {0};
+    const struct {
+        const char *name;
+        struct matrix *to;
+    } all[] = {
+        {"attn_norm.weight", &l.attn_norm},
+        {"attn_q.weight", &l.q},
+        {"attn_k.weight", &l.k},
+        {"attn_v.weight", &l.v},
+        {"attn_q.bias", &l.bq},
+        {"attn_k.bias", &l.bk},
+        {"attn_v.bias", &l.bv},
+        {"attn_q_norm.weight", &l.q_norm},
+        {"attn_k_norm.weight", &l.k_norm},
+        {"attn_sinks.weight", &l.sinks},
+        {"attn_output.weight", &l.out},
+        {"attn_output.bias", &l.b_out},
+        {"post_attention_norm.weight", f->ffn_norm_is_post_attention ? &l.ffn_norm : &l.attn_post},
+        {"ffn_norm.weight", &l.ffn_norm},
+        {"ffn_gate.weight", &l.gate},
+        {"ffn_up.weight", &l.up},
+        {"ffn_down.weight", &l.down},
+        {"ffn_gate.bias", &l.b_gate},
+        {"ffn_up.bias", &l.b_up},
+        {"ffn_down.bias", &l.b_down},
+        {"post_ffw_norm.weight", &l.ffn_post},
+        {"ffn_gate_inp.weight", &l.router},
+        {"ffn_gate_inp.bias", &l.b_router},
+        {"ffn_gate_exps.weight", &l.gate_e},
+        {"ffn_up_exps.weight", &l.up_e},
+        {"ffn_down_exps.weight", &l.down_e},
+        {"ffn_gate_exps.bias", &l.b_gate_e},
+        {"ffn_up_exps.bias", &l.b_up_e},
+        {"ffn_down_exps.bias", &l.b_down_e},
+        {"ffn_gate_inp_shexp.weight", &l.router_s},
+        {"ffn_gate_shexp.weight", &l.gate_s},
+        {"ffn_up_shexp.weight", &l.up_s},
+        {"ffn_down_shexp.weight", &l.down_s},
+    };
+    for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
+        struct matrix m = load(g, i, all[k].name);
+        if (m.w) *all[k].to = m;
+    }
+    split_fused(g, f, i, &l);
+    return l;
+}
+
+static void free_layer(struct layer *l) {
+    struct matrix *all = (struct matrix *)l;
+    for (size_t i = 0; i < sizeof *l / sizeof *all; i++)
+        free(all[i].w);
+}
+
+/* y (n_out) = rows of w, n_in long, times x (+ bias). */
+static void multiply(const double *w, uint64_t n_out, uint64_t n_in, const double *bias,
+                     const double *x, double *y) {
+    need(w != NULL, "matrix");
+    for (uint64_t o = 0; o < n_out; o++) {
+        y[o] = bias ? bias[o] : 0;
+        for (uint64_t i = 0; i < n_in; i++)
+            y[o] += w[o * n_in + i] * x[i];
+    }
+}
+
+/* x / rms(x) * w over n values; without w a copy. */
+static void normalize(double eps, const double *w, const double *x, double *y, uint32_t n) {
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += x[i] * x[i];
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = w ? x[i] / sqrt(sum / n + eps) * w[i] : x[i];
+}
+
+static void norm_heads(const struct forward64 *f, struct matrix norm, double *x, uint32_t n_heads) {
+    if (!norm.w) return;
+    bool each = norm.n_in == f->head_dim;
+    for (uint32_t h = 0; h < (each ? n_heads : 1); h++)
+        normalize(f->eps, norm.w, x + h * f->head_dim, x + h * f->head_dim, (uint32_t)norm.n_in);
+}
+
+static void turn(const struct forward64 *f, const struct forward64_rope *r, double *x,
+                 uint32_t n_heads, uint32_t pos) {
+    for (uint32_t h = 0; h < n_heads; h++)
+        for (uint32_t i = 0; i < r->n_rot / 2; i++) {
+            double *a = x + h * f->head_dim + (f->interleaved ? 2 * i : i);
+            double *b = f->interleaved ? a + 1 : a + r->n_rot / 2, u = *a, v = *b;
+            double c = cos(pos * r->inv_freq[i]) * r->magnitude;
+            double s = sin(pos * r->inv_freq[i]) * r->magnitude;
+            *a = u * c - v * s;
+            *b = u * s + v * c;
+        }
+}
+
+/* Attention of one position over keys and values (pos + 1, n_kv_heads * head_dim). */
+static void mix(const struct forward64 *f, const struct layer *l, uint32_t window, const double *q,
+                const double *k, const double *v, uint32_t pos, double *out) {
+    uint32_t width = f->n_kv_heads * f->head_dim, share = f->n_heads / f->n_kv_heads;
+    uint32_t first = window && pos + 1 > window ? pos + 1 - window : 0;
+    double p[FORWARD64_MAX_TOKENS];
+    for (uint32_t h = 0; h < f->n_heads; h++) {
+        const double *query = q + h * f->head_dim;
+        double max = l->sinks.w ? l->sinks.w[h] : -INFINITY, sum;
+        for (uint32_t t = first; t <= pos; t++) {
+            const double *key = k + t * width + h / share * f->head_dim;
+            p[t] = 0;
+            for (uint32_t d = 0; d < f->head_dim; d++)
+                p[t] += query[d] * key[d] * f->attn_scale;
+            if (f->attn_softcap > 0) p[t] = f->attn_softcap * tanh(p[t] / f->attn_softcap);
+            max = fmax(max, p[t]);
+        }
+        sum = l->sinks.w ? exp(l->sinks.w[h] - max) : 0;
+        for (uint32_t t = first; t <= pos; t++)
+            sum += p[t] = exp(p[t] - max);
+        for (uint32_t d = 0; d < f->head_dim; d++) {
+            out[h * f->head_dim + d] = 0;
+            for (uint32_t t = first; t <= pos; t++)
+                out[h * f->head_dim + d] += p[t] / sum * v[t * width + h / share * f->head_dim + d];
+        }
+    }
+}
+
+static double activate(enum forward64_act act, double g, double u) {
+    switch (act) {
+    case FORWARD64_GELU_TANH:
+        return g / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (g + 0.044715 * g * g * g))) *
+               u;
+    case FORWARD64_SWIGLU_OAI:
+        g = fmin(g, 7), u = fmax(fmin(u, 7), -7);
+        return g / (1 + exp(-1.702 * g)) * (u + 1);
+    default:
+        return g / (1 + exp(-g)) * u;
+    }
+}
+
+static const double *at(struct matrix m, uint64_t offset) {
+    return m.w ? m.w + offset : NULL;
+}
+
+/* The weights of the chosen experts, 0 for the others. */
+static void route(const struct forward64 *f, const struct layer *l, const double *h, double *p) {
+    bool chosen[64] = {0};
+    double score[64], max = -INFINITY, sum = 0, of_chosen = 0;
+    multiply(l->router.w, f->n_experts, f->n_embd, l->b_router.w, h, score);
+    for (uint32_t i = 0; i < f->n_experts; i++)
+        max = fmax(max, score[i]);
+    for (uint32_t i = 0; i < f->n_experts; i++)
+        sum += exp(score[i] - max);
+    for (uint32_t n = 0; n < f->n_used; n++) {
+        uint32_t best = f->n_experts;
+        for (uint32_t i = 0; i < f->n_experts; i++)
+            if (!chosen[i] && (best == f->n_experts || score[i] > score[best])) best = i;
+        chosen[best] = true;
+        of_chosen += exp(score[best] - max) / sum;
+    }
+    for (uint32_t i = 0; i < f->n_experts; i++)
+        p[i] = chosen[i]
+                   ? exp(score[i] - max) / sum / (f->renormalize ? of_chosen : 1) * f->weight_scale
+                   : 0;
+}
+
+/* gate, up and down of one block of n_ff, added to y with weight p. */
+struct block {
+    const double *gate, *up, *down, *b_gate, *b_up, *b_down;
+    uint32_t n_ff;
+};
+
+static void add_block(const struct forward64 *f, const struct block *b, const double *h, double p,
+                      double *y) {
+    double gate[W], up[W], r[W];
+    multiply(b->gate, b->n_ff, f->n_embd, b->b_gate, h, gate);
+    multiply(b->up, b->n_ff, f->n_embd, b->b_up, h, up);
+    for (uint32_t i = 0; i < b->n_ff; i++)
+        gate[i] = activate(f->act, gate[i], up[i]);
+    multiply(b->down, f->n_embd, b->n_ff, b->b_down, gate, r);
+    for (uint32_t i = 0; i < f->n_embd; i++)
+        y[i] += p * r[i];
+}
+
+static void feed_forward(const struct forward64 *f, const struct layer *l, const double *h,
+                         double *y) {
+    double p[64], gate = 0;
+    memset(y, 0, f->n_embd * sizeof *y);
+    if (!f->n_experts) {
+        struct block b = {l->gate.w, l->up.w,     l->down.w, l->b_gate.w,
+                          l->b_up.w, l->b_down.w, f->n_ff};
+        add_block(f, &b, h, 1, y);
+        return;
+    }
+    route(f, l, h, p);
+    uint64_t n = (uint64_t)f->n_ff_expert * f->n_embd;
+    for (uint32_t i = 0; i < f->n_experts; i++) {
+        struct block b = {at(l->gate_e, i * n),
+                          at(l->up_e, i * n),
+                          at(l->down_e, i * n),
+                          at(l->b_gate_e, (uint64_t)i * f->n_ff_expert),
+                          at(l->b_up_e, (uint64_t)i * f->n_ff_expert),
+                          at(l->b_down_e, (uint64_t)i * f->n_embd),
+                          f->n_ff_expert};
+        if (p[i] > 0) add_block(f, &b, h, p[i], y);
+    }
+    if (!f->n_ff_shared) return;
+    struct block b = {.gate = l->gate_s.w, .up = l->up_s.w, .down = l->down_s.w};
+    b.n_ff = f->n_ff_shared;
+    multiply(l->router_s.w, 1, f->n_embd, NULL, h, &gate);
+    add_block(f, &b, h, 1 / (1 + exp(-gate)), y);
+}
+
+static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t i, double *x,
+                      double *k, double *v, uint32_t n) {
+    uint32_t width = f->n_kv_heads * f->head_dim;
+    const struct forward64_rope *r = &f->rope[f->windowed[i]];
+    double h[W], q[W], att[W], y[W];
+    for (uint32_t t = 0; t < n; t++) {
+        double *xt = x + t * f->n_embd, *kt = k + t * width, *vt = v + t * width;
+        normalize(f->eps, l->attn_norm.w, xt, h, f->n_embd);
+        multiply(l->q.w, (uint64_t)f->n_heads * f->head_dim, f->n_embd, l->bq.w, h, q);
+        multiply(l->k.w, width, f->n_embd, l->bk.w, h, kt);
+        multiply(l->v.w, width, f->n_embd, l->bv.w, h, vt);
+        norm_heads(f, l->q_norm, q, f->n_heads);
+        norm_heads(f, l->k_norm, kt, f->n_kv_heads);
+        if (!f->no_rope[i]) {
+            turn(f, r, q, f->n_heads, t);
+            turn(f, r, kt, f->n_kv_heads, t);
+        }
+        mix(f, l, f->windowed[i] ? f->window : 0, q, k, v, t, att);
+        multiply(l->out.w, f->n_embd, (uint64_t)f->n_heads * f->head_dim, l->b_out.w, att, y);
+        normalize(f->eps, l->attn_post.w, y, y, f->n_embd);
+        for (uint32_t c = 0; c < f->n_embd; c++)
+            xt[c] += f->residual_scale * y[c];
+        normalize(f->eps, l->ffn_norm.w, xt, h, f->n_embd);
+        feed_forward(f, l, h, y);
+        normalize(f->eps, l->ffn_post.w, y, y, f->n_embd);
+        for (uint32_t c = 0; c < f->n_embd; c++)
+            xt[c] += f->residual_scale * y[c];
+    }
+}
+
+void forward64_run(const gguf *g, const struct forward64 *f, const int32_t *tokens, uint32_t n,
+                   double *logits) {
+    need(f->n_embd <= W && f->n_ff <= W && f->n_heads * f->head_dim <= W && f->n_experts <= 64 &&
+             n <= FORWARD64_MAX_TOKENS && f->n_layers <= FORWARD64_MAX_LAYERS,
+         "tiny model");
+    uint32_t width = f->n_kv_heads * f->head_dim;
+    struct matrix embed = load(g, -1, "token_embd.weight"),
+                  norm = load(g, -1, "output_norm.weight");
+    struct matrix output = load(g, -1, "output.weight"), bias = load(g, -1, "output.bias");
+    double *x = calloc((uint64_t)n * f->n_embd, sizeof *x), h[W];
+    double *k = calloc((uint64_t)n * width, sizeof *k), *v = calloc((uint64_t)n * width, sizeof *v);
+    need(embed.w && norm.w && x && k && v, "embedding, norm or memory");
+    for (uint32_t t = 0; t < n; t++)
+        for (uint32_t c = 0; c < f->n_embd; c++)
+            x[t * f->n_embd + c] = embed.w[(uint64_t)tokens[t] * f->n_embd + c] * f->embed_scale;
+    for (uint32_t i = 0; i < f->n_layers; i++) {
+        struct layer l = load_layer(g, f, (int)i);
+        run_layer(f, &l, i, x, k, v, n);
+        free_layer(&l);
+    }
+    for (uint32_t t = 0; t < n; t++) {
+        double *y = logits + (uint64_t)t * f->n_vocab;
+        normalize(f->eps, norm.w, x + t * f->n_embd, h, f->n_embd);
+        multiply(output.w ? output.w : embed.w, f->n_vocab, f->n_embd, bias.w, h, y);
+        for (uint32_t i = 0; i < f->n_vocab; i++) {
+            y[i] *= f->logit_scale;
+            if (f->logit_softcap > 0) y[i] = f->logit_softcap * tanh(y[i] / f->logit_softcap);
+        }
+    }
+    free(v);
+    free(k);
+    free(x);
+    free(bias.w);
+    free(output.w);
+    free(norm.w);
+    free(embed.w);
+}

@@ -1,0 +1,36 @@
+/* forward64.h - a decoder-only transformer in float64, one token after the other over contiguous
+ * keys and values: what the forward pass is compared with. It shares no code with it and takes its
+ * numbers from the test; of the file it reads tensors alone. Which norms and biases there are
+ * follows from the tensors. */
+#ifndef INFERD_TESTS_FORWARD64_H
+#define INFERD_TESTS_FORWARD64_H
+
+#include "core/formats/gguf.h"
+
+enum { FORWARD64_MAX_LAYERS = 16, FORWARD64_MAX_WIDTH = 512, FORWARD64_MAX_TOKENS = 160 };
+enum forward64_act { FORWARD64_SILU, FORWARD64_GELU_TANH, FORWARD64_SWIGLU_OAI };
+
+struct forward64 {
+    uint32_t n_layers, n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab;
+    double eps;
+    struct forward64_rope {
+        uint32_t n_rot;
+        double inv_freq[64], magnitude;
+    } rope[2]; /* of the other, of windowed layers */
+    bool interleaved;
+    uint32_t window;
+    bool windowed[FORWARD64_MAX_LAYERS], no_rope[FORWARD64_MAX_LAYERS];
+    bool ffn_norm_is_post_attention; /* and not a norm of attention's output */
+    double embed_scale, attn_scale, residual_scale, logit_scale; /* factors */
+    double attn_softcap, logit_softcap;                          /* 0: none */
+    enum forward64_act act;
+    uint32_t n_experts, n_used, n_ff_expert, n_ff_shared; /* n_experts 0: a plain block */
+    bool renormalize;
+    double weight_scale;
+};
+
+/* logits (n, n_vocab) of tokens[0..n). Ends the process if a tensor is missing. */
+void forward64_run(const gguf *g, const struct forward64 *f, const int32_t *tokens, uint32_t n,
+                   double *logits);
+
+#endif

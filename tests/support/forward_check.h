@@ -1,0 +1,83 @@
+/* forward_check.h - a model file through the forward pass: its logits against a reference, and the
+ * same bytes in any chunks and beside any others. Single thread. */
+#ifndef INFERD_TESTS_FORWARD_CHECK_H
+#define INFERD_TESTS_FORWARD_CHECK_H
+
+#include "tests/support/be.h"
+#include "tests/support/forward64.h"
+#include "tests/support/runner.h"
+#include "tests/unit/check.h"
+
+static inline void random_tokens(int32_t *tokens, uint32_t n, uint32_t n_vocab) {
+    for (uint32_t i = 0; i < n; i++)
+        tokens[i] = (int32_t)be_below(n_vocab);
+}
+
+static inline double worst_difference(const float *got, const double *want, uint64_t n) {
+    double worst = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        double d = fabs((double)got[i] - want[i]);
+        if (!(d <= worst)) worst = d;
+    }
+    return worst;
+}
+
+static inline uint64_t count_kernels(const backend *be, const char *prefix) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < backend_n_kernels(be); i++)
+        if (strncmp(backend_kernel_name(be, i), prefix, strlen(prefix)) == 0)
+            n += backend_dispatch_count(be, i);
+    return n;
+}
+
+/* A file that is run with the instruction set isa. */
+struct forward_case {
+    const char *path, *isa;
+    int kv_type;
+    double tolerance; /* of a logit */
+};
+
+/* Prompts of every length in one go; then the longest in chunks and beside others, the same bytes.
+ */
+static inline void forward_check(const struct forward_case *c, const int32_t *tokens,
+                                 const double *want) {
+    static const uint32_t lengths[] = {1, 7, 33, 130};
+    struct runner r;
+    runner_open(&r, &(struct runner_config){.path = c->path,
+                                            .isa = c->isa,
+                                            .n_threads = 3,
+                                            .kv_type = c->kv_type,
+                                            .max_rows = 150,
+                                            .max_tokens = FORWARD64_MAX_TOKENS});
+    uint64_t width = r.hp.n_vocab, n_longest = 130 * width, steps = 4;
+    float *whole = be_new(n_longest, sizeof *whole);
+    for (int i = 0; i < 4; i++) {
+        struct piece p = {.tokens = tokens, .n = lengths[i]};
+        const float *got = runner_step(&r, &p, 1, true);
+        double worst = worst_difference(got, want, lengths[i] * width);
+        CHECK_MSG(worst <= c->tolerance, "%s %s, %u tokens: off by %g", c->isa, c->path, lengths[i],
+                  worst);
+        if (i == 3) memcpy(whole, got, n_longest * sizeof *whole);
+    }
+    for (uint32_t at = 0; at < 130; steps++) {
+        uint32_t n = 1 + be_below(40), before = 1 + be_below(9);
+        if (n > 130 - at) n = 130 - at;
+        struct piece p[] = {{.tokens = tokens + 3, .n = before, .sequence = 2},
+                            {.tokens = tokens, .start = at, .n = n, .sequence = 1},
+                            {.tokens = tokens + 9, .n = 1, .sequence = 0}};
+        const float *got = runner_step(&r, p, 3, true);
+        CHECK(memcmp(got + before * width, whole + at * width, n * width * sizeof *got) == 0);
+        at += n;
+    }
+    struct piece last = {.tokens = tokens, .start = 129, .n = 1, .sequence = 1};
+    const float *got = runner_step(&r, &last, 1, false); /* a decode step: the same again */
+    CHECK(memcmp(got, whole + 129 * width, width * sizeof *got) == 0);
+    struct piece prompt = {.tokens = tokens, .n = 130, .sequence = 3};
+    got = runner_step(&r, &prompt, 1, false); /* one logit row of many rows */
+    CHECK(memcmp(got, whole + 129 * width, width * sizeof *got) == 0);
+    CHECK(count_kernels(r.be, "paged_attention_") == (steps + 2) * r.hp.n_layers);
+    runner_close(&r);
+    free(whole);
+}
+
+#endif
