@@ -106,7 +106,7 @@ static int run_add(int argc, char **argv, err *e) {
          .kind = OPTION_TEXT,
          .target = &name,
          .value = "NAME",
-         .help = "what to call it; default: the file's name without .gguf"},
+         .help = "what to call it; default: the folder's name, or the file's without .gguf"},
         {.name = "alias",
          .kind = OPTION_LIST,
          .target = &aliases,
@@ -114,8 +114,9 @@ static int run_add(int argc, char **argv, err *e) {
          .help = "another name for it; may be given again"}};
     struct models_command m = {
         .options = {.usage = "models add PATH",
-                    .summary = "Registers a model file. Adding a known file again brings its row "
-                               "up to date.",
+                    .summary =
+                        "Registers a GGUF file, a split one by its first part, or a Hugging Face\n"
+                        "folder. Adding a known one again brings its row up to date.",
                     .options = own,
                     .n_options = 2,
                     .min_args = 1,
@@ -248,7 +249,7 @@ static int run_verify(int argc, char **argv, err *e) {
 
 int cmd_models(int argc, char **argv, err *e) {
     static const struct command commands[] = {
-        {"add", "register a model file", run_add},
+        {"add", "register a model file or folder", run_add},
         {"list", "list registered models", run_list},
         {"show", "show one model", run_show},
         {"remove", "forget a model", run_remove},

@@ -48,10 +48,11 @@ static int find_path(const char *path, struct loader_model *out, err *e) {
     struct stat st;
     memset(out, 0, sizeof *out);
     if (stat(path, &st)) return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
-    size_t n = strlen(base);
-    if (n > 5 && strcmp(base + n - 5, ".gguf") == 0) n -= 5;
-    out->id = mem_strndup(base, n);
+    char name[REGISTRY_NAME_BYTES];
+    char *folder = S_ISDIR(st.st_mode) ? realpath(path, NULL) : NULL; /* "." has a name, too */
+    registry_name_from_path(folder ? folder : path, name);
+    free(folder);
+    out->id = mem_strdup(name);
     out->path = mem_strdup(path);
     out->created_s = (int64_t)st.st_mtime;
     if (out->id && out->path) return 0;

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { NAME_MAX_BYTES = 96, ALIASES_MAX = 64 };
+enum { ALIASES_MAX = 64 };
 
 struct registry {
     sqlite3 *db;
@@ -228,19 +228,23 @@ int registry_check_name(const char *name, err *e) {
     size_t n = strlen(name);
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
                                   "._:/-";
-    if (n == 0 || n > NAME_MAX_BYTES || strspn(name, allowed) != n)
+    if (n == 0 || n >= REGISTRY_NAME_BYTES || strspn(name, allowed) != n)
         return err_set_param(e, ERR_INVALID, "name",
                              "\"%.100s\" is no model name: 1 to %d of A-Z a-z 0-9 . _ : / -", name,
-                             NAME_MAX_BYTES);
+                             REGISTRY_NAME_BYTES - 1);
     return 0;
 }
 
-/* The file's name without folder and .gguf, other characters as '-'. */
-static void name_from_path(const char *path, char name[NAME_MAX_BYTES + 1]) {
-    const char *slash = strrchr(path, '/');
-    snprintf(name, NAME_MAX_BYTES + 1, "%.*s", NAME_MAX_BYTES, slash ? slash + 1 : path);
-    size_t n = strlen(name);
-    if (n > 5 && strcmp(name + n - 5, ".gguf") == 0) name[n - 5] = '\0';
+void registry_name_from_path(const char *path, char name[REGISTRY_NAME_BYTES]) {
+    struct registry_part part;
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    size_t n = strlen(base);
+    if (registry_part_read(base, &part))
+        n = part.stem_len;
+    else if (n > 5 && strcmp(base + n - 5, ".gguf") == 0)
+        n -= 5;
+    if (n >= REGISTRY_NAME_BYTES) n = REGISTRY_NAME_BYTES - 1;
+    snprintf(name, REGISTRY_NAME_BYTES, "%.*s", (int)n, base);
     for (char *c = name; *c; c++)
         if (registry_check_name((char[2]){*c, '\0'}, NULL) || *c == '/') *c = '-';
 }
@@ -260,17 +264,17 @@ static int err_taken(registry *r, const char *name, int64_t holder, err *e) {
 /* Which row an add writes: *id of the row to refresh, 0 for a new one; name gets its name. Fails if
  * a name or alias belongs to another model. */
 static int add_target(registry *r, const struct registry_add *add, const char *path, int64_t *id,
-                      char name[NAME_MAX_BYTES + 1], err *e) {
+                      char name[REGISTRY_NAME_BYTES], err *e) {
     int64_t holder;
     int position, rc;
     *id = 0;
     if (add->name) {
-        snprintf(name, NAME_MAX_BYTES + 1, "%s", add->name);
+        snprintf(name, REGISTRY_NAME_BYTES, "%s", add->name);
     } else {
         rc = query_id(r, "SELECT id FROM models WHERE path = ?1 ORDER BY id LIMIT 1", path, id,
                       NULL, e);
         if (rc) return rc;
-        name_from_path(path, name);
+        registry_name_from_path(path, name);
     }
     if (*id == 0) {
         struct registry_model m;
@@ -306,7 +310,7 @@ static int write_row(registry *r, int64_t *id, const struct registry_scan *scan,
                      &st, e);
     if (rc) return rc;
     sqlite3_bind_text(st, 1, scan->path, -1, SQLITE_STATIC);
-    sqlite3_bind_text(st, 2, "gguf", -1, SQLITE_STATIC);
+    sqlite3_bind_text(st, 2, scan->format, -1, SQLITE_STATIC);
     sqlite3_bind_text(st, 3, scan->architecture, -1, SQLITE_STATIC);
     sqlite3_bind_text(st, 4, scan->quantization, -1, SQLITE_STATIC);
     sqlite3_bind_int64(st, 5, (int64_t)scan->n_params);
@@ -342,7 +346,7 @@ static int write_name(registry *r, int64_t id, const char *name, err *e) {
 
 static int add_write(registry *r, const struct registry_add *add, const struct registry_scan *scan,
                      const char *sha, struct registry_model *out, err *e) {
-    char name[NAME_MAX_BYTES + 1];
+    char name[REGISTRY_NAME_BYTES];
     int64_t id;
     int rc = registry_db_exec(r->db, r->file, "BEGIN IMMEDIATE", e);
     if (rc) return rc;
@@ -360,7 +364,7 @@ static int add_write(registry *r, const struct registry_add *add, const struct r
 
 int registry_add(registry *r, const struct registry_add *add, struct registry_model *out, err *e) {
     struct registry_scan scan;
-    char name[NAME_MAX_BYTES + 1], sha[65];
+    char name[REGISTRY_NAME_BYTES], sha[65];
     int64_t id;
     memset(out, 0, sizeof *out);
     int rc = add->name ? registry_check_name(add->name, e) : 0;
@@ -472,13 +476,19 @@ int registry_remove(registry *r, const char *name, err *e) {
     return rc;
 }
 
-/* Is the file there, of the registered size? */
+/* Are the files there, of the registered size? */
 static int check_size(const struct registry_model *m, struct registry_stat *now, err *e) {
-    int rc = registry_scan_stat(m->path, now, e);
-    if (rc) {
-        err_prefix(e, "the file of model %s is gone: ", m->name);
-        return rc == ERR_IO ? rc : err_set(e, ERR_CHANGED, "%s is not a file any more", m->path);
+    struct registry_files files;
+    int rc = registry_files_list(m->path, &files, e);
+    if (rc == ERR_IO) err_prefix(e, "the file of model %s is gone: ", m->name);
+    if (rc == ERR_IO || rc == ERR_NOMEM) return rc;
+    if (rc || strcmp(files.format, m->format) != 0) {
+        if (!rc) registry_files_fini(&files);
+        return err_set_param(e, ERR_CHANGED, "model",
+                             "%s is not what was added any more: add it again", m->path);
     }
+    *now = files.stat;
+    registry_files_fini(&files);
     if (now->size_bytes != m->size_bytes)
         return err_set_param(e, ERR_CHANGED, "model",
                              "%s changed since it was added (%llu bytes, were %llu): add it again",

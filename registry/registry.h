@@ -1,8 +1,9 @@
 /* registry.h - the catalogue of weights on disk, in one SQLite file.
  *
  * WAL, foreign keys, migrations by user_version, busy timeout: two processes may use it at once. A
- * registered file is known by size, modification time and SHA-256; registry_resolve checks size and
- * time (cheap), registry_verify the hash.
+ * model is a GGUF, a split GGUF (by its first part) or a Hugging Face folder. It is known by size,
+ * modification time and SHA-256 of all its files; registry_resolve checks size and time (cheap),
+ * registry_verify the hash.
  *
  * THREAD SAFETY: one registry handle per thread. */
 #ifndef INFERD_REGISTRY_H
@@ -22,10 +23,13 @@ struct registry_model {
     char *name;     /* unique among names and aliases, [A-Za-z0-9._:/-]{1,96} */
     char **aliases; /* (n_aliases) */
     size_t n_aliases;
-    char *path;   /* absolute */
-    char *format; /* "gguf" */
+    char *path;   /* absolute; of a split GGUF the first part, or a folder */
+    char *format; /* "gguf" or "safetensors" */
     char *architecture, *quantization;
     uint64_t n_params, context_length, size_bytes;
+    /* Of one file its SHA-256; of several the SHA-256 of a line "NAME SIZE SHA256\n" for each of
+     * config.json, *.safetensors, their index, tokenizer files and templates (or the parts), in
+     * order of names. */
     char sha256[65];
     int64_t mtime_ns, added_s, last_loaded_s; /* last_loaded_s 0: never */
 };
@@ -34,12 +38,17 @@ struct registry_model {
 int registry_open(const char *file, registry **out, err *e);
 void registry_close(registry *r);
 
+enum { REGISTRY_NAME_BYTES = 97 }; /* with the NUL */
+/* The name of a file or folder as a model's: without .gguf and a part's number, other characters
+ * than a name may have as '-'. */
+void registry_name_from_path(const char *path, char name[REGISTRY_NAME_BYTES]);
+
 /* May a model be called so? ERR_INVALID (param: name). */
 int registry_check_name(const char *name, err *e);
 
 /* Inspects path (refused with what is missing if this build cannot serve it), hashes it, adds it.
- * name NULL: made from the file's name. ERR_EXISTS names the holder of a taken name. Adding the
- * same path again with the same name refreshes the row. */
+ * name NULL: made from the name of the file or folder. ERR_EXISTS names the holder of a taken name.
+ * Adding the same path again with the same name refreshes the row. */
 struct registry_add {
     const char *path, *name;
     const char *const *aliases;
@@ -52,7 +61,7 @@ int registry_add(registry *r, const struct registry_add *add, struct registry_mo
 int registry_list(registry *r, struct registry_model **models, size_t *n, err *e);
 /* By name or alias. ERR_NOT_FOUND lists what there is. */
 int registry_find(registry *r, const char *name, struct registry_model *out, err *e);
-int registry_remove(registry *r, const char *name, err *e); /* the file itself is left alone */
+int registry_remove(registry *r, const char *name, err *e); /* the files are left alone */
 
 /* As registry_find, and the file must still be what was added: ERR_CHANGED / ERR_IO otherwise. */
 int registry_resolve(registry *r, const char *name, struct registry_model *out, err *e);

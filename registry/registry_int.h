@@ -36,7 +36,7 @@ void registry_hash_init_git(struct registry_hash *h, uint64_t size_bytes);
 void registry_hash_add(struct registry_hash *h, const void *bytes, size_t n);
 void registry_hash_hex(struct registry_hash *h, char hex[65]); /* 64 or 40 digits + NUL */
 
-/* ---- parts.c ---- */
+/* ---- files.c ---- */
 
 /* What NAME-00001-of-00003.gguf says: NAME is the first stem_len bytes, part counts from 1. */
 struct registry_part {
@@ -49,17 +49,37 @@ bool registry_part_read(const char *name, struct registry_part *out); /* false: 
 bool registry_folder_has(const char *name);
 bool registry_is_safetensors(const char *name); /* weights that are read */
 
-/* Identity of a file without reading it. */
+/* Identity of a file without reading it; of several: the sum of their sizes, and a number made of
+ * their names, sizes and times, that is another one when any of them changes. */
 struct registry_stat {
     uint64_t size_bytes;
     int64_t mtime_ns;
 };
-int registry_scan_stat(const char *path, struct registry_stat *out, err *e);
+struct stat;
+int registry_file_stat(const char *path, const struct stat *st, struct registry_stat *out, err *e);
+
+/* The files that make the model at path, by name. Strings are owned: registry_files_fini. */
+struct registry_file {
+    char *path;
+    struct registry_stat stat;
+};
+struct registry_files {
+    struct registry_file *files; /* (n) at least one */
+    size_t n;
+    struct registry_stat stat; /* of all */
+    const char *format;        /* "gguf" or "safetensors"; static */
+};
+/* path: a GGUF, the first part of a split one, or a Hugging Face folder. ERR_IO (gone, also a
+ * part), ERR_INVALID (no model by its files). */
+int registry_files_list(const char *path, struct registry_files *out, err *e);
+void registry_files_fini(struct registry_files *f);
+const char *registry_file_name(const struct registry_file *f); /* without folders */
 
 /* What a look into a file gives. path is owned by the caller afterwards (free). */
 struct registry_scan {
     char *path; /* absolute */
     struct registry_stat stat;
+    const char *format; /* static */
     char architecture[32], quantization[16];
     uint64_t n_params, context_length;
 };
@@ -67,7 +87,9 @@ struct registry_scan {
 /* Header only, cheap. ERR_UNSUPPORTED names what this build lacks to serve the file. */
 int registry_scan_header(const char *path, struct registry_scan *out, err *e);
 
-/* Reads the whole file. ERR_CHANGED if it is not (any more) what want says. hex: 64 digits + NUL.
+/* Reads all of the model's files. Of one: its SHA-256; of several: the SHA-256 of a line "NAME SIZE
+ * SHA256" for each, in order of names. ERR_CHANGED if it is not (any more) what want says. hex: 64
+ * digits + NUL.
  */
 int registry_scan_sha256(const char *path, const struct registry_stat *want,
                          void (*progress)(void *arg, uint64_t done, uint64_t total),

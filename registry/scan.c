@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,31 +15,22 @@
 
 enum { CHUNK_BYTES = 1 << 20 };
 
-static int stat_fill(const char *path, const struct stat *st, struct registry_stat *out, err *e) {
-    if (!S_ISREG(st->st_mode))
-        return err_set(e, ERR_INVALID, "%s is not a file: a model is one GGUF file", path);
-#ifdef __APPLE__
-    const struct timespec *t = &st->st_mtimespec;
-#else
-    const struct timespec *t = &st->st_mtim;
-#endif
-    out->size_bytes = (uint64_t)st->st_size;
-    out->mtime_ns = (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
-    return 0;
-}
-
-int registry_scan_stat(const char *path, struct registry_stat *out, err *e) {
-    struct stat st;
-    if (stat(path, &st)) return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    return stat_fill(path, &st, out, e);
-}
-
-/* A file without a vocabulary has weights that nobody can talk to. */
-static int check_vocabulary(const char *path, err *e) {
+/* A model without a vocabulary has weights that nobody can talk to. */
+static int check_vocabulary(const char *path, const struct registry_files *files, err *e) {
     gguf *g;
+    gguf_str kind;
+    if (strcmp(files->format, "gguf") != 0) {
+        for (size_t i = 0; i < files->n; i++) {
+            const char *name = registry_file_name(&files->files[i]);
+            if (strcmp(name, "tokenizer.json") == 0 || strcmp(name, "tokenizer.model") == 0)
+                return 0;
+        }
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s has no tokenizer.json and no tokenizer.model: it cannot be served",
+                       path);
+    }
     int rc = model_file_open(path, 0, &g, e);
     if (rc) return rc;
-    gguf_str kind;
     if (gguf_get_str(g, "tokenizer.ggml.model", &kind, NULL))
         rc = err_set(e, ERR_UNSUPPORTED,
                      "%s has no tokenizer (tokenizer.ggml.model): it cannot be served", path);
@@ -48,14 +38,41 @@ static int check_vocabulary(const char *path, err *e) {
     return rc;
 }
 
+/* Absolute, but a link to a file keeps its own name: a part that is one has its number there, not
+ * in the name of what it leads to. The caller's. */
+static char *absolute_path(const char *path) {
+    struct stat st;
+    if (stat(path, &st)) return NULL;
+    if (S_ISDIR(st.st_mode)) return realpath(path, NULL);
+    const char *slash = strrchr(path, '/');
+    char *folder =
+        slash == path ? mem_strdup("/") : mem_strndup(path, slash ? (size_t)(slash - path) : 0);
+    char *real = folder ? realpath(folder[0] ? folder : ".", NULL) : NULL;
+    size_t n = real ? strlen(real) + strlen(path) + 2 : 0;
+    char *out = real ? mem_new(n, 1) : NULL;
+    if (out)
+        snprintf(out, n, "%s/%s", strcmp(real, "/") == 0 ? "" : real, slash ? slash + 1 : path);
+    free(real);
+    free(folder);
+    return out;
+}
+
 int registry_scan_header(const char *path, struct registry_scan *out, err *e) {
+    struct registry_files files;
     struct model_hparams hp;
     memset(out, 0, sizeof *out);
-    char *absolute = realpath(path, NULL);
+    char *absolute = absolute_path(path);
     if (!absolute) return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    int rc = registry_scan_stat(absolute, &out->stat, e);
-    if (!rc) rc = model_read_hparams(absolute, &hp, e);
-    if (!rc) rc = check_vocabulary(absolute, e);
+    int rc = registry_files_list(absolute, &files, e);
+    if (rc) {
+        free(absolute);
+        return rc;
+    }
+    rc = model_read_hparams(absolute, &hp, e);
+    if (!rc) rc = check_vocabulary(absolute, &files, e);
+    out->stat = files.stat;
+    out->format = files.format;
+    registry_files_fini(&files);
     if (!rc && hp.n_params > INT64_MAX)
         rc = err_set(e, ERR_FORMAT, "%s claims an absurd number of parameters", absolute);
     if (rc) {
@@ -70,45 +87,76 @@ int registry_scan_header(const char *path, struct registry_scan *out, err *e) {
     return 0;
 }
 
-static int check_same(const char *path, int fd, const struct registry_stat *want, err *e) {
+static int check_same(const struct registry_file *f, int fd, err *e) {
     struct stat st;
     struct registry_stat now = {0};
-    if (fstat(fd, &st)) return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    int rc = stat_fill(path, &st, &now, e);
-    if (!rc && (now.size_bytes != want->size_bytes || now.mtime_ns != want->mtime_ns))
-        rc = err_set(e, ERR_CHANGED, "%s changed while it was read", path);
+    if (fstat(fd, &st)) return err_set(e, ERR_IO, "%s: %s", f->path, strerror(errno));
+    int rc = registry_file_stat(f->path, &st, &now, e);
+    if (!rc && (now.size_bytes != f->stat.size_bytes || now.mtime_ns != f->stat.mtime_ns))
+        rc = err_set(e, ERR_CHANGED, "%s changed while it was read", f->path);
+    return rc;
+}
+
+/* Reading, and how far it is. */
+struct reading {
+    void (*progress)(void *arg, uint64_t done, uint64_t total);
+    void *progress_arg;
+    uint64_t done, total;
+    unsigned char *chunk; /* (CHUNK_BYTES) */
+};
+
+static int hash_file(const struct registry_file *f, struct reading *r, char hex[65], err *e) {
+    struct registry_hash hash;
+    uint64_t before = r->done;
+    int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return err_set(e, ERR_IO, "%s: %s", f->path, strerror(errno));
+    int rc = check_same(f, fd, e);
+    registry_hash_init(&hash);
+    while (!rc) {
+        ssize_t n = read(fd, r->chunk, CHUNK_BYTES);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) rc = err_set(e, ERR_IO, "reading %s: %s", f->path, strerror(errno));
+        if (n <= 0) break;
+        registry_hash_add(&hash, r->chunk, (size_t)n);
+        r->done += (uint64_t)n;
+        if (r->progress) r->progress(r->progress_arg, r->done, r->total);
+    }
+    if (!rc) rc = check_same(f, fd, e);
+    if (!rc && r->done - before != f->stat.size_bytes)
+        rc = err_set(e, ERR_CHANGED, "%s changed while it was read", f->path);
+    if (!rc) registry_hash_hex(&hash, hex);
+    close(fd);
     return rc;
 }
 
 int registry_scan_sha256(const char *path, const struct registry_stat *want,
                          void (*progress)(void *arg, uint64_t done, uint64_t total),
                          void *progress_arg, char hex[65], err *e) {
-    struct registry_hash hash;
-    uint64_t done = 0;
-    unsigned char *chunk = mem_new(CHUNK_BYTES, 1);
-    if (!chunk) return err_set(e, ERR_NOMEM, "no memory to read %s", path);
-    int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        rc = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-        goto end;
-    }
-    rc = check_same(path, fd, want, e);
-    registry_hash_init(&hash);
-    while (!rc) {
-        ssize_t n = read(fd, chunk, CHUNK_BYTES);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) rc = err_set(e, ERR_IO, "reading %s: %s", path, strerror(errno));
-        if (n <= 0) break;
-        registry_hash_add(&hash, chunk, (size_t)n);
-        done += (uint64_t)n;
-        if (progress) progress(progress_arg, done, want->size_bytes);
-    }
-    if (!rc) rc = check_same(path, fd, want, e);
-    if (!rc && done != want->size_bytes)
+    struct registry_files files;
+    struct registry_hash all;
+    struct reading r = {
+        .progress = progress, .progress_arg = progress_arg, .total = want->size_bytes};
+    int rc = registry_files_list(path, &files, e);
+    if (rc) return rc;
+    if (files.stat.size_bytes != want->size_bytes || files.stat.mtime_ns != want->mtime_ns)
         rc = err_set(e, ERR_CHANGED, "%s changed while it was read", path);
-    if (!rc) registry_hash_hex(&hash, hex);
-    close(fd);
-end:
-    free(chunk);
+    if (!rc && !(r.chunk = mem_new(CHUNK_BYTES, 1)))
+        rc = err_set(e, ERR_NOMEM, "no memory to read %s", path);
+    registry_hash_init(&all);
+    for (size_t i = 0; i < files.n && !rc; i++) {
+        const struct registry_file *f = &files.files[i];
+        char size[32];
+        rc = hash_file(f, &r, hex, e);
+        if (rc || files.n == 1) break;
+        const char *name = registry_file_name(f);
+        snprintf(size, sizeof size, " %llu ", (unsigned long long)f->stat.size_bytes);
+        registry_hash_add(&all, name, strlen(name));
+        registry_hash_add(&all, size, strlen(size));
+        registry_hash_add(&all, hex, strlen(hex));
+        registry_hash_add(&all, "\n", 1);
+    }
+    if (!rc && files.n > 1) registry_hash_hex(&all, hex);
+    free(r.chunk);
+    registry_files_fini(&files);
     return rc;
 }

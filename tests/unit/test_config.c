@@ -297,7 +297,57 @@ static void test_registry_path(void) {
     CHECK(config_registry_path(&c, &path, &e) == 0);
     CHECK_STR(path, "here.db");
     free(path);
+    CHECK(config_models_path(&c, &path, &e) == 0);
+    CHECK_STR(path, "/var/lib/inferd/models");
+    free(path);
     unsetenv("STATE_DIRECTORY");
+    CHECK(config_models_path(&c, &path, &e) == 0);
+    CHECK_STR(path, "/data/inferd/models");
+    free(path);
+    CHECK(config_set(&c, "models-dir", "m", &e) == 0);
+    CHECK(config_models_path(&c, &path, &e) == 0);
+    CHECK_STR(path, "m");
+    free(path);
+    config_fini(&c);
+}
+
+/* Where the Hub is and what it is told: the key, then the environment. */
+static void test_hub_keys(void) {
+    struct config c;
+    err e;
+    char *token = NULL;
+    CHECK(config_init(&c, &e) == 0);
+    unsetenv("HF_ENDPOINT");
+    unsetenv("HF_TOKEN");
+    CHECK_STR(config_hf_endpoint(&c), "https://huggingface.co");
+    CHECK(config_read_hf_token(&c, &token, &e) == 0);
+    CHECK_STR(token, "");
+    free(token);
+    setenv("HF_ENDPOINT", "https://mirror", 1);
+    setenv("HF_TOKEN", "hf_env", 1);
+    CHECK_STR(config_hf_endpoint(&c), "https://mirror");
+    CHECK(config_read_hf_token(&c, &token, &e) == 0);
+    CHECK_STR(token, "hf_env");
+    free(token);
+    setenv("HF_TOKEN", "hf env", 1);
+    CHECK(config_read_hf_token(&c, &token, &e) == ERR_INVALID && !strstr(e.msg, "hf env"));
+    setenv("HF_TOKEN", "hf\r\nX-Other: 1", 1); /* only the first line, never a second header */
+    CHECK(config_read_hf_token(&c, &token, &e) == 0);
+    CHECK_STR(token, "hf");
+    free(token);
+    CHECK(config_set(&c, "hf-endpoint", "http://x", &e) == 0);
+    CHECK_STR(config_hf_endpoint(&c), "http://x");
+    CHECK(config_set(&c, "hf-token-file", write_file("hf", "hf_file\n", 8, 0640), &e) == 0);
+    CHECK(config_read_hf_token(&c, &token, &e) == 0);
+    CHECK_STR(token, "hf_file");
+    free(token);
+    write_file("hf", "hf_file\n", 8, 0644);
+    CHECK(config_read_hf_token(&c, &token, &e) == ERR_INVALID && token == NULL);
+    CHECK(strstr(e.msg, "can be read or written by everybody"));
+    write_file("hf", "\n", 1, 0600);
+    CHECK(config_read_hf_token(&c, &token, &e) == ERR_INVALID && strstr(e.msg, "holds no token"));
+    unsetenv("HF_ENDPOINT");
+    unsetenv("HF_TOKEN");
     config_fini(&c);
 }
 
@@ -349,6 +399,7 @@ int main(void) {
     RUN(test_example);
     RUN(test_flags);
     RUN(test_registry_path);
+    RUN(test_hub_keys);
     RUN(test_api_keys);
     RUN(test_suggest);
     static const char *const names[] = {"t.conf", "f.conf", "big", "keys"};

@@ -1,0 +1,198 @@
+/* files.c - which files make one model: one GGUF, the parts of a split one, the files of a Hugging
+ * Face folder. By names and stat alone: opens no file, knows no format. */
+#include "core/base/mem.h"
+#include "registry/registry_int.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { FILES_MAX = 10000 };
+
+/* ---- names ---- */
+
+static bool ends_with(const char *name, const char *end) {
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && strcmp(name + n - m, end) == 0;
+}
+
+/* Five digits at text. */
+static unsigned read_number(const char *text) {
+    unsigned n = 0;
+    for (int i = 0; i < 5; i++) {
+        if (text[i] < '0' || text[i] > '9') return 0;
+        n = n * 10 + (unsigned)(text[i] - '0');
+    }
+    return n;
+}
+
+bool registry_part_read(const char *name, struct registry_part *out) {
+    static const char shape[] = "-00001-of-00002.gguf";
+    size_t n = strlen(name), m = sizeof shape - 1;
+    if (n <= m) return false;
+    const char *end = name + n - m;
+    *out = (struct registry_part){
+        .stem_len = n - m, .part = read_number(end + 1), .n_parts = read_number(end + 10)};
+    return end[0] == '-' && strncmp(end + 6, "-of-", 4) == 0 && strcmp(end + 15, ".gguf") == 0 &&
+           out->part >= 1 && out->part <= out->n_parts;
+}
+
+bool registry_is_safetensors(const char *name) {
+    /* consolidated*.safetensors hold the same weights once more, under other names. */
+    return ends_with(name, ".safetensors") && strncmp(name, "consolidated", 12) != 0;
+}
+
+bool registry_folder_has(const char *name) {
+    static const char *const names[] = {
+        "config.json",
+        "generation_config.json",
+        "model.safetensors.index.json",
+        "tokenizer.json",
+        "tokenizer.model",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "chat_template.jinja",
+    };
+    if (strchr(name, '/')) return false;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return registry_is_safetensors(name);
+}
+
+/* ---- what is on the disk ---- */
+
+int registry_file_stat(const char *path, const struct stat *st, struct registry_stat *out, err *e) {
+    if (!S_ISREG(st->st_mode)) return err_set(e, ERR_INVALID, "%s is not a file", path);
+#ifdef __APPLE__
+    const struct timespec *t = &st->st_mtimespec;
+#else
+    const struct timespec *t = &st->st_mtim;
+#endif
+    out->size_bytes = (uint64_t)st->st_size;
+    out->mtime_ns = (int64_t)t->tv_sec * 1000000000 + t->tv_nsec;
+    return 0;
+}
+
+void registry_files_fini(struct registry_files *f) {
+    for (size_t i = 0; i < f->n; i++)
+        free(f->files[i].path);
+    free(f->files);
+    memset(f, 0, sizeof *f);
+}
+
+/* folder_len bytes of folder, a '/' if there are any, name. */
+static int add_file(struct registry_files *f, const char *folder, size_t folder_len,
+                    const char *name, err *e) {
+    if (f->n == FILES_MAX)
+        return err_set(e, ERR_FORMAT, "%s: more than %d files", folder, FILES_MAX);
+    struct registry_file *more = mem_resize(f->files, f->n + 1, sizeof *more);
+    if (!more) return err_set(e, ERR_NOMEM, "no memory for a list of files");
+    f->files = more;
+    struct registry_file *file = &more[f->n];
+    size_t n = folder_len + strlen(name) + 2;
+    if (!(file->path = mem_new(n, 1))) return err_set(e, ERR_NOMEM, "no memory");
+    snprintf(file->path, n, "%.*s%s%s", (int)folder_len, folder, folder_len ? "/" : "", name);
+    f->n++;
+    struct stat st;
+    if (stat(file->path, &st)) return err_set(e, ERR_IO, "%s: %s", file->path, strerror(errno));
+    return registry_file_stat(file->path, &st, &file->stat, e);
+}
+
+const char *registry_file_name(const struct registry_file *f) {
+    const char *slash = strrchr(f->path, '/');
+    return slash ? slash + 1 : f->path;
+}
+
+static int by_path(const void *a, const void *b) {
+    return strcmp(((const struct registry_file *)a)->path, ((const struct registry_file *)b)->path);
+}
+
+static int list_folder(const char *path, struct registry_files *f, err *e) {
+    const struct dirent *entry;
+    bool config = false, weights = false;
+    int rc = 0;
+    f->format = "safetensors";
+    DIR *dir = opendir(path);
+    if (!dir) return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    while (!rc && (entry = readdir(dir))) {
+        if (!registry_folder_has(entry->d_name)) continue;
+        config |= strcmp(entry->d_name, "config.json") == 0;
+        weights |= registry_is_safetensors(entry->d_name);
+        rc = add_file(f, path, strlen(path), entry->d_name, e);
+    }
+    closedir(dir);
+    if (!rc && !(config && weights))
+        rc = err_set(
+            e, ERR_INVALID,
+            "%s is a folder without config.json and *.safetensors; of GGUFs, name the file", path);
+    if (!rc) qsort(f->files, f->n, sizeof *f->files, by_path);
+    return rc;
+}
+
+static int list_parts(const char *path, const struct registry_part *first, struct registry_files *f,
+                      err *e) {
+    const char *slash = strrchr(path, '/');
+    size_t folder_len = slash ? (size_t)(slash - path) : 0, skip = slash ? folder_len + 1 : 0;
+    int stem_len = (int)(first->stem_len - skip), rc = 0;
+    char *name = mem_new(strlen(path) + 1, 1);
+    if (!name) return err_set(e, ERR_NOMEM, "no memory");
+    if (first->part != 1)
+        rc = err_set(e, ERR_INVALID, "%s is part %u: add the first, %.*s-00001-of-%05u.gguf", path,
+                     first->part, stem_len, path + skip, first->n_parts);
+    for (unsigned i = 1; !rc && i <= first->n_parts; i++) {
+        snprintf(name, strlen(path) + 1, "%.*s-%05u-of-%05u.gguf", stem_len, path + skip, i,
+                 first->n_parts);
+        rc = add_file(f, path, folder_len, name, e);
+    }
+    free(name);
+    return rc;
+}
+
+static uint64_t mix(uint64_t h, const void *bytes, size_t n) {
+    const unsigned char *b = bytes;
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ b[i]) * UINT64_C(0x100000001b3); /* FNV-1a */
+    return h;
+}
+
+/* Sizes are summed; of several files, times, sizes and names become one number. */
+static int sum_up(struct registry_files *f, err *e) {
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    if (f->n == 1) {
+        f->stat = f->files[0].stat;
+        return 0;
+    }
+    for (size_t i = 0; i < f->n; i++) {
+        const struct registry_file *file = &f->files[i];
+        const char *name = registry_file_name(file);
+        if (!mem_add(f->stat.size_bytes, file->stat.size_bytes, &f->stat.size_bytes))
+            return err_set(e, ERR_FORMAT, "%s: absurd size", file->path);
+        h = mix(h, name, strlen(name) + 1);
+        h = mix(h, &file->stat.size_bytes, sizeof file->stat.size_bytes);
+        h = mix(h, &file->stat.mtime_ns, sizeof file->stat.mtime_ns);
+    }
+    f->stat.mtime_ns = (int64_t)(h >> 1);
+    return 0;
+}
+
+int registry_files_list(const char *path, struct registry_files *out, err *e) {
+    struct registry_part part;
+    struct stat st;
+    memset(out, 0, sizeof *out);
+    out->format = "gguf";
+    int rc;
+    if (stat(path, &st))
+        rc = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    else if (S_ISDIR(st.st_mode))
+        rc = list_folder(path, out, e);
+    else if (registry_part_read(path, &part) && part.n_parts > 1)
+        rc = list_parts(path, &part, out, e);
+    else
+        rc = add_file(out, "", 0, path, e);
+    if (!rc) rc = sum_up(out, e);
+    if (rc) registry_files_fini(out);
+    return rc;
+}
