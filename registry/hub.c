@@ -251,6 +251,24 @@ static int fetch_all(hub_model *m, err *e) {
     return rc;
 }
 
+/* What another revision left in the folder would be read with this one. */
+static void say_strangers(const hub_model *m) {
+    struct registry_files files;
+    if (!m->choice.folder || registry_files_list(m->folder, &files, NULL)) return;
+    for (size_t i = 0; i < files.n; i++) {
+        const char *name = registry_file_name(&files.files[i]);
+        size_t k = 0;
+        while (k < m->choice.n && strcmp(m->choice.files[k]->name, name) != 0)
+            k++;
+        if (k < m->choice.n) continue;
+        char line[PATH_MAX_BYTES];
+        snprintf(line, sizeof line, "%s is not in this revision: remove it if another one left it",
+                 files.files[i].path);
+        m->options.say(m->options.arg, line);
+    }
+    registry_files_fini(&files);
+}
+
 int hub_fetch(hub_model *m, err *e) {
     char *inside;
     err own;
@@ -262,6 +280,7 @@ int hub_fetch(hub_model *m, err *e) {
     free(inside);
     if (!rc) rc = lock_folder(m, &fd, e);
     if (!rc) rc = fetch_all(m, e);
+    if (!rc) say_strangers(m);
     if (rc) err_prefix(e, "%s: ", m->repo);
     if (fd >= 0) close(fd);
     return rc;

@@ -250,7 +250,8 @@ int hub_file_get(const struct hub_download *d, err *e) {
     if (!rc) {
         rc = part_open(&p, e);
         if (!rc) rc = part_fill(&p, e);
-        if (rc == ERR_FORMAT || rc == ERR_CHANGED) { /* nothing to go on from */
+        /* Nothing to go on from. */
+        if (rc && (rc == ERR_FORMAT || rc == ERR_CHANGED || p.done == 0)) {
             unlink(p.path);
             unlink(p.id_path);
         }

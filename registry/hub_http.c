@@ -18,6 +18,7 @@
 enum {
     REDIRECTS_MAX = 5,
     CONNECT_TIMEOUT_S = 20,
+    BUFFER_BYTES = 512 * 1024,
     URL_MAX_BYTES = 16384,
     RETRY_AFTER_MAX_S = 120,
     PAUSE_FIRST_MS = 500,
@@ -189,7 +190,7 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg) {
     n *= size;
     if (t->reply->status != 200 && t->reply->status != 206) return n; /* a page for people */
     t->rc = t->rq->body(t->rq->arg, t->reply, bytes, n, t->e);
-    return t->rc ? CURL_WRITEFUNC_ERROR : n;
+    return t->rc ? 0 : n; /* fewer than came: the transfer ends */
 }
 
 static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d) {
@@ -235,6 +236,7 @@ static int perform(hub_http *h, struct try *t, const char *url, const struct ori
     set_protocol(c, to);
     curl_easy_setopt(c, CURLOPT_USERAGENT, "inferd/" INFERD_VERSION);
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(c, CURLOPT_BUFFERSIZE, (long)BUFFER_BYTES);
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_TIMEOUT_S);
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)o->stall_s);
