@@ -88,6 +88,15 @@ static inline backend_weight *be_weight(backend *be, int type, uint64_t n_out, u
     return be_experts(be, type, 0, n_out, n_in, data);
 }
 
+/* A weight that copies n columns of its input from column first on. */
+static inline backend_weight *be_identity(backend *be, uint32_t n, uint32_t n_in, uint32_t first) {
+    static float w[BE_MAX_COLS * BE_MAX_COLS];
+    memset(w, 0, (uint64_t)n * n_in * sizeof *w);
+    for (uint32_t i = 0; i < n; i++)
+        w[(uint64_t)i * n_in + first + i] = 1;
+    return be_weight(be, QTYPE_F32, n, n_in, w);
+}
+
 static inline void *be_new(uint64_t n, uint64_t size) {
     void *p = calloc(n ? n : 1, size);
     be_need(p != NULL, "memory");
