@@ -191,7 +191,7 @@ int backend_cpu_open(const struct backend_config *config, backend **out, err *e)
         return err_set_param(e, ERR_INVALID, "threads", "%d threads: at most %d", n_threads,
                              MAX_THREADS);
     struct cpu_backend *c = mem_new(1, sizeof *c);
-    if (!c || cpu_linear_new(config, n_threads, &c->linear) || cpu_moe_new(config, &c->moe) ||
+    if (!c || cpu_moe_new(config, &c->moe) || cpu_linear_new(config, n_threads, &c->linear) ||
         cpu_attn_new(config->max_rows, n_threads, &c->attn) ||
         cpu_rope_new(config->max_rows, &c->rope))
         goto no_memory;

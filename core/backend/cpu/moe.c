@@ -272,7 +272,6 @@ static void combine_row(const struct moe_run *r, uint32_t row) {
 
 int cpu_moe(backend *be, const struct op_moe *a) {
     struct cpu_backend *c = cpu_of(be);
-    if (!c->isa->glu[a->act]) return ERR_UNSUPPORTED;
     struct moe_run r = {.c = c,
                         .m = c->moe,
                         .op = a,
