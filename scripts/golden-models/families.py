@@ -5,7 +5,10 @@ architecture allows it. Options:
   dtype   what the weights are rounded to and stored as
   v4      config.json as transformers 4 wrote it (most folders in the world)
   shards  model.safetensors in several files
-  init    scale of kinds of weights, beside the defaults of make.py
+  outtype of convert_hf_to_gguf.py
+  mxfp4   experts as openai's checkpoints store them
+  pad_vocab  rows of the embedding beyond the vocabulary
+  ties    two experts that always score the same: the lower one is taken (make.py)
   keys    metadata that the reference needs and llama.cpp's converter does not write
 """
 

@@ -32,6 +32,15 @@ MIN_MARGIN = 4e-3             # between the best and the second logit of a row t
 FP4 = [0, .5, 1, 1.5, 2, 3, 4, 6, -0.0, -.5, -1, -1.5, -2, -3, -4, -6]
 
 
+def stable_topk(x, k, dim=-1, **_):
+    """torch.topk leaves open which of two equal scores it takes; here it is the lower expert."""
+    values, indices = torch.sort(x, dim=dim, descending=True, stable=True)
+    return torch.return_types.topk((values.narrow(dim, 0, k), indices.narrow(dim, 0, k)))
+
+
+torch.topk = stable_topk
+
+
 def kept_rows(n):
     return range(n) if n < 100 else sorted(set(range(0, n, 8)) | {n - 1})
 
@@ -167,7 +176,8 @@ def make(name, out, text, llama_cpp):
     n_rows = n_vocab + family.get("pad_vocab", 0)
     config = transformers.AutoConfig.for_model(
         family["type"], **family["config"], vocab_size=n_rows, bos_token_id=bos, eos_token_id=eos, pad_token_id=0)
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager", experts_implementation="eager").eval().float()
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager", experts_implementation="eager").eval().float()
     fill(model, seed, family)
     stored = mxfp4_experts(model, seed) if family.get("mxfp4") else {}
     prompts, rows = golden(model, n_vocab, seed)
