@@ -71,40 +71,44 @@ static unsigned count(const struct probe *p, const char *word) {
 
 enum content { CONTENT_EMPTY, CONTENT_NULL, CONTENT_ABSENT, CONTENT_COUNT };
 
-/* Is the call shown as it should be? *n_nulls: words for nothing that the prompt holds. */
-static bool takes_call(struct probe *p, bool as_text, enum content content, unsigned *n_nulls) {
+/* 0: it fails, 1: it renders, 2: and shows the call as it should be. *n_nulls: words for nothing
+ * that the prompt holds. */
+static int score_call(struct probe *p, bool as_text, enum content content, unsigned *n_nulls) {
     static const char *const contents[] = {"\"content\":\"\",", "\"content\":null,", ""};
     char json[JSON_BYTES];
     snprintf(json, sizeof json,
              "[" USER ",{\"role\":\"assistant\",%s%s},{\"role\":\"tool\",\"tool_call_id\":\"" ID
              "\",\"name\":\"" CALLED "\",\"content\":" TEXT "}]",
              contents[content], as_text ? CALLS(OBJECT_TEXT) : CALLS(OBJECT));
-    bool ok = probe_render(p, json, true) && holds(p, CALLED) && holds(p, KEY) && holds(p, VALUE);
+    bool renders = probe_render(p, json, true);
+    bool shown = holds(p, CALLED) && holds(p, KEY) && holds(p, VALUE) &&
+                 !holds(p, as_text ? "\\\"" KEY "\\\"" : "'" KEY "': '" VALUE "'");
     *n_nulls = count(p, "None") + count(p, "null");
-    return ok && !holds(p, as_text ? "\\\"" KEY "\\\"" : "'" KEY "': '" VALUE "'");
+    return renders + (renders && shown);
 }
 
 static void probe_calls(struct probe *p, struct chat_traits *traits) {
-    bool taken[2][CONTENT_COUNT], any[2] = {false, false};
+    int scores[2][CONTENT_COUNT], best[2] = {0, 0};
     for (int as_text = 0; as_text < 2; as_text++) {
         unsigned nulls[CONTENT_COUNT];
         for (int c = 0; c < CONTENT_COUNT; c++) {
-            bool ok = takes_call(p, as_text, (enum content)c, &nulls[c]);
-            /* The word for the missing content itself, where "" shows that it is not the
-             * template's. */
-            if (c && taken[as_text][CONTENT_EMPTY] && nulls[c] > nulls[CONTENT_EMPTY]) ok = false;
-            taken[as_text][c] = ok;
-            any[as_text] |= ok;
+            int score = score_call(p, as_text, (enum content)c, &nulls[c]);
+            /* The word for the missing content itself: "" shows that it is not the template's. */
+            if (c && score && scores[as_text][CONTENT_EMPTY] && nulls[c] > nulls[CONTENT_EMPTY])
+                score--;
+            scores[as_text][c] = score;
+            if (score > best[as_text]) best[as_text] = score;
         }
     }
-    traits->arguments_to_object = any[0] && !any[1];
-    traits->arguments_to_text = any[1] && !any[0];
-    const bool *content = taken[any[0] ? 0 : 1];
-    traits->null_to_empty = !content[CONTENT_NULL] && content[CONTENT_EMPTY];
-    traits->empty_to_null = !content[CONTENT_EMPTY] && content[CONTENT_NULL];
-    traits->absent_to_null = !content[CONTENT_ABSENT] && content[CONTENT_NULL];
-    traits->absent_to_empty =
-        !content[CONTENT_ABSENT] && !content[CONTENT_NULL] && content[CONTENT_EMPTY];
+    traits->arguments_to_object = best[0] > best[1];
+    traits->arguments_to_text = best[1] > best[0];
+    const int *content = scores[best[1] > best[0]];
+    const int empty = content[CONTENT_EMPTY], null = content[CONTENT_NULL];
+    const int absent = content[CONTENT_ABSENT];
+    traits->null_to_empty = empty > null;
+    traits->empty_to_null = null > empty;
+    traits->absent_to_null = null > absent && null >= empty;
+    traits->absent_to_empty = empty > absent && empty > null;
 }
 
 /* ---- content and roles ---- */
@@ -140,9 +144,11 @@ static void probe_parts(struct probe *p, struct chat_traits *traits, enum jrole 
     traits->wrap_text[role] = parts && !text;
 }
 
-static bool takes_first_role(struct probe *p, const char *role, char **copy) {
+static bool takes_first_role(struct probe *p, const struct chat_traits *traits, const char *role,
+                             char **copy) {
     char json[JSON_BYTES];
-    snprintf(json, sizeof json, "[{\"role\":\"%s\",\"content\":" TEXT "}," USER "]", role);
+    snprintf(json, sizeof json, "[{\"role\":\"%s\",\"content\":%s}," USER "]", role,
+             traits->wrap_text[JROLE_SYSTEM] ? PARTS : TEXT);
     bool ok = probe_render(p, json, false) && holds(p, ONE);
     *copy = ok ? mem_strndup(p->out.text, p->out.n) : NULL;
     return ok;
@@ -151,9 +157,9 @@ static bool takes_first_role(struct probe *p, const char *role, char **copy) {
 static void probe_developer(struct probe *p, struct chat_traits *traits) {
     static const char known[] = "developer", unknown[] = STRANGER;
     char *as_system, *as_developer, *as_stranger;
-    bool system = takes_first_role(p, "system", &as_system);
-    bool developer = takes_first_role(p, known, &as_developer);
-    bool stranger = takes_first_role(p, unknown, &as_stranger);
+    bool system = takes_first_role(p, traits, "system", &as_system);
+    bool developer = takes_first_role(p, traits, known, &as_developer);
+    bool stranger = takes_first_role(p, traits, unknown, &as_stranger);
     traits->refuses_developer = system && !developer;
     char *at = as_stranger;
     while (at && (at = strstr(at, unknown)) != NULL)
@@ -167,10 +173,11 @@ static void probe_developer(struct probe *p, struct chat_traits *traits) {
 
 static void probe_tool_name(struct probe *p, struct chat_traits *traits) {
     char json[JSON_BYTES];
-    with_content(traits, JROLE_TOOL, TEXT, true, json);
+    const char *content = traits->wrap_text[JROLE_TOOL] ? PARTS : TEXT;
+    with_content(traits, JROLE_TOOL, content, true, json);
     bool named = probe_render(p, json, true) && holds(p, ONE);
     unsigned nulls = count(p, "None");
-    with_content(traits, JROLE_TOOL, TEXT, false, json);
+    with_content(traits, JROLE_TOOL, content, false, json);
     bool nameless = probe_render(p, json, true) && holds(p, ONE) && count(p, "None") <= nulls;
     traits->tool_needs_name = named && !nameless;
 }

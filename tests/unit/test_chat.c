@@ -3,174 +3,65 @@
  *
  * Golden data: every template and case of ../shared/data/chat-templates when it is there, and the
  * part of it in tests/data/chat in any case. */
+#include "chat_golden.h"
+
 #include "core/base/clock.h"
-#include "core/base/mem.h"
-#include "core/base/str.h"
-#include "core/chat/chat.h"
-#include "tests/unit/check.h"
 
-#include <dirent.h>
 #include <pthread.h>
-#include <stdlib.h>
-
-#define SHARED "../shared/data/chat-templates"
-#define LOCAL  "tests/data/chat"
-
-enum { MAX_BYTES = 1 << 20, NOW = 1795262400 }; /* 2026-11-21 12:00:00 UTC */
-
-/* Whole file, NUL-terminated; NULL if it cannot be read. */
-static char *read_file(const char *path) {
-    FILE *f = fopen(path, "rb");
-    if (!f) return NULL;
-    str s;
-    str_init(&s, 64 << 20);
-    char part[4096];
-    for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;)
-        str_add_n(&s, part, n);
-    fclose(f);
-    return str_take(&s);
-}
-
-static char *read_in(const char *dir, const char *sub, const char *name, const char *ext) {
-    char path[600];
-    snprintf(path, sizeof path, "%s/%s/%s%s", dir, sub, name, ext);
-    return read_file(path);
-}
-
-static const char *text_of(const cJSON *object, const char *name) {
-    const cJSON *j = cJSON_GetObjectItemCaseSensitive(object, name);
-    return cJSON_IsString(j) ? j->valuestring : "";
-}
-
-static const cJSON *not_null(const cJSON *object, const char *name) {
-    const cJSON *j = cJSON_GetObjectItemCaseSensitive(object, name);
-    return cJSON_IsNull(j) ? NULL : j;
-}
-
-/* Spans must cover the text in order, without gaps, and alternate. */
-static bool spans_cover(const struct chat_output *o) {
-    size_t at = 0;
-    for (size_t i = 0; i < o->n_spans; i++) {
-        if (o->spans[i].start != at || o->spans[i].end <= at) return false;
-        if (i && o->spans[i].trusted == o->spans[i - 1].trusted) return false;
-        at = o->spans[i].end;
-    }
-    return at == o->n && strlen(o->text) <= o->n;
-}
 
 struct golden_count {
     int equal, failed_right, wrong;
 };
 
-/* What a case has to give: text, or an error (template: that exact message). */
-struct golden {
-    char *text, *error;
-};
-
 static void compare(const char *label, int rc, const struct chat_output *out, const err *e,
                     const struct golden *want, struct golden_count *count) {
-    const char *own = "TemplateError: ";
-    bool ok;
-    if (want->text) {
-        ok = rc == 0 && out->n == strlen(want->text) &&
-             memcmp(out->text, want->text, out->n) == 0 && spans_cover(out);
-        count->equal += ok;
-    } else {
-        size_t n = strcspn(want->error, ":");
-        const char *fault = chat_fault_name(out->failure.fault);
-        ok = rc == ERR_INVALID && strlen(fault) == n && memcmp(fault, want->error, n) == 0;
-        if (ok && strncmp(want->error, own, strlen(own)) == 0)
-            ok = strcmp(e->msg, want->error + strlen(own)) == 0 &&
-                 strcmp(out->failure.text, e->msg) == 0 && out->failure.line > 0;
-        count->failed_right += ok;
-    }
+    bool ok = want->text ? rc == 0 && out->n == strlen(want->text) &&
+                               memcmp(out->text, want->text, out->n) == 0 && spans_cover(out)
+                         : rc == ERR_INVALID && golden_failure(want->error, &out->failure);
+    if (want->error && out->failure.fault == CHAT_FAULT_TEMPLATE)
+        ok = ok && strcmp(e->msg, out->failure.text) == 0;
+    count->equal += ok && want->text;
+    count->failed_right += ok && want->error;
     count->wrong += !ok;
     CHECK_MSG(ok, "%s: rc %d %s\n--- got\n%s\n--- want\n%s", label, rc, e->msg,
               rc == 0 ? out->text : "", want->text ? want->text : want->error);
 }
 
-static void run_case(const char *dir, const char *name, const chat_template *t, const cJSON *one,
-                     struct golden_count *count) {
+static void run_template(const char *dir, const char *name, chat_template *t, const cJSON *cases,
+                         void *arg) {
     static const struct {
         const char *ext;
-        bool undefined, mutation, error;
-    } kinds[] = {{".txt", false, false, false},
-                 {".error", false, false, true},
-                 {".undef.txt", true, false, false},
-                 {".mutable.txt", false, true, false}};
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        char sub[300], label[400];
-        snprintf(sub, sizeof sub, "golden/%s", name);
-        char *text = read_in(dir, sub, text_of(one, "name"), kinds[k].ext);
-        if (!text) continue;
-        if (kinds[k].error) text[strcspn(text, "\n")] = '\0';
-        struct golden want = {kinds[k].error ? NULL : text, kinds[k].error ? text : NULL};
-        struct chat_input in = {
-            .messages = not_null(one, "messages"),
-            .tools = not_null(one, "tools"),
-            .documents = not_null(one, "documents"),
-            .extra = not_null(one, "extra"),
-            .add_generation_prompt =
-                cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(one, "add_generation_prompt")),
-            .continue_final_message =
-                cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(one, "continue_final_message")),
-            .null_is_undefined = kinds[k].undefined,
-            .allow_mutation = kinds[k].mutation,
-            .now = NOW};
-        struct chat_output out;
-        err e = {0};
-        int rc = chat_render(t, &in, MAX_BYTES, &out, &e);
-        snprintf(label, sizeof label, "%s/%s%s", name, text_of(one, "name"), kinds[k].ext);
-        compare(label, rc, &out, &e, &want, count);
-        chat_output_fini(&out);
-        free(text);
-    }
-}
-
-/* bos and eos belong to the template object, so each case compiles anew. */
-static void run_template(const char *dir, const char *name, const cJSON *cases,
-                         struct golden_count *count) {
-    char *source = read_in(dir, "templates", name, ".jinja");
-    CHECK_MSG(source, "no template %s", name);
+        bool undefined, mutation;
+    } kinds[] = {{".txt", false, false},
+                 {".error", false, false},
+                 {".undef.txt", true, false},
+                 {".mutable.txt", false, true}};
     const cJSON *one;
     cJSON_ArrayForEach(one, cases) {
-        chat_template *t;
-        err e = {0};
-        int rc = source ? chat_template_new(source, text_of(one, "bos_token"),
-                                            text_of(one, "eos_token"), &t, &e)
-                        : ERR_IO;
-        CHECK_MSG(rc == 0, "%s: %s", name, e.msg);
-        if (rc) break;
-        run_case(dir, name, t, one, count);
-        chat_template_free(t);
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+            char label[400];
+            struct golden want = golden_read(dir, name, text_of(one, "name"), kinds[k].ext);
+            if (!want.text && !want.error) continue;
+            struct chat_input in = golden_input(one);
+            in.null_is_undefined = kinds[k].undefined;
+            in.allow_mutation = kinds[k].mutation;
+            struct chat_output out;
+            err e = {0};
+            int rc = chat_render(t, &in, MAX_BYTES, &out, &e);
+            snprintf(label, sizeof label, "%s/%s%s", name, text_of(one, "name"), kinds[k].ext);
+            compare(label, rc, &out, &e, &want, arg);
+            chat_output_fini(&out);
+            golden_free(&want);
+        }
     }
-    free(source);
 }
 
 static void run_suite(const char *dir) {
     struct golden_count count = {0};
-    int n_templates = 0;
-    char path[300];
-    char *text = read_in(dir, ".", "cases", ".json");
-    CHECK_MSG(text, "no cases.json in %s", dir);
-    if (!text) return;
-    cJSON *all = cJSON_Parse(text);
-    err e = {0};
-    CHECK_MSG(chat_json_keep_numbers(all, text, &e) == 0, "%s", e.msg);
-    snprintf(path, sizeof path, "%s/golden", dir);
-    DIR *d = opendir(path);
-    CHECK(d != NULL);
-    for (struct dirent *entry; d && (entry = readdir(d));) {
-        if (entry->d_name[0] == '.') continue;
-        run_template(dir, entry->d_name, cJSON_GetObjectItem(all, "cases"), &count);
-        n_templates++;
-    }
-    if (d) closedir(d);
+    int n_templates = golden_walk(dir, run_template, &count);
     printf("     %s: %d templates, %d equal, %d fail as they must, %d wrong\n", dir, n_templates,
            count.equal, count.failed_right, count.wrong);
     CHECK(count.equal > 0);
-    cJSON_Delete(all);
-    free(text);
 }
 
 static void test_golden_shared(void) {
@@ -506,8 +397,9 @@ static void check_evil(const char *dir, const char *name) {
     chat_template *t = NULL;
     err e = {0};
     int places = 0, renders = 0;
-    CHECK_MSG(source && chat_template_new(source, "<s>", "</s>", &t, &e) == 0, "%s: %s", name,
-              e.msg);
+    CHECK_MSG(source && chat_template_new(source, "<s>", "</s>", &t, &e) == 0 &&
+                  chat_template_probe(t, &e) == 0,
+              "%s: %s", name, e.msg);
     for (int i = 0; t && i < 6; i++) {
         str m, x;
         str_init(&m, MAX_BYTES);
@@ -524,11 +416,9 @@ static void check_evil(const char *dir, const char *name) {
                                 .tools = i % 2 ? NULL : list,
                                 .extra = extra,
                                 .add_generation_prompt = true,
-                                .null_is_undefined = true,
-                                .allow_mutation = true,
                                 .now = NOW};
         struct chat_output out;
-        if (chat_render(t, &in, MAX_BYTES, &out, &e) == 0) {
+        if (chat_prompt(t, &in, MAX_BYTES, &out, &e) == 0) {
             places += evil_places(name, &out);
             renders++;
             chat_output_fini(&out);

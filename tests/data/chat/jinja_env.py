@@ -29,8 +29,8 @@ def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False)
     return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def make():
-    env = jinja2.sandbox.ImmutableSandboxedEnvironment(
+def make(sandbox=jinja2.sandbox.ImmutableSandboxedEnvironment):
+    env = sandbox(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception
