@@ -6,25 +6,16 @@
  *   n_keys    x  string key | u32 type | value
  *   n_tensors x  string name | u32 n_dims | u64 dims[n_dims] | u32 type | u64 offset
  *   padding to general.alignment, then the data section: offsets count from here
- * A string is u64 length | bytes.
- *
- * A file that is truncated while it is mapped raises SIGBUS at the next touch of the lost pages.
- * The mapping cannot prevent that: whoever opens a model must not let its file change in place,
- * and the registry compares size and time with what was registered before a load. */
+ * A string is u64 length | bytes. */
 #include "core/formats/gguf_int.h"
 
 #include "core/base/mem.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "GGUF values are read in place");
 
@@ -32,21 +23,7 @@ enum {
     KEY_MIN_BYTES = 8 + 4 + 1,            /* empty key, type, smallest value */
     TENSOR_MIN_BYTES = 8 + 4 + 8 + 4 + 8, /* empty name, one dimension */
     PATH_SHOWN_BYTES = 160,
-    FIELD_BYTES = 128,
-    NAME_SHOWN_BYTES = 64
-};
-
-struct gguf {
-    const uint8_t *base; /* (bytes) */
-    uint64_t bytes;
-    bool mapped;
-    char *path;
-    uint32_t version;
-    uint64_t n_keys, n_tensors;
-    struct gguf_kv *keys;                /* (n_keys) in file order */
-    const struct gguf_kv **keys_by_name; /* (n_keys) sorted */
-    gguf_tensor *tensors;                /* (n_tensors) in file order */
-    const gguf_tensor **tensors_by_name; /* (n_tensors) sorted */
+    FIELD_BYTES = 128
 };
 
 /* The place where reading stands. pos <= g->bytes always. */
@@ -79,15 +56,14 @@ uint32_t gguf_scalar_bytes(uint32_t type) {
     }
 }
 
-static const char *type_name(enum gguf_type type) {
+const char *gguf_type_name(enum gguf_type type) {
     static const char *const names[] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
                                         "bool", "string", "array", "u64", "i64", "f64"};
     return (size_t)type < sizeof names / sizeof names[0] ? names[type] : "unknown";
 }
 
-/* A name from the file, fit for an error line: printable ASCII, cut. */
-static void show_name(char out[NAME_SHOWN_BYTES + 4], gguf_str name) {
-    uint64_t n = name.len < NAME_SHOWN_BYTES ? name.len : NAME_SHOWN_BYTES;
+void gguf_show_name(char out[GGUF_NAME_SHOWN_BYTES + 4], gguf_str name) {
+    uint64_t n = name.len < GGUF_NAME_SHOWN_BYTES ? name.len : GGUF_NAME_SHOWN_BYTES;
     for (uint64_t i = 0; i < n; i++) {
         char c = name.data[i];
         out[i] = '?';
@@ -209,7 +185,7 @@ static int read_array(struct cursor *c, struct gguf_kv *kv, const char *field) {
     if (kv->n > left(c) / size)
         return fail(c, ERR_FORMAT, at + 4, field,
                     "%" PRIu64 " elements of %s, %" PRIu64 " bytes are left", kv->n,
-                    type_name(kv->elem), left(c));
+                    gguf_type_name(kv->elem), left(c));
     uint64_t data = c->pos;
     if (!take(c, kv->n * size, field)) return ERR_FORMAT;
     return elem == GGUF_BOOL ? check_bools(c, data, kv->n, field) : 0;
@@ -217,12 +193,12 @@ static int read_array(struct cursor *c, struct gguf_kv *kv, const char *field) {
 
 static int read_key(struct cursor *c, uint64_t index) {
     struct gguf_kv *kv = &c->g->keys[index];
-    char field[FIELD_BYTES], name[NAME_SHOWN_BYTES + 4];
+    char field[FIELD_BYTES], name[GGUF_NAME_SHOWN_BYTES + 4];
     uint32_t type;
     snprintf(field, sizeof field, "key %" PRIu64, index);
     int rc = take_name(c, field, &kv->key);
     if (rc) return rc;
-    show_name(name, kv->key);
+    gguf_show_name(name, kv->key);
     snprintf(field, sizeof field, "key '%s'", name);
     uint64_t at = c->pos;
     rc = take_u32(c, field, &type);
@@ -243,21 +219,21 @@ static int read_key(struct cursor *c, uint64_t index) {
     return rc;
 }
 
-static int compare_str(gguf_str a, gguf_str b) {
+int gguf_str_compare(gguf_str a, gguf_str b) {
     uint64_t n = a.len < b.len ? a.len : b.len;
     int order = n ? memcmp(a.data, b.data, n) : 0;
     if (order) return order;
     return a.len < b.len ? -1 : a.len > b.len;
 }
 
-static int compare_keys(const void *a, const void *b) {
+int gguf_key_compare(const void *a, const void *b) {
     const struct gguf_kv *const *x = a, *const *y = b;
-    return compare_str((*x)->key, (*y)->key);
+    return gguf_str_compare((*x)->key, (*y)->key);
 }
 
-static int compare_names(const void *a, const void *b) {
+int gguf_tensor_compare(const void *a, const void *b) {
     const gguf_tensor *const *x = a, *const *y = b;
-    return compare_str((*x)->name, (*y)->name);
+    return gguf_str_compare((*x)->name, (*y)->name);
 }
 
 static int compare_places(const void *a, const void *b) {
@@ -266,13 +242,9 @@ static int compare_places(const void *a, const void *b) {
     return p < q ? -1 : p > q;
 }
 
-static uint64_t offset_of(const gguf *g, const void *p) {
-    return (uint64_t)((const uint8_t *)p - g->base);
-}
-
 static int read_keys(struct cursor *c) {
     gguf *g = c->g;
-    char name[NAME_SHOWN_BYTES + 4];
+    char name[GGUF_NAME_SHOWN_BYTES + 4];
     g->keys = mem_new(g->n_keys, sizeof *g->keys);
     g->keys_by_name = mem_new(g->n_keys, sizeof *g->keys_by_name);
     if (!g->keys || !g->keys_by_name) return no_memory(c);
@@ -281,12 +253,13 @@ static int read_keys(struct cursor *c) {
         if (rc) return rc;
         g->keys_by_name[i] = &g->keys[i];
     }
-    qsort(g->keys_by_name, g->n_keys, sizeof *g->keys_by_name, compare_keys);
+    qsort(g->keys_by_name, g->n_keys, sizeof *g->keys_by_name, gguf_key_compare);
     for (uint64_t i = 1; i < g->n_keys; i++) {
         const struct gguf_kv *kv = g->keys_by_name[i];
-        if (compare_str(g->keys_by_name[i - 1]->key, kv->key)) continue;
-        show_name(name, kv->key);
-        return fail(c, ERR_FORMAT, offset_of(g, kv->key.data), "key", "'%s' is there twice", name);
+        if (gguf_str_compare(g->keys_by_name[i - 1]->key, kv->key)) continue;
+        gguf_show_name(name, kv->key);
+        return fail(c, ERR_FORMAT, gguf_offset_of(g, kv->key.data), "key", "'%s' is there twice",
+                    name);
     }
     return 0;
 }
@@ -318,12 +291,12 @@ static int read_shape(struct cursor *c, gguf_tensor *t, const char *field) {
  * last tensor's description. */
 static int read_tensor(struct cursor *c, uint64_t index, uint64_t *offset) {
     gguf_tensor *t = &c->g->tensors[index];
-    char field[FIELD_BYTES], name[NAME_SHOWN_BYTES + 4];
+    char field[FIELD_BYTES], name[GGUF_NAME_SHOWN_BYTES + 4];
     uint32_t type;
     snprintf(field, sizeof field, "tensor %" PRIu64, index);
     int rc = take_name(c, field, &t->name);
     if (rc) return rc;
-    show_name(name, t->name);
+    gguf_show_name(name, t->name);
     snprintf(field, sizeof field, "tensor '%s'", name);
     rc = read_shape(c, t, field);
     if (rc) return rc;
@@ -358,7 +331,7 @@ static int read_alignment(struct cursor *c, uint64_t *alignment) {
 /* Gives every tensor its place and refuses those that are misaligned, outside or shared. */
 static int place_tensors(struct cursor *c, const uint64_t *offsets) {
     gguf *g = c->g;
-    char field[FIELD_BYTES], name[NAME_SHOWN_BYTES + 4];
+    char field[FIELD_BYTES], name[GGUF_NAME_SHOWN_BYTES + 4];
     uint64_t alignment, padded;
     int rc = read_alignment(c, &alignment);
     if (rc || !g->n_tensors) return rc;
@@ -367,14 +340,14 @@ static int place_tensors(struct cursor *c, const uint64_t *offsets) {
     uint64_t room = g->bytes - padded;
     for (uint64_t i = 0; i < g->n_tensors; i++) {
         gguf_tensor *t = &g->tensors[i];
-        show_name(name, t->name);
+        gguf_show_name(name, t->name);
         snprintf(field, sizeof field, "tensor '%s'", name);
         if (offsets[i] % alignment)
-            return fail(c, ERR_FORMAT, offset_of(g, t->name.data), field,
+            return fail(c, ERR_FORMAT, gguf_offset_of(g, t->name.data), field,
                         "data offset %" PRIu64 " is no multiple of the alignment %" PRIu64,
                         offsets[i], alignment);
         if (offsets[i] > room || t->bytes > room - offsets[i])
-            return fail(c, ERR_FORMAT, offset_of(g, t->name.data), field,
+            return fail(c, ERR_FORMAT, gguf_offset_of(g, t->name.data), field,
                         "%" PRIu64 " bytes of data at data offset %" PRIu64
                         " are beyond the data section's %" PRIu64,
                         t->bytes, offsets[i], room);
@@ -387,25 +360,35 @@ static int place_tensors(struct cursor *c, const uint64_t *offsets) {
         bool known = qtype_find(a->type) && qtype_find(b->type);
         if (!known || a->bytes <= (uint64_t)((const uint8_t *)b->data - (const uint8_t *)a->data))
             continue;
-        show_name(name, b->name);
+        gguf_show_name(name, b->name);
         snprintf(field, sizeof field, "tensor '%s'", name);
-        show_name(name, a->name);
-        return fail(c, ERR_FORMAT, offset_of(g, b->data), field, "data overlap those of '%s'",
+        gguf_show_name(name, a->name);
+        return fail(c, ERR_FORMAT, gguf_offset_of(g, b->data), field, "data overlap those of '%s'",
                     name);
     }
     return 0;
 }
 
-static int index_tensors(struct cursor *c) {
-    gguf *g = c->g;
-    char name[NAME_SHOWN_BYTES + 4];
-    qsort(g->tensors_by_name, g->n_tensors, sizeof *g->tensors_by_name, compare_names);
+/* Puts g->tensors in order of their names. The name that is there twice, or NULL. */
+static const gguf_tensor *sort_tensors(gguf *g) {
+    for (uint64_t i = 0; i < g->n_tensors; i++)
+        g->tensors_by_name[i] = &g->tensors[i];
+    qsort(g->tensors_by_name, g->n_tensors, sizeof *g->tensors_by_name, gguf_tensor_compare);
     for (uint64_t i = 1; i < g->n_tensors; i++) {
         const gguf_tensor *t = g->tensors_by_name[i];
-        if (compare_str(g->tensors_by_name[i - 1]->name, t->name)) continue;
-        show_name(name, t->name);
-        return fail(c, ERR_FORMAT, offset_of(g, t->name.data), "tensor", "'%s' is there twice",
-                    name);
+        if (!gguf_str_compare(g->tensors_by_name[i - 1]->name, t->name)) return t;
+    }
+    return NULL;
+}
+
+static int index_tensors(struct cursor *c) {
+    gguf *g = c->g;
+    char name[GGUF_NAME_SHOWN_BYTES + 4];
+    const gguf_tensor *twice = sort_tensors(g);
+    if (twice) {
+        gguf_show_name(name, twice->name);
+        return fail(c, ERR_FORMAT, gguf_offset_of(g, twice->name.data), "tensor",
+                    "'%s' is there twice", name);
     }
     for (uint64_t i = 0; i < g->n_tensors; i++) {
         gguf_tensor *t = &g->tensors[i];
@@ -483,42 +466,56 @@ int gguf_open_memory(const void *bytes, uint64_t n, const char *name, int flags,
     return open_bytes(g, flags, out, e);
 }
 
-/* O_NONBLOCK: a FIFO in place of the file must not hold up the opener. */
-static int map_file(gguf *g, err *e) {
-    struct stat st;
-    int rc = 0;
-    int fd = open(g->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return err_set(e, ERR_IO, "%s: cannot open: %s", g->path, strerror(errno));
-    if (fstat(fd, &st)) {
-        rc = err_set(e, ERR_IO, "%s: cannot stat: %s", g->path, strerror(errno));
-    } else if (!S_ISREG(st.st_mode)) {
-        rc = err_set(e, ERR_IO, "%s: not a regular file", g->path);
-    } else if (st.st_size == 0) {
-        rc = err_set(e, ERR_FORMAT, "%s: offset 0: magic: the file is empty", g->path);
-    } else if ((uint64_t)st.st_size > SIZE_MAX) {
-        rc = err_set(e, ERR_UNSUPPORTED, "%s: too large for this machine's addresses", g->path);
-    } else {
-        void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED) {
-            rc = err_set(e, ERR_IO, "%s: cannot map: %s", g->path, strerror(errno));
-        } else {
-            g->base = p;
-            g->bytes = (uint64_t)st.st_size;
-            g->mapped = true;
-        }
-    }
-    close(fd);
-    return rc;
-}
-
 int gguf_open(const char *path, int flags, gguf **out, err *e) {
     *out = NULL;
     gguf *g = new_gguf(path, e);
     if (!g) return ERR_NOMEM;
-    int rc = map_file(g, e);
+    int rc = file_map_open(path, &g->map, e);
+    if (!rc && !g->map.base)
+        rc = err_set(e, ERR_FORMAT, "%s: offset 0: magic: the file is empty", path);
+    g->base = g->map.base;
+    g->bytes = g->map.bytes;
     if (!rc) return open_bytes(g, flags, out, e);
     gguf_close(g);
     return rc;
+}
+
+int gguf_set_tensors(gguf *g, const gguf_tensor *tensors, uint64_t n,
+                     const struct gguf_source *source, err *e) {
+    char name[GGUF_NAME_SHOWN_BYTES + 4];
+    gguf_tensor *copy = mem_new(n, sizeof *copy);
+    const gguf_tensor **by_name = mem_new(n, sizeof *by_name);
+    g->source = *source;
+    if (!copy || !by_name) {
+        free(copy);
+        free(by_name);
+        return err_set(e, ERR_NOMEM, "%s: no memory for the index of its tensors", g->path);
+    }
+    if (n) memcpy(copy, tensors, n * sizeof *copy);
+    free(g->tensors);
+    free(g->tensors_by_name);
+    g->tensors = copy;
+    g->tensors_by_name = by_name;
+    g->n_tensors = n;
+    const gguf_tensor *twice = sort_tensors(g);
+    if (!twice) return 0;
+    gguf_show_name(name, twice->name);
+    return err_set(e, ERR_FORMAT, "%s: tensor '%s' is there twice", g->path, name);
+}
+
+void gguf_forget_keys(gguf *g, const char *prefix) {
+    uint64_t n = 0, len = strlen(prefix);
+    for (uint64_t i = 0; i < g->n_keys; i++) {
+        struct gguf_kv kv = g->keys[i];
+        if (kv.key.len >= len && memcmp(kv.key.data, prefix, len) == 0)
+            free(kv.str_offsets);
+        else
+            g->keys[n++] = kv;
+    }
+    g->n_keys = n;
+    for (uint64_t i = 0; i < n; i++)
+        g->keys_by_name[i] = &g->keys[i];
+    qsort(g->keys_by_name, n, sizeof *g->keys_by_name, gguf_key_compare);
 }
 
 void gguf_close(gguf *g) {
@@ -529,228 +526,13 @@ void gguf_close(gguf *g) {
     free(g->tensors);
     free(g->keys_by_name);
     free(g->keys);
-    if (g->mapped) munmap((void *)(uintptr_t)g->base, (size_t)g->bytes);
+    if (g->source.close) g->source.close(g->source.state);
+    file_map_close(&g->map);
     free(g->path);
     free(g);
 }
 
 void gguf_drop_pages(const gguf *g) {
-    if (g->mapped) madvise((void *)(uintptr_t)g->base, (size_t)g->bytes, MADV_DONTNEED);
-}
-
-uint32_t gguf_version(const gguf *g) {
-    return g->version;
-}
-
-const char *gguf_path(const gguf *g) {
-    return g->path;
-}
-
-uint64_t gguf_file_bytes(const gguf *g) {
-    return g->bytes;
-}
-
-const void *gguf_mapping(const gguf *g) {
-    return g->base;
-}
-
-uint64_t gguf_n_tensors(const gguf *g) {
-    return g->n_tensors;
-}
-
-const gguf_tensor *gguf_tensor_at(const gguf *g, uint64_t i) {
-    return i < g->n_tensors ? &g->tensors[i] : NULL;
-}
-
-const gguf_tensor *gguf_tensor_find(const gguf *g, const char *name) {
-    gguf_tensor wanted = {.name = {name, strlen(name)}};
-    const gguf_tensor *key = &wanted;
-    if (!g->n_tensors) return NULL;
-    const gguf_tensor **found =
-        bsearch(&key, g->tensors_by_name, g->n_tensors, sizeof *g->tensors_by_name, compare_names);
-    return found ? *found : NULL;
-}
-
-uint64_t gguf_n_keys(const gguf *g) {
-    return g->n_keys;
-}
-
-const struct gguf_kv *gguf_key_at(const gguf *g, uint64_t i) {
-    return i < g->n_keys ? &g->keys[i] : NULL;
-}
-
-static const struct gguf_kv *find_key(const gguf *g, const char *key) {
-    struct gguf_kv wanted = {.key = {key, strlen(key)}};
-    const struct gguf_kv *k = &wanted;
-    if (!g->n_keys) return NULL;
-    const struct gguf_kv **found =
-        bsearch(&k, g->keys_by_name, g->n_keys, sizeof *g->keys_by_name, compare_keys);
-    return found ? *found : NULL;
-}
-
-int gguf_tensor_read(const gguf *g, const gguf_tensor *t, uint64_t offset, uint64_t n, void *dst,
-                     err *e) {
-    if (!t->data || offset > t->bytes || n > t->bytes - offset)
-        return err_set(e, ERR_INVALID, "%s: %llu bytes at %llu are not inside the tensor", g->path,
-                       (unsigned long long)n, (unsigned long long)offset);
-    memcpy(dst, (const char *)t->data + offset, n);
-    return 0;
-}
-
-bool gguf_has(const gguf *g, const char *key) {
-    return find_key(g, key) != NULL;
-}
-
-static int wrong_type(const gguf *g, const struct gguf_kv *kv, const char *key, const char *want,
-                      err *e) {
-    if (!kv) return err_set(e, ERR_NOT_FOUND, "%s: no key '%s'", g->path, key);
-    return err_set(e, ERR_FORMAT, "%s: offset %" PRIu64 ": key '%s': %s is wanted, the value is %s",
-                   g->path, offset_of(g, kv->value), key, want, type_name(kv->type));
-}
-
-/* One number of any type, as widest integer or as double. is_unsigned says that u holds it. */
-struct number {
-    bool is_int, is_float, is_unsigned;
-    uint64_t u;
-    int64_t i;
-    double f;
-};
-
-#define LOAD(T, p)                                                                                 \
-    (__extension__({                                                                               \
-        T load_v;                                                                                  \
-        memcpy(&load_v, (p), sizeof load_v);                                                       \
-        load_v;                                                                                    \
-    }))
-
-static struct number load_number(enum gguf_type type, const uint8_t *p) {
-    struct number v = {0};
-    switch (type) {
-    case GGUF_U8:
-        v.u = *p;
-        break;
-    case GGUF_U16:
-        v.u = LOAD(uint16_t, p);
-        break;
-    case GGUF_U32:
-        v.u = LOAD(uint32_t, p);
-        break;
-    case GGUF_U64:
-        v.u = LOAD(uint64_t, p);
-        break;
-    case GGUF_I8:
-        v.i = LOAD(int8_t, p);
-        break;
-    case GGUF_I16:
-        v.i = LOAD(int16_t, p);
-        break;
-    case GGUF_I32:
-        v.i = LOAD(int32_t, p);
-        break;
-    case GGUF_I64:
-        v.i = LOAD(int64_t, p);
-        break;
-    case GGUF_F32:
-        v.f = LOAD(float, p);
-        break;
-    case GGUF_F64:
-        v.f = LOAD(double, p);
-        break;
-    case GGUF_BOOL:
-    case GGUF_STRING:
-    case GGUF_ARRAY:
-        return v;
-    }
-    v.is_float = type == GGUF_F32 || type == GGUF_F64;
-    v.is_int = !v.is_float;
-    v.is_unsigned = type == GGUF_U8 || type == GGUF_U16 || type == GGUF_U32 || type == GGUF_U64;
-    return v;
-}
-
-int gguf_get_u64(const gguf *g, const char *key, uint64_t *value, err *e) {
-    const struct gguf_kv *kv = find_key(g, key);
-    struct number v = {0};
-    if (kv) v = load_number(kv->type, kv->value);
-    if (!v.is_int) return wrong_type(g, kv, key, "an integer", e);
-    if (!v.is_unsigned && v.i < 0) return wrong_type(g, kv, key, "a number from 0 on", e);
-    *value = v.is_unsigned ? v.u : (uint64_t)v.i;
-    return 0;
-}
-
-int gguf_get_i64(const gguf *g, const char *key, int64_t *value, err *e) {
-    const struct gguf_kv *kv = find_key(g, key);
-    struct number v = {0};
-    if (kv) v = load_number(kv->type, kv->value);
-    if (!v.is_int) return wrong_type(g, kv, key, "an integer", e);
-    if (v.is_unsigned && v.u > INT64_MAX) return wrong_type(g, kv, key, "a number below 2^63", e);
-    *value = v.is_unsigned ? (int64_t)v.u : v.i;
-    return 0;
-}
-
-int gguf_get_f64(const gguf *g, const char *key, double *value, err *e) {
-    const struct gguf_kv *kv = find_key(g, key);
-    struct number v = {0};
-    if (kv) v = load_number(kv->type, kv->value);
-    if (!v.is_float) return wrong_type(g, kv, key, "a floating-point number", e);
-    *value = v.f;
-    return 0;
-}
-
-int gguf_get_bool(const gguf *g, const char *key, bool *value, err *e) {
-    const struct gguf_kv *kv = find_key(g, key);
-    if (!kv || kv->type != GGUF_BOOL) return wrong_type(g, kv, key, "a bool", e);
-    *value = kv->value[0] != 0;
-    return 0;
-}
-
-static gguf_str str_at(const uint8_t *p) {
-    gguf_str s = {(const char *)p + 8, LOAD(uint64_t, p)};
-    return s;
-}
-
-int gguf_get_str(const gguf *g, const char *key, gguf_str *value, err *e) {
-    const struct gguf_kv *kv = find_key(g, key);
-    if (!kv || kv->type != GGUF_STRING) return wrong_type(g, kv, key, "a string", e);
-    *value = str_at(kv->value);
-    return 0;
-}
-
-int gguf_get_array(const gguf *g, const char *key, enum gguf_type *elem, uint64_t *n, err *e) {
-    const struct gguf_kv *kv = find_key(g, key);
-    if (!kv || kv->type != GGUF_ARRAY) return wrong_type(g, kv, key, "an array", e);
-    *elem = kv->elem;
-    *n = kv->n;
-    return 0;
-}
-
-gguf_str gguf_array_str(const gguf *g, const char *key, uint64_t i) {
-    const struct gguf_kv *kv = find_key(g, key);
-    gguf_str none = {"", 0};
-    if (!kv || kv->type != GGUF_ARRAY || kv->elem != GGUF_STRING || i >= kv->n) return none;
-    return str_at(g->base + kv->str_offsets[i]);
-}
-
-static struct number array_number(const gguf *g, const char *key, uint64_t i) {
-    const struct gguf_kv *kv = find_key(g, key);
-    struct number none = {0};
-    if (!kv || kv->type != GGUF_ARRAY || i >= kv->n) return none;
-    const uint8_t *first = kv->value + GGUF_ARRAY_HEAD_BYTES;
-    if (kv->elem == GGUF_BOOL) {
-        none.is_int = none.is_unsigned = true;
-        none.u = first[i];
-        return none;
-    }
-    return load_number(kv->elem, first + i * gguf_scalar_bytes(kv->elem));
-}
-
-double gguf_array_f64(const gguf *g, const char *key, uint64_t i) {
-    struct number v = array_number(g, key, i);
-    if (v.is_float) return v.f;
-    return v.is_unsigned ? (double)v.u : (double)v.i;
-}
-
-int64_t gguf_array_i64(const gguf *g, const char *key, uint64_t i) {
-    struct number v = array_number(g, key, i);
-    if (v.is_unsigned) return v.u <= INT64_MAX ? (int64_t)v.u : 0;
-    return v.i;
+    file_map_drop_pages(&g->map);
+    if (g->source.drop_pages) g->source.drop_pages(g->source.state);
 }

@@ -74,7 +74,8 @@ int gguf_open_memory(const void *bytes, uint64_t n, const char *name, int flags,
 uint32_t gguf_version(const gguf *g);
 const char *gguf_path(const gguf *g);
 uint64_t gguf_file_bytes(const gguf *g);
-const void *gguf_mapping(const gguf *g); /* gguf_file_bytes() bytes */
+/* gguf_file_bytes() bytes; NULL of a model that is no single GGUF file (model_file.h) */
+const void *gguf_mapping(const gguf *g);
 
 uint64_t gguf_n_tensors(const gguf *g);
 const gguf_tensor *gguf_tensor_at(const gguf *g, uint64_t i);

@@ -3,6 +3,7 @@
 #ifndef INFERD_FORMATS_GGUF_INT_H
 #define INFERD_FORMATS_GGUF_INT_H
 
+#include "core/formats/file_map.h"
 #include "core/formats/gguf.h"
 
 enum {
@@ -33,11 +34,64 @@ struct gguf_kv {
 
 enum { GGUF_ARRAY_HEAD_BYTES = 4 + 8 };
 
+/* What tensors come from that do not lie in the gguf's own bytes: the other parts of a split model,
+ * the files of a folder. Any member may be NULL. */
+struct gguf_source {
+    void *state;
+    /* As gguf_tensor_read, for tensor number i, whose data is NULL. The range lies inside it. */
+    int (*read)(const void *state, uint64_t i, uint64_t offset, uint64_t n, void *dst, err *e);
+    void (*drop_pages)(const void *state);
+    void (*close)(void *state);
+    uint64_t bytes; /* of its files */
+};
+
+struct gguf {
+    const uint8_t *base; /* (bytes): map's, or the caller's */
+    uint64_t bytes;
+    struct file_map map;
+    char *path;
+    uint32_t version;
+    uint64_t n_keys, n_tensors;
+    struct gguf_kv *keys;                /* (n_keys) in file order */
+    const struct gguf_kv **keys_by_name; /* (n_keys) sorted */
+    gguf_tensor *tensors;                /* (n_tensors) in file order */
+    const gguf_tensor **tensors_by_name; /* (n_tensors) sorted */
+    struct gguf_source source;
+};
+
+/* Gives g other tensors: n of them, names and data borrowed from source's state, array copied.
+ * Takes source over, also on failure; then g must be closed. ERR_FORMAT: a name is there twice. */
+int gguf_set_tensors(gguf *g, const gguf_tensor *tensors, uint64_t n,
+                     const struct gguf_source *source, err *e);
+
+/* Forgets the keys whose names begin with prefix. */
+void gguf_forget_keys(gguf *g, const char *prefix);
+
+int gguf_str_compare(gguf_str a, gguf_str b); /* as memcmp */
+/* For qsort and bsearch over arrays of pointers: by key, by name. */
+int gguf_key_compare(const void *a, const void *b);
+int gguf_tensor_compare(const void *a, const void *b);
+
+/* A name from a file, fit for an error line: printable ASCII, cut. */
+enum { GGUF_NAME_SHOWN_BYTES = 64 };
+void gguf_show_name(char out[GGUF_NAME_SHOWN_BYTES + 4], gguf_str name);
+
+const char *gguf_type_name(enum gguf_type type);
+
+/* Where p, which lies in g's bytes, stands in them. */
+static inline uint64_t gguf_offset_of(const gguf *g, const void *p) {
+    return (uint64_t)((const uint8_t *)p - g->base);
+}
+
 uint64_t gguf_n_keys(const gguf *g);
 const struct gguf_kv *gguf_key_at(const gguf *g, uint64_t i);
 
 /* Bytes of one value of a fixed-size type, 0 for strings, arrays and unknown numbers. */
 uint32_t gguf_scalar_bytes(uint32_t type);
+
+/* Writer: what it has so far as the bytes of a whole file (n), which must have no tensors. The
+ * caller frees. */
+int gguf_writer_to_memory(const gguf_writer *w, void **bytes, uint64_t *n, err *e);
 
 /* Writer: adds a key with its payload as drawn above; both are copied. ERR_EXISTS. */
 int gguf_writer_set_raw(gguf_writer *w, gguf_str key, enum gguf_type type, const void *payload,

@@ -292,6 +292,24 @@ static uint64_t put_header(FILE *f, const gguf_writer *w, uint64_t alignment) {
     return pos;
 }
 
+int gguf_writer_to_memory(const gguf_writer *w, void **bytes, uint64_t *n, err *e) {
+    char *data = NULL;
+    size_t size = 0;
+    FILE *f = w->n_tensors ? NULL : open_memstream(&data, &size);
+    *bytes = NULL;
+    *n = 0;
+    if (!f) return no_memory(e);
+    put_header(f, w, alignment_of(w));
+    int failed = ferror(f);
+    if (fclose(f) || failed) {
+        free(data);
+        return no_memory(e);
+    }
+    *bytes = data;
+    *n = size;
+    return 0;
+}
+
 static int cannot_write(const gguf_writer *w, int why, err *e) {
     return err_set(e, ERR_IO, "%s: cannot write: %s", w->path, strerror(why));
 }

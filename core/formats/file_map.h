@@ -1,0 +1,23 @@
+/* file_map.h - a file mapped read-only. Private to core/formats.
+ *
+ * A file that is truncated while it is mapped raises SIGBUS at the next touch of the lost pages.
+ * The mapping cannot prevent that: whoever opens a model must not let its file change in place, and
+ * the registry compares size and time with what was registered before a load. */
+#ifndef INFERD_FORMATS_FILE_MAP_H
+#define INFERD_FORMATS_FILE_MAP_H
+
+#include "core/base/err.h"
+
+#include <stdint.h>
+
+struct file_map {
+    const uint8_t *base; /* (bytes), NULL: nothing is mapped */
+    uint64_t bytes;
+};
+
+/* An empty file gives base NULL. ERR_IO: cannot be opened, or is no regular file. */
+int file_map_open(const char *path, struct file_map *m, err *e);
+void file_map_close(struct file_map *m);            /* of nothing is fine */
+void file_map_drop_pages(const struct file_map *m); /* read again when they are touched */
+
+#endif
