@@ -6,7 +6,6 @@
 #include "core/base/str.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,27 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum {
-    TOKENIZER_MAX_BYTES = 256 << 20,
-    CONFIG_MAX_BYTES = 16 << 20,
-    PATH_MAX_BYTES = 4096,
-    SHOWN_BYTES = 40
-};
+enum { TOKENIZER_MAX_BYTES = 256 << 20, SHOWN_BYTES = 40 };
 enum { DOC_TOKENIZER, DOC_CONFIG, DOC_SPECIAL, DOC_GENERATION, DOC_TEMPLATE, DOC_ADDED, DOC_MODEL };
-
-const cJSON *hf_member(const cJSON *object, const char *name) {
-    return object ? cJSON_GetObjectItemCaseSensitive(object, name) : NULL;
-}
-
-const char *hf_text(const cJSON *object, const char *name) {
-    const cJSON *item = hf_member(object, name);
-    return cJSON_IsString(item) ? item->valuestring : NULL;
-}
-
-bool hf_flag(const cJSON *object, const char *name, bool otherwise) {
-    const cJSON *item = hf_member(object, name);
-    return cJSON_IsBool(item) ? cJSON_IsTrue(item) : otherwise;
-}
 
 int hf_id(const cJSON *item, int32_t *id, err *e) {
     double value = cJSON_IsNumber(item) ? item->valuedouble : -1;
@@ -46,51 +26,6 @@ int hf_id(const cJSON *item, int32_t *id, err *e) {
 
 static int no_memory(err *e) {
     return err_set(e, ERR_NOMEM, "no memory for the tokenizer");
-}
-
-/* The whole file, NUL-terminated; *text is NULL if there is none and it may be missing. */
-static int read_file(const char *path, size_t max_bytes, bool may_miss, char **text, size_t *n,
-                     err *e) {
-    struct stat st;
-    *text = NULL;
-    *n = 0;
-    int rc = 0, fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 && may_miss && errno == ENOENT) return 0;
-    if (fd < 0) return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
-    if (fstat(fd, &st))
-        rc = err_set(e, ERR_IO, "%s: cannot stat: %s", path, strerror(errno));
-    else if (!S_ISREG(st.st_mode))
-        rc = err_set(e, ERR_IO, "%s: not a regular file", path);
-    else if ((uint64_t)st.st_size > max_bytes)
-        rc = err_set(e, ERR_FORMAT, "%s: too large (at most %zu bytes)", path, max_bytes);
-    size_t size = rc ? 0 : (size_t)st.st_size;
-    if (!rc && !(*text = mem_new((uint64_t)size + 1, 1))) rc = no_memory(e);
-    while (!rc && *n < size) {
-        ssize_t got = read(fd, *text + *n, size - *n);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) rc = err_set(e, ERR_IO, "%s: cannot read: %s", path, strerror(errno));
-        if (got == 0) rc = err_set(e, ERR_IO, "%s: became shorter while it was read", path);
-        if (got > 0) *n += (size_t)got;
-    }
-    close(fd);
-    if (rc) {
-        free(*text);
-        *text = NULL;
-    }
-    return rc;
-}
-
-/* Parses JSON whose top level is an object. */
-static int parse(const char *text, size_t n, void **document, err *e) {
-    const char *end = NULL;
-    if (!utf8_valid(text, n)) return err_set(e, ERR_FORMAT, "is not valid UTF-8");
-    cJSON *json = cJSON_ParseWithLengthOpts(text, n, &end, false);
-    if (!json) {
-        size_t at = end ? (size_t)(end - text) : 0;
-        return err_set(e, ERR_FORMAT, "is not valid JSON (byte %zu)", at);
-    }
-    *document = json;
-    return cJSON_IsObject(json) ? 0 : err_set(e, ERR_FORMAT, "is no JSON object");
 }
 
 static int read_vocab(const cJSON *model, struct hf_tokenizer *t, err *e) {
@@ -273,24 +208,24 @@ static int read_model_ids(const cJSON *config, struct hf_tokenizer *t, err *e) {
 
 /* folder/name, or name where folder is "". */
 static int join(const char *folder, const char *name, char *path, err *e) {
-    int n = snprintf(path, PATH_MAX_BYTES, "%s%s%s", folder, folder[0] ? "/" : "", name);
-    return n < PATH_MAX_BYTES ? 0 : err_set(e, ERR_IO, "%s: the path is too long", folder);
+    int n = snprintf(path, HF_PATH_MAX_BYTES, "%s%s%s", folder, folder[0] ? "/" : "", name);
+    return n < HF_PATH_MAX_BYTES ? 0 : err_set(e, ERR_IO, "%s: the path is too long", folder);
 }
 
 static int read_document(const char *folder, const char *name, void **document, err *e) {
-    char path[PATH_MAX_BYTES], *text = NULL;
+    char path[HF_PATH_MAX_BYTES], *text = NULL;
     size_t n = 0;
     int rc = join(folder, name, path, e);
-    if (!rc) rc = read_file(path, CONFIG_MAX_BYTES, true, &text, &n, e);
+    if (!rc) rc = hf_file_read(path, HF_CONFIG_MAX_BYTES, true, &text, &n, e);
     if (rc || !text) return rc;
-    rc = parse(text, n, document, e);
+    rc = hf_json_parse(text, n, document, e);
     if (rc) err_prefix(e, "%s: ", path);
     free(text);
     return rc;
 }
 
 static int read_folder(const char *folder, struct hf_tokenizer *t, err *e) {
-    char path[PATH_MAX_BYTES];
+    char path[HF_PATH_MAX_BYTES];
     size_t n;
     int rc = read_document(folder, "tokenizer_config.json", &t->documents[DOC_CONFIG], e);
     if (!rc) rc = read_document(folder, "special_tokens_map.json", &t->documents[DOC_SPECIAL], e);
@@ -300,7 +235,7 @@ static int read_folder(const char *folder, struct hf_tokenizer *t, err *e) {
     if (!rc) rc = read_model_ids(t->documents[DOC_MODEL], t, e);
     if (!rc) rc = read_document(folder, "chat_template.json", &t->documents[DOC_TEMPLATE], e);
     if (!rc) rc = join(folder, "chat_template.jinja", path, e);
-    if (!rc) rc = read_file(path, CONFIG_MAX_BYTES, true, &t->template_file, &n, e);
+    if (!rc) rc = hf_file_read(path, HF_CONFIG_MAX_BYTES, true, &t->template_file, &n, e);
     if (rc) return rc;
     if (t->template_file && memchr(t->template_file, 0, n))
         return err_set(e, ERR_FORMAT, "%s: holds a NUL byte", path);
@@ -400,9 +335,9 @@ static int find_files(const char *path, char *folder, char *file, err *e) {
     int rc = join("", path, file, e);
     if (rc) return rc;
     if (slash)
-        snprintf(folder, PATH_MAX_BYTES, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+        snprintf(folder, HF_PATH_MAX_BYTES, "%.*s", slash == path ? 1 : (int)(slash - path), path);
     else
-        snprintf(folder, PATH_MAX_BYTES, ".");
+        snprintf(folder, HF_PATH_MAX_BYTES, ".");
     return 0;
 }
 
@@ -416,7 +351,7 @@ int hf_tokenizer_open_memory(const char *json, size_t n, struct hf_tokenizer **o
     struct hf_tokenizer *t = new_tokenizer();
     *out = NULL;
     if (!t) return no_memory(e);
-    int rc = parse(json, n, &t->documents[DOC_TOKENIZER], e);
+    int rc = hf_json_parse(json, n, &t->documents[DOC_TOKENIZER], e);
     if (!rc) rc = read_tokenizer(t->documents[DOC_TOKENIZER], t, e);
     if (rc)
         hf_tokenizer_close(t);
@@ -426,11 +361,11 @@ int hf_tokenizer_open_memory(const char *json, size_t n, struct hf_tokenizer **o
 }
 
 int hf_tokenizer_open(const char *path, struct hf_tokenizer **out, err *e) {
-    char folder[PATH_MAX_BYTES], file[PATH_MAX_BYTES], *text = NULL;
+    char folder[HF_PATH_MAX_BYTES], file[HF_PATH_MAX_BYTES], *text = NULL;
     size_t n;
     *out = NULL;
     int rc = find_files(path, folder, file, e);
-    if (!rc) rc = read_file(file, TOKENIZER_MAX_BYTES, false, &text, &n, e);
+    if (!rc) rc = hf_file_read(file, TOKENIZER_MAX_BYTES, false, &text, &n, e);
     if (rc) return rc;
     rc = hf_tokenizer_open_memory(text, n, out, e);
     free(text);
@@ -444,7 +379,7 @@ int hf_tokenizer_open(const char *path, struct hf_tokenizer **out, err *e) {
 }
 
 int hf_tokenizer_open_beside(const char *path, struct hf_tokenizer **out, err *e) {
-    char folder[PATH_MAX_BYTES], file[PATH_MAX_BYTES];
+    char folder[HF_PATH_MAX_BYTES], file[HF_PATH_MAX_BYTES];
     *out = NULL;
     int rc = find_files(path, folder, file, e);
     if (rc) return rc;

@@ -2,14 +2,9 @@
 #ifndef INFERD_FORMATS_HF_TOKENIZER_INT_H
 #define INFERD_FORMATS_HF_TOKENIZER_INT_H
 
+#include "core/formats/hf_json.h"
 #include "core/formats/hf_tokenizer.h"
 
-#include <cjson/cJSON.h>
-
-/* Members of an object; NULL, "" or the given value without one of that type. */
-const cJSON *hf_member(const cJSON *object, const char *name);
-const char *hf_text(const cJSON *object, const char *name); /* NULL: none */
-bool hf_flag(const cJSON *object, const char *name, bool otherwise);
 /* An id member of a list or object: 0 or ERR_FORMAT. */
 int hf_id(const cJSON *item, int32_t *id, err *e);
 
