@@ -1,0 +1,529 @@
+/* hf_config.c - config.json of a model folder -> the keys that a GGUF of the model has. One row for
+ * each family; what changes the computation and has no counterpart is refused by its name. Pure. */
+#include "core/formats/hf_model_int.h"
+
+#include "core/base/str.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHOWN_BYTES = 40, KEY_BYTES = 128 };
+
+#define LLAMA_TRAITS (HF_PERMUTED | HF_LLAMA_KEYS)
+#define GEMMA_TRAITS (HF_NORM_PLUS_1 | HF_GELU | HF_EMBED_HEAD)
+
+static const struct hf_family families[] = {
+    {"llama", "LlamaForCausalLM", "llama", .traits = LLAMA_TRAITS, .hidden = 4096, .ff = 11008,
+     .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 32000, .rms_eps = 1e-6,
+     .rope_theta = 1e4},
+    {"mistral", "MistralForCausalLM", "llama", .traits = LLAMA_TRAITS, .window = HF_WINDOW_ALL,
+     .hidden = 4096, .ff = 14336, .n_layers = 32, .n_heads = 32, .n_kv_heads = 8,
+     .max_positions = 131072, .vocab = 32000, .sliding_window = 4096, .rms_eps = 1e-6,
+     .rope_theta = 1e4},
+    {"mixtral", "MixtralForCausalLM", "llama", .traits = LLAMA_TRAITS | HF_EXPERTS,
+     .window = HF_WINDOW_ALL, .hidden = 4096, .ff = 14336, .n_layers = 32, .n_heads = 32,
+     .n_kv_heads = 8, .max_positions = 131072, .vocab = 32000, .n_experts = 8, .n_experts_used = 2,
+     .rms_eps = 1e-5, .rope_theta = 1e6},
+    {"qwen2", "Qwen2ForCausalLM", "qwen2", .traits = HF_LAYER_TYPES | HF_SWITCHED_WINDOW,
+     .window = HF_WINDOW_FROM_LAYER, .hidden = 4096, .ff = 22016, .n_layers = 32, .n_heads = 32,
+     .n_kv_heads = 32, .max_positions = 32768, .vocab = 151936, .sliding_window = 4096,
+     .rms_eps = 1e-6, .rope_theta = 1e4},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", "qwen2moe",
+     .traits = HF_LAYER_TYPES | HF_SWITCHED_WINDOW | HF_EXPERTS | HF_QWEN_EXPERTS,
+     .window = HF_WINDOW_ALTERNATING, .hidden = 2048, .ff = 5632, .n_layers = 24, .n_heads = 16,
+     .n_kv_heads = 16, .max_positions = 32768, .vocab = 151936, .sliding_window = 4096,
+     .n_experts = 60, .n_experts_used = 4, .expert_ff = 1408, .shared_ff = 5632, .rms_eps = 1e-6,
+     .rope_theta = 1e4},
+    {"qwen3", "Qwen3ForCausalLM", "qwen3", .traits = HF_LAYER_TYPES | HF_SWITCHED_WINDOW,
+     .window = HF_WINDOW_FROM_LAYER, .hidden = 4096, .ff = 22016, .n_layers = 32, .n_heads = 32,
+     .n_kv_heads = 32, .head_dim = 128, .max_positions = 32768, .vocab = 151936,
+     .sliding_window = 4096, .rms_eps = 1e-6, .rope_theta = 1e4},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", "qwen3moe",
+     .traits = HF_SWITCHED_WINDOW | HF_EXPERTS | HF_QWEN_EXPERTS, .window = HF_WINDOW_ALL,
+     .hidden = 2048, .ff = 6144, .n_layers = 24, .n_heads = 32, .n_kv_heads = 4,
+     .max_positions = 32768, .vocab = 151936, .sliding_window = 4096, .n_experts = 128,
+     .n_experts_used = 8, .expert_ff = 768, .rms_eps = 1e-6, .rope_theta = 1e4},
+    {"gemma", "GemmaForCausalLM", "gemma", .traits = GEMMA_TRAITS, .hidden = 3072, .ff = 24576,
+     .n_layers = 28, .n_heads = 16, .n_kv_heads = 16, .head_dim = 256, .max_positions = 8192,
+     .vocab = 256000, .rms_eps = 1e-6, .rope_theta = 1e4, .tied = true},
+    {"gemma2", "Gemma2ForCausalLM", "gemma2",
+     .traits = GEMMA_TRAITS | HF_POST_NORMS | HF_LAYER_TYPES | HF_GEMMA_CAPS,
+     .window = HF_WINDOW_PERIOD, .period = 2, .hidden = 2304, .ff = 9216, .n_layers = 26,
+     .n_heads = 8, .n_kv_heads = 4, .head_dim = 256, .max_positions = 8192, .vocab = 256000,
+     .sliding_window = 4096, .rms_eps = 1e-6, .rope_theta = 1e4, .tied = true},
+    {"gemma3_text", "Gemma3ForCausalLM", "gemma3",
+     .traits = GEMMA_TRAITS | HF_POST_NORMS | HF_LAYER_TYPES | HF_GEMMA_CAPS,
+     .window = HF_WINDOW_PERIOD, .period = 6, .hidden = 2304, .ff = 9216, .n_layers = 26,
+     .n_heads = 8, .n_kv_heads = 4, .head_dim = 256, .max_positions = 131072, .vocab = 262208,
+     .sliding_window = 4096, .rms_eps = 1e-6, .rope_theta = 1e6, .tied = true},
+    {"phi3", "Phi3ForCausalLM", "phi3", .window = HF_WINDOW_ALL, .hidden = 3072, .ff = 8192,
+     .n_layers = 32, .n_heads = 32, .max_positions = 4096, .vocab = 32064, .rms_eps = 1e-5,
+     .rope_theta = 1e4},
+    {"gpt_oss", "GptOssForCausalLM", "gpt-oss",
+     .traits = HF_POST_NORMS | HF_GPT_OSS | HF_EXPERTS | HF_LAYER_TYPES, .window = HF_WINDOW_PERIOD,
+     .period = 2, .hidden = 2880, .ff = 2880, .n_layers = 36, .n_heads = 64, .n_kv_heads = 8,
+     .head_dim = 64, .max_positions = 131072, .vocab = 201088, .sliding_window = 128,
+     .n_experts = 128, .n_experts_used = 4, .rms_eps = 1e-5, .rope_theta = 150000},
+    {"olmo2", "Olmo2ForCausalLM", "olmo2", .traits = HF_POST_NORMS, .hidden = 4096, .ff = 11008,
+     .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 50304, .rms_eps = 1e-5,
+     .rope_theta = 1e4},
+    {"smollm3", "SmolLM3ForCausalLM", "smollm3",
+     .traits = LLAMA_TRAITS | HF_LAYER_TYPES | HF_SWITCHED_WINDOW | HF_NOPE,
+     .window = HF_WINDOW_NOPE, .hidden = 2048, .ff = 11008, .n_layers = 36, .n_heads = 16,
+     .n_kv_heads = 4, .max_positions = 32768, .vocab = 128256, .rms_eps = 1e-6, .rope_theta = 2e6,
+     .tied = true},
+    {"granite", "GraniteForCausalLM", "granite",
+     .traits = LLAMA_TRAITS | HF_NO_HEAD_DIM | HF_SCALES, .hidden = 4096, .ff = 11008,
+     .n_layers = 32, .n_heads = 32, .max_positions = 2048, .vocab = 32000, .rms_eps = 1e-6,
+     .rope_theta = 1e4},
+};
+
+enum { N_FAMILIES = sizeof families / sizeof families[0] };
+
+/* ---- members and keys ---- */
+
+const cJSON *hf_value(const cJSON *object, const char *name) {
+    const cJSON *item = hf_member(object, name);
+    return cJSON_IsNull(item) ? NULL : item;
+}
+
+int hf_refuse(struct hf_reader *r, const char *name, const char *why) {
+    return err_set_param(r->e, ERR_UNSUPPORTED, name, "member '%s': %s", name, why);
+}
+
+static int read_number(struct hf_reader *r, const cJSON *item, const char *name, double *v) {
+    if (cJSON_IsNumber(item) && isfinite(item->valuedouble)) {
+        *v = item->valuedouble;
+        return 0;
+    }
+    return err_set_param(r->e, ERR_FORMAT, name, "member '%s' is no number", name);
+}
+
+int hf_read_count(struct hf_reader *r, const char *name, uint64_t fallback, uint64_t min,
+                  uint64_t max, uint64_t *out) {
+    const cJSON *item = hf_value(r->json, name);
+    double v = (double)fallback;
+    int rc = item ? read_number(r, item, name, &v) : 0;
+    if (rc) return rc;
+    if (!(v >= (double)min && v <= (double)max) || v != floor(v))
+        return err_set_param(r->e, ERR_FORMAT, name,
+                             "member '%s' is %g, no whole number in %" PRIu64 "..%" PRIu64, name, v,
+                             min, max);
+    *out = (uint64_t)v;
+    return 0;
+}
+
+static int read_u32(struct hf_reader *r, const char *name, uint32_t fallback, uint32_t max,
+                    uint32_t *out) {
+    uint64_t v;
+    int rc = hf_read_count(r, name, fallback, 1, max, &v);
+    if (!rc) *out = (uint32_t)v;
+    return rc;
+}
+
+int hf_read_real(struct hf_reader *r, const cJSON *object, const char *name, double fallback,
+                 double *out) {
+    const cJSON *item = hf_value(object, name);
+    *out = fallback;
+    return item ? read_number(r, item, name, out) : 0;
+}
+
+static const char *key_of(const struct hf_reader *r, const char *suffix, char key[KEY_BYTES]) {
+    snprintf(key, KEY_BYTES, "%s.%s", r->config->family->arch, suffix);
+    return key;
+}
+
+void hf_put_u32(struct hf_reader *r, const char *suffix, uint64_t v) {
+    char key[KEY_BYTES];
+    if (!r->rc) r->rc = gguf_writer_set_u32(r->keys, key_of(r, suffix, key), (uint32_t)v, r->e);
+}
+
+void hf_put_f32(struct hf_reader *r, const char *suffix, double v) {
+    char key[KEY_BYTES];
+    if (!r->rc) r->rc = gguf_writer_set_f32(r->keys, key_of(r, suffix, key), (float)v, r->e);
+}
+
+void hf_put_bool(struct hf_reader *r, const char *suffix, bool v) {
+    char key[KEY_BYTES];
+    if (!r->rc) r->rc = gguf_writer_set_bool(r->keys, key_of(r, suffix, key), v, r->e);
+}
+
+void hf_put_str(struct hf_reader *r, const char *suffix, const char *v) {
+    char key[KEY_BYTES];
+    if (!r->rc) r->rc = gguf_writer_set_str(r->keys, key_of(r, suffix, key), v, r->e);
+}
+
+void hf_put_bools(struct hf_reader *r, const char *suffix, const bool *v, uint32_t n) {
+    uint8_t payload[GGUF_ARRAY_HEAD_BYTES + HF_MAX_LAYERS];
+    uint32_t elem = GGUF_BOOL;
+    uint64_t count = n;
+    char key[KEY_BYTES];
+    key_of(r, suffix, key);
+    gguf_str name = {key, strlen(key)};
+    memcpy(payload, &elem, sizeof elem);
+    memcpy(payload + sizeof elem, &count, sizeof count);
+    for (uint32_t i = 0; i < n; i++)
+        payload[GGUF_ARRAY_HEAD_BYTES + i] = v[i];
+    if (!r->rc)
+        r->rc = gguf_writer_set_raw(r->keys, name, GGUF_ARRAY, payload, GGUF_ARRAY_HEAD_BYTES + n,
+                                    r->e);
+}
+
+/* ---- which family ---- */
+
+static const struct hf_family *find_family(const char *model_type, const char *class_name) {
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        if (model_type && strcmp(model_type, families[i].model_type) == 0) return &families[i];
+        if (class_name && strcmp(class_name, families[i].class_name) == 0) return &families[i];
+    }
+    return NULL;
+}
+
+/* A model of text and images: its text model's members lie in text_config. */
+static bool is_wrapper(const char *model_type) {
+    return model_type && strcmp(model_type, "gemma3") == 0;
+}
+
+static int choose_family(struct hf_reader *r) {
+    const cJSON *classes = hf_value(r->root, "architectures");
+    const char *class_name = cJSON_IsArray(classes) && cJSON_IsString(classes->child)
+                                 ? classes->child->valuestring
+                                 : NULL;
+    const char *model_type = hf_text(r->root, "model_type");
+    char known[256];
+    size_t used = 0;
+    if (is_wrapper(model_type)) {
+        r->json = hf_value(r->root, "text_config");
+        if (!cJSON_IsObject(r->json))
+            return err_set_param(r->e, ERR_FORMAT, "text_config", "there is no 'text_config'");
+        model_type = "gemma3_text";
+    }
+    r->config->family = find_family(model_type, model_type ? NULL : class_name);
+    if (r->config->family) return 0;
+    if (!model_type && !class_name)
+        return err_set_param(r->e, ERR_FORMAT, "model_type", "there is no 'model_type'");
+    for (size_t i = 0; i < N_FAMILIES && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                                 families[i].model_type);
+    return err_set_param(r->e, ERR_UNSUPPORTED, "model_type",
+                         "models of type '%.*s' are not supported (%s are)", SHOWN_BYTES,
+                         model_type ? model_type : class_name, known);
+}
+
+/* ---- what must not be ignored ---- */
+
+static int check_quantization(struct hf_reader *r) {
+    const cJSON *q = hf_value(r->root, "quantization_config");
+    if (!q) q = hf_value(r->json, "quantization_config");
+    if (!q) return 0;
+    const char *method = hf_text(q, "quant_method");
+    bool ours = r->config->family->traits & HF_GPT_OSS;
+    if (method && strcmp(method, "mxfp4") == 0 && ours) return 0;
+    return err_set_param(r->e, ERR_UNSUPPORTED, "quantization_config",
+                         "its weights are quantized ('%.*s'): take the model's unquantized "
+                         "folder, or a GGUF of it",
+                         SHOWN_BYTES, method ? method : "unknown");
+}
+
+static int check_activation(struct hf_reader *r) {
+    static const char *const gelu[] = {"gelu_pytorch_tanh", "gelu_new", "gelu_fast"};
+    bool is_gelu = r->config->family->traits & HF_GELU;
+    const char *name =
+        is_gelu && hf_value(r->json, "hidden_activation") ? "hidden_activation" : "hidden_act";
+    const char *act = hf_text(r->json, name);
+    bool known =
+        !act || (!is_gelu && strcmp(act, "silu") == 0) || (!is_gelu && strcmp(act, "swish") == 0);
+    /* The first gemma files say "gelu" and mean the approximation. */
+    if (is_gelu && act && strcmp(name, "hidden_act") == 0) known = strcmp(act, "gelu") == 0;
+    for (size_t i = 0; is_gelu && act && i < sizeof gelu / sizeof gelu[0]; i++)
+        known = known || strcmp(act, gelu[i]) == 0;
+    if (known) return 0;
+    return err_set_param(r->e, ERR_UNSUPPORTED, name,
+                         "member '%s': activation '%.*s' is not supported for %s", name,
+                         SHOWN_BYTES, act, r->config->family->model_type);
+}
+
+/* A member that must have one value, or be left out. */
+static int check_real(struct hf_reader *r, const char *name, double only) {
+    double v;
+    int rc = hf_read_real(r, r->json, name, only, &v);
+    if (rc || v == only) return rc;
+    return err_set_param(r->e, ERR_UNSUPPORTED, name,
+                         "member '%s' is %g: only %g is supported for %s", name, v, only,
+                         r->config->family->model_type);
+}
+
+static int check_members(struct hf_reader *r) {
+    uint32_t traits = r->config->family->traits;
+    int rc = check_quantization(r);
+    if (!rc) rc = check_activation(r);
+    if (rc) return rc;
+    if (hf_flag(r->json, "use_bidirectional_attention", false))
+        return hf_refuse(r, "use_bidirectional_attention", "only causal attention is supported");
+    if (!hf_flag(r->json, "is_causal", true))
+        return hf_refuse(r, "is_causal", "only causal attention is supported");
+    if (traits & HF_GPT_OSS) {
+        if ((rc = check_real(r, "swiglu_limit", 7)) || (rc = check_real(r, "swiglu_alpha", 1.702)))
+            return rc;
+    }
+    if (traits & HF_QWEN_EXPERTS) {
+        const cJSON *dense = hf_value(r->json, "mlp_only_layers");
+        if (cJSON_IsArray(dense) && dense->child)
+            return hf_refuse(r, "mlp_only_layers", "layers without experts are not supported");
+        return check_real(r, "decoder_sparse_step", 1);
+    }
+    return 0;
+}
+
+/* ---- layers with a window, layers without rotation ---- */
+
+/* rotated[i] of layer i: no_rope_layers holds 1 for those that are, 0 for others. */
+static int read_nope(struct hf_reader *r, bool *rotated) {
+    const cJSON *list = hf_value(r->json, "no_rope_layers"), *item = list ? list->child : NULL;
+    uint64_t interval;
+    int rc = hf_read_count(r, "no_rope_layer_interval", 4, 1, UINT32_MAX, &interval);
+    if (rc) return rc;
+    bool as_usual = true;
+    for (uint32_t i = 0; i < r->config->n_layers; i++) {
+        rotated[i] = (i + 1) % interval != 0;
+        if (list && !cJSON_IsNumber(item))
+            return err_set_param(r->e, ERR_FORMAT, "no_rope_layers",
+                                 "member 'no_rope_layers' is no list of a number for each layer");
+        if (item) {
+            rotated[i] = item->valuedouble != 0;
+            item = item->next;
+        }
+        as_usual = as_usual && rotated[i] == ((i + 1) % 4 != 0);
+    }
+    if (as_usual) return 0;
+    bool without[HF_MAX_LAYERS];
+    for (uint32_t i = 0; i < r->config->n_layers; i++)
+        without[i] = !rotated[i];
+    hf_put_bools(r, "inferd.no_rope_layers", without, r->config->n_layers);
+    return 0;
+}
+
+static int read_layer_types(struct hf_reader *r, const cJSON *list, bool *windowed) {
+    const cJSON *item = cJSON_IsArray(list) ? list->child : NULL;
+    for (uint32_t i = 0; i < r->config->n_layers; i++, item = item->next) {
+        if (!cJSON_IsString(item))
+            return err_set_param(r->e, ERR_FORMAT, "layer_types",
+                                 "member 'layer_types' is no list of a text for each layer");
+        windowed[i] = strcmp(item->valuestring, "sliding_attention") == 0;
+        if (!windowed[i] && strcmp(item->valuestring, "full_attention") != 0)
+            return err_set_param(r->e, ERR_UNSUPPORTED, "layer_types",
+                                 "member 'layer_types': '%.*s' is not supported", SHOWN_BYTES,
+                                 item->valuestring);
+    }
+    return 0;
+}
+
+/* The family's rule. */
+static int guess_windows(struct hf_reader *r, const bool *rotated, bool *windowed) {
+    const struct hf_family *f = r->config->family;
+    uint64_t first = 0, period = 0;
+    int rc = hf_read_count(r, "max_window_layers", 28, 0, UINT32_MAX, &first);
+    if (!rc) rc = hf_read_count(r, "sliding_window_pattern", f->period, 0, UINT32_MAX, &period);
+    for (uint64_t i = 0; !rc && i < r->config->n_layers; i++) {
+        bool windows[] = {
+            [HF_WINDOW_NONE] = false,
+            [HF_WINDOW_ALL] = true,
+            [HF_WINDOW_PERIOD] = period && (i + 1) % period != 0,
+            [HF_WINDOW_FROM_LAYER] = i >= first,
+            [HF_WINDOW_ALTERNATING] = i % 2 == 0 && i < first,
+            [HF_WINDOW_NOPE] = !rotated[i],
+        };
+        windowed[i] = windows[f->window];
+    }
+    return rc;
+}
+
+/* Keys only where they differ from what GGUF takes for granted of the architecture. */
+static void put_windows(struct hf_reader *r, const bool *windowed) {
+    const struct hf_config *c = r->config;
+    bool any = false, usual = c->family->window == HF_WINDOW_ALL;
+    bool periodic = c->family->window == HF_WINDOW_PERIOD, all = true, by_period = true;
+    for (uint32_t i = 0; i < c->n_layers; i++) {
+        any = any || windowed[i];
+        all = all && windowed[i];
+        by_period = by_period && windowed[i] == ((i + 1) % (periodic ? c->family->period : 1) != 0);
+    }
+    usual = usual ? all : periodic && by_period;
+    bool phi3 = strcmp(c->family->arch, "phi3") == 0;
+    if (any || periodic || phi3) hf_put_u32(r, "attention.sliding_window", any ? c->window : 0);
+    if (any && !usual) hf_put_bools(r, "attention.sliding_window_pattern", windowed, c->n_layers);
+}
+
+static int read_windows(struct hf_reader *r) {
+    struct hf_config *c = r->config;
+    bool rotated[HF_MAX_LAYERS] = {false}, windowed[HF_MAX_LAYERS];
+    uint32_t traits = c->family->traits;
+    int rc =
+        hf_read_count(r, "sliding_window", c->family->sliding_window, 0, INT32_MAX, &c->window);
+    const cJSON *given = hf_member(r->json, "sliding_window");
+    if (cJSON_IsNull(given)) c->window = 0;
+    if ((traits & HF_SWITCHED_WINDOW) && !hf_flag(r->json, "use_sliding_window", false))
+        c->window = 0;
+    if (!rc && (traits & HF_NOPE)) rc = read_nope(r, rotated);
+    const cJSON *types = traits & HF_LAYER_TYPES ? hf_value(r->json, "layer_types") : NULL;
+    if (!rc)
+        rc = types ? read_layer_types(r, types, windowed) : guess_windows(r, rotated, windowed);
+    if (rc) return rc;
+    for (uint32_t i = 0; i < c->n_layers; i++)
+        windowed[i] = windowed[i] && c->window;
+    put_windows(r, windowed);
+    return 0;
+}
+
+/* ---- the rest ---- */
+
+static int read_sizes(struct hf_reader *r) {
+    struct hf_config *c = r->config;
+    const struct hf_family *f = c->family;
+    uint32_t positions;
+    int rc;
+    if ((rc = read_u32(r, "num_hidden_layers", f->n_layers, HF_MAX_LAYERS, &c->n_layers)) ||
+        (rc = read_u32(r, "hidden_size", f->hidden, 1 << 20, &c->hidden)) ||
+        (rc = read_u32(r, "num_attention_heads", f->n_heads, 1 << 16, &c->n_heads)) ||
+        (rc = read_u32(r, "num_key_value_heads", f->n_kv_heads ? f->n_kv_heads : c->n_heads,
+                       1 << 16, &c->n_kv_heads)) ||
+        (rc = read_u32(r, "max_position_embeddings", f->max_positions, INT32_MAX, &positions)))
+        return rc;
+    /* null: as many as heads, whatever the default is */
+    if (cJSON_IsNull(hf_member(r->json, "num_key_value_heads"))) c->n_kv_heads = c->n_heads;
+    c->max_positions = positions;
+    c->tied =
+        hf_flag(r->root, "tie_word_embeddings", hf_flag(r->json, "tie_word_embeddings", f->tied));
+    uint32_t even = c->hidden / c->n_heads;
+    bool given = !(f->traits & HF_NO_HEAD_DIM) && hf_value(r->json, "head_dim");
+    c->head_dim = f->head_dim && !cJSON_IsNull(hf_member(r->json, "head_dim")) ? f->head_dim : even;
+    if (given) rc = read_u32(r, "head_dim", 0, 1 << 16, &c->head_dim);
+    if (!rc && c->head_dim == 0)
+        rc = err_set_param(r->e, ERR_FORMAT, "num_attention_heads",
+                           "%" PRIu32 " heads for %" PRIu32 " dimensions", c->n_heads, c->hidden);
+    c->n_rot = c->head_dim;
+    return rc;
+}
+
+static int put_sizes(struct hf_reader *r) {
+    const struct hf_config *c = r->config;
+    uint32_t ff;
+    int rc = read_u32(r, "intermediate_size", c->family->ff, INT32_MAX, &ff);
+    if (rc) return rc;
+    hf_put_u32(r, "block_count", c->n_layers);
+    hf_put_u32(r, "context_length", c->max_positions);
+    hf_put_u32(r, "embedding_length", c->hidden);
+    hf_put_u32(r, "feed_forward_length", ff);
+    hf_put_u32(r, "attention.head_count", c->n_heads);
+    hf_put_u32(r, "attention.head_count_kv", c->n_kv_heads);
+    if ((c->family->traits & HF_GPT_OSS)) hf_put_u32(r, "expert_feed_forward_length", ff);
+    return 0;
+}
+
+static int put_experts(struct hf_reader *r) {
+    struct hf_config *c = r->config;
+    const struct hf_family *f = c->family;
+    const char *name = hf_value(r->json, "num_local_experts") ? "num_local_experts" : "num_experts";
+    uint32_t used, ff;
+    if (!(f->traits & HF_EXPERTS)) return 0;
+    int rc = read_u32(r, name, f->n_experts, HF_MAX_EXPERTS, &c->n_experts);
+    if (!rc) rc = read_u32(r, "num_experts_per_tok", f->n_experts_used, HF_MAX_EXPERTS, &used);
+    if (rc) return rc;
+    if (used > c->n_experts)
+        return err_set_param(r->e, ERR_FORMAT, "num_experts_per_tok",
+                             "member 'num_experts_per_tok': %" PRIu32 " of %" PRIu32 " experts",
+                             used, c->n_experts);
+    hf_put_u32(r, "expert_count", c->n_experts);
+    hf_put_u32(r, "expert_used_count", used);
+    if (!(f->traits & HF_QWEN_EXPERTS)) return 0;
+    if ((rc = read_u32(r, "moe_intermediate_size", f->expert_ff, INT32_MAX, &ff))) return rc;
+    hf_put_u32(r, "expert_feed_forward_length", ff);
+    hf_put_bool(r, "inferd.experts_renormalize", hf_flag(r->json, "norm_topk_prob", false));
+    if (!f->shared_ff) return 0;
+    if ((rc = read_u32(r, "shared_expert_intermediate_size", f->shared_ff, INT32_MAX, &ff)))
+        return rc;
+    hf_put_u32(r, "expert_shared_feed_forward_length", ff);
+    return 0;
+}
+
+/* Granite's multipliers. */
+static int put_scales(struct hf_reader *r) {
+    static const struct {
+        const char *member, *suffix;
+    } rows[] = {{"attention_multiplier", "attention.scale"},
+                {"embedding_multiplier", "embedding_scale"},
+                {"residual_multiplier", "residual_scale"},
+                {"logits_scaling", "logit_scale"}};
+    double v;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        int rc = hf_read_real(r, r->json, rows[i].member, 1, &v);
+        if (rc) return rc;
+        if (!(v > 0)) return hf_refuse(r, rows[i].member, "only a positive number is supported");
+        hf_put_f32(r, rows[i].suffix, v);
+    }
+    return 0;
+}
+
+static int put_caps(struct hf_reader *r) {
+    const struct hf_config *c = r->config;
+    bool second = strcmp(c->family->arch, "gemma2") == 0;
+    static const char *const names[] = {"attn_logit_softcapping", "final_logit_softcapping"};
+    double v, usual[] = {50, 30};
+    for (int i = 0; i < 2; i++) {
+        bool null = cJSON_IsNull(hf_member(r->json, names[i]));
+        int rc = hf_read_real(r, r->json, names[i], second && !null ? usual[i] : 0, &v);
+        if (rc) return rc;
+        if (v < 0 || (v > 0 && i == 0 && !second))
+            return hf_refuse(r, names[i], "its value is not supported");
+        if (v > 0) hf_put_f32(r, names[i], v);
+    }
+    int rc = hf_read_real(r, r->json, "query_pre_attn_scalar", 256, &v);
+    if (rc) return rc;
+    if (!(v > 0)) return hf_refuse(r, "query_pre_attn_scalar", "only a positive number can be");
+    if (v != c->head_dim) hf_put_f32(r, "attention.scale", 1 / sqrt(v));
+    return 0;
+}
+
+static int read_all(struct hf_reader *r) {
+    struct hf_config *c = r->config;
+    double eps;
+    int rc;
+    if ((rc = choose_family(r)) || (rc = check_members(r)) || (rc = read_sizes(r))) return rc;
+    uint32_t traits = c->family->traits;
+    r->rc = gguf_writer_set_str(r->keys, "general.architecture", c->family->arch, r->e);
+    if (!r->rc) r->rc = gguf_writer_set_str(r->keys, "general.type", "model", r->e);
+    if ((rc = put_sizes(r)) || (rc = hf_read_rope(r)) ||
+        (rc = hf_read_real(r, r->json, "rms_norm_eps", c->family->rms_eps, &eps)))
+        return rc;
+    hf_put_f32(r, "attention.layer_norm_rms_epsilon", eps);
+    if ((rc = put_experts(r))) return rc;
+    bool explicit_dim = !(traits & HF_NO_HEAD_DIM) && hf_value(r->json, "head_dim");
+    if (explicit_dim || c->family->head_dim) {
+        hf_put_u32(r, "attention.key_length", c->head_dim);
+        hf_put_u32(r, "attention.value_length", c->head_dim);
+    }
+    if (traits & HF_LLAMA_KEYS) {
+        uint32_t n_vocab;
+        if ((rc = read_u32(r, "vocab_size", c->family->vocab, INT32_MAX, &n_vocab))) return rc;
+        hf_put_u32(r, "vocab_size", n_vocab);
+    }
+    if ((traits & HF_SCALES) && (rc = put_scales(r))) return rc;
+    if ((traits & HF_GEMMA_CAPS) && (rc = put_caps(r))) return rc;
+    if ((rc = read_windows(r))) return rc;
+    return r->rc;
+}
+
+int hf_config_read(const char *json, size_t n, gguf_writer *keys, struct hf_config *config,
+                   err *e) {
+    void *document = NULL;
+    memset(config, 0, sizeof *config);
+    int rc = hf_json_parse(json, n, &document, e);
+    struct hf_reader r = {
+        .json = document, .root = document, .config = config, .keys = keys, .e = e};
+    if (!rc) rc = read_all(&r);
+    cJSON_Delete(document);
+    return rc;
+}

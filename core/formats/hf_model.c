@@ -1,0 +1,342 @@
+/* hf_model.c - opens a model folder: finds its files, checks them against the index, and makes a
+ * gguf whose keys come from config.json and whose tensors lie in the files. Owns the mappings.
+ * Opened on any one thread, then read-only. */
+#include "core/formats/hf_model_int.h"
+
+#include "core/formats/json_scan.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_FILES = 4096, MAX_INDEX_NAMES = 1 << 20, SHOWN_BYTES = 80 };
+
+/* A model on disk: what the gguf's source keeps. */
+struct folder {
+    struct hf_config config;
+    struct hf_tensors tensors;
+    safetensors **files; /* (n_files) in order of their names */
+    uint32_t n_files;
+    void *keys; /* a GGUF file in memory */
+};
+
+/* "NAME": "FILE" of the index. */
+struct placed {
+    gguf_str name, file;
+};
+
+/* ---- the source of the gguf's tensors ---- */
+
+static int read_tensor(const void *state, uint64_t i, uint64_t offset, uint64_t n, void *dst,
+                       err *e) {
+    const struct folder *f = state;
+    (void)e;
+    hf_recipe_read(&f->tensors.recipes[i], f->tensors.tensors[i].type, offset, n, dst);
+    return 0;
+}
+
+static void drop_pages(const void *state) {
+    const struct folder *f = state;
+    for (uint32_t i = 0; i < f->n_files; i++)
+        safetensors_drop_pages(f->files[i]);
+}
+
+static void close_folder(void *state) {
+    struct folder *f = state;
+    hf_tensors_free(&f->tensors);
+    for (uint32_t i = 0; i < f->n_files; i++)
+        safetensors_close(f->files[i]);
+    free(f->files);
+    free(f->keys);
+    free(f);
+}
+
+/* ---- files ---- */
+
+static int join(const char *folder, gguf_str name, char path[HF_PATH_MAX_BYTES], err *e) {
+    int n = snprintf(path, HF_PATH_MAX_BYTES, "%s/%.*s", folder, (int)name.len, name.data);
+    if (n < HF_PATH_MAX_BYTES) return 0;
+    return err_set(e, ERR_IO, "%s: the path is too long", folder);
+}
+
+static gguf_str str_of(const char *text) {
+    gguf_str s = {text, strlen(text)};
+    return s;
+}
+
+static bool exists(const char *folder, const char *name) {
+    char path[HF_PATH_MAX_BYTES];
+    return join(folder, str_of(name), path, NULL) == 0 && access(path, F_OK) == 0;
+}
+
+static int open_file(struct folder *f, const char *folder, gguf_str name, err *e) {
+    char path[HF_PATH_MAX_BYTES];
+    int rc = join(folder, name, path, e);
+    if (rc) return rc;
+    if (access(path, F_OK) && errno == ENOENT)
+        return err_set(e, ERR_NOT_FOUND, "%s: it is missing; model.safetensors.index.json names it",
+                       path);
+    rc = safetensors_open(path, &f->files[f->n_files], e);
+    if (!rc) f->n_files++;
+    return rc;
+}
+
+/* A file's name in the folder itself: nothing that leads elsewhere. */
+static bool is_plain(gguf_str name) {
+    static const char end[] = ".safetensors";
+    size_t n = sizeof end - 1;
+    return name.len > n && name.len < 256 && name.data[0] != '.' &&
+           !memchr(name.data, '/', name.len) && memcmp(name.data + name.len - n, end, n) == 0;
+}
+
+static int bad_index(const char *path, const struct json_scan *s, const char *wanted, err *e) {
+    return err_set(e, ERR_FORMAT, "%s: offset %" PRIu64 ": %s is wanted here", path, s->pos,
+                   wanted);
+}
+
+/* The pairs of weight_map; *list (n) goes to free(). */
+static int read_pairs(const char *path, struct json_scan *s, struct placed **list, uint64_t *n,
+                      err *e) {
+    bool first = true, more;
+    uint64_t capacity = 0;
+    for (;;) {
+        struct placed p;
+        if (json_scan_next(s, "{}", &first, &more)) return bad_index(path, s, "an object", e);
+        if (!more) return 0;
+        if (json_scan_name(s, &p.name) || json_scan_take(s, ':') || json_scan_name(s, &p.file))
+            return bad_index(path, s, "a tensor's name and a file's", e);
+        if (!is_plain(p.file))
+            return err_set(e, ERR_FORMAT,
+                           "%s: offset %" PRIu64 ": '%.*s' is no plain name of a .safetensors file",
+                           path, s->pos, (int)(p.file.len < SHOWN_BYTES ? p.file.len : SHOWN_BYTES),
+                           p.file.data);
+        if (*n == MAX_INDEX_NAMES) return bad_index(path, s, "an end of so many names", e);
+        if (*n == capacity) {
+            capacity = capacity ? capacity * 2 : 1024;
+            struct placed *grown = mem_resize(*list, capacity, sizeof *grown);
+            if (!grown) return err_set(e, ERR_NOMEM, "%s: no memory to read it", path);
+            *list = grown;
+        }
+        (*list)[(*n)++] = p;
+    }
+}
+
+static int read_index(const char *path, struct json_scan *s, struct placed **list, uint64_t *n,
+                      err *e) {
+    bool first = true, more, found = false;
+    gguf_str key;
+    for (;;) {
+        if (json_scan_next(s, "{}", &first, &more)) return bad_index(path, s, "an object", e);
+        if (!more) break;
+        if (json_scan_name(s, &key) || json_scan_take(s, ':'))
+            return bad_index(path, s, "a member", e);
+        bool is_map = key.len == 10 && memcmp(key.data, "weight_map", 10) == 0;
+        if (is_map && found) return bad_index(path, s, "one weight_map", e);
+        int rc = is_map ? read_pairs(path, s, list, n, e) : 0;
+        if (rc) return rc;
+        found = found || is_map;
+        if (!is_map && json_scan_skip(s)) return bad_index(path, s, "a value", e);
+    }
+    return found && *n ? 0 : bad_index(path, s, "a weight_map with names", e);
+}
+
+static int compare_placed(const void *a, const void *b) {
+    const struct placed *x = a, *y = b;
+    int order = gguf_str_compare(x->file, y->file);
+    return order ? order : gguf_str_compare(x->name, y->name);
+}
+
+/* Opens the files of the index, in order of their names: each holds the tensors that the index
+ * says, and no others. */
+static int open_indexed(struct folder *f, const char *folder, struct placed *list, uint64_t n,
+                        err *e) {
+    char shown[GGUF_NAME_SHOWN_BYTES + 4];
+    qsort(list, n, sizeof *list, compare_placed);
+    for (uint64_t i = 0, end; i < n; i = end) {
+        if (f->n_files == MAX_FILES)
+            return err_set(e, ERR_UNSUPPORTED, "%s: the index names more than %d files", folder,
+                           MAX_FILES);
+        int rc = open_file(f, folder, list[i].file, e);
+        if (rc) return rc;
+        safetensors *file = f->files[f->n_files - 1];
+        for (end = i; end < n && !gguf_str_compare(list[end].file, list[i].file); end++) {
+            if (safetensors_find(file, list[end].name)) continue;
+            gguf_show_name(shown, list[end].name);
+            return err_set(e, ERR_FORMAT,
+                           "%s: tensor '%s', which the index places here, is missing",
+                           safetensors_path(file), shown);
+        }
+        if (safetensors_n(file) != end - i)
+            return err_set(e, ERR_FORMAT,
+                           "%s: it holds %" PRIu64 " tensors, the index names %" PRIu64,
+                           safetensors_path(file), safetensors_n(file), end - i);
+    }
+    return 0;
+}
+
+static int open_by_index(struct folder *f, const char *folder, const char *index, err *e) {
+    char path[HF_PATH_MAX_BYTES];
+    struct file_map map;
+    struct placed *list = NULL;
+    uint64_t n = 0;
+    int rc = join(folder, str_of(index), path, e);
+    if (!rc) rc = file_map_open(path, &map, e);
+    if (rc) return rc;
+    struct json_scan s = {.text = (const char *)map.base, .n = map.bytes};
+    rc = read_index(path, &s, &list, &n, e);
+    if (!rc) rc = open_indexed(f, folder, list, n, e);
+    free(list);
+    file_map_close(&map);
+    return rc;
+}
+
+/* model.safetensors, else the files that the index names. */
+static int open_files(struct folder *f, const char *folder, err *e) {
+    static const char single[] = "model.safetensors", index[] = "model.safetensors.index.json";
+    static const char *const others[] = {"pytorch_model.bin",
+                                         "pytorch_model.bin.index.json",
+                                         "consolidated.00.pth",
+                                         "consolidated.pth",
+                                         "model.pt",
+                                         "pytorch_model.pt"};
+    f->files = mem_new(MAX_FILES, sizeof *f->files);
+    if (!f->files) return err_set(e, ERR_NOMEM, "%s: no memory to open it", folder);
+    if (exists(folder, single)) return open_file(f, folder, str_of(single), e);
+    if (exists(folder, index)) return open_by_index(f, folder, index, e);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (exists(folder, others[i]))
+            return err_set(e, ERR_UNSUPPORTED,
+                           "%s: its weights are in %s; safetensors are needed (convert them with "
+                           "save_pretrained, or take a GGUF)",
+                           folder, others[i]);
+    return err_set(e, ERR_NOT_FOUND, "%s: no model.safetensors and no %s in this folder", folder,
+                   index);
+}
+
+/* ---- keys ---- */
+
+/* The folder's own name. */
+static int put_name(gguf_writer *w, const char *folder, err *e) {
+    char path[PATH_MAX];
+    const char *whole = realpath(folder, path) ? path : folder, *slash = strrchr(whole, '/');
+    return gguf_writer_set_str(w, "general.name", slash ? slash + 1 : whole, e);
+}
+
+/* llama.cpp's number of the type that most values have. */
+static uint32_t file_type(const struct hf_tensors *t) {
+    static const struct {
+        int type;
+        uint32_t number;
+    } rows[] = {{QTYPE_F32, 0}, {QTYPE_F16, 1}, {QTYPE_BF16, 32}, {QTYPE_MXFP4, 38}};
+    uint64_t most = 0;
+    uint32_t number = 0;
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        uint64_t n = 0;
+        for (uint64_t i = 0; i < t->n; i++)
+            if (t->tensors[i].type == rows[r].type && t->tensors[i].n_dims > 1)
+                n += t->tensors[i].n_elems;
+        if (n > most) {
+            most = n;
+            number = rows[r].number;
+        }
+    }
+    return number;
+}
+
+static int read_config(struct folder *f, const char *folder, gguf_writer *w, err *e) {
+    char path[HF_PATH_MAX_BYTES], *text = NULL;
+    size_t n;
+    int rc = join(folder, str_of("config.json"), path, e);
+    if (!rc && access(path, F_OK))
+        rc = err_set(e, ERR_NOT_FOUND, "%s: no config.json in this folder", folder);
+    if (!rc) rc = hf_file_read(path, HF_CONFIG_MAX_BYTES, false, &text, &n, e);
+    if (rc) return rc;
+    rc = hf_config_read(text, n, w, &f->config, e);
+    if (rc) err_prefix(e, "%s: ", path);
+    free(text);
+    return rc;
+}
+
+/* A gguf of w's keys; *bytes is what it lies in and must outlive it. */
+static int open_keys(const gguf_writer *w, const char *name, void **bytes, gguf **out, err *e) {
+    uint64_t n;
+    int rc = gguf_writer_to_memory(w, bytes, &n, e);
+    return rc ? rc : gguf_open_memory(*bytes, n, name, 0, out, e);
+}
+
+static bool has_head(const struct hf_tensors *t) {
+    static const char name[] = "output.weight";
+    for (uint64_t i = 0; i < t->n; i++)
+        if (strcmp(t->tensors[i].name.data, name) == 0) return true;
+    return false;
+}
+
+static int fill(struct folder *f, const char *folder, gguf_writer *w, err *e) {
+    int rc = read_config(f, folder, w, e);
+    if (!rc) rc = open_files(f, folder, e);
+    if (!rc) rc = hf_tensors_map(&f->tensors, &f->config, f->files, f->n_files, e);
+    if (rc) return rc;
+    bool from_embedding = f->config.tied || (f->config.family->traits & HF_EMBED_HEAD);
+    if (!from_embedding && !has_head(&f->tensors))
+        return err_set_param(e, ERR_FORMAT, "lm_head.weight",
+                             "%s: no tensor lm_head.weight, and config.json does not tie it to the "
+                             "embedding",
+                             folder);
+    if ((rc = put_name(w, folder, e)) ||
+        (rc = gguf_writer_set_u32(w, "general.file_type", file_type(&f->tensors), e)))
+        return rc;
+    return gguf_writer_set_u32(w, "general.quantization_version", 2, e);
+}
+
+/* Hands f over to a new gguf, or closes it. */
+static int finish(struct folder *f, gguf_writer *w, const char *name, gguf **out, err *e) {
+    gguf *g = NULL;
+    int rc = open_keys(w, name, &f->keys, &g, e);
+    if (rc) {
+        close_folder(f);
+        return rc;
+    }
+    struct gguf_source source = {
+        .state = f, .read = read_tensor, .drop_pages = drop_pages, .close = close_folder};
+    for (uint32_t i = 0; i < f->n_files; i++)
+        source.bytes += safetensors_bytes(f->files[i]);
+    rc = gguf_set_tensors(g, f->tensors.tensors, f->tensors.n, &source, e);
+    if (rc)
+        gguf_close(g);
+    else
+        *out = g;
+    return rc;
+}
+
+int hf_model_open(const char *folder, gguf **out, err *e) {
+    *out = NULL;
+    struct folder *f = mem_new(1, sizeof *f);
+    gguf_writer *w = gguf_writer_new();
+    int rc = f && w ? 0 : err_set(e, ERR_NOMEM, "%s: no memory to open it", folder);
+    if (!rc) rc = fill(f, folder, w, e);
+    if (!rc)
+        rc = finish(f, w, folder, out, e);
+    else if (f)
+        close_folder(f);
+    gguf_writer_free(w);
+    return rc;
+}
+
+int hf_config_open_memory(const char *json, size_t n, gguf **out, err *e) {
+    *out = NULL;
+    struct folder *f = mem_new(1, sizeof *f);
+    gguf_writer *w = gguf_writer_new();
+    int rc = f && w ? 0 : err_set(e, ERR_NOMEM, "no memory for config.json");
+    if (!rc) rc = hf_config_read(json, n, w, &f->config, e);
+    if (!rc) rc = hf_tensors_map(&f->tensors, &f->config, NULL, 0, e);
+    if (!rc)
+        rc = finish(f, w, "config.json", out, e);
+    else if (f)
+        close_folder(f);
+    gguf_writer_free(w);
+    return rc;
+}

@@ -1,0 +1,148 @@
+/* hf_model_int.h - the parts of hf_model: configuration, rotary embedding, names and layouts of
+ * tensors. Private to core/formats. */
+#ifndef INFERD_FORMATS_HF_MODEL_INT_H
+#define INFERD_FORMATS_HF_MODEL_INT_H
+
+#include "core/base/mem.h"
+#include "core/formats/gguf_int.h"
+#include "core/formats/hf_json.h"
+#include "core/formats/hf_model.h"
+#include "core/formats/safetensors.h"
+
+/* ---- hf_config.c: config.json -> keys ---- */
+
+/* How a family differs from the others, beyond its numbers. */
+enum hf_trait {
+    HF_PERMUTED = 1 << 0,        /* GGUF orders rows of Q and K for pairs (2i, 2i + 1) */
+    HF_NORM_PLUS_1 = 1 << 1,     /* its norms multiply by 1 + weight */
+    HF_POST_NORMS = 1 << 2,      /* post_attention_layernorm comes before the residual is added */
+    HF_GPT_OSS = 1 << 3,         /* experts as gpt-oss stores them */
+    HF_LLAMA_KEYS = 1 << 4,      /* GGUF has vocab_size and rope.dimension_count of it */
+    HF_NO_HEAD_DIM = 1 << 5,     /* head_dim in config.json means nothing */
+    HF_GELU = 1 << 6,            /* its activation is tanh-approximated GELU; else SiLU */
+    HF_EMBED_HEAD = 1 << 7,      /* the output head is the embedding, whatever the files hold */
+    HF_LAYER_TYPES = 1 << 8,     /* reads layer_types */
+    HF_SWITCHED_WINDOW = 1 << 9, /* use_sliding_window must be true for a window */
+    HF_EXPERTS = 1 << 10,
+    HF_QWEN_EXPERTS = 1 << 11, /* moe_intermediate_size, norm_topk_prob and the like */
+    HF_SCALES = 1 << 12,       /* granite's multipliers */
+    HF_GEMMA_CAPS = 1 << 13,   /* query_pre_attn_scalar, soft-caps */
+    HF_NOPE = 1 << 14          /* no_rope_layers */
+};
+
+/* Which layers have a window when layer_types does not say; also what GGUF takes for granted. */
+enum hf_window {
+    HF_WINDOW_NONE,
+    HF_WINDOW_ALL,
+    HF_WINDOW_PERIOD,      /* all but every n-th */
+    HF_WINDOW_FROM_LAYER,  /* max_window_layers on */
+    HF_WINDOW_ALTERNATING, /* even ones below max_window_layers */
+    HF_WINDOW_NOPE         /* those without rotation */
+};
+
+struct hf_family {
+    const char *model_type, *class_name; /* "llama", "LlamaForCausalLM" */
+    const char *arch;                    /* general.architecture */
+    uint32_t traits;                     /* enum hf_trait */
+    enum hf_window window;
+    uint32_t period;
+    /* What transformers takes for members that config.json leaves out. 0: it must be there;
+     * n_kv_heads 0: n_heads; head_dim 0: hidden / n_heads. */
+    uint32_t hidden, ff, n_layers, n_heads, n_kv_heads, head_dim, max_positions, vocab;
+    uint32_t sliding_window, n_experts, n_experts_used, expert_ff, shared_ff;
+    double rms_eps, rope_theta;
+    bool tied;
+};
+
+/* What the mapping of tensors needs to know. */
+struct hf_config {
+    const struct hf_family *family;
+    uint32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, n_rot, n_experts;
+    uint64_t max_positions, window; /* window 0: none */
+    bool tied;
+    bool has_factors[3];   /* enum hf_factors */
+    float factors[3][256]; /* (n_rot / 2) divisors of the rotary frequencies */
+};
+enum hf_factors { HF_ROPE_FREQS, HF_ROPE_LONG, HF_ROPE_SHORT };
+enum { HF_MAX_ROT = 512, HF_MAX_LAYERS = 1024, HF_MAX_EXPERTS = 4096 };
+
+/* Where config.json's members are read from and keys go to. The first failed write of a key stays
+ * in rc. */
+struct hf_reader {
+    const cJSON *json; /* the text model's members */
+    const cJSON *root; /* the whole file's; json itself, or around it */
+    struct hf_config *config;
+    gguf_writer *keys;
+    int rc;
+    err *e;
+};
+
+/* Fills *config and writes the architecture's keys. Errors name the member. */
+int hf_config_read(const char *json, size_t n, gguf_writer *keys, struct hf_config *config, err *e);
+
+/* NULL: not there, or null. */
+const cJSON *hf_value(const cJSON *object, const char *name);
+/* A whole number in min..max. */
+int hf_read_count(struct hf_reader *r, const char *name, uint64_t fallback, uint64_t min,
+                  uint64_t max, uint64_t *out);
+/* A finite number of object, which is r->json or lies in it. */
+int hf_read_real(struct hf_reader *r, const cJSON *object, const char *name, double fallback,
+                 double *out);
+/* ERR_UNSUPPORTED for a member whose value has no counterpart. */
+int hf_refuse(struct hf_reader *r, const char *name, const char *why);
+
+/* Keys below the architecture's name. */
+void hf_put_u32(struct hf_reader *r, const char *suffix, uint64_t v);
+void hf_put_f32(struct hf_reader *r, const char *suffix, double v);
+void hf_put_bool(struct hf_reader *r, const char *suffix, bool v);
+void hf_put_str(struct hf_reader *r, const char *suffix, const char *v);
+void hf_put_bools(struct hf_reader *r, const char *suffix, const bool *v, uint32_t n);
+
+/* ---- hf_rope.c ---- */
+int hf_read_rope(struct hf_reader *r);
+
+/* ---- hf_tensors.c: names and layouts ---- */
+
+/* How a tensor's bytes come out of its sources: element (m, r, c) of matrix m, row r, column c is
+ * element (first + step * p(r), c) of matrix m of the source, with p the permutation of Q and K
+ * rows; or (c, first + step * r) of a transposed one. */
+struct hf_recipe {
+    const struct safetensor **sources; /* (n_sources): all matrices in one, or a matrix each */
+    uint32_t n_sources;
+    const struct safetensor *scales; /* MXFP4: sources[0] holds nibbles. else NULL */
+    const float *made;               /* no source: these values */
+    uint64_t n_mats, n_rows, n_cols; /* of the tensor */
+    uint64_t src_rows, src_cols;     /* of a source's matrix */
+    uint64_t first, step;
+    uint32_t permuted_heads; /* 0: p(r) = r */
+    bool transposed;
+    float add; /* to every element */
+};
+
+struct hf_tensors {
+    gguf_tensor *tensors;      /* (n), in the converter's order */
+    struct hf_recipe *recipes; /* (n) */
+    uint64_t n;
+    arena *memory; /* names, lists of sources, vectors */
+};
+
+/* Maps every tensor of the files (n_files, in order). ERR_UNSUPPORTED: a name that has no
+ * counterpart; ERR_FORMAT: a shape. On failure t is still to be freed. */
+int hf_tensors_map(struct hf_tensors *t, const struct hf_config *config, safetensors *const *files,
+                   uint32_t n_files, err *e);
+void hf_tensors_free(struct hf_tensors *t); /* of zeros is fine */
+
+/* ---- hf_recipe.c: bytes ---- */
+
+/* Where the tensor's bytes lie as they are needed, aligned for type; NULL: nowhere. */
+const void *hf_recipe_place(const struct hf_recipe *recipe, int type);
+
+/* n bytes from byte `offset` of what recipe makes, of type: the sources' own, F32 or MXFP4. The
+ * range lies inside. */
+void hf_recipe_read(const struct hf_recipe *recipe, int type, uint64_t offset, uint64_t n,
+                    void *dst);
+
+/* enum qtype of a source's elements, -1: not usable. */
+int hf_source_type(const struct safetensor *s);
+
+#endif

@@ -1,0 +1,137 @@
+/* hf_recipe.c - bytes of tensors that a folder stores in another order or type than GGUF. Pure; any
+ * thread: nothing is kept between calls. */
+#include "core/formats/hf_model_int.h"
+
+#include <string.h>
+
+enum { CHUNK_UNITS = 64, MXFP4_SOURCE_BYTES = 16 };
+
+int hf_source_type(const struct safetensor *s) {
+    switch (s->type) {
+    case ST_F32:
+        return QTYPE_F32;
+    case ST_F16:
+        return QTYPE_F16;
+    case ST_BF16:
+        return QTYPE_BF16;
+    default:
+        return -1;
+    }
+}
+
+/* Bytes of the smallest piece that is made at once: an element, or a block. */
+static uint64_t unit_bytes(int type) {
+    return qtype_find(type)->block_bytes;
+}
+
+/* Rows lie in a source as they are needed. */
+static bool is_copy(const struct hf_recipe *k, int type) {
+    return k->n_sources && !k->scales && !k->transposed && k->add == 0 &&
+           hf_source_type(k->sources[0]) == type;
+}
+
+const void *hf_recipe_place(const struct hf_recipe *k, int type) {
+    if (k->made) return k->made;
+    bool whole = is_copy(k, type) && k->n_sources == 1 && !k->permuted_heads && k->first == 0 &&
+                 k->step == 1 && k->src_rows == k->n_rows;
+    if (!whole || (uintptr_t)k->sources[0]->data % unit_bytes(type)) return NULL;
+    return k->sources[0]->data;
+}
+
+/* Row r of Q or K for pairs (2i, 2i + 1) comes from a head's halves: pair i is row i of each. */
+static uint64_t source_row(const struct hf_recipe *k, uint64_t r) {
+    if (k->permuted_heads) {
+        uint64_t head_dim = k->n_rows / k->permuted_heads, j = r % head_dim;
+        r = r - j + j % 2 * (head_dim / 2) + j / 2;
+    }
+    return k->first + k->step * r;
+}
+
+static const uint8_t *source_matrix(const struct hf_recipe *k, uint64_t mat, uint64_t bytes_each) {
+    if (k->n_sources > 1) return k->sources[mat]->data;
+    return k->sources[0]->data + mat * k->src_rows * k->src_cols * bytes_each;
+}
+
+static float load(const uint8_t *p, int type) {
+    uint16_t half;
+    float f;
+    if (type == QTYPE_F32) {
+        memcpy(&f, p, sizeof f);
+        return f;
+    }
+    memcpy(&half, p, sizeof half);
+    return type == QTYPE_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+}
+
+/* Elements [begin, begin + n) of row r of matrix mat. */
+static void make_elements(const struct hf_recipe *k, int type, uint64_t row, uint64_t begin,
+                          uint64_t n, uint8_t *out) {
+    int from = hf_source_type(k->sources[0]);
+    uint64_t each = unit_bytes(from), r = source_row(k, row % k->n_rows);
+    const uint8_t *base = source_matrix(k, row / k->n_rows, each);
+    uint64_t stride = k->transposed ? k->src_cols * each : each;
+    const uint8_t *p = base + (k->transposed ? r : r * k->src_cols) * each + begin * stride;
+    for (uint64_t i = 0; i < n; i++, p += stride) {
+        if (type == from && k->add == 0) {
+            memcpy(out + i * each, p, each);
+            continue;
+        }
+        float f = load(p, from) + k->add;
+        memcpy(out + i * sizeof f, &f, sizeof f);
+    }
+}
+
+/* A source's byte holds values 2i (low nibble) and 2i + 1, GGUF's values i and i + 16. */
+static void make_blocks(const struct hf_recipe *k, uint64_t row, uint64_t begin, uint64_t n,
+                        uint8_t *out) {
+    uint64_t blocks = k->n_cols / Q_ELEMS;
+    uint64_t source = row / k->n_rows * k->src_rows + source_row(k, row % k->n_rows);
+    const uint8_t *scales = k->scales->data + source * blocks + begin;
+    const uint8_t *p = k->sources[0]->data + (source * blocks + begin) * MXFP4_SOURCE_BYTES;
+    for (uint64_t b = 0; b < n; b++, p += MXFP4_SOURCE_BYTES) {
+        struct mxfp4_block block = {.e = scales[b]};
+        for (unsigned i = 0; i < Q_ELEMS; i++) {
+            unsigned nibble = p[i / 2] >> (i % 2 ? 4 : 0) & 15;
+            block.q[i % 16] |= (uint8_t)(nibble << (i < 16 ? 0 : 4));
+        }
+        memcpy(out + b * sizeof block, &block, sizeof block);
+    }
+}
+
+/* Up to n bytes of one row from its byte `within` on; returns how many. */
+static uint64_t read_made(const struct hf_recipe *k, int type, uint64_t row, uint64_t within,
+                          uint64_t n, uint8_t *dst) {
+    uint8_t chunk[CHUNK_UNITS * sizeof(struct mxfp4_block)];
+    uint64_t unit = unit_bytes(type), begin = within / unit, skip = within % unit;
+    uint64_t n_units = (skip + n + unit - 1) / unit;
+    if (n_units > CHUNK_UNITS) n_units = CHUNK_UNITS;
+    if (k->scales)
+        make_blocks(k, row, begin, n_units, chunk);
+    else
+        make_elements(k, type, row, begin, n_units, chunk);
+    uint64_t got = n_units * unit - skip;
+    if (got > n) got = n;
+    memcpy(dst, chunk + skip, got);
+    return got;
+}
+
+void hf_recipe_read(const struct hf_recipe *k, int type, uint64_t offset, uint64_t n, void *dst) {
+    uint8_t *out = dst;
+    uint64_t unit = unit_bytes(type), row_bytes = k->n_cols / qtype_find(type)->block_elems * unit;
+    while (n) {
+        uint64_t row = offset / row_bytes, within = offset % row_bytes, part = row_bytes - within;
+        if (part > n) part = n;
+        if (k->made) {
+            memcpy(out, (const uint8_t *)k->made + offset, part);
+        } else if (is_copy(k, type)) {
+            uint64_t r = source_row(k, row % k->n_rows);
+            const uint8_t *base = source_matrix(k, row / k->n_rows, unit);
+            memcpy(out, base + r * k->src_cols * unit + within, part);
+        } else {
+            part = read_made(k, type, row, within, part, out);
+        }
+        out += part;
+        offset += part;
+        n -= part;
+    }
+}

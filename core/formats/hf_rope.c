@@ -1,0 +1,222 @@
+/* hf_rope.c - the rotary embedding's parameters, in the forms that transformers has written:
+ * version 4 has rope_scaling (null, or with "rope_type", in old files "type"), rope_theta and
+ * rope_local_base_freq; version 5 has rope_parameters with all of it, for some families one for
+ * each type of layer. Formulas: transformers' modeling_rope_utils. Pure. */
+#include "core/formats/hf_model_int.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+struct rope {
+    const cJSON *params; /* of layers with full attention; NULL: none */
+    const char *type;
+    double factor;
+};
+
+/* A number of the parameters; where it is not there, of config.json itself. */
+static int read_either(struct hf_reader *r, const struct rope *rope, const char *name,
+                       double fallback, double *out) {
+    const cJSON *object = hf_value(rope->params, name) ? rope->params : r->json;
+    return hf_read_real(r, object, name, fallback, out);
+}
+
+static int bad(struct hf_reader *r, const char *name) {
+    return err_set_param(r->e, ERR_FORMAT, name, "rope: '%s' has an impossible value", name);
+}
+
+static void put_linear(struct hf_reader *r, const struct rope *rope) {
+    hf_put_str(r, "rope.scaling.type", rope->type);
+    hf_put_f32(r, "rope.scaling.factor", rope->factor);
+}
+
+static double mscale(double factor, double m) {
+    return factor > 1 ? 0.1 * m * log(factor) + 1 : 1;
+}
+
+/* Copies a number that is there. */
+static int copy_real(struct hf_reader *r, const struct rope *rope, const char *name,
+                     const char *suffix) {
+    double v;
+    if (!hf_value(rope->params, name)) return 0;
+    int rc = hf_read_real(r, rope->params, name, 0, &v);
+    if (!rc) hf_put_f32(r, suffix, v);
+    return rc;
+}
+
+static int put_yarn(struct hf_reader *r, const struct rope *rope) {
+    double original, m = 0, m_all = 0;
+    int rc = read_either(r, rope, "original_max_position_embeddings",
+                         (double)r->config->max_positions, &original);
+    if (rc) return rc;
+    if (!(original >= 1 && original <= INT32_MAX))
+        return bad(r, "original_max_position_embeddings");
+    put_linear(r, rope);
+    hf_put_u32(r, "rope.scaling.original_context_length", (uint64_t)original);
+    if ((rc = copy_real(r, rope, "extrapolation_factor", "rope.scaling.yarn_ext_factor")) ||
+        (rc = hf_read_real(r, rope->params, "mscale", 0, &m)) ||
+        (rc = hf_read_real(r, rope->params, "mscale_all_dim", 0, &m_all)))
+        return rc;
+    bool given = hf_value(rope->params, "attention_factor");
+    if (!given && m != 0 && m_all != 0)
+        hf_put_f32(r, "rope.scaling.yarn_attn_factor",
+                   mscale(rope->factor, m) / mscale(rope->factor, m_all));
+    else if ((rc = copy_real(r, rope, given ? "attention_factor" : "attn_factor",
+                             "rope.scaling.yarn_attn_factor")))
+        return rc;
+    if ((rc = copy_real(r, rope, "beta_fast", "rope.scaling.yarn_beta_fast")) ||
+        (rc = copy_real(r, rope, "beta_slow", "rope.scaling.yarn_beta_slow")))
+        return rc;
+    if (!hf_flag(rope->params, "truncate", true)) hf_put_bool(r, "inferd.yarn_truncate", false);
+    return 0;
+}
+
+/* Divisors of the frequencies: slow ones by the factor, fast ones by 1, smoothly between. */
+static int make_llama3(struct hf_reader *r, const struct rope *rope, double theta) {
+    struct hf_config *c = r->config;
+    double low, high, original;
+    int rc;
+    if ((rc = hf_read_real(r, rope->params, "low_freq_factor", 1, &low)) ||
+        (rc = hf_read_real(r, rope->params, "high_freq_factor", 4, &high)) ||
+        (rc = read_either(r, rope, "original_max_position_embeddings", 8192, &original)))
+        return rc;
+    if (!(low > 0 && high > low)) return bad(r, "high_freq_factor");
+    if (!(original >= 1)) return bad(r, "original_max_position_embeddings");
+    for (uint32_t i = 0; i < c->n_rot / 2; i++) {
+        double wavelength = 2 * M_PI * pow(theta, 2.0 * i / c->n_rot);
+        double smooth = (original / wavelength - low) / (high - low);
+        double divisor = 1 / ((1 - smooth) / rope->factor + smooth);
+        if (wavelength < original / high) divisor = 1;
+        if (wavelength > original / low) divisor = rope->factor;
+        c->factors[HF_ROPE_FREQS][i] = (float)divisor;
+    }
+    c->has_factors[HF_ROPE_FREQS] = true;
+    return 0;
+}
+
+static int read_factors(struct hf_reader *r, const struct rope *rope, const char *name,
+                        enum hf_factors which) {
+    struct hf_config *c = r->config;
+    const cJSON *list = hf_value(rope->params, name),
+                *item = cJSON_IsArray(list) ? list->child : NULL;
+    for (uint32_t i = 0; i < c->n_rot / 2; i++, item = item->next) {
+        if (!cJSON_IsNumber(item) || !(item->valuedouble > 0) || !isfinite(item->valuedouble))
+            return err_set_param(r->e, ERR_FORMAT, name,
+                                 "rope: '%s' is no list of %" PRIu32 " positive numbers", name,
+                                 c->n_rot / 2);
+        c->factors[which][i] = (float)item->valuedouble;
+    }
+    if (item) return bad(r, name);
+    c->has_factors[which] = true;
+    return 0;
+}
+
+static int put_longrope(struct hf_reader *r, const struct rope *rope) {
+    double original, attention, factor;
+    int rc;
+    for (int i = 0; i < 2; i++) {
+        const char *name = i ? "long_mscale" : "short_mscale";
+        if (hf_value(rope->params, name)) return hf_refuse(r, name, "it is not supported");
+    }
+    if ((rc = read_either(r, rope, "original_max_position_embeddings", 0, &original))) return rc;
+    bool known = original >= 1 && original <= INT32_MAX;
+    if (!known && original != 0) return bad(r, "original_max_position_embeddings");
+    if (!known) original = (double)r->config->max_positions;
+    factor = known ? (double)r->config->max_positions / original : rope->factor;
+    double usual = factor > 1 && original > 1 ? sqrt(1 + log(factor) / log(original)) : 1;
+    if ((rc = hf_read_real(r, rope->params, "attention_factor", usual, &attention)) ||
+        (rc = read_factors(r, rope, "long_factor", HF_ROPE_LONG)) ||
+        (rc = read_factors(r, rope, "short_factor", HF_ROPE_SHORT)))
+        return rc;
+    hf_put_str(r, "rope.scaling.type", "longrope");
+    hf_put_u32(r, "rope.scaling.original_context_length", (uint64_t)original);
+    hf_put_f32(r, "rope.scaling.attn_factor", attention);
+    return 0;
+}
+
+static int put_scaling(struct hf_reader *r, const struct rope *rope, double theta) {
+    const char *type = rope->type;
+    if (strcmp(type, "default") == 0) return 0;
+    if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0) return put_longrope(r, rope);
+    if (!hf_value(rope->params, "factor") || !(rope->factor > 0)) return bad(r, "factor");
+    if (strcmp(type, "yarn") == 0) return put_yarn(r, rope);
+    if (strcmp(type, "llama3") == 0) return make_llama3(r, rope, theta);
+    if (strcmp(type, "linear") != 0 && strcmp(type, "dynamic") != 0)
+        return err_set_param(r->e, ERR_UNSUPPORTED, "rope_type",
+                             "rope scaling of type '%.40s' is not supported", type);
+    put_linear(r, rope);
+    if (strcmp(type, "dynamic") == 0)
+        hf_put_u32(r, "rope.scaling.original_context_length", r->config->max_positions);
+    return 0;
+}
+
+/* Layers with a window have a base of their own, and no scaling. */
+static int read_local(struct hf_reader *r, const cJSON *params, double *theta) {
+    const cJSON *local = hf_value(params, "sliding_attention");
+    const char *type = hf_text(local, "rope_type");
+    *theta = 0;
+    if (strcmp(r->config->family->arch, "gemma3") != 0) return 0;
+    if (type && strcmp(type, "default") != 0)
+        return hf_refuse(r, "rope_parameters", "scaling of layers with a window is not supported");
+    int rc = local ? hf_read_real(r, local, "rope_theta", 10000, theta)
+                   : hf_read_real(r, r->json, "rope_local_base_freq", 10000, theta);
+    if (!rc && !(*theta > 0)) rc = bad(r, "rope_theta");
+    return rc;
+}
+
+static int read_partial(struct hf_reader *r, const struct rope *rope) {
+    struct hf_config *c = r->config;
+    double part;
+    bool phi3 = strcmp(c->family->arch, "phi3") == 0;
+    int rc = read_either(r, rope, "partial_rotary_factor", 1, &part);
+    if (rc) return rc;
+    if (!(part > 0 && part <= 1)) return bad(r, "partial_rotary_factor");
+    if (part != 1 && !phi3)
+        return hf_refuse(r, "partial_rotary_factor", "only 1 is supported for this family");
+    c->n_rot = (uint32_t)(part * c->head_dim);
+    if (c->n_rot < 2 || c->n_rot % 2 || c->n_rot > HF_MAX_ROT)
+        return err_set_param(r->e, ERR_UNSUPPORTED, "head_dim",
+                             "%" PRIu32 " rotated dimensions of a head are not supported",
+                             c->n_rot);
+    if (phi3 || (c->family->traits & HF_LLAMA_KEYS))
+        hf_put_u32(r, "rope.dimension_count", c->n_rot);
+    return 0;
+}
+
+/* What transformers takes for gpt-oss when nothing is said. */
+static void put_gpt_oss_scaling(struct hf_reader *r) {
+    hf_put_str(r, "rope.scaling.type", "yarn");
+    hf_put_f32(r, "rope.scaling.factor", 32);
+    hf_put_u32(r, "rope.scaling.original_context_length", 4096);
+    hf_put_f32(r, "rope.scaling.yarn_beta_fast", 32);
+    hf_put_f32(r, "rope.scaling.yarn_beta_slow", 1);
+    hf_put_bool(r, "inferd.yarn_truncate", false);
+}
+
+int hf_read_rope(struct hf_reader *r) {
+    const cJSON *params = hf_value(r->json, "rope_parameters");
+    if (!params) params = hf_value(r->json, "rope_scaling");
+    if (params && !cJSON_IsObject(params))
+        return err_set_param(r->e, ERR_FORMAT, "rope_scaling", "the rope parameters are no object");
+    const cJSON *full = hf_value(params, "full_attention");
+    struct rope rope = {.params = full ? full : params};
+    double theta, local;
+    int rc;
+    rope.type = hf_text(rope.params, "rope_type");
+    if (!rope.type) rope.type = hf_text(rope.params, "type");
+    if (!rope.type) rope.type = "default";
+    bool phi3 = strcmp(r->config->family->arch, "phi3") == 0;
+    if (phi3 && strcmp(rope.type, "yarn") == 0) rope.type = "longrope"; /* as old files mean it */
+    if ((rc = hf_read_real(r, rope.params, "factor", 1, &rope.factor)) ||
+        (rc = read_either(r, &rope, "rope_theta", r->config->family->rope_theta, &theta)) ||
+        (rc = read_local(r, params, &local)) || (rc = read_partial(r, &rope)))
+        return rc;
+    if (!(theta > 0)) return bad(r, "rope_theta");
+    if (!params && (r->config->family->traits & HF_GPT_OSS))
+        put_gpt_oss_scaling(r);
+    else if ((rc = put_scaling(r, &rope, theta)))
+        return rc;
+    hf_put_f32(r, "rope.freq_base", theta);
+    if (local > 0) hf_put_f32(r, "rope.freq_base_swa", local);
+    return 0;
+}

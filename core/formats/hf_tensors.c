@@ -1,0 +1,613 @@
+/* hf_tensors.c - which tensors of GGUF the tensors of a folder's files make, and how. A name that
+ * is not in the tables is refused; a shape is checked as far as bytes depend on it. Owns the index.
+ */
+#include "core/formats/hf_model_int.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_BYTES = 192, MEMORY_MAX = 1 << 30, SOURCE_BLOCK_BYTES = 16 };
+
+enum layout {
+    AS_IS,
+    ROWS_OF_Q, /* permuted where the family is */
+    ROWS_OF_K,
+    STACKED,     /* a file's tensor is one expert's matrix */
+    GATE_UP,     /* all experts': gate's rows, then up's */
+    OSS_GATE_UP, /* gpt-oss, transposed: gate's and up's columns in turns */
+    OSS_DOWN,    /* transposed */
+    OSS_GATE_UP_BIAS,
+    OSS_GATE_UP_BLOCKS, /* MXFP4: gate's and up's rows in turns */
+    OSS_GATE_UP_SCALES,
+    OSS_DOWN_BLOCKS,
+    OSS_DOWN_SCALES
+};
+
+/* Expert tensors of a layer, in the order in which the converter writes them. */
+enum part { PART_DOWN, PART_GATE, PART_UP, N_PARTS };
+static const char *const part_names[N_PARTS] = {"ffn_down_exps", "ffn_gate_exps", "ffn_up_exps"};
+
+struct name_row {
+    const char *from; /* behind "model.layers.N."; '*' is an expert's number */
+    const char *to;   /* behind "blk.N."; NULL: parts of the experts */
+    enum layout layout;
+    uint32_t needs, excludes; /* traits */
+    enum part part;
+};
+
+static const struct name_row model_rows[] = {
+    {.from = "model.embed_tokens.weight", .to = "token_embd.weight"},
+    {.from = "model.norm.weight", .to = "output_norm.weight"},
+    {.from = "lm_head.weight", .to = "output.weight", .excludes = HF_EMBED_HEAD},
+};
+
+static const struct name_row layer_rows[] = {
+    {.from = "input_layernorm.weight", .to = "attn_norm.weight"},
+    {.from = "post_attention_layernorm.weight", .to = "ffn_norm.weight", .excludes = HF_POST_NORMS},
+    {.from = "post_attention_layernorm.weight",
+     .to = "post_attention_norm.weight",
+     .needs = HF_POST_NORMS},
+    {.from = "pre_feedforward_layernorm.weight", .to = "ffn_norm.weight"},
+    {.from = "post_feedforward_layernorm.weight", .to = "post_ffw_norm.weight"},
+    {.from = "self_attn.q_proj.weight", .to = "attn_q.weight", .layout = ROWS_OF_Q},
+    {.from = "self_attn.k_proj.weight", .to = "attn_k.weight", .layout = ROWS_OF_K},
+    {.from = "self_attn.v_proj.weight", .to = "attn_v.weight"},
+    {.from = "self_attn.o_proj.weight", .to = "attn_output.weight"},
+    {.from = "self_attn.q_proj.bias", .to = "attn_q.bias", .layout = ROWS_OF_Q},
+    {.from = "self_attn.k_proj.bias", .to = "attn_k.bias", .layout = ROWS_OF_K},
+    {.from = "self_attn.v_proj.bias", .to = "attn_v.bias"},
+    {.from = "self_attn.o_proj.bias", .to = "attn_output.bias"},
+    {.from = "self_attn.q_norm.weight", .to = "attn_q_norm.weight"},
+    {.from = "self_attn.k_norm.weight", .to = "attn_k_norm.weight"},
+    {.from = "self_attn.qkv_proj.weight", .to = "attn_qkv.weight"},
+    {.from = "self_attn.sinks", .to = "attn_sinks.weight"},
+    {.from = "mlp.gate_proj.weight", .to = "ffn_gate.weight"},
+    {.from = "mlp.up_proj.weight", .to = "ffn_up.weight"},
+    {.from = "mlp.down_proj.weight", .to = "ffn_down.weight"},
+    {.from = "mlp.gate_proj.bias", .to = "ffn_gate.bias"},
+    {.from = "mlp.up_proj.bias", .to = "ffn_up.bias"},
+    {.from = "mlp.down_proj.bias", .to = "ffn_down.bias"},
+    {.from = "mlp.gate_up_proj.weight", .to = "ffn_up.weight"}, /* phi3: fused there too */
+    {.from = "mlp.gate.weight", .to = "ffn_gate_inp.weight"},
+    {.from = "block_sparse_moe.gate.weight", .to = "ffn_gate_inp.weight"},
+    {.from = "mlp.router.weight", .to = "ffn_gate_inp.weight"},
+    {.from = "mlp.router.bias", .to = "ffn_gate_inp.bias"},
+    {.from = "mlp.shared_expert.gate_proj.weight", .to = "ffn_gate_shexp.weight"},
+    {.from = "mlp.shared_expert.up_proj.weight", .to = "ffn_up_shexp.weight"},
+    {.from = "mlp.shared_expert.down_proj.weight", .to = "ffn_down_shexp.weight"},
+    {.from = "mlp.shared_expert_gate.weight", .to = "ffn_gate_inp_shexp.weight"},
+    {.from = "mlp.experts.*.gate_proj.weight", .layout = STACKED, .part = PART_GATE},
+    {.from = "mlp.experts.*.up_proj.weight", .layout = STACKED, .part = PART_UP},
+    {.from = "mlp.experts.*.down_proj.weight", .layout = STACKED, .part = PART_DOWN},
+    {.from = "block_sparse_moe.experts.*.w1.weight", .layout = STACKED, .part = PART_GATE},
+    {.from = "block_sparse_moe.experts.*.w3.weight", .layout = STACKED, .part = PART_UP},
+    {.from = "block_sparse_moe.experts.*.w2.weight", .layout = STACKED, .part = PART_DOWN},
+    {.from = "mlp.experts.gate_up_proj", .layout = GATE_UP, .excludes = HF_GPT_OSS},
+    {.from = "mlp.experts.down_proj", .to = "ffn_down_exps.weight", .excludes = HF_GPT_OSS},
+    {.from = "mlp.experts.gate_up_proj", .layout = OSS_GATE_UP, .needs = HF_GPT_OSS},
+    {.from = "mlp.experts.gate_up_proj_bias", .layout = OSS_GATE_UP_BIAS, .needs = HF_GPT_OSS},
+    {.from = "mlp.experts.gate_up_proj_blocks", .layout = OSS_GATE_UP_BLOCKS, .needs = HF_GPT_OSS},
+    {.from = "mlp.experts.gate_up_proj_scales", .layout = OSS_GATE_UP_SCALES, .needs = HF_GPT_OSS},
+    {.from = "mlp.experts.down_proj", .layout = OSS_DOWN, .needs = HF_GPT_OSS},
+    {.from = "mlp.experts.down_proj_bias", .to = "ffn_down_exps.bias", .needs = HF_GPT_OSS},
+    {.from = "mlp.experts.down_proj_blocks", .layout = OSS_DOWN_BLOCKS, .needs = HF_GPT_OSS},
+    {.from = "mlp.experts.down_proj_scales", .layout = OSS_DOWN_SCALES, .needs = HF_GPT_OSS},
+};
+
+/* One tensor that is to be. */
+struct entry {
+    gguf_tensor tensor;
+    struct hf_recipe recipe;
+    uint64_t order; /* the converter's: by the source that completes it */
+    uint32_t have;  /* STACKED: sources so far */
+    enum layout layout;
+};
+
+struct mapper {
+    struct hf_tensors *t;
+    const struct hf_config *config;
+    const char *path;      /* of the file that is being mapped */
+    struct entry *entries; /* (n) */
+    uint64_t n, capacity;
+    uint64_t *experts; /* (n_layers, N_PARTS) number of an entry + 1 */
+    uint64_t order;
+    err *e;
+};
+
+enum { LATE = 1 }; /* bit 62 of order: behind what is made first */
+
+/* ---- entries ---- */
+
+static int no_memory(const struct mapper *m) {
+    return err_set(m->e, ERR_NOMEM, "no memory for the index of the tensors");
+}
+
+static int bad_shape(const struct mapper *m, const struct safetensor *s, const char *wanted) {
+    char name[GGUF_NAME_SHOWN_BYTES + 4], shape[96] = "";
+    size_t used = 0;
+    gguf_show_name(name, s->name);
+    for (uint32_t d = 0; d < s->n_dims && used < sizeof shape; d++)
+        used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%" PRIu64, d ? ", " : "",
+                                 s->dims[d]);
+    return err_set_param(m->e, ERR_FORMAT, name, "%s: tensor '%s' is %s (%s), not %s", m->path,
+                         name, s->type_name, shape, wanted);
+}
+
+/* Name is "blk.N." and so on, already in the entry's form. *index says where it is. */
+static int add_entry(struct mapper *m, const char *name, uint64_t *index) {
+    if (m->n == m->capacity) {
+        uint64_t capacity = m->capacity ? m->capacity * 2 : 256;
+        struct entry *grown = mem_resize(m->entries, capacity, sizeof *grown);
+        if (!grown) return no_memory(m);
+        m->entries = grown;
+        m->capacity = capacity;
+    }
+    struct entry *entry = &m->entries[m->n];
+    memset(entry, 0, sizeof *entry);
+    entry->tensor.name.len = strlen(name);
+    entry->tensor.name.data = arena_strndup(m->t->memory, name, strlen(name));
+    entry->recipe.step = entry->recipe.n_mats = 1;
+    entry->order = m->order | (uint64_t)LATE << 62;
+    if (!entry->tensor.name.data) return no_memory(m);
+    *index = m->n++;
+    return 0;
+}
+
+static int set_sources(struct mapper *m, struct entry *entry, const struct safetensor *s,
+                       uint32_t n) {
+    entry->recipe.sources = arena_alloc(m->t->memory, n * sizeof *entry->recipe.sources);
+    if (!entry->recipe.sources) return no_memory(m);
+    entry->recipe.sources[0] = s;
+    entry->recipe.n_sources = 1;
+    return 0;
+}
+
+/* The tensor's shape out of its recipe's sizes. n_dims: 1 drops rows and matrices, 2 matrices. */
+static void set_dims(struct entry *entry, uint32_t n_dims) {
+    const struct hf_recipe *k = &entry->recipe;
+    gguf_tensor *t = &entry->tensor;
+    uint64_t sizes[3] = {k->n_cols, k->n_rows, k->n_mats};
+    t->n_dims = n_dims;
+    for (int d = 0; d < 4; d++)
+        t->dims[d] = d < 3 ? sizes[d] : 1;
+    t->n_elems = k->n_cols * k->n_rows * k->n_mats;
+}
+
+/* What GGUF wants as F32: vectors, what is no weight, and the experts' gates. */
+static bool wants_f32(const gguf_tensor *t) {
+    static const char *const gates[] = {"ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight"};
+    static const char weight[] = ".weight";
+    size_t n = sizeof weight - 1;
+    if (t->n_dims == 1 || t->name.len < n || memcmp(t->name.data + t->name.len - n, weight, n) != 0)
+        return true;
+    for (int i = 0; i < 2; i++) {
+        n = strlen(gates[i]);
+        if (t->name.len >= n && memcmp(t->name.data + t->name.len - n, gates[i], n) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* ---- one layout each ---- */
+
+/* A tensor of 1 to 3 dimensions whose rows are taken as they are, or permuted. */
+static int map_plain(struct mapper *m, const struct safetensor *s, const char *name,
+                     uint32_t permuted_heads) {
+    uint64_t i;
+    if (s->n_dims < 1 || s->n_dims > 3) return bad_shape(m, s, "of 1 to 3 dimensions");
+    int rc = add_entry(m, name, &i);
+    if (!rc) rc = set_sources(m, &m->entries[i], s, 1);
+    if (rc) return rc;
+    struct hf_recipe *k = &m->entries[i].recipe;
+    k->n_cols = s->dims[s->n_dims - 1];
+    k->n_rows = s->n_dims > 1 ? s->dims[s->n_dims - 2] : 1;
+    k->n_mats = s->n_dims > 2 ? s->dims[0] : 1;
+    set_dims(&m->entries[i], s->n_dims);
+    if (permuted_heads) {
+        if (s->n_dims == 1) { /* a bias is permuted as the rows of its matrix are */
+            k->n_rows = k->n_cols;
+            k->n_cols = 1;
+        }
+        if (s->n_dims > 2 || k->n_rows % (2 * (uint64_t)permuted_heads))
+            return bad_shape(m, s, "of rows for whole heads");
+        k->permuted_heads = permuted_heads;
+    }
+    k->src_rows = k->n_rows;
+    k->src_cols = k->n_cols;
+    return 0;
+}
+
+static uint64_t *expert_slot(struct mapper *m, uint32_t layer, enum part part) {
+    return &m->experts[(uint64_t)layer * N_PARTS + part];
+}
+
+/* The entry of a layer's part, added if it is not there. Sources of one layout alone share one, and
+ * of those only STACKED and OSS_DOWN_BLOCKS (which stands for MXFP4) do. */
+static int find_part(struct mapper *m, const struct safetensor *s, uint32_t layer, enum part part,
+                     enum layout layout, uint64_t *i) {
+    char name[NAME_BYTES];
+    uint64_t *slot = expert_slot(m, layer, part);
+    bool shares = layout == STACKED || layout == OSS_DOWN_BLOCKS;
+    if (*slot) {
+        *i = *slot - 1;
+        if (shares && m->entries[*i].layout == layout) return 0;
+        return bad_shape(m, s, "beside other tensors of the same experts");
+    }
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".%s.weight", layer, part_names[part]);
+    int rc = add_entry(m, name, i);
+    if (rc) return rc;
+    *slot = *i + 1;
+    m->entries[*i].layout = layout;
+    return 0;
+}
+
+static int map_expert(struct mapper *m, const struct safetensor *s, uint32_t layer, enum part part,
+                      uint64_t expert) {
+    uint64_t i;
+    uint32_t n = m->config->n_experts;
+    if (expert >= n) return bad_shape(m, s, "of an expert that config.json counts");
+    if (s->n_dims != 2) return bad_shape(m, s, "a matrix");
+    int rc = find_part(m, s, layer, part, STACKED, &i);
+    if (rc) return rc;
+    struct entry *entry = &m->entries[i];
+    if (!entry->have) {
+        rc = set_sources(m, entry, s, n);
+        if (rc) return rc;
+        entry->recipe.sources[0] = NULL;
+        entry->recipe.n_sources = n;
+        entry->recipe.n_mats = n;
+        entry->recipe.n_rows = entry->recipe.src_rows = s->dims[0];
+        entry->recipe.n_cols = entry->recipe.src_cols = s->dims[1];
+        set_dims(entry, 3);
+    }
+    if (s->dims[0] != entry->recipe.n_rows || s->dims[1] != entry->recipe.n_cols)
+        return bad_shape(m, s, "as large as the other experts'");
+    if (entry->recipe.sources[expert]) return bad_shape(m, s, "there once");
+    entry->recipe.sources[expert] = s;
+    entry->have++;
+    for (int p = 0; p < N_PARTS; p++) {
+        uint64_t other = *expert_slot(m, layer, (enum part)p);
+        if (other) m->entries[other - 1].order = (m->order + (uint64_t)p) | (uint64_t)LATE << 62;
+    }
+    return 0;
+}
+
+/* gate and up out of one source of all experts: rows, or for transposed ones columns, are halves or
+ * in turns. */
+static int map_gate_up(struct mapper *m, const struct safetensor *s, uint32_t layer,
+                       bool transposed, bool in_turns) {
+    uint64_t axis = transposed ? 2 : 1;
+    if (s->n_dims != 3 || s->dims[axis] % 2)
+        return bad_shape(m, s, "of gate and up of all experts");
+    uint64_t half = s->dims[axis] / 2;
+    for (int up = 0; up < 2; up++) {
+        uint64_t i;
+        int rc = find_part(m, s, layer, up ? PART_UP : PART_GATE, GATE_UP, &i);
+        if (!rc) rc = set_sources(m, &m->entries[i], s, 1);
+        if (rc) return rc;
+        struct hf_recipe *k = &m->entries[i].recipe;
+        k->n_mats = s->dims[0];
+        k->src_rows = s->dims[1];
+        k->src_cols = s->dims[2];
+        k->n_rows = half;
+        k->n_cols = transposed ? s->dims[1] : s->dims[2];
+        k->step = in_turns ? 2 : 1;
+        k->first = !up ? 0 : in_turns ? 1 : half;
+        k->transposed = transposed;
+        set_dims(&m->entries[i], 3);
+        m->order++;
+    }
+    return 0;
+}
+
+static int map_oss_down(struct mapper *m, const struct safetensor *s, uint32_t layer) {
+    uint64_t i;
+    if (s->n_dims != 3) return bad_shape(m, s, "of all experts");
+    int rc = find_part(m, s, layer, PART_DOWN, OSS_DOWN, &i);
+    if (!rc) rc = set_sources(m, &m->entries[i], s, 1);
+    if (rc) return rc;
+    struct hf_recipe *k = &m->entries[i].recipe;
+    k->n_mats = s->dims[0];
+    k->src_rows = k->n_cols = s->dims[1];
+    k->src_cols = k->n_rows = s->dims[2];
+    k->transposed = true;
+    set_dims(&m->entries[i], 3);
+    return 0;
+}
+
+/* (n_experts, 2 n_ff) -> two of (n_experts, n_ff) */
+static int map_oss_bias(struct mapper *m, const struct safetensor *s, uint32_t layer) {
+    char name[NAME_BYTES];
+    if (s->n_dims != 2 || s->dims[1] % 2) return bad_shape(m, s, "of gate and up of all experts");
+    for (int up = 0; up < 2; up++) {
+        uint64_t i;
+        snprintf(name, sizeof name, "blk.%" PRIu32 ".%s.bias", layer,
+                 part_names[up ? PART_UP : PART_GATE]);
+        int rc = add_entry(m, name, &i);
+        if (!rc) rc = set_sources(m, &m->entries[i], s, 1);
+        if (rc) return rc;
+        struct entry *entry = &m->entries[i];
+        /* Elements are rows of one column until the tensor's own shape is set. */
+        entry->recipe = (struct hf_recipe){.sources = entry->recipe.sources,
+                                           .n_sources = 1,
+                                           .n_mats = s->dims[0],
+                                           .n_rows = s->dims[1] / 2,
+                                           .n_cols = 1,
+                                           .src_rows = s->dims[1],
+                                           .src_cols = 1,
+                                           .first = (uint64_t)up,
+                                           .step = 2};
+        set_dims(entry, 2);
+        entry->tensor.dims[0] = s->dims[1] / 2;
+        entry->tensor.dims[1] = s->dims[0];
+        entry->tensor.dims[2] = 1;
+        m->order++;
+    }
+    return 0;
+}
+
+/* MXFP4 comes as two tensors of bytes, in any order: blocks (n_experts, rows, blocks, 16) and
+ * scales (n_experts, rows, blocks). Each knows the shape; the second must agree with the first. */
+static int map_mxfp4(struct mapper *m, const struct safetensor *s, uint32_t layer, enum part part,
+                     bool in_turns, bool is_scales) {
+    uint64_t i, turns = in_turns ? 2 : 1;
+    bool fits = s->type == ST_U8 && s->n_dims == (is_scales ? 3 : 4) && s->dims[1] % turns == 0 &&
+                (is_scales || s->dims[3] == SOURCE_BLOCK_BYTES) && s->dims[2] <= INT32_MAX;
+    if (!fits) return bad_shape(m, s, "of MXFP4 blocks or scales");
+    int rc = find_part(m, s, layer, part, OSS_DOWN_BLOCKS, &i);
+    if (rc) return rc;
+    struct entry *entry = &m->entries[i];
+    struct hf_recipe *k = &entry->recipe;
+    uint64_t n_rows = s->dims[1] / turns, n_cols = s->dims[2] * Q_ELEMS;
+    bool second = k->n_sources || k->scales;
+    if (second && (k->n_mats != s->dims[0] || k->n_rows != n_rows || k->n_cols != n_cols))
+        return bad_shape(m, s, "as its blocks or scales are");
+    if (is_scales) {
+        k->scales = s;
+        entry->order = m->order; /* the converter makes these first */
+    } else if ((rc = set_sources(m, entry, s, 1))) {
+        return rc;
+    }
+    k->n_mats = s->dims[0];
+    k->n_rows = n_rows;
+    k->src_rows = s->dims[1];
+    k->n_cols = n_cols;
+    k->src_cols = s->dims[2];
+    k->step = turns;
+    k->first = in_turns && part == PART_UP;
+    entry->tensor.type = QTYPE_MXFP4;
+    set_dims(entry, 3);
+    m->order++;
+    return 0;
+}
+
+static int map_mxfp4_gate_up(struct mapper *m, const struct safetensor *s, uint32_t layer,
+                             bool is_scales) {
+    int rc = map_mxfp4(m, s, layer, PART_GATE, true, is_scales);
+    return rc ? rc : map_mxfp4(m, s, layer, PART_UP, true, is_scales);
+}
+
+/* ---- names ---- */
+
+static int map_row(struct mapper *m, const struct safetensor *s, const struct name_row *row,
+                   uint32_t layer, uint64_t expert) {
+    char name[NAME_BYTES];
+    const struct hf_config *c = m->config;
+    bool permuted = c->family->traits & HF_PERMUTED;
+    snprintf(name, sizeof name, "blk.%" PRIu32 ".%s", layer, row->to ? row->to : "");
+    switch (row->layout) {
+    case AS_IS:
+        return map_plain(m, s, name, 0);
+    case ROWS_OF_Q:
+        return map_plain(m, s, name, permuted ? c->n_heads : 0);
+    case ROWS_OF_K:
+        return map_plain(m, s, name, permuted ? c->n_kv_heads : 0);
+    case STACKED:
+        return map_expert(m, s, layer, row->part, expert);
+    case GATE_UP:
+        return map_gate_up(m, s, layer, false, false);
+    case OSS_GATE_UP:
+        return map_gate_up(m, s, layer, true, true);
+    case OSS_DOWN:
+        return map_oss_down(m, s, layer);
+    case OSS_GATE_UP_BIAS:
+        return map_oss_bias(m, s, layer);
+    case OSS_GATE_UP_BLOCKS:
+        return map_mxfp4_gate_up(m, s, layer, false);
+    case OSS_GATE_UP_SCALES:
+        return map_mxfp4_gate_up(m, s, layer, true);
+    case OSS_DOWN_BLOCKS:
+        return map_mxfp4(m, s, layer, PART_DOWN, false, false);
+    case OSS_DOWN_SCALES:
+        return map_mxfp4(m, s, layer, PART_DOWN, false, true);
+    }
+    return 0;
+}
+
+static const struct name_row *find_row(const struct name_row *rows, size_t n, const char *name,
+                                       uint32_t traits) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(rows[i].from, name) == 0 && (traits & rows[i].needs) == rows[i].needs &&
+            !(traits & rows[i].excludes))
+            return &rows[i];
+    return NULL;
+}
+
+/* Takes the digits at *p, at most 6 of them. */
+static bool take_number(const char **p, uint64_t *v) {
+    int n = 0;
+    *v = 0;
+    for (; **p >= '0' && **p <= '9' && n < 7; (*p)++, n++)
+        *v = *v * 10 + (uint64_t)(**p - '0');
+    return n > 0 && n < 7;
+}
+
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), k = strlen(end);
+    return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+/* Tensors that no forward pass of ours needs: the vision side of gemma 3, frequencies that old
+ * files store, and a head that the family never reads. */
+static bool is_skipped(const struct hf_config *c, const char *name) {
+    bool gemma3 = strcmp(c->family->arch, "gemma3") == 0;
+    if (gemma3 && (strstr(name, "vision_tower.") || strstr(name, "multi_modal_projector.")))
+        return true;
+    if ((c->family->traits & HF_EMBED_HEAD) && strcmp(name, "lm_head.weight") == 0) return true;
+    return ends_with(name, ".rotary_emb.inv_freq");
+}
+
+/* "mlp.experts.12.w" -> "mlp.experts.*.w" and 12. */
+static void split_expert(const char *rest, char out[NAME_BYTES], uint64_t *expert) {
+    const char *found = strstr(rest, ".experts."), *p = found ? found + strlen(".experts.") : NULL;
+    snprintf(out, NAME_BYTES, "%s", rest);
+    if (p && take_number(&p, expert) && *p == '.')
+        snprintf(out, NAME_BYTES, "%.*s.experts.*%s", (int)(found - rest), rest, p);
+}
+
+static int refuse_name(struct mapper *m, const struct safetensor *s, const char *why) {
+    char shown[GGUF_NAME_SHOWN_BYTES + 4];
+    gguf_show_name(shown, s->name);
+    return err_set_param(m->e, ERR_UNSUPPORTED, shown, "%s: tensor '%s' %s", m->path, shown, why);
+}
+
+static int map_tensor(struct mapper *m, const struct safetensor *s) {
+    static const char language[] = "language_model.", layers[] = "model.layers.";
+    char name[NAME_BYTES], rest[NAME_BYTES];
+    const struct hf_config *c = m->config;
+    if (s->name.len >= NAME_BYTES - 32) return refuse_name(m, s, "has too long a name");
+    memcpy(name, s->name.data, s->name.len);
+    name[s->name.len] = '\0';
+    char *inner = strstr(name, language);
+    if (inner && strcmp(c->family->arch, "gemma3") == 0)
+        memmove(inner, inner + sizeof language - 1, strlen(inner + sizeof language - 1) + 1);
+    if (is_skipped(c, name)) return 0;
+    if (!s->n_elems) return bad_shape(m, s, "of any elements");
+    m->order += 4;
+    const struct name_row *row =
+        find_row(model_rows, sizeof model_rows / sizeof model_rows[0], name, c->family->traits);
+    if (row) return map_plain(m, s, row->to, 0);
+    uint64_t layer, expert = 0;
+    const char *p = name + sizeof layers - 1;
+    if (strncmp(name, layers, sizeof layers - 1) != 0 || !take_number(&p, &layer) || *p != '.')
+        return refuse_name(m, s, "has no counterpart here");
+    if (layer >= c->n_layers) return refuse_name(m, s, "is of a layer that config.json lacks");
+    split_expert(p + 1, rest, &expert);
+    row = find_row(layer_rows, sizeof layer_rows / sizeof layer_rows[0], rest, c->family->traits);
+    if (!row) return refuse_name(m, s, "has no counterpart here");
+    return map_row(m, s, row, (uint32_t)layer, expert);
+}
+
+/* ---- the whole ---- */
+
+/* rope_freqs.weight and the like: no file has them. */
+static int add_factors(struct mapper *m) {
+    static const char *const names[] = {"rope_freqs.weight", "rope_factors_long.weight",
+                                        "rope_factors_short.weight"};
+    for (int f = 0; f < 3; f++) {
+        uint64_t i;
+        if (!m->config->has_factors[f]) continue;
+        int rc = add_entry(m, names[f], &i);
+        if (rc) return rc;
+        struct entry *entry = &m->entries[i];
+        entry->recipe.n_rows = 1;
+        entry->recipe.n_cols = m->config->n_rot / 2;
+        entry->recipe.made = m->config->factors[f];
+        entry->order = m->order++;
+        set_dims(entry, 1);
+    }
+    return 0;
+}
+
+static int check_complete(struct mapper *m, const struct entry *entry) {
+    const struct hf_recipe *k = &entry->recipe;
+    char shown[GGUF_NAME_SHOWN_BYTES + 4];
+    gguf_show_name(shown, entry->tensor.name);
+    if (entry->have && entry->have < k->n_sources)
+        return err_set_param(m->e, ERR_FORMAT, shown,
+                             "%s: tensors of %" PRIu32 " of %" PRIu32 " experts are there", shown,
+                             entry->have, k->n_sources);
+    if (k->scales && !k->n_sources)
+        return err_set_param(m->e, ERR_FORMAT, shown, "%s: it has MXFP4 scales without blocks",
+                             shown);
+    if (k->n_sources && k->sources[0]->type == ST_U8 && !k->scales)
+        return err_set_param(m->e, ERR_FORMAT, shown, "%s: it has MXFP4 blocks without scales",
+                             shown);
+    return 0;
+}
+
+/* Type, size and place of a tensor whose sources are all there. */
+static int settle(struct mapper *m, struct entry *entry) {
+    struct hf_recipe *k = &entry->recipe;
+    gguf_tensor *t = &entry->tensor;
+    static const char norm[] = "norm.weight";
+    size_t n = sizeof norm - 1;
+    int rc = check_complete(m, entry);
+    if (rc) return rc;
+    for (uint32_t i = 0; i < k->n_sources && !k->scales; i++) {
+        if (hf_source_type(k->sources[i]) < 0)
+            return refuse_name(m, k->sources[i], "has a type that weights cannot have here");
+        if (k->sources[i]->type != k->sources[0]->type)
+            return refuse_name(m, k->sources[i], "has another type than its neighbours");
+    }
+    bool f32 = k->made || (!k->scales && wants_f32(t));
+    if (!k->scales) t->type = f32 ? QTYPE_F32 : hf_source_type(k->sources[0]);
+    bool is_norm = t->name.len >= n && memcmp(t->name.data + t->name.len - n, norm, n) == 0;
+    if (is_norm && (m->config->family->traits & HF_NORM_PLUS_1)) k->add = 1;
+    if (!qtype_bytes(t->type, t->n_elems / t->dims[0], t->dims[0], &t->bytes))
+        return refuse_name(m, k->sources[0], "has an impossible size");
+    t->data = hf_recipe_place(k, t->type);
+    bool matrix = t->n_dims > 1 && ends_with(t->name.data, ".weight");
+    if (t->data || matrix) return 0;
+    float *vector = arena_alloc(m->t->memory, t->bytes);
+    if (!vector) return no_memory(m);
+    hf_recipe_read(k, t->type, 0, t->bytes, vector);
+    t->data = vector;
+    return 0;
+}
+
+static int compare_order(const void *a, const void *b) {
+    const struct entry *x = a, *y = b;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+static int finish(struct mapper *m) {
+    struct hf_tensors *t = m->t;
+    if (m->n) qsort(m->entries, m->n, sizeof *m->entries, compare_order);
+    t->tensors = mem_new(m->n, sizeof *t->tensors);
+    t->recipes = mem_new(m->n, sizeof *t->recipes);
+    if (!t->tensors || !t->recipes) return no_memory(m);
+    for (uint64_t i = 0; i < m->n; i++) {
+        int rc = settle(m, &m->entries[i]);
+        if (rc) return rc;
+        t->tensors[i] = m->entries[i].tensor;
+        t->recipes[i] = m->entries[i].recipe;
+    }
+    t->n = m->n;
+    return 0;
+}
+
+int hf_tensors_map(struct hf_tensors *t, const struct hf_config *config, safetensors *const *files,
+                   uint32_t n_files, err *e) {
+    struct mapper m = {.t = t, .config = config, .path = "config.json", .e = e};
+    t->memory = arena_new(MEMORY_MAX);
+    m.experts = mem_new((uint64_t)config->n_layers * N_PARTS, sizeof *m.experts);
+    int rc = t->memory && m.experts ? add_factors(&m) : no_memory(&m);
+    for (uint32_t f = 0; !rc && f < n_files; f++) {
+        m.path = safetensors_path(files[f]);
+        for (uint64_t i = 0; !rc && i < safetensors_n(files[f]); i++)
+            rc = map_tensor(&m, safetensors_at(files[f], i));
+    }
+    if (!rc) rc = finish(&m);
+    free(m.entries);
+    free(m.experts);
+    return rc;
+}
+
+void hf_tensors_free(struct hf_tensors *t) {
+    free(t->tensors);
+    free(t->recipes);
+    arena_free(t->memory);
+}
