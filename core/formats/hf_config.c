@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(sizeof(bool) == 1, "bools are written as they lie in memory");
+
 enum { SHOWN_BYTES = 40, KEY_BYTES = 128 };
 
 #define LLAMA_TRAITS (HF_PERMUTED | HF_LLAMA_KEYS)
@@ -157,19 +159,9 @@ void hf_put_str(struct hf_reader *r, const char *suffix, const char *v) {
 }
 
 void hf_put_bools(struct hf_reader *r, const char *suffix, const bool *v, uint32_t n) {
-    uint8_t payload[GGUF_ARRAY_HEAD_BYTES + HF_MAX_LAYERS];
-    uint32_t elem = GGUF_BOOL;
-    uint64_t count = n;
     char key[KEY_BYTES];
-    key_of(r, suffix, key);
-    gguf_str name = {key, strlen(key)};
-    memcpy(payload, &elem, sizeof elem);
-    memcpy(payload + sizeof elem, &count, sizeof count);
-    for (uint32_t i = 0; i < n; i++)
-        payload[GGUF_ARRAY_HEAD_BYTES + i] = v[i];
     if (!r->rc)
-        r->rc = gguf_writer_set_raw(r->keys, name, GGUF_ARRAY, payload, GGUF_ARRAY_HEAD_BYTES + n,
-                                    r->e);
+        r->rc = gguf_writer_set_array(r->keys, key_of(r, suffix, key), GGUF_BOOL, v, n, r->e);
 }
 
 /* ---- which family ---- */

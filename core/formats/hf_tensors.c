@@ -25,7 +25,7 @@ enum layout {
     OSS_DOWN_SCALES
 };
 
-/* Expert tensors of a layer, in the order in which the converter writes them. */
+/* Expert tensors of a layer. */
 enum part { PART_DOWN, PART_GATE, PART_UP, N_PARTS };
 static const char *const part_names[N_PARTS] = {"ffn_down_exps", "ffn_gate_exps", "ffn_up_exps"};
 
@@ -35,6 +35,7 @@ struct name_row {
     enum layout layout;
     uint32_t needs, excludes; /* traits */
     enum part part;
+    uint32_t rank; /* STACKED: the converter's order of a layer's parts */
 };
 
 static const struct name_row model_rows[] = {
@@ -78,12 +79,15 @@ static const struct name_row layer_rows[] = {
     {.from = "mlp.shared_expert.up_proj.weight", .to = "ffn_up_shexp.weight"},
     {.from = "mlp.shared_expert.down_proj.weight", .to = "ffn_down_shexp.weight"},
     {.from = "mlp.shared_expert_gate.weight", .to = "ffn_gate_inp_shexp.weight"},
-    {.from = "mlp.experts.*.gate_proj.weight", .layout = STACKED, .part = PART_GATE},
-    {.from = "mlp.experts.*.up_proj.weight", .layout = STACKED, .part = PART_UP},
+    {.from = "mlp.experts.*.gate_proj.weight", .layout = STACKED, .part = PART_GATE, .rank = 1},
+    {.from = "mlp.experts.*.up_proj.weight", .layout = STACKED, .part = PART_UP, .rank = 2},
     {.from = "mlp.experts.*.down_proj.weight", .layout = STACKED, .part = PART_DOWN},
     {.from = "block_sparse_moe.experts.*.w1.weight", .layout = STACKED, .part = PART_GATE},
-    {.from = "block_sparse_moe.experts.*.w3.weight", .layout = STACKED, .part = PART_UP},
-    {.from = "block_sparse_moe.experts.*.w2.weight", .layout = STACKED, .part = PART_DOWN},
+    {.from = "block_sparse_moe.experts.*.w3.weight", .layout = STACKED, .part = PART_UP, .rank = 2},
+    {.from = "block_sparse_moe.experts.*.w2.weight",
+     .layout = STACKED,
+     .part = PART_DOWN,
+     .rank = 1},
     {.from = "mlp.experts.gate_up_proj", .layout = GATE_UP, .excludes = HF_GPT_OSS},
     {.from = "mlp.experts.down_proj", .to = "ffn_down_exps.weight", .excludes = HF_GPT_OSS},
     {.from = "mlp.experts.gate_up_proj", .layout = OSS_GATE_UP, .needs = HF_GPT_OSS},
@@ -102,6 +106,7 @@ struct entry {
     struct hf_recipe recipe;
     uint64_t order; /* the converter's: by the source that completes it */
     uint32_t have;  /* STACKED: sources so far */
+    uint32_t rank;
     enum layout layout;
 };
 
@@ -243,19 +248,20 @@ static int find_part(struct mapper *m, const struct safetensor *s, uint32_t laye
     return 0;
 }
 
-static int map_expert(struct mapper *m, const struct safetensor *s, uint32_t layer, enum part part,
-                      uint64_t expert) {
+static int map_expert(struct mapper *m, const struct safetensor *s, const struct name_row *row,
+                      uint32_t layer, uint64_t expert) {
     uint64_t i;
     uint32_t n = m->config->n_experts;
     if (expert >= n) return bad_shape(m, s, "of an expert that config.json counts");
     if (s->n_dims != 2) return bad_shape(m, s, "a matrix");
-    int rc = find_part(m, s, layer, part, STACKED, &i);
+    int rc = find_part(m, s, layer, row->part, STACKED, &i);
     if (rc) return rc;
     struct entry *entry = &m->entries[i];
     if (!entry->have) {
         rc = set_sources(m, entry, s, n);
         if (rc) return rc;
         entry->recipe.sources[0] = NULL;
+        entry->rank = row->rank;
         entry->recipe.n_sources = n;
         entry->recipe.n_mats = n;
         entry->recipe.n_rows = entry->recipe.src_rows = s->dims[0];
@@ -267,9 +273,11 @@ static int map_expert(struct mapper *m, const struct safetensor *s, uint32_t lay
     if (entry->recipe.sources[expert]) return bad_shape(m, s, "there once");
     entry->recipe.sources[expert] = s;
     entry->have++;
+    /* The last expert's tensor completes all three. */
     for (int p = 0; p < N_PARTS; p++) {
         uint64_t other = *expert_slot(m, layer, (enum part)p);
-        if (other) m->entries[other - 1].order = (m->order + (uint64_t)p) | (uint64_t)LATE << 62;
+        struct entry *part = other ? &m->entries[other - 1] : NULL;
+        if (part) part->order = (m->order + part->rank) | (uint64_t)LATE << 62;
     }
     return 0;
 }
@@ -405,7 +413,7 @@ static int map_row(struct mapper *m, const struct safetensor *s, const struct na
     case ROWS_OF_K:
         return map_plain(m, s, name, permuted ? c->n_kv_heads : 0);
     case STACKED:
-        return map_expert(m, s, layer, row->part, expert);
+        return map_expert(m, s, row, layer, expert);
     case GATE_UP:
         return map_gate_up(m, s, layer, false, false);
     case OSS_GATE_UP:
