@@ -101,6 +101,11 @@ int vocab_take_settings(const struct hf_tokenizer *h, struct vocab *v, err *e);
 /* Puts added tokens at their ids, over what is there. */
 int vocab_take_added(const struct hf_tokenizer *h, struct vocab *v, err *e);
 
+/* tokenizer_write_gguf of what was read from path. */
+struct gguf_writer;
+int vocab_write_gguf(const struct vocab *v, const char *path, uint64_t n_rows,
+                     struct gguf_writer *w, err *e);
+
 /* Can merges by rank be said as SentencePiece's scores, where whatever two tokens make together may
  * merge? If so, fills scores (v->n). False also without memory. */
 bool vocab_scores_of_merges(const struct vocab *v, float *scores);

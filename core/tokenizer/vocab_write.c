@@ -331,20 +331,23 @@ static int write_marked(const struct vocab *v, struct lists *l, gguf_writer *w, 
     return rc;
 }
 
+int vocab_write_gguf(const struct vocab *v, const char *path, uint64_t n_rows, gguf_writer *w,
+                     err *e) {
+    struct lists l;
+    if (v->is_bpe && !v->hf) return err_set(e, ERR_INVALID, "%s: is a GGUF file already", path);
+    int rc = lists_init(&l, v, n_rows, e);
+    if (!rc)
+        rc = v->rules.byte_level ? write_byte_level(path, v, &l, w, e) : write_marked(v, &l, w, e);
+    if (!rc) rc = write_settings(v, &l, w, e);
+    lists_fini(&l);
+    return rc;
+}
+
 int tokenizer_write_gguf(const char *path, uint64_t n_rows, gguf_writer *w, err *e) {
     struct vocab v;
-    struct lists l;
     int rc = vocab_read(path, &v, e);
     if (rc) return rc;
-    if (v.is_bpe && !v.hf) {
-        vocab_fini(&v);
-        return err_set(e, ERR_INVALID, "%s: is a GGUF file already", path);
-    }
-    rc = lists_init(&l, &v, n_rows, e);
-    if (!rc)
-        rc = v.rules.byte_level ? write_byte_level(path, &v, &l, w, e) : write_marked(&v, &l, w, e);
-    if (!rc) rc = write_settings(&v, &l, w, e);
-    lists_fini(&l);
+    rc = vocab_write_gguf(&v, path, n_rows, w, e);
     vocab_fini(&v);
     return rc;
 }

@@ -1,5 +1,7 @@
-/* fuzz_tokenizer.c - any bytes as a tokenizer.json, NUL, a text: the file is refused, or the text
- * is encoded into ids of the vocabulary and these are decoded. */
+/* fuzz_tokenizer.c - any bytes as a tokenizer.json, NUL, a text: the file is refused, or it is
+ * turned into keys of a GGUF file or not, and the text is encoded into ids of the vocabulary and
+ * these are decoded. */
+#include "core/formats/gguf.h"
 #include "core/formats/hf_tokenizer.h"
 #include "core/tokenizer/tokenizer_int.h"
 
@@ -28,6 +30,13 @@ static void try_text(const tokenizer *t, int32_t unk, const char *text, size_t n
     free(ids);
 }
 
+static void try_writing(const struct vocab *v) {
+    gguf_writer *w = gguf_writer_new();
+    err e = {0};
+    if (w && vocab_write_gguf(v, "", v->n + 3, w, &e) && (!e.code || !e.msg[0])) abort();
+    gguf_writer_free(w);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     const uint8_t *end = n ? memchr(bytes, 0, n) : NULL;
     size_t n_json = end ? (size_t)(end - bytes) : n, n_text = end ? n - n_json - 1 : 0;
@@ -42,6 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     }
     int rc = vocab_from_hf(h, &v, &e);
     int32_t unk = v.unk;
+    if (!rc) try_writing(&v);
     if (rc)
         vocab_fini(&v);
     else

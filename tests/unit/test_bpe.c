@@ -309,6 +309,67 @@ static void check_stream(const tokenizer *t, const char *text) {
     free(ids);
 }
 
+/* What a stream has given after each token is what decoding those tokens gives, but for the bytes
+ * that may still become a character. */
+static void check_splits(const tokenizer *t, const int32_t *ids, size_t n_ids, bool with_control) {
+    struct engine_text_config config = {.tok = t,
+                                        .strip_leading_space = tokenizer_strips_leading_space(t),
+                                        .with_control = with_control};
+    engine_text *stream = engine_text_new(&config);
+    str got, want;
+    str_init(&got, 1 << 20);
+    str_init(&want, 1 << 20);
+    for (size_t i = 0; i <= n_ids; i++) {
+        const char *part;
+        char *all = NULL;
+        size_t n, n_all = 0;
+        if (i < n_ids)
+            engine_text_push(stream, ids[i], &part, &n);
+        else
+            engine_text_finish(stream, &part, &n);
+        CHECK(utf8_valid(part, n));
+        str_add_n(&got, part, n);
+        size_t n_first = i < n_ids ? i + 1 : n_ids;
+        CHECK(tokenizer_decode(t, ids, n_first, with_control, &all, &n_all, NULL) == 0);
+        str_clear(&want);
+        utf8_add_lossy(&want, all, i < n_ids ? utf8_whole(all, n_all) : n_all);
+        CHECK_MSG(got.len == want.len && !memcmp(str_cstr(&got), str_cstr(&want), got.len),
+                  "split %zu: \"%s\", not \"%s\"", i, str_cstr(&got), str_cstr(&want));
+        free(all);
+    }
+    engine_text_free(stream);
+    str_fini(&got);
+    str_fini(&want);
+}
+
+/* Random ids: words, single bytes that are no characters, control tokens between, none at all. */
+static void streams_equal_the_whole_text_on_every_split(void) {
+    static const char *const files[] = {FOLDER "byte-level.json", FOLDER "spm-like.json",
+                                        "registry/demo/tokenizer.model",
+                                        "tests/golden/arch/llama2/hf"};
+    enum { ROUNDS = 400, MAX_LEN = 24 };
+    uint64_t random = 5;
+    for (size_t f = 0; f < sizeof files / sizeof files[0]; f++) {
+        tokenizer *t = NULL;
+        err e = {0};
+        CHECK_MSG(tokenizer_open(files[f], &t, &e) == 0, "%s", e.msg);
+        for (int round = 0; t && round < ROUNDS; round++) {
+            int32_t ids[MAX_LEN];
+            size_t n = 0;
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            size_t n_ids = (random >> 40) % MAX_LEN;
+            /* The first ids are bytes and control tokens in all of these. */
+            uint32_t n_first = round % 2 ? 300 : (uint32_t)tokenizer_n_vocab(t) + 2;
+            while (n < n_ids) {
+                random = random * 6364136223846793005u + 1442695040888963407u;
+                ids[n++] = (int32_t)((random >> 33) % n_first);
+            }
+            check_splits(t, ids, n_ids, round % 3 == 0);
+        }
+        tokenizer_close(t);
+    }
+}
+
 static void streams_equal_the_whole_text(void) {
     static const char *const files[] = {FOLDER "byte-level.json", FOLDER "spm-like.json"};
     static const char *const texts[] = {"  two spaces",
@@ -462,6 +523,7 @@ int main(void) {
     RUN(long_words_are_merged);
     RUN(bytes_that_are_no_text_come_back);
     RUN(streams_equal_the_whole_text);
+    RUN(streams_equal_the_whole_text_on_every_split);
     RUN(clients_cannot_write_control_tokens);
     RUN(a_folder_is_read);
     RUN(bad_files_are_refused);

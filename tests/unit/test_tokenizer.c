@@ -4,6 +4,7 @@
 #include "core/base/mem.h"
 #include "core/tokenizer/tokenizer_int.h"
 #include "tests/unit/check.h"
+#include "tests/unit/tokenizer_bench.h"
 
 #include <cjson/cJSON.h>
 #include <pthread.h>
@@ -419,7 +420,9 @@ static void threads_share_a_tokenizer(void) {
     check_sharing("tests/data/tokenizer/bpe/spm-like.json");
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "bench") == 0)
+        return tokenizer_bench(argc > 2 ? argv[2] : NULL);
     RUN(demo_model_equals_spm_encode);
     RUN(demo_gguf_equals_spm_encode);
     RUN(demo_special_tokens_are_known);
