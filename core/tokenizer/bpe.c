@@ -35,6 +35,7 @@ struct bpe {
     uint32_t text_mask;
     int32_t units[256]; /* byte-level: the bytes' tokens; else those of byte fallback */
     int32_t unk;
+    bool scored;       /* merges come from scores */
     bool cuts_at_mark; /* no token reaches across the border before a space mark */
 };
 
@@ -138,6 +139,11 @@ static bool is_ordinary(const struct token *k) {
            k->type != TOKEN_BYTE;
 }
 
+/* May text become this token by merging as SentencePiece does it? */
+static bool can_merge(const struct token *k) {
+    return !k->hidden && (k->type == TOKEN_NORMAL || k->type == TOKEN_USER_DEFINED);
+}
+
 /* Of tokens with one text an ordinary one is found, there may be only one of these. */
 static int index_texts(struct bpe *b, err *e) {
     uint32_t n = (uint32_t)b->t->n_tokens, size = table_size(n), len;
@@ -147,7 +153,7 @@ static int index_texts(struct bpe *b, err *e) {
     memset(b->texts, 0xff, size * sizeof *b->texts);
     for (int32_t id = 0; id < b->t->n_tokens; id++) {
         const char *key = key_of(b, id, &len);
-        if (!len) continue;
+        if (!len || (b->scored && !can_merge(&b->t->tokens[id]))) continue;
         int32_t other = find_text(b, key, len);
         if (other != NO_ID) {
             bool ordinary = is_ordinary(&b->t->tokens[id]);
@@ -209,13 +215,19 @@ static int add_merge(struct bpe *b, const struct vocab_merge *m, uint32_t rank, 
     return 0;
 }
 
-static int index_merges(struct bpe *b, const struct vocab *v, err *e) {
-    uint32_t size = table_size(v->n_merges);
+static bool new_merges(struct bpe *b, uint32_t n) {
+    uint32_t size = table_size(n);
     b->merges = mem_new(size, sizeof *b->merges);
-    if (!b->merges) return err_set(e, ERR_NOMEM, "no memory for %" PRIu32 " merges", v->n_merges);
+    if (!b->merges) return false;
     b->merge_mask = size - 1;
     memset(b->merges, 0xff, size * sizeof *b->merges);
+    return true;
+}
+
+static int index_merges(struct bpe *b, const struct vocab *v, err *e) {
     int rc = 0;
+    if (!new_merges(b, v->n_merges))
+        return err_set(e, ERR_NOMEM, "no memory for %" PRIu32 " merges", v->n_merges);
     for (uint32_t i = 0; !rc && i < v->n_merges; i++) {
         const struct vocab_merge *m = &v->merges[i];
         if (m->left_len > VOCAB_MAX_TEXT_BYTES || m->right_len > VOCAB_MAX_TEXT_BYTES)
@@ -223,6 +235,70 @@ static int index_merges(struct bpe *b, const struct vocab *v, err *e) {
         rc = add_merge(b, m, i, e);
     }
     return rc;
+}
+
+/* A token by its score; the best sorts first. */
+struct scored {
+    float score;
+    int32_t id;
+};
+
+static int compare_scored(const void *a, const void *b) {
+    const struct scored *x = a, *y = b;
+    return (x->score < y->score) - (x->score > y->score);
+}
+
+/* The ways to make one token of two. */
+struct slot_list {
+    struct merge_slot *slots; /* (n) */
+    uint32_t n, capacity;
+};
+
+static bool add_cuts(const struct bpe *b, int32_t id, uint32_t rank, struct slot_list *l) {
+    uint32_t n;
+    const char *text = key_of(b, id, &n);
+    for (uint32_t i = 1; i < n; i++) {
+        if (((unsigned char)text[i] & 0xc0) == 0x80) continue;
+        int32_t left = find_text(b, text, i);
+        int32_t right = left == NO_ID ? NO_ID : find_text(b, text + i, n - i);
+        if (right == NO_ID) continue;
+        if (l->n == l->capacity) {
+            uint32_t capacity = l->capacity ? 2 * l->capacity : 1 << 16;
+            if (capacity > 2u * VOCAB_MAX_MERGES) return false;
+            struct merge_slot *slots = mem_resize(l->slots, capacity, sizeof *slots);
+            if (!slots) return false;
+            l->slots = slots;
+            l->capacity = capacity;
+        }
+        l->slots[l->n++] = (struct merge_slot){left, right, rank, id};
+    }
+    return true;
+}
+
+/* Tokens of one score have one rank: then the leftmost place comes first, whichever they are. */
+static int index_scores(struct bpe *b, const struct vocab *v, err *e) {
+    struct scored *order = mem_new((uint64_t)b->t->n_tokens, sizeof *order);
+    struct slot_list list = {0};
+    uint32_t n = 0, rank = 0;
+    bool ok = order;
+    for (int32_t id = 0; ok && id < b->t->n_tokens; id++)
+        if (can_merge(&b->t->tokens[id])) order[n++] = (struct scored){v->tokens[id].score, id};
+    if (ok && n) qsort(order, n, sizeof *order, compare_scored);
+    for (uint32_t i = 0; ok && i < n; i++) {
+        rank += i && order[i].score != order[i - 1].score;
+        ok = add_cuts(b, order[i].id, rank, &list);
+    }
+    if (ok) ok = new_merges(b, list.n);
+    for (uint32_t i = 0; ok && i < list.n; i++) {
+        const struct merge_slot *m = &list.slots[i];
+        uint32_t at = hash_pair(m->left, m->right) & b->merge_mask;
+        while (b->merges[at].left != NO_ID)
+            at = (at + 1) & b->merge_mask;
+        b->merges[at] = *m;
+    }
+    free(list.slots);
+    free(order);
+    return ok ? 0 : err_set(e, ERR_NOMEM, "no memory for the vocabulary's merges");
 }
 
 static void index_units(struct bpe *b) {
@@ -271,6 +347,27 @@ int bpe_new(const struct tokenizer *t, struct vocab *v, struct bpe **out, err *e
     }
     index_units(b);
     find_cuts(b);
+    *out = b;
+    return 0;
+}
+
+int bpe_new_scored(const struct tokenizer *t, const struct vocab *v, struct bpe **out, err *e) {
+    struct bpe *b = mem_new(1, sizeof *b);
+    *out = NULL;
+    if (!b) return err_set(e, ERR_NOMEM, "no memory for the tokenizer");
+    b->t = t;
+    b->unk = NO_ID;
+    b->scored = true;
+    b->rules.marks_spaces = b->rules.byte_fallback = true;
+    int rc = bpe_rules_init(&b->rules, e);
+    if (!rc) rc = index_texts(b, e);
+    if (!rc) rc = index_scores(b, v, e);
+    if (rc) {
+        bpe_free(b);
+        return rc;
+    }
+    index_units(b);
+    b->cuts_at_mark = t->cuts_at_space;
     *out = b;
     return 0;
 }
@@ -481,7 +578,7 @@ struct sink_context {
 static int encode_piece(void *context, const char *text, size_t n, err *e) {
     const struct sink_context *c = context;
     /* Line ends have tokens but no merges in files whose spaces are marked. */
-    bool lines = c->b->rules.marks_spaces && text[0] == '\n';
+    bool lines = c->b->rules.marks_spaces && !c->b->scored && text[0] == '\n';
     if (c->b->rules.ignore_merges || lines) {
         int32_t id = find_text(c->b, text, n);
         if (id != NO_ID && is_ordinary(&c->b->t->tokens[id])) return id_list_add(c->out, id, e);

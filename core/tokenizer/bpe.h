@@ -34,6 +34,9 @@ struct bpe;
 /* Builds the tables over t's tokens from v's merges; takes v's rules. ERR_FORMAT names the merge or
  * token that is wrong. */
 int bpe_new(const struct tokenizer *t, struct vocab *v, struct bpe **out, err *e);
+/* The same for a SentencePiece vocabulary with byte fallback and no unused tokens: neighbours whose
+ * joint text is a token merge, the highest of v's scores first. Takes nothing of v. */
+int bpe_new_scored(const struct tokenizer *t, const struct vocab *v, struct bpe **out, err *e);
 void bpe_free(struct bpe *b); /* NULL is fine */
 /* Do merges make every ordinary token out of its own text? Then ignore_merges changes nothing. */
 bool bpe_makes_all(const struct bpe *b);

@@ -1,10 +1,9 @@
-/* encode.c - text to ids: cuts special tokens out of the text, sends the rest through the library.
- * Pure; any thread.
+/* encode.c - text to ids: cuts special tokens out of the text, merges the rest. Pure; any thread.
  *
  * Special tokens are found leftmost first, the longest at each place. A control token must lie in
  * trusted text as a whole. Between them, with the space prefix where the vocabulary wants one, runs
- * of valid UTF-8 go to the library whole (a merge may reach across anything), and bytes that are no
- * UTF-8 become their byte tokens. */
+ * of valid UTF-8 are merged whole (a merge may reach across anything), and bytes that are no UTF-8
+ * become their byte tokens. */
 #include "core/tokenizer/tokenizer_int.h"
 
 #include "core/base/mem.h"
@@ -159,7 +158,8 @@ static int encode_run(struct job *j, const char *text, size_t n) {
         size_t valid_end = i + utf8_valid_prefix(text + i, n - i);
         while (!rc && i < valid_end) {
             size_t part = part_length(t, text + i, valid_end - i);
-            rc = spm_encode(t->spm, text + i, part, &j->ids, j->e);
+            rc = t->scored ? bpe_encode(t->scored, &j->work, text + i, part, false, &j->ids, j->e)
+                           : spm_encode(t->spm, text + i, part, &j->ids, j->e);
             i += part;
         }
         if (rc || i == n) break;

@@ -309,7 +309,7 @@ static void find_cuts(tokenizer *t) {
 
 /* Hands the vocabulary to the library. It insists on one unknown piece: a vocabulary without one
  * gets it behind its last token, where byte fallback keeps it from ever being met. */
-static int open_spm(tokenizer *t, const struct vocab *v, err *e) {
+int tokenizer_open_library(const tokenizer *t, const struct vocab *v, struct spm **out, err *e) {
     str proto;
     uint32_t n = v->n;
     if (!t->byte_fallback && t->unk < 0)
@@ -333,9 +333,17 @@ static int open_spm(tokenizer *t, const struct vocab *v, err *e) {
         spm_proto_add_piece(&proto, &unknown, n++);
     }
     spm_proto_add_specs(&proto, n, t->byte_fallback);
-    int rc = proto.failed ? no_memory(e) : spm_open(proto.data, proto.len, &t->spm, e);
+    int rc = proto.failed ? no_memory(e) : spm_open(proto.data, proto.len, out, e);
     str_fini(&proto);
     return rc;
+}
+
+/* Is merging by scores all that SentencePiece would do here? It takes unused tokens apart again,
+ * and unknown characters together. */
+static bool merges_alone(const tokenizer *t) {
+    for (int32_t i = 0; i < t->n_tokens; i++)
+        if (t->tokens[i].type == TOKEN_UNUSED && !t->tokens[i].hidden) return false;
+    return t->byte_fallback;
 }
 
 static int build(tokenizer *t, struct vocab *v, err *e) {
@@ -363,7 +371,8 @@ static int build(tokenizer *t, struct vocab *v, err *e) {
         return rc ? rc : bpe_new(t, v, &t->bpe, e);
     }
     find_cuts(t);
-    return open_spm(t, v, e);
+    return merges_alone(t) ? bpe_new_scored(t, v, &t->scored, e)
+                           : tokenizer_open_library(t, v, &t->spm, e);
 }
 
 enum file_kind { FILE_GGUF, FILE_JSON, FILE_SPM };
@@ -437,6 +446,7 @@ void tokenizer_close(tokenizer *t) {
     if (!t) return;
     spm_close(t->spm);
     bpe_free(t->bpe);
+    bpe_free(t->scored);
     free(t->chat_template);
     free(t->specials.names);
     free(t->normals.names);

@@ -1,6 +1,7 @@
 /* tokenizer.h - text <-> token ids.
  *
- * SentencePiece models (libsentencepiece), from their own file or out of a GGUF, and byte-pair
+ * SentencePiece models of the BPE kind, from their own file (with transformers' files beside it) or
+ * out of a GGUF, merged here (where they have byte fallback) or by libsentencepiece; and byte-pair
  * encoding, out of a GGUF (tokenizer.ggml.model gpt2; how words are cut goes by tokenizer.ggml.pre)
  * or a tokenizer.json (BPE models; normalizers NFC, NFD, Lowercase, Strip, Replace, Prepend; all
  * common pre-tokenizers). Text is bytes; invalid UTF-8 is encoded through byte tokens, never

@@ -185,9 +185,14 @@ struct tokenizer {
     bool space_prefix, spm_user_rules, strip_after_special;
     uint32_t longest_text; /* bytes of text that one token can stand for */
     char *chat_template;
-    struct spm *spm; /* one of the two */
-    struct bpe *bpe;
+    struct bpe *bpe;    /* one of the three: merges by rank, */
+    struct bpe *scored; /* by SentencePiece's scores, */
+    struct spm *spm;    /* or what only the library does: no byte fallback, unused tokens */
 };
+
+/* libsentencepiece over the vocabulary that t was built from. */
+int tokenizer_open_library(const struct tokenizer *t, const struct vocab *v, struct spm **out,
+                           err *e);
 
 /* tokenizer_open without the file: builds the tables; v is used up in any case. */
 int tokenizer_build(struct vocab *v, tokenizer **out, err *e);

@@ -295,20 +295,46 @@ static void llama_random_bytes_come_back(void) {
     check_round_trips(SHARED "gguf/ggml-vocab-llama-spm.gguf");
 }
 
-/* Long text is cut into parts: the ids must be those of the library for the whole. */
-static void check_cuts(const tokenizer *t, const char *text, size_t n) {
+/* libsentencepiece on the vocabulary of path, beside our own merging. */
+struct both {
+    tokenizer *t;
+    struct spm *library;
+};
+
+static struct both open_both(const char *path) {
+    struct both b = {.t = open_or_fail(path)};
+    struct vocab v;
+    if (!b.t || vocab_read(path, &v, NULL)) return b;
+    CHECK(b.t->scored && tokenizer_open_library(b.t, &v, &b.library, NULL) == 0);
+    vocab_fini(&v);
+    return b;
+}
+
+static void close_both(struct both *b) {
+    spm_close(b->library);
+    tokenizer_close(b->t);
+}
+
+/* Long text is cut into parts and merged here: the ids must be those of the library for the whole.
+ * text: valid UTF-8. */
+static void check_library(const struct both *b, const char *text, size_t n) {
     struct id_list whole = {.max = MAX_IDS};
     err e = {0};
-    CHECK_MSG(spm_encode(t->spm, text, n, &whole, &e) == 0, "%s", e.msg);
-    CHECK(!t->space_prefix && encodes_to(t, text, n, 0, whole.ids, whole.n));
+    size_t prefix = b->t->space_prefix && n;
+    char *with = mem_new((uint64_t)n + 1, 1);
+    with[0] = ' ';
+    memcpy(with + prefix, text, n);
+    CHECK_MSG(spm_encode(b->library, with, n + prefix, &whole, &e) == 0, "%s", e.msg);
+    CHECK_MSG(encodes_to(b->t, text, n, 0, whole.ids, whole.n), "%.80s", text);
+    free(with);
     free(whole.ids);
 }
 
 static void long_text_is_cut_without_a_trace(void) {
     enum { LONG = 60000 };
-    tokenizer *t = open_or_fail(DEMO_GGUF);
-    if (!t) return;
-    CHECK(t->cuts_at_space);
+    struct both b = open_both(DEMO_GGUF);
+    if (!b.library) return;
+    CHECK(b.t->cuts_at_space);
     uint64_t random = 5;
     char *text = mem_new(LONG + 1, 1);
     for (int kind = 0; kind < 4; kind++) {
@@ -316,15 +342,51 @@ static void long_text_is_cut_without_a_trace(void) {
         size_t n = strlen(alphabets[kind]);
         for (size_t i = 0; i < LONG; i++)
             text[i] = alphabets[kind][next_random(&random) % n];
-        check_cuts(t, text, LONG);
+        check_library(&b, text, LONG);
     }
     free(text);
     size_t n;
     char *words = read_file("tests/data/tokenizer/texts.txt", &n);
     CHECK(words && n > 9000);
-    if (words) check_cuts(t, words, n);
+    if (words) check_library(&b, words, n);
     free(words);
-    tokenizer_close(t);
+    close_both(&b);
+}
+
+/* Random parts of real text, and of its bytes as far as they are characters. */
+static void check_merging(const char *path) {
+    enum { ROUNDS = 3000, MAX_BYTES = 300 };
+    struct both b = open_both(path);
+    size_t n_words;
+    char *words = read_file("tests/data/tokenizer/texts.txt", &n_words), text[MAX_BYTES + 1];
+    uint64_t random = 9;
+    for (int round = 0; b.library && words && round < ROUNDS; round++) {
+        size_t n = 0, want = next_random(&random) % MAX_BYTES;
+        while (n < want) {
+            size_t at = next_random(&random) % n_words, take = 1 + next_random(&random) % 40;
+            for (; take && at < n_words && n < want; take--)
+                text[n++] = words[at++];
+        }
+        text[n] = 0;
+        size_t from = 0;
+        while (from < n && (text[from] & 0xc0) == 0x80)
+            from++;
+        size_t valid = utf8_valid_prefix(text + from, n - from);
+        text[from + valid] = 0;
+        check_library(&b, text + from, valid);
+    }
+    free(words);
+    close_both(&b);
+}
+
+static void merging_by_scores_equals_the_library(void) {
+    check_merging(DEMO_MODEL);
+    check_merging(DEMO_GGUF);
+}
+
+static void llama_merging_equals_the_library(void) {
+    check_merging(SHARED "sentencepiece/llama2/tokenizer.model");
+    check_merging(SHARED "gguf/ggml-vocab-phi-3.gguf");
 }
 
 /* Pieces in any cut are their text: parsed when all are trusted, plain when none is. */
@@ -428,6 +490,7 @@ int main(int argc, char **argv) {
     RUN(demo_special_tokens_are_known);
     RUN(demo_random_bytes_come_back);
     RUN(long_text_is_cut_without_a_trace);
+    RUN(merging_by_scores_equals_the_library);
     RUN(cut_pieces_equal_the_whole);
     RUN(threads_share_a_tokenizer);
     if (access(SHARED "golden/llama-spm.jsonl", R_OK) == 0) {
@@ -439,6 +502,7 @@ int main(int argc, char **argv) {
         RUN(bpe_ggufs_equal_the_references);
         RUN(tokenizer_json_equals_the_references);
         RUN(llama_random_bytes_come_back);
+        RUN(llama_merging_equals_the_library);
     } else {
         SKIP("references", "no shared data at " SHARED);
     }

@@ -607,6 +607,61 @@ static void a_cut_model_says_where(void) {
     CHECK(open_bytes(p.bytes, 0, &t, &e) == ERR_FORMAT && !t);
 }
 
+/* libsentencepiece on the vocabulary that t was opened from. */
+static struct spm *open_library(const tokenizer *t) {
+    struct vocab v;
+    struct spm *library = NULL;
+    if (vocab_read(path, &v, NULL)) return NULL;
+    CHECK(tokenizer_open_library(t, &v, &library, NULL) == 0);
+    vocab_fini(&v);
+    return library;
+}
+
+/* Random vocabularies over three letters, with few scores, so that many are equal: every text's
+ * ids are the library's. */
+static void random_scores_merge_as_in_the_library(void) {
+    enum { VOCABS = 60, TEXTS = 60, MAX_BYTES = 60, MAX_LEN = 5 };
+    static const char *const letters[] = {"a", "b", "\xe2\x96\x81", "\xc3\xa9"};
+    uint64_t random = 21;
+    for (int round = 0; round < VOCABS; round++) {
+        struct gguf_make_token tokens[N_LISTED];
+        char texts[N_LISTED][3 * MAX_LEN + 1];
+        memcpy(tokens, listed, sizeof tokens);
+        for (int i = SP; i < N_LISTED; i++) {
+            random = random * 6364136223846793005u + 1442695040888963407u;
+            uint64_t r = random >> 20;
+            texts[i][0] = 0;
+            for (uint64_t k = 0, n = 1 + r % MAX_LEN; k < n; k++)
+                strcat(texts[i], letters[(r >> (4 + 2 * k)) % 4]);
+            tokens[i] = (struct gguf_make_token){i < SP + 3 ? letters[i - SP] : texts[i],
+                                                 -(float)((r >> 30) % 4), TOKEN_NORMAL};
+        }
+        struct gguf_make_vocab v = plain();
+        v.tokens = tokens;
+        v.add_space_prefix = 0;
+        tokenizer *t = open_vocab(&v);
+        struct spm *library = t ? open_library(t) : NULL;
+        CHECK(t && t->scored);
+        for (int k = 0; library && k < TEXTS; k++) {
+            char text[MAX_BYTES];
+            size_t n = 0;
+            while (n < MAX_BYTES) {
+                random = random * 6364136223846793005u + 1442695040888963407u;
+                text[n++] = "aabb c\xff "[(random >> 33) % 6];
+            }
+            struct id_list want = {.max = MAX_IDS}, got = {0};
+            CHECK(spm_encode(library, text, n, &want, NULL) == 0);
+            CHECK(tokenizer_encode(t, text, n, 0, MAX_IDS, &got.ids, &got.n, NULL) == 0);
+            CHECK_MSG(want.n == got.n && !memcmp(want.ids, got.ids, got.n * sizeof *got.ids),
+                      "vocabulary %d: %.60s", round, text);
+            free(want.ids);
+            free(got.ids);
+        }
+        spm_close(library);
+        tokenizer_close(t);
+    }
+}
+
 /* Tokens of several spaces: long text must not be cut inside a run of them. */
 static void runs_of_spaces_stay_whole(void) {
     enum { LONG = 20000 };
@@ -627,7 +682,9 @@ static void runs_of_spaces_stay_whole(void) {
         text[i] = "ab        "[(random >> 33) % 10];
     }
     struct id_list whole = {.max = LONG}, parts = {0};
-    CHECK(spm_encode(t->spm, text, LONG, &whole, NULL) == 0);
+    struct spm *library = open_library(t);
+    CHECK(library && spm_encode(library, text, LONG, &whole, NULL) == 0);
+    spm_close(library);
     CHECK(tokenizer_encode(t, text, LONG, 0, LONG, &parts.ids, &parts.n, NULL) == 0);
     CHECK(whole.n == parts.n && !memcmp(whole.ids, parts.ids, whole.n * sizeof *whole.ids));
     free(parts.ids);
@@ -712,6 +769,7 @@ int main(void) {
     RUN(other_tokenizer_models_are_refused);
     RUN(a_cut_model_says_where);
     RUN(runs_of_spaces_stay_whole);
+    RUN(random_scores_merge_as_in_the_library);
     RUN(damaged_files_are_survived);
     unlink(path);
     return check_done();
