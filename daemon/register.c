@@ -8,7 +8,8 @@
 
 int register_model(registry *r, const char *path, const char *name,
                    const struct option_list *aliases, err *e) {
-    /* The registry sees the weights' side of a file, the tokenizer the vocabulary's. */
+    /* The registry sees the weights' side of a model, the tokenizer the vocabulary's. What is no
+     * model at all is for the registry to say, before the tokenizer wonders at it. */
     tokenizer *tok;
     struct progress progress = {.label = "hashing"};
     struct registry_model added;
@@ -18,7 +19,8 @@ int register_model(registry *r, const char *path, const char *name,
                                      .n_aliases = aliases->n,
                                      .progress = progress_show,
                                      .progress_arg = &progress};
-    int rc = tokenizer_open(path, &tok, e);
+    int rc = registry_check_model(path, e);
+    if (!rc) rc = tokenizer_open(path, &tok, e);
     if (!rc) tokenizer_close(tok);
     if (!rc) rc = registry_add(r, &add, &added, e);
     progress_end(&progress);

@@ -362,6 +362,13 @@ static int add_write(registry *r, const struct registry_add *add, const struct r
     return rc;
 }
 
+int registry_check_model(const char *path, err *e) {
+    struct registry_scan scan;
+    int rc = registry_scan_header(path, &scan, e);
+    if (!rc) free(scan.path);
+    return rc;
+}
+
 int registry_add(registry *r, const struct registry_add *add, struct registry_model *out, err *e) {
     struct registry_scan scan;
     char name[REGISTRY_NAME_BYTES], sha[65];

@@ -46,6 +46,10 @@ void registry_name_from_path(const char *path, char name[REGISTRY_NAME_BYTES]);
 /* May a model be called so? ERR_INVALID (param: name). */
 int registry_check_name(const char *name, err *e);
 
+/* Could path be added, as far as its files and headers tell? Reads no weights. Errors as
+ * registry_add's. */
+int registry_check_model(const char *path, err *e);
+
 /* Inspects path (refused with what is missing if this build cannot serve it), hashes it, adds it.
  * name NULL: made from the name of the file or folder. ERR_EXISTS names the holder of a taken name.
  * Adding the same path again with the same name refreshes the row. */
