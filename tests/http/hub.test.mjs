@@ -407,6 +407,15 @@ hubTest("a split GGUF comes with all parts", names("big-00002-of-00003.gguf", "b
   assert.match(lost.text, /other-00001-of-00002\.gguf: there are 1 of its 2 parts/);
 });
 
+const hf = "tests/golden/arch/llama/hf";
+hubTest("a Hugging Face folder is pulled, registered and verified", Object.fromEntries(readdirSync(hf).map((name) => [name, readFileSync(join(hf, name))])), async (hub) => {
+  const run = await pull(hub, ["hf:org/tiny", "--alias", "t"]);
+  assert.equal(run.code, 0, run.text);
+  assert.match(run.out, /^added tiny: llama/);
+  assert.deepEqual(readdirSync(hub.path()).sort(), readdirSync(hf).sort());
+  assert.equal((await models(hub, "verify", "t")).text, "tiny: ok\n");
+});
+
 hubTest("a Hugging Face folder comes with what belongs to it", {
   ...names("config.json", "generation_config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json",
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"),

@@ -21,7 +21,7 @@ static char folder[PATH_MAX];
 
 /* A path in the test's folder; one of a few static buffers. */
 static const char *at(const char *name) {
-    static char paths[8][PATH_MAX + 64];
+    static char paths[8][PATH_MAX + 256];
     static int next;
     char *path = paths[next++ % 8];
     snprintf(path, sizeof paths[0], "%s/%s", folder, name);
@@ -279,6 +279,123 @@ static void test_changed_file(void) {
     registry_close(r);
 }
 
+/* "NAME SIZE SHA256" of one of the test's files, as the digest of several takes it. */
+static void add_line(char *lines, size_t size, const char *dir, const char *name) {
+    char path[256], hex[65];
+    struct stat st = {0};
+    snprintf(path, sizeof path, "%s%s", dir, name);
+    CHECK(stat(at(path), &st) == 0);
+    hash_file(path, hex);
+    size_t n = strlen(lines);
+    snprintf(lines + n, size - n, "%s %lld %s\n", name, (long long)st.st_size, hex);
+}
+
+static void hash_text(const char *text, char hex[65]) {
+    FILE *f = fopen(at("lines.txt"), "wb");
+    CHECK(f != NULL);
+    if (f) fputs(text, f);
+    if (f) fclose(f);
+    hash_file("lines.txt", hex);
+}
+
+static int resolve(registry *r, const char *name, err *e) {
+    struct registry_model m;
+    int rc = registry_resolve(r, name, &m, e);
+    if (!rc) registry_model_fini(&m);
+    return rc;
+}
+
+static int verify(registry *r, const char *name, err *e) {
+    struct registry_model m;
+    int rc = registry_find(r, name, &m, e);
+    if (rc) return rc;
+    rc = registry_verify(r, &m, NULL, NULL, e);
+    registry_model_fini(&m);
+    return rc;
+}
+
+static int64_t mtime_of(const char *file) {
+    struct stat st = {0};
+    CHECK(stat(at(file), &st) == 0);
+#ifdef __APPLE__
+    return (int64_t)st.st_mtimespec.tv_sec * 1000000000 + st.st_mtimespec.tv_nsec;
+#else
+    return (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+#endif
+}
+
+/* Each file of a model of several, changed in each way, is noticed; put back, all is well. */
+static void check_file_matters(registry *r, const char *name, const char *file) {
+    err e;
+    char byte = 0, other;
+    int64_t mtime = mtime_of(file);
+    CHECK_MSG(resolve(r, name, &e) == 0, "%s before %s: %s", name, file, e.msg);
+    /* An older time too: not the newest of all counts, but each. */
+    set_mtime(file, mtime - 3600 * INT64_C(1000000000));
+    CHECK_MSG(resolve(r, name, &e) == ERR_CHANGED && strstr(e.msg, "verify"), "%s", file);
+    CHECK_MSG(verify(r, name, &e) == 0 && resolve(r, name, &e) == 0, "%s: %s", file, e.msg);
+    set_mtime(file, mtime);
+    CHECK(verify(r, name, &e) == 0);
+
+    int fd = open(at(file), O_RDWR);
+    CHECK(fd >= 0 && pread(fd, &byte, 1, 20) == 1);
+    other = (char)(byte ^ 1);
+    CHECK(pwrite(fd, &other, 1, 20) == 1);
+    set_mtime(file, mtime);
+    CHECK_MSG(resolve(r, name, &e) == 0, "%s: %s", file, e.msg); /* only the hash sees that */
+    CHECK_MSG(verify(r, name, &e) == ERR_CHANGED && strstr(e.msg, "SHA-256"), "%s", file);
+    CHECK(pwrite(fd, &byte, 1, 20) == 1);
+    struct stat st = {0};
+    CHECK(fstat(fd, &st) == 0 && ftruncate(fd, st.st_size + 1) == 0);
+    CHECK_MSG(resolve(r, name, &e) == ERR_CHANGED && strstr(e.msg, "bytes, were"), "%s", file);
+    CHECK(ftruncate(fd, st.st_size) == 0);
+    close(fd);
+    set_mtime(file, mtime);
+    CHECK_MSG(verify(r, name, &e) == 0 && resolve(r, name, &e) == 0, "%s: %s", file, e.msg);
+}
+
+/* config.json, weights and tokenizer of a Hugging Face folder, and two files that do not count. */
+static void test_folder(void) {
+    static const char *const files[] = {"chat_template.jinja",    "config.json",
+                                        "generation_config.json", "model.safetensors",
+                                        "tokenizer.json",         "tokenizer_config.json"};
+    enum { N_FILES = sizeof files / sizeof files[0] };
+    registry *r = open_registry("folder.db");
+    struct registry_model m;
+    char lines[2048] = "", hex[65], command[PATH_MAX * 2], path[64];
+    err e;
+    snprintf(command, sizeof command, "cp -R tests/golden/arch/llama/hf %s && cd %s && touch %s",
+             at("tiny-hf"), at("tiny-hf"), "README.md consolidated.safetensors");
+    CHECK(system(command) == 0);
+    CHECK_MSG(add(r, "tiny-hf/", NULL, "th", &e) == 0, "%s", e.msg);
+    for (int i = 0; i < N_FILES; i++)
+        add_line(lines, sizeof lines, "tiny-hf/", files[i]);
+    hash_text(lines, hex);
+    CHECK(registry_find(r, "tiny-hf", &m, &e) == 0);
+    CHECK_STR(m.path, at("tiny-hf"));
+    CHECK_STR(m.format, "safetensors");
+    CHECK_STR(m.architecture, "llama");
+    CHECK_STR(m.sha256, hex);
+    registry_model_fini(&m);
+    for (int i = 0; i < N_FILES; i++) {
+        snprintf(path, sizeof path, "tiny-hf/%s", files[i]);
+        check_file_matters(r, "tiny-hf", path);
+    }
+    set_mtime("tiny-hf/README.md", 1600000000 * INT64_C(1000000000));
+    CHECK(unlink(at("tiny-hf/consolidated.safetensors")) == 0 && resolve(r, "th", &e) == 0);
+    /* Another file that would be read, though empty, is a change. */
+    FILE *f = fopen(at("tiny-hf/special_tokens_map.json"), "wb");
+    if (f) fclose(f);
+    CHECK(resolve(r, "th", &e) == ERR_CHANGED);
+    CHECK(unlink(at("tiny-hf/special_tokens_map.json")) == 0 && resolve(r, "th", &e) == 0);
+    CHECK(unlink(at("tiny-hf/tokenizer.json")) == 0 && resolve(r, "th", &e) == ERR_CHANGED);
+    CHECK(add(r, "tiny-hf", NULL, NULL, &e) == ERR_UNSUPPORTED && strstr(e.msg, "tokenizer.json"));
+    CHECK(unlink(at("tiny-hf/model.safetensors")) == 0);
+    CHECK(resolve(r, "th", &e) == ERR_CHANGED && strstr(e.msg, "not what was added"));
+    CHECK(add(r, "tiny-hf", NULL, NULL, &e) == ERR_INVALID && strstr(e.msg, "*.safetensors"));
+    registry_close(r);
+}
+
 /* One of several processes: adds, lists, removes its own names again and again. */
 static int work(int worker) {
     registry *r;
@@ -456,6 +573,7 @@ int main(void) {
     RUN(test_names);
     RUN(test_refused_files);
     RUN(test_changed_file);
+    RUN(test_folder);
     RUN(test_two_processes);
     RUN(test_migrations);
     RUN(test_damaged_registry);
