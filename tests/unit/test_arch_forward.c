@@ -30,6 +30,8 @@ struct maker {
     gguf_writer *w;
     const char *arch;
     unsigned have;
+    int type;         /* of matrices whose rows are whole blocks of 32; others are F32 */
+    double tolerance; /* of a logit; logits have a deviation of a few */
     struct forward64 f;
     void *data[MAX_TENSORS];
     int n_data;
@@ -102,6 +104,14 @@ static void add(struct maker *m, int layer, const struct shape *s) {
                      .bytes = n * sizeof *values};
     be_need(m->n_data < MAX_TENSORS, "room for tensors");
     m->data[m->n_data++] = values;
+    if (matrix && m->type != QTYPE_F32 && s->n_in % Q_ELEMS == 0) {
+        void *blocks = be_new(n, sizeof *values); /* more than it takes */
+        be_need(m->n_data < MAX_TENSORS && qtype_bytes(m->type, n / s->n_in, s->n_in, &t.bytes),
+                "a quantized tensor");
+        qtype_encode(m->type, values, blocks, n);
+        t.data = m->data[m->n_data++] = blocks;
+        t.type = m->type;
+    }
     runner_need(gguf_writer_add_tensor(m->w, &t, &e), &e);
 }
 
@@ -180,7 +190,8 @@ static void add_experts(struct maker *m, int i) {
 /* Sizes that are odd where they may be; nothing special. */
 static void start(struct maker *m, const char *arch, unsigned have) {
     err e = {0};
-    *m = (struct maker){.w = gguf_writer_new(), .arch = arch, .have = have};
+    *m = (struct maker){
+        .w = gguf_writer_new(), .arch = arch, .have = have, .type = QTYPE_F32, .tolerance = 2e-4};
     m->f = (struct forward64){.n_layers = 3,
                               .n_embd = 36,
                               .n_heads = 6,
@@ -264,7 +275,7 @@ static void check(struct maker *m) {
     for (int k = 0; k < BE_N_ISAS; k++) {
         backend *be = be_row_isa(k) ? be_open(be_isas[k], 1) : NULL;
         struct forward_case c = {
-            .path = path, .isa = be_isas[k], .kv_type = QTYPE_F32, .tolerance = 2e-4};
+            .path = path, .isa = be_isas[k], .kv_type = QTYPE_F32, .tolerance = m->tolerance};
         if (be) forward_check(&c, tokens, want);
         backend_close(be);
     }
@@ -385,20 +396,34 @@ static void test_gemma3(void) {
 
 /* Q, K and V in one tensor, gate and up in another; part of a head turns; divisors for contexts
  * beyond the original one. */
-static void test_phi3(void) {
+static void make_phi3(struct maker *m) {
     static const float near[5] = {1, 1.1f, 1.2f, 1.5f, 2}, far[5] = {1, 2, 4, 8, 12};
-    struct maker m;
-    start(&m, "phi3", PRE_NORM | FUSED | UNTIED);
-    plain_rope(&m, 10, 10000, 10000);
-    window(&m, 40, 0);
-    set_u32(&m, "rope.scaling.original_context_length", 64);
-    add(&m, -1, &(struct shape){"rope_factors_short.weight", 5, 0, 0, false, near});
-    add(&m, -1, &(struct shape){"rope_factors_long.weight", 5, 0, 0, false, far});
+    start(m, "phi3", PRE_NORM | FUSED | UNTIED);
+    plain_rope(m, 10, 10000, 10000);
+    window(m, 40, 0);
+    set_u32(m, "rope.scaling.original_context_length", 64);
+    add(m, -1, &(struct shape){"rope_factors_short.weight", 5, 0, 0, false, near});
+    add(m, -1, &(struct shape){"rope_factors_long.weight", 5, 0, 0, false, far});
     for (int k = 0; k < 2; k++) {
-        m.f.rope[k].magnitude = sqrt(1 + log(512.0 / 64) / log(64));
+        m->f.rope[k].magnitude = sqrt(1 + log(512.0 / 64) / log(64));
         for (int i = 0; i < 5; i++)
-            m.f.rope[k].inv_freq[i] /= (double)far[i];
+            m->f.rope[k].inv_freq[i] /= (double)far[i];
     }
+}
+
+static void test_phi3(void) {
+    struct maker m;
+    make_phi3(&m);
+    check(&m);
+}
+
+/* Rows of a quantized tensor. Activations are rounded to 16 bits. */
+static void test_quantized_phi3(void) {
+    struct maker m;
+    make_phi3(&m);
+    m.f.n_embd = 64;
+    m.type = QTYPE_Q4_0;
+    m.tolerance = 5e-3;
     check(&m);
 }
 
@@ -604,6 +629,7 @@ int main(void) {
     RUN(test_gemma2);
     RUN(test_gemma3);
     RUN(test_phi3);
+    RUN(test_quantized_phi3);
     RUN(test_olmo2);
     RUN(test_smollm3);
     RUN(test_granite);
