@@ -137,7 +137,7 @@ static int read_layers(struct model_keys *k, const struct model_arch *arch,
 static int read_scales(struct model_keys *k, const struct model_arch *arch,
                        struct model_hparams *hp, err *e) {
     bool wide = arch->wide_query_layers && hp->n_layers == arch->wide_query_layers;
-    uint32_t query = wide ? hp->n_embd / hp->n_heads : hp->head_dim;
+    double query = wide ? (double)hp->n_embd / hp->n_heads : hp->head_dim;
     float logits_by = 1;
     int rc;
     hp->embed_scale = arch->scaled_embeddings ? sqrtf((float)hp->n_embd) : 1;
