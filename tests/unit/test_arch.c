@@ -1,0 +1,317 @@
+/* test_arch.c - every architecture against what transformers computed in float32 from the same
+ * weights (tests/golden/arch, see its README): logits, most likely tokens and greedy answers, from
+ * the Hugging Face folder and from the GGUF file; in one step, in chunks, in a mixed batch, and
+ * through the engine with prefix-cache hits. "table" as argument prints the errors as Markdown. */
+#include "core/engine/engine.h"
+#include "tests/support/runner.h"
+#include "tests/unit/check.h"
+#include "tests/unit/stream_reader.h"
+
+#include <cjson/cJSON.h>
+#include <dirent.h>
+#include <math.h>
+#include <unistd.h>
+
+#define GOLDEN "tests/golden/arch"
+
+/* A served context of SHORT tokens or of LONG ones: models with long and short rotary factors
+ * choose by it, transformers by the prompt. */
+enum { MAX_MODELS = 32, N_PROMPTS = 4, MAX_PROMPT = 130, MAX_GREEDY = 16, SHORT = 64, LONG = 160 };
+
+/* Products with quantized weights round their input (activation-bits), even to 16 bits. */
+static const double tolerance = 1e-3, tolerance_quantized = 1e-2;
+
+struct prompt {
+    int32_t ids[MAX_PROMPT + MAX_GREEDY]; /* (n + n_greedy): the reference's answer behind it */
+    uint32_t n, n_greedy, n_rows;
+    uint32_t rows[MAX_PROMPT]; /* positions whose logits were kept */
+    const float *logits;       /* (n_rows, n_vocab) */
+};
+
+struct golden {
+    char name[64];
+    uint32_t n_vocab;
+    struct prompt prompts[N_PROMPTS];
+    float *logits;
+    double worst[2]; /* of the folder; of the file, with the generic kernels */
+};
+
+static struct golden models[MAX_MODELS];
+static uint32_t n_models;
+static const char *const files[] = {"hf", "model.gguf"};
+
+/* ---- reading ---- */
+
+static char *read_file(const char *name, const char *file, size_t *n) {
+    char path[256];
+    snprintf(path, sizeof path, GOLDEN "/%s/%s", name, file);
+    FILE *f = fopen(path, "rb");
+    long size = 0;
+    if (f && !fseek(f, 0, SEEK_END)) size = ftell(f);
+    char *data = calloc((size_t)size + 1, 1);
+    if (!f || !data || fseek(f, 0, SEEK_SET) || fread(data, 1, (size_t)size, f) != (size_t)size) {
+        fprintf(stderr, "cannot read %s\n", path);
+        exit(1);
+    }
+    fclose(f);
+    *n = (size_t)size;
+    return data;
+}
+
+static uint32_t read_ints(const cJSON *array, int32_t *out, uint32_t max) {
+    uint32_t n = 0;
+    const cJSON *item;
+    cJSON_ArrayForEach(item, array) {
+        if (n < max) out[n++] = item->valueint;
+    }
+    return n;
+}
+
+static void read_golden(struct golden *g) {
+    size_t n;
+    char *text = read_file(g->name, "golden.json", &n);
+    cJSON *json = cJSON_Parse(text);
+    const cJSON *all = cJSON_GetObjectItem(json, "prompts"), *item;
+    uint64_t at = 0, i = 0;
+    g->n_vocab = (uint32_t)cJSON_GetNumberValue(cJSON_GetObjectItem(json, "n_vocab"));
+    g->logits = (float *)(void *)read_file(g->name, "logits.f32", &n);
+    cJSON_ArrayForEach(item, all) {
+        struct prompt *p = &g->prompts[i++ % N_PROMPTS];
+        p->n = read_ints(cJSON_GetObjectItem(item, "ids"), p->ids, MAX_PROMPT);
+        p->n_greedy = read_ints(cJSON_GetObjectItem(item, "greedy"), p->ids + p->n, MAX_GREEDY);
+        p->n_rows = read_ints(cJSON_GetObjectItem(item, "rows"), (int32_t *)p->rows, MAX_PROMPT);
+        p->logits = g->logits + at;
+        at += (uint64_t)p->n_rows * g->n_vocab;
+    }
+    CHECK(i == N_PROMPTS && at * sizeof(float) == n);
+    cJSON_Delete(json);
+    free(text);
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct golden *)a)->name, ((const struct golden *)b)->name);
+}
+
+static void find_models(void) {
+    DIR *d = opendir(GOLDEN);
+    const struct dirent *entry;
+    while (d && (entry = readdir(d)))
+        if (entry->d_name[0] != '.' && !strstr(entry->d_name, ".md") && n_models < MAX_MODELS)
+            snprintf(models[n_models++].name, sizeof models->name, "%.63s", entry->d_name);
+    if (d) closedir(d);
+    qsort(models, n_models, sizeof *models, by_name);
+    for (uint32_t i = 0; i < n_models; i++)
+        read_golden(&models[i]);
+}
+
+/* ---- running ---- */
+
+static const char *model_path(const struct golden *g, int file) {
+    static char path[128];
+    snprintf(path, sizeof path, GOLDEN "/%.63s/%s", g->name, files[file]);
+    return path;
+}
+
+static void open_model(struct runner *r, const struct golden *g, int file, uint32_t context,
+                       const char *isa) {
+    runner_open(r, &(struct runner_config){.path = model_path(g, file),
+                                           .isa = isa,
+                                           .n_threads = 2,
+                                           .kv_type = QTYPE_F32,
+                                           .max_rows = MAX_PROMPT * 2,
+                                           .max_tokens = context});
+}
+
+static uint32_t context_of(const struct prompt *p) {
+    return p->n + p->n_greedy <= SHORT ? SHORT : LONG;
+}
+
+static uint32_t most_likely(const float *logits, uint32_t n) {
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+static bool is_quantized(const struct golden *g) {
+    return strstr(g->name, "mxfp4") != NULL;
+}
+
+static void check_rows(struct golden *g, int file, const struct prompt *p, const float *logits) {
+    double worst = 0;
+    for (uint32_t i = 0; i < p->n_rows; i++) {
+        const float *got = logits + (uint64_t)p->rows[i] * g->n_vocab;
+        const float *want = p->logits + (uint64_t)i * g->n_vocab;
+        for (uint32_t v = 0; v < g->n_vocab; v++) {
+            double d = fabs((double)got[v] - want[v]);
+            if (!(d <= worst)) worst = d;
+        }
+        CHECK_MSG(most_likely(got, g->n_vocab) == most_likely(want, g->n_vocab),
+                  "%s/%s: another best token at %u of %u", g->name, files[file], p->rows[i], p->n);
+    }
+    if (!(worst <= g->worst[file])) g->worst[file] = worst;
+    CHECK_MSG(worst <= (is_quantized(g) ? tolerance_quantized : tolerance),
+              "%s/%s: logits of %u tokens are off by %g", g->name, files[file], p->n, worst);
+}
+
+/* ---- tests ---- */
+
+static void test_logits(void) {
+    for (uint32_t i = 0; i < n_models; i++)
+        for (int file = 0; file < 2; file++)
+            for (int k = 0; k < N_PROMPTS; k++) {
+                const struct prompt *p = &models[i].prompts[k];
+                struct runner r;
+                open_model(&r, &models[i], file, context_of(p), file ? "generic" : "");
+                struct piece piece = {.tokens = p->ids, .n = p->n};
+                CHECK(r.hp.n_vocab == models[i].n_vocab);
+                if (r.hp.n_vocab == models[i].n_vocab)
+                    check_rows(&models[i], file, p, runner_step(&r, &piece, 1, true));
+                runner_close(&r);
+            }
+}
+
+/* Logits of p's last token and of its greedy answer, (1 + n_greedy, n_vocab), step by step. */
+static void decode(struct runner *r, const struct prompt *p, uint32_t sequence, float *out) {
+    static const uint32_t sizes[] = {1, 5, 17, 2, 40};
+    uint64_t n_vocab = r->hp.n_vocab;
+    for (uint32_t at = 0, n, c = 0; at < p->n + p->n_greedy; at += n, c++) {
+        n = at < p->n ? sizes[c % 5] : 1;
+        if (at < p->n && n > p->n - at) n = p->n - at;
+        struct piece piece = {.tokens = p->ids, .start = at, .n = n, .sequence = sequence};
+        const float *last = runner_step(r, &piece, 1, false);
+        if (at + n >= p->n) memcpy(out + (at + n - p->n) * n_vocab, last, n_vocab * sizeof *out);
+    }
+}
+
+/* In chunks, then one token at a time: the same bits as in one step, and the reference's answer. */
+static void test_chunks_and_answers(void) {
+    for (uint32_t i = 0; i < n_models; i++)
+        for (int k = 0; k < N_PROMPTS; k++) {
+            const struct prompt *p = &models[i].prompts[k];
+            uint32_t n = p->n + p->n_greedy, n_vocab = models[i].n_vocab;
+            float *steps = calloc((uint64_t)(p->n_greedy + 1) * n_vocab, sizeof *steps);
+            struct runner r;
+            open_model(&r, &models[i], k % 2, context_of(p), "");
+            decode(&r, p, 1, steps);
+            struct piece whole = {.tokens = p->ids, .n = n, .sequence = 2};
+            const float *at_once =
+                runner_step(&r, &whole, 1, true) + (p->n - 1) * (uint64_t)n_vocab;
+            CHECK_MSG(
+                !memcmp(steps, at_once, (p->n_greedy + 1) * (uint64_t)n_vocab * sizeof *steps),
+                "%s: chunks of %u tokens change bits", models[i].name, p->n);
+            for (uint32_t t = 0; t < p->n_greedy; t++)
+                CHECK_MSG(most_likely(steps + t * (uint64_t)n_vocab, n_vocab) ==
+                              (uint32_t)p->ids[p->n + t],
+                          "%s: answer to %u tokens differs at %u", models[i].name, p->n, t);
+            runner_close(&r);
+            free(steps);
+        }
+}
+
+/* All prompts in one step, behind beginnings of different lengths: the same bits as alone. */
+static void test_mixed_batch(void) {
+    static const uint32_t begun[N_PROMPTS] = {0, 3, 0, 101};
+    for (uint32_t i = 0; i < n_models; i++) {
+        uint64_t row = models[i].n_vocab * sizeof(float);
+        float *alone = calloc(N_PROMPTS, row);
+        struct piece pieces[N_PROMPTS];
+        struct runner r;
+        open_model(&r, &models[i], i % 2, LONG, "");
+        for (uint32_t k = 0; k < N_PROMPTS; k++) {
+            const struct prompt *p = &models[i].prompts[k];
+            struct piece whole = {.tokens = p->ids, .n = p->n, .sequence = k};
+            memcpy((char *)alone + k * row, runner_step(&r, &whole, 1, false), row);
+        }
+        for (uint32_t k = 0; k < N_PROMPTS; k++) {
+            const struct prompt *p = &models[i].prompts[k];
+            pieces[k] = (struct piece){
+                .tokens = p->ids, .start = begun[k], .n = p->n - begun[k], .sequence = k};
+        }
+        CHECK_MSG(!memcmp(alone, runner_step(&r, pieces, N_PROMPTS, false), N_PROMPTS * row),
+                  "%s: a mixed batch changes bits", models[i].name);
+        runner_close(&r);
+        free(alone);
+    }
+}
+
+static struct bell bell;
+
+static engine_stream *submit(engine *en, const struct prompt *p) {
+    struct engine_request q = {.prompt = p->ids,
+                               .n_prompt = p->n,
+                               .n_choices = 1,
+                               .notify = bell_ring,
+                               .notify_arg = &bell};
+    engine_stream *s = NULL;
+    err e = {0};
+    engine_params_default(&q.params);
+    q.params.temperature = 0;
+    q.params.max_tokens = p->n_greedy;
+    q.params.ignore_eos = true;
+    CHECK_MSG(engine_submit(en, &q, &s, &e) == 0, "%s", e.msg);
+    return s;
+}
+
+static void check_answer(const struct golden *g, const struct prompt *p, engine_stream *s,
+                         bool want_hit) {
+    struct reading got = {.stream = s};
+    if (!s) return;
+    read_all(&got, 1, &bell);
+    CHECK(got.n_tokens == (int)p->n_greedy && got.final.finish == ENGINE_FINISH_LENGTH);
+    CHECK_MSG(!memcmp(got.tokens, p->ids + p->n, p->n_greedy * sizeof *p->ids),
+              "%s: the engine answers %u tokens otherwise", g->name, p->n);
+    CHECK_MSG(!want_hit || got.final.n_cached > 0, "%s: no prefix hit", g->name);
+    free_all(&got, 1);
+}
+
+/* Both prompts at once, then again from the prefix cache. */
+static void test_engine(void) {
+    for (uint32_t i = 0; i < n_models; i++) {
+        const struct prompt *p = &models[i].prompts[1], *q = &models[i].prompts[2];
+        struct engine_config config = {.model_path = model_path(&models[i], (int)i % 2),
+                                       .backend = "cpu",
+                                       .n_threads = 2,
+                                       .activation_bits = 16,
+                                       .kv_cache_tokens = 512,
+                                       .kv_type = QTYPE_F32,
+                                       .block_tokens = 16,
+                                       .context_length = SHORT,
+                                       .max_batch_tokens = 32,
+                                       .prefill_chunk = 9,
+                                       .max_sequences = 4,
+                                       .max_queue = 4,
+                                       .stream_events = 32,
+                                       .prefix_cache = true};
+        engine *en = NULL;
+        err e = {0};
+        CHECK_MSG(engine_open(&config, &en, &e) == 0, "%s: %s", models[i].name, e.msg);
+        if (!en) continue;
+        engine_stream *a = submit(en, p), *b = submit(en, q);
+        check_answer(&models[i], p, a, false);
+        check_answer(&models[i], q, b, false);
+        check_answer(&models[i], q, submit(en, q), true);
+        engine_close(en);
+    }
+}
+
+int main(int argc, char **argv) {
+    find_models();
+    bell_init(&bell);
+    CHECK(n_models >= 15);
+    RUN(test_logits);
+    if (argc > 1 && strcmp(argv[1], "table") == 0) {
+        printf("| model | folder, best kernels | GGUF file, generic kernels |\n|---|---|---|\n");
+        for (uint32_t i = 0; i < n_models; i++)
+            printf("| %s | %.1e | %.1e |\n", models[i].name, models[i].worst[0],
+                   models[i].worst[1]);
+        return check_done();
+    }
+    RUN(test_chunks_and_answers);
+    RUN(test_mixed_batch);
+    RUN(test_engine);
+    bell_fini(&bell);
+    for (uint32_t i = 0; i < n_models; i++)
+        free(models[i].logits);
+    return check_done();
+}
