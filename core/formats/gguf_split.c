@@ -1,0 +1,168 @@
+/* gguf_split.c - the parts of a split model as one gguf. Owns the other parts; the first one
+ * becomes the whole. Opened on any one thread, then read-only. */
+#include "core/formats/gguf_split.h"
+
+#include "core/base/mem.h"
+#include "core/formats/gguf_int.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_PARTS = 99999, SUFFIX_BYTES = sizeof "-00001-of-00002.gguf" - 1 };
+
+/* The parts behind the first. */
+struct parts {
+    gguf **list; /* (n) */
+    uint64_t n;
+};
+
+static void drop_pages(const void *state) {
+    const struct parts *p = state;
+    for (uint64_t i = 0; i < p->n; i++)
+        gguf_drop_pages(p->list[i]);
+}
+
+static void close_parts(void *state) {
+    struct parts *p = state;
+    for (uint64_t i = 0; i < p->n; i++)
+        gguf_close(p->list[i]);
+    free(p->list);
+    free(p);
+}
+
+/* PREFIX-NNNNN-of-NNNNN.gguf in path's folder; the caller frees. NULL: no memory, or path is named
+ * otherwise. */
+static char *part_path(const char *path, uint64_t no, uint64_t count) {
+    char suffix[SUFFIX_BYTES + 32];
+    size_t n = strlen(path), room = n + sizeof suffix;
+    unsigned a, b;
+    int used = 0;
+    if (n < SUFFIX_BYTES) return NULL;
+    const char *end = path + n - SUFFIX_BYTES;
+    if (sscanf(end, "-%5u-of-%5u.gguf%n", &a, &b, &used) != 2 || used != SUFFIX_BYTES) return NULL;
+    char *out = mem_new(room, 1);
+    if (!out) return NULL;
+    snprintf(suffix, sizeof suffix, "-%05" PRIu64 "-of-%05" PRIu64 ".gguf", no + 1, count);
+    snprintf(out, room, "%.*s%s", (int)(end - path), path, suffix);
+    return out;
+}
+
+/* A part's number and their count; count 1: a whole model. */
+static int read_numbers(const gguf *g, uint64_t *no, uint64_t *count, err *e) {
+    int rc = 0;
+    *no = 0;
+    *count = 1;
+    if (gguf_has(g, "split.count")) rc = gguf_get_u64(g, "split.count", count, e);
+    if (!rc && gguf_has(g, "split.no")) rc = gguf_get_u64(g, "split.no", no, e);
+    if (rc) return rc;
+    if (*count == 0) *count = 1;
+    if (*count > MAX_PARTS || *no >= *count)
+        return err_set(e, ERR_FORMAT, "%s: split.no is %" PRIu64 ", split.count %" PRIu64,
+                       gguf_path(g), *no, *count);
+    return 0;
+}
+
+/* Opens part number no and checks that it says so of itself. */
+static int open_part(struct parts *p, const gguf *first, uint64_t no, uint64_t count, int flags,
+                     err *e) {
+    uint64_t its_no, its_count;
+    char *path = part_path(gguf_path(first), no, count);
+    if (!path)
+        return err_set(e, ERR_FORMAT,
+                       "%s: the first of %" PRIu64 " parts is not named *-00001-of-%05" PRIu64
+                       ".gguf: the others cannot be found",
+                       gguf_path(first), count, count);
+    int rc = 0;
+    if (access(path, F_OK) && errno == ENOENT)
+        rc = err_set(e, ERR_NOT_FOUND, "%s: part %" PRIu64 " of %" PRIu64 " is missing", path,
+                     no + 1, count);
+    if (!rc) rc = gguf_open(path, flags, &p->list[p->n], e);
+    if (!rc) rc = read_numbers(p->list[p->n++], &its_no, &its_count, e);
+    if (!rc && (its_no != no || its_count != count))
+        rc = err_set(e, ERR_FORMAT,
+                     "%s: it says that it is part %" PRIu64 " of %" PRIu64 ", not %" PRIu64
+                     " of %" PRIu64,
+                     path, its_no + 1, its_count, no + 1, count);
+    free(path);
+    return rc;
+}
+
+/* All parts' tensors, one after the other; the caller frees. */
+static gguf_tensor *join(const gguf *first, const struct parts *p, uint64_t *n) {
+    *n = gguf_n_tensors(first);
+    for (uint64_t i = 0; i < p->n; i++)
+        *n += gguf_n_tensors(p->list[i]);
+    gguf_tensor *all = mem_new(*n, sizeof *all);
+    uint64_t at = 0;
+    for (uint64_t i = 0; all && i <= p->n; i++) {
+        const gguf *g = i ? p->list[i - 1] : first;
+        for (uint64_t k = 0; k < gguf_n_tensors(g); k++)
+            all[at++] = *gguf_tensor_at(g, k);
+    }
+    return all;
+}
+
+static int check_count(const gguf *first, uint64_t n, err *e) {
+    uint64_t wanted = n;
+    int rc = gguf_has(first, "split.tensors.count")
+                 ? gguf_get_u64(first, "split.tensors.count", &wanted, e)
+                 : 0;
+    if (rc || wanted == n) return rc;
+    return err_set(e, ERR_FORMAT,
+                   "%s: split.tensors.count is %" PRIu64 ", the parts have %" PRIu64 " tensors",
+                   gguf_path(first), wanted, n);
+}
+
+/* Opens the parts behind first and makes it the whole; p is first's afterwards. */
+static int join_parts(gguf *first, struct parts *p, uint64_t count, int flags, err *e) {
+    int rc = 0;
+    for (uint64_t i = 1; !rc && i < count; i++)
+        rc = open_part(p, first, i, count, flags, e);
+    uint64_t n = 0;
+    gguf_tensor *all = rc ? NULL : join(first, p, &n);
+    if (!rc && !all) rc = err_set(e, ERR_NOMEM, "%s: no memory for its index", gguf_path(first));
+    if (!rc) rc = check_count(first, n, e);
+    struct gguf_source source = {
+        .state = p, .drop_pages = drop_pages, .close = close_parts, .bytes = first->bytes};
+    for (uint64_t i = 0; i < p->n; i++)
+        source.bytes += p->list[i] ? gguf_file_bytes(p->list[i]) : 0;
+    if (rc)
+        close_parts(p);
+    else if (!(rc = gguf_set_tensors(first, all, n, &source, e)))
+        gguf_forget_keys(first, "split.");
+    free(all);
+    return rc;
+}
+
+int gguf_split_open(const char *path, int flags, gguf **out, err *e) {
+    gguf *first = NULL;
+    uint64_t no = 0, count = 1;
+    *out = NULL;
+    int rc = gguf_open(path, flags, &first, e);
+    if (!rc) rc = read_numbers(first, &no, &count, e);
+    if (!rc && count > 1 && no > 0) {
+        char *wanted = part_path(path, 0, count);
+        rc = err_set(e, ERR_INVALID, "%s: this is part %" PRIu64 " of %" PRIu64 ": open %s", path,
+                     no + 1, count, wanted ? wanted : "the first part");
+        free(wanted);
+    }
+    if (!rc && count > 1) {
+        struct parts *p = mem_new(1, sizeof *p);
+        if (p) p->list = mem_new(count, sizeof(gguf *));
+        if (!p || !p->list) {
+            free(p);
+            rc = err_set(e, ERR_NOMEM, "%s: no memory for its parts", path);
+        } else {
+            rc = join_parts(first, p, count, flags, e);
+        }
+    }
+    if (rc)
+        gguf_close(first);
+    else
+        *out = first;
+    return rc;
+}

@@ -1,0 +1,134 @@
+/* test_gguf_split.c - models in parts: a golden model cut in three is the model that it was, and
+ * what does not fit is refused with the part's name. */
+#include "core/formats/gguf_int.h"
+#include "core/formats/model_file.h"
+#include "tests/unit/check.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char golden[] = "tests/golden/arch/qwen3/model.gguf";
+static char folder[] = "/tmp/inferd-split-XXXXXX";
+
+/* What one part says of itself. */
+struct part {
+    uint16_t no, count;
+    int32_t n_tensors;
+};
+
+static const char *path_of(int no, int count, char path[128]) {
+    snprintf(path, 128, "%s/m-%05d-of-%05d.gguf", folder, no + 1, count);
+    return path;
+}
+
+static int set_number(gguf_writer *w, const char *key, enum gguf_type type, const void *v,
+                      uint64_t n, err *e) {
+    gguf_str name = {key, strlen(key)};
+    return gguf_writer_set_raw(w, name, type, v, n, e);
+}
+
+/* Tensors [begin, end) of src; all keys too in the first part. */
+static int write_part(const gguf *src, const char *path, struct part p, uint64_t begin,
+                      uint64_t end, err *e) {
+    gguf_writer *w = gguf_writer_new();
+    int rc = set_number(w, "split.no", GGUF_U16, &p.no, sizeof p.no, e);
+    if (!rc) rc = set_number(w, "split.count", GGUF_U16, &p.count, sizeof p.count, e);
+    if (!rc) rc = set_number(w, "split.tensors.count", GGUF_I32, &p.n_tensors, 4, e);
+    if (!rc && p.no == 0) rc = gguf_writer_copy_metadata(w, src, e);
+    for (uint64_t i = begin; !rc && i < end; i++)
+        rc = gguf_writer_add_tensor(w, gguf_tensor_at(src, i), e);
+    if (!rc) rc = gguf_writer_finish(w, path, e);
+    gguf_writer_free(w);
+    return rc;
+}
+
+/* Three parts: no tensors, some, the rest. */
+static bool write_parts(const gguf *src) {
+    uint64_t n = gguf_n_tensors(src), ends[] = {0, 0, n / 3, n};
+    char path[128];
+    err e = {0};
+    for (int i = 0; i < 3; i++) {
+        struct part p = {(uint16_t)i, 3, (int32_t)n};
+        if (write_part(src, path_of(i, 3, path), p, ends[i], ends[i + 1], &e)) return false;
+    }
+    return true;
+}
+
+static void parts_are_the_whole(void) {
+    gguf *src = NULL, *g = NULL;
+    char path[128];
+    err e = {0};
+    CHECK_MSG(gguf_open(golden, 0, &src, &e) == 0, "%s", e.msg);
+    if (!src) return;
+    CHECK(write_parts(src));
+    CHECK_MSG(model_file_open(path_of(0, 3, path), 0, &g, &e) == 0, "%s", e.msg);
+    if (g) {
+        CHECK(gguf_n_keys(g) == gguf_n_keys(src) && !gguf_has(g, "split.count"));
+        CHECK(gguf_has(g, "general.architecture") && gguf_has(g, "tokenizer.ggml.tokens"));
+        CHECK(gguf_n_tensors(g) == gguf_n_tensors(src) && gguf_mapping(g) == NULL);
+        CHECK(gguf_file_bytes(g) > gguf_file_bytes(src) / 2);
+        gguf_drop_pages(g);
+        for (uint64_t i = 0; i < gguf_n_tensors(src); i++) {
+            const gguf_tensor *a = gguf_tensor_at(src, i), *b = gguf_tensor_at(g, i);
+            uint8_t *bytes = malloc(a->bytes);
+            CHECK(!gguf_str_compare(a->name, b->name) && a->bytes == b->bytes && b->data);
+            CHECK(bytes && gguf_tensor_read(g, b, 0, b->bytes, bytes, &e) == 0 &&
+                  memcmp(bytes, a->data, a->bytes) == 0);
+            CHECK(gguf_tensor_read(g, b, 1, b->bytes, bytes, &e) == ERR_INVALID);
+            free(bytes);
+        }
+    }
+    gguf_close(g);
+    gguf_close(src);
+}
+
+static void refused(const char *path, int code, const char *says) {
+    gguf *g = NULL;
+    err e = {0};
+    int rc = model_file_open(path, 0, &g, &e);
+    CHECK_MSG(rc == code && !g && strstr(e.msg, says), "%s: %d, %s", path, rc, e.msg);
+    gguf_close(g);
+}
+
+static void parts_that_do_not_fit_are_refused(void) {
+    gguf *src = NULL;
+    char path[128], other[128], plain[128];
+    err e = {0};
+    CHECK(gguf_open(golden, 0, &src, &e) == 0);
+    if (!src) return;
+    uint64_t n = gguf_n_tensors(src);
+    struct part third = {2, 3, (int32_t)n};
+    refused(path_of(1, 3, path), ERR_INVALID, "m-00001-of-00003.gguf");
+    /* the same tensors in two parts */
+    CHECK(write_part(src, path_of(2, 3, path), third, n / 3 - 1, n - 1, &e) == 0);
+    refused(path_of(0, 3, path), ERR_FORMAT, "is there twice");
+    /* fewer tensors than counted */
+    CHECK(write_part(src, path_of(2, 3, path), third, n / 3, n - 1, &e) == 0);
+    refused(path_of(0, 3, path), ERR_FORMAT, "split.tensors.count");
+    third.no = 1;
+    CHECK(write_part(src, path_of(2, 3, path), third, n / 3, n, &e) == 0);
+    refused(path_of(0, 3, path), ERR_FORMAT, "says that it is part 2 of 3, not 3 of 3");
+    CHECK(truncate(path_of(2, 3, path), 100) == 0);
+    refused(path_of(0, 3, path), ERR_FORMAT, "m-00003-of-00003.gguf");
+    unlink(path_of(2, 3, path));
+    refused(path_of(0, 3, path), ERR_NOT_FOUND, "m-00003-of-00003.gguf: part 3 of 3 is missing");
+    /* the first part under another name */
+    snprintf(plain, sizeof plain, "%s/model.gguf", folder);
+    CHECK(rename(path_of(0, 3, path), plain) == 0);
+    refused(plain, ERR_FORMAT, "*-00001-of-00003.gguf");
+    unlink(plain);
+    struct part wrong = {3, 3, 0};
+    CHECK(write_part(src, path_of(0, 3, other), wrong, 0, 0, &e) == 0);
+    refused(other, ERR_FORMAT, "split.no is 3, split.count 3");
+    unlink(other);
+    unlink(path_of(1, 3, path));
+    CHECK(rmdir(folder) == 0);
+    gguf_close(src);
+}
+
+int main(void) {
+    if (!mkdtemp(folder)) return 1;
+    RUN(parts_are_the_whole);
+    RUN(parts_that_do_not_fit_are_refused);
+    return check_done();
+}
