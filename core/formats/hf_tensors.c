@@ -540,7 +540,7 @@ static int check_complete(struct mapper *m, const struct entry *entry) {
     if (k->scales && !k->n_sources)
         return err_set_param(m->e, ERR_FORMAT, shown, "%s: it has MXFP4 scales without blocks",
                              shown);
-    if (k->n_sources && k->sources[0]->type == ST_U8 && !k->scales)
+    if (entry->layout == OSS_DOWN_BLOCKS && !k->scales)
         return err_set_param(m->e, ERR_FORMAT, shown, "%s: it has MXFP4 blocks without scales",
                              shown);
     return 0;

@@ -5,7 +5,11 @@
 #include "core/formats/model_file.h"
 #include "tests/unit/check.h"
 
+#include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const char *text_of(gguf_str s, char out[200]) {
     snprintf(out, 200, "%.*s", (int)(s.len < 199 ? s.len : 199), s.data);
@@ -119,7 +123,603 @@ static void folders_are_what_the_converter_makes_of_them(void) {
     }
 }
 
+/* ---- folders made here ---- */
+
+static char folder[] = "/tmp/inferd-hf-XXXXXX";
+
+enum { MAX_TENSORS = 64, HEADER_BYTES = 16384 };
+
+/* A .safetensors file being made: its tensors' values are random bytes that are no NaN. */
+struct shard {
+    char header[HEADER_BYTES];
+    size_t used;
+    uint8_t data[1 << 16];
+    uint64_t n;
+    uint64_t seed;
+};
+
+static uint64_t next_random(uint64_t *seed) {
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return *seed >> 33;
+}
+
+static void begin(struct shard *s, uint64_t seed) {
+    memset(s, 0, sizeof *s);
+    s->seed = seed;
+}
+
+/* Adds a tensor of n elements; returns its data. type: "F32", "BF16", "F16" or "U8". */
+static uint8_t *add(struct shard *s, const char *name, const char *type, const char *shape,
+                    uint64_t n) {
+    uint64_t each = strcmp(type, "F32") == 0 ? 4 : strcmp(type, "U8") == 0 ? 1 : 2;
+    uint8_t *data = s->data + s->n;
+    if (s->n + n * each > sizeof s->data) abort();
+    for (uint64_t i = 0; i < n; i++) {
+        float f = (float)((int64_t)(next_random(&s->seed) % 4096) - 2048) / 256;
+        uint16_t half = type[0] == 'F' ? f32_to_f16(f) : f32_to_bf16(f);
+        uint8_t byte = (uint8_t)next_random(&s->seed);
+        const void *from = each == 4 ? (const void *)&f : each == 2 ? (const void *)&half : &byte;
+        memcpy(data + i * each, from, each);
+    }
+    s->used +=
+        (size_t)snprintf(s->header + s->used, sizeof s->header - s->used,
+                         "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%d,%d]}",
+                         s->used ? "," : "{", name, type, shape, (int)s->n, (int)(s->n + n * each));
+    s->n += n * each;
+    return data;
+}
+
+static void write_bytes(const char *name, const void *bytes, size_t n) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(bytes, 1, n, f) != n || fclose(f)) abort();
+}
+
+static void write_text(const char *name, const char *text) {
+    write_bytes(name, text, strlen(text));
+}
+
+/* pad: spaces behind the header, so that data begin at any offset. */
+static void write_shard(struct shard *s, const char *name, unsigned pad) {
+    static uint8_t file[sizeof s->header + sizeof s->data + 64];
+    uint64_t n = s->used + 1 + pad;
+    memcpy(file, &n, 8);
+    memcpy(file + 8, s->header, s->used);
+    file[8 + s->used] = '}';
+    memset(file + 8 + s->used + 1, ' ', pad);
+    memcpy(file + 8 + n, s->data, s->n);
+    write_bytes(name, file, 8 + n + s->n);
+}
+
+static void remove_file(const char *name) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    unlink(path);
+}
+
+static gguf *open_folder(void) {
+    gguf *g = NULL;
+    err e = {0};
+    int rc = model_file_open(folder, 0, &g, &e);
+    CHECK_MSG(rc == 0 && g, "%s", e.msg);
+    return g;
+}
+
+static void refused(int code, const char *says) {
+    gguf *g = NULL;
+    err e = {0};
+    int rc = model_file_open(folder, 0, &g, &e);
+    CHECK_MSG(rc == code && !g && strstr(e.msg, says), "%d, %s (want %s)", rc, e.msg, says);
+    gguf_close(g);
+}
+
+/* All of a tensor, the caller frees; NULL and a failed check without it. */
+static uint8_t *read_all(const gguf *g, const char *name, int type, uint64_t bytes) {
+    const gguf_tensor *t = g ? gguf_tensor_find(g, name) : NULL;
+    err e = {0};
+    CHECK_MSG(t && t->type == type && t->bytes == bytes, "%s", name);
+    if (!t || t->bytes != bytes) return NULL;
+    uint8_t *out = malloc(bytes);
+    CHECK(out && gguf_tensor_read(g, t, 0, bytes, out, &e) == 0);
+    return out;
+}
+
+#define LLAMA_CONFIG                                                                               \
+    "{\"model_type\":\"llama\",\"hidden_size\":14,\"intermediate_size\":5,"                        \
+    "\"num_hidden_layers\":1,\"num_attention_heads\":3,\"num_key_value_heads\":1,"                 \
+    "\"head_dim\":6,\"vocab_size\":7,\"tie_word_embeddings\":true}"
+
+/* Row j of head h of GGUF's Q is row (j even: j / 2, odd: 3 + j / 2) of the head in the folder. */
+static void rows_of_q_and_k_are_interleaved(void) {
+    static struct shard s;
+    for (unsigned pad = 0; pad < 4; pad++) {
+        begin(&s, 7 + pad);
+        add(&s, "model.embed_tokens.weight", "BF16", "7,14", 98);
+        const uint8_t *q = add(&s, "model.layers.0.self_attn.q_proj.weight", "BF16", "18,14", 252);
+        const uint8_t *k = add(&s, "model.layers.0.self_attn.k_proj.weight", "F32", "6,14", 84);
+        const uint8_t *b = add(&s, "model.layers.0.self_attn.q_proj.bias", "F16", "18", 18);
+        add(&s, "model.layers.0.self_attn.rotary_emb.inv_freq", "F32", "3", 3);
+        write_text("config.json", LLAMA_CONFIG);
+        write_shard(&s, "model.safetensors", pad);
+        gguf *g = open_folder();
+        uint8_t *got_q = read_all(g, "blk.0.attn_q.weight", QTYPE_BF16, 504);
+        uint8_t *got_k = read_all(g, "blk.0.attn_k.weight", QTYPE_F32, 336);
+        uint8_t *got_b = read_all(g, "blk.0.attn_q.bias", QTYPE_F32, 72);
+        for (int head = 0; got_q && got_k && got_b && head < 3; head++)
+            for (int j = 0; j < 6; j++) {
+                int row = head * 6 + j, from = head * 6 + (j % 2 ? 3 : 0) + j / 2;
+                uint16_t half;
+                float f;
+                memcpy(&half, b + 2 * from, 2);
+                memcpy(&f, got_b + 4 * row, 4);
+                CHECK(memcmp(got_q + 28 * row, q + 28 * from, 28) == 0);
+                CHECK(f == f16_to_f32(half));
+                CHECK(head > 0 || memcmp(got_k + 56 * j, k + 56 * from, 56) == 0);
+            }
+        const gguf_tensor *embed = g ? gguf_tensor_find(g, "token_embd.weight") : NULL;
+        CHECK(g && gguf_n_tensors(g) == 4); /* inv_freq is nobody's */
+        /* In place only where it is aligned. */
+        CHECK(embed && (embed->data != NULL) == ((8 + s.used + 1 + pad) % 2 == 0));
+        free(got_q);
+        free(got_k);
+        free(got_b);
+        gguf_close(g);
+    }
+    remove_file("model.safetensors");
+}
+
+#define MOE_CONFIG                                                                                 \
+    "\"hidden_size\":4,\"intermediate_size\":6,\"num_hidden_layers\":1,"                           \
+    "\"num_attention_heads\":1,\"num_key_value_heads\":1,\"vocab_size\":3,"                        \
+    "\"num_local_experts\":3,\"num_experts_per_tok\":2,\"tie_word_embeddings\":true}"
+
+/* Experts in a file each, named as a family names them, or all in one tensor. */
+static void write_experts(const char *model_type, const char *names[3], bool fused) {
+    static struct shard s;
+    static uint8_t part[3][3][48];
+    char config[400], name[100];
+    begin(&s, 99);
+    /* The values of (expert, part) are the same in every folder. */
+    for (int x = 0; x < 3; x++)
+        for (int p = 0; p < 3; p++)
+            memcpy(part[x][p], add(&s, "x", "F16", "24", 24), 48);
+    begin(&s, 1);
+    add(&s, "model.embed_tokens.weight", "F16", "3,4", 12);
+    if (fused) {
+        uint8_t *down = add(&s, "model.layers.0.mlp.experts.down_proj", "F16", "3,4,6", 72);
+        uint8_t *both = add(&s, "model.layers.0.mlp.experts.gate_up_proj", "F16", "3,12,4", 144);
+        for (int x = 0; x < 3; x++) {
+            memcpy(both + x * 96, part[x][0], 48);
+            memcpy(both + x * 96 + 48, part[x][1], 48);
+            memcpy(down + x * 48, part[x][2], 48);
+        }
+    }
+    for (int x = 2; !fused && x >= 0; x--)
+        for (int p = 0; p < 3; p++) {
+            snprintf(name, sizeof name, names[p], x);
+            memcpy(add(&s, name, "F16", p == 2 ? "4,6" : "6,4", 24), part[x][p], 48);
+        }
+    snprintf(config, sizeof config, "{\"model_type\":\"%s\",%s", model_type, MOE_CONFIG);
+    write_text("config.json", config);
+    write_shard(&s, "model.safetensors", 0);
+}
+
+static void experts_are_stacked(void) {
+    const char *mixtral[3] = {"model.layers.0.block_sparse_moe.experts.%d.w1.weight",
+                              "model.layers.0.block_sparse_moe.experts.%d.w3.weight",
+                              "model.layers.0.block_sparse_moe.experts.%d.w2.weight"};
+    const char *qwen[3] = {"model.layers.0.mlp.experts.%d.gate_proj.weight",
+                           "model.layers.0.mlp.experts.%d.up_proj.weight",
+                           "model.layers.0.mlp.experts.%d.down_proj.weight"};
+    static const char *const want[3] = {"blk.0.ffn_gate_exps.weight", "blk.0.ffn_up_exps.weight",
+                                        "blk.0.ffn_down_exps.weight"};
+    uint8_t *first[3] = {NULL};
+    for (int kind = 0; kind < 4; kind++) {
+        write_experts(kind % 2 ? "qwen3_moe" : "mixtral", kind % 2 ? qwen : mixtral, kind > 1);
+        gguf *g = open_folder();
+        for (int p = 0; g && p < 3; p++) {
+            uint8_t *bytes = read_all(g, want[p], QTYPE_F16, 144);
+            const gguf_tensor *t = gguf_tensor_find(g, want[p]);
+            CHECK(t && t->n_dims == 3 && t->dims[0] == (p == 2 ? 6 : 4) &&
+                  t->dims[1] == (p == 2 ? 4 : 6) && t->dims[2] == 3);
+            if (kind == 0) {
+                first[p] = bytes;
+                continue;
+            }
+            CHECK_MSG(bytes && first[p] && memcmp(bytes, first[p], 144) == 0, "%d %s", kind,
+                      want[p]);
+            free(bytes);
+        }
+        gguf_close(g);
+    }
+    for (int p = 0; p < 3; p++)
+        free(first[p]);
+    remove_file("model.safetensors");
+}
+
+/* Value i of a row of MXFP4 as the file stores it: nibble i % 2 of byte i / 2. */
+static float oss_value(const uint8_t *blocks, const uint8_t *scales, int row, int i) {
+    static const float levels[8] = {0, 0.5F, 1, 1.5F, 2, 3, 4, 6};
+    int block = row * 2 + i / 32, nibble = blocks[block * 16 + i % 32 / 2] >> (i % 2 ? 4 : 0) & 15;
+    return ldexpf(nibble & 8 ? -levels[nibble & 7] : levels[nibble & 7], scales[block] - 127);
+}
+
+static void experts_of_gpt_oss_are_split(void) {
+    static struct shard s;
+    begin(&s, 5);
+    add(&s, "model.embed_tokens.weight", "BF16", "3,64", 192);
+    add(&s, "lm_head.weight", "BF16", "3,64", 192);
+    uint8_t *scales = add(&s, "model.layers.0.mlp.experts.gate_up_proj_scales", "U8", "2,6,2", 24);
+    uint8_t *blocks =
+        add(&s, "model.layers.0.mlp.experts.gate_up_proj_blocks", "U8", "2,6,2,16", 384);
+    uint8_t *bias = add(&s, "model.layers.0.mlp.experts.gate_up_proj_bias", "BF16", "2,6", 12);
+    uint8_t *down = add(&s, "model.layers.0.mlp.experts.down_proj", "BF16", "2,3,64", 384);
+    for (int i = 0; i < 24; i++)
+        scales[i] = (uint8_t)(100 + scales[i] % 50);
+    write_text("config.json",
+               "{\"model_type\":\"gpt_oss\",\"hidden_size\":64,\"intermediate_size\":3,"
+               "\"num_hidden_layers\":1,\"num_local_experts\":2,\"num_experts_per_tok\":1,"
+               "\"layer_types\":[\"full_attention\"]}");
+    write_shard(&s, "model.safetensors", 0);
+    gguf *g = open_folder();
+    for (int up = 0; g && up < 2; up++) {
+        const char *name = up ? "blk.0.ffn_up_exps.weight" : "blk.0.ffn_gate_exps.weight";
+        const char *bias_name = up ? "blk.0.ffn_up_exps.bias" : "blk.0.ffn_gate_exps.bias";
+        float values[6][64], got_bias[6];
+        uint8_t *got = read_all(g, name, QTYPE_MXFP4, 6 * 2 * 17);
+        uint8_t *biases = read_all(g, bias_name, QTYPE_F32, sizeof got_bias);
+        if (got) qtype_decode(QTYPE_MXFP4, got, values[0], 6 * 64);
+        if (biases) memcpy(got_bias, biases, sizeof got_bias);
+        for (int r = 0; got && biases && r < 6; r++) {
+            int from = r / 3 * 6 + r % 3 * 2 + up; /* expert r / 3, every second row */
+            uint16_t half;
+            memcpy(&half, bias + 2 * from, 2);
+            CHECK(got_bias[r] == bf16_to_f32(half));
+            for (int i = 0; i < 64; i++)
+                CHECK(values[r][i] == oss_value(blocks, scales, from, i));
+        }
+        free(got);
+        free(biases);
+    }
+    uint8_t *got = read_all(g, "blk.0.ffn_down_exps.weight", QTYPE_BF16, 768);
+    for (int i = 0; got && i < 2 * 64 * 3; i++) { /* (2, 64, 3) out of (2, 3, 64) */
+        int x = i / 192, r = i % 192 / 3, c = i % 3;
+        CHECK(memcmp(got + 2 * i, down + 2 * (x * 192 + c * 64 + r), 2) == 0);
+    }
+    free(got);
+    gguf_close(g);
+    remove_file("model.safetensors");
+}
+
+/* A model of text and images: the text model's tensors alone, norms with 1 added. */
+static void images_of_gemma3_are_left_out(void) {
+    static struct shard s;
+    begin(&s, 11);
+    add(&s, "language_model.model.embed_tokens.weight", "BF16", "5,8", 40);
+    const uint8_t *norm = add(&s, "language_model.model.norm.weight", "BF16", "8", 8);
+    add(&s, "model.language_model.layers.0.pre_feedforward_layernorm.weight", "F32", "8", 8);
+    add(&s, "language_model.lm_head.weight", "BF16", "5,8", 40);
+    add(&s, "vision_tower.vision_model.x.weight", "BF16", "2,2,2,2", 16);
+    add(&s, "model.multi_modal_projector.y", "F16", "3", 3);
+    write_text("config.json",
+               "{\"model_type\":\"gemma3\",\"vision_config\":{},\"text_config\":{\"hidden_size\":8,"
+               "\"num_hidden_layers\":7,\"sliding_window\":9,"
+               "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8.0}}}");
+    write_shard(&s, "model.safetensors", 1);
+    gguf *g = open_folder();
+    uint64_t v = 0;
+    double f = 0;
+    if (g) {
+        CHECK(gguf_n_tensors(g) == 3 && gguf_tensor_find(g, "blk.0.ffn_norm.weight"));
+        const gguf_tensor *t = gguf_tensor_find(g, "output_norm.weight");
+        for (int i = 0; t && i < 8; i++) {
+            uint16_t half;
+            memcpy(&half, norm + 2 * i, 2);
+            CHECK(((const float *)t->data)[i] == bf16_to_f32(half) + 1);
+        }
+        CHECK(!gguf_get_u64(g, "gemma3.attention.key_length", &v, NULL) && v == 256);
+        CHECK(!gguf_get_u64(g, "gemma3.attention.head_count", &v, NULL) && v == 8);
+        CHECK(!gguf_get_u64(g, "gemma3.attention.sliding_window", &v, NULL) && v == 9);
+        CHECK(!gguf_get_f64(g, "gemma3.rope.freq_base", &f, NULL) && f == 1e6);
+        CHECK(!gguf_get_f64(g, "gemma3.rope.freq_base_swa", &f, NULL) && f == 1e4);
+        CHECK(!gguf_get_f64(g, "gemma3.rope.scaling.factor", &f, NULL) && f == 8);
+        CHECK(!gguf_has(g, "gemma3.attention.sliding_window_pattern"));
+    }
+    gguf_close(g);
+    remove_file("model.safetensors");
+}
+
+/* ---- what folders may lack ---- */
+
+static void write_index(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static void write_index(const char *format, ...) {
+    char map[1000], text[1200];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(map, sizeof map, format, ap);
+    va_end(ap);
+    snprintf(text, sizeof text, "{\"metadata\":{\"total_size\":1.5},\"weight_map\":{%s}}", map);
+    write_text("model.safetensors.index.json", text);
+}
+
+static void indexes_are_checked(void) {
+    static struct shard s;
+    static const char e[] = "model.embed_tokens.weight", n[] = "model.norm.weight";
+    write_text("config.json", LLAMA_CONFIG);
+    begin(&s, 1);
+    add(&s, e, "F32", "7,14", 98);
+    write_shard(&s, "a.safetensors", 0);
+    begin(&s, 2);
+    add(&s, n, "F32", "14", 14);
+    write_shard(&s, "b.safetensors", 0);
+    write_index("\"%s\":\"b.safetensors\",\"%s\":\"a.safetensors\"", n, e);
+    gguf *g = open_folder();
+    CHECK(g && gguf_n_tensors(g) == 2);
+    CHECK(g && !gguf_str_compare(gguf_tensor_at(g, 0)->name, (gguf_str){"token_embd.weight", 17}));
+    gguf_close(g);
+    write_index("\"%s\":\"b.safetensors\",\"%s\":\"c.safetensors\"", n, e);
+    refused(ERR_NOT_FOUND, "c.safetensors: it is missing");
+    write_index("\"%s\":\"a.safetensors\",\"%s\":\"a.safetensors\"", n, e);
+    refused(ERR_FORMAT, "'model.norm.weight', which the index places here, is missing");
+    write_index("\"%s\":\"a.safetensors\",\"%s\":\"a.safetensors\"", e, e);
+    refused(ERR_FORMAT, "it holds 1 tensors, the index names 2");
+    write_index("\"%s\":\"../a.safetensors\"", e);
+    refused(ERR_FORMAT, "'../a.safetensors' is no plain name");
+    write_index("\"%s\":\"/tmp/a.safetensors\"", e);
+    refused(ERR_FORMAT, "no plain name");
+    write_index("\"%s\":\"a.bin\"", e);
+    refused(ERR_FORMAT, "no plain name");
+    write_index("\"%s\":7", e);
+    refused(ERR_FORMAT, "a tensor's name and a file's");
+    write_text("model.safetensors.index.json", "{\"metadata\":{}}");
+    refused(ERR_FORMAT, "a weight_map");
+    remove_file("model.safetensors.index.json");
+    refused(ERR_NOT_FOUND, "no model.safetensors");
+    write_text("pytorch_model.bin", "x");
+    refused(ERR_UNSUPPORTED, "safetensors are needed");
+    remove_file("pytorch_model.bin");
+    remove_file("a.safetensors");
+    remove_file("b.safetensors");
+    remove_file("config.json");
+    refused(ERR_NOT_FOUND, "no config.json");
+}
+
+/* One tensor beside the embedding of a folder that is whole otherwise. */
+static void odd_tensors_are_named(void) {
+    static const struct {
+        const char *name, *type, *shape;
+        uint64_t n;
+        int code;
+        const char *says;
+    } rows[] = {
+        {"model.layers.0.mlp.other.weight", "F32", "4", 4, ERR_UNSUPPORTED, "no counterpart"},
+        {"transformer.h.0.attn.weight", "F32", "4", 4, ERR_UNSUPPORTED, "no counterpart"},
+        {"model.layers.1.mlp.up_proj.weight", "F32", "4", 4, ERR_UNSUPPORTED, "config.json lacks"},
+        {"model.layers.99999999.mlp.up_proj.weight", "F32", "4", 4, ERR_UNSUPPORTED,
+         "no counterpart"},
+        {"model.layers.0.self_attn.q_proj.weight", "F32", "4,2", 8, ERR_FORMAT, "whole heads"},
+        {"model.layers.0.mlp.up_proj.weight", "U8", "4,2", 8, ERR_UNSUPPORTED, "cannot have"},
+        {"model.layers.0.mlp.up_proj.weight", "F32", "0,2", 0, ERR_FORMAT, "any elements"},
+        {"model.layers.0.mlp.up_proj.weight", "F32", "1,1,2,2", 4, ERR_FORMAT, "1 to 3"},
+        {"model.layers.0.mlp.experts.0.up_proj.weight", "F32", "2,2", 4, ERR_FORMAT, "expert"},
+    };
+    static struct shard s;
+    write_text("config.json", LLAMA_CONFIG);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        begin(&s, i);
+        add(&s, "model.embed_tokens.weight", "F32", "7,14", 98);
+        add(&s, rows[i].name, rows[i].type, rows[i].shape, rows[i].n);
+        write_shard(&s, "model.safetensors", 0);
+        refused(rows[i].code, rows[i].says);
+    }
+    const char *names[3] = {"model.layers.0.mlp.experts.%d.gate_proj.weight",
+                            "model.layers.0.mlp.experts.%d.up_proj.weight",
+                            "model.layers.0.mlp.experts.%d.gate_proj.weight"};
+    write_experts("qwen2_moe", names, false);
+    refused(ERR_FORMAT, "twice"); /* one expert's tensor under two offsets */
+    begin(&s, 1);
+    add(&s, "model.layers.0.mlp.experts.1.up_proj.weight", "F16", "6,4", 24);
+    write_shard(&s, "model.safetensors", 0);
+    refused(ERR_FORMAT, "tensors of 1 of 3 experts are there");
+    begin(&s, 1);
+    add(&s, "model.embed_tokens.weight", "F32", "7,14", 98);
+    write_shard(&s, "model.safetensors", 0);
+    write_text("config.json", "{\"model_type\":\"llama\",\"num_hidden_layers\":1}");
+    refused(ERR_FORMAT, "no tensor lm_head.weight");
+    remove_file("model.safetensors");
+    remove_file("config.json");
+}
+
+/* ---- config.json alone ---- */
+
+static gguf *keys_of(const char *json, err *e) {
+    gguf *g = NULL;
+    hf_config_open_memory(json, strlen(json), &g, e);
+    return g;
+}
+
+static void members_without_counterpart_are_refused(void) {
+    static const struct {
+        const char *json, *says;
+        int code;
+    } rows[] = {
+        {"{\"model_type\":\"bert\"}", "'bert' are not supported", ERR_UNSUPPORTED},
+        {"{\"architectures\":[\"GPT2LMHeadModel\"]}", "'GPT2LMHeadModel'", ERR_UNSUPPORTED},
+        {"{}", "no 'model_type'", ERR_FORMAT},
+        {"[]", "no JSON object", ERR_FORMAT},
+        {"{\"model_type\":\"gemma3\"}", "no 'text_config'", ERR_FORMAT},
+        {"{\"model_type\":\"llama\",\"quantization_config\":{\"quant_method\":\"gptq\"}}",
+         "quantized ('gptq')", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"llama\",\"quantization_config\":{\"quant_method\":\"mxfp4\"}}",
+         "quantized ('mxfp4')", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"llama\",\"hidden_act\":\"gelu\"}", "'gelu'", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"gemma2\",\"hidden_activation\":\"relu\"}", "'relu'", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"ntk\",\"factor\":2}}", "'ntk'",
+         ERR_UNSUPPORTED},
+        {"{\"model_type\":\"llama\",\"rope_scaling\":{\"type\":\"linear\"}}", "'factor'",
+         ERR_FORMAT},
+        {"{\"model_type\":\"phi3\",\"rope_scaling\":{\"type\":\"su\",\"long_factor\":[1]}}",
+         "'long_factor'", ERR_FORMAT},
+        {"{\"model_type\":\"llama\",\"partial_rotary_factor\":0.5}", "partial_rotary_factor",
+         ERR_UNSUPPORTED},
+        {"{\"model_type\":\"qwen3_moe\",\"mlp_only_layers\":[0]}", "mlp_only_layers",
+         ERR_UNSUPPORTED},
+        {"{\"model_type\":\"qwen2_moe\",\"decoder_sparse_step\":2}", "decoder_sparse_step",
+         ERR_UNSUPPORTED},
+        {"{\"model_type\":\"gpt_oss\",\"swiglu_limit\":5}", "swiglu_limit", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"gemma3_text\",\"attn_logit_softcapping\":50}", "attn_logit_softcapping",
+         ERR_UNSUPPORTED},
+        {"{\"model_type\":\"qwen3\",\"layer_types\":[\"full_attention\"]}", "layer_types",
+         ERR_FORMAT},
+        {"{\"model_type\":\"qwen3\",\"num_hidden_layers\":1,\"layer_types\":[\"chunked\"]}",
+         "'chunked'", ERR_UNSUPPORTED},
+        {"{\"model_type\":\"llama\",\"num_hidden_layers\":1025}", "num_hidden_layers", ERR_FORMAT},
+        {"{\"model_type\":\"llama\",\"num_hidden_layers\":\"3\"}", "is no number", ERR_FORMAT},
+        {"{\"model_type\":\"llama\",\"hidden_size\":10.5}", "hidden_size", ERR_FORMAT},
+        {"{\"model_type\":\"llama\",\"num_attention_heads\":8192}", "8192 heads", ERR_FORMAT},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        err e = {0};
+        gguf *g = keys_of(rows[i].json, &e);
+        CHECK_MSG(!g && e.code == rows[i].code && strstr(e.msg, rows[i].says), "%s: %d, %s",
+                  rows[i].json, e.code, e.msg);
+        gguf_close(g);
+    }
+}
+
+/* The same keys from what transformers 4 and transformers 5 write. */
+static void both_forms_of_rope_are_read(void) {
+    static const char *const pairs[][2] = {
+        {"{\"model_type\":\"qwen2\",\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"yarn\","
+         "\"factor\":4,\"original_max_position_embeddings\":64,\"beta_fast\":16,"
+         "\"attention_factor\":1.25,\"truncate\":false}}",
+         "{\"model_type\":\"qwen2\",\"rope_parameters\":{\"rope_type\":\"yarn\",\"rope_theta\":5e5,"
+         "\"factor\":4,\"original_max_position_embeddings\":64,\"beta_fast\":16,"
+         "\"attention_factor\":1.25,\"truncate\":false}}"},
+        {"{\"model_type\":\"gemma3_text\",\"rope_theta\":2e6,\"rope_local_base_freq\":777,"
+         "\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8}}",
+         "{\"model_type\":\"gemma3_text\",\"rope_parameters\":{\"full_attention\":{\"rope_type\":"
+         "\"linear\",\"factor\":8,\"rope_theta\":2e6},\"sliding_attention\":{\"rope_type\":"
+         "\"default\",\"rope_theta\":777}}}"},
+        {"{\"model_type\":\"mixtral\",\"sliding_window\":null}",
+         "{\"model_type\":\"mixtral\",\"rope_parameters\":{\"rope_type\":\"default\","
+         "\"rope_theta\":1e6}}"},
+        {"{\"model_type\":\"gpt_oss\"}",
+         "{\"model_type\":\"gpt_oss\",\"rope_parameters\":{\"rope_type\":\"yarn\",\"factor\":32,"
+         "\"beta_fast\":32,\"beta_slow\":1,\"truncate\":false,\"rope_theta\":150000,"
+         "\"original_max_position_embeddings\":4096}}"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+        err e = {0};
+        gguf *a = keys_of(pairs[i][0], &e), *b = keys_of(pairs[i][1], &e);
+        CHECK_MSG(a && b && gguf_n_keys(a) == gguf_n_keys(b), "%d: %s", (int)i, e.msg);
+        for (uint64_t k = 0; a && b && k < gguf_n_keys(a); k++) {
+            const struct gguf_kv *x = gguf_key_at(a, k), *y = find_kv(b, x->key);
+            CHECK_MSG(y && x->value_bytes == y->value_bytes &&
+                          memcmp(x->value, y->value, x->value_bytes) == 0,
+                      "%d: %.*s", (int)i, (int)x->key.len, x->key.data);
+        }
+        gguf_close(a);
+        gguf_close(b);
+    }
+}
+
+/* Frequencies of llama 3 as transformers computes them: low ones divided by the factor, high ones
+ * kept, smoothly between. */
+static void frequencies_of_llama3_are_scaled(void) {
+    err e = {0};
+    gguf *g =
+        keys_of("{\"model_type\":\"llama\",\"head_dim\":64,\"rope_theta\":500000,"
+                "\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":32,\"low_freq_factor\":1,"
+                "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}",
+                &e);
+    const gguf_tensor *t = g ? gguf_tensor_find(g, "rope_freqs.weight") : NULL;
+    CHECK_MSG(t && t->type == QTYPE_F32 && t->n_dims == 1 && t->dims[0] == 32 && t->data, "%s",
+              e.msg);
+    int kept = 0, divided = 0;
+    for (int i = 0; t && i < 32; i++) {
+        double freq = 1 / pow(500000, i / 32.0), length = 2 * M_PI / freq, scaled = freq;
+        if (length > 8192.0 / 1) scaled = freq / 32;
+        if (length <= 8192.0 / 1 && length >= 8192.0 / 4) {
+            double smooth = (8192 / length - 1) / (4 - 1);
+            scaled = (1 - smooth) * (freq / 32) + smooth * freq;
+        }
+        double got = freq / (double)((const float *)t->data)[i];
+        CHECK_MSG(fabs(got - scaled) <= 1e-6 * scaled, "%d: %g, want %g", i, got, scaled);
+        kept += ((const float *)t->data)[i] == 1;
+        divided += ((const float *)t->data)[i] == 32;
+    }
+    CHECK(kept > 4 && divided > 4 && kept + divided < 32);
+    gguf_close(g);
+}
+
+/* Layers with a window: w, without: f. Empty: no array, the architecture's rule holds. */
+static void windows_follow_the_family(void) {
+    static const struct {
+        const char *json, *pattern;
+        int window; /* -1: no key */
+    } rows[] = {
+        {"\"llama\",\"sliding_window\":5", "", -1},
+        {"\"mistral\",\"sliding_window\":5", "", 5},
+        {"\"mistral\",\"sliding_window\":null", "", -1},
+        {"\"mistral\"", "", 4096},
+        {"\"qwen2\",\"sliding_window\":5,\"max_window_layers\":2", "", -1},
+        {"\"qwen2\",\"use_sliding_window\":true,\"sliding_window\":5,\"max_window_layers\":2",
+         "ffww", 5},
+        {"\"qwen2_moe\",\"use_sliding_window\":true,\"sliding_window\":5,\"max_window_layers\":3",
+         "wfwf", 5},
+        {"\"qwen3_moe\",\"use_sliding_window\":true,\"sliding_window\":5", "", 5},
+        {"\"gemma2\",\"sliding_window\":5", "", 5},
+        {"\"gemma2\",\"sliding_window\":5,\"layer_types\":[\"full_attention\",\"sliding_"
+         "attention\","
+         "\"full_attention\",\"full_attention\"]",
+         "fwff", 5},
+        {"\"gemma3_text\",\"sliding_window\":5,\"sliding_window_pattern\":2", "wfwf", 5},
+        {"\"phi3\"", "", 0},
+        {"\"smollm3\",\"use_sliding_window\":true,\"sliding_window\":5,\"no_rope_layers\":[1,0,1,"
+         "1]",
+         "fwff", 5},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char json[400], key[300], arch[200];
+        enum gguf_type elem;
+        uint64_t window = 0, n = 0;
+        err e = {0};
+        gguf_str text = {"", 0};
+        snprintf(json, sizeof json, "{\"num_hidden_layers\":4,\"model_type\":%s}", rows[i].json);
+        gguf *g = keys_of(json, &e);
+        CHECK_MSG(g != NULL, "%s: %s", json, e.msg);
+        if (!g) continue;
+        gguf_get_str(g, "general.architecture", &text, &e);
+        snprintf(key, sizeof key, "%s.attention.sliding_window", text_of(text, arch));
+        CHECK_MSG(gguf_has(g, key) == (rows[i].window >= 0), "%s", json);
+        if (gguf_has(g, key))
+            CHECK_MSG(!gguf_get_u64(g, key, &window, &e) && (int)window == rows[i].window, "%s",
+                      json);
+        snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", arch);
+        CHECK_MSG(gguf_has(g, key) == (rows[i].pattern[0] != 0), "%s", json);
+        if (gguf_has(g, key)) CHECK(!gguf_get_array(g, key, &elem, &n, &e) && n == 4);
+        for (uint64_t k = 0; k < n; k++)
+            CHECK_MSG(gguf_array_i64(g, key, k) == (rows[i].pattern[k] == 'w'), "%s", json);
+        gguf_close(g);
+    }
+}
+
 int main(void) {
+    if (!mkdtemp(folder)) return 1;
     RUN(folders_are_what_the_converter_makes_of_them);
+    RUN(rows_of_q_and_k_are_interleaved);
+    RUN(experts_are_stacked);
+    RUN(experts_of_gpt_oss_are_split);
+    RUN(images_of_gemma3_are_left_out);
+    RUN(indexes_are_checked);
+    RUN(odd_tensors_are_named);
+    RUN(members_without_counterpart_are_refused);
+    RUN(both_forms_of_rope_are_read);
+    RUN(frequencies_of_llama3_are_scaled);
+    RUN(windows_follow_the_family);
+    rmdir(folder);
     return check_done();
 }
