@@ -470,7 +470,7 @@ static int put_caps(struct hf_reader *r) {
         if (rc) return rc;
         if (v < 0 || (v > 0 && i == 0 && !second))
             return hf_refuse(r, names[i], "its value is not supported");
-        if (v > 0) hf_put_f32(r, names[i], v);
+        if (v > 0 || (second && null)) hf_put_f32(r, names[i], v);
     }
     int rc = hf_read_real(r, r->json, "query_pre_attn_scalar", 256, &v);
     if (rc) return rc;

@@ -67,7 +67,10 @@ static int put_yarn(struct hf_reader *r, const struct rope *rope) {
     if ((rc = copy_real(r, rope, "beta_fast", "rope.scaling.yarn_beta_fast")) ||
         (rc = copy_real(r, rope, "beta_slow", "rope.scaling.yarn_beta_slow")))
         return rc;
-    if (!hf_flag(rope->params, "truncate", true)) hf_put_bool(r, "inferd.yarn_truncate", false);
+    /* In a gpt-oss file that says nothing the bounds are exact. */
+    bool truncate = hf_flag(rope->params, "truncate", true);
+    if (truncate != (strcmp(r->config->family->arch, "gpt-oss") != 0))
+        hf_put_bool(r, "inferd.yarn_truncate", truncate);
     return 0;
 }
 
@@ -190,7 +193,6 @@ static void put_gpt_oss_scaling(struct hf_reader *r) {
     hf_put_u32(r, "rope.scaling.original_context_length", 4096);
     hf_put_f32(r, "rope.scaling.yarn_beta_fast", 32);
     hf_put_f32(r, "rope.scaling.yarn_beta_slow", 1);
-    hf_put_bool(r, "inferd.yarn_truncate", false);
 }
 
 int hf_read_rope(struct hf_reader *r) {
