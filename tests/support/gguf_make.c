@@ -10,7 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_CONTROL = 4, N_LETTERS = 26, TOKEN_BYTES = 16, TYPE_NORMAL = 1, TYPE_BYTE = 6 };
+enum {
+    N_CONTROL = 4,
+    N_LETTERS = 26,
+    TOKEN_BYTES = 16,
+    PATH_BYTES = 4096,
+    TYPE_NORMAL = 1,
+    TYPE_BYTE = 6
+};
 
 static const char *const control_texts[N_CONTROL] = {"<|system|>", "<|user|>", "<|assistant|>",
                                                      "<|end|>"};
@@ -361,5 +368,32 @@ int gguf_make_vocab(const char *path, const struct gguf_make_vocab *vocab, err *
     if (!rc) rc = gguf_writer_finish(w, path, e);
     lists_fini(&l);
     gguf_writer_free(w);
+    return rc;
+}
+
+/* Part number `part`, from 0. */
+static int write_part(const gguf *g, const char *stem, uint32_t part, uint32_t n_parts, err *e) {
+    char path[PATH_BYTES];
+    uint64_t n = gguf_n_tensors(g), first = n * part / n_parts, end = n * (part + 1) / n_parts;
+    snprintf(path, sizeof path, "%s-%05u-of-%05u.gguf", stem, part + 1, n_parts);
+    gguf_writer *w = gguf_writer_new();
+    if (!w) return no_memory(e);
+    int rc = gguf_writer_set_u32(w, "split.no", part, e);
+    if (!rc) rc = gguf_writer_set_u32(w, "split.count", n_parts, e);
+    if (!rc) rc = gguf_writer_set_u32(w, "split.tensors.count", (uint32_t)n, e);
+    if (!rc && part == 0) rc = gguf_writer_copy_metadata(w, g, e);
+    for (uint64_t i = first; i < end && !rc; i++)
+        rc = gguf_writer_add_tensor(w, gguf_tensor_at(g, i), e);
+    if (!rc) rc = gguf_writer_finish(w, path, e);
+    gguf_writer_free(w);
+    return rc;
+}
+
+int gguf_make_split(const char *src, const char *stem, uint32_t n_parts, err *e) {
+    gguf *g;
+    int rc = gguf_open(src, 0, &g, e);
+    for (uint32_t part = 0; part < n_parts && !rc; part++)
+        rc = write_part(g, stem, part, n_parts, e);
+    gguf_close(g); /* NULL is fine */
     return rc;
 }

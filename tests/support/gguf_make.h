@@ -69,4 +69,9 @@ int gguf_make_vocab(const char *path, const struct gguf_make_vocab *vocab, err *
 /* Copies the model at src to dst with every two-dimensional tensor in type qtype. */
 int gguf_make_retype(const char *src, const char *dst, int qtype, err *e);
 
+/* Cuts the model at src into n_parts files as llama-gguf-split names and marks them
+ * (STEM-00001-of-0000N.gguf; all keys in the first, split.no, split.count and split.tensors.count
+ * in each), tensors dealt in order. */
+int gguf_make_split(const char *src, const char *stem, uint32_t n_parts, err *e);
+
 #endif

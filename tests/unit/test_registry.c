@@ -354,6 +354,41 @@ static void check_file_matters(registry *r, const char *name, const char *file) 
     CHECK_MSG(verify(r, name, &e) == 0 && resolve(r, name, &e) == 0, "%s: %s", file, e.msg);
 }
 
+static void test_split_gguf(void) {
+    static const char *const parts[] = {"split-00001-of-00003.gguf", "split-00002-of-00003.gguf",
+                                        "split-00003-of-00003.gguf"};
+    registry *r = open_registry("split.db");
+    struct registry_model m;
+    char lines[1024] = "", hex[65];
+    struct stat st;
+    uint64_t size = 0;
+    err e;
+    CHECK_MSG(gguf_make_split(at("one.gguf"), at("split"), 3, &e) == 0, "%s", e.msg);
+    CHECK(add(r, parts[1], NULL, NULL, &e) == ERR_INVALID &&
+          strstr(e.msg, "is part 2: add the first, split-00001-of-00003.gguf"));
+    int rc = add(r, parts[0], NULL, NULL, &e);
+    CHECK_MSG(rc == 0, "%s", e.msg);
+    for (int i = 0; i < 3; i++) {
+        add_line(lines, sizeof lines, "", parts[i]);
+        CHECK(stat(at(parts[i]), &st) == 0);
+        size += (uint64_t)st.st_size;
+    }
+    hash_text(lines, hex);
+    CHECK(registry_find(r, "split", &m, &e) == 0);
+    CHECK_STR(m.path, at(parts[0]));
+    CHECK_STR(m.format, "gguf");
+    CHECK_STR(m.sha256, hex);
+    CHECK(m.size_bytes == size);
+    registry_model_fini(&m);
+    for (int i = 0; i < 3; i++)
+        check_file_matters(r, "split", parts[i]);
+    CHECK(rename(at(parts[2]), at("away")) == 0);
+    CHECK(resolve(r, "split", &e) == ERR_IO && strstr(e.msg, "gone"));
+    CHECK(add(r, parts[0], "again", NULL, &e) == ERR_IO && strstr(e.msg, parts[2]));
+    CHECK(rename(at("away"), at(parts[2])) == 0 && resolve(r, "split", &e) == 0);
+    registry_close(r);
+}
+
 /* config.json, weights and tokenizer of a Hugging Face folder, and two files that do not count. */
 static void test_folder(void) {
     static const char *const files[] = {"chat_template.jinja",    "config.json",
@@ -573,6 +608,7 @@ int main(void) {
     RUN(test_names);
     RUN(test_refused_files);
     RUN(test_changed_file);
+    RUN(test_split_gguf);
     RUN(test_folder);
     RUN(test_two_processes);
     RUN(test_migrations);
