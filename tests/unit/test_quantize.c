@@ -3,7 +3,9 @@
  * that must not be lost. */
 #include "core/base/mem.h"
 #include "core/formats/gguf_int.h"
+#include "core/formats/model_file.h"
 #include "core/formats/quantize.h"
+#include "core/tokenizer/tokenizer.h"
 #include "tests/support/gguf_make.h"
 #include "tests/unit/check.h"
 
@@ -17,7 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MIXES "tests/data/quantize/mixes.txt"
+#define GOLDEN "tests/golden/arch/"
+#define MIXES  "tests/data/quantize/mixes.txt"
 
 static char folder[64];
 
@@ -381,6 +384,62 @@ static void experts_are_written(void) {
     unlink(in_folder("experts.gguf"));
 }
 
+/* ---- folders ---- */
+
+static int add_tokenizer(void *arg, gguf_writer *w, err *e) {
+    return tokenizer_write_gguf(arg, 0, w, e);
+}
+
+/* A folder in its own type: every tensor as the reference converter wrote it, bit for bit, also
+ * those that are put together while they are written; and the tokenizer beside them. */
+static void check_folder(const char *name, const char *type) {
+    char hf[128], reference[128];
+    gguf *src = NULL, *want = NULL, *got = NULL;
+    quantize_plan *plan = NULL;
+    tokenizer *t = NULL;
+    err e = {0};
+    snprintf(hf, sizeof hf, GOLDEN "%s/hf", name);
+    snprintf(reference, sizeof reference, GOLDEN "%s/model.gguf", name);
+    const struct quantize_options options = {.type = type};
+    const struct quantize_output output = {.path = in_folder("new.gguf"),
+                                           .overwrite = true,
+                                           .n_threads = 2,
+                                           .add_keys = add_tokenizer,
+                                           .arg = hf};
+    CHECK_MSG(model_file_open(hf, 0, &src, &e) == 0 &&
+                  quantize_plan_new(src, &options, &plan, &e) == 0 &&
+                  quantize_run(plan, &output, &e) == 0,
+              "%s", e.msg);
+    CHECK_MSG(gguf_open(in_folder("new.gguf"), 0, &got, &e) == 0, "%s", e.msg);
+    CHECK(gguf_open(reference, 0, &want, NULL) == 0);
+    CHECK(tokenizer_open(in_folder("new.gguf"), &t, NULL) == 0);
+    CHECK(got && want && gguf_n_tensors(got) == gguf_n_tensors(want));
+    for (uint64_t i = 0; got && want && i < gguf_n_tensors(want); i++) {
+        const gguf_tensor *a = gguf_tensor_at(want, i);
+        char tensor[128];
+        snprintf(tensor, sizeof tensor, "%.*s", (int)a->name.len, a->name.data);
+        const gguf_tensor *b = gguf_tensor_find(got, tensor);
+        CHECK_MSG(b && b->type == a->type && !memcmp(a->dims, b->dims, sizeof a->dims) &&
+                      !memcmp(a->data, b->data, a->bytes),
+                  "%s: %s", name, tensor);
+    }
+    tokenizer_close(t);
+    gguf_close(got);
+    gguf_close(want);
+    quantize_plan_free(plan);
+    gguf_close(src);
+}
+
+static void folders_become_the_reference_converters_files(void) {
+    static const char *const models[][2] = {
+        {"gemma2", "f32"},   {"gemma3", "bf16"}, {"gpt-oss", "f32"},  {"gpt-oss-mxfp4", "bf16"},
+        {"granite", "f32"},  {"llama", "f32"},   {"llama2", "f16"},   {"mistral", "f32"},
+        {"mixtral", "f32"},  {"olmo2", "f32"},   {"phi3", "f32"},     {"qwen2", "f32"},
+        {"qwen2moe", "f32"}, {"qwen3", "bf16"},  {"qwen3moe", "f32"}, {"smollm3", "f32"}};
+    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
+        check_folder(models[i][0], models[i][1]);
+}
+
 /* ---- mixes ---- */
 
 struct mix_model {
@@ -703,6 +762,7 @@ int main(void) {
     RUN(overrides_are_kept);
     RUN(quantized_sources_need_a_word);
     RUN(experts_are_written);
+    RUN(folders_become_the_reference_converters_files);
     RUN(mixes_are_those_of_llama_quantize);
     RUN(nothing_is_overwritten_unasked);
     RUN(a_leftover_is_taken_over_but_not_from_a_running_one);
