@@ -170,10 +170,19 @@ static int encode_run(struct job *j, const char *text, size_t n) {
     return rc;
 }
 
+static bool begins_with_space(const char *text, size_t n) {
+    return n && (text[0] == ' ' || (n >= 3 && memcmp(text, "\xe2\x96\x81", 3) == 0));
+}
+
 static int encode_text(struct job *j, size_t from, size_t to) {
     if (from == to && !j->prefix_due) return 0;
     if (j->t->bpe) return encode_bpe_run(j, j->text + from, to - from, from == 0);
-    if (!j->prefix_due) return encode_run(j, j->text + from, to - from);
+    bool has_space =
+        j->t->prefix_rule != PREFIX_ALWAYS && begins_with_space(j->text + from, to - from);
+    if (!j->prefix_due || has_space) {
+        j->prefix_due = false;
+        return encode_run(j, j->text + from, to - from);
+    }
     j->prefix_due = false;
     str_clear(&j->buffer);
     str_add_char(&j->buffer, ' ');
@@ -263,7 +272,7 @@ static int encode_special(struct job *j, const struct named *s, struct cut *cut)
     int rc = 0;
     if (cut->start > cut->from || prefix_first) rc = encode_text(j, cut->from, cut->start);
     if (!rc) rc = id_list_add(&j->ids, s->id, j->e);
-    j->prefix_due = t->space_prefix && !prefix_first;
+    j->prefix_due = t->space_prefix && !prefix_first && t->prefix_rule != PREFIX_FIRST;
     while (strips_after(t, s) && cut->end < j->n && is_space(j->text[cut->end]))
         ++cut->end;
     return rc;

@@ -354,6 +354,7 @@ static int build(tokenizer *t, struct vocab *v, err *e) {
     t->n_before = v->n_before;
     t->n_behind = v->n_behind;
     t->space_prefix = v->space_prefix;
+    t->prefix_rule = v->prefix_rule;
     t->spm_user_rules = v->spm_user_rules;
     t->strip_after_special = v->strip_after_special;
     t->chat_template = v->chat_template;

@@ -28,10 +28,10 @@ void tokenizer_close(tokenizer *t); /* NULL is fine */
 
 /* Adds the tokenizer that tokenizer_open would open at path to a GGUF file as tokenizer.* keys, so
  * that it tokenizes the same from there, here and in other engines; what GGUF has no key for (NFC,
- * strip flags of added tokens) goes into inferd.tokenizer.*, which others pass over. The list of
- * tokens is filled up to n_rows, the rows of the model's embedding, with unused [PADi]; added
- * tokens beyond them are left out. ERR_UNSUPPORTED names what GGUF cannot carry: a pre_tokenizer
- * that has no name there, a normalizer. */
+ * strip flags of added tokens, a space prefix that doubles none) goes into inferd.tokenizer.*,
+ * which others pass over. The list of tokens is filled up to n_rows, the rows of the model's
+ * embedding, with unused [PADi]; added tokens beyond them are left out. ERR_UNSUPPORTED names what
+ * GGUF cannot carry: a pre_tokenizer that has no name there, a normalizer. */
 struct gguf_writer;
 int tokenizer_write_gguf(const char *path, uint64_t n_rows, struct gguf_writer *w, err *e);
 

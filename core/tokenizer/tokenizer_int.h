@@ -50,6 +50,14 @@ struct vocab_token {
     bool eog;      /* the file says that it ends an answer */
 };
 
+/* Where the space prefix goes. SentencePiece's way doubles a space that is there, tokenizer.json's
+ * Metaspace does not. */
+enum prefix_rule {
+    PREFIX_ALWAYS,   /* before every text between control tokens */
+    PREFIX_NO_SPACE, /* unless it begins with a space */
+    PREFIX_FIRST     /* the same, and only where all text begins */
+};
+
 /* Two texts that become one, as the file writes them. Borrowed from the vocab's source. */
 struct vocab_merge {
     const char *left, *right; /* (left_len), (right_len) */
@@ -65,7 +73,8 @@ struct vocab {
     int32_t bos, eos, eot, eom, pad;                          /* -1: none */
     int32_t before[VOCAB_MAX_ADDED], behind[VOCAB_MAX_ADDED]; /* what TOKENIZER_ADD_SPECIAL adds */
     unsigned n_before, n_behind;
-    bool space_prefix;   /* a space goes before text at the start and after a control token */
+    bool space_prefix; /* a space goes before text at the start and after a control token */
+    enum prefix_rule prefix_rule; /* with space_prefix */
     bool spm_user_rules; /* user-defined tokens as SentencePiece treats them: their text is escaped,
                             and the space prefix goes before the first one, not after it. Else as
                             GGUF's reference does: text as it stands, prefix after each one */
@@ -91,9 +100,11 @@ int vocab_from_hf(struct hf_tokenizer *h, struct vocab *v, err *e); /* takes h, 
 void vocab_fini(struct vocab *v);
 
 /* Keys of this program's own in GGUF files, for what the format cannot say: u8 a token (enum
- * token_flags), and that text is brought into NFC first. Others do not know them. */
-#define VOCAB_KEY_FLAGS "inferd.tokenizer.token_flags"
-#define VOCAB_KEY_NFC   "inferd.tokenizer.nfc"
+ * token_flags), that text is brought into NFC first, how the space prefix is put (enum
+ * prefix_rule). Others do not know them. */
+#define VOCAB_KEY_PREFIX "inferd.tokenizer.space_prefix"
+#define VOCAB_KEY_FLAGS  "inferd.tokenizer.token_flags"
+#define VOCAB_KEY_NFC    "inferd.tokenizer.nfc"
 
 /* What configuration files say beside the vocabulary: BOS, EOS and padding, which are added, ends
  * of an answer, the template. */
@@ -183,6 +194,7 @@ struct tokenizer {
     int32_t before[VOCAB_MAX_ADDED], behind[VOCAB_MAX_ADDED];
     unsigned n_before, n_behind;
     bool space_prefix, spm_user_rules, strip_after_special;
+    enum prefix_rule prefix_rule;
     uint32_t longest_text; /* bytes of text that one token can stand for */
     char *chat_template;
     struct bpe *bpe;    /* one of the three: merges by rank, */

@@ -160,6 +160,9 @@ static int read_settings(const gguf *g, const struct pretok_rule *rule, struct v
     if (!rc) rc = read_flag(g, "tokenizer.ggml.add_eos_token", false, &add_eos, e);
     if (!rc) rc = read_flag(g, "tokenizer.ggml.add_space_prefix", true, &v->space_prefix, e);
     if (rc) return rc;
+    uint64_t prefix_rule;
+    if (gguf_get_u64(g, VOCAB_KEY_PREFIX, &prefix_rule, NULL) == 0 && prefix_rule <= PREFIX_FIRST)
+        v->prefix_rule = (enum prefix_rule)prefix_rule;
     /* The reference has the prefix for SentencePiece vocabularies only. */
     if (bpe) v->space_prefix = false;
     /* Gemma 4 does not work without, and files are about that deny it. */

@@ -104,7 +104,7 @@ static bool is_mark(const char *text) {
 }
 
 /* SentencePiece-like: spaces become U+2581, one more may go before the text. */
-static int check_marked(const struct vocab *v, bool *prefix, err *e) {
+static int check_marked(const struct vocab *v, bool *prefix, enum prefix_rule *how, err *e) {
     const struct hf_tokenizer *h = v->hf;
     bool marks = false;
     *prefix = false;
@@ -124,6 +124,8 @@ static int check_marked(const struct vocab *v, bool *prefix, err *e) {
         if (none) continue; /* no space is left */
         if (s->kind != HF_METASPACE || !is_mark(s->content))
             return refuse(e, "pre_tokenizer", s->kind == HF_SPLIT ? s->pattern : step_name(s));
+        if (s->prepend != HF_PREPEND_NEVER && !*prefix)
+            *how = s->prepend == HF_PREPEND_FIRST ? PREFIX_FIRST : PREFIX_NO_SPACE;
         *prefix |= s->prepend != HF_PREPEND_NEVER;
         marks = true;
     }
@@ -301,7 +303,9 @@ static bool is_cut_at_lines(const struct vocab *v) {
 static int write_marked_merges(const struct vocab *v, const struct lists *l, bool prefix,
                                gguf_writer *w, err *e) {
     if (prefix || !is_cut_at_lines(v))
-        return refuse(e, "a list of merges that is", "no SentencePiece model's");
+        return err_set(e, ERR_UNSUPPORTED,
+                       "merges that no scores of a SentencePiece model stand for, with a space put "
+                       "before the text or across line ends, cannot be said in a GGUF file");
     int rc = gguf_writer_set_str(w, KEY("model"), "gemma4", e);
     if (!rc) rc = write_lists(l, true, w, e);
     return rc ? rc : write_merges(v, w, e);
@@ -310,7 +314,8 @@ static int write_marked_merges(const struct vocab *v, const struct lists *l, boo
 static int write_marked(const struct vocab *v, struct lists *l, gguf_writer *w, err *e) {
     char *blob = NULL;
     bool prefix = v->space_prefix;
-    int rc = v->is_bpe ? check_marked(v, &prefix, e) : unmark_user_texts(v, l, &blob, e);
+    enum prefix_rule how = v->prefix_rule;
+    int rc = v->is_bpe ? check_marked(v, &prefix, &how, e) : unmark_user_texts(v, l, &blob, e);
     float *scores = mem_new(v->n, sizeof *scores);
     if (!rc && !scores) rc = no_memory(e);
     bool by_rank = !rc && v->is_bpe && !vocab_scores_of_merges(v, scores);
@@ -319,6 +324,7 @@ static int write_marked(const struct vocab *v, struct lists *l, gguf_writer *w, 
             if (v->tokens[i].len) l->scores[i] = scores[i];
     if (!rc && v->unk >= 0 && (uint32_t)v->unk < l->n) l->types[v->unk] = TOKEN_UNKNOWN;
     if (!rc) rc = gguf_writer_set_bool(w, KEY("add_space_prefix"), prefix, e);
+    if (!rc && how != PREFIX_ALWAYS) rc = gguf_writer_set_u32(w, VOCAB_KEY_PREFIX, how, e);
     if (!rc && by_rank) {
         rc = write_marked_merges(v, l, prefix, w, e);
     } else if (!rc) {

@@ -140,8 +140,8 @@ static void check_random_texts(const tokenizer *a, const tokenizer *b, const cJS
             for (size_t i = 0; i < take && n < sizeof text; i++)
                 text[n++] = at + i < len ? from[at + i] : ' ';
         }
-        /* A tokenizer.json's normalizer sees the parts between broken characters one by one. */
-        if (a->norm && !utf8_valid(text, n)) n = utf8_valid_prefix(text, n);
+        /* A tokenizer.json's components see the parts between broken characters one by one. */
+        if ((a->norm || a->space_prefix) && !utf8_valid(text, n)) n = utf8_valid_prefix(text, n);
         CHECK_MSG(same_ids(a, b, text, n, round % 4), "random text %d", round);
     }
 }
@@ -375,6 +375,137 @@ static void merges_without_scores_are_kept(void) {
     cJSON_Delete(texts);
 }
 
+/* A merge, the best first. */
+struct ranked {
+    float score;
+    int32_t left, right;
+};
+
+static int compare_ranked(const void *a, const void *b) {
+    const struct ranked *x = a, *y = b;
+    if (x->score != y->score) return x->score < y->score ? 1 : -1;
+    if (x->left != y->left) return x->left < y->left ? -1 : 1;
+    return (x->right > y->right) - (x->right < y->right);
+}
+
+/* Every cut of a token into two as a merge, in the order of the scores: as transformers converts a
+ * tokenizer.model. */
+static cJSON *merges_of(const struct vocab *v, const tokenizer *t) {
+    struct ranked *all = mem_new(1 << 16, sizeof *all);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < v->n; i++) {
+        const struct vocab_token *k = &v->tokens[i];
+        for (uint32_t at = 1; k->type == TOKEN_NORMAL && at < k->len; at++) {
+            char left[64], right[64];
+            snprintf(left, sizeof left, "%.*s", (int)at, k->text);
+            snprintf(right, sizeof right, "%.*s", (int)(k->len - at), k->text + at);
+            int32_t l = tokenizer_find(t, left), r = tokenizer_find(t, right);
+            if (l >= 0 && r >= 0 && n < 1 << 16) all[n++] = (struct ranked){k->score, l, r};
+        }
+    }
+    qsort(all, n, sizeof *all, compare_ranked);
+    cJSON *list = cJSON_CreateArray();
+    for (uint32_t i = 0; i < n; i++) {
+        char text[160];
+        size_t n_left, n_right;
+        const char *l = tokenizer_token_text(t, all[i].left, &n_left);
+        const char *r = tokenizer_token_text(t, all[i].right, &n_right);
+        snprintf(text, sizeof text, "%.*s %.*s", (int)n_left, l, (int)n_right, r);
+        cJSON_AddItemToArray(list, cJSON_CreateString(text));
+    }
+    free(all);
+    return list;
+}
+
+static void put_merges(const struct vocab *v, const tokenizer *t, const char *components) {
+    cJSON *json = cJSON_Parse(components), *model = cJSON_CreateObject();
+    cJSON *ids = cJSON_AddObjectToObject(model, "vocab");
+    cJSON *added = cJSON_AddArrayToObject(json, "added_tokens");
+    for (uint32_t i = 0; i < v->n; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "%.*s", (int)v->tokens[i].len, v->tokens[i].text);
+        cJSON_AddNumberToObject(ids, text, i);
+        if (v->tokens[i].type != TOKEN_CONTROL) continue;
+        cJSON *item = cJSON_CreateObject();
+        cJSON_AddNumberToObject(item, "id", i);
+        cJSON_AddStringToObject(item, "content", text);
+        cJSON_AddBoolToObject(item, "special", true);
+        cJSON_AddItemToArray(added, item);
+    }
+    cJSON_AddStringToObject(model, "type", "BPE");
+    cJSON_AddBoolToObject(model, "byte_fallback", true);
+    cJSON_AddItemToObject(model, "merges", merges_of(v, t));
+    cJSON_AddItemToObject(json, "model", model);
+    char *text = cJSON_PrintUnformatted(json);
+    put_file("tokenizer.json", text);
+    free(text);
+    cJSON_Delete(json);
+}
+
+#define MARK    "\"\xe2\x96\x81\""
+#define REPLACE "{\"type\":\"Replace\",\"pattern\":{\"String\":\" \"},\"content\":" MARK "}"
+#define DECODERS                                                                                   \
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":" MARK                                          \
+    "},\"content\":\" \"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}"
+
+/* The ways in which Llama's, Mistral's and Gemma's tokenizer.json say what SentencePiece does. */
+static void merges_become_scores_again(void) {
+    static const struct {
+        const char *components;
+        bool prefix;
+    } ways[] = {
+        {"{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\","
+         "\"prepend\":" MARK "}," REPLACE
+         "]},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[" DECODERS
+         ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}}",
+         true},
+        {"{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":" MARK
+         ",\"prepend_scheme\":\"always\",\"split\":false},\"decoder\":{\"type\":\"Sequence\","
+         "\"decoders\":[" DECODERS
+         ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}}",
+         true},
+        {"{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":" MARK
+         ",\"prepend_scheme\":\"first\",\"split\":false},\"decoder\":{\"type\":\"Sequence\","
+         "\"decoders\":[" DECODERS
+         ",{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]}}",
+         true},
+        {"{\"normalizer\":" REPLACE
+         ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":"
+         "\" \"},\"behavior\":\"MergedWithPrevious\",\"invert\":false},\"decoder\":{\"type\":"
+         "\"Sequence\",\"decoders\":[" DECODERS "]}}",
+         false},
+    };
+    cJSON *texts = load_texts();
+    const cJSON *text;
+    struct vocab v;
+    tokenizer *t = NULL;
+    put_file("tokenizer_config.json", "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}");
+    CHECK(vocab_read(DEMO, &v, NULL) == 0 && tokenizer_open(DEMO, &t, NULL) == 0);
+    for (size_t i = 0; t && i < sizeof ways / sizeof ways[0]; i++) {
+        gguf *g = NULL;
+        gguf_str model = {0};
+        bool prefix = false;
+        put_merges(&v, t, ways[i].components);
+        check_round_trip(folder, 0, texts);
+        CHECK(gguf_open(written, 0, &g, NULL) == 0 &&
+              gguf_get_str(g, "tokenizer.ggml.model", &model, NULL) == 0 && model.len == 5 &&
+              gguf_get_bool(g, "tokenizer.ggml.add_space_prefix", &prefix, NULL) == 0);
+        CHECK(prefix == ways[i].prefix);
+        gguf_close(g);
+        /* Without a prefix the ids are those of the model that the merges were made from. */
+        tokenizer *own = prefix ? NULL : open_written(folder, 0);
+        if (own)
+            cJSON_ArrayForEach(text, texts)
+                CHECK(same_ids(t, own, text->valuestring, strlen(text->valuestring), 0));
+        tokenizer_close(own);
+    }
+    drop_file("tokenizer.json");
+    drop_file("tokenizer_config.json");
+    tokenizer_close(t);
+    vocab_fini(&v);
+    cJSON_Delete(texts);
+}
+
 /* Do two files have the same list under this key? */
 static bool same_list(const gguf *a, const gguf *b, const char *key) {
     enum gguf_type x, y;
@@ -457,6 +588,7 @@ int main(void) {
     RUN(a_folder_around_a_model_is_read);
     RUN(what_gguf_cannot_carry_is_refused);
     RUN(merges_without_scores_are_kept);
+    RUN(merges_become_scores_again);
     RUN(files_equal_the_reference_converter);
     if (access(SHARED "hf/qwen3/tokenizer.json", R_OK) == 0)
         RUN(real_vocabularies_come_back);
