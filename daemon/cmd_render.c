@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MESSAGES_MAX_BYTES = 16 << 20, TEXT_MAX_BYTES = 64 << 20, TEMPLATE_MAX_BYTES = 16 << 20 };
+enum { MESSAGES_MAX_BYTES = 16 << 20, TEXT_MAX_BYTES = 64 << 20 };
 
 struct render_args {
     const char *messages, *template_file;
@@ -142,26 +142,13 @@ static int render_file(const struct renderer *r, err *e) {
     return rc;
 }
 
-static int open_template_file(const char *path, chat_template **out, err *e) {
-    char *source;
-    size_t n;
-    int rc = textfile_read(path, TEMPLATE_MAX_BYTES, &source, &n, e);
-    if (rc) return rc;
-    rc = strlen(source) == n ? chat_template_new(source, "", "", out, e)
-                             : err_set(e, ERR_FORMAT, "a NUL byte in the template");
-    if (!rc) rc = chat_template_probe(*out, e);
-    if (rc) err_prefix(e, "%s: ", path);
-    free(source);
-    return rc;
-}
-
 static int run(const struct instrument *in, const struct render_args *args, err *e) {
     tokenizer *tok = NULL;
     chat_template *chat = NULL;
     int rc = args->template_file ? 0 : tokenizer_open(in->model.path, &tok, e);
     if (!rc)
-        rc = args->template_file ? open_template_file(args->template_file, &chat, e)
-                                 : loader_chat_template(tok, &chat, e);
+        rc = args->template_file ? loader_template_file(args->template_file, "", "", &chat, e)
+                                 : loader_chat_template(&in->config, in->model.path, tok, &chat, e);
     struct renderer r = {chat, args};
     if (!rc)
         rc = args->jsonl ? jsonl_run(&(struct jsonl){render_line, &r, MESSAGES_MAX_BYTES}, e)
@@ -199,13 +186,14 @@ int cmd_render(int argc, char **argv, err *e) {
          .kind = OPTION_SWITCH,
          .target = &args.no_prompt,
          .help = "do not open the assistant's answer at the end"}};
+    static const char *const keys[] = {"model", "chat-template", "registry", "log-level", NULL};
     struct instrument in = {
         .options = {.usage = "render --messages FILE | --jsonl",
                     .summary = "Prints the prompt text that a model's chat template makes of "
                                "messages, byte for byte.",
                     .options = own,
                     .n_options = sizeof own / sizeof own[0],
-                    .keys = instrument_text_keys},
+                    .keys = keys},
         .no_model = &args.template_file};
     int status = instrument_parse(&in, argc, argv, e);
     if (status < 0 && !args.messages == !args.jsonl) {

@@ -17,6 +17,11 @@ static const struct config_key keys[] = {
      "Models to serve: registered names or aliases or paths of GGUF files, commas between.\n"
      "Empty: the only registered model, or the registered one whose name begins with \"demo\" or\n"
      "\"inferd-demo\"."},
+    {"chat-template", CONFIG_TEXT, AT(chat_template), "", 0, 0, NULL, "",
+     "How messages become a prompt, instead of the models' own templates: a Jinja file, or one of\n"
+     "alpaca, chatml, gemma, llama2, llama3, mistral, mistral-tekken, phi3, vicuna, zephyr. "
+     "Empty:\n"
+     "the model's own, or where it has none the format that its control tokens tell."},
     {"registry", CONFIG_TEXT, AT(registry), "", 0, 0, NULL, "",
      "The registry's file. Empty: $STATE_DIRECTORY/registry.db under systemd, otherwise\n"
      "inferd/registry.db in $XDG_DATA_HOME or ~/.local/share."},

@@ -122,8 +122,13 @@ static int load_model(struct server *s, struct served *m, err *e) {
         err_prefix(e, "model %s: ", m->model.id);
         return rc;
     }
-    if (loader_chat_template(engine_tokenizer(m->engine), &m->chat, &why))
-        log_warn("%s cannot chat, only complete: %s", m->model.id, why.msg);
+    rc =
+        loader_chat_template(s->config, m->model.path, engine_tokenizer(m->engine), &m->chat, &why);
+    if (rc && *s->config->chat_template) {
+        if (e) *e = why;
+        return err_prefix(e, "chat-template: ");
+    }
+    if (rc) log_warn("%s cannot chat, only complete: %s", m->model.id, why.msg);
     loader_note_loaded(s->config, &m->model);
     return 0;
 }

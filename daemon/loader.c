@@ -4,13 +4,17 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "daemon/input.h"
 #include "registry/registry.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { TEMPLATE_MAX_BYTES = 16 << 20 };
 
 void loader_model_fini(struct loader_model *m) {
     free(m->id);
@@ -145,6 +149,17 @@ void loader_engine_config(const struct config *c, const char *path, struct engin
     };
 }
 
+/* Compiled and probed. */
+static int open_template(const char *source, const char *bos, const char *eos, chat_template **out,
+                         err *e) {
+    int rc = chat_template_new(source, bos, eos, out, e);
+    if (!rc) rc = chat_template_probe(*out, e);
+    if (!rc) return 0;
+    chat_template_free(*out);
+    *out = NULL;
+    return rc;
+}
+
 /* The text of a token as the caller's string, "" for none. */
 static char *token_text(const tokenizer *tok, int32_t id) {
     size_t n = 0;
@@ -152,21 +167,72 @@ static char *token_text(const tokenizer *tok, int32_t id) {
     return mem_strndup(text ? text : "", text ? n : 0);
 }
 
-int loader_chat_template(const tokenizer *tok, chat_template **out, err *e) {
-    const char *source = tokenizer_chat_template(tok);
+int loader_template_file(const char *path, const char *bos, const char *eos, chat_template **out,
+                         err *e) {
+    char *source;
+    size_t n;
+    int rc = textfile_read(path, TEMPLATE_MAX_BYTES, &source, &n, e);
     *out = NULL;
-    if (!source)
-        return err_set(e, ERR_NOT_FOUND,
-                       "the model's file has no chat template "
-                       "(tokenizer.chat_template)");
-    char *bos = token_text(tok, tokenizer_bos(tok)), *eos = token_text(tok, tokenizer_eos(tok));
-    int rc = bos && eos ? chat_template_new(source, bos, eos, out, e)
-                        : err_set(e, ERR_NOMEM, "no memory for the chat template");
-    if (!rc) rc = chat_template_probe(*out, e);
+    if (rc) return rc;
+    rc = strlen(source) == n ? open_template(source, bos, eos, out, e)
+                             : err_set(e, ERR_FORMAT, "a NUL byte in the template");
+    if (rc) err_prefix(e, "%s: ", path);
+    free(source);
+    return rc;
+}
+
+/* The folder may hold templates for special purposes, which nobody can ask for. */
+static void note_more_templates(const char *model_path) {
+    char path[4096];
+    const char *slash = strrchr(model_path, '/');
+    int n = slash ? (int)(slash - model_path) : 0;
+    struct stat st;
+    if (!stat(model_path, &st) && S_ISDIR(st.st_mode)) n = (int)strlen(model_path);
+    snprintf(path, sizeof path, "%.*s%sadditional_chat_templates", n, model_path, n ? "/" : "");
+    if (!stat(path, &st)) log_info("the templates in %s are not used", path);
+}
+
+/* The model's own, and its variant for tools. */
+static int own_template(const tokenizer *tok, const char *bos, const char *eos, chat_template **out,
+                        err *e) {
+    const char *tools = tokenizer_tool_template(tok);
+    chat_template *variant = NULL;
+    int rc = open_template(tokenizer_chat_template(tok), bos, eos, out, e);
+    if (rc || !tools) return rc;
+    rc = open_template(tools, bos, eos, &variant, e);
     if (rc) {
+        err_prefix(e, "tool_use: ");
         chat_template_free(*out);
         *out = NULL;
+        return rc;
     }
+    chat_template_set_tool_variant(*out, variant);
+    return 0;
+}
+
+int loader_chat_template(const struct config *c, const char *path, const tokenizer *tok,
+                         chat_template **out, err *e) {
+    const char *chosen = c->chat_template, *name = chosen;
+    char *bos = token_text(tok, tokenizer_bos(tok)), *eos = token_text(tok, tokenizer_eos(tok));
+    int rc;
+    *out = NULL;
+    if (!*chosen && !tokenizer_chat_template(tok)) {
+        name = chat_builtin_for(tok);
+        if (name) log_info("%s has no chat template: the built-in %s is used", path, name);
+    }
+    if (!bos || !eos)
+        rc = err_set(e, ERR_NOMEM, "no memory for the chat template");
+    else if (!name)
+        rc = err_set(e, ERR_NOT_FOUND,
+                     "the file has no chat template and its control tokens tell none: set "
+                     "chat-template");
+    else if (chat_builtin_source(name))
+        rc = open_template(chat_builtin_source(name), bos, eos, out, e);
+    else if (*chosen)
+        rc = loader_template_file(chosen, bos, eos, out, e);
+    else
+        rc = own_template(tok, bos, eos, out, e);
+    if (!*chosen) note_more_templates(path);
     free(bos);
     free(eos);
     return rc;

@@ -26,7 +26,14 @@ void loader_note_loaded(const struct config *c, const struct loader_model *m);
 
 void loader_engine_config(const struct config *c, const char *path, struct engine_config *out);
 
-/* The model's own chat template, compiled. ERR_NOT_FOUND: the file has none. */
-int loader_chat_template(const tokenizer *tok, chat_template **out, err *e);
+/* The chat template of the model at path, compiled and probed: what the key chat-template says,
+ * else the model's own with its variant for tools, else the built-in format that its vocabulary
+ * tells. ERR_NOT_FOUND: none of these. */
+int loader_chat_template(const struct config *c, const char *path, const tokenizer *tok,
+                         chat_template **out, err *e);
+
+/* A Jinja file, compiled and probed. */
+int loader_template_file(const char *path, const char *bos, const char *eos, chat_template **out,
+                         err *e);
 
 #endif

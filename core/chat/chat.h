@@ -11,6 +11,7 @@
 #define INFERD_CHAT_H
 
 #include "core/base/err.h"
+#include "core/tokenizer/tokenizer.h"
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>
@@ -36,6 +37,13 @@ void chat_template_set_tool_variant(chat_template *t, chat_template *variant);
 
 /* Does the template look at a variable of this name? */
 bool chat_template_uses(const chat_template *t, const char *name);
+
+/* Formats for files that carry no template ("chatml", "llama3", ...). Source of the one with this
+ * name, NULL: none; the i-th name, NULL behind the last. */
+const char *chat_builtin_source(const char *name);
+const char *chat_builtin_name(int i);
+/* Name of the format that the vocabulary's control tokens tell, or NULL. */
+const char *chat_builtin_for(const tokenizer *tok);
 
 struct chat_input {
     const cJSON *messages;  /* array of {role, content, ...}, borrowed */

@@ -171,13 +171,13 @@ static int tri_state(const cJSON *config, const char *name) {
     return cJSON_IsBool(item) ? cJSON_IsTrue(item) : -1;
 }
 
-/* A template, or the one called "default" of a list. */
-static const char *find_template(const cJSON *config) {
+/* The template with this name of a list; a single one is "default". */
+static const char *find_template(const cJSON *config, const char *wanted) {
     const cJSON *item, *list = hf_member(config, "chat_template");
-    if (cJSON_IsString(list)) return list->valuestring;
+    if (cJSON_IsString(list)) return strcmp(wanted, "default") == 0 ? list->valuestring : NULL;
     cJSON_ArrayForEach(item, list) {
         const char *name = hf_text(item, "name");
-        if (name && strcmp(name, "default") == 0) return hf_text(item, "template");
+        if (name && strcmp(name, wanted) == 0) return hf_text(item, "template");
     }
     return NULL;
 }
@@ -250,8 +250,10 @@ static int read_folder(const char *folder, struct hf_tokenizer *t, err *e) {
         t->add_bos = tri_state(config, "add_bos_token");
         t->add_eos = tri_state(config, "add_eos_token");
     }
-    t->chat_template = t->template_file ? t->template_file : find_template(config);
-    if (!t->chat_template) t->chat_template = find_template(t->documents[DOC_TEMPLATE]);
+    t->chat_template = t->template_file ? t->template_file : find_template(config, "default");
+    if (!t->chat_template) t->chat_template = find_template(t->documents[DOC_TEMPLATE], "default");
+    /* A file of its own holds the only one. */
+    if (!t->template_file) t->tool_template = find_template(config, "tool_use");
     return 0;
 }
 

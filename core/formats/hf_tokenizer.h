@@ -95,6 +95,7 @@ struct hf_tokenizer {
     unsigned n_eos_ids;
     int32_t bos_id, pad_id;    /* of config.json, -1: none */
     const char *chat_template; /* NULL: none */
+    const char *tool_template; /* the one called "tool_use"; NULL: none */
     void *documents[7];        /* private: parsed files that the texts lie in */
     char *template_file;
 };

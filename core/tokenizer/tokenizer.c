@@ -44,6 +44,7 @@ void vocab_fini(struct vocab *v) {
     free(v->tokens);
     free(v->merges);
     free(v->chat_template);
+    free(v->tool_template);
     bpe_rules_fini(&v->rules);
     normalizer_free(v->norm);
     if (v->free_source) v->free_source(v->source);
@@ -359,6 +360,8 @@ static int build(tokenizer *t, struct vocab *v, err *e) {
     t->strip_after_special = v->strip_after_special;
     t->chat_template = v->chat_template;
     v->chat_template = NULL;
+    t->tool_template = v->tool_template;
+    v->tool_template = NULL;
     t->norm = v->norm;
     v->norm = NULL;
     int rc = copy_tokens(t, v, e);
@@ -449,6 +452,7 @@ void tokenizer_close(tokenizer *t) {
     bpe_free(t->bpe);
     bpe_free(t->scored);
     free(t->chat_template);
+    free(t->tool_template);
     free(t->specials.names);
     free(t->normals.names);
     free(t->normal_texts);
@@ -539,4 +543,8 @@ int32_t tokenizer_find(const tokenizer *t, const char *text) {
 
 const char *tokenizer_chat_template(const tokenizer *t) {
     return t->chat_template;
+}
+
+const char *tokenizer_tool_template(const tokenizer *t) {
+    return t->tool_template;
 }

@@ -85,5 +85,7 @@ const char *tokenizer_token_text(const tokenizer *t, int32_t id, size_t *n);
 
 /* The model's Jinja chat template, NUL-terminated, borrowed; NULL: the file has none. */
 const char *tokenizer_chat_template(const tokenizer *t);
+/* The one called "tool_use", for conversations with tools; NULL: the file has none. */
+const char *tokenizer_tool_template(const tokenizer *t);
 
 #endif

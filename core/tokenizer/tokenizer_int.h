@@ -80,6 +80,7 @@ struct vocab {
                             GGUF's reference does: text as it stands, prefix after each one */
     bool strip_after_special;   /* white space after a special token is dropped (Phi-3) */
     char *chat_template;        /* owned, NULL: none */
+    char *tool_template;        /* the same, "tool_use" */
     bool is_bpe;                /* merges, else SentencePiece */
     struct vocab_merge *merges; /* (n_merges) by rank, owned */
     uint32_t n_merges;
@@ -196,7 +197,7 @@ struct tokenizer {
     bool space_prefix, spm_user_rules, strip_after_special;
     enum prefix_rule prefix_rule;
     uint32_t longest_text; /* bytes of text that one token can stand for */
-    char *chat_template;
+    char *chat_template, *tool_template;
     struct bpe *bpe;    /* one of the three: merges by rank, */
     struct bpe *scored; /* by SentencePiece's scores, */
     struct spm *spm;    /* or what only the library does: no byte fallback, unused tokens */

@@ -147,9 +147,20 @@ static bool is_phi3(const gguf *g) {
     return false;
 }
 
+/* The caller owns *out; NULL: there is no such key. */
+static int read_template(const gguf *g, const char *key, char **out, err *e) {
+    gguf_str s;
+    if (!gguf_has(g, key)) return 0;
+    int rc = gguf_get_str(g, key, &s, e);
+    if (rc) return rc;
+    if (memchr(s.data, 0, s.len))
+        return err_set(e, ERR_FORMAT, "%s: %s holds a NUL byte", gguf_path(g), key);
+    *out = mem_strndup(s.data, s.len);
+    return *out ? 0 : err_set(e, ERR_NOMEM, "no memory for the chat template");
+}
+
 /* rule: of a BPE vocabulary, else NULL. */
 static int read_settings(const gguf *g, const struct pretok_rule *rule, struct vocab *v, err *e) {
-    gguf_str s;
     bool add_bos, add_eos, bpe = v->is_bpe;
     int32_t bos = bpe ? GPT2_BOS_EOS : LLAMA_BOS, eos = bpe ? GPT2_BOS_EOS : LLAMA_EOS;
     int rc = read_id(g, "tokenizer.ggml.bos_token_id", v, bos, &v->bos, e);
@@ -169,13 +180,8 @@ static int read_settings(const gguf *g, const struct pretok_rule *rule, struct v
     if (bpe && rule->marks_spaces) add_bos |= rule->add_bos;
     if (add_bos && v->bos >= 0) v->before[v->n_before++] = v->bos;
     if (add_eos && v->eos >= 0) v->behind[v->n_behind++] = v->eos;
-    if (!gguf_has(g, "tokenizer.chat_template")) return 0;
-    rc = gguf_get_str(g, "tokenizer.chat_template", &s, e);
-    if (rc) return rc;
-    if (memchr(s.data, 0, s.len))
-        return err_set(e, ERR_FORMAT, "%s: tokenizer.chat_template holds a NUL byte", gguf_path(g));
-    v->chat_template = mem_strndup(s.data, s.len);
-    return v->chat_template ? 0 : err_set(e, ERR_NOMEM, "no memory for the chat template");
+    rc = read_template(g, "tokenizer.chat_template", &v->chat_template, e);
+    return rc ? rc : read_template(g, "tokenizer.chat_template.tool_use", &v->tool_template, e);
 }
 
 static bool is_text(gguf_str s, const char *text) {

@@ -187,9 +187,11 @@ int vocab_take_settings(const struct hf_tokenizer *h, struct vocab *v, err *e) {
     take_flag(h->add_eos, v->eos, v->behind, &v->n_behind);
     for (unsigned i = 0; i < h->n_eos_ids; i++)
         if ((uint32_t)h->eos_ids[i] < v->n) v->tokens[h->eos_ids[i]].eog = true;
-    if (!h->chat_template) return 0;
-    v->chat_template = mem_strdup(h->chat_template);
-    return v->chat_template ? 0 : no_memory(e);
+    if (h->chat_template) v->chat_template = mem_strdup(h->chat_template);
+    if (h->tool_template) v->tool_template = mem_strdup(h->tool_template);
+    return (h->chat_template && !v->chat_template) || (h->tool_template && !v->tool_template)
+               ? no_memory(e)
+               : 0;
 }
 
 static int read_settings(const struct hf_tokenizer *h, struct vocab *v, err *e) {

@@ -273,6 +273,8 @@ static int write_settings(const struct vocab *v, const struct lists *l, gguf_wri
     if (!rc) rc = gguf_writer_set_bool(w, KEY("add_eos_token"), v->n_behind > 0, e);
     if (!rc && v->chat_template)
         rc = gguf_writer_set_str(w, "tokenizer.chat_template", v->chat_template, e);
+    if (!rc && v->tool_template)
+        rc = gguf_writer_set_str(w, "tokenizer.chat_template.tool_use", v->tool_template, e);
     return rc;
 }
 
