@@ -526,7 +526,7 @@ static void check_beside_reference(const char *name, const cJSON *texts) {
     gguf *a = NULL, *b = NULL;
     tokenizer *t = NULL, *own = NULL;
     const cJSON *text;
-    uint64_t n_rows;
+    uint64_t n_rows = 0;
     enum gguf_type elem;
     snprintf(hf, sizeof hf, GOLDEN "%s/hf", name);
     snprintf(reference, sizeof reference, GOLDEN "%s/model.gguf", name);
