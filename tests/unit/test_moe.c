@@ -655,7 +655,8 @@ static void test_limits(void) {
     CHECK(backend_open(&config, &be, &e) == ERR_INVALID);
     config.moe = (struct backend_moe_limits){4, 2, 0};
     CHECK(backend_open(&config, &be, &e) == ERR_INVALID);
-    config.moe = (struct backend_moe_limits){1024, 1024, UINT32_MAX};
+    config.moe = (struct backend_moe_limits){1024, 1024, UINT32_MAX}; /* 2^63 codes */
+    config.max_rows = 1 << 21;
     CHECK(backend_open(&config, &be, &e) == ERR_NOMEM && !be);
     config.max_rows = UINT32_MAX; /* pairs are counted in 32 bits */
     CHECK(backend_open(&config, &be, &e) == ERR_NOMEM && !be);
