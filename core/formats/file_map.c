@@ -42,3 +42,8 @@ void file_map_close(struct file_map *m) {
 void file_map_drop_pages(const struct file_map *m) {
     if (m->base) madvise((void *)(uintptr_t)m->base, (size_t)m->bytes, MADV_DONTNEED);
 }
+
+void file_map_will_need(const void *data, uint64_t n) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data / page * page;
+    madvise((void *)first, (size_t)((uintptr_t)data + n - first), MADV_WILLNEED);
+}

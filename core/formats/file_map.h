@@ -19,5 +19,7 @@ struct file_map {
 int file_map_open(const char *path, struct file_map *m, err *e);
 void file_map_close(struct file_map *m);            /* of nothing is fine */
 void file_map_drop_pages(const struct file_map *m); /* read again when they are touched */
+/* Has the system begin to read mapped bytes that are not in memory. */
+void file_map_will_need(const void *data, uint64_t n);
 
 #endif

@@ -86,6 +86,9 @@ const gguf_tensor *gguf_tensor_find(const gguf *g, const char *name); /* NULL: n
 int gguf_tensor_read(const gguf *g, const gguf_tensor *t, uint64_t offset, uint64_t n, void *dst,
                      err *e);
 
+/* Has the system begin to read t from its file, as far as it is not in memory. Only a wish. */
+void gguf_tensor_will_need(const gguf_tensor *t);
+
 bool gguf_has(const gguf *g, const char *key);
 /* Typed reads: 0, ERR_NOT_FOUND, or ERR_FORMAT when the type does not fit (any integer type is
  * accepted for u64/i64 where the value fits; any float type for f64). */

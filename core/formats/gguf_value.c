@@ -1,5 +1,6 @@
 /* gguf_value.c - what an open gguf answers: keys by name, values as the types that callers want,
  * tensors and their bytes. Reads what gguf.c has checked, and changes nothing. Any thread. */
+#include "core/formats/file_map.h"
 #include "core/formats/gguf_int.h"
 
 #include <inttypes.h>
@@ -66,6 +67,10 @@ int gguf_tensor_read(const gguf *g, const gguf_tensor *t, uint64_t offset, uint6
         return g->source.read(g->source.state, (uint64_t)(t - g->tensors), offset, n, dst, e);
     memcpy(dst, (const char *)t->data + offset, n);
     return 0;
+}
+
+void gguf_tensor_will_need(const gguf_tensor *t) {
+    if (t->data) file_map_will_need(t->data, t->bytes);
 }
 
 bool gguf_has(const gguf *g, const char *key) {

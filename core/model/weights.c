@@ -335,18 +335,31 @@ static int one_tensor(const struct loader *l, const struct tensor_row *row, cons
     return load_tensor(l, row, name, (backend_weight **)((char *)base + row->offset), e);
 }
 
+/* A layer is read from the disk while the one before it is repacked. */
+static void will_need_layer(const struct loader *l, uint32_t n) {
+    for (size_t i = 0; l->be && n < l->n_layers && i < N_LAYER_ROWS; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%u.%s", n, layer_rows[i].name);
+        const gguf_tensor *t = gguf_tensor_find(l->g, name);
+        if (t) gguf_tensor_will_need(t);
+    }
+}
+
 static int all_tensors(const struct loader *l, err *e) {
+    will_need_layer(l, 0);
     for (size_t i = 0; i < N_MODEL_ROWS; i++) {
         int rc = one_tensor(l, &model_rows[i], model_rows[i].name, l->w, e);
         if (rc) return rc;
     }
-    for (uint32_t n = 0; n < l->n_layers; n++)
+    for (uint32_t n = 0; n < l->n_layers; n++) {
+        will_need_layer(l, n + 1);
         for (size_t i = 0; i < N_LAYER_ROWS; i++) {
             char name[64];
             snprintf(name, sizeof name, "blk.%u.%s", n, layer_rows[i].name);
             int rc = one_tensor(l, &layer_rows[i], name, l->w ? &l->w->layers[n] : NULL, e);
             if (rc) return rc;
         }
+    }
     return 0;
 }
 
