@@ -35,7 +35,7 @@ struct job {
     quantize_plan *plan;
     gguf_writer *writer;
     const struct quantize_output *output;
-    int fd; /* of the source, -1: a folder */
+    int fd; /* of the source, -1: it is no single file */
     uint64_t n_pieces, total_bytes;
     uint64_t *first_piece; /* (n_tensors + 1) */
     struct sums *sums;     /* (n_pieces), each written by whoever does the piece */
@@ -311,7 +311,7 @@ static int check_target(const struct job *j, const struct stat *src, err *e) {
 static int open_source(struct job *j, err *e) {
     const char *path = gguf_path(j->plan->src);
     struct stat st;
-    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return check_target(j, &st, e);
+    if (!gguf_mapping(j->plan->src) && stat(path, &st) == 0) return check_target(j, &st, e);
     j->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (j->fd < 0 || fstat(j->fd, &st))
         return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));

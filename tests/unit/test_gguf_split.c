@@ -2,6 +2,7 @@
  * what does not fit is refused with the part's name. */
 #include "core/formats/gguf_int.h"
 #include "core/formats/model_file.h"
+#include "core/formats/quantize.h"
 #include "tests/unit/check.h"
 
 #include <stdlib.h>
@@ -82,6 +83,41 @@ static void parts_are_the_whole(void) {
     gguf_close(src);
 }
 
+/* Rewrites g as F16 and opens the result. */
+static gguf *rewrite(const gguf *g, const char *path) {
+    struct quantize_options options = {.type = "F16"};
+    struct quantize_output output = {.path = path, .n_threads = 1};
+    quantize_plan *plan = NULL;
+    gguf *out = NULL;
+    err e = {0};
+    int rc = quantize_plan_new(g, &options, &plan, &e);
+    if (!rc) rc = quantize_run(plan, &output, &e);
+    if (!rc) rc = gguf_open(path, 0, &out, &e);
+    CHECK_MSG(rc == 0, "%s: %s", path, e.msg);
+    quantize_plan_free(plan);
+    unlink(path);
+    return out;
+}
+
+static void parts_are_quantized_as_the_whole(void) {
+    gguf *src = NULL, *g = NULL;
+    char path[128], one[128], two[128];
+    err e = {0};
+    snprintf(one, sizeof one, "%s/one.gguf", folder);
+    snprintf(two, sizeof two, "%s/two.gguf", folder);
+    CHECK(gguf_open(golden, 0, &src, &e) == 0 &&
+          model_file_open(path_of(0, 3, path), 0, &g, &e) == 0);
+    if (src && g) {
+        gguf *a = rewrite(src, one), *b = rewrite(g, two);
+        CHECK(a && b && gguf_file_bytes(a) == gguf_file_bytes(b) &&
+              memcmp(gguf_mapping(a), gguf_mapping(b), gguf_file_bytes(a)) == 0);
+        gguf_close(a);
+        gguf_close(b);
+    }
+    gguf_close(g);
+    gguf_close(src);
+}
+
 static void refused(const char *path, int code, const char *says) {
     gguf *g = NULL;
     err e = {0};
@@ -129,6 +165,7 @@ static void parts_that_do_not_fit_are_refused(void) {
 int main(void) {
     if (!mkdtemp(folder)) return 1;
     RUN(parts_are_the_whole);
+    RUN(parts_are_quantized_as_the_whole);
     RUN(parts_that_do_not_fit_are_refused);
     return check_done();
 }
