@@ -230,7 +230,7 @@ static const char *final_text(const cJSON *messages) {
 /* Cuts b behind the last place where the final message's text stands, as transformers does: with
  * the white space at the text's end when the template kept it, without when it stripped it. */
 static int cut_after_final(jsb *b, const cJSON *messages, const char **why) {
-    const char *text = final_text(messages);
+    const char *text = final_text(messages), *p = b->p ? b->p : ""; /* nothing was written yet */
     if (!text) {
         *why = "the final message has no text to continue";
         return ERR_INVALID;
@@ -241,13 +241,13 @@ static int cut_after_final(jsb *b, const cJSON *messages, const char **why) {
     while (n && is_space(text[n - 1]))
         n--;
     for (bool found = false; !found; at -= !found) {
-        found = n <= b->n - at && (n == 0 || memcmp(b->p + at, text, n) == 0);
+        found = n <= b->n - at && (n == 0 || memcmp(p + at, text, n) == 0);
         if (!found && at == 0) {
             *why = "the chat template changes the final message: it cannot be continued";
             return ERR_INVALID;
         }
     }
-    bool whole = kept <= b->n - at && memcmp(b->p + at, text, kept) == 0;
+    bool whole = kept <= b->n - at && memcmp(p + at, text, kept) == 0;
     b->n = at + (whole ? kept : n);
     while (b->n_runs && (b->n_runs > 1 ? b->runs[b->n_runs - 2].end : 0) >= b->n)
         b->n_runs--;
