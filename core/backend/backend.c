@@ -5,6 +5,7 @@
 
 #include "core/base/mem.h"
 
+#include <float.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -171,9 +172,15 @@ static bool is_matrix(const backend *be, const backend_weight *w, uint64_t n_exp
            w->n_out == n_out && w->n_in == n_in;
 }
 
+/* 0 (there is none) or a positive number. */
+static bool factor_ok(float v) {
+    return v >= 0 && v <= FLT_MAX;
+}
+
 static bool input_ok(const backend *be, const struct op_input *in, uint32_t n_rows, uint64_t n_in) {
     if (!holds_f32(be, in->x, n_rows, n_in) || (in->norm && !is_vector(be, in->norm, n_in)))
         return false;
+    if (!factor_ok(in->residual_scale)) return false;
     if (!in->residual) return !in->residual_norm;
     return in->residual != in->x && holds_f32(be, in->residual, n_rows, n_in) &&
            (!in->residual_norm || is_vector(be, in->residual_norm, n_in));
@@ -213,6 +220,7 @@ int backend_linear(backend *be, const struct op_linear *a) {
     bool gated = a->act != BACKEND_ACT_NONE;
     if (gated && (a->act >= BACKEND_N_ACTS || a->n_weights != 2 || a->y_scale || a->softcap))
         return ERR_INVALID;
+    if (!factor_ok(a->y_scale) || !factor_ok(a->softcap)) return ERR_INVALID;
     for (uint32_t i = 0; i < a->n_weights; i++)
         if (!product_ok(be, a, i)) return ERR_INVALID;
     if (!input_ok(be, &a->in, a->n_rows, a->w[0]->n_in)) return ERR_INVALID;
@@ -236,7 +244,7 @@ static bool experts_ok(const backend *be, const struct op_moe *a) {
 
 int backend_moe(backend *be, const struct op_moe *a) {
     if (a->n_rows > be->max_rows || a->act == BACKEND_ACT_NONE || a->act >= BACKEND_N_ACTS ||
-        !a->down || !experts_ok(be, a))
+        !factor_ok(a->weight_scale) || !a->down || !experts_ok(be, a))
         return ERR_INVALID;
     uint64_t n_in = a->down->n_out;
     if (!input_ok(be, &a->in, a->n_rows, n_in) || !holds_f32(be, a->y, a->n_rows, n_in) ||
@@ -256,7 +264,7 @@ static bool head_norm_ok(const backend *be, const backend_weight *w, uint32_t n_
 int backend_rope_store(backend *be, const struct op_rope_store *a) {
     uint64_t cols;
     if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || !a->n_heads || a->n_rot % 2 ||
-        a->n_rot > a->kv.head_dim)
+        a->n_rot > a->kv.head_dim || !factor_ok(a->magnitude))
         return ERR_INVALID;
     cols = (uint64_t)a->kv.n_kv_heads * a->kv.head_dim;
     if (!a->q_norm != !a->k_norm || !head_norm_ok(be, a->q_norm, a->n_heads, a->kv.head_dim) ||
@@ -273,7 +281,7 @@ int backend_paged_attention(backend *be, const struct op_paged_attention *a) {
     uint64_t cols = (uint64_t)a->n_heads * a->kv.head_dim, n_table;
     if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || a->n_seqs > a->n_rows || !a->n_heads ||
         a->n_heads % a->kv.n_kv_heads || (a->sinks && !is_vector(be, a->sinks, a->n_heads)) ||
-        !mem_mul(a->n_seqs, a->table_stride, &n_table))
+        !factor_ok(a->softcap) || !mem_mul(a->n_seqs, a->table_stride, &n_table))
         return ERR_INVALID;
     if (!holds_f32(be, a->q, a->n_rows, cols) || !holds_f32(be, a->out, a->n_rows, cols) ||
         a->out == a->q || !holds_i32(be, a->pos, a->n_rows) ||

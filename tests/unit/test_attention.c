@@ -444,6 +444,11 @@ static void test_refusals(void) {
     pos[1] = 31;
     CHECK(backend_upload(be, pb, 0, pos, sizeof pos, &e) == 0);
     CHECK(backend_paged_attention(be, &op) == 0);
+    op.softcap = -1;
+    CHECK(backend_paged_attention(be, &op) == ERR_INVALID);
+    op.softcap = NAN;
+    CHECK(backend_paged_attention(be, &op) == ERR_INVALID);
+    op.softcap = 0;
     table[1] = 4;
     CHECK(backend_upload(be, tb, 0, table, sizeof table, &e) == 0);
     CHECK(backend_paged_attention(be, &op) == ERR_INVALID);

@@ -447,6 +447,15 @@ static void test_form_refusals(void) {
     CHECK(backend_linear(be, &op) == ERR_INVALID);
     op = good, op.act = BACKEND_N_ACTS;
     CHECK(backend_linear(be, &op) == ERR_INVALID);
+    const float no_factors[] = {-1, NAN, INFINITY};
+    for (size_t i = 0; i < sizeof no_factors / sizeof no_factors[0]; i++) {
+        op = good, op.softcap = no_factors[i];
+        CHECK(backend_linear(be, &op) == ERR_INVALID);
+        op = good, op.y_scale = no_factors[i];
+        CHECK(backend_linear(be, &op) == ERR_INVALID);
+        op = good, op.in.residual_scale = no_factors[i];
+        CHECK(backend_linear(be, &op) == ERR_INVALID);
+    }
     for (int act = BACKEND_ACT_SILU; act < BACKEND_N_ACTS; act++) {
         op = good, op.act = (enum backend_act)act;
         CHECK(backend_linear(be, &op) == 0);

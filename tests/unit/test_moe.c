@@ -685,6 +685,7 @@ static void test_refusals(void) {
     REFUSED(op.n_rows = MOST_ROWS + 1);
     REFUSED(op.act = BACKEND_ACT_NONE);
     REFUSED(op.act = BACKEND_N_ACTS);
+    REFUSED(op.weight_scale = -1);
     REFUSED(op.router = op.gate);
     REFUSED(op.gate = op.router);
     REFUSED(op.down = NULL);
