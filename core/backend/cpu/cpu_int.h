@@ -139,6 +139,13 @@ static inline void cpu_count(struct cpu_backend *c, const struct cpu_isa *isa, u
 }
 
 /* Place of a K/V type in the tables of kernels. */
+/* Ids, rows and slots that come as tensors: is each in 0 .. bound - 1? */
+static inline bool cpu_all_below(const int32_t *ids, uint32_t n, uint64_t bound) {
+    for (uint32_t i = 0; i < n; i++)
+        if (ids[i] < 0 || (uint64_t)ids[i] >= bound) return false;
+    return true;
+}
+
 static inline uint32_t cpu_kv_index(int kv_type) {
     return kv_type == QTYPE_F32 ? 0 : kv_type == QTYPE_F16 ? 1 : kv_type == QTYPE_BF16 ? 2 : 3;
 }

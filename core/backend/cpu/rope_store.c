@@ -168,18 +168,12 @@ static struct angle_table *find_table(struct cpu_rope *r, const struct op_rope_s
     return t;
 }
 
-static bool all_below(const int32_t *ids, uint32_t n, uint64_t bound) {
-    for (uint32_t i = 0; i < n; i++)
-        if (ids[i] < 0 || (uint64_t)ids[i] >= bound) return false;
-    return true;
-}
-
 int cpu_rope_store(backend *be, const struct op_rope_store *a) {
     struct cpu_backend *c = cpu_of(be);
     uint64_t block_bytes;
     if (a->kv.head_dim > CPU_MAX_HEAD_DIM || !backend_kv_block_bytes(&a->kv, &block_bytes) ||
-        !all_below(a->slots->host, a->n_rows, (uint64_t)a->kv.n_blocks * a->kv.block_tokens) ||
-        !all_below(a->pos->host, a->n_rows, INT32_MAX))
+        !cpu_all_below(a->slots->host, a->n_rows, (uint64_t)a->kv.n_blocks * a->kv.block_tokens) ||
+        !cpu_all_below(a->pos->host, a->n_rows, INT32_MAX))
         return ERR_INVALID;
     uint32_t rows = a->n_rows / ((uint32_t)be->n_threads * CHUNKS_PER_THREAD);
     rows = rows < 1 ? 1 : rows < MAX_CHUNK_ROWS ? rows : MAX_CHUNK_ROWS;

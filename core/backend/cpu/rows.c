@@ -36,12 +36,6 @@ static void run_rows(struct row_run *r, uint64_t n_cols) {
     pool_run(r->c->pool, n_chunks(r->n_rows, r->per_chunk), run_chunk, r);
 }
 
-static bool all_below(const int32_t *ids, uint32_t n, uint64_t bound) {
-    for (uint32_t i = 0; i < n; i++)
-        if (ids[i] < 0 || (uint64_t)ids[i] >= bound) return false;
-    return true;
-}
-
 /* ---- embed ---- */
 
 static void embed_row(const struct row_run *r, uint32_t row, int thread) {
@@ -60,7 +54,7 @@ static void embed_row(const struct row_run *r, uint32_t row, int thread) {
 
 int cpu_embed(backend *be, const struct op_embed *a) {
     struct cpu_backend *c = cpu_of(be);
-    if (!all_below(a->ids->host, a->n_rows, a->table->n_out)) return ERR_INVALID;
+    if (!cpu_all_below(a->ids->host, a->n_rows, a->table->n_out)) return ERR_INVALID;
     struct row_run run = {.op = a, .n_rows = a->n_rows, .c = c, .row = embed_row};
     run_rows(&run, a->table->n_in);
     cpu_count(c, &cpu_isa_generic, CPU_EMBED);
@@ -87,7 +81,7 @@ int cpu_gather(backend *be, const struct op_gather *a) {
     uint64_t n_from = a->x->bytes / sizeof(float) / a->n_cols;
     if (a->residual && a->residual->bytes < a->x->bytes)
         n_from = a->residual->bytes / sizeof(float) / a->n_cols;
-    if (!all_below(a->rows->host, a->n_out_rows, n_from)) return ERR_INVALID;
+    if (!cpu_all_below(a->rows->host, a->n_out_rows, n_from)) return ERR_INVALID;
     struct row_run run = {.op = a, .n_rows = a->n_out_rows, .c = c, .row = gather_row};
     run_rows(&run, a->n_cols);
     cpu_count(c, &cpu_isa_generic, CPU_GATHER);
