@@ -41,6 +41,7 @@ struct gguf_source {
     /* As gguf_tensor_read, for tensor number i, whose data is NULL. The range lies inside it. */
     int (*read)(const void *state, uint64_t i, uint64_t offset, uint64_t n, void *dst, err *e);
     void (*drop_pages)(const void *state);
+    const char *(*path)(const void *state, uint64_t i); /* of its files; NULL behind the last */
     void (*close)(void *state);
     uint64_t bytes; /* of its files */
 };
@@ -63,6 +64,9 @@ struct gguf {
  * Takes source over, also on failure; then g must be closed. ERR_FORMAT: a name is there twice. */
 int gguf_set_tensors(gguf *g, const gguf_tensor *tensors, uint64_t n,
                      const struct gguf_source *source, err *e);
+
+/* The i-th file that g's bytes lie in; NULL: there are no more. */
+const char *gguf_source_path(const gguf *g, uint64_t i);
 
 /* Forgets the keys whose names begin with prefix. */
 void gguf_forget_keys(gguf *g, const char *prefix);

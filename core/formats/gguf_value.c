@@ -15,6 +15,11 @@ const char *gguf_path(const gguf *g) {
     return g->path;
 }
 
+const char *gguf_source_path(const gguf *g, uint64_t i) {
+    if (i == 0) return g->path;
+    return g->source.path ? g->source.path(g->source.state, i - 1) : NULL;
+}
+
 uint64_t gguf_file_bytes(const gguf *g) {
     return g->source.close ? g->source.bytes : g->bytes;
 }

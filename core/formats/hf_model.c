@@ -45,6 +45,11 @@ static void drop_pages(const void *state) {
         safetensors_drop_pages(f->files[i]);
 }
 
+static const char *path_of(const void *state, uint64_t i) {
+    const struct folder *f = state;
+    return i < f->n_files ? safetensors_path(f->files[i]) : NULL;
+}
+
 static void close_folder(void *state) {
     struct folder *f = state;
     hf_tensors_free(&f->tensors);
@@ -300,8 +305,11 @@ static int finish(struct folder *f, gguf_writer *w, const char *name, gguf **out
         close_folder(f);
         return rc;
     }
-    struct gguf_source source = {
-        .state = f, .read = read_tensor, .drop_pages = drop_pages, .close = close_folder};
+    struct gguf_source source = {.state = f,
+                                 .read = read_tensor,
+                                 .drop_pages = drop_pages,
+                                 .path = path_of,
+                                 .close = close_folder};
     for (uint32_t i = 0; i < f->n_files; i++)
         source.bytes += safetensors_bytes(f->files[i]);
     rc = gguf_set_tensors(g, f->tensors.tensors, f->tensors.n, &source, e);

@@ -8,6 +8,7 @@
 #include "core/formats/quantize_int.h"
 
 #include "core/base/mem.h"
+#include "core/formats/gguf_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -281,9 +282,20 @@ static bool same_file(const struct stat *a, const struct stat *b) {
     return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
 }
 
+/* Does path lead to one of the source's files? */
+static bool is_source(const gguf *src, const char *path) {
+    struct stat st, own;
+    const char *file;
+    if (stat(path, &st)) return false;
+    for (uint64_t i = 0; (file = gguf_source_path(src, i)); i++)
+        if (stat(file, &own) == 0 && same_file(&st, &own)) return true;
+    return false;
+}
+
 /* Nothing that is there may be lost: not the source, also as PATH.tmp, nor an older result. */
-static int check_target(const struct job *j, const struct stat *src, err *e) {
+static int check_target(const struct job *j, err *e) {
     const char *path = j->output->path;
+    const gguf *src = j->plan->src;
     struct stat st;
     size_t n = strlen(path);
     char *tmp = mem_new((uint64_t)n + sizeof ".tmp", 1);
@@ -291,14 +303,14 @@ static int check_target(const struct job *j, const struct stat *src, err *e) {
     memcpy(tmp, path, n);
     memcpy(tmp + n, ".tmp", sizeof ".tmp");
     int rc = 0;
-    if (stat(tmp, &st) == 0 && same_file(&st, src))
+    if (is_source(src, tmp))
         rc = err_set(e, ERR_INVALID,
                      "%s is the source, and a name needed while writing %s: take "
                      "another name for the result",
                      tmp, path);
     free(tmp);
     if (rc || stat(path, &st)) return rc;
-    if (same_file(&st, src))
+    if (is_source(src, path))
         return err_set(e, ERR_INVALID, "%s is the source itself: take another name for the result",
                        path);
     if (!S_ISREG(st.st_mode))
@@ -311,13 +323,13 @@ static int check_target(const struct job *j, const struct stat *src, err *e) {
 static int open_source(struct job *j, err *e) {
     const char *path = gguf_path(j->plan->src);
     struct stat st;
-    if (!gguf_mapping(j->plan->src) && stat(path, &st) == 0) return check_target(j, &st, e);
+    if (!gguf_mapping(j->plan->src)) return check_target(j, e);
     j->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (j->fd < 0 || fstat(j->fd, &st))
         return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != gguf_file_bytes(j->plan->src))
         return err_set(e, ERR_CHANGED, "%s: changed since it was opened", path);
-    return check_target(j, &st, e);
+    return check_target(j, e);
 }
 
 int quantize_run(quantize_plan *p, const struct quantize_output *o, err *e) {
