@@ -1,6 +1,7 @@
 /* files.c - which files make one model: one GGUF, the parts of a split one, the files of a Hugging
- * Face folder. By names and stat alone: opens no file, knows no format. */
+ * Face folder. By names and stat alone: opens no file. */
 #include "core/base/mem.h"
+#include "core/formats/model_file.h"
 #include "registry/registry_int.h"
 
 #include <dirent.h>
@@ -17,27 +18,6 @@ enum { FILES_MAX = 10000 };
 static bool ends_with(const char *name, const char *end) {
     size_t n = strlen(name), m = strlen(end);
     return n > m && strcmp(name + n - m, end) == 0;
-}
-
-/* Five digits at text. */
-static unsigned read_number(const char *text) {
-    unsigned n = 0;
-    for (int i = 0; i < 5; i++) {
-        if (text[i] < '0' || text[i] > '9') return 0;
-        n = n * 10 + (unsigned)(text[i] - '0');
-    }
-    return n;
-}
-
-bool registry_part_read(const char *name, struct registry_part *out) {
-    static const char shape[] = "-00001-of-00002.gguf";
-    size_t n = strlen(name), m = sizeof shape - 1;
-    if (n <= m) return false;
-    const char *end = name + n - m;
-    *out = (struct registry_part){
-        .stem_len = n - m, .part = read_number(end + 1), .n_parts = read_number(end + 10)};
-    return end[0] == '-' && strncmp(end + 6, "-of-", 4) == 0 && strcmp(end + 15, ".gguf") == 0 &&
-           out->part >= 1 && out->part <= out->n_parts;
 }
 
 bool registry_is_safetensors(const char *name) {
@@ -132,20 +112,22 @@ static int list_folder(const char *path, struct registry_files *f, err *e) {
     return rc;
 }
 
-static int list_parts(const char *path, const struct registry_part *first, struct registry_files *f,
+static int list_parts(const char *path, struct model_file_part part, struct registry_files *f,
                       err *e) {
     const char *slash = strrchr(path, '/');
-    size_t folder_len = slash ? (size_t)(slash - path) : 0, skip = slash ? folder_len + 1 : 0;
-    int stem_len = (int)(first->stem_len - skip), rc = 0;
-    char *name = mem_new(strlen(path) + 1, 1);
+    size_t folder_len = slash ? (size_t)(slash + 1 - path) : 0;
+    unsigned given = part.part;
+    int rc = 0;
+    char *name = mem_strdup(path);
     if (!name) return err_set(e, ERR_NOMEM, "no memory");
-    if (first->part != 1)
-        rc = err_set(e, ERR_INVALID, "%s is part %u: add the first, %.*s-00001-of-%05u.gguf", path,
-                     first->part, stem_len, path + skip, first->n_parts);
-    for (unsigned i = 1; !rc && i <= first->n_parts; i++) {
-        snprintf(name, strlen(path) + 1, "%.*s-%05u-of-%05u.gguf", stem_len, path + skip, i,
-                 first->n_parts);
-        rc = add_file(f, path, folder_len, name, e);
+    part.part = 1;
+    model_file_part_write(&part, name);
+    if (given != 1)
+        rc = err_set(e, ERR_INVALID, "%s is part %u: add the first, %s", path, given,
+                     name + folder_len);
+    for (; !rc && part.part <= part.n_parts; part.part++) {
+        model_file_part_write(&part, name);
+        rc = add_file(f, "", 0, name, e);
     }
     free(name);
     return rc;
@@ -179,7 +161,7 @@ static int sum_up(struct registry_files *f, err *e) {
 }
 
 int registry_files_list(const char *path, struct registry_files *out, err *e) {
-    struct registry_part part;
+    struct model_file_part part;
     struct stat st;
     memset(out, 0, sizeof *out);
     out->format = "gguf";
@@ -188,8 +170,8 @@ int registry_files_list(const char *path, struct registry_files *out, err *e) {
         rc = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     else if (S_ISDIR(st.st_mode))
         rc = list_folder(path, out, e);
-    else if (registry_part_read(path, &part) && part.n_parts > 1)
-        rc = list_parts(path, &part, out, e);
+    else if (model_file_part_read(path, &part) && part.n_parts > 1)
+        rc = list_parts(path, part, out, e);
     else
         rc = add_file(out, "", 0, path, e);
     if (!rc) rc = sum_up(out, e);

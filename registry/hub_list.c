@@ -2,6 +2,7 @@
  * reads a listing's text, touches neither network nor disk. */
 #include "core/base/mem.h"
 #include "core/base/str.h"
+#include "core/formats/model_file.h"
 #include "registry/hub_int.h"
 #include "registry/registry_int.h"
 
@@ -143,9 +144,9 @@ static bool matches(const char *name, const char *wanted) {
 }
 
 /* Does b belong to the split model that a is the first part of? */
-static bool same_split(const char *a, const struct registry_part *part, const char *b) {
-    struct registry_part other;
-    return registry_part_read(b, &other) && other.n_parts == part->n_parts &&
+static bool same_split(const char *a, const struct model_file_part *part, const char *b) {
+    struct model_file_part other;
+    return model_file_part_read(b, &other) && other.n_parts == part->n_parts &&
            other.stem_len == part->stem_len && strncmp(a, b, part->stem_len) == 0;
 }
 
@@ -160,8 +161,8 @@ static bool choice_add(struct hub_choice *c, const struct hub_file *f) {
 /* All parts of the model whose first is found, or the file alone. */
 static int take_model(const struct hub_listing *l, const struct hub_file *first,
                       struct hub_choice *out, err *e) {
-    struct registry_part part;
-    bool split = registry_part_read(first->name, &part);
+    struct model_file_part part;
+    bool split = model_file_part_read(first->name, &part);
     for (size_t i = 0; i < l->n_files; i++)
         if (&l->files[i] == first || (split && same_split(first->name, &part, l->files[i].name)))
             if (!choice_add(out, &l->files[i])) return err_set(e, ERR_NOMEM, "no memory");
@@ -175,9 +176,9 @@ static void say_candidates(const struct hub_listing *l, const char *wanted,
                            const struct hub_options *o) {
     size_t n = 0;
     for (size_t i = 0; i < l->n_files && n < SAID_MAX; i++) {
-        struct registry_part part;
+        struct model_file_part part;
         if (!matches(l->files[i].name, wanted)) continue;
-        if (registry_part_read(l->files[i].name, &part) && part.part != 1) continue;
+        if (model_file_part_read(l->files[i].name, &part) && part.part != 1) continue;
         o->say(o->arg, l->files[i].name);
         n++;
     }
@@ -189,8 +190,8 @@ static int choose_gguf(const struct hub_listing *l, const char *wanted, const st
     size_t n = 0, n_gguf = 0;
     for (size_t i = 0; i < l->n_files; i++) {
         const struct hub_file *f = &l->files[i];
-        struct registry_part part;
-        bool later = registry_part_read(f->name, &part) && part.part != 1;
+        struct model_file_part part;
+        bool later = model_file_part_read(f->name, &part) && part.part != 1;
         n_gguf += is_gguf(f->name) && !later;
         if (later || !matches(f->name, wanted)) continue;
         n++;

@@ -6,6 +6,7 @@
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "core/base/str.h"
+#include "core/formats/model_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -236,10 +237,10 @@ int registry_check_name(const char *name, err *e) {
 }
 
 void registry_name_from_path(const char *path, char name[REGISTRY_NAME_BYTES]) {
-    struct registry_part part;
+    struct model_file_part part;
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     size_t n = strlen(base);
-    if (registry_part_read(base, &part))
+    if (model_file_part_read(base, &part))
         n = part.stem_len;
     else if (n > 5 && strcmp(base + n - 5, ".gguf") == 0)
         n -= 5;

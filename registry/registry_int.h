@@ -38,13 +38,6 @@ void registry_hash_hex(struct registry_hash *h, char hex[65]); /* 64 or 40 digit
 
 /* ---- files.c ---- */
 
-/* What NAME-00001-of-00003.gguf says: NAME is the first stem_len bytes, part counts from 1. */
-struct registry_part {
-    size_t stem_len;
-    unsigned part, n_parts;
-};
-bool registry_part_read(const char *name, struct registry_part *out); /* false: no such name */
-
 /* Is a file of that name, without folders, one of those that make a Hugging Face model? */
 bool registry_folder_has(const char *name);
 bool registry_is_safetensors(const char *name); /* weights that are read */

@@ -29,7 +29,7 @@ static int check_vocabulary(const char *path, const struct registry_files *files
                        "%s has no tokenizer.json and no tokenizer.model: it cannot be served",
                        path);
     }
-    int rc = model_file_open(path, 0, &g, e);
+    int rc = model_file_open_gguf(path, 0, &g, e);
     if (rc) return rc;
     if (gguf_get_str(g, "tokenizer.ggml.model", &kind, NULL))
         rc = err_set(e, ERR_UNSUPPORTED,

@@ -4,15 +4,15 @@
 
 #include "core/base/mem.h"
 #include "core/formats/gguf_int.h"
+#include "core/formats/model_file.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_PARTS = 99999, SUFFIX_BYTES = sizeof "-00001-of-00002.gguf" - 1 };
+enum { MAX_PARTS = 99999 };
 
 /* The parts behind the first. */
 struct parts {
@@ -26,6 +26,11 @@ static void drop_pages(const void *state) {
         gguf_drop_pages(p->list[i]);
 }
 
+static const char *path_of(const void *state, uint64_t i) {
+    const struct parts *p = state;
+    return i < p->n ? gguf_path(p->list[i]) : NULL;
+}
+
 static void close_parts(void *state) {
     struct parts *p = state;
     for (uint64_t i = 0; i < p->n; i++)
@@ -34,20 +39,15 @@ static void close_parts(void *state) {
     free(p);
 }
 
-/* PREFIX-NNNNN-of-NNNNN.gguf in path's folder; the caller frees. NULL: no memory, or path is named
- * otherwise. */
+/* The name of part number no beside path, a part's; the caller frees. NULL: no memory, or path is
+ * named otherwise. */
 static char *part_path(const char *path, uint64_t no, uint64_t count) {
-    char suffix[SUFFIX_BYTES + 32];
-    size_t n = strlen(path), room = n + sizeof suffix;
-    unsigned a, b;
-    int used = 0;
-    if (n < SUFFIX_BYTES) return NULL;
-    const char *end = path + n - SUFFIX_BYTES;
-    if (sscanf(end, "-%5u-of-%5u.gguf%n", &a, &b, &used) != 2 || used != SUFFIX_BYTES) return NULL;
-    char *out = mem_new(room, 1);
+    struct model_file_part part;
+    char *out = model_file_part_read(path, &part) ? mem_strdup(path) : NULL;
     if (!out) return NULL;
-    snprintf(suffix, sizeof suffix, "-%05" PRIu64 "-of-%05" PRIu64 ".gguf", no + 1, count);
-    snprintf(out, room, "%.*s%s", (int)(end - path), path, suffix);
+    part.part = (unsigned)no + 1;
+    part.n_parts = (unsigned)count;
+    model_file_part_write(&part, out);
     return out;
 }
 
@@ -126,10 +126,13 @@ static int join_parts(gguf *first, struct parts *p, uint64_t count, int flags, e
     gguf_tensor *all = rc ? NULL : join(first, p, &n);
     if (!rc && !all) rc = err_set(e, ERR_NOMEM, "%s: no memory for its index", gguf_path(first));
     if (!rc) rc = check_count(first, n, e);
-    struct gguf_source source = {
-        .state = p, .drop_pages = drop_pages, .close = close_parts, .bytes = first->bytes};
+    struct gguf_source source = {.state = p,
+                                 .drop_pages = drop_pages,
+                                 .path = path_of,
+                                 .close = close_parts,
+                                 .bytes = first->bytes};
     for (uint64_t i = 0; i < p->n; i++)
-        source.bytes += p->list[i] ? gguf_file_bytes(p->list[i]) : 0;
+        source.bytes += gguf_file_bytes(p->list[i]);
     if (rc)
         close_parts(p);
     else if (!(rc = gguf_set_tensors(first, all, n, &source, e)))
@@ -138,31 +141,46 @@ static int join_parts(gguf *first, struct parts *p, uint64_t count, int flags, e
     return rc;
 }
 
-int gguf_split_open(const char *path, int flags, gguf **out, err *e) {
+/* Opens path, which must be no part or the first of *count. */
+static int open_first(const char *path, int flags, uint64_t *count, gguf **out, err *e) {
     gguf *first = NULL;
-    uint64_t no = 0, count = 1;
+    uint64_t no = 0;
     *out = NULL;
     int rc = gguf_open(path, flags, &first, e);
-    if (!rc) rc = read_numbers(first, &no, &count, e);
-    if (!rc && count > 1 && no > 0) {
-        char *wanted = part_path(path, 0, count);
+    if (!rc) rc = read_numbers(first, &no, count, e);
+    if (!rc && no > 0) {
+        char *wanted = part_path(path, 0, *count);
         rc = err_set(e, ERR_INVALID, "%s: this is part %" PRIu64 " of %" PRIu64 ": open %s", path,
-                     no + 1, count, wanted ? wanted : "the first part");
+                     no + 1, *count, wanted ? wanted : "the first part");
         free(wanted);
-    }
-    if (!rc && count > 1) {
-        struct parts *p = mem_new(1, sizeof *p);
-        if (p) p->list = mem_new(count, sizeof(gguf *));
-        if (!p || !p->list) {
-            free(p);
-            rc = err_set(e, ERR_NOMEM, "%s: no memory for its parts", path);
-        } else {
-            rc = join_parts(first, p, count, flags, e);
-        }
     }
     if (rc)
         gguf_close(first);
     else
         *out = first;
+    return rc;
+}
+
+int gguf_split_open_first(const char *path, int flags, gguf **out, err *e) {
+    uint64_t count;
+    return open_first(path, flags, &count, out, e);
+}
+
+int gguf_split_open(const char *path, int flags, gguf **out, err *e) {
+    uint64_t count = 1;
+    int rc = open_first(path, flags, &count, out, e);
+    if (rc || count == 1) return rc;
+    struct parts *p = mem_new(1, sizeof *p);
+    if (p) p->list = mem_new(count, sizeof(gguf *));
+    if (p && p->list) {
+        rc = join_parts(*out, p, count, flags, e);
+    } else {
+        free(p);
+        rc = err_set(e, ERR_NOMEM, "%s: no memory for its parts", path);
+    }
+    if (rc) {
+        gguf_close(*out);
+        *out = NULL;
+    }
     return rc;
 }

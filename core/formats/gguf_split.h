@@ -12,5 +12,7 @@
  * order, and no key split.*. A file that is no part opens as gguf_open does it. ERR_NOT_FOUND names
  * a missing part; ERR_INVALID: path is not the first part; ERR_FORMAT: the parts do not fit. */
 int gguf_split_open(const char *path, int flags, gguf **out, err *e);
+/* As model_file_open_gguf. */
+int gguf_split_open_first(const char *path, int flags, gguf **out, err *e);
 
 #endif

@@ -1,10 +1,44 @@
-/* model_file.c - tells the kinds of model files apart. Owns nothing. */
+/* model_file.c - tells the kinds of model files apart, and the parts of one by their names. Owns
+ * nothing. */
 #include "core/formats/model_file.h"
 
 #include "core/formats/gguf_split.h"
 #include "core/formats/hf_model.h"
 
+#include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
+
+static const char part_shape[] = "-00001-of-00002.gguf";
+
+/* Five digits at text; 0: others stand there too. */
+static unsigned read_number(const char *text) {
+    unsigned n = 0;
+    for (int i = 0; i < 5; i++) {
+        if (text[i] < '0' || text[i] > '9') return 0;
+        n = n * 10 + (unsigned)(text[i] - '0');
+    }
+    return n;
+}
+
+bool model_file_part_read(const char *name, struct model_file_part *out) {
+    size_t n = strlen(name), m = sizeof part_shape - 1;
+    if (n <= m) return false;
+    const char *end = name + n - m;
+    *out = (struct model_file_part){
+        .stem_len = n - m, .part = read_number(end + 1), .n_parts = read_number(end + 10)};
+    return end[0] == '-' && strncmp(end + 6, "-of-", 4) == 0 && strcmp(end + 15, ".gguf") == 0 &&
+           out->part >= 1 && out->part <= out->n_parts;
+}
+
+void model_file_part_write(const struct model_file_part *part, char *name) {
+    snprintf(name + part->stem_len, sizeof part_shape, "-%05u-of-%05u.gguf", part->part,
+             part->n_parts);
+}
+
+int model_file_open_gguf(const char *path, int flags, gguf **out, err *e) {
+    return gguf_split_open_first(path, flags, out, e);
+}
 
 int model_file_open(const char *path, int flags, gguf **out, err *e) {
     struct stat st;

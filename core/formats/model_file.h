@@ -13,8 +13,23 @@
 
 #include "core/formats/gguf.h"
 
+#include <stddef.h>
+
 /* As gguf_open. ERR_UNSUPPORTED names the architecture or the member of config.json that has no
  * counterpart here. */
 int model_file_open(const char *path, int flags, gguf **out, err *e);
+
+/* A GGUF file alone, for its keys: of a split one the first part, which has all of them.
+ * ERR_INVALID names the first part where path is another one. */
+int model_file_open_gguf(const char *path, int flags, gguf **out, err *e);
+
+/* What STEM-00001-of-00003.gguf says: STEM is the first stem_len bytes, part counts from 1. */
+struct model_file_part {
+    size_t stem_len;
+    unsigned part, n_parts; /* below 100000 */
+};
+bool model_file_part_read(const char *name, struct model_file_part *out); /* false: no such name */
+/* Writes part's numbers into a copy of the name that it was read from. */
+void model_file_part_write(const struct model_file_part *part, char *name);
 
 #endif

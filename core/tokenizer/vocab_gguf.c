@@ -3,7 +3,7 @@
 #include "core/tokenizer/tokenizer_int.h"
 
 #include "core/base/mem.h"
-#include "core/formats/gguf.h"
+#include "core/formats/model_file.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -272,7 +272,7 @@ int vocab_read_gguf(const char *path, struct vocab *v, err *e) {
     gguf *g = NULL;
     gguf_str model = {0};
     const struct pretok_rule *rule = NULL;
-    int rc = gguf_open(path, GGUF_OPEN_VOCAB_ONLY, &g, e);
+    int rc = model_file_open_gguf(path, GGUF_OPEN_VOCAB_ONLY, &g, e);
     if (rc) return rc;
     v->source = g;
     v->unk = v->pad = -1;

@@ -371,19 +371,22 @@ int gguf_make_vocab(const char *path, const struct gguf_make_vocab *vocab, err *
     return rc;
 }
 
-/* Part number `part`, from 0. */
-static int write_part(const gguf *g, const char *stem, uint32_t part, uint32_t n_parts, err *e) {
-    char path[PATH_BYTES];
-    uint64_t n = gguf_n_tensors(g), first = n * part / n_parts, end = n * (part + 1) / n_parts;
-    snprintf(path, sizeof path, "%s-%05u-of-%05u.gguf", stem, part + 1, n_parts);
+static int set_number(gguf_writer *w, const char *key, enum gguf_type type, const void *v,
+                      uint64_t n, err *e) {
+    gguf_str name = {key, strlen(key)};
+    return gguf_writer_set_raw(w, name, type, v, n, e);
+}
+
+int gguf_make_part(const gguf *src, const char *path, const struct gguf_make_part *p, err *e) {
     gguf_writer *w = gguf_writer_new();
     if (!w) return no_memory(e);
-    int rc = gguf_writer_set_u32(w, "split.no", part, e);
-    if (!rc) rc = gguf_writer_set_u32(w, "split.count", n_parts, e);
-    if (!rc) rc = gguf_writer_set_u32(w, "split.tensors.count", (uint32_t)n, e);
-    if (!rc && part == 0) rc = gguf_writer_copy_metadata(w, g, e);
-    for (uint64_t i = first; i < end && !rc; i++)
-        rc = gguf_writer_add_tensor(w, gguf_tensor_at(g, i), e);
+    int rc = set_number(w, "split.no", GGUF_U16, &p->no, sizeof p->no, e);
+    if (!rc) rc = set_number(w, "split.count", GGUF_U16, &p->count, sizeof p->count, e);
+    if (!rc)
+        rc = set_number(w, "split.tensors.count", GGUF_I32, &p->n_tensors, sizeof p->n_tensors, e);
+    if (!rc && p->no == 0) rc = gguf_writer_copy_metadata(w, src, e);
+    for (uint64_t i = p->begin; !rc && i < p->end; i++)
+        rc = gguf_writer_add_tensor(w, gguf_tensor_at(src, i), e);
     if (!rc) rc = gguf_writer_finish(w, path, e);
     gguf_writer_free(w);
     return rc;
@@ -392,8 +395,17 @@ static int write_part(const gguf *g, const char *stem, uint32_t part, uint32_t n
 int gguf_make_split(const char *src, const char *stem, uint32_t n_parts, err *e) {
     gguf *g;
     int rc = gguf_open(src, 0, &g, e);
-    for (uint32_t part = 0; part < n_parts && !rc; part++)
-        rc = write_part(g, stem, part, n_parts, e);
+    for (uint32_t i = 0; i < n_parts && !rc; i++) {
+        char path[PATH_BYTES];
+        uint64_t n = gguf_n_tensors(g);
+        const struct gguf_make_part part = {.no = (uint16_t)i,
+                                            .count = (uint16_t)n_parts,
+                                            .n_tensors = (int32_t)n,
+                                            .begin = n * i / n_parts,
+                                            .end = n * (i + 1) / n_parts};
+        snprintf(path, sizeof path, "%s-%05u-of-%05u.gguf", stem, i + 1, n_parts);
+        rc = gguf_make_part(g, path, &part, e);
+    }
     gguf_close(g); /* NULL is fine */
     return rc;
 }

@@ -3,7 +3,7 @@
 #ifndef INFERD_TESTS_GGUF_MAKE_H
 #define INFERD_TESTS_GGUF_MAKE_H
 
-#include "core/base/err.h"
+#include "core/formats/gguf.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -69,9 +69,17 @@ int gguf_make_vocab(const char *path, const struct gguf_make_vocab *vocab, err *
 /* Copies the model at src to dst with every two-dimensional tensor in type qtype. */
 int gguf_make_retype(const char *src, const char *dst, int qtype, err *e);
 
-/* Cuts the model at src into n_parts files as llama-gguf-split names and marks them
- * (STEM-00001-of-0000N.gguf; all keys in the first, split.no, split.count and split.tensors.count
- * in each), tensors dealt in order. */
+/* One part of a split model as llama-gguf-split marks it: tensors begin .. end - 1 of src, all of
+ * its keys too in number 0; split.no, split.count and split.tensors.count. */
+struct gguf_make_part {
+    uint16_t no, count; /* no from 0 */
+    int32_t n_tensors;  /* of all parts, as it says */
+    uint64_t begin, end;
+};
+int gguf_make_part(const gguf *src, const char *path, const struct gguf_make_part *part, err *e);
+
+/* Cuts the model at src into n_parts such parts, STEM-00001-of-0000N.gguf and so on, tensors dealt
+ * in order. */
 int gguf_make_split(const char *src, const char *stem, uint32_t n_parts, err *e);
 
 #endif

@@ -3,6 +3,8 @@
 #include "core/formats/gguf_int.h"
 #include "core/formats/model_file.h"
 #include "core/formats/quantize.h"
+#include "core/tokenizer/tokenizer.h"
+#include "tests/support/gguf_make.h"
 #include "tests/unit/check.h"
 
 #include <stdlib.h>
@@ -11,36 +13,9 @@
 static const char golden[] = "tests/golden/arch/qwen3/model.gguf";
 static char folder[] = "/tmp/inferd-split-XXXXXX";
 
-/* What one part says of itself. */
-struct part {
-    uint16_t no, count;
-    int32_t n_tensors;
-};
-
 static const char *path_of(int no, int count, char path[128]) {
     snprintf(path, 128, "%s/m-%05d-of-%05d.gguf", folder, no + 1, count);
     return path;
-}
-
-static int set_number(gguf_writer *w, const char *key, enum gguf_type type, const void *v,
-                      uint64_t n, err *e) {
-    gguf_str name = {key, strlen(key)};
-    return gguf_writer_set_raw(w, name, type, v, n, e);
-}
-
-/* Tensors [begin, end) of src; all keys too in the first part. */
-static int write_part(const gguf *src, const char *path, struct part p, uint64_t begin,
-                      uint64_t end, err *e) {
-    gguf_writer *w = gguf_writer_new();
-    int rc = set_number(w, "split.no", GGUF_U16, &p.no, sizeof p.no, e);
-    if (!rc) rc = set_number(w, "split.count", GGUF_U16, &p.count, sizeof p.count, e);
-    if (!rc) rc = set_number(w, "split.tensors.count", GGUF_I32, &p.n_tensors, 4, e);
-    if (!rc && p.no == 0) rc = gguf_writer_copy_metadata(w, src, e);
-    for (uint64_t i = begin; !rc && i < end; i++)
-        rc = gguf_writer_add_tensor(w, gguf_tensor_at(src, i), e);
-    if (!rc) rc = gguf_writer_finish(w, path, e);
-    gguf_writer_free(w);
-    return rc;
 }
 
 /* Three parts: no tensors, some, the rest. */
@@ -49,8 +24,8 @@ static bool write_parts(const gguf *src) {
     char path[128];
     err e = {0};
     for (int i = 0; i < 3; i++) {
-        struct part p = {(uint16_t)i, 3, (int32_t)n};
-        if (write_part(src, path_of(i, 3, path), p, ends[i], ends[i + 1], &e)) return false;
+        struct gguf_make_part p = {(uint16_t)i, 3, (int32_t)n, ends[i], ends[i + 1]};
+        if (gguf_make_part(src, path_of(i, 3, path), &p, &e)) return false;
     }
     return true;
 }
@@ -118,6 +93,24 @@ static void parts_are_quantized_as_the_whole(void) {
     gguf_close(src);
 }
 
+static void no_part_is_overwritten(void) {
+    struct quantize_options options = {.type = "F16"};
+    gguf *g = NULL;
+    quantize_plan *plan = NULL;
+    char path[128];
+    err e = {0};
+    CHECK(model_file_open(path_of(0, 3, path), 0, &g, &e) == 0);
+    CHECK(g && quantize_plan_new(g, &options, &plan, &e) == 0);
+    for (int i = 0; plan && i < 3; i++) {
+        struct quantize_output output = {
+            .path = path_of(i, 3, path), .n_threads = 1, .overwrite = true};
+        CHECK_MSG(quantize_run(plan, &output, &e) == ERR_INVALID && strstr(e.msg, "is the source"),
+                  "%s", e.msg);
+    }
+    quantize_plan_free(plan);
+    gguf_close(g);
+}
+
 static void refused(const char *path, int code, const char *says) {
     gguf *g = NULL;
     err e = {0};
@@ -133,16 +126,19 @@ static void parts_that_do_not_fit_are_refused(void) {
     CHECK(gguf_open(golden, 0, &src, &e) == 0);
     if (!src) return;
     uint64_t n = gguf_n_tensors(src);
-    struct part third = {2, 3, (int32_t)n};
+    struct gguf_make_part third = {2, 3, (int32_t)n, n / 3 - 1, n - 1};
     refused(path_of(1, 3, path), ERR_INVALID, "m-00001-of-00003.gguf");
+    tokenizer *tok = NULL;
+    CHECK(tokenizer_open(path, &tok, &e) == ERR_INVALID && strstr(e.msg, "m-00001-of-00003.gguf"));
     /* the same tensors in two parts */
-    CHECK(write_part(src, path_of(2, 3, path), third, n / 3 - 1, n - 1, &e) == 0);
+    CHECK(gguf_make_part(src, path_of(2, 3, path), &third, &e) == 0);
     refused(path_of(0, 3, path), ERR_FORMAT, "is there twice");
     /* fewer tensors than counted */
-    CHECK(write_part(src, path_of(2, 3, path), third, n / 3, n - 1, &e) == 0);
+    third.begin = n / 3;
+    CHECK(gguf_make_part(src, path_of(2, 3, path), &third, &e) == 0);
     refused(path_of(0, 3, path), ERR_FORMAT, "split.tensors.count");
-    third.no = 1;
-    CHECK(write_part(src, path_of(2, 3, path), third, n / 3, n, &e) == 0);
+    third.no = 1, third.end = n;
+    CHECK(gguf_make_part(src, path_of(2, 3, path), &third, &e) == 0);
     refused(path_of(0, 3, path), ERR_FORMAT, "says that it is part 2 of 3, not 3 of 3");
     CHECK(truncate(path_of(2, 3, path), 100) == 0);
     refused(path_of(0, 3, path), ERR_FORMAT, "m-00003-of-00003.gguf");
@@ -153,8 +149,8 @@ static void parts_that_do_not_fit_are_refused(void) {
     CHECK(rename(path_of(0, 3, path), plain) == 0);
     refused(plain, ERR_FORMAT, "*-00001-of-00003.gguf");
     unlink(plain);
-    struct part wrong = {3, 3, 0};
-    CHECK(write_part(src, path_of(0, 3, other), wrong, 0, 0, &e) == 0);
+    struct gguf_make_part wrong = {.no = 3, .count = 3};
+    CHECK(gguf_make_part(src, path_of(0, 3, other), &wrong, &e) == 0);
     refused(other, ERR_FORMAT, "split.no is 3, split.count 3");
     unlink(other);
     unlink(path_of(1, 3, path));
@@ -166,6 +162,7 @@ int main(void) {
     if (!mkdtemp(folder)) return 1;
     RUN(parts_are_the_whole);
     RUN(parts_are_quantized_as_the_whole);
+    RUN(no_part_is_overwritten);
     RUN(parts_that_do_not_fit_are_refused);
     return check_done();
 }
