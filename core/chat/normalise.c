@@ -31,7 +31,7 @@ static int put(cJSON *object, const char *name, cJSON *value, err *e) {
 /* ---- arguments of calls ---- */
 
 static int arguments_to_object(cJSON *function, const char *text, err *e) {
-    err why;
+    err why = {0};
     cJSON *object = NULL;
     if (!text[strspn(text, " \t\r\n")]) return put(function, "arguments", cJSON_CreateObject(), e);
     /* A text that is no object is what the model once wrote: it is shown as it is. */
@@ -73,20 +73,69 @@ static int normalise_calls(const struct chat_traits *traits, cJSON *message, err
     return 0;
 }
 
-/* A result takes the name of the latest call before it with its id. */
-static int name_result(const cJSON *messages, cJSON *message, err *e) {
-    const cJSON *id = member(message, "tool_call_id"), *m, *call;
-    const char *name = NULL;
-    if (!cJSON_IsString(id) || member(message, "name")) return 0;
-    for (m = messages->child; m && m != message; m = m->next)
+/* ---- names of results ---- */
+
+/* A call with id and name, of one of the messages. */
+struct call {
+    const char *id, *name;
+    unsigned message, number; /* of the message; of the call, among all */
+};
+
+/* Calls by id, then in their order. */
+struct calls {
+    struct call *list; /* (n) */
+    size_t n;
+};
+
+static int compare_calls(const void *a, const void *b) {
+    const struct call *x = a, *y = b;
+    int order = strcmp(x->id, y->id);
+    return order ? order : (x->number > y->number) - (x->number < y->number);
+}
+
+/* The texts stay the messages'; list goes to free(), also after a failure. */
+static int find_calls(const cJSON *messages, struct calls *out, err *e) {
+    const cJSON *m, *call;
+    unsigned message = 0;
+    size_t capacity = 0;
+    cJSON_ArrayForEach(m, messages) {
         cJSON_ArrayForEach(call, member(m, "tool_calls")) {
-            const cJSON *own = member(call, "id");
-            const cJSON *called = member(member(call, "function"), "name");
-            if (cJSON_IsString(own) && cJSON_IsString(called) &&
-                strcmp(own->valuestring, id->valuestring) == 0)
-                name = called->valuestring;
+            const cJSON *id = member(call, "id"), *name = member(member(call, "function"), "name");
+            if (!cJSON_IsString(id) || !cJSON_IsString(name)) continue;
+            if (out->n == capacity) {
+                capacity = capacity ? 2 * capacity : 16;
+                struct call *grown = mem_resize(out->list, capacity, sizeof *grown);
+                if (!grown) return no_memory(e);
+                out->list = grown;
+            }
+            out->list[out->n] = (struct call){.id = id->valuestring,
+                                              .name = name->valuestring,
+                                              .message = message,
+                                              .number = (unsigned)out->n};
+            out->n++;
         }
-    return name ? put(message, "name", cJSON_CreateString(name), e) : 0;
+        message++;
+    }
+    if (out->n) qsort(out->list, out->n, sizeof *out->list, compare_calls);
+    return 0;
+}
+
+/* A result takes the name of the latest call with its id in the messages before it. */
+static int name_result(const struct calls *calls, cJSON *message, unsigned number, err *e) {
+    const cJSON *id = member(message, "tool_call_id");
+    size_t low = 0, high = calls->n;
+    if (!cJSON_IsString(id) || member(message, "name")) return 0;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int order = strcmp(calls->list[middle].id, id->valuestring);
+        if (order < 0 || (order == 0 && calls->list[middle].message < number))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const struct call *found = low ? &calls->list[low - 1] : NULL;
+    if (!found || strcmp(found->id, id->valuestring) != 0) return 0;
+    return put(message, "name", cJSON_CreateString(found->name), e);
 }
 
 /* ---- content ---- */
@@ -142,19 +191,27 @@ static enum jrole role_of(const char *role) {
     return strcmp(role, "tool") == 0 ? JROLE_TOOL : JROLE_USER;
 }
 
-static int normalise_message(const struct chat_traits *traits, const struct chat_input *in,
-                             const cJSON *messages, cJSON *message, unsigned number, err *e) {
+/* What all messages are brought into shape with. */
+struct shaping {
+    const struct chat_traits *traits;
+    const struct chat_input *in;
+    struct calls calls; /* where results need names */
+};
+
+static int normalise_message(const struct shaping *s, cJSON *message, unsigned number, err *e) {
+    const struct chat_traits *traits = s->traits;
     const cJSON *role = member(message, "role");
     int rc = 0;
     if (!cJSON_IsString(role)) return 0;
     enum jrole r = role_of(role->valuestring);
     if (strcmp(role->valuestring, "developer") == 0 &&
-        (traits->refuses_developer || (in->developer_as_system && traits->copies_developer)))
+        (traits->refuses_developer || (s->in->developer_as_system && traits->copies_developer)))
         rc = put(message, "role", cJSON_CreateString("system"), e);
     if (!rc && r == JROLE_ASSISTANT && cJSON_IsArray(member(message, "tool_calls")))
         rc = normalise_nothing(traits, message, e);
     if (!rc && r == JROLE_ASSISTANT) rc = normalise_calls(traits, message, e);
-    if (!rc && r == JROLE_TOOL && traits->tool_needs_name) rc = name_result(messages, message, e);
+    if (!rc && r == JROLE_TOOL && traits->tool_needs_name)
+        rc = name_result(&s->calls, message, number, e);
     const cJSON *content = member(message, "content");
     if (!rc && cJSON_IsArray(content) && traits->join_parts[r])
         rc = join_parts(message, content, number, e);
@@ -163,22 +220,29 @@ static int normalise_message(const struct chat_traits *traits, const struct chat
     return rc;
 }
 
+static int normalise_messages(const chat_template *t, const struct chat_input *in, cJSON *messages,
+                              err *e) {
+    struct shaping s = {.traits = &t->traits, .in = in};
+    int rc = t->traits.tool_needs_name ? find_calls(messages, &s.calls, e) : 0;
+    unsigned number = 0;
+    for (cJSON *m = messages->child; m && !rc; m = m->next)
+        rc = normalise_message(&s, m, number++, e);
+    free(s.calls.list);
+    return rc;
+}
+
 int chat_prompt(const chat_template *t, const struct chat_input *in, size_t max_bytes,
                 struct chat_output *out, err *e) {
     static const struct chat_traits nothing;
     struct chat_input own = *in;
-    cJSON *copy = NULL, *m;
-    unsigned number = 0;
+    cJSON *copy = NULL;
     int rc = 0;
     memset(out, 0, sizeof *out);
     if (in->tools && in->tools->child && t->tool_variant) t = t->tool_variant;
     if (cJSON_IsArray(in->messages) && memcmp(&t->traits, &nothing, sizeof nothing) != 0) {
         copy = cJSON_Duplicate(in->messages, true);
         if (!copy) return no_memory(e);
-        cJSON_ArrayForEach(m, copy) {
-            rc = normalise_message(&t->traits, in, copy, m, number++, e);
-            if (rc) break;
-        }
+        rc = normalise_messages(t, in, copy, e);
         own.messages = copy;
     }
     if (!rc) rc = jrender_lenient(t, &own, max_bytes, J_MAX_STEPS, out, e);

@@ -255,6 +255,28 @@ static void test_no_shape(void) {
     CHECK_STR(e.msg, "Never.");
 }
 
+/* A template that shows a result's function gets it from the latest call with the result's id. */
+static void test_result_names(void) {
+    static const char shows[] =
+        "{% for m in messages %}{{ m.content }}{% if m.role == 'tool' %}{{ '=' + m.name }};"
+        "{% endif %}{% endfor %}";
+#define CALLED(id, name)                                                                           \
+    "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"" name                      \
+    "\",\"arguments\":{}}}"
+#define ASKS(calls)      "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[" calls "]}"
+#define RESULT(id, text) "{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"content\":\"" text "\"}"
+    err e;
+    char *got =
+        prompt(shows,
+               "[" ASKS(CALLED("1", "f") "," CALLED("2", "g")) "," RESULT("2", "a") "," ASKS(CALLED(
+                   "2", "x") "," CALLED("2", "h")) "," RESULT("2", "b") "," RESULT("1", "c") "]",
+               NULL, &e);
+    CHECK_MSG(got && strcmp(got, "a=g;b=h;c=f;") == 0, "%s%s", got ? got : "", e.msg);
+    free(got);
+    got = prompt(shows, "[" RESULT("1", "a") "," ASKS(CALLED("1", "f")) "]", NULL, &e);
+    CHECK_MSG(!got && strstr(e.msg, "name"), "%s", e.msg); /* the call comes too late */
+}
+
 static void test_developer(void) {
     static const struct {
         const char *source, *strict, *as_system;
@@ -321,6 +343,7 @@ int main(void) {
     RUN(test_golden_cases);
     RUN(test_shapes);
     RUN(test_no_shape);
+    RUN(test_result_names);
     RUN(test_developer);
     RUN(test_tool_variant);
     RUN(test_probes_are_bounded);
