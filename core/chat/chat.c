@@ -228,7 +228,8 @@ static const char *final_text(const cJSON *messages) {
 }
 
 /* Cuts b behind the last place where the final message's text stands, as transformers does: with
- * the white space at the text's end when the template kept it, without when it stripped it. */
+ * the white space at the text's end when the template kept it, without when it stripped it. The
+ * search spends steps: texts of one letter make it long. */
 static int cut_after_final(jsb *b, const cJSON *messages, const char **why) {
     const char *text = final_text(messages), *p = b->p ? b->p : ""; /* nothing was written yet */
     if (!text) {
@@ -241,7 +242,11 @@ static int cut_after_final(jsb *b, const cJSON *messages, const char **why) {
     while (n && is_space(text[n - 1]))
         n--;
     for (bool found = false; !found; at -= !found) {
-        found = n <= b->n - at && (n == 0 || memcmp(p + at, text, n) == 0);
+        found = n == 0;
+        if (n && n <= b->n - at && p[at] == text[0]) {
+            if (!jcharge(b->c, 1 + n / 64)) return b->c->e->code;
+            found = memcmp(p + at, text, n) == 0;
+        }
         if (!found && at == 0) {
             *why = "the chat template changes the final message: it cannot be continued";
             return ERR_INVALID;
@@ -302,9 +307,10 @@ int jrender(const chat_template *t, const struct chat_input *in, size_t max_byte
     c.globals = jalloc(&c, (uint64_t)t->n_syms * sizeof *c.globals);
     if (c.globals) set_globals(&c, in);
     if (!c.failed) jexec(&c, t->root);
-    int rc = c.failed ? err_set(e, own.code, "%s", own.msg) : 0;
+    int rc = 0;
     const char *why = NULL;
-    if (!rc && in->continue_final_message) rc = cut_after_final(&b, in->messages, &why);
+    if (!c.failed && in->continue_final_message) rc = cut_after_final(&b, in->messages, &why);
+    if (c.failed) rc = err_set(e, own.code, "%s", own.msg);
     if (why) {
         out->failure.fault = CHAT_FAULT_VALUE;
         snprintf(out->failure.text, sizeof out->failure.text, "%s", why);

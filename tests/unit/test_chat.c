@@ -255,6 +255,24 @@ static void test_input_options(void) {
     CHECK_STR(e.param, "messages");
 }
 
+/* The place of a final message that the template does not show is looked for in bounded time. */
+static void test_continue_is_bounded(void) {
+    enum { N = 40000 };
+    struct chat_input in = {.continue_final_message = true};
+    struct chat_output out = {0};
+    char letters[N + 1], *json = malloc(2 * N);
+    err e = {0};
+    memset(letters, 'a', N);
+    letters[N] = '\0';
+    if (!json) return;
+    snprintf(json, 2 * N, "[{\"content\": \"%s\"}, {\"content\": \"%sb\"}]", letters,
+             letters + N / 2);
+    CHECK(render("{{ messages[0].content }}", json, "{}", in, &out, &e) == ERR_INVALID);
+    CHECK_MSG(out.failure.fault == CHAT_FAULT_LIMIT && strstr(e.msg, "steps"), "%s", e.msg);
+    chat_output_fini(&out);
+    free(json);
+}
+
 static void test_numbers(void) {
     static const char text[] = "{\"a\": [1, 1.0, -0, 1e2, 18446744073709551616, \"2 \\\" 3\", "
                                "{\"4\": -5.50}], \"b\": 1E-7}";
@@ -552,6 +570,7 @@ int main(int argc, char **argv) {
     RUN(test_limits);
     RUN(test_long_chain);
     RUN(test_input_options);
+    RUN(test_continue_is_bounded);
     RUN(test_numbers);
     RUN(test_trust_of_operations);
     RUN(test_trust_of_demo_template);
