@@ -284,9 +284,9 @@ int vocab_read_spm(const char *path, struct vocab *v, err *e) {
     uint8_t *bytes = NULL;
     struct spm_source *source = mem_new(1, sizeof *source);
     int rc = 0;
+    if (!source) return err_set(e, ERR_NOMEM, "%s: no memory to read it", path);
     v->source = source;
     v->free_source = free_source;
-    if (!source) return err_set(e, ERR_NOMEM, "%s: no memory to read it", path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
     if (fstat(fd, &st))
