@@ -38,7 +38,7 @@ static const char *const eog_texts[] = {
 };
 
 static const char space_mark[] = "\xe2\x96\x81"; /* U+2581 stands for a space in a token's text */
-enum { SPACE_MARK_BYTES = 3, N_BYTES = 256, PATH_MAX_BYTES = 4096 };
+enum { SPACE_MARK_BYTES = 3, N_BYTES = 256, PATH_MAX_BYTES = 4096, SCORED_MAX_COST = 1 << 30 };
 
 void vocab_fini(struct vocab *v) {
     free(v->tokens);
@@ -340,11 +340,16 @@ int tokenizer_open_library(const tokenizer *t, const struct vocab *v, struct spm
 }
 
 /* Is merging by scores all that SentencePiece would do here? It takes unused tokens apart again,
- * and unknown characters together. */
+ * and unknown characters together. Every token is looked at in every two parts: tokens so long that
+ * this takes seconds, which no model has, are left to the library. */
 static bool merges_alone(const tokenizer *t) {
-    for (int32_t i = 0; i < t->n_tokens; i++)
-        if (t->tokens[i].type == TOKEN_UNUSED && !t->tokens[i].hidden) return false;
-    return t->byte_fallback;
+    uint64_t cost = 0;
+    for (int32_t i = 0; i < t->n_tokens; i++) {
+        const struct token *k = &t->tokens[i];
+        cost += (uint64_t)k->text_len * k->text_len;
+        if (k->type == TOKEN_UNUSED && !k->hidden) return false;
+    }
+    return t->byte_fallback && cost <= SCORED_MAX_COST;
 }
 
 static int build(tokenizer *t, struct vocab *v, err *e) {
