@@ -372,6 +372,7 @@ static int map_mxfp4(struct mapper *m, const struct safetensor *s, uint32_t laye
     bool second = k->n_sources || k->scales;
     if (second && (k->n_mats != s->dims[0] || k->n_rows != n_rows || k->n_cols != n_cols))
         return bad_shape(m, s, "as its blocks or scales are");
+    if (is_scales ? k->scales != NULL : k->n_sources > 0) return bad_shape(m, s, "there once");
     if (is_scales) {
         k->scales = s;
         entry->order = m->order; /* the converter makes these first */
