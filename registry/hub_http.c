@@ -333,10 +333,9 @@ int hub_http_get(hub_http *h, const struct hub_request *rq, struct hub_reply *re
         else if (hop == REDIRECTS_MAX)
             rc = err_set(e, ERR_IO, "%s: more than %d redirects", to.host, REDIRECTS_MAX);
         if (rc) break;
-        char *copy = mem_strdup(next); /* curl's own dies with the next request */
         str_clear(&url);
-        str_add(&url, copy ? copy : "");
-        free(copy);
+        str_add(&url, next); /* curl's own dies with the next request */
+        if (url.failed) rc = err_set(e, ERR_NOMEM, "no memory for a redirect");
     }
     if (!rc && reply->status != 200 && reply->status != 206) rc = err_status(h, &t, to.host);
     str_fini(&url);
