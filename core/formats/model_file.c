@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char part_shape[] = "-00001-of-00002.gguf";
+enum { PART_BYTES = sizeof "-00001-of-00002.gguf" };
 
 /* Five digits at text; 0: others stand there too. */
 static unsigned read_number(const char *text) {
@@ -22,7 +22,7 @@ static unsigned read_number(const char *text) {
 }
 
 bool model_file_part_read(const char *name, struct model_file_part *out) {
-    size_t n = strlen(name), m = sizeof part_shape - 1;
+    size_t n = strlen(name), m = PART_BYTES - 1;
     if (n <= m) return false;
     const char *end = name + n - m;
     *out = (struct model_file_part){
@@ -32,7 +32,7 @@ bool model_file_part_read(const char *name, struct model_file_part *out) {
 }
 
 void model_file_part_write(const struct model_file_part *part, char *name) {
-    snprintf(name + part->stem_len, sizeof part_shape, "-%05u-of-%05u.gguf", part->part,
+    snprintf(name + part->stem_len, PART_BYTES, "-%05u-of-%05u.gguf", part->part,
              part->n_parts);
 }
 
