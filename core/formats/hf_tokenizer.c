@@ -150,10 +150,13 @@ static int read_tokenizer(const cJSON *json, struct hf_tokenizer *t, err *e) {
     return rc;
 }
 
-/* "eos_token": "</s>" or {"content": "</s>"}. */
+/* "</s>" or {"content": "</s>"}. */
+static const char *text_of(const cJSON *item) {
+    return cJSON_IsString(item) ? item->valuestring : hf_text(item, "content");
+}
+
 static const char *token_text(const cJSON *config, const char *name) {
-    const char *text = hf_text(config, name);
-    return text ? text : hf_text(hf_member(config, name), "content");
+    return text_of(hf_member(config, name));
 }
 
 /* transformers builds the post-processor of these classes anew from add_bos_token and the like. */
@@ -257,20 +260,32 @@ static int read_folder(const char *folder, struct hf_tokenizer *t, err *e) {
     return 0;
 }
 
-/* Is the text a role's token, "eos_token" and the like, or among the additional ones? */
-static bool is_listed(const cJSON *config, const char *text) {
-    const cJSON *item, *more = hf_member(config, "additional_special_tokens");
-    cJSON_ArrayForEach(item, config) {
-        const char *role = item->string ? strstr(item->string, "_token") : NULL;
-        const char *token =
-            role && strcmp(role, "_token") == 0 ? token_text(config, item->string) : NULL;
-        if (token && strcmp(token, text) == 0) return true;
+static int compare_texts(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Texts that files name special: a role's token, "eos_token" and the like, or an additional one. In
+ * order; the caller frees. NULL: no memory. */
+static const char **list_special(const struct hf_tokenizer *t, size_t *n) {
+    const cJSON *files[] = {t->documents[DOC_CONFIG], t->documents[DOC_SPECIAL]}, *item;
+    uint64_t room = 0;
+    *n = 0;
+    for (int f = 0; f < 2; f++)
+        room += (uint64_t)cJSON_GetArraySize(files[f]) +
+                (uint64_t)cJSON_GetArraySize(hf_member(files[f], "additional_special_tokens"));
+    const char **texts = mem_new(room, sizeof *texts);
+    for (int f = 0; texts && f < 2; f++) {
+        cJSON_ArrayForEach(item, files[f]) {
+            const char *role = item->string ? strstr(item->string, "_token") : NULL;
+            bool is_token = role && strcmp(role, "_token") == 0 && text_of(item);
+            if (is_token) texts[(*n)++] = text_of(item);
+        }
+        cJSON_ArrayForEach(item,
+                           hf_member(files[f], "additional_special_tokens")) if (text_of(item))
+            texts[(*n)++] = text_of(item);
     }
-    cJSON_ArrayForEach(item, more) {
-        const char *token = cJSON_IsString(item) ? item->valuestring : hf_text(item, "content");
-        if (token && strcmp(token, text) == 0) return true;
-    }
-    return false;
+    if (*n) qsort(texts, *n, sizeof *texts, compare_texts);
+    return texts;
 }
 
 /* "32000": {"content": ...}, a member a token. */
@@ -290,17 +305,18 @@ static int read_decoder(const cJSON *list, struct hf_tokenizer *t, err *e) {
 
 /* "<|x|>": 32000, a member a token; which are special, the other files say. */
 static int read_plain_added(const cJSON *list, struct hf_tokenizer *t, err *e) {
-    const cJSON *item;
-    cJSON_ArrayForEach(item, list) {
+    size_t n;
+    const char **special = list_special(t, &n);
+    int rc = special ? 0 : no_memory(e);
+    for (const cJSON *item = list ? list->child : NULL; item && !rc; item = item->next) {
         struct hf_added *a = &t->added[t->n_added];
-        int rc = hf_id(item, &a->token.id, e);
-        if (rc) return rc;
+        rc = hf_id(item, &a->token.id, e);
         a->token.text = item->string;
-        a->special = is_listed(t->documents[DOC_CONFIG], item->string) ||
-                     is_listed(t->documents[DOC_SPECIAL], item->string);
-        t->n_added++;
+        a->special = n && bsearch(&a->token.text, special, n, sizeof *special, compare_texts);
+        if (!rc) t->n_added++;
     }
-    return 0;
+    free(special);
+    return rc;
 }
 
 /* Both lists; the later one of a token with its flags counts. */
