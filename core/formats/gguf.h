@@ -43,8 +43,8 @@ typedef struct gguf_str {
 /* One tensor. Row-major; n_cols is GGUF's first (fastest) dimension. data lies wholly inside the
  * mapping and is aligned to the file's alignment. Of a tensor that a file stores in another order
  * (model_file.h) data is NULL: gguf_tensor_read makes its bytes. Of a type that this build cannot
- * read (possible with GGUF_OPEN_VOCAB_ONLY alone) data is NULL and bytes 0. Borrowed from the gguf.
- */
+ * read (possible with GGUF_OPEN_VOCAB_ONLY alone) data is NULL and bytes 0. Borrowed from the
+ * gguf. */
 typedef struct gguf_tensor {
     gguf_str name;
     int type;         /* enum qtype */
@@ -71,7 +71,6 @@ void gguf_close(gguf *g); /* unmaps: every borrowed pointer dies. NULL is fine *
 int gguf_open_memory(const void *bytes, uint64_t n, const char *name, int flags, gguf **out,
                      err *e);
 
-uint32_t gguf_version(const gguf *g);
 const char *gguf_path(const gguf *g);
 uint64_t gguf_file_bytes(const gguf *g);
 /* gguf_file_bytes() bytes; NULL of a model that is no single GGUF file (model_file.h) */
@@ -91,9 +90,8 @@ void gguf_tensor_will_need(const gguf_tensor *t);
 
 bool gguf_has(const gguf *g, const char *key);
 /* Typed reads: 0, ERR_NOT_FOUND, or ERR_FORMAT when the type does not fit (any integer type is
- * accepted for u64/i64 where the value fits; any float type for f64). */
+ * accepted for u64 where the value fits; any float type for f64). */
 int gguf_get_u64(const gguf *g, const char *key, uint64_t *value, err *e);
-int gguf_get_i64(const gguf *g, const char *key, int64_t *value, err *e);
 int gguf_get_f64(const gguf *g, const char *key, double *value, err *e);
 int gguf_get_bool(const gguf *g, const char *key, bool *value, err *e);
 int gguf_get_str(const gguf *g, const char *key, gguf_str *value, err *e);

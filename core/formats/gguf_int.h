@@ -6,6 +6,8 @@
 #include "core/formats/file_map.h"
 #include "core/formats/gguf.h"
 
+#include <string.h>
+
 enum {
     GGUF_VERSION_MIN = 2,
     GGUF_VERSION_MAX = 3,
@@ -71,6 +73,9 @@ const char *gguf_source_path(const gguf *g, uint64_t i);
 /* Forgets the keys whose names begin with prefix. */
 void gguf_forget_keys(gguf *g, const char *prefix);
 
+static inline gguf_str gguf_str_of(const char *text) {
+    return (gguf_str){text, strlen(text)};
+}
 int gguf_str_compare(gguf_str a, gguf_str b); /* as memcmp */
 /* For qsort and bsearch over arrays of pointers: by key, by name. */
 int gguf_key_compare(const void *a, const void *b);

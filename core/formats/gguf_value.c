@@ -7,10 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint32_t gguf_version(const gguf *g) {
-    return g->version;
-}
-
 const char *gguf_path(const gguf *g) {
     return g->path;
 }
@@ -155,16 +151,6 @@ int gguf_get_u64(const gguf *g, const char *key, uint64_t *value, err *e) {
     if (!v.is_int) return wrong_type(g, kv, key, "an integer", e);
     if (!v.is_unsigned && v.i < 0) return wrong_type(g, kv, key, "a number from 0 on", e);
     *value = v.is_unsigned ? v.u : (uint64_t)v.i;
-    return 0;
-}
-
-int gguf_get_i64(const gguf *g, const char *key, int64_t *value, err *e) {
-    const struct gguf_kv *kv = find_key(g, key);
-    struct number v = {0};
-    if (kv) v = load_number(kv->type, kv->value);
-    if (!v.is_int) return wrong_type(g, kv, key, "an integer", e);
-    if (v.is_unsigned && v.u > INT64_MAX) return wrong_type(g, kv, key, "a number below 2^63", e);
-    *value = v.is_unsigned ? (int64_t)v.u : v.i;
     return 0;
 }
 

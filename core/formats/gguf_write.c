@@ -80,11 +80,6 @@ static const struct entry *find_entry(const gguf_writer *w, gguf_str key) {
     return NULL;
 }
 
-static gguf_str str_of(const char *s) {
-    gguf_str v = {s, strlen(s)};
-    return v;
-}
-
 static int no_memory(err *e) {
     return err_set(e, ERR_NOMEM, "no memory for the GGUF file to write");
 }
@@ -123,16 +118,16 @@ int gguf_writer_copy_metadata(gguf_writer *w, const gguf *src, err *e) {
 }
 
 int gguf_writer_set_u32(gguf_writer *w, const char *key, uint32_t v, err *e) {
-    return gguf_writer_set_raw(w, str_of(key), GGUF_U32, &v, sizeof v, e);
+    return gguf_writer_set_raw(w, gguf_str_of(key), GGUF_U32, &v, sizeof v, e);
 }
 
 int gguf_writer_set_f32(gguf_writer *w, const char *key, float v, err *e) {
-    return gguf_writer_set_raw(w, str_of(key), GGUF_F32, &v, sizeof v, e);
+    return gguf_writer_set_raw(w, gguf_str_of(key), GGUF_F32, &v, sizeof v, e);
 }
 
 int gguf_writer_set_bool(gguf_writer *w, const char *key, bool v, err *e) {
     uint8_t byte = v;
-    return gguf_writer_set_raw(w, str_of(key), GGUF_BOOL, &byte, sizeof byte, e);
+    return gguf_writer_set_raw(w, gguf_str_of(key), GGUF_BOOL, &byte, sizeof byte, e);
 }
 
 int gguf_writer_set_str(gguf_writer *w, const char *key, const char *v, err *e) {
@@ -141,7 +136,7 @@ int gguf_writer_set_str(gguf_writer *w, const char *key, const char *v, err *e) 
     if (!payload) return no_memory(e);
     memcpy(payload, &n, sizeof n);
     memcpy(payload + sizeof n, v, n);
-    int rc = gguf_writer_set_raw(w, str_of(key), GGUF_STRING, payload, n + sizeof n, e);
+    int rc = gguf_writer_set_raw(w, gguf_str_of(key), GGUF_STRING, payload, n + sizeof n, e);
     free(payload);
     return rc;
 }
@@ -165,7 +160,7 @@ int gguf_writer_set_array(gguf_writer *w, const char *key, enum gguf_type elem, 
     uint8_t *payload = mem_mul(n, each, &n_bytes) ? new_array(elem, n, n_bytes) : NULL;
     if (!payload) return no_memory(e);
     if (n) memcpy(payload + GGUF_ARRAY_HEAD_BYTES, values, n_bytes);
-    int rc = gguf_writer_set_raw(w, str_of(key), GGUF_ARRAY, payload,
+    int rc = gguf_writer_set_raw(w, gguf_str_of(key), GGUF_ARRAY, payload,
                                  n_bytes + GGUF_ARRAY_HEAD_BYTES, e);
     free(payload);
     return rc;
@@ -187,7 +182,7 @@ int gguf_writer_set_texts(gguf_writer *w, const char *key, const gguf_str *texts
         if (texts[i].len) memcpy(at, texts[i].data, texts[i].len);
         at += texts[i].len;
     }
-    int rc = gguf_writer_set_raw(w, str_of(key), GGUF_ARRAY, payload,
+    int rc = gguf_writer_set_raw(w, gguf_str_of(key), GGUF_ARRAY, payload,
                                  n_bytes + GGUF_ARRAY_HEAD_BYTES, e);
     free(payload);
     return rc;
@@ -219,7 +214,7 @@ int gguf_writer_add_tensor(gguf_writer *w, const gguf_tensor *t, err *e) {
 /* What was set, or the format's default. */
 static uint64_t alignment_of(const gguf_writer *w) {
     uint32_t v;
-    const struct entry *it = find_entry(w, str_of("general.alignment"));
+    const struct entry *it = find_entry(w, gguf_str_of("general.alignment"));
     if (!it || it->type != GGUF_U32) return GGUF_ALIGNMENT_DEFAULT;
     memcpy(&v, it->payload, sizeof v);
     bool fits = v >= GGUF_ALIGNMENT_MIN && v <= GGUF_ALIGNMENT_MAX && !(v & (v - 1));

@@ -68,14 +68,9 @@ static int join(const char *folder, gguf_str name, char path[HF_PATH_MAX_BYTES],
     return err_set(e, ERR_IO, "%s: the path is too long", folder);
 }
 
-static gguf_str str_of(const char *text) {
-    gguf_str s = {text, strlen(text)};
-    return s;
-}
-
 static bool exists(const char *folder, const char *name) {
     char path[HF_PATH_MAX_BYTES];
-    return join(folder, str_of(name), path, NULL) == 0 && access(path, F_OK) == 0;
+    return join(folder, gguf_str_of(name), path, NULL) == 0 && access(path, F_OK) == 0;
 }
 
 static int open_file(struct folder *f, const char *folder, gguf_str name, err *e) {
@@ -188,7 +183,7 @@ static int open_by_index(struct folder *f, const char *folder, const char *index
     struct file_map map;
     struct placed *list = NULL;
     uint64_t n = 0;
-    int rc = join(folder, str_of(index), path, e);
+    int rc = join(folder, gguf_str_of(index), path, e);
     if (!rc) rc = file_map_open(path, &map, e);
     if (rc) return rc;
     struct json_scan s = {.text = (const char *)map.base, .n = map.bytes};
@@ -210,7 +205,7 @@ static int open_files(struct folder *f, const char *folder, err *e) {
                                          "pytorch_model.pt"};
     f->files = mem_new(MAX_FILES, sizeof *f->files);
     if (!f->files) return err_set(e, ERR_NOMEM, "%s: no memory to open it", folder);
-    if (exists(folder, single)) return open_file(f, folder, str_of(single), e);
+    if (exists(folder, single)) return open_file(f, folder, gguf_str_of(single), e);
     if (exists(folder, index)) return open_by_index(f, folder, index, e);
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (exists(folder, others[i]))
@@ -255,7 +250,7 @@ static uint32_t file_type(const struct hf_tensors *t) {
 static int read_config(struct folder *f, const char *folder, gguf_writer *w, err *e) {
     char path[HF_PATH_MAX_BYTES], *text = NULL;
     size_t n;
-    int rc = join(folder, str_of("config.json"), path, e);
+    int rc = join(folder, gguf_str_of("config.json"), path, e);
     if (!rc && access(path, F_OK))
         rc = err_set(e, ERR_NOT_FOUND, "%s: no config.json in this folder", folder);
     if (!rc) rc = hf_file_read(path, HF_CONFIG_MAX_BYTES, false, &text, &n, e);

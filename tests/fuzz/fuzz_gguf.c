@@ -24,7 +24,6 @@ static void touch_element(const gguf *g, const char *key, uint64_t i) {
 
 static void touch_key(const gguf *g, const char *key) {
     uint64_t u, n;
-    int64_t i;
     double f;
     bool b;
     gguf_str s;
@@ -32,7 +31,6 @@ static void touch_key(const gguf *g, const char *key) {
     err e;
     if (!gguf_has(g, key)) abort();
     gguf_get_u64(g, key, &u, &e);
-    gguf_get_i64(g, key, &i, &e);
     gguf_get_f64(g, key, &f, &e);
     gguf_get_bool(g, key, &b, &e);
     if (gguf_get_str(g, key, &s, &e) == 0) touch(s.data, s.len);

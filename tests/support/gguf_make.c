@@ -373,8 +373,7 @@ int gguf_make_vocab(const char *path, const struct gguf_make_vocab *vocab, err *
 
 static int set_number(gguf_writer *w, const char *key, enum gguf_type type, const void *v,
                       uint64_t n, err *e) {
-    gguf_str name = {key, strlen(key)};
-    return gguf_writer_set_raw(w, name, type, v, n, e);
+    return gguf_writer_set_raw(w, gguf_str_of(key), type, v, n, e);
 }
 
 int gguf_make_part(const gguf *src, const char *path, const struct gguf_make_part *p, err *e) {

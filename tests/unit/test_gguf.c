@@ -136,7 +136,7 @@ static void a_good_file_is_read(void) {
             CHECK_MSG(false, "%s", e.msg);
             return;
         }
-        CHECK(gguf_version(g) == version && gguf_file_bytes(g) == f.n && gguf_mapping(g) == copy);
+        CHECK(g->version == version && gguf_file_bytes(g) == f.n && gguf_mapping(g) == copy);
         CHECK_STR(gguf_path(g), "test.gguf");
         CHECK(gguf_get_str(g, "k.str", &s, &e) == 0 && str_is(s, "hello"));
         CHECK(gguf_get_bool(g, "k.bool", &b, &e) == 0 && b);
@@ -186,28 +186,17 @@ static void every_number_type_is_read(void) {
     }
     static const struct {
         const char *key;
-        bool as_u64, as_i64;
+        bool as_u64;
         uint64_t u;
-        int64_t i;
     } want[] = {
-        {"u8", true, true, 200, 200},
-        {"i8", false, true, 0, -100},
-        {"u16", true, true, 60000, 60000},
-        {"i16", false, true, 0, -30000},
-        {"u32", true, true, 4000000000, 4000000000},
-        {"i32", false, true, 0, -2000000000},
-        {"u64", true, false, UINT64_MAX, 0},
-        {"i64", false, true, 0, INT64_MIN},
-        {"f32", false, false, 0, 0},
-        {"no", false, false, 0, 0},
-        {"bools", false, false, 0, 0},
+        {"u8", true, 200},         {"i8", false, 0},  {"u16", true, 60000},      {"i16", false, 0},
+        {"u32", true, 4000000000}, {"i32", false, 0}, {"u64", true, UINT64_MAX}, {"i64", false, 0},
+        {"f32", false, 0},         {"no", false, 0},  {"bools", false, 0},
     };
     for (size_t k = 0; k < sizeof want / sizeof want[0]; k++) {
         uint64_t u = 0;
-        int64_t i = 0;
-        int ru = gguf_get_u64(g, want[k].key, &u, &e), ri = gguf_get_i64(g, want[k].key, &i, NULL);
-        CHECK_MSG(ru == (want[k].as_u64 ? 0 : ERR_FORMAT) && u == want[k].u, "%s", want[k].key);
-        CHECK_MSG(ri == (want[k].as_i64 ? 0 : ERR_FORMAT) && i == want[k].i, "%s", want[k].key);
+        int rc = gguf_get_u64(g, want[k].key, &u, &e);
+        CHECK_MSG(rc == (want[k].as_u64 ? 0 : ERR_FORMAT) && u == want[k].u, "%s", want[k].key);
     }
     double d = 0;
     bool b = true;

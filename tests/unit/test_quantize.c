@@ -122,9 +122,9 @@ static void check_tensor(const gguf_tensor *src, const gguf_tensor *dst,
     free(values);
 }
 
-static int64_t file_type(const gguf *g) {
-    int64_t v = -1;
-    gguf_get_i64(g, "general.file_type", &v, NULL);
+static uint64_t file_type(const gguf *g) {
+    uint64_t v = UINT64_MAX;
+    gguf_get_u64(g, "general.file_type", &v, NULL);
     return v;
 }
 
@@ -133,7 +133,8 @@ static int64_t file_type(const gguf *g) {
 static void every_type_is_written(void) {
     static const struct {
         const char *name;
-        int type, file_type;
+        int type;
+        uint64_t file_type;
         double bound;
     } types[] = {{"f32", QTYPE_F32, 0, 0},           {"F16", QTYPE_F16, 1, 4e-4},
                  {"bf16", QTYPE_BF16, 32, 3e-3},     {"q8_0", QTYPE_Q8_0, 7, 0.01},
