@@ -210,6 +210,18 @@ static int own_template(const tokenizer *tok, const char *bos, const char *eos, 
     return 0;
 }
 
+/* A word that is no file was meant as one of the built-in formats. */
+static int no_such_template(const char *chosen, err *e) {
+    char known[160] = "";
+    const char *name;
+    size_t used = 0;
+    for (int i = 0; (name = chat_builtin_name(i)) && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", name);
+    return err_set_param(e, ERR_NOT_FOUND, "chat-template",
+                         "chat-template = %.100s: no such file, and no built-in format (%s)",
+                         chosen, known);
+}
+
 int loader_chat_template(const struct config *c, const char *path, const tokenizer *tok,
                          chat_template **out, err *e) {
     const char *chosen = c->chat_template, *name = chosen;
@@ -228,6 +240,8 @@ int loader_chat_template(const struct config *c, const char *path, const tokeniz
                      "chat-template");
     else if (chat_builtin_source(name))
         rc = open_template(chat_builtin_source(name), bos, eos, out, e);
+    else if (*chosen && access(chosen, F_OK) && errno == ENOENT)
+        rc = no_such_template(chosen, e);
     else if (*chosen)
         rc = loader_template_file(chosen, bos, eos, out, e);
     else
