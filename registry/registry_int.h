@@ -82,8 +82,7 @@ int registry_scan_header(const char *path, struct registry_scan *out, err *e);
 
 /* Reads all of the model's files. Of one: its SHA-256; of several: the SHA-256 of a line "NAME SIZE
  * SHA256" for each, in order of names. ERR_CHANGED if it is not (any more) what want says. hex: 64
- * digits + NUL.
- */
+ * digits + NUL. */
 int registry_scan_sha256(const char *path, const struct registry_stat *want,
                          void (*progress)(void *arg, uint64_t done, uint64_t total),
                          void *progress_arg, char hex[65], err *e);

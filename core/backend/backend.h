@@ -148,9 +148,10 @@ int backend_linear(backend *be, const struct op_linear *a);
  *   score (n_experts) = in * router^T (+ router_bias), in f32
  *   the n_used largest scores are chosen, of equal ones the lower expert
  *   weight of a chosen expert: softmax over all scores; with renormalize, divided by the sum over
- * the chosen (which is the softmax over the chosen alone); times weight_scale y = sum, in ascending
- * order of experts, of weight * (act(gate_e(in), up_e(in)) * down_e^T
- *     (+ down_bias_e)) (+ shared * 1 / (1 + exp(-shared_gate)), or + shared without a gate)
+ *     the chosen (which is the softmax over the chosen alone); times weight_scale
+ *   y = sum, in ascending order of experts, of
+ *     weight * (act(gate_e(in), up_e(in)) * down_e^T (+ down_bias_e))
+ *     (+ shared * 1 / (1 + exp(-shared_gate)), or + shared without a gate)
  * In is prepared as in op_linear; the products round as there. */
 struct op_moe {
     struct op_input in;
