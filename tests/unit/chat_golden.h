@@ -6,6 +6,7 @@
 #include "core/base/mem.h"
 #include "core/base/str.h"
 #include "core/chat/chat.h"
+#include "tests/support/files.h"
 #include "tests/unit/check.h"
 
 #include <dirent.h>
@@ -17,23 +18,10 @@
 enum { MAX_BYTES = 1 << 20, NOW = 1795262400 }; /* 2026-11-21 12:00:00 UTC */
 
 /* Whole file, NUL-terminated; NULL if it cannot be read. */
-static inline char *read_file(const char *path) {
-    FILE *f = fopen(path, "rb");
-    if (!f) return NULL;
-    str s;
-    str_init(&s, 64 << 20);
-    char part[4096];
-    for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;)
-        str_add_n(&s, part, n);
-    fclose(f);
-    str_add(&s, "");
-    return s.data ? str_take(&s) : mem_strdup("");
-}
-
 static inline char *read_in(const char *dir, const char *sub, const char *name, const char *ext) {
     char path[600];
     snprintf(path, sizeof path, "%s/%s/%s%s", dir, sub, name, ext);
-    return read_file(path);
+    return file_read(path, NULL);
 }
 
 static inline const char *text_of(const cJSON *object, const char *name) {

@@ -6,23 +6,12 @@
 #include "core/base/mem.h"
 
 #include "check.h"
+#include "tests/support/files.h"
 
 #include <dirent.h>
 #include <stdlib.h>
 
 /* ---- helpers ---- */
-
-static char *read_file(const char *path, size_t *n) {
-    FILE *f = fopen(path, "rb");
-    if (!f) return NULL;
-    fseek(f, 0, SEEK_END);
-    long size = ftell(f);
-    rewind(f);
-    char *bytes = mem_new((uint64_t)size + 1, 1);
-    *n = bytes ? fread(bytes, 1, (size_t)size, f) : 0;
-    fclose(f);
-    return bytes;
-}
 
 static cJSON *parse(const char *text) {
     cJSON *v = NULL;
@@ -62,7 +51,7 @@ static int run_suite(const char *folder) {
         size_t n;
         if (strncmp(d->d_name, "y_", 2) != 0 && strncmp(d->d_name, "n_", 2) != 0) continue;
         snprintf(path, sizeof path, "%s/%s", folder, d->d_name);
-        char *bytes = read_file(path, &n);
+        char *bytes = file_read(path, &n);
         cJSON *v = NULL;
         err e = {0};
         int rc = bytes ? json_parse(bytes, n, &v, &e) : ERR_IO;
@@ -490,7 +479,7 @@ static int check_properties(const cJSON *schemas, const cJSON *schema,
 
 static void tables_know_all_of_openai(void) {
     size_t n;
-    char *bytes = read_file("../shared/data/openai/openapi-inference-subset.json", &n);
+    char *bytes = file_read("../shared/data/openai/openapi-inference-subset.json", &n);
     cJSON *spec = NULL;
     err e = {0};
     CHECK_MSG(json_parse(bytes, n, &spec, &e) == 0, "%s", e.msg);

@@ -4,6 +4,7 @@
  * through the engine with prefix-cache hits. "table" as argument prints the errors as Markdown, and
  * with a second one those of other models, folders alone: what make.py wrote there. */
 #include "core/engine/engine.h"
+#include "tests/support/files.h"
 #include "tests/support/runner.h"
 #include "tests/unit/check.h"
 #include "tests/unit/stream_reader.h"
@@ -44,20 +45,13 @@ static const char *const files[] = {"hf", "model.gguf"};
 
 /* ---- reading ---- */
 
-static char *read_file(const char *name, const char *file, size_t *n) {
+static char *read_of(const char *name, const char *file, size_t *n) {
     char path[256];
     snprintf(path, sizeof path, "%s/%s/%s", golden, name, file);
-    FILE *f = fopen(path, "rb");
-    long size = 0;
-    if (f && !fseek(f, 0, SEEK_END)) size = ftell(f);
-    char *data = calloc((size_t)size + 1, 1);
-    if (!f || !data || fseek(f, 0, SEEK_SET) || fread(data, 1, (size_t)size, f) != (size_t)size) {
-        fprintf(stderr, "cannot read %s\n", path);
-        exit(1);
-    }
-    fclose(f);
-    *n = (size_t)size;
-    return data;
+    char *data = file_read(path, n);
+    if (data) return data;
+    fprintf(stderr, "cannot read %s\n", path);
+    exit(1);
 }
 
 static uint32_t read_ints(const cJSON *array, int32_t *out, uint32_t max) {
@@ -71,12 +65,12 @@ static uint32_t read_ints(const cJSON *array, int32_t *out, uint32_t max) {
 
 static void read_golden(struct golden *g) {
     size_t n;
-    char *text = read_file(g->name, "golden.json", &n);
+    char *text = read_of(g->name, "golden.json", &n);
     cJSON *json = cJSON_Parse(text);
     const cJSON *all = cJSON_GetObjectItem(json, "prompts"), *item;
     uint64_t at = 0, i = 0;
     g->n_vocab = (uint32_t)cJSON_GetNumberValue(cJSON_GetObjectItem(json, "n_vocab"));
-    g->logits = (float *)(void *)read_file(g->name, "logits.f32", &n);
+    g->logits = (float *)(void *)read_of(g->name, "logits.f32", &n);
     cJSON_ArrayForEach(item, all) {
         struct prompt *p = &g->prompts[i++ % N_PROMPTS];
         p->n = read_ints(cJSON_GetObjectItem(item, "ids"), p->ids, MAX_PROMPT);

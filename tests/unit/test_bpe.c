@@ -5,6 +5,7 @@
 #include "core/engine/engine.h"
 #include "core/formats/hf_tokenizer.h"
 #include "core/tokenizer/tokenizer_int.h"
+#include "tests/support/files.h"
 #include "tests/unit/check.h"
 
 #include <cjson/cJSON.h>
@@ -14,18 +15,6 @@
 #define FOLDER "tests/data/tokenizer/bpe/"
 
 enum { MAX_IDS = 1 << 20, PATH_BYTES = 256, MAX_LINES = 64 };
-
-static char *read_file(const char *path) {
-    FILE *f = fopen(path, "rb");
-    if (!f) return NULL;
-    fseek(f, 0, SEEK_END);
-    size_t n = (size_t)ftell(f);
-    rewind(f);
-    char *text = mem_new(n + 1, 1);
-    if (fread(text, 1, n, f) != n) text[0] = '\0';
-    fclose(f);
-    return text;
-}
 
 /* base with the members of set in place of its own; the model's are replaced one by one. */
 static cJSON *compose(const cJSON *base, const cJSON *set) {
@@ -132,16 +121,14 @@ static void check_case(const cJSON *row, const cJSON *base, const cJSON *texts, 
 }
 
 static cJSON *parse_file(const char *path) {
-    char *text = read_file(path);
-    cJSON *json = text ? cJSON_Parse(text) : NULL;
+    cJSON *json = file_json(path);
     CHECK_MSG(json, "%s", path);
-    free(text);
     return json;
 }
 
 static void components_equal_the_library(void) {
     cJSON *bytes = parse_file(FOLDER "byte-level.json"), *spm = parse_file(FOLDER "spm-like.json");
-    char *file = read_file(FOLDER "cases.jsonl"), *next = NULL;
+    char *file = file_read(FOLDER "cases.jsonl", NULL), *next = NULL;
     cJSON *first = NULL;
     int number = 0;
     for (char *line = file ? strtok_r(file, "\n", &next) : NULL; line && bytes && spm;

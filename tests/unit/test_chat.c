@@ -75,7 +75,7 @@ static void test_golden(void) {
 /* tests/data/chat/expressions.json: small templates and what Jinja2 makes of them. Its parser
  * rejects some unknown names that we reject at rendering. */
 static void test_expressions(void) {
-    char *text = read_file("tests/data/chat/expressions.json");
+    char *text = file_read("tests/data/chat/expressions.json", NULL);
     CHECK(text != NULL);
     if (!text) return;
     cJSON *all = cJSON_Parse(text);
@@ -527,7 +527,7 @@ static void test_threads(void) {
 /* ---- speed, on demand: test_chat --bench TEMPLATE */
 
 static int bench(const char *path) {
-    char *source = read_file(path);
+    char *source = file_read(path, NULL);
     chat_template *t = NULL;
     err e = {0};
     if (!source || chat_template_new(source, "<s>", "</s>", &t, &e) != 0) {

@@ -160,7 +160,7 @@ static void check_template(const char *dir, const char *name, chat_template *t, 
 }
 
 static void run_suite(const char *dir) {
-    char *table = read_file(LOCAL "/normalised.tsv");
+    char *table = file_read(LOCAL "/normalised.tsv", NULL);
     struct counts counts = {0};
     CHECK(table != NULL);
     if (!table) return;

@@ -2,6 +2,7 @@
  * weights (tests/golden/demo, see its README): most likely tokens, log-probabilities, greedy
  * answers and perplexity. "all" as argument goes through every perplexity window. */
 #include "core/tokenizer/tokenizer.h"
+#include "tests/support/files.h"
 #include "tests/support/gguf_make.h"
 #include "tests/support/runner.h"
 #include "tests/unit/check.h"
@@ -25,26 +26,12 @@ static char f32_path[64];
 static bool all_windows;
 
 /* The file as text, NUL-terminated; NULL when it is not there. */
-static char *read_text(const char *path) {
-    FILE *f = fopen(path, "rb");
-    if (!f) return NULL;
-    fseek(f, 0, SEEK_END);
-    long n = ftell(f);
-    rewind(f);
-    char *text = calloc((size_t)n + 1, 1);
-    if (!text || fread(text, 1, (size_t)n, f) != (size_t)n) exit(1);
-    fclose(f);
-    return text;
-}
-
 static cJSON *read_json(const char *path) {
-    char *text = read_text(path);
-    cJSON *json = text ? cJSON_Parse(text) : NULL;
+    cJSON *json = file_json(path);
     if (!json) {
         fprintf(stderr, "cannot read %s\n", path);
         exit(1);
     }
-    free(text);
     return json;
 }
 
@@ -195,7 +182,7 @@ static void test_greedy_q8_0(void) {
 static void check_perplexity(int bits, double tolerance) {
     cJSON *golden = read_json(GOLDEN "perplexity.json");
     const cJSON *sums = cJSON_GetObjectItem(golden, "window_nll_sums");
-    char *text = read_text(GOLDEN "heldout.txt");
+    char *text = file_read(GOLDEN "heldout.txt", NULL);
     int32_t *ids = NULL, tokens[WINDOW];
     size_t n_ids = 0;
     uint32_t n_windows = 0, step = all_windows ? 1 : 7;

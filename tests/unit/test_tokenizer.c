@@ -3,6 +3,7 @@
  * threads. What no golden file covers is in test_tokenizer_rules.c. */
 #include "core/base/mem.h"
 #include "core/tokenizer/tokenizer_int.h"
+#include "tests/support/files.h"
 #include "tests/unit/check.h"
 #include "tests/unit/tokenizer_bench.h"
 
@@ -16,18 +17,6 @@
 #define DEMO_MODEL "registry/demo/tokenizer.model"
 
 enum { MAX_IDS = 1 << 20, PATH_BYTES = 256 };
-
-static char *read_file(const char *path, size_t *n) {
-    FILE *f = fopen(path, "rb");
-    if (!f) return NULL;
-    fseek(f, 0, SEEK_END);
-    *n = (size_t)ftell(f);
-    rewind(f);
-    char *text = mem_new(*n + 1, 1);
-    if (fread(text, 1, *n, f) != *n) *n = 0;
-    fclose(f);
-    return text;
-}
 
 static tokenizer *open_or_fail(const char *path) {
     tokenizer *t = NULL;
@@ -83,7 +72,7 @@ static const char *member(const cJSON *row, const char *name, const char *otherw
 /* Every line of a golden file: ids, ids with control tokens parsed, and the way back. */
 static void check_golden(const char *model, const char *golden, bool special) {
     size_t n;
-    char *file = read_file(golden, &n);
+    char *file = file_read(golden, &n);
     tokenizer *t = open_or_fail(model);
     int n_rows = 0;
     for (char *line = file ? strtok(file, "\n") : NULL; t && line; line = strtok(NULL, "\n")) {
@@ -125,9 +114,9 @@ static void check_inp_out(const char *model, const char *cases) {
     char path[PATH_BYTES];
     size_t n_inp, n_out;
     snprintf(path, sizeof path, "%s.inp", cases);
-    char *inp = read_file(path, &n_inp);
+    char *inp = file_read(path, &n_inp);
     snprintf(path, sizeof path, "%s.out", cases);
-    char *out = read_file(path, &n_out);
+    char *out = file_read(path, &n_out);
     tokenizer *t = open_or_fail(model);
     char *text = inp, *line = out;
     int n_rows = 0;
@@ -346,7 +335,7 @@ static void long_text_is_cut_without_a_trace(void) {
     }
     free(text);
     size_t n;
-    char *words = read_file("tests/data/tokenizer/texts.txt", &n);
+    char *words = file_read("tests/data/tokenizer/texts.txt", &n);
     CHECK(words && n > 9000);
     if (words) check_library(&b, words, n);
     free(words);
@@ -358,7 +347,7 @@ static void check_merging(const char *path) {
     enum { ROUNDS = 3000, MAX_BYTES = 300 };
     struct both b = open_both(path);
     size_t n_words;
-    char *words = read_file("tests/data/tokenizer/texts.txt", &n_words), text[MAX_BYTES + 1];
+    char *words = file_read("tests/data/tokenizer/texts.txt", &n_words), text[MAX_BYTES + 1];
     uint64_t random = 9;
     for (int round = 0; b.library && words && round < ROUNDS; round++) {
         size_t n = 0, want = next_random(&random) % MAX_BYTES;
@@ -459,7 +448,7 @@ static void check_sharing(const char *path) {
     tokenizer *t = open_or_fail(path);
     size_t n, n_ids;
     int32_t *ids = NULL;
-    char *text = read_file("tests/data/tokenizer/make_golden.py", &n);
+    char *text = file_read("tests/data/tokenizer/make_golden.py", &n);
     pthread_t threads[N_THREADS];
     struct share shares[N_THREADS];
     CHECK(t && text && tokenizer_encode(t, text, n, 0, MAX_IDS, &ids, &n_ids, NULL) == 0);

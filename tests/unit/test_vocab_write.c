@@ -4,6 +4,7 @@
 #include "core/base/mem.h"
 #include "core/formats/gguf.h"
 #include "core/tokenizer/tokenizer_int.h"
+#include "tests/support/files.h"
 #include "tests/unit/check.h"
 
 #include <cjson/cJSON.h>
@@ -18,19 +19,6 @@
 enum { PATH_BYTES = 256, MAX_IDS = 1 << 20, MAX_TEXTS = 2000 };
 
 static char folder[64], written[PATH_BYTES];
-
-static char *read_file(const char *path) {
-    FILE *f = fopen(path, "rb");
-    char *text = NULL;
-    if (!f) return NULL;
-    fseek(f, 0, SEEK_END);
-    long n = ftell(f);
-    rewind(f);
-    if (n >= 0 && (text = mem_new((uint64_t)n + 1, 1)) && fread(text, 1, (size_t)n, f) != (size_t)n)
-        text[0] = 0;
-    fclose(f);
-    return text;
-}
 
 static void put_file(const char *name, const char *text) {
     char path[PATH_BYTES];
@@ -111,12 +99,12 @@ static void check_same_text(const tokenizer *a, const tokenizer *b, const char *
 
 /* Texts that stress words, numbers, scripts and special tokens. */
 static cJSON *load_texts(void) {
-    char *file = read_file(FOLDER "cases.jsonl"), *next = NULL;
+    char *file = file_read(FOLDER "cases.jsonl", NULL), *next = NULL;
     cJSON *first = file ? cJSON_Parse(strtok_r(file, "\n", &next)) : NULL;
     cJSON *texts = cJSON_DetachItemFromObjectCaseSensitive(first, "texts");
     free(file);
     cJSON_Delete(first);
-    char *lines = read_file("tests/data/tokenizer/texts.txt");
+    char *lines = file_read("tests/data/tokenizer/texts.txt", NULL);
     for (char *line = lines ? strtok_r(lines, "\n", &next) : NULL; line;
          line = strtok_r(NULL, "\n", &next))
         cJSON_AddItemToArray(texts, cJSON_CreateString(line));
@@ -161,10 +149,8 @@ static void check_round_trip(const char *path, uint64_t n_rows, const cJSON *tex
 }
 
 static cJSON *parse_file(const char *path) {
-    char *text = read_file(path);
-    cJSON *json = text ? cJSON_Parse(text) : NULL;
+    cJSON *json = file_json(path);
     CHECK_MSG(json, "%s", path);
-    free(text);
     return json;
 }
 
@@ -194,7 +180,7 @@ static void put_composed(const cJSON *base, const cJSON *set) {
  * refused. */
 static void components_come_back_or_are_refused(void) {
     cJSON *bytes = parse_file(FOLDER "byte-level.json"), *spm = parse_file(FOLDER "spm-like.json");
-    char *file = read_file(FOLDER "cases.jsonl"), *next = NULL;
+    char *file = file_read(FOLDER "cases.jsonl", NULL), *next = NULL;
     cJSON *texts = load_texts();
     int number = -1, n_written = 0, n_refused = 0;
     for (char *line = file ? strtok_r(file, "\n", &next) : NULL; line;

@@ -1,0 +1,31 @@
+/* files.h - whole files for tests. */
+#ifndef INFERD_TESTS_FILES_H
+#define INFERD_TESTS_FILES_H
+
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The file's bytes (*n, which may be NULL) and a NUL; the caller frees. NULL: it cannot be read. */
+static inline char *file_read(const char *path, size_t *n) {
+    FILE *f = fopen(path, "rb");
+    long size = f && fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
+    char *bytes = size >= 0 ? calloc((size_t)size + 1, 1) : NULL;
+    if (bytes && (fseek(f, 0, SEEK_SET) || fread(bytes, 1, (size_t)size, f) != (size_t)size)) {
+        free(bytes);
+        bytes = NULL;
+    }
+    if (f) fclose(f);
+    if (n) *n = bytes ? (size_t)size : 0;
+    return bytes;
+}
+
+/* NULL: it cannot be read, or is no JSON. */
+static inline cJSON *file_json(const char *path) {
+    char *text = file_read(path, NULL);
+    cJSON *json = text ? cJSON_Parse(text) : NULL;
+    free(text);
+    return json;
+}
+
+#endif
