@@ -218,8 +218,7 @@ static int no_such_template(const char *chosen, err *e) {
     for (int i = 0; (name = chat_builtin_name(i)) && used < sizeof known; i++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", name);
     return err_set_param(e, ERR_NOT_FOUND, "chat-template",
-                         "chat-template = %.100s: no such file, and no built-in format (%s)",
-                         chosen, known);
+                         "\"%.100s\" is neither a file nor a built-in format (%s)", chosen, known);
 }
 
 int loader_chat_template(const struct config *c, const char *path, const tokenizer *tok,

@@ -53,9 +53,8 @@ struct chat_input {
     const char *bos, *eos;  /* instead of the template's own texts of those tokens; NULL: those */
     bool add_generation_prompt;
     bool continue_final_message; /* cut right after the last message's content, to go on from it */
-    bool
-        null_is_undefined; /* tools, documents NULL: undefined; else none, as transformers has it */
-    bool allow_mutation;   /* list.append and the like work; else refused, as in transformers */
+    bool null_is_undefined;   /* tools, documents NULL: undefined; else none, as in transformers */
+    bool allow_mutation;      /* list.append and the like work; else refused, as in transformers */
     bool developer_as_system; /* chat_prompt: also where the template just copies the role's name */
     int64_t now;              /* seconds since 1970 for strftime_now (UTC) */
 };
