@@ -32,8 +32,7 @@ bool model_file_part_read(const char *name, struct model_file_part *out) {
 }
 
 void model_file_part_write(const struct model_file_part *part, char *name) {
-    snprintf(name + part->stem_len, PART_BYTES, "-%05u-of-%05u.gguf", part->part,
-             part->n_parts);
+    snprintf(name + part->stem_len, PART_BYTES, "-%05u-of-%05u.gguf", part->part, part->n_parts);
 }
 
 int model_file_open_gguf(const char *path, int flags, gguf **out, err *e) {
