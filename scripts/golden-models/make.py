@@ -169,7 +169,7 @@ def golden(model, n_vocab, seed):
 
 
 def make(name, out, text, llama_cpp):
-    family, seed = FAMILIES[name], 1000 + sorted(FAMILIES).index(name)
+    family, seed = FAMILIES[name], FAMILIES[name]["seed"]
     folder = out / name / "hf"
     folder.mkdir(parents=True, exist_ok=True)
     n_vocab, bos, eos, pre = tokenizers_tiny.make(family["tokenizer"], folder, text)

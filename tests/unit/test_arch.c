@@ -295,7 +295,7 @@ int main(int argc, char **argv) {
     if (argc > 2) golden = argv[2], n_files = 1;
     find_models();
     bell_init(&bell);
-    CHECK(n_models >= (argc > 2 ? 1 : 15));
+    CHECK(n_models >= (argc > 2 ? 1 : 17));
     RUN(test_logits);
     if (argc > 1 && strcmp(argv[1], "table") == 0) {
         printf("| model | folder, best kernels | GGUF file, generic kernels |\n|---|---|---|\n");
