@@ -3,8 +3,8 @@
  *
  * Definition: the text is encoded once, without BOS, and cut into windows of N - 1 tokens that do
  * not overlap (a last shorter one is left out). Each window gets BOS in front and each of its
- * tokens is predicted from what stands before it in the window. nll is the mean of -ln p(token),
- * perplexity exp(nll). */
+ * tokens is predicted from what stands before it in the window; of a model without BOS a window is
+ * N tokens, and the first is only context. nll is the mean of -ln p(token), perplexity exp(nll). */
 #include "core/base/mem.h"
 #include "daemon/commands.h"
 #include "daemon/input.h"
@@ -20,18 +20,18 @@
 enum { TEXT_MAX_BYTES = 256 << 20, IDS_MAX = 64 << 20, N_PARALLEL = 4, SPARE_TOKENS = 64 };
 
 struct perplexity_job {
-    const int32_t *ids;  /* (n_windows * (context - 1)) of the text */
-    int32_t *prompt;     /* (context) BOS and the window that is being submitted */
+    const int32_t *ids;  /* (n_windows * (context - n_bos)) of the text */
+    int32_t *prompt;     /* (context) BOS, if any, and the window that is being submitted */
     double *window_sums; /* (n_windows) */
-    size_t context, n_windows;
+    size_t context, n_windows, n_bos; /* n_bos: 1, 0 of a model without it */
     uint64_t n_counted;
 };
 
 static bool next_request(void *arg, size_t index, struct engine_request *req) {
     struct perplexity_job *job = arg;
     if (index == job->n_windows) return false;
-    memcpy(job->prompt + 1, job->ids + index * (job->context - 1),
-           (job->context - 1) * sizeof *job->ids);
+    size_t n = job->context - job->n_bos;
+    memcpy(job->prompt + job->n_bos, job->ids + index * n, n * sizeof *job->ids);
     req->prompt = job->prompt;
     req->n_prompt = (uint32_t)job->context;
     req->params.max_tokens = 1;
@@ -112,16 +112,15 @@ static int run(struct instrument *in, const char *file, size_t context, bool jso
     int32_t *ids = NULL;
     size_t n = 0;
     int rc = tokenizer_open(in->model.path, &tok, e);
-    if (!rc && tokenizer_bos(tok) < 0)
-        rc = err_set(e, ERR_UNSUPPORTED, "the model has no BOS token to begin windows with");
     if (!rc) rc = encode_file(tok, file, &ids, &n, e);
     if (rc) goto end;
-    job.n_windows = n / (context - 1);
+    job.n_bos = tokenizer_bos(tok) >= 0;
+    job.n_windows = n / (context - job.n_bos);
     if (job.n_windows == 0) {
         rc = err_set(
             e, ERR_INVALID,
             "the text has %zu tokens, one window of --context %zu needs %zu: choose a smaller one",
-            n, context, context - 1);
+            n, context, context - job.n_bos);
         goto end;
     }
     job.ids = ids;
@@ -131,7 +130,7 @@ static int run(struct instrument *in, const char *file, size_t context, bool jso
         rc = err_set(e, ERR_NOMEM, "no memory");
         goto end;
     }
-    job.prompt[0] = tokenizer_bos(tok);
+    if (job.n_bos) job.prompt[0] = tokenizer_bos(tok);
     rc = measure(in, &job, e);
     if (!rc) rc = print_result(&job, json, e);
 end:
@@ -162,9 +161,10 @@ int cmd_perplexity(int argc, char **argv, err *e) {
         {.name = "json", .kind = OPTION_SWITCH, .target = &json, .help = "print JSON"}};
     struct instrument in = {
         .options = {.usage = "perplexity --file TEXT",
-                    .summary = "Measures how well a model predicts a text: windows of N tokens "
-                               "that do not overlap,\neach begun with BOS; a last shorter one is "
-                               "left out.",
+                    .summary =
+                        "Measures how well a model predicts a text: windows of N tokens "
+                        "that do not overlap,\neach begun with BOS, if the model has one; a last "
+                        "shorter one is left out.",
                     .options = own,
                     .n_options = sizeof own / sizeof own[0],
                     .keys = instrument_compute_keys}};
