@@ -92,7 +92,7 @@ static int by_path(const void *a, const void *b) {
 
 static int list_folder(const char *path, struct registry_files *f, err *e) {
     const struct dirent *entry;
-    bool config = false, weights = false;
+    bool config = false; /* whether it is whole is for model_file_open to say */
     int rc = 0;
     f->format = "safetensors";
     DIR *dir = opendir(path);
@@ -100,14 +100,12 @@ static int list_folder(const char *path, struct registry_files *f, err *e) {
     while (!rc && (entry = readdir(dir))) {
         if (!registry_folder_has(entry->d_name)) continue;
         config |= strcmp(entry->d_name, "config.json") == 0;
-        weights |= registry_is_safetensors(entry->d_name);
         rc = add_file(f, path, strlen(path), entry->d_name, e);
     }
     closedir(dir);
-    if (!rc && !(config && weights))
-        rc = err_set(
-            e, ERR_INVALID,
-            "%s is a folder without config.json and *.safetensors; of GGUFs, name the file", path);
+    if (!rc && !config)
+        rc = err_set(e, ERR_INVALID, "%s is a folder without config.json; of GGUFs, name the file",
+                     path);
     if (!rc) qsort(f->files, f->n, sizeof *f->files, by_path);
     return rc;
 }
