@@ -1,0 +1,336 @@
+/* test_rope_store.c - head norms, rotary embedding and the scatter of K and V, and block copies, of
+ * the CPU backend against float64; bitwise the same for a row alone, in any batch, with any number
+ * of threads, and whatever other layers asked for before. */
+#include "tests/support/be.h"
+#include "tests/support/kv_pool.h"
+#include "tests/unit/check.h"
+
+enum { MAX_N = 37, BLOCKS = 12, MAX_DIM = 256 };
+
+enum norms { NORM_NONE, NORM_HEADS, NORM_ROW };
+
+struct rope_case {
+    uint32_t n_heads, n_kv_heads, head_dim, block_tokens;
+    int kv_type;
+    enum norms norms;
+    uint32_t n_rot;
+    bool interleaved;
+    float magnitude, base;
+};
+
+/* Inputs of n rows, and what an op made of them. */
+struct rope_rows {
+    uint32_t n;
+    const struct rope_case *c;
+    struct backend_kv kv;
+    uint64_t q_width, k_width, pool_bytes;
+    float *q, *k, *v, *got_q;
+    float inv_freq[MAX_DIM / 2];
+    float *q_norm, *k_norm; /* as long as a row: heads take the first head_dim */
+    char *pools[2];
+    int32_t pos[MAX_N], slots[MAX_N];
+};
+
+#define EPS 1e-5f
+
+static struct backend_kv kv_of(const struct rope_case *c) {
+    return (struct backend_kv){.kv_type = c->kv_type,
+                               .n_blocks = BLOCKS,
+                               .n_kv_heads = c->n_kv_heads,
+                               .block_tokens = c->block_tokens,
+                               .head_dim = c->head_dim};
+}
+
+static void make_rows(struct rope_rows *r, const struct rope_case *c, uint32_t n) {
+    memset(r, 0, sizeof *r);
+    r->n = n, r->c = c, r->kv = kv_of(c);
+    r->q_width = (uint64_t)c->n_heads * c->head_dim;
+    r->k_width = (uint64_t)c->n_kv_heads * c->head_dim;
+    r->pool_bytes = BLOCKS * kv_block_size(&r->kv);
+    r->q = be_new(n * r->q_width, 4), r->got_q = be_new(n * r->q_width, 4);
+    r->k = be_new(n * r->k_width, 4), r->v = be_new(n * r->k_width, 4);
+    r->q_norm = be_new(r->q_width, 4), r->k_norm = be_new(r->k_width, 4);
+    r->pools[0] = be_new(r->pool_bytes, 1), r->pools[1] = be_new(r->pool_bytes, 1);
+    be_fill(r->q, n * r->q_width, 1);
+    be_fill(r->k, n * r->k_width, 1);
+    be_fill(r->v, n * r->k_width, 1);
+    be_fill(r->q_norm, r->q_width, 2);
+    be_fill(r->k_norm, r->k_width, 2);
+    for (uint32_t i = 0; i < c->n_rot / 2; i++)
+        r->inv_freq[i] = powf(c->base, -2.0f * (float)i / (float)c->n_rot);
+    uint32_t at = be_below(BLOCKS * c->block_tokens);
+    for (uint32_t i = 0; i < n; i++) {
+        r->pos[i] = (int32_t)be_below(i % 2 ? 50 : 100000);
+        r->slots[i] = (int32_t)((i * 7 + at) % (BLOCKS * c->block_tokens)); /* all differ */
+    }
+}
+
+static void free_rows(struct rope_rows *r) {
+    void *all[] = {r->q, r->k, r->v, r->got_q, r->q_norm, r->k_norm, r->pools[0], r->pools[1]};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        free(all[i]);
+}
+
+static backend_weight *norm_of(backend *be, const struct rope_case *c, const float *w,
+                               uint64_t width) {
+    if (c->norms == NORM_NONE) return NULL;
+    return be_weight(be, QTYPE_F32, 1, c->norms == NORM_HEADS ? c->head_dim : width, w);
+}
+
+/* The op over rows from..from + n - 1; their q goes to got_q, the pools to pools. */
+static void run_rope(backend *be, struct rope_rows *r, uint32_t from, uint32_t n) {
+    const struct rope_case *c = r->c;
+    backend_weight *q_norm = norm_of(be, c, r->q_norm, r->q_width);
+    backend_weight *k_norm = norm_of(be, c, r->k_norm, r->k_width);
+    struct op_rope_store op = {.q = be_f32(be, r->q + from * r->q_width, n * r->q_width),
+                               .k = be_f32(be, r->k + from * r->k_width, n * r->k_width),
+                               .v = be_f32(be, r->v + from * r->k_width, n * r->k_width),
+                               .pos = be_i32(be, r->pos + from, n),
+                               .slots = be_i32(be, r->slots + from, n),
+                               .inv_freq = be_f32(be, r->inv_freq, c->n_rot ? c->n_rot / 2 : 1),
+                               .q_norm = q_norm,
+                               .k_norm = k_norm,
+                               .eps = EPS,
+                               .magnitude = c->magnitude,
+                               .n_rows = n,
+                               .n_heads = c->n_heads,
+                               .n_rot = c->n_rot,
+                               .interleaved = c->interleaved,
+                               .kv = r->kv};
+    err e;
+    op.kv.k = be_bytes(be, r->pools[0], r->pool_bytes);
+    op.kv.v = be_bytes(be, r->pools[1], r->pool_bytes);
+    CHECK(backend_rope_store(be, &op) == 0);
+    be_get(be, op.q, r->got_q + from * r->q_width, n * r->q_width);
+    CHECK(backend_download(be, op.kv.k, 0, r->pools[0], r->pool_bytes, &e) == 0);
+    CHECK(backend_download(be, op.kv.v, 0, r->pools[1], r->pool_bytes, &e) == 0);
+    const backend_buf *all[] = {op.q, op.k, op.v, op.kv.k, op.kv.v, op.pos, op.slots, op.inv_freq};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        backend_buf_free((backend_buf *)all[i]);
+    backend_weight_free(q_norm);
+    backend_weight_free(k_norm);
+}
+
+/* ---- against float64 ---- */
+
+static double inverse_rms(const float *x, uint64_t n) {
+    double sum = 0;
+    for (uint64_t i = 0; i < n; i++)
+        sum += (double)x[i] * x[i];
+    return 1 / sqrt(sum / (double)n + (double)EPS);
+}
+
+/* Head `head` of a row (n_heads, head_dim), normed and rotated. */
+static void reference(const struct rope_rows *r, const float *row, const float *norm,
+                      uint32_t n_heads, uint32_t head, int32_t pos, double *out) {
+    const struct rope_case *c = r->c;
+    uint32_t dim = c->head_dim, half = c->n_rot / 2;
+    const float *x = row + (uint64_t)head * dim;
+    double scale =
+        c->norms == NORM_ROW ? inverse_rms(row, (uint64_t)n_heads * dim) : inverse_rms(x, dim);
+    if (c->norms == NORM_ROW) norm += (uint64_t)head * dim;
+    for (uint32_t d = 0; d < dim; d++)
+        out[d] = c->norms == NORM_NONE ? x[d] : x[d] * scale * norm[d];
+    for (uint32_t i = 0; i < half; i++) {
+        double angle = (double)((float)pos * r->inv_freq[i]); /* the angle itself is f32 */
+        double m = c->magnitude != 0 ? c->magnitude : 1;
+        uint32_t first = c->interleaved ? 2 * i : i, second = c->interleaved ? 2 * i + 1 : i + half;
+        double u = out[first], v = out[second];
+        out[first] = (u * cos(angle) - v * sin(angle)) * m;
+        out[second] = (u * sin(angle) + v * cos(angle)) * m;
+    }
+}
+
+/* f32 operations: four roundings of a value without norm; with one, sums of up to a row besides. */
+static double tolerance(const struct rope_case *c, double want) {
+    return (c->norms == NORM_NONE ? 1e-6 : 3e-6) * (1 + fabs(want));
+}
+
+/* And half a step of the type: Q8_0's is a 127th of the largest of 32, and its scale is rounded to
+ * F16. */
+static void check_stored(const struct rope_rows *r, const float *stored, const double *want) {
+    int type = r->c->kv_type;
+    for (uint32_t d = 0; d < r->c->head_dim; d++) {
+        double part = type == QTYPE_F16 ? 0x1p-11 : type == QTYPE_BF16 ? 0x1p-8 : 0;
+        double step = part * fabs(want[d]);
+        for (uint32_t i = d / 32 * 32; type == QTYPE_Q8_0 && i < d / 32 * 32 + 32; i++)
+            step = fmax(step, fabs(want[i]) * (0.5 / 127 + 0x1p-11));
+        CHECK_MSG(fabs(stored[d] - want[d]) <= tolerance(r->c, want[d]) + step, "%s: %g for %g",
+                  qtype_name(type), stored[d], want[d]);
+    }
+}
+
+static void check_row(struct rope_rows *r, uint32_t row) {
+    const struct rope_case *c = r->c;
+    double want[MAX_DIM];
+    float stored[MAX_DIM];
+    for (uint32_t h = 0; h < c->n_heads; h++) {
+        const float *got = r->got_q + row * r->q_width + h * c->head_dim;
+        reference(r, r->q + row * r->q_width, r->q_norm, c->n_heads, h, r->pos[row], want);
+        for (uint32_t d = 0; d < c->head_dim; d++)
+            CHECK_MSG(fabs(got[d] - want[d]) <= tolerance(c, want[d]), "dim %u norms %d: %g for %g",
+                      c->head_dim, c->norms, got[d], want[d]);
+    }
+    for (uint32_t h = 0; h < c->n_kv_heads; h++) {
+        struct kv_row at = {&r->kv, r->pools[0], true, (uint32_t)r->slots[row], h};
+        reference(r, r->k + row * r->k_width, r->k_norm, c->n_kv_heads, h, r->pos[row], want);
+        kv_get(&at, stored);
+        check_stored(r, stored, want);
+        for (uint32_t d = 0; d < c->head_dim; d++)
+            want[d] = r->v[row * r->k_width + h * c->head_dim + d];
+        at.pool = r->pools[1], at.is_k = false;
+        kv_get(&at, stored);
+        check_stored(r, stored, want);
+    }
+}
+
+static const struct rope_case cases[] = {
+    {.n_heads = 4, .n_kv_heads = 4, .head_dim = 64, .block_tokens = 16, .kv_type = QTYPE_F16},
+    {.n_heads = 7, .n_kv_heads = 1, .head_dim = 40, .block_tokens = 16, .kv_type = QTYPE_F32},
+    {.n_heads = 8, .n_kv_heads = 8, .head_dim = 128, .block_tokens = 16, .kv_type = QTYPE_F32},
+    {.n_heads = 6, .n_kv_heads = 2, .head_dim = 33, .block_tokens = 32, .kv_type = QTYPE_F16},
+    {.n_heads = 1, .n_kv_heads = 1, .head_dim = 256, .block_tokens = 32, .kv_type = QTYPE_Q8_0},
+    {.n_heads = 5, .n_kv_heads = 5, .head_dim = 7, .block_tokens = 4, .kv_type = QTYPE_F32},
+    {.n_heads = 9, .n_kv_heads = 3, .head_dim = 96, .block_tokens = 16, .kv_type = QTYPE_Q8_0},
+    {.n_heads = 10, .n_kv_heads = 2, .head_dim = 80, .block_tokens = 32, .kv_type = QTYPE_BF16},
+    {.n_heads = 2, .n_kv_heads = 1, .head_dim = 24, .block_tokens = 16, .kv_type = QTYPE_BF16},
+};
+enum { N_CASES = sizeof cases / sizeof cases[0] };
+
+/* Everything else of a case, at random. */
+static struct rope_case random_case(int i, enum norms norms) {
+    static const float magnitudes[] = {0, 1, 1.3465735f, 0.25f};
+    struct rope_case c = cases[i];
+    uint32_t even = c.head_dim / 2 * 2;
+    uint32_t rots[] = {even, even, even / 4 * 2, 2, 0};
+    c.norms = norms;
+    c.n_rot = rots[be_below(sizeof rots / sizeof rots[0])];
+    c.interleaved = be_rand() & 1;
+    c.magnitude = magnitudes[be_below(sizeof magnitudes / sizeof magnitudes[0])];
+    c.base = be_rand() & 1 ? 10000 : 1000000;
+    return c;
+}
+
+static void test_rope_store(void) {
+    struct rope_rows r;
+    be_seed = 11;
+    for (int i = 0; i < BE_N_ISAS; i++) {
+        backend *be = be_row_isa(i) ? be_open(be_isas[i], 2) : NULL;
+        if (!be) continue;
+        for (int n = 0; n < N_CASES * 3 * (be_quick ? 1 : 4); n++) {
+            struct rope_case c = random_case(n % N_CASES, (enum norms)(n / N_CASES % 3));
+            make_rows(&r, &c, 1 + be_below(c.block_tokens < 16 ? 19 : MAX_N));
+            run_rope(be, &r, 0, r.n);
+            for (uint32_t row = 0; row < r.n; row++)
+                check_row(&r, row);
+            free_rows(&r);
+        }
+        backend_close(be);
+    }
+}
+
+/* ---- bitwise ---- */
+
+/* The rows one by one, on a device that has done nothing else and has one thread. */
+static void run_alone(const char *isa, struct rope_rows *r) {
+    for (uint32_t i = 0; i < r->n; i++) {
+        backend *be = be_open(isa, 1);
+        run_rope(be, r, i, 1);
+        backend_close(be);
+    }
+}
+
+/* Rows of layer c at the positions that `positions` seeds, the same but for their number. */
+static void check_layer(backend *be, const struct rope_case *c, uint64_t positions) {
+    struct rope_rows r;
+    make_rows(&r, c, 1 + be_below(19));
+    uint64_t keep = be_seed, q_bytes = r.n * r.q_width * 4;
+    be_seed = positions;
+    for (uint32_t i = 0; i < r.n; i++)
+        r.pos[i] = (int32_t)be_below(5000);
+    be_seed = keep;
+    run_rope(be, &r, 0, r.n);
+    char *want[] = {be_new(q_bytes, 1), be_new(r.pool_bytes, 1), be_new(r.pool_bytes, 1)};
+    memcpy(want[0], r.got_q, q_bytes);
+    for (int i = 0; i < 2; i++) {
+        memcpy(want[1 + i], r.pools[i], r.pool_bytes);
+        memset(r.pools[i], 0, r.pool_bytes);
+    }
+    run_alone(backend_isa(be), &r);
+    CHECK_MSG(memcmp(r.got_q, want[0], q_bytes) == 0, "%s: q", backend_isa(be));
+    for (int i = 0; i < 2; i++)
+        CHECK_MSG(memcmp(r.pools[i], want[1 + i], r.pool_bytes) == 0, "%s: %c", backend_isa(be),
+                  i ? 'v' : 'k');
+    for (int i = 0; i < 3; i++)
+        free(want[i]);
+    free_rows(&r);
+}
+
+/* Layers of three sets of angles and one without any, over steps that keep or change positions:
+ * what the device remembers of one never shows in another. */
+static void check_layers(const char *isa, int n_threads) {
+    backend *be = be_open(isa, n_threads);
+    struct rope_case layer[4];
+    for (int i = 0; i < 4; i++) {
+        layer[i] = random_case((int)be_below(N_CASES), (enum norms)be_below(3));
+        layer[i].base = i % 2 ? 1000000 : 10000;
+    }
+    layer[2].n_rot = 0;
+    layer[3] = layer[1]; /* the same angles but for their length */
+    layer[3].magnitude = layer[1].magnitude + 0.5f;
+    for (int step = 0; step < 4; step++) {
+        uint64_t positions = be_seed;
+        for (int i = 0; i < 5; i++)
+            check_layer(be, &layer[be_below(4)], positions);
+    }
+    backend_close(be);
+}
+
+static void test_rope_invariance(void) {
+    be_seed = 12;
+    for (int i = 0; i < BE_N_ISAS; i++) {
+        backend *be = be_row_isa(i) ? be_open(be_isas[i], 1) : NULL;
+        if (!be) continue;
+        backend_close(be);
+        for (int n = 0; n < (be_quick ? 2 : 6); n++)
+            check_layers(be_isas[i], n % 2 ? 1 : 3);
+    }
+}
+
+static void test_kv_copy(void) {
+    enum { N = 9, BLOCK = 2 * 16 * 8 };
+    static const int32_t pairs[] = {0, 5, 3, 1, 8, 8};
+    float k[N * BLOCK], v[N * BLOCK], got[N * BLOCK];
+    backend *be = be_open("", 2);
+    be_fill(k, N * BLOCK, 1);
+    be_fill(v, N * BLOCK, 1);
+    struct backend_kv kv = {.k = be_f32(be, k, N * BLOCK),
+                            .v = be_f32(be, v, N * BLOCK),
+                            .kv_type = QTYPE_F32,
+                            .n_blocks = N,
+                            .n_kv_heads = 2,
+                            .block_tokens = 16,
+                            .head_dim = 8};
+    CHECK(backend_kv_copy(be, &kv, pairs, 3) == 0);
+    for (int i = 0; i < 2; i++) {
+        memcpy(k + pairs[2 * i + 1] * BLOCK, k + pairs[2 * i] * BLOCK, sizeof(float) * BLOCK);
+        memcpy(v + pairs[2 * i + 1] * BLOCK, v + pairs[2 * i] * BLOCK, sizeof(float) * BLOCK);
+    }
+    be_get(be, kv.k, got, N * BLOCK);
+    CHECK(memcmp(got, k, sizeof k) == 0);
+    be_get(be, kv.v, got, N * BLOCK);
+    CHECK(memcmp(got, v, sizeof v) == 0);
+    const int32_t outside[] = {0, N};
+    CHECK(backend_kv_copy(be, &kv, outside, 1) == ERR_INVALID);
+    backend_buf_free(kv.k);
+    backend_buf_free(kv.v);
+    backend_close(be);
+}
+
+int main(int argc, char **argv) {
+    be_args(argc, argv);
+    RUN(test_rope_store);
+    RUN(test_rope_invariance);
+    RUN(test_kv_copy);
+    return check_done();
+}
