@@ -393,9 +393,10 @@ int chat_fields_read(const struct gen_fields *f, const chat_template *chat, stru
     int rc = 0;
     *extra = NULL;
     if (f->continue_final_message && f->has_add_generation_prompt && f->add_generation_prompt)
-        rc = err_set_param(e, ERR_INVALID, "continue_final_message",
-                           "Cannot set both 'continue_final_message' and 'add_generation_prompt' "
-                           "to true.");
+        rc = err_set_param(
+            e, ERR_INVALID, "continue_final_message",
+            "'continue_final_message' goes on with the last message, 'add_generation_prompt' "
+            "begins a new one: set one of them");
     if (!rc && kwargs) rc = check_kwargs(kwargs, e);
     if (!rc && f->documents) rc = check_documents(f->documents, e);
     if (!rc && f->reasoning_effort) rc = check_effort(f->reasoning_effort, chat, e);

@@ -93,7 +93,7 @@ static void wrong_fields_are_named(void) {
     refused("telling", HI ",\"reasoning_effort\":\"a very long word for an effort of thoughts\"",
             "reasoning_effort", "too long");
     refused("tiny", HI ",\"continue_final_message\":true,\"add_generation_prompt\":true",
-            "continue_final_message", "Cannot set both");
+            "continue_final_message", "set one of them");
     refused("tiny", HI ",\"continue_final_message\":1", "continue_final_message", "a boolean");
 }
 
