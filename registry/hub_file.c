@@ -1,6 +1,7 @@
 /* hub_file.c - one file from the Hub to the disk: FILE.part and FILE.part.id while it grows, then
  * FILE. The hash is made of the bytes as they are written, after those of an earlier part have been
  * read back. Never leaves a FILE that is not whole. */
+#include "core/base/file.h"
 #include "core/base/mem.h"
 #include "registry/hub_int.h"
 #include "registry/registry_int.h"
@@ -198,16 +199,6 @@ static int part_fill(struct part *p, err *e) {
     return rc;
 }
 
-static int sync_folder(const char *path, err *e) {
-    const char *slash = strrchr(path, '/');
-    char *folder = mem_strndup(path, slash ? (size_t)(slash - path) : 0);
-    int fd = folder ? open(folder[0] ? folder : "/", O_RDONLY | O_CLOEXEC) : -1;
-    int rc = fd < 0 || fsync(fd) ? err_io("sync the folder of", path, e) : 0;
-    if (fd >= 0) close(fd);
-    free(folder);
-    return rc;
-}
-
 /* Whole: checked, on the disk, then under its name. */
 static int part_finish(struct part *p, err *e) {
     const struct hub_file *f = p->d->file;
@@ -222,7 +213,7 @@ static int part_finish(struct part *p, err *e) {
     if (fsync(p->fd)) return err_io("sync", p->path, e);
     if (rename(p->path, p->d->path)) return err_io("rename", p->path, e);
     unlink(p->id_path);
-    return sync_folder(p->d->path, e);
+    return file_sync_folder(p->d->path) ? err_io("sync the folder of", p->d->path, e) : 0;
 }
 
 /* 1: PATH is there with the right bytes; 0: it is not. */

@@ -3,6 +3,7 @@
  * whole and on disk. One writer belongs to one thread, except gguf_writer_put. */
 #include "core/formats/gguf_int.h"
 
+#include "core/base/file.h"
 #include "core/base/mem.h"
 
 #include <errno.h>
@@ -392,18 +393,6 @@ int gguf_writer_put(gguf_writer *w, uint64_t tensor, uint64_t offset, const void
     return 0;
 }
 
-/* The new name must outlive a power cut as the data do. Not every file system can: best effort. */
-static void sync_folder(const char *path) {
-    const char *slash = strrchr(path, '/');
-    char *folder = slash ? mem_strndup(path, (size_t)(slash - path) + 1) : mem_strdup(".");
-    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (fd >= 0) {
-        fsync(fd);
-        close(fd);
-    }
-    free(folder);
-}
-
 int gguf_writer_commit(gguf_writer *w, err *e) {
     if (!w->file || w->n_put != w->data_bytes)
         return err_set(e, ERR_INVALID, "%" PRIu64 " of %" PRIu64 " bytes of data were put",
@@ -412,7 +401,7 @@ int gguf_writer_commit(gguf_writer *w, err *e) {
     FILE *f = w->file;
     w->file = NULL; /* from here on the file is the user's */
     if (fclose(f)) return cannot_write(w, errno, e);
-    sync_folder(w->path);
+    file_sync_folder(w->path); /* best effort */
     return 0;
 }
 
