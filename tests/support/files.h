@@ -3,6 +3,7 @@
 #define INFERD_TESTS_FILES_H
 
 #include <cjson/cJSON.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,6 +27,16 @@ static inline cJSON *file_json(const char *path) {
     cJSON *json = text ? cJSON_Parse(text) : NULL;
     free(text);
     return json;
+}
+
+/* text as folder/name. false: it cannot be written. */
+static inline bool file_write(const char *folder, const char *name, const char *text) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    if (!f) return false;
+    bool whole = fputs(text, f) >= 0;
+    return fclose(f) == 0 && whole;
 }
 
 #endif

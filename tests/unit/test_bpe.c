@@ -398,16 +398,6 @@ static void clients_cannot_write_control_tokens(void) {
 
 #define WITH(members) TINY_MODEL "," members "}"
 
-static void write_file(const char *folder, const char *name, const char *text) {
-    char path[PATH_BYTES];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "wb");
-    CHECK(f);
-    if (!f) return;
-    fputs(text, f);
-    fclose(f);
-}
-
 /* What lies beside tokenizer.json: BOS and EOS by the class, ends of an answer, the template. */
 static void a_folder_is_read(void) {
     static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
@@ -419,15 +409,15 @@ static void a_folder_is_read(void) {
     size_t n = 0;
     CHECK(mkdtemp(folder));
     CHECK(tokenizer_open(folder, &t, &e) == ERR_IO && !t && strstr(e.msg, "no tokenizer.json"));
-    write_file(folder, names[0],
-               WITH("\"added_tokens\":[{\"id\":10,\"content\":\"<s>\",\"special\":true},"
-                    "{\"id\":11,\"content\":\"</s>\",\"special\":true},"
-                    "{\"id\":12,\"content\":\"<|stop|>\",\"special\":true}]"));
-    write_file(folder, names[1],
-               "{\"tokenizer_class\":\"LlamaTokenizerFast\",\"add_bos_token\":true,"
-               "\"bos_token\":{\"content\":\"<s>\"},\"eos_token\":\"</s>\","
-               "\"chat_template\":[{\"name\":\"default\",\"template\":\"listed\"}]}");
-    write_file(folder, names[2], "{\"eos_token_id\":[11,12]}");
+    CHECK(file_write(folder, names[0],
+                     WITH("\"added_tokens\":[{\"id\":10,\"content\":\"<s>\",\"special\":true},"
+                          "{\"id\":11,\"content\":\"</s>\",\"special\":true},"
+                          "{\"id\":12,\"content\":\"<|stop|>\",\"special\":true}]")));
+    CHECK(file_write(folder, names[1],
+                     "{\"tokenizer_class\":\"LlamaTokenizerFast\",\"add_bos_token\":true,"
+                     "\"bos_token\":{\"content\":\"<s>\"},\"eos_token\":\"</s>\","
+                     "\"chat_template\":[{\"name\":\"default\",\"template\":\"listed\"}]}"));
+    CHECK(file_write(folder, names[2], "{\"eos_token_id\":[11,12]}"));
     CHECK_MSG(tokenizer_open(folder, &t, &e) == 0, "%s", e.msg);
     CHECK(t && tokenizer_bos(t) == 10 && tokenizer_eos(t) == 11 && tokenizer_adds_bos(t));
     CHECK(t && tokenizer_is_eog(t, 11) && tokenizer_is_eog(t, 12) && !tokenizer_is_eog(t, 10));
@@ -436,12 +426,12 @@ static void a_folder_is_read(void) {
     CHECK(n == 3 && ids[0] == 10);
     free(ids);
     tokenizer_close(t);
-    write_file(folder, names[3], "its own file");
+    CHECK(file_write(folder, names[3], "its own file"));
     snprintf(path, sizeof path, "%s/tokenizer.json", folder);
     CHECK_MSG(tokenizer_open(path, &t, &e) == 0, "%s", e.msg);
     if (t) CHECK_STR(tokenizer_chat_template(t), "its own file");
     tokenizer_close(t);
-    write_file(folder, names[1], "{\"bos_token\":");
+    CHECK(file_write(folder, names[1], "{\"bos_token\":"));
     CHECK(tokenizer_open(folder, &t, &e) == ERR_FORMAT && !t);
     CHECK_MSG(strstr(e.msg, "tokenizer_config.json: is not valid JSON"), "%s", e.msg);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -21,13 +21,7 @@ enum { PATH_BYTES = 256, MAX_IDS = 1 << 20, MAX_TEXTS = 2000 };
 static char folder[64], written[PATH_BYTES];
 
 static void put_file(const char *name, const char *text) {
-    char path[PATH_BYTES];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "wb");
-    CHECK(f);
-    if (!f) return;
-    fputs(text, f);
-    fclose(f);
+    CHECK(file_write(folder, name, text));
 }
 
 static void drop_file(const char *name) {
