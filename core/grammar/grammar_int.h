@@ -1,0 +1,197 @@
+/* grammar_int.h - the compiled form: automata over bytes, nodes of a grammar, alternatives of JSON
+ * values; and who makes what. Private to core/grammar.
+ *
+ *   dfa*.c, regex.c, number.c, format.c   languages of texts as automata
+ *   schema*.c                             JSON Schema -> values, strings, arrays, objects
+ *   gbnf.c                                GBNF -> nodes
+ *   program.c                             the builder's lists; grammar_finish
+ *   machine.c                             states of a text, byte by byte
+ *   vocab.c, mask.c, matcher.c            tokens: trie, masks, cache
+ *
+ * Everything refers to everything else by index, GRAMMAR_NONE is no index. */
+#ifndef INFERD_GRAMMAR_INT_H
+#define INFERD_GRAMMAR_INT_H
+
+#include "core/grammar/grammar.h"
+
+#define GRAMMAR_NONE UINT32_MAX
+
+/* ---- automata ---- */
+
+/* Deterministic, over bytes. State 0 is dead; from every other state acceptance can be reached
+ * (trimmed), so that a walk that is not dead is a prefix of something. start 0: the empty language.
+ */
+struct dfa {
+    uint32_t n_states; /* with the dead one */
+    uint32_t start;
+    uint32_t n_classes;
+    uint8_t class_of[256]; /* bytes that no state tells apart have one class */
+    uint32_t *next;        /* (n_states, n_classes) */
+    uint8_t *accept;       /* (n_states) 1: the text may end here */
+};
+static inline uint32_t dfa_step(const struct dfa *d, uint32_t state, uint8_t byte) {
+    return d->next[(size_t)state * d->n_classes + d->class_of[byte]];
+}
+void dfa_fini(struct dfa *d); /* a zeroed one is fine */
+
+/* All makers: *out is the caller's, minimal and trimmed; on failure nothing is left. ERR_TOO_LONG
+ * beyond GRAMMAR_MAX_STATES states (also on the way), ERR_NOMEM. Texts are valid UTF-8 where
+ * nothing else is said. */
+enum dfa_regex_flags { DFA_REGEX_SEARCH = 1 /* matches somewhere, as JSON Schema's pattern */ };
+/* ERR_INVALID: malformed (says where); ERR_UNSUPPORTED: look-around inside, back-references. */
+int dfa_from_regex(const char *pattern, int flags, struct dfa *out, err *e);
+struct dfa_word {
+    const char *bytes;
+    size_t n;
+};
+int dfa_from_words(const struct dfa_word *words, size_t n, struct dfa *out, err *e);
+/* Any text of min to max code points (max GRAMMAR_UNLIMITED). */
+int dfa_from_length(uint32_t min, uint32_t max, struct dfa *out, err *e);
+/* Bytes without any of the stops in them (grammar_until). */
+int dfa_from_until(const char *const *stops, size_t n, struct dfa *out, err *e);
+/* Content of a string of this format. ERR_NOT_FOUND: no format that is known here. */
+int dfa_from_format(const char *format, struct dfa *out, err *e);
+/* JSON texts of numbers. Bounds are JSON literals ("-1.5", "1e3", exact, any length) or NULL.
+ * multiple_of likewise, > 0. integer: whole numbers, also written with ".0". Numbers without bounds
+ * and multiple_of may have exponents; ERR_UNSUPPORTED says which combination is beyond us. */
+struct dfa_number {
+    bool integer, exclusive_min, exclusive_max;
+    const char *min, *max, *multiple_of;
+};
+int dfa_from_number(const struct dfa_number *spec, struct dfa *out, err *e);
+enum dfa_op { DFA_AND, DFA_OR, DFA_MINUS };
+int dfa_combine(const struct dfa *a, const struct dfa *b, enum dfa_op op, struct dfa *out, err *e);
+static inline bool dfa_is_empty(const struct dfa *d) {
+    return d->start == 0;
+}
+bool dfa_accepts(const struct dfa *d, const char *bytes, size_t n);
+/* Number of texts, at most limit (so limit: as many or more, perhaps infinitely many). */
+uint32_t dfa_count(const struct dfa *d, uint32_t limit);
+/* Every text of a language with at most limit of them, in order of bytes; ERR_TOO_LONG: more. each
+ * returns 0 or an error that ends it. */
+int dfa_each(const struct dfa *d, uint32_t limit,
+             int (*each)(void *arg, const char *bytes, size_t n), void *arg);
+
+/* ---- nodes ---- */
+
+enum g_kind {
+    G_SEQ,    /* children in a row; none: the empty text */
+    G_ALT,    /* one of the children */
+    G_REPEAT, /* one child, min to max times */
+    G_DFA,    /* index: an automaton over the text's bytes */
+    G_VALUE,  /* index: a JSON value */
+    G_RULE    /* one child, set later */
+};
+struct g_node {
+    enum g_kind kind;
+    uint32_t index, first_child, n_children, min, max;
+};
+
+/* ---- JSON ---- */
+
+/* A value is what one of its alternatives takes; each alternative takes something (schema.c sees to
+ * it), and everything that they refer to does. Alternatives may overlap. */
+struct g_value {
+    uint32_t first_alt, n_alts;
+};
+enum g_alt_kind {
+    G_ALT_TEXT,   /* index: an automaton over the JSON text itself: numbers, true, false, null */
+    G_ALT_STRING, /* index: g_string */
+    G_ALT_ARRAY,  /* index: g_array */
+    G_ALT_OBJECT  /* index: g_object */
+};
+struct g_alt {
+    enum g_alt_kind kind;
+    uint32_t index;
+};
+/* dfa runs over the content (UTF-8, escapes undone; each JSON escape of an allowed character is
+ * allowed); GRAMMAR_NONE: any content of min to max code points. With dfa, min and max say
+ * nothing: they are part of it. */
+struct g_string {
+    uint32_t dfa, min, max;
+};
+/* What may stand at one place of an array. contains: values that are also matched by `contains`
+ * (GRAMMAR_NONE: none are, or the array has no contains); rest: values that are not (only where
+ * max_contains bounds them, else equal to value). Without contains only value counts. */
+struct g_item {
+    uint32_t value, contains, rest; /* indices of values */
+};
+struct g_array {
+    uint32_t first_item, n_items; /* of the first places */
+    uint32_t more;     /* index of the item for all other places; GRAMMAR_NONE: there are none */
+    uint32_t min, max; /* places; max GRAMMAR_UNLIMITED: no bound */
+    uint32_t min_contains, max_contains; /* 0 and GRAMMAR_UNLIMITED: no contains */
+    bool unique; /* items must differ as JSON values; schema.c allows it only where every item is a
+                    scalar (number, string, bool, null) */
+};
+struct g_property {
+    uint32_t name, name_bytes; /* in grammar.names */
+    uint32_t value;
+    bool required;
+};
+/* Keys other than the properties': languages that share no text with each other or with names. */
+struct g_keys {
+    uint32_t dfa, value;
+};
+struct g_object {
+    uint32_t first_property, n_properties;
+    uint32_t first_keys, n_keys;
+    uint32_t min, max; /* members; max GRAMMAR_UNLIMITED: no bound */
+    bool in_order;     /* properties come in their order, other keys after them */
+};
+
+/* A list of elements that grows. */
+#define G_LIST(type)                                                                               \
+    struct {                                                                                       \
+        type *at;                                                                                  \
+        uint32_t n, capacity;                                                                      \
+    }
+
+struct grammar {
+    _Atomic uint32_t refs;
+    uint32_t root; /* node */
+    uint64_t n_states;
+    G_LIST(struct g_node) nodes;
+    G_LIST(uint32_t) children; /* of nodes: node indices */
+    G_LIST(struct dfa) dfas;
+    G_LIST(struct g_value) values;
+    G_LIST(struct g_alt) alts;
+    G_LIST(struct g_string) strings;
+    G_LIST(struct g_item) items;
+    G_LIST(struct g_array) arrays;
+    G_LIST(struct g_property) properties;
+    G_LIST(struct g_keys) keys;
+    G_LIST(struct g_object) objects;
+    G_LIST(char) names;
+};
+
+struct grammar_builder {
+    struct grammar *g;
+    err failure; /* the first one; code 0: none */
+};
+
+/* program.c: each appends to its list and sets *index. ERR_NOMEM, ERR_TOO_LONG. */
+int program_add_dfa(grammar *g, struct dfa *d, uint32_t *index,
+                    err *e); /* takes d's memory, always */
+int program_add_value(grammar *g, const struct g_alt *alts, uint32_t n, uint32_t *index, err *e);
+/* A value whose alternatives are set later (recursion), and their setting. */
+int program_add_open_value(grammar *g, uint32_t *index, err *e);
+int program_set_value(grammar *g, uint32_t value, const struct g_alt *alts, uint32_t n, err *e);
+int program_add_string(grammar *g, const struct g_string *s, uint32_t *index, err *e);
+/* array's first_item and object's first_* are set here from the lists given. */
+int program_add_array(grammar *g, const struct g_array *a, const struct g_item *items,
+                      const struct g_item *more, uint32_t *index, err *e);
+struct g_member {
+    const char *name;
+    size_t n;
+    uint32_t value;
+    bool required;
+};
+int program_add_object(grammar *g, const struct g_object *o, const struct g_member *properties,
+                       const struct g_keys *keys, uint32_t *index, err *e);
+
+/* schema.c: the value of a schema. */
+int schema_compile(grammar *g, const struct grammar_schema *schema, uint32_t *value, err *e);
+/* gbnf.c: nodes by the public builder. */
+
+#endif
