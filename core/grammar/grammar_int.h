@@ -4,7 +4,7 @@
  *   dfa*.c, regex.c, number.c, format.c   languages of texts as automata
  *   schema*.c                             JSON Schema -> values, strings, arrays, objects
  *   gbnf.c                                GBNF -> nodes
- *   program.c                             the builder's lists; grammar_finish
+ *   program.c, build.c                    the lists; the public builder, grammar_finish
  *   machine.c                             states of a text, byte by byte
  *   vocab.c, mask.c, matcher.c            tokens: trie, masks, cache
  *
@@ -171,6 +171,8 @@ struct grammar_builder {
 };
 
 /* program.c: each appends to its list and sets *index. ERR_NOMEM, ERR_TOO_LONG. */
+int program_add_node(grammar *g, const struct g_node *node, const uint32_t *children,
+                     uint32_t *index, err *e); /* first_child is set here */
 int program_add_dfa(grammar *g, struct dfa *d, uint32_t *index,
                     err *e); /* takes d's memory, always */
 int program_add_value(grammar *g, const struct g_alt *alts, uint32_t n, uint32_t *index, err *e);
@@ -189,6 +191,9 @@ struct g_member {
 };
 int program_add_object(grammar *g, const struct g_object *o, const struct g_member *properties,
                        const struct g_keys *keys, uint32_t *index, err *e);
+
+/* What was built so far becomes *out; b is as new. */
+int program_take(grammar_builder *b, grammar **out, err *e);
 
 /* schema.c: the value of a schema. */
 int schema_compile(grammar *g, const struct grammar_schema *schema, uint32_t *value, err *e);
