@@ -42,6 +42,8 @@ struct api_config {
     uint32_t keepalive_ms;       /* SSE comment while nothing flows */
     const char *const *api_keys; /* (n_api_keys) accepted bearer keys; none: no check */
     size_t n_api_keys;
+    bool ignore_unknown; /* unknown fields of a request are dropped and named in a header of the
+                            answer instead of refused */
     const char *version; /* "0.1.0" */
 };
 

@@ -19,8 +19,9 @@
 
 struct http;
 struct request;
+struct json_table;
 
-enum { API_N_CODES = 20, API_MAX_ROUTES = 16 };
+enum { API_N_CODES = 20, API_MAX_ROUTES = 64 };
 
 struct api {
     struct api_config config; /* strings and keys are copies */
@@ -53,7 +54,7 @@ struct job_ops {
     void (*free)(void *job); /* also ends its streams: no notification after it */
 };
 
-enum { REPLY_MAX_HEADERS = 8, REPLY_MAX_BYTES = 64 << 20 };
+enum { REPLY_MAX_HEADERS = 16, REPLY_MAX_BYTES = 64 << 20 };
 
 struct reply {
     unsigned status;          /* 0: none yet */
@@ -140,7 +141,8 @@ struct route {
     const char *path;
     int flags;
     void (*handle)(struct request *r);
-    const char *name; /* in metrics */
+    const char *name;               /* in metrics */
+    const struct json_table *table; /* the body's fields; NULL: no body */
 };
 extern const struct route api_routes[];
 extern const size_t api_n_routes;
@@ -154,6 +156,7 @@ extern const unsigned api_codes[API_N_CODES]; /* the last is 0: any other */
 /* ep_*.c: handlers */
 void ep_chat(struct request *r);
 void ep_completions(struct request *r);
+void ep_fields(struct request *r);
 void ep_models(struct request *r);
 void ep_model(struct request *r);
 void ep_livez(struct request *r);

@@ -5,7 +5,6 @@
  * that a template does not take are core/chat's business. */
 #include "api/gen.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -47,8 +46,8 @@ static bool is_text_only(const cJSON *v) {
 
 enum { NUL = JSON_NULLABLE };
 
-#define REFUSED(name, flags, accepts, why)                                                         \
-    { name, JSON_REFUSED, flags, 0, 0, 0, 0, accepts, why }
+#define REFUSED(name, flags, test, reason)                                                         \
+    { name, JSON_REFUSED, flags, .accepts = (test), .why = (reason) }
 
 static const char no_tools[] = "tool calling is not supported by this server";
 
@@ -122,15 +121,6 @@ static const struct json_field part_fields[] = {
 static const struct json_table part_table = {part_fields, sizeof part_fields / sizeof *part_fields,
                                              NULL};
 
-enum { PATH_BYTES = 64 }; /* as err.param; our longest path is far shorter */
-
-__attribute__((format(printf, 2, 3))) static void set_path(char *dst, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(dst, PATH_BYTES, fmt, ap);
-    va_end(ap);
-}
-
 static int wrong_type(const char *name, const char *wanted, const cJSON *v, err *e) {
     return err_set_param(e, ERR_INVALID, name, "Invalid type for '%s': expected %s, but got %s.",
                          name, wanted, json_type_name(v));
@@ -147,18 +137,18 @@ static int read_parts(const cJSON *parts, const char *path, cJSON *out, err *e) 
         return err_set_param(e, ERR_INVALID, path, "Invalid value for '%s': the array is empty.",
                              path);
     for (const cJSON *v = parts->child; v; v = v->next, i++) {
-        char name[PATH_BYTES], prefix[PATH_BYTES];
-        set_path(name, "%s[%d]", path, i);
+        char name[JSON_PATH_BYTES], prefix[JSON_PATH_BYTES];
+        json_path(name, "%s[%d]", path, i);
         if (!cJSON_IsObject(v)) return wrong_type(name, "an object", v, e);
         const cJSON *type = cJSON_GetObjectItemCaseSensitive(v, "type");
-        set_path(name, "%s[%d].type", path, i);
+        json_path(name, "%s[%d].type", path, i);
         if (cJSON_IsString(type) && strcmp(type->valuestring, "text") != 0)
             return err_set_param(e, ERR_UNSUPPORTED, name,
                                  "Unsupported value for '%s': this server reads parts of type "
                                  "'text' only, not '%.40s'.",
                                  name, type->valuestring);
         struct part part = {0};
-        set_path(prefix, "%s[%d].", path, i);
+        json_path(prefix, "%s[%d].", path, i);
         int rc = json_read(v, &part_table, prefix, &part, e);
         if (rc) return rc;
         cJSON *copy = cJSON_CreateObject();
@@ -173,9 +163,9 @@ static int read_parts(const cJSON *parts, const char *path, cJSON *out, err *e) 
 
 static int read_content(const struct message *m, const char *path, bool optional, cJSON *out,
                         err *e) {
-    char name[PATH_BYTES];
+    char name[JSON_PATH_BYTES];
     bool ok;
-    set_path(name, "%s.content", path);
+    json_path(name, "%s.content", path);
     if (cJSON_IsArray(m->content)) {
         cJSON *parts = cJSON_AddArrayToObject(out, "content");
         return parts ? read_parts(m->content, name, parts, e) : no_memory(e);
@@ -211,21 +201,21 @@ static const struct json_table function_table = {function_fields, 2, NULL};
 
 /* One earlier tool call, appended to list. */
 static int read_call(const cJSON *v, const char *path, cJSON *list, err *e) {
-    char name[PATH_BYTES];
+    char name[JSON_PATH_BYTES];
     struct call call = {0};
     struct function function = {0};
     if (!cJSON_IsObject(v)) return wrong_type(path, "an object", v, e);
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(v, "type");
-    set_path(name, "%s.type", path);
+    json_path(name, "%s.type", path);
     if (cJSON_IsString(type) && !is_word(type, "function"))
         return err_set_param(e, ERR_UNSUPPORTED, name,
                              "Unsupported value for '%s': only 'function' is supported.", name);
-    set_path(name, "%s.", path);
+    json_path(name, "%s.", path);
     int rc = json_read(v, &call_table, name, &call, e);
     if (rc) return rc;
-    set_path(name, "%s.function", path);
+    json_path(name, "%s.function", path);
     if (!cJSON_IsObject(call.function)) return wrong_type(name, "an object", call.function, e);
-    set_path(name, "%s.function.", path);
+    json_path(name, "%s.function.", path);
     rc = json_read(call.function, &function_table, name, &function, e);
     if (rc) return rc;
     cJSON *out = cJSON_CreateObject(), *f = cJSON_AddObjectToObject(out, "function");
@@ -239,8 +229,8 @@ static int read_call(const cJSON *v, const char *path, cJSON *list, err *e) {
 }
 
 static int read_calls(const struct message *m, const char *path, cJSON *out, err *e) {
-    char name[PATH_BYTES];
-    set_path(name, "%s.tool_calls", path);
+    char name[JSON_PATH_BYTES];
+    json_path(name, "%s.tool_calls", path);
     if (!m->tool_calls) return 0;
     if (strcmp(m->role, "assistant") != 0)
         return err_set_param(e, ERR_INVALID, name, "'%s' belongs to the role 'assistant'.", name);
@@ -249,7 +239,7 @@ static int read_calls(const struct message *m, const char *path, cJSON *out, err
     if (!list) return no_memory(e);
     int i = 0;
     for (const cJSON *v = m->tool_calls->child; v; v = v->next) {
-        set_path(name, "%s.tool_calls[%d]", path, i++);
+        json_path(name, "%s.tool_calls[%d]", path, i++);
         int rc = read_call(v, name, list, e);
         if (rc) return rc;
     }
@@ -259,11 +249,11 @@ static int read_calls(const struct message *m, const char *path, cJSON *out, err
 static int check_role(const struct message *m, const char *path, err *e) {
     static const char *const roles[] = {"system",    "developer", "user",
                                         "assistant", "tool",      "function"};
-    char name[PATH_BYTES];
+    char name[JSON_PATH_BYTES];
     bool known = false;
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         known |= strcmp(m->role, roles[i]) == 0;
-    set_path(name, "%s.role", path);
+    json_path(name, "%s.role", path);
     if (!known)
         return err_set_param(e, ERR_INVALID, name,
                              "Invalid value: '%.40s'. Supported values of '%s' are: 'system', "
@@ -273,15 +263,15 @@ static int check_role(const struct message *m, const char *path, err *e) {
                           : strcmp(m->role, "function") == 0 && !m->name   ? "name"
                                                                            : NULL;
     if (!missing) return 0;
-    set_path(name, "%s.%s", path, missing);
+    json_path(name, "%s.%s", path, missing);
     return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
 }
 
 static int read_message(const cJSON *v, const char *path, cJSON *out, err *e) {
-    char prefix[PATH_BYTES];
+    char prefix[JSON_PATH_BYTES];
     struct message m = {0};
     if (!cJSON_IsObject(v)) return wrong_type(path, "an object", v, e);
-    set_path(prefix, "%s.", path);
+    json_path(prefix, "%s.", path);
     int rc = json_read(v, &message_table, prefix, &m, e);
     if (!rc) rc = check_role(&m, path, e);
     if (rc) return rc;
@@ -307,8 +297,8 @@ int chat_messages_read(const cJSON *messages, cJSON **out, err *e) {
     int rc = list ? 0 : no_memory(e);
     int i = 0;
     for (const cJSON *v = messages->child; v && !rc; v = v->next) {
-        char path[PATH_BYTES];
-        set_path(path, "messages[%d]", i++);
+        char path[JSON_PATH_BYTES];
+        json_path(path, "messages[%d]", i++);
         cJSON *m = cJSON_CreateObject();
         if (!m || !cJSON_AddItemToArray(list, m)) {
             cJSON_Delete(m);
@@ -364,8 +354,8 @@ static int check_documents(const cJSON *documents, err *e) {
     int i = 0;
     if (!cJSON_IsArray(documents)) return wrong_type("documents", "an array", documents, e);
     for (const cJSON *v = documents->child; v; v = v->next, i++) {
-        char name[PATH_BYTES];
-        set_path(name, "documents[%d]", i);
+        char name[JSON_PATH_BYTES];
+        json_path(name, "documents[%d]", i);
         if (!cJSON_IsObject(v)) return wrong_type(name, "an object", v, e);
         if (i >= MAX_DOCUMENTS)
             return err_set_param(e, ERR_INVALID, "documents",

@@ -11,27 +11,57 @@
 
 enum { NUL = JSON_NULLABLE };
 
+struct stream_options {
+    bool include_usage;
+};
+
+static bool is_false(const cJSON *v) {
+    return cJSON_IsFalse(v);
+}
+
+static const struct json_field stream_fields[] = {
+    {"include_usage", JSON_BOOL, .offset = offsetof(struct stream_options, include_usage),
+     .initial = "false", .help = "A last chunk without choices carries the usage."},
+    {"include_obfuscation", JSON_REFUSED, .accepts = is_false, .why = "streams are not padded"},
+};
+static const struct json_table stream_table = JSON_TABLE(stream_fields, NULL);
+
 /* priority and the fields behind it are extensions that other servers have too. */
 static const struct json_field fields[] = {
-    {"model", JSON_STRING, JSON_REQUIRED, AT(model)},
-    {"temperature", JSON_NUMBER, NUL, AT(temperature), .min = 0, .max = 2},
-    {"top_p", JSON_NUMBER, NUL, AT(top_p), .min = 0, .max = 1},
-    {"seed", JSON_INT, NUL, AT(seed), HAS(has_seed), -9223372036854775808.0, 9223372036854775808.0},
-    {"stop", JSON_VALUE, NUL, AT(stop)},
-    {"n", JSON_INT, NUL, AT(n), .min = 1, .max = ENGINE_MAX_CHOICES},
-    {"presence_penalty", JSON_NUMBER, NUL, AT(presence_penalty), .min = -2, .max = 2},
-    {"frequency_penalty", JSON_NUMBER, NUL, AT(frequency_penalty), .min = -2, .max = 2},
-    {"logit_bias", JSON_VALUE, NUL, AT(logit_bias)},
-    {"stream", JSON_BOOL, NUL, AT(stream)},
-    {"stream_options", JSON_VALUE, NUL, AT(stream_options)},
-    {"user", JSON_STRING, NUL, AT(user)},
-    {"priority", JSON_INT, NUL, AT(priority), .min = -1000, .max = 1000},
-    {"top_k", JSON_INT, NUL, AT(top_k), .min = -1, .max = 2147483647.0},
-    {"min_p", JSON_NUMBER, NUL, AT(min_p), .min = 0, .max = 1},
-    {"repetition_penalty", JSON_NUMBER, NUL, AT(repetition_penalty), .min = 0.01, .max = 10},
-    {"ignore_eos", JSON_BOOL, NUL, AT(ignore_eos)},
+    {"model", JSON_STRING, JSON_REQUIRED, AT(model), .min = 1,
+     .help = "Id or alias of a served model: see GET /v1/models."},
+    {"temperature", JSON_NUMBER, NUL, AT(temperature), .min = 0, .max = 2, .initial = "1",
+     .help = "0 takes the most probable token."},
+    {"top_p", JSON_NUMBER, NUL, AT(top_p), .min = 0, .max = 1, .initial = "1",
+     .help = "Samples among the most probable tokens that together reach it; not 0."},
+    {"seed", JSON_INT, NUL, AT(seed), HAS(has_seed), -9223372036854775808.0, 9223372036854775808.0,
+     .help = "The same seed gives the same answer; all 64 bits count."},
+    {"stop", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_ARRAY, AT(stop),
+     .help = "Up to 16 texts that end the answer before them."},
+    {"n", JSON_INT, NUL, AT(n), .min = 1, .max = ENGINE_MAX_CHOICES, .initial = "1",
+     .help = "Choices for each prompt."},
+    {"presence_penalty", JSON_NUMBER, NUL, AT(presence_penalty), .min = -2, .max = 2,
+     .initial = "0"},
+    {"frequency_penalty", JSON_NUMBER, NUL, AT(frequency_penalty), .min = -2, .max = 2,
+     .initial = "0"},
+    {"logit_bias", JSON_OBJECT, NUL, AT(logit_bias),
+     .help = "Token ids to numbers from -100 to 100, at most 1024."},
+    {"stream", JSON_BOOL, NUL, AT(stream), .initial = "false"},
+    {"stream_options", JSON_OBJECT, NUL, AT(stream_options), .table = &stream_table,
+     .help = "Only with stream."},
+    {"user", JSON_STRING, NUL, AT(user), .help = "Taken and not used."},
+    {"priority", JSON_INT, NUL, AT(priority), .min = -1000, .max = 1000, .initial = "0",
+     .help = "Higher goes first and is preempted last."},
+    {"top_k", JSON_INT, NUL, AT(top_k), .min = -1, .max = 2147483647.0, .initial = "0",
+     .help = "Samples among so many tokens; 0 and -1: among all."},
+    {"min_p", JSON_NUMBER, NUL, AT(min_p), .min = 0, .max = 1, .initial = "0",
+     .help = "Leaves out tokens below this part of the best one's probability."},
+    {"repetition_penalty", JSON_NUMBER, NUL, AT(repetition_penalty), .min = 0.01, .max = 10,
+     .initial = "1"},
+    {"ignore_eos", JSON_BOOL, NUL, AT(ignore_eos), .initial = "false",
+     .help = "Goes on past the model's end of an answer."},
 };
-const struct json_table gen_table = {fields, sizeof fields / sizeof *fields, NULL};
+const struct json_table gen_table = JSON_TABLE(fields, NULL);
 
 void gen_fields_default(struct gen_fields *f) {
     memset(f, 0, sizeof *f);
@@ -56,11 +86,6 @@ static int add_stop(const cJSON *v, const char *name, struct gen_options *o, err
 static int read_stop(const cJSON *stop, struct gen_options *o, err *e) {
     if (!stop) return 0;
     if (cJSON_IsString(stop)) return add_stop(stop, "stop", o, e);
-    if (!cJSON_IsArray(stop))
-        return err_set_param(e, ERR_INVALID, "stop",
-                             "Invalid type for 'stop': expected a string or an array of strings, "
-                             "but got %s.",
-                             json_type_name(stop));
     int i = 0;
     for (const cJSON *v = stop->child; v; v = v->next) {
         if (i == GEN_MAX_STOPS)
@@ -77,10 +102,6 @@ static int read_stop(const cJSON *stop, struct gen_options *o, err *e) {
 static int read_bias(const cJSON *map, int32_t n_vocab, struct gen_options *o, err *e) {
     static const char name[] = "logit_bias";
     if (!map) return 0;
-    if (!cJSON_IsObject(map))
-        return err_set_param(e, ERR_INVALID, name,
-                             "Invalid type for 'logit_bias': expected an object, but got %s.",
-                             json_type_name(map));
     uint32_t n = 0;
     for (const cJSON *v = map->child; v; v = v->next) {
         char *end;
@@ -108,30 +129,13 @@ static int read_bias(const cJSON *map, int32_t n_vocab, struct gen_options *o, e
     return 0;
 }
 
-struct stream_options {
-    bool include_usage;
-};
-
-static bool is_false(const cJSON *v) {
-    return cJSON_IsFalse(v);
-}
-
 static int read_stream_options(const struct gen_fields *f, struct gen_options *o, err *e) {
-    static const struct json_field rows[] = {
-        {"include_usage", JSON_BOOL, .offset = offsetof(struct stream_options, include_usage)},
-        {"include_obfuscation", JSON_REFUSED, .accepts = is_false, .why = "streams are not padded"},
-    };
-    static const struct json_table table = {rows, sizeof rows / sizeof *rows, NULL};
     if (!f->stream_options) return 0;
-    if (!cJSON_IsObject(f->stream_options))
-        return err_set_param(e, ERR_INVALID, "stream_options",
-                             "Invalid type for 'stream_options': expected an object, but got %s.",
-                             json_type_name(f->stream_options));
     if (!f->stream)
         return err_set_param(e, ERR_INVALID, "stream_options",
                              "'stream_options' is only allowed when 'stream' is true.");
     struct stream_options so = {0};
-    int rc = json_read(f->stream_options, &table, "stream_options.", &so, e);
+    int rc = json_read(f->stream_options, &stream_table, "stream_options.", &so, e);
     o->include_usage = so.include_usage;
     return rc;
 }
@@ -206,10 +210,21 @@ int gen_request_read(struct request *r, const cJSON *body, const struct json_tab
                             e);
 }
 
+/* The configuration lets odd clients send what no table knows; they are told what was left out. */
+static void drop_unknown(struct request *r, cJSON *body) {
+    str ignored;
+    if (!r->api->config.ignore_unknown || !r->route->table || !cJSON_IsObject(body)) return;
+    str_init(&ignored, 4096);
+    json_drop_unknown(body, r->route->table, &ignored);
+    if (ignored.len) reply_header(r, "x-inferd-ignored-fields", str_cstr(&ignored));
+    str_fini(&ignored);
+}
+
 void gen_handle(struct request *r, int (*run)(struct request *r, const cJSON *body, err *e)) {
     err e = {0};
     cJSON *body = NULL;
     int rc = json_parse(str_cstr(&r->body), r->body.len, &body, &e);
+    if (!rc) drop_unknown(r, body);
     if (!rc) rc = run(r, body, &e);
     if (rc) reply_err(r, &e);
     cJSON_Delete(body);

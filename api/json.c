@@ -1,4 +1,4 @@
-/* json.c - the strict parser, the writers and the field reader. Owns nothing; runs on HTTP threads.
+/* json.c - the strict parser and the writers. Owns nothing; runs on HTTP threads.
  * Never trusts a length: the cursor is compared with the end before each byte. */
 #include "api/json.h"
 
@@ -258,7 +258,6 @@ static bool literal(struct reader *r, const char *word) {
 }
 
 static cJSON *parse_value(struct reader *r, int depth) {
-    if (depth > JSON_MAX_DEPTH) return fail(r, "nesting deeper than 64 levels");
     if (++r->n_values > JSON_MAX_VALUES) return fail(r, "more than 524288 values");
     skip_space(r);
     if (r->p >= r->end) return fail(r, "unexpected end");
@@ -267,6 +266,7 @@ static cJSON *parse_value(struct reader *r, int depth) {
     case '{':
     case '[': {
         bool object = *r->p++ == '{';
+        if (depth == JSON_MAX_DEPTH) return fail(r, "nesting deeper than 64 levels");
         return parse_list(r, depth, object);
     }
     case '"': {
@@ -379,79 +379,4 @@ void json_add_cstr(str *s, const char *text) {
 void json_add_number(str *s, double v) {
     if (!isfinite(v)) v = v > 0 ? 9999 : -9999;
     str_addf(s, "%.9g", v);
-}
-
-static int wrong_type(const struct json_field *f, const cJSON *v, const char *name, err *e) {
-    static const char *const wanted[] = {"a boolean", "an integer", "a number", "a string"};
-    return err_set_param(e, ERR_INVALID, name, "Invalid type for '%s': expected %s, but got %s.",
-                         name, wanted[f->type], json_type_name(v));
-}
-
-static int out_of_bounds(const struct json_field *f, const char *name, err *e) {
-    return err_set_param(e, ERR_INVALID, name,
-                         "Invalid value for '%s': must be between %.15g and %.15g.", name, f->min,
-                         f->max);
-}
-
-static int read_field(const struct json_field *f, const cJSON *v, const char *name, void *out,
-                      err *e) {
-    void *to = (char *)out + f->offset;
-    if (cJSON_IsNull(v) && (f->flags & JSON_NULLABLE)) return 0;
-    switch (f->type) {
-    case JSON_BOOL:
-        if (!cJSON_IsBool(v)) return wrong_type(f, v, name, e);
-        *(bool *)to = cJSON_IsTrue(v);
-        break;
-    case JSON_INT: {
-        int64_t i;
-        if (!json_int64(v, &i)) return wrong_type(f, v, name, e);
-        if ((double)i < f->min || (double)i > f->max) return out_of_bounds(f, name, e);
-        *(int64_t *)to = i;
-        break;
-    }
-    case JSON_NUMBER:
-        if (!cJSON_IsNumber(v)) return wrong_type(f, v, name, e);
-        if (v->valuedouble < f->min || v->valuedouble > f->max) return out_of_bounds(f, name, e);
-        *(double *)to = v->valuedouble;
-        break;
-    case JSON_STRING:
-        if (!cJSON_IsString(v)) return wrong_type(f, v, name, e);
-        *(const char **)to = v->valuestring;
-        break;
-    case JSON_VALUE:
-        *(const cJSON **)to = v;
-        break;
-    case JSON_REFUSED:
-        if (f->accepts && f->accepts(v)) break;
-        return err_set_param(e, ERR_UNSUPPORTED, name, "Unsupported value for '%s': %s.", name,
-                             f->why);
-    }
-    if (f->has) *(bool *)((char *)out + f->has - 1) = true;
-    return 0;
-}
-
-int json_read(const cJSON *object, const struct json_table *table, const char *path, void *out,
-              err *e) {
-    char name[64];
-    for (const cJSON *v = object->child; v; v = v->next) {
-        const struct json_field *f = NULL;
-        for (const struct json_table *t = table; t && !f; t = t->next)
-            for (size_t i = 0; i < t->n && !f; i++)
-                if (strcmp(t->fields[i].name, v->string) == 0) f = &t->fields[i];
-        snprintf(name, sizeof name, "%s%s", path, v->string);
-        if (!f)
-            return err_set_param(e, ERR_INVALID, name, "Unrecognized request argument supplied: %s",
-                                 name);
-        int rc = read_field(f, v, name, out, e);
-        if (rc) return rc;
-    }
-    for (const struct json_table *t = table; t; t = t->next)
-        for (size_t i = 0; i < t->n; i++) {
-            const struct json_field *f = &t->fields[i];
-            if (!(f->flags & JSON_REQUIRED) || cJSON_GetObjectItemCaseSensitive(object, f->name))
-                continue;
-            snprintf(name, sizeof name, "%s%s", path, f->name);
-            return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
-        }
-    return 0;
 }

@@ -1,6 +1,6 @@
 /* route.c - which handler answers, and everything that can be refused before the body is read: a
  * new endpoint is a row here. Runs on HTTP threads. */
-#include "api/api_int.h"
+#include "api/gen.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,15 +11,17 @@ enum { WORK = ROUTE_KEY | ROUTE_MODEL | ROUTE_WORK | ROUTE_JSON };
 
 /* A path belongs to one row, so that another method is 405 and names the right one. */
 const struct route api_routes[] = {
-    {"POST", "/v1/chat/completions", WORK, ep_chat, "/v1/chat/completions"},
-    {"POST", "/v1/completions", WORK, ep_completions, "/v1/completions"},
-    {"GET", "/v1/models", ROUTE_KEY | ROUTE_MODEL, ep_models, "/v1/models"},
-    {"GET", "/v1/models/", ROUTE_KEY | ROUTE_MODEL | ROUTE_PREFIX, ep_model, "/v1/models/{id}"},
-    {"GET", "/livez", 0, ep_livez, "/livez"},
-    {"GET", "/readyz", 0, ep_readyz, "/readyz"},
-    {"GET", "/health", 0, ep_health, "/health"},
-    {"GET", "/metrics", ROUTE_KEY, ep_metrics, "/metrics"},
-    {"GET", "/", ROUTE_FILE, ep_web, "web"},
+    {"POST", "/v1/chat/completions", WORK, ep_chat, "/v1/chat/completions", &chat_table},
+    {"POST", "/v1/completions", WORK, ep_completions, "/v1/completions", &completions_table},
+    {"GET", "/v1/models", ROUTE_KEY | ROUTE_MODEL, ep_models, "/v1/models", NULL},
+    {"GET", "/v1/models/", ROUTE_KEY | ROUTE_MODEL | ROUTE_PREFIX, ep_model, "/v1/models/{id}",
+     NULL},
+    {"GET", "/v1/inferd/fields", ROUTE_KEY, ep_fields, "/v1/inferd/fields", NULL},
+    {"GET", "/livez", 0, ep_livez, "/livez", NULL},
+    {"GET", "/readyz", 0, ep_readyz, "/readyz", NULL},
+    {"GET", "/health", 0, ep_health, "/health", NULL},
+    {"GET", "/metrics", ROUTE_KEY, ep_metrics, "/metrics", NULL},
+    {"GET", "/", ROUTE_FILE, ep_web, "web", NULL},
 };
 const size_t api_n_routes = sizeof api_routes / sizeof *api_routes;
 

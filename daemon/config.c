@@ -82,6 +82,9 @@ static const struct config_key keys[] = {
     {"api-key-file", CONFIG_TEXT, AT(api_key_file), "", 0, 0, NULL, "",
      "File with accepted API keys, one a line, that only its owner (or group) may read.\n"
      "Empty: no key is asked for."},
+    {"unknown-fields", CONFIG_CHOICE, AT(unknown_fields), "refuse", 0, 0, "refuse|ignore", "",
+     "What happens to fields of a request that this server does not know: refuse answers 400,\n"
+     "ignore drops them and names them in the answer's header x-inferd-ignored-fields."},
     {"shutdown-deadline-s", CONFIG_NUMBER, AT(shutdown_deadline_s), "30", 0, 3600, NULL, "seconds",
      "How long SIGTERM lets running answers finish."},
     {"models-dir", CONFIG_TEXT, AT(models_dir), "", 0, 0, NULL, "",
@@ -121,16 +124,9 @@ const struct config_key *config_find(const char *name) {
     return NULL;
 }
 
-static bool is_choice(const char *choices, const char *value) {
-    size_t n = strlen(value);
-    for (const char *c = choices; c; c = strchr(c, '|') ? strchr(c, '|') + 1 : NULL)
-        if (n && strncmp(c, value, n) == 0 && (c[n] == '|' || c[n] == '\0')) return true;
-    return false;
-}
-
 static int set_text(struct config *c, const struct config_key *key, const char *value, err *e) {
     char **field = (char **)((char *)c + key->offset);
-    if (key->kind == CONFIG_CHOICE && !is_choice(key->choices, value))
+    if (key->kind == CONFIG_CHOICE && !words_hold(key->choices, value))
         return err_set_param(e, ERR_INVALID, key->name, "%s: \"%.64s\" is none of %s", key->name,
                              value, key->choices);
     char *copy = mem_strdup(value);

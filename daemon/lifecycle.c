@@ -107,6 +107,7 @@ static int open_api(struct server *s, err *e) {
         .keepalive_ms = (uint32_t)c->keepalive_ms,
         .api_keys = (const char *const *)s->keys.keys,
         .n_api_keys = s->keys.n,
+        .ignore_unknown = strcmp(c->unknown_fields, "ignore") == 0,
         .version = INFERD_VERSION,
     };
     return api_open(&config, &s->api, e);

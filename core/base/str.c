@@ -111,6 +111,16 @@ static int char_len(const unsigned char *p, size_t n) {
     return len;
 }
 
+bool words_hold(const char *words, const char *word) {
+    size_t n = strlen(word);
+    for (const char *w = words; w && n;) {
+        size_t len = strcspn(w, "|");
+        if (len == n && memcmp(w, word, n) == 0) return true;
+        w = w[len] ? w + len + 1 : NULL;
+    }
+    return false;
+}
+
 size_t utf8_whole(const char *bytes, size_t n) {
     const unsigned char *p = (const unsigned char *)bytes;
     for (size_t back = 1; back <= 3 && back <= n; back++) {

@@ -27,6 +27,9 @@ void str_addf(str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3))
 const char *str_cstr(const str *s); /* never NULL */
 char *str_take(str *s);             /* caller frees; NULL if failed; s is empty afterwards */
 
+/* Is word one of words, "a|b|c"? The empty word is none. */
+bool words_hold(const char *words, const char *word);
+
 /* Length in bytes of the longest prefix of bytes[0..n) that ends on a whole UTF-8 character; a
  * malformed byte counts as whole, so that the prefix always grows within 4 bytes. */
 size_t utf8_whole(const char *bytes, size_t n);

@@ -113,12 +113,11 @@ static void json_refuses_what_cjson_lets_pass(void) {
 static void json_limits_hold(void) {
     char deep[400];
     for (int depth = JSON_MAX_DEPTH - 1; depth <= JSON_MAX_DEPTH + 2; depth++) {
-        /* depth brackets: the innermost array is at level depth - 1, counting from 0 */
         memset(deep, '[', (size_t)depth);
         memset(deep + depth, ']', (size_t)depth);
         cJSON *v = NULL;
         int rc = json_parse(deep, 2 * (size_t)depth, &v, NULL);
-        CHECK_MSG((rc == 0) == (depth <= JSON_MAX_DEPTH + 1), "depth %d: %d", depth, rc);
+        CHECK_MSG((rc == 0) == (depth <= JSON_MAX_DEPTH), "depth %d: %d", depth, rc);
         cJSON_Delete(v);
     }
     size_t n = 2 * (size_t)JSON_MAX_VALUES + 2;
@@ -452,6 +451,121 @@ static void options_carry_the_values(void) {
     free(o);
 }
 
+/* One row of each kind, in two levels. */
+struct sample {
+    const char *text, *word;
+    const cJSON *list, *any, *object;
+    int64_t number;
+    bool has_number;
+};
+#define SAMPLE(member) .offset = offsetof(struct sample, member)
+static const struct json_field inner_rows[] = {
+    {"word", JSON_ENUM, JSON_REQUIRED, SAMPLE(word), .words = "on|off", .initial = "\"off\""}};
+static const struct json_table inner_table = JSON_TABLE(inner_rows, NULL);
+static const struct json_field sample_rows[] = {
+    {"text", JSON_STRING, 0, SAMPLE(text), .min = 1, .max = 3},
+    {"word", JSON_ENUM, JSON_NULLABLE, SAMPLE(word), .words = "low|high"},
+    {"list", JSON_ARRAY, 0, SAMPLE(list), .min = 1, .max = 2, .table = &inner_table},
+    {"object", JSON_OBJECT, 0, SAMPLE(object), .table = &inner_table, .help = "an \"inner\" one"},
+    {"any", JSON_VALUE, JSON_OR_STRING | JSON_OR_ARRAY, SAMPLE(any), .table = &inner_table},
+    {"number", JSON_INT, 0, SAMPLE(number), .has = 1 + offsetof(struct sample, has_number),
+     .min = -9223372036854775808.0, .max = 9223372036854775808.0},
+    {"gone", JSON_REFUSED, JSON_NULLABLE, .words = "auto|none", .why = "it is gone"},
+};
+static const struct json_table sample_table = JSON_TABLE(sample_rows, NULL);
+
+static void rows_of_every_kind_are_read(void) {
+    static const struct {
+        const char *body;
+        int want;
+        const char *message;
+    } rows[] = {
+        {"{\"text\":\"\"}", ERR_INVALID, "it is empty"},
+        {"{\"text\":\"\\u20ac\\u20ac\\u20ac\"}", 0, ""},
+        {"{\"text\":\"abcd\"}", ERR_INVALID, "at most 3 characters"},
+        {"{\"text\":null}", ERR_INVALID, "expected a string, but got null"},
+        {"{\"word\":\"high\"}", 0, ""},
+        {"{\"word\":null}", 0, ""},
+        {"{\"word\":\"low|high\"}", ERR_INVALID,
+         "'low|high'. Supported values are: 'low', 'high'."},
+        {"{\"word\":\"\"}", ERR_INVALID, "Supported values"},
+        {"{\"word\":1}", ERR_INVALID, "expected a string, but got an integer"},
+        {"{\"list\":[]}", ERR_INVALID, "it is empty"},
+        {"{\"list\":[1,2,3]}", ERR_INVALID, "at most 2 items"},
+        {"{\"list\":{}}", ERR_INVALID, "expected an array, but got an object"},
+        {"{\"object\":[]}", ERR_INVALID, "expected an object, but got an array"},
+        {"{\"any\":\"x\"}", 0, ""},
+        {"{\"any\":[]}", 0, ""},
+        {"{\"any\":true}", ERR_INVALID, "expected a string or an array, but got a boolean"},
+        {"{\"number\":9223372036854775808}", ERR_INVALID, "must be between"},
+        {"{\"number\":1e19}", ERR_INVALID, "must be between"},
+        {"{\"number\":0.5}", ERR_INVALID, "expected an integer, but got a number"},
+        {"{\"gone\":\"none\"}", 0, ""},
+        {"{\"gone\":null}", 0, ""},
+        {"{\"gone\":\"no\"}", ERR_UNSUPPORTED, "it is gone"},
+        {"{\"gone\":{}}", ERR_UNSUPPORTED, "it is gone"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct sample out = {0};
+        err e = {0};
+        cJSON *v = parse(rows[i].body);
+        int rc = json_read(v, &sample_table, "", &out, &e);
+        CHECK_MSG(rc == rows[i].want && (rc == 0 || strcmp(e.param, v->child->string) == 0) &&
+                      strstr(e.msg, rows[i].message),
+                  "%s: %d param '%s' %s", rows[i].body, rc, e.param, e.msg);
+        cJSON_Delete(v);
+    }
+}
+
+/* Dropped at every level that a table describes, named in a way that a header can carry. */
+static void unknown_fields_are_dropped_and_named(void) {
+    cJSON *v =
+        parse("{\"new\":1,\"text\":\"ab\",\"list\":[{\"word\":\"on\",\"x\":{}},3,{\"y\":[]}],"
+              "\"object\":{\"z\":null,\"word\":\"off\"},\"any\":\"q\","
+              "\"a\\r\\nb: c\\u20ac\":0}");
+    str ignored;
+    str_init(&ignored, 4096);
+    json_drop_unknown(v, &sample_table, &ignored);
+    CHECK_STR(str_cstr(&ignored), "new, list[0].x, list[2].y, object.z, a??b??c?");
+    char *text = cJSON_PrintUnformatted(v);
+    CHECK_STR(text,
+              "{\"text\":\"ab\",\"list\":[{\"word\":\"on\"},3,{}],\"object\":{\"word\":\"off\"},"
+              "\"any\":\"q\"}");
+    cJSON_free(text);
+    cJSON_Delete(v);
+    str_fini(&ignored);
+}
+
+static void tables_are_written_as_json(void) {
+    str s;
+    str_init(&s, 65536);
+    json_add_table(&s, &sample_table);
+    cJSON *v = parse(str_cstr(&s));
+    CHECK(cJSON_GetArraySize(v) == 7);
+    char *first = cJSON_PrintUnformatted(cJSON_GetArrayItem(v, 0));
+    CHECK_STR(first,
+              "{\"name\":\"text\",\"type\":\"string\",\"required\":false,\"nullable\":false,"
+              "\"default\":null,\"minimum\":1,\"maximum\":3,\"values\":null,\"supported\":true,"
+              "\"reason\":null,\"help\":null,\"fields\":null}");
+    cJSON_free(first);
+    const cJSON *list = cJSON_GetArrayItem(v, 2);
+    const cJSON *word = cJSON_GetArrayItem(cJSON_GetObjectItem(list, "fields"), 0);
+    CHECK_STR(cJSON_GetStringValue(cJSON_GetObjectItem(word, "default")), "off");
+    CHECK(cJSON_IsTrue(cJSON_GetObjectItem(word, "required")));
+    CHECK(cJSON_GetArraySize(cJSON_GetObjectItem(word, "values")) == 2);
+    CHECK(cJSON_GetArraySize(cJSON_GetObjectItem(cJSON_GetArrayItem(v, 4), "type")) == 2);
+    int64_t bound = 0;
+    CHECK(json_int64(cJSON_GetObjectItem(cJSON_GetArrayItem(v, 5), "maximum"), &bound) &&
+          bound == INT64_MAX);
+    CHECK(json_int64(cJSON_GetObjectItem(cJSON_GetArrayItem(v, 5), "minimum"), &bound) &&
+          bound == INT64_MIN);
+    const cJSON *gone = cJSON_GetArrayItem(v, 6);
+    CHECK(cJSON_IsFalse(cJSON_GetObjectItem(gone, "supported")));
+    CHECK_STR(cJSON_GetStringValue(cJSON_GetObjectItem(gone, "reason")), "it is gone");
+    cJSON_Delete(v);
+    str_fini(&s);
+}
+
 /* Every property of a schema and what it pulls in by $ref and allOf. */
 static int check_properties(const cJSON *schemas, const cJSON *schema,
                             const struct json_table *table) {
@@ -649,6 +763,9 @@ int main(void) {
     RUN(completions_fields_are_honoured_or_refused);
     RUN(required_fields_are_missed_by_name);
     RUN(options_carry_the_values);
+    RUN(rows_of_every_kind_are_read);
+    RUN(unknown_fields_are_dropped_and_named);
+    RUN(tables_are_written_as_json);
     RUN(messages_become_what_templates_read);
     RUN(messages_are_refused_by_name);
     RUN(errors_have_openais_shape);
