@@ -3,7 +3,7 @@
  * A message that templates see has role, content (text, text parts, or null beside tool calls),
  * name, tool_calls and tool_call_id; what else a message may carry is refused by name. The shapes
  * that a template does not take are core/chat's business. */
-#include "api/gen.h"
+#include "api/chat_request.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -377,11 +377,10 @@ static int check_effort(const char *effort, const chat_template *chat, err *e) {
     return 0;
 }
 
-int chat_fields_read(const struct gen_fields *f, const chat_template *chat, struct chat_input *in,
-                     cJSON **extra, err *e) {
+int chat_fields_read(const struct gen_fields *f, const chat_template *chat, struct chat_request *q,
+                     err *e) {
     const cJSON *kwargs = f->chat_template_kwargs;
     int rc = 0;
-    *extra = NULL;
     if (f->continue_final_message && f->has_add_generation_prompt && f->add_generation_prompt)
         rc = err_set_param(
             e, ERR_INVALID, "continue_final_message",
@@ -391,15 +390,14 @@ int chat_fields_read(const struct gen_fields *f, const chat_template *chat, stru
     if (!rc && f->documents) rc = check_documents(f->documents, e);
     if (!rc && f->reasoning_effort) rc = check_effort(f->reasoning_effort, chat, e);
     if (rc) return rc;
-    in->documents = f->documents;
-    in->continue_final_message = f->continue_final_message;
-    in->add_generation_prompt =
+    q->documents = f->documents;
+    q->continue_final_message = f->continue_final_message;
+    q->add_generation_prompt =
         f->has_add_generation_prompt ? f->add_generation_prompt : !f->continue_final_message;
     if (!kwargs && !f->reasoning_effort) return 0;
-    *extra = kwargs ? cJSON_Duplicate(kwargs, true) : cJSON_CreateObject();
-    if (!*extra) return no_memory(e);
-    in->extra = *extra;
-    bool ok = !f->reasoning_effort || cJSON_HasObjectItem(*extra, "reasoning_effort") ||
-              cJSON_AddStringToObject(*extra, "reasoning_effort", f->reasoning_effort);
+    q->extra = kwargs ? cJSON_Duplicate(kwargs, true) : cJSON_CreateObject();
+    if (!q->extra) return no_memory(e);
+    bool ok = !f->reasoning_effort || cJSON_HasObjectItem(q->extra, "reasoning_effort") ||
+              cJSON_AddStringToObject(q->extra, "reasoning_effort", f->reasoning_effort);
     return ok ? 0 : no_memory(e);
 }

@@ -127,17 +127,60 @@ static void add_choice(const struct gen *g, const struct gen_choice *c, const ch
         str_add(out, "null}");
 }
 
-static void completions_chunk(struct gen *g, struct gen_choice *c, bool last, str *out) {
-    add_choice(g, c, last ? c->finish_reason : NULL, out);
+static void write_chunk(struct gen *g, const struct gen_choice *c, const char *finish, str *out) {
+    gen_frame_open(g, NULL, out);
+    gen_add_head(g, "text_completion", out);
+    str_add(out, "\"choices\":[");
+    add_choice(g, c, finish, out);
+    str_add(out, g->include_usage ? "],\"usage\":null}" : "]}");
+    gen_frame_close(out);
 }
 
-static void completions_whole(struct gen *g, struct gen_choice *c, str *out) {
-    add_choice(g, c, c->finish_reason, out);
+static void completions_piece(struct gen *g, struct gen_choice *c, const struct gen_piece *piece,
+                              str *out) {
+    (void)piece; /* all of it is c->text */
+    write_chunk(g, c, NULL, out);
+}
+
+static void completions_close(struct gen *g, struct gen_choice *c, str *out) {
+    write_chunk(g, c, gen_finish_name(c->finish), out);
+}
+
+static void completions_end(struct gen *g, str *out) {
+    if (g->include_usage) {
+        gen_frame_open(g, NULL, out);
+        gen_add_head(g, "text_completion", out);
+        str_add(out, "\"choices\":[],");
+        gen_add_usage(g, out);
+        str_add_char(out, '}');
+        gen_frame_close(out);
+    }
+    gen_frame_done(out);
+}
+
+static void completions_whole(struct gen *g, str *out) {
+    gen_add_head(g, "text_completion", out);
+    str_add(out, "\"choices\":[");
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        if (i) str_add_char(out, ',');
+        add_choice(g, &g->choices[i], gen_finish_name(g->choices[i].finish), out);
+    }
+    str_add(out, "],");
+    gen_add_usage(g, out);
+    str_add_char(out, '}');
 }
 
 static const struct gen_writer completions_writer = {
-    "cmpl-", "text_completion", "text_completion", "prompt", completions_logprob,
-    NULL,    completions_chunk, completions_whole};
+    .content_type = GEN_EVENT_STREAM,
+    .param = "prompt",
+    .logprob = completions_logprob,
+    .piece = completions_piece,
+    .close = completions_close,
+    .end = completions_end,
+    .fail = gen_frame_error,
+    .keepalive = gen_frame_comment,
+    .whole = completions_whole,
+};
 
 /* ---- prompts ---- */
 
@@ -234,7 +277,13 @@ static int run(struct request *r, const cJSON *body, err *e) {
         gen_prompts_free(p.list, p.n);
         return rc;
     }
-    return gen_start(&(struct gen_config){r, q.model, &completions_writer, &q.options, p.list, p.n},
+    return gen_start(&(struct gen_config){.request = r,
+                                          .model = q.model,
+                                          .writer = &completions_writer,
+                                          .id_prefix = "cmpl-",
+                                          .options = &q.options,
+                                          .prompts = p.list,
+                                          .n_prompts = p.n},
                      e);
 }
 

@@ -1,4 +1,5 @@
-/* gen.c - the job of a generation. Owns its engine streams, text states and pending bytes; pulls
+/* gen.c - the job of a generation. Owns its engine streams, text states and pending bytes, and the
+ * order in which the endpoint's writer is asked; knows no protocol. Pulls
  * events only when somebody reads, so that a client that does not read fills the engine's bounded
  * ring and nothing else. Runs on the connection's HTTP thread. */
 #include "api/gen.h"
@@ -19,136 +20,107 @@ void gen_prompts_free(struct gen_prompt *prompts, size_t n) {
     free(prompts);
 }
 
+static void free_choice(struct gen_choice *c) {
+    engine_stream_free(c->stream);
+    engine_text_free(c->text_state);
+    str_fini(&c->text);
+    str_fini(&c->reasoning);
+    for (uint32_t i = 0; i < c->n_calls; i++) {
+        free(c->calls[i].name);
+        str_fini(&c->calls[i].arguments);
+    }
+    free(c->calls);
+    for (size_t k = 0; k < 4; k++)
+        str_fini(&c->logprobs[k]);
+}
+
 static void gen_free(void *job) {
     struct gen *g = job;
     if (!g) return;
-    for (uint32_t i = 0; g->choices && i < g->n_choices; i++) {
-        struct gen_choice *c = &g->choices[i];
-        engine_stream_free(c->stream);
-        engine_text_free(c->text_state);
-        str_fini(&c->text);
-        for (size_t k = 0; k < 4; k++)
-            str_fini(&c->logprobs[k]);
-    }
+    for (uint32_t i = 0; g->choices && i < g->n_choices; i++)
+        free_choice(&g->choices[i]);
     free(g->choices);
     gen_prompts_free(g->prompts, g->n_prompts);
-    str_fini(&g->head);
+    if (g->writer->free) g->writer->free(g->state);
     str_fini(&g->out);
     free(g);
 }
 
-/* ---- writing ---- */
+/* ---- what writers share ---- */
 
-static void add_usage(const struct gen *g, str *out) {
-    uint64_t prompt = 0, cached = 0, completion = 0;
+struct gen_usage gen_usage_of(const struct gen *g) {
+    struct gen_usage u = {0};
     for (size_t i = 0; i < g->n_prompts; i++) {
-        prompt += g->prompts[i].n;
-        cached += g->prompts[i].n_cached;
+        u.prompt += g->prompts[i].n;
+        u.cached += g->prompts[i].n_cached;
     }
-    for (uint32_t i = 0; i < g->n_choices; i++)
-        completion += g->choices[i].n_tokens;
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        u.completion += g->choices[i].n_tokens;
+        u.reasoning += g->choices[i].n_reasoning;
+    }
+    return u;
+}
+
+void gen_add_usage(const struct gen *g, str *out) {
+    struct gen_usage u = gen_usage_of(g);
     str_addf(out,
              "\"usage\":{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64
              ",\"total_tokens\":%" PRIu64 ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64
-             "}}",
-             prompt, completion, prompt + completion, cached);
+             "},\"completion_tokens_details\":{\"reasoning_tokens\":%" PRIu64 "}}",
+             u.prompt, u.completion, u.prompt + u.completion, u.cached, u.reasoning);
 }
 
-static void write_head(struct gen *g, const char *object) {
-    char id[48];
-    api_new_id(id, g->writer->id_prefix);
-    str_init(&g->head, 4096);
-    str_addf(&g->head, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":", id,
-             object, clock_wall_s());
-    json_add_cstr(&g->head, g->model->id);
-    str_add(&g->head, ",\"system_fingerprint\":\"inferd-");
-    str_add(&g->head, g->request->api->config.version);
-    str_addf(&g->head, "-%s\",", engine_backend_name(g->model->engine));
+void gen_add_head(const struct gen *g, const char *object, str *out) {
+    str_addf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":", g->id,
+             object, g->created_s);
+    json_add_cstr(out, g->model->id);
+    str_add(out, ",\"system_fingerprint\":\"inferd-");
+    str_add(out, g->api->config.version);
+    str_addf(out, "-%s\",", engine_backend_name(g->model->engine));
 }
 
-static void open_chunk(struct gen *g) {
-    sse_open(&g->out);
-    str_add_n(&g->out, str_cstr(&g->head), g->head.len);
-    str_add(&g->out, "\"choices\":[");
+const char *gen_finish_name(enum gen_finish finish) {
+    static const char *const names[] = {"stop", "length", "tool_calls"};
+    return names[finish];
 }
 
-static void close_chunk(struct gen *g) {
-    str_add(&g->out, g->include_usage ? "],\"usage\":null}" : "]}");
-    sse_close(&g->out);
-}
+/* ---- events ---- */
 
-static void clear_pending(struct gen_choice *c) {
-    str_clear(&c->text);
+static void clear_logprobs(struct gen_choice *c) {
     for (size_t k = 0; k < 4; k++)
         str_clear(&c->logprobs[k]);
     c->n_logprobs = 0;
 }
 
 static bool pending_failed(const struct gen_choice *c) {
-    bool failed = c->text.failed;
+    bool failed = c->text.failed || c->reasoning.failed;
     for (size_t k = 0; k < 4; k++)
         failed = failed || c->logprobs[k].failed;
+    for (uint32_t i = 0; i < c->n_calls; i++)
+        failed = failed || c->calls[i].arguments.failed;
     return failed;
 }
 
-static void write_chunks(struct gen *g, struct gen_choice *c) {
-    if (pending_failed(c)) { /* the stream ends with an error, never with a gap */
-        err_set(&g->error, ERR_NOMEM, "out of memory");
-        return;
-    }
-    if (c->text.len || c->n_logprobs) {
-        open_chunk(g);
-        g->writer->chunk(g, c, false, &g->out);
-        close_chunk(g);
-        clear_pending(c);
-    }
-    if (c->done) {
-        open_chunk(g);
-        g->writer->chunk(g, c, true, &g->out);
-        close_chunk(g);
-    }
+/* A stream ends with an error rather than with a gap. */
+static void check_pending(struct gen *g, const struct gen_choice *c) {
+    if (pending_failed(c) && !g->error.code) err_set(&g->error, ERR_NOMEM, "out of memory");
 }
-
-static void write_end(struct gen *g) {
-    g->ended = true;
-    if (g->error.code) {
-        struct api_error error = error_of(&g->error);
-        sse_open(&g->out);
-        error_write(&g->out, &error);
-        sse_close(&g->out);
-        return;
-    }
-    if (g->include_usage) {
-        open_chunk(g);
-        str_add(&g->out, "],");
-        add_usage(g, &g->out);
-        str_add_char(&g->out, '}');
-        sse_close(&g->out);
-    }
-    sse_done(&g->out);
-}
-
-/* ---- events ---- */
 
 static void begin_choice(struct gen *g, struct gen_choice *c) {
+    if (g->stream && !g->begun && g->writer->begin) g->writer->begin(g, &g->out);
     c->begun = g->begun = true;
-    if (g->echo) {
-        const struct gen_prompt *p = &g->prompts[c->prompt];
-        char *text = NULL;
-        size_t n = 0;
-        if (tokenizer_decode(g->tok, p->ids, p->n, false, &text, &n, &g->error)) return;
-        str_add_n(&c->text, text, n);
-        free(text);
-        if (g->n_logprobs >= 0) {
-            struct engine_event first = {.kind = ENGINE_EVENT_PROMPT, .token = p->ids[0]};
-            g->writer->logprob(g, c, &first, false);
-            c->n_logprobs++;
-        }
-    }
-    if (g->stream && g->writer->open) {
-        open_chunk(g);
-        g->writer->open(g, c, &g->out);
-        close_chunk(g);
+    if (g->stream && g->writer->open) g->writer->open(g, c, &g->out);
+    if (!g->echo) return;
+    const struct gen_prompt *p = &g->prompts[c->prompt];
+    char *text = NULL;
+    size_t n = 0;
+    if (tokenizer_decode(g->tok, p->ids, p->n, false, &text, &n, &g->error)) return;
+    str_add_n(&c->text, text, n);
+    free(text);
+    if (g->n_logprobs >= 0) {
+        struct engine_event first = {.kind = ENGINE_EVENT_PROMPT, .token = p->ids[0]};
+        g->writer->logprob(g, c, &first, false);
+        c->n_logprobs++;
     }
 }
 
@@ -182,15 +154,31 @@ static void take_final(struct gen *g, struct gen_choice *c, const struct engine_
         c->n_tokens = ev->n_generated;
     }
     bool length = ev->finish == ENGINE_FINISH_LENGTH || g->no_tokens;
-    c->finish_reason = length && !c->stopped ? "length" : "stop";
+    c->finish = length && !c->stopped ? GEN_FINISH_LENGTH : GEN_FINISH_STOP;
     if (c->index % (g->n_choices / g->n_prompts) == 0)
         g->prompts[c->prompt].n_cached = ev->n_cached;
 }
 
+/* What the event brought, as frames. */
+static void write_pieces(struct gen *g, struct gen_choice *c) {
+    check_pending(g, c);
+    if (g->error.code) return;
+    if (c->text.len || c->n_logprobs) {
+        const struct gen_piece piece = {
+            .kind = GEN_TEXT, .text = str_cstr(&c->text), .n = c->text.len};
+        g->writer->piece(g, c, &piece, &g->out);
+        str_clear(&c->text);
+        clear_logprobs(c);
+    }
+    if (c->done && g->writer->close) g->writer->close(g, c, &g->out);
+}
+
 static size_t held_bytes(const struct gen_choice *c) {
-    size_t n = c->text.len;
+    size_t n = c->text.len + c->reasoning.len;
     for (size_t k = 0; k < 4; k++)
         n += c->logprobs[k].len;
+    for (uint32_t i = 0; i < c->n_calls; i++)
+        n += c->calls[i].arguments.len;
     return n;
 }
 
@@ -213,9 +201,9 @@ static void take_event(struct gen *g, struct gen_choice *c, const struct engine_
         c->n_logprobs++;
     }
     g->n_held += held_bytes(c) - held_before;
-    if (g->stream && !g->error.code)
-        write_chunks(g, c);
-    else if (!g->stream && g->n_held > REPLY_MAX_BYTES)
+    if (g->stream)
+        write_pieces(g, c);
+    else if (g->n_held > REPLY_MAX_BYTES)
         err_set(&g->error, ERR_INVALID,
                 "The answer is larger than %d MiB: ask for fewer choices, tokens or logprobs, or "
                 "set 'stream'.",
@@ -241,21 +229,14 @@ static void pump(struct gen *g) {
     }
 }
 
+/* ---- the job ---- */
+
 static void write_whole(struct gen *g) {
     str body;
     str_init(&body, REPLY_MAX_BYTES);
-    str_add_n(&body, str_cstr(&g->head), g->head.len);
-    str_add(&body, "\"choices\":[");
-    for (uint32_t i = 0; i < g->n_choices; i++) {
-        struct gen_choice *c = &g->choices[i];
-        if (i) str_add_char(&body, ',');
-        g->writer->whole(g, c, &body);
-        body.failed |= pending_failed(c);
-    }
-    str_add(&body, "],");
-    add_usage(g, &body);
-    str_add_char(&body, '}');
-    body.failed |= g->head.failed;
+    g->writer->whole(g, &body);
+    for (uint32_t i = 0; i < g->n_choices; i++)
+        body.failed |= pending_failed(&g->choices[i]);
     reply_json(g->request, 200, &body);
 }
 
@@ -271,7 +252,7 @@ static enum job_status gen_poll(struct request *r, void *job) {
     if (g->stream && g->begun) {
         r->reply.status = 200;
         r->reply.stream = true;
-        r->reply.content_type = "text/event-stream; charset=utf-8";
+        r->reply.content_type = g->writer->content_type;
         reply_header(r, "Cache-Control", "no-cache");
         reply_header(r, "X-Accel-Buffering", "no"); /* nginx must not collect it */
         return JOB_REPLY;
@@ -283,21 +264,35 @@ static enum job_status gen_poll(struct request *r, void *job) {
     return JOB_WAIT;
 }
 
+static void write_end(struct gen *g) {
+    g->ended = true;
+    if (!g->error.code) {
+        g->writer->end(g, &g->out);
+        return;
+    }
+    struct api_error error = error_of(&g->error);
+    g->writer->fail(g, &error, &g->out);
+}
+
+static void reuse_out(struct gen *g) {
+    str_clear(&g->out);
+    g->out_pos = 0;
+}
+
 static ssize_t gen_read(struct request *r, void *job, char *buf, size_t max) {
     struct gen *g = job;
     if (g->out_pos == g->out.len && !g->ended) {
-        str_clear(&g->out);
-        g->out_pos = 0;
+        reuse_out(g);
         if (!g->error.code) pump(g);
     }
     if (!g->ended && (g->error.code || all_done(g))) write_end(g);
     if (g->out.failed) return -1;
     if (g->out_pos == g->out.len) {
         if (g->ended) return -1;
-        if (!atomic_exchange(&r->watched.keepalive_due, false)) return 0;
-        str_clear(&g->out);
-        g->out_pos = 0;
-        sse_comment(&g->out, "keep-alive");
+        bool due = atomic_exchange(&r->watched.keepalive_due, false);
+        if (!due || !g->writer->keepalive) return 0;
+        reuse_out(g);
+        g->writer->keepalive(g, &g->out);
     }
     size_t n = g->out.len - g->out_pos;
     if (n > max) n = max;
@@ -324,6 +319,7 @@ static int init_choices(struct gen *g, const struct gen_options *o, err *e) {
         c->index = i;
         c->prompt = i / o->n_choices;
         str_init(&c->text, REPLY_MAX_BYTES);
+        str_init(&c->reasoning, REPLY_MAX_BYTES);
         for (size_t k = 0; k < 4; k++)
             str_init(&c->logprobs[k], REPLY_MAX_BYTES);
         c->text_state = engine_text_new(&(struct engine_text_config){
@@ -361,10 +357,13 @@ int gen_start(const struct gen_config *config, err *e) {
     struct gen *g = mem_new(1, sizeof *g);
     if (!g) {
         gen_prompts_free(config->prompts, config->n_prompts);
+        if (config->writer->free) config->writer->free(config->state);
         return err_set(e, ERR_NOMEM, "out of memory");
     }
     g->request = config->request;
+    g->api = config->request->api;
     g->writer = config->writer;
+    g->state = config->state;
     g->model = config->model;
     g->tok = engine_tokenizer(config->model->engine);
     g->prompts = config->prompts;
@@ -375,8 +374,9 @@ int gen_start(const struct gen_config *config, err *e) {
     g->include_usage = o->include_usage;
     g->echo = o->echo;
     g->no_tokens = o->no_tokens;
+    g->created_s = clock_wall_s();
+    api_new_id(g->id, config->id_prefix);
     str_init(&g->out, REPLY_MAX_BYTES);
-    write_head(g, o->stream ? g->writer->chunk_object : g->writer->object);
     int rc = init_choices(g, o, e);
     if (!rc) rc = submit(g, o, e);
     if (rc) {

@@ -1,6 +1,7 @@
-/* gen.h - one generation: from a parsed body to token events to JSON or SSE. Shared by the chat and
- * the completions endpoint, which differ in how they parse a prompt and write a choice.
- * Private to api/. Everything here runs on the connection's HTTP thread. */
+/* gen.h - one generation: from prompts to token events to pieces of answers, which the endpoint's
+ * writer puts into JSON or a stream. Shared by all endpoints that generate, which differ in how
+ * they read a body and write an answer. Private to api/. Everything here runs on the connection's
+ * HTTP thread. */
 #ifndef INFERD_API_GEN_H
 #define INFERD_API_GEN_H
 
@@ -8,6 +9,7 @@
 #include "api/json.h"
 
 enum { GEN_MAX_STOPS = 16 };
+#define GEN_EVENT_STREAM "text/event-stream; charset=utf-8"
 
 /* Members of a request body after json_read; pointers borrow from the JSON tree. */
 struct gen_fields {
@@ -50,17 +52,44 @@ int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_opt
 
 struct gen;
 
+/* A piece of an answer. Pieces of one kind come one after the other until the kind changes; the
+ * pieces of a call follow its GEN_CALL. */
+enum gen_piece_kind {
+    GEN_TEXT,      /* of the answer */
+    GEN_REASONING, /* what a reasoning model thinks before it */
+    GEN_CALL,      /* a tool call begins: choice->calls[call] has its name and id; no text */
+    GEN_ARGUMENTS  /* JSON text of that call's arguments */
+};
+struct gen_piece {
+    enum gen_piece_kind kind;
+    const char *text; /* (n) whole UTF-8 characters; n may be 0 where only log-probabilities come */
+    size_t n;
+    uint32_t call; /* GEN_CALL, GEN_ARGUMENTS: index in choice->calls */
+};
+
+struct gen_call {
+    char id[48]; /* "call_..." */
+    char *name;
+    str arguments; /* so far, JSON */
+};
+
+enum gen_finish { GEN_FINISH_STOP, GEN_FINISH_LENGTH, GEN_FINISH_TOOL_CALLS };
+
 struct gen_choice {
     uint32_t index, prompt;
     engine_stream *stream;
     engine_text *text_state;
     bool begun, stopped, done;
-    str text;            /* not yet written */
-    str logprobs[4];     /* JSON array members not yet written, in the endpoint's form */
-    uint64_t n_logprobs; /* in there */
-    uint64_t n_chars;    /* code points of all tokens so far: text_offset */
-    uint64_t n_tokens;   /* completion tokens */
-    const char *finish_reason;
+    str text, reasoning;    /* of a whole answer: all of it; of a stream: not yet written */
+    struct gen_call *calls; /* (n_calls) */
+    uint32_t n_calls;
+    str logprobs[4];           /* JSON array members not yet written, in the endpoint's form */
+    uint64_t n_logprobs;       /* in there */
+    uint64_t n_chars;          /* code points of all tokens so far: text_offset */
+    uint64_t n_tokens;         /* completion tokens */
+    uint64_t n_reasoning;      /* of them in reasoning */
+    enum gen_finish finish;    /* when done */
+    const char *stop_sequence; /* that ended it, borrowed from the options' copy; NULL: none */
 };
 
 struct gen_prompt {
@@ -69,24 +98,35 @@ struct gen_prompt {
     uint64_t n_cached;
 };
 
-/* How one endpoint writes. */
+/* How one endpoint writes. Members that do not apply are NULL. In a stream the order is begin,
+ * then for each choice open, pieces, close, then end; or fail at any place. All append whole frames
+ * (gen_frame_open, gen_frame_close; or lines) to out. */
 struct gen_writer {
-    const char *id_prefix, *object, *chunk_object;
-    const char *param; /* the field that a too long prompt is blamed on */
+    const char *content_type; /* of a stream */
+    const char *param;        /* the field that a too long prompt is blamed on */
     /* A token's log-probabilities into c->logprobs. prompt: it is one of the prompt's; has_logprob
      * false: its first, which has none. */
     void (*logprob)(struct gen *g, struct gen_choice *c, const struct engine_event *ev,
                     bool has_logprob);
-    /* The member of "choices" that opens a stream (role delta), or NULL. */
+    void (*begin)(struct gen *g, str *out);
     void (*open)(struct gen *g, struct gen_choice *c, str *out);
-    /* Members of "choices": text and logprobs that are pending; finish_reason when last. */
-    void (*chunk)(struct gen *g, struct gen_choice *c, bool last, str *out);
-    void (*whole)(struct gen *g, struct gen_choice *c, str *out);
+    /* c->logprobs has what came with the piece. */
+    void (*piece)(struct gen *g, struct gen_choice *c, const struct gen_piece *piece, str *out);
+    void (*close)(struct gen *g, struct gen_choice *c, str *out);
+    void (*end)(struct gen *g, str *out);
+    void (*fail)(struct gen *g, const struct api_error *error, str *out);
+    void (*keepalive)(struct gen *g, str *out);
+    /* The body of an answer that is not streamed. */
+    void (*whole)(struct gen *g, str *out);
+    /* Frees gen.state. */
+    void (*free)(void *state);
 };
 
 struct gen {
+    api *api;
     struct request *request;
     const struct gen_writer *writer;
+    void *state; /* the writer's own, or NULL */
     const struct api_model *model;
     const tokenizer *tok;
     struct gen_prompt *prompts;
@@ -95,8 +135,10 @@ struct gen {
     uint32_t n_choices; /* n_prompts * n */
     int n_logprobs;     /* as in engine_params */
     bool stream, include_usage, echo, no_tokens;
-    str head; /* members before "choices", same in all chunks */
-    str out;  /* SSE bytes not yet read */
+    char id[48]; /* of the answer */
+    int64_t created_s;
+    uint64_t n_frames; /* written: their id: lines are "ID:NUMBER" */
+    str out;           /* bytes not yet read */
     size_t out_pos;
     size_t n_held; /* bytes of a whole answer so far, all choices */
     bool begun, ended;
@@ -107,10 +149,31 @@ struct gen_config {
     struct request *request;
     const struct api_model *model;
     const struct gen_writer *writer;
+    void *state;           /* taken, also on failure */
+    const char *id_prefix; /* "chatcmpl-" */
     const struct gen_options *options;
     struct gen_prompt *prompts; /* (n_prompts), taken also on failure */
     size_t n_prompts;
 };
+
+struct gen_usage {
+    uint64_t prompt, completion, cached, reasoning; /* tokens */
+};
+struct gen_usage gen_usage_of(const struct gen *g);
+/* "usage":{...} as chat and completions have it. */
+void gen_add_usage(const struct gen *g, str *out);
+/* {"id":...,"object":...,"created":...,"model":...,"system_fingerprint":..., */
+void gen_add_head(const struct gen *g, const char *object, str *out);
+const char *gen_finish_name(enum gen_finish finish); /* OpenAI's word */
+
+/* A server-sent event with its id; event NULL: without a name. */
+void gen_frame_open(struct gen *g, const char *event, str *out);
+void gen_frame_close(str *out);
+/* The end of an OpenAI stream that failed; data: [DONE]; a comment. */
+void gen_frame_error(struct gen *g, const struct api_error *error, str *out);
+void gen_frame_done(str *out);
+void gen_frame_comment(struct gen *g, str *out);
+
 /* What both endpoints read first: their fields by table (the caller has set the defaults in
  * q->fields), the model that is asked for, the checked options. */
 struct gen_request {
@@ -128,26 +191,10 @@ void gen_handle(struct request *r, int (*run)(struct request *r, const cJSON *bo
 int gen_start(const struct gen_config *config, err *e);
 void gen_prompts_free(struct gen_prompt *prompts, size_t n);
 
-/* chat_parse.c */
-/* Rows of chat's own fields, chained to gen_table. */
+/* chat_parse.c: rows of chat's own fields, chained to gen_table. */
 extern const struct json_table chat_table;
-/* Checks messages and makes the array that chat_prompt() gets: what a message may hold, nothing
- * else. The caller deletes *out. */
-int chat_messages_read(const cJSON *messages, cJSON **out, err *e);
-
-/* The other fields that a template sees, into in: documents (borrowed), the two ends of a prompt,
- * and extra: chat_template_kwargs, and reasoning_effort where the template looks at it. The caller
- * deletes *extra, which in borrows. chat NULL: no template (fuzzing). */
-int chat_fields_read(const struct gen_fields *f, const chat_template *chat, struct chat_input *in,
-                     cJSON **extra, err *e);
 
 /* ep_completions.c */
 extern const struct json_table completions_table;
-
-/* sse.c: frames of a text/event-stream body */
-void sse_open(str *s);  /* "data: " */
-void sse_close(str *s); /* end of the event */
-void sse_done(str *s);  /* data: [DONE] */
-void sse_comment(str *s, const char *text);
 
 #endif

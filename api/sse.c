@@ -1,20 +1,32 @@
-/* sse.c - server-sent events (WHATWG HTML, "Server-sent events"): an event is "data: " and one
- * line, closed by an empty line; a line that starts with a colon is a comment, which clients
- * ignore. JSON has no raw newlines, so one line is enough. Pure. */
+/* sse.c - server-sent events (WHATWG HTML, "Server-sent events"): lines "id:", "event:" and
+ * "data:", closed by an empty line; a line that starts with a colon is a comment, which clients
+ * ignore. JSON has no raw newlines, so one line of data is enough. The writers of the endpoints use
+ * it. */
 #include "api/gen.h"
 
-void sse_open(str *s) {
-    str_add(s, "data: ");
+#include <inttypes.h>
+
+void gen_frame_open(struct gen *g, const char *event, str *out) {
+    str_addf(out, "id: %s:%" PRIu64 "\n", g->id, ++g->n_frames);
+    if (event) str_addf(out, "event: %s\n", event);
+    str_add(out, "data: ");
 }
 
-void sse_close(str *s) {
-    str_add(s, "\n\n");
+void gen_frame_close(str *out) {
+    str_add(out, "\n\n");
 }
 
-void sse_done(str *s) {
-    str_add(s, "data: [DONE]\n\n");
+void gen_frame_error(struct gen *g, const struct api_error *error, str *out) {
+    gen_frame_open(g, NULL, out);
+    error_write(out, error);
+    gen_frame_close(out);
 }
 
-void sse_comment(str *s, const char *text) {
-    str_addf(s, ": %s\n\n", text);
+void gen_frame_done(str *out) {
+    str_add(out, "data: [DONE]\n\n");
+}
+
+void gen_frame_comment(struct gen *g, str *out) {
+    (void)g;
+    str_add(out, ": keep-alive\n\n");
 }

@@ -1,6 +1,6 @@
 /* fuzz_api.c - any bytes as a request body: refused with a reason, or every field of both endpoints
  * can be read, and what was parsed can be printed and parsed again. */
-#include "api/gen.h"
+#include "api/chat_request.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,11 +27,11 @@ static void read_body(const cJSON *body, const struct json_table *table) {
         if ((rc == 0) != (clean != NULL) || (rc && !*e.msg)) abort();
         cJSON_Delete(clean);
     }
-    struct chat_input in = {0};
-    cJSON *extra;
-    rc = chat_fields_read(&f, NULL, &in, &extra, &e);
+    struct chat_request q;
+    chat_request_init(&q);
+    rc = chat_fields_read(&f, NULL, &q, &e);
     if (rc && !*e.msg) abort();
-    cJSON_Delete(extra);
+    cJSON_Delete(q.extra);
     free(o);
 }
 

@@ -72,7 +72,7 @@ export async function* sse(response) {
     buffer += decoder.decode(bytes, { stream: true });
     let end;
     while ((end = buffer.indexOf("\n\n")) >= 0) {
-      const event = buffer.slice(0, end);
+      const event = buffer.slice(0, end).replace(/^id: .*\n/, "");
       buffer = buffer.slice(end + 2);
       if (event.startsWith(":")) yield { comment: event.slice(1).trim() };
       else if (event === "data: [DONE]") yield "[DONE]";

@@ -158,11 +158,13 @@ static inline void read_events(const struct answer *a, struct streamed *s) {
     const char *p = str_cstr(&a->body);
     memset(s, 0, sizeof *s);
     str_init(&s->text, 1 << 24);
-    for (const char *end; (end = strstr(p, "\n\n")); p = end + 2)
+    for (const char *end; (end = strstr(p, "\n\n")); p = end + 2) {
+        if (strncmp(p, "id: ", 4) == 0) p = strchr(p, '\n') + 1;
         if (strncmp(p, "data: ", 6) == 0)
             take_event(s, p + 6, (size_t)(end - p) - 6);
         else
             CHECK(*p == ':');
+    }
     CHECK(*p == '\0');
 }
 

@@ -1,7 +1,7 @@
 /* test_api_parse.c - what the HTTP layer makes of bytes: the strict JSON reader against
  * JSONTestSuite, the field tables against OpenAI's own description, messages, sampling fields, and
  * the JSON and error writers read back by another parser (cJSON's). */
-#include "api/gen.h"
+#include "api/chat_request.h"
 
 #include "core/base/mem.h"
 
@@ -729,14 +729,19 @@ static void errors_have_openais_shape(void) {
 }
 
 static void frames_are_server_sent_events(void) {
+    struct gen g = {.id = "cmpl-1"};
     str s;
     str_init(&s, 4096);
-    sse_open(&s);
+    gen_frame_open(&g, NULL, &s);
     json_add_cstr(&s, "two\nlines");
-    sse_close(&s);
-    sse_comment(&s, "keep-alive");
-    sse_done(&s);
-    CHECK_STR(str_cstr(&s), "data: \"two\\nlines\"\n\n: keep-alive\n\ndata: [DONE]\n\n");
+    gen_frame_close(&s);
+    gen_frame_comment(&g, &s);
+    gen_frame_open(&g, "ping", &s);
+    str_add(&s, "{}");
+    gen_frame_close(&s);
+    gen_frame_done(&s);
+    CHECK_STR(str_cstr(&s), "id: cmpl-1:1\ndata: \"two\\nlines\"\n\n: keep-alive\n\n"
+                            "id: cmpl-1:2\nevent: ping\ndata: {}\n\ndata: [DONE]\n\n");
     str_fini(&s);
 }
 

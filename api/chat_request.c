@@ -1,0 +1,109 @@
+/* chat_request.c - messages -> template -> tokens -> generation, for all endpoints that chat. Runs
+ * on HTTP threads. */
+#include "api/chat_request.h"
+
+#include "core/base/clock.h"
+#include "core/base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void chat_request_init(struct chat_request *q) {
+    *q = (struct chat_request){.add_generation_prompt = true, .param_messages = "messages"};
+}
+
+/* Templates usually write the BOS token themselves; the tokenizer's own must not come on top. */
+static int encode_flags(const tokenizer *tok, const struct chat_output *text) {
+    int32_t bos = tokenizer_bos(tok);
+    size_t n = 0;
+    const char *word = bos >= 0 ? tokenizer_token_text(tok, bos, &n) : NULL;
+    bool written = n && text->n_spans && text->spans[0].trusted && text->n >= n &&
+                   memcmp(text->text, word, n) == 0;
+    return TOKENIZER_PARSE_SPECIAL | (written ? 0 : TOKENIZER_ADD_SPECIAL);
+}
+
+static int encode_spans(const struct chat_request *q, const struct chat_output *text,
+                        struct gen_prompt *prompt, err *e) {
+    const struct api_model *m = q->model;
+    const tokenizer *tok = engine_tokenizer(m->engine);
+    tokenizer_piece *pieces = mem_new(text->n_spans, sizeof *pieces);
+    if (!pieces) return err_set(e, ERR_NOMEM, "out of memory");
+    for (size_t i = 0; i < text->n_spans; i++) {
+        const struct chat_span *s = &text->spans[i];
+        pieces[i] = (tokenizer_piece){text->text + s->start, s->end - s->start, s->trusted};
+    }
+    uint32_t limit = engine_context_length(m->engine);
+    int rc = tokenizer_encode_pieces(tok, pieces, text->n_spans, encode_flags(tok, text), limit,
+                                     &prompt->ids, &prompt->n, e);
+    free(pieces);
+    if (rc == ERR_TOO_LONG)
+        return err_set_param(e, rc, q->param_messages,
+                             "This model's maximum context length is %u tokens; the messages are "
+                             "longer than that.",
+                             limit);
+    if (!rc && !prompt->n)
+        return err_set_param(e, ERR_INVALID, q->param_messages,
+                             "The messages give an empty prompt.");
+    return rc;
+}
+
+/* A failed render, as the client is told: the template's own words and the line. */
+static int explain(const struct chat_request *q, const struct chat_failure *why, err *e) {
+    char text[sizeof why->text];
+    if (why->fault == CHAT_FAULT_NONE) return e->code;
+    snprintf(text, sizeof text, "%s", why->text);
+    if (why->fault == CHAT_FAULT_TEMPLATE)
+        return err_set_param(e, ERR_INVALID, q->param_messages,
+                             "The chat template refuses the messages (line %d): %s", why->line,
+                             text);
+    /* Reaching a bound is the request's fault too: others render. */
+    return err_set_param(e, ERR_INVALID, q->param_messages,
+                         "The chat template fails on the messages (line %d): %s", why->line, text);
+}
+
+int chat_request_encode(struct request *r, const struct chat_request *q, struct gen_prompt *prompt,
+                        err *e) {
+    const struct api_model *m = q->model;
+    if (!m->chat)
+        return err_set_param(e, ERR_UNSUPPORTED, "model",
+                             "The model '%.200s' has no chat template: set chat-template in the "
+                             "server's configuration, or use /v1/completions.",
+                             m->id);
+    const struct chat_input in = {.messages = q->messages,
+                                  .documents = q->documents,
+                                  .extra = q->extra,
+                                  .add_generation_prompt = q->add_generation_prompt,
+                                  .continue_final_message = q->continue_final_message,
+                                  .developer_as_system = true,
+                                  .now = clock_wall_s()};
+    struct chat_output text = {0};
+    /* A template repeats little of its input; a hostile one must not fill the memory. */
+    size_t max_bytes = (size_t)r->api->config.max_body_bytes * 2 + 65536;
+    int rc = chat_prompt(m->chat, &in, max_bytes, &text, e);
+    if (rc) rc = explain(q, &text.failure, e);
+    if (!rc) rc = encode_spans(q, &text, prompt, e);
+    chat_output_fini(&text);
+    if (rc && !*e->param) snprintf(e->param, sizeof e->param, "%s", q->param_messages);
+    return rc;
+}
+
+int chat_request_start(struct request *r, const struct chat_request *q,
+                       const struct chat_start *how, err *e) {
+    struct gen_prompt *prompt = mem_new(1, sizeof *prompt);
+    int rc = prompt ? chat_request_encode(r, q, prompt, e) : err_set(e, ERR_NOMEM, "out of memory");
+    if (rc) {
+        gen_prompts_free(prompt, prompt != NULL);
+        if (how->writer->free) how->writer->free(how->state);
+        return rc;
+    }
+    return gen_start(&(struct gen_config){.request = r,
+                                          .model = q->model,
+                                          .writer = how->writer,
+                                          .state = how->state,
+                                          .id_prefix = how->id_prefix,
+                                          .options = q->options,
+                                          .prompts = prompt,
+                                          .n_prompts = 1},
+                     e);
+}
