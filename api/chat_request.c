@@ -10,7 +10,11 @@
 #include <string.h>
 
 void chat_request_init(struct chat_request *q) {
-    *q = (struct chat_request){.add_generation_prompt = true, .param_messages = "messages"};
+    *q = (struct chat_request){.add_generation_prompt = true,
+                               .tools.parallel = true,
+                               .param_messages = "messages",
+                               .param_tools = "tools",
+                               .param_format = "response_format"};
 }
 
 /* Templates usually write the BOS token themselves; the tokenizer's own must not come on top. */

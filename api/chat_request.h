@@ -6,6 +6,32 @@
 
 #include "api/gen.h"
 
+enum chat_tool_choice { CHAT_TOOLS_AUTO, CHAT_TOOLS_NONE, CHAT_TOOLS_REQUIRED, CHAT_TOOLS_NAMED };
+struct chat_tools {
+    /* Array of {"type": "function", "function": {"name", "description", "parameters", "strict"}} as
+     * templates see it; owned by the request's owner; NULL: none. */
+    cJSON *list;
+    enum chat_tool_choice choice;
+    const char *name; /* CHAT_TOOLS_NAMED: of the function; borrowed */
+    bool parallel;    /* more than one call in an answer */
+};
+
+enum chat_format_kind {
+    CHAT_FORMAT_TEXT,
+    CHAT_FORMAT_OBJECT, /* any JSON object */
+    CHAT_FORMAT_SCHEMA,
+    CHAT_FORMAT_REGEX,
+    CHAT_FORMAT_CHOICE,
+    CHAT_FORMAT_GBNF
+};
+/* Borrowed from the body. */
+struct chat_format {
+    enum chat_format_kind kind;
+    const cJSON *value; /* SCHEMA: the schema; CHOICE: array of strings */
+    const char *text;   /* REGEX, GBNF */
+    bool strict;        /* SCHEMA: properties in their order */
+};
+
 struct chat_request {
     const struct api_model *model;
     const struct gen_options *options;
@@ -14,11 +40,13 @@ struct chat_request {
     const cJSON *documents; /* array or NULL */
     cJSON *extra;           /* further variables of the template, or NULL */
     bool add_generation_prompt, continue_final_message;
+    struct chat_tools tools;
+    struct chat_format format;
     /* What its errors call the fields. */
-    const char *param_messages;
+    const char *param_messages, *param_tools, *param_format;
 };
 
-/* Defaults: everything empty, a generation prompt, "messages". */
+/* Defaults: everything empty, text, parallel calls, a generation prompt; chat's names of fields. */
 void chat_request_init(struct chat_request *q);
 
 /* Renders and encodes. prompt->ids is the caller's (gen_prompts_free); 400s name the param. */
