@@ -77,17 +77,19 @@ struct request {
     const struct route *route; /* NULL: no such */
     bool method_known;
     char method[16];
-    char path[256];   /* for the log; longer ones are cut and match no route */
-    const char *rest; /* path behind a prefix route's prefix */
-    char id[65];      /* x-request-id */
+    char path[256];                /* for the log; longer ones are cut and match no route */
+    const char *rest;              /* path behind a prefix route's prefix */
+    char id[65];                   /* x-request-id */
+    const struct api_model *model; /* that the body asks for; NULL: not known (yet) */
     uint64_t start_ns;
     str body;
     uint64_t body_bytes; /* received, kept or not */
     uint64_t kept_bytes; /* counted in n_body_bytes */
     bool discard_body;   /* the reply is already an error */
     bool handled;
-    bool active; /* counted in n_active */
-    bool queued; /* the reply is with libmicrohttpd */
+    char error_text[192]; /* of error_for */
+    bool active;          /* counted in n_active */
+    bool queued;          /* the reply is with libmicrohttpd */
     struct reply reply;
     const struct job_ops *ops;
     void *job;
@@ -105,6 +107,9 @@ size_t request_header_count(const struct request *r, const char *name);
 
 /* reply.c */
 void reply_header(struct request *r, const char *name, const char *value);
+/* What OpenAI's clients read besides: the time until now, and the queue's bound as a rate limit.
+ * For routes that do work, once their status is known. */
+void reply_work_headers(struct request *r);
 /* Takes body's bytes. A body that failed (no memory) becomes a 500. */
 void reply_json(struct request *r, unsigned status, str *body);
 void reply_text(struct request *r, unsigned status, const char *content_type, str *body);
@@ -118,9 +123,14 @@ struct api_error {
     const char *message;
 };
 void error_write(str *out, const struct api_error *error);
+/* 429 and 503 get Retry-After. */
 void reply_error(struct request *r, const struct api_error *error);
-/* An err of the rooms below as an API error; borrows from e. */
+/* An err of the rooms below as an API error; borrows from e. What only concerns the server (500)
+ * is not told to the client. */
 struct api_error error_of(const err *e);
+/* The same for r's answer: a 500 names the request, and the log what happened. Borrows from r, e.
+ */
+struct api_error error_for(struct request *r, const err *e);
 void reply_err(struct request *r, const err *e);
 
 /* auth.c: fills the reply and returns false when the request must not go on. */

@@ -30,7 +30,8 @@ bool auth_check_key(struct request *r) {
         if (ok) return true;
     }
     reply_header(r, "WWW-Authenticate", "Bearer");
-    reply_error(r, &(struct api_error){401, "invalid_request_error", "invalid_api_key", NULL,
+    reply_error(r, &(struct api_error){401, "invalid_request_error",
+                                       bearer ? "invalid_api_key" : NULL, NULL,
                                        bearer ? "Incorrect API key provided."
                                               : "You did not provide an API key: send the header "
                                                 "'Authorization: Bearer KEY'."});

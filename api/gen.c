@@ -270,7 +270,7 @@ static void write_end(struct gen *g) {
         g->writer->end(g, &g->out);
         return;
     }
-    struct api_error error = error_of(&g->error);
+    struct api_error error = error_for(g->request, &g->error);
     g->writer->fail(g, &error, &g->out);
 }
 

@@ -206,6 +206,7 @@ int gen_request_read(struct request *r, const cJSON *body, const struct json_tab
     if (!q->model)
         return err_set_param(e, ERR_NOT_FOUND, "model", "The model '%.200s' does not exist.",
                              f->model);
+    r->model = q->model;
     return gen_options_read(f, tokenizer_n_vocab(engine_tokenizer(q->model->engine)), &q->options,
                             e);
 }

@@ -191,6 +191,7 @@ static struct MHD_Response *make_response(struct request *r) {
 
 static enum MHD_Result send_reply(struct request *r) {
     struct reply *p = &r->reply;
+    reply_work_headers(r);
     struct MHD_Response *response = make_response(r);
     if (!response) return MHD_NO;
     enum MHD_Result ok = MHD_add_response_header(response, "x-request-id", r->id);

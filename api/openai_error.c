@@ -1,6 +1,10 @@
-/* openai_error.c - errors as OpenAI's clients expect them. Pure, any thread. */
+/* openai_error.c - errors as OpenAI's clients expect them. Runs on HTTP threads. */
 #include "api/api_int.h"
 #include "api/json.h"
+
+#include "core/base/log.h"
+
+#include <stdio.h>
 
 static void add_or_null(str *s, const char *text) {
     if (text && *text)
@@ -21,13 +25,20 @@ void error_write(str *out, const struct api_error *error) {
     str_add(out, "}}");
 }
 
-/* Clients retry 429 and 503 by themselves; the header tells them when it is worth it. */
+/* Clients retry 429 and 503 by themselves; the headers tell them when it is worth it. The second
+ * one is what OpenAI's SDKs look at first. */
 void reply_error(struct request *r, const struct api_error *error) {
     str body;
     str_init(&body, 16384);
     error_write(&body, error);
-    if (error->status == 429) reply_header(r, "Retry-After", "1");
-    if (error->status == 503) reply_header(r, "Retry-After", "5");
+    if (error->status == 429) {
+        reply_header(r, "Retry-After", "1");
+        reply_header(r, "retry-after-ms", "1000");
+    }
+    if (error->status == 503) {
+        reply_header(r, "Retry-After", "5");
+        reply_header(r, "retry-after-ms", "5000");
+    }
     reply_json(r, error->status, &body);
 }
 
@@ -42,20 +53,33 @@ struct api_error error_of(const err *e) {
         {ERR_UNSUPPORTED, 400, "invalid_request_error", "unsupported_value"},
         {ERR_TOO_LONG, 400, "invalid_request_error", "context_length_exceeded"},
         {ERR_NOT_FOUND, 404, "invalid_request_error", "model_not_found"},
-        {ERR_FULL, 429, "rate_limit_error", "queue_full"},
+        {ERR_FULL, 429, "requests", "rate_limit_exceeded"},
         {ERR_STOPPING, 503, "server_error", "shutting_down"},
     };
-    struct api_error out = {500, "server_error", "internal_error", e->param, e->msg};
+    struct api_error out = {500, "server_error", "internal_error", NULL,
+                            "The server had an error while processing the request."};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].code == e->code) {
             out.status = rows[i].status;
             out.type = rows[i].type;
             out.code = rows[i].name;
+            out.param = e->param;
+            out.message = e->msg;
         }
     return out;
 }
 
-void reply_err(struct request *r, const err *e) {
+struct api_error error_for(struct request *r, const err *e) {
     struct api_error error = error_of(e);
+    if (error.status != 500) return error;
+    log_error("%s: %s", r->id, e->msg);
+    snprintf(r->error_text, sizeof r->error_text,
+             "The server had an error while processing the request %s: its log says more.", r->id);
+    error.message = r->error_text;
+    return error;
+}
+
+void reply_err(struct request *r, const err *e) {
+    struct api_error error = error_for(r, e);
     reply_error(r, &error);
 }

@@ -216,6 +216,14 @@ static int check_room(engine *en, uint32_t n, err *e) {
                    (unsigned long long)queued, en->config.max_queue);
 }
 
+uint32_t engine_queue_room(engine *en, uint32_t *bound) {
+    *bound = en->config.max_queue;
+    pthread_mutex_lock(&en->lock);
+    uint64_t queued = (uint64_t)en->n_inbox + en->n_queued;
+    pthread_mutex_unlock(&en->lock);
+    return queued < *bound ? *bound - (uint32_t)queued : 0;
+}
+
 static int enqueue(engine *en, engine_stream **streams, uint32_t n, err *e) {
     pthread_mutex_lock(&en->lock);
     int rc = check_room(en, n, e);

@@ -193,6 +193,8 @@ struct engine_stats {
     bool healthy; /* false: the backend failed; readiness goes red */
 };
 void engine_stats_get(engine *en, struct engine_stats *out);
+/* How many more sequences may be submitted now; *bound: max_queue. */
+uint32_t engine_queue_room(engine *en, uint32_t *bound);
 /* Kernel dispatch counters, i < engine_n_kernels. */
 uint32_t engine_n_kernels(const engine *en);
 const char *engine_kernel(const engine *en, uint32_t i, uint64_t *dispatches);

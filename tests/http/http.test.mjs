@@ -259,7 +259,11 @@ test("the queue's bound answers 429 with Retry-After", async () => {
     assert.ok(refused.length >= 6, `refused ${refused.length}`);
     for (const r of refused) {
       assert.match(r.headers.get("retry-after"), /^\d+$/);
-      await expectError(r, 429);
+      assert.equal(Number(r.headers.get("retry-after-ms")), 1000 * Number(r.headers.get("retry-after")));
+      assert.equal(r.headers.get("x-ratelimit-limit-requests"), "2");
+      assert.match(r.headers.get("x-ratelimit-remaining-requests"), /^[0-2]$/);
+      assert.match(r.headers.get("x-ratelimit-reset-requests"), /^[01]s$/);
+      await expectError(r, 429, null, "rate_limit_exceeded");
     }
     for (const r of answers.filter((a) => a.status !== 429)) {
       assert.equal(r.status, 200);
@@ -301,7 +305,7 @@ test("API keys", async () => {
   const locked = await startServer(["--api-key-file", folder + "/keys"]);
   try {
     const get = (key) => fetch(locked.url + "/v1/models", { headers: key ? { Authorization: `Bearer ${key}` } : {} });
-    await expectError(await get(), 401);
+    await expectError(await get(), 401, null, null);
     await expectError(await get("wrong"), 401, null, "invalid_api_key");
     await expectError(await get("first-ke"), 401);
     assert.equal((await get("second-key")).status, 200);
@@ -311,6 +315,30 @@ test("API keys", async () => {
     await locked.stop();
     rmSync(folder, { recursive: true });
   }
+});
+
+test("answers carry what OpenAI's clients read in headers; their own headers are taken", async () => {
+  const headers = {
+    "x-request-id": "my-own.id_7", "OpenAI-Organization": "org", "OpenAI-Project": "p", "OpenAI-Beta": "assistants=v2",
+    "X-Stainless-Lang": "js", "X-Stainless-Retry-Count": "0",
+  };
+  for (const stream of [false, true]) {
+    const response = await chat(server, { messages: user("x"), max_tokens: 1, stream }, { headers });
+    assert.equal(response.status, 200);
+    const get = (name) => response.headers.get(name);
+    assert.equal(get("x-request-id"), "my-own.id_7");
+    assert.match(get("openai-processing-ms"), /^\d+$/);
+    assert.equal(get("openai-version"), "2020-10-01");
+    assert.equal(get("x-ratelimit-limit-requests"), "256");
+    assert.ok(Number(get("x-ratelimit-remaining-requests")) <= 256);
+    assert.match(get("x-ratelimit-reset-requests"), /^[01]s$/);
+    await response.text();
+  }
+  await until(() => server.stderr.includes(" my-own.id_7 "), "the log has the id");
+  const refused = await chat(server, { messages: user("x"), model: "nothing" }, { headers: { "x-request-id": "a b" } });
+  assert.match(refused.headers.get("x-request-id"), /^req_[0-9a-f]{24}$/, "an id that is no word gets another one");
+  assert.equal(refused.headers.get("x-ratelimit-limit-requests"), null);
+  await expectError(refused, 404, "model", "model_not_found");
 });
 
 test("other sites' pages are refused", async () => {
