@@ -211,13 +211,25 @@ int gen_request_read(struct request *r, const cJSON *body, const struct json_tab
                             e);
 }
 
+enum { IGNORED_BYTES = 240 }; /* of the header */
+
 /* The configuration lets odd clients send what no table knows; they are told what was left out. */
 static void drop_unknown(struct request *r, cJSON *body) {
     str ignored;
     if (!r->api->config.ignore_unknown || !r->route->table || !cJSON_IsObject(body)) return;
     str_init(&ignored, 4096);
     json_drop_unknown(body, r->route->table, &ignored);
-    if (ignored.len) reply_header(r, "x-inferd-ignored-fields", str_cstr(&ignored));
+    if (ignored.len) {
+        char list[IGNORED_BYTES];
+        size_t n = (size_t)snprintf(list, sizeof list, "%s", str_cstr(&ignored));
+        if (n >= sizeof list) { /* whole names, then how it goes on */
+            n = sizeof list - 4;
+            while (n && list[n - 1] != ' ')
+                n--;
+            snprintf(list + n, sizeof list - n, "...");
+        }
+        reply_header(r, "x-inferd-ignored-fields", list);
+    }
     str_fini(&ignored);
 }
 
