@@ -227,6 +227,15 @@ int backend_linear(backend *be, const struct op_linear *a) {
     return a->n_rows ? be->vt->linear(be, a) : 0;
 }
 
+int backend_norm(backend *be, const struct op_norm *a) {
+    if (!a->in.norm || a->n_rows > be->max_rows ||
+        !input_ok(be, &a->in, a->n_rows, a->in.norm->n_in) ||
+        !holds_f32(be, a->out, a->n_rows, a->in.norm->n_in) || a->out == a->in.x ||
+        a->out == a->in.residual)
+        return ERR_INVALID;
+    return a->n_rows ? be->vt->norm(be, a) : 0;
+}
+
 static bool bias_ok(const backend *be, const backend_weight *bias, uint64_t n_experts, uint64_t n) {
     return !bias || are_vectors(be, bias, n_experts, n);
 }

@@ -144,6 +144,15 @@ struct op_linear {
 };
 int backend_linear(backend *be, const struct op_linear *a);
 
+/* out (n_rows, n_in) f32 = in, which has a norm: the very bits that a product reads, before they
+ * are rounded for quantized weights. out aliases neither x nor residual. */
+struct op_norm {
+    struct op_input in;
+    uint32_t n_rows;
+    backend_buf *out;
+};
+int backend_norm(backend *be, const struct op_norm *a);
+
 /* A mixture of experts in one op. Of each row:
  *   score (n_experts) = in * router^T (+ router_bias), in f32
  *   the n_used largest scores are chosen, of equal ones the lower expert

@@ -27,6 +27,7 @@ struct backend_vtable {
 
     int (*embed)(backend *be, const struct op_embed *a);
     int (*linear)(backend *be, const struct op_linear *a);
+    int (*norm)(backend *be, const struct op_norm *a);
     int (*moe)(backend *be, const struct op_moe *a);
     int (*rope_store)(backend *be, const struct op_rope_store *a);
     int (*paged_attention)(backend *be, const struct op_paged_attention *a);

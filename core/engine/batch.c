@@ -1,5 +1,5 @@
 /* batch.c - a plan becomes the arrays that model_forward reads: token ids, positions, slots, block
- * tables and the rows whose logits are wanted. Owns the arrays, sized once. Worker thread. */
+ * tables and the rows that come out. Owns the arrays, sized once. Worker thread. */
 #include "core/base/mem.h"
 #include "core/engine/engine_int.h"
 
@@ -15,10 +15,11 @@ int step_batch_init(struct step_batch *b, const struct model_limits *limits) {
     b->slots = mem_new(limits->max_rows, sizeof *b->slots);
     b->row_start = mem_new((uint64_t)limits->max_seqs + 1, sizeof *b->row_start);
     b->tables = mem_new(n_table, sizeof *b->tables);
-    b->logit_rows = mem_new(limits->max_logit_rows, sizeof *b->logit_rows);
-    b->first_logit = mem_new(limits->max_seqs, sizeof *b->first_logit);
+    b->out_rows = mem_new(limits->max_rows, sizeof *b->out_rows);
+    b->hidden_rows = mem_new(limits->max_rows, sizeof *b->hidden_rows);
+    b->first_out = mem_new(limits->max_seqs, sizeof *b->first_out);
     if (!b->token_ids || !b->positions || !b->slots || !b->row_start || !b->tables ||
-        !b->logit_rows || !b->first_logit)
+        !b->out_rows || !b->hidden_rows || !b->first_out)
         return ERR_NOMEM; /* step_batch_fini releases what is there */
     b->batch = (struct model_batch){
         .token_ids = b->token_ids,
@@ -26,7 +27,7 @@ int step_batch_init(struct step_batch *b, const struct model_limits *limits) {
         .slots = b->slots,
         .row_start = b->row_start,
         .tables = b->tables,
-        .logit_rows = b->logit_rows,
+        .out_rows = b->out_rows,
     };
     return 0;
 }
@@ -37,21 +38,25 @@ void step_batch_fini(struct step_batch *b) {
     free(b->slots);
     free(b->row_start);
     free(b->tables);
-    free(b->logit_rows);
-    free(b->first_logit);
+    free(b->out_rows);
+    free(b->hidden_rows);
+    free(b->first_out);
     memset(b, 0, sizeof *b);
 }
 
 static void fill_item(struct step_batch *b, const struct sched_item *item, const kv *cache) {
     const struct sched_seq *seq = item->seq;
+    const struct pooled *pooled = &stream_of(item->seq)->pooled;
     uint32_t row = b->batch.n_rows, s = b->batch.n_seqs;
     for (uint32_t i = 0; i < item->n_rows; i++, row++) {
         uint32_t pos = item->first + i;
         b->token_ids[row] = seq->tokens[pos];
         b->positions[row] = (int32_t)pos;
         b->slots[row] = kv_slot(cache, seq->kv, pos);
-        if (seq->fresh || (item->wants_logits && i + 1 == item->n_rows))
-            b->logit_rows[b->batch.n_logit_rows++] = (int32_t)row;
+        if (!seq->pooled && (seq->fresh || (item->wants_logits && i + 1 == item->n_rows)))
+            b->out_rows[b->batch.n_logit_rows++] = (int32_t)row;
+        if (seq->pooled && pooled_wants(pooled, pos, seq->n_prompt))
+            b->hidden_rows[b->batch.n_hidden_rows++] = (int32_t)row;
     }
     /* Entries behind the sequence's blocks are stale, and never read: no position reaches them. */
     memcpy(b->tables + (size_t)s * b->limits.table_stride, kv_table(seq->kv),
@@ -62,11 +67,13 @@ static void fill_item(struct step_batch *b, const struct sched_item *item, const
 }
 
 void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const kv *cache) {
-    b->batch.n_rows = b->batch.n_seqs = b->batch.n_logit_rows = 0;
-    b->batch.kv = kv_layers(cache);
+    struct model_batch *m = &b->batch;
+    m->n_rows = m->n_seqs = m->n_logit_rows = m->n_hidden_rows = 0;
+    m->kv = kv_layers(cache);
     b->row_start[0] = 0;
     for (uint32_t i = 0; i < plan->n_items; i++) {
-        b->first_logit[i] = b->batch.n_logit_rows;
+        b->first_out[i] = plan->items[i].seq->pooled ? m->n_hidden_rows : m->n_logit_rows;
         fill_item(b, &plan->items[i], cache);
     }
+    memcpy(b->out_rows + m->n_logit_rows, b->hidden_rows, m->n_hidden_rows * sizeof *b->out_rows);
 }

@@ -182,6 +182,39 @@ uint32_t engine_context_length(const engine *en) {
 
 /* ---- submission ---- */
 
+static int check_tokens(const engine *en, const struct engine_request *req, err *e) {
+    uint32_t room = req->pooling == MODEL_POOLING_NONE; /* for an answer */
+    if (req->n_prompt < 1)
+        return err_set_param(e, ERR_INVALID, "prompt", "the prompt has no tokens");
+    if (req->n_prompt > en->context_length - room)
+        return err_set(
+            e, ERR_TOO_LONG, "the prompt has %u tokens%s; this model's context is %u tokens here",
+            req->n_prompt, room ? " and needs room for an answer" : "", en->context_length);
+    for (uint32_t i = 0; i < req->n_prompt; i++)
+        if (req->prompt[i] < 0 || (uint32_t)req->prompt[i] >= en->hp.n_vocab)
+            return err_set_param(e, ERR_INVALID, "prompt",
+                                 "prompt token %u is %d; the vocabulary has 0 to %u", i,
+                                 (int)req->prompt[i], en->hp.n_vocab - 1);
+    return 0;
+}
+
+/* What one sequence alone can do. */
+static int check_single(const struct engine_request *req, err *e) {
+    uint32_t max_tokens = req->params.max_tokens;
+    if (!req->n_generated && req->pooling == MODEL_POOLING_NONE) return 0;
+    if (req->n_choices != 1)
+        return err_set_param(e, ERR_INVALID, "n", "a continuation or an embedding has one choice");
+    if (req->n_generated && req->pooling != MODEL_POOLING_NONE)
+        return err_set(e, ERR_INVALID, "an embedding is never continued");
+    if (req->n_generated >= req->n_prompt)
+        return err_set_param(e, ERR_INVALID, "prompt", "a continuation needs its prompt");
+    if (req->n_generated && max_tokens && max_tokens <= req->n_generated)
+        return err_set_param(e, ERR_INVALID, "max_tokens",
+                             "%u tokens were generated before: none of max_tokens = %u is left",
+                             req->n_generated, max_tokens);
+    return 0;
+}
+
 static int check_request(const engine *en, const struct engine_request *req, err *e) {
     uint32_t max_choices =
         en->config.max_queue < ENGINE_MAX_CHOICES ? en->config.max_queue : ENGINE_MAX_CHOICES;
@@ -190,19 +223,9 @@ static int check_request(const engine *en, const struct engine_request *req, err
                              max_choices < ENGINE_MAX_CHOICES
                                  ? ": this server's queue (max-queue) holds no more"
                                  : "");
-    if (req->n_prompt < 1)
-        return err_set_param(e, ERR_INVALID, "prompt", "the prompt has no tokens");
-    if (req->n_prompt >= en->context_length)
-        return err_set(e, ERR_TOO_LONG,
-                       "the prompt has %u tokens and needs room for an answer; this model's "
-                       "context is %u tokens here",
-                       req->n_prompt, en->context_length);
-    for (uint32_t i = 0; i < req->n_prompt; i++)
-        if (req->prompt[i] < 0 || (uint32_t)req->prompt[i] >= en->hp.n_vocab)
-            return err_set_param(e, ERR_INVALID, "prompt",
-                                 "prompt token %u is %d; the vocabulary has 0 to %u", i,
-                                 (int)req->prompt[i], en->hp.n_vocab - 1);
-    return engine_params_check(&req->params, en->hp.n_vocab, e);
+    int rc = check_tokens(en, req, e);
+    if (!rc) rc = check_single(req, e);
+    return rc ? rc : engine_params_check(&req->params, en->hp.n_vocab, e);
 }
 
 /* Under en->lock: may n sequences enter the queue? */
@@ -248,9 +271,10 @@ int engine_submit(engine *en, const struct engine_request *req, engine_stream **
     pthread_mutex_unlock(&en->lock);
     if (rc) return rc;
 
-    uint32_t room = en->context_length - req->n_prompt, n = 0;
+    uint32_t room = en->context_length - (req->n_prompt - req->n_generated), n = 0;
     uint32_t max_tokens = req->params.max_tokens;
     if (!max_tokens || max_tokens > room) max_tokens = room;
+    if (req->pooling) max_tokens = 0;
     for (; n < req->n_choices; n++) {
         rc = stream_new(en, req, n, max_tokens, &streams[n]);
         if (rc) {

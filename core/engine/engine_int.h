@@ -1,4 +1,4 @@
-/* engine_int.h - what engine.c, worker.c, batch.c, stream.c and stats.c share. Private to
+/* engine_int.h - what the files of core/engine share. Private to
  * core/engine.
  *
  * Threads: the worker owns everything marked "worker"; callers of engine_* reach the worker only
@@ -34,6 +34,14 @@ struct ring_slot {
     int32_t n_top;
 };
 
+/* What pools the rows of a prompt. */
+struct pooled {
+    enum model_pooling how; /* fixed */
+    double *sum;            /* (n_embd) MEAN: of n rows */
+    float *result;          /* (n_embd) */
+    uint32_t n;             /* rows taken so far, in order of position */
+};
+
 /* One sequence and its stream. Shared by the worker (until it is final), the inbox (while queued
  * there) and the reader (until engine_stream_free): the last one of them frees it. */
 struct engine_stream {
@@ -45,11 +53,12 @@ struct engine_stream {
     struct engine_logit_bias *bias;
     uint64_t seed;
     uint64_t submit_ns;
-    uint32_t max_tokens; /* at least 1; prompt + max_tokens fit the context */
+    uint32_t max_tokens; /* at least 1; prompt + max_tokens fit the context; 0: pooled */
 
     /* Worker. */
     struct sampler_seen seen;
-    uint32_t n_generated;
+    uint32_t n_generated;   /* those of the request that this one continues included */
+    struct pooled pooled;   /* result: the reader's once the final event is out */
     uint32_t n_prompt_sent; /* prompt positions whose event was delivered */
     uint64_t last_token_ns; /* 0: none yet */
     bool admitted, finished;
@@ -84,8 +93,9 @@ struct step_batch {
     int32_t *token_ids, *positions, *slots; /* (max_rows) */
     int32_t *row_start;                     /* (max_seqs + 1) */
     int32_t *tables;                        /* (max_seqs, table_stride) */
-    int32_t *logit_rows;                    /* (max_logit_rows) */
-    uint32_t *first_logit;                  /* (max_seqs) plan item -> its first row of logits */
+    int32_t *out_rows;                      /* (max_rows) */
+    int32_t *hidden_rows;                   /* (max_rows) on their way into out_rows */
+    uint32_t *first_out; /* (max_seqs) plan item -> its first row of logits, pooled: of hidden */
     struct model_limits limits;
     struct model_batch batch; /* points into the arrays above */
 };
@@ -127,6 +137,10 @@ struct engine {
     atomic_uint_fast64_t n_rejected;
 };
 
+static inline struct engine_stream *stream_of(struct sched_seq *seq) {
+    return (struct engine_stream *)(void *)seq;
+}
+
 /* ---- stream.c ---- */
 
 /* A sequence with everything it will ever need; references: worker and reader. The prompt is
@@ -134,6 +148,9 @@ struct engine {
 int stream_new(engine *en, const struct engine_request *req, uint32_t choice, uint32_t max_tokens,
                struct engine_stream **out);
 void stream_unref(struct engine_stream *st); /* NULL is fine */
+
+/* Of the prompt's tokens, at first admission. */
+uint32_t stream_n_cached(const struct engine_stream *st);
 
 /* Worker: delivers an event; returns false when the ring is full now (the sequence must pause). */
 bool stream_push(struct engine_stream *st, const struct engine_event *ev);
@@ -152,6 +169,18 @@ void worker_attend(struct engine_stream *st);
 int step_batch_init(struct step_batch *b, const struct model_limits *limits);
 void step_batch_fini(struct step_batch *b);
 void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const kv *cache);
+
+/* ---- pooling.c ---- */
+
+/* ERR_NOMEM. */
+int pooled_init(struct pooled *p, enum model_pooling how, uint32_t n_embd);
+void pooled_fini(struct pooled *p); /* a zeroed one is fine */
+/* Is the hidden state at pos wanted? (It was not taken already, before a preemption.) */
+bool pooled_wants(const struct pooled *p, uint32_t pos, uint32_t n_prompt);
+/* Takes the row (n_embd) of the next position that is wanted. */
+void pooled_take(struct pooled *p, const float *row, uint32_t n_embd);
+/* All rows are there: makes the result. */
+void pooled_finish(struct pooled *p, uint32_t n_embd);
 
 /* ---- stats.c ---- */
 void stats_init(struct engine_stats *s);

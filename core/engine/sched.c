@@ -277,7 +277,7 @@ static void admit_waiting(sched *s) {
  * fresh_left, too. Returns how many. */
 static uint32_t give_rows(struct sched_item *item, uint32_t want, uint32_t *fresh_left) {
     uint32_t n = min_u32(want, gap(item->seq) - item->n_rows);
-    if (item->seq->fresh) {
+    if (item->seq->fresh && !item->seq->pooled) {
         n = min_u32(n, *fresh_left);
         *fresh_left -= n;
     }

@@ -8,7 +8,8 @@
  *      the order, the first gets at least half of it, the others share the rest evenly, and what
  *      somebody does not need goes to the others in the order. While anything is decoding,
  *      prefill_chunk is all that they get together. Fresh sequences, whose every row needs
- *      logits, share max_fresh_rows in the order, those that are decoding included.
+ *      logits (unless they are pooled), share max_fresh_rows in the order, those that are decoding
+ * included.
  *   3. Waiting sequences are admitted strictly in the order (preempted ones keep their arrival;
  *      who does not fit holds back those behind it, so nobody starves but under a steady load of
  *      higher priority) while a slot is free, budget is left (each prompt counted up to
@@ -58,6 +59,8 @@ struct sched_seq {
     bool fresh;  /* owner: compute every token, take none from the prefix cache, and want
                     every row's logits (the prompt's log-probabilities); cleared by the
                     owner between steps when it has them */
+    bool pooled; /* owner: rows give hidden states and no logits; fresh ones do not share
+                    max_fresh_rows then */
     struct sched_seq *leader; /* queued or running one whose first n_prompt tokens are this one's,
                                  or NULL (always when fresh); the scheduler clears it */
 

@@ -30,6 +30,7 @@ static int ring_init(struct engine_stream *st, uint32_t n_choices) {
     uint32_t events = st->en->config.stream_events, limit = events / n_choices;
     if (limit < RING_MIN_EVENTS) limit = events < RING_MIN_EVENTS ? events : RING_MIN_EVENTS;
     if (limit > st->max_tokens && !p->prompt_logprobs) limit = st->max_tokens;
+    if (st->seq.pooled) limit = 1; /* no events at all */
     st->ring_limit = limit;
     st->ring_capacity = limit + (p->prompt_logprobs ? ENGINE_FRESH_ROWS : 0);
     st->n_top = p->n_logprobs > 0 ? (uint32_t)p->n_logprobs : 0;
@@ -41,23 +42,39 @@ static int ring_init(struct engine_stream *st, uint32_t n_choices) {
 }
 
 static int tokens_init(struct engine_stream *st, const struct engine_request *req) {
-    const struct engine_params *p = &req->params;
-    uint64_t capacity = (uint64_t)req->n_prompt + st->max_tokens; /* <= context length */
+    uint32_t n_prompt = req->n_prompt - req->n_generated;
+    uint64_t capacity = (uint64_t)n_prompt + st->max_tokens; /* <= context length */
     st->seq.tokens = mem_new(capacity, sizeof *st->seq.tokens);
-    st->bias = mem_new(p->n_bias, sizeof *st->bias);
-    if (!st->seq.tokens || !st->bias) return ERR_NOMEM;
+    if (!st->seq.tokens) return ERR_NOMEM;
     memcpy(st->seq.tokens, req->prompt, (size_t)req->n_prompt * sizeof *req->prompt);
-    st->seq.n_tokens = st->seq.n_prompt = req->n_prompt;
+    st->seq.n_tokens = req->n_prompt;
+    st->seq.n_prompt = n_prompt;
     st->seq.capacity = (uint32_t)capacity;
-    st->seq.priority = p->priority;
-    st->seq.fresh = p->prompt_logprobs && req->n_prompt > 1;
+    st->seq.priority = req->params.priority;
+    st->n_generated = req->n_generated;
+    return 0;
+}
+
+static int pooling_init(struct engine_stream *st, enum model_pooling how) {
+    st->seq.pooled = how != MODEL_POOLING_NONE;
+    st->seq.fresh = how == MODEL_POOLING_MEAN || how == MODEL_POOLING_CLS;
+    return pooled_init(&st->pooled, how, st->en->hp.n_embd);
+}
+
+static int sampling_init(struct engine_stream *st, const struct engine_request *req) {
+    const struct engine_params *p = &req->params;
+    const struct sched_seq *seq = &st->seq;
+    st->bias = mem_new(p->n_bias, sizeof *st->bias);
+    if (!st->bias) return ERR_NOMEM;
+    st->seq.fresh = p->prompt_logprobs && seq->n_prompt > 1 && !req->n_generated;
     if (p->n_bias) memcpy(st->bias, p->bias, p->n_bias * sizeof *p->bias);
     st->params.bias = st->bias;
     if (!has_penalty(p)) return 0;
-    uint64_t distinct = capacity < st->en->hp.n_vocab ? capacity : st->en->hp.n_vocab;
-    if (sampler_seen_init(&st->seen, (uint32_t)distinct)) return ERR_NOMEM;
-    for (uint32_t i = 0; i < req->n_prompt; i++)
-        sampler_seen_add(&st->seen, req->prompt[i], false);
+    uint32_t n_vocab = st->en->hp.n_vocab;
+    if (sampler_seen_init(&st->seen, seq->capacity < n_vocab ? seq->capacity : n_vocab))
+        return ERR_NOMEM;
+    for (uint32_t i = 0; i < seq->n_tokens; i++)
+        sampler_seen_add(&st->seen, seq->tokens[i], i >= seq->n_prompt);
     return 0;
 }
 
@@ -71,12 +88,13 @@ int stream_new(engine *en, const struct engine_request *req, uint32_t choice, ui
     st->notify = req->notify;
     st->notify_arg = req->notify_arg;
     st->submit_ns = clock_now_ns();
-    st->seed = (uint64_t)req->params.seed + choice;
+    st->seed = (uint64_t)req->params.seed + req->first_choice + choice;
     pthread_mutex_init(&st->ring_lock, NULL);
     pthread_mutex_init(&st->notify_lock, NULL);
     atomic_init(&st->cancelled, false);
     atomic_init(&st->refs, 1);
     int rc = tokens_init(st, req);
+    if (!rc) rc = req->pooling ? pooling_init(st, req->pooling) : sampling_init(st, req);
     if (!rc) rc = ring_init(st, req->n_choices);
     if (!rc && !req->params.has_seed && getentropy(&st->seed, sizeof st->seed)) rc = ERR_IO;
     if (rc) {
@@ -92,6 +110,7 @@ void stream_unref(struct engine_stream *st) {
     if (!st || atomic_fetch_sub(&st->refs, 1) != 1) return;
     pthread_mutex_destroy(&st->ring_lock);
     pthread_mutex_destroy(&st->notify_lock);
+    pooled_fini(&st->pooled);
     sampler_seen_fini(&st->seen);
     free(st->seq.tokens);
     free(st->bias);
@@ -99,6 +118,20 @@ void stream_unref(struct engine_stream *st) {
     free(st->ring_top_token);
     free(st->ring_top_logprob);
     free(st);
+}
+
+uint32_t stream_n_cached(const struct engine_stream *st) {
+    return st->seq.n_cached < st->seq.n_prompt ? st->seq.n_cached : st->seq.n_prompt;
+}
+
+uint64_t engine_stream_seed(const engine_stream *st) {
+    return st->seed;
+}
+
+/* final_read is the reader's own. */
+const float *engine_stream_embedding(const engine_stream *st, uint32_t *n) {
+    *n = st->en->hp.n_embd;
+    return st->final_read && st->finish == ENGINE_FINISH_STOP ? st->pooled.result : NULL;
 }
 
 static void notify(struct engine_stream *st) {
@@ -129,7 +162,7 @@ void stream_push_final(struct engine_stream *st, enum engine_finish finish, cons
     st->has_final = true;
     st->finish = finish;
     st->final_generated = st->n_generated;
-    st->final_cached = st->seq.n_cached;
+    st->final_cached = stream_n_cached(st);
     if (error) st->final_error = *error;
     pthread_mutex_unlock(&st->ring_lock);
     if (was_empty) notify(st);

@@ -16,10 +16,6 @@
 
 #include <string.h>
 
-static struct engine_stream *stream_of(struct sched_seq *seq) {
-    return (struct engine_stream *)(void *)seq;
-}
-
 void worker_attend(struct engine_stream *st) {
     engine *en = st->en;
     pthread_mutex_lock(&en->lock);
@@ -161,7 +157,7 @@ static void note_admission(engine *en, struct engine_stream *st, uint64_t now) {
     st->admitted = true;
     stats_observe(&en->totals.queue_time, (double)(now - st->submit_ns) * 1e-9);
     en->totals.prompt_tokens_total += st->seq.n_prompt;
-    en->totals.cached_tokens_total += st->seq.n_cached;
+    en->totals.cached_tokens_total += stream_n_cached(st);
 }
 
 static void push(struct engine_stream *st, const struct engine_event *ev) {
@@ -225,7 +221,22 @@ static int deliver_token(engine *en, struct engine_stream *st, const float *logi
     return 0;
 }
 
-static void deliver(engine *en, const struct sched_item *item, const float *logits, uint64_t now) {
+/* The item's wanted rows of hidden states. */
+static void deliver_pooled(engine *en, const struct sched_item *item, const float *hidden) {
+    struct engine_stream *st = stream_of(item->seq);
+    uint32_t n_embd = en->hp.n_embd;
+    for (uint32_t i = 0; i < item->n_rows; i++) {
+        if (!pooled_wants(&st->pooled, item->first + i, st->seq.n_prompt)) continue;
+        pooled_take(&st->pooled, hidden, n_embd);
+        hidden += n_embd;
+    }
+    if (!item->wants_logits) return; /* more rows come */
+    pooled_finish(&st->pooled, n_embd);
+    finish(en, st, ENGINE_FINISH_STOP, NULL);
+}
+
+static void deliver_sampled(engine *en, const struct sched_item *item, const float *logits,
+                            uint64_t now) {
     struct engine_stream *st = stream_of(item->seq);
     const float *last = logits;
     int rc = 0;
@@ -241,6 +252,18 @@ static void deliver(engine *en, const struct sched_item *item, const float *logi
     }
 }
 
+static void deliver(engine *en, const struct sched_plan *plan, const struct model_output *out,
+                    uint64_t now) {
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        const struct sched_item *item = &plan->items[i];
+        size_t first = en->batch.first_out[i];
+        if (item->seq->pooled)
+            deliver_pooled(en, item, out->hidden + first * en->hp.n_embd);
+        else
+            deliver_sampled(en, item, out->logits + first * en->hp.n_vocab, now);
+    }
+}
+
 static void set_pace(engine *en) {
     uint32_t n_decode = sched_n_decoding(en->sch);
     uint32_t n_all = sched_n_running(en->sch) + sched_n_waiting(en->sch);
@@ -252,7 +275,7 @@ static void set_pace(engine *en) {
 /* One step; false: nothing can run. */
 static bool step(engine *en, struct engine_step *did) {
     struct sched_plan plan;
-    const float *logits = NULL;
+    struct model_output out;
     err e;
     uint64_t start = clock_now_ns();
     set_pace(en);
@@ -266,7 +289,7 @@ static bool step(engine *en, struct engine_step *did) {
     int rc = kv_flush_copies(en->cache, &e);
     if (!rc) {
         step_batch_fill(&en->batch, &plan, en->cache);
-        rc = model_forward(en->mdl, &en->batch.batch, &logits, &e);
+        rc = model_forward(en->mdl, &en->batch.batch, &out, &e);
     }
     if (rc) {
         sched_abandon(en->sch, &plan);
@@ -274,10 +297,7 @@ static bool step(engine *en, struct engine_step *did) {
         return true;
     }
     sched_commit(en->sch, &plan);
-    uint64_t now = clock_now_ns();
-    for (uint32_t i = 0; i < plan.n_items; i++)
-        deliver(en, &plan.items[i], logits + (size_t)en->batch.first_logit[i] * en->hp.n_vocab,
-                now);
+    deliver(en, &plan, &out, clock_now_ns());
 
     *did = (struct engine_step){
         .n_prefill_rows = plan.n_rows - plan.n_decode_rows,

@@ -49,7 +49,7 @@ int model_bufs_new(model *m, err *e) {
         {&b->pos, rows, 1},
         {&b->slots, rows, 1},
         {&b->row_start, (uint64_t)lim->max_seqs + 1, 1},
-        {&b->logit_rows, last, 1},
+        {&b->out_rows, rows, 1},
         {&b->tables, lim->max_seqs, lim->table_stride},
         {&b->inv_freq[0], hp->rope[0].n_rot / 2, 1},
         {&b->inv_freq[1], hp->rope[1].n_rot / 2, 1},
@@ -63,8 +63,9 @@ int model_bufs_new(model *m, err *e) {
         {&b->moe, rows, experts->n_experts ? hp->n_embd : 0},
         {&b->shared, rows, experts->n_ff_shared ? hp->n_embd : 0},
         {&b->shared_gate, rows, experts->n_ff_shared ? 1 : 0},
-        {&b->x_last, last, hp->n_embd},
-        {&b->att_last, last, heads},
+        {&b->x_last, rows, hp->n_embd},
+        {&b->att_last, rows, heads},
+        {&b->hidden, rows, hp->n_embd},
         {&b->logits, last, hp->n_vocab},
     };
     _Static_assert(sizeof plan / sizeof plan[0] == MODEL_N_BUFS, "every step buffer is planned");
@@ -74,7 +75,9 @@ int model_bufs_new(model *m, err *e) {
     }
     if (!backend_buf_host(b->logits)) {
         m->host_logits = mem_new(last * hp->n_vocab, sizeof *m->host_logits);
-        if (!m->host_logits) return err_set(e, ERR_NOMEM, "no memory for logits");
+        m->host_hidden = mem_new(rows * hp->n_embd, sizeof *m->host_hidden);
+        if (!m->host_logits || !m->host_hidden)
+            return err_set(e, ERR_NOMEM, "no memory for logits");
     }
     int rc = upload_inv_freq(m, 0, e);
     return rc ? rc : upload_inv_freq(m, 1, e);

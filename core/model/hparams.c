@@ -265,6 +265,13 @@ static int find_arch(const gguf *g, const struct model_arch **arch, err *e) {
                          gguf_path(g), (int)(text.len < 32 ? text.len : 32), text.data, known);
 }
 
+static int read_pooling(struct model_keys *k, struct model_hparams *hp, err *e) {
+    uint32_t pooling = 0;
+    int rc = model_key_count_or_zero(k, "pooling_type", MODEL_POOLING_LAST, &pooling, e);
+    hp->pooling = (enum model_pooling)pooling;
+    return rc;
+}
+
 /* Without experts every layer has the plain block. */
 static int read_ff(struct model_keys *k, const struct model_arch *arch, struct model_hparams *hp,
                    err *e) {
@@ -291,8 +298,9 @@ int model_hparams_read(const gguf *g, struct model_hparams *hp, const struct mod
         (rc = read_ff(&k, a, hp, e)) || (rc = read_heads(&k, hp, e)) ||
         (rc = read_layers(&k, a, hp, e)) || (rc = model_hparams_read_rope(&k, a, hp, e)) ||
         (rc = model_key_real(&k, "attention.layer_norm_rms_epsilon", 0, &hp->rms_eps, e)) ||
-        (rc = read_scales(&k, a, hp, e)) || (rc = read_experts(&k, a, hp, e)) ||
-        (rc = refuse_keys(&k, a, e)) || (rc = read_tensors(g, hp, e)))
+        (rc = read_pooling(&k, hp, e)) || (rc = read_scales(&k, a, hp, e)) ||
+        (rc = read_experts(&k, a, hp, e)) || (rc = refuse_keys(&k, a, e)) ||
+        (rc = read_tensors(g, hp, e)))
         return rc;
     if (gguf_get_u64(g, model_key(&k, "vocab_size"), &n_vocab, NULL) == 0 && n_vocab != hp->n_vocab)
         return err_set_param(e, ERR_FORMAT, k.key,

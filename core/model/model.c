@@ -41,6 +41,7 @@ int model_open(const char *path, backend *be, const struct model_limits *limits,
 
 void model_close(model *m) {
     if (!m) return;
+    free(m->host_hidden);
     free(m->host_logits);
     model_bufs_free(&m->bufs);
     model_weights_free(&m->w);

@@ -47,6 +47,15 @@ enum model_layer_flag {
     MODEL_LAYER_NO_ROPE = 2   /* nothing turns */
 };
 
+/* How the hidden states of a text's tokens become one vector; the values of {arch}.pooling_type in
+ * GGUF files (https://github.com/ggml-org/llama.cpp, enum llama_pooling_type). */
+enum model_pooling {
+    MODEL_POOLING_NONE, /* in a file: it does not say */
+    MODEL_POOLING_MEAN, /* of all tokens */
+    MODEL_POOLING_CLS,  /* the first token's */
+    MODEL_POOLING_LAST  /* the last token's */
+};
+
 /* Read-only after model_open. */
 struct model_hparams {
     char arch[32]; /* "llama" */
@@ -61,6 +70,7 @@ struct model_hparams {
     float embed_scale, attn_scale, residual_scale;  /* factors */
     float logit_scale, attn_softcap, logit_softcap; /* 0: none */
     bool tied_embeddings;
+    enum model_pooling pooling;
     uint64_t n_params;     /* weights' elements */
     uint64_t weight_bytes; /* linear weights, norms and the output head */
     /* Of n_params and weight_bytes what one token needs: of the experts only those it uses. */
@@ -94,18 +104,27 @@ void model_close(model *m);
 /* One step. All arrays are host memory, borrowed for the call. The engine has checked: token_ids in
  * [0, n_vocab), slots inside the pools, tables cover every position. */
 struct model_batch {
-    uint32_t n_rows, n_seqs, n_logit_rows;
-    const int32_t *token_ids;    /* (n_rows) */
-    const int32_t *positions;    /* (n_rows) */
-    const int32_t *slots;        /* (n_rows) */
-    const int32_t *row_start;    /* (n_seqs + 1): rows of sequence s are contiguous */
-    const int32_t *tables;       /* (n_seqs, limits.table_stride) */
-    const int32_t *logit_rows;   /* (n_logit_rows) rows whose logits are wanted */
+    uint32_t n_rows, n_seqs, n_logit_rows, n_hidden_rows;
+    const int32_t *token_ids; /* (n_rows) */
+    const int32_t *positions; /* (n_rows) */
+    const int32_t *slots;     /* (n_rows) */
+    const int32_t *row_start; /* (n_seqs + 1): rows of sequence s are contiguous */
+    const int32_t *tables;    /* (n_seqs, limits.table_stride) */
+    /* (n_logit_rows + n_hidden_rows) rows whose logits are wanted, then rows whose hidden state is,
+     * in all at most n_rows */
+    const int32_t *out_rows;
     const struct backend_kv *kv; /* (n_layers) */
 };
 
-/* Runs the batch and waits. *logits (n_logit_rows, n_vocab) f32 stays valid until the next call.
- * ERR_DEVICE: the step's results are lost; the model stays usable if the device is. */
-int model_forward(model *m, const struct model_batch *batch, const float **logits, err *e);
+/* Valid until the next call. */
+struct model_output {
+    const float *logits; /* (n_logit_rows, n_vocab) f32 */
+    const float *hidden; /* (n_hidden_rows, n_embd) f32: the stream behind the last layer after the
+                            final norm, what the output head reads; NULL: none wanted */
+};
+
+/* Runs the batch and waits. ERR_DEVICE: the step's results are lost; the model stays usable if the
+ * device is. */
+int model_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e);
 
 #endif

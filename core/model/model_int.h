@@ -134,7 +134,7 @@ void model_weights_free(struct model_weights *w);
 
 /* Device buffers of one step, sized by model_limits. Those that a model does not need are NULL. */
 struct model_bufs {
-    backend_buf *ids, *pos, *slots, *row_start, *tables, *logit_rows; /* i32 */
+    backend_buf *ids, *pos, *slots, *row_start, *tables, *out_rows; /* i32 */
     backend_buf *inv_freq[2];       /* (n_rot / 2) f32, of hparams.rope */
     backend_buf *x, *r;             /* (max_rows, n_embd) f32: stream, what is to be added to it */
     backend_buf *q, *att;           /* (max_rows, n_heads * head_dim) f32 */
@@ -143,7 +143,8 @@ struct model_bufs {
     backend_buf *moe;               /* (max_rows, n_embd) f32: the experts' sum */
     backend_buf *shared;            /* (max_rows, n_embd) f32: the shared expert's output */
     backend_buf *shared_gate;       /* (max_rows, 1) f32 */
-    backend_buf *x_last, *att_last; /* (max_logit_rows, ...) f32: rows that reach the head */
+    backend_buf *x_last, *att_last; /* (max_rows, ...) f32: rows that leave the last layer */
+    backend_buf *hidden;            /* (max_rows, n_embd) f32: these rows after the final norm */
     backend_buf *logits;            /* (max_logit_rows, n_vocab) f32 */
 };
 
@@ -158,7 +159,8 @@ struct model {
     struct model_weights w;
     struct model_bufs bufs;
     float magnitude[2]; /* of cos and sin, of hparams.rope */
-    float *host_logits; /* (max_logit_rows, n_vocab), NULL when the host sees bufs.logits */
+    float *host_logits; /* (max_logit_rows, n_vocab), NULL when the host sees the buffers */
+    float *host_hidden; /* (max_rows, n_embd), likewise */
 };
 
 int model_bufs_new(model *m, err *e);

@@ -13,19 +13,20 @@ static int upload_i32(model *m, backend_buf *dst, const int32_t *src, uint64_t n
 static int upload_batch(model *m, const struct model_batch *in, err *e) {
     const struct model_limits *lim = &m->limits;
     struct model_bufs *b = &m->bufs;
+    uint64_t n_out = (uint64_t)in->n_logit_rows + in->n_hidden_rows;
     int rc;
     if (in->n_rows > lim->max_rows || in->n_seqs > lim->max_seqs ||
-        in->n_logit_rows > lim->max_logit_rows || in->n_logit_rows > in->n_rows)
+        in->n_logit_rows > lim->max_logit_rows || n_out > in->n_rows)
         return err_set(e, ERR_INVALID,
-                       "a batch of %u rows, %u sequences, %u logit rows is over its "
+                       "a batch of %u rows, %u sequences, %u logit and %u hidden rows is over its "
                        "limits",
-                       in->n_rows, in->n_seqs, in->n_logit_rows);
+                       in->n_rows, in->n_seqs, in->n_logit_rows, in->n_hidden_rows);
     if ((rc = upload_i32(m, b->ids, in->token_ids, in->n_rows, e)) ||
         (rc = upload_i32(m, b->pos, in->positions, in->n_rows, e)) ||
         (rc = upload_i32(m, b->slots, in->slots, in->n_rows, e)) ||
         (rc = upload_i32(m, b->row_start, in->row_start, (uint64_t)in->n_seqs + 1, e)) ||
         (rc = upload_i32(m, b->tables, in->tables, (uint64_t)in->n_seqs * lim->table_stride, e)) ||
-        (rc = upload_i32(m, b->logit_rows, in->logit_rows, in->n_logit_rows, e)))
+        (rc = upload_i32(m, b->out_rows, in->out_rows, n_out, e)))
         return rc;
     return 0;
 }
@@ -121,32 +122,40 @@ static int feed_forward(model *m, const struct model_layer *l, backend_buf *x, b
 
 static int pick_rows(model *m, const backend_buf *x, backend_buf *out, uint32_t n_rows,
                      uint32_t n_cols) {
-    return backend_gather(m->be, &(struct op_gather){.x = x,
-                                                     .rows = m->bufs.logit_rows,
-                                                     .n_out_rows = n_rows,
-                                                     .n_cols = n_cols,
-                                                     .out = out});
+    return backend_gather(
+        m->be,
+        &(struct op_gather){
+            .x = x, .rows = m->bufs.out_rows, .n_out_rows = n_rows, .n_cols = n_cols, .out = out});
 }
 
-/* Behind the last attention only the rows that want logits go on. */
-static int head(model *m, const struct model_layer *last, uint32_t n_rows) {
+/* Behind the last attention only the rows go on that want something. Where hidden states are wanted
+ * the final norm is an op of its own and the output head reads what it wrote; otherwise the head
+ * norms its rows on their way in: the same bits. */
+static int head(model *m, const struct model_layer *last, const struct model_batch *in) {
     const struct model_hparams *hp = &m->hp;
     struct model_bufs *b = &m->bufs;
     struct model_pending pending;
+    uint32_t n_rows = in->n_logit_rows + in->n_hidden_rows;
     int rc;
     if ((rc = pick_rows(m, b->x, b->x_last, n_rows, hp->n_embd)) ||
         (rc = pick_rows(m, b->att, b->att_last, n_rows, hp->n_heads * hp->head_dim)) ||
         (rc = feed_forward(m, last, b->x_last, b->att_last, n_rows, &pending)))
         return rc;
-    return backend_linear(
-        m->be, &(struct op_linear){.in = model_input(m, b->x_last, pending, m->w.output_norm),
-                                   .n_rows = n_rows,
-                                   .n_weights = 1,
-                                   .w = {m->w.output},
-                                   .bias = {m->w.output_bias},
-                                   .y_scale = hp->logit_scale,
-                                   .softcap = hp->logit_softcap,
-                                   .y = {b->logits}});
+    struct op_input stream = model_input(m, b->x_last, pending, m->w.output_norm);
+    if (in->n_hidden_rows) {
+        rc = backend_norm(m->be,
+                          &(struct op_norm){.in = stream, .n_rows = n_rows, .out = b->hidden});
+        if (rc) return rc;
+        stream = (struct op_input){.x = b->hidden};
+    }
+    return backend_linear(m->be, &(struct op_linear){.in = stream,
+                                                     .n_rows = in->n_logit_rows,
+                                                     .n_weights = 1,
+                                                     .w = {m->w.output},
+                                                     .bias = {m->w.output_bias},
+                                                     .y_scale = hp->logit_scale,
+                                                     .softcap = hp->logit_softcap,
+                                                     .y = {b->logits}});
 }
 
 static int enqueue(model *m, const struct model_batch *in) {
@@ -162,14 +171,24 @@ static int enqueue(model *m, const struct model_batch *in) {
         const struct model_layer *l = &m->w.layers[i];
         if ((rc = attend(m, i, in, pending))) return rc;
         rc = i + 1 < n_layers ? feed_forward(m, l, b->x, b->att, in->n_rows, &pending)
-                              : head(m, l, in->n_logit_rows);
+                              : head(m, l, in);
     }
     return rc;
 }
 
-int model_forward(model *m, const struct model_batch *batch, const float **logits, err *e) {
+/* Rows first .. first + n_rows - 1 of buf, n_cols wide, where the host can read them: in place, or
+ * in copy. */
+static int fetch(model *m, const backend_buf *buf, float *copy, const uint64_t rows[2],
+                 uint32_t n_cols, const float **out, err *e) {
+    uint64_t first = rows[0] * n_cols, n = rows[1] * n_cols;
+    const float *host = backend_buf_host(buf);
+    *out = host ? host + first : copy;
+    return host ? 0 : backend_download(m->be, buf, first * sizeof *copy, copy, n * sizeof *copy, e);
+}
+
+int model_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e) {
     struct model_bufs *b = &m->bufs;
-    *logits = NULL;
+    *out = (struct model_output){0};
     int rc = upload_batch(m, batch, e);
     if (rc) return rc;
     if (!batch->n_rows) return 0;
@@ -179,10 +198,10 @@ int model_forward(model *m, const struct model_batch *batch, const float **logit
                        batch->n_rows, batch->n_seqs);
     }
     if ((rc = backend_sync(m->be, e))) return rc;
-    *logits = backend_buf_host(b->logits);
-    if (*logits) return 0;
-    uint64_t bytes = (uint64_t)batch->n_logit_rows * m->hp.n_vocab * sizeof **logits;
-    rc = backend_download(m->be, b->logits, 0, m->host_logits, bytes, e);
-    if (!rc) *logits = m->host_logits;
+    const uint64_t logits[2] = {0, batch->n_logit_rows};
+    const uint64_t hidden[2] = {batch->n_logit_rows, batch->n_hidden_rows};
+    rc = fetch(m, b->logits, m->host_logits, logits, m->hp.n_vocab, &out->logits, e);
+    if (!rc && batch->n_hidden_rows)
+        rc = fetch(m, b->hidden, m->host_hidden, hidden, m->hp.n_embd, &out->hidden, e);
     return rc;
 }

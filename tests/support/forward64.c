@@ -312,40 +312,49 @@ static void run_layer(const struct forward64 *f, const struct layer *l, uint32_t
     }
 }
 
-void forward64_run(const gguf *g, const struct forward64 *f, const int32_t *tokens, uint32_t n,
-                   double *logits) {
+void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *tokens, uint32_t n,
+                      double *hidden) {
     need(f->n_embd <= W && f->n_ff <= W && f->n_heads * f->head_dim <= W && f->n_experts <= 64 &&
              n <= FORWARD64_MAX_TOKENS && f->n_layers <= FORWARD64_MAX_LAYERS,
          "tiny model");
     uint32_t width = f->n_kv_heads * f->head_dim;
     struct matrix embed = load(g, -1, "token_embd.weight"),
                   norm = load(g, -1, "output_norm.weight");
-    struct matrix output = load(g, -1, "output.weight"), bias = load(g, -1, "output.bias");
-    double *x = calloc((uint64_t)n * f->n_embd, sizeof *x), h[W];
     double *k = calloc((uint64_t)n * width, sizeof *k), *v = calloc((uint64_t)n * width, sizeof *v);
-    need(embed.w && norm.w && x && k && v, "embedding, norm or memory");
+    need(embed.w && norm.w && k && v, "embedding, norm or memory");
     for (uint32_t t = 0; t < n; t++)
         for (uint32_t c = 0; c < f->n_embd; c++)
-            x[t * f->n_embd + c] = embed.w[(uint64_t)tokens[t] * f->n_embd + c] * f->embed_scale;
+            hidden[t * f->n_embd + c] =
+                embed.w[(uint64_t)tokens[t] * f->n_embd + c] * f->embed_scale;
     for (uint32_t i = 0; i < f->n_layers; i++) {
         struct layer l = load_layer(g, f, (int)i);
-        run_layer(f, &l, i, x, k, v, n);
+        run_layer(f, &l, i, hidden, k, v, n);
         free_layer(&l);
     }
+    for (uint32_t t = 0; t < n; t++)
+        normalize(f->eps, norm.w, hidden + t * f->n_embd, hidden + t * f->n_embd, f->n_embd);
+    free(v);
+    free(k);
+    free(norm.w);
+    free(embed.w);
+}
+
+void forward64_run(const gguf *g, const struct forward64 *f, const int32_t *tokens, uint32_t n,
+                   double *logits) {
+    struct matrix output = load(g, -1, "output.weight"), bias = load(g, -1, "output.bias");
+    double *hidden = calloc((uint64_t)n * f->n_embd, sizeof *hidden);
+    if (!output.w) output = load(g, -1, "token_embd.weight");
+    need(hidden != NULL, "memory");
+    forward64_hidden(g, f, tokens, n, hidden);
     for (uint32_t t = 0; t < n; t++) {
         double *y = logits + (uint64_t)t * f->n_vocab;
-        normalize(f->eps, norm.w, x + t * f->n_embd, h, f->n_embd);
-        multiply(output.w ? output.w : embed.w, f->n_vocab, f->n_embd, bias.w, h, y);
+        multiply(output.w, f->n_vocab, f->n_embd, bias.w, hidden + t * f->n_embd, y);
         for (uint32_t i = 0; i < f->n_vocab; i++) {
             y[i] *= f->logit_scale;
             if (f->logit_softcap > 0) y[i] = f->logit_softcap * tanh(y[i] / f->logit_softcap);
         }
     }
-    free(v);
-    free(k);
-    free(x);
+    free(hidden);
     free(bias.w);
     free(output.w);
-    free(norm.w);
-    free(embed.w);
 }

@@ -29,6 +29,11 @@ struct forward64 {
     double weight_scale;
 };
 
+/* hidden (n, n_embd): the stream behind the last layer, after the final norm. Ends the process if a
+ * tensor is missing. */
+void forward64_hidden(const gguf *g, const struct forward64 *f, const int32_t *tokens, uint32_t n,
+                      double *hidden);
+
 /* logits (n, n_vocab) of tokens[0..n). Ends the process if a tensor is missing. */
 void forward64_run(const gguf *g, const struct forward64 *f, const int32_t *tokens, uint32_t n,
                    double *logits);

@@ -84,15 +84,16 @@ static inline void runner_close(struct runner *r) {
     backend_close(r->be);
 }
 
-/* One step. logits (rows, n_vocab): every row of every piece, or each piece's last row. */
-static inline const float *runner_step(struct runner *r, const struct piece *pieces,
-                                       uint32_t n_pieces, bool every_row) {
+/* One step. logits (rows, n_vocab): every row of every piece, or each piece's last row; then hidden
+ * (rows, n_embd): the same rows of the last n_hidden pieces, which give no logits. */
+static inline struct model_output runner_run(struct runner *r, const struct piece *pieces,
+                                             uint32_t n_pieces, bool every_row, uint32_t n_hidden) {
     int32_t *ints = calloc((size_t)r->max_rows * 4 + r->table_stride * RUNNER_MAX_PIECES, 4);
     int32_t *ids = ints, *pos = ids + r->max_rows, *slots = pos + r->max_rows;
     int32_t *wanted = slots + r->max_rows, *tables = wanted + r->max_rows;
     int32_t row_start[RUNNER_MAX_PIECES + 1] = {0};
-    uint32_t n = 0, n_wanted = 0;
-    const float *logits;
+    uint32_t n = 0, n_wanted = 0, n_logits = 0;
+    struct model_output out;
     err e = {0};
     for (uint32_t i = 0; i < n_pieces; i++) {
         const struct piece *p = &pieces[i];
@@ -108,23 +109,30 @@ static inline const float *runner_step(struct runner *r, const struct piece *pie
             if (every_row || k + 1 == p->start + p->n) wanted[n_wanted++] = (int32_t)n;
         }
         row_start[i + 1] = (int32_t)n;
+        if (i < n_pieces - n_hidden) n_logits = n_wanted;
     }
     struct model_batch batch = {.n_rows = n,
                                 .n_seqs = n_pieces,
-                                .n_logit_rows = n_wanted,
+                                .n_logit_rows = n_logits,
+                                .n_hidden_rows = n_wanted - n_logits,
                                 .token_ids = ids,
                                 .positions = pos,
                                 .slots = slots,
                                 .row_start = row_start,
                                 .tables = tables,
-                                .logit_rows = wanted,
+                                .out_rows = wanted,
                                 .kv = r->kv};
     mem_guard_enter();
-    int rc = model_forward(r->m, &batch, &logits, &e);
+    int rc = model_forward(r->m, &batch, &out, &e);
     mem_guard_leave();
     runner_need(rc, &e);
     free(ints);
-    return logits;
+    return out;
+}
+
+static inline const float *runner_step(struct runner *r, const struct piece *pieces,
+                                       uint32_t n_pieces, bool every_row) {
+    return runner_run(r, pieces, n_pieces, every_row, 0).logits;
 }
 
 #endif

@@ -15,7 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FAKE_VOCAB = 61, FAKE_EOG = 2, FAKE_POISON = 3, FAKE_CONTEXT = 400, FAKE_HEAD_DIM = 16 };
+enum {
+    FAKE_VOCAB = 61,
+    FAKE_EOG = 2,
+    FAKE_POISON = 3,
+    FAKE_CONTEXT = 400,
+    FAKE_HEAD_DIM = 16,
+    FAKE_EMBD = 16
+};
 
 static atomic_int fake_errors;     /* misplaced tokens, bad arrays */
 static atomic_int fake_fail_after; /* forwards until ERR_DEVICE; -1: never */
@@ -38,6 +45,13 @@ static void fake_logits(const int32_t *tokens, uint32_t n, float *logits) {
     if (tokens[0] == FAKE_POISON)
         for (uint32_t v = 0; v < FAKE_VOCAB; v++)
             logits[v] = NAN;
+}
+
+/* The hidden state of the last token: (FAKE_EMBD), the beginning of its logits. */
+static void fake_hidden(const int32_t *tokens, uint32_t n, float *hidden) {
+    float logits[FAKE_VOCAB];
+    fake_logits(tokens, n, logits);
+    memcpy(hidden, logits, FAKE_EMBD * sizeof *hidden);
 }
 
 /* ---- backend ---- */
@@ -117,6 +131,7 @@ struct model {
     struct model_hparams hp;
     struct model_limits limits;
     float *logits;   /* (max_logit_rows, FAKE_VOCAB) */
+    float *hidden;   /* (max_rows, FAKE_EMBD) */
     int32_t *tokens; /* (FAKE_CONTEXT) */
 };
 
@@ -125,7 +140,7 @@ int model_read_hparams(const char *path, struct model_hparams *hp, err *e) {
     *hp = (struct model_hparams){.arch = "fake",
                                  .n_vocab = FAKE_VOCAB,
                                  .n_layers = 1,
-                                 .n_embd = 16,
+                                 .n_embd = FAKE_EMBD,
                                  .n_heads = 1,
                                  .n_kv_heads = 1,
                                  .head_dim = FAKE_HEAD_DIM,
@@ -143,6 +158,7 @@ int model_open(const char *path, backend *be, const struct model_limits *limits,
     model_read_hparams(path, &m->hp, e);
     m->limits = *limits;
     m->logits = calloc((size_t)limits->max_logit_rows * FAKE_VOCAB, sizeof *m->logits);
+    m->hidden = calloc((size_t)limits->max_rows * FAKE_EMBD, sizeof *m->hidden);
     m->tokens = calloc(FAKE_CONTEXT, sizeof *m->tokens);
     *out = m;
     return 0;
@@ -150,6 +166,7 @@ int model_open(const char *path, backend *be, const struct model_limits *limits,
 void model_close(model *m) {
     if (!m) return;
     free(m->logits);
+    free(m->hidden);
     free(m->tokens);
     free(m);
 }
@@ -165,7 +182,7 @@ static uint32_t fake_seq_of(const struct model_batch *b, int32_t row) {
     return s;
 }
 
-int model_forward(model *m, const struct model_batch *b, const float **logits, err *e) {
+int model_forward(model *m, const struct model_batch *b, struct model_output *out, err *e) {
     const struct backend_kv *layer = b->kv;
     int left = atomic_load(&fake_fail_after);
     if (left >= 0 && atomic_fetch_sub(&fake_fail_after, 1) == 0)
@@ -173,7 +190,8 @@ int model_forward(model *m, const struct model_batch *b, const float **logits, e
     atomic_fetch_add(&fake_forwards, 1);
     fake_require(b->n_rows > 0 && b->n_rows <= m->limits.max_rows &&
                  b->n_seqs <= m->limits.max_seqs && b->n_logit_rows <= m->limits.max_logit_rows &&
-                 b->row_start[0] == 0 && b->row_start[b->n_seqs] == (int32_t)b->n_rows);
+                 b->n_logit_rows + b->n_hidden_rows <= b->n_rows && b->row_start[0] == 0 &&
+                 b->row_start[b->n_seqs] == (int32_t)b->n_rows);
     for (uint32_t i = 0; i < b->n_rows; i++) {
         fake_require(b->token_ids[i] >= 0 && b->token_ids[i] < FAKE_VOCAB);
         *fake_slot_at(layer, b->slots[i]) = (struct fake_slot){b->token_ids[i], b->positions[i]};
@@ -182,8 +200,8 @@ int model_forward(model *m, const struct model_batch *b, const float **logits, e
         struct fake_slot *at = fake_slot_at(layer, b->slots[i]);
         fake_require(at->token == b->token_ids[i] && at->pos == b->positions[i]);
     }
-    for (uint32_t i = 0; i < b->n_logit_rows; i++) {
-        int32_t row = b->logit_rows[i], pos = b->positions[row];
+    for (uint32_t i = 0; i < b->n_logit_rows + b->n_hidden_rows; i++) {
+        int32_t row = b->out_rows[i], pos = b->positions[row];
         const int32_t *table = b->tables + (size_t)fake_seq_of(b, row) * m->limits.table_stride;
         for (int32_t p = 0; p <= pos; p++) {
             uint32_t block = (uint32_t)p / layer->block_tokens,
@@ -193,9 +211,13 @@ int model_forward(model *m, const struct model_batch *b, const float **logits, e
             fake_require(slot->pos == p);
             m->tokens[p] = slot->token;
         }
-        fake_logits(m->tokens, (uint32_t)pos + 1, m->logits + (size_t)i * FAKE_VOCAB);
+        uint32_t n = (uint32_t)pos + 1;
+        if (i < b->n_logit_rows)
+            fake_logits(m->tokens, n, m->logits + (size_t)i * FAKE_VOCAB);
+        else
+            fake_hidden(m->tokens, n, m->hidden + (size_t)(i - b->n_logit_rows) * FAKE_EMBD);
     }
-    *logits = m->logits;
+    *out = (struct model_output){m->logits, b->n_hidden_rows ? m->hidden : NULL};
     return 0;
 }
 

@@ -4,7 +4,7 @@
 #include "core/formats/gguf.h"
 #include "tests/support/forward_check.h"
 #include "tests/support/gguf_make.h"
-#include "tests/support/rope64.h"
+#include "tests/support/llama64.h"
 
 #include <unistd.h>
 
@@ -20,34 +20,10 @@ static const char *in_dir(const char *name) {
 
 /* ---- float64 reference ---- */
 
-/* logits (n, n_vocab) of tokens[0..n) by a llama file: its divisors of frequencies, linear scaling.
- */
+/* logits (n, n_vocab) of tokens[0..n). */
 static void reference(const char *path, const int32_t *tokens, uint32_t n, double *logits) {
-    struct model_hparams hp;
-    gguf *g;
-    err e = {0};
-    runner_need(gguf_open(path, 0, &g, &e), &e);
-    runner_need(model_read_hparams(path, &hp, &e), &e);
-    struct forward64 f = {.n_layers = hp.n_layers,
-                          .n_embd = hp.n_embd,
-                          .n_heads = hp.n_heads,
-                          .n_kv_heads = hp.n_kv_heads,
-                          .head_dim = hp.head_dim,
-                          .n_ff = hp.n_ff,
-                          .n_vocab = hp.n_vocab,
-                          .eps = (double)hp.rms_eps,
-                          .interleaved = true,
-                          .embed_scale = 1,
-                          .attn_scale = 1 / sqrt(hp.head_dim),
-                          .residual_scale = 1,
-                          .logit_scale = 1};
-    const gguf_tensor *t = gguf_tensor_find(g, "rope_freqs.weight");
-    struct forward64_rope *r = &f.rope[0];
-    r->n_rot = hp.rope[0].n_rot;
-    r->magnitude = 1;
-    rope64_plain((double)hp.rope[0].base, (int)r->n_rot, r->inv_freq);
-    for (uint32_t i = 0; i < r->n_rot / 2; i++)
-        r->inv_freq[i] /= (double)hp.rope[0].factor * (t ? (double)((const float *)t->data)[i] : 1);
+    struct forward64 f;
+    gguf *g = llama64_open(path, &f);
     forward64_run(g, &f, tokens, n, logits);
     gguf_close(g);
 }

@@ -126,6 +126,7 @@ static const struct backend_vtable vtable = {
     .rope_store = cpu_rope_store,
     .paged_attention = cpu_paged_attention,
     .moe = cpu_moe,
+    .norm = cpu_norm,
     .gather = cpu_gather,
     .kv_copy = cpu_kv_copy,
 };

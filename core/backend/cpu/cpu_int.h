@@ -182,6 +182,7 @@ int cpu_moe(backend *be, const struct op_moe *a);
 int cpu_rope_store(backend *be, const struct op_rope_store *a);
 int cpu_paged_attention(backend *be, const struct op_paged_attention *a);
 int cpu_gather(backend *be, const struct op_gather *a);
+int cpu_norm(backend *be, const struct op_norm *a);
 int cpu_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs);
 
 #endif

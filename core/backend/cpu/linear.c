@@ -113,6 +113,20 @@ static const float *vector_of(const backend_weight *w) {
     return w ? cpu_weight_of(w)->data : NULL;
 }
 
+/* Values at.. of one row of in; with a norm they go to out (n_in). */
+static void norm_row(const struct cpu_backend *c, const struct op_input *in, uint64_t at,
+                     uint32_t n_in, float *out) {
+    struct cpu_row r = {.x = (float *)in->x->host + at,
+                        .residual = in->residual ? (const float *)in->residual->host + at : NULL,
+                        .residual_norm = vector_of(in->residual_norm),
+                        .norm = vector_of(in->norm),
+                        .out = in->norm ? out : NULL,
+                        .residual_scale = in->residual_scale != 0 ? in->residual_scale : 1,
+                        .eps = in->eps,
+                        .n = n_in};
+    c->isa->norm_row(&r);
+}
+
 static void prepare_row(const struct prepare_run *p, uint32_t row, int thread) {
     const struct cpu_linear *l = p->c->linear;
     const struct cpu_input *input = p->input;
@@ -121,16 +135,7 @@ static void prepare_row(const struct prepare_run *p, uint32_t row, int thread) {
     const float *x = (const float *)in->x->host + at;
     if (in->norm || in->residual) {
         float *normed = input->floats ? l->normed + at : l->row + (uint64_t)thread * l->row_stride;
-        struct cpu_row r = {.x = (float *)in->x->host + at,
-                            .residual =
-                                in->residual ? (const float *)in->residual->host + at : NULL,
-                            .residual_norm = vector_of(in->residual_norm),
-                            .norm = vector_of(in->norm),
-                            .out = in->norm ? normed : NULL,
-                            .residual_scale = in->residual_scale != 0 ? in->residual_scale : 1,
-                            .eps = in->eps,
-                            .n = input->n_in};
-        p->c->isa->norm_row(&r);
+        norm_row(p->c, in, at, input->n_in, normed);
         if (in->norm) x = normed;
     }
     if (input->codes) cpu_codes_put(&l->codes, p->c->gemm, x, input->n_in, row, input->n_rows);
@@ -158,6 +163,26 @@ void cpu_input_prepare(struct cpu_backend *c, const struct cpu_input *input) {
     else if (in->residual)
         cpu_count(c, c->isa, CPU_ADD_ROWS);
     if (input->codes) backend_count_kernel(&c->base, c->quantize_counter);
+}
+
+struct norm_run {
+    struct cpu_backend *c;
+    const struct op_norm *op;
+};
+
+static void norm_chunk(const void *arg, uint32_t row, int thread) {
+    const struct norm_run *run = arg;
+    uint32_t n = (uint32_t)run->op->in.norm->n_in;
+    uint64_t at = (uint64_t)row * n;
+    (void)thread;
+    norm_row(run->c, &run->op->in, at, n, (float *)run->op->out->host + at);
+}
+
+int cpu_norm(backend *be, const struct op_norm *a) {
+    struct norm_run run = {cpu_of(be), a};
+    pool_run(run.c->pool, a->n_rows, norm_chunk, &run);
+    cpu_count(run.c, run.c->isa, CPU_RMSNORM);
+    return 0;
 }
 
 const float *cpu_input_floats(const struct cpu_backend *c, const struct op_input *in) {

@@ -1,0 +1,49 @@
+/* pooling.c - hidden states of a prompt's tokens -> one vector. Rows come in the order of their
+ * positions, each once, in whatever chunks: the sum does not depend on them. Allocates at
+ * submission alone; otherwise the worker thread. */
+#include "core/base/mem.h"
+#include "core/engine/engine_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int pooled_init(struct pooled *p, enum model_pooling how, uint32_t n_embd) {
+    p->how = how;
+    if (how == MODEL_POOLING_NONE) return 0;
+    p->result = mem_new(n_embd, sizeof *p->result);
+    if (how == MODEL_POOLING_MEAN) p->sum = mem_new(n_embd, sizeof *p->sum);
+    return p->result && (p->sum || how != MODEL_POOLING_MEAN) ? 0 : ERR_NOMEM;
+}
+
+void pooled_fini(struct pooled *p) {
+    free(p->sum);
+    free(p->result);
+}
+
+bool pooled_wants(const struct pooled *p, uint32_t pos, uint32_t n_prompt) {
+    switch (p->how) {
+    case MODEL_POOLING_MEAN:
+        return pos >= p->n;
+    case MODEL_POOLING_CLS:
+        return pos == 0 && p->n == 0;
+    case MODEL_POOLING_LAST:
+        return pos + 1 == n_prompt;
+    default:
+        return false;
+    }
+}
+
+void pooled_take(struct pooled *p, const float *row, uint32_t n_embd) {
+    p->n++;
+    if (p->how == MODEL_POOLING_MEAN)
+        for (uint32_t i = 0; i < n_embd; i++)
+            p->sum[i] += (double)row[i];
+    else
+        memcpy(p->result, row, n_embd * sizeof *row);
+}
+
+void pooled_finish(struct pooled *p, uint32_t n_embd) {
+    if (p->how == MODEL_POOLING_MEAN)
+        for (uint32_t i = 0; i < n_embd; i++)
+            p->result[i] = (float)(p->sum[i] / p->n);
+}

@@ -1,0 +1,334 @@
+/* test_embeddings.c - hidden states and what pools them: the model's against the float64 forward
+ * pass, and the same bits beside logits, in chunks, among others, preempted and on a prefix hit.
+ * An argument: the engine's tests over that GGUF file, without the float64 reference. */
+#include "core/base/mem.h"
+#include "core/engine/engine.h"
+#include "tests/support/forward_check.h"
+#include "tests/support/gguf_make.h"
+#include "tests/support/llama64.h"
+
+#include "check.h"
+#include "stream_reader.h"
+
+#include <unistd.h>
+
+enum { MAX_TOKENS = 160, N_TEXTS = 9, N_POOLINGS = MODEL_POOLING_LAST };
+
+static char model_path[256];
+static bool has_reference;
+static struct bell bell;
+
+/* ---- the model ---- */
+
+/* F32 weights: rounding alone. Q8_0 rounds the activations to 16 bits. A hidden state's values have
+ * a deviation of about 1. */
+static const struct {
+    struct tiny_llama shape;
+    double tolerance;
+} variants[] = {
+    {{.seed = 1}, 1e-4},
+    {{.seed = 2, .weight_type = QTYPE_Q8_0, .tied = true}, 5e-3},
+    {{.seed = 7, .n_layers = 1, .n_heads = 3, .n_kv_heads = 3, .head_dim = 10}, 1e-4},
+};
+
+/* Pieces of two sequences in one step, the second of which gives hidden states: as far as `n`. */
+static void check_step(struct runner *r, const int32_t *tokens, const float *hidden,
+                       const float *logits, uint32_t at, uint32_t n) {
+    uint64_t embd = r->hp.n_embd, vocab = r->hp.n_vocab;
+    struct piece p[] = {{.tokens = tokens, .start = at, .n = n, .sequence = 1},
+                        {.tokens = tokens, .start = at, .n = n, .sequence = 2}};
+    struct model_output out = runner_run(r, p, 2, true, 1);
+    CHECK(memcmp(out.hidden, hidden + at * embd, n * embd * sizeof *hidden) == 0);
+    CHECK(memcmp(out.logits, logits + at * vocab, n * vocab * sizeof *logits) == 0);
+}
+
+static void check_model(const char *isa, const int32_t *tokens, const double *want,
+                        double tolerance) {
+    struct runner r;
+    runner_open(&r, &(struct runner_config){.path = model_path,
+                                            .isa = isa,
+                                            .n_threads = 2,
+                                            .kv_type = QTYPE_F32,
+                                            .max_rows = 150,
+                                            .max_tokens = MAX_TOKENS});
+    uint64_t n = 130 * (uint64_t)r.hp.n_embd, n_logits = 130 * (uint64_t)r.hp.n_vocab;
+    float *hidden = be_new(n, sizeof *hidden), *logits = be_new(n_logits, sizeof *logits);
+    struct piece all = {.tokens = tokens, .n = 130};
+    memcpy(logits, runner_step(&r, &all, 1, true), n_logits * sizeof *logits);
+    struct model_output out = runner_run(&r, &all, 1, true, 1);
+    double worst = worst_difference(out.hidden, want, n);
+    CHECK_MSG(worst <= tolerance, "%s: off by %g", isa, worst);
+    memcpy(hidden, out.hidden, n * sizeof *hidden);
+    for (uint32_t at = 0, some; at < 130; at += some) {
+        some = 1 + be_below(40);
+        if (some > 130 - at) some = 130 - at;
+        check_step(&r, tokens, hidden, logits, at, some);
+    }
+    runner_close(&r);
+    free(hidden);
+    free(logits);
+}
+
+static void hidden_states_are_the_models(void) {
+    int32_t tokens[MAX_TOKENS];
+    double *want = be_new((uint64_t)MAX_TOKENS * FORWARD64_MAX_WIDTH, sizeof *want);
+    err e = {0};
+    be_seed = 77;
+    for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
+        struct forward64 f;
+        runner_need(gguf_make_tiny_llama(model_path, &variants[i].shape, &e), &e);
+        gguf *g = llama64_open(model_path, &f);
+        random_tokens(tokens, MAX_TOKENS, 320);
+        forward64_hidden(g, &f, tokens, 130, want);
+        gguf_close(g);
+        for (int k = 0; k < BE_N_ISAS; k++) {
+            backend *be = be_open(be_isas[k], 1);
+            backend_close(be);
+            if (be) check_model(be_isas[k], tokens, want, variants[i].tolerance);
+        }
+    }
+    free(want);
+    CHECK(mem_guard_violations() == 0);
+}
+
+/* ---- the engine ---- */
+
+static struct engine_config base_config(void) {
+    return (struct engine_config){.model_path = model_path,
+                                  .backend = "cpu",
+                                  .isa = "",
+                                  .n_threads = 2,
+                                  .kv_cache_tokens = 4096,
+                                  .kv_type = QTYPE_F32,
+                                  .block_tokens = 16,
+                                  .context_length = 160,
+                                  .max_batch_tokens = 64,
+                                  .prefill_chunk = 24,
+                                  .max_sequences = 12,
+                                  .max_queue = 64,
+                                  .stream_events = 64,
+                                  .prefix_cache = true};
+}
+
+static engine *open_engine(const struct engine_config *c) {
+    engine *en = NULL;
+    err e = {0};
+    be_need(engine_open(c, &en, &e) == 0, e.msg);
+    return en;
+}
+
+static void close_engine(engine *en) {
+    struct engine_stats s;
+    err e = {0};
+    CHECK_MSG(engine_check(en, &e) == 0, "%s", e.msg);
+    engine_stats_get(en, &s);
+    CHECK(s.kv_blocks_free == s.kv_blocks && s.running == 0 && s.waiting == 0 && s.healthy);
+    CHECK(mem_guard_violations() == 0);
+    engine_close(en);
+}
+
+/* Texts of odd lengths, one of the whole context. */
+static int32_t texts[N_TEXTS][MAX_TOKENS];
+static uint32_t lengths[N_TEXTS] = {1, 2, 16, 17, 33, 64, 65, 127, 160};
+
+struct vector {
+    struct reading reading;
+    float *values; /* (n_embd) */
+};
+
+static struct engine_request request(int text, enum model_pooling pooling) {
+    struct engine_request q = {.prompt = texts[text],
+                               .n_prompt = lengths[text],
+                               .n_choices = 1,
+                               .pooling = pooling,
+                               .notify = bell_ring,
+                               .notify_arg = &bell};
+    engine_params_default(&q.params);
+    return q;
+}
+
+/* All texts at once, vectors[text * N_POOLINGS + pooling - 1]; beside them as many that generate.
+ */
+static void embed_all(engine *en, struct vector *vectors, bool beside) {
+    enum { N = N_TEXTS * N_POOLINGS };
+    struct reading *others = be_new(N_TEXTS, sizeof *others);
+    struct reading *all = be_new(N, sizeof *all);
+    err e = {0};
+    for (int i = 0; i < N; i++) {
+        struct engine_request q = request(i / N_POOLINGS, (enum model_pooling)(i % N_POOLINGS + 1));
+        be_need(engine_submit(en, &q, &all[i].stream, &e) == 0, e.msg);
+        if (!beside || i % N_POOLINGS || i / N_POOLINGS == N_TEXTS - 1) continue;
+        q.pooling = MODEL_POOLING_NONE;
+        q.params.max_tokens = 20;
+        be_need(engine_submit(en, &q, &others[i / N_POOLINGS].stream, &e) == 0, e.msg);
+    }
+    read_all(all, N, &bell);
+    if (beside) read_all(others, N_TEXTS - 1, &bell);
+    for (int i = 0; i < N; i++) {
+        uint32_t n = 0;
+        const float *got = engine_stream_embedding(all[i].stream, &n);
+        CHECK(all[i].n_final == 1 && all[i].n_tokens == 0 && all[i].n_prompt_events == 0);
+        CHECK(all[i].final.finish == ENGINE_FINISH_STOP && all[i].final.n_generated == 0);
+        CHECK(all[i].final.n_prompt == lengths[i / N_POOLINGS]);
+        CHECK(got && n == engine_hparams(en)->n_embd);
+        vectors[i].values = be_new(n, sizeof(float));
+        if (got) memcpy(vectors[i].values, got, n * sizeof(float));
+        vectors[i].reading = all[i];
+    }
+    free_all(all, N);
+    if (beside) free_all(others, N_TEXTS - 1);
+    free(all);
+    free(others);
+}
+
+static struct vector alone[N_TEXTS * N_POOLINGS];
+
+static void free_vectors(struct vector *v) {
+    for (int i = 0; i < N_TEXTS * N_POOLINGS; i++)
+        free(v[i].values);
+}
+
+static void check_same(engine *en, const char *what, bool beside) {
+    struct vector *got = be_new(N_TEXTS * N_POOLINGS, sizeof *got);
+    size_t bytes = engine_hparams(en)->n_embd * sizeof(float);
+    embed_all(en, got, beside);
+    for (int i = 0; i < N_TEXTS * N_POOLINGS; i++)
+        CHECK_MSG(!memcmp(got[i].values, alone[i].values, bytes), "%s: text %d, pooling %d differs",
+                  what, i / N_POOLINGS, i % N_POOLINGS + 1);
+    free_vectors(got);
+    free(got);
+}
+
+/* The reference pools the float64 hidden states. */
+static void check_reference(uint32_t n_embd) {
+    double *hidden = be_new((uint64_t)MAX_TOKENS * n_embd, sizeof *hidden);
+    double want[FORWARD64_MAX_WIDTH];
+    struct forward64 f;
+    gguf *g = llama64_open(model_path, &f);
+    for (int i = 0; i < N_TEXTS * N_POOLINGS; i++) {
+        uint32_t text = (uint32_t)i / N_POOLINGS, n = lengths[text];
+        if (i % N_POOLINGS == 0) forward64_hidden(g, &f, texts[text], n, hidden);
+        for (uint32_t c = 0; c < n_embd; c++) {
+            double sum = 0;
+            for (uint32_t t = 0; t < n; t++)
+                sum += hidden[t * n_embd + c];
+            want[c] = i % N_POOLINGS + 1 == MODEL_POOLING_MEAN  ? sum / n
+                      : i % N_POOLINGS + 1 == MODEL_POOLING_CLS ? hidden[c]
+                                                                : hidden[(n - 1) * n_embd + c];
+        }
+        double worst = worst_difference(alone[i].values, want, n_embd);
+        CHECK_MSG(worst <= 1e-4, "text %u, pooling %d: off by %g", text, i % N_POOLINGS + 1, worst);
+    }
+    gguf_close(g);
+    free(hidden);
+}
+
+static void vectors_are_pooled_hidden_states(void) {
+    struct engine_config c = base_config();
+    err e = {0};
+    if (has_reference)
+        runner_need(gguf_make_tiny_llama(model_path, &(struct tiny_llama){.seed = 21}, &e), &e);
+    c.prefix_cache = false;
+    c.max_sequences = 1;
+    c.max_batch_tokens = 160;
+    engine *en = open_engine(&c);
+    uint32_t n_embd = engine_hparams(en)->n_embd;
+    for (int i = 0; i < N_TEXTS; i++)
+        random_tokens(texts[i], lengths[i], engine_hparams(en)->n_vocab);
+    memcpy(texts[7], texts[8], 100 * sizeof **texts); /* a common beginning */
+    embed_all(en, alone, false);
+    if (has_reference) check_reference(n_embd);
+    close_engine(en);
+}
+
+static void same_in_chunks_and_among_others(void) {
+    static const uint32_t sizes[][2] = {{17, 5}, {160, 160}, {300, 1}, {64, 7}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct engine_config c = base_config();
+        c.max_batch_tokens = sizes[i][0];
+        c.prefill_chunk = sizes[i][1];
+        engine *en = open_engine(&c);
+        check_same(en, "in chunks", i % 2);
+        close_engine(en);
+    }
+}
+
+static void same_after_preemption(void) {
+    struct engine_config c = base_config();
+    struct engine_stats s;
+    c.kv_cache_tokens = 176;
+    engine *en = open_engine(&c);
+    check_same(en, "preempted", true);
+    engine_stats_get(en, &s);
+    CHECK(s.preemptions_total > 0);
+    close_engine(en);
+}
+
+/* The last token's state needs no other row: what is cached is not computed again. A mean needs all
+ * of them. */
+static void same_on_a_prefix_hit(void) {
+    struct engine_config c = base_config();
+    struct vector *again = be_new(N_TEXTS * N_POOLINGS, sizeof *again);
+    engine *en = open_engine(&c);
+    check_same(en, "first run", false);
+    check_same(en, "second run", false);
+    embed_all(en, again, false);
+    for (int i = 0; i < N_TEXTS * N_POOLINGS; i++) {
+        uint32_t n = lengths[i / N_POOLINGS], n_cached = again[i].reading.final.n_cached;
+        if (i % N_POOLINGS + 1 == MODEL_POOLING_LAST)
+            CHECK_MSG(n_cached + 16 >= n, "%u of %u", n_cached, n); /* all but a part of a block */
+        else
+            CHECK(n_cached == 0);
+    }
+    close_engine(en);
+    free_vectors(again);
+    free(again);
+}
+
+static void nothing_before_the_end(void) {
+    struct engine_config c = base_config();
+    struct engine_request q = request(N_TEXTS - 1, MODEL_POOLING_MEAN);
+    struct reading r = {0};
+    uint32_t n;
+    err e = {0};
+    engine *en = open_engine(&c);
+    be_need(engine_submit(en, &q, &r.stream, &e) == 0, e.msg);
+    CHECK(!engine_stream_embedding(r.stream, &n)); /* its final event was not taken */
+    engine_stream_cancel(r.stream);
+    read_all(&r, 1, &bell);
+    CHECK((engine_stream_embedding(r.stream, &n) != NULL) ==
+          (r.final.finish == ENGINE_FINISH_STOP));
+    free_all(&r, 1);
+    q = request(0, MODEL_POOLING_NONE);
+    q.params.max_tokens = 1;
+    memset(&r, 0, sizeof r);
+    be_need(engine_submit(en, &q, &r.stream, &e) == 0, e.msg);
+    read_all(&r, 1, &bell);
+    CHECK(!engine_stream_embedding(r.stream, &n));
+    free_all(&r, 1);
+    q = request(0, MODEL_POOLING_MEAN);
+    q.n_choices = 2;
+    CHECK(engine_submit(en, &q, &r.stream, &e) == ERR_INVALID);
+    q = request(N_TEXTS - 1, MODEL_POOLING_NONE); /* no room for an answer */
+    CHECK(engine_submit(en, &q, &r.stream, &e) == ERR_TOO_LONG);
+    close_engine(en);
+}
+
+int main(int argc, char **argv) {
+    bell_init(&bell);
+    has_reference = argc <= 1;
+    if (has_reference)
+        snprintf(model_path, sizeof model_path, "/tmp/inferd-embeddings-%ld.gguf", (long)getpid());
+    else
+        snprintf(model_path, sizeof model_path, "%s", argv[1]);
+    if (has_reference) RUN(hidden_states_are_the_models);
+    RUN(vectors_are_pooled_hidden_states);
+    RUN(same_in_chunks_and_among_others);
+    RUN(same_after_preemption);
+    RUN(same_on_a_prefix_hit);
+    RUN(nothing_before_the_end);
+    free_vectors(alone);
+    if (has_reference) unlink(model_path);
+    bell_fini(&bell);
+    return check_done();
+}
