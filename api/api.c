@@ -71,6 +71,12 @@ const struct api_model *api_find_model(const api *a, const char *name) {
     return NULL;
 }
 
+int api_request_model(struct request *r, const char *name, err *e) {
+    r->model = api_find_model(r->api, name);
+    if (r->model) return 0;
+    return err_set_param(e, ERR_NOT_FOUND, "model", "The model '%.200s' does not exist.", name);
+}
+
 void api_drain(api *a) {
     atomic_store(&a->draining, true);
 }

@@ -40,6 +40,8 @@ struct api {
 /* api.c */
 /* The model that answers to name (id or alias), or NULL. */
 const struct api_model *api_find_model(const api *a, const char *name);
+/* r->model from a body's model field. ERR_NOT_FOUND. */
+int api_request_model(struct request *r, const char *name, err *e);
 /* prefix plus 24 random hex digits. dst holds 48 bytes. */
 void api_new_id(char *dst, const char *prefix);
 
@@ -167,6 +169,9 @@ extern const unsigned api_codes[API_N_CODES]; /* the last is 0: any other */
 void ep_chat(struct request *r);
 void ep_completions(struct request *r);
 void ep_fields(struct request *r);
+void ep_tokenize(struct request *r);
+void ep_detokenize(struct request *r);
+void ep_render(struct request *r);
 void ep_models(struct request *r);
 void ep_model(struct request *r);
 void ep_livez(struct request *r);

@@ -17,6 +17,12 @@ void chat_request_init(struct chat_request *q) {
                                .param_format = "response_format"};
 }
 
+void chat_request_fini(struct chat_request *q) {
+    cJSON_Delete(q->messages);
+    cJSON_Delete(q->extra);
+    cJSON_Delete(q->tools.list);
+}
+
 /* Templates usually write the BOS token themselves; the tokenizer's own must not come on top. */
 static int encode_flags(const tokenizer *tok, const struct chat_output *text) {
     int32_t bos = tokenizer_bos(tok);
@@ -27,7 +33,7 @@ static int encode_flags(const tokenizer *tok, const struct chat_output *text) {
     return TOKENIZER_PARSE_SPECIAL | (written ? 0 : TOKENIZER_ADD_SPECIAL);
 }
 
-static int encode_spans(const struct chat_request *q, const struct chat_output *text,
+int chat_request_tokens(const struct chat_request *q, const struct chat_output *text,
                         struct gen_prompt *prompt, err *e) {
     const struct api_model *m = q->model;
     const tokenizer *tok = engine_tokenizer(m->engine);
@@ -49,6 +55,7 @@ static int encode_spans(const struct chat_request *q, const struct chat_output *
     if (!rc && !prompt->n)
         return err_set_param(e, ERR_INVALID, q->param_messages,
                              "The messages give an empty prompt.");
+    if (rc && !*e->param) snprintf(e->param, sizeof e->param, "%s", q->param_messages);
     return rc;
 }
 
@@ -66,7 +73,7 @@ static int explain(const struct chat_request *q, const struct chat_failure *why,
                          "The chat template fails on the messages (line %d): %s", why->line, text);
 }
 
-int chat_request_encode(struct request *r, const struct chat_request *q, struct gen_prompt *prompt,
+int chat_request_render(struct request *r, const struct chat_request *q, struct chat_output *text,
                         err *e) {
     const struct api_model *m = q->model;
     if (!m->chat)
@@ -81,14 +88,20 @@ int chat_request_encode(struct request *r, const struct chat_request *q, struct 
                                   .continue_final_message = q->continue_final_message,
                                   .developer_as_system = true,
                                   .now = clock_wall_s()};
-    struct chat_output text = {0};
     /* A template repeats little of its input; a hostile one must not fill the memory. */
     size_t max_bytes = (size_t)r->api->config.max_body_bytes * 2 + 65536;
-    int rc = chat_prompt(m->chat, &in, max_bytes, &text, e);
-    if (rc) rc = explain(q, &text.failure, e);
-    if (!rc) rc = encode_spans(q, &text, prompt, e);
-    chat_output_fini(&text);
+    int rc = chat_prompt(m->chat, &in, max_bytes, text, e);
+    if (rc) rc = explain(q, &text->failure, e);
     if (rc && !*e->param) snprintf(e->param, sizeof e->param, "%s", q->param_messages);
+    return rc;
+}
+
+int chat_request_encode(struct request *r, const struct chat_request *q, struct gen_prompt *prompt,
+                        err *e) {
+    struct chat_output text = {0};
+    int rc = chat_request_render(r, q, &text, e);
+    if (!rc) rc = chat_request_tokens(q, &text, prompt, e);
+    chat_output_fini(&text);
     return rc;
 }
 

@@ -48,7 +48,14 @@ struct chat_request {
 
 /* Defaults: everything empty, text, parallel calls, a generation prompt; chat's names of fields. */
 void chat_request_init(struct chat_request *q);
+void chat_request_fini(struct chat_request *q); /* the trees */
 
+/* The prompt's text, which the caller ends with chat_output_fini also on failure; its tokens, which
+ * are the caller's (gen_prompts_free); 400s name the param. */
+int chat_request_render(struct request *r, const struct chat_request *q, struct chat_output *text,
+                        err *e);
+int chat_request_tokens(const struct chat_request *q, const struct chat_output *text,
+                        struct gen_prompt *prompt, err *e);
 /* Renders and encodes. prompt->ids is the caller's (gen_prompts_free); 400s name the param. */
 int chat_request_encode(struct request *r, const struct chat_request *q, struct gen_prompt *prompt,
                         err *e);
@@ -62,6 +69,11 @@ struct chat_start {
 };
 int chat_request_start(struct request *r, const struct chat_request *q,
                        const struct chat_start *how, err *e);
+
+/* ep_chat.c: a body of POST /v1/chat/completions: gen's fields and options, and chat, which borrows
+ * from both and the body; the caller ends it with chat_request_fini also on failure. */
+int chat_body_read(struct request *r, const cJSON *body, struct gen_request *q,
+                   struct chat_request *chat, err *e);
 
 /* chat_parse.c */
 

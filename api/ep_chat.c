@@ -128,21 +128,25 @@ static const struct gen_writer chat_writer = {
 
 /* ---- reading ---- */
 
+int chat_body_read(struct request *r, const cJSON *body, struct gen_request *q,
+                   struct chat_request *chat, err *e) {
+    chat_request_init(chat);
+    gen_fields_default(&q->fields);
+    int rc = gen_request_read(r, body, &chat_table, q, e);
+    if (rc) return rc;
+    chat->model = q->model;
+    chat->options = &q->options;
+    rc = chat_messages_read(q->fields.messages, &chat->messages, e);
+    return rc ? rc : chat_fields_read(&q->fields, q->model->chat, chat, e);
+}
+
 static int run(struct request *r, const cJSON *body, err *e) {
     struct gen_request q;
-    gen_fields_default(&q.fields);
-    int rc = gen_request_read(r, body, &chat_table, &q, e);
-    if (rc) return rc;
     struct chat_request chat;
-    chat_request_init(&chat);
-    chat.model = q.model;
-    chat.options = &q.options;
-    rc = chat_messages_read(q.fields.messages, &chat.messages, e);
-    if (!rc) rc = chat_fields_read(&q.fields, q.model->chat, &chat, e);
+    int rc = chat_body_read(r, body, &q, &chat, e);
     if (!rc)
         rc = chat_request_start(r, &chat, &(struct chat_start){&chat_writer, NULL, "chatcmpl-"}, e);
-    cJSON_Delete(chat.messages);
-    cJSON_Delete(chat.extra);
+    chat_request_fini(&chat);
     return rc;
 }
 

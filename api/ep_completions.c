@@ -216,18 +216,7 @@ static int add_ids(struct prompts *p, const cJSON *array, err *e) {
     if (n > p->limit) return too_long(p, e);
     if (!n)
         return err_set_param(e, ERR_INVALID, "prompt", "Invalid value for 'prompt': it is empty.");
-    to->ids = mem_new(n, sizeof *to->ids);
-    if (!to->ids) return err_set(e, ERR_NOMEM, "out of memory");
-    for (const cJSON *v = array->child; v; v = v->next) {
-        int64_t id;
-        if (!json_int64(v, &id) || id < 0 || id >= tokenizer_n_vocab(p->tok))
-            return err_set_param(e, ERR_INVALID, "prompt",
-                                 "Invalid value for 'prompt': a list of tokens holds ids from 0 "
-                                 "to %d only.",
-                                 (int)tokenizer_n_vocab(p->tok) - 1);
-        to->ids[to->n++] = (int32_t)id;
-    }
-    return 0;
+    return gen_ids_read(array, "prompt", tokenizer_n_vocab(p->tok), to, e);
 }
 
 static int wrong_prompt(const cJSON *v, err *e) {

@@ -184,6 +184,19 @@ struct gen_request {
 int gen_request_read(struct request *r, const cJSON *body, const struct json_table *table,
                      struct gen_request *q, err *e);
 
+/* A body that is read by its table alone. */
+int gen_body_read(const cJSON *body, const struct json_table *table, void *out, err *e);
+
+/* A list of token ids, each below n_vocab, into p->ids, which the caller frees; the empty one too.
+ * ERR_INVALID blames param. */
+int gen_ids_read(const cJSON *array, const char *param, int32_t n_vocab, struct gen_prompt *p,
+                 err *e);
+
+/* p's ids as a JSON array. */
+void gen_add_ids(const struct gen_prompt *p, str *out);
+/* 200 with body, which is taken. ERR_INVALID when it broke its bound: the request asked for it. */
+int gen_reply_bounded(struct request *r, str *body, err *e);
+
 /* Parses the request's body and hands it to run; what goes wrong becomes the error reply. */
 void gen_handle(struct request *r, int (*run)(struct request *r, const cJSON *body, err *e));
 
@@ -193,6 +206,9 @@ void gen_prompts_free(struct gen_prompt *prompts, size_t n);
 
 /* chat_parse.c: rows of chat's own fields, chained to gen_table. */
 extern const struct json_table chat_table;
+
+/* ep_tokenize.c */
+extern const struct json_table tokenize_table, detokenize_table;
 
 /* ep_completions.c */
 extern const struct json_table completions_table;

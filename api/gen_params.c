@@ -2,6 +2,8 @@
  * and the checks that a table cannot express), the model, and the body itself. HTTP threads. */
 #include "api/gen.h"
 
+#include "core/base/mem.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,20 +197,58 @@ int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_opt
     return rc;
 }
 
+int gen_body_read(const cJSON *body, const struct json_table *table, void *out, err *e) {
+    if (!cJSON_IsObject(body))
+        return err_set(e, ERR_INVALID, "The request body must be a JSON object.");
+    return json_read(body, table, "", out, e);
+}
+
 int gen_request_read(struct request *r, const cJSON *body, const struct json_table *table,
                      struct gen_request *q, err *e) {
     struct gen_fields *f = &q->fields;
-    if (!cJSON_IsObject(body))
-        return err_set(e, ERR_INVALID, "The request body must be a JSON object.");
-    int rc = json_read(body, table, "", f, e);
+    int rc = gen_body_read(body, table, f, e);
+    if (!rc) rc = api_request_model(r, f->model, e);
     if (rc) return rc;
-    q->model = api_find_model(r->api, f->model);
-    if (!q->model)
-        return err_set_param(e, ERR_NOT_FOUND, "model", "The model '%.200s' does not exist.",
-                             f->model);
-    r->model = q->model;
+    q->model = r->model;
     return gen_options_read(f, tokenizer_n_vocab(engine_tokenizer(q->model->engine)), &q->options,
                             e);
+}
+
+int gen_ids_read(const cJSON *array, const char *param, int32_t n_vocab, struct gen_prompt *p,
+                 err *e) {
+    size_t n = (size_t)cJSON_GetArraySize(array);
+    p->ids = mem_new(n, sizeof *p->ids);
+    if (!p->ids) return err_set(e, ERR_NOMEM, "out of memory");
+    for (const cJSON *v = array->child; v; v = v->next) {
+        int64_t id;
+        if (!json_int64(v, &id) || id < 0 || id >= n_vocab) {
+            free(p->ids);
+            *p = (struct gen_prompt){0};
+            return err_set_param(e, ERR_INVALID, param,
+                                 "Invalid value for '%s': a list of tokens holds ids from 0 to %d "
+                                 "only.",
+                                 param, (int)n_vocab - 1);
+        }
+        p->ids[p->n++] = (int32_t)id;
+    }
+    return 0;
+}
+
+void gen_add_ids(const struct gen_prompt *p, str *out) {
+    str_add_char(out, '[');
+    for (size_t i = 0; i < p->n; i++)
+        str_addf(out, i ? ",%d" : "%d", (int)p->ids[i]);
+    str_add_char(out, ']');
+}
+
+int gen_reply_bounded(struct request *r, str *body, err *e) {
+    if (!body->failed) {
+        reply_json(r, 200, body);
+        return 0;
+    }
+    str_fini(body);
+    return err_set(e, ERR_INVALID, "The answer is larger than %d MiB: send a part of it.",
+                   REPLY_MAX_BYTES >> 20);
 }
 
 enum { IGNORED_BYTES = 240 }; /* of the header */

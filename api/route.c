@@ -7,7 +7,10 @@
 #include <string.h>
 #include <strings.h>
 
-enum { WORK = ROUTE_KEY | ROUTE_MODEL | ROUTE_WORK | ROUTE_JSON };
+enum {
+    TEXT = ROUTE_KEY | ROUTE_MODEL | ROUTE_JSON, /* answered at once, the model computes nothing */
+    WORK = TEXT | ROUTE_WORK
+};
 
 /* A path belongs to one row, so that another method is 405 and names the right one. */
 const struct route api_routes[] = {
@@ -16,6 +19,11 @@ const struct route api_routes[] = {
     {"GET", "/v1/models", ROUTE_KEY | ROUTE_MODEL, ep_models, "/v1/models", NULL},
     {"GET", "/v1/models/", ROUTE_KEY | ROUTE_MODEL | ROUTE_PREFIX, ep_model, "/v1/models/{id}",
      NULL},
+    {"POST", "/tokenize", TEXT, ep_tokenize, "/tokenize", &tokenize_table},
+    {"POST", "/v1/tokenize", TEXT, ep_tokenize, "/v1/tokenize", &tokenize_table},
+    {"POST", "/detokenize", TEXT, ep_detokenize, "/detokenize", &detokenize_table},
+    {"POST", "/v1/detokenize", TEXT, ep_detokenize, "/v1/detokenize", &detokenize_table},
+    {"POST", "/v1/inferd/render", TEXT, ep_render, "/v1/inferd/render", &chat_table},
     {"GET", "/v1/inferd/fields", ROUTE_KEY, ep_fields, "/v1/inferd/fields", NULL},
     {"GET", "/livez", 0, ep_livez, "/livez", NULL},
     {"GET", "/readyz", 0, ep_readyz, "/readyz", NULL},

@@ -11,7 +11,12 @@ const model = modelName;
 const bases = {
   "POST /v1/chat/completions": { model, messages: user("x"), max_tokens: 1 },
   "POST /v1/completions": { model, prompt: "x", max_tokens: 1 },
+  "POST /tokenize": { model, prompt: "x" },
+  "POST /detokenize": { model, tokens: [300] },
+  "POST /v1/inferd/render": { model, messages: user("x") },
 };
+bases["POST /v1/tokenize"] = bases["POST /tokenize"];
+bases["POST /v1/detokenize"] = bases["POST /detokenize"];
 
 // Where a right value does not follow from the row: `value`, and what else the body needs with it.
 // `without`: members that must not be there. `status`: of a right value that this model refuses.
@@ -29,7 +34,18 @@ const right = {
     stream_options: { value: { include_usage: true }, with: { stream: true } },
     prompt: { value: [[300, 301], [302]] },
   },
+  "POST /tokenize": {
+    content: { without: ["prompt"] },
+    messages: { value: user("x"), without: ["prompt"] },
+    add_generation_prompt: { with: { messages: user("x") }, without: ["prompt"] },
+    continue_final_message: { value: true, with: { messages: [...user("x"), { role: "assistant", content: "y" }] }, without: ["prompt"] },
+    chat_template_kwargs: { value: { a: 1 }, with: { messages: user("x") }, without: ["prompt"] },
+  },
+  "POST /detokenize": { tokens: { value: [300] } },
 };
+right["POST /v1/tokenize"] = right["POST /tokenize"];
+right["POST /v1/detokenize"] = right["POST /detokenize"];
+right["POST /v1/inferd/render"] = right["POST /v1/chat/completions"];
 
 // Properties of the requests in OpenAI's description, for where ../shared is not there.
 const openai = {
