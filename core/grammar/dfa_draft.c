@@ -12,6 +12,14 @@
 
 /* ---- drafts ---- */
 
+void *dfa_list_room(void *at, uint32_t n, uint32_t *capacity, size_t size) {
+    if (n < *capacity) return at;
+    uint32_t more = *capacity ? 2 * *capacity : 16;
+    void *grown = mem_resize(at, more, size);
+    if (grown) *capacity = more;
+    return grown;
+}
+
 void dfa_draft_init(struct dfa_draft *d) {
     *d = (struct dfa_draft){.n_classes = 256};
     for (int b = 0; b < 256; b++)
@@ -44,16 +52,12 @@ uint32_t dfa_draft_state(struct dfa_draft *d, bool accept) {
         d->failed = ERR_TOO_LONG;
         return 0;
     }
-    if (d->n_states == d->states_capacity) {
-        uint32_t capacity = d->states_capacity ? 2 * d->states_capacity : 64;
-        uint8_t *grown = mem_resize(d->accept, capacity, 1);
-        if (!grown) {
-            d->failed = ERR_NOMEM;
-            return 0;
-        }
-        d->accept = grown;
-        d->states_capacity = capacity;
+    uint8_t *accepts = dfa_list_room(d->accept, d->n_states, &d->states_capacity, 1);
+    if (!accepts) {
+        d->failed = ERR_NOMEM;
+        return 0;
     }
+    d->accept = accepts;
     d->accept[d->n_states] = accept;
     return d->n_states++;
 }
@@ -64,16 +68,12 @@ void dfa_draft_edge(struct dfa_draft *d, uint32_t from, uint8_t class, uint32_t 
         d->failed = ERR_TOO_LONG;
         return;
     }
-    if (d->n_edges == d->edges_capacity) {
-        uint32_t capacity = d->edges_capacity ? 2 * d->edges_capacity : 256;
-        struct dfa_edge *grown = mem_resize(d->edges, capacity, sizeof *grown);
-        if (!grown) {
-            d->failed = ERR_NOMEM;
-            return;
-        }
-        d->edges = grown;
-        d->edges_capacity = capacity;
+    struct dfa_edge *edges = dfa_list_room(d->edges, d->n_edges, &d->edges_capacity, sizeof *edges);
+    if (!edges) {
+        d->failed = ERR_NOMEM;
+        return;
     }
+    d->edges = edges;
     d->edges[d->n_edges++] = (struct dfa_edge){from, (uint32_t) class << 24 | to};
 }
 
@@ -434,13 +434,9 @@ static uint64_t hash_of(const uint64_t *key, uint32_t n) {
 }
 
 static int grow(struct dfa_intern *t, uint32_t n) {
-    if (t->n == t->ends_capacity) {
-        uint32_t capacity = t->n ? 2 * t->n : 64;
-        uint64_t *ends = mem_resize(t->ends, capacity, sizeof *ends);
-        if (!ends) return ERR_NOMEM;
-        t->ends = ends;
-        t->ends_capacity = capacity;
-    }
+    uint64_t *ends = dfa_list_room(t->ends, t->n, &t->ends_capacity, sizeof *ends);
+    if (!ends) return ERR_NOMEM;
+    t->ends = ends;
     while (t->n_words + n > t->words_capacity) {
         uint64_t capacity = t->words_capacity ? 2 * t->words_capacity : 256;
         uint64_t *words = mem_resize(t->words, capacity, sizeof *words);

@@ -14,6 +14,9 @@ enum {
 int dfa_too_large(err *e); /* ERR_TOO_LONG, with the bound in words */
 int dfa_no_memory(err *e);
 
+/* at with room for one more than n elements of size bytes; NULL without memory (at stays). */
+void *dfa_list_room(void *at, uint32_t n, uint32_t *capacity, size_t size);
+
 /* An automaton while it is made. State 0 is dead and there from the start; edges to it are not
  * added. Deterministic: one edge of a state for one class at most. The first failure stays. */
 struct dfa_edge {
