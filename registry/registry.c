@@ -80,31 +80,44 @@ int registry_make_folders(const char *file, unsigned mode, err *e) {
     return rc;
 }
 
-int registry_open(const char *file, registry **out, err *e) {
+int registry_db_open(const char *file, int busy_ms, sqlite3 **out, err *e) {
     *out = NULL;
     if (!file[0]) return err_set(e, ERR_INVALID, "the registry's file name is empty");
     int rc = registry_make_folders(file, 0700, e); /* a new one is its owner's alone */
     if (rc) return rc;
-    registry *r = mem_new(1, sizeof *r);
-    if (!r || !(r->file = mem_strdup(file))) {
-        rc = err_set(e, ERR_NOMEM, "no memory for the registry");
-        goto fail;
-    }
+    sqlite3 *db = NULL;
     int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-    if (sqlite3_open_v2(file, &r->db, flags, NULL) != SQLITE_OK) {
-        rc = r->db ? db_fail(r, "open", e) : err_set(e, ERR_NOMEM, "no memory for the registry");
+    if (sqlite3_open_v2(file, &db, flags, NULL) != SQLITE_OK) {
+        rc = db ? registry_db_error(db, file, "open", e)
+                : err_set(e, ERR_NOMEM, "no memory for the registry");
         goto fail;
     }
-    sqlite3_extended_result_codes(r->db, 1);
-    sqlite3_busy_timeout(r->db, REGISTRY_BUSY_MS);
-    rc = registry_db_exec(r->db, file, "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF", e);
-    if (!rc) rc = registry_schema_migrate(r->db, file, e);
+    sqlite3_extended_result_codes(db, 1);
+    sqlite3_busy_timeout(db, REGISTRY_BUSY_MS);
+    rc = registry_db_exec(db, file, "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF", e);
+    if (!rc) rc = registry_schema_migrate(db, file, e);
     if (rc) goto fail;
-    *out = r;
+    sqlite3_busy_timeout(db, busy_ms);
+    *out = db;
     return 0;
 fail:
-    registry_close(r);
+    sqlite3_close(db);
     return rc;
+}
+
+int registry_open(const char *file, registry **out, err *e) {
+    *out = NULL;
+    registry *r = mem_new(1, sizeof *r);
+    int rc = 0;
+    if (!r || !(r->file = mem_strdup(file)))
+        rc = err_set(e, ERR_NOMEM, "no memory for the registry");
+    if (!rc) rc = registry_db_open(file, REGISTRY_BUSY_MS, &r->db, e);
+    if (rc) {
+        registry_close(r);
+        return rc;
+    }
+    *out = r;
+    return 0;
 }
 
 void registry_close(registry *r) {

@@ -17,6 +17,10 @@ int registry_db_error(sqlite3 *db, const char *file, const char *what, err *e);
 /* Runs statements that return no rows. */
 int registry_db_exec(sqlite3 *db, const char *file, const char *sql, err *e);
 
+/* Opens or makes the file with its folders, brings its schema up to date, and waits busy_ms for
+ * other processes' locks from then on. One thread at a time. Close with sqlite3_close. */
+int registry_db_open(const char *file, int busy_ms, sqlite3 **out, err *e);
+
 /* Checks whose database this is, turns on WAL and brings the schema to this build's version.
  * ERR_UNSUPPORTED: written by a newer inferd. ERR_FORMAT: not a registry. */
 int registry_schema_migrate(sqlite3 *db, const char *file, err *e);

@@ -34,6 +34,34 @@ static const char *const migrations[] = {
     ") STRICT, WITHOUT ROWID;",
     /* 2: adding a known file again looks it up by path. */
     "CREATE INDEX models_by_path ON models (path);",
+    /* 3: answers that clients can come back to (responses.c). A row leaves in the order in which it
+     * expires; the total is kept by triggers because counting would read every row. */
+    "CREATE TABLE responses ("
+    "  n INTEGER PRIMARY KEY,"
+    "  id TEXT NOT NULL UNIQUE,"
+    "  owner TEXT NOT NULL,"
+    "  previous_id TEXT NOT NULL,"
+    "  created_s INTEGER NOT NULL,"
+    "  expires_s INTEGER NOT NULL,"
+    "  n_bytes INTEGER NOT NULL CHECK (n_bytes >= 0),"
+    "  body TEXT NOT NULL,"
+    "  input TEXT NOT NULL"
+    ") STRICT;"
+    "CREATE INDEX responses_by_end ON responses (expires_s, n);"
+    "CREATE TABLE response_items ("
+    "  id TEXT NOT NULL PRIMARY KEY,"
+    "  response INTEGER NOT NULL REFERENCES responses (n) ON DELETE CASCADE"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE INDEX response_items_by_response ON response_items (response);"
+    "CREATE TABLE response_total ("
+    "  one INTEGER PRIMARY KEY CHECK (one = 1),"
+    "  n_bytes INTEGER NOT NULL"
+    ") STRICT;"
+    "INSERT INTO response_total VALUES (1, 0);"
+    "CREATE TRIGGER response_added AFTER INSERT ON responses BEGIN"
+    "  UPDATE response_total SET n_bytes = n_bytes + new.n_bytes; END;"
+    "CREATE TRIGGER response_removed AFTER DELETE ON responses BEGIN"
+    "  UPDATE response_total SET n_bytes = n_bytes - old.n_bytes; END;",
 };
 
 enum { N_MIGRATIONS = sizeof migrations / sizeof migrations[0] };

@@ -1,0 +1,337 @@
+/* responses.c - the only reader and writer of the tables of responses that schema.c makes. Owns one
+ * connection to the registry's file. Runs on HTTP threads, one call at a time: the lock is held
+ * across the database's work because a connection can do one thing at a time; each call is a few
+ * statements by index, and waits little for other processes. */
+#include "registry/responses.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "registry/registry_int.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum {
+    BUSY_MS = 250,       /* an HTTP thread waits */
+    EXPIRED_AT_PUT = 32, /* rows removed beside a new one */
+    EXPIRED_AT_START = 100000,
+    REMOVED_FOR_ROOM = 1000, /* at most, for one new row */
+    CHAIN_MAX = 4096,        /* responses of a conversation whose time begins anew */
+    OWN_PART = 8             /* of max_bytes, for one response */
+};
+
+struct responses {
+    pthread_mutex_t lock; /* db */
+    sqlite3 *db;
+    char *file;
+    uint64_t ttl_s, max_bytes;
+};
+
+enum { OWNER_BYTES = 65 };
+
+static void owner_of(const char *key, char owner[OWNER_BYTES]) {
+    struct registry_hash h;
+    *owner = '\0';
+    if (!key) return;
+    registry_hash_init(&h);
+    registry_hash_add(&h, key, strlen(key));
+    registry_hash_hex(&h, owner);
+}
+
+static int fail(responses *s, const char *what, err *e) {
+    if ((sqlite3_errcode(s->db) & 0xff) == SQLITE_FULL)
+        return err_set(e, ERR_IO, "no room on the disk for the registry %s", s->file);
+    return registry_db_error(s->db, s->file, what, e);
+}
+
+static int prepare(responses *s, const char *sql, sqlite3_stmt **st, err *e) {
+    if (sqlite3_prepare_v2(s->db, sql, -1, st, NULL) == SQLITE_OK) return 0;
+    *st = NULL;
+    return fail(s, "read", e);
+}
+
+static void bind_text(sqlite3_stmt *st, int at, const char *text) {
+    sqlite3_bind_text64(st, at, text, strlen(text), SQLITE_STATIC, SQLITE_UTF8);
+}
+
+/* Runs a statement that returns no rows and ends it. */
+static int finish(responses *s, sqlite3_stmt *st, err *e) {
+    int rc = sqlite3_step(st);
+    if (rc != SQLITE_DONE)
+        rc = fail(s, "write", e);
+    else
+        rc = 0;
+    sqlite3_finalize(st);
+    return rc;
+}
+
+static int exec(responses *s, const char *sql, err *e) {
+    if (sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK) return 0;
+    return fail(s, "write", e);
+}
+
+static int end_write(responses *s, int rc, err *e) {
+    if (!rc) rc = exec(s, "COMMIT", e);
+    if (rc) sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+    return rc;
+}
+
+static int remove_expired(responses *s, int64_t now_s, int n_max, err *e) {
+    sqlite3_stmt *st;
+    int rc = prepare(s,
+                     "DELETE FROM responses WHERE n IN (SELECT n FROM responses WHERE expires_s <= "
+                     "?1 ORDER BY expires_s, n LIMIT ?2)",
+                     &st, e);
+    if (rc) return rc;
+    sqlite3_bind_int64(st, 1, now_s);
+    sqlite3_bind_int(st, 2, n_max);
+    return finish(s, st, e);
+}
+
+/* What people said is in there: those who may not change the file may not read it. SQLite gives
+ * new files beside it the same mode. */
+static void hide_from_others(const char *file) {
+    static const char *const ends[] = {"", "-wal", "-shm"};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        char path[PATH_MAX];
+        struct stat st;
+        int n = snprintf(path, sizeof path, "%s%s", file, ends[i]);
+        if (n > 0 && (size_t)n < sizeof path && stat(path, &st) == 0 && (st.st_mode & 07) &&
+            chmod(path, st.st_mode & 0770))
+            log_warn("%s can be read by others: %s", path, strerror(errno));
+    }
+}
+
+int responses_open(const struct responses_config *c, int64_t now_s, responses **out, err *e) {
+    *out = NULL;
+    responses *s = mem_new(1, sizeof *s);
+    if (!s) return err_set(e, ERR_NOMEM, "no memory for the registry");
+    pthread_mutex_init(&s->lock, NULL);
+    s->ttl_s = c->ttl_s;
+    s->max_bytes = c->max_bytes;
+    s->file = mem_strdup(c->file);
+    int rc = s->file ? registry_db_open(c->file, BUSY_MS, &s->db, e)
+                     : err_set(e, ERR_NOMEM, "no memory for the registry");
+    if (!rc) hide_from_others(c->file);
+    if (!rc) rc = exec(s, "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON", e);
+    if (!rc) rc = exec(s, "BEGIN IMMEDIATE", e);
+    if (!rc) rc = end_write(s, remove_expired(s, now_s, EXPIRED_AT_START, e), e);
+    if (rc)
+        responses_close(s);
+    else
+        *out = s;
+    return rc;
+}
+
+void responses_close(responses *s) {
+    if (!s) return;
+    sqlite3_close(s->db);
+    pthread_mutex_destroy(&s->lock);
+    free(s->file);
+    free(s);
+}
+
+/* ---- put ---- */
+
+static int total_bytes(responses *s, uint64_t *total, err *e) {
+    sqlite3_stmt *st;
+    int rc = prepare(s, "SELECT n_bytes FROM response_total", &st, e);
+    if (rc) return rc;
+    if (sqlite3_step(st) == SQLITE_ROW)
+        *total = (uint64_t)sqlite3_column_int64(st, 0);
+    else
+        rc = fail(s, "read", e);
+    sqlite3_finalize(st);
+    return rc;
+}
+
+static int make_room(responses *s, uint64_t n_bytes, err *e) {
+    uint64_t total = 0;
+    int rc = total_bytes(s, &total, e);
+    for (int i = 0; !rc && total + n_bytes > s->max_bytes; i++) {
+        sqlite3_stmt *st;
+        if (i == REMOVED_FOR_ROOM)
+            return err_set(e, ERR_IO, "the stored responses take too much room");
+        rc = prepare(s,
+                     "DELETE FROM responses WHERE n = (SELECT n FROM responses ORDER BY expires_s, "
+                     "n LIMIT 1)",
+                     &st, e);
+        if (!rc) rc = finish(s, st, e);
+        if (!rc) rc = total_bytes(s, &total, e);
+    }
+    return rc;
+}
+
+/* The time of those before it begins anew, so that a conversation ends as a whole. */
+static int refresh_chain(responses *s, const char *id, const char *owner, int64_t expires_s,
+                         err *e) {
+    sqlite3_stmt *st;
+    int rc = prepare(s,
+                     "WITH RECURSIVE chain (n, previous_id) AS ("
+                     "  SELECT n, previous_id FROM responses WHERE id = ?1 AND owner = ?2"
+                     "  UNION"
+                     "  SELECT r.n, r.previous_id FROM responses r JOIN chain c"
+                     "    ON r.id = c.previous_id WHERE r.owner = ?2 LIMIT ?4)"
+                     "UPDATE responses SET expires_s = ?3 WHERE n IN (SELECT n FROM chain)",
+                     &st, e);
+    if (rc) return rc;
+    bind_text(st, 1, id);
+    bind_text(st, 2, owner);
+    sqlite3_bind_int64(st, 3, expires_s);
+    sqlite3_bind_int(st, 4, CHAIN_MAX);
+    return finish(s, st, e);
+}
+
+static int insert_row(responses *s, const struct responses_row *row, const char *owner,
+                      const int64_t numbers[3], err *e) {
+    sqlite3_stmt *st;
+    int rc = prepare(s,
+                     "INSERT INTO responses (id, owner, previous_id, body, input, created_s, "
+                     "expires_s, n_bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                     &st, e);
+    if (rc) return rc;
+    bind_text(st, 1, row->id);
+    bind_text(st, 2, owner);
+    bind_text(st, 3, row->previous_id ? row->previous_id : "");
+    bind_text(st, 4, row->body);
+    bind_text(st, 5, row->input);
+    for (int i = 0; i < 3; i++)
+        sqlite3_bind_int64(st, 6 + i, numbers[i]);
+    return finish(s, st, e);
+}
+
+static int insert_items(responses *s, const struct responses_row *row, err *e) {
+    sqlite3_stmt *st;
+    int64_t n = sqlite3_last_insert_rowid(s->db);
+    int rc =
+        prepare(s, "INSERT OR IGNORE INTO response_items (id, response) VALUES (?1, ?2)", &st, e);
+    if (rc) return rc;
+    for (size_t i = 0; i < row->n_items && !rc; i++) {
+        bind_text(st, 1, row->item_ids[i]);
+        sqlite3_bind_int64(st, 2, n);
+        if (sqlite3_step(st) != SQLITE_DONE) rc = fail(s, "write", e);
+        sqlite3_reset(st);
+    }
+    sqlite3_finalize(st);
+    return rc;
+}
+
+static int put(responses *s, const struct responses_row *row, int64_t now_s, err *e) {
+    char owner[OWNER_BYTES];
+    owner_of(row->key, owner);
+    uint64_t n_bytes = (uint64_t)strlen(row->body) + strlen(row->input);
+    int64_t expires_s = now_s + (int64_t)s->ttl_s;
+    if (n_bytes > s->max_bytes / OWN_PART)
+        return err_set(e, ERR_TOO_LONG, "a response of %llu bytes is larger than may be stored",
+                       (unsigned long long)n_bytes);
+    int rc = exec(s, "BEGIN IMMEDIATE", e);
+    if (rc) return rc;
+    rc = remove_expired(s, now_s, EXPIRED_AT_PUT, e);
+    if (!rc && row->previous_id) rc = refresh_chain(s, row->previous_id, owner, expires_s, e);
+    if (!rc) rc = make_room(s, n_bytes, e);
+    const int64_t numbers[3] = {now_s, expires_s, (int64_t)n_bytes};
+    if (!rc) rc = insert_row(s, row, owner, numbers, e);
+    if (!rc) rc = insert_items(s, row, e);
+    return end_write(s, rc, e);
+}
+
+int responses_put(responses *s, const struct responses_row *row, int64_t now_s, err *e) {
+    pthread_mutex_lock(&s->lock);
+    int rc = put(s, row, now_s, e);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+/* ---- get, delete ---- */
+
+void responses_entry_fini(struct responses_entry *entry) {
+    free(entry->id);
+    free(entry->previous_id);
+    free(entry->body);
+    free(entry->input);
+    memset(entry, 0, sizeof *entry);
+}
+
+static char *column_dup(sqlite3_stmt *st, int column) {
+    const unsigned char *text = sqlite3_column_text(st, column);
+    return mem_strdup(text ? (const char *)text : "");
+}
+
+/* sql: one row of id, previous_id, body, input; ?1 is id, ?2 the owner, ?3 the time. */
+static int get_row(responses *s, const char *sql, const char *id, const char *key, int64_t now_s,
+                   struct responses_entry *out, err *e) {
+    char owner[OWNER_BYTES];
+    sqlite3_stmt *st;
+    *out = (struct responses_entry){0};
+    owner_of(key, owner);
+    int rc = prepare(s, sql, &st, e);
+    if (rc) return rc;
+    bind_text(st, 1, id);
+    bind_text(st, 2, owner);
+    sqlite3_bind_int64(st, 3, now_s);
+    int step = sqlite3_step(st);
+    if (step == SQLITE_ROW) {
+        *out = (struct responses_entry){column_dup(st, 0), column_dup(st, 1), column_dup(st, 2),
+                                        column_dup(st, 3)};
+        if (!out->id || !out->previous_id || !out->body || !out->input) {
+            responses_entry_fini(out);
+            rc = err_set(e, ERR_NOMEM, "out of memory");
+        }
+    } else if (step == SQLITE_DONE) {
+        rc = err_set(e, ERR_NOT_FOUND, "'%.100s' is not stored", id);
+    } else {
+        rc = fail(s, "read", e);
+    }
+    sqlite3_finalize(st);
+    return rc;
+}
+
+int responses_get(responses *s, const char *id, const char *key, int64_t now_s,
+                  struct responses_entry *out, err *e) {
+    pthread_mutex_lock(&s->lock);
+    int rc = get_row(s,
+                     "SELECT id, previous_id, body, input FROM responses WHERE id = ?1 AND owner = "
+                     "?2 AND expires_s > ?3",
+                     id, key, now_s, out, e);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+int responses_find_item(responses *s, const char *item_id, const char *key, int64_t now_s,
+                        struct responses_entry *out, err *e) {
+    pthread_mutex_lock(&s->lock);
+    int rc = get_row(s,
+                     "SELECT r.id, previous_id, body, input FROM responses r JOIN response_items i "
+                     "ON i.response = r.n WHERE i.id = ?1 AND owner = ?2 AND expires_s > ?3",
+                     item_id, key, now_s, out, e);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
+
+static int remove_row(responses *s, const char *id, const char *key, int64_t now_s, err *e) {
+    char owner[OWNER_BYTES];
+    sqlite3_stmt *st;
+    owner_of(key, owner);
+    int rc =
+        prepare(s, "DELETE FROM responses WHERE id = ?1 AND owner = ?2 AND expires_s > ?3", &st, e);
+    if (rc) return rc;
+    bind_text(st, 1, id);
+    bind_text(st, 2, owner);
+    sqlite3_bind_int64(st, 3, now_s);
+    rc = finish(s, st, e);
+    if (!rc && sqlite3_changes(s->db) == 0)
+        rc = err_set(e, ERR_NOT_FOUND, "'%.100s' is not stored", id);
+    return rc;
+}
+
+int responses_delete(responses *s, const char *id, const char *key, int64_t now_s, err *e) {
+    pthread_mutex_lock(&s->lock);
+    int rc = remove_row(s, id, key, now_s, e);
+    pthread_mutex_unlock(&s->lock);
+    return rc;
+}
