@@ -1,195 +1,158 @@
-// The chat page: keeps one conversation, streams answers from /v1/chat/completions, can stop them.
+// Starts the page: tabs, theme, panels at the sides, the API key; each tab's own work is elsewhere.
+import { $ } from "./dom.js";
+import { getKey, setKey } from "./api.js";
+import { Connection } from "./connection.js";
+import { ChatStore } from "./store.js";
+import { Chat } from "./chat.js";
 
-const $ = (id) => document.getElementById(id);
-const log = $("log"), input = $("input"), model = $("model"), state = $("state");
+const THEMES = ["auto", "light", "dark"];
+const narrow = matchMedia("(max-width: 56rem)");
 
-let messages = []; // {role, content} of the conversation so far
-let running = null; // AbortController of the answer that is streaming
+// ---- theme ----
 
-function setState(text, bad = false) {
-  state.textContent = text;
-  state.classList.toggle("bad", bad);
+function showTheme(theme) {
+  if (theme === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  const button = $("theme");
+  button.dataset.shows = theme;
+  button.setAttribute("aria-label", `Theme: ${theme}`);
+  button.title = `Theme: ${theme}`;
 }
 
-function headers() {
-  const key = $("api-key").value.trim();
-  return { "Content-Type": "application/json", ...(key && { Authorization: `Bearer ${key}` }) };
+function startTheme() {
+  let theme = document.documentElement.dataset.theme ?? "auto";
+  showTheme(theme);
+  $("theme").addEventListener("click", () => {
+    theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
+    localStorage.setItem("inferd.theme", theme);
+    showTheme(theme);
+  });
 }
 
-async function errorText(response) {
-  try {
-    return (await response.json()).error.message;
-  } catch {
-    return `the server answered ${response.status}`;
+// ---- tabs ----
+
+const tabs = [...document.querySelectorAll('[role="tab"]')];
+
+function showTab(name, focus = false) {
+  for (const tab of tabs) {
+    const on = tab.id === `tab-${name}`;
+    tab.setAttribute("aria-selected", String(on));
+    tab.tabIndex = on ? 0 : -1;
+    $(tab.getAttribute("aria-controls"))?.toggleAttribute("hidden", !on);
+    if (on && focus) tab.focus();
   }
+  document.body.dataset.tab = name;
+  document.dispatchEvent(new CustomEvent("tab", { detail: name }));
 }
 
-async function loadModels() {
-  try {
-    const response = await fetch("v1/models", { headers: headers() });
-    if (!response.ok) throw new Error(await errorText(response));
-    const { data } = await response.json();
-    model.replaceChildren(...data.map(({ id }) => new Option(id, id)));
-    model.disabled = data.length === 0;
-    if (data.length === 0) throw new Error("still loading");
-    setState("ready");
-  } catch (e) {
-    setState(e.message, true);
-    setTimeout(loadModels, 2000);
-  }
-}
+const tabName = (tab) => tab.id.slice("tab-".length);
 
-function addMessage(role, text) {
-  $("welcome").hidden = true;
-  const box = document.createElement("article");
-  box.className = `message ${role}`;
-  const body = document.createElement("div");
-  body.className = "text";
-  body.textContent = text;
-  const meta = document.createElement("div");
-  meta.className = "meta";
-  box.append(body, meta);
-  log.append(box);
-  box.scrollIntoView({ block: "end" });
-  return { box, body, meta };
-}
-
-// Server-sent events of a response, one parsed JSON object after the other.
-async function* events(response) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let buffer = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    buffer += value;
-    let end;
-    while ((end = buffer.indexOf("\n\n")) >= 0) {
-      const event = buffer.slice(0, end);
-      buffer = buffer.slice(end + 2);
-      const data = event.split("\n").filter((l) => l.startsWith("data: ")).map((l) => l.slice(6)).join("\n");
-      if (data === "[DONE]") return;
-      if (data) yield JSON.parse(data);
-    }
-  }
-}
-
-function requestBody() {
-  const system = $("system").value.trim();
-  const body = {
-    model: model.value,
-    stream: true,
-    stream_options: { include_usage: true },
-    temperature: Number($("temperature").value),
-    messages: [...(system ? [{ role: "system", content: system }] : []), ...messages],
-  };
-  const limit = Number($("max-tokens").value);
-  if (limit > 0) body.max_tokens = limit;
-  return JSON.stringify(body);
-}
-
-function showRate(meta, start, first, tokens, note = "") {
-  if (!first) return;
-  const seconds = (performance.now() - first) / 1000;
-  const rate = tokens > 1 && seconds > 0 ? ` · ${((tokens - 1) / seconds).toFixed(1)} tokens/s` : "";
-  meta.textContent = `${tokens} tokens${rate} · first after ${Math.round(first - start)} ms${note}`;
-}
-
-// Streams one answer into `view`; returns its text.
-async function stream(view, signal) {
-  const start = performance.now();
-  let first = 0, tokens = 0, text = "", finish = "";
-  try {
-    const response = await fetch("v1/chat/completions", {
-      method: "POST", headers: headers(), body: requestBody(), signal,
-    });
-    if (!response.ok) throw new Error(await errorText(response));
-    for await (const event of events(response)) {
-      if (event.error) throw new Error(event.error.message);
-      const choice = event.choices[0];
-      if (choice?.delta.content) {
-        first ||= performance.now();
-        tokens++;
-        text += choice.delta.content;
-        view.body.textContent = text;
-        showRate(view.meta, start, first, tokens);
-        const main = log.parentElement;
-        if (main.scrollHeight - main.scrollTop - main.clientHeight < 120) main.scrollTop = main.scrollHeight;
-      }
-      if (choice?.finish_reason) finish = choice.finish_reason;
-      if (event.usage) tokens = event.usage.completion_tokens;
-    }
-    showRate(view.meta, start, first, tokens, finish === "length" ? " · cut off at the limit" : "");
-  } catch (e) {
-    if (e.name !== "AbortError") throw e;
-    showRate(view.meta, start, first, tokens, " · stopped");
-  }
-  return text;
-}
-
-async function send(text) {
-  messages.push({ role: "user", content: text });
-  addMessage("user", text);
-  const view = addMessage("assistant", "");
-  running = new AbortController();
-  view.box.classList.add("running");
-  $("send").hidden = true;
-  $("stop").hidden = false;
-  setState("answering");
-  try {
-    messages.push({ role: "assistant", content: await stream(view, running.signal) });
-    setState("ready");
-  } catch (e) {
-    messages.pop(); // the question was not answered: it is not part of the conversation
-    view.box.classList.add("failed");
-    view.body.textContent = e.message;
-    setState("error", true);
-  } finally {
-    running = null;
-    view.box.classList.remove("running");
-    $("send").hidden = false;
-    $("stop").hidden = true;
-    input.focus();
-  }
-}
-
-function grow() {
-  input.style.height = "auto";
-  input.style.height = `${input.scrollHeight + 2}px`;
-}
-
-function submit() {
-  const text = input.value.trim();
-  if (!text || running || model.disabled) return;
-  input.value = "";
-  grow();
-  send(text);
-}
-
-$("composer").addEventListener("submit", (e) => {
+function turnTab(e) {
+  const at = tabs.indexOf(e.target);
+  const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 }[e.key];
+  if (at < 0 || to === undefined) return;
   e.preventDefault();
-  submit();
-});
-input.addEventListener("input", grow);
-input.addEventListener("keydown", (e) => {
-  if (e.key === "Enter" && !e.shiftKey && !e.isComposing) {
-    e.preventDefault();
-    submit();
-  }
-});
-document.addEventListener("keydown", (e) => {
-  if (e.key === "Escape") running?.abort();
-});
-$("stop").addEventListener("click", () => running?.abort());
-$("new-chat").addEventListener("click", () => {
-  running?.abort();
-  messages = [];
-  log.querySelectorAll(".message").forEach((m) => m.remove());
-  $("welcome").hidden = false;
-  input.focus();
-});
-$("starters").addEventListener("click", (e) => {
-  if (e.target.tagName !== "BUTTON" || running || model.disabled) return;
-  send(e.target.textContent);
-});
+  go(tabName(tabs[(to + tabs.length) % tabs.length]), true);
+}
 
-loadModels();
+function go(name, focus) {
+  history.replaceState(null, "", name === "chat" ? "./" : `#${name}`);
+  showTab(name, focus);
+}
+
+function startTabs() {
+  for (const tab of tabs) tab.addEventListener("click", () => go(tabName(tab)));
+  $("tabs").addEventListener("keydown", turnTab);
+  const wanted = () => tabs.map(tabName).find((name) => `#${name}` === location.hash) ?? "chat";
+  addEventListener("hashchange", () => showTab(wanted()));
+  showTab(wanted());
+}
+
+// ---- panels at the sides: the list of chats, the settings ----
+
+const panels = [
+  { panel: $("chats"), button: $("open-chats") },
+  { panel: $("settings"), button: $("open-settings") },
+];
+
+function showPanel({ panel, button }, open) {
+  panel.classList.toggle("open", open);
+  button.setAttribute("aria-expanded", String(open));
+  // On a narrow screen a panel covers the rest, which must not be reached behind it.
+  const covers = narrow.matches && panels.some((p) => p.panel.classList.contains("open"));
+  $("conversation").inert = covers;
+  $("shade").hidden = !covers;
+}
+
+function closePanels() {
+  for (const p of panels) {
+    const hadFocus = p.panel.contains(document.activeElement);
+    if (narrow.matches || p.panel.id === "settings") showPanel(p, false);
+    if (hadFocus && narrow.matches) p.button.focus();
+  }
+}
+
+function startPanels() {
+  for (const p of panels)
+    p.button.addEventListener("click", () => {
+      const open = !p.panel.classList.contains("open");
+      if (narrow.matches) panels.forEach((other) => showPanel(other, false));
+      showPanel(p, open);
+      if (open) p.panel.querySelector("button, input, textarea")?.focus();
+    });
+  const reset = () => {
+    showPanel(panels[0], !narrow.matches);
+    showPanel(panels[1], false);
+  };
+  narrow.addEventListener("change", reset);
+  reset();
+  $("shade").addEventListener("click", closePanels);
+  for (const close of document.querySelectorAll(".close-panel"))
+    close.addEventListener("click", () => {
+      const p = panels.find(({ panel }) => panel.contains(close));
+      showPanel(p, false);
+      p.button.focus();
+    });
+  document.addEventListener("close-panels", () => narrow.matches && closePanels());
+  document.addEventListener("open-settings", () => {
+    go("chat");
+    showPanel(panels[1], true);
+  });
+}
+
+// ---- the API key ----
+
+function startKey(connection) {
+  const box = $("api-key");
+  box.value = getKey();
+  box.addEventListener("change", () => {
+    setKey(box.value.trim());
+    connection.look();
+  });
+  $("api-key-form").addEventListener("submit", (e) => e.preventDefault());
+  $("key-form").addEventListener("submit", (e) => {
+    e.preventDefault();
+    setKey($("key-input").value.trim());
+    box.value = getKey();
+    connection.look();
+  });
+  connection.addEventListener("state", () => {
+    const locked = connection.state === "locked";
+    if (locked && $("key-form").hidden) setTimeout(() => $("key-input").focus());
+    $("key-form").hidden = !locked;
+    $("key-wrong").hidden = !getKey();
+  });
+}
+
+startTheme();
+startPanels();
+const connection = new Connection();
+const chat = new Chat(new ChatStore(), connection);
+startKey(connection);
+startTabs();
+document.addEventListener("keydown", (e) => {
+  if (e.key !== "Escape") return;
+  if (document.querySelector("#shade:not([hidden])")) closePanels();
+  else chat.stop();
+});
+connection.look();

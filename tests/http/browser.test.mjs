@@ -1,96 +1,348 @@
-// The page in headless Chromium: type, send, see streamed text, stop it.
+// The chat tab: send, stream, stop, try again, edit, go on; chats outlive a reload; keyboard alone.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { mkdirSync } from "node:fs";
-import { after, before, test } from "node:test";
-import { chromium } from "playwright-core";
-import { metrics, startServer, until } from "./server.mjs";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { ask, ended, expectProblem, load, newPage, noProblems, noSidewaysScroll, openPage, scripted, skip } from "./browser_page.mjs";
+import { metrics, modelName, until } from "./server.mjs";
 
-const executablePath = execFileSync("scripts/find-chromium").toString().trim();
-const skip = executablePath ? false : "no Chromium on this machine";
-// Where to keep screenshots; none are taken without it.
-const shots = process.env.SCREENSHOTS;
+const it = openPage();
+const answers = (page = it.page) => page.locator(".message.assistant .text");
+const users = (page = it.page) => page.locator(".message.user .text");
 
-let server, browser, page;
-const problems = [];
-before(async () => {
-  if (skip) return;
-  server = await startServer();
-  browser = await chromium.launch({
-    executablePath,
-    args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+// What the page sends with the next request.
+const nextBody = async (act, page = it.page) => {
+  const [request] = await Promise.all([page.waitForRequest("**/v1/chat/completions"), act()]);
+  return request.postDataJSON();
+};
+
+test("the page loads and offers the model with its context", { skip }, async () => {
+  await load(it);
+  const options = await it.page.$$eval("#model option", (all) => all.map((o) => [o.value, o.text]));
+  assert.deepEqual(options, [[modelName, `${modelName} · 8K`]]);
+  await it.shot("chat-empty");
+});
+
+test("a typed message gets a streamed answer with its figures", { skip }, async () => {
+  const { page } = it;
+  await page.click("#open-settings");
+  await page.fill("#chat-temperature", "0");
+  const body = await nextBody(() => ask(page, "Tell me a story about a fox."));
+  assert.deepEqual(body, {
+    model: modelName, messages: [{ role: "user", content: "Tell me a story about a fox." }],
+    temperature: 0, stream: true, stream_options: { include_usage: true },
   });
-  page = await browser.newPage({ viewport: { width: 1000, height: 720 } });
-  page.on("console", (m) => m.type() === "error" && problems.push(m.text()));
-  page.on("pageerror", (e) => problems.push(String(e)));
-  if (shots) mkdirSync(shots, { recursive: true });
-});
-after(async () => {
-  await browser?.close();
-  await server?.stop();
-});
-
-async function shot(name) {
-  if (shots) await page.screenshot({ path: `${shots}/${name}.png` });
-}
-
-test("the page loads and offers the model", { skip }, async () => {
-  await page.goto(server.url + "/");
-  await page.waitForFunction(() => document.querySelector("#model").options.length > 0);
-  const ids = await page.$$eval("#model option", (options) => options.map((o) => o.value));
-  assert.ok(ids.includes("inferd-demo"));
-  await shot("empty");
+  assert.match(await answers().first().textContent(), /fox/i);
+  const meta = await page.locator(".message.assistant .meta").first().textContent();
+  assert.match(meta, /tokens\/s.*first after [\d,]+ ms.*\d+ prompt \(\d+ cached\).*\d+ answer/);
+  const meter = page.getByRole("meter", { name: "Context used" });
+  assert.equal(await meter.getAttribute("aria-valuemax"), "8192");
+  assert.ok(Number(await meter.getAttribute("aria-valuenow")) > 20);
+  await it.shot("chat-answered");
 });
 
-test("a typed message gets a streamed answer", { skip }, async () => {
+test("screen readers are told sentences, and the end; never single tokens", { skip }, async () => {
+  const { page } = it, log = page.locator("#log");
+  assert.equal(await log.evaluate((el) => el.closest("[aria-live]")), null);
+  const said = await page.$$eval("#announcer p", (all) => all.map((p) => p.textContent));
+  assert.equal(said.at(-1), "Answer finished.");
+  assert.ok(said.length >= 2 && said.length < 12, `${said.length} announcements`);
+  for (const text of said.slice(0, -1)) assert.match(text, /[.!?"'”]$/);
+  const whole = (await answers().first().innerText()).replace(/\s+/g, " ");
+  assert.ok(whole.includes(said[0].slice(0, 40)));
+});
+
+test("empty fields are not sent, typed ones are, bad ones stop the request", { skip }, async () => {
+  const { page } = it;
+  await page.fill("#chat-system", "Answer briefly.");
+  await page.fill("#chat-top-p", "0.9");
+  await page.fill("#chat-seed", "9223372036854775807");
+  await page.fill("#chat-max-tokens", "8");
+  await page.fill("#chat-stop", "###\\n\nEND");
+  const [request] = await Promise.all([page.waitForRequest("**/v1/chat/completions"), ask(page, "Hello!")]);
+  assert.match(request.postData(), /"seed":9223372036854775807}$/, "all 64 bits");
+  const body = request.postDataJSON();
+  assert.equal(body.messages[0].role, "system");
+  assert.equal(body.messages.length, 4);
+  assert.deepEqual([body.top_p, body.max_tokens, body.stop], [0.9, 8, ["###\n", "END"]]);
+  assert.equal("top_k" in body, false);
+  await page.fill("#chat-top-k", "many");
+  await page.fill("#input", "Again?");
+  await page.press("#input", "Enter");
+  assert.equal(await page.locator("#chat-top-k").getAttribute("aria-invalid"), "true");
+  await page.getByText("“Top k” in the settings is not valid.").waitFor();
+  assert.equal(await users().count(), 2, "nothing was sent");
+  await it.shot("chat-settings");
+  for (const name of ["top-k", "top-p", "seed", "stop", "system"]) await page.fill(`#chat-${name}`, "");
+  await page.fill("#input", "");
+});
+
+test("an answer that the limit cut goes on", { skip }, async () => {
+  const { page } = it, last = answers().last(), before = await last.innerText();
+  await page.fill("#chat-max-tokens", "20");
+  const body = await nextBody(async () => {
+    await page.locator(".message.assistant .continue").click();
+    await ended(page);
+  });
+  assert.equal(body.continue_final_message, true);
+  assert.equal(body.messages.at(-1).role, "assistant");
+  const now = await last.innerText();
+  assert.ok(now.startsWith(before) && now.length > before.length, JSON.stringify([before, now]));
+  await page.fill("#chat-max-tokens", "");
+});
+
+test("an answer grows as it comes; it can be stopped, and the server stops too", { skip }, async () => {
+  const { page } = it;
   // Every length that the answer's text has on the page, noted there: it grows faster than we can ask.
   await page.evaluate(() => {
-    window.lengths = [];
+    window.lengths = new Set();
     new MutationObserver(() => {
       const text = document.querySelector(".message.assistant .text");
-      if (text?.textContent) window.lengths.push(text.textContent.length);
+      if (text?.textContent) window.lengths.add(text.textContent.length);
     }).observe(document.querySelector("#log"), { childList: true, subtree: true, characterData: true });
   });
-  await page.click("#settings summary");
-  await page.fill("#temperature", "0");
-  await page.fill("#input", "Tell me a story about a fox.");
-  await page.keyboard.press("Enter");
-  const answer = page.locator(".message.assistant .text").first();
-  await until(async () => {
-    return (await answer.textContent()) && (await page.locator(".message.running").count()) === 0;
-  }, "the answer ends");
-  const steps = new Set(await page.evaluate(() => window.lengths));
-  assert.ok(steps.size > 10, `it grew in ${steps.size} steps`);
-  assert.match(await answer.textContent(), /fox/i);
-  assert.match(await page.locator(".message.assistant .meta").first().textContent(), /tokens\/s/);
-  await shot("answered");
-});
-
-test("an answer can be stopped, and the server stops too", { skip }, async () => {
   // The model would end by itself after a second: let it go on until it is stopped.
-  await page.route("**/v1/chat/completions", (route) =>
-    route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ignore_eos: true }) }),
-  );
+  await page.route("**/v1/chat/completions", (route) => route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ignore_eos: true }) }), { times: 1 });
+  await page.click("#new-chat");
   await page.fill("#input", "Tell me a very long story about two brothers and a dragon.");
-  await page.keyboard.press("Enter");
-  const answer = page.locator(".message.assistant .text").nth(1);
-  await until(async () => (await answer.textContent()).length > 0, "text appears");
+  await page.press("#input", "Enter");
+  const answer = answers().last();
+  await until(() => page.evaluate(() => window.lengths.size > 8), "the text grows in many steps");
   await page.click("#stop");
-  await page.locator(".message.running").waitFor({ state: "detached" });
+  await ended(page);
   const text = await answer.textContent();
-  assert.match(await page.locator(".message.assistant .meta").nth(1).textContent(), /stopped/);
-  await until(async () => (await metrics(server)).get("inferd_sequences_running") === 0, "nothing runs on the server");
+  assert.match(await page.locator(".message.assistant .meta").last().textContent(), /stopped/);
+  await until(async () => (await metrics(it.server)).get("inferd_sequences_running") === 0, "nothing runs on the server");
   assert.equal(await answer.textContent(), text, "no more text after the stop");
-  await shot("stopped");
+  assert.equal(await page.locator(".message.assistant .continue").count(), 1);
 });
 
-test("a phone's width has no sideways scroll, dark mode works", { skip }, async () => {
+test("trying again replaces the answer, editing a message replaces what follows", { skip }, async () => {
+  const { page } = it;
+  await page.getByRole("button", { name: "Answer again" }).click();
+  await ended(page);
+  assert.equal(await page.locator(".message").count(), 2);
+  await ask(page, "And then?");
+  assert.equal(await page.locator(".message").count(), 4);
+  await page.locator(".message.user").first().hover();
+  await page.getByRole("button", { name: "Edit message" }).first().click();
+  const box = page.getByRole("textbox", { name: "Edit your message" });
+  await box.fill("What is 3 plus 4?");
+  await it.shot("chat-edit");
+  const body = await nextBody(async () => {
+    await box.press("Enter");
+    await ended(page);
+  });
+  assert.deepEqual(body.messages, [{ role: "user", content: "What is 3 plus 4?" }]);
+  assert.deepEqual(await users().allTextContents(), ["What is 3 plus 4?"]);
+  assert.match(await answers().last().textContent(), /7/);
+});
+
+test("messages are copied and deleted", { skip }, async () => {
+  const { page } = it;
+  await page.locator(".message.user").hover();
+  await page.locator(".message.user").getByRole("button", { name: "Copy message" }).click();
+  await page.getByRole("button", { name: "Copied" }).waitFor();
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), "What is 3 plus 4?");
+  await page.getByRole("button", { name: "Delete answer" }).click();
+  assert.equal(await page.locator(".message").count(), 1);
+});
+
+test("chats outlive a reload, with their settings", { skip }, async () => {
+  const { page } = it;
+  await ask(page, "Give me a short list of fruits.");
+  const texts = await page.locator(".message .text").allTextContents();
+  const titles = await page.locator("#chat-list .open").allTextContents();
+  assert.equal(titles.length, 2);
+  await load(it);
+  assert.deepEqual(await page.locator("#chat-list .open").allTextContents(), titles);
+  assert.deepEqual(await page.locator(".message .text").allTextContents(), texts);
+  assert.equal(await page.inputValue("#chat-temperature"), "0");
+  await page.locator("#chat-list").getByRole("button", { name: "Tell me a story about a fox.", exact: true }).click();
+  assert.match(await answers().first().textContent(), /fox/i);
+});
+
+test("an answer that a reload interrupts says so and can be tried again", { skip }, async () => {
+  const { page } = it;
+  await page.route("**/v1/chat/completions", (route) => route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ignore_eos: true }) }), { times: 1 });
+  await page.click("#new-chat");
+  await page.fill("#input", "Tell me a story about a bear.");
+  await page.press("#input", "Enter");
+  await until(async () => (await answers().last().textContent()).length > 20, "text appears");
+  await load(it);
+  await page.getByText("This answer was not finished").waitFor();
+  assert.ok((await answers().last().textContent()).length > 0, "what had come is kept");
+  await page.getByRole("button", { name: "Try again" }).click();
+  await ended(page);
+  assert.equal(await page.locator(".error").count(), 0);
+});
+
+test("chats are renamed, deleted, brought back, exported without the key", { skip }, async () => {
+  const { page } = it;
+  await page.locator("#chat-list li").first().hover();
+  await page.getByRole("button", { name: "Rename Tell me a story about a bear." }).click();
+  await page.keyboard.type("Bears");
+  await page.keyboard.press("Enter");
+  assert.equal(await page.locator("#chat-title").textContent(), "Bears");
+  await page.getByRole("button", { name: "Delete Bears" }).click();
+  assert.equal((await page.locator("#chat-list .open").allTextContents()).includes("Bears"), false);
+  await page.getByRole("button", { name: "Undo" }).click();
+  assert.equal(await page.locator("#chat-title").textContent(), "Bears");
+  await page.click("#open-settings");
+  await page.fill("#api-key", "secret-key-123");
+  await page.press("#api-key", "Tab");
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("#export-all")]);
+  const text = readFileSync(await download.path(), "utf8"), data = JSON.parse(text);
+  assert.equal(data.chats.length, 3);
+  assert.ok(data.chats.some((c) => c.title === "Bears" && c.messages.length === 2));
+  assert.equal(text.includes("secret-key"), false);
+  assert.equal(await page.evaluate(() => JSON.stringify(localStorage).includes("secret-key")), false);
+  await page.fill("#api-key", "");
+  await page.press("#api-key", "Tab");
+});
+
+test("errors of the server are shown with the field; a stream that ends early says so", { skip }, async () => {
+  const { page } = it;
+  await page.click("#new-chat");
+  await page.route("**/v1/chat/completions", (route) => route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), top_p: 7 }) }), { times: 1 });
+  await ask(page, "Hello!");
+  const box = page.locator(".error");
+  assert.match(await box.textContent(), /top_p.*Field: top_p.*Status 400/s);
+  expectProblem(it, /status of 400/);
+  await it.shot("chat-error");
+  await scripted(page, [{ role: "assistant", content: "" }, { content: "Once upon" }], "");
+  await page.getByRole("button", { name: "Try again" }).click();
+  await ended(page);
+  assert.match(await box.textContent(), /ended before the answer did/);
+  assert.equal(await answers().last().innerText(), "Once upon");
+  await page.getByRole("button", { name: "Try again" }).click();
+  await ended(page);
+  assert.equal(await page.locator(".error").count(), 0);
+});
+
+test("reasoning folds, tool calls are cards", { skip }, async () => {
+  const { page } = it;
+  await page.click("#new-chat");
+  await scripted(page, [
+    { reasoning_content: "The user wants " }, { reasoning_content: "**weather**." }, { content: "Let me look." },
+    { tool_calls: [{ index: 0, id: "call_1", type: "function", function: { name: "get_weather", arguments: "" } }] },
+    { tool_calls: [{ index: 0, function: { arguments: '{"city":' } }] }, { tool_calls: [{ index: 0, function: { arguments: '"Oslo"}' } }] },
+  ]);
+  await ask(page, "Weather in Oslo?");
+  const details = page.locator("details.reasoning");
+  assert.equal(await details.getAttribute("open"), null);
+  await details.locator("summary").click();
+  assert.equal(await details.locator(".markdown").innerText(), "The user wants weather.");
+  const card = page.getByRole("region", { name: "Call of get_weather" });
+  assert.equal(await card.locator("code").textContent(), '{\n  "city": "Oslo"\n}');
+  await it.shot("chat-tools");
+});
+
+test("when the space is used up the oldest chats go, with a notice", { skip }, async () => {
+  const page = await newPage(it);
+  await load(it, "/", page);
+  await page.evaluate(() => {
+    for (let i = 0; i < 12; i++) {
+      localStorage.setItem(`inferd.chat.old${i}`, JSON.stringify({ settings: {}, messages: [{ role: "user", content: "x".repeat(400_000) }] }));
+      localStorage.setItem(`inferd.meta.old${i}`, JSON.stringify({ title: `Old ${i}`, updated: 1000 + i }));
+    }
+    // Up to the brim.
+    for (let n = 1 << 19; n >= 1; n >>= 1)
+      try {
+        for (;;) localStorage.setItem("inferd.chat.old0", localStorage.getItem("inferd.chat.old0") + " ".repeat(n));
+      } catch {}
+  });
+  await load(it, "/", page);
+  await page.click("#new-chat");
+  await ask(page, "Hello!");
+  await page.getByText(/space for chats is used up: the oldest chat, “Old 0”, was deleted/).waitFor();
+  const titles = await page.locator("#chat-list .open").allTextContents();
+  assert.equal(titles[0], "Hello!");
+  assert.equal(titles.includes("Old 0"), false);
+  assert.equal(titles.includes("Old 11"), true);
+  await page.context().close();
+});
+
+test("the keyboard alone is enough", { skip }, async () => {
+  const page = await newPage(it);
+  await load(it, "/", page);
+  const tabTo = async (selector) => {
+    for (let i = 0; i < 40; i++) {
+      if (await page.evaluate((s) => document.activeElement?.matches(s), selector)) return;
+      await page.keyboard.press("Tab");
+      const visible = await page.evaluate(() => document.activeElement === document.body || getComputedStyle(document.activeElement).outlineStyle !== "none");
+      assert.ok(visible, `focus can be seen at ${await page.evaluate(() => document.activeElement.outerHTML.slice(0, 80))}`);
+    }
+    assert.fail(`Tab does not reach ${selector}`);
+  };
+  assert.equal(await page.evaluate(() => document.activeElement.id), "input", "the composer has the focus at the start");
+  await page.keyboard.type("Hello!");
+  await page.keyboard.press("Enter");
+  await ended(page);
+  assert.equal(await page.evaluate(() => document.activeElement.id), "input", "the focus comes back");
+  await tabTo("#tab-chat");
+  await tabTo("#open-settings");
+  await page.keyboard.press("Enter");
+  assert.equal(await page.locator("#settings").isVisible(), true);
+  await tabTo("#chat-temperature");
+  await page.keyboard.type("0.5");
+  await tabTo("#input");
+  await page.keyboard.type("A story");
+  await page.keyboard.press("Shift+Enter");
+  await page.keyboard.type("about a cat, please.");
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("Escape");
+  await ended(page);
+  assert.equal(await users(page).last().textContent(), "A story\nabout a cat, please.");
+  await page.context().close();
+});
+
+test("landmarks and names are there for screen readers", { skip }, async () => {
+  const { page } = it;
+  await load(it);
+  await page.click("#new-chat");
+  for (const [role, name] of [["banner"], ["main"], ["tablist", "Views"], ["tabpanel", "Chat"], ["navigation", "Chats"], ["region", "Conversation"], ["combobox", "Model"], ["textbox", "Message"]])
+    if (role !== "region") assert.equal(await page.getByRole(role, name ? { name, exact: true } : {}).count(), 1, `${role} ${name ?? ""}`);
+  const tree = await page.locator("body").ariaSnapshot();
+  assert.match(tree, /- tab "Chat" \[selected\]/);
+  assert.doesNotMatch(tree, /- button\s*$/m, "every button has a name");
+  assert.doesNotMatch(tree, /- textbox\s*$/m, "every field has a name");
+});
+
+test("a phone's width has no sideways scroll, light and dark", { skip }, async () => {
+  const { page } = it;
   await page.setViewportSize({ width: 360, height: 640 });
-  await page.emulateMedia({ colorScheme: "dark" });
-  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
-  await shot("phone-dark");
+  await load(it);
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    assert.ok(await noSidewaysScroll(page));
+    await it.shot(`phone-chat-empty-${colorScheme}`);
+  }
+  await page.click("#open-chats");
+  await it.shot("phone-list-dark");
+  await page.locator("#chat-list").getByRole("button", { name: "Tell me a story about a fox.", exact: true }).click();
+  await page.locator("#shade").waitFor({ state: "hidden" });
+  assert.ok(await noSidewaysScroll(page));
+  await it.shot("phone-chat-dark");
+  await page.click("#open-settings");
+  await it.shot("phone-settings-dark");
+  await page.keyboard.press("Escape");
+  assert.equal(await page.locator("#settings").isVisible(), false);
+  await page.setViewportSize({ width: 1100, height: 760 });
+  await it.shot("chat-dark");
 });
 
-test("no errors in the console", { skip }, () => {
-  assert.deepEqual(problems, []);
+test("the theme can be chosen and is kept", { skip }, async () => {
+  const { page } = it, scheme = () => page.evaluate(() => getComputedStyle(document.documentElement).colorScheme);
+  await page.emulateMedia({ colorScheme: "dark" });
+  await page.click("#theme");
+  assert.equal(await scheme(), "light");
+  await load(it);
+  assert.equal(await scheme(), "light");
+  await page.getByRole("button", { name: "Theme: light" }).click();
+  assert.equal(await scheme(), "dark");
+  await page.getByRole("button", { name: "Theme: dark" }).click();
+  assert.equal(await scheme(), "light dark");
+  await page.emulateMedia({ colorScheme: "light" });
 });
+
+noProblems(it);

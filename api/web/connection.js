@@ -1,0 +1,87 @@
+// Is the server there, and what does it serve? Asks again by itself when it was away.
+import { $, number } from "./dom.js";
+import { fetchModels, fetchReady } from "./api.js";
+
+const CALM_MS = 15_000; // between looks at a server that answers
+const FIRST_RETRY_MS = 1000, LONGEST_RETRY_MS = 10_000;
+
+export class Connection extends EventTarget {
+  constructor() {
+    super();
+    this.state = "connecting";
+    this.models = [];
+    this.picker = $("model");
+    this.timer = 0;
+    this.retryMs = FIRST_RETRY_MS;
+    this.picker.addEventListener("change", () => this.changed());
+    document.addEventListener("visibilitychange", () => document.hidden || this.look());
+    addEventListener("online", () => this.look());
+  }
+
+  get ready() {
+    return this.state === "ready" && this.models.length > 0;
+  }
+
+  get model() {
+    return this.models.find((m) => m.id === this.picker.value) ?? null;
+  }
+
+  // Chooses the model of a chat, when it is still served.
+  choose(id) {
+    if (this.models.some((m) => m.id === id)) this.picker.value = id;
+    this.wanted = id;
+  }
+
+  changed() {
+    this.wanted = this.picker.value;
+    this.dispatchEvent(new Event("model"));
+  }
+
+  // Asks now, and again later.
+  async look() {
+    clearTimeout(this.timer);
+    const turn = (this.turn = (this.turn ?? 0) + 1);
+    const state = await this.ask();
+    if (turn !== this.turn) return; // a later look has begun
+    this.show(state);
+    this.retryMs = state.name === "ready" ? FIRST_RETRY_MS : Math.min(LONGEST_RETRY_MS, this.retryMs * 1.5);
+    this.timer = setTimeout(() => this.look(), state.name === "ready" ? CALM_MS : this.retryMs);
+  }
+
+  async ask() {
+    if (document.hidden && this.ready) return { name: "ready", text: "ready" };
+    try {
+      await fetchReady();
+      if (!this.ready) this.fill(await fetchModels());
+      return { name: "ready", text: "ready" };
+    } catch (e) {
+      this.state = "away";
+      if (e.status === 401) return { name: "locked", text: "API key needed" };
+      if (e.status === 503) return { name: "away", text: "not ready yet" };
+      return { name: "away", text: e.status ? e.message : "server away" };
+    }
+  }
+
+  fill(models) {
+    this.models = models;
+    const options = models.map((m) => {
+      const option = new Option(m.context_length ? `${m.id} · ${shortCount(m.context_length)}` : m.id, m.id);
+      option.title = m.context_length ? `${number(m.context_length)} tokens of context` : "";
+      return option;
+    });
+    this.picker.replaceChildren(...options);
+    this.picker.disabled = !models.length;
+    if (this.wanted) this.choose(this.wanted);
+  }
+
+  show({ name, text }) {
+    const before = this.state;
+    this.state = name;
+    const box = $("state");
+    box.dataset.state = name;
+    $("state-text").textContent = text;
+    if (name !== before || name === "ready") this.dispatchEvent(new Event("state"));
+  }
+}
+
+const shortCount = (n) => (n >= 1024 ? `${Math.round(n / 1024)}K` : String(n));

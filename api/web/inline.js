@@ -1,0 +1,247 @@
+// Markdown, the inline half: one paragraph's text -> DOM nodes. HTML in it stays text, and a link
+// leads to http, https or mailto or is no link.
+import { h } from "./dom.js";
+
+const MAX_DELIMITERS = 1000; // beyond it stars are stars: nesting and time stay bounded
+const MAX_TARGET = 2000;
+
+const PLAIN = /(?:(?!https?:\/\/)[^\\`*_~[\]!<&\n])+/y;
+const URL_TEXT = /https?:\/\/[^\s<>"'`]+/y;
+const ANGLE = /<((?:https?:|mailto:)[^\s<>]{1,2000})>/y;
+const ENTITY = /&(?:#(\d{1,7})|#[xX]([\da-fA-F]{1,6})|(amp|lt|gt|quot|apos|nbsp|copy|mdash|ndash|hellip));/y;
+const NAMED = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", copy: "©", mdash: "—", ndash: "–", hellip: "…" };
+const SPACE = /\s/, PUNCTUATION = /[\p{P}\p{S}]/u;
+
+export function safeUrl(text) {
+  if (!URL.canParse(text)) return null; // relative ones too: they would lead into this server
+  const url = new URL(text);
+  return ["http:", "https:", "mailto:"].includes(url.protocol) ? url.href : null;
+}
+
+const link = (href, title, ...children) =>
+  h("a", { href, title, target: "_blank", rel: "noopener noreferrer" }, ...children);
+
+// "(target "title")" at `at`; null when it is not one.
+function targetAt(text, at) {
+  if (text[at] !== "(") return null;
+  const part = text.slice(at, at + MAX_TARGET);
+  let i = 1, depth = 0;
+  while (/[ \n]/.test(part[i] ?? "")) i++;
+  const from = i;
+  if (part[i] === "<") {
+    const end = part.indexOf(">", i);
+    if (end < 0) return null;
+    return closing(part, end + 1, part.slice(i + 1, end));
+  }
+  for (; i < part.length && !/\s/.test(part[i]); i++) {
+    if (part[i] === "(") depth++;
+    if (part[i] === ")" && depth-- === 0) break;
+  }
+  return closing(part, i, part.slice(from, i));
+}
+
+function closing(part, at, url) {
+  const end = /\s*(?:"([^"]*)"|'([^']*)')?\s*\)/y;
+  end.lastIndex = at;
+  const m = end.exec(part);
+  return m && { url, title: m[1] ?? m[2], length: at + m[0].length };
+}
+
+// May a run of delimiters between these characters open or close emphasis? (CommonMark, 6.2)
+function flanking(mark, before, after) {
+  const spaceBefore = !before || SPACE.test(before), spaceAfter = !after || SPACE.test(after);
+  const dotBefore = before && PUNCTUATION.test(before), dotAfter = after && PUNCTUATION.test(after);
+  const left = !spaceAfter && (!dotAfter || spaceBefore || dotBefore);
+  const right = !spaceBefore && (!dotBefore || spaceAfter || dotAfter);
+  if (mark !== "_") return { opens: left, closes: right };
+  return { opens: left && (!right || dotBefore), closes: right && (!left || dotAfter) };
+}
+
+const asNode = (item) => (item.mark ? item.mark.repeat(item.n) : item.bracket ? item.bracket : item);
+
+// How many delimiters of the two runs pair: 0 when they do not.
+function pairs(opener, closer) {
+  if (opener.mark !== closer.mark) return 0;
+  if (opener.mark === "~") return opener.n === closer.n && opener.n <= 2 ? opener.n : 0;
+  const both = (opener.closes || closer.opens) && (opener.whole + closer.whole) % 3 === 0;
+  if (both && (opener.whole % 3 || closer.whole % 3)) return 0;
+  return opener.n >= 2 && closer.n >= 2 ? 2 : 1;
+}
+
+function wrap(mark, n, inner) {
+  return h(mark === "~" ? "del" : n === 2 ? "strong" : "em", {}, ...inner.map(asNode));
+}
+
+// Pairs the delimiters among the items; what is left of them is text.
+function emphasise(items) {
+  const out = [];
+  let openers = []; // indices into out
+  for (const item of items) {
+    if (!item.mark) {
+      out.push(item);
+      continue;
+    }
+    let at = item.closes ? openers.length - 1 : -1;
+    while (at >= 0 && item.n > 0) {
+      const opener = out[openers[at]], n = pairs(opener, item);
+      if (!n) {
+        at--;
+        continue;
+      }
+      const inner = out.splice(openers[at] + 1);
+      opener.n -= n;
+      item.n -= n;
+      openers = openers.slice(0, at + (opener.n > 0 ? 1 : 0));
+      if (opener.n === 0) out.pop();
+      out.push(wrap(item.mark, n, inner));
+      at = openers.length - 1;
+    }
+    if (item.n > 0) {
+      if (item.opens) openers.push(out.length);
+      out.push(item);
+    }
+  }
+  return out.map(asNode);
+}
+
+class Inline {
+  constructor(text) {
+    this.text = text;
+    this.at = 0;
+    this.items = []; // strings, nodes, {mark...}, {bracket}
+    this.brackets = []; // indices of open brackets
+    this.nDelimiters = 0;
+    this.ticks = null; // length of a run of backticks -> its positions
+  }
+
+  run() {
+    while (this.at < this.text.length) {
+      this.take(PLAIN, (m) => this.items.push(m[0])) || this.special(this.text[this.at]);
+    }
+    return emphasise(this.items);
+  }
+
+  // Runs `use` on a match at the current position and steps over it.
+  take(regex, use) {
+    regex.lastIndex = this.at;
+    const m = regex.exec(this.text);
+    if (!m || use(m) === false) return false;
+    this.at += m[0].length;
+    return true;
+  }
+
+  push(text, length = text.length) {
+    this.items.push(text);
+    this.at += length;
+  }
+
+  special(c) {
+    if (c === "\\") return this.escape();
+    if (c === "`") return this.code();
+    if (c === "\n") return this.lineBreak();
+    if (c === "*" || c === "_" || c === "~") return this.delimiters(c);
+    if (c === "[" || (c === "!" && this.text[this.at + 1] === "[")) return this.open(c);
+    if (c === "]") return this.close();
+    if (c === "<" && this.take(ANGLE, (m) => this.address(m[1], m[1]))) return undefined;
+    if (c === "&" && this.take(ENTITY, (m) => this.entity(m))) return undefined;
+    if (c === "h" && this.bareUrl()) return undefined;
+    return this.push(c);
+  }
+
+  escape() {
+    const next = this.text[this.at + 1];
+    if (next === "\n") this.push(h("br"), 2);
+    else if (next && /[!-/:-@[-`{-~]/.test(next)) this.push(next, 2);
+    else this.push("\\");
+  }
+
+  lineBreak() {
+    if (typeof this.items.at(-1) === "string") this.items[this.items.length - 1] = this.items.at(-1).trimEnd();
+    this.push(h("br"), 1);
+  }
+
+  entity([, decimal, hex, name]) {
+    const code = decimal ? Number(decimal) : hex ? Number.parseInt(hex, 16) : null;
+    if (code !== null && (code === 0 || code > 0x10ffff)) return false;
+    this.items.push(name ? NAMED[name] : String.fromCodePoint(code));
+    return true;
+  }
+
+  address(text, target) {
+    const href = safeUrl(target);
+    if (!href) return false;
+    this.items.push(link(href, undefined, text));
+    return true;
+  }
+
+  bareUrl() {
+    URL_TEXT.lastIndex = this.at;
+    let text = URL_TEXT.exec(this.text)?.[0];
+    if (!text || this.brackets.length) return false;
+    text = text.replace(/[.,;:!?*_~\]]+$/, "");
+    if (text.endsWith(")") && !text.includes("(")) text = text.slice(0, -1);
+    if (!this.address(text, text)) return false;
+    this.at += text.length;
+    return true;
+  }
+
+  code() {
+    const run = /`+/y;
+    run.lastIndex = this.at;
+    const n = run.exec(this.text)[0].length, from = this.at + n;
+    const end = this.closingTicks(n, from);
+    if (end < 0) return this.push("`".repeat(n));
+    let text = this.text.slice(from, end).replaceAll("\n", " ");
+    if (text.trim() && text.startsWith(" ") && text.endsWith(" ")) text = text.slice(1, -1);
+    return this.push(h("code", {}, text), end + n - this.at);
+  }
+
+  // All runs are found once: a text of backticks costs linear time.
+  closingTicks(n, from) {
+    if (!this.ticks) {
+      this.ticks = new Map();
+      for (const m of this.text.matchAll(/`+/g)) {
+        if (!this.ticks.has(m[0].length)) this.ticks.set(m[0].length, []);
+        this.ticks.get(m[0].length).push(m.index);
+      }
+      for (const list of this.ticks.values()) list.reverse();
+    }
+    const list = this.ticks.get(n) ?? [];
+    while (list.length && list.at(-1) < from) list.pop();
+    return list.at(-1) ?? -1;
+  }
+
+  delimiters(mark) {
+    let n = 1;
+    while (this.text[this.at + n] === mark) n++;
+    if (++this.nDelimiters > MAX_DELIMITERS) return this.push(mark.repeat(n));
+    const flanks = flanking(mark, this.text[this.at - 1], this.text[this.at + n]);
+    return this.push({ mark, n, whole: n, ...flanks }, n);
+  }
+
+  open(c) {
+    this.brackets.push(this.items.length);
+    this.push({ bracket: c === "!" ? "![" : "[" }, c === "!" ? 2 : 1);
+  }
+
+  close() {
+    const target = this.brackets.length ? targetAt(this.text, this.at + 1) : null;
+    const from = this.brackets.pop();
+    if (!target) return this.push("]");
+    const href = safeUrl(target.url);
+    // Another kind of target is shown as it was written: nothing is dropped, nothing leads there.
+    if (!href) return this.push(this.text.slice(this.at, this.at + 1 + target.length));
+    const inner = emphasise(this.items.splice(from + 1));
+    const { bracket } = this.items.pop();
+    this.at += 1 + target.length;
+    if (bracket === "![") inner.unshift(inner.length ? "Image: " : `Image: ${target.url}`);
+    this.items.push(link(href, target.title, ...withoutLinks(inner)));
+    // A link does not hold a link: the brackets around this one are text.
+    if (bracket === "[") this.brackets = [];
+    return undefined;
+  }
+}
+
+const withoutLinks = (nodes) => nodes.flatMap((n) => (n instanceof HTMLAnchorElement ? [...n.childNodes] : [n]));
+
+export const renderInline = (text) => new Inline(text).run();

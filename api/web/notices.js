@@ -1,0 +1,63 @@
+// Short messages at the edge of the page, and what screen readers are told of an answer.
+import { $, h, iconButton } from "./dom.js";
+
+const SHOWN_MS = 12_000;
+
+// Says `text`; `action` is {label, run}.
+export function notify(text, action) {
+  const box = h("div", { class: "notice" }, h("span", {}, text));
+  const close = () => box.remove();
+  if (action)
+    box.append(h("button", { type: "button", onclick: () => { close(); action.run(); } }, action.label));
+  box.append(iconButton("close", "Dismiss", close));
+  $("notices").append(box);
+  setTimeout(close, SHOWN_MS);
+}
+
+const SENTENCE = /[^]*?(?:[.!?…]["')\]]*(?=\s)|\n)\s*/y;
+const PAUSE_MS = 1500;
+
+// Markup would be read out: "star star".
+const spoken = (text) => text.replace(/```[^\n]*/g, " code ").replace(/[*_`#>|~]+/g, "").replace(/\s+/g, " ").trim();
+
+// Feeds an answer to a polite live region sentence by sentence, never token by token.
+export class Announcer {
+  constructor() {
+    this.region = $("announcer");
+    this.reset();
+  }
+
+  reset() {
+    this.said = 0;
+    this.last = 0;
+    this.region.replaceChildren();
+  }
+
+  say(text) {
+    const clean = spoken(text);
+    if (!clean) return;
+    this.region.append(h("p", {}, clean));
+    while (this.region.childElementCount > 20) this.region.firstChild.remove();
+    this.last = performance.now();
+  }
+
+  progress(content) {
+    if (performance.now() - this.last < PAUSE_MS) return;
+    let end = this.said;
+    for (;;) {
+      SENTENCE.lastIndex = end;
+      if (!SENTENCE.test(content)) break;
+      end = SENTENCE.lastIndex;
+    }
+    if (end === this.said) return;
+    this.say(content.slice(this.said, end));
+    this.said = end;
+  }
+
+  end(content, how) {
+    this.say(content.slice(this.said));
+    this.say(how);
+    this.said = 0;
+    this.last = 0;
+  }
+}
