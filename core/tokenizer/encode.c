@@ -325,15 +325,38 @@ static bool is_doubled(const struct job *j) {
     return n && j->ids.n >= 2 * n && !memcmp(j->ids.ids + n, j->ids.ids, n * sizeof *j->ids.ids);
 }
 
-static int run(struct job *j, int flags, int32_t **ids, size_t *n_ids) {
-    const tokenizer *t = j->t;
-    bool special = flags & TOKENIZER_ADD_SPECIAL;
+/* The job's text behind the ids that it has. */
+static int encode_job(struct job *j) {
     int rc = check_size(j);
     str_init(&j->buffer, ENCODE_MAX_TEXT_BYTES + 1);
     normalizer_work_init(&j->norm);
-    j->prefix_due = t->space_prefix;
-    if (!rc && special) rc = add_all(j, t->before, t->n_before);
     if (!rc) rc = encode_all(j);
+    str_fini(&j->buffer);
+    bpe_work_free(j->work);
+    normalizer_work_fini(&j->norm);
+    return rc;
+}
+
+int encode_plain(const tokenizer *t, const char *text, bool space_prefix, struct id_list *ids,
+                 err *e) {
+    struct job j = {.t = t,
+                    .text = text,
+                    .n = strlen(text),
+                    .prefix_due = space_prefix && t->space_prefix,
+                    .ids = *ids,
+                    .e = e};
+    int rc = encode_job(&j);
+    *ids = j.ids;
+    return rc;
+}
+
+static int run(struct job *j, int flags, int32_t **ids, size_t *n_ids) {
+    const tokenizer *t = j->t;
+    bool special = flags & TOKENIZER_ADD_SPECIAL;
+    int rc = 0;
+    j->prefix_due = t->space_prefix;
+    if (special) rc = add_all(j, t->before, t->n_before);
+    if (!rc) rc = encode_job(j);
     /* A template that writes BOS itself does not get it twice. */
     if (!rc && special && is_doubled(j)) {
         j->ids.n -= t->n_before;
@@ -342,9 +365,6 @@ static int run(struct job *j, int flags, int32_t **ids, size_t *n_ids) {
     if (!rc && special) rc = add_all(j, t->behind, t->n_behind);
     if (!rc && !j->ids.ids && !(j->ids.ids = mem_new(1, sizeof *j->ids.ids)))
         rc = err_set(j->e, ERR_NOMEM, "no memory to tokenize the text");
-    str_fini(&j->buffer);
-    bpe_work_free(j->work);
-    normalizer_work_fini(&j->norm);
     if (rc) {
         free(j->ids.ids);
         return rc;

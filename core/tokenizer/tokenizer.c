@@ -28,12 +28,17 @@ static const char *const eog_texts[] = {
     "<eos>",
     "<EOT>",
     "_<EOT>",
+    "\342\226\201<EOT>",
     "[EOT]",
     "[EOS]",
     "<|eot|>",
     "<|return|>",
     "<|call|>",
     "<turn|>",
+    "<|fim_pad|>", /* what models write behind a filled-in middle */
+    "<|repo_name|>",
+    "<|file_sep|>",
+    "<file_sep>",
     "<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>",
 };
 
@@ -355,6 +360,7 @@ static bool merges_alone(const tokenizer *t) {
 static int build(tokenizer *t, struct vocab *v, err *e) {
     t->bos = v->bos;
     t->eos = v->eos;
+    t->fim = v->fim;
     memcpy(t->before, v->before, sizeof t->before);
     memcpy(t->behind, v->behind, sizeof t->behind);
     t->n_before = v->n_before;

@@ -83,6 +83,20 @@ int32_t tokenizer_find(const tokenizer *t, const char *text);
 /* The token's own text ("<|end|>", "\xe2\x96\x81the"), for display. Borrowed. */
 const char *tokenizer_token_text(const tokenizer *t, int32_t id, size_t *n);
 
+/* The tokens between which a model fills in text: each stands before its text, in the order prefix,
+ * suffix, middle; suffix_first: suffix, prefix, and no middle (-1). false: the vocabulary has none.
+ */
+struct tokenizer_fim {
+    int32_t prefix, suffix, middle;
+    bool suffix_first;
+};
+bool tokenizer_fim(const tokenizer *t, struct tokenizer_fim *out);
+/* Ids of the prompt that asks for what belongs between two texts, BOS before it where the model
+ * wants it; neither text becomes a control token. As tokenizer_encode; ERR_UNSUPPORTED: no such
+ * tokens. */
+int tokenizer_encode_fim(const tokenizer *t, const char *prefix, const char *suffix, size_t max_ids,
+                         int32_t **ids, size_t *n_ids, err *e);
+
 /* The model's Jinja chat template, NUL-terminated, borrowed; NULL: the file has none. */
 const char *tokenizer_chat_template(const tokenizer *t);
 /* The one called "tool_use", for conversations with tools; NULL: the file has none. */

@@ -70,7 +70,8 @@ struct hf_tokenizer;
 struct vocab {
     struct vocab_token *tokens; /* (n) */
     uint32_t n;
-    int32_t bos, eos, eot, eom, pad;                          /* -1: none */
+    int32_t bos, eos, eot, eom, pad; /* -1: none */
+    struct tokenizer_fim fim;        /* the ids that the file names, -1: none */
     int32_t before[VOCAB_MAX_ADDED], behind[VOCAB_MAX_ADDED]; /* what TOKENIZER_ADD_SPECIAL adds */
     unsigned n_before, n_behind;
     bool space_prefix; /* a space goes before text at the start and after a control token */
@@ -135,6 +136,10 @@ struct id_list {
     size_t n, capacity, max;
 };
 int id_list_add(struct id_list *list, int32_t id, err *e); /* ERR_TOO_LONG, ERR_NOMEM */
+/* Appends the ids of text, none of them a control token; space_prefix: with the vocabulary's space
+ * before it, if it has that. */
+int encode_plain(const tokenizer *t, const char *text, bool space_prefix, struct id_list *ids,
+                 err *e);
 
 /* libsentencepiece behind C: no exception leaves it. */
 struct spm;
@@ -192,6 +197,7 @@ struct tokenizer {
     bool byte_fallback;
     bool cuts_at_space; /* no token reaches across the border before a space: see encode.c */
     int32_t bos, eos, unk;
+    struct tokenizer_fim fim;
     int32_t before[VOCAB_MAX_ADDED], behind[VOCAB_MAX_ADDED];
     unsigned n_before, n_behind;
     bool space_prefix, spm_user_rules, strip_after_special;

@@ -159,6 +159,24 @@ static int read_template(const gguf *g, const char *key, char **out, err *e) {
     return *out ? 0 : err_set(e, ERR_NOMEM, "no memory for the chat template");
 }
 
+/* Each id has two names, an old one and a new one. */
+static int read_fim(const gguf *g, struct vocab *v, err *e) {
+    struct {
+        const char *old, *key;
+        int32_t *id;
+    } rows[] = {
+        {"tokenizer.ggml.prefix_token_id", "tokenizer.ggml.fim_pre_token_id", &v->fim.prefix},
+        {"tokenizer.ggml.suffix_token_id", "tokenizer.ggml.fim_suf_token_id", &v->fim.suffix},
+        {"tokenizer.ggml.middle_token_id", "tokenizer.ggml.fim_mid_token_id", &v->fim.middle},
+    };
+    int rc = 0;
+    for (size_t i = 0; !rc && i < sizeof rows / sizeof *rows; i++) {
+        const char *key = gguf_has(g, rows[i].key) ? rows[i].key : rows[i].old;
+        rc = read_id(g, key, v, -1, rows[i].id, e);
+    }
+    return rc;
+}
+
 /* rule: of a BPE vocabulary, else NULL. */
 static int read_settings(const gguf *g, const struct pretok_rule *rule, struct vocab *v, err *e) {
     bool add_bos, add_eos, bpe = v->is_bpe;
@@ -167,6 +185,7 @@ static int read_settings(const gguf *g, const struct pretok_rule *rule, struct v
     if (!rc) rc = read_id(g, "tokenizer.ggml.eos_token_id", v, eos, &v->eos, e);
     if (!rc) rc = read_id(g, "tokenizer.ggml.eot_token_id", v, -1, &v->eot, e);
     if (!rc) rc = read_id(g, "tokenizer.ggml.eom_token_id", v, -1, &v->eom, e);
+    if (!rc) rc = read_fim(g, v, e);
     if (!rc) rc = read_flag(g, "tokenizer.ggml.add_bos_token", !bpe || rule->add_bos, &add_bos, e);
     if (!rc) rc = read_flag(g, "tokenizer.ggml.add_eos_token", false, &add_eos, e);
     if (!rc) rc = read_flag(g, "tokenizer.ggml.add_space_prefix", true, &v->space_prefix, e);
