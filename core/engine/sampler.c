@@ -114,12 +114,19 @@ static double uniform(uint64_t seed, uint64_t index) {
     return (double)bits * 0x1p-53;
 }
 
-/* Copies the row into scratch with bias and penalties applied; returns the largest logit. */
+/* The row without NaNs and, with a mask, without what may not come. */
+static void copy_row(sampler *s, const float *logits, const uint32_t *mask) {
+    for (uint32_t i = 0; i < s->n_vocab; i++) {
+        bool may = !mask || mask[i / 32] >> (i % 32) & 1;
+        s->logits[i] = !may || isnan(logits[i]) ? -INFINITY : logits[i];
+    }
+}
+
+/* The row in scratch with mask, bias and penalties applied; returns the largest logit. */
 static float adjust(sampler *s, const struct sampler_request *req) {
     const struct engine_params *p = req->params;
     float *l = s->logits, max = -INFINITY;
-    for (uint32_t i = 0; i < s->n_vocab; i++)
-        l[i] = isnan(req->logits[i]) ? -INFINITY : req->logits[i];
+    copy_row(s, req->logits, req->mask);
     for (uint32_t i = 0; i < p->n_bias; i++)
         l[p->bias[i].token] += p->bias[i].bias;
     bool repetition = p->repetition_penalty != 1.0f;

@@ -1,16 +1,18 @@
 /* sampler.h - from one row of logits to one token. Private to core/engine.
  *
- * Order, fixed: logit_bias, repetition penalty (prompt and generated tokens: positive logits are
- * divided by it, others multiplied), presence and frequency penalty (generated tokens: minus
- * presence + frequency * count), temperature, top_k, top_p, min_p, draw. temperature 0 is greedy:
- * the largest logit after the penalties, the lowest id among equals. Filters rank tokens by logit,
- * equal ones by id, so every result is unique.
+ * Order, fixed: mask (what it leaves out is -inf, and nothing after it revives that), logit_bias,
+ * repetition penalty (prompt and generated tokens: positive logits are divided by it, others
+ * multiplied), presence and frequency penalty (generated tokens: minus presence + frequency *
+ * count), temperature, top_k, top_p, min_p, draw. temperature 0 is greedy: the largest logit after
+ * the penalties, the lowest id among equals. Filters rank tokens by logit, equal ones by id, so
+ * every result is unique.
  *
  * The draw for the i-th generated token uses Philox4x32-10 with key = seed and counter = i: it
  * depends on nothing else, neither on the batch nor on preemption.
  *
- * A NaN logit counts as -inf (never sampled). A row whose largest logit is not finite is refused:
- * ERR_DEVICE.
+ * A NaN logit counts as -inf (never sampled). A row whose largest logit (of those that the mask
+ * leaves) is not finite is refused: ERR_DEVICE. Log-probabilities are the model's own, over all
+ * tokens: no mask, bias or penalty changes them.
  *
  * THREAD SAFETY: the worker thread only; nothing here allocates but the *_init/_new functions. */
 #ifndef INFERD_ENGINE_SAMPLER_H
@@ -45,6 +47,8 @@ struct sampler_request {
     uint64_t seed;
     uint64_t index;      /* of the token that is drawn: 0 = first generated */
     const float *logits; /* (n_vocab), not changed */
+    /* ((n_vocab + 31) / 32) bit id % 32 of word id / 32: token id may come; NULL: any may */
+    const uint32_t *mask;
 };
 
 /* Samples; *token is set when 0 is returned. ERR_DEVICE: no finite logit. */

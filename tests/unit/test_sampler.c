@@ -30,7 +30,12 @@ static int by_rank(const void *a, const void *b) {
 struct history {
     const int32_t *prompt, *generated;
     uint32_t n_prompt, n_generated;
+    const uint32_t *mask;
 };
+
+static bool may(const uint32_t *mask, uint32_t id) {
+    return !mask || mask[id / 32] >> (id % 32) & 1;
+}
 
 static void ref_adjust(float *l, uint32_t n, const struct engine_params *p,
                        const struct history *h) {
@@ -48,15 +53,17 @@ static void ref_adjust(float *l, uint32_t n, const struct engine_params *p,
     }
 }
 
-/* Final probabilities (n) after penalties and filters; greedy: one 1. */
+/* Final probabilities (n) after mask, penalties and filters; greedy: one 1. */
 static void ref_probs(const float *logits, uint32_t n, const struct engine_params *p,
                       const struct history *h, double *probs) {
     float *l = malloc(n * sizeof *l);
     int32_t *order = malloc(n * sizeof *order);
     memcpy(l, logits, n * sizeof *l);
     ref_adjust(l, n, p, h);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         order[i] = (int32_t)i;
+        if (!may(h->mask, i)) l[i] = -INFINITY;
+    }
     sort_logits = l;
     qsort(order, n, sizeof *order, by_rank);
     memset(probs, 0, n * sizeof *probs);
@@ -136,12 +143,23 @@ static void random_params(struct engine_params *p, struct engine_logit_bias *bia
         bias[i] = (struct engine_logit_bias){(int32_t)(rnd() % n), uniform_f(-10, 10)};
 }
 
+/* NULL, or a mask of anything from one token to almost all. */
+static const uint32_t *random_mask(uint32_t *mask, uint32_t n) {
+    uint32_t kind = rnd() % 4, always = rnd() % n;
+    if (kind == 0) return NULL;
+    for (uint32_t w = 0; w < (n + 31) / 32; w++)
+        mask[w] = kind == 1 ? rnd() : kind == 2 ? rnd() & rnd() & rnd() & rnd() & rnd() : 0;
+    mask[always / 32] |= 1u << (always % 32);
+    return mask;
+}
+
 /* coarse: few distinct logits, so that ties decide. */
 static void compare_with_reference(uint32_t n, int rounds, bool coarse) {
     enum { HISTORY = 24 };
     sampler *s = sampler_new(n);
     float *logits = malloc(n * sizeof *logits);
     double *probs = malloc(n * sizeof *probs);
+    uint32_t *mask = malloc((n / 32 + 1) * sizeof *mask);
     int mismatches = 0;
     for (int r = 0; r < rounds; r++) {
         struct engine_params p;
@@ -151,7 +169,8 @@ static void compare_with_reference(uint32_t n, int rounds, bool coarse) {
         for (uint32_t i = 0; i < n; i++)
             logits[i] = coarse ? (float)(rnd() % 5) : uniform_f(-12, 12);
         random_params(&p, bias, n);
-        struct history h = {tokens, tokens + HISTORY / 2, HISTORY / 2, rnd() % (HISTORY / 2 + 1)};
+        struct history h = {tokens, tokens + HISTORY / 2, HISTORY / 2, rnd() % (HISTORY / 2 + 1),
+                            random_mask(mask, n)};
         CHECK(sampler_seen_init(&seen, n < HISTORY ? n : HISTORY) == 0);
         for (int i = 0; i < HISTORY; i++)
             tokens[i] = (int32_t)(rnd() % n);
@@ -159,16 +178,18 @@ static void compare_with_reference(uint32_t n, int rounds, bool coarse) {
             sampler_seen_add(&seen, h.prompt[i], false);
         for (uint32_t i = 0; i < h.n_generated; i++)
             sampler_seen_add(&seen, h.generated[i], true);
-        struct sampler_request req = {&p, &seen, (uint64_t)rnd() << 32 | rnd(), rnd(), logits};
+        struct sampler_request req = {&p,    &seen,  (uint64_t)rnd() << 32 | rnd(),
+                                      rnd(), logits, h.mask};
         int32_t got = -1;
         ref_probs(logits, n, &p, &h, probs);
         CHECK(sampler_draw(s, &req, &got) == 0);
-        mismatches += got != ref_draw(probs, n, req.seed, req.index);
+        mismatches += got != ref_draw(probs, n, req.seed, req.index) || !may(h.mask, (uint32_t)got);
         sampler_seen_fini(&seen);
     }
     CHECK_MSG(mismatches == 0, "vocabulary %u: %d of %d draws differ", n, mismatches, rounds);
     free(logits);
     free(probs);
+    free(mask);
     sampler_free(s);
 }
 
@@ -206,7 +227,7 @@ static void draws_have_the_distribution(void) {
         p.top_p = cases[c].top_p;
         ref_probs(logits, N, &p, &none, probs);
         for (uint64_t i = 0; i < DRAWS; i++) {
-            struct sampler_request req = {&p, NULL, 42 + c, i, logits};
+            struct sampler_request req = {&p, NULL, 42 + c, i, logits, NULL};
             int32_t token = 0;
             sampler_draw(s, &req, &token);
             counts[token]++;
@@ -273,17 +294,26 @@ static void broken_logits(void) {
     float inf[N] = {0, INFINITY, 0, 0, 0};
     engine_params_default(&p);
     for (uint64_t i = 0; i < 200; i++) {
-        struct sampler_request req = {&p, NULL, 9, i, some};
+        struct sampler_request req = {&p, NULL, 9, i, some, NULL};
         int32_t token = -1;
         p.temperature = i % 2 ? 0 : 1;
         p.top_p = i % 4 < 2 ? 1 : 0.99f;
         CHECK(sampler_draw(s, &req, &token) == 0);
         CHECK(p.temperature > 0 ? token == 1 || token == 3 : token == 3);
     }
+    const struct engine_logit_bias up = {3, 100};
+    const uint32_t only_1 = 1u << 1, only_0 = 1;
+    struct sampler_request masked = {&p, NULL, 9, 0, some, &only_1};
+    int32_t drawn = -1;
+    p.bias = &up, p.n_bias = 1;
+    CHECK(sampler_draw(s, &masked, &drawn) == 0 && drawn == 1);
+    p.n_bias = 0;
+    masked.mask = &only_0;
+    CHECK(sampler_draw(s, &masked, &drawn) == ERR_DEVICE); /* what may come is no number */
     CHECK(sampler_logprobs(s, some, 0, 5, &ev) == 0);
     CHECK(ev.logprob == SAMPLER_MIN_LOGPROB && ev.n_top == 3 && ev.top_token[0] == 3);
     for (int i = 0; i < 2; i++) {
-        struct sampler_request req = {&p, NULL, 9, 0, i ? none : inf};
+        struct sampler_request req = {&p, NULL, 9, 0, i ? none : inf, NULL};
         int32_t token = -1;
         CHECK(sampler_draw(s, &req, &token) == ERR_DEVICE);
         CHECK(sampler_logprobs(s, req.logits, 0, 1, &ev) == ERR_DEVICE);

@@ -122,7 +122,8 @@ static void simulate(const struct job *j, uint32_t choice, struct reading *want)
     for (want->final.finish = ENGINE_FINISH_LENGTH; generated < p->max_tokens;) {
         int32_t token = 0;
         fake_logits(text, n, logits);
-        struct sampler_request req = {p, &seen, (uint64_t)p->seed + choice, generated++, logits};
+        struct sampler_request req = {p,           &seen,  (uint64_t)p->seed + choice,
+                                      generated++, logits, NULL};
         sampler_draw(s, &req, &token);
         if (token == FAKE_EOG && !p->ignore_eos) {
             want->final.finish = ENGINE_FINISH_STOP;
