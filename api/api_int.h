@@ -168,6 +168,7 @@ extern const unsigned api_codes[API_N_CODES]; /* the last is 0: any other */
 /* ep_*.c: handlers */
 void ep_chat(struct request *r);
 void ep_completions(struct request *r);
+void ep_embeddings(struct request *r);
 void ep_fields(struct request *r);
 void ep_tokenize(struct request *r);
 void ep_detokenize(struct request *r);

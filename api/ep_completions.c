@@ -1,6 +1,7 @@
 /* ep_completions.c - POST /v1/completions: one or more prompts as text or token ids, and how a
  * completion's choice is written. Runs on HTTP threads. */
 #include "api/gen.h"
+#include "api/prompts.h"
 
 #include "core/base/mem.h"
 
@@ -182,67 +183,6 @@ static const struct gen_writer completions_writer = {
     .whole = completions_whole,
 };
 
-/* ---- prompts ---- */
-
-struct prompts {
-    const tokenizer *tok;
-    uint32_t limit; /* tokens */
-    struct gen_prompt *list;
-    size_t n;
-};
-
-static int too_long(const struct prompts *p, err *e) {
-    return err_set_param(e, ERR_TOO_LONG, "prompt",
-                         "This model's maximum context length is %u tokens; the prompt is longer "
-                         "than that.",
-                         p->limit);
-}
-
-static int add_text(struct prompts *p, const char *text, err *e) {
-    struct gen_prompt *to = &p->list[p->n++];
-    int rc = tokenizer_encode(p->tok, text, strlen(text), TOKENIZER_ADD_SPECIAL, p->limit, &to->ids,
-                              &to->n, e);
-    if (rc == ERR_TOO_LONG) return too_long(p, e);
-    if (!rc && !to->n)
-        return err_set_param(e, ERR_INVALID, "prompt",
-                             "Invalid value for 'prompt': it is empty, and this model adds no "
-                             "token of its own.");
-    return rc;
-}
-
-static int add_ids(struct prompts *p, const cJSON *array, err *e) {
-    struct gen_prompt *to = &p->list[p->n++];
-    size_t n = (size_t)cJSON_GetArraySize(array);
-    if (n > p->limit) return too_long(p, e);
-    if (!n)
-        return err_set_param(e, ERR_INVALID, "prompt", "Invalid value for 'prompt': it is empty.");
-    return gen_ids_read(array, "prompt", tokenizer_n_vocab(p->tok), to, e);
-}
-
-static int wrong_prompt(const cJSON *v, err *e) {
-    return err_set_param(e, ERR_INVALID, "prompt",
-                         "Invalid type for 'prompt': expected a string, an array of strings, an "
-                         "array of token ids or an array of such arrays, but got %s.",
-                         json_type_name(v));
-}
-
-/* Text, several texts, token ids, or several lists of ids: p->list has room for all. */
-static int read_prompts(struct prompts *p, const cJSON *v, err *e) {
-    if (cJSON_IsString(v)) return add_text(p, v->valuestring, e);
-    if (!cJSON_IsArray(v)) return wrong_prompt(v, e);
-    if (!v->child)
-        return err_set_param(e, ERR_INVALID, "prompt",
-                             "Invalid value for 'prompt': the array is empty.");
-    if (cJSON_IsNumber(v->child)) return add_ids(p, v, e);
-    bool texts = cJSON_IsString(v->child);
-    for (const cJSON *item = v->child; item; item = item->next) {
-        if (texts ? !cJSON_IsString(item) : !cJSON_IsArray(item)) return wrong_prompt(item, e);
-        int rc = texts ? add_text(p, item->valuestring, e) : add_ids(p, item, e);
-        if (rc) return rc;
-    }
-    return 0;
-}
-
 static int run(struct request *r, const cJSON *body, err *e) {
     struct gen_request q;
     gen_fields_default(&q.fields);
@@ -250,29 +190,21 @@ static int run(struct request *r, const cJSON *body, err *e) {
     q.fields.has_max_tokens = true;
     int rc = gen_request_read(r, body, &completions_table, &q, e);
     if (rc) return rc;
-    struct prompts p = {.tok = engine_tokenizer(q.model->engine),
-                        .limit = engine_context_length(q.model->engine)};
-    const cJSON *prompt = q.fields.prompt;
-    bool many = cJSON_IsArray(prompt) && !cJSON_IsNumber(prompt->child);
-    size_t n = many ? (size_t)cJSON_GetArraySize(prompt) : 1;
-    if (n * q.options.n_choices > ENGINE_MAX_CHOICES)
-        return err_set_param(e, ERR_INVALID, "prompt",
-                             "Invalid value for 'prompt': prompts times 'n' must be at most %d.",
-                             ENGINE_MAX_CHOICES);
-    p.list = mem_new(n, sizeof *p.list);
-    if (!p.list) return err_set(e, ERR_NOMEM, "out of memory");
-    rc = read_prompts(&p, prompt, e);
-    if (rc) {
-        gen_prompts_free(p.list, p.n);
-        return rc;
-    }
+    struct gen_prompt *prompts;
+    size_t n;
+    const struct prompts_config config = {.param = "prompt",
+                                          .tok = engine_tokenizer(q.model->engine),
+                                          .max_tokens = engine_context_length(q.model->engine),
+                                          .max = ENGINE_MAX_CHOICES / q.options.n_choices};
+    rc = prompts_read(&config, q.fields.prompt, &prompts, &n, e);
+    if (rc) return rc;
     return gen_start(&(struct gen_config){.request = r,
                                           .model = q.model,
                                           .writer = &completions_writer,
                                           .id_prefix = "cmpl-",
                                           .options = &q.options,
-                                          .prompts = p.list,
-                                          .n_prompts = p.n},
+                                          .prompts = prompts,
+                                          .n_prompts = n},
                      e);
 }
 

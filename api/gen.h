@@ -210,7 +210,7 @@ extern const struct json_table chat_table;
 /* ep_tokenize.c */
 extern const struct json_table tokenize_table, detokenize_table;
 
-/* ep_completions.c */
-extern const struct json_table completions_table;
+/* ep_completions.c, ep_embeddings.c */
+extern const struct json_table completions_table, embeddings_table;
 
 #endif

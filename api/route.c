@@ -16,6 +16,7 @@ enum {
 const struct route api_routes[] = {
     {"POST", "/v1/chat/completions", WORK, ep_chat, "/v1/chat/completions", &chat_table},
     {"POST", "/v1/completions", WORK, ep_completions, "/v1/completions", &completions_table},
+    {"POST", "/v1/embeddings", WORK, ep_embeddings, "/v1/embeddings", &embeddings_table},
     {"GET", "/v1/models", ROUTE_KEY | ROUTE_MODEL, ep_models, "/v1/models", NULL},
     {"GET", "/v1/models/", ROUTE_KEY | ROUTE_MODEL | ROUTE_PREFIX, ep_model, "/v1/models/{id}",
      NULL},

@@ -11,6 +11,7 @@ const model = modelName;
 const bases = {
   "POST /v1/chat/completions": { model, messages: user("x"), max_tokens: 1 },
   "POST /v1/completions": { model, prompt: "x", max_tokens: 1 },
+  "POST /v1/embeddings": { model, input: "x" },
   "POST /tokenize": { model, prompt: "x" },
   "POST /detokenize": { model, tokens: [300] },
   "POST /v1/inferd/render": { model, messages: user("x") },
@@ -33,6 +34,10 @@ const right = {
   "POST /v1/completions": {
     stream_options: { value: { include_usage: true }, with: { stream: true } },
     prompt: { value: [[300, 301], [302]] },
+  },
+  "POST /v1/embeddings": {
+    input: { value: [[300, 301], [302]] },
+    dimensions: { value: 5 },
   },
   "POST /tokenize": {
     content: { without: ["prompt"] },

@@ -1,0 +1,88 @@
+/* prompts.c - texts or token ids out of a request's field. Runs on HTTP threads. */
+#include "api/prompts.h"
+
+#include "core/base/mem.h"
+
+#include <string.h>
+
+static int too_long(const struct prompts_config *c, err *e) {
+    return err_set_param(e, ERR_TOO_LONG, c->param,
+                         "This model's maximum context length is %u tokens; '%s' is longer than "
+                         "that.",
+                         c->max_tokens, c->param);
+}
+
+static int empty(const struct prompts_config *c, const char *why, err *e) {
+    return err_set_param(e, ERR_INVALID, c->param, "Invalid value for '%s': it is empty%s.",
+                         c->param, why);
+}
+
+static int add_text(const struct prompts_config *c, const char *text, struct gen_prompt *to,
+                    err *e) {
+    if (!*text && c->no_empty) return empty(c, "", e);
+    int rc = tokenizer_encode(c->tok, text, strlen(text), TOKENIZER_ADD_SPECIAL, c->max_tokens,
+                              &to->ids, &to->n, e);
+    if (rc == ERR_TOO_LONG) return too_long(c, e);
+    if (!rc && !to->n) return empty(c, ", and this model adds no token of its own", e);
+    return rc;
+}
+
+static int add_ids(const struct prompts_config *c, const cJSON *array, struct gen_prompt *to,
+                   err *e) {
+    size_t n = (size_t)cJSON_GetArraySize(array);
+    if (n > c->max_tokens) return too_long(c, e);
+    if (!n) return empty(c, "", e);
+    return gen_ids_read(array, c->param, tokenizer_n_vocab(c->tok), to, e);
+}
+
+static int wrong_type(const struct prompts_config *c, const cJSON *v, err *e) {
+    return err_set_param(e, ERR_INVALID, c->param,
+                         "Invalid type for '%s': expected a string, an array of strings, an "
+                         "array of token ids or an array of such arrays, but got %s.",
+                         c->param, json_type_name(v));
+}
+
+static int add_item(const struct prompts_config *c, const cJSON *item, struct gen_prompt *to,
+                    err *e) {
+    return cJSON_IsString(item) ? add_text(c, item->valuestring, to, e) : add_ids(c, item, to, e);
+}
+
+/* All items are of the first one's kind. */
+static int add_items(const struct prompts_config *c, const cJSON *array, struct gen_prompt *list,
+                     size_t *n, err *e) {
+    bool texts = cJSON_IsString(array->child);
+    for (const cJSON *item = array->child; item; item = item->next) {
+        if (texts ? !cJSON_IsString(item) : !cJSON_IsArray(item)) return wrong_type(c, item, e);
+        int rc = add_item(c, item, &list[(*n)++], e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+int prompts_read(const struct prompts_config *c, const cJSON *v, struct gen_prompt **list,
+                 size_t *n, err *e) {
+    *list = NULL;
+    *n = 0;
+    if (!cJSON_IsString(v) && !cJSON_IsArray(v)) return wrong_type(c, v, e);
+    if (cJSON_IsArray(v) && !v->child)
+        return err_set_param(e, ERR_INVALID, c->param,
+                             "Invalid value for '%s': the array is empty.", c->param);
+    bool many = cJSON_IsArray(v) && !cJSON_IsNumber(v->child);
+    size_t n_items = many ? (size_t)cJSON_GetArraySize(v) : 1;
+    if (n_items > c->max)
+        return err_set_param(e, ERR_INVALID, c->param,
+                             "Invalid value for '%s': at most %zu texts here, but got %zu.",
+                             c->param, c->max, n_items);
+    *list = mem_new(n_items, sizeof **list);
+    if (!*list) return err_set(e, ERR_NOMEM, "out of memory");
+    int rc = 0;
+    if (many)
+        rc = add_items(c, v, *list, n, e);
+    else
+        rc = add_item(c, v, &(*list)[(*n)++], e);
+    if (rc) {
+        gen_prompts_free(*list, *n);
+        *list = NULL;
+    }
+    return rc;
+}

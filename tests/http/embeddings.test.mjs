@@ -1,0 +1,123 @@
+// POST /v1/embeddings with the official OpenAI SDK and on the wire.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import OpenAI from "openai";
+import { chat, metrics, modelName, post, startServer, until, user } from "./server.mjs";
+
+let server, client;
+before(async () => {
+  server = await startServer(["--context-length", "512"]);
+  client = new OpenAI({ baseURL: server.url + "/v1", apiKey: "none", maxRetries: 0 });
+});
+after(() => server.stop());
+
+const model = modelName;
+const texts = [
+  "A fox.",
+  "The small boat sailed over the lake, and nobody was in it.",
+  "x",
+  "Once upon a time there was a little girl who loved her red ball. ".repeat(9),
+];
+const create = (params) => client.embeddings.create({ model, encoding_format: "float", ...params });
+const vector = async (params) => (await create(params)).data[0].embedding;
+const length = (v) => Math.sqrt(v.reduce((sum, x) => sum + x * x, 0));
+const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
+const bits = (v) => Buffer.from(Float32Array.from(v).buffer).toString("hex");
+
+test("one text: a vector of length 1, and its tokens", async () => {
+  const answer = await create({ input: texts[1] });
+  assert.equal(answer.object, "list");
+  assert.equal(answer.model, model);
+  assert.deepEqual(Object.keys(answer.data[0]).sort(), ["embedding", "index", "object"]);
+  assert.equal(answer.data[0].object, "embedding");
+  assert.ok(Math.abs(length(answer.data[0].embedding) - 1) < 1e-6);
+  const { tokens } = await (await post(server, "/tokenize", { model, prompt: texts[1] })).json();
+  assert.deepEqual(answer.usage, { prompt_tokens: tokens.length, total_tokens: tokens.length });
+  const ids = await vector({ input: tokens });
+  assert.equal(bits(ids), bits(answer.data[0].embedding), "token ids are the same input");
+});
+
+test("base64 holds the same float32 values, and is what the SDK asks for by itself", async () => {
+  const floats = (await create({ input: texts })).data.map((d) => bits(d.embedding));
+  const raw = await (await post(server, "/v1/embeddings", { model, input: texts, encoding_format: "base64" })).json();
+  assert.deepEqual(raw.data.map((d) => Buffer.from(d.embedding, "base64").toString("hex")), floats);
+  for (const d of raw.data) assert.equal(d.embedding, Buffer.from(d.embedding, "base64").toString("base64"), "padded");
+  const decoded = await client.embeddings.create({ model, input: texts });
+  assert.deepEqual(decoded.data.map((d) => bits(d.embedding)), floats);
+  for (const dimensions of [1, 2, 3]) {
+    const one = await (await post(server, "/v1/embeddings", { model, input: "x", encoding_format: "base64", dimensions })).json();
+    assert.equal(Buffer.from(one.data[0].embedding, "base64").length, 4 * dimensions);
+  }
+});
+
+test("a batch gives each text what it gets alone, bit for bit, whatever else runs", async () => {
+  for (const pooling of ["mean", "cls", "last"]) {
+    const alone = [];
+    for (const input of texts) alone.push(bits(await vector({ input, pooling })));
+    const many = Array.from({ length: 120 }, (_, i) => texts[i % texts.length]);
+    const [batch] = await Promise.all([
+      create({ input: many, pooling }),
+      chat(server, { messages: user("Tell me a story about a dog."), max_tokens: 40 }).then((r) => r.text()),
+    ]);
+    assert.equal(batch.data.length, many.length);
+    batch.data.forEach((d, i) => {
+      assert.equal(d.index, i);
+      assert.equal(bits(d.embedding), alone[i % texts.length], `${pooling}, input ${i}`);
+    });
+    assert.equal(new Set(alone).size, pooling === "cls" ? 1 : texts.length, "the first token is BOS for all");
+  }
+});
+
+test("last is the default of a model that says nothing; poolings differ", async () => {
+  const [none, mean, last] = [await vector({ input: texts[1] }), await vector({ input: texts[1], pooling: "mean" }), await vector({ input: texts[1], pooling: "last" })];
+  assert.equal(bits(none), bits(last));
+  assert.ok(dot(mean, last) < 0.999);
+});
+
+test("dimensions cut the vector and scale it to length 1 again", async () => {
+  const whole = await vector({ input: texts[1] });
+  for (const dimensions of [1, 7, whole.length]) {
+    const cut = await vector({ input: texts[1], dimensions });
+    assert.equal(cut.length, dimensions);
+    const want = whole.slice(0, dimensions), scale = length(want);
+    cut.forEach((x, i) => assert.ok(Math.abs(x - want[i] / scale) < 1e-6));
+  }
+  await assert.rejects(create({ input: "x", dimensions: whole.length + 1 }), (e) => e.status === 400 && e.param === "dimensions");
+});
+
+test("what is wrong with input is said of input", async () => {
+  const wrong = [[], "", [""], ["x", ""], [[]], [1, "x"], ["x", 1], [-1], [1e9], [1.5], { a: 1 }, 5, true, ["x", ["y"]], Array(2049).fill("x")];
+  for (const input of wrong) {
+    const r = await post(server, "/v1/embeddings", { model, input });
+    const { error } = await r.json();
+    assert.equal(r.status, 400, JSON.stringify(input).slice(0, 60));
+    assert.equal(error.param, "input", error.message);
+  }
+  for (const input of ["word ".repeat(5000), Array(5000).fill(300), ["x", "word ".repeat(5000)]]) {
+    const r = await post(server, "/v1/embeddings", { model, input });
+    const { error } = await r.json();
+    assert.equal(r.status, 400);
+    assert.deepEqual([error.code, error.param], ["context_length_exceeded", "input"]);
+  }
+  const large = await post(server, "/v1/embeddings", { model, input: Array(2048).fill("x") });
+  assert.equal(large.status, 200, "as many as OpenAI takes");
+  assert.equal((await large.json()).data.length, 2048);
+});
+
+test("a text of the whole context has a vector", async () => {
+  const { data } = await (await fetch(server.url + "/v1/models")).json();
+  const input = Array(data[0].context_length).fill(300);
+  assert.ok(Math.abs(length(await vector({ input })) - 1) < 1e-6);
+  await assert.rejects(create({ input: [...input, 300] }), (e) => e.code === "context_length_exceeded");
+});
+
+test("a client that hangs up ends the work", async () => {
+  const abort = new AbortController();
+  const input = Array(2000).fill(texts[3]);
+  const asked = post(server, "/v1/embeddings", { model, input, pooling: "mean" }, { signal: abort.signal }).catch((e) => e.name);
+  await until(async () => (await metrics(server)).get("inferd_sequences_running") > 0, "running");
+  abort.abort();
+  assert.equal(await asked, "AbortError");
+  await until(async () => (await metrics(server)).get("inferd_sequences_running") === 0, "idle");
+  assert.ok((await metrics(server)).get("inferd_sequences_finished_total{reason=\"cancel\"}") > 0);
+});
