@@ -141,12 +141,14 @@ bool auth_check_origin(struct request *r);
 
 /* route.c */
 enum route_flags {
-    ROUTE_PREFIX = 1, /* path starts with route.path */
-    ROUTE_KEY = 2,    /* needs a key where keys are set */
-    ROUTE_MODEL = 4,  /* 503 while loading */
-    ROUTE_WORK = 8,   /* starts new work: 503 while draining */
-    ROUTE_JSON = 16,  /* needs an application/json body */
-    ROUTE_FILE = 32   /* every path that is an embedded file */
+    ROUTE_PREFIX = 1,     /* path starts with route.path */
+    ROUTE_KEY = 2,        /* needs a key where keys are set */
+    ROUTE_MODEL = 4,      /* 503 while loading */
+    ROUTE_WORK = 8,       /* starts new work: 503 while draining */
+    ROUTE_JSON = 16,      /* needs an application/json body */
+    ROUTE_FILE = 32,      /* every path that is an embedded file */
+    ROUTE_ANTHROPIC = 64, /* errors as Anthropic's clients expect them */
+    ROUTE_OLLAMA = 128    /* and as Ollama's do */
 };
 struct route {
     const char *method;
@@ -169,6 +171,14 @@ extern const unsigned api_codes[API_N_CODES]; /* the last is 0: any other */
 void ep_chat(struct request *r);
 void ep_completions(struct request *r);
 void ep_embeddings(struct request *r);
+void ep_messages(struct request *r);
+void ep_messages_count(struct request *r);
+void ep_ollama_chat(struct request *r);
+void ep_ollama_generate(struct request *r);
+void ep_ollama_tags(struct request *r);
+void ep_ollama_show(struct request *r);
+void ep_ollama_ps(struct request *r);
+void ep_ollama_version(struct request *r);
 void ep_fields(struct request *r);
 void ep_tokenize(struct request *r);
 void ep_detokenize(struct request *r);

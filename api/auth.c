@@ -15,26 +15,30 @@ static bool same_key(const char *given, size_t n, const char *key) {
     return diff == 0;
 }
 
+/* "Authorization: Bearer KEY", or x-api-key, which Anthropic's clients send; NULL: neither. */
+static const char *given_key(const struct request *r) {
+    const char *value = request_header(r, "Authorization");
+    if (!value || strncasecmp(value, "Bearer ", 7) != 0) return request_header(r, "x-api-key");
+    value += 7;
+    while (*value == ' ')
+        value++;
+    return value;
+}
+
 bool auth_check_key(struct request *r) {
     const struct api_config *c = &r->api->config;
     if (!c->n_api_keys) return true;
-    const char *value = request_header(r, "Authorization");
-    bool bearer = value && strncasecmp(value, "Bearer ", 7) == 0;
-    if (bearer) {
-        const char *given = value + 7;
-        while (*given == ' ')
-            given++;
-        bool ok = false;
-        for (size_t i = 0; i < c->n_api_keys; i++)
-            ok |= same_key(given, strlen(given), c->api_keys[i]);
-        if (ok) return true;
-    }
+    const char *given = given_key(r);
+    bool ok = false;
+    for (size_t i = 0; given && i < c->n_api_keys; i++)
+        ok |= same_key(given, strlen(given), c->api_keys[i]);
+    if (ok) return true;
     reply_header(r, "WWW-Authenticate", "Bearer");
     reply_error(r, &(struct api_error){401, "invalid_request_error",
-                                       bearer ? "invalid_api_key" : NULL, NULL,
-                                       bearer ? "Incorrect API key provided."
-                                              : "You did not provide an API key: send the header "
-                                                "'Authorization: Bearer KEY'."});
+                                       given ? "invalid_api_key" : NULL, NULL,
+                                       given ? "Incorrect API key provided."
+                                             : "You did not provide an API key: send the header "
+                                               "'Authorization: Bearer KEY'."});
     return false;
 }
 

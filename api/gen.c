@@ -107,6 +107,7 @@ static void check_pending(struct gen *g, const struct gen_choice *c) {
 }
 
 static void begin_choice(struct gen *g, struct gen_choice *c) {
+    if (!g->begun) g->first_ns = clock_now_ns();
     if (g->stream && !g->begun && g->writer->begin) g->writer->begin(g, &g->out);
     c->begun = g->begun = true;
     if (g->stream && g->writer->open) g->writer->open(g, c, &g->out);
@@ -154,6 +155,7 @@ static void take_final(struct gen *g, struct gen_choice *c, const struct engine_
         c->n_tokens = ev->n_generated;
     }
     bool length = ev->finish == ENGINE_FINISH_LENGTH || g->no_tokens;
+    c->stop_sequence = engine_text_stop(c->text_state);
     c->finish = length && !c->stopped ? GEN_FINISH_LENGTH : GEN_FINISH_STOP;
     if (c->index % (g->n_choices / g->n_prompts) == 0)
         g->prompts[c->prompt].n_cached = ev->n_cached;

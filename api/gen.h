@@ -89,7 +89,7 @@ struct gen_choice {
     uint64_t n_tokens;         /* completion tokens */
     uint64_t n_reasoning;      /* of them in reasoning */
     enum gen_finish finish;    /* when done */
-    const char *stop_sequence; /* that ended it, borrowed from the options' copy; NULL: none */
+    const char *stop_sequence; /* that ended it, borrowed from text_state; NULL: none */
 };
 
 struct gen_prompt {
@@ -137,6 +137,7 @@ struct gen {
     bool stream, include_usage, echo, no_tokens;
     char id[48]; /* of the answer */
     int64_t created_s;
+    uint64_t first_ns; /* when the first event came; 0: not yet */
     uint64_t n_frames; /* written: their id: lines are "ID:NUMBER" */
     str out;           /* bytes not yet read */
     size_t out_pos;

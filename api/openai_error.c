@@ -1,6 +1,6 @@
 /* openai_error.c - errors as OpenAI's clients expect them. Runs on HTTP threads. */
-#include "api/api_int.h"
-#include "api/json.h"
+#include "api/messages.h"
+#include "api/ollama.h"
 
 #include "core/base/log.h"
 
@@ -30,7 +30,13 @@ void error_write(str *out, const struct api_error *error) {
 void reply_error(struct request *r, const struct api_error *error) {
     str body;
     str_init(&body, 16384);
-    error_write(&body, error);
+    int flags = r->route ? r->route->flags : 0;
+    if (flags & ROUTE_ANTHROPIC)
+        messages_error_write(&body, error);
+    else if (flags & ROUTE_OLLAMA)
+        ollama_error_write(&body, error);
+    else
+        error_write(&body, error);
     if (error->status == 429) {
         reply_header(r, "Retry-After", "1");
         reply_header(r, "retry-after-ms", "1000");

@@ -1,15 +1,20 @@
 /* route.c - which handler answers, and everything that can be refused before the body is read: a
  * new endpoint is a row here. Runs on HTTP threads. */
 #include "api/gen.h"
+#include "api/messages.h"
+#include "api/ollama.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+/* Ollama's clients say nothing about their body's type (its own examples with curl). */
 enum {
     TEXT = ROUTE_KEY | ROUTE_MODEL | ROUTE_JSON, /* answered at once, the model computes nothing */
-    WORK = TEXT | ROUTE_WORK
+    WORK = TEXT | ROUTE_WORK,
+    MESSAGES = WORK | ROUTE_ANTHROPIC,
+    OLLAMA = ROUTE_KEY | ROUTE_MODEL | ROUTE_OLLAMA
 };
 
 /* A path belongs to one row, so that another method is 405 and names the right one. */
@@ -17,6 +22,16 @@ const struct route api_routes[] = {
     {"POST", "/v1/chat/completions", WORK, ep_chat, "/v1/chat/completions", &chat_table},
     {"POST", "/v1/completions", WORK, ep_completions, "/v1/completions", &completions_table},
     {"POST", "/v1/embeddings", WORK, ep_embeddings, "/v1/embeddings", &embeddings_table},
+    {"POST", "/v1/messages", MESSAGES, ep_messages, "/v1/messages", &messages_table},
+    {"POST", "/v1/messages/count_tokens", TEXT | ROUTE_ANTHROPIC, ep_messages_count,
+     "/v1/messages/count_tokens", &messages_count_table},
+    {"POST", "/api/chat", OLLAMA | ROUTE_WORK, ep_ollama_chat, "/api/chat", &ollama_chat_table},
+    {"POST", "/api/generate", OLLAMA | ROUTE_WORK, ep_ollama_generate, "/api/generate",
+     &ollama_generate_table},
+    {"POST", "/api/show", OLLAMA, ep_ollama_show, "/api/show", &ollama_show_table},
+    {"GET", "/api/tags", OLLAMA, ep_ollama_tags, "/api/tags", NULL},
+    {"GET", "/api/ps", OLLAMA, ep_ollama_ps, "/api/ps", NULL},
+    {"GET", "/api/version", ROUTE_KEY | ROUTE_OLLAMA, ep_ollama_version, "/api/version", NULL},
     {"GET", "/v1/models", ROUTE_KEY | ROUTE_MODEL, ep_models, "/v1/models", NULL},
     {"GET", "/v1/models/", ROUTE_KEY | ROUTE_MODEL | ROUTE_PREFIX, ep_model, "/v1/models/{id}",
      NULL},

@@ -187,6 +187,8 @@ void engine_text_free(engine_text *t);
 bool engine_text_push(engine_text *t, int32_t token, const char **out, size_t *n);
 /* The rest at the end of the stream (an unfinished UTF-8 sequence becomes U+FFFD). */
 void engine_text_finish(engine_text *t, const char **out, size_t *n);
+/* The stop string that was completed, t's; NULL: none was. */
+const char *engine_text_stop(const engine_text *t);
 
 /* Histogram with fixed bounds; counts[i] counts values <= bounds[i], the last one is +Inf. */
 enum { ENGINE_HIST_BUCKETS = 16 };

@@ -28,6 +28,7 @@ struct engine_text {
     const tokenizer *tok;
     struct stop stops[MAX_STOPS];
     uint32_t n_stops;
+    const char *found; /* the stop string that ended the text; NULL: none did */
     bool include_stop, strip_space, with_control, stopped;
     char partial[PARTIAL_BYTES];
     size_t n_partial;
@@ -96,8 +97,10 @@ static bool match(engine_text *t, size_t from) {
     for (size_t i = from; i < t->held.len; i++) {
         size_t longest = 0;
         for (uint32_t k = 0; k < t->n_stops; k++)
-            if (stop_feed(&t->stops[k], t->held.data[i]) && t->stops[k].len > longest)
+            if (stop_feed(&t->stops[k], t->held.data[i]) && t->stops[k].len > longest) {
                 longest = t->stops[k].len;
+                t->found = t->stops[k].text;
+            }
         if (longest) {
             t->held.len = t->include_stop ? i + 1 : i + 1 - longest;
             return true;
@@ -162,4 +165,8 @@ void engine_text_finish(engine_text *t, const char **out, size_t *n) {
     }
     *out = str_cstr(&t->out);
     *n = t->out.len;
+}
+
+const char *engine_text_stop(const engine_text *t) {
+    return t->found;
 }
