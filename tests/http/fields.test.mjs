@@ -34,6 +34,8 @@ const right = {
   "POST /v1/completions": {
     stream_options: { value: { include_usage: true }, with: { stream: true } },
     prompt: { value: [[300, 301], [302]] },
+    suffix: { value: "y", status: 400 },
+    best_of: { value: 3 },
   },
   "POST /v1/embeddings": {
     input: { value: [[300, 301], [302]] },
