@@ -310,8 +310,7 @@ static const struct job_ops gen_ops = {gen_poll, gen_read, gen_free};
 /* Does the answer begin where the tokenizer's own leading space stands: right behind a control
  * token? */
 static bool strips_space(const struct gen *g, const struct gen_prompt *p) {
-    return !p->infill && tokenizer_strips_leading_space(g->tok) &&
-           tokenizer_is_control(g->tok, p->ids[p->n - 1]);
+    return tokenizer_strips_leading_space(g->tok) && tokenizer_is_control(g->tok, p->ids[p->n - 1]);
 }
 
 static int init_choices(struct gen *g, const struct gen_options *o, err *e) {

@@ -28,9 +28,8 @@ struct gen_fields {
     bool has_max_completion_tokens, has_top_logprobs, logprobs;
     /* completions */
     const cJSON *prompt;
-    const char *suffix;
-    int64_t n_logprobs, best_of;
-    bool has_n_logprobs, has_best_of, echo;
+    int64_t n_logprobs;
+    bool has_n_logprobs, echo;
 };
 void gen_fields_default(struct gen_fields *f);
 
@@ -96,7 +95,6 @@ struct gen_choice {
 struct gen_prompt {
     int32_t *ids; /* owned */
     size_t n;
-    bool infill; /* it stands around the answer, whose first space is its own */
     uint64_t n_cached;
 };
 

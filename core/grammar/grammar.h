@@ -127,13 +127,16 @@ void grammar_matcher_free(grammar_matcher *m); /* NULL is fine */
 /* The functions below allocate nothing. */
 
 /* mask ((n_vocab + 31) / 32 words): bit id % 32 of word id / 32 is set where token id may come. At
- * least one bit is set, unless the matcher failed (its memory or nesting is used up: then none). */
+ * least one bit is set, unless the matcher failed (its memory or nesting is used up: then none) or
+ * the vocabulary has no token for what must come. */
 void grammar_matcher_mask(grammar_matcher *m, uint32_t *mask);
 /* The token came. false: it may not come, nothing changed. An end token changes nothing. */
 bool grammar_matcher_accept(grammar_matcher *m, int32_t token);
 /* May the text end here? */
 bool grammar_matcher_may_end(const grammar_matcher *m);
-/* Bytes that come next in any case, up to max: 0 where there is a choice, or the text may end. */
+/* Bytes that come next in any case, up to max: 0 where there is a choice, or the text may end.
+ * Where JSON leaves open how the same is written, one way is taken: a space after ':' and ',',
+ * characters as themselves and not as escapes. */
 size_t grammar_matcher_forced(grammar_matcher *m, char *bytes, size_t max);
 
 #endif

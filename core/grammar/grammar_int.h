@@ -5,8 +5,9 @@
  *   schema*.c                             JSON Schema -> values, strings, arrays, objects
  *   gbnf.c                                GBNF -> nodes
  *   program.c, build.c                    the lists; the public builder, grammar_finish
- *   machine.c                             states of a text, byte by byte
- *   vocab.c, mask.c, matcher.c            tokens: trie, masks, cache
+ *   analyse.c                             what is known of nodes and automata beforehand
+ *   machine*.c (machine.h)                states of a text, byte by byte
+ *   vocab.c, mask.c, cache.c, matcher.c   (vocab.h) tokens: trie, masks, cache
  *
  * Everything refers to everything else by index, GRAMMAR_NONE is no index. */
 #ifndef INFERD_GRAMMAR_INT_H
@@ -147,9 +148,29 @@ struct g_object {
         uint32_t n, capacity;                                                                      \
     }
 
+/* What grammar_finish finds out (analyse.c). Of a node: */
+enum {
+    NODE_NULLABLE = 1,  /* takes the empty text */
+    NODE_PRODUCTIVE = 2 /* takes some text */
+};
+/* Of a state of an automaton: */
+enum {
+    STATE_GOES_ON = 1,       /* some byte may follow */
+    STATE_INFINITE = 2,      /* of what may follow there is no end */
+    STATE_INFINITE_FRAC = 4, /* likewise in the fraction of a number, where zeros at the end say
+                                nothing */
+    STATE_ZEROS = 8,         /* nothing but zeros follows */
+    STATE_PLAIN = 16         /* no row of plain characters (>= 0x20, no quote, no backslash) leads
+                                into the dead state */
+};
+
 struct grammar {
     _Atomic uint32_t refs;
-    uint32_t root; /* node */
+    uint64_t serial;       /* no two grammars of a process have the same one */
+    uint8_t *node_flags;   /* (nodes) */
+    uint8_t **state_flags; /* (dfas) (n_states) */
+    uint32_t *sorted;      /* (properties) indices: each object's, in order of bytes */
+    uint32_t root;         /* node */
     uint64_t n_states;
     G_LIST(struct g_node) nodes;
     G_LIST(uint32_t) children; /* of nodes: node indices */
@@ -191,6 +212,10 @@ struct g_member {
 };
 int program_add_object(grammar *g, const struct g_object *o, const struct g_member *properties,
                        const struct g_keys *keys, uint32_t *index, err *e);
+
+/* Fills in what is found out beforehand. ERR_INVALID: a rule calls itself without taking a byte, or
+ * never ends. */
+int program_analyse(grammar *g, err *e);
 
 /* What was built so far becomes *out; b is as new. */
 int program_take(grammar_builder *b, grammar **out, err *e);

@@ -131,6 +131,11 @@ void grammar_release(grammar *g) {
     if (!g || atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1) return;
     for (uint32_t i = 0; i < g->dfas.n; i++)
         dfa_fini(&g->dfas.at[i]);
+    for (uint32_t i = 0; g->state_flags && i < g->dfas.n; i++)
+        free(g->state_flags[i]);
+    free(g->state_flags);
+    free(g->node_flags);
+    free(g->sorted);
     free(g->nodes.at);
     free(g->children.at);
     free(g->dfas.at);
@@ -180,7 +185,7 @@ uint64_t grammar_bytes(const grammar *g) {
                    LIST_BYTES(g->names);
     for (uint32_t i = 0; i < g->dfas.n; i++) {
         const struct dfa *d = &g->dfas.at[i];
-        sum += (uint64_t)d->n_states * d->n_classes * sizeof *d->next + d->n_states;
+        sum += (uint64_t)d->n_states * (d->n_classes * sizeof *d->next + 2);
     }
     return sum;
 }

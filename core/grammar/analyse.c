@@ -1,0 +1,345 @@
+/* analyse.c - what is known of a grammar before the first byte: which nodes take the empty text or
+ * nothing at all, that no rule calls itself without taking a byte, where automata go on for ever.
+ *
+ * One thread, before the grammar is shared. */
+#include "core/base/clock.h"
+#include "core/base/mem.h"
+#include "core/grammar/grammar_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_LEFT_DEPTH = 2000,   /* nodes that are entered before the first byte is taken */
+    MAX_PLAIN_STATES = 8192, /* automata beyond it are not looked at for STATE_PLAIN */
+    MAX_PLAIN_ROUNDS = 64
+};
+
+/* ---- nodes ---- */
+
+/* For each node the nodes that it is a child of: (n_nodes + 1) first, then parents. */
+struct parents {
+    uint32_t *first, *at;
+};
+
+static void parents_fini(struct parents *p) {
+    free(p->first);
+    free(p->at);
+}
+
+static int parents_init(const grammar *g, struct parents *p) {
+    uint32_t n = g->nodes.n;
+    p->first = mem_new((uint64_t)n + 2, sizeof *p->first);
+    p->at = mem_new(g->children.n, sizeof *p->at);
+    if (!p->first || !p->at) return ERR_NOMEM;
+    for (uint32_t i = 0; i < g->children.n; i++)
+        p->first[g->children.at[i] + 2]++;
+    for (uint32_t i = 2; i < n + 2; i++)
+        p->first[i] += p->first[i - 1];
+    for (uint32_t i = 0; i < n; i++) {
+        const struct g_node *node = &g->nodes.at[i];
+        for (uint32_t k = 0; k < node->n_children; k++)
+            p->at[p->first[g->children.at[node->first_child + k] + 1]++] = i;
+    }
+    return 0;
+}
+
+/* Is the flag set of a node whatever its children are? */
+static bool holds_alone(const grammar *g, const struct g_node *node, int flag) {
+    switch (node->kind) {
+    case G_DFA: {
+        const struct dfa *d = &g->dfas.at[node->index];
+        return flag == NODE_NULLABLE ? d->accept[d->start] : d->start != 0;
+    }
+    case G_VALUE:
+        return flag == NODE_PRODUCTIVE;
+    case G_SEQ:
+        return node->n_children == 0;
+    case G_REPEAT:
+        return node->min == 0;
+    default:
+        return false;
+    }
+}
+
+/* Sets the flag on the nodes that have it by themselves and on all that have it through them: all
+ * children of a row, one of any other node. */
+static int spread(grammar *g, const struct parents *p, int flag) {
+    uint32_t n = g->nodes.n, n_todo = 0;
+    uint32_t *missing = mem_new(n, sizeof *missing), *todo = mem_new(n, sizeof *todo);
+    if (missing && todo) {
+        for (uint32_t i = 0; i < n; i++) {
+            missing[i] = g->nodes.at[i].kind == G_SEQ ? g->nodes.at[i].n_children : 1;
+            if (!holds_alone(g, &g->nodes.at[i], flag)) continue;
+            missing[i] = 0;
+            todo[n_todo++] = i;
+        }
+        while (n_todo) {
+            uint32_t node = todo[--n_todo];
+            g->node_flags[node] |= (uint8_t)flag;
+            for (uint32_t k = p->first[node]; k < p->first[node + 1]; k++) {
+                uint32_t parent = p->at[k];
+                if (missing[parent] && --missing[parent] == 0) todo[n_todo++] = parent;
+            }
+        }
+    }
+    int rc = missing && todo ? 0 : ERR_NOMEM;
+    free(missing);
+    free(todo);
+    return rc;
+}
+
+/* The children of a node that may be entered before it took a byte. */
+static uint32_t n_left_children(const grammar *g, uint32_t index) {
+    const struct g_node *node = &g->nodes.at[index];
+    if (node->kind != G_SEQ) return node->n_children;
+    uint32_t n = 0;
+    while (n < node->n_children) {
+        uint32_t child = g->children.at[node->first_child + n++];
+        if (!(g->node_flags[child] & NODE_NULLABLE)) break;
+    }
+    return n;
+}
+
+struct left_walk {
+    uint32_t *stack, *next, *height; /* height 0: not seen; of a node in the stack: none yet */
+    uint8_t *open;
+    uint32_t n;
+};
+
+static int left_enter(struct left_walk *w, uint32_t node, err *e) {
+    if (w->open[node])
+        return err_set(e, ERR_INVALID,
+                       "the grammar's rules are left-recursive: one can call itself before it took "
+                       "a character");
+    if (w->height[node]) return 0;
+    w->open[node] = 1;
+    w->next[node] = 0;
+    w->height[node] = 1;
+    w->stack[w->n++] = node;
+    return 0;
+}
+
+static int left_search(const grammar *g, struct left_walk *w, uint32_t from, err *e) {
+    int rc = left_enter(w, from, e);
+    while (!rc && w->n) {
+        uint32_t node = w->stack[w->n - 1];
+        if (w->next[node] < n_left_children(g, node)) {
+            rc = left_enter(w, g->children.at[g->nodes.at[node].first_child + w->next[node]++], e);
+            continue;
+        }
+        for (uint32_t k = 0; k < w->next[node]; k++) {
+            uint32_t below = w->height[g->children.at[g->nodes.at[node].first_child + k]];
+            if (below + 1 > w->height[node]) w->height[node] = below + 1;
+        }
+        if (w->height[node] > MAX_LEFT_DEPTH)
+            rc = err_set(e, ERR_TOO_LONG, "the grammar nests its rules too deeply");
+        w->open[node] = 0;
+        w->n--;
+    }
+    return rc;
+}
+
+static int check_left_recursion(const grammar *g, err *e) {
+    uint64_t n = g->nodes.n;
+    struct left_walk w = {.stack = mem_new(n, sizeof(uint32_t)),
+                          .next = mem_new(n, sizeof(uint32_t)),
+                          .height = mem_new(n, sizeof(uint32_t)),
+                          .open = mem_new(n, 1)};
+    int rc = w.stack && w.next && w.height && w.open ? 0 : err_set(e, ERR_NOMEM, "no memory");
+    for (uint32_t i = 0; i < n && !rc; i++)
+        if (!w.height[i]) rc = left_search(g, &w, i, e);
+    free(w.stack);
+    free(w.next);
+    free(w.height);
+    free(w.open);
+    return rc;
+}
+
+static int check_productive(const grammar *g, err *e) {
+    for (uint32_t i = 0; i < g->nodes.n; i++)
+        if (g->nodes.at[i].kind == G_RULE && !(g->node_flags[i] & NODE_PRODUCTIVE))
+            return err_set(e, ERR_INVALID, "a rule of the grammar can never come to an end");
+    if (!(g->node_flags[g->root] & NODE_PRODUCTIVE))
+        return err_set(e, ERR_INVALID, "the grammar allows no text at all");
+    return 0;
+}
+
+static int analyse_nodes(grammar *g, err *e) {
+    struct parents p = {0};
+    for (uint32_t i = 0; i < g->children.n; i++)
+        if (g->children.at[i] == GRAMMAR_NONE)
+            return err_set(e, ERR_INVALID, "a rule of the grammar is used but not defined");
+    g->node_flags = mem_new(g->nodes.n, 1);
+    int rc = g->node_flags ? parents_init(g, &p) : ERR_NOMEM;
+    if (!rc) rc = spread(g, &p, NODE_NULLABLE);
+    if (!rc) rc = spread(g, &p, NODE_PRODUCTIVE);
+    parents_fini(&p);
+    if (rc) return err_set(e, rc, "no memory for a grammar");
+    rc = check_productive(g, e);
+    return rc ? rc : check_left_recursion(g, e);
+}
+
+/* ---- automata ---- */
+
+static bool is_zero_loop(const struct dfa *d, const uint8_t *flags, uint32_t state,
+                         uint32_t class) {
+    return (flags[state] & STATE_ZEROS) && class == d->class_of['0'] &&
+           d->next[(uint64_t)state * d->n_classes + class] == state;
+}
+
+/* Is a class that of '0', and of no other byte? */
+static bool zero_has_class(const struct dfa *d) {
+    for (int b = 0; b < 256; b++)
+        if (b != '0' && d->class_of[b] == d->class_of['0']) return false;
+    return true;
+}
+
+/* States from which nothing but zeros leads on: all that loop on '0' or go to such a one. */
+static void find_zeros(const struct dfa *d, uint8_t *flags) {
+    if (!zero_has_class(d)) return;
+    for (uint32_t s = 1; s < d->n_states; s++) {
+        bool only = true;
+        for (uint32_t c = 0; c < d->n_classes && only; c++)
+            only = c == d->class_of['0'] || !d->next[(uint64_t)s * d->n_classes + c];
+        if (only) flags[s] |= STATE_ZEROS;
+    }
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (uint32_t s = 1; s < d->n_states; s++) {
+            uint32_t next = d->next[(uint64_t)s * d->n_classes + d->class_of['0']];
+            if (!(flags[s] & STATE_ZEROS) || !next || (flags[next] & STATE_ZEROS)) continue;
+            flags[s] &= (uint8_t)~STATE_ZEROS;
+            changed = true;
+        }
+    }
+}
+
+/* Sets flag on each state from which a cycle can be reached. With it STATE_INFINITE_FRAC, the loops
+ * of zeros at the end of a fraction are none. */
+static int find_infinite(const struct dfa *d, uint8_t *flags, int flag) {
+    enum { NEW, OPEN, DONE };
+    uint32_t n = 0;
+    uint8_t *color = mem_new(d->n_states, 1);
+    uint32_t *stack = mem_new(d->n_states, sizeof *stack), *class = mem_new(d->n_states, 4);
+    for (uint32_t from = 1; color && stack && class && from < d->n_states; from++) {
+        if (color[from] != NEW) continue;
+        color[from] = OPEN;
+        stack[n++] = from;
+        while (n) {
+            uint32_t s = stack[n - 1], next = 0;
+            if (class[s] == d->n_classes) {
+                color[s] = DONE;
+                if (--n && (flags[s] & flag)) flags[stack[n - 1]] |= (uint8_t)flag;
+                continue;
+            }
+            uint32_t c = class[s]++;
+            if (flag != STATE_INFINITE_FRAC || !is_zero_loop(d, flags, s, c))
+                next = d->next[(uint64_t)s * d->n_classes + c];
+            if (!next) continue;
+            if (color[next] == OPEN || (flags[next] & flag)) flags[s] |= (uint8_t)flag;
+            if (color[next] != NEW) continue;
+            color[next] = OPEN;
+            stack[n++] = next;
+        }
+    }
+    int rc = color && stack && class ? 0 : ERR_NOMEM;
+    free(color);
+    free(stack);
+    free(class);
+    return rc;
+}
+
+/* Where a character of UTF-8 stands, and the bytes that go on (RFC 3629's table). */
+static const struct {
+    uint8_t at, lo, hi, to;
+} utf8_edges[] = {{0, 0x20, 0x21, 0}, {0, 0x23, 0x5b, 0}, {0, 0x5d, 0x7f, 0}, {0, 0xc2, 0xdf, 1},
+                  {0, 0xe0, 0xe0, 4}, {0, 0xe1, 0xec, 2}, {0, 0xed, 0xed, 5}, {0, 0xee, 0xef, 2},
+                  {0, 0xf0, 0xf0, 6}, {0, 0xf1, 0xf3, 3}, {0, 0xf4, 0xf4, 7}, {1, 0x80, 0xbf, 0},
+                  {2, 0x80, 0xbf, 1}, {3, 0x80, 0xbf, 2}, {4, 0xa0, 0xbf, 1}, {5, 0x80, 0x9f, 1},
+                  {6, 0x90, 0xbf, 2}, {7, 0x80, 0x8f, 2}};
+
+/* One round: bit u of safe[s] falls where a byte of a plain character leads to a place whose bit
+ * has fallen. Returns whether one fell. */
+static bool plain_round(const struct dfa *d, uint8_t *safe) {
+    bool changed = false;
+    for (uint32_t s = 1; s < d->n_states; s++)
+        for (size_t i = 0; i < sizeof utf8_edges / sizeof utf8_edges[0]; i++) {
+            if (!(safe[s] >> utf8_edges[i].at & 1)) continue;
+            bool holds = true;
+            for (int b = utf8_edges[i].lo; b <= utf8_edges[i].hi && holds; b++)
+                holds = safe[dfa_step(d, s, (uint8_t)b)] >> utf8_edges[i].to & 1;
+            if (holds) continue;
+            safe[s] &= (uint8_t) ~(1u << utf8_edges[i].at);
+            changed = true;
+        }
+    return changed;
+}
+
+static int find_plain(const struct dfa *d, uint8_t *flags) {
+    if (d->n_states > MAX_PLAIN_STATES) return 0;
+    uint8_t *safe = mem_new(d->n_states, 1);
+    if (!safe) return ERR_NOMEM;
+    memset(safe + 1, 0xff, d->n_states - 1);
+    int rounds = 0;
+    while (plain_round(d, safe) && rounds < MAX_PLAIN_ROUNDS)
+        rounds++;
+    for (uint32_t s = 1; s < d->n_states && rounds < MAX_PLAIN_ROUNDS; s++)
+        if (safe[s] & 1) flags[s] |= STATE_PLAIN;
+    free(safe);
+    return 0;
+}
+
+static int analyse_dfa(const struct dfa *d, uint8_t *flags) {
+    for (uint32_t s = 1; s < d->n_states; s++)
+        for (uint32_t c = 0; c < d->n_classes && !flags[s]; c++)
+            if (d->next[(uint64_t)s * d->n_classes + c]) flags[s] = STATE_GOES_ON;
+    find_zeros(d, flags);
+    int rc = find_infinite(d, flags, STATE_INFINITE);
+    if (!rc) rc = find_infinite(d, flags, STATE_INFINITE_FRAC);
+    return rc ? rc : find_plain(d, flags);
+}
+
+/* ---- objects ---- */
+
+struct name_order {
+    const char *bytes;
+    uint32_t n, property;
+};
+
+static int compare_names(const void *a, const void *b) {
+    const struct name_order *x = a, *y = b;
+    int order = memcmp(x->bytes, y->bytes, x->n < y->n ? x->n : y->n);
+    return order ? order : (x->n > y->n) - (x->n < y->n);
+}
+
+static int sort_names(grammar *g) {
+    struct name_order *names = mem_new(g->properties.n, sizeof *names);
+    g->sorted = mem_new(g->properties.n, sizeof *g->sorted);
+    for (uint32_t i = 0; names && g->sorted && i < g->properties.n; i++)
+        names[i] = (struct name_order){.bytes = g->names.at + g->properties.at[i].name,
+                                       .n = g->properties.at[i].name_bytes,
+                                       .property = i};
+    for (uint32_t i = 0; names && g->sorted && i < g->objects.n; i++) {
+        const struct g_object *o = &g->objects.at[i];
+        qsort(names + o->first_property, o->n_properties, sizeof *names, compare_names);
+    }
+    int rc = names && g->sorted ? 0 : ERR_NOMEM;
+    for (uint32_t i = 0; !rc && i < g->properties.n; i++)
+        g->sorted[i] = names[i].property;
+    free(names);
+    return rc;
+}
+
+int program_analyse(grammar *g, err *e) {
+    int rc = analyse_nodes(g, e);
+    if (rc) return rc;
+    g->serial = clock_now_ns();
+    g->state_flags = mem_new(g->dfas.n, sizeof *g->state_flags);
+    rc = g->state_flags ? sort_names(g) : ERR_NOMEM;
+    for (uint32_t i = 0; i < g->dfas.n && !rc; i++) {
+        g->state_flags[i] = mem_new(g->dfas.at[i].n_states, 1);
+        rc = g->state_flags[i] ? analyse_dfa(&g->dfas.at[i], g->state_flags[i]) : ERR_NOMEM;
+    }
+    return rc ? err_set(e, rc, "no memory for a grammar") : 0;
+}
