@@ -1,6 +1,6 @@
 // How an answer looks: reasoning, text, tool calls, what went wrong, figures. Used by the chat and by
 // the playground.
-import { h, number } from "./dom.js";
+import { h, morphChildren, number } from "./dom.js";
 import { MarkdownStream, codeBlock, listenForCopies } from "./markdown.js";
 
 export function prettyJson(text) {
@@ -57,9 +57,10 @@ export function errorBox(error) {
 }
 
 export class AnswerView {
-  // contextLength: of the model that answers; 0 when it is not known.
-  constructor(answer, contextLength) {
+  // contextLength: of the model that answers; 0 when it is not known. json: the text is one value.
+  constructor(answer, contextLength, { json = false } = {}) {
     this.answer = answer;
+    this.json = json;
     this.contextLength = contextLength;
     this.reasoning = h("div", { class: "markdown" });
     this.reasoningLabel = h("summary", {}, "Reasoning");
@@ -82,7 +83,8 @@ export class AnswerView {
 
   update() {
     const { answer } = this;
-    this.showText(this.textStream, answer.content);
+    if (this.json) this.showJson(answer.content);
+    else this.showText(this.textStream, answer.content);
     if (answer.reasoning) {
       this.details.hidden = false;
       this.reasoningLabel.textContent = this.running && !answer.content ? "Reasoning …" : "Reasoning";
@@ -97,6 +99,10 @@ export class AnswerView {
     if (stream.source === text && this.running) return;
     if (this.running) stream.update(text);
     else stream.finish(text);
+  }
+
+  showJson(text) {
+    if (text) morphChildren(this.text, [codeBlock(prettyJson(text), "json")]);
   }
 
   showCalls() {

@@ -4,6 +4,9 @@ import { getKey, setKey } from "./api.js";
 import { Connection } from "./connection.js";
 import { ChatStore } from "./store.js";
 import { Chat } from "./chat.js";
+import { Dashboard } from "./dashboard.js";
+import { startPlayground } from "./playground.js";
+import { Tabs } from "./tabs.js";
 
 const THEMES = ["auto", "light", "dark"];
 const narrow = matchMedia("(max-width: 56rem)");
@@ -31,41 +34,22 @@ function startTheme() {
 
 // ---- tabs ----
 
-const tabs = [...document.querySelectorAll('[role="tab"]')];
-
-function showTab(name, focus = false) {
-  for (const tab of tabs) {
-    const on = tab.id === `tab-${name}`;
-    tab.setAttribute("aria-selected", String(on));
-    tab.tabIndex = on ? 0 : -1;
-    $(tab.getAttribute("aria-controls"))?.toggleAttribute("hidden", !on);
-    if (on && focus) tab.focus();
-  }
-  document.body.dataset.tab = name;
-  document.dispatchEvent(new CustomEvent("tab", { detail: name }));
-}
-
-const tabName = (tab) => tab.id.slice("tab-".length);
-
-function turnTab(e) {
-  const at = tabs.indexOf(e.target);
-  const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 }[e.key];
-  if (at < 0 || to === undefined) return;
-  e.preventDefault();
-  go(tabName(tabs[(to + tabs.length) % tabs.length]), true);
-}
-
-function go(name, focus) {
-  history.replaceState(null, "", name === "chat" ? "./" : `#${name}`);
-  showTab(name, focus);
-}
-
-function startTabs() {
-  for (const tab of tabs) tab.addEventListener("click", () => go(tabName(tab)));
-  $("tabs").addEventListener("keydown", turnTab);
-  const wanted = () => tabs.map(tabName).find((name) => `#${name}` === location.hash) ?? "chat";
-  addEventListener("hashchange", () => showTab(wanted()));
-  showTab(wanted());
+function startTabs(onShow) {
+  const show = (name) => {
+    document.body.dataset.tab = name;
+    onShow(name);
+  };
+  const tabs = new Tabs($("tabs"), (name) => {
+    history.replaceState(null, "", name === "chat" ? "./" : `#${name}`);
+    show(name);
+  });
+  const follow = () => {
+    const name = tabs.names.find((n) => `#${n}` === location.hash) ?? "chat";
+    tabs.show(name);
+    show(name);
+  };
+  addEventListener("hashchange", follow);
+  follow();
 }
 
 // ---- panels at the sides: the list of chats, the settings ----
@@ -114,10 +98,7 @@ function startPanels() {
       p.button.focus();
     });
   document.addEventListener("close-panels", () => narrow.matches && closePanels());
-  document.addEventListener("open-settings", () => {
-    go("chat");
-    showPanel(panels[1], true);
-  });
+  document.addEventListener("open-settings", () => showPanel(panels[1], true));
 }
 
 // ---- the API key ----
@@ -148,11 +129,13 @@ startTheme();
 startPanels();
 const connection = new Connection();
 const chat = new Chat(new ChatStore(), connection);
+const modes = startPlayground(connection);
+const dashboard = new Dashboard($("panel-dashboard"));
 startKey(connection);
-startTabs();
+startTabs((name) => dashboard.show(name === "dashboard"));
 document.addEventListener("keydown", (e) => {
   if (e.key !== "Escape") return;
   if (document.querySelector("#shade:not([hidden])")) closePanels();
-  else chat.stop();
+  else [chat, ...modes].forEach((m) => m.stop());
 });
 connection.look();

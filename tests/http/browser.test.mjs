@@ -280,6 +280,10 @@ test("the keyboard alone is enough", { skip }, async () => {
   await ended(page);
   assert.equal(await page.evaluate(() => document.activeElement.id), "input", "the focus comes back");
   await tabTo("#tab-chat");
+  await page.keyboard.press("ArrowRight");
+  assert.equal(await page.getByRole("tab", { selected: true }).first().textContent(), "Playground");
+  await page.keyboard.press("Home");
+  assert.equal(await page.getByRole("tab", { selected: true }).first().textContent(), "Chat");
   await tabTo("#open-settings");
   await page.keyboard.press("Enter");
   assert.equal(await page.locator("#settings").isVisible(), true);

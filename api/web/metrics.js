@@ -1,0 +1,56 @@
+// Prometheus' text format -> values. No DOM.
+
+const SAMPLE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/;
+const LABEL = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
+
+const unescape = (text) => text.replace(/\\(.)/g, (_, c) => (c === "n" ? "\n" : c));
+
+export class Metrics {
+  constructor(text, timeMs) {
+    this.timeMs = timeMs;
+    this.samples = new Map(); // name -> [{labels, value}]
+    for (const line of text.split("\n")) {
+      const m = line.startsWith("#") ? null : SAMPLE.exec(line);
+      if (!m) continue;
+      const labels = Object.fromEntries(Array.from((m[2] ?? "").matchAll(LABEL), ([, k, v]) => [k, unescape(v)]));
+      if (!this.samples.has(m[1])) this.samples.set(m[1], []);
+      this.samples.get(m[1]).push({ labels, value: Number(m[3]) });
+    }
+  }
+
+  // Sum of the samples of a name that `fits` takes; null when the name is not there.
+  get(name, fits = () => true) {
+    const all = this.samples.get(name);
+    return all ? all.filter(({ labels }) => fits(labels)).reduce((sum, { value }) => sum + value, 0) : null;
+  }
+
+  all(name) {
+    return this.samples.get(name) ?? [];
+  }
+}
+
+// What changed between two readings; null where it cannot be told: no reading before, or a server
+// that was started again.
+export class Change {
+  constructor(before, now) {
+    this.before = before;
+    this.now = now;
+    this.seconds = before ? (now.timeMs - before.timeMs) / 1000 : 0;
+  }
+
+  of(name, fits) {
+    const a = this.before?.get(name, fits) ?? null, b = this.now.get(name, fits);
+    return a === null || b === null || b < a ? null : b - a;
+  }
+
+  rate(name, fits) {
+    const delta = this.of(name, fits);
+    return delta === null || this.seconds <= 0 ? null : delta / this.seconds;
+  }
+
+  // Mean of what a histogram took in meanwhile.
+  mean(name) {
+    const n = this.of(`${name}_count`);
+    return n ? this.of(`${name}_sum`) / n : null;
+  }
+}

@@ -1,0 +1,85 @@
+// The dashboard: its figures move while the server works, and are the server's.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { expectProblem, load, noProblems, noSidewaysScroll, openPage, skip } from "./browser_page.mjs";
+import { chat, metrics, sleep, until, user } from "./server.mjs";
+
+const it = openPage(["--max-sequences", "2"]);
+const graph = (title) => it.page.locator(`section.graph[aria-label="${title}"]`);
+const big = (title) => graph(title).locator(".big").textContent();
+const value = (title, label) => graph(title).locator("dl div", { hasText: label }).locator("dd").textContent();
+
+test("figures move while answers run", { skip }, async () => {
+  const { page, server } = it;
+  await load(it, "/#dashboard");
+  assert.equal(await page.getByRole("tab", { selected: true }).first().textContent(), "Dashboard");
+  const stop = new AbortController();
+  const long = { messages: user("Tell me a story about a fox and a bear."), ignore_eos: true, stream: true, max_tokens: 7000 };
+  const runs = Array.from({ length: 3 }, () => chat(server, long, { signal: stop.signal }).then((r) => r.text()).catch(() => {}));
+  await until(async () => (await big("Batch size")) === "2", "two run");
+  await until(async () => (await big("Queue length")) === "1", "one waits");
+  const speeds = new Set(), used = new Set();
+  await until(async () => {
+    speeds.add(await big("Tokens per second"));
+    used.add(await big("KV blocks"));
+    return speeds.size > 4 && used.size > 3;
+  }, "speed and blocks change");
+  assert.match([...used].at(-1), /^[1-9][\d,]* of [\d,]+$/);
+  const line = await graph("KV blocks").locator(".line.s0").getAttribute("d");
+  assert.ok(line.match(/[ML]/g).length > 3, `the line has points: ${line}`);
+  await it.shot("dashboard");
+  stop.abort();
+  await Promise.all(runs);
+  await until(async () => (await big("Batch size")) === "0", "the batch is empty again");
+});
+
+test("the texts are what /metrics says", { skip }, async () => {
+  const { server, page } = it, prompt = user("Tell me a story about a cat who lives in a house by the sea and likes fish.");
+  for (let i = 0; i < 3; i++) await (await chat(server, { messages: prompt, max_tokens: 5 })).text();
+  assert.equal((await chat(server, { messages: prompt, temperature: 9 })).status, 400);
+  const m = await metrics(server), shown = (n) => m.get(n).toLocaleString("en-US");
+  await until(async () => (await value("Prefix hits of all prompt tokens", "cached prompt tokens")) === shown("inferd_prefix_cache_hit_tokens_total"), "the dashboard has caught up");
+  assert.equal(await value("Tokens per second", "generated in all"), shown("inferd_generated_tokens_total"));
+  assert.equal(await value("KV blocks", "total"), shown("inferd_kv_blocks"));
+  assert.equal(await value("Preemptions per second", "in all"), shown("inferd_preemptions_total"));
+  assert.equal(await value("Requests per second", "400 in all"), "1");
+  assert.match(await big("Prefix hits of all prompt tokens"), /^[\d.]+ %$/);
+  assert.notEqual(await big("Prefix hits of all prompt tokens"), "0 %");
+  const label = await graph("KV blocks").getByRole("img").getAttribute("aria-label");
+  assert.match(label, /KV blocks over the last two minutes, now [\d,]+ of [\d,]+/);
+  await page.emulateMedia({ colorScheme: "dark" });
+  await it.shot("dashboard-dark");
+});
+
+test("it asks only while it can be seen", { skip }, async () => {
+  const { page } = it;
+  let asked = 0;
+  page.on("request", (r) => (asked += r.url().endsWith("/metrics")));
+  await until(() => asked >= 2, "it asks every second");
+  await page.getByRole("tab", { name: "Chat" }).click();
+  asked = 0;
+  await sleep(2500);
+  assert.equal(asked, 0);
+  await page.getByRole("tab", { name: "Dashboard" }).click();
+  await until(() => asked >= 1, "it asks again");
+});
+
+test("a phone's width", { skip }, async () => {
+  const { page } = it;
+  await page.setViewportSize({ width: 360, height: 640 });
+  assert.ok(await noSidewaysScroll(page));
+  assert.ok(await page.locator("#panel-dashboard").evaluate((el) => el.scrollWidth <= el.clientWidth));
+  await it.shot("phone-dashboard-dark");
+});
+
+test("a server that goes away is said to be away", { skip }, async () => {
+  const { page } = it;
+  await it.server.stop();
+  await page.getByText("No figures: The server cannot be reached.").waitFor();
+  await page.evaluate(() => dispatchEvent(new Event("online")));
+  await page.locator('#state[data-state="away"]').waitFor();
+  expectProblem(it, /ERR_CONNECTION_REFUSED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET/);
+  it.server = null;
+});
+
+noProblems(it);
