@@ -40,6 +40,9 @@ int api_open(const struct api_config *config, api **out, err *e) {
     api *a = mem_new(1, sizeof *a);
     if (!a) return err_set(e, ERR_NOMEM, "out of memory");
     int rc = copy_config(&a->config, config, e);
+    const struct resume_config kept = {config->resume_streams, config->resume_timeout_s,
+                                       config->resume_buffer_bytes};
+    if (!rc) rc = resume_open(&kept, &a->resume, e);
     if (!rc) rc = http_open(a, &a->http, e);
     if (rc) {
         api_close(a);
@@ -89,6 +92,7 @@ void api_close(api *a) {
     if (!a) return;
     atomic_store(&a->draining, true);
     http_close(a->http);
+    resume_close(a->resume);
     free_config(&a->config);
     free(a);
 }

@@ -30,17 +30,20 @@ struct api_model {
 };
 
 struct api_config {
-    const char *host;            /* address to bind, "127.0.0.1" */
-    uint16_t port;               /* 0: any free one, see api_port */
-    uint32_t n_threads;          /* HTTP threads */
-    uint32_t max_connections;    /* beyond it connections are closed at once */
-    uint64_t max_body_bytes;     /* 413 beyond; 503 beyond 16 times that in all requests arriving */
-    uint32_t max_header_bytes;   /* 431 beyond */
-    uint32_t idle_timeout_s;     /* of a connection without a running request, and of a client that
-                                    does not read its answer; twice this is the time for a request
-                                    to arrive, its body at 10 KB/s or faster */
-    uint32_t keepalive_ms;       /* SSE comment while nothing flows */
-    const char *const *api_keys; /* (n_api_keys) accepted bearer keys; none: no check */
+    const char *host;          /* address to bind, "127.0.0.1" */
+    uint16_t port;             /* 0: any free one, see api_port */
+    uint32_t n_threads;        /* HTTP threads */
+    uint32_t max_connections;  /* beyond it connections are closed at once */
+    uint64_t max_body_bytes;   /* 413 beyond; 503 beyond 16 times that in all requests arriving */
+    uint32_t max_header_bytes; /* 431 beyond */
+    uint32_t idle_timeout_s;   /* of a connection without a running request, and of a client that
+                                  does not read its answer; twice this is the time for a request
+                                  to arrive, its body at 10 KB/s or faster */
+    uint32_t keepalive_ms;     /* SSE comment while nothing flows */
+    uint32_t resume_timeout_s; /* a stream whose connection ended can be resumed; 0: never */
+    uint32_t resume_streams;   /* kept for that at once */
+    uint32_t resume_buffer_bytes; /* of each one's last frames */
+    const char *const *api_keys;  /* (n_api_keys) accepted bearer keys; none: no check */
     size_t n_api_keys;
     bool ignore_unknown; /* unknown fields of a request are dropped and named in a header of the
                             answer instead of refused */

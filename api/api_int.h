@@ -8,6 +8,7 @@
 #define INFERD_API_INT_H
 
 #include "api/api.h"
+#include "api/resume.h"
 #include "api/watch.h"
 #include "core/base/err.h"
 #include "core/base/str.h"
@@ -27,6 +28,7 @@ struct api {
     struct api_config config; /* strings and keys are copies */
     struct http *http;
     watch *watch;
+    resume *resume;
     struct api_model models[API_MAX_MODELS]; /* written once, before ready */
     size_t n_models;
     atomic_bool ready; /* models may be read */
@@ -54,6 +56,9 @@ struct job_ops {
     /* Body of a streamed reply: bytes written (up to max), 0: nothing now, -1: end. */
     ssize_t (*read)(struct request *r, void *job, char *buf, size_t max);
     void (*free)(void *job); /* also ends its streams: no notification after it */
+    /* The connection ended before the job: true: it is kept, and not the request's any more; false,
+     * or no such function: free follows. */
+    bool (*cut)(struct request *r, void *job);
 };
 
 enum { REPLY_MAX_HEADERS = 16, REPLY_MAX_BYTES = 64 << 20 };
@@ -138,6 +143,8 @@ void reply_err(struct request *r, const err *e);
 /* auth.c: fills the reply and returns false when the request must not go on. */
 bool auth_check_key(struct request *r);
 bool auth_check_origin(struct request *r);
+/* The accepted API key of a request that was checked; NULL where no keys are set. */
+const char *auth_key(const struct request *r);
 
 /* route.c */
 enum route_flags {

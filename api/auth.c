@@ -25,6 +25,10 @@ static const char *given_key(const struct request *r) {
     return value;
 }
 
+const char *auth_key(const struct request *r) {
+    return r->api->config.n_api_keys ? given_key(r) : NULL;
+}
+
 bool auth_check_key(struct request *r) {
     const struct api_config *c = &r->api->config;
     if (!c->n_api_keys) return true;

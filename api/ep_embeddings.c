@@ -203,7 +203,7 @@ static enum job_status embed_poll(struct request *r, void *job) {
     return JOB_REPLY;
 }
 
-static const struct job_ops embed_ops = {embed_poll, NULL, embed_free};
+static const struct job_ops embed_ops = {.poll = embed_poll, .read = NULL, .free = embed_free};
 
 /* ---- start ---- */
 

@@ -21,6 +21,7 @@ void gen_prompts_free(struct gen_prompt *prompts, size_t n) {
 }
 
 static void free_choice(struct gen_choice *c) {
+    free(c->taken);
     engine_stream_free(c->stream);
     engine_text_free(c->text_state);
     str_fini(&c->text);
@@ -34,9 +35,12 @@ static void free_choice(struct gen_choice *c) {
         str_fini(&c->logprobs[k]);
 }
 
-static void gen_free(void *job) {
+void gen_free(void *job) {
     struct gen *g = job;
     if (!g) return;
+    if (g->resumes) resume_leave(g->api->resume, g);
+    free((void *)g->params.bias);
+    str_fini(&g->sent);
     for (uint32_t i = 0; g->choices && i < g->n_choices; i++)
         free_choice(&g->choices[i]);
     free(g->choices);
@@ -125,8 +129,26 @@ static void begin_choice(struct gen *g, struct gen_choice *c) {
     }
 }
 
+/* A stream that cannot remember its tokens goes on, and cannot be resumed. */
+static void note_taken(struct gen *g, struct gen_choice *c, int32_t token) {
+    if (!g->resumes) return;
+    if (c->n_taken == c->taken_capacity) {
+        uint32_t capacity = c->taken_capacity ? 2 * c->taken_capacity : 64;
+        int32_t *more = mem_resize(c->taken, capacity, sizeof *more);
+        if (!more) {
+            resume_leave(g->api->resume, g);
+            g->resumes = false;
+            return;
+        }
+        c->taken = more;
+        c->taken_capacity = capacity;
+    }
+    c->taken[c->n_taken++] = token;
+}
+
 static void take_token(struct gen *g, struct gen_choice *c, const struct engine_event *ev) {
     if (c->stopped || g->no_tokens) return;
+    note_taken(g, c, ev->token);
     c->n_tokens++;
     g->request->completion_tokens++;
     if (g->n_logprobs >= 0) {
@@ -277,6 +299,7 @@ static void write_end(struct gen *g) {
 }
 
 static void reuse_out(struct gen *g) {
+    gen_note_read(g);
     str_clear(&g->out);
     g->out_pos = 0;
 }
@@ -303,7 +326,26 @@ static ssize_t gen_read(struct request *r, void *job, char *buf, size_t max) {
     return (ssize_t)n;
 }
 
-static const struct job_ops gen_ops = {gen_poll, gen_read, gen_free};
+/* The connection ended: a stream that has begun is kept for its client to come back. */
+static bool gen_cut(struct request *r, void *job) {
+    struct gen *g = job;
+    if (!g->resumes || !r->reply.stream || g->out.failed || g->sent.failed) return false;
+    resume_keep(g->api->resume, g);
+    return true;
+}
+
+static const struct job_ops gen_ops = {gen_poll, gen_read, gen_free, gen_cut};
+
+void gen_join(struct gen *g, struct request *r) {
+    r->ops = &gen_ops;
+    r->job = g;
+}
+
+void gen_end_choice(struct gen *g, struct gen_choice *c) {
+    const struct engine_event ev = {
+        .kind = ENGINE_EVENT_FINAL, .finish = ENGINE_FINISH_LENGTH, .n_generated = c->n_taken};
+    take_event(g, c, &ev);
+}
 
 /* ---- start ---- */
 
@@ -347,11 +389,30 @@ static int submit(struct gen *g, const struct gen_options *o, err *e) {
         int rc = engine_submit(g->model->engine, &request, streams, e);
         if (rc == ERR_TOO_LONG) snprintf(e->param, sizeof e->param, "%s", g->writer->param);
         if (rc) return rc;
-        for (uint32_t k = 0; k < o->n_choices; k++)
-            g->choices[i * o->n_choices + k].stream = streams[k];
+        for (uint32_t k = 0; k < o->n_choices; k++) {
+            struct gen_choice *c = &g->choices[i * o->n_choices + k];
+            c->stream = streams[k];
+            c->seed = engine_stream_seed(streams[k]);
+        }
         g->request->prompt_tokens += p->n;
     }
     return 0;
+}
+
+/* Streams whose frames have ids can go on after their connection, unless the prompt is scored. */
+static void set_resumes(struct gen *g, const struct gen_options *o) {
+    bool can = g->stream && strcmp(g->writer->content_type, GEN_EVENT_STREAM) == 0 &&
+               !o->params.prompt_logprobs && !g->no_tokens;
+    struct engine_logit_bias *bias = NULL;
+    if (can && o->params.n_bias) {
+        bias = mem_new(o->params.n_bias, sizeof *bias);
+        can = bias != NULL;
+        if (can) memcpy(bias, o->params.bias, o->params.n_bias * sizeof *bias);
+    }
+    g->params = o->params;
+    g->params.bias = bias;
+    str_init(&g->sent, REPLY_MAX_BYTES);
+    g->resumes = can && resume_add(g->api->resume, g);
 }
 
 int gen_start(const struct gen_config *config, err *e) {
@@ -379,13 +440,13 @@ int gen_start(const struct gen_config *config, err *e) {
     g->created_s = clock_wall_s();
     api_new_id(g->id, config->id_prefix);
     str_init(&g->out, REPLY_MAX_BYTES);
+    set_resumes(g, o);
     int rc = init_choices(g, o, e);
     if (!rc) rc = submit(g, o, e);
     if (rc) {
         gen_free(g);
         return rc;
     }
-    config->request->ops = &gen_ops;
-    config->request->job = g;
+    gen_join(g, config->request);
     return 0;
 }

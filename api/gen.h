@@ -7,6 +7,7 @@
 
 #include "api/api_int.h"
 #include "api/json.h"
+#include "api/resume.h"
 
 enum { GEN_MAX_STOPS = 16 };
 #define GEN_EVENT_STREAM "text/event-stream; charset=utf-8"
@@ -78,6 +79,9 @@ enum gen_finish { GEN_FINISH_STOP, GEN_FINISH_LENGTH, GEN_FINISH_TOOL_CALLS };
 struct gen_choice {
     uint32_t index, prompt;
     engine_stream *stream;
+    int32_t *taken; /* (n_taken) tokens whose events were taken, where the stream resumes */
+    uint32_t n_taken, taken_capacity;
+    uint64_t seed; /* that its sequence draws with */
     engine_text *text_state;
     bool begun, stopped, done;
     str text, reasoning;    /* of a whole answer: all of it; of a stream: not yet written */
@@ -143,7 +147,11 @@ struct gen {
     size_t out_pos;
     size_t n_held; /* bytes of a whole answer so far, all choices */
     bool begun, ended;
-    err error; /* of a choice that failed */
+    err error;    /* of a choice that failed */
+    bool resumes; /* it is in the list of resume.h */
+    struct resumable kept;
+    struct engine_params params; /* bias is its own, where it resumes */
+    str sent;                    /* the last frames that were read, where it resumes */
 };
 
 struct gen_config {
@@ -156,6 +164,13 @@ struct gen_config {
     struct gen_prompt *prompts; /* (n_prompts), taken also on failure */
     size_t n_prompts;
 };
+
+/* Frees a generation that no request has. */
+void gen_free(void *job);
+/* The final event of a choice that stopped before its last token's event came. */
+void gen_end_choice(struct gen *g, struct gen_choice *c);
+/* g becomes r's job. */
+void gen_join(struct gen *g, struct request *r);
 
 struct gen_usage {
     uint64_t prompt, completion, cached, reasoning; /* tokens */

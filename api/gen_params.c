@@ -274,6 +274,7 @@ static void drop_unknown(struct request *r, cJSON *body) {
 }
 
 void gen_handle(struct request *r, int (*run)(struct request *r, const cJSON *body, err *e)) {
+    if (resume_request(r)) return;
     err e = {0};
     cJSON *body = NULL;
     int rc = json_parse(str_cstr(&r->body), r->body.len, &body, &e);

@@ -143,7 +143,7 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     if (!r) return;
     *con_cls = NULL;
     if (conn_of(connection)) conns_wait(&a->http->conns, conn_of(connection));
-    if (r->ops) r->ops->free(r->job);
+    if (r->ops && !(r->ops->cut && r->ops->cut(r, r->job))) r->ops->free(r->job);
     r->ops = NULL;
     bool cut = how != MHD_REQUEST_TERMINATED_COMPLETED_OK;
     unsigned status = r->queued ? r->reply.status : 499; /* nginx's code for "client gone" */

@@ -79,6 +79,13 @@ static const struct config_key keys[] = {
      "arrive, a large body longer (10 KB/s)."},
     {"keepalive-ms", CONFIG_NUMBER, AT(keepalive_ms), "15000", 10, 600000, NULL, "milliseconds",
      "Interval of keep-alive comments in a stream that has nothing to send."},
+    {"resume-timeout-s", CONFIG_NUMBER, AT(resume_timeout_s), "60", 0, 86400, NULL, "seconds",
+     "How long a stream whose connection ended can be resumed with Last-Event-ID; it computes\n"
+     "nothing meanwhile. 0: never."},
+    {"resume-streams", CONFIG_NUMBER, AT(resume_streams), "64", 1, 65536, NULL, "streams",
+     "Streams that are kept for that at once; the oldest leaves first."},
+    {"resume-buffer-bytes", CONFIG_BYTES, AT(resume_buffer_bytes), "256K", 4096, 16 << 20, NULL,
+     "bytes", "How much of what was sent last can be sent again, for each of them."},
     {"api-key-file", CONFIG_TEXT, AT(api_key_file), "", 0, 0, NULL, "",
      "File with accepted API keys, one a line, that only its owner (or group) may read.\n"
      "Empty: no key is asked for."},

@@ -1,0 +1,128 @@
+// Streams that are cut by the network and gone on with by Last-Event-ID.
+import assert from "node:assert/strict";
+import http from "node:http";
+import { after, before, test } from "node:test";
+import { metrics, modelName, post, startServer, until, user } from "./server.mjs";
+
+let server;
+before(async () => {
+  server = await startServer();
+});
+after(() => server.stop());
+
+// Reads the stream until `enough(text so far)` is true, then cuts the connection. All that came.
+function cut(body, headers, enough, path = "/v1/chat/completions") {
+  return new Promise((resolve, reject) => {
+    const request = http.request(server.url + path, { method: "POST", headers: { "Content-Type": "application/json", ...headers } }, (response) => {
+      let text = "";
+      response.setEncoding("utf8");
+      const end = () => resolve({ status: response.statusCode, text });
+      response.on("data", (d) => {
+        text += d;
+        if (enough(text)) request.destroy();
+      });
+      response.on("close", end);
+    });
+    request.on("error", (e) => (e.code === "ECONNRESET" ? undefined : reject(e)));
+    request.end(JSON.stringify(body));
+  });
+}
+const all = () => false;
+
+// Whole frames with their ids; what the cut left of the last one is dropped, as clients do.
+function frames(text) {
+  const whole = text.slice(0, text.lastIndexOf("\n\n") + 2);
+  return whole.split("\n\n").filter((f) => f && !f.startsWith(":")).map((f) => {
+    const id = /^id: (.*)$/m.exec(f)?.[1];
+    return { id, data: /^data: (.*)$/m.exec(f)[1] };
+  });
+}
+const said = (list) =>
+  list.filter((f) => f.data !== "[DONE]").map((f) => {
+    const { choices } = JSON.parse(f.data);
+    return choices.map((c) => `${c.index}:${c.delta.content ?? ""}:${c.finish_reason}`).join();
+  }).join("|");
+const text = (list, index) =>
+  list.filter((f) => f.data !== "[DONE]").flatMap((f) => JSON.parse(f.data).choices).filter((c) => c.index === index).map((c) => c.delta.content ?? "").join("");
+
+const ask = { model: modelName, messages: user("Tell me a story."), stream: true, max_tokens: 160, temperature: 1, seed: 7, frequency_penalty: 0.5 };
+
+test("a cut stream goes on where it was, byte for byte, and computes nothing meanwhile", async () => {
+  const whole = frames((await cut(ask, {}, all)).text);
+  assert.equal(whole.at(-1).data, "[DONE]");
+  for (const n of [3, 20, 61]) {
+    const first = frames((await cut(ask, {}, (t) => t.split("\n\n").length > n)).text);
+    assert.ok(first.length >= n - 1 && first.at(-1).data !== "[DONE]", "it was cut before its end");
+    await until(async () => (await metrics(server)).get("inferd_sequences_running") === 0, "nothing runs while nobody reads");
+    const rest = frames((await cut({}, { "Last-Event-ID": first.at(-1).id }, all)).text);
+    const ids = [...first, ...rest].filter((f) => f.id).map((f) => Number(f.id.split(":").at(-1)));
+    assert.deepEqual(ids, ids.map((_, i) => i + 1), "no frame twice, none left out");
+    assert.equal(text([...first, ...rest], 0), text(whole, 0));
+    assert.equal(rest.at(-1).data, "[DONE]");
+  }
+});
+
+test("frames that were sent and lost are sent again", async () => {
+  const first = frames((await cut(ask, {}, (t) => t.split("\n\n").length > 30)).text);
+  const early = first[9].id;
+  const rest = frames((await cut({}, { "Last-Event-ID": early }, all)).text);
+  assert.equal(said(rest.slice(0, first.length - 10)), said(first.slice(10)));
+});
+
+test("several choices, without a seed of the client's", async () => {
+  const body = { ...ask, seed: undefined, n: 3, max_tokens: 60, stream_options: { include_usage: true } };
+  const first = frames((await cut(body, {}, (t) => t.split("\n\n").length > 25)).text);
+  const rest = frames((await cut({}, { "Last-Event-ID": first.at(-1).id }, all)).text);
+  // Once more from an earlier frame: the same, so nothing was drawn anew.
+  const again = frames((await cut({}, { "Last-Event-ID": first[7].id }, all)).text);
+  for (const i of [0, 1, 2]) assert.equal(text([...first.slice(0, 8), ...again], i), text([...first, ...rest], i));
+  assert.equal(JSON.parse(rest.at(-2).data).usage.completion_tokens <= 180, true);
+});
+
+test("a stream that had ended can be read again, and one whose old connection lives is taken over", async () => {
+  const whole = frames((await cut(ask, {}, all)).text);
+  const tail = frames((await cut({}, { "Last-Event-ID": whole[whole.length - 4].id }, all)).text);
+  assert.deepEqual(tail.map((f) => f.data), whole.slice(-3).map((f) => f.data));
+
+  // The old connection stays open and is not read any more.
+  const long = { ...ask, max_tokens: 6000, ignore_eos: true };
+  const old = await post(server, "/v1/chat/completions", long);
+  const reader = old.body.getReader();
+  let begun = "";
+  while (begun.split("\n\n").length < 5) begun += new TextDecoder().decode((await reader.read()).value);
+  const last = frames(begun).at(-1).id;
+  const { status, text: more } = await cut({}, { "Last-Event-ID": last }, (t) => t.split("\n\n").length > 50);
+  assert.equal(status, 200);
+  const ids = frames(more).map((f) => Number(f.id.split(":").at(-1)));
+  assert.equal(ids[0], Number(last.split(":").at(-1)) + 1);
+  await reader.cancel().catch(() => {});
+});
+
+test("what is not there is 404", async () => {
+  for (const id of ["chatcmpl-0:1", "nonsense", "a:b", ":", "chatcmpl-1:99999999999999999999999"]) {
+    const r = await post(server, "/v1/chat/completions", {}, { headers: { "Last-Event-ID": id } });
+    assert.deepEqual([r.status, (await r.json()).error.code], [404, "stream_not_found"], id);
+  }
+  const first = frames((await cut(ask, {}, (t) => t.split("\n\n").length > 5)).text);
+  const [id] = first.at(-1).id.split(":");
+  const r = await post(server, "/v1/chat/completions", {}, { headers: { "Last-Event-ID": `${id}:100000` } });
+  assert.equal(r.status, 404, "a frame that was never written");
+});
+
+test("kept streams are bounded in number and time", async () => {
+  const small = await startServer(["--resume-streams", "2", "--resume-timeout-s", "2"]);
+  const before = server;
+  server = small;
+  try {
+    const lasts = [];
+    for (let i = 0; i < 3; i++) lasts.push(frames((await cut({ ...ask, seed: i }, {}, (t) => t.split("\n\n").length > 5)).text).at(-1).id);
+    const status = async (id) => (await cut({}, { "Last-Event-ID": id }, all)).status;
+    assert.equal(await status(lasts[0]), 404, "the oldest has left");
+    assert.equal(await status(lasts[2]), 200);
+    await new Promise((done) => setTimeout(done, 2200));
+    assert.equal(await status(lasts[1]), 404, "its time is over");
+  } finally {
+    server = before;
+    await small.stop();
+  }
+});
