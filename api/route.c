@@ -64,9 +64,16 @@ static bool method_fits(const struct route *route, const char *method) {
            (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
+static void add_allow(char *allow, size_t n, const char *method) {
+    size_t at = strlen(allow);
+    snprintf(allow + at, n - at, "%s%s%s", at ? ", " : "", method,
+             strcmp(method, "GET") == 0 ? ", HEAD" : "");
+}
+
+/* A path may have several rows, one for each method. */
 static bool find_route(struct request *r) {
-    const char *allow = NULL;
-    for (size_t i = 0; i < api_n_routes && !allow; i++) {
+    char message[512], allow[64] = "";
+    for (size_t i = 0; i < api_n_routes; i++) {
         const struct route *route = &api_routes[i];
         if (!path_fits(route, r->path)) continue;
         if (method_fits(route, r->method)) {
@@ -74,10 +81,9 @@ static bool find_route(struct request *r) {
             r->rest = r->path + strlen(route->path);
             return true;
         }
-        allow = strcmp(route->method, "GET") == 0 ? "GET, HEAD" : route->method;
+        add_allow(allow, sizeof allow, route->method);
     }
-    char message[512];
-    if (allow) {
+    if (*allow) {
         reply_header(r, "Allow", allow);
         snprintf(message, sizeof message, "Method %s is not allowed for %s: use %s.", r->method,
                  r->path, allow);

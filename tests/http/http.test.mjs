@@ -109,7 +109,10 @@ test("broken JSON, wrong types, paths and methods", async () => {
   await expectError(await post(server, "/v1/chat/completions", "{}", { headers: { "Content-Type": "text/plain" } }), 415);
   await expectError(await fetch(server.url + "/v1/nothing"), 404);
   const wrong = await fetch(server.url + "/v1/chat/completions");
-  assert.match(wrong.headers.get("allow"), /POST/);
+  assert.equal(wrong.headers.get("allow"), "POST");
+  const deleted = await fetch(server.url + "/v1/models", { method: "DELETE" });
+  assert.equal(deleted.headers.get("allow"), "GET, HEAD");
+  await expectError(deleted, 405);
   await expectError(wrong, 405);
   await expectError(await post(server, "/v1/chat/completions", JSON.stringify({ messages: user("x".repeat(70000)) })), 413);
 });
