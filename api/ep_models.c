@@ -5,17 +5,38 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+/* What requests for this model may ask for. */
+static void add_capabilities(str *s, const struct api_model *m) {
+    const tokenizer *tok = engine_tokenizer(m->engine);
+    const struct {
+        const char *name;
+        bool has;
+    } rows[] = {
+        {"completion", true},
+        {"chat", m->chat != NULL},
+        {"fim", tokenizer_fim(tok, &(struct tokenizer_fim){0})},
+    };
+    str_add(s, ",\"capabilities\":{");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        str_addf(s, "%s\"%s\":%s", i ? "," : "", rows[i].name, rows[i].has ? "true" : "false");
+    str_add_char(s, '}');
+}
+
 static void add_model(str *s, const struct api_model *m) {
     str_add(s, "{\"id\":");
     json_add_cstr(s, m->id);
     str_addf(s, ",\"object\":\"model\",\"created\":%" PRId64 ",\"owned_by\":\"inferd\"",
              m->created_s);
-    str_addf(s, ",\"context_length\":%u,\"aliases\":[", engine_context_length(m->engine));
+    uint32_t length = engine_context_length(m->engine);
+    str_addf(s, ",\"context_length\":%" PRIu32 ",\"max_model_len\":%" PRIu32 ",\"aliases\":[",
+             length, length);
     for (size_t i = 0; i < m->n_aliases; i++) {
         if (i) str_add_char(s, ',');
         json_add_cstr(s, m->aliases[i]);
     }
-    str_add(s, "]}");
+    str_add_char(s, ']');
+    add_capabilities(s, m);
+    str_add_char(s, '}');
 }
 
 void ep_models(struct request *r) {

@@ -352,7 +352,8 @@ void gen_end_choice(struct gen *g, struct gen_choice *c) {
 /* Does the answer begin where the tokenizer's own leading space stands: right behind a control
  * token? */
 static bool strips_space(const struct gen *g, const struct gen_prompt *p) {
-    return tokenizer_strips_leading_space(g->tok) && tokenizer_is_control(g->tok, p->ids[p->n - 1]);
+    return !p->infill && tokenizer_strips_leading_space(g->tok) &&
+           tokenizer_is_control(g->tok, p->ids[p->n - 1]);
 }
 
 static int init_choices(struct gen *g, const struct gen_options *o, err *e) {

@@ -29,8 +29,9 @@ struct gen_fields {
     bool has_max_completion_tokens, has_top_logprobs, logprobs;
     /* completions */
     const cJSON *prompt;
-    int64_t n_logprobs;
-    bool has_n_logprobs, echo;
+    const char *suffix;
+    int64_t n_logprobs, best_of;
+    bool has_n_logprobs, has_best_of, echo;
 };
 void gen_fields_default(struct gen_fields *f);
 
@@ -99,6 +100,7 @@ struct gen_choice {
 struct gen_prompt {
     int32_t *ids; /* owned */
     size_t n;
+    bool infill; /* it stands around the answer, whose first space is its own */
     uint64_t n_cached;
 };
 

@@ -17,11 +17,18 @@ static int empty(const struct prompts_config *c, const char *why, err *e) {
                          c->param, why);
 }
 
+static bool has_suffix(const struct prompts_config *c) {
+    return c->suffix && *c->suffix;
+}
+
 static int add_text(const struct prompts_config *c, const char *text, struct gen_prompt *to,
                     err *e) {
     if (!*text && c->no_empty) return empty(c, "", e);
-    int rc = tokenizer_encode(c->tok, text, strlen(text), TOKENIZER_ADD_SPECIAL, c->max_tokens,
-                              &to->ids, &to->n, e);
+    to->infill = has_suffix(c);
+    int rc = to->infill
+                 ? tokenizer_encode_fim(c->tok, text, c->suffix, c->max_tokens, &to->ids, &to->n, e)
+                 : tokenizer_encode(c->tok, text, strlen(text), TOKENIZER_ADD_SPECIAL,
+                                    c->max_tokens, &to->ids, &to->n, e);
     if (rc == ERR_TOO_LONG) return too_long(c, e);
     if (!rc && !to->n) return empty(c, ", and this model adds no token of its own", e);
     return rc;
@@ -30,6 +37,10 @@ static int add_text(const struct prompts_config *c, const char *text, struct gen
 static int add_ids(const struct prompts_config *c, const cJSON *array, struct gen_prompt *to,
                    err *e) {
     size_t n = (size_t)cJSON_GetArraySize(array);
+    if (has_suffix(c))
+        return err_set_param(e, ERR_INVALID, c->param,
+                             "Invalid value for '%s': with 'suffix' it is text, not tokens.",
+                             c->param);
     if (n > c->max_tokens) return too_long(c, e);
     if (!n) return empty(c, "", e);
     return gen_ids_read(array, c->param, tokenizer_n_vocab(c->tok), to, e);
@@ -44,6 +55,7 @@ static int wrong_type(const struct prompts_config *c, const cJSON *v, err *e) {
 
 static int add_item(const struct prompts_config *c, const cJSON *item, struct gen_prompt *to,
                     err *e) {
+    if (!item) return add_text(c, "", to, e);
     return cJSON_IsString(item) ? add_text(c, item->valuestring, to, e) : add_ids(c, item, to, e);
 }
 
@@ -63,7 +75,7 @@ int prompts_read(const struct prompts_config *c, const cJSON *v, struct gen_prom
                  size_t *n, err *e) {
     *list = NULL;
     *n = 0;
-    if (!cJSON_IsString(v) && !cJSON_IsArray(v)) return wrong_type(c, v, e);
+    if (v && !cJSON_IsString(v) && !cJSON_IsArray(v)) return wrong_type(c, v, e);
     if (cJSON_IsArray(v) && !v->child)
         return err_set_param(e, ERR_INVALID, c->param,
                              "Invalid value for '%s': the array is empty.", c->param);

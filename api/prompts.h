@@ -10,9 +10,11 @@ struct prompts_config {
     const tokenizer *tok;
     uint32_t max_tokens; /* of one text */
     size_t max;          /* texts */
+    const char *suffix;  /* NULL or "": none; else texts are those before it, and no token ids */
     bool no_empty;       /* "" is refused also where the model adds a token of its own */
 };
-/* Reads a string, an array of strings, an array of token ids or an array of such arrays into *list
+/* v NULL is the empty text. Reads a string, an array of strings, an array of token ids or an array
+ * of such arrays into *list
  * (*n at least 1; gen_prompts_free). ERR_INVALID, ERR_TOO_LONG blame param; then nothing is left.
  */
 int prompts_read(const struct prompts_config *c, const cJSON *v, struct gen_prompt **list,

@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/chat/syntax.h"
 #include "daemon/input.h"
 #include "registry/registry.h"
 
@@ -245,6 +246,11 @@ int loader_chat_template(const struct config *c, const char *path, const tokeniz
         rc = loader_template_file(chosen, bos, eos, out, e);
     else
         rc = own_template(tok, bos, eos, out, e);
+    if (!rc) rc = chat_template_learn(*out, tok, e);
+    if (rc) {
+        chat_template_free(*out);
+        *out = NULL;
+    }
     if (!*chosen) note_more_templates(path);
     free(bos);
     free(eos);

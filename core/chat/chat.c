@@ -56,9 +56,10 @@ int chat_template_new(const char *source, const char *bos, const char *eos, chat
         err_set(e, ERR_NOMEM, "out of memory");
         goto fail;
     }
+    t->source = arena_strndup(t->mem, source, strlen(source));
     t->bos = own_text(t, bos ? bos : "");
     t->eos = own_text(t, eos ? eos : "");
-    if (t->bos.kind == J_ABSENT || t->eos.kind == J_ABSENT) {
+    if (!t->source || t->bos.kind == J_ABSENT || t->eos.kind == J_ABSENT) {
         err_set(e, ERR_NOMEM, "out of memory");
         goto fail;
     }

@@ -15,6 +15,7 @@
 #include "core/base/err.h"
 #include "core/base/mem.h"
 #include "core/chat/chat.h"
+#include "core/chat/syntax.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -314,7 +315,9 @@ struct chat_traits {
 
 struct chat_template {
     arena *mem;
+    const char *source; /* as it came */
     struct chat_traits traits;
+    struct chat_syntax syntax;
     struct chat_template *tool_variant; /* NULL: none */
     struct jnode *root;
     const jstr **syms; /* (n_syms) names */
@@ -328,6 +331,9 @@ int jrender(const struct chat_template *t, const struct chat_input *in, size_t m
 /* As chat_render, then with the leniency that chat_prompt tells of. */
 int jrender_lenient(const struct chat_template *t, const struct chat_input *in, size_t max_bytes,
                     uint64_t max_steps, struct chat_output *out, err *e);
+/* As chat_prompt, with a bound of its own on steps. */
+int jprompt(const struct chat_template *t, const struct chat_input *in, size_t max_bytes,
+            uint64_t max_steps, struct chat_output *out, err *e);
 
 int jsym_find(const struct chat_template *t, const char *name, size_t n); /* -1: not used */
 

@@ -233,6 +233,11 @@ static int normalise_messages(const chat_template *t, const struct chat_input *i
 
 int chat_prompt(const chat_template *t, const struct chat_input *in, size_t max_bytes,
                 struct chat_output *out, err *e) {
+    return jprompt(t, in, max_bytes, J_MAX_STEPS, out, e);
+}
+
+int jprompt(const chat_template *t, const struct chat_input *in, size_t max_bytes,
+            uint64_t max_steps, struct chat_output *out, err *e) {
     static const struct chat_traits nothing;
     struct chat_input own = *in;
     cJSON *copy = NULL;
@@ -245,7 +250,7 @@ int chat_prompt(const chat_template *t, const struct chat_input *in, size_t max_
         rc = normalise_messages(t, in, copy, e);
         own.messages = copy;
     }
-    if (!rc) rc = jrender_lenient(t, &own, max_bytes, J_MAX_STEPS, out, e);
+    if (!rc) rc = jrender_lenient(t, &own, max_bytes, max_steps, out, e);
     cJSON_Delete(copy);
     return rc;
 }

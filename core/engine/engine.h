@@ -16,6 +16,7 @@
 #define INFERD_ENGINE_H
 
 #include "core/base/err.h"
+#include "core/grammar/grammar.h"
 #include "core/model/model.h"
 #include "core/tokenizer/tokenizer.h"
 
@@ -219,5 +220,11 @@ const char *engine_backend_name(const engine *en);
 int engine_n_threads(const engine *en); /* that compute */
 /* Runs kv_check and scheduler checks on the worker between two steps. 0 or ERR_INVALID. */
 int engine_check(engine *en, err *e);
+
+/* The tokens of tok for grammars, for logits of n_vocab rows (at least tok's tokens). Tokens that
+ * end an answer may come where the text may end; control tokens are themselves; tokens without text
+ * never come. tok is not looked at afterwards. */
+int engine_grammar_vocab(const tokenizer *tok, uint32_t n_vocab, uint64_t cache_bytes,
+                         grammar_vocab **out, err *e);
 
 #endif

@@ -1,0 +1,160 @@
+/* instruct.c - tools for templates that know none: the system message lists them and says how to
+ * call one; earlier calls and their results become plain messages in the same form. */
+#include "core/base/mem.h"
+#include "core/base/str.h"
+#include "core/chat/chat_int.h"
+#include "core/chat/syntax.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT_MAX_BYTES = 256 << 20 };
+
+static const char how_to_call[] = "\n</tools>\n\nTo call a function, answer with its name and its "
+                                  "arguments in this form, once for "
+                                  "each call:\n<tool_call>\n{\"name\": \"NAME\", \"arguments\": "
+                                  "{\"ARGUMENT\": VALUE}}\n</tool_call>";
+
+static int no_memory(err *e) {
+    return err_set(e, ERR_NOMEM, "no memory for the messages");
+}
+
+static cJSON *member(const cJSON *object, const char *name) {
+    return cJSON_GetObjectItemCaseSensitive(object, name);
+}
+
+static bool has_role(const cJSON *message, const char *role) {
+    const cJSON *own = member(message, "role");
+    return cJSON_IsString(own) && strcmp(own->valuestring, role) == 0;
+}
+
+static void add_json(str *out, const cJSON *value) {
+    char *text = cJSON_PrintUnformatted(value);
+    if (text)
+        str_add(out, text);
+    else
+        out->failed = true;
+    cJSON_free(text);
+}
+
+/* The texts of a content, newlines between. */
+static void add_content(str *out, const cJSON *content) {
+    const cJSON *part;
+    bool more = false;
+    if (cJSON_IsString(content)) str_add(out, content->valuestring);
+    if (!cJSON_IsArray(content)) return;
+    cJSON_ArrayForEach(part, content) {
+        const cJSON *text = member(part, "text");
+        if (more) str_add_char(out, '\n');
+        if (cJSON_IsString(text)) str_add(out, text->valuestring);
+        more = true;
+    }
+}
+
+/* Makes text the message's content. */
+static int set_content(cJSON *message, str *text, err *e) {
+    cJSON *value = text->failed ? NULL : cJSON_CreateString(str_cstr(text));
+    str_fini(text);
+    cJSON_DeleteItemFromObjectCaseSensitive(message, "content");
+    if (value && cJSON_AddItemToObject(message, "content", value)) return 0;
+    cJSON_Delete(value);
+    return no_memory(e);
+}
+
+static int set_role(cJSON *message, const char *role, err *e) {
+    cJSON *value = cJSON_CreateString(role);
+    if (value && cJSON_ReplaceItemInObjectCaseSensitive(message, "role", value)) return 0;
+    cJSON_Delete(value);
+    return no_memory(e);
+}
+
+static void add_call(str *out, const cJSON *call) {
+    const cJSON *function = member(call, "function");
+    const cJSON *name = member(function, "name"), *arguments = member(function, "arguments");
+    if (out->len) str_add_char(out, '\n');
+    str_add(out, "<tool_call>\n{\"name\": ");
+    add_json(out, name);
+    str_add(out, ", \"arguments\": ");
+    if (cJSON_IsString(arguments))
+        str_add(out, *arguments->valuestring ? arguments->valuestring : "{}");
+    else
+        add_json(out, arguments);
+    str_add(out, "}\n</tool_call>");
+}
+
+static int write_calls(cJSON *message, err *e) {
+    const cJSON *call;
+    str text;
+    str_init(&text, TEXT_MAX_BYTES);
+    add_content(&text, member(message, "content"));
+    cJSON_ArrayForEach(call, member(message, "tool_calls")) add_call(&text, call);
+    cJSON_DeleteItemFromObjectCaseSensitive(message, "tool_calls");
+    return set_content(message, &text, e);
+}
+
+/* A result becomes a user's message; before: the message of the results right before it, which
+ * takes it in, so that users and assistants still take turns. */
+static void write_result(const cJSON *message, const cJSON *before, str *text) {
+    str_init(text, TEXT_MAX_BYTES);
+    if (before) {
+        add_content(text, member(before, "content"));
+        str_add_char(text, '\n');
+    }
+    str_add(text, "<tool_response>\n");
+    add_content(text, member(message, "content"));
+    str_add(text, "\n</tool_response>");
+}
+
+static int rewrite_messages(cJSON *messages, err *e) {
+    cJSON *before = NULL, *next;
+    int rc = 0;
+    for (cJSON *m = messages->child; m && !rc; m = next) {
+        str text;
+        next = m->next;
+        if (has_role(m, "tool") || has_role(m, "function")) {
+            write_result(m, before, &text);
+            cJSON *into = before ? before : m;
+            rc = set_content(into, &text, e);
+            if (!rc) rc = set_role(into, "user", e);
+            cJSON_DeleteItemFromObjectCaseSensitive(into, "tool_call_id");
+            cJSON_DeleteItemFromObjectCaseSensitive(into, "name");
+            if (before) cJSON_Delete(cJSON_DetachItemViaPointer(messages, m));
+            before = into;
+            continue;
+        }
+        if (cJSON_IsArray(member(m, "tool_calls"))) rc = write_calls(m, e);
+        before = NULL;
+    }
+    return rc;
+}
+
+int chat_instruct(const chat_template *t, cJSON *messages, const cJSON *tools, err *e) {
+    int rc = rewrite_messages(messages, e);
+    const cJSON *tool;
+    if (rc || !tools || !tools->child) return rc;
+    bool system = chat_template_syntax(t)->takes_system;
+    cJSON *first = messages->child;
+    if (system && !has_role(first, "system") && !has_role(first, "developer")) {
+        first = cJSON_CreateObject();
+        bool ok = first && cJSON_AddStringToObject(first, "role", "system") &&
+                  cJSON_AddStringToObject(first, "content", "") &&
+                  cJSON_InsertItemInArray(messages, 0, first);
+        if (!ok) cJSON_Delete(first);
+        if (!ok) return no_memory(e);
+    }
+    str text;
+    str_init(&text, TEXT_MAX_BYTES);
+    if (system) add_content(&text, member(first, "content"));
+    if (text.len) str_add(&text, "\n\n");
+    str_add(&text, "You may call these functions:\n<tools>");
+    cJSON_ArrayForEach(tool, tools) {
+        str_add_char(&text, '\n');
+        add_json(&text, member(tool, "function"));
+    }
+    str_add(&text, how_to_call);
+    if (!system) {
+        str_add(&text, "\n\n");
+        add_content(&text, member(first, "content"));
+    }
+    return set_content(first, &text, e);
+}

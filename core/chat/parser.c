@@ -1,0 +1,427 @@
+/* parser.c - takes an answer apart into text, reasoning and calls while it comes, by the marks of a
+ * syntax. Owns the bytes that are not decided yet; never guesses: a mark counts when it is whole,
+ * a name when it is whole and known, and the object of arguments must have begun.
+ *
+ * Each step looks at the front of the held bytes and either takes some of them, changes the state,
+ * or waits for more; so the result does not depend on how the answer was cut. White space in a mark
+ * stands for any white space, also none. Runs on whichever thread reads the stream. */
+#include "core/base/mem.h"
+#include "core/base/str.h"
+#include "core/chat/syntax.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HELD_MAX_BYTES = 1 << 26, FIRST_PIECES = 8 };
+
+enum state {
+    AT_BEGIN,     /* of the answer: reasoning may open */
+    AT_REASONING, /* within it */
+    AT_TEXT,
+    AT_HEAD,      /* a trigger came, perhaps white space before it: is it a call? */
+    AT_ARGUMENTS, /* within the object */
+    AT_CLOSE,     /* behind it */
+    AT_GAP        /* behind a whole call: another one, the section's end, text */
+};
+
+struct piece {
+    enum chat_piece_kind kind;
+    size_t at, n; /* in out */
+};
+
+struct chat_parser {
+    const struct chat_syntax *syntax;
+    char **names; /* (n_names) */
+    size_t n_names;
+    enum state state;
+    bool skip_space; /* white space that comes now belongs to a mark */
+    bool said;       /* text or a call came: an answer that is a call as a whole is none now */
+    bool in_string, escaped;
+    uint32_t depth; /* of the arguments */
+    str held;       /* not decided */
+    str out;        /* texts of pieces */
+    struct piece *pieces;
+    size_t n_pieces, n_capacity, n_taken;
+    bool failed;
+};
+
+chat_parser *chat_parser_new(const struct chat_parser_config *config) {
+    chat_parser *p = mem_new(1, sizeof *p);
+    if (!p) return NULL;
+    p->syntax = config->syntax;
+    str_init(&p->held, HELD_MAX_BYTES);
+    str_init(&p->out, HELD_MAX_BYTES);
+    bool reasons = *p->syntax->reasoning_open && *p->syntax->reasoning_close;
+    p->state = !reasons                                ? AT_TEXT
+               : config->begin == CHAT_BEGIN_REASONING ? AT_REASONING
+               : config->begin == CHAT_BEGIN_OPEN      ? AT_BEGIN
+                                                       : AT_TEXT;
+    p->skip_space = p->state == AT_REASONING;
+    p->n_capacity = FIRST_PIECES;
+    p->pieces = mem_new(p->n_capacity, sizeof *p->pieces);
+    p->names = mem_new(config->n_names, sizeof *p->names);
+    p->failed = !p->pieces || !p->names;
+    for (size_t i = 0; i < config->n_names && !p->failed; i++) {
+        p->names[p->n_names++] = mem_strdup(config->names[i]);
+        p->failed = !p->names[i];
+    }
+    if (!p->failed) return p;
+    chat_parser_free(p);
+    return NULL;
+}
+
+void chat_parser_free(chat_parser *p) {
+    if (!p) return;
+    for (size_t i = 0; i < p->n_names; i++)
+        free(p->names[i]);
+    free(p->names);
+    free(p->pieces);
+    str_fini(&p->held);
+    str_fini(&p->out);
+    free(p);
+}
+
+/* ---- pieces ---- */
+
+static void add_piece(chat_parser *p, enum chat_piece_kind kind) {
+    struct piece *last = p->n_pieces ? &p->pieces[p->n_pieces - 1] : NULL;
+    if (last && last->kind == kind && kind != CHAT_PIECE_CALL) return;
+    if (p->n_pieces == p->n_capacity) {
+        struct piece *grown = mem_resize(p->pieces, 2 * p->n_capacity, sizeof *grown);
+        p->failed |= !grown;
+        if (!grown) return;
+        p->pieces = grown;
+        p->n_capacity *= 2;
+    }
+    p->pieces[p->n_pieces++] = (struct piece){kind, p->out.len, 0};
+}
+
+static void drop(chat_parser *p, size_t n) {
+    if (!n) return;
+    memmove(p->held.data, p->held.data + n, p->held.len - n);
+    p->held.len -= n;
+}
+
+/* Length of the control token at s[0..n), 0: none. They come whole. */
+static size_t control_at(const char *s, size_t n) {
+    if (!n || *s != CHAT_CONTROL_OPEN) return 0;
+    const char *end = memchr(s, CHAT_CONTROL_CLOSE, n);
+    return end ? (size_t)(end - s) + 1 : n;
+}
+
+static bool is_space(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+/* Takes the first n held bytes as a piece, control tokens left out. */
+static void emit(chat_parser *p, enum chat_piece_kind kind, size_t n) {
+    const char *s = p->held.data;
+    for (size_t i = 0; i < n;) {
+        size_t skip = control_at(s + i, n - i), from = i;
+        if (!skip && p->skip_space && is_space(s[i])) skip = 1;
+        i += skip;
+        if (skip) continue;
+        while (i < n && s[i] != CHAT_CONTROL_OPEN)
+            i++;
+        add_piece(p, kind);
+        if (p->failed) return;
+        str_add_n(&p->out, s + from, i - from);
+        p->pieces[p->n_pieces - 1].n += i - from;
+        p->skip_space = false;
+        p->said |= kind == CHAT_PIECE_TEXT;
+    }
+    drop(p, n);
+}
+
+bool chat_parser_next(chat_parser *p, struct chat_piece *out) {
+    if (p->n_taken == p->n_pieces) return false;
+    const struct piece *piece = &p->pieces[p->n_taken++];
+    *out = (struct chat_piece){piece->kind, str_cstr(&p->out) + piece->at, piece->n};
+    return true;
+}
+
+enum chat_piece_kind chat_parser_state(const chat_parser *p) {
+    return p->state == AT_REASONING   ? CHAT_PIECE_REASONING
+           : p->state >= AT_ARGUMENTS ? CHAT_PIECE_ARGUMENTS
+                                      : CHAT_PIECE_TEXT;
+}
+
+/* ---- marks ---- */
+
+enum match { NO, PARTIAL, YES };
+
+struct cursor {
+    const char *s;
+    size_t n, at;
+};
+
+static void pass_space(struct cursor *c) {
+    while (c->at < c->n && is_space(c->s[c->at]))
+        c->at++;
+}
+
+/* One hole; at least one character, and one behind it. */
+static enum match match_hole(char hole, struct cursor *c) {
+    size_t from = c->at;
+    while (c->at < c->n && (hole == CHAT_HOLE_ID ? isalnum((unsigned char)c->s[c->at])
+                                                 : isdigit((unsigned char)c->s[c->at])))
+        c->at++;
+    if (c->at - from > CHAT_MAX_NAME_BYTES) return NO;
+    return c->at == c->n ? PARTIAL : c->at > from ? YES : NO;
+}
+
+static enum match match_mark(const char *mark, struct cursor *c) {
+    for (; *mark; mark++) {
+        if (is_space(*mark)) {
+            pass_space(c);
+            continue;
+        }
+        if (c->at == c->n) return PARTIAL;
+        if (*mark == CHAT_HOLE_ID || *mark == CHAT_HOLE_INDEX) {
+            enum match m = match_hole(*mark, c);
+            if (m != YES) return m;
+        } else if (c->s[c->at++] != *mark) {
+            return NO;
+        }
+    }
+    return YES;
+}
+
+static bool is_name_char(char c) {
+    return isalnum((unsigned char)c) || c == '_' || c == '-';
+}
+
+/* The name, what stands behind it, and the first brace of the arguments, which is not taken. */
+static enum match match_name(const chat_parser *p, struct cursor *c, const char **name) {
+    size_t from = c->at, n;
+    while (c->at < c->n && is_name_char(c->s[c->at]))
+        c->at++;
+    n = c->at - from;
+    if (n > CHAT_MAX_NAME_BYTES) return NO;
+    if (c->at == c->n) return PARTIAL;
+    *name = NULL;
+    for (size_t i = 0; i < p->n_names && !*name; i++)
+        if (strlen(p->names[i]) == n && memcmp(p->names[i], c->s + from, n) == 0)
+            *name = p->names[i];
+    if (!*name) return NO;
+    enum match m = match_mark(p->syntax->arguments_open, c);
+    if (m != YES) return m;
+    pass_space(c);
+    return c->at == c->n ? PARTIAL : c->s[c->at] == '{' ? YES : NO;
+}
+
+static enum match match_call(const chat_parser *p, struct cursor *c, const char **name) {
+    enum match m = match_mark(p->syntax->call_open, c);
+    return m == YES ? match_name(p, c, name) : m;
+}
+
+/* Length of the longest end of s[0..n) that begins mark. */
+static size_t partial_at_end(const char *s, size_t n, const char *mark) {
+    size_t k = strlen(mark) - 1;
+    for (k = k < n ? k : n; k; k--)
+        if (memcmp(s + n - k, mark, k) == 0) return k;
+    return 0;
+}
+
+/* Bytes of s[0..n) without the white space at its end. */
+static size_t trimmed(const char *s, size_t n) {
+    while (n && is_space(s[n - 1]))
+        n--;
+    return n;
+}
+
+/* ---- steps: true: look again ---- */
+
+static bool step_begin(chat_parser *p, bool final) {
+    struct cursor c = {str_cstr(&p->held), p->held.len, 0};
+    pass_space(&c);
+    enum match m = match_mark(p->syntax->reasoning_open, &c);
+    if (m == PARTIAL && !final) return false;
+    if (m == YES) drop(p, c.at);
+    p->skip_space = m == YES;
+    p->state = m == YES ? AT_REASONING : AT_TEXT;
+    return true;
+}
+
+static bool step_reasoning(chat_parser *p, bool final) {
+    const char *mark = p->syntax->reasoning_close, *s = p->held.data;
+    size_t n = p->held.len;
+    const char *end = n ? memmem(s, n, mark, strlen(mark)) : NULL;
+    if (end) {
+        size_t at = (size_t)(end - s), text = trimmed(s, at);
+        emit(p, CHAT_PIECE_REASONING, text);
+        drop(p, at - text + strlen(mark));
+        p->state = AT_TEXT;
+        p->skip_space = true;
+        return true;
+    }
+    size_t keep = final ? 0 : partial_at_end(s, n, mark);
+    emit(p, CHAT_PIECE_REASONING, final ? n : trimmed(s, n - keep));
+    return false;
+}
+
+/* An answer that as a whole may be a call: everything waits until that is decided. */
+static bool step_whole(chat_parser *p, bool final) {
+    const char *name = NULL;
+    struct cursor c = {str_cstr(&p->held), p->held.len, 0};
+    for (size_t n = 1; n; c.at += n) {
+        pass_space(&c);
+        n = control_at(c.s + c.at, c.n - c.at);
+    }
+    enum match m = match_call(p, &c, &name);
+    if (m == PARTIAL && !final) return false;
+    if (m == YES)
+        p->state = AT_HEAD;
+    else
+        p->said = true;
+    return true;
+}
+
+static bool step_text(chat_parser *p, bool final) {
+    const char *s = p->held.data, *mark = p->syntax->trigger;
+    size_t n = p->held.len;
+    if (!n) return false;
+    if (p->n_names && p->syntax->at_start && !p->said) return step_whole(p, final);
+    if (!p->n_names || p->syntax->at_start) {
+        emit(p, CHAT_PIECE_TEXT, n);
+        return false;
+    }
+    const char *found = memmem(s, n, mark, strlen(mark));
+    if (found) {
+        emit(p, CHAT_PIECE_TEXT, trimmed(s, (size_t)(found - s)));
+        p->state = AT_HEAD;
+        return true;
+    }
+    size_t keep = final ? 0 : partial_at_end(s, n, mark);
+    emit(p, CHAT_PIECE_TEXT, final ? n : trimmed(s, n - keep));
+    return false;
+}
+
+static void begin_call(chat_parser *p, const char *name, size_t n_mark) {
+    drop(p, n_mark);
+    add_piece(p, CHAT_PIECE_CALL);
+    if (p->failed) return;
+    str_add(&p->out, name);
+    p->pieces[p->n_pieces - 1].n = strlen(name);
+    p->state = AT_ARGUMENTS;
+    p->depth = 0;
+    p->in_string = p->escaped = p->skip_space = false;
+    p->said = true;
+}
+
+static bool step_head(chat_parser *p, bool final) {
+    const char *name = NULL;
+    struct cursor c = {str_cstr(&p->held), p->held.len, 0};
+    for (size_t n = p->syntax->at_start; n; c.at += n) {
+        pass_space(&c);
+        n = control_at(c.s + c.at, c.n - c.at);
+    }
+    pass_space(&c);
+    size_t first = control_at(c.s + c.at, c.n - c.at), begin = c.at + (first ? first : 1);
+    enum match m = match_mark(p->syntax->section_open, &c);
+    if (m == YES) m = match_call(p, &c, &name);
+    if (m == PARTIAL && !final) return false;
+    if (m == YES) {
+        begin_call(p, name, c.at);
+    } else {
+        /* No call: its first character is text, what is behind it is looked at again. */
+        emit(p, CHAT_PIECE_TEXT, begin < c.n ? begin : c.n);
+        p->state = AT_TEXT;
+    }
+    return true;
+}
+
+static bool step_arguments(chat_parser *p, bool final) {
+    const char *s = p->held.data;
+    size_t i = 0;
+    (void) final;
+    if (!p->held.len) return false;
+    for (bool done = false; i < p->held.len && !done; i++) {
+        size_t skip = control_at(s + i, p->held.len - i);
+        if (skip) {
+            i += skip - 1;
+        } else if (p->in_string) {
+            if (!p->escaped && s[i] == '"') p->in_string = false;
+            p->escaped = !p->escaped && s[i] == '\\';
+        } else if (s[i] == '"') {
+            p->in_string = true;
+        } else if (s[i] == '{' || s[i] == '[') {
+            p->depth++;
+        } else if (s[i] == '}' || s[i] == ']') {
+            done = --p->depth == 0;
+            if (done) p->state = AT_CLOSE;
+        }
+    }
+    emit(p, CHAT_PIECE_ARGUMENTS, i);
+    return p->state == AT_CLOSE;
+}
+
+static bool step_close(chat_parser *p, bool final) {
+    struct cursor c = {str_cstr(&p->held), p->held.len, 0};
+    pass_space(&c);
+    enum match m = match_mark(p->syntax->call_close, &c);
+    if (m == PARTIAL && !final) return false;
+    /* The end of a call that ends with the answer. */
+    drop(p, m == YES ? c.at : m == PARTIAL ? p->held.len : 0);
+    p->skip_space = true;
+    p->state = m == NO ? AT_TEXT : AT_GAP;
+    return true;
+}
+
+static bool step_gap(chat_parser *p, bool final) {
+    const struct chat_syntax *x = p->syntax;
+    const char *name = NULL;
+    struct cursor next = {str_cstr(&p->held), p->held.len, 0}, end = next;
+    pass_space(&next);
+    pass_space(&end);
+    enum match more = x->several ? match_mark(x->between, &next) : NO;
+    if (more == YES) more = match_call(p, &next, &name);
+    enum match close = *x->section_close ? match_mark(x->section_close, &end) : NO;
+    if (more == YES) {
+        begin_call(p, name, next.at);
+        return true;
+    }
+    if (close != YES && (more == PARTIAL || close == PARTIAL) && !final) return false;
+    drop(p, close == YES ? end.at : close == PARTIAL ? p->held.len : 0);
+    p->state = AT_TEXT;
+    return true;
+}
+
+/* ---- feeding ---- */
+
+static int run(chat_parser *p, bool final) {
+    static bool (*const steps[])(chat_parser * p, bool final) = {
+        [AT_BEGIN] = step_begin, [AT_REASONING] = step_reasoning, [AT_TEXT] = step_text,
+        [AT_HEAD] = step_head,   [AT_ARGUMENTS] = step_arguments, [AT_CLOSE] = step_close,
+        [AT_GAP] = step_gap};
+    bool again = true;
+    while (again && !p->failed)
+        again = steps[p->state](p, final);
+    p->failed |= p->held.failed || p->out.failed;
+    return p->failed ? ERR_NOMEM : 0;
+}
+
+static void begin_feed(chat_parser *p) {
+    str_clear(&p->out);
+    p->n_pieces = p->n_taken = 0;
+}
+
+int chat_parser_text(chat_parser *p, const char *text, size_t n) {
+    begin_feed(p);
+    str_add_n(&p->held, text, n);
+    return run(p, false);
+}
+
+int chat_parser_control(chat_parser *p, const char *text, size_t n) {
+    begin_feed(p);
+    str_add_char(&p->held, CHAT_CONTROL_OPEN);
+    str_add_n(&p->held, text, n);
+    str_add_char(&p->held, CHAT_CONTROL_CLOSE);
+    return run(p, false);
+}
+
+int chat_parser_finish(chat_parser *p) {
+    begin_feed(p);
+    return run(p, true);
+}

@@ -1,0 +1,266 @@
+/* test_chat_parser.c - answers are taken apart the same however they are cut: every case is fed as
+ * a whole, byte by byte (character by character), at every single cut, and at random cuts. */
+#include "core/base/str.h"
+#include "core/chat/syntax.h"
+#include "tests/unit/check.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+static const struct chat_syntax hermes = {
+    .several = true,
+    .call_open = "<tool_call>\n{\"name\": \"",
+    .arguments_open = "\", \"arguments\": ",
+    .call_close = "}\n</tool_call>",
+    .between = "\n",
+    .trigger = "<tool_call>",
+    .reasoning_open = "<think>",
+    .reasoning_close = "</think>",
+};
+static const struct chat_syntax llama = {
+    .at_start = true,
+    .call_open = "{\"name\": \"",
+    .arguments_open = "\", \"parameters\": ",
+    .call_close = "}",
+    .trigger = "{\"name\": \"",
+};
+static const struct chat_syntax mistral = {
+    .several = true,
+    .section_open = "\xff[TOOL_CALLS]\xfe[",
+    .call_open = "{\"name\": \"",
+    .arguments_open = "\", \"arguments\": ",
+    .call_close = ", \"id\": \"\xfd\"}",
+    .between = ", ",
+    .section_close = "]",
+    .trigger = "\xff[TOOL_CALLS]\xfe",
+    .reasoning_open = "\xff[THINK]\xfe",
+    .reasoning_close = "\xff[/THINK]\xfe",
+};
+static const struct chat_syntax devstral = {
+    .several = true,
+    .call_open = "\xff[TOOL_CALLS]\xfe",
+    .arguments_open = "\xff[ARGS]\xfe",
+    .trigger = "\xff[TOOL_CALLS]\xfe",
+};
+static const struct chat_syntax kimi = {
+    .several = true,
+    .section_open = "\xff<|tool_calls_section_begin|>\xfe",
+    .call_open = "\xff<|tool_call_begin|>\xfe"
+                 "functions.",
+    .arguments_open = ":\xfc\xff<|tool_call_argument_begin|>\xfe",
+    .call_close = "\xff<|tool_call_end|>\xfe",
+    .section_close = "\xff<|tool_calls_section_end|>\xfe",
+    .trigger = "\xff<|tool_calls_section_begin|>\xfe",
+    .reasoning_open = "\xe2\x97\x81think\xe2\x96\xb7",
+    .reasoning_close = "\xe2\x97\x81/think\xe2\x96\xb7",
+};
+
+static const char *const names[] = {"get_weather", "add", "a-b"};
+
+/* Pieces as one text: "T:..." text, "R:..." reasoning, "C:name" a call, "A:..." its arguments. */
+static void collect(chat_parser *p, str *out, int *last) {
+    struct chat_piece piece;
+    while (chat_parser_next(p, &piece)) {
+        if ((int)piece.kind != *last || piece.kind == CHAT_PIECE_CALL)
+            str_addf(out, "|%c:", "TRCA"[piece.kind]);
+        str_add_n(out, piece.text, piece.n);
+        *last = (int)piece.kind;
+    }
+}
+
+/* In answers a control token stands as in marks. */
+static void feed(chat_parser *p, const char *s, size_t n, str *out, int *last) {
+    while (n) {
+        size_t k = 0;
+        if (*s == CHAT_CONTROL_OPEN) {
+            k = (size_t)(strchr(s, CHAT_CONTROL_CLOSE) - s) + 1;
+            CHECK(chat_parser_control(p, s + 1, k - 2) == 0);
+        } else {
+            while (k < n && s[k] != CHAT_CONTROL_OPEN)
+                k++;
+            CHECK(chat_parser_text(p, s, k) == 0);
+        }
+        collect(p, out, last);
+        s += k;
+        n -= k;
+    }
+}
+
+static bool may_cut(const char *s, size_t at) {
+    bool within = false;
+    for (size_t i = 0; i < at; i++)
+        within = s[i] == CHAT_CONTROL_OPEN || (within && s[i] != CHAT_CONTROL_CLOSE);
+    return !within && ((unsigned char)s[at] & 0xc0) != 0x80;
+}
+
+static uint64_t seed = 1;
+static unsigned draw(unsigned n) {
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)(seed >> 33) % n;
+}
+
+/* one_in: how often it is cut, 0: at `only` alone. */
+static void check_cut(const struct chat_parser_config *config, const char *answer, const char *want,
+                      unsigned one_in, size_t only) {
+    chat_parser *p = chat_parser_new(config);
+    size_t n = strlen(answer), from = 0;
+    int last = -1;
+    str got;
+    str_init(&got, 1 << 20);
+    for (size_t i = 1; i <= n; i++) {
+        bool cut = one_in ? draw(one_in) == 0 : i == only;
+        if (i < n && (!cut || !may_cut(answer, i))) continue;
+        feed(p, answer + from, i - from, &got, &last);
+        from = i;
+    }
+    CHECK(chat_parser_finish(p) == 0);
+    collect(p, &got, &last);
+    CHECK_STR(str_cstr(&got), want);
+    str_fini(&got);
+    chat_parser_free(p);
+}
+
+static void check(const struct chat_syntax *syntax, enum chat_begin begin, size_t n_names,
+                  const char *answer, const char *want) {
+    const struct chat_parser_config config = {
+        .syntax = syntax, .begin = begin, .names = names, .n_names = n_names};
+    check_cut(&config, answer, want, 0, 0);
+    check_cut(&config, answer, want, 1, 0);
+    for (size_t i = 1; i < strlen(answer); i++)
+        check_cut(&config, answer, want, 0, i);
+    for (int i = 0; i < 50; i++)
+        check_cut(&config, answer, want, 2 + draw(12), 0);
+}
+
+#define OPEN   CHAT_BEGIN_OPEN
+#define INSIDE CHAT_BEGIN_REASONING
+#define BEHIND CHAT_BEGIN_TEXT
+
+static void test_text(void) {
+    check(&hermes, OPEN, 3, "", "");
+    check(&hermes, OPEN, 3, "Hello  there \n", "|T:Hello  there \n");
+    check(&hermes, OPEN, 3, " \n x", "|T: \n x");
+    check(&hermes, BEHIND, 3, "a <tool b <tool_call c", "|T:a <tool b <tool_call c");
+    check(&hermes, BEHIND, 3, "gr\xc3\xbc\xc3\x9f <\xe2\x82\xac> \n",
+          "|T:gr\xc3\xbc\xc3\x9f <\xe2\x82\xac> \n");
+    check(&hermes, BEHIND, 3, "x\xff<|odd|>\xfe y", "|T:x y"); /* a control token is no text */
+    check(&hermes, BEHIND, 0, "<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>",
+          "|T:<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>");
+}
+
+static void test_reasoning(void) {
+    check(&hermes, OPEN, 0, "<think>\nWhy?\n\n</think>\n\nSo. ", "|R:Why?|T:So. ");
+    check(&hermes, OPEN, 3, "\n<think> a </thin </think>b", "|R:a </thin|T:b");
+    check(&hermes, INSIDE, 0, "a\nb</think>c", "|R:a\nb|T:c");
+    check(&hermes, INSIDE, 0, "cut </thi", "|R:cut </thi");
+    check(&hermes, OPEN, 0, "<think></think>\nc", "|T:c");
+    check(&hermes, OPEN, 0, "a <think>b</think>", "|T:a <think>b</think>");
+    check(&hermes, BEHIND, 0, "<think>b</think>", "|T:<think>b</think>");
+    check(&mistral, OPEN, 0,
+          "\xff[THINK]\xfe"
+          "hm\xff[/THINK]\xfe"
+          "yes",
+          "|R:hm|T:yes");
+    check(&mistral, OPEN, 0, "[THINK]hm", "|T:[THINK]hm"); /* no control token */
+    check(&kimi, OPEN, 0,
+          "\xe2\x97\x81think\xe2\x96\xb7hm\xe2\x97\x81/think\xe2\x96\xb7\xe2\x97\x81",
+          "|R:hm|T:\xe2\x97\x81");
+    check(&llama, OPEN, 0, "<think>x</think>", "|T:<think>x</think>");
+}
+
+static void test_calls(void) {
+    static const char one[] = "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": \"}\\\"{\", "
+                              "\"b\": [{}, 2]}}\n</tool_call>";
+    check(&hermes, OPEN, 3, one, "|C:add|A:{\"a\": \"}\\\"{\", \"b\": [{}, 2]}");
+    check(&hermes, BEHIND, 3,
+          "I ask.\n<tool_call>{\"name\":\"add\",\"arguments\":{}}</tool_call>\n"
+          "<tool_call>\n{\"name\": \"a-b\", \"arguments\": {\"x\": 1}}\n</tool_call>\n",
+          "|T:I ask.|C:add|A:{}|C:a-b|A:{\"x\": 1}");
+    check(&hermes, OPEN, 3,
+          "<think>\nCall it.\n</think>\n\n<tool_call>\n{\"name\": \"add\", \"arguments\": "
+          "{}}\n</tool_call> Done. ",
+          "|R:Call it.|C:add|A:{}|T:Done. ");
+    check(&mistral, BEHIND, 3,
+          "\xff[TOOL_CALLS]\xfe[{\"name\": \"add\", \"arguments\": {\"a\": 1}, \"id\": "
+          "\"abc123XYZ\"}, {\"name\": \"a-b\", \"arguments\": {}, \"id\": \"0\"}]",
+          "|C:add|A:{\"a\": 1}|C:a-b|A:{}");
+    check(&devstral, BEHIND, 3,
+          "So: \xff[TOOL_CALLS]\xfe"
+          "add\xff[ARGS]\xfe{\"a\": 1}\xff[TOOL_CALLS]\xfe"
+          "a-b\xff[ARGS]\xfe{}",
+          "|T:So:|C:add|A:{\"a\": 1}|C:a-b|A:{}");
+    check(
+        &kimi, BEHIND, 3,
+        "\xff<|tool_calls_section_begin|>\xfe\xff<|tool_call_begin|>\xfe"
+        "functions.add:0"
+        "\xff<|tool_call_argument_begin|>\xfe{}\xff<|tool_call_end|>\xfe\xff<|tool_call_begin|>\xfe"
+        "functions.a-b:12\xff<|tool_call_argument_begin|>\xfe{}\xff<|tool_call_end|>\xfe"
+        "\xff<|tool_calls_section_end|>\xfe",
+        "|C:add|A:{}|C:a-b|A:{}");
+    check(&llama, BEHIND, 3, "{\"name\": \"add\", \"parameters\": {\"a\": 1}}",
+          "|C:add|A:{\"a\": 1}");
+    check(&llama, BEHIND, 3, " \xff<|python_tag|>\xfe{\"name\":\"add\",\"parameters\":{}}",
+          "|C:add|A:{}");
+}
+
+static void test_no_calls(void) {
+    static const char *const answers[] = {
+        "<tool_call>\n{\"name\": \"unknown\", \"arguments\": {}}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"add\", \"arguments\": 1}\n</tool_call>",
+        "a\n<tool_call>\n<tool_call> b",
+        "<tool_call>\n{\"name\": \"ad",
+        "<tool_call>\n{\"name\": \"add\", \"argu",
+        "<tool_call>\n{\"name\": \"add\"}",
+    };
+    char want[200];
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+        snprintf(want, sizeof want, "|T:%s", answers[i]);
+        check(&hermes, BEHIND, 3, answers[i], want);
+    }
+    check(&hermes, BEHIND, 3,
+          "<tool_call><tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>",
+          "|T:<tool_call>|C:add|A:{}");
+    check(&llama, BEHIND, 3, "So {\"name\": \"add\", \"parameters\": {}}",
+          "|T:So {\"name\": \"add\", \"parameters\": {}}");
+    check(&llama, BEHIND, 3, "{\"name\": \"Ann\", \"parameters\": {}}",
+          "|T:{\"name\": \"Ann\", \"parameters\": {}}");
+}
+
+/* An answer that ends early: no part of a mark is shown, no argument is lost. */
+static void test_cut_off(void) {
+    check(&hermes, BEHIND, 3, "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": [1, \"x",
+          "|C:add|A:{\"a\": [1, \"x");
+    check(&hermes, BEHIND, 3, "<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool",
+          "|C:add|A:{}");
+    check(&hermes, BEHIND, 3, "<tool_call>\n{\"name\": \"add\", \"arguments\": {}", "|C:add|A:{}");
+    check(&mistral, BEHIND, 3,
+          "\xff[TOOL_CALLS]\xfe[{\"name\": \"add\", \"arguments\": {}, \"id\": \"ab",
+          "|C:add|A:{}");
+    /* More than the mark says is text. */
+    check(&hermes, BEHIND, 3,
+          "<tool_call>\n{\"name\": \"add\", \"arguments\": {}, \"id\": 1}\n</tool_call>",
+          "|C:add|A:{}|T:, \"id\": 1}\n</tool_call>");
+}
+
+static void test_state(void) {
+    chat_parser *p = chat_parser_new(&(struct chat_parser_config){
+        .syntax = &hermes, .begin = OPEN, .names = names, .n_names = 3});
+    CHECK(chat_parser_state(p) == CHAT_PIECE_TEXT);
+    CHECK(!chat_parser_text(p, "<think>", 7) && chat_parser_state(p) == CHAT_PIECE_REASONING);
+    CHECK(!chat_parser_text(p, "</think>", 8) && chat_parser_state(p) == CHAT_PIECE_TEXT);
+    static const char call[] = "<tool_call>{\"name\": \"add\", \"arguments\": {";
+    CHECK(!chat_parser_text(p, call, sizeof call - 1));
+    CHECK(chat_parser_state(p) == CHAT_PIECE_ARGUMENTS);
+    chat_parser_free(p);
+    chat_parser_free(NULL);
+}
+
+int main(void) {
+    RUN(test_text);
+    RUN(test_reasoning);
+    RUN(test_calls);
+    RUN(test_no_calls);
+    RUN(test_cut_off);
+    RUN(test_state);
+    return check_done();
+}

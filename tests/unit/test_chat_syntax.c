@@ -1,0 +1,212 @@
+/* test_chat_syntax.c - what is learnt of templates: marks of calls and reasoning; and tools for
+ * templates that know none. In marks "{ID}" and "{N}" stand for the holes. */
+#include "core/chat/syntax.h"
+#include "tests/unit/chat_golden.h"
+
+#include <unistd.h>
+
+static void shown(const char *mark, str *out) {
+    for (; *mark; mark++) {
+        if (*mark == CHAT_HOLE_ID)
+            str_add(out, "{ID}");
+        else if (*mark == CHAT_HOLE_INDEX)
+            str_add(out, "{N}");
+        else
+            str_add_char(out, *mark);
+    }
+}
+
+static chat_template *learnt(const char *source) {
+    chat_template *t = NULL;
+    err e = {0};
+    int rc = chat_template_new(source, "<BOS>", "<EOS>", &t, &e);
+    if (!rc) rc = chat_template_probe(t, &e);
+    if (!rc) rc = chat_template_learn(t, NULL, &e);
+    CHECK_MSG(rc == 0, "%s", e.msg);
+    return t;
+}
+
+/* native: section, call, arguments, close, between, section's end; NULL: instructed. */
+static void check_syntax(const char *name, const char *source, const char *native,
+                         const char *reasoning) {
+    chat_template *t = learnt(source);
+    const struct chat_syntax *x = chat_template_syntax(t);
+    str got;
+    str_init(&got, 4096);
+    const char *const marks[] = {x->section_open, x->call_open, x->arguments_open,
+                                 x->call_close,   x->between,   x->section_close};
+    for (int i = 0; i < 6; i++) {
+        if (i) str_add_char(&got, '~');
+        shown(marks[i], &got);
+    }
+    CHECK_MSG(x->native == (native != NULL), "%s: native %d", name, x->native);
+    if (native) CHECK_MSG(strcmp(str_cstr(&got), native) == 0, "%s: %s", name, str_cstr(&got));
+    str_clear(&got);
+    if (*x->reasoning_open) {
+        shown(x->reasoning_open, &got);
+        str_add_char(&got, '~');
+        shown(x->reasoning_close, &got);
+    }
+    CHECK_MSG(strcmp(str_cstr(&got), reasoning) == 0, "%s: %s", name, str_cstr(&got));
+    str_fini(&got);
+    chat_template_free(t);
+}
+
+#define HERMES "~<tool_call>\n{\"name\": \"~\", \"arguments\": ~}\n</tool_call>~\n~"
+#define LLAMA  "~{\"name\": \"~\", \"parameters\": ~}~~"
+#define THINK  "<think>~</think>"
+#define KIMI                                                                                       \
+    "<|tool_calls_section_begin|>~<|tool_call_begin|>functions.~:{N}<|tool_call_argument_begin|>~" \
+    "<|tool_call_end|>~~<|tool_calls_section_end|>"
+
+static void test_shared_templates(void) {
+    static const struct {
+        const char *name, *native, *reasoning;
+    } rows[] = {
+        {"Apertus-8B-Instruct", "<|tools_prefix|>[~{\"~\": ~}~, ~]<|tools_suffix|>",
+         "<|inner_prefix|>~<|inner_suffix|>"},
+        {"Bielik-11B-v3.0-Instruct", HERMES, THINK},
+        {"Cohere2MoE",
+         "<|START_ACTION|>[~\n    {\"tool_call_id\": \"{N}\", \"tool_name\": \"~\", "
+         "\"parameters\": ~}~,~\n]<|END_ACTION|>",
+         "<|START_THINKING|>~<|END_THINKING|>"},
+        {"GLM-4.6", NULL, THINK},
+        {"Kimi-K2-Instruct", KIMI, ""},
+        {"MiniMax-M1", "<tool_calls>~\n{\"name\": \"~\", \"arguments\": ~}~~\n</tool_calls>", ""},
+        {"MiniMax-M2", NULL, THINK},
+        {"Mistral-Small-3.2-24B-Instruct-2506", "~[TOOL_CALLS]~[CALL_ID]{ID}[ARGS]~~~", ""},
+        {"mistralai-Mistral-Nemo-Instruct-2407",
+         "[TOOL_CALLS][~{\"name\": \"~\", \"arguments\": ~, \"id\": \"{ID}\"}~, ~]", ""},
+        {"unsloth-mistral-Devstral-Small-2507", "~[TOOL_CALLS]~[ARGS]~~~", ""},
+        {"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", HERMES, ""},
+        {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", HERMES, ""},
+        {"Qwen-QwQ-32B", HERMES, THINK},
+        {"Qwen-Qwen2.5-7B-Instruct", HERMES, ""},
+        {"Qwen-Qwen3-0.6B", HERMES, THINK},
+        {"ibm-granite-granite-4.0", HERMES, ""},
+        {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", NULL, THINK},
+        {"google-gemma-2-2b-it", NULL, ""},
+        {"meta-llama-Llama-3.1-8B-Instruct", LLAMA, ""},
+        {"meta-llama-Llama-3.3-70B-Instruct", LLAMA, ""},
+        {"microsoft-Phi-3.5-mini-instruct", NULL, ""},
+        {"moonshotai-Kimi-K2", KIMI, ""},
+        {"unsloth-Apriel-1.5",
+         "<tool_calls>[~{\"name\": \"~\", \"arguments\": ~, \"id\": \"{ID}\"}~, ~]</tool_calls>",
+         ""},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *source = read_in(SHARED, "templates", rows[i].name, ".jinja");
+        CHECK_MSG(source != NULL, "%s", rows[i].name);
+        if (source) check_syntax(rows[i].name, source, rows[i].native, rows[i].reasoning);
+        free(source);
+    }
+}
+
+#define TURNS_BEFORE                                                                               \
+    "{{ tools | tojson }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% for c in "       \
+    "m.tool_calls or [] %}"
+#define TURNS_AFTER                                                                                \
+    "{% endfor %}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif "  \
+    "%}"
+#define F "c.function."
+
+static void test_forms(void) {
+    check_syntax("tags",
+                 TURNS_BEFORE "<call>{{ " F "name }}:{{ " F "arguments }}</call>" TURNS_AFTER,
+                 "~<call>~:~</call>~~", "");
+    check_syntax("array",
+                 "{{ tools | tojson }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
+                 "{% if m.tool_calls %}CALLS [{% for c in m.tool_calls %}{\"f\": \"{{ " F
+                 "name }}\", \"a\": {{ " F "arguments }}}{{ ', ' if not loop.last }}{% endfor %}]"
+                 "{% endif %}{{ eos_token }}{% endfor %}",
+                 "CALLS [~{\"f\": \"~\", \"a\": ~}~, ~]", "");
+    /* Not as JSON; without the tools; with a brace too many. */
+    check_syntax("no JSON",
+                 TURNS_BEFORE "<call>{{ " F "name }}{% for k, v in " F
+                              "arguments.items() %}{{ k }}={{ v }}{% endfor %}" TURNS_AFTER,
+                 NULL, "");
+    check_syntax("no tools",
+                 "{% for m in messages %}{{ m.role }}{{ m.content }}{% for c in "
+                 "m.tool_calls or [] %}<call>{{ " F "name }}:{{ " F "arguments }}" TURNS_AFTER,
+                 NULL, "");
+    check_syntax("brace",
+                 TURNS_BEFORE "<c>{{ " F "name }}{{ '{' ~ " F "arguments ~ '}' }}" TURNS_AFTER,
+                 NULL, "");
+    check_syntax("plain", "{% for m in messages %}{{ m.content }}{% endfor %}", NULL, "");
+    check_syntax("empty", "", NULL, "");
+}
+
+static void test_begin(void) {
+    static const struct chat_syntax x = {.reasoning_open = "\xff[THINK]\xfe",
+                                         .reasoning_close = "\xff[/THINK]\xfe"},
+                                    none = {0};
+    CHECK(chat_syntax_begin(&x, "a[THINK]\n", 9) == CHAT_BEGIN_REASONING);
+    CHECK(chat_syntax_begin(&x, "a[THINK]b[/THINK]\n\n", 19) == CHAT_BEGIN_TEXT);
+    CHECK(chat_syntax_begin(&x, "[THINK]b", 8) == CHAT_BEGIN_OPEN);
+    CHECK(chat_syntax_begin(&x, "", 0) == CHAT_BEGIN_OPEN);
+    CHECK(chat_syntax_begin(&none, "a", 1) == CHAT_BEGIN_TEXT);
+}
+
+static void check_instructed(const char *source, const char *messages, const char *want) {
+    chat_template *t = learnt(source);
+    cJSON *list = cJSON_Parse(messages);
+    cJSON *tools = cJSON_Parse("[{\"type\":\"function\",\"function\":{\"name\":\"add\"}}]");
+    struct chat_output out = {0};
+    err e = {0};
+    CHECK(list && chat_instruct(t, list, tools, &e) == 0);
+    CHECK_MSG(chat_prompt(t, &(struct chat_input){.messages = list}, MAX_BYTES, &out, &e) == 0,
+              "%s", e.msg);
+    CHECK_STR(out.text, want);
+    chat_output_fini(&out);
+    cJSON_Delete(list);
+    cJSON_Delete(tools);
+    chat_template_free(t);
+}
+
+#define LIST                                                                                       \
+    "You may call these functions:\n<tools>\n{\"name\":\"add\"}\n</tools>\n\nTo call a function, " \
+    "answer with its name and its arguments in this form, once for each call:\n<tool_call>\n"      \
+    "{\"name\": \"NAME\", \"arguments\": {\"ARGUMENT\": VALUE}}\n</tool_call>"
+#define PLAIN "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+#define NO_SYSTEM                                                                                  \
+    "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" PLAIN
+
+static void test_instruct(void) {
+    check_instructed(PLAIN, "[{\"role\":\"user\",\"content\":\"Hi\"}]", "[system]" LIST "[user]Hi");
+    check_instructed(PLAIN,
+                     "[{\"role\":\"system\",\"content\":\"Be.\"},{\"role\":\"user\",\"content\":"
+                     "\"Hi\"}]",
+                     "[system]Be.\n\n" LIST "[user]Hi");
+    check_instructed(NO_SYSTEM, "[{\"role\":\"user\",\"content\":\"Hi\"}]", "[user]" LIST "\n\nHi");
+    check_instructed(
+        PLAIN,
+        "[{\"role\":\"user\",\"content\":\"Hi\"},{\"role\":\"assistant\",\"content\":\"So\","
+        "\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":\"add\","
+        "\"arguments\":\"{\\\"a\\\": 1}\"}},{\"id\":\"2\",\"type\":\"function\",\"function\":{"
+        "\"name\":\"add\",\"arguments\":\"\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"1\","
+        "\"content\":\"A\"},{\"role\":\"tool\",\"tool_call_id\":\"2\",\"content\":[{\"type\":"
+        "\"text\",\"text\":\"B\"}]},{\"role\":\"user\",\"content\":\"Well?\"}]",
+        "[system]" LIST "[user]Hi[assistant]So\n<tool_call>\n{\"name\": \"add\", \"arguments\": "
+        "{\"a\": 1}}\n</tool_call>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n"
+        "</tool_call>[user]<tool_response>\nA\n</tool_response>\n<tool_response>\nB\n"
+        "</tool_response>[user]Well?");
+}
+
+/* A template that only loops is given up after a bounded time. */
+static void test_bounded(void) {
+    check_syntax("loop",
+                 "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+                 NULL, "");
+}
+
+int main(void) {
+    RUN(test_forms);
+    RUN(test_begin);
+    RUN(test_instruct);
+    RUN(test_bounded);
+    if (access(SHARED "/templates", R_OK) == 0)
+        RUN(test_shared_templates);
+    else
+        SKIP("test_shared_templates", "no " SHARED);
+    return check_done();
+}
