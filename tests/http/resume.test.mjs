@@ -109,20 +109,29 @@ test("what is not there is 404", async () => {
   assert.equal(r.status, 404, "a frame that was never written");
 });
 
-test("kept streams are bounded in number and time", async () => {
-  const small = await startServer(["--resume-streams", "2", "--resume-timeout-s", "2"]);
+// Cuts streams of a server of its own; their last ids, once the server has noticed.
+async function withCut(flags, n, then) {
+  const mine = await startServer(flags);
   const before = server;
-  server = small;
+  server = mine;
   try {
     const lasts = [];
-    for (let i = 0; i < 3; i++) lasts.push(frames((await cut({ ...ask, seed: i }, {}, (t) => t.split("\n\n").length > 5)).text).at(-1).id);
-    const status = async (id) => (await cut({}, { "Last-Event-ID": id }, all)).status;
-    assert.equal(await status(lasts[0]), 404, "the oldest has left");
-    assert.equal(await status(lasts[2]), 200);
-    await new Promise((done) => setTimeout(done, 2200));
-    assert.equal(await status(lasts[1]), 404, "its time is over");
+    for (let i = 0; i < n; i++) lasts.push(frames((await cut({ ...ask, seed: i }, {}, (t) => t.split("\n\n").length > 5)).text).at(-1).id);
+    await until(async () => mine.stderr.match(/cut off/g)?.length === n, "the server knows of the cuts");
+    await then(lasts, async (id) => (await cut({}, { "Last-Event-ID": id }, all)).status);
   } finally {
     server = before;
-    await small.stop();
+    await mine.stop();
   }
-});
+}
+
+test("kept streams are bounded in number: the oldest leaves", () =>
+  withCut(["--resume-streams", "2"], 3, async (lasts, status) => {
+    assert.deepEqual([await status(lasts[0]), await status(lasts[1]), await status(lasts[2])], [404, 200, 200]);
+  }));
+
+test("kept streams are bounded in time", () =>
+  withCut(["--resume-timeout-s", "1"], 1, async ([last], status) => {
+    await new Promise((done) => setTimeout(done, 1200));
+    assert.equal(await status(last), 404);
+  }));
