@@ -29,6 +29,12 @@
     "(?:[Xx][Nn]--[A-Za-z0-9](?:[A-Za-z0-9-]{0,57}[A-Za-z0-9])?"                                   \
     "|(?!..--)[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?)"
 #define HOSTNAME LABEL "(?:\\." LABEL ")*"
+/* Letters, digits, marks and the characters that RFC 5892 allows in context. */
+#define IDN_FIRST "[a-z0-9\\p{Ll}\\p{Lo}\\p{Lm}\\p{Nd}\\u00B7\\u0375\\u05F3\\u05F4\\u30FB]"
+#define IDN_OTHER                                                                                  \
+    "[a-z0-9\\p{Ll}\\p{Lo}\\p{Lm}\\p{Nd}\\p{M}\\u00B7\\u0375\\u05F3\\u05F4\\u30FB\\u200C\\u200D]"
+#define IDN_LABEL    "(?:" LABEL "|(?!..--)" IDN_FIRST "(?:(?:" IDN_OTHER "|-){0,61}" IDN_OTHER ")?)"
+#define IDN_HOSTNAME IDN_LABEL "(?:[.\\u3002\\uFF0E\\uFF61]" IDN_LABEL ")*"
 
 #define OCTET "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
 #define IPV4  OCTET "(?:\\." OCTET "){3}"
@@ -98,6 +104,8 @@ static const struct {
     {"duration", DURATION},
     {"email", EMAIL("", HOSTNAME)},
     {"hostname", HOSTNAME},
+    {"idn-email", EMAIL("\\u{80}-\\u{10FFFF}", IDN_HOSTNAME)},
+    {"idn-hostname", IDN_HOSTNAME},
     {"ipv4", IPV4},
     {"ipv6", IPV6},
     {"iri", URI(UCS, PRIVATE)},

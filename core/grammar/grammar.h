@@ -53,8 +53,7 @@ grammar_node grammar_until(grammar_builder *b, const char *const *stops, size_t 
 grammar_node grammar_rule(grammar_builder *b);
 void grammar_rule_set(grammar_builder *b, grammar_node rule, grammar_node body);
 
-/* The whole text matches pattern (ECMA-262 with the u flag, no look-around but at the ends, no
- * back-references). */
+/* The whole text matches pattern (ECMA-262 with the u flag, no back-references). */
 grammar_node grammar_regex(grammar_builder *b, const char *pattern);
 /* Exactly one of these texts. */
 grammar_node grammar_choice(grammar_builder *b, const char *const *texts, size_t n);

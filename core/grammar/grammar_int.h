@@ -39,7 +39,8 @@ void dfa_fini(struct dfa *d); /* a zeroed one is fine */
  * beyond GRAMMAR_MAX_STATES states (also on the way), ERR_NOMEM. Texts are valid UTF-8 where
  * nothing else is said. */
 enum dfa_regex_flags { DFA_REGEX_SEARCH = 1 /* matches somewhere, as JSON Schema's pattern */ };
-/* ERR_INVALID: malformed (says where); ERR_UNSUPPORTED: look-around inside, back-references. */
+/* ERR_INVALID: malformed (says where); ERR_UNSUPPORTED: back-references, a look-behind that looks
+ * ahead or stands inside a look-ahead after the start. */
 int dfa_from_regex(const char *pattern, int flags, struct dfa *out, err *e);
 struct dfa_word {
     const char *bytes;

@@ -5,6 +5,7 @@
  * Owns the tree. Any thread. */
 #include "core/base/mem.h"
 #include "core/base/str.h"
+#include "core/grammar/chars_unicode.h"
 #include "core/grammar/dfa_int.h"
 #include "core/grammar/nfa.h"
 
@@ -168,17 +169,28 @@ static void add_space(struct chars *c) {
         chars_add(c, spaces[i].first, spaces[i].last);
 }
 
-/* After '\': \d \D \w \W \s \S, \p{...}, \P{...}. false and nothing taken: something else. */
+/* After "\p" or "\P". */
+static bool take_property(struct parser *p, struct chars *c) {
+    const char *name = p->at + 1, *end = *p->at == '{' ? strchr(name, '}') : NULL;
+    if (!end) return fail(p, ERR_INVALID, "\\p needs a property in {}");
+    if (!chars_add_property(c, name, (size_t)(end - name)))
+        return fail(p, ERR_UNSUPPORTED, "no such property of characters is known here");
+    p->at = end + 1;
+    return true;
+}
+
+/* After '\': \d \D \w \W \s \S, \p{...}, \P{...}. false: something else, or wrong. */
 static bool take_class_escape(struct parser *p, struct chars *out) {
     struct chars c = {0};
     char kind = *p->at;
-    if (!kind || !strchr("dDwWsS", kind)) return false;
+    if (!kind || !strchr("dDwWsSpP", kind)) return false;
     p->at++;
+    if ((kind == 'p' || kind == 'P') && !take_property(p, &c)) return false;
     if (kind == 'd' || kind == 'D')
         add_digits(&c);
     else if (kind == 'w' || kind == 'W')
         add_word(&c);
-    else
+    else if (kind == 's' || kind == 'S')
         add_space(&c);
     chars_normalise(&c);
     if (kind >= 'A' && kind <= 'Z') chars_negate(&c);

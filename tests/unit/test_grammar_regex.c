@@ -160,7 +160,182 @@ static void random_patterns_with_looks(void) {
     CHECK_MSG(n > 250000, "%d texts", n);
 }
 
+/* ---- properties of characters ---- */
+
+static size_t utf8(uint32_t c, char out[4]) {
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = n; i-- > 1; c >>= 6)
+        out[i] = (char)(0x80 | (c & 0x3F));
+    out[0] = (char)((0xF0u << (4 - n)) | c);
+    return n;
+}
+
+static void properties(void) {
+    static const char *const same[][2] = {{"\\p{L}", NULL},
+                                          {"\\p{Lu}", NULL},
+                                          {"\\p{Letter}", "\\p{L}"},
+                                          {"\\P{Ll}", NULL},
+                                          {"\\p{gc=Nd}", "\\p{Nd}"},
+                                          {"\\p{General_Category=Punctuation}", "\\p{P}"},
+                                          {"[\\p{M}\\p{Zs}]", NULL},
+                                          {"[^\\p{S}\\P{L}]", NULL},
+                                          {"\\p{Cn}", NULL},
+                                          {"\\p{Script=Greek}", "\\p{sc:Greek}"},
+                                          {"\\p{sc=Hani}", "\\p{sc:Han}"},
+                                          {"\\p{Script=Cyrillic}", "\\p{sc:Cyrillic}"},
+                                          {"\\p{Script=Common}", "\\p{sc:Common}"},
+                                          {"\\p{Alphabetic}", NULL},
+                                          {"\\p{Lowercase}", NULL},
+                                          {"\\p{Uppercase}", NULL},
+                                          {"\\p{Emoji}", NULL},
+                                          {"\\p{Extended_Pictographic}", NULL},
+                                          {"\\p{White_Space}", NULL},
+                                          {"\\p{ASCII_Hex_Digit}", NULL},
+                                          {"\\p{Any}", NULL}};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        const char *theirs = same[i][1] ? same[i][1] : same[i][0];
+        int code, n_wrong = 0;
+        PCRE2_SIZE at;
+        struct dfa d;
+        err e = {0};
+        pcre2_code *re =
+            pcre2_compile((PCRE2_SPTR)theirs, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, NULL);
+        int rc = dfa_from_regex(same[i][0], 0, &d, &e);
+        CHECK_MSG(re && rc == 0, "%s: %s", same[i][0], e.msg);
+        if (!re || rc) continue;
+        pcre2_match_data *data = pcre2_match_data_create(1, NULL);
+        for (uint32_t c = 0; c <= 0x10FFFF; c += c < 0x3200 ? 1 : 17) {
+            struct text t = {.n = 0};
+            if (c >= 0xD800 && c < 0xE000) continue;
+            t.n = utf8(c, t.at);
+            n_wrong += dfa_accepts(&d, t.at, t.n) != (reference(re, data, &t, false) == 1);
+        }
+        CHECK_MSG(n_wrong == 0, "%s: %d characters", same[i][0], n_wrong);
+        pcre2_match_data_free(data);
+        pcre2_code_free(re);
+        dfa_fini(&d);
+    }
+}
+
+/* ---- tables ---- */
+
+static void ecma(void) {
+    static const struct {
+        const char *pattern, *accepted[6], *refused[6];
+    } rows[] = {
+        {"\\s", {"\xEF\xBB\xBF", "\xC2\xA0", "\v", "\xE2\x80\xA8"}, {"\xC2\x85", "x", ""}},
+        {"\\d", {"7"}, {"\xD9\xA3"}},
+        {"\\w", {"_", "Z"}, {"\xC3\xA9"}},
+        {".",
+         {"a", "\xC2\x85", "\xF0\x9F\x98\x80"},
+         {"\n", "\r", "\xE2\x80\xA8", "\xE2\x80\xA9", ""}},
+        {"\\u{1F600}\\ud83d\\ude00", {"\xF0\x9F\x98\x80\xF0\x9F\x98\x80"}, {"\xF0\x9F\x98\x80"}},
+        {"\\ud83d", {NULL}, {"", "\xF0\x9F\x98\x80", "\xEF\xBF\xBD"}},
+        {"\\cJ\\x41\\t\\/", {"\nA\t/"}, {"JA\t/"}},
+        {"[]", {NULL}, {"", "a"}},
+        {"[^]", {"a", "\n", "\xF4\x8F\xBF\xBF"}, {"", "\xED\xA0\x80", "\xC0\x80", "\x80"}},
+        {"[\\w-.]+\\-[\\b]", {"a-.-\b"}, {"a-."}},
+        {"(?<year>\\d{4})|x{0}|y{2,3}?", {"2024", "", "yy", "yyy"}, {"x", "y"}},
+        {"^(?=.*[A-Z])(?=.*\\d)(?!.*--)[\\w-]{4,}$", {"Ab1c", "a-B-1"}, {"Ab1", "abc1", "A--1b"}},
+        {"((?!end).)*", {"en", "", "e n d"}, {"end", "the end", "a\n"}},
+        {"(?<=^|,)x(?=,|$)", {"x"}, {"", ",x"}},
+        {"a$b|c^d|^e$", {"e"}, {"ab", "cd"}},
+        {"{|}|]|a{x}", {"{", "}", "]", "a{x}"}, {"a"}},
+        {"(a*)*(b|)+", {"", "aab", "bb"}, {"ba"}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct dfa d;
+        err e = {0};
+        int rc = dfa_from_regex(rows[i].pattern, 0, &d, &e);
+        CHECK_MSG(rc == 0, "%s: %s", rows[i].pattern, e.msg);
+        for (int k = 0; k < 6 && !rc; k++) {
+            const char *yes = rows[i].accepted[k], *no = rows[i].refused[k];
+            if (yes)
+                CHECK_MSG(dfa_accepts(&d, yes, strlen(yes)), "%s: \"%s\"", rows[i].pattern, yes);
+            if (no) CHECK_MSG(!dfa_accepts(&d, no, strlen(no)), "%s: \"%s\"", rows[i].pattern, no);
+        }
+        if (!rc) dfa_fini(&d);
+    }
+}
+
+static void refusals(void) {
+    static const struct {
+        const char *pattern;
+        int code;
+        const char *part;
+    } rows[] = {{"a(b", ERR_INVALID, "character 4"},
+                {"a)", ERR_INVALID, "character 2"},
+                {"\xC3\xA9**", ERR_INVALID, "character 3"},
+                {"[z-a]", ERR_INVALID, "range"},
+                {"[a", ERR_INVALID, "not closed"},
+                {"a{2,1}", ERR_INVALID, "wrong order"},
+                {"a{,3}", ERR_INVALID, "count"},
+                {"a{1", ERR_INVALID, "not closed"},
+                {"\\q", ERR_INVALID, "escape"},
+                {"\\", ERR_INVALID, "lone"},
+                {"\\u12", ERR_INVALID, "four"},
+                {"\\u{110000}", ERR_INVALID, "character"},
+                {"^*", ERR_INVALID, "repeat"},
+                {"(?=a)*", ERR_INVALID, "repeat"},
+                {"(?<>a)", ERR_INVALID, "name"},
+                {"\\p", ERR_INVALID, "property"},
+                {"\xFF", ERR_INVALID, "UTF-8"},
+                {"(a)\\1", ERR_UNSUPPORTED, "back-reference"},
+                {"(?<n>a)\\k<n>", ERR_UNSUPPORTED, "back-reference"},
+                {"(?i)a", ERR_UNSUPPORTED, "group"},
+                {"\\p{Script=Klingon}", ERR_UNSUPPORTED, "property"},
+                {"a(?=b(?<=ab))", ERR_UNSUPPORTED, "look-behind"},
+                {"(?<=a\\b)", ERR_UNSUPPORTED, "look-behind"},
+                {"a{1000000}", ERR_TOO_LONG, "states"},
+                {"(((a{99}){99}){99}){99}", ERR_TOO_LONG, "states"},
+                {"[ab]*a[ab]{40}", ERR_TOO_LONG, "states"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct dfa d = {0};
+        err e = {0};
+        int rc = dfa_from_regex(rows[i].pattern, 0, &d, &e);
+        CHECK_MSG(rc == rows[i].code && e.code == rc && strstr(e.msg, rows[i].part) && !d.next,
+                  "%s: %d %s", rows[i].pattern, rc, e.msg);
+    }
+}
+
+static void lengths(void) {
+    struct dfa d, open;
+    err e;
+    CHECK(dfa_from_length(2, 3, &d, &e) == 0);
+    CHECK(dfa_from_length(2, GRAMMAR_UNLIMITED, &open, &e) == 0);
+    static const struct {
+        const char *text;
+        bool in, in_open;
+    } rows[] = {{"", false, false},
+                {"a", false, false},
+                {"\xF0\x9F\x98\x80", false, false},
+                {"a\xF0\x9F\x98\x80", true, true},
+                {"\xC3\xA9\xE2\x82\xAC"
+                 "a",
+                 true, true},
+                {"abcd", false, true},
+                {"ab\x80", false, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        CHECK(dfa_accepts(&d, rows[i].text, strlen(rows[i].text)) == rows[i].in);
+        CHECK(dfa_accepts(&open, rows[i].text, strlen(rows[i].text)) == rows[i].in_open);
+    }
+    dfa_fini(&d);
+    dfa_fini(&open);
+    CHECK(dfa_from_length(0, 30000, &d, &e) == 0);
+    CHECK_MSG(d.n_states > 200000, "%u states", d.n_states);
+    dfa_fini(&d);
+    CHECK(dfa_from_length(0, 100000, &d, &e) == ERR_TOO_LONG);
+}
+
 int main(void) {
+    RUN(properties);
+    RUN(ecma);
+    RUN(refusals);
+    RUN(lengths);
     RUN(random_patterns);
     RUN(random_patterns_with_looks);
     return check_done();
