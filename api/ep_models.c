@@ -13,6 +13,7 @@ static void add_capabilities(str *s, const struct api_model *m) {
         bool has;
     } rows[] = {
         {"completion", true},
+        {"embeddings", true},
         {"chat", m->chat != NULL},
         {"fim", tokenizer_fim(tok, &(struct tokenizer_fim){0})},
     };

@@ -1,8 +1,9 @@
 // Every field of every endpoint, as GET /v1/inferd/fields tells them: right, wrong, out of bounds,
 // null, missing, refused, unknown. An endpoint that comes later needs a base body here, no more.
 import assert from "node:assert/strict";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { after, before, test } from "node:test";
+import { fieldsDoc } from "../../scripts/fields-doc.mjs";
 import { chat, modelName, post, startServer, user } from "./server.mjs";
 
 const model = modelName;
@@ -261,6 +262,12 @@ test("every row says what it is", () => {
     assert.match(endpoint, /^(POST|GET|DELETE) \//);
     walk(fields, endpoint + " ");
   }
+});
+
+test("FIELDS.md is what the tables say", () => {
+  const now = fieldsDoc(endpoints), kept = readFileSync("FIELDS.md", "utf8");
+  if (process.env.WRITE_FIELDS) writeFileSync("FIELDS.md", now);
+  else assert.ok(now === kept, "run `WRITE_FIELDS=1 node --test tests/http/fields.test.mjs`");
 });
 
 test("unknown-fields = ignore drops them and says so", async () => {

@@ -398,6 +398,22 @@ static void errors_have_openais_shape(void) {
     }
 }
 
+/* The client gets the id to ask with, the log the reason. */
+static void a_500_names_the_request_and_nothing_else(void) {
+    struct request *r = mem_new(1, sizeof *r);
+    err e = {0};
+    snprintf(r->id, sizeof r->id, "req_12");
+    err_set_param(&e, ERR_DEVICE, "weights", "cannot read /models/secret.gguf in load_tensor()");
+    struct api_error error = error_for(r, &e);
+    CHECK(error.status == 500 && !error.param && strstr(error.message, "req_12"));
+    CHECK(!strstr(error.message, "secret") && !strstr(error.message, "load_tensor"));
+    err_set_param(&e, ERR_INVALID, "n", "'n' is wrong");
+    error = error_for(r, &e);
+    CHECK(error.status == 400 && strcmp(error.message, "'n' is wrong") == 0);
+    CHECK_STR(error.param, "n");
+    free(r);
+}
+
 static void frames_are_server_sent_events(void) {
     struct gen g = {.id = "cmpl-1"};
     str s;
@@ -431,6 +447,7 @@ int main(void) {
     RUN(messages_become_what_templates_read);
     RUN(messages_are_refused_by_name);
     RUN(errors_have_openais_shape);
+    RUN(a_500_names_the_request_and_nothing_else);
     RUN(frames_are_server_sent_events);
     return check_done();
 }
