@@ -11,6 +11,7 @@
 #include "core/base/err.h"
 #include "core/chat/chat.h"
 #include "core/engine/engine.h"
+#include "registry/responses.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -47,6 +48,7 @@ struct api_config {
     size_t n_api_keys;
     bool ignore_unknown; /* unknown fields of a request are dropped and named in a header of the
                             answer instead of refused */
+    responses *store;    /* of /v1/responses; borrowed until api_close; NULL: nothing is stored */
     const char *version; /* "0.1.0" */
 };
 

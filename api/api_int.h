@@ -85,7 +85,7 @@ struct request {
     bool method_known;
     char method[16];
     char path[256];                /* for the log; longer ones are cut and match no route */
-    const char *rest;              /* path behind a prefix route's prefix */
+    const char *rest;              /* path behind a prefix route's prefix, or from its {id} on */
     char id[65];                   /* x-request-id */
     const struct api_model *model; /* that the body asks for; NULL: not known (yet) */
     uint64_t start_ns;
@@ -109,6 +109,9 @@ uint16_t http_port(const struct http *h);
 void http_close(struct http *h);
 /* A request header's value (valid until the request ends) or NULL. */
 const char *request_header(const struct request *r, const char *name);
+/* Calls take for each parameter of the query, value "" where it has none. */
+void request_query_each(const struct request *r,
+                        void (*take)(void *arg, const char *name, const char *value), void *arg);
 /* How often a request header is there. */
 size_t request_header_count(const struct request *r, const char *name);
 
@@ -148,7 +151,7 @@ const char *auth_key(const struct request *r);
 
 /* route.c */
 enum route_flags {
-    ROUTE_PREFIX = 1,     /* path starts with route.path */
+    ROUTE_PREFIX = 1,     /* path starts with route.path; without it {id} stands for any segment */
     ROUTE_KEY = 2,        /* needs a key where keys are set */
     ROUTE_MODEL = 4,      /* 503 while loading */
     ROUTE_WORK = 8,       /* starts new work: 503 while draining */
@@ -190,6 +193,12 @@ void ep_fields(struct request *r);
 void ep_tokenize(struct request *r);
 void ep_detokenize(struct request *r);
 void ep_render(struct request *r);
+void ep_responses(struct request *r);
+void ep_response_tokens(struct request *r);
+void ep_response_get(struct request *r);
+void ep_response_delete(struct request *r);
+void ep_response_items(struct request *r);
+void ep_response_cancel(struct request *r);
 void ep_models(struct request *r);
 void ep_model(struct request *r);
 void ep_livez(struct request *r);

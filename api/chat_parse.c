@@ -364,9 +364,8 @@ static int check_documents(const cJSON *documents, err *e) {
     return 0;
 }
 
-static int check_effort(const char *effort, const chat_template *chat, err *e) {
-    static const char param[] = "reasoning_effort";
-    if (!chat || !chat_template_uses(chat, param))
+static int check_effort(const char *effort, const chat_template *chat, const char *param, err *e) {
+    if (!chat || !chat_template_uses(chat, "reasoning_effort"))
         return err_set_param(e, ERR_UNSUPPORTED, param,
                              "Unsupported value for '%s': the model's chat template does not know "
                              "it.",
@@ -388,7 +387,8 @@ int chat_fields_read(const struct gen_fields *f, const chat_template *chat, stru
             "begins a new one: set one of them");
     if (!rc && kwargs) rc = check_kwargs(kwargs, e);
     if (!rc && f->documents) rc = check_documents(f->documents, e);
-    if (!rc && f->reasoning_effort) rc = check_effort(f->reasoning_effort, chat, e);
+    if (!rc && f->reasoning_effort)
+        rc = check_effort(f->reasoning_effort, chat, q->param_effort, e);
     if (rc) return rc;
     q->documents = f->documents;
     q->continue_final_message = f->continue_final_message;

@@ -14,7 +14,8 @@ void chat_request_init(struct chat_request *q) {
                                .tools.parallel = true,
                                .param_messages = "messages",
                                .param_tools = "tools",
-                               .param_format = "response_format"};
+                               .param_format = "response_format",
+                               .param_effort = "reasoning_effort"};
 }
 
 void chat_request_fini(struct chat_request *q) {

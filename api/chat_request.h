@@ -43,7 +43,7 @@ struct chat_request {
     struct chat_tools tools;
     struct chat_format format;
     /* What its errors call the fields. */
-    const char *param_messages, *param_tools, *param_format;
+    const char *param_messages, *param_tools, *param_format, *param_effort;
 };
 
 /* Defaults: everything empty, text, parallel calls, a generation prompt; chat's names of fields. */

@@ -35,8 +35,9 @@ struct gen_fields {
 };
 void gen_fields_default(struct gen_fields *f);
 
-/* Rows that both endpoints have. */
-extern const struct json_table gen_table;
+/* Rows that all of OpenAI's endpoints have which generate: the model and how to sample; and those
+ * of chat and completions. */
+extern const struct json_table gen_sampling_table, gen_table;
 
 /* What the fields ask for, checked beyond types. */
 struct gen_options {
@@ -173,6 +174,11 @@ void gen_free(void *job);
 void gen_end_choice(struct gen *g, struct gen_choice *c);
 /* g becomes r's job. */
 void gen_join(struct gen *g, struct request *r);
+
+/* logprobs.c: a writer's logprob: {"token","logprob","bytes","top_logprobs"} into c->logprobs[0].
+ */
+void gen_chat_logprob(struct gen *g, struct gen_choice *c, const struct engine_event *ev,
+                      bool has_logprob);
 
 struct gen_usage {
     uint64_t prompt, completion, cached, reasoning; /* tokens */

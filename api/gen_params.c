@@ -40,8 +40,6 @@ static const struct json_field fields[] = {
      .help = "The same seed gives the same answer; all 64 bits count."},
     {"stop", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_ARRAY, AT(stop),
      .help = "Up to 16 texts that end the answer before them."},
-    {"n", JSON_INT, NUL, AT(n), .min = 1, .max = ENGINE_MAX_CHOICES, .initial = "1",
-     .help = "Choices for each prompt."},
     {"presence_penalty", JSON_NUMBER, NUL, AT(presence_penalty), .min = -2, .max = 2,
      .initial = "0"},
     {"frequency_penalty", JSON_NUMBER, NUL, AT(frequency_penalty), .min = -2, .max = 2,
@@ -49,8 +47,6 @@ static const struct json_field fields[] = {
     {"logit_bias", JSON_OBJECT, NUL, AT(logit_bias),
      .help = "Token ids to numbers from -100 to 100, at most 1024."},
     {"stream", JSON_BOOL, NUL, AT(stream), .initial = "false"},
-    {"stream_options", JSON_OBJECT, NUL, AT(stream_options), .table = &stream_table,
-     .help = "Only with stream."},
     {"user", JSON_STRING, NUL, AT(user), .help = "Taken and not used."},
     {"priority", JSON_INT, NUL, AT(priority), .min = -1000, .max = 1000, .initial = "0",
      .help = "Higher goes first and is preempted last."},
@@ -63,7 +59,15 @@ static const struct json_field fields[] = {
     {"ignore_eos", JSON_BOOL, NUL, AT(ignore_eos), .initial = "false",
      .help = "Goes on past the model's end of an answer."},
 };
-const struct json_table gen_table = JSON_TABLE(fields, NULL);
+const struct json_table gen_sampling_table = JSON_TABLE(fields, NULL);
+
+static const struct json_field choice_fields[] = {
+    {"n", JSON_INT, NUL, AT(n), .min = 1, .max = ENGINE_MAX_CHOICES, .initial = "1",
+     .help = "Choices for each prompt."},
+    {"stream_options", JSON_OBJECT, NUL, AT(stream_options), .table = &stream_table,
+     .help = "Only with stream."},
+};
+const struct json_table gen_table = JSON_TABLE(choice_fields, &gen_sampling_table);
 
 void gen_fields_default(struct gen_fields *f) {
     memset(f, 0, sizeof *f);

@@ -80,6 +80,25 @@ const char *request_header(const struct request *r, const char *name) {
     return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
 }
 
+struct query {
+    void (*take)(void *arg, const char *name, const char *value);
+    void *arg;
+};
+
+static enum MHD_Result take_parameter(void *cls, enum MHD_ValueKind kind, const char *name,
+                                      const char *value) {
+    const struct query *q = cls;
+    (void)kind;
+    q->take(q->arg, name, value ? value : "");
+    return MHD_YES;
+}
+
+void request_query_each(const struct request *r,
+                        void (*take)(void *arg, const char *name, const char *value), void *arg) {
+    struct query q = {take, arg};
+    MHD_get_connection_values(r->connection, MHD_GET_ARGUMENT_KIND, take_parameter, &q);
+}
+
 struct header_count {
     const char *name;
     size_t n;

@@ -380,3 +380,31 @@ void json_add_number(str *s, double v) {
     if (!isfinite(v)) v = v > 0 ? 9999 : -9999;
     str_addf(s, "%.9g", v);
 }
+
+void json_add_value(str *s, const cJSON *v) {
+    if (cJSON_IsString(v)) {
+        json_add_cstr(s, v->valuestring);
+    } else if (cJSON_IsNumber(v)) {
+        int64_t whole;
+        if (v->valuestring)
+            str_add(s, v->valuestring);
+        else if (json_int64(v, &whole))
+            str_addf(s, "%lld", (long long)whole);
+        else
+            str_addf(s, "%.17g", v->valuedouble);
+    } else if (cJSON_IsObject(v) || cJSON_IsArray(v)) {
+        bool object = cJSON_IsObject(v);
+        str_add_char(s, object ? '{' : '[');
+        for (const cJSON *c = v->child; c; c = c->next) {
+            if (c != v->child) str_add_char(s, ',');
+            if (object) {
+                json_add_cstr(s, c->string);
+                str_add_char(s, ':');
+            }
+            json_add_value(s, c);
+        }
+        str_add_char(s, object ? '}' : ']');
+    } else {
+        str_add(s, cJSON_IsTrue(v) ? "true" : cJSON_IsFalse(v) ? "false" : "null");
+    }
+}

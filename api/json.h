@@ -37,6 +37,9 @@ void json_add_cstr(str *s, const char *text);
 /* Appends a finite number; not-a-number and infinities, which JSON lacks, become +-9999. */
 void json_add_number(str *s, double v);
 
+/* Appends v; integers keep the digits that they were parsed with. */
+void json_add_value(str *s, const cJSON *v);
+
 /* What a field holds, and the member that its value goes to. */
 enum json_type {
     JSON_BOOL,   /* bool */

@@ -3,6 +3,7 @@
 #include "api/gen.h"
 #include "api/messages.h"
 #include "api/ollama.h"
+#include "api/responses_request.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,8 @@ enum {
     OLLAMA = ROUTE_KEY | ROUTE_MODEL | ROUTE_OLLAMA
 };
 
-/* A path belongs to one row, so that another method is 405 and names the right one. */
+/* The first row whose path and method fit; a method that none of a path's rows has is 405 and names
+ * those that they have. */
 const struct route api_routes[] = {
     {"POST", "/v1/chat/completions", WORK, ep_chat, "/v1/chat/completions", &chat_table},
     {"POST", "/v1/completions", WORK, ep_completions, "/v1/completions", &completions_table},
@@ -32,6 +34,15 @@ const struct route api_routes[] = {
     {"GET", "/api/tags", OLLAMA, ep_ollama_tags, "/api/tags", NULL},
     {"GET", "/api/ps", OLLAMA, ep_ollama_ps, "/api/ps", NULL},
     {"GET", "/api/version", ROUTE_KEY | ROUTE_OLLAMA, ep_ollama_version, "/api/version", NULL},
+    {"POST", "/v1/responses", WORK, ep_responses, "/v1/responses", &responses_table},
+    {"POST", "/v1/responses/input_tokens", TEXT, ep_response_tokens, "/v1/responses/input_tokens",
+     &response_tokens_table},
+    {"GET", "/v1/responses/{id}", ROUTE_KEY, ep_response_get, "/v1/responses/{id}", NULL},
+    {"DELETE", "/v1/responses/{id}", ROUTE_KEY, ep_response_delete, "/v1/responses/{id}", NULL},
+    {"GET", "/v1/responses/{id}/input_items", ROUTE_KEY, ep_response_items,
+     "/v1/responses/{id}/input_items", NULL},
+    {"POST", "/v1/responses/{id}/cancel", ROUTE_KEY, ep_response_cancel,
+     "/v1/responses/{id}/cancel", NULL},
     {"GET", "/v1/models", ROUTE_KEY | ROUTE_MODEL, ep_models, "/v1/models", NULL},
     {"GET", "/v1/models/", ROUTE_KEY | ROUTE_MODEL | ROUTE_PREFIX, ep_model, "/v1/models/{id}",
      NULL},
@@ -52,10 +63,19 @@ const size_t api_n_routes = sizeof api_routes / sizeof *api_routes;
 _Static_assert(sizeof api_routes / sizeof *api_routes < API_MAX_ROUTES,
                "metrics keep one row for requests without a route");
 
+/* Bytes of the path before {id}. */
+static size_t fixed_part(const struct route *route) {
+    const char *id = strstr(route->path, "{id}");
+    return id ? (size_t)(id - route->path) : strlen(route->path);
+}
+
 static bool path_fits(const struct route *route, const char *path) {
     if (route->flags & ROUTE_FILE) return web_find(path) != NULL;
     if (route->flags & ROUTE_PREFIX) return strncmp(path, route->path, strlen(route->path)) == 0;
-    return strcmp(path, route->path) == 0;
+    size_t n = fixed_part(route);
+    if (!route->path[n]) return strcmp(path, route->path) == 0;
+    size_t id = strncmp(path, route->path, n) == 0 ? strcspn(path + n, "/") : 0;
+    return id && strcmp(path + n + id, route->path + n + strlen("{id}")) == 0;
 }
 
 /* HEAD is GET without the body, which libmicrohttpd leaves out. */
@@ -78,7 +98,7 @@ static bool find_route(struct request *r) {
         if (!path_fits(route, r->path)) continue;
         if (method_fits(route, r->method)) {
             r->route = route;
-            r->rest = r->path + strlen(route->path);
+            r->rest = r->path + fixed_part(route);
             return true;
         }
         add_allow(allow, sizeof allow, route->method);

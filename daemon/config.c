@@ -92,6 +92,15 @@ static const struct config_key keys[] = {
     {"unknown-fields", CONFIG_CHOICE, AT(unknown_fields), "refuse", 0, 0, "refuse|ignore", "",
      "What happens to fields of a request that this server does not know: refuse answers 400,\n"
      "ignore drops them and names them in the answer's header x-inferd-ignored-fields."},
+    {"responses-ttl-s", CONFIG_NUMBER, AT(responses_ttl_s), "2592000", 0, UINT64_C(315360000), NULL,
+     "seconds",
+     "How long a response of /v1/responses is kept in the registry's file; a conversation as long\n"
+     "after its last one. 0: none is kept."},
+    {"responses-max-bytes", CONFIG_BYTES, AT(responses_max_bytes), "256M", 64 << 10,
+     UINT64_C(1) << 40, NULL, "bytes",
+     "Most bytes of all responses that are kept; those that would expire first go. One may have "
+     "an\n"
+     "eighth of it."},
     {"shutdown-deadline-s", CONFIG_NUMBER, AT(shutdown_deadline_s), "30", 0, 3600, NULL, "seconds",
      "How long SIGTERM lets running answers finish."},
     {"models-dir", CONFIG_TEXT, AT(models_dir), "", 0, 0, NULL, "",

@@ -32,6 +32,7 @@ struct server {
     struct served models[API_MAX_MODELS];
     size_t n_models;
     struct config_api_keys keys;
+    responses *store; /* NULL: responses are not kept */
     api *api;
 };
 
@@ -90,6 +91,22 @@ static void raise_file_limit(uint64_t max_connections) {
                  (unsigned long long)limit.rlim_cur, (unsigned long long)max_connections);
 }
 
+/* A registry that cannot be written keeps no responses; everything else works. */
+static void open_store(struct server *s) {
+    const struct config *c = s->config;
+    char *file = NULL;
+    err e;
+    if (!c->responses_ttl_s) return;
+    int rc = config_registry_path(c, &file, &e);
+    if (!rc)
+        rc = responses_open(&(struct responses_config){.file = file,
+                                                       .ttl_s = c->responses_ttl_s,
+                                                       .max_bytes = c->responses_max_bytes},
+                            clock_wall_s(), &s->store, &e);
+    if (rc) log_warn("responses are not kept: %s", e.msg);
+    free(file);
+}
+
 static int open_api(struct server *s, err *e) {
     const struct config *c = s->config;
     raise_file_limit(c->max_connections);
@@ -111,6 +128,7 @@ static int open_api(struct server *s, err *e) {
         .api_keys = (const char *const *)s->keys.keys,
         .n_api_keys = s->keys.n,
         .ignore_unknown = strcmp(c->unknown_fields, "ignore") == 0,
+        .store = s->store,
         .version = INFERD_VERSION,
     };
     return api_open(&config, &s->api, e);
@@ -182,6 +200,7 @@ static void close_all(struct server *s) {
     for (size_t i = 0; i < s->n_models; i++)
         if (s->models[i].engine) engine_stop(s->models[i].engine);
     api_close(s->api);
+    responses_close(s->store);
     for (size_t i = 0; i < s->n_models; i++) {
         engine_close(s->models[i].engine);
         chat_template_free(s->models[i].chat);
@@ -195,6 +214,7 @@ int lifecycle_serve(const struct config *c, err *e) {
     int rc = signals_open(e);
     if (!rc) rc = config_read_api_keys(c->api_key_file, &s.keys, e);
     if (!rc) rc = find_models(&s, e);
+    if (!rc) open_store(&s);
     if (!rc) rc = open_api(&s, e);
     for (size_t i = 0; i < s.n_models && !rc && !signals_count(); i++)
         rc = load_model(&s, &s.models[i], e);

@@ -12,6 +12,8 @@ const model = modelName;
 const bases = {
   "POST /v1/chat/completions": { model, messages: user("x"), max_tokens: 1 },
   "POST /v1/completions": { model, prompt: "x", max_tokens: 1 },
+  "POST /v1/responses": { model, input: "x", max_output_tokens: 1 },
+  "POST /v1/responses/input_tokens": { model, input: "x" },
   "POST /v1/embeddings": { model, input: "x" },
   "POST /tokenize": { model, prompt: "x" },
   "POST /detokenize": { model, tokens: [300] },
@@ -29,6 +31,21 @@ bases["POST /v1/detokenize"] = bases["POST /detokenize"];
 // `without`: members that must not be there. `depends`: the field or its parent
 // may be refused all the same, by the model that is served.
 const common = { model: { value: model } };
+const responses = {
+  input: { value: [{ role: "user", content: [{ type: "input_text", text: "x" }] }] },
+  previous_response_id: { value: "resp_x", status: 400 },
+  tools: { value: [] },
+  tool_choice: { value: "auto" },
+  text: { value: { format: { type: "text" } } },
+  "text.format": { value: { type: "text" } },
+  "text.format.type": { value: "text" },
+  "text.format.name": { value: "x", status: 400 },
+  "text.format.description": { value: "x", status: 400 },
+  "text.format.schema": { value: {}, status: 400 },
+  "text.format.strict": { value: true, status: 400 },
+  reasoning: { value: { effort: null } },
+  "reasoning.effort": { value: "low", status: 400 },
+};
 const right = {
   "POST /v1/chat/completions": {
     top_logprobs: { value: 2, with: { logprobs: true } },
@@ -38,6 +55,15 @@ const right = {
     continue_final_message: { value: true, with: { messages: [...user("x"), { role: "assistant", content: "y" }] } },
     reasoning_effort: { value: "low", depends: "reasoning_effort" },
   },
+  "POST /v1/responses": {
+    ...responses,
+    max_output_tokens: { value: 1 },
+    top_logprobs: { value: 2, with: { include: ["message.output_text.logprobs"] } },
+    stream_options: { value: {}, with: { stream: true } },
+    metadata: { value: { a: "b" } },
+    chat_template_kwargs: { value: {} },
+  },
+  "POST /v1/responses/input_tokens": responses,
   "POST /v1/completions": {
     stream_options: { value: { include_usage: true }, with: { stream: true } },
     prompt: { value: [[300, 301], [302]] },
