@@ -33,18 +33,18 @@ bases["POST /v1/detokenize"] = bases["POST /detokenize"];
 const common = { model: { value: model } };
 const responses = {
   input: { value: [{ role: "user", content: [{ type: "input_text", text: "x" }] }] },
-  previous_response_id: { value: "resp_x", status: 400 },
+  previous_response_id: { value: "resp_x", depends: "previous_response_id" },
   tools: { value: [] },
   tool_choice: { value: "auto" },
   text: { value: { format: { type: "text" } } },
   "text.format": { value: { type: "text" } },
   "text.format.type": { value: "text" },
-  "text.format.name": { value: "x", status: 400 },
-  "text.format.description": { value: "x", status: 400 },
-  "text.format.schema": { value: {}, status: 400 },
-  "text.format.strict": { value: true, status: 400 },
+  "text.format.name": { value: "x", depends: "text.format.name" },
+  "text.format.description": { value: "x", depends: "text.format.description" },
+  "text.format.schema": { value: {}, depends: "text.format.schema" },
+  "text.format.strict": { value: true, depends: "text.format.strict" },
   reasoning: { value: { effort: null } },
-  "reasoning.effort": { value: "low", status: 400 },
+  "reasoning.effort": { value: "low", depends: "reasoning.effort" },
 };
 const right = {
   "POST /v1/chat/completions": {
