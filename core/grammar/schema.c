@@ -109,13 +109,17 @@ static int finish_scalars(struct making *m) {
     return add_alt(m, (struct s_alt){.kind = G_ALT_TEXT, .dfa = m->words});
 }
 
-static int build(struct s_ctx *c, uint32_t set, bool approx, const struct s_alt **alts) {
+/* types: those that are asked for. */
+static int build(struct s_ctx *c, uint32_t set, bool approx, uint32_t types,
+                 const struct s_alt **alts) {
     struct making m = {
         .c = c, .words = GRAMMAR_NONE, .numbers = GRAMMAR_NONE, .strings = GRAMMAR_NONE};
     s_forms forms = {0};
     int rc = s_expand(c, set, approx, &forms);
-    for (uint32_t i = 0; i < forms.n && !rc; i++)
+    for (uint32_t i = 0; i < forms.n && !rc; i++) {
+        forms.at[i].types &= types;
         rc = add_form(&m, &forms.at[i]);
+    }
     if (!rc) rc = finish_scalars(&m);
     *alts = m.alts;
     return rc;
@@ -130,25 +134,25 @@ static int perhaps_alt(struct s_ctx *c, const struct s_alt *alt, int depth, bool
     if (alt->kind == G_ALT_ARRAY)
         for (uint32_t i = 0; i < alt->array->min && *perhaps && !rc; i++) {
             bool more = i >= alt->array->n;
-            rc = s_perhaps(c, more ? alt->array->more.value : alt->array->places[i].value,
+            rc = s_perhaps(c, more ? alt->array->more.value : alt->array->places[i].value, S_ALL,
                            depth - 1, perhaps);
             if (more) break;
         }
     if (alt->kind == G_ALT_OBJECT)
         for (uint32_t i = 0; i < alt->object->n_properties && *perhaps && !rc; i++)
             if (alt->object->properties[i].required)
-                rc = s_perhaps(c, alt->object->properties[i].set, depth - 1, perhaps);
+                rc = s_perhaps(c, alt->object->properties[i].set, S_ALL, depth - 1, perhaps);
     return rc;
 }
 
-int s_perhaps(struct s_ctx *c, uint32_t set, int depth, bool *perhaps) {
+int s_perhaps(struct s_ctx *c, uint32_t set, uint32_t types, int depth, bool *perhaps) {
     const struct s_alt *alts = NULL;
-    if (c->sets.at[set].overlap) {
+    if (c->sets.at[set].overlap && c->sets.at[set].overlap_types == types) {
         *perhaps = c->sets.at[set].overlap == 2;
         return 0;
     }
     *perhaps = false;
-    int rc = build(c, set, true, &alts);
+    int rc = build(c, set, true, types, &alts);
     for (const struct s_alt *a = alts; a && !*perhaps && !rc; a = a->next)
         rc = perhaps_alt(c, a, depth, perhaps);
     if (rc == ERR_UNSUPPORTED) { /* what cannot be told may be */
@@ -156,8 +160,10 @@ int s_perhaps(struct s_ctx *c, uint32_t set, int depth, bool *perhaps) {
         *perhaps = true;
         rc = 0;
     }
-    if (!rc && (!*perhaps || depth == SCHEMA_OVERLAP_DEPTH))
+    if (!rc && (!*perhaps || depth == SCHEMA_OVERLAP_DEPTH)) {
         c->sets.at[set].overlap = *perhaps ? 2 : 1;
+        c->sets.at[set].overlap_types = (uint8_t)types;
+    }
     return rc;
 }
 
@@ -198,7 +204,7 @@ static int build_all(struct s_ctx *c, uint32_t root, list_of_sets *list) {
     int rc = ask(c, list, root);
     for (uint32_t i = 0; i < list->n && !rc; i++) {
         const struct s_alt *alts;
-        rc = build(c, list->at[i], false, &alts);
+        rc = build(c, list->at[i], false, S_ALL, &alts);
         if (rc) break;
         c->sets.at[list->at[i]].alts = alts;
         for (const struct s_alt *a = alts; a && !rc; a = a->next)

@@ -2,6 +2,8 @@
  * against, how many there may be, contains and uniqueItems. */
 #include "core/grammar/schema_int.h"
 
+enum { ENDLESS = 1 << 20 /* different values are as good as any number of them */ };
+
 /* All that is said of one place; the last column is for all places beyond the n of their own. */
 struct columns {
     struct s_ctx *c;
@@ -111,7 +113,10 @@ static int find_contains(struct s_ctx *c, const struct s_form *form, struct s_ar
     *elem = GRAMMAR_NONE;
     a->max_contains = GRAMMAR_UNLIMITED;
     for (const struct s_fact *f = form->facts; f; f = f->next) {
-        if (f->kind != S_F_CONTAINS || f->m == 0 || (f->n == 0 && f->m >= a->max)) continue;
+        if (f->kind != S_F_CONTAINS || (f->n == 0 && f->m >= a->max)) continue;
+        if (f->n > f->m) a->max_contains = 0;
+        if (f->n > f->m) a->min_contains = 1; /* contradictory */
+        if (f->m == 0) continue;
         if (*elem != GRAMMAR_NONE && *elem != f->elem) {
             if (form->approx) continue;
             return s_fail(c, ERR_UNSUPPORTED, f->node,
@@ -213,7 +218,7 @@ static bool contains_fit(const struct s_ctx *c, const struct s_array *a, uint32_
 
 /* Items that differ: all places must draw on one and the same supply, or on endless ones. */
 static int limit_unique(struct s_ctx *c, const struct s_array *a, uint32_t *max) {
-    uint32_t used = *max < a->n ? *max : a->n, n = 0, least = *max;
+    uint32_t used = *max < a->n ? *max : a->n, n = 0, least = *max < ENDLESS ? *max : ENDLESS;
     bool same = true;
     for (uint32_t i = 0; i <= used && i < *max; i++) {
         const struct s_place *p = place_at(a, i);
@@ -229,10 +234,10 @@ static int limit_unique(struct s_ctx *c, const struct s_array *a, uint32_t *max)
             least = n;
         }
     }
-    if (!same && least < *max)
+    if (!same && least < ENDLESS && least < *max)
         return s_fail(c, ERR_UNSUPPORTED, a->unique_node,
                       "beside places that have few values each cannot be enforced: leave it out");
-    *max = least;
+    if (least < ENDLESS) *max = least;
     return 0;
 }
 

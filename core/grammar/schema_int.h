@@ -124,6 +124,7 @@ struct s_set {
     bool asked;            /* part of the grammar */
     bool takes, seen;      /* takes: some value is valid */
     uint8_t overlap;       /* memo of s_perhaps: 0 not known, 1 no, 2 yes */
+    uint8_t overlap_types; /* of these types */
     uint32_t value;        /* in the grammar */
     const struct s_alt *alts;
 };
@@ -314,7 +315,7 @@ bool s_object_takes(const struct s_ctx *c, const struct s_object *o);
 /* Different values of a set that is built, at most limit; GRAMMAR_NONE in *n: some are arrays or
  * objects. */
 int s_count_scalars(struct s_ctx *c, uint32_t set, uint32_t limit, uint32_t *n);
-/* false: surely no value is valid against all of the set. */
-int s_perhaps(struct s_ctx *c, uint32_t set, int depth, bool *perhaps);
+/* false: surely no value of these types is valid against all of the set. */
+int s_perhaps(struct s_ctx *c, uint32_t set, uint32_t types, int depth, bool *perhaps);
 
 #endif

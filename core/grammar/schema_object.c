@@ -136,8 +136,8 @@ static int gather(struct members *m, const struct s_fact *f, struct s_object *o)
         return declare(m, f->name, f->kind == S_F_REQUIRED, f->kind == S_F_FORBIDDEN);
     case S_F_PROPERTY:
         return declare(m, f->name, false, false);
-    case S_F_NAMES:
-        return add_names(m, f->elem);
+    case S_F_NAMES: /* when only a guess is wanted, names could ask for guesses without end */
+        return m->form->approx ? 0 : add_names(m, f->elem);
     case S_F_COUNT:
         if (f->n > o->min) o->min = f->n;
         if (f->m < o->max) o->max = f->m;

@@ -185,7 +185,7 @@ static int one_of(struct s_scoped *x, const cJSON *list) {
             bool both = false;
             if (p == q) continue;
             rc = s_set_of(x->c, pair, 2, &set);
-            if (!rc) rc = s_perhaps(x->c, set, SCHEMA_OVERLAP_DEPTH, &both);
+            if (!rc) rc = s_perhaps(x->c, set, x->s->types, SCHEMA_OVERLAP_DEPTH, &both);
             if (!rc && both) rc = branch_elem(x, &branch, q, S_INVALID);
         }
         if (!rc) rc = branch_elem(x, &branch, p, S_VALID);
