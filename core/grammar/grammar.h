@@ -111,6 +111,10 @@ struct grammar_vocab_config {
                              0: none */
 };
 int grammar_vocab_new(const struct grammar_vocab_config *config, grammar_vocab **out, err *e);
+/* The longest token that bytes[0..n) begin with; its length in bytes, 0: there is none. Of several
+ * with the same bytes the last one: a byte's own token comes before the character's. Allocates
+ * nothing. */
+size_t grammar_vocab_longest(const grammar_vocab *v, const char *bytes, size_t n, int32_t *token);
 void grammar_vocab_free(grammar_vocab *v); /* no matcher may be left. NULL is fine */
 struct grammar_vocab_stats {
     uint64_t n_masks, n_hits; /* asked for; found in the cache */

@@ -223,3 +223,23 @@ void grammar_vocab_stats(const grammar_vocab *v, struct grammar_vocab_stats *out
     *out = (struct grammar_vocab_stats){.n_masks = c->n_masks, .n_hits = c->n_hits};
     pthread_mutex_unlock(&c->lock);
 }
+
+size_t grammar_vocab_longest(const grammar_vocab *v, const char *bytes, size_t n, int32_t *token) {
+    const struct trie *t = &v->trie;
+    size_t longest = 0;
+    uint32_t at = 0, end = t->n; /* among the children of what was passed */
+    for (size_t depth = 0; depth < n && at < end;) {
+        const struct trie_node *node = &t->nodes[at];
+        if (node->byte != (uint8_t)bytes[depth]) {
+            at = node->end;
+            continue;
+        }
+        depth++;
+        if (node->token >= 0) longest = depth, *token = node->token;
+        at++;
+        end = node->end;
+    }
+    while (longest && v->same[*token] >= 0)
+        *token = v->same[*token];
+    return longest;
+}
