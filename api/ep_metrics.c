@@ -80,6 +80,7 @@ static void sum_stats(struct engine_stats *to, const struct engine_stats *s) {
     to->prompt_tokens_total += s->prompt_tokens_total;
     to->generated_tokens_total += s->generated_tokens_total;
     to->cached_tokens_total += s->cached_tokens_total;
+    to->forced_tokens_total += s->forced_tokens_total;
     to->preemptions_total += s->preemptions_total;
     to->steps_total += s->steps_total;
     to->rejected_total += s->rejected_total;
@@ -105,6 +106,8 @@ static void add_counters(str *s, const struct engine_stats *t) {
          t->prompt_tokens_total},
         {"inferd_generated_tokens_total", "counter", "Tokens generated.",
          t->generated_tokens_total},
+        {"inferd_forced_tokens_total", "counter",
+         "Generated tokens about which a grammar left no choice.", t->forced_tokens_total},
         {"inferd_prefix_cache_hit_tokens_total", "counter",
          "Prompt tokens whose keys and values were already in the cache.", t->cached_tokens_total},
         {"inferd_preemptions_total", "counter",

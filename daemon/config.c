@@ -64,6 +64,10 @@ static const struct config_key keys[] = {
      "Tokens of a request that are kept for a client that reads slowly; its sequences then wait."},
     {"prefix-cache", CONFIG_SWITCH, AT(prefix_cache), "on", 0, 0, NULL, "",
      "Computes the common beginning of prompts once."},
+    {"grammar-cache-bytes", CONFIG_BYTES, AT(grammar_cache_bytes), "32M", 0, UINT64_C(1) << 34,
+     NULL, "bytes",
+     "Memory of each model for what schemas and grammars allow next, kept for states that come\n"
+     "again. 0: worked out anew each time."},
     {"http-threads", CONFIG_NUMBER, AT(http_threads), "2", 1, 64, NULL, "threads",
      "Threads that serve connections; a waiting stream costs none."},
     {"max-connections", CONFIG_NUMBER, AT(max_connections), "4096", 1, 65536, NULL, "connections",

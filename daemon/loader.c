@@ -147,6 +147,7 @@ void loader_engine_config(const struct config *c, const char *path, struct engin
         .max_queue = (uint32_t)c->max_queue,
         .stream_events = (uint32_t)c->stream_events,
         .prefix_cache = c->prefix_cache,
+        .grammar_cache_bytes = c->grammar_cache_bytes,
     };
 }
 

@@ -31,6 +31,18 @@ static int open_scratch(engine *en, const struct model_limits *limits, err *e) {
     return 0;
 }
 
+/* The ids of the tokens that end a generation. */
+static int find_eog(engine *en, err *e) {
+    int32_t n_vocab = tokenizer_n_vocab(en->tok);
+    for (int32_t id = 0; id < n_vocab; id++)
+        en->n_eog += tokenizer_is_eog(en->tok, id);
+    en->eog = mem_new(en->n_eog, sizeof *en->eog);
+    if (!en->eog) return err_set(e, ERR_NOMEM, "no memory for the engine");
+    for (int32_t id = 0, *to = en->eog; id < n_vocab; id++)
+        if (tokenizer_is_eog(en->tok, id)) *to++ = id;
+    return 0;
+}
+
 static void log_sizes(const engine *en, const struct kv_config *kc, const char *reason) {
     log_info("engine: %s (%s, %s, %.1f M parameters) on %s/%s, %d threads",
              en->hp.name[0] ? en->hp.name : "model", en->hp.arch, en->hp.quant,
@@ -71,6 +83,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
     if (!rc && (uint32_t)tokenizer_n_vocab(en->tok) > en->hp.n_vocab)
         rc = err_set(e, ERR_FORMAT, "the tokenizer has %d tokens, the model %u",
                      (int)tokenizer_n_vocab(en->tok), en->hp.n_vocab);
+    if (!rc) rc = find_eog(en, e);
     if (!rc) rc = backend_open(&bc, &en->be, e);
     if (!rc) {
         kc.be = en->be;
@@ -92,6 +105,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
 static void init_locks(engine *en) {
     pthread_mutex_init(&en->lock, NULL);
     pthread_mutex_init(&en->stats_lock, NULL);
+    pthread_mutex_init(&en->vocab_lock, NULL);
     pthread_cond_init(&en->wake, NULL);
     pthread_cond_init(&en->done, NULL);
     en->inbox_tail = &en->inbox;
@@ -160,9 +174,12 @@ void engine_close(engine *en) {
     model_close(en->mdl);
     kv_close(en->cache);
     backend_close(en->be);
+    grammar_vocab_free(en->vocab);
+    free(en->eog);
     tokenizer_close(en->tok);
     pthread_mutex_destroy(&en->lock);
     pthread_mutex_destroy(&en->stats_lock);
+    pthread_mutex_destroy(&en->vocab_lock);
     pthread_cond_destroy(&en->wake);
     pthread_cond_destroy(&en->done);
     free(en);
@@ -276,11 +293,8 @@ int engine_submit(engine *en, const struct engine_request *req, engine_stream **
     if (!max_tokens || max_tokens > room) max_tokens = room;
     if (req->pooling) max_tokens = 0;
     for (; n < req->n_choices; n++) {
-        rc = stream_new(en, req, n, max_tokens, &streams[n]);
-        if (rc) {
-            err_set(e, rc, "no memory for the request");
-            goto fail;
-        }
+        rc = stream_new(en, req, n, max_tokens, &streams[n], e);
+        if (rc) goto fail;
         /* A fork takes its leader's blocks without computing the prompt: with prompt_logprobs each
          * choice computes it. */
         if (n && !req->params.prompt_logprobs) streams[n]->seq.leader = &streams[0]->seq;

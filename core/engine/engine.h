@@ -50,6 +50,7 @@ struct engine_config {
     uint32_t stream_events;    /* events that wait for a reader; shared by a request's choices, 16
                                   each at least */
     bool prefix_cache;
+    uint64_t grammar_cache_bytes; /* of masks that grammars keep for states seen before */
     /* Called on the worker thread after each step, without a lock, or NULL (bench). The next step
      * waits for its return; engine_submit does not. */
     void (*on_step)(void *arg, const struct engine_step *step);
@@ -101,6 +102,11 @@ struct engine_params {
     int priority;                         /* higher is more important */
     const struct engine_logit_bias *bias; /* copied */
     uint32_t n_bias;
+    /* NULL: any text. The answer is a text of this grammar, which the request retains: a token that
+     * it does not allow never comes, whatever its bias; where it can only end, it ends
+     * (ENGINE_FINISH_STOP), also with ignore_eos; bytes that it leaves no choice about come without
+     * a draw, several tokens a step. Each choice has a matcher of a few 100 KiB. */
+    const grammar *grammar;
 };
 void engine_params_default(struct engine_params *p);
 
@@ -136,7 +142,8 @@ enum engine_event_kind {
 };
 
 enum engine_finish {
-    ENGINE_FINISH_STOP, /* end-of-generation token (which is not an event of its own), or pooled */
+    ENGINE_FINISH_STOP,   /* end-of-generation token (which is not an event of its own), the end of
+                             what the grammar allows, or pooled */
     ENGINE_FINISH_LENGTH, /* max_tokens or the context's end */
     ENGINE_FINISH_CANCEL,
     ENGINE_FINISH_ERROR /* code and message in the event */
@@ -203,6 +210,7 @@ struct engine_histogram {
 struct engine_stats {
     uint64_t requests_total[4]; /* sequences finished, by enum engine_finish */
     uint64_t prompt_tokens_total, generated_tokens_total, cached_tokens_total;
+    uint64_t forced_tokens_total; /* of the generated: a grammar left no choice */
     uint64_t preemptions_total, steps_total, rejected_total;
     uint64_t kv_blocks, kv_blocks_free, kv_blocks_cached, kv_evictions_total, kv_copies_total;
     uint32_t block_tokens;

@@ -42,6 +42,22 @@ struct pooled {
     uint32_t n;             /* rows taken so far, in order of position */
 };
 
+/* What a grammar says of the next token. */
+enum constraint_next {
+    CONSTRAINT_UNKNOWN, /* not looked at yet */
+    CONSTRAINT_MASK,    /* one of the mask's */
+    CONSTRAINT_FORCED,  /* this one */
+    CONSTRAINT_END,     /* none: the text is complete */
+    CONSTRAINT_FAILED   /* none: the matcher gave up */
+};
+struct constraint {
+    grammar *g;
+    grammar_matcher *matcher; /* NULL: the sequence has no grammar */
+    enum constraint_next next;
+    uint32_t *mask; /* ((n_vocab + 31) / 32) as in sampler_request */
+    int32_t forced;
+};
+
 /* One sequence and its stream. Shared by the worker (until it is final), the inbox (while queued
  * there) and the reader (until engine_stream_free): the last one of them frees it. */
 struct engine_stream {
@@ -57,7 +73,8 @@ struct engine_stream {
 
     /* Worker. */
     struct sampler_seen seen;
-    uint32_t n_generated;   /* those of the request that this one continues included */
+    uint32_t n_generated; /* those of the request that this one continues included */
+    struct constraint constraint;
     struct pooled pooled;   /* result: the reader's once the final event is out */
     uint32_t n_prompt_sent; /* prompt positions whose event was delivered */
     uint64_t last_token_ns; /* 0: none yet */
@@ -119,6 +136,12 @@ struct engine {
     struct engine_stats totals;        /* published to stats after each step */
     err failure;                       /* code != 0: the device failed, nothing runs any more */
 
+    int32_t *eog; /* (n_eog) tokens that end a generation */
+    uint32_t n_eog;
+    pthread_mutex_t vocab_lock;
+    grammar_vocab *vocab; /* made by the first request with a grammar, under vocab_lock; that
+                             request's way to the worker makes it visible there */
+
     pthread_t worker;
     bool worker_started, lock_ready; /* engine_open and engine_close only */
 
@@ -144,9 +167,10 @@ static inline struct engine_stream *stream_of(struct sched_seq *seq) {
 /* ---- stream.c ---- */
 
 /* A sequence with everything it will ever need; references: worker and reader. The prompt is
- * copied. ERR_NOMEM; ERR_IO: no random seed from the system. */
+ * copied. ERR_NOMEM; ERR_IO: no random seed from the system; ERR_INVALID: the grammar does not
+ * allow what was generated before. */
 int stream_new(engine *en, const struct engine_request *req, uint32_t choice, uint32_t max_tokens,
-               struct engine_stream **out);
+               struct engine_stream **out, err *e);
 void stream_unref(struct engine_stream *st); /* NULL is fine */
 
 /* Of the prompt's tokens, at first admission. */
@@ -169,6 +193,19 @@ void worker_attend(struct engine_stream *st);
 int step_batch_init(struct step_batch *b, const struct model_limits *limits);
 void step_batch_fini(struct step_batch *b);
 void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const kv *cache);
+
+/* ---- constraint.c ---- */
+
+/* Any thread: the engine's vocabulary, made if need be. */
+int constraint_vocab(engine *en, grammar_vocab **out, err *e);
+/* For req, which has a grammar. On failure constraint_fini releases what is there. */
+int constraint_init(struct constraint *c, engine *en, const struct engine_request *req, err *e);
+void constraint_fini(struct constraint *c); /* a zeroed one is fine */
+/* Sets next, with mask or forced, if it is UNKNOWN. */
+void constraint_look(struct constraint *c, const engine *en, bool ignore_eos);
+/* The token came (no end). false: the grammar refuses it. */
+bool constraint_accept(struct constraint *c, int32_t token);
+bool constraint_may_end(const struct constraint *c);
 
 /* ---- pooling.c ---- */
 

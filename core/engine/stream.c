@@ -79,9 +79,9 @@ static int sampling_init(struct engine_stream *st, const struct engine_request *
 }
 
 int stream_new(engine *en, const struct engine_request *req, uint32_t choice, uint32_t max_tokens,
-               struct engine_stream **out) {
+               struct engine_stream **out, err *e) {
     struct engine_stream *st = mem_new(1, sizeof *st);
-    if (!st) return ERR_NOMEM;
+    if (!st) return err_set(e, ERR_NOMEM, "no memory for the request");
     st->en = en;
     st->params = req->params;
     st->max_tokens = max_tokens;
@@ -97,6 +97,9 @@ int stream_new(engine *en, const struct engine_request *req, uint32_t choice, ui
     if (!rc) rc = req->pooling ? pooling_init(st, req->pooling) : sampling_init(st, req);
     if (!rc) rc = ring_init(st, req->n_choices);
     if (!rc && !req->params.has_seed && getentropy(&st->seed, sizeof st->seed)) rc = ERR_IO;
+    if (rc) err_set(e, rc, rc == ERR_IO ? "no random seed" : "no memory for the request");
+    if (!rc && req->params.grammar && !req->pooling)
+        rc = constraint_init(&st->constraint, en, req, e);
     if (rc) {
         stream_unref(st);
         return rc;
@@ -110,6 +113,7 @@ void stream_unref(struct engine_stream *st) {
     if (!st || atomic_fetch_sub(&st->refs, 1) != 1) return;
     pthread_mutex_destroy(&st->ring_lock);
     pthread_mutex_destroy(&st->notify_lock);
+    constraint_fini(&st->constraint);
     pooled_fini(&st->pooled);
     sampler_seen_fini(&st->seen);
     free(st->seq.tokens);

@@ -182,43 +182,115 @@ static int deliver_prompt(engine *en, const struct sched_item *item, const float
     return 0;
 }
 
+/* Tokens of one step come at one moment: there is no gap between them. */
 static void note_token(engine *en, struct engine_stream *st, uint64_t now) {
     st->n_generated++;
     en->totals.generated_tokens_total++;
-    if (st->last_token_ns)
-        stats_observe(&en->totals.inter_token, (double)(now - st->last_token_ns) * 1e-9);
-    else
+    if (!st->last_token_ns)
         stats_observe(&en->totals.ttft, (double)(now - st->submit_ns) * 1e-9);
+    else if (st->last_token_ns != now)
+        stats_observe(&en->totals.inter_token, (double)(now - st->last_token_ns) * 1e-9);
     st->last_token_ns = now;
 }
 
-/* Samples the next token of st from its row of logits and delivers it. */
-static int deliver_token(engine *en, struct engine_stream *st, const float *logits, uint64_t now) {
+/* Has the sequence a grammar that leaves no choice? */
+static bool is_forced(const struct engine_stream *st) {
+    return st->constraint.next == CONSTRAINT_FORCED;
+}
+
+/* The next token: what the grammar forces, else a draw from the row of logits. Its log-probability
+ * is the model's in both cases. */
+static int choose(engine *en, struct engine_stream *st, const float *logits,
+                  struct engine_event *ev) {
     const struct engine_params *p = &st->params;
-    struct sampler_request req = {
-        .params = p,
-        .seen = &st->seen,
-        .seed = st->seed,
-        .index = st->n_generated,
-        .logits = logits,
-    };
-    struct engine_event ev = {.kind = ENGINE_EVENT_TOKEN};
-    int rc = sampler_draw(en->smp, &req, &ev.token);
+    const struct constraint *c = &st->constraint;
+    int rc = 0;
+    if (is_forced(st)) {
+        ev->token = c->forced;
+        en->totals.forced_tokens_total++;
+    } else {
+        rc = sampler_draw(en->smp,
+                          &(struct sampler_request){.params = p,
+                                                    .seen = &st->seen,
+                                                    .seed = st->seed,
+                                                    .index = st->n_generated,
+                                                    .logits = logits,
+                                                    .mask = c->matcher ? c->mask : NULL},
+                          &ev->token);
+    }
     if (!rc && p->n_logprobs >= 0)
-        rc = sampler_logprobs(en->smp, logits, ev.token, p->n_logprobs, &ev);
-    if (rc) return rc;
-    note_token(en, st, now);
-    if (!p->ignore_eos && tokenizer_is_eog(en->tok, ev.token)) {
+        rc = sampler_logprobs(en->smp, logits, ev->token, p->n_logprobs, ev);
+    return rc;
+}
+
+/* Ends a sequence whose grammar has nothing more. */
+static void finish_text(engine *en, struct engine_stream *st) {
+    err e;
+    if (st->constraint.next == CONSTRAINT_END) {
         finish(en, st, ENGINE_FINISH_STOP, NULL);
+        return;
+    }
+    err_set(&e, ERR_UNSUPPORTED,
+            "the answer is nested deeper, or has more in it, than its grammar can follow");
+    finish(en, st, ENGINE_FINISH_ERROR, &e);
+}
+
+static bool is_over(const struct engine_stream *st) {
+    return st->constraint.next == CONSTRAINT_END || st->constraint.next == CONSTRAINT_FAILED;
+}
+
+/* The grammar's answer to the token: false: the sequence is at its end. What may end is looked at
+ * right away, so that a complete text ends without another step; anything else is left to
+ * look_at_grammars. */
+static bool text_goes_on(engine *en, struct engine_stream *st, int32_t token) {
+    struct constraint *c = &st->constraint;
+    err e;
+    if (!c->matcher) return true;
+    if (!constraint_accept(c, token)) {
+        err_set(&e, ERR_DEVICE, "the grammar refused token %d, which it had let through", token);
+        finish(en, st, ENGINE_FINISH_ERROR, &e);
+        return false;
+    }
+    if (constraint_may_end(c)) constraint_look(c, en, st->params.ignore_eos);
+    if (is_over(st)) finish_text(en, st);
+    return !st->finished;
+}
+
+/* Delivers a token that was chosen. Returns true when another one may follow in this step. */
+static bool take_token(engine *en, struct engine_stream *st, const struct engine_event *ev,
+                       uint64_t now) {
+    note_token(en, st, now);
+    if (!st->params.ignore_eos && tokenizer_is_eog(en->tok, ev->token)) {
+        finish(en, st, ENGINE_FINISH_STOP, NULL);
+        return false;
+    }
+    sampler_seen_add(&st->seen, ev->token, true);
+    push(st, ev);
+    if (!text_goes_on(en, st, ev->token)) return false;
+    if (st->n_generated == st->max_tokens) {
+        finish(en, st, ENGINE_FINISH_LENGTH, NULL);
+        return false;
+    }
+    sched_append(en->sch, &st->seq, ev->token);
+    return !st->seq.paused;
+}
+
+/* The next token of st, by its row of logits, and those behind it that the grammar forces: they
+ * need no logits unless their log-probabilities are wanted. */
+static int deliver_token(engine *en, struct engine_stream *st, const float *logits, uint64_t now) {
+    struct constraint *c = &st->constraint;
+    struct engine_event ev = {.kind = ENGINE_EVENT_TOKEN};
+    if (is_over(st)) {
+        finish_text(en, st);
         return 0;
     }
-    sampler_seen_add(&st->seen, ev.token, true);
-    push(st, &ev);
-    if (st->n_generated == st->max_tokens)
-        finish(en, st, ENGINE_FINISH_LENGTH, NULL);
-    else
-        sched_append(en->sch, &st->seq, ev.token);
-    return 0;
+    int rc = choose(en, st, logits, &ev);
+    while (!rc && take_token(en, st, &ev, now) && c->matcher && st->params.n_logprobs < 0) {
+        constraint_look(c, en, st->params.ignore_eos);
+        if (!is_forced(st)) break;
+        rc = choose(en, st, NULL, &ev);
+    }
+    return rc;
 }
 
 /* The item's wanted rows of hidden states. */
@@ -264,6 +336,15 @@ static void deliver(engine *en, const struct sched_plan *plan, const struct mode
     }
 }
 
+/* What the grammars of the sequences say that get a token in this step. */
+static void look_at_grammars(engine *en, const struct sched_plan *plan) {
+    for (uint32_t i = 0; i < plan->n_items; i++) {
+        struct engine_stream *st = stream_of(plan->items[i].seq);
+        if (plan->items[i].wants_logits && st->constraint.matcher)
+            constraint_look(&st->constraint, en, st->params.ignore_eos);
+    }
+}
+
 static void set_pace(engine *en) {
     uint32_t n_decode = sched_n_decoding(en->sch);
     uint32_t n_all = sched_n_running(en->sch) + sched_n_waiting(en->sch);
@@ -297,6 +378,7 @@ static bool step(engine *en, struct engine_step *did) {
         return true;
     }
     sched_commit(en->sch, &plan);
+    look_at_grammars(en, &plan);
     deliver(en, &plan, &out, clock_now_ns());
 
     *did = (struct engine_step){

@@ -241,5 +241,24 @@ bool tokenizer_is_eog(const tokenizer *t, int32_t id) {
     (void)t;
     return id == FAKE_EOG;
 }
+/* Tokens from 4 on are texts: the letters, pairs of letters ("ab", "bc", ...), and some signs. */
+bool tokenizer_is_control(const tokenizer *t, int32_t id) {
+    (void)t;
+    return id < 4;
+}
+const char *tokenizer_token_text(const tokenizer *t, int32_t id, size_t *n) {
+    static const char *const names[] = {"<unk>", "<bos>", "<eog>", "<poison>"};
+    (void)t;
+    *n = strlen(names[id]);
+    return names[id];
+}
+const char *tokenizer_token_bytes(const tokenizer *t, int32_t id, bool with_control, size_t *n) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyza", signs[] = "{}:,\"";
+    (void)t, (void)with_control;
+    if (id < 4 || id >= FAKE_VOCAB) return *n = 0, "";
+    if (id >= 4 + 52) return *n = 1, signs + (id - 56);
+    *n = id < 4 + 26 ? 1 : 2;
+    return letters + (id - 4) % 26;
+}
 
 #endif

@@ -1,0 +1,107 @@
+/* constraint.c - what binds a sequence to a grammar: where its text stands in it, and what may come
+ * next. Made at submission on the caller's thread with all its memory; afterwards the worker's, and
+ * nothing allocates.
+ *
+ * What comes next is a function of the text so far alone: where the grammar leaves no choice it is
+ * the longest token of those bytes, but the last token of such a run, which may become one with
+ * what follows, is left to the model. So an answer does not depend on how many tokens a step took,
+ * and goes on the same after a preemption or as a continuation. */
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "core/engine/engine_int.h"
+
+#include <stdlib.h>
+
+enum { FORCED_BYTES = 64 /* looked ahead: longer than nearly all tokens */ };
+
+static uint32_t mask_words(const engine *en) {
+    return (en->hp.n_vocab + 31) / 32;
+}
+
+int constraint_vocab(engine *en, grammar_vocab **out, err *e) {
+    int rc = 0;
+    pthread_mutex_lock(&en->vocab_lock);
+    if (!en->vocab) {
+        uint64_t start = clock_now_ns();
+        rc = engine_grammar_vocab(en->tok, en->hp.n_vocab, en->config.grammar_cache_bytes,
+                                  &en->vocab, e);
+        if (!rc)
+            log_info("engine: a trie of %u tokens for grammars in %.0f ms; masks of up to %llu "
+                     "bytes are kept",
+                     en->hp.n_vocab, (double)(clock_now_ns() - start) * 1e-6,
+                     (unsigned long long)en->config.grammar_cache_bytes);
+    }
+    *out = en->vocab;
+    pthread_mutex_unlock(&en->vocab_lock);
+    return rc;
+}
+
+/* The text that was there before: what a continuation has generated. */
+static int replay(struct constraint *c, const int32_t *tokens, uint32_t n, err *e) {
+    for (uint32_t i = 0; i < n; i++)
+        if (!grammar_matcher_accept(c->matcher, tokens[i]))
+            return err_set_param(e, ERR_INVALID, "prompt",
+                                 "the grammar does not allow generated token %u", i);
+    return 0;
+}
+
+int constraint_init(struct constraint *c, engine *en, const struct engine_request *req, err *e) {
+    grammar_vocab *vocab;
+    int rc = constraint_vocab(en, &vocab, e);
+    if (rc) return rc;
+    c->g = grammar_retain(req->params.grammar);
+    c->mask = mem_new(mask_words(en), sizeof *c->mask);
+    if (!c->mask) return err_set(e, ERR_NOMEM, "no memory for the request");
+    rc = grammar_matcher_new(c->g, vocab, &c->matcher, e);
+    if (rc) return rc;
+    return replay(c, req->prompt + req->n_prompt - req->n_generated, req->n_generated, e);
+}
+
+void constraint_fini(struct constraint *c) {
+    grammar_matcher_free(c->matcher);
+    grammar_release(c->g);
+    free(c->mask);
+}
+
+static bool find_forced(struct constraint *c, const engine *en) {
+    char bytes[FORCED_BYTES];
+    size_t n = grammar_matcher_forced(c->matcher, bytes, sizeof bytes);
+    size_t longest = n ? grammar_vocab_longest(en->vocab, bytes, n, &c->forced) : 0;
+    return longest > 0 && longest < n;
+}
+
+/* END: the text can only end. With ignore_eos an end is taken there alone. */
+static enum constraint_next judge_mask(struct constraint *c, const engine *en, bool ignore_eos) {
+    bool any = false, other = false;
+    for (uint32_t w = 0, n = mask_words(en); w < n && !other; w++)
+        for (uint32_t bits = c->mask[w]; bits && !other; bits &= bits - 1) {
+            any = true;
+            other = !tokenizer_is_eog(en->tok, (int32_t)(w * 32) + __builtin_ctz(bits));
+        }
+    if (!any) return CONSTRAINT_FAILED;
+    if (!other) return CONSTRAINT_END;
+    if (ignore_eos)
+        for (uint32_t i = 0; i < en->n_eog; i++)
+            c->mask[en->eog[i] / 32] &= ~(1u << (en->eog[i] % 32));
+    return CONSTRAINT_MASK;
+}
+
+void constraint_look(struct constraint *c, const engine *en, bool ignore_eos) {
+    if (c->next != CONSTRAINT_UNKNOWN) return;
+    if (find_forced(c, en)) {
+        c->next = CONSTRAINT_FORCED;
+        return;
+    }
+    grammar_matcher_mask(c->matcher, c->mask);
+    c->next = judge_mask(c, en, ignore_eos);
+}
+
+bool constraint_accept(struct constraint *c, int32_t token) {
+    c->next = CONSTRAINT_UNKNOWN;
+    return grammar_matcher_accept(c->matcher, token);
+}
+
+bool constraint_may_end(const struct constraint *c) {
+    return grammar_matcher_may_end(c->matcher);
+}

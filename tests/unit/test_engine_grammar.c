@@ -1,0 +1,365 @@
+/* test_engine_grammar.c - answers that a grammar binds, from the demo model: every answer is a text
+ * of its grammar, and byte for byte the same alone, among others, in other chunks, preempted, with
+ * log-probabilities (one token a step) and cut anywhere and continued. */
+#include "core/base/mem.h"
+#include "core/base/qblock.h"
+#include "core/base/str.h"
+#include "core/engine/engine.h"
+
+#include "check.h"
+#include "stream_reader.h"
+
+#include <cjson/cJSON.h>
+
+#define DEMO "registry/demo/inferd-demo-q8_0.gguf"
+
+enum { N_JOBS = 12, MAX_PROMPT = 60 };
+
+static struct bell bell;
+
+static uint64_t rng = 31;
+static uint32_t rnd(void) {
+    rng ^= rng << 13;
+    rng ^= rng >> 7;
+    rng ^= rng << 17;
+    return (uint32_t)(rng >> 32);
+}
+
+static struct engine_config base_config(void) {
+    return (struct engine_config){.model_path = DEMO,
+                                  .backend = "cpu",
+                                  .isa = "",
+                                  .n_threads = 2,
+                                  .kv_cache_tokens = 8192,
+                                  .kv_type = QTYPE_F16,
+                                  .block_tokens = 16,
+                                  .context_length = 1024,
+                                  .max_batch_tokens = 128,
+                                  .prefill_chunk = 32,
+                                  .max_sequences = 16,
+                                  .max_queue = 64,
+                                  .stream_events = 256,
+                                  .prefix_cache = true,
+                                  .grammar_cache_bytes = 1 << 20};
+}
+
+static engine *open_engine(const struct engine_config *c) {
+    engine *en = NULL;
+    err e = {0};
+    CHECK_MSG(engine_open(c, &en, &e) == 0, "%s", e.msg);
+    return en;
+}
+
+static void close_engine(engine *en) {
+    struct engine_stats s;
+    err e = {0};
+    CHECK_MSG(engine_check(en, &e) == 0, "%s", e.msg);
+    engine_stats_get(en, &s);
+    CHECK(s.kv_blocks_free == s.kv_blocks && s.running == 0 && s.healthy);
+    CHECK_MSG(mem_guard_violations() == 0, "%d", (int)mem_guard_violations());
+    engine_close(en);
+}
+
+/* ---- grammars ---- */
+
+static grammar *finish(grammar_builder *b, grammar_node root) {
+    grammar *g = NULL;
+    err e = {0};
+    CHECK_MSG(grammar_finish(b, root, &g, &e) == 0, "%s: %s", e.param, e.msg);
+    grammar_builder_free(b);
+    return g;
+}
+
+static grammar *of_schema(const char *text, bool in_order) {
+    cJSON *schema = cJSON_Parse(text);
+    grammar_builder *b = grammar_builder_new();
+    grammar *g = finish(b, grammar_json(b, &(struct grammar_schema){schema, in_order}));
+    cJSON_Delete(schema);
+    return g;
+}
+
+static grammar *of_regex(const char *pattern) {
+    grammar_builder *b = grammar_builder_new();
+    return finish(b, grammar_regex(b, pattern));
+}
+
+static const char person[] =
+    "{\"type\":\"object\",\"properties\":{\"name\":{\"type\":\"string\",\"maxLength\":12},"
+    "\"favourite_animal\":{\"enum\":[\"fox\",\"elephant\",\"hippopotamus\"]},"
+    "\"likes_it_very_much\":{\"type\":[\"boolean\",\"null\"]}},"
+    "\"required\":[\"name\",\"favourite_animal\",\"likes_it_very_much\"],"
+    "\"additionalProperties\":false}";
+static const char list[] = "{\"type\":\"array\",\"minItems\":2,\"maxItems\":5,"
+                           "\"items\":{\"type\":\"boolean\"}}";
+
+static grammar *grammars[4]; /* person in order, list, date, person in any order */
+
+static bool person_ok(const char *text) {
+    cJSON *v = cJSON_Parse(text);
+    const cJSON *name = cJSON_GetObjectItem(v, "name");
+    const cJSON *animal = cJSON_GetObjectItem(v, "favourite_animal");
+    const cJSON *likes = cJSON_GetObjectItem(v, "likes_it_very_much");
+    bool ok = cJSON_IsString(name) && cJSON_IsString(animal) && cJSON_GetArraySize(v) == 3 &&
+              (cJSON_IsBool(likes) || cJSON_IsNull(likes)) &&
+              (!strcmp(animal->valuestring, "fox") || !strcmp(animal->valuestring, "elephant") ||
+               !strcmp(animal->valuestring, "hippopotamus"));
+    cJSON_Delete(v);
+    return ok;
+}
+
+static bool list_ok(const char *text) {
+    cJSON *v = cJSON_Parse(text);
+    int n = cJSON_GetArraySize(v);
+    bool ok = cJSON_IsArray(v) && n >= 2 && n <= 5;
+    for (int i = 0; i < n; i++)
+        ok = ok && cJSON_IsBool(cJSON_GetArrayItem(v, i));
+    cJSON_Delete(v);
+    return ok;
+}
+
+static bool date_ok(const char *text) {
+    int month;
+    return strlen(text) == 10 && !memcmp(text, "20", 2) && sscanf(text + 5, "%2d", &month) == 1 &&
+           month >= 1 && month <= 12;
+}
+
+static bool text_ok(int which, const char *text) {
+    return which == 1 ? list_ok(text) : which == 2 ? date_ok(text) : person_ok(text);
+}
+
+/* ---- jobs ---- */
+
+struct job {
+    int32_t prompt[MAX_PROMPT];
+    int which; /* of grammars; -1: none */
+    struct engine_request req;
+    struct reading alone;
+};
+static struct job jobs[N_JOBS];
+
+static void make_jobs(const engine *en) {
+    uint32_t n_vocab = engine_hparams(en)->n_vocab;
+    for (int i = 0; i < N_JOBS; i++) {
+        struct job *j = &jobs[i];
+        struct engine_params *p = &j->req.params;
+        j->which = i % 5 == 4 ? -1 : i % 5;
+        j->req = (struct engine_request){.prompt = j->prompt,
+                                         .n_prompt = 1 + rnd() % MAX_PROMPT,
+                                         .n_choices = 1,
+                                         .notify = bell_ring,
+                                         .notify_arg = &bell};
+        for (uint32_t k = 0; k < j->req.n_prompt; k++)
+            j->prompt[k] = (int32_t)(300 + rnd() % (n_vocab - 300));
+        engine_params_default(p);
+        p->max_tokens = j->which < 0 ? 60 : 200;
+        p->has_seed = true;
+        p->seed = rnd();
+        p->temperature = i % 3 ? 1.0f : 0;
+        if (i % 4 == 1) p->frequency_penalty = 0.3f;
+        if (i % 4 == 2) p->top_p = 0.95f;
+        if (i == 7) p->ignore_eos = true;
+        if (j->which >= 0) p->grammar = grammars[j->which];
+    }
+}
+
+static void submit(engine *en, const struct engine_request *q, engine_stream **streams) {
+    err e = {0};
+    CHECK_MSG(engine_submit(en, q, streams, &e) == 0, "%s", e.msg);
+}
+
+static char *text_of(const engine *en, const struct reading *r) {
+    char *text = NULL;
+    size_t n;
+    err e = {0};
+    str s;
+    str_init(&s, 1 << 20);
+    for (int i = 0; i < r->n_tokens; i++) {
+        const char *bytes = tokenizer_token_bytes(engine_tokenizer(en), r->tokens[i], false, &n);
+        str_add_n(&s, bytes, n);
+    }
+    text = str_take(&s);
+    CHECK_MSG(text != NULL, "%s", e.msg);
+    return text;
+}
+
+static bool same(const struct reading *a, const struct reading *b) {
+    return a->n_final == 1 && b->n_final == 1 && a->n_tokens == b->n_tokens &&
+           a->final.finish == b->final.finish && a->final.n_generated == b->final.n_generated &&
+           !memcmp(a->tokens, b->tokens, sizeof a->tokens);
+}
+
+static void alone_every_answer_is_of_its_grammar(void) {
+    struct engine_config c = base_config();
+    struct engine_stats s;
+    c.prefix_cache = false;
+    engine *en = open_engine(&c);
+    make_jobs(en);
+    for (int i = 0; i < N_JOBS; i++) {
+        struct job *j = &jobs[i];
+        submit(en, &j->req, &j->alone.stream);
+        read_all(&j->alone, 1, &bell);
+        free_all(&j->alone, 1);
+        char *text = text_of(en, &j->alone);
+        CHECK_MSG(j->alone.final.finish != ENGINE_FINISH_ERROR, "%s", j->alone.final.error.msg);
+        if (j->which >= 0)
+            CHECK_MSG(j->alone.final.finish == ENGINE_FINISH_STOP && text_ok(j->which, text),
+                      "job %d, finish %d: %s", i, (int)j->alone.final.finish, text);
+        free(text);
+    }
+    engine_stats_get(en, &s);
+    CHECK_MSG(s.forced_tokens_total > 20, "%d", (int)s.forced_tokens_total);
+    CHECK_MSG(s.steps_total < s.generated_tokens_total, "%d steps", (int)s.steps_total);
+    close_engine(en);
+}
+
+static void run_together(const struct engine_config *c, const char *what) {
+    engine *en = open_engine(c);
+    struct reading *r = calloc(N_JOBS, sizeof *r);
+    for (int i = 0; i < N_JOBS; i++)
+        submit(en, &jobs[i].req, &r[i].stream);
+    read_all(r, N_JOBS, &bell);
+    free_all(r, N_JOBS);
+    for (int i = 0; i < N_JOBS; i++)
+        CHECK_MSG(same(&r[i], &jobs[i].alone), "%s: job %d differs", what, i);
+    struct engine_stats s;
+    engine_stats_get(en, &s);
+    if (c->kv_cache_tokens < 1024) CHECK(s.preemptions_total > 0);
+    close_engine(en);
+    free(r);
+}
+
+static void same_among_others(void) {
+    struct engine_config c = base_config();
+    run_together(&c, "together");
+    c.grammar_cache_bytes = 0;
+    c.max_batch_tokens = 19, c.prefill_chunk = 3, c.n_threads = 1;
+    run_together(&c, "small steps");
+    c = base_config();
+    c.context_length = 300;
+    c.kv_cache_tokens = 304;
+    run_together(&c, "preempted");
+    c = base_config();
+    c.stream_events = 8; /* forced runs stop at a full ring */
+    run_together(&c, "small rings");
+}
+
+static void same_one_token_a_step(void) {
+    struct engine_config c = base_config();
+    struct reading *r = calloc(N_JOBS, sizeof *r);
+    engine *en = open_engine(&c);
+    for (int i = 0; i < N_JOBS; i++) {
+        struct engine_request q = jobs[i].req;
+        q.params.n_logprobs = 2;
+        submit(en, &q, &r[i].stream);
+    }
+    read_all(r, N_JOBS, &bell);
+    free_all(r, N_JOBS);
+    for (int i = 0; i < N_JOBS; i++) {
+        CHECK_MSG(same(&r[i], &jobs[i].alone), "job %d differs with log-probabilities", i);
+        for (int k = 0; k < r[i].n_tokens; k++)
+            CHECK(r[i].logprobs[k] <= 0 && r[i].logprobs[k] > -200);
+    }
+    close_engine(en);
+    free(r);
+}
+
+static void same_when_continued(void) {
+    struct engine_config c = base_config();
+    struct reading *r = calloc(1, sizeof *r);
+    engine *en = open_engine(&c);
+    for (int i = 0; i < N_JOBS; i++) {
+        const struct job *j = &jobs[i];
+        for (int cut = 1; cut < j->alone.n_tokens; cut += 1 + (int)(rnd() % 4)) {
+            int32_t text[MAX_PROMPT + READER_MAX_TOKENS];
+            struct engine_request q = j->req;
+            memcpy(text, j->prompt, q.n_prompt * sizeof *text);
+            memcpy(text + q.n_prompt, j->alone.tokens, (size_t)cut * sizeof *text);
+            q.prompt = text;
+            q.n_prompt += (uint32_t)cut;
+            q.n_generated = (uint32_t)cut;
+            memset(r, 0, sizeof *r);
+            submit(en, &q, &r->stream);
+            read_all(r, 1, &bell);
+            free_all(r, 1);
+            size_t n = (size_t)(j->alone.n_tokens - cut);
+            CHECK_MSG(r->n_tokens == (int)n &&
+                          !memcmp(r->tokens, j->alone.tokens + cut, n * sizeof *text) &&
+                          r->final.finish == j->alone.final.finish &&
+                          r->final.n_generated == j->alone.final.n_generated,
+                      "job %d, cut at %d", i, cut);
+        }
+    }
+    close_engine(en);
+    free(r);
+}
+
+/* Choices have a matcher each. */
+static void choices_are_bound_alike(void) {
+    enum { N = 4 };
+    struct engine_config c = base_config();
+    struct reading *r = calloc(N, sizeof *r);
+    engine_stream *streams[N];
+    engine *en = open_engine(&c);
+    struct engine_request q = jobs[1].req;
+    q.params.grammar = grammars[0];
+    q.n_choices = N;
+    submit(en, &q, streams);
+    for (int i = 0; i < N; i++)
+        r[i].stream = streams[i];
+    read_all(r, N, &bell);
+    free_all(r, N);
+    for (int i = 0; i < N; i++) {
+        char *text = text_of(en, &r[i]);
+        CHECK_MSG(r[i].final.finish == ENGINE_FINISH_STOP && text_ok(0, text), "%s", text);
+        free(text);
+    }
+    close_engine(en);
+    free(r);
+}
+
+/* No bias lets through what the grammar forbids; what it forbids as a beginning is refused. */
+static void nothing_else_comes(void) {
+    struct engine_config c = base_config();
+    struct reading *r = calloc(1, sizeof *r);
+    err e = {0};
+    engine *en = open_engine(&c);
+    const struct engine_logit_bias up = {jobs[0].prompt[0], 100};
+    struct engine_request q = jobs[0].req;
+    q.params.grammar = grammars[2];
+    q.params.bias = &up, q.params.n_bias = 1;
+    submit(en, &q, &r->stream);
+    read_all(r, 1, &bell);
+    free_all(r, 1);
+    char *text = text_of(en, r);
+    CHECK_MSG(r->final.finish == ENGINE_FINISH_STOP && text_ok(2, text), "%s", text);
+    free(text);
+    q.n_prompt = 2, q.n_generated = 1;
+    CHECK(engine_submit(en, &q, &r->stream, &e) == ERR_INVALID && !strcmp(e.param, "prompt"));
+    memset(r, 0, sizeof *r);
+    q.n_generated = 0,
+    q.params.max_tokens = 3; /* the bound of tokens comes before the text's end */
+    submit(en, &q, &r->stream);
+    read_all(r, 1, &bell);
+    free_all(r, 1);
+    CHECK(r->final.finish == ENGINE_FINISH_LENGTH && r->n_tokens == 3);
+    close_engine(en);
+    free(r);
+}
+
+int main(void) {
+    bell_init(&bell);
+    grammars[0] = of_schema(person, true);
+    grammars[1] = of_schema(list, false);
+    grammars[2] = of_regex("20[0-9]{2}-(0[1-9]|1[0-2])-([012][0-9]|30)");
+    grammars[3] = of_schema(person, false);
+    RUN(alone_every_answer_is_of_its_grammar);
+    RUN(same_among_others);
+    RUN(same_one_token_a_step);
+    RUN(same_when_continued);
+    RUN(choices_are_bound_alike);
+    RUN(nothing_else_comes);
+    for (int i = 0; i < 4; i++)
+        grammar_release(grammars[i]);
+    bell_fini(&bell);
+    return check_done();
+}

@@ -1,0 +1,247 @@
+/* test_worker_grammar.c - sequences that grammars bind, over a fake device (fake_device.h): random
+ * requests in random configurations against a simulation that knows only the request: it asks the
+ * grammar's matcher after each token what may come, and takes what must come one token at a time.
+ * An argument makes it that many times longer. */
+#include "core/base/mem.h"
+#include "core/base/qblock.h"
+#include "core/engine/engine_int.h"
+
+#include "check.h"
+#include "fake_device.h"
+#include "stream_reader.h"
+
+static struct bell bell;
+
+static uint64_t rng = 17;
+static uint32_t rnd(void) {
+    rng ^= rng << 13;
+    rng ^= rng >> 7;
+    rng ^= rng << 17;
+    return (uint32_t)(rng >> 32);
+}
+
+/* Long words that leave no choice; bounded and endless texts; an end at any place; a control token.
+ */
+static const char *const patterns[] = {
+    "(abcdefghijklm|nopqrstuvw|nobody)(,(abcabcabc|xyzxyz)){1,6}",
+    "[a-z]{3,40}",
+    "\\{(\"[a-e]*\":\"[a-z]{1,5}\",)*\"thisistheend\":\"yes\"\\}",
+    "(ab|cd|ef)*",
+    "mississippi",
+    "[a-z,:]*",
+};
+enum { N_PATTERNS = sizeof patterns / sizeof *patterns, MAX_PROMPT = 60, N_JOBS = 24 };
+static grammar *grammars[N_PATTERNS];
+
+static void make_grammars(void) {
+    for (int i = 0; i < N_PATTERNS; i++) {
+        err e = {0};
+        grammar_builder *b = grammar_builder_new();
+        CHECK_MSG(grammar_finish(b, grammar_regex(b, patterns[i]), &grammars[i], &e) == 0, "%s",
+                  e.msg);
+        grammar_builder_free(b);
+    }
+}
+
+struct job {
+    int32_t prompt[MAX_PROMPT];
+    struct engine_logit_bias bias;
+    struct engine_request req;
+};
+
+static void random_job(struct job *j) {
+    struct engine_params *p = &j->req.params;
+    *j = (struct job){.req = {.prompt = j->prompt,
+                              .n_prompt = 1 + rnd() % MAX_PROMPT,
+                              .n_choices = 1,
+                              .notify = bell_ring,
+                              .notify_arg = &bell}};
+    for (uint32_t i = 0; i < j->req.n_prompt; i++)
+        j->prompt[i] = (int32_t)(4 + rnd() % (FAKE_VOCAB - 4));
+    engine_params_default(p);
+    p->max_tokens = 1 + rnd() % 60;
+    p->has_seed = true;
+    p->seed = rnd();
+    p->temperature = rnd() % 3 ? 1.0f : 0;
+    if (rnd() % 2) p->top_k = 1 + rnd() % 20;
+    if (rnd() % 4 == 0) p->repetition_penalty = 1.4f;
+    if (rnd() % 3 == 0) p->n_logprobs = (int)(rnd() % 3);
+    if (rnd() % 4 == 0) p->prompt_logprobs = true;
+    p->ignore_eos = rnd() % 4 == 0;
+    p->priority = (int)(rnd() % 3);
+    j->bias = (struct engine_logit_bias){(int32_t)(rnd() % FAKE_VOCAB), 20};
+    p->bias = &j->bias, p->n_bias = rnd() % 2;
+    if (rnd() % 6) p->grammar = grammars[rnd() % N_PATTERNS];
+}
+
+/* ---- simulation ---- */
+
+static grammar_vocab *vocab; /* of its own */
+
+/* The longest token that the bytes begin with, by trying all; the last of equal ones. */
+static size_t longest_token(const char *bytes, size_t n, int32_t *token) {
+    size_t longest = 0;
+    for (int32_t id = 0; id < FAKE_VOCAB; id++) {
+        size_t len;
+        const char *text = tokenizer_token_bytes(NULL, id, false, &len);
+        if (len && len <= n && len >= longest && !memcmp(text, bytes, len))
+            longest = len, *token = id;
+    }
+    return longest;
+}
+
+struct simulated {
+    struct reading want;
+    uint32_t n_forced;
+    grammar_matcher *matcher;
+    uint32_t mask[(FAKE_VOCAB + 31) / 32];
+};
+
+/* Is the end, and nothing else, allowed? Leaves the end out where something else is and the request
+ * ignores it. */
+static bool only_end(struct simulated *s, bool ignore_eos) {
+    grammar_matcher_mask(s->matcher, s->mask);
+    const uint32_t end = 1u << FAKE_EOG;
+    if (s->mask[0] == end && !s->mask[1]) return true;
+    if (ignore_eos) s->mask[0] &= ~end;
+    return false;
+}
+
+static int32_t next_token(struct simulated *s, const struct sampler_request *req, sampler *smp) {
+    char bytes[64];
+    int32_t token = -1;
+    size_t n = s->matcher ? grammar_matcher_forced(s->matcher, bytes, sizeof bytes) : 0;
+    size_t longest = n ? longest_token(bytes, n, &token) : 0;
+    if (longest && longest < n) {
+        s->n_forced++;
+        return token;
+    }
+    CHECK(sampler_draw(smp, req, &token) == 0);
+    return token;
+}
+
+static void simulate(const struct job *j, struct simulated *s) {
+    const struct engine_params *p = &j->req.params;
+    sampler *smp = sampler_new(FAKE_VOCAB);
+    struct sampler_seen seen;
+    struct engine_event ev = {0};
+    int32_t text[MAX_PROMPT + READER_MAX_TOKENS];
+    float logits[FAKE_VOCAB];
+    uint32_t n = j->req.n_prompt;
+    err e = {0};
+    memset(s, 0, sizeof *s);
+    if (p->grammar)
+        CHECK_MSG(grammar_matcher_new(p->grammar, vocab, &s->matcher, &e) == 0, "%s", e.msg);
+    memcpy(text, j->prompt, n * sizeof *text);
+    CHECK(sampler_seen_init(&seen, FAKE_VOCAB) == 0);
+    for (uint32_t i = 0; i < n; i++)
+        sampler_seen_add(&seen, text[i], false);
+    struct reading *w = &s->want;
+    w->final.finish = ENGINE_FINISH_STOP;
+    for (;;) {
+        if (s->matcher && only_end(s, p->ignore_eos)) break;
+        if (w->final.n_generated == p->max_tokens) {
+            w->final.finish = ENGINE_FINISH_LENGTH;
+            break;
+        }
+        fake_logits(text, n, logits);
+        struct sampler_request req = {p,
+                                      &seen,
+                                      (uint64_t)p->seed,
+                                      w->final.n_generated++,
+                                      logits,
+                                      s->matcher ? s->mask : NULL};
+        int32_t token = next_token(s, &req, smp);
+        if (token == FAKE_EOG && !p->ignore_eos) break;
+        if (s->matcher) CHECK(grammar_matcher_accept(s->matcher, token));
+        if (p->n_logprobs >= 0) sampler_logprobs(smp, logits, token, 0, &ev);
+        w->logprobs[w->n_tokens] = p->n_logprobs >= 0 ? ev.logprob : 0;
+        w->tokens[w->n_tokens++] = text[n++] = token;
+        sampler_seen_add(&seen, token, true);
+    }
+    grammar_matcher_free(s->matcher);
+    sampler_seen_fini(&seen);
+    sampler_free(smp);
+}
+
+/* ---- comparison ---- */
+
+static struct engine_config random_config(void) {
+    struct engine_config c = {.model_path = "fake",
+                              .backend = "fake",
+                              .kv_cache_tokens = rnd() % 2 ? 4096 : 160,
+                              .kv_type = QTYPE_F16,
+                              .block_tokens = 16,
+                              .context_length = 140,
+                              .max_batch_tokens = 1 + rnd() % 80,
+                              .prefill_chunk = 1 + rnd() % 30,
+                              .max_sequences = 1 + rnd() % 12,
+                              .max_queue = 64,
+                              .stream_events = 1 + rnd() % 40,
+                              .prefix_cache = rnd() % 4 > 0,
+                              .grammar_cache_bytes = rnd() % 3 ? 4096 : 0};
+    return c;
+}
+
+static uint64_t n_forced_in_all, n_preemptions;
+
+static void run_round(void) {
+    struct engine_config c = random_config();
+    struct job *jobs = calloc(N_JOBS, sizeof *jobs);
+    struct reading *r = calloc(N_JOBS, sizeof *r);
+    struct simulated *s = calloc(1, sizeof *s);
+    struct engine_stats stats;
+    uint64_t n_forced = 0;
+    engine *en = NULL;
+    err e = {0};
+    CHECK_MSG(engine_open(&c, &en, &e) == 0, "%s", e.msg);
+    for (int i = 0; i < N_JOBS; i++) {
+        random_job(&jobs[i]);
+        CHECK_MSG(engine_submit(en, &jobs[i].req, &r[i].stream, &e) == 0, "%s", e.msg);
+    }
+    read_all(r, N_JOBS, &bell);
+    free_all(r, N_JOBS);
+    for (int i = 0; i < N_JOBS; i++) {
+        simulate(&jobs[i], s);
+        const struct reading *w = &s->want;
+        n_forced += s->n_forced;
+        CHECK_MSG(r[i].n_final == 1 && r[i].final.finish == w->final.finish, "finish %d, want %d",
+                  (int)r[i].final.finish, (int)w->final.finish);
+        CHECK(r[i].final.n_generated == w->final.n_generated);
+        CHECK(r[i].n_tokens == w->n_tokens && !memcmp(r[i].tokens, w->tokens, sizeof w->tokens) &&
+              !memcmp(r[i].logprobs, w->logprobs, sizeof w->logprobs));
+    }
+    CHECK_MSG(engine_check(en, &e) == 0, "%s", e.msg);
+    engine_stats_get(en, &stats);
+    CHECK(stats.kv_blocks_free == stats.kv_blocks && stats.forced_tokens_total == n_forced);
+    CHECK(atomic_load(&fake_errors) == 0 && mem_guard_violations() == 0);
+    n_forced_in_all += n_forced;
+    n_preemptions += stats.preemptions_total;
+    engine_close(en);
+    free(jobs);
+    free(r);
+    free(s);
+}
+
+static int n_rounds = 40;
+
+static void as_if_alone_and_token_by_token(void) {
+    for (int i = 0; i < n_rounds; i++)
+        run_round();
+    CHECK(n_forced_in_all > 100 && n_preemptions > 10);
+}
+
+int main(int argc, char **argv) {
+    err e = {0};
+    if (argc > 1) n_rounds *= atoi(argv[1]);
+    bell_init(&bell);
+    atomic_store(&fake_fail_after, -1);
+    make_grammars();
+    CHECK_MSG(engine_grammar_vocab(NULL, FAKE_VOCAB, 0, &vocab, &e) == 0, "%s", e.msg);
+    RUN(as_if_alone_and_token_by_token);
+    grammar_vocab_free(vocab);
+    for (int i = 0; i < N_PATTERNS; i++)
+        grammar_release(grammars[i]);
+    bell_fini(&bell);
+    return check_done();
+}
