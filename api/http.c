@@ -119,9 +119,11 @@ size_t request_header_count(const struct request *r, const char *name) {
     return c.n;
 }
 
-/* The client's own id if it is harmless in a log line and a header, else a new one. */
+/* The client's own id, under either of the names that are in use, if it is harmless in a log line
+ * and a header; else a new one. */
 static void set_id(struct request *r) {
     const char *given = request_header(r, "x-request-id");
+    if (!given) given = request_header(r, "X-Client-Request-Id");
     size_t n = given ? strlen(given) : 0;
     bool ok = n > 0 && n < sizeof r->id;
     for (size_t i = 0; ok && i < n; i++)
@@ -214,6 +216,9 @@ static enum MHD_Result send_reply(struct request *r) {
     struct MHD_Response *response = make_response(r);
     if (!response) return MHD_NO;
     enum MHD_Result ok = MHD_add_response_header(response, "x-request-id", r->id);
+    /* What Anthropic's SDKs call it. */
+    if (ok && r->route && (r->route->flags & ROUTE_ANTHROPIC))
+        ok = MHD_add_response_header(response, "request-id", r->id);
     if (ok && p->content_type)
         ok = MHD_add_response_header(response, "Content-Type", p->content_type);
     for (size_t i = 0; ok && i < p->n_headers; i++)

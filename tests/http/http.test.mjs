@@ -337,6 +337,10 @@ test("answers carry what OpenAI's clients read in headers; their own headers are
     assert.match(get("x-ratelimit-reset-requests"), /^[01]s$/);
     await response.text();
   }
+  const other = await chat(server, { messages: user("x"), max_tokens: 1 }, { headers: { "X-Client-Request-Id": "trace-9" } });
+  assert.equal(other.headers.get("x-request-id"), "trace-9");
+  const anthropic = await post(server, "/v1/messages", { model: modelName }, { headers });
+  assert.equal(anthropic.headers.get("request-id"), "my-own.id_7", "the name that Anthropic's clients read");
   await until(() => server.stderr.includes(" my-own.id_7 "), "the log has the id");
   const refused = await chat(server, { messages: user("x"), model: "nothing" }, { headers: { "x-request-id": "a b" } });
   assert.match(refused.headers.get("x-request-id"), /^req_[0-9a-f]{24}$/, "an id that is no word gets another one");
