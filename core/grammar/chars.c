@@ -80,6 +80,56 @@ void chars_negate(struct chars *c) {
     *c = out;
 }
 
+/* ---- reading and writing characters ---- */
+
+uint32_t chars_take(const char **at) {
+    const unsigned char *s = (const unsigned char *)*at;
+    unsigned n = s[0] < 0x80 ? 1 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
+    uint32_t c = n == 1 ? s[0] : s[0] & (0x7Fu >> n);
+    for (unsigned i = 1; i < n; i++)
+        c = c << 6 | (s[i] & 0x3F);
+    *at += n;
+    return c;
+}
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+bool chars_take_hex(const char **at, unsigned n, uint32_t *c) {
+    *c = 0;
+    for (unsigned i = 0; i < n; i++) {
+        int digit = hex_digit((*at)[i]);
+        if (digit < 0) return false;
+        *c = *c << 4 | (uint32_t)digit;
+    }
+    *at += n;
+    return true;
+}
+
+bool chars_take_count(const char **at, uint32_t *count) {
+    uint64_t sum = 0;
+    const char *from = *at;
+    for (; **at >= '0' && **at <= '9'; ++*at) {
+        sum = 10 * sum + (uint64_t)(**at - '0');
+        if (sum >= GRAMMAR_UNLIMITED) sum = GRAMMAR_UNLIMITED - 1;
+    }
+    if (*at == from) return false;
+    *count = (uint32_t)sum;
+    return true;
+}
+
+size_t chars_encode(uint32_t c, char out[4]) {
+    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = n; i-- > 1; c >>= 6)
+        out[i] = (char)(0x80 | (c & 0x3F));
+    out[0] = (char)(n == 1 ? c : (0xF00u >> n & 0xFF) | c);
+    return n;
+}
+
 /* ---- as automata ---- */
 
 struct builder {

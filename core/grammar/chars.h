@@ -24,6 +24,15 @@ void chars_normalise(struct chars *c);
 /* Of a normalised one; is normalised afterwards. */
 void chars_negate(struct chars *c);
 
+/* Reading notations; each passes what it took. The character at *at, in valid UTF-8. */
+uint32_t chars_take(const char **at);
+/* Exactly n hexadecimal digits; false: fewer, *at stays. */
+bool chars_take_hex(const char **at, unsigned n, uint32_t *c);
+/* Decimal digits, at most GRAMMAR_UNLIMITED - 1; false: none, *count stays. */
+bool chars_take_count(const char **at, uint32_t *count);
+/* UTF-8 of c, its length. */
+size_t chars_encode(uint32_t c, char out[4]);
+
 /* The texts of one character of the set, which is normalised. No edge leaves an accepting state. */
 int chars_dfa(const struct chars *c, struct dfa *out, err *e);
 

@@ -53,39 +53,9 @@ static bool no_memory(struct parser *p) {
 
 /* ---- characters ---- */
 
-/* The character at p->at, which it passes. The text is valid UTF-8. */
-static uint32_t take_char(struct parser *p) {
-    const unsigned char *s = (const unsigned char *)p->at;
-    unsigned n = s[0] < 0x80 ? 1 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
-    uint32_t c = n == 1 ? s[0] : s[0] & (0x7Fu >> n);
-    for (unsigned i = 1; i < n; i++)
-        c = c << 6 | (s[i] & 0x3F);
-    p->at += n;
-    return c;
-}
-
 static bool take(struct parser *p, const char *what) {
     size_t n = strlen(what);
     if (strncmp(p->at, what, n) != 0) return false;
-    p->at += n;
-    return true;
-}
-
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
-/* Exactly n digits at p->at. */
-static bool take_hex(struct parser *p, unsigned n, uint32_t *c) {
-    *c = 0;
-    for (unsigned i = 0; i < n; i++) {
-        int digit = hex_digit(p->at[i]);
-        if (digit < 0) return false;
-        *c = *c << 4 | (uint32_t)digit;
-    }
     p->at += n;
     return true;
 }
@@ -95,17 +65,16 @@ static bool take_unicode(struct parser *p, uint32_t *c) {
     uint32_t low;
     if (take(p, "{")) {
         *c = 0;
-        for (; hex_digit(*p->at) >= 0 && *c <= CHARS_LAST; p->at++)
-            *c = *c << 4 | (uint32_t)hex_digit(*p->at);
-        if (p->at[-1] == '{' || *p->at != '}' || *c > CHARS_LAST)
-            return fail(p, ERR_INVALID, "\\u{...} names no character");
-        p->at++;
-        return true;
+        for (uint32_t digit; *c <= CHARS_LAST && chars_take_hex(&p->at, 1, &digit);)
+            *c = *c << 4 | digit;
+        return (p->at[-1] != '{' && *c <= CHARS_LAST && take(p, "}")) ||
+               fail(p, ERR_INVALID, "\\u{...} names no character");
     }
-    if (!take_hex(p, 4, c)) return fail(p, ERR_INVALID, "\\u needs four hexadecimal digits");
+    if (!chars_take_hex(&p->at, 4, c))
+        return fail(p, ERR_INVALID, "\\u needs four hexadecimal digits");
     const char *after = p->at;
-    if (*c >= 0xD800 && *c < 0xDC00 && take(p, "\\u") && take_hex(p, 4, &low) && low >= 0xDC00 &&
-        low < 0xE000)
+    if (*c >= 0xD800 && *c < 0xDC00 && take(p, "\\u") && chars_take_hex(&p->at, 4, &low) &&
+        low >= 0xDC00 && low < 0xE000)
         *c = 0x10000 + ((*c - 0xD800) << 10) + (low - 0xDC00);
     else
         p->at = after;
@@ -124,7 +93,8 @@ static bool take_escaped_char(struct parser *p, uint32_t *c) {
     }
     if (take(p, "u")) return take_unicode(p, c);
     if (take(p, "x"))
-        return take_hex(p, 2, c) || fail(p, ERR_INVALID, "\\x needs two hexadecimal digits");
+        return chars_take_hex(&p->at, 2, c) ||
+               fail(p, ERR_INVALID, "\\x needs two hexadecimal digits");
     if (*p->at == 'c') {
         unsigned letter = (unsigned)p->at[1] | 0x20;
         if (letter < 'a' || letter > 'z') return fail(p, ERR_INVALID, "\\c needs a letter");
@@ -143,7 +113,7 @@ static bool take_escaped_char(struct parser *p, uint32_t *c) {
     if (!*p->at) return fail(p, ERR_INVALID, "a lone \\ at the end");
     if (strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", *p->at))
         return fail(p, ERR_INVALID, "no such escape");
-    *c = take_char(p);
+    *c = chars_take(&p->at);
     return true;
 }
 
@@ -203,7 +173,7 @@ static bool take_class_escape(struct parser *p, struct chars *out) {
 static bool take_member(struct parser *p, struct chars *out, bool *single, uint32_t *c) {
     *single = true;
     if (*p->at != '\\') {
-        *c = take_char(p);
+        *c = chars_take(&p->at);
         return true;
     }
     p->at++;
@@ -430,20 +400,8 @@ static uint32_t parse_atom(struct parser *p, bool *fixed) {
     default:
         break;
     }
-    uint32_t c = take_char(p);
+    uint32_t c = chars_take(&p->at);
     return char_tree(p, c, c);
-}
-
-/* Digits at p->at, at most GRAMMAR_UNLIMITED - 1. */
-static bool take_count(struct parser *p, uint32_t *n) {
-    uint64_t sum = 0;
-    const char *from = p->at;
-    for (; *p->at >= '0' && *p->at <= '9'; p->at++) {
-        sum = 10 * sum + (uint64_t)(*p->at - '0');
-        if (sum >= GRAMMAR_UNLIMITED) sum = GRAMMAR_UNLIMITED - 1;
-    }
-    *n = (uint32_t)sum;
-    return p->at > from;
 }
 
 /* A quantifier at p->at. false: there is none, or it is wrong. */
@@ -456,11 +414,11 @@ static bool take_quantifier(struct parser *p, uint32_t *min, uint32_t *max) {
         *max = 1;
     } else if (*p->at == '{' && (p->at[1] == ',' || (p->at[1] >= '0' && p->at[1] <= '9'))) {
         p->at++;
-        if (!take_count(p, min)) return fail(p, ERR_INVALID, "a { without a count");
+        if (!chars_take_count(&p->at, min)) return fail(p, ERR_INVALID, "a { without a count");
         if (!take(p, ","))
             *max = *min;
-        else if (*p->at != '}')
-            take_count(p, max);
+        else
+            chars_take_count(&p->at, max);
         if (!take(p, "}")) return fail(p, ERR_INVALID, "a { that is not closed");
         if (*max < *min) return fail(p, ERR_INVALID, "the counts in {} are in the wrong order");
     } else if (!take(p, "*")) {
