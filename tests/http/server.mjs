@@ -21,33 +21,45 @@ export async function startServer(flags = [], models = [demo]) {
     const alias = m.alias ? ["--alias", m.alias] : [];
     execFileSync(binary, ["models", "add", m.file, "--name", m.name, ...alias, "--registry", registry]);
   }
-  const child = spawn(
-    binary,
-    ["serve", "--model", models.map((m) => m.name).join(","), "--registry", registry, "--host", "127.0.0.1", "--port", "0", ...flags],
-    { stdio: ["ignore", "pipe", "pipe"] },
-  );
-  const server = { child, folder, stderr: "", stdout: "", exited: null };
+  const server = { folder, stderr: "", stdout: "", exited: null };
+  const args = ["serve", "--model", models.map((m) => m.name).join(","), "--registry", registry, "--host", "127.0.0.1", "--port", "0", ...flags];
+  const end = await launch(server, args);
+  server.stop = async (signal = "SIGTERM") => {
+    const how = await end(signal);
+    rmSync(folder, { recursive: true, force: true });
+    return how;
+  };
+  // The same server again, with the same registry, at another port.
+  server.restart = async (signal = "SIGTERM") => {
+    await end(signal);
+    await launch(server, args);
+  };
+  return server;
+}
+
+// Starts a process and waits until it serves; returns what ends the server's process of the moment.
+async function launch(server, args) {
+  const child = spawn(binary, args, { stdio: ["ignore", "pipe", "pipe"] });
+  server.child = child;
   server.exited = new Promise((resolve) => child.on("exit", (code, signal) => resolve({ code, signal })));
   child.stderr.on("data", (d) => (server.stderr += d));
   // A server that hangs must not outlive the tests.
   const limit = setTimeout(() => child.kill("SIGKILL"), 900_000);
   limit.unref();
+  server.exited.then(() => clearTimeout(limit));
+  const from = server.stdout.length;
   server.url = await new Promise((resolve, reject) => {
     child.stdout.on("data", (d) => {
       server.stdout += d;
-      const at = /on (http:\/\/127\.0\.0\.1:\d+)/.exec(server.stdout);
+      const at = /on (http:\/\/127\.0\.0\.1:\d+)/.exec(server.stdout.slice(from));
       if (at) resolve(at[1]);
     });
     server.exited.then((how) => reject(new Error(`the server ended at start: ${JSON.stringify(how)}\n${server.stderr}`)));
   });
-  server.stop = async (signal = "SIGTERM") => {
-    child.kill(signal);
-    const how = await server.exited;
-    clearTimeout(limit);
-    rmSync(folder, { recursive: true, force: true });
-    return how;
+  return async (signal) => {
+    server.child.kill(signal);
+    return server.exited;
   };
-  return server;
 }
 
 export function post(server, path, body, options = {}) {
