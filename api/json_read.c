@@ -215,6 +215,7 @@ int json_read(const cJSON *object, const struct json_table *table, const char *p
 static void add_ignored(str *s, const char *path, const char *name) {
     if (s->len) str_add(s, ", ");
     str_add(s, path);
+    if (!*name) str_add_char(s, '?');
     for (; *name; name++) {
         unsigned char c = (unsigned char)*name;
         bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
