@@ -50,6 +50,11 @@ function startTabs(onShow) {
   };
   addEventListener("hashchange", follow);
   follow();
+  $("skip").addEventListener("click", (e) => {
+    e.preventDefault();
+    tabs.turn("chat");
+    $("input").focus();
+  });
 }
 
 // ---- panels at the sides: the list of chats, the settings ----
@@ -72,7 +77,7 @@ function closePanels() {
   for (const p of panels) {
     const hadFocus = p.panel.contains(document.activeElement);
     if (narrow.matches || p.panel.id === "settings") showPanel(p, false);
-    if (hadFocus && narrow.matches) p.button.focus();
+    if (hadFocus && !p.panel.classList.contains("open")) p.button.focus();
   }
 }
 
@@ -135,7 +140,7 @@ startKey(connection);
 startTabs((name) => dashboard.show(name === "dashboard"));
 document.addEventListener("keydown", (e) => {
   if (e.key !== "Escape") return;
-  if (document.querySelector("#shade:not([hidden])")) closePanels();
+  if (!$("shade").hidden || $("settings").contains(document.activeElement)) closePanels();
   else [chat, ...modes].forEach((m) => m.stop());
 });
 connection.look();

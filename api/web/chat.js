@@ -5,7 +5,7 @@ import { asMessage, newAnswer, runAnswer } from "./answer.js";
 import { AssistantMessage, UserMessage } from "./message.js";
 import { CHAT_FIELDS, SettingsForm } from "./settings.js";
 import { Announcer, notify } from "./notices.js";
-import { ChatList, titleOf } from "./chat_list.js";
+import { ChatList, firstWords, titleOf } from "./chat_list.js";
 
 const SAVE_MS = 1000; // while an answer grows
 const LAST_OPEN = "inferd.last-open";
@@ -236,7 +236,7 @@ export class Chat {
   async run(message, body) {
     const { chat } = this, run = { chat, message, controller: new AbortController(), view: this.views.get(message) };
     chat.model = body.model;
-    if (!chat.title) chat.title = titleOf(chat);
+    if (!chat.named) chat.title = firstWords(chat.messages);
     message.state = "running";
     this.runs.set(chat.id, run);
     this.announcer.reset();
@@ -272,7 +272,7 @@ export class Chat {
     this.runs.delete(chat.id);
     this.keep(run);
     this.list.render();
-    if (message.state === "cut") this.connection.look();
+    if (message.state === "cut" || message.error?.status === 401) this.connection.look();
     if (chat !== this.chat) return;
     this.refresh();
     if (this.follows) this.toEnd();
@@ -285,13 +285,22 @@ export class Chat {
 
   // ---- what the buttons of a message do ----
 
-  // Drops the messages from the i-th on.
-  cut(i) {
-    const { messages } = this.chat;
-    for (const m of messages.splice(i)) {
+  // Drops `n` messages from the i-th on; what is more than `replaced` of them can be brought back.
+  cut(i, n, replaced) {
+    const { chat } = this, before = [...chat.messages];
+    for (const m of chat.messages.splice(i, n)) {
       this.views.get(m)?.el.remove();
       this.views.delete(m);
     }
+    const lost = before.length - chat.messages.length - replaced;
+    if (lost <= 0) return;
+    const undo = () => {
+      this.runs.get(chat.id)?.controller.abort();
+      chat.messages = before;
+      this.save(chat);
+      this.open(chat);
+    };
+    notify(lost === 1 ? "One message was deleted." : `${lost} messages were deleted.`, { label: "Undo", run: undo });
   }
 
   free() {
@@ -304,24 +313,21 @@ export class Chat {
 
   retry(message) {
     if (!this.free()) return;
-    this.cut(this.chat.messages.indexOf(message));
+    this.cut(this.chat.messages.indexOf(message), Infinity, 1);
     this.answer();
     $("input").focus();
   }
 
   edit(message, text) {
     if (!this.free()) return;
-    this.cut(this.chat.messages.indexOf(message));
+    this.cut(this.chat.messages.indexOf(message), Infinity, 2);
     this.submit(text);
     $("input").focus();
   }
 
   removeMessage(message) {
     if (this.runs.has(this.chat.id)) return;
-    const { messages } = this.chat, view = this.views.get(message);
-    messages.splice(messages.indexOf(message), 1);
-    this.views.delete(message);
-    view.el.remove();
+    this.cut(this.chat.messages.indexOf(message), 1, 0);
     this.save(this.chat);
     this.refresh();
     $("input").focus();

@@ -3,12 +3,15 @@ import { $, h, iconButton } from "./dom.js";
 
 const TITLE_CHARS = 60;
 
-export function titleOf(chat) {
-  if (chat.title) return chat.title;
-  const first = chat.messages?.find((m) => m.role === "user")?.content ?? "";
-  const line = first.trim().split("\n")[0];
-  return line.length > TITLE_CHARS ? `${line.slice(0, TITLE_CHARS - 1)}…` : line || "New chat";
+// What a chat is called until it is renamed.
+export function firstWords(messages) {
+  const line = messages.find((m) => m.role === "user")?.content.trim().split("\n")[0] ?? "";
+  return line.length > TITLE_CHARS ? `${line.slice(0, TITLE_CHARS - 1)}…` : line;
 }
+
+export const titleOf = (chat) => chat.title || "New chat";
+
+const reach = (row, on) => row.querySelectorAll("button").forEach((b) => (b.tabIndex = on ? 0 : -1));
 
 export class ChatList {
   constructor(chat) {
@@ -19,7 +22,18 @@ export class ChatList {
       this.left();
       chat.start();
     });
+    this.el.addEventListener("keydown", (e) => this.arrow(e));
     $("export-all").addEventListener("click", () => chat.export(chat.store.list().map((c) => c.id)));
+  }
+
+  // One row is in the order of Tab; the arrow keys go to the others.
+  arrow(e) {
+    const rows = [...this.el.children], at = rows.indexOf(e.target.closest("li"));
+    const to = { ArrowUp: at - 1, ArrowDown: at + 1, Home: 0, End: rows.length - 1 }[e.key];
+    if (e.target.localName === "input" || to === undefined || !rows[to]) return;
+    e.preventDefault();
+    rows.forEach((row, i) => reach(row, i === to));
+    rows[to].querySelector(".open").focus();
   }
 
   // On a phone the list covers the chat.
@@ -33,6 +47,8 @@ export class ChatList {
     this.el.replaceChildren(...chats.map((c) => this.row(c)));
     $("no-chats").hidden = chats.length > 0;
     $("export-all").disabled = chats.length === 0;
+    const current = chats.findIndex((c) => c.id === this.chat.chat?.id);
+    [...this.el.children].forEach((row, i) => reach(row, i === Math.max(0, current)));
     if (focused) this.el.querySelector(`[data-chat="${CSS.escape(focused)}"]`)?.focus();
   }
 

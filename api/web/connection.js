@@ -37,25 +37,25 @@ export class Connection extends EventTarget {
     this.dispatchEvent(new Event("model"));
   }
 
-  // Asks now, and again later.
+  // Asks now, and again later; not again by itself when a key is needed first.
   async look() {
     clearTimeout(this.timer);
     const turn = (this.turn = (this.turn ?? 0) + 1);
-    const state = await this.ask();
+    const found = await this.ask();
     if (turn !== this.turn) return; // a later look has begun
-    this.show(state);
-    this.retryMs = state.name === "ready" ? FIRST_RETRY_MS : Math.min(LONGEST_RETRY_MS, this.retryMs * 1.5);
-    this.timer = setTimeout(() => this.look(), state.name === "ready" ? CALM_MS : this.retryMs);
+    if (found.models) this.fill(found.models);
+    this.show(found);
+    const ready = found.name === "ready";
+    this.retryMs = ready ? FIRST_RETRY_MS : Math.min(LONGEST_RETRY_MS, this.retryMs * 1.5);
+    if (found.name !== "locked") this.timer = setTimeout(() => this.look(), ready ? CALM_MS : this.retryMs);
   }
 
   async ask() {
     if (document.hidden && this.ready) return { name: "ready", text: "ready" };
     try {
       await fetchReady();
-      if (!this.ready) this.fill(await fetchModels());
-      return { name: "ready", text: "ready" };
+      return { name: "ready", text: "ready", models: await fetchModels() };
     } catch (e) {
-      this.state = "away";
       if (e.status === 401) return { name: "locked", text: "API key needed" };
       if (e.status === 503) return { name: "away", text: "not ready yet" };
       return { name: "away", text: e.status ? e.message : "server away" };
@@ -63,6 +63,7 @@ export class Connection extends EventTarget {
   }
 
   fill(models) {
+    if (JSON.stringify(models) === JSON.stringify(this.models)) return; // the list may be open
     this.models = models;
     const options = models.map((m) => {
       const option = new Option(m.context_length ? `${m.id} · ${shortCount(m.context_length)}` : m.id, m.id);
@@ -75,12 +76,10 @@ export class Connection extends EventTarget {
   }
 
   show({ name, text }) {
-    const before = this.state;
     this.state = name;
-    const box = $("state");
-    box.dataset.state = name;
-    $("state-text").textContent = text;
-    if (name !== before || name === "ready") this.dispatchEvent(new Event("state"));
+    $("state").dataset.state = name;
+    if ($("state-text").textContent !== text) $("state-text").textContent = text;
+    this.dispatchEvent(new Event("state"));
   }
 }
 

@@ -44,6 +44,7 @@ test("the page finds a server again that was away; what was typed is still there
   await page.press("#input", "Enter");
   await page.getByText("The server cannot be reached.").waitFor();
   await page.locator('#state[data-state="away"]').waitFor();
+  assert.equal(await page.locator("#send").isDisabled(), true);
   await it.shot("away");
   it.server = await startServer(["--api-key-file", join(folder, "keys"), "--port", port]);
   await page.locator('#state[data-state="ready"]').waitFor();

@@ -134,7 +134,17 @@ test("trying again replaces the answer, editing a message replaces what follows"
   });
   assert.deepEqual(body.messages, [{ role: "user", content: "What is 3 plus 4?" }]);
   assert.deepEqual(await users().allTextContents(), ["What is 3 plus 4?"]);
+  assert.equal(await page.locator("#chat-title").textContent(), "What is 3 plus 4?", "the title follows until it is chosen");
   assert.match(await answers().last().textContent(), /7/);
+  await page.getByText("2 messages were deleted.").waitFor();
+  await page.getByRole("button", { name: "Undo" }).click();
+  assert.equal((await users().allTextContents()).at(-1), "And then?");
+  assert.equal(await page.locator(".message").count(), 4);
+  await page.locator(".message.user").first().hover();
+  await page.getByRole("button", { name: "Edit message" }).first().click();
+  await box.fill("What is 3 plus 4?");
+  await box.press("Enter");
+  await ended(page);
 });
 
 test("messages are copied and deleted", { skip }, async () => {
@@ -145,6 +155,7 @@ test("messages are copied and deleted", { skip }, async () => {
   assert.equal(await page.evaluate(() => navigator.clipboard.readText()), "What is 3 plus 4?");
   await page.getByRole("button", { name: "Delete answer" }).click();
   assert.equal(await page.locator(".message").count(), 1);
+  await page.getByText("One message was deleted.").waitFor();
 });
 
 test("chats outlive a reload, with their settings", { skip }, async () => {
@@ -284,6 +295,19 @@ test("the keyboard alone is enough", { skip }, async () => {
   assert.equal(await page.getByRole("tab", { selected: true }).first().textContent(), "Playground");
   await page.keyboard.press("Home");
   assert.equal(await page.getByRole("tab", { selected: true }).first().textContent(), "Chat");
+  await page.keyboard.press("Tab");
+  await tabTo("#skip");
+  await page.keyboard.press("Enter");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "input");
+  await tabTo("#new-chat");
+  await page.keyboard.press("Enter");
+  await page.keyboard.type("Hello again!");
+  await page.keyboard.press("Enter");
+  await ended(page);
+  await tabTo("#chat-list .open");
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  assert.deepEqual(await users(page).allTextContents(), ["Hello!"]);
   await tabTo("#open-settings");
   await page.keyboard.press("Enter");
   assert.equal(await page.locator("#settings").isVisible(), true);
@@ -333,6 +357,41 @@ test("a phone's width has no sideways scroll, light and dark", { skip }, async (
   assert.equal(await page.locator("#settings").isVisible(), false);
   await page.setViewportSize({ width: 1100, height: 760 });
   await it.shot("chat-dark");
+});
+
+// WCAG's ratio, of every text that can be seen, against the background behind it.
+const paleTexts = (page) =>
+  page.evaluate(() => {
+    const dot = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+    const rgba = (css) => {
+      dot.clearRect(0, 0, 1, 1);
+      dot.fillStyle = css;
+      dot.fillRect(0, 0, 1, 1);
+      return dot.getImageData(0, 0, 1, 1).data;
+    };
+    const light = (css) => [...rgba(css)].slice(0, 3).map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)).reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    const behind = (el) => (rgba(getComputedStyle(el).backgroundColor)[3] === 255 || !el.parentElement ? getComputedStyle(el).backgroundColor : behind(el.parentElement));
+    const seen = (el) => el.checkVisibility({ opacityProperty: true, visibilityProperty: true }) && !el.closest(":disabled, .visually-hidden, #shade");
+    const texts = [...document.querySelectorAll("body *")].filter((el) => seen(el) && [...el.childNodes].some((n) => n.nodeType === Node.TEXT_NODE && n.data.trim()));
+    return texts.flatMap((el) => {
+      const [a, b] = [light(getComputedStyle(el).color), light(behind(el))].sort((x, y) => y - x), ratio = (a + 0.05) / (b + 0.05);
+      return ratio >= 4.5 ? [] : [`${el.outerHTML.slice(0, 90)} ${ratio.toFixed(2)}`];
+    });
+  });
+
+test("text is dark enough, or light enough, to be read", { skip }, async () => {
+  const { page } = it;
+  const code = "/* c */ int f(void) { return 0x1F + sizeof(Type) + NULL; }";
+  await page.click("#new-chat");
+  await scripted(page, [{ reasoning_content: "Hm." }, { content: `> quote\n\n[link](https://example.org) \`code\`\n\n- [x] done\n\n\`\`\`c\n#include <x.h>\n${code} "s"\n\`\`\`\n\n\`\`\`diff\n+a\n-b\n@@ c\n\`\`\`` }], "");
+  await ask(page, "Colours?");
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    for (const tab of ["Playground", "Dashboard", "Chat"]) {
+      await page.getByRole("tab", { name: tab }).click();
+      assert.deepEqual(await paleTexts(page), [], `${tab}, ${colorScheme}`);
+    }
+  }
 });
 
 test("the theme can be chosen and is kept", { skip }, async () => {
