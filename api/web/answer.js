@@ -55,6 +55,7 @@ export async function runAnswer(answer, body, signal, onChange) {
   try {
     for await (const event of streamChat(body, signal)) {
       const choice = event.choices[0];
+      answer.resuming = event.resuming;
       if (choice && takeDelta(answer, choice.delta)) {
         clock.last = performance.now();
         clock.first ||= clock.last;
@@ -69,6 +70,7 @@ export async function runAnswer(answer, body, signal, onChange) {
   } catch (e) {
     fail(answer, e);
   }
+  delete answer.resuming;
   onChange();
 }
 

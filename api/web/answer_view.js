@@ -23,6 +23,7 @@ const ENDINGS = { length: "cut off at the token limit", content_filter: "withhel
 
 function endingOf(answer) {
   if (answer.state === "stopped") return "stopped";
+  if (answer.resuming) return "the connection broke, asking for the rest";
   return answer.state === "done" ? ENDINGS[answer.finish] : null;
 }
 

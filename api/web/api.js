@@ -1,6 +1,8 @@
 // Talks to the daemon that served this page. The API key lives in sessionStorage, nowhere else.
 
-const KEY = "inferd.api-key";
+const KEY = "inferd.api-key", CHAT = "v1/chat/completions";
+const MAX_ATTEMPTS = 4;
+const RESUME_AFTER_MS = [0, 500, 1000, 2000, 4000];
 
 export const getKey = () => sessionStorage.getItem(KEY) ?? "";
 export const setKey = (key) => (key ? sessionStorage.setItem(KEY, key) : sessionStorage.removeItem(KEY));
@@ -29,9 +31,13 @@ async function refusal(response) {
   }
 }
 
-async function ask(path, { body, signal, timeoutMs } = {}) {
+async function ask(path, { body, signal, timeoutMs, lastEventId } = {}) {
   const key = getKey();
-  const headers = { ...(body && { "Content-Type": "application/json" }), ...(key && { Authorization: `Bearer ${key}` }) };
+  const headers = {
+    ...(body && { "Content-Type": "application/json" }),
+    ...(key && { Authorization: `Bearer ${key}` }),
+    ...(lastEventId && { "Last-Event-ID": lastEventId }),
+  };
   let response;
   try {
     response = await fetch(path, {
@@ -50,7 +56,7 @@ export const fetchModels = async () => (await (await ask("v1/models", { timeoutM
 export const fetchReady = async () => (await ask("readyz", { timeoutMs: 5000 })).text();
 export const fetchMetrics = async () => (await ask("metrics", { timeoutMs: 5000 })).text();
 
-// The data of server-sent events, one text after the other.
+// Server-sent events: {id, data}.
 async function* events(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let buffer = "";
@@ -60,9 +66,11 @@ async function* events(response) {
     buffer += value.replaceAll("\r", "");
     let end;
     while ((end = buffer.indexOf("\n\n")) >= 0) {
-      const lines = buffer.slice(0, end).split("\n").filter((l) => l.startsWith("data:"));
+      const lines = buffer.slice(0, end).split("\n");
       buffer = buffer.slice(end + 2);
-      if (lines.length) yield lines.map((l) => l.slice(5).replace(/^ /, "")).join("\n");
+      const all = (name) => lines.filter((l) => l.startsWith(`${name}:`)).map((l) => l.slice(name.length + 1).replace(/^ /, ""));
+      const data = all("data");
+      if (data.length) yield { id: all("id").at(-1), data: data.join("\n") };
     }
   }
 }
@@ -74,19 +82,55 @@ async function* guarded(response) {
     if (e.name === "AbortError") throw e;
     throw new CutError("The connection broke while the answer was coming in.");
   }
+  throw new CutError("The connection ended before the answer did.");
 }
 
-// Chunks of a streamed chat. `body` is an object; `seed`, if any, is a text, because JavaScript's
-// numbers do not hold all 64 bits.
+const sleep = (ms, signal) =>
+  new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    }, { once: true });
+  });
+
+// The rest of a stream behind the event `id`; the server keeps it for a while. `cause` is thrown when
+// it does not any more.
+async function resume(id, signal, cause) {
+  for (const delayMs of RESUME_AFTER_MS) {
+    await sleep(delayMs, signal);
+    try {
+      return await ask(CHAT, { body: "{}", signal, lastEventId: id });
+    } catch (e) {
+      if (e.name === "AbortError") throw e;
+      if (e.status && e.status !== 503) throw cause;
+    }
+  }
+  throw cause;
+}
+
+// Chunks of a streamed chat; {resuming: true, choices: []} when its connection broke and the rest is
+// asked for. `body` is an object; `seed`, if any, is a text, because JavaScript's numbers do not hold
+// all 64 bits.
 export async function* streamChat({ seed, ...body }, signal) {
   const json = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } });
   const whole = seed === undefined ? json : `${json.slice(0, -1)},"seed":${seed}}`;
-  const response = await ask("v1/chat/completions", { body: whole, signal });
-  for await (const data of guarded(response)) {
-    if (data === "[DONE]") return;
-    const event = JSON.parse(data);
-    if (event.error) throw new ApiError(response.status, event.error);
-    yield event;
+  let response = await ask(CHAT, { body: whole, signal });
+  let last = null, attempts = 0; // since an event came
+  for (;;) {
+    try {
+      for await (const { id, data } of guarded(response)) {
+        if (data === "[DONE]") return;
+        const event = JSON.parse(data);
+        if (event.error) throw new ApiError(response.status, event.error);
+        last = id ?? last;
+        attempts = 0;
+        yield event;
+      }
+    } catch (e) {
+      if (e.name !== "CutError" || !last || ++attempts > MAX_ATTEMPTS) throw e;
+      yield { choices: [], resuming: true };
+      response = await resume(last, signal, e);
+    }
   }
-  throw new CutError("The connection ended before the answer did.");
 }
