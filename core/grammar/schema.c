@@ -230,9 +230,11 @@ static int find_takers(struct s_ctx *c, const list_of_sets *list) {
         for (uint32_t i = list->n; i-- > 0 && !rc;) {
             struct s_set *s = &c->sets.at[list->at[i]];
             rc = s_spend(c, 1, 0);
-            for (const struct s_alt *a = s->alts; a && !s->takes && !rc; a = a->next)
-                rc = alt_takes(c, a, &s->takes);
-            if (s->takes && !s->seen) changed = s->seen = true;
+            bool takes = s->takes; /* the set may be among those that it asks for */
+            for (const struct s_alt *a = s->alts; a && !takes && !rc; a = a->next)
+                rc = alt_takes(c, a, &takes);
+            changed |= takes && !s->takes;
+            s->takes = takes;
         }
     }
     return rc;

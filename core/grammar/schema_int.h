@@ -122,7 +122,7 @@ struct s_set {
     const uint32_t *elems; /* (n) sorted */
     uint32_t n, next;      /* next: of the same hash */
     bool asked;            /* part of the grammar */
-    bool takes, seen;      /* takes: some value is valid */
+    bool takes;            /* some value is valid */
     uint8_t overlap;       /* memo of s_perhaps: 0 not known, 1 no, 2 yes */
     uint8_t overlap_types; /* of these types */
     uint32_t value;        /* in the grammar */
