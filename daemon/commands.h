@@ -34,5 +34,6 @@ int cmd_logits(int argc, char **argv, err *e);
 int cmd_perplexity(int argc, char **argv, err *e);
 int cmd_bench(int argc, char **argv, err *e);
 int cmd_quantize(int argc, char **argv, err *e);
+int cmd_grammar(int argc, char **argv, err *e);
 
 #endif

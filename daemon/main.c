@@ -15,6 +15,7 @@ static const struct command commands[] = {
     {"config", "print or check a configuration file", cmd_config},
     {"tokenize", "text to token ids and back", cmd_tokenize},
     {"render", "messages to prompt text by the model's chat template", cmd_render},
+    {"grammar", "what a schema or grammar lets a model write", cmd_grammar},
     {"logits", "most likely next tokens", cmd_logits},
     {"perplexity", "how well a model predicts a text", cmd_perplexity},
     {"bench", "speed of prefill and decode", cmd_bench},
