@@ -1,0 +1,281 @@
+/* test_grammar_schema.c - JSON Schema: which texts the grammar of a schema lets through, byte by
+ * byte, against verdicts that were recorded (tests/data/schema/README.md); refusals and the places
+ * that they name; and that hostile schemas are refused, not worked on. */
+#include "core/chat/chat.h"
+#include "core/grammar/grammar.h"
+#include "tests/unit/check.h"
+
+#include "core/base/str.h"
+
+#include <stdlib.h>
+
+enum { N_BYTES = 256, FILE_MAX_BYTES = 4 << 20 };
+
+static void one_byte(const void *arg, int32_t id, struct grammar_token *out) {
+    *out = (struct grammar_token){GRAMMAR_TOKEN_TEXT, (const char *)arg + id, 1};
+}
+
+static grammar_vocab *bytes_vocab(void) {
+    char each[N_BYTES];
+    for (int i = 0; i < N_BYTES; i++)
+        each[i] = (char)i;
+    struct grammar_vocab_config config = {
+        .n_vocab = N_BYTES, .token = one_byte, .arg = each, .cache_bytes = 1 << 20};
+    grammar_vocab *v = NULL;
+    err e = {0};
+    CHECK_MSG(grammar_vocab_new(&config, &v, &e) == 0, "%s", e.msg);
+    return v;
+}
+
+static int compile(const cJSON *schema, bool in_order, grammar **g, err *e) {
+    grammar_builder *b = grammar_builder_new();
+    struct grammar_schema s = {schema, in_order};
+    int rc = grammar_finish(b, grammar_json(b, &s), g, e);
+    grammar_builder_free(b);
+    return rc;
+}
+
+static int compile_text(const char *schema, bool in_order, grammar **g, err *e) {
+    cJSON *s = NULL;
+    CHECK(chat_json_parse(schema, strlen(schema), &s, e) == 0);
+    int rc = compile(s, in_order, g, e);
+    cJSON_Delete(s);
+    return rc;
+}
+
+/* By masks; what accept says must agree with them. */
+static bool accepts(const grammar *g, grammar_vocab *v, const char *text) {
+    uint32_t mask[N_BYTES / 32];
+    grammar_matcher *m = NULL;
+    err e = {0};
+    bool ok = grammar_matcher_new(g, v, &m, &e) == 0;
+    CHECK_MSG(ok, "%s", e.msg);
+    for (const unsigned char *p = (const unsigned char *)text; *p && ok; p++) {
+        grammar_matcher_mask(m, mask);
+        ok = mask[*p / 32] >> *p % 32 & 1;
+        bool accepted = grammar_matcher_accept(m, *p);
+        CHECK_MSG(accepted == ok, "mask and accept differ in %s", text);
+    }
+    ok = ok && grammar_matcher_may_end(m);
+    grammar_matcher_free(m);
+    return ok;
+}
+
+/* ---- an instance as text ---- */
+
+struct writing {
+    const char *comma, *colon;
+    bool escapes; /* all that is not ASCII as \u */
+};
+
+static void write_escape(str *s, uint32_t c) {
+    if (c < 0x10000) {
+        str_addf(s, "\\u%04x", (unsigned)c);
+    } else {
+        c -= 0x10000;
+        str_addf(s, "\\u%04x\\u%04x", 0xd800 | (unsigned)(c >> 10), 0xdc00 | (unsigned)(c & 0x3ff));
+    }
+}
+
+static void write_string(str *s, const char *text, const struct writing *w) {
+    str_add_char(s, '"');
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        if (*p == '"' || *p == '\\') {
+            str_addf(s, "\\%c", *p);
+        } else if (*p == '\n') {
+            str_add(s, "\\n");
+        } else if (*p < 0x20) {
+            write_escape(s, *p);
+        } else if (*p >= 0x80 && w->escapes) {
+            int more = *p >= 0xf0 ? 3 : *p >= 0xe0 ? 2 : 1;
+            uint32_t c = *p & (0x3fu >> more);
+            while (more-- > 0)
+                c = c << 6 | (*++p & 0x3f);
+            write_escape(s, c);
+        } else {
+            str_add_char(s, (char)*p);
+        }
+    }
+    str_add_char(s, '"');
+}
+
+static void write_value(str *s, const cJSON *v, const struct writing *w) {
+    bool object = cJSON_IsObject(v);
+    if (cJSON_IsString(v)) {
+        write_string(s, v->valuestring, w);
+    } else if (cJSON_IsNumber(v)) {
+        str_add(s, v->valuestring); /* as it was written */
+    } else if (cJSON_IsArray(v) || object) {
+        str_add_char(s, object ? '{' : '[');
+        for (const cJSON *p = v->child; p; p = p->next) {
+            if (object) write_string(s, p->string, w);
+            if (object) str_add(s, w->colon);
+            write_value(s, p, w);
+            if (p->next) str_add(s, w->comma);
+        }
+        str_add_char(s, object ? '}' : ']');
+    } else {
+        str_add(s, cJSON_IsNull(v) ? "null" : cJSON_IsTrue(v) ? "true" : "false");
+    }
+}
+
+/* ---- recorded cases ---- */
+
+struct counts {
+    int compiled, refused, verdicts;
+};
+
+static void check_case(const cJSON *one, grammar_vocab *v, struct counts *n) {
+    static const struct writing writings[] = {
+        {",", ":", false}, {", ", ": ", false}, {", ", ":", true}};
+    const char *name = cJSON_GetObjectItem(one, "description")->valuestring;
+    const cJSON *refused = cJSON_GetObjectItem(one, "refused"), *test;
+    grammar *g = NULL;
+    err e = {0};
+    int rc = compile(cJSON_GetObjectItem(one, "schema"), false, &g, &e);
+    n->compiled += rc == 0;
+    n->refused += rc != 0;
+    CHECK_MSG(!refused || rc, "%s is not refused", name);
+    if (rc) {
+        CHECK_MSG(rc == ERR_INVALID || rc == ERR_UNSUPPORTED, "%s: %s", name, e.msg);
+        CHECK_MSG(e.msg[0] == '#', "%s: no place: %s", name, e.msg);
+        if (refused) CHECK_STR(e.param, refused->valuestring);
+        return;
+    }
+    cJSON_ArrayForEach(test, cJSON_GetObjectItem(one, "tests")) {
+        for (size_t i = 0; i < sizeof writings / sizeof writings[0]; i++) {
+            bool valid = cJSON_IsTrue(cJSON_GetObjectItem(test, "valid"));
+            str text;
+            str_init(&text, FILE_MAX_BYTES);
+            write_value(&text, cJSON_GetObjectItem(test, "data"), &writings[i]);
+            CHECK_MSG(accepts(g, v, str_cstr(&text)) == valid, "%s: %s", name, str_cstr(&text));
+            str_fini(&text);
+            n->verdicts++;
+        }
+    }
+    grammar_release(g);
+}
+
+static struct counts check_file(const char *path) {
+    struct counts n = {0};
+    cJSON *cases = NULL, *one;
+    err e = {0};
+    FILE *f = fopen(path, "rb");
+    char *text = malloc(FILE_MAX_BYTES);
+    CHECK_MSG(f && text, "%s cannot be read", path);
+    if (f && text) {
+        size_t size = fread(text, 1, FILE_MAX_BYTES - 1, f);
+        text[size] = 0;
+        CHECK_MSG(chat_json_parse(text, size, &cases, &e) == 0, "%s: %s", path, e.msg);
+    }
+    grammar_vocab *v = bytes_vocab();
+    cJSON_ArrayForEach(one, cases) check_case(one, v, &n);
+    printf("     %s: %d compiled, %d refused, %d verdicts\n", path, n.compiled, n.refused,
+           n.verdicts);
+    grammar_vocab_free(v);
+    cJSON_Delete(cases);
+    free(text);
+    if (f) fclose(f);
+    return n;
+}
+
+static void test_keywords(void) {
+    struct counts n = check_file("tests/data/schema/keywords.json");
+    CHECK(n.compiled == 71 && n.refused == 15);
+}
+
+static void test_suite(void) {
+    struct counts n = check_file("tests/data/schema/suite.json");
+    CHECK(n.compiled >= 230);
+}
+
+static void test_random(void) {
+    struct counts n = check_file("tests/data/schema/random.json");
+    CHECK(n.compiled >= 170);
+}
+
+/* ---- order, spaces ---- */
+
+static void test_in_order(void) {
+    static const char *const schema =
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"integer\"},\"b\":{\"type\":"
+        "\"null\"},"
+        "\"c\":{\"type\":\"integer\"}},\"required\":[\"a\",\"c\"],\"additionalProperties\":false}";
+    grammar_vocab *v = bytes_vocab();
+    for (int in_order = 0; in_order < 2; in_order++) {
+        grammar *g = NULL;
+        err e = {0};
+        CHECK_MSG(compile_text(schema, in_order, &g, &e) == 0, "%s", e.msg);
+        CHECK(accepts(g, v, "{\"a\":1,\"b\":null,\"c\":2}"));
+        CHECK(accepts(g, v, "{\"a\":1, \"c\": 2}"));
+        CHECK(accepts(g, v, "{\"c\":1,\"a\":2}") == !in_order);
+        CHECK(accepts(g, v, "{\"a\":1,\"c\":2,\"b\":null}") == !in_order);
+        CHECK(!accepts(g, v, "{\"a\":1,\"a\":2,\"c\":1}"));
+        CHECK(!accepts(g, v, "{\"a\":1,\"c\":2"));
+        CHECK(!accepts(g, v, "{ \"a\":1,\"c\":2}"));
+        CHECK(!accepts(g, v, "{\"a\":1,  \"c\":2}"));
+        grammar_release(g);
+    }
+    grammar_vocab_free(v);
+}
+
+/* ---- schemas that would take for ever ---- */
+
+/* n times part, each with its number for every '%', between open and close. */
+static char *repeated(const char *open, const char *part, int n, const char *close) {
+    str s;
+    str_init(&s, FILE_MAX_BYTES);
+    str_add(&s, open);
+    for (int i = 0; i < n; i++) {
+        if (i) str_add_char(&s, ',');
+        for (const char *p = part; *p; p++) {
+            if (*p == '%')
+                str_addf(&s, "%d", i);
+            else
+                str_add_char(&s, *p);
+        }
+    }
+    str_add(&s, close);
+    return str_take(&s);
+}
+
+static void check_bounded(char *schema, int want) {
+    grammar *g = NULL;
+    err e = {0};
+    int rc = compile_text(schema, false, &g, &e);
+    CHECK_MSG(rc == want, "%d %s: %.80s", rc, e.msg, schema);
+    grammar_release(g);
+    free(schema);
+}
+
+static void test_bounds(void) {
+    check_bounded(repeated("{\"allOf\":[",
+                           "{\"anyOf\":[{\"required\":[\"a%\"]},{\"required\":[\"b%\"]}]}", 40,
+                           "]}"),
+                  ERR_TOO_LONG);
+    check_bounded(repeated("{\"type\":\"object\",\"oneOf\":[",
+                           "{\"properties\":{\"k\":{\"const\":\"v%\"}},\"required\":[\"k\"]}", 60,
+                           "]}"),
+                  0);
+    check_bounded(repeated("{\"enum\":[", "\"word %\"", 20000, "]}"), 0);
+    check_bounded(repeated("{\"enum\":[", "%", 2000, "]}"), 0);
+    check_bounded(repeated("{\"properties\":{", "\"name%\":{\"type\":\"string\"}", 2000, "}}"), 0);
+    check_bounded(repeated("{\"allOf\":[", "{\"pattern\":\"^(a|b)*a(a|b){%}$\"}", 20, "]}"),
+                  ERR_TOO_LONG);
+    check_bounded(repeated("{\"$defs\":{",
+                           "\"d%\":{\"properties\":{\"a\":{\"allOf\":[{\"$ref\":\"#/$defs/d%\"},"
+                           "{\"minProperties\":%}]}}}",
+                           40, "},\"$ref\":\"#/$defs/d7\"}"),
+                  0);
+    check_bounded(repeated("{\"minLength\":100000,\"allOf\":[", "{\"pattern\":\"x%\"}", 3, "]}"),
+                  ERR_TOO_LONG);
+}
+
+int main(void) {
+    RUN(test_keywords);
+    RUN(test_suite);
+    RUN(test_random);
+    RUN(test_in_order);
+    RUN(test_bounds);
+    return check_done();
+}
