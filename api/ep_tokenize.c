@@ -7,7 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_TOKENS = 1 << 20, NUL = JSON_NULLABLE };
+enum {
+    MAX_CHARACTERS = 1 << 20, /* encoding occupies an HTTP thread, and its streams wait */
+    MAX_TOKENS = 1 << 20,
+    NUL = JSON_NULLABLE
+};
 
 struct fields {
     struct gen_fields gen; /* what a chat has too */
@@ -27,8 +31,10 @@ struct fields {
 
 static const struct json_field tokenize_fields[] = {
     MODEL_ROW,
-    {"prompt", JSON_STRING, 0, AT(prompt), .help = "The text; or 'content', or 'messages'."},
-    {"content", JSON_STRING, 0, AT(content), .help = "The same, as llama.cpp calls it."},
+    {"prompt", JSON_STRING, 0, AT(prompt), .max = MAX_CHARACTERS,
+     .help = "The text; or 'content', or 'messages'."},
+    {"content", JSON_STRING, 0, AT(content), .max = MAX_CHARACTERS,
+     .help = "The same, as llama.cpp calls it."},
     {"add_special_tokens", JSON_BOOL, NUL, AT(add_special), HAS(has_special), .initial = "true",
      .help = "The tokens that the model wants around a text (BOS)."},
     {"add_special", JSON_BOOL, NUL, AT(add_special_alias), HAS(has_alias),

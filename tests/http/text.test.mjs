@@ -57,6 +57,7 @@ test("the names of vLLM and llama.cpp, and what they ask for", async () => {
   const { model, ...anonymous } = { model: modelName, prompt: text };
   assert.deepEqual(await (await post(server, "/tokenize", anonymous)).json(), plain, "the only model needs no name");
   await refused("/tokenize", { prompt: "x", content: "x" }, "prompt");
+  await refused("/tokenize", { prompt: "x".repeat((1 << 20) + 1) }, "prompt");
   await refused("/tokenize", {}, "prompt");
   await refused("/tokenize", { prompt: "x", add_special: true, add_special_tokens: false }, "add_special");
   await refused("/tokenize", { messages: user("x"), add_special_tokens: false }, "add_special_tokens");
