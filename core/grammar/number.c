@@ -8,8 +8,10 @@
 
 enum { MAX_DIGITS = 20000 }; /* before and after a bound's point, zeros included */
 
-static const char any_number[] = "-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][+-]?[0-9]+)?";
-static const char whole_number[] = "-?(0|[1-9][0-9]*)(\\.0+)?";
+/* Digits behind the point and in the exponent are bounded, well beyond what a double needs (17 and
+ * 3): a model that writes "20.000" likes nothing better than another zero, for ever. */
+static const char any_number[] = "-?(0|[1-9][0-9]*)(\\.[0-9]{1,24})?([eE][+-]?[0-9]{1,4})?";
+static const char whole_number[] = "-?(0|[1-9][0-9]*)(\\.0{1,3})?";
 
 /* ---- literals ---- */
 
