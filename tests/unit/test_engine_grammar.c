@@ -151,7 +151,7 @@ static void make_jobs(const engine *en) {
         for (uint32_t k = 0; k < j->req.n_prompt; k++)
             j->prompt[k] = (int32_t)(300 + rnd() % (n_vocab - 300));
         engine_params_default(p);
-        p->max_tokens = j->which < 0 ? 60 : 200;
+        p->max_tokens = j->which < 0 ? 40 : 200;
         p->has_seed = true;
         p->seed = rnd();
         p->temperature = i % 3 ? 1.0f : 0;
@@ -269,7 +269,7 @@ static void same_when_continued(void) {
     engine *en = open_engine(&c);
     for (int i = 0; i < N_JOBS; i++) {
         const struct job *j = &jobs[i];
-        for (int cut = 1; cut < j->alone.n_tokens; cut += 1 + (int)(rnd() % 4)) {
+        for (int cut = 1; cut < j->alone.n_tokens; cut += 5 + (int)(rnd() % 30)) {
             int32_t text[MAX_PROMPT + READER_MAX_TOKENS];
             struct engine_request q = j->req;
             memcpy(text, j->prompt, q.n_prompt * sizeof *text);
