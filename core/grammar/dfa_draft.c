@@ -294,7 +294,7 @@ static void refine(const struct dfa_draft *d, const struct adjacency *into,
 /* Merges equal columns of next (n_states, n_classes); classes are numbered by their first byte. */
 static int merge_classes(struct dfa *a) {
     uint64_t hash[256] = {0};
-    uint32_t kept[256], n = 0;
+    uint32_t kept[256] = {0}, n = 0;
     uint8_t class_of[256];
     for (size_t s = 0; s < a->n_states; s++)
         for (uint32_t c = 0; c < a->n_classes; c++)
@@ -421,7 +421,7 @@ void dfa_intern_fini(struct dfa_intern *t) {
 const uint64_t *dfa_intern_key(const struct dfa_intern *t, uint32_t id, uint32_t *n) {
     uint64_t first = id ? t->ends[id - 1] : 0;
     *n = (uint32_t)(t->ends[id] - first);
-    return t->words + first;
+    return first ? t->words + first : t->words; /* none yet: NULL has no offsets */
 }
 
 static uint64_t hash_of(const uint64_t *key, uint32_t n) {

@@ -179,7 +179,7 @@ static uint32_t pair_state(struct product *p, uint32_t a, uint32_t b) {
 }
 
 static void pair_classes(struct product *p) {
-    uint16_t seen[256];
+    uint16_t seen[256] = {0};
     uint32_t n = 0;
     for (int i = 0; i < 256; i++) {
         uint16_t both = (uint16_t)(p->a->class_of[i] << 8 | p->b->class_of[i]);

@@ -428,7 +428,7 @@ static void part_bytes(struct run *r) {
     uint32_t n_parts = 1;
     memset(part, 0, 256);
     for (uint32_t k = 0; k <= n->classes.n; k++) {
-        uint16_t seen[256];
+        uint16_t seen[256] = {0};
         uint32_t found = 0;
         uint8_t refined[256];
         for (int b = 0; b < 256; b++) {
