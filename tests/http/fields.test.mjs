@@ -199,14 +199,14 @@ async function expectAnswer(endpoint, body, name, what, depends) {
 // One field in all ways. at(body): the object that it is a member of.
 async function checkField(endpoint, row, base, path, hint) {
   const [, prefix] = place(base, path), name = prefix + row.name;
-  const withValue = (value) => {
-    const body = clone(base), [object] = place(body, path);
+  const withValue = (value, more = {}) => {
+    const body = { ...clone(base), ...clone(more) }, [object] = place(body, path);
     if (value === undefined) delete object[row.name];
     else object[row.name] = value;
     return body;
   };
   const full = (value) => {
-    const body = { ...withValue(value), ...(path.length ? {} : hint?.with) };
+    const body = withValue(value, hint?.with);
     for (const other of hint?.without ?? []) delete body[other];
     return body;
   };
