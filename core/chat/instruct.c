@@ -87,7 +87,8 @@ static int write_calls(cJSON *message, err *e) {
     str text;
     str_init(&text, TEXT_MAX_BYTES);
     add_content(&text, member(message, "content"));
-    cJSON_ArrayForEach(call, member(message, "tool_calls")) add_call(&text, call);
+    const cJSON *calls = member(message, "tool_calls");
+    cJSON_ArrayForEach(call, calls) add_call(&text, call);
     cJSON_DeleteItemFromObjectCaseSensitive(message, "tool_calls");
     return set_content(message, &text, e);
 }

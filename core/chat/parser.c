@@ -106,7 +106,7 @@ static void drop(chat_parser *p, size_t n) {
 /* Length of the control token at s[0..n), 0: none. They come whole. */
 static size_t control_at(const char *s, size_t n) {
     if (!n || *s != CHAT_CONTROL_OPEN) return 0;
-    const char *end = memchr(s, CHAT_CONTROL_CLOSE, n);
+    const char *end = memchr(s, (unsigned char)CHAT_CONTROL_CLOSE, n);
     return end ? (size_t)(end - s) + 1 : n;
 }
 
@@ -147,6 +147,10 @@ enum chat_piece_kind chat_parser_state(const chat_parser *p) {
                                       : CHAT_PIECE_TEXT;
 }
 
+bool chat_parser_holds_text(const chat_parser *p) {
+    return p->held.len && chat_parser_state(p) == CHAT_PIECE_TEXT;
+}
+
 /* ---- marks ---- */
 
 enum match { NO, PARTIAL, YES };
@@ -154,7 +158,12 @@ enum match { NO, PARTIAL, YES };
 struct cursor {
     const char *s;
     size_t n, at;
+    bool exact; /* white space in marks stands for itself */
 };
+
+static struct cursor cursor_of(const chat_parser *p) {
+    return (struct cursor){str_cstr(&p->held), p->held.len, 0, p->syntax->at_start};
+}
 
 static void pass_space(struct cursor *c) {
     while (c->at < c->n && is_space(c->s[c->at]))
@@ -173,7 +182,7 @@ static enum match match_hole(char hole, struct cursor *c) {
 
 static enum match match_mark(const char *mark, struct cursor *c) {
     for (; *mark; mark++) {
-        if (is_space(*mark)) {
+        if (is_space(*mark) && !c->exact) {
             pass_space(c);
             continue;
         }
@@ -234,7 +243,7 @@ static size_t trimmed(const char *s, size_t n) {
 /* ---- steps: true: look again ---- */
 
 static bool step_begin(chat_parser *p, bool final) {
-    struct cursor c = {str_cstr(&p->held), p->held.len, 0};
+    struct cursor c = cursor_of(p);
     pass_space(&c);
     enum match m = match_mark(p->syntax->reasoning_open, &c);
     if (m == PARTIAL && !final) return false;
@@ -261,14 +270,19 @@ static bool step_reasoning(chat_parser *p, bool final) {
     return false;
 }
 
+/* Control tokens that a call without a mark may come behind. */
+static size_t controls_before(const struct cursor *c) {
+    size_t at = 0;
+    for (size_t n = 1; n; at += n)
+        n = control_at(c->s + at, c->n - at);
+    return at;
+}
+
 /* An answer that as a whole may be a call: everything waits until that is decided. */
 static bool step_whole(chat_parser *p, bool final) {
     const char *name = NULL;
-    struct cursor c = {str_cstr(&p->held), p->held.len, 0};
-    for (size_t n = 1; n; c.at += n) {
-        pass_space(&c);
-        n = control_at(c.s + c.at, c.n - c.at);
-    }
+    struct cursor c = cursor_of(p);
+    c.at = controls_before(&c);
     enum match m = match_call(p, &c, &name);
     if (m == PARTIAL && !final) return false;
     if (m == YES)
@@ -312,12 +326,11 @@ static void begin_call(chat_parser *p, const char *name, size_t n_mark) {
 
 static bool step_head(chat_parser *p, bool final) {
     const char *name = NULL;
-    struct cursor c = {str_cstr(&p->held), p->held.len, 0};
-    for (size_t n = p->syntax->at_start; n; c.at += n) {
+    struct cursor c = cursor_of(p);
+    if (p->syntax->at_start)
+        c.at = controls_before(&c);
+    else
         pass_space(&c);
-        n = control_at(c.s + c.at, c.n - c.at);
-    }
-    pass_space(&c);
     size_t first = control_at(c.s + c.at, c.n - c.at), begin = c.at + (first ? first : 1);
     enum match m = match_mark(p->syntax->section_open, &c);
     if (m == YES) m = match_call(p, &c, &name);
@@ -358,7 +371,7 @@ static bool step_arguments(chat_parser *p, bool final) {
 }
 
 static bool step_close(chat_parser *p, bool final) {
-    struct cursor c = {str_cstr(&p->held), p->held.len, 0};
+    struct cursor c = cursor_of(p);
     pass_space(&c);
     enum match m = match_mark(p->syntax->call_close, &c);
     if (m == PARTIAL && !final) return false;
@@ -372,7 +385,7 @@ static bool step_close(chat_parser *p, bool final) {
 static bool step_gap(chat_parser *p, bool final) {
     const struct chat_syntax *x = p->syntax;
     const char *name = NULL;
-    struct cursor next = {str_cstr(&p->held), p->held.len, 0}, end = next;
+    struct cursor next = cursor_of(p), end = next;
     pass_space(&next);
     pass_space(&end);
     enum match more = x->several ? match_mark(x->between, &next) : NO;

@@ -94,7 +94,7 @@ static char *study_render(struct study *s, const char *messages, bool with_tools
 /* Length of the tag that begins at p: a control token, or <...> without white space. 0: none. */
 static size_t tag_at(const char *p) {
     if (*p == CHAT_CONTROL_OPEN) {
-        const char *end = strchr(p, CHAT_CONTROL_CLOSE);
+        const char *end = strchr(p, (unsigned char)CHAT_CONTROL_CLOSE);
         return end ? (size_t)(end - p) + 1 : 0;
     }
     if (*p != '<' && *p != '[') return 0;
@@ -265,6 +265,9 @@ static void set_trigger(struct chat_syntax *out) {
     size_t skip = strspn(all, " \n\t\r"), n = tag_at(all + skip);
     out->at_start = n == 0 && all[skip] != '<';
     if (!n) n = strcspn(all + skip, "\xfd\xfc");
+    if (out->at_start) /* up to the name of the member that the function's name is the value of */
+        while (n && strchr("\": ", all[skip + n - 1]))
+            n--;
     put_mark(out->trigger, all, skip, skip + n, false);
 }
 

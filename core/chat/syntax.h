@@ -91,5 +91,7 @@ int chat_parser_finish(chat_parser *p);
 bool chat_parser_next(chat_parser *p, struct chat_piece *out);
 /* What the next bytes belong to, as far as that is decided; text also where it is not. */
 enum chat_piece_kind chat_parser_state(const chat_parser *p);
+/* Are bytes held back that may become text? */
+bool chat_parser_holds_text(const chat_parser *p);
 
 #endif

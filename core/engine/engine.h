@@ -193,6 +193,11 @@ void engine_text_free(engine_text *t);
 /* Feeds one token; text that is now final is returned in *out (borrowed until the next call), *n
  * bytes, possibly 0. Returns true when a stop string was completed: nothing more is to be fed. */
 bool engine_text_push(engine_text *t, int32_t token, const char **out, size_t *n);
+/* As engine_text_push, for whole characters that come from elsewhere. */
+bool engine_text_push_text(engine_text *t, const char *text, size_t n, const char **out,
+                           size_t *n_out);
+/* Returns what is held back: no stop string goes on from it. */
+void engine_text_flush(engine_text *t, const char **out, size_t *n);
 /* The rest at the end of the stream (an unfinished UTF-8 sequence becomes U+FFFD). */
 void engine_text_finish(engine_text *t, const char **out, size_t *n);
 /* The stop string that was completed, t's; NULL: none was. */

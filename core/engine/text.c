@@ -153,6 +153,28 @@ bool engine_text_push(engine_text *t, int32_t token, const char **out, size_t *n
     return t->stopped;
 }
 
+bool engine_text_push_text(engine_text *t, const char *text, size_t n, const char **out,
+                           size_t *n_out) {
+    str_clear(&t->out);
+    if (!t->stopped && n) {
+        size_t from = t->held.len;
+        str_add_n(&t->held, text, n);
+        advance(t, from);
+    }
+    *out = str_cstr(&t->out);
+    *n_out = t->out.len;
+    return t->stopped;
+}
+
+void engine_text_flush(engine_text *t, const char **out, size_t *n) {
+    str_clear(&t->out);
+    if (!t->stopped) emit(t, t->held.len);
+    for (uint32_t k = 0; k < t->n_stops; k++)
+        t->stops[k].state = 0;
+    *out = str_cstr(&t->out);
+    *n = t->out.len;
+}
+
 void engine_text_finish(engine_text *t, const char **out, size_t *n) {
     str_clear(&t->out);
     if (!t->stopped) {

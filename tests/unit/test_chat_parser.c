@@ -199,7 +199,7 @@ static void test_calls(void) {
         "|C:add|A:{}|C:a-b|A:{}");
     check(&llama, BEHIND, 3, "{\"name\": \"add\", \"parameters\": {\"a\": 1}}",
           "|C:add|A:{\"a\": 1}");
-    check(&llama, BEHIND, 3, " \xff<|python_tag|>\xfe{\"name\":\"add\",\"parameters\":{}}",
+    check(&llama, BEHIND, 3, "\xff<|python_tag|>\xfe{\"name\": \"add\", \"parameters\": {}}",
           "|C:add|A:{}");
 }
 
