@@ -1,6 +1,6 @@
 /* api.c - the front's life: copies its configuration, starts the watcher and the HTTP threads, ends
  * them in reverse. Called by the daemon's main thread. */
-#include "api/api_int.h"
+#include "api/tools.h"
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
@@ -43,6 +43,8 @@ int api_open(const struct api_config *config, api **out, err *e) {
     const struct resume_config kept = {config->resume_streams, config->resume_timeout_s,
                                        config->resume_buffer_bytes};
     if (!rc) rc = resume_open(&kept, &a->resume, e);
+    a->grammars = grammar_cache_new();
+    if (!rc && !a->grammars) rc = err_set(e, ERR_NOMEM, "out of memory");
     if (!rc) rc = http_open(a, &a->http, e);
     if (rc) {
         api_close(a);
@@ -93,6 +95,7 @@ void api_close(api *a) {
     atomic_store(&a->draining, true);
     http_close(a->http);
     resume_close(a->resume);
+    grammar_cache_free(a->grammars);
     free_config(&a->config);
     free(a);
 }

@@ -29,6 +29,7 @@ struct api {
     struct http *http;
     watch *watch;
     resume *resume;
+    struct grammar_cache *grammars;
     struct api_model models[API_MAX_MODELS]; /* written once, before ready */
     size_t n_models;
     atomic_bool ready; /* models may be read */

@@ -1,9 +1,10 @@
 /* chat_parse.c - the chat endpoint's own fields and its messages. Pure, HTTP threads.
  *
  * A message that templates see has role, content (text, text parts, or null beside tool calls),
- * name, tool_calls and tool_call_id; what else a message may carry is refused by name. The shapes
- * that a template does not take are core/chat's business. */
+ * name, reasoning_content, tool_calls and tool_call_id; what else a message may carry is refused by
+ * name. The shapes that a template does not take are core/chat's business. */
 #include "api/chat_request.h"
+#include "api/tools.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -27,19 +28,6 @@ static bool is_word(const cJSON *v, const char *word) {
     return cJSON_IsString(v) && strcmp(v->valuestring, word) == 0;
 }
 
-static bool is_none(const cJSON *v) {
-    return is_word(v, "none");
-}
-
-static bool is_default_tier(const cJSON *v) {
-    return is_word(v, "auto") || is_word(v, "default");
-}
-
-static bool is_text_format(const cJSON *v) {
-    const cJSON *type = cJSON_GetObjectItemCaseSensitive(v, "type");
-    return cJSON_IsObject(v) && is_word(type, "text") && !v->child->next;
-}
-
 static bool is_text_only(const cJSON *v) {
     return cJSON_IsArray(v) && v->child && !v->child->next && is_word(v->child, "text");
 }
@@ -48,8 +36,6 @@ enum { NUL = JSON_NULLABLE };
 
 #define REFUSED(name, flags, test, reason)                                                         \
     { name, JSON_REFUSED, flags, .accepts = (test), .why = (reason) }
-
-static const char no_tools[] = "tool calling is not supported by this server";
 
 static const struct json_field fields[] = {
     {"messages", JSON_VALUE, JSON_REQUIRED, AT(messages)},
@@ -61,24 +47,41 @@ static const struct json_field fields[] = {
      ENGINE_MAX_TOP_LOGPROBS},
     {"chat_template_kwargs", JSON_VALUE, NUL, AT(chat_template_kwargs)},
     {"documents", JSON_VALUE, NUL, AT(documents)},
-    {"reasoning_effort", JSON_STRING, NUL, AT(reasoning_effort)},
+    {"reasoning_effort", JSON_STRING, NUL, AT(reasoning_effort),
+     .help = "Where the model's template looks at it; none switches thinking off where that can be "
+             "switched."},
     {"add_generation_prompt", JSON_BOOL, NUL, AT(add_generation_prompt),
      HAS(has_add_generation_prompt)},
     {"continue_final_message", JSON_BOOL, NUL, AT(continue_final_message)},
-    REFUSED("tools", 0, is_empty_list, no_tools),
-    REFUSED("tool_choice", 0, is_none, no_tools),
-    REFUSED("parallel_tool_calls", 0, NULL, no_tools),
-    REFUSED("functions", 0, NULL, no_tools),
-    REFUSED("function_call", 0, is_none, no_tools),
-    REFUSED("response_format", 0, is_text_format, "only {\"type\": \"text\"} is supported"),
+    {"tools", JSON_ARRAY, NUL, AT(tools), .max = CHAT_MAX_TOOLS, .table = &tool_table,
+     .help = "Functions that the model may call; arguments follow their parameters' JSON Schema."},
+    {"tool_choice", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_OBJECT, AT(tool_choice),
+     .help = "auto, none, required, a function or allowed_tools."},
+    {"parallel_tool_calls", JSON_BOOL, NUL, AT(parallel_tool_calls), .initial = "true",
+     .help = "More than one call in an answer."},
+    {"response_format", JSON_OBJECT, NUL, AT(response_format), .table = &response_format_table},
+    {"structured_outputs", JSON_OBJECT, NUL, AT(structured_outputs),
+     .table = &structured_outputs_table,
+     .help = "What the answer must be: one member. With tools: unless it is a call."},
+    {"guided_json", JSON_VALUE, NUL | JSON_OR_OBJECT | JSON_OR_STRING | JSON_OR_BOOL,
+     AT(guided_json), .help = "As structured_outputs.json."},
+    {"guided_regex", JSON_STRING, NUL, AT(guided_regex), .min = 1,
+     .help = "As structured_outputs.regex."},
+    {"guided_choice", JSON_ARRAY, NUL, AT(guided_choice), .min = 1,
+     .help = "As structured_outputs.choice."},
+    {"guided_grammar", JSON_STRING, NUL, AT(guided_grammar), .min = 1,
+     .help = "As structured_outputs.grammar."},
+    {"service_tier", JSON_REFUSED, NUL, .words = "auto|default",
+     .why = "only \"auto\" and \"default\" are supported"},
+    {"verbosity", JSON_REFUSED, NUL, .words = "medium", .why = "verbosity cannot be set"},
+    REFUSED("functions", NUL, NULL, "it is deprecated: use 'tools'"),
+    REFUSED("function_call", NUL, NULL, "it is deprecated: use 'tool_choice'"),
     REFUSED("modalities", NUL, is_text_only, "only [\"text\"] is supported"),
     REFUSED("audio", NUL, NULL, "audio is not supported"),
-    REFUSED("store", NUL, is_false, "completions are not stored"),
-    REFUSED("metadata", NUL, is_empty_object, "completions are not stored"),
-    REFUSED("service_tier", NUL, is_default_tier, "only \"auto\" and \"default\" are supported"),
+    REFUSED("store", NUL, is_false, "chat completions are not stored: use /v1/responses"),
+    REFUSED("metadata", NUL, is_empty_object, "chat completions are not stored"),
     REFUSED("prediction", NUL, NULL, "predicted outputs are not supported"),
-    REFUSED("verbosity", NUL, NULL, "verbosity cannot be set"),
-    REFUSED("web_search_options", 0, NULL, "there is no web search"),
+    REFUSED("web_search_options", NUL, NULL, "there is no web search"),
     REFUSED("moderation", NUL, NULL, "there is no moderation"),
     REFUSED("safety_identifier", NUL, NULL, "users are not tracked"),
     REFUSED("prompt_cache_key", NUL, NULL, "the prefix cache has no keys"),
@@ -91,6 +94,7 @@ const struct json_table chat_table = {fields, sizeof fields / sizeof *fields, &g
 
 struct message {
     const char *role, *name, *tool_call_id;
+    const char *reasoning_content, *reasoning, *refusal;
     const cJSON *content, *tool_calls;
 };
 
@@ -101,7 +105,9 @@ static const struct json_field message_fields[] = {
     {"name", JSON_STRING, NUL, .offset = offsetof(struct message, name)},
     {"tool_call_id", JSON_STRING, NUL, .offset = offsetof(struct message, tool_call_id)},
     {"tool_calls", JSON_VALUE, NUL, .offset = offsetof(struct message, tool_calls)},
-    REFUSED("refusal", NUL, NULL, "refusals cannot be rendered"),
+    {"refusal", JSON_STRING, NUL, .offset = offsetof(struct message, refusal)},
+    {"reasoning_content", JSON_STRING, NUL, .offset = offsetof(struct message, reasoning_content)},
+    {"reasoning", JSON_STRING, NUL, .offset = offsetof(struct message, reasoning)},
     REFUSED("annotations", NUL, is_empty_list, "annotations cannot be rendered"),
     REFUSED("audio", NUL, NULL, "audio is not supported"),
     REFUSED("function_call", NUL, NULL, "use 'tool_calls'"),
@@ -110,12 +116,13 @@ static const struct json_table message_table = {
     message_fields, sizeof message_fields / sizeof *message_fields, NULL};
 
 struct part {
-    const char *type, *text;
+    const char *type, *text, *refusal;
 };
 
 static const struct json_field part_fields[] = {
     {"type", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct part, type)},
-    {"text", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct part, text)},
+    {"text", JSON_STRING, 0, .offset = offsetof(struct part, text)},
+    {"refusal", JSON_STRING, 0, .offset = offsetof(struct part, refusal)},
     REFUSED("prompt_cache_breakpoint", NUL, NULL, "the prefix cache has no breakpoints"),
 };
 static const struct json_table part_table = {part_fields, sizeof part_fields / sizeof *part_fields,
@@ -130,35 +137,50 @@ static int no_memory(err *e) {
     return err_set(e, ERR_NOMEM, "out of memory");
 }
 
-/* One {"type": "text", "text": ...} for each part. */
-static int read_parts(const cJSON *parts, const char *path, cJSON *out, err *e) {
-    int i = 0;
+/* A part as templates see it. What a model once refused to say is text. */
+static int read_part(const cJSON *v, const char *path, bool refusals, cJSON *out, err *e) {
+    char name[JSON_PATH_BYTES];
+    struct part part = {0};
+    if (!cJSON_IsObject(v)) return wrong_type(path, "an object", v, e);
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(v, "type");
+    bool refusal = refusals && is_word(type, "refusal");
+    json_path(name, "%s.type", path);
+    if (cJSON_IsString(type) && !is_word(type, "text") && !refusal)
+        return err_set_param(e, ERR_UNSUPPORTED, name,
+                             "Unsupported value for '%s': this server reads parts of type 'text' "
+                             "only, not '%.40s'.",
+                             name, type->valuestring);
+    json_path(name, "%s.", path);
+    int rc = json_read(v, &part_table, name, &part, e);
+    if (rc) return rc;
+    const char *text = refusal ? part.refusal : part.text, *other = refusal ? "text" : "refusal";
+    json_path(name, "%s.%s", path, text ? other : refusal ? "refusal" : "text");
+    if (!text)
+        return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
+    if (refusal ? part.text : part.refusal)
+        return err_set_param(e, ERR_INVALID, name, "'%s' does not belong to a part of type '%s'.",
+                             name, part.type);
+    bool ok =
+        cJSON_AddStringToObject(out, "type", "text") && cJSON_AddStringToObject(out, "text", text);
+    return ok ? 0 : no_memory(e);
+}
+
+static int read_parts(const cJSON *parts, const char *path, bool refusals, cJSON *out, err *e) {
+    int i = 0, rc = 0;
     if (!parts->child)
         return err_set_param(e, ERR_INVALID, path, "Invalid value for '%s': the array is empty.",
                              path);
-    for (const cJSON *v = parts->child; v; v = v->next, i++) {
-        char name[JSON_PATH_BYTES], prefix[JSON_PATH_BYTES];
-        json_path(name, "%s[%d]", path, i);
-        if (!cJSON_IsObject(v)) return wrong_type(name, "an object", v, e);
-        const cJSON *type = cJSON_GetObjectItemCaseSensitive(v, "type");
-        json_path(name, "%s[%d].type", path, i);
-        if (cJSON_IsString(type) && strcmp(type->valuestring, "text") != 0)
-            return err_set_param(e, ERR_UNSUPPORTED, name,
-                                 "Unsupported value for '%s': this server reads parts of type "
-                                 "'text' only, not '%.40s'.",
-                                 name, type->valuestring);
-        struct part part = {0};
-        json_path(prefix, "%s[%d].", path, i);
-        int rc = json_read(v, &part_table, prefix, &part, e);
-        if (rc) return rc;
+    for (const cJSON *v = parts->child; v && !rc; v = v->next) {
+        char name[JSON_PATH_BYTES];
         cJSON *copy = cJSON_CreateObject();
-        bool ok = cJSON_AddItemToArray(out, copy);
-        if (!ok) cJSON_Delete(copy);
-        ok = ok && cJSON_AddStringToObject(copy, "type", "text") &&
-             cJSON_AddStringToObject(copy, "text", part.text);
-        if (!ok) return no_memory(e);
+        if (!copy || !cJSON_AddItemToArray(out, copy)) {
+            cJSON_Delete(copy);
+            return no_memory(e);
+        }
+        json_path(name, "%s[%d]", path, i++);
+        rc = read_part(v, name, refusals, copy, e);
     }
-    return 0;
+    return rc;
 }
 
 static int read_content(const struct message *m, const char *path, bool optional, cJSON *out,
@@ -167,8 +189,9 @@ static int read_content(const struct message *m, const char *path, bool optional
     bool ok;
     json_path(name, "%s.content", path);
     if (cJSON_IsArray(m->content)) {
+        bool refusals = strcmp(m->role, "assistant") == 0;
         cJSON *parts = cJSON_AddArrayToObject(out, "content");
-        return parts ? read_parts(m->content, name, parts, e) : no_memory(e);
+        return parts ? read_parts(m->content, name, refusals, parts, e) : no_memory(e);
     }
     if (m->content && !cJSON_IsString(m->content))
         return wrong_type(name, "a string or an array of parts", m->content, e);
@@ -259,6 +282,26 @@ static int check_role(const struct message *m, const char *path, err *e) {
                              "Invalid value: '%.40s'. Supported values of '%s' are: 'system', "
                              "'developer', 'user', 'assistant', 'tool' and 'function'.",
                              m->role, name);
+    /* Its own words may come back, where they are all that it said. */
+    const char *alien = m->refusal             ? "refusal"
+                        : m->reasoning_content ? "reasoning_content"
+                        : m->reasoning         ? "reasoning"
+                                               : NULL;
+    if (alien && strcmp(m->role, "assistant") != 0) {
+        json_path(name, "%s.%s", path, alien);
+        return err_set_param(e, ERR_INVALID, name, "'%s' belongs to the role 'assistant'.", name);
+    }
+    if (m->refusal && (m->content || m->tool_calls)) {
+        json_path(name, "%s.refusal", path);
+        return err_set_param(e, ERR_UNSUPPORTED, name,
+                             "Unsupported value for '%s': beside content it cannot be rendered.",
+                             name);
+    }
+    if (m->reasoning_content && m->reasoning && strcmp(m->reasoning_content, m->reasoning) != 0) {
+        json_path(name, "%s.reasoning", path);
+        return err_set_param(e, ERR_INVALID, name,
+                             "'%s' and 'reasoning_content' are the same: send one of them.", name);
+    }
     const char *missing = strcmp(m->role, "tool") == 0 && !m->tool_call_id ? "tool_call_id"
                           : strcmp(m->role, "function") == 0 && !m->name   ? "name"
                                                                            : NULL;
@@ -278,9 +321,13 @@ static int read_message(const cJSON *v, const char *path, cJSON *out, err *e) {
     bool optional =
         (strcmp(m.role, "assistant") == 0 && m.tool_calls) || strcmp(m.role, "function") == 0;
     if (!cJSON_AddStringToObject(out, "role", m.role)) return no_memory(e);
-    rc = read_content(&m, path, optional, out, e);
+    if (m.refusal)
+        rc = cJSON_AddStringToObject(out, "content", m.refusal) ? 0 : no_memory(e);
+    else
+        rc = read_content(&m, path, optional, out, e);
     if (rc) return rc;
-    bool ok = true;
+    const char *thought = m.reasoning_content ? m.reasoning_content : m.reasoning;
+    bool ok = !thought || cJSON_AddStringToObject(out, "reasoning_content", thought);
     if (m.name) ok = ok && cJSON_AddStringToObject(out, "name", m.name);
     if (m.tool_call_id) ok = ok && cJSON_AddStringToObject(out, "tool_call_id", m.tool_call_id);
     if (!ok) return no_memory(e);
@@ -364,7 +411,14 @@ static int check_documents(const cJSON *documents, err *e) {
     return 0;
 }
 
+/* "none" is what templates call not thinking. */
+static bool switches_thinking_off(const char *effort, const chat_template *chat) {
+    return effort && strcmp(effort, "none") == 0 && chat &&
+           chat_template_uses(chat, "enable_thinking");
+}
+
 static int check_effort(const char *effort, const chat_template *chat, const char *param, err *e) {
+    if (switches_thinking_off(effort, chat)) return 0;
     if (!chat || !chat_template_uses(chat, "reasoning_effort"))
         return err_set_param(e, ERR_UNSUPPORTED, param,
                              "Unsupported value for '%s': the model's chat template does not know "
@@ -399,5 +453,8 @@ int chat_fields_read(const struct gen_fields *f, const chat_template *chat, stru
     if (!q->extra) return no_memory(e);
     bool ok = !f->reasoning_effort || cJSON_HasObjectItem(q->extra, "reasoning_effort") ||
               cJSON_AddStringToObject(q->extra, "reasoning_effort", f->reasoning_effort);
+    if (switches_thinking_off(f->reasoning_effort, chat) &&
+        !cJSON_HasObjectItem(q->extra, "enable_thinking"))
+        ok = ok && cJSON_AddFalseToObject(q->extra, "enable_thinking");
     return ok ? 0 : no_memory(e);
 }

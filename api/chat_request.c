@@ -1,6 +1,6 @@
 /* chat_request.c - messages -> template -> tokens -> generation, for all endpoints that chat. Runs
  * on HTTP threads. */
-#include "api/chat_request.h"
+#include "api/tools.h"
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
@@ -14,6 +14,8 @@ void chat_request_init(struct chat_request *q) {
                                .tools.parallel = true,
                                .param_messages = "messages",
                                .param_tools = "tools",
+                               .param_function = ".function",
+                               .param_schema = "parameters",
                                .param_format = "response_format",
                                .param_effort = "reasoning_effort"};
 }
@@ -22,6 +24,7 @@ void chat_request_fini(struct chat_request *q) {
     cJSON_Delete(q->messages);
     cJSON_Delete(q->extra);
     cJSON_Delete(q->tools.list);
+    cJSON_Delete(q->format.parsed);
 }
 
 /* Templates usually write the BOS token themselves; the tokenizer's own must not come on top. */
@@ -82,7 +85,16 @@ int chat_request_render(struct request *r, const struct chat_request *q, struct 
                              "The model '%.200s' has no chat template: set chat-template in the "
                              "server's configuration, or use /v1/completions.",
                              m->id);
+    cJSON *tools = NULL;
+    int rc = chat_tools_shown(&q->tools, &tools, e);
+    if (!rc && !chat_template_syntax(m->chat)->native) {
+        rc = chat_instruct(m->chat, q->messages, tools, e);
+        cJSON_Delete(tools);
+        tools = NULL;
+    }
+    if (rc) return rc;
     const struct chat_input in = {.messages = q->messages,
+                                  .tools = tools,
                                   .documents = q->documents,
                                   .extra = q->extra,
                                   .add_generation_prompt = q->add_generation_prompt,
@@ -91,7 +103,8 @@ int chat_request_render(struct request *r, const struct chat_request *q, struct 
                                   .now = clock_wall_s()};
     /* A template repeats little of its input; a hostile one must not fill the memory. */
     size_t max_bytes = (size_t)r->api->config.max_body_bytes * 2 + 65536;
-    int rc = chat_prompt(m->chat, &in, max_bytes, text, e);
+    rc = chat_prompt(m->chat, &in, max_bytes, text, e);
+    cJSON_Delete(tools);
     if (rc) rc = explain(q, &text->failure, e);
     if (rc && !*e->param) snprintf(e->param, sizeof e->param, "%s", q->param_messages);
     return rc;
@@ -106,22 +119,57 @@ int chat_request_encode(struct request *r, const struct chat_request *q, struct 
     return rc;
 }
 
+/* Where the answer begins. */
+static enum chat_begin begin_of(const struct chat_request *q, const struct chat_output *text) {
+    if (q->continue_final_message) return CHAT_BEGIN_TEXT;
+    return chat_syntax_begin(chat_template_syntax(q->model->chat), text->text, text->n);
+}
+
+/* The prompt, where its answer begins, and what that must be. */
+static int prepare(struct request *r, const struct chat_request *q, struct gen_prompt *prompt,
+                   struct chat_parser_config *parser, struct engine_params *params, err *e) {
+    struct chat_output text = {0};
+    grammar *g = NULL;
+    int rc = chat_tools_check(q, e);
+    if (!rc) rc = chat_request_render(r, q, &text, e);
+    if (!rc) rc = chat_request_tokens(q, &text, prompt, e);
+    if (!rc) {
+        bool lead = tokenizer_strips_leading_space(engine_tokenizer(q->model->engine));
+        parser->begin = begin_of(q, &text);
+        rc = chat_constraint_make(r->api, q, parser->begin, lead, &g, e);
+        params->grammar = g;
+    }
+    chat_output_fini(&text);
+    return rc;
+}
+
 int chat_request_start(struct request *r, const struct chat_request *q,
                        const struct chat_start *how, err *e) {
+    const char *names[CHAT_MAX_TOOLS];
+    struct chat_parser_config parser = {.names = names};
+    struct gen_options options = *q->options;
     struct gen_prompt *prompt = mem_new(1, sizeof *prompt);
-    int rc = prompt ? chat_request_encode(r, q, prompt, e) : err_set(e, ERR_NOMEM, "out of memory");
+    if (options.params.bias) options.params.bias = options.bias;
+    int rc = prompt ? prepare(r, q, prompt, &parser, &options.params, e)
+                    : err_set(e, ERR_NOMEM, "out of memory");
     if (rc) {
         gen_prompts_free(prompt, prompt != NULL);
         if (how->writer->free) how->writer->free(how->state);
         return rc;
     }
-    return gen_start(&(struct gen_config){.request = r,
-                                          .model = q->model,
-                                          .writer = how->writer,
-                                          .state = how->state,
-                                          .id_prefix = how->id_prefix,
-                                          .options = q->options,
-                                          .prompts = prompt,
-                                          .n_prompts = 1},
-                     e);
+    parser.syntax = chat_template_syntax(q->model->chat);
+    parser.n_names = chat_tools_names(q, names);
+    bool parted = parser.n_names || *parser.syntax->reasoning_open;
+    rc = gen_start(&(struct gen_config){.request = r,
+                                        .model = q->model,
+                                        .writer = how->writer,
+                                        .state = how->state,
+                                        .id_prefix = how->id_prefix,
+                                        .options = &options,
+                                        .prompts = prompt,
+                                        .n_prompts = 1,
+                                        .parser = parted ? &parser : NULL},
+                   e);
+    grammar_release((grammar *)options.params.grammar);
+    return rc;
 }

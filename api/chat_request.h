@@ -14,6 +14,8 @@ struct chat_tools {
     enum chat_tool_choice choice;
     const char *name; /* CHAT_TOOLS_NAMED: of the function; borrowed */
     bool parallel;    /* more than one call in an answer */
+    const cJSON
+        *allowed; /* array of tools that alone may be called, by name; borrowed; NULL: all */
 };
 
 enum chat_format_kind {
@@ -26,6 +28,7 @@ enum chat_format_kind {
 };
 /* Borrowed from the body. */
 struct chat_format {
+    cJSON *parsed; /* a schema that came as a text; owned; value is it */
     enum chat_format_kind kind;
     const cJSON *value; /* SCHEMA: the schema; CHOICE: array of strings */
     const char *text;   /* REGEX, GBNF */
@@ -42,8 +45,10 @@ struct chat_request {
     bool add_generation_prompt, continue_final_message;
     struct chat_tools tools;
     struct chat_format format;
-    /* What its errors call the fields. */
+    /* What its errors call the fields; param_function: a tool's member that has its name and its
+     * schema ("" for the tool itself), param_schema: which there is the schema. */
     const char *param_messages, *param_tools, *param_format, *param_effort;
+    const char *param_function, *param_schema;
 };
 
 /* Defaults: everything empty, text, parallel calls, a generation prompt; chat's names of fields. */

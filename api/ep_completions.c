@@ -174,7 +174,9 @@ static void write_chunk(struct gen *g, const struct gen_choice *c, const char *f
     gen_add_head(g, "text_completion", out);
     str_add(out, "\"choices\":[");
     add_choice(g, c, finish, out);
-    str_add(out, g->include_usage ? "],\"usage\":null}" : "]}");
+    str_add(out, g->include_usage ? "],\"usage\":null" : "]");
+    gen_add_padding(g, c->text.len, out);
+    str_add_char(out, '}');
     gen_frame_close(out);
 }
 

@@ -24,6 +24,8 @@ static void free_choice(struct gen_choice *c) {
     free(c->taken);
     engine_stream_free(c->stream);
     engine_text_free(c->text_state);
+    engine_text_free(c->stop_text);
+    chat_parser_free(c->parser);
     str_fini(&c->text);
     str_fini(&c->reasoning);
     for (uint32_t i = 0; i < c->n_calls; i++) {
@@ -40,6 +42,7 @@ void gen_free(void *job) {
     if (!g) return;
     if (g->resumes) resume_leave(g->api->resume, g);
     free((void *)g->params.bias);
+    grammar_release((grammar *)g->params.grammar);
     str_fini(&g->sent);
     for (uint32_t i = 0; g->choices && i < g->n_choices; i++)
         free_choice(&g->choices[i]);
@@ -91,9 +94,11 @@ const char *gen_finish_name(enum gen_finish finish) {
 /* ---- events ---- */
 
 static void clear_logprobs(struct gen_choice *c) {
-    for (size_t k = 0; k < 4; k++)
+    for (size_t k = 0; k < 4; k++) {
         str_clear(&c->logprobs[k]);
-    c->n_logprobs = 0;
+        c->content_logprobs[k] = 0;
+    }
+    c->n_logprobs = c->n_content_logprobs = 0;
 }
 
 static bool pending_failed(const struct gen_choice *c) {
@@ -155,10 +160,15 @@ static void take_token(struct gen *g, struct gen_choice *c, const struct engine_
         g->writer->logprob(g, c, ev, true);
         c->n_logprobs++;
     }
-    const char *text;
-    size_t n;
-    bool stop = engine_text_push(c->text_state, ev->token, &text, &n);
-    str_add_n(&c->text, text, n);
+    bool stop;
+    if (c->parser) {
+        stop = gen_answer_take(g, c, ev->token);
+    } else {
+        const char *text;
+        size_t n;
+        stop = engine_text_push(c->text_state, ev->token, &text, &n);
+        str_add_n(&c->text, text, n);
+    }
     if (stop) {
         /* The worker ends it with a final event at its next step; what is still in the ring is
          * dropped here. */
@@ -170,30 +180,39 @@ static void take_token(struct gen *g, struct gen_choice *c, const struct engine_
 static void take_final(struct gen *g, struct gen_choice *c, const struct engine_event *ev) {
     c->done = true;
     if (!c->stopped && !g->no_tokens) {
-        const char *text;
-        size_t n;
-        engine_text_finish(c->text_state, &text, &n);
-        str_add_n(&c->text, text, n);
+        if (c->parser) {
+            gen_answer_finish(g, c);
+        } else {
+            const char *text;
+            size_t n;
+            engine_text_finish(c->text_state, &text, &n);
+            str_add_n(&c->text, text, n);
+        }
         c->n_tokens = ev->n_generated;
     }
     bool length = ev->finish == ENGINE_FINISH_LENGTH || g->no_tokens;
-    c->stop_sequence = engine_text_stop(c->text_state);
-    c->finish = length && !c->stopped ? GEN_FINISH_LENGTH : GEN_FINISH_STOP;
+    c->stop_sequence = engine_text_stop(c->parser ? c->stop_text : c->text_state);
+    c->finish = length && !c->stopped ? GEN_FINISH_LENGTH
+                : c->n_calls          ? GEN_FINISH_TOOL_CALLS
+                                      : GEN_FINISH_STOP;
     if (c->index % (g->n_choices / g->n_prompts) == 0)
         g->prompts[c->prompt].n_cached = ev->n_cached;
+}
+
+void gen_write_text(struct gen *g, struct gen_choice *c) {
+    /* Parted answers: log-probabilities wait until their text is decided. */
+    if (!c->text.len && (!c->n_logprobs || (c->parser && !c->done))) return;
+    const struct gen_piece piece = {.kind = GEN_TEXT, .text = str_cstr(&c->text), .n = c->text.len};
+    g->writer->piece(g, c, &piece, &g->out);
+    str_clear(&c->text);
+    clear_logprobs(c);
 }
 
 /* What the event brought, as frames. */
 static void write_pieces(struct gen *g, struct gen_choice *c) {
     check_pending(g, c);
     if (g->error.code) return;
-    if (c->text.len || c->n_logprobs) {
-        const struct gen_piece piece = {
-            .kind = GEN_TEXT, .text = str_cstr(&c->text), .n = c->text.len};
-        g->writer->piece(g, c, &piece, &g->out);
-        str_clear(&c->text);
-        clear_logprobs(c);
-    }
+    gen_write_text(g, c);
     if (c->done && g->writer->close) g->writer->close(g, c, &g->out);
 }
 
@@ -356,7 +375,8 @@ static bool strips_space(const struct gen *g, const struct gen_prompt *p) {
            tokenizer_is_control(g->tok, p->ids[p->n - 1]);
 }
 
-static int init_choices(struct gen *g, const struct gen_options *o, err *e) {
+static int init_choices(struct gen *g, const struct gen_config *config, err *e) {
+    const struct gen_options *o = config->options;
     g->choices = mem_new(g->n_choices, sizeof *g->choices);
     if (!g->choices) return err_set(e, ERR_NOMEM, "out of memory");
     for (uint32_t i = 0; i < g->n_choices; i++) {
@@ -370,9 +390,11 @@ static int init_choices(struct gen *g, const struct gen_options *o, err *e) {
         c->text_state = engine_text_new(&(struct engine_text_config){
             .tok = g->tok,
             .stop = o->stops,
-            .n_stop = o->n_stops,
+            .n_stop = config->parser ? 0 : o->n_stops,
             .strip_leading_space = !g->echo && strips_space(g, &g->prompts[c->prompt])});
         if (!c->text_state) return err_set(e, ERR_NOMEM, "out of memory");
+        int rc = config->parser ? gen_answer_init(c, config->parser, o, e) : 0;
+        if (rc) return rc;
     }
     return 0;
 }
@@ -412,6 +434,7 @@ static void set_resumes(struct gen *g, const struct gen_options *o) {
     }
     g->params = o->params;
     g->params.bias = bias;
+    g->params.grammar = o->params.grammar ? grammar_retain(o->params.grammar) : NULL;
     str_init(&g->sent, REPLY_MAX_BYTES);
     g->resumes = can && resume_add(g->api->resume, g);
 }
@@ -436,13 +459,14 @@ int gen_start(const struct gen_config *config, err *e) {
     g->n_logprobs = o->params.n_logprobs;
     g->stream = o->stream;
     g->include_usage = o->include_usage;
+    g->obfuscate = o->obfuscate;
     g->echo = o->echo;
     g->no_tokens = o->no_tokens;
     g->created_s = clock_wall_s();
     api_new_id(g->id, config->id_prefix);
     str_init(&g->out, REPLY_MAX_BYTES);
     set_resumes(g, o);
-    int rc = init_choices(g, o, e);
+    int rc = init_choices(g, config, e);
     if (!rc) rc = submit(g, o, e);
     if (rc) {
         gen_free(g);

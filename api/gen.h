@@ -8,6 +8,7 @@
 #include "api/api_int.h"
 #include "api/json.h"
 #include "api/resume.h"
+#include "core/chat/syntax.h"
 
 enum { GEN_MAX_STOPS = 16 };
 #define GEN_EVENT_STREAM "text/event-stream; charset=utf-8"
@@ -26,6 +27,10 @@ struct gen_fields {
     const char *reasoning_effort;
     bool add_generation_prompt, has_add_generation_prompt, continue_final_message;
     int64_t max_completion_tokens, top_logprobs;
+    const cJSON *tools, *tool_choice, *response_format;
+    const cJSON *structured_outputs, *guided_json, *guided_choice;
+    const char *guided_regex, *guided_grammar;
+    bool parallel_tool_calls;
     bool has_max_completion_tokens, has_top_logprobs, logprobs;
     /* completions */
     const cJSON *prompt;
@@ -46,7 +51,7 @@ struct gen_options {
     const char *stops[GEN_MAX_STOPS]; /* borrowed from the tree */
     uint32_t n_stops;
     uint32_t n_choices;
-    bool stream, include_usage;
+    bool stream, include_usage, obfuscate;
     bool echo;      /* the prompt's text comes first */
     bool no_tokens; /* max_tokens 0: the prompt is only scored */
 };
@@ -85,6 +90,10 @@ struct gen_choice {
     uint32_t n_taken, taken_capacity;
     uint64_t seed; /* that its sequence draws with */
     engine_text *text_state;
+    chat_parser *parser;        /* takes the answer apart; NULL: all is text */
+    engine_text *stop_text;     /* with a parser: stop strings, in its text alone */
+    size_t content_logprobs[4]; /* with a parser: of logprobs, what belongs to its text */
+    uint64_t n_content_logprobs;
     bool begun, stopped, done;
     str text, reasoning;    /* of a whole answer: all of it; of a stream: not yet written */
     struct gen_call *calls; /* (n_calls) */
@@ -95,7 +104,7 @@ struct gen_choice {
     uint64_t n_tokens;         /* completion tokens */
     uint64_t n_reasoning;      /* of them in reasoning */
     enum gen_finish finish;    /* when done */
-    const char *stop_sequence; /* that ended it, borrowed from text_state; NULL: none */
+    const char *stop_sequence; /* that ended it, borrowed from its state; NULL: none */
 };
 
 struct gen_prompt {
@@ -141,7 +150,7 @@ struct gen {
     struct gen_choice *choices;
     uint32_t n_choices; /* n_prompts * n */
     int n_logprobs;     /* as in engine_params */
-    bool stream, include_usage, echo, no_tokens;
+    bool stream, include_usage, obfuscate, echo, no_tokens;
     char id[48]; /* of the answer */
     int64_t created_s;
     uint64_t first_ns; /* when the first event came; 0: not yet */
@@ -166,6 +175,7 @@ struct gen_config {
     const struct gen_options *options;
     struct gen_prompt *prompts; /* (n_prompts), taken also on failure */
     size_t n_prompts;
+    const struct chat_parser_config *parser; /* how answers are taken apart; NULL: they are text */
 };
 
 /* Frees a generation that no request has. */
@@ -180,6 +190,15 @@ void gen_join(struct gen *g, struct request *r);
 void gen_chat_logprob(struct gen *g, struct gen_choice *c, const struct engine_event *ev,
                       bool has_logprob);
 
+/* gen_answer.c: answers that a parser takes apart. Each adds to the choice or, in a stream, writes.
+ */
+int gen_answer_init(struct gen_choice *c, const struct chat_parser_config *parser,
+                    const struct gen_options *o, err *e);
+bool gen_answer_take(struct gen *g, struct gen_choice *c, int32_t token); /* true: it stopped */
+void gen_answer_finish(struct gen *g, struct gen_choice *c);
+/* gen.c: writes the text and log-probabilities that wait. */
+void gen_write_text(struct gen *g, struct gen_choice *c);
+
 struct gen_usage {
     uint64_t prompt, completion, cached, reasoning; /* tokens */
 };
@@ -193,6 +212,9 @@ const char *gen_finish_name(enum gen_finish finish); /* OpenAI's word */
 /* A server-sent event with its id; event NULL: without a name. */
 void gen_frame_open(struct gen *g, const char *event, str *out);
 void gen_frame_close(str *out);
+/* ,"obfuscation":"..." where the client asked for it: random characters that make up for the length
+ * of a text of n bytes. */
+void gen_add_padding(const struct gen *g, size_t n, str *out);
 /* The end of an OpenAI stream that failed; data: [DONE]; a comment. */
 void gen_frame_error(struct gen *g, const struct api_error *error, str *out);
 void gen_frame_done(str *out);

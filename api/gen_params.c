@@ -14,17 +14,15 @@
 enum { NUL = JSON_NULLABLE };
 
 struct stream_options {
-    bool include_usage;
+    bool include_usage, include_obfuscation;
 };
-
-static bool is_false(const cJSON *v) {
-    return cJSON_IsFalse(v);
-}
 
 static const struct json_field stream_fields[] = {
     {"include_usage", JSON_BOOL, .offset = offsetof(struct stream_options, include_usage),
      .initial = "false", .help = "A last chunk without choices carries the usage."},
-    {"include_obfuscation", JSON_REFUSED, .accepts = is_false, .why = "streams are not padded"},
+    {"include_obfuscation", JSON_BOOL,
+     .offset = offsetof(struct stream_options, include_obfuscation), .initial = "false",
+     .help = "Random characters in each chunk hide how long its text is."},
 };
 static const struct json_table stream_table = JSON_TABLE(stream_fields, NULL);
 
@@ -75,6 +73,7 @@ void gen_fields_default(struct gen_fields *f) {
     f->top_p = 1;
     f->repetition_penalty = 1;
     f->n = 1;
+    f->parallel_tool_calls = true;
 }
 
 static int add_stop(const cJSON *v, const char *name, struct gen_options *o, err *e) {
@@ -143,6 +142,7 @@ static int read_stream_options(const struct gen_fields *f, struct gen_options *o
     struct stream_options so = {0};
     int rc = json_read(f->stream_options, &stream_table, "stream_options.", &so, e);
     o->include_usage = so.include_usage;
+    o->obfuscate = so.include_obfuscation;
     return rc;
 }
 

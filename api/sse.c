@@ -30,3 +30,11 @@ void gen_frame_comment(struct gen *g, str *out) {
     (void)g;
     str_add(out, ": keep-alive\n\n");
 }
+
+void gen_add_padding(const struct gen *g, size_t n, str *out) {
+    enum { STEP = 24 };
+    char digits[48];
+    if (!g->obfuscate) return;
+    api_new_id(digits, "");
+    str_addf(out, ",\"obfuscation\":\"%.*s\"", (int)(STEP - n % STEP), digits);
+}

@@ -88,7 +88,8 @@ static int write_calls(cJSON *message, err *e) {
     str_init(&text, TEXT_MAX_BYTES);
     add_content(&text, member(message, "content"));
     const cJSON *calls = member(message, "tool_calls");
-    cJSON_ArrayForEach(call, calls) add_call(&text, call);
+    for (call = calls->child; call; call = call->next)
+        add_call(&text, call);
     cJSON_DeleteItemFromObjectCaseSensitive(message, "tool_calls");
     return set_content(message, &text, e);
 }

@@ -48,6 +48,12 @@ const responses = {
 };
 const right = {
   "POST /v1/chat/completions": {
+    tool_choice: { value: "auto" },
+    response_format: { value: { type: "json_schema", json_schema: { name: "x" } } },
+    "response_format.type": { value: "json_schema" },
+    "response_format.json_schema": { value: { name: "x" } },
+    "structured_outputs.grammar": { value: 'root ::= "x"' },
+    guided_grammar: { value: 'root ::= "x"' },
     top_logprobs: { value: 2, with: { logprobs: true } },
     stream_options: { value: { include_usage: true }, with: { stream: true } },
     max_completion_tokens: { value: 1, without: ["max_tokens"] },

@@ -1,0 +1,363 @@
+/* constraint.c - one grammar for what a chat answer must be: calls in the syntax of the model's
+ * family, the form that was asked for, behind the reasoning of models that reason. Runs on HTTP
+ * threads. */
+#include "api/tools.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { KEY_MAX_BYTES = 64 << 20, MARK_NODES = 16 };
+
+struct making {
+    api *api;
+    const struct chat_request *q;
+    const struct chat_syntax *syntax;
+    enum chat_begin begin;
+    bool lead;
+    grammar_builder *b;
+};
+
+static grammar_node text_node(struct making *m, const char *text) {
+    return grammar_text(m->b, text, strlen(text));
+}
+
+static grammar_node optional(struct making *m, grammar_node node) {
+    return grammar_repeat(m->b, node, 0, 1);
+}
+
+static grammar_node seq_node(struct making *m, grammar_node a, grammar_node b) {
+    return grammar_seq(m->b, (grammar_node[]){a, b}, 2);
+}
+
+static grammar_node either_node(struct making *m, grammar_node a, grammar_node b) {
+    return grammar_alt(m->b, (grammar_node[]){a, b}, 2);
+}
+
+/* ---- marks of a syntax ---- */
+
+static bool is_special(char c) {
+    return c == CHAT_CONTROL_OPEN || c == CHAT_HOLE_ID || c == CHAT_HOLE_INDEX;
+}
+
+static grammar_node mark_node(struct making *m, const char *mark) {
+    grammar_node nodes[MARK_NODES];
+    size_t n = 0;
+    while (*mark && n < MARK_NODES) {
+        size_t k = 0;
+        if (*mark == CHAT_CONTROL_OPEN) {
+            char name[CHAT_MARK_BYTES];
+            while (mark[k] && mark[k] != CHAT_CONTROL_CLOSE)
+                k++;
+            snprintf(name, sizeof name, "%.*s", (int)k - 1, mark + 1);
+            k += mark[k] != '\0';
+            nodes[n++] = grammar_control(m->b, name);
+        } else if (is_special(*mark)) {
+            k = 1;
+            nodes[n++] =
+                grammar_regex(m->b, *mark == CHAT_HOLE_ID ? "[a-zA-Z0-9]{9}" : "0|[1-9][0-9]?");
+        } else {
+            while (mark[k] && !is_special(mark[k]))
+                k++;
+            nodes[n++] = grammar_text(m->b, mark, k);
+        }
+        mark += k;
+    }
+    return grammar_seq(m->b, nodes, n);
+}
+
+/* Any text without the mark, and then the mark unless it may be missing. */
+static grammar_node until_node(struct making *m, const char *mark) {
+    char stop[CHAT_MARK_BYTES];
+    size_t n = 0;
+    /* A control token's end has no byte in grammars. */
+    for (; *mark && *mark != CHAT_CONTROL_CLOSE; mark++)
+        stop[n++] = *mark;
+    stop[n] = '\0';
+    const char *stops[] = {stop};
+    return grammar_until(m->b, stops, 1);
+}
+
+/* Any text that does not begin with this one (ASCII). */
+static grammar_node other_node(struct making *m, const char *text) {
+    size_t n = strlen(text), k = 0;
+    grammar_node nodes[2 * CHAT_MARK_BYTES];
+    grammar_node any = grammar_until(m->b, NULL, 0);
+    for (size_t i = 0; i < n; i++) {
+        char pattern[16];
+        grammar_node before = grammar_text(m->b, text, i);
+        snprintf(pattern, sizeof pattern, "[^\\x%02x]", (unsigned char)text[i]);
+        nodes[k++] = before;
+        nodes[k++] =
+            grammar_seq(m->b, (grammar_node[]){before, grammar_regex(m->b, pattern), any}, 3);
+    }
+    return grammar_alt(m->b, nodes, k);
+}
+
+/* ---- calls ---- */
+
+/* The parameters of a function as the schema of an object; the caller deletes it. NULL: no memory.
+ */
+static cJSON *schema_of(const cJSON *function) {
+    const cJSON *parameters = cJSON_GetObjectItemCaseSensitive(function, "parameters");
+    if (cJSON_IsObject(parameters)) {
+        cJSON *copy = cJSON_Duplicate(parameters, true);
+        bool typed = cJSON_HasObjectItem(parameters, "type");
+        if (copy && (typed || cJSON_AddStringToObject(copy, "type", "object"))) return copy;
+        cJSON_Delete(copy);
+        return NULL;
+    }
+    return cJSON_Parse("{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}");
+}
+
+/* name arguments_open JSON, of one of the functions. */
+static grammar_node functions_node(struct making *m, cJSON **schemas) {
+    grammar_node nodes[CHAT_MAX_TOOLS];
+    size_t n = 0, i = 0;
+    for (const cJSON *v = m->q->tools.list->child; v && i < CHAT_MAX_TOOLS; v = v->next, i++) {
+        const cJSON *f = cJSON_GetObjectItemCaseSensitive(v, "function");
+        const cJSON *name = cJSON_GetObjectItemCaseSensitive(f, "name");
+        if (!chat_tools_allow(&m->q->tools, name->valuestring)) continue;
+        bool strict = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(f, "strict"));
+        const struct grammar_schema schema = {schemas[i], strict};
+        nodes[n++] = grammar_seq(m->b,
+                                 (grammar_node[]){text_node(m, name->valuestring),
+                                                  mark_node(m, m->syntax->arguments_open),
+                                                  grammar_json(m->b, &schema)},
+                                 3);
+    }
+    return grammar_alt(m->b, nodes, n);
+}
+
+/* All calls of an answer. */
+static grammar_node calls_node(struct making *m, cJSON **schemas) {
+    const struct chat_syntax *x = m->syntax;
+    const struct chat_tools *t = &m->q->tools;
+    bool several = x->several && t->parallel && t->choice != CHAT_TOOLS_NAMED;
+    grammar_node call = grammar_rule(m->b);
+    grammar_rule_set(
+        m->b, call,
+        grammar_seq(m->b,
+                    (grammar_node[]){mark_node(m, x->call_open), functions_node(m, schemas),
+                                     mark_node(m, x->call_close)},
+                    3));
+    grammar_node more = seq_node(m, mark_node(m, x->between), call);
+    return grammar_seq(
+        m->b,
+        (grammar_node[]){mark_node(m, x->section_open), call,
+                         grammar_repeat(m->b, more, 0, several ? GRAMMAR_UNLIMITED : 0),
+                         mark_node(m, x->section_close)},
+        4);
+}
+
+static bool must_call(const struct chat_tools *t) {
+    return t->choice == CHAT_TOOLS_REQUIRED || t->choice == CHAT_TOOLS_NAMED;
+}
+
+/* Text that may end in calls. */
+static grammar_node text_or_calls(struct making *m, grammar_node calls) {
+    if (m->syntax->at_start) return either_node(m, calls, other_node(m, m->syntax->trigger));
+    return seq_node(m, until_node(m, m->syntax->trigger), optional(m, calls));
+}
+
+/* ---- the form ---- */
+
+static grammar_node format_node(struct making *m, const cJSON *object) {
+    const struct chat_format *f = &m->q->format;
+    struct grammar_schema schema = {f->value, f->strict};
+    if (f->kind == CHAT_FORMAT_REGEX) return grammar_regex(m->b, f->text);
+    if (f->kind == CHAT_FORMAT_GBNF) return grammar_gbnf(m->b, f->text, strlen(f->text));
+    if (f->kind == CHAT_FORMAT_OBJECT) schema.schema = object;
+    if (f->kind != CHAT_FORMAT_CHOICE) return grammar_json(m->b, &schema);
+    int n = cJSON_GetArraySize(f->value), i = 0;
+    const char **texts = malloc((size_t)n * sizeof *texts);
+    if (!texts) return -1;
+    for (const cJSON *v = f->value->child; v; v = v->next)
+        texts[i++] = v->valuestring;
+    grammar_node node = grammar_choice(m->b, texts, (size_t)n);
+    free(texts);
+    return node;
+}
+
+/* ---- all of it ---- */
+
+/* What may come before. */
+static grammar_node behind_reasoning(struct making *m, grammar_node node) {
+    const struct chat_syntax *x = m->syntax;
+    if (m->lead) node = seq_node(m, optional(m, text_node(m, " ")), node);
+    if (!*x->reasoning_open || m->begin == CHAT_BEGIN_TEXT) return node;
+    grammar_node lines = grammar_repeat(m->b, text_node(m, "\n"), 0, 2);
+    grammar_node thought =
+        grammar_seq(m->b,
+                    (grammar_node[]){until_node(m, x->reasoning_close),
+                                     mark_node(m, x->reasoning_close), lines, node},
+                    4);
+    if (m->begin == CHAT_BEGIN_REASONING) return thought;
+    return either_node(m, node, seq_node(m, mark_node(m, x->reasoning_open), thought));
+}
+
+static bool has_calls(const struct chat_tools *t) {
+    return t->list && t->list->child && t->choice != CHAT_TOOLS_NONE;
+}
+
+static grammar_node root_node(struct making *m, cJSON **schemas, const cJSON *object) {
+    bool calls = has_calls(&m->q->tools), text = m->q->format.kind == CHAT_FORMAT_TEXT;
+    grammar_node node;
+    if (!calls)
+        node = format_node(m, object);
+    else if (must_call(&m->q->tools))
+        node = calls_node(m, schemas);
+    else if (text)
+        node = text_or_calls(m, calls_node(m, schemas));
+    else
+        node = either_node(m, format_node(m, object), calls_node(m, schemas));
+    return behind_reasoning(m, node);
+}
+
+static int finish(struct making *m, grammar_node root, grammar **out, err *e) {
+    int rc = grammar_finish(m->b, root, out, e);
+    grammar_builder_free(m->b);
+    m->b = NULL;
+    return rc;
+}
+
+static int begin(struct making *m, err *e) {
+    m->b = grammar_builder_new();
+    return m->b ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+}
+
+/* The failure e of the whole, or of a part of it, as the client is told; a schema's says where in
+ * it.
+ */
+static int blame(const char *param, const char *name, err *e) {
+    err why = *e;
+    if (why.code == ERR_NOMEM) return why.code;
+    int code = why.code == ERR_TOO_LONG ? ERR_INVALID : why.code;
+    return err_set_param(e, code, param, "Invalid value for '%s'%s%.64s%s: %.300s", param,
+                         name ? " of function '" : "", name ? name : "", name ? "'" : "", why.msg);
+}
+
+/* Which of the parts is it that cannot be made? */
+static int find_fault(struct making *m, cJSON **schemas, err *e) {
+    int i = 0;
+    const struct chat_request *q = m->q;
+    for (const cJSON *v = has_calls(&q->tools) ? q->tools.list->child : NULL; v; v = v->next, i++) {
+        const cJSON *f = cJSON_GetObjectItemCaseSensitive(v, "function");
+        const cJSON *name = cJSON_GetObjectItemCaseSensitive(f, "name");
+        grammar *g = NULL;
+        err why = {0};
+        if (!chat_tools_allow(&q->tools, name->valuestring)) continue;
+        if (begin(m, e)) return e->code;
+        bool strict = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(f, "strict"));
+        int rc =
+            finish(m, grammar_json(m->b, &(struct grammar_schema){schemas[i], strict}), &g, &why);
+        grammar_release(g);
+        if (!rc) continue;
+        char path[JSON_PATH_BYTES];
+        json_path(path, "%s[%d]%s.%s", q->param_tools, i, q->param_function, q->param_schema);
+        *e = why;
+        return blame(path, name->valuestring, e);
+    }
+    bool form = q->format.kind != CHAT_FORMAT_TEXT;
+    return blame(form ? q->param_format : q->param_tools, NULL, e);
+}
+
+/* Arguments are objects. */
+static int check_types(const struct chat_request *q, cJSON **schemas, err *e) {
+    int i = 0;
+    for (const cJSON *v = q->tools.list ? q->tools.list->child : NULL; v && i < CHAT_MAX_TOOLS;
+         v = v->next, i++) {
+        const cJSON *type = cJSON_GetObjectItemCaseSensitive(schemas[i], "type");
+        if (cJSON_IsString(type) && strcmp(type->valuestring, "object") == 0) continue;
+        char path[JSON_PATH_BYTES];
+        json_path(path, "%s[%d]%s.%s", q->param_tools, i, q->param_function, q->param_schema);
+        return err_set_param(
+            e, ERR_INVALID, path,
+            "Invalid value for '%s': #/type: arguments are an object, so it must be "
+            "\"object\".",
+            path);
+    }
+    return 0;
+}
+
+static int make(struct making *m, cJSON **schemas, grammar **out, err *e) {
+    cJSON *object = cJSON_Parse("{\"type\":\"object\"}");
+    int rc = object ? begin(m, e) : err_set(e, ERR_NOMEM, "out of memory");
+    if (!rc) {
+        rc = finish(m, root_node(m, schemas, object), out, e);
+        if (rc) rc = find_fault(m, schemas, e);
+    }
+    cJSON_Delete(object);
+    return rc;
+}
+
+/* ---- the key ---- */
+
+/* v with every digit of its numbers. */
+static void add_value(str *out, const cJSON *v) {
+    if (cJSON_IsString(v)) {
+        json_add_cstr(out, v->valuestring);
+    } else if (cJSON_IsNumber(v)) {
+        if (v->valuestring)
+            str_add(out, v->valuestring);
+        else
+            str_addf(out, "%.17g", v->valuedouble);
+    } else if (!cJSON_IsArray(v) && !cJSON_IsObject(v)) {
+        str_add_char(out, cJSON_IsTrue(v) ? 't' : cJSON_IsFalse(v) ? 'f' : 'n');
+    } else {
+        str_add_char(out, cJSON_IsArray(v) ? '[' : '{');
+        for (const cJSON *child = v->child; child; child = child->next) {
+            if (cJSON_IsObject(v)) json_add_cstr(out, child->string);
+            add_value(out, child);
+            str_add_char(out, ',');
+        }
+        str_add_char(out, '}');
+    }
+}
+
+static void add_key(const struct making *m, str *key) {
+    const struct chat_request *q = m->q;
+    const struct chat_format *f = &q->format;
+    str_addf(key, "%p %d %d %d %d %d %d\n", (const void *)m->syntax, (int)m->begin, m->lead,
+             (int)q->tools.choice, q->tools.parallel, (int)f->kind, f->strict);
+    if (has_calls(&q->tools)) {
+        add_value(key, q->tools.list);
+        if (q->tools.choice == CHAT_TOOLS_NAMED) str_add(key, q->tools.name);
+        if (q->tools.allowed) add_value(key, q->tools.allowed);
+    }
+    str_add_char(key, '\n');
+    if (f->value) add_value(key, f->value);
+    if (f->text) json_add_cstr(key, f->text);
+}
+
+int chat_constraint_make(api *a, const struct chat_request *q, enum chat_begin begin_at, bool lead,
+                         grammar **out, err *e) {
+    struct making m = {.api = a,
+                       .q = q,
+                       .syntax = chat_template_syntax(q->model->chat),
+                       .begin = begin_at,
+                       .lead = lead};
+    cJSON *schemas[CHAT_MAX_TOOLS] = {0};
+    size_t n = 0;
+    int rc = 0;
+    *out = NULL;
+    if (!has_calls(&q->tools) && q->format.kind == CHAT_FORMAT_TEXT) return 0;
+    str key;
+    str_init(&key, KEY_MAX_BYTES);
+    add_key(&m, &key);
+    if (!key.failed) *out = grammar_cache_get(a->grammars, str_cstr(&key));
+    if (!*out) {
+        for (const cJSON *v = has_calls(&q->tools) ? q->tools.list->child : NULL; v && !rc;
+             v = v->next) {
+            schemas[n] = schema_of(cJSON_GetObjectItemCaseSensitive(v, "function"));
+            if (!schemas[n++]) rc = err_set(e, ERR_NOMEM, "out of memory");
+        }
+        if (!rc && n) rc = check_types(q, schemas, e);
+        if (!rc) rc = make(&m, schemas, out, e);
+        if (!rc && !key.failed) grammar_cache_put(a->grammars, str_cstr(&key), *out);
+        for (size_t i = 0; i < n; i++)
+            cJSON_Delete(schemas[i]);
+    }
+    str_fini(&key);
+    return rc;
+}
