@@ -331,12 +331,20 @@ static int sort_names(grammar *g) {
     return rc;
 }
 
+static int count_keys(grammar *g) {
+    g->n_key_texts = mem_new(g->keys.n, sizeof *g->n_key_texts);
+    for (uint32_t i = 0; g->n_key_texts && i < g->keys.n; i++)
+        g->n_key_texts[i] = dfa_count(&g->dfas.at[g->keys.at[i].dfa], G_KEYS_LIMIT);
+    return g->n_key_texts ? 0 : ERR_NOMEM;
+}
+
 int program_analyse(grammar *g, err *e) {
     int rc = analyse_nodes(g, e);
     if (rc) return rc;
     g->serial = clock_now_ns();
     g->state_flags = mem_new(g->dfas.n, sizeof *g->state_flags);
     rc = g->state_flags ? sort_names(g) : ERR_NOMEM;
+    if (!rc) rc = count_keys(g);
     for (uint32_t i = 0; i < g->dfas.n && !rc; i++) {
         g->state_flags[i] = mem_new(g->dfas.at[i].n_states, 1);
         rc = g->state_flags[i] ? analyse_dfa(&g->dfas.at[i], g->state_flags[i]) : ERR_NOMEM;

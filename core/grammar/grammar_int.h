@@ -165,12 +165,15 @@ enum {
                                 into the dead state */
 };
 
+enum { G_KEYS_LIMIT = 1 << 20 }; /* more keys than this are as good as without end */
+
 struct grammar {
     _Atomic uint32_t refs;
     uint64_t serial;       /* no two grammars of a process have the same one */
     uint8_t *node_flags;   /* (nodes) */
     uint8_t **state_flags; /* (dfas) (n_states) */
     uint32_t *sorted;      /* (properties) indices: each object's, in order of bytes */
+    uint32_t *n_key_texts; /* (keys) how many keys there are, at most G_KEYS_LIMIT */
     uint32_t root;         /* node */
     uint64_t n_states;
     G_LIST(struct g_node) nodes;

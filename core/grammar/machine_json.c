@@ -5,8 +5,6 @@
  * after the element that is on top of it. */
 #include "core/grammar/machine.h"
 
-enum { KEYS_LIMIT = 1 << 20 }; /* more keys than this are as good as without end */
-
 /* ---- values ---- */
 
 static bool enter_text(struct machine *m, uint32_t dfa, uint32_t parent, bool watched) {
@@ -195,8 +193,8 @@ static uint64_t n_keys_left(const struct machine *m, const struct frame *f) {
     const struct g_object *o = object_of(m, f);
     uint64_t all = 0, gone = 0;
     for (uint32_t i = 0; i < o->n_keys; i++)
-        all += dfa_count(&m->g->dfas.at[m->g->keys.at[o->first_keys + i].dfa], KEYS_LIMIT);
-    if (all >= KEYS_LIMIT) return GRAMMAR_UNLIMITED;
+        all += m->g->n_key_texts[o->first_keys + i];
+    if (all >= G_KEYS_LIMIT) return GRAMMAR_UNLIMITED;
     for (uint32_t cell = f->used; cell; cell = m->frames[cell].parent)
         gone++;
     return all > gone ? all - gone : 0;

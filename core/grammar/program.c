@@ -136,6 +136,7 @@ void grammar_release(grammar *g) {
     free(g->state_flags);
     free(g->node_flags);
     free(g->sorted);
+    free(g->n_key_texts);
     free(g->nodes.at);
     free(g->children.at);
     free(g->dfas.at);
