@@ -1,7 +1,7 @@
 /* fuzz_api.c - any bytes as a request body: refused with a reason, or the fields of every endpoint
  * can be read, and what was parsed can be printed and parsed again. Without what a table does not
  * know, no field is refused for being unknown. */
-#include "api/chat_request.h"
+#include "api/responses_request.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +58,26 @@ static void read_by_table(const cJSON *body, const struct json_table *table) {
     free(fields);
 }
 
+static void read_response(const cJSON *body) {
+    const struct response_source nowhere = {.max_bytes = 1 << 20};
+    struct response_fields f;
+    struct chat_request q;
+    cJSON *items = cJSON_CreateArray(), *messages = NULL;
+    const cJSON *const lists[] = {items};
+    err e = {0};
+    response_fields_default(&f);
+    chat_request_init(&q);
+    int rc = json_read(body, &responses_table, "", &f, &e);
+    if (!rc) rc = response_fields_check(&f, &e);
+    if (!rc) rc = response_tools_read(&f, &q, &e);
+    if (!rc) rc = response_items_read(f.input, &nowhere, items, &e);
+    if (!rc) rc = response_items_messages(f.instructions, lists, 1, &messages, &e);
+    if ((rc == 0) != (messages != NULL) || (rc && !*e.msg)) abort();
+    cJSON_Delete(messages);
+    cJSON_Delete(items);
+    chat_request_fini(&q);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     cJSON *body, *again = NULL;
     err e = {0};
@@ -71,6 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     if (cJSON_IsObject(body)) {
         read_body(body, &chat_table);
         read_body(body, &completions_table);
+        read_response(body);
         for (size_t i = 0; i < api_n_routes; i++)
             if (api_routes[i].table) read_by_table(body, api_routes[i].table);
     }
