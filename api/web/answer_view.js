@@ -3,7 +3,7 @@
 import { h, morphChildren, number } from "./dom.js";
 import { MarkdownStream, codeBlock, listenForCopies } from "./markdown.js";
 
-export function prettyJson(text) {
+function prettyJson(text) {
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
   } catch {
@@ -11,7 +11,7 @@ export function prettyJson(text) {
   }
 }
 
-export const toolCard = (call) =>
+const toolCard = (call) =>
   h(
     "section",
     { class: "tool-call", "aria-label": `Call of ${call.function.name || "a tool"}` },
@@ -32,9 +32,9 @@ function statTexts(answer) {
   if (s.tokens_per_s) out.push([`${s.tokens_per_s.toFixed(1)} tokens/s`, "Speed after the first token"]);
   if (s.ttft_ms !== null && s.ttft_ms !== undefined) out.push([`first after ${number(s.ttft_ms)} ms`, "Time to the first token"]);
   if (s.prompt_tokens !== null && s.prompt_tokens !== undefined)
-    out.push([`${number(s.prompt_tokens)} prompt (${number(s.cached_tokens ?? 0)} cached)`, "Tokens of the prompt, and how many of them were in the prefix cache"]);
-  if (s.completion_tokens) out.push([`${number(s.completion_tokens)} answer`, "Tokens of the answer"]);
-  if (s.reasoning_tokens) out.push([`${number(s.reasoning_tokens)} reasoning`, "Tokens of the answer that were reasoning"]);
+    out.push([`${number(s.prompt_tokens)} prompt tokens (${number(s.cached_tokens ?? 0)} cached)`, "Tokens of the prompt, and how many of them were in the prefix cache"]);
+  if (s.completion_tokens) out.push([`${number(s.completion_tokens)} answer tokens`, "Tokens of the answer"]);
+  if (s.reasoning_tokens) out.push([`${number(s.reasoning_tokens)} of them reasoning`, "Tokens of the answer that were reasoning"]);
   return out;
 }
 
@@ -51,7 +51,7 @@ function contextBar(total, length) {
   );
 }
 
-export function errorBox(error) {
+function errorBox(error) {
   const param = error.param ? h("p", {}, "Field: ", h("code", {}, error.param)) : null;
   const status = error.status ? h("small", {}, `Status ${error.status}`) : null;
   return h("div", { class: "error", role: "alert" }, h("p", {}, error.message), param, status);

@@ -8,7 +8,7 @@ export const getKey = () => sessionStorage.getItem(KEY) ?? "";
 export const setKey = (key) => (key ? sessionStorage.setItem(KEY, key) : sessionStorage.removeItem(KEY));
 
 // What the server said no to: `param` is the field that it names.
-export class ApiError extends Error {
+class ApiError extends Error {
   constructor(status, { message, param, code } = {}) {
     super(message ?? `The server answered with status ${status}.`);
     Object.assign(this, { name: "ApiError", status, param: param ?? null, code: code ?? null });
@@ -16,7 +16,7 @@ export class ApiError extends Error {
 }
 
 // No answer, or one that broke off.
-export class CutError extends Error {
+class CutError extends Error {
   constructor(message) {
     super(message);
     this.name = "CutError";

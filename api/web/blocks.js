@@ -41,7 +41,7 @@ function interrupts(line) {
 }
 
 // The cells of a table's row.
-export function cellsOf(line) {
+function cellsOf(line) {
   const cells = [];
   let cell = "";
   const text = line.trim().replace(/^\|/, "");

@@ -23,15 +23,9 @@ export const svg = (tag, props = {}, ...children) =>
 const ICONS = {
   check: "M5 12.5l4.5 4.5L19 7.5",
   copy: "M9 9h10v11H9zM5 15V4h10",
-  download: "M12 4v11m-4.5-4.5L12 15l4.5-4.5M5 20h14",
   edit: "M5 19l1-4L16 5l3 3L9 18zM14 7l3 3",
-  menu: "M4 7h16M4 12h16M4 17h16",
   more: "M9 6l6 6-6 6",
-  plus: "M12 5v14M5 12h14",
   retry: "M19 12a7 7 0 1 1-2.2-5.1M19 4v4.5h-4.5",
-  send: "M12 19V6m-6 6l6-6 6 6",
-  settings: "M4 8h9m5 0h2M4 16h3m5 0h8M15.5 5.5v5M9.5 13.5v5",
-  stop: "M7 7h10v10H7z",
   trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13",
   close: "M6 6l12 12M18 6L6 18",
 };

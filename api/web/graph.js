@@ -1,7 +1,7 @@
 // A small line graph of the last two minutes, drawn as SVG, with its values as text beside it.
 import { h, svg } from "./dom.js";
 
-export const SPAN_MS = 120_000;
+const SPAN_MS = 120_000;
 const GAP_MS = 3500; // readings further apart are not joined
 const WIDTH = 300, HEIGHT = 90;
 

@@ -12,7 +12,7 @@ const ENTITY = /&(?:#(\d{1,7})|#[xX]([\da-fA-F]{1,6})|(amp|lt|gt|quot|apos|nbsp|
 const NAMED = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", copy: "©", mdash: "—", ndash: "–", hellip: "…" };
 const SPACE = /\s/, PUNCTUATION = /[\p{P}\p{S}]/u;
 
-export function safeUrl(text) {
+function safeUrl(text) {
   if (!URL.canParse(text)) return null; // relative ones too: they would lead into this server
   const url = new URL(text);
   return ["http:", "https:", "mailto:"].includes(url.protocol) ? url.href : null;

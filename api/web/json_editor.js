@@ -14,7 +14,7 @@ export function readJson(text) {
 const LINE = 72;
 
 // JSON with what fits on a line on one line.
-export function layOut(value, indent = "") {
+function layOut(value, indent = "") {
   const line = JSON.stringify(value, null, 1).replace(/\n */g, " ");
   if (typeof value !== "object" || value === null || indent.length + line.length <= LINE) return line;
   const inner = `${indent}  `, list = Array.isArray(value);

@@ -124,7 +124,3 @@ export class MarkdownStream {
     return at;
   }
 }
-
-export function renderMarkdown(root, source) {
-  new MarkdownStream(root).finish(source);
-}

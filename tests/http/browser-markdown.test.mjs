@@ -10,9 +10,9 @@ const it = openPage();
 // The HTML that a Markdown text becomes; copy buttons left out.
 const render = (source) =>
   it.page.evaluate(async (text) => {
-    const { renderMarkdown } = await import("/markdown.js");
+    const { MarkdownStream } = await import("/markdown.js");
     const root = document.createElement("div");
-    renderMarkdown(root, text);
+    new MarkdownStream(root).finish(text);
     for (const button of root.querySelectorAll(".copy-code")) button.remove();
     return root.innerHTML;
   }, source);
@@ -91,10 +91,10 @@ test("however a text is cut into deltas, the result is the same", { skip }, asyn
   const texts = Array.from({ length: 60 }, () => Array.from({ length: rng.int(1, 9) }, () => pieces[rng.int(0, pieces.length - 1)]).join(["\n", "\n\n", " ", "\r\n"][rng.int(0, 3)]));
   const cuts = texts.map((t) => Array.from({ length: 12 }, () => rng.int(0, t.length)).sort((a, b) => a - b));
   const wrong = await it.page.evaluate(async ([all, at]) => {
-    const { MarkdownStream, renderMarkdown } = await import("/markdown.js");
+    const { MarkdownStream } = await import("/markdown.js");
     return all.filter((text, i) => {
       const whole = document.createElement("div"), root = document.createElement("div");
-      renderMarkdown(whole, text);
+      new MarkdownStream(whole).finish(text);
       const stream = new MarkdownStream(root);
       for (const n of at[i]) stream.finish(text.slice(0, n));
       stream.finish(text);

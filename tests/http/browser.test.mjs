@@ -33,7 +33,7 @@ test("a typed message gets a streamed answer with its figures", { skip }, async 
   });
   assert.match(await answers().first().textContent(), /fox/i);
   const meta = await page.locator(".message.assistant .meta").first().textContent();
-  assert.match(meta, /tokens\/s.*first after [\d,]+ ms.*\d+ prompt \(\d+ cached\).*\d+ answer/);
+  assert.match(meta, /tokens\/s.*first after [\d,]+ ms.*\d+ prompt tokens \(\d+ cached\).*\d+ answer tokens/);
   const meter = page.getByRole("meter", { name: "Context used" });
   assert.equal(await meter.getAttribute("aria-valuemax"), "8192");
   assert.ok(Number(await meter.getAttribute("aria-valuenow")) > 20);
