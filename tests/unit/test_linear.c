@@ -37,6 +37,24 @@ static void reference_input(const struct input_case *t, double *v[N_INPUTS], con
         v[INPUT_OUT][c] = v[INPUT_X][c] * (t->norm ? k * (double)norms[1][c] : 1);
 }
 
+/* The norm as an op of its own gives the bits that a product's input has, and the same stream. got:
+ * both as the product left them, x as it was before. */
+static void check_norm(backend *be, struct op_norm *op, const float *x, const float *got,
+                       uint64_t all) {
+    float *alone = be_new(2 * all, sizeof *alone);
+    err e;
+    be_need(backend_upload(be, op->in.x, 0, x, all * sizeof *x, &e) == 0, "an upload");
+    CHECK(backend_norm(be, op) == (op->in.norm ? 0 : ERR_INVALID));
+    if (op->in.norm) {
+        be_get(be, op->out, alone, all);
+        be_get(be, op->in.x, alone + all, all);
+        CHECK(memcmp(alone, got, 2 * all * sizeof *got) == 0);
+    }
+    op->out = op->in.x;
+    CHECK(backend_norm(be, op) == ERR_INVALID);
+    free(alone);
+}
+
 static void check_input(backend *be, const struct input_case *t) {
     const uint32_t n = t->n;
     uint64_t all = (uint64_t)t->n_rows * n;
@@ -64,6 +82,7 @@ static void check_input(backend *be, const struct input_case *t) {
     CHECK(backend_linear(be, &op) == 0);
     be_get(be, out, got, all);
     be_get(be, xb, got + all, all);
+    check_norm(be, &(struct op_norm){.in = op.in, .n_rows = t->n_rows, .out = out}, x, got, all);
     for (uint64_t row = 0; row < all; row += n) {
         for (uint32_t c = 0; c < n; c++)
             v[INPUT_X][c] = (double)x[row + c], v[INPUT_RESIDUAL][c] = (double)r[row + c];
