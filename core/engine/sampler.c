@@ -114,11 +114,18 @@ static double uniform(uint64_t seed, uint64_t index) {
     return (double)bits * 0x1p-53;
 }
 
-/* The row without NaNs and, with a mask, without what may not come. */
+/* The row without NaNs and, with a mask, without what may not come. Masks are mostly all or
+ * nothing, for long stretches. */
 static void copy_row(sampler *s, const float *logits, const uint32_t *mask) {
-    for (uint32_t i = 0; i < s->n_vocab; i++) {
-        bool may = !mask || mask[i / 32] >> (i % 32) & 1;
-        s->logits[i] = !may || isnan(logits[i]) ? -INFINITY : logits[i];
+    for (uint32_t first = 0; first < s->n_vocab; first += 32) {
+        uint32_t word = mask ? mask[first / 32] : UINT32_MAX;
+        uint32_t end = s->n_vocab - first < 32 ? s->n_vocab : first + 32;
+        for (uint32_t i = first; i < end; i++)
+            s->logits[i] = word && !isnan(logits[i]) ? logits[i] : -INFINITY;
+        for (uint32_t no = ~word; word && no; no &= no - 1) {
+            uint32_t i = first + (uint32_t)__builtin_ctz(no);
+            if (i < end) s->logits[i] = -INFINITY;
+        }
     }
 }
 
