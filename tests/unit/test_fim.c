@@ -45,7 +45,7 @@ static struct list encode_inner(const tokenizer *t, const char *text) {
 }
 
 static size_t take(const int32_t *ids, size_t at, size_t n, const struct list *l) {
-    bool same = at + l->n <= n && memcmp(ids + at, l->ids, l->n * sizeof *ids) == 0;
+    bool same = at + l->n <= n && (!l->n || memcmp(ids + at, l->ids, l->n * sizeof *ids) == 0);
     CHECK(same);
     return at + l->n;
 }
