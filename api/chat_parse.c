@@ -37,8 +37,10 @@ enum { NUL = JSON_NULLABLE };
 #define REFUSED(name, flags, test, reason)                                                         \
     { name, JSON_REFUSED, flags, .accepts = (test), .why = (reason) }
 
+static const struct json_table message_table, part_table, call_table, function_table;
+
 static const struct json_field fields[] = {
-    {"messages", JSON_VALUE, JSON_REQUIRED, AT(messages)},
+    {"messages", JSON_ARRAY, JSON_REQUIRED, AT(messages), .min = 1, .table = &message_table},
     {"max_tokens", JSON_INT, NUL, AT(max_tokens), HAS(has_max_tokens), 1, 2147483647.0},
     {"max_completion_tokens", JSON_INT, NUL, AT(max_completion_tokens),
      HAS(has_max_completion_tokens), 1, 2147483647.0},
@@ -100,11 +102,15 @@ struct message {
 
 /* What a client may echo back from an answer without asking for anything. */
 static const struct json_field message_fields[] = {
-    {"role", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct message, role)},
-    {"content", JSON_VALUE, NUL, .offset = offsetof(struct message, content)},
+    {"role", JSON_ENUM, JSON_REQUIRED, .offset = offsetof(struct message, role),
+     .words = "system|developer|user|assistant|tool|function"},
+    {"content", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_ARRAY,
+     .offset = offsetof(struct message, content), .table = &part_table,
+     .help = "A text or parts of it; null only beside tool calls."},
     {"name", JSON_STRING, NUL, .offset = offsetof(struct message, name)},
     {"tool_call_id", JSON_STRING, NUL, .offset = offsetof(struct message, tool_call_id)},
-    {"tool_calls", JSON_VALUE, NUL, .offset = offsetof(struct message, tool_calls)},
+    {"tool_calls", JSON_ARRAY, NUL, .offset = offsetof(struct message, tool_calls),
+     .table = &call_table, .help = "The assistant's earlier calls."},
     {"refusal", JSON_STRING, NUL, .offset = offsetof(struct message, refusal)},
     {"reasoning_content", JSON_STRING, NUL, .offset = offsetof(struct message, reasoning_content)},
     {"reasoning", JSON_STRING, NUL, .offset = offsetof(struct message, reasoning)},
@@ -193,8 +199,6 @@ static int read_content(const struct message *m, const char *path, bool optional
         cJSON *parts = cJSON_AddArrayToObject(out, "content");
         return parts ? read_parts(m->content, name, refusals, parts, e) : no_memory(e);
     }
-    if (m->content && !cJSON_IsString(m->content))
-        return wrong_type(name, "a string or an array of parts", m->content, e);
     if (!m->content && !optional)
         return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
     ok = m->content ? cJSON_AddStringToObject(out, "content", m->content->valuestring) != NULL
@@ -213,7 +217,8 @@ struct function {
 static const struct json_field call_fields[] = {
     {"id", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct call, id)},
     {"type", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct call, type)},
-    {"function", JSON_VALUE, JSON_REQUIRED, .offset = offsetof(struct call, function)},
+    {"function", JSON_OBJECT, JSON_REQUIRED, .offset = offsetof(struct call, function),
+     .table = &function_table},
 };
 static const struct json_table call_table = {call_fields, 3, NULL};
 static const struct json_field function_fields[] = {
@@ -236,8 +241,6 @@ static int read_call(const cJSON *v, const char *path, cJSON *list, err *e) {
     json_path(name, "%s.", path);
     int rc = json_read(v, &call_table, name, &call, e);
     if (rc) return rc;
-    json_path(name, "%s.function", path);
-    if (!cJSON_IsObject(call.function)) return wrong_type(name, "an object", call.function, e);
     json_path(name, "%s.function.", path);
     rc = json_read(call.function, &function_table, name, &function, e);
     if (rc) return rc;
@@ -257,7 +260,6 @@ static int read_calls(const struct message *m, const char *path, cJSON *out, err
     if (!m->tool_calls) return 0;
     if (strcmp(m->role, "assistant") != 0)
         return err_set_param(e, ERR_INVALID, name, "'%s' belongs to the role 'assistant'.", name);
-    if (!cJSON_IsArray(m->tool_calls)) return wrong_type(name, "an array", m->tool_calls, e);
     cJSON *list = cJSON_AddArrayToObject(out, "tool_calls");
     if (!list) return no_memory(e);
     int i = 0;
@@ -270,18 +272,7 @@ static int read_calls(const struct message *m, const char *path, cJSON *out, err
 }
 
 static int check_role(const struct message *m, const char *path, err *e) {
-    static const char *const roles[] = {"system",    "developer", "user",
-                                        "assistant", "tool",      "function"};
     char name[JSON_PATH_BYTES];
-    bool known = false;
-    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-        known |= strcmp(m->role, roles[i]) == 0;
-    json_path(name, "%s.role", path);
-    if (!known)
-        return err_set_param(e, ERR_INVALID, name,
-                             "Invalid value: '%.40s'. Supported values of '%s' are: 'system', "
-                             "'developer', 'user', 'assistant', 'tool' and 'function'.",
-                             m->role, name);
     /* Its own words may come back, where they are all that it said. */
     const char *alien = m->refusal             ? "refusal"
                         : m->reasoning_content ? "reasoning_content"

@@ -1,6 +1,7 @@
 /* ep_models.c - GET /v1/models and /v1/models/{id}. Runs on HTTP threads. */
 #include "api/api_int.h"
 #include "api/json.h"
+#include "core/chat/syntax.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,6 +16,9 @@ static void add_capabilities(str *s, const struct api_model *m) {
         {"completion", true},
         {"embeddings", true},
         {"chat", m->chat != NULL},
+        {"tools", m->chat != NULL}, /* by a form of their own where the template has none */
+        {"json_schema", m->chat != NULL},
+        {"reasoning", m->chat && *chat_template_syntax(m->chat)->reasoning_open},
         {"fim", tokenizer_fim(tok, &(struct tokenizer_fim){0})},
     };
     str_add(s, ",\"capabilities\":{");

@@ -30,6 +30,9 @@ bases["POST /v1/detokenize"] = bases["POST /detokenize"];
 // Where a right value does not follow from the row: `value`, and what else the body needs with it.
 // `without`: members that must not be there. `depends`: the field or its parent
 // may be refused all the same, by the model that is served.
+const call = { id: "c1", type: "function", function: { name: "f", arguments: "{}" } };
+const spoken = { messages: [{ role: "assistant", content: "x" }, ...user("y")] };
+const called = { messages: [{ role: "assistant", content: "x", tool_calls: [call] }, { role: "tool", tool_call_id: "c1", content: "1" }] };
 const common = { model: { value: model } };
 const responses = {
   input: { value: [{ role: "user", content: [{ type: "input_text", text: "x" }] }] },
@@ -58,6 +61,14 @@ const right = {
     stream_options: { value: { include_usage: true }, with: { stream: true } },
     max_completion_tokens: { value: 1, without: ["max_tokens"] },
     messages: { value: user("y") },
+    "messages.content": { value: "x", with: called },
+    "messages.refusal": { with: spoken, depends: "messages[0].refusal" },
+    "messages.reasoning_content": { with: spoken },
+    "messages.reasoning": { with: spoken },
+    "messages.tool_calls": { value: [call], with: spoken },
+    "messages.tool_calls.type": { value: "function" },
+    "messages.tool_calls.function": { value: call.function },
+    "messages.tool_calls.function.arguments": { value: "{}" },
     continue_final_message: { value: true, with: { messages: [...user("x"), { role: "assistant", content: "y" }] } },
     reasoning_effort: { value: "low", depends: "reasoning_effort" },
   },

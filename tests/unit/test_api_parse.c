@@ -35,7 +35,7 @@ static void field_case(const struct json_table *table, const char *field, int wa
     str s;
     str_init(&s, 65536);
     str_addf(&s, "{\"model\":\"m\",%s%s%s}",
-             table == &chat_table ? "\"messages\":[]" : "\"prompt\":\"x\"", *field ? "," : "",
+             table == &chat_table ? "\"messages\":[{}]" : "\"prompt\":\"x\"", *field ? "," : "",
              field);
     struct gen_fields f;
     struct gen_options *o = mem_new(1, sizeof *o);
@@ -177,7 +177,7 @@ static void completions_fields_are_honoured_or_refused(void) {
         {"\"suffix\":null", 0, ""},
         {"\"suffix\":\"x\"", 0, ""},
         {"\"suffix\":[]", ERR_INVALID, "suffix"},
-        {"\"messages\":[]", ERR_INVALID, "messages"},
+        {"\"messages\":[{}]", ERR_INVALID, "messages"},
         {"\"tools\":[]", ERR_INVALID, "tools"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -188,7 +188,7 @@ static void required_fields_are_missed_by_name(void) {
     struct gen_fields f;
     cJSON *tree;
     err e;
-    CHECK(read_fields("{\"messages\":[]}", &chat_table, &f, &tree, &e) == ERR_INVALID);
+    CHECK(read_fields("{\"messages\":[{}]}", &chat_table, &f, &tree, &e) == ERR_INVALID);
     CHECK_STR(e.param, "model");
     cJSON_Delete(tree);
     CHECK(read_fields("{\"model\":\"m\"}", &chat_table, &f, &tree, &e) == ERR_INVALID);
@@ -206,7 +206,7 @@ static void options_carry_the_values(void) {
     cJSON *tree;
     err e;
     CHECK(read_fields(
-              "{\"model\":\"m\",\"messages\":[],\"temperature\":0.5,\"top_p\":0.75,\"top_k\":7,"
+              "{\"model\":\"m\",\"messages\":[{}],\"temperature\":0.5,\"top_p\":0.75,\"top_k\":7,"
               "\"min_p\":0.25,\"seed\":9007199254740993,\"n\":3,\"stop\":[\"x\",\"yz\"],"
               "\"presence_penalty\":1,\"frequency_penalty\":-1,"
               "\"repetition_penalty\":1.5,\"logit_bias\":{\"42\":-7.5},\"logprobs\":true,"
@@ -225,7 +225,7 @@ static void options_carry_the_values(void) {
     CHECK(o->n_choices == 3 && o->n_stops == 2 && o->stream && o->include_usage);
     CHECK_STR(o->stops[1], "yz");
     cJSON_Delete(tree);
-    CHECK(read_fields("{\"model\":\"m\",\"messages\":[]}", &chat_table, &f, &tree, &e) == 0);
+    CHECK(read_fields("{\"model\":\"m\",\"messages\":[{}]}", &chat_table, &f, &tree, &e) == 0);
     CHECK(gen_options_read(&f, 100, o, &e) == 0);
     CHECK(p->temperature == 1 && p->top_p == 1 && !p->has_seed && p->n_logprobs == -1 &&
           p->max_tokens == 0 && o->n_choices == 1 && !o->no_tokens);
