@@ -137,6 +137,9 @@ void string_begin(const struct machine *m, struct frame *f, const struct g_strin
  * missing
  * << 16 and the bounds of the next one << 8 and << 0. false: malformed. */
 bool utf8_step(uint32_t *missing, uint8_t byte);
+/* One byte of the content itself, a code point's first or a later one. false: nothing begins so.
+ * Does not ask string_is_alive. */
+bool string_content_byte(const struct machine *m, struct frame *f, uint8_t byte);
 /* Some content can follow and end the string (watched: which is not used). */
 bool string_is_alive(const struct machine *m, const struct frame *f);
 

@@ -78,8 +78,7 @@ static bool names_byte(const struct machine *m, struct frame *f, uint8_t byte) {
     return lo < hi && names_left(m, f);
 }
 
-/* One byte of the content, a code point's first or a later one. false: nothing begins so. */
-static bool content_byte(const struct machine *m, struct frame *f, uint8_t byte) {
+bool string_content_byte(const struct machine *m, struct frame *f, uint8_t byte) {
     if (f->flags & FLAG_WATCHED) f->bits = hash_byte(f->bits, byte);
     switch (content_of(f)) {
     case CONTENT_COUNT:
@@ -133,7 +132,7 @@ static bool content_is_alive(const struct machine *m, const struct frame *f) {
     if (content_may_end(m, f, &property)) return true;
     for (int b = lo; b <= hi; b++) {
         struct frame g = *f;
-        if (content_byte(m, &g, (uint8_t)b) && content_is_alive(m, &g)) return true;
+        if (string_content_byte(m, &g, (uint8_t)b) && content_is_alive(m, &g)) return true;
     }
     return false;
 }
@@ -171,7 +170,8 @@ static bool range_from(const struct machine *m, const struct frame *f, const str
     for (int b = lo; b <= hi; b++) {
         struct frame g = *f;
         int next = (b == lo ? bounds & 1 : 0) | (b == hi ? bounds & 2 : 0);
-        if (content_byte(m, &g, (uint8_t)b) && range_from(m, &g, r, i + 1, next)) return true;
+        if (string_content_byte(m, &g, (uint8_t)b) && range_from(m, &g, r, i + 1, next))
+            return true;
     }
     return false;
 }
@@ -207,7 +207,7 @@ static void take_code_point(struct machine *m, const struct frame *f, uint32_t c
     uint8_t bytes[4];
     size_t n = encode(cp, bytes);
     for (size_t i = 0; i < n; i++)
-        if (!content_byte(m, &g, bytes[i])) return;
+        if (!string_content_byte(m, &g, bytes[i])) return;
     if (content_is_alive(m, &g)) machine_emit(m, &g);
 }
 
@@ -228,7 +228,7 @@ static void body_step(struct machine *m, const struct frame *f, uint8_t byte) {
         if (f->acc || !range_any(m, f, 0, MAX_CODE_POINT)) return;
         g.phase = STRING_ESCAPE;
         machine_emit(m, &g);
-    } else if (byte >= 0x20 && content_byte(m, &g, byte) && content_is_alive(m, &g)) {
+    } else if (byte >= 0x20 && string_content_byte(m, &g, byte) && content_is_alive(m, &g)) {
         machine_emit(m, &g);
     }
 }

@@ -55,6 +55,88 @@ static void walk_all(struct machine *m, const struct grammar_vocab *v, struct ma
     walk(m, v, work, t, 0, t->n, mask);
 }
 
+/* ---- the trie, from one frame ---- */
+
+/* Does the frame go through its text alone, for a while? Not where values that are watched were
+ * seen before: there each step asks what is left. */
+static bool goes_alone(const struct machine *m, const struct frame *f) {
+    if (f->flags & FLAG_WATCHED)
+        if (f->kind == FRAME_DFA || m->frames[f->parent].used) return false;
+    return f->kind == FRAME_DFA || (f->kind == FRAME_STRING && f->phase == STRING_BODY);
+}
+
+enum alone { ALONE_DEAD, ALONE_ON, ALONE_NO_LONGER };
+
+/* One byte on in a string. ALONE_NO_LONGER: what is behind it, the machine knows. */
+static enum alone step_alone(const struct machine *m, struct frame *f, uint8_t byte) {
+    if (byte == '"' || byte == '\\') return ALONE_NO_LONGER;
+    return byte >= 0x20 && string_content_byte(m, f, byte) ? ALONE_ON : ALONE_DEAD;
+}
+
+/* The nodes below the one at at, which the frame has not yet taken. */
+static void walk_below(struct machine *m, const struct grammar_vocab *v, struct mask_work *work,
+                       const struct trie *t, uint32_t at, uint32_t *mask) {
+    const struct trie_node *node = &t->nodes[at];
+    uint32_t first = work->ends[0];
+    m->n_pool = first;
+    if (machine_step(m, &work->path[node->depth - 1], 1, node->byte)) {
+        work->first[node->depth] = first;
+        work->ends[node->depth] = m->n_pool;
+        work->frames[node->depth] = m->n_frames;
+        if (node->token >= 0) allow(v, node->token, mask);
+        walk(m, v, work, t, at + 1, node->end, mask);
+    }
+    machine_roll_back(m, work->frames[0]);
+}
+
+/* As walk_alone, where nothing but the state of an automaton changes. */
+static void walk_automaton(struct machine *m, const struct grammar_vocab *v, struct mask_work *work,
+                           const struct trie *t, uint32_t *mask) {
+    const struct frame f = work->path[0];
+    const struct dfa *d = &m->g->dfas.at[f.index];
+    bool string = f.kind == FRAME_STRING, ends = f.parent && !string;
+    work->states[0] = f.x;
+    for (uint32_t at = 0; at < t->n && !m->failed;) {
+        const struct trie_node *node = &t->nodes[at];
+        uint32_t before = work->states[node->depth - 1], x = dfa_step(d, before, node->byte);
+        bool leaves = string ? node->byte == '"' || node->byte == '\\' : ends && d->accept[x];
+        if (string && node->byte < 0x20) x = 0;
+        if (leaves) {
+            work->path[node->depth - 1] = f;
+            work->path[node->depth - 1].x = before;
+            walk_below(m, v, work, t, at, mask);
+        }
+        if (!x || leaves) {
+            at = node->end;
+            continue;
+        }
+        work->states[node->depth] = x;
+        if (node->token >= 0) allow(v, node->token, mask);
+        at++;
+    }
+}
+
+/* As walk_all, from the one frame that walk_from was given, which goes alone. */
+static void walk_alone(struct machine *m, const struct grammar_vocab *v, struct mask_work *work,
+                       const struct trie *t, uint32_t *mask) {
+    const struct frame *from = &m->pool[work->first[0]];
+    bool counts = from->kind == FRAME_STRING && (from->flags & FLAG_CONTENT) != CONTENT_DFA;
+    work->path[0] = *from;
+    if (!counts && !(from->flags & FLAG_WATCHED)) {
+        walk_automaton(m, v, work, t, mask);
+        return;
+    }
+    for (uint32_t at = 0; at < t->n && !m->failed;) {
+        const struct trie_node *node = &t->nodes[at];
+        struct frame *f = &work->path[node->depth];
+        *f = work->path[node->depth - 1];
+        enum alone went = step_alone(m, f, node->byte);
+        if (went == ALONE_NO_LONGER) walk_below(m, v, work, t, at, mask);
+        if (went == ALONE_ON && node->token >= 0) allow(v, node->token, mask);
+        at = went == ALONE_ON ? at + 1 : node->end;
+    }
+}
+
 /* ---- strings ---- */
 
 /* The code points up to which every plain token may come on top of f: VOCAB_MAX_PLAIN and no end;
@@ -74,7 +156,10 @@ static void add_string(struct machine *m, const struct grammar_vocab *v, struct 
     const uint32_t *plain = v->plain + (uint64_t)n_code_points * v->n_words;
     for (uint32_t i = 0; i < v->n_words; i++)
         mask[i] |= plain[i];
-    walk_all(m, v, work, &v->not_plain, mask);
+    if (goes_alone(m, &m->pool[work->first[0]]))
+        walk_alone(m, v, work, &v->not_plain, mask);
+    else
+        walk_all(m, v, work, &v->not_plain, mask);
 }
 
 /* ---- automata that let most bytes loop ---- */
@@ -160,7 +245,7 @@ void mask_compute(struct machine *m, const struct grammar_vocab *v, struct mask_
     for (uint32_t i = 0; i < n && rest + n <= MACHINE_MAX_POOL; i++) {
         const struct frame *f = &set[i];
         uint32_t plain = plain_code_points(m, f), loop = plain ? 0 : loop_of(m, v, f);
-        if (!plain && !loop) {
+        if (!plain && !loop && !goes_alone(m, f)) {
             m->pool[rest + n_rest++] = *f;
             continue;
         }
@@ -168,6 +253,8 @@ void mask_compute(struct machine *m, const struct grammar_vocab *v, struct mask_
         walk_from(m, work, f, 1);
         if (plain)
             add_string(m, v, work, plain, mask);
+        else if (!loop)
+            walk_alone(m, v, work, &v->trie, mask);
         else
             add_loop(m, v, work, f, loop, mask);
         machine_roll_back(m, frames);

@@ -77,8 +77,10 @@ static inline uint32_t vocab_token_bytes(const struct grammar_vocab *v, uint32_t
 struct mask_work {
     uint32_t first[VOCAB_MAX_TOKEN + 1]; /* along a path of the trie: the set's place in the pool */
     uint32_t ends[VOCAB_MAX_TOKEN + 1];
-    uint32_t frames[VOCAB_MAX_TOKEN + 1]; /* the arena's size with it */
-    uint32_t *mask;                       /* (n_words) of one frame */
+    uint32_t frames[VOCAB_MAX_TOKEN + 1];   /* the arena's size with it */
+    uint32_t states[VOCAB_MAX_TOKEN + 1];   /* likewise, of an automaton */
+    struct frame path[VOCAB_MAX_TOKEN + 1]; /* along a path, while there is one frame */
+    uint32_t *mask;                         /* (n_words) of one frame */
 };
 
 /* mask.c: sets the bits of all tokens that may come where a text stands in set; the others are

@@ -130,8 +130,6 @@ static size_t grammar_bench_pass(const grammar *g, grammar_vocab *v, const int32
         double from = grammar_bench_us();
         grammar_matcher_mask(m, mask);
         us[n_us++] = grammar_bench_us() - from;
-        if (getenv("GRAMMAR_BENCH_SLOW") && us[n_us - 1] > atof(getenv("GRAMMAR_BENCH_SLOW")))
-            fprintf(stderr, "%.0f us before token %zu\n", us[n_us - 1], i);
         if (i < n && !grammar_matcher_accept(m, ids[i])) {
             printf("(refused at token %zu) ", i);
             break;
