@@ -121,7 +121,8 @@ void chat_output_fini(struct chat_output *out);
  *   - arguments of a call: a JSON text becomes the object, or an object its JSON text;
  *   - an array of text parts: the texts, newlines between; or a text: an array of one part;
  *   - role developer: system, where the template refuses or drops it;
- *   - a tool's result without a name: the name of the call that it answers.
+ *   - a tool's result without a name: the name of the call that it answers;
+ *   - a call's id: nine letters and digits made of it, the same for its result.
  * Then it renders as transformers does. Only where that fails, tools and documents that are NULL
  * are left undefined, and mutation is allowed to a template that failed for the lack of it; when
  * that fails too, the first failure is reported. Results as chat_render's; ERR_UNSUPPORTED: a part

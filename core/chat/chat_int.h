@@ -311,6 +311,7 @@ struct chat_traits {
     bool join_parts[JROLE_COUNT], wrap_text[JROLE_COUNT];
     bool refuses_developer, copies_developer;
     bool tool_needs_name;
+    bool ids_of_nine; /* a call's id has nine letters and digits */
 };
 
 struct chat_template {

@@ -5,6 +5,7 @@
 #include "core/chat/chat.h"
 #include "core/chat/chat_int.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -138,6 +139,37 @@ static int name_result(const struct calls *calls, cJSON *message, unsigned numbe
     return put(message, "name", cJSON_CreateString(found->name), e);
 }
 
+/* ---- ids ---- */
+
+/* An id of nine letters and digits stays; any other becomes one by its hash (FNV-1a). */
+static int shorten_id(cJSON *object, const char *name, err *e) {
+    static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+    enum { LENGTH = 9 };
+    const cJSON *id = member(object, name);
+    if (!cJSON_IsString(id)) return 0;
+    const char *text = id->valuestring;
+    size_t n = strlen(text);
+    bool fits = n == LENGTH;
+    for (size_t i = 0; i < n; i++)
+        fits = fits && (text[i] & 0x80) == 0 && isalnum((unsigned char)text[i]);
+    if (fits) return 0;
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ (unsigned char)text[i]) * 0x100000001b3u;
+    char made[LENGTH + 1] = "";
+    for (size_t i = 0; i < LENGTH; i++, hash /= 36)
+        made[i] = digits[hash % 36];
+    return put(object, name, cJSON_CreateString(made), e);
+}
+
+static int shorten_ids(cJSON *message, err *e) {
+    cJSON *call, *calls = member(message, "tool_calls");
+    int rc = shorten_id(message, "tool_call_id", e);
+    for (call = calls ? calls->child : NULL; call && !rc; call = call->next)
+        rc = shorten_id(call, "id", e);
+    return rc;
+}
+
 /* ---- content ---- */
 
 static int join_parts(cJSON *message, const cJSON *parts, unsigned number, err *e) {
@@ -212,6 +244,7 @@ static int normalise_message(const struct shaping *s, cJSON *message, unsigned n
     if (!rc && r == JROLE_ASSISTANT) rc = normalise_calls(traits, message, e);
     if (!rc && r == JROLE_TOOL && traits->tool_needs_name)
         rc = name_result(&s->calls, message, number, e);
+    if (!rc && traits->ids_of_nine) rc = shorten_ids(message, e);
     const cJSON *content = member(message, "content");
     if (!rc && cJSON_IsArray(content) && traits->join_parts[r])
         rc = join_parts(message, content, number, e);

@@ -182,6 +182,26 @@ static void probe_tool_name(struct probe *p, struct chat_traits *traits) {
     traits->tool_needs_name = named && !nameless;
 }
 
+/* Some templates refuse ids that are not like their maker's. */
+static void probe_ids(struct probe *p, struct chat_traits *traits) {
+    char json[JSON_BYTES], *at;
+    const char *content = traits->wrap_text[JROLE_TOOL] ? PARTS : TEXT;
+    with_content(traits, JROLE_TOOL, content, true, json);
+    bool nine = probe_render(p, json, true) && holds(p, ONE);
+    for (at = json; (at = strstr(at, ID)) != NULL; at++)
+        memcpy(at, "call_0001", sizeof ID - 1); /* an underscore, as in everybody else's ids */
+    traits->ids_of_nine = nine && !(probe_render(p, json, true) && holds(p, ONE));
+    if (traits->ids_of_nine || !nine) return;
+    char longer[JSON_BYTES] = "";
+    size_t n = 0;
+    for (const char *c = json; *c && n + 32 < sizeof longer; c++) {
+        bool id = strncmp(c, "call_0001", sizeof ID - 1) == 0;
+        n += (size_t)snprintf(longer + n, sizeof longer - n, "%s%c", id ? "0123456789abcdef" : "",
+                              *c);
+    }
+    traits->ids_of_nine = !(probe_render(p, longer, true) && holds(p, ONE));
+}
+
 int chat_template_probe(chat_template *t, err *e) {
     struct probe p = {.t = t, .tools = cJSON_Parse(tools_json)};
     struct chat_traits traits = {0};
@@ -191,6 +211,7 @@ int chat_template_probe(chat_template *t, err *e) {
         probe_parts(&p, &traits, (enum jrole)role);
     probe_developer(&p, &traits);
     probe_tool_name(&p, &traits);
+    probe_ids(&p, &traits);
     chat_output_fini(&p.out);
     cJSON_Delete(p.tools);
     if (p.no_memory) return err_set(e, ERR_NOMEM, "no memory to try the chat template");
