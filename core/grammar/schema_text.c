@@ -204,12 +204,19 @@ static int number_equal(struct s_ctx *c, const cJSON *value, uint32_t *dfa) {
     return number(c, &(struct dfa_number){.min = v, .max = v}, s_node_of(c, value), dfa);
 }
 
-/* Numbers below and above v; they have no exponents, so that others can be taken from them. */
-static int number_beside(struct s_ctx *c, const char *v, bool with, uint32_t node, uint32_t *dfa) {
+/* Numbers below and above v. */
+static int number_beside(struct s_ctx *c, const char *v, uint32_t node, uint32_t *dfa) {
     uint32_t below, above;
     int rc = number(c, &(struct dfa_number){.max = v, .exclusive_max = true}, node, &below);
-    if (!rc) rc = number(c, &(struct dfa_number){.min = v, .exclusive_min = !with}, node, &above);
+    if (!rc) rc = number(c, &(struct dfa_number){.min = v, .exclusive_min = true}, node, &above);
     return rc ? rc : s_combine(c, below, above, DFA_OR, dfa);
+}
+
+/* Numbers of which it can be told what they are not, for automata of integers and multiples know no
+ * exponents: those without one, and those between -1 and 1 that programs write so. */
+static int number_plain(struct s_ctx *c, bool small, uint32_t node, uint32_t *dfa) {
+    return s_pattern(c, small ? "^-?([0-9.]+|[1-9](\\.[0-9]+)?[eE]-0*[1-9][0-9]*)$" : "^-?[0-9.]+$",
+                     node, dfa);
 }
 
 /* Union of the numbers in [from, to), halved so that no automaton is copied more than log n times.
@@ -325,7 +332,7 @@ static int number_negative(struct numbers *n, const struct s_fact *f) {
     int rc;
     if (f->kind == S_F_CONST) {
         if (!cJSON_IsNumber(at)) return 0;
-        rc = number_beside(n->c, literal(at, text), false, f->node, &dfa);
+        rc = number_beside(n->c, literal(at, text), f->node, &dfa);
         return rc ? rc : s_combine(n->c, n->dfa, dfa, DFA_AND, &n->dfa);
     }
     struct dfa_number out = {.integer = f->kind == S_F_INTEGER};
@@ -334,7 +341,7 @@ static int number_negative(struct numbers *n, const struct s_fact *f) {
     else if (f->kind != S_F_INTEGER)
         return 0;
     uint32_t plain;
-    rc = number_beside(n->c, "0", true, f->node, &plain);
+    rc = number_plain(n->c, out.integer || at->valuedouble >= 1, f->node, &plain);
     if (!rc) rc = number(n->c, &out, f->node, &dfa);
     if (!rc) rc = s_combine(n->c, n->dfa, plain, DFA_AND, &n->dfa);
     return rc ? rc : s_combine(n->c, n->dfa, dfa, DFA_MINUS, &n->dfa);
