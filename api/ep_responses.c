@@ -41,19 +41,6 @@ static int read_messages(struct request *r, struct asked *a, err *e) {
     return rc;
 }
 
-/* What chat_request_start does not do yet. */
-static int refuse_unfinished(const struct chat_request *q, err *e) {
-    if (q->tools.list && q->tools.choice != CHAT_TOOLS_NONE)
-        return err_set_param(e, ERR_UNSUPPORTED, "tools",
-                             "Unsupported value for 'tools': tool calling is not supported by this "
-                             "server.");
-    if (q->format.kind != CHAT_FORMAT_TEXT)
-        return err_set_param(e, ERR_UNSUPPORTED, "text.format",
-                             "Unsupported value for 'text.format': only the type 'text' is "
-                             "supported by this server.");
-    return 0;
-}
-
 /* asked_fini also on failure. */
 static int read_body(struct request *r, const cJSON *body, const struct json_table *table,
                      struct asked *a, err *e) {
@@ -63,6 +50,7 @@ static int read_body(struct request *r, const cJSON *body, const struct json_tab
     chat_request_init(q);
     q->param_messages = "input";
     q->param_format = "text.format";
+    q->param_function = "";
     q->param_effort = "reasoning.effort";
     int rc = gen_body_read(body, table, &a->fields, e);
     if (!rc) rc = response_fields_check(&a->fields, e);
@@ -70,7 +58,6 @@ static int read_body(struct request *r, const cJSON *body, const struct json_tab
     if (rc) return rc;
     q->model = r->model;
     rc = response_tools_read(&a->fields, q, e);
-    if (!rc) rc = refuse_unfinished(q, e);
     if (!rc) rc = chat_fields_read(&a->fields.gen, q->model->chat, q, e);
     if (!rc) rc = read_messages(r, a, e);
     return rc;
@@ -107,6 +94,7 @@ static int run_create(struct request *r, const cJSON *body, err *e) {
     if (!rc)
         rc = gen_options_read(&a.fields.gen, tokenizer_n_vocab(engine_tokenizer(r->model->engine)),
                               &options, e);
+    options.obfuscate = a.fields.obfuscate;
     if (!rc) rc = start(r, &a, &options, e);
     asked_fini(&a);
     return tell(r, rc, e);

@@ -1,6 +1,7 @@
 /* responses_fields.c - the fields of POST /v1/responses: their table, tools and text format in the
  * shape that all chatting endpoints share, and their echo in the answer. Pure, HTTP threads. */
 #include "api/responses_request.h"
+#include "api/tools.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,14 +10,7 @@
 #define AT(member)  .offset = offsetof(struct response_fields, member)
 #define HAS(member) .has = 1 + offsetof(struct response_fields, member)
 
-enum {
-    NUL = JSON_NULLABLE,
-    MAX_PAIRS = 16,
-    MAX_KEY = 64,
-    MAX_VALUE = 512,
-    MAX_TOOLS = 128,
-    MAX_NAME = 64
-};
+enum { NUL = JSON_NULLABLE, MAX_PAIRS = 16, MAX_KEY = 64, MAX_VALUE = 512, MAX_NAME = 64 };
 
 static bool is_false(const cJSON *v) {
     return cJSON_IsFalse(v);
@@ -68,7 +62,8 @@ static const struct json_field reasoning_fields[] = {
 static const struct json_table reasoning_table = JSON_TABLE(reasoning_fields, NULL);
 
 static const struct json_field stream_fields[] = {
-    {"include_obfuscation", JSON_REFUSED, .accepts = is_false, .why = "streams are not padded"},
+    {"include_obfuscation", JSON_BOOL, 0, AT(obfuscate), .initial = "false",
+     .help = "Deltas carry random characters that hide the length of their text."},
 };
 static const struct json_table stream_table = JSON_TABLE(stream_fields, NULL);
 
@@ -77,7 +72,7 @@ struct tool {
     const cJSON *parameters;
     bool strict, has_strict;
 };
-static const struct json_field tool_fields[] = {
+static const struct json_field own_tool_fields[] = {
     {"type", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct tool, type)},
     {"name", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct tool, name), .min = 1,
      .max = MAX_NAME},
@@ -89,7 +84,7 @@ static const struct json_field tool_fields[] = {
     {"defer_loading", JSON_REFUSED, .accepts = is_false, .why = "there is no tool search"},
     {"allowed_callers", JSON_REFUSED, NUL, .why = "only the client calls tools"},
 };
-static const struct json_table tool_table = JSON_TABLE(tool_fields, NULL);
+static const struct json_table own_tool_table = JSON_TABLE(own_tool_fields, NULL);
 
 struct choice {
     const char *type, *name, *mode;
@@ -100,7 +95,8 @@ static const struct json_field choice_fields[] = {
      .words = "function|allowed_tools"},
     {"name", JSON_STRING, 0, .offset = offsetof(struct choice, name), .min = 1},
     {"mode", JSON_ENUM, 0, .offset = offsetof(struct choice, mode), .words = "auto|required"},
-    {"tools", JSON_ARRAY, 0, .offset = offsetof(struct choice, tools), .min = 1, .max = MAX_TOOLS},
+    {"tools", JSON_ARRAY, 0, .offset = offsetof(struct choice, tools), .min = 1,
+     .max = CHAT_MAX_TOOLS},
 };
 static const struct json_table choice_table = JSON_TABLE(choice_fields, NULL);
 
@@ -121,7 +117,7 @@ static const struct json_table choice_table = JSON_TABLE(choice_fields, NULL);
          .help = "A stored response that this one goes on from."},                                 \
         {"conversation", JSON_REFUSED, NUL,                                                        \
          .why = "conversations are not kept: use previous_response_id"},                           \
-        {"tools", JSON_ARRAY, NUL, AT(tools), .max = MAX_TOOLS, .help = "Functions only."},        \
+        {"tools", JSON_ARRAY, NUL, AT(tools), .max = CHAT_MAX_TOOLS, .help = "Functions only."},   \
         {"tool_choice",                                                                            \
          JSON_VALUE,                                                                               \
          NUL | JSON_OR_STRING | JSON_OR_OBJECT,                                                    \
@@ -247,26 +243,13 @@ int response_fields_check(struct response_fields *f, err *e) {
                              "'stream_options' is only allowed when 'stream' is true.");
     int rc = check_metadata(f->metadata, e);
     if (!rc) rc = check_include(f, e);
-    if (!rc && f->stream_options) /* nothing in there is kept */
+    if (!rc && f->stream_options)
         rc = json_read(f->stream_options, &stream_table, "stream_options.", f, e);
     if (!rc && f->reasoning) rc = json_read(f->reasoning, &reasoning_table, "reasoning.", f, e);
     return rc;
 }
 
 /* ---- tools ---- */
-
-static int bad_name(const char *path, err *e) {
-    return err_set_param(e, ERR_INVALID, path,
-                         "Invalid value for '%s': letters, digits, '_' and '-' only.", path);
-}
-
-static bool is_name(const char *name) {
-    for (; *name; name++)
-        if (!(*name >= '0' && *name <= '9') && !(*name >= 'a' && *name <= 'z') &&
-            !(*name >= 'A' && *name <= 'Z') && *name != '_' && *name != '-')
-            return false;
-    return true;
-}
 
 static int no_memory(err *e) {
     return err_set(e, ERR_NOMEM, "out of memory");
@@ -304,9 +287,7 @@ static int read_tool(const cJSON *v, const char *path, struct tool *t, err *e) {
                              "own: only 'function' is supported.",
                              name, type);
     json_path(name, "%s.", path);
-    int rc = json_read(v, &tool_table, name, t, e);
-    json_path(name, "%s.name", path);
-    return rc || is_name(t->name) ? rc : bad_name(name, e);
+    return json_read(v, &own_tool_table, name, t, e);
 }
 
 static bool has_tool(const cJSON *list, const char *name) {
@@ -362,9 +343,6 @@ static int read_choice_object(const cJSON *v, struct chat_tools *tools, err *e) 
         return err_set_param(e, ERR_INVALID, path, "'%s' does not belong to type '%s'.", path,
                              c.type);
     if (!named) return keep_allowed(&c, tools, e);
-    if (!has_tool(tools->list, c.name))
-        return err_set_param(e, ERR_INVALID, path, "Tool choice '%.64s' not found in 'tools'.",
-                             c.name);
     tools->choice = CHAT_TOOLS_NAMED;
     tools->name = c.name;
     return 0;
@@ -375,10 +353,6 @@ static int read_choice(const cJSON *v, struct chat_tools *tools, err *e) {
     static const enum chat_tool_choice choices[] = {CHAT_TOOLS_AUTO, CHAT_TOOLS_NONE,
                                                     CHAT_TOOLS_REQUIRED};
     if (!v) return 0;
-    if (!tools->list && !(cJSON_IsString(v) &&
-                          (!strcmp(v->valuestring, "none") || !strcmp(v->valuestring, "auto"))))
-        return err_set_param(e, ERR_INVALID, "tool_choice",
-                             "'tool_choice' is only allowed when 'tools' are specified.");
     if (cJSON_IsObject(v)) return read_choice_object(v, tools, e);
     for (size_t i = 0; i < 3; i++)
         if (strcmp(v->valuestring, words[i]) == 0) {
@@ -391,7 +365,8 @@ static int read_choice(const cJSON *v, struct chat_tools *tools, err *e) {
                          v->valuestring);
 }
 
-static int read_format(const struct response_fields *f, struct chat_format *out, err *e) {
+static int read_format(const struct response_fields *f, struct chat_request *q, err *e) {
+    struct chat_format *out = &q->format;
     struct text text = {0};
     struct format format = {0};
     int rc = f->text ? json_read(f->text, &text_table, "text.", &text, e) : 0;
@@ -415,12 +390,12 @@ static int read_format(const struct response_fields *f, struct chat_format *out,
         return err_set_param(e, ERR_INVALID, path, "'%s' does not belong to type '%s'.", path,
                              format.type);
     }
-    if (schema && !is_name(format.name)) return bad_name(path, e);
     out->kind = schema                                    ? CHAT_FORMAT_SCHEMA
                 : strcmp(format.type, "json_object") == 0 ? CHAT_FORMAT_OBJECT
                                                           : CHAT_FORMAT_TEXT;
     out->value = format.schema;
     out->strict = format.strict;
+    if (schema) q->param_format = "text.format.schema";
     return 0;
 }
 
@@ -434,14 +409,11 @@ int response_tools_read(const struct response_fields *f, struct chat_request *q,
         struct tool t;
         json_path(path, "tools[%d]", i++);
         rc = read_tool(v, path, &t, e);
-        json_path(path, "tools[%d].name", i - 1);
-        if (!rc && has_tool(tools->list, t.name))
-            rc = err_set_param(e, ERR_INVALID, path,
-                               "Invalid value for '%s': '%.64s' is there twice.", path, t.name);
         if (!rc) rc = add_tool(&t, tools->list, e);
     }
     if (!rc) rc = read_choice(f->tool_choice, tools, e);
-    if (!rc) rc = read_format(f, &q->format, e);
+    if (!rc) rc = chat_tools_check(q, e);
+    if (!rc) rc = read_format(f, q, e);
     return rc;
 }
 

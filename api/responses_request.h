@@ -40,7 +40,7 @@ struct response_fields {
         *stream_options;
     const char *instructions, *previous_response_id, *truncation;
     int64_t max_tool_calls;
-    bool has_max_tool_calls, store, has_store, parallel_tool_calls;
+    bool has_max_tool_calls, store, has_store, parallel_tool_calls, obfuscate;
 };
 extern const struct json_table responses_table;
 /* POST /v1/responses/input_tokens: those of them that make the prompt. */

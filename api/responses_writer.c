@@ -240,6 +240,7 @@ static void delta_event(struct gen *g, const struct gen_piece *piece, const str 
         str_add_n(out, str_cstr(logprobs), logprobs->len);
         str_add_char(out, ']');
     }
+    gen_add_padding(g, piece->n, out);
     close_event(out);
 }
 

@@ -6,6 +6,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import OpenAI from "openai";
+import { zodResponsesFunction, zodTextFormat } from "openai/helpers/zod";
+import { z } from "zod";
 import { extract, print } from "../../scripts/openapi-schemas.mjs";
 import { validate, validateEvent } from "./openapi.mjs";
 import { modelName, post, startServer, until } from "./server.mjs";
@@ -161,6 +163,83 @@ test("items of all kinds become the conversation that a chat has", async () => {
   assert.equal(listed.data[2].id, "msg_1");
 });
 
+const weather = {
+  type: "function", name: "get_weather", description: "Weather of a city", strict: true,
+  parameters: { type: "object", properties: { city: { enum: ["Rome", "Oslo"] }, days: { enum: [1, 2, 3] } }, required: ["city", "days"], additionalProperties: false },
+};
+
+test("function tools: a call, its output, an answer", async () => {
+  const ask = { input: "What is the weather?", temperature: 0, tools: [weather], parallel_tool_calls: false };
+  for (const tool_choice of ["required", { type: "function", name: "get_weather" }, { type: "allowed_tools", mode: "required", tools: [{ type: "function", name: "get_weather" }] }]) {
+    const called = await create({ ...ask, tool_choice });
+    assert.equal(called.status, "completed");
+    const call = called.output.at(-1);
+    assert.equal(call.type, "function_call");
+    assert.equal(call.status, "completed");
+    assert.match(call.id, /^fc_/);
+    assert.match(call.call_id, /^call_/);
+    const { city, days, ...rest } = JSON.parse(call.arguments);
+    assert.ok(["Rome", "Oslo"].includes(city) && [1, 2, 3].includes(days), call.arguments);
+    assert.deepEqual(rest, {});
+    assert.deepEqual(called.tools, [weather]);
+    assert.deepEqual(called.tool_choice, tool_choice);
+    const output = { type: "function_call_output", call_id: call.call_id, output: "sunny" };
+    const chained = await create({ ...ask, input: [output], previous_response_id: called.id, tool_choice: "none", max_output_tokens: 8 });
+    assert.equal(chained.output[0].type, "message");
+    const whole = await create({ ...ask, input: [{ role: "user", content: ask.input }, ...called.output, output], tool_choice: "none", max_output_tokens: 8 });
+    assert.equal(textOf(whole), textOf(chained));
+    assert.equal(whole.usage.input_tokens, chained.usage.input_tokens);
+    const listed = validate("ResponseItemList", (await get(`/v1/responses/${whole.id}/input_items?order=asc`)).body);
+    assert.deepEqual(listed.data.map((i) => i.type), ["message", ...called.output.map((i) => i.type), "function_call_output"]);
+    // An output of a call that nobody made.
+    await assert.rejects(create({ ...ask, input: [{ ...output, call_id: "call_other" }], previous_response_id: called.id }), /No tool call found/);
+  }
+});
+
+test("events of a function call", async () => {
+  const list = await events({ input: "What is the weather?", temperature: 0, tools: [weather], tool_choice: "required", parallel_tool_calls: false });
+  const types = list.map((e) => e.type), deltas = list.filter((e) => e.type === "response.function_call_arguments.delta");
+  assert.ok(deltas.length > 1);
+  assert.deepEqual(types.filter((t) => t !== "response.function_call_arguments.delta"), [
+    "response.created", "response.in_progress", "response.output_item.added", "response.function_call_arguments.done", "response.output_item.done",
+    "response.completed",
+  ]);
+  const done = list.find((e) => e.type === "response.function_call_arguments.done");
+  assert.equal(deltas.map((e) => e.delta).join(""), done.arguments);
+  assert.equal(list[2].item.arguments, "");
+  assert.equal(list[2].item.name, "get_weather");
+  for (const e of deltas) assert.equal(e.item_id, list[2].item.id);
+  assert.deepEqual(list.at(-1).response.output[0], list.at(-2).item);
+  const stream = client.responses.stream({ model, input: "What is the weather?", temperature: 0, tools: [weather], tool_choice: "required", parallel_tool_calls: false });
+  const final = await stream.finalResponse();
+  assert.equal(final.output[0].arguments, done.arguments);
+});
+
+test("text.format: a schema holds, and the SDK parses by it", async () => {
+  const shape = z.object({ name: z.enum(["Ann", "Bo"]), age: z.union([z.literal(1), z.literal(2)]), tags: z.array(z.enum(["a", "b"])).max(2) });
+  for (const temperature of [0, 1, 2]) {
+    const response = await client.responses.parse({
+      model, input: "Describe somebody.", temperature, seed: 3, text: { format: zodTextFormat(shape, "person") },
+    });
+    assert.equal(response.status, "completed", response.output_text);
+    assert.deepEqual(shape.parse(JSON.parse(response.output_text)), response.output_parsed);
+  }
+  const called = await client.responses.parse({
+    model, input: "x", temperature: 0, tool_choice: "required", parallel_tool_calls: false, tools: [zodResponsesFunction({ name: "save", parameters: shape })],
+  });
+  shape.parse(JSON.parse(called.output[0].arguments));
+  const object = await create({ input: "x", text: { format: { type: "json_object" } }, max_output_tokens: 60, seed: 1 });
+  assert.ok(object.status === "incomplete" || JSON.parse(textOf(object)) !== null);
+  assert.match(textOf(object), /^\{/);
+});
+
+test("obfuscation hides the length of deltas where it is asked for", async () => {
+  const body = { input: "Hello!", temperature: 0, max_output_tokens: 6 };
+  const deltas = async (options) => (await events({ ...body, ...options })).filter((e) => e.type.endsWith(".delta"));
+  assert.ok((await deltas({})).every((e) => e.obfuscation === undefined));
+  assert.ok((await deltas({ stream_options: { include_obfuscation: true } })).every((e) => typeof e.obfuscation === "string"));
+});
+
 test("a conversation of three responses", async () => {
   const first = await create({ input: "Hello!", temperature: 0, instructions: "Be kind." });
   const second = await create({ input: "How are you?", temperature: 0, previous_response_id: first.id });
@@ -279,10 +358,13 @@ test("a wrong request is refused by the name of its field", async () => {
     [{ input: "x", tools: [tool, tool] }, "tools[1].name"],
     [{ input: "x", tool_choice: "required" }, "tool_choice"],
     [{ input: "x", tools: [tool], tool_choice: "sometimes" }, "tool_choice"],
-    [{ input: "x", tools: [tool], tool_choice: { type: "function", name: "g" } }, "tool_choice.name"],
+    [{ input: "x", tools: [tool], tool_choice: { type: "function", name: "g" } }, "tool_choice"],
     [{ input: "x", tools: [tool], tool_choice: { type: "function" } }, "tool_choice.name"],
     [{ input: "x", tools: [tool], tool_choice: { type: "allowed_tools", mode: "auto", tools: [{ type: "function", name: "g" }] } }, "tool_choice.tools[0].name"],
     [{ input: "x", tools: [tool], tool_choice: { type: "mcp", server_label: "x" } }, "tool_choice.type"],
+    [{ input: "x", tools: [{ ...tool, parameters: { type: "nope" } }] }, "tools[0].parameters"],
+    [{ input: "x", text: { format: { type: "json_schema", name: "x", schema: { type: 5 } } } }, "text.format.schema"],
+    [{ input: "x", text: { format: { type: "text", schema: {} } } }, "text.format.schema"],
     [{ input: "x", previous_response_id: "resp_nobody" }, "previous_response_id"],
     [{ input: "word ".repeat(20000) }, "input"],
   ];
