@@ -2,6 +2,7 @@
  * back, in the shapes of vLLM and llama.cpp. Nothing is computed by the model. Runs on HTTP
  * threads. */
 #include "api/chat_request.h"
+#include "api/tools.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -45,6 +46,8 @@ static const struct json_field tokenize_fields[] = {
      .help = "Tokens are objects with id and piece: text, or bytes that are no whole characters."},
     {"messages", JSON_ARRAY, 0, AT(gen.messages), .min = 1,
      .help = "Of a chat, instead of a text: the prompt that they become."},
+    {"tools", JSON_ARRAY, NUL, AT(gen.tools), .max = CHAT_MAX_TOOLS, .table = &tool_table,
+     .help = "Only with messages."},
     {"add_generation_prompt", JSON_BOOL, NUL, AT(gen.add_generation_prompt),
      HAS(gen.has_add_generation_prompt), .help = "Only with messages."},
     {"continue_final_message", JSON_BOOL, NUL, AT(gen.continue_final_message),
@@ -124,6 +127,7 @@ static int encode_messages(struct request *r, const struct fields *f, struct gen
     chat.model = r->model;
     int rc = chat_messages_read(f->gen.messages, &chat.messages, e);
     if (!rc) rc = chat_fields_read(&f->gen, r->model->chat, &chat, e);
+    if (!rc) rc = chat_tools_read(&f->gen, &chat, e);
     if (!rc) rc = chat_request_encode(r, &chat, p, e);
     chat_request_fini(&chat);
     return rc;
@@ -135,10 +139,11 @@ static int encode_text(const struct request *r, const struct fields *f, struct g
     int flags = (f->add_special ? TOKENIZER_ADD_SPECIAL : 0) |
                 (f->parse_special ? TOKENIZER_PARSE_SPECIAL : 0);
     if (f->gen.chat_template_kwargs || f->gen.has_add_generation_prompt ||
-        f->gen.continue_final_message)
+        f->gen.continue_final_message || f->gen.tools)
         return err_set_param(e, ERR_INVALID,
                              f->gen.chat_template_kwargs        ? "chat_template_kwargs"
                              : f->gen.has_add_generation_prompt ? "add_generation_prompt"
+                             : f->gen.tools                     ? "tools"
                                                                 : "continue_final_message",
                              "This field goes with 'messages'.");
     int rc = tokenizer_encode(engine_tokenizer(r->model->engine), text, strlen(text), flags,

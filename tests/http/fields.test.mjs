@@ -93,6 +93,7 @@ const right = {
     add_generation_prompt: { with: { messages: user("x") }, without: ["prompt"] },
     continue_final_message: { value: true, with: { messages: [...user("x"), { role: "assistant", content: "y" }] }, without: ["prompt"] },
     chat_template_kwargs: { value: { a: 1 }, with: { messages: user("x") }, without: ["prompt"] },
+    tools: { value: [{ type: "function", function: { name: "f" } }], with: { messages: user("x") }, without: ["prompt"] },
   },
   "POST /detokenize": { tokens: { value: [300] } },
   "POST /v1/messages": {
@@ -252,6 +253,7 @@ async function checkTable(endpoint, rows, base, path, wrong) {
     if (!row.fields) continue;
     // Below it: a base that has such an object.
     const below = { ...clone(base), ...hint?.with };
+    for (const other of hint?.without ?? []) delete below[other];
     const [parent] = place(below, path);
     const value = hint?.value ?? (row.supported ? rightValue(row) : undefined);
     if (parent[row.name] === undefined) parent[row.name] = clone(value);
@@ -313,11 +315,14 @@ test("unknown-fields = ignore drops them and says so", async () => {
   const odd = await startServer(["--unknown-fields", "ignore"]);
   try {
     const response = await chat(odd, {
-      messages: user("x"), max_tokens: 1, stream: true, stream_options: { include_usage: true, later: 1 }, new_field: { a: 1 }, "bad\r\nname": 2,
+      messages: user("x"), max_tokens: 1, stream: true, stream_options: { include_usage: true, later: 1 }, tools: [], new_field: { a: 1 }, "bad\r\nname": 2,
     });
     assert.equal(response.status, 200, await response.text());
     const ignored = response.headers.get("x-inferd-ignored-fields").split(", ");
     for (const name of ["stream_options.later", "new_field", "bad??name"]) assert.ok(ignored.includes(name), `${name} in ${ignored}`);
+    const deep = await chat(odd, { messages: [{ role: "user", content: [{ type: "text", text: "x", cache: 1 }], mood: 2 }], max_tokens: 1 });
+    assert.equal(deep.status, 200, await deep.text());
+    assert.equal(deep.headers.get("x-inferd-ignored-fields"), "messages[0].content[0].cache, messages[0].mood");
     const wrong = await chat(odd, { messages: user("x"), max_tokens: "1", new_field: 1 });
     assert.equal(wrong.status, 400, "a known field is checked all the same");
     assert.equal((await wrong.json()).error.param, "max_tokens");
