@@ -125,10 +125,9 @@ static void goes_on_anywhere(bool prefix_cache) {
         free_all(j->whole, N_CHOICES);
         for (uint32_t k = 0; k < N_CHOICES; k++)
             for (int c = 0; c < N_CUTS; c++) {
-                int n = j->whole[k].n_tokens, cut = c == 0   ? 0
-                                                    : c == 1 ? n - 1
-                                                             : (int)(rnd() % (uint32_t)n);
-                if (n > 0) go_on(en, j, k, cut, seeds[k]);
+                int n = j->whole[k].n_tokens;
+                if (n == 0) break; /* its first token was the end */
+                go_on(en, j, k, c == 0 ? 0 : c == 1 ? n - 1 : (int)(rnd() % (uint32_t)n), seeds[k]);
             }
     }
     engine_stats_get(en, &stats);
