@@ -2,6 +2,8 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import OpenAI from "openai";
+import { zodFunction, zodResponseFormat } from "openai/helpers/zod";
+import { z } from "zod";
 import { metrics, modelName, startServer, until, user } from "./server.mjs";
 
 let server, client;
@@ -110,4 +112,67 @@ test("a bad value is a BadRequestError that names the field", async () => {
     client.chat.completions.create({ model: "nobody", messages: user("x") }),
     (e) => e instanceof OpenAI.NotFoundError && e.code === "model_not_found",
   );
+});
+
+const person = z.object({ name: z.string().max(12), age: z.number().int().min(1).max(99), likes: z.array(z.enum(["tea", "cake"])).max(2) });
+const place = z.object({ city: z.string().max(12), unit: z.enum(["C", "F"]) });
+const ask = (text) => ({ model: modelName, messages: user(text), temperature: 0, max_tokens: 200 });
+
+test("parse() gives an object of the schema's type", async () => {
+  const answer = await client.chat.completions.parse({ ...ask("Who is that?"), response_format: zodResponseFormat(person, "person") });
+  const { parsed, refusal } = answer.choices[0].message;
+  assert.deepEqual(person.parse(parsed), parsed);
+  assert.equal(refusal, null);
+});
+
+test("stream() tells of content, and parses it at the end", async () => {
+  const stream = client.chat.completions.stream({ ...ask("Who is that?"), response_format: zodResponseFormat(person, "person") });
+  let snapshot = "";
+  stream.on("content.delta", (e) => (snapshot = e.snapshot));
+  const answer = await stream.finalChatCompletion();
+  assert.equal(snapshot, answer.choices[0].message.content);
+  assert.deepEqual(person.parse(answer.choices[0].message.parsed), answer.choices[0].message.parsed);
+});
+
+test("stream() tells of tool calls", async () => {
+  const tools = [zodFunction({ name: "get_weather", parameters: place })];
+  const body = { ...ask("Weather in Rome?"), tools, tool_choice: "required", parallel_tool_calls: false };
+  const stream = client.chat.completions.stream(body);
+  const deltas = [];
+  let done;
+  stream.on("tool_calls.function.arguments.delta", (e) => deltas.push(e.arguments_delta));
+  stream.on("tool_calls.function.arguments.done", (e) => (done = e));
+  const answer = await stream.finalChatCompletion();
+  const call = answer.choices[0].message.tool_calls[0];
+  assert.equal(answer.choices[0].finish_reason, "tool_calls");
+  assert.equal(answer.choices[0].message.content, null);
+  assert.match(call.id, /^call_/);
+  assert.equal(deltas.join(""), call.function.arguments);
+  assert.equal(done.name, "get_weather");
+  assert.deepEqual(place.parse(call.function.parsed_arguments), call.function.parsed_arguments);
+  const whole = await client.chat.completions.create(body);
+  assert.equal(whole.choices[0].message.tool_calls[0].function.arguments, call.function.arguments);
+});
+
+test("runTools() calls the function and sends its result", async () => {
+  const asked = [];
+  const tools = [
+    {
+      type: "function",
+      function: {
+        name: "get_weather",
+        description: "Weather of a city",
+        parameters: { type: "object", properties: { city: { type: "string", maxLength: 12 } }, required: ["city"], additionalProperties: false },
+        parse: JSON.parse,
+        function: ({ city }) => (asked.push(city), "21 degrees"),
+      },
+    },
+  ];
+  const runner = client.chat.completions.runTools({ ...ask("Weather in Rome?"), tools, tool_choice: { type: "function", function: { name: "get_weather" } } });
+  await runner.done();
+  assert.equal(asked.length, 1);
+  const result = runner.messages.at(-1);
+  assert.deepEqual([result.role, result.content], ["tool", "21 degrees"]);
+  const last = await client.chat.completions.create({ ...ask("x"), tools: tools.map((t) => ({ ...t, function: { ...t.function, function: undefined, parse: undefined } })), messages: runner.messages });
+  assert.ok(last.usage.prompt_tokens > 20);
 });
