@@ -33,7 +33,8 @@
 #define IDN_FIRST "[a-z0-9\\p{Ll}\\p{Lo}\\p{Lm}\\p{Nd}\\u00B7\\u0375\\u05F3\\u05F4\\u30FB]"
 #define IDN_OTHER                                                                                  \
     "[a-z0-9\\p{Ll}\\p{Lo}\\p{Lm}\\p{Nd}\\p{M}\\u00B7\\u0375\\u05F3\\u05F4\\u30FB\\u200C\\u200D]"
-#define IDN_LABEL    "(?:" LABEL "|(?!..--)" IDN_FIRST "(?:(?:" IDN_OTHER "|-){0,61}" IDN_OTHER ")?)"
+/* The bound of a label is one of its Punycode, which is not seen here. */
+#define IDN_LABEL    "(?:" LABEL "|(?!..--)" IDN_FIRST "(?:(?:" IDN_OTHER "|-)*" IDN_OTHER ")?)"
 #define IDN_HOSTNAME IDN_LABEL "(?:[.\\u3002\\uFF0E\\uFF61]" IDN_LABEL ")*"
 
 #define OCTET "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"

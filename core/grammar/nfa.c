@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Steps of one pattern: about half a second. */
-#define MAX_WORK (UINT64_C(1) << 26)
+/* Steps of one pattern: about a quarter of a second. */
+#define MAX_WORK (UINT64_C(1) << 25)
 
 /* debts << 44 | sub << 24 | node */
 #define CONFIG(node, sub, debts) ((uint64_t)(debts) << 44 | (uint64_t)(sub) << 24 | (node))
