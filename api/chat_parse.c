@@ -97,7 +97,7 @@ const struct json_table chat_table = {fields, sizeof fields / sizeof *fields, &g
 struct message {
     const char *role, *name, *tool_call_id;
     const char *reasoning_content, *reasoning, *refusal;
-    const cJSON *content, *tool_calls;
+    const cJSON *content, *tool_calls, *parsed;
 };
 
 /* What a client may echo back from an answer without asking for anything. */
@@ -114,6 +114,8 @@ static const struct json_field message_fields[] = {
     {"refusal", JSON_STRING, NUL, .offset = offsetof(struct message, refusal)},
     {"reasoning_content", JSON_STRING, NUL, .offset = offsetof(struct message, reasoning_content)},
     {"reasoning", JSON_STRING, NUL, .offset = offsetof(struct message, reasoning)},
+    {"parsed", JSON_VALUE, NUL, .offset = offsetof(struct message, parsed),
+     .help = "What OpenAI's library made of content and sends back: taken and not needed."},
     REFUSED("annotations", NUL, is_empty_list, "annotations cannot be rendered"),
     REFUSED("audio", NUL, NULL, "audio is not supported"),
     REFUSED("function_call", NUL, NULL, "use 'tool_calls'"),
@@ -212,6 +214,7 @@ struct call {
 };
 struct function {
     const char *name, *arguments;
+    const cJSON *parsed;
 };
 
 static const struct json_field call_fields[] = {
@@ -224,8 +227,10 @@ static const struct json_table call_table = {call_fields, 3, NULL};
 static const struct json_field function_fields[] = {
     {"name", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct function, name)},
     {"arguments", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct function, arguments)},
+    {"parsed_arguments", JSON_VALUE, NUL, .offset = offsetof(struct function, parsed),
+     .help = "What OpenAI's library made of arguments and sends back: taken and not needed."},
 };
-static const struct json_table function_table = {function_fields, 2, NULL};
+static const struct json_table function_table = JSON_TABLE(function_fields, NULL);
 
 /* One earlier tool call, appended to list. */
 static int read_call(const cJSON *v, const char *path, cJSON *list, err *e) {

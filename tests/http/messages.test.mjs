@@ -69,7 +69,7 @@ test("system, blocks and tool results reach the prompt", async () => {
   assert.equal(m.usage.input_tokens + m.usage.cache_read_input_tokens, plain);
 });
 
-test("a tool is used with arguments by its schema, and its result goes back", { skip: "constraints are not there yet" }, async () => {
+test("a tool is used with arguments by its schema, and its result goes back", async () => {
   const tools = [
     {
       name: "get_weather",

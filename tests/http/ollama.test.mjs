@@ -58,7 +58,7 @@ test("generates from a prompt, templated or raw", async () => {
   assert.deepEqual([loaded.done, loaded.done_reason, loaded.response], [true, "load", ""]);
 });
 
-test("tools and formats hold", { skip: "constraints are not there yet" }, async () => {
+test("tools and formats hold", async () => {
   const parameters = { type: "object", properties: { city: { type: "string", maxLength: 8 } }, required: ["city"], additionalProperties: false };
   const tools = [{ type: "function", function: { name: "get_weather", description: "Weather", parameters } }];
   const called = await client.chat({ model: modelName, messages: user("Weather?"), tools, options });
