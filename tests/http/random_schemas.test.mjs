@@ -6,7 +6,7 @@ import Ajv from "ajv/dist/2020.js";
 import addFormats from "ajv-formats";
 import { chat, startServer, user } from "./server.mjs";
 
-const generations = Number(process.env.GENERATIONS ?? 200);
+const generations = Number(process.env.GENERATIONS ?? 150);
 const firstSeed = Number(process.env.SEED ?? 1);
 
 // A small generator of pseudo-random numbers (xorshift32), so that a failure can be repeated.
@@ -25,12 +25,12 @@ function random(seed) {
 
 const words = ["a", "name", "Alter", "größe", "with space", 'quo"te', "back\\slash", "é", "日本", "x-y_z", "0"];
 const patterns = ["^[a-z]{2,5}$", "^\\d{3}-\\d{4}$", "^(foo|bar)+$", "[0-9]", "^[A-Z][a-zé]*$", "^\\p{L}{1,4}$", "^.{2,6}$"];
-const formats = ["date", "date-time", "time", "uuid", "ipv4", "email"];
+const formats = ["date", "date-time", "time", "uuid", "ipv4"];
 
 const makers = {
   string(r) {
     if (r.chance(0.2)) return { type: "string", pattern: r.pick(patterns), maxLength: 14 };
-    if (r.chance(0.2)) return { type: "string", format: r.pick(formats) };
+    if (r.chance(0.2)) return { type: "string", format: r.pick(formats), maxLength: 40 };
     const minLength = r.int(4);
     return { type: "string", minLength, maxLength: minLength + r.int(12) };
   },
@@ -89,7 +89,7 @@ function schema(r, depth) {
 
 // A root is an object, as most requests have; some are anything, or call themselves.
 function root(r) {
-  if (r.chance(0.1)) {
+  if (r.chance(0.04)) {
     const node = { type: "object", properties: { v: schema(r, 3), next: { anyOf: [{ type: "null" }, { $ref: "#/$defs/node" }] } }, required: ["v", "next"], additionalProperties: false };
     return { $ref: "#/$defs/node", $defs: { node } };
   }
@@ -114,13 +114,14 @@ async function generate(seed) {
     response_format: { type: "json_schema", json_schema: { name: "random", schema: s, strict: r.chance(0.3) } },
     temperature: 1,
     seed,
-    max_tokens: 4000,
+    max_tokens: 2500,
   });
   const body = await response.json();
   if (response.status === 400) return refusals.push(`${seed}: ${body.error.message} ${JSON.stringify(s)}`), "refused";
   assert.equal(response.status, 200, JSON.stringify({ seed, s, body }));
   const { message, finish_reason } = body.choices[0];
-  if (finish_reason === "length") return "cut";
+  // Nothing obliges a model to end a list that may go on.
+  if (finish_reason === "length") return s.$ref ? "endless" : "cut";
   const value = JSON.parse(message.content);
   const valid = ajv.compile(s);
   assert.ok(valid(value), JSON.stringify({ seed, schema: s, content: message.content, errors: valid.errors }));
@@ -128,7 +129,7 @@ async function generate(seed) {
 }
 
 test(`${generations} random schemas, every answer valid`, async () => {
-  const counts = { valid: 0, cut: 0, refused: 0 };
+  const counts = { valid: 0, endless: 0, cut: 0, refused: 0 };
   let next = firstSeed;
   const worker = async () => {
     while (next < firstSeed + generations) counts[await generate(next++)]++;
@@ -136,6 +137,6 @@ test(`${generations} random schemas, every answer valid`, async () => {
   await Promise.all(Array.from({ length: 32 }, worker));
   console.log(JSON.stringify(counts));
   assert.deepEqual(refusals, [], "all of these schemas can be enforced");
-  assert.ok(counts.cut <= generations / 50, "answers come to an end");
-  assert.ok(counts.valid >= generations * 0.98);
+  assert.equal(counts.cut, 0, "answers come to an end");
+  assert.equal(counts.valid + counts.endless, generations);
 });
