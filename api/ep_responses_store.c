@@ -171,9 +171,10 @@ void ep_response_items(struct request *r) {
     cJSON *items = NULL;
     err e = {0};
     if (!read_query(r, &q) || !find(r, &entry)) return;
-    int rc = json_parse(entry.input, strlen(entry.input), &items, &e);
-    if (rc) rc = err_set(&e, ERR_IO, "the items of %s are damaged", entry.id);
-    if (!rc) rc = list_items(r, items, &q, &e);
+    int rc = response_items_parse(&entry, &items, &e);
+    const cJSON *input = cJSON_GetObjectItemCaseSensitive(items, "input");
+    if (!rc && !input) rc = err_set(&e, ERR_IO, "the stored items of %s are damaged", entry.id);
+    if (!rc) rc = list_items(r, input, &q, &e);
     if (rc) reply_err(r, &e);
     cJSON_Delete(items);
     responses_entry_fini(&entry);

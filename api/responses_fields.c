@@ -73,7 +73,7 @@ struct tool {
     bool strict, has_strict;
 };
 static const struct json_field own_tool_fields[] = {
-    {"type", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct tool, type)},
+    {"type", JSON_ENUM, JSON_REQUIRED, .offset = offsetof(struct tool, type), .words = "function"},
     {"name", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct tool, name), .min = 1,
      .max = MAX_NAME},
     {"description", JSON_STRING, NUL, .offset = offsetof(struct tool, description)},
@@ -103,37 +103,31 @@ static const struct json_table choice_table = JSON_TABLE(choice_fields, NULL);
 /* ---- the table ---- */
 
 /* What makes the prompt; POST /v1/responses/input_tokens has these. */
-#define PROMPT_ROWS                                                                                \
-    {"input", JSON_VALUE, JSON_OR_STRING | JSON_OR_ARRAY, AT(input),                               \
-     .help = "A text, or items: messages, function calls and their outputs, reasoning, "           \
-             "references to items of stored responses."},                                          \
-        {"instructions", JSON_STRING, NUL, AT(instructions),                                       \
-         .help = "A system message before the input; of this response alone."},                    \
-        {"previous_response_id",                                                                   \
-         JSON_STRING,                                                                              \
-         NUL,                                                                                      \
-         AT(previous_response_id),                                                                 \
-         .min = 1,                                                                                 \
-         .help = "A stored response that this one goes on from."},                                 \
-        {"conversation", JSON_REFUSED, NUL,                                                        \
-         .why = "conversations are not kept: use previous_response_id"},                           \
-        {"tools", JSON_ARRAY, NUL, AT(tools), .max = CHAT_MAX_TOOLS, .help = "Functions only."},   \
-        {"tool_choice",                                                                            \
-         JSON_VALUE,                                                                               \
-         NUL | JSON_OR_STRING | JSON_OR_OBJECT,                                                    \
-         AT(tool_choice),                                                                          \
-         .initial = "\"auto\"",                                                                    \
-         .help = "none, auto, required, a function or allowed_tools."},                            \
-        {"parallel_tool_calls", JSON_BOOL, NUL, AT(parallel_tool_calls), .initial = "true"},       \
-        {"text", JSON_OBJECT, NUL, AT(text), .table = &text_table},                                \
-        {"reasoning", JSON_OBJECT, NUL, AT(reasoning), .table = &reasoning_table}, {               \
-        "truncation", JSON_REFUSED, NUL,                                                           \
-            .words = "disabled",                                                                   \
-            .why = "items are never dropped: a conversation that is too long is refused"           \
-    }
+static const struct json_field prompt_fields[] = {
+    {"input", JSON_VALUE, JSON_OR_STRING | JSON_OR_ARRAY, AT(input),
+     .help =
+         "A text, or items: messages, function calls and their outputs, reasoning, references to "
+         "items of stored responses."},
+    {"instructions", JSON_STRING, NUL, AT(instructions),
+     .help = "A system message before the input; of this response alone."},
+    {"previous_response_id", JSON_STRING, NUL, AT(previous_response_id), .min = 1,
+     .help = "A stored response that this one goes on from."},
+    {"conversation", JSON_REFUSED, NUL,
+     .why = "conversations are not kept: use previous_response_id"},
+    {"tools", JSON_ARRAY, NUL, AT(tools), .max = CHAT_MAX_TOOLS, .table = &own_tool_table,
+     .help = "Functions only."},
+    {"tool_choice", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_OBJECT, AT(tool_choice),
+     .initial = "\"auto\"", .help = "none, auto, required, a function or allowed_tools."},
+    {"parallel_tool_calls", JSON_BOOL, NUL, AT(parallel_tool_calls), .initial = "true"},
+    {"text", JSON_OBJECT, NUL, AT(text), .table = &text_table},
+    {"reasoning", JSON_OBJECT, NUL, AT(reasoning), .table = &reasoning_table},
+    {"truncation", JSON_REFUSED, NUL, .words = "disabled",
+     .why = "items are never dropped: a conversation that is too long is refused"},
+};
+static const struct json_table prompt_table = JSON_TABLE(prompt_fields, NULL),
+                               create_table = JSON_TABLE(prompt_fields, &gen_sampling_table);
 
 static const struct json_field fields[] = {
-    PROMPT_ROWS,
     {"max_output_tokens", JSON_INT, NUL, AT(gen.max_completion_tokens),
      HAS(gen.has_max_completion_tokens), 1, 2147483647.0},
     {"max_tool_calls", JSON_INT, NUL, AT(max_tool_calls), HAS(has_max_tool_calls), 1, 2147483647.0,
@@ -162,14 +156,13 @@ static const struct json_field fields[] = {
     {"prompt_cache_retention", JSON_REFUSED, NUL, .why = "the prefix cache has no retention times"},
     {"prompt_cache_options", JSON_REFUSED, NUL, .why = "the prefix cache has no options"},
 };
-const struct json_table responses_table = JSON_TABLE(fields, &gen_sampling_table);
+const struct json_table responses_table = JSON_TABLE(fields, &create_table);
 
 static const struct json_field token_fields[] = {
     {"model", JSON_STRING, JSON_REQUIRED, AT(gen.model), .min = 1},
-    PROMPT_ROWS,
     {"personality", JSON_REFUSED, NUL, .why = "there are no personalities"},
 };
-const struct json_table response_tokens_table = JSON_TABLE(token_fields, NULL);
+const struct json_table response_tokens_table = JSON_TABLE(token_fields, &prompt_table);
 
 void response_fields_default(struct response_fields *f) {
     memset(f, 0, sizeof *f);
@@ -279,13 +272,6 @@ static int read_tool(const cJSON *v, const char *path, struct tool *t, err *e) {
         return err_set_param(e, ERR_INVALID, path,
                              "Invalid type for '%s': expected an object, but got %s.", path,
                              json_type_name(v));
-    const char *type = text_of(v, "type");
-    json_path(name, "%s.type", path);
-    if (*type && strcmp(type, "function") != 0)
-        return err_set_param(e, ERR_UNSUPPORTED, name,
-                             "Unsupported value for '%s': '%.40s'. This server has no tools of its "
-                             "own: only 'function' is supported.",
-                             name, type);
     json_path(name, "%s.", path);
     return json_read(v, &own_tool_table, name, t, e);
 }

@@ -268,20 +268,18 @@ static cJSON *take_item(cJSON *items, const char *id) {
     return NULL;
 }
 
-static int parse_stored(const char *text, cJSON **out, err *e) {
+int response_items_parse(const struct responses_entry *entry, cJSON **out, err *e) {
     err why = {0};
-    if (!json_parse(text, strlen(text), out, &why)) return 0;
-    return err_set(e, ERR_IO, "a stored response is damaged: %s", why.msg);
+    if (!json_parse(entry->items, strlen(entry->items), out, &why)) return 0;
+    return err_set(e, ERR_IO, "the stored items of %s are damaged: %s", entry->id, why.msg);
 }
 
 static int find_in_entry(const struct responses_entry *entry, const char *id, cJSON **out, err *e) {
-    cJSON *body = NULL, *input = NULL;
-    int rc = parse_stored(entry->body, &body, e);
-    if (!rc) rc = parse_stored(entry->input, &input, e);
-    *out = rc ? NULL : take_item(cJSON_GetObjectItemCaseSensitive(body, "output"), id);
-    if (!rc && !*out) *out = take_item(input, id);
-    cJSON_Delete(body);
-    cJSON_Delete(input);
+    cJSON *items = NULL;
+    int rc = response_items_parse(entry, &items, e);
+    *out = rc ? NULL : take_item(cJSON_GetObjectItemCaseSensitive(items, "output"), id);
+    if (!rc && !*out) *out = take_item(cJSON_GetObjectItemCaseSensitive(items, "input"), id);
+    cJSON_Delete(items);
     return rc;
 }
 
@@ -377,13 +375,11 @@ static int move_items(cJSON *items, cJSON *list, err *e) {
 }
 
 static int add_entry(const struct responses_entry *entry, cJSON *list, err *e) {
-    cJSON *body = NULL, *input = NULL;
-    int rc = parse_stored(entry->body, &body, e);
-    if (!rc) rc = parse_stored(entry->input, &input, e);
-    if (!rc) rc = move_items(input, list, e);
-    if (!rc) rc = move_items(cJSON_GetObjectItemCaseSensitive(body, "output"), list, e);
-    cJSON_Delete(body);
-    cJSON_Delete(input);
+    cJSON *items = NULL;
+    int rc = response_items_parse(entry, &items, e);
+    if (!rc) rc = move_items(cJSON_GetObjectItemCaseSensitive(items, "input"), list, e);
+    if (!rc) rc = move_items(cJSON_GetObjectItemCaseSensitive(items, "output"), list, e);
+    cJSON_Delete(items);
     return rc;
 }
 
@@ -416,7 +412,7 @@ static int fetch_chain(const char *wanted, const struct response_source *from,
             if (e) *e = why;
             return rc;
         }
-        n_bytes += strlen(grown[*n].body) + strlen(grown[*n].input);
+        n_bytes += strlen(grown[*n].items);
         if (++*n > MAX_CHAIN || n_bytes > from->max_bytes)
             return err_set_param(e, ERR_TOO_LONG, "previous_response_id",
                                  "The conversation is too long: begin a new one.");

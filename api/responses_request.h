@@ -24,6 +24,9 @@ struct response_source {
  * are resolved by the source. 400s name the param. */
 int response_items_read(const cJSON *input, const struct response_source *from, cJSON *list,
                         err *e);
+/* {"input": [items], "output": [items]} of a stored response, which the caller deletes. The
+ * answer's are without log-probabilities: they are many, and nothing goes on from them. */
+int response_items_parse(const struct responses_entry *entry, cJSON **out, err *e);
 /* The items of the conversation that ends with response id, oldest first, appended to list.
  * ERR_NOT_FOUND: it, or one before it, is not stored. */
 int response_items_chain(const char *id, const struct response_source *from, cJSON *list, err *e);

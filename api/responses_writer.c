@@ -94,20 +94,22 @@ void response_state_free(void *state) {
 
 /* ---- objects ---- */
 
-static void add_part(const struct item *it, bool with_text, str *out) {
+/* What of an item is written: as it began; without log-probabilities; all. */
+enum extent { BEGUN, PLAIN, FULL };
+
+static void add_part(const struct item *it, enum extent extent, str *out) {
     str_addf(out, "{\"type\":\"%s\",\"text\":",
              it->kind == ITEM_REASONING ? "reasoning_text" : "output_text");
-    json_add_string(out, str_cstr(&it->text), with_text ? it->text.len : 0);
+    json_add_string(out, str_cstr(&it->text), extent == BEGUN ? 0 : it->text.len);
     if (it->kind == ITEM_MESSAGE) {
         str_add(out, ",\"annotations\":[],\"logprobs\":[");
-        if (with_text) str_add_n(out, str_cstr(&it->logprobs), it->logprobs.len);
+        if (extent == FULL) str_add_n(out, str_cstr(&it->logprobs), it->logprobs.len);
         str_add_char(out, ']');
     }
     str_add_char(out, '}');
 }
 
-/* with_text false: as it was when it began. */
-static void add_item(const struct item *it, bool with_text, str *out) {
+static void add_item(const struct item *it, enum extent extent, str *out) {
     static const char *const types[] = {"message", "reasoning", "function_call"};
     str_addf(out, "{\"id\":\"%s\",\"type\":\"%s\",\"status\":\"%s\"", it->id, types[it->kind],
              it->status);
@@ -115,14 +117,21 @@ static void add_item(const struct item *it, bool with_text, str *out) {
         str_addf(out, ",\"call_id\":\"%s\",\"name\":", it->call_id);
         json_add_cstr(out, it->name);
         str_add(out, ",\"arguments\":");
-        json_add_string(out, str_cstr(&it->text), with_text ? it->text.len : 0);
+        json_add_string(out, str_cstr(&it->text), extent == BEGUN ? 0 : it->text.len);
         str_add_char(out, '}');
         return;
     }
     str_add(out, it->kind == ITEM_MESSAGE ? ",\"role\":\"assistant\"" : ",\"summary\":[]");
     str_add(out, ",\"content\":[");
-    if (with_text) add_part(it, true, out);
+    if (extent != BEGUN) add_part(it, extent, out);
     str_add(out, "]}");
+}
+
+static void add_items(const struct response_state *st, enum extent extent, str *out) {
+    for (size_t i = 0; i < st->n_items; i++) {
+        if (i) str_add_char(out, ',');
+        add_item(&st->items[i], extent, out);
+    }
 }
 
 static void add_usage(const struct gen *g, str *out) {
@@ -164,10 +173,7 @@ static void add_response(const struct gen *g, const struct object *o, str *out) 
              strcmp(o->status, "incomplete") == 0 ? "{\"reason\":\"max_output_tokens\"}" : "null");
     json_add_cstr(out, g->model->id);
     str_add(out, ",\"output\":[");
-    for (size_t i = 0; i < st->n_items && !begun; i++) {
-        if (i) str_add_char(out, ',');
-        add_item(&st->items[i], true, out);
-    }
+    if (!begun) add_items(st, FULL, out);
     str_addf(out, "],\"store\":%s", o->stored ? "true" : "false");
     if (!begun) add_usage(g, out);
     str_add_n(out, str_cstr(&st->echo), st->echo.len);
@@ -203,19 +209,19 @@ static void open_item_event(struct gen *g, const char *type, str *out) {
     if (it->kind != ITEM_CALL) str_add(out, ",\"content_index\":0");
 }
 
-static void item_event(struct gen *g, const char *type, bool with_text, str *out) {
+static void item_event(struct gen *g, const char *type, enum extent extent, str *out) {
     const struct response_state *st = g->state;
     open_event(g, type, out);
     str_addf(out, ",\"output_index\":%zu,\"item\":", st->n_items - 1);
-    add_item(&st->items[st->n_items - 1], with_text, out);
+    add_item(&st->items[st->n_items - 1], extent, out);
     close_event(out);
 }
 
-static void part_event(struct gen *g, const char *type, bool with_text, str *out) {
+static void part_event(struct gen *g, const char *type, enum extent extent, str *out) {
     const struct response_state *st = g->state;
     open_item_event(g, type, out);
     str_add(out, ",\"part\":");
-    add_part(&st->items[st->n_items - 1], with_text, out);
+    add_part(&st->items[st->n_items - 1], extent, out);
     close_event(out);
 }
 
@@ -272,8 +278,8 @@ static void close_item(struct gen *g, const char *status, str *out) {
     it->status = status;
     if (!st->frames) return;
     done_event(g, out);
-    if (it->kind != ITEM_CALL) part_event(g, "response.content_part.done", true, out);
-    item_event(g, "response.output_item.done", true, out);
+    if (it->kind != ITEM_CALL) part_event(g, "response.content_part.done", FULL, out);
+    item_event(g, "response.output_item.done", FULL, out);
 }
 
 /* call NULL: no function call. */
@@ -298,8 +304,8 @@ static struct item *open_item(struct gen *g, enum item_kind kind, const struct g
     str_init(&it->logprobs, REPLY_MAX_BYTES);
     st->open = true;
     if (st->frames) {
-        item_event(g, "response.output_item.added", false, out);
-        if (kind != ITEM_CALL) part_event(g, "response.content_part.added", false, out);
+        item_event(g, "response.output_item.added", BEGUN, out);
+        if (kind != ITEM_CALL) part_event(g, "response.content_part.added", BEGUN, out);
     }
     return it;
 }
@@ -338,15 +344,10 @@ static void close_choice(struct gen *g, struct gen_choice *c, str *out) {
 
 /* ---- the end ---- */
 
-static bool keep(struct gen *g, const str *body) {
+static bool put(struct gen *g, const str *body, const char **ids, const str *items) {
     struct response_state *st = g->state;
     size_t n = 0;
     err e = {0};
-    const char **ids = mem_new(st->n_input_ids + st->n_items, sizeof *ids);
-    if (!ids || body->failed) {
-        free(ids);
-        return false;
-    }
     for (size_t i = 0; i < st->n_items; i++)
         ids[n++] = st->items[i].id;
     for (size_t i = 0; i < st->n_input_ids; i++)
@@ -355,13 +356,28 @@ static bool keep(struct gen *g, const str *body) {
                                       .key = st->key,
                                       .previous_id = st->previous_id,
                                       .body = str_cstr(body),
-                                      .input = st->input,
+                                      .items = str_cstr(items),
                                       .item_ids = ids,
                                       .n_items = n};
     int rc = responses_put(st->store, &row, clock_wall_s(), &e);
     if (rc) log_warn("%s: %s is not stored: %s", g->request->id, g->id, e.msg);
-    free(ids);
     return rc == 0;
+}
+
+static bool keep(struct gen *g, const str *body) {
+    struct response_state *st = g->state;
+    const char **ids = mem_new(st->n_input_ids + st->n_items, sizeof *ids);
+    str items;
+    str_init(&items, REPLY_MAX_BYTES);
+    str_add(&items, "{\"input\":");
+    str_add(&items, st->input);
+    str_add(&items, ",\"output\":[");
+    add_items(st, PLAIN, &items);
+    str_add(&items, "]}");
+    bool ok = ids && !body->failed && !items.failed && put(g, body, ids, &items);
+    str_fini(&items);
+    free(ids);
+    return ok;
 }
 
 /* The final object into body, which the caller ends; what could not be stored says so. */

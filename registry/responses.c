@@ -191,7 +191,7 @@ static int insert_row(responses *s, const struct responses_row *row, const char 
                       const int64_t numbers[3], err *e) {
     sqlite3_stmt *st;
     int rc = prepare(s,
-                     "INSERT INTO responses (id, owner, previous_id, body, input, created_s, "
+                     "INSERT INTO responses (id, owner, previous_id, body, items, created_s, "
                      "expires_s, n_bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
                      &st, e);
     if (rc) return rc;
@@ -199,7 +199,7 @@ static int insert_row(responses *s, const struct responses_row *row, const char 
     bind_text(st, 2, owner);
     bind_text(st, 3, row->previous_id ? row->previous_id : "");
     bind_text(st, 4, row->body);
-    bind_text(st, 5, row->input);
+    bind_text(st, 5, row->items);
     for (int i = 0; i < 3; i++)
         sqlite3_bind_int64(st, 6 + i, numbers[i]);
     return finish(s, st, e);
@@ -224,7 +224,7 @@ static int insert_items(responses *s, const struct responses_row *row, err *e) {
 static int put(responses *s, const struct responses_row *row, int64_t now_s, err *e) {
     char owner[OWNER_BYTES];
     owner_of(row->key, owner);
-    uint64_t n_bytes = (uint64_t)strlen(row->body) + strlen(row->input);
+    uint64_t n_bytes = (uint64_t)strlen(row->body) + strlen(row->items);
     int64_t expires_s = now_s + (int64_t)s->ttl_s;
     if (n_bytes > s->max_bytes / OWN_PART)
         return err_set(e, ERR_TOO_LONG, "a response of %llu bytes is larger than may be stored",
@@ -253,7 +253,7 @@ void responses_entry_fini(struct responses_entry *entry) {
     free(entry->id);
     free(entry->previous_id);
     free(entry->body);
-    free(entry->input);
+    free(entry->items);
     memset(entry, 0, sizeof *entry);
 }
 
@@ -262,7 +262,7 @@ static char *column_dup(sqlite3_stmt *st, int column) {
     return mem_strdup(text ? (const char *)text : "");
 }
 
-/* sql: one row of id, previous_id, body, input; ?1 is id, ?2 the owner, ?3 the time. */
+/* sql: one row of id, previous_id, body, items; ?1 is id, ?2 the owner, ?3 the time. */
 static int get_row(responses *s, const char *sql, const char *id, const char *key, int64_t now_s,
                    struct responses_entry *out, err *e) {
     char owner[OWNER_BYTES];
@@ -278,7 +278,7 @@ static int get_row(responses *s, const char *sql, const char *id, const char *ke
     if (step == SQLITE_ROW) {
         *out = (struct responses_entry){column_dup(st, 0), column_dup(st, 1), column_dup(st, 2),
                                         column_dup(st, 3)};
-        if (!out->id || !out->previous_id || !out->body || !out->input) {
+        if (!out->id || !out->previous_id || !out->body || !out->items) {
             responses_entry_fini(out);
             rc = err_set(e, ERR_NOMEM, "out of memory");
         }
@@ -295,7 +295,7 @@ int responses_get(responses *s, const char *id, const char *key, int64_t now_s,
                   struct responses_entry *out, err *e) {
     pthread_mutex_lock(&s->lock);
     int rc = get_row(s,
-                     "SELECT id, previous_id, body, input FROM responses WHERE id = ?1 AND owner = "
+                     "SELECT id, previous_id, body, items FROM responses WHERE id = ?1 AND owner = "
                      "?2 AND expires_s > ?3",
                      id, key, now_s, out, e);
     pthread_mutex_unlock(&s->lock);
@@ -306,7 +306,7 @@ int responses_find_item(responses *s, const char *item_id, const char *key, int6
                         struct responses_entry *out, err *e) {
     pthread_mutex_lock(&s->lock);
     int rc = get_row(s,
-                     "SELECT r.id, previous_id, body, input FROM responses r JOIN response_items i "
+                     "SELECT r.id, previous_id, body, items FROM responses r JOIN response_items i "
                      "ON i.response = r.n WHERE i.id = ?1 AND owner = ?2 AND expires_s > ?3",
                      item_id, key, now_s, out, e);
     pthread_mutex_unlock(&s->lock);

@@ -1,5 +1,5 @@
 /* responses.h - answers that clients can come back to, in the registry's file: a response's body,
- * the items that it was asked with, and which response it goes on from.
+ * the items of which its conversation is made, and which response it goes on from.
  *
  * A response is its owner's alone: the API key that it was made with, of which a SHA-256 is kept.
  * It stays for a time to live that begins anew for a whole conversation whenever a response is
@@ -34,7 +34,7 @@ struct responses_row {
     const char *id;
     const char *key;         /* the owner's API key; NULL where none is asked for */
     const char *previous_id; /* NULL: begins a conversation */
-    const char *body, *input;
+    const char *body, *items;
     const char *const *item_ids; /* (n_items) by which responses_find_item finds it */
     size_t n_items;
 };
@@ -48,7 +48,7 @@ int responses_put(responses *s, const struct responses_row *row, int64_t now_s, 
 /* Texts are the caller's: responses_entry_fini. */
 struct responses_entry {
     char *id, *previous_id; /* previous_id "": none */
-    char *body, *input;
+    char *body, *items;
 };
 void responses_entry_fini(struct responses_entry *entry);
 

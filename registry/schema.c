@@ -62,6 +62,8 @@ static const char *const migrations[] = {
     "  UPDATE response_total SET n_bytes = n_bytes + new.n_bytes; END;"
     "CREATE TRIGGER response_removed AFTER DELETE ON responses BEGIN"
     "  UPDATE response_total SET n_bytes = n_bytes - old.n_bytes; END;",
+    /* 4: beside a body are the items that a later response goes on from, of question and answer. */
+    "DELETE FROM responses; ALTER TABLE responses RENAME COLUMN input TO items;",
 };
 
 enum { N_MIGRATIONS = sizeof migrations / sizeof migrations[0] };

@@ -37,7 +37,8 @@ const common = { model: { value: model } };
 const responses = {
   input: { value: [{ role: "user", content: [{ type: "input_text", text: "x" }] }] },
   previous_response_id: { value: "resp_x", depends: "previous_response_id" },
-  tools: { value: [] },
+  tools: { value: [{ type: "function", name: "f" }] },
+  "tools.parameters": { value: { type: "object" } },
   tool_choice: { value: "auto" },
   text: { value: { format: { type: "json_schema", name: "x", schema: { type: "object" } } } },
   "text.format": { value: { type: "text" } },

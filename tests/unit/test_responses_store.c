@@ -39,7 +39,7 @@ static int put(responses *s, const char *id, const char *key, const char *previo
                                                  .key = key,
                                                  .previous_id = previous,
                                                  .body = body,
-                                                 .input = "[1]",
+                                                 .items = "[1]",
                                                  .item_ids = items,
                                                  .n_items = 1},
                          now_s, e);
@@ -68,7 +68,7 @@ static int64_t query(const char *statement) {
 
 static void check_total(void) {
     CHECK(query("SELECT n_bytes FROM response_total") ==
-          query("SELECT coalesce(sum(length(CAST(body AS BLOB)) + length(CAST(input AS BLOB))), 0) "
+          query("SELECT coalesce(sum(length(CAST(body AS BLOB)) + length(CAST(items AS BLOB))), 0) "
                 "FROM responses"));
     CHECK(query("SELECT count(*) FROM response_items WHERE response NOT IN (SELECT n FROM "
                 "responses)") == 0);
@@ -85,7 +85,7 @@ static void survives_a_restart(void) {
     s = open_store(DAY, 1 << 20, NOW + 5);
     CHECK(responses_get(s, "resp_1", NULL, NOW + 5, &entry, &e) == 0);
     CHECK_STR(entry.body, "{\"a\":\"\xc3\xa4\"}");
-    CHECK_STR(entry.input, "[1]");
+    CHECK_STR(entry.items, "[1]");
     CHECK_STR(entry.previous_id, "");
     responses_entry_fini(&entry);
     CHECK(responses_find_item(s, "msg_of_resp_2", NULL, NOW + 5, &entry, &e) == 0);
