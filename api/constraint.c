@@ -110,8 +110,8 @@ static cJSON *schema_of(const cJSON *function) {
     return cJSON_Parse("{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}");
 }
 
-/* name arguments_open JSON, of one of the functions. */
-static grammar_node functions_node(struct making *m, cJSON **schemas) {
+/* name, what opens the arguments, JSON: of one of the functions. */
+static grammar_node functions_node(struct making *m, cJSON **schemas, grammar_node open) {
     grammar_node nodes[CHAT_MAX_TOOLS];
     size_t n = 0, i = 0;
     for (const cJSON *v = m->q->tools.list->child; v && i < CHAT_MAX_TOOLS; v = v->next, i++) {
@@ -120,11 +120,10 @@ static grammar_node functions_node(struct making *m, cJSON **schemas) {
         if (!chat_tools_allow(&m->q->tools, name->valuestring)) continue;
         bool strict = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(f, "strict"));
         const struct grammar_schema schema = {schemas[i], strict};
-        nodes[n++] = grammar_seq(m->b,
-                                 (grammar_node[]){text_node(m, name->valuestring),
-                                                  mark_node(m, m->syntax->arguments_open),
-                                                  grammar_json(m->b, &schema)},
-                                 3);
+        nodes[n++] = grammar_seq(
+            m->b,
+            (grammar_node[]){text_node(m, name->valuestring), open, grammar_json(m->b, &schema)},
+            3);
     }
     return grammar_alt(m->b, nodes, n);
 }
@@ -134,11 +133,11 @@ static grammar_node calls_node(struct making *m, cJSON **schemas) {
     const struct chat_syntax *x = m->syntax;
     const struct chat_tools *t = &m->q->tools;
     bool several = x->several && t->parallel && t->choice != CHAT_TOOLS_NAMED;
-    grammar_node call = grammar_rule(m->b);
+    grammar_node call = grammar_rule(m->b), open = mark_node(m, x->arguments_open);
     grammar_rule_set(
         m->b, call,
         grammar_seq(m->b,
-                    (grammar_node[]){mark_node(m, x->call_open), functions_node(m, schemas),
+                    (grammar_node[]){mark_node(m, x->call_open), functions_node(m, schemas, open),
                                      mark_node(m, x->call_close)},
                     3));
     grammar_node more = seq_node(m, mark_node(m, x->between), call);
@@ -155,14 +154,23 @@ static bool must_call(const struct chat_tools *t) {
 }
 
 /* Text that may end in calls. */
-static grammar_node text_or_calls(struct making *m, grammar_node calls) {
+static grammar_node text_or_calls(struct making *m, cJSON **schemas) {
+    if (m->syntax->harmony) {
+        /* The rest of a header has more than one form. */
+        grammar_node open =
+            seq_node(m, until_node(m, "\xff<|message|>\xfe"), grammar_control(m->b, "<|message|>"));
+        grammar_node call = functions_node(m, schemas, open);
+        return seq_node(m, until_node(m, m->syntax->trigger),
+                        optional(m, seq_node(m, text_node(m, m->syntax->trigger), call)));
+    }
+    grammar_node calls = calls_node(m, schemas);
     if (m->syntax->at_start) return either_node(m, calls, other_node(m, m->syntax->trigger));
     return seq_node(m, until_node(m, m->syntax->trigger), optional(m, calls));
 }
 
 /* ---- the form ---- */
 
-static grammar_node format_node(struct making *m, const cJSON *object) {
+static grammar_node form_node(struct making *m, const cJSON *object) {
     const struct chat_format *f = &m->q->format;
     struct grammar_schema schema = {f->value, f->strict};
     if (f->kind == CHAT_FORMAT_REGEX) return grammar_regex(m->b, f->text);
@@ -179,6 +187,15 @@ static grammar_node format_node(struct making *m, const cJSON *object) {
     return node;
 }
 
+static grammar_node format_node(struct making *m, const cJSON *object) {
+    grammar_node form = form_node(m, object);
+    if (!m->syntax->harmony || m->begin == CHAT_BEGIN_TEXT) return form;
+    return seq_node(m,
+                    mark_node(m, "\xff<|channel|>\xfe"
+                                 "final\xff<|message|>\xfe"),
+                    form);
+}
+
 /* ---- all of it ---- */
 
 /* What may come before. */
@@ -186,7 +203,9 @@ static grammar_node behind_reasoning(struct making *m, grammar_node node) {
     const struct chat_syntax *x = m->syntax;
     if (m->lead) node = seq_node(m, optional(m, text_node(m, " ")), node);
     if (!*x->reasoning_open || m->begin == CHAT_BEGIN_TEXT) return node;
-    grammar_node lines = grammar_repeat(m->b, text_node(m, "\n"), 0, 2);
+    grammar_node lines = x->harmony ? mark_node(m, "\xff<|start|>\xfe"
+                                                   "assistant")
+                                    : grammar_repeat(m->b, text_node(m, "\n"), 0, 2);
     grammar_node thought =
         grammar_seq(m->b,
                     (grammar_node[]){until_node(m, x->reasoning_close),
@@ -208,7 +227,7 @@ static grammar_node root_node(struct making *m, cJSON **schemas, const cJSON *ob
     else if (must_call(&m->q->tools))
         node = calls_node(m, schemas);
     else if (text)
-        node = text_or_calls(m, calls_node(m, schemas));
+        node = text_or_calls(m, schemas);
     else
         node = either_node(m, format_node(m, object), calls_node(m, schemas));
     return behind_reasoning(m, node);

@@ -653,6 +653,8 @@ int messages_read(const struct messages_fields *f, const chat_template *chat,
     struct metadata metadata = {0};
     int rc = 0;
     q->param_format = "output_config.format";
+    q->param_function = "";
+    q->param_schema = "input_schema";
     if (f->metadata) rc = json_read(f->metadata, &metadata_table, "metadata.", &metadata, e);
     if (!rc) rc = read_messages(f, q, e);
     if (!rc) rc = read_tools(f, q, e);

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HELD_MAX_BYTES = 1 << 26, FIRST_PIECES = 8 };
+enum { HELD_MAX_BYTES = 1 << 26, FIRST_PIECES = 8, HEADER_MAX_BYTES = 512 };
 
 enum state {
     AT_BEGIN,     /* of the answer: reasoning may open */
@@ -22,7 +22,9 @@ enum state {
     AT_HEAD,      /* a trigger came, perhaps white space before it: is it a call? */
     AT_ARGUMENTS, /* within the object */
     AT_CLOSE,     /* behind it */
-    AT_GAP        /* behind a whole call: another one, the section's end, text */
+    AT_GAP,       /* behind a whole call: another one, the section's end, text */
+    AT_HEADER,    /* harmony: before a message */
+    AT_MESSAGE    /* and within it, of kind `message` */
 };
 
 struct piece {
@@ -39,8 +41,9 @@ struct chat_parser {
     bool said;       /* text or a call came: an answer that is a call as a whole is none now */
     bool in_string, escaped;
     uint32_t depth; /* of the arguments */
-    str held;       /* not decided */
-    str out;        /* texts of pieces */
+    enum chat_piece_kind message;
+    str held; /* not decided */
+    str out;  /* texts of pieces */
     struct piece *pieces;
     size_t n_pieces, n_capacity, n_taken;
     bool failed;
@@ -57,6 +60,7 @@ chat_parser *chat_parser_new(const struct chat_parser_config *config) {
                : config->begin == CHAT_BEGIN_REASONING ? AT_REASONING
                : config->begin == CHAT_BEGIN_OPEN      ? AT_BEGIN
                                                        : AT_TEXT;
+    if (p->syntax->harmony) p->state = config->begin == CHAT_BEGIN_TEXT ? AT_MESSAGE : AT_HEADER;
     p->skip_space = p->state == AT_REASONING;
     p->n_capacity = FIRST_PIECES;
     p->pieces = mem_new(p->n_capacity, sizeof *p->pieces);
@@ -142,13 +146,14 @@ bool chat_parser_next(chat_parser *p, struct chat_piece *out) {
 }
 
 enum chat_piece_kind chat_parser_state(const chat_parser *p) {
-    return p->state == AT_REASONING   ? CHAT_PIECE_REASONING
+    return p->state == AT_MESSAGE     ? p->message
+           : p->state == AT_REASONING ? CHAT_PIECE_REASONING
            : p->state >= AT_ARGUMENTS ? CHAT_PIECE_ARGUMENTS
                                       : CHAT_PIECE_TEXT;
 }
 
 bool chat_parser_holds_text(const chat_parser *p) {
-    return p->held.len && chat_parser_state(p) == CHAT_PIECE_TEXT;
+    return p->held.len && p->state != AT_HEADER && chat_parser_state(p) == CHAT_PIECE_TEXT;
 }
 
 /* ---- marks ---- */
@@ -401,13 +406,68 @@ static bool step_gap(chat_parser *p, bool final) {
     return true;
 }
 
+/* ---- harmony ---- */
+
+/* The tool that a header is for, or NULL. */
+static const char *recipient(const chat_parser *p, const char *header, size_t n) {
+    const char *mark = p->syntax->trigger;
+    const char *at = memmem(header, n, mark, strlen(mark));
+    if (!at) return NULL;
+    at += strlen(mark);
+    size_t left = n - (size_t)(at - header), k = 0;
+    while (k < left && is_name_char(at[k]))
+        k++;
+    for (size_t i = 0; i < p->n_names; i++)
+        if (strlen(p->names[i]) == k && memcmp(p->names[i], at, k) == 0) return p->names[i];
+    return NULL;
+}
+
+static bool step_header(chat_parser *p, bool final) {
+    static const char mark[] = "\xff<|message|>\xfe", analysis[] = "\xff<|channel|>\xfe"
+                                                                   "analysis";
+    const char *s = str_cstr(&p->held);
+    size_t n = p->held.len;
+    const char *end = n ? memmem(s, n, mark, sizeof mark - 1) : NULL;
+    p->message = CHAT_PIECE_TEXT;
+    if (!end) {
+        /* No header: an answer without messages is text. */
+        bool none = final || n > HEADER_MAX_BYTES;
+        if (none) p->state = AT_MESSAGE;
+        return none && n;
+    }
+    size_t header = (size_t)(end - s);
+    const char *name = recipient(p, s, header);
+    if (memmem(s, header, analysis, sizeof analysis - 1)) p->message = CHAT_PIECE_REASONING;
+    if (name) {
+        begin_call(p, name, header + sizeof mark - 1);
+        p->message = CHAT_PIECE_ARGUMENTS;
+    } else {
+        drop(p, header + sizeof mark - 1);
+    }
+    p->state = AT_MESSAGE;
+    return true;
+}
+
+/* A message goes up to the next control token. */
+static bool step_message(chat_parser *p, bool final) {
+    (void) final;
+    size_t n = 0;
+    while (n < p->held.len && p->held.data[n] != CHAT_CONTROL_OPEN)
+        n++;
+    emit(p, p->message, n);
+    if (!p->held.len) return false;
+    drop(p, control_at(p->held.data, p->held.len));
+    p->state = AT_HEADER;
+    return p->held.len > 0;
+}
+
 /* ---- feeding ---- */
 
 static int run(chat_parser *p, bool final) {
     static bool (*const steps[])(chat_parser * p, bool final) = {
         [AT_BEGIN] = step_begin, [AT_REASONING] = step_reasoning, [AT_TEXT] = step_text,
         [AT_HEAD] = step_head,   [AT_ARGUMENTS] = step_arguments, [AT_CLOSE] = step_close,
-        [AT_GAP] = step_gap};
+        [AT_GAP] = step_gap,     [AT_HEADER] = step_header,       [AT_MESSAGE] = step_message};
     bool again = true;
     while (again && !p->failed)
         again = steps[p->state](p, final);

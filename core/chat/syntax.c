@@ -403,6 +403,30 @@ static void learn_reasoning(struct study *s, struct chat_syntax *out) {
     }
 }
 
+/* The form of gpt-oss, whose calls have no fixed place for their name. */
+static bool learn_harmony(const struct study *s, struct chat_syntax *out) {
+    int32_t id = s->tok ? tokenizer_find(s->tok, "<|channel|>") : -1;
+    if (id < 0 || !tokenizer_is_control(s->tok, id)) return false;
+    if (!strstr(s->t->source, "<|channel|>") || !strstr(s->t->source, "commentary")) return false;
+    *out = (struct chat_syntax){
+        .native = true,
+        .takes_system = out->takes_system,
+        .harmony = true,
+        .call_open = "\xff<|channel|>\xfe"
+                     "commentary to=functions.",
+        .trigger = "to=functions.",
+        .reasoning_open = "\xff<|channel|>\xfe"
+                          "analysis\xff<|message|>\xfe",
+        .reasoning_close = "\xff<|end|>\xfe",
+    };
+    char constrain[CHAT_MARK_BYTES];
+    set_off(s, constrain, "<|constrain|>");
+    bool has = constrain[0] == CHAT_CONTROL_OPEN;
+    snprintf(out->arguments_open, CHAT_MARK_BYTES, " %sjson\xff<|message|>\xfe",
+             has ? constrain : "");
+    return true;
+}
+
 int chat_template_learn(chat_template *t, const tokenizer *tok, err *e) {
     struct study s = {
         .t = t, .tok = tok, .tools = cJSON_Parse("[" TOOL(NAME_1) "," TOOL(NAME_2) "]")};
@@ -414,8 +438,10 @@ int chat_template_learn(chat_template *t, const tokenizer *tok, err *e) {
         study_render(&s, "[{\"role\":\"system\",\"content\":\"" ONE "\"}," USER "]", false, true);
     t->syntax.takes_system = system && strstr(system, ONE);
     free(system);
-    learn_reasoning(&s, &t->syntax);
-    learn_calls(&s, &t->syntax);
+    if (!learn_harmony(&s, &t->syntax)) {
+        learn_reasoning(&s, &t->syntax);
+        learn_calls(&s, &t->syntax);
+    }
     t->tool_variant = variant;
     cJSON_Delete(s.tools);
     if (s.no_memory) return err_set(e, ERR_NOMEM, "no memory to study the chat template");

@@ -27,6 +27,9 @@ struct chat_syntax {
     bool native;
     bool several;      /* an answer may have more than one call */
     bool takes_system; /* role system */
+    /* Harmony: an answer is messages, each with a header that names its channel and whom it is for:
+     * the parser goes by the headers, and not by the marks below. */
+    bool harmony;
     /* Calls have no mark of their own: an answer that begins with call_open is one. */
     bool at_start;
     char section_open[CHAT_MARK_BYTES], call_open[CHAT_MARK_BYTES];

@@ -3,7 +3,7 @@
 // back as calls.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import Ajv from "ajv";
 import { chat, modelName, sse, startServer, user } from "./server.mjs";
 
@@ -250,3 +250,30 @@ for (const family of families)
       }
     }
   });
+
+// The bias ends a thought as soon as it may end.
+test("gpt-oss: channels, and calls in their headers", { skip: existsSync(templates) ? false : "no ../shared" }, async (t) => {
+  const folder = "tests/golden/arch/gpt-oss/hf";
+  const { added_tokens } = JSON.parse(readFileSync(`${folder}/tokenizer.json`, "utf8"));
+  const id = (text) => added_tokens.find((a) => a.content === text).id;
+  const own = await startServer(["--chat-template", `${templates}/openai-gpt-oss-120b.jinja`], [{ file: folder, name: modelName }]);
+  t.after(() => own.stop());
+  const one = [fn("get_weather", place, { description: "The weather." })];
+  const body = { tools: one, max_tokens: 120, logit_bias: { [id("<|end|>")]: 100 }, messages: user("Hi") };
+  for (let seed = 0; seed < 4; seed++) {
+    const { choices } = await sameStreamed(own, { ...body, tool_choice: "required", seed });
+    checkCalls(choices[0].message.tool_calls);
+    assert.equal(choices[0].message.tool_calls.length, 1);
+    assert.equal(choices[0].finish_reason, "tool_calls");
+    const form = await sameStreamed(own, { ...body, tools: undefined, guided_regex: "[ab]{3}", seed });
+    assert.match(form.choices[0].message.content, /^[ab]{3}$/);
+  }
+  const thought = await sameStreamed(own, { messages: user("Hi"), max_tokens: 30, guided_regex: "x", logit_bias: { [id("<|end|>")]: -100 }, seed: 1 });
+  const { message, finish_reason } = thought.choices[0];
+  if (finish_reason === "length") {
+    assert.ok(message.reasoning_content && !message.content);
+    assert.ok(thought.usage.completion_tokens_details.reasoning_tokens > 15);
+  } else {
+    assert.equal(message.content, "x");
+  }
+});

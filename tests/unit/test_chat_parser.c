@@ -55,6 +55,14 @@ static const struct chat_syntax kimi = {
     .reasoning_close = "\xe2\x97\x81/think\xe2\x96\xb7",
 };
 
+static const struct chat_syntax harmony = {
+    .harmony = true,
+    .trigger = "to=functions.",
+    .reasoning_open = "\xff<|channel|>\xfe"
+                      "analysis\xff<|message|>\xfe",
+    .reasoning_close = "\xff<|end|>\xfe",
+};
+
 static const char *const names[] = {"get_weather", "add", "a-b"};
 
 /* Pieces as one text: "T:..." text, "R:..." reasoning, "C:name" a call, "A:..." its arguments. */
@@ -203,6 +211,30 @@ static void test_calls(void) {
           "|C:add|A:{}");
 }
 
+#define C(token) "\xff<|" token "|>\xfe"
+
+static void test_harmony(void) {
+    check(&harmony, OPEN, 3,
+          C("channel") "analysis" C("message") "Hm. " C("end")
+              C("start") "assistant" C("channel") "final" C("message") "Hello.\n",
+          "|R:Hm. |T:Hello.\n");
+    check(&harmony, OPEN, 3,
+          C("channel") "analysis" C("message") "Hm" C("end")
+              C("start") "assistant" C("channel") "commentary to=functions.add " C(
+                  "constrain") "json" C("message") "{\"a\": 1}" C("call"),
+          "|R:Hm|C:add|A:{\"a\": 1}");
+    check(&harmony, OPEN, 3, " to=functions.a-b" C("channel") "commentary json" C("message") "{}",
+          "|C:a-b|A:{}");
+    check(&harmony, OPEN, 3,
+          C("channel") "commentary" C("message") "I ask." C("end")
+              C("start") "assistant"
+                         " to=functions.none" C("channel") "commentary" C("message") "{}",
+          "|T:I ask.{}"); /* an unknown tool's arguments are text */
+    check(&harmony, OPEN, 3, "no header", "|T:no header");
+    check(&harmony, OPEN, 0, "", "");
+    check(&harmony, BEHIND, 3, "goes on" C("end"), "|T:goes on");
+}
+
 static void test_no_calls(void) {
     static const char *const answers[] = {
         "<tool_call>\n{\"name\": \"unknown\", \"arguments\": {}}\n</tool_call>",
@@ -259,6 +291,7 @@ int main(void) {
     RUN(test_text);
     RUN(test_reasoning);
     RUN(test_calls);
+    RUN(test_harmony);
     RUN(test_no_calls);
     RUN(test_cut_off);
     RUN(test_state);

@@ -1,0 +1,243 @@
+/* test_api_tools.c - what a request says of tools and forms, as read; and which answers its grammar
+ * lets through, byte by byte, to their end. */
+#include "api/tools.h"
+#include "core/base/mem.h"
+#include "tests/unit/check.h"
+
+#include <stdlib.h>
+
+enum { N_BYTES = 256, TOKEN_END = 256, TOKEN_CALLS, N_VOCAB };
+
+static void token_of(const void *arg, int32_t id, struct grammar_token *out) {
+    static char bytes[N_BYTES];
+    (void)arg;
+    if (id < N_BYTES) {
+        bytes[id] = (char)id;
+        *out = (struct grammar_token){GRAMMAR_TOKEN_TEXT, &bytes[id], 1};
+    } else if (id == TOKEN_END) {
+        *out = (struct grammar_token){.kind = GRAMMAR_TOKEN_END};
+    } else {
+        *out = (struct grammar_token){GRAMMAR_TOKEN_CONTROL, "[TOOL_CALLS]", 12};
+    }
+}
+
+/* One request, its template and what it needs of the daemon. */
+struct fixture {
+    struct api *api;
+    struct api_model model;
+    chat_template *template;
+    cJSON *body;
+    struct gen_fields fields;
+    struct chat_request q;
+};
+
+static int set_up(struct fixture *f, const char *source, const char *body, err *e) {
+    memset(f, 0, sizeof *f);
+    CHECK(chat_template_new(source, "", "", &f->template, e) == 0);
+    CHECK(chat_template_probe(f->template, e) == 0);
+    CHECK(chat_template_learn(f->template, NULL, e) == 0);
+    f->api = mem_new(1, sizeof *f->api);
+    f->api->grammars = grammar_cache_new();
+    f->model.chat = f->template;
+    CHECK_MSG(json_parse(body, strlen(body), &f->body, e) == 0, "%s: %s", body, e->msg);
+    gen_fields_default(&f->fields);
+    chat_request_init(&f->q);
+    f->q.model = &f->model;
+    int rc = json_read(f->body, &chat_table, "", &f->fields, e);
+    if (!rc) rc = chat_tools_read(&f->fields, &f->q, e);
+    return rc ? rc : chat_format_read(&f->fields, &f->q, e);
+}
+
+static void tear_down(struct fixture *f) {
+    chat_request_fini(&f->q);
+    cJSON_Delete(f->body);
+    chat_template_free(f->template);
+    grammar_cache_free(f->api->grammars);
+    free(f->api);
+}
+
+/* Does g let the text through, and may it end there? '\x01' stands for the control token. */
+static bool passes(const grammar *g, const char *text) {
+    grammar_vocab *v = NULL;
+    grammar_matcher *m = NULL;
+    err e = {0};
+    uint32_t mask[(N_VOCAB + 31) / 32];
+    const struct grammar_vocab_config config = {.n_vocab = N_VOCAB, .token = token_of};
+    CHECK_MSG(grammar_vocab_new(&config, &v, &e) == 0 && grammar_matcher_new(g, v, &m, &e) == 0,
+              "%s", e.msg);
+    bool ok = true;
+    for (const char *p = text; *p && ok; p++) {
+        int32_t token = *p == '\x01' ? TOKEN_CALLS : (unsigned char)*p;
+        grammar_matcher_mask(m, mask);
+        bool allowed = mask[token / 32] >> (token % 32) & 1;
+        ok = grammar_matcher_accept(m, token);
+        CHECK_MSG(ok == allowed, "%s at %d: mask %d, accept %d", text, (int)(p - text), allowed,
+                  ok);
+    }
+    ok = ok && grammar_matcher_may_end(m);
+    grammar_matcher_free(m);
+    grammar_vocab_free(v);
+    return ok;
+}
+
+#define PLAIN  "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+#define THINKS PLAIN "{% if add_generation_prompt %}<think></think>{% endif %}"
+#define LLAMA                                                                                      \
+    "{{ tools | tojson if tools else '' }}{% for m in messages %}<|{{ m.role }}|>"                 \
+    "{% if m.tool_calls %}{\"name\": \"{{ m.tool_calls[0].function.name }}\", \"parameters\": "    \
+    "{{ m.tool_calls[0].function.arguments | tojson }}}{% else %}{{ m.content }}{% endif %}"       \
+    "<|end|>{% endfor %}"
+#define TOOLS                                                                                      \
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"add\",\"parameters\":{\"type\":"   \
+    "\"object\",\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"],"               \
+    "\"additionalProperties\":false}}},{\"type\":\"function\",\"function\":{\"name\":\"now\"}}]"
+#define BODY(members) "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]," members "}"
+#define CALL(name, arguments)                                                                      \
+    "<tool_call>\n{\"name\": \"" name "\", \"arguments\": " arguments "}\n</tool_call>"
+
+/* lets: texts that may come as a whole; stops: texts that may not. Both end with NULL. */
+static void check(const char *source, enum chat_begin begin, const char *body,
+                  const char *const *lets, const char *const *stops) {
+    struct fixture f;
+    err e = {0};
+    grammar *g = NULL, *again = NULL;
+    /* chat_table is chained to what needs a model, which is not checked here. */
+    int rc = set_up(&f, source, body, &e);
+    if (!rc) rc = chat_constraint_make(f.api, &f.q, begin, false, &g, &e);
+    CHECK_MSG(rc == 0 && g, "%s: %s", body, e.msg);
+    if (!rc) {
+        for (; *lets; lets++)
+            CHECK_MSG(passes(g, *lets), "%s does not let through %s", body, *lets);
+        for (; *stops; stops++)
+            CHECK_MSG(!passes(g, *stops), "%s lets through %s", body, *stops);
+        CHECK(chat_constraint_make(f.api, &f.q, begin, false, &again, &e) == 0);
+        CHECK(again == g); /* out of the cache */
+    }
+    grammar_release(again);
+    grammar_release(g);
+    tear_down(&f);
+}
+
+#define LIST(...)                                                                                  \
+    (const char *const[]) {                                                                        \
+        __VA_ARGS__, NULL                                                                          \
+    }
+
+static void auto_binds_from_the_mark_on(void) {
+    check(PLAIN, CHAT_BEGIN_TEXT, BODY("\"model\":\"m\"," TOOLS),
+          LIST("", "Any text <tool_", "Text\n" CALL("add", "{\"a\": 12}"),
+               CALL("now", "{}") "\n" CALL("add", "{\"a\":1}")),
+          LIST("<tool_call>", "<tool_call>x", CALL("sub", "{}"), CALL("now", "{\"x\": 1}"),
+               CALL("add", "{\"a\": \"1\"}"), CALL("add", "{}"), CALL("now", "{}") "text"));
+    check(PLAIN, CHAT_BEGIN_TEXT, BODY("\"model\":\"m\",\"parallel_tool_calls\":false," TOOLS),
+          LIST(CALL("now", "{}")), LIST(CALL("now", "{}") "\n" CALL("now", "{}")));
+}
+
+static void required_and_named_are_calls(void) {
+    check(PLAIN, CHAT_BEGIN_TEXT, BODY("\"model\":\"m\",\"tool_choice\":\"required\"," TOOLS),
+          LIST(CALL("now", "{}"), CALL("now", "{}") "\n" CALL("now", "{}")),
+          LIST("", "text", " " CALL("now", "{}")));
+    check(PLAIN, CHAT_BEGIN_TEXT,
+          BODY("\"model\":\"m\",\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":"
+               "\"now\"}}," TOOLS),
+          LIST(CALL("now", "{}")),
+          LIST("", CALL("add", "{\"a\": 1}"), CALL("now", "{}") "\n" CALL("now", "{}")));
+}
+
+static void reasoning_comes_before(void) {
+    static const char body[] = BODY("\"model\":\"m\",\"guided_regex\":\"[ab]+\"");
+    check(THINKS, CHAT_BEGIN_OPEN, body,
+          LIST("ab", "<think>so\n</think>\n\nab", "<think></think>b"),
+          LIST("", "c", "<think>ab", "<think></think>"));
+    check(THINKS, CHAT_BEGIN_REASONING, body, LIST("so</think>ab", "</think>\na"), LIST("ab"));
+    check(THINKS, CHAT_BEGIN_TEXT, body, LIST("ab"), LIST("<think></think>a", "so</think>ab"));
+}
+
+static void a_call_without_a_mark_is_the_whole_answer(void) {
+    check(LLAMA, CHAT_BEGIN_TEXT, BODY("\"model\":\"m\"," TOOLS),
+          LIST("", "text {\"name\": 1}", "{\"nam", "{}", "{\"n\": 1}",
+               "{\"name\": \"add\", \"parameters\": {\"a\": 1}}"),
+          LIST("{\"name", "{\"name\": \"add\"}", "{\"name\": \"sub\", \"parameters\": {}}"));
+}
+
+static void a_form_or_a_call(void) {
+    check(PLAIN, CHAT_BEGIN_TEXT,
+          BODY("\"model\":\"m\",\"response_format\":{\"type\":\"json_object\"}," TOOLS),
+          LIST("{\"x\": 1}", CALL("now", "{}")), LIST("", "text", "[]"));
+}
+
+static void wrong_schemas_are_blamed(void) {
+    struct fixture f;
+    err e = {0};
+    grammar *g = NULL;
+    CHECK(set_up(&f, PLAIN,
+                 BODY("\"model\":\"m\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
+                      "\"a\"}},{\"type\":\"function\",\"function\":{\"name\":\"b\",\"parameters\":"
+                      "{\"properties\":{\"x\":{\"minimum\":\"1\"}}}}}]"),
+                 &e) == 0);
+    CHECK(chat_constraint_make(f.api, &f.q, CHAT_BEGIN_TEXT, false, &g, &e) == ERR_INVALID && !g);
+    CHECK_STR(e.param, "tools[1].function.parameters");
+    CHECK_MSG(strstr(e.msg, "#/properties/x/minimum") && strstr(e.msg, "'b'"), "%s", e.msg);
+    tear_down(&f);
+}
+
+static grammar *one_text(const char *text) {
+    grammar_builder *b = grammar_builder_new();
+    grammar *g = NULL;
+    CHECK(grammar_finish(b, grammar_text(b, text, strlen(text)), &g, NULL) == 0);
+    grammar_builder_free(b);
+    return g;
+}
+
+/* Bounded, and what was asked for lately stays. */
+static void cache_forgets_the_oldest(void) {
+    grammar_cache *c = grammar_cache_new();
+    grammar *first = one_text("x");
+    grammar_cache_put(c, "first", first);
+    for (int i = 0; i < 200; i++) {
+        char key[32];
+        grammar *g = one_text("y"), *kept;
+        snprintf(key, sizeof key, "key %d", i);
+        grammar_cache_put(c, key, g);
+        kept = grammar_cache_get(c, key);
+        CHECK(kept == g);
+        grammar_release(kept);
+        grammar_release(g);
+        kept = grammar_cache_get(c, "first");
+        CHECK(kept == first);
+        grammar_release(kept);
+    }
+    CHECK(grammar_cache_get(c, "key 0") == NULL && grammar_cache_get(c, "none") == NULL);
+    grammar_release(first);
+    grammar_cache_free(c);
+}
+
+static void templates_do_not_see_strict(void) {
+    struct fixture f;
+    err e = {0};
+    cJSON *shown = NULL;
+    CHECK(set_up(&f, PLAIN,
+                 BODY("\"model\":\"m\",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":"
+                      "\"a\",\"strict\":true}}]"),
+                 &e) == 0);
+    CHECK(chat_tools_shown(&f.q.tools, &shown, &e) == 0);
+    char *text = cJSON_PrintUnformatted(shown);
+    CHECK_STR(text, "[{\"type\":\"function\",\"function\":{\"name\":\"a\"}}]");
+    cJSON_free(text);
+    cJSON_Delete(shown);
+    f.q.tools.choice = CHAT_TOOLS_NONE;
+    CHECK(chat_tools_shown(&f.q.tools, &shown, &e) == 0 && !shown);
+    tear_down(&f);
+}
+
+int main(void) {
+    RUN(auto_binds_from_the_mark_on);
+    RUN(required_and_named_are_calls);
+    RUN(reasoning_comes_before);
+    RUN(a_call_without_a_mark_is_the_whole_answer);
+    RUN(a_form_or_a_call);
+    RUN(wrong_schemas_are_blamed);
+    RUN(cache_forgets_the_oldest);
+    RUN(templates_do_not_see_strict);
+    return check_done();
+}
