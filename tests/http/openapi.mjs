@@ -3,8 +3,16 @@ import { readFileSync } from "node:fs";
 import Ajv2020 from "ajv/dist/2020.js";
 
 const { components } = JSON.parse(readFileSync(new URL("../data/openai/schemas.json", import.meta.url), "utf8"));
+// The description writes some schemas in OpenAPI 3.0's way.
+function modern(schema) {
+  if (Array.isArray(schema)) return schema.map(modern);
+  if (schema === null || typeof schema !== "object") return schema;
+  const { nullable, ...rest } = Object.fromEntries(Object.entries(schema).map(([key, v]) => [key, modern(v)]));
+  return nullable === true ? { anyOf: [rest, { type: "null" }] } : rest;
+}
+
 const ajv = new Ajv2020({ strict: false, allErrors: false, formats: { unixtime: true, uri: true, binary: true, base64: true } });
-ajv.addSchema({ $id: "openai", components });
+ajv.addSchema({ $id: "openai", components: modern(components) });
 
 // The schema of each event of a stream of responses, by the event's type.
 const events = new Map();

@@ -273,10 +273,10 @@ static void answer_init(struct answer *a, const char *body, responses *store) {
                         .stream = f.gen.stream};
     a->g.state = response_state_new(&(struct response_config){&f, store, NULL, input});
     CHECK(a->g.state != NULL);
-    str_init(&a->out, 1 << 20);
+    str_init(&a->out, 1 << 24);
     str_init(&a->choice.text, 1 << 20);
     str_init(&a->choice.reasoning, 1 << 20);
-    str_init(&a->choice.logprobs[0], 1 << 20);
+    str_init(&a->choice.logprobs[0], 1 << 24);
     for (int i = 0; i < 2; i++) {
         str_init(&a->calls[i].arguments, 1 << 20);
         snprintf(a->calls[i].id, sizeof a->calls[i].id, "call_%d", i);
@@ -476,13 +476,18 @@ static void what_is_stored_goes_on(void) {
     char file[64];
     err e = {0};
     snprintf(file, sizeof file, "/tmp/inferd-test-api-responses-%d.db", (int)getpid());
-    CHECK(responses_open(&(struct responses_config){file, 1000, 1 << 20}, 0, &store, &e) == 0);
+    CHECK(responses_open(&(struct responses_config){file, 1000, 1 << 28}, 0, &store, &e) == 0);
     answer_init(&a,
                 "{\"model\":\"m\",\"input\":[{\"role\":\"user\",\"content\":\"x\",\"id\":"
                 "\"msg_x\"}]}",
                 store);
     str_add(&a.choice.reasoning, "hmm");
     str_add(&a.choice.text, "one two");
+    /* More values than a text that is parsed may have. */
+    str_addf(&a.choice.logprobs[0], "{\"token\":\"one two\",\"logprob\":-1,\"bytes\":[0");
+    for (int i = 0; i < JSON_MAX_VALUES; i++)
+        str_add(&a.choice.logprobs[0], ",1");
+    str_add(&a.choice.logprobs[0], "],\"top_logprobs\":[]}");
     response_writer.whole(&a.g, &a.out);
     CHECK(strstr(str_cstr(&a.out), "\"store\":true"));
     /* The writer's clock is the wall's. */
