@@ -77,6 +77,21 @@ static int explain(const struct chat_request *q, const struct chat_failure *why,
                          "The chat template fails on the messages (line %d): %s", why->line, text);
 }
 
+/* Earlier reasoning goes by the name that the template looks at. */
+static int name_reasoning(const struct chat_request *q, err *e) {
+    static const char ours[] = "reasoning_content";
+    const char *theirs = chat_template_syntax(q->model->chat)->reasoning_member;
+    if (!theirs || strcmp(theirs, ours) == 0) return 0;
+    for (cJSON *m = q->messages->child; m; m = m->next) {
+        cJSON *thought = cJSON_DetachItemFromObjectCaseSensitive(m, ours);
+        if (!thought) continue;
+        if (cJSON_AddItemToObject(m, theirs, thought)) continue;
+        cJSON_Delete(thought);
+        return err_set(e, ERR_NOMEM, "out of memory");
+    }
+    return 0;
+}
+
 int chat_request_render(struct request *r, const struct chat_request *q, struct chat_output *text,
                         err *e) {
     const struct api_model *m = q->model;
@@ -86,7 +101,8 @@ int chat_request_render(struct request *r, const struct chat_request *q, struct 
                              "server's configuration, or use /v1/completions.",
                              m->id);
     cJSON *tools = NULL;
-    int rc = chat_tools_shown(&q->tools, &tools, e);
+    int rc = name_reasoning(q, e);
+    if (!rc) rc = chat_tools_shown(&q->tools, &tools, e);
     if (!rc && !chat_template_syntax(m->chat)->native) {
         rc = chat_instruct(m->chat, q->messages, tools, e);
         cJSON_Delete(tools);

@@ -390,9 +390,12 @@ static bool learn_shown_reasoning(struct study *s, struct chat_syntax *out, cons
 }
 
 static void learn_reasoning(struct study *s, struct chat_syntax *out) {
-    if (learn_shown_reasoning(s, out, "reasoning_content") ||
-        learn_shown_reasoning(s, out, "reasoning") || learn_shown_reasoning(s, out, "thinking"))
+    static const char *const members[] = {"reasoning_content", "reasoning", "thinking"};
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        if (!learn_shown_reasoning(s, out, members[i])) continue;
+        out->reasoning_member = members[i];
         return;
+    }
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         bool has = s->tok && tokenizer_find(s->tok, known[i].open) >= 0 &&
                    tokenizer_find(s->tok, known[i].close) >= 0;
@@ -418,12 +421,12 @@ static bool learn_harmony(const struct study *s, struct chat_syntax *out) {
         .reasoning_open = "\xff<|channel|>\xfe"
                           "analysis\xff<|message|>\xfe",
         .reasoning_close = "\xff<|end|>\xfe",
+        .reasoning_member = "thinking",
     };
-    char constrain[CHAT_MARK_BYTES];
-    set_off(s, constrain, "<|constrain|>");
-    bool has = constrain[0] == CHAT_CONTROL_OPEN;
+    id = tokenizer_find(s->tok, "<|constrain|>");
+    bool has = id >= 0 && tokenizer_is_control(s->tok, id);
     snprintf(out->arguments_open, CHAT_MARK_BYTES, " %sjson\xff<|message|>\xfe",
-             has ? constrain : "");
+             has ? "\xff<|constrain|>\xfe" : "");
     return true;
 }
 

@@ -39,6 +39,9 @@ struct chat_syntax {
     char trigger[CHAT_MARK_BYTES];
     /* Around what the model thinks before it answers; "": it does not. */
     char reasoning_open[CHAT_MARK_BYTES], reasoning_close[CHAT_MARK_BYTES];
+    /* The member of an assistant's message whose reasoning the template shows; NULL: none that is
+     * known. */
+    const char *reasoning_member;
 };
 
 /* Finds the syntax by rendering a conversation with known calls and looking at what stands around

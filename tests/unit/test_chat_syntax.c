@@ -136,6 +136,21 @@ static void test_forms(void) {
     check_syntax("empty", "", NULL, "");
 }
 
+static void test_reasoning_member(void) {
+    static const char *const members[] = {"reasoning_content", "reasoning", "thinking"};
+    char source[256];
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(source, sizeof source,
+                 "{%% for m in messages %%}<|{{ m.role }}|>{%% if m.%s %%}<why>{{ m.%s }}</why>"
+                 "{%% endif %%}{{ m.content }}{%% endfor %%}",
+                 members[i], members[i]);
+        check_syntax(members[i], source, NULL, "<why>~</why>");
+        chat_template *t = learnt(source);
+        CHECK_STR(chat_template_syntax(t)->reasoning_member, members[i]);
+        chat_template_free(t);
+    }
+}
+
 static void test_begin(void) {
     static const struct chat_syntax x = {.reasoning_open = "\xff[THINK]\xfe",
                                          .reasoning_close = "\xff[/THINK]\xfe"},
@@ -201,6 +216,7 @@ static void test_bounded(void) {
 
 int main(void) {
     RUN(test_forms);
+    RUN(test_reasoning_member);
     RUN(test_begin);
     RUN(test_instruct);
     RUN(test_bounded);

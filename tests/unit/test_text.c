@@ -176,9 +176,28 @@ static void characters_come_whole(void) {
     engine_text_free(NULL);
 }
 
+/* Text from elsewhere; a stop string does not go on over a flush. */
+static void flush_lets_go(void) {
+    static const char *const stops[] = {"stop"};
+    struct engine_text_config c = {.stop = stops, .n_stop = 1};
+    engine_text *t = engine_text_new(&c);
+    const char *out;
+    size_t n;
+    CHECK(!engine_text_push_text(t, "a st", 4, &out, &n) && n == 2 && !memcmp(out, "a ", 2));
+    engine_text_flush(t, &out, &n);
+    CHECK(n == 2 && !memcmp(out, "st", 2));
+    CHECK(!engine_text_push_text(t, "op st", 5, &out, &n) && n == 3 && !memcmp(out, "op ", 3));
+    CHECK(engine_text_push_text(t, "op it", 5, &out, &n) && n == 0);
+    CHECK_STR(engine_text_stop(t), "stop");
+    engine_text_flush(t, &out, &n);
+    CHECK(n == 0);
+    engine_text_free(t);
+}
+
 int main(void) {
     RUN(random_texts);
     RUN(holds_back_only_what_may_match);
     RUN(characters_come_whole);
+    RUN(flush_lets_go);
     return check_done();
 }
