@@ -150,7 +150,9 @@ static int prepare(struct request *r, const struct chat_request *q, struct gen_p
     if (!rc) rc = chat_request_render(r, q, &text, e);
     if (!rc) rc = chat_request_tokens(q, &text, prompt, e);
     if (!rc) {
-        bool lead = tokenizer_strips_leading_space(engine_tokenizer(q->model->engine));
+        const tokenizer *tok = engine_tokenizer(q->model->engine);
+        bool lead = tokenizer_strips_leading_space(tok) &&
+                    tokenizer_is_control(tok, prompt->ids[prompt->n - 1]);
         parser->begin = begin_of(q, &text);
         rc = chat_constraint_make(r->api, q, parser->begin, lead, &g, e);
         params->grammar = g;

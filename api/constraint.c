@@ -201,8 +201,9 @@ static grammar_node format_node(struct making *m, const cJSON *object) {
 /* What may come before. */
 static grammar_node behind_reasoning(struct making *m, grammar_node node) {
     const struct chat_syntax *x = m->syntax;
-    if (m->lead) node = seq_node(m, optional(m, text_node(m, " ")), node);
-    if (!*x->reasoning_open || m->begin == CHAT_BEGIN_TEXT) return node;
+    grammar_node first = node; /* the answer begins with it */
+    if (m->lead) first = seq_node(m, optional(m, text_node(m, " ")), node);
+    if (!*x->reasoning_open || m->begin == CHAT_BEGIN_TEXT) return first;
     grammar_node lines = x->harmony ? mark_node(m, "\xff<|start|>\xfe"
                                                    "assistant")
                                     : grammar_repeat(m->b, text_node(m, "\n"), 0, 2);
@@ -212,7 +213,9 @@ static grammar_node behind_reasoning(struct making *m, grammar_node node) {
                                      mark_node(m, x->reasoning_close), lines, node},
                     4);
     if (m->begin == CHAT_BEGIN_REASONING) return thought;
-    return either_node(m, node, seq_node(m, mark_node(m, x->reasoning_open), thought));
+    thought = seq_node(m, mark_node(m, x->reasoning_open), thought);
+    if (m->lead) thought = seq_node(m, optional(m, text_node(m, " ")), thought);
+    return either_node(m, first, thought);
 }
 
 static bool has_calls(const struct chat_tools *t) {
