@@ -42,15 +42,18 @@ export const SCHEMAS = [
     },
   },
   {
-    name: "A tree ($ref)",
-    prompt: "Describe a small family tree.",
+    name: "A family ($ref)",
+    prompt: "Describe a small family.",
     schema: {
-      $ref: "#/$defs/person",
+      type: "object",
+      properties: { mother: { $ref: "#/$defs/person" }, children: { type: "array", maxItems: 3, items: { $ref: "#/$defs/person" } } },
+      required: ["mother", "children"],
+      additionalProperties: false,
       $defs: {
         person: {
           type: "object",
-          properties: { name: { type: "string", maxLength: 16 }, children: { type: "array", maxItems: 2, items: { $ref: "#/$defs/person" } } },
-          required: ["name", "children"],
+          properties: { name: { type: "string", maxLength: 16 }, age: { type: "integer", minimum: 0, maximum: 110 } },
+          required: ["name", "age"],
           additionalProperties: false,
         },
       },

@@ -1,27 +1,9 @@
-// The playground: answers under a JSON schema, and tools with their round trip. Where the server does
-// not take the fields yet, the tests that need it say so and are skipped.
+// The playground: answers under a JSON schema, and tools with their round trip.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { expectProblem, load, noProblems, noSidewaysScroll, openPage, scripted, skip } from "./browser_page.mjs";
-import { chat, user } from "./server.mjs";
 
 const it = openPage();
-const takes = { schema: false, tools: false };
-const weather = { type: "function", function: { name: "f", parameters: { type: "object", properties: {} } } };
-
-async function isTaken(fields) {
-  const response = await chat(it.server, { messages: user("Hello"), max_tokens: 4, ...fields });
-  const text = await response.text();
-  if (response.status === 400 && /not supported|is supported/.test(text)) return false;
-  assert.equal(response.status, 200, text);
-  return true;
-}
-
-test("what the server takes so far", { skip }, async () => {
-  takes.schema = await isTaken({ response_format: { type: "json_schema", json_schema: { name: "x", schema: { type: "object" } } } });
-  takes.tools = await isTaken({ tools: [weather] });
-});
-
 const panel = (name) => it.page.locator(`#panel-${name}`);
 const verdict = (name) => panel(name).locator(".verdict");
 const run = async (name) => {
@@ -88,15 +70,16 @@ test("an answer that does not parse is called that", { skip }, async () => {
 
 test("the server's own refusals are shown", { skip }, async () => {
   const { page } = it;
-  await page.fill("#schema-name", "not a name!");
+  const schema = page.getByRole("textbox", { name: "JSON schema" }), before = await schema.inputValue();
+  await schema.fill('{"type": 5}');
   await run("schema");
   assert.match(await panel("schema").locator(".error").textContent(), /Field: response_format/);
   expectProblem(it, /status of 400/);
   await it.shot("playground-refused");
+  await schema.fill(before);
 });
 
-test("every example of a schema gives JSON from the real server", { skip }, async (t) => {
-  if (!takes.schema) return t.skip("the server does not take response_format yet");
+test("every example of a schema gives JSON from the real server", { skip }, async () => {
   const { page } = it, names = await page.locator("#schema-example option").allTextContents();
   await page.fill("#schema-seed", "7");
   for (const label of names) {
@@ -105,7 +88,6 @@ test("every example of a schema gives JSON from the real server", { skip }, asyn
     assert.equal(await verdict("schema").textContent(), "The answer is valid JSON.", label);
   }
   await it.shot("playground-schema-real");
-  return undefined;
 });
 
 test("tools: the round trip, with choices by name", { skip }, async () => {
@@ -137,8 +119,7 @@ test("tools: the round trip, with choices by name", { skip }, async () => {
   await it.shot("playground-tools-answered");
 });
 
-test("a required tool is called by the real server with arguments that parse", { skip }, async (t) => {
-  if (!takes.tools) return t.skip("the server does not take tools yet");
+test("a required tool is called by the real server with arguments that parse", { skip }, async () => {
   const { page } = it;
   await page.selectOption("#tools-example", { label: "Sums and notes" });
   await page.selectOption("#tools-choice", { label: "only add" });
@@ -150,7 +131,6 @@ test("a required tool is called by the real server with arguments that parse", {
   await panel("tools").getByRole("button", { name: "Run" }).waitFor();
   assert.equal(await panel("tools").locator(".error").count(), 0);
   await it.shot("playground-tools-real");
-  return undefined;
 });
 
 test("a phone's width, dark", { skip }, async () => {
