@@ -225,33 +225,19 @@ struct body {
     struct chat_request chat;
 };
 
-static int read_stops(const cJSON *stops, err *e) {
-    int i = 0;
-    for (const cJSON *v = stops ? stops->child : NULL; v; v = v->next, i++) {
-        if (cJSON_IsString(v) && *v->valuestring) continue;
-        char path[JSON_PATH_BYTES];
-        json_path(path, "stop_sequences[%d]", i);
-        return err_set_param(e, ERR_INVALID, path,
-                             "Invalid value for '%s': expected a text that is not empty.", path);
-    }
-    return 0;
-}
-
 static int read_body(struct request *r, const cJSON *json, const struct json_table *table,
                      struct body *b, err *e) {
     struct messages_fields *f = &b->fields;
     gen_fields_default(&f->gen);
     chat_request_init(&b->chat);
-    if (!cJSON_IsObject(json))
-        return err_set(e, ERR_INVALID, "The request body must be a JSON object.");
-    int rc = json_read(json, table, "", f, e);
-    if (!rc) rc = read_stops(f->stop_sequences, e);
+    int rc = gen_body_read(json, table, f, e);
     if (rc) return rc;
     const struct api_model *m = api_find_model(r->api, f->gen.model);
     if (!m)
         return err_set_param(e, ERR_NOT_FOUND, "model", "The model '%.200s' does not exist.",
                              f->gen.model);
     f->gen.stop = f->stop_sequences;
+    f->gen.stop_name = "stop_sequences";
     b->chat.model = m;
     b->chat.options = &b->options;
     rc = gen_options_read(&f->gen, tokenizer_n_vocab(engine_tokenizer(m->engine)), &b->options, e);

@@ -10,7 +10,8 @@
 #include "api/resume.h"
 #include "core/chat/syntax.h"
 
-enum { GEN_MAX_STOPS = 16 };
+/* Each choice has its own copies of the stop strings. */
+enum { GEN_MAX_STOPS = 16, GEN_MAX_STOP_BYTES = 4096 };
 #define GEN_EVENT_STREAM "text/event-stream; charset=utf-8"
 
 /* Members of a request body after json_read; pointers borrow from the JSON tree. */
@@ -22,6 +23,7 @@ struct gen_fields {
     bool has_seed, has_max_tokens;
     bool stream, ignore_eos;
     const cJSON *stop, *logit_bias, *stream_options;
+    const char *stop_name; /* in errors */
     /* chat */
     const cJSON *messages, *chat_template_kwargs, *documents;
     const char *reasoning_effort;

@@ -37,7 +37,7 @@ static const struct json_field fields[] = {
     {"seed", JSON_INT, NUL, AT(seed), HAS(has_seed), -9223372036854775808.0, 9223372036854775808.0,
      .help = "The same seed gives the same answer; all 64 bits count."},
     {"stop", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_ARRAY, AT(stop),
-     .help = "Up to 16 texts that end the answer before them."},
+     .help = "Up to 16 texts that end the answer before them, of 4096 bytes at most."},
     {"presence_penalty", JSON_NUMBER, NUL, AT(presence_penalty), .min = -2, .max = 2,
      .initial = "0"},
     {"frequency_penalty", JSON_NUMBER, NUL, AT(frequency_penalty), .min = -2, .max = 2,
@@ -74,6 +74,7 @@ void gen_fields_default(struct gen_fields *f) {
     f->repetition_penalty = 1;
     f->n = 1;
     f->parallel_tool_calls = true;
+    f->stop_name = "stop";
 }
 
 static int add_stop(const cJSON *v, const char *name, struct gen_options *o, err *e) {
@@ -84,20 +85,24 @@ static int add_stop(const cJSON *v, const char *name, struct gen_options *o, err
     if (!*v->valuestring)
         return err_set_param(e, ERR_INVALID, name, "Invalid value for '%s': the string is empty.",
                              name);
+    if (strlen(v->valuestring) > GEN_MAX_STOP_BYTES)
+        return err_set_param(e, ERR_INVALID, name, "Invalid value for '%s': at most %d bytes.",
+                             name, GEN_MAX_STOP_BYTES);
     o->stops[o->n_stops++] = v->valuestring;
     return 0;
 }
 
-static int read_stop(const cJSON *stop, struct gen_options *o, err *e) {
+static int read_stop(const cJSON *stop, const char *field, struct gen_options *o, err *e) {
     if (!stop) return 0;
-    if (cJSON_IsString(stop)) return add_stop(stop, "stop", o, e);
+    if (cJSON_IsString(stop)) return add_stop(stop, field, o, e);
     int i = 0;
     for (const cJSON *v = stop->child; v; v = v->next) {
         if (i == GEN_MAX_STOPS)
-            return err_set_param(e, ERR_INVALID, "stop",
-                                 "Invalid value for 'stop': at most %d strings.", GEN_MAX_STOPS);
-        char name[32];
-        snprintf(name, sizeof name, "stop[%d]", i++);
+            return err_set_param(e, ERR_INVALID, field,
+                                 "Invalid value for '%s': at most %d strings.", field,
+                                 GEN_MAX_STOPS);
+        char name[JSON_PATH_BYTES];
+        json_path(name, "%s[%d]", field, i++);
         int rc = add_stop(v, name, o, e);
         if (rc) return rc;
     }
@@ -195,15 +200,13 @@ int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_opt
                              "Invalid value for 'top_p': must be greater than 0 and at most 1.");
     int rc = read_max_tokens(f, o, e);
     if (!rc) rc = read_logprobs(f, o, e);
-    if (!rc) rc = read_stop(f->stop, o, e);
+    if (!rc) rc = read_stop(f->stop, f->stop_name, o, e);
     if (!rc) rc = read_bias(f->logit_bias, n_vocab, o, e);
     if (!rc) rc = read_stream_options(f, o, e);
     return rc;
 }
 
 int gen_body_read(const cJSON *body, const struct json_table *table, void *out, err *e) {
-    if (!cJSON_IsObject(body))
-        return err_set(e, ERR_INVALID, "The request body must be a JSON object.");
     return json_read(body, table, "", out, e);
 }
 

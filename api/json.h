@@ -97,7 +97,7 @@ void json_path(char *dst, const char *fmt, ...) __attribute__((format(printf, 2,
 
 /* Reads object's members into *out, whose defaults the caller has set. path ("" or "messages[2].")
  * goes before names in messages and err.param. ERR_INVALID: unknown field, wrong type, out of
- * bounds, missing; ERR_UNSUPPORTED: a refused field. */
+ * bounds, missing, no object at all; ERR_UNSUPPORTED: a refused field. */
 int json_read(const cJSON *object, const struct json_table *table, const char *path, void *out,
               err *e);
 

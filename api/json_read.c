@@ -187,9 +187,20 @@ static const struct json_field *find_field(const struct json_table *table, const
     return NULL;
 }
 
+/* path is that of members: it ends with a dot, or is empty. */
+static int not_object(const cJSON *v, const char *path, err *e) {
+    char name[JSON_PATH_BYTES];
+    if (!*path) return err_set(e, ERR_INVALID, "The request body must be a JSON object.");
+    json_path(name, "%.*s", (int)strlen(path) - 1, path);
+    return err_set_param(e, ERR_INVALID, name,
+                         "Invalid type for '%s': expected an object, but got %s.", name,
+                         json_type_name(v));
+}
+
 int json_read(const cJSON *object, const struct json_table *table, const char *path, void *out,
               err *e) {
     char name[JSON_PATH_BYTES];
+    if (!cJSON_IsObject(object)) return not_object(object, path, e);
     for (const cJSON *v = object->child; v; v = v->next) {
         const struct json_field *f = find_field(table, v->string);
         json_path(name, "%s%s", path, v->string);

@@ -321,7 +321,7 @@ static const struct json_field fields[] = {
      .flags = NUL,
      AT(stop_sequences),
      .max = GEN_MAX_STOPS,
-     .help = "Texts that end the answer before them."},
+     .help = "Texts that end the answer before them, of 4096 bytes at most."},
     {.name = "stream", .type = JSON_BOOL, .flags = NUL, AT(gen.stream), .initial = "false"},
     {.name = "metadata", .type = JSON_OBJECT, .flags = NUL, AT(metadata), .table = &metadata_table},
     {.name = "service_tier",
@@ -357,10 +357,6 @@ static int misplaced(const char *path, const char *type, err *e) {
 static int read_block(const cJSON *v, const char *path, struct block *block, err *e) {
     char prefix[JSON_PATH_BYTES];
     *block = (struct block){0};
-    if (!cJSON_IsObject(v))
-        return err_set_param(e, ERR_INVALID, path,
-                             "Invalid type for '%s': expected an object, but got %s.", path,
-                             json_type_name(v));
     json_path(prefix, "%s.", path);
     int rc = json_read(v, &block_table, prefix, block, e);
     if (rc) return rc;
@@ -504,10 +500,6 @@ static int add_assistant(cJSON *list, const cJSON *blocks, const char *path, err
 static int add_turn(cJSON *list, const cJSON *v, const char *path, err *e) {
     char prefix[JSON_PATH_BYTES];
     struct message m = {0};
-    if (!cJSON_IsObject(v))
-        return err_set_param(e, ERR_INVALID, path,
-                             "Invalid type for '%s': expected an object, but got %s.", path,
-                             json_type_name(v));
     json_path(prefix, "%s.", path);
     int rc = json_read(v, &message_table, prefix, &m, e);
     if (rc) return rc;

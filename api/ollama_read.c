@@ -90,7 +90,8 @@ static const struct json_field option_fields[] = {
     {.name = "stop",
      .type = JSON_VALUE,
      .flags = NUL | JSON_OR_STRING | JSON_OR_ARRAY,
-     AT(gen.stop)},
+     AT(gen.stop),
+     .help = "Up to 16 texts of 4096 bytes at most."},
     {.name = "repeat_penalty",
      .type = JSON_NUMBER,
      .flags = NUL,
@@ -323,10 +324,9 @@ int ollama_fields_read(const struct request *r, const cJSON *body, const struct 
     f->gen.temperature = 0.8;
     f->gen.top_k = 40;
     f->gen.top_p = 0.9;
+    f->gen.stop_name = "options.stop";
     f->stream = true;
-    if (!cJSON_IsObject(body))
-        return err_set(e, ERR_INVALID, "The request body must be a JSON object.");
-    int rc = json_read(body, table, "", f, e);
+    int rc = gen_body_read(body, table, f, e);
     if (!rc && f->options) rc = read_options(f, e);
     if (rc) return rc;
     f->gen.stream = f->stream;

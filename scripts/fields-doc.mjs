@@ -1,5 +1,5 @@
-// GET /v1/inferd/fields as Markdown: FIELDS.md.
-// usage: node scripts/fields-doc.mjs http://127.0.0.1:8080 > FIELDS.md
+// GET /v1/inferd/fields as Markdown: api/FIELDS.md.
+// usage: node scripts/fields-doc.mjs http://127.0.0.1:8080 > api/FIELDS.md
 import { pathToFileURL } from "node:url";
 
 const cell = (text) => String(text).replaceAll("|", "\\|");

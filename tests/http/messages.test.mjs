@@ -118,6 +118,8 @@ test("errors are Anthropic's", async () => {
     [{ max_tokens: 4, messages: [{ role: "system", content: "x" }] }, "messages[0].role"],
     [{ max_tokens: 4, messages: [{ role: "user", content: [{ type: "image", source: {} }] }] }, "messages[0].content[0].type"],
     [{ max_tokens: 4, messages: user("x"), stop_sequences: [""] }, "stop_sequences[0]"],
+    [{ max_tokens: 4, messages: user("x"), stop_sequences: ["y", "x".repeat(4097)] }, "stop_sequences[1]"],
+    [{ max_tokens: 4, messages: user("x"), tools: [[1]] }, "tools[0]"],
     [{ max_tokens: 4, messages: user("x"), thinking: { type: "enabled", budget_tokens: 1024 } }, "thinking"],
     [{ max_tokens: 4, messages: user("x"), container: "c" }, "container"],
     [{ max_tokens: 4, messages: user("x"), tools: [{ type: "bash_20250124", name: "bash" }] }, "tools[0].type"],
