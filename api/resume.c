@@ -92,6 +92,7 @@ bool resume_add(resume *s, struct gen *g) {
     g->kept.key = key ? mem_strdup(key) : NULL;
     if (key && !g->kept.key) return false;
     g->kept.request = g->request;
+    g->kept.route = g->request->route;
     drop_old(s);
     pthread_mutex_lock(&s->lock);
     append_gen(s, g);
@@ -128,8 +129,11 @@ struct wait {
     uint64_t after;
 };
 
-static bool same_owner(const struct gen *g, const struct request *r) {
+/* The route was checked for what a stream needs (a server that drains takes up none), and clients
+ * of another protocol could not read it. */
+static bool may_take(const struct gen *g, const struct request *r) {
     const char *key = auth_key(r);
+    if (g->kept.route != r->route) return false;
     return g->kept.key ? key && strcmp(g->kept.key, key) == 0 : !key;
 }
 
@@ -140,7 +144,7 @@ static struct gen *take(const struct wait *w, bool *lives) {
     struct gen *g;
     pthread_mutex_lock(&s->lock);
     for (g = s->first; g; g = g->kept.next)
-        if (strcmp(g->id, w->id) == 0 && same_owner(g, w->request)) break;
+        if (strcmp(g->id, w->id) == 0 && may_take(g, w->request)) break;
     *lives = g != NULL;
     if (g && (g->kept.waiter && g->kept.waiter != w->request)) {
         *lives = false; /* somebody else came first */

@@ -23,6 +23,7 @@
 typedef struct resume resume;
 struct gen;
 struct request;
+struct route;
 
 struct resume_config {
     uint32_t max_streams;  /* kept at once */
@@ -35,11 +36,12 @@ void resume_close(resume *s);
 
 /* Part of each generation. */
 struct resumable {
-    struct gen *prev, *next; /* guarded by the list's mutex, as everything here */
-    struct request *request; /* that it is attached to; NULL: kept */
-    struct request *waiter;  /* that wants it */
-    uint64_t until_ns;       /* kept till then */
-    char *key;               /* the API key that began it, or NULL; fixed */
+    struct gen *prev, *next;   /* guarded by the list's mutex, as everything here */
+    struct request *request;   /* that it is attached to; NULL: kept */
+    struct request *waiter;    /* that wants it */
+    uint64_t until_ns;         /* kept till then */
+    char *key;                 /* the API key that began it, or NULL; fixed */
+    const struct route *route; /* that it began at; fixed */
 };
 
 /* g, a stream with an id, is attached to its request. false: streams are not kept here. */

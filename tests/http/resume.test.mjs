@@ -107,6 +107,10 @@ test("what is not there is 404", async () => {
   const [id] = first.at(-1).id.split(":");
   const r = await post(server, "/v1/chat/completions", {}, { headers: { "Last-Event-ID": `${id}:100000` } });
   assert.equal(r.status, 404, "a frame that was never written");
+  for (const path of ["/v1/completions", "/v1/messages", "/tokenize"]) {
+    const other = await post(server, path, {}, { headers: { "Last-Event-ID": first.at(-1).id } });
+    assert.equal(other.status, 404, `a chat's stream at ${path}`);
+  }
 });
 
 // Cuts streams of a server of its own; their last ids, once the server has noticed.
