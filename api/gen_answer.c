@@ -37,9 +37,7 @@ static void drop_logprobs(struct gen_choice *c) {
 }
 
 static void add_text(struct gen_choice *c, const char *text, size_t n) {
-    if (!n) return;
-    str_add_n(&c->text, text, n);
-    keep_logprobs(c);
+    if (n) str_add_n(&c->text, text, n);
 }
 
 static void begin_call(struct gen *g, struct gen_choice *c, const struct chat_piece *piece) {
@@ -74,7 +72,10 @@ static void take_other(struct gen *g, struct gen_choice *c, const struct chat_pi
         if (piece->kind == CHAT_PIECE_REASONING) str_add_n(&c->reasoning, piece->text, piece->n);
         return;
     }
-    if (c->text.len) gen_write_text(g, c);
+    if (c->text.len) {
+        drop_logprobs(c);
+        gen_write_text(g, c);
+    }
     const struct gen_piece out = {.kind = kinds[piece->kind],
                                   .text = piece->text,
                                   .n = piece->kind == CHAT_PIECE_CALL ? 0 : piece->n,
@@ -93,6 +94,7 @@ static bool take_pieces(struct gen *g, struct gen_choice *c, bool *text_came) {
         const char *text;
         size_t n;
         *text_came = true;
+        keep_logprobs(c); /* also while the text may still become a stop string */
         bool stop = engine_text_push_text(c->stop_text, piece.text, piece.n, &text, &n);
         add_text(c, text, n);
         if (stop) return true;
@@ -136,5 +138,5 @@ void gen_answer_finish(struct gen *g, struct gen_choice *c) {
     if (stop) return;
     engine_text_finish(c->stop_text, &text, &n);
     add_text(c, text, n);
-    if (!text_came && !n) drop_logprobs(c);
+    if (!text_came) drop_logprobs(c);
 }

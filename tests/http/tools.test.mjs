@@ -277,3 +277,22 @@ test("gpt-oss: channels, and calls in their headers", { skip: existsSync(templat
     assert.equal(message.content, "x");
   }
 });
+
+test("log-probabilities are those of the text, also of text that a stop string held back before a call", async () => {
+  const server = await startServer();
+  try {
+    const grammar = String.raw`root ::= "Hi fo<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>"`;
+    for (const stop of [undefined, ["fox"]]) {
+      const body = { messages: user("x"), max_tokens: 100, tools, structured_outputs: { grammar }, stop, logprobs: true, seed: 5 };
+      const { message, logprobs } = (await whole(server, body)).choices[0];
+      assert.deepEqual([message.content, withoutIds(message.tool_calls)], ["Hi fo", [{ name: "now", arguments: "{}" }]]);
+      assert.equal(logprobs.content.map((t) => t.token).join(""), "Hi fo");
+      const response = await chat(server, { ...body, stream: true });
+      const parts = [];
+      for await (const event of sse(response)) for (const c of event.choices ?? []) parts.push(...(c.logprobs?.content ?? []));
+      assert.deepEqual(parts, logprobs.content);
+    }
+  } finally {
+    await server.stop();
+  }
+});
