@@ -200,7 +200,8 @@ static int read_parts(const cJSON *content, const char *path, const struct part_
 struct reader {
     const struct response_source *from;
     cJSON *list;
-    struct responses_entry last; /* that a reference was found in */
+    cJSON *last;      /* items of the response that a reference was found in, without those taken */
+    uint64_t n_bytes; /* of the responses that were looked into */
     int n_references;
 };
 
@@ -274,35 +275,47 @@ int response_items_parse(const struct responses_entry *entry, cJSON **out, err *
     return err_set(e, ERR_IO, "the stored items of %s are damaged: %s", entry->id, why.msg);
 }
 
-static int find_in_entry(const struct responses_entry *entry, const char *id, cJSON **out, err *e) {
-    cJSON *items = NULL;
-    int rc = response_items_parse(entry, &items, e);
-    *out = rc ? NULL : take_item(cJSON_GetObjectItemCaseSensitive(items, "output"), id);
-    if (!rc && !*out) *out = take_item(cJSON_GetObjectItemCaseSensitive(items, "input"), id);
-    cJSON_Delete(items);
+static cJSON *take_last(struct reader *r, const char *id) {
+    cJSON *item = take_item(cJSON_GetObjectItemCaseSensitive(r->last, "output"), id);
+    return item ? item : take_item(cJSON_GetObjectItemCaseSensitive(r->last, "input"), id);
+}
+
+/* Makes the response that holds the item the last one; none does: nothing is last. A few bytes of
+ * references must not become gigabytes of items, nor days of reading. */
+static int look_up(struct reader *r, const char *id, err *e) {
+    const struct response_source *from = r->from;
+    struct responses_entry entry;
+    err why = {0};
+    cJSON_Delete(r->last);
+    r->last = NULL;
+    if (!from->store) return 0;
+    int rc = responses_find_item(from->store, id, from->key, from->now_s, &entry, &why);
+    if (rc == ERR_NOT_FOUND) return 0;
+    if (rc) {
+        if (e) *e = why;
+        return rc;
+    }
+    r->n_bytes += strlen(entry.items);
+    if (r->n_bytes > from->max_bytes)
+        rc = err_set_param(e, ERR_TOO_LONG, "input",
+                           "The references to items lead to more than %zu bytes of stored "
+                           "responses: name the items of one response together.",
+                           from->max_bytes);
+    else
+        rc = response_items_parse(&entry, &r->last, e);
+    responses_entry_fini(&entry);
     return rc;
 }
 
 static int read_reference(struct reader *r, const struct item *in, const char *path, err *e) {
-    const struct response_source *from = r->from;
-    cJSON *item = NULL;
-    err why = {0};
-    int rc = 0;
     if (++r->n_references > MAX_REFERENCES)
         return err_set_param(e, ERR_INVALID, "input", "More than %d references to items.",
                              MAX_REFERENCES);
     /* Most come one after the other from one response. */
-    if (r->last.id) rc = find_in_entry(&r->last, in->id, &item, e);
-    if (!rc && !item && from->store) {
-        responses_entry_fini(&r->last);
-        rc = responses_find_item(from->store, in->id, from->key, from->now_s, &r->last, &why);
-        if (!rc) rc = find_in_entry(&r->last, in->id, &item, e);
-        if (rc == ERR_NOT_FOUND)
-            rc = 0;
-        else if (why.code && e)
-            *e = why;
-    }
+    cJSON *item = take_last(r, in->id);
+    int rc = item ? 0 : look_up(r, in->id, e);
     if (rc) return rc;
+    if (!item) item = take_last(r, in->id);
     if (item) return append(r->list, item) ? 0 : no_memory(e);
     char name[JSON_PATH_BYTES];
     json_path(name, "%s.id", path);
@@ -361,7 +374,7 @@ int response_items_read(const cJSON *input, const struct response_source *from, 
         json_path(path, "input[%d]", i++);
         rc = read_item(&r, v, path, e);
     }
-    responses_entry_fini(&r.last);
+    cJSON_Delete(r.last);
     return rc;
 }
 

@@ -510,6 +510,18 @@ static void what_is_stored_goes_on(void) {
     CHECK(!read_items("[{\"type\":\"item_reference\",\"id\":\"msg_y\"}]", &from, &e));
     CHECK_STR(e.param, "input[0].id");
     const struct response_source little = {.store = store, .max_bytes = 10};
+    CHECK(!read_items("[{\"type\":\"item_reference\",\"id\":\"msg_x\"}]", &little, &e));
+    CHECK(e.code == ERR_TOO_LONG && strcmp(e.param, "input") == 0);
+    /* An item that is named again is looked up again: few bytes do not become many. */
+    str many;
+    str_init(&many, 1 << 20);
+    str_add(&many, "[{\"id\":\"msg_x\"}");
+    for (int i = 0; i < 900; i++)
+        str_add(&many, ",{\"id\":\"msg_x\"}");
+    str_add_char(&many, ']');
+    const struct response_source some = {.store = store, .max_bytes = 1000};
+    CHECK(!read_items(str_cstr(&many), &some, &e) && e.code == ERR_TOO_LONG);
+    str_fini(&many);
     list = cJSON_CreateArray();
     CHECK(response_items_chain("resp_1", &little, list, &e) == ERR_TOO_LONG);
     CHECK(response_items_chain("resp_2", &from, list, &e) == ERR_NOT_FOUND);
