@@ -354,11 +354,38 @@ static int misplaced(const char *path, const char *type, err *e) {
                          type);
 }
 
+/* What a block of another type would have is not dropped. */
+static int check_members(const cJSON *v, const char *path, const char *type, err *e) {
+    static const struct {
+        const char *name, *type;
+    } owners[] = {{"text", "text"},
+                  {"id", "tool_use"},
+                  {"name", "tool_use"},
+                  {"input", "tool_use"},
+                  {"tool_use_id", "tool_result"},
+                  {"content", "tool_result"},
+                  {"is_error", "tool_result"},
+                  {"thinking", "thinking"},
+                  {"signature", "thinking"}};
+    for (const cJSON *m = v->child; m; m = m->next)
+        for (size_t i = 0; i < sizeof owners / sizeof *owners; i++) {
+            char full[JSON_PATH_BYTES];
+            if (strcmp(owners[i].name, m->string) != 0 || strcmp(owners[i].type, type) == 0 ||
+                cJSON_IsNull(m))
+                continue;
+            json_path(full, "%s.%s", path, m->string);
+            return err_set_param(e, ERR_INVALID, full,
+                                 "'%s' does not belong to a block of type '%s'.", full, type);
+        }
+    return 0;
+}
+
 static int read_block(const cJSON *v, const char *path, struct block *block, err *e) {
     char prefix[JSON_PATH_BYTES];
     *block = (struct block){0};
     json_path(prefix, "%s.", path);
     int rc = json_read(v, &block_table, prefix, block, e);
+    if (!rc) rc = check_members(v, path, block->type, e);
     if (rc) return rc;
     const char *type = block->type;
     if (strcmp(type, "text") == 0 && !block->text) return missing(path, "text", e);
@@ -568,6 +595,9 @@ static int read_choice(const struct messages_fields *f, struct chat_request *q, 
     struct choice c = {0};
     int rc = json_read(f->tool_choice, &choice_table, "tool_choice.", &c, e);
     if (rc) return rc;
+    if (c.name && strcmp(c.type, "tool") != 0)
+        return err_set_param(e, ERR_INVALID, "tool_choice.name",
+                             "'tool_choice.name' does not belong to the type '%s'.", c.type);
     q->tools.parallel = !c.disable_parallel;
     q->tools.name = c.name;
     if (strcmp(c.type, "tool") == 0 && !c.name)

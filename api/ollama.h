@@ -10,7 +10,7 @@
 struct ollama_fields {
     struct gen_fields gen; /* of options, and stream */
     const char *model, *name;
-    const cJSON *messages, *tools, *format, *options, *think, *keep_alive;
+    const cJSON *messages, *format, *options, *think, *keep_alive;
     const char *prompt, *system, *suffix;
     bool stream, raw, verbose;
     double num_ctx; /* 0: not given */

@@ -4,6 +4,7 @@
  * used to. Options that belong to loading a model are the server's configuration here, and refused.
  */
 #include "api/ollama.h"
+#include "api/tools.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -249,7 +250,12 @@ static const struct json_field chat_fields[] = {
      AT(messages),
      .table = &message_table,
      .help = "None: the answer is empty, as when a model is loaded."},
-    {.name = "tools", .type = JSON_ARRAY, .flags = NUL, AT(tools), .max = 128},
+    {.name = "tools",
+     .type = JSON_ARRAY,
+     .flags = NUL,
+     AT(gen.tools),
+     .max = CHAT_MAX_TOOLS,
+     .table = &tool_table},
     ONLY("logprobs", is_false, "use /v1/chat/completions"),
     ONLY("top_logprobs", is_zero, "use /v1/chat/completions"),
 };
@@ -454,10 +460,7 @@ int ollama_chat_read(const struct ollama_fields *f, const struct api_model *m,
         rc = add_message(q->messages, v, path, e);
     }
     if (!rc) rc = add_prompt(f, q->messages, e);
-    if (!rc && f->tools && f->tools->child) {
-        q->tools.list = cJSON_Duplicate(f->tools, true);
-        if (!q->tools.list) rc = no_memory(e);
-    }
+    if (!rc) rc = chat_tools_read(&f->gen, q, e);
     if (!rc && f->think) rc = read_think(f->think, m->chat, q, e);
     if (!rc && f->format) rc = read_format(f->format, q, e);
     return rc;

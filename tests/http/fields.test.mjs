@@ -103,6 +103,7 @@ const right = {
     "thinking.budget_tokens": { depends: "thinking" },
     "thinking.display": { depends: "thinking" },
     "output_config.effort": { depends: "output_config.effort" },
+    "tool_choice.name": { value: "f", with: { tools: [{ name: "f", input_schema: { type: "object" } }], tool_choice: { type: "tool" } } },
   },
   "POST /api/chat": { format: { value: "json", depends: "format" }, think: { depends: "think" } },
 };
