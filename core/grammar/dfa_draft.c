@@ -399,6 +399,7 @@ static int minimise(struct dfa_draft *d, struct dfa *a) {
 
 int dfa_draft_finish(struct dfa_draft *d, struct dfa *out, err *e) {
     struct dfa a = {0};
+    uint32_t cost = d->n_states + d->n_edges / 8;
     int rc = d->failed ? d->failed : minimise(d, &a);
     dfa_draft_fini(d);
     if (rc) {
@@ -406,6 +407,7 @@ int dfa_draft_finish(struct dfa_draft *d, struct dfa *out, err *e) {
         return rc == ERR_TOO_LONG ? dfa_too_large(e) : dfa_no_memory(e);
     }
     *out = a;
+    out->cost = cost;
     return 0;
 }
 

@@ -29,6 +29,7 @@ struct dfa {
     uint8_t class_of[256]; /* bytes that no state tells apart have one class */
     uint32_t *next;        /* (n_states, n_classes) */
     uint8_t *accept;       /* (n_states) 1: the text may end here */
+    uint32_t cost;         /* what the last step of its making took, in states of a draft */
 };
 static inline uint32_t dfa_step(const struct dfa *d, uint32_t state, uint8_t byte) {
     return d->next[(size_t)state * d->n_classes + d->class_of[byte]];
@@ -176,6 +177,7 @@ struct grammar {
     uint32_t *n_key_texts; /* (keys) how many keys there are, at most G_KEYS_LIMIT */
     uint32_t root;         /* node */
     uint64_t n_states;
+    uint64_t schema_work, dfa_work; /* of its making so far, see SCHEMA_MAX_* */
     G_LIST(struct g_node) nodes;
     G_LIST(uint32_t) children; /* of nodes: node indices */
     G_LIST(struct dfa) dfas;

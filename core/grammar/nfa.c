@@ -15,7 +15,8 @@
 #include <string.h>
 
 /* Steps of one pattern: about a quarter of a second. */
-#define MAX_WORK (UINT64_C(1) << 25)
+#define MAX_WORK       (UINT64_C(1) << 25)
+#define WORK_PER_STATE 32 /* as much as a state of a draft */
 
 /* debts << 44 | sub << 24 | node */
 #define CONFIG(node, sub, debts) ((uint64_t)(debts) << 44 | (uint64_t)(sub) << 24 | (node))
@@ -496,5 +497,7 @@ static int nfa_run(struct nfa *n, uint32_t start, enum nfa_before before, struct
 }
 
 int nfa_dfa(struct nfa *n, uint32_t start, struct dfa *out, err *e) {
-    return nfa_run(n, start, NFA_BEFORE_NONE, out, e);
+    int rc = nfa_run(n, start, NFA_BEFORE_NONE, out, e);
+    if (!rc) out->cost += (uint32_t)(n->work / WORK_PER_STATE);
+    return rc;
 }

@@ -407,6 +407,8 @@ int schema_compile(grammar *g, const struct grammar_schema *schema, uint32_t *va
     c.mem = arena_new(SCHEMA_MAX_ARENA_BYTES);
     if (!c.mem) return err_set(e, ERR_NOMEM, "no memory for the schema");
     int rc = compile(&c, schema->schema, value);
+    if (rc == ERR_NOMEM && c.full) /* a bound of ours, not the machine's */
+        rc = err_set_param(e, ERR_TOO_LONG, "", "#: the schema needs too much memory");
     for (uint32_t i = 0; i < c.dfas.n; i++)
         if (c.dfa_index.at[i] == GRAMMAR_NONE) dfa_fini(&c.dfas.at[i]);
     arena_free(c.mem);

@@ -12,10 +12,15 @@
 
 enum { URI_MAX_BYTES = 64 << 10, POINTER_MAX_BYTES = 320 };
 
+int s_full(struct s_ctx *c) {
+    c->full = true;
+    return err_set(c->e, ERR_NOMEM, "the schema needs too much memory");
+}
+
 void *s_new(struct s_ctx *c, uint64_t n, size_t size) {
     uint64_t bytes;
     void *p = mem_mul(n, size, &bytes) ? arena_alloc(c->mem, bytes ? bytes : 1) : NULL;
-    if (!p) err_set(c->e, ERR_NOMEM, "the schema needs too much memory");
+    if (!p) s_full(c);
     return p;
 }
 
@@ -86,8 +91,8 @@ int s_fail_at(struct s_ctx *c, int rc, uint32_t node) {
 }
 
 int s_spend(struct s_ctx *c, uint64_t n, uint32_t node) {
-    c->work += n;
-    if (c->work <= SCHEMA_MAX_WORK) return 0;
+    c->g->schema_work += n;
+    if (c->g->schema_work <= SCHEMA_MAX_WORK) return 0;
     return s_fail(c, ERR_TOO_LONG, node,
                   "has too many combinations; use fewer alternatives inside each other");
 }
@@ -148,6 +153,24 @@ static uint32_t slot_of(const struct s_doc *d, const cJSON *at) {
 uint32_t s_node_of(const struct s_ctx *c, const cJSON *at) {
     uint32_t found = c->doc.table[slot_of(&c->doc, at)];
     return found ? found - 1 : 0;
+}
+
+static uint32_t member_slot(const struct s_doc *d, const cJSON *object, const char *name) {
+    uint64_t h = (uint64_t)(uintptr_t)object * 0x9e3779b97f4a7c15u;
+    for (const char *p = name; *p; p++)
+        h = (h ^ (uint8_t)*p) * 0x100000001b3u;
+    for (uint32_t i = (uint32_t)(h ^ h >> 32);; i++) {
+        uint32_t at = i & (d->table_size - 1);
+        if (!d->members[at]) return at;
+        const struct s_node *node = &d->nodes.at[d->members[at] - 1];
+        if (d->nodes.at[node->parent].at == object && strcmp(node->at->string, name) == 0)
+            return at;
+    }
+}
+
+const cJSON *s_member(const struct s_ctx *c, const cJSON *object, const char *name) {
+    uint32_t found = object ? c->doc.members[member_slot(&c->doc, object, name)] : 0;
+    return found ? s_at(c, found - 1) : NULL;
 }
 
 bool s_is_legacy(const struct s_ctx *c, uint32_t node) {
@@ -217,7 +240,7 @@ static const char *uri_join(struct s_ctx *c, const char *base, const char *ref) 
     }
     char *copy = s.failed ? NULL : arena_strndup(c->mem, str_cstr(&s), strlen(str_cstr(&s)));
     str_fini(&s);
-    if (!copy) err_set(c->e, ERR_NOMEM, "the schema needs too much memory");
+    if (!copy) s_full(c);
     return copy;
 }
 
@@ -323,9 +346,15 @@ int s_doc_init(struct s_ctx *c, const cJSON *schema) {
     for (d->table_size = 16; d->table_size < 2 * (uint64_t)d->nodes.n; d->table_size *= 2) {
     }
     d->table = s_new(c, d->table_size, sizeof *d->table);
-    if (!d->table) return ERR_NOMEM;
-    for (uint32_t i = 0; i < d->nodes.n; i++)
-        d->table[slot_of(d, d->nodes.at[i].at)] = i + 1;
+    d->members = s_new(c, d->table_size, sizeof *d->members);
+    if (!d->table || !d->members) return ERR_NOMEM;
+    for (uint32_t i = 0; i < d->nodes.n; i++) {
+        const cJSON *at = d->nodes.at[i].at, *parent = d->nodes.at[d->nodes.at[i].parent].at;
+        d->table[slot_of(d, at)] = i + 1;
+        if (!i || !cJSON_IsObject(parent)) continue;
+        uint32_t *member = &d->members[member_slot(d, parent, at->string)];
+        if (!*member) *member = i + 1;
+    }
     return 0;
 }
 
@@ -351,13 +380,13 @@ static void percent_decode(char *s) {
 }
 
 /* One step of a JSON pointer; token ends with a NUL and is rewritten. */
-static const cJSON *step(const cJSON *at, char *token) {
+static const cJSON *step(struct s_ctx *c, const cJSON *at, char *token) {
     if (cJSON_IsArray(at)) {
         char *end;
         unsigned long i = strtoul(token, &end, 10);
         if (*token < '0' || *token > '9' || *end) return NULL;
         const cJSON *p = at->child;
-        while (p && i-- > 0)
+        for (; p && i > 0; i--, c->g->schema_work += i % 8 == 0)
             p = p->next;
         return p;
     }
@@ -370,26 +399,26 @@ static const cJSON *step(const cJSON *at, char *token) {
             *out++ = *in;
     }
     *out = 0;
-    return s_key(at, token);
+    return s_member(c, at, token);
 }
 
-static const cJSON *find_pointer(const cJSON *root, char *pointer) {
+static const cJSON *find_pointer(struct s_ctx *c, const cJSON *root, char *pointer) {
     const cJSON *at = root;
     while (at && *pointer == '/') {
         char *token = pointer + 1;
         pointer = token + strcspn(token, "/");
         char stopped = *pointer;
         *pointer = 0;
-        at = step(at, token);
+        at = step(c, at, token);
         *pointer = stopped;
     }
     return *pointer ? NULL : at;
 }
 
-static const struct s_anchor *find_anchor(const struct s_ctx *c, uint32_t resource,
-                                          const char *name) {
+static const struct s_anchor *find_anchor(struct s_ctx *c, uint32_t resource, const char *name) {
     for (uint32_t i = 0; i < c->doc.anchors.n; i++) {
         const struct s_anchor *a = &c->doc.anchors.at[i];
+        c->g->schema_work += i % 8 == 0;
         if (a->resource == resource && strcmp(a->name, name) == 0) return a;
     }
     return NULL;
@@ -415,18 +444,18 @@ int s_resolve(struct s_ctx *c, const cJSON *ref, uint32_t *target) {
     if (!uri) return ERR_NOMEM;
     if (uri == base || strcmp(uri, base) == 0) r = c->doc.nodes.at[node].resource;
     while (r < c->doc.resources.n && strcmp(c->doc.resources.at[r].uri, uri) != 0)
-        r++;
+        c->g->schema_work += ++r % 4 == 0;
     if (r == c->doc.resources.n)
         return s_fail(c, ERR_UNSUPPORTED, node,
                       "refers to another document (%.80s), which is not fetched; put it into $defs",
                       uri);
     const char *hash = strchr(ref->valuestring, '#');
     char *fragment = arena_strndup(c->mem, hash ? hash + 1 : "", hash ? strlen(hash + 1) : 0);
-    if (!fragment) return err_set(c->e, ERR_NOMEM, "the schema needs too much memory");
+    if (!fragment) return s_full(c);
     percent_decode(fragment);
     const cJSON *at = s_at(c, c->doc.resources.at[r].root);
     if (fragment[0] == '/') {
-        at = find_pointer(at, fragment);
+        at = find_pointer(c, at, fragment);
     } else if (fragment[0]) {
         const struct s_anchor *a = find_anchor(c, r, fragment);
         int rc = check_dynamic(c, ref, a);

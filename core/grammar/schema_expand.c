@@ -51,6 +51,10 @@ static int look_into(struct s_ctx *c, struct s_state *s, const struct s_fact *f,
     int rc = enter_scope(c, f->scope, f->elem, &scope);
     if (rc) return rc;
     struct s_scoped x = {c, s, scope, approx};
+    const cJSON *at = s_at(c, f->elem >> 2);
+    for (const cJSON *p = cJSON_IsObject(at) || cJSON_IsArray(at) ? at->child : NULL; p;
+         p = p->next)
+        c->g->schema_work++; /* each keyword is looked for among all members */
     switch (f->elem & 3) {
     case S_VALID:
         return s_apply(&x, f->elem >> 2);

@@ -17,11 +17,12 @@
 #include "core/grammar/grammar_int.h"
 
 enum {
-    SCHEMA_MAX_FORMS = 4096,       /* of one value */
-    SCHEMA_MAX_WORK = 4 << 20,     /* facts that are looked at, all together */
-    SCHEMA_MAX_DFA_WORK = 3 << 20, /* states that are made on the way, all together */
+    SCHEMA_MAX_FORMS = 4096, /* of one value */
+    /* Of all schemas of a grammar together: */
+    SCHEMA_MAX_WORK = 4 << 20,     /* facts that are looked at */
+    SCHEMA_MAX_DFA_WORK = 3 << 20, /* states that are made on the way (dfa.cost) */
     SCHEMA_MAX_PLACES = 4096,      /* of an array that have a schema of their own */
-    SCHEMA_MAX_ARENA_BYTES = 256 << 20,
+    SCHEMA_MAX_ARENA_BYTES = 96 << 20,
     SCHEMA_FEW_WORDS = 64 /* a language of keys with as many words becomes properties */
 };
 
@@ -52,7 +53,8 @@ struct s_anchor {
 
 struct s_doc {
     S_LIST(struct s_node) nodes;
-    uint32_t *table; /* (table_size) of node numbers + 1, by the address of the node */
+    uint32_t *table;   /* (table_size) of node numbers + 1, by the address of the node */
+    uint32_t *members; /* (table_size) of those within objects, by the object and their name */
     uint32_t table_size;
     S_LIST(struct s_resource) resources;
     S_LIST(struct s_anchor) anchors;
@@ -203,7 +205,7 @@ struct s_ctx {
     S_LIST(uint32_t) dfa_index; /* in the grammar; GRAMMAR_NONE: not there yet */
     struct s_memo *memos;       /* (S_SET_BUCKETS) of automata by what made them */
     S_LIST(struct s_scope) scopes;
-    uint64_t work, dfa_work;
+    bool full; /* the arena is used up, or a name in it is too long */
 };
 
 /* Makes room for one more element; ERR_NOMEM. */
@@ -213,6 +215,7 @@ int s_grow(struct s_ctx *c, void *list_at, uint32_t n, uint32_t *capacity, size_
          ? ERR_NOMEM                                                                               \
          : ((list)->at[(list)->n++] = (element), 0))
 void *s_new(struct s_ctx *c, uint64_t n, size_t size); /* NULL: e is set */
+int s_full(struct s_ctx *c); /* what the arena has no room for: ERR_NOMEM, and the reason */
 
 /* ---- schema_doc.c ---- */
 
@@ -233,6 +236,8 @@ int s_fail_at(struct s_ctx *c, int rc, uint32_t node);
 int s_spend(struct s_ctx *c, uint64_t n, uint32_t node);
 
 const cJSON *s_key(const cJSON *schema, const char *key);
+/* The same of the document's objects however many members they have (NULL has none). */
+const cJSON *s_member(const struct s_ctx *c, const cJSON *object, const char *name);
 /* A count (minLength, ...): *has tells whether the keyword is there. */
 int s_count(struct s_ctx *c, const cJSON *schema, const char *key, uint32_t *n, bool *has);
 /* The keyword's value if it is there, of that kind: "object", "array", "string", "number", "bool",

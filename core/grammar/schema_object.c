@@ -33,8 +33,10 @@ struct members {
     S_LIST(struct group) groups;
     S_LIST(struct other) others;
     S_LIST(struct pattern) patterns;
-    uint32_t names_dfa; /* GRAMMAR_NONE: any */
-    bool exact;         /* no names but the declared ones */
+    S_LIST(const struct s_fact *) own; /* what is said of single names */
+    uint32_t names_dfa;                /* GRAMMAR_NONE: any */
+    uint32_t declared;                 /* automaton of the names; GRAMMAR_NONE: not made yet */
+    bool exact;                        /* no names but the declared ones */
     S_LIST(uint32_t) elems;
     S_LIST(struct s_property) properties;
     S_LIST(struct s_keys) keys;
@@ -73,7 +75,7 @@ static int declare(struct members *m, const char *text, bool required, bool forb
     }
     m->names.at[*at - 1].required |= required;
     m->names.at[*at - 1].forbidden |= forbidden;
-    return s_spend(m->c, 1, 0);
+    return s_spend(m->c, 1 + strlen(text) / 32, 0);
 }
 
 static int declare_all(struct members *m, const cJSON *object, bool required) {
@@ -125,17 +127,20 @@ static int add_names(struct members *m, uint32_t elem) {
 }
 
 static int gather(struct members *m, const struct s_fact *f, struct s_object *o) {
+    int rc;
     switch (f->kind) {
     case S_F_MEMBERS:
         return add_group(m, f);
     case S_F_EQUAL_MEMBERS:
         m->exact = true;
-        return declare_all(m, s_at(m->c, f->node), true);
+        rc = declare_all(m, s_at(m->c, f->node), true);
+        return rc ? rc : s_push(m->c, &m->own, f);
     case S_F_REQUIRED:
     case S_F_FORBIDDEN:
         return declare(m, f->name, f->kind == S_F_REQUIRED, f->kind == S_F_FORBIDDEN);
     case S_F_PROPERTY:
-        return declare(m, f->name, false, false);
+        rc = declare(m, f->name, false, false);
+        return rc ? rc : s_push(m->c, &m->own, f);
     case S_F_NAMES: /* when only a guess is wanted, names could ask for guesses without end */
         return m->form->approx ? 0 : add_names(m, f->elem);
     case S_F_COUNT:
@@ -157,7 +162,7 @@ static int say(struct members *m, const cJSON *schema) {
 
 /* name: NULL for a class. mask: the patterns that match. */
 static int say_group(struct members *m, const struct group *g, const char *name, uint64_t mask) {
-    const cJSON *own = name ? s_key(g->properties, name) : NULL;
+    const cJSON *own = name ? s_member(m->c, g->properties, name) : NULL;
     bool any = own != NULL;
     int rc = own ? say(m, own) : 0;
     for (const cJSON *p = g->mask & mask ? g->patterns->child : NULL; p && !rc; p = p->next)
@@ -173,7 +178,8 @@ static int say_group(struct members *m, const struct group *g, const char *name,
 static int say_other(struct members *m, const struct other *o, const char *name, uint64_t mask) {
     for (uint32_t i = 0; i < m->groups.n; i++) {
         const struct group *g = &m->groups.at[i];
-        bool own = g->additional || (g->mask & mask) || (name && s_key(g->properties, name));
+        bool own =
+            g->additional || (g->mask & mask) || (name && s_member(m->c, g->properties, name));
         if (own && s_scope_within(m->c, g->scope, o->scope)) return 0;
     }
     for (uint32_t i = 0; i < m->others.n; i++) {
@@ -190,13 +196,16 @@ static int set_for(struct members *m, const char *name, uint64_t mask, uint32_t 
         rc = say_group(m, &m->groups.at[i], name, mask);
     for (uint32_t i = 0; i < m->others.n && !rc; i++)
         rc = say_other(m, &m->others.at[i], name, mask);
-    for (const struct s_fact *f = m->form->facts; f && name && !rc; f = f->next) {
+    for (uint32_t i = 0; i < m->own.n && name && !rc; i++) {
+        const struct s_fact *f = m->own.at[i];
         const cJSON *own;
         if (f->kind == S_F_PROPERTY && strcmp(f->name, name) == 0)
             rc = s_push(m->c, &m->elems, f->elem);
-        else if (f->kind == S_F_EQUAL_MEMBERS && (own = s_key(s_at(m->c, f->node), name)))
+        else if (f->kind == S_F_EQUAL_MEMBERS && (own = s_member(m->c, s_at(m->c, f->node), name)))
             rc = s_push(m->c, &m->elems, s_elem(s_node_of(m->c, own), S_EQUAL));
     }
+    /* Each name is held against all that is said of groups and of single names. */
+    if (!rc) rc = s_spend(m->c, (m->groups.n + m->others.n + m->own.n) / 4, 0);
     return rc ? rc : s_set_of(m->c, m->elems.at, m->elems.n, set);
 }
 
@@ -208,8 +217,11 @@ static bool says_false(const struct members *m) {
 }
 
 static bool is_exact_member(const struct members *m, const char *name) {
-    for (const struct s_fact *f = m->form->facts; f; f = f->next)
-        if (f->kind == S_F_EQUAL_MEMBERS && !s_key(s_at(m->c, f->node), name)) return false;
+    for (uint32_t i = 0; i < m->own.n; i++) {
+        const struct s_fact *f = m->own.at[i];
+        if (f->kind == S_F_EQUAL_MEMBERS && !s_member(m->c, s_at(m->c, f->node), name))
+            return false;
+    }
     return true;
 }
 
@@ -228,10 +240,11 @@ static int make_properties(struct members *m, bool *possible) {
             *possible = !name->required;
             continue;
         }
+        rc = s_spend(m->c, n * m->patterns.n / 32, 0);
         for (uint32_t k = 0; k < m->patterns.n; k++)
             if (dfa_accepts(s_dfa(m->c, m->patterns.at[k].dfa), name->text, n))
                 mask |= (uint64_t)1 << k;
-        rc = set_for(m, name->text, mask, &set);
+        if (!rc) rc = set_for(m, name->text, mask, &set);
         if (!rc && says_false(m))
             *possible = !name->required;
         else if (!rc)
@@ -283,17 +296,20 @@ static int add_word(void *arg, const char *bytes, size_t n) {
     return s_push(f->m->c, &f->m->properties, ((struct s_property){text, f->set, false}));
 }
 
-static int without_declared(struct members *m, uint32_t *dfa) {
+static int make_declared(struct members *m) {
     struct dfa_word *list = s_new(m->c, m->names.n, sizeof *list);
     struct dfa words;
-    uint32_t declared;
     if (!list) return ERR_NOMEM;
-    if (m->names.n == 0) return 0;
     for (uint32_t i = 0; i < m->names.n; i++)
         list[i] = (struct dfa_word){m->names.at[i].text, strlen(m->names.at[i].text)};
     int rc = dfa_from_words(list, m->names.n, &words, m->c->e);
-    if (!rc) rc = s_dfa_add(m->c, &words, &declared);
-    return rc ? rc : s_combine(m->c, *dfa, declared, DFA_MINUS, dfa);
+    return rc ? rc : s_dfa_add(m->c, &words, &m->declared);
+}
+
+static int without_declared(struct members *m, uint32_t *dfa) {
+    if (m->names.n == 0) return 0;
+    int rc = m->declared == GRAMMAR_NONE ? make_declared(m) : 0;
+    return rc ? rc : s_combine(m->c, *dfa, m->declared, DFA_MINUS, dfa);
 }
 
 static int make_class(struct members *m, struct class k) {
@@ -322,7 +338,7 @@ static int make_classes(struct members *m) {
 }
 
 int s_object(struct s_ctx *c, const struct s_form *form, const struct s_object **out) {
-    struct members m = {.c = c, .form = form, .names_dfa = GRAMMAR_NONE};
+    struct members m = {.c = c, .form = form, .names_dfa = GRAMMAR_NONE, .declared = GRAMMAR_NONE};
     struct s_object *o = s_new(c, 1, sizeof *o);
     bool possible = true;
     uint32_t n_required = 0;

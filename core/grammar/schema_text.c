@@ -24,8 +24,8 @@ struct s_memo *s_memos_new(struct s_ctx *c) {
 /* ---- automata ---- */
 
 static int spend_states(struct s_ctx *c, uint64_t n) {
-    c->dfa_work += n;
-    if (c->dfa_work <= SCHEMA_MAX_DFA_WORK) return 0;
+    c->g->dfa_work += n;
+    if (c->g->dfa_work <= SCHEMA_MAX_DFA_WORK) return 0;
     return s_fail(
         c, ERR_TOO_LONG, 0,
         "its patterns, lengths and enums together are too large; use fewer or smaller ones");
@@ -33,7 +33,7 @@ static int spend_states(struct s_ctx *c, uint64_t n) {
 
 int s_dfa_add(struct s_ctx *c, struct dfa *d, uint32_t *dfa) {
     *dfa = c->dfas.n;
-    int rc = spend_states(c, d->n_states);
+    int rc = spend_states(c, d->cost);
     if (!rc) rc = s_push(c, &c->dfa_index, GRAMMAR_NONE);
     if (!rc) rc = s_push(c, &c->dfas, *d);
     if (rc) dfa_fini(d);
@@ -59,7 +59,7 @@ static bool recall(struct s_ctx *c, const str *key, uint32_t *dfa) {
 static int remember(struct s_ctx *c, const str *key, uint32_t dfa) {
     struct s_memo *m = s_new(c, 1, sizeof *m), *bucket = bucket_of(c, key);
     char *copy = key->failed ? NULL : arena_strndup(c->mem, key->data, key->len);
-    if (!m || !copy) return err_set(c->e, ERR_NOMEM, "the schema needs too much memory");
+    if (!m || !copy) return s_full(c);
     *m = (struct s_memo){copy, key->len, dfa, bucket->next};
     bucket->next = m;
     return 0;
@@ -72,8 +72,7 @@ int s_combine(struct s_ctx *c, uint32_t a, uint32_t b, enum dfa_op op, uint32_t 
     str_addf(&key, "%c%u,%u", "&|-"[op], a, b);
     int rc = 0;
     if (!recall(c, &key, dfa)) {
-        rc = spend_states(c, (uint64_t)s_dfa(c, a)->n_states + s_dfa(c, b)->n_states);
-        if (!rc) rc = dfa_combine(s_dfa(c, a), s_dfa(c, b), op, &out, c->e);
+        rc = dfa_combine(s_dfa(c, a), s_dfa(c, b), op, &out, c->e);
         if (!rc) rc = s_dfa_add(c, &out, dfa);
         if (!rc) rc = remember(c, &key, *dfa);
     }
