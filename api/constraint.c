@@ -16,6 +16,7 @@ struct making {
     enum chat_begin begin;
     bool lead;
     grammar_builder *b;
+    const cJSON *fault; /* the tool of which no grammar can be made */
 };
 
 static grammar_node text_node(struct making *m, const char *text) {
@@ -120,10 +121,10 @@ static grammar_node functions_node(struct making *m, cJSON **schemas, grammar_no
         if (!chat_tools_allow(&m->q->tools, name->valuestring)) continue;
         bool strict = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(f, "strict"));
         const struct grammar_schema schema = {schemas[i], strict};
-        nodes[n++] = grammar_seq(
-            m->b,
-            (grammar_node[]){text_node(m, name->valuestring), open, grammar_json(m->b, &schema)},
-            3);
+        grammar_node called = text_node(m, name->valuestring);
+        grammar_node arguments = grammar_json(m->b, &schema);
+        if (!m->fault && arguments < 0) m->fault = v;
+        nodes[n++] = grammar_seq(m->b, (grammar_node[]){called, open, arguments}, 3);
     }
     return grammar_alt(m->b, nodes, n);
 }
@@ -222,6 +223,12 @@ static bool has_calls(const struct chat_tools *t) {
     return t->list && t->list->child && t->choice != CHAT_TOOLS_NONE;
 }
 
+/* In this order: once the form cannot be made, no tool is blamed. */
+static grammar_node form_or_calls(struct making *m, cJSON **schemas, const cJSON *object) {
+    grammar_node form = format_node(m, object);
+    return form < 0 ? form : either_node(m, form, calls_node(m, schemas));
+}
+
 static grammar_node root_node(struct making *m, cJSON **schemas, const cJSON *object) {
     bool calls = has_calls(&m->q->tools), text = m->q->format.kind == CHAT_FORMAT_TEXT;
     grammar_node node;
@@ -232,7 +239,7 @@ static grammar_node root_node(struct making *m, cJSON **schemas, const cJSON *ob
     else if (text)
         node = text_or_calls(m, schemas);
     else
-        node = either_node(m, format_node(m, object), calls_node(m, schemas));
+        node = form_or_calls(m, schemas, object);
     return behind_reasoning(m, node);
 }
 
@@ -259,29 +266,22 @@ static int blame(const char *param, const char *name, err *e) {
                          name ? " of function '" : "", name ? name : "", name ? "'" : "", why.msg);
 }
 
-/* Which of the parts is it that cannot be made? */
-static int find_fault(struct making *m, cJSON **schemas, err *e) {
+/* Which of the parts is it that cannot be made? Where all of them are too much together, it is the
+ * one with which it became too much. */
+static int blame_part(const struct making *m, err *e) {
     int i = 0;
     const struct chat_request *q = m->q;
-    for (const cJSON *v = has_calls(&q->tools) ? q->tools.list->child : NULL; v; v = v->next, i++) {
-        const cJSON *f = cJSON_GetObjectItemCaseSensitive(v, "function");
-        const cJSON *name = cJSON_GetObjectItemCaseSensitive(f, "name");
-        grammar *g = NULL;
-        err why = {0};
-        if (!chat_tools_allow(&q->tools, name->valuestring)) continue;
-        if (begin(m, e)) return e->code;
-        bool strict = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(f, "strict"));
-        int rc =
-            finish(m, grammar_json(m->b, &(struct grammar_schema){schemas[i], strict}), &g, &why);
-        grammar_release(g);
-        if (!rc) continue;
-        char path[JSON_PATH_BYTES];
-        json_path(path, "%s[%d]%s.%s", q->param_tools, i, q->param_function, q->param_schema);
-        *e = why;
-        return blame(path, name->valuestring, e);
+    const cJSON *v = m->fault ? q->tools.list->child : NULL;
+    for (; v && v != m->fault; v = v->next)
+        i++;
+    if (!v) {
+        bool form = q->format.kind != CHAT_FORMAT_TEXT;
+        return blame(form ? q->param_format : q->param_tools, NULL, e);
     }
-    bool form = q->format.kind != CHAT_FORMAT_TEXT;
-    return blame(form ? q->param_format : q->param_tools, NULL, e);
+    const cJSON *f = cJSON_GetObjectItemCaseSensitive(v, "function");
+    char path[JSON_PATH_BYTES];
+    json_path(path, "%s[%d]%s.%s", q->param_tools, i, q->param_function, q->param_schema);
+    return blame(path, cJSON_GetObjectItemCaseSensitive(f, "name")->valuestring, e);
 }
 
 /* Arguments are objects. */
@@ -307,7 +307,7 @@ static int make(struct making *m, cJSON **schemas, grammar **out, err *e) {
     int rc = object ? begin(m, e) : err_set(e, ERR_NOMEM, "out of memory");
     if (!rc) {
         rc = finish(m, root_node(m, schemas, object), out, e);
-        if (rc) rc = find_fault(m, schemas, e);
+        if (rc) rc = blame_part(m, e);
     }
     cJSON_Delete(object);
     return rc;

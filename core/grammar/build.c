@@ -23,6 +23,10 @@ static grammar_node take(grammar_builder *b, int rc, uint32_t node, const err *e
     return -1;
 }
 
+static bool failed(const grammar_builder *b) {
+    return b->failure.code != 0;
+}
+
 static grammar_node add_node(grammar_builder *b, const struct g_node *node,
                              const uint32_t *children) {
     err e = {0};
@@ -119,6 +123,7 @@ void grammar_rule_set(grammar_builder *b, grammar_node rule, grammar_node body) 
 grammar_node grammar_regex(grammar_builder *b, const char *pattern) {
     struct dfa d = {0};
     err e = {0};
+    if (failed(b)) return -1;
     int rc = dfa_from_regex(pattern, 0, &d, &e);
     return add_dfa(b, rc, &d, &e);
 }
@@ -137,6 +142,7 @@ grammar_node grammar_choice(grammar_builder *b, const char *const *texts, size_t
 grammar_node grammar_json(grammar_builder *b, const struct grammar_schema *schema) {
     struct g_node made = {.kind = G_VALUE};
     err e = {0};
+    if (failed(b)) return -1;
     int rc = schema_compile(b->g, schema, &made.index, &e);
     return rc ? take(b, rc, 0, &e) : add_node(b, &made, NULL);
 }

@@ -10,6 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum {
+    DRAFT_COST = 32, /* of any draft, in states */
+    EDGES_PER_STATE = 3,
+    CELLS_PER_STATE = 8
+};
+
 /* ---- drafts ---- */
 
 void *dfa_list_room(void *at, uint32_t n, uint32_t *capacity, size_t size) {
@@ -399,7 +405,7 @@ static int minimise(struct dfa_draft *d, struct dfa *a) {
 
 int dfa_draft_finish(struct dfa_draft *d, struct dfa *out, err *e) {
     struct dfa a = {0};
-    uint32_t cost = d->n_states + d->n_edges / 8;
+    uint32_t cost = DRAFT_COST + d->n_states + d->n_edges / EDGES_PER_STATE;
     int rc = d->failed ? d->failed : minimise(d, &a);
     dfa_draft_fini(d);
     if (rc) {
@@ -407,7 +413,7 @@ int dfa_draft_finish(struct dfa_draft *d, struct dfa *out, err *e) {
         return rc == ERR_TOO_LONG ? dfa_too_large(e) : dfa_no_memory(e);
     }
     *out = a;
-    out->cost = cost;
+    out->cost = cost + (uint32_t)((uint64_t)a.n_states * a.n_classes / CELLS_PER_STATE);
     return 0;
 }
 

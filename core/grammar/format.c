@@ -160,6 +160,7 @@ static int within_length(struct dfa *d, uint32_t max, struct dfa *out, err *e) {
     struct dfa length = {0};
     int rc = dfa_from_length(1, max, &length, e);
     if (!rc) rc = dfa_combine(d, &length, DFA_AND, out, e);
+    if (!rc) out->cost += d->cost + length.cost;
     dfa_fini(d);
     dfa_fini(&length);
     return rc;

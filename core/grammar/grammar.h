@@ -32,7 +32,7 @@ typedef struct grammar_matcher grammar_matcher;
 /* ---- building ---- */
 
 /* Negative: what went wrong is kept in the builder, and grammar_finish tells it. So calls can be
- * nested without a check of each. */
+ * nested without a check of each; after the first failure no schema and no pattern is looked at. */
 typedef int grammar_node;
 
 grammar_builder *grammar_builder_new(void);    /* NULL: no memory */

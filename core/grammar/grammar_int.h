@@ -29,7 +29,7 @@ struct dfa {
     uint8_t class_of[256]; /* bytes that no state tells apart have one class */
     uint32_t *next;        /* (n_states, n_classes) */
     uint8_t *accept;       /* (n_states) 1: the text may end here */
-    uint32_t cost;         /* what the last step of its making took, in states of a draft */
+    uint32_t cost;         /* of its making, in states of drafts */
 };
 static inline uint32_t dfa_step(const struct dfa *d, uint32_t state, uint8_t byte) {
     return d->next[(size_t)state * d->n_classes + d->class_of[byte]];

@@ -324,6 +324,7 @@ static int bounded(const struct decimal *bound, int mask, struct dfa *out, err *
     int rc = dfa_draft_finish(&p, &plain, e);
     int rc_s = dfa_draft_finish(&s, &scientific, rc ? NULL : e);
     if (!rc && !(rc = rc_s)) rc = dfa_combine(&plain, &scientific, DFA_OR, out, e);
+    if (!rc) out->cost += plain.cost + scientific.cost;
     dfa_fini(&plain);
     dfa_fini(&scientific);
     return rc;
@@ -413,6 +414,7 @@ static int multiples(const struct decimal *step, struct dfa *out, err *e) {
 static int narrow(struct dfa *d, struct dfa *other, err *e) {
     struct dfa both = {0};
     int rc = dfa_combine(d, other, DFA_AND, &both, e);
+    both.cost += d->cost + other->cost;
     dfa_fini(d);
     dfa_fini(other);
     *d = both;
@@ -442,9 +444,12 @@ static int narrow_to_multiples(struct dfa *d, const char *literal, err *e) {
 int dfa_from_number(const struct dfa_number *spec, struct dfa *out, err *e) {
     struct dfa d = {0};
     int rc = dfa_from_regex(spec->integer ? whole_number : any_number, 0, &d, e);
-    if (!rc && spec->min)
+    bool one = spec->min && spec->max && strcmp(spec->min, spec->max) == 0 &&
+               !spec->exclusive_min && !spec->exclusive_max;
+    if (!rc && one) rc = narrow_to_bound(&d, spec->min, EQUAL, e);
+    if (!rc && spec->min && !one)
         rc = narrow_to_bound(&d, spec->min, spec->exclusive_min ? MORE : MORE | EQUAL, e);
-    if (!rc && spec->max)
+    if (!rc && spec->max && !one)
         rc = narrow_to_bound(&d, spec->max, spec->exclusive_max ? LESS : LESS | EQUAL, e);
     if (!rc && spec->multiple_of) rc = narrow_to_multiples(&d, spec->multiple_of, e);
     if (rc) {

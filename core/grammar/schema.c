@@ -407,6 +407,7 @@ int schema_compile(grammar *g, const struct grammar_schema *schema, uint32_t *va
     c.mem = arena_new(SCHEMA_MAX_ARENA_BYTES);
     if (!c.mem) return err_set(e, ERR_NOMEM, "no memory for the schema");
     int rc = compile(&c, schema->schema, value);
+    if (rc) rc = s_fail_at(&c, rc, 0);
     if (rc == ERR_NOMEM && c.full) /* a bound of ours, not the machine's */
         rc = err_set_param(e, ERR_TOO_LONG, "", "#: the schema needs too much memory");
     for (uint32_t i = 0; i < c.dfas.n; i++)

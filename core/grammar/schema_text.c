@@ -360,7 +360,7 @@ int s_number(struct s_ctx *c, const struct s_form *form, uint32_t *dfa) {
     for (const struct s_fact *f = form->facts; f && !rc; f = f->next)
         if (f->negated) rc = number_negative(&n, f);
     *dfa = n.dfa;
-    return rc;
+    return rc == ERR_TOO_LONG ? s_fail_at(c, rc, n.node) : rc;
 }
 
 /* ---- strings ---- */

@@ -190,6 +190,31 @@ static grammar *one_text(const char *text) {
 }
 
 /* Bounded, and what was asked for lately stays. */
+/* Each of them can be made, all of them together would take minutes. */
+static void tools_are_bounded_together(void) {
+    struct fixture f;
+    err e = {0};
+    grammar *g = NULL;
+    str body;
+    str_init(&body, 1 << 20);
+    str_add(&body,
+            "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":[");
+    for (int i = 0; i < CHAT_MAX_TOOLS; i++)
+        str_addf(&body,
+                 "%s{\"type\":\"function\",\"function\":{\"name\":\"f%d\",\"parameters\":{\"type\":"
+                 "\"object\",\"properties\":{\"a\":{\"type\":\"integer\",\"multipleOf\":%d}}}}}",
+                 i ? "," : "", i, 20011 + i);
+    str_add(&body, "]}");
+    CHECK(set_up(&f, PLAIN, str_cstr(&body), &e) == 0);
+    CHECK(chat_constraint_make(f.api, &f.q, CHAT_BEGIN_TEXT, false, &g, &e) == ERR_INVALID);
+    CHECK_MSG(strncmp(e.param, "tools[", 6) == 0 && strstr(e.param, "].function.parameters"), "%s",
+              e.param);
+    CHECK_MSG(strstr(e.msg, "of function 'f") && strstr(e.msg, "#"), "%s", e.msg);
+    grammar_release(g);
+    str_fini(&body);
+    tear_down(&f);
+}
+
 static void cache_forgets_the_oldest(void) {
     grammar_cache *c = grammar_cache_new();
     grammar *first = one_text("x");
@@ -237,6 +262,7 @@ int main(void) {
     RUN(a_call_without_a_mark_is_the_whole_answer);
     RUN(a_form_or_a_call);
     RUN(wrong_schemas_are_blamed);
+    RUN(tools_are_bounded_together);
     RUN(cache_forgets_the_oldest);
     RUN(templates_do_not_see_strict);
     return check_done();

@@ -267,6 +267,21 @@ static void test_bounds(void) {
                            "{\"minProperties\":%}]}}}",
                            40, "},\"$ref\":\"#/$defs/d7\"}"),
                   0);
+    /* Names and references are found, not searched for: these took minutes. */
+    check_bounded(repeated("{\"properties\":{", "\"name%\":{}", 60000, "}}"), 0);
+    check_bounded(repeated("{\"required\":[", "\"name%\"", 60000, "]}"), 0);
+    check_bounded(
+        repeated("{\"properties\":{", "\"p%\":{\"$ref\":\"#/x/29999\"}", 30000, "},\"x\":[{}]}"),
+        ERR_INVALID);
+    /* Automata are dear while they are made, however small they end. */
+    check_bounded(repeated("{\"allOf\":[{\"pattern\":\"^(a{499})*c$\"},{\"anyOf\":[",
+                           "{\"pattern\":\"^(a{5%})*b$\"}", 400, "]}]}"),
+                  ERR_TOO_LONG);
+    check_bounded(repeated("{\"enum\":[", "[%,\"%\"]", 1000, "]}"), 0);
+    check_bounded(repeated("{\"oneOf\":[",
+                           "{\"properties\":{\"k\":{\"const\":\"v%\"}},\"required\":[\"k\"]}", 600,
+                           "]}"),
+                  ERR_TOO_LONG);
     check_bounded(repeated("{\"minLength\":100000,\"allOf\":[", "{\"pattern\":\"x%\"}", 3, "]}"),
                   ERR_TOO_LONG);
 }
