@@ -76,6 +76,9 @@ static const struct json_field fields[] = {
     {"service_tier", JSON_REFUSED, NUL, .words = "auto|default",
      .why = "only \"auto\" and \"default\" are supported"},
     {"verbosity", JSON_REFUSED, NUL, .words = "medium", .why = "verbosity cannot be set"},
+    {"safety_identifier", JSON_STRING, NUL, AT(safety_identifier), .help = "Taken and not used."},
+    {"prompt_cache_key", JSON_STRING, NUL, AT(prompt_cache_key),
+     .help = "Taken and not needed: common beginnings of prompts are always kept."},
     REFUSED("functions", NUL, NULL, "it is deprecated: use 'tools'"),
     REFUSED("function_call", NUL, NULL, "it is deprecated: use 'tool_choice'"),
     REFUSED("modalities", NUL, is_text_only, "only [\"text\"] is supported"),
@@ -85,8 +88,6 @@ static const struct json_field fields[] = {
     REFUSED("prediction", NUL, NULL, "predicted outputs are not supported"),
     REFUSED("web_search_options", NUL, NULL, "there is no web search"),
     REFUSED("moderation", NUL, NULL, "there is no moderation"),
-    REFUSED("safety_identifier", NUL, NULL, "users are not tracked"),
-    REFUSED("prompt_cache_key", NUL, NULL, "the prefix cache has no keys"),
     REFUSED("prompt_cache_retention", NUL, NULL, "the prefix cache has no retention times"),
     REFUSED("prompt_cache_options", NUL, NULL, "the prefix cache has no options"),
 };

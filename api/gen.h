@@ -16,7 +16,7 @@ enum { GEN_MAX_STOPS = 16, GEN_MAX_STOP_BYTES = 4096 };
 
 /* Members of a request body after json_read; pointers borrow from the JSON tree. */
 struct gen_fields {
-    const char *model, *user;
+    const char *model, *user, *safety_identifier, *prompt_cache_key;
     double temperature, top_p, min_p;
     double presence_penalty, frequency_penalty, repetition_penalty;
     int64_t top_k, seed, n, max_tokens, priority;

@@ -136,7 +136,8 @@ static const struct json_field fields[] = {
      ENGINE_MAX_TOP_LOGPROBS, .initial = "0",
      .help = "Only with include [\"message.output_text.logprobs\"]."},
     {"include", JSON_ARRAY, NUL, AT(include),
-     .help = "\"message.output_text.logprobs\" is supported."},
+     .help = "\"message.output_text.logprobs\"; \"reasoning.encrypted_content\" is taken and not "
+             "needed: reasoning comes and goes as plain text."},
     {"metadata", JSON_OBJECT, NUL, AT(metadata),
      .help = "Up to 16 texts of up to 512 characters, kept with the response."},
     {"store", JSON_BOOL, NUL, AT(store), HAS(has_store), .initial = "true"},
@@ -151,8 +152,10 @@ static const struct json_field fields[] = {
     {"prompt", JSON_REFUSED, NUL, .why = "there are no stored prompts"},
     {"context_management", JSON_REFUSED, NUL, .why = "conversations are not compacted"},
     {"moderation", JSON_REFUSED, NUL, .why = "there is no moderation"},
-    {"safety_identifier", JSON_REFUSED, NUL, .why = "users are not tracked"},
-    {"prompt_cache_key", JSON_REFUSED, NUL, .why = "the prefix cache has no keys"},
+    {"safety_identifier", JSON_STRING, NUL, AT(gen.safety_identifier),
+     .help = "Taken and not used."},
+    {"prompt_cache_key", JSON_STRING, NUL, AT(gen.prompt_cache_key),
+     .help = "Taken and not needed: common beginnings of prompts are always kept."},
     {"prompt_cache_retention", JSON_REFUSED, NUL, .why = "the prefix cache has no retention times"},
     {"prompt_cache_options", JSON_REFUSED, NUL, .why = "the prefix cache has no options"},
 };
@@ -212,10 +215,12 @@ static int check_include(struct response_fields *f, err *e) {
             return err_set_param(e, ERR_INVALID, name,
                                  "Invalid type for '%s': expected a string, but got %s.", name,
                                  json_type_name(v));
+        if (strcmp(word, "reasoning.encrypted_content") == 0) continue;
         if (strcmp(word, "message.output_text.logprobs") != 0)
             return err_set_param(e, ERR_UNSUPPORTED, name,
                                  "Unsupported value for '%s': '%.60s'. Supported values are: "
-                                 "'message.output_text.logprobs'.",
+                                 "'message.output_text.logprobs' and "
+                                 "'reasoning.encrypted_content'.",
                                  name, word);
         f->gen.logprobs = true;
     }
@@ -473,4 +478,6 @@ void response_fields_echo(const struct response_fields *f, str *out) {
     json_add_number(out, f->gen.top_p);
     str_add(out, ",\"truncation\":\"disabled\"");
     if (f->gen.user) add_text(out, "user", f->gen.user);
+    if (f->gen.safety_identifier) add_text(out, "safety_identifier", f->gen.safety_identifier);
+    if (f->gen.prompt_cache_key) add_text(out, "prompt_cache_key", f->gen.prompt_cache_key);
 }

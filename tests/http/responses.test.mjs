@@ -334,7 +334,7 @@ test("a wrong request is refused by the name of its field", async () => {
     [part({ type: "input_text" }), "input[0].content[0].text"],
     [part({ type: "output_text", text: "x" }), "input[0].content[0].type"],
     [part({ type: "input_text", text: "x", more: 1 }), "input[0].content[0].more"],
-    [{ input: "x", include: ["reasoning.encrypted_content"] }, "include[0]"],
+    [{ input: "x", include: ["file_search_call.results"] }, "include[0]"],
     [{ input: "x", top_logprobs: 2 }, "top_logprobs"],
     [{ input: "x", metadata: { a: 1 } }, "metadata.a"],
     [{ input: "x", metadata: { a: "x".repeat(513) } }, "metadata.a"],
@@ -452,4 +452,13 @@ test("without a store: refused when asked for, else said", async () => {
   } finally {
     await none.stop();
   }
+});
+
+test("what coding tools send along is taken, and echoed where OpenAI does", async () => {
+  const r = await post(server, "/v1/responses", {
+    model: modelName, input: "Hello!", max_output_tokens: 8, store: false,
+    include: ["reasoning.encrypted_content"], prompt_cache_key: "p", safety_identifier: "s",
+  });
+  const body = await r.json();
+  assert.deepEqual([r.status, body.prompt_cache_key, body.safety_identifier], [200, "p", "s"], JSON.stringify(body));
 });
