@@ -16,7 +16,8 @@ enum {
     TEXT_MAX_BYTES = 64 << 20,
     IDS_MAX = 16 << 20,
     MASK_CACHE_BYTES = 64 << 20,
-    WALK_TOKENS = 2000, /* a text that has not ended by then is not shown */
+    FREE_TOKENS = 500,  /* a text that has not ended by then is begun anew, members in order */
+    WALK_TOKENS = 2000, /* and one that has not ended by then is not shown */
     N_BYTES = 256,
     EXIT_REFUSED = 2
 };
@@ -29,7 +30,7 @@ struct grammar_args {
 
 struct grammar_tools {
     const tokenizer *tok;
-    grammar *g;
+    grammar *g, *ordered; /* ordered: with members in the schema's order; for --generate alone */
     grammar_vocab *vocab, *bytes; /* the model's tokens; each byte alone */
     uint32_t n_vocab;
     uint32_t *mask; /* ((n_vocab + 31) / 32) */
@@ -37,7 +38,8 @@ struct grammar_tools {
 
 /* ---- the grammar ---- */
 
-static int from_schema(grammar_builder *b, const struct grammar_args *a, grammar **out, err *e) {
+static int from_schema(grammar_builder *b, const struct grammar_args *a, bool in_order,
+                       grammar **out, err *e) {
     char *text;
     size_t n;
     cJSON *schema = NULL;
@@ -46,7 +48,7 @@ static int from_schema(grammar_builder *b, const struct grammar_args *a, grammar
     rc = chat_json_parse(text, n, &schema, e);
     if (rc) err_prefix(e, "%s: ", textfile_name(a->schema));
     if (!rc) {
-        struct grammar_schema s = {schema, a->strict};
+        struct grammar_schema s = {schema, in_order};
         rc = grammar_finish(b, grammar_json(b, &s), out, e);
     }
     cJSON_Delete(schema);
@@ -64,12 +66,12 @@ static int from_gbnf(grammar_builder *b, const struct grammar_args *a, grammar *
     return rc;
 }
 
-static int compile(const struct grammar_args *a, grammar **out, err *e) {
+static int compile(const struct grammar_args *a, bool in_order, grammar **out, err *e) {
     if (!a->schema + !a->regex + !a->gbnf != 2)
         return err_set(e, ERR_INVALID, "give one of --schema, --regex and --gbnf");
     grammar_builder *b = grammar_builder_new();
     if (!b) return err_set(e, ERR_NOMEM, "no memory for the grammar");
-    int rc = a->schema  ? from_schema(b, a, out, e)
+    int rc = a->schema  ? from_schema(b, a, in_order, out, e)
              : a->regex ? grammar_finish(b, grammar_regex(b, a->regex), out, e)
                         : from_gbnf(b, a, out, e);
     grammar_builder_free(b);
@@ -146,37 +148,50 @@ static uint64_t next_random(uint64_t *state) { /* splitmix64 */
     return z ^ z >> 31;
 }
 
+static bool is_one_byte(const struct grammar_tools *t, int32_t id) {
+    size_t n;
+    tokenizer_token_bytes(t->tok, id, false, &n);
+    return n == 1;
+}
+
 static bool closes(const struct grammar_tools *t, int32_t id) {
     size_t n;
     const char *bytes = tokenizer_token_bytes(t->tok, id, false, &n);
     return n == 1 && strchr("\"]},", bytes[0]) != NULL;
 }
 
-/* One of the mask's tokens, none that ends; closing: of those that close something, if there are
- * any. -1: only the end is left. */
-static int32_t choose(const struct grammar_tools *t, bool closing, uint64_t *random) {
+enum choice { ANY, ONE_BYTE, CLOSING };
+
+/* One of the mask's tokens, none that ends: one that closes something, else of one byte (so that
+ * the few bytes that lead on are not lost among many words), else any. -1: only the end is left. */
+static int32_t choose(const struct grammar_tools *t, enum choice from, uint64_t *random) {
     int32_t chosen = -1;
     uint64_t n = 0;
     for (uint32_t id = 0; id < t->n_vocab; id++) {
         if (!(t->mask[id / 32] >> id % 32 & 1) || tokenizer_is_eog(t->tok, (int32_t)id)) continue;
-        if (closing && !closes(t, (int32_t)id)) continue;
+        if (from == CLOSING && !closes(t, (int32_t)id)) continue;
+        if (from == ONE_BYTE && !is_one_byte(t, (int32_t)id)) continue;
         if (next_random(random) % ++n == 0) chosen = (int32_t)id;
     }
-    return chosen < 0 && closing ? choose(t, false, random) : chosen;
+    return chosen < 0 && from != ANY ? choose(t, from - 1, random) : chosen;
 }
 
 /* The longer the text, the more it is bent to its end. */
-static int walk(struct grammar_tools *t, uint64_t *random, str *text, bool *ended, err *e) {
+static int walk(struct grammar_tools *t, const grammar *g, uint64_t *random, str *text, bool *ended,
+                err *e) {
     grammar_matcher *m;
-    int rc = grammar_matcher_new(t->g, t->vocab, &m, e);
+    uint32_t max = g == t->ordered ? WALK_TOKENS : FREE_TOKENS;
+    int rc = grammar_matcher_new(g, t->vocab, &m, e);
     if (rc) return rc;
     *ended = false;
-    for (uint32_t i = 0; i < WALK_TOKENS && !*ended; i++) {
+    str_clear(text);
+    for (uint32_t i = 0; i < max && !*ended; i++) {
         bool closing = next_random(random) % 100 < (i < 90 ? 5 + i : 95);
         size_t n;
         grammar_matcher_mask(m, t->mask);
         int32_t id = -1;
-        if (!grammar_matcher_may_end(m) || next_random(random) % 3) id = choose(t, closing, random);
+        if (!grammar_matcher_may_end(m) || next_random(random) % 3)
+            id = choose(t, closing ? CLOSING : ANY, random);
         *ended = id < 0 || !grammar_matcher_accept(m, id);
         if (*ended) break;
         const char *bytes = tokenizer_token_bytes(t->tok, id, false, &n);
@@ -197,7 +212,9 @@ static int generate(struct grammar_tools *t, const struct grammar_args *a, err *
         bool ended = false;
         str_init(&text, TEXT_MAX_BYTES);
         str_init(&line, TEXT_MAX_BYTES);
-        rc = walk(t, &random, &text, &ended, e);
+        rc = walk(t, t->g, &random, &text, &ended, e);
+        /* In any order a member that must come is a name among all names. */
+        if (!rc && !ended) rc = walk(t, t->ordered, &random, &text, &ended, e);
         str_add(&line, "{\"text\":");
         jsonl_add_text(&line, str_cstr(&text), text.len);
         str_add_char(&line, '}');
@@ -245,7 +262,8 @@ static int run(const char *path, const struct grammar_args *a, err *e) {
         err_set(e, ERR_INVALID, "give --jsonl, or --generate N");
         return EXIT_USAGE;
     }
-    int rc = compile(a, &t.g, e);
+    int rc = compile(a, a->strict, &t.g, e);
+    if (!rc && a->generate) rc = compile(a, true, &t.ordered, e);
     if (rc == ERR_INVALID || rc == ERR_UNSUPPORTED || rc == ERR_TOO_LONG || rc == ERR_FORMAT) {
         status = EXIT_REFUSED;
     } else if (!rc && !tokenizer_open(path, &tok, e)) {
@@ -254,6 +272,7 @@ static int run(const char *path, const struct grammar_args *a, err *e) {
     }
     tokenizer_close(tok);
     grammar_release(t.g);
+    grammar_release(t.ordered);
     return status;
 }
 
