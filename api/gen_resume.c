@@ -66,7 +66,7 @@ static int submit_again(struct gen *g, struct gen_choice *c, err *e) {
     int32_t *ids = mem_new(p->n + c->n_taken, sizeof *ids);
     if (!ids) return err_set(e, ERR_NOMEM, "out of memory");
     memcpy(ids, p->ids, p->n * sizeof *ids);
-    memcpy(ids + p->n, c->taken, c->n_taken * sizeof *ids);
+    if (c->n_taken) memcpy(ids + p->n, c->taken, c->n_taken * sizeof *ids);
     struct engine_request request = {.prompt = ids,
                                      .n_prompt = (uint32_t)p->n + c->n_taken,
                                      .n_choices = 1,
