@@ -489,17 +489,27 @@ static cJSON *answer(struct maker *m, bool with_content, bool with_calls) {
     return m->answer = made;
 }
 
-static bool add_reasoning(struct maker *m, const cJSON *item) {
-    cJSON *to = answer(m, true, true);
+static void add_thought(str *text, const cJSON *item) {
     const cJSON *parts = member(item, "content");
     if (!parts || !parts->child) parts = member(item, "summary");
+    for (const cJSON *v = parts ? parts->child : NULL; v; v = v->next) {
+        if (text->len) str_add(text, "\n");
+        str_add(text, text_of(v, "text"));
+    }
+}
+
+/* The run of reasoning items that begins with *item, which becomes its last: they are one text, and
+ * are brought together at once, because thousands of them may follow each other. */
+static bool add_reasoning(struct maker *m, const cJSON **item) {
+    cJSON *to = answer(m, true, true);
     str text;
     str_init(&text, SIZE_MAX);
     const char *before = cJSON_GetStringValue(member(to, "reasoning_content"));
     if (before) str_add(&text, before);
-    for (const cJSON *v = parts ? parts->child : NULL; v; v = v->next) {
-        if (text.len) str_add(&text, "\n");
-        str_add(&text, text_of(v, "text"));
+    add_thought(&text, *item);
+    while ((*item)->next && is_type((*item)->next, "reasoning")) {
+        *item = (*item)->next;
+        add_thought(&text, *item);
     }
     bool ok = to && !text.failed;
     if (ok && text.len) {
@@ -531,7 +541,6 @@ static bool add_output(struct maker *m, const cJSON *item) {
 }
 
 static bool add_item(struct maker *m, const cJSON *item) {
-    if (is_type(item, "reasoning")) return add_reasoning(m, item);
     if (is_type(item, "function_call")) return add_call(m, item);
     if (is_type(item, "function_call_output")) return add_output(m, item);
     const char *role = text_of(item, "role");
@@ -611,7 +620,7 @@ int response_items_messages(const char *instructions, const cJSON *const *lists,
     }
     for (size_t i = 0; i < n_lists; i++)
         for (const cJSON *v = lists[i]->child; v && ok; v = v->next)
-            ok = add_item(&m, v);
+            ok = is_type(v, "reasoning") ? add_reasoning(&m, &v) : add_item(&m, v);
     if (ok && complete(m.list)) {
         *out = m.list;
         return 0;
