@@ -59,7 +59,11 @@ static const struct config_key keys[] = {
     {"max-sequences", CONFIG_NUMBER, AT(max_sequences), "64", 1, 4096, NULL, "sequences",
      "Most sequences that run at once; more wait in the queue."},
     {"max-queue", CONFIG_NUMBER, AT(max_queue), "256", 1, 65536, NULL, "sequences",
-     "Most sequences that wait to be started; beyond it requests are answered with 429."},
+     "Most sequences that wait to be started; beyond it requests are answered with 429. Those "
+     "that\n"
+     "are bound to a schema or a grammar hold 1.2 MB each, started ones too, and share its "
+     "automata:\n"
+     "mostly some 100 KB, at most 32 MiB."},
     {"stream-events", CONFIG_NUMBER, AT(stream_events), "512", 8, 65536, NULL, "events",
      "Tokens of a request that are kept for a client that reads slowly; its sequences then wait."},
     {"prefix-cache", CONFIG_SWITCH, AT(prefix_cache), "on", 0, 0, NULL, "",

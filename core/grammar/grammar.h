@@ -86,6 +86,7 @@ uint64_t grammar_bytes(const grammar *g); /* memory that it holds */
 /* Bounds of one grammar. */
 enum {
     GRAMMAR_MAX_STATES = 1 << 18, /* of all its automata */
+    GRAMMAR_MAX_CELLS = 1 << 23,  /* of their tables: 32 MiB */
     GRAMMAR_MAX_NODES = 1 << 17,  /* of everything else */
     GRAMMAR_MAX_DEPTH = 256       /* of a text's nesting */
 };

@@ -170,13 +170,13 @@ enum { G_KEYS_LIMIT = 1 << 20 }; /* more keys than this are as good as without e
 
 struct grammar {
     _Atomic uint32_t refs;
-    uint64_t serial;       /* no two grammars of a process have the same one */
+    uint64_t serial;       /* no two grammars have this and the same address, one after the other */
     uint8_t *node_flags;   /* (nodes) */
     uint8_t **state_flags; /* (dfas) (n_states) */
     uint32_t *sorted;      /* (properties) indices: each object's, in order of bytes */
     uint32_t *n_key_texts; /* (keys) how many keys there are, at most G_KEYS_LIMIT */
     uint32_t root;         /* node */
-    uint64_t n_states;
+    uint64_t n_states, n_cells;     /* of all automata */
     uint64_t schema_work, dfa_work; /* of its making so far, see SCHEMA_MAX_* */
     G_LIST(struct g_node) nodes;
     G_LIST(uint32_t) children; /* of nodes: node indices */

@@ -53,15 +53,22 @@ int program_add_node(grammar *g, const struct g_node *node, const uint32_t *chil
 
 int program_add_dfa(grammar *g, struct dfa *d, uint32_t *index, err *e) {
     int rc;
-    if (g->n_states + d->n_states > GRAMMAR_MAX_STATES)
+    uint64_t n_cells = (uint64_t)d->n_states * d->n_classes;
+    if (g->n_cells + n_cells > GRAMMAR_MAX_CELLS)
+        rc =
+            err_set(e, ERR_TOO_LONG, "the grammar is too large: its automata need more than %d MiB",
+                    (int)(GRAMMAR_MAX_CELLS * sizeof *d->next >> 20));
+    else if (g->n_states + d->n_states > GRAMMAR_MAX_STATES)
         rc = err_set(e, ERR_TOO_LONG, "the grammar is too large: more than %d states of automata",
                      GRAMMAR_MAX_STATES);
     else
         rc = LIST_ADD(g->dfas, d, 1u, index, e);
-    if (rc)
+    if (rc) {
         dfa_fini(d);
-    else
+    } else {
         g->n_states += d->n_states;
+        g->n_cells += n_cells;
+    }
     *d = (struct dfa){0};
     return rc;
 }

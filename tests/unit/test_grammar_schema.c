@@ -282,6 +282,10 @@ static void test_bounds(void) {
                            "{\"properties\":{\"k\":{\"const\":\"v%\"}},\"required\":[\"k\"]}", 600,
                            "]}"),
                   ERR_TOO_LONG);
+    /* Neither too many states nor too dear, but too large to keep. */
+    check_bounded(
+        repeated("{\"properties\":{", "\"p%\":{\"pattern\":\"^[\\\\p{L}%]{200}$\"}", 4, "}}"),
+        ERR_TOO_LONG);
     check_bounded(repeated("{\"minLength\":100000,\"allOf\":[", "{\"pattern\":\"x%\"}", 3, "]}"),
                   ERR_TOO_LONG);
 }
