@@ -27,6 +27,13 @@ void chat_request_fini(struct chat_request *q) {
     cJSON_Delete(q->format.parsed);
 }
 
+int chat_request_set(struct chat_request *q, const char *name, cJSON *value, err *e) {
+    if (!q->extra) q->extra = cJSON_CreateObject();
+    if (q->extra && value && cJSON_AddItemToObject(q->extra, name, value)) return 0;
+    cJSON_Delete(value);
+    return err_set(e, ERR_NOMEM, "out of memory");
+}
+
 /* Templates usually write the BOS token themselves; the tokenizer's own must not come on top. */
 static int encode_flags(const tokenizer *tok, const struct chat_output *text) {
     int32_t bos = tokenizer_bos(tok);

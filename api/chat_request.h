@@ -61,6 +61,9 @@ int chat_request_render(struct request *r, const struct chat_request *q, struct 
                         err *e);
 int chat_request_tokens(const struct chat_request *q, const struct chat_output *text,
                         struct gen_prompt *prompt, err *e);
+/* A further variable of the template; value is taken, also on failure, NULL is no memory. */
+int chat_request_set(struct chat_request *q, const char *name, cJSON *value, err *e);
+
 /* Renders and encodes. prompt->ids is the caller's (gen_prompts_free); 400s name the param. */
 int chat_request_encode(struct request *r, const struct chat_request *q, struct gen_prompt *prompt,
                         err *e);

@@ -161,16 +161,7 @@ static void write_ping(struct gen *g, str *out) {
     gen_frame_close(out);
 }
 
-/* Arguments that the end of the answer cut off are no JSON value: such a call is left out, and
- * stop_reason says that the answer is cut. */
-static bool is_whole(const struct gen_call *call) {
-    cJSON *v = NULL;
-    bool ok = json_parse(str_cstr(&call->arguments), call->arguments.len, &v, NULL) == 0 &&
-              cJSON_IsObject(v);
-    cJSON_Delete(v);
-    return ok;
-}
-
+/* A call that the end of the answer cut off is left out, and stop_reason says so. */
 static void write_whole(struct gen *g, str *out) {
     const struct gen_choice *c = &g->choices[0];
     const char *comma = "";
@@ -190,7 +181,7 @@ static void write_whole(struct gen *g, str *out) {
     }
     for (uint32_t i = 0; i < c->n_calls; i++) {
         const struct gen_call *call = &c->calls[i];
-        if (!is_whole(call)) continue;
+        if (!gen_call_is_whole(call)) continue;
         str_add(out, comma);
         add_tool_use(call, out);
         str_add_n(out, str_cstr(&call->arguments), call->arguments.len);

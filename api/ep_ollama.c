@@ -44,18 +44,13 @@ static void add_head(const struct api_model *m, int64_t created_s, str *out) {
     add_time(created_s, out);
 }
 
-/* Arguments that the end of the answer cut off are no JSON object: such a call is left out, and
- * done_reason says "length". */
+/* A call that the end of the answer cut off is left out, and done_reason says "length". */
 static void add_calls(const struct gen_choice *c, uint32_t from, str *out) {
     const char *comma = "";
     str_add(out, ",\"tool_calls\":[");
     for (uint32_t i = from; i < c->n_calls; i++) {
         const struct gen_call *call = &c->calls[i];
-        cJSON *v = NULL;
-        json_parse(str_cstr(&call->arguments), call->arguments.len, &v, NULL);
-        bool whole = cJSON_IsObject(v);
-        cJSON_Delete(v);
-        if (!whole) continue;
+        if (!gen_call_is_whole(call)) continue;
         str_addf(out, "%s{\"id\":\"%s\",\"function\":{\"index\":%u,\"name\":", comma, call->id, i);
         json_add_cstr(out, call->name);
         str_add(out, ",\"arguments\":");

@@ -91,6 +91,14 @@ const char *gen_finish_name(enum gen_finish finish) {
     return names[finish];
 }
 
+bool gen_call_is_whole(const struct gen_call *call) {
+    cJSON *v = NULL;
+    json_parse(str_cstr(&call->arguments), call->arguments.len, &v, NULL);
+    bool whole = cJSON_IsObject(v);
+    cJSON_Delete(v);
+    return whole;
+}
+
 /* ---- events ---- */
 
 static void clear_logprobs(struct gen_choice *c) {

@@ -210,6 +210,8 @@ void gen_add_usage(const struct gen *g, str *out);
 /* {"id":...,"object":...,"created":...,"model":...,"system_fingerprint":..., */
 void gen_add_head(const struct gen *g, const char *object, str *out);
 const char *gen_finish_name(enum gen_finish finish); /* OpenAI's word */
+/* Are the call's arguments a JSON object? Not where the end of the answer cut them off. */
+bool gen_call_is_whole(const struct gen_call *call);
 
 /* A server-sent event with its id; event NULL: without a name. */
 void gen_frame_open(struct gen *g, const char *event, str *out);

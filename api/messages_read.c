@@ -621,13 +621,6 @@ static int read_tools(const struct messages_fields *f, struct chat_request *q, e
     return rc || !f->tool_choice ? rc : read_choice(f, q, e);
 }
 
-static int set_extra(struct chat_request *q, const char *name, cJSON *value, err *e) {
-    if (!q->extra) q->extra = cJSON_CreateObject();
-    if (q->extra && value && cJSON_AddItemToObject(q->extra, name, value)) return 0;
-    cJSON_Delete(value);
-    return no_memory(e);
-}
-
 static int read_thinking(const struct messages_fields *f, const chat_template *chat,
                          struct chat_request *q, err *e) {
     struct thinking t = {0};
@@ -635,7 +628,7 @@ static int read_thinking(const struct messages_fields *f, const chat_template *c
     if (rc) return rc;
     bool on = strcmp(t.type, "disabled") != 0;
     if (chat && chat_template_uses(chat, "enable_thinking"))
-        return set_extra(q, "enable_thinking", cJSON_CreateBool(on), e);
+        return chat_request_set(q, "enable_thinking", cJSON_CreateBool(on), e);
     if (!on || strcmp(t.type, "adaptive") == 0) return 0; /* it may, it need not */
     return err_set_param(e, ERR_UNSUPPORTED, "thinking",
                          "Unsupported value for 'thinking': this model's template cannot switch "
@@ -659,7 +652,7 @@ static int read_output(const struct messages_fields *f, const chat_template *cha
             return err_set_param(e, ERR_UNSUPPORTED, "output_config.effort",
                                  "Unsupported value for 'output_config.effort': the model's chat "
                                  "template does not know it.");
-        rc = set_extra(q, "reasoning_effort", cJSON_CreateString(o.effort), e);
+        rc = chat_request_set(q, "reasoning_effort", cJSON_CreateString(o.effort), e);
     }
     if (!rc && o.format && f->output_format)
         return err_set_param(e, ERR_INVALID, "output_format",

@@ -415,21 +415,14 @@ static int add_prompt(const struct ollama_fields *f, cJSON *list, err *e) {
     return 0;
 }
 
-static int set_extra(struct chat_request *q, const char *name, cJSON *value, err *e) {
-    if (!q->extra) q->extra = cJSON_CreateObject();
-    if (q->extra && value && cJSON_AddItemToObject(q->extra, name, value)) return 0;
-    cJSON_Delete(value);
-    return no_memory(e);
-}
-
 static int read_think(const cJSON *think, const chat_template *chat, struct chat_request *q,
                       err *e) {
     bool switches = chat && chat_template_uses(chat, "enable_thinking");
     bool levels = chat && chat_template_uses(chat, "reasoning_effort");
     if (cJSON_IsString(think) && levels)
-        return set_extra(q, "reasoning_effort", cJSON_CreateString(think->valuestring), e);
+        return chat_request_set(q, "reasoning_effort", cJSON_CreateString(think->valuestring), e);
     if (cJSON_IsBool(think) && switches)
-        return set_extra(q, "enable_thinking", cJSON_CreateBool(cJSON_IsTrue(think)), e);
+        return chat_request_set(q, "enable_thinking", cJSON_CreateBool(cJSON_IsTrue(think)), e);
     if (cJSON_IsFalse(think)) return 0;
     return err_set_param(e, ERR_UNSUPPORTED, "think",
                          "Unsupported value for 'think': this model's template does not know it.");
