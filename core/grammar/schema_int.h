@@ -20,7 +20,7 @@ enum {
     SCHEMA_MAX_FORMS = 4096, /* of one value */
     /* Of all schemas of a grammar together: */
     SCHEMA_MAX_WORK = 4 << 20,     /* facts that are looked at */
-    SCHEMA_MAX_DFA_WORK = 3 << 20, /* states that are made on the way (dfa.cost) */
+    SCHEMA_MAX_DFA_WORK = 4 << 20, /* states that are made on the way (dfa.cost) */
     SCHEMA_MAX_PLACES = 4096,      /* of an array that have a schema of their own */
     SCHEMA_MAX_ARENA_BYTES = 96 << 20,
     SCHEMA_FEW_WORDS = 64 /* a language of keys with as many words becomes properties */
