@@ -165,6 +165,15 @@ static int check_productive(const grammar *g, err *e) {
     return 0;
 }
 
+static int check_heights(const grammar *g, err *e) {
+    for (uint32_t i = 0; i < g->nodes.n; i++)
+        if (g->nodes.at[i].kind == G_VALUE &&
+            grammar_height(g, g->nodes.at[i].index) > GRAMMAR_MAX_DEPTH)
+            return err_set(e, ERR_UNSUPPORTED, "values would have to be nested deeper than %d",
+                           GRAMMAR_MAX_DEPTH);
+    return 0;
+}
+
 static int analyse_nodes(grammar *g, err *e) {
     struct parents p = {0};
     for (uint32_t i = 0; i < g->children.n; i++)
@@ -339,7 +348,9 @@ static int count_keys(grammar *g) {
 }
 
 int program_analyse(grammar *g, err *e) {
-    int rc = analyse_nodes(g, e);
+    if (program_heights(g)) return err_set(e, ERR_NOMEM, "no memory for a grammar");
+    int rc = check_heights(g, e);
+    if (!rc) rc = analyse_nodes(g, e);
     if (rc) return rc;
     g->serial = clock_now_ns();
     g->state_flags = mem_new(g->dfas.n, sizeof *g->state_flags);

@@ -175,6 +175,7 @@ struct grammar {
     uint8_t **state_flags; /* (dfas) (n_states) */
     uint32_t *sorted;      /* (properties) indices: each object's, in order of bytes */
     uint32_t *n_key_texts; /* (keys) how many keys there are, at most G_KEYS_LIMIT */
+    uint16_t *alt_heights; /* (alts) see heights.c */
     uint32_t root;         /* node */
     uint64_t n_states, n_cells;     /* of all automata */
     uint64_t schema_work, dfa_work; /* of its making so far, see SCHEMA_MAX_* */
@@ -225,6 +226,12 @@ int program_analyse(grammar *g, err *e);
 
 /* What was built so far becomes *out; b is as new. */
 int program_take(grammar_builder *b, grammar **out, err *e);
+
+/* heights.c: fills alt_heights; ERR_NOMEM. The arrays and objects within each other that the value
+ * needs at the least; a GRAMMAR_NONE and one that needs more than GRAMMAR_MAX_DEPTH: more than
+ * that. */
+int program_heights(grammar *g);
+uint32_t grammar_height(const grammar *g, uint32_t value);
 
 /* schema.c: the value of a schema. */
 int schema_compile(grammar *g, const struct grammar_schema *schema, uint32_t *value, err *e);

@@ -27,6 +27,17 @@ static bool enter_string(struct machine *m, const struct g_string *s, uint32_t p
     return true;
 }
 
+/* Can an alternative still be written to its end on top of parent, so deep is it? */
+static bool alt_fits(const struct machine *m, uint32_t alt, uint32_t depth) {
+    return depth + m->g->alt_heights[alt] * (uint32_t)MACHINE_CONTAINER_DEPTH <= MACHINE_MAX_DEPTH;
+}
+
+/* Can the value be a member of the object f? */
+static bool member_fits(const struct machine *m, const struct frame *f, uint32_t value) {
+    uint32_t depth = m->frames[f->parent].depth + MACHINE_CONTAINER_DEPTH;
+    return depth + grammar_height(m->g, value) * MACHINE_CONTAINER_DEPTH <= MACHINE_MAX_DEPTH;
+}
+
 bool json_enter_value(struct machine *m, uint32_t value, uint32_t parent, bool watched) {
     if (value == GRAMMAR_NONE || parent == GRAMMAR_NONE) return false;
     const struct g_value *v = &m->g->values.at[value];
@@ -37,7 +48,7 @@ bool json_enter_value(struct machine *m, uint32_t value, uint32_t parent, bool w
             any |= enter_text(m, alt->index, parent, watched);
         } else if (alt->kind == G_ALT_STRING) {
             any |= enter_string(m, &m->g->strings.at[alt->index], parent, watched);
-        } else if (m->frames[parent].depth + MACHINE_CONTAINER_DEPTH <= MACHINE_MAX_DEPTH) {
+        } else if (alt_fits(m, v->first_alt + i, m->frames[parent].depth)) {
             struct frame f = {.parent = parent,
                               .kind = alt->kind == G_ALT_ARRAY ? FRAME_ARRAY : FRAME_OBJECT,
                               .phase = CONTAINER_OPEN,
@@ -202,7 +213,7 @@ static uint64_t n_keys_left(const struct machine *m, const struct frame *f) {
 
 bool json_may_name(const struct machine *m, const struct frame *f, uint32_t i) {
     const struct g_object *o = object_of(m, f);
-    if (seen(m, f, i)) return false;
+    if (seen(m, f, i) || !member_fits(m, f, property_of(m, o, i)->value)) return false;
     if (o->in_order)
         for (uint32_t k = (uint32_t)f->bits; k < i; k++)
             if (property_of(m, o, k)->required) return false;
@@ -242,6 +253,7 @@ static bool begin_key(struct machine *m, const struct frame *f, bool emit) {
         key.index = m->g->keys.at[key.y].dfa;
         key.x = m->g->dfas.at[key.index].start;
         if (!key.x || !string_is_alive(m, &key)) continue;
+        if (!member_fits(m, f, m->g->keys.at[key.y].value)) continue;
         if (emit) machine_emit(m, &key);
         any = true;
     }

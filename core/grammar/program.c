@@ -144,6 +144,7 @@ void grammar_release(grammar *g) {
     free(g->node_flags);
     free(g->sorted);
     free(g->n_key_texts);
+    free(g->alt_heights);
     free(g->nodes.at);
     free(g->children.at);
     free(g->dfas.at);

@@ -512,33 +512,74 @@ static void test_forced(void) {
 }
 
 /* 256 brackets and no more; where something else may come, it does. */
+/* [[[... with a 1 where the nesting has to end. */
 static void test_depth(void) {
     static struct tokens t;
     make_json_tokens(&t);
     grammar_vocab *v = new_vocab(&t, 1 << 20);
-    for (int leaf = 0; leaf < 2; leaf++) {
-        grammar_builder *b = grammar_builder_new();
-        struct g_alt alts[2] = {{G_ALT_ARRAY, 0}, {G_ALT_TEXT, add_regex(b->g, "1")}};
-        struct g_array a = {.min = 1, .max = 1, .max_contains = GRAMMAR_UNLIMITED};
-        uint32_t value = 0, mask[MAX_WORDS];
-        CHECK(program_add_open_value(b->g, &value, NULL) == 0);
-        struct g_item more = {value, GRAMMAR_NONE, GRAMMAR_NONE};
-        CHECK(program_add_array(b->g, &a, NULL, &more, &alts[0].index, NULL) == 0);
-        CHECK(program_set_value(b->g, value, alts, 1 + (uint32_t)leaf, NULL) == 0);
-        grammar *g = finish_value(b, value);
-        grammar_matcher *m = new_matcher(g, v);
-        for (int i = 0; i < GRAMMAR_MAX_DEPTH; i++) {
-            get_mask(m, mask);
-            bool last = i == GRAMMAR_MAX_DEPTH - 1 && !leaf;
-            CHECK(has(mask, '[') == !last);
-            CHECK_MSG(accept(m, '[') == !last, "at %d", i);
-        }
+    grammar_builder *b = grammar_builder_new();
+    struct g_alt alts[2] = {{G_ALT_ARRAY, 0}, {G_ALT_TEXT, add_regex(b->g, "1")}};
+    struct g_array a = {.min = 1, .max = 1, .max_contains = GRAMMAR_UNLIMITED};
+    uint32_t value = 0, mask[MAX_WORDS];
+    CHECK(program_add_open_value(b->g, &value, NULL) == 0);
+    struct g_item more = {value, GRAMMAR_NONE, GRAMMAR_NONE};
+    CHECK(program_add_array(b->g, &a, NULL, &more, &alts[0].index, NULL) == 0);
+    CHECK(program_set_value(b->g, value, alts, 2, NULL) == 0);
+    grammar *g = finish_value(b, value);
+    grammar_matcher *m = new_matcher(g, v);
+    for (int i = 0; i < GRAMMAR_MAX_DEPTH; i++) {
         get_mask(m, mask);
-        CHECK(!has(mask, '[') || !leaf);
-        CHECK(has(mask, '1') == leaf);
-        grammar_matcher_free(m);
-        grammar_release(g);
+        CHECK(has(mask, '['));
+        CHECK_MSG(accept(m, '['), "at %d", i);
     }
+    get_mask(m, mask);
+    CHECK(!has(mask, '['));
+    CHECK(has(mask, '1'));
+    grammar_matcher_free(m);
+    grammar_release(g);
+    grammar_vocab_free(v);
+}
+
+/* {"v": [[]], "next": {...} or null}: the last object that may be opened is the one whose v still
+ * fits below it, and there "next" can only be null. */
+static void test_depth_of_members(void) {
+    static struct tokens t;
+    make_json_tokens(&t);
+    grammar_vocab *v = new_vocab(&t, 1 << 20);
+    grammar_builder *b = grammar_builder_new();
+    uint32_t node = 0, inner = 0, outer = 0, mask[MAX_WORDS];
+    struct g_alt array = {G_ALT_ARRAY, 0},
+                 ends[2] = {{G_ALT_OBJECT, 0}, {G_ALT_TEXT, add_regex(b->g, "null")}};
+    struct g_array a = {.max = 1, .max_contains = GRAMMAR_UNLIMITED};
+    struct g_object o = {.n_properties = 2, .max = GRAMMAR_UNLIMITED, .in_order = true};
+    CHECK(program_add_array(b->g, &a, NULL, NULL, &array.index, NULL) == 0);
+    CHECK(program_add_value(b->g, &array, 1, &inner, NULL) == 0);
+    struct g_item item = {inner, GRAMMAR_NONE, GRAMMAR_NONE};
+    a.min = 1;
+    CHECK(program_add_array(b->g, &a, NULL, &item, &array.index, NULL) == 0);
+    CHECK(program_add_value(b->g, &array, 1, &outer, NULL) == 0);
+    CHECK(program_add_open_value(b->g, &node, NULL) == 0);
+    struct g_member members[2] = {{"v", 1, outer, true}, {"n", 1, node, true}};
+    CHECK(program_add_object(b->g, &o, members, NULL, &ends[0].index, NULL) == 0);
+    CHECK(program_set_value(b->g, node, ends, 2, NULL) == 0);
+    grammar *g = finish_value(b, node);
+    grammar_matcher *m = new_matcher(g, v);
+    int n = 0;
+    for (;; n++) {
+        get_mask(m, mask);
+        if (!has(mask, '{')) break;
+        for (const char *c = "{\"v\":[[]],\"n\":"; *c; c++)
+            CHECK_MSG(accept(m, (unsigned char)*c), "'%c' at level %d", *c, n);
+        if (n > GRAMMAR_MAX_DEPTH) break;
+    }
+    CHECK_MSG(n == GRAMMAR_MAX_DEPTH - 2, "%d levels", n);
+    for (const char *c = "null"; *c; c++)
+        CHECK(accept(m, (unsigned char)*c));
+    for (int i = 0; i < n; i++)
+        CHECK(accept(m, '}'));
+    CHECK(grammar_matcher_may_end(m));
+    grammar_matcher_free(m);
+    grammar_release(g);
     grammar_vocab_free(v);
 }
 
@@ -693,6 +734,7 @@ int main(int argc, char **argv) {
     RUN(test_json);
     RUN(test_forced);
     RUN(test_depth);
+    RUN(test_depth_of_members);
     RUN(test_refused);
     RUN(test_rule_depth);
     RUN(test_long);

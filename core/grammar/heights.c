@@ -1,0 +1,85 @@
+/* heights.c - how many arrays and objects within each other a value needs at the least, so that a
+ * text that comes near GRAMMAR_MAX_DEPTH is led to its end rather than into a dead end. */
+#include "core/base/mem.h"
+#include "core/grammar/grammar_int.h"
+
+enum { NEVER = GRAMMAR_MAX_DEPTH + 1 }; /* deeper than any text may be */
+
+static uint32_t least(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+static uint32_t most(uint32_t a, uint32_t b) {
+    return a > b ? a : b;
+}
+
+uint32_t grammar_height(const grammar *g, uint32_t value) {
+    uint32_t height = NEVER;
+    if (value == GRAMMAR_NONE) return NEVER;
+    const struct g_value *v = &g->values.at[value];
+    for (uint32_t i = 0; i < v->n_alts; i++)
+        height = least(height, g->alt_heights[v->first_alt + i]);
+    return height;
+}
+
+static uint32_t array_height(const grammar *g, const struct g_array *a) {
+    uint32_t height = 0, counted = NEVER;
+    uint32_t n = a->n_items + (a->more != GRAMMAR_NONE);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct g_item *item = &g->items.at[i < a->n_items ? a->first_item + i : a->more];
+        uint32_t here = least(grammar_height(g, item->value), grammar_height(g, item->contains));
+        if (i < a->min) height = most(height, here);
+        counted = least(counted, grammar_height(g, item->contains));
+    }
+    return most(height, a->min_contains ? counted : 0) + 1;
+}
+
+/* Of so many more members than are required, the flattest. */
+static uint32_t members_height(const grammar *g, const struct g_object *o, uint32_t wanted) {
+    for (uint32_t height = 0; height < NEVER; height++) {
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < o->n_properties; i++) {
+            const struct g_property *p = &g->properties.at[o->first_property + i];
+            n += !p->required && grammar_height(g, p->value) <= height;
+        }
+        for (uint32_t i = 0; i < o->n_keys; i++)
+            if (grammar_height(g, g->keys.at[o->first_keys + i].value) <= height) return height;
+        if (n >= wanted) return height;
+    }
+    return NEVER;
+}
+
+static uint32_t object_height(const grammar *g, const struct g_object *o) {
+    uint32_t height = 0, n_required = 0;
+    for (uint32_t i = 0; i < o->n_properties; i++) {
+        const struct g_property *p = &g->properties.at[o->first_property + i];
+        if (!p->required) continue;
+        n_required++;
+        height = most(height, grammar_height(g, p->value));
+    }
+    if (o->min > n_required) height = most(height, members_height(g, o, o->min - n_required));
+    return height + 1;
+}
+
+/* Heights only sink, from never; each round settles those of one more level. */
+int program_heights(grammar *g) {
+    bool changed = true;
+    g->alt_heights = mem_new(g->alts.n, sizeof *g->alt_heights);
+    if (!g->alt_heights) return ERR_NOMEM;
+    for (uint32_t i = 0; i < g->alts.n; i++)
+        g->alt_heights[i] = g->alts.at[i].kind >= G_ALT_ARRAY ? NEVER : 0;
+    for (uint32_t round = 0; changed && round < NEVER; round++) {
+        changed = false;
+        for (uint32_t i = 0; i < g->alts.n; i++) {
+            const struct g_alt *alt = &g->alts.at[i];
+            if (alt->kind < G_ALT_ARRAY) continue;
+            uint32_t height = alt->kind == G_ALT_ARRAY
+                                  ? array_height(g, &g->arrays.at[alt->index])
+                                  : object_height(g, &g->objects.at[alt->index]);
+            if (height >= g->alt_heights[i]) continue;
+            g->alt_heights[i] = (uint16_t)height;
+            changed = true;
+        }
+    }
+    return 0;
+}
