@@ -227,6 +227,8 @@ static enum MHD_Result send_reply(struct request *r) {
         ok = MHD_add_response_header(response, "Connection", "close");
     if (ok) ok = MHD_queue_response(r->connection, p->status, response);
     r->queued = ok;
+    /* Also a stream whose first bytes are long in coming gets keep-alives. */
+    if (p->stream) atomic_store(&r->watched.quiet_since_ns, clock_now_ns());
     MHD_destroy_response(response);
     return ok;
 }

@@ -172,7 +172,7 @@ static void quiet_streams_get_comments(void) {
     client_post("/v1/chat/completions", str_cstr(&body), &a);
     read_events(&a, &s);
     CHECK(s.done && s.text.len == 400 && strspn(str_cstr(&s.text), "a") == 400);
-    CHECK(strstr(str_cstr(&a.body), "\n\n: keep-alive\n\n"));
+    CHECK(strstr(str_cstr(&a.body), ": keep-alive\n\n"));
     str_fini(&s.text);
     answer_fini(&a);
     str_fini(&body);
@@ -222,7 +222,7 @@ static void closing_ends_what_runs(void) {
     struct answer a, b;
     client_request(stream, "POST /v1/completions", JSON_TYPE,
                    "{\"model\":\"tiny\",\"prompt\":\"a\",\"stream\":true,\"max_tokens\":400,"
-                   "\"ignore_eos\":true,\"logprobs\":20}");
+                   "\"ignore_eos\":true,\"logprobs\":5}");
     CHECK(reader_head(&r, &a) && a.status == 200);
     client_request(silent, "POST /v1/completions", JSON_TYPE,
                    "{\"model\":\"tiny\",\"prompt\":\"a\",\"max_tokens\":400,\"ignore_eos\":true}");
