@@ -29,7 +29,7 @@ static int copy_config(struct api_config *to, const struct api_config *from, err
     bool ok = to->host && to->version && keys;
     for (size_t i = 0; keys && i < from->n_api_keys; i++)
         ok &= (keys[i] = mem_strdup(from->api_keys[i])) != NULL;
-    return ok ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+    return ok ? 0 : err_no_memory(e);
 }
 
 int api_open(const struct api_config *config, api **out, err *e) {
@@ -38,13 +38,13 @@ int api_open(const struct api_config *config, api **out, err *e) {
         if (!*config->api_keys[i])
             return err_set_param(e, ERR_INVALID, "api_keys", "an API key must not be empty");
     api *a = mem_new(1, sizeof *a);
-    if (!a) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!a) return err_no_memory(e);
     int rc = copy_config(&a->config, config, e);
     const struct resume_config kept = {config->resume_streams, config->resume_timeout_s,
                                        config->resume_buffer_bytes};
     if (!rc) rc = resume_open(&kept, &a->resume, e);
     a->grammars = grammar_cache_new();
-    if (!rc && !a->grammars) rc = err_set(e, ERR_NOMEM, "out of memory");
+    if (!rc && !a->grammars) rc = err_no_memory(e);
     if (!rc) rc = http_open(a, &a->http, e);
     if (rc) {
         api_close(a);

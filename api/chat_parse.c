@@ -12,14 +12,6 @@
 #define AT(member)  .offset = offsetof(struct gen_fields, member)
 #define HAS(member) .has = 1 + offsetof(struct gen_fields, member)
 
-static bool is_false(const cJSON *v) {
-    return cJSON_IsFalse(v);
-}
-
-static bool is_empty_list(const cJSON *v) {
-    return cJSON_IsArray(v) && !v->child;
-}
-
 static bool is_empty_object(const cJSON *v) {
     return cJSON_IsObject(v) && !v->child;
 }
@@ -83,7 +75,7 @@ static const struct json_field fields[] = {
     REFUSED("function_call", NUL, NULL, "it is deprecated: use 'tool_choice'"),
     REFUSED("modalities", NUL, is_text_only, "only [\"text\"] is supported"),
     REFUSED("audio", NUL, NULL, "audio is not supported"),
-    REFUSED("store", NUL, is_false, "chat completions are not stored: use /v1/responses"),
+    REFUSED("store", NUL, json_is_false, "chat completions are not stored: use /v1/responses"),
     REFUSED("metadata", NUL, is_empty_object, "chat completions are not stored"),
     REFUSED("prediction", NUL, NULL, "predicted outputs are not supported"),
     REFUSED("web_search_options", NUL, NULL, "there is no web search"),
@@ -117,7 +109,7 @@ static const struct json_field message_fields[] = {
     {"reasoning", JSON_STRING, NUL, .offset = offsetof(struct message, reasoning)},
     {"parsed", JSON_VALUE, NUL, .offset = offsetof(struct message, parsed),
      .help = "What OpenAI's library made of content and sends back: taken and not needed."},
-    REFUSED("annotations", NUL, is_empty_list, "annotations cannot be rendered"),
+    REFUSED("annotations", NUL, json_is_empty_list, "annotations cannot be rendered"),
     REFUSED("audio", NUL, NULL, "audio is not supported"),
     REFUSED("function_call", NUL, NULL, "use 'tool_calls'"),
 };
@@ -137,20 +129,11 @@ static const struct json_field part_fields[] = {
 static const struct json_table part_table = {part_fields, sizeof part_fields / sizeof *part_fields,
                                              NULL};
 
-static int wrong_type(const char *name, const char *wanted, const cJSON *v, err *e) {
-    return err_set_param(e, ERR_INVALID, name, "Invalid type for '%s': expected %s, but got %s.",
-                         name, wanted, json_type_name(v));
-}
-
-static int no_memory(err *e) {
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
-
 /* A part as templates see it. What a model once refused to say is text. */
 static int read_part(const cJSON *v, const char *path, bool refusals, cJSON *out, err *e) {
     char name[JSON_PATH_BYTES];
     struct part part = {0};
-    if (!cJSON_IsObject(v)) return wrong_type(path, "an object", v, e);
+    if (!cJSON_IsObject(v)) return json_wrong_type(path, "an object", v, e);
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(v, "type");
     bool refusal = refusals && is_word(type, "refusal");
     json_path(name, "%s.type", path);
@@ -171,7 +154,7 @@ static int read_part(const cJSON *v, const char *path, bool refusals, cJSON *out
                              name, part.type);
     bool ok =
         cJSON_AddStringToObject(out, "type", "text") && cJSON_AddStringToObject(out, "text", text);
-    return ok ? 0 : no_memory(e);
+    return ok ? 0 : err_no_memory(e);
 }
 
 static int read_parts(const cJSON *parts, const char *path, bool refusals, cJSON *out, err *e) {
@@ -184,7 +167,7 @@ static int read_parts(const cJSON *parts, const char *path, bool refusals, cJSON
         cJSON *copy = cJSON_CreateObject();
         if (!copy || !cJSON_AddItemToArray(out, copy)) {
             cJSON_Delete(copy);
-            return no_memory(e);
+            return err_no_memory(e);
         }
         json_path(name, "%s[%d]", path, i++);
         rc = read_part(v, name, refusals, copy, e);
@@ -200,13 +183,13 @@ static int read_content(const struct message *m, const char *path, bool optional
     if (cJSON_IsArray(m->content)) {
         bool refusals = strcmp(m->role, "assistant") == 0;
         cJSON *parts = cJSON_AddArrayToObject(out, "content");
-        return parts ? read_parts(m->content, name, refusals, parts, e) : no_memory(e);
+        return parts ? read_parts(m->content, name, refusals, parts, e) : err_no_memory(e);
     }
     if (!m->content && !optional)
         return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
     ok = m->content ? cJSON_AddStringToObject(out, "content", m->content->valuestring) != NULL
                     : cJSON_AddNullToObject(out, "content") != NULL;
-    return ok ? 0 : no_memory(e);
+    return ok ? 0 : err_no_memory(e);
 }
 
 struct call {
@@ -238,7 +221,7 @@ static int read_call(const cJSON *v, const char *path, cJSON *list, err *e) {
     char name[JSON_PATH_BYTES];
     struct call call = {0};
     struct function function = {0};
-    if (!cJSON_IsObject(v)) return wrong_type(path, "an object", v, e);
+    if (!cJSON_IsObject(v)) return json_wrong_type(path, "an object", v, e);
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(v, "type");
     json_path(name, "%s.type", path);
     if (cJSON_IsString(type) && !is_word(type, "function"))
@@ -257,7 +240,7 @@ static int read_call(const cJSON *v, const char *path, cJSON *list, err *e) {
     bool ok = cJSON_AddStringToObject(f, "arguments", function.arguments) != NULL;
     bool added = cJSON_AddItemToArray(list, out);
     if (!added) cJSON_Delete(out);
-    return ok && added ? 0 : no_memory(e);
+    return ok && added ? 0 : err_no_memory(e);
 }
 
 static int read_calls(const struct message *m, const char *path, cJSON *out, err *e) {
@@ -267,7 +250,7 @@ static int read_calls(const struct message *m, const char *path, cJSON *out, err
     if (strcmp(m->role, "assistant") != 0)
         return err_set_param(e, ERR_INVALID, name, "'%s' belongs to the role 'assistant'.", name);
     cJSON *list = cJSON_AddArrayToObject(out, "tool_calls");
-    if (!list) return no_memory(e);
+    if (!list) return err_no_memory(e);
     int i = 0;
     for (const cJSON *v = m->tool_calls->child; v; v = v->next) {
         json_path(name, "%s.tool_calls[%d]", path, i++);
@@ -310,16 +293,16 @@ static int check_role(const struct message *m, const char *path, err *e) {
 static int read_message(const cJSON *v, const char *path, cJSON *out, err *e) {
     char prefix[JSON_PATH_BYTES];
     struct message m = {0};
-    if (!cJSON_IsObject(v)) return wrong_type(path, "an object", v, e);
+    if (!cJSON_IsObject(v)) return json_wrong_type(path, "an object", v, e);
     json_path(prefix, "%s.", path);
     int rc = json_read(v, &message_table, prefix, &m, e);
     if (!rc) rc = check_role(&m, path, e);
     if (rc) return rc;
     bool optional =
         (strcmp(m.role, "assistant") == 0 && m.tool_calls) || strcmp(m.role, "function") == 0;
-    if (!cJSON_AddStringToObject(out, "role", m.role)) return no_memory(e);
+    if (!cJSON_AddStringToObject(out, "role", m.role)) return err_no_memory(e);
     if (m.refusal)
-        rc = cJSON_AddStringToObject(out, "content", m.refusal) ? 0 : no_memory(e);
+        rc = cJSON_AddStringToObject(out, "content", m.refusal) ? 0 : err_no_memory(e);
     else
         rc = read_content(&m, path, optional, out, e);
     if (rc) return rc;
@@ -327,18 +310,18 @@ static int read_message(const cJSON *v, const char *path, cJSON *out, err *e) {
     bool ok = !thought || cJSON_AddStringToObject(out, "reasoning_content", thought);
     if (m.name) ok = ok && cJSON_AddStringToObject(out, "name", m.name);
     if (m.tool_call_id) ok = ok && cJSON_AddStringToObject(out, "tool_call_id", m.tool_call_id);
-    if (!ok) return no_memory(e);
+    if (!ok) return err_no_memory(e);
     return read_calls(&m, path, out, e);
 }
 
 int chat_messages_read(const cJSON *messages, cJSON **out, err *e) {
     *out = NULL;
-    if (!cJSON_IsArray(messages)) return wrong_type("messages", "an array", messages, e);
+    if (!cJSON_IsArray(messages)) return json_wrong_type("messages", "an array", messages, e);
     if (!messages->child)
         return err_set_param(e, ERR_INVALID, "messages",
                              "Invalid value for 'messages': the array is empty.");
     cJSON *list = cJSON_CreateArray();
-    int rc = list ? 0 : no_memory(e);
+    int rc = list ? 0 : err_no_memory(e);
     int i = 0;
     for (const cJSON *v = messages->child; v && !rc; v = v->next) {
         char path[JSON_PATH_BYTES];
@@ -346,7 +329,7 @@ int chat_messages_read(const cJSON *messages, cJSON **out, err *e) {
         cJSON *m = cJSON_CreateObject();
         if (!m || !cJSON_AddItemToArray(list, m)) {
             cJSON_Delete(m);
-            rc = no_memory(e);
+            rc = err_no_memory(e);
         } else {
             rc = read_message(v, path, m, e);
         }
@@ -380,7 +363,7 @@ static bool is_reserved(const char *name) {
 
 static int check_kwargs(const cJSON *kwargs, err *e) {
     static const char param[] = "chat_template_kwargs";
-    if (!cJSON_IsObject(kwargs)) return wrong_type(param, "an object", kwargs, e);
+    if (!cJSON_IsObject(kwargs)) return json_wrong_type(param, "an object", kwargs, e);
     int n = 0;
     for (const cJSON *v = kwargs->child; v; v = v->next) {
         if (is_reserved(v->string))
@@ -396,11 +379,11 @@ static int check_kwargs(const cJSON *kwargs, err *e) {
 
 static int check_documents(const cJSON *documents, err *e) {
     int i = 0;
-    if (!cJSON_IsArray(documents)) return wrong_type("documents", "an array", documents, e);
+    if (!cJSON_IsArray(documents)) return json_wrong_type("documents", "an array", documents, e);
     for (const cJSON *v = documents->child; v; v = v->next, i++) {
         char name[JSON_PATH_BYTES];
         json_path(name, "documents[%d]", i);
-        if (!cJSON_IsObject(v)) return wrong_type(name, "an object", v, e);
+        if (!cJSON_IsObject(v)) return json_wrong_type(name, "an object", v, e);
         if (i >= MAX_DOCUMENTS)
             return err_set_param(e, ERR_INVALID, "documents",
                                  "Invalid value for 'documents': at most %d.", MAX_DOCUMENTS);
@@ -447,11 +430,11 @@ int chat_fields_read(const struct gen_fields *f, const chat_template *chat, stru
         f->has_add_generation_prompt ? f->add_generation_prompt : !f->continue_final_message;
     if (!kwargs && !f->reasoning_effort) return 0;
     q->extra = kwargs ? cJSON_Duplicate(kwargs, true) : cJSON_CreateObject();
-    if (!q->extra) return no_memory(e);
+    if (!q->extra) return err_no_memory(e);
     bool ok = !f->reasoning_effort || cJSON_HasObjectItem(q->extra, "reasoning_effort") ||
               cJSON_AddStringToObject(q->extra, "reasoning_effort", f->reasoning_effort);
     if (switches_thinking_off(f->reasoning_effort, chat) &&
         !cJSON_HasObjectItem(q->extra, "enable_thinking"))
         ok = ok && cJSON_AddFalseToObject(q->extra, "enable_thinking");
-    return ok ? 0 : no_memory(e);
+    return ok ? 0 : err_no_memory(e);
 }

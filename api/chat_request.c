@@ -31,7 +31,7 @@ int chat_request_set(struct chat_request *q, const char *name, cJSON *value, err
     if (!q->extra) q->extra = cJSON_CreateObject();
     if (q->extra && value && cJSON_AddItemToObject(q->extra, name, value)) return 0;
     cJSON_Delete(value);
-    return err_set(e, ERR_NOMEM, "out of memory");
+    return err_no_memory(e);
 }
 
 /* Templates usually write the BOS token themselves; the tokenizer's own must not come on top. */
@@ -49,7 +49,7 @@ int chat_request_tokens(const struct chat_request *q, const struct chat_output *
     const struct api_model *m = q->model;
     const tokenizer *tok = engine_tokenizer(m->engine);
     tokenizer_piece *pieces = mem_new(text->n_spans, sizeof *pieces);
-    if (!pieces) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!pieces) return err_no_memory(e);
     for (size_t i = 0; i < text->n_spans; i++) {
         const struct chat_span *s = &text->spans[i];
         pieces[i] = (tokenizer_piece){text->text + s->start, s->end - s->start, s->trusted};
@@ -94,7 +94,7 @@ static int name_reasoning(const struct chat_request *q, err *e) {
         if (!thought) continue;
         if (cJSON_AddItemToObject(m, theirs, thought)) continue;
         cJSON_Delete(thought);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_no_memory(e);
     }
     return 0;
 }
@@ -175,8 +175,7 @@ int chat_request_start(struct request *r, const struct chat_request *q,
     struct gen_options options = *q->options;
     struct gen_prompt *prompt = mem_new(1, sizeof *prompt);
     if (options.params.bias) options.params.bias = options.bias;
-    int rc = prompt ? prepare(r, q, prompt, &parser, &options.params, e)
-                    : err_set(e, ERR_NOMEM, "out of memory");
+    int rc = prompt ? prepare(r, q, prompt, &parser, &options.params, e) : err_no_memory(e);
     if (rc) {
         gen_prompts_free(prompt, prompt != NULL);
         if (how->writer->free) how->writer->free(how->state);

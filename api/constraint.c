@@ -252,7 +252,7 @@ static int finish(struct making *m, grammar_node root, grammar **out, err *e) {
 
 static int begin(struct making *m, err *e) {
     m->b = grammar_builder_new();
-    return m->b ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+    return m->b ? 0 : err_no_memory(e);
 }
 
 /* The failure e of the whole, or of a part of it, as the client is told; a schema's says where in
@@ -304,7 +304,7 @@ static int check_types(const struct chat_request *q, cJSON **schemas, err *e) {
 
 static int make(struct making *m, cJSON **schemas, grammar **out, err *e) {
     cJSON *object = cJSON_Parse("{\"type\":\"object\"}");
-    int rc = object ? begin(m, e) : err_set(e, ERR_NOMEM, "out of memory");
+    int rc = object ? begin(m, e) : err_no_memory(e);
     if (!rc) {
         rc = finish(m, root_node(m, schemas, object), out, e);
         if (rc) rc = blame_part(m, e);
@@ -372,7 +372,7 @@ int chat_constraint_make(api *a, const struct chat_request *q, enum chat_begin b
         for (const cJSON *v = has_calls(&q->tools) ? q->tools.list->child : NULL; v && !rc;
              v = v->next) {
             schemas[n] = schema_of(cJSON_GetObjectItemCaseSensitive(v, "function"));
-            if (!schemas[n++]) rc = err_set(e, ERR_NOMEM, "out of memory");
+            if (!schemas[n++]) rc = err_no_memory(e);
         }
         if (!rc && n) rc = check_types(q, schemas, e);
         if (!rc) rc = make(&m, schemas, out, e);

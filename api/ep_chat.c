@@ -176,7 +176,7 @@ int chat_body_read(struct request *r, const cJSON *body, struct gen_request *q,
 
 static int start(struct request *r, const struct chat_request *chat, err *e) {
     struct chat_state *state = mem_new(1, sizeof *state);
-    if (!state) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!state) return err_no_memory(e);
     state->named = chat->tools.choice == CHAT_TOOLS_NAMED;
     return chat_request_start(r, chat, &(struct chat_start){&chat_writer, state, "chatcmpl-"}, e);
 }

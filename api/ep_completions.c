@@ -277,7 +277,7 @@ static int new_scores(struct gen_request *q, size_t n_prompts, struct scores **o
     *out = NULL;
     if (best_of == n) return 0;
     struct scores *s = mem_new(1, sizeof *s + n_prompts * best_of * sizeof *s->of);
-    if (!s) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!s) return err_no_memory(e);
     s->n = n;
     s->best_of = best_of;
     s->hidden = q->options.params.n_logprobs < 0;

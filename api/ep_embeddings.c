@@ -248,7 +248,7 @@ static int init(struct request *r, struct embed *j, const struct fields *f, err 
         j->n_tokens += j->inputs[i].n;
     r->prompt_tokens = j->n_tokens;
     j->vectors = mem_new((uint64_t)j->n * j->n_dims, sizeof *j->vectors);
-    return j->vectors ? 0 : err_set(e, ERR_NOMEM, "out of memory");
+    return j->vectors ? 0 : err_no_memory(e);
 }
 
 static int run(struct request *r, const cJSON *body, err *e) {
@@ -257,7 +257,7 @@ static int run(struct request *r, const cJSON *body, err *e) {
     if (!rc) rc = api_request_model(r, f.model, e);
     if (rc) return rc;
     struct embed *j = mem_new(1, sizeof *j);
-    if (!j) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!j) return err_no_memory(e);
     rc = init(r, j, &f, e);
     if (!rc) rc = submit(r, j, e);
     if (rc) {

@@ -223,10 +223,9 @@ static int read_body(struct request *r, const cJSON *json, const struct json_tab
     chat_request_init(&b->chat);
     int rc = gen_body_read(json, table, f, e);
     if (rc) return rc;
-    const struct api_model *m = api_find_model(r->api, f->gen.model);
-    if (!m)
-        return err_set_param(e, ERR_NOT_FOUND, "model", "The model '%.200s' does not exist.",
-                             f->gen.model);
+    rc = api_request_model(r, f->gen.model, e);
+    if (rc) return rc;
+    const struct api_model *m = r->model;
     f->gen.stop = f->stop_sequences;
     f->gen.stop_name = "stop_sequences";
     b->chat.model = m;
@@ -245,8 +244,7 @@ static void free_body(struct body *b) {
 static int start(struct request *r, const cJSON *json, err *e) {
     struct body *b = mem_new(1, sizeof *b);
     struct state *state = mem_new(1, sizeof *state);
-    int rc = b && state ? read_body(r, json, &messages_table, b, e)
-                        : err_set(e, ERR_NOMEM, "out of memory");
+    int rc = b && state ? read_body(r, json, &messages_table, b, e) : err_no_memory(e);
     if (!rc) {
         rc = chat_request_start(r, &b->chat, &(struct chat_start){&writer, state, "msg_"}, e);
         state = NULL;
@@ -259,8 +257,7 @@ static int start(struct request *r, const cJSON *json, err *e) {
 static int count(struct request *r, const cJSON *json, err *e) {
     struct body *b = mem_new(1, sizeof *b);
     struct gen_prompt prompt = {0};
-    int rc = b ? read_body(r, json, &messages_count_table, b, e)
-               : err_set(e, ERR_NOMEM, "out of memory");
+    int rc = b ? read_body(r, json, &messages_count_table, b, e) : err_no_memory(e);
     if (!rc) rc = chat_request_encode(r, &b->chat, &prompt, e);
     if (!rc) {
         str body;

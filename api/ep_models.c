@@ -57,15 +57,13 @@ void ep_models(struct request *r) {
 }
 
 void ep_model(struct request *r) {
-    const struct api_model *m = api_find_model(r->api, r->rest);
-    if (!m) {
-        err e;
-        err_set_param(&e, ERR_NOT_FOUND, "model", "The model '%.200s' does not exist.", r->rest);
+    err e;
+    if (api_request_model(r, r->rest, &e)) {
         reply_err(r, &e);
         return;
     }
     str body;
     str_init(&body, 1 << 20);
-    add_model(&body, m);
+    add_model(&body, r->model);
     reply_json(r, 200, &body);
 }

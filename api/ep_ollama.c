@@ -173,7 +173,7 @@ static int start_raw(struct request *r, const struct body *b, struct state *stat
     int rc = prompt ? tokenizer_encode(tok, text, strlen(text), TOKENIZER_ADD_SPECIAL,
                                        engine_context_length(b->model->engine), &prompt->ids,
                                        &prompt->n, e)
-                    : err_set(e, ERR_NOMEM, "out of memory");
+                    : err_no_memory(e);
     if (!rc && !prompt->n) rc = err_set(e, ERR_INVALID, "The prompt is empty.");
     if (rc) {
         if (!*e->param) snprintf(e->param, sizeof e->param, "prompt");
@@ -198,7 +198,7 @@ static int start(struct request *r, struct body *b, bool generate, err *e) {
     int rc = gen_options_read(&f->gen, n_vocab, &b->options, e);
     if (rc) return rc;
     struct state *state = mem_new(1, sizeof *state);
-    if (!state) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!state) return err_no_memory(e);
     state->generate = generate;
     if (f->raw) {
         if (!f->format && !f->system) return start_raw(r, b, state, e);
@@ -219,10 +219,11 @@ static int start(struct request *r, struct body *b, bool generate, err *e) {
 
 static int run(struct request *r, const cJSON *json, bool generate, err *e) {
     struct body *b = mem_new(1, sizeof *b);
-    if (!b) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!b) return err_no_memory(e);
     chat_request_init(&b->chat);
     int rc = ollama_fields_read(r, json, generate ? &ollama_generate_table : &ollama_chat_table,
-                                &b->fields, &b->model, e);
+                                &b->fields, e);
+    b->model = r->model;
     const struct ollama_fields *f = &b->fields;
     bool nothing_asked = generate ? !f->prompt || !*f->prompt : !f->messages || !f->messages->child;
     if (!rc && nothing_asked)
@@ -312,9 +313,9 @@ void ep_ollama_ps(struct request *r) {
 
 static int show(struct request *r, const cJSON *body, err *e) {
     struct ollama_fields f;
-    const struct api_model *m;
-    int rc = ollama_fields_read(r, body, &ollama_show_table, &f, &m, e);
+    int rc = ollama_fields_read(r, body, &ollama_show_table, &f, e);
     if (rc) return rc;
+    const struct api_model *m = r->model;
     const struct model_hparams *hp = engine_hparams(m->engine);
     const char *template = tokenizer_chat_template(engine_tokenizer(m->engine));
     str out;

@@ -28,7 +28,7 @@ static int read_messages(struct request *r, struct asked *a, err *e) {
                                          .max_bytes = (size_t)r->api->config.max_body_bytes * 2};
     a->earlier = cJSON_CreateArray();
     a->own = cJSON_CreateArray();
-    if (!a->earlier || !a->own) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!a->earlier || !a->own) return err_no_memory(e);
     int rc = 0;
     if (f->previous_response_id)
         rc = response_items_chain(f->previous_response_id, &from, a->earlier, e);
@@ -81,7 +81,7 @@ static int start(struct request *r, struct asked *a, const struct gen_options *o
     struct response_state *state = response_state_new(&(struct response_config){
         .fields = f, .store = store, .key = auth_key(r), .input = a->own});
     a->own = NULL;
-    if (!state) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!state) return err_no_memory(e);
     a->chat.options = options;
     return chat_request_start(r, &a->chat, &(struct chat_start){&response_writer, state, "resp_"},
                               e);

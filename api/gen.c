@@ -44,6 +44,7 @@ void gen_free(void *job) {
     free((void *)g->params.bias);
     grammar_release((grammar *)g->params.grammar);
     str_fini(&g->sent);
+    str_fini(&g->head);
     for (uint32_t i = 0; g->choices && i < g->n_choices; i++)
         free_choice(&g->choices[i]);
     free(g->choices);
@@ -77,13 +78,19 @@ void gen_add_usage(const struct gen *g, str *out) {
              u.prompt, u.completion, u.prompt + u.completion, u.cached, u.reasoning);
 }
 
-void gen_add_head(const struct gen *g, const char *object, str *out) {
-    str_addf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":", g->id,
+static void make_head(struct gen *g, const char *object) {
+    str_addf(&g->head, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":", g->id,
              object, g->created_s);
-    json_add_cstr(out, g->model->id);
-    str_add(out, ",\"system_fingerprint\":\"inferd-");
-    str_add(out, g->api->config.version);
-    str_addf(out, "-%s\",", engine_backend_name(g->model->engine));
+    json_add_cstr(&g->head, g->model->id);
+    str_add(&g->head, ",\"system_fingerprint\":\"inferd-");
+    str_add(&g->head, g->api->config.version);
+    str_addf(&g->head, "-%s\",", engine_backend_name(g->model->engine));
+}
+
+void gen_add_head(struct gen *g, const char *object, str *out) {
+    if (!g->head.len) make_head(g, object);
+    str_add_n(out, str_cstr(&g->head), g->head.len);
+    out->failed |= g->head.failed;
 }
 
 const char *gen_finish_name(enum gen_finish finish) {
@@ -120,7 +127,7 @@ static bool pending_failed(const struct gen_choice *c) {
 
 /* A stream ends with an error rather than with a gap. */
 static void check_pending(struct gen *g, const struct gen_choice *c) {
-    if (pending_failed(c) && !g->error.code) err_set(&g->error, ERR_NOMEM, "out of memory");
+    if (pending_failed(c) && !g->error.code) err_no_memory(&g->error);
 }
 
 static void begin_choice(struct gen *g, struct gen_choice *c) {
@@ -386,7 +393,7 @@ static bool strips_space(const struct gen *g, const struct gen_prompt *p) {
 static int init_choices(struct gen *g, const struct gen_config *config, err *e) {
     const struct gen_options *o = config->options;
     g->choices = mem_new(g->n_choices, sizeof *g->choices);
-    if (!g->choices) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!g->choices) return err_no_memory(e);
     for (uint32_t i = 0; i < g->n_choices; i++) {
         struct gen_choice *c = &g->choices[i];
         c->index = i;
@@ -400,7 +407,7 @@ static int init_choices(struct gen *g, const struct gen_config *config, err *e) 
             .stop = o->stops,
             .n_stop = config->parser ? 0 : o->n_stops,
             .strip_leading_space = !g->echo && strips_space(g, &g->prompts[c->prompt])});
-        if (!c->text_state) return err_set(e, ERR_NOMEM, "out of memory");
+        if (!c->text_state) return err_no_memory(e);
         int rc = config->parser ? gen_answer_init(c, config->parser, o, e) : 0;
         if (rc) return rc;
     }
@@ -453,7 +460,7 @@ int gen_start(const struct gen_config *config, err *e) {
     if (!g) {
         gen_prompts_free(config->prompts, config->n_prompts);
         if (config->writer->free) config->writer->free(config->state);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_no_memory(e);
     }
     g->request = config->request;
     g->api = config->request->api;
@@ -473,6 +480,7 @@ int gen_start(const struct gen_config *config, err *e) {
     g->created_s = clock_wall_s();
     api_new_id(g->id, config->id_prefix);
     str_init(&g->out, REPLY_MAX_BYTES);
+    str_init(&g->head, REPLY_MAX_BYTES);
     set_resumes(g, o);
     int rc = init_choices(g, config, e);
     if (!rc) rc = submit(g, o, e);

@@ -155,6 +155,7 @@ struct gen {
     bool stream, include_usage, obfuscate, echo, no_tokens;
     char id[48]; /* of the answer */
     int64_t created_s;
+    str head;          /* gen_add_head's, made once: every chunk begins with it */
     uint64_t first_ns; /* when the first event came; 0: not yet */
     uint64_t n_frames; /* written: their id: lines are "ID:NUMBER" */
     str out;           /* bytes not yet read */
@@ -207,8 +208,9 @@ struct gen_usage {
 struct gen_usage gen_usage_of(const struct gen *g);
 /* "usage":{...} as chat and completions have it. */
 void gen_add_usage(const struct gen *g, str *out);
-/* {"id":...,"object":...,"created":...,"model":...,"system_fingerprint":..., */
-void gen_add_head(const struct gen *g, const char *object, str *out);
+/* {"id":...,"object":...,"created":...,"model":...,"system_fingerprint":..., - of one object for a
+ * whole generation. */
+void gen_add_head(struct gen *g, const char *object, str *out);
 const char *gen_finish_name(enum gen_finish finish); /* OpenAI's word */
 /* Are the call's arguments a JSON object? Not where the end of the answer cut them off. */
 bool gen_call_is_whole(const struct gen_call *call);

@@ -9,16 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int no_memory(err *e) {
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
-
 int gen_answer_init(struct gen_choice *c, const struct chat_parser_config *parser,
                     const struct gen_options *o, err *e) {
     c->parser = chat_parser_new(parser);
     c->stop_text =
         engine_text_new(&(struct engine_text_config){.stop = o->stops, .n_stop = o->n_stops});
-    return c->parser && c->stop_text ? 0 : no_memory(e);
+    return c->parser && c->stop_text ? 0 : err_no_memory(e);
 }
 
 static void keep_logprobs(struct gen_choice *c) {
@@ -46,7 +42,7 @@ static void begin_call(struct gen *g, struct gen_choice *c, const struct chat_pi
     if (more) c->calls = more;
     if (!more || !name) {
         free(name);
-        if (!g->error.code) no_memory(&g->error);
+        if (!g->error.code) err_no_memory(&g->error);
         return;
     }
     struct gen_call *call = &c->calls[c->n_calls++];
@@ -115,7 +111,7 @@ bool gen_answer_take(struct gen *g, struct gen_choice *c, int32_t token) {
     } else {
         rc = chat_parser_text(c->parser, text, n);
     }
-    if (rc && !g->error.code) no_memory(&g->error);
+    if (rc && !g->error.code) err_no_memory(&g->error);
     bool stop = take_pieces(g, c, &text_came);
     thought |= chat_parser_state(c->parser) == CHAT_PIECE_REASONING;
     c->n_reasoning += thought;
@@ -134,7 +130,7 @@ void gen_answer_finish(struct gen *g, struct gen_choice *c) {
     bool stop = take_pieces(g, c, &text_came);
     if (!rc && !stop) rc = chat_parser_finish(c->parser);
     if (!rc && !stop) stop = take_pieces(g, c, &text_came);
-    if (rc && !g->error.code) no_memory(&g->error);
+    if (rc && !g->error.code) err_no_memory(&g->error);
     if (stop) return;
     engine_text_finish(c->stop_text, &text, &n);
     add_text(c, text, n);

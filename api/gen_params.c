@@ -78,10 +78,7 @@ void gen_fields_default(struct gen_fields *f) {
 }
 
 static int add_stop(const cJSON *v, const char *name, struct gen_options *o, err *e) {
-    if (!cJSON_IsString(v))
-        return err_set_param(e, ERR_INVALID, name,
-                             "Invalid type for '%s': expected a string, but got %s.", name,
-                             json_type_name(v));
+    if (!cJSON_IsString(v)) return json_wrong_type(name, "a string", v, e);
     if (!*v->valuestring)
         return err_set_param(e, ERR_INVALID, name, "Invalid value for '%s': the string is empty.",
                              name);
@@ -225,7 +222,7 @@ int gen_ids_read(const cJSON *array, const char *param, int32_t n_vocab, struct 
                  err *e) {
     size_t n = (size_t)cJSON_GetArraySize(array);
     p->ids = mem_new(n, sizeof *p->ids);
-    if (!p->ids) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!p->ids) return err_no_memory(e);
     for (const cJSON *v = array->child; v; v = v->next) {
         int64_t id;
         if (!json_int64(v, &id) || id < 0 || id >= n_vocab) {

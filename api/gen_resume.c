@@ -64,7 +64,7 @@ static int submit_again(struct gen *g, struct gen_choice *c, err *e) {
     const struct gen_prompt *p = &g->prompts[c->prompt];
     uint32_t per_prompt = g->n_choices / (uint32_t)g->n_prompts;
     int32_t *ids = mem_new(p->n + c->n_taken, sizeof *ids);
-    if (!ids) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!ids) return err_no_memory(e);
     memcpy(ids, p->ids, p->n * sizeof *ids);
     if (c->n_taken) memcpy(ids + p->n, c->taken, c->n_taken * sizeof *ids);
     struct engine_request request = {.prompt = ids,

@@ -418,7 +418,7 @@ static int listen_on(const struct api_config *c, int *out, int *family, err *e) 
 int http_open(api *a, struct http **out, err *e) {
     const struct api_config *c = &a->config;
     struct http *h = mem_new(1, sizeof *h);
-    if (!h) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!h) return err_no_memory(e);
     *out = h;
     h->api = a;
     h->listen_fd = -1;

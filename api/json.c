@@ -340,6 +340,19 @@ const char *json_type_name(const cJSON *v) {
     return json_int64(v, &i) ? "an integer" : "a number";
 }
 
+int json_wrong_type(const char *name, const char *wanted, const cJSON *v, err *e) {
+    return err_set_param(e, ERR_INVALID, name, "Invalid type for '%s': expected %s, but got %s.",
+                         name, wanted, json_type_name(v));
+}
+
+bool json_is_false(const cJSON *v) {
+    return cJSON_IsFalse(v);
+}
+
+bool json_is_empty_list(const cJSON *v) {
+    return cJSON_IsArray(v) && !v->child;
+}
+
 void json_add_string(str *s, const char *bytes, size_t n) {
     if (!utf8_valid(bytes, n)) {
         str fixed;

@@ -30,6 +30,12 @@ bool json_int64(const cJSON *v, int64_t *out);
 
 /* "a string", "an integer", "null", ... for messages. */
 const char *json_type_name(const cJSON *v);
+/* ERR_INVALID: the field has v where `wanted` ("a string") is expected. */
+int json_wrong_type(const char *name, const char *wanted, const cJSON *v, err *e);
+
+/* Values that ask for nothing, for json_field.accepts. */
+bool json_is_false(const cJSON *v);
+bool json_is_empty_list(const cJSON *v);
 
 /* Appends a JSON string with its quotes. Malformed UTF-8 becomes U+FFFD. */
 void json_add_string(str *s, const char *bytes, size_t n);

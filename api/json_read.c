@@ -50,9 +50,7 @@ static int wrong_type(const struct json_field *f, const cJSON *v, const char *na
         if (f->flags & shapes[i].flag)
             n += (size_t)snprintf(several + n, sizeof several - n, "%s%s", n ? " or " : "",
                                   shapes[i].article);
-    return err_set_param(e, ERR_INVALID, name, "Invalid type for '%s': expected %s, but got %s.",
-                         name, f->type == JSON_VALUE ? several : wanted[f->type],
-                         json_type_name(v));
+    return json_wrong_type(name, f->type == JSON_VALUE ? several : wanted[f->type], v, e);
 }
 
 static bool has_bounds(const struct json_field *f) {
@@ -192,9 +190,7 @@ static int not_object(const cJSON *v, const char *path, err *e) {
     char name[JSON_PATH_BYTES];
     if (!*path) return err_set(e, ERR_INVALID, "The request body must be a JSON object.");
     json_path(name, "%.*s", (int)strlen(path) - 1, path);
-    return err_set_param(e, ERR_INVALID, name,
-                         "Invalid type for '%s': expected an object, but got %s.", name,
-                         json_type_name(v));
+    return json_wrong_type(name, "an object", v, e);
 }
 
 int json_read(const cJSON *object, const struct json_table *table, const char *path, void *out,

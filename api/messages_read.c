@@ -338,10 +338,6 @@ const struct json_table messages_table = JSON_TABLE(fields, &messages_count_tabl
 
 /* ---- blocks ---- */
 
-static int no_memory(err *e) {
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
-
 static int missing(const char *path, const char *name, err *e) {
     char full[JSON_PATH_BYTES];
     json_path(full, "%s.%s", path, name);
@@ -424,7 +420,7 @@ static int add_content(cJSON *m, const cJSON *v, const char *path, const char *p
         if (v) str_add(&text, v->valuestring);
         bool ok = !text.failed && cJSON_AddStringToObject(m, "content", str_cstr(&text));
         str_fini(&text);
-        return ok ? 0 : no_memory(e);
+        return ok ? 0 : err_no_memory(e);
     }
     cJSON *parts = cJSON_AddArrayToObject(m, "content");
     bool ok = parts && (!*prefix || add_part(parts, prefix));
@@ -438,13 +434,13 @@ static int add_content(cJSON *m, const cJSON *v, const char *path, const char *p
         if (strcmp(block.type, "text") != 0) return misplaced(name, block.type, e);
         ok = add_part(parts, block.text);
     }
-    return ok ? 0 : no_memory(e);
+    return ok ? 0 : err_no_memory(e);
 }
 
 static int add_result(cJSON *list, const struct block *b, const char *path, err *e) {
     char name[JSON_PATH_BYTES];
     cJSON *m = add_message(list, "tool");
-    if (!m || !cJSON_AddStringToObject(m, "tool_call_id", b->tool_use_id)) return no_memory(e);
+    if (!m || !cJSON_AddStringToObject(m, "tool_call_id", b->tool_use_id)) return err_no_memory(e);
     json_path(name, "%s.content", path);
     return add_content(m, b->content, name, b->is_error ? "Error: " : "", e);
 }
@@ -469,7 +465,7 @@ static int add_user(cJSON *list, const cJSON *blocks, const char *path, err *e) 
             cJSON *m = add_message(list, "user");
             parts = m ? cJSON_AddArrayToObject(m, "content") : NULL;
         }
-        if (!parts || !add_part(parts, b.text)) return no_memory(e);
+        if (!parts || !add_part(parts, b.text)) return err_no_memory(e);
     }
     return 0;
 }
@@ -494,7 +490,7 @@ static int add_assistant(cJSON *list, const cJSON *blocks, const char *path, err
     str text, thinking;
     str_init(&text, SIZE_MAX);
     str_init(&thinking, SIZE_MAX);
-    int rc = m ? 0 : no_memory(e), i = 0;
+    int rc = m ? 0 : err_no_memory(e), i = 0;
     for (const cJSON *v = blocks->child; v && !rc; v = v->next) {
         char name[JSON_PATH_BYTES];
         struct block b;
@@ -507,7 +503,7 @@ static int add_assistant(cJSON *list, const cJSON *blocks, const char *path, err
             str_add(&thinking, b.thinking);
         } else if (strcmp(b.type, "tool_use") == 0) {
             if (!calls) calls = cJSON_AddArrayToObject(m, "tool_calls");
-            if (!calls || !add_call(calls, &b)) rc = no_memory(e);
+            if (!calls || !add_call(calls, &b)) rc = err_no_memory(e);
         } else {
             rc = misplaced(name, b.type, e);
         }
@@ -521,7 +517,7 @@ static int add_assistant(cJSON *list, const cJSON *blocks, const char *path, err
         ok = cJSON_AddStringToObject(m, "reasoning_content", str_cstr(&thinking)) != NULL;
     str_fini(&text);
     str_fini(&thinking);
-    return rc ? rc : ok ? 0 : no_memory(e);
+    return rc ? rc : ok ? 0 : err_no_memory(e);
 }
 
 static int add_turn(cJSON *list, const cJSON *v, const char *path, err *e) {
@@ -533,7 +529,7 @@ static int add_turn(cJSON *list, const cJSON *v, const char *path, err *e) {
     if (cJSON_IsString(m.content)) {
         cJSON *out = add_message(list, m.role);
         bool ok = out && cJSON_AddStringToObject(out, "content", m.content->valuestring);
-        return ok ? 0 : no_memory(e);
+        return ok ? 0 : err_no_memory(e);
     }
     if (!m.content->child) {
         json_path(prefix, "%s.content", path);
@@ -546,10 +542,10 @@ static int add_turn(cJSON *list, const cJSON *v, const char *path, err *e) {
 
 static int read_messages(const struct messages_fields *f, struct chat_request *q, err *e) {
     q->messages = cJSON_CreateArray();
-    if (!q->messages) return no_memory(e);
+    if (!q->messages) return err_no_memory(e);
     if (f->system) {
         cJSON *m = add_message(q->messages, "system");
-        int rc = m ? add_content(m, f->system, "system", "", e) : no_memory(e);
+        int rc = m ? add_content(m, f->system, "system", "", e) : err_no_memory(e);
         if (rc) return rc;
     }
     int i = 0;
@@ -588,7 +584,7 @@ static int read_tool(const cJSON *v, int i, cJSON *list, err *e) {
     ok = schema && cJSON_AddItemToObject(f, "parameters", schema);
     if (!ok) cJSON_Delete(schema);
     if (ok && tool.strict) ok = cJSON_AddTrueToObject(f, "strict") != NULL;
-    return ok ? 0 : no_memory(e);
+    return ok ? 0 : err_no_memory(e);
 }
 
 static int read_choice(const struct messages_fields *f, struct chat_request *q, err *e) {
@@ -614,7 +610,7 @@ static int read_tools(const struct messages_fields *f, struct chat_request *q, e
     int rc = 0, i = 0;
     if (f->tools && f->tools->child) {
         q->tools.list = cJSON_CreateArray();
-        if (!q->tools.list) return no_memory(e);
+        if (!q->tools.list) return err_no_memory(e);
         for (const cJSON *v = f->tools->child; v && !rc; v = v->next)
             rc = read_tool(v, i++, q->tools.list, e);
     }

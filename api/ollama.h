@@ -18,9 +18,9 @@ struct ollama_fields {
 extern const struct json_table ollama_chat_table, ollama_generate_table, ollama_show_table;
 
 /* Reads a body by its table into *f, with Ollama's defaults, the options into f->gen, and finds the
- * model: *out (a name's ":latest" may be there or not). */
-int ollama_fields_read(const struct request *r, const cJSON *body, const struct json_table *table,
-                       struct ollama_fields *f, const struct api_model **out, err *e);
+ * model: r->model (a name's ":latest" may be there or not). */
+int ollama_fields_read(struct request *r, const cJSON *body, const struct json_table *table,
+                       struct ollama_fields *f, err *e);
 
 /* Fills messages, tools, format and extra; the caller deletes the trees, also on failure. */
 int ollama_chat_read(const struct ollama_fields *f, const struct api_model *m,

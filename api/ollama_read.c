@@ -33,10 +33,6 @@ static bool is_minus_one(const cJSON *v) {
     return cJSON_IsNumber(v) && v->valuedouble == -1;
 }
 
-static bool is_false(const cJSON *v) {
-    return cJSON_IsFalse(v);
-}
-
 static bool is_empty(const cJSON *v) {
     return (cJSON_IsString(v) && !*v->valuestring) || (cJSON_IsArray(v) && !v->child);
 }
@@ -256,7 +252,7 @@ static const struct json_field chat_fields[] = {
      AT(gen.tools),
      .max = CHAT_MAX_TOOLS,
      .table = &tool_table},
-    ONLY("logprobs", is_false, "use /v1/chat/completions"),
+    ONLY("logprobs", json_is_false, "use /v1/chat/completions"),
     ONLY("top_logprobs", is_zero, "use /v1/chat/completions"),
 };
 const struct json_table ollama_chat_table = JSON_TABLE(chat_fields, &common_table);
@@ -278,7 +274,7 @@ static const struct json_field generate_fields[] = {
     ONLY("images", is_empty, "images cannot be read"),
     ONLY("template", is_empty, "the model's own template is used: see chat-template"),
     ONLY("context", is_empty, "send the conversation to /api/chat"),
-    ONLY("logprobs", is_false, "use /v1/completions"),
+    ONLY("logprobs", json_is_false, "use /v1/completions"),
     ONLY("top_logprobs", is_zero, "use /v1/completions"),
 };
 const struct json_table ollama_generate_table = JSON_TABLE(generate_fields, &common_table);
@@ -300,10 +296,6 @@ const struct json_table ollama_show_table = JSON_TABLE(show_fields, NULL);
 
 /* ---- reading ---- */
 
-static int no_memory(err *e) {
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
-
 /* "name" and "name:latest" are one. */
 static const struct api_model *find_model(const api *a, const char *name) {
     static const char latest[] = ":latest";
@@ -323,8 +315,8 @@ static int read_options(struct ollama_fields *f, err *e) {
     return 0;
 }
 
-int ollama_fields_read(const struct request *r, const cJSON *body, const struct json_table *table,
-                       struct ollama_fields *f, const struct api_model **out, err *e) {
+int ollama_fields_read(struct request *r, const cJSON *body, const struct json_table *table,
+                       struct ollama_fields *f, err *e) {
     memset(f, 0, sizeof *f);
     gen_fields_default(&f->gen);
     f->gen.temperature = 0.8;
@@ -339,9 +331,10 @@ int ollama_fields_read(const struct request *r, const cJSON *body, const struct 
     if (!f->model) f->model = f->name;
     if (!f->model)
         return err_set_param(e, ERR_INVALID, "model", "Missing required parameter: 'model'.");
-    const struct api_model *m = *out = find_model(r->api, f->model);
-    if (!m) return err_set_param(e, ERR_NOT_FOUND, "model", "model '%.200s' not found", f->model);
-    uint32_t context = engine_context_length(m->engine);
+    r->model = find_model(r->api, f->model);
+    if (!r->model)
+        return err_set_param(e, ERR_NOT_FOUND, "model", "model '%.200s' not found", f->model);
+    uint32_t context = engine_context_length(r->model->engine);
     if (f->num_ctx > context)
         return err_set_param(e, ERR_INVALID, "options.num_ctx",
                              "Invalid value for 'options.num_ctx': this model's context is %u "
@@ -374,7 +367,7 @@ static int add_calls(cJSON *m, const cJSON *calls, const char *path, err *e) {
              cJSON_AddItemToObject(inner, "arguments", arguments);
         if (!ok) {
             cJSON_Delete(arguments);
-            return no_memory(e);
+            return err_no_memory(e);
         }
     }
     return 0;
@@ -396,7 +389,7 @@ static int add_message(cJSON *list, const cJSON *v, const char *path, err *e) {
     if (ok && m.tool_name) ok = cJSON_AddStringToObject(out, "name", m.tool_name) != NULL;
     if (ok && m.tool_call_id)
         ok = cJSON_AddStringToObject(out, "tool_call_id", m.tool_call_id) != NULL;
-    if (!ok) return no_memory(e);
+    if (!ok) return err_no_memory(e);
     return m.tool_calls && m.tool_calls->child ? add_calls(out, m.tool_calls, path, e) : 0;
 }
 
@@ -410,7 +403,7 @@ static int add_prompt(const struct ollama_fields *f, cJSON *list, err *e) {
         if (!ok) cJSON_Delete(m);
         if (!ok || !cJSON_AddStringToObject(m, "role", roles[i]) ||
             !cJSON_AddStringToObject(m, "content", texts[i]))
-            return no_memory(e);
+            return err_no_memory(e);
     }
     return 0;
 }
@@ -446,7 +439,7 @@ int ollama_chat_read(const struct ollama_fields *f, const struct api_model *m,
     int rc = 0, i = 0;
     q->param_format = "format";
     q->messages = cJSON_CreateArray();
-    if (!q->messages) return no_memory(e);
+    if (!q->messages) return err_no_memory(e);
     for (const cJSON *v = f->messages ? f->messages->child : NULL; v && !rc; v = v->next) {
         char path[JSON_PATH_BYTES];
         json_path(path, "messages[%d]", i++);

@@ -86,7 +86,7 @@ int prompts_read(const struct prompts_config *c, const cJSON *v, struct gen_prom
                              "Invalid value for '%s': at most %zu texts here, but got %zu.",
                              c->param, c->max, n_items);
     *list = mem_new(n_items, sizeof **list);
-    if (!*list) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!*list) return err_no_memory(e);
     int rc = 0;
     if (many)
         rc = add_items(c, v, *list, n, e);

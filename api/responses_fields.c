@@ -12,10 +12,6 @@
 
 enum { NUL = JSON_NULLABLE, MAX_PAIRS = 16, MAX_KEY = 64, MAX_VALUE = 512, MAX_NAME = 64 };
 
-static bool is_false(const cJSON *v) {
-    return cJSON_IsFalse(v);
-}
-
 static const char *text_of(const cJSON *object, const char *name) {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, name));
     return text ? text : "";
@@ -81,7 +77,7 @@ static const struct json_field own_tool_fields[] = {
     {"strict", JSON_BOOL, NUL, .offset = offsetof(struct tool, strict),
      .has = 1 + offsetof(struct tool, has_strict)},
     {"output_schema", JSON_REFUSED, NUL, .why = "outputs of tools are not checked"},
-    {"defer_loading", JSON_REFUSED, .accepts = is_false, .why = "there is no tool search"},
+    {"defer_loading", JSON_REFUSED, .accepts = json_is_false, .why = "there is no tool search"},
     {"allowed_callers", JSON_REFUSED, NUL, .why = "only the client calls tools"},
 };
 static const struct json_table own_tool_table = JSON_TABLE(own_tool_fields, NULL);
@@ -145,7 +141,7 @@ static const struct json_field fields[] = {
      .help = "Only with stream."},
     {"chat_template_kwargs", JSON_OBJECT, NUL, AT(gen.chat_template_kwargs),
      .help = "Variables of the chat template."},
-    {"background", JSON_REFUSED, NUL, .accepts = is_false,
+    {"background", JSON_REFUSED, NUL, .accepts = json_is_false,
      .why = "responses are not made in the background: use stream"},
     {"service_tier", JSON_REFUSED, NUL, .words = "auto|default",
      .why = "only \"auto\" and \"default\" are supported"},
@@ -194,10 +190,7 @@ static int check_metadata(const cJSON *metadata, err *e) {
         if (n_characters(v->string) > MAX_KEY)
             return err_set_param(e, ERR_INVALID, "metadata",
                                  "Invalid key in 'metadata': at most %d characters.", MAX_KEY);
-        if (!cJSON_IsString(v))
-            return err_set_param(e, ERR_INVALID, name,
-                                 "Invalid type for '%s': expected a string, but got %s.", name,
-                                 json_type_name(v));
+        if (!cJSON_IsString(v)) return json_wrong_type(name, "a string", v, e);
         if (n_characters(v->valuestring) > MAX_VALUE)
             return err_set_param(e, ERR_INVALID, name,
                                  "Invalid value for '%s': at most %d characters.", name, MAX_VALUE);
@@ -211,10 +204,7 @@ static int check_include(struct response_fields *f, err *e) {
         char name[JSON_PATH_BYTES];
         json_path(name, "include[%d]", i++);
         const char *word = cJSON_GetStringValue(v);
-        if (!word)
-            return err_set_param(e, ERR_INVALID, name,
-                                 "Invalid type for '%s': expected a string, but got %s.", name,
-                                 json_type_name(v));
+        if (!word) return json_wrong_type(name, "a string", v, e);
         if (strcmp(word, "reasoning.encrypted_content") == 0) continue;
         if (strcmp(word, "message.output_text.logprobs") != 0)
             return err_set_param(e, ERR_UNSUPPORTED, name,
@@ -249,15 +239,11 @@ int response_fields_check(struct response_fields *f, err *e) {
 
 /* ---- tools ---- */
 
-static int no_memory(err *e) {
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
-
 static int add_tool(const struct tool *t, cJSON *list, err *e) {
     cJSON *to = cJSON_CreateObject();
     bool ok = cJSON_AddItemToArray(list, to);
     if (!ok) cJSON_Delete(to);
-    if (!ok || !cJSON_AddStringToObject(to, "type", "function")) return no_memory(e);
+    if (!ok || !cJSON_AddStringToObject(to, "type", "function")) return err_no_memory(e);
     cJSON *function = cJSON_AddObjectToObject(to, "function");
     ok = cJSON_AddStringToObject(function, "name", t->name) &&
          (!t->description || cJSON_AddStringToObject(function, "description", t->description));
@@ -267,16 +253,12 @@ static int add_tool(const struct tool *t, cJSON *list, err *e) {
         if (!ok) cJSON_Delete(copy);
     }
     if (ok && t->has_strict) ok = cJSON_AddBoolToObject(function, "strict", t->strict);
-    return ok ? 0 : no_memory(e);
+    return ok ? 0 : err_no_memory(e);
 }
 
 static int read_tool(const cJSON *v, const char *path, struct tool *t, err *e) {
     char name[JSON_PATH_BYTES];
     *t = (struct tool){0};
-    if (!cJSON_IsObject(v))
-        return err_set_param(e, ERR_INVALID, path,
-                             "Invalid type for '%s': expected an object, but got %s.", path,
-                             json_type_name(v));
     json_path(name, "%s.", path);
     return json_read(v, &own_tool_table, name, t, e);
 }
@@ -394,7 +376,8 @@ int response_tools_read(const struct response_fields *f, struct chat_request *q,
     struct chat_tools *tools = &q->tools;
     int rc = 0, i = 0;
     tools->parallel = f->parallel_tool_calls;
-    if (f->tools && f->tools->child && !(tools->list = cJSON_CreateArray())) return no_memory(e);
+    if (f->tools && f->tools->child && !(tools->list = cJSON_CreateArray()))
+        return err_no_memory(e);
     for (const cJSON *v = f->tools ? f->tools->child : NULL; v && !rc; v = v->next) {
         char path[JSON_PATH_BYTES];
         struct tool t;

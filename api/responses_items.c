@@ -12,10 +12,6 @@ enum { NUL = JSON_NULLABLE, MAX_REFERENCES = 1000, MAX_CHAIN = 4096, MAX_ID = 64
 
 #define STATUSES "in_progress|completed|incomplete"
 
-static int no_memory(err *e) {
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
-
 static const cJSON *member(const cJSON *object, const char *name) {
     return cJSON_GetObjectItemCaseSensitive(object, name);
 }
@@ -93,10 +89,6 @@ struct part {
 };
 #define PART(member) .offset = offsetof(struct part, member)
 
-static bool is_empty_list(const cJSON *v) {
-    return cJSON_IsArray(v) && !v->child;
-}
-
 static const struct json_field text_fields[] = {
     {"type", JSON_STRING, JSON_REQUIRED, PART(type)},
     {"text", JSON_STRING, JSON_REQUIRED, PART(text)},
@@ -106,7 +98,7 @@ static const struct json_field answer_fields[] = {
     {"type", JSON_STRING, JSON_REQUIRED, PART(type)},
     {"text", JSON_STRING, JSON_REQUIRED, PART(text)},
     {"logprobs", JSON_ARRAY, NUL, PART(logprobs), .help = "May be echoed; it changes nothing."},
-    {"annotations", JSON_REFUSED, NUL, .accepts = is_empty_list,
+    {"annotations", JSON_REFUSED, NUL, .accepts = json_is_empty_list,
      .why = "annotations cannot be rendered"},
 };
 static const struct json_field refusal_fields[] = {
@@ -137,10 +129,7 @@ static int read_part(const cJSON *v, const char *path, const struct part_kind *k
                      struct part *part, err *e) {
     char name[JSON_PATH_BYTES];
     *part = (struct part){0};
-    if (!cJSON_IsObject(v))
-        return err_set_param(e, ERR_INVALID, path,
-                             "Invalid type for '%s': expected an object, but got %s.", path,
-                             json_type_name(v));
+    if (!cJSON_IsObject(v)) return json_wrong_type(path, "an object", v, e);
     const char *type = text_of(v, "type");
     const struct part_kind *k = kinds;
     while (k->type && strcmp(k->type, type) != 0)
@@ -182,14 +171,14 @@ static int read_parts(const cJSON *content, const char *path, const struct part_
                       cJSON *item, const char *name, err *e) {
     cJSON *list = cJSON_AddArrayToObject(item, name);
     struct part part = {.text = cJSON_GetStringValue(content)};
-    if (!list) return no_memory(e);
-    if (part.text) return add_part(list, kinds, &part) ? 0 : no_memory(e);
+    if (!list) return err_no_memory(e);
+    if (part.text) return add_part(list, kinds, &part) ? 0 : err_no_memory(e);
     int i = 0;
     for (const cJSON *v = content ? content->child : NULL; v; v = v->next) {
         char at[JSON_PATH_BYTES];
         json_path(at, "%s.%s[%d]", path, name, i++);
         int rc = read_part(v, at, kinds, &part, e);
-        if (!rc && !add_part(list, kinds, &part)) rc = no_memory(e);
+        if (!rc && !add_part(list, kinds, &part)) rc = err_no_memory(e);
         if (rc) return rc;
     }
     return 0;
@@ -220,14 +209,14 @@ static int new_item(const struct item *in, const char *type, const char *prefix,
     bool ok = cJSON_AddStringToObject(item, "id", in->id ? in->id : id) &&
               cJSON_AddStringToObject(item, "type", type) &&
               cJSON_AddStringToObject(item, "status", in->status ? in->status : "completed");
-    return ok ? 0 : no_memory(e);
+    return ok ? 0 : err_no_memory(e);
 }
 
 static int read_message(struct reader *r, const struct item *in, const char *path, err *e) {
     cJSON *item;
     bool answer = strcmp(in->role, "assistant") == 0;
     int rc = new_item(in, "message", "msg_", path, r->list, &item, e);
-    if (!rc && !cJSON_AddStringToObject(item, "role", in->role)) rc = no_memory(e);
+    if (!rc && !cJSON_AddStringToObject(item, "role", in->role)) rc = err_no_memory(e);
     if (rc) return rc;
     return read_parts(in->content, path, answer ? answer_parts : input_parts, item, "content", e);
 }
@@ -239,7 +228,7 @@ static int read_call(struct reader *r, const struct item *in, const char *path, 
     bool ok = cJSON_AddStringToObject(item, "call_id", in->call_id) &&
               cJSON_AddStringToObject(item, "name", in->name) &&
               cJSON_AddStringToObject(item, "arguments", in->arguments);
-    return ok ? 0 : no_memory(e);
+    return ok ? 0 : err_no_memory(e);
 }
 
 static int read_output(struct reader *r, const struct item *in, const char *path, err *e) {
@@ -248,10 +237,10 @@ static int read_output(struct reader *r, const struct item *in, const char *path
     if (rc) return rc;
     bool ok = cJSON_AddStringToObject(item, "call_id", in->call_id) &&
               (!in->name || cJSON_AddStringToObject(item, "name", in->name));
-    if (!ok) return no_memory(e);
+    if (!ok) return err_no_memory(e);
     if (cJSON_IsArray(in->output))
         return read_parts(in->output, path, input_parts, item, "output", e);
-    return cJSON_AddStringToObject(item, "output", in->output->valuestring) ? 0 : no_memory(e);
+    return cJSON_AddStringToObject(item, "output", in->output->valuestring) ? 0 : err_no_memory(e);
 }
 
 static int read_reasoning(struct reader *r, const struct item *in, const char *path, err *e) {
@@ -316,7 +305,7 @@ static int read_reference(struct reader *r, const struct item *in, const char *p
     int rc = item ? 0 : look_up(r, in->id, e);
     if (rc) return rc;
     if (!item) item = take_last(r, in->id);
-    if (item) return append(r->list, item) ? 0 : no_memory(e);
+    if (item) return append(r->list, item) ? 0 : err_no_memory(e);
     char name[JSON_PATH_BYTES];
     json_path(name, "%s.id", path);
     return err_set_param(e, ERR_INVALID, name, "Item with id '%.64s' not found: it is not stored.",
@@ -339,10 +328,7 @@ enum { N_KINDS = sizeof kinds / sizeof *kinds, KIND_MESSAGE = 0, KIND_REFERENCE 
 static int read_item(struct reader *r, const cJSON *v, const char *path, err *e) {
     char name[JSON_PATH_BYTES];
     struct item in = {0};
-    if (!cJSON_IsObject(v))
-        return err_set_param(e, ERR_INVALID, path,
-                             "Invalid type for '%s': expected an object, but got %s.", path,
-                             json_type_name(v));
+    if (!cJSON_IsObject(v)) return json_wrong_type(path, "an object", v, e);
     const char *type = text_of(v, "type");
     const struct item_kind *kind = NULL;
     for (size_t i = 0; i < N_KINDS; i++)
@@ -383,7 +369,7 @@ int response_items_read(const cJSON *input, const struct response_source *from, 
 /* Moves the items of an array to the end of list. */
 static int move_items(cJSON *items, cJSON *list, err *e) {
     for (cJSON *v; items && (v = items->child);)
-        if (!append(list, cJSON_DetachItemViaPointer(items, v))) return no_memory(e);
+        if (!append(list, cJSON_DetachItemViaPointer(items, v))) return err_no_memory(e);
     return 0;
 }
 
@@ -415,7 +401,7 @@ static int fetch_chain(const char *wanted, const struct response_source *from,
     for (const char *id = wanted; *id; id = (*entries)[*n - 1].previous_id) {
         err why = {0};
         struct responses_entry *grown = mem_resize(*entries, *n + 1, sizeof **entries);
-        if (!grown) return no_memory(e);
+        if (!grown) return err_no_memory(e);
         *entries = grown;
         int rc = from->store
                      ? responses_get(from->store, id, from->key, from->now_s, &grown[*n], &why)
@@ -585,7 +571,7 @@ static int check_items(const cJSON *const *lists, size_t n_lists, err *e) {
     int rc = 0;
     const char **ids = sorted(lists, n_lists, NULL, "id", &n_ids);
     const char **calls = sorted(lists, n_lists, "function_call", "call_id", &n_calls);
-    if (!ids || !calls) rc = no_memory(e);
+    if (!ids || !calls) rc = err_no_memory(e);
     for (size_t i = 1; i < n_ids && !rc; i++)
         if (strcmp(ids[i - 1], ids[i]) == 0)
             rc = err_set_param(e, ERR_INVALID, "input",
@@ -626,5 +612,5 @@ int response_items_messages(const char *instructions, const cJSON *const *lists,
         return 0;
     }
     cJSON_Delete(m.list);
-    return no_memory(e);
+    return err_no_memory(e);
 }

@@ -23,7 +23,7 @@ struct resume {
 
 int resume_open(const struct resume_config *config, resume **out, err *e) {
     resume *s = mem_new(1, sizeof *s);
-    if (!s) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!s) return err_no_memory(e);
     s->config = *config;
     pthread_mutex_init(&s->lock, NULL);
     *out = s;
@@ -228,7 +228,7 @@ bool resume_request(struct request *r) {
     struct wait *w = mem_new(1, sizeof *w);
     if (!w) {
         err e;
-        err_set(&e, ERR_NOMEM, "out of memory");
+        err_no_memory(&e);
         reply_err(r, &e);
         return true;
     }

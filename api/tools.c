@@ -36,10 +36,6 @@ static const struct json_field tool_fields[] = {
 };
 const struct json_table tool_table = JSON_TABLE(tool_fields, NULL);
 
-static int no_memory(err *e) {
-    return err_set(e, ERR_NOMEM, "out of memory");
-}
-
 static const cJSON *function_of(const cJSON *tool) {
     return cJSON_GetObjectItemCaseSensitive(tool, "function");
 }
@@ -73,7 +69,7 @@ int chat_tools_shown(const struct chat_tools *t, cJSON **out, err *e) {
     *out = NULL;
     if (!t->list || !t->list->child || t->choice == CHAT_TOOLS_NONE) return 0;
     *out = cJSON_Duplicate(t->list, true);
-    if (!*out) return no_memory(e);
+    if (!*out) return err_no_memory(e);
     for (cJSON *v = (*out)->child; v; v = v->next)
         cJSON_DeleteItemFromObjectCaseSensitive(cJSON_GetObjectItemCaseSensitive(v, "function"),
                                                 "strict");
@@ -231,11 +227,6 @@ int chat_tools_read(const struct gen_fields *f, struct chat_request *q, err *e) 
         char path[JSON_PATH_BYTES];
         struct tool tool = {0};
         struct function function = {0};
-        json_path(path, "tools[%d]", i);
-        if (!cJSON_IsObject(v))
-            return err_set_param(e, ERR_INVALID, path,
-                                 "Invalid type for '%s': expected an object, but got %s.", path,
-                                 json_type_name(v));
         json_path(path, "tools[%d].", i);
         int rc = json_read(v, &tool_table, path, &tool, e);
         json_path(path, "tools[%d].function.", i);
@@ -244,7 +235,7 @@ int chat_tools_read(const struct gen_fields *f, struct chat_request *q, err *e) 
     }
     if (i) {
         q->tools.list = cJSON_Duplicate(f->tools, true);
-        if (!q->tools.list) return no_memory(e);
+        if (!q->tools.list) return err_no_memory(e);
     }
     q->tools.parallel = f->parallel_tool_calls;
     int rc = f->tool_choice ? read_choice(f->tool_choice, &q->tools, e) : 0;

@@ -205,7 +205,7 @@ static int set_flags(int fd) {
 int watch_open(const struct watch_config *config, watch **out, err *e) {
     *out = NULL;
     watch *wt = mem_new(1, sizeof *wt);
-    if (!wt) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!wt) return err_no_memory(e);
     wt->config = *config;
     wt->ready_tail = &wt->ready;
     wt->pipe_fd[0] = wt->pipe_fd[1] = -1;

@@ -280,7 +280,7 @@ static int get_row(responses *s, const char *sql, const char *id, const char *ke
                                         column_dup(st, 3)};
         if (!out->id || !out->previous_id || !out->body || !out->items) {
             responses_entry_fini(out);
-            rc = err_set(e, ERR_NOMEM, "out of memory");
+            rc = err_no_memory(e);
         }
     } else if (step == SQLITE_DONE) {
         rc = err_set(e, ERR_NOT_FOUND, "'%.100s' is not stored", id);

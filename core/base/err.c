@@ -48,3 +48,7 @@ int err_prefix(err *e, const char *fmt, ...) {
 void err_clear(err *e) {
     if (e) memset(e, 0, sizeof *e);
 }
+
+int err_no_memory(err *e) {
+    return err_set(e, ERR_NOMEM, "out of memory");
+}

@@ -36,6 +36,9 @@ int err_set(err *e, int code, const char *fmt, ...) __attribute__((format(printf
 int err_set_param(err *e, int code, const char *param, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* ERR_NOMEM, where there is no more to say. */
+int err_no_memory(err *e);
+
 /* Puts context ("while loading X: ") before e's text; code and param stay. Returns e->code. */
 int err_prefix(err *e, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 

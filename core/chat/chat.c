@@ -49,18 +49,18 @@ int chat_template_new(const char *source, const char *bos, const char *eos, chat
                       err *e) {
     *out = NULL;
     struct chat_template *t = mem_new(1, sizeof *t);
-    if (!t) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!t) return err_no_memory(e);
     int rc = ERR_NOMEM;
     t->mem = arena_new(TEMPLATE_MEMORY);
     if (!t->mem) {
-        err_set(e, ERR_NOMEM, "out of memory");
+        err_no_memory(e);
         goto fail;
     }
     t->source = arena_strndup(t->mem, source, strlen(source));
     t->bos = own_text(t, bos ? bos : "");
     t->eos = own_text(t, eos ? eos : "");
     if (!t->source || t->bos.kind == J_ABSENT || t->eos.kind == J_ABSENT) {
-        err_set(e, ERR_NOMEM, "out of memory");
+        err_no_memory(e);
         goto fail;
     }
     rc = jparse(t, source, e);
@@ -267,7 +267,7 @@ static int take_output(const jsb *b, struct chat_output *out, err *e) {
     out->spans = mem_new(b->n_runs, sizeof *out->spans);
     if (!out->text || !out->spans) {
         chat_output_fini(out);
-        return err_set(e, ERR_NOMEM, "out of memory");
+        return err_no_memory(e);
     }
     out->n = b->n;
     out->n_spans = b->n_runs;
@@ -301,7 +301,7 @@ int jrender(const chat_template *t, const struct chat_input *in, size_t max_byte
               .tmpl = t,
               .allow_mutation = in->allow_mutation};
     jsb b;
-    if (!c.mem) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!c.mem) return err_no_memory(e);
     jsb_init(&b, &c);
     b.max = max_bytes;
     c.out = &b;

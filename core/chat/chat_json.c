@@ -35,7 +35,7 @@ static int keep(cJSON *j, const char **at, int depth, err *e) {
     if (!p) return err_set(e, ERR_FORMAT, "the JSON text has fewer numbers than the tree");
     size_t n = strspn(p, "+-0123456789.eE");
     char *copy = cJSON_malloc(n + 1);
-    if (!copy) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!copy) return err_no_memory(e);
     memcpy(copy, p, n);
     copy[n] = '\0';
     cJSON_free(j->valuestring);

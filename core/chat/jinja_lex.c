@@ -430,7 +430,7 @@ int jlex(arena *mem, const char *source, struct jtok **tokens, size_t *n_tokens,
     x.p = text;
     x.n = n;
     x.tok = mem_new(x.cap = 128, sizeof *x.tok);
-    if (!x.tok) return err_set(e, ERR_NOMEM, "out of memory");
+    if (!x.tok) return err_no_memory(e);
     lex_all(&x);
     free(x.closers);
     if (x.failed) {

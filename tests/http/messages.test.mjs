@@ -104,6 +104,11 @@ test("a tool is used with arguments by its schema, and its result goes back", as
   assert.ok(back.usage.input_tokens > 0);
 });
 
+test("says how much room the queue has, as OpenAI's endpoints do", async () => {
+  const r = await post(server, "/v1/messages", { ...ask, max_tokens: 4, messages: user("Hello!") });
+  assert.ok(Number(r.headers.get("x-ratelimit-limit-requests")) > 0);
+});
+
 test("errors are Anthropic's", async () => {
   await assert.rejects(
     client.messages.create({ ...ask, model: "nobody", messages: user("x") }),

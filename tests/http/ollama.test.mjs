@@ -44,6 +44,7 @@ test("chats, at once and in lines, as over OpenAI's protocol", async () => {
 test("curl without a content type streams by default", async () => {
   const r = await fetch(`${server.url}/api/chat`, { method: "POST", body: JSON.stringify({ model: modelName, messages: user("Hi"), options }) });
   assert.equal(r.headers.get("content-type"), "application/x-ndjson");
+  assert.ok(Number(r.headers.get("x-ratelimit-limit-requests")) > 0);
   const lines = (await r.text()).trim().split("\n").map((l) => JSON.parse(l));
   assert.ok(lines.length > 2 && lines.at(-1).done);
 });
