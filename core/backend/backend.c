@@ -14,6 +14,9 @@ static const struct {
     int (*open)(const struct backend_config *config, backend **out, err *e);
 } devices[] = {
     {"cpu", backend_cpu_open},
+#ifdef INFERD_METAL
+    {"metal", backend_metal_open},
+#endif
 };
 
 enum { N_DEVICES = sizeof devices / sizeof devices[0] };
@@ -132,8 +135,49 @@ void backend_weight_free(backend_weight *w) {
     if (w) w->be->vt->weight_free(w);
 }
 
+int backend_range_new(backend *be, const void *base, uint64_t bytes, backend_range **out, err *e) {
+    *out = NULL;
+    if (!be->vt->range_new) return 0;
+    if (!bytes || bytes % BACKEND_RANGE_ALIGN || (uintptr_t)base % BACKEND_RANGE_ALIGN)
+        return err_set(e, ERR_INVALID, "a range of %llu bytes at %p is not whole pages of %d",
+                       (unsigned long long)bytes, base, BACKEND_RANGE_ALIGN);
+    return be->vt->range_new(be, base, bytes, out, e);
+}
+
+void backend_range_free(backend_range *range) {
+    if (range) range->be->vt->range_free(range);
+}
+
+/* ---- the stream ---- */
+
 int backend_sync(backend *be, err *e) {
     return be->vt->sync(be, e);
+}
+
+int backend_flush(backend *be, err *e) {
+    return be->vt->flush ? be->vt->flush(be, e) : 0;
+}
+
+bool backend_can_record(const backend *be) {
+    return be->vt->record != NULL;
+}
+
+int backend_record(backend *be, err *e) {
+    if (!be->vt->record)
+        return err_set(e, ERR_UNSUPPORTED, "backend %s cannot record a step", be->name);
+    return be->vt->record(be, e);
+}
+
+int backend_record_end(backend *be, err *e) {
+    return be->vt->record_end ? be->vt->record_end(be, e) : ERR_UNSUPPORTED;
+}
+
+int backend_run_recorded(backend *be, err *e) {
+    return be->vt->run_recorded ? be->vt->run_recorded(be, e) : ERR_UNSUPPORTED;
+}
+
+void backend_drop_recorded(backend *be) {
+    if (be->vt->drop_recorded) be->vt->drop_recorded(be);
 }
 
 /* ---- checks of ops ---- */
@@ -290,7 +334,8 @@ int backend_paged_attention(backend *be, const struct op_paged_attention *a) {
     uint64_t cols = (uint64_t)a->n_heads * a->kv.head_dim, n_table;
     if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || a->n_seqs > a->n_rows || !a->n_heads ||
         a->n_heads % a->kv.n_kv_heads || (a->sinks && !is_vector(be, a->sinks, a->n_heads)) ||
-        !factor_ok(a->softcap) || !mem_mul(a->n_seqs, a->table_stride, &n_table))
+        !factor_ok(a->softcap) || !mem_mul(a->n_seqs, a->table_stride, &n_table) ||
+        a->max_context > (uint64_t)a->table_stride * a->kv.block_tokens)
         return ERR_INVALID;
     if (!holds_f32(be, a->q, a->n_rows, cols) || !holds_f32(be, a->out, a->n_rows, cols) ||
         a->out == a->q || !holds_i32(be, a->pos, a->n_rows) ||
@@ -305,6 +350,40 @@ int backend_gather(backend *be, const struct op_gather *a) {
         (a->residual && !holds_f32(be, a->residual, 1, a->n_cols)) || a->out == a->x)
         return ERR_INVALID;
     return a->n_out_rows ? be->vt->gather(be, a) : 0;
+}
+
+int backend_top(backend *be, const struct op_top *a) {
+    if (!a->k || a->k > BACKEND_MAX_TOP || a->k > a->n_cols || a->n_rows > be->max_rows ||
+        a->n_cols > INT32_MAX || !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
+        !holds_i32(be, a->ids, (uint64_t)a->n_rows * a->k) ||
+        !holds_f32(be, a->values, a->n_rows, a->k))
+        return ERR_INVALID;
+    if (!be->vt->top) return ERR_UNSUPPORTED;
+    return a->n_rows ? be->vt->top(be, a) : 0;
+}
+
+uint64_t backend_linear_state_bytes(uint32_t head_dim) {
+    uint64_t chunk = head_dim == 64    ? BACKEND_LINEAR_CHUNK_64
+                     : head_dim == 128 ? BACKEND_LINEAR_CHUNK_128
+                                       : 0;
+    return chunk ? (head_dim + 2 * chunk) * head_dim * sizeof(float) : 0;
+}
+
+int backend_linear_attention(backend *be, const struct op_linear_attention *a) {
+    uint64_t cols = (uint64_t)a->n_heads * a->head_dim,
+             state = backend_linear_state_bytes(a->head_dim);
+    if (!state || !a->n_heads || a->n_rows > be->max_rows || a->n_seqs > a->n_rows ||
+        !factor_ok(a->scale) || !holds_f32(be, a->q, a->n_rows, cols) ||
+        !holds_f32(be, a->k, a->n_rows, cols) || !holds_f32(be, a->v, a->n_rows, cols) ||
+        !holds_f32(be, a->out, a->n_rows, cols) || !holds_i32(be, a->pos, a->n_rows) ||
+        !holds_i32(be, a->row_start, (uint64_t)a->n_seqs + 1) ||
+        !holds_i32(be, a->slots, a->n_seqs) ||
+        !holds(be, a->state, a->n_slots, a->n_heads, state, 1) ||
+        (a->decay && !is_vector(be, a->decay, a->n_heads)) || a->out == a->q || a->out == a->k ||
+        a->out == a->v)
+        return ERR_INVALID;
+    if (!be->vt->linear_attention) return ERR_UNSUPPORTED;
+    return a->n_rows ? be->vt->linear_attention(be, a) : 0;
 }
 
 int backend_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs,
@@ -327,4 +406,13 @@ const char *backend_kernel_name(const backend *be, uint32_t i) {
 
 uint64_t backend_dispatch_count(const backend *be, uint32_t i) {
     return atomic_load_explicit(&be->kernel_counts[i], memory_order_relaxed);
+}
+
+void backend_kernel_traffic(const backend *be, uint32_t i, uint64_t *read, uint64_t *written) {
+    *read = atomic_load_explicit(&be->kernel_read[i], memory_order_relaxed);
+    *written = atomic_load_explicit(&be->kernel_written[i], memory_order_relaxed);
+}
+
+uint64_t backend_allocated_bytes(const backend *be) {
+    return be->vt->allocated_bytes ? be->vt->allocated_bytes(be) : 0;
 }

@@ -1,10 +1,10 @@
-/* backend.h - one op table, several devices: cpu here, metal and cuda beside it.
+/* backend.h - one op table, several devices: cpu and metal here, cuda beside them.
  *
  * A backend owns its device memory and a stream of ops. Ops are enqueued in order; only
- * backend_sync waits for them. Buffers and weights are opaque. All activations are f32, row-major,
- * one row per scheduled token. Sizes and dtypes are checked by the launchers: a mismatch is
- * ERR_INVALID and a bug of the caller. A device failure is sticky: every later op and backend_sync
- * return ERR_DEVICE.
+ * backend_sync, downloads and uploads wait for them. Buffers and weights are opaque. All
+ * activations are f32, row-major, one row per scheduled token. Sizes and dtypes are checked by the
+ * launchers: a mismatch is ERR_INVALID and a bug of the caller. A device failure is sticky: every
+ * later op and backend_sync return ERR_DEVICE.
  *
  * BATCH INVARIANCE: an op's result for a row depends on that row's inputs alone, bit for bit:
  * not on n_rows, its place in the batch, or the number of threads.
@@ -26,13 +26,14 @@ typedef struct backend_buf backend_buf;       /* device memory, bytes fixed at c
 typedef struct backend_weight backend_weight; /* a matrix (n_out, n_in) or vector, read-only */
 
 struct backend_config {
-    const char *name; /* "cpu" */
+    const char *name; /* "cpu", "metal" */
     int n_threads;    /* <= 0: one for each physical core that the process may use */
     const char
         *isa; /* "" or NULL: best found; "generic", "avx2", "avx512": force (tests, bug reports) */
-    uint32_t max_rows;   /* most rows of any op call; scratch is sized by it once */
-    uint32_t max_cols;   /* most columns (n_in) of any linear; likewise */
-    int activation_bits; /* of the input of products with quantized weights: 8 (0 is 8) or 16 */
+    uint32_t max_rows; /* most rows of any op call; scratch is sized by it once */
+    uint32_t max_cols; /* most columns (n_in) of any linear; likewise */
+    /* CPU: of the input of products with quantized weights: 8 (0 is 8) or 16. Metal keeps f32. */
+    int activation_bits;
     /* Largest op_moe; n_experts 0: there is none. */
     struct backend_moe_limits {
         uint32_t n_experts, n_used, n_ff;
@@ -50,7 +51,7 @@ int backend_n_threads(const backend *be);
 /* Zeroed device memory, all of it taken now, none at first use. ERR_NOMEM. */
 int backend_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e);
 void backend_buf_free(backend_buf *buf);
-/* Host <-> device copies, in stream order; download waits. */
+/* Host <-> device copies, in stream order; both wait for what was enqueued before. */
 int backend_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes,
                    err *e);
 int backend_download(backend *be, const backend_buf *src, uint64_t offset, void *dst,
@@ -58,6 +59,16 @@ int backend_download(backend *be, const backend_buf *src, uint64_t offset, void 
 /* The same bytes seen by the host without a copy, or NULL when the device has its own memory.
  * Contents are only defined after backend_sync. */
 const void *backend_buf_host(const backend_buf *buf);
+
+/* Host memory in which weights will lie (a mapped file, read-only is fine): a device that shares
+ * the host's memory then reads them in place. base: at a multiple of 16384; bytes: what is mapped
+ * behind it, to the end of its last page of 16384. The memory must stay mapped and unchanged until
+ * the free, the range until its weights are freed. *out is NULL where a device has no use for it.
+ */
+typedef struct backend_range backend_range;
+enum { BACKEND_RANGE_ALIGN = 16384 };
+int backend_range_new(backend *be, const void *base, uint64_t bytes, backend_range **out, err *e);
+void backend_range_free(backend_range *range);
 
 /* What a weight is for; several together where a file uses it twice (tied embeddings). */
 enum backend_use {
@@ -86,6 +97,18 @@ void backend_weight_free(backend_weight *w);
 
 /* Waits for everything enqueued. 0 or ERR_DEVICE. */
 int backend_sync(backend *be, err *e);
+/* Has the device begin what was enqueued; the caller goes on. 0 or ERR_DEVICE. */
+int backend_flush(backend *be, err *e);
+
+/* A step encoded ahead, while the device still runs the one before: between record and record_end
+ * ops are encoded and not run; backend_run_recorded runs them, once, with what the buffers hold by
+ * then (uploads are not recorded: they happen at once). Recording again, or backend_drop_recorded,
+ * throws away what was not run. backend_can_record: false (cpu): record is ERR_UNSUPPORTED. */
+bool backend_can_record(const backend *be);
+int backend_record(backend *be, err *e);
+int backend_record_end(backend *be, err *e);
+int backend_run_recorded(backend *be, err *e);
+void backend_drop_recorded(backend *be);
 
 /* ---- ops. All rows counts n_rows <= max_rows; buffers hold at least the shape given. ---- */
 
@@ -230,8 +253,9 @@ struct op_paged_attention {
     const backend_buf *row_start; /* (n_seqs + 1) i32 */
     const backend_buf *tables;    /* (n_seqs, table_stride) i32 */
     uint32_t n_rows, n_seqs, n_heads, table_stride;
-    uint32_t window;             /* 0: all positions */
-    float scale, softcap;        /* softcap 0: none */
+    uint32_t max_context; /* every pos is below it, <= table_stride * block_tokens; 0: that */
+    uint32_t window;      /* 0: all positions */
+    float scale, softcap; /* softcap 0: none */
     const backend_weight *sinks; /* (1, n_heads) f32 or NULL */
     struct backend_kv kv;
     backend_buf *out; /* (n_rows, n_heads, head_dim) f32 */
@@ -246,6 +270,42 @@ struct op_gather {
 };
 int backend_gather(backend *be, const struct op_gather *a);
 
+/* The k largest logits of each row in the samplers' total order: logit down, of equal ones the
+ * lower id first; NaN counts as -inf. k <= BACKEND_MAX_TOP, k <= n_cols. */
+enum { BACKEND_MAX_TOP = 64 };
+struct op_top {
+    const backend_buf *x; /* (n_rows, n_cols) f32 */
+    uint32_t n_rows, n_cols, k;
+    backend_buf *ids;    /* (n_rows, k) i32 */
+    backend_buf *values; /* (n_rows, k) f32 */
+};
+int backend_top(backend *be, const struct op_top *a);
+
+/* Linear attention with a decay per head, causal, state in place of a KV cache:
+ *   out[t] = scale * sum over s <= t of decay^(t - s) * (q[t] . k[s]) * v[s]
+ * (Katharopoulos et al., "Transformers are RNNs", 2020; decay as in Sun et al., "Retentive
+ * Network", 2023), computed in chunks of BACKEND_LINEAR_CHUNK positions counted from a sequence's
+ * beginning, so that the result does not depend on how its rows were split into steps: a slot of
+ * the state pool holds, for each head, S (head_dim, head_dim) f32: sum of decayed k^T v over the
+ * whole chunks before the row's own K (chunk, head_dim), V (chunk, head_dim) f32: the rows of the
+ * chunk that is not full yet Rows of one sequence are contiguous and their positions follow each
+ * other; a sequence whose first row has position 0 starts from an empty slot, whatever it held. */
+enum { BACKEND_LINEAR_CHUNK_64 = 32, BACKEND_LINEAR_CHUNK_128 = 16 }; /* by head_dim */
+struct op_linear_attention {
+    const backend_buf *q, *k, *v;               /* (n_rows, n_heads, head_dim) f32 */
+    const backend_buf *pos;                     /* (n_rows) i32 */
+    const backend_buf *row_start;               /* (n_seqs + 1) i32 */
+    const backend_buf *slots;                   /* (n_seqs) i32, each < n_slots */
+    const backend_weight *decay;                /* (1, n_heads) f32 in (0, 1], or NULL: 1 */
+    uint32_t n_rows, n_seqs, n_heads, head_dim; /* head_dim 64 or 128 */
+    uint32_t n_slots;
+    float scale;
+    backend_buf *state; /* (n_slots, n_heads, backend_linear_state_bytes / 4) f32 */
+    backend_buf *out;   /* (n_rows, n_heads, head_dim) f32 */
+};
+uint64_t backend_linear_state_bytes(uint32_t head_dim); /* of one slot and head; 0: no such head */
+int backend_linear_attention(backend *be, const struct op_linear_attention *a);
+
 /* Copies whole KV blocks of one layer, K and V: pairs[2i] -> pairs[2i+1] (copy-on-write). pairs is
  * host memory. */
 int backend_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs,
@@ -255,5 +315,11 @@ int backend_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pai
 uint32_t backend_n_kernels(const backend *be);
 const char *backend_kernel_name(const backend *be, uint32_t i); /* "paged_attention_f16_avx2" */
 uint64_t backend_dispatch_count(const backend *be, uint32_t i);
+/* Bytes of device memory that kernel i was to read and to write in all its dispatches, by the
+ * shapes it was given; pages of the KV cache, whose number only the device knows, are not in it.
+ * Both 0 where a device does not say (cpu). */
+void backend_kernel_traffic(const backend *be, uint32_t i, uint64_t *read, uint64_t *written);
+/* Bytes that the device holds for this process now, by its own count; 0: it has none. */
+uint64_t backend_allocated_bytes(const backend *be);
 
 #endif

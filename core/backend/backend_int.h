@@ -10,7 +10,7 @@
 
 #include <stdatomic.h>
 
-enum { BACKEND_MAX_KERNELS = 128, BACKEND_MAX_EXPERTS = 1024 };
+enum { BACKEND_MAX_KERNELS = 160, BACKEND_MAX_EXPERTS = 1024 };
 
 struct backend_vtable {
     void (*close)(backend *be);
@@ -24,6 +24,15 @@ struct backend_vtable {
                       err *e);
     void (*weight_free)(backend_weight *w);
     int (*sync)(backend *be, err *e);
+    /* What follows may be NULL: nothing to do, or not on this device. */
+    int (*range_new)(backend *be, const void *base, uint64_t bytes, backend_range **out, err *e);
+    void (*range_free)(backend_range *range);
+    int (*flush)(backend *be, err *e);
+    int (*record)(backend *be, err *e);
+    int (*record_end)(backend *be, err *e);
+    int (*run_recorded)(backend *be, err *e);
+    void (*drop_recorded)(backend *be);
+    uint64_t (*allocated_bytes)(const backend *be);
 
     int (*embed)(backend *be, const struct op_embed *a);
     int (*linear)(backend *be, const struct op_linear *a);
@@ -32,6 +41,8 @@ struct backend_vtable {
     int (*rope_store)(backend *be, const struct op_rope_store *a);
     int (*paged_attention)(backend *be, const struct op_paged_attention *a);
     int (*gather)(backend *be, const struct op_gather *a);
+    int (*top)(backend *be, const struct op_top *a);
+    int (*linear_attention)(backend *be, const struct op_linear_attention *a);
     int (*kv_copy)(backend *be, const struct backend_kv *kv, const int32_t *pairs,
                    uint32_t n_pairs);
 };
@@ -46,12 +57,17 @@ struct backend {
     uint32_t n_kernels;
     const char *kernel_names[BACKEND_MAX_KERNELS]; /* valid as long as the backend */
     atomic_uint_fast64_t kernel_counts[BACKEND_MAX_KERNELS];
+    atomic_uint_fast64_t kernel_read[BACKEND_MAX_KERNELS], kernel_written[BACKEND_MAX_KERNELS];
 };
 
 struct backend_buf {
     backend *be;
     uint64_t bytes;
     void *host; /* (bytes) or NULL when the host cannot see the memory */
+};
+
+struct backend_range {
+    backend *be;
 };
 
 struct backend_weight {
@@ -70,5 +86,8 @@ static inline void backend_count_kernel(backend *be, uint32_t kernel) {
 
 /* Devices of this build. */
 int backend_cpu_open(const struct backend_config *config, backend **out, err *e);
+#ifdef INFERD_METAL
+int backend_metal_open(const struct backend_config *config, backend **out, err *e);
+#endif
 
 #endif
