@@ -1,5 +1,6 @@
-/* be.h - what tests of the backend share: opening each instruction set of this machine, buffers
- * from arrays, a seeded generator. Failures to set up end the test binary. Single thread. */
+/* be.h - what tests of the backend share: opening each set of kernels of this machine (the CPU's
+ * instruction sets, and "metal" in a build that has it), buffers from arrays, a seeded generator.
+ * Failures to set up end the test binary. Single thread. */
 #ifndef INFERD_TESTS_BE_H
 #define INFERD_TESTS_BE_H
 
@@ -18,24 +19,48 @@ static inline void be_need(int ok, const char *what) {
     exit(1);
 }
 
-/* NULL when this machine lacks config's isa. */
-static inline backend *be_open_config(const struct backend_config *config) {
+/* Arguments of a test binary. "quick": smaller sets, odd sizes among them, for an emulator.
+ * "isa=NAME": the instruction set that this machine is to pick. "only=NAME": the one of be_isas
+ * that is gone through. */
+static bool be_quick;
+static const char *be_best, *be_only;
+
+static inline void be_args(int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "quick") == 0) be_quick = true;
+        if (strncmp(argv[i], "isa=", 4) == 0) be_best = argv[i] + 4;
+        if (strncmp(argv[i], "only=", 5) == 0) be_only = argv[i] + 5;
+    }
+    if (be_quick) printf("quick set\n");
+}
+
+/* Opens config with kernels `isa`, one of be_isas, or "" or NULL for the CPU's best. NULL when this
+ * machine lacks them, or they are not those asked for. */
+static inline backend *be_open_config(struct backend_config config, const char *isa) {
     backend *be;
     err e = {0};
-    int rc = backend_open(config, &be, &e);
+    bool metal = isa && strcmp(isa, "metal") == 0;
+    if (isa && *isa && be_only && strcmp(isa, be_only) != 0) return NULL;
+    config.name = metal ? "metal" : "cpu";
+    config.isa = metal ? NULL : isa;
+    int rc = backend_open(&config, &be, &e);
     be_need(rc == 0 || rc == ERR_UNSUPPORTED, e.msg);
     return rc ? NULL : be;
 }
 
 /* Likewise. bits: of activations, 8 or 16. */
 static inline backend *be_open_bits(const char *isa, int n_threads, int bits) {
-    struct backend_config config = {.name = "cpu",
-                                    .isa = isa,
-                                    .n_threads = n_threads,
+    struct backend_config config = {.n_threads = n_threads,
                                     .max_rows = BE_MAX_ROWS,
                                     .max_cols = BE_MAX_COLS,
                                     .activation_bits = bits};
-    return be_open_config(&config);
+    return be_open_config(config, isa);
+}
+
+/* The CPU rounds the input of products with quantized weights and computes everything else to the
+ * last bits; Metal keeps f32, has transcendental functions of a few ulp and flushes denormals. */
+static inline bool be_is_cpu(const backend *be) {
+    return strcmp(backend_name(be), "cpu") == 0;
 }
 
 static inline backend *be_open(const char *isa, int n_threads) {
@@ -130,25 +155,42 @@ static inline void be_fill(float *x, uint64_t n, float scale) {
         x[i] = be_real() * scale;
 }
 
-/* Arguments of a test binary. "quick": smaller sets, odd sizes among them, for an emulator.
- * "isa=NAME": the instruction set that this machine is to pick. */
-static bool be_quick;
-static const char *be_best;
+/* The sets that tests go through. */
+static const char *const be_isas[] = {
+#if defined(__aarch64__)
+    "generic",
+    "neon",
+    "i8mm",
+#else
+    "generic",
+    "avx2",
+    "avxvnni",
+    "avx512",
+#endif
+#ifdef INFERD_METAL
+    "metal",
+#endif
+};
 
-static inline void be_args(int argc, char **argv) {
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "quick") == 0) be_quick = true;
-        if (strncmp(argv[i], "isa=", 4) == 0) be_best = argv[i] + 4;
-    }
-    if (be_quick) printf("quick set\n");
+static inline bool be_is_metal_set(const char *isa) {
+    return strcmp(isa, "metal") == 0;
 }
 
-/* The sets that tests go through. */
-#if defined(__aarch64__)
-static const char *const be_isas[] = {"generic", "neon", "i8mm"};
-#else
-static const char *const be_isas[] = {"generic", "avx2", "avxvnni", "avx512"};
-#endif
+/* Those of the CPU alone: tests whose models or references are made for it. */
+static inline backend *be_open_cpu(const char *isa, int n_threads) {
+    return be_is_metal_set(isa) ? NULL : be_open(isa, n_threads);
+}
+
+/* Has set `isa` attention for such a cache? Metal's kernels are made for the shapes of models. */
+static inline bool be_attends(const char *isa, const struct backend_kv *kv) {
+    static const uint32_t dims[] = {64, 80, 96, 112, 128, 256};
+    bool dim = false;
+    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
+        dim |= kv->head_dim == dims[i];
+    return !be_is_metal_set(isa) || (dim && (kv->block_tokens == 16 || kv->block_tokens == 32) &&
+                                     (kv->kv_type == QTYPE_F16 || kv->kv_type == QTYPE_Q8_0));
+}
+
 /* Of these, NULL for one that shares all kernels but products with the one before it. */
 static inline const char *be_row_isa(int i) {
     bool shares = strcmp(be_isas[i], "avxvnni") == 0 || strcmp(be_isas[i], "i8mm") == 0;

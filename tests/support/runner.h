@@ -44,8 +44,9 @@ static inline void runner_open(struct runner *r, const struct runner_config *c) 
     err e = {0};
     memset(r, 0, sizeof *r);
     runner_need(model_read_hparams(c->path, &r->hp, &e), &e);
-    struct backend_config config = {.name = "cpu",
-                                    .isa = c->isa,
+    bool metal = c->isa && strcmp(c->isa, "metal") == 0; /* be.h: be_isas */
+    struct backend_config config = {.name = metal ? "metal" : "cpu",
+                                    .isa = metal ? NULL : c->isa,
                                     .n_threads = c->n_threads,
                                     .max_rows = c->max_rows,
                                     .activation_bits =

@@ -159,13 +159,12 @@ static void bench_shape(backend *be, const struct bench_shape *s, const struct b
 
 static int moe_bench(int argc, char **argv) {
     const char *type = argc > 2 ? argv[2] : "Q4_K";
-    struct backend_config config = {.name = "cpu",
-                                    .isa = argc > 3 && strcmp(argv[3], "-") != 0 ? argv[3] : "",
-                                    .n_threads = argc > 4 ? atoi(argv[4]) : 0,
+    const char *isa = argc > 3 && strcmp(argv[3], "-") != 0 ? argv[3] : "";
+    struct backend_config config = {.n_threads = argc > 4 ? atoi(argv[4]) : 0,
                                     .max_rows = BENCH_ROWS,
                                     .max_cols = 4 * 2816,
                                     .moe = {128, 8, 3584}};
-    backend *be = be_open_config(&config);
+    backend *be = be_open_config(config, isa);
     if (!be) return 1;
     printf("%s, %d threads\n", backend_isa(be), backend_n_threads(be));
     for (int t = 0; t < N_BLOCK_TYPES; t++)

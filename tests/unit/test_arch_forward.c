@@ -273,7 +273,7 @@ static void check(struct maker *m) {
     forward64_run(g, &m->f, tokens, 130, want);
     gguf_close(g);
     for (int k = 0; k < BE_N_ISAS; k++) {
-        backend *be = be_row_isa(k) ? be_open(be_isas[k], 1) : NULL;
+        backend *be = be_row_isa(k) ? be_open_cpu(be_isas[k], 1) : NULL;
         struct forward_case c = {
             .path = path, .isa = be_isas[k], .kv_type = QTYPE_F32, .tolerance = m->tolerance};
         if (be) forward_check(&c, tokens, want);

@@ -1,4 +1,4 @@
-/* test_attention.c - paged attention of the CPU backend against float64: random block tables over
+/* test_attention.c - paged attention against float64: random block tables over
  * pools that hold NaN wherever nothing was stored, prefill chunks and decode rows mixed; bitwise
  * the same alone, in any batch and with any number of threads. */
 #include "tests/support/be.h"
@@ -208,24 +208,28 @@ static void reference(const struct scene *c, uint32_t seq, int32_t pos, uint32_t
         out[d] /= sum;
 }
 
-/* V is below 1 in magnitude: errors are absolute. 2e-5 covers the rounding of scores up to 30. */
+/* V is below 1 in magnitude: errors are absolute. 2e-5 covers the rounding of scores up to 30.
+ * Metal's exponential function has fewer digits: 1e-3 and a hundredth. */
 static void check_against_reference(backend *be, const struct scene *c, const struct rows *r) {
     uint64_t width = (uint64_t)c->s.n_heads * c->s.head_dim;
     float *out = be_new(r->n * width, sizeof *out);
-    double want[256], worst = 0;
+    double want[256], worst = 0, atol = be_is_cpu(be) ? 2e-5 : 1e-3,
+                      rtol = be_is_cpu(be) ? 0 : 1e-2;
     attend(be, c, r, out);
     for (uint32_t i = 0; i < r->n; i++)
         for (uint32_t h = 0; h < c->s.n_heads; h++) {
             reference(c, r->seq[i], r->pos[i], h, r->q[i] + h * c->s.head_dim, want);
             for (uint32_t d = 0; d < c->s.head_dim; d++) {
-                double error = fabs(out[i * width + h * c->s.head_dim + d] - want[d]);
+                double error = fabs(out[i * width + h * c->s.head_dim + d] - want[d]) /
+                               (atol + rtol * fabs(want[d]));
                 if (!(error <= worst)) worst = error;
             }
         }
-    CHECK_MSG(
-        worst <= 2e-5, "%s %s heads %u/%u dim %u block %u window %u cap %g sinks %d: off by %g",
-        backend_isa(be), qtype_name(c->s.kv_type), c->s.n_heads, c->s.n_kv_heads, c->s.head_dim,
-        c->s.block_tokens, c->f.window, (double)c->f.softcap, c->f.sinks, worst);
+    CHECK_MSG(worst <= 1,
+              "%s %s heads %u/%u dim %u block %u window %u cap %g sinks %d: %g of the tolerance",
+              backend_isa(be), qtype_name(c->s.kv_type), c->s.n_heads, c->s.n_kv_heads,
+              c->s.head_dim, c->s.block_tokens, c->f.window, (double)c->f.softcap, c->f.sinks,
+              worst);
     free(out);
 }
 
@@ -249,6 +253,11 @@ static int shape_step(void) {
 
 static uint32_t min_u32(uint32_t a, uint32_t b) {
     return a < b ? a : b;
+}
+
+static bool attends(const char *isa, const struct shape *s) {
+    struct backend_kv kv = kv_of(s, N_BLOCKS, NULL, NULL);
+    return be_attends(isa, &kv);
 }
 
 /* Rows of every sequence: one decode row, or a chunk of the prompt that ends anywhere. */
@@ -296,6 +305,7 @@ static void test_attention(void) {
         if (!be) continue;
         be_seed = 21;
         for (int n = be_quick ? 2 : 0; n < N_SHAPES; n += shape_step()) {
+            if (!attends(be_isas[i], &shapes[n])) continue;
             check_shape(be, &shapes[n], (struct features){0}, q);
             for (int k = 0; k < (be_quick ? 1 : 3); k++)
                 check_shape(be, &shapes[n], features_of(feature++), q);
@@ -358,6 +368,7 @@ static void test_attention_invariance(void) {
     be_seed = 31;
     for (int i = 0; i < BE_N_ISAS; i++)
         for (int n = be_quick ? 1 : 0; be_row_isa(i) && n < N_SHAPES; n += i ? shape_step() : 3) {
+            if (!attends(be_isas[i], &shapes[n])) continue;
             check_invariance(be_isas[i], &shapes[n], (struct features){0});
             for (int k = 0; k < (be_quick ? 1 : 2); k++)
                 check_invariance(be_isas[i], &shapes[n], features_of(feature++));
@@ -409,7 +420,7 @@ static void test_attention_prefill(void) {
         if (!be) continue;
         backend_close(be);
         for (int n = 0; n < (be_quick ? 1 : 3); n++)
-            check_prefill(be_isas[i], &some[n], n ? 128 : 19);
+            if (attends(be_isas[i], &some[n])) check_prefill(be_isas[i], &some[n], n ? 128 : 19);
     }
 }
 

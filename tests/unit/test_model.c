@@ -59,7 +59,7 @@ static void test_forward(void) {
         random_tokens(tokens, MAX_TOKENS, 320);
         reference(in_dir("tiny.gguf"), tokens, 130, want);
         for (int k = 0; k < BE_N_ISAS; k++) {
-            backend *be = be_open(be_isas[k], 1);
+            backend *be = be_open_cpu(be_isas[k], 1);
             backend_close(be);
             struct forward_case c = {.path = in_dir("tiny.gguf"),
                                      .isa = be_isas[k],

@@ -9,14 +9,12 @@
 enum { MOST_ROWS = 130, MOST_COLS = 2880, MOST_EXPERTS = 60, MOST_USED = 4 };
 
 static backend *open_wide(const char *isa, int n_threads, int bits, uint32_t max_cols) {
-    struct backend_config config = {.name = "cpu",
-                                    .isa = isa,
-                                    .n_threads = n_threads,
+    struct backend_config config = {.n_threads = n_threads,
                                     .max_rows = MOST_ROWS,
                                     .max_cols = max_cols,
                                     .activation_bits = bits,
                                     .moe = {MOST_EXPERTS, MOST_USED, max_cols}};
-    return be_open_config(&config);
+    return be_open_config(config, isa);
 }
 
 static backend *open_moe(const char *isa, int n_threads, int bits) {
@@ -299,7 +297,7 @@ static void draw_rows(struct way *w, struct layer *l) {
         do {
             float scale = ldexpf(1, (int)be_below(6) - 5);
             if (l->c.exact)
-                matrix_fill_exact(x, l->c.n_in, w->top);
+                matrix_fill_exact(x, l->c.n_in, matrix_top(l->c.bits));
             else
                 be_fill(x, l->c.n_in, scale);
             w->x = x;
@@ -311,6 +309,7 @@ static void draw_rows(struct way *w, struct layer *l) {
 static void check_case(backend *be, const struct moe_case *c) {
     struct layer l = new_layer(c);
     struct way w = new_way(&l);
+    if (!be_is_cpu(be)) w.top = w.top_in = 0;
     draw_rows(&w, &l);
     struct placed p = place_weights(be, &l);
     float *y = be_new((uint64_t)c->n_rows * c->n_in, sizeof *y);
@@ -395,6 +394,10 @@ static void test_against_float64(void) {
         int bits = i & 1 ? 16 : 8;
         backend *be = open_wide(be_isas[i / 2], 2, bits, MOST_COLS);
         if (!be) continue;
+        if (!be_is_cpu(be) && bits == 8) { /* it does not round them: once is enough */
+            backend_close(be);
+            continue;
+        }
         be_seed = 21 + (uint64_t)i;
         for (int t = 0; t < N_BLOCK_TYPES; t++)
             for (int n = 0; n < n_cases; n++) {
@@ -464,15 +467,16 @@ static void test_ties(void) {
         float y[3 * IN];
         p.op.n_used = 3; /* expert 3, then 0 and 1 */
         run_rows(be, &p, &l, NULL, 3, y);
+        double part = be_is_cpu(be) ? 1e-6 : 4e-6;
         double sum = 1 + 2 * exp(-1), want = (4096 + exp(-1) * (1 + 16)) / sum;
         for (uint32_t k = 0; k < 3 * IN; k++)
-            CHECK_MSG(fabs(y[k] - want) < 1e-6 * want, "%s: %.9g, not %.9g", be_isas[i],
+            CHECK_MSG(fabs(y[k] - want) < part * want, "%s: %.9g, not %.9g", be_isas[i],
                       (double)y[k], want);
         p.op.renormalize = false, p.op.weight_scale = 0.5f; /* the sum is over all experts */
         run_rows(be, &p, &l, NULL, 3, y);
         want *= 0.5 * sum / (1 + 4 * exp(-1));
         for (uint32_t k = 0; k < 3 * IN; k++)
-            CHECK_MSG(fabs(y[k] - want) < 1e-6 * want, "%s: %.9g, not %.9g", be_isas[i],
+            CHECK_MSG(fabs(y[k] - want) < part * want, "%s: %.9g, not %.9g", be_isas[i],
                       (double)y[k], want);
         free_weights(&p);
         backend_close(be);
