@@ -76,6 +76,11 @@ uint64_t gguf_file_bytes(const gguf *g);
 /* gguf_file_bytes() bytes; NULL of a model that is no single GGUF file (model_file.h) */
 const void *gguf_mapping(const gguf *g);
 
+/* The memory that the i-th of g's files is mapped to, to the end of its last 16384 bytes, zeros
+ * behind the file's end; base at a multiple of 16384. A tensor's data lie in one of them, or in
+ * memory of g's own. False: there are no more, or g is not over files. Until gguf_close. */
+bool gguf_file_mapping(const gguf *g, uint64_t i, const void **base, uint64_t *bytes);
+
 uint64_t gguf_n_tensors(const gguf *g);
 const gguf_tensor *gguf_tensor_at(const gguf *g, uint64_t i);
 const gguf_tensor *gguf_tensor_find(const gguf *g, const char *name); /* NULL: none */

@@ -44,6 +44,7 @@ struct gguf_source {
     int (*read)(const void *state, uint64_t i, uint64_t offset, uint64_t n, void *dst, err *e);
     void (*drop_pages)(const void *state);
     const char *(*path)(const void *state, uint64_t i); /* of its files; NULL behind the last */
+    const struct file_map *(*map)(const void *state, uint64_t i); /* of the same files */
     void (*close)(void *state);
     uint64_t bytes; /* of its files */
 };

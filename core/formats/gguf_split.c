@@ -31,6 +31,11 @@ static const char *path_of(const void *state, uint64_t i) {
     return i < p->n ? gguf_path(p->list[i]) : NULL;
 }
 
+static const struct file_map *map_of(const void *state, uint64_t i) {
+    const struct parts *p = state;
+    return i < p->n ? &p->list[i]->map : NULL;
+}
+
 static void close_parts(void *state) {
     struct parts *p = state;
     for (uint64_t i = 0; i < p->n; i++)
@@ -129,6 +134,7 @@ static int join_parts(gguf *first, struct parts *p, uint64_t count, int flags, e
     struct gguf_source source = {.state = p,
                                  .drop_pages = drop_pages,
                                  .path = path_of,
+                                 .map = map_of,
                                  .close = close_parts,
                                  .bytes = first->bytes};
     for (uint64_t i = 0; i < p->n; i++)

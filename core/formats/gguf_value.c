@@ -24,6 +24,15 @@ const void *gguf_mapping(const gguf *g) {
     return g->source.close ? NULL : g->base;
 }
 
+bool gguf_file_mapping(const gguf *g, uint64_t i, const void **base, uint64_t *bytes) {
+    const struct file_map *m = i == 0 && g->map.base ? &g->map : NULL;
+    if (!m && g->source.map) m = g->source.map(g->source.state, g->map.base ? i - 1 : i);
+    if (!m || !m->base) return false;
+    *base = m->base;
+    *bytes = file_map_readable_bytes(m);
+    return true;
+}
+
 uint64_t gguf_n_tensors(const gguf *g) {
     return g->n_tensors;
 }

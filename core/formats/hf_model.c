@@ -50,6 +50,11 @@ static const char *path_of(const void *state, uint64_t i) {
     return i < f->n_files ? safetensors_path(f->files[i]) : NULL;
 }
 
+static const struct file_map *map_of(const void *state, uint64_t i) {
+    const struct folder *f = state;
+    return i < f->n_files ? safetensors_map(f->files[i]) : NULL;
+}
+
 static void close_folder(void *state) {
     struct folder *f = state;
     hf_tensors_free(&f->tensors);
@@ -304,6 +309,7 @@ static int finish(struct folder *f, gguf_writer *w, const char *name, gguf **out
                                  .read = read_tensor,
                                  .drop_pages = drop_pages,
                                  .path = path_of,
+                                 .map = map_of,
                                  .close = close_folder};
     for (uint32_t i = 0; i < f->n_files; i++)
         source.bytes += safetensors_bytes(f->files[i]);

@@ -322,6 +322,10 @@ uint64_t safetensors_bytes(const safetensors *s) {
     return s->bytes;
 }
 
+const struct file_map *safetensors_map(const safetensors *s) {
+    return &s->map;
+}
+
 void safetensors_drop_pages(const safetensors *s) {
     file_map_drop_pages(&s->map);
 }

@@ -43,6 +43,8 @@ int safetensors_open_memory(const void *bytes, uint64_t n, const char *name, saf
 
 const char *safetensors_path(const safetensors *s);
 uint64_t safetensors_bytes(const safetensors *s); /* of the file */
+struct file_map;
+const struct file_map *safetensors_map(const safetensors *s); /* of nothing, if over memory */
 void safetensors_drop_pages(const safetensors *s);
 
 uint64_t safetensors_n(const safetensors *s);

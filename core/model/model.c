@@ -8,10 +8,27 @@
 
 #include <stdlib.h>
 
+/* Shows the backend where weights will lie. */
+static int map_ranges(model *m, err *e) {
+    const void *base;
+    uint64_t bytes, n = 0;
+    while (gguf_file_mapping(m->file, n, &base, &bytes))
+        n++;
+    m->ranges = mem_new(n, sizeof(backend_range *));
+    if (!m->ranges) return err_set(e, ERR_NOMEM, "no memory for the model's list of files");
+    for (; m->n_ranges < n; m->n_ranges++) {
+        gguf_file_mapping(m->file, m->n_ranges, &base, &bytes);
+        int rc = backend_range_new(m->be, base, bytes, &m->ranges[m->n_ranges], e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
 /* Weights of their own memory leave the file's pages to the system. */
 static int load_weights(model *m, err *e) {
     uint64_t start = clock_now_ns();
-    int rc = model_weights_load(m->file, &m->hp, m->arch, m->be, &m->w, e);
+    int rc = map_ranges(m, e);
+    if (!rc) rc = model_weights_load(m->file, &m->hp, m->arch, m->be, &m->w, e);
     if (rc || !m->w.bytes) return rc;
     double ms = (double)(clock_now_ns() - start) * 1e-6;
     gguf_drop_pages(m->file);
@@ -45,6 +62,9 @@ void model_close(model *m) {
     free(m->host_logits);
     model_bufs_free(&m->bufs);
     model_weights_free(&m->w);
+    while (m->n_ranges)
+        backend_range_free(m->ranges[--m->n_ranges]);
+    free(m->ranges);
     gguf_close(m->file);
     free(m);
 }

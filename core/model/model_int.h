@@ -156,6 +156,8 @@ struct model {
     struct model_limits limits;
     backend *be;
     gguf *file;
+    backend_range **ranges; /* (n_ranges) the file's mappings, for the backend */
+    uint64_t n_ranges;
     struct model_weights w;
     struct model_bufs bufs;
     float magnitude[2]; /* of cos and sin, of hparams.rope */

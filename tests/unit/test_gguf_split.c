@@ -30,6 +30,36 @@ static bool write_parts(const gguf *src) {
     return true;
 }
 
+/* How many of g's tensors lie in its i-th file; 0 and false: there is none. */
+static bool tensors_in(const gguf *g, uint64_t i, uint64_t *n) {
+    const void *base;
+    uint64_t bytes;
+    *n = 0;
+    if (!gguf_file_mapping(g, i, &base, &bytes)) return false;
+    CHECK((uintptr_t)base % FILE_MAP_ALIGN == 0 && bytes % FILE_MAP_ALIGN == 0);
+    for (uint64_t t = 0; t < gguf_n_tensors(g); t++) {
+        uint64_t at = (uint64_t)((const char *)gguf_tensor_at(g, t)->data - (const char *)base);
+        *n += at < bytes && bytes - at >= gguf_tensor_at(g, t)->bytes;
+    }
+    return true;
+}
+
+static void each_part_has_its_mapping(void) {
+    gguf *g = NULL;
+    char path[128];
+    err e = {0};
+    CHECK_MSG(model_file_open(path_of(0, 3, path), 0, &g, &e) == 0, "%s", e.msg);
+    uint64_t all = g ? gguf_n_tensors(g) : 0, n;
+    CHECK(g && tensors_in(g, 0, &n) && n == 0);
+    CHECK(g && tensors_in(g, 1, &n) && n == all / 3);
+    CHECK(g && tensors_in(g, 2, &n) && n == all - all / 3);
+    CHECK(g && !tensors_in(g, 3, &n));
+    gguf_close(g);
+    CHECK_MSG(gguf_open(golden, 0, &g, &e) == 0, "%s", e.msg);
+    CHECK(g && tensors_in(g, 0, &n) && n == all && !tensors_in(g, 1, &n));
+    gguf_close(g);
+}
+
 static void parts_are_the_whole(void) {
     gguf *src = NULL, *g = NULL;
     char path[128];
@@ -161,6 +191,7 @@ static void parts_that_do_not_fit_are_refused(void) {
 int main(void) {
     if (!mkdtemp(folder)) return 1;
     RUN(parts_are_the_whole);
+    RUN(each_part_has_its_mapping);
     RUN(parts_are_quantized_as_the_whole);
     RUN(no_part_is_overwritten);
     RUN(parts_that_do_not_fit_are_refused);

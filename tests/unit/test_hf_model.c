@@ -105,6 +105,8 @@ static void folders_are_what_the_converter_makes_of_them(void) {
     for (size_t i = 0; i < sizeof goldens / sizeof goldens[0]; i++) {
         char path[256], dir[256];
         gguf *folder = NULL, *file = NULL;
+        const void *base;
+        uint64_t bytes;
         err e = {0};
         snprintf(dir, sizeof dir, "tests/golden/arch/%s/hf", goldens[i]);
         snprintf(path, sizeof path, "tests/golden/arch/%s/model.gguf", goldens[i]);
@@ -116,6 +118,8 @@ static void folders_are_what_the_converter_makes_of_them(void) {
             check_extra_keys(goldens[i], folder, file);
             CHECK_STR(gguf_path(folder), dir);
             CHECK(gguf_mapping(folder) == NULL && gguf_file_bytes(folder) > 0);
+            CHECK(gguf_file_mapping(folder, 0, &base, &bytes) && bytes % FILE_MAP_ALIGN == 0);
+            CHECK(!gguf_file_mapping(folder, 99, &base, &bytes));
             gguf_drop_pages(folder);
         }
         gguf_close(folder);
