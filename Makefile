@@ -1,10 +1,13 @@
 # inferd - `make help` lists what there is to do.
 #
-# Variants build beside each other: build/ (release), build-asan/, build-tsan/, build-arm64/.
+# Variants build beside each other: build/ (release), build-asan/, build-tsan/, build-arm64/,
+# build-metal/.
 VERSION := 0.1.0
 CC      ?= cc
 CXX     ?= c++
-BUILD   ?= build
+# METAL: "native" (macOS), "standin" (a Linux build against tests/metal/standin, for tests), "" none.
+METAL   ?= $(if $(filter Darwin,$(shell uname -s)),native)
+BUILD   ?= $(if $(filter standin,$(METAL)),build-metal,build)
 PREFIX  ?= /usr/local
 PORT    ?= 8080
 SAN     ?=
@@ -47,7 +50,11 @@ LIB_C  := $(filter-out %_neon.c %_i8mm.c,$(LIB_C))
 endif
 WEB    := $(if $(CROSS),,$(sort $(wildcard api/web/*)))
 
-LIB_O  := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CC:%.cc=$(BUILD)/%.o) $(if $(WEB),$(BUILD)/api/web_files.o)
+.DEFAULT_GOAL := all
+include tests/metal/metal.mk
+
+LIB_O  := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CC:%.cc=$(BUILD)/%.o) $(if $(WEB),$(BUILD)/api/web_files.o) \
+          $(METAL_O)
 LIB    := $(BUILD)/libinferd.a
 UNIT_C := $(wildcard tests/unit/test_*.c)
 UNIT   := $(UNIT_C:tests/unit/%.c=$(BUILD)/%)
@@ -185,7 +192,7 @@ $(BUILD)/libfuzzer_%: tests/fuzz/fuzz_%.c $(LIB)
 
 .PHONY: clean
 clean: ## remove everything that was built
-	rm -rf build build-asan build-tsan build-arm64 build-fuzz
+	rm -rf build build-asan build-tsan build-arm64 build-fuzz build-metal
 
 .PHONY: help
 help: ## this list

@@ -5,8 +5,10 @@
 #ifndef INFERD_BASE_QBLOCK_H
 #define INFERD_BASE_QBLOCK_H
 
+#if !defined(__METAL_VERSION__)
 #include <stdbool.h>
 #include <stdint.h>
+#endif
 
 enum qtype {
     QTYPE_F32 = 0,
@@ -80,8 +82,6 @@ struct mxfp4_block {
     uint8_t q[Q_ELEMS / 2];
 };
 
-extern const int8_t iq4_levels[16], mxfp4_levels[16];
-
 /* ---- super-blocks of 256 values ---- */
 
 /* Q2_K: 16 sub-blocks of 16. value = d * (scales[s] & 15) * q - dmin * (scales[s] >> 4), q two
@@ -142,6 +142,10 @@ struct iq4_xs_block {
     uint8_t q[QK_ELEMS / 2];
 };
 
+/* Device code has its own decoders, and tables of levels. */
+#if !defined(__METAL_VERSION__)
+extern const int8_t iq4_levels[16], mxfp4_levels[16];
+
 _Static_assert(sizeof(struct q8_0_block) == 34, "Q8_0 block is 34 bytes");
 _Static_assert(sizeof(struct q4_0_block) == 18, "Q4_0 block is 18 bytes");
 _Static_assert(sizeof(struct q4_1_block) == 20, "Q4_1 block is 20 bytes");
@@ -187,5 +191,6 @@ float f16_to_f32(uint16_t h);
 uint16_t f32_to_f16(float f);
 float bf16_to_f32(uint16_t h);
 uint16_t f32_to_bf16(float f);
+#endif
 
 #endif

@@ -1,0 +1,212 @@
+/* command.m - pipelines, dispatches and command buffers. Owns the cache of specialised pipelines
+ * and the command buffers in flight; the worker's thread runs it. Encoding does not wait for the
+ * GPU. */
+#include "core/backend/metal/metal_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+int metal_fail(struct metal_backend *m, const char *what, NSError *error) {
+    if (m->failed.code) return m->failed.code;
+    const char *why = error ? [[error localizedDescription] UTF8String] : "no reason given";
+    return err_set(&m->failed, ERR_DEVICE, "the Metal device failed: %s: %s", what, why);
+}
+
+static int refuse(const struct metal_backend *m, err *e) {
+    if (e) *e = m->failed;
+    return m->failed.code;
+}
+
+/* ---- pipelines ---- */
+
+static uint32_t hash_of(const struct metal_launch *l) {
+    uint64_t h = 14695981039346656037u;
+    for (const char *p = l->kernel; *p; p++)
+        h = (h ^ (uint8_t)*p) * 1099511628211u;
+    for (uint32_t i = 0; i < l->n_consts; i++)
+        h = (h ^ l->consts[i].index) * 1099511628211u,
+        h = (h ^ l->consts[i].value) * 1099511628211u;
+    return (uint32_t)(h ^ h >> 32);
+}
+
+static bool is_pipeline(const struct metal_pipeline *p, const struct metal_launch *l) {
+    return p->n_consts == l->n_consts && strcmp(p->kernel, l->kernel) == 0 &&
+           memcmp(p->consts, l->consts, l->n_consts * sizeof l->consts[0]) == 0;
+}
+
+static id<MTLFunction> new_function(struct metal_backend *m, const struct metal_launch *l,
+                                    NSError **error) {
+    MTLFunctionConstantValues *values = [[MTLFunctionConstantValues new] autorelease];
+    NSString *name = [NSString stringWithUTF8String:l->kernel];
+    for (uint32_t i = 0; i < l->n_consts; i++)
+        [values setConstantValue:&l->consts[i].value
+                            type:MTLDataTypeUInt
+                         atIndex:l->consts[i].index];
+    for (uint32_t i = 0; i < m->n_libraries; i++)
+        if ([[m->libraries[i] functionNames] containsObject:name])
+            return [m->libraries[i] newFunctionWithName:name constantValues:values error:error];
+    return nil;
+}
+
+static int compile(struct metal_backend *m, const struct metal_launch *l,
+                   struct metal_pipeline *p) {
+    int rc = 0;
+    @autoreleasepool {
+        NSError *error = nil;
+        id<MTLFunction> function = new_function(m, l, &error);
+        id<MTLComputePipelineState> state =
+            function ? [m->device newComputePipelineStateWithFunction:function error:&error] : nil;
+        [function release];
+        if (!state) {
+            rc = metal_fail(m, l->kernel, error);
+        } else {
+            uint32_t counter = 0;
+            while (strcmp(m->base.kernel_names[counter], l->kernel) != 0)
+                counter++; /* every function of the libraries has one */
+            *p = (struct metal_pipeline){.kernel = m->base.kernel_names[counter],
+                                         .n_consts = l->n_consts,
+                                         .counter = counter,
+                                         .state = state};
+            memcpy(p->consts, l->consts, l->n_consts * sizeof l->consts[0]);
+            m->n_pipelines++;
+        }
+    }
+    return rc;
+}
+
+static struct metal_pipeline *find_pipeline(struct metal_backend *m, const struct metal_launch *l) {
+    uint32_t i = hash_of(l) % METAL_MAX_PIPELINES;
+    for (; m->pipelines[i].state; i = (i + 1) % METAL_MAX_PIPELINES)
+        if (is_pipeline(&m->pipelines[i], l)) return &m->pipelines[i];
+    if (m->n_pipelines + 1 == METAL_MAX_PIPELINES) {
+        metal_fail(m, "too many kernel variants", nil);
+        return NULL;
+    }
+    return compile(m, l, &m->pipelines[i]) ? NULL : &m->pipelines[i];
+}
+
+uint32_t metal_max_threads(struct metal_backend *m, const struct metal_launch *l) {
+    struct metal_pipeline *p = m->failed.code ? NULL : find_pipeline(m, l);
+    return p ? (uint32_t)[p->state maxTotalThreadsPerThreadgroup] : 0;
+}
+
+/* ---- dispatches ---- */
+
+static int open_encoder(struct metal_backend *m) {
+    if (m->encoder) return 0;
+    @autoreleasepool {
+        m->encoding = [[m->queue commandBuffer] retain];
+        m->encoder = [[m->encoding computeCommandEncoder] retain];
+    }
+    return m->encoder ? 0 : metal_fail(m, "a command buffer", nil);
+}
+
+int metal_dispatch(struct metal_backend *m, const struct metal_launch *l) {
+    if (m->failed.code) return m->failed.code;
+    struct metal_pipeline *p = find_pipeline(m, l);
+    if (!p || open_encoder(m)) return m->failed.code;
+    [m->encoder setComputePipelineState:p->state];
+    [m->encoder setBytes:l->args length:l->args_bytes atIndex:0];
+    for (uint32_t i = 0; i < l->n_binds; i++)
+        [m->encoder setBuffer:l->binds[i].mtl offset:l->binds[i].offset atIndex:i + 1];
+    if (l->tg_bytes) [m->encoder setThreadgroupMemoryLength:l->tg_bytes atIndex:0];
+    [m->encoder dispatchThreadgroups:MTLSizeMake(l->groups[0], l->groups[1], l->groups[2])
+               threadsPerThreadgroup:MTLSizeMake(l->threads[0], l->threads[1], l->threads[2])];
+    struct metal_tally *t = &m->encoded[p->counter];
+    t->n++, t->read += l->read, t->written += l->written;
+    return 0;
+}
+
+/* ---- command buffers ---- */
+
+static void end_encoder(struct metal_backend *m) {
+    [m->encoder endEncoding];
+    [m->encoder release];
+    m->encoder = nil;
+}
+
+/* Waits for what runs; its error, if any, is the device's. */
+static int wait_running(struct metal_backend *m) {
+    if (!m->running) return m->failed.code;
+    [m->running waitUntilCompleted];
+    @autoreleasepool {
+        if ([m->running status] != MTLCommandBufferStatusCompleted)
+            metal_fail(m, "a step did not complete", [m->running error]);
+    }
+    [m->running release];
+    m->running = nil;
+    return m->failed.code;
+}
+
+static void count(struct metal_backend *m, const struct metal_tally *tally) {
+    for (uint32_t i = 0; i < m->base.n_kernels; i++) {
+        const struct metal_tally *t = &tally[i];
+        atomic_fetch_add_explicit(&m->base.kernel_counts[i], t->n, memory_order_relaxed);
+        atomic_fetch_add_explicit(&m->base.kernel_read[i], t->read, memory_order_relaxed);
+        atomic_fetch_add_explicit(&m->base.kernel_written[i], t->written, memory_order_relaxed);
+    }
+}
+
+/* Takes next. One command buffer is in flight at a time, and perhaps one encoded behind it. */
+static void commit(struct metal_backend *m, id<MTLCommandBuffer> next, struct metal_tally *tally) {
+    if (wait_running(m)) {
+        [next release];
+    } else {
+        [next commit];
+        m->running = next;
+        count(m, tally);
+    }
+    memset(tally, 0, sizeof m->encoded);
+}
+
+int metal_flush(backend *be, err *e) {
+    struct metal_backend *m = metal_of(be);
+    if (m->encoding) {
+        id<MTLCommandBuffer> next = m->encoding;
+        end_encoder(m);
+        m->encoding = nil;
+        commit(m, next, m->encoded);
+    }
+    return refuse(m, e);
+}
+
+int metal_sync(backend *be, err *e) {
+    struct metal_backend *m = metal_of(be);
+    metal_flush(be, NULL);
+    wait_running(m);
+    return refuse(m, e);
+}
+
+int metal_record(backend *be, err *e) {
+    struct metal_backend *m = metal_of(be);
+    metal_drop_recorded(be);
+    return metal_flush(be, e) ? m->failed.code : 0;
+}
+
+int metal_record_end(backend *be, err *e) {
+    struct metal_backend *m = metal_of(be);
+    if (m->encoder) {
+        end_encoder(m);
+        m->recorded = m->encoding;
+        m->encoding = nil;
+        memcpy(m->ahead, m->encoded, sizeof m->ahead);
+        memset(m->encoded, 0, sizeof m->encoded);
+    }
+    return refuse(m, e);
+}
+
+int metal_run_recorded(backend *be, err *e) {
+    struct metal_backend *m = metal_of(be);
+    if (!m->recorded) return err_set(e, ERR_INVALID, "no step is recorded");
+    id<MTLCommandBuffer> next = m->recorded;
+    m->recorded = nil;
+    commit(m, next, m->ahead);
+    return refuse(m, e);
+}
+
+void metal_drop_recorded(backend *be) {
+    struct metal_backend *m = metal_of(be);
+    [m->recorded release];
+    m->recorded = nil;
+    memset(m->ahead, 0, sizeof m->ahead);
+}

@@ -1,0 +1,155 @@
+/* device.m - opens the Metal device: features, libraries from the embedded sources, scratch; closes
+ * in reverse. Runs on whichever thread opens it. */
+#include "core/backend/metal/metal_int.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void close_backend(backend *be) {
+    struct metal_backend *m = metal_of(be);
+    @autoreleasepool {
+        if (m->queue) metal_sync(be, NULL);
+        metal_drop_recorded(be);
+        for (int i = 0; i < METAL_N_SCRATCH; i++)
+            backend_buf_free(m->scratch[i]);
+        for (uint32_t i = 0; m->pipelines && i < METAL_MAX_PIPELINES; i++)
+            [m->pipelines[i].state release];
+        for (uint32_t i = 0; i < m->n_libraries; i++)
+            [m->libraries[i] release];
+        [m->queue release];
+        [m->device release];
+    }
+    free(m->pipelines);
+    free(m->libraries);
+    free(m->names);
+    free(m);
+}
+
+static const struct backend_vtable vtable = {
+    .close = close_backend,
+    .buf_new = metal_buf_new,
+    .buf_free = metal_buf_free,
+    .upload = metal_upload,
+    .download = metal_download,
+    .weight_new = metal_weight_new,
+    .weight_free = metal_weight_free,
+    .sync = metal_sync,
+    .range_new = metal_range_new,
+    .range_free = metal_range_free,
+    .flush = metal_flush,
+    .record = metal_record,
+    .record_end = metal_record_end,
+    .run_recorded = metal_run_recorded,
+    .drop_recorded = metal_drop_recorded,
+    .allocated_bytes = metal_allocated_bytes,
+    .embed = metal_embed,
+    .linear = metal_linear,
+    .norm = metal_norm,
+    .moe = metal_moe,
+    .rope_store = metal_rope_store,
+    .paged_attention = metal_paged_attention,
+    .gather = metal_gather,
+    .top = metal_top,
+    .linear_attention = metal_linear_attention,
+    .kv_copy = metal_kv_copy,
+};
+
+/* ---- libraries ---- */
+
+/* Sources named so use simdgroup matrices: not for a GPU without them. */
+static bool fits(const struct metal_backend *m, const struct metal_source *s) {
+    return m->features.simdgroup_matrix || !strstr(s->name, "_matrix.metal");
+}
+
+static int compile_source(struct metal_backend *m, const struct metal_source *s,
+                          MTLCompileOptions *options, err *e) {
+    NSError *error = nil;
+    id<MTLLibrary> lib = [m->device newLibraryWithSource:[NSString stringWithUTF8String:s->text]
+                                                 options:options
+                                                   error:&error];
+    if (!lib)
+        return err_set(e, ERR_DEVICE, "the Metal compiler refused %s: %s", s->name,
+                       error ? [[error localizedDescription] UTF8String] : "no reason given");
+    m->libraries[m->n_libraries++] = lib;
+    return 0;
+}
+
+/* Fast math is off: sums keep their order, and a NaN stays one. */
+static int compile_sources(struct metal_backend *m, err *e) {
+    int rc = 0;
+    m->libraries = mem_new(metal_n_sources, sizeof *m->libraries);
+    if (!m->libraries) return err_no_memory(e);
+    MTLCompileOptions *options = [MTLCompileOptions new];
+    options.languageVersion = MTLLanguageVersion3_0;
+    options.fastMathEnabled = NO;
+    for (uint32_t i = 0; i < metal_n_sources && !rc; i++)
+        if (fits(m, &metal_sources[i])) rc = compile_source(m, &metal_sources[i], options, e);
+    [options release];
+    return rc;
+}
+
+/* A counter for each kernel function. */
+static int name_kernels(struct metal_backend *m, err *e) {
+    m->names = mem_new(BACKEND_MAX_KERNELS, sizeof *m->names);
+    if (!m->names) return err_no_memory(e);
+    for (uint32_t i = 0; i < m->n_libraries; i++)
+        for (NSString *name in [m->libraries[i] functionNames]) {
+            uint32_t n = m->base.n_kernels;
+            if (n == BACKEND_MAX_KERNELS)
+                return err_set(e, ERR_DEVICE, "the shaders have more than %u kernels", n);
+            snprintf(m->names[n], sizeof m->names[n], "%s", [name UTF8String]);
+            m->base.kernel_names[n] = m->names[n];
+            m->base.n_kernels++;
+        }
+    return 0;
+}
+
+static int open_parts(struct metal_backend *m, const struct backend_config *config, err *e) {
+    int rc;
+    m->device = MTLCreateSystemDefaultDevice();
+    if (!m->device)
+        return err_set_param(e, ERR_UNSUPPORTED, "backend",
+                             "backend \"metal\": this machine has no Metal device; use cpu");
+    m->pipelines = mem_new(METAL_MAX_PIPELINES, sizeof *m->pipelines);
+    if (!m->pipelines) return err_no_memory(e);
+    if ((rc = metal_features_find(m, e))) return rc;
+    m->queue = [m->device newCommandQueue];
+    if (!m->queue) return err_set(e, ERR_DEVICE, "the Metal device gave no command queue");
+    if ((rc = compile_sources(m, e)) || (rc = name_kernels(m, e)) || (rc = metal_probe(m, e)))
+        return rc;
+    snprintf(m->isa, sizeof m->isa, "%s", [[m->device name] UTF8String]);
+    log_info("metal: %s, %s, buffers up to %llu MiB, working set %llu MiB", m->isa,
+             metal_products_name(m->features.products),
+             (unsigned long long)m->features.max_buffer_bytes >> 20,
+             (unsigned long long)m->features.working_set_bytes >> 20);
+    if ((rc = metal_linear_scratch(m, config, e)) || (rc = metal_attention_scratch(m, config, e)) ||
+        (rc = metal_moe_scratch(m, config, e)))
+        return rc;
+    return 0;
+}
+
+int backend_metal_open(const struct backend_config *config, backend **out, err *e) {
+    struct metal_backend *m = mem_new(1, sizeof *m);
+    if (!m) return err_no_memory(e);
+    m->base.vt = &vtable;
+    m->base.name = "metal";
+    m->base.isa = m->isa;
+    m->base.n_threads = 1;
+    m->base.max_rows = config->max_rows;
+    m->base.max_cols = config->max_cols;
+    m->base.moe = config->moe;
+    int rc;
+    @autoreleasepool {
+        rc = open_parts(m, config, e);
+    }
+    if (rc) {
+        close_backend(&m->base);
+        return rc;
+    }
+    *out = &m->base;
+    return 0;
+}

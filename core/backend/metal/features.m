@@ -1,0 +1,84 @@
+/* features.m - what this GPU has, and which family of kernels may be used on it. Owns nothing. */
+#include "core/backend/metal/metal_int.h"
+
+#include <string.h>
+
+const char *metal_products_name(enum metal_products p) {
+    static const char *const names[] = {[METAL_BOTH] = "both families",
+                                        [METAL_MATRIX_ONLY] = "simdgroup matrices for all rows",
+                                        [METAL_VECTOR_ONLY] = "no simdgroup matrices"};
+    return names[p];
+}
+
+/* A row for each feature: the first GPU family that has it
+ * (https://developer.apple.com/metal/Metal-Feature-Set-Tables.pdf). */
+static const struct {
+    MTLGPUFamily family;
+    size_t at; /* a bool of struct metal_features */
+} table[] = {
+    {MTLGPUFamilyApple7, offsetof(struct metal_features, simdgroup_matrix)},
+    {MTLGPUFamilyApple8, offsetof(struct metal_features, bfloat)},
+};
+
+int metal_features_find(struct metal_backend *m, err *e) {
+    struct metal_features *f = &m->features;
+    if (![m->device supportsFamily:MTLGPUFamilyApple7] &&
+        ![m->device supportsFamily:MTLGPUFamilyMac2])
+        return err_set_param(e, ERR_UNSUPPORTED, "backend",
+                             "this Mac's GPU is too old for backend \"metal\": it needs the family "
+                             "Apple7 (M1) or Mac2; use backend = cpu");
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        *(bool *)((char *)f + table[i].at) = [m->device supportsFamily:table[i].family];
+    f->unified_memory = [m->device hasUnifiedMemory];
+    f->max_buffer_bytes = [m->device maxBufferLength];
+    f->working_set_bytes = [m->device recommendedMaxWorkingSetSize];
+    f->products = f->simdgroup_matrix ? METAL_BOTH : METAL_VECTOR_ONLY;
+    return 0;
+}
+
+/* ---- the probe ---- */
+
+enum { PROBE_SETS = 16, PROBE_VALUES = PROBE_SETS * 64 };
+
+/* Values of many magnitudes, so that the order of additions shows in the last bits. */
+static void fill(float *x, uint32_t n, uint32_t *seed) {
+    for (uint32_t i = 0; i < n; i++) {
+        *seed = *seed * 1664525u + 1013904223u;
+        float v = (float)(int32_t)*seed * 0x1p-31f;
+        *seed = *seed * 1664525u + 1013904223u;
+        x[i] = v * (float)(1u << (*seed >> 27 & 15));
+    }
+}
+
+static int run_probe(struct metal_backend *m, backend_buf *bufs[5], err *e) {
+    backend *be = &m->base;
+    uint32_t seed = 1, none = 0;
+    struct metal_launch l = {.kernel = "probe_matrix",
+                             .args = &none,
+                             .args_bytes = sizeof none,
+                             .n_binds = 5,
+                             .groups = {PROBE_SETS, 1, 1},
+                             .threads = {32, 1, 1}};
+    for (int i = 0; i < 5; i++) {
+        int rc = backend_buf_new(be, PROBE_VALUES * sizeof(float), &bufs[i], e);
+        if (rc) return rc;
+        if (i < 3) fill(bufs[i]->host, PROBE_VALUES, &seed);
+        l.binds[i] = metal_at(bufs[i]);
+    }
+    if (metal_dispatch(m, &l) || metal_sync(be, e)) {
+        if (e) *e = m->failed;
+        return m->failed.code;
+    }
+    if (memcmp(bufs[3]->host, bufs[4]->host, PROBE_VALUES * sizeof(float)) != 0)
+        m->features.products = METAL_MATRIX_ONLY;
+    return 0;
+}
+
+int metal_probe(struct metal_backend *m, err *e) {
+    backend_buf *bufs[5] = {NULL};
+    if (!m->features.simdgroup_matrix) return 0;
+    int rc = run_probe(m, bufs, e);
+    for (int i = 0; i < 5; i++)
+        backend_buf_free(bufs[i]);
+    return rc;
+}

@@ -1,0 +1,171 @@
+/* memory.m - buffers, wrapped ranges of host memory, weights. All buffers are shared-mode: host and
+ * device see the same bytes. Owns no thread. */
+#include "core/backend/metal/metal_int.h"
+
+#include "core/base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int no_memory(const struct metal_backend *m, uint64_t bytes, err *e) {
+    return err_set(e, ERR_NOMEM,
+                   "the Metal device has no memory for a buffer of %llu bytes (it takes up to %llu "
+                   "in one, and %llu in all without swapping)",
+                   (unsigned long long)bytes, (unsigned long long)m->features.max_buffer_bytes,
+                   (unsigned long long)m->features.working_set_bytes);
+}
+
+int metal_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
+    struct metal_backend *m = metal_of(be);
+    struct metal_buf *buf = mem_new(1, sizeof *buf);
+    if (!buf) return err_no_memory(e);
+    uint64_t size = bytes ? bytes : 1;
+    if (size <= m->features.max_buffer_bytes)
+        buf->mtl = [m->device newBufferWithLength:(NSUInteger)size
+                                          options:MTLResourceStorageModeShared];
+    if (!buf->mtl) {
+        free(buf);
+        return no_memory(m, bytes, e);
+    }
+    buf->base = (backend_buf){.be = be, .bytes = bytes, .host = [buf->mtl contents]};
+    memset(buf->base.host, 0, (size_t)size); /* takes every page now, none at first use */
+    *out = &buf->base;
+    return 0;
+}
+
+void metal_buf_free(backend_buf *buf) {
+    struct metal_buf *b = (struct metal_buf *)buf;
+    [b->mtl release];
+    free(b);
+}
+
+int metal_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes,
+                 err *e) {
+    int rc = metal_sync(be, e);
+    if (!rc) memcpy((char *)dst->host + offset, src, bytes);
+    return rc;
+}
+
+int metal_download(backend *be, const backend_buf *src, uint64_t offset, void *dst, uint64_t bytes,
+                   err *e) {
+    int rc = metal_sync(be, e);
+    if (!rc) memcpy(dst, (const char *)src->host + offset, bytes);
+    return rc;
+}
+
+uint64_t metal_allocated_bytes(const backend *be) {
+    return [((const struct metal_backend *)be)->device currentAllocatedSize];
+}
+
+/* ---- ranges ---- */
+
+static void release_parts(struct metal_range *r) {
+    for (uint32_t i = 0; i < r->n_parts; i++)
+        [r->parts[i] release];
+    free(r->parts);
+    free(r);
+}
+
+/* Parts overlap by half, so that a tensor of up to half of the largest buffer lies in one of them;
+ * a larger one is copied. */
+static int wrap_parts(struct metal_backend *m, struct metal_range *r, err *e) {
+    uint64_t most = m->features.max_buffer_bytes / METAL_PAGE * METAL_PAGE;
+    r->stride = r->bytes <= most ? most : most / 2 / METAL_PAGE * METAL_PAGE;
+    if (!r->stride) return no_memory(m, r->bytes, e);
+    uint64_t n = r->bytes <= most ? 1 : (r->bytes - most + r->stride - 1) / r->stride + 1;
+    r->parts = mem_new(n, sizeof *r->parts);
+    if (!r->parts || n > UINT32_MAX) return err_no_memory(e);
+    for (; r->n_parts < n; r->n_parts++) {
+        uint64_t at = r->n_parts * r->stride, left = r->bytes - at;
+        r->parts[r->n_parts] =
+            [m->device newBufferWithBytesNoCopy:(void *)(uintptr_t)(r->host + at)
+                                         length:(NSUInteger)(left < most ? left : most)
+                                        options:MTLResourceStorageModeShared
+                                    deallocator:nil];
+        if (!r->parts[r->n_parts]) return no_memory(m, left < most ? left : most, e);
+        [r->parts[r->n_parts] setLabel:@"weights"];
+    }
+    return 0;
+}
+
+int metal_range_new(backend *be, const void *base, uint64_t bytes, backend_range **out, err *e) {
+    struct metal_backend *m = metal_of(be);
+    struct metal_range *r = mem_new(1, sizeof *r);
+    if (!r) return err_no_memory(e);
+    r->base.be = be;
+    r->host = base;
+    r->bytes = bytes;
+    int rc;
+    @autoreleasepool {
+        rc = wrap_parts(m, r, e);
+    }
+    if (rc) {
+        release_parts(r);
+        return rc;
+    }
+    r->next = m->ranges;
+    m->ranges = r;
+    *out = &r->base;
+    return 0;
+}
+
+void metal_range_free(backend_range *range) {
+    struct metal_range *r = (struct metal_range *)range;
+    struct metal_range **link = &metal_of(range->be)->ranges;
+    while (*link != r)
+        link = &(*link)->next;
+    *link = r->next;
+    release_parts(r);
+}
+
+/* The part that holds all of data, and where in it. */
+static id<MTLBuffer> find_part(const struct metal_backend *m, const uint8_t *data, uint64_t bytes,
+                               uint64_t *offset) {
+    for (const struct metal_range *r = m->ranges; r; r = r->next) {
+        if (data < r->host || (uint64_t)(data - r->host) >= r->bytes) continue;
+        uint64_t at = (uint64_t)(data - r->host), i = at / r->stride;
+        if (i >= r->n_parts) i = r->n_parts - 1;
+        *offset = at - i * r->stride;
+        if (*offset + bytes <= [r->parts[i] length]) return r->parts[i];
+    }
+    return nil;
+}
+
+/* ---- weights ---- */
+
+int metal_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
+                     err *e) {
+    struct metal_backend *m = metal_of(be);
+    struct metal_weight *w = mem_new(1, sizeof *w);
+    uint64_t bytes, n = desc->n_experts ? desc->n_experts : 1;
+    if (!w) return err_no_memory(e);
+    w->base = (backend_weight){.be = be,
+                               .type = desc->type,
+                               .use = desc->use,
+                               .n_experts = desc->n_experts,
+                               .n_out = desc->n_out,
+                               .n_in = desc->n_in};
+    qtype_bytes(desc->type, desc->n_out * n, desc->n_in, &bytes); /* backend.c has checked it */
+    @autoreleasepool {
+        w->mtl = [find_part(m, desc->data, bytes, &w->offset) retain];
+        if (!w->mtl && bytes <= m->features.max_buffer_bytes) {
+            w->mtl = [m->device newBufferWithBytes:desc->data
+                                            length:(NSUInteger)bytes
+                                           options:MTLResourceStorageModeShared];
+            [w->mtl setLabel:@"weights"];
+            w->base.bytes = bytes;
+        }
+    }
+    if (!w->mtl) {
+        free(w);
+        return no_memory(m, bytes, e);
+    }
+    *out = &w->base;
+    return 0;
+}
+
+void metal_weight_free(backend_weight *w) {
+    struct metal_weight *mw = (struct metal_weight *)w;
+    [mw->mtl release];
+    free(mw);
+}

@@ -1,0 +1,233 @@
+/* metal_int.h - the Metal device inside. Objective-C, manual reference counting, no classes of our
+ * own; nobody outside this folder includes it.
+ *
+ * A step is one command buffer with one serial compute encoder: dispatches run in the order in
+ * which they were encoded and each sees what those before it wrote. It is opened by the first
+ * dispatch, committed by flush or sync. While it runs the next step may be encoded (record) and is
+ * committed by run_recorded. All buffers are shared-mode: host and device see the same bytes, so
+ * uploads are copies that wait until nothing is in flight.
+ *
+ * A command buffer that ends in error is sticky: failed holds its text, every later op and sync is
+ * ERR_DEVICE. */
+#ifndef INFERD_METAL_INT_H
+#define INFERD_METAL_INT_H
+
+#import <Foundation/Foundation.h>
+#import <Metal/Metal.h>
+
+#include "core/backend/backend_int.h"
+#include "shaders/kargs.h"
+
+enum {
+    METAL_MAX_CONSTS = 12, /* function constants of one pipeline */
+    METAL_MAX_BINDS = 20,  /* buffers of one dispatch beside the arguments */
+    METAL_MAX_PIPELINES = 512,
+    METAL_PAGE = BACKEND_RANGE_ALIGN,
+    METAL_TG_BYTES = 32768 /* threadgroup memory of every family */
+};
+
+/* Which family of kernels computes products and attention. Both give the same bits where the
+ * device's simdgroup_multiply_accumulate is a chain of fma (probe_matrix.metal); elsewhere one must
+ * do all rows, or a row's result would depend on how many came with it. */
+enum metal_products {
+    METAL_BOTH,        /* few rows: plain fma; many: simdgroup matrices */
+    METAL_MATRIX_ONLY, /* the probe found another order */
+    METAL_VECTOR_ONLY  /* no simdgroup matrices on this GPU */
+};
+
+/* What the device can do, found at open; features.m has a row for each. */
+struct metal_features {
+    bool simdgroup_matrix; /* Apple7 (M1) on */
+    bool bfloat;           /* Metal 3.1, Apple8 (M2) on natively */
+    bool unified_memory;
+    uint64_t max_buffer_bytes, working_set_bytes;
+    enum metal_products products;
+};
+
+struct metal_buf {
+    backend_buf base;
+    id<MTLBuffer> mtl;
+};
+
+/* Wrapped pages of the host; more than one buffer where it is longer than the device takes. */
+struct metal_range {
+    backend_range base;
+    const uint8_t *host;
+    uint64_t bytes, stride; /* buffer i begins at i * stride */
+    uint32_t n_parts;
+    id<MTLBuffer> *parts;
+    struct metal_range *next;
+};
+
+struct metal_weight {
+    backend_weight base;
+    id<MTLBuffer> mtl; /* retained */
+    uint64_t offset;   /* of its data in mtl */
+};
+
+/* One specialised kernel. */
+struct metal_pipeline {
+    const char *kernel; /* static storage */
+    uint32_t n_consts;
+    uint32_t consts[METAL_MAX_CONSTS];
+    uint32_t counter; /* of backend.kernel_counts */
+    id<MTLComputePipelineState> state;
+};
+
+/* Dispatches of one command buffer, by kernel: counted when it is committed. */
+struct metal_tally {
+    uint64_t n, read, written;
+};
+
+struct metal_backend {
+    backend base;
+    id<MTLDevice> device;
+    id<MTLCommandQueue> queue;
+    id<MTLLibrary> *libraries; /* (n_libraries), one a source */
+    uint32_t n_libraries;
+    struct metal_features features;
+    struct metal_range *ranges;
+
+    struct metal_pipeline *pipelines; /* (METAL_MAX_PIPELINES) hash table by kernel and constants */
+    uint32_t n_pipelines;
+
+    id<MTLCommandBuffer> encoding;        /* ops so far; nil: none */
+    id<MTLComputeCommandEncoder> encoder; /* of encoding */
+    id<MTLCommandBuffer> running;         /* committed last, not waited for; nil: none */
+    id<MTLCommandBuffer> recorded;        /* encoded ahead, not committed; nil: none */
+    struct metal_tally encoded[BACKEND_MAX_KERNELS], ahead[BACKEND_MAX_KERNELS]; /* of encoding,
+                                                                                    recorded */
+    err failed; /* code 0: healthy */
+
+    char isa[64];            /* "Apple M4" and the family of kernels, for logs */
+    char (*names)[64];       /* (n_kernels) names of kernels, for counters */
+    backend_buf *scratch[8]; /* of enum metal_scratch, taken at open; NULL: not needed */
+};
+
+static inline struct metal_backend *metal_of(backend *be) {
+    return (struct metal_backend *)be;
+}
+
+/* ---- command.m: dispatches ---- */
+
+/* What a kernel's buffer(i + 1) is. */
+struct metal_bind {
+    id<MTLBuffer> mtl;
+    uint64_t offset;
+};
+
+/* One dispatch. Function constants are all `constant uint NAME [[function_constant(i)]]`, consts[i]
+ * for index i of those that the kernel's own list names (CONST below). */
+struct metal_launch {
+    const char *kernel; /* name in the library, static storage */
+    uint32_t n_consts;
+    struct metal_const {
+        uint32_t index, value;
+    } consts[METAL_MAX_CONSTS];
+    const void *args; /* buffer(0) */
+    uint32_t args_bytes;
+    uint32_t n_binds;
+    struct metal_bind binds[METAL_MAX_BINDS]; /* buffer(1) on */
+    uint32_t tg_bytes;                        /* threadgroup(0), a multiple of 16; 0: none */
+    uint32_t groups[3], threads[3];           /* threadgroups of the grid, threads of one */
+    uint64_t read, written;                   /* bytes, for the traffic counters */
+};
+
+/* Encodes; compiles the specialisation first if it is new. ERR_DEVICE (a pipeline that cannot be
+ * made names the kernel in failed). */
+int metal_dispatch(struct metal_backend *m, const struct metal_launch *l);
+/* Most threads a threadgroup of this specialisation may have (registers bound it); 0: failed. */
+uint32_t metal_max_threads(struct metal_backend *m, const struct metal_launch *l);
+
+/* Ends the encoder and commits; waits. */
+int metal_flush(backend *be, err *e);
+int metal_sync(backend *be, err *e);
+int metal_record(backend *be, err *e);
+int metal_record_end(backend *be, err *e);
+int metal_run_recorded(backend *be, err *e);
+void metal_drop_recorded(backend *be);
+int metal_fail(struct metal_backend *m, const char *what, NSError *error);
+
+static inline struct metal_bind metal_at(const backend_buf *buf) {
+    return (struct metal_bind){((const struct metal_buf *)buf)->mtl, 0};
+}
+
+/* buf where it is given, else a buffer that the kernel does not look at. */
+static inline struct metal_bind metal_at_or(const backend_buf *buf, const backend_buf *other) {
+    return metal_at(buf ? buf : other);
+}
+
+static inline struct metal_bind metal_weight_at(const backend_weight *w) {
+    const struct metal_weight *mw = (const struct metal_weight *)w;
+    return (struct metal_bind){mw->mtl, mw->offset};
+}
+
+static inline uint32_t metal_div_up(uint64_t a, uint32_t b) {
+    return (uint32_t)((a + b - 1) / b);
+}
+
+/* ---- features.m, libraries.m ---- */
+int metal_features_find(struct metal_backend *m, err *e); /* device is open */
+int metal_probe(struct metal_backend *m, err *e);         /* libraries are there */
+const char *metal_products_name(enum metal_products p);
+
+/* Embedded sources (generated from shaders/metal by scripts/embed-metal). */
+struct metal_source {
+    const char *name; /* "rows.metal" */
+    const char *text; /* NUL-terminated */
+};
+extern const struct metal_source metal_sources[];
+extern const uint32_t metal_n_sources;
+
+/* ---- memory.m ---- */
+int metal_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e);
+void metal_buf_free(backend_buf *buf);
+int metal_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes,
+                 err *e);
+int metal_download(backend *be, const backend_buf *src, uint64_t offset, void *dst, uint64_t bytes,
+                   err *e);
+int metal_range_new(backend *be, const void *base, uint64_t bytes, backend_range **out, err *e);
+void metal_range_free(backend_range *range);
+int metal_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
+                     err *e);
+void metal_weight_free(backend_weight *w);
+uint64_t metal_allocated_bytes(const backend *be);
+
+/* ---- input.m ---- */
+
+/* op_input: adds what is pending to x, norms. *rows: where the product reads its (n_rows, n_in)
+ * f32: x itself without a norm, else out, or METAL_SCRATCH_IN where out is NULL. */
+int metal_input(struct metal_backend *m, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
+                const backend_buf *out, struct metal_bind *rows);
+
+/* ---- ops, one file a group ---- */
+int metal_embed(backend *be, const struct op_embed *a);   /* rows.m */
+int metal_gather(backend *be, const struct op_gather *a); /* rows.m */
+int metal_norm(backend *be, const struct op_norm *a);     /* input.m */
+int metal_top(backend *be, const struct op_top *a);       /* rows.m */
+int metal_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs,
+                  uint32_t n_pairs);                                        /* rows.m */
+int metal_linear(backend *be, const struct op_linear *a);                   /* linear.m */
+int metal_rope_store(backend *be, const struct op_rope_store *a);           /* attention.m */
+int metal_paged_attention(backend *be, const struct op_paged_attention *a); /* attention.m */
+int metal_moe(backend *be, const struct op_moe *a);                         /* moe.m */
+int metal_linear_attention(backend *be,
+                           const struct op_linear_attention *a); /* linear_attention.m */
+
+/* Scratch that an op group needs, taken at open from the config's limits; freed by close. */
+int metal_linear_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
+int metal_attention_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
+int metal_moe_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
+enum metal_scratch {
+    METAL_SCRATCH_IN,        /* (max_rows, max_cols) f32: a product's input after its norm */
+    METAL_SCRATCH_PARTS,     /* attention: partial results */
+    METAL_SCRATCH_MOE_ROUTE, /* chosen experts, their rows, weights */
+    METAL_SCRATCH_MOE_FF,    /* rows of the experts' hidden layer */
+    METAL_SCRATCH_MOE_OUT,
+    METAL_SCRATCH_MOE_IN,
+    METAL_SCRATCH_A,
+    METAL_SCRATCH_B,
+    METAL_N_SCRATCH
+};
+
+#endif

@@ -1,0 +1,39 @@
+/* kargs.h - arguments of device kernels, one struct each, shared by C, MSL and CUDA.
+ *
+ * A launcher fills the struct, the kernel gets it at buffer(0). Plain 4-byte members only (pairs
+ * for 64 bits), so that every compiler lays it out alike; KARGS_SIZE asserts the size on all sides.
+ * Buffers are bound behind it, in the order that the kernel's comment in its source gives. */
+#ifndef INFERD_SHADERS_KARGS_H
+#define INFERD_SHADERS_KARGS_H
+
+#if defined(__METAL_VERSION__)
+#include <metal_stdlib>
+typedef uint kargs_u32;
+typedef int kargs_i32;
+#define KARGS_SIZE(type, bytes) static_assert(sizeof(type) == bytes, #type)
+#else
+#include <stdint.h>
+typedef uint32_t kargs_u32;
+typedef int32_t kargs_i32;
+#if defined(__cplusplus)
+#define KARGS_SIZE(type, bytes) static_assert(sizeof(type) == bytes, #type)
+#else
+#define KARGS_SIZE(type, bytes) _Static_assert(sizeof(type) == bytes, #type)
+#endif
+#endif
+
+/* rows.metal: embed. One thread a value of the output. */
+struct kargs_embed {
+    kargs_u32 n_rows, n_cols;
+    kargs_u32 row_bytes; /* of the table */
+    float scale;
+};
+KARGS_SIZE(struct kargs_embed, 16);
+
+/* rows.metal: gather. */
+struct kargs_gather {
+    kargs_u32 n_rows, n_cols, has_residual;
+};
+KARGS_SIZE(struct kargs_gather, 12);
+
+#endif

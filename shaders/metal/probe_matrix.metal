@@ -1,0 +1,29 @@
+// probe_matrix.metal - what the backend asks a device at start.
+#include "shaders/metal/common.h"
+#include <metal_simdgroup_matrix>
+
+// Is simdgroup_multiply_accumulate a chain of fma over k, in ascending order? d (8, 8) and chain
+// (8, 8) f32 from a (8, 8), b (8, 8), c (8, 8): one threadgroup of one simdgroup for each set.
+// The kernels of products and attention exist in two families, one on simdgroup matrices and one on
+// plain fma, whose results are the same bits exactly where this holds.
+kernel void probe_matrix(device const float *a [[buffer(1)]],
+                         device const float *b [[buffer(2)]],
+                         device const float *c [[buffer(3)]],
+                         device float *d [[buffer(4)]],
+                         device float *chain [[buffer(5)]],
+                         uint set [[threadgroup_position_in_grid]],
+                         uint lane [[thread_index_in_simdgroup]]) {
+    const uint at = set * 64;
+    simdgroup_float8x8 ma, mb, mc, md;
+    simdgroup_load(ma, a + at, 8);
+    simdgroup_load(mb, b + at, 8);
+    simdgroup_load(mc, c + at, 8);
+    simdgroup_multiply_accumulate(md, ma, mb, mc);
+    simdgroup_store(md, d + at, 8);
+    for (uint i = lane; i < 64; i += SIMD_WIDTH) {
+        float sum = c[at + i];
+        for (uint k = 0; k < 8; k++)
+            sum = fma(a[at + i / 8 * 8 + k], b[at + k * 8 + i % 8], sum);
+        chain[at + i] = sum;
+    }
+}

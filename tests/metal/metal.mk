@@ -1,0 +1,59 @@
+# metal.mk - how the Metal backend is built: on a Mac against Apple's framework, on Linux (METAL=standin)
+# against the stand-in below tests/metal/standin, which runs the shaders on the CPU and checks them.
+METAL_O :=
+METAL_SIM ?= tests/metal/standin
+ifneq ($(filter native standin,$(METAL)),)
+ifndef CROSS
+CPPFLAGS += -DINFERD_METAL
+METAL_M  := $(wildcard core/backend/metal/*.m)
+METAL_O  := $(METAL_M:%.m=$(BUILD)/%.o) $(BUILD)/shaders/metal_sources.o
+OBJC_CC  ?= $(if $(filter native,$(METAL)),$(CC),clang)
+OBJC_WARN := -Wall -Wextra -Wshadow -Wno-nullability-completeness
+
+$(BUILD)/shaders/metal_sources.c: $(wildcard shaders/metal/*) shaders/kargs.h core/base/qblock.h scripts/embed-metal
+	@mkdir -p $(@D)
+	scripts/embed-metal $(sort $(wildcard shaders/metal/*.metal)) > $@.tmp && mv $@.tmp $@
+$(BUILD)/shaders/metal_sources.o: $(BUILD)/shaders/metal_sources.c
+	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+endif
+endif
+
+ifeq ($(METAL),native)
+ifndef CROSS
+LDLIBS += -framework Metal -framework Foundation
+$(BUILD)/%.o: %.m
+	@mkdir -p $(@D)
+	$(OBJC_CC) $(CPPFLAGS) -std=gnu11 $(COMMON) $(OBJC_WARN) $(SAN) -fno-objc-arc -MMD -MP -c -o $@ $<
+endif
+endif
+
+ifeq ($(METAL),standin)
+GCC_LIB  := $(dir $(shell gcc -print-file-name=libobjc.so))
+GCC_INC  := $(shell gcc -print-file-name=include)
+OBJC_ABI := -fobjc-runtime=gcc -fblocks -fexceptions -fobjc-exceptions -D_NATIVE_OBJC_EXCEPTIONS \
+  -fconstant-string-class=NSConstantString -DGNUSTEP -DGNUSTEP_BASE_LIBRARY=1 -DGNU_RUNTIME=1 \
+  -isystem /usr/include/GNUstep -isystem $(METAL_SIM)/framework -idirafter $(BUILD)/sim/include
+# gcc's folder has objc/ and headers that clang must not take for its own.
+$(BUILD)/sim/include/objc:
+	@mkdir -p $(@D) && ln -sfn $(GCC_INC)/objc $@
+SIM_RT   := $(patsubst $(METAL_SIM)/%,$(BUILD)/sim/%.o,$(wildcard $(METAL_SIM)/runtime/*.c $(METAL_SIM)/runtime/*.S))
+SIM_FW   := $(patsubst $(METAL_SIM)/%,$(BUILD)/sim/%.o,$(wildcard $(METAL_SIM)/framework/*.m))
+METAL_O  += $(SIM_RT) $(SIM_FW)
+$(METAL_M:%.m=$(BUILD)/%.o) $(SIM_FW): | $(BUILD)/sim/include/objc
+LDLIBS   += -L$(GCC_LIB) -lBlocksRuntime -lgnustep-base -lobjc -lm -ldl -pthread -rdynamic
+
+$(BUILD)/%.o: %.m
+	@mkdir -p $(@D)
+	$(OBJC_CC) $(CPPFLAGS) -std=gnu11 $(COMMON) $(OBJC_WARN) $(SAN) -fPIC $(OBJC_ABI) -I$(METAL_SIM)/runtime -MMD -MP -c -o $@ $<
+$(BUILD)/sim/framework/%.m.o: $(METAL_SIM)/framework/%.m
+	@mkdir -p $(@D)
+	clang -D_GNU_SOURCE -std=gnu11 -O2 -g -Wall -Wextra -fPIC -pthread $(SAN) $(OBJC_ABI) -I$(METAL_SIM)/runtime \
+	    -DMETALSIM_DEFAULT_CC='"$(abspath $(METAL_SIM))/tools/metalcc"' -MMD -MP -c -o $@ $<
+$(BUILD)/sim/runtime/%.c.o: $(METAL_SIM)/runtime/%.c
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -O2 -g -Wall -Wextra -fPIC -ftls-model=initial-exec -fomit-frame-pointer -pthread -MMD -MP -c -o $@ $<
+$(BUILD)/sim/runtime/%.S.o: $(METAL_SIM)/runtime/%.S
+	@mkdir -p $(@D)
+	$(CC) -c -o $@ $<
+endif
+-include $(METAL_O:.o=.d)
