@@ -1,0 +1,122 @@
+/* msl_rt.h - executes compute grids of compiled Metal shaders on the CPU.
+ *
+ * The C interface between three parties: shader objects (a .metal source that tools/metalcc
+ * compiled into a .so), the grid executor (this folder) and the stand-in Metal framework
+ * (../framework), which loads the former and calls the latter.
+ *
+ * A threadgroup runs on one worker thread; its threads are fibers that switch at simdgroup
+ * operations and barriers only. In check mode the shader object was compiled with clang's
+ * ThreadSanitizer instrumentation, whose hooks are this folder's own: every access is tested for
+ * bounds, initialisation, constness and races.
+ *
+ * THREAD SAFETY: msl_rt_run may be called from any thread; one grid runs at a time. The functions
+ * for shader code may be called from shader code only. */
+#ifndef MSL_RT_H
+#define MSL_RT_H
+#include <stddef.h>
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    MSL_MAX_BUF = 31,
+    MSL_MAX_TG = 31,
+    MSL_SIMD = 32, /* lanes of a simdgroup */
+    MSL_MAX_THREADS = 1024,
+    MSL_TG_BYTES = 32768,
+    MSL_MAX_FC = 256
+};
+
+/* ---- reflection, emitted by tools/mslc.py into every shader object:
+ *   const msl_kernel_desc msl_kernels[]; const unsigned msl_nkernels;
+ *   const msl_fc_desc msl_fcs[]; const unsigned msl_nfcs; ---- */
+enum msl_argkind { MSL_A_BUFFER = 1, MSL_A_TG = 2, MSL_A_BUILTIN = 3 };
+typedef struct msl_arg_desc {
+    uint8_t kind, index, is_ref, is_const; /* index: the buffer's or threadgroup slot's */
+    uint32_t size;                         /* sizeof(pointee) */
+    const char *name;
+} msl_arg_desc;
+struct msl_launch;
+typedef struct msl_kernel_desc {
+    const char *name;
+    void (*entry)(const struct msl_launch *);
+    const msl_arg_desc *args;
+    uint32_t nargs;
+    const uint16_t *fc; /* indices of the function constants that it can reach */
+    uint32_t nfc;
+    uint32_t max_threads; /* [[max_total_threads_per_threadgroup(n)]] or 0 */
+} msl_kernel_desc;
+typedef struct msl_fc_desc {
+    uint16_t index;
+    const char *name, *type;
+} msl_fc_desc;
+
+/* ---- what an entry is given: one record for each worker, tgpig updated for each group ---- */
+typedef struct msl_launch {
+    void *buf[MSL_MAX_BUF];
+    void *tg[MSL_MAX_TG];
+    uint32_t tgpig[3], ntg[3], ntptg[3], dntptg[3], grid[3];
+} msl_launch;
+typedef struct msl_threadpos {
+    uint32_t tpitg[3], tiitg, tiisg, sgitg, nsg;
+    uint32_t tptg[3];
+} msl_threadpos;
+const msl_threadpos *msl_rt_pos(void);
+
+/* ---- function constants: program-scope initialisers of a shader object read the values that are
+ * set in the thread that loads it ---- */
+typedef struct msl_fc_values {
+    uint8_t set[MSL_MAX_FC];
+    uint8_t type[MSL_MAX_FC];
+    uint64_t val[MSL_MAX_FC];
+} msl_fc_values;
+const msl_fc_values *msl_rt_fc(void);
+void msl_rt_set_fc(const msl_fc_values *values); /* NULL: none. The caller keeps them alive */
+
+/* ---- called by shader code (msl/include) ---- */
+#ifdef __clang__ /* not to be moved into or out of a branch */
+#define MSL_CONVERGENT __attribute__((convergent))
+#else
+#define MSL_CONVERGENT
+#endif
+typedef void (*msl_reduce_fn)(const void *slots, uint32_t mask, void *result);
+/* Publishes sz (<= 64) bytes and waits for the live lanes of the simdgroup; returns the 32 slots
+ * (stride 64 bytes). With fn the last lane to arrive computes the result once and every lane gets
+ * the address of the result instead. mask: the lanes that took part. */
+const void *msl_rt_simd(const void *in, uint32_t sz, msl_reduce_fn fn, uint32_t op, uint32_t line,
+                        uint32_t *mask) MSL_CONVERGENT;
+void msl_rt_barrier(uint32_t flags, uint32_t line) MSL_CONVERGENT;
+void msl_rt_simd_barrier(uint32_t flags, uint32_t line) MSL_CONVERGENT;
+/* The threadgroup's copy of a variable: every thread asks for the same ones in the same order. */
+void *msl_rt_tgvar(uint32_t size, uint32_t align, uint32_t line);
+
+/* ---- called by the framework ---- */
+typedef struct msl_dispatch {
+    const msl_kernel_desc *k;
+    void *dlbase_lo, *dlbase_hi; /* the shader object's image */
+    const char *path;            /* its file, for line numbers of reports */
+    void *buf[MSL_MAX_BUF];
+    size_t buflen[MSL_MAX_BUF];
+    const char *buflabel[MSL_MAX_BUF]; /* or NULL */
+    uint32_t tglen[MSL_MAX_TG];
+    uint32_t ntg[3], ntptg[3];
+    uint32_t grid[3]; /* threads (dispatchThreads:) or 0 */
+} msl_dispatch;
+typedef struct msl_opts {
+    int workers; /* threads that run threadgroups; check mode uses one */
+    int check;   /* the shader object is a check build */
+    int shuffle; /* order of lanes, simdgroups, threadgroups: 0 ascending, 1 random, 2 descending */
+    uint64_t seed;
+} msl_opts;
+/* 0 = ok, else the number of reports; err holds the first one. */
+int msl_rt_run(const msl_dispatch *d, const msl_opts *o, char *err, size_t errlen);
+
+typedef struct msl_stats {
+    uint64_t switches, simd_ops, barriers, threads, loads, stores;
+} msl_stats;
+extern msl_stats msl_rt_stats; /* sums over all runs */
+#ifdef __cplusplus
+}
+#endif
+#endif

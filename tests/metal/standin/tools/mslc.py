@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""mslc.py IN.metal -o OUT.cpp [--clang CLANG] [--name NAME] [--check] [-D...]
+
+Translates a Metal source to C++ that runs (metalcc compiles it):
+1 clang -E: the user's macros and conditionals; the <metal_*> headers are empty here;
+2 rules of MSL that C++ would accept otherwise are reported (msl_rules.py);
+3 the three constructs that have no C++ spelling are rewritten (msl_program.py);
+4 an entry for each kernel and the reflection tables follow (msl_emit.py).
+Line markers are kept, so that messages and reports name lines of the .metal file. With --check the
+output is for the address-space pass (metalcheck) and has no entries."""
+import argparse
+import sys
+
+import msl_emit
+import msl_program
+import msl_rules
+import msl_source
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("src")
+    ap.add_argument("-o", dest="out", required=True)
+    ap.add_argument("--clang", default="clang")
+    ap.add_argument("-D", action="append", default=[], dest="defines")
+    ap.add_argument("--name", help="what messages call the source")
+    ap.add_argument("--check", action="store_true")
+    a = ap.parse_args()
+    name = a.name or a.src
+    src = msl_source.Source(msl_source.preprocess(a.clang, a.src, name, a.defines), name)
+    msl_rules.check_words(src)
+    program = msl_program.Program(src, a.check)
+    program.walk()
+    msl_rules.check_recursion(src, program.graph, program.n_definitions)
+    text = msl_emit.body(src, a.check)
+    if not a.check:
+        text += msl_emit.entries(src, program)
+    if src.errors:
+        sys.stderr.write("\n".join(src.errors) + "\n")
+        return 1
+    with open(a.out, "w") as f:
+        f.write(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
