@@ -33,6 +33,8 @@ struct api_model {
 struct api_config {
     const char *host;          /* address to bind, "127.0.0.1" */
     uint16_t port;             /* 0: any free one, see api_port */
+    int listen_fd;             /* a socket that listens on them already, borrowed during api_open;
+                                  0: none, it is opened here */
     uint32_t n_threads;        /* HTTP threads */
     uint32_t max_connections;  /* beyond it connections are closed at once */
     uint64_t max_body_bytes;   /* 413 beyond; 503 beyond 16 times that in all requests arriving */

@@ -376,16 +376,25 @@ static void on_log(void *cls, const char *fmt, va_list ap) {
     log_debug("libmicrohttpd: %s", line);
 }
 
-static uint16_t bound_port(int fd) {
+static uint16_t bound_port(int fd, int *family) {
     struct sockaddr_storage addr;
     socklen_t n = sizeof addr;
+    *family = AF_INET;
     if (getsockname(fd, (struct sockaddr *)&addr, &n)) return 0;
+    *family = addr.ss_family;
     if (addr.ss_family == AF_INET6) return ntohs(((struct sockaddr_in6 *)&addr)->sin6_port);
     return ntohs(((struct sockaddr_in *)&addr)->sin_port);
 }
 
+/* A socket that somebody else opened: a descriptor of our own for it. */
+static int take_listening(const struct api_config *c, int *out, err *e) {
+    *out = fcntl(c->listen_fd, F_DUPFD_CLOEXEC, 0);
+    if (*out >= 0) return 0;
+    return err_set(e, ERR_IO, "cannot use the socket that was handed over: %s", strerror(errno));
+}
+
 /* Binds by hand rather than in the library: only so the reason of a failure is known. */
-static int listen_on(const struct api_config *c, int *out, int *family, err *e) {
+static int listen_on(const struct api_config *c, int *out, err *e) {
     char port[8];
     snprintf(port, sizeof port, "%u", c->port);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
@@ -395,7 +404,6 @@ static int listen_on(const struct api_config *c, int *out, int *family, err *e) 
         return err_set_param(e, ERR_IO, "host", "cannot use address \"%s\": %s", c->host,
                              gai_strerror(rc));
     int fd = socket(list->ai_family, SOCK_STREAM, 0), one = 1;
-    *family = list->ai_family;
     bool ok = fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) &&
               !bind(fd, list->ai_addr, list->ai_addrlen) && !listen(fd, 1024) &&
               !fcntl(fd, F_SETFL, O_NONBLOCK) && !fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -425,11 +433,10 @@ int http_open(api *a, struct http **out, err *e) {
     conns_init(&h->conns, c->idle_timeout_s * UINT64_C(1000000000) * ARRIVAL_TIMEOUTS);
     struct watch_config wc = {c->keepalive_ms, suspend_connection, resume_connection,
                               destroy_request};
-    int family = AF_INET;
-    int rc = watch_open(&wc, &a->watch, e);
-    if (!rc) rc = listen_on(c, &h->listen_fd, &family, e);
+    int family, rc = watch_open(&wc, &a->watch, e);
+    if (!rc) rc = (c->listen_fd ? take_listening : listen_on)(c, &h->listen_fd, e);
     if (rc) return rc;
-    h->port = bound_port(h->listen_fd);
+    h->port = bound_port(h->listen_fd, &family);
 
     unsigned threads = c->n_threads ? c->n_threads : 1;
     unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |

@@ -28,7 +28,8 @@ static const struct config_key keys[] = {
     {"host", CONFIG_TEXT, AT(host), "127.0.0.1", 0, 0, NULL, "",
      "Address to listen on. 0.0.0.0 or :: lets other machines in: set api-key-file then."},
     {"port", CONFIG_NUMBER, AT(port), "8080", 0, 65535, NULL, "",
-     "TCP port. 0: any free one, printed at start."},
+     "TCP port. 0: any free one, printed at start. A socket that systemd or launchd hands over is\n"
+     "used instead of host and port."},
     {"backend", CONFIG_CHOICE, AT(backend), "cpu", 0, 0, "cpu", "", "Device that computes."},
     {"isa", CONFIG_TEXT, AT(isa), "", 0, 0, NULL, "",
      "Instruction set of the CPU kernels (generic, avx2, ...). Empty: the best one here."},

@@ -6,6 +6,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "daemon/activation.h"
 #include "daemon/loader.h"
 #include "daemon/notify.h"
 #include "daemon/signals.h"
@@ -32,6 +33,8 @@ struct server {
     struct served models[API_MAX_MODELS];
     size_t n_models;
     struct config_api_keys keys;
+    struct activation socket; /* of a supervisor; then host and port are its, not the keys' */
+    const char *host;
     responses *store; /* NULL: responses are not kept */
     api *api;
 };
@@ -107,15 +110,28 @@ static void open_store(struct server *s) {
     free(file);
 }
 
+/* What a supervisor listens on goes before the configuration: its clients are there already. */
+static int take_socket(struct server *s, err *e) {
+    int rc = activation_open(&s->socket, e);
+    s->host = s->socket.fd ? s->socket.host : s->config->host;
+    if (s->socket.fd)
+        log_info("%s listens on %s port %u for us: host and port of the configuration are not used",
+                 s->socket.by, s->host, s->socket.port);
+    return rc;
+}
+
 static int open_api(struct server *s, err *e) {
     const struct config *c = s->config;
     raise_file_limit(c->max_connections);
-    if (!is_loopback(c->host) && s->keys.n == 0)
+    int rc = take_socket(s, e);
+    if (rc) return rc;
+    if (!is_loopback(s->host) && s->keys.n == 0)
         log_warn("%s lets other machines in and no api-key-file is set: anybody may use it",
-                 c->host);
+                 s->host);
     const struct api_config config = {
-        .host = c->host,
+        .host = s->host,
         .port = (uint16_t)c->port,
+        .listen_fd = s->socket.fd,
         .n_threads = (uint32_t)c->http_threads,
         .max_connections = (uint32_t)c->max_connections,
         .max_body_bytes = c->max_body_bytes,
@@ -131,7 +147,9 @@ static int open_api(struct server *s, err *e) {
         .store = s->store,
         .version = INFERD_VERSION,
     };
-    return api_open(&config, &s->api, e);
+    rc = api_open(&config, &s->api, e);
+    activation_close(&s->socket); /* the front has a descriptor of its own */
+    return rc;
 }
 
 static int load_model(struct server *s, struct served *m, err *e) {
@@ -170,7 +188,7 @@ static int publish(struct server *s, err *e) {
 }
 
 static void announce(const struct server *s) {
-    const char *host = s->config->host;
+    const char *host = s->host;
     bool v6 = strchr(host, ':') != NULL;
     printf("inferd: serving ");
     for (size_t i = 0; i < s->n_models; i++)
