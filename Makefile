@@ -150,11 +150,14 @@ format: ## rewrite the C sources in the house format
 bench: all ## short benchmark of the demo model on the CPU backend
 	@scripts/bench $(BUILD)/inferd
 
-.PHONY: install
-install: all ## install the daemon, its example configuration and the demo model below PREFIX
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/inferd
-	install -m 755 $(BUILD)/inferd $(DESTDIR)$(PREFIX)/bin/inferd
-	install -m 644 daemon.conf.example registry/demo/inferd-demo-q8_0.gguf registry/demo/MODEL_CARD.md $(DESTDIR)$(PREFIX)/share/inferd/
+# install-files builds nothing, for `sudo make install-files` behind a build by somebody else.
+.PHONY: install install-files uninstall
+INSTALL = PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" SYSTEM="$(UNAME)" scripts/install
+install: all install-files ## install daemon, configuration example, demo model and service files below PREFIX
+install-files:
+	@$(INSTALL) install $(BUILD)/inferd
+uninstall: ## remove what install put below PREFIX
+	@$(INSTALL) uninstall $(BUILD)/inferd
 
 .PHONY: unit
 unit: $(UNIT) ## build and run the unit tests only
