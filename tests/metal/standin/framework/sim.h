@@ -1,0 +1,196 @@
+/* sim.h - what the files of the stand-in framework share; nothing outside this folder includes it.
+ *
+ * sim_state.m    options, violations, errors
+ * sim_object.m   the root class: counts live objects, catches messages to dead ones
+ * sim_buffer.m   buffers; sim_guard.m: the host's view of them while the GPU works
+ * sim_library.m  source -> shader object -> functions -> pipelines; sim_compile.m runs the compiler
+ * sim_encoder.m  what is recorded and checked before it runs
+ * sim_command.m  command buffers, queues, one GPU thread for each queue
+ * sim_device.m   the device */
+#ifndef METALSIM_SIM_H
+#define METALSIM_SIM_H
+
+#import <Metal/Metal.h>
+
+#include "tests/metal/standin/framework/metalsim.h"
+#include "tests/metal/standin/runtime/msl_rt.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+enum {
+    SIM_MAC_PAGE = 16384, /* of Apple silicon */
+    SIM_HOST_PAGE = 4096,
+    SIM_SET_BYTES_MAX = 4096
+};
+
+/* ---- sim_state.m ---- */
+
+/* Reads the environment; at the first device. */
+void sim_state_init(void);
+const msl_opts *sim_options(void);
+int sim_guard_level(void);
+bool sim_poison(void);
+void sim_violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Autoreleased. */
+NSError *sim_error(NSString *domain, NSInteger code, NSString *text);
+double sim_now(void);
+
+/* ---- sim_object.m ---- */
+
+/* A message to an object of this class after its dealloc is a violation, not a crash: the last few
+ * thousand are kept as zombies. */
+@interface MetalsimObject ()
++ (enum metalsim_kind)kind;
+@end
+
+/* ---- sim_buffer.m ---- */
+
+@interface SimBuffer : MetalsimObject <MTLBuffer> {
+  @public
+    void *host, *gpu; /* two views of one memory under METALSIM_GUARD, else equal */
+    size_t n_bytes, n_mapped;
+    bool own;      /* host and gpu are this object's mappings */
+    int in_flight; /* commands that name it and are not done; atomic */
+    id<MTLDevice> _device;
+    NSString *_label;
+    MTLResourceOptions options;
+    void (^deallocator)(void *, NSUInteger);
+}
+- (id)initWithLength:(size_t)length
+             options:(MTLResourceOptions)options
+              device:(id<MTLDevice>)device;
+- (id)initWithMemory:(void *)memory
+              length:(size_t)length
+             options:(MTLResourceOptions)options
+         deallocator:(void (^)(void *, NSUInteger))deallocator
+              device:(id<MTLDevice>)device;
+@end
+size_t sim_buffer_allocated(void);
+
+/* ---- sim_guard.m: between commit and completion ---- */
+
+void sim_guard_init(void);
+void sim_guard_lock(SimBuffer *buffer, bool gpu_writes);
+void sim_guard_unlock(SimBuffer *buffer, bool gpu_writes);
+
+/* ---- sim_library.m ---- */
+
+@interface SimFunction : MetalsimObject <MTLFunction> {
+  @public
+    const msl_kernel_desc *kernel;
+    void *image_lo, *image_hi; /* of the loaded shader object */
+    id library;
+    NSString *_label, *_name, *missing; /* missing: names of constants without a value, or nil */
+}
+@end
+
+@interface SimPipeline : MetalsimObject <MTLComputePipelineState> {
+  @public
+    SimFunction *function;
+}
+@end
+
+@interface SimLibrary : MetalsimObject <MTLLibrary> {
+  @public
+    NSString *path, *_label;
+    void *handle;
+    const msl_kernel_desc *kernels;
+    unsigned n_kernels;
+    const msl_fc_desc *constants;
+    unsigned n_constants;
+    id<MTLDevice> _device;
+}
+- (id)initWithPath:(NSString *)path device:(id<MTLDevice>)device;
+@end
+
+/* ---- sim_compile.m ---- */
+
+/* The path of the shader object of this source, compiled now or found in the cache; nil with
+ * *error. Autoreleased. */
+NSString *sim_compile(NSString *source, MTLCompileOptions *options, NSError **error);
+
+/* ---- sim_encoder.m ---- */
+
+/* A copy of setBytes:, with a guard page behind it; later commands of the encoder share it. */
+struct sim_bytes {
+    uint8_t *data;
+    size_t n_bytes;
+    int n_refs; /* one thread at a time: an encoder's, then the GPU's */
+};
+
+struct sim_binding {
+    SimBuffer *buffer;
+    size_t offset;
+    struct sim_bytes *bytes; /* instead of buffer */
+};
+
+enum sim_command_type { SIM_DISPATCH, SIM_COPY, SIM_FILL };
+
+struct sim_command {
+    enum sim_command_type type;
+    SimPipeline *pipeline;
+    struct sim_binding at[MSL_MAX_BUF]; /* copy and fill: 0 is the destination, 1 the source */
+    uint32_t tg_bytes[MSL_MAX_TG];
+    uint32_t n_groups[3], n_threads[3], grid[3]; /* grid: of dispatchThreads:, else 0 */
+    size_t n_bytes;                              /* of a copy or fill */
+    uint8_t value;
+};
+
+@class SimCommandBuffer, SimQueue;
+
+@interface SimEncoder : MetalsimObject <MTLComputeCommandEncoder, MTLBlitCommandEncoder> {
+  @public
+    SimCommandBuffer *owner; /* retained till endEncoding */
+    struct sim_command state;
+    bool ended;
+    id<MTLDevice> _device;
+    NSString *_label;
+}
+- (id)initWithOwner:(SimCommandBuffer *)owner;
+@end
+
+/* Gives up what a command holds. */
+void sim_command_fini(struct sim_command *command, bool retained);
+
+/* ---- sim_command.m ---- */
+
+@interface SimCommandBuffer : MetalsimObject <MTLCommandBuffer> {
+  @public
+    SimQueue *queue;
+    struct sim_command *commands;
+    size_t n_commands, cap_commands;
+    SimEncoder *encoder; /* the open one; not retained */
+    NSMutableArray *handlers;
+    NSString *_label;
+    bool retains;
+    double start_time, end_time;
+    /* guarded by the queue's mutex once committed */
+    MTLCommandBufferStatus _status;
+    NSError *_error;
+    bool finished;
+    SimCommandBuffer *next;
+}
+- (id)initWithQueue:(SimQueue *)queue retainsReferences:(bool)retains;
+- (struct sim_command *)addCommand:(const struct sim_command *)command;
+@end
+
+/* Outlives the queue object: the GPU thread frees it. */
+struct sim_queue {
+    pthread_mutex_t mutex;
+    pthread_cond_t work, done;
+    SimCommandBuffer *head, *tail;
+    unsigned n_open, n_committed, max_open; /* made and not done; of these committed; limit */
+    bool stop;
+};
+
+@interface SimQueue : MetalsimObject <MTLCommandQueue> {
+  @public
+    NSString *_label;
+    struct sim_queue *state;
+    id<MTLDevice> _device;
+}
+- (id)initWithDevice:(id<MTLDevice>)device maxCommandBuffers:(NSUInteger)count;
+@end
+
+#endif

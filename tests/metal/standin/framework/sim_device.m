@@ -1,0 +1,152 @@
+// sim_device.m - the device: what it can do, and what is made from it. One for the process, which
+// lives while somebody holds it.
+#import "tests/metal/standin/framework/sim.h"
+
+#include <string.h>
+
+@interface SimDevice : MetalsimObject <MTLDevice>
+@end
+
+static struct {
+    pthread_mutex_t mutex; // recursive: dealloc runs within release
+    SimDevice *device;     // not retained
+} only;
+static pthread_once_t only_once = PTHREAD_ONCE_INIT;
+
+static void init_only(void) {
+    pthread_mutexattr_t attr;
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&only.mutex, &attr);
+    pthread_mutexattr_destroy(&attr);
+}
+
+@implementation SimDevice
++ (enum metalsim_kind)kind {
+    return METALSIM_DEVICE;
+}
+- (NSString *)name {
+    return @"Metal stand-in (CPU)";
+}
+- (NSUInteger)maxBufferLength {
+    return (NSUInteger)8 << 30;
+}
+- (NSUInteger)maxThreadgroupMemoryLength {
+    return MSL_TG_BYTES;
+}
+- (uint64_t)recommendedMaxWorkingSetSize {
+    return (uint64_t)12 << 30;
+}
+- (NSUInteger)currentAllocatedSize {
+    return sim_buffer_allocated();
+}
+- (BOOL)hasUnifiedMemory {
+    return YES;
+}
+- (MTLSize)maxThreadsPerThreadgroup {
+    return MTLSizeMake(MSL_MAX_THREADS, MSL_MAX_THREADS, MSL_MAX_THREADS);
+}
+- (BOOL)supportsFamily:(MTLGPUFamily)family {
+    return family <= MTLGPUFamilyApple9 || family == MTLGPUFamilyMac2 ||
+           family == MTLGPUFamilyCommon3 || family == MTLGPUFamilyMetal3;
+}
+
+- (id<MTLCommandQueue>)newCommandQueue {
+    return [self newCommandQueueWithMaxCommandBufferCount:64];
+}
+
+- (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)count {
+    if (!count) {
+        sim_violation("newCommandQueueWithMaxCommandBufferCount: 0");
+        return nil;
+    }
+    return [[SimQueue alloc] initWithDevice:self maxCommandBuffers:count];
+}
+
+- (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options {
+    if (!length || length > self.maxBufferLength) return nil;
+    return [[SimBuffer alloc] initWithLength:length options:options device:self];
+}
+
+- (id<MTLBuffer>)newBufferWithBytes:(const void *)bytes
+                             length:(NSUInteger)length
+                            options:(MTLResourceOptions)options {
+    SimBuffer *b = [self newBufferWithLength:length options:options];
+    if (b) memcpy(b->gpu, bytes, length);
+    return b;
+}
+
+- (id<MTLBuffer>)newBufferWithBytesNoCopy:(void *)pointer
+                                   length:(NSUInteger)length
+                                  options:(MTLResourceOptions)options
+                              deallocator:(void (^)(void *, NSUInteger))deallocator {
+    if ((uintptr_t)pointer % SIM_MAC_PAGE || length % SIM_MAC_PAGE || !length) {
+        sim_violation("newBufferWithBytesNoCopy: pointer %p and length %lu must be multiples of "
+                      "the %d-byte page",
+                      pointer, (unsigned long)length, SIM_MAC_PAGE);
+        return nil;
+    }
+    if (length > self.maxBufferLength) return nil;
+    return [[SimBuffer alloc] initWithMemory:pointer
+                                      length:length
+                                     options:options
+                                 deallocator:deallocator
+                                      device:self];
+}
+
+- (id<MTLLibrary>)newLibraryWithSource:(NSString *)source
+                               options:(MTLCompileOptions *)options
+                                 error:(NSError **)error {
+    NSString *path = sim_compile(source, options, error);
+    return path ? [[SimLibrary alloc] initWithPath:path device:self] : nil;
+}
+
+- (id<MTLComputePipelineState>)newComputePipelineStateWithFunction:(id<MTLFunction>)function
+                                                             error:(NSError **)error {
+    SimFunction *f = (SimFunction *)function;
+    if (!f) {
+        sim_violation("newComputePipelineStateWithFunction: nil");
+        return nil;
+    }
+    if (f->missing) {
+        if (error)
+            *error = sim_error(
+                MTLLibraryErrorDomain, MTLLibraryErrorCompileFailure,
+                [NSString
+                    stringWithFormat:@"function '%@' has unspecialised function constant(s) %@",
+                                     f.name, f->missing]);
+        return nil;
+    }
+    SimPipeline *p = [SimPipeline new];
+    p->function = [f retain];
+    return p;
+}
+
+// Between the last release and dealloc nobody may be given the device.
+- (oneway void)release {
+    pthread_mutex_lock(&only.mutex);
+    [super release];
+    pthread_mutex_unlock(&only.mutex);
+}
+- (void)dealloc {
+    only.device = nil;
+    [super dealloc];
+}
+@end
+
+id<MTLDevice> MTLCreateSystemDefaultDevice(void) {
+    sim_state_init();
+    pthread_once(&only_once, init_only);
+    pthread_mutex_lock(&only.mutex);
+    SimDevice *device = [only.device retain];
+    if (!device) device = only.device = [SimDevice new];
+    pthread_mutex_unlock(&only.mutex);
+    return device;
+}
+
+NSArray *MTLCopyAllDevices(void) {
+    id<MTLDevice> device = MTLCreateSystemDefaultDevice();
+    NSArray *all = [[NSArray alloc] initWithObjects:device, nil];
+    [device release];
+    return all;
+}

@@ -1,0 +1,117 @@
+// sim_object.m - the root of the stand-in's classes: counts what lives, keeps the dead for a while
+// so that a message to one of them is told by name, and wants a pool where something is
+// autoreleased.
+#import "tests/metal/standin/framework/sim.h"
+
+#import <objc/runtime.h>
+
+enum { N_ZOMBIES = 4096 };
+
+static struct {
+    pthread_mutex_t mutex;
+    id objects[N_ZOMBIES];
+    Class classes[N_ZOMBIES]; /* what each was */
+    unsigned next;
+} grave = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static long n_live[METALSIM_N_KINDS]; /* atomic */
+
+const char *metalsim_kind_name(enum metalsim_kind kind) {
+    static const char *const names[METALSIM_N_KINDS] = {
+        [METALSIM_DEVICE] = "device",
+        [METALSIM_QUEUE] = "command queue",
+        [METALSIM_BUFFER] = "buffer",
+        [METALSIM_LIBRARY] = "library",
+        [METALSIM_FUNCTION] = "function",
+        [METALSIM_PIPELINE] = "pipeline state",
+        [METALSIM_COMMAND_BUFFER] = "command buffer",
+        [METALSIM_ENCODER] = "command encoder",
+        [METALSIM_COMPILE_OPTIONS] = "compile options",
+        [METALSIM_CONSTANTS] = "function constant values",
+    };
+    return (unsigned)kind < METALSIM_N_KINDS ? names[kind] : "?";
+}
+
+long metalsim_live(enum metalsim_kind kind) {
+    return __atomic_load_n(&n_live[kind], __ATOMIC_SEQ_CST);
+}
+
+long metalsim_live_all(void) {
+    long n = 0;
+    for (int i = 0; i < METALSIM_N_KINDS; i++)
+        n += metalsim_live(i);
+    return n;
+}
+
+// What a dead object has become.
+@interface MetalsimZombie : NSObject
+@end
+
+static const char *name_of_dead(id object) {
+    const char *name = "object";
+    pthread_mutex_lock(&grave.mutex);
+    for (int i = 0; i < N_ZOMBIES; i++)
+        if (grave.objects[i] == object) name = metalsim_kind_name([grave.classes[i] kind]);
+    pthread_mutex_unlock(&grave.mutex);
+    return name;
+}
+
+@implementation MetalsimZombie
+- (oneway void)release {
+    sim_violation("over-release: release sent to a deallocated %s", name_of_dead(self));
+}
+- (id)retain {
+    sim_violation("use after release: retain sent to a deallocated %s", name_of_dead(self));
+    return self;
+}
+- (id)autorelease {
+    sim_violation("over-release: autorelease sent to a deallocated %s", name_of_dead(self));
+    return self;
+}
+- (NSMethodSignature *)methodSignatureForSelector:(SEL)selector {
+    (void)selector;
+    return [NSMethodSignature signatureWithObjCTypes:"@@:"];
+}
+- (void)forwardInvocation:(NSInvocation *)invocation {
+    sim_violation("use after release: %s sent to a deallocated %s",
+                  sel_getName(invocation.selector), name_of_dead(self));
+}
+@end
+
+// The oldest of the dead makes place and is given back.
+static id bury(id object) {
+    pthread_mutex_lock(&grave.mutex);
+    unsigned i = grave.next++ % N_ZOMBIES;
+    id oldest = grave.objects[i];
+    if (oldest) object_setClass(oldest, grave.classes[i]);
+    grave.objects[i] = object;
+    grave.classes[i] = object_getClass(object);
+    object_setClass(object, [MetalsimZombie class]);
+    pthread_mutex_unlock(&grave.mutex);
+    return oldest;
+}
+
+@implementation MetalsimObject
++ (enum metalsim_kind)kind {
+    return METALSIM_N_KINDS;
+}
++ (id)allocWithZone:(NSZone *)zone {
+    sim_state_init();
+    __atomic_fetch_add(&n_live[[self kind]], 1, __ATOMIC_SEQ_CST);
+    return [super allocWithZone:zone];
+}
+- (id)autorelease {
+    if (![NSAutoreleasePool currentPool])
+        sim_violation("%s autoreleased in a thread without a pool: it leaks",
+                      metalsim_kind_name([[self class] kind]));
+    return [super autorelease];
+}
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wobjc-missing-super-calls"
+- (void)dealloc {
+    __atomic_fetch_sub(&n_live[[[self class] kind]], 1, __ATOMIC_SEQ_CST);
+    id oldest = bury(self);
+    if (oldest) NSDeallocateObject(oldest);
+}
+#pragma clang diagnostic pop
+@end

@@ -1,0 +1,91 @@
+// sim_state.m - the stand-in's options and how it reports. Any thread may report; options are set
+// by the test's thread before it starts work.
+#import "tests/metal/standin/framework/sim.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+NSString *const MTLLibraryErrorDomain = @"MTLLibraryErrorDomain";
+NSString *const MTLCommandBufferErrorDomain = @"MTLCommandBufferErrorDomain";
+
+// The framework is a process-wide service, as the real one is: so is its state.
+static struct {
+    metalsim_handler handler;
+    msl_opts options;
+    int guard_level;
+    bool poison;
+} state = {.options = {.workers = 1, .seed = 1}};
+static pthread_once_t init_once = PTHREAD_ONCE_INIT;
+
+static uint64_t env_number(const char *name, uint64_t otherwise) {
+    const char *text = getenv(name);
+    return text && *text ? strtoull(text, NULL, 0) : otherwise;
+}
+
+static void init(void) {
+    msl_opts *o = &state.options;
+    o->check = (int)env_number("METALSIM_CHECK", (uint64_t)o->check);
+    o->workers = (int)env_number("METALSIM_WORKERS", (uint64_t)o->workers);
+    o->shuffle = (int)env_number("METALSIM_SHUFFLE", (uint64_t)o->shuffle);
+    o->seed = env_number("METALSIM_SEED", o->seed);
+    if (!o->workers) o->workers = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    state.guard_level = (int)env_number("METALSIM_GUARD", 0);
+    state.poison = env_number("METALSIM_POISON", 0) != 0;
+    if (state.guard_level) sim_guard_init();
+}
+
+void sim_state_init(void) {
+    pthread_once(&init_once, init);
+}
+
+void metalsim_set_options(int check, int workers, int shuffle, uint64_t seed) {
+    sim_state_init();
+    if (!workers) workers = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    state.options =
+        (msl_opts){.check = check, .workers = workers, .shuffle = shuffle, .seed = seed};
+}
+
+const msl_opts *sim_options(void) {
+    return &state.options;
+}
+
+int sim_guard_level(void) {
+    return state.guard_level;
+}
+
+bool sim_poison(void) {
+    return state.poison;
+}
+
+metalsim_handler metalsim_set_violation_handler(metalsim_handler handler) {
+    metalsim_handler before = state.handler;
+    state.handler = handler;
+    return before;
+}
+
+void sim_violation(const char *format, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (state.handler) {
+        state.handler(text);
+        return;
+    }
+    fprintf(stderr, "metalsim: API violation: %s\n", text);
+    abort();
+}
+
+NSError *sim_error(NSString *domain, NSInteger code, NSString *text) {
+    return [NSError errorWithDomain:domain code:code userInfo:@{NSLocalizedDescriptionKey : text}];
+}
+
+double sim_now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}

@@ -1,0 +1,33 @@
+/* pthread.h - the types are opaque here as there: only their names are for the syntax pass. */
+#pragma once
+#include <stddef.h>
+typedef struct _opaque_pthread_t *pthread_t;
+typedef struct {
+    long sig;
+    char opaque[56];
+} pthread_mutex_t;
+typedef struct {
+    long sig;
+    char opaque[40];
+} pthread_cond_t;
+#define PTHREAD_MUTEX_INITIALIZER                                                                  \
+    {                                                                                              \
+        0x32AAABA7, {                                                                              \
+            0                                                                                      \
+        }                                                                                          \
+    }
+#define PTHREAD_COND_INITIALIZER                                                                   \
+    {                                                                                              \
+        0x3CB0B1BB, {                                                                              \
+            0                                                                                      \
+        }                                                                                          \
+    }
+int pthread_mutex_init(pthread_mutex_t *, const void *);
+int pthread_mutex_destroy(pthread_mutex_t *);
+int pthread_mutex_lock(pthread_mutex_t *);
+int pthread_mutex_unlock(pthread_mutex_t *);
+int pthread_cond_init(pthread_cond_t *, const void *);
+int pthread_cond_destroy(pthread_cond_t *);
+int pthread_cond_wait(pthread_cond_t *, pthread_mutex_t *);
+int pthread_cond_signal(pthread_cond_t *);
+int pthread_cond_broadcast(pthread_cond_t *);

@@ -1,0 +1,5 @@
+#pragma once
+#include <stddef.h>
+int getpagesize(void);
+long sysconf(int);
+#define _SC_PAGESIZE 29
