@@ -47,7 +47,7 @@ $(BUILD)/%.o: %.m
 	$(OBJC_CC) $(CPPFLAGS) -std=gnu11 $(COMMON) $(OBJC_WARN) $(SAN) -fPIC $(OBJC_ABI) -I$(METAL_SIM)/runtime -MMD -MP -c -o $@ $<
 $(BUILD)/sim/framework/%.m.o: $(METAL_SIM)/framework/%.m
 	@mkdir -p $(@D)
-	clang -D_GNU_SOURCE -std=gnu11 -O2 -g -Wall -Wextra -fPIC -pthread $(SAN) $(OBJC_ABI) -I$(METAL_SIM)/runtime \
+	clang -D_GNU_SOURCE -std=gnu11 -O2 -g -Wall -Wextra -fPIC -pthread -I. $(SAN) $(OBJC_ABI) \
 	    -DMETALSIM_DEFAULT_CC='"$(abspath $(METAL_SIM))/tools/metalcc"' -MMD -MP -c -o $@ $<
 $(BUILD)/sim/runtime/%.c.o: $(METAL_SIM)/runtime/%.c
 	@mkdir -p $(@D)
