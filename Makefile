@@ -125,6 +125,15 @@ test-arm64: ## cross-build the CPU backend for 64-bit ARM and run its tests unde
 	@scripts/test-arm64
 arm64: $(ARM64_TESTS:%=$(BUILD)/%)
 
+.PHONY: test-metal metal-tests metal-mutants
+test-metal: ## the Metal backend on its stand-in (Linux): whole sets, all modes
+	@scripts/setup test
+	@scripts/test-metal full
+metal-tests: $(BUILD)/inferd $(UNIT) $(METAL_TESTS)
+metal-mutants: ## plant faults in the Metal backend and count how many its tests catch
+	@scripts/setup test
+	@tests/metal/mutants.py
+
 .PHONY: asan tsan
 asan: ## all unit tests and the load test under AddressSanitizer and UBSan
 	@scripts/setup test
@@ -144,7 +153,7 @@ check: ## format, floors, sizes, static analysis
 
 .PHONY: format
 format: ## rewrite the C sources in the house format
-	@git ls-files '*.c' '*.h' '*.cc' | xargs clang-format -i
+	@git ls-files '*.c' '*.h' '*.cc' '*.m' | xargs clang-format -i
 
 .PHONY: bench
 bench: all ## short benchmark of the demo model on the CPU backend

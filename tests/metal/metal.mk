@@ -56,4 +56,14 @@ $(BUILD)/sim/runtime/%.S.o: $(METAL_SIM)/runtime/%.S
 	@mkdir -p $(@D)
 	$(CC) -c -o $@ $<
 endif
+# The stand-in's own tests: C, or Objective-C against its Metal.h.
+ifeq ($(METAL),standin)
+METAL_TESTS := $(patsubst tests/metal/%.c,$(BUILD)/%,$(wildcard tests/metal/test_standin_*.c)) \
+               $(patsubst tests/metal/%.m,$(BUILD)/%,$(wildcard tests/metal/test_standin_*.m))
+$(BUILD)/test_standin_%: tests/metal/test_standin_%.c $(LIB)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -I$(METAL_SIM)/runtime -MMD -MP -o $@ $< $(LIB) $(LDLIBS)
+$(BUILD)/test_standin_%: $(BUILD)/tests/metal/test_standin_%.o $(LIB)
+	$(CC) $(SAN) -o $@ $^ $(LDLIBS)
+endif
 -include $(METAL_O:.o=.d)
