@@ -55,7 +55,7 @@ include tests/metal/metal.mk
 
 LIB_O  := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CC:%.cc=$(BUILD)/%.o) $(if $(WEB),$(BUILD)/api/web_files.o) \
           $(METAL_O)
-LIB    := $(BUILD)/libinferd.a
+LIB    := $(or $(METAL_LIB),$(BUILD)/libinferd.a)
 UNIT_C := $(wildcard tests/unit/test_*.c)
 UNIT   := $(UNIT_C:tests/unit/%.c=$(BUILD)/%)
 FUZZ_C := $(wildcard tests/fuzz/fuzz_*.c)
@@ -76,9 +76,11 @@ endif
 $(BUILD)/inferd: $(BUILD)/daemon/main.o $(LIB)
 	$(CC) $(SAN) -o $@ $^ $(LDLIBS)
 
+ifneq ($(METAL),standin)
 $(LIB): $(LIB_O)
 	@rm -f $@
 	$(AR) rcs $@ $^
+endif
 
 $(BUILD)/%_avx2.o: CFLAGS += -mavx2 -mfma -mf16c
 $(BUILD)/%_avxvnni.o: CFLAGS += -mavx2 -mfma -mf16c -mavxvnni
@@ -129,7 +131,7 @@ arm64: $(ARM64_TESTS:%=$(BUILD)/%)
 test-metal: ## the Metal backend on its stand-in (Linux): whole sets, all modes
 	@scripts/setup test
 	@scripts/test-metal full
-metal-tests: $(BUILD)/inferd $(UNIT) $(METAL_TESTS)
+metal-tests: $(BUILD)/inferd $(METAL_UNIT) $(METAL_TESTS)
 metal-mutants: ## plant faults in the Metal backend and count how many its tests catch
 	@scripts/setup test
 	@tests/metal/mutants.py

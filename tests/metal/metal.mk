@@ -1,6 +1,7 @@
 # metal.mk - how the Metal backend is built: on a Mac against Apple's framework, on Linux (METAL=standin)
 # against the stand-in below tests/metal/standin, which runs the shaders on the CPU and checks them.
-METAL_O :=
+METAL_O   :=
+METAL_LIB :=
 METAL_SIM ?= tests/metal/standin
 ifneq ($(filter native standin,$(METAL)),)
 ifndef CROSS
@@ -39,6 +40,21 @@ $(BUILD)/sim/include/objc:
 SIM_RT   := $(patsubst $(METAL_SIM)/%,$(BUILD)/sim/%.o,$(wildcard $(METAL_SIM)/runtime/*.c $(METAL_SIM)/runtime/*.S))
 SIM_FW   := $(patsubst $(METAL_SIM)/%,$(BUILD)/sim/%.o,$(wildcard $(METAL_SIM)/framework/*.m))
 METAL_O  += $(SIM_RT) $(SIM_FW)
+
+# Of the product only core/backend/backend.c knows that there is a Metal backend: everything else is
+# taken from the plain build.
+LIB_C    := core/backend/backend.c
+LIB_CC   :=
+WEB      :=
+METAL_BASE ?= build
+.PHONY: metal-base
+metal-base:
+	@$(MAKE) -s METAL= BUILD=$(METAL_BASE) $(METAL_BASE)/libinferd.a
+$(METAL_BASE)/libinferd.a: metal-base ;
+METAL_LIB := $(BUILD)/core/backend/backend.o $(BUILD)/libmetal.a $(METAL_BASE)/libinferd.a
+$(BUILD)/libmetal.a: $(METAL_O)
+	@rm -f $@
+	$(AR) rcs $@ $^
 $(METAL_M:%.m=$(BUILD)/%.o) $(SIM_FW): | $(BUILD)/sim/include/objc
 LDLIBS   += -L$(GCC_LIB) -lBlocksRuntime -lgnustep-base -lobjc -lm -ldl -pthread -rdynamic
 
@@ -58,6 +74,8 @@ $(BUILD)/sim/runtime/%.S.o: $(METAL_SIM)/runtime/%.S
 endif
 # The stand-in's own tests: C, or Objective-C against its Metal.h.
 ifeq ($(METAL),standin)
+METAL_OPS  := test_backend test_linear test_moe test_attention test_rope_store test_top test_linear_attention
+METAL_UNIT := $(filter $(METAL_OPS:%=$(BUILD)/%) $(BUILD)/test_metal_%,$(patsubst tests/unit/%.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c)))
 METAL_TESTS := $(patsubst tests/metal/%.c,$(BUILD)/%,$(wildcard tests/metal/test_standin_*.c)) \
                $(patsubst tests/metal/%.m,$(BUILD)/%,$(wildcard tests/metal/test_standin_*.m))
 $(BUILD)/test_standin_%: tests/metal/test_standin_%.c $(LIB)
