@@ -36,4 +36,11 @@ struct kargs_gather {
 };
 KARGS_SIZE(struct kargs_gather, 12);
 
+/* input.metal: input_rows. One threadgroup a row. */
+struct kargs_input {
+    kargs_u32 n_in;
+    float residual_scale, eps;
+};
+KARGS_SIZE(struct kargs_input, 12);
+
 #endif

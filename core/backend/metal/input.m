@@ -1,14 +1,66 @@
-/* input.m - launches of what comes before a product: the residual's addition, norms. Owns nothing.
- */
+/* input.m - launches of what comes before a product: the residual's addition, norms. Takes the
+ * scratch that normed rows lie in. */
 #include "core/backend/metal/metal_int.h"
+
+#include "core/base/mem.h"
+
+enum {
+    INPUT_MOST = 32, /* values of a thread (input.metal) */
+    INPUT_THREADS = 1024,
+    INPUT_MAX_COLS = INPUT_MOST * INPUT_THREADS
+};
+
+int metal_input_scratch(struct metal_backend *m, const struct backend_config *c, err *e) {
+    uint64_t bytes;
+    if (!mem_mul(c->max_rows, c->max_cols, &bytes) || !mem_mul(bytes, sizeof(float), &bytes))
+        return err_no_memory(e);
+    return backend_buf_new(&m->base, bytes, &m->scratch[METAL_SCRATCH_IN], e);
+}
+
+/* A thread has 4 values of a short row, so that one row alone keeps the memory busy. By n_in
+ * alone: the order of the sums hangs on it. */
+static uint32_t n_threads(uint32_t n_in) {
+    uint32_t n = metal_div_up(n_in, 4 * 32) * 32;
+    return n < INPUT_THREADS ? n : INPUT_THREADS;
+}
 
 int metal_input(struct metal_backend *m, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
                 const backend_buf *out, struct metal_bind *rows) {
-    (void)m, (void)in, (void)n_rows, (void)n_in, (void)out, (void)rows;
-    return ERR_UNSUPPORTED;
+    const backend_buf *to = out ? out : m->scratch[METAL_SCRATCH_IN];
+    uint64_t bytes = (uint64_t)n_rows * n_in * sizeof(float);
+    uint32_t n_read = 1 + !!in->residual + !!in->residual_norm + !!in->norm;
+    uint32_t threads = n_threads(n_in);
+    const struct kargs_input args = {.n_in = n_in,
+                                     .residual_scale =
+                                         in->residual_scale != 0 ? in->residual_scale : 1,
+                                     .eps = in->eps};
+    struct metal_bind x = metal_at(in->x);
+    if (!in->norm) *rows = x;
+    if (in->norm) *rows = metal_at(to);
+    if (!in->norm && !in->residual) return 0;
+    if (n_in > INPUT_MAX_COLS) return ERR_UNSUPPORTED;
+    return metal_dispatch(
+        m, &(struct metal_launch){
+               .kernel = "input_rows",
+               .n_consts = 4,
+               .consts = {{0, metal_div_up(n_in, threads)},
+                          {1, in->residual != NULL},
+                          {2, in->residual_norm != NULL},
+                          {3, in->norm != NULL}},
+               .args = &args,
+               .args_bytes = sizeof args,
+               .n_binds = 5,
+               .binds = {x, metal_at_or(in->residual, in->x),
+                         in->residual_norm ? metal_weight_at(in->residual_norm) : x,
+                         in->norm ? metal_weight_at(in->norm) : x, in->norm ? *rows : x},
+               .groups = {n_rows, 1, 1},
+               .threads = {threads, 1, 1},
+               .read = bytes * n_read,
+               .written = bytes * (!!in->residual + !!in->norm),
+           });
 }
 
 int metal_norm(backend *be, const struct op_norm *a) {
-    (void)be, (void)a;
-    return ERR_UNSUPPORTED;
+    struct metal_bind rows;
+    return metal_input(metal_of(be), &a->in, a->n_rows, (uint32_t)a->in.norm->n_in, a->out, &rows);
 }

@@ -195,8 +195,8 @@ uint64_t metal_allocated_bytes(const backend *be);
 
 /* ---- input.m ---- */
 
-/* op_input: adds what is pending to x, norms. *rows: where the product reads its (n_rows, n_in)
- * f32: x itself without a norm, else out, or METAL_SCRATCH_IN where out is NULL. */
+/* op_input: adds what is pending to x, norms (n_in up to 32768). *rows: where the product reads its
+ * (n_rows, n_in) f32: x itself without a norm, else out, or METAL_SCRATCH_IN where out is NULL. */
 int metal_input(struct metal_backend *m, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
                 const backend_buf *out, struct metal_bind *rows);
 
@@ -215,6 +215,7 @@ int metal_linear_attention(backend *be,
                            const struct op_linear_attention *a); /* linear_attention.m */
 
 /* Scratch that an op group needs, taken at open from the config's limits; freed by close. */
+int metal_input_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_linear_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_attention_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_moe_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
