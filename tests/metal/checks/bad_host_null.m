@@ -1,0 +1,8 @@
+// bad_host_null.m - a pointer that is NULL on one path is followed.
+#include "tests/metal/checks/host.h"
+
+int check_mistake(id<MTLDevice> device) {
+    int *counter = NULL, value = 1;
+    if ([device maxBufferLength] > 16) counter = &value;
+    return *counter;
+}

@@ -1,0 +1,10 @@
+// bad_host_over_release.m - what is autoreleased is not the caller's to release.
+#include "tests/metal/checks/host.h"
+
+int check_mistake(id<MTLDevice> device) {
+    NSString *text = [NSString stringWithUTF8String:"x"];
+    id<MTLLibrary> library = [device newLibraryWithSource:text options:nil error:NULL];
+    [library release];
+    [text release];
+    return 0;
+}

@@ -1,0 +1,8 @@
+// bad_host_selector.m - a method that there is none of.
+#include "tests/metal/checks/host.h"
+
+int check_mistake(id<MTLDevice> device) {
+    id<MTLBuffer> buffer = [device newBufferOfLength:16 options:0];
+    [buffer release];
+    return 0;
+}
