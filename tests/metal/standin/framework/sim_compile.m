@@ -2,6 +2,7 @@
 // of files. Two processes that compile the same source at once end with the same file.
 #import "tests/metal/standin/framework/sim.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,23 +15,40 @@ static uint64_t hash_text(uint64_t hash, const char *text) {
     return hash;
 }
 
-// What the compiler's own files say: a change of one of them compiles everything anew.
+static uint64_t hash_file(uint64_t hash, const char *path) {
+    unsigned char block[16384];
+    size_t n;
+    FILE *f = fopen(path, "rb");
+    if (!f) return hash;
+    while ((n = fread(block, 1, sizeof block, f)) > 0)
+        for (size_t i = 0; i < n; i++)
+            hash = (hash ^ block[i]) * 1099511628211ULL;
+    fclose(f);
+    return hash;
+}
+
+// What the compiler's own files hold: a change of one of them compiles everything anew.
 static uint64_t hash_compiler(uint64_t hash, const char *driver) {
-    static const char *const files[] = {"", "/mslc.py", "/../msl/include/msl_shim.h"};
+    static const char *const folders[] = {"", "/../msl/include", "/../runtime"};
     const char *slash = strrchr(driver, '/');
     int dir = slash ? (int)(slash - driver) : 0;
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        char path[4096], text[64];
-        struct stat st;
-        if (i == 0)
-            snprintf(path, sizeof path, "%s", driver);
-        else
-            snprintf(path, sizeof path, "%.*s%s", dir, driver, files[i]);
-        if (stat(path, &st) != 0) continue;
-        snprintf(text, sizeof text, "%lld.%ld", (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
-        hash = hash_text(hash, text);
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        char folder[4096], path[4608];
+        struct dirent *entry;
+        snprintf(folder, sizeof folder, "%.*s%s", dir, driver, folders[i]);
+        DIR *files = opendir(folder);
+        if (!files) continue;
+        while ((entry = readdir(files))) {
+            const char *dot = strrchr(entry->d_name, '.');
+            if (dot && strcmp(dot, ".h") != 0 && strcmp(dot, ".py") != 0 &&
+                strcmp(dot, ".inc") != 0)
+                continue;
+            snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+            hash += hash_file(hash_text(1, entry->d_name), path); // in whatever order they come
+        }
+        closedir(files);
     }
-    return hash;
+    return hash_text(hash, getenv("MSL_CXX") ?: "");
 }
 
 static NSString *definitions(MTLCompileOptions *options) {
