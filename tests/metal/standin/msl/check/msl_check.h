@@ -69,15 +69,37 @@ MSL_T(uchar, uchar) MSL_T(short, short) MSL_T(ushort, ushort) MSL_T(int, int) MS
         MSL_T(bfloat, half) typedef int bool2 __attribute__((ext_vector_type(2)));
 typedef int bool3 __attribute__((ext_vector_type(3)));
 typedef int bool4 __attribute__((ext_vector_type(4)));
-#define MSL_P(n, T)                                                                                \
+// Packed vectors: aligned as their element, converted to and from the plain ones in any memory.
+#define MSL_P_READ(n, T, as)                                                                       \
+    operator n() const as;                                                                         \
+    T operator[](int i) const as;
+#define MSL_P(n, T, N)                                                                             \
     struct packed_##n {                                                                            \
-        T e[3];                                                                                    \
-        operator n() const;                                                                        \
-        operator n() const __constant;                                                             \
-        T operator[](int i) const;                                                                 \
-        T operator[](int i) const __constant;                                                      \
+        T e[N];                                                                                    \
+        packed_##n() = default;                                                                    \
+        packed_##n(n);                                                                             \
+        MSL_P_READ(n, T, __constant)                                                               \
+        MSL_P_READ(n, T, __global)                                                                 \
+        MSL_P_READ(n, T, __local)                                                                  \
+        MSL_P_READ(n, T, __private)                                                                \
+        void operator=(n) __global;                                                                \
+        void operator=(n) __local;                                                                 \
+        void operator=(n) __private;                                                               \
     };
-MSL_P(float3, float) MSL_P(half3, half) typedef metal::matrix<float, 4, 4> float4x4;
+MSL_P(float2, float, 2)
+MSL_P(float3, float, 3)
+MSL_P(float4, float, 4)
+MSL_P(half2, half, 2)
+MSL_P(half3, half, 3)
+MSL_P(half4, half, 4)
+MSL_P(uchar2, uchar, 2)
+MSL_P(uchar4, uchar, 4)
+MSL_P(char4, char, 4)
+MSL_P(ushort2, ushort, 2)
+MSL_P(ushort4, ushort, 4)
+MSL_P(uint2, uint, 2)
+MSL_P(uint4, uint, 4)
+typedef metal::matrix<float, 4, 4> float4x4;
 typedef metal::matrix<half, 4, 4> half4x4;
 typedef metal::matrix<half, 4, 4> bfloat4x4;
 typedef metal::matrix<float, 2, 4> float2x4;
