@@ -22,8 +22,8 @@ int metal_embed(backend *be, const struct op_embed *a) {
                               .args_bytes = sizeof args,
                               .n_binds = 3,
                               .binds = {metal_weight_at(t), metal_at(a->ids), metal_at(a->out)},
-                              .groups = {metal_div_up(t->n_in, 256), a->n_rows, 1},
-                              .threads = {256, 1, 1},
+                              .groups = {metal_div_up(t->n_in, 8 * 64), a->n_rows, 1},
+                              .threads = {64, 1, 1},
                               .read = a->n_rows * (args.row_bytes + sizeof(int32_t)),
                               .written = (uint64_t)a->n_rows * t->n_in * sizeof(float),
                           });

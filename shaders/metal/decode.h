@@ -1,0 +1,256 @@
+/* decode.h - stored weights to f32, eight columns at a time, with exactly the bits of qtype_decode.
+ * Layouts: core/base/qblock.h.
+ *
+ * type is a function constant in every caller, so that one branch is left. The eight values of a
+ * group are one run of eight bytes (or less) in every format: a thread takes them with one load.
+ * Rows lie at any address that the format's blocks allow (2 bytes; F32: 4; MXFP4: 1), hence the
+ * packed vectors, which ask for no more than their element's alignment.
+ *
+ * Bytes stay four to a register while fields are cut out of them; a conversion and one product, or
+ * one fma where the format has a minimum, are left for each value. Scales are multiplied first: of
+ * d * scale * q all is exact in f32 (at most 11 + 7 + 5 bits), so that only what a minimum adds is
+ * rounded, once, by the fma as by the C decoder's subtraction. */
+#ifndef INFERD_METAL_DECODE_H
+#define INFERD_METAL_DECODE_H
+
+#include "shaders/metal/common.h"
+
+/* ---- loads ---- */
+
+static inline float half_at(device const uchar *p) {
+    return f16_value(*(device const ushort *)p);
+}
+
+/* Eight bytes at an even address. */
+static inline uint2 bytes8(device const uchar *p) {
+    const ushort4 v = *(device const packed_ushort4 *)p;
+    return uint2(uint(v.x) | uint(v.y) << 16, uint(v.z) | uint(v.w) << 16);
+}
+
+/* Eight bytes at any address. */
+static inline uint2 loose8(device const uchar *p) {
+    const uchar4 a = *(device const packed_uchar4 *)p;
+    const uchar4 b = *(device const packed_uchar4 *)(p + 4);
+    return uint2(as_type<uint>(a), as_type<uint>(b));
+}
+
+/* ---- eight small integers, a byte each, to values ---- */
+
+static inline float byte_of(uint2 v, uint j) {
+    return float((j < 4 ? v.x : v.y) >> 8 * (j % 4) & 255);
+}
+
+/* w[j] = d * (v[j] - zero) */
+static inline void scaled8(uint2 v, float zero, float d, thread float *w) {
+    for (uint j = 0; j < 8; j++)
+        w[j] = d * (byte_of(v, j) - zero);
+}
+
+/* w[j] = d * v[j] + m */
+static inline void shifted8(uint2 v, float d, float m, thread float *w) {
+    for (uint j = 0; j < 8; j++)
+        w[j] = fma(d, byte_of(v, j), m);
+}
+
+static inline void signed8(uint2 v, float d, thread float *w) {
+    const char4 a = as_type<char4>(v.x), b = as_type<char4>(v.y);
+    for (uint j = 0; j < 4; j++) {
+        w[j] = d * float(a[j]);
+        w[4 + j] = d * float(b[j]);
+    }
+}
+
+/* Group g of a block of 32: bytes 8 (g % 2) on, the low nibbles for its first half. */
+static inline uint2 nibbles_of(uint2 v, uint g) {
+    return v >> (g & 2) * 2 & 0x0f0f0f0fu;
+}
+
+/* Bit j of bits to bit 4 of byte j. The product puts bit i (of four) to bits i, i + 7, i + 14 and
+ * i + 21, of which one is at a byte's beginning. */
+static inline uint2 fifth_bits(uint bits) {
+    return (uint2(bits & 15, bits >> 4) * 0x00204081u & 0x01010101u) << 4;
+}
+
+/* Sixteen levels as bytes of four registers: a table in memory would cost a load a value. */
+static inline float iq4_level(uint q) {
+    const uint low = q & 4 ? 0xf6eaddcfu : 0xbfad9881u;
+    const uint high = q & 4 ? 0x71594535u : 0x26190d01u;
+    return float(int((q & 8 ? high : low) << (24 - 8 * (q & 3))) >> 24);
+}
+
+static inline void iq4_levels8(uint2 v, float d, thread float *w) {
+    for (uint j = 0; j < 8; j++)
+        w[j] = d * iq4_level((j < 4 ? v.x : v.y) >> 8 * (j % 4) & 15);
+}
+
+/* A nibble is sign, two bits of exponent, one of mantissa: put into a half it is the value times
+ * 2^-14, its subnormal included. The fma with 0 makes -0 a 0, as in the C decoder's table. */
+static inline void mxfp4_levels8(uint2 v, float d, thread float *w) {
+    for (uint j = 0; j < 8; j++) {
+        const uint q = (j < 4 ? v.x : v.y) >> 8 * (j % 4);
+        w[j] = fma(f16_value(ushort((q & 7) << 9 | (q & 8) << 12)) * 32768.0f, d, 0.0f);
+    }
+}
+
+/* ---- groups of a block, b its first byte ---- */
+
+static inline void q4_0_group(device const uchar *b, uint g, thread float *w) {
+    scaled8(nibbles_of(bytes8(b + 2 + 8 * (g & 1)), g), 8, half_at(b), w);
+}
+
+static inline void q4_1_group(device const uchar *b, uint g, thread float *w) {
+    shifted8(nibbles_of(bytes8(b + 4 + 8 * (g & 1)), g), half_at(b), half_at(b + 2), w);
+}
+
+static inline void q5_0_group(device const uchar *b, uint g, thread float *w) {
+    const uint2 q = nibbles_of(bytes8(b + 6 + 8 * (g & 1)), g) | fifth_bits(b[2 + g]);
+    scaled8(q, 16, half_at(b), w);
+}
+
+static inline void q5_1_group(device const uchar *b, uint g, thread float *w) {
+    const uint2 q = nibbles_of(bytes8(b + 8 + 8 * (g & 1)), g) | fifth_bits(b[4 + g]);
+    shifted8(q, half_at(b), half_at(b + 2), w);
+}
+
+static inline void mxfp4_group(device const uchar *b, uint g, thread float *w) {
+    const uint e = b[0]; /* the first two exponents are subnormal scales */
+    const float d = as_type<float>(e < 2 ? 0x200000u << e : (e - 1) << 23);
+    mxfp4_levels8(nibbles_of(loose8(b + 1 + 8 * (g & 1)), g), d, w);
+}
+
+/* Super-blocks: group g is in half h = g / 16, quarter t = g / 4 % 4, bytes 8 (g % 4) on. */
+
+static inline void q2_k_group(device const uchar *b, uint g, thread float *w) {
+    const uint scale = b[g / 2], t = g / 4 % 4;
+    const uint2 q = bytes8(b + 16 + 32 * (g / 16) + 8 * (g % 4)) >> 2 * t & 0x03030303u;
+    shifted8(q, half_at(b + 80) * float(scale & 15), -(half_at(b + 82) * float(scale >> 4)), w);
+}
+
+static inline void q3_k_group(device const uchar *b, uint g, thread float *w) {
+    const uint h = g / 16, t = g / 4 % 4, s = g / 2;
+    const uint low = b[96 + s % 8] >> 4 * (s / 8) & 15, high = b[104 + s % 4] >> 2 * (s / 4) & 3;
+    const uint2 third = bytes8(b + 8 * (g % 4)) >> (4 * h + t) & 0x01010101u;
+    const uint2 q = (bytes8(b + 32 + 32 * h + 8 * (g % 4)) >> 2 * t & 0x03030303u) | third << 2;
+    scaled8(q, 4, half_at(b + 108) * float(int(low | high << 4) - 32), w);
+}
+
+/* Scale and minimum of sub-block s of Q4_K and Q5_K, times the super-block's. */
+static inline float2 q45_k_scales(device const uchar *b, uint s) {
+    const uint t = s & 3, first = b[4 + t], second = b[8 + t], third = b[12 + t];
+    const uint scale = s < 4 ? first & 63 : (third & 15) | first >> 6 << 4;
+    const uint low = s < 4 ? second & 63 : third >> 4 | second >> 6 << 4;
+    return float2(half_at(b) * float(scale), half_at(b + 2) * float(low));
+}
+
+static inline void q4_k_group(device const uchar *b, uint g, thread float *w) {
+    const uint s = g / 4;
+    const float2 d = q45_k_scales(b, s);
+    const uint2 q = bytes8(b + 16 + 32 * (s / 2) + 8 * (g % 4)) >> 4 * (s % 2) & 0x0f0f0f0fu;
+    shifted8(q, d.x, -d.y, w);
+}
+
+static inline void q5_k_group(device const uchar *b, uint g, thread float *w) {
+    const uint s = g / 4;
+    const float2 d = q45_k_scales(b, s);
+    const uint2 high = bytes8(b + 16 + 8 * (g % 4)) >> s & 0x01010101u;
+    const uint2 q = bytes8(b + 48 + 32 * (s / 2) + 8 * (g % 4)) >> 4 * (s % 2) & 0x0f0f0f0fu;
+    shifted8(q | high << 4, d.x, -d.y, w);
+}
+
+static inline void q6_k_group(device const uchar *b, uint g, thread float *w) {
+    const uint h = g / 16, t = g / 4 % 4;
+    const uint2 low = bytes8(b + 64 * h + 32 * (t % 2) + 8 * (g % 4)) >> 4 * (t / 2) & 0x0f0f0f0fu;
+    const uint2 high = bytes8(b + 128 + 32 * h + 8 * (g % 4)) >> 2 * t & 0x03030303u;
+    const float scale = float(as_type<char>(b[192 + g / 2]));
+    scaled8(low | high << 4, 32, half_at(b + 208) * scale, w);
+}
+
+static inline void iq4_xs_group(device const uchar *b, uint g, thread float *w) {
+    const uint s = g / 4;
+    const uint low = b[4 + s / 2] >> 4 * (s % 2) & 15;
+    const uint high = uint(*(device const ushort *)(b + 2)) >> 2 * s & 3;
+    const float d = half_at(b) * float(int(low | high << 4) - 32);
+    iq4_levels8(nibbles_of(bytes8(b + 8 + 16 * s + 8 * (g & 1)), g), d, w);
+}
+
+/* ---- values as they are ---- */
+
+static inline float plain_value(uint type, device const uchar *row, uint col) {
+    if (type == QTYPE_F32) return ((device const float *)row)[col];
+    const ushort bits = ((device const ushort *)row)[col];
+    return type == QTYPE_F16 ? f16_value(bits) : bf16_value(bits);
+}
+
+static inline void plain_group(uint type, device const uchar *row, uint group, thread float *w) {
+    if (type == QTYPE_F32) {
+        const float4 a = *(device const packed_float4 *)(row + 32 * ulong(group));
+        const float4 b = *(device const packed_float4 *)(row + 32 * ulong(group) + 16);
+        for (uint j = 0; j < 4; j++)
+            w[j] = a[j], w[4 + j] = b[j];
+        return;
+    }
+    const ushort4 a = *(device const packed_ushort4 *)(row + 16 * ulong(group));
+    const ushort4 b = *(device const packed_ushort4 *)(row + 16 * ulong(group) + 8);
+    for (uint j = 0; j < 4; j++) {
+        w[j] = type == QTYPE_F16 ? f16_value(a[j]) : bf16_value(a[j]);
+        w[4 + j] = type == QTYPE_F16 ? f16_value(b[j]) : bf16_value(b[j]);
+    }
+}
+
+static inline bool is_plain(uint type) {
+    return type == QTYPE_F32 || type == QTYPE_F16 || type == QTYPE_BF16;
+}
+
+/* ---- the entry points ---- */
+
+/* w (8) = columns 8 * group to 8 * group + 7, all of which the row has, of the row that begins at
+ * row. */
+static inline void decode8(uint type, device const uchar *row, uint group, thread float *w) {
+    const uint block = group / 4, g = group % 4; /* of 32 */
+    const uint super = group / 32, sg = group % 32;
+    switch (type) {
+    case QTYPE_Q4_0:
+        return q4_0_group(row + 18 * ulong(block), g, w);
+    case QTYPE_Q4_1:
+        return q4_1_group(row + 20 * ulong(block), g, w);
+    case QTYPE_Q5_0:
+        return q5_0_group(row + 22 * ulong(block), g, w);
+    case QTYPE_Q5_1:
+        return q5_1_group(row + 24 * ulong(block), g, w);
+    case QTYPE_Q8_0: {
+        device const uchar *b = row + 34 * ulong(block);
+        return signed8(bytes8(b + 2 + 8 * g), half_at(b), w);
+    }
+    case QTYPE_IQ4_NL: {
+        device const uchar *b = row + 18 * ulong(block);
+        return iq4_levels8(nibbles_of(bytes8(b + 2 + 8 * (g & 1)), g), half_at(b), w);
+    }
+    case QTYPE_MXFP4:
+        return mxfp4_group(row + 17 * ulong(block), g, w);
+    case QTYPE_Q2_K:
+        return q2_k_group(row + 84 * ulong(super), sg, w);
+    case QTYPE_Q3_K:
+        return q3_k_group(row + 110 * ulong(super), sg, w);
+    case QTYPE_Q4_K:
+        return q4_k_group(row + 144 * ulong(super), sg, w);
+    case QTYPE_Q5_K:
+        return q5_k_group(row + 176 * ulong(super), sg, w);
+    case QTYPE_Q6_K:
+        return q6_k_group(row + 210 * ulong(super), sg, w);
+    case QTYPE_IQ4_XS:
+        return iq4_xs_group(row + 136 * ulong(super), sg, w);
+    default:
+        return plain_group(type, row, group, w);
+    }
+}
+
+/* As decode8 for a row of n_cols columns of which the last group has fewer than eight, which only
+ * rows of plain types may have: the missing are 0. */
+static inline void decode8_edge(uint type, device const uchar *row, uint group, uint n_cols,
+                                thread float *w) {
+    if (8 * group + 8 <= n_cols) return decode8(type, row, group, w);
+    for (uint j = 0; j < 8; j++)
+        w[j] = is_plain(type) && 8 * group + j < n_cols ? plain_value(type, row, 8 * group + j) : 0;
+}
+
+#endif
