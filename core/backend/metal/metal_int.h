@@ -69,7 +69,9 @@ struct metal_weight {
 struct metal_pipeline {
     const char *kernel; /* static storage */
     uint32_t n_consts;
-    uint32_t consts[METAL_MAX_CONSTS];
+    struct metal_const {
+        uint32_t index, value;
+    } consts[METAL_MAX_CONSTS];
     uint32_t counter; /* of backend.kernel_counts */
     id<MTLComputePipelineState> state;
 };
@@ -121,9 +123,7 @@ struct metal_bind {
 struct metal_launch {
     const char *kernel; /* name in the library, static storage */
     uint32_t n_consts;
-    struct metal_const {
-        uint32_t index, value;
-    } consts[METAL_MAX_CONSTS];
+    struct metal_const consts[METAL_MAX_CONSTS];
     const void *args; /* buffer(0) */
     uint32_t args_bytes;
     uint32_t n_binds;
@@ -208,11 +208,15 @@ int metal_top(backend *be, const struct op_top *a);       /* rows.m */
 int metal_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs,
                   uint32_t n_pairs);                                        /* rows.m */
 int metal_linear(backend *be, const struct op_linear *a);                   /* linear.m */
-int metal_rope_store(backend *be, const struct op_rope_store *a);           /* attention.m */
+int metal_rope_store(backend *be, const struct op_rope_store *a);           /* rope_store.m */
 int metal_paged_attention(backend *be, const struct op_paged_attention *a); /* attention.m */
 int metal_moe(backend *be, const struct op_moe *a);                         /* moe.m */
 int metal_linear_attention(backend *be,
                            const struct op_linear_attention *a); /* linear_attention.m */
+
+/* Have the kernels a shape for such a cache: head_dim a multiple of 8 up to 256, block_tokens a
+ * multiple of 4 that divides 128? */
+bool metal_kv_fits(const struct backend_kv *kv); /* rope_store.m */
 
 /* Scratch that an op group needs, taken at open from the config's limits; freed by close. */
 int metal_input_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
