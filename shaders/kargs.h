@@ -43,4 +43,25 @@ struct kargs_input {
 };
 KARGS_SIZE(struct kargs_input, 12);
 
+/* rope.metal: rope_store. A simdgroup a head. */
+struct kargs_rope_store {
+    kargs_u32 n_heads, n_kv_heads;
+    kargs_u32 n_slots; /* of the pools */
+    float eps, magnitude;
+};
+KARGS_SIZE(struct kargs_rope_store, 20);
+
+/* attention.metal, attention_matrix.metal. A task is one slice of the query heads of one KV head,
+ * of one row or, where the kernel takes sequences of one row only, of one sequence. */
+struct kargs_attention {
+    kargs_u32 n_seqs, n_heads, n_kv_heads, table_stride;
+    kargs_u32 window;     /* 0: none */
+    kargs_u32 first_task; /* of this dispatch */
+    kargs_u32 n_slices;   /* of a KV head's group of query heads */
+    kargs_u32 n_parts;    /* chunks that a row can see, at most */
+    float q_scale;        /* see attention.h */
+    float cap;
+};
+KARGS_SIZE(struct kargs_attention, 40);
+
 #endif
