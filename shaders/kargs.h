@@ -36,6 +36,26 @@ struct kargs_gather {
 };
 KARGS_SIZE(struct kargs_gather, 12);
 
+/* rows.metal: kv_copy. Pairs of blocks, from and to; 256 of them fit what a launch takes inline. */
+#define KARGS_KV_COPY_PAIRS 256
+#define KARGS_KV_COPY_UNIT  16 /* bytes that a thread copies */
+struct kargs_kv_copy {
+    kargs_u32 n_pairs, n_units; /* of a block */
+    kargs_i32 pairs[2 * KARGS_KV_COPY_PAIRS];
+};
+KARGS_SIZE(struct kargs_kv_copy, 2056);
+
+/* top.metal. Stage 1: slices of rows of x to lists of candidates; stage 2: a row's lists to its
+ * result. Where one slice is the row, the first writes the result. */
+#define KARGS_TOP_SIMDGROUPS 8
+#define KARGS_TOP_MAX        64 /* BACKEND_MAX_TOP */
+struct kargs_top {
+    kargs_u32 n_cols, k;
+    kargs_u32 n_slices, slice_cols; /* of a row of x */
+    kargs_u32 first_row;            /* of this pass; candidates begin with its */
+};
+KARGS_SIZE(struct kargs_top, 20);
+
 /* input.metal: input_rows. One threadgroup a row. */
 struct kargs_input {
     kargs_u32 n_in;

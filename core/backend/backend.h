@@ -306,8 +306,8 @@ struct op_linear_attention {
 uint64_t backend_linear_state_bytes(uint32_t head_dim); /* of one slot and head; 0: no such head */
 int backend_linear_attention(backend *be, const struct op_linear_attention *a);
 
-/* Copies whole KV blocks of one layer, K and V: pairs[2i] -> pairs[2i+1] (copy-on-write). pairs is
- * host memory. */
+/* Copies whole KV blocks of one layer, K and V: pairs[2i] -> pairs[2i+1] (copy-on-write), as if one
+ * after the other. pairs is host memory, read before the return. */
 int backend_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs,
                     uint32_t n_pairs);
 

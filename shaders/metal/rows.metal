@@ -1,4 +1,4 @@
-// rows.metal - ops that move rows: embedding lookup, gather.
+// rows.metal - ops that move rows: embedding lookup, gather, copies of KV blocks.
 #include "shaders/metal/common.h"
 #include "shaders/metal/decode.h"
 
@@ -30,4 +30,17 @@ kernel void gather(constant kargs_gather &a [[buffer(0)]],
     if (col >= a.n_cols || row >= a.n_rows) return;
     const ulong from = ulong(uint(rows[row])) * a.n_cols + col;
     out[ulong(row) * a.n_cols + col] = a.has_residual ? x[from] + residual[from] : x[from];
+}
+
+// Block pairs[2i] of both pools to block pairs[2i + 1], a unit a thread. No block that one pair writes
+// is in another.
+kernel void kv_copy(constant kargs_kv_copy &a [[buffer(0)]],
+                    device uint4 *k [[buffer(1)]],
+                    device uint4 *v [[buffer(2)]],
+                    uint3 at [[thread_position_in_grid]]) {
+    if (at.x >= a.n_units) return;
+    device uint4 *pool = at.z ? v : k;
+    const ulong from = ulong(a.pairs[2 * at.y]) * a.n_units + at.x;
+    const ulong to = ulong(a.pairs[2 * at.y + 1]) * a.n_units + at.x;
+    pool[to] = pool[from];
 }

@@ -204,7 +204,7 @@ int metal_input(struct metal_backend *m, const struct op_input *in, uint32_t n_r
 int metal_embed(backend *be, const struct op_embed *a);   /* rows.m */
 int metal_gather(backend *be, const struct op_gather *a); /* rows.m */
 int metal_norm(backend *be, const struct op_norm *a);     /* input.m */
-int metal_top(backend *be, const struct op_top *a);       /* rows.m */
+int metal_top(backend *be, const struct op_top *a);       /* top.m */
 int metal_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs,
                   uint32_t n_pairs);                                        /* rows.m */
 int metal_linear(backend *be, const struct op_linear *a);                   /* linear.m */
@@ -223,6 +223,7 @@ int metal_input_scratch(struct metal_backend *m, const struct backend_config *c,
 int metal_linear_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_attention_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_moe_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
+int metal_top_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 enum metal_scratch {
     METAL_SCRATCH_IN,        /* (max_rows, max_cols) f32: a product's input after its norm */
     METAL_SCRATCH_PARTS,     /* attention: partial results */
@@ -230,8 +231,8 @@ enum metal_scratch {
     METAL_SCRATCH_MOE_FF,    /* rows of the experts' hidden layer */
     METAL_SCRATCH_MOE_OUT,
     METAL_SCRATCH_MOE_IN,
-    METAL_SCRATCH_A,
-    METAL_SCRATCH_B,
+    METAL_SCRATCH_TOP,    /* lists of the best of a row's slices */
+    METAL_SCRATCH_STATES, /* linear attention: states of chunks */
     METAL_N_SCRATCH
 };
 

@@ -48,13 +48,54 @@ int metal_gather(backend *be, const struct op_gather *a) {
                       });
 }
 
-int metal_top(backend *be, const struct op_top *a) {
-    (void)be, (void)a;
-    return ERR_UNSUPPORTED;
+/* ---- copies of blocks ---- */
+
+/* How many of the pairs may run side by side: none of them reads or writes what one before it
+ * wrote, nor writes what one before it reads. */
+static uint32_t n_apart(const int32_t *pairs, uint32_t n_pairs) {
+    uint32_t n = 0;
+    for (; n < n_pairs && n < KARGS_KV_COPY_PAIRS; n++)
+        for (uint32_t i = 0; i < n; i++)
+            if (pairs[2 * n] == pairs[2 * i + 1] || pairs[2 * n + 1] == pairs[2 * i + 1] ||
+                pairs[2 * n + 1] == pairs[2 * i])
+                return n;
+    return n;
+}
+
+static int copy_blocks(backend *be, const struct backend_kv *kv, uint64_t block_bytes,
+                       const struct kargs_kv_copy *args) {
+    const uint64_t bytes = 2 * args->n_pairs * block_bytes; /* K and V */
+    return metal_dispatch(metal_of(be),
+                          &(struct metal_launch){
+                              .kernel = "kv_copy",
+                              .args = args,
+                              .args_bytes = sizeof *args,
+                              .n_binds = 2,
+                              .binds = {metal_at(kv->k), metal_at(kv->v)},
+                              .groups = {metal_div_up(args->n_units, 256), args->n_pairs, 2},
+                              .threads = {256, 1, 1},
+                              .read = bytes,
+                              .written = bytes,
+                          });
 }
 
 int metal_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs,
                   uint32_t n_pairs) {
-    (void)be, (void)kv, (void)pairs, (void)n_pairs;
-    return ERR_UNSUPPORTED;
+    uint64_t block_bytes;
+    if (!backend_kv_block_bytes(kv, &block_bytes) || block_bytes / KARGS_KV_COPY_UNIT > UINT32_MAX)
+        return ERR_INVALID;
+    if (block_bytes % KARGS_KV_COPY_UNIT) return ERR_UNSUPPORTED; /* no block of ours */
+    struct kargs_kv_copy args = {.n_units = (uint32_t)(block_bytes / KARGS_KV_COPY_UNIT)};
+    int rc = 0;
+    for (uint32_t at = 0, n; at < n_pairs && !rc; at += n) {
+        n = n_apart(pairs + 2 * (uint64_t)at, n_pairs - at);
+        args.n_pairs = 0;
+        for (uint32_t i = at; i < at + n; i++) {
+            if (pairs[2 * (uint64_t)i] == pairs[2 * (uint64_t)i + 1]) continue;
+            args.pairs[2 * args.n_pairs] = pairs[2 * (uint64_t)i];
+            args.pairs[2 * args.n_pairs++ + 1] = pairs[2 * (uint64_t)i + 1];
+        }
+        if (args.n_pairs) rc = copy_blocks(be, kv, block_bytes, &args);
+    }
+    return rc;
 }

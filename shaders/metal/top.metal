@@ -1,0 +1,132 @@
+// top.metal - the k largest logits of rows, in the samplers' order: logit down, of equal ones the
+// lower id first.
+//
+// A row's columns are cut into slices, one a threadgroup; each of its simdgroups keeps the best k of
+// what it reads as a sorted list spread over its lanes, and simdgroup 0 merges the lists. Where a row
+// has several slices a second launch merges their lists in the same way. The order is total, so the
+// result is one whatever the cut. Floats are compared as integers: nothing depends on what the GPU
+// does with NaN and denormals.
+#include "shaders/metal/common.h"
+
+constant uint TOP_SLOTS [[function_constant(0)]]; // of a list in each lane: 1 (k <= 32), 2; 0: k is 1
+constant uint TOP_MERGE [[function_constant(1)]]; // 0: reads logits, 1: reads lists of slices
+constant uint TOP_LAST [[function_constant(2)]];  // 0: writes a slice's list, 1: writes the result
+
+#define TOP_UNROLL 4
+
+// A candidate is (key, id). This one comes after all others.
+constant uint2 TOP_NONE = uint2(0, 0xFFFFFFFF);
+
+// Keys order as the logits do: NaN is -inf, and the two zeros are one.
+static inline uint top_key(uint bits) {
+    if ((bits & 0x7FFFFFFF) > 0x7F800000) bits = 0xFF800000;
+    if (bits == 0x80000000) bits = 0;
+    return bits & 0x80000000 ? ~bits : bits | 0x80000000;
+}
+
+static inline bool top_before(uint2 a, uint2 b) {
+    return a.x > b.x || (a.x == b.x && a.y < b.y);
+}
+
+// The first k candidates so far. Entry i is slot i / 32 of lane i % 32; all lanes hold last, entry
+// k - 1.
+struct top_list {
+    uint2 slot[2];
+    uint2 last;
+};
+
+static inline void top_insert(thread top_list &l, uint2 c, uint k, uint lane) {
+    const uint2 up0 = simd_shuffle_up(l.slot[0], ushort(1));
+    const bool to0 = lane == 0 || top_before(up0, c);
+    if (TOP_SLOTS == 2) {
+        const uint2 carry = simd_broadcast(l.slot[0], ushort(SIMD_WIDTH - 1));
+        const uint2 up1 = simd_shuffle_up(l.slot[1], ushort(1));
+        const uint2 before = lane == 0 ? carry : up1;
+        if (top_before(c, l.slot[1])) l.slot[1] = top_before(before, c) ? c : before;
+    }
+    if (top_before(c, l.slot[0])) l.slot[0] = to0 ? c : up0;
+    l.last = simd_shuffle(TOP_SLOTS == 2 && k > SIMD_WIDTH ? l.slot[1] : l.slot[0],
+                          ushort((k - 1) % SIMD_WIDTH));
+}
+
+// Each lane brings a candidate. Most are not among the best, and a vote finds that out.
+static inline void top_offer(thread top_list &l, uint2 c, uint k, uint lane) {
+    if (TOP_SLOTS == 0) { // each lane keeps its own best until top_settle
+        if (top_before(c, l.slot[0])) l.slot[0] = c;
+        return;
+    }
+    uint hits = uint(simd_vote::vote_t(simd_ballot(top_before(c, l.last))));
+    while (hits) {
+        const uint2 one = simd_shuffle(c, ushort(ctz(hits)));
+        hits &= hits - 1;
+        if (top_before(one, l.last)) top_insert(l, one, k, lane);
+    }
+}
+
+// With k 1: the lanes' best.
+static inline void top_settle(thread top_list &l) {
+    if (TOP_SLOTS != 0) return;
+    const uint key = simd_max(l.slot[0].x);
+    l.slot[0] = uint2(key, simd_min(l.slot[0].x == key ? l.slot[0].y : 0xFFFFFFFF));
+}
+
+static inline top_list top_empty() {
+    top_list l;
+    l.slot[0] = l.slot[1] = l.last = TOP_NONE;
+    return l;
+}
+
+// Merges the simdgroups' lists into that of simdgroup 0; lists (KARGS_TOP_SIMDGROUPS, k).
+static inline void top_merge(thread top_list &l, threadgroup uint2 *lists, uint k, uint sg, uint lane) {
+    threadgroup uint2 *own = lists + sg * k;
+    for (uint s = 0; s < 2; s++)
+        if (s * SIMD_WIDTH + lane < k) own[s * SIMD_WIDTH + lane] = l.slot[s];
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (sg != 0) return;
+    for (uint i = k; i < KARGS_TOP_SIMDGROUPS * k; i += SIMD_WIDTH)
+        top_offer(l, i + lane < KARGS_TOP_SIMDGROUPS * k ? lists[i + lane] : TOP_NONE, k, lane);
+    top_settle(l);
+}
+
+// x (rows, n_cols) f32, read as bits; candidates (rows of the pass, n_slices, k); ids, values (rows,
+// k). A threadgroup a slice and row; merging, one a row.
+kernel void top(constant kargs_top &a [[buffer(0)]],
+                device const uint *x [[buffer(1)]],
+                device uint2 *candidates [[buffer(2)]],
+                device int *ids [[buffer(3)]],
+                device uint *values [[buffer(4)]],
+                uint2 group [[threadgroup_position_in_grid]],
+                uint sg [[simdgroup_index_in_threadgroup]],
+                uint lane [[thread_index_in_simdgroup]]) {
+    threadgroup uint2 lists[KARGS_TOP_SIMDGROUPS * KARGS_TOP_MAX];
+    const ulong row = a.first_row + group.y;
+    device const uint *logits = x + row * a.n_cols;
+    device uint2 *lists_in = candidates + ulong(group.y) * a.n_slices * a.k;
+    const uint begin = TOP_MERGE ? 0 : group.x * a.slice_cols;
+    const uint end = TOP_MERGE ? a.n_slices * a.k : min(begin + a.slice_cols, a.n_cols);
+    const uint step = SIMD_WIDTH * TOP_UNROLL;
+    top_list l = top_empty();
+    for (uint base = begin + sg * step; base < end; base += KARGS_TOP_SIMDGROUPS * step) {
+        uint2 c[TOP_UNROLL];
+        for (uint j = 0; j < TOP_UNROLL; j++) {
+            const uint i = base + j * SIMD_WIDTH + lane;
+            c[j] = i >= end ? TOP_NONE : TOP_MERGE ? lists_in[i] : uint2(top_key(logits[i]), i);
+        }
+        for (uint j = 0; j < TOP_UNROLL; j++)
+            top_offer(l, c[j], a.k, lane);
+    }
+    top_settle(l);
+    top_merge(l, lists, a.k, sg, lane);
+    if (sg != 0) return;
+    for (uint s = 0; s < 2; s++) {
+        const uint i = s * SIMD_WIDTH + lane;
+        if (i >= a.k) continue;
+        if (!TOP_LAST) {
+            lists_in[group.x * a.k + i] = l.slot[s];
+            continue;
+        }
+        const uint bits = logits[l.slot[s].y];
+        ids[row * a.k + i] = int(l.slot[s].y);
+        values[row * a.k + i] = (bits & 0x7FFFFFFF) > 0x7F800000 ? 0xFF800000 : bits;
+    }
+}
