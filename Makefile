@@ -127,11 +127,13 @@ test-arm64: ## cross-build the CPU backend for 64-bit ARM and run its tests unde
 	@scripts/test-arm64
 arm64: $(ARM64_TESTS:%=$(BUILD)/%)
 
-.PHONY: test-metal metal-tests metal-mutants
+.PHONY: test-metal metal-tests metal-list metal-mutants
 test-metal: ## the Metal backend on its stand-in (Linux): whole sets, all modes
 	@scripts/setup test
 	@scripts/test-metal full
 metal-tests: $(BUILD)/inferd $(METAL_UNIT) $(METAL_TESTS)
+metal-list:
+	@echo $(METAL_UNIT)
 metal-mutants: ## plant faults in the Metal backend and count how many its tests catch
 	@scripts/setup test
 	@tests/metal/mutants.py

@@ -21,7 +21,8 @@ endif
 
 ifeq ($(METAL),native)
 ifndef CROSS
-LDLIBS += -framework Metal -framework Foundation
+# CoreGraphics: a command-line program has no default device without it (MTLCreateSystemDefaultDevice).
+LDLIBS += -framework Metal -framework Foundation -framework CoreGraphics
 $(BUILD)/%.o: %.m
 	@mkdir -p $(@D)
 	$(OBJC_CC) $(CPPFLAGS) -std=gnu11 $(COMMON) $(OBJC_WARN) $(SAN) -fno-objc-arc -MMD -MP -c -o $@ $<
@@ -72,10 +73,13 @@ $(BUILD)/sim/runtime/%.S.o: $(METAL_SIM)/runtime/%.S
 	@mkdir -p $(@D)
 	$(CC) -c -o $@ $<
 endif
-# The stand-in's own tests: C, or Objective-C against its Metal.h.
-ifeq ($(METAL),standin)
+# Tests that run on the device, or on the stand-in.
+ifneq ($(filter native standin,$(METAL)),)
 METAL_OPS  := test_backend test_linear test_moe test_attention test_rope_store test_top test_linear_attention
 METAL_UNIT := $(filter $(METAL_OPS:%=$(BUILD)/%) $(BUILD)/test_metal_%,$(patsubst tests/unit/%.c,$(BUILD)/%,$(wildcard tests/unit/test_*.c)))
+endif
+# The stand-in's own tests: C, or Objective-C against its Metal.h.
+ifeq ($(METAL),standin)
 METAL_TESTS := $(patsubst tests/metal/%.c,$(BUILD)/%,$(wildcard tests/metal/test_standin_*.c)) \
                $(patsubst tests/metal/%.m,$(BUILD)/%,$(wildcard tests/metal/test_standin_*.m))
 $(BUILD)/test_standin_%: tests/metal/test_standin_%.c $(LIB)
