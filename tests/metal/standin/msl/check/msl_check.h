@@ -64,9 +64,10 @@ template <class T> struct numeric_limits {
     typedef T n##3 __attribute__((ext_vector_type(3)));                                            \
     typedef T n##4 __attribute__((ext_vector_type(4)));
 MSL_T(char, char)
-MSL_T(uchar, uchar) MSL_T(short, short) MSL_T(ushort, ushort) MSL_T(int, int) MSL_T(uint, uint)
-    MSL_T(long, long) MSL_T(ulong, ulong) MSL_T(half, half) MSL_T(float, float)
-        MSL_T(bfloat, half) typedef int bool2 __attribute__((ext_vector_type(2)));
+MSL_T(uchar, uchar)
+MSL_T(short, short) MSL_T(ushort, ushort) MSL_T(int, int) MSL_T(uint, uint) MSL_T(long, long)
+    MSL_T(ulong, ulong) MSL_T(half, half) MSL_T(float, float) MSL_T(bfloat, half) typedef int bool2
+    __attribute__((ext_vector_type(2)));
 typedef int bool3 __attribute__((ext_vector_type(3)));
 typedef int bool4 __attribute__((ext_vector_type(4)));
 // Packed vectors: aligned as their element, converted to and from the plain ones in any memory.
@@ -141,10 +142,11 @@ template <class T> struct msl_elem<T __attribute__((ext_vector_type(4)))> { type
     template <class T> T n(T, T);                                                                  \
     template <class T, class U> decltype(T() + U()) n(T, U);
 F1(exp)
-F1(exp2) F1(exp10) F1(log) F1(log2) F1(log10) F1(sqrt) F1(rsqrt) F1(sin) F1(cos) F1(tan) F1(tanh)
-    F1(asin) F1(acos) F1(atan) F1(sinh) F1(cosh) F1(floor) F1(ceil) F1(trunc) F1(round) F1(rint)
-        F1(fabs) F1(fract) F1(saturate) F1(sign) F1(abs) F1(popcount) F1(clz) F1(ctz) F2(pow)
-            F2(powr) F2(fmod) F2(atan2) F2(fmin) F2(fmax) F2(copysign) F2(step) F2(min)
+F1(exp2)
+F1(exp10) F1(log) F1(log2) F1(log10) F1(sqrt) F1(rsqrt) F1(sin) F1(cos) F1(tan) F1(tanh) F1(asin)
+    F1(acos) F1(atan) F1(sinh) F1(cosh) F1(floor) F1(ceil) F1(trunc) F1(round) F1(rint) F1(fabs)
+        F1(fract) F1(saturate) F1(sign) F1(abs) F1(popcount) F1(clz) F1(ctz) F2(pow) F2(powr)
+            F2(fmod) F2(atan2) F2(fmin) F2(fmax) F2(copysign) F2(step) F2(min)
                 F2(max) template <class T, class U, class V>
                 T clamp(T, U, V);
 template <class T> T fma(T, T, T);
@@ -189,12 +191,12 @@ mem_flags operator|(mem_flags, mem_flags);
 void threadgroup_barrier(mem_flags);
 void simdgroup_barrier(mem_flags);
 F1(simd_sum)
-F1(simd_product) F1(simd_max) F1(simd_min) F1(simd_and) F1(simd_or) F1(simd_xor)
-    F1(simd_broadcast_first) F1(simd_prefix_inclusive_sum) F1(simd_prefix_exclusive_sum)
-        F1(quad_sum)
+F1(simd_product)
+F1(simd_max) F1(simd_min) F1(simd_and) F1(simd_or) F1(simd_xor) F1(simd_broadcast_first)
+    F1(simd_prefix_inclusive_sum) F1(simd_prefix_exclusive_sum) F1(quad_sum)
 #define S2(n) template <class T> T n(T, ushort);
-            S2(simd_shuffle) S2(simd_shuffle_xor) S2(simd_shuffle_up) S2(simd_shuffle_down)
-                S2(simd_broadcast) S2(quad_shuffle_xor) bool simd_all(bool);
+        S2(simd_shuffle) S2(simd_shuffle_xor) S2(simd_shuffle_up) S2(simd_shuffle_down)
+            S2(simd_broadcast) S2(quad_shuffle_xor) bool simd_all(bool);
 bool simd_any(bool);
 bool simd_is_first();
 struct simd_vote {
@@ -222,7 +224,8 @@ template <class T, int C, int R = C> simdgroup_matrix<T, C, R> make_filled_simdg
     void simdgroup_store(simdgroup_matrix<T, 8, 8>, AS T *, ulong = 8, ulong2 = (ulong2)0,         \
                          bool = false);
 MLOAD(device)
-MLOAD(threadgroup) MSTORE(device) MSTORE(threadgroup) template <class D, class A, class B, class C>
+MLOAD(threadgroup)
+MSTORE(device) MSTORE(threadgroup) template <class D, class A, class B, class C>
 void simdgroup_multiply_accumulate(thread simdgroup_matrix<D, 8, 8> &, simdgroup_matrix<A, 8, 8>,
                                    simdgroup_matrix<B, 8, 8>, simdgroup_matrix<C, 8, 8>);
 template <class D, class A, class B>
@@ -239,7 +242,8 @@ template <class T> struct atomic { T v; };
     template <class T>                                                                             \
     T atomic_fetch_##n##_explicit(volatile threadgroup atomic<T> *, T, memory_order);
 AT(add)
-AT(sub) AT(and) AT(or) AT(xor) AT(min) AT(max) template <class T>
+AT(sub)
+AT(and) AT(or) AT(xor) AT(min) AT(max) template <class T>
 T atomic_load_explicit(const volatile device atomic<T> *, memory_order);
 template <class T> T atomic_load_explicit(const volatile threadgroup atomic<T> *, memory_order);
 template <class T> void atomic_store_explicit(volatile device atomic<T> *, T, memory_order);
