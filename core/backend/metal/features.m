@@ -10,6 +10,17 @@ const char *metal_products_name(enum metal_products p) {
     return names[p];
 }
 
+int backend_metal_force_products(backend *be, enum metal_products products) {
+    struct metal_features *f = &metal_of(be)->features;
+    if (products != METAL_VECTOR_ONLY && !f->simdgroup_matrix) return ERR_UNSUPPORTED;
+    f->products = products;
+    return 0;
+}
+
+enum metal_products backend_metal_products(const backend *be) {
+    return ((const struct metal_backend *)be)->features.products;
+}
+
 /* A row for each feature: the first GPU family that has it
  * (https://developer.apple.com/metal/Metal-Feature-Set-Tables.pdf). */
 static const struct {

@@ -16,6 +16,7 @@
 #import <Metal/Metal.h>
 
 #include "core/backend/backend_int.h"
+#include "core/backend/metal/metal.h"
 #include "shaders/kargs.h"
 
 enum {
@@ -24,15 +25,6 @@ enum {
     METAL_MAX_PIPELINES = 512,
     METAL_PAGE = BACKEND_RANGE_ALIGN,
     METAL_TG_BYTES = 32768 /* threadgroup memory of every family */
-};
-
-/* Which family of kernels computes products and attention. Both give the same bits where the
- * device's simdgroup_multiply_accumulate is a chain of fma (probe_matrix.metal); elsewhere one must
- * do all rows, or a row's result would depend on how many came with it. */
-enum metal_products {
-    METAL_BOTH,        /* few rows: plain fma; many: simdgroup matrices */
-    METAL_MATRIX_ONLY, /* the probe found another order */
-    METAL_VECTOR_ONLY  /* no simdgroup matrices on this GPU */
 };
 
 /* What the device can do, found at open; features.m has a row for each. */
