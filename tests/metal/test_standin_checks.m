@@ -192,8 +192,7 @@ int main(int argc, char **argv) {
         RUN(bounds_and_initialisation);
         RUN(barriers_and_races);
         RUN(divergence);
-        if (shuffle == 0)
-            RUN(language_rules);
+        if (shuffle == 0) RUN(language_rules);
         RUN(plain_mode);
         [queue release];
         [device release];

@@ -2,6 +2,7 @@
  *
  * sim_state.m    options, violations, errors
  * sim_object.m   the root class: counts live objects, catches messages to dead ones
+ * sim_family.m   GPU families and limits; sim_fault.m: failures on demand
  * sim_buffer.m   buffers; sim_guard.m: the host's view of them while the GPU works
  * sim_library.m  source -> shader object -> functions -> pipelines; sim_compile.m runs the compiler
  * sim_encoder.m  what is recorded and checked before it runs
@@ -31,10 +32,47 @@ void sim_state_init(void);
 const msl_opts *sim_options(void);
 int sim_guard_level(void);
 bool sim_poison(void);
+unsigned sim_delay_ms(void);
 void sim_violation(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Autoreleased. */
 NSError *sim_error(NSString *domain, NSInteger code, NSString *text);
 double sim_now(void);
+
+/* ---- sim_family.m ---- */
+
+struct sim_family {
+    const char *name, *gpu;
+    MTLGPUFamily family; /* the last that it supports */
+    uint64_t max_buffer_bytes, working_set_bytes;
+    bool unified_memory;
+    uint32_t constant_align;         /* of offsets of arguments in the constant address space */
+    uint32_t max_constant_arguments; /* of one kernel */
+};
+void sim_family_init(void);
+const struct sim_family *sim_family(void);
+bool sim_supports_family(MTLGPUFamily family);
+uint64_t sim_max_buffer_bytes(void);
+uint64_t sim_working_set_bytes(void);
+uint32_t sim_max_threads(void);
+/* Why a preprocessed source cannot be compiled, or nil. Autoreleased. */
+NSString *sim_family_refuses(const char *text, MTLLanguageVersion version);
+
+/* ---- sim_fault.m ---- */
+
+enum sim_fault {
+    SIM_FAULT_COMMAND,
+    SIM_FAULT_BUFFER,
+    SIM_FAULT_LIBRARY,
+    SIM_FAULT_PIPELINE,
+    SIM_FAULT_QUEUE,
+    SIM_FAULT_DEVICE,
+    SIM_N_FAULTS
+};
+void sim_fault_init(void);
+/* Counts one; whether it is to fail. */
+bool sim_fault(enum sim_fault place);
+/* The same of a command buffer: the error it is to end in, or nil. Autoreleased. */
+NSError *sim_fault_of_command(void);
 
 /* ---- sim_object.m ---- */
 

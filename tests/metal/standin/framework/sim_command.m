@@ -6,6 +6,7 @@
 #include <Block.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 // One command buffer less that is not done.
 static void leave_queue(struct sim_queue *q, bool was_committed) {
@@ -229,19 +230,22 @@ static int run_one(const struct sim_command *c, char *error, size_t error_bytes)
     return 0;
 }
 
-// The error that it ends with, retained, or nil.
+// The error that it ends with, autoreleased, or nil. Of one that is to fail half is done.
 static NSError *run_all(SimCommandBuffer *b) {
     char text[1024];
-    for (size_t i = 0; i < b->n_commands; i++)
+    NSError *fault = sim_fault_of_command();
+    size_t n = fault ? b->n_commands / 2 : b->n_commands;
+    if (sim_delay_ms()) usleep(1000 * sim_delay_ms());
+    for (size_t i = 0; i < n; i++)
         if (run_one(&b->commands[i], text, sizeof text))
-            return [sim_error(MTLCommandBufferErrorDomain, MTLCommandBufferErrorPageFault,
-                              [NSString stringWithUTF8String:text]) retain];
-    return nil;
+            return sim_error(MTLCommandBufferErrorDomain, MTLCommandBufferErrorPageFault,
+                             [NSString stringWithUTF8String:text]);
+    return fault;
 }
 
 static void finish(SimCommandBuffer *b, struct sim_queue *q) {
     b->start_time = sim_now();
-    NSError *error = run_all(b);
+    NSError *error = [run_all(b) retain];
     b->end_time = sim_now();
     [b guard:sim_guard_unlock];
     [b giveUpCommands];

@@ -59,37 +59,53 @@ static NSString *definitions(MTLCompileOptions *options) {
     return text;
 }
 
-NSString *sim_compile(NSString *source, MTLCompileOptions *options, NSError **error) {
-    const char *cache = getenv("METALSIM_CACHE") ?: "/tmp/metalsim-cache";
+// nil, or why there is no library.
+static NSString *run_compiler(NSString *source, NSString *base, NSString *defines) {
     const char *driver = getenv("METALSIM_CC") ?: METALSIM_DEFAULT_CC;
-    const char *mode = sim_options()->check ? "check" : "plain";
-    NSString *defines = definitions(options);
-    uint64_t hash = hash_text(14695981039346656037ULL, source.UTF8String);
-    hash = hash_text(hash_text(hash, defines.UTF8String), mode);
-    hash = hash_compiler(hash, driver);
-
-    mkdir(cache, 0700);
-    NSString *base = [NSString stringWithFormat:@"%s/%016llx", cache, (unsigned long long)hash];
-    NSString *object = [base stringByAppendingString:@".so"];
-    if (access(object.fileSystemRepresentation, R_OK) == 0) return object;
     NSString *own = [base stringByAppendingFormat:@".%d.%p", (int)getpid(), (void *)pthread_self()];
     [source writeToFile:[own stringByAppendingString:@".metal"]
              atomically:YES
                encoding:NSUTF8StringEncoding
                   error:NULL];
+    // The translated text first: who finds the object finds it too.
     NSString *command = [NSString
         stringWithFormat:@"MSL_NAME=program_source '%s' %s '%@.metal' '%@.tmp'%@ 2>'%@.log' && "
-                         @"mv '%@.tmp' '%@'",
-                         driver, mode, own, own, defines, own, own, object];
+                         @"mv '%@.tmp.cpp' '%@.cpp' && mv '%@.tmp' '%@.so'",
+                         driver, sim_options()->check ? "check" : "plain", own, own, defines, own,
+                         own, base, own, base];
     int rc = system(command.UTF8String);
     NSString *log = [NSString stringWithContentsOfFile:[own stringByAppendingString:@".log"]
                                               encoding:NSUTF8StringEncoding
                                                  error:NULL];
     for (NSString *suffix in @[ @".metal", @".log", @".tmp", @".tmp.cpp" ])
         unlink([own stringByAppendingString:suffix].fileSystemRepresentation);
-    if (rc == 0) return object;
-    if (error)
-        *error = sim_error(MTLLibraryErrorDomain, MTLLibraryErrorCompileFailure,
-                           log.length ? log : @"the compiler failed");
+    if (rc == 0) return nil;
+    return log.length ? log : @"the compiler failed";
+}
+
+NSString *sim_compile(NSString *source, MTLCompileOptions *options, NSError **error) {
+    const char *cache = getenv("METALSIM_CACHE") ?: "/tmp/metalsim-cache";
+    MTLLanguageVersion version = options ? options.languageVersion : MTLLanguageVersion3_1;
+    unsigned number = (unsigned)(version >> 16) * 100 + (unsigned)(version & 0xFFFF) * 10;
+    NSString *defines =
+        [definitions(options) stringByAppendingFormat:@" -DMSL_FAST_MATH=%d -D__METAL_VERSION__=%u",
+                                                      !options || options.fastMathEnabled, number];
+    uint64_t hash = hash_text(14695981039346656037ULL, source.UTF8String);
+    hash = hash_text(hash_text(hash, defines.UTF8String), sim_options()->check ? "check" : "plain");
+    hash = hash_compiler(hash, getenv("METALSIM_CC") ?: METALSIM_DEFAULT_CC);
+
+    mkdir(cache, 0700);
+    NSString *base = [NSString stringWithFormat:@"%s/%016llx", cache, (unsigned long long)hash];
+    NSString *object = [base stringByAppendingString:@".so"], *why = nil;
+    if (access(object.fileSystemRepresentation, R_OK) != 0)
+        why = run_compiler(source, base, defines);
+    if (!why) {
+        NSString *text = [NSString stringWithContentsOfFile:[base stringByAppendingString:@".cpp"]
+                                                   encoding:NSUTF8StringEncoding
+                                                      error:NULL];
+        why = sim_family_refuses(text ? text.UTF8String : "", version);
+    }
+    if (!why) return object;
+    if (error) *error = sim_error(MTLLibraryErrorDomain, MTLLibraryErrorCompileFailure, why);
     return nil;
 }

@@ -26,29 +26,28 @@ static void init_only(void) {
     return METALSIM_DEVICE;
 }
 - (NSString *)name {
-    return @"Metal stand-in (CPU)";
+    return [NSString stringWithUTF8String:sim_family()->gpu];
 }
 - (NSUInteger)maxBufferLength {
-    return (NSUInteger)8 << 30;
+    return sim_max_buffer_bytes();
 }
 - (NSUInteger)maxThreadgroupMemoryLength {
     return MSL_TG_BYTES;
 }
 - (uint64_t)recommendedMaxWorkingSetSize {
-    return (uint64_t)12 << 30;
+    return sim_working_set_bytes();
 }
 - (NSUInteger)currentAllocatedSize {
     return sim_buffer_allocated();
 }
 - (BOOL)hasUnifiedMemory {
-    return YES;
+    return sim_family()->unified_memory;
 }
 - (MTLSize)maxThreadsPerThreadgroup {
     return MTLSizeMake(MSL_MAX_THREADS, MSL_MAX_THREADS, MSL_MAX_THREADS);
 }
 - (BOOL)supportsFamily:(MTLGPUFamily)family {
-    return family <= MTLGPUFamilyApple9 || family == MTLGPUFamilyMac2 ||
-           family == MTLGPUFamilyCommon3 || family == MTLGPUFamilyMetal3;
+    return sim_supports_family(family);
 }
 
 - (id<MTLCommandQueue>)newCommandQueue {
@@ -60,11 +59,12 @@ static void init_only(void) {
         sim_violation("newCommandQueueWithMaxCommandBufferCount: 0");
         return nil;
     }
+    if (sim_fault(SIM_FAULT_QUEUE)) return nil;
     return [[SimQueue alloc] initWithDevice:self maxCommandBuffers:count];
 }
 
 - (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length options:(MTLResourceOptions)options {
-    if (!length || length > self.maxBufferLength) return nil;
+    if (!length || length > self.maxBufferLength || sim_fault(SIM_FAULT_BUFFER)) return nil;
     return [[SimBuffer alloc] initWithLength:length options:options device:self];
 }
 
@@ -86,7 +86,7 @@ static void init_only(void) {
                       pointer, (unsigned long)length, SIM_MAC_PAGE);
         return nil;
     }
-    if (length > self.maxBufferLength) return nil;
+    if (length > self.maxBufferLength || sim_fault(SIM_FAULT_BUFFER)) return nil;
     return [[SimBuffer alloc] initWithMemory:pointer
                                       length:length
                                      options:options
@@ -97,6 +97,12 @@ static void init_only(void) {
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source
                                options:(MTLCompileOptions *)options
                                  error:(NSError **)error {
+    if (sim_fault(SIM_FAULT_LIBRARY)) {
+        if (error)
+            *error = sim_error(MTLLibraryErrorDomain, MTLLibraryErrorInternal,
+                               @"the compiler service does not answer (injected)");
+        return nil;
+    }
     NSString *path = sim_compile(source, options, error);
     return path ? [[SimLibrary alloc] initWithPath:path device:self] : nil;
 }
@@ -115,6 +121,12 @@ static void init_only(void) {
                 [NSString
                     stringWithFormat:@"function '%@' has unspecialised function constant(s) %@",
                                      f.name, f->missing]);
+        return nil;
+    }
+    if (sim_fault(SIM_FAULT_PIPELINE)) {
+        if (error)
+            *error = sim_error(MTLLibraryErrorDomain, MTLLibraryErrorInternal,
+                               @"Compiler encountered an internal error (injected)");
         return nil;
     }
     SimPipeline *p = [SimPipeline new];
@@ -136,6 +148,7 @@ static void init_only(void) {
 
 id<MTLDevice> MTLCreateSystemDefaultDevice(void) {
     sim_state_init();
+    if (sim_fault(SIM_FAULT_DEVICE)) return nil;
     pthread_once(&only_once, init_only);
     pthread_mutex_lock(&only.mutex);
     SimDevice *device = [only.device retain];
@@ -146,7 +159,7 @@ id<MTLDevice> MTLCreateSystemDefaultDevice(void) {
 
 NSArray *MTLCopyAllDevices(void) {
     id<MTLDevice> device = MTLCreateSystemDefaultDevice();
-    NSArray *all = [[NSArray alloc] initWithObjects:device, nil];
+    NSArray *all = device ? [[NSArray alloc] initWithObjects:device, nil] : [NSArray new];
     [device release];
     return all;
 }

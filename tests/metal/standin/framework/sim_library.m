@@ -119,7 +119,8 @@ static const char *declared_type(const char *type) {
     return function.name;
 }
 - (NSUInteger)maxTotalThreadsPerThreadgroup {
-    return function->kernel->max_threads ? function->kernel->max_threads : MSL_MAX_THREADS;
+    uint32_t own = function->kernel->max_threads, most = sim_max_threads();
+    return own && own < most ? own : most;
 }
 - (NSUInteger)threadExecutionWidth {
     return MSL_SIMD;

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,7 +18,8 @@ static struct {
     msl_opts options;
     int guard_level;
     bool poison;
-} state = {.options = {.workers = 1, .seed = 1}};
+    unsigned delay_ms;
+} state = {.options = {.workers = 1, .check = 1, .seed = 1}};
 static pthread_once_t init_once = PTHREAD_ONCE_INIT;
 
 static uint64_t env_number(const char *name, uint64_t otherwise) {
@@ -27,14 +29,20 @@ static uint64_t env_number(const char *name, uint64_t otherwise) {
 
 static void init(void) {
     msl_opts *o = &state.options;
-    o->check = (int)env_number("METALSIM_CHECK", (uint64_t)o->check);
+    const char *mode = getenv("METALSIM_MODE");
+    if (mode && strcmp(mode, "plain") != 0 && strcmp(mode, "check") != 0)
+        sim_violation("METALSIM_MODE=%s: not plain or check", mode);
+    if (mode) o->check = strcmp(mode, "check") == 0;
     o->workers = (int)env_number("METALSIM_WORKERS", (uint64_t)o->workers);
     o->shuffle = (int)env_number("METALSIM_SHUFFLE", (uint64_t)o->shuffle);
     o->seed = env_number("METALSIM_SEED", o->seed);
     if (!o->workers) o->workers = (int)sysconf(_SC_NPROCESSORS_ONLN);
     state.guard_level = (int)env_number("METALSIM_GUARD", 0);
     state.poison = env_number("METALSIM_POISON", 0) != 0;
+    state.delay_ms = (unsigned)env_number("METALSIM_DELAY_MS", 0);
     if (state.guard_level) sim_guard_init();
+    sim_family_init();
+    sim_fault_init();
 }
 
 void sim_state_init(void) {
@@ -54,6 +62,15 @@ const msl_opts *sim_options(void) {
 
 int sim_guard_level(void) {
     return state.guard_level;
+}
+
+unsigned sim_delay_ms(void) {
+    return state.delay_ms;
+}
+
+void metalsim_set_delay_ms(unsigned ms) {
+    sim_state_init();
+    state.delay_ms = ms;
 }
 
 bool sim_poison(void) {
