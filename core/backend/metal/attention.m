@@ -1,12 +1,160 @@
-/* attention.m - launches of paged attention. Owns nothing. */
+/* attention.m - launches of paged attention. Owns nothing; the memory for parts of rows is the
+ * backend's.
+ *
+ * Rows of the vector family are cut into tasks (a slice of the query heads of one KV head), a
+ * task's positions into chunks. As many tasks as their chunks' results find room for go in one pass
+ * over the device, two dispatches; what a row gets does not depend on it. */
 #include "core/backend/metal/metal_int.h"
 
+#include <math.h>
+
+enum {
+    CHUNK = 128,     /* tokens: attention.h */
+    MAX_HEADS = 16,  /* of a task; half where head_dim is over WIDE */
+    WIDE = 128,      /* dimensions */
+    SIMDGROUPS = 4,  /* of a threadgroup, at most */
+    TG_BYTES = 24576 /* of a threadgroup of several simdgroups, so that some fit a core */
+};
+#define PART_BYTES (UINT64_C(32) << 20)
+
+static const float log2_e = 1.44269504088896340736f;
+
 int metal_attention_scratch(struct metal_backend *m, const struct backend_config *c, err *e) {
-    (void)m, (void)c, (void)e;
+    (void)c;
+    return backend_buf_new(&m->base, PART_BYTES, &m->scratch[METAL_SCRATCH_PARTS], e);
+}
+
+static uint32_t most_chunks(const struct op_paged_attention *a) {
+    uint64_t context =
+        a->max_context ? a->max_context : (uint64_t)a->table_stride * a->kv.block_tokens;
+    uint32_t all = metal_div_up(context, CHUNK);
+    uint32_t windowed = a->window ? metal_div_up(a->window - 1, CHUNK) + 1 : all;
+    return windowed < all ? windowed : all;
+}
+
+static struct kargs_attention args_of(const struct op_paged_attention *a) {
+    return (struct kargs_attention){.n_seqs = a->n_seqs,
+                                    .n_heads = a->n_heads,
+                                    .n_kv_heads = a->kv.n_kv_heads,
+                                    .table_stride = a->table_stride,
+                                    .window = a->window,
+                                    .n_slices = 1,
+                                    .n_parts = most_chunks(a),
+                                    .q_scale =
+                                        a->softcap != 0 ? a->scale / a->softcap : a->scale * log2_e,
+                                    .cap = a->softcap * log2_e};
+}
+
+static uint32_t threadgroup_bytes(const struct op_paged_attention *a, uint32_t heads,
+                                  uint32_t simdgroups) {
+    uint32_t scales = a->kv.kv_type == QTYPE_Q8_0 ? CHUNK * (a->kv.head_dim / Q_ELEMS) * 2 : 0;
+    return (heads * a->kv.head_dim + simdgroups * CHUNK * heads) * (uint32_t)sizeof(float) +
+           simdgroups * scales;
+}
+
+/* How the vector family goes over the rows. */
+struct decode {
+    const struct op_paged_attention *a;
+    struct kargs_attention args;
+    uint32_t heads, simdgroups, n_tasks;
+    bool by_seq, final;
+};
+
+static struct metal_bind sinks_of(const struct op_paged_attention *a) {
+    return a->sinks ? metal_weight_at(a->sinks) : metal_at(a->q);
+}
+
+static uint64_t sums_bytes(const struct decode *d, uint32_t n_tasks) {
+    return (uint64_t)n_tasks * d->heads * d->args.n_parts * 2 * sizeof(float);
+}
+
+static uint64_t task_bytes(const struct decode *d) {
+    return sums_bytes(d, 1) * (d->a->kv.head_dim / 2 + 1);
+}
+
+static int dispatch_decode(struct metal_backend *m, const struct decode *d, uint32_t n_tasks) {
+    const struct op_paged_attention *a = d->a;
+    struct metal_bind parts = metal_at(m->scratch[METAL_SCRATCH_PARTS]), sums = parts;
+    sums.offset = PART_BYTES - sums_bytes(d, n_tasks);
+    uint64_t rows = (uint64_t)n_tasks * d->heads * a->kv.head_dim * sizeof(float);
+    return metal_dispatch(m,
+                          &(struct metal_launch){
+                              .kernel = "attention_decode",
+                              .n_consts = 10,
+                              .consts = {{0, (uint32_t)a->kv.kv_type},
+                                         {1, a->kv.head_dim},
+                                         {2, a->kv.block_tokens},
+                                         {3, a->n_heads / a->kv.n_kv_heads},
+                                         {4, a->softcap != 0},
+                                         {5, a->sinks != NULL},
+                                         {6, d->heads},
+                                         {7, d->simdgroups},
+                                         {8, d->by_seq},
+                                         {9, d->final}},
+                              .args = &d->args,
+                              .args_bytes = sizeof d->args,
+                              .n_binds = 9,
+                              .binds = {metal_at(a->q), metal_at(a->pos), metal_at(a->row_start),
+                                        metal_at(a->tables), metal_at(a->kv.k), metal_at(a->kv.v),
+                                        sinks_of(a), d->final ? metal_at(a->out) : parts, sums},
+                              .tg_bytes = threadgroup_bytes(a, d->heads, d->simdgroups),
+                              .groups = {metal_div_up(d->args.n_parts, d->simdgroups), n_tasks, 1},
+                              .threads = {d->simdgroups * 32, 1, 1},
+                              .read = rows * metal_div_up(d->args.n_parts, d->simdgroups),
+                              .written = d->final ? rows : n_tasks * task_bytes(d),
+                          });
+}
+
+static int dispatch_reduce(struct metal_backend *m, const struct decode *d, uint32_t n_tasks) {
+    const struct op_paged_attention *a = d->a;
+    struct metal_bind parts = metal_at(m->scratch[METAL_SCRATCH_PARTS]), sums = parts;
+    sums.offset = PART_BYTES - sums_bytes(d, n_tasks);
+    return metal_dispatch(
+        m, &(struct metal_launch){
+               .kernel = "attention_reduce",
+               .n_consts = 5,
+               .consts = {{1, a->kv.head_dim},
+                          {3, a->n_heads / a->kv.n_kv_heads},
+                          {5, a->sinks != NULL},
+                          {6, d->heads},
+                          {8, d->by_seq}},
+               .args = &d->args,
+               .args_bytes = sizeof d->args,
+               .n_binds = 6,
+               .binds = {parts, sums, metal_at(a->pos), metal_at(a->row_start), sinks_of(a),
+                         metal_at(a->out)},
+               .groups = {d->heads, n_tasks, 1},
+               .threads = {32, 1, 1},
+               .read = n_tasks * task_bytes(d),
+               .written = (uint64_t)n_tasks * d->heads * a->kv.head_dim * sizeof(float),
+           });
+}
+
+/* by_seq: only sequences of one row. */
+static int run_decode(struct metal_backend *m, const struct op_paged_attention *a, bool by_seq) {
+    uint32_t group = a->n_heads / a->kv.n_kv_heads;
+    struct decode d = {.a = a, .args = args_of(a), .by_seq = by_seq};
+    d.args.n_slices = metal_div_up(group, a->kv.head_dim > WIDE ? MAX_HEADS / 2 : MAX_HEADS);
+    d.heads = metal_div_up(group, d.args.n_slices);
+    d.final = d.args.n_parts == 1;
+    d.n_tasks = (by_seq ? a->n_seqs : a->n_rows) * a->kv.n_kv_heads * d.args.n_slices;
+    for (d.simdgroups = SIMDGROUPS; d.simdgroups > 1; d.simdgroups /= 2)
+        if (d.simdgroups <= d.args.n_parts &&
+            threadgroup_bytes(a, d.heads, d.simdgroups) <= TG_BYTES)
+            break;
+    uint64_t room = d.final ? d.n_tasks : PART_BYTES / task_bytes(&d);
+    if (!room) return ERR_UNSUPPORTED;
+    for (; d.args.first_task < d.n_tasks; d.args.first_task += (uint32_t)room) {
+        uint32_t n = d.n_tasks - d.args.first_task;
+        if (n > room) n = (uint32_t)room;
+        int rc = dispatch_decode(m, &d, n);
+        if (!rc && !d.final) rc = dispatch_reduce(m, &d, n);
+        if (rc) return rc;
+    }
     return 0;
 }
 
 int metal_paged_attention(backend *be, const struct op_paged_attention *a) {
-    (void)be, (void)a;
-    return ERR_UNSUPPORTED;
+    if (!metal_kv_fits(&a->kv)) return ERR_UNSUPPORTED;
+    return run_decode(metal_of(be), a, false);
 }

@@ -1,0 +1,228 @@
+// attention.metal - paged attention of single rows: the family on plain fma. Two passes: chunks of
+// a row's positions in parallel, each with all query heads of a KV head, so that K and V are read
+// once for all of them; then the chunks of a row merged in ascending order.
+#include "shaders/metal/attention.h"
+
+constant uint HEADS [[function_constant(6)]];      // query heads of a threadgroup: of one slice
+constant uint SIMDGROUPS [[function_constant(7)]]; // of a threadgroup, a chunk each
+constant uint BY_SEQ [[function_constant(8)]];     // tasks go over sequences: those of one row
+constant uint FINAL [[function_constant(9)]]; // one chunk is all that a row can see: no second pass
+
+#define MAX_HEADS  16
+#define LANE_DIMS  2 /* next to each other, in a step of SIMD_WIDTH * LANE_DIMS dimensions */
+#define STEP_DIMS  (SIMD_WIDTH * LANE_DIMS)
+#define MAX_STEPS  (MAX_HEAD_DIM / STEP_DIMS)
+#define SCALE_STEP (CHUNK * (HEAD_DIM / KV_SCALE_DIMS))
+
+// A lane's dimensions of each head: STEP_DIMS * step + LANE_DIMS * lane on.
+struct lane_values {
+    float2 v[MAX_HEADS][MAX_STEPS];
+};
+
+// What a task is: a row and HEADS query heads of it from `head` on, n_heads of which exist.
+struct row_task {
+    uint row, seq, kv_head, head, n_heads;
+    uint first_chunk, n_chunks; // that it sees
+    seen keys;
+};
+
+// The sequence of a row: the last that begins at or before it.
+static inline uint seq_of(device const int *row_start, uint n_seqs, uint row) {
+    uint from = 0, end = n_seqs;
+    while (from + 1 < end) {
+        const uint middle = (from + end) / 2;
+        if (uint(row_start[middle]) <= row)
+            from = middle;
+        else
+            end = middle;
+    }
+    return from;
+}
+
+// False: no row of this pass.
+static inline bool find_task(constant kargs_attention &a, uint index, device const int *pos,
+                             device const int *row_start, thread row_task &t) {
+    const uint task = a.first_task + index, slice = task % a.n_slices;
+    const uint unit = task / a.n_slices / a.n_kv_heads;
+    t.kv_head = task / a.n_slices % a.n_kv_heads;
+    t.head = t.kv_head * GROUP + slice * HEADS;
+    t.n_heads = min(HEADS, GROUP - slice * HEADS);
+    t.seq = BY_SEQ ? unit : seq_of(row_start, a.n_seqs, unit);
+    t.row = BY_SEQ ? uint(row_start[unit]) : unit;
+    if (BY_SEQ && uint(row_start[unit + 1]) != t.row + 1) return false;
+    t.keys = seen_from(pos[t.row], a.window);
+    t.first_chunk = t.keys.first / CHUNK;
+    t.n_chunks = t.keys.last / CHUNK - t.first_chunk + 1;
+    return true;
+}
+
+// Four tokens' dot products with all heads, from token `first` on, which lies in one block. q
+// (HEADS, HEAD_DIM). run: of the block, token: the first one's place in it.
+static inline void make_dots(threadgroup const float *q, device const uchar *run, uint token,
+                             thread float4 *dots) {
+    for (uint from = 0; from < HEAD_DIM; from += KV_SCALE_DIMS) {
+        const uint end = min(from + KV_SCALE_DIMS, HEAD_DIM);
+        float4 scale = 1.0f;
+        if (KV_TYPE == QTYPE_Q8_0)
+            scale = float4(((device const half4 *)run_scales(
+                run))[(from / KV_SCALE_DIMS * BLOCK_TOKENS + token) / LANE_TOKENS]);
+        for (uint d = from; d < end; d += 4) {
+            float4 k[4];
+            for (uint i = 0; i < 4; i++) {
+                k[i] = kv_load4(KV_TYPE, run, (d + i) * BLOCK_TOKENS + token);
+                if (KV_TYPE == QTYPE_Q8_0) k[i] *= scale;
+            }
+            for (uint h = 0; h < HEADS; h++)
+                for (uint i = 0; i < 4; i++)
+                    dots[h] = fma(float4(q[h * HEAD_DIM + d + i]), k[i], dots[h]);
+        }
+    }
+}
+
+// The scales of V of the chunk's tokens, (CHUNK, HEAD_DIM / 32), of those that the row sees.
+static inline void load_scales(device const uchar *pool, device const int *table, uint first_pos,
+                               thread const row_task &t, uint n_kv_heads, uint lane,
+                               threadgroup half *scales) {
+    const uint n = HEAD_DIM / KV_SCALE_DIMS;
+    for (uint i = lane; i < SCALE_STEP; i += SIMD_WIDTH) {
+        const uint pos = first_pos + i / n;
+        if (sees(t.keys, pos))
+            scales[i] = run_scales(pool + run_at(table, pos, n_kv_heads, t.kv_head))
+                [pos % BLOCK_TOKENS * n + i % n];
+    }
+}
+
+// Adds LANE_TOKENS tokens from position pos on to o.
+// weights (LANE_TOKENS, HEADS), scales: of their V.
+static inline void add_values(device const uchar *run, uint pos, seen keys, uint lane,
+                              threadgroup const float *weights, threadgroup const half *scales,
+                              thread lane_values &o) {
+    for (uint step = 0; step < MAX_STEPS; step++) {
+        const uint d = step * STEP_DIMS + lane * LANE_DIMS;
+        if (d >= HEAD_DIM) break;
+        float2 v[LANE_TOKENS];
+        for (uint i = 0; i < LANE_TOKENS; i++) {
+            v[i] = 0.0f;
+            if (!sees(keys, pos + i)) continue;
+            v[i] = kv_load2(KV_TYPE, run, (pos + i) % BLOCK_TOKENS * HEAD_DIM + d);
+            if (KV_TYPE == QTYPE_Q8_0)
+                v[i] *= float(scales[i * (HEAD_DIM / KV_SCALE_DIMS) + d / KV_SCALE_DIMS]);
+        }
+        for (uint h = 0; h < HEADS; h++)
+            for (uint i = 0; i < LANE_TOKENS; i++)
+                o.v[h][step] = fma(float2(weights[i * HEADS + h]), v[i], o.v[h][step]);
+    }
+}
+
+// A lane's dimensions of one head times factor, to (HEAD_DIM) f32.
+static inline void store_lane(device float *to, thread const float2 *o, float factor, uint lane) {
+    for (uint step = 0; step < MAX_STEPS; step++) {
+        const uint d = step * STEP_DIMS + lane * LANE_DIMS;
+        if (d < HEAD_DIM)
+            ((device float2 *)to)[d / LANE_DIMS] = fma(o[step], float2(factor), float2(0.0f));
+    }
+}
+
+// First pass. q (n_rows, n_heads, HEAD_DIM) f32; pos (n_rows), row_start (n_seqs + 1), tables
+// (n_seqs, table_stride) i32. parts (tasks, HEADS, n_parts, HEAD_DIM) f32, of chunk
+// first_chunk + part; sums (tasks, HEADS, n_parts) their m and l. With FINAL parts is out
+// (n_rows, n_heads, HEAD_DIM). Grid: SIMDGROUPS parts each, tasks. shared: q' (HEADS, HEAD_DIM);
+// weights (SIMDGROUPS, CHUNK, HEADS); scales of Q8_0.
+kernel void attention_decode(constant kargs_attention &a [[buffer(0)]],
+                             device const float *q [[buffer(1)]],
+                             device const int *pos [[buffer(2)]],
+                             device const int *row_start [[buffer(3)]],
+                             device const int *tables [[buffer(4)]],
+                             device const uchar *k_pool [[buffer(5)]],
+                             device const uchar *v_pool [[buffer(6)]],
+                             device const float *sinks [[buffer(7)]],
+                             device float *parts [[buffer(8)]],
+                             device chunk_sum *sums [[buffer(9)]],
+                             threadgroup float *shared [[threadgroup(0)]],
+                             uint2 group [[threadgroup_position_in_grid]],
+                             uint simdgroup [[simdgroup_index_in_threadgroup]],
+                             uint lane [[thread_index_in_simdgroup]]) {
+    row_task t;
+    if (!find_task(a, group.y, pos, row_start, t)) return;
+    if (group.x * SIMDGROUPS >= t.n_chunks) return;
+    device const float *from = q + (ulong(t.row) * a.n_heads + t.head) * HEAD_DIM;
+    for (uint i = simdgroup * SIMD_WIDTH + lane; i < HEADS * HEAD_DIM; i += SIMDGROUPS * SIMD_WIDTH)
+        shared[i] = i < t.n_heads * HEAD_DIM ? from[i] * a.q_scale : 0.0f;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    const uint part = group.x * SIMDGROUPS + simdgroup;
+    if (part >= t.n_chunks) return;
+
+    threadgroup float *weights = shared + HEADS * HEAD_DIM + simdgroup * CHUNK * HEADS;
+    threadgroup half *scales =
+        (threadgroup half *)(shared + HEADS * HEAD_DIM + SIMDGROUPS * CHUNK * HEADS) +
+        simdgroup * SCALE_STEP;
+    device const int *table = tables + ulong(t.seq) * a.table_stride;
+    const uint first_pos = (t.first_chunk + part) * CHUNK;
+    const uint lane_pos = first_pos + lane * LANE_TOKENS;
+    float4 dots[MAX_HEADS];
+    for (uint h = 0; h < HEADS; h++)
+        dots[h] = 0.0f;
+    if (lane_pos <= t.keys.last && lane_pos + LANE_TOKENS > t.keys.first)
+        make_dots(shared, k_pool + run_at(table, lane_pos, a.n_kv_heads, t.kv_head),
+                  lane_pos % BLOCK_TOKENS, dots);
+    if (KV_TYPE == QTYPE_Q8_0)
+        load_scales(v_pool, table, first_pos, t, a.n_kv_heads, lane, scales);
+    chunk_sum sum[MAX_HEADS];
+    for (uint h = 0; h < HEADS; h++) {
+        sum[h] = chunk_weights(dots[h], lane_pos, t.keys, a.cap);
+        for (uint i = 0; i < LANE_TOKENS; i++)
+            weights[(lane * LANE_TOKENS + i) * HEADS + h] = dots[h][i];
+    }
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+
+    lane_values o;
+    for (uint h = 0; h < HEADS; h++)
+        for (uint step = 0; step < MAX_STEPS; step++)
+            o.v[h][step] = 0.0f;
+    const uint begin = max(first_pos, t.keys.first / LANE_TOKENS * LANE_TOKENS);
+    const uint end = min(first_pos + CHUNK, t.keys.last + 1);
+    for (uint p = begin; p < end; p += LANE_TOKENS)
+        add_values(v_pool + run_at(table, p, a.n_kv_heads, t.kv_head), p, t.keys, lane,
+                   weights + (p - first_pos) * HEADS,
+                   scales + (p - first_pos) * (HEAD_DIM / KV_SCALE_DIMS), o);
+
+    for (uint h = 0; h < t.n_heads; h++) {
+        const ulong at = (ulong(group.y) * HEADS + h) * a.n_parts + part;
+        if (FINAL)
+            store_lane(parts + (ulong(t.row) * a.n_heads + t.head + h) * HEAD_DIM, o.v[h],
+                       finish_factor(sum[h], SINKS ? sinks[t.head + h] : 0.0f), lane);
+        else
+            store_lane(parts + at * HEAD_DIM, o.v[h], 1.0f, lane);
+        if (!FINAL && lane == 0) sums[at] = sum[h];
+    }
+}
+
+// Second pass: out (n_rows, n_heads, HEAD_DIM) f32 from what the first left. Grid: HEADS, tasks; a
+// simdgroup a head.
+kernel void attention_reduce(constant kargs_attention &a [[buffer(0)]],
+                             device const float *parts [[buffer(1)]],
+                             device const chunk_sum *sums [[buffer(2)]],
+                             device const int *pos [[buffer(3)]],
+                             device const int *row_start [[buffer(4)]],
+                             device const float *sinks [[buffer(5)]],
+                             device float *out [[buffer(6)]],
+                             uint2 group [[threadgroup_position_in_grid]],
+                             uint lane [[thread_index_in_simdgroup]]) {
+    row_task t;
+    if (!find_task(a, group.y, pos, row_start, t) || group.x >= t.n_heads) return;
+    const ulong at = (ulong(group.y) * HEADS + group.x) * a.n_parts;
+    chunk_sum total = sums[at];
+    float2 o[MAX_STEPS];
+    for (uint part = 0; part < t.n_chunks; part++) {
+        const merge f = merge_factors(total, sums[at + part], part == 0);
+        device const float *from = parts + (at + part) * HEAD_DIM;
+        for (uint step = 0; step < MAX_STEPS; step++) {
+            const uint d = step * STEP_DIMS + lane * LANE_DIMS;
+            if (d >= HEAD_DIM) break;
+            const float2 v = ((device const float2 *)from)[d / LANE_DIMS];
+            o[step] = part == 0 ? v : fma(v, float2(f.add), o[step] * f.keep);
+        }
+    }
+    store_lane(out + (ulong(t.row) * a.n_heads + t.head + group.x) * HEAD_DIM, o,
+               finish_factor(total, SINKS ? sinks[t.head + group.x] : 0.0f), lane);
+}
