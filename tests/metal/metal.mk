@@ -40,7 +40,7 @@ $(BUILD)/sim/include/objc:
 	@mkdir -p $(@D) && ln -sfn $(GCC_INC)/objc $@
 SIM_RT   := $(patsubst $(METAL_SIM)/%,$(BUILD)/sim/%.o,$(wildcard $(METAL_SIM)/runtime/*.c $(METAL_SIM)/runtime/*.S))
 SIM_FW   := $(patsubst $(METAL_SIM)/%,$(BUILD)/sim/%.o,$(wildcard $(METAL_SIM)/framework/*.m))
-METAL_O  += $(SIM_RT) $(SIM_FW)
+METAL_O  += $(SIM_FW)
 
 # Of the product only core/backend/backend.c knows that there is a Metal backend: everything else is
 # taken from the plain build.
@@ -52,7 +52,7 @@ METAL_BASE ?= build
 metal-base:
 	@$(MAKE) -s METAL= BUILD=$(METAL_BASE) $(METAL_BASE)/libinferd.a
 $(METAL_BASE)/libinferd.a: metal-base ;
-METAL_LIB := $(BUILD)/core/backend/backend.o $(BUILD)/libmetal.a $(METAL_BASE)/libinferd.a
+METAL_LIB := $(BUILD)/core/backend/backend.o $(SIM_RT) $(BUILD)/libmetal.a $(METAL_BASE)/libinferd.a
 $(BUILD)/libmetal.a: $(METAL_O)
 	@rm -f $@
 	$(AR) rcs $@ $^
