@@ -14,7 +14,7 @@ static char violation[1024]; /* the first one since it was emptied */
 static id<MTLDevice> device;
 static id<MTLCommandQueue> queue;
 
-static void on_violation(const char *message) {
+static inline void on_violation(const char *message) {
     if (!violation[0]) snprintf(violation, sizeof violation, "%s", message);
 }
 

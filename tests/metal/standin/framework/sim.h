@@ -20,7 +20,7 @@
 #include <stdbool.h>
 
 enum {
-    SIM_MAC_PAGE = 16384, /* of Apple silicon */
+    SIM_MAC_PAGE = 16384, /* of Apple silicon; an Intel Mac's is less */
     SIM_HOST_PAGE = 4096,
     SIM_SET_BYTES_MAX = 4096
 };
@@ -75,6 +75,8 @@ bool sim_fault(enum sim_fault place);
 NSError *sim_fault_of_command(void);
 
 /* ---- sim_object.m ---- */
+
+void sim_object_init(void);
 
 /* A message to an object of this class after its dealloc is a violation, not a crash: the last few
  * thousand are kept as zombies. */
@@ -173,6 +175,7 @@ struct sim_command {
     uint32_t n_groups[3], n_threads[3], grid[3]; /* grid: of dispatchThreads:, else 0 */
     size_t n_bytes;                              /* of a copy or fill */
     uint8_t value;
+    unsigned encoder, epoch; /* within the command buffer: its encoder; barriers before it there */
 };
 
 @class SimCommandBuffer, SimQueue;
@@ -181,12 +184,15 @@ struct sim_command {
   @public
     SimCommandBuffer *owner; /* retained till endEncoding */
     struct sim_command state;
-    bool ended;
+    bool ended, concurrent;
     id<MTLDevice> _device;
     NSString *_label;
 }
-- (id)initWithOwner:(SimCommandBuffer *)owner;
+- (id)initWithOwner:(SimCommandBuffer *)owner number:(unsigned)number;
 @end
+
+/* Whether the GPU may write through what is bound at an index. */
+bool sim_command_writes(const struct sim_command *command, int index);
 
 /* Gives up what a command holds. */
 void sim_command_fini(struct sim_command *command, bool retained);
@@ -199,6 +205,7 @@ void sim_command_fini(struct sim_command *command, bool retained);
     struct sim_command *commands;
     size_t n_commands, cap_commands;
     SimEncoder *encoder; /* the open one; not retained */
+    unsigned n_encoders;
     NSMutableArray *handlers;
     NSString *_label;
     bool retains;

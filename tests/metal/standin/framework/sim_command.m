@@ -85,15 +85,16 @@ static void leave_queue(struct sim_queue *q, bool was_committed) {
         sim_violation("a second encoder while one is open");
         return nil;
     }
-    encoder = [[[SimEncoder alloc] initWithOwner:self] autorelease];
+    encoder = [[[SimEncoder alloc] initWithOwner:self number:++n_encoders] autorelease];
     return encoder;
 }
 - (id<MTLComputeCommandEncoder>)computeCommandEncoder {
     return [self newEncoder];
 }
 - (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:(MTLDispatchType)type {
-    (void)type;
-    return [self newEncoder];
+    SimEncoder *e = [self newEncoder];
+    if (e) e->concurrent = type == MTLDispatchTypeConcurrent;
+    return e;
 }
 - (id<MTLBlitCommandEncoder>)blitCommandEncoder {
     return [self newEncoder];
@@ -117,22 +118,12 @@ static void leave_queue(struct sim_queue *q, bool was_committed) {
     [value release];
 }
 
-// Of a kernel's argument: whether the GPU may write through it.
-static bool may_write(const struct sim_command *c, int index) {
-    if (c->type != SIM_DISPATCH) return index == 0;
-    const msl_kernel_desc *kernel = c->pipeline->function->kernel;
-    for (uint32_t i = 0; i < kernel->nargs; i++)
-        if (kernel->args[i].kind == MSL_A_BUFFER && kernel->args[i].index == index)
-            return !kernel->args[i].is_const;
-    return false;
-}
-
 - (void)guard:(void (*)(SimBuffer *, bool))change {
     if (!sim_guard_level()) return;
     for (size_t i = 0; i < n_commands; i++)
         for (int j = 0; j < MSL_MAX_BUF; j++)
             if (commands[i].at[j].buffer)
-                change(commands[i].at[j].buffer, may_write(&commands[i], j));
+                change(commands[i].at[j].buffer, sim_command_writes(&commands[i], j));
 }
 
 - (void)commit {

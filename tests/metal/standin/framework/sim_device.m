@@ -3,6 +3,7 @@
 #import "tests/metal/standin/framework/sim.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 @interface SimDevice : MetalsimObject <MTLDevice>
 @end
@@ -19,6 +20,16 @@ static void init_only(void) {
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&only.mutex, &attr);
     pthread_mutexattr_destroy(&attr);
+}
+
+static bool is_mapped(void *pointer, size_t n_bytes) {
+    unsigned char resident[4096];
+    for (size_t at = 0; at < n_bytes; at += sizeof resident * SIM_HOST_PAGE) {
+        size_t n = n_bytes - at;
+        if (n > sizeof resident * SIM_HOST_PAGE) n = sizeof resident * SIM_HOST_PAGE;
+        if (mincore((char *)pointer + at, n, resident) != 0) return false;
+    }
+    return true;
 }
 
 @implementation SimDevice
@@ -84,6 +95,11 @@ static void init_only(void) {
         sim_violation("newBufferWithBytesNoCopy: pointer %p and length %lu must be multiples of "
                       "the %d-byte page",
                       pointer, (unsigned long)length, SIM_MAC_PAGE);
+        return nil;
+    }
+    if (!is_mapped(pointer, length)) {
+        sim_violation("newBufferWithBytesNoCopy: %lu bytes at %p are not all mapped",
+                      (unsigned long)length, pointer);
         return nil;
     }
     if (length > self.maxBufferLength || sim_fault(SIM_FAULT_BUFFER)) return nil;

@@ -22,6 +22,43 @@ static void release_bytes(struct sim_bytes *b) {
     free(b);
 }
 
+static const msl_arg_desc *argument_at(const struct sim_command *c, int index) {
+    const msl_kernel_desc *kernel = c->pipeline->function->kernel;
+    for (uint32_t i = 0; i < kernel->nargs; i++)
+        if (kernel->args[i].kind == MSL_A_BUFFER && kernel->args[i].index == index)
+            return &kernel->args[i];
+    return NULL;
+}
+
+bool sim_command_writes(const struct sim_command *c, int index) {
+    if (c->type != SIM_DISPATCH) return index == 0;
+    const msl_arg_desc *a = argument_at(c, index);
+    return a && !a->is_const;
+}
+
+// A concurrent encoder orders nothing between barriers: of two dispatches that are given the same
+// memory neither may write it.
+static void check_hazards(const SimCommandBuffer *owner, const struct sim_command *c) {
+    for (size_t i = owner->n_commands; i-- > 0;) {
+        const struct sim_command *before = &owner->commands[i];
+        if (before->encoder != c->encoder || before->epoch != c->epoch) return;
+        for (int a = 0; a < MSL_MAX_BUF; a++)
+            for (int b = 0; b < MSL_MAX_BUF; b++) {
+                SimBuffer *buffer = before->at[a].buffer;
+                if (!buffer || buffer != c->at[b].buffer || !argument_at(before, a) ||
+                    !argument_at(c, b) ||
+                    (!sim_command_writes(before, a) && !sim_command_writes(c, b)))
+                    continue;
+                sim_violation(
+                    "%s after %s in a concurrent encoder: both are given buffer '%s', one "
+                    "writes it, and no memoryBarrierWithScope: is between them",
+                    c->pipeline->function->kernel->name, before->pipeline->function->kernel->name,
+                    buffer->_label ? buffer->_label.UTF8String : "?");
+                return;
+            }
+    }
+}
+
 // What a recorded command holds until it is done.
 static void hold(struct sim_command *command, bool retained) {
     [command->pipeline retain];
@@ -44,6 +81,14 @@ void sim_command_fini(struct sim_command *command, bool retained) {
     }
     [command->pipeline release];
     memset(command, 0, sizeof *command);
+}
+
+// Of an offset: the type's own alignment, up to 16; the GPU's for the constant address space.
+static uint32_t offset_align(const msl_arg_desc *a) {
+    uint32_t own = a->size & -a->size;
+    own = own > 16 ? 16 : own ? own : 1;
+    uint32_t least = a->is_const & 2 ? sim_family()->constant_align : 1;
+    return own > least ? own : least;
 }
 
 // Whether what is bound at an argument of a kernel fits it.
@@ -70,6 +115,12 @@ static bool check_argument(const struct sim_command *c, const msl_kernel_desc *k
     else if (at->bytes && !a->is_const)
         sim_violation("%s: setBytes data bound to writable buffer(%d) '%s'", kernel->name, a->index,
                       a->name);
+    else if (at->bytes && a->is_ref && have != a->size)
+        sim_violation("%s: buffer(%d) '%s' is %u bytes, setBytes: gave %zu: the struct differs",
+                      kernel->name, a->index, a->name, a->size, have);
+    else if (at->buffer && at->offset % offset_align(a))
+        sim_violation("%s: buffer(%d) '%s' is bound at offset %zu, which must be a multiple of %u",
+                      kernel->name, a->index, a->name, at->offset, offset_align(a));
     else
         return true;
     return false;
@@ -101,6 +152,14 @@ static bool check_dispatch(const struct sim_command *c, MTLSize groups, MTLSize 
                       MSL_TG_BYTES);
         return false;
     }
+    uint32_t n_constant = 0;
+    for (uint32_t i = 0; i < kernel->nargs; i++)
+        n_constant += (kernel->args[i].is_const & 2) != 0;
+    if (n_constant > sim_family()->max_constant_arguments) {
+        sim_violation("%s: %u arguments in the constant address space, this GPU takes %u",
+                      kernel->name, n_constant, sim_family()->max_constant_arguments);
+        return false;
+    }
     for (uint32_t i = 0; i < kernel->nargs; i++)
         if (!check_argument(c, kernel, &kernel->args[i])) return false;
     return true;
@@ -119,10 +178,11 @@ static void set_size(uint32_t out[3], MTLSize size) {
     return METALSIM_ENCODER;
 }
 
-- (id)initWithOwner:(SimCommandBuffer *)commandBuffer {
+- (id)initWithOwner:(SimCommandBuffer *)commandBuffer number:(unsigned)number {
     if ((self = [super init])) {
         owner = [commandBuffer retain];
         _device = [commandBuffer.device retain];
+        state.encoder = number;
     }
     return self;
 }
@@ -200,6 +260,7 @@ static void set_size(uint32_t out[3], MTLSize size) {
 
 - (void)dispatch:(MTLSize)groups threads:(MTLSize)threads grid:(MTLSize)grid {
     if (![self isOpen] || !check_dispatch(&state, groups, threads)) return;
+    if (concurrent) check_hazards(owner, &state);
     struct sim_command *c = [owner addCommand:&state];
     set_size(c->n_groups, groups);
     set_size(c->n_threads, threads);
@@ -223,8 +284,7 @@ static void set_size(uint32_t out[3], MTLSize size) {
 }
 
 - (void)memoryBarrierWithScope:(MTLBarrierScope)scope {
-    (void)scope;
-    [self isOpen];
+    if ([self isOpen] && scope & MTLBarrierScopeBuffers) state.epoch++;
 }
 
 // Whether a range of a blit lies in its buffer.
@@ -236,6 +296,9 @@ static bool check_range(const SimBuffer *buffer, NSUInteger offset, NSUInteger s
                       (unsigned long)offset, buffer->n_bytes);
     else if (!size)
         sim_violation("blit of no bytes");
+    else if (offset % 4 || size % 4)
+        sim_violation("blit of %lu bytes at %lu: on macOS both must be multiples of 4",
+                      (unsigned long)size, (unsigned long)offset);
     else
         return true;
     return false;
@@ -250,6 +313,13 @@ static bool check_range(const SimBuffer *buffer, NSUInteger offset, NSUInteger s
     if (![self isOpen] || !check_range(from, sourceOffset, size) ||
         !check_range(to, destinationOffset, size))
         return;
+    if (from == to && sourceOffset < destinationOffset + size &&
+        destinationOffset < sourceOffset + size) {
+        sim_violation("copyFromBuffer: the ranges of %lu bytes at %lu and %lu overlap",
+                      (unsigned long)size, (unsigned long)sourceOffset,
+                      (unsigned long)destinationOffset);
+        return;
+    }
     struct sim_command c = {.type = SIM_COPY,
                             .n_bytes = size,
                             .at = {{.buffer = to, .offset = destinationOffset},

@@ -77,8 +77,7 @@ int metalsim_set_faults(const char *spec) {
 
 void sim_fault_init(void) {
     const char *spec = getenv("METALSIM_FAIL");
-    if (spec && set_faults(spec) != 0)
-        sim_violation("METALSIM_FAIL=%s: not understood", spec);
+    if (spec && set_faults(spec) != 0) sim_violation("METALSIM_FAIL=%s: not understood", spec);
 }
 
 bool sim_fault(enum sim_fault place) {

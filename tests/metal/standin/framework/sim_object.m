@@ -91,6 +91,27 @@ static id bury(id object) {
     return oldest;
 }
 
+// ---- -[NSObject autorelease] wants a pool: whatever is autoreleased without one leaks ----
+
+static id (*autorelease_before)(id, SEL);
+
+static id autorelease_in_pool(id self, SEL selector) {
+    if (![NSAutoreleasePool currentPool]) {
+        Class class = object_getClass(self);
+        bool ours = [class isSubclassOfClass:[MetalsimObject class]];
+        sim_violation("%s autoreleased in a thread without a pool: it leaks",
+                      ours ? metalsim_kind_name([class kind]) : class_getName(class));
+    }
+    return autorelease_before(self, selector);
+}
+
+void sim_object_init(void) {
+    Method method = class_getInstanceMethod([NSObject class], @selector(autorelease));
+    autorelease_before = (id(*)(id, SEL))method_getImplementation(method);
+    class_replaceMethod([NSObject class], @selector(autorelease), (IMP)autorelease_in_pool,
+                        method_getTypeEncoding(method));
+}
+
 @implementation MetalsimObject
 + (enum metalsim_kind)kind {
     return METALSIM_N_KINDS;
@@ -99,12 +120,6 @@ static id bury(id object) {
     sim_state_init();
     __atomic_fetch_add(&n_live[[self kind]], 1, __ATOMIC_SEQ_CST);
     return [super allocWithZone:zone];
-}
-- (id)autorelease {
-    if (![NSAutoreleasePool currentPool])
-        sim_violation("%s autoreleased in a thread without a pool: it leaks",
-                      metalsim_kind_name([[self class] kind]));
-    return [super autorelease];
 }
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wobjc-missing-super-calls"

@@ -41,6 +41,7 @@ static void init(void) {
     state.poison = env_number("METALSIM_POISON", 0) != 0;
     state.delay_ms = (unsigned)env_number("METALSIM_DELAY_MS", 0);
     if (state.guard_level) sim_guard_init();
+    sim_object_init();
     sim_family_init();
     sim_fault_init();
 }

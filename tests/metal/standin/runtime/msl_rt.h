@@ -33,7 +33,8 @@ enum {
  *   const msl_fc_desc msl_fcs[]; const unsigned msl_nfcs; ---- */
 enum msl_argkind { MSL_A_BUFFER = 1, MSL_A_TG = 2, MSL_A_BUILTIN = 3 };
 typedef struct msl_arg_desc {
-    uint8_t kind, index, is_ref, is_const; /* index: the buffer's or threadgroup slot's */
+    uint8_t kind, index, is_ref; /* index: the buffer's or threadgroup slot's */
+    uint8_t is_const;            /* 0; or 1, with 2 where it is in the constant address space */
     uint32_t size;                         /* sizeof(pointee) */
     const char *name;
 } msl_arg_desc;

@@ -72,8 +72,9 @@ def arguments(src, q, kernel):
             index = names["threadgroup" if tg else "buffer"]
             call.append(f'msl::par<{kind}>::get(L->{"tg" if tg else "buf"}[{index}])')
             pointee = f"msl::par<{kind}>::obj"
+            space = " | 2" if "constant" in words else ""
             table.append(f"{{{2 if tg else 1}, {index}, msl::par<{kind}>::ref, "
-                         f'msl::cst<{pointee}>::v, msl::size<{pointee}>::v, "{name}"}}')
+                         f'msl::cst<{pointee}>::v{space}, msl::size<{pointee}>::v, "{name}"}}')
             continue
         builtin = next((a for a in names if a in msl_rules.BUILTIN), None)
         if builtin is None:
