@@ -3,11 +3,13 @@
  * Every filter keeps a beginning of the tokens' total order (logit down, id up), so the filters
  * together are one cut: the last token that is kept. It is found by partial selection (expected
  * O(vocab), no sort); then one pass in id order adds up the weights of what is kept and a second
- * walks to the draw. Sums are in double and in a fixed order. Owns scratch of the vocabulary's
- * size, taken once. Runs on the worker thread. */
+ * walks to the draw. Sums are in double and in a fixed order. A draw from few tokens (greedy, a
+ * small top_k) looks at these alone, in order: a device may have picked them. Owns scratch of the
+ * vocabulary's size, taken once. Runs on the worker thread. */
 #include "core/engine/sampler.h"
 
 #include "core/base/mem.h"
+#include "core/base/top.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -129,6 +131,11 @@ static void copy_row(sampler *s, const float *logits, const uint32_t *mask) {
     }
 }
 
+static bool has_penalty(const struct engine_params *p) {
+    return p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f ||
+           p->frequency_penalty != 0.0f;
+}
+
 /* The row in scratch with mask, bias and penalties applied; returns the largest logit. */
 static float adjust(sampler *s, const struct sampler_request *req) {
     const struct engine_params *p = req->params;
@@ -137,7 +144,7 @@ static float adjust(sampler *s, const struct sampler_request *req) {
     for (uint32_t i = 0; i < p->n_bias; i++)
         l[p->bias[i].token] += p->bias[i].bias;
     bool repetition = p->repetition_penalty != 1.0f;
-    if (repetition || p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f) {
+    if (has_penalty(p)) {
         const struct sampler_seen *seen = req->seen;
         for (uint32_t i = 0; i < seen->n_distinct; i++) {
             float *x = &l[seen->ids[i]];
@@ -241,6 +248,72 @@ static struct candidate find_cut(sampler *s, float max, const struct engine_para
     return s->cands[n - 1];
 }
 
+/* ---- a draw from few tokens ---- */
+
+/* Do the filters keep no more than BACKEND_MAX_TOP tokens, whatever their logits? */
+static bool keeps_few(const struct engine_params *p, uint32_t n_vocab) {
+    return p->top_k && p->top_k <= BACKEND_MAX_TOP && p->top_k < n_vocab;
+}
+
+uint32_t sampler_n_top(const struct engine_params *p, uint32_t n_vocab) {
+    if (p->n_bias || has_penalty(p) || p->n_logprobs >= 0 || p->grammar) return 0;
+    if (p->temperature <= 0.0f) return 1;
+    if (!keeps_few(p, n_vocab)) return 0;
+    return n_vocab < BACKEND_MAX_TOP ? n_vocab : BACKEND_MAX_TOP;
+}
+
+/* How many of the n tokens, in order, top_p keeps. */
+static uint32_t nucleus(const double *weights, uint32_t n, float top_p) {
+    double total = 0, mass = 0;
+    for (uint32_t i = 0; i < n; i++)
+        total += weights[i];
+    for (uint32_t i = 0; i + 1 < n; i++) {
+        mass += weights[i];
+        if (mass >= (double)top_p * total) return i + 1;
+    }
+    return n;
+}
+
+/* The draw from the p->top_k first of top's tokens. */
+static int32_t draw_few(const struct sampler_request *req, const struct sampler_top *top) {
+    const struct engine_params *p = req->params;
+    double weights[BACKEND_MAX_TOP], total = 0, sum = 0;
+    int32_t ids[BACKEND_MAX_TOP];
+    uint32_t n = p->top_k, at;
+    for (uint32_t i = 0; i < n; i++)
+        weights[i] = weight(top->logits[i], top->logits[0], p->temperature);
+    if (p->top_p < 1.0f) n = nucleus(weights, n, p->top_p);
+    for (uint32_t i = 0; i < n; i++) { /* to the order of ids */
+        double w = weights[i] < (double)p->min_p ? 0 : weights[i];
+        for (at = i; at > 0 && ids[at - 1] > top->ids[i]; at--) {
+            ids[at] = ids[at - 1];
+            weights[at] = weights[at - 1];
+        }
+        ids[at] = top->ids[i];
+        weights[at] = w;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        total += weights[i];
+    double target = uniform(req->seed, req->index) * total;
+    int32_t chosen = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (weights[i] <= 0) continue;
+        chosen = ids[i];
+        sum += weights[i];
+        if (sum > target) break;
+    }
+    return chosen;
+}
+
+static int draw_top(const struct sampler_request *req, const struct sampler_top *top,
+                    int32_t *token) {
+    if (!isfinite(top->logits[0])) return ERR_DEVICE;
+    *token = req->params->temperature <= 0.0f ? top->ids[0] : draw_few(req, top);
+    return 0;
+}
+
+/* ---- a draw from the row ---- */
+
 static int32_t argmax(const float *l, float max) {
     int32_t i = 0;
     while (l[i] != max)
@@ -250,11 +323,18 @@ static int32_t argmax(const float *l, float max) {
 
 int sampler_draw(sampler *s, const struct sampler_request *req, int32_t *token) {
     const struct engine_params *p = req->params;
+    if (!req->logits) return draw_top(req, &req->top, token);
     float max = adjust(s, req);
     if (!isfinite(max)) return ERR_DEVICE;
     if (p->temperature <= 0.0f) {
         *token = argmax(s->logits, max);
         return 0;
+    }
+    if (keeps_few(p, s->n_vocab)) {
+        int32_t ids[BACKEND_MAX_TOP];
+        float logits[BACKEND_MAX_TOP];
+        top_select(s->logits, s->n_vocab, p->top_k, ids, logits);
+        return draw_top(req, &(struct sampler_top){ids, logits, p->top_k}, token);
     }
     struct candidate cut = {.logit = -INFINITY, .id = (int32_t)s->n_vocab};
     if ((p->top_k && p->top_k < s->n_vocab) || p->top_p < 1.0f) cut = find_cut(s, max, p);

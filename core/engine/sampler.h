@@ -46,10 +46,20 @@ struct sampler_request {
     const struct sampler_seen *seen; /* (every token so far, when a penalty is on) */
     uint64_t seed;
     uint64_t index;      /* of the token that is drawn: 0 = first generated */
-    const float *logits; /* (n_vocab), not changed */
+    const float *logits; /* (n_vocab), not changed; NULL: top stands for it */
     /* ((n_vocab + 31) / 32) bit id % 32 of word id / 32: token id may come; NULL: any may */
     const uint32_t *mask;
+    struct sampler_top {
+        const int32_t *ids;  /* (n) the row's first tokens in the order that filters rank by, */
+        const float *logits; /* (n) and their logits, NaN as -inf */
+        uint32_t n;          /* at least sampler_n_top */
+    } top;
 };
+
+/* A draw with p, without seen and mask, needs so many first tokens of a row, 1 or BACKEND_MAX_TOP
+ * (or n_vocab, if that is less), and comes out the same bit for bit as from the row. 0: it needs
+ * the row. */
+uint32_t sampler_n_top(const struct engine_params *p, uint32_t n_vocab);
 
 /* Samples; *token is set when 0 is returned. ERR_DEVICE: no finite logit. */
 int sampler_draw(sampler *s, const struct sampler_request *req, int32_t *token);

@@ -1,5 +1,6 @@
 /* test_sampler.c - the sampler against a naive float64 implementation (full sort), known answers of
  * the generator, distribution of draws. */
+#include "core/base/top.h"
 #include "core/engine/sampler.h"
 
 #include "check.h"
@@ -178,8 +179,12 @@ static void compare_with_reference(uint32_t n, int rounds, bool coarse) {
             sampler_seen_add(&seen, h.prompt[i], false);
         for (uint32_t i = 0; i < h.n_generated; i++)
             sampler_seen_add(&seen, h.generated[i], true);
-        struct sampler_request req = {&p,    &seen,  (uint64_t)rnd() << 32 | rnd(),
-                                      rnd(), logits, h.mask};
+        struct sampler_request req = {.params = &p,
+                                      .seen = &seen,
+                                      .seed = (uint64_t)rnd() << 32 | rnd(),
+                                      .index = rnd(),
+                                      .logits = logits,
+                                      .mask = h.mask};
         int32_t got = -1;
         ref_probs(logits, n, &p, &h, probs);
         CHECK(sampler_draw(s, &req, &got) == 0);
@@ -207,6 +212,85 @@ static void ties_go_to_the_lowest_id(void) {
     compare_with_reference(4096, 30, true);
 }
 
+/* A row of anything: coarse ones have many ties, some have no number in them, or no finite one. */
+static void any_row(float *logits, uint32_t n) {
+    static const float odd[] = {NAN, -INFINITY, -0.0f, 0, 1e-40f, 3e38f};
+    uint32_t kind = rnd() % 4;
+    for (uint32_t i = 0; i < n; i++) {
+        logits[i] = kind == 1 ? (float)(rnd() % 3) : uniform_f(-12, 12);
+        if (kind == 2 && rnd() % 3 == 0) logits[i] = odd[rnd() % 6];
+    }
+    for (uint32_t i = 0; kind == 3 && rnd() % 4 == 0 && i < n; i++)
+        logits[i] = i % 2 ? NAN : -INFINITY;
+}
+
+/* A draw from a row's first tokens is the draw from the row: same token, same refusal, whatever the
+ * filters, and whether the tokens are exactly as many as needed or all that a device gives. */
+static void draws_from_few_tokens_are_those_from_the_row(void) {
+    static const uint32_t sizes[] = {1, 2, 7, 63, 64, 65, 66, 1000, 4096};
+    for (size_t z = 0; z < sizeof sizes / sizeof sizes[0]; z++) {
+        uint32_t n = sizes[z], n_few = 0;
+        sampler *s = sampler_new(n);
+        float *logits = malloc(n * sizeof *logits), values[BACKEND_MAX_TOP];
+        int32_t ids[BACKEND_MAX_TOP];
+        for (int r = 0; r < 4000; r++) {
+            struct engine_params p;
+            engine_params_default(&p);
+            p.temperature = rnd() % 4 ? uniform_f(0.05f, 2.0f) : 0;
+            if (rnd() % 2) p.top_p = rnd() % 8 ? uniform_f(0.01f, 1.0f) : 1e-6f;
+            if (rnd() % 8) p.top_k = 1 + rnd() % (BACKEND_MAX_TOP + 3);
+            if (rnd() % 3 == 0) p.min_p = uniform_f(0, 1);
+            uint32_t k = sampler_n_top(&p, n);
+            CHECK(k <= n && k <= BACKEND_MAX_TOP);
+            CHECK(k == 0 || p.temperature == 0 || p.top_k <= k);
+            if (!k) continue;
+            n_few++;
+            if (rnd() % 2 && k < n) k = n < BACKEND_MAX_TOP ? n : BACKEND_MAX_TOP;
+            any_row(logits, n);
+            top_select(logits, n, k, ids, values);
+            struct sampler_request row = {
+                .params = &p, .seed = rnd(), .index = rnd() % 99, .logits = logits};
+            struct sampler_request few = row;
+            few.logits = NULL, few.top = (struct sampler_top){ids, values, k};
+            int32_t want = -1, got = -1;
+            int rc = sampler_draw(s, &row, &want);
+            CHECK(sampler_draw(s, &few, &got) == rc);
+            CHECK_MSG(got == want, "vocabulary %u, temperature %g, top_k %u: %d, not %d", n,
+                      (double)p.temperature, p.top_k, (int)got, (int)want);
+        }
+        CHECK(n_few > 500);
+        free(logits);
+        sampler_free(s);
+    }
+}
+
+/* What looks at other tokens than the first ones says so. */
+static void draws_that_need_the_row(void) {
+    struct engine_params p;
+    struct engine_logit_bias bias = {1, 1};
+    engine_params_default(&p);
+    CHECK(sampler_n_top(&p, 1000) == 0); /* any token may come */
+    p.top_k = BACKEND_MAX_TOP + 1;
+    CHECK(sampler_n_top(&p, 1000) == 0);
+    p.top_k = 40;
+    CHECK(sampler_n_top(&p, 1000) == BACKEND_MAX_TOP);
+    CHECK(sampler_n_top(&p, 50) == 50);
+    CHECK(sampler_n_top(&p, 40) == 0); /* top_k is off */
+    const struct engine_params few = p;
+    p.n_bias = 1, p.bias = &bias;
+    CHECK(sampler_n_top(&p, 1000) == 0);
+    p = few, p.presence_penalty = 1;
+    CHECK(sampler_n_top(&p, 1000) == 0);
+    p = few, p.frequency_penalty = -1;
+    CHECK(sampler_n_top(&p, 1000) == 0);
+    p = few, p.repetition_penalty = 1.1f;
+    CHECK(sampler_n_top(&p, 1000) == 0);
+    p = few, p.n_logprobs = 0;
+    CHECK(sampler_n_top(&p, 1000) == 0);
+    p = few, p.temperature = 0, p.top_k = 0;
+    CHECK(sampler_n_top(&p, 1000) == 1);
+}
+
 /* Pearson's statistic of 40,000 draws stays under the 0.9999 quantile of its distribution. */
 static void draws_have_the_distribution(void) {
     enum { N = 16, DRAWS = 40000 };
@@ -227,7 +311,8 @@ static void draws_have_the_distribution(void) {
         p.top_p = cases[c].top_p;
         ref_probs(logits, N, &p, &none, probs);
         for (uint64_t i = 0; i < DRAWS; i++) {
-            struct sampler_request req = {&p, NULL, 42 + c, i, logits, NULL};
+            struct sampler_request req = {
+                .params = &p, .seed = 42 + c, .index = i, .logits = logits};
             int32_t token = 0;
             sampler_draw(s, &req, &token);
             counts[token]++;
@@ -294,7 +379,7 @@ static void broken_logits(void) {
     float inf[N] = {0, INFINITY, 0, 0, 0};
     engine_params_default(&p);
     for (uint64_t i = 0; i < 200; i++) {
-        struct sampler_request req = {&p, NULL, 9, i, some, NULL};
+        struct sampler_request req = {.params = &p, .seed = 9, .index = i, .logits = some};
         int32_t token = -1;
         p.temperature = i % 2 ? 0 : 1;
         p.top_p = i % 4 < 2 ? 1 : 0.99f;
@@ -303,7 +388,7 @@ static void broken_logits(void) {
     }
     const struct engine_logit_bias up = {3, 100};
     const uint32_t only_1 = 1u << 1, only_0 = 1;
-    struct sampler_request masked = {&p, NULL, 9, 0, some, &only_1};
+    struct sampler_request masked = {.params = &p, .seed = 9, .logits = some, .mask = &only_1};
     int32_t drawn = -1;
     p.bias = &up, p.n_bias = 1;
     CHECK(sampler_draw(s, &masked, &drawn) == 0 && drawn == 1);
@@ -313,7 +398,7 @@ static void broken_logits(void) {
     CHECK(sampler_logprobs(s, some, 0, 5, &ev) == 0);
     CHECK(ev.logprob == SAMPLER_MIN_LOGPROB && ev.n_top == 3 && ev.top_token[0] == 3);
     for (int i = 0; i < 2; i++) {
-        struct sampler_request req = {&p, NULL, 9, 0, i ? none : inf, NULL};
+        struct sampler_request req = {.params = &p, .seed = 9, .logits = i ? none : inf};
         int32_t token = -1;
         CHECK(sampler_draw(s, &req, &token) == ERR_DEVICE);
         CHECK(sampler_logprobs(s, req.logits, 0, 1, &ev) == ERR_DEVICE);
@@ -325,6 +410,8 @@ int main(void) {
     RUN(philox_known_answers);
     RUN(draws_equal_reference);
     RUN(ties_go_to_the_lowest_id);
+    RUN(draws_from_few_tokens_are_those_from_the_row);
+    RUN(draws_that_need_the_row);
     RUN(draws_have_the_distribution);
     RUN(logprobs_equal_reference);
     RUN(broken_logits);

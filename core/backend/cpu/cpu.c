@@ -128,6 +128,7 @@ static const struct backend_vtable vtable = {
     .moe = cpu_moe,
     .norm = cpu_norm,
     .gather = cpu_gather,
+    .top = cpu_top,
     .kv_copy = cpu_kv_copy,
 };
 

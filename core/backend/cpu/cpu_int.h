@@ -30,6 +30,7 @@ enum cpu_kernel {
     CPU_GLU_SWIGLU_OAI,
     CPU_SOFTCAP,
     CPU_GATHER,
+    CPU_TOP,
     CPU_KV_COPY,
     CPU_MOE_ROUTE,
     CPU_MOE_GATHER,
@@ -182,6 +183,7 @@ int cpu_moe(backend *be, const struct op_moe *a);
 int cpu_rope_store(backend *be, const struct op_rope_store *a);
 int cpu_paged_attention(backend *be, const struct op_paged_attention *a);
 int cpu_gather(backend *be, const struct op_gather *a);
+int cpu_top(backend *be, const struct op_top *a);
 int cpu_norm(backend *be, const struct op_norm *a);
 int cpu_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs);
 

@@ -82,6 +82,7 @@ const struct cpu_isa cpu_isa_generic = {
                      [CPU_GLU_SWIGLU_OAI] = "glu_swiglu_oai_generic",
                      [CPU_SOFTCAP] = "softcap_generic",
                      [CPU_GATHER] = "gather_generic",
+                     [CPU_TOP] = "top_generic",
                      [CPU_KV_COPY] = "kv_copy_generic",
                      [CPU_MOE_ROUTE] = "moe_route_generic",
                      [CPU_MOE_GATHER] = "moe_gather_generic",

@@ -1,6 +1,7 @@
-/* rows.c - launches the ops that work row by row: embed, gather. A few rows run on
+/* rows.c - launches the ops that work row by row: embed, gather, top. A few rows run on
  * the caller's thread: waking others costs more. */
 #include "core/backend/cpu/cpu_int.h"
+#include "core/base/top.h"
 
 #include <string.h>
 
@@ -85,5 +86,23 @@ int cpu_gather(backend *be, const struct op_gather *a) {
     struct row_run run = {.op = a, .n_rows = a->n_out_rows, .c = c, .row = gather_row};
     run_rows(&run, a->n_cols);
     cpu_count(c, &cpu_isa_generic, CPU_GATHER);
+    return 0;
+}
+
+/* ---- top ---- */
+
+static void top_row(const struct row_run *r, uint32_t row, int thread) {
+    const struct op_top *a = r->op;
+    (void)thread;
+    top_select((const float *)a->x->host + (uint64_t)row * a->n_cols, a->n_cols, a->k,
+               (int32_t *)a->ids->host + (uint64_t)row * a->k,
+               (float *)a->values->host + (uint64_t)row * a->k);
+}
+
+int cpu_top(backend *be, const struct op_top *a) {
+    struct cpu_backend *c = cpu_of(be);
+    struct row_run run = {.op = a, .n_rows = a->n_rows, .c = c, .row = top_row};
+    run_rows(&run, a->n_cols);
+    cpu_count(c, &cpu_isa_generic, CPU_TOP);
     return 0;
 }

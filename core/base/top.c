@@ -1,0 +1,41 @@
+/* top.c - keeps the k best so far sorted, and passes over blocks of numbers that hold none better
+ * than the last of them. Owns nothing. */
+#include "core/base/top.h"
+
+#include <math.h>
+#include <stdbool.h>
+
+enum { BLOCK = 64 };
+
+static bool any_above(const float *x, float least) {
+    int n = 0;
+    for (int i = 0; i < BLOCK; i++)
+        n += x[i] > least;
+    return n > 0;
+}
+
+/* Value v of number id into the first n of the list, the last of n + 1 falls out. */
+static void insert(int32_t *ids, float *values, uint32_t n, int32_t id, float v) {
+    uint32_t at = n;
+    for (; at > 0 && values[at - 1] < v; at--) {
+        values[at] = values[at - 1];
+        ids[at] = ids[at - 1];
+    }
+    values[at] = v;
+    ids[at] = id;
+}
+
+void top_select(const float *x, uint32_t n, uint32_t k, int32_t *ids, float *values) {
+    uint32_t i = 0;
+    for (; i < k; i++)
+        insert(ids, values, i, (int32_t)i, isnan(x[i]) ? -INFINITY : x[i]);
+    while (i < n) {
+        if (n - i >= BLOCK && !any_above(x + i, values[k - 1])) {
+            i += BLOCK;
+            continue;
+        }
+        uint32_t end = n - i < BLOCK ? n : i + BLOCK;
+        for (; i < end; i++)
+            if (x[i] > values[k - 1]) insert(ids, values, k - 1, (int32_t)i, x[i]);
+    }
+}
