@@ -6,6 +6,7 @@
 #include "core/base/log.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <string.h>
 
 const unsigned api_codes[API_N_CODES] = {200, 304, 400, 401, 403, 404, 405, 413,
@@ -84,6 +85,9 @@ static void sum_stats(struct engine_stats *to, const struct engine_stats *s) {
     to->preemptions_total += s->preemptions_total;
     to->steps_total += s->steps_total;
     to->rejected_total += s->rejected_total;
+    to->steps_ahead_total += s->steps_ahead_total;
+    to->steps_ahead_dropped_total += s->steps_ahead_dropped_total;
+    if (s->device_bytes > to->device_bytes) to->device_bytes = s->device_bytes; /* of the process */
     to->kv_blocks += s->kv_blocks;
     to->kv_blocks_free += s->kv_blocks_free;
     to->kv_blocks_cached += s->kv_blocks_cached;
@@ -113,6 +117,13 @@ static void add_counters(str *s, const struct engine_stats *t) {
         {"inferd_preemptions_total", "counter",
          "Sequences that gave up their KV blocks and were computed again.", t->preemptions_total},
         {"inferd_steps_total", "counter", "Forward passes.", t->steps_total},
+        {"inferd_steps_ahead_total", "counter",
+         "Of these such that the device had encoded while it ran the one before.",
+         t->steps_ahead_total},
+        {"inferd_steps_ahead_dropped_total", "counter",
+         "Steps encoded ahead that never came: another one did.", t->steps_ahead_dropped_total},
+        {"inferd_device_allocated_bytes", "gauge",
+         "Memory that a device of its own count holds for this process.", t->device_bytes},
         {"inferd_rejected_total", "counter", "Submissions refused because the queue was full.",
          t->rejected_total},
         {"inferd_kv_evictions_total", "counter", "Cached KV blocks that were reused.",
@@ -141,15 +152,18 @@ static void add_counters(str *s, const struct engine_stats *t) {
     add_histogram(s, "inferd_step_time_seconds", "Duration of a step.", &t->step_time);
 }
 
-/* The dispatches of kernel `name` over all engines with that backend name. */
-static uint64_t sum_kernel(const api *a, const char *device, const char *name) {
-    uint64_t sum = 0;
+/* The counters of kernel `name` over all engines with that backend name. */
+static struct engine_kernel sum_kernel(const api *a, const char *device, const char *name) {
+    struct engine_kernel sum = {0};
     for (size_t m = 0; m < a->n_models; m++) {
         const engine *en = a->models[m].engine;
         if (strcmp(engine_backend_name(en), device)) continue;
         for (uint32_t k = 0; k < engine_n_kernels(en); k++) {
-            uint64_t n = 0;
-            if (strcmp(engine_kernel(en, k, &n), name) == 0) sum += n;
+            struct engine_kernel one;
+            if (strcmp(engine_kernel_get(en, k, &one), name) != 0) continue;
+            sum.dispatches += one.dispatches;
+            sum.read_bytes += one.read_bytes;
+            sum.written_bytes += one.written_bytes;
         }
     }
     return sum;
@@ -161,29 +175,52 @@ static bool named_before(const api *a, size_t end, const char *device, const cha
         const engine *en = a->models[m].engine;
         if (strcmp(engine_backend_name(en), device)) continue;
         for (uint32_t k = 0; k < engine_n_kernels(en); k++) {
-            uint64_t n;
-            if (strcmp(engine_kernel(en, k, &n), name) == 0) return true;
+            struct engine_kernel one;
+            if (strcmp(engine_kernel_get(en, k, &one), name) == 0) return true;
         }
     }
     return false;
 }
 
+/* What is said of each kernel. */
+static const struct kernel_metric {
+    const char *name, *help;
+    size_t offset;       /* in struct engine_kernel, a uint64_t */
+    bool may_be_unknown; /* 0 everywhere on a backend that does not say */
+} kernel_metrics[] = {
+    {"inferd_kernel_dispatches_total", "Kernel launches, counted where they happen.",
+     offsetof(struct engine_kernel, dispatches), false},
+    {"inferd_kernel_read_bytes_total",
+     "Device memory that a kernel was to read, without pages of the KV cache.",
+     offsetof(struct engine_kernel, read_bytes), true},
+    {"inferd_kernel_written_bytes_total", "Device memory that a kernel was to write.",
+     offsetof(struct engine_kernel, written_bytes), true},
+};
+
+static void add_kernel(str *s, const api *a, const struct kernel_metric *metric, size_t m,
+                       uint32_t k) {
+    const engine *en = a->models[m].engine;
+    const char *device = engine_backend_name(en);
+    struct engine_kernel one;
+    uint64_t value;
+    const char *name = engine_kernel_get(en, k, &one);
+    if (named_before(a, m, device, name)) return;
+    one = sum_kernel(a, device, name);
+    memcpy(&value, (const char *)&one + metric->offset, sizeof value);
+    if (metric->may_be_unknown && !value) return;
+    str_addf(s, "%s{backend=\"", metric->name);
+    add_label(s, device);
+    str_add(s, "\",kernel=\"");
+    add_label(s, name);
+    str_addf(s, "\"} %" PRIu64 "\n", value);
+}
+
 static void add_kernels(str *s, const api *a) {
-    add_head(s, "inferd_kernel_dispatches_total", "counter",
-             "Kernel launches, counted where they happen.");
-    for (size_t m = 0; m < a->n_models; m++) {
-        const engine *en = a->models[m].engine;
-        const char *device = engine_backend_name(en);
-        for (uint32_t k = 0; k < engine_n_kernels(en); k++) {
-            uint64_t n;
-            const char *name = engine_kernel(en, k, &n);
-            if (named_before(a, m, device, name)) continue;
-            str_add(s, "inferd_kernel_dispatches_total{backend=\"");
-            add_label(s, device);
-            str_add(s, "\",kernel=\"");
-            add_label(s, name);
-            str_addf(s, "\"} %" PRIu64 "\n", sum_kernel(a, device, name));
-        }
+    for (size_t i = 0; i < sizeof kernel_metrics / sizeof kernel_metrics[0]; i++) {
+        add_head(s, kernel_metrics[i].name, "counter", kernel_metrics[i].help);
+        for (size_t m = 0; m < a->n_models; m++)
+            for (uint32_t k = 0; k < engine_n_kernels(a->models[m].engine); k++)
+                add_kernel(s, a, &kernel_metrics[i], m, k);
     }
 }
 

@@ -198,9 +198,9 @@ static cJSON *result_json(struct bench *b, engine *en, const struct engine_confi
     if (r->int8_peak > 0) cJSON_AddNumberToObject(o, "int8_peak_gop_per_s", r->int8_peak * 1e-9);
     cJSON *kernels = cJSON_AddObjectToObject(o, "kernel_dispatches");
     for (uint32_t i = 0; i < engine_n_kernels(en); i++) {
-        uint64_t n;
-        const char *name = engine_kernel(en, i, &n);
-        cJSON_AddNumberToObject(kernels, name, (double)n);
+        struct engine_kernel k;
+        const char *name = engine_kernel_get(en, i, &k);
+        cJSON_AddNumberToObject(kernels, name, (double)k.dispatches);
     }
     return o;
 }

@@ -217,6 +217,9 @@ struct engine_stats {
     uint64_t prompt_tokens_total, generated_tokens_total, cached_tokens_total;
     uint64_t forced_tokens_total; /* of the generated: a grammar left no choice */
     uint64_t preemptions_total, steps_total, rejected_total;
+    /* Steps that the device had encoded while it ran the one before; such that never came. */
+    uint64_t steps_ahead_total, steps_ahead_dropped_total;
+    uint64_t device_bytes; /* that the device holds for this process, of all engines; 0: unknown */
     uint64_t kv_blocks, kv_blocks_free, kv_blocks_cached, kv_evictions_total, kv_copies_total;
     uint32_t block_tokens;
     uint32_t running, waiting; /* sequences now */
@@ -226,9 +229,12 @@ struct engine_stats {
 void engine_stats_get(engine *en, struct engine_stats *out);
 /* How many more sequences may be submitted now; *bound: max_queue. */
 uint32_t engine_queue_room(engine *en, uint32_t *bound);
-/* Kernel dispatch counters, i < engine_n_kernels. */
+/* Counters of a kernel, i < engine_n_kernels; bytes as backend_kernel_traffic has them. */
+struct engine_kernel {
+    uint64_t dispatches, read_bytes, written_bytes;
+};
 uint32_t engine_n_kernels(const engine *en);
-const char *engine_kernel(const engine *en, uint32_t i, uint64_t *dispatches);
+const char *engine_kernel_get(const engine *en, uint32_t i, struct engine_kernel *out);
 const char *engine_backend_name(const engine *en);
 int engine_n_threads(const engine *en); /* that compute */
 /* Runs kv_check and scheduler checks on the worker between two steps. 0 or ERR_INVALID. */

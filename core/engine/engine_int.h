@@ -69,6 +69,7 @@ struct engine_stream {
     struct engine_logit_bias *bias;
     uint64_t seed;
     uint64_t submit_ns;
+    uint32_t n_draw; /* first tokens of a row that a draw looks at; 0: the row (sampler_n_top) */
     uint32_t max_tokens; /* at least 1; prompt + max_tokens fit the context; 0: pooled */
 
     /* Worker. */
@@ -111,6 +112,7 @@ struct step_batch {
     int32_t *row_start;                     /* (max_seqs + 1) */
     int32_t *tables;                        /* (max_seqs, table_stride) */
     int32_t *out_rows;                      /* (max_rows) */
+    bool *whole_rows;                       /* (max_logit_rows) */
     int32_t *hidden_rows;                   /* (max_rows) on their way into out_rows */
     uint32_t *first_out; /* (max_seqs) plan item -> its first row of logits, pooled: of hidden */
     struct model_limits limits;

@@ -57,14 +57,16 @@ void engine_stats_get(engine *en, struct engine_stats *out) {
     out->kv_copies_total = ks.copies;
     out->block_tokens = en->config.block_tokens;
     out->rejected_total = atomic_load(&en->n_rejected);
+    out->device_bytes = backend_allocated_bytes(en->be);
 }
 
 uint32_t engine_n_kernels(const engine *en) {
     return backend_n_kernels(en->be);
 }
 
-const char *engine_kernel(const engine *en, uint32_t i, uint64_t *dispatches) {
-    *dispatches = backend_dispatch_count(en->be, i);
+const char *engine_kernel_get(const engine *en, uint32_t i, struct engine_kernel *out) {
+    out->dispatches = backend_dispatch_count(en->be, i);
+    backend_kernel_traffic(en->be, i, &out->read_bytes, &out->written_bytes);
     return backend_kernel_name(en->be, i);
 }
 

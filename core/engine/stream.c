@@ -69,6 +69,7 @@ static int sampling_init(struct engine_stream *st, const struct engine_request *
     st->seq.fresh = p->prompt_logprobs && seq->n_prompt > 1 && !req->n_generated;
     if (p->n_bias) memcpy(st->bias, p->bias, p->n_bias * sizeof *p->bias);
     st->params.bias = st->bias;
+    st->n_draw = sampler_n_top(p, st->en->hp.n_vocab);
     if (!has_penalty(p)) return 0;
     uint32_t n_vocab = st->en->hp.n_vocab;
     if (sampler_seen_init(&st->seen, seq->capacity < n_vocab ? seq->capacity : n_vocab))

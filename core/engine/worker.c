@@ -198,9 +198,23 @@ static bool is_forced(const struct engine_stream *st) {
     return st->constraint.next == CONSTRAINT_FORCED;
 }
 
-/* The next token: what the grammar forces, else a draw from the row of logits. Its log-probability
- * is the model's in both cases. */
-static int choose(engine *en, struct engine_stream *st, const float *logits,
+/* What a draw is made from: the row, or its first tokens. */
+struct drawn_row {
+    const float *logits; /* (n_vocab) or NULL */
+    struct sampler_top top;
+};
+
+static struct drawn_row row_of(const engine *en, const struct model_output *out, size_t row) {
+    size_t n_top = en->batch.batch.shape.n_top;
+    if (en->batch.whole_rows[row])
+        return (struct drawn_row){.logits = out->logits + row * en->hp.n_vocab};
+    return (struct drawn_row){
+        .top = {out->top_ids + row * n_top, out->top_values + row * n_top, (uint32_t)n_top}};
+}
+
+/* The next token: what the grammar forces, else a draw from the row. Its log-probability is the
+ * model's in both cases. */
+static int choose(engine *en, struct engine_stream *st, const struct drawn_row *row,
                   struct engine_event *ev) {
     const struct engine_params *p = &st->params;
     const struct constraint *c = &st->constraint;
@@ -214,12 +228,13 @@ static int choose(engine *en, struct engine_stream *st, const float *logits,
                                                     .seen = &st->seen,
                                                     .seed = st->seed,
                                                     .index = st->n_generated,
-                                                    .logits = logits,
+                                                    .logits = row->logits,
+                                                    .top = row->top,
                                                     .mask = c->matcher ? c->mask : NULL},
                           &ev->token);
     }
     if (!rc && p->n_logprobs >= 0)
-        rc = sampler_logprobs(en->smp, logits, ev->token, p->n_logprobs, ev);
+        rc = sampler_logprobs(en->smp, row->logits, ev->token, p->n_logprobs, ev);
     return rc;
 }
 
@@ -275,16 +290,17 @@ static bool take_token(engine *en, struct engine_stream *st, const struct engine
     return !st->seq.paused;
 }
 
-/* The next token of st, by its row of logits, and those behind it that the grammar forces: they
+/* The next token of st, by its row, and those behind it that the grammar forces: they
  * need no logits unless their log-probabilities are wanted. */
-static int deliver_token(engine *en, struct engine_stream *st, const float *logits, uint64_t now) {
+static int deliver_token(engine *en, struct engine_stream *st, const struct drawn_row *row,
+                         uint64_t now) {
     struct constraint *c = &st->constraint;
     struct engine_event ev = {.kind = ENGINE_EVENT_TOKEN};
     if (is_over(st)) {
         finish_text(en, st);
         return 0;
     }
-    int rc = choose(en, st, logits, &ev);
+    int rc = choose(en, st, row, &ev);
     while (!rc && take_token(en, st, &ev, now) && c->matcher && st->params.n_logprobs < 0) {
         constraint_look(c, en, st->params.ignore_eos);
         if (!is_forced(st)) break;
@@ -307,16 +323,20 @@ static void deliver_pooled(engine *en, const struct sched_item *item, const floa
     finish(en, st, ENGINE_FINISH_STOP, NULL);
 }
 
-static void deliver_sampled(engine *en, const struct sched_item *item, const float *logits,
-                            uint64_t now) {
+/* first: the item's first row of out. */
+static void deliver_sampled(engine *en, const struct sched_item *item,
+                            const struct model_output *out, size_t first, uint64_t now) {
     struct engine_stream *st = stream_of(item->seq);
-    const float *last = logits;
+    size_t last = first;
     int rc = 0;
     if (st->seq.fresh) {
-        last += (size_t)(item->n_rows - 1) * en->hp.n_vocab;
-        rc = deliver_prompt(en, item, logits);
+        last += item->n_rows - 1;
+        rc = deliver_prompt(en, item, out->logits + first * en->hp.n_vocab);
     }
-    if (!rc && item->wants_logits) rc = deliver_token(en, st, last, now);
+    if (!rc && item->wants_logits) {
+        struct drawn_row row = row_of(en, out, last);
+        rc = deliver_token(en, st, &row, now);
+    }
     if (rc) {
         err e;
         err_set(&e, rc, "the model computed no finite logits for this sequence");
@@ -332,7 +352,7 @@ static void deliver(engine *en, const struct sched_plan *plan, const struct mode
         if (item->seq->pooled)
             deliver_pooled(en, item, out->hidden + first * en->hp.n_embd);
         else
-            deliver_sampled(en, item, out->logits + first * en->hp.n_vocab, now);
+            deliver_sampled(en, item, out, first, now);
     }
 }
 
@@ -389,6 +409,9 @@ static bool step(engine *en, struct engine_step *did) {
     };
     pace_note(&en->pace, did->n_prefill_rows, did->n_decode_rows, did->ns);
     en->totals.steps_total++;
+    struct model_recorded ahead = model_recorded_steps(en->mdl);
+    en->totals.steps_ahead_total = ahead.run;
+    en->totals.steps_ahead_dropped_total = ahead.dropped;
     stats_observe(&en->totals.step_time, (double)did->ns * 1e-9);
     return true;
 }

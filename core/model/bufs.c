@@ -67,6 +67,8 @@ int model_bufs_new(model *m, err *e) {
         {&b->att_last, rows, heads},
         {&b->hidden, rows, hp->n_embd},
         {&b->logits, last, hp->n_vocab},
+        {&b->top_ids, last, BACKEND_MAX_TOP},
+        {&b->top_values, last, BACKEND_MAX_TOP},
     };
     _Static_assert(sizeof plan / sizeof plan[0] == MODEL_N_BUFS, "every step buffer is planned");
     for (size_t i = 0; i < MODEL_N_BUFS; i++) {
@@ -76,7 +78,9 @@ int model_bufs_new(model *m, err *e) {
     if (!backend_buf_host(b->logits)) {
         m->host_logits = mem_new(last * hp->n_vocab, sizeof *m->host_logits);
         m->host_hidden = mem_new(rows * hp->n_embd, sizeof *m->host_hidden);
-        if (!m->host_logits || !m->host_hidden)
+        m->host_top_ids = mem_new(last * BACKEND_MAX_TOP, sizeof *m->host_top_ids);
+        m->host_top_values = mem_new(last * BACKEND_MAX_TOP, sizeof *m->host_top_values);
+        if (!m->host_logits || !m->host_hidden || !m->host_top_ids || !m->host_top_values)
             return err_set(e, ERR_NOMEM, "no memory for logits");
     }
     int rc = upload_inv_freq(m, 0, e);

@@ -58,6 +58,9 @@ int model_open(const char *path, backend *be, const struct model_limits *limits,
 
 void model_close(model *m) {
     if (!m) return;
+    if (m->recorded.n_rows) backend_drop_recorded(m->be);
+    free(m->host_top_values);
+    free(m->host_top_ids);
     free(m->host_hidden);
     free(m->host_logits);
     model_bufs_free(&m->bufs);

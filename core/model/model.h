@@ -101,10 +101,20 @@ int model_open(const char *path, backend *be, const struct model_limits *limits,
                err *e);
 void model_close(model *m);
 
+/* What a step's ops depend on beside what its arrays hold. */
+struct model_shape {
+    uint32_t n_rows, n_seqs, n_logit_rows, n_hidden_rows;
+    uint32_t n_top;       /* first tokens wanted of each row of logits (backend_top); 0: none */
+    uint32_t max_context; /* every position is below it */
+};
+
 /* One step. All arrays are host memory, borrowed for the call. The engine has checked: token_ids in
  * [0, n_vocab), slots inside the pools, tables cover every position. */
 struct model_batch {
-    uint32_t n_rows, n_seqs, n_logit_rows, n_hidden_rows;
+    struct model_shape shape;
+    /* The step that comes next, if it was to be guessed now; n_rows 0: no guess. A device that can
+     * encodes it while it runs this one. */
+    struct model_shape next;
     const int32_t *token_ids; /* (n_rows) */
     const int32_t *positions; /* (n_rows) */
     const int32_t *slots;     /* (n_rows) */
@@ -113,18 +123,28 @@ struct model_batch {
     /* (n_logit_rows + n_hidden_rows) rows whose logits are wanted, then rows whose hidden state is,
      * in all at most n_rows */
     const int32_t *out_rows;
-    const struct backend_kv *kv; /* (n_layers) */
+    const bool *whole_rows;      /* (n_logit_rows) those that the host is to see; NULL: all */
+    const struct backend_kv *kv; /* (n_layers), the same in every step */
 };
 
 /* Valid until the next call. */
 struct model_output {
-    const float *logits; /* (n_logit_rows, n_vocab) f32 */
+    const float *logits;     /* (n_logit_rows, n_vocab) f32, of those in whole_rows */
+    const int32_t *top_ids;  /* (n_logit_rows, n_top), as backend_top has them; NULL: none wanted */
+    const float *top_values; /* (n_logit_rows, n_top) f32 */
     const float *hidden; /* (n_hidden_rows, n_embd) f32: the stream behind the last layer after the
-                            final norm, what the output head reads; NULL: none wanted */
+                        final norm, what the output head reads; NULL: none wanted */
 };
 
 /* Runs the batch and waits. ERR_DEVICE: the step's results are lost; the model stays usable if the
  * device is. */
 int model_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e);
+
+/* Steps that ran as they had been encoded ahead, and such that were encoded for nothing. The thread
+ * of model_forward. */
+struct model_recorded {
+    uint64_t run, dropped;
+};
+struct model_recorded model_recorded_steps(const model *m);
 
 #endif

@@ -146,6 +146,8 @@ struct model_bufs {
     backend_buf *x_last, *att_last; /* (max_rows, ...) f32: rows that leave the last layer */
     backend_buf *hidden;            /* (max_rows, n_embd) f32: these rows after the final norm */
     backend_buf *logits;            /* (max_logit_rows, n_vocab) f32 */
+    backend_buf *top_ids;           /* (max_logit_rows, BACKEND_MAX_TOP) i32 */
+    backend_buf *top_values;        /* (max_logit_rows, BACKEND_MAX_TOP) f32 */
 };
 
 enum { MODEL_N_BUFS = sizeof(struct model_bufs) / sizeof(backend_buf *) };
@@ -163,6 +165,10 @@ struct model {
     float magnitude[2]; /* of cos and sin, of hparams.rope */
     float *host_logits; /* (max_logit_rows, n_vocab), NULL when the host sees the buffers */
     float *host_hidden; /* (max_rows, n_embd), likewise */
+    int32_t *host_top_ids;
+    float *host_top_values;       /* (max_logit_rows, BACKEND_MAX_TOP), likewise */
+    struct model_shape recorded;  /* of the step that the backend holds; n_rows 0: none */
+    struct model_recorded counts; /* of such steps */
 };
 
 int model_bufs_new(model *m, err *e);

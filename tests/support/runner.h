@@ -17,6 +17,8 @@ struct runner {
     model *m;
     struct model_hparams hp;
     uint32_t max_rows, table_stride;
+    uint32_t n_top;          /* of the next steps */
+    struct model_shape next; /* the guess that comes with them */
     struct backend_kv kv[RUNNER_MAX_LAYERS];
 };
 
@@ -93,7 +95,7 @@ static inline struct model_output runner_run(struct runner *r, const struct piec
     int32_t *ids = ints, *pos = ids + r->max_rows, *slots = pos + r->max_rows;
     int32_t *wanted = slots + r->max_rows, *tables = wanted + r->max_rows;
     int32_t row_start[RUNNER_MAX_PIECES + 1] = {0};
-    uint32_t n = 0, n_wanted = 0, n_logits = 0;
+    uint32_t n = 0, n_wanted = 0, n_logits = 0, context = 0;
     struct model_output out;
     err e = {0};
     for (uint32_t i = 0; i < n_pieces; i++) {
@@ -105,6 +107,7 @@ static inline struct model_output runner_run(struct runner *r, const struct piec
         for (uint32_t k = p->start; k < p->start + p->n; k++, n++) {
             ids[n] = p->tokens[k];
             pos[n] = (int32_t)k;
+            if (k >= context) context = k + 1;
             slots[n] = table[k / RUNNER_BLOCK_TOKENS] * RUNNER_BLOCK_TOKENS +
                        (int32_t)(k % RUNNER_BLOCK_TOKENS);
             if (every_row || k + 1 == p->start + p->n) wanted[n_wanted++] = (int32_t)n;
@@ -112,10 +115,13 @@ static inline struct model_output runner_run(struct runner *r, const struct piec
         row_start[i + 1] = (int32_t)n;
         if (i < n_pieces - n_hidden) n_logits = n_wanted;
     }
-    struct model_batch batch = {.n_rows = n,
-                                .n_seqs = n_pieces,
-                                .n_logit_rows = n_logits,
-                                .n_hidden_rows = n_wanted - n_logits,
+    struct model_batch batch = {.shape = {.n_rows = n,
+                                          .n_seqs = n_pieces,
+                                          .n_logit_rows = n_logits,
+                                          .n_hidden_rows = n_wanted - n_logits,
+                                          .n_top = r->n_top,
+                                          .max_context = context},
+                                .next = r->next,
                                 .token_ids = ids,
                                 .positions = pos,
                                 .slots = slots,

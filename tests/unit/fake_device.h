@@ -7,6 +7,7 @@
 #define INFERD_TESTS_FAKE_DEVICE_H
 
 #include "core/backend/backend.h"
+#include "core/base/top.h"
 #include "core/model/model.h"
 #include "core/tokenizer/tokenizer.h"
 
@@ -95,6 +96,14 @@ uint64_t backend_dispatch_count(const backend *be, uint32_t i) {
     (void)be, (void)i;
     return (uint64_t)atomic_load(&fake_forwards);
 }
+void backend_kernel_traffic(const backend *be, uint32_t i, uint64_t *read, uint64_t *written) {
+    (void)be, (void)i;
+    *read = *written = 0;
+}
+uint64_t backend_allocated_bytes(const backend *be) {
+    (void)be;
+    return 0;
+}
 int backend_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
     (void)be, (void)e;
     *out = calloc(1, sizeof **out + bytes);
@@ -130,8 +139,10 @@ int backend_kv_copy(backend *be, const struct backend_kv *layer, const int32_t *
 struct model {
     struct model_hparams hp;
     struct model_limits limits;
-    float *logits;   /* (max_logit_rows, FAKE_VOCAB) */
-    float *hidden;   /* (max_rows, FAKE_EMBD) */
+    float *logits;    /* (max_logit_rows, FAKE_VOCAB) */
+    float *hidden;    /* (max_rows, FAKE_EMBD) */
+    int32_t *top_ids; /* (max_logit_rows, BACKEND_MAX_TOP) */
+    float *top_values;
     int32_t *tokens; /* (FAKE_CONTEXT) */
 };
 
@@ -159,6 +170,8 @@ int model_open(const char *path, backend *be, const struct model_limits *limits,
     m->limits = *limits;
     m->logits = calloc((size_t)limits->max_logit_rows * FAKE_VOCAB, sizeof *m->logits);
     m->hidden = calloc((size_t)limits->max_rows * FAKE_EMBD, sizeof *m->hidden);
+    m->top_ids = calloc((size_t)limits->max_logit_rows * BACKEND_MAX_TOP, sizeof *m->top_ids);
+    m->top_values = calloc((size_t)limits->max_logit_rows * BACKEND_MAX_TOP, sizeof(float));
     m->tokens = calloc(FAKE_CONTEXT, sizeof *m->tokens);
     *out = m;
     return 0;
@@ -167,6 +180,8 @@ void model_close(model *m) {
     if (!m) return;
     free(m->logits);
     free(m->hidden);
+    free(m->top_ids);
+    free(m->top_values);
     free(m->tokens);
     free(m);
 }
@@ -177,30 +192,64 @@ static void fake_require(bool ok) {
 
 static uint32_t fake_seq_of(const struct model_batch *b, int32_t row) {
     uint32_t s = 0;
-    while (s + 1 < b->n_seqs && b->row_start[s + 1] <= row)
+    while (s + 1 < b->shape.n_seqs && b->row_start[s + 1] <= row)
         s++;
     return s;
 }
 
+/* The guess at the next step, and how many steps it was right about. */
+static struct model_shape fake_guess;
+static atomic_int fake_guesses, fake_right_guesses;
+static void fake_count_guess(const struct model_batch *b) {
+    const struct model_shape *s = &b->shape, *g = &fake_guess;
+    atomic_fetch_add(&fake_right_guesses,
+                     g->n_rows && g->n_rows == s->n_rows && g->n_seqs == s->n_seqs &&
+                         g->n_logit_rows == s->n_logit_rows && !s->n_hidden_rows &&
+                         g->n_top == s->n_top && g->max_context == s->max_context);
+    atomic_fetch_add(&fake_guesses, b->next.n_rows > 0);
+    fake_guess = b->next;
+}
+
+struct model_recorded model_recorded_steps(const model *m) {
+    (void)m;
+    return (struct model_recorded){(uint64_t)atomic_load(&fake_right_guesses), 0};
+}
+
+/* A row of logits, its first tokens, and no row for who does not want it whole. */
+static void fake_row(model *m, const struct model_batch *b, uint32_t i, uint32_t n) {
+    float *row = m->logits + (size_t)i * FAKE_VOCAB;
+    uint32_t k = b->shape.n_top;
+    fake_logits(m->tokens, n, row);
+    if (k) top_select(row, FAKE_VOCAB, k, m->top_ids + i * k, m->top_values + i * k);
+    if (!b->whole_rows || b->whole_rows[i]) return;
+    fake_require(k > 0);
+    for (uint32_t v = 0; v < FAKE_VOCAB; v++)
+        row[v] = NAN;
+}
+
 int model_forward(model *m, const struct model_batch *b, struct model_output *out, err *e) {
+    const struct model_shape *shape = &b->shape;
     const struct backend_kv *layer = b->kv;
     int left = atomic_load(&fake_fail_after);
     if (left >= 0 && atomic_fetch_sub(&fake_fail_after, 1) == 0)
         return err_set(e, ERR_DEVICE, "the fake device failed as told");
     atomic_fetch_add(&fake_forwards, 1);
-    fake_require(b->n_rows > 0 && b->n_rows <= m->limits.max_rows &&
-                 b->n_seqs <= m->limits.max_seqs && b->n_logit_rows <= m->limits.max_logit_rows &&
-                 b->n_logit_rows + b->n_hidden_rows <= b->n_rows && b->row_start[0] == 0 &&
-                 b->row_start[b->n_seqs] == (int32_t)b->n_rows);
-    for (uint32_t i = 0; i < b->n_rows; i++) {
+    fake_require(shape->n_rows > 0 && shape->n_rows <= m->limits.max_rows &&
+                 shape->n_seqs <= m->limits.max_seqs &&
+                 shape->n_logit_rows <= m->limits.max_logit_rows &&
+                 shape->n_logit_rows + shape->n_hidden_rows <= shape->n_rows &&
+                 b->row_start[0] == 0 && b->row_start[shape->n_seqs] == (int32_t)shape->n_rows);
+    fake_count_guess(b);
+    for (uint32_t i = 0; i < shape->n_rows; i++) {
+        fake_require((uint32_t)b->positions[i] < shape->max_context);
         fake_require(b->token_ids[i] >= 0 && b->token_ids[i] < FAKE_VOCAB);
         *fake_slot_at(layer, b->slots[i]) = (struct fake_slot){b->token_ids[i], b->positions[i]};
     }
-    for (uint32_t i = 0; i < b->n_rows; i++) { /* nobody else wrote there */
+    for (uint32_t i = 0; i < shape->n_rows; i++) { /* nobody else wrote there */
         struct fake_slot *at = fake_slot_at(layer, b->slots[i]);
         fake_require(at->token == b->token_ids[i] && at->pos == b->positions[i]);
     }
-    for (uint32_t i = 0; i < b->n_logit_rows + b->n_hidden_rows; i++) {
+    for (uint32_t i = 0; i < shape->n_logit_rows + shape->n_hidden_rows; i++) {
         int32_t row = b->out_rows[i], pos = b->positions[row];
         const int32_t *table = b->tables + (size_t)fake_seq_of(b, row) * m->limits.table_stride;
         for (int32_t p = 0; p <= pos; p++) {
@@ -212,12 +261,13 @@ int model_forward(model *m, const struct model_batch *b, struct model_output *ou
             m->tokens[p] = slot->token;
         }
         uint32_t n = (uint32_t)pos + 1;
-        if (i < b->n_logit_rows)
-            fake_logits(m->tokens, n, m->logits + (size_t)i * FAKE_VOCAB);
+        if (i < shape->n_logit_rows)
+            fake_row(m, b, i, n);
         else
-            fake_hidden(m->tokens, n, m->hidden + (size_t)(i - b->n_logit_rows) * FAKE_EMBD);
+            fake_hidden(m->tokens, n, m->hidden + (size_t)(i - shape->n_logit_rows) * FAKE_EMBD);
     }
-    *out = (struct model_output){m->logits, b->n_hidden_rows ? m->hidden : NULL};
+    *out = (struct model_output){m->logits, m->top_ids, m->top_values,
+                                 shape->n_hidden_rows ? m->hidden : NULL};
     return 0;
 }
 

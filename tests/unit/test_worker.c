@@ -93,8 +93,12 @@ static void random_job(struct job *j, struct bell *b) {
     if (rnd() % 4 == 0) p->prompt_logprobs = true;
     p->n_logprobs = (int)(rnd() % 4) - 1;
     p->ignore_eos = rnd() % 4 == 0;
+    bool plain = rnd() % 3 == 0; /* draws from a few tokens */
+    if (plain) p->repetition_penalty = 1, p->frequency_penalty = p->presence_penalty = 0;
+    if (plain) p->n_logprobs = -1, p->top_k = 1 + rnd() % 30;
     p->priority = (int)(rnd() % 3);
-    for (p->n_bias = rnd() % 3, p->bias = j->bias; p->n_bias && !j->bias[p->n_bias - 1].bias;)
+    for (p->n_bias = plain ? 0 : rnd() % 3, p->bias = j->bias;
+         p->n_bias && !j->bias[p->n_bias - 1].bias;)
         for (uint32_t i = 0; i < p->n_bias; i++)
             j->bias[i] = (struct engine_logit_bias){(int32_t)(rnd() % FAKE_VOCAB), 1.5f};
 }
@@ -122,8 +126,11 @@ static void simulate(const struct job *j, uint32_t choice, struct reading *want)
     for (want->final.finish = ENGINE_FINISH_LENGTH; generated < p->max_tokens;) {
         int32_t token = 0;
         fake_logits(text, n, logits);
-        struct sampler_request req = {p,           &seen,  (uint64_t)p->seed + choice,
-                                      generated++, logits, NULL};
+        struct sampler_request req = {.params = p,
+                                      .seen = &seen,
+                                      .seed = (uint64_t)p->seed + choice,
+                                      .index = generated++,
+                                      .logits = logits};
         sampler_draw(s, &req, &token);
         if (token == FAKE_EOG && !p->ignore_eos) {
             want->final.finish = ENGINE_FINISH_STOP;
@@ -429,6 +436,45 @@ static void slow_readers_stop_nobody(void) {
     free_all(r, SLOW + QUICK);
     for (int i = 0; i < SLOW + QUICK; i++)
         check_reading(&r[i], &jobs[i], 0);
+    check_idle(en);
+    engine_close(en);
+    bell_fini(&b);
+    free(r);
+}
+
+/* Once every prompt is computed, each step is the one that was guessed before it, until sequences
+ * end; those that reach max_tokens do so as foreseen. */
+static void decode_steps_are_foreseen(void) {
+    enum { N = 5, TOKENS = 40 };
+    struct engine_config c = base_config();
+    struct bell b;
+    struct job jobs[N];
+    struct reading *r = calloc(N, sizeof *r);
+    struct engine_stats stats;
+    bell_init(&b);
+    c.max_batch_tokens = c.prefill_chunk = 1000;
+    c.stream_events = 1000; /* nobody waits for a reader */
+    engine *en = open_engine(&c);
+    int guesses = atomic_load(&fake_guesses), right = atomic_load(&fake_right_guesses);
+    for (int i = 0; i < N; i++) {
+        random_job(&jobs[i], &b);
+        jobs[i].req.n_choices = 1;
+        jobs[i].req.params.ignore_eos = true;
+        jobs[i].req.params.prompt_logprobs = false;
+        jobs[i].req.params.max_tokens = TOKENS + 10 * (uint32_t)i;
+        CHECK(engine_submit(en, &jobs[i].req, &r[i].stream, NULL) == 0);
+    }
+    read_all(r, N, &b);
+    free_all(r, N);
+    for (int i = 0; i < N; i++)
+        check_reading(&r[i], &jobs[i], 0);
+    engine_stats_get(en, &stats);
+    guesses = atomic_load(&fake_guesses) - guesses,
+    right = atomic_load(&fake_right_guesses) - right;
+    CHECK_MSG(guesses >= TOKENS + 10 * (N - 1) - N && guesses - right <= N && guesses >= right,
+              "%d of %d guesses were right in %llu steps", right, guesses,
+              (unsigned long long)stats.steps_total);
+    CHECK(stats.steps_ahead_total == (uint64_t)atomic_load(&fake_right_guesses));
     check_idle(en);
     engine_close(en);
     bell_fini(&b);
@@ -772,6 +818,7 @@ int main(int argc, char **argv) {
     RUN(cancels_free_everything);
     RUN(queue_bound_is_exact);
     RUN(slow_readers_stop_nobody);
+    RUN(decode_steps_are_foreseen);
     RUN(stop_ends_every_stream_once);
     RUN(device_failure_ends_all_and_refuses);
     RUN(broken_logits_end_one_sequence);

@@ -145,12 +145,12 @@ static void simulate(const struct job *j, struct simulated *s) {
             break;
         }
         fake_logits(text, n, logits);
-        struct sampler_request req = {p,
-                                      &seen,
-                                      (uint64_t)p->seed,
-                                      w->final.n_generated++,
-                                      logits,
-                                      s->matcher ? s->mask : NULL};
+        struct sampler_request req = {.params = p,
+                                      .seen = &seen,
+                                      .seed = (uint64_t)p->seed,
+                                      .index = w->final.n_generated++,
+                                      .logits = logits,
+                                      .mask = s->matcher ? s->mask : NULL};
         int32_t token = next_token(s, &req, smp);
         if (token == FAKE_EOG && !p->ignore_eos) break;
         if (s->matcher) CHECK(grammar_matcher_accept(s->matcher, token));
