@@ -121,7 +121,7 @@ test: ## set up, build, run all tests
 	@scripts/run-tests $(BUILD)
 
 # The processors and what each is to pick are in scripts/test-arm64.
-ARM64_TESTS := test_base test_qtype test_gemm test_backend test_moe test_linear test_attention test_rope_store
+ARM64_TESTS := test_base test_qtype test_gemm test_backend test_moe test_linear test_attention test_rope_store test_top
 .PHONY: test-arm64 arm64
 test-arm64: ## cross-build the CPU backend for 64-bit ARM and run its tests under qemu
 	@scripts/test-arm64

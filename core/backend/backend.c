@@ -416,3 +416,7 @@ void backend_kernel_traffic(const backend *be, uint32_t i, uint64_t *read, uint6
 uint64_t backend_allocated_bytes(const backend *be) {
     return be->vt->allocated_bytes ? be->vt->allocated_bytes(be) : 0;
 }
+
+uint64_t backend_memory_limit(const backend *be) {
+    return be->vt->memory_limit ? be->vt->memory_limit(be) : 0;
+}

@@ -321,5 +321,8 @@ uint64_t backend_dispatch_count(const backend *be, uint32_t i);
 void backend_kernel_traffic(const backend *be, uint32_t i, uint64_t *read, uint64_t *written);
 /* Bytes that the device holds for this process now, by its own count; 0: it has none. */
 uint64_t backend_allocated_bytes(const backend *be);
+/* Bytes that the device should hold for this process at most, weights read in place among them; 0:
+ * no limit of its own (cpu). */
+uint64_t backend_memory_limit(const backend *be);
 
 #endif

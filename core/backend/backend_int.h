@@ -33,6 +33,7 @@ struct backend_vtable {
     int (*run_recorded)(backend *be, err *e);
     void (*drop_recorded)(backend *be);
     uint64_t (*allocated_bytes)(const backend *be);
+    uint64_t (*memory_limit)(const backend *be);
 
     int (*embed)(backend *be, const struct op_embed *a);
     int (*linear)(backend *be, const struct op_linear *a);

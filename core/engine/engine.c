@@ -55,12 +55,23 @@ static void log_sizes(const engine *en, const struct kv_config *kc, const char *
              en->config.max_batch_tokens, en->config.max_sequences, en->config.max_queue);
 }
 
+static int open_cache(engine *en, const struct kv_config *kc, err *e) {
+    int rc = kv_open(kc, &en->cache, e);
+    if (rc == ERR_NOMEM)
+        err_set_param(e, ERR_NOMEM, "kv-cache-tokens",
+                      "no memory for a KV cache of %llu tokens, %llu MiB: choose a smaller "
+                      "kv-cache-tokens",
+                      (unsigned long long)kc->n_blocks * kc->block_tokens,
+                      (unsigned long long)(kv_block_bytes(kc) * kc->n_blocks >> 20));
+    return rc;
+}
+
 /* Model, cache, scheduler, in the order that engine_close undoes. */
 static int open_parts(engine *en, const struct engine_config *config, err *e) {
-    struct kv_config kc;
-    const char *reason;
-    int rc = model_read_hparams(config->model_path, &en->hp, e);
-    if (!rc) rc = engine_size(config, &en->hp, &kc, &en->context_length, &reason, e);
+    struct engine_size size;
+    struct kv_config *kc = &size.kc;
+    int rc = engine_config_check(config, e);
+    if (!rc) rc = model_read_hparams(config->model_path, &en->hp, e);
     if (rc) return rc;
     uint32_t logit_rows = config->max_sequences + ENGINE_FRESH_ROWS;
     struct backend_config bc = {
@@ -70,13 +81,11 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
         .activation_bits = config->activation_bits,
         .max_rows = config->max_batch_tokens,
     };
-    const struct model_limits limits = {
+    struct model_limits limits = {
         .max_rows = config->max_batch_tokens,
         .max_logit_rows =
             logit_rows < config->max_batch_tokens ? logit_rows : config->max_batch_tokens,
         .max_seqs = config->max_sequences,
-        .table_stride = kc.max_blocks_per_seq,
-        .n_ctx = en->context_length,
     };
     model_backend_limits(&en->hp, &bc);
     rc = tokenizer_open(config->model_path, &en->tok, e);
@@ -85,20 +94,17 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
                      (int)tokenizer_n_vocab(en->tok), en->hp.n_vocab);
     if (!rc) rc = find_eog(en, e);
     if (!rc) rc = backend_open(&bc, &en->be, e);
+    if (!rc) rc = engine_size(config, &en->hp, en->be, &size, e);
     if (!rc) {
-        kc.be = en->be;
-        rc = kv_open(&kc, &en->cache, e);
-        if (rc == ERR_NOMEM)
-            err_set_param(e, ERR_NOMEM, "kv-cache-tokens",
-                          "no memory for a KV cache of %llu tokens, %llu MiB: choose a smaller "
-                          "kv-cache-tokens",
-                          (unsigned long long)kc.n_blocks * kc.block_tokens,
-                          (unsigned long long)(kv_block_bytes(&kc) * kc.n_blocks >> 20));
+        kc->be = en->be;
+        en->context_length = limits.n_ctx = size.context_length;
+        limits.table_stride = kc->max_blocks_per_seq;
+        rc = open_cache(en, kc, e);
     }
     if (!rc) rc = model_open(config->model_path, en->be, &limits, &en->mdl, e);
     if (!rc) rc = open_sched(en, e);
     if (!rc) rc = open_scratch(en, &limits, e);
-    if (!rc) log_sizes(en, &kc, reason);
+    if (!rc) log_sizes(en, kc, size.reason);
     return rc;
 }
 

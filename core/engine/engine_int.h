@@ -234,10 +234,17 @@ int engine_params_check(const struct engine_params *p, uint32_t n_vocab, err *e)
 
 /* ---- sizing.c ---- */
 
-/* Checks the configuration against the model and decides the cache's size (kv_config.n_blocks,
- * max_blocks_per_seq) and the context length; *reason (static) says what decided the size.
- * ERR_INVALID with param = the configuration key; ERR_NOMEM. */
+/* The numbers of the configuration, each by itself. ERR_INVALID with param = its key. */
+int engine_config_check(const struct engine_config *config, err *e);
+
+struct engine_size {
+    struct kv_config kc; /* but be */
+    uint32_t context_length;
+    const char *reason; /* what decided the cache's size; static */
+};
+/* Sizes of a checked configuration for the model on be, before anything of either is loaded.
+ * ERR_INVALID with param = the configuration key; ERR_NOMEM: weights or cache do not fit. */
 int engine_size(const struct engine_config *config, const struct model_hparams *hp,
-                struct kv_config *kc, uint32_t *context_length, const char **reason, err *e);
+                const backend *be, struct engine_size *out, err *e);
 
 #endif

@@ -1,5 +1,6 @@
 /* sizing.c - checks the configuration against the model and decides how big the KV cache is. Pure
- * but for reading how much memory is available. Runs in engine_open. */
+ * but for reading how much memory is available: the machine's, or what a device with a limit of its
+ * own should hold. Runs in engine_open. */
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
 #include "core/engine/engine_int.h"
@@ -12,9 +13,10 @@
 #endif
 
 /* A cache that sizes itself holds AUTO_CONTEXTS full contexts or AUTO_TOKENS, what is more, within
- * AUTO_BYTES and a quarter of the memory that is available: enough for a daemon that starts fast
- * and leaves the machine to others; who wants more says so. */
-enum { AUTO_CONTEXTS = 8, AUTO_TOKENS = 65536, AUTO_SHARE_OF_MEMORY = 4 };
+ * AUTO_BYTES and a quarter of the memory that is available, or half of what a device should hold
+ * beside the weights: enough for a daemon that starts fast and leaves the machine to others; who
+ * wants more says so. */
+enum { AUTO_CONTEXTS = 8, AUTO_TOKENS = 65536 };
 #define AUTO_BYTES (UINT64_C(8) << 30)
 
 struct bound {
@@ -22,7 +24,7 @@ struct bound {
     uint64_t value, min, max;
 };
 
-static int check_bounds(const struct engine_config *c, err *e) {
+int engine_config_check(const struct engine_config *c, err *e) {
     const struct bound bounds[] = {
         {"block-tokens", c->block_tokens, 16, 32},
         {"max-batch-tokens", c->max_batch_tokens, 1, 65536},
@@ -88,6 +90,32 @@ static uint64_t available_beside(const struct model_hparams *hp) {
     return bytes > hp->weight_bytes ? bytes - hp->weight_bytes : bytes > 0;
 }
 
+/* Where the cache will lie. */
+struct memory {
+    uint64_t available; /* beside the weights; 0: unknown */
+    uint64_t share;     /* a cache that sizes itself takes one part in so many */
+    const char *why;    /* that share, in words */
+    const char *whose;
+};
+
+static int find_memory(const struct model_hparams *hp, const backend *be, struct memory *out,
+                       err *e) {
+    uint64_t limit = backend_memory_limit(be), used = backend_allocated_bytes(be);
+    *out = (struct memory){available_beside(hp), 4, "a quarter of the available memory", "memory"};
+    if (!limit) return 0;
+    uint64_t left = limit > used ? limit - used : 0;
+    if (left <= hp->weight_bytes)
+        return err_set_param(e, ERR_NOMEM, "backend",
+                             "the model's weights take %llu MiB; backend %s should hold %llu MiB "
+                             "at once here, %llu MiB of them are in use: choose a smaller model, "
+                             "or backend cpu",
+                             (unsigned long long)(hp->weight_bytes >> 20), backend_name(be),
+                             (unsigned long long)(limit >> 20), (unsigned long long)(used >> 20));
+    *out = (struct memory){left - hp->weight_bytes, 2,
+                           "half of the device's memory beside the weights", "the device's memory"};
+    return 0;
+}
+
 static uint64_t lower(uint64_t value, uint64_t limit, const char *why, const char **reason) {
     if (value <= limit) return value;
     *reason = why;
@@ -95,8 +123,8 @@ static uint64_t lower(uint64_t value, uint64_t limit, const char *why, const cha
 }
 
 /* Blocks when the user left it to us. 0: not even one block. */
-static uint64_t auto_blocks(const struct engine_config *c, const struct model_hparams *hp,
-                            uint32_t context, uint64_t block_bytes, const char **reason) {
+static uint64_t auto_blocks(const struct engine_config *c, const struct memory *m, uint32_t context,
+                            uint64_t block_bytes, const char **reason) {
     uint64_t per_seq = ((uint64_t)context + c->block_tokens - 1) / c->block_tokens;
     uint64_t blocks = AUTO_TOKENS / c->block_tokens;
     *reason = "64k tokens";
@@ -106,24 +134,24 @@ static uint64_t auto_blocks(const struct engine_config *c, const struct model_hp
     }
     blocks = lower(blocks, per_seq * c->max_sequences, "max-sequences full contexts", reason);
     blocks = lower(blocks, AUTO_BYTES / block_bytes, "at most 8 GiB", reason);
-    return lower(blocks, available_beside(hp) / AUTO_SHARE_OF_MEMORY / block_bytes,
-                 "a quarter of the available memory", reason);
+    return lower(blocks, m->available / m->share / block_bytes, m->why, reason);
 }
 
 /* Better refused here in words than by the system's killer of processes. 0 available: unknown. */
-static int check_memory(const struct model_hparams *hp, uint64_t tokens, uint64_t bytes, err *e) {
-    uint64_t available = available_beside(hp);
-    if (!available || bytes <= available) return 0;
+static int check_memory(const struct memory *m, uint64_t tokens, uint64_t bytes, err *e) {
+    if (!m->available || bytes <= m->available) return 0;
     return err_set_param(e, ERR_NOMEM, "kv-cache-tokens",
-                         "kv-cache-tokens = %llu needs %llu MiB and %llu MiB of memory are "
+                         "kv-cache-tokens = %llu needs %llu MiB and %llu MiB of %s are "
                          "available: choose fewer",
                          (unsigned long long)tokens, (unsigned long long)(bytes >> 20),
-                         (unsigned long long)(available >> 20));
+                         (unsigned long long)(m->available >> 20), m->whose);
 }
 
 int engine_size(const struct engine_config *config, const struct model_hparams *hp,
-                struct kv_config *kc, uint32_t *context_length, const char **reason, err *e) {
-    int rc = check_bounds(config, e);
+                const backend *be, struct engine_size *out, err *e) {
+    struct kv_config *kc = &out->kc;
+    struct memory memory;
+    int rc = find_memory(hp, be, &memory, e);
     if (rc) return rc;
     uint32_t context = hp->context_length;
     if (config->context_length && config->context_length < context)
@@ -147,29 +175,29 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
     uint64_t block_bytes = kv_block_bytes(kc);
     if (!block_bytes || block_bytes == UINT64_MAX)
         return err_set(e, ERR_INVALID, "the model's K/V cannot be cached as configured");
-    *reason = "kv-cache-tokens";
+    out->reason = "kv-cache-tokens";
     uint64_t blocks = config->kv_cache_tokens
                           ? config->kv_cache_tokens / config->block_tokens
-                          : auto_blocks(config, hp, context, block_bytes, reason);
+                          : auto_blocks(config, &memory, context, block_bytes, &out->reason);
     if (!blocks && config->kv_cache_tokens)
         return err_set_param(e, ERR_INVALID, "kv-cache-tokens",
                              "kv-cache-tokens = %llu is less than one block of %u tokens",
                              (unsigned long long)config->kv_cache_tokens, config->block_tokens);
     if (!blocks)
         return err_set_param(e, ERR_NOMEM, "kv-cache-tokens",
-                             "a quarter of the available memory does not hold one block of the KV "
-                             "cache (%llu bytes): set kv-cache-tokens",
-                             (unsigned long long)block_bytes);
+                             "%s does not hold one block of the KV cache (%llu bytes): set "
+                             "kv-cache-tokens",
+                             memory.why, (unsigned long long)block_bytes);
     if (blocks > INT32_MAX / config->block_tokens) /* slots are int32 */
         return err_set_param(e, ERR_INVALID, "kv-cache-tokens",
                              "kv-cache-tokens must be below 2^31");
     uint64_t capacity = blocks * config->block_tokens, bytes;
     if (!mem_mul(blocks, block_bytes, &bytes)) bytes = UINT64_MAX;
-    if (config->kv_cache_tokens && (rc = check_memory(hp, config->kv_cache_tokens, bytes, e)))
+    if (config->kv_cache_tokens && (rc = check_memory(&memory, config->kv_cache_tokens, bytes, e)))
         return rc;
     if (capacity < context) context = (uint32_t)capacity;
     kc->n_blocks = (uint32_t)blocks;
     kc->max_blocks_per_seq = (context + config->block_tokens - 1) / config->block_tokens;
-    *context_length = context;
+    out->context_length = context;
     return 0;
 }

@@ -100,9 +100,14 @@ void backend_kernel_traffic(const backend *be, uint32_t i, uint64_t *read, uint6
     (void)be, (void)i;
     *read = *written = 0;
 }
+static uint64_t fake_allocated, fake_memory_limit; /* 0: as a device without a limit */
 uint64_t backend_allocated_bytes(const backend *be) {
     (void)be;
-    return 0;
+    return fake_allocated;
+}
+uint64_t backend_memory_limit(const backend *be) {
+    (void)be;
+    return fake_memory_limit;
 }
 int backend_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
     (void)be, (void)e;

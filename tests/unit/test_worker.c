@@ -738,79 +738,6 @@ static void requests_are_checked(void) {
     free(r);
 }
 
-static void configuration_is_checked(void) {
-    struct engine_config c;
-    engine *en;
-    err e;
-#define REFUSED(field, value, key)                                                                 \
-    do {                                                                                           \
-        c = base_config();                                                                         \
-        c.field = value;                                                                           \
-        CHECK(engine_open(&c, &en, &e) == ERR_INVALID);                                            \
-        CHECK_STR(e.param, key);                                                                   \
-    } while (0)
-    REFUSED(kv_cache_tokens, 15, "kv-cache-tokens");
-    REFUSED(kv_cache_tokens, UINT64_MAX, "kv-cache-tokens");
-    REFUSED(block_tokens, 24, "block-tokens");
-    REFUSED(block_tokens, 0, "block-tokens");
-    REFUSED(kv_type, QTYPE_Q4_0, "kv-cache-type");
-    REFUSED(max_batch_tokens, 0, "max-batch-tokens");
-    REFUSED(prefill_chunk, 65537, "prefill-chunk");
-    REFUSED(max_sequences, 0, "max-sequences");
-    REFUSED(max_queue, 0, "max-queue");
-    REFUSED(stream_events, 0, "stream-events");
-    REFUSED(context_length, 1, "context-length");
-#undef REFUSED
-    c = base_config();
-    c.backend = "none";
-    CHECK(engine_open(&c, &en, &e) == ERR_UNSUPPORTED);
-
-    c = base_config(); /* the cache may be smaller than the context, or sized by itself */
-    c.kv_cache_tokens = 70;
-    if (!engine_open(&c, &en, &e)) {
-        CHECK(engine_context_length(en) == 64);
-        engine_close(en);
-    }
-    c.kv_cache_tokens = 0;
-    c.context_length = 100;
-    CHECK(engine_open(&c, &en, &e) == 0);
-    struct engine_stats s;
-    engine_stats_get(en, &s);
-    CHECK(engine_context_length(en) == 100 && s.kv_blocks == 7 * c.max_sequences);
-    engine_close(en);
-    c.max_sequences = 4096; /* more than the 64k tokens that are enough */
-    CHECK(engine_open(&c, &en, &e) == 0);
-    engine_stats_get(en, &s);
-    CHECK(s.kv_blocks == 65536 / 16);
-    engine_close(en);
-}
-
-/* Sizes follow from the model and the memory; a cache that cannot be had is refused in words. */
-static void cache_is_sized(void) {
-    struct engine_config c = base_config();
-    struct model_hparams hp = {
-        .n_layers = 1, .n_kv_heads = 1, .head_dim = 16, .context_length = 131072};
-    struct kv_config kc;
-    uint32_t context;
-    const char *reason;
-    err e;
-    err_clear(&e);
-    CHECK(engine_size(&c, &hp, &kc, &context, &reason, &e) == 0);
-    CHECK(kc.n_blocks == 256 && context == 4096);
-    CHECK_STR(reason, "kv-cache-tokens");
-    c.kv_cache_tokens = 0; /* 64 bytes a token: 64 MiB */
-    CHECK_MSG(engine_size(&c, &hp, &kc, &context, &reason, &e) == 0, "%s", e.msg);
-    CHECK(kc.n_blocks == 8 * 131072 / 16 && context == 131072);
-    CHECK_STR(reason, "8 full contexts");
-    hp.n_layers = 64; /* 8 MiB a token: 512 TiB of them */
-    hp.n_kv_heads = 128;
-    hp.head_dim = 256;
-    c.kv_cache_tokens = UINT64_C(1) << 26;
-    CHECK(engine_size(&c, &hp, &kc, &context, &reason, &e) == ERR_NOMEM);
-    CHECK_STR(e.param, "kv-cache-tokens");
-    CHECK(strstr(e.msg, "67108864 needs 536870912 MiB"));
-}
-
 int main(int argc, char **argv) {
     if (argc > 1) effort = atoi(argv[1]);
     RUN(text_is_the_same_in_every_configuration);
@@ -825,7 +752,5 @@ int main(int argc, char **argv) {
     RUN(cancel_while_paused_or_waiting);
     RUN(no_notify_after_free);
     RUN(requests_are_checked);
-    RUN(configuration_is_checked);
-    RUN(cache_is_sized);
     return check_done();
 }

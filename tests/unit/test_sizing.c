@@ -1,0 +1,143 @@
+/* test_sizing.c - what engine_open checks before it loads anything, over a fake device: the
+ * configuration's numbers, and the cache's size by model, memory and a device's own limit. */
+#include "core/base/mem.h"
+#include "core/base/qblock.h"
+#include "core/engine/engine_int.h"
+
+#include "check.h"
+#include "fake_device.h"
+
+static struct engine_config base_config(void) {
+    return (struct engine_config){
+        .model_path = "fake",
+        .backend = "fake",
+        .kv_cache_tokens = 4096,
+        .kv_type = QTYPE_F16,
+        .block_tokens = 16,
+        .max_batch_tokens = 64,
+        .prefill_chunk = 24,
+        .max_sequences = 16,
+        .max_queue = 64,
+        .stream_events = 16,
+        .prefix_cache = true,
+    };
+}
+
+static void configuration_is_checked(void) {
+    struct engine_config c;
+    engine *en;
+    err e;
+#define REFUSED(field, value, key)                                                                 \
+    do {                                                                                           \
+        c = base_config();                                                                         \
+        c.field = value;                                                                           \
+        CHECK(engine_open(&c, &en, &e) == ERR_INVALID);                                            \
+        CHECK_STR(e.param, key);                                                                   \
+    } while (0)
+    REFUSED(kv_cache_tokens, 15, "kv-cache-tokens");
+    REFUSED(kv_cache_tokens, UINT64_MAX, "kv-cache-tokens");
+    REFUSED(block_tokens, 24, "block-tokens");
+    REFUSED(block_tokens, 0, "block-tokens");
+    REFUSED(kv_type, QTYPE_Q4_0, "kv-cache-type");
+    REFUSED(max_batch_tokens, 0, "max-batch-tokens");
+    REFUSED(prefill_chunk, 65537, "prefill-chunk");
+    REFUSED(max_sequences, 0, "max-sequences");
+    REFUSED(max_queue, 0, "max-queue");
+    REFUSED(stream_events, 0, "stream-events");
+    REFUSED(context_length, 1, "context-length");
+#undef REFUSED
+    c = base_config();
+    c.backend = "none";
+    CHECK(engine_open(&c, &en, &e) == ERR_UNSUPPORTED);
+
+    c = base_config(); /* the cache may be smaller than the context, or sized by itself */
+    c.kv_cache_tokens = 70;
+    if (!engine_open(&c, &en, &e)) {
+        CHECK(engine_context_length(en) == 64);
+        engine_close(en);
+    }
+    c.kv_cache_tokens = 0;
+    c.context_length = 100;
+    CHECK(engine_open(&c, &en, &e) == 0);
+    struct engine_stats s;
+    engine_stats_get(en, &s);
+    CHECK(engine_context_length(en) == 100 && s.kv_blocks == 7 * c.max_sequences);
+    engine_close(en);
+    c.max_sequences = 4096; /* more than the 64k tokens that are enough */
+    CHECK(engine_open(&c, &en, &e) == 0);
+    engine_stats_get(en, &s);
+    CHECK(s.kv_blocks == 65536 / 16);
+    engine_close(en);
+}
+
+static int size_of(const struct engine_config *c, const struct model_hparams *hp,
+                   struct engine_size *out, err *e) {
+    static backend device;
+    err_clear(e);
+    return engine_size(c, hp, &device, out, e);
+}
+
+/* Sizes follow from the model and the memory; a cache that cannot be had is refused in words. */
+static void cache_is_sized(void) {
+    struct engine_config c = base_config();
+    struct model_hparams hp = {
+        .n_layers = 1, .n_kv_heads = 1, .head_dim = 16, .context_length = 131072};
+    struct engine_size size;
+    err e;
+    CHECK(size_of(&c, &hp, &size, &e) == 0);
+    CHECK(size.kc.n_blocks == 256 && size.context_length == 4096);
+    CHECK_STR(size.reason, "kv-cache-tokens");
+    c.kv_cache_tokens = 0; /* 64 bytes a token: 64 MiB */
+    CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
+    CHECK(size.kc.n_blocks == 8 * 131072 / 16 && size.context_length == 131072);
+    CHECK_STR(size.reason, "8 full contexts");
+    hp.n_layers = 64; /* 8 MiB a token: 512 TiB of them */
+    hp.n_kv_heads = 128;
+    hp.head_dim = 256;
+    c.kv_cache_tokens = UINT64_C(1) << 26;
+    CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
+    CHECK_STR(e.param, "kv-cache-tokens");
+    CHECK(strstr(e.msg, "67108864 needs 536870912 MiB"));
+}
+
+/* A device that says what it should hold decides instead of the machine's memory: weights and what
+ * it holds already are taken off. */
+static void a_device_has_its_own_limit(void) {
+    struct engine_config c = base_config();
+    struct model_hparams hp = {.n_layers = 16,
+                               .n_kv_heads = 8,
+                               .head_dim = 128,
+                               .context_length = 131072,
+                               .weight_bytes = UINT64_C(5) << 30};
+    struct engine_size size; /* 64 KiB a token */
+    err e;
+    c.kv_cache_tokens = 0;
+    fake_memory_limit = UINT64_C(8) << 30, fake_allocated = UINT64_C(1) << 30;
+    CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
+    CHECK((uint64_t)size.kc.n_blocks * size.kc.block_tokens == (UINT64_C(1) << 30) >> 16);
+    CHECK_STR(size.reason, "half of the device's memory beside the weights");
+    fake_memory_limit = UINT64_C(1) << 50; /* no less than the machine's rule leaves to others */
+    CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
+    CHECK((uint64_t)size.kc.n_blocks * size.kc.block_tokens == (UINT64_C(8) << 30) >> 16);
+    CHECK_STR(size.reason, "at most 8 GiB");
+    fake_memory_limit = UINT64_C(8) << 30;
+    c.kv_cache_tokens = 32768; /* 2 GiB of 2 */
+    CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
+    c.kv_cache_tokens = 32768 + 16;
+    CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
+    CHECK_STR(e.param, "kv-cache-tokens");
+    CHECK_MSG(strstr(e.msg, "2048 MiB of the device's memory"), "%s", e.msg);
+    hp.weight_bytes = UINT64_C(7) << 30;
+    CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
+    CHECK_STR(e.param, "backend");
+    CHECK_MSG(strstr(e.msg, "7168 MiB") && strstr(e.msg, "8192 MiB") && strstr(e.msg, "1024 MiB"),
+              "%s", e.msg);
+    fake_memory_limit = fake_allocated = 0;
+}
+
+int main(void) {
+    RUN(configuration_is_checked);
+    RUN(cache_is_sized);
+    RUN(a_device_has_its_own_limit);
+    return check_done();
+}
