@@ -174,26 +174,31 @@ HOOKS(16)
 void __tsan_init(void);
 void __tsan_func_entry(void *p);
 void __tsan_func_exit(void);
-void *__tsan_memcpy(void *d, const void *s, size_t n);
-void *__tsan_memmove(void *d, const void *s, size_t n);
-void *__tsan_memset(void *d, int c, size_t n);
-
 void __tsan_init(void) {}
 void __tsan_func_entry(void *p) {
     (void)p;
 }
 void __tsan_func_exit(void) {}
-void *__tsan_memcpy(void *d, const void *s, size_t n) {
-    check_access(s, (uint32_t)n, 0, PC);
-    check_access(d, (uint32_t)n, 1, PC);
-    return memcpy(d, s, n);
-}
-void *__tsan_memmove(void *d, const void *s, size_t n) {
-    check_access(s, (uint32_t)n, 0, PC);
-    check_access(d, (uint32_t)n, 1, PC);
-    return memmove(d, s, n);
-}
-void *__tsan_memset(void *d, int c, size_t n) {
-    check_access(d, (uint32_t)n, 1, PC);
-    return memset(d, c, n);
-}
+/* Copies of whole structs: calls that clang before 15 leaves as they are, which metalcc has
+ * wrapped.
+ */
+#define COPY_HOOKS(prefix)                                                                         \
+    void *prefix##memcpy(void *d, const void *s, size_t n);                                        \
+    void *prefix##memmove(void *d, const void *s, size_t n);                                       \
+    void *prefix##memset(void *d, int c, size_t n);                                                \
+    void *prefix##memcpy(void *d, const void *s, size_t n) {                                       \
+        check_access(s, (uint32_t)n, 0, PC);                                                       \
+        check_access(d, (uint32_t)n, 1, PC);                                                       \
+        return memcpy(d, s, n);                                                                    \
+    }                                                                                              \
+    void *prefix##memmove(void *d, const void *s, size_t n) {                                      \
+        check_access(s, (uint32_t)n, 0, PC);                                                       \
+        check_access(d, (uint32_t)n, 1, PC);                                                       \
+        return memmove(d, s, n);                                                                   \
+    }                                                                                              \
+    void *prefix##memset(void *d, int c, size_t n) {                                               \
+        check_access(d, (uint32_t)n, 1, PC);                                                       \
+        return memset(d, c, n);                                                                    \
+    }
+COPY_HOOKS(__tsan_)
+COPY_HOOKS(__wrap_)
