@@ -9,11 +9,12 @@
 #include <math.h>
 
 enum {
-    CHUNK = 128,     /* tokens: attention.h */
-    MAX_HEADS = 16,  /* of a task; half where head_dim is over WIDE */
-    WIDE = 128,      /* dimensions */
-    SIMDGROUPS = 4,  /* of a threadgroup, at most */
-    TG_BYTES = 24576 /* of a threadgroup of several simdgroups, so that some fit a core */
+    CHUNK = 128,           /* tokens: attention.h */
+    MAX_HEADS = 16,        /* of a task; half where head_dim is over WIDE */
+    WIDE = 128,            /* dimensions */
+    SIMDGROUPS = 4,        /* of a threadgroup, at most */
+    TG_BYTES = 24576,      /* of a threadgroup of several simdgroups, so that some fit a core */
+    STAGE_FLOATS = 16 * 32 /* of a simdgroup: attention_matrix.metal */
 };
 #define PART_BYTES (UINT64_C(32) << 20)
 
@@ -154,7 +155,49 @@ static int run_decode(struct metal_backend *m, const struct op_paged_attention *
     return 0;
 }
 
+/* Sequences of at least min_rows rows. The tile's q, weights and stages must fit the threadgroup
+ * memory: fewer queries where heads are wide. */
+static int run_prefill(struct metal_backend *m, const struct op_paged_attention *a,
+                       uint32_t min_rows) {
+    uint32_t group = a->n_heads / a->kv.n_kv_heads, tile = a->kv.head_dim > WIDE ? 8 : 16;
+    uint64_t rows = (uint64_t)a->n_rows * a->n_heads * a->kv.head_dim * sizeof(float);
+    const struct kargs_attention args = args_of(a);
+    return metal_dispatch(
+        m,
+        &(struct metal_launch){
+            .kernel = "attention_prefill",
+            .n_consts = 8,
+            .consts = {{0, (uint32_t)a->kv.kv_type},
+                       {1, a->kv.head_dim},
+                       {2, a->kv.block_tokens},
+                       {3, group},
+                       {4, a->softcap != 0},
+                       {5, a->sinks != NULL},
+                       {6, tile},
+                       {7, min_rows}},
+            .args = &args,
+            .args_bytes = sizeof args,
+            .n_binds = 8,
+            .binds = {metal_at(a->q), metal_at(a->pos), metal_at(a->row_start), metal_at(a->tables),
+                      metal_at(a->kv.k), metal_at(a->kv.v), sinks_of(a), metal_at(a->out)},
+            .tg_bytes = (tile * (a->kv.head_dim + CHUNK) + SIMDGROUPS * STAGE_FLOATS) *
+                        (uint32_t)sizeof(float),
+            .groups = {(uint32_t)((uint64_t)a->n_rows * group / tile) + a->n_seqs, a->kv.n_kv_heads,
+                       1},
+            .threads = {SIMDGROUPS * 32, 1, 1},
+            .read = rows,
+            .written = rows,
+        });
+}
+
+/* Where both families may be used, sequences of one row go to the one and all others to the other;
+ * how many there are of each only the device knows, unless each row is a sequence. */
 int metal_paged_attention(backend *be, const struct op_paged_attention *a) {
+    struct metal_backend *m = metal_of(be);
     if (!metal_kv_fits(&a->kv)) return ERR_UNSUPPORTED;
-    return run_decode(metal_of(be), a, false);
+    if (m->features.products == METAL_MATRIX_ONLY) return run_prefill(m, a, 1);
+    if (m->features.products == METAL_VECTOR_ONLY || a->n_seqs == a->n_rows)
+        return run_decode(m, a, false);
+    int rc = run_prefill(m, a, 2);
+    return rc || a->n_seqs == 1 ? rc : run_decode(m, a, true);
 }

@@ -1,0 +1,301 @@
+// attention_matrix.metal - paged attention of sequences with several rows: the family on simdgroup
+// matrices. A threadgroup has a tile of ROWS queries of one KV head, queries of a sequence being
+// its rows times GROUP heads, and walks the chunks that any of them sees. Three phases a chunk:
+//   scores   a simdgroup has a quarter of the chunk's tokens, for all queries
+//   weights  a simdgroup has a quarter of the queries, a lane four tokens, as in attention.metal
+//   values   a simdgroup has a quarter of the dimensions, for all queries
+// K and V come in steps to threadgroup memory of the simdgroup that needs them, decoded; the loads
+// of the next step are issued before this one is computed.
+#include "shaders/metal/attention.h"
+#include <metal_simdgroup_matrix>
+
+constant uint ROWS [[function_constant(6)]];     // queries of a tile: 8 or 16
+constant uint MIN_ROWS [[function_constant(7)]]; // sequences with fewer are left to the other family
+
+#define SIMDGROUPS  4
+#define MAX_ROWS    16
+#define ROW_TILES   (ROWS / 8)
+#define MAX_TILES   (MAX_ROWS / 8)
+#define SPAN        32 /* tokens, or dimensions, that a simdgroup has at a time */
+#define SPAN_TILES  (SPAN / 8)
+#define STEP        16 /* dimensions of K, or tokens of V, in threadgroup memory at a time */
+#define LANE_VALUES 4  /* of one load; LANE_LOADS of them are a lane's part of a step */
+#define LANE_LOADS  (SPAN * STEP / SIMD_WIDTH / LANE_VALUES)
+#define SPAN_LANES  (SPAN / LANE_VALUES)
+#define MAX_SPANS   (MAX_HEAD_DIM / SPAN / SIMDGROUPS)
+
+struct tile_sums {
+    simdgroup_float8x8 m[MAX_TILES][SPAN_TILES]; // (ROWS, SPAN)
+};
+
+// A lane's part of a step on its way.
+struct lane_step {
+    float4 v[LANE_LOADS];
+};
+
+// One query of the tile.
+struct query_state {
+    seen keys;
+    uint in_chunk;   // sees anything of the chunk at hand
+    float keep, add; // for merging it; at last keep is the factor of the result
+};
+
+// Where a tile's queries are, and what all of them together see.
+struct tile_at {
+    uint seq, kv_head;
+    uint row, query, n_queries; // the sequence's first row; the tile's first query, their number
+    seen keys;
+};
+
+static inline void clear(thread tile_sums &acc) {
+    for (uint i = 0; i < ROW_TILES; i++)
+        for (uint j = 0; j < SPAN_TILES; j++)
+            acc.m[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+}
+
+static inline void store(thread tile_sums &acc, threadgroup float *to, uint stride) {
+    for (uint i = 0; i < ROW_TILES; i++)
+        for (uint j = 0; j < SPAN_TILES; j++)
+            simdgroup_store(acc.m[i][j], to + i * 8 * stride + j * 8, stride);
+}
+
+// acc += a (ROWS, 8) with `stride` * b (8, SPAN), of which n_tiles matrices count.
+static inline void multiply(thread tile_sums &acc, threadgroup const float *a, uint stride,
+                            threadgroup const float *b, uint n_tiles) {
+    simdgroup_float8x8 ma[MAX_TILES], mb;
+    for (uint i = 0; i < ROW_TILES; i++)
+        simdgroup_load(ma[i], a + i * 8 * stride, stride);
+    for (uint j = 0; j < n_tiles; j++) {
+        simdgroup_load(mb, b + j * 8, SPAN);
+        for (uint i = 0; i < ROW_TILES; i++)
+            simdgroup_multiply_accumulate(acc.m[i][j], ma[i], mb, acc.m[i][j]);
+    }
+}
+
+// A step to its place, (STEP, SPAN): after all lanes read the one before, before any reads this.
+static inline void put_step(thread const lane_step &s, threadgroup float *stage, uint lane) {
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint i = 0; i < LANE_LOADS; i++)
+        ((threadgroup float4 *)stage)[i * SIMD_WIDTH + lane] = s.v[i];
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+}
+
+// Which tile is this? False: none.
+static inline bool find_tile(constant kargs_attention &a, uint index,
+                             device const int *row_start, thread tile_at &t) {
+    for (t.seq = 0; t.seq < a.n_seqs; t.seq++) {
+        const uint n_rows = uint(row_start[t.seq + 1] - row_start[t.seq]);
+        const uint n_tiles = n_rows < MIN_ROWS ? 0 : (n_rows * GROUP + ROWS - 1) / ROWS;
+        if (index < n_tiles) {
+            t.row = uint(row_start[t.seq]);
+            t.query = index * ROWS;
+            t.n_queries = min(ROWS, n_rows * GROUP - t.query);
+            return true;
+        }
+        index -= n_tiles;
+    }
+    return false;
+}
+
+// The tile's queries: q' (ROWS, HEAD_DIM), zeros behind the last, and what each sees.
+static inline void load_queries(constant kargs_attention &a, device const float *q,
+                                device const int *pos, thread tile_at &t, threadgroup float *to,
+                                threadgroup query_state *queries, uint thread_index) {
+    for (uint i = thread_index; i < ROWS * HEAD_DIM; i += SIMDGROUPS * SIMD_WIDTH) {
+        const uint at = t.query + i / HEAD_DIM;
+        const ulong head = ulong(t.row + at / GROUP) * a.n_heads + t.kv_head * GROUP + at % GROUP;
+        to[i] = i / HEAD_DIM < t.n_queries ? q[head * HEAD_DIM + i % HEAD_DIM] * a.q_scale : 0.0f;
+    }
+    if (thread_index < ROWS) {
+        seen keys;
+        keys.first = UINT_MAX, keys.last = 0;
+        if (thread_index < t.n_queries)
+            keys = seen_from(pos[t.row + (t.query + thread_index) / GROUP], a.window);
+        queries[thread_index].keys = keys;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    t.keys = queries[0].keys;
+    for (uint i = 1; i < t.n_queries; i++) {
+        t.keys.first = min(t.keys.first, queries[i].keys.first);
+        t.keys.last = max(t.keys.last, queries[i].keys.last);
+    }
+}
+
+// ---- scores ----
+
+// Dimensions d.. of a lane's four tokens; what no query sees is 0.
+static inline void load_k(device const uchar *run, bool visible, uint token, uint d, uint lane,
+                          thread lane_step &s) {
+    for (uint i = 0; i < LANE_LOADS; i++) {
+        const uint at = d + i * (SIMD_WIDTH / SPAN_LANES) + lane / SPAN_LANES;
+        s.v[i] = 0.0f;
+        if (!visible || at >= HEAD_DIM) continue;
+        s.v[i] = kv_load4(KV_TYPE, run, at * BLOCK_TOKENS + token);
+        if (KV_TYPE == QTYPE_Q8_0)
+            s.v[i] *= float4(((device const half4 *)run_scales(
+                run))[(d / KV_SCALE_DIMS * BLOCK_TOKENS + token) / LANE_VALUES]);
+    }
+}
+
+// acc = q' * K^T of the SPAN tokens from position `first` on.
+static inline void make_scores(thread const tile_at &t, device const uchar *pool,
+                               device const int *table, uint n_kv_heads, uint first,
+                               threadgroup const float *q, threadgroup float *stage, uint lane,
+                               thread tile_sums &acc) {
+    const uint pos = first + lane % SPAN_LANES * LANE_VALUES;
+    const bool visible = pos <= t.keys.last && pos + LANE_VALUES > t.keys.first;
+    device const uchar *run = visible ? pool + run_at(table, pos, n_kv_heads, t.kv_head) : pool;
+    lane_step next;
+    clear(acc);
+    if (first > t.keys.last || first + SPAN <= t.keys.first) return;
+    load_k(run, visible, pos % BLOCK_TOKENS, 0, lane, next);
+    for (uint d = 0; d < HEAD_DIM; d += STEP) {
+        put_step(next, stage, lane);
+        if (d + STEP < HEAD_DIM) load_k(run, visible, pos % BLOCK_TOKENS, d + STEP, lane, next);
+        for (uint i = 0; i < STEP && d + i < HEAD_DIM; i += 8)
+            multiply(acc, q + d + i, HEAD_DIM, stage + i * SPAN, SPAN_TILES);
+    }
+}
+
+// ---- weights ----
+
+// Scores of one query, (CHUNK), become weights; total takes the chunk in.
+static inline void weigh(threadgroup float *scores, uint chunk, threadgroup query_state &query,
+                         float cap, uint lane, thread chunk_sum &total) {
+    const seen keys = query.keys;
+    const bool in_chunk = sees_chunk(keys, chunk);
+    float4 weights = 0.0f;
+    merge f;
+    f.keep = 1.0f, f.add = 0.0f;
+    if (in_chunk) {
+        weights = ((threadgroup float4 *)scores)[lane];
+        const chunk_sum sum =
+            chunk_weights(weights, chunk * CHUNK + lane * LANE_TOKENS, keys, cap);
+        f = merge_factors(total, sum, chunk == keys.first / CHUNK);
+    }
+    ((threadgroup float4 *)scores)[lane] = weights;
+    if (lane == 0) query.in_chunk = in_chunk, query.keep = f.keep, query.add = f.add;
+}
+
+// ---- values ----
+
+// A span of dimensions, of those that the simdgroup sums.
+struct dims {
+    uint first, end;
+};
+
+// Tokens from position pos on, dimensions d; what no query sees is 0.
+static inline void load_v(thread const tile_at &t, device const uchar *pool,
+                          device const int *table, uint n_kv_heads, uint pos, dims d, uint lane,
+                          thread lane_step &s) {
+    const uint at = d.first + lane % SPAN_LANES * LANE_VALUES;
+    for (uint i = 0; i < LANE_LOADS; i++) {
+        const uint p = pos + i * (SIMD_WIDTH / SPAN_LANES) + lane / SPAN_LANES;
+        s.v[i] = 0.0f;
+        if (!sees(t.keys, p) || at >= d.end) continue;
+        device const uchar *run = pool + run_at(table, p, n_kv_heads, t.kv_head);
+        const uint token = p % BLOCK_TOKENS;
+        s.v[i] = kv_load4(KV_TYPE, run, token * HEAD_DIM + at);
+        if (KV_TYPE == QTYPE_Q8_0)
+            s.v[i] *= float(
+                run_scales(run)[token * (HEAD_DIM / KV_SCALE_DIMS) + at / KV_SCALE_DIMS]);
+    }
+}
+
+// acc = weights (ROWS, CHUNK) * V of dimensions d.
+static inline void sum_values(thread const tile_at &t, device const uchar *pool,
+                              device const int *table, uint n_kv_heads, uint chunk, dims d,
+                              threadgroup const float *weights, threadgroup float *stage,
+                              uint lane, thread tile_sums &acc) {
+    const uint begin = chunk * CHUNK, end = min(begin + CHUNK, t.keys.last + 1);
+    const uint n_tiles = min(uint(SPAN_TILES), (d.end - d.first) / 8);
+    uint pos = max(begin, t.keys.first / STEP * STEP);
+    lane_step next;
+    clear(acc);
+    load_v(t, pool, table, n_kv_heads, pos, d, lane, next);
+    for (; pos < end; pos += STEP) {
+        put_step(next, stage, lane);
+        if (pos + STEP < end) load_v(t, pool, table, n_kv_heads, pos + STEP, d, lane, next);
+        for (uint i = 0; i < STEP; i += 8)
+            multiply(acc, weights + pos - begin + i, CHUNK, stage + i * SPAN, n_tiles);
+    }
+}
+
+// o (ROWS) of a lane's dimension takes in the chunk's acc, through stage (ROWS, SPAN).
+static inline void take_in(thread tile_sums &acc, threadgroup const query_state *queries,
+                           threadgroup float *stage, uint lane, thread float *o) {
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    store(acc, stage, SPAN);
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint i = 0; i < ROWS; i++)
+        if (queries[i].in_chunk)
+            o[i] = fma(stage[i * SPAN + lane], queries[i].add, o[i] * queries[i].keep);
+}
+
+// Buffers as attention_decode's first eight; out (n_rows, n_heads, HEAD_DIM) f32. Grid: tiles (at
+// most n_rows * GROUP / ROWS + n_seqs), KV heads. shared: q' (ROWS, HEAD_DIM); scores, then weights
+// (ROWS, CHUNK); stages (SIMDGROUPS, STEP, SPAN).
+kernel void attention_prefill(constant kargs_attention &a [[buffer(0)]],
+                              device const float *q [[buffer(1)]],
+                              device const int *pos [[buffer(2)]],
+                              device const int *row_start [[buffer(3)]],
+                              device const int *tables [[buffer(4)]],
+                              device const uchar *k_pool [[buffer(5)]],
+                              device const uchar *v_pool [[buffer(6)]],
+                              device const float *sinks [[buffer(7)]],
+                              device float *out [[buffer(8)]],
+                              threadgroup float *shared [[threadgroup(0)]],
+                              uint2 group [[threadgroup_position_in_grid]],
+                              uint simdgroup [[simdgroup_index_in_threadgroup]],
+                              uint lane [[thread_index_in_simdgroup]]) {
+    threadgroup query_state queries[MAX_ROWS];
+    tile_at t;
+    if (!find_tile(a, group.x, row_start, t)) return;
+    t.kv_head = group.y;
+    threadgroup float *weights = shared + ROWS * HEAD_DIM;
+    threadgroup float *stage = weights + ROWS * CHUNK + simdgroup * STEP * SPAN;
+    device const int *table = tables + ulong(t.seq) * a.table_stride;
+    const uint own = ROWS / SIMDGROUPS; // queries that this simdgroup weighs
+    // Dimensions that this simdgroup sums, a whole number of matrices.
+    const uint n_dims = (HEAD_DIM / 8 + SIMDGROUPS - 1) / SIMDGROUPS * 8;
+    const uint first_dim = simdgroup * n_dims, end_dim = min(first_dim + n_dims, HEAD_DIM);
+    chunk_sum total[MAX_ROWS / SIMDGROUPS];
+    float o[MAX_SPANS][MAX_ROWS];
+    tile_sums acc;
+    for (uint i = 0; i < MAX_ROWS / SIMDGROUPS; i++)
+        total[i].m = 0.0f, total[i].l = 1.0f;
+    for (uint i = 0; i < MAX_SPANS * MAX_ROWS; i++)
+        o[i / MAX_ROWS][i % MAX_ROWS] = 0.0f;
+    load_queries(a, q, pos, t, shared, queries, simdgroup * SIMD_WIDTH + lane);
+
+    for (uint chunk = t.keys.first / CHUNK; chunk <= t.keys.last / CHUNK; chunk++) {
+        const uint span = simdgroup * SPAN;
+        make_scores(t, k_pool, table, a.n_kv_heads, chunk * CHUNK + span, shared, stage, lane, acc);
+        threadgroup_barrier(mem_flags::mem_threadgroup); // the last chunk's weights were read
+        store(acc, weights + span, CHUNK);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        for (uint i = 0; i < own; i++)
+            weigh(weights + (simdgroup * own + i) * CHUNK, chunk, queries[simdgroup * own + i],
+                  a.cap, lane, total[i]);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        dims d;
+        d.first = first_dim, d.end = end_dim;
+        for (uint i = 0; d.first < d.end; d.first += SPAN, i++) {
+            sum_values(t, v_pool, table, a.n_kv_heads, chunk, d, weights, stage, lane, acc);
+            take_in(acc, queries, stage, lane, o[i]);
+        }
+    }
+
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint i = 0; i < own; i++) {
+        const uint query = simdgroup * own + i, head = t.kv_head * GROUP + (t.query + query) % GROUP;
+        if (lane == 0) queries[query].keep = finish_factor(total[i], SINKS ? sinks[head] : 0.0f);
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint d = first_dim + lane, i = 0; i < MAX_SPANS; d += SPAN, i++)
+        for (uint k = 0; k < t.n_queries && d < end_dim; k++) {
+            const uint at = t.query + k;
+            const ulong head = ulong(t.row + at / GROUP) * a.n_heads + t.kv_head * GROUP + at % GROUP;
+            out[head * HEAD_DIM + d] = fma(o[i][k], queries[k].keep, 0.0f);
+        }
+}
