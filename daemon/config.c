@@ -30,19 +30,27 @@ static const struct config_key keys[] = {
     {"port", CONFIG_NUMBER, AT(port), "8080", 0, 65535, NULL, "",
      "TCP port. 0: any free one, printed at start. A socket that systemd or launchd hands over is\n"
      "used instead of host and port."},
-    {"backend", CONFIG_CHOICE, AT(backend), "cpu", 0, 0, "cpu", "", "Device that computes."},
+    {"backend", CONFIG_CHOICE, AT(backend), "auto", 0, 0, "auto|cpu|metal", "",
+     "Device that computes. metal: the GPU of a Mac. auto: metal where this build and this "
+     "machine\n"
+     "have it, otherwise cpu."},
     {"isa", CONFIG_TEXT, AT(isa), "", 0, 0, NULL, "",
-     "Instruction set of the CPU kernels (generic, avx2, ...). Empty: the best one here."},
+     "Instruction set of the CPU's kernels (generic, avx2, ...). Empty: the best one here. With\n"
+     "backend = auto it chooses the CPU; another backend refuses it."},
     {"activation-bits", CONFIG_CHOICE, AT(activation_bits), "8", 0, 0, "8|16", "",
-     "Bits of activations in products with quantized weights: 8 is fastest, 16 is exact to about\n"
-     "4 digits at up to half the speed."},
+     "On the CPU, bits of activations in products with quantized weights: 8 is fastest, 16 is "
+     "exact\n"
+     "to about 4 digits at up to half the speed. Metal keeps 32-bit numbers."},
     {"threads", CONFIG_NUMBER, AT(threads), "0", 0, 1024, NULL, "threads",
-     "Threads that compute. 0: one for each physical (performance) core that the process may use."},
+     "Threads of the CPU that compute. 0: one for each physical (performance) core that the "
+     "process\n"
+     "may use. Of no use to another backend."},
     {"kv-cache-tokens", CONFIG_NUMBER, AT(kv_cache_tokens), "0", 0, UINT64_C(1) << 30, NULL,
      "tokens",
      "Size of the KV cache, shared by all requests of a model; its memory is taken at start.\n"
      "0: room for 8 full contexts, at least 65536 tokens, within 8 GiB and a quarter of the\n"
-     "available memory; the log says the size."},
+     "available memory, or half of what a GPU should hold beside the weights; the log says the\n"
+     "size."},
     {"kv-cache-type", CONFIG_CHOICE, AT(kv_cache_type), "f16", 0, 0, "f16|bf16|q8_0|f32", "",
      "Number format of the KV cache. q8_0 takes about half of f16's memory and is less exact; the\n"
      "model's heads must have a multiple of 32 dimensions then."},

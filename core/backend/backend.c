@@ -21,6 +21,25 @@ static const struct {
 
 enum { N_DEVICES = sizeof devices / sizeof devices[0] };
 
+/* The last of the list that this machine has: the first one, the CPU, is everywhere. */
+static int open_best(const struct backend_config *config, backend **out, err *e) {
+    struct backend_config one = *config;
+    for (size_t i = config->isa && config->isa[0] ? 1 : N_DEVICES; i-- > 0;) {
+        one.name = devices[i].name;
+        int rc = devices[i].open(&one, out, e);
+        if (rc != ERR_UNSUPPORTED || i == 0) return rc;
+    }
+    return ERR_UNSUPPORTED;
+}
+
+static int open_device(size_t i, const struct backend_config *config, backend **out, err *e) {
+    if (i > 0 && config->isa && config->isa[0])
+        return err_set_param(e, ERR_INVALID, "isa",
+                             "isa \"%s\" is an instruction set of the CPU: not with backend \"%s\"",
+                             config->isa, config->name);
+    return devices[i].open(config, out, e);
+}
+
 int backend_open(const struct backend_config *config, backend **out, err *e) {
     *out = NULL;
     if (!config->name) return err_set(e, ERR_INVALID, "no backend named");
@@ -35,9 +54,10 @@ int backend_open(const struct backend_config *config, backend **out, err *e) {
         (moe->n_experts && (!moe->n_used || moe->n_used > moe->n_experts || !moe->n_ff)))
         return err_set(e, ERR_INVALID, "%u of %u experts of width %u: at most %d experts",
                        moe->n_used, moe->n_experts, moe->n_ff, BACKEND_MAX_EXPERTS);
+    if (strcmp(config->name, "auto") == 0) return open_best(config, out, e);
     char known[64] = "";
     for (size_t i = 0; i < N_DEVICES; i++) {
-        if (strcmp(devices[i].name, config->name) == 0) return devices[i].open(config, out, e);
+        if (strcmp(devices[i].name, config->name) == 0) return open_device(i, config, out, e);
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", devices[i].name);
     }
@@ -59,6 +79,11 @@ const char *backend_isa(const backend *be) {
 
 int backend_n_threads(const backend *be) {
     return be->n_threads;
+}
+
+bool backend_kv_fits(const backend *be, const struct backend_kv *kv) {
+    uint64_t bytes;
+    return backend_kv_block_bytes(kv, &bytes) && (!be->vt->kv_fits || be->vt->kv_fits(kv));
 }
 
 /* ---- memory ---- */

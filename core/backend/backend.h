@@ -26,10 +26,12 @@ typedef struct backend_buf backend_buf;       /* device memory, bytes fixed at c
 typedef struct backend_weight backend_weight; /* a matrix (n_out, n_in) or vector, read-only */
 
 struct backend_config {
-    const char *name; /* "cpu", "metal" */
-    int n_threads;    /* <= 0: one for each physical core that the process may use */
     const char
-        *isa; /* "" or NULL: best found; "generic", "avx2", "avx512": force (tests, bug reports) */
+        *name;     /* "cpu", "metal"; "auto": metal if this build and machine have it, else cpu */
+    int n_threads; /* <= 0: one for each physical core that the process may use */
+    /* Of the CPU, and for auto the choice of it: "" or NULL: best found; "generic", "avx2",
+     * "avx512": force (tests, bug reports). */
+    const char *isa;
     uint32_t max_rows; /* most rows of any op call; scratch is sized by it once */
     uint32_t max_cols; /* most columns (n_in) of any linear; likewise */
     /* CPU: of the input of products with quantized weights: 8 (0 is 8) or 16. Metal keeps f32. */
@@ -40,8 +42,8 @@ struct backend_config {
     } moe;
 };
 
-/* ERR_UNSUPPORTED (unknown name or ISA not on this machine; the text lists what is), ERR_NOMEM,
- * ERR_DEVICE. */
+/* ERR_UNSUPPORTED (unknown name, no such device or ISA on this machine; the text lists what is),
+ * ERR_INVALID (an ISA of another device), ERR_NOMEM, ERR_DEVICE. */
 int backend_open(const struct backend_config *config, backend **out, err *e);
 void backend_close(backend *be); /* after its buffers and weights are freed. NULL is fine */
 const char *backend_name(const backend *be); /* "cpu" */
@@ -219,6 +221,9 @@ struct backend_kv {
 /* Bytes of K (as many: of V) of one block, all heads; k, v and n_blocks are not looked at. false:
  * the type cannot hold K/V, a count is 0, head_dim does not fit the type, or overflow. */
 bool backend_kv_block_bytes(const struct backend_kv *kv, uint64_t *bytes);
+
+/* Has the device kernels for such a cache? As above. */
+bool backend_kv_fits(const backend *be, const struct backend_kv *kv);
 
 /* q and k are normed, if q_norm and k_norm are given: over each head where the norm has head_dim
  * values, over the whole row where it has as many as the row; eps as in op_input. Then rotary

@@ -34,6 +34,7 @@ struct backend_vtable {
     void (*drop_recorded)(backend *be);
     uint64_t (*allocated_bytes)(const backend *be);
     uint64_t (*memory_limit)(const backend *be);
+    bool (*kv_fits)(const struct backend_kv *kv);
 
     int (*embed)(backend *be, const struct op_embed *a);
     int (*linear)(backend *be, const struct op_linear *a);

@@ -43,6 +43,17 @@ static int find_eog(engine *en, err *e) {
     return 0;
 }
 
+/* Keys that change nothing where the CPU does not compute. */
+static void log_unused(const engine *en) {
+    if (strcmp(backend_name(en->be), "cpu") == 0) return;
+    if (en->config.n_threads > 0)
+        log_warn("engine: threads = %d is of the CPU: backend %s does not use it",
+                 en->config.n_threads, backend_name(en->be));
+    if (en->config.activation_bits > 8)
+        log_warn("engine: activation-bits = %d is of the CPU: backend %s keeps activations in f32",
+                 en->config.activation_bits, backend_name(en->be));
+}
+
 static void log_sizes(const engine *en, const struct kv_config *kc, const char *reason) {
     log_info("engine: %s (%s, %s, %.1f M parameters) on %s/%s, %d threads",
              en->hp.name[0] ? en->hp.name : "model", en->hp.arch, en->hp.quant,
@@ -104,7 +115,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
     if (!rc) rc = model_open(config->model_path, en->be, &limits, &en->mdl, e);
     if (!rc) rc = open_sched(en, e);
     if (!rc) rc = open_scratch(en, &limits, e);
-    if (!rc) log_sizes(en, kc, size.reason);
+    if (!rc) log_sizes(en, kc, size.reason), log_unused(en);
     return rc;
 }
 

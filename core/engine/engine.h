@@ -33,7 +33,7 @@ struct engine_step;
 
 struct engine_config {
     const char *model_path;
-    const char *backend;       /* "cpu" */
+    const char *backend;       /* "cpu", "metal", "auto": backend.h */
     const char *isa;           /* "" = best */
     int n_threads;             /* <= 0: one for each physical core */
     int activation_bits;       /* 8 (0 is 8) or 16: backend.h */

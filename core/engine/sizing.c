@@ -172,6 +172,15 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
                              "kv-cache-type q8_0 takes heads of a multiple of %d dimensions; this "
                              "model's have %u: choose f16 or bf16",
                              Q_ELEMS, kc->head_dim);
+    const struct backend_kv cache = {.kv_type = kc->kv_type,
+                                     .n_kv_heads = kc->n_kv_heads,
+                                     .block_tokens = kc->block_tokens,
+                                     .head_dim = kc->head_dim};
+    if (!backend_kv_fits(be, &cache))
+        return err_set_param(e, ERR_UNSUPPORTED, "backend",
+                             "backend %s has no kernels for a KV cache in blocks of %u tokens with "
+                             "heads of %u dimensions: choose backend cpu",
+                             backend_name(be), cache.block_tokens, cache.head_dim);
     uint64_t block_bytes = kv_block_bytes(kc);
     if (!block_bytes || block_bytes == UINT64_MAX)
         return err_set(e, ERR_INVALID, "the model's K/V cannot be cached as configured");

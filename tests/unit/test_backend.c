@@ -418,7 +418,17 @@ static void test_refusals(void) {
     CHECK(backend_open(&config, &be, &e) == ERR_UNSUPPORTED && !be && strstr(e.msg, "cpu"));
     config.name = "cpu", config.isa = "mmx";
     CHECK(backend_open(&config, &be, &e) == ERR_UNSUPPORTED && strstr(e.msg, "generic"));
-    config.isa = NULL, config.max_rows = 0;
+    config.name = "auto"; /* an ISA is the CPU's: it is chosen, and then asked for it */
+    CHECK(backend_open(&config, &be, &e) == ERR_UNSUPPORTED && strstr(e.msg, "generic"));
+    config.isa = "generic", config.n_threads = 1;
+    CHECK(backend_open(&config, &be, &e) == 0 && be_is_cpu(be));
+    backend_close(be);
+#ifdef INFERD_METAL
+    config.name = "metal";
+    CHECK(backend_open(&config, &be, &e) == ERR_INVALID && !be);
+    CHECK_STR(e.param, "isa");
+#endif
+    config.name = "cpu", config.isa = NULL, config.max_rows = 0;
     CHECK(backend_open(&config, &be, &e) == ERR_INVALID && !be);
     config.max_rows = UINT32_MAX, config.max_cols = UINT32_MAX;
     CHECK(backend_open(&config, &be, &e) == ERR_NOMEM && !be);

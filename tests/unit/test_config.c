@@ -73,7 +73,7 @@ static void test_defaults(void) {
     err e;
     CHECK(config_init(&c, &e) == 0);
     CHECK_STR(c.host, "127.0.0.1");
-    CHECK_STR(c.backend, "cpu");
+    CHECK_STR(c.backend, "auto");
     CHECK_STR(c.kv_cache_type, "f16");
     CHECK_STR(c.activation_bits, "8");
     CHECK(c.port == 8080 && c.max_batch_tokens == 512 && c.prefill_chunk == 0);

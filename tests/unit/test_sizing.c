@@ -133,6 +133,9 @@ static void a_device_has_its_own_limit(void) {
     CHECK_MSG(strstr(e.msg, "7168 MiB") && strstr(e.msg, "8192 MiB") && strstr(e.msg, "1024 MiB"),
               "%s", e.msg);
     fake_memory_limit = fake_allocated = 0;
+    hp.head_dim = 33; /* the fake device has no kernels for it */
+    CHECK(size_of(&c, &hp, &size, &e) == ERR_UNSUPPORTED);
+    CHECK_STR(e.param, "backend");
 }
 
 int main(void) {

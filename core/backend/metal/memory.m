@@ -57,6 +57,10 @@ uint64_t metal_allocated_bytes(const backend *be) {
     return [((const struct metal_backend *)be)->device currentAllocatedSize];
 }
 
+uint64_t metal_memory_limit(const backend *be) {
+    return ((const struct metal_backend *)be)->features.working_set_bytes;
+}
+
 /* ---- ranges ---- */
 
 static void release_parts(struct metal_range *r) {

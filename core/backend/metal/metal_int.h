@@ -184,6 +184,7 @@ int metal_weight_new(backend *be, const struct backend_weight_desc *desc, backen
                      err *e);
 void metal_weight_free(backend_weight *w);
 uint64_t metal_allocated_bytes(const backend *be);
+uint64_t metal_memory_limit(const backend *be);
 
 /* ---- input.m ---- */
 
