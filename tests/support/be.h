@@ -85,8 +85,8 @@ static inline backend_buf *be_i32(backend *be, const int32_t *data, uint64_t n) 
 
 /* Waits; (n) f32 from the start of buf. */
 static inline void be_get(backend *be, const backend_buf *buf, float *out, uint64_t n) {
-    err e;
-    be_need(backend_sync(be, &e) == 0, "a sync");
+    err e = {0};
+    be_need(backend_sync(be, &e) == 0, e.msg);
     be_need(backend_download(be, buf, 0, out, n * sizeof(float), &e) == 0, "a download");
 }
 
