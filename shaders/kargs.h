@@ -84,4 +84,17 @@ struct kargs_attention {
 };
 KARGS_SIZE(struct kargs_attention, 40);
 
+/* linear.metal, linear_matrix.metal. A tile is what a threadgroup has of a weight's outputs. */
+#define KARGS_LINEAR_SIMDGROUPS 2  /* of linear_vector */
+#define KARGS_PRODUCT_SLOTS     4  /* weight rows side by side in a simdgroup (product.h) */
+#define KARGS_PRODUCT_TILE      32 /* outputs, and most rows, of a tile of product_matrix.h */
+#define KARGS_PRODUCT_THREADS   256
+struct kargs_linear {
+    kargs_u32 n_rows, n_in;
+    kargs_u32 n_out[3], n_tiles[2]; /* tiles: of the weights but the last */
+    kargs_u32 row_bytes[2];         /* of the weights; of a pair's second */
+    float y_scale, y_over_cap, cap; /* y_over_cap = y_scale / cap */
+};
+KARGS_SIZE(struct kargs_linear, 48);
+
 #endif

@@ -248,9 +248,9 @@ static inline void decode8(uint type, device const uchar *row, uint group, threa
  * rows of plain types may have: the missing are 0. */
 static inline void decode8_edge(uint type, device const uchar *row, uint group, uint n_cols,
                                 thread float *w) {
-    if (8 * group + 8 <= n_cols) return decode8(type, row, group, w);
+    if (!is_plain(type) || 8 * group + 8 <= n_cols) return decode8(type, row, group, w);
     for (uint j = 0; j < 8; j++)
-        w[j] = is_plain(type) && 8 * group + j < n_cols ? plain_value(type, row, 8 * group + j) : 0;
+        w[j] = 8 * group + j < n_cols ? plain_value(type, row, 8 * group + j) : 0;
 }
 
 #endif

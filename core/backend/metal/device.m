@@ -128,9 +128,8 @@ static int open_parts(struct metal_backend *m, const struct backend_config *conf
              metal_products_name(m->features.products),
              (unsigned long long)m->features.max_buffer_bytes >> 20,
              (unsigned long long)m->features.working_set_bytes >> 20);
-    if ((rc = metal_input_scratch(m, config, e)) || (rc = metal_linear_scratch(m, config, e)) ||
-        (rc = metal_attention_scratch(m, config, e)) || (rc = metal_moe_scratch(m, config, e)) ||
-        (rc = metal_top_scratch(m, config, e)))
+    if ((rc = metal_input_scratch(m, config, e)) || (rc = metal_attention_scratch(m, config, e)) ||
+        (rc = metal_moe_scratch(m, config, e)) || (rc = metal_top_scratch(m, config, e)))
         return rc;
     return 0;
 }

@@ -141,7 +141,7 @@ int metal_weight_new(backend *be, const struct backend_weight_desc *desc, backen
                      err *e) {
     struct metal_backend *m = metal_of(be);
     struct metal_weight *w = mem_new(1, sizeof *w);
-    uint64_t bytes, n = desc->n_experts ? desc->n_experts : 1;
+    uint64_t bytes, row, n = desc->n_experts ? desc->n_experts : 1;
     if (!w) return err_no_memory(e);
     w->base = (backend_weight){.be = be,
                                .type = desc->type,
@@ -150,6 +150,14 @@ int metal_weight_new(backend *be, const struct backend_weight_desc *desc, backen
                                .n_out = desc->n_out,
                                .n_in = desc->n_in};
     qtype_bytes(desc->type, desc->n_out * n, desc->n_in, &bytes); /* backend.c has checked it */
+    qtype_bytes(desc->type, 1, desc->n_in, &row);
+    if (row > UINT32_MAX) {
+        free(w);
+        return err_set_param(
+            e, ERR_UNSUPPORTED, desc->name,
+            "tensor %s: rows of %llu bytes; backend \"metal\" takes less than 4 GiB", desc->name,
+            (unsigned long long)row);
+    }
     @autoreleasepool {
         w->mtl = [find_part(m, desc->data, bytes, &w->offset) retain];
         if (!w->mtl && bytes <= m->features.max_buffer_bytes) {

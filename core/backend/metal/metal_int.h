@@ -154,6 +154,13 @@ static inline struct metal_bind metal_weight_at(const backend_weight *w) {
     return (struct metal_bind){mw->mtl, mw->offset};
 }
 
+/* Of one row of w; weight_new refuses what does not fit. */
+static inline uint32_t metal_row_bytes(const backend_weight *w) {
+    uint64_t bytes = 0;
+    qtype_bytes(w->type, 1, w->n_in, &bytes);
+    return (uint32_t)bytes;
+}
+
 static inline uint32_t metal_div_up(uint64_t a, uint32_t b) {
     return (uint32_t)((a + b - 1) / b);
 }
@@ -213,7 +220,6 @@ bool metal_kv_fits(const struct backend_kv *kv); /* rope_store.m */
 
 /* Scratch that an op group needs, taken at open from the config's limits; freed by close. */
 int metal_input_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
-int metal_linear_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_attention_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_moe_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_top_scratch(struct metal_backend *m, const struct backend_config *c, err *e);

@@ -1,17 +1,11 @@
 /* rows.m - launches of the ops that move rows or go over them once. Owns nothing. */
 #include "core/backend/metal/metal_int.h"
 
-static uint64_t row_bytes(const backend_weight *w) {
-    uint64_t bytes = 0;
-    qtype_bytes(w->type, 1, w->n_in, &bytes);
-    return bytes;
-}
-
 int metal_embed(backend *be, const struct op_embed *a) {
     const backend_weight *t = a->table;
     const struct kargs_embed args = {.n_rows = a->n_rows,
                                      .n_cols = (uint32_t)t->n_in,
-                                     .row_bytes = (uint32_t)row_bytes(t),
+                                     .row_bytes = metal_row_bytes(t),
                                      .scale = a->scale};
     return metal_dispatch(metal_of(be),
                           &(struct metal_launch){
@@ -24,7 +18,7 @@ int metal_embed(backend *be, const struct op_embed *a) {
                               .binds = {metal_weight_at(t), metal_at(a->ids), metal_at(a->out)},
                               .groups = {metal_div_up(t->n_in, 8 * 64), a->n_rows, 1},
                               .threads = {64, 1, 1},
-                              .read = a->n_rows * (args.row_bytes + sizeof(int32_t)),
+                              .read = a->n_rows * (args.row_bytes + (uint64_t)sizeof(int32_t)),
                               .written = (uint64_t)a->n_rows * t->n_in * sizeof(float),
                           });
 }

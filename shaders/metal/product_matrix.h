@@ -1,0 +1,136 @@
+/* product_matrix.h - the family of products for many rows, on simdgroup matrices. The order is
+ * product.h's: a multiply-accumulate of 8x8 matrices is a chain of fma over their 8 columns, so a
+ * group of 8 columns is one step of its class's sum, and the bits are those of product_rows.
+ *
+ * A threadgroup of 256 has a tile of 8 * RB rows of x (RB = 1, 2, 4) and 32 weight rows; its eight
+ * simdgroups have a class each, with the sums of the whole tile in RB * 4 matrices: RB + 4 loads
+ * from threadgroup memory for RB * 4 multiply-accumulates. Each thread brings eight columns of one
+ * row of x and of one weight row, always the same rows, thread t those of row t / 8 and class t %
+ * 8: eight lanes read 64 neighbouring columns, each weight of the tile is decoded once, and what
+ * rows they are is two pointers that the caller sets. The next 64 columns are asked for before the
+ * current are multiplied and wait in 16 registers; tiles in threadgroup memory (17 KB) are not
+ * doubled, so that a core holds two threadgroups or three, one of which computes while another is
+ * at a barrier. */
+#ifndef INFERD_METAL_PRODUCT_MATRIX_H
+#define INFERD_METAL_PRODUCT_MATRIX_H
+
+#include <metal_simdgroup_matrix>
+
+#include "shaders/metal/product.h"
+
+/* Floats of a class's part of a tile, (32, 8) and 8 unused: without them the eight lanes of a row
+ * would write to the same banks. */
+#define PRODUCT_PART        264
+#define PRODUCT_TILE_FLOATS (16 * PRODUCT_PART) /* of threadgroup memory; static, of the kernel */
+
+/* What a thread brings. Pointers must be readable also where a result is not wanted. */
+struct product_source {
+    device const uchar *w; /* weight row t / 8 of the tile */
+    device const float *x; /* row t / 8 of the tile, for t < 64 * RB */
+    uint type, n_in;
+    bool edge; /* as in product_lane; both are function constants */
+};
+
+struct product_piece {
+    float w[8], x[8];
+};
+
+/* Group `group`; zeros where the row has none (only the last 64 columns may lack some). */
+static inline product_piece product_load(thread const product_source &s, uint group, bool with_x) {
+    product_piece p;
+    const bool there = 8 * group < s.n_in;
+    const uint at = there ? group : 0;
+    if (s.edge)
+        decode8_edge(s.type, s.w, at, s.n_in, p.w);
+    else
+        decode8(s.type, s.w, at, p.w);
+    for (uint j = 0; j < 8; j++)
+        p.x[j] = 0;
+    if (with_x) load8(s.x, at, s.n_in, s.edge, p.x);
+    for (uint j = 0; j < 8; j++) {
+        p.w[j] = there ? p.w[j] : 0.0f;
+        p.x[j] = there ? p.x[j] : 0.0f;
+    }
+    return p;
+}
+
+/* Into the threadgroup's tiles: mem (2: w, x; 8 classes, 32 rows, 8 columns). */
+static inline void product_put(threadgroup float *mem, uint t, thread const product_piece &p,
+                               bool with_x) {
+    threadgroup float *to = mem + t % 8 * PRODUCT_PART + t / 8 * 8;
+    for (uint j = 0; j < 8; j++)
+        to[j] = p.w[j];
+    to += 8 * PRODUCT_PART;
+    for (uint j = 0; with_x && j < 8; j++)
+        to[j] = p.x[j];
+}
+
+template <uint RB> struct product_sums_matrix { simdgroup_float8x8 v[RB][4]; };
+
+/* One class's step. */
+template <uint RB>
+static inline void product_multiply(threadgroup const float *mem, uint c,
+                                    thread product_sums_matrix<RB> &s) {
+    threadgroup const float *w = mem + c * PRODUCT_PART, *x = w + 8 * PRODUCT_PART;
+    simdgroup_float8x8 a, b[4];
+#pragma unroll
+    for (uint i = 0; i < 4; i++)
+        simdgroup_load(b[i], w + 64 * i, 8, ulong2(0, 0), true);
+#pragma unroll
+    for (uint r = 0; r < RB; r++) {
+        simdgroup_load(a, x + 64 * r, 8);
+#pragma unroll
+        for (uint i = 0; i < 4; i++)
+            simdgroup_multiply_accumulate(s.v[r][i], a, b[i], s.v[r][i]);
+    }
+}
+
+template <uint RB> struct product_values { float v[RB]; };
+
+/* The classes' sums of 16 rows at a time are put side by side and added. */
+template <uint RB>
+static inline product_values<RB> product_add_classes(threadgroup float *mem, uint t, uint c,
+                                                     thread const product_sums_matrix<RB> &s) {
+    product_values<RB> out;
+#pragma unroll
+    for (uint first = 0; first < RB; first += 2) {
+        const uint n = RB - first < 2 ? 1 : 2;
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+#pragma unroll
+        for (uint r = 0; r < n; r++)
+#pragma unroll
+            for (uint i = 0; i < 4; i++)
+                simdgroup_store(s.v[first + r][i], mem + (c * 16 + r * 8) * 32 + i * 8, 32);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+#pragma unroll
+        for (uint r = 0; r < n; r++) {
+            threadgroup const float *v = mem + r * 256 + t;
+            out.v[first + r] = ((v[0] + v[512]) + (v[1024] + v[1536])) +
+                               ((v[2048] + v[2560]) + (v[3072] + v[3584])) + 0.0f;
+        }
+    }
+    return out;
+}
+
+/* The tile's products: value r of thread t is of row 8 * r + t / 32 and weight row t % 32. t: the
+ * thread in its threadgroup, c: its simdgroup. All 256 threads call it. */
+template <uint RB>
+static inline product_values<RB> product_tile(thread const product_source &src,
+                                              threadgroup float *mem, uint t, uint c) {
+    const bool with_x = t < 64 * RB;
+    product_sums_matrix<RB> s;
+#pragma unroll
+    for (uint i = 0; i < RB * 4; i++)
+        s.v[i / 4][i % 4] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+    product_piece next = product_load(src, t % 8, with_x);
+    for (uint col = 0; col < src.n_in; col += 64) {
+        threadgroup_barrier(mem_flags::mem_threadgroup); /* the tile before has been read */
+        product_put(mem, t, next, with_x);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        if (col + 64 < src.n_in) next = product_load(src, col / 8 + 8 + t % 8, with_x);
+        product_multiply(mem, c, s);
+    }
+    return product_add_classes(mem, t, c, s);
+}
+
+#endif
