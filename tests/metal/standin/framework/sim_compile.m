@@ -51,6 +51,17 @@ static uint64_t hash_compiler(uint64_t hash, const char *driver) {
     return hash_text(hash, getenv("MSL_CXX") ?: "");
 }
 
+// Once for the process: nobody edits the compiler while it runs.
+static uint64_t compiler_hash(void) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static uint64_t hash;
+    pthread_mutex_lock(&mutex);
+    if (!hash) hash = hash_compiler(1, getenv("METALSIM_CC") ?: METALSIM_DEFAULT_CC);
+    uint64_t result = hash;
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
 static NSString *definitions(MTLCompileOptions *options) {
     NSMutableString *text = [NSMutableString string];
     NSDictionary *macros = options.preprocessorMacros;
@@ -92,7 +103,7 @@ NSString *sim_compile(NSString *source, MTLCompileOptions *options, NSError **er
                                                       !options || options.fastMathEnabled, number];
     uint64_t hash = hash_text(14695981039346656037ULL, source.UTF8String);
     hash = hash_text(hash_text(hash, defines.UTF8String), sim_options()->check ? "check" : "plain");
-    hash = hash_compiler(hash, getenv("METALSIM_CC") ?: METALSIM_DEFAULT_CC);
+    hash ^= compiler_hash();
 
     mkdir(cache, 0700);
     NSString *base = [NSString stringWithFormat:@"%s/%016llx", cache, (unsigned long long)hash];

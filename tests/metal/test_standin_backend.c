@@ -1,0 +1,298 @@
+/* test_standin_backend.c - the Metal backend's host code on a device that fails, is small, is late,
+ * or is watched: what it leaves behind, what it reports, what it waits for. */
+#include "tests/metal/standin/framework/metalsim.h"
+#include "tests/support/be.h"
+#include "tests/unit/check.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { N_COLS = 48, N_VOCAB = 24, N_ROWS = 4, PAGE = BACKEND_RANGE_ALIGN };
+
+static float table[N_VOCAB * N_COLS];
+
+static backend *open_metal(err *e) {
+    struct backend_config config = {.name = "metal", .max_rows = 8, .max_cols = 64};
+    backend *be = NULL;
+    return backend_open(&config, &be, e) ? NULL : be;
+}
+
+/* The GPU thread gives its last command buffer up a moment after the wait for it. */
+static long live_when_idle(void) {
+    for (int i = 0; i < 2000 && metalsim_live_all(); i++)
+        usleep(1000);
+    return metalsim_live_all();
+}
+
+/* One op with all that it needs: out (N_ROWS, N_COLS) = table[ids]. */
+struct scene {
+    backend *be;
+    backend_weight *w;
+    backend_buf *ids, *out;
+};
+
+static void scene_init(struct scene *s, backend *be) {
+    static const int32_t ids[N_ROWS] = {3, 1, 4, 1};
+    s->be = be;
+    s->w = be_weight(be, QTYPE_F32, N_VOCAB, N_COLS, table);
+    s->ids = be_i32(be, ids, N_ROWS);
+    s->out = be_f32(be, NULL, N_ROWS * N_COLS);
+}
+
+static void scene_fini(struct scene *s) {
+    backend_weight_free(s->w);
+    backend_buf_free(s->ids);
+    backend_buf_free(s->out);
+}
+
+static int embed(struct scene *s) {
+    struct op_embed op = {
+        .table = s->w, .ids = s->ids, .n_rows = N_ROWS, .scale = 1, .out = s->out};
+    return backend_embed(s->be, &op);
+}
+
+/* The row of the table that row 0 of out is, -1: none. */
+static int first_row(struct scene *s) {
+    const float *out = backend_buf_host(s->out);
+    for (int i = 0; i < N_VOCAB; i++)
+        if (memcmp(out, table + i * N_COLS, N_COLS * sizeof *out) == 0) return i;
+    return -1;
+}
+
+static uint64_t n_dispatches(const backend *be) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; backend_kernel_name(be, i); i++)
+        n += backend_dispatch_count(be, i);
+    return n;
+}
+
+static void nothing_left_after_close(void) {
+    struct scene s;
+    err e = {0};
+    backend *be = open_metal(&e);
+    be_need(be != NULL, e.msg);
+    scene_init(&s, be);
+    CHECK(embed(&s) == 0 && backend_sync(be, &e) == 0 && first_row(&s) == 3);
+    CHECK(backend_record(be, &e) == 0 && embed(&s) == 0 && backend_record_end(be, &e) == 0);
+    CHECK(embed(&s) == 0); /* begun, not flushed */
+    scene_fini(&s);
+    backend_close(be);
+    CHECK_MSG(live_when_idle() == 0, "%ld objects are left", metalsim_live_all());
+    for (int i = 0; i < METALSIM_N_KINDS; i++)
+        CHECK_MSG(metalsim_live(i) == 0, "%ld of kind %s", metalsim_live(i), metalsim_kind_name(i));
+}
+
+/* Whatever fails while it opens is told, and nothing is left. */
+static void failing_open(void) {
+    static const char *const faults[] = {"queue=1",  "library=1",        "library=2",
+                                         "buffer=1", "buffer=3",         "pipeline=1",
+                                         "buffer=6", "command=1:timeout"};
+    err e = {0};
+    be_need(metalsim_set_faults("nodevice") == 0, "faults");
+    CHECK(!open_metal(&e) && e.code == ERR_UNSUPPORTED && strstr(e.msg, "no Metal device"));
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        be_need(metalsim_set_faults(faults[i]) == 0, "faults");
+        backend *be = open_metal(&e);
+        CHECK_MSG(!be && (e.code == ERR_DEVICE || e.code == ERR_NOMEM) && e.msg[0],
+                  "%s: code %d \"%s\"", faults[i], e.code, e.msg);
+        backend_close(be);
+        CHECK_MSG(live_when_idle() == 0, "%s: %ld objects are left", faults[i],
+                  metalsim_live_all());
+    }
+    metalsim_set_faults(NULL);
+}
+
+static void flat_over_many_steps(void) {
+    struct scene s;
+    err e = {0};
+    backend *be = open_metal(&e);
+    be_need(be != NULL, e.msg);
+    scene_init(&s, be);
+    uint64_t bytes = 0, before = 0;
+    long live = 0;
+    for (int i = 0; i < 1000; i++) {
+        CHECK(backend_record(be, &e) == 0 && embed(&s) == 0 && backend_record_end(be, &e) == 0);
+        if (i % 3 == 0)
+            backend_drop_recorded(be);
+        else
+            CHECK(backend_run_recorded(be, &e) == 0);
+        CHECK(embed(&s) == 0 && backend_sync(be, &e) == 0);
+        if (i == 9) {
+            bytes = backend_allocated_bytes(be);
+            live = metalsim_live_all() - metalsim_live(METALSIM_COMMAND_BUFFER);
+            before = n_dispatches(be);
+        }
+    }
+    CHECK(backend_allocated_bytes(be) == bytes && bytes > 0);
+    CHECK(metalsim_live_all() - metalsim_live(METALSIM_COMMAND_BUFFER) == live);
+    for (int i = 0; i < 2000 && metalsim_live(METALSIM_COMMAND_BUFFER); i++)
+        usleep(1000);
+    CHECK(metalsim_live(METALSIM_COMMAND_BUFFER) == 0);
+    /* what was thrown away is not counted: of 990 rounds 330 drop theirs */
+    CHECK_MSG(n_dispatches(be) - before == 990 + 660, "%llu",
+              (unsigned long long)(n_dispatches(be) - before));
+    scene_fini(&s);
+    backend_close(be);
+}
+
+/* A step that fails: all that follows is ERR_DEVICE with the first reason. */
+static void failing_step(void) {
+    static const char *const faults[][2] = {{"command=1:oom", "Insufficient Memory"},
+                                            {"command=1:timeout", "GPU Timeout"},
+                                            {"command=1:pagefault", "Address Fault"},
+                                            {"command=1:internal", "Internal Error"},
+                                            {"command=1:lost", "lost"}};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        struct scene s;
+        err e = {0};
+        backend *be = open_metal(&e);
+        be_need(be != NULL, e.msg);
+        scene_init(&s, be);
+        be_need(metalsim_set_faults(faults[i][0]) == 0, "faults");
+        CHECK(embed(&s) == 0);
+        CHECK(backend_sync(be, &e) == ERR_DEVICE && e.code == ERR_DEVICE);
+        CHECK_MSG(strstr(e.msg, faults[i][1]), "got \"%s\"", e.msg);
+        CHECK(embed(&s) == ERR_DEVICE);
+        e = (err){0};
+        CHECK(backend_sync(be, &e) == ERR_DEVICE && strstr(e.msg, faults[i][1]));
+        CHECK(backend_record(be, &e) == ERR_DEVICE && backend_flush(be, &e) == ERR_DEVICE);
+        scene_fini(&s);
+        backend_close(be);
+        metalsim_set_faults(NULL);
+        CHECK_MSG(live_when_idle() == 0, "%s: %ld objects are left", faults[i][0],
+                  metalsim_live_all());
+    }
+}
+
+/* A kernel variant that cannot be compiled in the middle of things. */
+static void failing_pipeline(void) {
+    struct scene s;
+    err e = {0};
+    backend *be = open_metal(&e);
+    be_need(be != NULL, e.msg);
+    scene_init(&s, be);
+    be_need(metalsim_set_faults("pipeline=1") == 0, "faults");
+    CHECK(embed(&s) == ERR_DEVICE);
+    CHECK(backend_sync(be, &e) == ERR_DEVICE && strstr(e.msg, "embed"));
+    metalsim_set_faults(NULL);
+    scene_fini(&s);
+    backend_close(be);
+    CHECK(live_when_idle() == 0);
+}
+
+/* Buffers are seen by host and device at once: what the host changes waits for what reads it. */
+static void uploads_wait(void) {
+    struct scene s;
+    err e = {0};
+    const int32_t other[N_ROWS] = {7, 7, 7, 7};
+    float out[N_COLS];
+    backend *be = open_metal(&e);
+    be_need(be != NULL, e.msg);
+    scene_init(&s, be);
+    metalsim_set_delay_ms(50);
+    CHECK(embed(&s) == 0 && backend_flush(be, &e) == 0);
+    CHECK(backend_upload(be, s.ids, 0, other, sizeof other, &e) == 0);
+    CHECK(first_row(&s) == 3); /* of the ids from before the upload */
+    CHECK(embed(&s) == 0);
+    CHECK(backend_download(be, s.out, 0, out, sizeof out, &e) == 0);
+    CHECK(memcmp(out, table + 7 * N_COLS, sizeof out) == 0);
+    CHECK(embed(&s) == 0 && backend_upload(be, s.ids, 4, other, 4, &e) == 0);
+    CHECK(first_row(&s) == 7);
+    metalsim_set_delay_ms(0);
+    scene_fini(&s);
+    backend_close(be);
+}
+
+/* Encoded ahead, run later, with what the buffers hold by then; in order with what came between. */
+static void recorded_steps(void) {
+    struct scene s;
+    err e = {0};
+    const int32_t other[N_ROWS] = {9, 9, 9, 9};
+    backend *be = open_metal(&e);
+    be_need(be != NULL, e.msg);
+    scene_init(&s, be);
+    CHECK(backend_run_recorded(be, &e) == ERR_INVALID);
+    CHECK(backend_record(be, &e) == 0 && embed(&s) == 0 && backend_record_end(be, &e) == 0);
+    uint64_t before = n_dispatches(be);
+    CHECK(backend_sync(be, &e) == 0 && first_row(&s) == -1); /* it has not run */
+    CHECK(backend_upload(be, s.ids, 0, other, sizeof other, &e) == 0);
+    CHECK(backend_run_recorded(be, &e) == 0 && backend_sync(be, &e) == 0);
+    CHECK(first_row(&s) == 9 && n_dispatches(be) == before + 1);
+    CHECK(backend_run_recorded(be, &e) == ERR_INVALID); /* once */
+    scene_fini(&s);
+    backend_close(be);
+}
+
+static char *map_pages(uint64_t n_pages) {
+    char *all = mmap(NULL, (n_pages + 1) * PAGE, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return all + (PAGE - (uintptr_t)all % PAGE) % PAGE;
+}
+
+/* A file that is larger than the device's largest buffer: its weights are read where they lie, in
+ * whichever part. */
+static void ranges_in_parts(void) {
+    enum { N_PAGES = 6000 };
+    for (uint64_t most = 2400; most <= 2400 * 3; most += 2400 * 2) {
+        struct metalsim_limits limits = {.max_buffer_bytes = most * PAGE};
+        err e = {0};
+        backend_range *range = NULL;
+        char *file = map_pages(N_PAGES);
+        metalsim_set_limits(&limits);
+        backend *be = open_metal(&e);
+        be_need(be != NULL, e.msg);
+        int rc = backend_range_new(be, file, N_PAGES * PAGE, &range, &e);
+        be_need(rc == 0, e.msg);
+        for (uint64_t at = 0; at + sizeof table <= N_PAGES * PAGE; at += 128 * PAGE + 4096 + 32) {
+            struct scene s;
+            memcpy(file + at, table, sizeof table);
+            scene_init(&s, be);
+            backend_weight_free(s.w);
+            s.w = be_weight(be, QTYPE_F32, N_VOCAB, N_COLS, file + at);
+            CHECK(backend_weight_bytes(s.w) == 0); /* in place */
+            CHECK(embed(&s) == 0 && backend_sync(be, &e) == 0);
+            CHECK_MSG(first_row(&s) == 3, "a weight at %llu of a file in buffers of %llu pages",
+                      (unsigned long long)at, (unsigned long long)most);
+            scene_fini(&s);
+            memset(file + at, 0, sizeof table);
+        }
+        backend_range_free(range);
+        backend_close(be);
+        metalsim_set_limits(NULL);
+        CHECK(live_when_idle() == 0);
+        munmap(file, N_PAGES * PAGE);
+    }
+}
+
+static void other_families(void) {
+    static const char *const names[] = {"apple7", "apple8", "apple9", "apple10", "mac2"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct scene s;
+        err e = {0};
+        be_need(metalsim_set_family(names[i]) == 0, names[i]);
+        backend *be = open_metal(&e);
+        CHECK_MSG(be, "%s: %s", names[i], e.msg);
+        if (!be) continue;
+        scene_init(&s, be);
+        CHECK(embed(&s) == 0 && backend_sync(be, &e) == 0 && first_row(&s) == 3);
+        scene_fini(&s);
+        backend_close(be);
+    }
+    metalsim_set_family("apple9");
+}
+
+int main(void) {
+    metalsim_set_options(0, 1, 0, 1);
+    for (int i = 0; i < N_VOCAB * N_COLS; i++)
+        table[i] = (float)(i + 1);
+    RUN(nothing_left_after_close);
+    RUN(failing_open);
+    RUN(flat_over_many_steps);
+    RUN(failing_step);
+    RUN(failing_pipeline);
+    RUN(uploads_wait);
+    RUN(recorded_steps);
+    RUN(ranges_in_parts);
+    RUN(other_families);
+    return check_done();
+}
