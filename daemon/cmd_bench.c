@@ -5,8 +5,9 @@
  * prefill (the whole prompts, one token of answer) and decode (the same prompts again from the
  * prefix cache, gen-tokens of answer). Rates come from the engine's own step times: prefill counts
  * every step of its phase, decode those steps in which all sequences of the batch got a token and
- * nothing was prefilled. */
+ * nothing was prefilled. Kernels are counted over the same decode steps. */
 #include "core/base/mem.h"
+#include "daemon/bench_traffic.h"
 #include "daemon/commands.h"
 #include "daemon/instrument.h"
 #include "daemon/limits.h"
@@ -16,6 +17,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { STEPS_MAX = 1 << 20, REPEAT_MAX = 100, SPARE_BLOCKS = 4 };
 
@@ -33,6 +35,8 @@ struct bench {
     uint64_t rows[3], ns[3]; /* of this repetition, by phase */
     double *steps_ms[3];     /* (STEPS_MAX) all repetitions, by phase */
     size_t n_steps[3];
+    const engine *en;
+    struct bench_traffic traffic; /* of decode steps */
 };
 
 struct bench_result {
@@ -52,6 +56,7 @@ static void on_step(void *arg, const struct engine_step *step) {
         b->ns[p] += step->ns;
         b->steps_ms[p][b->n_steps[p]++] = (double)step->ns * 1e-6;
     }
+    bench_traffic_step(&b->traffic, b->en, counts && p == PHASE_DECODE);
     pthread_mutex_unlock(&b->lock);
 }
 
@@ -194,7 +199,8 @@ static cJSON *result_json(struct bench *b, engine *en, const struct engine_confi
     cJSON_AddNumberToObject(o, "weight_bytes_per_step", (double)hp->step_bytes);
     cJSON_AddNumberToObject(o, "kv_bytes_per_decode_step", kv_bytes_per_step(b, config, hp));
     cJSON_AddNumberToObject(o, "decode_gb_per_s", bytes * decode / (double)b->n_batch * 1e-9);
-    cJSON_AddNumberToObject(o, "read_bandwidth_gb_per_s", r->bandwidth * 1e-9);
+    if (r->bandwidth > 0)
+        cJSON_AddNumberToObject(o, "read_bandwidth_gb_per_s", r->bandwidth * 1e-9);
     if (r->int8_peak > 0) cJSON_AddNumberToObject(o, "int8_peak_gop_per_s", r->int8_peak * 1e-9);
     cJSON *kernels = cJSON_AddObjectToObject(o, "kernel_dispatches");
     for (uint32_t i = 0; i < engine_n_kernels(en); i++) {
@@ -202,6 +208,9 @@ static cJSON *result_json(struct bench *b, engine *en, const struct engine_confi
         const char *name = engine_kernel_get(en, i, &k);
         cJSON_AddNumberToObject(kernels, name, (double)k.dispatches);
     }
+    const struct bench_step step = {(double)hp->step_bytes, kv_bytes_per_step(b, config, hp),
+                                    b->n_batch};
+    bench_traffic_json(&b->traffic, en, &step, o);
     return o;
 }
 
@@ -217,8 +226,10 @@ static void print_text(const cJSON *o) {
            number_at(prefill, "p99"));
     printf("decode   %10.1f tokens/s   step p50 %.2f ms, p99 %.2f ms\n",
            number_at(o, "decode_tokens_per_s"), number_at(decode, "p50"), number_at(decode, "p99"));
-    printf("memory   %10.2f GB/s read by decode steps, %.2f GB/s measured on this machine\n",
-           number_at(o, "decode_gb_per_s"), number_at(o, "read_bandwidth_gb_per_s"));
+    printf("memory   %10.2f GB/s read by decode steps", number_at(o, "decode_gb_per_s"));
+    if (number_at(o, "read_bandwidth_gb_per_s") > 0)
+        printf(", %.2f GB/s measured on this machine", number_at(o, "read_bandwidth_gb_per_s"));
+    printf("\n");
     if (number_at(o, "int8_peak_gop_per_s") > 0)
         printf("int8     %10.1f GOP/s in the matrices of prefill, %.1f GOP/s at most on this "
                "machine\n",
@@ -226,6 +237,7 @@ static void print_text(const cJSON *o) {
     cJSON_ArrayForEach(kernel, cJSON_GetObjectItemCaseSensitive(
                                    o, "kernel_dispatches")) if (kernel->valuedouble > 0)
         printf("kernel   %10.0f x %s\n", kernel->valuedouble, kernel->string);
+    if (number_at(o, "decode_read_bytes_per_step") > 0) bench_traffic_print(o);
 }
 
 static int report(struct bench *b, engine *en, const struct engine_config *config,
@@ -238,10 +250,11 @@ static int report(struct bench *b, engine *en, const struct engine_config *confi
 }
 
 static int measure(struct bench *b, engine *en, const struct engine_config *config, err *e) {
-    struct bench_result r;
+    struct bench_result r = {0};
     uint64_t state = 1;
-    int rc = limits_read_bandwidth(engine_n_threads(en), &r.bandwidth, e);
-    if (!rc) rc = limits_int8_peak(engine_n_threads(en), &r.int8_peak, e);
+    bool on_cpu = strcmp(engine_backend_name(en), "cpu") == 0; /* the limits are the CPU's */
+    int rc = on_cpu ? limits_read_bandwidth(engine_n_threads(en), &r.bandwidth, e) : 0;
+    if (!rc && on_cpu) rc = limits_int8_peak(engine_n_threads(en), &r.int8_peak, e);
     for (uint64_t i = 0; i < b->n_repeat && !rc; i++) {
         draw_prompts(b, engine_tokenizer(en), &state);
         rc = run_repetition(b, en, e);
@@ -277,8 +290,11 @@ static int run(struct instrument *in, struct bench *b, err *e) {
                      "context-fill + prompt-tokens + gen-tokens + 1 is %llu, the model's context "
                      "is %u",
                      (unsigned long long)length, engine_context_length(en));
+    b->en = en;
+    if (!rc) rc = bench_traffic_init(&b->traffic, en, e);
     if (!rc) rc = measure(b, en, &config, e);
     engine_close(en);
+    bench_traffic_fini(&b->traffic);
     free(b->steps_ms[PHASE_DECODE]);
     free(b->steps_ms[PHASE_PREFILL]);
     free(b->prompts);
