@@ -109,7 +109,8 @@ int metal_dispatch(struct metal_backend *m, const struct metal_launch *l) {
     [m->encoder setBytes:l->args length:l->args_bytes atIndex:0];
     for (uint32_t i = 0; i < l->n_binds; i++)
         [m->encoder setBuffer:l->binds[i].mtl offset:l->binds[i].offset atIndex:i + 1];
-    if (l->tg_bytes) [m->encoder setThreadgroupMemoryLength:l->tg_bytes atIndex:0];
+    /* Also 0: the length of the dispatch before would stay, and count beside this kernel's own. */
+    [m->encoder setThreadgroupMemoryLength:l->tg_bytes atIndex:0];
     [m->encoder dispatchThreadgroups:MTLSizeMake(l->groups[0], l->groups[1], l->groups[2])
                threadsPerThreadgroup:MTLSizeMake(l->threads[0], l->threads[1], l->threads[2])];
     struct metal_tally *t = &m->encoded[p->counter];
