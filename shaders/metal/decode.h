@@ -134,12 +134,15 @@ static inline void q3_k_group(device const uchar *b, uint g, thread float *w) {
     scaled8(q, 4, half_at(b + 108) * float(int(low | high << 4) - 32), w);
 }
 
-/* Scale and minimum of sub-block s of Q4_K and Q5_K, times the super-block's. */
+/* Scale and minimum of sub-block s of Q4_K and Q5_K, times the super-block's. All 16 bytes with
+ * two loads, which the groups of a super-block share; single bytes would cost five each. */
 static inline float2 q45_k_scales(device const uchar *b, uint s) {
-    const uint t = s & 3, first = b[4 + t], second = b[8 + t], third = b[12 + t];
-    const uint scale = s < 4 ? first & 63 : (third & 15) | first >> 6 << 4;
-    const uint low = s < 4 ? second & 63 : third >> 4 | second >> 6 << 4;
-    return float2(half_at(b) * float(scale), half_at(b + 2) * float(low));
+    const uint2 head = bytes8(b), rest = bytes8(b + 8);
+    const uint t = 8 * (s & 3), first = head.y >> t, second = rest.x >> t, third = rest.y >> t;
+    const uint scale = s < 4 ? first & 63 : (third & 15) | (first >> 2 & 48);
+    const uint low = s < 4 ? second & 63 : (third >> 4 & 15) | (second >> 2 & 48);
+    const float2 d = float2(as_type<half2>(head.x));
+    return d * float2(float(scale), float(low));
 }
 
 static inline void q4_k_group(device const uchar *b, uint g, thread float *w) {

@@ -7,7 +7,7 @@
 // written.
 template <uint RB>
 static inline void linear_tile_rows(constant kargs_linear &a, thread const linear_tile &t,
-                                    device const float *x, uint first, threadgroup float *mem,
+                                    device const float *x, uint first, threadgroup float4 *mem,
                                     uint at, uint c) {
     const uint w_row = min(t.at * KARGS_PRODUCT_TILE + at / 8, t.n_out - 1);
     const uint x_row = min(first + at / 8, a.n_rows - 1);
@@ -31,6 +31,7 @@ static inline void linear_tile_rows(constant kargs_linear &a, thread const linea
 
 // Grid: tiles of ROWS rows of x, which run side by side and share the weights' cache lines; tiles
 // of all weights.
+[[max_total_threads_per_threadgroup(KARGS_PRODUCT_THREADS)]]
 kernel void linear_matrix(constant kargs_linear &a [[buffer(0)]],
                           device const float *x [[buffer(1)]],
                           device const uchar *w0 [[buffer(2)]],
@@ -45,7 +46,7 @@ kernel void linear_matrix(constant kargs_linear &a [[buffer(0)]],
                           uint2 group [[threadgroup_position_in_grid]],
                           uint at [[thread_index_in_threadgroup]],
                           uint c [[simdgroup_index_in_threadgroup]]) {
-    threadgroup float mem[PRODUCT_TILE_FLOATS];
+    threadgroup float4 mem[PRODUCT_TILE_QUADS];
     const linear_tile t = linear_pick(a, group.y, w0, w1, w2, b0, b1, b2, y0, y1, y2);
     const uint first = group.x * ROWS;
     if (ROWS == 8) linear_tile_rows<1>(a, t, x, first, mem, at, c);

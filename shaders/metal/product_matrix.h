@@ -18,10 +18,10 @@
 
 #include "shaders/metal/product.h"
 
-/* Floats of a class's part of a tile, (32, 8) and 8 unused: without them the eight lanes of a row
- * would write to the same banks. */
-#define PRODUCT_PART        264
-#define PRODUCT_TILE_FLOATS (16 * PRODUCT_PART) /* of threadgroup memory; static, of the kernel */
+/* A class's part of a tile, (32, 8) floats and 4 unused: the eight lanes of a row write four floats
+ * each to all 32 banks at once, without them to the same four. */
+#define PRODUCT_PART       65                  /* of 4 floats */
+#define PRODUCT_TILE_QUADS (16 * PRODUCT_PART) /* threadgroup memory: static, of the kernel */
 
 /* What a thread brings. Pointers must be readable also where a result is not wanted. */
 struct product_source {
@@ -55,23 +55,24 @@ static inline product_piece product_load(thread const product_source &s, uint gr
 }
 
 /* Into the threadgroup's tiles: mem (2: w, x; 8 classes, 32 rows, 8 columns). */
-static inline void product_put(threadgroup float *mem, uint t, thread const product_piece &p,
+static inline void product_put(threadgroup float4 *mem, uint t, thread const product_piece &p,
                                bool with_x) {
-    threadgroup float *to = mem + t % 8 * PRODUCT_PART + t / 8 * 8;
-    for (uint j = 0; j < 8; j++)
-        to[j] = p.w[j];
-    to += 8 * PRODUCT_PART;
-    for (uint j = 0; with_x && j < 8; j++)
-        to[j] = p.x[j];
+    threadgroup float4 *w = mem + t % 8 * PRODUCT_PART + t / 8 * 2, *x = w + 8 * PRODUCT_PART;
+    w[0] = float4(p.w[0], p.w[1], p.w[2], p.w[3]);
+    w[1] = float4(p.w[4], p.w[5], p.w[6], p.w[7]);
+    if (!with_x) return;
+    x[0] = float4(p.x[0], p.x[1], p.x[2], p.x[3]);
+    x[1] = float4(p.x[4], p.x[5], p.x[6], p.x[7]);
 }
 
 template <uint RB> struct product_sums_matrix { simdgroup_float8x8 v[RB][4]; };
 
 /* One class's step. */
 template <uint RB>
-static inline void product_multiply(threadgroup const float *mem, uint c,
+static inline void product_multiply(threadgroup const float4 *mem, uint c,
                                     thread product_sums_matrix<RB> &s) {
-    threadgroup const float *w = mem + c * PRODUCT_PART, *x = w + 8 * PRODUCT_PART;
+    threadgroup const float *w = (threadgroup const float *)(mem + c * PRODUCT_PART);
+    threadgroup const float *x = (threadgroup const float *)(mem + (8 + c) * PRODUCT_PART);
     simdgroup_float8x8 a, b[4];
 #pragma unroll
     for (uint i = 0; i < 4; i++)
@@ -89,8 +90,9 @@ template <uint RB> struct product_values { float v[RB]; };
 
 /* The classes' sums of 16 rows at a time are put side by side and added. */
 template <uint RB>
-static inline product_values<RB> product_add_classes(threadgroup float *mem, uint t, uint c,
+static inline product_values<RB> product_add_classes(threadgroup float4 *mem, uint t, uint c,
                                                      thread const product_sums_matrix<RB> &s) {
+    threadgroup float *parts = (threadgroup float *)mem; /* (8 classes, 16 rows, 32) */
     product_values<RB> out;
 #pragma unroll
     for (uint first = 0; first < RB; first += 2) {
@@ -100,11 +102,11 @@ static inline product_values<RB> product_add_classes(threadgroup float *mem, uin
         for (uint r = 0; r < n; r++)
 #pragma unroll
             for (uint i = 0; i < 4; i++)
-                simdgroup_store(s.v[first + r][i], mem + (c * 16 + r * 8) * 32 + i * 8, 32);
+                simdgroup_store(s.v[first + r][i], parts + (c * 16 + r * 8) * 32 + i * 8, 32);
         threadgroup_barrier(mem_flags::mem_threadgroup);
 #pragma unroll
         for (uint r = 0; r < n; r++) {
-            threadgroup const float *v = mem + r * 256 + t;
+            threadgroup const float *v = parts + r * 256 + t;
             out.v[first + r] = ((v[0] + v[512]) + (v[1024] + v[1536])) +
                                ((v[2048] + v[2560]) + (v[3072] + v[3584])) + 0.0f;
         }
@@ -116,20 +118,24 @@ static inline product_values<RB> product_add_classes(threadgroup float *mem, uin
  * thread in its threadgroup, c: its simdgroup. All 256 threads call it. */
 template <uint RB>
 static inline product_values<RB> product_tile(thread const product_source &src,
-                                              threadgroup float *mem, uint t, uint c) {
+                                              threadgroup float4 *mem, uint t, uint c) {
     const bool with_x = t < 64 * RB;
     product_sums_matrix<RB> s;
 #pragma unroll
     for (uint i = 0; i < RB * 4; i++)
         s.v[i / 4][i % 4] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     product_piece next = product_load(src, t % 8, with_x);
-    for (uint col = 0; col < src.n_in; col += 64) {
-        threadgroup_barrier(mem_flags::mem_threadgroup); /* the tile before has been read */
+    threadgroup_barrier(mem_flags::mem_threadgroup); /* a tile before this one has been read */
+    product_put(mem, t, next, with_x);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint col = 64; col < src.n_in; col += 64) {
+        next = product_load(src, col / 8 + t % 8, with_x);
+        product_multiply(mem, c, s);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
         product_put(mem, t, next, with_x);
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        if (col + 64 < src.n_in) next = product_load(src, col / 8 + 8 + t % 8, with_x);
-        product_multiply(mem, c, s);
     }
+    product_multiply(mem, c, s);
     return product_add_classes(mem, t, c, s);
 }
 
