@@ -81,6 +81,7 @@ void msl_rt_set_fc(const msl_fc_values *values); /* NULL: none. The caller keeps
 #else
 #define MSL_CONVERGENT
 #endif
+enum { MSL_OP_MATRIX_PRODUCT = 42 }; /* op of a simdgroup matrix product; others are the headers' */
 typedef void (*msl_reduce_fn)(const void *slots, uint32_t mask, void *result);
 /* Publishes sz (<= 64) bytes and waits for the live lanes of the simdgroup; returns the 32 slots
  * (stride 64 bytes). With fn the last lane to arrive computes the result once and every lane gets
@@ -89,6 +90,15 @@ const void *msl_rt_simd(const void *in, uint32_t sz, msl_reduce_fn fn, uint32_t 
                         uint32_t *mask) MSL_CONVERGENT;
 void msl_rt_barrier(uint32_t flags, uint32_t line) MSL_CONVERGENT;
 void msl_rt_simd_barrier(uint32_t flags, uint32_t line) MSL_CONVERGENT;
+/* The result r of fast::name(x, y): NaN or infinity as an argument is reported (check mode) or
+ * makes the result NaN; with msl_opts.noise r is moved by up to 2 ULP, by the same for the same
+ * bits. */
+float msl_rt_fast(float r, float x, float y, const char *name);
+/* Are the terms of a simdgroup matrix product, and of simd_sum, added as a tree, not as a chain? */
+int msl_rt_sum_tree(void);
+/* An atomic access of sz bytes follows (check builds). */
+enum msl_atomic_kind { MSL_AT_LOAD = 1, MSL_AT_STORE = 2, MSL_AT_UPDATE = 3 };
+void msl_rt_atomic(const volatile void *p, uint32_t sz, uint32_t kind, uint32_t line);
 /* The threadgroup's copy of a variable: every thread asks for the same ones in the same order. */
 void *msl_rt_tgvar(uint32_t size, uint32_t align, uint32_t line);
 
@@ -109,6 +119,10 @@ typedef struct msl_opts {
     int check;   /* the shader object is a check build */
     int shuffle; /* order of lanes, simdgroups, threadgroups: 0 ascending, 1 random, 2 descending */
     uint64_t seed;
+    int sum_tree;   /* order of sums in a simdgroup matrix product (and simd_sum): 0 a chain of fma
+                       over k ascending, 1 the products in pairs, and pairs of pairs */
+    uint64_t noise; /* seed of fast math's deviations; 0: none */
+    uint32_t watchdog_ms; /* CPU time of one threadgroup on a worker; 0: 20 s */
 } msl_opts;
 /* 0 = ok, else the number of reports; err holds the first one. */
 int msl_rt_run(const msl_dispatch *d, const msl_opts *o, char *err, size_t errlen);

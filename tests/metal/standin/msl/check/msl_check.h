@@ -1,7 +1,7 @@
-/* msl_check.h - declarations only: MSL compiled as C++ for OpenCL (clang -x clcpp */
-/* -fsyntax-only), whose address spaces have MSL's rules.  Types of expressions are checked by */
-/* the executable build (msl_shim.h); this pass is about device/threadgroup/thread/constant, */
-/* double, exceptions, virtual functions, function pointers, threadgroup variables' scope. */
+/* msl_check.h - declarations only: MSL compiled as C++ for OpenCL (clang -x clcpp -fsyntax-only),
+ * whose address spaces have MSL's rules. Types of expressions are checked by the executable build
+ * (msl/include); this pass is about device/threadgroup/thread/constant and the scope of threadgroup
+ * variables. */
 #pragma once
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #pragma OPENCL EXTENSION __cl_clang_function_pointers : enable
@@ -25,6 +25,7 @@ typedef ulong uint64_t;
 typedef ulong size_t;
 typedef half bfloat;
 template <class T, int N> struct msl_ext { typedef T type __attribute__((ext_vector_type(N))); };
+template <int N> struct msl_ext<bool, N> { typedef int type __attribute__((ext_vector_type(N))); };
 namespace metal {
 template <class T, int N> using vec = typename msl_ext<T, N>::type;
 template <class T, int C, int R> struct matrix {
@@ -36,8 +37,10 @@ template <class T, int C, int R> struct matrix {
         return c[i];
     }
     matrix() = default;
-    template <class U> explicit matrix(U);
+    template <class... U> explicit matrix(U...);
 };
+template <class T, int C, int R> vec<T, R> operator*(matrix<T, C, R>, vec<T, C>);
+template <class T, int C, int R> matrix<T, C, R> operator*(matrix<T, C, R>, T);
 template <class A, class B> struct is_same { static constexpr __constant bool value = false; };
 template <class A> struct is_same<A, A> { static constexpr __constant bool value = true; };
 template <class A, class B> constexpr __constant bool is_same_v = is_same<A, B>::value;
@@ -47,74 +50,104 @@ template <bool C, class T = void> using enable_if_t = typename enable_if<C, T>::
 template <bool C, class A, class B> struct conditional { typedef A type; };
 template <class A, class B> struct conditional<false, A, B> { typedef B type; };
 template <bool C, class A, class B> using conditional_t = typename conditional<C, A, B>::type;
+template <class T> struct remove_cv { typedef T type; };
+template <class T> struct remove_cv<const T> { typedef T type; };
+template <class T> using remove_cv_t = typename remove_cv<T>::type;
 template <class T> struct numeric_limits {
+    static constexpr __constant int digits = 1;
     static constexpr T infinity() {
+        return 0;
+    }
+    static constexpr T quiet_NaN() {
         return 0;
     }
     static constexpr T max() {
         return 0;
     }
+    static constexpr T min() {
+        return 0;
+    }
     static constexpr T lowest() {
         return 0;
     }
+    static constexpr T epsilon() {
+        return 0;
+    }
 };
-} // namespace metal
+} /* namespace metal */
+/* Packed vectors: clang's with their elements' alignment, but three components, which take the room
+ * of three only as an array: those have no swizzles of more than one component here. */
+#define MSL_PACKED3(n, T)                                                                          \
+    struct packed_##n##3 {                                                                         \
+        T x, y, z;                                                                                 \
+        packed_##n##3() = default;                                                                 \
+        packed_##n##3(n##3);                                                                       \
+        packed_##n##3(T, T, T);                                                                    \
+        operator n##3() const;                                                                     \
+        operator n##3() const __constant;                                                          \
+        T operator[](int i) const;                                                                 \
+        T operator[](int i) const __constant;                                                      \
+        __generic T &operator[](int i);                                                            \
+    };                                                                                             \
+    n##3 operator*(packed_##n##3, T);                                                              \
+    n##3 operator*(packed_##n##3, n##3);                                                           \
+    n##3 operator+(packed_##n##3, n##3);                                                           \
+    n##3 operator-(packed_##n##3, n##3);
 #define MSL_T(n, T)                                                                                \
     typedef T n##2 __attribute__((ext_vector_type(2)));                                            \
     typedef T n##3 __attribute__((ext_vector_type(3)));                                            \
-    typedef T n##4 __attribute__((ext_vector_type(4)));
+    typedef T n##4 __attribute__((ext_vector_type(4)));                                            \
+    typedef T packed_##n##2 __attribute__((ext_vector_type(2), aligned(sizeof(T))));               \
+    typedef T packed_##n##4 __attribute__((ext_vector_type(4), aligned(sizeof(T))));               \
+    MSL_PACKED3(n, T)
 MSL_T(char, char)
 MSL_T(uchar, uchar)
-MSL_T(short, short) MSL_T(ushort, ushort) MSL_T(int, int) MSL_T(uint, uint) MSL_T(long, long)
-    MSL_T(ulong, ulong) MSL_T(half, half) MSL_T(float, float) MSL_T(bfloat, half) typedef int bool2
-    __attribute__((ext_vector_type(2)));
+MSL_T(short, short)
+MSL_T(ushort, ushort)
+MSL_T(int, int)
+MSL_T(uint, uint)
+MSL_T(long, long)
+MSL_T(ulong, ulong)
+MSL_T(half, half)
+MSL_T(float, float)
+typedef half2 bfloat2;
+typedef half3 bfloat3;
+typedef half4 bfloat4;
+typedef packed_half2 packed_bfloat2;
+typedef packed_half3 packed_bfloat3;
+typedef packed_half4 packed_bfloat4;
+typedef int bool2 __attribute__((ext_vector_type(2)));
 typedef int bool3 __attribute__((ext_vector_type(3)));
 typedef int bool4 __attribute__((ext_vector_type(4)));
-// Packed vectors: aligned as their element, converted to and from the plain ones in any memory.
-#define MSL_P_READ(n, T, as)                                                                       \
-    operator n() const as;                                                                         \
-    T operator[](int i) const as;
-#define MSL_P(n, T, N)                                                                             \
-    struct packed_##n {                                                                            \
-        T e[N];                                                                                    \
-        packed_##n() = default;                                                                    \
-        packed_##n(n);                                                                             \
-        MSL_P_READ(n, T, __constant)                                                               \
-        MSL_P_READ(n, T, __global)                                                                 \
-        MSL_P_READ(n, T, __local)                                                                  \
-        MSL_P_READ(n, T, __private)                                                                \
-        void operator=(n) __global;                                                                \
-        void operator=(n) __local;                                                                 \
-        void operator=(n) __private;                                                               \
-    };
-MSL_P(float2, float, 2)
-MSL_P(float3, float, 3)
-MSL_P(float4, float, 4)
-MSL_P(half2, half, 2)
-MSL_P(half3, half, 3)
-MSL_P(half4, half, 4)
-MSL_P(uchar2, uchar, 2)
-MSL_P(uchar4, uchar, 4)
-MSL_P(char4, char, 4)
-MSL_P(ushort2, ushort, 2)
-MSL_P(ushort4, ushort, 4)
-MSL_P(uint2, uint, 2)
-MSL_P(uint4, uint, 4)
-typedef metal::matrix<float, 4, 4> float4x4;
-typedef metal::matrix<half, 4, 4> half4x4;
-typedef metal::matrix<half, 4, 4> bfloat4x4;
-typedef metal::matrix<float, 2, 4> float2x4;
-typedef metal::matrix<half, 2, 4> half2x4;
+#define MSL_MATRICES(n, T)                                                                         \
+    typedef metal::matrix<T, 2, 2> n##2x2;                                                         \
+    typedef metal::matrix<T, 2, 3> n##2x3;                                                         \
+    typedef metal::matrix<T, 2, 4> n##2x4;                                                         \
+    typedef metal::matrix<T, 3, 2> n##3x2;                                                         \
+    typedef metal::matrix<T, 3, 3> n##3x3;                                                         \
+    typedef metal::matrix<T, 3, 4> n##3x4;                                                         \
+    typedef metal::matrix<T, 4, 2> n##4x2;                                                         \
+    typedef metal::matrix<T, 4, 3> n##4x3;                                                         \
+    typedef metal::matrix<T, 4, 4> n##4x4;
+MSL_MATRICES(float, float)
+MSL_MATRICES(half, half)
+MSL_MATRICES(bfloat, half)
+/* float4(...) is a construction in MSL; (float4)x is written msl_c<float4>() ->* x by the
+ * translator. */
 template <class V, class... A> V msl_make(A...);
-template <class V> struct msl_c {}; // (float4)x: the translator writes msl_c<float4>() ->* x
+template <class V> struct msl_c {};
 template <class V, class U> V operator->*(msl_c<V>, U);
 #define char2(...)   msl_make<char2>(__VA_ARGS__)
+#define char3(...)   msl_make<char3>(__VA_ARGS__)
 #define char4(...)   msl_make<char4>(__VA_ARGS__)
 #define uchar2(...)  msl_make<uchar2>(__VA_ARGS__)
+#define uchar3(...)  msl_make<uchar3>(__VA_ARGS__)
 #define uchar4(...)  msl_make<uchar4>(__VA_ARGS__)
 #define short2(...)  msl_make<short2>(__VA_ARGS__)
+#define short3(...)  msl_make<short3>(__VA_ARGS__)
 #define short4(...)  msl_make<short4>(__VA_ARGS__)
 #define ushort2(...) msl_make<ushort2>(__VA_ARGS__)
+#define ushort3(...) msl_make<ushort3>(__VA_ARGS__)
 #define ushort4(...) msl_make<ushort4>(__VA_ARGS__)
 #define int2(...)    msl_make<int2>(__VA_ARGS__)
 #define int3(...)    msl_make<int3>(__VA_ARGS__)
@@ -122,81 +155,186 @@ template <class V, class U> V operator->*(msl_c<V>, U);
 #define uint2(...)   msl_make<uint2>(__VA_ARGS__)
 #define uint3(...)   msl_make<uint3>(__VA_ARGS__)
 #define uint4(...)   msl_make<uint4>(__VA_ARGS__)
+#define long2(...)   msl_make<long2>(__VA_ARGS__)
+#define long3(...)   msl_make<long3>(__VA_ARGS__)
+#define long4(...)   msl_make<long4>(__VA_ARGS__)
 #define ulong2(...)  msl_make<ulong2>(__VA_ARGS__)
+#define ulong3(...)  msl_make<ulong3>(__VA_ARGS__)
+#define ulong4(...)  msl_make<ulong4>(__VA_ARGS__)
 #define half2(...)   msl_make<half2>(__VA_ARGS__)
 #define half3(...)   msl_make<half3>(__VA_ARGS__)
 #define half4(...)   msl_make<half4>(__VA_ARGS__)
-#define bfloat2(...) msl_make<bfloat2>(__VA_ARGS__)
-#define bfloat4(...) msl_make<bfloat4>(__VA_ARGS__)
 #define float2(...)  msl_make<float2>(__VA_ARGS__)
 #define float3(...)  msl_make<float3>(__VA_ARGS__)
 #define float4(...)  msl_make<float4>(__VA_ARGS__)
+#define bfloat2(...) msl_make<bfloat2>(__VA_ARGS__)
+#define bfloat3(...) msl_make<bfloat3>(__VA_ARGS__)
+#define bfloat4(...) msl_make<bfloat4>(__VA_ARGS__)
+#define bool2(...)   msl_make<bool2>(__VA_ARGS__)
+#define bool3(...)   msl_make<bool3>(__VA_ARGS__)
+#define bool4(...)   msl_make<bool4>(__VA_ARGS__)
 template <class T, class U> T as_type(U);
 namespace metal {
 template <class T> struct msl_elem { typedef T type; };
 template <class T> struct msl_elem<T __attribute__((ext_vector_type(2)))> { typedef T type; };
 template <class T> struct msl_elem<T __attribute__((ext_vector_type(3)))> { typedef T type; };
 template <class T> struct msl_elem<T __attribute__((ext_vector_type(4)))> { typedef T type; };
+template <class T> using msl_elem_t = typename msl_elem<T>::type;
+/* A predicate's type: bool, or as many. */
+template <class T> struct msl_truth { typedef bool type; };
+template <class T> struct msl_truth<T __attribute__((ext_vector_type(2)))> { typedef bool2 type; };
+template <class T> struct msl_truth<T __attribute__((ext_vector_type(3)))> { typedef bool3 type; };
+template <class T> struct msl_truth<T __attribute__((ext_vector_type(4)))> { typedef bool4 type; };
+template <class T> using msl_truth_t = typename msl_truth<T>::type;
+
 #define F1(n) template <class T> T n(T);
 #define F2(n)                                                                                      \
     template <class T> T n(T, T);                                                                  \
     template <class T, class U> decltype(T() + U()) n(T, U);
-F1(exp)
-F1(exp2)
-F1(exp10) F1(log) F1(log2) F1(log10) F1(sqrt) F1(rsqrt) F1(sin) F1(cos) F1(tan) F1(tanh) F1(asin)
-    F1(acos) F1(atan) F1(sinh) F1(cosh) F1(floor) F1(ceil) F1(trunc) F1(round) F1(rint) F1(fabs)
-        F1(fract) F1(saturate) F1(sign) F1(abs) F1(popcount) F1(clz) F1(ctz) F2(pow) F2(powr)
-            F2(fmod) F2(atan2) F2(fmin) F2(fmax) F2(copysign) F2(step) F2(min)
-                F2(max) template <class T, class U, class V>
-                T clamp(T, U, V);
-template <class T> T fma(T, T, T);
-template <class T, class U> T mix(T, T, U);
+#define F3(n)                                                                                      \
+    template <class T> T n(T, T, T);                                                               \
+    template <class T, class U, class V> decltype(T() + U() + V()) n(T, U, V);
+#define REL(n) template <class T> msl_truth_t<T> n(T);
+#define BOTH(n)                                                                                    \
+    namespace precise {                                                                            \
+    using metal::n;                                                                                \
+    }                                                                                              \
+    namespace fast {                                                                               \
+    using metal::n;                                                                                \
+    }
+#define M1(n) F1(n) BOTH(n)
+#define M2(n) F2(n) BOTH(n)
+#define M3(n) F3(n) BOTH(n)
+M1(exp)
+M1(exp2)
+M1(exp10)
+M1(log)
+M1(log2)
+M1(log10)
+M1(sqrt)
+M1(rsqrt)
+M1(sin)
+M1(cos)
+M1(tan)
+M1(sinpi)
+M1(cospi)
+M1(tanpi)
+M1(asin)
+M1(acos)
+M1(atan)
+M1(sinh)
+M1(cosh)
+M1(tanh)
+M1(asinh)
+M1(acosh)
+M1(atanh)
+M1(floor)
+M1(ceil)
+M1(trunc)
+M1(round)
+M1(rint)
+M1(fabs)
+M1(fract)
+M1(saturate)
+M1(sign)
+F1(abs)
+F1(popcount)
+F1(clz)
+F1(ctz)
+F1(reverse_bits)
+F1(normalize)
+M2(pow)
+M2(powr)
+M2(fmod)
+M2(atan2)
+M2(divide)
+M2(fmin)
+M2(fmax)
+M2(fdim)
+M2(copysign)
+M2(step)
+M2(min)
+M2(max)
+F2(nextafter)
+F2(rotate)
+F2(mulhi)
+F2(addsat)
+F2(subsat)
+F2(hadd)
+F2(rhadd)
+F2(absdiff)
+F2(mul24)
+M3(clamp)
+M3(mix)
+M3(fma)
+M3(fmax3)
+M3(fmin3)
+M3(smoothstep)
+F3(min3)
+F3(max3)
+F3(median3)
+F3(madhi)
+F3(mad24)
+REL(isnan)
+REL(isinf)
+REL(isfinite)
+REL(isnormal)
+REL(signbit)
 template <class T, class U, class V> decltype(T() + U()) select(T, U, V);
 template <class T> T ldexp(T, int);
-template <class T> typename msl_elem<T>::type dot(T, T);
-template <class T> typename msl_elem<T>::type length(T);
-template <class T> typename msl_elem<T>::type length_squared(T);
+template <class T> int ilogb(T);
+template <class T> T frexp(T, thread int &);
+template <class T> T modf(T, thread T &);
+template <class T> T sincos(T, thread T &);
+template <class T> T extract_bits(T, uint, uint);
+template <class T> T insert_bits(T, T, uint, uint);
+template <class T> bool isordered(T, T);
+template <class T> bool isunordered(T, T);
 template <class T> bool any(T);
 template <class T> bool all(T);
-template <class T> bool isnan(T);
-template <class T> bool isinf(T);
-template <class T> bool isfinite(T);
-template <class T> T extract_bits(T, uint, uint);
-namespace precise {
-using metal::cos;
-using metal::exp;
-using metal::exp2;
-using metal::log;
-using metal::log2;
-using metal::pow;
-using metal::rsqrt;
-using metal::sin;
-using metal::sqrt;
-using metal::tanh;
-} // namespace precise
-namespace fast {
-using metal::cos;
-using metal::exp;
-using metal::exp2;
-using metal::log;
-using metal::log2;
-using metal::pow;
-using metal::rsqrt;
-using metal::sin;
-using metal::sqrt;
-using metal::tanh;
-} // namespace fast
+template <class T> msl_elem_t<T> dot(T, T);
+template <class T> msl_elem_t<T> length(T);
+template <class T> msl_elem_t<T> length_squared(T);
+template <class T> msl_elem_t<T> distance(T, T);
+template <class T> msl_elem_t<T> distance_squared(T, T);
+template <class T> T cross(T, T);
+
 enum class mem_flags : uint { mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4 };
 mem_flags operator|(mem_flags, mem_flags);
 void threadgroup_barrier(mem_flags);
 void simdgroup_barrier(mem_flags);
-F1(simd_sum)
-F1(simd_product)
-F1(simd_max) F1(simd_min) F1(simd_and) F1(simd_or) F1(simd_xor) F1(simd_broadcast_first)
-    F1(simd_prefix_inclusive_sum) F1(simd_prefix_exclusive_sum) F1(quad_sum)
-#define S2(n) template <class T> T n(T, ushort);
-        S2(simd_shuffle) S2(simd_shuffle_xor) S2(simd_shuffle_up) S2(simd_shuffle_down)
-            S2(simd_broadcast) S2(quad_shuffle_xor) bool simd_all(bool);
+/* simd_ and quad_ forms. */
+#define L1(n)                                                                                      \
+    template <class T> T simd_##n(T);                                                              \
+    template <class T> T quad_##n(T);
+#define L2(n)                                                                                      \
+    template <class T> T simd_##n(T, ushort);                                                      \
+    template <class T> T quad_##n(T, ushort);
+#define L3(n)                                                                                      \
+    template <class T> T simd_##n(T, T, ushort);                                                   \
+    template <class T> T quad_##n(T, T, ushort);
+L1(sum)
+L1(product)
+L1(max)
+L1(min)
+L1(and)
+L1(or)
+L1(xor)
+L1(prefix_inclusive_sum)
+L1(prefix_exclusive_sum)
+L1(prefix_inclusive_product)
+L1(prefix_exclusive_product)
+L2(shuffle)
+L2(shuffle_xor)
+L2(shuffle_up)
+L2(shuffle_down)
+L2(shuffle_rotate_up)
+L2(shuffle_rotate_down)
+L2(broadcast)
+L3(shuffle_and_fill_up)
+L3(shuffle_and_fill_down)
+template <class T> T simd_broadcast_first(T);
+bool simd_all(bool);
 bool simd_any(bool);
 bool simd_is_first();
 struct simd_vote {
@@ -206,6 +344,8 @@ struct simd_vote {
     bool any() const;
 };
 simd_vote simd_ballot(bool);
+simd_vote simd_active_threads_mask();
+
 template <class T, int C, int R> struct simdgroup_matrix {
     T e[2];
     simdgroup_matrix() = default;
@@ -213,19 +353,17 @@ template <class T, int C, int R> struct simdgroup_matrix {
     thread vec<T, 2> &thread_elements();
 };
 template <class T, int C, int R = C> simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(T);
-/* load from device or threadgroup memory only, store likewise: the address-space rule of the
- * specification */
-#define MLOAD(AS)                                                                                  \
+/* Device and threadgroup memory only: the address-space rule of the specification. */
+#define MATRIX_MOVES(AS)                                                                           \
     template <class T>                                                                             \
     void simdgroup_load(thread simdgroup_matrix<T, 8, 8> &, const AS T *, ulong = 8,               \
-                        ulong2 = (ulong2)0, bool = false);
-#define MSTORE(AS)                                                                                 \
+                        ulong2 = (ulong2)0, bool = false);                                         \
     template <class T>                                                                             \
     void simdgroup_store(simdgroup_matrix<T, 8, 8>, AS T *, ulong = 8, ulong2 = (ulong2)0,         \
                          bool = false);
-MLOAD(device)
-MLOAD(threadgroup)
-MSTORE(device) MSTORE(threadgroup) template <class D, class A, class B, class C>
+MATRIX_MOVES(device)
+MATRIX_MOVES(threadgroup)
+template <class D, class A, class B, class C>
 void simdgroup_multiply_accumulate(thread simdgroup_matrix<D, 8, 8> &, simdgroup_matrix<A, 8, 8>,
                                    simdgroup_matrix<B, 8, 8>, simdgroup_matrix<C, 8, 8>);
 template <class D, class A, class B>
@@ -234,27 +372,52 @@ void simdgroup_multiply(thread simdgroup_matrix<D, 8, 8> &, simdgroup_matrix<A, 
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
 typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
 typedef simdgroup_matrix<bfloat, 8, 8> simdgroup_bfloat8x8;
+
 enum memory_order { memory_order_relaxed = 0 };
 template <class T> struct atomic { T v; };
-#define AT(n)                                                                                      \
+template <class T> struct msl_same { typedef T type; };
+template <class T> using msl_value = typename msl_same<T>::type;
+#define FETCH(AS, n)                                                                               \
     template <class T>                                                                             \
-    T atomic_fetch_##n##_explicit(volatile device atomic<T> *, T, memory_order);                   \
+    T atomic_fetch_##n##_explicit(volatile AS atomic<T> *, msl_value<T>, memory_order);
+#define ATOMICS(AS)                                                                                \
+    FETCH(AS, add)                                                                                 \
+    FETCH(AS, sub)                                                                                 \
+    FETCH(AS, and)                                                                                 \
+    FETCH(AS, or)                                                                                  \
+    FETCH(AS, xor)                                                                                 \
+    FETCH(AS, min)                                                                                 \
+    FETCH(AS, max)                                                                                 \
+    template <class T> T atomic_load_explicit(const volatile AS atomic<T> *, memory_order);        \
     template <class T>                                                                             \
-    T atomic_fetch_##n##_explicit(volatile threadgroup atomic<T> *, T, memory_order);
-AT(add)
-AT(sub)
-AT(and) AT(or) AT(xor) AT(min) AT(max) template <class T>
-T atomic_load_explicit(const volatile device atomic<T> *, memory_order);
-template <class T> T atomic_load_explicit(const volatile threadgroup atomic<T> *, memory_order);
-template <class T> void atomic_store_explicit(volatile device atomic<T> *, T, memory_order);
-template <class T> void atomic_store_explicit(volatile threadgroup atomic<T> *, T, memory_order);
-template <class T> T atomic_exchange_explicit(volatile device atomic<T> *, T, memory_order);
-} // namespace metal
+    void atomic_store_explicit(volatile AS atomic<T> *, msl_value<T>, memory_order);               \
+    template <class T>                                                                             \
+    T atomic_exchange_explicit(volatile AS atomic<T> *, msl_value<T>, memory_order);               \
+    template <class T>                                                                             \
+    bool atomic_compare_exchange_weak_explicit(volatile AS atomic<T> *, thread T *, msl_value<T>,  \
+                                               memory_order, memory_order);
+ATOMICS(device)
+ATOMICS(threadgroup)
+void atomic_min_explicit(volatile device atomic<ulong> *, ulong, memory_order);
+void atomic_max_explicit(volatile device atomic<ulong> *, ulong, memory_order);
+} /* namespace metal */
 #define atomic_int                      metal::atomic<int>
 #define atomic_uint                     metal::atomic<uint>
 #define atomic_float                    metal::atomic<float>
+#define atomic_bool                     metal::atomic<bool>
+#define atomic_ulong                    metal::atomic<ulong>
 #define M_PI_F                          3.14159265f
+#define M_E_F                           2.71828182f
 #define M_LOG2E_F                       1.44269504f
+#define M_LOG10E_F                      0.43429448f
+#define M_LN2_F                         0.69314718f
+#define M_LN10_F                        2.30258509f
+#define M_PI_2_F                        1.57079632f
+#define M_PI_4_F                        0.78539816f
+#define M_1_PI_F                        0.31830988f
+#define M_2_PI_F                        0.63661977f
+#define M_SQRT2_F                       1.41421356f
+#define M_SQRT1_2_F                     0.70710678f
 #define HALF_MAX                        ((half)65504.0f)
 #define MAXHALF                         HALF_MAX
 #define INFINITY                        __builtin_inff()
@@ -262,6 +425,8 @@ template <class T> T atomic_exchange_explicit(volatile device atomic<T> *, T, me
 #define FLT_MAX                         3.402823466e+38f
 #define MAXFLOAT                        FLT_MAX
 #define FLT_MIN                         1.175494351e-38f
+#define FLT_EPSILON                     1.192092896e-7f
 #define INT_MAX                         2147483647
+#define INT_MIN                         (-INT_MAX - 1)
 #define UINT_MAX                        4294967295u
 #define is_function_constant_defined(n) true

@@ -55,11 +55,28 @@ template <class D, class A, class B, class C> struct msl_mma_in {
     B b[2];
     C c[2];
 };
+/* The order in which a device adds the eight products to c is not documented: a chain of fma over k
+ * here, or, so that code which relies on that is found, the products' sum in pairs. */
+MSL_INL float msl_sum_chain(const float *a, const float (*b)[8], int j, float c) {
+    for (int k = 0; k < 8; k++)
+        c = __builtin_fmaf(a[k], b[k][j], c);
+    return c;
+}
+inline float msl_sum_tree(const float *a, const float (*b)[8], int j, float c) {
+    float p[8];
+    for (int k = 0; k < 8; k++)
+        p[k] = a[k] * b[k][j];
+    for (int step = 1; step < 8; step *= 2)
+        for (int k = 0; k < 8; k += 2 * step)
+            p[k] += p[k + step];
+    return c + p[0];
+}
 template <class D, class A, class B, class C>
 void msl_mma(const void *s, uint32_t mask, void *res) {
     /* runs once per simdgroup, in the last lane to arrive: the products of the whole matrix */
     typedef msl_mma_in<D, A, B, C> I;
     float a[8][8], b[8][8], c[8][8];
+    const bool tree = msl_rt_sum_tree();
     (void)mask;
     for (uint l = 0; l < 32; l++) {
         const I &x = msl_slot<I>(s, l);
@@ -71,10 +88,9 @@ void msl_mma(const void *s, uint32_t mask, void *res) {
         }
     }
     for (int i = 0; i < 8; i++)
-        for (int k = 0; k < 8; k++)
-            for (int j = 0; j < 8; j++)
-                c[i][j] += a[i][k] * b[k][j];
-    char *w = (char *)s; // results go back through the slots (bytes 32..)
+        for (int j = 0; j < 8; j++)
+            c[i][j] = tree ? msl_sum_tree(a[i], b, j, c[i][j]) : msl_sum_chain(a[i], b, j, c[i][j]);
+    char *w = (char *)s; /* results go back through the slots, bytes 32.. */
     for (uint l = 0; l < 32; l++) {
         uint r = msl_mrow(l), k = msl_mcol(l);
         D *d = (D *)(w + l * 64 + 32);
@@ -89,8 +105,8 @@ MSL_INL void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8> &d,
                                            simdgroup_matrix<C, 8, 8> c, MSL_LINE) {
     msl_mma_in<D, A, B, C> in = {{a.e[0], a.e[1]}, {b.e[0], b.e[1]}, {c.e[0], c.e[1]}};
     static_assert(sizeof in <= 32, "");
-    const char *s =
-        *(const char *const *)msl_rt_simd(&in, sizeof in, msl_mma<D, A, B, C>, 42, line_, nullptr);
+    const char *s = *(const char *const *)msl_rt_simd(&in, sizeof in, msl_mma<D, A, B, C>,
+                                                      MSL_OP_MATRIX_PRODUCT, line_, nullptr);
     const D *r = (const D *)(s + msl_rt_pos()->tiisg * 64 + 32);
     d.e[0] = r[0];
     d.e[1] = r[1];

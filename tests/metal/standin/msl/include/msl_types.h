@@ -9,8 +9,6 @@
 #define MSL_INL  inline __attribute__((always_inline))
 #define MSL_LINE unsigned line_ = __builtin_LINE()
 
-/* ---- address spaces and function qualifiers: annotations only in this mode (the */
-/* address-space pass, msl_check.h, makes them types) */
 #define kernel
 #define device
 #define threadgroup
@@ -63,7 +61,8 @@ struct bfloat_t {
         return *this = *this o y;                                                                  \
     }
     MSL_BOP(+)
-    MSL_BOP(-) MSL_BOP(*) MSL_BOP(/)
+    MSL_BOP(-)
+    MSL_BOP(*) MSL_BOP(/)
 #undef MSL_BOP
         MSL_INL bfloat_t
         operator-() const {
@@ -88,7 +87,8 @@ template <class T> struct msl_scalar { static constexpr bool value = false; };
 #define S(T)                                                                                       \
     template <> struct msl_scalar<T> { static constexpr bool value = true; };
 S(bool)
-S(char) S(signed char) S(uchar) S(short) S(ushort) S(int) S(uint) S(long) S(ulong) S(half) S(float)
+S(char)
+S(signed char) S(uchar) S(short) S(ushort) S(int) S(uint) S(long) S(ulong) S(half) S(float)
     S(bfloat_t) S(unsigned long long) S(long long)
 #undef S
 

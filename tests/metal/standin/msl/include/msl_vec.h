@@ -150,9 +150,10 @@ template <class T, int N> struct msl_n<vec<T, N>> { static constexpr int n = N; 
         return ((typename conditional<is_same<T, bool>::value, uchar, T>::type *)&v)[i];           \
     }                                                                                              \
     MSL_VOP(+)                                                                                     \
-    MSL_VOP(-) MSL_VOP(*) MSL_VOP(/) MSL_VOP(%) MSL_VOP(&) MSL_VOP(|) MSL_VOP(^) MSL_VOP(<<)       \
-        MSL_VOP(>>) MSL_VCMP(==) MSL_VCMP(!=) MSL_VCMP(<) MSL_VCMP(>) MSL_VCMP(<=) MSL_VCMP(>=)    \
-            MSL_VCMP(&&) MSL_VCMP(||) MSL_INL vec                                                  \
+    MSL_VOP(-)                                                                                     \
+    MSL_VOP(*) MSL_VOP(/) MSL_VOP(%) MSL_VOP(&) MSL_VOP(|) MSL_VOP(^) MSL_VOP(<<) MSL_VOP(>>)      \
+        MSL_VCMP(==) MSL_VCMP(!=) MSL_VCMP(<) MSL_VCMP(>) MSL_VCMP(<=) MSL_VCMP(>=) MSL_VCMP(&&)   \
+            MSL_VCMP(||) MSL_INL vec                                                               \
             operator-() const {                                                                    \
         vec r;                                                                                     \
         for (int i = 0; i < N; i++)                                                                \
@@ -213,25 +214,60 @@ template <class T> struct vec<T, 4> {
     MSL_INL vec(T a, vec<T, 3> b) : vec(a, (T)b.v[0], (T)b.v[1], (T)b.v[2]) {}
 #include "msl_swizzle4.inc"
 };
-template <class T, int N> struct packed_vec {
-    T e[N];
-    packed_vec() = default;
-    MSL_INL packed_vec(vec<T, N> o) {
-        for (int i = 0; i < N; i++)
-            e[i] = o[i];
+/* Aligned as its elements; since Metal 2.1 with swizzles. Arithmetic is done on vectors. */
+#define MSL_PACKED_OP(o)                                                                           \
+    friend MSL_INL wide operator o(packed_vec a, packed_vec b) {                                   \
+        return wide(a) o wide(b);                                                                  \
+    }                                                                                              \
+    friend MSL_INL wide operator o(packed_vec a, wide b) {                                         \
+        return wide(a) o b;                                                                        \
+    }                                                                                              \
+    friend MSL_INL wide operator o(wide a, packed_vec b) {                                         \
+        return a o wide(b);                                                                        \
+    }                                                                                              \
+    friend MSL_INL wide operator o(packed_vec a, T b) {                                            \
+        return wide(a) o b;                                                                        \
+    }                                                                                              \
+    friend MSL_INL wide operator o(T a, packed_vec b) {                                            \
+        return a o wide(b);                                                                        \
     }
-    MSL_INL operator vec<T, N>() const {
-        vec<T, N> r;
-        for (int i = 0; i < N; i++)
-            r[i] = e[i];
-        return r;
-    }
-    MSL_INL T &operator[](int i) {
-        return e[i];
-    }
-    MSL_INL T operator[](int i) const {
-        return e[i];
-    }
+#define MSL_PACKED_COMMON(NN)                                                                      \
+    typedef vec<T, NN> wide;                                                                       \
+    T v[NN];                                                                                       \
+    packed_vec() = default;                                                                        \
+    MSL_INL packed_vec(T s) : packed_vec(wide(s)) {}                                               \
+    MSL_INL packed_vec(wide o) {                                                                   \
+        for (int i = 0; i < NN; i++)                                                               \
+            v[i] = o[i];                                                                           \
+    }                                                                                              \
+    MSL_INL operator wide() const {                                                                \
+        wide r;                                                                                    \
+        for (int i = 0; i < NN; i++)                                                               \
+            r[i] = v[i];                                                                           \
+        return r;                                                                                  \
+    }                                                                                              \
+    MSL_INL T &operator[](int i) {                                                                 \
+        return v[i];                                                                               \
+    }                                                                                              \
+    MSL_INL T operator[](int i) const {                                                            \
+        return v[i];                                                                               \
+    }                                                                                              \
+    MSL_PACKED_OP(+) MSL_PACKED_OP(-) MSL_PACKED_OP(*) MSL_PACKED_OP(/)
+template <class T, int N> struct packed_vec;
+template <class T> struct packed_vec<T, 2> {
+    MSL_PACKED_COMMON(2)
+    MSL_INL packed_vec(T a, T b) : packed_vec(wide(a, b)) {}
+#include "msl_swizzle2.inc"
+};
+template <class T> struct packed_vec<T, 3> {
+    MSL_PACKED_COMMON(3)
+    MSL_INL packed_vec(T a, T b, T c) : packed_vec(wide(a, b, c)) {}
+#include "msl_swizzle3.inc"
+};
+template <class T> struct packed_vec<T, 4> {
+    MSL_PACKED_COMMON(4)
+    MSL_INL packed_vec(T a, T b, T c, T d) : packed_vec(wide(a, b, c, d)) {}
+#include "msl_swizzle4.inc"
 };
 template <class T, int C, int R> struct matrix {
     vec<T, R> c[C];
@@ -312,19 +348,28 @@ typedef metal::bfloat_t bfloat;
     typedef metal::packed_vec<T, 3> packed_##n##3;                                                 \
     typedef metal::packed_vec<T, 4> packed_##n##4;
 MSL_T(bool, bool)
-MSL_T(char, char) MSL_T(uchar, uchar) MSL_T(short, short) MSL_T(ushort, ushort) MSL_T(int, int)
-    MSL_T(uint, uint) MSL_T(long, long) MSL_T(ulong, ulong) MSL_T(half, half) MSL_T(float, float)
+MSL_T(char, char)
+MSL_T(uchar, uchar) MSL_T(short, short) MSL_T(ushort, ushort) MSL_T(int, int) MSL_T(uint, uint)
+    MSL_T(long, long) MSL_T(ulong, ulong) MSL_T(half, half) MSL_T(float, float)
         MSL_T(bfloat, bfloat)
 #undef MSL_T
-            typedef metal::matrix<float, 4, 4> float4x4;
-typedef metal::matrix<half, 4, 4> half4x4;
-typedef metal::matrix<bfloat, 4, 4> bfloat4x4;
-typedef metal::matrix<float, 2, 4> float2x4;
-typedef metal::matrix<half, 2, 4> half2x4;
-typedef metal::matrix<float, 2, 2> float2x2;
-typedef metal::matrix<float, 3, 3> float3x3;
+#define MSL_M(n, T, C, R) typedef metal::matrix<T, C, R> n##C##x##R;
+#define MSL_MATRICES(n, T)                                                                         \
+    MSL_M(n, T, 2, 2)                                                                              \
+    MSL_M(n, T, 2, 3)                                                                              \
+    MSL_M(n, T, 2, 4)                                                                              \
+    MSL_M(n, T, 3, 2)                                                                              \
+    MSL_M(n, T, 3, 3)                                                                              \
+    MSL_M(n, T, 3, 4)                                                                              \
+    MSL_M(n, T, 4, 2)                                                                              \
+    MSL_M(n, T, 4, 3)                                                                              \
+    MSL_M(n, T, 4, 4)
+            MSL_MATRICES(float, float) MSL_MATRICES(half, half) MSL_MATRICES(bfloat, bfloat)
+#undef MSL_MATRICES
+#undef MSL_M
 
-MSL_INL half operator""h(long double d) {
+                MSL_INL half
+                operator""h(long double d) {
     return (half)d;
 }
 MSL_INL bfloat operator"" bf(long double d) {
