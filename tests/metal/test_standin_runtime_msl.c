@@ -41,8 +41,7 @@ static void test_packed(void) {
         uint8_t b[4];
         float c[3];
     } in = {{0x3C00, 0x4000}, {1, 2, 3, 0}, {1.5f, 2.5f, 3.5f}};
-    static const float want[] = {2, 3, 3.5f,     3,        2.5f, 7.5f, 16, 12,
-                                 8, 1, 4, INFINITY, 6,    41,   2};
+    static const float want[] = {2, 3, 3.5f, 3, 2.5f, 7.5f, 16, 12, 8, 1, 4, INFINITY, 6, 41, 2};
     float got[16] = {0};
     const struct run r = {.lib = &lib,
                           .kernel = "packs",

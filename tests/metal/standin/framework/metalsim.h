@@ -4,6 +4,8 @@
  *   METALSIM_MODE=check     (the default) bounds, races, uninitialised threadgroup memory; =plain:
  * fast METALSIM_WORKERS=N      threads that execute threadgroups in plain mode (default 1; 0:
  * processors) METALSIM_SHUFFLE=0|1|2  order of threadgroups and threads; METALSIM_SEED=N
+ *   METALSIM_MATRIX=tree    sums of matrix products in pairs, not as a chain of fma
+ *   METALSIM_NOISE=SEED     fast math's functions are up to 2 ULP off (0: they are not)
  *   METALSIM_GUARD=1        a host access to a buffer that the GPU may be writing ends the process
  *                           with status 86; =2 also a host write to one that it may be reading
  *   METALSIM_DELAY_MS=N     a command buffer starts so late: what is read too early is old for sure

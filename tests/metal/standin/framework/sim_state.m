@@ -37,6 +37,9 @@ static void init(void) {
     o->shuffle = (int)env_number("METALSIM_SHUFFLE", (uint64_t)o->shuffle);
     o->seed = env_number("METALSIM_SEED", o->seed);
     if (!o->workers) o->workers = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    const char *matrix = getenv("METALSIM_MATRIX");
+    o->sum_tree = matrix && strcmp(matrix, "tree") == 0;
+    o->noise = env_number("METALSIM_NOISE", 0);
     state.guard_level = (int)env_number("METALSIM_GUARD", 0);
     state.poison = env_number("METALSIM_POISON", 0) != 0;
     state.delay_ms = (unsigned)env_number("METALSIM_DELAY_MS", 0);
@@ -53,8 +56,10 @@ void sim_state_init(void) {
 void metalsim_set_options(int check, int workers, int shuffle, uint64_t seed) {
     sim_state_init();
     if (!workers) workers = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    state.options =
-        (msl_opts){.check = check, .workers = workers, .shuffle = shuffle, .seed = seed};
+    state.options.check = check;
+    state.options.workers = workers;
+    state.options.shuffle = shuffle;
+    state.options.seed = seed;
 }
 
 const msl_opts *sim_options(void) {
