@@ -71,7 +71,7 @@ struct chunk_sum {
 static inline chunk_sum chunk_weights(thread float4 &dots, uint first_token, seen s, float cap) {
     chunk_sum sum;
     bool4 visible;
-    float m = -INFINITY;
+    float m = -MAXFLOAT;
     for (uint i = 0; i < LANE_TOKENS; i++) {
         visible[i] = sees(s, first_token + i);
         if (SOFTCAP) dots[i] = fma(cap, precise::tanh(dots[i]), 0.0f);
@@ -111,7 +111,7 @@ static inline float finish_factor(chunk_sum total, float sink) {
     const float last = fma(sink, M_LOG2E_F, 0.0f);
     const float m = max(total.m, last);
     const float keep = fast::exp2(total.m - m);
-    return keep / fma(total.l, keep, fast::exp2(last - m));
+    return keep / fma(total.l, keep, exp2(last - m)); // a sink may be -inf, which fast:: leaves open
 }
 
 #endif
