@@ -88,4 +88,4 @@ $(BUILD)/test_standin_%: tests/metal/test_standin_%.c $(METAL_LIB)
 $(BUILD)/test_standin_%: $(BUILD)/tests/metal/test_standin_%.o $(METAL_LIB)
 	$(CC) $(SAN) -o $@ $^ $(LDLIBS)
 endif
--include $(METAL_O:.o=.d)
+-include $(METAL_O:.o=.d) $(SIM_RT:.o=.d) $(METAL_TESTS:=.d)
