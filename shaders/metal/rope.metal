@@ -36,7 +36,8 @@ static inline float row_scale(device const float *x, uint n, float eps, threadgr
         sum = fma(x[i], x[i], sum);
     sum = sum_of_lanes(sum);
     if (lane == 0) sums[simdgroup] = sum;
-    threadgroup_barrier(mem_flags::mem_threadgroup);
+    // The row is read before any of it is written.
+    threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
     return inverse_rms((sums[0] + sums[1]) + (sums[2] + sums[3]), n, eps);
 }
 
