@@ -183,12 +183,8 @@ static inline backend *be_open_cpu(const char *isa, int n_threads) {
 
 /* Has set `isa` attention for such a cache? Metal's kernels are made for the shapes of models. */
 static inline bool be_attends(const char *isa, const struct backend_kv *kv) {
-    static const uint32_t dims[] = {64, 80, 96, 112, 128, 256};
-    bool dim = false;
-    for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
-        dim |= kv->head_dim == dims[i];
-    return !be_is_metal_set(isa) || (dim && (kv->block_tokens == 16 || kv->block_tokens == 32) &&
-                                     (kv->kv_type == QTYPE_F16 || kv->kv_type == QTYPE_Q8_0));
+    return !be_is_metal_set(isa) || (kv->head_dim % 8 == 0 && kv->head_dim <= 256 &&
+                                     kv->block_tokens % 4 == 0 && 128 % kv->block_tokens == 0);
 }
 
 /* Of these, NULL for one that shares all kernels but products with the one before it. */

@@ -1,0 +1,309 @@
+/* test_metal_attention.c - paged attention on the Metal device: both families of kernels against
+ * float64 and against each other, bit for bit, over types, head dimensions, groups and features;
+ * contexts of several chunks; which kernels a step runs. Prints the errors it reached. Skips in a
+ * build without the device. */
+#include "tests/support/attention_scene.h"
+
+#ifdef INFERD_METAL
+#include "core/backend/metal/metal.h"
+
+static const enum metal_products families[] = {METAL_VECTOR_ONLY, METAL_BOTH, METAL_MATRIX_ONLY};
+enum { N_FAMILIES = 3 };
+
+static backend *open_metal(void) {
+    backend *be;
+    err e = {0};
+    struct backend_config config = {
+        .name = "metal", .max_rows = BE_MAX_ROWS, .max_cols = BE_MAX_COLS};
+    be_need(backend_open(&config, &be, &e) == 0, e.msg);
+    return be;
+}
+
+static uint64_t dispatches(const backend *be, const char *kernel) {
+    for (uint32_t i = 0; i < backend_n_kernels(be); i++)
+        if (strcmp(backend_kernel_name(be, i), kernel) == 0) return backend_dispatch_count(be, i);
+    return UINT64_MAX;
+}
+
+/* ---- errors by type of K and V, and by head dimension ---- */
+
+static const int types[] = {QTYPE_F32, QTYPE_F16, QTYPE_BF16, QTYPE_Q8_0};
+static const uint32_t dims[] = {8, 40, 64, 80, 96, 112, 128, 256};
+enum { N_TYPES = 4, N_DIMS = sizeof dims / sizeof dims[0] };
+static double errors[N_TYPES][N_DIMS];
+
+/* Errors are absolute: V is below 1 in magnitude. 2e-6 covers the rounding of scores up to 30 in
+ * units of log2, and exp2 of a few ulp. */
+#define TOLERANCE 2e-6
+
+static int index_of(const int *all, int n, int what) {
+    int i = 0;
+    while (i < n && all[i] != what)
+        i++;
+    return i;
+}
+
+static void keep_error(const struct shape *s, double error) {
+    int type = index_of(types, N_TYPES, s->kv_type);
+    int dim = index_of((const int *)dims, N_DIMS, (int)s->head_dim);
+    if (type < N_TYPES && dim < N_DIMS) errors[type][dim] = fmax(errors[type][dim], error);
+}
+
+static void print_errors(void) {
+    printf("     largest error of out, |V| < 1\n     %-5s", "");
+    for (int d = 0; d < N_DIMS; d++)
+        printf(" %8u", dims[d]);
+    for (int t = 0; t < N_TYPES; t++) {
+        printf("\n     %-5s", qtype_name(types[t]));
+        for (int d = 0; d < N_DIMS; d++)
+            printf(errors[t][d] > 0 ? " %8.1e" : " %8.0f", errors[t][d]);
+    }
+    printf("\n");
+}
+
+/* ---- against float64, all families alike ---- */
+
+static void check_rows(backend *be, struct scene *c, const struct rows *r) {
+    uint64_t n = (uint64_t)r->n * c->s.n_heads * c->s.head_dim;
+    float *out[N_FAMILIES];
+    upload_pools(be, c);
+    for (int i = 0; i < N_FAMILIES; i++) {
+        out[i] = be_new(n, sizeof(float));
+        CHECK(backend_metal_force_products(be, families[i]) == 0);
+        attend(be, c, r, out[i]);
+        CHECK_MSG(i == 0 || memcmp(out[i], out[0], n * sizeof(float)) == 0,
+                  "%s heads %u/%u dim %u block %u window %u cap %g sinks %d: family %d",
+                  qtype_name(c->s.kv_type), c->s.n_heads, c->s.n_kv_heads, c->s.head_dim,
+                  c->s.block_tokens, c->f.window, (double)c->f.softcap, c->f.sinks, i);
+    }
+    double error = worst_error(c, r, out[0], 1, 0);
+    keep_error(&c->s, error);
+    CHECK_MSG(error <= TOLERANCE,
+              "%s heads %u/%u dim %u block %u window %u cap %g sinks %d: error %g",
+              qtype_name(c->s.kv_type), c->s.n_heads, c->s.n_kv_heads, c->s.head_dim,
+              c->s.block_tokens, c->f.window, (double)c->f.softcap, c->f.sinks, error);
+    for (int i = 0; i < N_FAMILIES; i++)
+        free(out[i]);
+    free_pools(c);
+}
+
+/* context: of sequence 0. */
+static void check_random(backend *be, const struct shape *s, struct features f, uint32_t context) {
+    struct scene c;
+    struct rows r;
+    uint64_t n = (uint64_t)MAX_SEQS * 48 * s->n_heads * s->head_dim;
+    float *q = be_new(n, sizeof *q);
+    make_scene_of(&c, s, f, 2, context);
+    be_fill(q, n, 1);
+    random_rows(&c, q, &r);
+    check_rows(be, &c, &r);
+    free_scene(&c);
+    free(q);
+}
+
+static void test_types_and_dims(void) {
+    static const uint32_t blocks[] = {16, 32, 16, 64, 4}, groups[] = {1, 4, 3, 8, 2, 7};
+    static const uint32_t contexts[] = {33, 129, 256, 200, 77, 300};
+    backend *be = open_metal();
+    int n = 0;
+    be_seed = 61;
+    for (int t = 0; t < N_TYPES; t++)
+        for (int d = 0; d < N_DIMS; d++) {
+            uint32_t n_kv_heads = 1 + (uint32_t)n % 2, group = groups[n % 6];
+            if (types[t] == QTYPE_Q8_0 && dims[d] % 32) continue;
+            if (be_quick && n++ % 4) continue;
+            check_random(be,
+                         &(struct shape){n_kv_heads * group, n_kv_heads, dims[d],
+                                         blocks[(t + d) % 5], types[t]},
+                         features_of(n), contexts[n % 6]);
+            n += !be_quick;
+        }
+    backend_close(be);
+}
+
+/* Groups larger than what a threadgroup of the vector family takes at once. */
+static void test_large_groups(void) {
+    static const struct shape shapes[] = {{17, 1, 64, 16, QTYPE_F16},
+                                          {16, 1, 128, 32, QTYPE_Q8_0},
+                                          {12, 1, 256, 16, QTYPE_F16},
+                                          {71, 1, 64, 16, QTYPE_BF16}};
+    backend *be = open_metal();
+    be_seed = 62;
+    for (int i = 0; i < (be_quick ? 1 : 4); i++)
+        check_random(be, &shapes[i], features_of(i + 1), 140);
+    backend_close(be);
+}
+
+/* Some rows at the end of 4,096 positions, all families. */
+static void test_long_contexts(void) {
+    static const struct features features[] = {{0}, {1000, 0, true}, {0, 30, false}};
+    backend *be = open_metal();
+    be_seed = 63;
+    for (int i = 0; i < (be_quick ? 1 : 3); i++) {
+        struct shape s = {4, 1, 64, 16, i == 2 ? QTYPE_Q8_0 : QTYPE_F16};
+        uint64_t width = (uint64_t)s.n_heads * s.head_dim;
+        int32_t pos[5];
+        struct scene c;
+        struct rows r = {0};
+        float *q = be_new(6 * width, sizeof *q);
+        be_fill(q, 6 * width, 1);
+        make_scene_of(&c, &s, features[i], 4, LONG_CONTEXT);
+        for (int k = 0; k < 5; k++)
+            pos[k] = LONG_CONTEXT - 5 + k;
+        add_seq(&r, 0, pos, 5, q, width);
+        pos[0] = 0;
+        if (c.n_seqs > 1) add_seq(&r, 1, pos, 1, q + 5 * width, width);
+        check_rows(be, &c, &r);
+        free_scene(&c);
+        free(q);
+    }
+    backend_close(be);
+}
+
+/* ---- what runs ---- */
+
+struct step {
+    uint32_t n_seqs, rows_each, table_stride, max_context;
+};
+
+/* Rows at the positions from 0 on of n_seqs sequences that share one block. */
+static void run_step(backend *be, const struct step *s, float *got) {
+    enum { HEADS = 2, DIM = 64 };
+    uint32_t n = s->n_seqs * s->rows_each;
+    uint64_t width = HEADS * DIM, pool = (uint64_t)2 * 16 * DIM * sizeof(float);
+    int32_t *pos = be_new(n, 4), *start = be_new(s->n_seqs + 1, 4);
+    int32_t *tables = be_new((uint64_t)s->n_seqs * s->table_stride, 4);
+    float *q = be_new(n * width, 4), *kv = be_new(1, pool);
+    be_seed = 64;
+    be_fill(kv, pool / 4, 1);
+    for (uint32_t i = 0; i < n; i++) {
+        be_fill(q + i * width, i % s->rows_each ? 0 : width, 1);
+        pos[i] = (int32_t)(i % s->rows_each);
+        memcpy(q + i * width, q, width * 4); /* all alike but for their positions */
+    }
+    for (uint32_t i = 0; i <= s->n_seqs; i++)
+        start[i] = (int32_t)(i * s->rows_each);
+    struct op_paged_attention op = {.q = be_f32(be, q, n * width),
+                                    .pos = be_i32(be, pos, n),
+                                    .row_start = be_i32(be, start, s->n_seqs + 1),
+                                    .tables =
+                                        be_i32(be, tables, (uint64_t)s->n_seqs * s->table_stride),
+                                    .n_rows = n,
+                                    .n_seqs = s->n_seqs,
+                                    .n_heads = HEADS,
+                                    .table_stride = s->table_stride,
+                                    .max_context = s->max_context,
+                                    .scale = 1,
+                                    .kv = {.k = be_bytes(be, kv, pool),
+                                           .v = be_bytes(be, kv, pool),
+                                           .kv_type = QTYPE_F32,
+                                           .n_blocks = 1,
+                                           .n_kv_heads = 2,
+                                           .block_tokens = 16,
+                                           .head_dim = DIM},
+                                    .out = be_f32(be, NULL, n * width)};
+    CHECK(backend_paged_attention(be, &op) == 0);
+    be_get(be, op.out, got, n * width);
+    const backend_buf *all[] = {op.q, op.pos, op.row_start, op.tables, op.kv.k, op.kv.v, op.out};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        backend_buf_free((backend_buf *)all[i]);
+    free(pos), free(start), free(tables), free(q), free(kv);
+}
+
+struct runs {
+    struct step step;
+    enum metal_products family;
+    uint64_t decode, reduce, prefill; /* dispatches */
+};
+
+/* Decode steps run two passes, or one where a chunk is all that rows can see; prefill runs the
+ * other family; a mixed step all. What does not fit the memory for parts goes over the device
+ * several times, with the same result. */
+static void test_dispatches(void) {
+    static const struct runs runs[] = {
+        {{3, 1, 64, 0}, METAL_BOTH, 1, 1, 0},
+        {{3, 1, 64, 100}, METAL_BOTH, 1, 0, 0},
+        {{3, 1, 64, 129}, METAL_BOTH, 1, 1, 0},
+        {{1, 9, 64, 0}, METAL_BOTH, 0, 0, 1},
+        {{2, 3, 64, 0}, METAL_BOTH, 1, 1, 1},
+        {{3, 1, 64, 0}, METAL_MATRIX_ONLY, 0, 0, 1},
+        {{2, 3, 64, 0}, METAL_VECTOR_ONLY, 1, 1, 0},
+        {{1, 9, 64, 100}, METAL_VECTOR_ONLY, 1, 0, 0},
+        {{70, 1, 8192, 0}, METAL_VECTOR_ONLY, 2, 2, 0},
+    };
+    float *got = be_new(70 * 128, 4), *first = be_new(128, 4);
+    for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++) {
+        const struct runs *k = &runs[i];
+        backend *be = open_metal();
+        CHECK(backend_metal_force_products(be, k->family) == 0);
+        run_step(be, &k->step, got);
+        CHECK_MSG(dispatches(be, "attention_decode") == k->decode &&
+                      dispatches(be, "attention_reduce") == k->reduce &&
+                      dispatches(be, "attention_prefill") == k->prefill,
+                  "case %zu", i);
+        if (i == 0) memcpy(first, got, 128 * 4);
+        for (uint32_t s = 0; s < k->step.n_seqs; s++)
+            CHECK_MSG(!memcmp(got + (uint64_t)s * k->step.rows_each * 128, first, 128 * 4),
+                      "case %zu, sequence %u", i, s);
+        backend_close(be);
+    }
+    free(got), free(first);
+}
+
+/* Caches that the kernels have no shape for. */
+static void test_refused(void) {
+    static const struct shape shapes[] = {{2, 1, 33, 16, QTYPE_F16},
+                                          {2, 1, 264, 16, QTYPE_F16},
+                                          {2, 1, 64, 2, QTYPE_F16},
+                                          {2, 1, 64, 24, QTYPE_F16},
+                                          {2, 1, 64, 256, QTYPE_F16}};
+    backend *be = open_metal();
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        const struct shape *s = &shapes[i];
+        struct backend_kv kv = kv_of(s, 1, NULL, NULL);
+        int32_t zeros[2] = {0, 1};
+        backend_buf *pool = be_bytes(be, NULL, kv_block_size(&kv)), *ints = be_i32(be, zeros, 2);
+        backend_buf *a = be_f32(be, NULL, 2 * s->head_dim), *b = be_f32(be, NULL, 2 * s->head_dim);
+        kv.k = kv.v = pool;
+        CHECK(backend_paged_attention(be, &(struct op_paged_attention){.q = a,
+                                                                       .pos = ints,
+                                                                       .row_start = ints,
+                                                                       .tables = ints,
+                                                                       .n_rows = 1,
+                                                                       .n_seqs = 1,
+                                                                       .n_heads = 2,
+                                                                       .table_stride = 1,
+                                                                       .scale = 1,
+                                                                       .kv = kv,
+                                                                       .out = b}) ==
+              ERR_UNSUPPORTED);
+        CHECK(backend_rope_store(be, &(struct op_rope_store){.q = a,
+                                                             .k = b,
+                                                             .v = b,
+                                                             .pos = ints,
+                                                             .slots = ints,
+                                                             .inv_freq = a,
+                                                             .n_rows = 1,
+                                                             .n_heads = 2,
+                                                             .kv = kv}) == ERR_UNSUPPORTED);
+        backend_buf_free(pool), backend_buf_free(ints), backend_buf_free(a), backend_buf_free(b);
+    }
+    backend_close(be);
+}
+
+int main(int argc, char **argv) {
+    be_args(argc, argv);
+    RUN(test_types_and_dims);
+    RUN(test_large_groups);
+    RUN(test_long_contexts);
+    print_errors();
+    RUN(test_dispatches);
+    RUN(test_refused);
+    return check_done();
+}
+#else
+int main(void) {
+    SKIP("metal", "this build has no Metal backend");
+    return check_done();
+}
+#endif
