@@ -56,6 +56,17 @@ struct kargs_top {
 };
 KARGS_SIZE(struct kargs_top, 20);
 
+/* linear_attention.metal. A task is one chunk of one sequence, numbered as linear_base says. */
+#define KARGS_LINEAR_CHUNK_64  32 /* BACKEND_LINEAR_CHUNK_64 */
+#define KARGS_LINEAR_CHUNK_128 16
+struct kargs_linear_attention {
+    kargs_u32 n_seqs, n_heads, n_slots;
+    kargs_u32 first_task, n_tasks; /* of this pass */
+    kargs_u32 has_decay;
+    float scale;
+};
+KARGS_SIZE(struct kargs_linear_attention, 28);
+
 /* input.metal: input_rows. One threadgroup a row. */
 struct kargs_input {
     kargs_u32 n_in;

@@ -54,6 +54,10 @@ int backend_open(const struct backend_config *config, backend **out, err *e) {
         (moe->n_experts && (!moe->n_used || moe->n_used > moe->n_experts || !moe->n_ff)))
         return err_set(e, ERR_INVALID, "%u of %u experts of width %u: at most %d experts",
                        moe->n_used, moe->n_experts, moe->n_ff, BACKEND_MAX_EXPERTS);
+    if (config->linear_attention.n_heads &&
+        !backend_linear_chunk(config->linear_attention.head_dim))
+        return err_set(e, ERR_UNSUPPORTED, "linear attention: heads of %u: must be 64 or 128",
+                       config->linear_attention.head_dim);
     if (strcmp(config->name, "auto") == 0) return open_best(config, out, e);
     char known[64] = "";
     for (size_t i = 0; i < N_DEVICES; i++) {
@@ -387,18 +391,23 @@ int backend_top(backend *be, const struct op_top *a) {
     return a->n_rows ? be->vt->top(be, a) : 0;
 }
 
+uint32_t backend_linear_chunk(uint32_t head_dim) {
+    return head_dim == 64    ? BACKEND_LINEAR_CHUNK_64
+           : head_dim == 128 ? BACKEND_LINEAR_CHUNK_128
+                             : 0;
+}
+
 uint64_t backend_linear_state_bytes(uint32_t head_dim) {
-    uint64_t chunk = head_dim == 64    ? BACKEND_LINEAR_CHUNK_64
-                     : head_dim == 128 ? BACKEND_LINEAR_CHUNK_128
-                                       : 0;
+    uint64_t chunk = backend_linear_chunk(head_dim);
     return chunk ? (head_dim + 2 * chunk) * head_dim * sizeof(float) : 0;
 }
 
 int backend_linear_attention(backend *be, const struct op_linear_attention *a) {
     uint64_t cols = (uint64_t)a->n_heads * a->head_dim,
              state = backend_linear_state_bytes(a->head_dim);
-    if (!state || !a->n_heads || a->n_rows > be->max_rows || a->n_seqs > a->n_rows ||
-        !factor_ok(a->scale) || !holds_f32(be, a->q, a->n_rows, cols) ||
+    if (!state || !a->n_heads || a->n_heads > be->linear_attention.n_heads ||
+        a->head_dim != be->linear_attention.head_dim || a->n_rows > be->max_rows ||
+        a->n_seqs > a->n_rows || !factor_ok(a->scale) || !holds_f32(be, a->q, a->n_rows, cols) ||
         !holds_f32(be, a->k, a->n_rows, cols) || !holds_f32(be, a->v, a->n_rows, cols) ||
         !holds_f32(be, a->out, a->n_rows, cols) || !holds_i32(be, a->pos, a->n_rows) ||
         !holds_i32(be, a->row_start, (uint64_t)a->n_seqs + 1) ||

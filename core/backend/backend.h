@@ -40,6 +40,10 @@ struct backend_config {
     struct backend_moe_limits {
         uint32_t n_experts, n_used, n_ff;
     } moe;
+    /* Of op_linear_attention: most heads, and their size; n_heads 0: there is none. */
+    struct backend_linear_limits {
+        uint32_t n_heads, head_dim;
+    } linear_attention;
 };
 
 /* ERR_UNSUPPORTED (unknown name, no such device or ISA on this machine; the text lists what is),
@@ -286,28 +290,34 @@ struct op_top {
 };
 int backend_top(backend *be, const struct op_top *a);
 
-/* Linear attention with a decay per head, causal, state in place of a KV cache:
+/* Linear attention with a decay per head, causal, a state in place of a KV cache:
  *   out[t] = scale * sum over s <= t of decay^(t - s) * (q[t] . k[s]) * v[s]
  * (Katharopoulos et al., "Transformers are RNNs", 2020; decay as in Sun et al., "Retentive
- * Network", 2023), computed in chunks of BACKEND_LINEAR_CHUNK positions counted from a sequence's
- * beginning, so that the result does not depend on how its rows were split into steps: a slot of
- * the state pool holds, for each head, S (head_dim, head_dim) f32: sum of decayed k^T v over the
- * whole chunks before the row's own K (chunk, head_dim), V (chunk, head_dim) f32: the rows of the
- * chunk that is not full yet Rows of one sequence are contiguous and their positions follow each
- * other; a sequence whose first row has position 0 starts from an empty slot, whatever it held. */
-enum { BACKEND_LINEAR_CHUNK_64 = 32, BACKEND_LINEAR_CHUNK_128 = 16 }; /* by head_dim */
+ * Network", 2023), computed in chunks of C positions counted from a sequence's beginning. The state
+ * slot of a sequence that has been given n positions holds for each head, each f32:
+ *   S (head_dim, head_dim)  of its n / C whole chunks: sum over s of decay^(last - s) k[s]^T v[s],
+ *                           last the last position of them; undefined while there is none
+ *   K (C, head_dim)         the n % C rows behind them; the rest is undefined
+ *   V (C, head_dim)         likewise
+ * so that a row's result and the state do not depend on how the rows were split into steps, bit for
+ * bit. A sequence that begins with position 0 needs no cleared slot: what is undefined is not read.
+ *
+ * Rows of one sequence are contiguous, rows row_start[s] .. row_start[s+1]-1, at least one each;
+ * their positions follow each other and what the slot holds. No two sequences share a slot. */
+enum { BACKEND_LINEAR_CHUNK_64 = 32, BACKEND_LINEAR_CHUNK_128 = 16 }; /* C, by head_dim */
 struct op_linear_attention {
     const backend_buf *q, *k, *v;               /* (n_rows, n_heads, head_dim) f32 */
     const backend_buf *pos;                     /* (n_rows) i32 */
     const backend_buf *row_start;               /* (n_seqs + 1) i32 */
     const backend_buf *slots;                   /* (n_seqs) i32, each < n_slots */
     const backend_weight *decay;                /* (1, n_heads) f32 in (0, 1], or NULL: 1 */
-    uint32_t n_rows, n_seqs, n_heads, head_dim; /* head_dim 64 or 128 */
+    uint32_t n_rows, n_seqs, n_heads, head_dim; /* heads as opened for; head_dim 64 or 128 */
     uint32_t n_slots;
     float scale;
     backend_buf *state; /* (n_slots, n_heads, backend_linear_state_bytes / 4) f32 */
     backend_buf *out;   /* (n_rows, n_heads, head_dim) f32 */
 };
+uint32_t backend_linear_chunk(uint32_t head_dim);       /* C; 0: no such head */
 uint64_t backend_linear_state_bytes(uint32_t head_dim); /* of one slot and head; 0: no such head */
 int backend_linear_attention(backend *be, const struct op_linear_attention *a);
 

@@ -56,6 +56,7 @@ struct backend {
     int n_threads;
     uint32_t max_rows, max_cols;
     struct backend_moe_limits moe;
+    struct backend_linear_limits linear_attention;
     uint32_t n_kernels;
     const char *kernel_names[BACKEND_MAX_KERNELS]; /* valid as long as the backend */
     atomic_uint_fast64_t kernel_counts[BACKEND_MAX_KERNELS];

@@ -1,14 +1,15 @@
 // top.metal - the k largest logits of rows, in the samplers' order: logit down, of equal ones the
 // lower id first.
 //
-// A row's columns are cut into slices, one a threadgroup; each of its simdgroups keeps the best k of
-// what it reads as a sorted list spread over its lanes, and simdgroup 0 merges the lists. Where a row
-// has several slices a second launch merges their lists in the same way. The order is total, so the
-// result is one whatever the cut. Floats are compared as integers: nothing depends on what the GPU
-// does with NaN and denormals.
+// A row's columns are cut into slices, one a threadgroup; each of its simdgroups keeps the best k
+// of what it reads as a sorted list spread over its lanes, and simdgroup 0 merges the lists. Where
+// a row has several slices a second launch merges their lists in the same way. The order is total,
+// so the result is one whatever the cut. Floats are compared as integers: nothing depends on what
+// the GPU does with NaN and denormals.
 #include "shaders/metal/common.h"
 
-constant uint TOP_SLOTS [[function_constant(0)]]; // of a list in each lane: 1 (k <= 32), 2; 0: k is 1
+constant uint TOP_SLOTS
+    [[function_constant(0)]]; // of a list in each lane: 1 (k <= 32), 2; 0: k is 1
 constant uint TOP_MERGE [[function_constant(1)]]; // 0: reads logits, 1: reads lists of slices
 constant uint TOP_LAST [[function_constant(2)]];  // 0: writes a slice's list, 1: writes the result
 
@@ -77,7 +78,8 @@ static inline top_list top_empty() {
 }
 
 // Merges the simdgroups' lists into that of simdgroup 0; lists (KARGS_TOP_SIMDGROUPS, k).
-static inline void top_merge(thread top_list &l, threadgroup uint2 *lists, uint k, uint sg, uint lane) {
+static inline void
+top_merge(thread top_list &l, threadgroup uint2 *lists, uint k, uint sg, uint lane) {
     threadgroup uint2 *own = lists + sg * k;
     for (uint s = 0; s < 2; s++)
         if (s * SIMD_WIDTH + lane < k) own[s * SIMD_WIDTH + lane] = l.slot[s];
@@ -88,8 +90,8 @@ static inline void top_merge(thread top_list &l, threadgroup uint2 *lists, uint 
     top_settle(l);
 }
 
-// x (rows, n_cols) f32, read as bits; candidates (rows of the pass, n_slices, k); ids, values (rows,
-// k). A threadgroup a slice and row; merging, one a row.
+// x (rows, n_cols) f32, read as bits; candidates (rows of the pass, n_slices, k); ids, values
+// (rows, k). A threadgroup a slice and row; merging, one a row.
 kernel void top(constant kargs_top &a [[buffer(0)]],
                 device const uint *x [[buffer(1)]],
                 device uint2 *candidates [[buffer(2)]],

@@ -129,6 +129,7 @@ static const struct backend_vtable vtable = {
     .norm = cpu_norm,
     .gather = cpu_gather,
     .top = cpu_top,
+    .linear_attention = cpu_linear_attention,
     .kv_copy = cpu_kv_copy,
 };
 
@@ -211,6 +212,7 @@ int backend_cpu_open(const struct backend_config *config, backend **out, err *e)
     c->base.max_rows = config->max_rows;
     c->base.max_cols = config->max_cols;
     c->base.moe = config->moe;
+    c->base.linear_attention = config->linear_attention;
     add_counters(c, isa);
     if (isa != &cpu_isa_generic) add_counters(c, &cpu_isa_generic);
     add_gemm_counters(c);

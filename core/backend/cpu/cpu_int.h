@@ -32,6 +32,7 @@ enum cpu_kernel {
     CPU_GATHER,
     CPU_TOP,
     CPU_KV_COPY,
+    CPU_LINEAR_ATTENTION,
     CPU_MOE_ROUTE,
     CPU_MOE_GATHER,
     CPU_MOE_COMBINE,
@@ -182,6 +183,7 @@ int cpu_linear(backend *be, const struct op_linear *a);
 int cpu_moe(backend *be, const struct op_moe *a);
 int cpu_rope_store(backend *be, const struct op_rope_store *a);
 int cpu_paged_attention(backend *be, const struct op_paged_attention *a);
+int cpu_linear_attention(backend *be, const struct op_linear_attention *a);
 int cpu_gather(backend *be, const struct op_gather *a);
 int cpu_top(backend *be, const struct op_top *a);
 int cpu_norm(backend *be, const struct op_norm *a);

@@ -1,9 +1,134 @@
-/* linear_attention.m - launches of linear attention: chunk states, their scan, outputs. Owns
- * nothing.
- */
+/* linear_attention.m - launches of linear attention: sums of chunks, their scan, outputs; one
+ * kernel for all of it where every sequence has one row. Owns nothing. */
 #include "core/backend/metal/metal_int.h"
 
+/* Sums of chunks that there is room for: a step with more of them goes in passes, from one to the
+ * next through S in the slots. 128 chunks of 32 heads of 64 values: 4096 rows. */
+enum { STATES_BYTES = 64 << 20, THREADS = 256 };
+
+_Static_assert(KARGS_LINEAR_CHUNK_64 == BACKEND_LINEAR_CHUNK_64 &&
+                   KARGS_LINEAR_CHUNK_128 == BACKEND_LINEAR_CHUNK_128,
+               "the kernels' chunks are the slots'");
+
+/* Numbers that the kernels give to the chunks of n_seqs sequences. */
+static uint64_t n_tasks(uint64_t n_rows, uint64_t n_seqs, uint32_t chunk) {
+    return n_rows / chunk + 2 * n_seqs;
+}
+
+/* Chunks of a pass. */
+static uint32_t pass_tasks(const backend *be) {
+    const struct backend_linear_limits *l = &be->linear_attention;
+    uint64_t state = (uint64_t)l->n_heads * l->head_dim * l->head_dim * sizeof(float);
+    uint64_t most = n_tasks(be->max_rows, be->max_rows, backend_linear_chunk(l->head_dim));
+    uint64_t n = STATES_BYTES / state;
+    if (n < 1) n = 1;
+    return (uint32_t)(n < most ? n : most);
+}
+
+int metal_linear_attention_scratch(struct metal_backend *m, const struct backend_config *c,
+                                   err *e) {
+    const struct backend_linear_limits *l = &c->linear_attention;
+    if (!l->n_heads) return 0;
+    uint64_t state = (uint64_t)l->n_heads * l->head_dim * l->head_dim * sizeof(float);
+    return backend_buf_new(&m->base, pass_tasks(&m->base) * state,
+                           &m->scratch[METAL_SCRATCH_STATES], e);
+}
+
+/* A launch of `kernel` with everything bound, but for its grid and traffic. */
+static struct metal_launch start(struct metal_backend *m, const struct op_linear_attention *a,
+                                 const struct kargs_linear_attention *args, const char *kernel) {
+    return (struct metal_launch){
+        .kernel = kernel,
+        .n_consts = 1,
+        .consts = {{0, a->head_dim}},
+        .args = args,
+        .args_bytes = sizeof *args,
+        .n_binds = 10,
+        .binds = {metal_at(a->q), metal_at(a->k), metal_at(a->v), metal_at(a->pos),
+                  metal_at(a->row_start), metal_at(a->slots),
+                  a->decay ? metal_weight_at(a->decay) : metal_at(a->q), metal_at(a->state),
+                  metal_at(a->out), metal_at(m->scratch[METAL_SCRATCH_STATES])},
+        .threads = {THREADS, 1, 1},
+    };
+}
+
+/* Bytes of one row, of S, of a chunk's K or V; all heads. */
+struct sizes {
+    uint64_t row, state, rows;
+    uint32_t chunk, tile_bytes; /* of one head in threadgroup memory */
+};
+
+static struct sizes sizes_of(const struct op_linear_attention *a) {
+    const uint32_t chunk = backend_linear_chunk(a->head_dim);
+    const uint64_t row = (uint64_t)a->n_heads * a->head_dim * sizeof(float);
+    return (struct sizes){.row = row,
+                          .state = row * a->head_dim,
+                          .rows = row * chunk,
+                          .chunk = chunk,
+                          .tile_bytes = chunk * a->head_dim * (uint32_t)sizeof(float)};
+}
+
+/* A step of one row a sequence. Traffic as if half of a chunk lay in the slots. */
+static int run_step(struct metal_backend *m, const struct op_linear_attention *a,
+                    const struct kargs_linear_attention *args) {
+    const struct sizes size = sizes_of(a);
+    struct metal_launch l = start(m, a, args, "linear_attention_step");
+    l.tg_bytes = size.tile_bytes + (a->head_dim * 5 + size.chunk) * (uint32_t)sizeof(float);
+    l.threads[0] = 4 * a->head_dim;
+    l.groups[0] = a->n_heads, l.groups[1] = a->n_seqs, l.groups[2] = 1;
+    l.read = a->n_seqs * (3 * size.row + size.state + size.rows);
+    l.written = a->n_seqs * 3 * size.row;
+    return metal_dispatch(m, &l);
+}
+
+/* Chunks first_task .. first_task + n_tasks - 1. Traffic as if every chunk were full, and those
+ * that no row touches were not there. */
+static int run_pass(struct metal_backend *m, const struct op_linear_attention *a,
+                    const struct kargs_linear_attention *args, uint64_t n_rows) {
+    const struct sizes size = sizes_of(a);
+    const uint64_t states = metal_div_up(n_rows, size.chunk) * size.state;
+    struct metal_launch l = start(m, a, args, "linear_attention_chunks");
+    l.tg_bytes = 2 * size.tile_bytes;
+    l.groups[0] = args->n_tasks, l.groups[1] = a->n_heads, l.groups[2] = 1;
+    l.read = n_rows * 2 * size.row, l.written = states;
+    int rc = metal_dispatch(m, &l);
+    if (rc) return rc;
+    l = start(m, a, args, "linear_attention_scan");
+    l.groups[0] = a->head_dim * a->head_dim / 4 / THREADS;
+    l.groups[1] = a->n_heads, l.groups[2] = a->n_seqs;
+    l.read = l.written = states;
+    if ((rc = metal_dispatch(m, &l))) return rc;
+    l = start(m, a, args, "linear_attention_outputs");
+    l.tg_bytes = 3 * size.tile_bytes + (4 + size.chunk) * size.chunk * (uint32_t)sizeof(float);
+    l.groups[0] = args->n_tasks, l.groups[1] = a->n_heads, l.groups[2] = 1;
+    l.read = n_rows * 3 * size.row + states, l.written = n_rows * size.row;
+    return metal_dispatch(m, &l);
+}
+
+static int keep_rows(struct metal_backend *m, const struct op_linear_attention *a,
+                     const struct kargs_linear_attention *args) {
+    const struct sizes size = sizes_of(a);
+    struct metal_launch l = start(m, a, args, "linear_attention_keep");
+    l.groups[0] = a->n_heads, l.groups[1] = a->n_seqs, l.groups[2] = 1;
+    l.read = l.written = a->n_seqs * size.rows; /* half a chunk of K and of V */
+    return metal_dispatch(m, &l);
+}
+
 int metal_linear_attention(backend *be, const struct op_linear_attention *a) {
-    (void)be, (void)a;
-    return ERR_UNSUPPORTED;
+    struct metal_backend *m = metal_of(be);
+    struct kargs_linear_attention args = {.n_seqs = a->n_seqs,
+                                          .n_heads = a->n_heads,
+                                          .n_slots = a->n_slots,
+                                          .has_decay = a->decay != NULL,
+                                          .scale = a->scale};
+    if (a->n_seqs == a->n_rows) return run_step(m, a, &args);
+    const uint64_t all = n_tasks(a->n_rows, a->n_seqs, backend_linear_chunk(a->head_dim));
+    const uint32_t most = pass_tasks(be);
+    int rc = 0;
+    for (uint64_t at = 0; at < all && !rc; at += args.n_tasks) {
+        args.first_task = (uint32_t)at;
+        args.n_tasks = (uint32_t)(all - at < most ? all - at : most);
+        rc = run_pass(m, a, &args, a->n_rows * args.n_tasks / all);
+    }
+    return rc ? rc : keep_rows(m, a, &args);
 }

@@ -223,6 +223,7 @@ int metal_input_scratch(struct metal_backend *m, const struct backend_config *c,
 int metal_attention_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_moe_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_top_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
+int metal_linear_attention_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 enum metal_scratch {
     METAL_SCRATCH_IN,        /* (max_rows, max_cols) f32: a product's input after its norm */
     METAL_SCRATCH_PARTS,     /* attention: partial results */
