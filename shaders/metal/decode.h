@@ -9,7 +9,8 @@
  * Bytes stay four to a register while fields are cut out of them; a conversion and one product, or
  * one fma where the format has a minimum, are left for each value. Scales are multiplied first: of
  * d * scale * q all is exact in f32 (at most 11 + 7 + 5 bits), so that only what a minimum adds is
- * rounded, once, by the fma as by the C decoder's subtraction. */
+ * rounded, once, by the fma as by the C decoder's subtraction. Offsets in a row fit 32 bits
+ * (metal_row_bytes), which a load adds to its 64-bit base for nothing. */
 #ifndef INFERD_METAL_DECODE_H
 #define INFERD_METAL_DECODE_H
 
@@ -186,14 +187,14 @@ static inline float plain_value(uint type, device const uchar *row, uint col) {
 
 static inline void plain_group(uint type, device const uchar *row, uint group, thread float *w) {
     if (type == QTYPE_F32) {
-        const float4 a = *(device const packed_float4 *)(row + 32 * ulong(group));
-        const float4 b = *(device const packed_float4 *)(row + 32 * ulong(group) + 16);
+        const float4 a = *(device const packed_float4 *)(row + 32 * group);
+        const float4 b = *(device const packed_float4 *)(row + 32 * group + 16);
         for (uint j = 0; j < 4; j++)
             w[j] = a[j], w[4 + j] = b[j];
         return;
     }
-    const ushort4 a = *(device const packed_ushort4 *)(row + 16 * ulong(group));
-    const ushort4 b = *(device const packed_ushort4 *)(row + 16 * ulong(group) + 8);
+    const ushort4 a = *(device const packed_ushort4 *)(row + 16 * group);
+    const ushort4 b = *(device const packed_ushort4 *)(row + 16 * group + 8);
     for (uint j = 0; j < 4; j++) {
         w[j] = type == QTYPE_F16 ? f16_value(a[j]) : bf16_value(a[j]);
         w[4 + j] = type == QTYPE_F16 ? f16_value(b[j]) : bf16_value(b[j]);
@@ -213,35 +214,35 @@ static inline void decode8(uint type, device const uchar *row, uint group, threa
     const uint super = group / 32, sg = group % 32;
     switch (type) {
     case QTYPE_Q4_0:
-        return q4_0_group(row + 18 * ulong(block), g, w);
+        return q4_0_group(row + 18 * block, g, w);
     case QTYPE_Q4_1:
-        return q4_1_group(row + 20 * ulong(block), g, w);
+        return q4_1_group(row + 20 * block, g, w);
     case QTYPE_Q5_0:
-        return q5_0_group(row + 22 * ulong(block), g, w);
+        return q5_0_group(row + 22 * block, g, w);
     case QTYPE_Q5_1:
-        return q5_1_group(row + 24 * ulong(block), g, w);
+        return q5_1_group(row + 24 * block, g, w);
     case QTYPE_Q8_0: {
-        device const uchar *b = row + 34 * ulong(block);
+        device const uchar *b = row + 34 * block;
         return signed8(bytes8(b + 2 + 8 * g), half_at(b), w);
     }
     case QTYPE_IQ4_NL: {
-        device const uchar *b = row + 18 * ulong(block);
+        device const uchar *b = row + 18 * block;
         return iq4_levels8(nibbles_of(bytes8(b + 2 + 8 * (g & 1)), g), half_at(b), w);
     }
     case QTYPE_MXFP4:
-        return mxfp4_group(row + 17 * ulong(block), g, w);
+        return mxfp4_group(row + 17 * block, g, w);
     case QTYPE_Q2_K:
-        return q2_k_group(row + 84 * ulong(super), sg, w);
+        return q2_k_group(row + 84 * super, sg, w);
     case QTYPE_Q3_K:
-        return q3_k_group(row + 110 * ulong(super), sg, w);
+        return q3_k_group(row + 110 * super, sg, w);
     case QTYPE_Q4_K:
-        return q4_k_group(row + 144 * ulong(super), sg, w);
+        return q4_k_group(row + 144 * super, sg, w);
     case QTYPE_Q5_K:
-        return q5_k_group(row + 176 * ulong(super), sg, w);
+        return q5_k_group(row + 176 * super, sg, w);
     case QTYPE_Q6_K:
-        return q6_k_group(row + 210 * ulong(super), sg, w);
+        return q6_k_group(row + 210 * super, sg, w);
     case QTYPE_IQ4_XS:
-        return iq4_xs_group(row + 136 * ulong(super), sg, w);
+        return iq4_xs_group(row + 136 * super, sg, w);
     default:
         return plain_group(type, row, group, w);
     }

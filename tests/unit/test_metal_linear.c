@@ -80,29 +80,40 @@ static void run(backend *be, struct product *p, uint32_t first, uint32_t n_rows,
 
 /* ---- one order in both families ---- */
 
-static const enum metal_products families[] = {METAL_VECTOR_ONLY, METAL_MATRIX_ONLY, METAL_BOTH};
+/* Every mode that this device may be in; the first is the one of rows alone. Where the probe found
+ * that simdgroup matrices add in another order, they do all rows and there is nothing to compare.
+ */
+static uint32_t find_modes(backend *be, enum metal_products *modes) {
+    enum metal_products found = backend_metal_products(be);
+    modes[0] = found == METAL_MATRIX_ONLY ? METAL_MATRIX_ONLY : METAL_VECTOR_ONLY;
+    modes[1] = METAL_MATRIX_ONLY, modes[2] = METAL_BOTH;
+    CHECK(backend_metal_force_products(be, METAL_BOTH) ==
+          (found == METAL_VECTOR_ONLY ? ERR_UNSUPPORTED : 0));
+    return found == METAL_BOTH ? 3 : 1;
+}
 
-/* Batches of many sizes in each mode against rows alone in the vector family. */
-static void check_families(backend *be, struct product *p) {
-    static const uint32_t batches[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 70};
+/* Batches of many sizes in each mode against rows alone. */
+static void check_families(backend *be, struct product *p, uint32_t n_rows) {
+    static const uint32_t batches[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 17, 33, 70};
+    enum metal_products modes[3];
+    uint32_t n_modes = find_modes(be, modes), n_results = p->op.act ? 1 : p->n_weights;
     float *want[BACKEND_LINEAR_MAX] = {0}, *got[BACKEND_LINEAR_MAX] = {0};
     for (uint32_t i = 0; i < p->n_weights; i++)
         want[i] = be_new((uint64_t)MOST_ROWS * p->m[i].n_out, 4),
         got[i] = be_new((uint64_t)MOST_ROWS * p->m[i].n_out, 4);
-    CHECK(backend_metal_force_products(be, METAL_VECTOR_ONLY) == 0);
-    for (uint32_t row = 0; row < MOST_ROWS; row++)
+    CHECK(backend_metal_force_products(be, modes[0]) == 0);
+    for (uint32_t row = 0; row < n_rows; row++)
         run(be, p, row, 1, want);
-    for (size_t f = 0; f < 3; f++)
-        for (size_t b = 0; b < sizeof batches / sizeof batches[0]; b++) {
-            uint32_t n = batches[b], first = be_below(MOST_ROWS - n + 1);
-            CHECK(backend_metal_force_products(be, families[f]) == 0);
+    for (uint32_t f = 0; f < n_modes; f++)
+        for (size_t b = 0; b < sizeof batches / sizeof batches[0] && batches[b] <= n_rows; b++) {
+            uint32_t n = batches[b], first = be_below(n_rows - n + 1);
+            CHECK(backend_metal_force_products(be, modes[f]) == 0);
             run(be, p, first, n, got);
-            for (uint32_t i = 0; i < (p->op.act ? 1 : p->n_weights); i++) {
+            for (uint32_t i = 0; i < n_results; i++) {
                 uint64_t n_out = p->m[i].n_out, at = first * n_out;
                 CHECK_MSG(memcmp(got[i] + at, want[i] + at, n * n_out * sizeof(float)) == 0,
-                          "%s (%u, %u), %u rows, family %d: other bits than a row alone",
-                          qtype_name(p->m[i].type), p->m[i].n_out, p->m[i].n_in, n,
-                          (int)families[f]);
+                          "%s (%u, %u), %u rows, mode %d: other bits than a row alone",
+                          qtype_name(p->m[i].type), p->m[i].n_out, p->m[i].n_in, n, (int)modes[f]);
             }
         }
     for (uint32_t i = 0; i < p->n_weights; i++)
@@ -122,9 +133,11 @@ static void test_families(void) {
     be_seed = 5;
     for (uint32_t t = 0; t < N_BLOCK_TYPES; t++)
         for (uint32_t k = 0; k < (block_is_float(block_types[t].type) ? 4 : 2); k++) {
+            enum metal_products found = backend_metal_products(be);
             int type = block_types[t].type;
             struct product *p = product_new(be, 1, &type, &n_outs[(t + k) % 5], odd_size(type, k));
-            check_families(be, p);
+            check_families(be, p, k == t % 2 ? MOST_ROWS : 12);
+            CHECK(backend_metal_force_products(be, found) == 0);
             product_free(p);
         }
     backend_close(be);
@@ -219,16 +232,20 @@ static void check_op(backend *be, uint32_t n, const int *types, const uint32_t *
         if (i != 1) p->op.bias[i] = p->b[i];
     }
     p->op.act = act, p->op.softcap = cap, p->op.y_scale = cap != 0 ? 0.25f : 0;
-    for (size_t f = 0; f < 3; f++)
+    enum metal_products found = backend_metal_products(be), modes[3];
+    uint32_t n_modes = find_modes(be, modes);
+    for (uint32_t f = 0; f < n_modes; f++)
         for (uint32_t rows = 1; rows <= 11; rows += 10) {
-            CHECK(backend_metal_force_products(be, families[f]) == 0);
+            CHECK(backend_metal_force_products(be, modes[f]) == 0);
             uint64_t before = dispatches(be, "linear_vector") + dispatches(be, "linear_matrix");
             run(be, p, 0, rows, got);
             CHECK(dispatches(be, "linear_vector") + dispatches(be, "linear_matrix") - before ==
                   n_dispatches);
             check_values(p, rows, got);
         }
-    check_families(be, p);
+    CHECK(backend_metal_force_products(be, found) == 0);
+    check_families(be, p, 17);
+    CHECK(backend_metal_force_products(be, found) == 0);
     for (uint32_t i = 0; i < n; i++)
         free(got[i]);
     product_free(p);
@@ -255,6 +272,10 @@ static void test_weights(void) {
 /* Bytes that an op says it moves: those of its arrays, each weight once. */
 static void test_counted_bytes(void) {
     backend *be = open_metal();
+    if (backend_metal_products(be) == METAL_MATRIX_ONLY) {
+        backend_close(be);
+        return;
+    }
     struct product *p =
         product_new(be, 2, (const int[]){QTYPE_Q4_K, QTYPE_Q4_K}, (const uint32_t[]){33, 67}, 512);
     float *got[] = {be_new(8 * 33, 4), be_new(8 * 67, 4)};
