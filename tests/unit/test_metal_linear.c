@@ -8,7 +8,7 @@
 #ifdef INFERD_METAL
 #include "core/backend/metal/metal.h"
 
-enum { MOST_ROWS = 70, MOST_COLS = 1024, MOST_OUTS = 67 };
+enum { MOST_ROWS = 70, MOST_COLS = 1024 };
 
 static backend *open_metal(void) {
     backend *be;
@@ -28,7 +28,7 @@ static uint64_t dispatches(const backend *be, const char *kernel) {
 struct product {
     uint32_t n_weights, n_rows;
     struct matrix m[BACKEND_LINEAR_MAX];
-    float *bias[BACKEND_LINEAR_MAX], *x; /* (MOST_OUTS), (MOST_ROWS, n_in) */
+    float *bias[BACKEND_LINEAR_MAX], *x; /* (n_out), (MOST_ROWS, n_in) */
     backend_buf *xb, *yb[BACKEND_LINEAR_MAX];
     backend_weight *w[BACKEND_LINEAR_MAX], *b[BACKEND_LINEAR_MAX];
     struct op_linear op;
@@ -120,26 +120,24 @@ static void check_families(backend *be, struct product *p, uint32_t n_rows) {
         free(want[i]), free(got[i]);
 }
 
-static uint32_t odd_size(int type, uint32_t k) {
-    static const uint32_t floats[] = {100, 7, 1, 576, 67}, blocks[] = {96, 32, 288, 64, 512},
-                          supers[] = {256, 512, 256, 768, 256};
-    uint32_t elems = qtype_find(type)->block_elems;
-    return (elems == 1 ? floats : elems == Q_ELEMS ? blocks : supers)[k % 5];
-}
-
+/* Of each type: many rows of few columns and outputs, few rows of more. */
 static void test_families(void) {
-    static const uint32_t n_outs[] = {67, 1, 33, 3, 31};
+    static const uint32_t n_outs[2][5] = {{33, 1, 31, 3, 8}, {67, 31, 66, 1, 33}};
+    static const uint32_t floats[] = {100, 7, 1, 328}, blocks[] = {96, 352}, supers[] = {256, 512};
     backend *be = open_metal();
+    enum metal_products found = backend_metal_products(be);
     be_seed = 5;
-    for (uint32_t t = 0; t < N_BLOCK_TYPES; t++)
-        for (uint32_t k = 0; k < (block_is_float(block_types[t].type) ? 4 : 2); k++) {
-            enum metal_products found = backend_metal_products(be);
-            int type = block_types[t].type;
-            struct product *p = product_new(be, 1, &type, &n_outs[(t + k) % 5], odd_size(type, k));
-            check_families(be, p, k == t % 2 ? MOST_ROWS : 12);
+    for (uint32_t t = 0; t < N_BLOCK_TYPES; t++) {
+        int type = block_types[t].type;
+        uint32_t elems = qtype_find(type)->block_elems;
+        for (uint32_t k = 0; k < (elems == 1 ? 4 : 2); k++) {
+            uint32_t n_in = elems == 1 ? floats[k] : elems == Q_ELEMS ? blocks[k] : supers[k];
+            struct product *p = product_new(be, 1, &type, &n_outs[k % 2][(t + k) % 5], n_in);
+            check_families(be, p, k == 0 ? MOST_ROWS : 12);
             CHECK(backend_metal_force_products(be, found) == 0);
             product_free(p);
         }
+    }
     backend_close(be);
 }
 
