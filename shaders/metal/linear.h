@@ -51,4 +51,65 @@ static inline float linear_finish(constant kargs_linear &a, thread const linear_
     return SCALED & 1 ? v * a.y_scale : v;
 }
 
+/* The rows of a pass or tile. Those of a batch from first on; an expert's are in moe.h, with the
+ * same functions. rows_x is readable beyond rows_n too. */
+struct linear_batch {
+    device const float *x; /* (n_rows, n_in) */
+    uint first, n_rows, n_in;
+};
+
+static inline uint rows_n(thread const linear_batch &b) {
+    return b.n_rows - b.first;
+}
+
+static inline device const float *rows_x(thread const linear_batch &b, uint i) {
+    return b.x + ulong(min(b.first + i, b.n_rows - 1)) * b.n_in;
+}
+
+static inline ulong rows_y(thread const linear_batch &b, uint i) {
+    return b.first + i;
+}
+
+/* The first N of rows, those that there are (family for few rows). Every lane of a weight row's
+ * eight has all of its products: lane c finishes and writes the results c, c + 8, ... */
+template <uint R, uint N, uint U, typename Rows>
+static inline void linear_rows(constant kargs_linear &a, thread const linear_tile &t,
+                               thread const Rows &rows, uint simdgroup, uint lane) {
+    const bool pair = ACT != PRODUCT_ACT_NONE;
+    const uint n_outs = pair ? R / 2 : R; /* of this lane's */
+    const uint out =
+        ((t.at * KARGS_LINEAR_SIMDGROUPS + simdgroup) * n_outs) * KARGS_PRODUCT_SLOTS + lane / 8;
+    product_lane<R, N> l;
+    l.type[0] = TYPE;
+    l.type[1] = pair ? TYPE_UP : TYPE;
+    l.n_in = a.n_in;
+    l.edge = EDGE != 0;
+    l.c = lane % 8;
+#pragma unroll
+    for (uint r = 0; r < R; r++) {
+        const uint row = min(out + (pair ? r / 2 : r) * KARGS_PRODUCT_SLOTS, t.n_out - 1);
+        l.w[r] = pair && r % 2 ? t.w[1] + ulong(row) * a.row_bytes[1]
+                               : t.w[0] + ulong(row) * a.row_bytes[0];
+    }
+#pragma unroll
+    for (uint n = 0; n < N; n++)
+        l.x[n] = rows_x(rows, n);
+    const product_sums<R, N> s = product_rows<R, N, U>(l);
+
+    float v[(R * N + 7) / 8], up[(R * N + 7) / 8]; /* this lane's */
+#pragma unroll
+    for (uint i = 0; i < R * N; i++) {
+        const uint r = pair ? min(2 * (i / N), R - 1) : i / N;
+        if (i % 8 == 0) v[i / 8] = 0, up[i / 8] = 0;
+        v[i / 8] = i % 8 == l.c ? s.v[r][i % N] : v[i / 8];
+        if (pair) up[i / 8] = i % 8 == l.c ? s.v[min(r + 1, R - 1)][i % N] : up[i / 8];
+    }
+#pragma unroll
+    for (uint k = 0; k < (R * N + 7) / 8; k++) {
+        const uint i = 8 * k + l.c, o = out + i / N * KARGS_PRODUCT_SLOTS;
+        if (i < n_outs * N && i % N < rows_n(rows) && o < t.n_out)
+            t.y[rows_y(rows, i % N) * t.n_out + o] = linear_finish(a, t, o, v[k], up[k]);
+    }
+}
+
 #endif
