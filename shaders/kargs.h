@@ -74,6 +74,26 @@ struct kargs_input {
 };
 KARGS_SIZE(struct kargs_input, 12);
 
+/* moe.metal: moe_route. One threadgroup a row. */
+struct kargs_moe_route {
+    kargs_u32 n_rows, n_experts, n_used, renormalize;
+    float weight_scale;
+};
+KARGS_SIZE(struct kargs_moe_route, 20);
+
+/* moe.metal: moe_lists. One threadgroup. */
+struct kargs_moe_lists {
+    kargs_u32 n_pairs, n_experts;
+    kargs_u32 tile_rows, n_tiles; /* most pairs of a tile; tiles to fill in */
+};
+KARGS_SIZE(struct kargs_moe_lists, 16);
+
+/* moe.metal: moe_combine. */
+struct kargs_moe_combine {
+    kargs_u32 n_in, n_used, has_shared, has_gate;
+};
+KARGS_SIZE(struct kargs_moe_combine, 16);
+
 /* rope.metal: rope_store. A simdgroup a head. */
 struct kargs_rope_store {
     kargs_u32 n_heads, n_kv_heads;
@@ -107,5 +127,12 @@ struct kargs_linear {
     float y_scale, y_over_cap, cap; /* y_over_cap = y_scale / cap */
 };
 KARGS_SIZE(struct kargs_linear, 48);
+
+/* moe.metal: moe_vector, moe_matrix.metal: the experts' products, gate and up as a pair or down. */
+struct kargs_moe_products {
+    struct kargs_linear linear; /* n_rows is not looked at: an expert's are known on the device */
+    kargs_u32 n_share;          /* pairs that read one row of the input */
+};
+KARGS_SIZE(struct kargs_moe_products, 52);
 
 #endif

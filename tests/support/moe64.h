@@ -182,6 +182,7 @@ struct moe_way {
     double *y, *error;                             /* (n_in) */
     float *hidden;                                 /* (n_ff) */
     double *hidden_error;
+    double relative; /* largest error so far, of the largest value of its row */
 };
 
 /* false: two scores are so near each other that rounding may choose. */
@@ -249,16 +250,20 @@ static inline double moe_compare_row(struct moe_way *w, uint32_t row, const floa
     double share = c->share == MOE_NOTHING_SHARED ? 0
                    : c->share == MOE_SHARED       ? 1
                                                   : moe_sigmoid(w->l->shared_gate[row]);
-    double worst = 0;
+    double worst = 0, largest = 1e-30, most = 0;
     memset(w->y, 0, c->n_in * sizeof *w->y);
     memset(w->error, 0, c->n_in * sizeof *w->error);
     for (uint32_t e = 0; e < c->n_experts; e++)
         if (w->weight[e] != 0) moe_add_expert(w, e);
     for (uint32_t o = 0; o < c->n_in; o++) {
         double want = w->y[o] + share * shared[o];
-        double error = fabs(y[o] - want) / (w->error[o] + 1e-6 * fabs(shared[o]) + 1e-30);
+        double off = fabs(y[o] - want);
+        double error = off / (w->error[o] + 1e-6 * fabs(shared[o]) + 1e-30);
         if (!(error <= worst)) worst = isnan(error) ? INFINITY : error;
+        largest = fmax(largest, fabs(want));
+        most = fmax(most, off);
     }
+    w->relative = fmax(w->relative, most / largest);
     return worst;
 }
 
@@ -296,7 +301,7 @@ static inline void moe_draw_rows(struct moe_way *w, struct moe_layer *l) {
     }
 }
 
-/* A layer of this kind with random rows; the largest error in units of what is allowed. */
+/* A layer of this kind with random rows; the largest error of the largest value of its row. */
 static inline double moe_check_case(backend *be, const struct moe_case *c) {
     struct moe_layer l = moe_layer_new(c);
     struct moe_way w = moe_way_new(&l);
@@ -324,7 +329,7 @@ static inline double moe_check_case(backend *be, const struct moe_case *c) {
     moe_placed_free(&p);
     moe_way_free(&w);
     moe_layer_free(&l);
-    return worst;
+    return w.relative;
 }
 
 #endif

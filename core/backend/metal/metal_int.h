@@ -93,9 +93,9 @@ struct metal_backend {
                                                                                     recorded */
     err failed; /* code 0: healthy */
 
-    char isa[64];            /* "Apple M4" and the family of kernels, for logs */
-    char (*names)[64];       /* (n_kernels) names of kernels, for counters */
-    backend_buf *scratch[8]; /* of enum metal_scratch, taken at open; NULL: not needed */
+    char isa[64];             /* "Apple M4" and the family of kernels, for logs */
+    char (*names)[64];        /* (n_kernels) names of kernels, for counters */
+    backend_buf *scratch[12]; /* of enum metal_scratch, taken at open; NULL: not needed */
 };
 
 static inline struct metal_backend *metal_of(backend *be) {
@@ -225,14 +225,17 @@ int metal_moe_scratch(struct metal_backend *m, const struct backend_config *c, e
 int metal_top_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_linear_attention_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 enum metal_scratch {
-    METAL_SCRATCH_IN,        /* (max_rows, max_cols) f32: a product's input after its norm */
-    METAL_SCRATCH_PARTS,     /* attention: partial results */
-    METAL_SCRATCH_MOE_ROUTE, /* chosen experts, their rows, weights */
-    METAL_SCRATCH_MOE_FF,    /* rows of the experts' hidden layer */
-    METAL_SCRATCH_MOE_OUT,
-    METAL_SCRATCH_MOE_IN,
-    METAL_SCRATCH_TOP,    /* lists of the best of a row's slices */
-    METAL_SCRATCH_STATES, /* linear attention: states of chunks */
+    METAL_SCRATCH_IN,          /* (max_rows, max_cols) f32: a product's input after its norm */
+    METAL_SCRATCH_PARTS,       /* attention: partial results */
+    METAL_SCRATCH_MOE_SCORES,  /* (max_rows, n_experts) f32 */
+    METAL_SCRATCH_MOE_EXPERTS, /* of pairs of a row and an expert (moe.metal): the expert u32, */
+    METAL_SCRATCH_MOE_WEIGHTS, /* its weight f32, */
+    METAL_SCRATCH_MOE_LIST,    /* the pairs of one expert after the other's u32, */
+    METAL_SCRATCH_MOE_TILES,   /* what of the list goes together, */
+    METAL_SCRATCH_MOE_FF,      /* the hidden layer (n_ff) f32, */
+    METAL_SCRATCH_MOE_OUT,     /* the expert's result (max_cols) f32 */
+    METAL_SCRATCH_TOP,         /* lists of the best of a row's slices */
+    METAL_SCRATCH_STATES,      /* linear attention: states of chunks */
     METAL_N_SCRATCH
 };
 

@@ -1,0 +1,54 @@
+/* moe.h - what the kernels of a mixture of experts share. A pair is a row and one of its experts:
+ * pair row * n_used + k is the row's k-th expert, in ascending order of experts. */
+#ifndef INFERD_METAL_MOE_H
+#define INFERD_METAL_MOE_H
+
+#include "shaders/metal/linear.h"
+
+enum { MOE_MAX_EXPERTS = 1024 };
+
+/* Pairs list[first] to list[first + n_rows - 1] of one expert; n_rows 0: none. */
+struct moe_tile {
+    uint expert, first, n_rows;
+};
+
+/* As linear_batch. Gate and up read the row of a pair, which n_share pairs have in common; down
+ * reads the pair's own. */
+struct moe_rows {
+    device const float *x;
+    device const uint *list; /* of the tile */
+    uint n_rows, n_in, n_share;
+};
+
+static inline uint rows_n(thread const moe_rows &r) {
+    return r.n_rows;
+}
+
+static inline device const float *rows_x(thread const moe_rows &r, uint i) {
+    return r.x + ulong(r.list[min(i, r.n_rows - 1)] / r.n_share) * r.n_in;
+}
+
+static inline ulong rows_y(thread const moe_rows &r, uint i) {
+    return r.list[i];
+}
+
+static inline moe_rows moe_rows_of(constant kargs_moe_products &a, moe_tile tile,
+                                   device const float *x, device const uint *list) {
+    return {x, list + tile.first, tile.n_rows, a.linear.n_in, a.n_share};
+}
+
+/* Tile `at` of an expert's outputs. w1 and b1: of a pair's second. */
+static inline linear_tile moe_outputs(constant kargs_moe_products &a, uint expert, uint at,
+                                      device const uchar *w0, device const uchar *w1,
+                                      device const float *b0, device const float *b1,
+                                      device float *y) {
+    const ulong first = ulong(expert) * a.linear.n_out[0];
+    return {{w0 + first * a.linear.row_bytes[0], w1 + first * a.linear.row_bytes[1]},
+            {b0 + first, b1 + first},
+            y,
+            a.linear.n_out[0],
+            at,
+            (BIAS & 1) != 0};
+}
+
+#endif

@@ -1,0 +1,166 @@
+// moe.metal - a mixture of experts: which experts a row goes to, which rows an expert gets, the sum
+// of what they make of it. Their products for few rows an expert are at the end; for many in
+// moe_matrix.metal.
+//
+// An expert's rows are worked on in tiles of up to tile_rows pairs, so
+// that its weights are read once for all of them; the grids of products have as many tiles as there
+// may be, those beyond are empty.
+#include "shaders/metal/moe.h"
+#include "shaders/metal/sums.h"
+
+// Sum of v over the threads before this one; *total: over all. parts (32): nobody else's. All
+// threads call it.
+static inline uint group_prefix_sum(uint v, threadgroup uint *parts, uint simd, uint n_simds,
+                                    uint lane, thread uint *total) {
+    const uint before = simd_prefix_exclusive_sum(v);
+    if (lane == SIMD_WIDTH - 1) parts[simd] = before + v;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    const uint part = lane < n_simds ? parts[lane] : 0;
+    const uint parts_before = simd_prefix_exclusive_sum(part);
+    *total = simd_broadcast(parts_before + part, ushort(n_simds - 1));
+    return before + simd_broadcast(parts_before, ushort(simd));
+}
+
+// Chooses and weighs a row's experts: one threadgroup a row, thread t is expert t. An expert is
+// chosen by its rank, the number of experts with a larger score, or the same and a lower number; a
+// score that is no number ranks as the lowest.
+// experts, weights (n_rows, n_used), ascending. A single row needs no lists: its pairs are written
+// here.
+[[max_total_threads_per_threadgroup(1024)]]
+kernel void moe_route(constant kargs_moe_route &a [[buffer(0)]],
+                      device const float *scores [[buffer(1)]], // (n_rows, n_experts)
+                      device uint *experts [[buffer(2)]],
+                      device float *weights [[buffer(3)]],
+                      device uint *list [[buffer(4)]],
+                      device moe_tile *tiles [[buffer(5)]],
+                      uint row [[threadgroup_position_in_grid]],
+                      uint e [[thread_index_in_threadgroup]],
+                      uint lane [[thread_index_in_simdgroup]],
+                      uint simd [[simdgroup_index_in_threadgroup]],
+                      uint n_simds [[simdgroups_per_threadgroup]]) {
+    threadgroup float keys[MOE_MAX_EXPERTS], float_parts[SIMD_WIDTH], top;
+    threadgroup uint parts[SIMD_WIDTH];
+    const bool exists = e < a.n_experts;
+    const float score = exists ? scores[ulong(row) * a.n_experts + e] : 0.0f;
+    const float key = isnan(score) ? -INFINITY : score;
+    keys[e] = key;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    uint rank = 0;
+    for (uint i = 0; i < a.n_experts; i++)
+        rank += keys[i] > key || (keys[i] == key && i < e);
+    if (exists && rank == 0) top = score;
+    const bool chosen = exists && rank < a.n_used;
+    uint n_chosen;
+    const uint slot = group_prefix_sum(chosen, parts, simd, n_simds, lane, &n_chosen);
+    const float term = chosen || (exists && !a.renormalize) ? exp(score - top) : 0.0f;
+    const float sum = group_tree_sum(term, float_parts, simd, n_simds, lane);
+    if (!chosen) return;
+    experts[row * a.n_used + slot] = e;
+    weights[row * a.n_used + slot] = term / sum * a.weight_scale;
+    if (a.n_rows > 1) return;
+    list[slot] = slot;
+    tiles[slot] = {e, slot, 1};
+}
+
+// The pairs of each expert, in ascending order, and the tiles that they make: one threadgroup, of
+// at least n_experts threads. Counts are sums of integers, whose order does not matter; the rest
+// has one order.
+[[max_total_threads_per_threadgroup(1024)]]
+kernel void moe_lists(constant kargs_moe_lists &a [[buffer(0)]],
+                      device const uint *experts [[buffer(1)]], // (n_pairs)
+                      device uint *list [[buffer(2)]],          // (n_pairs)
+                      device moe_tile *tiles [[buffer(3)]],     // (n_tiles)
+                      uint at [[thread_index_in_threadgroup]],
+                      uint threads [[threads_per_threadgroup]],
+                      uint lane [[thread_index_in_simdgroup]],
+                      uint simd [[simdgroup_index_in_threadgroup]],
+                      uint n_simds [[simdgroups_per_threadgroup]]) {
+    threadgroup atomic_uint counts[MOE_MAX_EXPERTS];
+    threadgroup uint first[MOE_MAX_EXPERTS], parts[2][SIMD_WIDTH];
+    atomic_store_explicit(&counts[at], 0u, memory_order_relaxed);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint p = at; p < a.n_pairs; p += threads)
+        atomic_fetch_add_explicit(&counts[experts[p]], 1u, memory_order_relaxed);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+
+    // Thread e lays out expert e.
+    const uint count = atomic_load_explicit(&counts[at], memory_order_relaxed);
+    const uint n_own = (count + a.tile_rows - 1) / a.tile_rows;
+    uint n_pairs, n_tiles;
+    const uint begin = group_prefix_sum(count, parts[0], simd, n_simds, lane, &n_pairs);
+    const uint tile = group_prefix_sum(n_own, parts[1], simd, n_simds, lane, &n_tiles);
+    first[at] = begin;
+    for (uint i = 0; i < n_own; i++)
+        tiles[tile + i] = {at, begin + i * a.tile_rows,
+                           min(a.tile_rows, count - i * a.tile_rows)};
+    for (uint i = n_tiles + at; i < a.n_tiles; i += threads)
+        tiles[i] = {0, 0, 0};
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+
+    // Each simdgroup goes over all pairs for one expert after the other.
+    for (uint e = simd; e < a.n_experts; e += n_simds) {
+        uint to = first[e];
+        const uint end = to + atomic_load_explicit(&counts[e], memory_order_relaxed);
+        for (uint p = lane; to < end; p += SIMD_WIDTH) {
+            const bool own = p < a.n_pairs && experts[p] == e;
+            const uint before = simd_prefix_exclusive_sum(uint(own));
+            if (own) list[to + before] = p;
+            to += simd_broadcast(before + uint(own), SIMD_WIDTH - 1);
+        }
+    }
+}
+
+// y = sum of weight * (what an expert made of the row), ascending, then the shared expert's part.
+// One thread a column.
+kernel void moe_combine(constant kargs_moe_combine &a [[buffer(0)]],
+                        device const float *out [[buffer(1)]],     // (n_rows, n_used, n_in)
+                        device const float *weights [[buffer(2)]], // (n_rows, n_used)
+                        device const float *shared [[buffer(3)]],  // (n_rows, n_in)
+                        device const float *shared_gate [[buffer(4)]], // (n_rows)
+                        device float *y [[buffer(5)]],                 // (n_rows, n_in)
+                        uint2 at [[thread_position_in_grid]]) {
+    const uint col = at.x, row = at.y;
+    if (col >= a.n_in) return;
+    const ulong pair = ulong(row) * a.n_used, value = ulong(row) * a.n_in + col;
+    float sum = 0.0f;
+    for (uint k = 0; k < a.n_used; k++)
+        sum = fma(weights[pair + k], out[(pair + k) * a.n_in + col], sum);
+    if (a.has_shared) {
+        const float share = a.has_gate ? 1.0f / (1.0f + exp(-shared_gate[row])) : 1.0f;
+        sum = fma(share, shared[value], sum);
+    }
+    y[value] = sum;
+}
+
+// The products of gate and up (ACT), or of down, for few rows an expert (product.h): y (n_pairs,
+// n_out). Grid: tiles of pairs, of which those beyond the last are empty; tiles of outputs. ROWS 1:
+// all tiles have one row. Else a tile takes the smallest body that holds it; all have the same
+// outputs.
+kernel void moe_vector(constant kargs_moe_products &a [[buffer(0)]],
+                       device const moe_tile *tiles [[buffer(1)]],
+                       device const uint *list [[buffer(2)]],
+                       device const float *x [[buffer(3)]],
+                       device const uchar *w0 [[buffer(4)]],
+                       device const uchar *w1 [[buffer(5)]],
+                       device const float *b0 [[buffer(6)]],
+                       device const float *b1 [[buffer(7)]],
+                       device float *y [[buffer(8)]],
+                       uint2 group [[threadgroup_position_in_grid]],
+                       uint simdgroup [[simdgroup_index_in_threadgroup]],
+                       uint lane [[thread_index_in_simdgroup]]) {
+    const moe_tile tile = tiles[group.x];
+    if (tile.n_rows == 0) return;
+    const moe_rows rows = moe_rows_of(a, tile, x, list);
+    const linear_tile t = moe_outputs(a, tile.expert, group.y, w0, w1, b0, b1, y);
+    if (ROWS == 1 && WIDTH == 1) linear_rows<1, 1, 4>(a.linear, t, rows, simdgroup, lane);
+    if (ROWS == 1 && WIDTH == 2) linear_rows<2, 1, 4>(a.linear, t, rows, simdgroup, lane);
+    if (ROWS == 1) return;
+    if (tile.n_rows == 1)
+        linear_rows<4, 1, 2>(a.linear, t, rows, simdgroup, lane);
+    else if (tile.n_rows == 2)
+        linear_rows<4, 2, 1>(a.linear, t, rows, simdgroup, lane);
+    else if (tile.n_rows <= 4)
+        linear_rows<4, 4, 1>(a.linear, t, rows, simdgroup, lane);
+    else
+        linear_rows<4, 8, 1>(a.linear, t, rows, simdgroup, lane);
+}
