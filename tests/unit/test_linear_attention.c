@@ -186,8 +186,9 @@ static void run_rows(const struct trial *t, const struct device *d, struct resul
     free(s.q), free(s.k), free(s.v), free(s.out);
 }
 
-/* How rows are split into steps. */
-enum way { ALONE, TOGETHER, ONE_BY_ONE, RANDOMLY };
+/* How rows are split into steps. ACROSS: one row less than a chunk of each, most of them lying in
+ * two chunks. */
+enum way { ALONE, TOGETHER, ONE_BY_ONE, ACROSS, RANDOMLY };
 
 static bool choose(const struct trial *t, enum way way, const uint32_t *done, uint32_t *take) {
     uint32_t room = MAX_ROWS, n = 0;
@@ -196,6 +197,8 @@ static bool choose(const struct trial *t, enum way way, const uint32_t *done, ui
         take[i] = most;
         if (way == ALONE && n) take[i] = 0;
         if (way == ONE_BY_ONE && most) take[i] = 1;
+        if (way == ACROSS && most >= backend_linear_chunk(t->dim))
+            take[i] = backend_linear_chunk(t->dim) - 1;
         if (way == RANDOMLY && most) take[i] = be_below(3) ? be_below(most + 1) : be_below(2);
         room -= take[i];
         n += take[i];
@@ -365,11 +368,37 @@ static void test_refused(void) {
     close_device(&d);
 }
 
+/* Slots are read by the device alone there: rows of a sequence with one that is not are left. */
+static void test_metal_slot(void) {
+    struct trial t = new_trial(64, 1, false);
+    for (uint32_t n_rows = 2; n_rows <= 3; n_rows++) { /* a row each; several */
+        struct device d = open_device(&t, "metal", 1);
+        if (!d.be) return;
+        float x[3 * 64];
+        be_fill(x, 3 * 64, 1);
+        struct step s = {.n_rows = n_rows,
+                         .n_seqs = 2,
+                         .pos = {0, 0, 1},
+                         .row_start = {0, 1, (int32_t)n_rows},
+                         .slots = {1, MAX_SEQS},
+                         .q = x,
+                         .k = x,
+                         .v = x,
+                         .out = (float[3 * 64]){0}};
+        run_step(&t, &d, &s);
+        CHECK(s.out[0] != 0);
+        for (uint32_t i = 64; i < n_rows * 64; i++)
+            CHECK(s.out[i] == 0);
+        close_device(&d);
+    }
+}
+
 int main(int argc, char **argv) {
     be_args(argc, argv);
     RUN(test_dim_64);
     RUN(test_dim_128);
     RUN(test_passes);
     RUN(test_refused);
+    RUN(test_metal_slot);
     return check_done();
 }
