@@ -12,6 +12,7 @@ constant uint FINAL [[function_constant(9)]]; // one chunk is all that a row can
 #define LANE_DIMS  2 /* next to each other, in a step of SIMD_WIDTH * LANE_DIMS dimensions */
 #define STEP_DIMS  (SIMD_WIDTH * LANE_DIMS)
 #define MAX_STEPS  (MAX_HEAD_DIM / STEP_DIMS)
+#define N_STEPS    ((HEAD_DIM + STEP_DIMS - 1) / STEP_DIMS)
 #define SCALE_STEP (CHUNK * (HEAD_DIM / KV_SCALE_DIMS))
 
 // A lane's dimensions of each head: STEP_DIMS * step + LANE_DIMS * lane on.
@@ -72,9 +73,11 @@ static inline void make_dots(threadgroup const float *q, device const uchar *run
                 k[i] = kv_load4(KV_TYPE, run, (d + i) * BLOCK_TOKENS + token);
                 if (KV_TYPE == QTYPE_Q8_0) k[i] *= scale;
             }
-            for (uint h = 0; h < HEADS; h++)
+            for (uint h = 0; h < HEADS; h++) {
+                const float4 qh = ((threadgroup const float4 *)q)[(h * HEAD_DIM + d) / 4];
                 for (uint i = 0; i < 4; i++)
-                    dots[h] = fma(float4(q[h * HEAD_DIM + d + i]), k[i], dots[h]);
+                    dots[h] = fma(float4(qh[i]), k[i], dots[h]);
+            }
         }
     }
 }
@@ -92,31 +95,33 @@ static inline void load_scales(device const uchar *pool, device const int *table
     }
 }
 
-// Adds LANE_TOKENS tokens from position pos on to o.
-// weights (LANE_TOKENS, HEADS), scales: of their V.
+// Adds LANE_TOKENS tokens from position pos on to o. weights (HEADS, CHUNK), scales: of their V, both
+// from these tokens on.
 static inline void add_values(device const uchar *run, uint pos, seen keys, uint lane,
                               threadgroup const float *weights, threadgroup const half *scales,
                               thread lane_values &o) {
-    for (uint step = 0; step < MAX_STEPS; step++) {
+    float2 v[MAX_STEPS][LANE_TOKENS];
+    for (uint step = 0; step < N_STEPS; step++) {
         const uint d = step * STEP_DIMS + lane * LANE_DIMS;
-        if (d >= HEAD_DIM) break;
-        float2 v[LANE_TOKENS];
         for (uint i = 0; i < LANE_TOKENS; i++) {
-            v[i] = 0.0f;
-            if (!sees(keys, pos + i)) continue;
-            v[i] = kv_load2(KV_TYPE, run, (pos + i) % BLOCK_TOKENS * HEAD_DIM + d);
+            v[step][i] = 0.0f;
+            if (d >= HEAD_DIM || !sees(keys, pos + i)) continue;
+            v[step][i] = kv_load2(KV_TYPE, run, (pos + i) % BLOCK_TOKENS * HEAD_DIM + d);
             if (KV_TYPE == QTYPE_Q8_0)
-                v[i] *= float(scales[i * (HEAD_DIM / KV_SCALE_DIMS) + d / KV_SCALE_DIMS]);
+                v[step][i] *= float(scales[i * (HEAD_DIM / KV_SCALE_DIMS) + d / KV_SCALE_DIMS]);
         }
-        for (uint h = 0; h < HEADS; h++)
+    }
+    for (uint h = 0; h < HEADS; h++) {
+        const float4 w = *(threadgroup const float4 *)(weights + h * CHUNK);
+        for (uint step = 0; step < N_STEPS; step++)
             for (uint i = 0; i < LANE_TOKENS; i++)
-                o.v[h][step] = fma(float2(weights[i * HEADS + h]), v[i], o.v[h][step]);
+                o.v[h][step] = fma(float2(w[i]), v[step][i], o.v[h][step]);
     }
 }
 
 // A lane's dimensions of one head times factor, to (HEAD_DIM) f32.
 static inline void store_lane(device float *to, thread const float2 *o, float factor, uint lane) {
-    for (uint step = 0; step < MAX_STEPS; step++) {
+    for (uint step = 0; step < N_STEPS; step++) {
         const uint d = step * STEP_DIMS + lane * LANE_DIMS;
         if (d < HEAD_DIM)
             ((device float2 *)to)[d / LANE_DIMS] = fma(o[step], float2(factor), float2(0.0f));
@@ -127,7 +132,7 @@ static inline void store_lane(device float *to, thread const float2 *o, float fa
 // (n_seqs, table_stride) i32. parts (tasks, HEADS, n_parts, HEAD_DIM) f32, of chunk
 // first_chunk + part; sums (tasks, HEADS, n_parts) their m and l. With FINAL parts is out
 // (n_rows, n_heads, HEAD_DIM). Grid: SIMDGROUPS parts each, tasks. shared: q' (HEADS, HEAD_DIM);
-// weights (SIMDGROUPS, CHUNK, HEADS); scales of Q8_0.
+// weights (SIMDGROUPS, HEADS, CHUNK); scales of Q8_0.
 kernel void attention_decode(constant kargs_attention &a [[buffer(0)]],
                              device const float *q [[buffer(1)]],
                              device const int *pos [[buffer(2)]],
@@ -170,20 +175,19 @@ kernel void attention_decode(constant kargs_attention &a [[buffer(0)]],
     chunk_sum sum[MAX_HEADS];
     for (uint h = 0; h < HEADS; h++) {
         sum[h] = chunk_weights(dots[h], lane_pos, t.keys, a.cap);
-        for (uint i = 0; i < LANE_TOKENS; i++)
-            weights[(lane * LANE_TOKENS + i) * HEADS + h] = dots[h][i];
+        ((threadgroup float4 *)(weights + h * CHUNK))[lane] = dots[h];
     }
     simdgroup_barrier(mem_flags::mem_threadgroup);
 
     lane_values o;
     for (uint h = 0; h < HEADS; h++)
-        for (uint step = 0; step < MAX_STEPS; step++)
+        for (uint step = 0; step < N_STEPS; step++)
             o.v[h][step] = 0.0f;
     const uint begin = max(first_pos, t.keys.first / LANE_TOKENS * LANE_TOKENS);
     const uint end = min(first_pos + CHUNK, t.keys.last + 1);
     for (uint p = begin; p < end; p += LANE_TOKENS)
         add_values(v_pool + run_at(table, p, a.n_kv_heads, t.kv_head), p, t.keys, lane,
-                   weights + (p - first_pos) * HEADS,
+                   weights + (p - first_pos),
                    scales + (p - first_pos) * (HEAD_DIM / KV_SCALE_DIMS), o);
 
     for (uint h = 0; h < t.n_heads; h++) {
@@ -216,7 +220,7 @@ kernel void attention_reduce(constant kargs_attention &a [[buffer(0)]],
     for (uint part = 0; part < t.n_chunks; part++) {
         const merge f = merge_factors(total, sums[at + part], part == 0);
         device const float *from = parts + (at + part) * HEAD_DIM;
-        for (uint step = 0; step < MAX_STEPS; step++) {
+        for (uint step = 0; step < N_STEPS; step++) {
             const uint d = step * STEP_DIMS + lane * LANE_DIMS;
             if (d >= HEAD_DIM) break;
             const float2 v = ((device const float2 *)from)[d / LANE_DIMS];
