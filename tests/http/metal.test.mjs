@@ -1,0 +1,188 @@
+// The Metal backend behind a whole server: the tokens of the CPU backend, the same bytes for a request
+// however it is scheduled, exactly the kernels that a step needs, memory that does not grow, and a
+// device that fails. On Linux it runs on the stand-in below tests/metal, some seven steps a second.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { chat, metrics, modelFile, modelName, post, random, randomPrompt, startServer, streamed, until, user } from "./server.mjs";
+
+process.env.METALSIM_MODE ??= "plain"; // without the checks of every access: those are the op tests'
+process.env.METALSIM_WORKERS ??= "2";
+
+const metal = ["--backend", "metal"];
+// What the CPU must do as Metal does it: activations are rounded to 8 bits by default.
+const cpu = ["--backend", "cpu", "--activation-bits", "16"];
+
+const llamaKey = (name) => {
+  const file = readFileSync(modelFile), at = file.indexOf(`llama.${name}`);
+  return file.readUInt32LE(at + `llama.${name}`.length + 4); // type, then the value
+};
+const nLayers = llamaKey("block_count");
+
+// One server for what runs on it one after the other; `use` gets it and stops nothing.
+async function serving(flags, use) {
+  const server = await startServer(flags);
+  try {
+    return await use(server);
+  } finally {
+    await server.stop();
+  }
+}
+
+async function complete(server, request) {
+  const response = await post(server, "/v1/completions", { model: modelName, ...request });
+  assert.equal(response.status, 200, await response.clone().text());
+  return (await response.json()).choices[0];
+}
+
+const kernels = (m) => {
+  const found = new Map();
+  for (const [key, value] of m) {
+    const at = /^inferd_kernel_dispatches_total\{backend="metal",kernel="(.*)"\}$/.exec(key);
+    if (at && value) found.set(at[1], value);
+  }
+  return found;
+};
+
+const difference = (before, after) =>
+  Object.fromEntries([...after].map(([name, n]) => [name, n - (before.get(name) ?? 0)]).filter(([, n]) => n));
+
+const prompts = ["The capital of France is", "Once upon a time", "def add(a, b):\n    return"];
+
+test("greedy tokens are those of the CPU backend", async () => {
+  const ask = (server) =>
+    Promise.all(prompts.map((prompt) => complete(server, { prompt, max_tokens: 24, temperature: 0, logprobs: 1, ignore_eos: true })));
+  const want = await serving(cpu, ask), got = await serving(metal, ask);
+  for (let i = 0; i < prompts.length; i++) {
+    assert.deepEqual(got[i].logprobs.tokens, want[i].logprobs.tokens, prompts[i]);
+    got[i].logprobs.token_logprobs.forEach((p, k) =>
+      assert.ok(Math.abs(p - want[i].logprobs.token_logprobs[k]) < 0.01, `${prompts[i]}: token ${k}`));
+  }
+});
+
+test("a chat is streamed, as the CPU backend says it", async () => {
+  const request = { messages: user("Tell me a story."), max_tokens: 16, temperature: 0 };
+  const ask = (server) => streamed(server, request);
+  const want = await serving(cpu, ask), got = await serving(metal, ask);
+  assert.equal(got.text, want.text);
+  assert.ok(got.done && got.chunks.length > 4, "token by token");
+});
+
+const rng = random(7);
+const shared = randomPrompt(rng, 20);
+// Drawn ones too, from few tokens and from whole rows.
+const eight = Array.from({ length: 8 }, (_, i) => ({
+  prompt: [...(i % 2 ? shared : []), ...randomPrompt(rng, rng.int(3, 12))],
+  max_tokens: 4 + (i % 4),
+  temperature: i % 3 ? 0.9 : 0,
+  top_k: i % 4 ? 40 : 0,
+  top_p: i % 2 ? 0.9 : 1,
+  frequency_penalty: i === 5 ? 0.5 : 0,
+  seed: 100 + i,
+  ignore_eos: true,
+  ...(i % 4 === 3 ? { logprobs: 2 } : {}),
+}));
+
+let alone;
+test("eight at once are each alone, byte for byte", async () => {
+  const one = async (server, request) => JSON.stringify(await complete(server, request));
+  alone = await serving([...metal, "--prefix-cache", "off"], async (server) => {
+    const result = [];
+    for (const request of eight) result.push(await one(server, request));
+    return result;
+  });
+  const together = await serving([...metal, "--prefix-cache", "off"], (server) => Promise.all(eight.map((r) => one(server, r))));
+  assert.deepEqual(together, alone);
+});
+
+test("on prefix hits and after preemption they are the same", async () => {
+  // Two that begin in a block each and grow to three: more than five blocks hold.
+  const growing = Array.from({ length: 2 }, (_, i) => ({ ...eight[0], prompt: randomPrompt(rng, 14), max_tokens: 22, seed: i }));
+  await serving([...metal, "--kv-cache-tokens", "80"], async (server) => {
+    const one = async (request) => JSON.stringify(await complete(server, request));
+    const together = await Promise.all(growing.map(one));
+    const m = await metrics(server);
+    assert.ok(m.get("inferd_preemptions_total") > 0, "somebody had to give way");
+    for (let i = 0; i < 2; i++) assert.equal(await one(growing[i]), together[i]);
+    assert.equal(await one(eight[7]), alone[7]);
+    assert.equal(await one(eight[7]), alone[7]);
+    const hits = (await metrics(server)).get("inferd_prefix_cache_hit_tokens_total") - m.get("inferd_prefix_cache_hit_tokens_total");
+    assert.ok(hits >= 16, `${hits} tokens of its prompt were cached`);
+  });
+});
+
+test("a decode step runs exactly the kernels that it needs, as it was encoded ahead", async () => {
+  await serving([...metal, "--prefix-cache", "off"], async (server) => {
+    const ask = (max_tokens) => complete(server, { prompt: shared, max_tokens, temperature: 0, ignore_eos: true });
+    const seen = [kernels(await metrics(server))], steps = [];
+    for (const n of [3, 13]) {
+      const before = await metrics(server);
+      await ask(n);
+      const after = await metrics(server);
+      seen.push(kernels(after));
+      steps.push(after.get("inferd_steps_total") - before.get("inferd_steps_total"));
+      assert.equal(after.get("inferd_steps_ahead_total") - before.get("inferd_steps_ahead_total"), n - 1, "all but the prompt's step");
+      assert.equal(after.get("inferd_steps_ahead_dropped_total"), 0, "its end was foreseen");
+    }
+    assert.deepEqual(steps, [3, 13]);
+    const short = difference(seen[0], seen[1]), long = difference(seen[1], seen[2]);
+    const decode = difference(new Map(Object.entries(short)), new Map(Object.entries(long)));
+    // Ten decode steps. A layer: norm and QKV, rope and store, attention in two passes, its output, norm
+    // and gate and up, down; then the last norm, the head, and the greedy token.
+    assert.deepEqual(decode, {
+      embed: 10,
+      input_rows: 10 * (2 * nLayers + 1),
+      linear_vector: 10 * (4 * nLayers + 1),
+      rope_store: 10 * nLayers,
+      attention_decode: 10 * nLayers,
+      attention_reduce: 10 * nLayers,
+      gather: 10 * 2,
+      top: 10,
+    });
+    assert.ok(!("attention_prefill" in decode) && short.attention_prefill === nLayers, "the prompt's step is the other kind");
+  });
+});
+
+// 1,000 in make test-metal.
+const nRequests = Number(process.env.METAL_REQUESTS ?? 100);
+
+test("the device's memory is flat", async () => {
+  const flags = [...metal, "--kv-cache-tokens", "1024"];
+  await serving(flags, async (server) => {
+    const bytes = async () => (await metrics(server)).get("inferd_device_allocated_bytes");
+    const start = await bytes();
+    assert.ok(start > 15e6, "the weights are in it");
+    for (let i = 0; i < nRequests / 10; i++) {
+      const requests = Array.from({ length: 10 }, (_, k) => ({ prompt: randomPrompt(rng, 1 + (k % 3)), max_tokens: 1 + (k % 2), temperature: k % 3, seed: 1 }));
+      await Promise.all(requests.map((r) => complete(server, r)));
+      assert.equal(await bytes(), start, `after ${10 * (i + 1)} requests`);
+    }
+  });
+});
+
+// The command buffer that fails is beyond those of the start.
+for (const kind of ["oom", "lost"])
+  test(`a device that fails (${kind}) ends its requests with 500, and readiness`, async () => {
+    process.env.METALSIM_FAIL = `command=40:${kind}`;
+    try {
+      await serving([...metal, "--kv-cache-tokens", "1024"], async (server) => {
+        assert.equal((await fetch(server.url + "/readyz")).status, 200);
+        const ask = { messages: user("Count to a thousand."), max_tokens: 200, ignore_eos: true, seed: 1 };
+        const answers = await Promise.all([chat(server, ask), chat(server, { ...ask, seed: 2 })]);
+        for (const answer of answers) {
+          assert.equal(answer.status, 500);
+          const { error } = await answer.json();
+          assert.equal(error.type, "server_error");
+        }
+        await until(async () => (await fetch(server.url + "/readyz")).status === 503, "readyz is red");
+        const later = await chat(server, ask);
+        assert.ok(later.status >= 500, `a later request: ${later.status}`);
+        assert.match(server.stderr, /the Metal device failed.*every request is refused from now on/);
+        const m = await metrics(server);
+        assert.equal(m.get('inferd_sequences_finished_total{reason="error"}'), 2);
+        assert.equal(m.get('inferd_http_requests_total{route="/v1/chat/completions",code="500"}'), later.status === 500 ? 3 : 2);
+      });
+    } finally {
+      delete process.env.METALSIM_FAIL;
+    }
+  });
