@@ -223,6 +223,37 @@ static void recorded_steps(void) {
     backend_close(be);
 }
 
+/* What comes while a step is recorded, or before it is run, keeps its place. */
+static void order_of_recorded_steps(void) {
+    static const int32_t other[N_ROWS] = {9, 9, 9, 9}, third[N_ROWS] = {5, 5, 5, 5};
+    struct scene s, other_scene;
+    err e = {0};
+    backend *be = open_metal(&e);
+    be_need(be != NULL, e.msg);
+    scene_init(&s, be);
+    scene_init(&other_scene, be);
+    struct scene late = {be, s.w, other_scene.ids, s.out}; /* another row to the same place */
+    uint64_t before = n_dispatches(be);
+    CHECK(backend_record_end(be, &e) == ERR_INVALID);
+    CHECK(backend_record(be, &e) == 0 && embed(&s) == 0);
+    CHECK(backend_upload(be, s.ids, 0, other, sizeof other, &e) == 0 && backend_sync(be, &e) == 0);
+    CHECK(first_row(&s) == -1 && n_dispatches(be) == before); /* only recorded, half of it */
+    CHECK(backend_record_end(be, &e) == 0);
+    CHECK(backend_upload(be, late.ids, 0, third, sizeof third, &e) == 0);
+    CHECK(embed(&late) == 0); /* not flushed, and yet it comes first */
+    CHECK(backend_run_recorded(be, &e) == 0 && backend_sync(be, &e) == 0);
+    CHECK(first_row(&s) == 9 && n_dispatches(be) == before + 2);
+    CHECK(backend_record(be, &e) == 0 && embed(&s) == 0); /* never ended */
+    CHECK(backend_record(be, &e) == 0 && embed(&late) == 0 && backend_record_end(be, &e) == 0);
+    CHECK(backend_run_recorded(be, &e) == 0 && backend_sync(be, &e) == 0);
+    CHECK(first_row(&s) == 5 && n_dispatches(be) == before + 3);
+    CHECK(backend_record(be, &e) == 0 && embed(&s) == 0);
+    scene_fini(&other_scene);
+    scene_fini(&s);
+    backend_close(be);
+    CHECK(live_when_idle() == 0);
+}
+
 static char *map_pages(uint64_t n_pages) {
     char *all = mmap(NULL, (n_pages + 1) * PAGE, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -281,6 +312,30 @@ static void other_families(void) {
     metalsim_set_family("apple9");
 }
 
+/* GPUs of other makers: a width of simdgroups that the kernels are not made for. */
+static void other_simdgroups(void) {
+    const struct metalsim_limits limits = {.simd_width = 64};
+    struct backend_config config = {.name = "auto", .max_rows = 8, .max_cols = 64};
+    err e = {0};
+    backend *be = NULL;
+    metalsim_set_limits(&limits);
+    CHECK(!open_metal(&e) && e.code == ERR_UNSUPPORTED && strstr(e.msg, "simdgroups of 64"));
+    CHECK(backend_open(&config, &be, &e) == 0 && strcmp(backend_name(be), "cpu") == 0);
+    backend_close(be);
+    metalsim_set_limits(NULL);
+    be = open_metal(&e);
+    be_need(be != NULL, e.msg);
+    struct scene s;
+    scene_init(&s, be);
+    metalsim_set_limits(&limits); /* of one kernel alone */
+    CHECK(embed(&s) == ERR_DEVICE && backend_sync(be, &e) == ERR_DEVICE);
+    CHECK_MSG(strstr(e.msg, "simdgroups"), "got \"%s\"", e.msg);
+    metalsim_set_limits(NULL);
+    scene_fini(&s);
+    backend_close(be);
+    CHECK(live_when_idle() == 0);
+}
+
 int main(void) {
     metalsim_set_options(0, 1, 0, 1);
     for (int i = 0; i < N_VOCAB * N_COLS; i++)
@@ -292,7 +347,9 @@ int main(void) {
     RUN(failing_pipeline);
     RUN(uploads_wait);
     RUN(recorded_steps);
+    RUN(order_of_recorded_steps);
     RUN(ranges_in_parts);
     RUN(other_families);
+    RUN(other_simdgroups);
     return check_done();
 }

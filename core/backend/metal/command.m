@@ -66,6 +66,7 @@ static int compile(struct metal_backend *m, const struct metal_launch *l,
             *p = (struct metal_pipeline){.kernel = m->base.kernel_names[counter],
                                          .n_consts = l->n_consts,
                                          .counter = counter,
+                                         .simd_width = (uint32_t)[state threadExecutionWidth],
                                          .state = state};
             memcpy(p->consts, l->consts, l->n_consts * sizeof l->consts[0]);
             m->n_pipelines++;
@@ -90,29 +91,43 @@ uint32_t metal_max_threads(struct metal_backend *m, const struct metal_launch *l
     return p ? (uint32_t)[p->state maxTotalThreadsPerThreadgroup] : 0;
 }
 
+uint32_t metal_simd_width(struct metal_backend *m, const struct metal_launch *l) {
+    struct metal_pipeline *p = m->failed.code ? NULL : find_pipeline(m, l);
+    return p ? p->simd_width : 0;
+}
+
 /* ---- dispatches ---- */
 
 static int open_encoder(struct metal_backend *m) {
     if (m->encoder) return 0;
-    @autoreleasepool {
-        m->encoding = [[m->queue commandBuffer] retain];
-        m->encoder = [[m->encoding computeCommandEncoder] retain];
-    }
+    m->encoding = [[m->queue commandBuffer] retain];
+    m->encoder = [[m->encoding computeCommandEncoder] retain];
     return m->encoder ? 0 : metal_fail(m, "a command buffer", nil);
+}
+
+static void encode(id<MTLComputeCommandEncoder> encoder, const struct metal_pipeline *p,
+                   const struct metal_launch *l) {
+    [encoder setComputePipelineState:p->state];
+    [encoder setBytes:l->args length:l->args_bytes atIndex:0];
+    for (uint32_t i = 0; i < l->n_binds; i++)
+        [encoder setBuffer:l->binds[i].mtl offset:l->binds[i].offset atIndex:i + 1];
+    /* Also 0: the length of the dispatch before would stay, and count beside this kernel's own. */
+    [encoder setThreadgroupMemoryLength:l->tg_bytes atIndex:0];
+    [encoder dispatchThreadgroups:MTLSizeMake(l->groups[0], l->groups[1], l->groups[2])
+            threadsPerThreadgroup:MTLSizeMake(l->threads[0], l->threads[1], l->threads[2])];
 }
 
 int metal_dispatch(struct metal_backend *m, const struct metal_launch *l) {
     if (m->failed.code) return m->failed.code;
     struct metal_pipeline *p = find_pipeline(m, l);
-    if (!p || open_encoder(m)) return m->failed.code;
-    [m->encoder setComputePipelineState:p->state];
-    [m->encoder setBytes:l->args length:l->args_bytes atIndex:0];
-    for (uint32_t i = 0; i < l->n_binds; i++)
-        [m->encoder setBuffer:l->binds[i].mtl offset:l->binds[i].offset atIndex:i + 1];
-    /* Also 0: the length of the dispatch before would stay, and count beside this kernel's own. */
-    [m->encoder setThreadgroupMemoryLength:l->tg_bytes atIndex:0];
-    [m->encoder dispatchThreadgroups:MTLSizeMake(l->groups[0], l->groups[1], l->groups[2])
-               threadsPerThreadgroup:MTLSizeMake(l->threads[0], l->threads[1], l->threads[2])];
+    if (!p) return m->failed.code;
+    if (p->simd_width != METAL_SIMD) return metal_fail(m, "simdgroups that are not 32 wide", nil);
+    int rc;
+    @autoreleasepool {
+        rc = open_encoder(m);
+        if (!rc) encode(m->encoder, p, l);
+    }
+    if (rc) return rc;
     struct metal_tally *t = &m->encoded[p->counter];
     t->n++, t->read += l->read, t->written += l->written;
     return 0;
@@ -120,21 +135,25 @@ int metal_dispatch(struct metal_backend *m, const struct metal_launch *l) {
 
 /* ---- command buffers ---- */
 
+/* What the framework autoreleases is freed here: the threads that compute have no pool of their
+ * own. */
 static void end_encoder(struct metal_backend *m) {
-    [m->encoder endEncoding];
-    [m->encoder release];
+    @autoreleasepool {
+        [m->encoder endEncoding];
+        [m->encoder release];
+    }
     m->encoder = nil;
 }
 
 /* Waits for what runs; its error, if any, is the device's. */
 static int wait_running(struct metal_backend *m) {
     if (!m->running) return m->failed.code;
-    [m->running waitUntilCompleted];
     @autoreleasepool {
+        [m->running waitUntilCompleted];
         if ([m->running status] != MTLCommandBufferStatusCompleted)
             metal_fail(m, "a step did not complete", [m->running error]);
+        [m->running release];
     }
-    [m->running release];
     m->running = nil;
     return m->failed.code;
 }
@@ -150,19 +169,24 @@ static void count(struct metal_backend *m, const struct metal_tally *tally) {
 
 /* Takes next. One command buffer is in flight at a time, and perhaps one encoded behind it. */
 static void commit(struct metal_backend *m, id<MTLCommandBuffer> next, struct metal_tally *tally) {
-    if (wait_running(m)) {
-        [next release];
-    } else {
-        [next commit];
+    int rc = wait_running(m);
+    @autoreleasepool {
+        if (rc)
+            [next release];
+        else
+            [next commit];
+    }
+    if (!rc) {
         m->running = next;
         count(m, tally);
     }
     memset(tally, 0, sizeof m->encoded);
 }
 
+/* What is being recorded is not for now. */
 int metal_flush(backend *be, err *e) {
     struct metal_backend *m = metal_of(be);
-    if (m->encoding) {
+    if (m->encoding && !m->recording) {
         id<MTLCommandBuffer> next = m->encoding;
         end_encoder(m);
         m->encoding = nil;
@@ -181,24 +205,27 @@ int metal_sync(backend *be, err *e) {
 int metal_record(backend *be, err *e) {
     struct metal_backend *m = metal_of(be);
     metal_drop_recorded(be);
-    return metal_flush(be, e) ? m->failed.code : 0;
+    int rc = metal_flush(be, e);
+    m->recording = !rc;
+    return rc;
 }
 
 int metal_record_end(backend *be, err *e) {
     struct metal_backend *m = metal_of(be);
-    if (m->encoder) {
-        end_encoder(m);
-        m->recorded = m->encoding;
-        m->encoding = nil;
-        memcpy(m->ahead, m->encoded, sizeof m->ahead);
-        memset(m->encoded, 0, sizeof m->encoded);
-    }
+    if (!m->recording) return err_set(e, ERR_INVALID, "no step is being recorded");
+    m->recording = false;
+    end_encoder(m);
+    m->recorded = m->encoding;
+    m->encoding = nil;
+    memcpy(m->ahead, m->encoded, sizeof m->ahead);
+    memset(m->encoded, 0, sizeof m->encoded);
     return refuse(m, e);
 }
 
 int metal_run_recorded(backend *be, err *e) {
     struct metal_backend *m = metal_of(be);
     if (!m->recorded) return err_set(e, ERR_INVALID, "no step is recorded");
+    metal_flush(be, NULL); /* enqueued before */
     id<MTLCommandBuffer> next = m->recorded;
     m->recorded = nil;
     commit(m, next, m->ahead);
@@ -207,7 +234,10 @@ int metal_run_recorded(backend *be, err *e) {
 
 void metal_drop_recorded(backend *be) {
     struct metal_backend *m = metal_of(be);
-    [m->recorded release];
+    if (m->recording) metal_record_end(be, NULL);
+    @autoreleasepool {
+        [m->recorded release];
+    }
     m->recorded = nil;
     memset(m->ahead, 0, sizeof m->ahead);
 }

@@ -21,14 +21,14 @@ enum metal_products backend_metal_products(const backend *be) {
     return ((const struct metal_backend *)be)->features.products;
 }
 
-/* A row for each feature: the first GPU family that has it
- * (https://developer.apple.com/metal/Metal-Feature-Set-Tables.pdf). */
+/* A row for each feature that kernels make use of: the first GPU family that has it
+ * (https://developer.apple.com/metal/Metal-Feature-Set-Tables.pdf). Sums over simdgroups are on all
+ * that are let in below; bfloat is not needed, BF16 is widened by a shift. */
 static const struct {
     MTLGPUFamily family;
     size_t at; /* a bool of struct metal_features */
 } table[] = {
     {MTLGPUFamilyApple7, offsetof(struct metal_features, simdgroup_matrix)},
-    {MTLGPUFamilyApple8, offsetof(struct metal_features, bfloat)},
 };
 
 int metal_features_find(struct metal_backend *m, err *e) {
@@ -40,7 +40,6 @@ int metal_features_find(struct metal_backend *m, err *e) {
                              "Apple7 (M1) or Mac2; use backend = cpu");
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         *(bool *)((char *)f + table[i].at) = [m->device supportsFamily:table[i].family];
-    f->unified_memory = [m->device hasUnifiedMemory];
     f->max_buffer_bytes = [m->device maxBufferLength];
     f->working_set_bytes = [m->device recommendedMaxWorkingSetSize];
     f->products = f->simdgroup_matrix ? METAL_BOTH : METAL_VECTOR_ONLY;
@@ -85,10 +84,26 @@ static int run_probe(struct metal_backend *m, backend_buf *bufs[5], err *e) {
     return 0;
 }
 
+/* Apple's GPUs have simdgroups of 32; those of others in Macs may have 64, which every reduction
+ * here would get wrong. */
+static int check_width(struct metal_backend *m, err *e) {
+    uint32_t width = metal_simd_width(m, &(struct metal_launch){.kernel = "gather"});
+    if (!width) {
+        if (e) *e = m->failed;
+        return m->failed.code;
+    }
+    if (width == METAL_SIMD) return 0;
+    return err_set_param(e, ERR_UNSUPPORTED, "backend",
+                         "this GPU has simdgroups of %u, backend \"metal\" needs %d; use backend "
+                         "= cpu",
+                         width, METAL_SIMD);
+}
+
 int metal_probe(struct metal_backend *m, err *e) {
     backend_buf *bufs[5] = {NULL};
-    if (!m->features.simdgroup_matrix) return 0;
-    int rc = run_probe(m, bufs, e);
+    int rc = check_width(m, e);
+    if (rc || !m->features.simdgroup_matrix) return rc;
+    rc = run_probe(m, bufs, e);
     for (int i = 0; i < 5; i++)
         backend_buf_free(bufs[i]);
     return rc;

@@ -24,14 +24,12 @@ enum {
     METAL_MAX_BINDS = 20,  /* buffers of one dispatch beside the arguments */
     METAL_MAX_PIPELINES = 512,
     METAL_PAGE = BACKEND_RANGE_ALIGN,
-    METAL_TG_BYTES = 32768 /* threadgroup memory of every family */
+    METAL_SIMD = 32 /* lanes of a simdgroup, as the kernels have it */
 };
 
 /* What the device can do, found at open; features.m has a row for each. */
 struct metal_features {
     bool simdgroup_matrix; /* Apple7 (M1) on */
-    bool bfloat;           /* Metal 3.1, Apple8 (M2) on natively */
-    bool unified_memory;
     uint64_t max_buffer_bytes, working_set_bytes;
     enum metal_products products;
 };
@@ -45,7 +43,7 @@ struct metal_buf {
 struct metal_range {
     backend_range base;
     const uint8_t *host;
-    uint64_t bytes, stride; /* buffer i begins at i * stride */
+    uint64_t bytes, stride; /* buffer i begins at i * stride, and is as long, but the last */
     uint32_t n_parts;
     id<MTLBuffer> *parts;
     struct metal_range *next;
@@ -65,12 +63,29 @@ struct metal_pipeline {
         uint32_t index, value;
     } consts[METAL_MAX_CONSTS];
     uint32_t counter; /* of backend.kernel_counts */
+    uint32_t simd_width;
     id<MTLComputePipelineState> state;
 };
 
 /* Dispatches of one command buffer, by kernel: counted when it is committed. */
 struct metal_tally {
     uint64_t n, read, written;
+};
+
+/* Memory between the dispatches of an op. */
+enum metal_scratch {
+    METAL_SCRATCH_IN,          /* (max_rows, max_cols) f32: a product's input after its norm */
+    METAL_SCRATCH_PARTS,       /* attention: partial results */
+    METAL_SCRATCH_MOE_SCORES,  /* (max_rows, n_experts) f32 */
+    METAL_SCRATCH_MOE_EXPERTS, /* of pairs of a row and an expert (moe.metal): the expert u32, */
+    METAL_SCRATCH_MOE_WEIGHTS, /* its weight f32, */
+    METAL_SCRATCH_MOE_LIST,    /* the pairs of one expert after the other's u32, */
+    METAL_SCRATCH_MOE_TILES,   /* what of the list goes together, */
+    METAL_SCRATCH_MOE_FF,      /* the hidden layer (n_ff) f32, */
+    METAL_SCRATCH_MOE_OUT,     /* the expert's result (max_cols) f32 */
+    METAL_SCRATCH_TOP,         /* lists of the best of a row's slices */
+    METAL_SCRATCH_STATES,      /* linear attention: states of chunks */
+    METAL_N_SCRATCH
 };
 
 struct metal_backend {
@@ -85,17 +100,18 @@ struct metal_backend {
     struct metal_pipeline *pipelines; /* (METAL_MAX_PIPELINES) hash table by kernel and constants */
     uint32_t n_pipelines;
 
-    id<MTLCommandBuffer> encoding;        /* ops so far; nil: none */
-    id<MTLComputeCommandEncoder> encoder; /* of encoding */
-    id<MTLCommandBuffer> running;         /* committed last, not waited for; nil: none */
-    id<MTLCommandBuffer> recorded;        /* encoded ahead, not committed; nil: none */
-    struct metal_tally encoded[BACKEND_MAX_KERNELS], ahead[BACKEND_MAX_KERNELS]; /* of encoding,
-                                                                                    recorded */
-    err failed; /* code 0: healthy */
+    id<MTLCommandBuffer> encoding;                   /* ops so far; nil: none */
+    id<MTLComputeCommandEncoder> encoder;            /* of encoding */
+    id<MTLCommandBuffer> running;                    /* committed last, not waited for; nil: none */
+    id<MTLCommandBuffer> recorded;                   /* encoded ahead, not committed; nil: none */
+    bool recording;                                  /* encoding is the step encoded ahead */
+    struct metal_tally encoded[BACKEND_MAX_KERNELS]; /* of encoding */
+    struct metal_tally ahead[BACKEND_MAX_KERNELS];   /* of recorded */
+    err failed;                                      /* code 0: healthy */
 
-    char isa[64];             /* "Apple M4" and the family of kernels, for logs */
-    char (*names)[64];        /* (n_kernels) names of kernels, for counters */
-    backend_buf *scratch[12]; /* of enum metal_scratch, taken at open; NULL: not needed */
+    char isa[64];                          /* "Apple M4" */
+    char (*names)[64];                     /* (n_kernels) names of kernels, for counters */
+    backend_buf *scratch[METAL_N_SCRATCH]; /* taken at open; NULL: not needed */
 };
 
 static inline struct metal_backend *metal_of(backend *be) {
@@ -130,6 +146,8 @@ struct metal_launch {
 int metal_dispatch(struct metal_backend *m, const struct metal_launch *l);
 /* Most threads a threadgroup of this specialisation may have (registers bound it); 0: failed. */
 uint32_t metal_max_threads(struct metal_backend *m, const struct metal_launch *l);
+/* Lanes of its simdgroups; 0: failed. With others than METAL_SIMD it is not dispatched. */
+uint32_t metal_simd_width(struct metal_backend *m, const struct metal_launch *l);
 
 /* Ends the encoder and commits; waits. */
 int metal_flush(backend *be, err *e);
@@ -224,19 +242,5 @@ int metal_attention_scratch(struct metal_backend *m, const struct backend_config
 int metal_moe_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_top_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
 int metal_linear_attention_scratch(struct metal_backend *m, const struct backend_config *c, err *e);
-enum metal_scratch {
-    METAL_SCRATCH_IN,          /* (max_rows, max_cols) f32: a product's input after its norm */
-    METAL_SCRATCH_PARTS,       /* attention: partial results */
-    METAL_SCRATCH_MOE_SCORES,  /* (max_rows, n_experts) f32 */
-    METAL_SCRATCH_MOE_EXPERTS, /* of pairs of a row and an expert (moe.metal): the expert u32, */
-    METAL_SCRATCH_MOE_WEIGHTS, /* its weight f32, */
-    METAL_SCRATCH_MOE_LIST,    /* the pairs of one expert after the other's u32, */
-    METAL_SCRATCH_MOE_TILES,   /* what of the list goes together, */
-    METAL_SCRATCH_MOE_FF,      /* the hidden layer (n_ff) f32, */
-    METAL_SCRATCH_MOE_OUT,     /* the expert's result (max_cols) f32 */
-    METAL_SCRATCH_TOP,         /* lists of the best of a row's slices */
-    METAL_SCRATCH_STATES,      /* linear attention: states of chunks */
-    METAL_N_SCRATCH
-};
 
 #endif

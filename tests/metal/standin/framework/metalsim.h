@@ -31,10 +31,11 @@ void metalsim_set_options(int check, int workers, int shuffle, uint64_t seed);
  * refused when its library is made. -1: no such family. */
 int metalsim_set_family(const char *name);
 
-/* 0: the family's own. max_threads: of a threadgroup, as pipelines with many registers have it. */
+/* 0: the family's own. max_threads: of a threadgroup, as pipelines with many registers have it.
+ * simd_width: what pipelines say theirs is; shaders run with 32 all the same. */
 struct metalsim_limits {
     uint64_t max_buffer_bytes, working_set_bytes;
-    uint32_t max_threads;
+    uint32_t max_threads, simd_width;
 };
 void metalsim_set_limits(const struct metalsim_limits *limits); /* NULL: all the family's own */
 

@@ -54,6 +54,7 @@ bool sim_supports_family(MTLGPUFamily family);
 uint64_t sim_max_buffer_bytes(void);
 uint64_t sim_working_set_bytes(void);
 uint32_t sim_max_threads(void);
+uint32_t sim_simd_width(void);
 /* Why a preprocessed source cannot be compiled, or nil. Autoreleased. */
 NSString *sim_family_refuses(const char *text, MTLLanguageVersion version);
 

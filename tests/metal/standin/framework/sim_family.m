@@ -81,6 +81,10 @@ uint32_t sim_max_threads(void) {
     return forced.max_threads ? forced.max_threads : MSL_MAX_THREADS;
 }
 
+uint32_t sim_simd_width(void) {
+    return forced.simd_width ? forced.simd_width : MSL_SIMD;
+}
+
 bool sim_supports_family(MTLGPUFamily family) {
     bool apple = current->family != MTLGPUFamilyMac2;
     switch (family) {

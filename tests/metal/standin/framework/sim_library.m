@@ -123,7 +123,7 @@ static const char *declared_type(const char *type) {
     return own && own < most ? own : most;
 }
 - (NSUInteger)threadExecutionWidth {
-    return MSL_SIMD;
+    return sim_simd_width();
 }
 - (NSUInteger)staticThreadgroupMemoryLength {
     return 0;
