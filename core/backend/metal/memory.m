@@ -20,9 +20,11 @@ int metal_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
     struct metal_buf *buf = mem_new(1, sizeof *buf);
     if (!buf) return err_no_memory(e);
     uint64_t size = bytes ? bytes : 1;
-    if (size <= m->features.max_buffer_bytes)
-        buf->mtl = [m->device newBufferWithLength:(NSUInteger)size
-                                          options:MTLResourceStorageModeShared];
+    @autoreleasepool {
+        if (size <= m->features.max_buffer_bytes)
+            buf->mtl = [m->device newBufferWithLength:(NSUInteger)size
+                                              options:MTLResourceStorageModeShared];
+    }
     if (!buf->mtl) {
         free(buf);
         return no_memory(m, bytes, e);
@@ -70,24 +72,29 @@ static void release_parts(struct metal_range *r) {
     free(r);
 }
 
-/* Parts overlap by half, so that a tensor of up to half of the largest buffer lies in one of them;
- * a larger one is copied. */
+/* A buffer over pages of the host; nil: the device takes none. The caller's. */
+static id<MTLBuffer> wrap_pages(const struct metal_backend *m, const uint8_t *pages,
+                                uint64_t bytes) {
+    id<MTLBuffer> mtl = [m->device newBufferWithBytesNoCopy:(void *)(uintptr_t)pages
+                                                     length:(NSUInteger)bytes
+                                                    options:MTLResourceStorageModeShared
+                                                deallocator:nil];
+    [mtl setLabel:@"weights"];
+    return mtl;
+}
+
 static int wrap_parts(struct metal_backend *m, struct metal_range *r, err *e) {
-    uint64_t most = m->features.max_buffer_bytes / METAL_PAGE * METAL_PAGE;
-    r->stride = r->bytes <= most ? most : most / 2 / METAL_PAGE * METAL_PAGE;
+    r->stride = m->features.max_buffer_bytes / METAL_PAGE * METAL_PAGE;
     if (!r->stride) return no_memory(m, r->bytes, e);
-    uint64_t n = r->bytes <= most ? 1 : (r->bytes - most + r->stride - 1) / r->stride + 1;
+    uint64_t n = (r->bytes - 1) / r->stride + 1;
+    if (n > UINT32_MAX) return no_memory(m, r->bytes, e);
     r->parts = mem_new(n, sizeof *r->parts);
-    if (!r->parts || n > UINT32_MAX) return err_no_memory(e);
+    if (!r->parts) return err_no_memory(e);
     for (; r->n_parts < n; r->n_parts++) {
         uint64_t at = r->n_parts * r->stride, left = r->bytes - at;
-        r->parts[r->n_parts] =
-            [m->device newBufferWithBytesNoCopy:(void *)(uintptr_t)(r->host + at)
-                                         length:(NSUInteger)(left < most ? left : most)
-                                        options:MTLResourceStorageModeShared
-                                    deallocator:nil];
-        if (!r->parts[r->n_parts]) return no_memory(m, left < most ? left : most, e);
-        [r->parts[r->n_parts] setLabel:@"weights"];
+        uint64_t bytes = left < r->stride ? left : r->stride;
+        r->parts[r->n_parts] = wrap_pages(m, r->host + at, bytes);
+        if (!r->parts[r->n_parts]) return no_memory(m, bytes, e);
     }
     return 0;
 }
@@ -122,17 +129,20 @@ void metal_range_free(backend_range *range) {
     release_parts(r);
 }
 
-/* The part that holds all of data, and where in it. */
-static id<MTLBuffer> find_part(const struct metal_backend *m, const uint8_t *data, uint64_t bytes,
-                               uint64_t *offset) {
-    for (const struct metal_range *r = m->ranges; r; r = r->next) {
-        if (data < r->host || (uint64_t)(data - r->host) >= r->bytes) continue;
-        uint64_t at = (uint64_t)(data - r->host), i = at / r->stride;
-        if (i >= r->n_parts) i = r->n_parts - 1;
-        *offset = at - i * r->stride;
-        if (*offset + bytes <= [r->parts[i] length]) return r->parts[i];
-    }
-    return nil;
+/* A buffer in which all of data lies in place, and where in it: a part, or one of its own over the
+ * pages of what lies across two parts. nil: no range has it. The caller's. */
+static id<MTLBuffer> find_place(const struct metal_backend *m, const uint8_t *data, uint64_t bytes,
+                                uint64_t *offset) {
+    const struct metal_range *r = m->ranges;
+    while (r && (data < r->host || (uint64_t)(data - r->host) >= r->bytes))
+        r = r->next;
+    if (!r || bytes > r->bytes - (uint64_t)(data - r->host)) return nil;
+    uint64_t at = (uint64_t)(data - r->host), i = at / r->stride;
+    *offset = at - i * r->stride;
+    if (*offset + bytes <= [r->parts[i] length]) return [r->parts[i] retain];
+    *offset = at % METAL_PAGE;
+    uint64_t pages = (*offset + bytes + METAL_PAGE - 1) / METAL_PAGE * METAL_PAGE;
+    return pages <= r->stride ? wrap_pages(m, data - *offset, pages) : nil;
 }
 
 /* ---- weights ---- */
@@ -159,8 +169,9 @@ int metal_weight_new(backend *be, const struct backend_weight_desc *desc, backen
             (unsigned long long)row);
     }
     @autoreleasepool {
-        w->mtl = [find_part(m, desc->data, bytes, &w->offset) retain];
+        w->mtl = find_place(m, desc->data, bytes, &w->offset);
         if (!w->mtl && bytes <= m->features.max_buffer_bytes) {
+            w->offset = 0;
             w->mtl = [m->device newBufferWithBytes:desc->data
                                             length:(NSUInteger)bytes
                                            options:MTLResourceStorageModeShared];
