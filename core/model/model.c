@@ -24,14 +24,20 @@ static int map_ranges(model *m, err *e) {
     return 0;
 }
 
-/* Weights of their own memory leave the file's pages to the system. */
+static bool reads_in_place(const model *m) {
+    for (uint64_t i = 0; i < m->n_ranges; i++)
+        if (m->ranges[i]) return true;
+    return false;
+}
+
+/* Weights of their own memory leave the file's pages to the system, unless others stay in them. */
 static int load_weights(model *m, err *e) {
     uint64_t start = clock_now_ns();
     int rc = map_ranges(m, e);
     if (!rc) rc = model_weights_load(m->file, &m->hp, m->arch, m->be, &m->w, e);
     if (rc || !m->w.bytes) return rc;
     double ms = (double)(clock_now_ns() - start) * 1e-6;
-    gguf_drop_pages(m->file);
+    if (!reads_in_place(m)) gguf_drop_pages(m->file);
     log_info("model: %.1f MiB of weights repacked in %.0f ms, %.2f GB/s",
              (double)m->w.bytes / (1 << 20), ms, (double)m->w.bytes * 1e-6 / ms);
     return 0;

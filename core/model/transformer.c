@@ -279,6 +279,7 @@ static int begin(model *m, const struct model_shape *s, const struct backend_kv 
         return backend_run_recorded(m->be, e);
     }
     int rc = enqueue(m, s, kv);
+    if (rc == ERR_DEVICE && backend_sync(m->be, e)) return rc; /* in the device's words */
     if (rc)
         return err_set(e, rc, "an op of the forward pass was refused (%u rows, %u sequences)",
                        s->n_rows, s->n_seqs);
