@@ -28,7 +28,7 @@ int metal_input(struct metal_backend *m, const struct op_input *in, uint32_t n_r
                 const backend_buf *out, struct metal_bind *rows) {
     const backend_buf *to = out ? out : m->scratch[METAL_SCRATCH_IN];
     uint64_t bytes = (uint64_t)n_rows * n_in * sizeof(float);
-    uint32_t n_read = 1 + !!in->residual + !!in->residual_norm + !!in->norm;
+    uint32_t n_norms = !!in->residual_norm + !!in->norm;
     uint32_t threads = n_threads(n_in);
     const struct kargs_input args = {.n_in = n_in,
                                      .residual_scale =
@@ -55,7 +55,7 @@ int metal_input(struct metal_backend *m, const struct op_input *in, uint32_t n_r
                          in->norm ? metal_weight_at(in->norm) : x, in->norm ? *rows : x},
                .groups = {n_rows, 1, 1},
                .threads = {threads, 1, 1},
-               .read = bytes * n_read,
+               .read = bytes * (1 + !!in->residual) + n_norms * n_in * sizeof(float),
                .written = bytes * (!!in->residual + !!in->norm),
            });
 }
