@@ -119,62 +119,138 @@ static inline void mxfp4_group(device const uchar *b, uint g, thread float *w) {
     mxfp4_levels8(nibbles_of(loose8(b + 1 + 8 * (g & 1)), g), d, w);
 }
 
-/* Super-blocks: group g is in half h = g / 16, quarter t = g / 4 % 4, bytes 8 (g % 4) on. */
+/* ---- super-blocks ----
+ * Of the 32 groups of one, group 8 * u + c is the u-th of class c: in half u / 2, quarter t = 2 *
+ * (u % 2) + c / 4 of it, sub-block of 32 s = 2 * u + c / 4, sub-block of 16 4 * u + c / 2; its
+ * bytes begin 8 * (c % 4) into a run of 32. Who wants all four of a class asks for each byte once:
+ * what they share, then what those of a half share, then a group's own. */
+struct super_raw {
+    uint4 head; /* scales; Q4_K, Q5_K, IQ4_XS: and d */
+    uint d;     /* d, dmin */
+    uint2 all, half_low, half_high, own;
+};
 
-static inline void q2_k_group(device const uchar *b, uint g, thread float *w) {
-    const uint scale = b[g / 2], t = g / 4 % 4;
-    const uint2 q = bytes8(b + 16 + 32 * (g / 16) + 8 * (g % 4)) >> 2 * t & 0x03030303u;
-    shifted8(q, half_at(b + 80) * float(scale & 15), -(half_at(b + 82) * float(scale >> 4)), w);
+static inline bool is_super(uint type) {
+    return (type >= QTYPE_Q2_K && type <= QTYPE_Q6_K) || type == QTYPE_IQ4_XS;
 }
 
-static inline void q3_k_group(device const uchar *b, uint g, thread float *w) {
-    const uint h = g / 16, t = g / 4 % 4, s = g / 2;
-    const uint low = b[96 + s % 8] >> 4 * (s / 8) & 15, high = b[104 + s % 4] >> 2 * (s / 4) & 3;
-    const uint2 third = bytes8(b + 8 * (g % 4)) >> (4 * h + t) & 0x01010101u;
-    const uint2 q = (bytes8(b + 32 + 32 * h + 8 * (g % 4)) >> 2 * t & 0x03030303u) | third << 2;
-    scaled8(q, 4, half_at(b + 108) * float(int(low | high << 4) - 32), w);
+static inline uint super_bytes(uint type) {
+    switch (type) {
+    case QTYPE_Q2_K:
+        return 84;
+    case QTYPE_Q3_K:
+        return 110;
+    case QTYPE_Q4_K:
+        return 144;
+    case QTYPE_Q5_K:
+        return 176;
+    case QTYPE_Q6_K:
+        return 210;
+    default:
+        return 136; /* IQ4_XS */
+    }
 }
 
-/* Scale and minimum of sub-block s of Q4_K and Q5_K, times the super-block's. All 16 bytes with
- * two loads, which the groups of a super-block share; single bytes would cost five each. */
-static inline float2 q45_k_scales(device const uchar *b, uint s) {
-    const uint2 head = bytes8(b), rest = bytes8(b + 8);
-    const uint t = 8 * (s & 3), first = head.y >> t, second = rest.x >> t, third = rest.y >> t;
+static inline uint short_at(device const uchar *p) {
+    return *(device const ushort *)p;
+}
+
+/* b: the block. */
+static inline void super_head(uint type, device const uchar *b, uint c, thread super_raw &raw) {
+    const uint at = type == QTYPE_Q3_K ? 96 : type == QTYPE_Q6_K ? 192 : 0;
+    const uint2 first = bytes8(b + at);
+    raw.head = uint4(first, 0, 0);
+    if (type == QTYPE_Q3_K) raw.head.z = short_at(b + 104) | short_at(b + 106) << 16;
+    if (type == QTYPE_Q2_K || type == QTYPE_Q4_K || type == QTYPE_Q5_K || type == QTYPE_Q6_K)
+        raw.head = uint4(first, bytes8(b + at + 8));
+    if (type == QTYPE_Q2_K) raw.d = short_at(b + 80) | short_at(b + 82) << 16;
+    if (type == QTYPE_Q3_K) raw.d = short_at(b + 108);
+    if (type == QTYPE_Q6_K) raw.d = short_at(b + 208);
+    if (type == QTYPE_Q3_K) raw.all = bytes8(b + 8 * (c % 4));
+    if (type == QTYPE_Q5_K) raw.all = bytes8(b + 16 + 8 * (c % 4));
+}
+
+static inline void super_half(uint type, device const uchar *b, uint c, uint h,
+                              thread super_raw &raw) {
+    if (type == QTYPE_Q2_K) raw.half_low = bytes8(b + 16 + 32 * h + 8 * (c % 4));
+    if (type == QTYPE_Q3_K) raw.half_low = bytes8(b + 32 + 32 * h + 8 * (c % 4));
+    if (type != QTYPE_Q6_K) return;
+    raw.half_low = bytes8(b + 64 * h + 8 * c);
+    raw.half_high = bytes8(b + 128 + 32 * h + 8 * (c % 4));
+}
+
+static inline void super_own(uint type, device const uchar *b, uint c, uint u,
+                             thread super_raw &raw) {
+    if (type == QTYPE_Q4_K) raw.own = bytes8(b + 16 + 32 * u + 8 * (c % 4));
+    if (type == QTYPE_Q5_K) raw.own = bytes8(b + 48 + 32 * u + 8 * (c % 4));
+    if (type == QTYPE_IQ4_XS) raw.own = bytes8(b + 8 + 32 * u + 16 * (c / 4) + 8 * (c % 2));
+}
+
+/* Byte i of 16. */
+static inline uint head_byte(uint4 head, uint i) {
+    const uint word = i < 8 ? (i < 4 ? head.x : head.y) : (i < 12 ? head.z : head.w);
+    return word >> 8 * (i % 4) & 255;
+}
+
+static inline float2 halves_of(uint bits) {
+    return float2(as_type<half2>(bits));
+}
+
+/* Scale and minimum of sub-block s of Q4_K and Q5_K, times the super-block's. */
+static inline float2 q45_k_scales(uint4 head, uint s) {
+    const uint t = 8 * (s & 3), first = head.y >> t, second = head.z >> t, third = head.w >> t;
     const uint scale = s < 4 ? first & 63 : (third & 15) | (first >> 2 & 48);
     const uint low = s < 4 ? second & 63 : (third >> 4 & 15) | (second >> 2 & 48);
-    const float2 d = float2(as_type<half2>(head.x));
-    return d * float2(float(scale), float(low));
+    return halves_of(head.x) * float2(float(scale), float(low));
 }
 
-static inline void q4_k_group(device const uchar *b, uint g, thread float *w) {
-    const uint s = g / 4;
-    const float2 d = q45_k_scales(b, s);
-    const uint2 q = bytes8(b + 16 + 32 * (s / 2) + 8 * (g % 4)) >> 4 * (s % 2) & 0x0f0f0f0fu;
-    shifted8(q, d.x, -d.y, w);
+static inline void q3_k_values(thread const super_raw &raw, uint c, uint u, thread float *w) {
+    const uint t = 2 * (u % 2) + c / 4, i = 4 * (u % 2) + c / 2;
+    const uint low = head_byte(raw.head, i) >> 4 * (u / 2) & 15;
+    const uint high = head_byte(raw.head, 8 + c / 2) >> 2 * u & 3;
+    const uint2 third = raw.all >> (4 * (u / 2) + t) & 0x01010101u;
+    const float d = halves_of(raw.d).x * float(int(low | high << 4) - 32);
+    scaled8((raw.half_low >> 2 * t & 0x03030303u) | third << 2, 4, d, w);
 }
 
-static inline void q5_k_group(device const uchar *b, uint g, thread float *w) {
-    const uint s = g / 4;
-    const float2 d = q45_k_scales(b, s);
-    const uint2 high = bytes8(b + 16 + 8 * (g % 4)) >> s & 0x01010101u;
-    const uint2 q = bytes8(b + 48 + 32 * (s / 2) + 8 * (g % 4)) >> 4 * (s % 2) & 0x0f0f0f0fu;
-    shifted8(q | high << 4, d.x, -d.y, w);
+static inline void iq4_xs_values(thread const super_raw &raw, uint c, uint u, thread float *w) {
+    const uint s = 2 * u + c / 4;
+    const uint low = head_byte(raw.head, 4 + u) >> 4 * (c / 4) & 15, high = raw.head.x >> 16;
+    const float d = halves_of(raw.head.x).x * float(int(low | (high >> 2 * s & 3) << 4) - 32);
+    iq4_levels8(nibbles_of(raw.own, c), d, w);
 }
 
-static inline void q6_k_group(device const uchar *b, uint g, thread float *w) {
-    const uint h = g / 16, t = g / 4 % 4;
-    const uint2 low = bytes8(b + 64 * h + 32 * (t % 2) + 8 * (g % 4)) >> 4 * (t / 2) & 0x0f0f0f0fu;
-    const uint2 high = bytes8(b + 128 + 32 * h + 8 * (g % 4)) >> 2 * t & 0x03030303u;
-    const float scale = float(as_type<char>(b[192 + g / 2]));
-    scaled8(low | high << 4, 32, half_at(b + 208) * scale, w);
+/* Group 8 * u + c of what was loaded for it. */
+static inline void super_values(uint type, thread const super_raw &raw, uint c, uint u,
+                                thread float *w) {
+    const uint t = 2 * (u % 2) + c / 4, s = 2 * u + c / 4;
+    if (type == QTYPE_Q2_K) {
+        const uint scale = head_byte(raw.head, 4 * u + c / 2);
+        const float2 d = halves_of(raw.d) * float2(float(scale & 15), float(scale >> 4));
+        shifted8(raw.half_low >> 2 * t & 0x03030303u, d.x, -d.y, w);
+    }
+    if (type == QTYPE_Q3_K) q3_k_values(raw, c, u, w);
+    if (type == QTYPE_Q4_K || type == QTYPE_Q5_K) {
+        const float2 d = q45_k_scales(raw.head, s);
+        uint2 q = raw.own >> 4 * (s % 2) & 0x0f0f0f0fu;
+        if (type == QTYPE_Q5_K) q = q | (raw.all >> s & 0x01010101u) << 4;
+        shifted8(q, d.x, -d.y, w);
+    }
+    if (type == QTYPE_Q6_K) {
+        const uint2 low = raw.half_low >> 4 * (t / 2) & 0x0f0f0f0fu;
+        const uint2 high = raw.half_high >> 2 * t & 0x03030303u;
+        const float scale = float(as_type<char>(uchar(head_byte(raw.head, 4 * u + c / 2))));
+        scaled8(low | high << 4, 32, halves_of(raw.d).x * scale, w);
+    }
+    if (type == QTYPE_IQ4_XS) iq4_xs_values(raw, c, u, w);
 }
 
-static inline void iq4_xs_group(device const uchar *b, uint g, thread float *w) {
-    const uint s = g / 4;
-    const uint low = b[4 + s / 2] >> 4 * (s % 2) & 15;
-    const uint high = uint(*(device const ushort *)(b + 2)) >> 2 * s & 3;
-    const float d = half_at(b) * float(int(low | high << 4) - 32);
-    iq4_levels8(nibbles_of(bytes8(b + 8 + 16 * s + 8 * (g & 1)), g), d, w);
+static inline void super_group(uint type, device const uchar *b, uint g, thread float *w) {
+    super_raw raw;
+    super_head(type, b, g % 8, raw);
+    super_half(type, b, g % 8, g / 16, raw);
+    super_own(type, b, g % 8, g / 8, raw);
+    super_values(type, raw, g % 8, g / 8, w);
 }
 
 /* ---- values as they are ---- */
@@ -211,7 +287,8 @@ static inline bool is_plain(uint type) {
  * row. */
 static inline void decode8(uint type, device const uchar *row, uint group, thread float *w) {
     const uint block = group / 4, g = group % 4; /* of 32 */
-    const uint super = group / 32, sg = group % 32;
+    if (is_super(type))
+        return super_group(type, row + super_bytes(type) * (group / 32), group % 32, w);
     switch (type) {
     case QTYPE_Q4_0:
         return q4_0_group(row + 18 * block, g, w);
@@ -231,18 +308,6 @@ static inline void decode8(uint type, device const uchar *row, uint group, threa
     }
     case QTYPE_MXFP4:
         return mxfp4_group(row + 17 * block, g, w);
-    case QTYPE_Q2_K:
-        return q2_k_group(row + 84 * super, sg, w);
-    case QTYPE_Q3_K:
-        return q3_k_group(row + 110 * super, sg, w);
-    case QTYPE_Q4_K:
-        return q4_k_group(row + 144 * super, sg, w);
-    case QTYPE_Q5_K:
-        return q5_k_group(row + 176 * super, sg, w);
-    case QTYPE_Q6_K:
-        return q6_k_group(row + 210 * super, sg, w);
-    case QTYPE_IQ4_XS:
-        return iq4_xs_group(row + 136 * super, sg, w);
     default:
         return plain_group(type, row, group, w);
     }

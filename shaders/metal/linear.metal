@@ -20,9 +20,9 @@ kernel void linear_vector(constant kargs_linear &a [[buffer(0)]],
     const linear_batch rows = {x, group.x * ROWS, a.n_rows, a.n_in};
     if (ROWS == 1 && WIDTH == 1) linear_rows<1, 1, 4>(a, t, rows, simdgroup, lane);
     if (ROWS == 1 && WIDTH == 2) linear_rows<2, 1, 4>(a, t, rows, simdgroup, lane);
-    if (ROWS == 2) linear_rows<2, 2, 1>(a, t, rows, simdgroup, lane);
-    if (ROWS == 3) linear_rows<4, 3, 1>(a, t, rows, simdgroup, lane);
-    if (ROWS == 4) linear_rows<4, 4, 1>(a, t, rows, simdgroup, lane);
-    if (ROWS == 6) linear_rows<4, 6, 1>(a, t, rows, simdgroup, lane);
-    if (ROWS == 8) linear_rows<4, 8, 1>(a, t, rows, simdgroup, lane);
+    if (ROWS == 2) linear_rows<2, 2, 4>(a, t, rows, simdgroup, lane);
+    if (ROWS == 3) linear_rows<2, 3, 1>(a, t, rows, simdgroup, lane);
+    if (ROWS == 4) linear_rows<2, 4, 1>(a, t, rows, simdgroup, lane);
+    if (ROWS == 6) linear_rows<2, 6, 1>(a, t, rows, simdgroup, lane);
+    if (ROWS == 8) linear_rows<2, 8, 1>(a, t, rows, simdgroup, lane);
 }

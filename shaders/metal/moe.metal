@@ -156,11 +156,11 @@ kernel void moe_vector(constant kargs_moe_products &a [[buffer(0)]],
     if (ROWS == 1 && WIDTH == 2) linear_rows<2, 1, 4>(a.linear, t, rows, simdgroup, lane);
     if (ROWS == 1) return;
     if (tile.n_rows == 1)
-        linear_rows<4, 1, 2>(a.linear, t, rows, simdgroup, lane);
+        linear_rows<2, 1, 4>(a.linear, t, rows, simdgroup, lane);
     else if (tile.n_rows == 2)
-        linear_rows<4, 2, 1>(a.linear, t, rows, simdgroup, lane);
+        linear_rows<2, 2, 4>(a.linear, t, rows, simdgroup, lane);
     else if (tile.n_rows <= 4)
-        linear_rows<4, 4, 1>(a.linear, t, rows, simdgroup, lane);
+        linear_rows<2, 4, 1>(a.linear, t, rows, simdgroup, lane);
     else
-        linear_rows<4, 8, 1>(a.linear, t, rows, simdgroup, lane);
+        linear_rows<2, 8, 1>(a.linear, t, rows, simdgroup, lane);
 }

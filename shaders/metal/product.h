@@ -11,14 +11,15 @@
  * THE SHAPE. Eight lanes a weight row, lane c of them class c: they read 64 neighbouring columns,
  * four such rows side by side in a simdgroup of 32. No lane idles, no threadgroup memory, no
  * barrier, and the eight sums meet in three shuffles at the end. One row of x is bound by the
- * memory's bandwidth: each weight byte is asked for once, with eight bytes a lane, and U = 4 groups
- * in flight ahead of their use make 256 columns a step: a whole super-block, whose scales are
- * decoded once, and (Q4: 144 bytes) whole cache lines that nobody asks for again, which matters
- * where some 20 simdgroups share a first-level cache of a few KB. R weight rows a lane share each
- * load of x, which costs 4 bytes a column where a 4-bit weight costs 0.56: all four rows of a
- * simdgroup read the same x, so R = 2 makes that 0.5 bytes a weight from the first-level cache.
- * With N rows of x a weight is decoded once for all of them; arithmetic grows (N + 4 to 5
- * operations a weight), and R = 4 keeps the loads of x down. */
+ * memory's bandwidth: each weight byte is asked for once, with eight bytes a lane. A step takes 256
+ * columns (U = 4 groups a lane): a whole super-block, whose scales are decoded once, and (Q4: 144
+ * bytes) whole cache lines that nobody asks for again, which matters where some 20 simdgroups share
+ * a first-level cache of a few KB; and four loads a row are in flight ahead of their use. R = 2
+ * weight rows a lane share each load of x, which costs 4 bytes a column where a 4-bit weight costs
+ * 0.56: all four rows of a simdgroup read the same x, so that makes 0.5 bytes a weight from the
+ * first-level cache. With N rows of x a weight is decoded once for all of them; arithmetic grows
+ * to N + 6 operations a weight. R = 4 would halve the loads of x there, and take 60 more registers,
+ * with which half as many simdgroups are resident. */
 #ifndef INFERD_METAL_PRODUCT_H
 #define INFERD_METAL_PRODUCT_H
 
@@ -52,17 +53,11 @@ template <uint R, uint N> struct product_lane {
 
 template <uint R, uint N> struct product_sums { float v[R][N]; };
 
+/* Weights of one group, w (R, 8), times each row of x. */
 template <uint R, uint N>
-static inline void product_step(thread const product_lane<R, N> &l, uint group,
-                                thread product_sums<R, N> &s) {
-    float w[R][8], x[8];
-#pragma unroll
-    for (uint r = 0; r < R; r++) {
-        if (l.edge)
-            decode8_edge(l.type[r % 2], l.w[r], group, l.n_in, w[r]);
-        else
-            decode8(l.type[r % 2], l.w[r], group, w[r]);
-    }
+static inline void product_add(thread const product_lane<R, N> &l, uint group,
+                               thread const float (&w)[R][8], thread product_sums<R, N> &s) {
+    float x[8];
 #pragma unroll
     for (uint n = 0; n < N; n++) {
         load8(l.x[n], group, l.n_in, l.edge, x);
@@ -71,6 +66,44 @@ static inline void product_step(thread const product_lane<R, N> &l, uint group,
 #pragma unroll
             for (uint j = 0; j < 8; j++)
                 s.v[r][n] = fma(w[r][j], x[j], s.v[r][n]);
+    }
+}
+
+template <uint R, uint N>
+static inline void product_step(thread const product_lane<R, N> &l, uint group,
+                                thread product_sums<R, N> &s) {
+    float w[R][8];
+#pragma unroll
+    for (uint r = 0; r < R; r++) {
+        if (l.edge)
+            decode8_edge(l.type[r % 2], l.w[r], group, l.n_in, w[r]);
+        else
+            decode8(l.type[r % 2], l.w[r], group, w[r]);
+    }
+    product_add(l, group, w, s);
+}
+
+/* A super-block: four groups of the lane's class. */
+template <uint R, uint N>
+static inline void product_super(thread const product_lane<R, N> &l, uint block,
+                                 thread product_sums<R, N> &s) {
+    super_raw raw[R];
+    device const uchar *b[R];
+    float w[R][8];
+#pragma unroll
+    for (uint r = 0; r < R; r++) {
+        b[r] = l.w[r] + super_bytes(l.type[r % 2]) * block;
+        super_head(l.type[r % 2], b[r], l.c, raw[r]);
+    }
+#pragma unroll
+    for (uint u = 0; u < 4; u++) {
+#pragma unroll
+        for (uint r = 0; r < R; r++) {
+            if (u % 2 == 0) super_half(l.type[r % 2], b[r], l.c, u / 2, raw[r]);
+            super_own(l.type[r % 2], b[r], l.c, u, raw[r]);
+            super_values(l.type[r % 2], raw[r], l.c, u, w[r]);
+        }
+        product_add(l, 32 * block + 8 * u + l.c, w, s);
     }
 }
 
@@ -84,6 +117,9 @@ static inline product_sums<R, N> product_rows(thread const product_lane<R, N> &l
         s.v[i / N][i % N] = 0;
     const uint n_groups = (l.n_in + 7) / 8;
     uint first = 0;
+    if (is_super(l.type[0]) && is_super(l.type[1]))
+        for (; first < n_groups; first += 32)
+            product_super(l, first / 32, s);
     for (; U > 1 && first + 8 * U <= n_groups; first += 8 * U) {
 #pragma unroll
         for (uint u = 0; u < U; u++)

@@ -6,9 +6,10 @@ enum {
      * matrix family where both may be used. A weight costs the vector family some 5 operations of
      * decoding and 1.3 for each row (its fma, a part of the row's load), the matrix family the same
      * 5, then 1 for each row of a tile of 8, 16 or 32, and some 3 of the tile's stores and loads:
-     * 8 rows cost 15 and 16, 9 rows 24 (two passes, and the weight read twice) and 24. At 8 rows an
-     * M1 does 19 operations in the time in which a Q4 weight's 0.56 bytes arrive, an M4 Max 8: the
-     * base chips still wait for memory where the largest compute. Not measured on a Mac yet. */
+     * 8 rows cost 15 and 16, 9 rows 24 (two passes, and the weight read twice) and 24. In the time
+     * in which a Q4 weight's 0.56 bytes arrive an M1 (68 GB/s, 1.3 T fma/s) does 11 operations, an
+     * M4 Max (546 GB/s, 8 T) 8: from 4 rows on all chips compute more than they wait. Not measured
+     * on a Mac yet. */
     VECTOR_ROWS = 8,
     /* Below so many outputs a lane takes one weight row in place of two: the largest chips keep
      * some 1,000 simdgroups of 8 rows in flight. */
@@ -47,7 +48,7 @@ static struct shape vector_shape(const struct op_linear *a, const struct group *
     for (uint32_t i = 0; i < g->n; i++)
         n_out += a->w[g->at[i]]->n_out;
     uint32_t rows = vector_pass_rows[a->n_rows < VECTOR_ROWS ? a->n_rows : VECTOR_ROWS];
-    uint32_t width = rows > 2 ? 4 : rows == 1 && n_out < NARROW_OUTPUTS && !is_pair(a) ? 1 : 2;
+    uint32_t width = rows == 1 && n_out < NARROW_OUTPUTS && !is_pair(a) ? 1 : 2;
     return (struct shape){.kernel = "linear_vector",
                           .rows = rows,
                           .width = width,

@@ -152,8 +152,7 @@ static uint64_t weight_bytes(const struct moe_run *r, const struct product *p) {
 
 /* Weight rows of a lane of the vector family, a pair's in twos (linear.m has the reasons). */
 static uint32_t lane_width(const struct moe_run *r, const struct product *p) {
-    if (r->op->n_rows > 1) return 4;
-    return !p->w[1] && r->n_pairs * p->w[0]->n_out < NARROW_OUTPUTS ? 1 : 2;
+    return r->op->n_rows == 1 && !p->w[1] && r->n_pairs * p->w[0]->n_out < NARROW_OUTPUTS ? 1 : 2;
 }
 
 static int multiply(const struct moe_run *r, const struct product *p) {
