@@ -35,7 +35,7 @@ enum msl_argkind { MSL_A_BUFFER = 1, MSL_A_TG = 2, MSL_A_BUILTIN = 3 };
 typedef struct msl_arg_desc {
     uint8_t kind, index, is_ref; /* index: the buffer's or threadgroup slot's */
     uint8_t is_const;            /* 0; or 1, with 2 where it is in the constant address space */
-    uint32_t size;                         /* sizeof(pointee) */
+    uint32_t size;               /* sizeof(pointee) */
     const char *name;
 } msl_arg_desc;
 struct msl_launch;
@@ -128,7 +128,7 @@ typedef struct msl_opts {
 int msl_rt_run(const msl_dispatch *d, const msl_opts *o, char *err, size_t errlen);
 
 typedef struct msl_stats {
-    uint64_t switches, simd_ops, barriers, threads, loads, stores;
+    uint64_t switches, simd_ops, simd_barriers, matrix_products, barriers, threads, loads, stores;
 } msl_stats;
 extern msl_stats msl_rt_stats; /* sums over all runs */
 #ifdef __cplusplus

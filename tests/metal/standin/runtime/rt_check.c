@@ -45,22 +45,28 @@ static void check_tg_write(struct tg_cell *c, uint32_t offset) {
     c->wtid = (uint16_t)me;
     c->wsep = sep;
 }
-static void check_tg(uint32_t o, uint32_t n, int wr) {
+/* how: bits READS, WRITES, ATOMIC. Atomics of one interval do not race with each other. */
+enum { READS = 1, WRITES = 2, ATOMIC = 4 };
+static const char *how_called(int how) {
+    return how & ATOMIC ? "atomic access" : how & WRITES ? "write" : "read";
+}
+static void check_tg(uint32_t o, uint32_t n, int how) {
     struct worker *w = rt_worker;
     uint32_t me = rt_fiber->pos.tiitg, sep = rt_fiber->g->sep;
     if (o + n > ARENA || !w->tgown[o] || !w->tgown[o + n - 1])
         rt_fail("%s of %u bytes outside every threadgroup allocation (arena offset %u)",
-                wr ? "write" : "read", n, o);
+                how_called(how), n, o);
     for (uint32_t i = o; i < o + n; i++) {
         struct tg_cell *c = &w->tgshadow[i];
-        if (c->wep == w->ep_tg && c->wtid != me && !(same_simdgroup(c->wtid, me) && c->wsep != sep))
+        if (c->wep == w->ep_tg && c->wtid != me && !(how & ATOMIC && c->watomic) &&
+            !(same_simdgroup(c->wtid, me) && c->wsep != sep))
             rt_fail("race on threadgroup memory offset %u: %s after a write by thread %u in the "
                     "same barrier interval",
-                    i, wr ? "write" : "read", c->wtid);
-        if (wr)
-            check_tg_write(c, i);
-        else
-            check_tg_read(c, i);
+                    i, how_called(how), c->wtid);
+        if (how & READS && (!(how & ATOMIC) || c->wep < w->ep_tg0)) check_tg_read(c, i);
+        if (!(how & WRITES)) continue;
+        check_tg_write(c, i);
+        c->watomic = how & ATOMIC ? 1 : 0;
     }
 }
 
@@ -74,97 +80,148 @@ static _Noreturn void fail_race(const struct range *r, size_t byte, const char *
             "between",
             r->index, r->what, byte, what, thread / nt, thread % nt);
 }
-static void check_dev(const struct range *r, uintptr_t a, uint32_t n, int wr) {
+static void check_dev_race(const struct range *r, size_t i, int how) {
     struct worker *w = rt_worker;
+    const uint32_t *n = rt_grid.d->ntptg;
+    uint32_t nt = n[0] * n[1] * n[2], me = w->tgindex * nt + rt_fiber->pos.tiitg;
+    struct dev_cell *c = &r->shadow[i];
+    if (c->serial != rt_grid.serial) {
+        memset(c, 0, sizeof *c);
+        c->serial = rt_grid.serial;
+    }
+    int ordered = c->wthr == me || (c->wthr / nt == w->tgindex && c->wep < w->ep_dev);
+    if (c->wr && !(how & ATOMIC && c->wr > 1) && (!ordered || c->wr == 3))
+        fail_race(r, i, how & WRITES ? "write after a write" : "read after a write", c->wthr);
+    if (how & WRITES) {
+        if (c->rep && (c->rmulti == 2 || c->rthr / nt != w->tgindex ||
+                       (c->rep == w->ep_dev && (c->rmulti == 1 || c->rthr != me))))
+            fail_race(r, i, "write after a read", c->rthr);
+        if (!(how & ATOMIC))
+            c->wr = 1;
+        else
+            c->wr = c->wr == 3 || (c->wr == 2 && c->wthr / nt != w->tgindex) ? 3 : 2;
+        c->wthr = me;
+        c->wep = (uint16_t)w->ep_dev;
+    }
+    if (how & ATOMIC || !(how & READS)) return;
+    if (c->rep && c->rthr != me) {
+        if (c->rthr / nt != w->tgindex)
+            c->rmulti = 2;
+        else if (c->rmulti < 2)
+            c->rmulti = c->rep == w->ep_dev;
+    }
+    c->rthr = me;
+    c->rep = (uint16_t)w->ep_dev;
+}
+/* Definitions: msl_traffic.h. */
+static void meter(struct range *r, size_t offset, uint32_t n, int how) {
+    uint32_t window = rt_worker->window;
+    uint8_t lane = rt_fiber->lane;
+    for (struct traffic_cell *c = &r->traffic[offset]; c < &r->traffic[offset + n]; c++) {
+        if (how & WRITES) {
+            r->bytes.written++;
+            r->bytes.written_once += !c->written;
+            c->written = 1;
+        }
+        if (!(how & READS)) continue;
+        r->bytes.read_once += !c->read;
+        c->read = 1;
+        if (c->window != window) {
+            c->window = window;
+            c->most = 0;
+            c->count = 0;
+        }
+        if (c->lane != lane) c->count = 0;
+        c->lane = lane;
+        c->count++;
+        if (c->count <= c->most) continue;
+        c->most = c->count;
+        r->bytes.read++;
+    }
+}
+/* May another argument be written where this one is const? */
+static int writable_elsewhere(uintptr_t a) {
+    for (int i = 0; i < rt_grid.nrg; i++) {
+        const struct range *r = &rt_grid.rg[i];
+        if (r->writable && a - r->lo < r->hi - r->lo) return 1;
+    }
+    return 0;
+}
+static void check_dev(struct range *r, uintptr_t a, uint32_t n, int how) {
     if (a + n > r->hi) {
         char b[256];
         rt_describe(a + n, b, sizeof b);
-        rt_fail("%s of %u bytes ends %s", wr ? "write" : "read", n, b);
+        rt_fail("%s of %u bytes ends %s", how_called(how), n, b);
     }
-    if (wr && !r->writable) rt_fail("write to buffer(%d) '%s', bound const", r->index, r->what);
+    if (how & WRITES && !r->writable && !writable_elsewhere(a))
+        rt_fail("write to buffer(%d) '%s', bound const", r->index, r->what);
+    if (r->traffic) meter(r, a - r->lo, n, how);
     if (!r->shadow) return;
-    const uint32_t *nt3 = rt_grid.d->ntptg;
-    uint32_t nt = nt3[0] * nt3[1] * nt3[2], me = w->tgindex * nt + rt_fiber->pos.tiitg;
-    for (size_t i = a - r->lo; i < a - r->lo + n; i++) {
-        struct dev_cell *c = &r->shadow[i];
-        if (c->serial != rt_grid.serial) {
-            memset(c, 0, sizeof *c);
-            c->serial = rt_grid.serial;
-        }
-        if (c->wr && c->wthr != me && !(c->wthr / nt == w->tgindex && c->wep < w->ep_dev))
-            fail_race(r, i, wr ? "write after a write" : "read after a write", c->wthr);
-        if (wr) {
-            if (c->rep && (c->rmulti == 2 || c->rthr / nt != w->tgindex ||
-                           (c->rep == w->ep_dev && (c->rmulti == 1 || c->rthr != me))))
-                fail_race(r, i, "write after a read", c->rthr);
-            c->wr = 1;
-            c->wthr = me;
-            c->wep = (uint16_t)w->ep_dev;
-            continue;
-        }
-        if (c->rep && c->rthr != me) {
-            if (c->rthr / nt != w->tgindex)
-                c->rmulti = 2;
-            else if (c->rmulti < 2)
-                c->rmulti = c->rep == w->ep_dev;
-        }
-        c->rthr = me;
-        c->rep = (uint16_t)w->ep_dev;
-    }
+    for (size_t i = a - r->lo; i < a - r->lo + n; i++)
+        check_dev_race(r, i, how);
+}
+/* A GPU loads a vector from a multiple of its size only. An argument struct of setBytes is aligned
+ * where it begins, wherever the stand-in keeps it. */
+static void check_alignment(uintptr_t a, uint32_t align, uint32_t n, int how) {
+    if (a & (align - 1))
+        rt_fail("misaligned %s of %u bytes: %u past a multiple of %u", how_called(how), n,
+                (uint32_t)(a & (align - 1)), align);
 }
 
-static void check_access(const void *p, uint32_t n, int wr, void *pc) {
+/* align: of the type that is accessed, 1 where it is not known. */
+static void check_access(const volatile void *p, uint32_t n, int how, uint32_t align, void *pc) {
     struct worker *w = rt_worker;
     const msl_dispatch *d = rt_grid.d;
     uintptr_t a = (uintptr_t)p;
     if (!w || !w->in_fiber) return;
+    if (how & WRITES) w->st.stores++;
+    if (how & READS) w->st.loads++;
+    if (inside(a, w->stacks, STACKS_BYTES)) return;
     rt_pc = pc;
-    if (wr)
-        w->st.stores++;
-    else
-        w->st.loads++;
-    if (inside(a, w->stacks, STACKS_BYTES)) {
-        rt_pc = NULL;
-        return;
-    }
     if (inside(a, w->tgbase, ARENA)) {
-        check_tg((uint32_t)(a - (uintptr_t)w->tgbase), n, wr);
+        check_tg((uint32_t)(a - (uintptr_t)w->tgbase), n, how);
+        check_alignment(a, align, n, how);
         rt_pc = NULL;
         return;
     }
     for (int i = 0; i < rt_grid.nrg; i++) {
-        const struct range *r = &rt_grid.rg[i];
+        struct range *r = &rt_grid.rg[i];
         if (a - r->lo >= r->hi - r->lo) continue;
-        check_dev(r, a, n, wr);
+        check_dev(r, a, n, how);
+        check_alignment(r->constant ? a - r->lo : a, align, n, how);
         rt_pc = NULL;
         return;
     }
     if (inside(a, d->dlbase_lo, (uintptr_t)d->dlbase_hi - (uintptr_t)d->dlbase_lo)) {
-        if (wr) rt_fail("write to program-scope data");
+        if (how & WRITES) rt_fail("write to program-scope data");
     } else if (!inside(a, w, sizeof *w)) { /* the simdgroups' slots lie in the worker */
         char b[256];
         rt_describe(a, b, sizeof b);
-        rt_fail("%s of %u bytes out of bounds: %s", wr ? "write" : "read", n, b);
+        rt_fail("%s of %u bytes out of bounds: %s", how_called(how), n, b);
     }
     rt_pc = NULL;
+}
+void msl_rt_atomic(const volatile void *p, uint32_t sz, uint32_t kind, uint32_t line) {
+    (void)line; /* the caller's address says it */
+    int how = kind == MSL_AT_LOAD ? READS : kind == MSL_AT_STORE ? WRITES : READS | WRITES;
+    check_access(p, sz, how | ATOMIC, sz, __builtin_return_address(0));
 }
 
 /* ---- the hooks. Their names and signatures are the instrumentation's. ---- */
 
 #define PC __builtin_return_address(0)
-#define HOOK(name, n, rd, wr)                                                                      \
+#define HOOK(name, n, how, align)                                                                  \
     void __tsan_##name##n(void *p);                                                                \
     void __tsan_##name##n(void *p) {                                                               \
-        if (rd) check_access(p, n, 0, PC);                                                         \
-        if (wr) check_access(p, n, 1, PC);                                                         \
+        check_access(p, n, how, align, PC);                                                        \
     }
 #define HOOKS(n)                                                                                   \
-    HOOK(read, n, 1, 0)                                                                            \
-    HOOK(write, n, 0, 1)                                                                           \
-    HOOK(read_write, n, 1, 1)                                                                      \
-    HOOK(unaligned_read, n, 1, 0)                                                                  \
-    HOOK(unaligned_write, n, 0, 1)                                                                 \
-    HOOK(unaligned_read_write, n, 1, 1)
+    HOOK(read, n, READS, n)                                                                        \
+    HOOK(write, n, WRITES, n)                                                                      \
+    HOOK(read_write, n, READS | WRITES, n)                                                         \
+    HOOK(unaligned_read, n, READS, 1)                                                              \
+    HOOK(unaligned_write, n, WRITES, 1)                                                            \
+    HOOK(unaligned_read_write, n, READS | WRITES, 1)
 HOOKS(1)
 HOOKS(2)
 HOOKS(4)
@@ -187,17 +244,17 @@ void __tsan_func_exit(void) {}
     void *prefix##memmove(void *d, const void *s, size_t n);                                       \
     void *prefix##memset(void *d, int c, size_t n);                                                \
     void *prefix##memcpy(void *d, const void *s, size_t n) {                                       \
-        check_access(s, (uint32_t)n, 0, PC);                                                       \
-        check_access(d, (uint32_t)n, 1, PC);                                                       \
+        check_access(s, (uint32_t)n, READS, 1, PC);                                                \
+        check_access(d, (uint32_t)n, WRITES, 1, PC);                                               \
         return memcpy(d, s, n);                                                                    \
     }                                                                                              \
     void *prefix##memmove(void *d, const void *s, size_t n) {                                      \
-        check_access(s, (uint32_t)n, 0, PC);                                                       \
-        check_access(d, (uint32_t)n, 1, PC);                                                       \
+        check_access(s, (uint32_t)n, READS, 1, PC);                                                \
+        check_access(d, (uint32_t)n, WRITES, 1, PC);                                               \
         return memmove(d, s, n);                                                                   \
     }                                                                                              \
     void *prefix##memset(void *d, int c, size_t n) {                                               \
-        check_access(d, (uint32_t)n, 1, PC);                                                       \
+        check_access(d, (uint32_t)n, WRITES, 1, PC);                                               \
         return memset(d, c, n);                                                                    \
     }
 COPY_HOOKS(__tsan_)

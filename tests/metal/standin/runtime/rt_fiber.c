@@ -8,6 +8,8 @@
 void msl_switch(void **save, void *to);
 void msl_fiber_start(void);
 
+enum { SIMD_BARRIER = 1 << 30 }; /* op of a simdgroup_barrier, with its flags */
+
 __thread struct worker *rt_worker;
 __thread struct fiber *rt_fiber;
 
@@ -67,6 +69,7 @@ static inline struct fiber *take_ready(struct simdgroup *g) {
 /* All live lanes have come: computes the result and lets them go on, but those of minus. */
 static void complete_simd(struct simdgroup *g, uint32_t minus) {
     uint32_t p = g->par;
+    rt_worker->window++;
     g->rmask[p] = g->wait;
     if (g->fn) g->fn(g->slots[p], g->wait, g->result[p]);
     g->ready = shuffled(g, g->wait & ~minus);
@@ -104,7 +107,10 @@ static struct fiber *pick(void) {
     for (;;) {
         while (w->cursor < w->nsg && !w->sg[w->sgorder[w->cursor]].ready)
             w->cursor++;
-        if (w->cursor < w->nsg) return take_ready(&w->sg[w->sgorder[w->cursor]]);
+        if (w->cursor < w->nsg) {
+            w->window++;
+            return take_ready(&w->sg[w->sgorder[w->cursor]]);
+        }
         if (w->ndone == w->nthr) return NULL;
         if (w->ndone)
             rt_fail("line %u: divergent threadgroup_barrier: %u of %u threads wait at it, %u have "
@@ -146,7 +152,11 @@ const void *msl_rt_simd(const void *in, uint32_t sz, msl_reduce_fn fn, uint32_t 
                 line, g->wait, g->line);
     g->wait |= bit;
     if (g->wait == g->live) {
-        rt_worker->st.simd_ops++;
+        if (op & SIMD_BARRIER)
+            rt_worker->st.simd_barriers++;
+        else
+            rt_worker->st.simd_ops++;
+        rt_worker->st.matrix_products += op == MSL_OP_MATRIX_PRODUCT;
         complete_simd(g, bit);
     } else
         switch_to(pick());
@@ -156,7 +166,7 @@ const void *msl_rt_simd(const void *in, uint32_t sz, msl_reduce_fn fn, uint32_t 
 void msl_rt_simd_barrier(uint32_t flags, uint32_t line) {
     char nothing = 0;
     struct simdgroup *g = rt_fiber->g;
-    msl_rt_simd(&nothing, 1, NULL, 0x5b000000u | flags, line, NULL);
+    msl_rt_simd(&nothing, 1, NULL, SIMD_BARRIER | flags, line, NULL);
     /* Orders threadgroup memory among the lanes: one step, made by the first lane to leave. */
     if ((flags & FLAG_THREADGROUP) && g->rmask[g->par ^ 1]) {
         g->rmask[g->par ^ 1] = 0;
@@ -187,6 +197,7 @@ void *msl_rt_tgvar(uint32_t size, uint32_t align, uint32_t line) {
         rt_fail("line %u: threadgroup memory: %u bytes, the limit is %u", line, t->tgbytes,
                 MSL_TG_BYTES);
     t->tgvar = o + size + REDZONE;
+    if (w->tgmost < t->tgbytes) w->tgmost = t->tgbytes;
     if (w->tghi < o + size) w->tghi = o + size;
     if (rt_grid.o.check && !w->tgown[o]) memset(w->tgown + o, 2, size);
     return w->tgbase + o;
@@ -250,6 +261,8 @@ static void init_fiber(struct worker *w, uint32_t i) {
 void rt_run_group(struct worker *w, uint32_t index) {
     place_group(w, index);
     w->nbar = w->ndone = 0;
+    w->failing = 0;
+    w->window++;
     w->ep_tg0 = ++w->ep_tg;
     w->ep_dev = 1;
     memset(w->tgbase, 0xFF, w->tghi); /* NaN for half and float, -1 for integers */

@@ -5,9 +5,11 @@
 #ifndef MSL_RT_INT_H
 #define MSL_RT_INT_H
 #include "msl_rt.h"
+#include "msl_traffic.h"
 
 #include <pthread.h>
 #include <setjmp.h>
+#include <time.h>
 
 enum {
     STACK = 29 * 4096, /* of a fiber; not a power of two: fibers must not share cache sets */
@@ -26,13 +28,21 @@ enum { FLAG_DEVICE = 1, FLAG_THREADGROUP = 2 }; /* bits of mem_flags, as the sha
 struct tg_cell {
     uint32_t wep, wsep, rep, rsep;
     uint16_t wtid, rtid;
-    uint8_t rmulti; /* readers besides rtid: 1 of its simdgroup, 2 of another */
+    uint8_t rmulti;  /* readers besides rtid: 1 of its simdgroup, 2 of another */
+    uint8_t watomic; /* the write was atomic */
 };
 /* The same for a byte of a writable buffer; serial is the run's. */
 struct dev_cell {
     uint32_t serial, wthr, rthr;
     uint16_t wep, rep;
-    uint8_t wr, rmulti;
+    uint8_t wr, rmulti; /* wr: 1 a write, 2 an atomic one, 3 atomic ones of several threadgroups */
+};
+/* The traffic meter's cell for a byte of a buffer: reads of the last window, in which a simdgroup
+ * ran from one meeting point to the next. */
+struct traffic_cell {
+    uint32_t window;
+    uint16_t count, most; /* reads by lane; the most of any lane */
+    uint8_t lane, read, written;
 };
 
 struct simdgroup {
@@ -66,10 +76,15 @@ struct worker {
     uint8_t *tgbase;            /* ARENA bytes between guard pages */
     uint32_t tgdyn, tgdynbytes; /* arena offset after / bytes of setThreadgroupMemoryLength */
     uint32_t tghi;              /* highest arena offset in use */
+    uint32_t tgmost;            /* most bytes that a threadgroup took */
+    uint32_t window;            /* of the traffic meter, never 0 */
     uint8_t tgown[ARENA];       /* check mode: 0 is red zone */
     struct tg_cell *tgshadow;
     uint64_t rng;
-    int in_fiber;
+    int in_fiber, failing;
+    timer_t timer; /* the watchdog's; ticks without progress */
+    int has_timer, ticks;
+    uint64_t seen_threads;
     msl_stats st;
     void *altstack;
 };
@@ -77,9 +92,12 @@ struct worker {
 /* A bound buffer of the running dispatch. */
 struct range {
     uintptr_t lo, hi;
-    const char *what;
-    int index, writable;
-    struct dev_cell *shadow; /* one for each byte; check mode, writable ones */
+    const char *what; /* label, or name of the argument, for reports */
+    const char *name, *label;
+    int index, writable, constant;
+    struct dev_cell *shadow; /* one for each byte; check mode, where something may be written */
+    struct traffic_cell *traffic; /* likewise; check mode with the meter on */
+    struct metalsim_bytes bytes;
 };
 
 /* The running dispatch and the pool of workers. mu guards want, busy, gen and the report; the rest
@@ -95,6 +113,7 @@ struct grid {
     uint32_t next, total, stride, serial;
     struct range rg[MSL_MAX_BUF];
     int nrg;
+    uint32_t tg_dynamic, tg_static; /* bytes of a threadgroup, the most so far */
     char *err;
     size_t errlen;
     int nerr;
@@ -121,5 +140,11 @@ _Noreturn void rt_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)
 /* Says where an address lies that belongs to no buffer. */
 void rt_describe(uintptr_t a, char *b, size_t n);
 void rt_install_fault_handler(void);
+void rt_watchdog_install(void);
+void rt_watchdog_start(struct worker *w);
+void rt_watchdog_stop(struct worker *w);
+int rt_traffic_on(void);
+/* Adds the dispatch that has run. Called with run_mu held. */
+void rt_traffic_add(const msl_stats *before);
 void rt_run_group(struct worker *w, uint32_t index);
 #endif

@@ -35,6 +35,7 @@ _Noreturn void rt_fail(const char *fmt, ...) {
     struct worker *w = rt_worker;
     const msl_threadpos *pos = &rt_fiber->pos;
     char b[640], m[1024];
+    w->failing = 1;
     source_line(b, 128);
     va_list ap;
     va_start(ap, fmt);

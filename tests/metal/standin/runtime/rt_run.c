@@ -72,6 +72,7 @@ static void bind_launch(struct worker *w, const msl_dispatch *d) {
         o += rt_align16(d->tglen[i]) + REDZONE;
     }
     w->tgdyn = w->tghi = o;
+    w->tgmost = w->tgdynbytes;
     memset(w->tgbase, 0xFF, ARENA);
 }
 static void run_groups(struct worker *w) {
@@ -81,12 +82,19 @@ static void run_groups(struct worker *w) {
     bind_launch(w, rt_grid.d);
     if (rt_grid.o.seed) w->rng ^= rt_grid.o.seed * 0xD1342543DE82EF95ULL | 1;
     memset(&w->st, 0, sizeof w->st);
+    rt_watchdog_start(w);
     for (;;) {
         uint32_t i = __atomic_fetch_add(&rt_grid.next, 1, __ATOMIC_RELAXED);
         if (i >= rt_grid.total || __atomic_load_n(&rt_grid.nerr, __ATOMIC_RELAXED)) break;
         rt_run_group(w,
                      rt_grid.stride ? (uint32_t)((uint64_t)i * rt_grid.stride % rt_grid.total) : i);
     }
+    rt_watchdog_stop(w);
+    pthread_mutex_lock(&rt_grid.mu);
+    if (rt_grid.tg_dynamic < w->tgdynbytes) rt_grid.tg_dynamic = w->tgdynbytes;
+    if (rt_grid.tg_static + w->tgdynbytes < w->tgmost)
+        rt_grid.tg_static = w->tgmost - w->tgdynbytes;
+    pthread_mutex_unlock(&rt_grid.mu);
     uint64_t *sum = (uint64_t *)&msl_rt_stats, *mine = (uint64_t *)&w->st;
     for (size_t i = 0; i < sizeof w->st / sizeof *mine; i++)
         __atomic_fetch_add(&sum[i], mine[i], __ATOMIC_RELAXED);
@@ -142,37 +150,61 @@ static uint32_t pick_stride(uint32_t total, uint64_t seed) {
         s = (s + 1) % total;
     return s;
 }
+/* Ranges in descending order of their start: of arguments that lie in one buffer, an address
+ * belongs to the one that begins last before it. */
 static void bind_ranges(const msl_dispatch *d) {
     rt_grid.nrg = 0;
     for (uint32_t i = 0; i < d->k->nargs; i++) {
         const msl_arg_desc *a = &d->k->args[i];
         if (a->kind != MSL_A_BUFFER) continue;
         uintptr_t lo = (uintptr_t)d->buf[a->index];
-        struct range *r = NULL;
-        for (int j = 0; j < rt_grid.nrg && !r; j++)
-            if (rt_grid.rg[j].lo == lo) r = &rt_grid.rg[j];
-        if (!r) {
-            r = &rt_grid.rg[rt_grid.nrg++];
+        int at = 0;
+        while (at < rt_grid.nrg && rt_grid.rg[at].lo > lo)
+            at++;
+        struct range *r = &rt_grid.rg[at];
+        if (at == rt_grid.nrg || r->lo != lo) {
+            const char *label = d->buflabel[a->index];
+            memmove(r + 1, r, (size_t)(rt_grid.nrg++ - at) * sizeof *r);
             *r = (struct range){.lo = lo,
                                 .hi = lo + d->buflen[a->index],
-                                .what = d->buflabel[a->index] ? d->buflabel[a->index] : a->name,
+                                .what = label ? label : a->name,
+                                .name = a->name,
+                                .label = label ? label : "",
+                                .constant = (a->is_const & 2) != 0,
                                 .index = a->index};
         }
         if (!a->is_const) r->writable = 1;
     }
 }
-static void map_shadows(void) {
+static int may_be_written(const struct range *r) {
+    for (int i = 0; i < rt_grid.nrg; i++) {
+        const struct range *o = &rt_grid.rg[i];
+        if (o->writable && o->lo < r->hi && r->lo < o->hi) return 1;
+    }
+    return 0;
+}
+/* -1 without memory. */
+static int map_shadows(void) {
     for (int j = 0; rt_grid.o.check && j < rt_grid.nrg; j++) {
         struct range *r = &rt_grid.rg[j];
-        if (r->writable)
-            r->shadow = map((r->hi - r->lo) * sizeof *r->shadow, PROT_READ | PROT_WRITE);
+        size_t n = r->hi - r->lo;
+        if (may_be_written(r) && !(r->shadow = map(n * sizeof *r->shadow, PROT_READ | PROT_WRITE)))
+            return -1;
+        if (rt_traffic_on() && !(r->traffic = map(n * sizeof *r->traffic, PROT_READ | PROT_WRITE)))
+            return -1;
     }
+    return 0;
 }
 static void unmap_shadows(void) {
     for (int j = 0; j < rt_grid.nrg; j++) {
         struct range *r = &rt_grid.rg[j];
         unmap(r->shadow, (r->hi - r->lo) * sizeof *r->shadow);
+        unmap(r->traffic, (r->hi - r->lo) * sizeof *r->traffic);
     }
+}
+static void report(const char *text) {
+    rt_grid.nerr++;
+    if (rt_grid.err) strncpy(rt_grid.err, text, rt_grid.errlen - 1);
 }
 static void run_on_workers(void) {
     int nw = rt_grid.o.check ? 1 : rt_grid.o.workers;
@@ -185,10 +217,7 @@ static void run_on_workers(void) {
     rt_grid.want = nw - 1;
     rt_grid.gen++;
     if (nw > 1) pthread_cond_broadcast(&rt_grid.go);
-    if (!nw) {
-        rt_grid.nerr = 1;
-        if (rt_grid.err) strncpy(rt_grid.err, "no memory for a worker", rt_grid.errlen - 1);
-    }
+    if (!nw) report("no memory for a worker");
     pthread_mutex_unlock(&rt_grid.mu);
     if (nw) run_groups(rt_grid.w[0]);
     pthread_mutex_lock(&rt_grid.mu);
@@ -198,9 +227,13 @@ static void run_on_workers(void) {
     pthread_mutex_unlock(&rt_grid.mu);
 }
 
+static void install_handlers(void) {
+    rt_install_fault_handler();
+    rt_watchdog_install();
+}
 int msl_rt_run(const msl_dispatch *d, const msl_opts *o, char *err, size_t errlen) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, rt_install_fault_handler);
+    pthread_once(&once, install_handlers);
     pthread_mutex_lock(&rt_grid.run_mu);
     rt_grid.d = d;
     rt_grid.o = *o;
@@ -212,10 +245,15 @@ int msl_rt_run(const msl_dispatch *d, const msl_opts *o, char *err, size_t errle
     rt_grid.total = d->ntg[0] * d->ntg[1] * d->ntg[2];
     rt_grid.serial++;
     rt_grid.stride = o->shuffle == 1 && rt_grid.total > 2 ? pick_stride(rt_grid.total, o->seed) : 0;
+    rt_grid.tg_dynamic = rt_grid.tg_static = 0;
     bind_ranges(d);
-    map_shadows();
-    run_on_workers();
+    msl_stats before = msl_rt_stats;
+    if (map_shadows() == 0)
+        run_on_workers();
+    else
+        report("no memory for the shadow of the buffers");
     unmap_shadows();
+    if (rt_traffic_on() && !rt_grid.nerr) rt_traffic_add(&before);
     int rc = rt_grid.nerr;
     pthread_mutex_unlock(&rt_grid.run_mu);
     return rc;

@@ -1,0 +1,60 @@
+// traffic.metal - kernels whose traffic is known; test_standin_runtime_traffic.c knows the numbers.
+#include <metal_simdgroup_matrix>
+#include <metal_stdlib>
+using namespace metal;
+
+struct args {
+    uint n, rows;
+};
+
+// y[row] = w (rows, n) x: one simdgroup a row, float4 loads; x is read by every row.
+kernel void matvec(constant args &a [[buffer(0)]], device const float *w [[buffer(1)]],
+                   device const float *x [[buffer(2)]], device float *y [[buffer(3)]],
+                   uint row [[threadgroup_position_in_grid]],
+                   uint lane [[thread_index_in_simdgroup]]) {
+    device const float4 *w4 = (device const float4 *)(w + row * a.n);
+    device const float4 *x4 = (device const float4 *)x;
+    float sum = 0.0f;
+    for (uint i = lane; i < a.n / 4; i += 32)
+        sum += dot(w4[i], x4[i]);
+    sum = simd_sum(sum);
+    if (lane == 0) y[row] = sum;
+}
+// The same with each weight read again after the sum: twice requested.
+kernel void matvec_twice(constant args &a [[buffer(0)]], device const float *w [[buffer(1)]],
+                         device const float *x [[buffer(2)]], device float *y [[buffer(3)]],
+                         uint row [[threadgroup_position_in_grid]],
+                         uint lane [[thread_index_in_simdgroup]]) {
+    float sum = 0.0f, scale = 0.0f;
+    for (uint i = lane; i < a.n; i += 32)
+        scale = max(scale, fabs(w[row * a.n + i]));
+    scale = simd_max(scale);
+    for (uint i = lane; i < a.n; i += 32)
+        sum += w[row * a.n + i] / scale * x[i];
+    sum = simd_sum(sum);
+    if (lane == 0) y[row] = sum * scale;
+}
+// All lanes read the same value; a lane reads its own one twice with nothing between.
+kernel void shared_reads(device const float *x [[buffer(0)]], device volatile float *y [[buffer(1)]],
+                         uint lane [[thread_index_in_simdgroup]]) {
+    const float own = y[lane] + y[lane];
+    y[lane] = x[0] + own;
+}
+kernel void meetings(device float *y [[buffer(0)]], threadgroup float *t [[threadgroup(0)]],
+                     uint i [[thread_index_in_threadgroup]]) {
+    threadgroup float fixed[100];
+    threadgroup float4 one;
+    t[i] = 1.0f;
+    if (i < 100) fixed[i] = 2.0f;
+    if (i == 0) one = float4(3.0f);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    simdgroup_barrier(mem_flags::mem_threadgroup);
+    simdgroup_float8x8 a = make_filled_simdgroup_matrix<float, 8, 8>(1.0f), b = a, c = a;
+    simdgroup_multiply_accumulate(c, a, b, c);
+    simdgroup_multiply_accumulate(c, a, b, c);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    y[i] = t[i ^ 1] + fixed[i % 100] + one.x + c.thread_elements()[0];
+}
+kernel void count(device atomic_uint *c [[buffer(0)]]) {
+    atomic_fetch_add_explicit(c, 1, memory_order_relaxed);
+}
