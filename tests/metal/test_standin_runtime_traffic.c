@@ -104,6 +104,14 @@ static void test_atomics_and_stop(void) {
     CHECK(b.written == 96 * 4 && b.written_once == 4 && b.read_once == 4);
 }
 
+/* Known before a kernel runs, for each instance of a template. */
+static void test_static_threadgroup_memory(void) {
+    CHECK(msl_rt_static_tg_bytes(run_find(&lib, "meetings")) == 416);
+    CHECK(msl_rt_static_tg_bytes(run_find(&lib, "matvec")) == 0);
+    CHECK(msl_rt_static_tg_bytes(run_find(&lib, "sized_f32")) == 32 + 64);
+    CHECK(msl_rt_static_tg_bytes(run_find(&lib, "sized_f16")) == 80 + 160);
+}
+
 int main(void) {
     lib = run_open("kernels/traffic.metal", "check", "");
     fill();
@@ -112,6 +120,7 @@ int main(void) {
     RUN(test_shared_reads);
     RUN(test_meetings);
     RUN(test_atomics_and_stop);
+    RUN(test_static_threadgroup_memory);
     run_close(&lib);
     return check_done();
 }

@@ -55,6 +55,16 @@ kernel void meetings(device float *y [[buffer(0)]], threadgroup float *t [[threa
     threadgroup_barrier(mem_flags::mem_threadgroup);
     y[i] = t[i ^ 1] + fixed[i % 100] + one.x + c.thread_elements()[0];
 }
+// Two instances of one kernel, with different threadgroup memory.
+template <typename T, uint N>
+kernel void sized(device T *y [[buffer(0)]], uint i [[thread_index_in_threadgroup]]) {
+    threadgroup T a[N], b[2 * N];
+    if (i < N) a[i] = b[i] = T(1);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (i < N) y[i] = a[i] + b[i];
+}
+template [[host_name("sized_f32")]] kernel void sized<float, 8>(device float *, uint);
+template [[host_name("sized_f16")]] kernel void sized<half, 40>(device half *, uint);
 kernel void count(device atomic_uint *c [[buffer(0)]]) {
     atomic_fetch_add_explicit(c, 1, memory_order_relaxed);
 }

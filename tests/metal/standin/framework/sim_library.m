@@ -126,7 +126,7 @@ static const char *declared_type(const char *type) {
     return sim_simd_width();
 }
 - (NSUInteger)staticThreadgroupMemoryLength {
-    return 0;
+    return msl_rt_static_tg_bytes(function->kernel);
 }
 - (void)dealloc {
     [function release];

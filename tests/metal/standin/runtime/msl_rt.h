@@ -38,6 +38,12 @@ typedef struct msl_arg_desc {
     uint32_t size;               /* sizeof(pointee) */
     const char *name;
 } msl_arg_desc;
+/* A threadgroup variable that a kernel declares. */
+typedef struct msl_tg_var {
+    const void *owner; /* msl_kernel_desc.function */
+    uint32_t bytes;
+    const struct msl_tg_var *next;
+} msl_tg_var;
 struct msl_launch;
 typedef struct msl_kernel_desc {
     const char *name;
@@ -47,7 +53,16 @@ typedef struct msl_kernel_desc {
     const uint16_t *fc; /* indices of the function constants that it can reach */
     uint32_t nfc;
     uint32_t max_threads; /* [[max_total_threads_per_threadgroup(n)]] or 0 */
+    const void *function;
+    const msl_tg_var *const *tg_vars; /* of all kernels of the object */
 } msl_kernel_desc;
+/* Bytes of threadgroup memory that the kernel declares itself. */
+static inline uint32_t msl_rt_static_tg_bytes(const msl_kernel_desc *k) {
+    uint32_t bytes = 0;
+    for (const msl_tg_var *v = *k->tg_vars; v; v = v->next)
+        if (v->owner == k->function) bytes += (v->bytes + 15) & ~15u;
+    return bytes;
+}
 typedef struct msl_fc_desc {
     uint16_t index;
     const char *name, *type;

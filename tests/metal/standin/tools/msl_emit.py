@@ -102,7 +102,8 @@ def entries(src, program):
         out.append(f"static const uint16_t f{q}[] = {{{indices}}};\n")
         threads = dict(kernel["attrs"]).get("max_total_threads_per_threadgroup", "0")
         kernels.append(f'{{"{kernel["name"]}", msl_gen::e{q}, msl_gen::a{q}, '
-                       f'{len(kernel["params"])}, msl_gen::f{q}, {len(used)}, {threads}}}')
+                       f'{len(kernel["params"])}, msl_gen::f{q}, {len(used)}, {threads}, '
+                       f'(const void *)&::{kernel["callee"]}, &msl::tg_vars}}')
     constants = [f'{{{index}, "{name}", "{kind}"}}' for name, kind, index in program.constants]
     out.append('}\nextern "C" {\n')
     out += table_of("msl_kernel_desc", "msl_kernels", "msl_nkernels", kernels)

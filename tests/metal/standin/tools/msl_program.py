@@ -16,6 +16,8 @@ class Program:
         self.kernel_names = self.find_kernel_names()
         self.start = 0  # of the declaration that the walk is in
         self.template = None  # index of its closing > when it is a template
+        self.template_names = []  # of its parameters
+        self.n_threadgroup_variables = 0
         self.attributes = []  # that stand before it
 
     def find_kernel_names(self):
@@ -49,6 +51,7 @@ class Program:
             return self.begin_declaration(i + 1)
         if t.s == "template" and self.v[i + 1].s == "<":
             self.template = src.angle(i + 1)
+            self.template_names = self.parameter_names(i + 2, self.template)
             return self.template + 1
         if t.s == "template":
             return self.instantiation(i)
@@ -65,6 +68,14 @@ class Program:
         if t.s == "(":
             return self.function(i)
         return i + 1
+
+    def parameter_names(self, a, b):
+        """Of the template parameters v[a:b]: typename T, int N = 4 -> T, N."""
+        names = []
+        for lo, hi in self.src.split(a, b):
+            words = self.src.words(lo, hi)
+            names.append(words[(words + ["="]).index("=") - 1])
+        return names
 
     def leading_attributes(self, i):
         end = self.src.close(i)
@@ -247,9 +258,20 @@ class Program:
         for lo, hi in src.split(k, end):
             name, dims = v[lo].s, src.text(lo + 1, hi)
             out.append(self.threadgroup_reference(kind, name, dims, v[i].line))
+            out.append(self.threadgroup_registration(function, name))
         src.blank(i, end + 1)
         v[i].out = " ".join(out)
         return end + 1
+
+    def threadgroup_registration(self, function, name):
+        """Tells of the variable before the kernel runs: staticThreadgroupMemoryLength."""
+        if self.check or (self.template is not None and not self.template_names):
+            return ""
+        if self.template is not None:
+            function += f"<{', '.join(self.template_names)}>"
+        self.n_threadgroup_variables += 1
+        return (f"(void)&msl::tg_static<decltype(&::{function}), &::{function}, "
+                f"sizeof(msl_tg_{name}), {self.n_threadgroup_variables}>::once;")
 
     def threadgroup_reference(self, kind, name, dims, line):
         kindname = f"msl_tg_{name}"

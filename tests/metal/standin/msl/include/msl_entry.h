@@ -4,6 +4,21 @@
 #include "msl_vec.h"
 
 namespace msl {
+/* Threadgroup variables, listed while the object is loaded: one instance for each. */
+static const msl_tg_var *tg_vars;
+template <class F, F function, unsigned bytes, unsigned ordinal> struct tg_static {
+    static bool add() {
+        static msl_tg_var v;
+        v.owner = (const void *)function;
+        v.bytes = bytes;
+        v.next = tg_vars;
+        tg_vars = &v;
+        return true;
+    }
+    static const bool once;
+};
+template <class F, F function, unsigned bytes, unsigned ordinal>
+const bool tg_static<F, function, bytes, ordinal>::once = add();
 template <class T> inline T fc(unsigned i) {
     T v = T();
     const msl_fc_values *f = msl_rt_fc();

@@ -62,10 +62,10 @@ struct bfloat_t {
     }
     MSL_BOP(+)
     MSL_BOP(-)
-    MSL_BOP(*) MSL_BOP(/)
+    MSL_BOP(*)
+    MSL_BOP(/)
 #undef MSL_BOP
-        MSL_INL bfloat_t
-        operator-() const {
+    MSL_INL bfloat_t operator-() const {
         return bfloat_t(-(float)*this);
     }
 };
@@ -88,8 +88,10 @@ template <class T> struct msl_scalar { static constexpr bool value = false; };
     template <> struct msl_scalar<T> { static constexpr bool value = true; };
 S(bool)
 S(char)
-S(signed char) S(uchar) S(short) S(ushort) S(int) S(uint) S(long) S(ulong) S(half) S(float)
-    S(bfloat_t) S(unsigned long long) S(long long)
+S(signed char)
+S(uchar)
+S(short) S(ushort) S(int) S(uint) S(long) S(ulong) S(half) S(float) S(bfloat_t)
+    S(unsigned long long) S(long long)
 #undef S
 
 } /* namespace metal */
