@@ -7,6 +7,10 @@
 
 #ifdef INFERD_METAL
 #include "core/backend/metal/metal.h"
+#if !defined(__APPLE__) && __has_include("tests/metal/standin/runtime/msl_traffic.h")
+#include "tests/metal/standin/runtime/msl_traffic.h"
+#define HAS_METER
+#endif
 
 enum { MOST_ROWS = 70, MOST_COLS = 1024 };
 
@@ -293,12 +297,53 @@ static void test_counted_bytes(void) {
     backend_close(be);
 }
 
+#ifdef HAS_METER
+/* Bytes of weights that one row and eight ask the memory for, by the stand-in's meter, which needs
+ * check mode: each once, and next to nothing twice. */
+static void test_weights_read_once(void) {
+    enum { OUTS = 64 };
+    backend *be = open_metal();
+    float *got = be_new((uint64_t)MOST_ROWS * OUTS, 4);
+    const uint32_t rows[] = {1, 8};
+    if (backend_metal_products(be) != METAL_MATRIX_ONLY)
+        printf("  type    asked for / size of the weight: 1 row, 8 rows\n");
+    for (uint32_t t = 0; t < N_BLOCK_TYPES && backend_metal_products(be) != METAL_MATRIX_ONLY;
+         t++) {
+        int type = block_types[t].type;
+        struct product *p = product_new(be, 1, &type, &(uint32_t){OUTS}, 1024);
+        double ratio[2];
+        uint64_t size = 0;
+        qtype_bytes(type, OUTS, 1024, &size);
+        for (int k = 0; k < 2; k++) {
+            struct metalsim_argument a;
+            uint64_t read = 0, once = 0;
+            metalsim_traffic_reset();
+            run(be, p, 0, rows[k], &got);
+            metalsim_traffic_stop();
+            for (uint32_t i = 0; metalsim_traffic_argument(i, &a) == 0; i++)
+                if (strcmp(a.name, "w0") == 0) read += a.bytes.read, once += a.bytes.read_once;
+            ratio[k] = (double)read / (double)size;
+            if (!read) continue; /* plain mode */
+            CHECK(once == size);
+            CHECK_MSG(ratio[k] <= 1.02, "%s, %u rows: %.3f", qtype_name(type), rows[k], ratio[k]);
+        }
+        printf("  %-7s %.3f  %.3f\n", qtype_name(type), ratio[0], ratio[1]);
+        product_free(p);
+    }
+    free(got);
+    backend_close(be);
+}
+#endif
+
 int main(int argc, char **argv) {
     be_args(argc, argv);
     RUN(test_error);
     RUN(test_families);
     RUN(test_weights);
     RUN(test_counted_bytes);
+#ifdef HAS_METER
+    RUN(test_weights_read_once);
+#endif
     return check_done();
 }
 #else
