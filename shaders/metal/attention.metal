@@ -53,7 +53,8 @@ static inline bool find_task(constant kargs_attention &a, uint index, device con
     if (BY_SEQ && uint(row_start[unit + 1]) != t.row + 1) return false;
     t.keys = seen_from(pos[t.row], a.window);
     t.first_chunk = t.keys.first / CHUNK;
-    t.n_chunks = t.keys.last / CHUNK - t.first_chunk + 1;
+    // A position that is not below max_context must not reach beyond the memory for parts.
+    t.n_chunks = min(t.keys.last / CHUNK - t.first_chunk + 1, a.n_parts);
     return true;
 }
 

@@ -222,8 +222,8 @@ static void reference(const struct scene *c, uint32_t seq, int32_t pos, uint32_t
 }
 
 /* The largest error of out (r->n, n_heads, head_dim) as a part of atol + rtol * |want|. */
-static double worst_error(const struct scene *c, const struct rows *r, const float *out,
-                          double atol, double rtol) {
+static inline double worst_error(const struct scene *c, const struct rows *r, const float *out,
+                                 double atol, double rtol) {
     uint64_t width = (uint64_t)c->s.n_heads * c->s.head_dim;
     double want[256], worst = 0;
     for (uint32_t i = 0; i < r->n; i++)
@@ -243,7 +243,7 @@ static uint32_t min_u32(uint32_t a, uint32_t b) {
 }
 
 /* Rows of every sequence: one decode row, or a chunk of the prompt that ends anywhere. */
-static void random_rows(const struct scene *c, const float *q, struct rows *r) {
+static inline void random_rows(const struct scene *c, const float *q, struct rows *r) {
     uint64_t width = (uint64_t)c->s.n_heads * c->s.head_dim;
     memset(r, 0, sizeof *r);
     for (uint32_t s = 0; s < c->n_seqs; s++) {
@@ -258,7 +258,7 @@ static void random_rows(const struct scene *c, const float *q, struct rows *r) {
 
 /* Number n of the combinations: windows shorter and longer than blocks, spans and chunks of keys,
  * and than the context; caps that change every score and such that change few. */
-static struct features features_of(int n) {
+static inline struct features features_of(int n) {
     static const uint32_t windows[] = {1, 5, 64, 255, 256, 257, 5000};
     static const float caps[] = {0, 50, 2.5f};
     return (struct features){
