@@ -333,11 +333,28 @@ static void other_simdgroups(void) {
     scene_init(&s, be);
     metalsim_set_limits(&limits); /* of one kernel alone */
     CHECK(embed(&s) == ERR_DEVICE && backend_sync(be, &e) == ERR_DEVICE);
-    CHECK_MSG(strstr(e.msg, "simdgroups"), "got \"%s\"", e.msg);
+    CHECK_MSG(strstr(e.msg, "simdgroups of 64"), "got \"%s\"", e.msg);
     metalsim_set_limits(NULL);
     scene_fini(&s);
     backend_close(be);
     CHECK(live_when_idle() == 0);
+}
+
+/* A kernel whose registers leave it fewer threads than it is launched with. */
+static void too_few_threads(void) {
+    const struct metalsim_limits limits = {.max_threads = 32};
+    struct scene s;
+    err e = {0};
+    backend *be = open_metal(&e);
+    be_need(be != NULL, e.msg);
+    scene_init(&s, be);
+    metalsim_set_limits(&limits);
+    CHECK(embed(&s) == ERR_DEVICE && backend_sync(be, &e) == ERR_DEVICE);
+    CHECK_MSG(strstr(e.msg, "cannot run embed") && strstr(e.msg, "it takes 32 threads"),
+              "got \"%s\"", e.msg);
+    metalsim_set_limits(NULL);
+    scene_fini(&s);
+    backend_close(be);
 }
 
 int main(void) {
@@ -355,5 +372,6 @@ int main(void) {
     RUN(ranges_in_parts);
     RUN(other_families);
     RUN(other_simdgroups);
+    RUN(too_few_threads);
     return check_done();
 }

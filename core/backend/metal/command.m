@@ -66,6 +66,8 @@ static int compile(struct metal_backend *m, const struct metal_launch *l,
             *p = (struct metal_pipeline){.kernel = m->base.kernel_names[counter],
                                          .n_consts = l->n_consts,
                                          .counter = counter,
+                                         .max_threads =
+                                             (uint32_t)[state maxTotalThreadsPerThreadgroup],
                                          .simd_width = (uint32_t)[state threadExecutionWidth],
                                          .state = state};
             memcpy(p->consts, l->consts, l->n_consts * sizeof l->consts[0]);
@@ -84,11 +86,6 @@ static struct metal_pipeline *find_pipeline(struct metal_backend *m, const struc
         return NULL;
     }
     return compile(m, l, &m->pipelines[i]) ? NULL : &m->pipelines[i];
-}
-
-uint32_t metal_max_threads(struct metal_backend *m, const struct metal_launch *l) {
-    struct metal_pipeline *p = m->failed.code ? NULL : find_pipeline(m, l);
-    return p ? (uint32_t)[p->state maxTotalThreadsPerThreadgroup] : 0;
 }
 
 uint32_t metal_simd_width(struct metal_backend *m, const struct metal_launch *l) {
@@ -117,11 +114,22 @@ static void encode(id<MTLComputeCommandEncoder> encoder, const struct metal_pipe
             threadsPerThreadgroup:MTLSizeMake(l->threads[0], l->threads[1], l->threads[2])];
 }
 
+/* Registers may leave a kernel fewer threads than the device has. */
+static bool fits(const struct metal_pipeline *p, const struct metal_launch *l) {
+    uint64_t n = (uint64_t)l->threads[0] * l->threads[1] * l->threads[2];
+    return n <= p->max_threads && p->simd_width == METAL_SIMD;
+}
+
 int metal_dispatch(struct metal_backend *m, const struct metal_launch *l) {
     if (m->failed.code) return m->failed.code;
     struct metal_pipeline *p = find_pipeline(m, l);
     if (!p) return m->failed.code;
-    if (p->simd_width != METAL_SIMD) return metal_fail(m, "simdgroups that are not 32 wide", nil);
+    if (!fits(p, l))
+        return err_set(&m->failed, ERR_DEVICE,
+                       "the Metal device cannot run %s in threadgroups of %u by %u by %u: it takes "
+                       "%u threads, in simdgroups of %u",
+                       l->kernel, l->threads[0], l->threads[1], l->threads[2], p->max_threads,
+                       p->simd_width);
     int rc;
     @autoreleasepool {
         rc = open_encoder(m);

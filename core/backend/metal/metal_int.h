@@ -63,7 +63,7 @@ struct metal_pipeline {
         uint32_t index, value;
     } consts[METAL_MAX_CONSTS];
     uint32_t counter; /* of backend.kernel_counts */
-    uint32_t simd_width;
+    uint32_t max_threads, simd_width;
     id<MTLComputePipelineState> state;
 };
 
@@ -144,8 +144,6 @@ struct metal_launch {
 /* Encodes; compiles the specialisation first if it is new. ERR_DEVICE (a pipeline that cannot be
  * made names the kernel in failed). */
 int metal_dispatch(struct metal_backend *m, const struct metal_launch *l);
-/* Most threads a threadgroup of this specialisation may have (registers bound it); 0: failed. */
-uint32_t metal_max_threads(struct metal_backend *m, const struct metal_launch *l);
 /* Lanes of its simdgroups; 0: failed. With others than METAL_SIMD it is not dispatched. */
 uint32_t metal_simd_width(struct metal_backend *m, const struct metal_launch *l);
 
