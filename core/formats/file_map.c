@@ -29,7 +29,8 @@ static int map_fd(int fd, const char *path, struct file_map *m, err *e) {
     struct file_map map = {.bytes = (uint64_t)st.st_size};
     uint8_t *p = reserve(file_map_readable_bytes(&map));
     map.base = p;
-    if (!p || mmap(p, (size_t)map.bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    /* Shared: there is no private copy of a page for a GPU's driver to make when it wires it. */
+    if (!p || mmap(p, (size_t)map.bytes, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         int rc = err_set(e, ERR_IO, "%s: cannot map: %s", path, strerror(errno));
         file_map_close(&map);
         return rc;
