@@ -3,8 +3,9 @@
  * Sources: Apple's announcements and technical specifications: newsroom of 2020-11-10 (M1, whose
  * LPDDR4X-4266 on 128 bits is 68.25 GB/s), 2021-10-18 (M1 Pro, M1 Max), 2022-03-08 (M1 Ultra),
  * 2022-06-06 (M2), 2023-01-17 (M2 Pro, M2 Max), 2023-06-05 (M2 Ultra), 2023-10-30 (M3, M3 Pro, M3
- * Max), 2024-05-07 (M4), 2024-10-30 (M4 Pro, M4 Max), 2025-03-05 (M3 Ultra), 2025-10-15 (M5), and
- * the specifications of the MacBook Pro for variants by GPU cores. */
+ * Max), 2024-05-07 (M4), 2024-10-30 (M4 Pro, M4 Max), 2025-03-05 (M3 Ultra), 2025-10-15 (M5),
+ * 2026-03-03 (M5 Pro, M5 Max), and the specifications of the MacBook Pro for variants by GPU cores.
+ */
 #include "daemon/chips.h"
 
 #include <stddef.h>
