@@ -160,12 +160,36 @@ test("the device's memory is flat", async () => {
   });
 });
 
+// As long as it lasts, the stand-in does what `fault` says.
+async function failing(fault, use) {
+  process.env.METALSIM_FAIL = fault;
+  try {
+    return await use();
+  } finally {
+    delete process.env.METALSIM_FAIL;
+  }
+}
+
+test("auto is Metal where there is a device, else the CPU", async () => {
+  const device = async (server) => {
+    const answer = await complete(server, { prompt: "a", max_tokens: 1 });
+    assert.ok(answer.text !== undefined);
+    return [...(await metrics(server)).keys()].some((k) => k.includes('{backend="metal",kernel=')) ? "metal" : "cpu";
+  };
+  assert.equal(await serving([], device), "metal");
+  assert.equal(await serving(["--isa", "generic"], device), "cpu");
+  await failing("nodevice", async () => {
+    assert.equal(await serving([], device), "cpu");
+    await assert.rejects(startServer(metal), /no Metal device/);
+  });
+  await assert.rejects(startServer([...metal, "--isa", "generic"]), /isa "generic" is an instruction set of the CPU/);
+});
+
 // The command buffer that fails is beyond those of the start.
 for (const kind of ["oom", "lost"])
   test(`a device that fails (${kind}) ends its requests with 500, and readiness`, async () => {
-    process.env.METALSIM_FAIL = `command=40:${kind}`;
-    try {
-      await serving([...metal, "--kv-cache-tokens", "1024"], async (server) => {
+    await failing(`command=40:${kind}`, () =>
+      serving([...metal, "--kv-cache-tokens", "1024"], async (server) => {
         assert.equal((await fetch(server.url + "/readyz")).status, 200);
         const ask = { messages: user("Count to a thousand."), max_tokens: 200, ignore_eos: true, seed: 1 };
         const answers = await Promise.all([chat(server, ask), chat(server, { ...ask, seed: 2 })]);
@@ -181,8 +205,5 @@ for (const kind of ["oom", "lost"])
         const m = await metrics(server);
         assert.equal(m.get('inferd_sequences_finished_total{reason="error"}'), 2);
         assert.equal(m.get('inferd_http_requests_total{route="/v1/chat/completions",code="500"}'), later.status === 500 ? 3 : 2);
-      });
-    } finally {
-      delete process.env.METALSIM_FAIL;
-    }
+      }));
   });
