@@ -176,9 +176,14 @@ static inline bool be_is_metal_set(const char *isa) {
     return strcmp(isa, "metal") == 0;
 }
 
-/* Those of the CPU alone: tests whose models or references are made for it. */
-static inline backend *be_open_cpu(const char *isa, int n_threads) {
-    return be_is_metal_set(isa) ? NULL : be_open(isa, n_threads);
+/* Has this machine set `isa`, with kernels for such heads in blocks of 16? */
+static inline bool be_has(const char *isa, uint32_t head_dim, int kv_type) {
+    backend *be = be_open(isa, 1);
+    const struct backend_kv kv = {
+        .kv_type = kv_type, .n_kv_heads = 1, .block_tokens = 16, .head_dim = head_dim};
+    bool has = be && backend_kv_fits(be, &kv);
+    backend_close(be);
+    return has;
 }
 
 /* Has set `isa` attention for such a cache? Metal's kernels are made for the shapes of models. */

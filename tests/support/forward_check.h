@@ -75,7 +75,9 @@ static inline void forward_check(const struct forward_case *c, const int32_t *to
     struct piece prompt = {.tokens = tokens, .n = 130, .sequence = 3};
     got = runner_step(&r, &prompt, 1, false); /* one logit row of many rows */
     CHECK(memcmp(got, whole + 129 * width, width * sizeof *got) == 0);
-    CHECK(count_kernels(r.be, "paged_attention_") == (steps + 2) * r.hp.n_layers);
+    uint64_t n_attended = (steps + 2) * r.hp.n_layers;
+    if (be_is_cpu(r.be)) CHECK(count_kernels(r.be, "paged_attention_") == n_attended);
+    if (!be_is_cpu(r.be)) CHECK(count_kernels(r.be, "attention_") >= n_attended);
     runner_close(&r);
     free(whole);
 }
