@@ -50,6 +50,8 @@ LIB_C  := $(filter-out %_neon.c %_i8mm.c,$(LIB_C))
 endif
 WEB    := $(if $(CROSS),,$(sort $(wildcard api/web/*)))
 
+SUPPORT_O := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
+
 .DEFAULT_GOAL := all
 include tests/metal/metal.mk
 
@@ -60,7 +62,6 @@ UNIT_C := $(wildcard tests/unit/test_*.c)
 UNIT   := $(UNIT_C:tests/unit/%.c=$(BUILD)/%)
 FUZZ_C := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ   := $(FUZZ_C:tests/fuzz/%.c=$(BUILD)/%)
-SUPPORT_O := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 
 .PHONY: all
 all: $(if $(wildcard daemon/main.c),$(BUILD)/inferd,$(LIB)) ## build build/inferd

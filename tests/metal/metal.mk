@@ -83,9 +83,9 @@ endif
 ifeq ($(METAL),standin)
 METAL_TESTS := $(patsubst tests/metal/%.c,$(BUILD)/%,$(wildcard tests/metal/test_standin_*.c)) \
                $(patsubst tests/metal/%.m,$(BUILD)/%,$(wildcard tests/metal/test_standin_*.m))
-$(BUILD)/test_standin_%: tests/metal/test_standin_%.c $(METAL_LIB)
+$(BUILD)/test_standin_%: tests/metal/test_standin_%.c $(SUPPORT_O) $(METAL_LIB)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -I$(METAL_SIM)/runtime -MMD -MP -o $@ $< $(METAL_LIB) $(LDLIBS)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -I$(METAL_SIM)/runtime -MMD -MP -o $@ $< $(SUPPORT_O) $(METAL_LIB) $(LDLIBS)
 $(BUILD)/test_standin_%: $(BUILD)/tests/metal/test_standin_%.o $(METAL_LIB)
 	$(CC) $(SAN) -o $@ $^ $(LDLIBS)
 endif
