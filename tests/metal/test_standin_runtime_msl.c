@@ -253,6 +253,29 @@ static void test_fast_math(void) {
     CHECK_REPORT(run_kernel(&r), "fast::exp of -inf");
 }
 
+/* The plain names are the fast functions in a library with fast math, and only there. */
+static void test_fast_library(void) {
+    static const char *const flags[] = {"-DMSL_FAST_MATH=0", "-DMSL_FAST_MATH=1"};
+    float in[32], out[64];
+    for (int i = 0; i < 32; i++)
+        in[i] = random_float() * 10;
+    for (int fast = 0; fast < 2; fast++) {
+        struct run_lib own = run_open("kernels/fast_math.metal", "plain", flags[fast]);
+        const struct run r = {.lib = &own,
+                              .kernel = "plain_exp",
+                              .buffers = {{in, sizeof in, "in"}, {out, sizeof out, "out"}},
+                              .opts = {.noise = 1}};
+        int moved = 0;
+        CHECK_SILENT(run_kernel(&r));
+        for (int i = 0; i < 32; i++) {
+            CHECK(ulp_apart(out[2 * i + 1], (float)exp((double)in[i])) <= 1);
+            moved += out[2 * i] != out[2 * i + 1];
+        }
+        CHECK_MSG(fast ? moved > 16 : moved == 0, "fast math %d: %d of 32 moved", fast, moved);
+        run_close(&own);
+    }
+}
+
 /* Each file of checks/: bad_ ones are refused with the text of their first line, "// error: TEXT".
  */
 static void test_language(void) {
@@ -297,6 +320,7 @@ int main(void) {
     RUN(test_matrix_product);
     RUN(test_thread_elements);
     RUN(test_fast_math);
+    RUN(test_fast_library);
     RUN(test_language);
     RUN(test_functions_pass_language);
     run_close(&lib);

@@ -9,7 +9,7 @@
 #define MSL_MATH_H
 #include "msl_vec.h"
 
-#ifdef MSL_FAST_MATH
+#if MSL_FAST_MATH
 #define MSL_PLAIN fast
 #else
 #define MSL_PLAIN precise

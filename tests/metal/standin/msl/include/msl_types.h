@@ -90,8 +90,9 @@ S(bool)
 S(char)
 S(signed char)
 S(uchar)
-S(short) S(ushort) S(int) S(uint) S(long) S(ulong) S(half) S(float) S(bfloat_t)
-    S(unsigned long long) S(long long)
+S(short)
+S(ushort)
+S(int) S(uint) S(long) S(ulong) S(half) S(float) S(bfloat_t) S(unsigned long long) S(long long)
 #undef S
 
 } /* namespace metal */

@@ -153,8 +153,11 @@ template <class T, int N> struct msl_n<vec<T, N>> { static constexpr int n = N; 
     MSL_VOP(-)                                                                                     \
     MSL_VOP(*)                                                                                     \
     MSL_VOP(/)                                                                                     \
-    MSL_VOP(%) MSL_VOP(&) MSL_VOP(|) MSL_VOP(^) MSL_VOP(<<) MSL_VOP(>>) MSL_VCMP(==) MSL_VCMP(!=)  \
-        MSL_VCMP(<) MSL_VCMP(>) MSL_VCMP(<=) MSL_VCMP(>=) MSL_VCMP(&&) MSL_VCMP(||) MSL_INL vec    \
+    MSL_VOP(%)                                                                                     \
+    MSL_VOP(&)                                                                                     \
+    MSL_VOP(|)                                                                                     \
+    MSL_VOP(^) MSL_VOP(<<) MSL_VOP(>>) MSL_VCMP(==) MSL_VCMP(!=) MSL_VCMP(<) MSL_VCMP(>)           \
+        MSL_VCMP(<=) MSL_VCMP(>=) MSL_VCMP(&&) MSL_VCMP(||) MSL_INL vec                            \
         operator-() const {                                                                        \
         vec r;                                                                                     \
         for (int i = 0; i < N; i++)                                                                \
@@ -352,8 +355,14 @@ MSL_T(bool, bool)
 MSL_T(char, char)
 MSL_T(uchar, uchar)
 MSL_T(short, short)
-MSL_T(ushort, ushort) MSL_T(int, int) MSL_T(uint, uint) MSL_T(long, long) MSL_T(ulong, ulong)
-    MSL_T(half, half) MSL_T(float, float) MSL_T(bfloat, bfloat)
+MSL_T(ushort, ushort)
+MSL_T(int, int)
+MSL_T(uint, uint)
+MSL_T(long, long)
+MSL_T(ulong, ulong)
+MSL_T(half, half)
+MSL_T(float, float)
+MSL_T(bfloat, bfloat)
 #undef MSL_T
 #define MSL_M(n, T, C, R) typedef metal::matrix<T, C, R> n##C##x##R;
 #define MSL_MATRICES(n, T)                                                                         \
@@ -366,12 +375,13 @@ MSL_T(ushort, ushort) MSL_T(int, int) MSL_T(uint, uint) MSL_T(long, long) MSL_T(
     MSL_M(n, T, 4, 2)                                                                              \
     MSL_M(n, T, 4, 3)                                                                              \
     MSL_M(n, T, 4, 4)
-        MSL_MATRICES(float, float) MSL_MATRICES(half, half) MSL_MATRICES(bfloat, bfloat)
+MSL_MATRICES(float, float)
+MSL_MATRICES(half, half)
+MSL_MATRICES(bfloat, bfloat)
 #undef MSL_MATRICES
 #undef MSL_M
 
-            MSL_INL half
-            operator""h(long double d) {
+MSL_INL half operator""h(long double d) {
     return (half)d;
 }
 MSL_INL bfloat operator"" bf(long double d) {
