@@ -2,7 +2,7 @@
 
 # By the beginning of a path, the first that fits: the tests that are asked, the nearest first.
 TESTS = [
-    ("shaders/metal/rows.metal", ["test_metal_rows"]),
+    ("shaders/metal/rows.metal", ["test_metal_rows", "test_rope_store", "test_backend"]),
     ("shaders/metal/decode.h", ["test_metal_rows"]),
     ("shaders/metal/top.metal", ["test_metal_top"]),
     ("shaders/metal/input.metal", ["test_metal_input"]),
@@ -12,7 +12,7 @@ TESTS = [
     ("shaders/metal/attention", ["test_metal_attention"]),
     ("shaders/metal/linear", ["test_metal_linear"]),
     ("shaders/metal/product", ["test_metal_linear"]),
-    ("core/backend/metal/rows.m", ["test_metal_rows"]),
+    ("core/backend/metal/rows.m", ["test_metal_rows", "test_rope_store", "test_backend"]),
     ("core/backend/metal/top.m", ["test_metal_top"]),
     ("core/backend/metal/input.m", ["test_metal_input"]),
     ("core/backend/metal/rope_store.m", ["test_rope_store"]),
