@@ -78,28 +78,34 @@ static double number_at(const cJSON *o, const char *name) {
     return cJSON_GetNumberValue(cJSON_GetObjectItemCaseSensitive(o, name));
 }
 
+static void print_kernel(const cJSON *k) {
+    printf("  %8.1f x %-32s %10.1f KB read %10.1f KB written\n", number_at(k, "dispatches"),
+           k->string, number_at(k, "read_bytes") * 1e-3, number_at(k, "written_bytes") * 1e-3);
+}
+
+static void print_bound(const cJSON *bound) {
+    const char *chip = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(bound, "chip"));
+    bool here = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(bound, "this_machine"));
+    char cores[32] = "";
+    if (number_at(bound, "gpu_cores_from") > 0)
+        snprintf(cores, sizeof cores, ", %.0f GPU cores", number_at(bound, "gpu_cores_from"));
+    printf("  %-14s %6.1f GB/s %10.1f tokens/s%s%s\n", chip, number_at(bound, "gb_per_s"),
+           number_at(bound, "decode_tokens_per_s"), cores, here ? "   <- this machine's" : "");
+}
+
+static void print_each(const cJSON *list, void (*print)(const cJSON *one)) {
+    for (const cJSON *one = list ? list->child : NULL; one; one = one->next)
+        print(one);
+}
+
 void bench_traffic_print(const cJSON *o) {
-    const cJSON *one;
-    printf(
-        "a decode step reads %.3f MB (%.3f of each byte of the weights) and %.3f MB of KV pages, "
-        "writes %.3f MB:\n",
-        number_at(o, "decode_read_bytes_per_step") * 1e-6,
-        number_at(o, "decode_read_per_weight_byte"),
-        number_at(o, "kv_bytes_per_decode_step") * 1e-6,
-        number_at(o, "decode_written_bytes_per_step") * 1e-6);
-    cJSON_ArrayForEach(one, cJSON_GetObjectItemCaseSensitive(o, "decode_kernels")) printf(
-        "  %8.1f x %-32s %10.1f KB read %10.1f KB written\n", number_at(one, "dispatches"),
-        one->string, number_at(one, "read_bytes") * 1e-3, number_at(one, "written_bytes") * 1e-3);
+    printf("a decode step reads %.3f MB (%.3f of each byte of the weights) and %.3f MB of KV "
+           "pages, writes %.3f MB:\n",
+           number_at(o, "decode_read_bytes_per_step") * 1e-6,
+           number_at(o, "decode_read_per_weight_byte"),
+           number_at(o, "kv_bytes_per_decode_step") * 1e-6,
+           number_at(o, "decode_written_bytes_per_step") * 1e-6);
+    print_each(cJSON_GetObjectItemCaseSensitive(o, "decode_kernels"), print_kernel);
     printf("if it did nothing else, by the chips' memory bandwidth:\n");
-    cJSON_ArrayForEach(one, cJSON_GetObjectItemCaseSensitive(o, "bounds")) {
-        char cores[32] = "";
-        if (number_at(one, "gpu_cores_from") > 0)
-            snprintf(cores, sizeof cores, ", %.0f GPU cores", number_at(one, "gpu_cores_from"));
-        printf("  %-14s %6.1f GB/s %10.1f tokens/s%s%s\n",
-               cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(one, "chip")),
-               number_at(one, "gb_per_s"), number_at(one, "decode_tokens_per_s"), cores,
-               cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(one, "this_machine"))
-                   ? "   <- this machine's"
-                   : "");
-    }
+    print_each(cJSON_GetObjectItemCaseSensitive(o, "bounds"), print_bound);
 }

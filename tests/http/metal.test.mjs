@@ -2,7 +2,7 @@
 // however it is scheduled, exactly the kernels that a step needs, memory that does not grow, and a
 // device that fails. On Linux it runs on the stand-in below tests/metal, some seven steps a second.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 import { test } from "node:test";
 import { chat, metrics, modelFile, modelName, post, random, randomPrompt, startServer, streamed, until, user } from "./server.mjs";
 
@@ -114,12 +114,14 @@ test("on prefix hits and after preemption they are the same", async () => {
 test("a decode step runs exactly the kernels that it needs, as it was encoded ahead", async () => {
   await serving([...metal, "--prefix-cache", "off"], async (server) => {
     const ask = (max_tokens) => complete(server, { prompt: shared, max_tokens, temperature: 0, ignore_eos: true });
-    const seen = [kernels(await metrics(server))], steps = [];
+    const readByProducts = (m) => m.get('inferd_kernel_read_bytes_total{backend="metal",kernel="linear_vector"}') ?? 0;
+    const seen = [kernels(await metrics(server))], steps = [], read = [];
     for (const n of [3, 13]) {
       const before = await metrics(server);
       await ask(n);
       const after = await metrics(server);
       seen.push(kernels(after));
+      read.push(readByProducts(after) - readByProducts(before));
       steps.push(after.get("inferd_steps_total") - before.get("inferd_steps_total"));
       assert.equal(after.get("inferd_steps_ahead_total") - before.get("inferd_steps_ahead_total"), n - 1, "all but the prompt's step");
       assert.equal(after.get("inferd_steps_ahead_dropped_total"), 0, "its end was foreseen");
@@ -139,6 +141,9 @@ test("a decode step runs exactly the kernels that it needs, as it was encoded ah
       gather: 10 * 2,
       top: 10,
     });
+    // Every weight is read once: the file is little else.
+    const share = (read[1] - read[0]) / 10 / statSync(modelFile).size;
+    assert.ok(share > 0.95 && share < 1.02, `${share} of the file a step`);
     assert.ok(!("attention_prefill" in decode) && short.attention_prefill === nLayers, "the prompt's step is the other kind");
   });
 });
