@@ -320,4 +320,21 @@ const char *tokenizer_token_bytes(const tokenizer *t, int32_t id, bool with_cont
     return letters + (id - 4) % 26;
 }
 
+/* A small engine on it. */
+static inline struct engine_config base_config(void) {
+    return (struct engine_config){
+        .model_path = "fake",
+        .backend = "fake",
+        .kv_cache_tokens = 4096,
+        .kv_type = QTYPE_F16,
+        .block_tokens = 16,
+        .max_batch_tokens = 64,
+        .prefill_chunk = 24,
+        .max_sequences = 16,
+        .max_queue = 64,
+        .stream_events = 16,
+        .prefix_cache = true,
+    };
+}
+
 #endif

@@ -22,22 +22,6 @@ static uint32_t rnd(void) {
     return (uint32_t)(rng >> 32);
 }
 
-static struct engine_config base_config(void) {
-    return (struct engine_config){
-        .model_path = "fake",
-        .backend = "fake",
-        .kv_cache_tokens = 4096,
-        .kv_type = QTYPE_F16,
-        .block_tokens = 16,
-        .max_batch_tokens = 64,
-        .prefill_chunk = 24,
-        .max_sequences = 16,
-        .max_queue = 64,
-        .stream_events = 16,
-        .prefix_cache = true,
-    };
-}
-
 static engine *open_engine(const struct engine_config *c) {
     engine *en = NULL;
     err e;
