@@ -364,6 +364,7 @@ int backend_paged_attention(backend *be, const struct op_paged_attention *a) {
     if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || a->n_seqs > a->n_rows || !a->n_heads ||
         a->n_heads % a->kv.n_kv_heads || (a->sinks && !is_vector(be, a->sinks, a->n_heads)) ||
         !factor_ok(a->softcap) || !mem_mul(a->n_seqs, a->table_stride, &n_table) ||
+        (a->n_rows && !a->table_stride) ||
         a->max_context > (uint64_t)a->table_stride * a->kv.block_tokens)
         return ERR_INVALID;
     if (!holds_f32(be, a->q, a->n_rows, cols) || !holds_f32(be, a->out, a->n_rows, cols) ||

@@ -220,6 +220,9 @@ static void test_refusals(void) {
     op.softcap = NAN;
     CHECK(backend_paged_attention(be, &op) == ERR_INVALID);
     op.softcap = 0;
+    op.table_stride = 0;
+    CHECK(backend_paged_attention(be, &op) == ERR_INVALID); /* rows, and no blocks */
+    op.table_stride = 2;
     table[1] = 4;
     CHECK(backend_upload(be, tb, 0, table, sizeof table, &e) == 0);
     CHECK(backend_paged_attention(be, &op) == ERR_INVALID);

@@ -143,7 +143,8 @@ static int run_decode(struct metal_backend *m, const struct op_paged_attention *
         if (d.simdgroups <= d.args.n_parts &&
             threadgroup_bytes(a, d.heads, d.simdgroups) <= TG_BYTES)
             break;
-    uint64_t room = d.final ? d.n_tasks : PART_BYTES / task_bytes(&d);
+    uint64_t task = task_bytes(&d), room = d.n_tasks;
+    if (!d.final) room = task ? PART_BYTES / task : 0;
     if (!room) return ERR_UNSUPPORTED;
     for (; d.args.first_task < d.n_tasks; d.args.first_task += (uint32_t)room) {
         uint32_t n = d.n_tasks - d.args.first_task;
