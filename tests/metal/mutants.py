@@ -53,7 +53,8 @@ class Tree:
         for name in ("build", "build-metal"):
             shutil.copytree(os.path.join(ROOT, name), os.path.join(self.path, name), symlinks=True,
                             ignore=shutil.ignore_patterns("mutants", "cache", "check-*"))
-        self.env = dict(os.environ, METALSIM_CACHE=os.path.join(WORK, "cache"))
+        self.env = dict(os.environ, METALSIM_CACHE=os.path.join(WORK, "cache"),
+                        METALSIM_CC=os.path.join(self.path, "tests/metal/standin/tools/metalcc"))
 
     def write(self, path, text):
         with open(os.path.join(self.path, path), "w") as f:
