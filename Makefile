@@ -129,9 +129,9 @@ test-arm64: ## cross-build the CPU backend for 64-bit ARM and run its tests unde
 arm64: $(ARM64_TESTS:%=$(BUILD)/%)
 
 .PHONY: test-metal metal-tests metal-list metal-mutants
-test-metal: ## the Metal backend on its stand-in (Linux): whole sets, all modes
+test-metal: ## the Metal backend on its stand-in (Linux): whole sets, all modes; QUICK=1: what make test leaves out
 	@scripts/setup test
-	@scripts/test-metal full
+	@scripts/test-metal $(if $(QUICK),modes,full)
 metal-tests: $(BUILD)/inferd $(METAL_UNIT) $(METAL_TESTS)
 metal-list:
 	@echo $(METAL_UNIT)
