@@ -111,7 +111,8 @@ static inline float finish_factor(chunk_sum total, float sink) {
     const float last = fma(sink, M_LOG2E_F, 0.0f);
     const float m = max(total.m, last);
     const float keep = fast::exp2(total.m - m);
-    return keep / fma(total.l, keep, exp2(last - m)); // a sink may be -inf, which fast:: leaves open
+    return keep /
+           fma(total.l, keep, exp2(last - m)); // a sink may be -inf, which fast:: leaves open
 }
 
 #endif
