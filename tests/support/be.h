@@ -48,7 +48,14 @@ static inline backend *be_open_config(struct backend_config config, const char *
     return rc ? NULL : be;
 }
 
-/* Likewise. bits: of activations, 8 or 16. */
+/* Metal with config's sizes; a failure ends the test binary. */
+static inline backend *be_open_metal(struct backend_config config) {
+    backend *be = be_open_config(config, "metal");
+    be_need(be != NULL, "Metal");
+    return be;
+}
+
+/* As be_open_config. bits: of activations, 8 or 16. */
 static inline backend *be_open_bits(const char *isa, int n_threads, int bits) {
     struct backend_config config = {.n_threads = n_threads,
                                     .max_rows = BE_MAX_ROWS,

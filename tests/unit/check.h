@@ -53,6 +53,7 @@ static int check_failures, check_tests_passed, check_tests_failed, check_tests_s
     } while (0)
 
 static inline int check_done(void) {
+    (void)check_failures; /* of a test that only skips */
     printf("%d passed, %d failed, %d skipped\n", check_tests_passed, check_tests_failed,
            check_tests_skipped);
     return check_tests_failed ? 1 : 0;

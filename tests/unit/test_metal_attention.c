@@ -13,11 +13,8 @@ enum { N_FAMILIES = 3 };
 static enum metal_products found; /* what the device has */
 
 static backend *open_metal(void) {
-    backend *be;
-    err e = {0};
-    struct backend_config config = {
-        .name = "metal", .max_rows = BE_MAX_ROWS, .max_cols = BE_MAX_COLS};
-    be_need(backend_open(&config, &be, &e) == 0, e.msg);
+    backend *be =
+        be_open_metal((struct backend_config){.max_rows = BE_MAX_ROWS, .max_cols = BE_MAX_COLS});
     found = backend_metal_products(be);
     return be;
 }

@@ -9,11 +9,7 @@
 enum { MOST_ROWS = 5, MOST_COLS = 32768 };
 
 static backend *open_metal(void) {
-    backend *be;
-    err e = {0};
-    struct backend_config config = {.name = "metal", .max_rows = MOST_ROWS, .max_cols = MOST_COLS};
-    be_need(backend_open(&config, &be, &e) == 0, e.msg);
-    return be;
+    return be_open_metal((struct backend_config){.max_rows = MOST_ROWS, .max_cols = MOST_COLS});
 }
 
 /* Rows and what is done to them. */

@@ -13,9 +13,7 @@ enum { MOST_ROWS = 80, MOST_COLS = 512 };
 static backend *open_metal(uint32_t n_experts, uint32_t n_used) {
     struct backend_config config = {
         .max_rows = MOST_ROWS, .max_cols = MOST_COLS, .moe = {n_experts, n_used, MOST_COLS}};
-    backend *be = be_open_config(config, "metal");
-    be_need(be != NULL, "Metal");
-    return be;
+    return be_open_metal(config);
 }
 
 static struct moe_case plain_case(const struct block_type *t, uint32_t n_rows) {

@@ -7,11 +7,7 @@
 #ifdef INFERD_METAL
 
 static backend *open_metal(void) {
-    backend *be;
-    err e = {0};
-    struct backend_config config = {.name = "metal", .max_rows = 64, .max_cols = 256};
-    be_need(backend_open(&config, &be, &e) == 0, e.msg);
-    return be;
+    return be_open_metal((struct backend_config){.max_rows = 64, .max_cols = 256});
 }
 
 static uint64_t dispatches(const backend *be, const char *kernel) {

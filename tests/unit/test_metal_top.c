@@ -92,7 +92,7 @@ static void check_rows(backend *be, uint32_t n_rows, uint32_t n, uint32_t k, uin
 }
 
 static backend *open_metal(void) {
-    return be_open_config((struct backend_config){.max_rows = 150, .max_cols = 64}, "metal");
+    return be_open_metal((struct backend_config){.max_rows = 150, .max_cols = 64});
 }
 
 /* All kinds, few columns: lists that are not full, k of all columns. */
