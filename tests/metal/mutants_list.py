@@ -9,7 +9,7 @@ TESTS = [
     ("shaders/metal/top.metal", ["test_metal_top"]),
     ("shaders/metal/input.metal", ["test_metal_input"]),
     ("shaders/metal/sums.h", ["test_metal_input"]),
-    ("shaders/metal/rope.metal", ["test_rope_store"]),
+    ("shaders/metal/rope.metal", ["test_rope_store", "test_metal_rows"]),
     ("shaders/metal/kv.h", ["test_rope_store", "test_metal_attention"]),
     ("shaders/metal/attention", ["test_metal_attention"]),
     ("shaders/metal/linear", ["test_metal_linear"]),
