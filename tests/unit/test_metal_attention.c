@@ -116,7 +116,7 @@ static void test_types_and_dims(void) {
     be_seed = 61;
     for (int t = 0; t < N_TYPES; t++)
         for (int d = 0; d < N_DIMS; d++) {
-            uint32_t n_kv_heads = 1 + (uint32_t)n % 2, group = groups[n % 6];
+            uint32_t n_kv_heads = 1 + (uint32_t)(n / 4 + n) % 2, group = groups[n % 6];
             if (types[t] == QTYPE_Q8_0 && dims[d] % 32) continue;
             if (be_quick && n++ % 4) continue;
             check_random(be,
