@@ -22,7 +22,8 @@ TESTS = [
     ("core/backend/metal/linear.m", ["test_metal_linear"]),
     ("shaders/metal/moe", ["test_metal_moe"]),
     ("core/backend/metal/moe.m", ["test_metal_moe"]),
-    ("core/backend/metal/command.m", ["test_standin_backend", "test_metal_rows"]),
+    # Pipelines of other constants meet in one slot of the table only where there are many.
+    ("core/backend/metal/command.m", ["test_standin_backend", "test_metal_rows", "test_metal_linear"]),
     ("core/backend/metal/", ["test_standin_backend"]),
 ]
 
@@ -192,14 +193,14 @@ MUTANTS = [
     ("core/backend/metal/command.m", "    [m->recorded release];\n", "", "host: dropped steps leak"),
     ("core/backend/metal/command.m", "    memset(tally, 0, sizeof m->encoded);\n", "",
      "host: dispatches are counted again"),
-    ("core/backend/metal/command.m", "    memset(m->ahead, 0, sizeof m->ahead);\n", "",
-     "host: what was thrown away is counted"),
+    ("core/backend/metal/command.m", "    memset(m->encoded, 0, sizeof m->encoded);\n", "",
+     "host: what was recorded is counted again"),
     ("core/backend/metal/command.m", "memcmp(p->consts, l->consts, l->n_consts * sizeof l->consts[0]) == 0;",
      "true;", "host: a pipeline of other constants"),
     ("core/backend/metal/memory.m", "    int rc = metal_sync(be, e);\n    if (!rc) memcpy((char *)dst->host",
      "    int rc = 0;\n    (void)be, (void)e;\n    if (!rc) memcpy((char *)dst->host",
      "host: uploads do not wait"),
-    ("core/backend/metal/memory.m", "*offset = at - i * r->stride;", "*offset = at % r->stride;",
+    ("core/backend/metal/memory.m", "*offset = at - i * r->stride;", "*offset = at;",
      "host: wrong offset in the last part"),
     ("core/backend/metal/memory.m", "return [r->parts[i] retain];", "return r->parts[i];", "host: a part is not retained"),
     ("core/backend/metal/memory.m", "    if (!buf->mtl) {\n        free(buf);\n        return no_memory(m, bytes, e);\n    }\n",

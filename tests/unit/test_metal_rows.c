@@ -43,6 +43,10 @@ static void test_record(void) {
           backend_record_end(be, &e) == 0);
     backend_drop_recorded(be);
     CHECK(dispatches(be, "gather") == 1 && backend_run_recorded(be, &e) == ERR_INVALID);
+    CHECK(backend_record(be, &e) == 0 && backend_gather(be, &a) == 0 &&
+          backend_record_end(be, &e) == 0 && backend_run_recorded(be, &e) == 0);
+    CHECK(backend_gather(be, &a) == 0 && backend_sync(be, &e) == 0);
+    CHECK(dispatches(be, "gather") == 3);
     backend_buf_free(bx), backend_buf_free(br), backend_buf_free(out);
     backend_close(be);
 }

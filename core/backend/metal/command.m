@@ -247,5 +247,4 @@ void metal_drop_recorded(backend *be) {
         [m->recorded release];
     }
     m->recorded = nil;
-    memset(m->ahead, 0, sizeof m->ahead);
 }
