@@ -200,7 +200,7 @@ MUTANTS = [
     ("core/backend/metal/memory.m", "    int rc = metal_sync(be, e);\n    if (!rc) memcpy((char *)dst->host",
      "    int rc = 0;\n    (void)be, (void)e;\n    if (!rc) memcpy((char *)dst->host",
      "host: uploads do not wait"),
-    ("core/backend/metal/memory.m", "*offset = at - i * r->stride;", "*offset = at;",
+    ("core/backend/metal/memory.m", "*offset = at - i * r->stride;", "*offset = 0;",
      "host: wrong offset in the last part"),
     ("core/backend/metal/memory.m", "return [r->parts[i] retain];", "return r->parts[i];", "host: a part is not retained"),
     ("core/backend/metal/memory.m", "    if (!buf->mtl) {\n        free(buf);\n        return no_memory(m, bytes, e);\n    }\n",

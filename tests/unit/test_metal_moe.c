@@ -135,7 +135,7 @@ static void test_ties_and_nan(void) {
     memset(l.router.packed, 0, EXPERTS * IN * sizeof(float));
     memset(l.down.packed, 0, (uint64_t)EXPERTS * IN * IN * sizeof(float));
     for (uint32_t e = 0; e < EXPERTS; e++) {
-        l.router_bias[e] = e < 7 ? -1 : e == 8 ? NAN : e < 12 ? 1 : e == 33 ? 1 : 0.5f;
+        l.router_bias[e] = e < 7 ? -1 : e == 8 ? NAN : e < 12 ? 1 : e == 33 || e > 35 ? 1 : 0.5f;
         for (uint32_t o = 0; o < IN; o++)
             l.down_bias[e * IN + o] = ldexpf(1, -(int)e);
     }
@@ -145,6 +145,25 @@ static void test_ties_and_nan(void) {
     double want = (ldexp(1, -7) + ldexp(1, -9) + ldexp(1, -10) + ldexp(1, -11) + ldexp(1, -33)) / 5;
     for (int i = 0; i < 2 * IN; i++)
         CHECK_MSG(fabs(y[i] - want) <= 1e-6 * want, "%.9g, not %.9g", (double)y[i], want);
+    moe_placed_free(&p);
+    moe_layer_free(&l);
+    backend_close(be);
+}
+
+/* Nothing of an op with more rows is left for the next one. */
+static void test_fewer_rows_follow(void) {
+    enum { ROWS = 9 };
+    be_seed = 37;
+    backend *be = open_metal(6, 2);
+    struct moe_case c = plain_case(block_type_of(QTYPE_Q8_0), ROWS);
+    struct moe_layer l = moe_layer_new(&c);
+    struct moe_placed p = moe_place(be, &l);
+    static float all[ROWS * MOST_COLS], y[ROWS * MOST_COLS];
+    moe_run_rows(be, &p, &l, NULL, ROWS, all);
+    for (uint32_t n = ROWS - 1; n > 0; n--) {
+        moe_run_rows(be, &p, &l, NULL, n, y);
+        CHECK_MSG(memcmp(y, all, (uint64_t)n * c.n_in * sizeof *y) == 0, "%u rows", n);
+    }
     moe_placed_free(&p);
     moe_layer_free(&l);
     backend_close(be);
@@ -285,6 +304,7 @@ int main(int argc, char **argv) {
     RUN(test_many_experts);
     RUN(test_all_rows_to_one_expert);
     RUN(test_ties_and_nan);
+    RUN(test_fewer_rows_follow);
     RUN(test_nan_stays_in_its_row);
     RUN(test_families_give_the_same_bits);
     RUN(test_dispatches);
