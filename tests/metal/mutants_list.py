@@ -29,7 +29,8 @@ TESTS = [
 
 # What survives, and why:
 # - "fast math is on": the stand-in reorders no sums, and no kernel here meets a NaN under it.
-# - "a missing group is multiplied": the group is decoded from the row's beginning, and x is 0 there.
+# - "a missing group is multiplied": the group is decoded from the row's beginning, and x is 0 there;
+#   only a weight that is infinite would show.
 # - "a weight that sticks out of its part": parts lie side by side in the stand-in's memory, as they do
 #   in a Mac's, and the test's rows end before the edge.
 # - "more rows than there is room for": the tests' rows fit one pass.

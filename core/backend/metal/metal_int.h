@@ -126,8 +126,8 @@ struct metal_bind {
     uint64_t offset;
 };
 
-/* One dispatch. Function constants are all `constant uint NAME [[function_constant(i)]]`, consts[i]
- * for index i of those that the kernel's own list names (CONST below). */
+/* One dispatch. Function constants are all `constant uint NAME [[function_constant(index)]]`; those
+ * that the kernel uses must be here. */
 struct metal_launch {
     const char *kernel; /* name in the library, static storage */
     uint32_t n_consts;
@@ -181,7 +181,7 @@ static inline uint32_t metal_div_up(uint64_t a, uint32_t b) {
     return (uint32_t)((a + b - 1) / b);
 }
 
-/* ---- features.m, libraries.m ---- */
+/* ---- features.m ---- */
 int metal_features_find(struct metal_backend *m, err *e); /* device is open */
 int metal_probe(struct metal_backend *m, err *e);         /* libraries are there */
 const char *metal_products_name(enum metal_products p);
