@@ -1,0 +1,231 @@
+/* cuda_int.h - the CUDA device inside: what the files of this folder share. Nobody else includes it.
+ *
+ * All ops go to one stream. A step may be captured into a graph (record) and replayed; graphs are kept
+ * by the key that the model gives them. Kernels lie in shaders/cuda; a launcher here fills a struct of
+ * shaders/cuda/cargs.h and calls cuda_launch.
+ *
+ * An error of the driver is sticky: failed holds its text, every later op and sync is ERR_DEVICE.
+ *
+ * NUMERICS: see shaders/cuda/format.h and the head of shaders/cuda/product.cuh: one order of sums for
+ * every product, whatever kernel computes it. */
+#ifndef INFERD_CUDA_INT_H
+#define INFERD_CUDA_INT_H
+
+#include "core/backend/backend_int.h"
+#include "shaders/cuda/cargs.h"
+#include "shaders/cuda/format.h"
+
+#include <cuda_runtime_api.h>
+
+enum {
+    CUDA_MAX_GRAPHS = 96,       /* kept; the least recently run goes first */
+    CUDA_STAGING = 1 << 20,     /* bytes of pinned memory for uploads */
+    CUDA_SKINNY_ROWS = 32,      /* most rows of the products that stream weights (linear.c) */
+    CUDA_SHARED_MAX = 227 << 10 /* most shared memory of a block, on the largest device */
+};
+
+/* What the device can do, found at open. */
+struct cuda_features {
+    int ordinal;
+    int sm;         /* compute capability, 90 = 9.0 */
+    int n_sms;      /* multiprocessors */
+    uint32_t shared; /* most bytes of shared memory of a block */
+    uint64_t total_bytes;
+};
+
+struct cuda_buf {
+    backend_buf base;
+    void *dev;
+};
+
+/* A weight in device memory, in one or two forms. */
+struct cuda_weight {
+    backend_weight base;
+    /* For products (BACKEND_USE_LINEAR); experts follow each other at expert_bytes. */
+    int format;            /* enum cuda_format */
+    const void *product;   /* format.h */
+    uint64_t expert_bytes; /* of one matrix in product */
+    float scale;           /* a power of two: what products with it are multiplied by */
+    /* As in the file: rows of base.type for embed, f32 for vectors; NULL where nothing needs them. */
+    const void *raw;
+};
+
+/* Launches of a captured step, by kernel: counted each time it runs. */
+struct cuda_tally {
+    uint32_t kernel;
+    uint64_t n, read, written;
+};
+
+struct cuda_graph {
+    uint64_t key; /* 0: free */
+    cudaGraphExec_t exec;
+    struct cuda_tally *tally; /* (n_tally) */
+    uint32_t n_tally;
+    uint64_t used; /* of cuda_backend.clock, when it ran last */
+};
+
+/* Memory between the launches of an op, taken at open. */
+enum cuda_scratch {
+    CUDA_SCRATCH_IN16,       /* (max_rows, pitch of max_cols) f16 or bf16: a product's input */
+    CUDA_SCRATCH_IN_SCALE,   /* (max_rows) f32: what its rows are multiplied by afterwards */
+    CUDA_SCRATCH_IN32,       /* (max_rows, max_cols) f32: input of F32 weights */
+    CUDA_SCRATCH_PAIR,       /* (max_rows, 2 widest pair) f32: gate and up before the activation */
+    CUDA_SCRATCH_DECODED,    /* a quantized matrix as row-major f16, for cuBLASLt */
+    CUDA_SCRATCH_LT,         /* cuBLASLt's workspace */
+    CUDA_SCRATCH_PARTS,      /* attention: partial results of chunks */
+    CUDA_SCRATCH_MOE_SCORES, /* (max_rows, n_experts) f32 */
+    CUDA_SCRATCH_MOE_EXPERTS, /* pairs of a row and an expert: the expert u32, */
+    CUDA_SCRATCH_MOE_WEIGHTS, /* its weight f32, */
+    CUDA_SCRATCH_MOE_LIST,    /* the pairs of one expert after the other's u32, */
+    CUDA_SCRATCH_MOE_TILES,   /* what of the list goes together, */
+    CUDA_SCRATCH_MOE_FF,      /* the hidden layer (n_ff) f32, */
+    CUDA_SCRATCH_MOE_OUT,     /* the expert's result (max_cols) f32 */
+    CUDA_SCRATCH_TOP,         /* lists of the best of a row's slices */
+    CUDA_SCRATCH_STATES,      /* linear attention: states of chunks */
+    CUDA_N_SCRATCH
+};
+
+struct cuda_backend {
+    backend base;
+    struct cuda_features features;
+    uint64_t memory_limit; /* bytes that it should hold at most */
+    cudaStream_t stream;
+    uint64_t allocated;      /* bytes held */
+    uint8_t *staging;        /* (CUDA_STAGING) pinned */
+    uint64_t staged;         /* bytes of it that copies under way may still read */
+    struct cuda_graph graphs[CUDA_MAX_GRAPHS];
+    struct cuda_graph *recorded; /* chosen by record, run by run_recorded; NULL: none */
+    uint64_t clock;
+    bool capturing;
+    struct cuda_tally captured[BACKEND_MAX_KERNELS]; /* of the capture under way, by kernel */
+    const void *functions[BACKEND_MAX_KERNELS];      /* kernel i's, for cuda_launch */
+    struct cuda_lt *lt;                              /* lt.c; NULL: there is no cuBLASLt */
+    err failed;                                      /* code 0: healthy */
+    char isa[96];                                    /* "NVIDIA H200 (sm_90)" */
+    backend_buf *scratch[CUDA_N_SCRATCH];            /* NULL: not needed */
+    uint64_t scratch_bytes[CUDA_N_SCRATCH];
+};
+
+static inline struct cuda_backend *cuda_of(backend *be) {
+    return (struct cuda_backend *)be;
+}
+
+/* ---- device.c ---- */
+int cuda_fail(struct cuda_backend *c, const char *what, cudaError_t rc); /* ERR_DEVICE, sticky */
+/* A scratch buffer of so many bytes (0: none). ERR_NOMEM. */
+int cuda_scratch_new(struct cuda_backend *c, enum cuda_scratch which, uint64_t bytes, err *e);
+
+static inline void *cuda_scratch(const struct cuda_backend *c, enum cuda_scratch which) {
+    const struct cuda_buf *b = (const struct cuda_buf *)c->scratch[which];
+    return b ? b->dev : NULL;
+}
+
+/* ---- launch.c ---- */
+struct cuda_launch {
+    const void *kernel; /* host stub of a __global__ function with one struct argument */
+    const char *name;   /* static storage: counted under it */
+    const void *args;   /* the struct */
+    size_t args_bytes;
+    uint32_t grid[3], threads; /* 0 in grid is 1 */
+    uint32_t shared;           /* bytes of dynamic shared memory */
+    uint64_t read, written;    /* bytes of device memory, by the shapes */
+};
+/* Enqueues. 0 or ERR_DEVICE. */
+int cuda_launch(struct cuda_backend *c, const struct cuda_launch *l);
+
+int cuda_sync(backend *be, err *e);
+int cuda_record(backend *be, uint64_t key, err *e);
+int cuda_record_end(backend *be, err *e);
+int cuda_run_recorded(backend *be, err *e);
+void cuda_drop_recorded(backend *be);
+void cuda_graphs_free(struct cuda_backend *c);
+
+/* ---- memory.c ---- */
+int cuda_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e);
+void cuda_buf_free(backend_buf *buf);
+int cuda_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes, err *e);
+int cuda_download(backend *be, const backend_buf *src, uint64_t offset, void *dst, uint64_t bytes, err *e);
+/* Raw device memory, counted in allocated. ERR_NOMEM says what is there. */
+int cuda_memory_new(struct cuda_backend *c, uint64_t bytes, void **out, err *e);
+void cuda_memory_free(struct cuda_backend *c, void *p, uint64_t bytes);
+
+static inline void *cuda_at(const backend_buf *buf) {
+    return buf ? ((const struct cuda_buf *)buf)->dev : NULL;
+}
+
+/* A vector's f32 values, or NULL. */
+static inline const float *cuda_vector(const backend_weight *w) {
+    return w ? (const float *)((const struct cuda_weight *)w)->raw : NULL;
+}
+
+static inline uint32_t cuda_div_up(uint64_t a, uint32_t b) {
+    return (uint32_t)((a + b - 1) / b);
+}
+
+/* ---- weights.c ---- */
+int cuda_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out, err *e);
+void cuda_weight_free(backend_weight *w);
+
+/* ---- input.c ---- */
+
+/* What a product reads. */
+enum cuda_in { CUDA_IN_F16, CUDA_IN_BF16, CUDA_IN_F32 };
+static inline enum cuda_in cuda_in_of(const backend_weight *w) {
+    int format = ((const struct cuda_weight *)w)->format;
+    return format == CUDA_FORMAT_F32 ? CUDA_IN_F32 : format == CUDA_FORMAT_BF16 ? CUDA_IN_BF16 : CUDA_IN_F16;
+}
+
+/* op_input: adds what is pending to x, norms. Leaves the rows, rounded as kind says, in
+ * CUDA_SCRATCH_IN16 (row-major, pitch cuda_pitch(n_in) values, zeros behind n_in) with their scales in
+ * CUDA_SCRATCH_IN_SCALE (1 for BF16), or for F32 (n_rows, n_in) in CUDA_SCRATCH_IN32 or *f32 where it is not
+ * NULL. Call it with residual set only once an op; again with residual NULL for another kind. */
+int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
+               enum cuda_in kind, float *f32);
+
+/* ---- ops, one file a group; each takes its scratch at open ---- */
+int cuda_embed(backend *be, const struct op_embed *a);                      /* rows.c */
+int cuda_gather(backend *be, const struct op_gather *a);                    /* rows.c */
+int cuda_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs);
+int cuda_norm(backend *be, const struct op_norm *a);                        /* input.c */
+int cuda_top(backend *be, const struct op_top *a);                          /* top.c */
+int cuda_linear(backend *be, const struct op_linear *a);                    /* linear.c */
+int cuda_rope_store(backend *be, const struct op_rope_store *a);            /* rope_store.c */
+int cuda_paged_attention(backend *be, const struct op_paged_attention *a);  /* attention.c */
+int cuda_moe(backend *be, const struct op_moe *a);                          /* moe.c */
+int cuda_linear_attention(backend *be, const struct op_linear_attention *a); /* linear_attention.c */
+bool cuda_kv_fits(const struct backend_kv *kv);                             /* attention.c */
+
+int cuda_linear_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
+int cuda_attention_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
+int cuda_moe_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
+int cuda_top_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
+int cuda_linear_attention_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
+
+/* ---- linear.c: products, also of experts ---- */
+
+/* y[i] (rows, n_out) f32 = (rows of IN16 or IN32) * w^T, as cuda_input left them. With list the rows are
+ * pairs of moe.c: */
+struct cuda_product {
+    const struct cuda_weight *w, *pair; /* pair: the second matrix, of w's shape and format, of an activation */
+    const float *bias, *pair_bias;      /* (n_out) each expert's after the other's, or NULL */
+    enum backend_act act;               /* with pair */
+    float y_scale, softcap;
+    uint32_t n_rows;
+    float *y;
+    /* Experts: tiles (n_tiles) of the list, each up to CUDA_MOE_TILE pairs of one expert; row of the input of
+     * pair p: p / n_share; y's row is p. NULL: plain. */
+    const struct cargs_moe_tile *tiles;
+    const uint32_t *list;
+    uint32_t n_tiles, n_share;
+};
+int cuda_product(struct cuda_backend *c, const struct cuda_product *p);
+
+/* ---- lt.c: products by cuBLASLt, loaded at run time ---- */
+int cuda_lt_open(struct cuda_backend *c, err *e); /* 0 without the library too: lt stays NULL */
+void cuda_lt_close(struct cuda_backend *c);
+/* y (n_rows, n_out) f32 = x (n_rows, pitch) w (n_out, pitch)^T, 16 bit (bf16 or f16), in the order of sums of
+ * format.h. false: not for this shape (the caller takes another way). */
+bool cuda_lt_product(struct cuda_backend *c, bool bf16, const void *w, const void *x, float *y, uint32_t n_rows,
+                     uint32_t n_out, uint32_t n_in);
+
+#endif

@@ -1,0 +1,45 @@
+/* cargs.h - arguments of the CUDA kernels, one struct each: plain members and device pointers. Shared by
+ * the launchers in core/backend/cuda (C) and the kernels. Pointers first, so that there is no padding
+ * inside. */
+#ifndef INFERD_SHADERS_CUDA_CARGS_H
+#define INFERD_SHADERS_CUDA_CARGS_H
+
+#include <stdint.h>
+
+/* ---- rows.cu ---- */
+
+/* embed: a block a row. */
+struct cargs_embed {
+    const void *table;
+    const int32_t *ids;
+    float *out;
+    uint64_t row_bytes; /* of the table */
+    uint32_t n_rows, n_cols;
+    float scale;
+    uint32_t type; /* enum qtype */
+};
+
+/* gather: a block a row. */
+struct cargs_gather {
+    const float *x, *residual; /* residual may be NULL */
+    const int32_t *rows;
+    float *out;
+    uint32_t n_rows, n_cols;
+};
+
+/* kv_copy: pairs of blocks, from and to. */
+enum { CARGS_KV_COPY_PAIRS = 256 };
+struct cargs_kv_copy {
+    void *k, *v;
+    uint64_t block_bytes; /* a multiple of 16 */
+    uint32_t n_pairs;
+    int32_t pairs[2 * CARGS_KV_COPY_PAIRS];
+};
+
+/* ---- moe.cu, product kernels: pairs of one expert that are multiplied together ---- */
+enum { CUDA_MOE_TILE = 32 };
+struct cargs_moe_tile {
+    uint32_t expert, first, count; /* pairs list[first] .. ; count 0: nothing */
+};
+
+#endif

@@ -1,0 +1,190 @@
+/* device.cuh - what the CUDA kernels are written in: CUDA C++ and, for what a GPU has beyond C++, the
+ * functions below. A build with INFERD_CUDA_STANDIN compiles the same sources as C++ for the CPU, with
+ * tests/cuda/standin/device.h in place of the second half.
+ *
+ * Rules, so that both can run them:
+ * - a kernel is `template <...> CUDA_KERNEL(threads) name(CUDA_ARGS(struct cargs_x) a)`, with exactly one
+ *   argument, a struct of plain members and pointers (shaders/cuda/cargs.h);
+ * - dynamic shared memory is taken with CUDA_SHARED(type, name), once a kernel; static shared arrays
+ *   with __shared__;
+ * - every kernel calls pdl_wait() once, by all threads, before it reads what a kernel before it wrote and
+ *   before it writes anything; before that only weights may be read (they never change), and pdl_launch()
+ *   may be called (it lets the next kernel's blocks start that far);
+ * - no inline assembly, no warp functions without _sync, no cooperative groups outside this file. */
+#ifndef INFERD_SHADERS_CUDA_DEVICE_CUH
+#define INFERD_SHADERS_CUDA_DEVICE_CUH
+
+#include <stdint.h>
+
+#ifdef INFERD_CUDA_STANDIN
+#include "tests/cuda/standin/device.h"
+#else
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#define CUDA_KERNEL(threads) __global__ void __launch_bounds__(threads)
+/* At least so many blocks on a multiprocessor: bounds the registers. */
+#define CUDA_KERNEL_MIN(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
+#define CUDA_ARGS(type)                  const __grid_constant__ type
+#define CUDA_SHARED(type, name)                                                                    \
+    extern __shared__ __align__(16) unsigned char cuda_shared_bytes[];                             \
+    type *name = reinterpret_cast<type *>(cuda_shared_bytes)
+
+#define CUDA_ALL 0xffffffffu
+
+/* ---- programmatic dependent launch (sm_90 on; elsewhere a kernel starts when the last has ended) */
+
+__device__ __forceinline__ void pdl_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void pdl_launch() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/* ---- copies from device to shared memory that go on behind the threads' back (16 bytes, both
+ * aligned to 16). A thread sees its own copies after async_wait, other threads' after a barrier too. */
+
+__device__ __forceinline__ void async_copy16(void *shared, const void *global) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(global) : "memory");
+}
+
+__device__ __forceinline__ void async_commit() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* Waits until at most n of the committed groups are under way. */
+template <int n> __device__ __forceinline__ void async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
+}
+
+/* ---- loads that leave no trace in the first-level cache: weights are read once */
+
+__device__ __forceinline__ uint4 load_stream16(const void *p) {
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+
+__device__ __forceinline__ uint2 load_stream8(const void *p) {
+    uint2 v;
+    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+    return v;
+}
+
+/* ---- tensor cores: d (16, 8) f32 += a (16, 16) b (16, 8), all of a warp. With g = lane / 4 and
+ * t = lane % 4, the pair of halves in
+ *   a[0]: row g,     columns 2t, 2t + 1      a[1]: row g + 8, columns 2t, 2t + 1
+ *   a[2]: row g,     columns 2t + 8, 2t + 9  a[3]: row g + 8, columns 2t + 8, 2t + 9
+ *   b[0]: rows 2t, 2t + 1, column g          b[1]: rows 2t + 8, 2t + 9, column g
+ *   d[0], d[1]: row g, columns 2t, 2t + 1    d[2], d[3]: row g + 8, columns 2t, 2t + 1
+ * (PTX ISA, mma.m16n8k16) */
+
+__device__ __forceinline__ void mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+__device__ __forceinline__ void mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* Four 8x8 matrices of halves from shared memory: lane l gives the address of row l % 8 of matrix
+ * l / 8 (16 bytes, aligned); d[i] is matrix i's row lane / 4, columns 2 (lane % 4) and the next. _trans:
+ * of the transposed matrices. */
+__device__ __forceinline__ void ldmatrix4(uint32_t d[4], const void *shared) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(shared);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+__device__ __forceinline__ void ldmatrix4_trans(uint32_t d[4], const void *shared) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(shared);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(at)
+                 : "memory");
+}
+
+/* ---- pairs of 16-bit floats in a word, the first in the low half */
+
+__device__ __forceinline__ uint32_t pack_f16(float lo, float hi) {
+    __half2 h = __floats2half2_rn(lo, hi);
+    return *reinterpret_cast<uint32_t *>(&h);
+}
+
+__device__ __forceinline__ uint32_t pack_bf16(float lo, float hi) {
+    __nv_bfloat162 h = __floats2bfloat162_rn(lo, hi);
+    return *reinterpret_cast<uint32_t *>(&h);
+}
+
+__device__ __forceinline__ float2 unpack_f16(uint32_t v) {
+    return __half22float2(*reinterpret_cast<__half2 *>(&v));
+}
+
+__device__ __forceinline__ float2 unpack_bf16(uint32_t v) {
+    return __bfloat1622float2(*reinterpret_cast<__nv_bfloat162 *>(&v));
+}
+
+/* a * b + c of both halves, each rounded once. */
+__device__ __forceinline__ uint32_t fma_f16x2(uint32_t a, uint32_t b, uint32_t c) {
+    __half2 d = __hfma2(*reinterpret_cast<__half2 *>(&a), *reinterpret_cast<__half2 *>(&b),
+                        *reinterpret_cast<__half2 *>(&c));
+    return *reinterpret_cast<uint32_t *>(&d);
+}
+
+__device__ __forceinline__ uint32_t sub_f16x2(uint32_t a, uint32_t b) {
+    __half2 d = __hsub2(*reinterpret_cast<__half2 *>(&a), *reinterpret_cast<__half2 *>(&b));
+    return *reinterpret_cast<uint32_t *>(&d);
+}
+
+__device__ __forceinline__ uint32_t mul_f16x2(uint32_t a, uint32_t b) {
+    __half2 d = __hmul2(*reinterpret_cast<__half2 *>(&a), *reinterpret_cast<__half2 *>(&b));
+    return *reinterpret_cast<uint32_t *>(&d);
+}
+
+/* (a & mask) | bits, and bytes of the pair (a, b) by selector (PTX prmt). */
+template <uint32_t mask, uint32_t bits> __device__ __forceinline__ uint32_t and_or(uint32_t a) {
+    uint32_t d;
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "n"(mask), "n"(bits));
+    return d;
+}
+
+__device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t selector) {
+    return __byte_perm(a, b, selector);
+}
+
+#endif
+
+/* ---- in both ---- */
+
+__device__ __forceinline__ float warp_sum(float v) {
+#pragma unroll
+    for (int i = 16; i > 0; i /= 2)
+        v += __shfl_xor_sync(CUDA_ALL, v, i);
+    return v;
+}
+
+__device__ __forceinline__ float warp_max(float v) {
+#pragma unroll
+    for (int i = 16; i > 0; i /= 2)
+        v = fmaxf(v, __shfl_xor_sync(CUDA_ALL, v, i));
+    return v;
+}
+
+#endif
