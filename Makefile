@@ -7,7 +7,9 @@ CC      ?= cc
 CXX     ?= c++
 # METAL: "native" (macOS), "standin" (a Linux build against tests/metal/standin, for tests), "" none.
 METAL   ?= $(if $(filter Darwin,$(shell uname -s)),native)
-BUILD   ?= $(if $(filter standin,$(METAL)),build-metal,build)
+# CUDA: "1" (a module beside the program, where nvcc is), "standin" (linked in, for tests), "" none.
+CUDA    ?=
+BUILD   ?= $(if $(filter standin,$(METAL)),build-metal,$(if $(filter standin,$(CUDA)),build-cuda,build))
 PREFIX  ?= /usr/local
 PORT    ?= 8080
 SAN     ?=
@@ -54,6 +56,7 @@ SUPPORT_O := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 
 .DEFAULT_GOAL := all
 include tests/metal/metal.mk
+include tests/cuda/cuda.mk
 
 LIB_O  := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CC:%.cc=$(BUILD)/%.o) $(if $(WEB),$(BUILD)/api/web_files.o) \
           $(METAL_O)
@@ -64,7 +67,7 @@ FUZZ_C := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ   := $(FUZZ_C:tests/fuzz/%.c=$(BUILD)/%)
 
 .PHONY: all
-all: $(if $(wildcard daemon/main.c),$(BUILD)/inferd,$(LIB)) ## build build/inferd
+all: $(if $(wildcard daemon/main.c),$(BUILD)/inferd,$(LIB)) $(CUDA_MODULE) ## build build/inferd, with nvcc its CUDA module
 
 # A missing package is one sentence, not a page of compiler errors.
 $(BUILD)/.probed: scripts/setup
@@ -209,7 +212,7 @@ $(BUILD)/libfuzzer_%: tests/fuzz/fuzz_%.c $(LIB)
 
 .PHONY: clean
 clean: ## remove everything that was built
-	rm -rf build build-asan build-tsan build-arm64 build-fuzz build-metal
+	rm -rf build build-asan build-tsan build-arm64 build-fuzz build-metal build-cuda
 
 .PHONY: help
 help: ## this list

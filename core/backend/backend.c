@@ -1,7 +1,7 @@
 /* backend.c - the table of devices, and in front of every op the checks that all devices share:
  * shapes, types, sizes of buffers, owners. Owns no memory, starts no thread; runs on the caller's.
  */
-#include "core/backend/backend_int.h"
+#include "core/backend/module.h"
 
 #include "core/base/mem.h"
 
@@ -16,6 +16,11 @@ static const struct {
     {"cpu", backend_cpu_open},
 #ifdef INFERD_METAL
     {"metal", backend_metal_open},
+#endif
+#if defined(INFERD_CUDA)
+    {"cuda", backend_cuda_open}, /* linked in: the stand-in's build */
+#elif !defined(__APPLE__)
+    {"cuda", backend_module_open_cuda},
 #endif
 };
 
@@ -191,10 +196,14 @@ bool backend_can_record(const backend *be) {
     return be->vt->record != NULL;
 }
 
-int backend_record(backend *be, err *e) {
+bool backend_keeps_recorded(const backend *be) {
+    return be->vt->keeps_recorded;
+}
+
+int backend_record(backend *be, uint64_t key, err *e) {
     if (!be->vt->record)
         return err_set(e, ERR_UNSUPPORTED, "backend %s cannot record a step", be->name);
-    return be->vt->record(be, e);
+    return be->vt->record(be, key, e);
 }
 
 int backend_record_end(backend *be, err *e) {

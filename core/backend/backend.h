@@ -1,4 +1,4 @@
-/* backend.h - one op table, several devices: cpu and metal here, cuda beside them.
+/* backend.h - one op table, several devices: cpu, metal and cuda.
  *
  * A backend owns its device memory and a stream of ops. Ops are enqueued in order; only
  * backend_sync, downloads and uploads wait for them. Buffers and weights are opaque. All
@@ -27,14 +27,15 @@ typedef struct backend_weight backend_weight; /* a matrix (n_out, n_in) or vecto
 
 struct backend_config {
     const char
-        *name;     /* "cpu", "metal"; "auto": metal if this build and machine have it, else cpu */
+        *name; /* "cpu", "metal", "cuda"; "auto": a GPU if build and machine have one, else cpu */
     int n_threads; /* <= 0: one for each physical core that the process may use */
     /* Of the CPU, and for auto the choice of it: "" or NULL: best found; "generic", "avx2",
      * "avx512": force (tests, bug reports). */
     const char *isa;
     uint32_t max_rows; /* most rows of any op call; scratch is sized by it once */
     uint32_t max_cols; /* most columns (n_in) of any linear; likewise */
-    /* CPU: of the input of products with quantized weights: 8 (0 is 8) or 16. Metal keeps f32. */
+    /* CPU: of the input of products with quantized weights: 8 (0 is 8) or 16. Metal keeps f32, CUDA
+     * rounds it to f16 (bf16 for BF16 weights). */
     int activation_bits;
     /* Largest op_moe; n_experts 0: there is none. */
     struct backend_moe_limits {
@@ -109,9 +110,14 @@ int backend_flush(backend *be, err *e);
 /* A step encoded ahead, while the device still runs the one before: between record and record_end
  * ops are encoded and not run; backend_run_recorded runs them, once, with what the buffers hold by
  * then (uploads are not recorded: they happen at once). Recording again, or backend_drop_recorded,
- * throws away what was not run. backend_can_record: false (cpu): record is ERR_UNSUPPORTED. */
+ * throws away what was not run. backend_can_record: false (cpu): record is ERR_UNSUPPORTED.
+ *
+ * Where backend_keeps_recorded (cuda), a recording is kept under its key (not 0) and can run any
+ * number of times, as long as the buffers and weights that it names are there: record returns 1
+ * where it has one (nothing is to be encoded), and drop_recorded only takes back the choice. */
 bool backend_can_record(const backend *be);
-int backend_record(backend *be, err *e);
+bool backend_keeps_recorded(const backend *be);
+int backend_record(backend *be, uint64_t key, err *e);
 int backend_record_end(backend *be, err *e);
 int backend_run_recorded(backend *be, err *e);
 void backend_drop_recorded(backend *be);

@@ -28,7 +28,8 @@ struct backend_vtable {
     int (*range_new)(backend *be, const void *base, uint64_t bytes, backend_range **out, err *e);
     void (*range_free)(backend_range *range);
     int (*flush)(backend *be, err *e);
-    int (*record)(backend *be, err *e);
+    bool keeps_recorded; /* a recording stays, under its key */
+    int (*record)(backend *be, uint64_t key, err *e);
     int (*record_end)(backend *be, err *e);
     int (*run_recorded)(backend *be, err *e);
     void (*drop_recorded)(backend *be);
@@ -57,7 +58,7 @@ struct backend {
     uint32_t max_rows, max_cols;
     struct backend_moe_limits moe;
     struct backend_linear_limits linear_attention;
-    uint32_t n_kernels;
+    atomic_uint n_kernels; /* may grow: a name is there before it is counted */
     const char *kernel_names[BACKEND_MAX_KERNELS]; /* valid as long as the backend */
     atomic_uint_fast64_t kernel_counts[BACKEND_MAX_KERNELS];
     atomic_uint_fast64_t kernel_read[BACKEND_MAX_KERNELS], kernel_written[BACKEND_MAX_KERNELS];
@@ -89,6 +90,7 @@ static inline void backend_count_kernel(backend *be, uint32_t kernel) {
 
 /* Devices of this build. */
 int backend_cpu_open(const struct backend_config *config, backend **out, err *e);
+int backend_cuda_open(const struct backend_config *config, backend **out, err *e);
 #ifdef INFERD_METAL
 int backend_metal_open(const struct backend_config *config, backend **out, err *e);
 #endif

@@ -290,7 +290,7 @@ static int begin(model *m, const struct model_shape *s, const struct backend_kv 
  * here comes again there. */
 static void record(model *m, const struct model_shape *s, const struct backend_kv *kv) {
     err ignored;
-    if (!s->n_rows || !backend_can_record(m->be) || backend_record(m->be, &ignored)) return;
+    if (!s->n_rows || !backend_can_record(m->be) || backend_record(m->be, 0, &ignored)) return;
     int rc = enqueue(m, s, kv), ended = backend_record_end(m->be, &ignored);
     if (!rc && !ended)
         m->recorded = *s;

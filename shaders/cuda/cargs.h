@@ -1,6 +1,6 @@
-/* cargs.h - arguments of the CUDA kernels, one struct each: plain members and device pointers. Shared by
- * the launchers in core/backend/cuda (C) and the kernels. Pointers first, so that there is no padding
- * inside. */
+/* cargs.h - arguments of the CUDA kernels, one struct each: plain members and device pointers.
+ * Shared by the launchers in core/backend/cuda (C) and the kernels. Pointers first, so that there
+ * is no padding inside. */
 #ifndef INFERD_SHADERS_CUDA_CARGS_H
 #define INFERD_SHADERS_CUDA_CARGS_H
 

@@ -2,24 +2,25 @@
  *
  * ORDER OF SUMS. A product's columns are taken 16 at a time, in ascending order, by one tensor core
  * operation each, into one f32 accumulator that begins with 0: a chain. With more than
- * CUDA_PART_COLS columns they are cut into cuda_n_parts(n_in) parts of cuda_part_cols(n_in) columns (the
- * last one may be shorter), each a chain of its own; the parts are added in ascending order in f32. Only n_in decides, so every
- * kernel gives a row the same bits, whatever is beside it. cuBLASLt without split-K follows this order
- * too (the probe in lt.c holds it to that). Which column sits where inside the 16 does not change the
- * bits (found on sm_90; the same in one kernel on all), so that a lane may take four neighbours:
- *   a[0], a[1] (b[0]): columns 4t, 4t + 1; a[2], a[3] (b[1]): columns 4t + 2, 4t + 3 of the 16 (t = lane % 4).
- * Then y = sum * in_scale[row] * scale of the weight (both powers of two), + bias.
+ * CUDA_PART_COLS columns they are cut into cuda_n_parts(n_in) parts of cuda_part_cols(n_in) columns
+ * (the last one may be shorter), each a chain of its own; the parts are added in ascending order in
+ * f32. Only n_in decides, so every kernel gives a row the same bits, whatever is beside it.
+ * cuBLASLt without split-K follows this order too (the probe in lt.c holds it to that). Which
+ * column sits where inside the 16 does not change the bits (found on sm_90; the same in one kernel
+ * on all), so that a lane may take four neighbours: a[0], a[1] (b[0]): columns 4t, 4t + 1; a[2],
+ * a[3] (b[1]): columns 4t + 2, 4t + 3 of the 16 (t = lane % 4). Then y = sum * in_scale[row] *
+ * scale of the weight (both powers of two), + bias.
  *
  * F32: (n_out, n_in) as in the file; sums in f32 fma.
- * F16, BF16: (n_out, pitch) row-major, pitch = cuda_pitch(n_in), zeros behind n_in; rows behind n_out up to
- * a multiple of 16 are zeros.
- * Quantized: tiles of 16 rows by 256 columns (n_out and n_in rounded up: what is beyond them decodes to 0), the tiles of
- * 16 rows one after the other, ascending columns, tile_bytes each:
- *   low   for each lane l (g = l / 4, t = l % 4) and step j of 16 columns, as uint4s that a warp reads side by
- *         side: the low bits of the lane's 8 weights of the step: row g, columns 16j + 4t + 0..3 and row g + 8, the same
- *   high  the same of the bits above them, where the format has such
- *   scale (16 rows, 256 / group) f16, and with min (scale, min) pairs
- * Exactly where each bit lies is in format.cuh, beside the function that decodes it; repack.cu writes it. */
+ * F16, BF16: (n_out, pitch) row-major, pitch = cuda_pitch(n_in), zeros behind n_in; rows behind
+ * n_out up to a multiple of 16 are zeros. Quantized: tiles of 16 rows by 256 columns (n_out and
+ * n_in rounded up: what is beyond them decodes to 0), the tiles of 16 rows one after the other,
+ * ascending columns, tile_bytes each: low   for each lane l (g = l / 4, t = l % 4) and step j of 16
+ * columns, as uint4s that a warp reads side by side: the low bits of the lane's 8 weights of the
+ * step: row g, columns 16j + 4t + 0..3 and row g + 8, the same high  the same of the bits above
+ * them, where the format has such scale (16 rows, 256 / group) f16, and with min (scale, min) pairs
+ * Exactly where each bit lies is in format.cuh, beside the function that decodes it; repack.cu
+ * writes it. */
 #ifndef INFERD_SHADERS_CUDA_FORMAT_H
 #define INFERD_SHADERS_CUDA_FORMAT_H
 
@@ -33,21 +34,22 @@ enum {
     CUDA_MAX_COLS = 65536
 };
 
-/* The quantized ones by how they are decoded: bits, group of a scale, whether there is a minimum. */
+/* The quantized ones by how they are decoded: bits, group of a scale, whether there is a minimum.
+ */
 enum cuda_format {
     CUDA_FORMAT_F32,
     CUDA_FORMAT_F16,
     CUDA_FORMAT_BF16,
-    CUDA_FORMAT_Q4,      /* Q4_0: 4 bits, groups of 32, q - 8 */
-    CUDA_FORMAT_Q4_MIN,  /* Q4_1, Q4_K: 4 bits, groups of 32, scale and minimum */
-    CUDA_FORMAT_Q5,      /* Q5_0: 4 + 1 bits, groups of 32, q - 16 */
-    CUDA_FORMAT_Q5_MIN,  /* Q5_1, Q5_K */
-    CUDA_FORMAT_Q8,      /* Q8_0: 8 bits, groups of 32 */
-    CUDA_FORMAT_Q6,      /* Q6_K: 4 + 2 bits, groups of 16, q - 32 */
-    CUDA_FORMAT_Q3,      /* Q3_K: 2 + 1 bits, groups of 16, q - 4 */
-    CUDA_FORMAT_Q2_MIN,  /* Q2_K: 2 bits, groups of 16, scale and minimum */
-    CUDA_FORMAT_IQ4,     /* IQ4_NL, IQ4_XS: 4 bits into iq4_levels, groups of 32 */
-    CUDA_FORMAT_MXFP4,   /* MXFP4: 4 bits, e2m1, groups of 32 */
+    CUDA_FORMAT_Q4,     /* Q4_0: 4 bits, groups of 32, q - 8 */
+    CUDA_FORMAT_Q4_MIN, /* Q4_1, Q4_K: 4 bits, groups of 32, scale and minimum */
+    CUDA_FORMAT_Q5,     /* Q5_0: 4 + 1 bits, groups of 32, q - 16 */
+    CUDA_FORMAT_Q5_MIN, /* Q5_1, Q5_K */
+    CUDA_FORMAT_Q8,     /* Q8_0: 8 bits, groups of 32 */
+    CUDA_FORMAT_Q6,     /* Q6_K: 4 + 2 bits, groups of 16, q - 32 */
+    CUDA_FORMAT_Q3,     /* Q3_K: 2 + 1 bits, groups of 16, q - 4 */
+    CUDA_FORMAT_Q2_MIN, /* Q2_K: 2 bits, groups of 16, scale and minimum */
+    CUDA_FORMAT_IQ4,    /* IQ4_NL, IQ4_XS: 4 bits into iq4_levels, groups of 32 */
+    CUDA_FORMAT_MXFP4,  /* MXFP4: 4 bits, e2m1, groups of 32 */
     CUDA_N_FORMATS
 };
 

@@ -28,7 +28,7 @@ static void test_record(void) {
     const struct op_gather a = {
         .x = bx, .rows = br, .n_out_rows = ROWS, .n_cols = COLS, .out = out};
     CHECK(backend_can_record(be));
-    CHECK(backend_record(be, &e) == 0 && backend_gather(be, &a) == 0 &&
+    CHECK(backend_record(be, 0, &e) == 0 && backend_gather(be, &a) == 0 &&
           backend_record_end(be, &e) == 0);
     CHECK(dispatches(be, "gather") == 0);
     rows[0] = 2; /* what the buffers hold when it runs counts */
@@ -39,11 +39,11 @@ static void test_record(void) {
     for (int i = 0; i < ROWS; i++)
         CHECK(memcmp(got + i * COLS, x + rows[i] * COLS, COLS * sizeof *x) == 0);
     CHECK(backend_run_recorded(be, &e) == ERR_INVALID);
-    CHECK(backend_record(be, &e) == 0 && backend_gather(be, &a) == 0 &&
+    CHECK(backend_record(be, 0, &e) == 0 && backend_gather(be, &a) == 0 &&
           backend_record_end(be, &e) == 0);
     backend_drop_recorded(be);
     CHECK(dispatches(be, "gather") == 1 && backend_run_recorded(be, &e) == ERR_INVALID);
-    CHECK(backend_record(be, &e) == 0 && backend_gather(be, &a) == 0 &&
+    CHECK(backend_record(be, 0, &e) == 0 && backend_gather(be, &a) == 0 &&
           backend_record_end(be, &e) == 0 && backend_run_recorded(be, &e) == 0);
     CHECK(backend_gather(be, &a) == 0 && backend_sync(be, &e) == 0);
     CHECK(dispatches(be, "gather") == 3);

@@ -1,13 +1,14 @@
-/* cuda_int.h - the CUDA device inside: what the files of this folder share. Nobody else includes it.
+/* cuda_int.h - the CUDA device inside: what the files of this folder share. Nobody else includes
+ * it.
  *
- * All ops go to one stream. A step may be captured into a graph (record) and replayed; graphs are kept
- * by the key that the model gives them. Kernels lie in shaders/cuda; a launcher here fills a struct of
- * shaders/cuda/cargs.h and calls cuda_launch.
+ * All ops go to one stream. A step may be captured into a graph (record) and replayed; graphs are
+ * kept by the key that the model gives them. Kernels lie in shaders/cuda; a launcher here fills a
+ * struct of shaders/cuda/cargs.h and calls cuda_launch.
  *
  * An error of the driver is sticky: failed holds its text, every later op and sync is ERR_DEVICE.
  *
- * NUMERICS: see shaders/cuda/format.h and the head of shaders/cuda/product.cuh: one order of sums for
- * every product, whatever kernel computes it. */
+ * NUMERICS: see shaders/cuda/format.h and the head of shaders/cuda/product.cuh: one order of sums
+ * for every product, whatever kernel computes it. */
 #ifndef INFERD_CUDA_INT_H
 #define INFERD_CUDA_INT_H
 
@@ -27,8 +28,8 @@ enum {
 /* What the device can do, found at open. */
 struct cuda_features {
     int ordinal;
-    int sm;         /* compute capability, 90 = 9.0 */
-    int n_sms;      /* multiprocessors */
+    int sm;          /* compute capability, 90 = 9.0 */
+    int n_sms;       /* multiprocessors */
     uint32_t shared; /* most bytes of shared memory of a block */
     uint64_t total_bytes;
 };
@@ -46,7 +47,8 @@ struct cuda_weight {
     const void *product;   /* format.h */
     uint64_t expert_bytes; /* of one matrix in product */
     float scale;           /* a power of two: what products with it are multiplied by */
-    /* As in the file: rows of base.type for embed, f32 for vectors; NULL where nothing needs them. */
+    /* As in the file: rows of base.type for embed, f32 for vectors; NULL where nothing needs them.
+     */
     const void *raw;
 };
 
@@ -66,14 +68,14 @@ struct cuda_graph {
 
 /* Memory between the launches of an op, taken at open. */
 enum cuda_scratch {
-    CUDA_SCRATCH_IN16,       /* (max_rows, pitch of max_cols) f16 or bf16: a product's input */
-    CUDA_SCRATCH_IN_SCALE,   /* (max_rows) f32: what its rows are multiplied by afterwards */
-    CUDA_SCRATCH_IN32,       /* (max_rows, max_cols) f32: input of F32 weights */
-    CUDA_SCRATCH_PAIR,       /* (max_rows, 2 widest pair) f32: gate and up before the activation */
-    CUDA_SCRATCH_DECODED,    /* a quantized matrix as row-major f16, for cuBLASLt */
-    CUDA_SCRATCH_LT,         /* cuBLASLt's workspace */
-    CUDA_SCRATCH_PARTS,      /* attention: partial results of chunks */
-    CUDA_SCRATCH_MOE_SCORES, /* (max_rows, n_experts) f32 */
+    CUDA_SCRATCH_IN16,        /* (max_rows, pitch of max_cols) f16 or bf16: a product's input */
+    CUDA_SCRATCH_IN_SCALE,    /* (max_rows) f32: what its rows are multiplied by afterwards */
+    CUDA_SCRATCH_IN32,        /* (max_rows, max_cols) f32: input of F32 weights */
+    CUDA_SCRATCH_PAIR,        /* (max_rows, 2 widest pair) f32: gate and up before the activation */
+    CUDA_SCRATCH_DECODED,     /* a quantized matrix as row-major f16, for cuBLASLt */
+    CUDA_SCRATCH_LT,          /* cuBLASLt's workspace */
+    CUDA_SCRATCH_PARTS,       /* attention: partial results of chunks */
+    CUDA_SCRATCH_MOE_SCORES,  /* (max_rows, n_experts) f32 */
     CUDA_SCRATCH_MOE_EXPERTS, /* pairs of a row and an expert: the expert u32, */
     CUDA_SCRATCH_MOE_WEIGHTS, /* its weight f32, */
     CUDA_SCRATCH_MOE_LIST,    /* the pairs of one expert after the other's u32, */
@@ -90,9 +92,9 @@ struct cuda_backend {
     struct cuda_features features;
     uint64_t memory_limit; /* bytes that it should hold at most */
     cudaStream_t stream;
-    uint64_t allocated;      /* bytes held */
-    uint8_t *staging;        /* (CUDA_STAGING) pinned */
-    uint64_t staged;         /* bytes of it that copies under way may still read */
+    uint64_t allocated; /* bytes held */
+    uint8_t *staging;   /* (CUDA_STAGING) pinned */
+    uint64_t staged;    /* bytes of it that copies under way may still read */
     struct cuda_graph graphs[CUDA_MAX_GRAPHS];
     struct cuda_graph *recorded; /* chosen by record, run by run_recorded; NULL: none */
     uint64_t clock;
@@ -133,6 +135,7 @@ struct cuda_launch {
 /* Enqueues. 0 or ERR_DEVICE. */
 int cuda_launch(struct cuda_backend *c, const struct cuda_launch *l);
 
+int cuda_flush(backend *be, err *e);
 int cuda_sync(backend *be, err *e);
 int cuda_record(backend *be, uint64_t key, err *e);
 int cuda_record_end(backend *be, err *e);
@@ -141,10 +144,14 @@ void cuda_drop_recorded(backend *be);
 void cuda_graphs_free(struct cuda_backend *c);
 
 /* ---- memory.c ---- */
+int cuda_memory_open(struct cuda_backend *c, err *e); /* staging; stream is there */
+void cuda_memory_close(struct cuda_backend *c);
 int cuda_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e);
 void cuda_buf_free(backend_buf *buf);
-int cuda_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes, err *e);
-int cuda_download(backend *be, const backend_buf *src, uint64_t offset, void *dst, uint64_t bytes, err *e);
+int cuda_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes,
+                err *e);
+int cuda_download(backend *be, const backend_buf *src, uint64_t offset, void *dst, uint64_t bytes,
+                  err *e);
 /* Raw device memory, counted in allocated. ERR_NOMEM says what is there. */
 int cuda_memory_new(struct cuda_backend *c, uint64_t bytes, void **out, err *e);
 void cuda_memory_free(struct cuda_backend *c, void *p, uint64_t bytes);
@@ -163,7 +170,8 @@ static inline uint32_t cuda_div_up(uint64_t a, uint32_t b) {
 }
 
 /* ---- weights.c ---- */
-int cuda_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out, err *e);
+int cuda_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
+                    err *e);
 void cuda_weight_free(backend_weight *w);
 
 /* ---- input.c ---- */
@@ -172,48 +180,54 @@ void cuda_weight_free(backend_weight *w);
 enum cuda_in { CUDA_IN_F16, CUDA_IN_BF16, CUDA_IN_F32 };
 static inline enum cuda_in cuda_in_of(const backend_weight *w) {
     int format = ((const struct cuda_weight *)w)->format;
-    return format == CUDA_FORMAT_F32 ? CUDA_IN_F32 : format == CUDA_FORMAT_BF16 ? CUDA_IN_BF16 : CUDA_IN_F16;
+    return format == CUDA_FORMAT_F32    ? CUDA_IN_F32
+           : format == CUDA_FORMAT_BF16 ? CUDA_IN_BF16
+                                        : CUDA_IN_F16;
 }
 
 /* op_input: adds what is pending to x, norms. Leaves the rows, rounded as kind says, in
- * CUDA_SCRATCH_IN16 (row-major, pitch cuda_pitch(n_in) values, zeros behind n_in) with their scales in
- * CUDA_SCRATCH_IN_SCALE (1 for BF16), or for F32 (n_rows, n_in) in CUDA_SCRATCH_IN32 or *f32 where it is not
- * NULL. Call it with residual set only once an op; again with residual NULL for another kind. */
+ * CUDA_SCRATCH_IN16 (row-major, pitch cuda_pitch(n_in) values, zeros behind n_in) with their scales
+ * in CUDA_SCRATCH_IN_SCALE (1 for BF16), or for F32 (n_rows, n_in) in CUDA_SCRATCH_IN32 or *f32
+ * where it is not NULL. Call it with residual set only once an op; again with residual NULL for
+ * another kind. */
 int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
                enum cuda_in kind, float *f32);
 
 /* ---- ops, one file a group; each takes its scratch at open ---- */
-int cuda_embed(backend *be, const struct op_embed *a);                      /* rows.c */
-int cuda_gather(backend *be, const struct op_gather *a);                    /* rows.c */
+int cuda_embed(backend *be, const struct op_embed *a);   /* rows.c */
+int cuda_gather(backend *be, const struct op_gather *a); /* rows.c */
 int cuda_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs);
-int cuda_norm(backend *be, const struct op_norm *a);                        /* input.c */
-int cuda_top(backend *be, const struct op_top *a);                          /* top.c */
-int cuda_linear(backend *be, const struct op_linear *a);                    /* linear.c */
-int cuda_rope_store(backend *be, const struct op_rope_store *a);            /* rope_store.c */
-int cuda_paged_attention(backend *be, const struct op_paged_attention *a);  /* attention.c */
-int cuda_moe(backend *be, const struct op_moe *a);                          /* moe.c */
-int cuda_linear_attention(backend *be, const struct op_linear_attention *a); /* linear_attention.c */
-bool cuda_kv_fits(const struct backend_kv *kv);                             /* attention.c */
+int cuda_norm(backend *be, const struct op_norm *a);                       /* input.c */
+int cuda_top(backend *be, const struct op_top *a);                         /* top.c */
+int cuda_linear(backend *be, const struct op_linear *a);                   /* linear.c */
+int cuda_rope_store(backend *be, const struct op_rope_store *a);           /* rope_store.c */
+int cuda_paged_attention(backend *be, const struct op_paged_attention *a); /* attention.c */
+int cuda_moe(backend *be, const struct op_moe *a);                         /* moe.c */
+int cuda_linear_attention(backend *be,
+                          const struct op_linear_attention *a); /* linear_attention.c */
+bool cuda_kv_fits(const struct backend_kv *kv);                 /* attention.c */
 
 int cuda_linear_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 int cuda_attention_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 int cuda_moe_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 int cuda_top_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
-int cuda_linear_attention_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
+int cuda_linear_attention_scratch(struct cuda_backend *c, const struct backend_config *config,
+                                  err *e);
 
 /* ---- linear.c: products, also of experts ---- */
 
-/* y[i] (rows, n_out) f32 = (rows of IN16 or IN32) * w^T, as cuda_input left them. With list the rows are
- * pairs of moe.c: */
+/* y[i] (rows, n_out) f32 = (rows of IN16 or IN32) * w^T, as cuda_input left them. With list the
+ * rows are pairs of moe.c: */
 struct cuda_product {
-    const struct cuda_weight *w, *pair; /* pair: the second matrix, of w's shape and format, of an activation */
-    const float *bias, *pair_bias;      /* (n_out) each expert's after the other's, or NULL */
-    enum backend_act act;               /* with pair */
+    const struct cuda_weight *w,
+        *pair; /* pair: the second matrix, of w's shape and format, of an activation */
+    const float *bias, *pair_bias; /* (n_out) each expert's after the other's, or NULL */
+    enum backend_act act;          /* with pair */
     float y_scale, softcap;
     uint32_t n_rows;
     float *y;
-    /* Experts: tiles (n_tiles) of the list, each up to CUDA_MOE_TILE pairs of one expert; row of the input of
-     * pair p: p / n_share; y's row is p. NULL: plain. */
+    /* Experts: tiles (n_tiles) of the list, each up to CUDA_MOE_TILE pairs of one expert; row of
+     * the input of pair p: p / n_share; y's row is p. NULL: plain. */
     const struct cargs_moe_tile *tiles;
     const uint32_t *list;
     uint32_t n_tiles, n_share;
@@ -223,9 +237,9 @@ int cuda_product(struct cuda_backend *c, const struct cuda_product *p);
 /* ---- lt.c: products by cuBLASLt, loaded at run time ---- */
 int cuda_lt_open(struct cuda_backend *c, err *e); /* 0 without the library too: lt stays NULL */
 void cuda_lt_close(struct cuda_backend *c);
-/* y (n_rows, n_out) f32 = x (n_rows, pitch) w (n_out, pitch)^T, 16 bit (bf16 or f16), in the order of sums of
- * format.h. false: not for this shape (the caller takes another way). */
-bool cuda_lt_product(struct cuda_backend *c, bool bf16, const void *w, const void *x, float *y, uint32_t n_rows,
-                     uint32_t n_out, uint32_t n_in);
+/* y (n_rows, n_out) f32 = x (n_rows, pitch) w (n_out, pitch)^T, 16 bit (bf16 or f16), in the order
+ * of sums of format.h. false: not for this shape (the caller takes another way). */
+bool cuda_lt_product(struct cuda_backend *c, bool bf16, const void *w, const void *x, float *y,
+                     uint32_t n_rows, uint32_t n_out, uint32_t n_in);
 
 #endif

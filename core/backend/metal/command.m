@@ -210,7 +210,7 @@ int metal_sync(backend *be, err *e) {
     return refuse(m, e);
 }
 
-int metal_record(backend *be, err *e) {
+int metal_record(backend *be, uint64_t key, err *e) {
     struct metal_backend *m = metal_of(be);
     metal_drop_recorded(be);
     int rc = metal_flush(be, e);

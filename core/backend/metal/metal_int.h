@@ -150,7 +150,7 @@ uint32_t metal_simd_width(struct metal_backend *m, const struct metal_launch *l)
 /* Ends the encoder and commits; waits. */
 int metal_flush(backend *be, err *e);
 int metal_sync(backend *be, err *e);
-int metal_record(backend *be, err *e);
+int metal_record(backend *be, uint64_t key, err *e);
 int metal_record_end(backend *be, err *e);
 int metal_run_recorded(backend *be, err *e);
 void metal_drop_recorded(backend *be);

@@ -1,0 +1,109 @@
+/* memory.c - device memory, and copies between it and the host. Owns the pinned staging buffer:
+ * small uploads go through it, so that they are enqueued and not waited for. */
+#include "core/backend/cuda/cuda_int.h"
+
+#include "core/base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int cuda_memory_open(struct cuda_backend *c, err *e) {
+    cudaError_t rc = cudaMallocHost((void **)&c->staging, CUDA_STAGING);
+    return rc ? err_set(e, ERR_NOMEM, "no pinned memory: %s", cudaGetErrorString(rc)) : 0;
+}
+
+void cuda_memory_close(struct cuda_backend *c) {
+    if (c->staging) cudaFreeHost(c->staging);
+}
+
+int cuda_memory_new(struct cuda_backend *c, uint64_t bytes, void **out, err *e) {
+    size_t unused = 0, total = 0;
+    *out = NULL;
+    cudaSetDevice(c->features.ordinal);
+    cudaError_t rc = cudaMalloc(out, bytes ? bytes : 1);
+    if (!rc) {
+        c->allocated += bytes;
+        return 0;
+    }
+    cudaGetLastError();
+    if (rc != cudaErrorMemoryAllocation) {
+        cuda_fail(c, "taking memory", rc);
+        if (e) *e = c->failed;
+        return ERR_DEVICE;
+    }
+    cudaMemGetInfo(&unused, &total);
+    return err_set(e, ERR_NOMEM,
+                   "the GPU has no %llu MiB left: %llu of %llu MiB are free, %llu MiB are inferd's",
+                   (unsigned long long)bytes >> 20, (unsigned long long)unused >> 20,
+                   (unsigned long long)total >> 20, (unsigned long long)c->allocated >> 20);
+}
+
+void cuda_memory_free(struct cuda_backend *c, void *p, uint64_t bytes) {
+    if (!p) return;
+    cudaFree(p);
+    c->allocated -= bytes;
+}
+
+int cuda_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
+    struct cuda_backend *c = cuda_of(be);
+    struct cuda_buf *b = mem_new(1, sizeof *b);
+    if (!b) return err_no_memory(e);
+    b->base = (backend_buf){.be = be, .bytes = bytes};
+    int rc = cuda_memory_new(c, bytes, &b->dev, e);
+    if (rc) {
+        free(b);
+        return rc;
+    }
+    cudaError_t crc = cudaMemsetAsync(b->dev, 0, bytes ? bytes : 1, c->stream);
+    if (crc) {
+        rc = cuda_fail(c, "clearing memory", crc);
+        if (e) *e = c->failed;
+        cuda_buf_free(&b->base);
+        return rc;
+    }
+    *out = &b->base;
+    return 0;
+}
+
+/* cudaFree waits for the device. */
+void cuda_buf_free(backend_buf *buf) {
+    struct cuda_buf *b = (struct cuda_buf *)buf;
+    if (!b) return;
+    cuda_memory_free(cuda_of(buf->be), b->dev, buf->bytes);
+    free(b);
+}
+
+static int finish(struct cuda_backend *c, const char *what, cudaError_t rc, err *e) {
+    if (rc) cuda_fail(c, what, rc);
+    if (c->failed.code && e) *e = c->failed;
+    return c->failed.code;
+}
+
+int cuda_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes,
+                err *e) {
+    struct cuda_backend *c = cuda_of(be);
+    uint8_t *to = (uint8_t *)cuda_at(dst) + offset;
+    if (c->failed.code) return finish(c, "", cudaSuccess, e);
+    if (bytes > CUDA_STAGING) {
+        cudaError_t rc = cudaMemcpyAsync(to, src, bytes, cudaMemcpyHostToDevice, c->stream);
+        if (!rc) rc = cudaStreamSynchronize(c->stream);
+        return finish(c, "an upload", rc, e);
+    }
+    if (c->staged + bytes > CUDA_STAGING && cuda_sync(be, e)) return ERR_DEVICE;
+    memcpy(c->staging + c->staged, src, bytes);
+    cudaError_t rc =
+        cudaMemcpyAsync(to, c->staging + c->staged, bytes, cudaMemcpyHostToDevice, c->stream);
+    c->staged += (bytes + 15) / 16 * 16;
+    return finish(c, "an upload", rc, e);
+}
+
+int cuda_download(backend *be, const backend_buf *src, uint64_t offset, void *dst, uint64_t bytes,
+                  err *e) {
+    struct cuda_backend *c = cuda_of(be);
+    if (c->failed.code) return finish(c, "", cudaSuccess, e);
+    cudaError_t rc = cudaMemcpyAsync(dst, (const uint8_t *)cuda_at(src) + offset, bytes,
+                                     cudaMemcpyDeviceToHost, c->stream);
+    if (!rc) rc = cudaStreamSynchronize(c->stream);
+    if (!rc) c->staged = 0;
+    return finish(c, "a download", rc, e);
+}

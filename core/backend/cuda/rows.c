@@ -1,0 +1,84 @@
+/* rows.c - launches of what moves rows: embed, gather, kv_copy. Kernels: shaders/cuda/rows.cu. */
+#include "core/backend/cuda/cuda_int.h"
+
+#include "shaders/cuda/kernels.h"
+
+#include <string.h>
+
+enum { THREADS = 256 };
+
+int cuda_embed(backend *be, const struct op_embed *a) {
+    const struct cuda_weight *w = (const struct cuda_weight *)a->table;
+    uint64_t row_bytes;
+    uint32_t n_cols = (uint32_t)w->base.n_in;
+    qtype_bytes(w->base.type, 1, n_cols, &row_bytes);
+    const struct cargs_embed args = {
+        .table = w->raw,
+        .ids = cuda_at(a->ids),
+        .out = cuda_at(a->out),
+        .row_bytes = row_bytes,
+        .n_rows = a->n_rows,
+        .n_cols = n_cols,
+        .scale = a->scale,
+        .type = (uint32_t)w->base.type,
+    };
+    return cuda_launch(cuda_of(be),
+                       &(struct cuda_launch){.kernel = cuda_embed_kernel(),
+                                             .name = "embed",
+                                             .args = &args,
+                                             .args_bytes = sizeof args,
+                                             .grid = {a->n_rows},
+                                             .threads = THREADS,
+                                             .read = a->n_rows * row_bytes,
+                                             .written = (uint64_t)a->n_rows * n_cols * 4});
+}
+
+int cuda_gather(backend *be, const struct op_gather *a) {
+    const struct cargs_gather args = {
+        .x = cuda_at(a->x),
+        .residual = cuda_at(a->residual),
+        .rows = cuda_at(a->rows),
+        .out = cuda_at(a->out),
+        .n_rows = a->n_out_rows,
+        .n_cols = a->n_cols,
+    };
+    uint64_t bytes = (uint64_t)a->n_out_rows * a->n_cols * 4;
+    return cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_gather_kernel(),
+                                                          .name = "gather",
+                                                          .args = &args,
+                                                          .args_bytes = sizeof args,
+                                                          .grid = {a->n_out_rows},
+                                                          .threads = THREADS,
+                                                          .read = a->residual ? 2 * bytes : bytes,
+                                                          .written = bytes});
+}
+
+/* One launch for as many pairs as its arguments take, unless a block is both written and read:
+ * those follow each other. */
+int cuda_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs) {
+    struct cargs_kv_copy args = {.k = cuda_at(kv->k), .v = cuda_at(kv->v)};
+    backend_kv_block_bytes(kv, &args.block_bytes);
+    for (uint32_t i = 0; i < n_pairs;) {
+        uint32_t n = 0;
+        for (bool apart = true; i < n_pairs && n < CARGS_KV_COPY_PAIRS; i++, n++) {
+            for (uint32_t j = 0; j < n && apart; j++)
+                apart = args.pairs[2 * j + 1] != pairs[2 * i] &&
+                        args.pairs[2 * j + 1] != pairs[2 * i + 1] &&
+                        args.pairs[2 * j] != pairs[2 * i + 1];
+            if (!apart) break;
+            memcpy(&args.pairs[2 * n], &pairs[2 * i], 2 * sizeof *pairs);
+        }
+        args.n_pairs = n;
+        uint64_t bytes = 2 * n * args.block_bytes;
+        int rc = cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_kv_copy_kernel(),
+                                                                .name = "kv_copy",
+                                                                .args = &args,
+                                                                .args_bytes = sizeof args,
+                                                                .grid = {n, 2},
+                                                                .threads = THREADS,
+                                                                .read = bytes,
+                                                                .written = bytes});
+        if (rc) return rc;
+    }
+    return 0;
+}

@@ -1,0 +1,18 @@
+/* kernels.h - the kernels of shaders/cuda as the launchers see them: host stubs for cuda_launch. */
+#ifndef INFERD_SHADERS_CUDA_KERNELS_H
+#define INFERD_SHADERS_CUDA_KERNELS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* rows.cu */
+const void *cuda_embed_kernel(void);
+const void *cuda_gather_kernel(void);
+const void *cuda_kv_copy_kernel(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

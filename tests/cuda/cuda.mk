@@ -1,0 +1,29 @@
+# cuda.mk - how the CUDA backend is built. CUDA=1 (the default where nvcc is): the module
+# libinferd-cuda.so beside the program, which loads it at run time. CUDA=standin: linked in, against
+# tests/cuda/standin, which runs the kernels on the CPU, for tests. CUDA= : neither.
+CUDA_HOME  ?= /usr/local/cuda
+NVCC       ?= $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(shell command -v nvcc 2>/dev/null))
+CUDA_ARCHS ?= 80 90 120
+CUDA_MODULE :=
+ifeq ($(CUDA),1)
+CUDA_C   := $(wildcard core/backend/cuda/*.c)
+CUDA_CU  := $(wildcard shaders/cuda/*.cu)
+# The module has its own copy of what it needs of the rooms below it.
+CUDA_BASE_C := $(wildcard core/base/*.c) core/backend/kv_layout.c
+CUDA_O   := $(CUDA_C:%.c=$(BUILD)/pic/%.o) $(CUDA_CU:%.cu=$(BUILD)/pic/%.cu.o) $(CUDA_BASE_C:%.c=$(BUILD)/pic/%.o)
+CUDA_MODULE := $(BUILD)/libinferd-cuda.so
+# The last of the architectures also as PTX, for GPUs to come.
+CUDA_GENCODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+  -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+NVCC_FLAGS := -std=c++17 -O3 -I. --Werror all-warnings -Xcompiler -fPIC,-Wall,-Wno-unknown-pragmas $(CUDA_GENCODE)
+
+$(BUILD)/pic/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden -isystem $(CUDA_HOME)/include -MMD -MP -c -o $@ $<
+$(BUILD)/pic/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+$(CUDA_MODULE): $(CUDA_O)
+	$(CXX) -shared -o $@ $^ -L$(CUDA_HOME)/lib64 -lcudart_static -Wl,--no-undefined -lpthread -ldl -lrt -lm
+-include $(CUDA_O:.o=.d)
+endif
