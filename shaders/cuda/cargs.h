@@ -42,4 +42,21 @@ struct cargs_moe_tile {
     uint32_t expert, first, count; /* pairs list[first] .. ; count 0: nothing */
 };
 
+/* ---- finish.cuh: what becomes of a product's sums ---- */
+struct cargs_tail {
+    const float *bias, *pair_bias; /* (n_out), experts' one after the other, or NULL */
+    float scale, pair_scale;       /* of the weights: powers of two */
+    float y_scale;                 /* 1: none */
+    float cap, y_over_cap;         /* 0: no cap; y_scale / cap */
+    uint32_t act;                  /* enum backend_act; with one the sums are pairs */
+};
+
+/* finish: sums (n_rows, n_out) f32 of whole products -> y, which may be sums. */
+struct cargs_finish {
+    const float *sums, *pair_sums, *in_scale;
+    float *y;
+    struct cargs_tail tail;
+    uint32_t n_rows, n_out;
+};
+
 #endif

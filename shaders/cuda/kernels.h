@@ -11,6 +11,9 @@ const void *cuda_embed_kernel(void);
 const void *cuda_gather_kernel(void);
 const void *cuda_kv_copy_kernel(void);
 
+/* finish.cu */
+const void *cuda_finish_kernel(void);
+
 #ifdef __cplusplus
 }
 #endif

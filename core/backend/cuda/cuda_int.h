@@ -234,12 +234,40 @@ struct cuda_product {
 };
 int cuda_product(struct cuda_backend *c, const struct cuda_product *p);
 
+/* ---- finish.c: what follows the sums of a product ---- */
+struct cargs_tail cuda_tail(const struct cuda_product *p);
+/* p->y from sums (and with p->pair, of pair) (n_rows, n_out) f32 as mma leaves them; p->y may be
+ * sums. */
+int cuda_finish(struct cuda_backend *c, const struct cuda_product *p, const float *sums,
+                const float *pair_sums);
+
+/* ---- tile.c: products of more rows than the skinny kernels take ---- */
+/* 16-bit and quantized weights, any number of rows, no experts. */
+int cuda_tile_product(struct cuda_backend *c, const struct cuda_product *p);
+
 /* ---- lt.c: products by cuBLASLt, loaded at run time ---- */
 int cuda_lt_open(struct cuda_backend *c, err *e); /* 0 without the library too: lt stays NULL */
 void cuda_lt_close(struct cuda_backend *c);
+/* Finds how products with such weights will be computed; not while a step runs or is recorded. */
+void cuda_lt_prepare(struct cuda_backend *c, bool bf16, uint32_t n_out, uint32_t n_in);
 /* y (n_rows, n_out) f32 = x (n_rows, pitch) w (n_out, pitch)^T, 16 bit (bf16 or f16), in the order
- * of sums of format.h. false: not for this shape (the caller takes another way). */
-bool cuda_lt_product(struct cuda_backend *c, bool bf16, const void *w, const void *x, float *y,
-                     uint32_t n_rows, uint32_t n_out, uint32_t n_in);
+ * of sums of format.h. */
+struct cuda_lt_product {
+    bool bf16;
+    const void *w, *x;
+    float *y;
+    uint32_t n_rows, n_out, n_in;
+    uint32_t y_pitch; /* floats from row to row of y */
+};
+/* false: not prepared for it (the caller takes another way). */
+bool cuda_lt_product(struct cuda_backend *c, const struct cuda_lt_product *p);
+
+/* ---- large.c: products of many rows ---- */
+/* 16-bit and quantized weights (these decoded first, into CUDA_SCRATCH_DECODED), no experts, by
+ * cuBLASLt and cuda_finish. false: not for this one (the caller takes another way); otherwise *rc
+ * is 0 or ERR_DEVICE. */
+bool cuda_large_product(struct cuda_backend *c, const struct cuda_product *p, int *rc);
+/* CUDA_SCRATCH_DECODED, _LT and _PAIR. */
+int cuda_large_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 
 #endif

@@ -1,0 +1,45 @@
+/* finish.cu - sums of products that a kernel of somebody else's left in memory. */
+#include "shaders/cuda/finish.cuh"
+#include "shaders/cuda/kernels.h"
+
+namespace {
+
+__device__ __forceinline__ float finish_one(const cargs_finish &a, float in_scale, float sum, uint64_t i, uint32_t col) {
+    return a.tail.act ? finish_pair(a.tail, in_scale, sum, a.pair_sums[i], col)
+                      : finish_sum(a.tail, in_scale, sum, col);
+}
+
+/* Block (x, y): columns 4 * 256 x on, row y. */
+CUDA_KERNEL(256) finish(CUDA_ARGS(struct cargs_finish) a) {
+    pdl_launch();
+    pdl_wait();
+    uint32_t col = (blockIdx.x * 256 + threadIdx.x) * 4;
+    uint64_t at = (uint64_t)blockIdx.y * a.n_out + col;
+    float in_scale = a.in_scale[blockIdx.y];
+    if (a.n_out % 4 != 0) {
+        for (uint32_t i = 0; i < 4 && col + i < a.n_out; i++)
+            a.y[at + i] = finish_one(a, in_scale, a.sums[at + i], at + i, col + i);
+        return;
+    }
+    if (col >= a.n_out) return;
+    float4 v = *reinterpret_cast<const float4 *>(a.sums + at), y;
+    if (a.tail.act) {
+        float4 up = *reinterpret_cast<const float4 *>(a.pair_sums + at);
+        y.x = finish_pair(a.tail, in_scale, v.x, up.x, col);
+        y.y = finish_pair(a.tail, in_scale, v.y, up.y, col + 1);
+        y.z = finish_pair(a.tail, in_scale, v.z, up.z, col + 2);
+        y.w = finish_pair(a.tail, in_scale, v.w, up.w, col + 3);
+    } else {
+        y.x = finish_sum(a.tail, in_scale, v.x, col);
+        y.y = finish_sum(a.tail, in_scale, v.y, col + 1);
+        y.z = finish_sum(a.tail, in_scale, v.z, col + 2);
+        y.w = finish_sum(a.tail, in_scale, v.w, col + 3);
+    }
+    *reinterpret_cast<float4 *>(a.y + at) = y;
+}
+
+}
+
+const void *cuda_finish_kernel(void) {
+    return (const void *)finish;
+}

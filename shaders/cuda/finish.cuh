@@ -1,0 +1,43 @@
+/* finish.cuh - from the sum of a product to the value that is written: one function for every kernel, so that
+ * all give the same bits. */
+#ifndef INFERD_SHADERS_CUDA_FINISH_CUH
+#define INFERD_SHADERS_CUDA_FINISH_CUH
+
+#include "shaders/cuda/cargs.h"
+#include "shaders/cuda/device.cuh"
+
+#include <float.h>
+
+enum { FINISH_NONE, FINISH_SILU, FINISH_GELU_TANH, FINISH_SWIGLU_OAI }; /* enum backend_act */
+
+/* backend.h says what they are. tanh(z) / 2 + 1/2 = 1 / (1 + exp(-2z)): all three are a sigmoid times gate. */
+__device__ __forceinline__ float finish_act(uint32_t act, float gate, float up) {
+    gate = gate < -FLT_MAX ? -FLT_MAX : gate; /* -inf / inf is none */
+    float z = gate;
+    if (act == FINISH_GELU_TANH)
+        z = 1.5957691216057308f * fmaf(0.044715f * gate * gate, gate, gate);
+    if (act == FINISH_SWIGLU_OAI) {
+        gate = gate > 7.0f ? 7.0f : gate; /* a NaN stays one */
+        up = up > 7.0f ? 7.0f : up < -7.0f ? -7.0f : up;
+        z = 1.702f * gate;
+        up += 1.0f;
+    }
+    return gate / (1.0f + expf(-z)) * up;
+}
+
+/* at: of the bias. */
+__device__ __forceinline__ float finish_sum(const cargs_tail &t, float in_scale, float sum, uint64_t at) {
+    float v = sum * in_scale * t.scale;
+    if (t.bias) v += t.bias[at];
+    return t.cap != 0 ? t.cap * tanhf(v * t.y_over_cap) : v * t.y_scale;
+}
+
+__device__ __forceinline__ float finish_pair(const cargs_tail &t, float in_scale, float gate, float up, uint64_t at) {
+    gate = gate * in_scale * t.scale;
+    up = up * in_scale * t.pair_scale;
+    if (t.bias) gate += t.bias[at];
+    if (t.pair_bias) up += t.pair_bias[at];
+    return finish_act(t.act, gate, up);
+}
+
+#endif
