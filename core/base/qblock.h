@@ -142,8 +142,8 @@ struct iq4_xs_block {
     uint8_t q[QK_ELEMS / 2];
 };
 
-/* Device code has its own decoders, and tables of levels. */
-#if !defined(__METAL_VERSION__)
+/* Device code (Metal, CUDA: dialects of C++) has its own decoders, and tables of levels. */
+#if !defined(__cplusplus)
 extern const int8_t iq4_levels[16], mxfp4_levels[16];
 
 _Static_assert(sizeof(struct q8_0_block) == 34, "Q8_0 block is 34 bytes");

@@ -59,4 +59,36 @@ struct cargs_finish {
     uint32_t n_rows, n_out;
 };
 
+/* ---- rope.cu: a warp a head, CUDA_ROPE_WARPS heads of q, k or v of one row a block ---- */
+enum { CUDA_ROPE_WARPS = 4, CUDA_ROPE_MAX_DIM = 256 };
+enum { CUDA_NORM_NONE, CUDA_NORM_HEADS, CUDA_NORM_ROW }; /* what a norm of q or k goes over */
+struct cargs_rope_store {
+    float *q;
+    const float *k, *v;
+    const int32_t *pos, *slots;
+    const float *inv_freq, *q_norm, *k_norm; /* norms (head_dim) or (all heads), or NULL */
+    unsigned char *k_pool, *v_pool;
+    uint64_t run_bytes; /* of one block and head */
+    uint32_t n_heads, n_kv_heads, head_dim, n_rot, interleaved;
+    uint32_t kv_type, block_tokens, n_slots; /* enum qtype */
+    uint32_t q_norm_kind, k_norm_kind;       /* CUDA_NORM_* */
+    uint32_t q_blocks, k_blocks;             /* of a row; those of v follow */
+    float eps, magnitude;
+};
+
+/* ---- top.cu: the best k of slices of rows, merged by the row's last block ---- */
+enum {
+    CUDA_TOP_MAX = 64,    /* largest k */
+    CUDA_TOP_TILE = 2048, /* columns that a block takes at once */
+    CUDA_TOP_SLICES = 64  /* most of a row */
+};
+struct cargs_top {
+    const float *x;  /* (n_rows, n_cols) */
+    uint64_t *lists; /* (n_rows, n_slices, k) */
+    uint32_t *done;  /* (n_rows) slices that are in lists: 0 between launches */
+    int32_t *ids;    /* (n_rows, k) */
+    float *values;   /* (n_rows, k) */
+    uint32_t n_cols, k, n_slices, slice_cols;
+};
+
 #endif

@@ -14,6 +14,10 @@ const void *cuda_kv_copy_kernel(void);
 /* finish.cu */
 const void *cuda_finish_kernel(void);
 
+/* rope.cu, top.cu */
+const void *cuda_rope_store_kernel(void);
+const void *cuda_top_kernel(void);
+
 #ifdef __cplusplus
 }
 #endif

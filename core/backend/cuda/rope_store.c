@@ -1,0 +1,63 @@
+/* rope_store.c - the launch of what writes to the K/V pools for new rows: norms of heads, rotary
+ * embedding, the store. Owns nothing. */
+#include "core/backend/cuda/cuda_int.h"
+#include "shaders/cuda/kernels.h"
+
+static uint32_t norm_kind(const backend_weight *norm, uint32_t head_dim) {
+    return !norm ? CUDA_NORM_NONE : norm->n_in == head_dim ? CUDA_NORM_HEADS : CUDA_NORM_ROW;
+}
+
+/* Blocks of the heads of one row. */
+static uint32_t n_blocks(uint32_t n_heads, uint32_t norm) {
+    return norm == CUDA_NORM_ROW ? 1 : cuda_div_up(n_heads, CUDA_ROPE_WARPS);
+}
+
+int cuda_rope_store(backend *be, const struct op_rope_store *a) {
+    const struct backend_kv *kv = &a->kv;
+    uint64_t block_bytes;
+    if (kv->head_dim > CUDA_ROPE_MAX_DIM || !cuda_kv_fits(kv) ||
+        !backend_kv_block_bytes(kv, &block_bytes))
+        return ERR_UNSUPPORTED;
+    struct cargs_rope_store args = {.q = cuda_at(a->q),
+                                    .k = cuda_at(a->k),
+                                    .v = cuda_at(a->v),
+                                    .pos = cuda_at(a->pos),
+                                    .slots = cuda_at(a->slots),
+                                    .inv_freq = cuda_at(a->inv_freq),
+                                    .q_norm = cuda_vector(a->q_norm),
+                                    .k_norm = cuda_vector(a->k_norm),
+                                    .k_pool = cuda_at(kv->k),
+                                    .v_pool = cuda_at(kv->v),
+                                    .run_bytes = block_bytes / kv->n_kv_heads,
+                                    .n_heads = a->n_heads,
+                                    .n_kv_heads = kv->n_kv_heads,
+                                    .head_dim = kv->head_dim,
+                                    .n_rot = a->n_rot,
+                                    .interleaved = a->interleaved,
+                                    .kv_type = (uint32_t)kv->kv_type,
+                                    .block_tokens = kv->block_tokens,
+                                    .n_slots = kv->n_blocks * kv->block_tokens,
+                                    .q_norm_kind = norm_kind(a->q_norm, kv->head_dim),
+                                    .k_norm_kind = norm_kind(a->k_norm, kv->head_dim),
+                                    .eps = a->eps,
+                                    .magnitude = a->magnitude != 0 ? a->magnitude : 1};
+    const uint64_t row = (uint64_t)kv->head_dim * sizeof(float);
+    const uint64_t q_bytes = a->n_rows * a->n_heads * row,
+                   kv_bytes = 2 * (uint64_t)a->n_rows * kv->n_kv_heads * row;
+    args.q_blocks = n_blocks(a->n_heads, args.q_norm_kind);
+    args.k_blocks = n_blocks(kv->n_kv_heads, args.k_norm_kind);
+    const struct cuda_launch launch = {
+        .kernel = cuda_rope_store_kernel(),
+        .name = "rope_store",
+        .args = &args,
+        .args_bytes = sizeof args,
+        .grid = {args.q_blocks + args.k_blocks + n_blocks(kv->n_kv_heads, CUDA_NORM_NONE),
+                 a->n_rows, 1},
+        .threads = 32 * CUDA_ROPE_WARPS,
+        .read = q_bytes + kv_bytes + a->n_rows * 2 * sizeof(int32_t) +
+                (a->q_norm ? (a->q_norm->n_in + a->k_norm->n_in) * sizeof(float) : 0) +
+                a->n_rot / 2 * sizeof(float),
+        .written = q_bytes + a->n_rows * 2 * (block_bytes / kv->block_tokens),
+    };
+    return cuda_launch(cuda_of(be), &launch);
+}
