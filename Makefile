@@ -60,7 +60,7 @@ include tests/cuda/cuda.mk
 
 LIB_O  := $(LIB_C:%.c=$(BUILD)/%.o) $(LIB_CC:%.cc=$(BUILD)/%.o) $(if $(WEB),$(BUILD)/api/web_files.o) \
           $(METAL_O)
-LIB    := $(or $(METAL_LIB),$(BUILD)/libinferd.a)
+LIB    := $(or $(METAL_LIB),$(CUDA_LIB),$(BUILD)/libinferd.a)
 UNIT_C := $(wildcard tests/unit/test_*.c)
 UNIT   := $(UNIT_C:tests/unit/%.c=$(BUILD)/%)
 FUZZ_C := $(wildcard tests/fuzz/fuzz_*.c)
@@ -80,7 +80,7 @@ endif
 $(BUILD)/inferd: $(BUILD)/daemon/main.o $(LIB)
 	$(CC) $(SAN) -o $@ $^ $(LDLIBS)
 
-ifneq ($(METAL),standin)
+ifeq ($(METAL_LIB)$(CUDA_LIB),)
 $(LIB): $(LIB_O)
 	@rm -f $@
 	$(AR) rcs $@ $^

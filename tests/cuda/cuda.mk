@@ -27,3 +27,6 @@ $(CUDA_MODULE): $(CUDA_O)
 	$(CXX) -shared -o $@ $^ -L$(CUDA_HOME)/lib64 -lcudart_static -Wl,--no-undefined -lpthread -ldl -lrt -lm
 -include $(CUDA_O:.o=.d)
 endif
+ifeq ($(CUDA),standin)
+include tests/cuda/standin/standin.mk
+endif

@@ -1,0 +1,418 @@
+/* sim_block.c - one block: its threads as fibers on the launching thread, warp functions, barriers,
+ * asynchronous copies, shared memory. A thread runs until it waits for others; threads that never
+ * wait run one after the other on one stack. Divergence that a GPU would not forgive is reported.
+ */
+#include "sim_int.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* tests/metal/standin/runtime/msl_switch.S */
+void msl_switch(void **save, void *to);
+void msl_fiber_start(void);
+
+enum { STACK = 256 << 10, GUARD = 4096, SHARED_MAX = 256 << 10 };
+
+/* Copies under way of a thread: group n is the n-th committed. */
+struct copy {
+    void *to;
+    const void *from;
+    uint32_t bytes, fill, group;
+};
+struct copies {
+    struct copy *of;
+    uint32_t n, cap, groups;
+};
+
+struct cudasim_thread {
+    uint3 idx;
+    void *sp; /* NULL: not started */
+    char *stack;
+    uint16_t index;
+    uint8_t lane, warp;
+    bool ended, pdl;
+    int predicate;
+    struct copies copies;
+};
+
+/* Lanes of a warp that wait for each other: those that named the same mask. */
+struct meeting {
+    uint32_t mask, here;
+    enum cudasim_op op;
+    const char *file;
+    int line;
+};
+struct warp {
+    uint32_t live, ready, barrier;
+    uint32_t n_meetings;
+    struct meeting m[SIM_WARP];
+    struct cudasim_lane *io[SIM_WARP];
+    uint8_t order[SIM_WARP]; /* lane at each place; ready has places */
+    uint8_t place[SIM_WARP];
+};
+
+static struct {
+    const struct sim_kernel *k;
+    struct cudasim_thread t[SIM_MAX_THREADS], *now;
+    struct warp w[SIM_MAX_WARPS];
+    uint8_t order[SIM_MAX_WARPS];
+    uint32_t n_threads, n_warps, cursor, n_ended, n_barrier, n_predicate, predicates;
+    const char *file;
+    int line;
+    void *main_sp;
+    char *stacks[SIM_MAX_THREADS];
+    uint32_t n_stacks, n_made;
+    char *shared; /* end of the mapping: an unreadable page follows */
+} s;
+
+const uint3 *cudasim_thread_idx;
+uint3 cudasim_block_idx;
+dim3 cudasim_block_dim, cudasim_grid_dim;
+void *cudasim_shared_bytes;
+
+void cudasim_fail(const char *format, ...) {
+    fflush(stdout);
+    fprintf(stderr, "cudasim: ");
+    if (s.k) {
+        fprintf(stderr, "kernel %s, block (%u, %u, %u)", sim_kernel_name(s.k->fn),
+                cudasim_block_idx.x, cudasim_block_idx.y, cudasim_block_idx.z);
+        if (s.now)
+            fprintf(stderr, ", thread (%u, %u, %u)", s.now->idx.x, s.now->idx.y, s.now->idx.z);
+        fprintf(stderr, ": ");
+    }
+    va_list ap;
+    va_start(ap, format);
+    vfprintf(stderr, format, ap);
+    va_end(ap);
+    fputc('\n', stderr);
+    abort();
+}
+
+static void *map(size_t bytes) {
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0);
+    if (p == MAP_FAILED) cudasim_fail("no memory for the stand-in");
+    return p;
+}
+
+/* ---- who runs next ---- */
+
+static void shuffle(uint8_t *a, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        a[i] = (uint8_t)i;
+    if (!sim_options()->shuffle) return;
+    for (uint32_t i = n; i-- > 1;) {
+        uint32_t j = (uint32_t)(sim_random() % (i + 1));
+        uint8_t x = a[i];
+        a[i] = a[j];
+        a[j] = x;
+    }
+}
+
+static void make_ready(struct warp *w, uint32_t lanes) {
+    if (!sim_options()->shuffle) {
+        w->ready |= lanes;
+        return;
+    }
+    for (; lanes; lanes &= lanes - 1)
+        w->ready |= 1u << w->place[__builtin_ctz(lanes)];
+}
+
+static struct cudasim_thread *take(struct warp *w) {
+    uint32_t place = (uint32_t)__builtin_ctz(w->ready);
+    w->ready &= w->ready - 1;
+    return &s.t[(w - s.w) * SIM_WARP + w->order[place]];
+}
+
+/* All of a meeting's live lanes have come: the result, and they go on, but those of minus. */
+static void complete(struct warp *w, struct meeting *m, uint32_t minus) {
+    struct meeting done = *m;
+    *m = w->m[--w->n_meetings];
+    if (done.op >= CUDASIM_MMA_F16 && done.here != 0xffffffffu)
+        cudasim_fail("%s:%d: %s by lanes %08x: all 32 must be there", done.file, done.line,
+                     sim_op_name(done.op), done.here);
+    sim_counts.warp_ops++;
+    sim_warp_run(done.op, done.here, w->io);
+    make_ready(w, done.here & ~minus);
+}
+
+static void report_stuck(void) {
+    char text[2048];
+    size_t n = 0;
+    for (uint32_t i = 0; i < s.n_warps && n < sizeof text - 200; i++) {
+        struct warp *w = &s.w[i];
+        for (uint32_t j = 0; j < w->n_meetings && n < sizeof text - 200; j++)
+            n += (size_t)snprintf(text + n, sizeof text - n,
+                                  "\n  warp %u: lanes %08x wait at %s, %s:%d, for lanes %08x", i,
+                                  w->m[j].here, sim_op_name(w->m[j].op), w->m[j].file, w->m[j].line,
+                                  w->m[j].mask & ~w->m[j].here);
+        if (w->barrier && (w->n_meetings || w->barrier != w->live))
+            n +=
+                (size_t)snprintf(text + n, sizeof text - n, "\n  warp %u: lanes %08x wait at %s:%d",
+                                 i, w->barrier, s.file, s.line);
+    }
+    s.now = NULL;
+    cudasim_fail("threads wait for others that never come: divergence%.*s", (int)n, text);
+}
+
+static void release_barrier(void) {
+    if (s.n_ended)
+        cudasim_fail("%s:%d: %u threads wait in __syncthreads, %u have ended", s.file, s.line,
+                     s.n_barrier, s.n_ended);
+    sim_counts.barriers++;
+    s.predicates = s.n_predicate;
+    s.n_barrier = s.n_predicate = s.cursor = 0;
+    for (uint32_t i = 0; i < s.n_warps; i++) {
+        make_ready(&s.w[i], s.w[i].barrier);
+        s.w[i].barrier = 0;
+    }
+    shuffle(s.order, s.n_warps);
+}
+
+/* The running thread waits or has ended: who goes on; NULL: all have ended. */
+static struct cudasim_thread *pick(void) {
+    struct warp *w = &s.w[s.now->warp];
+    if (w->ready) return take(w);
+    for (;;) {
+        for (; s.cursor < s.n_warps; s.cursor++)
+            if (s.w[s.order[s.cursor]].ready) return take(&s.w[s.order[s.cursor]]);
+        if (s.n_ended == s.n_threads) return NULL;
+        if (s.n_barrier + s.n_ended != s.n_threads) report_stuck();
+        release_barrier();
+    }
+}
+
+static void go_on(struct cudasim_thread *t) {
+    s.now = t;
+    cudasim_thread_idx = &t->idx;
+}
+
+/* A lane ended: others may have waited for it alone. */
+static void end_thread(struct cudasim_thread *t) {
+    struct warp *w = &s.w[t->warp];
+    if (!t->pdl) cudasim_fail("the thread ended without pdl_wait()");
+    t->ended = true;
+    s.n_ended++;
+    w->live &= ~(1u << t->lane);
+    for (uint32_t i = 0; i < w->n_meetings;) {
+        struct meeting *m = &w->m[i];
+        if (m->here == (m->mask & w->live))
+            complete(w, m, 0);
+        else
+            i++;
+    }
+}
+
+static void fiber_main(void) {
+    for (;;) {
+        struct cudasim_thread *t = s.now;
+        ((void (*)(const void *))s.k->fn)(s.k->args);
+        end_thread(t);
+        struct cudasim_thread *n = pick();
+        if (n && !n->sp) { /* not started: it takes this stack */
+            n->stack = t->stack;
+            go_on(n);
+            continue;
+        }
+        s.stacks[s.n_stacks++] = t->stack;
+        void *dead;
+        if (n) go_on(n);
+        msl_switch(&dead, n ? n->sp : s.main_sp);
+        __builtin_unreachable();
+    }
+}
+
+/* What msl_switch pops from a new stack; each starts elsewhere in its page, for the cache's sake.
+ */
+static void start(struct cudasim_thread *t) {
+    if (!s.n_stacks) {
+        char *low = map(STACK);
+        if (mprotect(low, GUARD, PROT_NONE)) cudasim_fail("no guard page");
+        s.stacks[s.n_stacks++] = low + STACK - s.n_made++ * 320 % 4096 / 64 * 64;
+    }
+    t->stack = s.stacks[--s.n_stacks];
+    uintptr_t *sp = (uintptr_t *)t->stack;
+    *--sp = 0;
+    *--sp = 0;
+    *--sp = (uintptr_t)msl_fiber_start;
+    *--sp = 0;                     /* rbp */
+    *--sp = (uintptr_t)fiber_main; /* rbx */
+    t->sp = sp - 4;                /* r12-r15 */
+    memset(t->sp, 0, 4 * sizeof *sp);
+}
+
+static void wait_for_others(void) {
+    struct cudasim_thread *me = s.now, *n = pick();
+    if (n == me) return;
+    if (!n->sp) start(n);
+    sim_counts.switches++;
+    go_on(n);
+    msl_switch(&me->sp, n->sp);
+}
+
+/* ---- what kernels call ---- */
+
+void cudasim_warp(enum cudasim_op op, uint32_t mask, struct cudasim_lane *l, const char *file,
+                  int line) {
+    struct cudasim_thread *t = s.now;
+    struct warp *w = &s.w[t->warp];
+    uint32_t bit = 1u << t->lane;
+    if (!(mask & bit))
+        cudasim_fail("%s:%d: %s: the mask %08x lacks the calling lane %u", file, line,
+                     sim_op_name(op), mask, t->lane);
+    struct meeting *m = w->m;
+    while (m < w->m + w->n_meetings && m->mask != mask)
+        m++;
+    if (m == w->m + w->n_meetings) {
+        for (struct meeting *o = w->m; o < m; o++)
+            if (o->mask & bit)
+                cudasim_fail("%s:%d: %s with mask %08x: lanes %08x wait for this lane at %s, "
+                             "%s:%d, with mask %08x",
+                             file, line, sim_op_name(op), mask, o->here, sim_op_name(o->op),
+                             o->file, o->line, o->mask);
+        w->n_meetings++;
+        *m = (struct meeting){.mask = mask, .op = op, .file = file, .line = line};
+    } else if (m->op != op || m->line != line || strcmp(m->file, file))
+        cudasim_fail("%s:%d: %s: divergence: lanes %08x of the warp are at %s, %s:%d", file, line,
+                     sim_op_name(op), m->here, sim_op_name(m->op), m->file, m->line);
+    w->io[t->lane] = l;
+    m->here |= bit;
+    if (m->here == (mask & w->live))
+        complete(w, m, bit);
+    else
+        wait_for_others();
+}
+
+int cudasim_barrier(int predicate, const char *file, int line) {
+    struct cudasim_thread *t = s.now;
+    if (!s.n_barrier) {
+        s.file = file;
+        s.line = line;
+    } else if (s.line != line || strcmp(s.file, file))
+        cudasim_fail("%s:%d: divergence: other threads are in __syncthreads at %s:%d", file, line,
+                     s.file, s.line);
+    s.n_barrier++;
+    s.n_predicate += predicate != 0;
+    s.w[t->warp].barrier |= 1u << t->lane;
+    wait_for_others();
+    return (int)s.predicates;
+}
+
+void cudasim_pdl_wait(void) {
+    s.now->pdl = true;
+}
+
+/* ---- asynchronous copies: the bytes arrive when they are waited for, no sooner ---- */
+
+void cudasim_copy16(void *shared, const void *global, size_t bytes, size_t from, const char *file,
+                    int line) {
+    struct copies *c = &s.now->copies;
+    if ((uintptr_t)shared % bytes || (from && (uintptr_t)global % bytes))
+        cudasim_fail("%s:%d: copy of %zu bytes from %p to %p: not aligned", file, line, bytes,
+                     global, shared);
+    if (c->n == c->cap) {
+        c->cap = c->cap ? 2 * c->cap : 64;
+        c->of = realloc(c->of, c->cap * sizeof *c->of);
+        if (!c->of) cudasim_fail("no memory for the stand-in");
+    }
+    c->of[c->n++] =
+        (struct copy){shared, global, (uint32_t)from, (uint32_t)(bytes - from), c->groups};
+    memset(shared, 0xff, bytes); /* it may arrive at any time from now on */
+}
+
+void cudasim_commit(void) {
+    s.now->copies.groups++;
+}
+
+void cudasim_wait(int n) {
+    struct copies *c = &s.now->copies;
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < c->n; i++) {
+        struct copy *p = &c->of[i];
+        if (p->group + (uint32_t)n >= c->groups) {
+            c->of[kept++] = *p;
+            continue;
+        }
+        memcpy(p->to, p->from, p->bytes);
+        memset((char *)p->to + p->bytes, 0, p->fill);
+    }
+    c->n = kept;
+}
+
+/* ---- a block, a grid ---- */
+
+static void init_threads(void) {
+    const dim3 *b = &s.k->block;
+    for (uint32_t i = 0; i < s.n_threads; i++) {
+        struct cudasim_thread *t = &s.t[i];
+        struct copies copies = t->copies;
+        copies.n = copies.groups = 0;
+        *t = (struct cudasim_thread){
+            .idx = {i % b->x, i / b->x % b->y, i / b->x / b->y},
+            .index = (uint16_t)i,
+            .lane = (uint8_t)(i % SIM_WARP),
+            .warp = (uint8_t)(i / SIM_WARP),
+            .copies = copies,
+        };
+    }
+    for (uint32_t i = 0; i < s.n_warps; i++) {
+        struct warp *w = &s.w[i];
+        uint32_t n = s.n_threads - i * SIM_WARP;
+        w->live = n >= SIM_WARP ? 0xffffffffu : (1u << n) - 1;
+        w->ready = w->barrier = w->n_meetings = 0;
+        shuffle(w->order, SIM_WARP);
+        for (uint32_t j = 0; j < SIM_WARP; j++)
+            w->place[w->order[j]] = (uint8_t)j;
+        make_ready(w, w->live);
+    }
+    shuffle(s.order, s.n_warps);
+}
+
+static void run_block(uint64_t index) {
+    const dim3 *g = &s.k->grid;
+    cudasim_block_idx = (uint3){(uint32_t)(index % g->x), (uint32_t)(index / g->x % g->y),
+                                (uint32_t)(index / g->x / g->y)};
+    s.n_ended = s.n_barrier = s.n_predicate = s.cursor = 0;
+    memset(cudasim_shared_bytes, 0xff, s.k->shared); /* NaN, -1 */
+    init_threads();
+    sim_counts.blocks++;
+    sim_counts.threads += s.n_threads;
+    struct cudasim_thread *t = take(&s.w[s.order[0]]);
+    start(t);
+    go_on(t);
+    msl_switch(&s.main_sp, t->sp);
+    s.now = NULL;
+}
+
+void sim_kernel_run(const struct sim_kernel *k) {
+    s.k = k;
+    s.n_threads = k->block.x * k->block.y * k->block.z;
+    s.n_warps = (s.n_threads + SIM_WARP - 1) / SIM_WARP;
+    if (!s.shared) {
+        s.shared = (char *)map(SHARED_MAX + GUARD) + SHARED_MAX;
+        if (mprotect(s.shared, GUARD, PROT_NONE)) cudasim_fail("no guard page");
+    }
+    cudasim_shared_bytes = s.shared - (k->shared + 15) / 16 * 16;
+    cudasim_block_dim = k->block;
+    cudasim_grid_dim = k->grid;
+    uint64_t n = (uint64_t)k->grid.x * k->grid.y * k->grid.z, add = 0, step = 1;
+    if (sim_options()->shuffle) { /* a walk that meets each once: steps of a length prime to n */
+        add = sim_random() % n;
+        step = sim_random() % n | 1;
+        for (uint64_t a = step, b = n;; step++, a = step, b = n) {
+            while (b) {
+                uint64_t r = a % b;
+                a = b;
+                b = r;
+            }
+            if (a == 1) break;
+        }
+    }
+    for (uint64_t i = 0; i < n; i++)
+        run_block((i % n * (step % n) + add) % n);
+    sim_counts.launches++;
+    s.k = NULL;
+}

@@ -1,0 +1,66 @@
+/* sim_int.h - between the files of the stand-in. */
+#ifndef CUDASIM_SIM_INT_H
+#define CUDASIM_SIM_INT_H
+
+#include "cudasim.h"
+#include "include/cuda_runtime_api.h"
+
+#include <stdbool.h>
+
+enum { SIM_WARP = 32, SIM_MAX_THREADS = 1024, SIM_MAX_WARPS = SIM_MAX_THREADS / SIM_WARP };
+
+struct sim_options {
+    int n_devices, sm, late;
+    uint64_t memory, shuffle; /* shuffle 0: in order */
+    long fail_malloc, fail_launch, fail_sync;
+};
+const struct sim_options *sim_options(void);
+extern struct cudasim_counts sim_counts;
+
+/* One launch, its arguments owned by whoever keeps it. */
+struct sim_kernel {
+    const void *fn;
+    dim3 grid, block;
+    size_t shared;
+    void *args;
+    size_t args_bytes;
+};
+/* Runs it to its end on this thread; one at a time in the process. */
+void sim_kernel_run(const struct sim_kernel *k);
+
+uint64_t sim_random(void);
+
+/* ---- of the runtime's calls. One lock; sim_enter takes it and returns what every call must fail
+ * with now, sim_leave keeps the error for cudaGetLastError, gives the lock back and returns it.
+ * ---- */
+cudaError_t sim_enter(void);
+cudaError_t sim_leave(cudaError_t rc);
+/* The device is lost: from now on sim_enter says so. */
+cudaError_t sim_lose(cudaError_t rc);
+/* Counts a call that CUDASIM_FAIL may name: true from the N-th on. */
+bool sim_fails(long nth, long *count);
+int sim_device(void);
+uint32_t sim_shared_optin(void);
+
+/* A call that streams under capture forbid (cudaMalloc and so on). */
+bool sim_capture_forbids(void);
+/* Runs all that was put off. */
+void sim_flush_all(void);
+
+enum sim_where { SIM_PAGEABLE, SIM_PINNED, SIM_DEVICE };
+/* Where p lies; *left: bytes from it to the allocation's end. */
+enum sim_where sim_where(const void *p, uint64_t *left);
+/* Whether bytes may be copied so. */
+cudaError_t sim_copy_check(const char *call, void *dst, const void *src, size_t bytes,
+                           enum cudaMemcpyKind kind);
+cudaError_t sim_set_check(const char *call, void *dst, size_t bytes);
+void sim_memory_reset(int device);
+
+/* Of the lanes in mask (io[i] NULL: not there), all at the same warp function. */
+void sim_warp_run(enum cudasim_op op, uint32_t mask, struct cudasim_lane *const io[SIM_WARP]);
+const char *sim_op_name(enum cudasim_op op);
+
+/* "name(argument)" of a kernel, in a buffer of the callee's. */
+const char *sim_kernel_name(const void *fn);
+
+#endif

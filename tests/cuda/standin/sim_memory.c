@@ -1,0 +1,207 @@
+/* sim_memory.c - device memory, pinned memory, and what may be copied where. A device allocation
+ * ends at an unreadable page (but for up to 255 bytes, checked when it is freed), another lies in
+ * front of it; it begins as NaN and -1. */
+#include "sim_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { PAGE = 4096, ALIGN = 256 };
+
+struct memory {
+    char *p, *map;
+    uint64_t bytes, map_bytes;
+    enum sim_where where;
+    int device;
+    bool registered; /* the caller's own */
+};
+
+static struct {
+    struct memory *of;
+    size_t n, cap;
+    uint64_t used[64]; /* of each device */
+    long n_mallocs;
+} all;
+
+static struct memory *find(const void *p) {
+    for (size_t i = all.n; i-- > 0;)
+        if ((const char *)p >= all.of[i].p && (const char *)p < all.of[i].p + all.of[i].bytes)
+            return &all.of[i];
+    return NULL;
+}
+
+static cudaError_t keep(struct memory m) {
+    if (all.n == all.cap) {
+        all.cap = all.cap ? 2 * all.cap : 64;
+        all.of = realloc(all.of, all.cap * sizeof *all.of);
+        if (!all.of) cudasim_fail("no memory for the stand-in");
+    }
+    all.of[all.n++] = m;
+    if (m.where == SIM_DEVICE)
+        sim_counts.device_bytes += m.bytes;
+    else
+        sim_counts.host_bytes += m.bytes;
+    return cudaSuccess;
+}
+
+static void drop(struct memory *m) {
+    if (m->where == SIM_DEVICE) {
+        for (char *c = m->p + m->bytes; c < m->map + m->map_bytes - PAGE; c++)
+            if (*c != (char)0xff)
+                cudasim_fail("memory at %p (%llu bytes) was written %lld bytes behind its end",
+                             (void *)m->p, (unsigned long long)m->bytes,
+                             (long long)(c - m->p - (int64_t)m->bytes + 1));
+        all.used[m->device] -= m->bytes;
+        sim_counts.device_bytes -= m->bytes;
+    } else
+        sim_counts.host_bytes -= m->bytes;
+    if (!m->registered) munmap(m->map, m->map_bytes);
+    *m = all.of[--all.n];
+}
+
+/* (guard page, pages that end where the bytes rounded up end, guard page) */
+static cudaError_t alloc(void **out, size_t bytes, enum sim_where where) {
+    uint64_t round = ((uint64_t)bytes + ALIGN - 1) / ALIGN * ALIGN;
+    uint64_t pages = (round + PAGE - 1) / PAGE * PAGE;
+    char *map =
+        mmap(NULL, pages + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (map == MAP_FAILED) return cudaErrorMemoryAllocation;
+    if (mprotect(map + PAGE, pages, PROT_READ | PROT_WRITE)) {
+        munmap(map, pages + 2 * PAGE);
+        return cudaErrorMemoryAllocation;
+    }
+    char *p = map + PAGE + pages - round;
+    memset(p, 0xff, bytes < 64 << 20 ? bytes : 64 << 20);
+    memset(p + bytes, 0xff, round - bytes);
+    *out = p;
+    return keep((struct memory){.p = p,
+                                .map = map,
+                                .bytes = bytes,
+                                .map_bytes = pages + 2 * PAGE,
+                                .where = where,
+                                .device = sim_device()});
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes) {
+    cudaError_t rc = sim_enter();
+    if (rc) return sim_leave(rc);
+    if (!p) return sim_leave(cudaErrorInvalidValue);
+    *p = NULL;
+    if (sim_capture_forbids()) return sim_leave(cudaErrorStreamCaptureUnsupported);
+    if (!bytes) return sim_leave(cudaSuccess);
+    uint64_t *used = &all.used[sim_device()];
+    if (sim_fails(sim_options()->fail_malloc, &all.n_mallocs) ||
+        bytes > sim_options()->memory - *used)
+        return sim_leave(cudaErrorMemoryAllocation);
+    rc = alloc(p, bytes, SIM_DEVICE);
+    if (!rc) *used += bytes;
+    return sim_leave(rc);
+}
+
+static cudaError_t release(void *p, enum sim_where where, bool registered) {
+    cudaError_t rc = sim_enter();
+    if (!p) return sim_leave(rc);
+    struct memory *m = find(p);
+    if (!m || m->p != p || m->where != where || m->registered != registered)
+        return sim_leave(registered ? cudaErrorHostMemoryNotRegistered : cudaErrorInvalidValue);
+    if (!rc && sim_capture_forbids()) return sim_leave(cudaErrorStreamCaptureUnsupported);
+    if (!rc) sim_flush_all(); /* as cudaFree waits for the device */
+    drop(find(p));
+    return sim_leave(rc);
+}
+
+cudaError_t cudaFree(void *p) {
+    return release(p, SIM_DEVICE, false);
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned int flags) {
+    cudaError_t rc = sim_enter();
+    if (rc) return sim_leave(rc);
+    *p = NULL;
+    if (flags > 7) return sim_leave(cudaErrorInvalidValue);
+    if (sim_capture_forbids()) return sim_leave(cudaErrorStreamCaptureUnsupported);
+    return sim_leave(bytes ? alloc(p, bytes, SIM_PINNED) : cudaSuccess);
+}
+
+cudaError_t cudaMallocHost(void **p, size_t bytes) {
+    return cudaHostAlloc(p, bytes, cudaHostAllocDefault);
+}
+
+cudaError_t cudaFreeHost(void *p) {
+    return release(p, SIM_PINNED, false);
+}
+
+cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned int flags) {
+    cudaError_t rc = sim_enter();
+    if (rc) return sim_leave(rc);
+    if (!p || !bytes || flags > 15) return sim_leave(cudaErrorInvalidValue);
+    for (size_t i = 0; i < all.n; i++)
+        if ((char *)p < all.of[i].p + all.of[i].bytes && all.of[i].p < (char *)p + bytes)
+            return sim_leave(cudaErrorHostMemoryAlreadyRegistered);
+    return sim_leave(keep((struct memory){
+        .p = p, .bytes = bytes, .where = SIM_PINNED, .device = sim_device(), .registered = true}));
+}
+
+cudaError_t cudaHostUnregister(void *p) {
+    return p ? release(p, SIM_PINNED, true) : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaHostGetDevicePointer(void **out, void *host, unsigned int flags) {
+    cudaError_t rc = sim_enter();
+    struct memory *m = find(host);
+    if (!rc && (flags || !m || m->where != SIM_PINNED)) rc = cudaErrorInvalidValue;
+    *out = rc ? NULL : host;
+    return sim_leave(rc);
+}
+
+cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
+    cudaError_t rc = sim_enter();
+    *total = sim_options()->memory;
+    *free = sim_options()->memory - all.used[sim_device()];
+    return sim_leave(rc);
+}
+
+void sim_memory_reset(int device) {
+    for (size_t i = all.n; i-- > 0;)
+        if (all.of[i].where == SIM_DEVICE && all.of[i].device == device) drop(&all.of[i]);
+}
+
+enum sim_where sim_where(const void *p, uint64_t *left) {
+    struct memory *m = find(p);
+    *left = m ? (uint64_t)(m->p + m->bytes - (const char *)p) : UINT64_MAX;
+    return m ? m->where : SIM_PAGEABLE;
+}
+
+static cudaError_t bad(const char *call, const char *what, const void *p, size_t bytes) {
+    fprintf(stderr, "cudasim: %s: %s (%p, %zu bytes)\n", call, what, p, bytes);
+    return cudaErrorInvalidValue;
+}
+
+cudaError_t sim_set_check(const char *call, void *dst, size_t bytes) {
+    uint64_t left;
+    if (!bytes) return cudaSuccess;
+    enum sim_where w = sim_where(dst, &left);
+    if (w == SIM_PAGEABLE) return bad(call, "not memory of the device", dst, bytes);
+    return bytes > left ? bad(call, "longer than what is allocated there", dst, bytes)
+                        : cudaSuccess;
+}
+
+cudaError_t sim_copy_check(const char *call, void *dst, const void *src, size_t bytes,
+                           enum cudaMemcpyKind kind) {
+    uint64_t to_left, from_left;
+    if (!bytes) return cudaSuccess;
+    if ((unsigned)kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
+    if (!dst || !src) return bad(call, "a null pointer", NULL, bytes);
+    bool to = sim_where(dst, &to_left) == SIM_DEVICE;
+    bool from = sim_where(src, &from_left) == SIM_DEVICE;
+    if (bytes > to_left) return bad(call, "longer than what is allocated there", dst, bytes);
+    if (bytes > from_left) return bad(call, "longer than what is allocated there", src, bytes);
+    if (kind == cudaMemcpyDefault) return cudaSuccess;
+    if (to != (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice))
+        return bad(call, "the destination is not of the direction's kind", dst, bytes);
+    if (from != (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice))
+        return bad(call, "the source is not of the direction's kind", src, bytes);
+    return cudaSuccess;
+}

@@ -1,0 +1,56 @@
+# standin.mk - CUDA=standin: the CUDA backend linked in, its kernels as C++, against the stand-in in
+# this folder. No toolkit is needed. With SAN: give BUILD too (make CUDA=standin SAN=... BUILD=build-cuda-asan).
+CUDA_SIM := tests/cuda/standin
+CUDASIM_FLAGS := -DINFERD_CUDA_STANDIN -isystem $(CUDA_SIM)/include
+CPPFLAGS += -DINFERD_CUDA
+CUDA_C   := $(wildcard core/backend/cuda/*.c)
+CUDA_CU  := $(wildcard shaders/cuda/*.cu)
+CUDASIM_C := $(wildcard $(CUDA_SIM)/sim_*.c)
+CUDASIM_O := $(CUDASIM_C:%.c=$(BUILD)/%.o) $(BUILD)/$(CUDA_SIM)/msl_switch.o
+CUDA_O   := $(CUDA_C:%.c=$(BUILD)/%.o) $(CUDA_CU:%.cu=$(BUILD)/%.cu.o)
+# Parts of the backend that are still to come.
+CUDA_PARTS   := lt large linear attention moe top linear_attention rope_store input weights
+CUDA_MISSING := $(foreach p,$(CUDA_PARTS),$(if $(wildcard core/backend/cuda/$(p).c),,-DNO_$(p)))
+ifneq ($(CUDA_MISSING),)
+CUDA_O   += $(BUILD)/$(CUDA_SIM)/parts.o
+$(BUILD)/$(CUDA_SIM)/parts.o: CPPFLAGS += $(CUDASIM_FLAGS) $(CUDA_MISSING)
+$(BUILD)/$(CUDA_SIM)/parts.o: $(CUDA_C)
+endif
+# Of the product only core/backend/backend.c knows that there is a CUDA backend: everything else is
+# taken from the plain build.
+LIB_C    := core/backend/backend.c
+LIB_CC   :=
+WEB      :=
+CUDA_BASE ?= $(if $(SAN),build-asan,build)
+.PHONY: cuda-base
+cuda-base:
+	@$(MAKE) -s METAL= CUDA= BUILD=$(CUDA_BASE) $(CUDA_BASE)/libinferd.a
+$(CUDA_BASE)/libinferd.a: cuda-base ;
+CUDA_LIB := $(BUILD)/core/backend/backend.o $(BUILD)/libcuda.a $(CUDA_BASE)/libinferd.a
+$(BUILD)/libcuda.a: $(CUDA_O) $(CUDASIM_O)
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+# Kernels call fmaf a lot; what the building machine has is what the tests run on.
+CUDASIM_ISA := $(if $(shell grep -m1 -ow fma /proc/cpuinfo 2>/dev/null),-mavx2 -mfma -mf16c)
+$(CUDA_C:%.c=$(BUILD)/%.o): CPPFLAGS += $(CUDASIM_FLAGS)
+$(BUILD)/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(CXX) -x c++ $(CPPFLAGS) $(CUDASIM_FLAGS) -std=c++17 $(COMMON) $(CUDASIM_ISA) -Wall -Wextra -Wno-unknown-pragmas \
+	    $(SAN) -MMD -MP -c -o $@ $<
+$(CUDASIM_C:%.c=$(BUILD)/%.o): $(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) -D_GNU_SOURCE -std=gnu11 -O3 -g -fno-omit-frame-pointer -ffp-contract=off $(CUDASIM_ISA) -Wall -Wextra -Wshadow \
+	    -pthread -I. $(SAN) -MMD -MP -c -o $@ $<
+# The switch of fibers is that of the Metal stand-in.
+$(BUILD)/$(CUDA_SIM)/msl_switch.o: tests/metal/standin/runtime/msl_switch.S
+	@mkdir -p $(@D)
+	$(CC) -c -o $@ $<
+
+# The stand-in's own test.
+$(BUILD)/test_cuda_standin: $(BUILD)/tests/cuda/test_standin.cu.o $(CUDASIM_O)
+	$(CXX) $(SAN) -o $@ $^ -lm -ldl -pthread
+.PHONY: cuda-standin-test
+cuda-standin-test: $(BUILD)/test_cuda_standin
+	$<
+-include $(CUDA_O:.o=.d) $(CUDASIM_O:.o=.d) $(BUILD)/tests/cuda/test_standin.cu.d
