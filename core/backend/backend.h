@@ -122,7 +122,12 @@ int backend_record_end(backend *be, err *e);
 int backend_run_recorded(backend *be, err *e);
 void backend_drop_recorded(backend *be);
 
-/* ---- ops. All rows counts n_rows <= max_rows; buffers hold at least the shape given. ---- */
+/* ---- ops. All rows counts n_rows <= max_rows; buffers hold at least the shape given. ----
+ *
+ * NO ROW (only of a device that keeps recordings): a row with pos < 0, which is a sequence of its
+ * own behind those that are tokens, fills a step up to a shape that was recorded. rope_store with
+ * slot < 0 stores nothing; paged attention reads neither table nor cache for it and its out is
+ * finite; every other op computes it as any row, of token 0. */
 
 /* out (n_rows, n_cols) f32 = scale * table[ids[row]]. ids (n_rows) i32, each < table n_out (checked
  * by the caller: the engine). */

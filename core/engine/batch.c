@@ -76,11 +76,10 @@ static void fill_item(struct step_batch *b, const struct sched_item *item, const
             b->hidden_rows[shape->n_hidden_rows++] = (int32_t)row;
     }
     /* Entries behind the sequence's blocks are stale, and never read: no position reaches them. */
-    memcpy(b->tables + (size_t)s * b->limits.table_stride, kv_table(seq->kv),
+    memcpy(b->tables + (size_t)s * b->stride, kv_table(seq->kv),
            kv_seq_n_blocks(seq->kv) * sizeof *b->tables);
     shape->n_rows = row;
     shape->n_seqs = s + 1;
-    shape->max_context = max_u32(shape->max_context, item->first + item->n_rows);
     b->row_start[s + 1] = (int32_t)row;
 }
 
@@ -108,6 +107,10 @@ void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const 
     m->next = guess_next(plan);
     m->kv = kv_layers(cache);
     b->row_start[0] = 0;
+    for (uint32_t i = 0; i < plan->n_items; i++)
+        m->shape.max_context =
+            max_u32(m->shape.max_context, plan->items[i].first + plan->items[i].n_rows);
+    b->stride = model_table_stride(&b->limits, m->shape.max_context, m->kv[0].block_tokens);
     for (uint32_t i = 0; i < plan->n_items; i++) {
         b->first_out[i] =
             plan->items[i].seq->pooled ? m->shape.n_hidden_rows : m->shape.n_logit_rows;

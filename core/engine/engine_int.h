@@ -110,11 +110,12 @@ struct engine_stream {
 struct step_batch {
     int32_t *token_ids, *positions, *slots; /* (max_rows) */
     int32_t *row_start;                     /* (max_seqs + 1) */
-    int32_t *tables;                        /* (max_seqs, table_stride) */
-    int32_t *out_rows;                      /* (max_rows) */
-    bool *whole_rows;                       /* (max_logit_rows) */
-    int32_t *hidden_rows;                   /* (max_rows) on their way into out_rows */
-    uint32_t *first_out; /* (max_seqs) plan item -> its first row of logits, pooled: of hidden */
+    int32_t *tables;      /* (max_seqs, limits.table_stride), a step's (n_seqs, stride) */
+    int32_t *out_rows;    /* (max_rows) */
+    bool *whole_rows;     /* (max_logit_rows) */
+    int32_t *hidden_rows; /* (max_rows) on their way into out_rows */
+    uint32_t *first_out;  /* (max_seqs) plan item -> its first row of logits, pooled: of hidden */
+    uint32_t stride;      /* of tables, in this step */
     struct model_limits limits;
     struct model_batch batch; /* points into the arrays above */
 };

@@ -75,14 +75,13 @@ int model_bufs_new(model *m, err *e) {
         int rc = new_buf(m->be, plan[i].a, plan[i].b, plan[i].buf, e);
         if (rc) return rc;
     }
-    if (!backend_buf_host(b->logits)) {
-        m->host_logits = mem_new(last * hp->n_vocab, sizeof *m->host_logits);
-        m->host_hidden = mem_new(rows * hp->n_embd, sizeof *m->host_hidden);
-        m->host_top_ids = mem_new(last * BACKEND_MAX_TOP, sizeof *m->host_top_ids);
-        m->host_top_values = mem_new(last * BACKEND_MAX_TOP, sizeof *m->host_top_values);
-        if (!m->host_logits || !m->host_hidden || !m->host_top_ids || !m->host_top_values)
-            return err_set(e, ERR_NOMEM, "no memory for logits");
-    }
+    bool copies = !backend_buf_host(b->logits);
+    m->host_top_ids = mem_new(last * BACKEND_MAX_TOP, sizeof *m->host_top_ids);
+    m->host_top_values = mem_new(last * BACKEND_MAX_TOP, sizeof *m->host_top_values);
+    if (copies) m->host_logits = mem_new(last * hp->n_vocab, sizeof *m->host_logits);
+    if (copies) m->host_hidden = mem_new(rows * hp->n_embd, sizeof *m->host_hidden);
+    if (!m->host_top_ids || !m->host_top_values || (copies && (!m->host_logits || !m->host_hidden)))
+        return err_set(e, ERR_NOMEM, "no memory for logits");
     int rc = upload_inv_freq(m, 0, e);
     return rc ? rc : upload_inv_freq(m, 1, e);
 }

@@ -52,6 +52,9 @@ int model_open(const char *path, backend *be, const struct model_limits *limits,
     if (!m) return err_set(e, ERR_NOMEM, "no memory for a model");
     m->be = be;
     m->limits = *limits;
+    m->identity = clock_now_ns();
+    for (int32_t i = 0; i <= MODEL_MAX_KEPT_ROWS; i++)
+        m->counted[i] = i;
     int rc = model_file_open(path, 0, &m->file, e);
     if (rc || (rc = model_hparams_read(m->file, &m->hp, &m->arch, e)) ||
         (rc = load_weights(m, e)) || (rc = model_bufs_new(m, e))) {

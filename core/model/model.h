@@ -83,10 +83,22 @@ struct model_limits {
     uint32_t max_rows;       /* tokens */
     uint32_t max_logit_rows; /* rows that may ask for logits */
     uint32_t max_seqs;
-    uint32_t table_stride; /* blocks per table row */
+    uint32_t table_stride; /* blocks of the longest sequence */
     /* Tokens of the longest sequence: some rope scalings depend on it. 0: context_length. */
     uint32_t n_ctx;
 };
+
+/* Blocks in a row of a step's tables, whose positions are below max_context: a power of two, at
+ * least MODEL_MIN_CONTEXT tokens, so that shapes come again; at most limits.table_stride. */
+enum { MODEL_MIN_CONTEXT = 512 };
+static inline uint32_t model_table_stride(const struct model_limits *limits, uint32_t max_context,
+                                          uint32_t block_tokens) {
+    uint64_t context = MODEL_MIN_CONTEXT;
+    while (context < max_context)
+        context *= 2;
+    uint64_t stride = context / block_tokens;
+    return stride < limits->table_stride ? (uint32_t)stride : limits->table_stride;
+}
 
 /* Reads hyperparameters and checks that the file has the tensors that they ask for and no others;
  * loads nothing: to size the KV cache and the backend before loading, and for the registry's view
@@ -119,7 +131,7 @@ struct model_batch {
     const int32_t *positions; /* (n_rows) */
     const int32_t *slots;     /* (n_rows) */
     const int32_t *row_start; /* (n_seqs + 1): rows of sequence s are contiguous */
-    const int32_t *tables;    /* (n_seqs, limits.table_stride) */
+    const int32_t *tables;    /* (n_seqs, model_table_stride of max_context) */
     /* (n_logit_rows + n_hidden_rows) rows whose logits are wanted, then rows whose hidden state is,
      * in all at most n_rows */
     const int32_t *out_rows;
@@ -140,8 +152,8 @@ struct model_output {
  * device is. */
 int model_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e);
 
-/* Steps that ran as they had been encoded ahead, and such that were encoded for nothing. The thread
- * of model_forward. */
+/* Steps that ran as they had been encoded before (ahead, or in a recording that was kept), and such
+ * that were encoded for nothing. The thread of model_forward. */
 struct model_recorded {
     uint64_t run, dropped;
 };

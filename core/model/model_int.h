@@ -130,7 +130,7 @@ int model_weights_load(const gguf *g, const struct model_hparams *hp, const stru
                        backend *be, struct model_weights *w, err *e);
 void model_weights_free(struct model_weights *w);
 
-/* ---- bufs.c, transformer.c, experts.c ---- */
+/* ---- bufs.c, step.c, transformer.c, experts.c ---- */
 
 /* Device buffers of one step, sized by model_limits. Those that a model does not need are NULL. */
 struct model_bufs {
@@ -150,6 +150,10 @@ struct model_bufs {
     backend_buf *top_values;        /* (max_logit_rows, BACKEND_MAX_TOP) f32 */
 };
 
+/* Rows of the largest step that runs from a kept recording; beyond it the time to enqueue ops one
+ * by one does not matter. */
+enum { MODEL_MAX_KEPT_ROWS = 512 };
+
 enum { MODEL_N_BUFS = sizeof(struct model_bufs) / sizeof(backend_buf *) };
 
 struct model {
@@ -166,13 +170,20 @@ struct model {
     float *host_logits; /* (max_logit_rows, n_vocab), NULL when the host sees the buffers */
     float *host_hidden; /* (max_rows, n_embd), likewise */
     int32_t *host_top_ids;
-    float *host_top_values;       /* (max_logit_rows, BACKEND_MAX_TOP), likewise */
+    float *host_top_values;       /* (max_logit_rows, BACKEND_MAX_TOP) */
     struct model_shape recorded;  /* of the step that the backend holds; n_rows 0: none */
     struct model_recorded counts; /* of such steps */
+    uint64_t identity; /* no other model of this process has it: the time when it was opened */
+    /* For steps that are filled up to the shape of a recording: scratch, and 0, 1, 2, ... */
+    int32_t padded[MODEL_MAX_KEPT_ROWS], counted[MODEL_MAX_KEPT_ROWS + 1];
 };
 
 int model_bufs_new(model *m, err *e);
 void model_bufs_free(struct model_bufs *b);
+
+/* Enqueues the ops of a step of this shape, in which max_context is a multiple of a block: they
+ * read what the step's buffers hold when they run. kv (n_layers). */
+int model_enqueue(model *m, const struct model_shape *shape, const struct backend_kv *kv);
 
 /* A block's output on its way into the stream: x += residual_scale * (r, normed by norm if any). */
 struct model_pending {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNNER_MAX_LAYERS = 16, RUNNER_MAX_PIECES = 4, RUNNER_BLOCK_TOKENS = 16 };
+enum { RUNNER_MAX_LAYERS = 16, RUNNER_MAX_PIECES = 11, RUNNER_BLOCK_TOKENS = 16 };
 
 struct runner {
     backend *be;
@@ -98,16 +98,19 @@ static inline struct model_output runner_run(struct runner *r, const struct piec
     uint32_t n = 0, n_wanted = 0, n_logits = 0, context = 0;
     struct model_output out;
     err e = {0};
+    for (uint32_t i = 0; i < n_pieces; i++)
+        if (pieces[i].start + pieces[i].n > context) context = pieces[i].start + pieces[i].n;
+    uint32_t stride = model_table_stride(&(struct model_limits){.table_stride = r->table_stride},
+                                         context, RUNNER_BLOCK_TOKENS);
     for (uint32_t i = 0; i < n_pieces; i++) {
         const struct piece *p = &pieces[i];
-        int32_t *table = tables + i * r->table_stride;
+        int32_t *table = tables + i * stride;
         uint32_t end = (p->sequence + 1) * r->table_stride;
-        for (uint32_t b = 0; b < r->table_stride; b++)
+        for (uint32_t b = 0; b < stride; b++)
             table[b] = (int32_t)(end - 1 - b);
         for (uint32_t k = p->start; k < p->start + p->n; k++, n++) {
             ids[n] = p->tokens[k];
             pos[n] = (int32_t)k;
-            if (k >= context) context = k + 1;
             slots[n] = table[k / RUNNER_BLOCK_TOKENS] * RUNNER_BLOCK_TOKENS +
                        (int32_t)(k % RUNNER_BLOCK_TOKENS);
             if (every_row || k + 1 == p->start + p->n) wanted[n_wanted++] = (int32_t)n;

@@ -260,7 +260,8 @@ int model_forward(model *m, const struct model_batch *b, struct model_output *ou
     }
     for (uint32_t i = 0; i < shape->n_logit_rows + shape->n_hidden_rows; i++) {
         int32_t row = b->out_rows[i], pos = b->positions[row];
-        const int32_t *table = b->tables + (size_t)fake_seq_of(b, row) * m->limits.table_stride;
+        uint32_t stride = model_table_stride(&m->limits, shape->max_context, layer->block_tokens);
+        const int32_t *table = b->tables + (size_t)fake_seq_of(b, row) * stride;
         for (int32_t p = 0; p <= pos; p++) {
             uint32_t block = (uint32_t)p / layer->block_tokens,
                      at = (uint32_t)p % layer->block_tokens;

@@ -1,7 +1,7 @@
-/* test_model_ahead.c - steps that a device encodes ahead: the CPU backend behind a table that can
- * record. Ops that are recorded are kept and run later, with what the buffers hold by then; results
- * are the plain backend's, bit for bit, whatever was guessed. And what a device is told of a
- * model's files. */
+/* test_model_ahead.c - steps that a device encodes ahead, or keeps recordings of: the CPU backend
+ * behind a table that can record. Ops that are recorded are kept and run later, with what the
+ * buffers hold by then; results are the plain backend's, bit for bit, whatever was guessed and
+ * however a step was filled up. And what a device is told of a model's files. */
 #include "core/backend/backend_int.h"
 #include "tests/support/be.h"
 #include "tests/support/gguf_make.h"
@@ -15,7 +15,7 @@ static char path[64];
 
 /* ---- a device that records ---- */
 
-enum { MOST_OPS = 64 };
+enum { MOST_OPS = 64, MOST_RECORDINGS = 96 };
 
 /* One op, as it was asked for. */
 struct taped {
@@ -30,12 +30,20 @@ struct taped {
     } op;
 };
 
+struct recording {
+    uint64_t key;
+    uint32_t n;
+    struct taped ops[MOST_OPS];
+};
+
 static const struct backend_vtable *cpu;
 static struct backend_vtable table;
-static struct taped tape[MOST_OPS];
-static uint32_t n_taped, n_ops, n_flushes, n_wrong;
+static struct recording kept[MOST_RECORDINGS];
+static struct recording *tape; /* being recorded, or chosen to run */
+static uint32_t n_kept, n_ops, n_flushes, n_wrong;
 static bool recording, ready;
 static uint32_t last_context; /* max_context of the attention that ran last */
+static uint32_t n_padded;     /* rows that attention had and that are no tokens */
 
 static void require(bool ok) {
     n_wrong += !ok;
@@ -47,9 +55,9 @@ static int do_op(backend *be, int (*run)(backend *be, const void *op), const voi
         n_ops++;
         return run(be, op);
     }
-    require(n_taped < MOST_OPS);
-    tape[n_taped].run = run;
-    memcpy(&tape[n_taped++].op, op, bytes);
+    require(tape->n < MOST_OPS);
+    tape->ops[tape->n].run = run;
+    memcpy(&tape->ops[tape->n++].op, op, bytes);
     return 0;
 }
 
@@ -62,23 +70,68 @@ static int do_op(backend *be, int (*run)(backend *be, const void *op), const voi
     }
 TAPED(embed)
 TAPED(linear)
-TAPED(rope_store)
 TAPED(gather)
 TAPED(top)
 #undef TAPED
 
+/* Of n rows those that are tokens: the others come behind them. */
+static uint32_t count_tokens(const backend_buf *pos, uint32_t n) {
+    const int32_t *p = backend_buf_host(pos);
+    uint32_t n_tokens = 0;
+    while (n_tokens < n && p[n_tokens] >= 0)
+        n_tokens++;
+    for (uint32_t i = n_tokens; i < n; i++)
+        require(p[i] == -1);
+    return n_tokens;
+}
+
+static int run_rope_store(backend *be, const void *op) {
+    struct op_rope_store a = *(const struct op_rope_store *)op;
+    const int32_t *slots = backend_buf_host(a.slots);
+    uint32_t n = count_tokens(a.pos, a.n_rows);
+    for (uint32_t i = 0; i < a.n_rows; i++)
+        require(i < n ? slots[i] >= 0 : slots[i] == -1);
+    a.n_rows = n;
+    return cpu->rope_store(be, &a);
+}
+static int tape_rope_store(backend *be, const struct op_rope_store *op) {
+    return do_op(be, run_rope_store, op, sizeof *op);
+}
+
 static int run_attention(backend *be, const void *op) {
-    last_context = ((const struct op_paged_attention *)op)->max_context;
-    return cpu->paged_attention(be, op);
+    struct op_paged_attention a = *(const struct op_paged_attention *)op;
+    const int32_t *row_start = backend_buf_host(a.row_start);
+    uint32_t n = count_tokens(a.pos, a.n_rows), n_cols = a.n_heads * a.kv.head_dim;
+    float *out = (float *)(uintptr_t)backend_buf_host(a.out);
+    last_context = a.max_context;
+    for (uint32_t i = n; i < a.n_rows; i++, a.n_seqs--) {
+        require(row_start[a.n_seqs] - row_start[a.n_seqs - 1] == 1);
+        for (uint32_t k = 0; k < n_cols; k++)
+            out[(uint64_t)i * n_cols + k] = be_real() * 1000;
+    }
+    n_padded += a.n_rows - n;
+    a.n_rows = n;
+    return cpu->paged_attention(be, &a);
 }
 static int tape_attention(backend *be, const struct op_paged_attention *op) {
     return do_op(be, run_attention, op, sizeof *op);
 }
 
-static int record_steps(backend *be, err *e) {
-    (void)be, (void)e;
+static int record_steps(backend *be, uint64_t key, err *e) {
+    (void)e;
     require(!recording && !ready);
-    n_taped = 0;
+    bool keeps = be->vt->keeps_recorded;
+    require(!key == !keeps);
+    for (uint32_t i = 0; keeps && i < n_kept; i++)
+        if (kept[i].key == key) {
+            tape = &kept[i];
+            ready = true;
+            return 1;
+        }
+    be_need(n_kept < MOST_RECORDINGS, "room for recordings");
+    tape = &kept[keeps ? n_kept++ : 0];
+    tape->key = key;
+    tape->n = 0;
     return recording = true, 0;
 }
 
@@ -92,8 +145,8 @@ static int record_end(backend *be, err *e) {
 static int run_recorded(backend *be, err *e) {
     require(!recording && ready);
     ready = false;
-    for (uint32_t i = 0; i < n_taped; i++) {
-        int rc = tape[i].run(be, &tape[i].op);
+    for (uint32_t i = 0; i < tape->n; i++) {
+        int rc = tape->ops[i].run(be, &tape->ops[i].op);
         if (rc) return err_set(e, rc, "op %u of a recorded step", i);
     }
     return 0;
@@ -115,7 +168,7 @@ static int sync_ops(backend *be, err *e) {
     return cpu->sync(be, e);
 }
 
-static void make_recording(backend *be) {
+static void make_recording(backend *be, bool keeps) {
     cpu = be->vt;
     table = *cpu;
     table.embed = tape_embed, table.linear = tape_linear, table.gather = tape_gather;
@@ -123,8 +176,10 @@ static void make_recording(backend *be) {
     table.top = tape_top, table.sync = sync_ops, table.flush = flush;
     table.record = record_steps, table.record_end = record_end;
     table.run_recorded = run_recorded, table.drop_recorded = drop_recorded;
+    table.keeps_recorded = keeps;
     be->vt = &table;
-    n_taped = n_ops = n_flushes = n_wrong = 0;
+    tape = kept;
+    tape->n = n_kept = n_ops = n_flushes = n_wrong = n_padded = 0;
     recording = ready = false;
 }
 
@@ -168,7 +223,7 @@ static void decode_ahead(void) {
         tokens[i / MOST_TOKENS][i % MOST_TOKENS] = (int32_t)be_below(N_VOCAB);
     runner_open(&ahead, &c);
     runner_open(&plain, &c);
-    make_recording(ahead.be);
+    make_recording(ahead.be, false);
     uint32_t at = 0, n_right = 0, n_wrong_guesses = 0;
     for (uint32_t n; at < 500; at += n) { /* the prompt; no guess is right but the last */
         n = at + 21 > 500 ? 500 - at : 21;
@@ -177,7 +232,7 @@ static void decode_ahead(void) {
         ahead.next = (struct model_shape){0};
         step(&ahead, &plain, pieces, N_SEQUENCES);
     }
-    CHECK(n_ops == n_flushes * (n_ops / n_flushes) && n_taped == 0);
+    CHECK(n_ops == n_flushes * (n_ops / n_flushes) && tape->n == 0);
     struct model_recorded counts = model_recorded_steps(ahead.m);
     CHECK(counts.run == 0 && counts.dropped == 0);
     for (uint32_t i = 0, n_seqs = N_SEQUENCES; i < 60; i++, at++) {
@@ -213,6 +268,56 @@ static void decode_ahead(void) {
     CHECK(mem_guard_violations() == 0);
     ahead.be->vt = cpu;
     runner_close(&ahead);
+    runner_close(&plain);
+}
+
+/* Sequences come and go, so that steps have another count of rows each time: from a recording of a
+ * few more rows comes what the plain backend computes. Prompts, and steps of a prompt and decoding
+ * rows together, are enqueued op by op. */
+static void decode_from_recordings(void) {
+    struct runner keeps, plain;
+    struct runner_config c = config();
+    static int32_t tokens[RUNNER_MAX_PIECES][MOST_TOKENS];
+    static const uint32_t tops[] = {0, 1, 3, 7, 17, 21, BACKEND_MAX_TOP};
+    struct piece pieces[RUNNER_MAX_PIECES];
+    uint32_t at[RUNNER_MAX_PIECES] = {0}, n_decode = 0, n_mixed = 0;
+    for (int i = 0; i < RUNNER_MAX_PIECES * MOST_TOKENS; i++)
+        tokens[i / MOST_TOKENS][i % MOST_TOKENS] = (int32_t)be_below(N_VOCAB);
+    runner_open(&keeps, &c);
+    runner_open(&plain, &c);
+    make_recording(keeps.be, true);
+    at[0] = at[1] = 490; /* their contexts pass the next power of two */
+    for (uint32_t from = 0, n; from < 490; from += n) {
+        n = 490 - from < 32 ? 490 - from : 32;
+        for (uint32_t k = 0; k < 2; k++)
+            pieces[k] = (struct piece){tokens[k], from, n, k};
+        step(&keeps, &plain, pieces, 2);
+    }
+    CHECK(n_kept == 0 && n_ops > 0);
+    for (uint32_t i = 0; i < 150; i++) {
+        uint32_t n = 1 + be_below(RUNNER_MAX_PIECES), first = be_below(RUNNER_MAX_PIECES);
+        uint32_t before = n_ops, longest = 0;
+        bool mixed = be_below(5) == 0;
+        for (uint32_t s = 0; s < n; s++) {
+            uint32_t sequence = (first + s) % RUNNER_MAX_PIECES;
+            pieces[s] = (struct piece){tokens[sequence], at[sequence], 1, sequence};
+            if (mixed && s == n - 1) pieces[s].n = 3;
+            at[sequence] += pieces[s].n;
+            if (at[sequence] > longest) longest = at[sequence];
+        }
+        keeps.n_top = tops[be_below(sizeof tops / sizeof tops[0])];
+        step(&keeps, &plain, pieces, n);
+        CHECK(last_context == (longest <= 512 ? 512 : MOST_TOKENS / 16 * 16 + 16));
+        CHECK((n_ops == before) == !mixed);
+        n_decode += !mixed, n_mixed += mixed;
+    }
+    struct model_recorded counts = model_recorded_steps(keeps.m);
+    CHECK_MSG(counts.run + n_kept == n_decode && counts.dropped == 0, "%llu run, %u kept of %u",
+              (unsigned long long)counts.run, n_kept, n_decode);
+    CHECK(counts.run > 10 && n_mixed > 5 && n_padded > 20 && n_wrong == 0);
+    CHECK(mem_guard_violations() == 0);
+    keeps.be->vt = cpu;
+    runner_close(&keeps);
     runner_close(&plain);
 }
 
@@ -316,6 +421,7 @@ static void remove_model(void) {
 int main(void) {
     RUN(make_model);
     RUN(decode_ahead);
+    RUN(decode_from_recordings);
     RUN(contexts_are_checked);
     RUN(files_are_shown_before_weights);
     RUN(remove_model);

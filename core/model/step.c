@@ -1,0 +1,265 @@
+/* step.c - a step on the device: what goes up, how its ops get there, what comes back. A step
+ * allocates nothing. Runs on the engine's worker.
+ *
+ * Ops depend on a step's shape alone (transformer.c). So a device that encodes ahead gets the next
+ * step, as the engine guesses it, while it runs this one; a step of another shape is encoded when
+ * it comes. And a device that keeps recordings runs every step in which each sequence has one row
+ * from the recording of its shape, rounded up so that few are needed: rows that are no tokens fill
+ * it.
+ */
+#include "core/model/model_int.h"
+
+#include <string.h>
+
+/* ---- shapes ---- */
+
+static bool same_shape(const struct model_shape *a, const struct model_shape *b) {
+    return a->n_rows == b->n_rows && a->n_seqs == b->n_seqs && a->n_logit_rows == b->n_logit_rows &&
+           a->n_hidden_rows == b->n_hidden_rows && a->n_top == b->n_top &&
+           a->max_context == b->max_context;
+}
+
+/* Shape s as ops get it: contexts in powers of two, so that a step fits the one before it. */
+static struct model_shape rounded(const model *m, struct model_shape s, uint32_t block_tokens) {
+    s.max_context = model_table_stride(&m->limits, s.max_context, block_tokens) * block_tokens;
+    return s;
+}
+
+/* n rows, or somewhat more: the more rows, the less it matters. */
+static uint32_t round_rows(uint32_t n) {
+    uint32_t step = n <= 4 ? 1 : n <= 8 ? 2 : n <= 32 ? 4 : n <= 128 ? 8 : n <= 256 ? 16 : 32;
+    return (n + step - 1) / step * step;
+}
+
+static uint32_t round_top(uint32_t n) {
+    static const uint32_t widths[] = {0, 1, 4, 16, 20, BACKEND_MAX_TOP};
+    size_t i = 0;
+    while (widths[i] < n)
+        i++;
+    return widths[i];
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+/* Is step s, whose context is rounded, one that runs from a kept recording? Then it gets the shape
+ * of that recording. */
+static bool round_kept(const model *m, struct model_shape *s) {
+    const struct model_limits *lim = &m->limits;
+    if (!backend_keeps_recorded(m->be) || s->n_rows != s->n_seqs || s->n_rows != s->n_logit_rows ||
+        s->n_hidden_rows || s->n_rows > MODEL_MAX_KEPT_ROWS)
+        return false;
+    uint32_t most = min_u32(lim->max_rows, min_u32(lim->max_seqs, lim->max_logit_rows));
+    s->n_rows = s->n_seqs = s->n_logit_rows = min_u32(round_rows(s->n_rows), most);
+    s->n_top = min_u32(round_top(s->n_top), m->hp.n_vocab);
+    return true;
+}
+
+/* A step's ops: its shape, this model and the cache (FNV-1a over 64 bits a time). Not 0. */
+static uint64_t recording_key(const model *m, const struct model_shape *s,
+                              const struct backend_kv *kv) {
+    uint64_t hash = UINT64_C(14695981039346656037);
+    const uint64_t words[] = {s->n_rows, s->n_top, s->max_context, m->identity, kv->kv_type};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        hash = (hash ^ words[i]) * UINT64_C(1099511628211);
+    for (uint32_t i = 0; i < m->hp.n_layers; i++) {
+        hash = (hash ^ (uintptr_t)kv[i].k) * UINT64_C(1099511628211);
+        hash = (hash ^ (uintptr_t)kv[i].v) * UINT64_C(1099511628211);
+    }
+    return hash ? hash : 1;
+}
+
+/* ---- what goes up ---- */
+
+static int check_batch(const model *m, const struct model_batch *in, err *e) {
+    const struct model_limits *lim = &m->limits;
+    const struct model_shape *s = &in->shape;
+    if (s->n_rows > lim->max_rows || s->n_seqs > lim->max_seqs ||
+        s->n_logit_rows > lim->max_logit_rows ||
+        (uint64_t)s->n_logit_rows + s->n_hidden_rows > s->n_rows || s->n_top > BACKEND_MAX_TOP)
+        return err_set(e, ERR_INVALID,
+                       "a batch of %u rows, %u sequences, %u logit and %u hidden rows is over its "
+                       "limits",
+                       s->n_rows, s->n_seqs, s->n_logit_rows, s->n_hidden_rows);
+    for (uint32_t i = 0; i < s->n_rows; i++)
+        if (in->positions[i] < 0 || (uint32_t)in->positions[i] >= s->max_context)
+            return err_set(e, ERR_INVALID, "position %d is not below the batch's %u",
+                           (int)in->positions[i], s->max_context);
+    return 0;
+}
+
+static int upload_i32(model *m, backend_buf *dst, const int32_t *src, uint64_t n, err *e) {
+    return backend_upload(m->be, dst, 0, src, n * sizeof *src, e);
+}
+
+/* n values of src and `fill` up to n_all of them. */
+static int upload_padded(model *m, backend_buf *dst, const int32_t *src, uint32_t n, uint32_t n_all,
+                         int32_t fill, err *e) {
+    if (n == n_all) return upload_i32(m, dst, src, n, e);
+    memcpy(m->padded, src, n * sizeof *src);
+    for (uint32_t i = n; i < n_all; i++)
+        m->padded[i] = fill;
+    return upload_i32(m, dst, m->padded, n_all, e);
+}
+
+/* now: the batch's shape as ops get it. With more rows than the batch has each sequence has one row
+ * there, and the others are no tokens. Their rows of tables are not read. */
+static int upload_batch(model *m, const struct model_batch *in, const struct model_shape *now,
+                        err *e) {
+    const struct model_shape *s = &in->shape;
+    struct model_bufs *b = &m->bufs;
+    uint32_t n = s->n_rows, n_all = now->n_rows;
+    uint64_t stride = now->max_context / in->kv[0].block_tokens;
+    int rc;
+    if ((rc = upload_padded(m, b->ids, in->token_ids, n, n_all, 0, e)) ||
+        (rc = upload_padded(m, b->pos, in->positions, n, n_all, -1, e)) ||
+        (rc = upload_padded(m, b->slots, in->slots, n, n_all, -1, e)) ||
+        (rc = upload_i32(m, b->tables, in->tables, s->n_seqs * stride, e)))
+        return rc;
+    if (n < n_all) {
+        if ((rc = upload_i32(m, b->row_start, m->counted, (uint64_t)n_all + 1, e))) return rc;
+        return upload_i32(m, b->out_rows, m->counted, n_all, e);
+    }
+    rc = upload_i32(m, b->row_start, in->row_start, (uint64_t)s->n_seqs + 1, e);
+    return rc ? rc
+              : upload_i32(m, b->out_rows, in->out_rows,
+                           (uint64_t)s->n_logit_rows + s->n_hidden_rows, e);
+}
+
+/* ---- what comes back ---- */
+
+/* Rows rows[0] .. rows[0] + rows[1] - 1 of buf, n_cols elements of 4 bytes wide, where the host can
+ * read them: in place, or in copy, where they get the same place. */
+static int fetch(model *m, const backend_buf *buf, void *copy, const uint64_t rows[2],
+                 uint32_t n_cols, const void **out, err *e) {
+    uint64_t row_bytes = n_cols * sizeof(float), first = rows[0] * row_bytes;
+    const void *host = backend_buf_host(buf);
+    *out = host ? host : copy;
+    if (host || !rows[1]) return 0;
+    return backend_download(m->be, buf, first, (char *)copy + first, rows[1] * row_bytes, e);
+}
+
+/* The rows of logits that somebody wants, each run of them at once. */
+static int fetch_logits(model *m, const struct model_batch *batch, const void **out, err *e) {
+    const uint64_t n = batch->shape.n_logit_rows;
+    uint64_t rows[2] = {0, batch->whole_rows ? 0 : n};
+    int rc = fetch(m, m->bufs.logits, m->host_logits, rows, m->hp.n_vocab, out, e);
+    for (uint64_t i = 0; !rc && batch->whole_rows && i < n; i = rows[0] + rows[1] + 1) {
+        rows[0] = i, rows[1] = 0;
+        while (i + rows[1] < n && batch->whole_rows[i + rows[1]])
+            rows[1]++;
+        rc = fetch(m, m->bufs.logits, m->host_logits, rows, m->hp.n_vocab, out, e);
+    }
+    return rc;
+}
+
+/* Of n rows' first tokens, `width` of each, the first n_top, behind each other. */
+static void pack_top(model *m, const int32_t *ids, const float *values, uint32_t n, uint32_t width,
+                     uint32_t n_top) {
+    for (size_t i = 0; i < n; i++) {
+        memmove(m->host_top_ids + i * n_top, ids + i * width, n_top * sizeof *ids);
+        memmove(m->host_top_values + i * n_top, values + i * width, n_top * sizeof *values);
+    }
+}
+
+/* n_top: how many first tokens of a row the device found, at least as many as are wanted. */
+static int fetch_results(model *m, const struct model_batch *batch, uint32_t n_top,
+                         struct model_output *out, err *e) {
+    const struct model_shape *s = &batch->shape;
+    const struct model_bufs *b = &m->bufs;
+    const uint64_t top[2] = {0, s->n_logit_rows}, hidden[2] = {s->n_logit_rows, s->n_hidden_rows};
+    const void *logits, *at, *ids, *values;
+    int rc = fetch_logits(m, batch, &logits, e);
+    if (rc) return rc;
+    out->logits = logits;
+    if (s->n_hidden_rows) {
+        if ((rc = fetch(m, b->hidden, m->host_hidden, hidden, m->hp.n_embd, &at, e))) return rc;
+        out->hidden = (const float *)at + hidden[0] * m->hp.n_embd;
+    }
+    if (!s->n_top) return 0;
+    if ((rc = fetch(m, b->top_ids, m->host_top_ids, top, n_top, &ids, e)) ||
+        (rc = fetch(m, b->top_values, m->host_top_values, top, n_top, &values, e)))
+        return rc;
+    if (n_top != s->n_top) {
+        pack_top(m, ids, values, s->n_logit_rows, n_top, s->n_top);
+        ids = m->host_top_ids, values = m->host_top_values;
+    }
+    out->top_ids = ids;
+    out->top_values = values;
+    return 0;
+}
+
+/* ---- the step ---- */
+
+/* rc of an op, in words. */
+static int refused(model *m, const struct model_shape *s, int rc, err *e) {
+    if (rc == ERR_DEVICE && backend_sync(m->be, e)) return rc; /* in the device's words */
+    return err_set(e, rc, "an op of the forward pass was refused (%u rows, %u sequences)",
+                   s->n_rows, s->n_seqs);
+}
+
+/* Runs step s from its recording, which is made if there is none. */
+static int run_kept(model *m, const struct model_shape *s, const struct backend_kv *kv, err *e) {
+    int kept = backend_record(m->be, recording_key(m, s, kv), e);
+    if (kept < 0) return kept;
+    if (!kept) {
+        int rc = model_enqueue(m, s, kv), ended = backend_record_end(m->be, rc ? NULL : e);
+        if (rc || ended) backend_drop_recorded(m->be);
+        if (rc || ended) return rc ? refused(m, s, rc, e) : ended;
+    }
+    m->counts.run += (uint64_t)kept;
+    return backend_run_recorded(m->be, e);
+}
+
+/* Has the device begin step s: as it was encoded ahead, or op by op. */
+static int begin(model *m, const struct model_shape *s, const struct backend_kv *kv, err *e) {
+    bool ready = m->recorded.n_rows && same_shape(&m->recorded, s);
+    if (m->recorded.n_rows && !ready) {
+        backend_drop_recorded(m->be);
+        m->counts.dropped++;
+    }
+    m->recorded.n_rows = 0;
+    if (ready) {
+        m->counts.run++;
+        return backend_run_recorded(m->be, e);
+    }
+    int rc = model_enqueue(m, s, kv);
+    return rc ? refused(m, s, rc, e) : backend_flush(m->be, e);
+}
+
+/* Encodes step s while the device runs. Without it the next step is only slower: what goes wrong
+ * here comes again there. */
+static void record_ahead(model *m, const struct model_shape *s, const struct backend_kv *kv) {
+    err ignored;
+    if (!s->n_rows || !backend_can_record(m->be) || backend_keeps_recorded(m->be)) return;
+    if (backend_record(m->be, 0, &ignored)) return;
+    int rc = model_enqueue(m, s, kv), ended = backend_record_end(m->be, &ignored);
+    if (!rc && !ended)
+        m->recorded = *s;
+    else
+        backend_drop_recorded(m->be);
+}
+
+int model_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e) {
+    *out = (struct model_output){0};
+    int rc = check_batch(m, batch, e);
+    if (rc || !batch->shape.n_rows) return rc;
+    uint32_t block_tokens = batch->kv[0].block_tokens;
+    struct model_shape now = rounded(m, batch->shape, block_tokens);
+    struct model_shape next = rounded(m, batch->next, block_tokens);
+    bool kept = round_kept(m, &now);
+    rc = upload_batch(m, batch, &now, e);
+    if (!rc) rc = kept ? run_kept(m, &now, batch->kv, e) : begin(m, &now, batch->kv, e);
+    if (rc) {
+        backend_sync(m->be, NULL);
+        return rc;
+    }
+    record_ahead(m, &next, batch->kv);
+    rc = backend_sync(m->be, e);
+    return rc ? rc : fetch_results(m, batch, now.n_top, out, e);
+}
+
+struct model_recorded model_recorded_steps(const model *m) {
+    return m->counts;
+}
