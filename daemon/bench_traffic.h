@@ -11,8 +11,8 @@
 struct bench_traffic {
     uint32_t n_kernels;
     uint64_t n_steps;           /* that count */
-    struct engine_kernel *last; /* (n_kernels) behind the step before */
-    struct engine_kernel *sum;  /* (n_kernels) over those that count */
+    struct engine_kernel *last; /* (ENGINE_MAX_KERNELS) behind the step before */
+    struct engine_kernel *sum;  /* (ENGINE_MAX_KERNELS) over those that count */
 };
 
 int bench_traffic_init(struct bench_traffic *t, const engine *en, err *e);
@@ -27,7 +27,7 @@ struct bench_step {
 };
 /* To o: decode_kernels {name: dispatches and bytes a step}, decode_read_bytes_per_step and
  * decode_written_bytes_per_step (no KV pages; 0: not counted), decode_read_per_weight_byte, and
- * bounds [{chip, tokens a second if a decode step did nothing but move its bytes}]. */
+ * with Metal bounds [{chip, tokens a second if a decode step did nothing but move its bytes}]. */
 void bench_traffic_json(const struct bench_traffic *t, const engine *en,
                         const struct bench_step *step, cJSON *o);
 void bench_traffic_print(const cJSON *o); /* the same as text, from that JSON */

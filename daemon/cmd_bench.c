@@ -252,8 +252,9 @@ static int report(struct bench *b, engine *en, const struct engine_config *confi
 static int measure(struct bench *b, engine *en, const struct engine_config *config, err *e) {
     struct bench_result r = {0};
     uint64_t state = 1;
-    bool on_cpu = strcmp(engine_backend_name(en), "cpu") == 0; /* the limits are the CPU's */
-    int rc = on_cpu ? limits_read_bandwidth(engine_n_threads(en), &r.bandwidth, e) : 0;
+    bool on_cpu = strcmp(engine_backend_name(en), "cpu") == 0;
+    int rc = on_cpu ? limits_read_bandwidth(engine_n_threads(en), &r.bandwidth, e)
+                    : engine_copy_bandwidth(en, &r.bandwidth, e);
     if (!rc && on_cpu) rc = limits_int8_peak(engine_n_threads(en), &r.int8_peak, e);
     for (uint64_t i = 0; i < b->n_repeat && !rc; i++) {
         draw_prompts(b, engine_tokenizer(en), &state);

@@ -464,3 +464,8 @@ uint64_t backend_allocated_bytes(const backend *be) {
 uint64_t backend_memory_limit(const backend *be) {
     return be->vt->memory_limit ? be->vt->memory_limit(be) : 0;
 }
+
+int backend_copy_bandwidth(backend *be, double *bytes_per_s, err *e) {
+    *bytes_per_s = 0;
+    return be->vt->copy_bandwidth ? be->vt->copy_bandwidth(be, bytes_per_s, e) : 0;
+}

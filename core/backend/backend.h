@@ -338,6 +338,7 @@ int backend_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pai
                     uint32_t n_pairs);
 
 /* ---- counters ---- */
+enum { BACKEND_MAX_KERNELS = 160 };
 uint32_t backend_n_kernels(const backend *be);
 const char *backend_kernel_name(const backend *be, uint32_t i); /* "paged_attention_f16_avx2" */
 uint64_t backend_dispatch_count(const backend *be, uint32_t i);
@@ -350,5 +351,9 @@ uint64_t backend_allocated_bytes(const backend *be);
 /* Bytes that the device should hold for this process at most, weights read in place among them; 0:
  * no limit of its own (cpu). */
 uint64_t backend_memory_limit(const backend *be);
+/* Measures how fast the device copies its own memory: bytes read and written a second, the median
+ * of a few copies that no cache holds. 0: this device has no such measure. ERR_NOMEM, ERR_DEVICE.
+ */
+int backend_copy_bandwidth(backend *be, double *bytes_per_s, err *e);
 
 #endif

@@ -10,7 +10,7 @@
 
 #include <stdatomic.h>
 
-enum { BACKEND_MAX_KERNELS = 160, BACKEND_MAX_EXPERTS = 1024 };
+enum { BACKEND_MAX_EXPERTS = 1024 };
 
 struct backend_vtable {
     void (*close)(backend *be);
@@ -35,6 +35,7 @@ struct backend_vtable {
     void (*drop_recorded)(backend *be);
     uint64_t (*allocated_bytes)(const backend *be);
     uint64_t (*memory_limit)(const backend *be);
+    int (*copy_bandwidth)(backend *be, double *bytes_per_s, err *e);
     bool (*kv_fits)(const struct backend_kv *kv);
 
     int (*embed)(backend *be, const struct op_embed *a);

@@ -233,9 +233,12 @@ uint32_t engine_queue_room(engine *en, uint32_t *bound);
 struct engine_kernel {
     uint64_t dispatches, read_bytes, written_bytes;
 };
-uint32_t engine_n_kernels(const engine *en);
+enum { ENGINE_MAX_KERNELS = 160 };
+uint32_t engine_n_kernels(const engine *en); /* may grow with the first steps */
 const char *engine_kernel_get(const engine *en, uint32_t i, struct engine_kernel *out);
 const char *engine_backend_name(const engine *en);
+/* As backend_copy_bandwidth; only while nothing is submitted. */
+int engine_copy_bandwidth(engine *en, double *bytes_per_s, err *e);
 int engine_n_threads(const engine *en); /* that compute */
 /* Runs kv_check and scheduler checks on the worker between two steps. 0 or ERR_INVALID. */
 int engine_check(engine *en, err *e);

@@ -60,6 +60,8 @@ void engine_stats_get(engine *en, struct engine_stats *out) {
     out->device_bytes = backend_allocated_bytes(en->be);
 }
 
+_Static_assert((int)ENGINE_MAX_KERNELS == (int)BACKEND_MAX_KERNELS, "as many as a backend has");
+
 uint32_t engine_n_kernels(const engine *en) {
     return backend_n_kernels(en->be);
 }
@@ -72,6 +74,10 @@ const char *engine_kernel_get(const engine *en, uint32_t i, struct engine_kernel
 
 const char *engine_backend_name(const engine *en) {
     return backend_name(en->be);
+}
+
+int engine_copy_bandwidth(engine *en, double *bytes_per_s, err *e) {
+    return backend_copy_bandwidth(en->be, bytes_per_s, e);
 }
 
 int engine_n_threads(const engine *en) {

@@ -155,6 +155,7 @@ int cuda_download(backend *be, const backend_buf *src, uint64_t offset, void *ds
 /* Raw device memory, counted in allocated. ERR_NOMEM says what is there. */
 int cuda_memory_new(struct cuda_backend *c, uint64_t bytes, void **out, err *e);
 void cuda_memory_free(struct cuda_backend *c, void *p, uint64_t bytes);
+int cuda_copy_bandwidth(backend *be, double *bytes_per_s, err *e);
 
 static inline void *cuda_at(const backend_buf *buf) {
     return buf ? ((const struct cuda_buf *)buf)->dev : NULL;

@@ -64,6 +64,7 @@ static const struct backend_vtable vtable = {
     .drop_recorded = cuda_drop_recorded,
     .allocated_bytes = allocated_bytes,
     .memory_limit = memory_limit,
+    .copy_bandwidth = cuda_copy_bandwidth,
     .kv_fits = cuda_kv_fits,
     .embed = cuda_embed,
     .linear = cuda_linear,

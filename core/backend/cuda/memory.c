@@ -107,3 +107,48 @@ int cuda_download(backend *be, const backend_buf *src, uint64_t offset, void *ds
     if (!rc) c->staged = 0;
     return finish(c, "a download", rc, e);
 }
+
+/* ---- bandwidth ---- */
+
+enum { COPIES = 9 };
+#define COPY_BYTES (UINT64_C(512) << 20) /* several times any cache */
+
+static cudaError_t time_copy(struct cuda_backend *c, void *to, const void *from, cudaEvent_t at[2],
+                             float *ms) {
+    cudaError_t rc = cudaEventRecord(at[0], c->stream);
+    if (!rc) rc = cudaMemcpyAsync(to, from, COPY_BYTES, cudaMemcpyDeviceToDevice, c->stream);
+    if (!rc) rc = cudaEventRecord(at[1], c->stream);
+    if (!rc) rc = cudaEventSynchronize(at[1]);
+    return rc ? rc : cudaEventElapsedTime(ms, at[0], at[1]);
+}
+
+static int compare_floats(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+int cuda_copy_bandwidth(backend *be, double *bytes_per_s, err *e) {
+    struct cuda_backend *c = cuda_of(be);
+    void *from, *to = NULL;
+    cudaEvent_t at[2] = {NULL, NULL};
+    float ms[COPIES], first;
+    int rc = cuda_memory_new(c, COPY_BYTES, &from, e);
+    if (!rc) rc = cuda_memory_new(c, COPY_BYTES, &to, e);
+    if (!rc) {
+        cudaError_t crc = cudaEventCreateWithFlags(&at[0], 0);
+        if (!crc) crc = cudaEventCreateWithFlags(&at[1], 0);
+        if (!crc) crc = time_copy(c, to, from, at, &first);
+        for (int i = 0; i < COPIES && !crc; i++)
+            crc = time_copy(c, to, from, at, &ms[i]);
+        rc = finish(c, "copying memory", crc, e);
+    }
+    if (!rc) {
+        qsort(ms, COPIES, sizeof ms[0], compare_floats);
+        *bytes_per_s = ms[COPIES / 2] > 0 ? 2e3 * (double)COPY_BYTES / ms[COPIES / 2] : 0;
+    }
+    for (int i = 0; i < 2; i++)
+        if (at[i]) cudaEventDestroy(at[i]);
+    cuda_memory_free(c, to, COPY_BYTES);
+    cuda_memory_free(c, from, COPY_BYTES);
+    return rc;
+}
