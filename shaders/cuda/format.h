@@ -13,14 +13,12 @@
  *
  * F32: (n_out, n_in) as in the file; sums in f32 fma.
  * F16, BF16: (n_out, pitch) row-major, pitch = cuda_pitch(n_in), zeros behind n_in; rows behind
- * n_out up to a multiple of 16 are zeros. Quantized: tiles of 16 rows by 256 columns (n_out and
- * n_in rounded up: what is beyond them decodes to 0), the tiles of 16 rows one after the other,
- * ascending columns, tile_bytes each: low   for each lane l (g = l / 4, t = l % 4) and step j of 16
- * columns, as uint4s that a warp reads side by side: the low bits of the lane's 8 weights of the
- * step: row g, columns 16j + 4t + 0..3 and row g + 8, the same high  the same of the bits above
- * them, where the format has such scale (16 rows, 256 / group) f16, and with min (scale, min) pairs
- * Exactly where each bit lies is in format.cuh, beside the function that decodes it; repack.cu
- * writes it. */
+ * n_out up to a multiple of 16 are zeros.
+ * Quantized: tiles of 16 rows by 256 columns (n_out and n_in rounded up; what is beyond them
+ * decodes to 0), the tiles of 16 rows one after the other, ascending columns, cuda_tile_bytes each:
+ * a plane of the low bits of the weights, one of the bits above them where the format has such, and
+ * the scales as f16. Exactly where each bit lies is in format.cuh, beside the function that decodes
+ * it; repack.cu writes it. */
 #ifndef INFERD_SHADERS_CUDA_FORMAT_H
 #define INFERD_SHADERS_CUDA_FORMAT_H
 
@@ -66,6 +64,38 @@ static inline uint32_t cuda_part_cols(uint32_t n_in) {
     uint32_t n = cuda_n_parts(n_in), even = (n_in + n - 1) / n;
     return n == 1 ? (n_in + CUDA_TILE_COLS - 1) / CUDA_TILE_COLS * CUDA_TILE_COLS
                   : (even + CUDA_TILE_COLS - 1) / CUDA_TILE_COLS * CUDA_TILE_COLS;
+}
+
+/* Bytes of a tile of a quantized format, a multiple of 128; 0 for the others. */
+static inline uint32_t cuda_tile_bytes(int format) {
+    switch (format) {
+    case CUDA_FORMAT_Q4:
+    case CUDA_FORMAT_IQ4:
+    case CUDA_FORMAT_MXFP4:
+        return 2048 + 256;
+    case CUDA_FORMAT_Q4_MIN:
+        return 2048 + 512;
+    case CUDA_FORMAT_Q5:
+        return 2048 + 512 + 256;
+    case CUDA_FORMAT_Q5_MIN:
+        return 2048 + 512 + 512;
+    case CUDA_FORMAT_Q8:
+        return 4096 + 256;
+    case CUDA_FORMAT_Q6:
+        return 2048 + 1024 + 512;
+    case CUDA_FORMAT_Q3:
+        return 1024 + 512 + 512;
+    case CUDA_FORMAT_Q2_MIN:
+        return 1024 + 1024;
+    default:
+        return 0;
+    }
+}
+
+/* Tiles of a matrix. */
+static inline uint64_t cuda_n_tiles(uint32_t n_out, uint32_t n_in) {
+    return (uint64_t)((n_out + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS) *
+           ((n_in + CUDA_TILE_COLS - 1) / CUDA_TILE_COLS);
 }
 
 #endif
