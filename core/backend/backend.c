@@ -26,12 +26,55 @@ static const struct {
 
 enum { N_DEVICES = sizeof devices / sizeof devices[0] };
 
+/* A group, or what is left of one: rank 0 last. */
+static void close_ranks(backend *const *ranks, uint32_t n) {
+    while (n-- > 0)
+        ranks[n]->vt->close(ranks[n]);
+}
+
+static int open_rank(size_t i, const struct backend_config *config, backend **out, err *e) {
+    int rc = devices[i].open(config, out, e);
+    if (rc || (*out)->vt->join) return rc;
+    close_ranks(out, 1);
+    return err_set_param(e, ERR_UNSUPPORTED, "tensor-parallel",
+                         "backend %s computes on one device: tensor-parallel must be 1",
+                         devices[i].name);
+}
+
+static int open_group(size_t i, const struct backend_config *config, backend **out, err *e) {
+    struct backend_config one = *config;
+    backend *ranks[BACKEND_MAX_RANKS] = {NULL};
+    uint32_t n = 0;
+    int rc = 0;
+    while (!rc && n < config->n_ranks) {
+        one.rank = n;
+        rc = open_rank(i, &one, &ranks[n], e);
+        if (!rc) n++;
+    }
+    if (!rc) rc = ranks[0]->vt->join(ranks, n, e);
+    if (rc) {
+        close_ranks(ranks, n);
+        return rc;
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        ranks[r]->rank = r;
+        ranks[r]->n_ranks = n;
+        memcpy(ranks[r]->peers, ranks, n * sizeof *ranks);
+    }
+    *out = ranks[0];
+    return 0;
+}
+
+static int open_any(size_t i, const struct backend_config *config, backend **out, err *e) {
+    return config->n_ranks > 1 ? open_group(i, config, out, e) : devices[i].open(config, out, e);
+}
+
 /* The last of the list that this machine has: the first one, the CPU, is everywhere. */
 static int open_best(const struct backend_config *config, backend **out, err *e) {
     struct backend_config one = *config;
     for (size_t i = config->isa && config->isa[0] ? 1 : N_DEVICES; i-- > 0;) {
         one.name = devices[i].name;
-        int rc = devices[i].open(&one, out, e);
+        int rc = open_any(i, &one, out, e);
         if (rc != ERR_UNSUPPORTED || i == 0) return rc;
     }
     return ERR_UNSUPPORTED;
@@ -42,7 +85,7 @@ static int open_device(size_t i, const struct backend_config *config, backend **
         return err_set_param(e, ERR_INVALID, "isa",
                              "isa \"%s\" is an instruction set of the CPU: not with backend \"%s\"",
                              config->isa, config->name);
-    return devices[i].open(config, out, e);
+    return open_any(i, config, out, e);
 }
 
 int backend_open(const struct backend_config *config, backend **out, err *e) {
@@ -54,6 +97,9 @@ int backend_open(const struct backend_config *config, backend **out, err *e) {
     if (config->activation_bits && config->activation_bits != 8 && config->activation_bits != 16)
         return err_set_param(e, ERR_INVALID, "activation-bits",
                              "activation-bits = %d: must be 8 or 16", config->activation_bits);
+    if (config->n_ranks > BACKEND_MAX_RANKS)
+        return err_set_param(e, ERR_INVALID, "tensor-parallel", "tensor-parallel = %u: at most %d",
+                             config->n_ranks, BACKEND_MAX_RANKS);
     const struct backend_moe_limits *moe = &config->moe;
     if (moe->n_experts > BACKEND_MAX_EXPERTS ||
         (moe->n_experts && (!moe->n_used || moe->n_used > moe->n_experts || !moe->n_ff)))
@@ -75,7 +121,29 @@ int backend_open(const struct backend_config *config, backend **out, err *e) {
 }
 
 void backend_close(backend *be) {
-    if (be) be->vt->close(be);
+    backend *ranks[BACKEND_MAX_RANKS];
+    if (!be) return;
+    uint32_t n = backend_n_ranks(be);
+    for (uint32_t r = 0; r < n; r++)
+        ranks[r] = backend_peer(be, r);
+    if (n > 1) be->vt->part(be);
+    close_ranks(ranks, n);
+}
+
+uint32_t backend_rank(const backend *be) {
+    return be->rank;
+}
+
+uint32_t backend_n_ranks(const backend *be) {
+    return be->n_ranks ? be->n_ranks : 1;
+}
+
+backend *backend_peer(backend *be, uint32_t rank) {
+    return be->n_ranks ? be->peers[rank] : be;
+}
+
+void backend_break(backend *be) {
+    if (be->n_ranks > 1) be->vt->break_group(be);
 }
 
 const char *backend_name(const backend *be) {
@@ -436,6 +504,38 @@ int backend_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pai
     for (uint64_t i = 0; i < 2 * (uint64_t)n_pairs; i++)
         if (pairs[i] < 0 || (uint32_t)pairs[i] >= kv->n_blocks) return ERR_INVALID;
     return n_pairs ? be->vt->kv_copy(be, kv, pairs, n_pairs) : 0;
+}
+
+uint32_t backend_share(uint32_t n_cols, uint32_t n_ranks) {
+    return n_cols / n_ranks + (n_cols % n_ranks != 0);
+}
+
+uint64_t backend_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols) {
+    return be->vt->exchange_bytes ? be->vt->exchange_bytes(be, n_rows, n_cols) : 0;
+}
+
+static bool work_ok(const backend *be, const backend_buf *work, uint32_t n_rows, uint32_t n_cols) {
+    uint64_t need = backend_exchange_bytes(be, n_rows, n_cols);
+    return !need || holds(be, work, need, 1, 1, 1);
+}
+
+int backend_all_reduce(backend *be, const struct op_all_reduce *a) {
+    if (!a->n_cols || a->n_rows > be->max_rows || !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
+        a->work == a->x)
+        return ERR_INVALID;
+    if (!a->n_rows || be->n_ranks < 2) return 0;
+    return work_ok(be, a->work, a->n_rows, a->n_cols) ? be->vt->all_reduce(be, a) : ERR_INVALID;
+}
+
+int backend_all_gather(backend *be, const struct op_all_gather *a) {
+    uint32_t n = backend_n_ranks(be), share = backend_share(a->n_cols, n);
+    if (!a->n_cols || a->n_rows > be->max_rows || (uint64_t)share * (n - 1) >= a->n_cols ||
+        !holds_f32(be, a->part, a->n_rows, share) ||
+        (a->out && !holds_f32(be, a->out, a->n_rows, a->n_cols)) || a->out == a->part ||
+        (a->work && (a->work == a->part || a->work == a->out)))
+        return ERR_INVALID;
+    if (!a->n_rows || be->n_ranks < 2) return a->n_rows ? ERR_UNSUPPORTED : 0;
+    return work_ok(be, a->work, a->n_rows, a->n_cols) ? be->vt->all_gather(be, a) : ERR_INVALID;
 }
 
 /* ---- counters ---- */

@@ -34,6 +34,9 @@ struct backend_config {
     const char *isa;
     uint32_t max_rows; /* most rows of any op call; scratch is sized by it once */
     uint32_t max_cols; /* most columns (n_in) of any linear; likewise */
+    /* Devices of this kind that one model is spread over (0 is 1, at most BACKEND_MAX_RANKS): a
+     * group. backend_open sets rank for each of them. */
+    uint32_t n_ranks, rank;
     /* CPU: of the input of products with quantized weights: 8 (0 is 8) or 16. Metal keeps f32, CUDA
      * rounds it to f16 (bf16 for BF16 weights). */
     int activation_bits;
@@ -47,13 +50,29 @@ struct backend_config {
     } linear_attention;
 };
 
-/* ERR_UNSUPPORTED (unknown name, no such device or ISA on this machine; the text lists what is),
- * ERR_INVALID (an ISA of another device), ERR_NOMEM, ERR_DEVICE. */
+/* ERR_UNSUPPORTED (unknown name, no such device or ISA on this machine, or too few of them for
+ * n_ranks; the text lists what is), ERR_INVALID (an ISA of another device), ERR_NOMEM, ERR_DEVICE.
+ */
 int backend_open(const struct backend_config *config, backend **out, err *e);
-void backend_close(backend *be); /* after its buffers and weights are freed. NULL is fine */
+/* After its buffers and weights are freed. NULL is fine. Closes the whole group: only for rank 0.
+ */
+void backend_close(backend *be);
 const char *backend_name(const backend *be); /* "cpu" */
 const char *backend_isa(const backend *be);  /* "avx2" */
 int backend_n_threads(const backend *be);
+
+/* ---- groups. backend_open gives rank 0. Each rank is a backend with memory, weights and a stream
+ * of its own, and is driven by a thread of its own: an exchange (backend_all_reduce,
+ * backend_all_gather) ends on a rank when all of them have come to theirs, in the same order, with
+ * the same shape. ---- */
+
+enum { BACKEND_MAX_RANKS = 16 };
+uint32_t backend_rank(const backend *be);    /* 0 of a backend alone */
+uint32_t backend_n_ranks(const backend *be); /* 1 of a backend alone */
+backend *backend_peer(backend *be, uint32_t rank);
+/* No exchange of the group ends any more but with ERR_DEVICE, also those that wait now. For a rank
+ * whose step failed: the others would wait for it. Any thread. */
+void backend_break(backend *be);
 
 /* Zeroed device memory, all of it taken now, none at first use. ERR_NOMEM. */
 int backend_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e);
@@ -331,6 +350,29 @@ struct op_linear_attention {
 uint32_t backend_linear_chunk(uint32_t head_dim);       /* C; 0: no such head */
 uint64_t backend_linear_state_bytes(uint32_t head_dim); /* of one slot and head; 0: no such head */
 int backend_linear_attention(backend *be, const struct op_linear_attention *a);
+
+/* Of a group, an exchange: x (n_rows, n_cols) f32 = x of rank 0 + x of rank 1 + ..., added in that
+ * order, the same bits on all ranks. work: backend_exchange_bytes of memory of the device's own, or
+ * NULL for none. On a backend alone nothing happens. */
+struct op_all_reduce {
+    backend_buf *x, *work;
+    uint32_t n_rows, n_cols;
+};
+int backend_all_reduce(backend *be, const struct op_all_reduce *a);
+
+/* Of a group, an exchange: the ranks' columns side by side. With w = backend_share(n_cols, n_ranks)
+ * rank r has columns r * w .. min((r + 1) * w, n_cols) - 1 of out in part, (n_rows, that many) f32
+ * in a buffer of (n_rows, w). out (n_rows, n_cols), or NULL on ranks that do not want it. Every
+ * rank must have a column. ERR_UNSUPPORTED on a backend alone. */
+struct op_all_gather {
+    const backend_buf *part;
+    backend_buf *out, *work; /* work as above */
+    uint32_t n_rows, n_cols;
+};
+int backend_all_gather(backend *be, const struct op_all_gather *a);
+uint32_t backend_share(uint32_t n_cols, uint32_t n_ranks);
+/* Of work for exchanges of up to n_rows * n_cols values. */
+uint64_t backend_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols);
 
 /* Copies whole KV blocks of one layer, K and V: pairs[2i] -> pairs[2i+1] (copy-on-write), as if one
  * after the other. pairs is host memory, read before the return. */

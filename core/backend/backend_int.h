@@ -37,6 +37,12 @@ struct backend_vtable {
     uint64_t (*memory_limit)(const backend *be);
     int (*copy_bandwidth)(backend *be, double *bytes_per_s, err *e);
     bool (*kv_fits)(const struct backend_kv *kv);
+    /* Makes a group of n backends that were opened as its ranks; NULL: there are no groups. part
+     * undoes it, of rank 0, while all are still open. */
+    int (*join)(backend *const *ranks, uint32_t n, err *e);
+    void (*part)(backend *be);
+    void (*break_group)(backend *be);
+    uint64_t (*exchange_bytes)(const backend *be, uint32_t n_rows, uint32_t n_cols); /* or none */
 
     int (*embed)(backend *be, const struct op_embed *a);
     int (*linear)(backend *be, const struct op_linear *a);
@@ -49,6 +55,8 @@ struct backend_vtable {
     int (*linear_attention)(backend *be, const struct op_linear_attention *a);
     int (*kv_copy)(backend *be, const struct backend_kv *kv, const int32_t *pairs,
                    uint32_t n_pairs);
+    int (*all_reduce)(backend *be, const struct op_all_reduce *a); /* of groups alone */
+    int (*all_gather)(backend *be, const struct op_all_gather *a);
 };
 
 /* Filled by the device's open, read-only afterwards but for the counters. */
@@ -59,6 +67,8 @@ struct backend {
     uint32_t max_rows, max_cols;
     struct backend_moe_limits moe;
     struct backend_linear_limits linear_attention;
+    uint32_t rank, n_ranks;            /* set by backend.c; n_ranks 0: alone */
+    backend *peers[BACKEND_MAX_RANKS]; /* (n_ranks) */
     atomic_uint n_kernels; /* may grow: a name is there before it is counted */
     const char *kernel_names[BACKEND_MAX_KERNELS]; /* valid as long as the backend */
     atomic_uint_fast64_t kernel_counts[BACKEND_MAX_KERNELS];

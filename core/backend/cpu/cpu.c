@@ -131,6 +131,11 @@ static const struct backend_vtable vtable = {
     .top = cpu_top,
     .linear_attention = cpu_linear_attention,
     .kv_copy = cpu_kv_copy,
+    .join = cpu_group_join,
+    .part = cpu_group_part,
+    .break_group = cpu_group_break,
+    .all_reduce = cpu_all_reduce,
+    .all_gather = cpu_all_gather,
 };
 
 /* The other kernels beside those of a product's instruction set. */
@@ -185,11 +190,19 @@ static void add_gemm_counters(struct cpu_backend *c) {
     }
 }
 
+/* The ranks of a group share the threads that were asked for. */
+static int share_of_threads(int n_threads, const struct backend_config *config) {
+    int64_t n = n_threads, rank = config->rank, n_ranks = config->n_ranks;
+    int share = (int)(n * (rank + 1) / n_ranks - n * rank / n_ranks);
+    return share > 0 ? share : 1;
+}
+
 int backend_cpu_open(const struct backend_config *config, backend **out, err *e) {
     const struct gemm_isa *gemm = pick_isa(config->isa, e);
     if (!gemm) return ERR_UNSUPPORTED;
     const struct cpu_isa *isa = row_kernels(gemm);
     int n_threads = config->n_threads > 0 ? config->n_threads : pool_default_threads();
+    if (config->n_ranks > 1) n_threads = share_of_threads(n_threads, config);
     if (n_threads > MAX_THREADS)
         return err_set_param(e, ERR_INVALID, "threads", "%d threads: at most %d", n_threads,
                              MAX_THREADS);

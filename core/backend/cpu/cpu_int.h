@@ -36,6 +36,8 @@ enum cpu_kernel {
     CPU_MOE_ROUTE,
     CPU_MOE_GATHER,
     CPU_MOE_COMBINE,
+    CPU_ALL_REDUCE,
+    CPU_ALL_GATHER,
     CPU_N_KERNELS
 };
 
@@ -126,6 +128,7 @@ struct cpu_backend {
     struct cpu_moe *moe;                  /* moe.c; NULL: no experts */
     struct cpu_attn *attn;                /* attention.c */
     struct cpu_rope *rope;                /* rope_store.c */
+    struct cpu_group *group;              /* group.c; shared by its ranks, NULL: alone */
 };
 
 static inline struct cpu_backend *cpu_of(backend *be) {
@@ -187,6 +190,11 @@ int cpu_linear_attention(backend *be, const struct op_linear_attention *a);
 int cpu_gather(backend *be, const struct op_gather *a);
 int cpu_top(backend *be, const struct op_top *a);
 int cpu_norm(backend *be, const struct op_norm *a);
+int cpu_all_reduce(backend *be, const struct op_all_reduce *a);
+int cpu_all_gather(backend *be, const struct op_all_gather *a);
+int cpu_group_join(backend *const *ranks, uint32_t n, err *e);
+void cpu_group_part(backend *be);
+void cpu_group_break(backend *be);
 int cpu_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs);
 
 #endif

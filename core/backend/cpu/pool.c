@@ -48,7 +48,7 @@ struct pool {
     struct lane *lanes;     /* (n_threads) */
 };
 
-static void pause_cpu(void) {
+void pool_pause(void) {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -112,7 +112,7 @@ static bool wait_for_job(pool *p, uint_fast32_t seen) {
     do {
         for (int i = 0; i < SPIN_ROUNDS; i++) {
             if (atomic_load(&p->job) != seen) return true;
-            pause_cpu();
+            pool_pause();
         }
     } while (clock_now_ns() < until);
     pthread_mutex_lock(&p->mutex);
@@ -142,7 +142,7 @@ static void wait_for_units(pool *p, uint32_t n) {
     do {
         for (int i = 0; i < SPIN_ROUNDS; i++) {
             if (atomic_load(&p->n_done) == n) return;
-            pause_cpu();
+            pool_pause();
         }
     } while (clock_now_ns() < until);
     pthread_mutex_lock(&p->mutex);

@@ -26,6 +26,9 @@ void pool_free(pool *p); /* NULL is fine */
 /* Calls fn once for every chunk, returns when all have returned. arg is borrowed. */
 void pool_run(pool *p, uint32_t n_chunks, pool_fn fn, const void *arg);
 
+/* For who spins. */
+void pool_pause(void);
+
 /* Threads that a process should use when nobody says: one for each physical core that it may run
  * on (of the fast kind, where the system tells them apart), within its CPU quota. At least 1. */
 int pool_default_threads(void);

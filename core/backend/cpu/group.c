@@ -1,0 +1,174 @@
+/* group.c - a group of CPU backends: they exchange through the memory that they share. Owns what
+ * the ranks meet at; starts no thread.
+ *
+ * Ranks meet twice in an exchange: when all have shown where their values are, and when all have
+ * done their part of it, for then a rank may write there again. Who waits spins, then sleeps. */
+#include "core/backend/cpu/cpu_int.h"
+
+#include "core/base/clock.h"
+#include "core/base/mem.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SPIN_NS = 30000, SPIN_ROUNDS = 64, CACHE_LINE = 64, CHUNK_VALUES = 2048 };
+
+/* What a rank brings to an exchange. */
+struct offer {
+    float *x;
+    uint64_t n_rows, n_cols;
+};
+
+struct cpu_group {
+    uint32_t n;
+    _Alignas(CACHE_LINE) atomic_uint_fast32_t n_here; /* ranks that came to this meeting */
+    _Alignas(CACHE_LINE) atomic_uint_fast32_t round;  /* meetings that are over */
+    atomic_bool broken;
+    atomic_int n_sleeping;
+    pthread_mutex_t mutex; /* guards going to sleep and waking, no data */
+    pthread_cond_t wake;
+    struct offer offers[BACKEND_MAX_RANKS]; /* written by its rank before the first meeting */
+};
+
+static void wake_all(struct cpu_group *g) {
+    if (!atomic_load(&g->n_sleeping)) return;
+    pthread_mutex_lock(&g->mutex);
+    pthread_cond_broadcast(&g->wake);
+    pthread_mutex_unlock(&g->mutex);
+}
+
+static bool is_over(struct cpu_group *g, uint_fast32_t round) {
+    return atomic_load(&g->round) != round || atomic_load(&g->broken);
+}
+
+/* Waits for all ranks. ERR_DEVICE: the group is broken. */
+static int meet(struct cpu_group *g) {
+    uint_fast32_t round = atomic_load(&g->round);
+    if (atomic_load(&g->broken)) return ERR_DEVICE;
+    if (atomic_fetch_add(&g->n_here, 1) + 1 == g->n) {
+        atomic_store(&g->n_here, 0);
+        atomic_store(&g->round, round + 1);
+        wake_all(g);
+        return 0;
+    }
+    uint64_t until = clock_now_ns() + SPIN_NS;
+    do
+        for (int i = 0; i < SPIN_ROUNDS && !is_over(g, round); i++)
+            pool_pause();
+    while (!is_over(g, round) && clock_now_ns() < until);
+    if (!is_over(g, round)) {
+        pthread_mutex_lock(&g->mutex);
+        atomic_fetch_add(&g->n_sleeping, 1);
+        while (!is_over(g, round))
+            pthread_cond_wait(&g->wake, &g->mutex);
+        atomic_fetch_sub(&g->n_sleeping, 1);
+        pthread_mutex_unlock(&g->mutex);
+    }
+    return atomic_load(&g->round) != round ? 0 : ERR_DEVICE;
+}
+
+/* Shows what this rank brings, waits for the others. ERR_INVALID: they came for something else. */
+static int begin(struct cpu_backend *c, float *x, uint32_t n_rows, uint32_t n_cols) {
+    struct cpu_group *g = c->group;
+    struct offer *own = &g->offers[c->base.rank];
+    *own = (struct offer){x, n_rows, n_cols};
+    int rc = meet(g);
+    for (uint32_t r = 0; !rc && r < g->n; r++)
+        if (g->offers[r].n_rows != n_rows || g->offers[r].n_cols != n_cols) rc = ERR_INVALID;
+    return rc;
+}
+
+/* ---- sums ---- */
+
+struct reduce_run {
+    const struct cpu_group *g;
+    uint64_t first, end; /* this rank's part of the values */
+};
+
+/* Each value is summed by one rank and written into the memory of all: the same bits everywhere. */
+static void reduce_chunk(const void *arg, uint32_t chunk, int thread) {
+    const struct reduce_run *r = arg;
+    const struct offer *offers = r->g->offers;
+    uint64_t at = r->first + (uint64_t)chunk * CHUNK_VALUES;
+    uint64_t n = r->end - at < CHUNK_VALUES ? r->end - at : CHUNK_VALUES;
+    float sum[CHUNK_VALUES];
+    (void)thread;
+    memcpy(sum, offers[0].x + at, n * sizeof *sum);
+    for (uint32_t k = 1; k < r->g->n; k++) {
+        const float *x = offers[k].x + at;
+        for (uint64_t i = 0; i < n; i++)
+            sum[i] += x[i];
+    }
+    for (uint32_t k = 0; k < r->g->n; k++)
+        memcpy(offers[k].x + at, sum, n * sizeof *sum);
+}
+
+static uint32_t n_chunks(uint64_t n) {
+    return (uint32_t)((n + CHUNK_VALUES - 1) / CHUNK_VALUES);
+}
+
+int cpu_all_reduce(backend *be, const struct op_all_reduce *a) {
+    struct cpu_backend *c = cpu_of(be);
+    uint64_t n = (uint64_t)a->n_rows * a->n_cols, n_ranks = be->n_ranks;
+    struct reduce_run run = {c->group, n * be->rank / n_ranks, n * (be->rank + 1) / n_ranks};
+    int rc = begin(c, a->x->host, a->n_rows, a->n_cols);
+    if (rc) return rc;
+    pool_run(c->pool, n_chunks(run.end - run.first), reduce_chunk, &run);
+    cpu_count(c, &cpu_isa_generic, CPU_ALL_REDUCE);
+    return meet(c->group);
+}
+
+/* ---- columns ---- */
+
+struct gather_run {
+    const struct cpu_group *g;
+    const struct op_all_gather *a;
+};
+
+static void gather_row(const void *arg, uint32_t row, int thread) {
+    const struct gather_run *r = arg;
+    uint32_t n_cols = r->a->n_cols, share = backend_share(n_cols, r->g->n);
+    float *out = (float *)r->a->out->host + (uint64_t)row * n_cols;
+    (void)thread;
+    for (uint32_t k = 0, first = 0; first < n_cols; k++, first += share) {
+        uint32_t n = n_cols - first < share ? n_cols - first : share;
+        memcpy(out + first, r->g->offers[k].x + (uint64_t)row * n, n * sizeof *out);
+    }
+}
+
+int cpu_all_gather(backend *be, const struct op_all_gather *a) {
+    struct cpu_backend *c = cpu_of(be);
+    struct gather_run run = {c->group, a};
+    int rc = begin(c, a->part->host, a->n_rows, a->n_cols);
+    if (rc) return rc;
+    if (a->out) pool_run(c->pool, a->n_rows, gather_row, &run);
+    cpu_count(c, &cpu_isa_generic, CPU_ALL_GATHER);
+    return meet(c->group);
+}
+
+/* ---- the group ---- */
+
+int cpu_group_join(backend *const *ranks, uint32_t n, err *e) {
+    struct cpu_group *g = mem_new_aligned(sizeof *g);
+    if (!g) return err_set(e, ERR_NOMEM, "no memory for a group of %u backends", n);
+    g->n = n;
+    pthread_mutex_init(&g->mutex, NULL);
+    pthread_cond_init(&g->wake, NULL);
+    for (uint32_t r = 0; r < n; r++)
+        cpu_of(ranks[r])->group = g;
+    return 0;
+}
+
+void cpu_group_part(backend *be) {
+    struct cpu_group *g = cpu_of(be)->group;
+    pthread_cond_destroy(&g->wake);
+    pthread_mutex_destroy(&g->mutex);
+    free(g);
+}
+
+void cpu_group_break(backend *be) {
+    struct cpu_group *g = cpu_of(be)->group;
+    atomic_store(&g->broken, true);
+    wake_all(g);
+}
