@@ -27,11 +27,13 @@ typedef struct kv kv;
 typedef struct kv_seq kv_seq; /* one sequence's block table, from a fixed pool of max_seqs */
 
 struct kv_config {
-    backend *be; /* pools live here; NULL: book-keeping only (scheduler tests) */
-    uint32_t n_layers, n_kv_heads, head_dim;
-    int kv_type;           /* one that backend_kv can hold */
-    uint32_t n_blocks;     /* all of the cache */
-    uint32_t block_tokens; /* power of two: 16 or 32 */
+    /* Pools live here, and on the other ranks of its group: blocks are the same on all of them.
+     * NULL: book-keeping only (scheduler tests). */
+    backend *be;
+    uint32_t n_layers, n_kv_heads, head_dim; /* n_kv_heads of each rank */
+    int kv_type;                             /* one that backend_kv can hold */
+    uint32_t n_blocks;                       /* all of the cache */
+    uint32_t block_tokens;                   /* power of two: 16 or 32 */
     uint32_t max_seqs;
     uint32_t max_blocks_per_seq; /* table stride */
     bool prefix_cache;           /* false: never share between requests */
@@ -39,11 +41,12 @@ struct kv_config {
 
 int kv_open(const struct kv_config *config, kv **out, err *e);
 void kv_close(kv *c);
-/* All layers, K and V. UINT64_MAX: more than that, or a kv_type that cannot be used. */
+/* All layers, K and V, of one rank. UINT64_MAX: more than that, or a kv_type that cannot be used.
+ */
 uint64_t kv_block_bytes(const struct kv_config *config);
 /* Longest sequence that fits the empty cache and a block table. */
 uint32_t kv_max_tokens(const kv *c);
-const struct backend_kv *kv_layers(const kv *c); /* (n_layers); NULL when be was NULL */
+const struct backend_kv *kv_layers(const kv *c); /* (n_ranks, n_layers); NULL when be was NULL */
 
 /* A new sequence whose prompt is tokens[0..n). Reuses the longest cached prefix, at most n - 1
  * tokens (the last prompt token must be computed for its logits), also a part of a block (shared

@@ -58,7 +58,8 @@ struct kv {
     struct kv_seq *seqs; /* (max_seqs) */
     int32_t *tables;     /* (max_seqs, max_blocks_per_seq) */
     struct kv_seq *unused;
-    struct backend_kv *layers; /* (n_layers) or NULL */
+    struct backend_kv *layers; /* (n_ranks, n_layers) or NULL */
+    uint32_t n_ranks;          /* of config.be's group */
     uint32_t *scratch;         /* (n_blocks, 2) for kv_check */
     /* Written by the worker thread, read by anyone. */
     atomic_uint_fast64_t n_free, n_free_cached;

@@ -47,12 +47,14 @@ static int config_check(const struct kv_config *config, err *e) {
 static int pools_open(kv *c, err *e) {
     const struct kv_config *config = &c->config;
     uint64_t bytes = kv_block_bytes(config) / 2 / config->n_layers * config->n_blocks;
-    c->layers = mem_new(config->n_layers, sizeof *c->layers);
+    c->n_ranks = backend_n_ranks(config->be);
+    c->layers = mem_new((uint64_t)c->n_ranks * config->n_layers, sizeof *c->layers);
     if (!c->layers) return err_set(e, ERR_NOMEM, "no memory for the KV cache");
-    for (uint32_t i = 0; i < config->n_layers; i++) {
+    for (uint32_t i = 0; i < c->n_ranks * config->n_layers; i++) {
+        backend *be = backend_peer(config->be, i / config->n_layers);
         c->layers[i] = layer_kv(config);
-        int rc = backend_buf_new(config->be, bytes, &c->layers[i].k, e);
-        if (!rc) rc = backend_buf_new(config->be, bytes, &c->layers[i].v, e);
+        int rc = backend_buf_new(be, bytes, &c->layers[i].k, e);
+        if (!rc) rc = backend_buf_new(be, bytes, &c->layers[i].v, e);
         if (rc) return rc;
     }
     return 0;
@@ -146,7 +148,7 @@ fail:
 
 void kv_close(kv *c) {
     if (!c) return;
-    for (uint32_t i = 0; c->layers && i < c->config.n_layers; i++) {
+    for (uint32_t i = 0; c->layers && i < c->n_ranks * c->config.n_layers; i++) {
         backend_buf_free(c->layers[i].v);
         backend_buf_free(c->layers[i].k);
     }
@@ -227,9 +229,11 @@ void kv_block_copy_later(kv *c, uint32_t src, uint32_t dst) {
 
 int kv_flush_copies(kv *c, err *e) {
     if (!c->n_copies) return 0;
-    for (uint32_t i = 0; c->layers && i < c->config.n_layers; i++) {
-        int rc = backend_kv_copy(c->config.be, &c->layers[i], c->copies, c->n_copies);
-        if (rc) return err_set(e, rc, "copying KV blocks failed on layer %u", i);
+    const uint32_t n_layers = c->config.n_layers;
+    for (uint32_t i = 0; c->layers && i < c->n_ranks * n_layers; i++) {
+        backend *be = backend_peer(c->config.be, i / n_layers);
+        int rc = backend_kv_copy(be, &c->layers[i], c->copies, c->n_copies);
+        if (rc) return err_set(e, rc, "copying KV blocks failed on layer %u", i % n_layers);
     }
     kv_count(&c->n_copied, c->n_copies);
     for (uint32_t i = 0; i < c->n_copies; i++) {

@@ -1,4 +1,4 @@
-/* fake_pool.h - the three backend calls that core/kv makes, over plain memory, for tests of the
+/* fake_pool.h - the backend calls that core/kv makes, over plain memory, for tests of the
  * pager and the scheduler. With one KV head and head_dim 2 of F32 a slot of the K pool is one
  * uint64_t: tests store there which text the slot stands for. Include in one file of a test only.
  */
@@ -18,6 +18,17 @@ struct backend_buf {
 };
 
 static uint64_t fake_copies;
+static uint32_t fake_ranks = 1; /* of a group; all are one device */
+
+uint32_t backend_n_ranks(const backend *be) {
+    (void)be;
+    return fake_ranks;
+}
+
+backend *backend_peer(backend *be, uint32_t rank) {
+    CHECK(rank < fake_ranks);
+    return be;
+}
 
 int backend_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
     backend_buf *buf = malloc(sizeof *buf);

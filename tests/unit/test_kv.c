@@ -264,6 +264,35 @@ static void test_copies_within_one_round(void) {
     kv_close(c);
 }
 
+/* The ranks of a group have the same blocks: a copy is made on each of them, in each layer. */
+static void test_ranks(void) {
+    struct kv_config config = {.be = (backend *)&fake_device,
+                               .n_layers = 2,
+                               .n_kv_heads = FAKE_HEADS,
+                               .head_dim = FAKE_HEAD_DIM,
+                               .kv_type = QTYPE_F32,
+                               .n_blocks = 4,
+                               .block_tokens = BT,
+                               .max_seqs = 2,
+                               .max_blocks_per_seq = MAX_TABLE};
+    kv *c = NULL;
+    err e;
+    fake_ranks = 3;
+    CHECK(kv_open(&config, &c, &e) == 0);
+    const struct backend_kv *layers = kv_layers(c);
+    kv_seq *a = run(c, abc, 6, 0, 100); /* 0 1 */
+    for (uint32_t i = 0; i < 6; i++)
+        layers[i].k->data[1 * BT + 1] = 1000 + i;
+    kv_seq *f = kv_seq_fork(c, a, 6);
+    CHECK(kv_seq_reserve(c, f, 6, 7) == 0); /* 1 -> 2 */
+    CHECK(kv_flush_copies(c, &e) == 0);
+    for (uint32_t i = 0; i < 6; i++)
+        CHECK(layers[i].k->data[2 * BT + 1] == 1000 + i);
+    check_ok(c);
+    kv_close(c);
+    fake_ranks = 1;
+}
+
 /* Alone in a full cache, a block that only the prefix table shares is written in place. */
 static void test_whole_cache_for_one(void) {
     const int32_t other[8] = {1, 2, 3, 4, 5, 6, 99, 98};
@@ -484,6 +513,7 @@ int main(void) {
     RUN(test_eviction_order);
     RUN(test_fork_copy_on_write);
     RUN(test_copies_within_one_round);
+    RUN(test_ranks);
     RUN(test_whole_cache_for_one);
     RUN(test_no_room);
     RUN(test_prefix_cache_off);
