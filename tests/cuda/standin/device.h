@@ -32,7 +32,8 @@
 #define blockIdx  cudasim_block_idx
 #define blockDim  cudasim_block_dim
 #define gridDim   cudasim_grid_dim
-#define warpSize  32
+
+static const int warpSize __attribute__((unused)) = 32;
 
 using std::max;
 using std::min;

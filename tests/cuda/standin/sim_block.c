@@ -56,6 +56,7 @@ struct warp {
 
 static struct {
     const struct sim_kernel *k;
+    const struct sim_function *f;
     struct cudasim_thread t[SIM_MAX_THREADS], *now;
     struct warp w[SIM_MAX_WARPS];
     uint8_t order[SIM_MAX_WARPS];
@@ -77,8 +78,8 @@ void cudasim_fail(const char *format, ...) {
     fflush(stdout);
     fprintf(stderr, "cudasim: ");
     if (s.k) {
-        fprintf(stderr, "kernel %s, block (%u, %u, %u)", sim_kernel_name(s.k->fn),
-                cudasim_block_idx.x, cudasim_block_idx.y, cudasim_block_idx.z);
+        fprintf(stderr, "kernel %s, block (%u, %u, %u)", s.f->name, cudasim_block_idx.x,
+                cudasim_block_idx.y, cudasim_block_idx.z);
         if (s.now)
             fprintf(stderr, ", thread (%u, %u, %u)", s.now->idx.x, s.now->idx.y, s.now->idx.z);
         fprintf(stderr, ": ");
@@ -377,6 +378,8 @@ static void run_block(uint64_t index) {
                                 (uint32_t)(index / g->x / g->y)};
     s.n_ended = s.n_barrier = s.n_predicate = s.cursor = 0;
     memset(cudasim_shared_bytes, 0xff, s.k->shared); /* NaN, -1 */
+    for (size_t i = 0; i < s.f->n_statics; i++)
+        memset(s.f->statics[i].at, 0xff, s.f->statics[i].bytes);
     init_threads();
     sim_counts.blocks++;
     sim_counts.threads += s.n_threads;
@@ -388,6 +391,7 @@ static void run_block(uint64_t index) {
 }
 
 void sim_kernel_run(const struct sim_kernel *k) {
+    s.f = sim_function(k->fn);
     s.k = k;
     s.n_threads = k->block.x * k->block.y * k->block.z;
     s.n_warps = (s.n_threads + SIM_WARP - 1) / SIM_WARP;

@@ -60,7 +60,18 @@ void sim_memory_reset(int device);
 void sim_warp_run(enum cudasim_op op, uint32_t mask, struct cudasim_lane *const io[SIM_WARP]);
 const char *sim_op_name(enum cudasim_op op);
 
-/* "name(argument)" of a kernel, in a buffer of the callee's. */
-const char *sim_kernel_name(const void *fn);
+/* A kernel. */
+enum { SIM_SHARED = 48 << 10 }; /* bytes of shared memory that need no asking */
+struct sim_function {
+    const void *fn;
+    char name[512];
+    struct {
+        void *at;
+        size_t bytes;
+    } statics[32]; /* its __shared__ variables */
+    size_t n_statics;
+    uint32_t static_bytes, dynamic_max;
+};
+struct sim_function *sim_function(const void *fn);
 
 #endif

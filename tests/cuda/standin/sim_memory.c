@@ -1,6 +1,6 @@
 /* sim_memory.c - device memory, pinned memory, and what may be copied where. A device allocation
- * ends at an unreadable page (but for up to 255 bytes, checked when it is freed), another lies in
- * front of it; it begins as NaN and -1. */
+ * ends at an unreadable page (but for up to 255 bytes), another lies
+ * in front of it; what is between is checked when it is freed; it begins as NaN and -1. */
 #include "sim_int.h"
 
 #include <stdio.h>
@@ -48,6 +48,10 @@ static cudaError_t keep(struct memory m) {
 
 static void drop(struct memory *m) {
     if (m->where == SIM_DEVICE) {
+        for (char *c = m->map + PAGE; c < m->p; c++)
+            if (*c != (char)0xff)
+                cudasim_fail("memory at %p (%llu bytes) was written %lld bytes in front of it",
+                             (void *)m->p, (unsigned long long)m->bytes, (long long)(m->p - c));
         for (char *c = m->p + m->bytes; c < m->map + m->map_bytes - PAGE; c++)
             if (*c != (char)0xff)
                 cudasim_fail("memory at %p (%llu bytes) was written %lld bytes behind its end",
@@ -73,6 +77,7 @@ static cudaError_t alloc(void **out, size_t bytes, enum sim_where where) {
         return cudaErrorMemoryAllocation;
     }
     char *p = map + PAGE + pages - round;
+    memset(map + PAGE, 0xff, (size_t)(p - map - PAGE));
     memset(p, 0xff, bytes < 64 << 20 ? bytes : 64 << 20);
     memset(p + bytes, 0xff, round - bytes);
     *out = p;

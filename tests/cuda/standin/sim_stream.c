@@ -59,12 +59,6 @@ static long n_launches, n_syncs;
 static int n_captures_strict;
 static __thread size_t next_args_bytes;
 
-static struct {
-    const void *fn;
-    int dynamic;
-} attributes[1024];
-static size_t n_attributes;
-
 static void *must(void *p) {
     if (!p) cudasim_fail("no memory for the stand-in");
     return p;
@@ -445,28 +439,17 @@ void cudasim_next_args_bytes(size_t n) {
     next_args_bytes = n;
 }
 
-static int *dynamic_of(const void *fn) {
-    size_t i = 0;
-    while (i < n_attributes && attributes[i].fn != fn)
-        i++;
-    if (i == n_attributes) {
-        if (i == sizeof attributes / sizeof *attributes) cudasim_fail("more than %zu kernels", i);
-        attributes[n_attributes].fn = fn;
-        attributes[n_attributes++].dynamic = 48 << 10;
-    }
-    return &attributes[i].dynamic;
-}
-
 cudaError_t cudaFuncSetAttribute(const void *fn, enum cudaFuncAttribute attr, int value) {
     cudaError_t rc = sim_enter();
     if (rc) return sim_leave(rc);
     if (!fn) return sim_leave(cudaErrorInvalidDeviceFunction);
     if (attr == cudaFuncAttributePreferredSharedMemoryCarveout)
         return sim_leave(value < -1 || value > 100 ? cudaErrorInvalidValue : cudaSuccess);
+    struct sim_function *f = sim_function(fn);
     if (attr != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-        (uint32_t)value > sim_shared_optin())
+        (uint32_t)value + f->static_bytes > sim_shared_optin())
         return sim_leave(cudaErrorInvalidValue);
-    *dynamic_of(fn) = value > 48 << 10 ? value : 48 << 10;
+    f->dynamic_max = (uint32_t)value;
     return sim_leave(cudaSuccess);
 }
 
@@ -476,7 +459,9 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr, const void *f
     if (rc) return sim_leave(rc);
     *attr = (struct cudaFuncAttributes){.maxThreadsPerBlock = SIM_MAX_THREADS,
                                         .numRegs = 64,
-                                        .maxDynamicSharedSizeBytes = *dynamic_of(fn)};
+                                        .sharedSizeBytes = sim_function(fn)->static_bytes,
+                                        .maxDynamicSharedSizeBytes =
+                                            (int)sim_function(fn)->dynamic_max};
     return sim_leave(cudaSuccess);
 }
 
@@ -487,7 +472,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const voi
     if (!rc && (block_size < 1 || !blocks)) rc = cudaErrorInvalidValue;
     if (rc) return sim_leave(rc);
     size_t n = (sim_shared_optin() == 99 << 10 ? 1536u : 2048u) / (unsigned)block_size;
-    size_t fits = (sim_shared_optin() + 1024) / (dynamic + 1024);
+    size_t fits = (sim_shared_optin() + 1024) / (dynamic + sim_function(fn)->static_bytes + 1024);
     *blocks = (int)(n < fits ? n : fits);
     if (*blocks > 32) *blocks = 32;
     if (block_size > SIM_MAX_THREADS) *blocks = 0;
@@ -500,12 +485,13 @@ static cudaError_t check_config(const cudaLaunchConfig_t *c, const void *fn) {
         !b->y || !b->z || b->x > 1024 || b->y > 1024 || b->z > 64 ||
         (uint64_t)b->x * b->y * b->z > SIM_MAX_THREADS) {
         fprintf(stderr, "cudasim: kernel %s: grid (%u, %u, %u) of blocks (%u, %u, %u)\n",
-                sim_kernel_name(fn), g->x, g->y, g->z, b->x, b->y, b->z);
+                sim_function(fn)->name, g->x, g->y, g->z, b->x, b->y, b->z);
         return cudaErrorInvalidConfiguration;
     }
-    if (c->dynamicSmemBytes > (size_t)*dynamic_of(fn)) {
-        fprintf(stderr, "cudasim: kernel %s: %zu bytes of dynamic shared memory, %d allowed\n",
-                sim_kernel_name(fn), c->dynamicSmemBytes, *dynamic_of(fn));
+    const struct sim_function *f = sim_function(fn);
+    if (c->dynamicSmemBytes > f->dynamic_max) {
+        fprintf(stderr, "cudasim: kernel %s: %zu bytes of dynamic shared memory, %u allowed\n",
+                f->name, c->dynamicSmemBytes, f->dynamic_max);
         return cudaErrorInvalidValue;
     }
     for (unsigned i = 0; i < c->numAttrs; i++)
@@ -535,7 +521,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *fn, voi
     if ((rc = launched(s, check_config(c, fn)))) return sim_leave(rc);
     if (!bytes || bytes > 4096) /* CUDA's limit before sm_70's 32764 */
         cudasim_fail("launch of %s: %zu bytes of arguments (cudasim_next_args_bytes)",
-                     sim_kernel_name(fn), bytes);
+                     sim_function(fn)->name, bytes);
     struct op o = {.kind = KERNEL};
     o.kernel = (struct sim_kernel){fn, c->gridDim, c->blockDim, c->dynamicSmemBytes, NULL, bytes};
     o.kernel.args = must(malloc(bytes));

@@ -1,0 +1,267 @@
+/* test_standin_runtime.h - the second half of test_standin.cu: streams, graphs, memory, failures,
+ * and the faults of kernels that the stand-in must report. */
+
+namespace {
+
+struct step_args {
+    uint32_t *x;
+    uint32_t add;
+    uint32_t pad[100]; /* arguments of some length: kept until the graph is gone */
+    uint32_t last;
+};
+
+CUDA_KERNEL(32) step(CUDA_ARGS(struct step_args) a) {
+    pdl_wait();
+    a.x[threadIdx.x] = a.x[threadIdx.x] * 3 + a.add + a.last;
+}
+
+void test_graph() {
+    device<uint32_t> x(std::vector<uint32_t>(32, 1)), y(32);
+    uint32_t *pinned;
+    CHECK(!cudaMallocHost((void **)&pinned, 32 * sizeof *pinned));
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK(!cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (uint32_t i = 0; i < 3; i++) {
+        step_args a = {x.p, i, {}, 10};
+        CHECK(!launch(step, a, 1, 32));
+        memset(&a, 0x55, sizeof a);
+    }
+    CHECK(!cudaMemcpyAsync(y.p, x.p, 128, cudaMemcpyDeviceToDevice, stream));
+    CHECK(!cudaMemcpyAsync(pinned, y.p, 128, cudaMemcpyDeviceToHost, stream));
+    CHECK(!cudaMemsetAsync(y.p, 0, 64, stream));
+    CHECK(!cudaStreamEndCapture(stream, &graph));
+    CHECK(x.get()[0] == 1); /* nothing ran */
+    CHECK(!cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(!cudaGraphDestroy(graph));
+    uint32_t want = 1;
+    for (int i = 0; i < 3; i++) {
+        CHECK(!cudaGraphLaunch(exec, stream));
+        CHECK(!cudaStreamSynchronize(stream));
+        want = ((want * 3 + 10) * 3 + 11) * 3 + 12;
+        CHECK(pinned[31] == want && x.get()[7] == want);
+        CHECK(y.get()[0] == 0 && y.get()[31] == want);
+    }
+    CHECK(!cudaGraphExecDestroy(exec));
+
+    /* Waiting for a stream that is captured, and memory while it is. */
+    CHECK(!cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) ==
+          cudaErrorIllegalState);
+    CHECK(cudaStreamSynchronize(stream) == cudaErrorStreamCaptureUnsupported);
+    CHECK(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated && !graph);
+    CHECK(!cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    void *p;
+    CHECK(cudaMalloc(&p, 16) == cudaErrorStreamCaptureUnsupported);
+    CHECK(cudaStreamEndCapture(stream, &graph) == cudaErrorStreamCaptureInvalidated && !graph);
+    CHECK(cudaStreamEndCapture(stream, &graph) == cudaErrorIllegalState);
+    CHECK(cudaGetLastError() == cudaErrorIllegalState && cudaGetLastError() == cudaSuccess);
+    CHECK(!cudaFreeHost(pinned));
+}
+
+void test_late() {
+    device<uint32_t> x(std::vector<uint32_t>(32, 1));
+    uint32_t *pinned;
+    CHECK(!cudaMallocHost((void **)&pinned, 128));
+    cudasim_option_set("CUDASIM_LATE", "1");
+    for (int i = 0; i < 32; i++)
+        pinned[i] = 5;
+    CHECK(!cudaMemcpyAsync(x.p, pinned, 128, cudaMemcpyHostToDevice, stream));
+    pinned[0] = 6; /* too soon: the copy takes it */
+    CHECK(!launch(step, {x.p, 1, {}, 0}, 1, 32));
+    CHECK(!cudaMemcpyAsync(pinned, x.p, 128, cudaMemcpyDeviceToHost, stream));
+    CHECK(pinned[1] == 5);
+    CHECK(cudaStreamQuery(stream) == cudaErrorNotReady && !cudaStreamQuery(stream));
+    CHECK(pinned[0] == 19 && pinned[1] == 16);
+
+    /* From pageable memory: taken within the call. To it: there when the call returns. */
+    uint32_t own[32] = {9};
+    CHECK(!cudaMemcpyAsync(x.p, own, 128, cudaMemcpyHostToDevice, stream));
+    own[0] = 0;
+    CHECK(!cudaMemcpyAsync(own, x.p, 128, cudaMemcpyDeviceToHost, stream));
+    CHECK(own[0] == 9);
+    cudasim_option_set("CUDASIM_LATE", getenv("CUDASIM_LATE"));
+    CHECK(!cudaFreeHost(pinned));
+}
+
+void test_events() {
+    cudaStream_t other;
+    cudaEvent_t event, second;
+    device<uint32_t> x(std::vector<uint32_t>(32, 1));
+    CHECK(!cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    CHECK(!cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    CHECK(!cudaEventCreateWithFlags(&second, cudaEventDefault));
+    CHECK(!cudaEventQuery(event));
+    cudasim_option_set("CUDASIM_LATE", "1");
+    CHECK(!launch(step, {x.p, 1, {}, 0}, 1, 32));
+    CHECK(!cudaEventRecord(event, stream));
+    CHECK(!launch(step, {x.p, 100, {}, 0}, 1, 32));
+    CHECK(!cudaStreamWaitEvent(other, event, 0));
+    CHECK(!launch(step, {x.p, 2, {}, 0}, 1, 32, 0, other));
+    CHECK(!cudaEventRecord(second, other));
+    CHECK(cudaEventQuery(second) == cudaErrorNotReady);
+    CHECK(x.get()[0] == 14); /* (1 * 3 + 1) * 3 + 2: what followed the event has not run */
+    CHECK(!cudaEventQuery(second) && !cudaEventSynchronize(second));
+    CHECK(!cudaStreamSynchronize(stream) && x.get()[0] == 142);
+    float ms;
+    CHECK(cudaEventElapsedTime(&ms, event, second) == cudaErrorInvalidResourceHandle);
+    CHECK(!cudaEventElapsedTime(&ms, second, second) && ms == 0);
+    cudasim_option_set("CUDASIM_LATE", getenv("CUDASIM_LATE"));
+
+    /* Fork and join under capture. */
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK(!cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
+    CHECK(!cudaEventRecord(event, stream) && !cudaStreamWaitEvent(other, event, 0));
+    CHECK(!launch(step, {x.p, 7, {}, 0}, 1, 32, 0, other));
+    CHECK(!cudaEventRecord(second, other) && !cudaStreamWaitEvent(stream, second, 0));
+    CHECK(cudaEventQuery(event) == cudaErrorCapturedEvent);
+    CHECK(!cudaStreamEndCapture(stream, &graph) && !cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(x.get()[0] == 142 && !cudaGraphLaunch(exec, stream) && !cudaStreamSynchronize(stream));
+    CHECK(x.get()[0] == 433);
+    CHECK(!cudaGraphExecDestroy(exec) && !cudaGraphDestroy(graph));
+    cudaGetLastError();
+    CHECK(!cudaEventDestroy(event) && !cudaEventDestroy(second) && !cudaStreamDestroy(other));
+}
+
+void test_memory() {
+    size_t free0, free1, total;
+    CHECK(!cudaMemGetInfo(&free0, &total));
+    device<uint8_t> x(1000);
+    CHECK(!cudaMemGetInfo(&free1, &total) && free0 - free1 == 1000);
+    CHECK(x.get()[999] == 0xff && (uintptr_t)x.p % 256 == 0);
+    std::vector<uint8_t> h(2000);
+    CHECK(cudaMemcpy(x.p, h.data(), 1001, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
+    CHECK(cudaMemcpy(h.data(), x.p + 500, 501, cudaMemcpyDeviceToHost) == cudaErrorInvalidValue);
+    CHECK(cudaMemcpy(x.p, h.data(), 10, cudaMemcpyDeviceToHost) == cudaErrorInvalidValue);
+    CHECK(cudaMemset(h.data(), 0, 10) == cudaErrorInvalidValue);
+    CHECK(!cudaMemset(x.p + 1, 3, 998) && x.get()[0] == 0xff && x.get()[998] == 3);
+    CHECK(cudaFree(x.p + 1) == cudaErrorInvalidValue && !cudaFree(nullptr));
+    void *p;
+    CHECK(cudaMalloc(&p, total) == cudaErrorMemoryAllocation && !p);
+    CHECK(cudaHostGetDevicePointer(&p, h.data(), 0) == cudaErrorInvalidValue);
+    CHECK(!cudaHostRegister(h.data(), h.size(), 0) && !cudaHostGetDevicePointer(&p, h.data(), 0));
+    CHECK(cudaHostRegister(h.data(), 1, 0) == cudaErrorHostMemoryAlreadyRegistered);
+    CHECK(!cudaHostUnregister(h.data()));
+    CHECK(cudaHostUnregister(h.data()) == cudaErrorHostMemoryNotRegistered);
+    cudaGetLastError();
+}
+
+void test_launch_limits() {
+    device<uint32_t> x(std::vector<uint32_t>(32, 1));
+    step_args a = {x.p, 0, {}, 0};
+    CHECK(launch(step, a, dim3(0, 1, 1), 32) == cudaErrorInvalidConfiguration);
+    CHECK(launch(step, a, dim3(1, 65536, 1), 32) == cudaErrorInvalidConfiguration);
+    CHECK(launch(step, a, 1, 1025) == cudaErrorInvalidConfiguration);
+    CHECK(launch(step, a, 1, dim3(1, 1, 65)) == cudaErrorInvalidConfiguration);
+    CHECK(launch(step, a, 1, 0) == cudaErrorInvalidConfiguration);
+    CHECK(launch(step, a, 1, 32, 49153) == cudaErrorInvalidValue);
+    CHECK(!launch(step, a, 1, 32, 49152));
+    const void *fn = (const void *)step;
+    auto most = cudaFuncAttributeMaxDynamicSharedMemorySize;
+    CHECK(cudaFuncSetAttribute(fn, most, (227 << 10) + 1) == cudaErrorInvalidValue);
+    CHECK(!cudaFuncSetAttribute(fn, most, 227 << 10) && !launch(step, a, 1, 32, 227 << 10));
+    CHECK(cudaPeekAtLastError() == cudaErrorInvalidValue && cudaGetLastError());
+    CHECK(!cudaStreamSynchronize(stream) && x.get()[0] == 9);
+    int n;
+    CHECK(!cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, fn, 256, 100 << 10) && n == 2);
+}
+
+void test_failures() {
+    device<uint32_t> x(std::vector<uint32_t>(32, 1));
+    void *p, *q;
+    cudasim_option_set("CUDASIM_FAIL", "malloc:2");
+    CHECK(!cudaMalloc(&p, 16) && cudaMalloc(&q, 16) == cudaErrorMemoryAllocation);
+    CHECK(cudaMalloc(&q, 16) == cudaErrorMemoryAllocation && !cudaFree(p));
+    CHECK(!launch(step, {x.p, 0, {}, 0}, 1, 32) && !cudaStreamSynchronize(stream));
+    cudasim_option_set("CUDASIM_FAIL", "launch:2");
+    CHECK(!launch(step, {x.p, 0, {}, 0}, 1, 32));
+    CHECK(launch(step, {x.p, 0, {}, 0}, 1, 32) == cudaErrorIllegalAddress);
+    CHECK(cudaMalloc(&q, 16) == cudaErrorIllegalAddress);
+    CHECK(cudaStreamSynchronize(stream) == cudaErrorIllegalAddress);
+    CHECK(cudaGetLastError() == cudaErrorIllegalAddress && cudaGetLastError() != cudaSuccess);
+    cudasim_option_set("CUDASIM_FAIL", "sync:1");
+    CHECK(!cudaStreamQuery(stream));
+    CHECK(cudaStreamSynchronize(stream) == cudaErrorECCUncorrectable);
+    CHECK(cudaStreamQuery(stream) == cudaErrorECCUncorrectable);
+    cudasim_option_set("CUDASIM_FAIL", nullptr);
+    cudaGetLastError();
+    CHECK(!cudaStreamSynchronize(stream) && x.get()[0] == 9);
+    int n = -1;
+    cudasim_option_set("CUDASIM_DEVICES", "0");
+    CHECK(cudaGetDeviceCount(&n) == cudaErrorNoDevice && n == 0);
+    cudasim_option_set("CUDASIM_DEVICES", "2");
+    CHECK(!cudaGetDeviceCount(&n) && n == 2 && !cudaSetDevice(1));
+    CHECK(cudaStreamSynchronize(stream) == cudaErrorInvalidResourceHandle);
+    CHECK(!cudaSetDevice(0) && cudaSetDevice(2) == cudaErrorInvalidDevice);
+    cudasim_option_set("CUDASIM_DEVICES", getenv("CUDASIM_DEVICES"));
+    cudaGetLastError();
+}
+
+/* ---- faults ---- */
+
+struct fault_args {
+    uint32_t *x;
+    uint32_t which;
+};
+
+CUDA_KERNEL(64) faulty(CUDA_ARGS(struct fault_args) a) {
+    CUDA_SHARED(uint32_t, s);
+    uint32_t t = threadIdx.x;
+    if (a.which == 0) return; /* no pdl_wait */
+    pdl_wait();
+    if (a.which == 1 && t < 40) return; /* before a barrier */
+    if (a.which == 2 && t % 2) __syncthreads();
+    if (a.which == 3 && t % 2) a.x[t] = __shfl_xor_sync(CUDA_ALL, t, 1);
+    if (a.which == 4) a.x[t] = t % 2 ? __shfl_xor_sync(CUDA_ALL, t, 1) : __ballot_sync(CUDA_ALL, 1);
+    if (a.which == 5) a.x[t] = __shfl_sync(1u << (t + 1) % 32, t, 0);
+    if (a.which == 6) s[t * 16] = 1;         /* beyond what the launch gave */
+    if (a.which == 7 && t % 32 >= 4) return; /* a product without them */
+    if (a.which == 7) {
+        uint32_t d[4];
+        ldmatrix4(d, s);
+    }
+    if (a.which == 8) a.x[0] = load_stream8((char *)a.x + 4).x;
+    if (a.which == 9) async_copy16(s + 1, a.x);
+    if (a.which == 10) a.x[-1 - (int)t] = 1;
+    __syncthreads();
+}
+
+template <int which> std::string fault_of() {
+    return fault([] {
+        device<uint32_t> x(1024 + 1);
+        launch(faulty, {x.p, which}, 1, 64, 1024);
+    });
+}
+
+/* Written behind its end, within the rest of 256 bytes: found when it is freed. */
+CUDA_KERNEL(64) behind(CUDA_ARGS(struct fault_args) a) {
+    pdl_wait();
+    a.x[5 + threadIdx.x % 2] = 1;
+}
+
+void test_faults() {
+    std::string s = fault_of<0>();
+    CHECK_MSG(has(s, "without pdl_wait") && has(s, "faulty") && has(s, "block (0, 0, 0)"), "%s",
+              s.c_str());
+    CHECK(has(fault_of<1>(), "24 threads wait in __syncthreads, 40 have ended"));
+    CHECK(has(fault_of<2>(), "divergence"));
+    CHECK(has(fault_of<3>(), "divergence"));
+    CHECK(has(fault_of<4>(), "divergence"));
+    CHECK(has(fault_of<5>(), "lacks the calling lane"));
+    CHECK(fault_of<6>() == "signal");
+    CHECK(has(fault_of<7>(), "all 32 must be there"));
+    CHECK(has(fault_of<8>(), "not aligned"));
+    CHECK(has(fault_of<9>(), "not aligned"));
+    CHECK(has(fault_of<10>(), "bytes in front of it"));
+    CHECK(fault_of<11>() == "");
+    s = fault([] {
+        device<uint32_t> x(5);
+        launch(behind, {x.p, 0}, 1, 64);
+        cudaStreamSynchronize(stream);
+    });
+    CHECK_MSG(has(s, "written 4 bytes behind its end") || has(s, "written 1 bytes behind its end"),
+              "%s", s.c_str());
+}
+
+} // namespace
