@@ -469,17 +469,6 @@ int backend_top(backend *be, const struct op_top *a) {
     return a->n_rows ? be->vt->top(be, a) : 0;
 }
 
-uint32_t backend_linear_chunk(uint32_t head_dim) {
-    return head_dim == 64    ? BACKEND_LINEAR_CHUNK_64
-           : head_dim == 128 ? BACKEND_LINEAR_CHUNK_128
-                             : 0;
-}
-
-uint64_t backend_linear_state_bytes(uint32_t head_dim) {
-    uint64_t chunk = backend_linear_chunk(head_dim);
-    return chunk ? (head_dim + 2 * chunk) * head_dim * sizeof(float) : 0;
-}
-
 int backend_linear_attention(backend *be, const struct op_linear_attention *a) {
     uint64_t cols = (uint64_t)a->n_heads * a->head_dim,
              state = backend_linear_state_bytes(a->head_dim);

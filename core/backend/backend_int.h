@@ -94,6 +94,17 @@ struct backend_weight {
     uint64_t bytes; /* of device memory beside the caller's data */
 };
 
+/* For devices that take linear attention chunk by chunk: they number the chunks of a step (task)
+ * and have room for the sums (n_heads, head_dim, head_dim) f32 of some of them; a step with more
+ * goes in passes, from one to the next through S in the slots. Room for 128 chunks of 32 heads of
+ * 64 values: 4096 rows. */
+enum { BACKEND_LINEAR_STATES = 64 << 20 };
+/* Numbers for the chunks of n_seqs sequences. */
+uint64_t backend_linear_tasks(uint64_t n_rows, uint64_t n_seqs, uint32_t head_dim);
+uint32_t backend_linear_pass(const struct backend_linear_limits *l, uint32_t max_rows); /* tasks */
+/* Of a pass; 0: there is no linear attention. */
+uint64_t backend_linear_pass_bytes(const struct backend_linear_limits *l, uint32_t max_rows);
+
 /* Any thread. */
 static inline void backend_count_kernel(backend *be, uint32_t kernel) {
     atomic_fetch_add_explicit(&be->kernel_counts[kernel], 1, memory_order_relaxed);

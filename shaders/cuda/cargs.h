@@ -91,4 +91,25 @@ struct cargs_top {
     uint32_t n_cols, k, n_slices, slice_cols;
 };
 
+/* ---- linear_attention.cu ---- */
+enum { CUDA_LINEAR_CHUNK_64 = 32, CUDA_LINEAR_CHUNK_128 = 16, CUDA_LINEAR_THREADS = 256 };
+enum cuda_linear_kernel {
+    CUDA_LINEAR_CHUNKS,
+    CUDA_LINEAR_SCAN,
+    CUDA_LINEAR_OUTPUTS,
+    CUDA_LINEAR_KEEP,
+    CUDA_LINEAR_STEP
+};
+struct cargs_linear_attention {
+    const float *q, *k, *v; /* (n_rows, n_heads, head_dim) */
+    const int32_t *pos, *row_start, *slots;
+    const float *decay; /* (n_heads) or NULL: 1 */
+    float *state;       /* (n_slots, n_heads, a slot and head) */
+    float *out;         /* (n_rows, n_heads, head_dim) */
+    float *states;      /* (n_tasks, n_heads, head_dim, head_dim) scratch */
+    uint32_t n_seqs, n_heads, n_slots;
+    uint32_t first_task, n_tasks; /* of this pass */
+    float scale;
+};
+
 #endif

@@ -2,6 +2,8 @@
 #ifndef INFERD_SHADERS_CUDA_KERNELS_H
 #define INFERD_SHADERS_CUDA_KERNELS_H
 
+#include "shaders/cuda/cargs.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -14,9 +16,10 @@ const void *cuda_kv_copy_kernel(void);
 /* finish.cu */
 const void *cuda_finish_kernel(void);
 
-/* rope.cu, top.cu */
+/* rope.cu, top.cu, linear_attention.cu */
 const void *cuda_rope_store_kernel(void);
 const void *cuda_top_kernel(void);
+const void *cuda_linear_attention_kernel(enum cuda_linear_kernel kernel, uint32_t head_dim);
 
 #ifdef __cplusplus
 }

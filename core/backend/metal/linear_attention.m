@@ -2,36 +2,16 @@
  * kernel for all of it where every sequence has one row. Owns nothing. */
 #include "core/backend/metal/metal_int.h"
 
-/* Sums of chunks that there is room for: a step with more of them goes in passes, from one to the
- * next through S in the slots. 128 chunks of 32 heads of 64 values: 4096 rows. */
-enum { STATES_BYTES = 64 << 20, THREADS = 256 };
+enum { THREADS = 256 };
 
 _Static_assert(KARGS_LINEAR_CHUNK_64 == BACKEND_LINEAR_CHUNK_64 &&
                    KARGS_LINEAR_CHUNK_128 == BACKEND_LINEAR_CHUNK_128,
                "the kernels' chunks are the slots'");
 
-/* Numbers that the kernels give to the chunks of n_seqs sequences. */
-static uint64_t n_tasks(uint64_t n_rows, uint64_t n_seqs, uint32_t chunk) {
-    return n_rows / chunk + 2 * n_seqs;
-}
-
-/* Chunks of a pass. */
-static uint32_t pass_tasks(const backend *be) {
-    const struct backend_linear_limits *l = &be->linear_attention;
-    uint64_t state = (uint64_t)l->n_heads * l->head_dim * l->head_dim * sizeof(float);
-    uint64_t most = n_tasks(be->max_rows, be->max_rows, backend_linear_chunk(l->head_dim));
-    uint64_t n = STATES_BYTES / state;
-    if (n < 1) n = 1;
-    return (uint32_t)(n < most ? n : most);
-}
-
 int metal_linear_attention_scratch(struct metal_backend *m, const struct backend_config *c,
                                    err *e) {
-    const struct backend_linear_limits *l = &c->linear_attention;
-    if (!l->n_heads) return 0;
-    uint64_t state = (uint64_t)l->n_heads * l->head_dim * l->head_dim * sizeof(float);
-    return backend_buf_new(&m->base, pass_tasks(&m->base) * state,
-                           &m->scratch[METAL_SCRATCH_STATES], e);
+    uint64_t bytes = backend_linear_pass_bytes(&c->linear_attention, c->max_rows);
+    return bytes ? backend_buf_new(&m->base, bytes, &m->scratch[METAL_SCRATCH_STATES], e) : 0;
 }
 
 /* A launch of `kernel` with everything bound, but for its grid and traffic. */
@@ -122,8 +102,8 @@ int metal_linear_attention(backend *be, const struct op_linear_attention *a) {
                                           .has_decay = a->decay != NULL,
                                           .scale = a->scale};
     if (a->n_seqs == a->n_rows) return run_step(m, a, &args);
-    const uint64_t all = n_tasks(a->n_rows, a->n_seqs, backend_linear_chunk(a->head_dim));
-    const uint32_t most = pass_tasks(be);
+    const uint64_t all = backend_linear_tasks(a->n_rows, a->n_seqs, a->head_dim);
+    const uint32_t most = backend_linear_pass(&be->linear_attention, be->max_rows);
     int rc = 0;
     for (uint64_t at = 0; at < all && !rc; at += args.n_tasks) {
         args.first_task = (uint32_t)at;
