@@ -1,6 +1,6 @@
 /* be.h - what tests of the backend share: opening each set of kernels of this machine (the CPU's
- * instruction sets, and "metal" in a build that has it), buffers from arrays, a seeded generator.
- * Failures to set up end the test binary. Single thread. */
+ * instruction sets, "metal" in a build that has it, "cuda" where there is one), buffers from
+ * arrays, a seeded generator. Failures to set up end the test binary. Single thread. */
 #ifndef INFERD_TESTS_BE_H
 #define INFERD_TESTS_BE_H
 
@@ -34,15 +34,26 @@ static inline void be_args(int argc, char **argv) {
     if (be_quick) printf("quick set\n");
 }
 
+/* Is this one of be_isas a device beside the CPU? Those have kernels for the shapes of models
+ * alone, and take long to open. */
+static inline bool be_is_device_set(const char *isa) {
+    return strcmp(isa, "metal") == 0 || strcmp(isa, "cuda") == 0;
+}
+
+/* The device and the instruction set of `isa`, one of be_isas, or "" or NULL for the CPU's best. */
+static inline void be_name_set(struct backend_config *config, const char *isa) {
+    bool device = isa && be_is_device_set(isa);
+    config->name = device ? isa : "cpu";
+    config->isa = device ? NULL : isa;
+}
+
 /* Opens config with kernels `isa`, one of be_isas, or "" or NULL for the CPU's best. NULL when this
  * machine lacks them, or they are not those asked for. */
 static inline backend *be_open_config(struct backend_config config, const char *isa) {
     backend *be;
     err e = {0};
-    bool metal = isa && strcmp(isa, "metal") == 0;
     if (isa && *isa && be_only && strcmp(isa, be_only) != 0) return NULL;
-    config.name = metal ? "metal" : "cpu";
-    config.isa = metal ? NULL : isa;
+    be_name_set(&config, isa);
     int rc = backend_open(&config, &be, &e);
     be_need(rc == 0 || rc == ERR_UNSUPPORTED, e.msg);
     return rc ? NULL : be;
@@ -65,7 +76,8 @@ static inline backend *be_open_bits(const char *isa, int n_threads, int bits) {
 }
 
 /* The CPU rounds the input of products with quantized weights and computes everything else to the
- * last bits; Metal keeps f32, has transcendental functions of a few ulp and flushes denormals. */
+ * last bits; Metal keeps f32, has transcendental functions of a few ulp and flushes denormals; CUDA
+ * rounds inputs of products to 16 bits. */
 static inline bool be_is_cpu(const backend *be) {
     return strcmp(backend_name(be), "cpu") == 0;
 }
@@ -165,9 +177,7 @@ static inline void be_fill(float *x, uint64_t n, float scale) {
 /* The sets that tests go through. */
 static const char *const be_isas[] = {
 #if defined(__aarch64__)
-    "generic",
-    "neon",
-    "i8mm",
+    "generic", "neon", "i8mm",
 #else
     "generic",
     "avx2",
@@ -177,11 +187,10 @@ static const char *const be_isas[] = {
 #ifdef INFERD_METAL
     "metal",
 #endif
+#if !defined(__APPLE__)
+    "cuda", /* linked in or a module; mostly neither */
+#endif
 };
-
-static inline bool be_is_metal_set(const char *isa) {
-    return strcmp(isa, "metal") == 0;
-}
 
 /* Has this machine set `isa`, with kernels for such heads in blocks of 16? */
 static inline bool be_has(const char *isa, uint32_t head_dim, int kv_type) {
@@ -193,10 +202,10 @@ static inline bool be_has(const char *isa, uint32_t head_dim, int kv_type) {
     return has;
 }
 
-/* Has set `isa` attention for such a cache? Metal's kernels are made for the shapes of models. */
+/* Has set `isa` attention for such a cache? Devices' kernels are made for the shapes of models. */
 static inline bool be_attends(const char *isa, const struct backend_kv *kv) {
-    return !be_is_metal_set(isa) || (kv->head_dim % 8 == 0 && kv->head_dim <= 256 &&
-                                     kv->block_tokens % 4 == 0 && 128 % kv->block_tokens == 0);
+    return !be_is_device_set(isa) || (kv->head_dim % 8 == 0 && kv->head_dim <= 256 &&
+                                      kv->block_tokens % 4 == 0 && 128 % kv->block_tokens == 0);
 }
 
 /* Of these, NULL for one that shares all kernels but products with the one before it. */

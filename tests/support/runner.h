@@ -46,9 +46,10 @@ static inline void runner_open(struct runner *r, const struct runner_config *c) 
     err e = {0};
     memset(r, 0, sizeof *r);
     runner_need(model_read_hparams(c->path, &r->hp, &e), &e);
-    bool metal = c->isa && strcmp(c->isa, "metal") == 0; /* be.h: be_isas */
-    struct backend_config config = {.name = metal ? "metal" : "cpu",
-                                    .isa = metal ? NULL : c->isa,
+    /* be.h: be_isas */
+    bool device = c->isa && (strcmp(c->isa, "metal") == 0 || strcmp(c->isa, "cuda") == 0);
+    struct backend_config config = {.name = device ? c->isa : "cpu",
+                                    .isa = device ? NULL : c->isa,
                                     .n_threads = c->n_threads,
                                     .max_rows = c->max_rows,
                                     .activation_bits =

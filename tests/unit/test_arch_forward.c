@@ -189,7 +189,7 @@ static void add_experts(struct maker *m, int i) {
 
 /* Odd halves, where the kernels are not made for the sizes of models alone (be_has). */
 static uint32_t head_dim(void) {
-    return be_only && be_is_metal_set(be_only) ? 16 : 14;
+    return be_only && be_is_device_set(be_only) ? 16 : 14;
 }
 
 /* Sizes that are odd where they may be; nothing special. */

@@ -290,7 +290,7 @@ static struct trial new_trial(uint32_t dim, uint32_t n_heads, bool decay) {
                           .decay = decay ? decays : NULL};
 }
 
-static const char *const sets[] = {"generic", "metal"};
+static const char *const sets[] = {"generic", "metal", "cuda"};
 
 static void check_lengths(const uint32_t *lens, uint32_t n, struct trial shape, uint32_t most) {
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
@@ -369,10 +369,10 @@ static void test_refused(void) {
 }
 
 /* Slots are read by the device alone there: rows of a sequence with one that is not are left. */
-static void test_metal_slot(void) {
+static void check_slot(const char *set) {
     struct trial t = new_trial(64, 1, false);
     for (uint32_t n_rows = 2; n_rows <= 3; n_rows++) { /* a row each; several */
-        struct device d = open_device(&t, "metal", 1);
+        struct device d = open_device(&t, set, 1);
         if (!d.be) return;
         float x[3 * 64];
         be_fill(x, 3 * 64, 1);
@@ -393,12 +393,17 @@ static void test_metal_slot(void) {
     }
 }
 
+static void test_device_slot(void) {
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
+        if (be_is_device_set(sets[i])) check_slot(sets[i]);
+}
+
 int main(int argc, char **argv) {
     be_args(argc, argv);
     RUN(test_dim_64);
     RUN(test_dim_128);
     RUN(test_passes);
     RUN(test_refused);
-    RUN(test_metal_slot);
+    RUN(test_device_slot);
     return check_done();
 }

@@ -242,12 +242,12 @@ static void test_rope_store(void) {
 
 /* ---- bitwise ---- */
 
-/* The rows one by one, on a device that has done nothing else and has one thread. Metal's is opened
- * once: it remembers nothing of an op, and to open it takes long. */
+/* The rows one by one, on a device that has done nothing else and has one thread. Others than
+ * the CPU are opened once: they remember nothing of an op, and to open them takes long. */
 static void run_alone(const char *isa, struct rope_rows *r) {
     backend *be = be_open(isa, 1);
     for (uint32_t i = 0; i < r->n; i++) {
-        if (i && !be_is_metal_set(isa)) {
+        if (i && !be_is_device_set(isa)) {
             backend_close(be);
             be = be_open(isa, 1);
         }

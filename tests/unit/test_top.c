@@ -86,7 +86,7 @@ static void test_top(void) {
     static const uint32_t cols[] = {1, 2, 19, 63, 64, 65, 99, 127, 129, 989, 4096, 32003};
     static const uint32_t ks[] = {1, 2, 7, 40, 63, 64};
     for (int i = 0; i < BE_N_ISAS; i++) {
-        backend *be = i == 0 || be_is_metal_set(be_isas[i]) ? open_set(be_isas[i]) : NULL;
+        backend *be = i == 0 || be_is_device_set(be_isas[i]) ? open_set(be_isas[i]) : NULL;
         if (!be) continue;
         be_seed = 17;
         for (size_t c = 0; c < sizeof cols / sizeof cols[0]; c++)
