@@ -99,6 +99,10 @@ static void *map(size_t bytes) {
     return p;
 }
 
+static bool same_place(const char *file, int line, const char *file2, int line2) {
+    return line == line2 && (file == file2 || !strcmp(file, file2));
+}
+
 /* ---- who runs next ---- */
 
 static void shuffle(uint8_t *a, uint32_t n) {
@@ -276,7 +280,7 @@ void cudasim_warp(enum cudasim_op op, uint32_t mask, struct cudasim_lane *l, con
                              o->file, o->line, o->mask);
         w->n_meetings++;
         *m = (struct meeting){.mask = mask, .op = op, .file = file, .line = line};
-    } else if (m->op != op || m->line != line || strcmp(m->file, file))
+    } else if (m->op != op || !same_place(m->file, m->line, file, line))
         cudasim_fail("%s:%d: %s: divergence: lanes %08x of the warp are at %s, %s:%d", file, line,
                      sim_op_name(op), m->here, sim_op_name(m->op), m->file, m->line);
     w->io[t->lane] = l;
@@ -292,7 +296,7 @@ int cudasim_barrier(int predicate, const char *file, int line) {
     if (!s.n_barrier) {
         s.file = file;
         s.line = line;
-    } else if (s.line != line || strcmp(s.file, file))
+    } else if (!same_place(s.file, s.line, file, line))
         cudasim_fail("%s:%d: divergence: other threads are in __syncthreads at %s:%d", file, line,
                      s.file, s.line);
     s.n_barrier++;

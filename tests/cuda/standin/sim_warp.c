@@ -5,6 +5,9 @@
  * to float once. A GPU's own order and rounding differ in the last bits. */
 #include "sim_int.h"
 
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
 #include <string.h>
 
 const char *sim_op_name(enum cudasim_op op) {
@@ -107,7 +110,11 @@ static void reduces(enum cudasim_op op, uint32_t mask, lanes io) {
 
 /* ---- matrices ---- */
 
-static float f16(uint32_t h) {
+/* Halves to floats, exact. */
+static inline float f16(uint32_t h) {
+#ifdef __F16C__
+    return _cvtsh_ss((unsigned short)h);
+#else
     uint32_t sign = (h & 0x8000) << 16, e = h >> 10 & 31, m = h & 1023, bits;
     float f;
     if (e == 0) {
@@ -117,9 +124,10 @@ static float f16(uint32_t h) {
     bits = sign | (e == 31 ? 0x7f800000u | m << 13 : (e + 112) << 23 | m << 13);
     memcpy(&f, &bits, 4);
     return f;
+#endif
 }
 
-static float bf16(uint32_t h) {
+static inline float bf16(uint32_t h) {
     float f;
     h <<= 16;
     memcpy(&f, &h, 4);
@@ -131,7 +139,7 @@ static inline void halves(int is_bf16, uint32_t v, double *lo, double *hi) {
     *hi = is_bf16 ? bf16(v >> 16) : f16(v >> 16);
 }
 
-static void product(int is_bf16, lanes io) {
+static inline void product(int is_bf16, lanes io) {
     double a[16][16], b[16][8];
     for (uint32_t l = 0; l < SIM_WARP; l++) {
         uint32_t g = l / 4, t = l % 4;
@@ -180,7 +188,7 @@ void sim_warp_run(enum cudasim_op op, uint32_t mask, struct cudasim_lane *const 
     else if (op <= CUDASIM_XOR)
         reduces(op, mask, io);
     else if (op <= CUDASIM_MMA_BF16)
-        product(op == CUDASIM_MMA_BF16, io);
+        op == CUDASIM_MMA_BF16 ? product(1, io) : product(0, io);
     else
         load(op == CUDASIM_LDMATRIX_TRANS, io);
 }
