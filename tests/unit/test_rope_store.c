@@ -315,6 +315,62 @@ static void test_rope_invariance(void) {
     }
 }
 
+/* F16 stores what is beyond its range as its largest value; a device's row whose slot is in no
+ * block is stored nowhere. */
+static void check_ends(backend *be) {
+    enum { DIM = 8, TOKENS = 16, ROWS = 3, RUN_VALUES = DIM * TOKENS };
+    float q[ROWS * DIM] = {0}, k[ROWS * DIM], v[ROWS * DIM];
+    int32_t pos[ROWS] = {0, 1, 2}, slots[ROWS] = {0, TOKENS, -1}; /* of one block */
+    uint16_t pools[2][RUN_VALUES];
+    err e;
+    for (int i = 0; i < ROWS * DIM; i++) {
+        k[i] = i % 2 ? 1e6f : -1e6f;
+        v[i] = i % 3 ? -70000 : 65504;
+    }
+    backend_buf *bufs[] = {be_f32(be, q, ROWS * DIM),
+                           be_f32(be, k, ROWS * DIM),
+                           be_f32(be, v, ROWS * DIM),
+                           be_i32(be, pos, ROWS),
+                           be_i32(be, slots, ROWS),
+                           be_bytes(be, NULL, sizeof pools[0]),
+                           be_bytes(be, NULL, sizeof pools[0]),
+                           be_f32(be, NULL, 1)};
+    const struct op_rope_store a = {.q = bufs[0],
+                                    .k = bufs[1],
+                                    .v = bufs[2],
+                                    .pos = bufs[3],
+                                    .slots = bufs[4],
+                                    .inv_freq = bufs[7],
+                                    .n_rows = ROWS,
+                                    .n_heads = 1,
+                                    .kv = {.k = bufs[5],
+                                           .v = bufs[6],
+                                           .kv_type = QTYPE_F16,
+                                           .n_blocks = 1,
+                                           .n_kv_heads = 1,
+                                           .block_tokens = TOKENS,
+                                           .head_dim = DIM}};
+    CHECK(backend_rope_store(be, &a) == 0);
+    for (int p = 0; p < 2; p++)
+        CHECK(backend_download(be, bufs[5 + p], 0, pools[p], sizeof pools[p], &e) == 0);
+    for (int i = 0; i < RUN_VALUES; i++) {
+        int token = i % TOKENS, d = i / TOKENS; /* K is (head_dim, block_tokens) */
+        CHECK(f16_to_f32(pools[0][i]) == (token ? 0 : d % 2 ? 65504.0f : -65504.0f));
+        CHECK(f16_to_f32(pools[1][i]) == (i >= DIM ? 0 : i % 3 ? -65504.0f : 65504.0f));
+    }
+    for (size_t i = 0; i < sizeof bufs / sizeof bufs[0]; i++)
+        backend_buf_free(bufs[i]);
+}
+
+static void test_ends(void) {
+    for (int i = 0; i < BE_N_ISAS; i++) {
+        backend *be = be_is_device_set(be_isas[i]) ? be_open(be_isas[i], 1) : NULL;
+        if (!be) continue;
+        check_ends(be);
+        backend_close(be);
+    }
+}
+
 static void check_kv_copy(backend *be, int kv_type, uint32_t head_dim) {
     enum { N = 9 };
     enum { N_PAIRS = 7 }; /* in order: a block may be written, read and written again */
@@ -367,6 +423,7 @@ int main(int argc, char **argv) {
     be_args(argc, argv);
     RUN(test_rope_store);
     RUN(test_rope_invariance);
+    RUN(test_ends);
     RUN(test_kv_copy);
     return check_done();
 }

@@ -94,6 +94,8 @@ static void test_top(void) {
                 if (ks[k] <= cols[c]) check_rows(be, 1 + be_below(MOST_ROWS), cols[c], ks[k]);
         if (!be_quick) check_rows(be, 8, MOST_COLS, BACKEND_MAX_TOP);
         check_rows(be, 2, MOST_COLS, 1);
+        if (!be_quick)
+            check_rows(be, 7, 2 * MOST_COLS + 11, 41); /* more than a device cuts apart */
         backend_close(be);
     }
 }
