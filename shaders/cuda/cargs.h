@@ -112,4 +112,21 @@ struct cargs_linear_attention {
     float scale;
 };
 
+/* ---- lt_probe.cu ---- */
+
+/* lt_fill: random f16 or bf16. */
+struct cargs_lt_fill {
+    void *values;
+    uint64_t n; /* even */
+    uint32_t bf16;
+};
+
+/* lt_probe: counts results in y that are not those of the chain. w has its rows up to a multiple of 16. */
+struct cargs_lt_probe {
+    const void *w, *x;
+    const float *y;
+    uint32_t *wrong;
+    uint32_t n_rows, n_out, pitch, part_cols, bf16;
+};
+
 #endif

@@ -21,6 +21,10 @@ const void *cuda_rope_store_kernel(void);
 const void *cuda_top_kernel(void);
 const void *cuda_linear_attention_kernel(enum cuda_linear_kernel kernel, uint32_t head_dim);
 
+/* lt_probe.cu */
+const void *cuda_lt_fill_kernel(void);
+const void *cuda_lt_probe_kernel(void);
+
 #ifdef __cplusplus
 }
 #endif

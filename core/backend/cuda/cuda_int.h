@@ -19,10 +19,11 @@
 #include <cuda_runtime_api.h>
 
 enum {
-    CUDA_MAX_GRAPHS = 96,       /* kept; the least recently run goes first */
-    CUDA_STAGING = 1 << 20,     /* bytes of pinned memory for uploads */
-    CUDA_SKINNY_ROWS = 32,      /* most rows of the products that stream weights (linear.c) */
-    CUDA_SHARED_MAX = 227 << 10 /* most shared memory of a block, on the largest device */
+    CUDA_MAX_GRAPHS = 96,         /* kept; the least recently run goes first */
+    CUDA_STAGING = 1 << 20,       /* bytes of pinned memory for uploads */
+    CUDA_LT_WORKSPACE = 32 << 20, /* bytes of CUDA_SCRATCH_LT */
+    CUDA_SKINNY_ROWS = 32,        /* most rows of the products that stream weights (linear.c) */
+    CUDA_SHARED_MAX = 227 << 10   /* most shared memory of a block, on the largest device */
 };
 
 /* What the device can do, found at open. */
@@ -134,6 +135,8 @@ struct cuda_launch {
 };
 /* Enqueues. 0 or ERR_DEVICE. */
 int cuda_launch(struct cuda_backend *c, const struct cuda_launch *l);
+/* Counts what another library enqueued: kernel is any address that stands for it. */
+void cuda_count(struct cuda_backend *c, const struct cuda_launch *l);
 
 int cuda_flush(backend *be, err *e);
 int cuda_sync(backend *be, err *e);

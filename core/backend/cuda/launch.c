@@ -25,10 +25,12 @@ static uint32_t counter_of(struct cuda_backend *c, const struct cuda_launch *l) 
     while (i < n && c->functions[i] != l->kernel)
         i++;
     if (i < n || n == BACKEND_MAX_KERNELS) return i < n ? i : n - 1;
-    /* More shared memory than the default has to be asked for, once a kernel. */
-    cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         (int)c->features.shared);
-    cudaGetLastError();
+    if (l->threads) {
+        /* More shared memory than the default has to be asked for, once a kernel. */
+        cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             (int)c->features.shared);
+        cudaGetLastError();
+    }
     c->functions[n] = l->kernel;
     c->base.kernel_names[n] = l->name;
     c->base.n_kernels = n + 1;
@@ -52,6 +54,10 @@ static void tally(struct cuda_backend *c, uint32_t kernel, const struct cuda_lau
     t->n++;
     t->read += l->read;
     t->written += l->written;
+}
+
+void cuda_count(struct cuda_backend *c, const struct cuda_launch *l) {
+    tally(c, counter_of(c, l), l);
 }
 
 /* ---- launches ---- */

@@ -1,0 +1,403 @@
+/* lt.c - products by cuBLASLt, which is looked for at run time: without it other kernels compute
+ * them. Owns the library's handle and what was found for each shape of weights.
+ *
+ * BATCH INVARIANCE. Only algorithms without split-K are taken, and each only after its results on
+ * random data of the weight's own shape were, bit for bit, those of the chain of tensor core
+ * operations that all kernels here compute (format.h): speed alone chooses between them. */
+#include "core/backend/cuda/cuda_int.h"
+
+#if !defined(INFERD_CUDA_STANDIN) && defined(__has_include)
+#if __has_include(<cublasLt.h>)
+#define HAVE_CUBLASLT
+#endif
+#endif
+
+#ifdef HAVE_CUBLASLT
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "shaders/cuda/kernels.h"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+
+enum {
+    MAX_PLANS = 48,
+    LEAST_BUCKET = 64, /* rows; each bucket twice the one before */
+    N_BUCKETS = 8,
+    MIN_OUT = 256, /* what is smaller is not worth a plan */
+    MIN_IN = 256,
+    CANDIDATES = 6,
+    TIMED_RUNS = 4,
+    PROBE_WARPS = 256,
+    PROBE_THREADS = 128
+};
+
+/* The library's functions that are used. */
+#define FUNCTIONS(X)                                                                               \
+    X(cublasLtCreate)                                                                              \
+    X(cublasLtDestroy)                                                                             \
+    X(cublasLtGetVersion)                                                                          \
+    X(cublasLtMatmul)                                                                              \
+    X(cublasLtMatmulAlgoConfigGetAttribute)                                                        \
+    X(cublasLtMatmulAlgoGetHeuristic)                                                              \
+    X(cublasLtMatmulDescCreate)                                                                    \
+    X(cublasLtMatmulDescDestroy)                                                                   \
+    X(cublasLtMatmulDescSetAttribute)                                                              \
+    X(cublasLtMatmulPreferenceCreate)                                                              \
+    X(cublasLtMatmulPreferenceDestroy)                                                             \
+    X(cublasLtMatmulPreferenceSetAttribute)                                                        \
+    X(cublasLtMatrixLayoutCreate)                                                                  \
+    X(cublasLtMatrixLayoutDestroy)                                                                 \
+    X(cublasLtMatrixLayoutSetAttribute)
+
+/* How products with weights of a shape are computed. */
+struct plan {
+    bool bf16;
+    uint32_t n_out, n_in;
+    bool usable[N_BUCKETS];
+    cublasLtMatmulAlgo_t algo[N_BUCKETS][2]; /* of a part, of the last part */
+};
+
+struct cuda_lt {
+    void *library;
+    cublasLtHandle_t handle;
+    cublasLtMatmulDesc_t op;
+    cublasLtMatmulPreference_t preference;
+    cublasLtMatrixLayout_t w, x, y; /* as the library sees them: column-major; set anew each time */
+    uint32_t n_plans;
+    struct plan plans[MAX_PLANS];
+#define MEMBER(name) __typeof__(&name) name;
+    FUNCTIONS(MEMBER)
+#undef MEMBER
+};
+
+/* ---- opening ---- */
+
+static bool find_functions(struct cuda_lt *lt) {
+    static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
+    for (int i = 0; i < 3 && !lt->library; i++)
+        lt->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    if (!lt->library) return false;
+#define FIND(name)                                                                                 \
+    *(void **)(&lt->name) = dlsym(lt->library, #name);                                             \
+    if (!lt->name) return false;
+    FUNCTIONS(FIND)
+#undef FIND
+    return true;
+}
+
+static bool create(struct cuda_lt *lt) {
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    const uint32_t no_reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
+    const uint64_t workspace = CUDA_LT_WORKSPACE;
+    return !lt->cublasLtCreate(&lt->handle) &&
+           !lt->cublasLtMatmulDescCreate(&lt->op, CUBLAS_COMPUTE_32F, CUDA_R_32F) &&
+           !lt->cublasLtMatmulDescSetAttribute(lt->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                                               sizeof transposed) &&
+           !lt->cublasLtMatrixLayoutCreate(&lt->w, CUDA_R_16BF, 64, 64, 64) &&
+           !lt->cublasLtMatrixLayoutCreate(&lt->x, CUDA_R_16BF, 64, 64, 64) &&
+           !lt->cublasLtMatrixLayoutCreate(&lt->y, CUDA_R_32F, 64, 64, 64) &&
+           !lt->cublasLtMatmulPreferenceCreate(&lt->preference) &&
+           !lt->cublasLtMatmulPreferenceSetAttribute(lt->preference,
+                                                     CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                                     &no_reduction, sizeof no_reduction) &&
+           !lt->cublasLtMatmulPreferenceSetAttribute(lt->preference,
+                                                     CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                     &workspace, sizeof workspace);
+}
+
+void cuda_lt_close(struct cuda_backend *c) {
+    struct cuda_lt *lt = c->lt;
+    if (!lt) return;
+    if (lt->preference) lt->cublasLtMatmulPreferenceDestroy(lt->preference);
+    if (lt->y) lt->cublasLtMatrixLayoutDestroy(lt->y);
+    if (lt->x) lt->cublasLtMatrixLayoutDestroy(lt->x);
+    if (lt->w) lt->cublasLtMatrixLayoutDestroy(lt->w);
+    if (lt->op) lt->cublasLtMatmulDescDestroy(lt->op);
+    if (lt->handle) lt->cublasLtDestroy(lt->handle);
+    if (lt->library) dlclose(lt->library);
+    free(lt);
+    c->lt = NULL;
+}
+
+int cuda_lt_open(struct cuda_backend *c, err *e) {
+    struct cuda_lt *lt = mem_new(1, sizeof *lt);
+    if (!lt) return err_no_memory(e);
+    c->lt = lt;
+    bool found = find_functions(lt);
+    if (found && create(lt)) {
+        log_info("cuda: cuBLASLt %zu is used", lt->cublasLtGetVersion());
+        return 0;
+    }
+    if (lt->library && !found)
+        log_info("cuda: cuBLASLt is too old: it lacks functions");
+    else if (found)
+        log_info("cuda: cuBLASLt was found but does not start");
+    else
+        log_info("cuda: no cuBLASLt: libcublasLt.so is not installed");
+    cuda_lt_close(c);
+    return 0;
+}
+
+/* ---- products ---- */
+
+static void set_layout(struct cuda_lt *lt, cublasLtMatrixLayout_t layout, uint32_t type,
+                       uint64_t rows, uint64_t cols, int64_t pitch) {
+    lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_TYPE, &type, sizeof type);
+    lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_ROWS, &rows, sizeof rows);
+    lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_COLS, &cols, sizeof cols);
+    lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_LD, &pitch, sizeof pitch);
+}
+
+/* Of a product's columns from first on. */
+static uint32_t part_cols(uint32_t n_in, uint32_t first) {
+    uint32_t left = cuda_pitch(n_in) - first, part = cuda_part_cols(n_in);
+    return left < part ? left : part;
+}
+
+static void set_layouts(struct cuda_lt *lt, const struct cuda_lt_product *p, uint32_t cols) {
+    uint32_t type = p->bf16 ? CUDA_R_16BF : CUDA_R_16F, pitch = cuda_pitch(p->n_in);
+    set_layout(lt, lt->w, type, cols, p->n_out, pitch);
+    set_layout(lt, lt->x, type, cols, p->n_rows, pitch);
+    set_layout(lt, lt->y, CUDA_R_32F, p->n_out, p->n_rows, p->y_pitch);
+}
+
+/* y = or += the product of the columns from first on. */
+static bool multiply_part(struct cuda_backend *c, const struct cuda_lt_product *p, uint32_t first,
+                          const cublasLtMatmulAlgo_t *algo) {
+    const float alpha = 1, beta = first ? 1 : 0;
+    struct cuda_lt *lt = c->lt;
+    set_layouts(lt, p, part_cols(p->n_in, first));
+    return lt->cublasLtMatmul(lt->handle, lt->op, &alpha, (const uint16_t *)p->w + first, lt->w,
+                              (const uint16_t *)p->x + first, lt->x, &beta, p->y, lt->y, p->y,
+                              lt->y, algo, cuda_scratch(c, CUDA_SCRATCH_LT), CUDA_LT_WORKSPACE,
+                              c->stream) == CUBLAS_STATUS_SUCCESS;
+}
+
+static bool multiply(struct cuda_backend *c, const struct cuda_lt_product *p,
+                     const cublasLtMatmulAlgo_t algo[2]) {
+    uint32_t n_parts = cuda_n_parts(p->n_in), part = cuda_part_cols(p->n_in);
+    for (uint32_t i = 0; i < n_parts; i++)
+        if (!multiply_part(c, p, i * part, &algo[i + 1 == n_parts])) return false;
+    return true;
+}
+
+static int bucket_of(uint32_t n_rows) {
+    int i = 0;
+    while (i + 1 < N_BUCKETS && (uint32_t)LEAST_BUCKET << i < n_rows)
+        i++;
+    return i;
+}
+
+static struct plan *plan_of(struct cuda_lt *lt, bool bf16, uint32_t n_out, uint32_t n_in) {
+    for (uint32_t i = 0; i < lt->n_plans; i++) {
+        struct plan *p = &lt->plans[i];
+        if (p->bf16 == bf16 && p->n_out == n_out && p->n_in == n_in) return p;
+    }
+    return NULL;
+}
+
+bool cuda_lt_product(struct cuda_backend *c, const struct cuda_lt_product *p) {
+    if (!c->lt || c->failed.code) return false;
+    const struct plan *plan = plan_of(c->lt, p->bf16, p->n_out, p->n_in);
+    int bucket = bucket_of(p->n_rows);
+    if (!plan || !plan->usable[bucket] || !multiply(c, p, plan->algo[bucket])) return false;
+    uint64_t inputs = (uint64_t)p->n_rows * p->n_in * 2, weights = (uint64_t)p->n_out * p->n_in * 2;
+    cuda_count(c, &(struct cuda_launch){.kernel = (const void *)cuda_lt_product,
+                                        .name = "cublaslt",
+                                        .read = inputs + weights,
+                                        .written = (uint64_t)p->n_rows * p->n_out * 4});
+    return true;
+}
+
+/* ---- plans ---- */
+
+/* Random matrices of the largest product of a plan. */
+struct trial {
+    struct cuda_lt_product product; /* w, x and y: memory of the trial; n_rows: of the bucket */
+    uint64_t w_bytes, x_bytes, y_bytes;
+    void *w, *x, *y, *wrong; /* wrong: u32, how many results differ */
+    cudaEvent_t begin, end;
+};
+
+static int fill(struct cuda_backend *c, void *values, uint64_t bytes, bool bf16) {
+    const struct cargs_lt_fill args = {.values = values, .n = bytes / 2, .bf16 = bf16};
+    return cuda_launch(c, &(struct cuda_launch){.kernel = cuda_lt_fill_kernel(),
+                                                .name = "lt_fill",
+                                                .args = &args,
+                                                .args_bytes = sizeof args,
+                                                .grid = {1024},
+                                                .threads = 256,
+                                                .written = bytes});
+}
+
+static void trial_free(struct cuda_backend *c, struct trial *t) {
+    cudaStreamSynchronize(c->stream);
+    cuda_memory_free(c, t->w, t->w_bytes);
+    cuda_memory_free(c, t->x, t->x_bytes);
+    cuda_memory_free(c, t->y, t->y_bytes);
+    cuda_memory_free(c, t->wrong, sizeof(uint32_t));
+    if (t->begin) cudaEventDestroy(t->begin);
+    if (t->end) cudaEventDestroy(t->end);
+}
+
+static bool trial_new(struct cuda_backend *c, const struct plan *plan, uint32_t most_rows,
+                      struct trial *t) {
+    uint64_t pitch = cuda_pitch(plan->n_in);
+    uint64_t out = (plan->n_out + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS * CUDA_TILE_ROWS;
+    *t = (struct trial){.w_bytes = out * pitch * 2,
+                        .x_bytes = most_rows * pitch * 2,
+                        .y_bytes = (uint64_t)most_rows * plan->n_out * 4};
+    t->product = (struct cuda_lt_product){
+        .bf16 = plan->bf16, .n_out = plan->n_out, .n_in = plan->n_in, .y_pitch = plan->n_out};
+    err e = {0};
+    if (cuda_memory_new(c, t->w_bytes, &t->w, &e) || cuda_memory_new(c, t->x_bytes, &t->x, &e) ||
+        cuda_memory_new(c, t->y_bytes, &t->y, &e) ||
+        cuda_memory_new(c, sizeof(uint32_t), &t->wrong, &e) || cudaEventCreate(&t->begin) ||
+        cudaEventCreate(&t->end) || fill(c, t->w, t->w_bytes, plan->bf16) ||
+        fill(c, t->x, t->x_bytes, plan->bf16)) {
+        trial_free(c, t);
+        return false;
+    }
+    t->product.w = t->w, t->product.x = t->x, t->product.y = t->y;
+    return true;
+}
+
+/* Are results of n_rows rows, at random places, those of the chain? */
+static bool same_bits(struct cuda_backend *c, const struct trial *t, uint32_t n_rows,
+                      const cublasLtMatmulAlgo_t algo[2]) {
+    struct cuda_lt_product p = t->product;
+    p.n_rows = n_rows;
+    if (cudaMemsetAsync(t->y, 0xff, (uint64_t)n_rows * p.n_out * 4, c->stream) ||
+        cudaMemsetAsync(t->wrong, 0, sizeof(uint32_t), c->stream) || !multiply(c, &p, algo))
+        return false;
+    const struct cargs_lt_probe args = {.w = p.w,
+                                        .x = p.x,
+                                        .y = p.y,
+                                        .wrong = t->wrong,
+                                        .n_rows = n_rows,
+                                        .n_out = p.n_out,
+                                        .pitch = cuda_pitch(p.n_in),
+                                        .part_cols = cuda_part_cols(p.n_in),
+                                        .bf16 = p.bf16};
+    uint32_t wrong = 1;
+    if (cuda_launch(c, &(struct cuda_launch){.kernel = cuda_lt_probe_kernel(),
+                                             .name = "lt_probe",
+                                             .args = &args,
+                                             .args_bytes = sizeof args,
+                                             .grid = {PROBE_WARPS * 32 / PROBE_THREADS},
+                                             .threads = PROBE_THREADS}) ||
+        cudaMemcpyAsync(&wrong, t->wrong, sizeof wrong, cudaMemcpyDeviceToHost, c->stream) ||
+        cudaStreamSynchronize(c->stream))
+        return false;
+    return wrong == 0;
+}
+
+/* Milliseconds of a product, or a negative number. */
+static float time_of(struct cuda_backend *c, const struct trial *t,
+                     const cublasLtMatmulAlgo_t algo[2]) {
+    float ms = -1;
+    if (!multiply(c, &t->product, algo) || cudaEventRecord(t->begin, c->stream)) return -1;
+    for (int i = 0; i < TIMED_RUNS; i++)
+        if (!multiply(c, &t->product, algo)) return -1;
+    if (cudaEventRecord(t->end, c->stream) || cudaEventSynchronize(t->end) ||
+        cudaEventElapsedTime(&ms, t->begin, t->end))
+        return -1;
+    return ms / TIMED_RUNS;
+}
+
+static bool splits(const struct cuda_lt *lt, const cublasLtMatmulAlgo_t *algo) {
+    int32_t n = 0;
+    uint32_t scheme = 0;
+    size_t got;
+    lt->cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &n, sizeof n,
+                                             &got);
+    lt->cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
+                                             sizeof scheme, &got);
+    return (n != 0 && n != 1) || scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+
+/* What the library proposes for columns from first on. Returns how many. */
+static int propose(struct cuda_lt *lt, const struct trial *t, uint32_t first,
+                   cublasLtMatmulHeuristicResult_t *found) {
+    int n = 0;
+    set_layouts(lt, &t->product, part_cols(t->product.n_in, first));
+    if (lt->cublasLtMatmulAlgoGetHeuristic(lt->handle, lt->op, lt->w, lt->x, lt->y, lt->y,
+                                           lt->preference, CANDIDATES, found, &n))
+        return 0;
+    return n;
+}
+
+/* The fastest of the proposals that keep the order of sums. The last part, where it is shorter,
+ * goes by the same one if that can, else by the first proposed. */
+static bool choose(struct cuda_backend *c, const struct trial *t, cublasLtMatmulAlgo_t algo[2]) {
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES], last[CANDIDATES];
+    uint32_t n_in = t->product.n_in, n_rows = t->product.n_rows;
+    uint32_t at_last = (cuda_n_parts(n_in) - 1) * cuda_part_cols(n_in);
+    int n = propose(c->lt, t, 0, found), n_last = propose(c->lt, t, at_last, last), refused = 0;
+    bool any = false;
+    float best = 0;
+    for (int i = 0; i < n; i++) {
+        const cublasLtMatmulAlgo_t both[2] = {found[i].algo,
+                                              i < n_last ? last[i].algo : found[i].algo};
+        if (splits(c->lt, &both[0]) || splits(c->lt, &both[1])) continue;
+        float ms = time_of(c, t, both);
+        if (ms < 0 || (any && ms >= best)) continue;
+        if (!same_bits(c, t, n_rows, both) || !same_bits(c, t, n_rows / 2 + 1, both)) {
+            refused++;
+            continue;
+        }
+        any = true, best = ms, algo[0] = both[0], algo[1] = both[1];
+    }
+    if (any)
+        log_debug("cuda: cuBLASLt: %u x %u (%s), %u rows: %.1f us", t->product.n_out, n_in,
+                  t->product.bf16 ? "bf16" : "f16", n_rows, (double)best * 1e3);
+    if (refused)
+        log_info("cuda: cuBLASLt: %u x %u (%s), %u rows: %d of %d algorithms have another order of "
+                 "sums and are not used",
+                 t->product.n_out, n_in, t->product.bf16 ? "bf16" : "f16", n_rows, refused, n);
+    return any;
+}
+
+void cuda_lt_prepare(struct cuda_backend *c, bool bf16, uint32_t n_out, uint32_t n_in) {
+    struct cuda_lt *lt = c->lt;
+    if (!lt || c->failed.code || n_out < MIN_OUT || n_in < MIN_IN ||
+        c->base.max_rows <= CUDA_SKINNY_ROWS || lt->n_plans == MAX_PLANS ||
+        plan_of(lt, bf16, n_out, n_in))
+        return;
+    struct plan *plan = &lt->plans[lt->n_plans];
+    *plan = (struct plan){.bf16 = bf16, .n_out = n_out, .n_in = n_in};
+    int last = bucket_of(c->base.max_rows);
+    struct trial t;
+    if (!trial_new(c, plan, LEAST_BUCKET << last, &t))
+        return; /* no room: the next weight may try */
+    for (int i = 0; i <= last; i++) {
+        t.product.n_rows = LEAST_BUCKET << i;
+        plan->usable[i] = choose(c, &t, plan->algo[i]);
+    }
+    trial_free(c, &t);
+    lt->n_plans++;
+}
+
+#else /* the library's header is not there */
+
+int cuda_lt_open(struct cuda_backend *c, err *e) {
+    (void)c, (void)e;
+    return 0;
+}
+
+void cuda_lt_close(struct cuda_backend *c) {
+    (void)c;
+}
+
+void cuda_lt_prepare(struct cuda_backend *c, bool bf16, uint32_t n_out, uint32_t n_in) {
+    (void)c, (void)bf16, (void)n_out, (void)n_in;
+}
+
+bool cuda_lt_product(struct cuda_backend *c, const struct cuda_lt_product *p) {
+    (void)c, (void)p;
+    return false;
+}
+
+#endif
