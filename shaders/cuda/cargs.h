@@ -129,4 +129,15 @@ struct cargs_lt_probe {
     uint32_t n_rows, n_out, pitch, part_cols, bf16;
 };
 
+/* ---- product_tile.cu ---- */
+struct cargs_product_tile {
+    const void *w, *pair; /* format.h; pair with an activation, else NULL */
+    const uint16_t *x;    /* (n_rows, pitch) */
+    const float *in_scale;
+    float *y;
+    struct cargs_tail tail;
+    uint64_t tile_row_bytes; /* of 16 rows of weights */
+    uint32_t n_rows, n_out, n_tiles /* of 16 rows */, pitch, part_cols, n_stages;
+};
+
 #endif

@@ -25,6 +25,13 @@ const void *cuda_linear_attention_kernel(enum cuda_linear_kernel kernel, uint32_
 const void *cuda_lt_fill_kernel(void);
 const void *cuda_lt_probe_kernel(void);
 
+/* product_tile.cu: by enum cuda_format and shape, 0 (small blocks) or 1. kernel is NULL: there is none. */
+struct cuda_tile_kernel {
+    const void *kernel;
+    int threads, rows, inputs, stage_bytes; /* rows of weights and of the input of a block */
+};
+struct cuda_tile_kernel cuda_product_tile_kernel(int format, int shape);
+
 #ifdef __cplusplus
 }
 #endif

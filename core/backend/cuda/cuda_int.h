@@ -22,8 +22,9 @@ enum {
     CUDA_MAX_GRAPHS = 96,         /* kept; the least recently run goes first */
     CUDA_STAGING = 1 << 20,       /* bytes of pinned memory for uploads */
     CUDA_LT_WORKSPACE = 32 << 20, /* bytes of CUDA_SCRATCH_LT */
-    CUDA_SKINNY_ROWS = 32,        /* most rows of the products that stream weights (linear.c) */
-    CUDA_SHARED_MAX = 227 << 10   /* most shared memory of a block, on the largest device */
+    CUDA_LARGE_ROWS = 384, /* from here on quantized weights are better decoded once (large.c) */
+    CUDA_SKINNY_ROWS = 32, /* most rows of the products that stream weights (linear.c) */
+    CUDA_SHARED_MAX = 227 << 10 /* most shared memory of a block, on the largest device */
 };
 
 /* What the device can do, found at open. */
@@ -240,10 +241,10 @@ int cuda_product(struct cuda_backend *c, const struct cuda_product *p);
 
 /* ---- finish.c: what follows the sums of a product ---- */
 struct cargs_tail cuda_tail(const struct cuda_product *p);
-/* p->y from sums (and with p->pair, of pair) (n_rows, n_out) f32 as mma leaves them; p->y may be
- * sums. */
-int cuda_finish(struct cuda_backend *c, const struct cuda_product *p, const float *sums,
-                const float *pair_sums);
+/* Rows first.. of p->y from sums (and with p->pair, of pair) (n_rows, n_out) f32 as mma leaves
+ * them; sums may be where these rows of y are. */
+int cuda_finish(struct cuda_backend *c, const struct cuda_product *p, uint32_t first,
+                uint32_t n_rows, const float *sums, const float *pair_sums);
 
 /* ---- tile.c: products of more rows than the skinny kernels take ---- */
 /* 16-bit and quantized weights, any number of rows, no experts. */
@@ -271,6 +272,8 @@ bool cuda_lt_product(struct cuda_backend *c, const struct cuda_lt_product *p);
  * cuBLASLt and cuda_finish. false: not for this one (the caller takes another way); otherwise *rc
  * is 0 or ERR_DEVICE. */
 bool cuda_large_product(struct cuda_backend *c, const struct cuda_product *p, int *rc);
+/* When w is loaded: how it will be multiplied is found then. */
+void cuda_large_prepare(struct cuda_backend *c, const struct cuda_weight *w);
 /* CUDA_SCRATCH_DECODED, _LT and _PAIR. */
 int cuda_large_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 

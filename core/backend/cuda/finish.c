@@ -20,24 +20,24 @@ struct cargs_tail cuda_tail(const struct cuda_product *p) {
     };
 }
 
-int cuda_finish(struct cuda_backend *c, const struct cuda_product *p, const float *sums,
-                const float *pair_sums) {
+int cuda_finish(struct cuda_backend *c, const struct cuda_product *p, uint32_t first,
+                uint32_t n_rows, const float *sums, const float *pair_sums) {
     uint32_t n_out = (uint32_t)p->w->base.n_out;
     const struct cargs_finish args = {
         .sums = sums,
         .pair_sums = pair_sums,
-        .in_scale = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE),
-        .y = p->y,
+        .in_scale = (const float *)cuda_scratch(c, CUDA_SCRATCH_IN_SCALE) + first,
+        .y = p->y + (uint64_t)first * n_out,
         .tail = cuda_tail(p),
-        .n_rows = p->n_rows,
+        .n_rows = n_rows,
         .n_out = n_out,
     };
-    uint64_t bytes = (uint64_t)p->n_rows * n_out * 4;
+    uint64_t bytes = (uint64_t)n_rows * n_out * 4;
     return cuda_launch(c, &(struct cuda_launch){.kernel = cuda_finish_kernel(),
                                                 .name = "finish",
                                                 .args = &args,
                                                 .args_bytes = sizeof args,
-                                                .grid = {cuda_div_up(n_out, COLS), p->n_rows},
+                                                .grid = {cuda_div_up(n_out, COLS), n_rows},
                                                 .threads = THREADS,
                                                 .read = pair_sums ? 2 * bytes : bytes,
                                                 .written = bytes});

@@ -1,0 +1,94 @@
+/* large.c - products of so many rows that decoding a whole matrix before them costs little:
+ * cuBLASLt with what surrounds it. Takes CUDA_SCRATCH_DECODED, _LT and _PAIR at open. */
+#include "core/backend/cuda/cuda_int.h"
+
+enum {
+    DECODED_BYTES = 128 << 20, /* most, and */
+    PAIR_BYTES = 256 << 20,
+    LEAST_PAIR_ROWS = 64, /* fewer at a time are not worth cuBLASLt's launches */
+    CHUNK_ROWS = 64       /* of weights, decoded together: a multiple of these */
+};
+
+int cuda_large_scratch(struct cuda_backend *c, const struct backend_config *config, err *e) {
+    if (!c->lt || config->max_rows <= CUDA_SKINNY_ROWS) return 0;
+    uint64_t pair = (uint64_t)config->max_rows * 2 * config->max_cols * 4;
+    int rc = cuda_scratch_new(c, CUDA_SCRATCH_LT, CUDA_LT_WORKSPACE, e);
+    if (!rc) rc = cuda_scratch_new(c, CUDA_SCRATCH_DECODED, DECODED_BYTES, e);
+    if (!rc) rc = cuda_scratch_new(c, CUDA_SCRATCH_PAIR, pair < PAIR_BYTES ? pair : PAIR_BYTES, e);
+    return rc;
+}
+
+/* Rows of weights that are multiplied at a time. */
+static uint32_t chunk_rows(const struct cuda_backend *c, const struct cuda_weight *w) {
+    uint32_t n_out = (uint32_t)w->base.n_out;
+    if (!cuda_tile_bytes(w->format)) return n_out;
+    uint64_t row_bytes = (uint64_t)cuda_pitch((uint32_t)w->base.n_in) * 2;
+    uint64_t n = c->scratch_bytes[CUDA_SCRATCH_DECODED] / row_bytes / CHUNK_ROWS * CHUNK_ROWS;
+    return n < n_out ? (uint32_t)n : n_out;
+}
+
+void cuda_large_prepare(struct cuda_backend *c, const struct cuda_weight *w) {
+    if (!c->lt || w->format == CUDA_FORMAT_F32 || w->base.n_experts) return;
+    uint32_t n_out = (uint32_t)w->base.n_out, n_in = (uint32_t)w->base.n_in;
+    uint32_t chunk = chunk_rows(c, w);
+    bool bf16 = w->format == CUDA_FORMAT_BF16;
+    if (!chunk) return;
+    cuda_lt_prepare(c, bf16, chunk, n_in);
+    if (n_out % chunk) cuda_lt_prepare(c, bf16, n_out % chunk, n_in);
+}
+
+/* y (rows.., n_out) = the sums of rows first.. of the input. */
+static bool multiply(struct cuda_backend *c, const struct cuda_weight *w, uint32_t first,
+                     uint32_t n_rows, float *y) {
+    uint32_t n_in = (uint32_t)w->base.n_in, n_out = (uint32_t)w->base.n_out;
+    uint32_t pitch = cuda_pitch(n_in), chunk = chunk_rows(c, w);
+    for (uint32_t at = 0; at < n_out; at += chunk) {
+        uint32_t n = n_out - at < chunk ? n_out - at : chunk;
+        const uint16_t *rows = (const uint16_t *)w->product + (uint64_t)at * pitch;
+        const struct cuda_lt_product part = {
+            .bf16 = w->format == CUDA_FORMAT_BF16,
+            .w = rows,
+            .x = (const uint16_t *)cuda_scratch(c, CUDA_SCRATCH_IN16) + (uint64_t)first * pitch,
+            .y = y + at,
+            .n_rows = n_rows,
+            .n_out = n,
+            .n_in = n_in,
+            .y_pitch = n_out};
+        if (!cuda_lt_product(c, &part)) return false;
+    }
+    return true;
+}
+
+/* With BF16 weights cuBLASLt's sums are the result already. */
+static bool is_plain(const struct cuda_product *p) {
+    return p->w->format == CUDA_FORMAT_BF16 && p->w->scale == 1 && !p->bias && p->softcap == 0 &&
+           (p->y_scale == 0 || p->y_scale == 1);
+}
+
+/* Gate and up in chunks of rows of the input, as many as CUDA_SCRATCH_PAIR holds. */
+static bool multiply_pair(struct cuda_backend *c, const struct cuda_product *p, int *rc) {
+    uint32_t n_out = (uint32_t)p->w->base.n_out;
+    uint64_t fit = c->scratch_bytes[CUDA_SCRATCH_PAIR] / ((uint64_t)2 * n_out * 4);
+    if (fit < LEAST_PAIR_ROWS && fit < p->n_rows) return false;
+    uint32_t n_chunks = cuda_div_up(p->n_rows, fit < p->n_rows ? (uint32_t)fit : p->n_rows);
+    uint32_t chunk = cuda_div_up(p->n_rows, n_chunks);
+    float *gate = cuda_scratch(c, CUDA_SCRATCH_PAIR), *up = gate + (uint64_t)chunk * n_out;
+    for (uint32_t at = 0; at < p->n_rows; at += chunk) {
+        uint32_t n = p->n_rows - at < chunk ? p->n_rows - at : chunk;
+        if (!multiply(c, p->w, at, n, gate) || !multiply(c, p->pair, at, n, up)) return false;
+        if ((*rc = cuda_finish(c, p, at, n, gate, up))) return true;
+    }
+    return true;
+}
+
+bool cuda_large_product(struct cuda_backend *c, const struct cuda_product *p, int *rc) {
+    *rc = c->failed.code;
+    if (*rc) return true;
+    if (!c->lt || p->w->format == CUDA_FORMAT_F32 || p->tiles) return false;
+    if (cuda_tile_bytes(p->w->format))
+        return false; /* there is no kernel yet that decodes a matrix */
+    if (p->pair) return multiply_pair(c, p, rc);
+    if (!multiply(c, p->w, 0, p->n_rows, p->y)) return false;
+    if (!is_plain(p)) *rc = cuda_finish(c, p, 0, p->n_rows, p->y, NULL);
+    return true;
+}
