@@ -59,6 +59,34 @@ struct cargs_finish {
     uint32_t n_rows, n_out;
 };
 
+/* ---- lt_probe.cu ---- */
+
+/* lt_fill: random f16 or bf16. */
+struct cargs_lt_fill {
+    void *values;
+    uint64_t n; /* even */
+    uint32_t bf16;
+};
+
+/* lt_probe: counts results in y that are not those of the chain. w has its rows up to a multiple of 16. */
+struct cargs_lt_probe {
+    const void *w, *x;
+    const float *y;
+    uint32_t *wrong;
+    uint32_t n_rows, n_out, pitch, part_cols, bf16;
+};
+
+/* ---- product_tile.cu ---- */
+struct cargs_product_tile {
+    const void *w, *pair; /* format.h; pair with an activation, else NULL */
+    const uint16_t *x;    /* (n_rows, pitch) */
+    const float *in_scale;
+    float *y;
+    struct cargs_tail tail;
+    uint64_t tile_row_bytes; /* of 16 rows of weights */
+    uint32_t n_rows, n_out, n_tiles /* of 16 rows */, pitch, part_cols, n_stages;
+};
+
 /* ---- rope.cu: a warp a head, CUDA_ROPE_WARPS heads of q, k or v of one row a block ---- */
 enum { CUDA_ROPE_WARPS = 4, CUDA_ROPE_MAX_DIM = 256 };
 enum { CUDA_NORM_NONE, CUDA_NORM_HEADS, CUDA_NORM_ROW }; /* what a norm of q or k goes over */
@@ -110,34 +138,6 @@ struct cargs_linear_attention {
     uint32_t n_seqs, n_heads, n_slots;
     uint32_t first_task, n_tasks; /* of this pass */
     float scale;
-};
-
-/* ---- lt_probe.cu ---- */
-
-/* lt_fill: random f16 or bf16. */
-struct cargs_lt_fill {
-    void *values;
-    uint64_t n; /* even */
-    uint32_t bf16;
-};
-
-/* lt_probe: counts results in y that are not those of the chain. w has its rows up to a multiple of 16. */
-struct cargs_lt_probe {
-    const void *w, *x;
-    const float *y;
-    uint32_t *wrong;
-    uint32_t n_rows, n_out, pitch, part_cols, bf16;
-};
-
-/* ---- product_tile.cu ---- */
-struct cargs_product_tile {
-    const void *w, *pair; /* format.h; pair with an activation, else NULL */
-    const uint16_t *x;    /* (n_rows, pitch) */
-    const float *in_scale;
-    float *y;
-    struct cargs_tail tail;
-    uint64_t tile_row_bytes; /* of 16 rows of weights */
-    uint32_t n_rows, n_out, n_tiles /* of 16 rows */, pitch, part_cols, n_stages;
 };
 
 #endif
