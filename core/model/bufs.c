@@ -33,6 +33,27 @@ static int upload_inv_freq(model *m, int set, err *e) {
     return rc;
 }
 
+/* Of the larger of the two exchanges. */
+static uint64_t exchange_bytes(const model *m) {
+    if (m->part.n_ranks < 2) return 0;
+    uint64_t sums = backend_exchange_bytes(m->be, m->limits.max_rows, m->hp.n_embd);
+    uint64_t logits = backend_exchange_bytes(m->be, m->limits.max_logit_rows, m->hp.n_vocab);
+    return sums > logits ? sums : logits;
+}
+
+/* Where the host finds what a step puts out. */
+static int new_results(model *m, err *e) {
+    uint64_t rows = m->limits.max_rows, last = m->limits.max_logit_rows;
+    bool copies = !backend_buf_host(m->bufs.logits);
+    m->host_top_ids = mem_new(last * BACKEND_MAX_TOP, sizeof *m->host_top_ids);
+    m->host_top_values = mem_new(last * BACKEND_MAX_TOP, sizeof *m->host_top_values);
+    if (copies) m->host_logits = mem_new(last * m->hp.n_vocab, sizeof *m->host_logits);
+    if (copies) m->host_hidden = mem_new(rows * m->hp.n_embd, sizeof *m->host_hidden);
+    if (!m->host_top_ids || !m->host_top_values || (copies && (!m->host_logits || !m->host_hidden)))
+        return err_set(e, ERR_NOMEM, "no memory for logits");
+    return 0;
+}
+
 int model_bufs_new(model *m, err *e) {
     const struct model_hparams *hp = &m->hp;
     const struct model_limits *lim = &m->limits;
@@ -41,6 +62,8 @@ int model_bufs_new(model *m, err *e) {
     uint64_t rows = lim->max_rows, last = lim->max_logit_rows;
     uint64_t heads = (uint64_t)hp->n_heads * hp->head_dim;
     uint64_t kv = (uint64_t)hp->n_kv_heads * hp->head_dim;
+    uint32_t share = m->part.n_ranks > 1 ? backend_share(hp->n_vocab, m->part.n_ranks) : 0;
+    uint64_t exchange = exchange_bytes(m);
     const struct {
         backend_buf **buf;
         uint64_t a, b;
@@ -66,7 +89,9 @@ int model_bufs_new(model *m, err *e) {
         {&b->x_last, rows, hp->n_embd},
         {&b->att_last, rows, heads},
         {&b->hidden, rows, hp->n_embd},
-        {&b->logits, last, hp->n_vocab},
+        {&b->logits, last, m->part.rank ? 0 : hp->n_vocab},
+        {&b->logits_part, last, share},
+        {&b->work, exchange / sizeof(float), 1},
         {&b->top_ids, last, BACKEND_MAX_TOP},
         {&b->top_values, last, BACKEND_MAX_TOP},
     };
@@ -75,14 +100,8 @@ int model_bufs_new(model *m, err *e) {
         int rc = new_buf(m->be, plan[i].a, plan[i].b, plan[i].buf, e);
         if (rc) return rc;
     }
-    bool copies = !backend_buf_host(b->logits);
-    m->host_top_ids = mem_new(last * BACKEND_MAX_TOP, sizeof *m->host_top_ids);
-    m->host_top_values = mem_new(last * BACKEND_MAX_TOP, sizeof *m->host_top_values);
-    if (copies) m->host_logits = mem_new(last * hp->n_vocab, sizeof *m->host_logits);
-    if (copies) m->host_hidden = mem_new(rows * hp->n_embd, sizeof *m->host_hidden);
-    if (!m->host_top_ids || !m->host_top_values || (copies && (!m->host_logits || !m->host_hidden)))
-        return err_set(e, ERR_NOMEM, "no memory for logits");
-    int rc = upload_inv_freq(m, 0, e);
+    int rc = m->part.rank ? 0 : new_results(m, e); /* nobody asks another rank */
+    if (!rc) rc = upload_inv_freq(m, 0, e);
     return rc ? rc : upload_inv_freq(m, 1, e);
 }
 

@@ -35,21 +35,22 @@ int model_experts_enqueue(model *m, const struct model_layer *l, struct op_input
     int rc = l->s_gate ? enqueue_shared(m, l, &in, n_rows) : 0;
     if (rc) return rc;
     *out = b->moe;
-    return backend_moe(m->be, &(struct op_moe){.in = in,
-                                               .n_rows = n_rows,
-                                               .n_used = x->n_used,
-                                               .router = l->router,
-                                               .router_bias = l->router_bias,
-                                               .renormalize = x->renormalize,
-                                               .weight_scale = x->weight_scale,
-                                               .act = m->arch->act,
-                                               .gate = l->e_gate,
-                                               .up = l->e_up,
-                                               .down = l->e_down,
-                                               .gate_bias = l->eb_gate,
-                                               .up_bias = l->eb_up,
-                                               .down_bias = l->eb_down,
-                                               .shared = l->s_gate ? b->shared : NULL,
-                                               .shared_gate = l->s_gate ? b->shared_gate : NULL,
-                                               .y = b->moe});
+    rc = backend_moe(m->be, &(struct op_moe){.in = in,
+                                             .n_rows = n_rows,
+                                             .n_used = x->n_used,
+                                             .router = l->router,
+                                             .router_bias = l->router_bias,
+                                             .renormalize = x->renormalize,
+                                             .weight_scale = x->weight_scale,
+                                             .act = m->arch->act,
+                                             .gate = l->e_gate,
+                                             .up = l->e_up,
+                                             .down = l->e_down,
+                                             .gate_bias = l->eb_gate,
+                                             .up_bias = l->eb_up,
+                                             .down_bias = l->eb_down,
+                                             .shared = l->s_gate ? b->shared : NULL,
+                                             .shared_gate = l->s_gate ? b->shared_gate : NULL,
+                                             .y = b->moe});
+    return rc ? rc : model_sum(m, b->moe, n_rows);
 }

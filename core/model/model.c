@@ -31,10 +31,11 @@ static bool reads_in_place(const model *m) {
 }
 
 /* Weights of their own memory leave the file's pages to the system, unless others stay in them. */
-static int load_weights(model *m, err *e) {
+static int load_weights(model *m, const struct model_hparams *whole, err *e) {
     uint64_t start = clock_now_ns();
     int rc = map_ranges(m, e);
-    if (!rc) rc = model_weights_load(m->file, &m->hp, m->arch, m->be, &m->w, e);
+    const struct model_load load = {whole, m->arch, &m->part, m->be};
+    if (!rc) rc = model_weights_load(m->file, &load, &m->w, e);
     if (rc || !m->w.bytes) return rc;
     double ms = (double)(clock_now_ns() - start) * 1e-6;
     if (!reads_in_place(m)) gguf_drop_pages(m->file);
@@ -43,8 +44,20 @@ static int load_weights(model *m, err *e) {
     return 0;
 }
 
-int model_open(const char *path, backend *be, const struct model_limits *limits, model **out,
-               err *e) {
+/* Hyperparameters, of the whole model too: tensors are described by them. */
+static int read_hparams(model *m, struct model_hparams *whole, err *e) {
+    int rc = model_hparams_read(m->file, whole, &m->arch, e);
+    if (!rc)
+        rc = model_part_find(m->file, whole, backend_rank(m->be), backend_n_ranks(m->be), &m->part,
+                             e);
+    m->hp = *whole;
+    if (!rc) model_part_apply(&m->part, &m->hp);
+    return rc;
+}
+
+int model_rank_open(const char *path, backend *be, const struct model_limits *limits, model **out,
+                    err *e) {
+    struct model_hparams whole;
     *out = NULL;
     if (!limits->max_rows || !limits->max_logit_rows || !limits->max_seqs || !limits->table_stride)
         return err_set(e, ERR_INVALID, "%s: every limit of a step must be at least 1", path);
@@ -56,16 +69,16 @@ int model_open(const char *path, backend *be, const struct model_limits *limits,
     for (int32_t i = 0; i <= MODEL_MAX_KEPT_ROWS; i++)
         m->counted[i] = i;
     int rc = model_file_open(path, 0, &m->file, e);
-    if (rc || (rc = model_hparams_read(m->file, &m->hp, &m->arch, e)) ||
-        (rc = load_weights(m, e)) || (rc = model_bufs_new(m, e))) {
-        model_close(m);
+    if (rc || (rc = read_hparams(m, &whole, e)) || (rc = load_weights(m, &whole, e)) ||
+        (rc = model_bufs_new(m, e))) {
+        model_rank_close(m);
         return rc;
     }
     *out = m;
     return 0;
 }
 
-void model_close(model *m) {
+void model_rank_close(model *m) {
     if (!m) return;
     if (m->recorded.n_rows) backend_drop_recorded(m->be);
     free(m->host_top_values);

@@ -108,7 +108,12 @@ int model_read_hparams(const char *path, struct model_hparams *hp, err *e);
 /* Sets what a backend must know of a model beforehand: max_cols and moe. */
 void model_backend_limits(const struct model_hparams *hp, struct backend_config *config);
 
-/* Maps path and prepares its weights on be (borrowed; must outlive the model). */
+/* Can the model be spread over so many devices? ERR_UNSUPPORTED with the numbers that forbid it. */
+int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e);
+
+/* Maps path and prepares its weights on be (borrowed; must outlive the model). Where be is rank 0
+ * of a group each rank gets its part of the model, and a thread: heads, hidden columns and tokens
+ * are split, the sums that they leave behind are exchanged. */
 int model_open(const char *path, backend *be, const struct model_limits *limits, model **out,
                err *e);
 void model_close(model *m);
@@ -136,7 +141,7 @@ struct model_batch {
      * in all at most n_rows */
     const int32_t *out_rows;
     const bool *whole_rows;      /* (n_logit_rows) those that the host is to see; NULL: all */
-    const struct backend_kv *kv; /* (n_layers), the same in every step */
+    const struct backend_kv *kv; /* (n_ranks, n_layers), the same in every step */
 };
 
 /* Valid until the next call. */
@@ -149,7 +154,7 @@ struct model_output {
 };
 
 /* Runs the batch and waits. ERR_DEVICE: the step's results are lost; the model stays usable if the
- * device is. */
+ * device is. A group's does not: what fails on one rank ends the step on all, for good. */
 int model_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e);
 
 /* Steps that ran as they had been encoded before (ahead, or in a recording that was kept), and such

@@ -96,6 +96,24 @@ void model_rope_frequencies(const struct model_rope *rope, const struct model_ro
 int model_rope_find_divisors(const gguf *g, const struct model_rope *rope,
                              struct model_rope_divisors *div, err *e);
 
+/* ---- parts.c: what of a model is on a rank ---- */
+
+struct model_range {
+    uint64_t first, n;
+};
+struct model_part {
+    uint32_t rank, n_ranks;
+    struct model_range heads, kv_heads, vocab;
+    struct model_range ff, ff_expert, ff_shared; /* hidden columns */
+};
+
+/* Heads and tokens are shared out evenly; hidden columns in whole blocks of the tensors' types, so
+ * ranks may have a different number. ERR_UNSUPPORTED, ERR_INVALID with the numbers. */
+int model_part_find(const gguf *g, const struct model_hparams *hp, uint32_t rank, uint32_t n_ranks,
+                    struct model_part *out, err *e);
+/* hp becomes that of the part, but for n_vocab. */
+void model_part_apply(const struct model_part *p, struct model_hparams *hp);
+
 /* ---- weights.c ---- */
 
 /* Weights that a model does not have are NULL. */
@@ -124,10 +142,17 @@ struct model_weights {
 int model_weights_check(const gguf *g, const struct model_hparams *hp,
                         const struct model_arch *arch, err *e);
 
-/* Hands every tensor to the backend; the file was checked. On failure w holds what was made: call
- * model_weights_free. */
-int model_weights_load(const gguf *g, const struct model_hparams *hp, const struct model_arch *arch,
-                       backend *be, struct model_weights *w, err *e);
+/* Hands the part's share of every tensor to the backend; the file was checked. hp: of the whole
+ * model. On failure w holds what was made: call model_weights_free. ERR_UNSUPPORTED: a share is no
+ * whole number of blocks. */
+struct model_load {
+    const struct model_hparams *hp;
+    const struct model_arch *arch;
+    const struct model_part *part;
+    backend *be;
+};
+int model_weights_load(const gguf *g, const struct model_load *load, struct model_weights *w,
+                       err *e);
 void model_weights_free(struct model_weights *w);
 
 /* ---- bufs.c, step.c, transformer.c, experts.c ---- */
@@ -145,7 +170,9 @@ struct model_bufs {
     backend_buf *shared_gate;       /* (max_rows, 1) f32 */
     backend_buf *x_last, *att_last; /* (max_rows, ...) f32: rows that leave the last layer */
     backend_buf *hidden;            /* (max_rows, n_embd) f32: these rows after the final norm */
-    backend_buf *logits;            /* (max_logit_rows, n_vocab) f32 */
+    backend_buf *logits;            /* (max_logit_rows, n_vocab) f32; only on rank 0 */
+    backend_buf *logits_part;       /* (max_logit_rows, a rank's share) f32; of a group */
+    backend_buf *work;              /* of exchanges */
     backend_buf *top_ids;           /* (max_logit_rows, BACKEND_MAX_TOP) i32 */
     backend_buf *top_values;        /* (max_logit_rows, BACKEND_MAX_TOP) f32 */
 };
@@ -157,7 +184,9 @@ enum { MODEL_MAX_KEPT_ROWS = 512 };
 enum { MODEL_N_BUFS = sizeof(struct model_bufs) / sizeof(backend_buf *) };
 
 struct model {
-    struct model_hparams hp;
+    struct model_hparams hp; /* as this rank has it: model_part_apply */
+    struct model_part part;
+    struct model_ranks *ranks; /* the others and their threads; NULL: there are none */
     const struct model_arch *arch;
     struct model_limits limits;
     backend *be;
@@ -178,6 +207,13 @@ struct model {
     int32_t padded[MODEL_MAX_KEPT_ROWS], counted[MODEL_MAX_KEPT_ROWS + 1];
 };
 
+/* One rank of a model, on be alone. */
+int model_rank_open(const char *path, backend *be, const struct model_limits *limits, model **out,
+                    err *e);
+void model_rank_close(model *m); /* NULL is fine */
+/* model_forward of one rank; *out only of rank 0. */
+int model_rank_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e);
+
 int model_bufs_new(model *m, err *e);
 void model_bufs_free(struct model_bufs *b);
 
@@ -195,6 +231,9 @@ struct model_pending {
  * as it is. */
 struct op_input model_input(const model *m, backend_buf *x, struct model_pending pending,
                             const backend_weight *norm);
+
+/* x (n_rows, n_embd): what the ranks computed of it is added up. Nothing on a device alone. */
+int model_sum(model *m, backend_buf *x, uint32_t n_rows);
 
 /* Router, experts and the shared one of a layer, for n_rows rows of x, to which `in` is added. What
  * comes out waits in *out. */

@@ -241,23 +241,25 @@ static void record_ahead(model *m, const struct model_shape *s, const struct bac
         backend_drop_recorded(m->be);
 }
 
-int model_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e) {
+int model_rank_forward(model *m, const struct model_batch *batch, struct model_output *out,
+                       err *e) {
+    const struct backend_kv *kv = batch->kv + (uint64_t)m->part.rank * m->hp.n_layers;
     *out = (struct model_output){0};
     int rc = check_batch(m, batch, e);
     if (rc || !batch->shape.n_rows) return rc;
-    uint32_t block_tokens = batch->kv[0].block_tokens;
+    uint32_t block_tokens = kv[0].block_tokens;
     struct model_shape now = rounded(m, batch->shape, block_tokens);
     struct model_shape next = rounded(m, batch->next, block_tokens);
     bool kept = round_kept(m, &now);
     rc = upload_batch(m, batch, &now, e);
-    if (!rc) rc = kept ? run_kept(m, &now, batch->kv, e) : begin(m, &now, batch->kv, e);
+    if (!rc) rc = kept ? run_kept(m, &now, kv, e) : begin(m, &now, kv, e);
     if (rc) {
         backend_sync(m->be, NULL);
         return rc;
     }
-    record_ahead(m, &next, batch->kv);
+    record_ahead(m, &next, kv);
     rc = backend_sync(m->be, e);
-    return rc ? rc : fetch_results(m, batch, now.n_top, out, e);
+    return rc || m->part.rank ? rc : fetch_results(m, batch, now.n_top, out, e);
 }
 
 struct model_recorded model_recorded_steps(const model *m) {

@@ -4,7 +4,10 @@
  * does not say. Runs on the engine's worker.
  *
  * What a block puts out is not added to the stream by itself: it waits (model_pending), and the
- * next product adds and norms it on its way in. */
+ * next product adds and norms it on its way in.
+ *
+ * A rank of a group computes its heads, its hidden columns and its tokens: what it puts out of a
+ * block is a part of the sum, which the ranks add up before it waits. */
 #include "core/model/model_int.h"
 
 /* What ops are told of a step. */
@@ -83,6 +86,12 @@ static int linear(model *m, const backend_weight *w, const backend_weight *bias,
             .in.x = x, .n_rows = n_rows, .n_weights = 1, .w = {w}, .bias = {bias}, .y = {y}});
 }
 
+int model_sum(model *m, backend_buf *x, uint32_t n_rows) {
+    return backend_all_reduce(
+        m->be, &(struct op_all_reduce){
+                   .x = x, .work = m->bufs.work, .n_rows = n_rows, .n_cols = m->hp.n_embd});
+}
+
 /* What follows attention in a layer, for n_rows rows of x and att. *out: what waits after it. */
 static int feed_forward(model *m, const struct model_layer *l, backend_buf *x, backend_buf *att,
                         uint32_t n_rows, struct model_pending *out) {
@@ -90,6 +99,7 @@ static int feed_forward(model *m, const struct model_layer *l, backend_buf *x, b
     struct model_pending attended = {b->r, l->attn_post_norm};
     *out = (struct model_pending){b->r, l->ffn_post_norm};
     int rc = linear(m, l->wo, l->bo, att, b->r, n_rows);
+    if (!rc) rc = model_sum(m, b->r, n_rows);
     if (rc) return rc;
     struct op_input in = model_input(m, x, attended, l->ffn_norm);
     if (l->router) return model_experts_enqueue(m, l, in, n_rows, &out->r);
@@ -100,7 +110,8 @@ static int feed_forward(model *m, const struct model_layer *l, backend_buf *x, b
                                                    .bias = {l->b_gate, l->b_up},
                                                    .act = m->arch->act,
                                                    .y = {b->ff}});
-    return rc ? rc : linear(m, l->w_down, l->b_down, b->ff, b->r, n_rows);
+    if (!rc) rc = linear(m, l->w_down, l->b_down, b->ff, b->r, n_rows);
+    return rc ? rc : model_sum(m, b->r, n_rows);
 }
 
 static int pick_rows(model *m, const backend_buf *x, backend_buf *out, uint32_t n_rows,
@@ -119,6 +130,7 @@ static int head(model *m, const struct model_layer *last, const struct model_sha
     struct model_bufs *b = &m->bufs;
     struct model_pending pending;
     uint32_t n_rows = in->n_logit_rows + in->n_hidden_rows;
+    bool split = m->part.n_ranks > 1;
     int rc;
     if ((rc = pick_rows(m, b->x, b->x_last, n_rows, hp->n_embd)) ||
         (rc = pick_rows(m, b->att, b->att_last, n_rows, hp->n_heads * hp->head_dim)) ||
@@ -138,8 +150,14 @@ static int head(model *m, const struct model_layer *last, const struct model_sha
                                                    .bias = {m->w.output_bias},
                                                    .y_scale = hp->logit_scale,
                                                    .softcap = hp->logit_softcap,
-                                                   .y = {b->logits}});
-    if (rc || !in->n_top) return rc;
+                                                   .y = {split ? b->logits_part : b->logits}});
+    if (!rc && split)
+        rc = backend_all_gather(m->be, &(struct op_all_gather){.part = b->logits_part,
+                                                               .out = b->logits,
+                                                               .work = b->work,
+                                                               .n_rows = in->n_logit_rows,
+                                                               .n_cols = hp->n_vocab});
+    if (rc || !in->n_top || m->part.rank) return rc;
     return backend_top(m->be, &(struct op_top){.x = b->logits,
                                                .n_rows = in->n_logit_rows,
                                                .n_cols = hp->n_vocab,

@@ -1,9 +1,10 @@
 /* weights.c - the tensors of a file become weights on a backend. Which tensors a model must have is
  * a table; one that is missing, misshapen or unknown is refused, with its name.
  *
- * A weight may be rows of a larger tensor (Q, K and V in one; gate and up in one): they are read
- * where they lie. Bytes that a file does not have in place are read into memory of our own, which
- * stays for as long as a weight reads it. */
+ * A weight may be rows of a larger tensor (Q, K and V in one; gate and up in one; a rank's share):
+ * they are read where they lie. Bytes that a file does not have in place, or not in one piece
+ * (columns; rows of every expert), are read into memory of our own, which stays for as long as a
+ * weight reads it. */
 #include "core/model/model_int.h"
 
 #include "core/base/mem.h"
@@ -63,6 +64,7 @@ struct tensor_row {
     unsigned must, may;   /* it must, it may be there with one of these features */
     enum dim whole, at;   /* rows at.. of a tensor of so many; whole DIM_VECTOR: all rows */
     bool experts;
+    bool once; /* only on rank 0: added to a sum of the ranks */
 };
 
 #define MODEL(field) offsetof(struct model_weights, field)
@@ -98,7 +100,8 @@ static const struct tensor_row layer_rows[] = {
     {"attn_k_norm.weight", LAYER(k_norm), DIM_VECTOR, DIM_K_NORM, .must = QK_NORM},
     {"attn_sinks.weight", LAYER(sinks), DIM_VECTOR, DIM_N_HEADS, .must = SINKS},
     {"attn_output.weight", LAYER(wo), DIM_EMBD, DIM_HEADS, .must = ANY},
-    {"attn_output.bias", LAYER(bo), DIM_VECTOR, DIM_EMBD, .must = OUT_BIAS, .may = ANY},
+    {"attn_output.bias", LAYER(bo), DIM_VECTOR, DIM_EMBD, .must = OUT_BIAS, .may = ANY,
+     .once = true},
     {"post_attention_norm.weight", LAYER(attn_post_norm), DIM_VECTOR, DIM_EMBD, .must = POST_NORM},
     {"post_attention_norm.weight", LAYER(ffn_norm), DIM_VECTOR, DIM_EMBD,
      .must = POST_ATTENTION_FFN_NORM},
@@ -111,7 +114,7 @@ static const struct tensor_row layer_rows[] = {
     {"ffn_down.weight", LAYER(w_down), DIM_EMBD, DIM_FF, .must = DENSE},
     {"ffn_gate.bias", LAYER(b_gate), DIM_VECTOR, DIM_FF, .may = FF_APART},
     {"ffn_up.bias", LAYER(b_up), DIM_VECTOR, DIM_FF, .may = FF_APART},
-    {"ffn_down.bias", LAYER(b_down), DIM_VECTOR, DIM_EMBD, .may = DENSE},
+    {"ffn_down.bias", LAYER(b_down), DIM_VECTOR, DIM_EMBD, .may = DENSE, .once = true},
     {"post_ffw_norm.weight", LAYER(ffn_post_norm), DIM_VECTOR, DIM_EMBD, .must = POST_NORM},
     {"ffn_gate_inp.weight", LAYER(router), DIM_EXPERTS, DIM_EMBD, .must = EXPERTS},
     {"ffn_gate_inp.bias", LAYER(router_bias), DIM_VECTOR, DIM_EXPERTS, .must = EXPERT_BIAS},
@@ -125,7 +128,7 @@ static const struct tensor_row layer_rows[] = {
     {"ffn_up_exps.bias", LAYER(eb_up), DIM_VECTOR, DIM_FF_EXPERT, .must = EXPERT_BIAS,
      .experts = true},
     {"ffn_down_exps.bias", LAYER(eb_down), DIM_VECTOR, DIM_EMBD, .must = EXPERT_BIAS,
-     .experts = true},
+     .experts = true, .once = true},
     {"ffn_gate_inp_shexp.weight", LAYER(s_router), DIM_ONE, DIM_EMBD, .must = SHARED},
     {"ffn_gate_shexp.weight", LAYER(s_gate), DIM_FF_SHARED, DIM_EMBD, .must = SHARED},
     {"ffn_up_shexp.weight", LAYER(s_up), DIM_FF_SHARED, DIM_EMBD, .must = SHARED},
@@ -154,9 +157,10 @@ struct loader {
     unsigned features;
     uint32_t n_layers;
     uint64_t dims[N_DIMS];
-    backend *be;             /* NULL: only check */
-    struct model_weights *w; /* likewise */
-    bool tied;
+    backend *be;                       /* NULL: only check */
+    struct model_weights *w;           /* likewise */
+    struct model_range shares[N_DIMS]; /* likewise: what of dims is on this rank */
+    bool tied, first, alone;           /* rank 0; of no group */
 };
 
 static unsigned features_of(const gguf *g, const struct model_hparams *hp,
@@ -268,19 +272,31 @@ static int refuse_unknown(const struct loader *l, err *e) {
 
 /* ---- loading ---- */
 
-/* The row's bytes: in the file, or in memory of our own (*copy, else NULL). */
-static int find_bytes(const struct loader *l, const gguf_tensor *t, uint64_t offset, uint64_t n,
+/* Bytes of a tensor that a weight is made of: n runs. */
+struct runs {
+    uint64_t n, first, bytes, stride;
+};
+
+/* In the file, or in memory of our own (*copy, else NULL). */
+static int find_bytes(const struct loader *l, const gguf_tensor *t, const struct runs *r,
                       const void **data, void **copy, err *e) {
+    const char *from = t->data ? (const char *)t->data + r->first : NULL;
+    uint64_t bytes;
+    int rc = 0;
     *copy = NULL;
-    if (t->data) {
-        *data = (const char *)t->data + offset;
-        return 0;
-    }
-    *data = *copy = mem_new_aligned(n);
+    *data = from;
+    if (from && r->n == 1) return 0;
+    if (mem_mul(r->n, r->bytes, &bytes)) *data = *copy = mem_new_aligned(bytes);
     if (!*copy)
-        return err_set(e, ERR_NOMEM, "no memory for tensor %.*s, %llu bytes", (int)t->name.len,
-                       t->name.data, (unsigned long long)n);
-    int rc = gguf_tensor_read(l->g, t, offset, n, *copy, e);
+        return err_set(e, ERR_NOMEM, "no memory for tensor %.*s, %llu runs of %llu bytes",
+                       (int)t->name.len, t->name.data, (unsigned long long)r->n,
+                       (unsigned long long)r->bytes);
+    char *to = *copy;
+    for (uint64_t i = 0; i < r->n && !rc; i++, to += r->bytes)
+        if (from)
+            memcpy(to, from + i * r->stride, r->bytes);
+        else
+            rc = gguf_tensor_read(l->g, t, r->first + i * r->stride, r->bytes, to, e);
     if (rc) free(*copy);
     return rc;
 }
@@ -296,26 +312,76 @@ static int keep(struct model_weights *w, void *copy, err *e) {
     return 0;
 }
 
+/* This rank's share of what the row takes from its tensor, in rows and columns. */
+struct share {
+    struct model_range rows, cols; /* of one expert; of a vector its one row */
+    uint64_t row_cols, n_rows;     /* of the tensor: in a row; of one expert */
+    uint64_t n_experts;            /* 1 of a plain one */
+};
+
+static struct share share_of(const struct loader *l, const struct tensor_row *row) {
+    bool vector = row->n_out == DIM_VECTOR, whole = row->whole != DIM_VECTOR;
+    uint64_t at = row->at == DIM_VECTOR ? 0 : l->dims[row->at];
+    struct share s = {.rows = {0, l->dims[row->n_out]},
+                      .cols = l->shares[row->n_in],
+                      .row_cols = l->dims[vector && whole ? row->whole : row->n_in],
+                      .n_rows = l->dims[whole && !vector ? row->whole : row->n_out],
+                      .n_experts = row->experts ? l->dims[DIM_EXPERTS] : 1};
+    if (!vector && row != &model_rows[0]) s.rows = l->shares[row->n_out]; /* the table is whole */
+    if (vector)
+        s.cols.first += at;
+    else
+        s.rows.first += at;
+    return s;
+}
+
+/* false: the share cuts a block, or has no size. */
+static bool find_runs(const struct share *s, int type, struct runs *out) {
+    uint64_t row, first, rows, n;
+    bool columns = s->cols.n != s->row_cols, all = s->rows.n == s->n_rows;
+    if (!qtype_bytes(type, 1, s->row_cols, &row) || !qtype_bytes(type, 1, s->cols.first, &first) ||
+        !qtype_bytes(type, 1, s->cols.n, &out->bytes) ||
+        !mem_mul(s->rows.first, row, &out->first) || !mem_add(out->first, first, &out->first) ||
+        !mem_mul(s->n_rows, row, &out->stride) || !mem_mul(s->rows.n, s->n_experts, &n))
+        return false;
+    out->n = s->n_experts;
+    if (columns) { /* of all rows of all experts; a vector has one */
+        out->n = n, out->stride = row;
+        return all;
+    }
+    rows = s->rows.n;
+    if (all) out->n = 1, rows = n; /* the experts lie behind each other */
+    return mem_mul(rows, row, &out->bytes);
+}
+
+static int refuse_share(const struct loader *l, const struct share *s, const gguf_tensor *t,
+                        err *e) {
+    const struct qtype_info *type = qtype_find(t->type);
+    return err_set_param(e, ERR_UNSUPPORTED, "tensor-parallel",
+                         "%s: tensor %.*s is %s in blocks of %u columns: a rank's %llu columns of "
+                         "%llu are no whole number of them; choose another tensor-parallel",
+                         gguf_path(l->g), (int)t->name.len, t->name.data, qtype_name(t->type),
+                         type ? type->block_elems : 0, (unsigned long long)s->cols.n,
+                         (unsigned long long)s->row_cols);
+}
+
 static int load_tensor(const struct loader *l, const struct tensor_row *row, const char *name,
                        backend_weight **out, err *e) {
     const gguf_tensor *t = gguf_tensor_find(l->g, name);
     bool vector = row->n_out == DIM_VECTOR, embed = row == &model_rows[0];
-    uint64_t at = l->dims[row->at], offset, bytes;
+    struct runs runs;
     void *copy;
     if (!t) return 0;
+    struct share share = share_of(l, row);
     struct backend_weight_desc desc = {.name = name,
                                        .type = t->type,
                                        .n_experts = row->experts ? l->dims[DIM_EXPERTS] : 0,
-                                       .n_out = l->dims[row->n_out],
-                                       .n_in = l->dims[row->n_in]};
+                                       .n_out = share.rows.n,
+                                       .n_in = share.cols.n};
     desc.use = vector ? BACKEND_USE_VECTOR : embed ? BACKEND_USE_EMBED : BACKEND_USE_LINEAR;
-    if (embed && l->tied) desc.use |= BACKEND_USE_LINEAR;
-    if (row->at == DIM_VECTOR) at = 0;
-    if (!qtype_bytes(t->type, vector ? 1 : at, vector ? at : desc.n_in, &offset) ||
-        !qtype_bytes(t->type, desc.n_out * (row->experts ? desc.n_experts : 1), desc.n_in, &bytes))
-        return err_set_param(e, ERR_FORMAT, name, "%s: tensor %s has no size", gguf_path(l->g),
-                             name);
-    int rc = find_bytes(l, t, offset, bytes, &desc.data, &copy, e);
+    if (embed && l->tied && l->alone) desc.use |= BACKEND_USE_LINEAR;
+    if (!find_runs(&share, t->type, &runs)) return refuse_share(l, &share, t, e);
+    int rc = find_bytes(l, t, &runs, &desc.data, &copy, e);
     if (!rc && (rc = backend_weight_new(l->be, &desc, out, e))) free(copy);
     if (rc) {
         err_prefix(e, "%s: ", gguf_path(l->g));
@@ -332,6 +398,7 @@ static int one_tensor(const struct loader *l, const struct tensor_row *row, cons
                       void *base, err *e) {
     if (!applies(l, row)) return 0;
     if (!l->be) return check_tensor(l, row, name, e);
+    if (row->once && !l->first) return 0;
     return load_tensor(l, row, name, (backend_weight **)((char *)base + row->offset), e);
 }
 
@@ -370,16 +437,45 @@ int model_weights_check(const gguf *g, const struct model_hparams *hp,
     return rc ? rc : all_tensors(&l, e);
 }
 
-int model_weights_load(const gguf *g, const struct model_hparams *hp, const struct model_arch *arch,
-                       backend *be, struct model_weights *w, err *e) {
-    struct loader l = loader_of(g, hp, arch);
-    l.be = be;
+static void set_shares(struct loader *l, const struct model_hparams *hp,
+                       const struct model_part *p) {
+    const uint64_t dim = hp->head_dim;
+    for (int i = 0; i < N_DIMS; i++)
+        l->shares[i] = (struct model_range){0, l->dims[i]};
+    l->shares[DIM_HEADS] = (struct model_range){p->heads.first * dim, p->heads.n * dim};
+    l->shares[DIM_KV] = (struct model_range){p->kv_heads.first * dim, p->kv_heads.n * dim};
+    l->shares[DIM_N_HEADS] = p->heads;
+    l->shares[DIM_FF] = p->ff;
+    l->shares[DIM_FF_EXPERT] = p->ff_expert;
+    l->shares[DIM_FF_SHARED] = p->ff_shared;
+    l->shares[DIM_VOCAB] = p->vocab;
+    l->first = p->rank == 0;
+    l->alone = p->n_ranks < 2;
+}
+
+/* Tied embeddings: the table is the output's matrix too, or on a rank its share of it is. */
+static int load_tied(const struct loader *l, err *e) {
+    static const struct tensor_row share = {"token_embd.weight", MODEL(output), DIM_VOCAB, DIM_EMBD,
+                                            .must = ANY};
+    if (l->alone) {
+        l->w->output = l->w->embed;
+        return 0;
+    }
+    return load_tensor(l, &share, share.name, &l->w->output, e);
+}
+
+int model_weights_load(const gguf *g, const struct model_load *load, struct model_weights *w,
+                       err *e) {
+    const struct model_hparams *hp = load->hp;
+    struct loader l = loader_of(g, hp, load->arch);
+    l.be = load->be;
     l.w = w;
+    set_shares(&l, hp, load->part);
     w->layers = mem_new(hp->n_layers, sizeof *w->layers);
     if (!w->layers) return err_set(e, ERR_NOMEM, "no memory for %u layers", hp->n_layers);
     w->n_layers = hp->n_layers;
     int rc = all_tensors(&l, e);
-    if (!rc && hp->tied_embeddings) w->output = w->embed;
+    if (!rc && hp->tied_embeddings) rc = load_tied(&l, e);
     return rc;
 }
 

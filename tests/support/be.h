@@ -202,6 +202,14 @@ static inline bool be_has(const char *isa, uint32_t head_dim, int kv_type) {
     return has;
 }
 
+/* Can so many devices of set `isa` form a group here? */
+static inline bool be_has_ranks(const char *isa, uint32_t n_ranks) {
+    backend *be = be_open_config(
+        (struct backend_config){.n_ranks = n_ranks, .max_rows = 1, .max_cols = 1}, isa);
+    backend_close(be);
+    return be != NULL;
+}
+
 /* Has set `isa` attention for such a cache? Devices' kernels are made for the shapes of models. */
 static inline bool be_attends(const char *isa, const struct backend_kv *kv) {
     return !be_is_device_set(isa) || (kv->head_dim % 8 == 0 && kv->head_dim <= 256 &&

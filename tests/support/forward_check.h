@@ -35,6 +35,7 @@ struct forward_case {
     const char *path, *isa;
     int kv_type;
     double tolerance; /* of a logit */
+    uint32_t n_ranks; /* 0 is 1 */
 };
 
 /* Prompts of every length in one go; then the longest in chunks and beside others, the same bytes.
@@ -48,6 +49,7 @@ static inline void forward_check(const struct forward_case *c, const int32_t *to
                                             .n_threads = 3,
                                             .kv_type = c->kv_type,
                                             .max_rows = 150,
+                                            .n_ranks = c->n_ranks,
                                             .max_tokens = FORWARD64_MAX_TOKENS});
     uint64_t width = r.hp.n_vocab, n_longest = 130 * width, steps = 4;
     float *whole = be_new(n_longest, sizeof *whole);
@@ -55,8 +57,8 @@ static inline void forward_check(const struct forward_case *c, const int32_t *to
         struct piece p = {.tokens = tokens, .n = lengths[i]};
         const float *got = runner_step(&r, &p, 1, true);
         double worst = worst_difference(got, want, lengths[i] * width);
-        CHECK_MSG(worst <= c->tolerance, "%s %s, %u tokens: off by %g", c->isa, c->path, lengths[i],
-                  worst);
+        CHECK_MSG(worst <= c->tolerance, "%s %s, %u ranks, %u tokens: off by %g", c->isa, c->path,
+                  backend_n_ranks(r.be), lengths[i], worst);
         if (i == 3) memcpy(whole, got, n_longest * sizeof *whole);
     }
     for (uint32_t at = 0; at < 130; steps++) {

@@ -10,7 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RUNNER_MAX_LAYERS = 16, RUNNER_MAX_PIECES = 11, RUNNER_BLOCK_TOKENS = 16 };
+enum {
+    RUNNER_MAX_POOLS = 64, /* layers of all ranks */
+    RUNNER_MAX_PIECES = 11,
+    RUNNER_BLOCK_TOKENS = 16
+};
 
 struct runner {
     backend *be;
@@ -19,7 +23,8 @@ struct runner {
     uint32_t max_rows, table_stride;
     uint32_t n_top;          /* of the next steps */
     struct model_shape next; /* the guess that comes with them */
-    struct backend_kv kv[RUNNER_MAX_LAYERS];
+    uint32_t n_pools;
+    struct backend_kv kv[RUNNER_MAX_POOLS];
 };
 
 /* Tokens start .. start + n - 1 of a sequence, which owns its share of the pools, blocks in
@@ -34,6 +39,7 @@ struct runner_config {
     const char *path, *isa;
     int n_threads, kv_type, activation_bits; /* 0: 16, for exactness */
     uint32_t max_rows, max_tokens;           /* of a step, of a sequence (model_limits.n_ctx) */
+    uint32_t n_ranks;                        /* 0 is 1 */
 };
 
 static inline void runner_need(int rc, const err *e) {
@@ -52,6 +58,7 @@ static inline void runner_open(struct runner *r, const struct runner_config *c) 
                                     .isa = device ? NULL : c->isa,
                                     .n_threads = c->n_threads,
                                     .max_rows = c->max_rows,
+                                    .n_ranks = c->n_ranks,
                                     .activation_bits =
                                         c->activation_bits ? c->activation_bits : 16};
     model_backend_limits(&r->hp, &config);
@@ -66,21 +73,25 @@ static inline void runner_open(struct runner *r, const struct runner_config *c) 
     runner_need(model_open(c->path, r->be, &limits, &r->m, &e), &e);
     uint32_t n_blocks = r->table_stride * RUNNER_MAX_PIECES;
     uint64_t bytes;
-    for (uint32_t i = 0; i < r->hp.n_layers; i++) {
+    uint32_t n_ranks = backend_n_ranks(r->be);
+    r->n_pools = n_ranks * r->hp.n_layers;
+    runner_need(r->n_pools <= RUNNER_MAX_POOLS ? 0 : ERR_INVALID, &e);
+    for (uint32_t i = 0; i < r->n_pools; i++) {
+        backend *be = backend_peer(r->be, i / r->hp.n_layers);
         r->kv[i] = (struct backend_kv){.kv_type = c->kv_type,
                                        .n_blocks = n_blocks,
-                                       .n_kv_heads = r->hp.n_kv_heads,
+                                       .n_kv_heads = r->hp.n_kv_heads / n_ranks,
                                        .block_tokens = RUNNER_BLOCK_TOKENS,
                                        .head_dim = r->hp.head_dim};
         runner_need(backend_kv_block_bytes(&r->kv[i], &bytes) ? 0 : ERR_INVALID, &e);
         bytes *= n_blocks;
-        runner_need(backend_buf_new(r->be, bytes, &r->kv[i].k, &e), &e);
-        runner_need(backend_buf_new(r->be, bytes, &r->kv[i].v, &e), &e);
+        runner_need(backend_buf_new(be, bytes, &r->kv[i].k, &e), &e);
+        runner_need(backend_buf_new(be, bytes, &r->kv[i].v, &e), &e);
     }
 }
 
 static inline void runner_close(struct runner *r) {
-    for (uint32_t i = 0; i < r->hp.n_layers; i++) {
+    for (uint32_t i = 0; i < r->n_pools; i++) {
         backend_buf_free(r->kv[i].k);
         backend_buf_free(r->kv[i].v);
     }

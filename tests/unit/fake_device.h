@@ -108,6 +108,11 @@ void backend_kernel_traffic(const backend *be, uint32_t i, uint64_t *read, uint6
     (void)be, (void)i;
     *read = *written = 0;
 }
+int backend_copy_bandwidth(backend *be, double *bytes_per_s, err *e) {
+    (void)be;
+    *bytes_per_s = 0;
+    return err_set(e, ERR_UNSUPPORTED, "the fake device has no memory to measure");
+}
 static uint64_t fake_allocated, fake_memory_limit; /* 0: as a device without a limit */
 uint64_t backend_allocated_bytes(const backend *be) {
     (void)be;
@@ -174,6 +179,10 @@ int model_read_hparams(const char *path, struct model_hparams *hp, err *e) {
                                  .head_dim = FAKE_HEAD_DIM,
                                  .context_length = FAKE_CONTEXT,
                                  .quant = "none"};
+    return 0;
+}
+int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e) {
+    (void)hp, (void)n_ranks, (void)e;
     return 0;
 }
 void model_backend_limits(const struct model_hparams *hp, struct backend_config *config) {

@@ -282,6 +282,9 @@ static void check(struct maker *m) {
             .path = path, .isa = be_isas[k], .kv_type = QTYPE_F32, .tolerance = m->tolerance};
         if (be_row_isa(k) && be_has(be_isas[k], m->f.head_dim, c.kv_type))
             forward_check(&c, tokens, want);
+        c.n_ranks = 2;
+        if (be_has_ranks(be_isas[k], c.n_ranks) && !(m->have & QK_ROW_NORM))
+            forward_check(&c, tokens, want);
     }
     free(want);
 }

@@ -1,0 +1,100 @@
+/* parts.c - what of a model is on which rank of a group, and which models cannot be shared out.
+ * Pure. */
+#include "core/model/model_int.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int refuse_count(const struct model_hparams *hp, uint64_t n, const char *of_what,
+                        uint32_t n_ranks, err *e) {
+    return err_set_param(e, ERR_UNSUPPORTED, "tensor-parallel",
+                         "tensor-parallel = %u: the model (%s) has %llu %s, which cannot be shared "
+                         "out evenly",
+                         n_ranks, hp->arch, (unsigned long long)n, of_what);
+}
+
+int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e) {
+    if (n_ranks < 2) return 0;
+    gguf_str name = {hp->arch, strlen(hp->arch)};
+    const struct model_arch *arch = model_arch_find(name);
+    if (arch && arch->qk_norm == MODEL_QK_NORM_ROW)
+        return err_set_param(e, ERR_UNSUPPORTED, "tensor-parallel",
+                             "tensor-parallel = %u: %s norms Q and K over all heads at once "
+                             "(attn_q_norm), which no rank has",
+                             n_ranks, hp->arch);
+    if (hp->n_heads % n_ranks) return refuse_count(hp, hp->n_heads, "heads", n_ranks, e);
+    if (hp->n_kv_heads % n_ranks) return refuse_count(hp, hp->n_kv_heads, "KV heads", n_ranks, e);
+    if ((uint64_t)backend_share(hp->n_vocab, n_ranks) * (n_ranks - 1) >= hp->n_vocab)
+        return refuse_count(hp, hp->n_vocab, "tokens", n_ranks, e);
+    return 0;
+}
+
+static struct model_range evenly(uint64_t n, const struct model_part *p) {
+    return (struct model_range){n / p->n_ranks * p->rank, n / p->n_ranks};
+}
+
+/* Values in the largest block of the tensors blk.*.name: what a rank's columns are whole numbers
+ * of. */
+static uint32_t largest_block(const gguf *g, const struct model_hparams *hp, const char *name) {
+    uint32_t largest = 1;
+    for (uint32_t i = 0; i < hp->n_layers; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "blk.%u.%s", i, name);
+        const gguf_tensor *t = gguf_tensor_find(g, text);
+        const struct qtype_info *type = t ? qtype_find(t->type) : NULL;
+        if (type && type->block_elems > largest) largest = type->block_elems;
+    }
+    return largest;
+}
+
+/* n hidden columns, which tensors blk.*.name read. Where it can be, a rank's begin at multiples of
+ * 32, as vectors of any device like it. */
+static int hidden_part(const gguf *g, const struct model_hparams *hp, uint64_t n, const char *name,
+                       const struct model_part *p, struct model_range *out, err *e) {
+    uint64_t unit = largest_block(g, hp, name), ranks = p->n_ranks;
+    if (unit == 1 && n % Q_ELEMS == 0 && n / Q_ELEMS >= ranks) unit = Q_ELEMS;
+    uint64_t units = n / unit;
+    if (n && units < ranks)
+        return err_set_param(
+            e, ERR_UNSUPPORTED, "tensor-parallel",
+            "tensor-parallel = %u: the %llu columns of %s are %llu blocks of %llu, "
+            "fewer than one for each",
+            p->n_ranks, (unsigned long long)n, name, (unsigned long long)units,
+            (unsigned long long)unit);
+    uint64_t first = units * p->rank / ranks * unit, end = units * (p->rank + 1) / ranks * unit;
+    *out = (struct model_range){first, end - first};
+    return 0;
+}
+
+int model_part_find(const gguf *g, const struct model_hparams *hp, uint32_t rank, uint32_t n_ranks,
+                    struct model_part *out, err *e) {
+    const struct model_experts *x = &hp->experts;
+    struct model_part *p = out;
+    *p = (struct model_part){.rank = rank, .n_ranks = n_ranks};
+    p->heads = (struct model_range){0, hp->n_heads};
+    p->kv_heads = (struct model_range){0, hp->n_kv_heads};
+    p->vocab = (struct model_range){0, hp->n_vocab};
+    p->ff = (struct model_range){0, hp->n_ff};
+    p->ff_expert = (struct model_range){0, x->n_ff};
+    p->ff_shared = (struct model_range){0, x->n_ff_shared};
+    if (n_ranks < 2) return 0;
+    int rc = model_ranks_check(hp, n_ranks, e);
+    if (rc) return rc;
+    p->heads = evenly(hp->n_heads, p);
+    p->kv_heads = evenly(hp->n_kv_heads, p);
+    uint64_t share = backend_share(hp->n_vocab, n_ranks), first = share * rank;
+    p->vocab =
+        (struct model_range){first, hp->n_vocab - first < share ? hp->n_vocab - first : share};
+    if (!x->n_experts) return hidden_part(g, hp, hp->n_ff, "ffn_down.weight", p, &p->ff, e);
+    rc = hidden_part(g, hp, x->n_ff, "ffn_down_exps.weight", p, &p->ff_expert, e);
+    return rc ? rc
+              : hidden_part(g, hp, x->n_ff_shared, "ffn_down_shexp.weight", p, &p->ff_shared, e);
+}
+
+void model_part_apply(const struct model_part *p, struct model_hparams *hp) {
+    hp->n_heads = (uint32_t)p->heads.n;
+    hp->n_kv_heads = (uint32_t)p->kv_heads.n;
+    hp->n_ff = (uint32_t)p->ff.n;
+    hp->experts.n_ff = (uint32_t)p->ff_expert.n;
+    hp->experts.n_ff_shared = (uint32_t)p->ff_shared.n;
+}

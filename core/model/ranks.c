@@ -1,0 +1,201 @@
+/* ranks.c - a model over a group of devices: a part of it on each, and a thread for each but rank
+ * 0, which the caller's thread drives. A thread opens its part, so that its memory is where it
+ * computes, and then runs the steps that the caller hands to all. Owns the threads.
+ *
+ * Who waits for a step, or for its end, spins, then sleeps. A rank whose step fails breaks the
+ * group: the others come back from the exchange that they wait in. */
+#include "core/model/model_int.h"
+
+#include "core/base/clock.h"
+#include "core/base/mem.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SPIN_NS = 30000, SPIN_ROUNDS = 64 };
+
+struct rank {
+    struct model_ranks *all;
+    backend *be;
+    model *m;
+    pthread_t id;
+    int rc; /* of what it did last */
+    err e;
+};
+
+struct model_ranks {
+    const char *path; /* while opening */
+    const struct model_limits *limits;
+    const struct model_batch *batch; /* of the step */
+    atomic_uint step, n_done;        /* steps begun; ranks that are done with this one */
+    atomic_uint failed;              /* 1 + the rank that failed first; 0: none */
+    atomic_bool stopping;
+    atomic_int n_sleeping;
+    pthread_mutex_t mutex; /* guards going to sleep and waking, no data */
+    pthread_cond_t wake;
+    uint32_t n, n_started; /* the others; their threads */
+    struct rank *others;   /* (n) of ranks 1 .. n */
+};
+
+static void wake_all(struct model_ranks *r) {
+    if (!atomic_load(&r->n_sleeping)) return;
+    pthread_mutex_lock(&r->mutex);
+    pthread_cond_broadcast(&r->wake);
+    pthread_mutex_unlock(&r->mutex);
+}
+
+/* Until *value is not (or, wanted, is) x, or the threads are to stop. */
+static bool is_time(struct model_ranks *r, atomic_uint *value, unsigned x, bool wanted) {
+    return (atomic_load(value) == x) == wanted || atomic_load(&r->stopping);
+}
+
+static void wait_until(struct model_ranks *r, atomic_uint *value, unsigned x, bool wanted) {
+    uint64_t until = clock_now_ns() + SPIN_NS;
+    do
+        for (int i = 0; i < SPIN_ROUNDS; i++)
+            if (is_time(r, value, x, wanted)) return;
+    while (clock_now_ns() < until);
+    pthread_mutex_lock(&r->mutex);
+    atomic_fetch_add(&r->n_sleeping, 1);
+    while (!is_time(r, value, x, wanted))
+        pthread_cond_wait(&r->wake, &r->mutex);
+    atomic_fetch_sub(&r->n_sleeping, 1);
+    pthread_mutex_unlock(&r->mutex);
+}
+
+/* What a rank says of its part of what all do. The first failure is the cause: those behind it are
+ * ranks that were told. */
+static void report(struct model_ranks *r, uint32_t rank, backend *be, int rc) {
+    unsigned none = 0;
+    if (!rc) return;
+    atomic_compare_exchange_strong(&r->failed, &none, rank + 1);
+    backend_break(be);
+}
+
+static void finish(struct model_ranks *r) {
+    atomic_fetch_add(&r->n_done, 1);
+    wake_all(r);
+}
+
+static void *rank_main(void *arg) {
+    struct rank *own = arg;
+    struct model_ranks *r = own->all;
+    struct model_output none;
+    unsigned step = 0;
+    own->rc = model_rank_open(r->path, own->be, r->limits, &own->m, &own->e);
+    report(r, backend_rank(own->be), own->be, own->rc);
+    for (finish(r);; finish(r)) {
+        wait_until(r, &r->step, step, false);
+        if (atomic_load(&r->stopping)) return NULL;
+        step = atomic_load(&r->step);
+        mem_guard_enter();
+        own->rc = model_rank_forward(own->m, r->batch, &none, &own->e);
+        mem_guard_leave();
+        report(r, backend_rank(own->be), own->be, own->rc);
+    }
+}
+
+/* Waits for the others. rc: rank 0's, whose words e has. */
+static int join(struct model_ranks *r, model *m, int rc, err *e) {
+    report(r, 0, m ? m->be : r->others[0].be, rc);
+    wait_until(r, &r->n_done, r->n, true);
+    unsigned failed = atomic_load(&r->failed);
+    if (failed < 2) return rc;
+    const struct rank *first = &r->others[failed - 2];
+    if (e) {
+        *e = first->e;
+        err_prefix(e, "rank %u: ", failed - 1);
+    }
+    return first->rc;
+}
+
+static void ranks_close(struct model_ranks *r) {
+    atomic_store(&r->stopping, true);
+    pthread_mutex_lock(&r->mutex);
+    pthread_cond_broadcast(&r->wake);
+    pthread_mutex_unlock(&r->mutex);
+    for (uint32_t i = 0; i < r->n_started; i++)
+        pthread_join(r->others[i].id, NULL);
+    for (uint32_t i = 0; i < r->n_started; i++)
+        model_rank_close(r->others[i].m);
+    pthread_cond_destroy(&r->wake);
+    pthread_mutex_destroy(&r->mutex);
+    free(r->others);
+    free(r);
+}
+
+static int ranks_new(uint32_t n, struct model_ranks **out, err *e) {
+    struct model_ranks *r = mem_new(1, sizeof *r);
+    if (!r) return err_set(e, ERR_NOMEM, "no memory for a model's ranks");
+    r->n = n;
+    pthread_mutex_init(&r->mutex, NULL);
+    pthread_cond_init(&r->wake, NULL);
+    r->others = mem_new(n, sizeof *r->others);
+    if (r->others) {
+        *out = r;
+        return 0;
+    }
+    ranks_close(r);
+    return err_set(e, ERR_NOMEM, "no memory for a model's ranks");
+}
+
+static int ranks_start(struct model_ranks *r, backend *be, err *e) {
+    for (uint32_t i = 0; i < r->n; i++) {
+        struct rank *own = &r->others[i];
+        *own = (struct rank){.all = r, .be = backend_peer(be, i + 1)};
+        int rc = pthread_create(&own->id, NULL, rank_main, own);
+        if (rc)
+            return err_set(e, ERR_IO, "cannot start the thread of rank %u: %s", i + 1,
+                           strerror(rc));
+        r->n_started++;
+    }
+    return 0;
+}
+
+static int open_group(const char *path, backend *be, const struct model_limits *limits, model **out,
+                      err *e) {
+    struct model_ranks *r = NULL;
+    model *m = NULL;
+    int rc = ranks_new(backend_n_ranks(be) - 1, &r, e);
+    if (rc) return rc;
+    r->path = path;
+    r->limits = limits;
+    rc = ranks_start(r, be, e);
+    if (rc) {
+        ranks_close(r);
+        return rc;
+    }
+    rc = join(r, NULL, model_rank_open(path, be, limits, &m, e), e);
+    if (rc) {
+        ranks_close(r);
+        model_rank_close(m);
+        return rc;
+    }
+    m->ranks = r;
+    *out = m;
+    return 0;
+}
+
+int model_open(const char *path, backend *be, const struct model_limits *limits, model **out,
+               err *e) {
+    *out = NULL;
+    return backend_n_ranks(be) > 1 ? open_group(path, be, limits, out, e)
+                                   : model_rank_open(path, be, limits, out, e);
+}
+
+void model_close(model *m) {
+    if (m && m->ranks) ranks_close(m->ranks);
+    model_rank_close(m);
+}
+
+int model_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e) {
+    struct model_ranks *r = m->ranks;
+    if (!r) return model_rank_forward(m, batch, out, e);
+    r->batch = batch;
+    atomic_store(&r->n_done, 0);
+    atomic_fetch_add(&r->step, 1);
+    wake_all(r);
+    return join(r, m, model_rank_forward(m, batch, out, e), e);
+}
