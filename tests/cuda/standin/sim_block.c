@@ -404,6 +404,8 @@ void sim_kernel_run(const struct sim_kernel *k) {
         if (mprotect(s.shared, GUARD, PROT_NONE)) cudasim_fail("no guard page");
     }
     cudasim_shared_bytes = s.shared - (k->shared + 15) / 16 * 16;
+    SIM_ALLOW(s.shared - SHARED_MAX, SHARED_MAX);
+    SIM_FORBID((char *)cudasim_shared_bytes + k->shared, -k->shared % 16);
     cudasim_block_dim = k->block;
     cudasim_grid_dim = k->grid;
     uint64_t n = (uint64_t)k->grid.x * k->grid.y * k->grid.z, add = 0, step = 1;

@@ -7,6 +7,15 @@
 
 #include <stdbool.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#define SIM_FORBID(p, n) __asan_poison_memory_region(p, n)
+#define SIM_ALLOW(p, n)  __asan_unpoison_memory_region(p, n)
+#else
+#define SIM_FORBID(p, n) ((void)(p), (void)(n))
+#define SIM_ALLOW(p, n)  ((void)(p), (void)(n))
+#endif
+
 enum { SIM_WARP = 32, SIM_MAX_THREADS = 1024, SIM_MAX_WARPS = SIM_MAX_THREADS / SIM_WARP };
 
 struct sim_options {

@@ -47,6 +47,7 @@ static cudaError_t keep(struct memory m) {
 }
 
 static void drop(struct memory *m) {
+    if (!m->registered) SIM_ALLOW(m->map, m->map_bytes);
     if (m->where == SIM_DEVICE) {
         for (char *c = m->map + PAGE; c < m->p; c++)
             if (*c != (char)0xff)
@@ -80,6 +81,8 @@ static cudaError_t alloc(void **out, size_t bytes, enum sim_where where) {
     memset(map + PAGE, 0xff, (size_t)(p - map - PAGE));
     memset(p, 0xff, bytes < 64 << 20 ? bytes : 64 << 20);
     memset(p + bytes, 0xff, round - bytes);
+    SIM_FORBID(map + PAGE, (size_t)(p - map - PAGE));
+    SIM_FORBID(p + bytes, round - bytes);
     *out = p;
     return keep((struct memory){.p = p,
                                 .map = map,
