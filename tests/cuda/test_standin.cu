@@ -48,7 +48,12 @@ template <typename T> struct device {
     }
     device(const device &) = delete;
     ~device() { CHECK(!cudaFree(p)); }
+    /* When the stream has done its work; as it is now. */
     std::vector<T> get() const {
+        CHECK(!cudaStreamSynchronize(stream));
+        return now();
+    }
+    std::vector<T> now() const {
         std::vector<T> v(n);
         CHECK(!cudaMemcpy(v.data(), p, n * sizeof(T), cudaMemcpyDeviceToHost));
         return v;
@@ -447,6 +452,7 @@ int main() {
     RUN(test_graph);
     RUN(test_late);
     RUN(test_events);
+    RUN(test_early_start);
     RUN(test_memory);
     RUN(test_launch_limits);
     RUN(test_failures);

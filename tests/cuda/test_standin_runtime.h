@@ -100,7 +100,7 @@ void test_events() {
     CHECK(!launch(step, {x.p, 2, {}, 0}, 1, 32, 0, other));
     CHECK(!cudaEventRecord(second, other));
     CHECK(cudaEventQuery(second) == cudaErrorNotReady);
-    CHECK(x.get()[0] == 14); /* (1 * 3 + 1) * 3 + 2: what followed the event has not run */
+    CHECK(x.now()[0] == 14); /* (1 * 3 + 1) * 3 + 2: what followed the event has not run */
     CHECK(!cudaEventQuery(second) && !cudaEventSynchronize(second));
     CHECK(!cudaStreamSynchronize(stream) && x.get()[0] == 142);
     float ms;
@@ -122,6 +122,48 @@ void test_events() {
     CHECK(!cudaGraphExecDestroy(exec) && !cudaGraphDestroy(graph));
     cudaGetLastError();
     CHECK(!cudaEventDestroy(event) && !cudaEventDestroy(second) && !cudaStreamDestroy(other));
+}
+
+/* out[0] = what x[0] is before pdl_wait(), out[1] = after it. */
+struct early_args {
+    uint32_t *x, *out;
+};
+CUDA_KERNEL(64) early(CUDA_ARGS(struct early_args) a) {
+    __shared__ uint32_t kept[64];
+    kept[threadIdx.x] = a.x[threadIdx.x]; /* forbidden */
+    __syncthreads();
+    pdl_wait();
+    a.out[threadIdx.x] = kept[63 - threadIdx.x];
+    a.out[64 + threadIdx.x] = a.x[63 - threadIdx.x]++;
+}
+
+/* A kernel that reads too soon is seen to read what was there before. */
+void test_early_start() {
+    device<uint32_t> x(std::vector<uint32_t>(64, 1)), out(128);
+    cudaLaunchAttribute attr;
+    attr.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attr.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {1, 64, 0, stream, &attr, 1};
+    early_args a = {x.p, out.p};
+    void *args[] = {&a};
+    cudasim_option_set("CUDASIM_LATE", "1");
+    uint32_t n_old = 0;
+    for (uint32_t i = 0; i < 9; i++) {
+        for (int twice = 0; twice < 2; twice++) {
+            cudasim_next_args_bytes(sizeof a);
+            CHECK(!cudaLaunchKernelExC(&config, (const void *)early, args));
+        }
+        std::vector<uint32_t> got = out.get();
+        uint32_t want = 2 * i + 2;
+        for (int t = 1; t < 64; t++)
+            CHECK(got[t] == got[0]);
+        CHECK(got[0] == want || got[0] == want - 1);
+        n_old += got[0] == want - 1;
+        for (int t = 0; t < 64; t++)
+            CHECK(got[64 + t] == want);
+    }
+    CHECK(n_old > 3 && n_old < 9);
+    cudasim_option_set("CUDASIM_LATE", getenv("CUDASIM_LATE"));
 }
 
 void test_memory() {

@@ -6,13 +6,13 @@
  *   CUDASIM_SM=n         compute capability (90)
  *   CUDASIM_MEMORY=n     bytes of a device (16 GiB)
  *   CUDASIM_SHUFFLE=seed blocks, warps and lanes run in random orders
- *   CUDASIM_LATE=1       work of a stream runs only when something waits for it
- *   CUDASIM_FAIL=malloc:N | launch:N | sync:N
- *                        the N-th such call (counted from 1) and everything after it fail:
- *                        cudaErrorMemoryAllocation from cudaMalloc; cudaErrorIllegalAddress or
- *                        cudaErrorECCUncorrectable from every call, as a lost device has it
- * A fault of a kernel (see README.md) is one message with the kernel, block and thread, then
- * abort(). */
+ *   CUDASIM_LATE=1       work of a stream runs only when something waits for it, and a kernel that
+ * is launched with programmatic stream serialization often begins, up to pdl_wait(), before the
+ * kernel in front of it CUDASIM_FAIL=malloc:N | launch:N | sync:N the N-th such call (counted from
+ * 1) and everything after it fail: cudaErrorMemoryAllocation from cudaMalloc;
+ * cudaErrorIllegalAddress or cudaErrorECCUncorrectable from every call, as a lost device has it A
+ * fault of a kernel (see README.md) is one message with the kernel, block and thread, then abort().
+ */
 #ifndef CUDASIM_H
 #define CUDASIM_H
 

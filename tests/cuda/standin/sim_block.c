@@ -54,9 +54,11 @@ struct warp {
     uint8_t place[SIM_WARP];
 };
 
-static struct {
+/* Two: while a block of one kernel waits in pdl_wait, the kernel in front of it runs. */
+static struct block {
     const struct sim_kernel *k;
     const struct sim_function *f;
+    const struct sim_kernel *before; /* runs when all of this block are in pdl_wait */
     struct cudasim_thread t[SIM_MAX_THREADS], *now;
     struct warp w[SIM_MAX_WARPS];
     uint8_t order[SIM_MAX_WARPS];
@@ -67,7 +69,7 @@ static struct {
     char *stacks[SIM_MAX_THREADS];
     uint32_t n_stacks, n_made;
     char *shared; /* end of the mapping: an unreadable page follows */
-} s;
+} blocks[2], *s = blocks;
 
 const uint3 *cudasim_thread_idx;
 uint3 cudasim_block_idx;
@@ -77,11 +79,11 @@ void *cudasim_shared_bytes;
 void cudasim_fail(const char *format, ...) {
     fflush(stdout);
     fprintf(stderr, "cudasim: ");
-    if (s.k) {
-        fprintf(stderr, "kernel %s, block (%u, %u, %u)", s.f->name, cudasim_block_idx.x,
+    if (s->k) {
+        fprintf(stderr, "kernel %s, block (%u, %u, %u)", s->f->name, cudasim_block_idx.x,
                 cudasim_block_idx.y, cudasim_block_idx.z);
-        if (s.now)
-            fprintf(stderr, ", thread (%u, %u, %u)", s.now->idx.x, s.now->idx.y, s.now->idx.z);
+        if (s->now)
+            fprintf(stderr, ", thread (%u, %u, %u)", s->now->idx.x, s->now->idx.y, s->now->idx.z);
         fprintf(stderr, ": ");
     }
     va_list ap;
@@ -90,6 +92,11 @@ void cudasim_fail(const char *format, ...) {
     va_end(ap);
     fputc('\n', stderr);
     abort();
+}
+
+static void *must(void *p) {
+    if (!p) cudasim_fail("no memory for the stand-in");
+    return p;
 }
 
 static void *map(size_t bytes) {
@@ -129,7 +136,7 @@ static void make_ready(struct warp *w, uint32_t lanes) {
 static struct cudasim_thread *take(struct warp *w) {
     uint32_t place = (uint32_t)__builtin_ctz(w->ready);
     w->ready &= w->ready - 1;
-    return &s.t[(w - s.w) * SIM_WARP + w->order[place]];
+    return &s->t[(w - s->w) * SIM_WARP + w->order[place]];
 }
 
 /* All of a meeting's live lanes have come: the result, and they go on, but those of minus. */
@@ -147,8 +154,8 @@ static void complete(struct warp *w, struct meeting *m, uint32_t minus) {
 static void report_stuck(void) {
     char text[2048];
     size_t n = 0;
-    for (uint32_t i = 0; i < s.n_warps && n < sizeof text - 200; i++) {
-        struct warp *w = &s.w[i];
+    for (uint32_t i = 0; i < s->n_warps && n < sizeof text - 200; i++) {
+        struct warp *w = &s->w[i];
         for (uint32_t j = 0; j < w->n_meetings && n < sizeof text - 200; j++)
             n += (size_t)snprintf(text + n, sizeof text - n,
                                   "\n  warp %u: lanes %08x wait at %s, %s:%d, for lanes %08x", i,
@@ -157,50 +164,77 @@ static void report_stuck(void) {
         if (w->barrier && (w->n_meetings || w->barrier != w->live))
             n +=
                 (size_t)snprintf(text + n, sizeof text - n, "\n  warp %u: lanes %08x wait at %s:%d",
-                                 i, w->barrier, s.file, s.line);
+                                 i, w->barrier, s->file, s->line);
     }
-    s.now = NULL;
+    s->now = NULL;
     cudasim_fail("threads wait for others that never come: divergence%.*s", (int)n, text);
 }
 
+static const char in_pdl_wait[] = "pdl_wait";
+
+/* The kernel in front runs, and leaves what belongs to this one as it was. */
+static void run_before(void) {
+    struct block *me = s;
+    const struct sim_kernel *before = me->before;
+    uint3 block = cudasim_block_idx;
+    dim3 block_dim = cudasim_block_dim, grid_dim = cudasim_grid_dim;
+    void *shared = cudasim_shared_bytes;
+    char *statics = must(malloc(me->f->static_bytes + 1)), *p = statics;
+    for (size_t i = 0; i < me->f->n_statics; p += me->f->statics[i++].bytes)
+        memcpy(p, me->f->statics[i].at, me->f->statics[i].bytes);
+    me->before = NULL;
+    s = me == blocks ? blocks + 1 : blocks;
+    sim_kernel_run(before, NULL);
+    s = me;
+    p = statics;
+    for (size_t i = 0; i < me->f->n_statics; p += me->f->statics[i++].bytes)
+        memcpy(me->f->statics[i].at, p, me->f->statics[i].bytes);
+    free(statics);
+    cudasim_block_idx = block;
+    cudasim_block_dim = block_dim;
+    cudasim_grid_dim = grid_dim;
+    cudasim_shared_bytes = shared;
+}
+
 static void release_barrier(void) {
-    if (s.n_ended)
-        cudasim_fail("%s:%d: %u threads wait in __syncthreads, %u have ended", s.file, s.line,
-                     s.n_barrier, s.n_ended);
+    if (s->before && s->file == in_pdl_wait) run_before();
+    if (s->n_ended)
+        cudasim_fail("%s:%d: %u threads wait in __syncthreads, %u have ended", s->file, s->line,
+                     s->n_barrier, s->n_ended);
     sim_counts.barriers++;
-    s.predicates = s.n_predicate;
-    s.n_barrier = s.n_predicate = s.cursor = 0;
-    for (uint32_t i = 0; i < s.n_warps; i++) {
-        make_ready(&s.w[i], s.w[i].barrier);
-        s.w[i].barrier = 0;
+    s->predicates = s->n_predicate;
+    s->n_barrier = s->n_predicate = s->cursor = 0;
+    for (uint32_t i = 0; i < s->n_warps; i++) {
+        make_ready(&s->w[i], s->w[i].barrier);
+        s->w[i].barrier = 0;
     }
-    shuffle(s.order, s.n_warps);
+    shuffle(s->order, s->n_warps);
 }
 
 /* The running thread waits or has ended: who goes on; NULL: all have ended. */
 static struct cudasim_thread *pick(void) {
-    struct warp *w = &s.w[s.now->warp];
+    struct warp *w = &s->w[s->now->warp];
     if (w->ready) return take(w);
     for (;;) {
-        for (; s.cursor < s.n_warps; s.cursor++)
-            if (s.w[s.order[s.cursor]].ready) return take(&s.w[s.order[s.cursor]]);
-        if (s.n_ended == s.n_threads) return NULL;
-        if (s.n_barrier + s.n_ended != s.n_threads) report_stuck();
+        for (; s->cursor < s->n_warps; s->cursor++)
+            if (s->w[s->order[s->cursor]].ready) return take(&s->w[s->order[s->cursor]]);
+        if (s->n_ended == s->n_threads) return NULL;
+        if (s->n_barrier + s->n_ended != s->n_threads) report_stuck();
         release_barrier();
     }
 }
 
 static void go_on(struct cudasim_thread *t) {
-    s.now = t;
+    s->now = t;
     cudasim_thread_idx = &t->idx;
 }
 
 /* A lane ended: others may have waited for it alone. */
 static void end_thread(struct cudasim_thread *t) {
-    struct warp *w = &s.w[t->warp];
+    struct warp *w = &s->w[t->warp];
     if (!t->pdl) cudasim_fail("the thread ended without pdl_wait()");
     t->ended = true;
-    s.n_ended++;
+    s->n_ended++;
     w->live &= ~(1u << t->lane);
     for (uint32_t i = 0; i < w->n_meetings;) {
         struct meeting *m = &w->m[i];
@@ -213,8 +247,8 @@ static void end_thread(struct cudasim_thread *t) {
 
 static void fiber_main(void) {
     for (;;) {
-        struct cudasim_thread *t = s.now;
-        ((void (*)(const void *))s.k->fn)(s.k->args);
+        struct cudasim_thread *t = s->now;
+        ((void (*)(const void *))s->k->fn)(s->k->args);
         end_thread(t);
         struct cudasim_thread *n = pick();
         if (n && !n->sp) { /* not started: it takes this stack */
@@ -222,10 +256,10 @@ static void fiber_main(void) {
             go_on(n);
             continue;
         }
-        s.stacks[s.n_stacks++] = t->stack;
+        s->stacks[s->n_stacks++] = t->stack;
         void *dead;
         if (n) go_on(n);
-        msl_switch(&dead, n ? n->sp : s.main_sp);
+        msl_switch(&dead, n ? n->sp : s->main_sp);
         __builtin_unreachable();
     }
 }
@@ -233,12 +267,12 @@ static void fiber_main(void) {
 /* What msl_switch pops from a new stack; each starts elsewhere in its page, for the cache's sake.
  */
 static void start(struct cudasim_thread *t) {
-    if (!s.n_stacks) {
+    if (!s->n_stacks) {
         char *low = map(STACK);
         if (mprotect(low, GUARD, PROT_NONE)) cudasim_fail("no guard page");
-        s.stacks[s.n_stacks++] = low + STACK - s.n_made++ * 320 % 4096 / 64 * 64;
+        s->stacks[s->n_stacks++] = low + STACK - s->n_made++ * 320 % 4096 / 64 * 64;
     }
-    t->stack = s.stacks[--s.n_stacks];
+    t->stack = s->stacks[--s->n_stacks];
     uintptr_t *sp = (uintptr_t *)t->stack;
     *--sp = 0;
     *--sp = 0;
@@ -250,7 +284,7 @@ static void start(struct cudasim_thread *t) {
 }
 
 static void wait_for_others(void) {
-    struct cudasim_thread *me = s.now, *n = pick();
+    struct cudasim_thread *me = s->now, *n = pick();
     if (n == me) return;
     if (!n->sp) start(n);
     sim_counts.switches++;
@@ -262,8 +296,8 @@ static void wait_for_others(void) {
 
 void cudasim_warp(enum cudasim_op op, uint32_t mask, struct cudasim_lane *l, const char *file,
                   int line) {
-    struct cudasim_thread *t = s.now;
-    struct warp *w = &s.w[t->warp];
+    struct cudasim_thread *t = s->now;
+    struct warp *w = &s->w[t->warp];
     uint32_t bit = 1u << t->lane;
     if (!(mask & bit))
         cudasim_fail("%s:%d: %s: the mask %08x lacks the calling lane %u", file, line,
@@ -292,36 +326,36 @@ void cudasim_warp(enum cudasim_op op, uint32_t mask, struct cudasim_lane *l, con
 }
 
 int cudasim_barrier(int predicate, const char *file, int line) {
-    struct cudasim_thread *t = s.now;
-    if (!s.n_barrier) {
-        s.file = file;
-        s.line = line;
-    } else if (!same_place(s.file, s.line, file, line))
+    struct cudasim_thread *t = s->now;
+    if (!s->n_barrier) {
+        s->file = file;
+        s->line = line;
+    } else if (!same_place(s->file, s->line, file, line))
         cudasim_fail("%s:%d: divergence: other threads are in __syncthreads at %s:%d", file, line,
-                     s.file, s.line);
-    s.n_barrier++;
-    s.n_predicate += predicate != 0;
-    s.w[t->warp].barrier |= 1u << t->lane;
+                     s->file, s->line);
+    s->n_barrier++;
+    s->n_predicate += predicate != 0;
+    s->w[t->warp].barrier |= 1u << t->lane;
     wait_for_others();
-    return (int)s.predicates;
+    return (int)s->predicates;
 }
 
 void cudasim_pdl_wait(void) {
-    s.now->pdl = true;
+    s->now->pdl = true;
+    if (s->before) cudasim_barrier(0, in_pdl_wait, 0);
 }
 
 /* ---- asynchronous copies: the bytes arrive when they are waited for, no sooner ---- */
 
 void cudasim_copy16(void *shared, const void *global, size_t bytes, size_t from, const char *file,
                     int line) {
-    struct copies *c = &s.now->copies;
+    struct copies *c = &s->now->copies;
     if ((uintptr_t)shared % bytes || (from && (uintptr_t)global % bytes))
         cudasim_fail("%s:%d: copy of %zu bytes from %p to %p: not aligned", file, line, bytes,
                      global, shared);
     if (c->n == c->cap) {
         c->cap = c->cap ? 2 * c->cap : 64;
-        c->of = realloc(c->of, c->cap * sizeof *c->of);
-        if (!c->of) cudasim_fail("no memory for the stand-in");
+        c->of = must(realloc(c->of, c->cap * sizeof *c->of));
     }
     c->of[c->n++] =
         (struct copy){shared, global, (uint32_t)from, (uint32_t)(bytes - from), c->groups};
@@ -329,11 +363,11 @@ void cudasim_copy16(void *shared, const void *global, size_t bytes, size_t from,
 }
 
 void cudasim_commit(void) {
-    s.now->copies.groups++;
+    s->now->copies.groups++;
 }
 
 void cudasim_wait(int n) {
-    struct copies *c = &s.now->copies;
+    struct copies *c = &s->now->copies;
     uint32_t kept = 0;
     for (uint32_t i = 0; i < c->n; i++) {
         struct copy *p = &c->of[i];
@@ -350,9 +384,9 @@ void cudasim_wait(int n) {
 /* ---- a block, a grid ---- */
 
 static void init_threads(void) {
-    const dim3 *b = &s.k->block;
-    for (uint32_t i = 0; i < s.n_threads; i++) {
-        struct cudasim_thread *t = &s.t[i];
+    const dim3 *b = &s->k->block;
+    for (uint32_t i = 0; i < s->n_threads; i++) {
+        struct cudasim_thread *t = &s->t[i];
         struct copies copies = t->copies;
         copies.n = copies.groups = 0;
         *t = (struct cudasim_thread){
@@ -363,9 +397,9 @@ static void init_threads(void) {
             .copies = copies,
         };
     }
-    for (uint32_t i = 0; i < s.n_warps; i++) {
-        struct warp *w = &s.w[i];
-        uint32_t n = s.n_threads - i * SIM_WARP;
+    for (uint32_t i = 0; i < s->n_warps; i++) {
+        struct warp *w = &s->w[i];
+        uint32_t n = s->n_threads - i * SIM_WARP;
         w->live = n >= SIM_WARP ? 0xffffffffu : (1u << n) - 1;
         w->ready = w->barrier = w->n_meetings = 0;
         shuffle(w->order, SIM_WARP);
@@ -373,38 +407,39 @@ static void init_threads(void) {
             w->place[w->order[j]] = (uint8_t)j;
         make_ready(w, w->live);
     }
-    shuffle(s.order, s.n_warps);
+    shuffle(s->order, s->n_warps);
 }
 
 static void run_block(uint64_t index) {
-    const dim3 *g = &s.k->grid;
+    const dim3 *g = &s->k->grid;
     cudasim_block_idx = (uint3){(uint32_t)(index % g->x), (uint32_t)(index / g->x % g->y),
                                 (uint32_t)(index / g->x / g->y)};
-    s.n_ended = s.n_barrier = s.n_predicate = s.cursor = 0;
-    memset(cudasim_shared_bytes, 0xff, s.k->shared); /* NaN, -1 */
-    for (size_t i = 0; i < s.f->n_statics; i++)
-        memset(s.f->statics[i].at, 0xff, s.f->statics[i].bytes);
+    s->n_ended = s->n_barrier = s->n_predicate = s->cursor = 0;
+    memset(cudasim_shared_bytes, 0xff, s->k->shared); /* NaN, -1 */
+    for (size_t i = 0; i < s->f->n_statics; i++)
+        memset(s->f->statics[i].at, 0xff, s->f->statics[i].bytes);
     init_threads();
     sim_counts.blocks++;
-    sim_counts.threads += s.n_threads;
-    struct cudasim_thread *t = take(&s.w[s.order[0]]);
+    sim_counts.threads += s->n_threads;
+    struct cudasim_thread *t = take(&s->w[s->order[0]]);
     start(t);
     go_on(t);
-    msl_switch(&s.main_sp, t->sp);
-    s.now = NULL;
+    msl_switch(&s->main_sp, t->sp);
+    s->now = NULL;
 }
 
-void sim_kernel_run(const struct sim_kernel *k) {
-    s.f = sim_function(k->fn);
-    s.k = k;
-    s.n_threads = k->block.x * k->block.y * k->block.z;
-    s.n_warps = (s.n_threads + SIM_WARP - 1) / SIM_WARP;
-    if (!s.shared) {
-        s.shared = (char *)map(SHARED_MAX + GUARD) + SHARED_MAX;
-        if (mprotect(s.shared, GUARD, PROT_NONE)) cudasim_fail("no guard page");
+void sim_kernel_run(const struct sim_kernel *k, const struct sim_kernel *before) {
+    s->before = before;
+    s->f = sim_function(k->fn);
+    s->k = k;
+    s->n_threads = k->block.x * k->block.y * k->block.z;
+    s->n_warps = (s->n_threads + SIM_WARP - 1) / SIM_WARP;
+    if (!s->shared) {
+        s->shared = (char *)map(SHARED_MAX + GUARD) + SHARED_MAX;
+        if (mprotect(s->shared, GUARD, PROT_NONE)) cudasim_fail("no guard page");
     }
-    cudasim_shared_bytes = s.shared - (k->shared + 15) / 16 * 16;
-    SIM_ALLOW(s.shared - SHARED_MAX, SHARED_MAX);
+    cudasim_shared_bytes = s->shared - (k->shared + 15) / 16 * 16;
+    SIM_ALLOW(s->shared - SHARED_MAX, SHARED_MAX);
     SIM_FORBID((char *)cudasim_shared_bytes + k->shared, -k->shared % 16);
     cudasim_block_dim = k->block;
     cudasim_grid_dim = k->grid;
@@ -424,5 +459,5 @@ void sim_kernel_run(const struct sim_kernel *k) {
     for (uint64_t i = 0; i < n; i++)
         run_block((i % n * (step % n) + add) % n);
     sim_counts.launches++;
-    s.k = NULL;
+    s->k = NULL;
 }

@@ -33,9 +33,11 @@ struct sim_kernel {
     size_t shared;
     void *args;
     size_t args_bytes;
+    bool early; /* may start before the one in front of it has ended */
 };
-/* Runs it to its end on this thread; one at a time in the process. */
-void sim_kernel_run(const struct sim_kernel *k);
+/* Runs it to its end on this thread; one at a time in the process. With before: that one runs
+ * first, but for a block of k, which has come as far as pdl_wait() by then. */
+void sim_kernel_run(const struct sim_kernel *k, const struct sim_kernel *before);
 
 uint64_t sim_random(void);
 

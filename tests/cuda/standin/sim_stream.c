@@ -120,10 +120,25 @@ static struct op op_copy(const struct op *o) {
 
 static void flush(cudaStream_t s, cudaEvent_t until, uint64_t version);
 
+static void run_op(struct op *o);
+
+/* Some of n > 0 in a row; returns how many. Put off, a kernel may begin before the one in front:
+ * every second time, so that each is sometimes the one in front. */
+static size_t run_some(struct op *o, size_t n) {
+    static unsigned turn;
+    if (sim_options()->late && n > 1 && o[0].kind == KERNEL && o[1].kind == KERNEL &&
+        o[1].kernel.early && turn++ % 3) {
+        sim_kernel_run(&o[1].kernel, &o[0].kernel);
+        return 2;
+    }
+    run_op(o);
+    return 1;
+}
+
 static void run_op(struct op *o) {
     switch (o->kind) {
     case KERNEL:
-        sim_kernel_run(&o->kernel);
+        sim_kernel_run(&o->kernel, NULL);
         break;
     case COPY:
         memmove(o->dst, o->owned ? o->owned : o->src, o->bytes);
@@ -142,8 +157,8 @@ static void run_op(struct op *o) {
         if (o->event->reached < o->version) flush(o->event->stream, o->event, o->version);
         break;
     case GRAPH:
-        for (size_t i = 0; i < o->exec->ops.n; i++)
-            run_op(&o->exec->ops.of[i]);
+        for (size_t i = 0, n = o->exec->ops.n; i < n;)
+            i += run_some(&o->exec->ops.of[i], n - i);
         break;
     }
 }
@@ -151,9 +166,13 @@ static void run_op(struct op *o) {
 /* Runs what is put off on s: all of it, or until the event has been passed. */
 static void flush(cudaStream_t s, cudaEvent_t until, uint64_t version) {
     while (s->ops.first < s->ops.n && !(until && until->reached >= version)) {
-        struct op o = s->ops.of[s->ops.first++];
-        run_op(&o);
-        op_free(&o);
+        struct op o[2];
+        size_t left = s->ops.n - s->ops.first, n = left < 2 ? left : 2;
+        memcpy(o, &s->ops.of[s->ops.first], n * sizeof *o);
+        n = run_some(o, n);
+        s->ops.first += n;
+        for (size_t i = 0; i < n; i++)
+            op_free(&o[i]);
     }
     if (s->ops.first == s->ops.n) s->ops.first = s->ops.n = 0;
 }
@@ -523,7 +542,11 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *fn, voi
         cudasim_fail("launch of %s: %zu bytes of arguments (cudasim_next_args_bytes)",
                      sim_function(fn)->name, bytes);
     struct op o = {.kind = KERNEL};
-    o.kernel = (struct sim_kernel){fn, c->gridDim, c->blockDim, c->dynamicSmemBytes, NULL, bytes};
+    o.kernel =
+        (struct sim_kernel){fn, c->gridDim, c->blockDim, c->dynamicSmemBytes, NULL, bytes, false};
+    for (unsigned i = 0; i < c->numAttrs; i++)
+        if (c->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
+            o.kernel.early = c->attrs[i].val.programmaticStreamSerializationAllowed;
     o.kernel.args = must(malloc(bytes));
     memcpy(o.kernel.args, args[0], bytes);
     return sim_leave(enqueue(s, &o));
