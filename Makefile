@@ -142,6 +142,11 @@ metal-mutants: ## plant faults in the Metal backend and count how many its tests
 	@scripts/setup test
 	@tests/metal/mutants.py
 
+.PHONY: test-gpu
+test-gpu: ## the CUDA backend on this machine's NVIDIA GPU; scripts/test-gpu makes a folder for another one
+	@scripts/setup test
+	@scripts/test-gpu
+
 .PHONY: asan tsan
 asan: ## all unit tests and the load test under AddressSanitizer and UBSan
 	@scripts/setup test

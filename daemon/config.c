@@ -30,8 +30,10 @@ static const struct config_key keys[] = {
     {"port", CONFIG_NUMBER, AT(port), "8080", 0, 65535, NULL, "",
      "TCP port. 0: any free one, printed at start. A socket that systemd or launchd hands over is\n"
      "used instead of host and port."},
-    {"backend", CONFIG_CHOICE, AT(backend), "auto", 0, 0, "auto|cpu|metal", "",
-     "Device that computes. metal: the GPU of a Mac. auto: metal where this build and this "
+    {"backend", CONFIG_CHOICE, AT(backend), "auto", 0, 0, "auto|cpu|metal|cuda", "",
+     "Device that computes. metal: the GPU of a Mac. cuda: an NVIDIA GPU (compute capability 8.0 "
+     "or\n"
+     "higher), by the module libinferd-cuda.so. auto: metal or cuda where this build and this "
      "machine\n"
      "have it, otherwise cpu."},
     {"isa", CONFIG_TEXT, AT(isa), "", 0, 0, NULL, "",
@@ -40,7 +42,7 @@ static const struct config_key keys[] = {
     {"activation-bits", CONFIG_CHOICE, AT(activation_bits), "8", 0, 0, "8|16", "",
      "On the CPU, bits of activations in products with quantized weights: 8 is fastest, 16 is "
      "exact\n"
-     "to about 4 digits at up to half the speed. Metal keeps 32-bit numbers."},
+     "to about 4 digits at up to half the speed. Metal keeps 32-bit numbers, CUDA 16-bit ones."},
     {"threads", CONFIG_NUMBER, AT(threads), "0", 0, 1024, NULL, "threads",
      "Threads of the CPU that compute. 0: one for each physical (performance) core that the "
      "process\n"

@@ -76,10 +76,30 @@ static inline backend *be_open_bits(const char *isa, int n_threads, int bits) {
 }
 
 /* The CPU rounds the input of products with quantized weights and computes everything else to the
- * last bits; Metal keeps f32, has transcendental functions of a few ulp and flushes denormals; CUDA
- * rounds inputs of products to 16 bits. */
+ * last bits; Metal and CUDA have transcendental functions of a few ulp and flush denormals; Metal
+ * keeps f32, CUDA see be_rounding. */
 static inline bool be_is_cpu(const backend *be) {
     return strcmp(backend_name(be), "cpu") == 0;
+}
+
+static inline bool be_is_cuda(const backend *be) {
+    return strcmp(backend_name(be), "cuda") == 0;
+}
+
+/* The part by which each term of a product with weights of this type may be off: CUDA's tensor
+ * cores multiply numbers of 16 bits. F16 weights are exact and their input has 11 bits; so have
+ * quantized ones, as decoded, too. BF16: the input has 8. 0: as the arithmetic of f32 has it. */
+static inline double be_rounding(const backend *be, int type) {
+    if (!be_is_cuda(be) || type == QTYPE_F32) return 0;
+    return type == QTYPE_BF16 ? 0x1p-8 : type == QTYPE_F16 ? 0x1p-11 : 0x1p-10;
+}
+
+/* The same of a whole model, whose weights are mostly of the type of this name: by how much a logit
+ * with a deviation of a few may be off. Keys, values and what attention weighs them with have 16
+ * bits there whatever the weights. 0: nothing is to be added. */
+static inline double be_logit_error(const backend *be, const char *quant) {
+    if (!be_is_cuda(be)) return 0;
+    return strcmp(quant, "BF16") == 0 ? 0.2 : 0.03;
 }
 
 static inline backend *be_open(const char *isa, int n_threads) {
@@ -192,12 +212,20 @@ static const char *const be_isas[] = {
 #endif
 };
 
-/* Has this machine set `isa`, with kernels for such heads in blocks of 16? */
+/* The type that stands for kv_type in a cache of heads of head_dim in blocks of 16: itself, or F16
+ * for F32 on a device that has no kernels for that; -1: none. */
+static inline int be_kv_type(const backend *be, uint32_t head_dim, int kv_type) {
+    struct backend_kv kv = {
+        .kv_type = kv_type, .n_kv_heads = 1, .block_tokens = 16, .head_dim = head_dim};
+    if (backend_kv_fits(be, &kv)) return kv_type;
+    kv.kv_type = QTYPE_F16;
+    return kv_type == QTYPE_F32 && backend_kv_fits(be, &kv) ? QTYPE_F16 : -1;
+}
+
+/* Has this machine set `isa`, with kernels for such heads? */
 static inline bool be_has(const char *isa, uint32_t head_dim, int kv_type) {
     backend *be = be_open(isa, 1);
-    const struct backend_kv kv = {
-        .kv_type = kv_type, .n_kv_heads = 1, .block_tokens = 16, .head_dim = head_dim};
-    bool has = be && backend_kv_fits(be, &kv);
+    bool has = be && be_kv_type(be, head_dim, kv_type) >= 0;
     backend_close(be);
     return has;
 }
@@ -212,8 +240,14 @@ static inline bool be_has_ranks(const char *isa, uint32_t n_ranks) {
 
 /* Has set `isa` attention for such a cache? Devices' kernels are made for the shapes of models. */
 static inline bool be_attends(const char *isa, const struct backend_kv *kv) {
-    return !be_is_device_set(isa) || (kv->head_dim % 8 == 0 && kv->head_dim <= 256 &&
-                                      kv->block_tokens % 4 == 0 && 128 % kv->block_tokens == 0);
+    static backend *cuda; /* for the questions alone */
+    if (!be_is_device_set(isa)) return true;
+    if (strcmp(isa, "cuda") == 0) {
+        if (!cuda) cuda = be_open(isa, 1);
+        return cuda && backend_kv_fits(cuda, kv);
+    }
+    return kv->head_dim % 8 == 0 && kv->head_dim <= 256 && kv->block_tokens % 4 == 0 &&
+           128 % kv->block_tokens == 0;
 }
 
 /* Of these, NULL for one that shares all kernels but products with the one before it. */

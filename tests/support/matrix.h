@@ -10,7 +10,8 @@ struct matrix {
     int type;
     uint32_t n_out, n_in;
     void *packed;
-    float *values; /* (n_out, n_in) */
+    float *values;   /* (n_out, n_in) */
+    double rounding; /* of each term on the device, be_rounding; 0 until it is set */
 };
 
 /* wide: float types take values over many magnitudes. */
@@ -60,11 +61,12 @@ static inline void matrix_fill_exact(float *x, uint64_t n, int top) {
  * Sums: 2e-6 of the sum of magnitudes, bias included (a few roundings a block, far from all one
  * way). With quantized weights 4 times the block's largest weight stands for each: its scaled code
  * and its min may be larger than itself. Quantized activations: half a step, max / top / 2, for
- * each column of a block, times its weight. top 0: exact ones. */
+ * each column of a block, times its weight. top 0: exact ones. Roundings of each term: they go both
+ * ways, so the root of their squares' sum, 8 times, and what long sums lose beside f32's. */
 static inline double matrix_allowed(const struct matrix *m, const float *x, uint32_t out,
                                     float bias, int top) {
     const float *w = m->values + (uint64_t)out * m->n_in;
-    double sum = fabs((double)bias), steps = 0;
+    double sum = fabs((double)bias), steps = 0, squares = 0;
     bool is_float = block_is_float(m->type);
     for (uint32_t c = 0; c < m->n_in; c += 32) {
         double max = 0, weights = 0, max_w = 0;
@@ -73,11 +75,15 @@ static inline double matrix_allowed(const struct matrix *m, const float *x, uint
             max_w = fmax(max_w, fabs((double)w[k]));
             weights += fabs((double)w[k]);
         }
-        for (uint32_t k = c; k < c + 32 && k < m->n_in; k++)
-            sum += fabs((double)x[k]) * (is_float ? fabs((double)w[k]) : 4 * max_w);
+        for (uint32_t k = c; k < c + 32 && k < m->n_in; k++) {
+            double term = fabs((double)x[k]) * (is_float ? fabs((double)w[k]) : 4 * max_w);
+            sum += term;
+            squares += term * term;
+        }
         if (top) steps += weights * max / top / 2 * 1.01;
     }
-    return 2e-6 * sum + (is_float ? 0 : steps) + 1e-30;
+    double rounding = m->rounding > 0 ? 8 * m->rounding * sqrt(squares) + 1e-5 * sum : 0;
+    return 2e-6 * sum + rounding + (is_float ? 0 : steps) + 1e-30;
 }
 
 /* What row out of the matrix makes of x (n_in). */

@@ -305,6 +305,9 @@ static inline void moe_draw_rows(struct moe_way *w, struct moe_layer *l) {
 static inline double moe_check_case(backend *be, const struct moe_case *c) {
     struct moe_layer l = moe_layer_new(c);
     struct moe_way w = moe_way_new(&l);
+    struct matrix *all[] = {&l.router, &l.gate, &l.up, &l.down};
+    for (int i = 0; i < 4; i++)
+        all[i]->rounding = be_rounding(be, all[i]->type);
     if (!be_is_cpu(be)) w.top = w.top_in = 0;
     moe_draw_rows(&w, &l);
     struct moe_placed p = moe_place(be, &l);

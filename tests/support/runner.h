@@ -5,10 +5,7 @@
 
 #include "core/base/mem.h"
 #include "core/model/model.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/support/be.h"
 
 enum {
     RUNNER_MAX_POOLS = 64, /* layers of all ranks */
@@ -36,7 +33,7 @@ struct piece {
 };
 
 struct runner_config {
-    const char *path, *isa;
+    const char *path, *isa; /* isa "" or NULL: the CPU's best, or the device that was asked for */
     int n_threads, kv_type, activation_bits; /* 0: 16, for exactness */
     uint32_t max_rows, max_tokens;           /* of a step, of a sequence (model_limits.n_ctx) */
     uint32_t n_ranks;                        /* 0 is 1 */
@@ -52,15 +49,12 @@ static inline void runner_open(struct runner *r, const struct runner_config *c) 
     err e = {0};
     memset(r, 0, sizeof *r);
     runner_need(model_read_hparams(c->path, &r->hp, &e), &e);
-    /* be.h: be_isas */
-    bool device = c->isa && (strcmp(c->isa, "metal") == 0 || strcmp(c->isa, "cuda") == 0);
-    struct backend_config config = {.name = device ? c->isa : "cpu",
-                                    .isa = device ? NULL : c->isa,
-                                    .n_threads = c->n_threads,
+    struct backend_config config = {.n_threads = c->n_threads,
                                     .max_rows = c->max_rows,
                                     .n_ranks = c->n_ranks,
                                     .activation_bits =
                                         c->activation_bits ? c->activation_bits : 16};
+    be_name_set(&config, c->isa && *c->isa ? c->isa : be_only);
     model_backend_limits(&r->hp, &config);
     runner_need(backend_open(&config, &r->be, &e), &e);
     r->max_rows = c->max_rows;
@@ -72,13 +66,15 @@ static inline void runner_open(struct runner *r, const struct runner_config *c) 
                                   .n_ctx = c->max_tokens};
     runner_need(model_open(c->path, r->be, &limits, &r->m, &e), &e);
     uint32_t n_blocks = r->table_stride * RUNNER_MAX_PIECES;
+    int kv_type = be_kv_type(r->be, r->hp.head_dim, c->kv_type);
+    be_need(kv_type >= 0, "a KV cache");
     uint64_t bytes;
     uint32_t n_ranks = backend_n_ranks(r->be);
     r->n_pools = n_ranks * r->hp.n_layers;
     runner_need(r->n_pools <= RUNNER_MAX_POOLS ? 0 : ERR_INVALID, &e);
     for (uint32_t i = 0; i < r->n_pools; i++) {
         backend *be = backend_peer(r->be, i / r->hp.n_layers);
-        r->kv[i] = (struct backend_kv){.kv_type = c->kv_type,
+        r->kv[i] = (struct backend_kv){.kv_type = kv_type,
                                        .n_blocks = n_blocks,
                                        .n_kv_heads = r->hp.n_kv_heads / n_ranks,
                                        .block_tokens = RUNNER_BLOCK_TOKENS,

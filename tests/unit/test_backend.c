@@ -22,6 +22,7 @@ struct linear_case {
 
 static void check_linear(backend *be, const struct block_type *type, const struct linear_case *t) {
     struct matrix m = matrix_make(type, t->n_out, t->n_in, t->wide);
+    m.rounding = be_rounding(be, m.type);
     uint64_t n_x = (uint64_t)t->n_rows * t->n_in, n_y = (uint64_t)t->n_rows * t->n_out;
     float *x = be_new(n_x, sizeof *x), *y = be_new(n_y, sizeof *y);
     float *bias = be_new(t->n_out, sizeof *bias);
@@ -423,11 +424,12 @@ static void test_refusals(void) {
     config.isa = "generic", config.n_threads = 1;
     CHECK(backend_open(&config, &be, &e) == 0 && be_is_cpu(be));
     backend_close(be);
-#ifdef INFERD_METAL
-    config.name = "metal";
-    CHECK(backend_open(&config, &be, &e) == ERR_INVALID && !be);
-    CHECK_STR(e.param, "isa");
-#endif
+    for (int i = 0; i < BE_N_ISAS; i++) {
+        if (!be_is_device_set(be_isas[i])) continue;
+        config.name = be_isas[i];
+        CHECK(backend_open(&config, &be, &e) == ERR_INVALID && !be);
+        CHECK_STR(e.param, "isa");
+    }
     config.name = "cpu", config.isa = NULL, config.max_rows = 0;
     CHECK(backend_open(&config, &be, &e) == ERR_INVALID && !be);
     config.max_rows = UINT32_MAX, config.max_cols = UINT32_MAX;
