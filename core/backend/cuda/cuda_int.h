@@ -249,6 +249,10 @@ int cuda_finish(struct cuda_backend *c, const struct cuda_product *p, uint32_t f
 /* ---- tile.c: products of more rows than the skinny kernels take ---- */
 /* 16-bit and quantized weights, any number of rows, no experts. */
 int cuda_tile_product(struct cuda_backend *c, const struct cuda_product *p);
+/* By one of kernels.h's cuda_product_tile_kernel. */
+struct cuda_tile_kernel;
+int cuda_tile_launch(struct cuda_backend *c, const struct cuda_product *p,
+                     const struct cuda_tile_kernel *k);
 
 /* ---- lt.c: products by cuBLASLt, loaded at run time ---- */
 int cuda_lt_open(struct cuda_backend *c, err *e); /* 0 without the library too: lt stays NULL */

@@ -30,10 +30,15 @@ static uint64_t tile_row_bytes(const struct cuda_weight *w) {
 }
 
 int cuda_tile_product(struct cuda_backend *c, const struct cuda_product *p) {
+    struct cuda_tile_kernel k = choose(c, p);
+    return cuda_tile_launch(c, p, &k);
+}
+
+int cuda_tile_launch(struct cuda_backend *c, const struct cuda_product *p,
+                     const struct cuda_tile_kernel *k) {
     const struct cuda_weight *w = p->w;
     uint32_t n_in = (uint32_t)w->base.n_in, n_out = (uint32_t)w->base.n_out;
-    struct cuda_tile_kernel k = choose(c, p);
-    uint32_t stages = c->features.shared / (uint32_t)k.stage_bytes;
+    uint32_t stages = c->features.shared / (uint32_t)k->stage_bytes;
     const struct cargs_product_tile args = {
         .w = w->product,
         .pair = p->pair ? p->pair->product : NULL,
@@ -49,17 +54,17 @@ int cuda_tile_product(struct cuda_backend *c, const struct cuda_product *p) {
         .part_cols = cuda_part_cols(n_in),
         .n_stages = stages < 3 ? 2 : 3,
     };
-    uint32_t rows = (uint32_t)k.rows / (p->pair ? 2 : 1);
+    uint32_t rows = (uint32_t)k->rows / (p->pair ? 2 : 1);
     uint64_t weights = args.n_tiles * args.tile_row_bytes;
     return cuda_launch(
         c, &(struct cuda_launch){
-               .kernel = k.kernel,
+               .kernel = k->kernel,
                .name = "product_tile",
                .args = &args,
                .args_bytes = sizeof args,
-               .grid = {cuda_div_up(p->n_rows, (uint32_t)k.inputs), cuda_div_up(n_out, rows)},
-               .threads = (uint32_t)k.threads,
-               .shared = args.n_stages * (uint32_t)k.stage_bytes,
+               .grid = {cuda_div_up(p->n_rows, (uint32_t)k->inputs), cuda_div_up(n_out, rows)},
+               .threads = (uint32_t)k->threads,
+               .shared = args.n_stages * (uint32_t)k->stage_bytes,
                .read = (p->pair ? 2 * weights : weights) + (uint64_t)p->n_rows * n_in * 2,
                .written = (uint64_t)p->n_rows * n_out * 4});
 }

@@ -50,6 +50,9 @@ $(BUILD)/$(CUDA_SIM)/msl_switch.o: tests/metal/standin/runtime/msl_switch.S
 # The stand-in's own test.
 $(BUILD)/test_cuda_standin: $(BUILD)/tests/cuda/test_standin.cu.o $(CUDASIM_O)
 	$(CXX) $(SAN) -o $@ $^ -lm -ldl -pthread
+$(BUILD)/tests/cuda/bench_gemm.o: CPPFLAGS += $(CUDASIM_FLAGS)
+$(BUILD)/bench_gemm: $(BUILD)/tests/cuda/bench_gemm.o $(CUDA_LIB)
+	$(CXX) $(SAN) -o $@ $^ -lm -ldl -pthread
 .PHONY: cuda-standin-test
 cuda-standin-test: $(BUILD)/test_cuda_standin
 	$<

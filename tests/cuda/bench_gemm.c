@@ -1,0 +1,252 @@
+/* bench_gemm.c - products of many rows on a GPU: each way that there is to compute one, its time,
+ * and whether it gave the bits of the first way. Weights are random bytes, several copies in turn,
+ * so that they do not stay in the second-level cache.
+ *
+ * usage: bench_gemm [quick]     quick: small shapes once, for the stand-in */
+#include "core/backend/cuda/cuda_int.h"
+#include "core/base/log.h"
+#include "shaders/cuda/kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ROWS = 2048, MAX_COLS = 14336, MOST_COPIES = 16, COPIES_BYTES = 256 << 20 };
+
+static const struct {
+    const char *name;
+    int format;
+} formats[] = {{"BF16", CUDA_FORMAT_BF16},
+               {"F16", CUDA_FORMAT_F16},
+               {"Q8", CUDA_FORMAT_Q8},
+               {"Q4_MIN", CUDA_FORMAT_Q4_MIN},
+               {"Q6", CUDA_FORMAT_Q6}};
+enum { N_FORMATS = sizeof formats / sizeof formats[0] };
+
+/* pair: gate and up, of half as many rows each. */
+struct product_shape {
+    uint32_t n_out, n_in;
+    bool pair;
+};
+static const struct product_shape full[] = {{1024, 4096, false},
+                                            {4096, 4096, false},
+                                            {6144, 4096, false},
+                                            {28672, 4096, true},
+                                            {4096, 14336, false}};
+static const struct product_shape few[] = {{272, 320, false}, {272, 320, true}, {48, 8300, false}};
+
+enum way { WAY_TILE_SMALL, WAY_TILE_LARGE, WAY_TILE, WAY_LARGE, N_WAYS };
+static const char *const way_names[] = {"tile 64x64", "tile 128x128", "tile (chosen)", "cuBLASLt"};
+
+static uint64_t seed = 88172645463325252u;
+
+static uint32_t random32(void) {
+    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+    return (uint32_t)(seed >> 16);
+}
+
+static void need(int rc, const char *what) {
+    if (rc == 0) return;
+    fprintf(stderr, "%s: error %d\n", what, rc);
+    exit(1);
+}
+
+/* A finite number: f16 or bf16 of magnitude about 1. */
+static uint16_t random_half(bool bf16) {
+    uint32_t r = random32(), sign = r & 0x8000;
+    if (bf16) return (uint16_t)(sign | ((125 + (r >> 16) % 3) << 7) | (r & 0x7f));
+    return (uint16_t)(sign | ((13 + (r >> 16) % 3) << 10) | (r & 0x3ff));
+}
+
+/* (n_out, n_in) of random bytes; scales are finite and not negative. */
+static struct cuda_weight weight_new(struct cuda_backend *c, int format, uint32_t n_out,
+                                     uint32_t n_in) {
+    uint32_t tile = cuda_tile_bytes(format), per_row = tile ? cuda_div_up(n_in, CUDA_TILE_COLS) : 1;
+    uint64_t bytes =
+        tile ? (uint64_t)per_row * tile : (uint64_t)CUDA_TILE_ROWS * cuda_pitch(n_in) * 2;
+    uint32_t n_tiles = cuda_div_up(n_out, CUDA_TILE_ROWS), group16 = format == CUDA_FORMAT_Q6;
+    uint16_t *host = malloc(bytes);
+    struct cuda_weight w = {
+        .base = {.be = &c->base, .n_out = n_out, .n_in = n_in}, .format = format, .scale = 1};
+    void *product = NULL;
+    err e = {0};
+    need(host ? cuda_memory_new(c, n_tiles * bytes, &product, &e) : -1, "memory");
+    for (uint64_t i = 0; i < bytes / 2; i++) {
+        uint32_t scales = format == CUDA_FORMAT_Q4_MIN || group16 ? 512 : 256;
+        bool scale = tile && i * 2 % tile >= tile - scales;
+        if (!tile)
+            host[i] = i % cuda_pitch(n_in) < n_in ? random_half(format == CUDA_FORMAT_BF16) : 0;
+        else
+            host[i] = (uint16_t)(scale ? 0x5000 + random32() % 0x1000 : random32());
+    }
+    for (uint32_t t = 0; t < n_tiles; t++)
+        need((int)cudaMemcpy((char *)product + t * bytes, host, bytes, cudaMemcpyHostToDevice),
+             "a copy");
+    free(host);
+    w.product = product;
+    w.expert_bytes = n_tiles * bytes;
+    return w;
+}
+
+static void fill_input(struct cuda_backend *c, bool bf16, uint32_t n_in) {
+    uint32_t pitch = cuda_pitch(n_in);
+    uint16_t *x = malloc((size_t)MAX_ROWS * pitch * 2);
+    static float ones[MAX_ROWS];
+    need(x ? 0 : -1, "memory");
+    for (uint32_t r = 0; r < MAX_ROWS; r++) {
+        ones[r] = 1;
+        for (uint32_t i = 0; i < pitch; i++)
+            x[(size_t)r * pitch + i] = i < n_in ? random_half(bf16) : 0;
+    }
+    need((int)cudaMemcpy(cuda_scratch(c, CUDA_SCRATCH_IN16), x, (size_t)MAX_ROWS * pitch * 2,
+                         cudaMemcpyHostToDevice),
+         "a copy");
+    need((int)cudaMemcpy(cuda_scratch(c, CUDA_SCRATCH_IN_SCALE), ones, sizeof ones,
+                         cudaMemcpyHostToDevice),
+         "a copy");
+    free(x);
+}
+
+/* false: this way is not for it. */
+static bool run(struct cuda_backend *c, const struct cuda_product *p, enum way way) {
+    int rc = 0;
+    if (way == WAY_LARGE) {
+        if (!cuda_large_product(c, p, &rc)) return false;
+        need(rc, "cuBLASLt");
+        return true;
+    }
+    if (way == WAY_TILE) {
+        need(cuda_tile_product(c, p), "tile");
+        return true;
+    }
+    struct cuda_tile_kernel k = cuda_product_tile_kernel(p->w->format, way == WAY_TILE_LARGE);
+    if (2 * (uint32_t)k.stage_bytes > c->features.shared) return false;
+    need(cuda_tile_launch(c, p, &k), "tile");
+    return true;
+}
+
+/* Microseconds. */
+static double time_of(struct cuda_backend *c, const struct cuda_product *products, uint32_t n,
+                      enum way way, int n_runs) {
+    cudaEvent_t begin, end;
+    float ms = 0;
+    need((int)cudaEventCreateWithFlags(&begin, cudaEventDefault), "an event");
+    need((int)cudaEventCreateWithFlags(&end, cudaEventDefault), "an event");
+    for (uint32_t i = 0; i < n; i++)
+        run(c, &products[i], way);
+    need((int)cudaEventRecord(begin, c->stream), "an event");
+    for (int i = 0; i < n_runs; i++)
+        run(c, &products[(uint32_t)i % n], way);
+    need((int)cudaEventRecord(end, c->stream), "an event");
+    need((int)cudaStreamSynchronize(c->stream), "a product");
+    need((int)cudaEventElapsedTime(&ms, begin, end), "an event");
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    return (double)ms * 1e3 / n_runs;
+}
+
+struct bench {
+    struct cuda_backend *c;
+    const struct product_shape *shape;
+    int at; /* of formats */
+    struct cuda_weight w[MOST_COPIES], pair[MOST_COPIES];
+    uint32_t n;
+    float *y, *got, *want;
+    int n_runs;
+};
+
+static bool bench_rows(struct bench *b, uint32_t n_rows) {
+    uint32_t n_out = (uint32_t)b->w[0].base.n_out;
+    size_t bytes = (size_t)n_rows * n_out * 4;
+    struct cuda_product p[MOST_COPIES];
+    bool first = true, same = true;
+    for (uint32_t i = 0; i < b->n; i++)
+        p[i] = (struct cuda_product){.w = &b->w[i],
+                                     .pair = b->shape->pair ? &b->pair[i] : NULL,
+                                     .act = b->shape->pair ? BACKEND_ACT_SILU : BACKEND_ACT_NONE,
+                                     .n_rows = n_rows,
+                                     .y = b->y};
+    for (int way = 0; way < N_WAYS; way++) {
+        need((int)cudaMemset(b->y, 0xff, bytes), "memory");
+        if (!run(b->c, &p[0], (enum way)way)) continue;
+        need((int)cudaStreamSynchronize(b->c->stream), "a product");
+        need((int)cudaMemcpy(b->got, b->y, bytes, cudaMemcpyDeviceToHost), "a copy");
+        if (first) memcpy(b->want, b->got, bytes);
+        bool equal = memcmp(b->want, b->got, bytes) == 0;
+        first = false, same = same && equal;
+        double us = time_of(b->c, p, b->n, (enum way)way, b->n_runs);
+        double flops = 2.0 * n_rows * b->shape->n_out * b->shape->n_in;
+        double weights = (double)b->w[0].expert_bytes * (b->shape->pair ? 2 : 1);
+        printf("%-7s %5u x %5u%s %5u rows  %-14s %9.1f us %7.1f TFLOP/s %7.1f GB/s  %s\n",
+               formats[b->at].name, b->shape->n_out, b->shape->n_in,
+               b->shape->pair ? " pair" : "     ", n_rows, way_names[way], us, flops / us * 1e-6,
+               weights / us * 1e-3, equal ? "same bits" : "OTHER BITS");
+        fflush(stdout);
+    }
+    return same;
+}
+
+static bool bench_shape(struct bench *b, bool quick) {
+    static const uint32_t rows[] = {33, 64, 128, 256, 512, 2048}, few_rows[] = {33, 70};
+    const struct product_shape *s = b->shape;
+    uint32_t n_out = s->pair ? s->n_out / 2 : s->n_out;
+    bool same = true;
+    b->n = 0;
+    do {
+        b->w[b->n] = weight_new(b->c, formats[b->at].format, n_out, s->n_in);
+        if (s->pair) b->pair[b->n] = weight_new(b->c, formats[b->at].format, n_out, s->n_in);
+        cuda_large_prepare(b->c, &b->w[b->n++]);
+    } while (!quick && b->n < MOST_COPIES && b->n * b->w[0].expert_bytes < COPIES_BYTES);
+    fill_input(b->c, formats[b->at].format == CUDA_FORMAT_BF16, s->n_in);
+    for (uint32_t i = 0; i < (quick ? 2 : sizeof rows / sizeof rows[0]); i++)
+        same = bench_rows(b, quick ? few_rows[i] : rows[i]) && same;
+    for (uint32_t i = 0; i < b->n; i++) {
+        cuda_memory_free(b->c, (void *)(uintptr_t)b->w[i].product, b->w[i].expert_bytes);
+        if (s->pair)
+            cuda_memory_free(b->c, (void *)(uintptr_t)b->pair[i].product, b->pair[i].expert_bytes);
+    }
+    return same;
+}
+
+static void print_log(void *arg, enum log_level level, const char *line) {
+    (void)arg, (void)level;
+    printf("%s\n", line);
+}
+
+int backend_cuda_open(const struct backend_config *config, backend **out, err *e);
+
+int main(int argc, char **argv) {
+    bool quick = argc > 1 && strcmp(argv[1], "quick") == 0, same = true;
+    struct backend_config config = {.name = "cuda", .max_rows = MAX_ROWS, .max_cols = MAX_COLS};
+    struct bench b = {.n_runs = quick ? 1 : 20};
+    backend *be;
+    err e = {0};
+    log_set_sink(print_log, NULL, LOG_LEVEL_DEBUG);
+    if (backend_cuda_open(&config, &be, &e)) {
+        fprintf(stderr, "%s\n", e.msg);
+        return 1;
+    }
+    b.c = cuda_of(be);
+    /* As linear.c has them. */
+    if (!cuda_scratch(b.c, CUDA_SCRATCH_IN16))
+        need(cuda_scratch_new(b.c, CUDA_SCRATCH_IN16, (uint64_t)MAX_ROWS * MAX_COLS * 2, &e) ||
+                 cuda_scratch_new(b.c, CUDA_SCRATCH_IN_SCALE, MAX_ROWS * 4, &e),
+             "memory");
+    if (!cuda_scratch(b.c, CUDA_SCRATCH_LT)) need(cuda_large_scratch(b.c, &config, &e), "memory");
+    const size_t y_bytes = (size_t)MAX_ROWS * MAX_COLS * 4;
+    void *y = NULL;
+    need(cuda_memory_new(b.c, y_bytes, &y, &e), "memory");
+    b.y = y, b.got = malloc(y_bytes), b.want = malloc(y_bytes);
+    need(b.got && b.want ? 0 : -1, "memory");
+    for (b.at = 0; b.at < N_FORMATS; b.at++)
+        for (uint32_t i = 0;
+             i < (quick ? sizeof few / sizeof few[0] : sizeof full / sizeof full[0]); i++) {
+            b.shape = quick ? &few[i] : &full[i];
+            same = bench_shape(&b, quick) && same;
+        }
+    cuda_memory_free(b.c, y, y_bytes);
+    free(b.got), free(b.want);
+    backend_close(be);
+    printf("%s\n", same ? "all ways give the same bits" : "SOME WAYS DIFFER");
+    return same ? 0 : 1;
+}
