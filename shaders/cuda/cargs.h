@@ -53,7 +53,7 @@ struct cargs_tail {
 
 /* finish: sums (n_rows, n_out) f32 of whole products -> y, which may be sums. */
 struct cargs_finish {
-    const float *sums, *pair_sums, *in_scale;
+    const float *sums, *pair_sums, *in_scale; /* in_scale (n_rows), NULL: 1 */
     float *y;
     struct cargs_tail tail;
     uint32_t n_rows, n_out;
@@ -138,6 +138,42 @@ struct cargs_linear_attention {
     uint32_t n_seqs, n_heads, n_slots;
     uint32_t first_task, n_tasks; /* of this pass */
     float scale;
+};
+
+/* ---- input.cu ---- */
+
+enum { CARGS_INPUT_F16, CARGS_INPUT_BF16, CARGS_INPUT_F32 }; /* enum cuda_in */
+
+/* input: a block a row, threads a multiple of 32. */
+struct cargs_input {
+    float *x;
+    const float *residual, *residual_norm, *norm; /* NULL: none */
+    void *out;     /* (n_rows, pitch) of 16 bits, or F32 (n_rows, n_in) */
+    float *scales; /* (n_rows), not for F32 */
+    uint32_t n_in, pitch, kind;
+    float residual_scale, eps;
+};
+
+/* ---- product_skinny*.cu, product_f32.cu: up to three weights of one format over one input; with a pair of
+ * them, gate and up of one shape, w[0] and w[1], whose result goes to y[0].
+ *
+ * A tile is 16 outputs (F32: CARGS_F32_TILE); the first weight's tiles come first, then the second's. The grid's
+ * x-th block has block_tiles of that list (skinny: a warp each, times two for a pair, times the parts of K). Of the
+ * rows it has group_rows, the grid's y-th group of them; or with tiles (pairs of moe.c) those of the y-th tile. */
+enum { CARGS_PRODUCT_WEIGHTS = 3, CARGS_F32_TILE = 4 };
+struct cargs_product {
+    const void *w[CARGS_PRODUCT_WEIGHTS];
+    float *y[CARGS_PRODUCT_WEIGHTS];
+    struct cargs_tail tail[CARGS_PRODUCT_WEIGHTS]; /* a pair: the first */
+    const void *x;        /* (rows, pitch) of 16 bits; F32: (rows, n_in) */
+    const float *x_scale; /* (rows); not for F32 */
+    const struct cargs_moe_tile *tiles; /* NULL: plain */
+    const uint32_t *list;
+    uint64_t expert_bytes;
+    uint32_t n_out[CARGS_PRODUCT_WEIGHTS];
+    uint32_t last_tile[CARGS_PRODUCT_WEIGHTS]; /* of the list, one behind each weight's */
+    uint32_t n_rows, n_in, pitch, part_cols, n_parts;
+    uint32_t block_tiles, group_rows, n_stages, n_share; /* n_stages: 2 .. 8 */
 };
 
 #endif

@@ -15,7 +15,7 @@ CUDA_KERNEL(256) finish(CUDA_ARGS(struct cargs_finish) a) {
     pdl_wait();
     uint32_t col = (blockIdx.x * 256 + threadIdx.x) * 4;
     uint64_t at = (uint64_t)blockIdx.y * a.n_out + col;
-    float in_scale = a.in_scale[blockIdx.y];
+    float in_scale = a.in_scale ? a.in_scale[blockIdx.y] : 1.0f;
     if (a.n_out % 4 != 0) {
         for (uint32_t i = 0; i < 4 && col + i < a.n_out; i++)
             a.y[at + i] = finish_one(a, in_scale, a.sums[at + i], at + i, col + i);

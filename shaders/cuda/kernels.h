@@ -4,6 +4,8 @@
 
 #include "shaders/cuda/cargs.h"
 
+#include <stdint.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -31,6 +33,23 @@ struct cuda_tile_kernel {
     int threads, rows, inputs, stage_bytes; /* rows of weights and of the input of a block */
 };
 struct cuda_tile_kernel cuda_product_tile_kernel(int format, int shape);
+
+/* input.cu: n groups of four columns a thread */
+const void *cuda_input_kernel(uint32_t n);
+
+/* product_skinny*.cu: of n_groups (1, 2 or 4) groups of 8 rows. A block of W warps, at most 16, takes
+ * n_stages * (W * tile_bytes + n_parts * group_rows * row_bytes) bytes of shared memory, at least
+ * W * n_groups * 512. */
+struct cuda_skinny {
+    const void *kernel;
+    uint32_t cols, tile_bytes, row_bytes; /* cols: of a stage */
+};
+struct cuda_skinny cuda_skinny16(int bf16, int n_groups);
+struct cuda_skinny cuda_skinny_q4(int format, int n_groups); /* Q4, Q4_MIN, IQ4, MXFP4 */
+struct cuda_skinny cuda_skinny_q(int format, int n_groups);  /* the other quantized ones */
+
+/* product_f32.cu: threads 32 * CARGS_F32_TILE */
+const void *cuda_product_f32_kernel(void);
 
 #ifdef __cplusplus
 }

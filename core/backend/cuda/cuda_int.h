@@ -89,8 +89,15 @@ enum cuda_scratch {
     CUDA_N_SCRATCH
 };
 
+/* What tests and benchmarks hold linear.c to; 0: its own choice. Not while a step is recorded. */
+struct cuda_force {
+    enum cuda_way { CUDA_WAY_BEST, CUDA_WAY_SKINNY, CUDA_WAY_TILE, CUDA_WAY_LARGE } way;
+    uint32_t block_tiles, n_stages; /* of the skinny kernels: at most these */
+};
+
 struct cuda_backend {
     backend base;
+    struct cuda_force force;
     struct cuda_features features;
     uint64_t memory_limit; /* bytes that it should hold at most */
     cudaStream_t stream;
@@ -245,6 +252,9 @@ struct cargs_tail cuda_tail(const struct cuda_product *p);
  * them; sums may be where these rows of y are. */
 int cuda_finish(struct cuda_backend *c, const struct cuda_product *p, uint32_t first,
                 uint32_t n_rows, const float *sums, const float *pair_sums);
+/* y = act(gate, up), each (n_rows, n_out) f32; y may be either. */
+int cuda_finish_act(struct cuda_backend *c, enum backend_act act, const float *gate,
+                    const float *up, float *y, uint32_t n_rows, uint32_t n_out);
 
 /* ---- tile.c: products of more rows than the skinny kernels take ---- */
 /* 16-bit and quantized weights, any number of rows, no experts. */

@@ -20,25 +20,41 @@ struct cargs_tail cuda_tail(const struct cuda_product *p) {
     };
 }
 
+static int launch(struct cuda_backend *c, const struct cargs_finish *args) {
+    uint64_t bytes = (uint64_t)args->n_rows * args->n_out * 4;
+    return cuda_launch(c,
+                       &(struct cuda_launch){.kernel = cuda_finish_kernel(),
+                                             .name = "finish",
+                                             .args = args,
+                                             .args_bytes = sizeof *args,
+                                             .grid = {cuda_div_up(args->n_out, COLS), args->n_rows},
+                                             .threads = THREADS,
+                                             .read = args->pair_sums ? 2 * bytes : bytes,
+                                             .written = bytes});
+}
+
 int cuda_finish(struct cuda_backend *c, const struct cuda_product *p, uint32_t first,
                 uint32_t n_rows, const float *sums, const float *pair_sums) {
     uint32_t n_out = (uint32_t)p->w->base.n_out;
-    const struct cargs_finish args = {
-        .sums = sums,
-        .pair_sums = pair_sums,
-        .in_scale = (const float *)cuda_scratch(c, CUDA_SCRATCH_IN_SCALE) + first,
-        .y = p->y + (uint64_t)first * n_out,
-        .tail = cuda_tail(p),
-        .n_rows = n_rows,
-        .n_out = n_out,
-    };
-    uint64_t bytes = (uint64_t)n_rows * n_out * 4;
-    return cuda_launch(c, &(struct cuda_launch){.kernel = cuda_finish_kernel(),
-                                                .name = "finish",
-                                                .args = &args,
-                                                .args_bytes = sizeof args,
-                                                .grid = {cuda_div_up(n_out, COLS), n_rows},
-                                                .threads = THREADS,
-                                                .read = pair_sums ? 2 * bytes : bytes,
-                                                .written = bytes});
+    return launch(c, &(struct cargs_finish){
+                         .sums = sums,
+                         .pair_sums = pair_sums,
+                         .in_scale = (const float *)cuda_scratch(c, CUDA_SCRATCH_IN_SCALE) + first,
+                         .y = p->y + (uint64_t)first * n_out,
+                         .tail = cuda_tail(p),
+                         .n_rows = n_rows,
+                         .n_out = n_out,
+                     });
+}
+
+int cuda_finish_act(struct cuda_backend *c, enum backend_act act, const float *gate,
+                    const float *up, float *y, uint32_t n_rows, uint32_t n_out) {
+    return launch(c, &(struct cargs_finish){
+                         .sums = gate,
+                         .pair_sums = up,
+                         .y = y,
+                         .tail = {.scale = 1, .pair_scale = 1, .y_scale = 1, .act = (uint32_t)act},
+                         .n_rows = n_rows,
+                         .n_out = n_out,
+                     });
 }

@@ -1,0 +1,280 @@
+/* linear.c - matrix products: which kernel computes them, by speed alone, since all give the same
+ * bits (shaders/cuda/format.h). Owns nothing but the scratch of their inputs. */
+#include "core/backend/cuda/cuda_int.h"
+
+#include "core/base/mem.h"
+#include "shaders/cuda/kernels.h"
+
+enum {
+    SKINNY_WARPS = 16,  /* most of a block (product_skinny.cuh) */
+    SKINNY_STAGES = 8,  /* most of a ring */
+    STATIC_SHARED = 512 /* shared memory of the skinny kernels beside the ring, at most */
+};
+
+/* Up to three products of one input, shape of rows and format, or a pair. */
+struct batch {
+    uint32_t n; /* products */
+    const struct cuda_product *p;
+};
+
+static uint32_t pitch_of(const struct cuda_weight *w) {
+    return cuda_pitch((uint32_t)w->base.n_in);
+}
+
+/* What all kernels want to know. tile: outputs of one. Returns the number of tiles. */
+static uint32_t fill_args(struct cuda_backend *c, const struct batch *b, uint32_t tile,
+                          struct cargs_product *a) {
+    const struct cuda_product *p = b->p;
+    uint32_t n_tiles = 0;
+    *a = (struct cargs_product){
+        .x_scale = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE),
+        .tiles = p->tiles,
+        .list = p->list,
+        .expert_bytes = p->w->expert_bytes,
+        .n_rows = p->n_rows,
+        .n_in = (uint32_t)p->w->base.n_in,
+        .pitch = pitch_of(p->w),
+        .n_share = p->n_share,
+    };
+    a->part_cols = cuda_part_cols(a->n_in);
+    a->n_parts = cuda_n_parts(a->n_in);
+    a->x = cuda_scratch(c, p->w->format == CUDA_FORMAT_F32 ? CUDA_SCRATCH_IN32 : CUDA_SCRATCH_IN16);
+    for (uint32_t i = 0; i < CARGS_PRODUCT_WEIGHTS; i++) {
+        if (i < b->n) {
+            a->w[i] = p[i].w->product;
+            a->y[i] = p[i].y;
+            a->tail[i] = cuda_tail(&p[i]);
+            a->n_out[i] = (uint32_t)p[i].w->base.n_out;
+            n_tiles += cuda_div_up(a->n_out[i], tile);
+        }
+        a->last_tile[i] = n_tiles;
+    }
+    if (p->pair) a->w[1] = p->pair->product;
+    return n_tiles;
+}
+
+static uint64_t weight_bytes(const struct cuda_weight *w) {
+    return w->base.n_experts ? w->expert_bytes : w->base.bytes;
+}
+
+/* Of the list's tiles each is taken to be another expert's. */
+static void count_bytes(const struct batch *b, struct cuda_launch *l) {
+    const struct cuda_product *p = b->p;
+    uint64_t times = p->tiles ? p->n_tiles : 1;
+    l->read = (uint64_t)p->n_rows * pitch_of(p->w) * (p->w->format == CUDA_FORMAT_F32 ? 4 : 2);
+    for (uint32_t i = 0; i < b->n; i++) {
+        l->read += times * weight_bytes(p[i].w);
+        l->written += (uint64_t)p->n_rows * p[i].w->base.n_out * 4;
+    }
+    if (p->pair) l->read += times * weight_bytes(p->pair);
+}
+
+/* ---- F32 weights ---- */
+
+static int launch_f32(struct cuda_backend *c, const struct batch *b) {
+    enum { ROWS = 8 };
+    struct cargs_product a;
+    uint32_t n_tiles = fill_args(c, b, CARGS_F32_TILE, &a), n_rows = b->p->n_rows;
+    a.group_rows = ROWS;
+    struct cuda_launch l = {.kernel = cuda_product_f32_kernel(),
+                            .name = "product_f32",
+                            .args = &a,
+                            .args_bytes = sizeof a,
+                            .grid = {n_tiles, a.tiles ? b->p->n_tiles : cuda_div_up(n_rows, ROWS)},
+                            .threads = 32 * CARGS_F32_TILE};
+    count_bytes(b, &l);
+    return cuda_launch(c, &l);
+}
+
+/* ---- few rows ---- */
+
+static struct cuda_skinny skinny_kernel(int format, uint32_t n_groups) {
+    switch (format) {
+    case CUDA_FORMAT_F16:
+    case CUDA_FORMAT_BF16:
+        return cuda_skinny16(format == CUDA_FORMAT_BF16, (int)n_groups);
+    case CUDA_FORMAT_Q4:
+    case CUDA_FORMAT_Q4_MIN:
+    case CUDA_FORMAT_IQ4:
+    case CUDA_FORMAT_MXFP4:
+        return cuda_skinny_q4(format, (int)n_groups);
+    default:
+        return cuda_skinny_q(format, (int)n_groups);
+    }
+}
+
+/* How a skinny kernel is launched. */
+struct skinny {
+    struct cuda_skinny k;
+    uint32_t n_groups, group_rows, n_stages, warps, block_tiles;
+    uint64_t shared;
+};
+
+static bool shared_fits(const struct cuda_backend *c, const struct cargs_product *a,
+                        struct skinny *s) {
+    uint64_t ring = (uint64_t)s->warps * s->k.tile_bytes +
+                    (uint64_t)a->n_parts * s->group_rows * s->k.row_bytes;
+    uint64_t sums = (uint64_t)s->warps * s->n_groups * 512;
+    s->shared = s->n_stages * ring > sums ? s->n_stages * ring : sums;
+    return s->shared + STATIC_SHARED <= c->features.shared;
+}
+
+/* More tiles a block share its input; fewer, and the blocks spread evenly over the device. */
+static uint32_t block_tiles(const struct cuda_backend *c, uint32_t n_tiles, uint32_t tile_warps,
+                            uint32_t n_groups) {
+    uint32_t most = n_groups > 1 ? 8 : 4, least_blocks = (uint32_t)c->features.n_sms, n = 1;
+    if (n_groups == 1) least_blocks *= 4;
+    while (2 * n * tile_warps <= most && n_tiles / (2 * n) >= least_blocks)
+        n *= 2;
+    return n;
+}
+
+/* As much of the input and of what is under way as fits. false: not even the least does. */
+static bool plan_skinny(const struct cuda_backend *c, const struct cargs_product *a, int format,
+                        uint32_t n_rows, uint32_t n_tiles, struct skinny *s) {
+    uint32_t tile_warps = a->n_parts * (a->tail[0].act ? 2 : 1);
+    if (tile_warps > SKINNY_WARPS) return false;
+    for (uint32_t rows = n_rows < CUDA_SKINNY_ROWS ? n_rows : CUDA_SKINNY_ROWS; rows; rows /= 2) {
+        uint32_t n_groups = rows > 16 ? 4 : rows > 8 ? 2 : 1;
+        if (a->tiles && rows < n_rows && rows < CUDA_MOE_TILE) return false;
+        *s = (struct skinny){.k = skinny_kernel(format, n_groups),
+                             .n_groups = n_groups,
+                             .group_rows = rows,
+                             .block_tiles = block_tiles(c, n_tiles, tile_warps, n_groups)};
+        if (c->force.block_tiles) s->block_tiles = c->force.block_tiles;
+        for (; s->block_tiles; s->block_tiles /= 2) {
+            s->warps = s->block_tiles * tile_warps;
+            if (s->warps > SKINNY_WARPS) continue;
+            s->n_stages = n_groups == 1 ? SKINNY_STAGES : n_groups == 2 ? 6 : 4;
+            if (c->force.n_stages) s->n_stages = c->force.n_stages;
+            for (uint32_t least = s->block_tiles > 1 ? 4 : 2; s->n_stages >= least; s->n_stages--)
+                if (shared_fits(c, a, s)) return true;
+        }
+    }
+    return false;
+}
+
+static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
+    const struct cuda_product *p = b->p;
+    struct cargs_product a;
+    struct skinny s;
+    uint32_t n_tiles = fill_args(c, b, CUDA_TILE_ROWS, &a);
+    if (!plan_skinny(c, &a, p->w->format, p->n_rows, n_tiles, &s)) return ERR_UNSUPPORTED;
+    a.block_tiles = s.block_tiles;
+    a.group_rows = s.group_rows;
+    a.n_stages = s.n_stages;
+    struct cuda_launch l = {.kernel = s.k.kernel,
+                            .name = "product_skinny",
+                            .args = &a,
+                            .args_bytes = sizeof a,
+                            .grid = {cuda_div_up(n_tiles, s.block_tiles),
+                                     p->tiles ? p->n_tiles : cuda_div_up(p->n_rows, s.group_rows)},
+                            .threads = s.warps * 32,
+                            .shared = (uint32_t)s.shared};
+    count_bytes(b, &l);
+    return cuda_launch(c, &l);
+}
+
+/* ---- the choice ---- */
+
+static int run(struct cuda_backend *c, const struct batch *b) {
+    const struct cuda_product *p = b->p;
+    enum cuda_way way = c->force.way;
+    int rc = 0;
+    if (p->w->format == CUDA_FORMAT_F32) return launch_f32(c, b);
+    if (p->tiles || way == CUDA_WAY_SKINNY || (!way && p->n_rows <= CUDA_SKINNY_ROWS))
+        return launch_skinny(c, b);
+    for (uint32_t i = 0; i < b->n && !rc; i++)
+        if (way == CUDA_WAY_TILE || !cuda_large_product(c, &p[i], &rc))
+            rc = cuda_tile_product(c, &p[i]);
+    return rc;
+}
+
+int cuda_product(struct cuda_backend *c, const struct cuda_product *p) {
+    return run(c, &(struct batch){1, p});
+}
+
+static const struct cuda_weight *weight(const backend_weight *w) {
+    return (const struct cuda_weight *)w;
+}
+
+static struct cuda_product product_of(const struct op_linear *a, uint32_t i) {
+    return (struct cuda_product){.w = weight(a->w[i]),
+                                 .bias = cuda_vector(a->bias[i]),
+                                 .y_scale = a->y_scale,
+                                 .softcap = a->softcap,
+                                 .n_rows = a->n_rows,
+                                 .y = cuda_at(a->y[i])};
+}
+
+/* Gate and up of different formats: each as a product of its own, then the activation. What does
+ * not go to y lies where F32 weights have their input, so F32 weights come first and go to y. */
+static int mixed_pair(struct cuda_backend *c, const struct op_linear *a) {
+    struct op_input in = a->in;
+    uint32_t n_out = (uint32_t)a->w[0]->n_out, first = cuda_in_of(a->w[1]) == CUDA_IN_F32;
+    float *y[2], *other = cuda_scratch(c, CUDA_SCRATCH_IN32);
+    if (c->scratch_bytes[CUDA_SCRATCH_IN32] < (uint64_t)a->n_rows * n_out * sizeof(float))
+        return ERR_UNSUPPORTED;
+    y[first] = cuda_at(a->y[0]), y[!first] = other;
+    for (uint32_t i = first, n = 0; n < 2; i = !i, n++, in.residual = NULL) {
+        struct cuda_product p = product_of(a, i);
+        p.y = y[i];
+        int rc = cuda_input(c, &in, a->n_rows, (uint32_t)p.w->base.n_in, cuda_in_of(a->w[i]), NULL);
+        if (!rc) rc = cuda_product(c, &p);
+        if (rc) return rc;
+    }
+    return cuda_finish_act(c, a->act, y[0], y[1], cuda_at(a->y[0]), a->n_rows, n_out);
+}
+
+static int pair(struct cuda_backend *c, const struct op_linear *a) {
+    if (weight(a->w[0])->format != weight(a->w[1])->format) return mixed_pair(c, a);
+    struct cuda_product p = product_of(a, 0);
+    p.pair = weight(a->w[1]);
+    p.pair_bias = cuda_vector(a->bias[1]);
+    p.act = a->act;
+    int rc = cuda_input(c, &a->in, a->n_rows, (uint32_t)p.w->base.n_in, cuda_in_of(a->w[0]), NULL);
+    return rc ? rc : cuda_product(c, &p);
+}
+
+/* Weights of one format share a launch; those that read the same kind of input follow each other.
+ */
+int cuda_linear(backend *be, const struct op_linear *a) {
+    struct cuda_backend *c = cuda_of(be);
+    struct op_input in = a->in;
+    int rc = 0, kind = -1;
+    if (a->act != BACKEND_ACT_NONE) return pair(c, a);
+    for (uint32_t i = 0, done = 0; i < a->n_weights && !rc; i++) {
+        struct cuda_product p[BACKEND_LINEAR_MAX];
+        struct batch b = {0, p};
+        if (done >> i & 1) continue;
+        if ((int)cuda_in_of(a->w[i]) != kind) {
+            kind = (int)cuda_in_of(a->w[i]);
+            rc = cuda_input(c, &in, a->n_rows, (uint32_t)a->w[i]->n_in, (enum cuda_in)kind, NULL);
+            in.residual = NULL;
+        }
+        for (uint32_t k = i; k < a->n_weights; k++)
+            if (weight(a->w[k])->format == weight(a->w[i])->format)
+                p[b.n++] = product_of(a, k), done |= 1u << k;
+        if (!rc) rc = run(c, &b);
+    }
+    return rc;
+}
+
+/* A mixture's hidden layer is the input of its last product: n_used rows of each. */
+int cuda_linear_scratch(struct cuda_backend *c, const struct backend_config *config, err *e) {
+    uint64_t rows = config->max_rows, values, hidden = 0, hidden_rows = 0, both = 0;
+    if (config->max_cols > CUDA_MAX_COLS || config->moe.n_ff > CUDA_MAX_COLS)
+        return err_set(e, ERR_UNSUPPORTED, "backend \"cuda\": products of at most %u columns",
+                       (unsigned)CUDA_MAX_COLS);
+    if (!mem_mul(rows, cuda_pitch(config->max_cols), &values) ||
+        !mem_mul(rows, config->moe.n_used, &hidden_rows) ||
+        !mem_mul(hidden_rows, cuda_pitch(config->moe.n_ff), &hidden))
+        return err_no_memory(e);
+    if (hidden > values) values = hidden;
+    if (hidden_rows > rows) rows = hidden_rows;
+    if (!mem_mul(values, sizeof(float), &both)) return err_no_memory(e);
+    int rc = cuda_scratch_new(c, CUDA_SCRATCH_IN16, both / 2, e);
+    if (!rc) rc = cuda_scratch_new(c, CUDA_SCRATCH_IN_SCALE, rows * sizeof(float), e);
+    if (!rc) rc = cuda_scratch_new(c, CUDA_SCRATCH_IN32, both, e);
+    return rc ? rc : cuda_large_scratch(c, config, e);
+}

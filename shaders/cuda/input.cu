@@ -1,0 +1,181 @@
+/* input.cu - rows of the residual stream on their way into a product: what is pending is added, then the
+ * norm, then the rounding that the product's weights ask for.
+ *
+ * A block a row, its values in registers, four neighbours at a time: thread t has columns
+ * 4 (t + i blockDim) + 0..3. Sums: a thread's squares of one place of the four in the order of i, the four sums
+ * in pairs, then the warp's by xor shuffles, then the warps' likewise. The launcher takes the number of threads
+ * from n_in alone, so the order does not know about other rows. */
+#include "shaders/cuda/cargs.h"
+#include "shaders/cuda/device.cuh"
+#include "shaders/cuda/kernels.h"
+
+namespace {
+
+enum { MAX_WARPS = 32 };
+
+struct place {
+    uint32_t col;  /* of the first of the four */
+    uint32_t n_in; /* columns from it on do not exist */
+    bool whole;    /* rows begin at a multiple of 16 bytes */
+};
+
+__device__ __forceinline__ float4 load4(const float *row, place p) {
+    if (p.whole) return p.col < p.n_in ? *reinterpret_cast<const float4 *>(row + p.col) : make_float4(0, 0, 0, 0);
+    return make_float4(p.col < p.n_in ? row[p.col] : 0.0f, p.col + 1 < p.n_in ? row[p.col + 1] : 0.0f,
+                       p.col + 2 < p.n_in ? row[p.col + 2] : 0.0f, p.col + 3 < p.n_in ? row[p.col + 3] : 0.0f);
+}
+
+__device__ __forceinline__ void store4(float *row, place p, float4 v) {
+    if (p.whole) {
+        if (p.col < p.n_in) *reinterpret_cast<float4 *>(row + p.col) = v;
+        return;
+    }
+    if (p.col < p.n_in) row[p.col] = v.x;
+    if (p.col + 1 < p.n_in) row[p.col + 1] = v.y;
+    if (p.col + 2 < p.n_in) row[p.col + 2] = v.z;
+    if (p.col + 3 < p.n_in) row[p.col + 3] = v.w;
+}
+
+__device__ __forceinline__ float4 fma4(float a, float4 b, float4 c) {
+    return make_float4(fmaf(a, b.x, c.x), fmaf(a, b.y, c.y), fmaf(a, b.z, c.z), fmaf(a, b.w, c.w));
+}
+
+/* v * k * w, rounded after each. */
+__device__ __forceinline__ float4 norm4(float4 v, float k, float4 w) {
+    return make_float4(__fmul_rn(__fmul_rn(v.x, k), w.x), __fmul_rn(__fmul_rn(v.y, k), w.y),
+                       __fmul_rn(__fmul_rn(v.z, k), w.z), __fmul_rn(__fmul_rn(v.w, k), w.w));
+}
+
+__device__ __forceinline__ float sum4(float4 v) {
+    return __fadd_rn(__fadd_rn(v.x, v.y), __fadd_rn(v.z, v.w));
+}
+
+/* The bits of |v|'s largest: as integers they are ordered as the magnitudes are, infinity and NaN above all
+ * numbers. */
+__device__ __forceinline__ uint32_t largest4(float4 v) {
+    uint32_t x = __float_as_uint(v.x) & 0x7fffffff, y = __float_as_uint(v.y) & 0x7fffffff;
+    uint32_t z = __float_as_uint(v.z) & 0x7fffffff, w = __float_as_uint(v.w) & 0x7fffffff;
+    return max(max(x, y), max(z, w));
+}
+
+/* Of the block's threads; all get both results. One use a call of shared memory. */
+__device__ __forceinline__ float block_sum(float v, float *shared) {
+    v = warp_sum(v);
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
+    __syncthreads();
+    uint32_t lane = threadIdx.x % 32;
+    return warp_sum(lane < blockDim.x / 32 ? shared[lane] : 0.0f);
+}
+
+__device__ __forceinline__ uint32_t warp_largest(uint32_t v) {
+#pragma unroll
+    for (int i = 16; i > 0; i /= 2)
+        v = max(v, __shfl_xor_sync(CUDA_ALL, v, i));
+    return v;
+}
+
+__device__ __forceinline__ uint32_t block_largest(uint32_t v, uint32_t *shared) {
+    v = warp_largest(v);
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
+    __syncthreads();
+    uint32_t lane = threadIdx.x % 32;
+    return warp_largest(lane < blockDim.x / 32 ? shared[lane] : 0u);
+}
+
+/* The power of two that brings a row whose largest magnitude has these bits into (2^14, 2^15], in f16's
+ * range with room for what it loses below. A row of zeros, and one with infinity or NaN: 1, so that these
+ * stay what they are. Kept where both it and its inverse are normal numbers. */
+__device__ __forceinline__ float row_scale(uint32_t largest, float *inverse) {
+    uint32_t exponent = (largest - 1) >> 23; /* of the next smaller number, biased by 127 */
+    if (largest == 0 || largest >= 0x7f800000) exponent = 141;
+    exponent = max(exponent, 15u);
+    *inverse = __uint_as_float((exponent - 14) << 23);
+    return __uint_as_float((268 - exponent) << 23);
+}
+
+template <int n> __device__ __forceinline__ float inverse_rms(const float4 v[n], const cargs_input &a, float *shared) {
+    float4 sums = make_float4(0, 0, 0, 0);
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        sums = make_float4(fmaf(v[i].x, v[i].x, sums.x), fmaf(v[i].y, v[i].y, sums.y),
+                           fmaf(v[i].z, v[i].z, sums.z), fmaf(v[i].w, v[i].w, sums.w));
+    float sum = block_sum(sum4(sums), shared);
+    return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)a.n_in), a.eps)));
+}
+
+template <int n>
+__device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_input &a, uint32_t *shared) {
+    float scale = 1, inverse = 1;
+    if (a.kind == CARGS_INPUT_F16) {
+        uint32_t largest = 0;
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            largest = max(largest, largest4(v[i]));
+        scale = row_scale(block_largest(largest, shared), &inverse);
+    }
+    if (threadIdx.x == 0) a.scales[blockIdx.x] = inverse;
+    uint16_t *out = static_cast<uint16_t *>(a.out) + (uint64_t)blockIdx.x * a.pitch;
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+        uint32_t col = 4 * (threadIdx.x + i * blockDim.x);
+        if (col >= a.pitch) break;
+        uint2 two = a.kind == CARGS_INPUT_F16
+                        ? make_uint2(pack_f16(v[i].x * scale, v[i].y * scale), pack_f16(v[i].z * scale, v[i].w * scale))
+                        : make_uint2(pack_bf16(v[i].x, v[i].y), pack_bf16(v[i].z, v[i].w));
+        *reinterpret_cast<uint2 *>(out + col) = two;
+    }
+}
+
+/* n: groups of four columns of a thread. */
+template <int n> CUDA_KERNEL(1024) input(CUDA_ARGS(struct cargs_input) a) {
+    __shared__ float sums[2][MAX_WARPS];
+    __shared__ uint32_t largest[MAX_WARPS];
+    pdl_launch();
+    pdl_wait();
+    float4 v[n];
+    uint64_t first = (uint64_t)blockIdx.x * a.n_in;
+    float inverse = 1;
+    place p[n];
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        p[i] = {4 * (threadIdx.x + i * blockDim.x), a.n_in, a.n_in % 4 == 0};
+    if (a.residual_norm) {
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            v[i] = load4(a.residual + first, p[i]);
+        inverse = inverse_rms<n>(v, a, sums[0]);
+    }
+#pragma unroll
+    for (int i = 0; i < n; i++) {
+        float4 x = load4(a.x + first, p[i]);
+        if (a.residual) {
+            float4 r = a.residual_norm ? norm4(v[i], inverse, load4(a.residual_norm, p[i])) : load4(a.residual + first, p[i]);
+            x = fma4(a.residual_scale, r, x);
+        }
+        v[i] = x;
+    }
+    if (a.residual) {
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            store4(a.x + first, p[i], v[i]);
+    }
+    if (a.norm) {
+        inverse = inverse_rms<n>(v, a, sums[1]);
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            v[i] = norm4(v[i], inverse, load4(a.norm, p[i]));
+    }
+    if (a.kind != CARGS_INPUT_F32) {
+        store_rounded<n>(v, a, largest);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < n; i++)
+        store4(static_cast<float *>(a.out) + first, p[i], v[i]);
+}
+
+}
+
+const void *cuda_input_kernel(uint32_t n) {
+    return n <= 1 ? (const void *)input<1> : n <= 4 ? (const void *)input<4> : (const void *)input<16>;
+}
