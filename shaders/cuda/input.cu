@@ -132,7 +132,7 @@ template <int n> CUDA_KERNEL(1024) input(CUDA_ARGS(struct cargs_input) a) {
     __shared__ uint32_t largest[MAX_WARPS];
     pdl_launch();
     pdl_wait();
-    float4 v[n];
+    float4 v[n] = {};
     uint64_t first = (uint64_t)blockIdx.x * a.n_in;
     float inverse = 1;
     place p[n];
