@@ -4,6 +4,7 @@
 #include "core/backend/module.h"
 
 #include "core/base/mem.h"
+#include "core/base/sample.h"
 
 #include <float.h>
 #include <stdio.h>
@@ -467,6 +468,21 @@ int backend_top(backend *be, const struct op_top *a) {
         return ERR_INVALID;
     if (!be->vt->top) return ERR_UNSUPPORTED;
     return a->n_rows ? be->vt->top(be, a) : 0;
+}
+
+bool backend_can_sample(const backend *be) {
+    return be->vt->sample != NULL;
+}
+
+int backend_sample(backend *be, const struct op_sample *a) {
+    if (!a->k || a->k > BACKEND_MAX_TOP || a->n_rows > be->max_rows ||
+        !holds_i32(be, a->ids, (uint64_t)a->n_rows * a->k) ||
+        !holds_f32(be, a->values, a->n_rows, a->k) ||
+        !holds(be, a->params, a->n_rows, 1, sizeof(struct sample_params), 1) ||
+        !holds_i32(be, a->tokens, a->n_rows))
+        return ERR_INVALID;
+    if (!be->vt->sample) return ERR_UNSUPPORTED;
+    return a->n_rows ? be->vt->sample(be, a) : 0;
 }
 
 int backend_linear_attention(backend *be, const struct op_linear_attention *a) {

@@ -320,6 +320,18 @@ struct op_top {
 };
 int backend_top(backend *be, const struct op_top *a);
 
+/* Of each row the token that sample_draw (core/base/sample.h) draws with the row's parameters from
+ * the k first that op_top left, bit for bit; -1 where the first value is not finite. */
+struct op_sample {
+    const backend_buf *ids;    /* (n_rows, k) i32 */
+    const backend_buf *values; /* (n_rows, k) f32 */
+    const backend_buf *params; /* (n_rows) struct sample_params */
+    uint32_t n_rows, k;
+    backend_buf *tokens; /* (n_rows) i32 */
+};
+bool backend_can_sample(const backend *be); /* false (metal): backend_sample is ERR_UNSUPPORTED */
+int backend_sample(backend *be, const struct op_sample *a);
+
 /* Linear attention with a decay per head, causal, a state in place of a KV cache:
  *   out[t] = scale * sum over s <= t of decay^(t - s) * (q[t] . k[s]) * v[s]
  * (Katharopoulos et al., "Transformers are RNNs", 2020; decay as in Sun et al., "Retentive

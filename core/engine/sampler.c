@@ -89,33 +89,6 @@ void sampler_seen_add(struct sampler_seen *seen, int32_t token, bool generated) 
     }
 }
 
-void sampler_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
-    uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
-    uint32_t k0 = key[0], k1 = key[1];
-    for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
-        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-        c1 = (uint32_t)p1;
-        c3 = (uint32_t)p0;
-        k0 += 0x9E3779B9u;
-        k1 += 0xBB67AE85u;
-    }
-    out[0] = c0;
-    out[1] = c1;
-    out[2] = c2;
-    out[3] = c3;
-}
-
-/* In [0, 1), 53 bits. */
-static double uniform(uint64_t seed, uint64_t index) {
-    uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), 0, 0};
-    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, r[4];
-    sampler_philox(counter, key, r);
-    uint64_t bits = ((uint64_t)r[0] << 32 | r[1]) >> 11;
-    return (double)bits * 0x1p-53;
-}
-
 /* The row without NaNs and, with a mask, without what may not come. Masks are mostly all or
  * nothing, for long stretches. */
 static void copy_row(sampler *s, const float *logits, const uint32_t *mask) {
@@ -262,54 +235,20 @@ uint32_t sampler_n_top(const struct engine_params *p, uint32_t n_vocab) {
     return n_vocab < BACKEND_MAX_TOP ? n_vocab : BACKEND_MAX_TOP;
 }
 
-/* How many of the n tokens, in order, top_p keeps. */
-static uint32_t nucleus(const double *weights, uint32_t n, float top_p) {
-    double total = 0, mass = 0;
-    for (uint32_t i = 0; i < n; i++)
-        total += weights[i];
-    for (uint32_t i = 0; i + 1 < n; i++) {
-        mass += weights[i];
-        if (mass >= (double)top_p * total) return i + 1;
-    }
-    return n;
-}
-
-/* The draw from the p->top_k first of top's tokens. */
-static int32_t draw_few(const struct sampler_request *req, const struct sampler_top *top) {
-    const struct engine_params *p = req->params;
-    double weights[BACKEND_MAX_TOP], total = 0, sum = 0;
-    int32_t ids[BACKEND_MAX_TOP];
-    uint32_t n = p->top_k, at;
-    for (uint32_t i = 0; i < n; i++)
-        weights[i] = weight(top->logits[i], top->logits[0], p->temperature);
-    if (p->top_p < 1.0f) n = nucleus(weights, n, p->top_p);
-    for (uint32_t i = 0; i < n; i++) { /* to the order of ids */
-        double w = weights[i] < (double)p->min_p ? 0 : weights[i];
-        for (at = i; at > 0 && ids[at - 1] > top->ids[i]; at--) {
-            ids[at] = ids[at - 1];
-            weights[at] = weights[at - 1];
-        }
-        ids[at] = top->ids[i];
-        weights[at] = w;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        total += weights[i];
-    double target = uniform(req->seed, req->index) * total;
-    int32_t chosen = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (weights[i] <= 0) continue;
-        chosen = ids[i];
-        sum += weights[i];
-        if (sum > target) break;
-    }
-    return chosen;
+struct sample_params sampler_params(const struct engine_params *p, uint64_t seed, uint64_t index) {
+    return (struct sample_params){.seed = seed,
+                                  .index = index,
+                                  .temperature = p->temperature,
+                                  .top_p = p->top_p,
+                                  .min_p = p->min_p,
+                                  .top_k = p->top_k};
 }
 
 static int draw_top(const struct sampler_request *req, const struct sampler_top *top,
                     int32_t *token) {
-    if (!isfinite(top->logits[0])) return ERR_DEVICE;
-    *token = req->params->temperature <= 0.0f ? top->ids[0] : draw_few(req, top);
-    return 0;
+    const struct sample_params p = sampler_params(req->params, req->seed, req->index);
+    *token = sample_draw(&p, top->ids, top->logits, top->n < SAMPLE_MAX ? top->n : SAMPLE_MAX);
+    return *token < 0 ? ERR_DEVICE : 0;
 }
 
 /* ---- a draw from the row ---- */
@@ -346,7 +285,7 @@ int sampler_draw(sampler *s, const struct sampler_request *req, int32_t *token) 
         s->weights[i] = w;
         total += w;
     }
-    double target = uniform(req->seed, req->index) * total, sum = 0;
+    double target = sample_uniform(req->seed, req->index) * total, sum = 0;
     int32_t chosen = 0;
     for (uint32_t i = 0; i < s->n_vocab; i++) {
         if (s->weights[i] <= 0) continue;

@@ -18,6 +18,7 @@
 #ifndef INFERD_ENGINE_SAMPLER_H
 #define INFERD_ENGINE_SAMPLER_H
 
+#include "core/base/sample.h"
 #include "core/engine/engine.h"
 
 /* Scratch of one worker. */
@@ -61,6 +62,9 @@ struct sampler_request {
  * the row. */
 uint32_t sampler_n_top(const struct engine_params *p, uint32_t n_vocab);
 
+/* Such a draw's parameters, for sample_draw or for a device (backend_sample). */
+struct sample_params sampler_params(const struct engine_params *p, uint64_t seed, uint64_t index);
+
 /* Samples; *token is set when 0 is returned. ERR_DEVICE: no finite logit. */
 int sampler_draw(sampler *s, const struct sampler_request *req, int32_t *token);
 
@@ -72,8 +76,5 @@ int sampler_draw(sampler *s, const struct sampler_request *req, int32_t *token);
  * ERR_DEVICE: no finite logit. */
 int sampler_logprobs(const sampler *s, const float *logits, int32_t token, int n_top,
                      struct engine_event *ev);
-
-/* Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). */
-void sampler_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 #endif

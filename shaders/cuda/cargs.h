@@ -119,6 +119,16 @@ struct cargs_top {
     uint32_t n_cols, k, n_slices, slice_cols;
 };
 
+/* ---- sample.cu: a warp a row ---- */
+struct sample_params; /* core/base/sample.h */
+struct cargs_sample {
+    const int32_t *ids;  /* (n_rows, k) */
+    const float *values; /* (n_rows, k) */
+    const struct sample_params *params;
+    int32_t *tokens; /* (n_rows) */
+    uint32_t k;
+};
+
 /* ---- linear_attention.cu ---- */
 enum { CUDA_LINEAR_CHUNK_64 = 32, CUDA_LINEAR_CHUNK_128 = 16, CUDA_LINEAR_THREADS = 256 };
 enum cuda_linear_kernel {

@@ -18,9 +18,10 @@ const void *cuda_kv_copy_kernel(void);
 /* finish.cu */
 const void *cuda_finish_kernel(void);
 
-/* rope.cu, top.cu, linear_attention.cu */
+/* rope.cu, top.cu, sample.cu, linear_attention.cu */
 const void *cuda_rope_store_kernel(void);
 const void *cuda_top_kernel(void);
+const void *cuda_sample_kernel(void);
 const void *cuda_linear_attention_kernel(enum cuda_linear_kernel kernel, uint32_t head_dim);
 
 /* lt_probe.cu */

@@ -211,6 +211,7 @@ int cuda_gather(backend *be, const struct op_gather *a); /* rows.c */
 int cuda_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs);
 int cuda_norm(backend *be, const struct op_norm *a);                       /* input.c */
 int cuda_top(backend *be, const struct op_top *a);                         /* top.c */
+int cuda_sample(backend *be, const struct op_sample *a);                    /* top.c */
 int cuda_linear(backend *be, const struct op_linear *a);                   /* linear.c */
 int cuda_rope_store(backend *be, const struct op_rope_store *a);           /* rope_store.c */
 int cuda_paged_attention(backend *be, const struct op_paged_attention *a); /* attention.c */

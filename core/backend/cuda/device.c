@@ -74,6 +74,7 @@ static const struct backend_vtable vtable = {
     .paged_attention = cuda_paged_attention,
     .gather = cuda_gather,
     .top = cuda_top,
+    .sample = cuda_sample,
     .linear_attention = cuda_linear_attention,
     .kv_copy = cuda_kv_copy,
 };
