@@ -186,4 +186,42 @@ struct cargs_product {
     uint32_t block_tiles, group_rows, n_stages, n_share; /* n_stages: 2 .. 8 */
 };
 
+/* ---- repack.cu ---- */
+struct cuda_repack_state {
+    uint32_t largest; /* bits of the largest scale so far, f32 */
+    int32_t shift[2]; /* power of two of the tiles there are, before and after each second chunk */
+};
+/* largest and repack: a chunk of rows. */
+struct cargs_repack {
+    const void *rows;
+    void *tiles;
+    struct cuda_repack_state *state;
+    uint64_t row_bytes;
+    uint32_t n_rows, n_in;
+};
+/* rescale: the tiles before the chunk. */
+struct cargs_rescale {
+    void *tiles;
+    struct cuda_repack_state *state;
+    uint64_t n_tiles;
+    uint32_t tile_bytes, scale_at, scale_words; /* of a tile; scale_at: bytes before the scales */
+    uint32_t chunk;                             /* number of it */
+    int32_t exponent;
+};
+/* What the host knows of a file's type. */
+struct cuda_repack_format {
+    int format; /* enum cuda_format */
+    int exponent;
+    uint32_t tile_bytes, scale_at, scale_words;
+};
+
+/* ---- dequantize.cu: CUDA_DEQUANTIZE_TILES a block of 256 threads ---- */
+enum { CUDA_DEQUANTIZE_TILES = 4 };
+struct cargs_dequantize {
+    const void *tiles;
+    uint16_t *out; /* (n_out rounded up to 16, pitch), all written */
+    uint64_t n_tiles;
+    uint32_t n_in, pitch;
+};
+
 #endif

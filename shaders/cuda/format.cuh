@@ -18,8 +18,8 @@
  * The scale plane holds scale * 2^(24 - at) as f16, the minimum as f16. Without a minimum it is -offset * scale,
  * made here by one multiplication (the constant -offset * 2^(at - 24) is an f16 number too).
  *
- * MXFP4 puts sign, exponent and mantissa of e2m1 at their places in a half: with their exponent bias that is
- * value * 2^-14, and the scale plane holds scale * 2^14. IQ4 goes by bytes of its table.
+ * MXFP4 puts sign, exponent and mantissa of e2m1 at their places in a half, the mantissa at bit 9: with the
+ * exponent bias of a half that is level * 2^(9 - 24) again, level as in mxfp4_levels. IQ4 goes by bytes of its table.
  *
  * RANGE. All scales (and minima) of a tensor are multiplied by one 2^shift, so that the largest number in its
  * scale planes lies in (32752, 65504]. Values then are at most 1/16 (4 bits) to 1/2 (8 bits), f16 numbers in
@@ -66,7 +66,7 @@ template <> struct tile_of<CUDA_FORMAT_Q6> : tile_shape<4, 2, 16, 0, 1, 5, 32> {
 template <> struct tile_of<CUDA_FORMAT_Q3> : tile_shape<2, 1, 16, 0, 4, 8, 4> {};
 template <> struct tile_of<CUDA_FORMAT_Q2_MIN> : tile_shape<2, 0, 16, 1, 7, 9, 0> {};
 template <> struct tile_of<CUDA_FORMAT_IQ4> : tile_shape<4, 0, 32, 0, 0, 0, 128> {};
-template <> struct tile_of<CUDA_FORMAT_MXFP4> : tile_shape<4, 0, 32, 0, 10, 10, 0> {};
+template <> struct tile_of<CUDA_FORMAT_MXFP4> : tile_shape<4, 0, 32, 0, 9, 9, 0> {};
 
 /* The lane's 16 bytes of chunk k of a plane of a tile. */
 template <int format> __device__ __forceinline__ const unsigned char *tile_low(const void *tile, int k, int lane) {
@@ -81,7 +81,7 @@ template <int format> __device__ __forceinline__ const unsigned char *tile_scale
 }
 
 __device__ __forceinline__ uint32_t rotate_right(uint32_t v, int n) {
-    return n & 31 ? v >> (n & 31) | v << (32 - (n & 31)) : v;
+    return __funnelshift_r(v, v, n);
 }
 
 /* ---- where the bits of step j, pair c lie: both planes' words are rotated right by this for them; j counts from

@@ -52,6 +52,15 @@ struct cuda_skinny cuda_skinny_q(int format, int n_groups);  /* the other quanti
 /* product_f32.cu: threads 32 * CARGS_F32_TILE */
 const void *cuda_product_f32_kernel(void);
 
+/* dequantize.cu, by enum cuda_format; NULL: not quantized */
+const void *cuda_dequantize_kernel(int format);
+
+/* repack.cu, by enum qtype; NULL: not quantized */
+const void *cuda_largest_kernel(int type);
+const void *cuda_repack_kernel(int type);
+const void *cuda_rescale_kernel(void);
+void cuda_repack_format(int type, struct cuda_repack_format *f); /* leaves f alone likewise */
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,16 +1,27 @@
 /* rows.cu - embed, gather, kv_copy: rows from one place to another. */
+#include "shaders/cuda/block.cuh"
 #include "shaders/cuda/cargs.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
 
 namespace {
 
-enum { TYPE_F32 = 0, TYPE_F16 = 1, TYPE_BF16 = 30 }; /* enum qtype */
-
-__device__ float element(const void *row, uint32_t type, uint32_t i) {
-    if (type == TYPE_F32) return static_cast<const float *>(row)[i];
-    uint32_t half = static_cast<const uint16_t *>(row)[i];
-    return type == TYPE_F16 ? unpack_f16(half).x : unpack_bf16(half).x;
+/* out = scale * the row from; the bits of qtype_decode, multiplied. */
+__device__ void embed_row(const void *from, const struct cargs_embed &a, float *out) {
+    switch (a.type) {
+#define CASE(type)                                                                                          \
+    case type:                                                                                              \
+        for (uint32_t i = threadIdx.x; i < a.n_cols; i += blockDim.x)                                       \
+            out[i] = a.scale * row_value<type>(from, i);                                                    \
+        break;
+        CUDA_EACH_QTYPE(CASE)
+#undef CASE
+    default:
+        for (uint32_t i = threadIdx.x; i < a.n_cols; i += blockDim.x)
+            out[i] = a.scale * (a.type == QTYPE_F32   ? ((const float *)from)[i]
+                                : a.type == QTYPE_F16 ? unpack_f16(((const uint16_t *)from)[i]).x
+                                                      : unpack_bf16(((const uint16_t *)from)[i]).x);
+    }
 }
 
 /* A block a row; ids below 0 are padding. */
@@ -19,10 +30,8 @@ CUDA_KERNEL(256) embed(CUDA_ARGS(struct cargs_embed) a) {
     pdl_wait();
     uint32_t row = blockIdx.x;
     int32_t id = a.ids[row];
-    float *out = a.out + (uint64_t)row * a.n_cols;
-    const uint8_t *from = static_cast<const uint8_t *>(a.table) + (uint64_t)(id < 0 ? 0 : id) * a.row_bytes;
-    for (uint32_t i = threadIdx.x; i < a.n_cols; i += blockDim.x)
-        out[i] = a.scale * element(from, a.type, i);
+    const uint8_t *from = (const uint8_t *)a.table + (uint64_t)(id < 0 ? 0 : id) * a.row_bytes;
+    embed_row(from, a, a.out + (uint64_t)row * a.n_cols);
 }
 
 CUDA_KERNEL(256) gather(CUDA_ARGS(struct cargs_gather) a) {

@@ -52,6 +52,7 @@ struct cuda_weight {
     /* As in the file: rows of base.type for embed, f32 for vectors; NULL where nothing needs them.
      */
     const void *raw;
+    uint64_t product_bytes, raw_bytes; /* of their own memory */
 };
 
 /* Launches of a captured step, by kernel: counted each time it runs. */
@@ -95,6 +96,15 @@ struct cuda_force {
     uint32_t block_tiles, n_stages; /* of the skinny kernels: at most these */
 };
 
+/* What weights go through on their way to the device (weights.c). */
+struct cuda_loader {
+    uint8_t *pinned[2];  /* a chunk of rows each */
+    cudaEvent_t read[2]; /* the device has read it */
+    int next;            /* of pinned */
+    void *rows;          /* a chunk on the device */
+    struct cuda_repack_state *state;
+};
+
 struct cuda_backend {
     backend base;
     struct cuda_force force;
@@ -104,6 +114,7 @@ struct cuda_backend {
     uint64_t allocated; /* bytes held */
     uint8_t *staging;   /* (CUDA_STAGING) pinned */
     uint64_t staged;    /* bytes of it that copies under way may still read */
+    struct cuda_loader loader;
     struct cuda_graph graphs[CUDA_MAX_GRAPHS];
     struct cuda_graph *recorded; /* chosen by record, run by run_recorded; NULL: none */
     uint64_t clock;
@@ -182,6 +193,8 @@ static inline uint32_t cuda_div_up(uint64_t a, uint32_t b) {
 }
 
 /* ---- weights.c ---- */
+int cuda_weights_open(struct cuda_backend *c, err *e);
+void cuda_weights_close(struct cuda_backend *c);
 int cuda_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
                     err *e);
 void cuda_weight_free(backend_weight *w);

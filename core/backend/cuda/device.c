@@ -27,6 +27,7 @@ static void close_backend(backend *be) {
     cuda_lt_close(c);
     for (int i = 0; i < CUDA_N_SCRATCH; i++)
         backend_buf_free(c->scratch[i]);
+    cuda_weights_close(c);
     cuda_memory_close(c);
     if (c->stream) cudaStreamDestroy(c->stream);
     free(c);
@@ -115,10 +116,10 @@ static int open_parts(struct cuda_backend *c, const struct backend_config *confi
     cudaError_t crc = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
     if (crc)
         return err_set(e, ERR_DEVICE, "backend \"cuda\": no stream: %s", cudaGetErrorString(crc));
-    if ((rc = cuda_memory_open(c, e)) || (rc = cuda_lt_open(c, e)) ||
-        (rc = cuda_linear_scratch(c, config, e)) || (rc = cuda_attention_scratch(c, config, e)) ||
-        (rc = cuda_moe_scratch(c, config, e)) || (rc = cuda_top_scratch(c, config, e)) ||
-        (rc = cuda_linear_attention_scratch(c, config, e)))
+    if ((rc = cuda_memory_open(c, e)) || (rc = cuda_weights_open(c, e)) ||
+        (rc = cuda_lt_open(c, e)) || (rc = cuda_linear_scratch(c, config, e)) ||
+        (rc = cuda_attention_scratch(c, config, e)) || (rc = cuda_moe_scratch(c, config, e)) ||
+        (rc = cuda_top_scratch(c, config, e)) || (rc = cuda_linear_attention_scratch(c, config, e)))
         return rc;
     log_info(
         "cuda: %s, %d multiprocessors, %llu MiB, at most %llu MiB of them for this process; %s",
