@@ -47,6 +47,9 @@ $(BUILD)/$(CUDA_SIM)/msl_switch.o: tests/metal/standin/runtime/msl_switch.S
 	@mkdir -p $(@D)
 	$(CC) -c -o $@ $<
 
+# Looks at the backend from inside.
+$(BUILD)/test_cuda_format: CPPFLAGS += $(CUDASIM_FLAGS)
+
 # The stand-in's own test.
 $(BUILD)/test_cuda_standin: $(BUILD)/tests/cuda/test_standin.cu.o $(CUDASIM_O)
 	$(CXX) $(SAN) -o $@ $^ -lm -ldl -pthread
