@@ -457,6 +457,7 @@ int main() {
     RUN(test_launch_limits);
     RUN(test_failures);
     RUN(test_faults);
+    RUN(test_checks);
     CHECK(!cudaStreamDestroy(stream));
     struct cudasim_counts c;
     cudasim_counts_get(&c);

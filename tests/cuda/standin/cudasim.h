@@ -71,6 +71,7 @@ enum cudasim_op {
 /* What a lane gives to a warp function and takes from it. */
 struct cudasim_lane {
     const void *at;        /* ldmatrix: this lane's row */
+    void *pc;              /* and where it is asked for */
     uint64_t v;            /* in and out: the value */
     uint32_t lane, width;  /* shuffles: source lane, delta or mask; width */
     const uint32_t *a, *b; /* mma */
@@ -95,6 +96,15 @@ void cudasim_copy16(void *shared, const void *global, size_t bytes, size_t from,
 void cudasim_commit(void);
 void cudasim_wait(int n);
 void cudasim_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+/* What the compiler does not see as an access: an atomic operation, a load by other means. */
+#ifdef CUDASIM_CHECK
+void cudasim_access(const void *p, size_t n, int atomic);
+#else
+static inline void cudasim_access(const void *p, size_t n, int atomic) {
+    (void)p, (void)n, (void)atomic;
+}
+#endif
 
 #ifdef __cplusplus
 }

@@ -420,9 +420,11 @@ static inline void __threadfence() {}
 static inline void __threadfence_block() {}
 static inline void __nanosleep(unsigned) {}
 
-/* One thread runs at a time. */
+/* One thread runs at a time. What they access is told as an atomic access. */
+#define CUDASIM_UNSEEN __attribute__((no_sanitize("thread")))
 #define CUDASIM_ATOMIC(name, T, to)                                                                \
-    static inline T name(T *p, T v) {                                                              \
+    CUDASIM_UNSEEN static inline T name(T *p, T v) {                                               \
+        cudasim_access(p, sizeof v, 1);                                                            \
         T old = *(volatile T *)p;                                                                  \
         *(volatile T *)p = to;                                                                     \
         return old;                                                                                \
@@ -437,7 +439,8 @@ static inline void __nanosleep(unsigned) {}
     CUDASIM_ATOMIC(atomicAnd, T, old &v)                                                           \
     CUDASIM_ATOMIC(atomicOr, T, old | v)                                                           \
     CUDASIM_ATOMIC(atomicXor, T, old ^ v)                                                          \
-    static inline T atomicCAS(T *p, T compare, T v) {                                              \
+    CUDASIM_UNSEEN static inline T atomicCAS(T *p, T compare, T v) {                               \
+        cudasim_access(p, sizeof v, 1);                                                            \
         T old = *(volatile T *)p;                                                                  \
         if (old == compare) *(volatile T *)p = v;                                                  \
         return old;                                                                                \
@@ -449,7 +452,8 @@ CUDASIM_ATOMICS(float)
 CUDASIM_ATOMICS(double)
 CUDASIM_ATOMIC(atomicSub, int, old - v)
 CUDASIM_ATOMIC(atomicSub, unsigned, old - v)
-static inline unsigned atomicInc(unsigned *p, unsigned v) {
+CUDASIM_UNSEEN static inline unsigned atomicInc(unsigned *p, unsigned v) {
+    cudasim_access(p, sizeof v, 1);
     unsigned old = *p;
     *p = old >= v ? 0 : old + 1;
     return old;

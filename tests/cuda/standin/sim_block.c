@@ -14,7 +14,7 @@
 void msl_switch(void **save, void *to);
 void msl_fiber_start(void);
 
-enum { STACK = 256 << 10, GUARD = 4096, SHARED_MAX = 256 << 10 };
+enum { STACK = 256 << 10, GUARD = 4096 };
 
 /* Copies under way of a thread: group n is the n-th committed. */
 struct copy {
@@ -46,7 +46,7 @@ struct meeting {
     int line;
 };
 struct warp {
-    uint32_t live, ready, barrier;
+    uint32_t live, ready, barrier, sync;
     uint32_t n_meetings;
     struct meeting m[SIM_WARP];
     struct cudasim_lane *io[SIM_WARP];
@@ -70,6 +70,7 @@ static struct block {
     uint32_t n_stacks, n_made;
     char *shared; /* end of the mapping: an unreadable page follows */
 } blocks[2], *s = blocks;
+static uint32_t epoch; /* one more at each barrier and block */
 
 const uint3 *cudasim_thread_idx;
 uint3 cudasim_block_idx;
@@ -147,7 +148,8 @@ static void complete(struct warp *w, struct meeting *m, uint32_t minus) {
         cudasim_fail("%s:%d: %s by lanes %08x: all 32 must be there", done.file, done.line,
                      sim_op_name(done.op), done.here);
     sim_counts.warp_ops++;
-    sim_warp_run(done.op, done.here, w->io);
+    w->sync += done.op == CUDASIM_SYNCWARP;
+    sim_warp_run(done.op, done.here, (uint32_t)(w - s->w) * SIM_WARP, w->io);
     make_ready(w, done.here & ~minus);
 }
 
@@ -176,6 +178,7 @@ static const char in_pdl_wait[] = "pdl_wait";
 static void run_before(void) {
     struct block *me = s;
     const struct sim_kernel *before = me->before;
+    const uint3 *thread = cudasim_thread_idx;
     uint3 block = cudasim_block_idx;
     dim3 block_dim = cudasim_block_dim, grid_dim = cudasim_grid_dim;
     void *shared = cudasim_shared_bytes;
@@ -190,6 +193,7 @@ static void run_before(void) {
     for (size_t i = 0; i < me->f->n_statics; p += me->f->statics[i++].bytes)
         memcpy(me->f->statics[i].at, p, me->f->statics[i].bytes);
     free(statics);
+    cudasim_thread_idx = thread;
     cudasim_block_idx = block;
     cudasim_block_dim = block_dim;
     cudasim_grid_dim = grid_dim;
@@ -202,6 +206,7 @@ static void release_barrier(void) {
         cudasim_fail("%s:%d: %u threads wait in __syncthreads, %u have ended", s->file, s->line,
                      s->n_barrier, s->n_ended);
     sim_counts.barriers++;
+    epoch++;
     s->predicates = s->n_predicate;
     s->n_barrier = s->n_predicate = s->cursor = 0;
     for (uint32_t i = 0; i < s->n_warps; i++) {
@@ -317,6 +322,7 @@ void cudasim_warp(enum cudasim_op op, uint32_t mask, struct cudasim_lane *l, con
     } else if (m->op != op || !same_place(m->file, m->line, file, line))
         cudasim_fail("%s:%d: %s: divergence: lanes %08x of the warp are at %s, %s:%d", file, line,
                      sim_op_name(op), m->here, sim_op_name(m->op), m->file, m->line);
+    l->pc = __builtin_return_address(0);
     w->io[t->lane] = l;
     m->here |= bit;
     if (m->here == (mask & w->live))
@@ -357,6 +363,8 @@ void cudasim_copy16(void *shared, const void *global, size_t bytes, size_t from,
         c->cap = c->cap ? 2 * c->cap : 64;
         c->of = must(realloc(c->of, c->cap * sizeof *c->of));
     }
+    sim_access(shared, bytes, SIM_WRITE, SIM_ME, __builtin_return_address(0));
+    sim_access(global, from, SIM_READ, SIM_ME, __builtin_return_address(0));
     c->of[c->n++] =
         (struct copy){shared, global, (uint32_t)from, (uint32_t)(bytes - from), c->groups};
     memset(shared, 0xff, bytes); /* it may arrive at any time from now on */
@@ -375,10 +383,31 @@ void cudasim_wait(int n) {
             c->of[kept++] = *p;
             continue;
         }
+        sim_access(p->to, p->bytes + p->fill, SIM_WRITE, SIM_ME, __builtin_return_address(0));
         memcpy(p->to, p->from, p->bytes);
         memset((char *)p->to + p->bytes, 0, p->fill);
     }
     c->n = kept;
+}
+
+bool sim_now(struct sim_now *out, uint32_t thread) {
+    const struct cudasim_thread *t = s->now;
+    if (!t) return false;
+    if (thread != SIM_ME) t = &s->t[thread];
+    *out = (struct sim_now){
+        .f = s->f,
+        .thread = t->index,
+        .epoch = epoch,
+        .sync = s->w[t->warp].sync,
+        .pdl = t->pdl,
+        .stack_low = (uintptr_t)s->now->stack - STACK,
+        .stack_high = (uintptr_t)s->now->stack,
+        .args = (uintptr_t)s->k->args,
+        .args_end = (uintptr_t)s->k->args + s->k->args_bytes,
+        .shared_low = s->shared - SIM_SHARED_MAX,
+        .shared_bytes = s->k->shared,
+    };
+    return true;
 }
 
 /* ---- a block, a grid ---- */
@@ -401,7 +430,7 @@ static void init_threads(void) {
         struct warp *w = &s->w[i];
         uint32_t n = s->n_threads - i * SIM_WARP;
         w->live = n >= SIM_WARP ? 0xffffffffu : (1u << n) - 1;
-        w->ready = w->barrier = w->n_meetings = 0;
+        w->ready = w->barrier = w->n_meetings = w->sync = 0;
         shuffle(w->order, SIM_WARP);
         for (uint32_t j = 0; j < SIM_WARP; j++)
             w->place[w->order[j]] = (uint8_t)j;
@@ -420,6 +449,7 @@ static void run_block(uint64_t index) {
         memset(s->f->statics[i].at, 0xff, s->f->statics[i].bytes);
     init_threads();
     sim_counts.blocks++;
+    epoch++;
     sim_counts.threads += s->n_threads;
     struct cudasim_thread *t = take(&s->w[s->order[0]]);
     start(t);
@@ -435,11 +465,11 @@ void sim_kernel_run(const struct sim_kernel *k, const struct sim_kernel *before)
     s->n_threads = k->block.x * k->block.y * k->block.z;
     s->n_warps = (s->n_threads + SIM_WARP - 1) / SIM_WARP;
     if (!s->shared) {
-        s->shared = (char *)map(SHARED_MAX + GUARD) + SHARED_MAX;
+        s->shared = (char *)map(SIM_SHARED_MAX + GUARD) + SIM_SHARED_MAX;
         if (mprotect(s->shared, GUARD, PROT_NONE)) cudasim_fail("no guard page");
     }
     cudasim_shared_bytes = s->shared - (k->shared + 15) / 16 * 16;
-    SIM_ALLOW(s->shared - SHARED_MAX, SHARED_MAX);
+    SIM_ALLOW(s->shared - SIM_SHARED_MAX, SIM_SHARED_MAX);
     SIM_FORBID((char *)cudasim_shared_bytes + k->shared, -k->shared % 16);
     cudasim_block_dim = k->block;
     cudasim_grid_dim = k->grid;

@@ -67,8 +67,9 @@ cudaError_t sim_copy_check(const char *call, void *dst, const void *src, size_t 
 cudaError_t sim_set_check(const char *call, void *dst, size_t bytes);
 void sim_memory_reset(int device);
 
-/* Of the lanes in mask (io[i] NULL: not there), all at the same warp function. */
-void sim_warp_run(enum cudasim_op op, uint32_t mask, struct cudasim_lane *const io[SIM_WARP]);
+/* Of the lanes in mask, all at the same warp function; lane 0 is the block's thread first. */
+void sim_warp_run(enum cudasim_op op, uint32_t mask, uint32_t first,
+                  struct cudasim_lane *const io[SIM_WARP]);
 const char *sim_op_name(enum cudasim_op op);
 
 /* A kernel. */
@@ -84,5 +85,25 @@ struct sim_function {
     uint32_t static_bytes, dynamic_max;
 };
 struct sim_function *sim_function(const void *fn);
+
+/* ---- sim_check.c: accesses of kernels ---- */
+enum sim_access { SIM_READ, SIM_WRITE, SIM_ATOMIC };
+enum { SIM_SHARED_MAX = 256 << 10, SIM_ME = 0xffff };
+/* By thread (its number in the block; SIM_ME: the running one). Nothing where no kernel runs. */
+void sim_access(const void *p, size_t n, enum sim_access how, uint32_t thread, void *pc);
+
+struct sim_now {
+    const struct sim_function *f;
+    uint32_t thread, epoch, sync;
+    bool pdl;
+    uintptr_t stack_low, stack_high, args, args_end;
+    const char
+        *shared_low; /* of SIM_SHARED_MAX bytes; the launch's begin at cudasim_shared_bytes */
+    size_t shared_bytes;
+};
+/* false: no kernel runs. */
+bool sim_now(struct sim_now *out, uint32_t thread);
+bool sim_in_program(const void *p);
+uintptr_t sim_program_bias(void);
 
 #endif

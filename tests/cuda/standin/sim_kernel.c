@@ -20,15 +20,31 @@ static struct {
     const ElfW(Sym) * symbols;
     size_t n_symbols;
     const char *names;
-    uintptr_t bias;
+    uintptr_t bias, low, high;
 } program;
 static struct sim_function functions[2048];
 static size_t n_functions;
 
-static int first_object(struct dl_phdr_info *info, size_t size, void *bias) {
-    (void)size;
-    *(uintptr_t *)bias = info->dlpi_addr;
+static int first_object(struct dl_phdr_info *info, size_t size, void *unused) {
+    (void)size, (void)unused;
+    program.bias = info->dlpi_addr;
+    program.low = UINTPTR_MAX;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+        uintptr_t at = info->dlpi_addr + h->p_vaddr;
+        if (h->p_type != PT_LOAD) continue;
+        if (at < program.low) program.low = at;
+        if (at + h->p_memsz > program.high) program.high = at + h->p_memsz;
+    }
     return 1;
+}
+
+bool sim_in_program(const void *p) {
+    return (uintptr_t)p >= program.low && (uintptr_t)p < program.high;
+}
+
+uintptr_t sim_program_bias(void) {
+    return program.bias;
 }
 
 static void read_program(void) {
@@ -47,7 +63,7 @@ static void read_program(void) {
             program.names = program.file + s[s[i].sh_link].sh_offset;
         }
     if (!program.symbols) cudasim_fail("the program has no symbols");
-    dl_iterate_phdr(first_object, &program.bias);
+    dl_iterate_phdr(first_object, NULL);
 }
 
 /* Symbols are read once a kernel. */

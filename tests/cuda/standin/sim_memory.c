@@ -25,10 +25,15 @@ static struct {
     long n_mallocs;
 } all;
 
+static inline bool within(const struct memory *m, const char *p) {
+    return p >= m->p && p < m->p + m->bytes;
+}
+
 static struct memory *find(const void *p) {
+    static size_t last; /* mostly where the one before was */
+    if (last < all.n && within(&all.of[last], p)) return &all.of[last];
     for (size_t i = all.n; i-- > 0;)
-        if ((const char *)p >= all.of[i].p && (const char *)p < all.of[i].p + all.of[i].bytes)
-            return &all.of[i];
+        if (within(&all.of[i], p)) return &all.of[last = i];
     return NULL;
 }
 

@@ -381,6 +381,10 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned int flags) {
     return sim_leave(cudaSuccess);
 }
 
+cudaError_t cudaEventCreate(cudaEvent_t *out) {
+    return cudaEventCreateWithFlags(out, cudaEventDefault);
+}
+
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
     cudaError_t rc = sim_enter();
     if (!e) return sim_leave(cudaErrorInvalidResourceHandle);

@@ -162,11 +162,12 @@ static inline void product(int is_bf16, lanes io) {
     }
 }
 
-static void load(int transposed, lanes io) {
+static void load(int transposed, uint32_t first, lanes io) {
     uint16_t m[4][8][8];
     for (uint32_t l = 0; l < SIM_WARP; l++) {
         if ((uintptr_t)io[l]->at % 16)
             cudasim_fail("ldmatrix: row %p of lane %u: not aligned to 16", io[l]->at, l);
+        sim_access(io[l]->at, 16, SIM_READ, first + l, io[l]->pc);
         memcpy(m[l / 8][l % 8], io[l]->at, 16);
     }
     for (uint32_t l = 0; l < SIM_WARP; l++) {
@@ -179,7 +180,8 @@ static void load(int transposed, lanes io) {
     }
 }
 
-void sim_warp_run(enum cudasim_op op, uint32_t mask, struct cudasim_lane *const io[SIM_WARP]) {
+void sim_warp_run(enum cudasim_op op, uint32_t mask, uint32_t first,
+                  struct cudasim_lane *const io[SIM_WARP]) {
     if (op == CUDASIM_SYNCWARP) return;
     if (op <= CUDASIM_SHFL_XOR)
         shuffles(op, mask, io);
@@ -190,5 +192,5 @@ void sim_warp_run(enum cudasim_op op, uint32_t mask, struct cudasim_lane *const 
     else if (op <= CUDASIM_MMA_BF16)
         op == CUDASIM_MMA_BF16 ? product(1, io) : product(0, io);
     else
-        load(op == CUDASIM_LDMATRIX_TRANS, io);
+        load(op == CUDASIM_LDMATRIX_TRANS, first, io);
 }

@@ -33,11 +33,17 @@ $(BUILD)/libcuda.a: $(CUDA_O) $(CUDASIM_O)
 
 # Kernels call fmaf a lot; what the building machine has is what the tests run on.
 CUDASIM_ISA := $(if $(shell grep -m1 -ow fma /proc/cpuinfo 2>/dev/null),-mavx2 -mfma -mf16c)
+# CUDA_CHECK=1: every access of a kernel is checked (sim_check.c); give BUILD too.
+ifdef CUDA_CHECK
+CUDASIM_FLAGS += -DCUDASIM_CHECK
+CUDASIM_ISA   += -DCUDASIM_CHECK
+CUDASIM_TRACE := -fsanitize=thread
+endif
 $(CUDA_C:%.c=$(BUILD)/%.o): CPPFLAGS += $(CUDASIM_FLAGS)
 $(BUILD)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(CXX) -x c++ $(CPPFLAGS) $(CUDASIM_FLAGS) -std=c++17 $(COMMON) $(CUDASIM_ISA) -Wall -Wno-unknown-pragmas -Wno-sign-compare \
-	    -Wno-int-in-bool-context $(SAN) -MMD -MP -c -o $@ $<
+	    -Wno-int-in-bool-context $(SAN) $(CUDASIM_TRACE) -MMD -MP -c -o $@ $<
 $(CUDASIM_C:%.c=$(BUILD)/%.o): $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) -D_GNU_SOURCE -std=gnu11 -O3 -g -fno-omit-frame-pointer -ffp-contract=off $(CUDASIM_ISA) -Wall -Wextra -Wshadow \
@@ -59,4 +65,7 @@ $(BUILD)/bench_gemm: $(BUILD)/tests/cuda/bench_gemm.o $(CUDA_LIB)
 .PHONY: cuda-standin-test
 cuda-standin-test: $(BUILD)/test_cuda_standin
 	$<
+	CUDASIM_SHUFFLE=1 CUDASIM_LATE=1 $<
+	@$(MAKE) -s CUDA_CHECK=1 BUILD=$(BUILD)-check $(BUILD)-check/test_cuda_standin
+	$(BUILD)-check/test_cuda_standin
 -include $(CUDA_O:.o=.d) $(CUDASIM_O:.o=.d) $(BUILD)/tests/cuda/test_standin.cu.d
