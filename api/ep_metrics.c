@@ -88,6 +88,7 @@ static void sum_stats(struct engine_stats *to, const struct engine_stats *s) {
     to->steps_ahead_total += s->steps_ahead_total;
     to->steps_ahead_dropped_total += s->steps_ahead_dropped_total;
     if (s->device_bytes > to->device_bytes) to->device_bytes = s->device_bytes; /* of the process */
+    if (s->n_ranks > to->n_ranks) to->n_ranks = s->n_ranks;
     to->kv_blocks += s->kv_blocks;
     to->kv_blocks_free += s->kv_blocks_free;
     to->kv_blocks_cached += s->kv_blocks_cached;
@@ -124,6 +125,8 @@ static void add_counters(str *s, const struct engine_stats *t) {
          "Steps encoded ahead that never came: another one did.", t->steps_ahead_dropped_total},
         {"inferd_device_allocated_bytes", "gauge",
          "Memory that a device of its own count holds for this process.", t->device_bytes},
+        {"inferd_tensor_parallel_ranks", "gauge", "Devices that a model is spread over.",
+         t->n_ranks},
         {"inferd_rejected_total", "counter", "Submissions refused because the queue was full.",
          t->rejected_total},
         {"inferd_kv_evictions_total", "counter", "Cached KV blocks that were reused.",

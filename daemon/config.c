@@ -47,6 +47,12 @@ static const struct config_key keys[] = {
      "Threads of the CPU that compute. 0: one for each physical (performance) core that the "
      "process\n"
      "may use. Of no use to another backend."},
+    {"tensor-parallel", CONFIG_NUMBER, AT(tensor_parallel), "1", 1, 16, NULL, "ranks",
+     "Devices that a model is spread over, each with a part of its heads, hidden columns and KV\n"
+     "cache: the first so many GPUs of this machine with backend = cuda (through NCCL), groups of\n"
+     "threads with cpu, for machines of several NUMA nodes. The model's heads must be divisible "
+     "by\n"
+     "it."},
     {"kv-cache-tokens", CONFIG_NUMBER, AT(kv_cache_tokens), "0", 0, UINT64_C(1) << 30, NULL,
      "tokens",
      "Size of the KV cache, shared by all requests of a model; its memory is taken at start.\n"

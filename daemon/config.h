@@ -36,10 +36,10 @@ struct config {
     char *model, *chat_template, *registry, *host, *backend, *isa, *activation_bits, *kv_cache_type,
         *block_tokens, *api_key_file, *log_level, *models_dir, *hf_endpoint, *hf_token_file,
         *unknown_fields;
-    uint64_t port, threads, kv_cache_tokens, context_length, max_batch_tokens, prefill_chunk,
-        max_sequences, max_queue, stream_events, grammar_cache_bytes, http_threads, max_connections,
-        max_body_bytes, max_header_bytes, idle_timeout_s, keepalive_ms, resume_timeout_s,
-        resume_streams, resume_buffer_bytes, responses_ttl_s, responses_max_bytes,
+    uint64_t port, threads, tensor_parallel, kv_cache_tokens, context_length, max_batch_tokens,
+        prefill_chunk, max_sequences, max_queue, stream_events, grammar_cache_bytes, http_threads,
+        max_connections, max_body_bytes, max_header_bytes, idle_timeout_s, keepalive_ms,
+        resume_timeout_s, resume_streams, resume_buffer_bytes, responses_ttl_s, responses_max_bytes,
         shutdown_deadline_s, hf_stall_s, hf_retries;
     bool prefix_cache;
 };

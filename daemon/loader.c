@@ -137,6 +137,7 @@ void loader_engine_config(const struct config *c, const char *path, struct engin
         .isa = c->isa,
         .activation_bits = strcmp(c->activation_bits, "16") == 0 ? 16 : 8,
         .n_threads = (int)c->threads,
+        .n_ranks = (uint32_t)c->tensor_parallel,
         .kv_cache_tokens = c->kv_cache_tokens,
         .kv_type = kv_type_of(c->kv_cache_type),
         .block_tokens = strcmp(c->block_tokens, "32") == 0 ? 32 : 16,

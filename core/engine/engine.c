@@ -7,6 +7,7 @@
 #include "core/base/mem.h"
 #include "core/engine/engine_int.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,25 +56,30 @@ static void log_unused(const engine *en) {
 }
 
 static void log_sizes(const engine *en, const struct kv_config *kc, const char *reason) {
-    log_info("engine: %s (%s, %s, %.1f M parameters) on %s/%s, %d threads",
+    char ranks[64] = "";
+    if (engine_n_ranks(en) > 1)
+        snprintf(ranks, sizeof ranks, ", tensor-parallel over %u ranks", engine_n_ranks(en));
+    log_info("engine: %s (%s, %s, %.1f M parameters) on %s/%s, %d threads%s",
              en->hp.name[0] ? en->hp.name : "model", en->hp.arch, en->hp.quant,
              (double)en->hp.n_params * 1e-6, backend_name(en->be), backend_isa(en->be),
-             backend_n_threads(en->be));
+             engine_n_threads(en), ranks);
     log_info("engine: context %u tokens; kv cache %llu tokens, %u blocks of %u, %.1f MiB (%s); "
              "%u tokens a step, %u sequences at once, %u queued",
              en->context_length, (unsigned long long)kc->n_blocks * kc->block_tokens, kc->n_blocks,
-             kc->block_tokens, (double)kv_block_bytes(kc) * kc->n_blocks / (1 << 20), reason,
+             kc->block_tokens,
+             (double)kv_block_bytes(kc) * kc->n_blocks * engine_n_ranks(en) / (1 << 20), reason,
              en->config.max_batch_tokens, en->config.max_sequences, en->config.max_queue);
 }
 
 static int open_cache(engine *en, const struct kv_config *kc, err *e) {
     int rc = kv_open(kc, &en->cache, e);
     if (rc == ERR_NOMEM)
-        err_set_param(e, ERR_NOMEM, "kv-cache-tokens",
-                      "no memory for a KV cache of %llu tokens, %llu MiB: choose a smaller "
-                      "kv-cache-tokens",
-                      (unsigned long long)kc->n_blocks * kc->block_tokens,
-                      (unsigned long long)(kv_block_bytes(kc) * kc->n_blocks >> 20));
+        err_set_param(
+            e, ERR_NOMEM, "kv-cache-tokens",
+            "no memory for a KV cache of %llu tokens, %llu MiB: choose a smaller "
+            "kv-cache-tokens",
+            (unsigned long long)kc->n_blocks * kc->block_tokens,
+            (unsigned long long)(kv_block_bytes(kc) * kc->n_blocks * engine_n_ranks(en) >> 20));
     return rc;
 }
 
@@ -83,6 +89,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
     struct kv_config *kc = &size.kc;
     int rc = engine_config_check(config, e);
     if (!rc) rc = model_read_hparams(config->model_path, &en->hp, e);
+    if (!rc) rc = model_ranks_check(&en->hp, config->n_ranks, e);
     if (rc) return rc;
     uint32_t logit_rows = config->max_sequences + ENGINE_FRESH_ROWS;
     struct backend_config bc = {
@@ -91,6 +98,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
         .isa = config->isa,
         .activation_bits = config->activation_bits,
         .max_rows = config->max_batch_tokens,
+        .n_ranks = config->n_ranks,
     };
     struct model_limits limits = {
         .max_rows = config->max_batch_tokens,

@@ -35,7 +35,8 @@ struct engine_config {
     const char *model_path;
     const char *backend;       /* "cpu", "metal", "auto": backend.h */
     const char *isa;           /* "" = best */
-    int n_threads;             /* <= 0: one for each physical core */
+    int n_threads;             /* <= 0: one for each physical core; shared by the ranks */
+    uint32_t n_ranks;          /* devices that the model is spread over; 0 is 1 */
     int activation_bits;       /* 8 (0 is 8) or 16: backend.h */
     uint64_t kv_cache_tokens;  /* 0: by itself (size and reason are logged) */
     int kv_type;               /* QTYPE_F32, F16, BF16 or Q8_0 */
@@ -219,6 +220,7 @@ struct engine_stats {
     uint64_t preemptions_total, steps_total, rejected_total;
     /* Steps that the device had encoded while it ran the one before; such that never came. */
     uint64_t steps_ahead_total, steps_ahead_dropped_total;
+    uint64_t n_ranks;      /* devices that the model is spread over */
     uint64_t device_bytes; /* that the device holds for this process, of all engines; 0: unknown */
     uint64_t kv_blocks, kv_blocks_free, kv_blocks_cached, kv_evictions_total, kv_copies_total;
     uint32_t block_tokens;
@@ -239,7 +241,8 @@ const char *engine_kernel_get(const engine *en, uint32_t i, struct engine_kernel
 const char *engine_backend_name(const engine *en);
 /* As backend_copy_bandwidth; only while nothing is submitted. */
 int engine_copy_bandwidth(engine *en, double *bytes_per_s, err *e);
-int engine_n_threads(const engine *en); /* that compute */
+int engine_n_threads(const engine *en);    /* that compute */
+uint32_t engine_n_ranks(const engine *en); /* devices that the model is spread over */
 /* Runs kv_check and scheduler checks on the worker between two steps. 0 or ERR_INVALID. */
 int engine_check(engine *en, err *e);
 

@@ -239,13 +239,13 @@ int engine_params_check(const struct engine_params *p, uint32_t n_vocab, err *e)
 int engine_config_check(const struct engine_config *config, err *e);
 
 struct engine_size {
-    struct kv_config kc; /* but be */
+    struct kv_config kc; /* but be; of each rank */
     uint32_t context_length;
     const char *reason; /* what decided the cache's size; static */
 };
 /* Sizes of a checked configuration for the model on be, before anything of either is loaded.
  * ERR_INVALID with param = the configuration key; ERR_NOMEM: weights or cache do not fit. */
-int engine_size(const struct engine_config *config, const struct model_hparams *hp,
-                const backend *be, struct engine_size *out, err *e);
+int engine_size(const struct engine_config *config, const struct model_hparams *hp, backend *be,
+                struct engine_size *out, err *e);
 
 #endif

@@ -98,9 +98,13 @@ struct memory {
     const char *whose;
 };
 
-static int find_memory(const struct model_hparams *hp, const backend *be, struct memory *out,
-                       err *e) {
-    uint64_t limit = backend_memory_limit(be), used = backend_allocated_bytes(be);
+/* Of the ranks of a group together, as everything here is. */
+static int find_memory(const struct model_hparams *hp, backend *be, struct memory *out, err *e) {
+    uint64_t limit = 0, used = 0;
+    for (uint32_t r = 0; r < backend_n_ranks(be); r++) {
+        limit += backend_memory_limit(backend_peer(be, r));
+        used += backend_allocated_bytes(backend_peer(be, r));
+    }
     *out = (struct memory){available_beside(hp), 4, "a quarter of the available memory", "memory"};
     if (!limit) return 0;
     uint64_t left = limit > used ? limit - used : 0;
@@ -147,8 +151,8 @@ static int check_memory(const struct memory *m, uint64_t tokens, uint64_t bytes,
                          (unsigned long long)(m->available >> 20), m->whose);
 }
 
-int engine_size(const struct engine_config *config, const struct model_hparams *hp,
-                const backend *be, struct engine_size *out, err *e) {
+int engine_size(const struct engine_config *config, const struct model_hparams *hp, backend *be,
+                struct engine_size *out, err *e) {
     struct kv_config *kc = &out->kc;
     struct memory memory;
     int rc = find_memory(hp, be, &memory, e);
@@ -160,7 +164,7 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
         return err_set_param(e, ERR_INVALID, "context-length", "a context needs 2 tokens or more");
     *kc = (struct kv_config){
         .n_layers = hp->n_layers,
-        .n_kv_heads = hp->n_kv_heads,
+        .n_kv_heads = hp->n_kv_heads / backend_n_ranks(be),
         .head_dim = hp->head_dim,
         .kv_type = config->kv_type,
         .block_tokens = config->block_tokens,
@@ -182,7 +186,8 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
                              "heads of %u dimensions: choose backend cpu",
                              backend_name(be), cache.block_tokens, cache.head_dim);
     uint64_t block_bytes = kv_block_bytes(kc);
-    if (!block_bytes || block_bytes == UINT64_MAX)
+    if (!block_bytes || block_bytes == UINT64_MAX ||
+        !mem_mul(block_bytes, backend_n_ranks(be), &block_bytes))
         return err_set(e, ERR_INVALID, "the model's K/V cannot be cached as configured");
     out->reason = "kv-cache-tokens";
     uint64_t blocks = config->kv_cache_tokens

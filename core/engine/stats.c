@@ -57,7 +57,10 @@ void engine_stats_get(engine *en, struct engine_stats *out) {
     out->kv_copies_total = ks.copies;
     out->block_tokens = en->config.block_tokens;
     out->rejected_total = atomic_load(&en->n_rejected);
-    out->device_bytes = backend_allocated_bytes(en->be);
+    out->n_ranks = engine_n_ranks(en);
+    out->device_bytes = 0;
+    for (uint32_t r = 0; r < out->n_ranks; r++)
+        out->device_bytes += backend_allocated_bytes(backend_peer(en->be, r));
 }
 
 _Static_assert((int)ENGINE_MAX_KERNELS == (int)BACKEND_MAX_KERNELS, "as many as a backend has");
@@ -66,10 +69,29 @@ uint32_t engine_n_kernels(const engine *en) {
     return backend_n_kernels(en->be);
 }
 
+/* Adds what kernel i of be did. */
+static void add_kernel(const backend *be, uint32_t i, struct engine_kernel *out) {
+    uint64_t read, written;
+    backend_kernel_traffic(be, i, &read, &written);
+    out->dispatches += backend_dispatch_count(be, i);
+    out->read_bytes += read;
+    out->written_bytes += written;
+}
+
+/* Ranks number their kernels each by itself: they are found by name, mostly at the same place. */
 const char *engine_kernel_get(const engine *en, uint32_t i, struct engine_kernel *out) {
-    out->dispatches = backend_dispatch_count(en->be, i);
-    backend_kernel_traffic(en->be, i, &out->read_bytes, &out->written_bytes);
-    return backend_kernel_name(en->be, i);
+    const char *name = backend_kernel_name(en->be, i);
+    *out = (struct engine_kernel){0};
+    for (uint32_t r = 0; r < engine_n_ranks(en); r++) {
+        const backend *be = backend_peer(en->be, r);
+        uint32_t n = backend_n_kernels(be), k = i;
+        for (uint32_t tried = 0; tried < n; tried++, k++) {
+            if (strcmp(backend_kernel_name(be, k % n), name) != 0) continue;
+            add_kernel(be, k % n, out);
+            break;
+        }
+    }
+    return name;
 }
 
 const char *engine_backend_name(const engine *en) {
@@ -81,5 +103,12 @@ int engine_copy_bandwidth(engine *en, double *bytes_per_s, err *e) {
 }
 
 int engine_n_threads(const engine *en) {
-    return backend_n_threads(en->be);
+    int n = 0;
+    for (uint32_t r = 0; r < engine_n_ranks(en); r++)
+        n += backend_n_threads(backend_peer(en->be, r));
+    return n;
+}
+
+uint32_t engine_n_ranks(const engine *en) {
+    return backend_n_ranks(en->be);
 }

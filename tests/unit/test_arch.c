@@ -45,6 +45,7 @@ struct golden {
 static struct golden models[MAX_MODELS];
 static uint32_t n_models;
 static int n_files = 2;
+static uint32_t n_ranks = 1;
 static const char *const files[] = {"hf", "model.gguf"};
 
 /* ---- reading ---- */
@@ -112,11 +113,20 @@ static const char *model_path(const struct golden *g, int file) {
     return path;
 }
 
+/* n_ranks, where the model can be spread over them. */
+static uint32_t ranks_of(const struct golden *g, int file) {
+    struct model_hparams hp;
+    err e = {0};
+    runner_need(model_read_hparams(model_path(g, file), &hp, &e), &e);
+    return model_ranks_check(&hp, n_ranks, &e) ? 1 : n_ranks;
+}
+
 static void open_model(struct runner *r, const struct golden *g, int file, uint32_t context,
                        const char *isa) {
     runner_open(r, &(struct runner_config){.path = model_path(g, file),
                                            .isa = isa,
                                            .n_threads = 2,
+                                           .n_ranks = ranks_of(g, file),
                                            .kv_type = QTYPE_F32,
                                            .max_rows = MAX_PROMPT * 2,
                                            .max_tokens = context});
@@ -277,6 +287,7 @@ static void test_engine(void) {
         struct engine_config config = {.model_path = model_path(&models[i], (int)i % 2),
                                        .backend = on_device ? be_only : "cpu",
                                        .n_threads = 2,
+                                       .n_ranks = ranks_of(&models[i], (int)i % 2),
                                        .activation_bits = 16,
                                        .kv_cache_tokens = 512,
                                        .kv_type = on_device ? QTYPE_F16 : QTYPE_F32,
@@ -300,6 +311,21 @@ static void test_engine(void) {
     }
 }
 
+/* The same tokens within the same tolerance of a logit, though sums are cut otherwise. */
+static void test_two_ranks(void) {
+    uint32_t n_spread = 0;
+    n_ranks = 2;
+    for (uint32_t i = 0; i < n_models; i++)
+        n_spread += ranks_of(&models[i], 1) == 2;
+    printf("     %u of %u models on 2 ranks\n", n_spread, n_models);
+    CHECK(n_spread >= 10);
+    test_logits();
+    test_chunks_and_answers();
+    test_mixed_batch();
+    test_engine();
+    n_ranks = 1;
+}
+
 int main(int argc, char **argv) {
     bool table = argc > 1 && strcmp(argv[1], "table") == 0, others = table && argc > 2;
     if (others) golden = argv[2], n_files = 1;
@@ -320,6 +346,7 @@ int main(int argc, char **argv) {
     RUN(test_chunks_and_answers);
     RUN(test_mixed_batch);
     RUN(test_engine);
+    RUN(test_two_ranks);
     bell_fini(&bell);
     for (uint32_t i = 0; i < n_models; i++)
         free(models[i].logits);

@@ -15,6 +15,7 @@
 enum { N_REQUESTS = 12, MAX_PROMPT = 150 };
 
 static char model_path[256];
+static uint32_t n_ranks = 1;
 static struct bell bell;
 static int32_t prompts[N_REQUESTS][MAX_PROMPT];
 static struct engine_request requests[N_REQUESTS];
@@ -34,6 +35,7 @@ static struct engine_config base_config(void) {
         .backend = "cpu",
         .isa = "",
         .n_threads = 2,
+        .n_ranks = n_ranks,
         .kv_cache_tokens = 8192,
         .kv_type = QTYPE_F16,
         .block_tokens = 16,
@@ -280,6 +282,28 @@ static void cancels_over_a_real_model(void) {
     engine_close(en);
 }
 
+/* The promise holds for each number of ranks by itself: sums are cut otherwise. */
+static void the_same_on_two_ranks(void) {
+    struct engine_config c = base_config();
+    n_ranks = c.n_ranks = 2;
+    engine *en = open_engine(&c);
+    CHECK(engine_n_ranks(en) == 2 && engine_n_threads(en) == 2);
+    engine_close(en);
+    memset(alone, 0, sizeof alone);
+    run_alone();
+    same_when_together();
+    same_with_other_chunks_and_threads();
+    same_after_preemption();
+    same_on_a_prefix_hit();
+    same_as_a_choice();
+    cancels_over_a_real_model();
+    c.n_ranks = 3;
+    err e = {0};
+    CHECK(engine_open(&c, &en, &e) == ERR_UNSUPPORTED);
+    CHECK_STR(e.param, "tensor-parallel");
+    CHECK_MSG(strstr(e.msg, "tensor-parallel = 3") && strstr(e.msg, "4 heads"), "%s", e.msg);
+}
+
 int main(int argc, char **argv) {
     err e;
     err_clear(&e);
@@ -299,6 +323,7 @@ int main(int argc, char **argv) {
     RUN(same_as_a_choice);
     RUN(prompt_logprobs_are_those_of_answers);
     RUN(cancels_over_a_real_model);
+    RUN(the_same_on_two_ranks);
     if (argc <= 1) unlink(model_path);
     bell_fini(&bell);
     return check_done();

@@ -25,6 +25,7 @@ enum { MAX_CONTEXT = 1024, WINDOW = 512, EOT = 6, MAX_TEXT_IDS = 1 << 20 };
 static char dir[] = "/tmp/inferd-test-golden-XXXXXX";
 static char f32_path[64];
 static bool all_windows;
+static uint32_t n_ranks = 1;
 
 /* The file as text, NUL-terminated; NULL when it is not there. */
 static cJSON *read_json(const char *path) {
@@ -55,6 +56,7 @@ static void open_demo(struct runner *r, const char *path, int kv_type, int bits,
                       uint32_t max_rows) {
     runner_open(r, &(struct runner_config){.path = path,
                                            .n_threads = 2,
+                                           .n_ranks = n_ranks,
                                            .kv_type = kv_type,
                                            .activation_bits = bits,
                                            .max_rows = max_rows,
@@ -137,6 +139,14 @@ static void test_positions_q8_0_8_bits(void) {
     check_positions(&(struct bound){MODEL, QTYPE_F16, 8, 0.025, 0.25, 0.12});
 }
 
+/* On two ranks the same, within the same bounds: sums are cut otherwise. */
+static void test_positions_two_ranks(void) {
+    n_ranks = 2;
+    test_positions_q8_0();
+    test_positions_q8_0_8_bits();
+    n_ranks = 1;
+}
+
 /* Greedy continuation of prompt[0..n) into out, up to max or EOT; returns how many. */
 static uint32_t answer(struct runner *r, int32_t *tokens, uint32_t n, uint32_t max) {
     uint32_t done = 0, made = 0;
@@ -180,6 +190,12 @@ static void check_greedy(const char *path, int kv_type, int bits, double tie) {
 
 static void test_greedy_f32(void) {
     check_greedy(f32_path, QTYPE_F32, 16, 1e-4);
+}
+
+static void test_greedy_two_ranks(void) {
+    n_ranks = 2;
+    check_greedy(MODEL, QTYPE_F16, 16, 0.02);
+    n_ranks = 1;
 }
 
 static void test_greedy_q8_0(void) {
@@ -252,6 +268,8 @@ int main(int argc, char **argv) {
     RUN(test_positions_q8_0);
     RUN(test_positions_q8_0_8_bits);
     RUN(test_greedy_q8_0);
+    RUN(test_positions_two_ranks);
+    RUN(test_greedy_two_ranks);
     if (UNDER_TSAN) {
         SKIP("float32 and perplexity", "they take minutes under ThreadSanitizer");
     } else {

@@ -1,9 +1,14 @@
 /* test_parallel.c - exchanges of a group of backends against sums in plain order, bit for bit, on
- * odd sizes; a rank that fails, or comes for something else, holds nobody up. */
-#include "tests/support/be.h"
-#include "tests/unit/check.h"
+ * odd sizes; models whose columns are shared out unevenly against the float64 reference; a rank
+ * that fails, or comes for something else, holds nobody up; what is refused. That each
+ * architecture is the same on two ranks: test_arch_forward.c, test_arch.c; the engine:
+ * test_engine.c. */
+#include "tests/support/forward_check.h"
+#include "tests/support/gguf_make.h"
+#include "tests/support/llama64.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 enum { MAX_RANKS = 4, MAX_ROWS = 40, MAX_COLS = 700, ROUNDS = 200 };
 
@@ -237,8 +242,151 @@ static void test_refusals(void) {
     backend_close(be);
 }
 
+/* ---- models ---- */
+
+static char path[] = "/tmp/inferd-test-parallel-XXXXXX";
+
+/* Shares of unlike width: 7 blocks of hidden columns, 321 tokens. Sums are cut otherwise than on
+ * one rank, so the reference's tolerances are those of test_model.c. */
+static void test_uneven_shares(void) {
+    static const struct {
+        struct tiny_llama shape;
+        uint32_t n_ranks;
+        double tolerance;
+    } cases[] = {
+        {{.seed = 1, .n_heads = 8, .n_kv_heads = 4, .n_ff = 224, .n_vocab = 321}, 4, 1e-4},
+        {{.seed = 2,
+          .weight_type = QTYPE_Q8_0,
+          .n_heads = 8,
+          .n_kv_heads = 4,
+          .n_ff = 224,
+          .n_vocab = 321,
+          .tied = true},
+         4,
+         0.02},
+        {{.seed = 3, .weight_type = QTYPE_BF16, .n_heads = 6, .n_kv_heads = 3, .n_ff = 97},
+         3,
+         1e-4},
+        {{.seed = 4, .weight_type = QTYPE_Q4_0, .n_kv_heads = 2}, 2, 5e-3},
+    };
+    int32_t tokens[FORWARD64_MAX_TOKENS];
+    double *want = be_new((uint64_t)FORWARD64_MAX_TOKENS * 321, sizeof *want);
+    err e = {0};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct forward64 f;
+        runner_need(gguf_make_tiny_llama(path, &cases[i].shape, &e), &e);
+        gguf *g = llama64_open(path, &f);
+        random_tokens(tokens, FORWARD64_MAX_TOKENS, f.n_vocab);
+        forward64_run(g, &f, tokens, 130, want);
+        gguf_close(g);
+        struct forward_case c = {.path = path,
+                                 .kv_type = QTYPE_F32,
+                                 .tolerance = cases[i].tolerance,
+                                 .n_ranks = cases[i].n_ranks};
+        for (int k = 0; k < BE_N_ISAS; k++) {
+            c.isa = be_isas[k];
+            if (be_has_ranks(c.isa, c.n_ranks)) forward_check(&c, tokens, want);
+        }
+    }
+    free(want);
+    CHECK(mem_guard_violations() == 0);
+}
+
+static int forward(struct runner *r, struct backend_kv *kv, err *e) {
+    static const int32_t zeros[8], row_start[] = {0, 1};
+    struct model_output out;
+    memset(e, 0, sizeof *e);
+    return model_forward(
+        r->m,
+        &(struct model_batch){
+            .shape = {.n_rows = 1, .n_seqs = 1, .n_logit_rows = 1, .max_context = 1},
+            .token_ids = zeros,
+            .positions = zeros,
+            .slots = zeros,
+            .row_start = row_start,
+            .tables = zeros,
+            .out_rows = zeros,
+            .kv = kv},
+        &out, e);
+}
+
+/* A rank that refuses an op: the step ends on all, with that rank's words; so do those after it. */
+static void test_failing_rank(void) {
+    for (uint32_t bad = 0; bad < 2; bad++) {
+        struct tiny_llama shape = {.seed = 5};
+        struct backend_kv kv[RUNNER_MAX_POOLS];
+        struct runner r;
+        err e = {0};
+        runner_need(gguf_make_tiny_llama(path, &shape, &e), &e);
+        runner_open(&r, &(struct runner_config){.path = path,
+                                                .n_threads = 2,
+                                                .n_ranks = 2,
+                                                .kv_type = QTYPE_F32,
+                                                .max_rows = 4,
+                                                .max_tokens = 16});
+        memcpy(kv, r.kv, sizeof kv);
+        CHECK(forward(&r, kv, &e) == 0);
+        kv[bad * r.hp.n_layers + 1].n_blocks++; /* not what the pool holds */
+        CHECK(forward(&r, kv, &e) == ERR_INVALID);
+        CHECK_MSG((strncmp(e.msg, "rank 1: ", 8) == 0) == (bad == 1), "%s", e.msg);
+        CHECK_MSG(strstr(e.msg, "refused"), "%s", e.msg);
+        CHECK(forward(&r, r.kv, &e) == ERR_DEVICE);
+        runner_close(&r);
+    }
+}
+
+static int open_on(uint32_t n_ranks, const struct tiny_llama *shape, err *e) {
+    struct backend_config config = {
+        .name = "cpu", .n_threads = 1, .n_ranks = n_ranks, .max_rows = 4};
+    struct model_limits limits = {4, 4, 1, 4, 0};
+    struct model_hparams hp;
+    backend *be;
+    model *m;
+    memset(e, 0, sizeof *e);
+    runner_need(gguf_make_tiny_llama(path, shape, e), e);
+    runner_need(model_read_hparams(path, &hp, e), e);
+    model_backend_limits(&hp, &config);
+    runner_need(backend_open(&config, &be, e), e);
+    int rc = model_open(path, be, &limits, &m, e);
+    CHECK((rc == 0) == (m != NULL));
+    model_close(m);
+    backend_close(be);
+    return rc;
+}
+
+static void test_refused_models(void) {
+    static const struct {
+        uint32_t n_ranks;
+        struct tiny_llama shape;
+        const char *says;
+    } cases[] = {
+        {3, {.seed = 6}, "4 heads"},
+        {4, {.seed = 6}, "2 KV heads"},
+        {4,
+         {.seed = 6, .weight_type = QTYPE_Q8_0, .n_kv_heads = 4, .n_ff = 128},
+         "in blocks of 32 columns: a rank's 16 columns of 64"},
+        {4,
+         {.seed = 6, .weight_type = QTYPE_Q8_0, .n_heads = 8, .n_kv_heads = 4},
+         "96 columns of ffn_down.weight are 3 blocks of 32"},
+    };
+    err e;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        CHECK(open_on(cases[i].n_ranks, &cases[i].shape, &e) == ERR_UNSUPPORTED);
+        CHECK_STR(e.param, "tensor-parallel");
+        CHECK_MSG(strstr(e.msg, cases[i].says), "\"%s\" lacks \"%s\"", e.msg, cases[i].says);
+    }
+    struct model_hparams hp = {.arch = "olmo2", .n_heads = 4, .n_kv_heads = 4, .n_vocab = 64};
+    CHECK(model_ranks_check(&hp, 1, &e) == 0);
+    CHECK(model_ranks_check(&hp, 2, &e) == ERR_UNSUPPORTED && strstr(e.msg, "attn_q_norm"));
+    hp = (struct model_hparams){.arch = "llama", .n_heads = 4, .n_kv_heads = 4, .n_vocab = 3};
+    CHECK(model_ranks_check(&hp, 4, &e) == ERR_UNSUPPORTED && strstr(e.msg, "3 tokens"));
+}
+
 int main(int argc, char **argv) {
     be_args(argc, argv);
+    int fd = mkstemp(path);
+    be_need(fd >= 0, "a file");
+    close(fd);
     be_seed = 5;
     RUN(test_all_reduce);
     RUN(test_all_gather);
@@ -246,5 +394,9 @@ int main(int argc, char **argv) {
     RUN(test_break);
     RUN(test_shapes_differ);
     RUN(test_refusals);
+    RUN(test_uneven_shares);
+    RUN(test_failing_rank);
+    RUN(test_refused_models);
+    unlink(path);
     return check_done();
 }
