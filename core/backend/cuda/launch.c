@@ -26,9 +26,12 @@ static uint32_t counter_of(struct cuda_backend *c, const struct cuda_launch *l) 
         i++;
     if (i < n || n == BACKEND_MAX_KERNELS) return i < n ? i : n - 1;
     if (l->threads) {
-        /* More shared memory than the default has to be asked for, once a kernel. */
+        /* More shared memory than the default has to be asked for, once a kernel. Its static one
+         * counts too. */
+        struct cudaFuncAttributes has = {0};
+        cudaFuncGetAttributes(&has, l->kernel);
         cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)c->features.shared);
+                             (int)(c->features.shared - has.sharedSizeBytes));
         cudaGetLastError();
     }
     c->functions[n] = l->kernel;
