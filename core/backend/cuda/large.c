@@ -2,6 +2,8 @@
  * cuBLASLt with what surrounds it. Takes CUDA_SCRATCH_DECODED, _LT and _PAIR at open. */
 #include "core/backend/cuda/cuda_int.h"
 
+#include "shaders/cuda/kernels.h"
+
 enum {
     DECODED_BYTES = 128 << 20, /* most, and */
     PAIR_BYTES = 256 << 20,
@@ -37,6 +39,29 @@ void cuda_large_prepare(struct cuda_backend *c, const struct cuda_weight *w) {
     if (n_out % chunk) cuda_lt_prepare(c, bf16, n_out % chunk, n_in);
 }
 
+/* Rows at .. at + n of a quantized matrix, at a multiple of CUDA_TILE_ROWS, as f16 in
+ * CUDA_SCRATCH_DECODED. */
+static int decode(struct cuda_backend *c, const struct cuda_weight *w, uint32_t at, uint32_t n) {
+    uint32_t n_in = (uint32_t)w->base.n_in, pitch = cuda_pitch(n_in);
+    uint32_t tile_bytes = cuda_tile_bytes(w->format);
+    const struct cargs_dequantize args = {
+        .tiles = (const uint8_t *)w->product + cuda_n_tiles(at, n_in) * tile_bytes,
+        .out = cuda_scratch(c, CUDA_SCRATCH_DECODED),
+        .n_tiles = cuda_n_tiles(n, n_in),
+        .n_in = n_in,
+        .pitch = pitch,
+    };
+    return cuda_launch(
+        c, &(struct cuda_launch){.kernel = cuda_dequantize_kernel(w->format),
+                                 .name = "dequantize",
+                                 .args = &args,
+                                 .args_bytes = sizeof args,
+                                 .grid = {cuda_div_up(args.n_tiles, CUDA_DEQUANTIZE_TILES)},
+                                 .threads = 256,
+                                 .read = args.n_tiles * tile_bytes,
+                                 .written = (uint64_t)n * pitch * 2});
+}
+
 /* y (rows.., n_out) = the sums of rows first.. of the input. */
 static bool multiply(struct cuda_backend *c, const struct cuda_weight *w, uint32_t first,
                      uint32_t n_rows, float *y) {
@@ -45,6 +70,10 @@ static bool multiply(struct cuda_backend *c, const struct cuda_weight *w, uint32
     for (uint32_t at = 0; at < n_out; at += chunk) {
         uint32_t n = n_out - at < chunk ? n_out - at : chunk;
         const uint16_t *rows = (const uint16_t *)w->product + (uint64_t)at * pitch;
+        if (cuda_tile_bytes(w->format)) {
+            if (decode(c, w, at, n)) return false;
+            rows = cuda_scratch(c, CUDA_SCRATCH_DECODED);
+        }
         const struct cuda_lt_product part = {
             .bf16 = w->format == CUDA_FORMAT_BF16,
             .w = rows,
@@ -85,8 +114,6 @@ bool cuda_large_product(struct cuda_backend *c, const struct cuda_product *p, in
     *rc = c->failed.code;
     if (*rc) return true;
     if (!c->lt || p->w->format == CUDA_FORMAT_F32 || p->tiles) return false;
-    if (cuda_tile_bytes(p->w->format))
-        return false; /* there is no kernel yet that decodes a matrix */
     if (p->pair) return multiply_pair(c, p, rc);
     if (!multiply(c, p->w, 0, p->n_rows, p->y)) return false;
     if (!is_plain(p)) *rc = cuda_finish(c, p, 0, p->n_rows, p->y, NULL);
