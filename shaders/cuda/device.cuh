@@ -169,6 +169,13 @@ __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t 
     return __byte_perm(a, b, selector);
 }
 
+/* 2^v to 2 ulp; of -inf 0, of 0 exactly 1; results below 2^-126 are 0. */
+__device__ __forceinline__ float exp2_fast(float v) {
+    float r;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
+    return r;
+}
+
 #endif
 
 /* ---- in both ---- */

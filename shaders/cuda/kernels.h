@@ -61,6 +61,12 @@ const void *cuda_repack_kernel(int type);
 const void *cuda_rescale_kernel(void);
 void cuda_repack_format(int type, struct cuda_repack_format *f); /* leaves f alone likewise */
 
+/* attention*.cu */
+const void *cuda_attention_decode_kernel(enum cuda_attention_type type, enum cuda_attention_dims dims);
+const void *cuda_attention_combine_kernel(void);
+const void *cuda_attention_prefill_kernel(enum cuda_attention_type type, enum cuda_attention_dims dims);
+const void *cuda_attention_plain_kernel(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,232 @@
+/* attention.c - launches of paged attention. Owns nothing; the memory for parts of rows is the
+ * backend's. Kernels: shaders/cuda/attention*.cu.
+ *
+ * Sequences with few queries are cut into tasks, a task's positions into parts: spans of 1,024
+ * tokens, or chunks of 64 where there are too few spans to fill the device. As many tasks as their
+ * parts find room for go in one pass, two launches; what a row gets does not depend on it. All
+ * other sequences are attention_prefill's. How many there are of each only the device knows, unless
+ * each row is a sequence. */
+#include "core/backend/cuda/cuda_int.h"
+
+#include "shaders/cuda/kernels.h"
+
+#define PART_BYTES (UINT64_C(64) << 20)
+
+enum {
+    MAX_DIM = 256,        /* of heads on the tensor cores */
+    MAX_PLAIN_DIM = 1024, /* of all others */
+    QUARTER = 16,         /* tokens: attention.cuh */
+    MAX_GRID_Y = 65535
+};
+
+static const float log2_e = 1.44269504088896340736f;
+
+int cuda_attention_scratch(struct cuda_backend *c, const struct backend_config *config, err *e) {
+    (void)config;
+    return cuda_scratch_new(c, CUDA_SCRATCH_PARTS, PART_BYTES, e);
+}
+
+/* May the kernels on tensor cores read this cache? */
+static bool is_tiled(const struct backend_kv *kv) {
+    return kv->kv_type != QTYPE_F32 && kv->head_dim % 16 == 0 && kv->head_dim <= MAX_DIM &&
+           kv->block_tokens % QUARTER == 0;
+}
+
+bool cuda_kv_fits(const struct backend_kv *kv) {
+    uint64_t bytes;
+    return backend_kv_block_bytes(kv, &bytes) && bytes / kv->n_kv_heads <= UINT32_MAX &&
+           kv->head_dim <= MAX_PLAIN_DIM;
+}
+
+static struct cargs_attention args_of(struct cuda_backend *c, const struct op_paged_attention *a) {
+    uint64_t block_bytes;
+    backend_kv_block_bytes(&a->kv, &block_bytes);
+    return (struct cargs_attention){
+        .q = cuda_at(a->q),
+        .sinks = cuda_vector(a->sinks),
+        .pos = cuda_at(a->pos),
+        .row_start = cuda_at(a->row_start),
+        .tables = cuda_at(a->tables),
+        .k = cuda_at(a->kv.k),
+        .v = cuda_at(a->kv.v),
+        .out = cuda_at(a->out),
+        .parts = cuda_scratch(c, CUDA_SCRATCH_PARTS),
+        .n_rows = a->n_rows,
+        .n_seqs = a->n_seqs,
+        .n_heads = a->n_heads,
+        .n_kv_heads = a->kv.n_kv_heads,
+        .table_stride = a->table_stride,
+        .window = a->window,
+        .head_dim = a->kv.head_dim,
+        .block_tokens = a->kv.block_tokens,
+        .run_bytes = (uint32_t)(block_bytes / a->kv.n_kv_heads),
+        .kv_type = (uint32_t)a->kv.kv_type,
+        .n_slices = 1,
+        .q_scale = a->softcap != 0 ? a->scale / a->softcap : a->scale * log2_e,
+        .cap = a->softcap * log2_e,
+    };
+}
+
+static int run_plain(struct cuda_backend *c, const struct op_paged_attention *a) {
+    struct cargs_attention args = args_of(c, a);
+    uint64_t row = (uint64_t)a->n_heads * a->kv.head_dim;
+    for (uint32_t first = 0; first < a->n_rows; first += MAX_GRID_Y) {
+        uint32_t n = a->n_rows - first < MAX_GRID_Y ? a->n_rows - first : MAX_GRID_Y;
+        args.first_row = first;
+        int rc = cuda_launch(
+            c, &(struct cuda_launch){.kernel = cuda_attention_plain_kernel(),
+                                     .name = "attention_plain",
+                                     .args = &args,
+                                     .args_bytes = sizeof args,
+                                     .grid = {a->n_heads, n},
+                                     .threads = 32,
+                                     .shared = (2 * a->kv.head_dim + 32) * (uint32_t)sizeof(float),
+                                     .read = n * row * sizeof(float),
+                                     .written = n * row * sizeof(float)});
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+/* ---- which kernel ---- */
+
+static enum cuda_attention_type type_of(const struct backend_kv *kv) {
+    return kv->kv_type == QTYPE_F16    ? CUDA_ATTENTION_F16
+           : kv->kv_type == QTYPE_BF16 ? CUDA_ATTENTION_BF16
+                                       : CUDA_ATTENTION_Q8;
+}
+
+static enum cuda_attention_dims dims_of(const struct backend_kv *kv) {
+    return kv->head_dim == 64    ? CUDA_ATTENTION_64
+           : kv->head_dim == 128 ? CUDA_ATTENTION_128
+           : kv->head_dim < 128  ? CUDA_ATTENTION_TO_128
+                                 : CUDA_ATTENTION_TO_256;
+}
+
+/* ---- sequences with few queries ---- */
+
+struct decode {
+    const struct op_paged_attention *a;
+    struct cargs_attention args;
+    uint32_t n_tasks, n_warps, shared;
+};
+
+/* Parts of `tokens` positions that a task sees of at most. The rows of a task may lie apart. */
+static uint32_t most_parts(const struct op_paged_attention *a, uint32_t tokens) {
+    uint64_t context =
+        a->max_context ? a->max_context : (uint64_t)a->table_stride * a->kv.block_tokens;
+    uint32_t all = cuda_div_up(context, tokens);
+    uint64_t seen = (uint64_t)a->window + (a->n_rows > a->n_seqs ? CUDA_ATTENTION_QUERIES : 1) - 1;
+    uint64_t windowed = a->window ? (seen + tokens - 2) / tokens + 1 : all;
+    return windowed < all ? (uint32_t)windowed : all;
+}
+
+/* Bytes of shared memory of n_warps: their rings, what they find, and the block's result
+ * (attention_decode.cu). */
+static uint32_t decode_shared(const struct decode *d, uint32_t n_warps) {
+    uint32_t dim = d->a->kv.head_dim, values = (dim + 63) / 64 * 64 * 32;
+    uint32_t ring = d->a->kv.kv_type == QTYPE_Q8_0 ? 8 * dim * 17 + 2 * values : 4 * values;
+    uint32_t found = (d->args.n_slots * (dim + 8) + 2 * CUDA_ATTENTION_QUERIES) * sizeof(float);
+    return n_warps * ring + (n_warps + 1) * found;
+}
+
+static uint64_t task_bytes(const struct decode *d) {
+    return (uint64_t)d->args.n_parts * d->args.n_slots * (d->args.head_dim + 2) * sizeof(float);
+}
+
+static int launch_decode(struct cuda_backend *c, const struct decode *d, uint32_t n) {
+    uint64_t rows = (uint64_t)n * d->args.n_slots * d->args.head_dim * sizeof(float);
+    uint32_t per_block = d->args.by_chunk ? d->n_warps : 1;
+    const struct backend_kv *kv = &d->a->kv;
+    return cuda_launch(
+        c, &(struct cuda_launch){.kernel = cuda_attention_decode_kernel(type_of(kv), dims_of(kv)),
+                                 .name = "attention_decode",
+                                 .args = &d->args,
+                                 .args_bytes = sizeof d->args,
+                                 .grid = {cuda_div_up(d->args.n_parts, per_block), n},
+                                 .threads = 32 * d->n_warps,
+                                 .shared = d->shared,
+                                 .read = rows,
+                                 .written = d->args.n_parts == 1 ? rows : n * task_bytes(d)});
+}
+
+static int launch_combine(struct cuda_backend *c, const struct decode *d, uint32_t n) {
+    return cuda_launch(c, &(struct cuda_launch){.kernel = cuda_attention_combine_kernel(),
+                                                .name = "attention_combine",
+                                                .args = &d->args,
+                                                .args_bytes = sizeof d->args,
+                                                .grid = {d->args.n_slots, n},
+                                                .threads = 128,
+                                                .read = n * task_bytes(d),
+                                                .written = (uint64_t)n * d->args.n_slots *
+                                                           d->args.head_dim * sizeof(float)});
+}
+
+static int run_decode(struct cuda_backend *c, const struct op_paged_attention *a) {
+    struct decode d = {.a = a, .args = args_of(c, a)};
+    struct cargs_attention *args = &d.args;
+    uint32_t group = a->n_heads / a->kv.n_kv_heads, spans;
+    args->n_slices = cuda_div_up(group, CUDA_ATTENTION_QUERIES);
+    args->slice_heads = cuda_div_up(group, args->n_slices);
+    args->n_slots = a->n_rows > a->n_seqs && 2 * group <= CUDA_ATTENTION_QUERIES
+                        ? CUDA_ATTENTION_QUERIES / group * group
+                        : args->slice_heads;
+    d.n_tasks = a->n_seqs * a->kv.n_kv_heads * args->n_slices;
+    spans = most_parts(a, CUDA_ATTENTION_CHUNK * CUDA_ATTENTION_SPAN);
+    args->by_chunk = (uint64_t)d.n_tasks * spans < 2 * (uint64_t)c->features.n_sms;
+    args->n_parts = args->by_chunk ? most_parts(a, CUDA_ATTENTION_CHUNK) : spans;
+    for (d.n_warps = CUDA_ATTENTION_WARPS; d.n_warps > 1; d.n_warps /= 2)
+        if (decode_shared(&d, d.n_warps) <= c->features.shared) break;
+    d.shared = decode_shared(&d, d.n_warps);
+    uint64_t room = d.n_tasks;
+    if (args->n_parts > 1) room = c->scratch_bytes[CUDA_SCRATCH_PARTS] / task_bytes(&d);
+    if (!room) return ERR_UNSUPPORTED;
+    if (room > MAX_GRID_Y) room = MAX_GRID_Y;
+    for (; args->first_task < d.n_tasks; args->first_task += (uint32_t)room) {
+        uint32_t n = d.n_tasks - args->first_task;
+        if (n > room) n = (uint32_t)room;
+        int rc = launch_decode(c, &d, n);
+        if (!rc && args->n_parts > 1) rc = launch_combine(c, &d, n);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+/* ---- sequences with many queries ---- */
+
+/* As attention_prefill.cu divides it: stages, and with Q8_0 a decoded one; 1024 to align them. */
+static uint32_t prefill_shared(const struct backend_kv *kv, uint32_t n_stages) {
+    uint32_t dim = kv->head_dim, row = 2 * CUDA_ATTENTION_CHUNK;
+    uint32_t stage = (dim * row + (dim + 63) / 64 * 64 * row + 1023) / 1024 * 1024;
+    return 1024 + (kv->kv_type == QTYPE_Q8_0 ? stage + n_stages * dim * 17 * 8 : n_stages * stage);
+}
+
+static int run_prefill(struct cuda_backend *c, const struct op_paged_attention *a) {
+    struct cargs_attention args = args_of(c, a);
+    uint64_t queries = (uint64_t)a->n_rows * (a->n_heads / a->kv.n_kv_heads);
+    uint64_t rows = (uint64_t)a->n_rows * a->n_heads * a->kv.head_dim * sizeof(float);
+    for (args.n_stages = 3; args.n_stages > 1; args.n_stages--)
+        if (prefill_shared(&a->kv, args.n_stages) <= c->features.shared) break;
+    return cuda_launch(
+        c, &(struct cuda_launch){
+               .kernel = cuda_attention_prefill_kernel(type_of(&a->kv), dims_of(&a->kv)),
+               .name = "attention_prefill",
+               .args = &args,
+               .args_bytes = sizeof args,
+               .grid = {a->kv.n_kv_heads, (uint32_t)(queries / CUDA_ATTENTION_TILE) + a->n_seqs},
+               .threads = 2 * CUDA_ATTENTION_TILE,
+               .shared = prefill_shared(&a->kv, args.n_stages),
+               .read = rows,
+               .written = rows,
+           });
+}
+
+int cuda_paged_attention(backend *be, const struct op_paged_attention *a) {
+    struct cuda_backend *c = cuda_of(be);
+    if (!cuda_kv_fits(&a->kv)) return ERR_UNSUPPORTED;
+    if (!is_tiled(&a->kv)) return run_plain(c, a);
+    /* One sequence is the one's or the other's. */
+    bool many = (uint64_t)a->n_rows * (a->n_heads / a->kv.n_kv_heads) > CUDA_ATTENTION_QUERIES;
+    int rc = a->n_rows > a->n_seqs && many ? run_prefill(c, a) : 0;
+    return rc || (a->n_seqs == 1 && a->n_rows > 1 && many) ? rc : run_decode(c, a);
+}

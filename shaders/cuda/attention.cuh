@@ -1,0 +1,245 @@
+/* attention.cuh - what the attention kernels on tensor cores share: the canonical order, in which a query
+ * (a row and a query head) has the same bits from each of them, and how K and V come to shared memory.
+ *
+ * Positions are cut into chunks of 64, counted from 0, whatever the query sees of them.
+ *   q' = q * q_scale, rounded: to f16 after a power of two that brings the largest of its dimensions into
+ *     [2^13, 2^14) (back undoes it), or for BF16 as the sum of two bf16. Q8_0 becomes f16 values.
+ *   A score is a chain over dimensions, 16 at a time, of q' and K (BF16: high part, low part of each 16), in
+ *     units of log2; with a soft-cap it is cap * tanh of that.
+ *   Of a chunk: m = the largest score that the query sees; weight = exp2(score - m), rounded to the type of K
+ *     and V, of what it does not see 0; l = the chain over tokens, 16 at a time, of weights and ones; o = the
+ *     same of weights and V.
+ *   The chunks of a span (16 of them, at fixed positions) are merged ascending, then the spans
+ *     (merge_factors), each from nothing (m = -inf, l = 0, o = 0). The sink comes last (finish_factor).
+ * A chain begins at 0 and takes all of a chunk, seen or not: an entry that is not seen is an exact 0, since
+ * its weight is 0 and V is cleared where no query of the block sees it (it may be no number there). */
+#ifndef INFERD_SHADERS_CUDA_ATTENTION_CUH
+#define INFERD_SHADERS_CUDA_ATTENTION_CUH
+
+#include "shaders/cuda/cargs.h"
+#include "shaders/cuda/device.cuh"
+
+#define CHUNK      CUDA_ATTENTION_CHUNK
+#define QUARTER    16                    /* tokens that are loaded together */
+#define SPAN_CHUNKS CUDA_ATTENTION_SPAN
+#define QUERIES    CUDA_ATTENTION_QUERIES
+#define SCALE_DIMS 32                    /* dimensions of a token that share a scale of Q8_0 */
+#define NOTHING    (-__int_as_float(0x7f800000))
+#define ONES_F16   0x3c003c00u
+#define ONES_BF16  0x3f803f80u
+
+template <int KV> struct kv_traits {
+    static constexpr bool quantized = KV == CUDA_ATTENTION_Q8;
+    static constexpr int q_parts = KV == CUDA_ATTENTION_BF16 ? 2 : 1;
+};
+
+template <int KV> __device__ __forceinline__ void mma(float d[4], const uint32_t a[4], const uint32_t b[2]) {
+    if (KV == CUDA_ATTENTION_BF16)
+        mma_bf16(d, a, b);
+    else
+        mma_f16(d, a, b);
+}
+
+template <int KV> __device__ __forceinline__ uint32_t pack(float lo, float hi) {
+    return KV == CUDA_ATTENTION_BF16 ? pack_bf16(lo, hi) : pack_f16(lo, hi);
+}
+
+/* ---- what a query sees: positions first..last; nothing: last < first ---- */
+
+struct seen {
+    int first, last;
+};
+
+__device__ __forceinline__ seen seen_from(int pos, uint32_t window) {
+    seen s;
+    s.last = pos;
+    s.first = window && (uint32_t)pos >= window ? pos + 1 - (int)window : 0;
+    if (pos < 0) s.first = 0x7fffffff, s.last = -1;
+    return s;
+}
+
+__device__ __forceinline__ bool sees(seen s, int pos) {
+    return pos >= s.first && pos <= s.last;
+}
+
+/* Anything of n positions from pos on? */
+__device__ __forceinline__ bool sees_any(seen s, int pos, int n) {
+    return pos <= s.last && pos + n > s.first;
+}
+
+/* ---- queries ---- */
+
+/* A warp's 16 queries as the left side of products: lane's rows are g = lane / 4 and g + 8. */
+template <int KV, int DIM> struct queries {
+    uint32_t a[kv_traits<KV>::q_parts][DIM / 16][4];
+    float back[2];
+};
+
+/* Wide heads' queries do not fit the registers beside o: a loop that is not unrolled has them in local
+ * memory, in the first-level cache. */
+template <int DIM> constexpr int query_unroll = DIM > 128 ? 1 : DIM / 16;
+
+__device__ __forceinline__ float2 load_pair(const float *row, int d, int head_dim) {
+    return row && d < head_dim ? *reinterpret_cast<const float2 *>(row + d) : make_float2(0, 0);
+}
+
+/* What brings top into [2^13, 2^14), and its inverse, both powers of two. */
+__device__ __forceinline__ float scale_for(float top, float *back) {
+    int e = (int)(__float_as_uint(top) >> 23 & 255) - 127, up = min(13 - e, 126);
+    *back = __uint_as_float((uint32_t)(127 - up) << 23);
+    return __uint_as_float((uint32_t)(127 + up) << 23);
+}
+
+/* row[i] (head_dim) f32 of query g + 8 i, NULL: none, zeros. */
+template <int KV, int DIM>
+__device__ __forceinline__ void load_queries(const float *const row[2], int head_dim, float q_scale,
+                                             queries<KV, DIM> &q) {
+    int t = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        float up = 1;
+        q.back[i] = 1;
+        if (KV != CUDA_ATTENTION_BF16) {
+            float top = 0;
+#pragma unroll
+            for (int k = 0; k < DIM / 8; k++) {
+                float2 v = load_pair(row[i], k * 8 + 2 * t, head_dim);
+                top = fmaxf(top, fmaxf(fabsf(v.x), fabsf(v.y)));
+            }
+            top = fmaxf(top, __shfl_xor_sync(CUDA_ALL, top, 1));
+            top = fmaxf(top, __shfl_xor_sync(CUDA_ALL, top, 2));
+            up = scale_for(__fmul_rn(top, fabsf(q_scale)), &q.back[i]);
+        }
+#pragma unroll
+        for (int k = 0; k < DIM / 8; k++) {
+            float2 v = load_pair(row[i], k * 8 + 2 * t, head_dim);
+            v.x = __fmul_rn(__fmul_rn(v.x, q_scale), up), v.y = __fmul_rn(__fmul_rn(v.y, q_scale), up);
+            uint32_t high = pack<KV>(v.x, v.y);
+            q.a[0][k / 2][k % 2 * 2 + i] = high;
+            if (kv_traits<KV>::q_parts == 2) {
+                float2 h = unpack_bf16(high);
+                q.a[kv_traits<KV>::q_parts - 1][k / 2][k % 2 * 2 + i] =
+                    pack_bf16(__fsub_rn(v.x, h.x), __fsub_rn(v.y, h.y));
+            }
+        }
+    }
+}
+
+/* ---- a chunk ---- */
+
+/* s: scores of 16 queries and the chunk's tokens, from position `first` on, as mma leaves them; p: their
+ * weights as the left side of a product; m: of the lane's two queries. halves: 1 if queries 8.. are none.
+ * whole: all queries see all of it. */
+template <int KV>
+__device__ __forceinline__ void chunk_weights(float s[CHUNK / 8][4], int first, const seen keys[2],
+                                              const float back[2], float cap, bool whole, int halves,
+                                              uint32_t p[CHUNK / 16][4], float m[2]) {
+    int token = first + threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        m[r] = NOTHING;
+        if (r >= halves) {
+#pragma unroll
+            for (int j = 0; j < CHUNK / 8; j++)
+                p[j / 2][j % 2 * 2 + r] = 0;
+            continue;
+        }
+        float unit = back[r];
+        if (cap != 0) {
+#pragma unroll
+            for (int i = 0; i < CHUNK / 4; i++) {
+                float &v = s[i / 2][2 * r + i % 2];
+                v = __fmul_rn(cap, tanhf(__fmul_rn(v, unit)));
+            }
+            unit = 1;
+        }
+        if (!whole) {
+#pragma unroll
+            for (int i = 0; i < CHUNK / 4; i++)
+                if (!sees(keys[r], token + i / 2 * 8 + i % 2)) s[i / 2][2 * r + i % 2] = NOTHING;
+        }
+        float top = NOTHING;
+#pragma unroll
+        for (int i = 0; i < CHUNK / 4; i++)
+            top = fmaxf(top, s[i / 2][2 * r + i % 2]);
+        top = fmaxf(top, __shfl_xor_sync(CUDA_ALL, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(CUDA_ALL, top, 2));
+        m[r] = __fmul_rn(top, unit);
+        float base = m[r] == NOTHING ? 0 : m[r]; /* then all weights are exp2(-inf) */
+#pragma unroll
+        for (int j = 0; j < CHUNK / 8; j++)
+            p[j / 2][j % 2 * 2 + r] = pack<KV>(exp2_fast(fmaf(s[j][2 * r], unit, -base)),
+                                               exp2_fast(fmaf(s[j][2 * r + 1], unit, -base)));
+    }
+}
+
+/* Sums of the weights of the lane's two queries. */
+template <int KV> __device__ __forceinline__ void chunk_sums(const uint32_t p[CHUNK / 16][4], float l[2]) {
+    const uint32_t ones = KV == CUDA_ATTENTION_BF16 ? ONES_BF16 : ONES_F16, b[2] = {ones, ones};
+    float d[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int j = 0; j < CHUNK / 16; j++)
+        mma<KV>(d, p[j], b);
+    l[0] = d[0], l[1] = d[2];
+}
+
+/* ---- chunks and spans together ---- */
+
+struct sums {
+    float m, l;
+};
+
+/* o = fma(o of what is added, add, o so far * keep), likewise l. */
+struct merge {
+    float keep, add;
+};
+
+__device__ __forceinline__ sums no_sums() {
+    sums s;
+    s.m = NOTHING, s.l = 0;
+    return s;
+}
+
+__device__ __forceinline__ merge merge_factors(sums &total, float m, float l) {
+    merge f;
+    float top = fmaxf(total.m, m), base = top == NOTHING ? 0 : top;
+    f.keep = exp2_fast(__fsub_rn(total.m, base));
+    f.add = exp2_fast(__fsub_rn(m, base));
+    total.l = fmaf(l, f.add, __fmul_rn(total.l, f.keep));
+    total.m = top;
+    return f;
+}
+
+__device__ __forceinline__ float merged(float o, float add, merge f) {
+    return fmaf(add, f.add, __fmul_rn(o, f.keep));
+}
+
+/* The result is finished(o, factor). sinks: of all heads, or NULL. */
+__device__ __forceinline__ float finish_factor(sums total, const float *sinks, uint32_t head) {
+    if (total.m == NOTHING) return 0;
+    if (!sinks) return __fdiv_rn(1.0f, total.l);
+    float last = __fmul_rn(sinks[head], 1.44269504088896340736f), m = fmaxf(total.m, last);
+    float keep = exp2_fast(__fsub_rn(total.m, m));
+    return __fdiv_rn(keep, fmaf(total.l, keep, exp2_fast(__fsub_rn(last, m))));
+}
+
+/* + 0 makes one zero of two. */
+__device__ __forceinline__ float finished(float o, float factor) {
+    return fmaf(o, factor, 0.0f);
+}
+
+/* ---- Q8_0 ---- */
+
+/* Eight values with their scales (two a word): f16. */
+__device__ __forceinline__ uint4 decode_q8(uint2 values, uint4 scales) {
+    const uint32_t thousand = 0x64646464, bias = 0x64806480; /* 1024 + (v + 128) is 0x6400 | byte */
+    uint32_t lo = values.x ^ 0x80808080u, hi = values.y ^ 0x80808080u;
+    uint4 r;
+    r.x = mul_f16x2(sub_f16x2(pick_bytes(lo, thousand, 0x4140), bias), scales.x);
+    r.y = mul_f16x2(sub_f16x2(pick_bytes(lo, thousand, 0x4342), bias), scales.y);
+    r.z = mul_f16x2(sub_f16x2(pick_bytes(hi, thousand, 0x4140), bias), scales.z);
+    r.w = mul_f16x2(sub_f16x2(pick_bytes(hi, thousand, 0x4342), bias), scales.w);
+    return r;
+}
+
+#endif

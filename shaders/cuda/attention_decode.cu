@@ -1,0 +1,516 @@
+/* attention_decode.cu - paged attention of sequences with few queries: split over spans or chunks of
+ * positions, then merged. A warp takes a chunk at a time: its K and V come in quarters of 16 tokens through a
+ * ring of the warp's own in shared memory, so that no warp waits for another while it loads. The queries of
+ * all heads of a KV head are one tile, so K and V are read once for all of them. */
+#include "shaders/cuda/attention.cuh"
+#include "shaders/cuda/kernels.h"
+
+namespace {
+
+/* ---- what a block has to do ---- */
+
+struct task {
+    uint32_t index; /* in this pass */
+    uint32_t seq, kv_head, head, row, n_queries;
+    int first_part, n_parts;
+    seen keys; /* what any of its queries sees */
+};
+
+/* False: another kernel's, or nobody's. All lanes of a warp. */
+__device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
+    uint32_t at = index + a.first_task, group = a.n_heads / a.n_kv_heads, slice = at % a.n_slices;
+    uint32_t lane = threadIdx.x % 32;
+    t.index = index;
+    t.kv_head = at / a.n_slices % a.n_kv_heads;
+    t.seq = at / a.n_slices / a.n_kv_heads;
+    t.row = (uint32_t)a.row_start[t.seq];
+    uint32_t n_rows = (uint32_t)a.row_start[t.seq + 1] - t.row;
+    t.head = t.kv_head * group + slice * a.slice_heads;
+    t.n_queries = n_rows == 1 ? min(a.slice_heads, group - slice * a.slice_heads) : n_rows * group;
+    if (n_rows == 0 || n_rows > QUERIES || t.n_queries > QUERIES) return false;
+    t.keys = seen_from(lane < n_rows ? a.pos[t.row + lane] : -1, a.window);
+    t.keys.first = __reduce_min_sync(CUDA_ALL, t.keys.first);
+    t.keys.last = __reduce_max_sync(CUDA_ALL, t.keys.last);
+    int part = a.by_chunk ? CHUNK : CHUNK * SPAN_CHUNKS;
+    t.first_part = t.keys.last < 0 ? 0 : t.keys.first / part;
+    /* A position that is not below max_context must not reach beyond the memory for parts. */
+    t.n_parts = t.keys.last < 0 ? 0 : min(t.keys.last / part - t.first_part + 1, (int)a.n_parts);
+    return true;
+}
+
+__device__ uint32_t query_row(const cargs_attention &a, const task &t, uint32_t query) {
+    return t.row + query / (a.n_heads / a.n_kv_heads);
+}
+
+__device__ uint32_t query_head(const cargs_attention &a, const task &t, uint32_t query) {
+    return t.head + query % (a.n_heads / a.n_kv_heads);
+}
+
+/* Of q and out. */
+__device__ uint64_t query_at(const cargs_attention &a, const task &t, uint32_t query) {
+    return ((uint64_t)query_row(a, t, query) * a.n_heads + query_head(a, t, query)) * a.head_dim;
+}
+
+__device__ float *part_at(const cargs_attention &a, uint32_t task, uint32_t part, uint32_t slot) {
+    return a.parts + (((uint64_t)task * a.n_parts + part) * a.n_slots + slot) * (a.head_dim + 2);
+}
+
+/* ---- quarters of chunks on their way ---- */
+
+template <int KV> constexpr int ring_quarters = kv_traits<KV>::quantized ? 8 : 4;
+
+/* 16 tokens of K or V in a ring, and as f16 or bf16 for products. */
+template <int KV> __device__ __forceinline__ uint32_t raw_bytes(uint32_t head_dim) {
+    return kv_traits<KV>::quantized ? head_dim * 17 : head_dim * 32;
+}
+
+/* V is kept in parts of 64 dimensions. */
+__device__ __forceinline__ uint32_t value_bytes(uint32_t head_dim) {
+    return (head_dim + 63) / 64 * 64 * 32;
+}
+
+/* Which quarter comes next: 4 of K, then 4 of V, of every step-th chunk up to last. */
+struct cursor {
+    int chunk, last, step, quarter;
+    int block, next_block; /* lane % 4: of that quarter of this chunk and of the next */
+};
+
+__device__ int block_of(const cargs_attention &a, const task &t, int chunk, int last) {
+    int pos = chunk * CHUNK + threadIdx.x % 4 * QUARTER;
+    return chunk <= last && sees_any(t.keys, pos, QUARTER)
+               ? a.tables[(uint64_t)t.seq * a.table_stride + (uint32_t)pos / a.block_tokens]
+               : -1;
+}
+
+__device__ cursor cursor_from(const cargs_attention &a, const task &t, int chunk, int last, int step) {
+    cursor c;
+    c.chunk = chunk, c.last = last, c.step = step, c.quarter = 0;
+    c.block = block_of(a, t, chunk, last);
+    c.next_block = block_of(a, t, chunk + step, last);
+    return c;
+}
+
+__device__ __forceinline__ void clear16(uint8_t *to) {
+    *reinterpret_cast<uint4 *>(to) = make_uint4(0, 0, 0, 0);
+}
+
+/* Where V's 8 dimensions `unit` of a token of a quarter lie: rows of 128 bytes, turned so that neither copies
+ * nor ldmatrix meet in a bank. */
+__device__ __forceinline__ uint32_t value_place(uint32_t token, uint32_t unit) {
+    return unit / 8 * (QUARTER * 128) + token * 128 + ((unit ^ token) & 7) * 16;
+}
+
+/* K: for each 16 dimensions the 8x8 matrices (dimensions, tokens) one after the other, as ldmatrix4 takes them
+ * by lane * 16. */
+__device__ __forceinline__ void copy_keys(uint8_t *to, const uint8_t *run, uint32_t token, uint32_t block_tokens,
+                                          uint32_t head_dim, bool visible) {
+    uint32_t lane = threadIdx.x % 32;
+    /* matrix lane / 8: dimensions + 8 of odd ones, tokens + 8 of the upper two */
+    uint32_t d = lane % 8 + lane / 8 % 2 * 8;
+    const uint8_t *from = run + (uint64_t)(d * block_tokens + token + lane / 16 * 8) * 2;
+    for (uint32_t s = 0; s < head_dim; s += 16) {
+        uint8_t *at = to + s * 32 + lane * 16;
+        if (visible)
+            async_copy16(at, from + (uint64_t)s * block_tokens * 2);
+        else
+            clear16(at);
+    }
+}
+
+__device__ __forceinline__ void copy_values(uint8_t *to, const uint8_t *run, uint32_t token, uint32_t head_dim,
+                                            int pos, seen keys) {
+    uint32_t lane = threadIdx.x % 32;
+    for (uint32_t unit = lane % 8; unit < head_dim / 8; unit += 8)
+#pragma unroll
+        for (uint32_t i = lane / 8; i < QUARTER; i += 4) {
+            uint8_t *at = to + value_place(i, unit);
+            if (sees(keys, pos + (int)i))
+                async_copy16(at, run + ((token + i) * head_dim + unit * 8) * 2);
+            else
+                clear16(at);
+        }
+}
+
+/* Raw Q8_0: (dimensions, 16 tokens) of K or (16 tokens, dimensions) of V, then their scales. */
+__device__ __forceinline__ void copy_raw(uint8_t *to, const uint8_t *run, uint32_t token, uint32_t block_tokens,
+                                         uint32_t head_dim, bool is_k) {
+    uint32_t lane = threadIdx.x % 32;
+    const uint8_t *scales = run + head_dim * block_tokens;
+    for (uint32_t i = lane; i < head_dim; i += 32)
+        async_copy16(to + i * 16, is_k ? run + i * block_tokens + token : run + token * head_dim + i * 16);
+    for (uint32_t i = lane; i < head_dim / 16; i += 32)
+        async_copy16(to + head_dim * 16 + i * 16,
+                     is_k ? scales + (i / 2 * block_tokens + token + i % 2 * 8) * 2
+                          : scales + token * (head_dim / SCALE_DIMS) * 2 + i * 16);
+}
+
+/* Starts the next quarter's copies; after the last one nothing. */
+template <int KV>
+__device__ __forceinline__ void start_quarter(const cargs_attention &a, const task &t, cursor &c, uint8_t *to) {
+    if (c.chunk <= c.last) {
+        int quarter = c.quarter % 4, pos = c.chunk * CHUNK + quarter * QUARTER;
+        int block = __shfl_sync(CUDA_ALL, c.block, quarter);
+        bool is_k = c.quarter < 4, visible = sees_any(t.keys, pos, QUARTER);
+        uint32_t token = (uint32_t)pos % a.block_tokens;
+        const uint8_t *run = static_cast<const uint8_t *>(is_k ? a.k : a.v);
+        if (visible) run += ((uint64_t)block * a.n_kv_heads + t.kv_head) * a.run_bytes;
+        if (!kv_traits<KV>::quantized && is_k)
+            copy_keys(to, run, token, a.block_tokens, a.head_dim, visible);
+        else if (!kv_traits<KV>::quantized)
+            copy_values(to, run, token, a.head_dim, pos, t.keys);
+        else if (visible)
+            copy_raw(to, run, token, a.block_tokens, a.head_dim, is_k);
+        if (++c.quarter == 8) {
+            c.quarter = 0;
+            c.chunk += c.step;
+            c.block = c.next_block;
+            c.next_block = block_of(a, t, c.chunk + c.step, c.last);
+        }
+    }
+    async_commit();
+}
+
+/* ---- Q8_0 to f16, in the places of copy_keys and copy_values ---- */
+
+__device__ __forceinline__ void decode_keys(uint8_t *to, const uint8_t *raw, uint32_t head_dim, bool visible) {
+    uint32_t lane = threadIdx.x % 32, d = lane % 8 + lane / 8 % 2 * 8, half = lane / 16;
+    for (uint32_t s = 0; s < head_dim; s += 16) {
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (visible)
+            v = decode_q8(*reinterpret_cast<const uint2 *>(raw + (s + d) * 16 + half * 8),
+                          *reinterpret_cast<const uint4 *>(raw + head_dim * 16 + s / SCALE_DIMS * 32 + half * 16));
+        *reinterpret_cast<uint4 *>(to + s * 32 + lane * 16) = v;
+    }
+}
+
+__device__ __forceinline__ void decode_values(uint8_t *to, const uint8_t *raw, uint32_t head_dim, int pos,
+                                              seen keys) {
+    uint32_t lane = threadIdx.x % 32;
+    const uint16_t *scales = reinterpret_cast<const uint16_t *>(raw + head_dim * 16);
+    for (uint32_t unit = lane % 8; unit < head_dim / 8; unit += 8)
+#pragma unroll
+        for (uint32_t i = lane / 8; i < QUARTER; i += 4) {
+            uint4 v = make_uint4(0, 0, 0, 0);
+            if (sees(keys, pos + (int)i)) {
+                uint32_t scale = scales[i * (head_dim / SCALE_DIMS) + unit / 4];
+                scale |= scale << 16;
+                v = decode_q8(*reinterpret_cast<const uint2 *>(raw + i * head_dim + unit * 8),
+                              make_uint4(scale, scale, scale, scale));
+            }
+            *reinterpret_cast<uint4 *>(to + value_place(i, unit)) = v;
+        }
+}
+
+/* ---- products of a quarter ---- */
+
+/* s: of its 16 tokens. */
+template <int KV, int DIM>
+__device__ __forceinline__ void add_scores(const queries<KV, DIM> &q, const uint8_t *keys, int head_dim,
+                                           float s[2][4]) {
+    const uint8_t *at = keys + threadIdx.x % 32 * 16;
+#pragma unroll query_unroll<DIM>
+    for (int k = 0; k < DIM / 16; k++) {
+        if (k * 16 >= head_dim) break;
+        uint32_t b[4];
+        ldmatrix4_trans(b, at + k * 512);
+#pragma unroll
+        for (int part = 0; part < kv_traits<KV>::q_parts; part++) {
+            mma<KV>(s[0], q.a[part][k], b);
+            mma<KV>(s[1], q.a[part][k], b + 2);
+        }
+    }
+}
+
+template <int KV, int DIM>
+__device__ __forceinline__ void add_values(const uint32_t p[4], const uint8_t *values, int head_dim,
+                                           float o[DIM / 8][4]) {
+    uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (int d = 0; d < DIM / 16; d++) {
+        if (d * 16 >= head_dim) break;
+        uint32_t b[4];
+        ldmatrix4_trans(b, values + value_place(lane % 16, d * 2 + lane / 16));
+        mma<KV>(o[2 * d], p, b);
+        mma<KV>(o[2 * d + 1], p, b + 2);
+    }
+}
+
+/* ---- the kernel ---- */
+
+/* A warp's place in shared memory. */
+struct ring {
+    uint8_t *raw, *decoded; /* decoded: two quarters, for Q8_0 */
+    uint32_t bytes;         /* of a quarter in raw */
+    uint32_t next;          /* the quarter to be read */
+};
+
+/* Two quarters from the ring, as a product reads them, once they have come. */
+template <int KV>
+__device__ __forceinline__ void take_quarters(const cargs_attention &a, const task &t, ring &r, int pos, bool is_k,
+                                              const uint8_t *out[2]) {
+    async_wait<ring_quarters<KV> - 2>();
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const uint8_t *raw = r.raw + (r.next + i) % ring_quarters<KV> * r.bytes;
+        out[i] = raw;
+        if (!kv_traits<KV>::quantized) continue;
+        uint8_t *to = r.decoded + i * value_bytes(a.head_dim);
+        int at = pos + i * QUARTER;
+        if (is_k)
+            decode_keys(to, raw, a.head_dim, sees_any(t.keys, at, QUARTER));
+        else
+            decode_values(to, raw, a.head_dim, at, t.keys);
+        out[i] = to;
+    }
+    if (kv_traits<KV>::quantized) __syncwarp();
+}
+
+/* The two taken last were read; others take their place. */
+template <int KV>
+__device__ __forceinline__ void give_quarters(const cargs_attention &a, const task &t, ring &r, cursor &c) {
+    __syncwarp();
+    for (int i = 0; i < 2; i++) {
+        start_quarter<KV>(a, t, c, r.raw + r.next * r.bytes);
+        r.next = (r.next + 1) % ring_quarters<KV>;
+    }
+}
+
+/* A chunk's m, l and o of the warp's queries. */
+template <int KV, int DIM>
+__device__ __forceinline__ void do_chunk(const cargs_attention &a, const task &t, const queries<KV, DIM> &q,
+                                         const seen keys[2], int head_dim, int chunk, ring &r, cursor &c,
+                                         float o[DIM / 8][4], float m[2], float l[2]) {
+    float s[CHUNK / 8][4];
+    uint32_t p[CHUNK / 16][4];
+    const uint8_t *two[2];
+    int first = chunk * CHUNK;
+#pragma unroll
+    for (int i = 0; i < CHUNK / 8; i++)
+        s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        take_quarters<KV>(a, t, r, first + i * 2 * QUARTER, true, two);
+        add_scores<KV, DIM>(q, two[0], head_dim, s + 4 * i);
+        add_scores<KV, DIM>(q, two[1], head_dim, s + 4 * i + 2);
+        give_quarters<KV>(a, t, r, c);
+    }
+    chunk_weights<KV>(s, first, keys, q.back, a.cap, false, t.n_queries > 8 ? 2 : 1, p, m);
+    chunk_sums<KV>(p, l);
+#pragma unroll
+    for (int i = 0; i < DIM / 8; i++)
+        o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        take_quarters<KV>(a, t, r, first + i * 2 * QUARTER, false, two);
+        add_values<KV, DIM>(p[2 * i], two[0], head_dim, o);
+        add_values<KV, DIM>(p[2 * i + 1], two[1], head_dim, o);
+        give_quarters<KV>(a, t, r, c);
+    }
+}
+
+/* What warps leave for the block: (slots, head_dim + 8) of o each, and m, l. */
+struct results {
+    float *o;
+    float2 *ml; /* (QUERIES) */
+};
+
+__device__ results results_of(float *shared, const cargs_attention &a, uint32_t i) {
+    results r;
+    uint32_t o = a.n_slots * (a.head_dim + 8);
+    r.o = shared + i * (o + 2 * QUERIES);
+    r.ml = reinterpret_cast<float2 *>(r.o + o);
+    return r;
+}
+
+template <int DIM>
+__device__ __forceinline__ void leave(const results &to, const task &t, int head_dim, const float o[DIM / 8][4],
+                                      const float m[2], const float l[2]) {
+    uint32_t g = threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        uint32_t query = g + 8 * r;
+        if (query >= t.n_queries) continue;
+        if (pair == 0) to.ml[query] = make_float2(m[r], l[r]);
+#pragma unroll
+        for (int i = 0; i < DIM / 8; i++)
+            if (i * 8 < head_dim)
+                *reinterpret_cast<float2 *>(to.o + query * (head_dim + 8) + i * 8 + 2 * pair) =
+                    make_float2(o[i][2 * r], o[i][2 * r + 1]);
+    }
+}
+
+/* A warp adds n warps' results of a chunk each to those of a query. */
+__device__ void merge_chunks(float *shared, const cargs_attention &a, const results &total, uint32_t query, int n) {
+    uint32_t lane = threadIdx.x % 32, pitch = a.head_dim + 8;
+    sums sum;
+    sum.m = total.ml[query].x, sum.l = total.ml[query].y;
+    for (int w = 0; w < n; w++) {
+        results r = results_of(shared, a, (uint32_t)w);
+        merge f = merge_factors(sum, r.ml[query].x, r.ml[query].y);
+        for (uint32_t d = lane; d < a.head_dim; d += 32) {
+            float &o = total.o[query * pitch + d];
+            o = merged(o, r.o[query * pitch + d], f);
+        }
+    }
+    __syncwarp();
+    if (lane == 0) total.ml[query] = make_float2(sum.m, sum.l);
+    __syncwarp();
+}
+
+/* A query's result, of all that it sees or of a part. */
+__device__ void store_query(const cargs_attention &a, const task &t, const results &r, uint32_t query,
+                            uint32_t part) {
+    uint32_t lane = threadIdx.x % 32;
+    const float *o = r.o + query * (a.head_dim + 8);
+    sums sum;
+    sum.m = r.ml[query].x, sum.l = r.ml[query].y;
+    if (t.n_parts <= 1) {
+        float factor = finish_factor(sum, a.sinks, query_head(a, t, query)), *out = a.out + query_at(a, t, query);
+        for (uint32_t d = lane; d < a.head_dim; d += 32)
+            out[d] = finished(o[d], factor);
+        return;
+    }
+    float *to = part_at(a, t.index, part, query);
+    for (uint32_t d = lane; d < a.head_dim; d += 32)
+        to[d] = o[d];
+    if (lane == 0) to[a.head_dim] = sum.m, to[a.head_dim + 1] = sum.l;
+}
+
+/* Grid: spans, or with by_chunk chunks in as many as a block has warps; tasks. Shared: each warp's ring, then
+ * each warp's results and the block's. */
+template <int KV, int DIM, bool EXACT>
+CUDA_KERNEL(32 * CUDA_ATTENTION_WARPS) attention_decode(CUDA_ARGS(struct cargs_attention) a) {
+    CUDA_SHARED(uint8_t, shared);
+    pdl_launch();
+    pdl_wait();
+    task t;
+    if (!find_task(a, blockIdx.y, t)) return;
+    const uint32_t lane = threadIdx.x % 32;
+    const int n_warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32;
+    const int head_dim = EXACT ? DIM : (int)a.head_dim;
+    int part = (int)blockIdx.x * (a.by_chunk ? n_warps : 1), begin, end; /* chunks of this block */
+    if (part >= max(t.n_parts, 1)) return;
+    begin = (t.first_part + part) * (a.by_chunk ? 1 : SPAN_CHUNKS);
+    end = min(begin + (a.by_chunk ? n_warps : SPAN_CHUNKS) - 1, t.keys.last < 0 ? -1 : t.keys.last / CHUNK);
+    begin = max(begin, t.keys.last < 0 ? 0 : t.keys.first / CHUNK);
+    if (a.by_chunk) end = min(end, t.first_part + t.n_parts - 1);
+
+    ring r;
+    r.bytes = raw_bytes<KV>(a.head_dim);
+    if (!kv_traits<KV>::quantized) r.bytes = max(r.bytes, value_bytes(a.head_dim));
+    uint32_t warp_bytes = r.bytes * ring_quarters<KV> +
+                          (kv_traits<KV>::quantized ? 2 * value_bytes(a.head_dim) : 0);
+    r.raw = shared + (uint32_t)warp * warp_bytes;
+    r.decoded = r.raw + r.bytes * ring_quarters<KV>;
+    r.next = 0;
+    float *found = reinterpret_cast<float *>(shared + (uint32_t)n_warps * warp_bytes);
+    const results own = results_of(found, a, (uint32_t)warp), total = results_of(found, a, (uint32_t)n_warps);
+
+    cursor c = cursor_from(a, t, begin + warp, end, n_warps);
+    for (int i = 0; i < ring_quarters<KV>; i++)
+        start_quarter<KV>(a, t, c, r.raw + (uint32_t)i * r.bytes);
+
+    seen keys[2];
+    const float *row[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint32_t query = lane / 4 + 8 * i;
+        bool is = query < t.n_queries;
+        keys[i] = seen_from(is ? a.pos[query_row(a, t, query)] : -1, a.window);
+        row[i] = is ? a.q + query_at(a, t, query) : nullptr;
+    }
+    queries<KV, DIM> q;
+    load_queries<KV, DIM>(row, head_dim, a.q_scale, q);
+    for (uint32_t query = (uint32_t)warp; query < t.n_queries; query += (uint32_t)n_warps) {
+        for (uint32_t d = lane; d < a.head_dim; d += 32)
+            total.o[query * (a.head_dim + 8) + d] = 0;
+        if (lane == 0) total.ml[query] = make_float2(NOTHING, 0);
+    }
+    __syncwarp();
+
+    for (int at = begin; at <= end; at += n_warps) {
+        if (at + warp <= end) {
+            float o[DIM / 8][4], m[2], l[2];
+            do_chunk<KV, DIM>(a, t, q, keys, head_dim, at + warp, r, c, o, m, l);
+            leave<DIM>(own, t, head_dim, o, m, l);
+        }
+        if (a.by_chunk) break;
+        __syncthreads();
+        for (uint32_t query = (uint32_t)warp; query < t.n_queries; query += (uint32_t)n_warps)
+            merge_chunks(found, a, total, query, min(n_warps, end - at + 1));
+        __syncthreads();
+    }
+    async_wait<0>();
+    __syncwarp();
+    if (a.by_chunk && t.n_parts > 0) {
+        if (part + warp < t.n_parts)
+            for (uint32_t query = 0; query < t.n_queries; query++)
+                store_query(a, t, own, query, (uint32_t)(part + warp));
+        return;
+    }
+    for (uint32_t query = (uint32_t)warp; query < t.n_queries; query += (uint32_t)n_warps)
+        store_query(a, t, total, query, (uint32_t)part);
+}
+
+/* Grid: slots, tasks. Merges the parts of a query: chunks to spans, spans to the result. */
+CUDA_KERNEL(128) attention_combine(CUDA_ARGS(struct cargs_attention) a) {
+    pdl_launch();
+    pdl_wait();
+    task t;
+    uint32_t query = blockIdx.x;
+    if (!find_task(a, blockIdx.y, t) || query >= t.n_queries || t.n_parts <= 1) return;
+    enum { AHEAD = 8 };
+    const uint64_t stride = (uint64_t)a.n_slots * (a.head_dim + 2);
+    const float *from = part_at(a, t.index, 0, query);
+    for (uint32_t d = threadIdx.x; d < a.head_dim; d += blockDim.x) {
+        sums total = no_sums(), span = no_sums();
+        float o = 0, o_span = 0;
+        for (int base = 0; base < t.n_parts; base += AHEAD) {
+            float next[AHEAD];
+            float2 ml[AHEAD];
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                const float *p = from + (uint64_t)min(base + i, t.n_parts - 1) * stride;
+                next[i] = p[d];
+                ml[i] = *reinterpret_cast<const float2 *>(p + a.head_dim);
+            }
+#pragma unroll
+            for (int i = 0; i < AHEAD; i++) {
+                if (base + i >= t.n_parts) break;
+                if (a.by_chunk) {
+                    merge f = merge_factors(span, ml[i].x, ml[i].y);
+                    o_span = merged(o_span, next[i], f);
+                    if ((t.first_part + base + i) % SPAN_CHUNKS != SPAN_CHUNKS - 1 && base + i + 1 < t.n_parts)
+                        continue;
+                } else {
+                    span.m = ml[i].x, span.l = ml[i].y;
+                    o_span = next[i];
+                }
+                merge f = merge_factors(total, span.m, span.l);
+                o = merged(o, o_span, f);
+                span = no_sums(), o_span = 0;
+            }
+        }
+        a.out[query_at(a, t, query) + d] = finished(o, finish_factor(total, a.sinks, query_head(a, t, query)));
+    }
+}
+
+template <int KV> const void *decode_kernel(int dims) {
+    return dims == CUDA_ATTENTION_64       ? (const void *)attention_decode<KV, 64, true>
+           : dims == CUDA_ATTENTION_128    ? (const void *)attention_decode<KV, 128, true>
+           : dims == CUDA_ATTENTION_TO_128 ? (const void *)attention_decode<KV, 128, false>
+                                           : (const void *)attention_decode<KV, 256, false>;
+}
+
+}
+
+const void *cuda_attention_decode_kernel(enum cuda_attention_type type, enum cuda_attention_dims dims) {
+    return type == CUDA_ATTENTION_F16    ? decode_kernel<CUDA_ATTENTION_F16>(dims)
+           : type == CUDA_ATTENTION_BF16 ? decode_kernel<CUDA_ATTENTION_BF16>(dims)
+                                         : decode_kernel<CUDA_ATTENTION_Q8>(dims);
+}
+
+const void *cuda_attention_combine_kernel(void) {
+    return (const void *)attention_combine;
+}

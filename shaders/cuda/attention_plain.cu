@@ -1,0 +1,95 @@
+/* attention_plain.cu - paged attention for what the tensor cores do not take: F32 caches, odd head dimensions
+ * and block sizes. A warp has a row and a query head: lanes are 32 positions for scores, dimensions for
+ * values. All in f32; its order of sums is its own, and no other kernel serves such a cache. */
+#include "shaders/cuda/attention.cuh"
+#include "shaders/cuda/kernels.h"
+
+namespace {
+
+enum { PLAIN_CHUNK = 32, TYPE_F32 = 0, TYPE_F16 = 1, TYPE_BF16 = 30, TYPE_Q8_0 = 8 }; /* enum qtype */
+
+__device__ float f16_value(const void *at, uint64_t i) {
+    return unpack_f16(static_cast<const uint16_t *>(at)[i]).x;
+}
+
+/* Value i of a run, Q8_0: with scale j. */
+__device__ __forceinline__ float run_value(const cargs_attention &a, const uint8_t *run, uint32_t i, uint32_t j) {
+    if (a.kv_type == TYPE_F32) return reinterpret_cast<const float *>(run)[i];
+    if (a.kv_type == TYPE_F16) return f16_value(run, i);
+    if (a.kv_type == TYPE_BF16) return unpack_bf16(reinterpret_cast<const uint16_t *>(run)[i]).x;
+    return (float)reinterpret_cast<const int8_t *>(run)[i] * f16_value(run + a.head_dim * a.block_tokens, j);
+}
+
+/* The last that begins at or before row. */
+__device__ uint32_t seq_of(const cargs_attention &a, uint32_t row) {
+    uint32_t from = 0, end = a.n_seqs;
+    while (from + 1 < end) {
+        uint32_t middle = (from + end) / 2;
+        if ((uint32_t)a.row_start[middle] <= row)
+            from = middle;
+        else
+            end = middle;
+    }
+    return from;
+}
+
+__device__ const uint8_t *run_of(const cargs_attention &a, const void *pool, const int32_t *table, int pos,
+                                 uint32_t kv_head) {
+    uint64_t block = (uint32_t)table[(uint32_t)pos / a.block_tokens];
+    return static_cast<const uint8_t *>(pool) + (block * a.n_kv_heads + kv_head) * a.run_bytes;
+}
+
+/* The lane's score, in units of log2. q: of this head, already scaled. */
+__device__ float score_of(const cargs_attention &a, const float *q, const uint8_t *run, uint32_t token) {
+    float s = 0;
+    for (uint32_t d = 0; d < a.head_dim; d++)
+        s = fmaf(q[d], run_value(a, run, d * a.block_tokens + token, d / SCALE_DIMS * a.block_tokens + token), s);
+    return a.cap != 0 ? __fmul_rn(a.cap, tanhf(s)) : s;
+}
+
+/* Grid: query heads, rows; a warp each. Shared: q (head_dim), o (head_dim), weights (PLAIN_CHUNK). */
+CUDA_KERNEL(32) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
+    CUDA_SHARED(float, q);
+    pdl_launch();
+    pdl_wait();
+    const uint32_t lane = threadIdx.x, head = blockIdx.x, row = a.first_row + blockIdx.y;
+    const uint32_t kv_head = head / (a.n_heads / a.n_kv_heads);
+    float *o = q + a.head_dim, *weights = o + a.head_dim;
+    const uint64_t at = ((uint64_t)row * a.n_heads + head) * a.head_dim;
+    for (uint32_t d = lane; d < a.head_dim; d += 32)
+        q[d] = __fmul_rn(a.q[at + d], a.q_scale), o[d] = 0;
+    __syncwarp();
+    const int32_t *table = a.tables + (uint64_t)seq_of(a, row) * a.table_stride;
+    const seen keys = seen_from(a.pos[row], a.window);
+    sums total = no_sums();
+    for (int first = keys.first / PLAIN_CHUNK * PLAIN_CHUNK; first <= keys.last; first += PLAIN_CHUNK) {
+        int pos = first + (int)lane;
+        float s = NOTHING;
+        if (sees(keys, pos))
+            s = score_of(a, q, run_of(a, a.k, table, pos, kv_head), (uint32_t)pos % a.block_tokens);
+        float m = warp_max(s), weight = sees(keys, pos) ? exp2f(__fsub_rn(s, m)) : 0;
+        merge f = merge_factors(total, m, warp_sum(weight));
+        weights[lane] = weight;
+        __syncwarp();
+        for (uint32_t d = lane; d < a.head_dim; d += 32) {
+            float add = 0;
+            for (int i = 0; i < PLAIN_CHUNK; i++) {
+                if (!sees(keys, first + i)) continue;
+                uint32_t token = (uint32_t)(first + i) % a.block_tokens;
+                add = fmaf(weights[i], run_value(a, run_of(a, a.v, table, first + i, kv_head),
+                                                 token * a.head_dim + d, token * (a.head_dim / SCALE_DIMS) + d / SCALE_DIMS), add);
+            }
+            o[d] = merged(o[d], add, f);
+        }
+        __syncwarp();
+    }
+    const float factor = finish_factor(total, a.sinks, head);
+    for (uint32_t d = lane; d < a.head_dim; d += 32)
+        a.out[at + d] = finished(o[d], factor);
+}
+
+}
+
+const void *cuda_attention_plain_kernel(void) {
+    return (const void *)attention_plain;
+}

@@ -1,0 +1,401 @@
+/* attention_prefill.cu - paged attention of sequences with many queries (prompts, chunks of them). A block has
+ * a tile of 128 queries of one KV head, queries of a sequence being its rows times the heads of the group, and
+ * walks the chunks that any of them sees: a warp has 16 of the queries and all of the chunk. K and V come to
+ * shared memory a few chunks ahead, in rows of 128 bytes whose 16-byte units are turned by the row's number:
+ * so neither copies nor products meet in a bank, and it is the layout that wgmma wants. */
+#include "shaders/cuda/attention.cuh"
+#include "shaders/cuda/kernels.h"
+
+namespace {
+
+enum { TILE = CUDA_ATTENTION_TILE, WARPS = TILE / 16, THREADS = WARPS * 32, ROW = 128, PANEL = 64 };
+
+/* ---- which queries ---- */
+
+struct tile {
+    uint32_t seq, kv_head;
+    uint32_t row, query, n_queries; /* the sequence's first row; the tile's first query, their number */
+    seen keys;                      /* what any of them sees */
+};
+
+/* False: there are not so many tiles. Each warp finds it for itself. */
+__device__ bool find_tile(const cargs_attention &a, uint32_t index, tile &t) {
+    uint32_t lane = threadIdx.x % 32, group = a.n_heads / a.n_kv_heads;
+    for (uint32_t base = 0; base < a.n_seqs; base += 32) {
+        uint32_t seq = base + lane, row = 0, n_rows = 0, n = 0;
+        if (seq < a.n_seqs) {
+            row = (uint32_t)a.row_start[seq];
+            n_rows = (uint32_t)a.row_start[seq + 1] - row;
+            if (n_rows > 1 && n_rows * group > QUERIES) n = (n_rows * group + TILE - 1) / TILE;
+        }
+        uint32_t end = n; /* tiles of this sequence and those before it */
+        for (int i = 1; i < 32; i *= 2) {
+            uint32_t before = __shfl_up_sync(CUDA_ALL, end, i);
+            if (lane >= (uint32_t)i) end += before;
+        }
+        uint32_t found = __ballot_sync(CUDA_ALL, index < end), all = __shfl_sync(CUDA_ALL, end, 31);
+        if (!found) {
+            index -= all;
+            continue;
+        }
+        int at = __ffs((int)found) - 1;
+        t.seq = base + (uint32_t)at;
+        t.row = __shfl_sync(CUDA_ALL, row, at);
+        t.query = (index - __shfl_sync(CUDA_ALL, end - n, at)) * TILE;
+        t.n_queries = min((uint32_t)TILE, __shfl_sync(CUDA_ALL, n_rows, at) * group - t.query);
+        return true;
+    }
+    return false;
+}
+
+__device__ seen tile_keys(const cargs_attention &a, const tile &t) {
+    uint32_t group = a.n_heads / a.n_kv_heads, end = t.row + (t.query + t.n_queries - 1) / group;
+    seen all;
+    all.first = 0x7fffffff, all.last = -1;
+    for (uint32_t row = t.row + t.query / group + threadIdx.x % 32; row <= end; row += 32) {
+        seen s = seen_from(a.pos[row], a.window);
+        all.first = min(all.first, s.first), all.last = max(all.last, s.last);
+    }
+    all.first = __reduce_min_sync(CUDA_ALL, all.first);
+    all.last = __reduce_max_sync(CUDA_ALL, all.last);
+    return all;
+}
+
+/* ---- chunks on their way ---- */
+
+/* Where unit (16 bytes) of a row of 128 bytes lies. */
+__device__ __forceinline__ uint32_t place(uint32_t row, uint32_t unit) {
+    return row * ROW + ((unit ^ row) & 7) * 16;
+}
+
+/* V: panels of 64 dimensions, a row a token; K: a row a dimension, 64 tokens. */
+__device__ __forceinline__ uint32_t value_place(uint32_t token, uint32_t unit) {
+    return unit / 8 * (CHUNK * ROW) + place(token, unit);
+}
+
+__device__ __forceinline__ uint32_t key_bytes(uint32_t head_dim) {
+    return head_dim * ROW;
+}
+
+__device__ __forceinline__ uint32_t value_bytes(uint32_t head_dim) {
+    return (head_dim + PANEL - 1) / PANEL * CHUNK * ROW;
+}
+
+__device__ __forceinline__ uint32_t stage_bytes(uint32_t head_dim) {
+    return (key_bytes(head_dim) + value_bytes(head_dim) + 1023) / 1024 * 1024;
+}
+
+/* Of Q8_0: of each quarter of K and of V head_dim * 17. */
+__device__ __forceinline__ uint32_t raw_bytes(uint32_t head_dim) {
+    return head_dim * 17 * 8;
+}
+
+/* A warp's part of each chunk: a quarter of K or of V. */
+struct part {
+    int quarter;
+    bool is_k;
+    int block; /* in the chunk that comes next, -1: not seen */
+};
+
+__device__ __forceinline__ int block_of(const cargs_attention &a, const tile &t, int chunk, int quarter) {
+    int pos = chunk * CHUNK + quarter * QUARTER;
+    return sees_any(t.keys, pos, QUARTER)
+               ? a.tables[(uint64_t)t.seq * a.table_stride + (uint32_t)pos / a.block_tokens]
+               : -1;
+}
+
+__device__ __forceinline__ void put16(uint8_t *to, uint4 v) {
+    *reinterpret_cast<uint4 *>(to) = v;
+}
+
+/* Lane's 8 tokens of dimension s + key_dim() are 8 * key_half() on. */
+__device__ __forceinline__ uint32_t key_dim() {
+    return threadIdx.x % 16;
+}
+
+__device__ __forceinline__ uint32_t key_half() {
+    return threadIdx.x % 32 / 16;
+}
+
+__device__ __forceinline__ void copy_keys(uint8_t *keys, const uint8_t *run, uint32_t token, const cargs_attention &a,
+                                          uint32_t head_dim, int quarter, bool visible) {
+    const uint8_t *from = run + (uint64_t)(key_dim() * a.block_tokens + token + key_half() * 8) * 2;
+    for (uint32_t s = 0; s < head_dim; s += 16) {
+        uint8_t *at = keys + place(s + key_dim(), (uint32_t)quarter * 2 + key_half());
+        if (visible)
+            async_copy16(at, from + (uint64_t)s * a.block_tokens * 2);
+        else
+            put16(at, make_uint4(0, 0, 0, 0));
+    }
+}
+
+__device__ __forceinline__ void copy_values(uint8_t *values, const uint8_t *run, uint32_t token, uint32_t head_dim,
+                                            int quarter, int pos, seen keys) {
+    uint32_t lane = threadIdx.x % 32;
+    for (uint32_t unit = lane % 8; unit < head_dim / 8; unit += 8)
+#pragma unroll
+        for (uint32_t i = lane / 8; i < QUARTER; i += 4) {
+            uint8_t *at = values + value_place((uint32_t)quarter * QUARTER + i, unit);
+            if (sees(keys, pos + (int)i))
+                async_copy16(at, run + ((token + i) * head_dim + unit * 8) * 2);
+            else
+                put16(at, make_uint4(0, 0, 0, 0));
+        }
+}
+
+/* A quarter as attention_decode.cu keeps it: values, then their scales. */
+__device__ __forceinline__ void copy_raw(uint8_t *to, const uint8_t *run, uint32_t token, const cargs_attention &a,
+                                         uint32_t head_dim, bool is_k) {
+    uint32_t lane = threadIdx.x % 32;
+    const uint8_t *scales = run + head_dim * a.block_tokens;
+    for (uint32_t i = lane; i < head_dim; i += 32)
+        async_copy16(to + i * 16, is_k ? run + i * a.block_tokens + token : run + token * head_dim + i * 16);
+    for (uint32_t i = lane; i < head_dim / 16; i += 32)
+        async_copy16(to + head_dim * 16 + i * 16,
+                     is_k ? scales + (i / 2 * a.block_tokens + token + i % 2 * 8) * 2
+                          : scales + token * (head_dim / SCALE_DIMS) * 2 + i * 16);
+}
+
+/* Starts the warp's part of a chunk's copies; stage: of K and V, for Q8_0 of raw quarters. */
+template <int KV>
+__device__ __forceinline__ void start_chunk(const cargs_attention &a, const tile &t, part &p, int chunk,
+                                            uint32_t head_dim, uint8_t *stage) {
+    if (chunk <= t.keys.last / CHUNK && t.keys.last >= 0) {
+        int pos = chunk * CHUNK + p.quarter * QUARTER;
+        bool visible = p.block >= 0;
+        uint32_t token = (uint32_t)pos % a.block_tokens;
+        const uint8_t *run = static_cast<const uint8_t *>(p.is_k ? a.k : a.v);
+        if (visible) run += ((uint64_t)p.block * a.n_kv_heads + t.kv_head) * a.run_bytes;
+        p.block = block_of(a, t, chunk + 1, p.quarter);
+        if (kv_traits<KV>::quantized) {
+            if (visible)
+                copy_raw(stage + (uint32_t)(p.quarter + (p.is_k ? 0 : 4)) * head_dim * 17, run, token, a, head_dim,
+                         p.is_k);
+        } else if (p.is_k)
+            copy_keys(stage, run, token, a, head_dim, p.quarter, visible);
+        else
+            copy_values(stage + key_bytes(head_dim), run, token, head_dim, p.quarter, pos, t.keys);
+    }
+    async_commit();
+}
+
+/* The warp's quarter of a chunk from raw Q8_0. */
+__device__ __forceinline__ void decode_part(const tile &t, const part &p, int chunk, uint32_t head_dim,
+                                            const uint8_t *raw, uint8_t *stage) {
+    uint32_t lane = threadIdx.x % 32;
+    int pos = chunk * CHUNK + p.quarter * QUARTER;
+    raw += (uint32_t)(p.quarter + (p.is_k ? 0 : 4)) * head_dim * 17;
+    const uint8_t *scales = raw + head_dim * 16;
+    const bool visible = sees_any(t.keys, pos, QUARTER);
+    for (uint32_t s = 0; p.is_k && s < head_dim; s += 16) {
+        uint4 v = make_uint4(0, 0, 0, 0);
+        if (visible)
+            v = decode_q8(*reinterpret_cast<const uint2 *>(raw + (s + key_dim()) * 16 + key_half() * 8),
+                          *reinterpret_cast<const uint4 *>(scales + s / SCALE_DIMS * 32 + key_half() * 16));
+        put16(stage + place(s + key_dim(), (uint32_t)p.quarter * 2 + key_half()), v);
+    }
+    for (uint32_t unit = lane % 8; !p.is_k && unit < head_dim / 8; unit += 8)
+#pragma unroll
+        for (uint32_t i = lane / 8; i < QUARTER; i += 4) {
+            uint4 v = make_uint4(0, 0, 0, 0);
+            if (sees(t.keys, pos + (int)i)) {
+                uint32_t scale = reinterpret_cast<const uint16_t *>(scales)[i * (head_dim / SCALE_DIMS) + unit / 4];
+                scale |= scale << 16;
+                v = decode_q8(*reinterpret_cast<const uint2 *>(raw + i * head_dim + unit * 8),
+                              make_uint4(scale, scale, scale, scale));
+            }
+            put16(stage + key_bytes(head_dim) + value_place((uint32_t)p.quarter * QUARTER + i, unit), v);
+        }
+}
+
+/* ---- products of a chunk: d (16 queries of each warp, 64) += a (16, 16) of the warp, b (16, 64): 16 rows of
+ * 128 bytes of shared memory. ---- */
+
+template <int KV>
+__device__ __forceinline__ void panel_mma(float d[8][4], const uint32_t a[4], const uint8_t *b) {
+    uint32_t lane = threadIdx.x % 32;
+#pragma unroll
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t f[4];
+        ldmatrix4_trans(f, b + place(lane % 16, i * 2 + lane / 16));
+        mma<KV>(d[2 * i], a, f);
+        mma<KV>(d[2 * i + 1], a, f + 2);
+    }
+}
+
+template <int N> __device__ __forceinline__ void clear(float d[N][4]) {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        d[i][0] = d[i][1] = d[i][2] = d[i][3] = 0;
+}
+
+template <int KV, int DIM>
+__device__ __forceinline__ void make_scores(const queries<KV, DIM> &q, const uint8_t *keys, int head_dim,
+                                            float s[CHUNK / 8][4]) {
+    clear<CHUNK / 8>(s);
+#pragma unroll query_unroll<DIM>
+    for (int k = 0; k < DIM / 16; k++) {
+        if (k * 16 >= head_dim) break;
+#pragma unroll
+        for (int part = 0; part < kv_traits<KV>::q_parts; part++)
+            panel_mma<KV>(s, q.a[part][k], keys + k * 16 * ROW);
+    }
+}
+
+/* o takes in the chunk's weights times V. */
+template <int KV, int DIM>
+__device__ __forceinline__ void take_values(const uint32_t p[CHUNK / 16][4], const uint8_t *values, int head_dim,
+                                            const merge f[2], float o[DIM / 8][4]) {
+#pragma unroll
+    for (int panel = 0; panel < DIM / PANEL; panel++) {
+        if (panel * PANEL >= head_dim) break;
+        float add[PANEL / 8][4];
+        clear<PANEL / 8>(add);
+#pragma unroll
+        for (int j = 0; j < CHUNK / 16; j++)
+            panel_mma<KV>(add, p[j], values + panel * (CHUNK * ROW) + j * 16 * ROW);
+#pragma unroll
+        for (int i = 0; i < PANEL / 8; i++)
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                o[panel * (PANEL / 8) + i][e] = merged(o[panel * (PANEL / 8) + i][e], add[i][e], f[e / 2]);
+    }
+}
+
+/* ---- the kernel ---- */
+
+/* The lane's two queries. Those behind the tile's last are it once more, and not stored. */
+struct lane_queries {
+    seen keys[2];
+    uint32_t head[2];
+    const float *q[2];
+    float *out[2]; /* NULL: not stored */
+};
+
+__device__ __forceinline__ lane_queries queries_of(const cargs_attention &a, const tile &t) {
+    uint32_t group = a.n_heads / a.n_kv_heads;
+    lane_queries l;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint32_t at = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * i;
+        uint32_t query = t.query + min(at, t.n_queries - 1), row = t.row + query / group;
+        l.keys[i] = seen_from(a.pos[row], a.window);
+        l.head[i] = t.kv_head * group + query % group;
+        uint64_t from = ((uint64_t)row * a.n_heads + l.head[i]) * a.head_dim;
+        l.q[i] = a.q + from;
+        l.out[i] = at < t.n_queries ? a.out + from : nullptr;
+    }
+    return l;
+}
+
+/* Spans so far lie in out, unfinished; o, the span behind them, goes there too. */
+template <int DIM>
+__device__ __forceinline__ void take_span(const cargs_attention &a, const lane_queries &l, int head_dim, bool first,
+                                          bool last, const float o[DIM / 8][4], const sums span[2], sums total[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        merge f = merge_factors(total[r], span[r].m, span[r].l);
+        if (!l.out[r]) continue;
+        float factor = last ? finish_factor(total[r], a.sinks, l.head[r]) : 1;
+        float2 *to = reinterpret_cast<float2 *>(l.out[r]) + threadIdx.x % 4;
+#pragma unroll
+        for (int i = 0; i < DIM / 8; i++) {
+            if (i * 8 >= head_dim) break;
+            float2 v = first ? make_float2(0, 0) : to[i * 4];
+            v.x = merged(v.x, o[i][2 * r], f), v.y = merged(v.y, o[i][2 * r + 1], f);
+            if (last) v.x = finished(v.x, factor), v.y = finished(v.y, factor);
+            to[i * 4] = v;
+        }
+    }
+}
+
+/* Grid: KV heads, tiles, the last one first (it is the longest one's). Shared: stages, for Q8_0 of raw quarters and
+ * behind them K and V. */
+template <int KV, int DIM, bool EXACT>
+CUDA_KERNEL(THREADS) attention_prefill(CUDA_ARGS(struct cargs_attention) a) {
+    CUDA_SHARED(uint8_t, shared);
+    pdl_launch();
+    pdl_wait();
+    tile t;
+    t.kv_head = blockIdx.x;
+    if (!find_tile(a, gridDim.y - 1 - blockIdx.y, t)) return;
+    t.keys = tile_keys(a, t);
+    const int head_dim = EXACT ? DIM : (int)a.head_dim, warp = (int)threadIdx.x / 32;
+    const uint32_t bytes = kv_traits<KV>::quantized ? raw_bytes((uint32_t)head_dim) : stage_bytes((uint32_t)head_dim);
+    uint8_t *stages = shared + (1024 - reinterpret_cast<uintptr_t>(shared) % 1024) % 1024;
+    uint8_t *decoded = stages;
+    if (kv_traits<KV>::quantized) stages += stage_bytes((uint32_t)head_dim);
+    const int first = t.keys.last < 0 ? 0 : t.keys.first / CHUNK, last = t.keys.last < 0 ? -1 : t.keys.last / CHUNK;
+    part mine;
+    mine.quarter = warp % 4, mine.is_k = warp < 4;
+    mine.block = block_of(a, t, first, mine.quarter);
+    const int n_stages = (int)a.n_stages;
+    for (int i = 0; i < n_stages - 1; i++)
+        start_chunk<KV>(a, t, mine, first + i, (uint32_t)head_dim, stages + (uint32_t)i * bytes);
+
+    const lane_queries l = queries_of(a, t);
+    queries<KV, DIM> q;
+    load_queries<KV, DIM>(l.q, head_dim, a.q_scale, q);
+    /* What all of the warp's queries see. */
+    const int all_first = __reduce_max_sync(CUDA_ALL, max(l.keys[0].first, l.keys[1].first));
+    const int all_last = __reduce_min_sync(CUDA_ALL, min(l.keys[0].last, l.keys[1].last));
+    float o[DIM / 8][4];
+    sums total[2] = {no_sums(), no_sums()}, span[2] = {no_sums(), no_sums()};
+    clear<DIM / 8>(o);
+    bool first_span = true;
+
+    for (int chunk = first, at = 0; chunk <= last; chunk++) {
+        uint8_t *stage = stages + (uint32_t)at * bytes;
+        if (n_stages == 1) {
+            __syncthreads();
+            start_chunk<KV>(a, t, mine, chunk, (uint32_t)head_dim, stage);
+        }
+        if (n_stages == 3)
+            async_wait<1>();
+        else
+            async_wait<0>();
+        __syncthreads();
+        if (n_stages > 1) {
+            int next = at ? at - 1 : n_stages - 1;
+            start_chunk<KV>(a, t, mine, chunk + n_stages - 1, (uint32_t)head_dim, stages + (uint32_t)next * bytes);
+        }
+        at = at + 1 < n_stages ? at + 1 : 0;
+        if (kv_traits<KV>::quantized) {
+            decode_part(t, mine, chunk, (uint32_t)head_dim, stage, decoded);
+            __syncthreads();
+            stage = decoded;
+        }
+        float s[CHUNK / 8][4], m[2], sum[2];
+        uint32_t p[CHUNK / 16][4];
+        make_scores<KV, DIM>(q, stage, head_dim, s);
+        bool whole = chunk * CHUNK >= all_first && chunk * CHUNK + CHUNK - 1 <= all_last;
+        chunk_weights<KV>(s, chunk * CHUNK, l.keys, q.back, a.cap, whole, 2, p, m);
+        chunk_sums<KV>(p, sum);
+        merge f[2];
+        f[0] = merge_factors(span[0], m[0], sum[0]);
+        f[1] = merge_factors(span[1], m[1], sum[1]);
+        take_values<KV, DIM>(p, stage + key_bytes((uint32_t)head_dim), head_dim, f, o);
+        if (chunk % SPAN_CHUNKS != SPAN_CHUNKS - 1 || chunk == last) continue;
+        take_span<DIM>(a, l, head_dim, first_span, false, o, span, total);
+        span[0] = span[1] = no_sums();
+        clear<DIM / 8>(o);
+        first_span = false;
+    }
+    take_span<DIM>(a, l, head_dim, first_span, true, o, span, total);
+    async_wait<0>();
+}
+
+template <int KV> const void *prefill_kernel(int dims) {
+    return dims == CUDA_ATTENTION_64       ? (const void *)attention_prefill<KV, 64, true>
+           : dims == CUDA_ATTENTION_128    ? (const void *)attention_prefill<KV, 128, true>
+           : dims == CUDA_ATTENTION_TO_128 ? (const void *)attention_prefill<KV, 128, false>
+                                           : (const void *)attention_prefill<KV, 256, false>;
+}
+
+}
+
+const void *cuda_attention_prefill_kernel(enum cuda_attention_type type, enum cuda_attention_dims dims) {
+    return type == CUDA_ATTENTION_F16    ? prefill_kernel<CUDA_ATTENTION_F16>(dims)
+           : type == CUDA_ATTENTION_BF16 ? prefill_kernel<CUDA_ATTENTION_BF16>(dims)
+                                         : prefill_kernel<CUDA_ATTENTION_Q8>(dims);
+}
