@@ -3,8 +3,8 @@
  */
 #include "core/backend/module.h"
 
+#include "core/base/draw.h"
 #include "core/base/mem.h"
-#include "core/base/sample.h"
 
 #include <float.h>
 #include <stdio.h>
@@ -475,13 +475,13 @@ bool backend_can_sample(const backend *be) {
 }
 
 int backend_sample(backend *be, const struct op_sample *a) {
-    if (!a->k || a->k > BACKEND_MAX_TOP || a->n_rows > be->max_rows ||
-        !holds_i32(be, a->ids, (uint64_t)a->n_rows * a->k) ||
-        !holds_f32(be, a->values, a->n_rows, a->k) ||
-        !holds(be, a->params, a->n_rows, 1, sizeof(struct sample_params), 1) ||
-        !holds_i32(be, a->tokens, a->n_rows))
-        return ERR_INVALID;
     if (!be->vt->sample) return ERR_UNSUPPORTED;
+    if (a->n_rows > be->max_rows || !a->n_cols || a->n_cols > DRAW_MAX_COLS ||
+        !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
+        !holds(be, a->draws, a->n_rows, 1, 1, sizeof(struct backend_draw)) ||
+        !holds_i32(be, a->seen, 3 * (uint64_t)a->n_seen) ||
+        !holds(be, a->out, a->n_rows, 1, 1, sizeof(struct backend_drawn)))
+        return ERR_INVALID;
     return a->n_rows ? be->vt->sample(be, a) : 0;
 }
 

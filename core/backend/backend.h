@@ -320,16 +320,36 @@ struct op_top {
 };
 int backend_top(backend *be, const struct op_top *a);
 
-/* Of each row the token that sample_draw (core/base/sample.h) draws with the row's parameters from
- * the k first that op_top left, bit for bit; -1 where the first value is not finite. */
-struct op_sample {
-    const backend_buf *ids;    /* (n_rows, k) i32 */
-    const backend_buf *values; /* (n_rows, k) f32 */
-    const backend_buf *params; /* (n_rows) struct sample_params */
-    uint32_t n_rows, k;
-    backend_buf *tokens; /* (n_rows) i32 */
+/* How a token is drawn from a row of logits, in this order: repetition penalty (positive logits are
+ * divided by it, others multiplied), presence and frequency penalty (of generated tokens: minus
+ * presence + frequency * count), temperature, top_k, top_p, min_p, draw. Tokens are ranked by
+ * logit, equal ones by id; NaN counts as -inf. Weights and random numbers: core/base/draw.h. */
+struct backend_draw {
+    float temperature;                     /* 0: the first in rank; below 0: no draw */
+    float top_p, min_p;                    /* 1, 0: none */
+    float repetition, presence, frequency; /* 1, 0, 0: none */
+    uint32_t top_k;                        /* 0: none */
+    uint32_t first_seen, n_seen;           /* the row's part of the seen tokens */
+    uint32_t seed[2], index[2];            /* low word first */
 };
-bool backend_can_sample(const backend *be); /* false (metal): backend_sample is ERR_UNSUPPORTED */
+
+struct backend_drawn {
+    int32_t token; /* -1: no draw was wanted, or no logit is finite */
+    float logit;   /* the token's, before penalties */
+    float log_sum; /* log of the sum of exp over the row, before penalties: logprob = logit -
+                      log_sum */
+};
+
+/* Draws on the device. x is the same afterwards. */
+struct op_sample {
+    backend_buf *x;           /* (n_rows, n_cols) f32 */
+    const backend_buf *draws; /* (n_rows) struct backend_draw */
+    backend_buf *seen; /* (n_seen, 3) i32: a token, no other entry of its row has the same; how
+                          often it was generated (0: prompt); room for the device */
+    uint32_t n_rows, n_cols, n_seen; /* n_seen: that the buffer has room for; rows stay below it */
+    backend_buf *out;                /* (n_rows) struct backend_drawn */
+};
+bool backend_can_sample(const backend *be); /* false (cpu, metal): the op is ERR_UNSUPPORTED */
 int backend_sample(backend *be, const struct op_sample *a);
 
 /* Linear attention with a decay per head, causal, a state in place of a KV cache:

@@ -52,7 +52,7 @@ struct backend_vtable {
     int (*paged_attention)(backend *be, const struct op_paged_attention *a);
     int (*gather)(backend *be, const struct op_gather *a);
     int (*top)(backend *be, const struct op_top *a);
-    int (*sample)(backend *be, const struct op_sample *a); /* may be NULL */
+    int (*sample)(backend *be, const struct op_sample *a); /* or NULL */
     int (*linear_attention)(backend *be, const struct op_linear_attention *a);
     int (*kv_copy)(backend *be, const struct backend_kv *kv, const int32_t *pairs,
                    uint32_t n_pairs);
@@ -70,7 +70,7 @@ struct backend {
     struct backend_linear_limits linear_attention;
     uint32_t rank, n_ranks;            /* set by backend.c; n_ranks 0: alone */
     backend *peers[BACKEND_MAX_RANKS]; /* (n_ranks) */
-    atomic_uint n_kernels;             /* may grow: a name is there before it is counted */
+    atomic_uint n_kernels; /* may grow: a name is there before it is counted */
     const char *kernel_names[BACKEND_MAX_KERNELS]; /* valid as long as the backend */
     atomic_uint_fast64_t kernel_counts[BACKEND_MAX_KERNELS];
     atomic_uint_fast64_t kernel_read[BACKEND_MAX_KERNELS], kernel_written[BACKEND_MAX_KERNELS];

@@ -8,6 +8,7 @@
  * vocabulary's size, taken once. Runs on the worker thread. */
 #include "core/engine/sampler.h"
 
+#include "core/base/draw.h"
 #include "core/base/mem.h"
 #include "core/base/top.h"
 
@@ -87,6 +88,15 @@ void sampler_seen_add(struct sampler_seen *seen, int32_t token, bool generated) 
         seen->counts[*slot - 1] += generated;
         return;
     }
+}
+
+/* In [0, 1), 53 bits. */
+static double uniform(uint64_t seed, uint64_t index) {
+    uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), 0, 0};
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, r[4];
+    draw_philox(counter, key, r);
+    uint64_t bits = ((uint64_t)r[0] << 32 | r[1]) >> 11;
+    return (double)bits * 0x1p-53;
 }
 
 /* The row without NaNs and, with a mask, without what may not come. Masks are mostly all or
@@ -235,20 +245,54 @@ uint32_t sampler_n_top(const struct engine_params *p, uint32_t n_vocab) {
     return n_vocab < BACKEND_MAX_TOP ? n_vocab : BACKEND_MAX_TOP;
 }
 
-struct sample_params sampler_params(const struct engine_params *p, uint64_t seed, uint64_t index) {
-    return (struct sample_params){.seed = seed,
-                                  .index = index,
-                                  .temperature = p->temperature,
-                                  .top_p = p->top_p,
-                                  .min_p = p->min_p,
-                                  .top_k = p->top_k};
+/* How many of the n tokens, in order, top_p keeps. */
+static uint32_t nucleus(const double *weights, uint32_t n, float top_p) {
+    double total = 0, mass = 0;
+    for (uint32_t i = 0; i < n; i++)
+        total += weights[i];
+    for (uint32_t i = 0; i + 1 < n; i++) {
+        mass += weights[i];
+        if (mass >= (double)top_p * total) return i + 1;
+    }
+    return n;
+}
+
+/* The draw from the p->top_k first of top's tokens. */
+static int32_t draw_few(const struct sampler_request *req, const struct sampler_top *top) {
+    const struct engine_params *p = req->params;
+    double weights[BACKEND_MAX_TOP], total = 0, sum = 0;
+    int32_t ids[BACKEND_MAX_TOP];
+    uint32_t n = p->top_k, at;
+    for (uint32_t i = 0; i < n; i++)
+        weights[i] = weight(top->logits[i], top->logits[0], p->temperature);
+    if (p->top_p < 1.0f) n = nucleus(weights, n, p->top_p);
+    for (uint32_t i = 0; i < n; i++) { /* to the order of ids */
+        double w = weights[i] < (double)p->min_p ? 0 : weights[i];
+        for (at = i; at > 0 && ids[at - 1] > top->ids[i]; at--) {
+            ids[at] = ids[at - 1];
+            weights[at] = weights[at - 1];
+        }
+        ids[at] = top->ids[i];
+        weights[at] = w;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        total += weights[i];
+    double target = uniform(req->seed, req->index) * total;
+    int32_t chosen = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (weights[i] <= 0) continue;
+        chosen = ids[i];
+        sum += weights[i];
+        if (sum > target) break;
+    }
+    return chosen;
 }
 
 static int draw_top(const struct sampler_request *req, const struct sampler_top *top,
                     int32_t *token) {
-    const struct sample_params p = sampler_params(req->params, req->seed, req->index);
-    *token = sample_draw(&p, top->ids, top->logits, top->n < SAMPLE_MAX ? top->n : SAMPLE_MAX);
-    return *token < 0 ? ERR_DEVICE : 0;
+    if (!isfinite(top->logits[0])) return ERR_DEVICE;
+    *token = req->params->temperature <= 0.0f ? top->ids[0] : draw_few(req, top);
+    return 0;
 }
 
 /* ---- a draw from the row ---- */
@@ -285,7 +329,7 @@ int sampler_draw(sampler *s, const struct sampler_request *req, int32_t *token) 
         s->weights[i] = w;
         total += w;
     }
-    double target = sample_uniform(req->seed, req->index) * total, sum = 0;
+    double target = uniform(req->seed, req->index) * total, sum = 0;
     int32_t chosen = 0;
     for (uint32_t i = 0; i < s->n_vocab; i++) {
         if (s->weights[i] <= 0) continue;

@@ -18,7 +18,6 @@
 #ifndef INFERD_ENGINE_SAMPLER_H
 #define INFERD_ENGINE_SAMPLER_H
 
-#include "core/base/sample.h"
 #include "core/engine/engine.h"
 
 /* Scratch of one worker. */
@@ -61,9 +60,6 @@ struct sampler_request {
  * (or n_vocab, if that is less), and comes out the same bit for bit as from the row. 0: it needs
  * the row. */
 uint32_t sampler_n_top(const struct engine_params *p, uint32_t n_vocab);
-
-/* Such a draw's parameters, for sample_draw or for a device (backend_sample). */
-struct sample_params sampler_params(const struct engine_params *p, uint64_t seed, uint64_t index);
 
 /* Samples; *token is set when 0 is returned. ERR_DEVICE: no finite logit. */
 int sampler_draw(sampler *s, const struct sampler_request *req, int32_t *token);

@@ -68,7 +68,8 @@ struct cargs_lt_fill {
     uint32_t bf16;
 };
 
-/* lt_probe: counts results in y that are not those of the chain. w has its rows up to a multiple of 16. */
+/* lt_probe: counts results in y that are not those of the chain. w has its rows up to a multiple
+ * of 16. */
 struct cargs_lt_probe {
     const void *w, *x;
     const float *y;
@@ -119,16 +120,6 @@ struct cargs_top {
     uint32_t n_cols, k, n_slices, slice_cols;
 };
 
-/* ---- sample.cu: a warp a row ---- */
-struct sample_params; /* core/base/sample.h */
-struct cargs_sample {
-    const int32_t *ids;  /* (n_rows, k) */
-    const float *values; /* (n_rows, k) */
-    const struct sample_params *params;
-    int32_t *tokens; /* (n_rows) */
-    uint32_t k;
-};
-
 /* ---- linear_attention.cu ---- */
 enum { CUDA_LINEAR_CHUNK_64 = 32, CUDA_LINEAR_CHUNK_128 = 16, CUDA_LINEAR_THREADS = 256 };
 enum cuda_linear_kernel {
@@ -148,6 +139,28 @@ struct cargs_linear_attention {
     uint32_t n_seqs, n_heads, n_slots;
     uint32_t first_task, n_tasks; /* of this pass */
     float scale;
+};
+
+/* ---- sample.cu: a block a row ---- */
+
+/* As struct backend_draw and backend_drawn of core/backend/backend.h have them (sample.c holds
+ * them to that). */
+struct cargs_draw {
+    float temperature, top_p, min_p, repetition, presence, frequency;
+    uint32_t top_k, first_seen, n_seen;
+    uint32_t seed[2], index[2];
+};
+struct cargs_drawn {
+    int32_t token;
+    float logit, log_sum;
+};
+enum { CUDA_SAMPLE_THREADS = 1024, CUDA_SAMPLE_LIST = 4096 };
+struct cargs_sample {
+    float *x;
+    const struct cargs_draw *draws;
+    int32_t *seen; /* (n_seen, 3) */
+    struct cargs_drawn *out;
+    uint32_t n_cols, n_seen;
 };
 
 /* ---- input.cu ---- */

@@ -18,10 +18,9 @@ const void *cuda_kv_copy_kernel(void);
 /* finish.cu */
 const void *cuda_finish_kernel(void);
 
-/* rope.cu, top.cu, sample.cu, linear_attention.cu */
+/* rope.cu, top.cu, linear_attention.cu */
 const void *cuda_rope_store_kernel(void);
 const void *cuda_top_kernel(void);
-const void *cuda_sample_kernel(void);
 const void *cuda_linear_attention_kernel(enum cuda_linear_kernel kernel, uint32_t head_dim);
 
 /* lt_probe.cu */
@@ -66,6 +65,8 @@ const void *cuda_attention_decode_kernel(enum cuda_attention_type type, enum cud
 const void *cuda_attention_combine_kernel(void);
 const void *cuda_attention_prefill_kernel(enum cuda_attention_type type, enum cuda_attention_dims dims);
 const void *cuda_attention_plain_kernel(void);
+/* sample.cu */
+const void *cuda_sample_kernel(void);
 
 #ifdef __cplusplus
 }

@@ -1,46 +1,287 @@
-/* sample.cu - the draw of tokens from the first ones of rows, as sample_draw of core/base/sample.h does
- * it: its lines for weights and sums, but a lane for each weight and for a token's place by id. */
-#include "core/base/sample.h"
+/* sample.cu - draws a token from each row of logits. A block a row; each warp has a run of columns, so
+ * that the order of ids is warp by warp. Weights are whole numbers (core/base/draw.h): their sums have no
+ * order, so nothing here depends on which thread came first.
+ *
+ * Every filter keeps a beginning of the tokens' ranking: together they are one cut. It is found by
+ * bisection over the keys of logits, each step a pass over the row, or, for top_p, over the few
+ * tokens that are heavy enough to be in it. */
+#include "core/base/draw.h"
 #include "shaders/cuda/cargs.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
 
 namespace {
 
-/* A warp a row. */
-CUDA_KERNEL(32) sample(CUDA_ARGS(struct cargs_sample) a) {
-    __shared__ double weights[SAMPLE_MAX], by_id[SAMPLE_MAX];
-    __shared__ int32_t ids[SAMPLE_MAX], sorted[SAMPLE_MAX];
-    pdl_launch();
-    pdl_wait();
-    const uint32_t row = blockIdx.x, lane = threadIdx.x;
-    const struct sample_params p = a.params[row];
-    const float *values = a.values + (uint64_t)row * a.k, first = values[0];
-    uint32_t n = sample_first(&p, a.k);
-    for (uint32_t i = lane; i < n; i += 32) {
-        ids[i] = a.ids[(uint64_t)row * a.k + i];
-        weights[i] = sample_weight(values[i], first, p.temperature);
-    }
-    __syncwarp();
-    if (!sample_is_finite(first) || !(p.temperature > 0)) {
-        if (lane == 0) a.tokens[row] = sample_is_finite(first) ? ids[0] : -1;
-        return;
-    }
-    const double u = sample_uniform(p.seed, p.index);
-    n = sample_nucleus(weights, n, p.top_p);
-    for (uint32_t i = lane; i < n; i += 32) {
-        uint32_t at = 0;
-        for (uint32_t j = 0; j < n; j++)
-            at += ids[j] < ids[i];
-        sorted[at] = ids[i];
-        by_id[at] = weights[i] < (double)p.min_p ? 0.0 : weights[i];
-    }
-    __syncwarp();
-    const uint32_t at = sample_walk(by_id, n, u);
-    if (lane == 0) a.tokens[row] = sorted[at];
+enum { THREADS = CUDA_SAMPLE_THREADS, WARPS = THREADS / 32, LIST = CUDA_SAMPLE_LIST };
+
+struct row {
+    const float *x;
+    uint32_t n, first, end; /* columns; this warp's run of them */
+    float max, temperature;
+};
+
+/* Tokens of a larger key are kept, and those of this key up to this id. */
+struct cut {
+    uint32_t key, id;
+};
+
+struct entry {
+    uint64_t weight;
+    uint32_t key, id;
+};
+
+__device__ uint64_t shuffle_xor(uint64_t v, int lanes) {
+    uint32_t low = __shfl_xor_sync(CUDA_ALL, (uint32_t)v, lanes);
+    uint32_t high = __shfl_xor_sync(CUDA_ALL, (uint32_t)(v >> 32), lanes);
+    return (uint64_t)high << 32 | low;
 }
 
-} // namespace
+__device__ uint64_t warp_total(uint64_t v) {
+    for (int i = 16; i > 0; i /= 2)
+        v += shuffle_xor(v, i);
+    return v;
+}
+
+/* Of all threads, to all threads. each: (WARPS) shared; the caller's next use of it comes behind a
+ * barrier. */
+__device__ uint64_t block_total(uint64_t v, uint64_t *each) {
+    v = warp_total(v);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) each[threadIdx.x / 32] = v;
+    __syncthreads();
+    return warp_total(each[threadIdx.x % 32]);
+}
+
+__device__ double block_sum(double v, uint64_t *each) {
+    double *sums = reinterpret_cast<double *>(each), total = 0;
+    for (int i = 16; i > 0; i /= 2) {
+        union {
+            double d;
+            uint64_t u;
+        } other;
+        other.d = v;
+        other.u = shuffle_xor(other.u, i);
+        v += other.d;
+    }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = v;
+    __syncthreads();
+    for (int i = 0; i < WARPS; i++)
+        total += sums[i];
+    return total;
+}
+
+/* The largest key, and of those the lowest id. */
+__device__ cut block_first(cut best, uint64_t *each) {
+    uint64_t v = (uint64_t)best.key << 32 | (uint32_t)~best.id;
+    for (int i = 16; i > 0; i /= 2) {
+        uint64_t other = shuffle_xor(v, i);
+        v = other > v ? other : v;
+    }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) each[threadIdx.x / 32] = v;
+    __syncthreads();
+    for (int i = 0; i < WARPS; i++)
+        v = each[i] > v ? each[i] : v;
+    return {(uint32_t)(v >> 32), ~(uint32_t)v};
+}
+
+__device__ uint64_t weight_at(const row &r, float logit) {
+    return logit == logit ? draw_weight(logit, r.max, r.temperature) : 0;
+}
+
+__device__ bool keeps(cut c, uint32_t key, uint32_t id) {
+    return key > c.key || (key == c.key && id <= c.id);
+}
+
+/* ---- the cut ---- */
+
+/* How many, or how much weight, come at or before c in rank. by_weight only among list (n). */
+__device__ uint64_t reach(const row &r, cut c, bool by_weight, cut within, const entry *list, uint32_t n,
+                          uint64_t *each) {
+    uint64_t sum = 0;
+    if (list) {
+        for (uint32_t i = threadIdx.x; i < n; i += THREADS)
+            if (keeps(c, list[i].key, list[i].id)) sum += list[i].weight;
+    } else {
+        for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32) {
+            uint32_t key = draw_key(r.x[i]);
+            if (keeps(c, key, i) && keeps(within, key, i)) sum += by_weight ? weight_at(r, r.x[i]) : 1;
+        }
+    }
+    return block_total(sum, each);
+}
+
+/* The first cut, in rank, that reaches want. */
+__device__ cut find_cut(const row &r, uint64_t want, bool by_weight, cut within, const entry *list, uint32_t n,
+                        uint64_t *each) {
+    uint32_t low = 0, high = draw_key(r.max); /* the key is in [low, high] */
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2 + 1;
+        if (reach(r, {middle, UINT32_MAX}, by_weight, within, list, n, each) >= want)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    uint32_t first = 0, last = r.n - 1;
+    while (first < last) {
+        uint32_t middle = first + (last - first) / 2;
+        if (reach(r, {low, middle}, by_weight, within, list, n, each) >= want)
+            last = middle;
+        else
+            first = middle + 1;
+    }
+    return {low, first};
+}
+
+/* Total weight of what c keeps. */
+__device__ uint64_t kept_weight(const row &r, cut c, uint64_t least, uint64_t *each) {
+    uint64_t sum = 0;
+    for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32) {
+        uint64_t w = weight_at(r, r.x[i]);
+        if (w >= least && keeps(c, draw_key(r.x[i]), i)) sum += w;
+    }
+    return block_total(sum, each);
+}
+
+/* What top_p keeps of what `within` keeps. A token lighter than (1 - top_p) * total / n is not in it,
+ * however many they are: usually few are left, and they fit the list. */
+__device__ cut nucleus(const row &r, float top_p, cut within, entry *list, uint64_t *each) {
+    __shared__ uint32_t n_list;
+    uint64_t total = kept_weight(r, within, 0, each), want = draw_part(top_p, total);
+    uint64_t lightest = (uint64_t)((1.0 - (double)top_p) * (double)total / r.n);
+    if (threadIdx.x == 0) n_list = 0;
+    __syncthreads();
+    for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32) {
+        uint64_t w = weight_at(r, r.x[i]);
+        uint32_t key = draw_key(r.x[i]);
+        if (w < lightest || !w || !keeps(within, key, i)) continue;
+        uint32_t at = atomicAdd(&n_list, 1u);
+        if (at < LIST) list[at] = {w, key, i};
+    }
+    __syncthreads();
+    uint32_t n = n_list;
+    return find_cut(r, want, true, within, n <= LIST ? list : nullptr, n, each);
+}
+
+/* ---- the draw ---- */
+
+/* The id at which the weights of what is kept, added in the order of ids, pass target. */
+__device__ void walk(const row &r, cut c, uint64_t least, uint64_t target, uint64_t *each, int32_t *token) {
+    uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    uint64_t sum = 0, before = 0;
+    for (uint32_t i = r.first + lane; i < r.end; i += 32) {
+        uint64_t w = weight_at(r, r.x[i]);
+        if (w >= least && keeps(c, draw_key(r.x[i]), i)) sum += w;
+    }
+    sum = warp_total(sum);
+    __syncthreads();
+    if (lane == 0) each[warp] = sum;
+    __syncthreads();
+    for (uint32_t i = 0; i < warp; i++)
+        before += each[i];
+    if (target < before || target >= before + sum) return; /* another warp's */
+    for (uint32_t base = r.first; base < r.end; base += 32) {
+        uint32_t i = base + lane;
+        uint64_t w = i < r.end ? weight_at(r, r.x[i]) : 0, upto;
+        if (w < least || i >= r.end || !keeps(c, draw_key(r.x[i]), i)) w = 0;
+        upto = w;
+        for (int step = 1; step < 32; step *= 2) {
+            uint32_t low = __shfl_up_sync(CUDA_ALL, (uint32_t)upto, step);
+            uint32_t high = __shfl_up_sync(CUDA_ALL, (uint32_t)(upto >> 32), step);
+            if (lane >= (uint32_t)step) upto += (uint64_t)high << 32 | low;
+        }
+        uint32_t passed = __ballot_sync(CUDA_ALL, before + upto > target);
+        if (passed) {
+            if (lane == 0) *token = (int32_t)(base + __ffs(passed) - 1);
+            return;
+        }
+        uint32_t low = __shfl_sync(CUDA_ALL, (uint32_t)upto, 31);
+        uint32_t high = __shfl_sync(CUDA_ALL, (uint32_t)(upto >> 32), 31);
+        before += (uint64_t)high << 32 | low;
+    }
+}
+
+__device__ int32_t draw(const row &r, const cargs_draw &d, uint64_t *each) {
+    CUDA_SHARED(entry, list);
+    __shared__ int32_t token;
+    cut c = {0, UINT32_MAX};
+    if (d.top_k && d.top_k < r.n) c = find_cut(r, d.top_k, false, c, nullptr, 0, each);
+    if (d.top_p < 1.0f) c = nucleus(r, d.top_p, c, list, each);
+    uint64_t least = d.min_p > 0 ? (uint64_t)ceil((double)d.min_p * (double)(UINT64_C(1) << DRAW_ONE_BITS)) : 1;
+    if (!least) least = 1;
+    uint64_t total = kept_weight(r, c, least, each);
+    walk(r, c, least, draw_target(d.seed, d.index, total), each, &token);
+    __syncthreads();
+    return token;
+}
+
+/* Largest key of the row as it is now. */
+__device__ cut best_of(const row &r, uint64_t *each) {
+    cut best = {0, UINT32_MAX};
+    for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32) {
+        uint32_t key = draw_key(r.x[i]);
+        if (key > best.key) best = {key, i};
+    }
+    return block_first(best, each);
+}
+
+/* Each seen token's logit, which is kept in the entry's third word. */
+__device__ void penalise(float *x, uint32_t n_cols, const cargs_draw &d, int32_t *seen) {
+    for (uint32_t i = threadIdx.x; i < d.n_seen; i += THREADS) {
+        int32_t *s = seen + 3 * (uint64_t)(d.first_seen + i);
+        if ((uint32_t)s[0] >= n_cols) continue;
+        float v = x[s[0]];
+        s[2] = __float_as_int(v);
+        if (d.repetition != 1.0f) v = v > 0 ? v / d.repetition : v * d.repetition;
+        if (s[1]) v -= fmaf(d.frequency, (float)s[1], d.presence);
+        x[s[0]] = v;
+    }
+}
+
+__device__ void forgive(float *x, uint32_t n_cols, const cargs_draw &d, const int32_t *seen) {
+    for (uint32_t i = threadIdx.x; i < d.n_seen; i += THREADS) {
+        const int32_t *s = seen + 3 * (uint64_t)(d.first_seen + i);
+        if ((uint32_t)s[0] < n_cols) x[s[0]] = __int_as_float(s[2]);
+    }
+}
+
+CUDA_KERNEL(CUDA_SAMPLE_THREADS) sample(CUDA_ARGS(struct cargs_sample) a) {
+    __shared__ uint64_t each[WARPS];
+    pdl_launch();
+    pdl_wait();
+    const cargs_draw d = a.draws[blockIdx.x];
+    float *x = a.x + (uint64_t)blockIdx.x * a.n_cols;
+    uint32_t run = ((a.n_cols + WARPS - 1) / WARPS + 31) / 32 * 32, first = threadIdx.x / 32 * run;
+    row r = {x, a.n_cols, first < a.n_cols ? first : a.n_cols, first + run < a.n_cols ? first + run : a.n_cols, 0,
+             d.temperature};
+    cargs_drawn drawn = {-1, 0, 0};
+    cut best = best_of(r, each);
+    r.max = best.id < r.n ? x[best.id] : -INFINITY;
+    if (d.temperature >= 0 && r.max > -INFINITY && r.max < INFINITY) { /* alike in all threads */
+        double sum = 0;
+        for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32)
+            if (x[i] == x[i]) sum += (double)expf(x[i] - r.max);
+        sum = block_sum(sum, each);
+        drawn.log_sum = (float)((double)r.max + log(sum));
+        bool penalties = d.n_seen && d.first_seen <= a.n_seen && d.n_seen <= a.n_seen - d.first_seen;
+        if (penalties) {
+            penalise(x, a.n_cols, d, a.seen);
+            __syncthreads();
+            best = best_of(r, each);
+            r.max = x[best.id];
+        }
+        if (r.max > -INFINITY && r.max < INFINITY)
+            drawn.token = d.temperature > 0 ? draw(r, d, each) : (int32_t)best.id;
+        __syncthreads();
+        if (penalties) forgive(x, a.n_cols, d, a.seen);
+        __syncthreads();
+        if (drawn.token >= 0) drawn.logit = x[drawn.token];
+    }
+    if (threadIdx.x == 0) a.out[blockIdx.x] = drawn;
+}
+
+}
 
 const void *cuda_sample_kernel(void) {
     return (const void *)sample;

@@ -1,6 +1,7 @@
 /* test_sampler.c - the sampler against a naive float64 implementation (full sort), known answers of
  * the generator, distribution of draws. */
 #include "core/base/top.h"
+#include "core/base/draw.h"
 #include "core/engine/sampler.h"
 
 #include "check.h"
@@ -95,7 +96,7 @@ static void ref_probs(const float *logits, uint32_t n, const struct engine_param
 static int32_t ref_draw(const double *probs, uint32_t n, uint64_t seed, uint64_t index) {
     uint32_t c[4] = {(uint32_t)index, (uint32_t)(index >> 32), 0, 0}, r[4];
     uint32_t k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    sample_philox(c, k, r);
+    draw_philox(c, k, r);
     double u = (double)(((uint64_t)r[0] << 32 | r[1]) >> 11) / 9007199254740992.0, sum = 0;
     int32_t last = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -124,7 +125,7 @@ static void philox_known_answers(void) {
     };
     for (size_t i = 0; i < sizeof kat / sizeof kat[0]; i++) {
         uint32_t out[4];
-        sample_philox(kat[i].c, kat[i].k, out);
+        draw_philox(kat[i].c, kat[i].k, out);
         CHECK(memcmp(out, kat[i].want, sizeof out) == 0);
     }
 }

@@ -129,7 +129,6 @@ static const struct backend_vtable vtable = {
     .norm = cpu_norm,
     .gather = cpu_gather,
     .top = cpu_top,
-    .sample = cpu_sample,
     .linear_attention = cpu_linear_attention,
     .kv_copy = cpu_kv_copy,
     .join = cpu_group_join,

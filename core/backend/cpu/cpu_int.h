@@ -31,7 +31,6 @@ enum cpu_kernel {
     CPU_SOFTCAP,
     CPU_GATHER,
     CPU_TOP,
-    CPU_SAMPLE,
     CPU_KV_COPY,
     CPU_LINEAR_ATTENTION,
     CPU_MOE_ROUTE,
@@ -190,7 +189,6 @@ int cpu_paged_attention(backend *be, const struct op_paged_attention *a);
 int cpu_linear_attention(backend *be, const struct op_linear_attention *a);
 int cpu_gather(backend *be, const struct op_gather *a);
 int cpu_top(backend *be, const struct op_top *a);
-int cpu_sample(backend *be, const struct op_sample *a);
 int cpu_norm(backend *be, const struct op_norm *a);
 int cpu_all_reduce(backend *be, const struct op_all_reduce *a);
 int cpu_all_gather(backend *be, const struct op_all_gather *a);

@@ -83,7 +83,6 @@ const struct cpu_isa cpu_isa_generic = {
                      [CPU_SOFTCAP] = "softcap_generic",
                      [CPU_GATHER] = "gather_generic",
                      [CPU_TOP] = "top_generic",
-                     [CPU_SAMPLE] = "sample_generic",
                      [CPU_KV_COPY] = "kv_copy_generic",
                      [CPU_LINEAR_ATTENTION] = "linear_attention_generic",
                      [CPU_MOE_ROUTE] = "moe_route_generic",

@@ -1,7 +1,6 @@
-/* rows.c - launches the ops that work row by row: embed, gather, top, sample. A few rows run on
+/* rows.c - launches the ops that work row by row: embed, gather, top. A few rows run on
  * the caller's thread: waking others costs more. */
 #include "core/backend/cpu/cpu_int.h"
-#include "core/base/sample.h"
 #include "core/base/top.h"
 
 #include <string.h>
@@ -105,24 +104,5 @@ int cpu_top(backend *be, const struct op_top *a) {
     struct row_run run = {.op = a, .n_rows = a->n_rows, .c = c, .row = top_row};
     run_rows(&run, a->n_cols);
     cpu_count(c, &cpu_isa_generic, CPU_TOP);
-    return 0;
-}
-
-/* ---- sample ---- */
-
-static void sample_row(const struct row_run *r, uint32_t row, int thread) {
-    const struct op_sample *a = r->op;
-    (void)thread;
-    ((int32_t *)a->tokens->host)[row] =
-        sample_draw((const struct sample_params *)a->params->host + row,
-                    (const int32_t *)a->ids->host + (uint64_t)row * a->k,
-                    (const float *)a->values->host + (uint64_t)row * a->k, a->k);
-}
-
-int cpu_sample(backend *be, const struct op_sample *a) {
-    struct cpu_backend *c = cpu_of(be);
-    struct row_run run = {.op = a, .n_rows = a->n_rows, .c = c, .row = sample_row};
-    run_rows(&run, a->k);
-    cpu_count(c, &cpu_isa_generic, CPU_SAMPLE);
     return 0;
 }

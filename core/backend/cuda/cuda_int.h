@@ -121,6 +121,7 @@ struct cuda_backend {
     bool capturing;
     struct cuda_tally captured[BACKEND_MAX_KERNELS]; /* of the capture under way, by kernel */
     const void *functions[BACKEND_MAX_KERNELS];      /* kernel i's, for cuda_launch */
+    uint32_t allowed_shared[BACKEND_MAX_KERNELS];    /* bytes, of functions[i] */
     struct cuda_lt *lt;                              /* lt.c; NULL: there is no cuBLASLt */
     err failed;                                      /* code 0: healthy */
     char isa[96];                                    /* "NVIDIA H200 (sm_90)" */
@@ -224,7 +225,7 @@ int cuda_gather(backend *be, const struct op_gather *a); /* rows.c */
 int cuda_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs);
 int cuda_norm(backend *be, const struct op_norm *a);                       /* input.c */
 int cuda_top(backend *be, const struct op_top *a);                         /* top.c */
-int cuda_sample(backend *be, const struct op_sample *a);                    /* top.c */
+int cuda_sample(backend *be, const struct op_sample *a);                   /* sample.c */
 int cuda_linear(backend *be, const struct op_linear *a);                   /* linear.c */
 int cuda_rope_store(backend *be, const struct op_rope_store *a);           /* rope_store.c */
 int cuda_paged_attention(backend *be, const struct op_paged_attention *a); /* attention.c */

@@ -12,6 +12,8 @@
 #include "tests/cuda/standin/cudasim.h"
 #endif
 
+enum { DEFAULT_SHARED = 40 << 10 }; /* 48 KiB less what a kernel may declare */
+
 static int refuse(const struct cuda_backend *c, err *e) {
     if (e) *e = c->failed;
     return c->failed.code;
@@ -25,19 +27,19 @@ static uint32_t counter_of(struct cuda_backend *c, const struct cuda_launch *l) 
     while (i < n && c->functions[i] != l->kernel)
         i++;
     if (i < n || n == BACKEND_MAX_KERNELS) return i < n ? i : n - 1;
-    if (l->threads) {
-        /* More shared memory than the default has to be asked for, once a kernel. Its static one
-         * counts too. */
-        struct cudaFuncAttributes has = {0};
-        cudaFuncGetAttributes(&has, l->kernel);
-        cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)(c->features.shared - has.sharedSizeBytes));
-        cudaGetLastError();
-    }
     c->functions[n] = l->kernel;
     c->base.kernel_names[n] = l->name;
     c->base.n_kernels = n + 1;
     return n;
+}
+
+/* More shared memory than the default has to be asked for. */
+static cudaError_t allow_shared(struct cuda_backend *c, uint32_t kernel,
+                                const struct cuda_launch *l) {
+    if (l->shared <= DEFAULT_SHARED || l->shared <= c->allowed_shared[kernel]) return cudaSuccess;
+    c->allowed_shared[kernel] = l->shared;
+    return cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                (int)l->shared);
 }
 
 static void count(struct cuda_backend *c, uint32_t kernel, uint64_t n, uint64_t read,
@@ -83,7 +85,8 @@ int cuda_launch(struct cuda_backend *c, const struct cuda_launch *l) {
 #ifdef INFERD_CUDA_STANDIN
     cudasim_next_args_bytes(l->args_bytes);
 #endif
-    cudaError_t rc = cudaLaunchKernelExC(&config, l->kernel, args);
+    cudaError_t rc = allow_shared(c, kernel, l);
+    if (!rc) rc = cudaLaunchKernelExC(&config, l->kernel, args);
     if (rc) return cuda_fail(c, l->name, rc);
     tally(c, kernel, l);
     return 0;

@@ -1,8 +1,6 @@
-/* top.c - launches of the selection of a row's largest logits, and of the draw from them. Owns
- * nothing. */
+/* top.c - launches of the selection of a row's largest logits. Owns nothing. */
 #include "core/backend/cuda/cuda_int.h"
 
-#include "core/base/sample.h"
 #include "shaders/cuda/kernels.h"
 
 enum {
@@ -11,7 +9,6 @@ enum {
 };
 
 _Static_assert((int)CUDA_TOP_MAX == (int)BACKEND_MAX_TOP, "lists hold every k");
-_Static_assert((int)SAMPLE_MAX == (int)BACKEND_MAX_TOP, "draws take every k");
 
 static uint32_t pass_rows(uint32_t n_rows) {
     return n_rows < PASS_ROWS ? n_rows : PASS_ROWS;
@@ -58,24 +55,4 @@ int cuda_top(backend *be, const struct op_top *a) {
                             });
     }
     return rc;
-}
-
-int cuda_sample(backend *be, const struct op_sample *a) {
-    const struct cargs_sample args = {.ids = cuda_at(a->ids),
-                                      .values = cuda_at(a->values),
-                                      .params = cuda_at(a->params),
-                                      .tokens = cuda_at(a->tokens),
-                                      .k = a->k};
-    const uint64_t candidate = sizeof(int32_t) + sizeof(float);
-    const struct cuda_launch launch = {
-        .kernel = cuda_sample_kernel(),
-        .name = "sample",
-        .args = &args,
-        .args_bytes = sizeof args,
-        .grid = {a->n_rows, 1, 1},
-        .threads = 32,
-        .read = a->n_rows * (a->k * candidate + sizeof(struct sample_params)),
-        .written = a->n_rows * sizeof(int32_t),
-    };
-    return cuda_launch(cuda_of(be), &launch);
 }
