@@ -36,6 +36,13 @@ static const struct config_key keys[] = {
      "higher), by the module libinferd-cuda.so. auto: metal or cuda where this build and this "
      "machine\n"
      "have it, otherwise cpu."},
+    {"device", CONFIG_NUMBER, AT(device), "0", 0, 63, NULL, "",
+     "Which NVIDIA GPU, where there are several: its number as nvidia-smi has it."},
+    {"gpu-memory-utilization", CONFIG_PART, AT(gpu_memory_utilization), "0", 100, 1000, NULL, "",
+     "Part of an NVIDIA GPU's memory that each model of this process may hold at most: weights, "
+     "KV\n"
+     "cache and what steps need. 0: 0.9. A model that does not fit is refused at start, with the\n"
+     "numbers."},
     {"isa", CONFIG_TEXT, AT(isa), "", 0, 0, NULL, "",
      "Instruction set of the CPU's kernels (generic, avx2, ...). Empty: the best one here. With\n"
      "backend = auto it chooses the CPU; another backend refuses it."},
@@ -57,8 +64,9 @@ static const struct config_key keys[] = {
      "tokens",
      "Size of the KV cache, shared by all requests of a model; its memory is taken at start.\n"
      "0: room for 8 full contexts, at least 65536 tokens, within 8 GiB and a quarter of the\n"
-     "available memory, or half of what a GPU should hold beside the weights; the log says the\n"
-     "size."},
+     "available memory, or half of what the GPU of a Mac should hold beside the weights. On an\n"
+     "NVIDIA GPU: what gpu-memory-utilization leaves beside weights and step buffers, up to\n"
+     "max-sequences full contexts. The log says the size."},
     {"kv-cache-type", CONFIG_CHOICE, AT(kv_cache_type), "f16", 0, 0, "f16|bf16|q8_0|f32", "",
      "Number format of the KV cache. q8_0 takes about half of f16's memory and is less exact; the\n"
      "model's heads must have a multiple of 32 dimensions then."},
@@ -209,6 +217,27 @@ static int set_number(struct config *c, const struct config_key *key, const char
     return 0;
 }
 
+/* "0", "1" or "0.85": digits with one point among them. */
+static int set_part(struct config *c, const struct config_key *key, const char *value, err *e) {
+    double part = 0, unit = 1;
+    const char *s = value;
+    for (; *s >= '0' && *s <= '9'; s++)
+        part = 10 * part + (*s - '0');
+    bool number = s > value;
+    if (*s == '.')
+        for (s++; *s >= '0' && *s <= '9'; s++)
+            part += (unit /= 10) * (*s - '0');
+    if (!number || *s)
+        return err_set_param(e, ERR_INVALID, key->name, "%s: \"%.64s\" is not a decimal fraction",
+                             key->name, value);
+    double min = (double)key->min / 1000, max = (double)key->max / 1000;
+    if (part != 0 && !(part >= min && part <= max))
+        return err_set_param(e, ERR_INVALID, key->name, "%s: %g is out of bounds (%g to %g, or 0)",
+                             key->name, part, min, max);
+    *(double *)((char *)c + key->offset) = part;
+    return 0;
+}
+
 static int set_switch(struct config *c, const struct config_key *key, const char *value, err *e) {
     bool on = strcmp(value, "on") == 0;
     if (!on && strcmp(value, "off") != 0)
@@ -233,6 +262,8 @@ int config_set(struct config *c, const char *name, const char *value, err *e) {
     case CONFIG_NUMBER:
     case CONFIG_BYTES:
         return set_number(c, key, value, e);
+    case CONFIG_PART:
+        return set_part(c, key, value, e);
     case CONFIG_SWITCH:
         return set_switch(c, key, value, e);
     case CONFIG_TEXT:
@@ -332,6 +363,9 @@ void config_add_bounds(str *out, const struct config_key *key) {
         break;
     case CONFIG_TEXT:
         str_add(out, "text");
+        break;
+    case CONFIG_PART:
+        str_addf(out, "0, or %g to %g", (double)key->min / 1000, (double)key->max / 1000);
         break;
     case CONFIG_NUMBER:
     case CONFIG_BYTES:

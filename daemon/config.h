@@ -17,6 +17,7 @@ enum config_kind {
     CONFIG_CHOICE, /* char *, one of choices */
     CONFIG_NUMBER, /* uint64_t within min..max */
     CONFIG_BYTES,  /* as CONFIG_NUMBER with K/M/G */
+    CONFIG_PART,   /* double, 0 (not set) or a decimal fraction within min..max thousandths */
     CONFIG_SWITCH  /* bool, on or off */
 };
 
@@ -40,7 +41,8 @@ struct config {
         prefill_chunk, max_sequences, max_queue, stream_events, grammar_cache_bytes, http_threads,
         max_connections, max_body_bytes, max_header_bytes, idle_timeout_s, keepalive_ms,
         resume_timeout_s, resume_streams, resume_buffer_bytes, responses_ttl_s, responses_max_bytes,
-        shutdown_deadline_s, hf_stall_s, hf_retries;
+        shutdown_deadline_s, hf_stall_s, hf_retries, device;
+    double gpu_memory_utilization;
     bool prefix_cache;
 };
 

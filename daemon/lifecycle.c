@@ -157,6 +157,7 @@ static int load_model(struct server *s, struct served *m, err *e) {
     err why;
     log_info("loading %s from %s", m->model.id, m->model.path);
     loader_engine_config(s->config, m->model.path, &config);
+    config.n_later = (uint32_t)(s->models + s->n_models - m) - 1;
     int rc = engine_open(&config, &m->engine, e);
     if (rc) {
         err_prefix(e, "model %s: ", m->model.id);

@@ -138,6 +138,8 @@ void loader_engine_config(const struct config *c, const char *path, struct engin
         .activation_bits = strcmp(c->activation_bits, "16") == 0 ? 16 : 8,
         .n_threads = (int)c->threads,
         .n_ranks = (uint32_t)c->tensor_parallel,
+        .device = (uint32_t)c->device,
+        .memory_fraction = c->gpu_memory_utilization,
         .kv_cache_tokens = c->kv_cache_tokens,
         .kv_type = kv_type_of(c->kv_cache_type),
         .block_tokens = strcmp(c->block_tokens, "32") == 0 ? 32 : 16,

@@ -234,6 +234,17 @@ uint64_t backend_weight_bytes(const backend_weight *w) {
     return w->bytes;
 }
 
+int backend_weight_size(const backend *be, const struct backend_weight_desc *desc, uint64_t *bytes,
+                        err *e) {
+    *bytes = 0;
+    if (qtype_find(desc->type) && be->vt->weight_size) return be->vt->weight_size(desc, bytes, e);
+    if (qtype_bytes(desc->type, desc->n_out, desc->n_in, bytes) &&
+        mem_mul(*bytes, desc->n_experts ? desc->n_experts : 1, bytes))
+        return 0;
+    return err_set_param(e, ERR_UNSUPPORTED, desc->name, "tensor %s: %s has no size", desc->name,
+                         qtype_name(desc->type));
+}
+
 void backend_weight_free(backend_weight *w) {
     if (w) w->be->vt->weight_free(w);
 }
@@ -573,4 +584,8 @@ uint64_t backend_memory_limit(const backend *be) {
 int backend_copy_bandwidth(backend *be, double *bytes_per_s, err *e) {
     *bytes_per_s = 0;
     return be->vt->copy_bandwidth ? be->vt->copy_bandwidth(be, bytes_per_s, e) : 0;
+}
+
+uint64_t backend_memory_free(const backend *be) {
+    return be->vt->memory_free ? be->vt->memory_free(be) : 0;
 }

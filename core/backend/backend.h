@@ -37,6 +37,10 @@ struct backend_config {
     /* Devices of this kind that one model is spread over (0 is 1, at most BACKEND_MAX_RANKS): a
      * group. backend_open sets rank for each of them. */
     uint32_t n_ranks, rank;
+    uint32_t device; /* cuda: number of the GPU, of a group the first one's */
+    /* Of a device with memory of its own the part that this process should hold at most, 0..1; 0:
+     * the device's default. Others do not look at it. */
+    double memory_fraction;
     /* CPU: of the input of products with quantized weights: 8 (0 is 8) or 16. Metal keeps f32, CUDA
      * rounds it to f16 (bf16 for BF16 weights). */
     int activation_bits;
@@ -119,6 +123,10 @@ struct backend_weight_desc {
 int backend_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
                        err *e);
 uint64_t backend_weight_bytes(const backend_weight *w); /* of device memory beside data */
+/* What backend_weight_new takes for it on a device with memory of its own; data is not looked at.
+ * ERR_UNSUPPORTED: it would be refused. */
+int backend_weight_size(const backend *be, const struct backend_weight_desc *desc, uint64_t *bytes,
+                        err *e);
 void backend_weight_free(backend_weight *w);
 
 /* Waits for everything enqueued. 0 or ERR_DEVICE. */
@@ -425,6 +433,9 @@ uint64_t backend_allocated_bytes(const backend *be);
 /* Bytes that the device should hold for this process at most, weights read in place among them; 0:
  * no limit of its own (cpu). */
 uint64_t backend_memory_limit(const backend *be);
+/* Bytes that nobody holds now on a device with memory of its own, less what its driver takes while
+ * it computes (at least 1); 0: its memory is the host's. */
+uint64_t backend_memory_free(const backend *be);
 /* Measures how fast the device copies its own memory: bytes read and written a second, the median
  * of a few copies that no cache holds. 0: this device has no such measure. ERR_NOMEM, ERR_DEVICE.
  */

@@ -35,6 +35,9 @@ struct backend_vtable {
     void (*drop_recorded)(backend *be);
     uint64_t (*allocated_bytes)(const backend *be);
     uint64_t (*memory_limit)(const backend *be);
+    uint64_t (*memory_free)(const backend *be);
+    int (*weight_size)(const struct backend_weight_desc *desc, uint64_t *bytes,
+                       err *e); /* NULL: as in the file */
     int (*copy_bandwidth)(backend *be, double *bytes_per_s, err *e);
     bool (*kv_fits)(const struct backend_kv *kv);
     /* Makes a group of n backends that were opened as its ranks; NULL: there are no groups. part

@@ -71,6 +71,16 @@ static void log_sizes(const engine *en, const struct kv_config *kc, const char *
              en->config.max_batch_tokens, en->config.max_sequences, en->config.max_queue);
 }
 
+/* Of a GPU that has its own. */
+static void log_memory(const engine *en, const struct model_memory *m) {
+    uint64_t held = backend_allocated_bytes(en->be), limit = backend_memory_limit(en->be);
+    if (!m->weights) return;
+    log_info("engine: %.1f MiB of weights and %.1f MiB of step buffers on the GPU, %.1f MiB with "
+             "all else; at most %.1f MiB (gpu-memory-utilization), %.1f MiB are free",
+             (double)m->weights / (1 << 20), (double)m->steps / (1 << 20), (double)held / (1 << 20),
+             (double)limit / (1 << 20), (double)backend_memory_free(en->be) / (1 << 20));
+}
+
 static int open_cache(engine *en, const struct kv_config *kc, err *e) {
     int rc = kv_open(kc, &en->cache, e);
     if (rc == ERR_NOMEM)
@@ -81,6 +91,24 @@ static int open_cache(engine *en, const struct kv_config *kc, err *e) {
             (unsigned long long)kc->n_blocks * kc->block_tokens,
             (unsigned long long)(kv_block_bytes(kc) * kc->n_blocks * engine_n_ranks(en) >> 20));
     return rc;
+}
+
+/* What the model will take of a GPU that has memory of its own: whether it fits is answered before
+ * anything is taken. */
+static int measure_model(engine *en, const struct engine_config *config,
+                         const struct model_limits *limits, struct model_memory *out, err *e) {
+    struct model_limits most = *limits;
+    *out = (struct model_memory){0, 0};
+    if (backend_memory_free(en->be)) {
+        most.table_stride = engine_context_wanted(config, &en->hp) / config->block_tokens + 1;
+        return model_memory_find(config->model_path, en->be, &most, out, e);
+    }
+    if (config->memory_fraction <= 0) return 0;
+    return err_set_param(
+        e, ERR_INVALID, "gpu-memory-utilization",
+        "gpu-memory-utilization is of a GPU with memory of its own: backend %s has "
+        "none; leave it out",
+        backend_name(en->be));
 }
 
 /* Model, cache, scheduler, in the order that engine_close undoes. */
@@ -99,6 +127,8 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
         .activation_bits = config->activation_bits,
         .max_rows = config->max_batch_tokens,
         .n_ranks = config->n_ranks,
+        .device = config->device,
+        .memory_fraction = config->memory_fraction,
     };
     struct model_limits limits = {
         .max_rows = config->max_batch_tokens,
@@ -113,6 +143,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
                      (int)tokenizer_n_vocab(en->tok), en->hp.n_vocab);
     if (!rc) rc = find_eog(en, e);
     if (!rc) rc = backend_open(&bc, &en->be, e);
+    if (!rc) rc = measure_model(en, config, &limits, &size.memory, e);
     if (!rc) rc = engine_size(config, &en->hp, en->be, &size, e);
     if (!rc) {
         kc->be = en->be;
@@ -123,7 +154,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
     if (!rc) rc = model_open(config->model_path, en->be, &limits, &en->mdl, e);
     if (!rc) rc = open_sched(en, e);
     if (!rc) rc = open_scratch(en, &limits, e);
-    if (!rc) log_sizes(en, kc, size.reason), log_unused(en);
+    if (!rc) log_sizes(en, kc, size.reason), log_memory(en, &size.memory), log_unused(en);
     return rc;
 }
 

@@ -33,11 +33,16 @@ struct engine_step;
 
 struct engine_config {
     const char *model_path;
-    const char *backend;       /* "cpu", "metal", "auto": backend.h */
-    const char *isa;           /* "" = best */
-    int n_threads;             /* <= 0: one for each physical core; shared by the ranks */
-    uint32_t n_ranks;          /* devices that the model is spread over; 0 is 1 */
-    int activation_bits;       /* 8 (0 is 8) or 16: backend.h */
+    const char *backend; /* "cpu", "metal", "auto": backend.h */
+    const char *isa;     /* "" = best */
+    int n_threads;       /* <= 0: one for each physical core; shared by the ranks */
+    uint32_t n_ranks;    /* devices that the model is spread over; 0 is 1 */
+    int activation_bits; /* 8 (0 is 8) or 16: backend.h */
+    uint32_t device;     /* number of the GPU: backend.h */
+    /* Part of a GPU's own memory that this engine's backend should hold at most, 0.1 to 1; 0: as
+     * the backend has it. A backend without such memory refuses anything else. */
+    double memory_fraction;
+    uint32_t n_later; /* engines that are still to be opened on the same GPU: see sizing.c */
     uint64_t kv_cache_tokens;  /* 0: by itself (size and reason are logged) */
     int kv_type;               /* QTYPE_F32, F16, BF16 or Q8_0 */
     uint32_t block_tokens;     /* 16 or 32 */

@@ -241,10 +241,14 @@ int engine_config_check(const struct engine_config *config, err *e);
 struct engine_size {
     struct kv_config kc; /* but be; of each rank */
     uint32_t context_length;
-    const char *reason; /* what decided the cache's size; static */
+    const char *reason;         /* what decided the cache's size; static */
+    struct model_memory memory; /* of a GPU that has its own; else zeros */
 };
+/* Tokens of the longest sequence that the configuration asks for; the cache may hold less. */
+uint32_t engine_context_wanted(const struct engine_config *config, const struct model_hparams *hp);
 /* Sizes of a checked configuration for the model on be, before anything of either is loaded.
- * ERR_INVALID with param = the configuration key; ERR_NOMEM: weights or cache do not fit. */
+ * out->memory is set: what the model will take, or zeros. ERR_INVALID with param = the
+ * configuration key; ERR_NOMEM: weights or cache do not fit. */
 int engine_size(const struct engine_config *config, const struct model_hparams *hp, backend *be,
                 struct engine_size *out, err *e);
 

@@ -15,7 +15,9 @@
 /* A cache that sizes itself holds AUTO_CONTEXTS full contexts or AUTO_TOKENS, what is more, within
  * AUTO_BYTES and a quarter of the memory that is available, or half of what a device should hold
  * beside the weights: enough for a daemon that starts fast and leaves the machine to others; who
- * wants more says so. */
+ * wants more says so. A GPU with memory of its own is there to be used: the cache takes what its
+ * limit leaves beside weights and step buffers, up to max-sequences full contexts; with models that
+ * are still to be opened there it takes one part of as many as there are models left. */
 enum { AUTO_CONTEXTS = 8, AUTO_TOKENS = 65536 };
 #define AUTO_BYTES (UINT64_C(8) << 30)
 
@@ -96,16 +98,60 @@ struct memory {
     uint64_t share;     /* a cache that sizes itself takes one part in so many */
     const char *why;    /* that share, in words */
     const char *whose;
+    bool own; /* a GPU's own */
 };
 
-/* Of the ranks of a group together, as everything here is. */
-static int find_memory(const struct model_hparams *hp, backend *be, struct memory *out, err *e) {
+static unsigned long long mib(uint64_t bytes) {
+    return (unsigned long long)(bytes >> 20);
+}
+
+/* What can be taken now of a GPU's own memory, of a group on the rank that has least. */
+static uint64_t own_memory_left(backend *be, uint64_t *limit, uint64_t *used, uint64_t *unused) {
+    uint64_t least = UINT64_MAX;
+    for (uint32_t r = 0; r < backend_n_ranks(be); r++) {
+        const backend *one = backend_peer(be, r);
+        uint64_t l = backend_memory_limit(one), u = backend_allocated_bytes(one);
+        uint64_t f = backend_memory_free(one), left = l > u ? l - u : 0;
+        if (f < left) left = f;
+        if (left >= least) continue;
+        least = left, *limit = l, *used = u, *unused = f;
+    }
+    return least;
+}
+
+static int find_own_memory(const struct engine_config *c, backend *be,
+                           const struct model_memory *need, struct memory *out, err *e) {
+    uint64_t limit = 0, used = 0, unused = 0, all;
+    uint64_t left = own_memory_left(be, &limit, &used, &unused);
+    bool by_limit = limit - used <= unused;
+    if (!mem_add(need->weights, need->steps, &all)) all = UINT64_MAX;
+    if (left <= all)
+        return err_set_param(
+            e, ERR_NOMEM, "backend",
+            "the model needs %llu MiB of the GPU's memory for weights and %llu MiB for its steps, "
+            "and some for the KV cache; backend %s may hold %llu MiB, holds %llu MiB, and %llu MiB "
+            "are free there now: choose a smaller model, fewer max-batch-tokens or max-sequences%s",
+            mib(need->weights), mib(need->steps), backend_name(be), mib(limit), mib(used),
+            mib(unused),
+            by_limit ? ", or a higher gpu-memory-utilization" : ", or end what else is there");
+    *out = (struct memory){left - all, 1 + (uint64_t)c->n_later,
+                           by_limit ? "what gpu-memory-utilization leaves beside the model"
+                                    : "what is free on the GPU beside the model",
+                           "the GPU's memory", true};
+    return 0;
+}
+
+/* Of the ranks of a group together, but a GPU's own: of the one that has least. */
+static int find_memory(const struct engine_config *c, const struct model_hparams *hp, backend *be,
+                       const struct model_memory *need, struct memory *out, err *e) {
     uint64_t limit = 0, used = 0;
     for (uint32_t r = 0; r < backend_n_ranks(be); r++) {
         limit += backend_memory_limit(backend_peer(be, r));
         used += backend_allocated_bytes(backend_peer(be, r));
     }
-    *out = (struct memory){available_beside(hp), 4, "a quarter of the available memory", "memory"};
+    *out = (struct memory){available_beside(hp), 4, "a quarter of the available memory", "memory",
+                           false};
+    if (backend_memory_free(be)) return find_own_memory(c, be, need, out, e);
     if (!limit) return 0;
     uint64_t left = limit > used ? limit - used : 0;
     if (left <= hp->weight_bytes)
@@ -116,7 +162,8 @@ static int find_memory(const struct model_hparams *hp, backend *be, struct memor
                              (unsigned long long)(hp->weight_bytes >> 20), backend_name(be),
                              (unsigned long long)(limit >> 20), (unsigned long long)(used >> 20));
     *out = (struct memory){left - hp->weight_bytes, 2,
-                           "half of the device's memory beside the weights", "the device's memory"};
+                           "half of the device's memory beside the weights", "the device's memory",
+                           false};
     return 0;
 }
 
@@ -130,7 +177,12 @@ static uint64_t lower(uint64_t value, uint64_t limit, const char *why, const cha
 static uint64_t auto_blocks(const struct engine_config *c, const struct memory *m, uint32_t context,
                             uint64_t block_bytes, const char **reason) {
     uint64_t per_seq = ((uint64_t)context + c->block_tokens - 1) / c->block_tokens;
-    uint64_t blocks = AUTO_TOKENS / c->block_tokens;
+    uint64_t blocks = AUTO_TOKENS / c->block_tokens, most = m->available / m->share / block_bytes;
+    if (m->own) {
+        *reason = "max-sequences full contexts";
+        blocks = lower(per_seq * c->max_sequences, most, m->why, reason);
+        return lower(blocks, INT32_MAX / c->block_tokens, "2^31 tokens", reason);
+    }
     *reason = "64k tokens";
     if (blocks < AUTO_CONTEXTS * per_seq) {
         blocks = AUTO_CONTEXTS * per_seq;
@@ -138,7 +190,7 @@ static uint64_t auto_blocks(const struct engine_config *c, const struct memory *
     }
     blocks = lower(blocks, per_seq * c->max_sequences, "max-sequences full contexts", reason);
     blocks = lower(blocks, AUTO_BYTES / block_bytes, "at most 8 GiB", reason);
-    return lower(blocks, m->available / m->share / block_bytes, m->why, reason);
+    return lower(blocks, most, m->why, reason);
 }
 
 /* Better refused here in words than by the system's killer of processes. 0 available: unknown. */
@@ -151,15 +203,18 @@ static int check_memory(const struct memory *m, uint64_t tokens, uint64_t bytes,
                          (unsigned long long)(m->available >> 20), m->whose);
 }
 
+uint32_t engine_context_wanted(const struct engine_config *config, const struct model_hparams *hp) {
+    uint32_t wanted = config->context_length;
+    return wanted && wanted < hp->context_length ? wanted : hp->context_length;
+}
+
 int engine_size(const struct engine_config *config, const struct model_hparams *hp, backend *be,
                 struct engine_size *out, err *e) {
     struct kv_config *kc = &out->kc;
     struct memory memory;
-    int rc = find_memory(hp, be, &memory, e);
+    int rc = find_memory(config, hp, be, &out->memory, &memory, e);
     if (rc) return rc;
-    uint32_t context = hp->context_length;
-    if (config->context_length && config->context_length < context)
-        context = config->context_length;
+    uint32_t context = engine_context_wanted(config, hp);
     if (context < 2)
         return err_set_param(e, ERR_INVALID, "context-length", "a context needs 2 tokens or more");
     *kc = (struct kv_config){
@@ -189,6 +244,7 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
     if (!block_bytes || block_bytes == UINT64_MAX ||
         !mem_mul(block_bytes, backend_n_ranks(be), &block_bytes))
         return err_set(e, ERR_INVALID, "the model's K/V cannot be cached as configured");
+    if (memory.own) block_bytes /= backend_n_ranks(be); /* heads are shared out evenly */
     out->reason = "kv-cache-tokens";
     uint64_t blocks = config->kv_cache_tokens
                           ? config->kv_cache_tokens / config->block_tokens

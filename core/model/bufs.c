@@ -4,6 +4,7 @@
 #include "core/base/mem.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Nothing for a buffer of no elements: this model does not use it. */
 static int new_buf(backend *be, uint64_t a, uint64_t b, backend_buf **out, err *e) {
@@ -54,20 +55,23 @@ static int new_results(model *m, err *e) {
     return 0;
 }
 
-int model_bufs_new(model *m, err *e) {
+/* A step buffer of a by b elements. */
+struct planned {
+    backend_buf **buf;
+    uint64_t a, b;
+};
+
+/* b: m's buffers, or others where only the sizes matter. */
+static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[MODEL_N_BUFS]) {
     const struct model_hparams *hp = &m->hp;
     const struct model_limits *lim = &m->limits;
     const struct model_experts *experts = &hp->experts;
-    struct model_bufs *b = &m->bufs;
     uint64_t rows = lim->max_rows, last = lim->max_logit_rows;
     uint64_t heads = (uint64_t)hp->n_heads * hp->head_dim;
     uint64_t kv = (uint64_t)hp->n_kv_heads * hp->head_dim;
     uint32_t share = m->part.n_ranks > 1 ? backend_share(hp->n_vocab, m->part.n_ranks) : 0;
     uint64_t exchange = exchange_bytes(m);
-    const struct {
-        backend_buf **buf;
-        uint64_t a, b;
-    } plan[] = {
+    const struct planned plan[] = {
         {&b->ids, rows, 1},
         {&b->pos, rows, 1},
         {&b->slots, rows, 1},
@@ -96,6 +100,24 @@ int model_bufs_new(model *m, err *e) {
         {&b->top_values, last, BACKEND_MAX_TOP},
     };
     _Static_assert(sizeof plan / sizeof plan[0] == MODEL_N_BUFS, "every step buffer is planned");
+    memcpy(out, plan, sizeof plan);
+}
+
+uint64_t model_bufs_bytes(const model *m) {
+    struct model_bufs none;
+    struct planned plan[MODEL_N_BUFS];
+    uint64_t bytes = 0, n;
+    plan_bufs(m, &none, plan);
+    for (size_t i = 0; i < MODEL_N_BUFS; i++)
+        if (!mem_mul(plan[i].a, plan[i].b, &n) || !mem_mul(n, sizeof(float), &n) ||
+            !mem_add(bytes, n, &bytes))
+            return UINT64_MAX;
+    return bytes;
+}
+
+int model_bufs_new(model *m, err *e) {
+    struct planned plan[MODEL_N_BUFS];
+    plan_bufs(m, &m->bufs, plan);
     for (size_t i = 0; i < MODEL_N_BUFS; i++) {
         int rc = new_buf(m->be, plan[i].a, plan[i].b, plan[i].buf, e);
         if (rc) return rc;

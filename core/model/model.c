@@ -78,6 +78,35 @@ int model_rank_open(const char *path, backend *be, const struct model_limits *li
     return 0;
 }
 
+static int measure_rank(const char *path, backend *be, const struct model_limits *limits,
+                        struct model_memory *out, err *e) {
+    struct model_hparams whole;
+    model *m = mem_new(1, sizeof *m);
+    if (!m) return err_set(e, ERR_NOMEM, "no memory for a model");
+    m->be = be;
+    m->limits = *limits;
+    int rc = model_file_open(path, 0, &m->file, e);
+    if (!rc) rc = read_hparams(m, &whole, e);
+    const struct model_load load = {&whole, m->arch, &m->part, be};
+    if (!rc) rc = model_weights_measure(m->file, &load, &out->weights, e);
+    if (!rc) out->steps = model_bufs_bytes(m);
+    model_rank_close(m);
+    return rc;
+}
+
+int model_memory_find(const char *path, backend *be, const struct model_limits *limits,
+                      struct model_memory *out, err *e) {
+    *out = (struct model_memory){0, 0};
+    for (uint32_t r = 0; r < backend_n_ranks(be); r++) {
+        struct model_memory one = {0, 0};
+        int rc = measure_rank(path, backend_peer(be, r), limits, &one, e);
+        if (rc) return rc;
+        if (one.weights > out->weights) out->weights = one.weights;
+        if (one.steps > out->steps) out->steps = one.steps;
+    }
+    return 0;
+}
+
 void model_rank_close(model *m) {
     if (!m) return;
     if (m->recorded.n_rows) backend_drop_recorded(m->be);

@@ -111,6 +111,14 @@ void model_backend_limits(const struct model_hparams *hp, struct backend_config 
 /* Can the model be spread over so many devices? ERR_UNSUPPORTED with the numbers that forbid it. */
 int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e);
 
+/* What model_open takes of the memory of a device that has its own (backend_memory_free), of a
+ * group on the rank that takes most. */
+struct model_memory {
+    uint64_t weights, steps; /* bytes; steps: the buffers of a step */
+};
+int model_memory_find(const char *path, backend *be, const struct model_limits *limits,
+                      struct model_memory *out, err *e);
+
 /* Maps path and prepares its weights on be (borrowed; must outlive the model). Where be is rank 0
  * of a group each rank gets its part of the model, and a thread: heads, hidden columns and tokens
  * are split, the sums that they leave behind are exchanged. */

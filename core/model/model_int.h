@@ -153,6 +153,8 @@ struct model_load {
 };
 int model_weights_load(const gguf *g, const struct model_load *load, struct model_weights *w,
                        err *e);
+/* Bytes of device memory that this would take (backend_weight_size). */
+int model_weights_measure(const gguf *g, const struct model_load *load, uint64_t *bytes, err *e);
 void model_weights_free(struct model_weights *w);
 
 /* ---- bufs.c, step.c, transformer.c, experts.c ---- */
@@ -215,6 +217,7 @@ void model_rank_close(model *m); /* NULL is fine */
 int model_rank_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e);
 
 int model_bufs_new(model *m, err *e);
+uint64_t model_bufs_bytes(const model *m); /* what that takes; UINT64_MAX: more than can be */
 void model_bufs_free(struct model_bufs *b);
 
 /* Enqueues the ops of a step of this shape, in which max_context is a multiple of a block: they

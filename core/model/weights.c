@@ -158,7 +158,8 @@ struct loader {
     uint32_t n_layers;
     uint64_t dims[N_DIMS];
     backend *be;                       /* NULL: only check */
-    struct model_weights *w;           /* likewise */
+    struct model_weights *w;           /* likewise; NULL with be: only measure */
+    uint64_t *measured;                /* bytes, then */
     struct model_range shares[N_DIMS]; /* likewise: what of dims is on this rank */
     bool tied, first, alone;           /* rank 0; of no group */
 };
@@ -365,6 +366,14 @@ static int refuse_share(const struct loader *l, const struct share *s, const ggu
                          (unsigned long long)s->row_cols);
 }
 
+static int measure_tensor(const struct loader *l, const struct backend_weight_desc *desc, err *e) {
+    uint64_t bytes;
+    int rc = backend_weight_size(l->be, desc, &bytes, e);
+    if (rc) return err_prefix(e, "%s: ", gguf_path(l->g));
+    if (!mem_add(*l->measured, bytes, l->measured)) *l->measured = UINT64_MAX;
+    return 0;
+}
+
 static int load_tensor(const struct loader *l, const struct tensor_row *row, const char *name,
                        backend_weight **out, err *e) {
     const gguf_tensor *t = gguf_tensor_find(l->g, name);
@@ -381,6 +390,7 @@ static int load_tensor(const struct loader *l, const struct tensor_row *row, con
     desc.use = vector ? BACKEND_USE_VECTOR : embed ? BACKEND_USE_EMBED : BACKEND_USE_LINEAR;
     if (embed && l->tied && l->alone) desc.use |= BACKEND_USE_LINEAR;
     if (!find_runs(&share, t->type, &runs)) return refuse_share(l, &share, t, e);
+    if (l->measured) return measure_tensor(l, &desc, e);
     int rc = find_bytes(l, t, &runs, &desc.data, &copy, e);
     if (!rc && (rc = backend_weight_new(l->be, &desc, out, e))) free(copy);
     if (rc) {
@@ -399,12 +409,13 @@ static int one_tensor(const struct loader *l, const struct tensor_row *row, cons
     if (!applies(l, row)) return 0;
     if (!l->be) return check_tensor(l, row, name, e);
     if (row->once && !l->first) return 0;
+    if (l->measured) return load_tensor(l, row, name, NULL, e);
     return load_tensor(l, row, name, (backend_weight **)((char *)base + row->offset), e);
 }
 
 /* A layer is read from the disk while the one before it is repacked. */
 static void will_need_layer(const struct loader *l, uint32_t n) {
-    for (size_t i = 0; l->be && n < l->n_layers && i < N_LAYER_ROWS; i++) {
+    for (size_t i = 0; l->w && n < l->n_layers && i < N_LAYER_ROWS; i++) {
         char name[64];
         snprintf(name, sizeof name, "blk.%u.%s", n, layer_rows[i].name);
         const gguf_tensor *t = gguf_tensor_find(l->g, name);
@@ -457,11 +468,19 @@ static void set_shares(struct loader *l, const struct model_hparams *hp,
 static int load_tied(const struct loader *l, err *e) {
     static const struct tensor_row share = {"token_embd.weight", MODEL(output), DIM_VOCAB, DIM_EMBD,
                                             .must = ANY};
-    if (l->alone) {
-        l->w->output = l->w->embed;
-        return 0;
-    }
-    return load_tensor(l, &share, share.name, &l->w->output, e);
+    if (!l->alone) return load_tensor(l, &share, share.name, l->w ? &l->w->output : NULL, e);
+    if (l->w) l->w->output = l->w->embed;
+    return 0;
+}
+
+int model_weights_measure(const gguf *g, const struct model_load *load, uint64_t *bytes, err *e) {
+    struct loader l = loader_of(g, load->hp, load->arch);
+    l.be = load->be;
+    l.measured = bytes;
+    *bytes = 0;
+    set_shares(&l, load->hp, load->part);
+    int rc = all_tensors(&l, e);
+    return rc || !load->hp->tied_embeddings ? rc : load_tied(&l, e);
 }
 
 int model_weights_load(const gguf *g, const struct model_load *load, struct model_weights *w,

@@ -68,6 +68,27 @@ static void test_table(void) {
     config_fini(&c);
 }
 
+static void test_parts(void) {
+    static const struct {
+        const char *text;
+        double value; /* -1: refused */
+    } cases[] = {{"0", 0},    {"0.1", 0.1}, {"0.85", 0.85}, {"1", 1},    {"1.000", 1}, {"0.05", -1},
+                 {"1.1", -1}, {"-0.5", -1}, {"x", -1},      {"", -1},    {".5", -1},   {"0.5x", -1},
+                 {"nan", -1}, {"0..5", -1}, {"0.5 ", -1},   {"5e-1", -1}};
+    struct config c;
+    err e;
+    CHECK(config_init(&c, &e) == 0 && c.gpu_memory_utilization == 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        c.gpu_memory_utilization = 0.25;
+        int rc = config_set(&c, "gpu-memory-utilization", cases[i].text, &e);
+        double want = cases[i].value < 0 ? 0.25 : cases[i].value, got = c.gpu_memory_utilization;
+        CHECK_MSG(rc == (cases[i].value < 0 ? ERR_INVALID : 0), "\"%s\": %d", cases[i].text, rc);
+        CHECK_MSG(got - want < 1e-12 && want - got < 1e-12, "\"%s\": %g", cases[i].text, got);
+        if (rc) CHECK_STR(e.param, "gpu-memory-utilization");
+    }
+    config_fini(&c);
+}
+
 static void test_defaults(void) {
     struct config c;
     err e;
@@ -197,6 +218,8 @@ static void test_example(void) {
             CHECK_STR(*(char *const *)a, *(char *const *)b);
         else if (keys[i].kind == CONFIG_SWITCH)
             CHECK(*(const bool *)a == *(const bool *)b);
+        else if (keys[i].kind == CONFIG_PART)
+            CHECK(*(const double *)a == *(const double *)b);
         else
             CHECK(*(const uint64_t *)a == *(const uint64_t *)b);
     }
@@ -392,6 +415,7 @@ int main(void) {
     snprintf(folder, sizeof folder, "/tmp/inferd-test-config-XXXXXX");
     if (!mkdtemp(folder)) return 1;
     RUN(test_table);
+    RUN(test_parts);
     RUN(test_defaults);
     RUN(test_file);
     RUN(test_file_problems);

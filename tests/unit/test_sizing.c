@@ -122,9 +122,55 @@ static void a_device_has_its_own_limit(void) {
     CHECK_STR(e.param, "backend");
 }
 
+/* A GPU with memory of its own is filled: what its limit, or what is free there, leaves beside the
+ * model. */
+static void a_gpu_is_filled(void) {
+    const uint64_t gib = UINT64_C(1) << 30;
+    struct engine_config c = base_config();
+    struct model_hparams hp = {
+        .n_layers = 16, .n_kv_heads = 8, .head_dim = 128, .context_length = 131072};
+    struct engine_size size = {.memory = {5 * gib, gib}}; /* 64 KiB a token */
+    err e;
+    c.kv_cache_tokens = 0, c.max_sequences = 64;
+    fake_memory_limit = 80 * gib, fake_allocated = gib, fake_memory_free = 90 * gib;
+    CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
+    CHECK((uint64_t)size.kc.n_blocks * size.kc.block_tokens == 73 * gib >> 16);
+    CHECK_STR(size.reason, "what gpu-memory-utilization leaves beside the model");
+    c.n_later = 1;
+    CHECK(size_of(&c, &hp, &size, &e) == 0);
+    CHECK(size.kc.n_blocks == (73 * gib >> 16) / 16 / 2);
+    c.n_later = 0, fake_memory_free = 10 * gib;
+    CHECK(size_of(&c, &hp, &size, &e) == 0);
+    CHECK((uint64_t)size.kc.n_blocks * size.kc.block_tokens == 4 * gib >> 16);
+    CHECK_STR(size.reason, "what is free on the GPU beside the model");
+    fake_memory_free = 90 * gib, c.max_sequences = 2; /* 16 GiB */
+    CHECK(size_of(&c, &hp, &size, &e) == 0);
+    CHECK(size.kc.n_blocks == 2 * 131072 / 16);
+    CHECK_STR(size.reason, "max-sequences full contexts");
+    c.kv_cache_tokens = (73 * gib >> 16) + 16;
+    CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
+    CHECK_MSG(strstr(e.msg, "74752 MiB of the GPU's memory"), "%s", e.msg);
+    c.kv_cache_tokens = 0, size.memory.weights = 78 * gib;
+    CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
+    CHECK_MSG(strstr(e.msg, "79872 MiB") && strstr(e.msg, "1024 MiB for its steps") &&
+                  strstr(e.msg, "81920 MiB") && strstr(e.msg, "92160 MiB are free") &&
+                  strstr(e.msg, "a higher gpu-memory-utilization"),
+              "%s", e.msg);
+    fake_memory_free = 70 * gib;
+    CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
+    CHECK_MSG(strstr(e.msg, "end what else is there"), "%s", e.msg);
+    fake_memory_limit = fake_allocated = fake_memory_free = 0;
+    engine *en;
+    c = base_config();
+    c.memory_fraction = 0.5;
+    CHECK(engine_open(&c, &en, &e) == ERR_INVALID);
+    CHECK_STR(e.param, "gpu-memory-utilization");
+}
+
 int main(void) {
     RUN(configuration_is_checked);
     RUN(cache_is_sized);
     RUN(a_device_has_its_own_limit);
+    RUN(a_gpu_is_filled);
     return check_done();
 }

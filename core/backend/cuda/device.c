@@ -12,6 +12,8 @@
 
 enum { MIN_SM = 80 };       /* bf16 and f16 in the tensor cores, asynchronous copies */
 #define MEMORY_FRACTION 0.9 /* of the device's memory, without gpu-memory-utilization */
+/* What the driver takes beside: graphs, its own buffers, and what allocations are rounded up by. */
+#define DRIVER_BYTES (UINT64_C(512) << 20)
 
 int cuda_fail(struct cuda_backend *c, const char *what, cudaError_t rc) {
     if (c->failed.code) return c->failed.code;
@@ -48,6 +50,13 @@ static uint64_t memory_limit(const backend *be) {
     return ((const struct cuda_backend *)be)->memory_limit;
 }
 
+static uint64_t memory_free(const backend *be) {
+    size_t unused = 0, total = 0;
+    cudaSetDevice(((const struct cuda_backend *)be)->features.ordinal);
+    if (cudaMemGetInfo(&unused, &total)) cudaGetLastError();
+    return unused > DRIVER_BYTES ? unused - DRIVER_BYTES : 1;
+}
+
 static const struct backend_vtable vtable = {
     .close = close_backend,
     .buf_new = cuda_buf_new,
@@ -65,6 +74,7 @@ static const struct backend_vtable vtable = {
     .drop_recorded = cuda_drop_recorded,
     .allocated_bytes = allocated_bytes,
     .memory_limit = memory_limit,
+    .memory_free = memory_free,
     .copy_bandwidth = cuda_copy_bandwidth,
     .kv_fits = cuda_kv_fits,
     .embed = cuda_embed,
@@ -91,6 +101,10 @@ static int find_device(struct cuda_backend *c, err *e) {
                              "backend \"cuda\": no NVIDIA GPU can be used here: %s; use cpu",
                              rc ? cudaGetErrorString(rc) : "there is none");
     }
+    if (f->ordinal >= n)
+        return err_set_param(e, ERR_UNSUPPORTED, "device",
+                             "backend \"cuda\": device %d: this machine has %d, from 0 on",
+                             f->ordinal, n);
     if ((rc = cudaSetDevice(f->ordinal)) || (rc = cudaGetDeviceProperties(&props, f->ordinal)))
         return err_set_param(e, ERR_UNSUPPORTED, "backend", "backend \"cuda\": device %d of %d: %s",
                              f->ordinal, n, cudaGetErrorString(rc));
@@ -110,9 +124,11 @@ static int find_device(struct cuda_backend *c, err *e) {
 }
 
 static int open_parts(struct cuda_backend *c, const struct backend_config *config, err *e) {
+    c->features.ordinal = (int)(config->device + config->rank);
     int rc = find_device(c, e);
     if (rc) return rc;
-    c->memory_limit = (uint64_t)((double)c->features.total_bytes * MEMORY_FRACTION);
+    double fraction = config->memory_fraction > 0 ? config->memory_fraction : MEMORY_FRACTION;
+    c->memory_limit = (uint64_t)((double)c->features.total_bytes * fraction);
     cudaError_t crc = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
     if (crc)
         return err_set(e, ERR_DEVICE, "backend \"cuda\": no stream: %s", cudaGetErrorString(crc));
