@@ -6,110 +6,10 @@
  * clock against an operation every two). Stages of 128 columns, half a tile of format.cuh, come by
  * asynchronous copies: the weights as they lie in memory, the inputs row by row, 256 bytes each, in
  * pieces of 16 bytes permuted so that the four rows that half a warp reads at once lie in different banks. */
-#include "shaders/cuda/finish.cuh"
-#include "shaders/cuda/format.cuh"
 #include "shaders/cuda/kernels.h"
+#include "shaders/cuda/product_tile.cuh"
 
 namespace {
-
-enum { STAGE_COLS = 128, STAGE_STEPS = STAGE_COLS / 16, ROW_BYTES = 2 * STAGE_COLS };
-
-/* Where piece i of 16 bytes of a row lies in its 256. */
-__device__ __forceinline__ uint32_t swizzled(uint32_t row, uint32_t i) {
-    return row * ROW_BYTES + ((i ^ (row % 4) * 2) * 16);
-}
-
-/* ---- a row tile's half tile in shared memory ---- */
-
-/* Quantized: pieces of 16 bytes of the planes, as in memory; a plane of one chunk belongs to both halves. */
-template <int format> struct half_tile {
-    typedef tile_of<format> T;
-    enum {
-        low = T::low_chunks / 2 * 32,
-        high = (T::high_chunks + 1) / 2 * 32,
-        scale = T::scale_chunks / 2 * 8,
-        pieces = low + high + scale,
-        bytes = 16 * pieces
-    };
-    static __device__ __forceinline__ uint32_t from(uint32_t piece, uint32_t half) {
-        if (piece < low) return (half * low + piece) * 16;
-        if (piece < low + high) return T::low_bytes + ((T::high_chunks > 1 ? half * high : 0) + piece - low) * 16;
-        return T::low_bytes + T::high_bytes + (half * scale + piece - low - high) * 16;
-    }
-};
-
-template <int n> __device__ __forceinline__ void read_words(uint32_t *to, const unsigned char *from) {
-    if (n == 1) {
-        to[0] = *reinterpret_cast<const uint32_t *>(from);
-    } else if (n == 2) {
-        uint2 v = *reinterpret_cast<const uint2 *>(from);
-        to[0] = v.x, to[1] = v.y;
-    } else {
-        uint4 v = *reinterpret_cast<const uint4 *>(from);
-        to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
-    }
-}
-
-/* Operand a of four steps at a time. */
-template <int format> struct operand {
-    typedef tile_of<format> T;
-    typedef half_tile<format> H;
-    uint32_t low[8], high[2], scale[8];
-
-    /* Steps 4q .. 4q + 3 of the half tile at `from`. */
-    __device__ __forceinline__ void load(const unsigned char *from, uint32_t half, int q, int lane) {
-        const unsigned char *high_at = from + 16 * H::low, *scale_at = high_at + 16 * H::high + 16 * (lane / 4);
-        if (T::low == 2) read_words<2>(low, from + 16 * lane + 8 * q);
-        if (T::low == 4) read_words<4>(low, from + 512 * q + 16 * lane);
-        if (T::low == 8) {
-            read_words<4>(low, from + 1024 * q + 16 * lane);
-            read_words<4>(low + 4, from + 1024 * q + 512 + 16 * lane);
-        }
-        if (T::high == 1) read_words<1>(high, high_at + 16 * lane + 8 * half + 4 * q);
-        if (T::high == 2) read_words<2>(high, high_at + 16 * lane + 8 * q);
-        if (T::scale_cols == 128) read_words<4>(scale, scale_at);
-        if (T::scale_cols == 64) read_words<4>(scale, scale_at + 128 * q);
-        if (T::scale_cols == 32) {
-            read_words<4>(scale, scale_at + 256 * q);
-            read_words<4>(scale + 4, scale_at + 256 * q + 128);
-        }
-    }
-    __device__ __forceinline__ void step(int q, int j, uint32_t a[4]) const {
-        int of = T::scale_cols == 128 ? 4 * q + j : j;
-        decode_step<format>(low, high, j, step_scale<format>(scale, of, 0), step_scale<format>(scale, of, 1), a);
-    }
-};
-
-/* 16 bit: 16 rows like the inputs'. */
-struct half_tile_16 {
-    enum { pieces = 16 * ROW_BYTES / 16, bytes = 16 * ROW_BYTES };
-};
-
-struct operand_16 {
-    const unsigned char *at;
-    uint32_t turn;
-    __device__ __forceinline__ void load(const unsigned char *from, uint32_t, int q, int lane) {
-        at = from + lane / 4 * ROW_BYTES + lane % 2 * 8 + 128 * q;
-        turn = lane / 4 % 4 * 32 ^ lane / 2 % 2 * 16;
-    }
-    __device__ __forceinline__ void step(int, int j, uint32_t a[4]) const {
-        uint2 v = *reinterpret_cast<const uint2 *>(at + (j * 32 ^ turn));
-        uint2 u = *reinterpret_cast<const uint2 *>(at + (j * 32 ^ turn) + 8 * ROW_BYTES);
-        a[0] = v.x, a[1] = u.x, a[2] = v.y, a[3] = u.y;
-    }
-};
-
-template <int format> struct source {
-    typedef half_tile<format> half;
-    typedef operand<format> reader;
-    enum { quantized = 1 };
-};
-template <> struct source<CUDA_FORMAT_F16> {
-    typedef half_tile_16 half;
-    typedef operand_16 reader;
-    enum { quantized = 0 };
-};
-template <> struct source<CUDA_FORMAT_BF16> : source<CUDA_FORMAT_F16> {};
 
 /* ---- a block ---- */
 
@@ -121,46 +21,13 @@ template <int WM_, int WN_, int MT_, int NT_> struct shape {
         NT = NT_,
         threads = 32 * WM * WN,
         tiles = WM * MT,       /* of 16 rows of weights */
+        rows = 16 * tiles,
         inputs = WN * NT * 8, /* rows of the input */
         input_bytes = inputs * ROW_BYTES
     };
 };
 typedef shape<4, 2, 2, 8> large;
 typedef shape<2, 2, 2, 4> small;
-
-/* Matrix (0: w, 1: pair) and tile of rows in it of the block's tile i. A warp has a pair's two tiles. */
-struct tile_place {
-    uint32_t matrix, tile;
-};
-template <typename S> __device__ __forceinline__ tile_place place_of(const cargs_product_tile &a, uint32_t i) {
-    if (!a.tail.act) return {0, blockIdx.y * S::tiles + i};
-    return {i % 2, blockIdx.y * (S::tiles / 2) + i / 2};
-}
-
-template <int format> __device__ __forceinline__ const unsigned char *
-row_tile(const cargs_product_tile &a, tile_place p) {
-    uint32_t tile = p.tile < a.n_tiles ? p.tile : a.n_tiles - 1;
-    return static_cast<const unsigned char *>(p.matrix ? a.pair : a.w) + tile * a.tile_row_bytes;
-}
-
-/* The weights of columns 128 k on. */
-template <int format, typename S>
-__device__ __forceinline__ void copy_weights(const cargs_product_tile &a, unsigned char *to, uint32_t k) {
-    typedef typename source<format>::half half;
-    for (uint32_t i = threadIdx.x; i < (uint32_t)S::tiles * half::pieces; i += S::threads) {
-        uint32_t tile = i / half::pieces, piece = i % half::pieces;
-        const unsigned char *from = row_tile<format>(a, place_of<S>(a, tile));
-        if constexpr (source<format>::quantized) {
-            from += (uint64_t)(k / 2) * tile_of<format>::bytes + half_tile<format>::from(piece, k % 2);
-            async_copy16(to + tile * half::bytes + piece * 16, from);
-        } else {
-            uint32_t row = piece / 16, at = piece % 16;
-            if (k * STAGE_COLS + at * 8 < a.pitch)
-                async_copy16(to + tile * half::bytes + swizzled(row, at),
-                             from + 2 * ((uint64_t)row * a.pitch + k * STAGE_COLS + at * 8));
-        }
-    }
-}
 
 template <typename S>
 __device__ __forceinline__ void copy_inputs(const cargs_product_tile &a, unsigned char *to, uint32_t k) {
@@ -230,32 +97,16 @@ template <typename S> __device__ __forceinline__ void end_part(sums<S> &total, s
             }
 }
 
-template <typename S> __device__ __forceinline__ void write(const cargs_product_tile &a, const sums<S> &total) {
+template <typename S> __device__ __forceinline__ void keep(float *to, const sums<S> &total) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    uint32_t first = blockIdx.x * S::inputs + warp % S::WN * S::NT * 8 + 2 * t;
+    to += (warp % S::WN * S::NT * 8 + 2 * t) * (S::rows + SUMS_PAD) + warp / S::WN * S::MT * 16 + g;
 #pragma unroll
-    for (int n = 0; n < S::NT; n++)
+    for (int m = 0; m < S::MT; m++)
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            uint32_t row = first + n * 8 + i;
-            if (row >= a.n_rows) continue;
-            float in_scale = a.in_scale[row];
-            float *y = a.y + (uint64_t)row * a.n_out;
+        for (int n = 0; n < S::NT; n++)
 #pragma unroll
-            for (int m = 0; m < S::MT; m++) {
-                tile_place p = place_of<S>(a, warp / S::WN * S::MT + m);
-                if (p.matrix) continue;
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    uint32_t out = p.tile * 16 + g + 8 * h;
-                    if (out >= a.n_out) continue;
-                    float v = total.v[m][n][2 * h + i];
-                    y[out] = a.tail.act
-                                 ? finish_pair(a.tail, in_scale, v, total.v[(m + 1) % S::MT][n][2 * h + i], out)
-                                 : finish_sum(a.tail, in_scale, v, out);
-                }
-            }
-        }
+            for (int i = 0; i < 4; i++)
+                to[(n * 8 + i % 2) * (S::rows + SUMS_PAD) + m * 16 + i / 2 * 8] = total.v[m][n][i];
 }
 
 /* Block (x, y): inputs of x, rows of weights of y. */
@@ -265,7 +116,7 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_tile(CUDA_ARGS
     CUDA_SHARED(unsigned char, shared);
     const uint32_t ahead = a.n_stages - 1, n = (a.pitch + STAGE_COLS - 1) / STAGE_COLS;
     for (uint32_t k = 0; k < ahead && k < n; k++)
-        copy_weights<format, S>(a, shared + k * stage_bytes, k);
+        copy_weights<format, S::tiles, S::threads>(a, shared + k * stage_bytes, k);
     pdl_wait();
     pdl_launch();
     for (uint32_t k = 0; k < ahead; k++) {
@@ -282,7 +133,7 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_tile(CUDA_ARGS
             async_wait<0>();
         __syncthreads(); /* stage k is there, and nobody reads the one before it */
         if (k + ahead < n) {
-            copy_weights<format, S>(a, shared + next * stage_bytes, k + ahead);
+            copy_weights<format, S::tiles, S::threads>(a, shared + next * stage_bytes, k + ahead);
             copy_inputs<S>(a, shared + next * stage_bytes + stage_weights, k + ahead);
         }
         async_commit();
@@ -294,12 +145,16 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_tile(CUDA_ARGS
         place = place + 1 == a.n_stages ? 0 : place + 1;
         next = next + 1 == a.n_stages ? 0 : next + 1;
     }
-    write<S>(a, total);
+    __syncthreads();
+    float *out = reinterpret_cast<float *>(shared);
+    keep(out, total);
+    __syncthreads();
+    write_block<S::inputs, S::rows, S::threads>(a, out);
 }
 
 template <int format, typename S> cuda_tile_kernel kernel_of() {
     typedef typename source<format>::half half;
-    return {(const void *)product_tile<format, S>, S::threads, S::tiles * 16, S::inputs,
+    return {(const void *)product_tile<format, S>, S::threads, S::rows, S::inputs,
             S::tiles * half::bytes + S::input_bytes};
 }
 
