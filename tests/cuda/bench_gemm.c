@@ -111,7 +111,10 @@ static void fill_input(struct cuda_backend *c, bool bf16, uint32_t n_in) {
 static bool run(struct cuda_backend *c, const struct cuda_product *p, enum way way) {
     int rc = 0;
     if (way == WAY_LARGE) {
-        if (!cuda_large_product(c, p, &rc)) return false;
+        c->force.way = CUDA_WAY_LARGE;
+        bool done = cuda_large_product(c, p, &rc);
+        c->force.way = CUDA_WAY_BEST;
+        if (!done) return false;
         need(rc, "cuBLASLt");
         return true;
     }

@@ -114,6 +114,9 @@ bool cuda_large_product(struct cuda_backend *c, const struct cuda_product *p, in
     *rc = c->failed.code;
     if (*rc) return true;
     if (!c->lt || p->w->format == CUDA_FORMAT_F32 || p->tiles) return false;
+    if (cuda_tile_bytes(p->w->format) && p->n_rows < CUDA_LARGE_ROWS &&
+        c->force.way != CUDA_WAY_LARGE)
+        return false;
     if (p->pair) return multiply_pair(c, p, rc);
     if (!multiply(c, p->w, 0, p->n_rows, p->y)) return false;
     if (!is_plain(p)) *rc = cuda_finish(c, p, 0, p->n_rows, p->y, NULL);

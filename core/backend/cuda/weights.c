@@ -283,6 +283,7 @@ int cuda_weight_new(backend *be, const struct backend_weight_desc *desc, backend
         w->raw_bytes = rc ? 0 : p.raw_bytes;
     }
     if (!rc && (rc = fill(c, w, &p)) && e) *e = c->failed;
+    if (!rc && w->product) cuda_large_prepare(c, w);
     w->base.bytes = w->product_bytes + w->raw_bytes;
     if (rc) {
         cuda_weight_free(&w->base);
