@@ -1,0 +1,200 @@
+/* test_cuda_linear.c - matrix products of the CUDA backend: whatever kernel computes a row, and
+ * whatever came with it, it has the same bits; rows longer than a chain of sums against float64;
+ * infinity and NaN come out. Where the backend is linked in (CUDA=standin) each kernel is forced,
+ * elsewhere the number of rows chooses. What else backend_linear does is test_linear's. */
+#include "tests/support/matrix.h"
+#include "tests/unit/check.h"
+
+#ifdef INFERD_CUDA_STANDIN
+#include "core/backend/cuda/cuda_int.h"
+enum { N_WAYS = 3 };
+static void force(backend *be, int way) {
+    static const struct cuda_force ways[N_WAYS] = {
+        {.way = CUDA_WAY_BEST},
+        {.way = CUDA_WAY_SKINNY, .block_tiles = 2, .n_stages = 3},
+        {.way = CUDA_WAY_TILE}};
+    cuda_of(be)->force = ways[way];
+}
+#else
+enum { N_WAYS = 1 };
+static void force(backend *be, int way) {
+    (void)be, (void)way;
+}
+#endif
+
+enum { MOST_ROWS = 70, MOST_COLS = 8704, MOST_OUTS = 1000 };
+
+static backend *open_cuda(void) {
+    return be_open_config(
+        (struct backend_config){.name = "cuda", .max_rows = MOST_ROWS, .max_cols = MOST_COLS},
+        "cuda");
+}
+
+/* One weight, or gate and up. */
+struct product {
+    uint32_t n_weights, n_out, n_in;
+    struct matrix m[2];
+    backend_weight *w[2];
+    backend_buf *y;
+    float *x; /* (MOST_ROWS, n_in) */
+};
+
+static struct product product_new(backend *be, const int types[2], uint32_t n_weights,
+                                  uint32_t n_out, uint32_t n_in) {
+    struct product p = {.n_weights = n_weights, .n_out = n_out, .n_in = n_in};
+    for (uint32_t i = 0; i < n_weights; i++) {
+        p.m[i] = matrix_make(block_type_of(types[i]), n_out, n_in, false);
+        p.w[i] = be_weight(be, types[i], n_out, n_in, p.m[i].packed);
+    }
+    p.x = be_new((uint64_t)MOST_ROWS * n_in, sizeof *p.x);
+    be_fill(p.x, (uint64_t)MOST_ROWS * n_in, 2);
+    p.y = be_f32(be, NULL, (uint64_t)MOST_ROWS * n_out);
+    return p;
+}
+
+static void product_free(struct product *p) {
+    for (uint32_t i = 0; i < p->n_weights; i++) {
+        backend_weight_free(p->w[i]);
+        matrix_free(&p->m[i]);
+    }
+    backend_buf_free(p->y);
+    free(p->x);
+}
+
+/* Rows first.. as their own batch; got: (n_rows, n_out). */
+static void run(backend *be, const struct product *p, uint32_t first, uint32_t n_rows, float *got) {
+    backend_buf *x = be_f32(be, p->x + (uint64_t)first * p->n_in, (uint64_t)n_rows * p->n_in);
+    struct op_linear op = {.in.x = x, .n_rows = n_rows, .n_weights = p->n_weights, .y = {p->y}};
+    for (uint32_t i = 0; i < p->n_weights; i++)
+        op.w[i] = p->w[i];
+    if (p->n_weights == 2) op.act = BACKEND_ACT_SILU;
+    CHECK(backend_linear(be, &op) == 0);
+    be_get(be, p->y, got, (uint64_t)n_rows * p->n_out);
+    backend_buf_free(x);
+}
+
+/* Batches of many sizes in each way against rows alone. */
+static void check_invariance(backend *be, const struct product *p, uint32_t n_rows) {
+    static const uint32_t batches[] = {2, 7, 8, 9, 16, 17, 32, 33, 70};
+    uint64_t n_out = p->n_out;
+    float *want = be_new(MOST_ROWS * n_out, 4), *got = be_new(MOST_ROWS * n_out, 4);
+    force(be, 0);
+    for (uint32_t row = 0; row < n_rows; row++)
+        run(be, p, row, 1, want + row * n_out);
+    for (int way = 0; way < N_WAYS; way++)
+        for (size_t b = 0; b < sizeof batches / sizeof batches[0] && batches[b] <= n_rows; b++) {
+            uint32_t n = batches[b], first = be_below(n_rows - n + 1);
+            if (way && b % 3 != (size_t)way) continue;
+            force(be, way);
+            run(be, p, first, n, got);
+            CHECK_MSG(memcmp(got, want + first * n_out, n * n_out * sizeof(float)) == 0,
+                      "%s (%u, %u)%s, %u rows, way %d: other bits than a row alone",
+                      qtype_name(p->m[0].type), p->n_out, p->n_in, p->n_weights == 2 ? " pair" : "",
+                      n, way);
+        }
+    force(be, 0);
+    free(want), free(got);
+}
+
+static void test_bits_of_every_type(void) {
+    static const uint32_t n_outs[] = {17, 1, 100, 15, 33};
+    backend *be = open_cuda();
+    be_seed = 31;
+    for (uint32_t t = 0; t < N_BLOCK_TYPES; t++) {
+        int types[2] = {block_types[t].type, block_types[t].type};
+        uint32_t elems = qtype_find(types[0])->block_elems;
+        uint32_t n_in = elems == 1 ? 200 + 7 * t : elems == Q_ELEMS ? 352 : 768;
+        struct product p = product_new(be, types, 1 + t % 2, n_outs[t % 5], n_in);
+        check_invariance(be, &p, MOST_ROWS);
+        product_free(&p);
+    }
+    backend_close(be);
+}
+
+/* Outputs for several blocks a multiprocessor; a gate and an up of different formats. */
+static void test_bits_of_shapes(void) {
+    static const struct {
+        int types[2];
+        uint32_t n_weights, n_out, n_in;
+    } shapes[] = {{{QTYPE_Q4_K, 0}, 1, MOST_OUTS, 256},
+                  {{QTYPE_BF16, 0}, 1, MOST_OUTS, 72},
+                  {{QTYPE_Q8_0, QTYPE_BF16}, 2, 40, 96},
+                  {{QTYPE_F16, QTYPE_F32}, 2, 24, 96}};
+    backend *be = open_cuda();
+    be_seed = 32;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        struct product p =
+            product_new(be, shapes[i].types, shapes[i].n_weights, shapes[i].n_out, shapes[i].n_in);
+        check_invariance(be, &p, 33);
+        product_free(&p);
+    }
+    backend_close(be);
+}
+
+/* More columns than a chain has: parts. */
+static void check_parts(backend *be, int type, uint32_t n_weights, uint32_t n_in) {
+    struct product p = product_new(be, (const int[]){type, type}, n_weights, 24, n_in);
+    float got[3 * 24];
+    check_invariance(be, &p, 9);
+    run(be, &p, 0, 3, got);
+    for (uint32_t i = 0; n_weights == 1 && i < 3 * 24; i++) {
+        double sum = 0, all = 0;
+        for (uint32_t c = 0; c < n_in; c++) {
+            double v = (double)p.m[0].values[(uint64_t)(i % 24) * n_in + c] *
+                       (double)p.x[(uint64_t)(i / 24) * n_in + c];
+            sum += v, all += fabs(v);
+        }
+        double most = (be_rounding(be, type) + 1e-6) * all;
+        CHECK_MSG(fabs((double)got[i] - sum) <= most, "%s: %g, not %g", qtype_name(type),
+                  (double)got[i], sum);
+    }
+    product_free(&p);
+}
+
+static void test_parts(void) {
+    backend *be = open_cuda();
+    be_seed = 33;
+    check_parts(be, QTYPE_Q4_K, 1, 8448);
+    check_parts(be, QTYPE_Q6_K, 2, 8448);
+    check_parts(be, QTYPE_BF16, 1, 8200);
+    check_parts(be, QTYPE_F16, 2, 8200);
+    backend_close(be);
+}
+
+/* A row with an infinity or a NaN says so in every output; its neighbours do not change. */
+static void test_not_finite(void) {
+    static const int all[] = {QTYPE_F32, QTYPE_F16, QTYPE_BF16, QTYPE_Q4_K, QTYPE_Q8_0};
+    backend *be = open_cuda();
+    be_seed = 34;
+    for (size_t t = 0; t < sizeof all / sizeof all[0]; t++)
+        for (uint32_t n_rows = 3; n_rows <= 40; n_rows += 37) {
+            struct product p = product_new(be, (const int[]){all[t], 0}, 1, 20, 512);
+            float *want = be_new(MOST_ROWS * 20, 4), *got = be_new(MOST_ROWS * 20, 4);
+            run(be, &p, 0, n_rows, want);
+            p.x[512 + 77] = INFINITY, p.x[2 * 512 + 500] = NAN;
+            run(be, &p, 0, n_rows, got);
+            for (uint32_t i = 0; i < n_rows * 20; i++)
+                if (i / 20 == 1 || i / 20 == 2)
+                    CHECK(!isfinite(got[i]));
+                else
+                    CHECK(memcmp(&got[i], &want[i], 4) == 0);
+            free(want), free(got);
+            product_free(&p);
+        }
+    backend_close(be);
+}
+
+int main(int argc, char **argv) {
+    be_args(argc, argv);
+    backend *be = open_cuda();
+    if (!be) {
+        SKIP("cuda", "there is no such device");
+        return check_done();
+    }
+    backend_close(be);
+    RUN(test_bits_of_every_type);
+    RUN(test_bits_of_shapes);
+    RUN(test_parts);
+    RUN(test_not_finite);
+    return check_done();
+}
