@@ -297,7 +297,9 @@ CUDA_KERNEL(64) racing(CUDA_ARGS(struct fault_args) a) {
     a.x[t] = s[63 - t] + fixed[63 - t];
     if (which == 6) s[t] = 1; /* others may still read */
     __syncthreads();
+    fixed[64] = 7; /* all the same */
     if (which == 7) s[0] = t;
+    if (which == 14) s[0] = 7 + t / 63; /* the last one another */
     if (which == 8) atomicAdd(&s[0], 1u), a.x[t] = s[0];
     atomicAdd(&s[1], 1u);
     if (which == 9) a.x[1025] = 1;
@@ -337,6 +339,7 @@ void test_checks() {
     CHECK(has(race_of<11>(), "not memory of the device"));
     s = race_of<12>();
     CHECK_MSG(has(s, "a race with a write"), "%s", s.c_str());
+    CHECK(has(race_of<14>(), "a race with a write"));
     s = race_of<13>();
     CHECK_MSG(has(s, "a race with a write"), "%s", s.c_str());
 #endif

@@ -237,6 +237,7 @@ static void go_on(struct cudasim_thread *t) {
 /* A lane ended: others may have waited for it alone. */
 static void end_thread(struct cudasim_thread *t) {
     struct warp *w = &s->w[t->warp];
+    sim_settle();
     if (!t->pdl) cudasim_fail("the thread ended without pdl_wait()");
     t->ended = true;
     s->n_ended++;
@@ -304,6 +305,7 @@ void cudasim_warp(enum cudasim_op op, uint32_t mask, struct cudasim_lane *l, con
     struct cudasim_thread *t = s->now;
     struct warp *w = &s->w[t->warp];
     uint32_t bit = 1u << t->lane;
+    sim_settle();
     if (!(mask & bit))
         cudasim_fail("%s:%d: %s: the mask %08x lacks the calling lane %u", file, line,
                      sim_op_name(op), mask, t->lane);
@@ -333,6 +335,7 @@ void cudasim_warp(enum cudasim_op op, uint32_t mask, struct cudasim_lane *l, con
 
 int cudasim_barrier(int predicate, const char *file, int line) {
     struct cudasim_thread *t = s->now;
+    sim_settle();
     if (!s->n_barrier) {
         s->file = file;
         s->line = line;
@@ -363,7 +366,7 @@ void cudasim_copy16(void *shared, const void *global, size_t bytes, size_t from,
         c->cap = c->cap ? 2 * c->cap : 64;
         c->of = must(realloc(c->of, c->cap * sizeof *c->of));
     }
-    sim_access(shared, bytes, SIM_WRITE, SIM_ME, __builtin_return_address(0));
+    sim_access(shared, bytes, SIM_COPY, SIM_ME, __builtin_return_address(0));
     sim_access(global, from, SIM_READ, SIM_ME, __builtin_return_address(0));
     c->of[c->n++] =
         (struct copy){shared, global, (uint32_t)from, (uint32_t)(bytes - from), c->groups};
@@ -383,7 +386,7 @@ void cudasim_wait(int n) {
             c->of[kept++] = *p;
             continue;
         }
-        sim_access(p->to, p->bytes + p->fill, SIM_WRITE, SIM_ME, __builtin_return_address(0));
+        sim_access(p->to, p->bytes + p->fill, SIM_COPY, SIM_ME, __builtin_return_address(0));
         memcpy(p->to, p->from, p->bytes);
         memset((char *)p->to + p->bytes, 0, p->fill);
     }

@@ -3,8 +3,9 @@
  * __tsan_readN and __tsan_writeN in front of each (that is all that is taken of ThreadSanitizer;
  * its library is not linked). Reported: what is neither device memory, nor the launch's shared
  * memory, nor the thread's own; what is written to device memory before pdl_wait(); and races in
- * shared memory: two accesses by different threads, one of them a write, without a __syncthreads
- * between them, or within a warp a __syncwarp. Shuffles and votes do not order memory. */
+ * shared memory: two accesses by different threads, one of them a write (of other bytes than are
+ * there), without a __syncthreads between them, or within a warp a __syncwarp. Shuffles and votes
+ * do not order memory. */
 #include "sim_int.h"
 
 #include <stdio.h>
@@ -30,6 +31,13 @@ struct access {
     void *pc;
 };
 
+/* A write over another thread's, which may be of the same bytes: known when it has been made. */
+static struct {
+    struct access a;
+    uint32_t with;
+    uint8_t was[16];
+} unsettled;
+
 static const char *source_line(void *pc) {
     static char line[512];
     char command[128];
@@ -54,14 +62,25 @@ static void race(const struct access *a, const char *with, uint32_t thread) {
     fail(a, what);
 }
 
+void sim_settle(void) {
+    struct access a = unsettled.a;
+    unsettled.a.n = 0;
+    if (a.n && memcmp(unsettled.was, (const void *)a.at, a.n)) race(&a, "write", unsettled.with);
+}
+
 static bool apart(const struct sim_now *me, uint32_t thread, uint32_t sync) {
     return thread != me->thread && (thread / SIM_WARP != me->thread / SIM_WARP || sync == me->sync);
 }
 
 static void check_cell(struct cell *c, const struct access *a, const struct sim_now *me) {
     bool atomic = a->how == SIM_ATOMIC;
-    if (c->w_epoch == me->epoch && !(atomic && c->w_atomic) && apart(me, c->w_thread, c->w_sync))
-        race(a, c->w_atomic ? "atomic operation" : "write", c->w_thread);
+    if (c->w_epoch == me->epoch && !(atomic && c->w_atomic) && apart(me, c->w_thread, c->w_sync)) {
+        if (a->how != SIM_WRITE || c->w_atomic || a->n > sizeof unsettled.was)
+            race(a, c->w_atomic ? "atomic operation" : "write", c->w_thread);
+        unsettled.a = *a;
+        unsettled.with = c->w_thread;
+        memcpy(unsettled.was, (const void *)a->at, a->n);
+    }
     if (a->how == SIM_READ) {
         if (c->r_epoch != me->epoch)
             c->has_foreign = 0;
@@ -116,6 +135,7 @@ static bool in_shared(const struct access *a, const struct sim_now *me) {
 
 void sim_access(const void *p, size_t n, enum sim_access how, uint32_t thread, void *pc) {
     struct sim_now me;
+    sim_settle();
     if (!n || !sim_now(&me, thread)) return;
     struct access a = {(uintptr_t)p, (uint32_t)n, how, pc};
     if (a.at >= me.stack_low && a.at < me.stack_high) return;
@@ -177,6 +197,7 @@ void __tsan_write_range(void *p, size_t n) {
     sim_access(p, n, SIM_WRITE, SIM_ME, __builtin_return_address(0));
 }
 #else
+void sim_settle(void) {}
 void sim_access(const void *p, size_t n, enum sim_access how, uint32_t thread, void *pc) {
     (void)p, (void)n, (void)how, (void)thread, (void)pc;
 }

@@ -87,10 +87,12 @@ struct sim_function {
 struct sim_function *sim_function(const void *fn);
 
 /* ---- sim_check.c: accesses of kernels ---- */
-enum sim_access { SIM_READ, SIM_WRITE, SIM_ATOMIC };
+enum sim_access { SIM_READ, SIM_WRITE, SIM_ATOMIC, SIM_COPY };
 enum { SIM_SHARED_MAX = 256 << 10, SIM_ME = 0xffff };
 /* By thread (its number in the block; SIM_ME: the running one). Nothing where no kernel runs. */
 void sim_access(const void *p, size_t n, enum sim_access how, uint32_t thread, void *pc);
+/* The running thread has gone on behind its last access. */
+void sim_settle(void);
 
 struct sim_now {
     const struct sim_function *f;
