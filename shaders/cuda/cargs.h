@@ -177,20 +177,21 @@ struct cargs_input {
     float residual_scale, eps;
 };
 
-/* ---- product_skinny*.cu, product_f32.cu: up to three weights of one format over one input; with a pair of
- * them, gate and up of one shape, w[0] and w[1], whose result goes to y[0].
+/* ---- product_skinny*.cu, product_f32.cu: up to three weights of one format over one input; with a
+ * pair of them, gate and up of one shape, w[0] and w[1], whose result goes to y[0].
  *
- * A tile is 16 outputs (F32: CARGS_F32_TILE); the first weight's tiles come first, then the second's. The grid's
- * x-th block has block_tiles of that list (skinny: a warp each, times two for a pair, times the parts of K). Of the
- * rows it has group_rows, the grid's y-th group of them; or with tiles (pairs of moe.c) those of the y-th tile. */
+ * A tile is 16 outputs (F32: CARGS_F32_TILE); the first weight's tiles come first, then the
+ * second's. The grid's x-th block has block_tiles of that list (skinny: a warp each, times two for
+ * a pair, times the parts of K). Of the rows it has group_rows, the grid's y-th group of them; or
+ * with tiles (pairs of moe.c) those of the y-th tile. */
 enum { CARGS_PRODUCT_WEIGHTS = 3, CARGS_F32_TILE = 4 };
 struct cargs_product {
     const void *w[CARGS_PRODUCT_WEIGHTS];
     float *y[CARGS_PRODUCT_WEIGHTS];
     struct cargs_tail tail[CARGS_PRODUCT_WEIGHTS]; /* a pair: the first */
-    const void *x;        /* (rows, pitch) of 16 bits; F32: (rows, n_in) */
-    const float *x_scale; /* (rows); not for F32 */
-    const struct cargs_moe_tile *tiles; /* NULL: plain */
+    const void *x;                                 /* (rows, pitch) of 16 bits; F32: (rows, n_in) */
+    const float *x_scale;                          /* (rows); not for F32 */
+    const struct cargs_moe_tile *tiles;            /* NULL: plain */
     const uint32_t *list;
     uint64_t expert_bytes;
     uint32_t n_out[CARGS_PRODUCT_WEIGHTS];
@@ -277,6 +278,34 @@ struct cargs_attention {
     uint32_t n_stages; /* of attention_prefill: 1..3 */
     float q_scale;     /* scale * log2(e), with softcap scale / softcap */
     float cap;         /* softcap * log2(e); 0: none */
+};
+
+/* ---- moe.cu ---- */
+enum { CUDA_MOE_EXPERTS = 1024 }; /* most */
+/* moe_route: a block a row, of n_experts threads rounded up to 32. */
+struct cargs_moe_route {
+    const float *scores; /* (n_rows, n_experts) */
+    uint32_t *experts;   /* (n_rows, n_used), ascending */
+    float *weights;      /* (n_rows, n_used) */
+    uint32_t *list;      /* of a single row */
+    struct cargs_moe_tile *tiles;
+    uint32_t n_rows, n_experts, n_used, renormalize;
+    float weight_scale;
+};
+/* moe_lists: one block. */
+struct cargs_moe_lists {
+    const uint32_t *experts;      /* (n_pairs) */
+    uint32_t *list;               /* (n_pairs) */
+    struct cargs_moe_tile *tiles; /* (n_tiles) */
+    uint32_t n_pairs, n_experts, tile_rows, n_tiles;
+};
+/* moe_combine: 256 columns a block, a row. */
+struct cargs_moe_combine {
+    const float *out;                  /* (n_rows, n_used, n_in) */
+    const float *weights;              /* (n_rows, n_used) */
+    const float *shared, *shared_gate; /* (n_rows, n_in), (n_rows), or NULL */
+    float *y;                          /* (n_rows, n_in) */
+    uint32_t n_in, n_used;
 };
 
 #endif

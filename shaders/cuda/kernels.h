@@ -51,6 +51,11 @@ struct cuda_skinny cuda_skinny_q(int format, int n_groups);  /* the other quanti
 /* product_f32.cu: threads 32 * CARGS_F32_TILE */
 const void *cuda_product_f32_kernel(void);
 
+/* moe.cu */
+const void *cuda_moe_route_kernel(void);
+const void *cuda_moe_lists_kernel(void);
+const void *cuda_moe_combine_kernel(void);
+
 /* dequantize.cu, by enum cuda_format; NULL: not quantized */
 const void *cuda_dequantize_kernel(int format);
 

@@ -289,6 +289,7 @@ int cuda_weight_new(backend *be, const struct backend_weight_desc *desc, backend
         cuda_weight_free(&w->base);
         return rc;
     }
+    if (w->product) cuda_large_prepare(c, w);
     *out = &w->base;
     return 0;
 }
