@@ -56,7 +56,7 @@ struct cargs_finish {
     const float *sums, *pair_sums, *in_scale; /* in_scale (n_rows), NULL: 1 */
     float *y;
     struct cargs_tail tail;
-    uint32_t n_rows, n_out;
+    uint32_t n_rows, n_out, n_parts; /* sums (n_parts, n_rows, n_out) are added; of pairs there is one part */
 };
 
 /* ---- lt_probe.cu ---- */
@@ -83,6 +83,7 @@ struct cargs_product_tile {
     const uint16_t *x;    /* (n_rows, pitch) */
     const float *in_scale;
     float *y;
+    float *parts; /* NULL, or (grid's z, n_rows, n_out): sums of parts go there and not, finished, to y */
     struct cargs_tail tail;
     uint64_t tile_row_bytes; /* of 16 rows of weights */
     uint32_t n_rows, n_out, n_tiles /* of 16 rows */, pitch, part_cols, n_stages;

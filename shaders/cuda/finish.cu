@@ -9,6 +9,13 @@ __device__ __forceinline__ float finish_one(const cargs_finish &a, float in_scal
                       : finish_sum(a.tail, in_scale, sum, col);
 }
 
+__device__ __forceinline__ float sum_of(const cargs_finish &a, uint64_t i) {
+    float v = a.sums[i];
+    for (uint32_t part = 1; part < a.n_parts; part++)
+        v += a.sums[part * ((uint64_t)a.n_rows * a.n_out) + i];
+    return v;
+}
+
 /* Block (x, y): columns 4 * 256 x on, row y. */
 CUDA_KERNEL(256) finish(CUDA_ARGS(struct cargs_finish) a) {
     pdl_launch();
@@ -18,11 +25,15 @@ CUDA_KERNEL(256) finish(CUDA_ARGS(struct cargs_finish) a) {
     float in_scale = a.in_scale ? a.in_scale[blockIdx.y] : 1.0f;
     if (a.n_out % 4 != 0) {
         for (uint32_t i = 0; i < 4 && col + i < a.n_out; i++)
-            a.y[at + i] = finish_one(a, in_scale, a.sums[at + i], at + i, col + i);
+            a.y[at + i] = finish_one(a, in_scale, sum_of(a, at + i), at + i, col + i);
         return;
     }
     if (col >= a.n_out) return;
     float4 v = *reinterpret_cast<const float4 *>(a.sums + at), y;
+    for (uint32_t part = 1; part < a.n_parts; part++) {
+        float4 w = *reinterpret_cast<const float4 *>(a.sums + part * ((uint64_t)a.n_rows * a.n_out) + at);
+        v.x += w.x, v.y += w.y, v.z += w.z, v.w += w.w;
+    }
     if (a.tail.act) {
         float4 up = *reinterpret_cast<const float4 *>(a.pair_sums + at);
         y.x = finish_pair(a.tail, in_scale, v.x, up.x, col);

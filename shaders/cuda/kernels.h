@@ -33,6 +33,8 @@ struct cuda_tile_kernel {
     int threads, rows, inputs, stage_bytes; /* rows of weights and of the input of a block */
 };
 struct cuda_tile_kernel cuda_product_tile_kernel(int format, int shape);
+/* product_wgmma.cu: the same for sm_90, 3 stages; quantized formats; a block of the grid's z is a part. */
+struct cuda_tile_kernel cuda_product_wgmma_kernel(int format, int shape);
 
 /* input.cu: n groups of four columns a thread */
 const void *cuda_input_kernel(uint32_t n);

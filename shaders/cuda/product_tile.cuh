@@ -157,9 +157,10 @@ __device__ __forceinline__ void write_block(const cargs_product_tile &a, const f
         float4 v = *reinterpret_cast<const float4 *>(from);
         float4 up = *reinterpret_cast<const float4 *>(from + (a.tail.act ? 16 : 0));
         float in_scale = a.in_scale[row], sum[4] = {v.x, v.y, v.z, v.w}, pair[4] = {up.x, up.y, up.z, up.w};
-        float *y = a.y + (uint64_t)row * a.n_out + out;
+        float *y = (a.parts ? a.parts + (uint64_t)blockIdx.z * a.n_rows * a.n_out : a.y) + (uint64_t)row * a.n_out + out;
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++) {
+            if (a.parts) break;
             uint32_t of = out + j < a.n_out ? out + j : a.n_out - 1;
             sum[j] = a.tail.act ? finish_pair(a.tail, in_scale, sum[j], pair[j], of)
                                 : finish_sum(a.tail, in_scale, sum[j], of);

@@ -35,8 +35,17 @@ static const struct product_shape full[] = {{1024, 4096, false},
                                             {4096, 14336, false}};
 static const struct product_shape few[] = {{272, 320, false}, {272, 320, true}, {48, 8300, false}};
 
-enum way { WAY_TILE_SMALL, WAY_TILE_LARGE, WAY_TILE, WAY_LARGE, N_WAYS };
-static const char *const way_names[] = {"tile 64x64", "tile 128x128", "tile (chosen)", "cuBLASLt"};
+enum way {
+    WAY_TILE_SMALL,
+    WAY_TILE_LARGE,
+    WAY_TILE,
+    WAY_WGMMA_SMALL,
+    WAY_WGMMA_LARGE,
+    WAY_LARGE,
+    N_WAYS
+};
+static const char *const way_names[] = {"tile 64x64",  "tile 128x128",  "tile (chosen)",
+                                        "wgmma 64x64", "wgmma 256x128", "cuBLASLt"};
 
 static uint64_t seed = 88172645463325252u;
 
@@ -121,6 +130,13 @@ static bool run(struct cuda_backend *c, const struct cuda_product *p, enum way w
     if (way == WAY_TILE) {
         need(cuda_tile_product(c, p), "tile");
         return true;
+    }
+    if (way == WAY_WGMMA_SMALL || way == WAY_WGMMA_LARGE) {
+        struct cuda_tile_kernel k = cuda_product_wgmma_kernel(p->w->format, way == WAY_WGMMA_LARGE);
+        if (!k.kernel || c->features.sm != 90) return false;
+        rc = cuda_wgmma_launch(c, p, &k);
+        if (rc && rc != ERR_UNSUPPORTED) need(rc, "wgmma");
+        return rc == 0;
     }
     struct cuda_tile_kernel k = cuda_product_tile_kernel(p->w->format, way == WAY_TILE_LARGE);
     if (2 * (uint32_t)k.stage_bytes > c->features.shared) return false;
@@ -235,7 +251,7 @@ int main(int argc, char **argv) {
         need(cuda_scratch_new(b.c, CUDA_SCRATCH_IN16, (uint64_t)MAX_ROWS * MAX_COLS * 2, &e) ||
                  cuda_scratch_new(b.c, CUDA_SCRATCH_IN_SCALE, MAX_ROWS * 4, &e),
              "memory");
-    if (!cuda_scratch(b.c, CUDA_SCRATCH_LT)) need(cuda_large_scratch(b.c, &config, &e), "memory");
+    if (!cuda_scratch(b.c, CUDA_SCRATCH_PAIR)) need(cuda_large_scratch(b.c, &config, &e), "memory");
     const size_t y_bytes = (size_t)MAX_ROWS * MAX_COLS * 4;
     void *y = NULL;
     need(cuda_memory_new(b.c, y_bytes, &y, &e), "memory");

@@ -13,9 +13,11 @@ CUDA_BASE_C := $(wildcard core/base/*.c) core/backend/kv_layout.c
 CUDA_O   := $(CUDA_C:%.c=$(BUILD)/pic/%.o) $(CUDA_CU:%.cu=$(BUILD)/pic/%.cu.o) $(CUDA_BASE_C:%.c=$(BUILD)/pic/%.o)
 CUDA_MODULE := $(BUILD)/libinferd-cuda.so
 # The last of the architectures also as PTX, for GPUs to come.
-CUDA_GENCODE := $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
-  -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
-NVCC_FLAGS := -std=c++17 -O3 -I. --Werror all-warnings -Xcompiler -fPIC,-Wall,-Wno-unknown-pragmas $(CUDA_GENCODE)
+CUDA_TARGETS := $(patsubst 90,90a,$(CUDA_ARCHS)) # with what only sm_90 has (shaders/cuda/wgmma.cuh)
+CUDA_GENCODE := $(foreach a,$(CUDA_TARGETS),-gencode arch=compute_$(a),code=sm_$(a)) \
+  -gencode arch=compute_$(lastword $(CUDA_TARGETS)),code=compute_$(lastword $(CUDA_TARGETS))
+NVCC_FLAGS := -std=c++17 -O3 -I. --Werror all-warnings -Xcompiler -fPIC,-Wall,-Wno-unknown-pragmas $(CUDA_GENCODE) \
+  $(if $(filter 90a,$(CUDA_TARGETS)),-DCUDA_HAVE_SM90A)
 
 $(BUILD)/pic/%.o: %.c
 	@mkdir -p $(@D)

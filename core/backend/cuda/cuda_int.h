@@ -267,6 +267,9 @@ struct cargs_tail cuda_tail(const struct cuda_product *p);
  * them; sums may be where these rows of y are. */
 int cuda_finish(struct cuda_backend *c, const struct cuda_product *p, uint32_t first,
                 uint32_t n_rows, const float *sums, const float *pair_sums);
+/* The same of sums in parts, (n_parts, p->n_rows, n_out), which are added; no pair. */
+int cuda_finish_parts(struct cuda_backend *c, const struct cuda_product *p, const float *parts,
+                      uint32_t n_parts);
 /* y = act(gate, up), each (n_rows, n_out) f32; y may be either. */
 int cuda_finish_act(struct cuda_backend *c, enum backend_act act, const float *gate,
                     const float *up, float *y, uint32_t n_rows, uint32_t n_out);
@@ -274,10 +277,13 @@ int cuda_finish_act(struct cuda_backend *c, enum backend_act act, const float *g
 /* ---- tile.c: products of more rows than the skinny kernels take ---- */
 /* 16-bit and quantized weights, any number of rows, no experts. */
 int cuda_tile_product(struct cuda_backend *c, const struct cuda_product *p);
-/* By one of kernels.h's cuda_product_tile_kernel. */
+/* By one of kernels.h's cuda_product_tile_kernel or cuda_product_wgmma_kernel; these are
+ * ERR_UNSUPPORTED, and nothing is enqueued, where there is no room for their parts. */
 struct cuda_tile_kernel;
 int cuda_tile_launch(struct cuda_backend *c, const struct cuda_product *p,
                      const struct cuda_tile_kernel *k);
+int cuda_wgmma_launch(struct cuda_backend *c, const struct cuda_product *p,
+                      const struct cuda_tile_kernel *k);
 
 /* ---- lt.c: products by cuBLASLt, loaded at run time ---- */
 int cuda_lt_open(struct cuda_backend *c, err *e); /* 0 without the library too: lt stays NULL */

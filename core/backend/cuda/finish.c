@@ -47,6 +47,19 @@ int cuda_finish(struct cuda_backend *c, const struct cuda_product *p, uint32_t f
                      });
 }
 
+int cuda_finish_parts(struct cuda_backend *c, const struct cuda_product *p, const float *parts,
+                      uint32_t n_parts) {
+    return launch(c, &(struct cargs_finish){
+                         .sums = parts,
+                         .in_scale = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE),
+                         .y = p->y,
+                         .tail = cuda_tail(p),
+                         .n_rows = p->n_rows,
+                         .n_out = (uint32_t)p->w->base.n_out,
+                         .n_parts = n_parts,
+                     });
+}
+
 int cuda_finish_act(struct cuda_backend *c, enum backend_act act, const float *gate,
                     const float *up, float *y, uint32_t n_rows, uint32_t n_out) {
     return launch(c, &(struct cargs_finish){

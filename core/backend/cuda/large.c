@@ -12,11 +12,11 @@ enum {
 };
 
 int cuda_large_scratch(struct cuda_backend *c, const struct backend_config *config, err *e) {
-    if (!c->lt || config->max_rows <= CUDA_SKINNY_ROWS) return 0;
+    if (config->max_rows <= CUDA_SKINNY_ROWS) return 0;
     uint64_t pair = (uint64_t)config->max_rows * 2 * config->max_cols * 4;
-    int rc = cuda_scratch_new(c, CUDA_SCRATCH_LT, CUDA_LT_WORKSPACE, e);
-    if (!rc) rc = cuda_scratch_new(c, CUDA_SCRATCH_DECODED, DECODED_BYTES, e);
-    if (!rc) rc = cuda_scratch_new(c, CUDA_SCRATCH_PAIR, pair < PAIR_BYTES ? pair : PAIR_BYTES, e);
+    int rc = cuda_scratch_new(c, CUDA_SCRATCH_PAIR, pair < PAIR_BYTES ? pair : PAIR_BYTES, e);
+    if (!rc && c->lt) rc = cuda_scratch_new(c, CUDA_SCRATCH_LT, CUDA_LT_WORKSPACE, e);
+    if (!rc && c->lt) rc = cuda_scratch_new(c, CUDA_SCRATCH_DECODED, DECODED_BYTES, e);
     return rc;
 }
 

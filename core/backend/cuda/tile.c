@@ -34,37 +34,65 @@ int cuda_tile_product(struct cuda_backend *c, const struct cuda_product *p) {
     return cuda_tile_launch(c, p, &k);
 }
 
-int cuda_tile_launch(struct cuda_backend *c, const struct cuda_product *p,
-                     const struct cuda_tile_kernel *k) {
-    const struct cuda_weight *w = p->w;
-    uint32_t n_in = (uint32_t)w->base.n_in, n_out = (uint32_t)w->base.n_out;
-    uint32_t stages = c->features.shared / (uint32_t)k->stage_bytes;
-    const struct cargs_product_tile args = {
-        .w = w->product,
+/* What both kernels are told. */
+static void fill_args(struct cuda_backend *c, const struct cuda_product *p,
+                      struct cargs_product_tile *a) {
+    uint32_t n_in = (uint32_t)p->w->base.n_in, n_out = (uint32_t)p->w->base.n_out;
+    *a = (struct cargs_product_tile){
+        .w = p->w->product,
         .pair = p->pair ? p->pair->product : NULL,
         .x = cuda_scratch(c, CUDA_SCRATCH_IN16),
         .in_scale = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE),
         .y = p->y,
         .tail = cuda_tail(p),
-        .tile_row_bytes = tile_row_bytes(w),
+        .tile_row_bytes = tile_row_bytes(p->w),
         .n_rows = p->n_rows,
         .n_out = n_out,
         .n_tiles = cuda_div_up(n_out, CUDA_TILE_ROWS),
         .pitch = cuda_pitch(n_in),
         .part_cols = cuda_part_cols(n_in),
-        .n_stages = stages < 3 ? 2 : 3,
+        .n_stages = 3,
     };
-    uint32_t rows = (uint32_t)k->rows / (p->pair ? 2 : 1);
-    uint64_t weights = args.n_tiles * args.tile_row_bytes;
+}
+
+static int launch(struct cuda_backend *c, const struct cargs_product_tile *a,
+                  const struct cuda_tile_kernel *k, const char *name) {
+    uint32_t rows = (uint32_t)k->rows / (a->pair ? 2 : 1);
+    uint32_t n_parts = a->parts ? cuda_div_up(a->pitch, a->part_cols) : 1;
+    uint64_t weights = a->n_tiles * a->tile_row_bytes;
     return cuda_launch(
         c, &(struct cuda_launch){
                .kernel = k->kernel,
-               .name = "product_tile",
-               .args = &args,
-               .args_bytes = sizeof args,
-               .grid = {cuda_div_up(p->n_rows, (uint32_t)k->inputs), cuda_div_up(n_out, rows)},
+               .name = name,
+               .args = a,
+               .args_bytes = sizeof *a,
+               .grid = {cuda_div_up(a->n_rows, (uint32_t)k->inputs), cuda_div_up(a->n_out, rows),
+                        n_parts},
                .threads = (uint32_t)k->threads,
-               .shared = args.n_stages * (uint32_t)k->stage_bytes,
-               .read = (p->pair ? 2 * weights : weights) + (uint64_t)p->n_rows * n_in * 2,
-               .written = (uint64_t)p->n_rows * n_out * 4});
+               .shared = a->n_stages * (uint32_t)k->stage_bytes,
+               .read = (a->pair ? 2 * weights : weights) + (uint64_t)a->n_rows * a->pitch * 2,
+               .written = (uint64_t)n_parts * a->n_rows * a->n_out * 4,
+           });
+}
+
+int cuda_tile_launch(struct cuda_backend *c, const struct cuda_product *p,
+                     const struct cuda_tile_kernel *k) {
+    struct cargs_product_tile a;
+    fill_args(c, p, &a);
+    if (3 * (uint32_t)k->stage_bytes > c->features.shared) a.n_stages = 2;
+    return launch(c, &a, k, "product_tile");
+}
+
+/* Parts are blocks of their own, so that a matrix of few rows fills the device. */
+int cuda_wgmma_launch(struct cuda_backend *c, const struct cuda_product *p,
+                      const struct cuda_tile_kernel *k) {
+    struct cargs_product_tile a;
+    fill_args(c, p, &a);
+    uint32_t n_parts = cuda_n_parts((uint32_t)p->w->base.n_in);
+    uint64_t bytes = (uint64_t)n_parts * a.n_rows * a.n_out * 4;
+    if (n_parts == 1) return launch(c, &a, k, "product_wgmma");
+    if (p->pair || bytes > c->scratch_bytes[CUDA_SCRATCH_PAIR]) return ERR_UNSUPPORTED;
+    a.parts = cuda_scratch(c, CUDA_SCRATCH_PAIR);
+    int rc = launch(c, &a, k, "product_wgmma");
+    return rc ? rc : cuda_finish_parts(c, p, a.parts, n_parts);
 }
