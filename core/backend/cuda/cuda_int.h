@@ -175,6 +175,8 @@ int cuda_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src,
                 err *e);
 int cuda_download(backend *be, const backend_buf *src, uint64_t offset, void *dst, uint64_t bytes,
                   err *e);
+/* What the driver takes for so many bytes. */
+uint64_t cuda_memory_taken(uint64_t bytes);
 /* Raw device memory, counted in allocated. ERR_NOMEM says what is there. */
 int cuda_memory_new(struct cuda_backend *c, uint64_t bytes, void **out, err *e);
 void cuda_memory_free(struct cuda_backend *c, void *p, uint64_t bytes);
@@ -196,6 +198,7 @@ static inline uint32_t cuda_div_up(uint64_t a, uint32_t b) {
 /* ---- weights.c ---- */
 int cuda_weights_open(struct cuda_backend *c, err *e);
 void cuda_weights_close(struct cuda_backend *c);
+int cuda_weight_size(const struct backend_weight_desc *desc, uint64_t *bytes, err *e);
 int cuda_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
                     err *e);
 void cuda_weight_free(backend_weight *w);

@@ -75,6 +75,7 @@ static const struct backend_vtable vtable = {
     .allocated_bytes = allocated_bytes,
     .memory_limit = memory_limit,
     .memory_free = memory_free,
+    .weight_size = cuda_weight_size,
     .copy_bandwidth = cuda_copy_bandwidth,
     .kv_fits = cuda_kv_fits,
     .embed = cuda_embed,

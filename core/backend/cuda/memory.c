@@ -16,13 +16,20 @@ void cuda_memory_close(struct cuda_backend *c) {
     if (c->staging) cudaFreeHost(c->staging);
 }
 
+/* It gives memory out in pieces of 2 MiB, which only small allocations share, at multiples of 512.
+ */
+uint64_t cuda_memory_taken(uint64_t bytes) {
+    uint64_t unit = bytes >= 1 << 20 ? 2 << 20 : 512;
+    return (bytes + unit - 1) / unit * unit;
+}
+
 int cuda_memory_new(struct cuda_backend *c, uint64_t bytes, void **out, err *e) {
     size_t unused = 0, total = 0;
     *out = NULL;
     cudaSetDevice(c->features.ordinal);
     cudaError_t rc = cudaMalloc(out, bytes ? bytes : 1);
     if (!rc) {
-        c->allocated += bytes;
+        c->allocated += cuda_memory_taken(bytes);
         return 0;
     }
     cudaGetLastError();
@@ -41,7 +48,7 @@ int cuda_memory_new(struct cuda_backend *c, uint64_t bytes, void **out, err *e) 
 void cuda_memory_free(struct cuda_backend *c, void *p, uint64_t bytes) {
     if (!p) return;
     cudaFree(p);
-    c->allocated -= bytes;
+    c->allocated -= cuda_memory_taken(bytes);
 }
 
 int cuda_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {

@@ -261,6 +261,14 @@ static int fill(struct cuda_backend *c, struct cuda_weight *w, const struct plan
     return rc;
 }
 
+int cuda_weight_size(const struct backend_weight_desc *desc, uint64_t *bytes, err *e) {
+    struct cuda_weight w = {0};
+    struct plan p;
+    int rc = plan(desc, &w, &p, e);
+    if (!rc) *bytes = cuda_memory_taken(p.product_bytes) + cuda_memory_taken(p.raw_bytes);
+    return rc;
+}
+
 int cuda_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,
                     err *e) {
     struct cuda_backend *c = cuda_of(be);
