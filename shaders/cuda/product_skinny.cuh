@@ -96,7 +96,7 @@ __device__ __forceinline__ void skinny_store(const cargs_product &a, const skinn
                                              const uint32_t *row_of, const uint32_t *out_of, float acc[N][4],
                                              float *sums) {
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-    const cargs_tail &tail = a.tail[role.matrix];
+    const cargs_tail &tail = a.tail[a.tail[0].act ? 0 : role.matrix];
     bool shared = a.n_parts > 1 || tail.act;
     if (shared) {
         __syncthreads(); /* the ring's last readers */

@@ -3,15 +3,7 @@
  * so that they do not stay in the second-level cache.
  *
  * usage: bench_gemm [quick]     quick: small shapes once, for the stand-in */
-#include "core/backend/cuda/cuda_int.h"
-#include "core/base/log.h"
-#include "shaders/cuda/kernels.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { MAX_ROWS = 2048, MAX_COLS = 14336, MOST_COPIES = 16, COPIES_BYTES = 256 << 20 };
+#include "tests/cuda/bench_product.h"
 
 static const struct {
     const char *name;
@@ -46,75 +38,6 @@ enum way {
 };
 static const char *const way_names[] = {"tile 64x64",  "tile 128x128",  "tile (chosen)",
                                         "wgmma 64x64", "wgmma 256x128", "cuBLASLt"};
-
-static uint64_t seed = 88172645463325252u;
-
-static uint32_t random32(void) {
-    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
-    return (uint32_t)(seed >> 16);
-}
-
-static void need(int rc, const char *what) {
-    if (rc == 0) return;
-    fprintf(stderr, "%s: error %d\n", what, rc);
-    exit(1);
-}
-
-/* A finite number: f16 or bf16 of magnitude about 1. */
-static uint16_t random_half(bool bf16) {
-    uint32_t r = random32(), sign = r & 0x8000;
-    if (bf16) return (uint16_t)(sign | ((125 + (r >> 16) % 3) << 7) | (r & 0x7f));
-    return (uint16_t)(sign | ((13 + (r >> 16) % 3) << 10) | (r & 0x3ff));
-}
-
-/* (n_out, n_in) of random bytes; scales are finite and not negative. */
-static struct cuda_weight weight_new(struct cuda_backend *c, int format, uint32_t n_out,
-                                     uint32_t n_in) {
-    uint32_t tile = cuda_tile_bytes(format), per_row = tile ? cuda_div_up(n_in, CUDA_TILE_COLS) : 1;
-    uint64_t bytes =
-        tile ? (uint64_t)per_row * tile : (uint64_t)CUDA_TILE_ROWS * cuda_pitch(n_in) * 2;
-    uint32_t n_tiles = cuda_div_up(n_out, CUDA_TILE_ROWS), group16 = format == CUDA_FORMAT_Q6;
-    uint16_t *host = malloc(bytes);
-    struct cuda_weight w = {
-        .base = {.be = &c->base, .n_out = n_out, .n_in = n_in}, .format = format, .scale = 1};
-    void *product = NULL;
-    err e = {0};
-    need(host ? cuda_memory_new(c, n_tiles * bytes, &product, &e) : -1, "memory");
-    for (uint64_t i = 0; i < bytes / 2; i++) {
-        uint32_t scales = format == CUDA_FORMAT_Q4_MIN || group16 ? 512 : 256;
-        bool scale = tile && i * 2 % tile >= tile - scales;
-        if (!tile)
-            host[i] = i % cuda_pitch(n_in) < n_in ? random_half(format == CUDA_FORMAT_BF16) : 0;
-        else
-            host[i] = (uint16_t)(scale ? 0x5000 + random32() % 0x1000 : random32());
-    }
-    for (uint32_t t = 0; t < n_tiles; t++)
-        need((int)cudaMemcpy((char *)product + t * bytes, host, bytes, cudaMemcpyHostToDevice),
-             "a copy");
-    free(host);
-    w.product = product;
-    w.expert_bytes = n_tiles * bytes;
-    return w;
-}
-
-static void fill_input(struct cuda_backend *c, bool bf16, uint32_t n_in) {
-    uint32_t pitch = cuda_pitch(n_in);
-    uint16_t *x = malloc((size_t)MAX_ROWS * pitch * 2);
-    static float ones[MAX_ROWS];
-    need(x ? 0 : -1, "memory");
-    for (uint32_t r = 0; r < MAX_ROWS; r++) {
-        ones[r] = 1;
-        for (uint32_t i = 0; i < pitch; i++)
-            x[(size_t)r * pitch + i] = i < n_in ? random_half(bf16) : 0;
-    }
-    need((int)cudaMemcpy(cuda_scratch(c, CUDA_SCRATCH_IN16), x, (size_t)MAX_ROWS * pitch * 2,
-                         cudaMemcpyHostToDevice),
-         "a copy");
-    need((int)cudaMemcpy(cuda_scratch(c, CUDA_SCRATCH_IN_SCALE), ones, sizeof ones,
-                         cudaMemcpyHostToDevice),
-         "a copy");
-    free(x);
-}
 
 /* false: this way is not for it. */
 static bool run(struct cuda_backend *c, const struct cuda_product *p, enum way way) {
@@ -226,13 +149,6 @@ static bool bench_shape(struct bench *b, bool quick) {
     }
     return same;
 }
-
-static void print_log(void *arg, enum log_level level, const char *line) {
-    (void)arg, (void)level;
-    printf("%s\n", line);
-}
-
-int backend_cuda_open(const struct backend_config *config, backend **out, err *e);
 
 int main(int argc, char **argv) {
     bool quick = argc > 1 && strcmp(argv[1], "quick") == 0, same = true;

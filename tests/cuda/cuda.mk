@@ -29,7 +29,7 @@ $(CUDA_MODULE): $(CUDA_O)
 	$(CXX) -shared -o $@ $^ -L$(CUDA_HOME)/lib64 -lcudart_static -Wl,--no-undefined -lpthread -ldl -lrt -lm
 
 # Times of the kernels that compute products, each way: on a GPU.
-$(BUILD)/bench_gemm $(BUILD)/bench_attention: $(BUILD)/%: $(BUILD)/pic/tests/cuda/%.o $(CUDA_O)
+$(BUILD)/bench_gemm $(BUILD)/bench_linear $(BUILD)/bench_attention: $(BUILD)/%: $(BUILD)/pic/tests/cuda/%.o $(CUDA_O)
 	$(CXX) -o $@ $^ -L$(CUDA_HOME)/lib64 -lcudart_static -lpthread -ldl -lrt -lm
 -include $(CUDA_O:.o=.d)
 endif
