@@ -8,14 +8,6 @@ CUDA_CU  := $(wildcard shaders/cuda/*.cu)
 CUDASIM_C := $(wildcard $(CUDA_SIM)/sim_*.c)
 CUDASIM_O := $(CUDASIM_C:%.c=$(BUILD)/%.o) $(BUILD)/$(CUDA_SIM)/msl_switch.o
 CUDA_O   := $(CUDA_C:%.c=$(BUILD)/%.o) $(CUDA_CU:%.cu=$(BUILD)/%.cu.o)
-# Parts of the backend that are still to come.
-CUDA_PARTS   := lt large linear attention moe top linear_attention rope_store input weights
-CUDA_MISSING := $(foreach p,$(CUDA_PARTS),$(if $(wildcard core/backend/cuda/$(p).c),,-DNO_$(p)))
-ifneq ($(CUDA_MISSING),)
-CUDA_O   += $(BUILD)/$(CUDA_SIM)/parts.o
-$(BUILD)/$(CUDA_SIM)/parts.o: CPPFLAGS += $(CUDASIM_FLAGS) $(CUDA_MISSING)
-$(BUILD)/$(CUDA_SIM)/parts.o: $(CUDA_C)
-endif
 # Of the product only core/backend/backend.c knows that there is a CUDA backend: everything else is
 # taken from the plain build.
 LIB_C    := core/backend/backend.c
