@@ -107,6 +107,7 @@ struct cuda_loader {
 
 struct cuda_backend {
     backend base;
+    bool has_wgmma; /* product_wgmma.cu may be used (tile.c) */
     struct cuda_force force;
     struct cuda_features features;
     uint64_t memory_limit; /* bytes that it should hold at most */
@@ -278,6 +279,8 @@ int cuda_finish_act(struct cuda_backend *c, enum backend_act act, const float *g
                     const float *up, float *y, uint32_t n_rows, uint32_t n_out);
 
 /* ---- tile.c: products of more rows than the skinny kernels take ---- */
+/* Finds whether sm_90's wgmma has the sums of mma (has_wgmma). With the scratch of linear.c. */
+int cuda_tile_open(struct cuda_backend *c, err *e);
 /* 16-bit and quantized weights, any number of rows, no experts. */
 int cuda_tile_product(struct cuda_backend *c, const struct cuda_product *p);
 /* By one of kernels.h's cuda_product_tile_kernel or cuda_product_wgmma_kernel; these are

@@ -276,5 +276,6 @@ int cuda_linear_scratch(struct cuda_backend *c, const struct backend_config *con
     int rc = cuda_scratch_new(c, CUDA_SCRATCH_IN16, both / 2, e);
     if (!rc) rc = cuda_scratch_new(c, CUDA_SCRATCH_IN_SCALE, rows * sizeof(float), e);
     if (!rc) rc = cuda_scratch_new(c, CUDA_SCRATCH_IN32, both, e);
-    return rc ? rc : cuda_large_scratch(c, config, e);
+    if (!rc) rc = cuda_large_scratch(c, config, e);
+    return rc ? rc : cuda_tile_open(c, e);
 }

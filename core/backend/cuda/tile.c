@@ -1,25 +1,58 @@
 /* tile.c - launches of products of many rows with weights as they are stored. Owns nothing.
- * Kernel: shaders/cuda/product_tile.cu. */
+ * Kernels: shaders/cuda/product_tile.cu, and for sm_90 product_wgmma.cu, which is used if at open
+ * it gave the bits of the other. */
 #include "core/backend/cuda/cuda_int.h"
 
+#include "core/base/log.h"
 #include "shaders/cuda/kernels.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 enum { SMALL, LARGE };
 
-static uint32_t blocks_of(const struct cuda_tile_kernel *k, const struct cuda_product *p) {
-    uint32_t rows = (uint32_t)k->rows / (p->pair ? 2 : 1);
-    return cuda_div_up(p->w->base.n_out, rows) * cuda_div_up(p->n_rows, (uint32_t)k->inputs);
+/* A kernel and the time of one block of it for 4,096 columns, in thousands of clocks of an H200. */
+struct choice {
+    struct cuda_tile_kernel k;
+    bool wgmma;
+    uint32_t clocks;
+};
+
+static uint32_t rows_of(const struct cuda_tile_kernel *k, const struct cuda_product *p) {
+    return (uint32_t)k->rows / (p->pair ? 2 : 1);
 }
 
-/* A large block does four times a small one's work and that in the time of three; what counts is
- * how many a multiprocessor has to do after each other. */
-static struct cuda_tile_kernel choose(const struct cuda_backend *c, const struct cuda_product *p) {
-    struct cuda_tile_kernel small = cuda_product_tile_kernel(p->w->format, SMALL);
-    struct cuda_tile_kernel large = cuda_product_tile_kernel(p->w->format, LARGE);
-    if (2 * (uint32_t)large.stage_bytes > c->features.shared || !small.kernel) return small;
-    uint32_t n = (uint32_t)c->features.n_sms;
-    return 3 * cuda_div_up(blocks_of(&large, p), n) < cuda_div_up(blocks_of(&small, p), n) ? large
-                                                                                           : small;
+/* Multiprocessors take blocks one after the other: what counts is how many the busiest has. */
+static double time_of(const struct cuda_backend *c, const struct cuda_product *p,
+                      const struct choice *of) {
+    uint32_t n_parts = of->wgmma ? cuda_n_parts((uint32_t)p->w->base.n_in) : 1;
+    uint64_t blocks = (uint64_t)cuda_div_up(p->w->base.n_out, rows_of(&of->k, p)) *
+                      cuda_div_up(p->n_rows, (uint32_t)of->k.inputs) * n_parts;
+    return (double)cuda_div_up(blocks, (uint32_t)c->features.n_sms) * of->clocks / n_parts;
+}
+
+/* Is there the kernel, and room for two stages, or what it needs? */
+static bool fits(const struct cuda_backend *c, const struct cuda_product *p,
+                 const struct choice *of) {
+    uint32_t stages = of->wgmma ? 3 : 2, n_parts = cuda_n_parts((uint32_t)p->w->base.n_in);
+    if (!of->k.kernel || stages * (uint32_t)of->k.stage_bytes > c->features.shared) return false;
+    if (!of->wgmma || n_parts == 1) return true;
+    uint64_t bytes = (uint64_t)n_parts * p->n_rows * p->w->base.n_out * 4;
+    return !p->pair && bytes <= c->scratch_bytes[CUDA_SCRATCH_PAIR];
+}
+
+static struct choice choose(const struct cuda_backend *c, const struct cuda_product *p) {
+    int format = p->w->format;
+    struct choice best = {cuda_product_tile_kernel(format, SMALL), false, 27};
+    const struct choice others[] = {{cuda_product_tile_kernel(format, LARGE), false, 87},
+                                    {cuda_product_wgmma_kernel(format, SMALL), true, 14},
+                                    {cuda_product_wgmma_kernel(format, LARGE), true, 73}};
+    for (int i = 0; i < 3; i++) {
+        if (others[i].wgmma && (!c->has_wgmma || c->force.way == CUDA_WAY_TILE)) continue;
+        if (fits(c, p, &others[i]) && time_of(c, p, &others[i]) < time_of(c, p, &best))
+            best = others[i];
+    }
+    return best;
 }
 
 /* Bytes of 16 rows of weights. */
@@ -30,8 +63,8 @@ static uint64_t tile_row_bytes(const struct cuda_weight *w) {
 }
 
 int cuda_tile_product(struct cuda_backend *c, const struct cuda_product *p) {
-    struct cuda_tile_kernel k = choose(c, p);
-    return cuda_tile_launch(c, p, &k);
+    struct choice best = choose(c, p);
+    return best.wgmma ? cuda_wgmma_launch(c, p, &best.k) : cuda_tile_launch(c, p, &best.k);
 }
 
 /* What both kernels are told. */
@@ -95,4 +128,78 @@ int cuda_wgmma_launch(struct cuda_backend *c, const struct cuda_product *p,
     a.parts = cuda_scratch(c, CUDA_SCRATCH_PAIR);
     int rc = launch(c, &a, k, "product_wgmma");
     return rc ? rc : cuda_finish_parts(c, p, a.parts, n_parts);
+}
+
+/* ---- does wgmma sum as mma does? ---- */
+
+/* Random weights and inputs, and the results of both. */
+struct probe {
+    struct cuda_weight w;
+    struct cuda_product p;
+    void *w_at, *y_at;
+    float *y[2];
+};
+enum { PROBE_ROWS = 70, PROBE_OUT = 272, PROBE_IN = 2048, PROBE_Y = PROBE_ROWS * PROBE_OUT };
+
+static int fill(struct cuda_backend *c, void *values, uint64_t bytes) {
+    const struct cargs_lt_fill args = {.values = values, .n = bytes / 2};
+    return cuda_launch(c, &(struct cuda_launch){.kernel = cuda_lt_fill_kernel(),
+                                                .name = "lt_fill",
+                                                .args = &args,
+                                                .args_bytes = sizeof args,
+                                                .grid = {128},
+                                                .threads = 256,
+                                                .written = bytes});
+}
+
+static bool same_bits(struct cuda_backend *c, struct probe *b, int shape) {
+    struct cuda_tile_kernel mma = cuda_product_tile_kernel(CUDA_FORMAT_Q8, SMALL);
+    struct cuda_tile_kernel wgmma = cuda_product_wgmma_kernel(CUDA_FORMAT_Q8, shape);
+    if (!wgmma.kernel) return false;
+    for (int i = 0; i < 2; i++)
+        if (cudaMemsetAsync(b->y_at, 0, PROBE_Y * sizeof(float), c->stream) ||
+            (i ? cuda_wgmma_launch(c, &b->p, &wgmma) : cuda_tile_launch(c, &b->p, &mma)) ||
+            cudaMemcpyAsync(b->y[i], b->y_at, PROBE_Y * sizeof(float), cudaMemcpyDeviceToHost,
+                            c->stream) ||
+            cudaStreamSynchronize(c->stream))
+            return false;
+    return memcmp(b->y[0], b->y[1], PROBE_Y * sizeof(float)) == 0;
+}
+
+/* Any bytes are weights; those of f16 numbers have finite scales. */
+int cuda_tile_open(struct cuda_backend *c, err *e) {
+    uint64_t bytes = cuda_n_tiles(PROBE_OUT, PROBE_IN) * cuda_tile_bytes(CUDA_FORMAT_Q8);
+    uint64_t inputs = (uint64_t)PROBE_ROWS * PROBE_IN * 2;
+    struct probe b = {.w = {.base = {.be = &c->base, .n_out = PROBE_OUT, .n_in = PROBE_IN},
+                            .format = CUDA_FORMAT_Q8,
+                            .scale = 1}};
+#ifdef INFERD_CUDA_STANDIN
+    c->has_wgmma = c->features.sm == 90; /* it computes both alike, slowly */
+    return 0;
+#endif
+    if (c->features.sm != 90 || !cuda_product_wgmma_kernel(CUDA_FORMAT_Q8, SMALL).kernel ||
+        c->scratch_bytes[CUDA_SCRATCH_IN16] < inputs ||
+        c->scratch_bytes[CUDA_SCRATCH_IN_SCALE] < PROBE_ROWS * sizeof(float))
+        return 0;
+    int rc = cuda_memory_new(c, bytes, &b.w_at, e);
+    if (!rc) rc = cuda_memory_new(c, PROBE_Y * sizeof(float), &b.y_at, e);
+    b.w.product = b.w_at;
+    b.p = (struct cuda_product){.w = &b.w, .n_rows = PROBE_ROWS, .y = b.y_at};
+    b.y[0] = malloc(PROBE_Y * sizeof(float));
+    b.y[1] = malloc(PROBE_Y * sizeof(float));
+    if (!rc && (!b.y[0] || !b.y[1])) rc = err_no_memory(e);
+    if (!rc && !(rc = fill(c, b.w_at, bytes)) &&
+        !(rc = fill(c, cuda_scratch(c, CUDA_SCRATCH_IN16), inputs)) &&
+        !cudaMemsetAsync(cuda_scratch(c, CUDA_SCRATCH_IN_SCALE), 0x3f, PROBE_ROWS * sizeof(float),
+                         c->stream)) {
+        c->has_wgmma = same_bits(c, &b, SMALL) && same_bits(c, &b, LARGE);
+        if (!c->has_wgmma)
+            log_warn("cuda: wgmma and mma give different sums on this GPU: wgmma is not used");
+    }
+    free(b.y[0]);
+    free(b.y[1]);
+    cuda_memory_free(c, b.y_at, PROBE_Y * sizeof(float));
+    cuda_memory_free(c, b.w_at, bytes);
+    if (c->failed.code && e) *e = c->failed;
+    return c->failed.code ? c->failed.code : rc;
 }
