@@ -198,7 +198,7 @@ struct cargs_product {
     uint32_t n_out[CARGS_PRODUCT_WEIGHTS];
     uint32_t last_tile[CARGS_PRODUCT_WEIGHTS]; /* of the list, one behind each weight's */
     uint32_t n_rows, n_in, pitch, part_cols, n_parts;
-    uint32_t block_tiles, group_rows, n_stages, n_share; /* n_stages: 2 .. 8 */
+    uint32_t block_tiles, group_rows, n_stages, n_share; /* n_stages: 3 .. 8, 12, 16 */
 };
 
 /* ---- repack.cu ---- */

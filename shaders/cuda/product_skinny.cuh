@@ -7,11 +7,19 @@
  * but one of the ring's stages under way at a time; the ring is filled before the kernel waits for the one before it, since weights
  * never change. The input's chunks go through the same ring, once for the warps of a block.
  *
+ * A chain's next operation can only begin when the last one has ended, and where a matrix has few tiles there
+ * is one warp for each of a multiprocessor's schedulers, so whatever a warp does beside its chain has to be done
+ * between its operations: in the middle of a chunk it waits for the next chunk, begins the copies of a later one
+ * and reads what the next chunk's first operations need.
+ *
  * F, how weights of a format get from device memory into fragments:
  *   COLS, BYTES    columns of a chunk; bytes of 16 rows of it in the ring
  *   X_ROW          bytes between the rows of an input's chunk in the ring: chosen against bank conflicts
  *   copy(to, lane, w, tile, chunk, a)      begins the asynchronous copy of one chunk of one tile
- *   multiply<N>(acc, w, x, x_row, lane)    acc += the chunk's products */
+ *   frags, load(frags, w, lane)            a lane's part of a chunk, from the ring
+ *   input_at<N>(at, n_rows, lane)          where in a chunk of the input a lane reads
+ *   load_input<N>(b, x, at, unit)          b: (4 N) words of 32 columns of the input
+ *   multiply<N>(acc, frags, unit, b)       acc += products of 32 columns */
 #ifndef INFERD_SHADERS_CUDA_PRODUCT_SKINNY_CUH
 #define INFERD_SHADERS_CUDA_PRODUCT_SKINNY_CUH
 
@@ -21,17 +29,33 @@
 
 enum { SKINNY_THREADS = 512, SKINNY_ROWS = 32 };
 
-/* Waits for all but the youngest n groups of copies. */
+/* Waits for all but the youngest n groups of copies, or fewer: the numbers of stages that linear.c takes are
+ * among these. */
 __device__ __forceinline__ void skinny_wait(uint32_t n) {
+    if (n >= 6) {
+        if (n >= 13)
+            async_wait<13>();
+        else if (n >= 9)
+            async_wait<9>();
+        else
+            async_wait<6>();
+        return;
+    }
     switch (n) {
-    case 0: async_wait<0>(); break;
     case 1: async_wait<1>(); break;
     case 2: async_wait<2>(); break;
     case 3: async_wait<3>(); break;
     case 4: async_wait<4>(); break;
     case 5: async_wait<5>(); break;
-    default: async_wait<6>(); break;
+    default: async_wait<0>(); break;
     }
+}
+
+__device__ __forceinline__ void skinny_barrier() {
+    if (blockDim.x > 32)
+        __syncthreads();
+    else
+        __syncwarp();
 }
 
 /* What a warp of a block is there for. */
@@ -69,17 +93,18 @@ struct skinny_rows {
 template <class F>
 __device__ __forceinline__ void skinny_copy_input(unsigned char *to, const cargs_product &a, const uint32_t *row_of,
                                                   uint32_t n_rows, uint32_t chunk) {
-    const uint32_t units = F::COLS / 8; /* of 16 bytes in a row */
+    const uint32_t UNITS = F::COLS / 8; /* of 16 bytes in a row */
+    uint32_t unit = threadIdx.x % UNITS, first_row = threadIdx.x / UNITS, step = blockDim.x / UNITS;
     const uint16_t *x = static_cast<const uint16_t *>(a.x);
-    for (uint32_t i = threadIdx.x; i < a.n_parts * n_rows * units; i += blockDim.x) {
-        uint32_t unit = i % units, line = i / units, row = line % n_rows, part = line / n_rows;
-        uint32_t col = part * a.part_cols + chunk * F::COLS + unit * 8;
-        unsigned char *at = to + (part * a.group_rows + row) * F::X_ROW + unit * 16;
-        if (col < a.pitch)
-            async_copy16(at, x + (uint64_t)row_of[row] * a.pitch + col);
-        else
-            *reinterpret_cast<uint4 *>(at) = make_uint4(0, 0, 0, 0);
-    }
+    uint32_t col = chunk * F::COLS + unit * 8;
+    to += unit * 16;
+    for (uint32_t part = 0; part < a.n_parts; part++, col += a.part_cols, to += a.group_rows * F::X_ROW)
+        for (uint32_t row = first_row; row < n_rows; row += step) {
+            if (col < a.pitch)
+                async_copy16(to + row * F::X_ROW, x + (uint64_t)row_of[row] * a.pitch + col);
+            else
+                *reinterpret_cast<uint4 *>(to + row * F::X_ROW) = make_uint4(0, 0, 0, 0);
+        }
 }
 
 /* The sum of one output and row out of the block's: parts in ascending order. sums: (warps, N * 4, 32). */
@@ -99,6 +124,7 @@ __device__ __forceinline__ void skinny_store(const cargs_product &a, const skinn
     const cargs_tail &tail = a.tail[a.tail[0].act ? 0 : role.matrix];
     bool shared = a.n_parts > 1 || tail.act;
     if (shared) {
+        async_wait<0>();
         __syncthreads(); /* the ring's last readers */
 #pragma unroll
         for (int k = 0; k < N * 4; k++)
@@ -139,19 +165,98 @@ __device__ __forceinline__ skinny_rows skinny_find_rows(const cargs_product &a, 
     return rows;
 }
 
+/* Where a warp's weights and the input lie in the ring. */
+template <class F> struct skinny_ring {
+    unsigned char *base, *mine; /* mine: the warp's weights of stage 0 */
+    uint32_t stage_bytes, input_at, my_input;
+    uint32_t n_chunks, first_chunk; /* of the longest part; of this warp's part in K */
+};
+
+template <class F>
+__device__ __forceinline__ skinny_ring<F> skinny_ring_of(const cargs_product &a, const skinny_role &role,
+                                                         unsigned char *base) {
+    skinny_ring<F> r;
+    uint32_t n_warps = blockDim.x / 32;
+    r.base = base;
+    r.mine = base + threadIdx.x / 32 * F::BYTES;
+    r.input_at = n_warps * F::BYTES;
+    r.my_input = r.input_at + role.part * a.group_rows * F::X_ROW;
+    r.stage_bytes = r.input_at + a.n_parts * a.group_rows * F::X_ROW;
+    r.n_chunks = (min(a.part_cols, a.n_in) + F::COLS - 1) / F::COLS;
+    r.first_chunk = role.part * (a.part_cols / F::COLS);
+    return r;
+}
+
+/* The chain of this warp, when the ring's first stages are on their way. Lanes without a row of the input read
+ * the last row's once more: what comes of it is not stored. */
+template <class F, int N>
+__device__ __forceinline__ void skinny_chain(const cargs_product &a, const skinny_role &role, const skinny_rows &rows,
+                                             const uint32_t *row_of, const skinny_ring<F> &r, const unsigned char *w,
+                                             float acc[N][4]) {
+    const int UNITS = F::COLS / 32;
+    const bool AHEAD = N < 4; /* fragments of the next chunk beside this one's; more rows have enough to do */
+    const uint32_t lane = threadIdx.x % 32, n_ahead = a.n_stages - 1;
+    uint32_t at[N], now[4 * N];
+    typename F::frags frags, next_frags;
+    F::template input_at<N>(at, rows.n, lane);
+    skinny_wait(n_ahead - 1);
+    skinny_barrier();
+    if (role.active) {
+        F::load(frags, r.mine, lane);
+        F::template load_input<N>(now, r.base + r.my_input, at, 0);
+    }
+    uint32_t stage = 0, last = n_ahead; /* last: the one before stage */
+    for (uint32_t chunk = 0; chunk < r.n_chunks; chunk++) {
+        const unsigned char *here = r.base + stage * r.stage_bytes;
+        stage = stage + 1 == a.n_stages ? 0 : stage + 1;
+        const unsigned char *there = r.base + stage * r.stage_bytes;
+        bool works = role.active && chunk < role.n_chunks;
+        uint32_t later = chunk + n_ahead;
+        if (works) {
+            if (!AHEAD && chunk) F::load(frags, here + (r.mine - r.base), lane);
+#pragma unroll
+            for (int u = 0; u < UNITS / 2; u++) {
+                uint32_t next[4 * N];
+                F::template load_input<N>(next, here + r.my_input, at, u + 1);
+                F::template multiply<N>(acc, frags, u, now);
+#pragma unroll
+                for (int i = 0; i < 4 * N; i++)
+                    now[i] = next[i];
+            }
+        }
+        /* The next chunk is there, and all are through with the last one. */
+        skinny_wait(n_ahead - 2);
+        skinny_barrier();
+        if (role.active && later < role.n_chunks)
+            F::copy(r.mine + last * r.stage_bytes, lane, w, role.tile, r.first_chunk + later, a);
+        if (later < r.n_chunks) skinny_copy_input<F>(r.base + last * r.stage_bytes + r.input_at, a, row_of, rows.n, later);
+        async_commit();
+        last = last + 1 == a.n_stages ? 0 : last + 1;
+        if (works) {
+            if (AHEAD) F::load(next_frags, there + (r.mine - r.base), lane);
+#pragma unroll
+            for (int u = UNITS / 2; u < UNITS; u++) {
+                uint32_t next[4 * N];
+                F::template load_input<N>(next, (u + 1 < UNITS ? here : there) + r.my_input, at, (u + 1) % UNITS);
+                F::template multiply<N>(acc, frags, u, now);
+#pragma unroll
+                for (int i = 0; i < 4 * N; i++)
+                    now[i] = next[i];
+            }
+            if (AHEAD) frags = next_frags;
+        }
+    }
+}
+
 /* Dynamic shared memory: n_stages of (warps, F::BYTES) weights and (n_parts, group_rows, F::X_ROW) input; behind
- * the loop the same memory holds (warps, N * 4, 32) sums. */
+ * the chains the same memory holds (warps, N * 4, 32) sums. */
 template <class F, int N> CUDA_KERNEL(SKINNY_THREADS) product_skinny(CUDA_ARGS(struct cargs_product) a) {
-    CUDA_SHARED(unsigned char, ring);
+    CUDA_SHARED(unsigned char, shared);
     __shared__ uint32_t row_of[SKINNY_ROWS], out_of[SKINNY_ROWS];
-    const uint32_t n_ahead = a.n_stages - 1;
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32;
-    const uint32_t input_at = n_warps * F::BYTES, stage_bytes = input_at + a.n_parts * a.group_rows * F::X_ROW;
-    const skinny_role role = skinny_role_of(a, warp, F::COLS);
-    const uint32_t n_chunks = (min(a.part_cols, a.n_in) + F::COLS - 1) / F::COLS;
-    const uint32_t first_chunk = role.part * (a.part_cols / F::COLS);
+    const uint32_t lane = threadIdx.x % 32, n_ahead = a.n_stages - 1;
+    const skinny_role role = skinny_role_of(a, threadIdx.x / 32, F::COLS);
+    const skinny_ring<F> r = skinny_ring_of<F>(a, role, shared);
     const unsigned char *w = static_cast<const unsigned char *>(a.w[role.matrix]);
-    unsigned char *mine = ring + warp * F::BYTES;
     skinny_rows rows;
     pdl_launch();
     if (a.tiles) { /* which weights is for the kernels before to say */
@@ -161,38 +266,19 @@ template <class F, int N> CUDA_KERNEL(SKINNY_THREADS) product_skinny(CUDA_ARGS(s
         w += rows.expert * a.expert_bytes;
     }
     for (uint32_t s = 0; s < n_ahead; s++)
-        if (role.active && s < role.n_chunks) F::copy(mine + s * stage_bytes, lane, w, role.tile, first_chunk + s, a);
+        if (role.active && s < role.n_chunks) F::copy(r.mine + s * r.stage_bytes, lane, w, role.tile, r.first_chunk + s, a);
     if (!a.tiles) {
         rows = skinny_find_rows(a, row_of, out_of);
         pdl_wait();
     }
-    __syncthreads();
+    skinny_barrier();
     for (uint32_t s = 0; s < n_ahead; s++) {
-        if (s < n_chunks) skinny_copy_input<F>(ring + s * stage_bytes + input_at, a, row_of, rows.n, s);
+        if (s < r.n_chunks) skinny_copy_input<F>(r.base + s * r.stage_bytes + r.input_at, a, row_of, rows.n, s);
         async_commit();
     }
-    /* B's columns that are not rows: of the last row once more; they are not stored. */
-    const uint32_t my_input = input_at + role.part * a.group_rows * F::X_ROW;
     float acc[N][4] = {};
-    uint32_t stage = 0, next = n_ahead;
-    for (uint32_t chunk = 0; chunk < n_chunks; chunk++) {
-        skinny_wait(n_ahead - 1);
-        if (n_warps > 1)
-            __syncthreads();
-        else
-            __syncwarp();
-        uint32_t later = chunk + n_ahead;
-        if (role.active && later < role.n_chunks)
-            F::copy(mine + next * stage_bytes, lane, w, role.tile, first_chunk + later, a);
-        if (later < n_chunks)
-            skinny_copy_input<F>(ring + next * stage_bytes + input_at, a, row_of, rows.n, later);
-        async_commit();
-        if (role.active && chunk < role.n_chunks)
-            F::template multiply<N>(acc, mine + stage * stage_bytes, ring + stage * stage_bytes + my_input, rows.n, lane);
-        stage = stage + 1 == a.n_stages ? 0 : stage + 1;
-        next = next + 1 == a.n_stages ? 0 : next + 1;
-    }
-    skinny_store<N>(a, role, rows, row_of, out_of, acc, reinterpret_cast<float *>(ring));
+    skinny_chain<F, N>(a, role, rows, row_of, r, w, acc);
+    skinny_store<N>(a, role, rows, row_of, out_of, acc, reinterpret_cast<float *>(shared));
 }
 
 /* One format's kernels. */

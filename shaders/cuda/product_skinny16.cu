@@ -29,42 +29,41 @@ template <bool bf16> struct row_major {
             mma_f16(d, a, b);
     }
 
-    /* Fragments of a step are read while the one before it is multiplied. */
-    template <int N>
-    static __device__ __forceinline__ void multiply(float acc[N][4], const unsigned char *w, const unsigned char *x,
-                                                    uint32_t n_rows, uint32_t lane) {
-        const int STEPS = COLS / 16;
+    struct frags {
+        uint32_t a[COLS / 16][4];
+    };
+
+    static __device__ __forceinline__ void load(frags &f, const unsigned char *w, uint32_t lane) {
         w += lane % 16 * ROW + lane / 16 * 16;
-        const unsigned char *b_at[N < 2 ? 1 : N / 2];
-        if (N == 1) {
-            b_at[0] = x + min(lane % 8, n_rows - 1) * X_ROW + lane / 8 * 16;
-        } else {
 #pragma unroll
-            for (int i = 0; i < N / 2; i++)
-                b_at[i] = x + min(i * 16 + lane / 16 * 8 + lane % 8, n_rows - 1) * X_ROW + lane / 8 % 2 * 16;
-        }
+        for (int j = 0; j < COLS / 16; j++)
+            ldmatrix4(f.a[j], w + j * 32);
+    }
+
+    /* One group of rows: four matrices are 32 columns; else they are 16 columns of two groups. */
+    template <int N> static __device__ __forceinline__ void input_at(uint32_t at[N], uint32_t n_rows, uint32_t lane) {
 #pragma unroll
-        for (int j = 0; j < STEPS; j++) {
-            uint32_t a[4];
-            ldmatrix4(a, w + j * 32);
-            if (N == 1) {
-                uint32_t b[4];
-                if (j % 2) continue;
-                uint32_t a2[4];
-                ldmatrix4(a2, w + (j + 1) * 32);
-                ldmatrix4(b, b_at[0] + j * 32);
-                mma(acc[0], a, b);
-                mma(acc[0], a2, b + 2);
-            } else {
+        for (int i = 0; i < N; i++)
+            at[i] = N == 1 ? min(lane % 8, n_rows - 1) * X_ROW + lane / 8 * 16
+                           : min(i / 2 * 16 + lane / 16 * 8 + lane % 8, n_rows - 1) * X_ROW + lane / 8 % 2 * 16 + i % 2 * 32;
+    }
+
+    template <int N>
+    static __device__ __forceinline__ void load_input(uint32_t b[4 * N], const unsigned char *x, const uint32_t at[N],
+                                                      int unit) {
 #pragma unroll
-                for (int i = 0; i < N / 2; i++) {
-                    uint32_t b[4];
-                    ldmatrix4(b, b_at[i] + j * 32);
-                    mma(acc[2 * i], a, b);
-                    mma(acc[2 * i + 1], a, b + 2);
-                }
-            }
-        }
+        for (int i = 0; i < N; i++)
+            ldmatrix4(b + 4 * i, x + at[i] + unit * 64);
+    }
+
+    /* b[4 i ..]: of groups 2 (i / 2) and the next, step i % 2 of the unit. */
+    template <int N>
+    static __device__ __forceinline__ void multiply(float acc[N][4], const frags &f, int unit, const uint32_t b[4 * N]) {
+#pragma unroll
+        for (int step = 0; step < 2; step++)
+#pragma unroll
+            for (int n = 0; n < N; n++)
+                mma(acc[n], f.a[2 * unit + step], b + (N == 1 ? 2 * step : 4 * (n / 2 * 2 + step) + n % 2 * 2));
     }
 };
 

@@ -27,33 +27,49 @@ template <int format> struct tiles {
         to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
     }
 
-    template <int N>
-    static __device__ __forceinline__ void multiply(float acc[N][4], const unsigned char *w, const unsigned char *x,
-                                                    uint32_t n_rows, uint32_t lane) {
+    struct frags {
         uint32_t low[T::low_words], high[T::high_words ? T::high_words : 1], scale[T::scale_words];
-        const unsigned char *b_at[N];
-#pragma unroll
-        for (int n = 0; n < N; n++)
-            b_at[n] = x + min(8 * n + lane / 4, n_rows - 1) * X_ROW + lane % 4 * 8;
+    };
+
+    static __device__ __forceinline__ void load(frags &f, const unsigned char *w, uint32_t lane) {
 #pragma unroll
         for (int k = 0; k < T::scale_chunks; k++)
-            words(scale + 4 * k, tile_scale<format>(w, k, lane));
+            words(f.scale + 4 * k, tile_scale<format>(w, k, lane));
 #pragma unroll
         for (int k = 0; k < T::low_chunks; k++)
-            words(low + 4 * k, tile_low<format>(w, k, lane));
+            words(f.low + 4 * k, tile_low<format>(w, k, lane));
 #pragma unroll
         for (int k = 0; k < T::high_chunks; k++)
-            words(high + 4 * k, tile_high<format>(w, k, lane));
+            words(f.high + 4 * k, tile_high<format>(w, k, lane));
+    }
+
+    template <int N> static __device__ __forceinline__ void input_at(uint32_t at[N], uint32_t n_rows, uint32_t lane) {
 #pragma unroll
-        for (int j = 0; j < COLS / 16; j++) {
+        for (int n = 0; n < N; n++)
+            at[n] = min(8 * n + lane / 4, n_rows - 1) * X_ROW + lane % 4 * 8;
+    }
+
+    /* b[4 n ..]: the unit's first step, then its second, of group n. */
+    template <int N>
+    static __device__ __forceinline__ void load_input(uint32_t b[4 * N], const unsigned char *x, const uint32_t at[N],
+                                                      int unit) {
+#pragma unroll
+        for (int i = 0; i < 2 * N; i++) {
+            uint2 two = *reinterpret_cast<const uint2 *>(x + at[i / 2] + unit * 64 + i % 2 * 32);
+            b[2 * i] = two.x, b[2 * i + 1] = two.y;
+        }
+    }
+
+    template <int N>
+    static __device__ __forceinline__ void multiply(float acc[N][4], const frags &f, int unit, const uint32_t b[4 * N]) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
             uint32_t a[4];
-            decode_step<format>(low, high, j, step_scale<format>(scale, j, 0), step_scale<format>(scale, j, 1), a);
+            int j = 2 * unit + i;
+            decode_step<format>(f.low, f.high, j, step_scale<format>(f.scale, j, 0), step_scale<format>(f.scale, j, 1), a);
 #pragma unroll
-            for (int n = 0; n < N; n++) {
-                uint2 two = *reinterpret_cast<const uint2 *>(b_at[n] + j * 32);
-                uint32_t b[2] = {two.x, two.y};
-                mma_f16(acc[n], a, b);
-            }
+            for (int n = 0; n < N; n++)
+                mma_f16(acc[n], a, b + 4 * n + 2 * i);
         }
     }
 };

@@ -147,7 +147,7 @@ static bool plan_skinny(const struct cuda_backend *c, const struct cargs_product
             if (s->warps > SKINNY_WARPS) continue;
             s->n_stages = n_groups == 1 ? SKINNY_STAGES : n_groups == 2 ? 6 : 4;
             if (c->force.n_stages) s->n_stages = c->force.n_stages;
-            for (uint32_t least = s->block_tiles > 1 ? 4 : 2; s->n_stages >= least; s->n_stages--)
+            for (uint32_t least = s->block_tiles > 1 ? 5 : 3; s->n_stages >= least; s->n_stages--)
                 if (shared_fits(c, a, s)) return true;
         }
     }
