@@ -131,14 +131,17 @@ template <int n> CUDA_KERNEL(1024) input(CUDA_ARGS(struct cargs_input) a) {
     __shared__ float sums[2][MAX_WARPS];
     __shared__ uint32_t largest[MAX_WARPS];
     pdl_launch();
-    pdl_wait();
-    float4 v[n] = {};
+    float4 v[n] = {}, norm[n] = {}, residual_norm[n] = {};
     uint64_t first = (uint64_t)blockIdx.x * a.n_in;
     float inverse = 1;
     place p[n];
 #pragma unroll
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
         p[i] = {4 * (threadIdx.x + i * blockDim.x), a.n_in, a.n_in % 4 == 0};
+        if (a.norm) norm[i] = load4(a.norm, p[i]);
+        if (a.residual_norm) residual_norm[i] = load4(a.residual_norm, p[i]);
+    }
+    pdl_wait();
     if (a.residual_norm) {
 #pragma unroll
         for (int i = 0; i < n; i++)
@@ -149,7 +152,7 @@ template <int n> CUDA_KERNEL(1024) input(CUDA_ARGS(struct cargs_input) a) {
     for (int i = 0; i < n; i++) {
         float4 x = load4(a.x + first, p[i]);
         if (a.residual) {
-            float4 r = a.residual_norm ? norm4(v[i], inverse, load4(a.residual_norm, p[i])) : load4(a.residual + first, p[i]);
+            float4 r = a.residual_norm ? norm4(v[i], inverse, residual_norm[i]) : load4(a.residual + first, p[i]);
             x = fma4(a.residual_scale, r, x);
         }
         v[i] = x;
@@ -163,7 +166,7 @@ template <int n> CUDA_KERNEL(1024) input(CUDA_ARGS(struct cargs_input) a) {
         inverse = inverse_rms<n>(v, a, sums[1]);
 #pragma unroll
         for (int i = 0; i < n; i++)
-            v[i] = norm4(v[i], inverse, load4(a.norm, p[i]));
+            v[i] = norm4(v[i], inverse, norm[i]);
     }
     if (a.kind != CARGS_INPUT_F32) {
         store_rounded<n>(v, a, largest);

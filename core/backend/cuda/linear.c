@@ -7,7 +7,6 @@
 
 enum {
     SKINNY_WARPS = 16,  /* most of a block (product_skinny.cuh) */
-    SKINNY_STAGES = 8,  /* most of a ring */
     STATIC_SHARED = 512 /* shared memory of the skinny kernels beside the ring, at most */
 };
 
@@ -129,6 +128,23 @@ static uint32_t block_tiles(const struct cuda_backend *c, uint32_t n_tiles, uint
     return n;
 }
 
+/* Stages of a ring, of the numbers that the kernel takes: where few blocks share the device, as
+ * many as fill half a multiprocessor, so that as much as possible of the weights is there before
+ * the input is, and the next kernel's fit beside them. */
+static uint32_t ring_stages(const struct cuda_backend *c, const struct cargs_product *a,
+                            const struct skinny *s, uint32_t n_tiles) {
+    static const uint32_t deep[] = {16, 12, 8};
+    uint32_t least = s->n_groups == 1 ? 8 : s->n_groups == 2 ? 6 : 4;
+    uint64_t blocks =
+        cuda_div_up(cuda_div_up(n_tiles, s->block_tiles), (uint32_t)c->features.n_sms);
+    uint64_t stage = (uint64_t)s->warps * s->k.tile_bytes +
+                     (uint64_t)a->n_parts * s->group_rows * s->k.row_bytes;
+    if (c->force.n_stages) return c->force.n_stages;
+    for (uint32_t i = 0; i < sizeof deep / sizeof deep[0]; i++)
+        if (deep[i] > least && blocks * deep[i] * stage <= c->features.shared / 2) return deep[i];
+    return least;
+}
+
 /* As much of the input and of what is under way as fits. false: not even the least does. */
 static bool plan_skinny(const struct cuda_backend *c, const struct cargs_product *a, int format,
                         uint32_t n_rows, uint32_t n_tiles, struct skinny *s) {
@@ -145,8 +161,7 @@ static bool plan_skinny(const struct cuda_backend *c, const struct cargs_product
         for (; s->block_tiles; s->block_tiles /= 2) {
             s->warps = s->block_tiles * tile_warps;
             if (s->warps > SKINNY_WARPS) continue;
-            s->n_stages = n_groups == 1 ? SKINNY_STAGES : n_groups == 2 ? 6 : 4;
-            if (c->force.n_stages) s->n_stages = c->force.n_stages;
+            s->n_stages = ring_stages(c, a, s, n_tiles);
             for (uint32_t least = s->block_tiles > 1 ? 5 : 3; s->n_stages >= least; s->n_stages--)
                 if (shared_fits(c, a, s)) return true;
         }
