@@ -73,6 +73,10 @@ cudaError_t sim_leave(cudaError_t rc) {
     return rc;
 }
 
+void sim_wait(pthread_cond_t *changed) {
+    pthread_cond_wait(changed, &lock);
+}
+
 cudaError_t sim_lose(cudaError_t rc) {
     return lost = rc;
 }

@@ -5,6 +5,7 @@
 #include "cudasim.h"
 #include "include/cuda_runtime_api.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 
 #ifdef __SANITIZE_ADDRESS__
@@ -50,11 +51,15 @@ cudaError_t sim_leave(cudaError_t rc);
 cudaError_t sim_lose(cudaError_t rc);
 /* Counts a call that CUDASIM_FAIL may name: true from the N-th on. */
 bool sim_fails(long nth, long *count);
+/* Gives the lock back while it waits; it must be held once. */
+void sim_wait(pthread_cond_t *changed);
 int sim_device(void);
 uint32_t sim_shared_optin(void);
 
 /* A call that streams under capture forbid (cudaMalloc and so on). */
 bool sim_capture_forbids(void);
+/* From now on the work of s is put off, as with CUDASIM_LATE. */
+void sim_stream_late(cudaStream_t s);
 /* Runs all that was put off. */
 void sim_flush_all(void);
 

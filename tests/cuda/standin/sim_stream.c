@@ -49,7 +49,7 @@ struct CUstream_st {
     int device;
     unsigned flags;
     struct ops ops;
-    bool running;
+    bool running, late;
     cudaGraph_t capture;
     bool origin; /* of the capture */
 };
@@ -218,8 +218,12 @@ static cudaError_t enqueue(cudaStream_t s, struct op *o) {
         return cudaSuccess;
     }
     *push(&s->ops) = *o;
-    if (!sim_options()->late || is_legacy(s)) flush(s, NULL, 0);
+    if ((!sim_options()->late && !s->late) || is_legacy(s)) flush(s, NULL, 0);
     return cudaSuccess;
+}
+
+void sim_stream_late(cudaStream_t s) {
+    s->late = true;
 }
 
 /* Waiting for a stream under capture ends the capture. */

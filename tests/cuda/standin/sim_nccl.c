@@ -1,0 +1,175 @@
+/* sim_nccl.c - NCCL for devices of the stand-in: an exchange is a host function in each stream, which
+ * waits until all ranks have come to theirs. Streams with exchanges put their work off, so that only
+ * who waits for a stream waits for other ranks. While it waits the runtime's lock is free: other
+ * threads' streams go on. One thread per rank, but between ncclGroupStart and ncclGroupEnd. */
+#include "include/nccl.h"
+#include "sim_int.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_RANKS = 16 };
+
+/* An exchange of one rank. */
+struct part {
+    struct part *next; /* of the group */
+    ncclComm_t comm;
+    cudaStream_t stream;
+    const void *send;
+    void *recv;
+    size_t bytes;
+};
+struct ncclComm {
+    struct group *group;
+    int rank, device;
+};
+struct group {
+    struct group *next; /* aborted: kept, for streams may still come to its exchanges */
+    int n, n_here, n_refs;
+    unsigned round;
+    bool aborted;
+    struct ncclComm comms[MAX_RANKS];
+    struct part *here[MAX_RANKS], *parts;
+    pthread_cond_t changed;
+};
+static struct group *aborted;
+
+static __thread int depth;
+static __thread struct part *queued[MAX_RANKS];
+static __thread int n_queued;
+
+ncclResult_t ncclGetVersion(int *version) {
+    *version = 22809;
+    return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t rc) {
+    return rc == ncclSuccess           ? "no error"
+           : rc == ncclInvalidArgument ? "invalid argument"
+                                       : "unhandled cuda error";
+}
+
+ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices) {
+    if (n < 1 || n > MAX_RANKS) return ncclInvalidArgument;
+    struct group *g = calloc(1, sizeof *g);
+    g->n = g->n_refs = n;
+    pthread_cond_init(&g->changed, NULL);
+    for (int i = 0; i < n; i++) {
+        g->comms[i] = (struct ncclComm){g, i, devices[i]};
+        comms[i] = &g->comms[i];
+    }
+    return ncclSuccess;
+}
+
+/* Under the lock. */
+static void drop(struct group *g) {
+    if (--g->n_refs || g->aborted) return;
+    while (g->parts) {
+        struct part *p = g->parts;
+        g->parts = p->next;
+        free(p);
+    }
+    pthread_cond_destroy(&g->changed);
+    free(g);
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+    sim_enter();
+    drop(comm->group);
+    sim_leave(cudaSuccess);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+    struct group *g = comm->group;
+    sim_enter();
+    if (!g->aborted) {
+        g->next = aborted;
+        aborted = g;
+    }
+    g->aborted = true;
+    pthread_cond_broadcast(&g->changed);
+    sim_leave(cudaSuccess);
+    return ncclCommDestroy(comm);
+}
+
+static void exchange(struct group *g) {
+    for (int to = 0; to < g->n; to++)
+        for (int from = 0; from < g->n; from++) {
+            struct part *p = g->here[from];
+            if (p->bytes != g->here[to]->bytes)
+                cudasim_fail("ranks %d and %d of %d gather %zu and %zu bytes", from, to, g->n,
+                             p->bytes, g->here[to]->bytes);
+            memmove((char *)g->here[to]->recv + from * p->bytes, p->send, p->bytes);
+        }
+}
+
+/* In stream order, under the lock. */
+static void arrive(void *arg) {
+    struct part *p = arg;
+    struct group *g = p->comm->group;
+    unsigned round = g->round;
+    if (g->aborted) return;
+    g->here[p->comm->rank] = p;
+    if (++g->n_here == g->n) {
+        exchange(g);
+        g->n_here = 0;
+        g->round++;
+        pthread_cond_broadcast(&g->changed);
+        return;
+    }
+    g->n_refs++;
+    while (g->round == round && !g->aborted)
+        sim_wait(&g->changed);
+    drop(g);
+}
+
+ncclResult_t ncclGroupStart(void) {
+    depth++;
+    return ncclSuccess;
+}
+
+/* The exchanges of this thread, which are those of a whole group. */
+ncclResult_t ncclGroupEnd(void) {
+    if (--depth || !n_queued) return ncclSuccess;
+    struct group *g = queued[0]->comm->group;
+    if (n_queued != g->n) cudasim_fail("%d of %d ranks in a group of calls", n_queued, g->n);
+    for (int i = 0; i < n_queued; i++) {
+        cudaSetDevice(queued[i]->comm->device);
+        if (cudaStreamSynchronize(queued[i]->stream)) return ncclUnhandledCudaError;
+    }
+    sim_enter();
+    for (int i = 0; i < n_queued; i++)
+        g->here[queued[i]->comm->rank] = queued[i];
+    exchange(g);
+    n_queued = 0;
+    sim_leave(cudaSuccess);
+    return ncclSuccess;
+}
+
+static void check_range(const char *what, const void *p, size_t bytes) {
+    uint64_t left;
+    if (sim_where(p, &left) != SIM_DEVICE || left < bytes)
+        cudasim_fail("ncclAllGather: %s of %zu bytes at %p is not in device memory", what, bytes, p);
+}
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+    if (type != ncclFloat32 || !comm) return ncclInvalidArgument;
+    struct part *p = calloc(1, sizeof *p);
+    struct group *g = comm->group;
+    size_t bytes = count * sizeof(float);
+    sim_enter();
+    check_range("an input", send, bytes);
+    check_range("an output", recv, bytes * (size_t)g->n);
+    *p = (struct part){g->parts, comm, stream, send, recv, bytes};
+    g->parts = p;
+    if (!depth) sim_stream_late(stream); /* no call waits for the others */
+    sim_leave(cudaSuccess);
+    if (depth) {
+        queued[n_queued++] = p;
+        return ncclSuccess;
+    }
+    return cudaLaunchHostFunc(stream, arrive, p) ? ncclUnhandledCudaError : ncclSuccess;
+}
