@@ -52,15 +52,15 @@ static int open_group(size_t i, const struct backend_config *config, backend **o
         rc = open_rank(i, &one, &ranks[n], e);
         if (!rc) n++;
     }
-    if (!rc) rc = ranks[0]->vt->join(ranks, n, e);
-    if (rc) {
-        close_ranks(ranks, n);
-        return rc;
-    }
     for (uint32_t r = 0; r < n; r++) {
         ranks[r]->rank = r;
         ranks[r]->n_ranks = n;
         memcpy(ranks[r]->peers, ranks, n * sizeof *ranks);
+    }
+    if (!rc) rc = ranks[0]->vt->join(ranks, n, e);
+    if (rc) {
+        close_ranks(ranks, n);
+        return rc;
     }
     *out = ranks[0];
     return 0;
@@ -522,10 +522,6 @@ int backend_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pai
     return n_pairs ? be->vt->kv_copy(be, kv, pairs, n_pairs) : 0;
 }
 
-uint32_t backend_share(uint32_t n_cols, uint32_t n_ranks) {
-    return n_cols / n_ranks + (n_cols % n_ranks != 0);
-}
-
 uint64_t backend_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols) {
     return be->vt->exchange_bytes ? be->vt->exchange_bytes(be, n_rows, n_cols) : 0;
 }
@@ -551,7 +547,7 @@ int backend_all_gather(backend *be, const struct op_all_gather *a) {
         (a->work && (a->work == a->part || a->work == a->out)))
         return ERR_INVALID;
     if (!a->n_rows || be->n_ranks < 2) return a->n_rows ? ERR_UNSUPPORTED : 0;
-    return work_ok(be, a->work, a->n_rows, a->n_cols) ? be->vt->all_gather(be, a) : ERR_INVALID;
+    return work_ok(be, a->work, a->n_rows, share) ? be->vt->all_gather(be, a) : ERR_INVALID;
 }
 
 /* ---- counters ---- */

@@ -410,8 +410,10 @@ struct op_all_gather {
     uint32_t n_rows, n_cols;
 };
 int backend_all_gather(backend *be, const struct op_all_gather *a);
-uint32_t backend_share(uint32_t n_cols, uint32_t n_ranks);
-/* Of work for exchanges of up to n_rows * n_cols values. */
+static inline uint32_t backend_share(uint32_t n_cols, uint32_t n_ranks) {
+    return n_cols / n_ranks + (n_cols % n_ranks != 0);
+}
+/* Of work where each rank brings up to n_rows * n_cols values: to a gather its share. */
 uint64_t backend_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols);
 
 /* Copies whole KV blocks of one layer, K and V: pairs[2i] -> pairs[2i+1] (copy-on-write), as if one

@@ -40,8 +40,9 @@ struct backend_vtable {
                        err *e); /* NULL: as in the file */
     int (*copy_bandwidth)(backend *be, double *bytes_per_s, err *e);
     bool (*kv_fits)(const struct backend_kv *kv);
-    /* Makes a group of n backends that were opened as its ranks; NULL: there are no groups. part
-     * undoes it, of rank 0, while all are still open. */
+    /* Makes a group of n backends that were opened as its ranks and know it; NULL: there are no
+     * groups. part undoes it, of rank 0, while all are still open; a join that fails has undone
+     * itself. */
     int (*join)(backend *const *ranks, uint32_t n, err *e);
     void (*part)(backend *be);
     void (*break_group)(backend *be);

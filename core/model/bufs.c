@@ -38,7 +38,8 @@ static int upload_inv_freq(model *m, int set, err *e) {
 static uint64_t exchange_bytes(const model *m) {
     if (m->part.n_ranks < 2) return 0;
     uint64_t sums = backend_exchange_bytes(m->be, m->limits.max_rows, m->hp.n_embd);
-    uint64_t logits = backend_exchange_bytes(m->be, m->limits.max_logit_rows, m->hp.n_vocab);
+    uint64_t logits = backend_exchange_bytes(m->be, m->limits.max_logit_rows,
+                                             backend_share(m->hp.n_vocab, m->part.n_ranks));
     return sums > logits ? sums : logits;
 }
 

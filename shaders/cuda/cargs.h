@@ -201,6 +201,21 @@ struct cargs_product {
     uint32_t block_tiles, group_rows, n_stages, n_share; /* n_stages: 3 .. 8, 12, 16 */
 };
 
+/* ---- comm.cu: what ncclAllGather brought, a rank's values behind the other's ---- */
+enum { CUDA_SUM_VALUES = 4 }; /* of a thread */
+struct cargs_sum_parts {
+    const float *parts; /* (n_parts, n) */
+    float *out;         /* (n) */
+    uint64_t n;
+    uint32_t n_parts;
+};
+struct cargs_join_parts {
+    const float *parts; /* rank r's at r * stride: (n_rows, its columns of n_cols) */
+    float *out;         /* (n_rows, n_cols) */
+    uint64_t stride;
+    uint32_t n_rows, n_cols, share;
+};
+
 /* ---- repack.cu ---- */
 struct cuda_repack_state {
     uint32_t largest; /* bits of the largest scale so far, f32 */

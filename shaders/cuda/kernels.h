@@ -15,6 +15,10 @@ const void *cuda_embed_kernel(void);
 const void *cuda_gather_kernel(void);
 const void *cuda_kv_copy_kernel(void);
 
+/* comm.cu */
+const void *cuda_sum_parts_kernel(void);
+const void *cuda_join_parts_kernel(void);
+
 /* finish.cu */
 const void *cuda_finish_kernel(void);
 

@@ -124,6 +124,7 @@ struct cuda_backend {
     const void *functions[BACKEND_MAX_KERNELS];      /* kernel i's, for cuda_launch */
     uint32_t allowed_shared[BACKEND_MAX_KERNELS];    /* bytes, of functions[i] */
     struct cuda_lt *lt;                              /* lt.c; NULL: there is no cuBLASLt */
+    struct cuda_group *group;                        /* comm.c; shared by its ranks, NULL: alone */
     err failed;                                      /* code 0: healthy */
     char isa[96];                                    /* "NVIDIA H200 (sm_90)" */
     backend_buf *scratch[CUDA_N_SCRATCH];            /* NULL: not needed */
@@ -144,6 +145,20 @@ static inline void *cuda_scratch(const struct cuda_backend *c, enum cuda_scratch
     return b ? b->dev : NULL;
 }
 
+/* Before calls of the runtime: a thread has a device of its own choice. */
+static inline void cuda_enter(const struct cuda_backend *c) {
+    if (c->group) cudaSetDevice(c->features.ordinal);
+}
+
+/* ---- comm.c: groups ---- */
+int cuda_group_join(backend *const *ranks, uint32_t n, err *e);
+void cuda_group_part(backend *be);
+void cuda_group_break(backend *be);
+bool cuda_group_is_broken(const struct cuda_backend *c);
+uint64_t cuda_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols);
+int cuda_all_reduce(backend *be, const struct op_all_reduce *a);
+int cuda_all_gather(backend *be, const struct op_all_gather *a);
+
 /* ---- launch.c ---- */
 struct cuda_launch {
     const void *kernel; /* host stub of a __global__ function with one struct argument */
@@ -153,6 +168,7 @@ struct cuda_launch {
     uint32_t grid[3], threads; /* 0 in grid is 1 */
     uint32_t shared;           /* bytes of dynamic shared memory */
     uint64_t read, written;    /* bytes of device memory, by the shapes */
+    bool behind;               /* not before what is in front has ended: that is no kernel of ours */
 };
 /* Enqueues. 0 or ERR_DEVICE. */
 int cuda_launch(struct cuda_backend *c, const struct cuda_launch *l);

@@ -78,6 +78,10 @@ static const struct backend_vtable vtable = {
     .weight_size = cuda_weight_size,
     .copy_bandwidth = cuda_copy_bandwidth,
     .kv_fits = cuda_kv_fits,
+    .join = cuda_group_join,
+    .part = cuda_group_part,
+    .break_group = cuda_group_break,
+    .exchange_bytes = cuda_exchange_bytes,
     .embed = cuda_embed,
     .linear = cuda_linear,
     .norm = cuda_norm,
@@ -89,6 +93,8 @@ static const struct backend_vtable vtable = {
     .sample = cuda_sample,
     .linear_attention = cuda_linear_attention,
     .kv_copy = cuda_kv_copy,
+    .all_reduce = cuda_all_reduce,
+    .all_gather = cuda_all_gather,
 };
 
 static int find_device(struct cuda_backend *c, err *e) {

@@ -69,6 +69,7 @@ void cuda_count(struct cuda_backend *c, const struct cuda_launch *l) {
 
 int cuda_launch(struct cuda_backend *c, const struct cuda_launch *l) {
     if (c->failed.code) return c->failed.code;
+    cuda_enter(c);
     uint32_t kernel = counter_of(c, l);
     cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization};
     early.val.programmaticStreamSerializationAllowed = 1;
@@ -79,7 +80,7 @@ int cuda_launch(struct cuda_backend *c, const struct cuda_launch *l) {
         .dynamicSmemBytes = l->shared,
         .stream = c->stream,
         .attrs = &early,
-        .numAttrs = c->features.sm >= 90,
+        .numAttrs = c->features.sm >= 90 && !l->behind,
     };
     void *args[] = {(void *)(uintptr_t)l->args};
 #ifdef INFERD_CUDA_STANDIN
@@ -100,11 +101,12 @@ int cuda_flush(backend *be, err *e) {
 int cuda_sync(backend *be, err *e) {
     struct cuda_backend *c = cuda_of(be);
     if (c->failed.code) return refuse(c, e);
+    cuda_enter(c);
     cudaError_t rc = cudaStreamSynchronize(c->stream);
-    if (rc) {
-        cuda_fail(c, "running a step", rc);
-        return refuse(c, e);
-    }
+    if (rc) cuda_fail(c, "running a step", rc);
+    if (!rc && cuda_group_is_broken(c))
+        err_set(&c->failed, ERR_DEVICE, "another rank of the group failed");
+    if (c->failed.code) return refuse(c, e);
     c->staged = 0;
     return 0;
 }
@@ -137,6 +139,7 @@ int cuda_record(backend *be, uint64_t key, err *e) {
     struct cuda_backend *c = cuda_of(be);
     if (c->failed.code) return refuse(c, e);
     if (!key) return err_set(e, ERR_INVALID, "a recording needs a key");
+    cuda_enter(c);
     if (c->capturing) cuda_drop_recorded(be);
     struct cuda_graph *g = place_of(c, key);
     c->recorded = g;
@@ -192,6 +195,8 @@ int cuda_run_recorded(backend *be, err *e) {
     struct cuda_graph *g = c->recorded;
     if (c->failed.code) return refuse(c, e);
     if (!g || !g->exec) return err_set(e, ERR_INVALID, "nothing was recorded");
+    if (cuda_group_is_broken(c)) return cuda_sync(be, e);
+    cuda_enter(c);
     c->recorded = NULL;
     g->used = ++c->clock;
     cudaError_t rc = cudaGraphLaunch(g->exec, c->stream);

@@ -47,6 +47,7 @@ int cuda_memory_new(struct cuda_backend *c, uint64_t bytes, void **out, err *e) 
 
 void cuda_memory_free(struct cuda_backend *c, void *p, uint64_t bytes) {
     if (!p) return;
+    cuda_enter(c);
     cudaFree(p);
     c->allocated -= cuda_memory_taken(bytes);
 }
@@ -91,6 +92,7 @@ int cuda_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src,
     struct cuda_backend *c = cuda_of(be);
     uint8_t *to = (uint8_t *)cuda_at(dst) + offset;
     if (c->failed.code) return finish(c, "", cudaSuccess, e);
+    cuda_enter(c);
     if (bytes > CUDA_STAGING) {
         cudaError_t rc = cudaMemcpyAsync(to, src, bytes, cudaMemcpyHostToDevice, c->stream);
         if (!rc) rc = cudaStreamSynchronize(c->stream);
@@ -108,6 +110,7 @@ int cuda_download(backend *be, const backend_buf *src, uint64_t offset, void *ds
                   err *e) {
     struct cuda_backend *c = cuda_of(be);
     if (c->failed.code) return finish(c, "", cudaSuccess, e);
+    cuda_enter(c);
     cudaError_t rc = cudaMemcpyAsync(dst, (const uint8_t *)cuda_at(src) + offset, bytes,
                                      cudaMemcpyDeviceToHost, c->stream);
     if (!rc) rc = cudaStreamSynchronize(c->stream);

@@ -1,0 +1,281 @@
+/* comm.c - groups of CUDA devices: one process, a communicator of NCCL for each device, a thread
+ * for each. Owns the communicators. NCCL is looked for at run time.
+ *
+ * ORDER OF SUMS. NCCL's own reductions add in an order that depends on sizes and links. So ranks
+ * only gather, and each adds up what came in the order of the ranks (shaders/cuda/comm.cu).
+ *
+ * An exchange is enqueued like a kernel and may be captured into a graph; it waits on the device.
+ * Breaking a group aborts the communicators: what waits on a device then ends. A rank's mutex is
+ * held over its call into NCCL, so that nobody aborts what is being called; such a call does not
+ * wait for other ranks, for connections are made when the group is. */
+#include "core/backend/cuda/cuda_int.h"
+
+#if defined(__has_include)
+#if __has_include(<nccl.h>)
+#define HAVE_NCCL
+#endif
+#endif
+
+uint64_t cuda_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols) {
+    return (uint64_t)be->n_ranks * n_rows * n_cols * sizeof(float);
+}
+
+#ifdef HAVE_NCCL
+#include "core/base/log.h"
+#include "core/base/mem.h"
+#include "shaders/cuda/kernels.h"
+
+#include <dlfcn.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { THREADS = 256, MIN_VERSION = 21000 }; /* 2.10: captures of several threads */
+
+/* The library's functions that are used. */
+#define FUNCTIONS(X)                                                                               \
+    X(ncclGetVersion)                                                                              \
+    X(ncclGetErrorString)                                                                          \
+    X(ncclCommInitAll)                                                                             \
+    X(ncclCommDestroy)                                                                             \
+    X(ncclCommAbort)                                                                               \
+    X(ncclGroupStart)                                                                              \
+    X(ncclGroupEnd)                                                                                \
+    X(ncclAllGather)
+
+struct cuda_group {
+#define MEMBER(name) __typeof__(&(name)) name;
+    FUNCTIONS(MEMBER)
+#undef MEMBER
+    uint32_t n;
+    atomic_bool broken;
+    pthread_mutex_t
+        mutex[BACKEND_MAX_RANKS];        /* a rank calls NCCL, or its communicator is aborted */
+    ncclComm_t comms[BACKEND_MAX_RANKS]; /* NULL: none, or aborted */
+};
+
+#ifdef INFERD_CUDA_STANDIN
+static bool load(struct cuda_group *g) {
+#define FIND(name) g->name = name;
+    FUNCTIONS(FIND)
+#undef FIND
+    return true;
+}
+#else
+/* Stays loaded for the life of the process: it has threads of its own. */
+static bool load(struct cuda_group *g) {
+    void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (!library) return false;
+#define FIND(name)                                                                                 \
+    *(void **)(&g->name) = dlsym(library, #name);                                                  \
+    if (!g->name) return false;
+    FUNCTIONS(FIND)
+#undef FIND
+    return true;
+}
+#endif
+
+static int nccl_fail(struct cuda_backend *c, const char *what, ncclResult_t rc) {
+    if (c->failed.code) return c->failed.code;
+    return err_set(&c->failed, ERR_DEVICE, "the CUDA device failed: %s: NCCL: %s", what,
+                   c->group->ncclGetErrorString(rc));
+}
+
+/* ---- exchanges ---- */
+
+/* parts (n_ranks, n) = x (n) of each rank. */
+static int gather(struct cuda_backend *c, const float *x, float *parts, uint64_t n) {
+    struct cuda_group *g = c->group;
+    uint32_t rank = c->base.rank;
+    ncclResult_t rc = ncclSuccess;
+    if (c->failed.code) return c->failed.code;
+    cuda_enter(c);
+    pthread_mutex_lock(&g->mutex[rank]);
+    bool there = g->comms[rank] != NULL;
+    if (there) rc = g->ncclAllGather(x, parts, n, ncclFloat32, g->comms[rank], c->stream);
+    pthread_mutex_unlock(&g->mutex[rank]);
+    if (!there) return err_set(&c->failed, ERR_DEVICE, "another rank of the group failed");
+    if (rc) return nccl_fail(c, "an exchange", rc);
+    cuda_count(c, &(struct cuda_launch){.kernel = (const void *)g,
+                                        .name = "nccl_all_gather",
+                                        .read = n * sizeof *x,
+                                        .written = g->n * n * sizeof *x});
+    return 0;
+}
+
+int cuda_all_reduce(backend *be, const struct op_all_reduce *a) {
+    struct cuda_backend *c = cuda_of(be);
+    const struct cargs_sum_parts args = {.parts = cuda_at(a->work),
+                                         .out = cuda_at(a->x),
+                                         .n = (uint64_t)a->n_rows * a->n_cols,
+                                         .n_parts = be->n_ranks};
+    int rc = gather(c, cuda_at(a->x), cuda_at(a->work), args.n);
+    if (rc) return rc;
+    return cuda_launch(
+        c, &(struct cuda_launch){.kernel = cuda_sum_parts_kernel(),
+                                 .name = "sum_parts",
+                                 .args = &args,
+                                 .args_bytes = sizeof args,
+                                 .grid = {cuda_div_up(args.n, THREADS * CUDA_SUM_VALUES)},
+                                 .threads = THREADS,
+                                 .read = be->n_ranks * args.n * sizeof(float),
+                                 .written = args.n * sizeof(float),
+                                 .behind = true});
+}
+
+int cuda_all_gather(backend *be, const struct op_all_gather *a) {
+    struct cuda_backend *c = cuda_of(be);
+    uint32_t share = backend_share(a->n_cols, be->n_ranks);
+    const struct cargs_join_parts args = {.parts = cuda_at(a->work),
+                                          .out = cuda_at(a->out),
+                                          .stride = (uint64_t)a->n_rows * share,
+                                          .n_rows = a->n_rows,
+                                          .n_cols = a->n_cols,
+                                          .share = share};
+    uint64_t bytes = (uint64_t)a->n_rows * a->n_cols * sizeof(float);
+    int rc = gather(c, cuda_at(a->part), cuda_at(a->work), args.stride);
+    if (rc || !a->out) return rc;
+    return cuda_launch(c,
+                       &(struct cuda_launch){.kernel = cuda_join_parts_kernel(),
+                                             .name = "join_parts",
+                                             .args = &args,
+                                             .args_bytes = sizeof args,
+                                             .grid = {cuda_div_up(a->n_cols, THREADS), a->n_rows},
+                                             .threads = THREADS,
+                                             .read = bytes,
+                                             .written = bytes,
+                                             .behind = true});
+}
+
+/* ---- the group ---- */
+
+/* One exchange, so that the connections are there. */
+static int connect(backend *const *ranks, struct cuda_group *g, err *e) {
+    void *scratch[BACKEND_MAX_RANKS] = {NULL};
+    ncclResult_t rc = ncclSuccess, ended = ncclSuccess;
+    int failed = 0;
+    for (uint32_t r = 0; r < g->n && !failed; r++)
+        failed = cuda_memory_new(cuda_of(ranks[r]), (g->n + 1) * sizeof(float), &scratch[r], e);
+    if (!failed) {
+        rc = g->ncclGroupStart();
+        for (uint32_t r = 0; r < g->n && !rc; r++) {
+            struct cuda_backend *c = cuda_of(ranks[r]);
+            cudaSetDevice(c->features.ordinal);
+            rc = g->ncclAllGather((float *)scratch[r] + g->n, scratch[r], 1, ncclFloat32,
+                                  g->comms[r], c->stream);
+        }
+        ended = g->ncclGroupEnd();
+    }
+    for (uint32_t r = 0; r < g->n; r++) {
+        if (!failed && !rc && !ended) failed = cuda_sync(ranks[r], e);
+        cuda_memory_free(cuda_of(ranks[r]), scratch[r], (g->n + 1) * sizeof(float));
+    }
+    if (failed || (!rc && !ended)) return failed;
+    return err_set_param(e, ERR_DEVICE, "tensor-parallel", "the GPUs cannot exchange: NCCL: %s",
+                         g->ncclGetErrorString(rc ? rc : ended));
+}
+
+static int make_comms(backend *const *ranks, struct cuda_group *g, err *e) {
+    int ordinals[BACKEND_MAX_RANKS], version = 0;
+    for (uint32_t r = 0; r < g->n; r++)
+        ordinals[r] = cuda_of(ranks[r])->features.ordinal;
+    ncclResult_t rc = g->ncclGetVersion(&version);
+    if (rc || version < MIN_VERSION)
+        return err_set_param(e, ERR_UNSUPPORTED, "tensor-parallel",
+                             "tensor-parallel needs NCCL 2.10 or newer, this is %d", version);
+    rc = g->ncclCommInitAll(g->comms, (int)g->n, ordinals);
+    if (rc)
+        return err_set_param(e, ERR_DEVICE, "tensor-parallel",
+                             "NCCL cannot connect %u GPUs: %s (NCCL_DEBUG=INFO says more)", g->n,
+                             g->ncclGetErrorString(rc));
+    log_info("cuda: %u GPUs exchange through NCCL %d", g->n, version);
+    return connect(ranks, g, e);
+}
+
+int cuda_group_join(backend *const *ranks, uint32_t n, err *e) {
+    struct cuda_group *g = mem_new(1, sizeof *g);
+    if (!g) return err_no_memory(e);
+    g->n = n;
+    if (!load(g)) {
+        free(g);
+        return err_set_param(e, ERR_UNSUPPORTED, "tensor-parallel",
+                             "tensor-parallel with backend cuda needs NCCL: libnccl.so.2 is not "
+                             "found");
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        pthread_mutex_init(&g->mutex[r], NULL);
+        cuda_of(ranks[r])->group = g;
+    }
+    int rc = make_comms(ranks, g, e);
+    if (rc) cuda_group_part(ranks[0]);
+    return rc;
+}
+
+/* NCCL waits for the graphs that hold its kernels. */
+void cuda_group_part(backend *be) {
+    struct cuda_group *g = cuda_of(be)->group;
+    for (uint32_t r = 0; r < be->n_ranks; r++) {
+        struct cuda_backend *c = cuda_of(be->peers[r]);
+        cudaSetDevice(c->features.ordinal);
+        cudaStreamSynchronize(c->stream);
+        cuda_graphs_free(c);
+    }
+    for (uint32_t r = 0; r < g->n; r++) {
+        if (g->comms[r]) g->ncclCommDestroy(g->comms[r]);
+        pthread_mutex_destroy(&g->mutex[r]);
+    }
+    for (uint32_t r = 0; r < be->n_ranks; r++)
+        cuda_of(be->peers[r])->group = NULL;
+    free(g);
+}
+
+void cuda_group_break(backend *be) {
+    struct cuda_group *g = cuda_of(be)->group;
+    if (atomic_exchange(&g->broken, true)) return;
+    for (uint32_t r = 0; r < g->n; r++) {
+        pthread_mutex_lock(&g->mutex[r]);
+        ncclComm_t comm = g->comms[r];
+        g->comms[r] = NULL;
+        if (comm) g->ncclCommAbort(comm);
+        pthread_mutex_unlock(&g->mutex[r]);
+    }
+}
+
+bool cuda_group_is_broken(const struct cuda_backend *c) {
+    return c->group && atomic_load(&c->group->broken);
+}
+
+#else /* the library's header is not there */
+
+int cuda_group_join(backend *const *ranks, uint32_t n, err *e) {
+    (void)ranks, (void)n;
+    return err_set_param(
+        e, ERR_UNSUPPORTED, "tensor-parallel",
+        "tensor-parallel with backend cuda: this build has no NCCL (nccl.h was not "
+        "there)");
+}
+
+void cuda_group_part(backend *be) {
+    (void)be;
+}
+
+void cuda_group_break(backend *be) {
+    (void)be;
+}
+
+bool cuda_group_is_broken(const struct cuda_backend *c) {
+    (void)c;
+    return false;
+}
+
+int cuda_all_reduce(backend *be, const struct op_all_reduce *a) {
+    (void)be, (void)a;
+    return ERR_UNSUPPORTED;
+}
+
+int cuda_all_gather(backend *be, const struct op_all_gather *a) {
+    (void)be, (void)a;
+    return ERR_UNSUPPORTED;
+}
+
+#endif
