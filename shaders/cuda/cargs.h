@@ -87,6 +87,9 @@ struct cargs_product_tile {
     struct cargs_tail tail;
     uint64_t tile_row_bytes; /* of 16 rows of weights */
     uint32_t n_rows, n_out, n_tiles /* of 16 rows */, pitch, part_cols, n_stages;
+    /* 1: the launch before this one was such a product of the same inputs. It lets the next begin when they
+     * are there, so this one need not wait for it to end before it ends itself. */
+    uint32_t beside;
 };
 
 /* ---- rope.cu: a warp a head, CUDA_ROPE_WARPS heads of q, k or v of one row a block ---- */

@@ -117,7 +117,7 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_tile(CUDA_ARGS
     const uint32_t ahead = a.n_stages - 1, n = (a.pitch + STAGE_COLS - 1) / STAGE_COLS;
     for (uint32_t k = 0; k < ahead && k < n; k++)
         copy_weights<format, S::tiles, S::threads>(a, shared + k * stage_bytes, k);
-    pdl_wait();
+    if (!a.beside) pdl_wait();
     pdl_launch();
     for (uint32_t k = 0; k < ahead; k++) {
         if (k < n) copy_inputs<S>(a, shared + k * stage_bytes + stage_weights, k);
@@ -150,6 +150,7 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_tile(CUDA_ARGS
     keep(out, total);
     __syncthreads();
     write_block<S::inputs, S::rows, S::threads>(a, out);
+    if (a.beside) pdl_wait(); /* who waits for this one waits for that before it, too */
 }
 
 template <int format, typename S> cuda_tile_kernel kernel_of() {

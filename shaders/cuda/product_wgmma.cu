@@ -132,7 +132,7 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_wgmma(CUDA_ARG
         if (k < n) copy_weights<format, S::tiles, S::threads>(a, weights + k * stage_weights, first + k);
         async_commit();
     }
-    pdl_wait();
+    if (!a.beside) pdl_wait();
     pdl_launch();
     input_regs<S> in = {};
     load_inputs<S>(a, first, in);
@@ -161,6 +161,7 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_wgmma(CUDA_ARG
     keep(out, acc);
     __syncthreads();
     write_block<S::inputs, S::rows, S::threads>(a, out);
+    if (a.beside) pdl_wait(); /* who waits for this one waits for that before it, too */
 #else
     (void)a;
 #endif

@@ -42,6 +42,7 @@ static const char *const way_names[] = {"tile 64x64",  "tile 128x128",  "tile (c
 /* false: this way is not for it. */
 static bool run(struct cuda_backend *c, const struct cuda_product *p, enum way way) {
     int rc = 0;
+    c->n_launches_tile = 0; /* each by itself */
     if (way == WAY_LARGE) {
         c->force.way = CUDA_WAY_LARGE;
         bool done = cuda_large_product(c, p, &rc);

@@ -107,7 +107,8 @@ struct cuda_loader {
 
 struct cuda_backend {
     backend base;
-    bool has_wgmma; /* product_wgmma.cu may be used (tile.c) */
+    uint64_t n_launches, n_launches_tile; /* so far; with the last product of tile.c */
+    bool has_wgmma;                       /* product_wgmma.cu may be used (tile.c) */
     struct cuda_force force;
     struct cuda_features features;
     uint64_t memory_limit; /* bytes that it should hold at most */

@@ -51,6 +51,7 @@ static void count(struct cuda_backend *c, uint32_t kernel, uint64_t n, uint64_t 
 }
 
 static void tally(struct cuda_backend *c, uint32_t kernel, const struct cuda_launch *l) {
+    c->n_launches++;
     if (!c->capturing) {
         count(c, kernel, 1, l->read, l->written);
         return;

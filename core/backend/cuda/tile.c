@@ -88,12 +88,15 @@ static void fill_args(struct cuda_backend *c, const struct cuda_product *p,
     };
 }
 
-static int launch(struct cuda_backend *c, const struct cargs_product_tile *a,
+/* Products of one input follow each other without another launch: between two inputs there is one
+ * that makes the second. Parts share memory. */
+static int launch(struct cuda_backend *c, struct cargs_product_tile *a,
                   const struct cuda_tile_kernel *k, const char *name) {
     uint32_t rows = (uint32_t)k->rows / (a->pair ? 2 : 1);
     uint32_t n_parts = a->parts ? cuda_div_up(a->pitch, a->part_cols) : 1;
     uint64_t weights = a->n_tiles * a->tile_row_bytes;
-    return cuda_launch(
+    a->beside = c->n_launches_tile && c->n_launches == c->n_launches_tile && !a->parts;
+    int rc = cuda_launch(
         c, &(struct cuda_launch){
                .kernel = k->kernel,
                .name = name,
@@ -106,6 +109,8 @@ static int launch(struct cuda_backend *c, const struct cargs_product_tile *a,
                .read = (a->pair ? 2 * weights : weights) + (uint64_t)a->n_rows * a->pitch * 2,
                .written = (uint64_t)n_parts * a->n_rows * a->n_out * 4,
            });
+    if (!a->parts) c->n_launches_tile = c->n_launches;
+    return rc;
 }
 
 int cuda_tile_launch(struct cuda_backend *c, const struct cuda_product *p,
