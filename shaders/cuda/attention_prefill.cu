@@ -5,10 +5,33 @@
  * so neither copies nor products meet in a bank, and it is the layout that wgmma wants. */
 #include "shaders/cuda/attention.cuh"
 #include "shaders/cuda/kernels.h"
+#include "shaders/cuda/wgmma.cuh"
 
 namespace {
 
 enum { TILE = CUDA_ATTENTION_TILE, WARPS = TILE / 16, THREADS = WARPS * 32, ROW = 128, PANEL = 64 };
+
+#ifdef CUDA_WGMMA
+/* Wide heads do not leave the registers for it; where the number of products is not known, they do not follow
+ * each other without waiting. */
+template <int DIM, bool EXACT> constexpr bool by_group = EXACT && DIM <= 128;
+
+template <int KV> __device__ __forceinline__ void group_mma(float d[8][4], const uint32_t a[4], const uint8_t *b) {
+    if (KV == CUDA_ATTENTION_BF16)
+        wgmma_rows_bf16(d, a, b);
+    else
+        wgmma_rows_f16(d, a, b);
+}
+
+/* What this thread wrote to shared memory, for products by group; before the barrier. */
+__device__ __forceinline__ void publish() {
+    wgmma_shared_fence();
+}
+#else
+template <int DIM, bool EXACT> constexpr bool by_group = false;
+
+__device__ __forceinline__ void publish() {}
+#endif
 
 /* ---- which queries ---- */
 
@@ -156,6 +179,16 @@ __device__ __forceinline__ void copy_raw(uint8_t *to, const uint8_t *run, uint32
                           : scales + token * (head_dim / SCALE_DIMS) * 2 + i * 16);
 }
 
+/* Chunks in shared memory: n_stages as they come, `lead` of them ahead of the one that bring gives; of Q8_0
+ * raw quarters, and one decoded. */
+struct pipe {
+    uint8_t *stages, *decoded;
+    uint32_t bytes; /* of a stage */
+    int n_stages, lead;
+    int last; /* chunk */
+    part mine;
+};
+
 /* Starts the warp's part of a chunk's copies; stage: of K and V, for Q8_0 of raw quarters. */
 template <int KV>
 __device__ __forceinline__ void start_chunk(const cargs_attention &a, const tile &t, part &p, int chunk,
@@ -208,6 +241,32 @@ __device__ __forceinline__ void decode_part(const tile &t, const part &p, int ch
         }
 }
 
+/* Waits for a chunk, of which at is the number among the block's, and starts the one `lead` behind it, which
+ * overwrites what bring gave last. */
+template <int KV>
+__device__ __forceinline__ uint8_t *bring(const cargs_attention &a, const tile &t, pipe &p, int chunk, int at,
+                                          uint32_t head_dim) {
+    if (p.lead == 0) {
+        __syncthreads();
+        start_chunk<KV>(a, t, p.mine, chunk, head_dim, p.stages);
+    }
+    if (p.lead == 2)
+        async_wait<1>();
+    else
+        async_wait<0>();
+    publish();
+    __syncthreads();
+    uint8_t *stage = p.stages + (uint32_t)(at % p.n_stages) * p.bytes;
+    if (p.lead > 0)
+        start_chunk<KV>(a, t, p.mine, chunk + p.lead, head_dim,
+                        p.stages + (uint32_t)((at + p.lead) % p.n_stages) * p.bytes);
+    if (!kv_traits<KV>::quantized) return stage;
+    decode_part(t, p.mine, chunk, head_dim, stage, p.decoded);
+    publish();
+    __syncthreads();
+    return p.decoded;
+}
+
 /* ---- products of a chunk: d (16 queries of each warp, 64) += a (16, 16) of the warp, b (16, 64): 16 rows of
  * 128 bytes of shared memory. ---- */
 
@@ -229,36 +288,77 @@ template <int N> __device__ __forceinline__ void clear(float d[N][4]) {
         d[i][0] = d[i][1] = d[i][2] = d[i][3] = 0;
 }
 
-template <int KV, int DIM>
+template <int KV, int DIM, bool EXACT>
 __device__ __forceinline__ void make_scores(const queries<KV, DIM> &q, const uint8_t *keys, int head_dim,
                                             float s[CHUNK / 8][4]) {
     clear<CHUNK / 8>(s);
-#pragma unroll query_unroll<DIM>
-    for (int k = 0; k < DIM / 16; k++) {
-        if (k * 16 >= head_dim) break;
+#ifdef CUDA_WGMMA
+    if (by_group<DIM, EXACT>) {
+        wgmma_fence();
 #pragma unroll
-        for (int part = 0; part < kv_traits<KV>::q_parts; part++)
-            panel_mma<KV>(s, q.a[part][k], keys + k * 16 * ROW);
+        for (int k = 0; k < DIM / 16; k++) {
+            if (k * 16 >= head_dim) break;
+#pragma unroll
+            for (int part = 0; part < kv_traits<KV>::q_parts; part++)
+                group_mma<KV>(s, q.a[part][k], keys + k * 16 * ROW);
+        }
+        wgmma_commit();
+        wgmma_wait<0>();
+    } else
+#endif
+    {
+#pragma unroll query_unroll<DIM>
+        for (int k = 0; k < DIM / 16; k++) {
+            if (k * 16 >= head_dim) break;
+#pragma unroll
+            for (int part = 0; part < kv_traits<KV>::q_parts; part++)
+                panel_mma<KV>(s, q.a[part][k], keys + k * 16 * ROW);
+        }
+    }
+}
+
+/* add: the chunk's weights times V, of some panels of 64 dimensions. */
+template <int KV, int DIM, bool EXACT, int N>
+__device__ __forceinline__ void make_values(const uint32_t p[CHUNK / 16][4], const uint8_t *values,
+                                            float add[N][PANEL / 8][4]) {
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        clear<PANEL / 8>(add[n]);
+#ifdef CUDA_WGMMA
+    if (by_group<DIM, EXACT>) {
+        wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < N * (CHUNK / 16); i++)
+            group_mma<KV>(add[i % N], p[i / N], values + i % N * (CHUNK * ROW) + i / N * 16 * ROW);
+        wgmma_commit();
+        wgmma_wait<0>();
+    } else
+#endif
+    {
+#pragma unroll
+        for (int i = 0; i < N * (CHUNK / 16); i++)
+            panel_mma<KV>(add[i % N], p[i / N], values + i % N * (CHUNK * ROW) + i / N * 16 * ROW);
     }
 }
 
 /* o takes in the chunk's weights times V. */
-template <int KV, int DIM>
+template <int KV, int DIM, bool EXACT>
 __device__ __forceinline__ void take_values(const uint32_t p[CHUNK / 16][4], const uint8_t *values, int head_dim,
                                             const merge f[2], float o[DIM / 8][4]) {
+    /* Panels at once: two where the registers suffice. */
+    constexpr int N = by_group<DIM, EXACT> && DIM > PANEL && KV != CUDA_ATTENTION_BF16 ? 2 : 1;
 #pragma unroll
-    for (int panel = 0; panel < DIM / PANEL; panel++) {
+    for (int panel = 0; panel < DIM / PANEL; panel += N) {
         if (panel * PANEL >= head_dim) break;
-        float add[PANEL / 8][4];
-        clear<PANEL / 8>(add);
+        float add[N][PANEL / 8][4];
+        make_values<KV, DIM, EXACT, N>(p, values + panel * (CHUNK * ROW), add);
 #pragma unroll
-        for (int j = 0; j < CHUNK / 16; j++)
-            panel_mma<KV>(add, p[j], values + panel * (CHUNK * ROW) + j * 16 * ROW);
+        for (int i = 0; i < N * PANEL / 8; i++)
 #pragma unroll
-        for (int i = 0; i < PANEL / 8; i++)
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                o[panel * (PANEL / 8) + i][e] = merged(o[panel * (PANEL / 8) + i][e], add[i][e], f[e / 2]);
+            for (int e = 0; e < 4; e++) {
+                float &to = o[panel * (PANEL / 8) + i][e];
+                to = merged(to, add[i / (PANEL / 8)][i % (PANEL / 8)][e], f[e / 2]);
+            }
     }
 }
 
@@ -309,8 +409,7 @@ __device__ __forceinline__ void take_span(const cargs_attention &a, const lane_q
     }
 }
 
-/* Grid: KV heads, tiles, the last one first (it is the longest one's). Shared: stages, for Q8_0 of raw quarters and
- * behind them K and V. */
+/* Grid: KV heads, tiles, the last one first (it walks the most). Shared: struct pipe. */
 template <int KV, int DIM, bool EXACT>
 CUDA_KERNEL(THREADS) attention_prefill(CUDA_ARGS(struct cargs_attention) a) {
     CUDA_SHARED(uint8_t, shared);
@@ -321,17 +420,18 @@ CUDA_KERNEL(THREADS) attention_prefill(CUDA_ARGS(struct cargs_attention) a) {
     if (!find_tile(a, gridDim.y - 1 - blockIdx.y, t)) return;
     t.keys = tile_keys(a, t);
     const int head_dim = EXACT ? DIM : (int)a.head_dim, warp = (int)threadIdx.x / 32;
-    const uint32_t bytes = kv_traits<KV>::quantized ? raw_bytes((uint32_t)head_dim) : stage_bytes((uint32_t)head_dim);
-    uint8_t *stages = shared + (1024 - reinterpret_cast<uintptr_t>(shared) % 1024) % 1024;
-    uint8_t *decoded = stages;
-    if (kv_traits<KV>::quantized) stages += stage_bytes((uint32_t)head_dim);
-    const int first = t.keys.last < 0 ? 0 : t.keys.first / CHUNK, last = t.keys.last < 0 ? -1 : t.keys.last / CHUNK;
-    part mine;
-    mine.quarter = warp % 4, mine.is_k = warp < 4;
-    mine.block = block_of(a, t, first, mine.quarter);
-    const int n_stages = (int)a.n_stages;
-    for (int i = 0; i < n_stages - 1; i++)
-        start_chunk<KV>(a, t, mine, first + i, (uint32_t)head_dim, stages + (uint32_t)i * bytes);
+    const int first = t.keys.last < 0 ? 0 : t.keys.first / CHUNK;
+    pipe pipe;
+    pipe.last = t.keys.last < 0 ? -1 : t.keys.last / CHUNK;
+    pipe.decoded = shared + (1024 - reinterpret_cast<uintptr_t>(shared) % 1024) % 1024;
+    pipe.stages = pipe.decoded + (kv_traits<KV>::quantized ? stage_bytes((uint32_t)head_dim) : 0);
+    pipe.bytes = kv_traits<KV>::quantized ? raw_bytes((uint32_t)head_dim) : stage_bytes((uint32_t)head_dim);
+    pipe.n_stages = (int)a.n_stages;
+    pipe.lead = pipe.n_stages - 1;
+    pipe.mine.quarter = warp % 4, pipe.mine.is_k = warp < 4;
+    pipe.mine.block = block_of(a, t, first, pipe.mine.quarter);
+    for (int i = 0; i < pipe.lead; i++)
+        start_chunk<KV>(a, t, pipe.mine, first + i, (uint32_t)head_dim, pipe.stages + (uint32_t)i * pipe.bytes);
 
     const lane_queries l = queries_of(a, t);
     queries<KV, DIM> q;
@@ -343,39 +443,19 @@ CUDA_KERNEL(THREADS) attention_prefill(CUDA_ARGS(struct cargs_attention) a) {
     sums total[2] = {no_sums(), no_sums()}, span[2] = {no_sums(), no_sums()};
     clear<DIM / 8>(o);
     bool first_span = true;
-
-    for (int chunk = first, at = 0; chunk <= last; chunk++) {
-        uint8_t *stage = stages + (uint32_t)at * bytes;
-        if (n_stages == 1) {
-            __syncthreads();
-            start_chunk<KV>(a, t, mine, chunk, (uint32_t)head_dim, stage);
-        }
-        if (n_stages == 3)
-            async_wait<1>();
-        else
-            async_wait<0>();
-        __syncthreads();
-        if (n_stages > 1) {
-            int next = at ? at - 1 : n_stages - 1;
-            start_chunk<KV>(a, t, mine, chunk + n_stages - 1, (uint32_t)head_dim, stages + (uint32_t)next * bytes);
-        }
-        at = at + 1 < n_stages ? at + 1 : 0;
-        if (kv_traits<KV>::quantized) {
-            decode_part(t, mine, chunk, (uint32_t)head_dim, stage, decoded);
-            __syncthreads();
-            stage = decoded;
-        }
+    for (int chunk = first; chunk <= pipe.last; chunk++) {
         float s[CHUNK / 8][4], m[2], sum[2];
         uint32_t p[CHUNK / 16][4];
-        make_scores<KV, DIM>(q, stage, head_dim, s);
+        merge f[2];
+        const uint8_t *stage = bring<KV>(a, t, pipe, chunk, chunk - first, (uint32_t)head_dim);
+        make_scores<KV, DIM, EXACT>(q, stage, head_dim, s);
         bool whole = chunk * CHUNK >= all_first && chunk * CHUNK + CHUNK - 1 <= all_last;
         chunk_weights<KV>(s, chunk * CHUNK, l.keys, q.back, a.cap, whole, 2, p, m);
         chunk_sums<KV>(p, sum);
-        merge f[2];
         f[0] = merge_factors(span[0], m[0], sum[0]);
         f[1] = merge_factors(span[1], m[1], sum[1]);
-        take_values<KV, DIM>(p, stage + key_bytes((uint32_t)head_dim), head_dim, f, o);
-        if (chunk % SPAN_CHUNKS != SPAN_CHUNKS - 1 || chunk == last) continue;
+        take_values<KV, DIM, EXACT>(p, stage + key_bytes((uint32_t)head_dim), head_dim, f, o);
+        if (chunk % SPAN_CHUNKS != SPAN_CHUNKS - 1 || chunk == pipe.last) continue;
         take_span<DIM>(a, l, head_dim, first_span, false, o, span, total);
         span[0] = span[1] = no_sums();
         clear<DIM / 8>(o);

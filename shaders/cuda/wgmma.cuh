@@ -5,6 +5,7 @@
  * lanes as mma_f16 has them, d[n] its columns 8 n ..; b is in shared memory: row by row of the transposed
  * matrix, 128 bytes (64 values) each, the 16-byte pieces of row r at (i ^ r % 8), the whole aligned to 1024
  * bytes; step j of its four is columns 16 j ..
+ * wgmma_rows_f16 and _bf16, of 64 columns: b lies row by row as it is, 128 bytes each, pieces and alignment alike.
  * (PTX ISA, "asynchronous warpgroup level matrix instructions": matrix descriptors, 128-byte swizzling) */
 #ifndef INFERD_SHADERS_CUDA_WGMMA_CUH
 #define INFERD_SHADERS_CUDA_WGMMA_CUH
@@ -32,6 +33,25 @@ __device__ __forceinline__ void wgmma_f16(float d[NT][4], const uint32_t a[4], c
             v[i] = *reinterpret_cast<const uint32_t *>(row + ((2 * j + i) ^ g) * 16 + 4 * t);
         mma_f16(d[n], a, v);
     }
+}
+
+template <bool bf16> __device__ __forceinline__ void wgmma_rows(float d[8][4], const uint32_t a[4], const unsigned char *b) {
+    uint32_t row = threadIdx.x % 16, piece = threadIdx.x % 32 / 16;
+    for (uint32_t n = 0; n < 8; n += 2) {
+        uint32_t v[4];
+        ldmatrix4_trans(v, b + row * 128 + ((n + piece) ^ row % 8) * 16);
+        for (uint32_t i = 0; i < 2; i++)
+            if (bf16)
+                mma_bf16(d[n + i], a, v + 2 * i);
+            else
+                mma_f16(d[n + i], a, v + 2 * i);
+    }
+}
+__device__ __forceinline__ void wgmma_rows_f16(float d[8][4], const uint32_t a[4], const unsigned char *b) {
+    wgmma_rows<false>(d, a, b);
+}
+__device__ __forceinline__ void wgmma_rows_bf16(float d[8][4], const uint32_t a[4], const unsigned char *b) {
+    wgmma_rows<true>(d, a, b);
 }
 
 #else
@@ -97,6 +117,30 @@ template <> struct wgmma_of<16> {
 template <int NT>
 __device__ __forceinline__ void wgmma_f16(float d[NT][4], const uint32_t a[4], const unsigned char *b, int j) {
     wgmma_of<NT>::run(d, a, wgmma_matrix(b, j));
+}
+
+/* 1024 bytes from 8 rows to the next; 64 columns need no other stride. */
+__device__ __forceinline__ uint64_t wgmma_rows_matrix(const unsigned char *b) {
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(b);
+    return (uint64_t)((at & 0x3ffff) >> 4) | (uint64_t)(1024 >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
+           (uint64_t)1 << 62;
+}
+
+#define WGMMA_ROWS(type)                                                                                     \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, 1, 0;\n"                                                 \
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " "                             \
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "    \
+                 "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "                        \
+                 "{%32, %33, %34, %35}, %36, p, 1, 1, 1;\n}"                                                 \
+                 : WGMMA_D4(0), WGMMA_D4(4)                                                                  \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(wgmma_rows_matrix(b)))
+
+__device__ __forceinline__ void wgmma_rows_f16(float d[8][4], const uint32_t a[4], const unsigned char *b) {
+    WGMMA_ROWS("f16");
+}
+
+__device__ __forceinline__ void wgmma_rows_bf16(float d[8][4], const uint32_t a[4], const unsigned char *b) {
+    WGMMA_ROWS("bf16");
 }
 #endif
 

@@ -1,0 +1,240 @@
+/* test_cuda_attention.c - paged attention of the CUDA backend over contexts of several spans: a row
+ * has the same bits alone, with a few others, in a prompt and in a batch of any size, whatever lies
+ * behind what it sees; errors against float64; padding. Prints the errors it reached. What the
+ * shapes of models ask for is test_attention's. */
+#include "tests/support/attention_scene.h"
+
+static const int types[] = {QTYPE_F16, QTYPE_BF16, QTYPE_Q8_0, QTYPE_F32};
+enum { N_TYPES = 4, SPAN = 1024 };
+
+static backend *open_cuda(void) {
+    return be_open_config((struct backend_config){.max_rows = BE_MAX_ROWS, .max_cols = BE_MAX_COLS},
+                          "cuda");
+}
+
+static uint64_t dispatches(const backend *be, const char *kernel) {
+    for (uint32_t i = 0; i < backend_n_kernels(be); i++)
+        if (strcmp(backend_kernel_name(be, i), kernel) == 0) return backend_dispatch_count(be, i);
+    return 0;
+}
+
+/* Positions first..first + n - 1 of sequence 0. */
+static void rows_of(struct rows *r, int32_t first, uint32_t n, const float *q, uint64_t width) {
+    int32_t pos[BE_MAX_ROWS];
+    for (uint32_t i = 0; i < n; i++)
+        pos[i] = first + (int32_t)i;
+    memset(r, 0, sizeof *r);
+    add_seq(r, 0, pos, n, q, width);
+}
+
+/* V, below 1 in magnitude, is multiplied by weights that were each rounded to the type of the
+ * cache, 2^-11 of it (F16) or 2^-8 (BF16); their sum is that of the rounded ones. Of Q8_0 values
+ * are rounded to F16 besides. Rounding q to F16 adds as little: scores are about 1. */
+static double tolerance(int type) {
+    return type == QTYPE_F32 ? 1e-6 : type == QTYPE_BF16 ? 4e-3 : type == QTYPE_F16 ? 5e-4 : 1e-3;
+}
+
+/* ---- the same bits, whatever comes with a row ---- */
+
+struct case_of {
+    struct shape s;
+    struct features f;
+};
+
+/* Rows of `together`, first of which has position first, alone and n at a time. */
+static void check_split(backend *be, const struct scene *c, int32_t first, uint32_t n_rows,
+                        const float *q, const float *together) {
+    static const uint32_t steps[] = {1, 2, 3, 4, 17};
+    uint64_t width = (uint64_t)c->s.n_heads * c->s.head_dim;
+    float *got = be_new(17 * width, sizeof *got);
+    for (int k = 0; k < 5; k++) {
+        uint32_t n = steps[k];
+        for (uint32_t at = 0; at + n <= n_rows; at += be_quick ? n_rows - n : n_rows / 3) {
+            struct rows r;
+            rows_of(&r, first + (int32_t)at, n, q + at * width, width);
+            attend(be, c, &r, got);
+            CHECK_MSG(memcmp(got, together + at * width, n * width * sizeof *got) == 0,
+                      "%s heads %u/%u dim %u window %u cap %g sinks %d: %u rows from %d on",
+                      qtype_name(c->s.kv_type), c->s.n_heads, c->s.n_kv_heads, c->s.head_dim,
+                      c->f.window, (double)c->f.softcap, c->f.sinks, n, first + (int32_t)at);
+            if (n_rows == n) break;
+        }
+    }
+    free(got);
+}
+
+static void test_bits(void) {
+    static const struct case_of cases[] = {
+        {{4, 1, 128, 16, QTYPE_F16}, {0, 0, false}},
+        {{8, 2, 64, 16, QTYPE_BF16}, {0, 0, true}},
+        {{4, 1, 128, 32, QTYPE_Q8_0}, {1000, 30, true}},
+        {{8, 1, 128, 16, QTYPE_BF16}, {1500, 0, false}},
+        {{3, 1, 256, 16, QTYPE_F16}, {70, 0, true}},
+        {{5, 1, 80, 32, QTYPE_F16}, {0, 20, false}},
+        {{2, 2, 64, 16, QTYPE_Q8_0}, {0, 0, false}},
+        {{20, 1, 64, 16, QTYPE_F16}, {129, 0, false}},
+    };
+    backend *be = open_cuda();
+    be_seed = 61;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint64_t width = (uint64_t)cases[i].s.n_heads * cases[i].s.head_dim;
+        struct scene c;
+        struct rows r;
+        uint32_t n = be_quick ? 40 : 130;
+        int32_t first = SPAN - 20;
+        make_scene_of(&c, &cases[i].s, cases[i].f, 2, SPAN + 200);
+        float *q = be_new(n * width, sizeof *q), *out = be_new(n * width, sizeof *out);
+        be_fill(q, n * width, 2);
+        upload_pools(be, &c);
+        rows_of(&r, first, n, q, width);
+        attend(be, &c, &r, out);
+        check_split(be, &c, first, n, q, out);
+        free_pools(&c);
+        free_scene(&c);
+        free(q), free(out);
+    }
+    CHECK(dispatches(be, "attention_prefill") > 0 && dispatches(be, "attention_decode") > 0 &&
+          dispatches(be, "attention_combine") > 0);
+    backend_close(be);
+}
+
+/* Many sequences over the same blocks, so that parts are spans, or more of them than the memory
+ * for them takes at once: bits of one. */
+static void check_batch(backend *be, const struct shape *s, uint32_t n_seqs, uint32_t stride) {
+    uint64_t width = (uint64_t)s->n_heads * s->head_dim;
+    struct scene c;
+    make_scene_of(&c, s, (struct features){0}, 2, SPAN + 100);
+    float *q = be_new(width, 4), *one = be_new(n_seqs * width, 4), *all = be_new(n_seqs * width, 4);
+    float *qs = be_new(n_seqs * width, 4);
+    int32_t *tables = be_new((uint64_t)n_seqs * stride, 4), pos[BE_MAX_ROWS],
+            start[BE_MAX_ROWS + 1] = {0};
+    be_fill(q, width, 2);
+    for (uint32_t i = 0; i < n_seqs; i++) {
+        memcpy(qs + i * width, q, width * 4);
+        memcpy(tables + i * stride, c.tables, min_u32(c.stride, stride) * 4);
+        pos[i] = SPAN + 90, start[i + 1] = (int32_t)i + 1;
+    }
+    pos[n_seqs / 2] = -1; /* padding */
+    upload_pools(be, &c);
+    struct op_paged_attention op = {.q = be_f32(be, qs, n_seqs * width),
+                                    .pos = be_i32(be, pos, n_seqs),
+                                    .row_start = be_i32(be, start, n_seqs + 1),
+                                    .tables = be_i32(be, tables, (uint64_t)n_seqs * stride),
+                                    .n_rows = 1,
+                                    .n_seqs = 1,
+                                    .n_heads = s->n_heads,
+                                    .table_stride = stride,
+                                    .max_context = SPAN + 100,
+                                    .scale = 1 / sqrtf((float)s->head_dim),
+                                    .kv = kv_of(s, N_BLOCKS, c.k_buf, c.v_buf),
+                                    .out = be_f32(be, qs, n_seqs * width)};
+    CHECK(backend_paged_attention(be, &op) == 0);
+    be_get(be, op.out, one, width);
+    op.n_rows = op.n_seqs = n_seqs, op.max_context = stride * s->block_tokens;
+    CHECK(backend_paged_attention(be, &op) == 0);
+    be_get(be, op.out, all, n_seqs * width);
+    for (uint32_t i = 0; i < n_seqs; i++) {
+        static const float zeros[MAX_HEADS * 256];
+        CHECK_MSG(memcmp(all + i * width, pos[i] < 0 ? zeros : one, width * 4) == 0,
+                  "sequence %u of %u", i, n_seqs);
+    }
+    const backend_buf *bufs[] = {op.q, op.pos, op.row_start, op.tables, op.out};
+    for (size_t i = 0; i < 5; i++)
+        backend_buf_free((backend_buf *)bufs[i]);
+    free_pools(&c);
+    free_scene(&c);
+    free(q), free(qs), free(one), free(all), free(tables);
+}
+
+static void test_batches(void) {
+    backend *be = open_cuda();
+    be_seed = 71;
+    check_batch(be, &(struct shape){4, 1, 64, 16, QTYPE_F16}, 150, 72); /* spans */
+    uint64_t before = dispatches(be, "attention_combine");
+    check_batch(be, &(struct shape){16, 1, 256, 16, QTYPE_F16}, 70, 4096); /* two passes */
+    CHECK(dispatches(be, "attention_combine") == before + 3);
+    backend_close(be);
+}
+
+/* What lies behind a row's position, and K and V of other sequences in its tile's last chunk, have
+ * no weight, however large they are. */
+static void test_hidden_values(void) {
+    static const int kinds[] = {QTYPE_F16, QTYPE_BF16, QTYPE_F16};
+    backend *be = open_cuda();
+    be_seed = 81;
+    for (int k = 0; k < 3; k++) {
+        const struct shape s = {4, 1, k == 2 ? 80 : 128, 16, kinds[k]};
+        uint64_t width = (uint64_t)s.n_heads * s.head_dim;
+        struct scene c;
+        struct rows r;
+        enum { N = 40, FIRST = 100 };
+        make_scene_of(&c, &s, (struct features){0}, 2, 200);
+        for (uint32_t p = 0; p < c.context[0]; p++) { /* each next one dwarfs those before it */
+            float *v = c.v[0] + (uint64_t)p * s.head_dim;
+            for (uint32_t d = 0; d < s.head_dim; d++)
+                v[d] *= p < FIRST ? 1e-3f : p % 3 ? 1 : 60000;
+            put_token(&c, 0, p, c.v[0], false);
+        }
+        float *q = be_new(N * width, 4), *all = be_new(N * width, 4), *one = be_new(width, 4);
+        be_fill(q, N * width, 8);
+        upload_pools(be, &c);
+        rows_of(&r, FIRST, N, q, width);
+        attend(be, &c, &r, all);
+        for (uint32_t i = 0; i < N; i++) {
+            rows_of(&r, FIRST + (int32_t)i, 1, q + i * width, width);
+            attend(be, &c, &r, one);
+            CHECK_MSG(memcmp(one, all + i * width, width * 4) == 0, "row %u", i);
+        }
+        free_pools(&c);
+        free_scene(&c);
+        free(q), free(all), free(one);
+    }
+    backend_close(be);
+}
+
+/* ---- errors ---- */
+
+static void test_errors(void) {
+    static const uint32_t dims[] = {64, 128, 96, 256};
+    backend *be = open_cuda();
+    be_seed = 91;
+    printf("     largest error of out, |V| < 1\n");
+    for (int t = 0; t < N_TYPES; t++) {
+        double worst = 0;
+        for (int d = 0; d < (be_quick ? 1 : 4); d++) {
+            const struct shape s = {4, 1, dims[d], 16, types[t]};
+            uint64_t width = (uint64_t)s.n_heads * s.head_dim;
+            struct scene c;
+            struct rows r;
+            uint32_t n = be_quick ? 6 : 70;
+            make_scene_of(&c, &s, (struct features){0}, 2, SPAN + 300);
+            float *q = be_new(n * width, 4), *out = be_new(n * width, 4);
+            be_fill(q, n * width, 2);
+            upload_pools(be, &c);
+            rows_of(&r, SPAN + 200, n, q, width);
+            attend(be, &c, &r, out);
+            worst = fmax(worst, worst_error(&c, &r, out, tolerance(types[t]), 0));
+            free_pools(&c);
+            free_scene(&c);
+            free(q), free(out);
+        }
+        CHECK_MSG(worst <= 1, "%s: %g of the tolerance", qtype_name(types[t]), worst);
+        printf("     %-5s %.1e\n", qtype_name(types[t]), worst * tolerance(types[t]));
+    }
+    backend_close(be);
+}
+
+int main(int argc, char **argv) {
+    be_args(argc, argv);
+    backend *be = open_cuda();
+    if (!be) {
+        SKIP("cuda", "no CUDA device, or a build without it");
+        return check_done();
+    }
+    backend_close(be);
+    RUN(test_bits);
+    RUN(test_batches);
+    RUN(test_hidden_values);
+    RUN(test_errors);
+    return check_done();
+}
