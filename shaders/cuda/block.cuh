@@ -141,8 +141,11 @@ __device__ __forceinline__ float2 block_scale(const mxfp4_block *b, uint32_t) { 
 
 /* The number that q stands for, before the scale. */
 template <int format> __device__ __forceinline__ int q_number(uint32_t q) {
-    if (format == CUDA_FORMAT_IQ4)
-        return (int)(iq4_bytes(q) & 255) - 128;
+    if (format == CUDA_FORMAT_IQ4) {
+        uint32_t bytes[2];
+        iq4_bytes(q, bytes);
+        return (int)(bytes[0] & 255) - 128;
+    }
     if (format == CUDA_FORMAT_MXFP4) { /* e2m1, twice its value */
         int size = q & 6 ? (int)(2 + (q & 1)) << ((q >> 1 & 3) - 1) : (int)(q & 1);
         return q & 8 ? -size : size;

@@ -165,6 +165,13 @@ template <uint32_t mask, uint32_t bits> __device__ __forceinline__ uint32_t and_
     return d;
 }
 
+/* Bits of a where mask has ones, of b elsewhere. */
+template <uint32_t mask> __device__ __forceinline__ uint32_t select_bits(uint32_t a, uint32_t b) {
+    uint32_t d;
+    asm("lop3.b32 %0, %1, %2, %3, 0xe4;" : "=r"(d) : "r"(a), "r"(b), "n"(mask));
+    return d;
+}
+
 __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t selector) {
     return __byte_perm(a, b, selector);
 }

@@ -103,7 +103,7 @@ template <int format> __device__ __forceinline__ int high_turn(int j, int c) {
 /* Bits of the two halves' q that come from the low plane (the others come from the high one), in place. Q5: the
  * lowest bit of row g's and the highest of row g + 8's are in the high plane, so that the eight others lie
  * side by side. */
-template <int format> __device__ __forceinline__ uint32_t low_mask(int half) {
+template <int format> __device__ __forceinline__ constexpr uint32_t low_mask(int half) {
     typedef tile_of<format> T;
     int at = half ? (int)T::at1 : (int)T::at0;
     int skip = (format == CUDA_FORMAT_Q5 || format == CUDA_FORMAT_Q5_MIN) && !half;
@@ -126,11 +126,16 @@ enum : uint32_t {
     IQ4_BYTES_3 = 0xf1d9c5b5u  /* 181, 197, 217, 241 */
 };
 
-/* Bytes 128 + level of the nibbles 0..3 of w. */
-__device__ __forceinline__ uint32_t iq4_bytes(uint32_t w) {
-    uint32_t below = pick_bytes(IQ4_BYTES_0, IQ4_BYTES_1, w & 0x7777u);
-    uint32_t above = pick_bytes(IQ4_BYTES_2, IQ4_BYTES_3, w & 0x7777u);
-    return pick_bytes(below, above, (w >> 1 & 0x4444u) | 0x3210u);
+/* Bytes 128 + level of the nibbles 0..3 of w (bytes[0]) and 4..7 (bytes[1]). A selector of pick_bytes is a nibble too: its low
+ * three bits look into either half of the table, then the fourth says which half. */
+__device__ __forceinline__ void iq4_bytes(uint32_t w, uint32_t bytes[2]) {
+    uint32_t within = w & 0x77777777u, half = (w >> 1 & 0x44444444u) | 0x32103210u;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        uint32_t below = pick_bytes(IQ4_BYTES_0, IQ4_BYTES_1, within >> 16 * i);
+        uint32_t above = pick_bytes(IQ4_BYTES_2, IQ4_BYTES_3, within >> 16 * i);
+        bytes[i] = pick_bytes(below, above, half >> 16 * i);
+    }
 }
 
 /* Bytes 0, 2 (c = 0) or 1, 3 (c = 1) of w as a pair of small integers. */
@@ -157,8 +162,7 @@ __device__ __forceinline__ void pairs_of(uint32_t low, uint32_t high, int j, int
             x[1] = (w & low_mask<format>(1)) | (h & (all_mask<format>(1) & ~low_mask<format>(1)));
             return;
         }
-        uint32_t from = low_mask<format>(0) | low_mask<format>(1);
-        w = (w & from) | (h & ~from);
+        w = select_bits<low_mask<format>(0) | low_mask<format>(1)>(w, h);
     }
     x[0] = w & all_mask<format>(0);
     x[1] = w & all_mask<format>(1);
@@ -203,10 +207,8 @@ __device__ __forceinline__ void decode_step(const uint32_t *low, const uint32_t 
         bytes[0] = low[2 * j];
         bytes[1] = low[2 * j + 1];
     }
-    if (format == CUDA_FORMAT_IQ4) {
-        bytes[0] = iq4_bytes(low[j]);
-        bytes[1] = iq4_bytes(low[j] >> 16);
-    }
+    if (format == CUDA_FORMAT_IQ4)
+        iq4_bytes(low[j], bytes);
 #pragma unroll
     for (int c = 0; c < 2; c++) {
         uint32_t x[2];

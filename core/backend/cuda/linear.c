@@ -52,20 +52,17 @@ static uint32_t fill_args(struct cuda_backend *c, const struct batch *b, uint32_
     return n_tiles;
 }
 
-static uint64_t weight_bytes(const struct cuda_weight *w) {
-    return w->base.n_experts ? w->expert_bytes : w->base.bytes;
-}
-
-/* Of the list's tiles each is taken to be another expert's. */
+/* Of an expert each matrix that the list may name is counted once. */
 static void count_bytes(const struct batch *b, struct cuda_launch *l) {
     const struct cuda_product *p = b->p;
     uint64_t times = p->tiles ? p->n_tiles : 1;
+    if (p->tiles && times > p->w->base.n_experts) times = p->w->base.n_experts;
     l->read = (uint64_t)p->n_rows * pitch_of(p->w) * (p->w->format == CUDA_FORMAT_F32 ? 4 : 2);
     for (uint32_t i = 0; i < b->n; i++) {
-        l->read += times * weight_bytes(p[i].w);
+        l->read += times * p[i].w->expert_bytes;
         l->written += (uint64_t)p->n_rows * p[i].w->base.n_out * 4;
     }
-    if (p->pair) l->read += times * weight_bytes(p->pair);
+    if (p->pair) l->read += times * p->pair->expert_bytes;
 }
 
 /* ---- F32 weights ---- */

@@ -299,6 +299,9 @@ static inline uint32_t mul_f16x2(uint32_t a, uint32_t b) {
 template <uint32_t mask, uint32_t bits> static inline uint32_t and_or(uint32_t a) {
     return (a & mask) | bits;
 }
+template <uint32_t mask> static inline uint32_t select_bits(uint32_t a, uint32_t b) {
+    return (a & mask) | (b & ~mask);
+}
 static inline uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t selector) {
     return __byte_perm(a, b, selector);
 }
