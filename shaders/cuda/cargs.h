@@ -93,7 +93,7 @@ struct cargs_product_tile {
 };
 
 /* ---- rope.cu: a warp a head, CUDA_ROPE_WARPS heads of q, k or v of one row a block ---- */
-enum { CUDA_ROPE_WARPS = 4, CUDA_ROPE_MAX_DIM = 256 };
+enum { CUDA_ROPE_WARPS = 4, CUDA_ROPE_MAX_DIM = 256, CUDA_ROPE_ROWS = 16 };
 enum { CUDA_NORM_NONE, CUDA_NORM_HEADS, CUDA_NORM_ROW }; /* what a norm of q or k goes over */
 struct cargs_rope_store {
     float *q;
@@ -102,10 +102,11 @@ struct cargs_rope_store {
     const float *inv_freq, *q_norm, *k_norm; /* norms (head_dim) or (all heads), or NULL */
     unsigned char *k_pool, *v_pool;
     uint64_t run_bytes; /* of one block and head */
-    uint32_t n_heads, n_kv_heads, head_dim, n_rot, interleaved;
+    uint32_t n_rows, n_heads, n_kv_heads, head_dim, n_rot, interleaved;
     uint32_t kv_type, block_tokens, n_slots; /* enum qtype */
     uint32_t q_norm_kind, k_norm_kind;       /* CUDA_NORM_* */
     uint32_t q_blocks, k_blocks;             /* of a row; those of v follow */
+    uint32_t k_tiles; /* not 0: k goes by so many blocks of CUDA_ROPE_ROWS rows of one head */
     float eps, magnitude;
 };
 

@@ -27,16 +27,16 @@ __device__ float row_scale(const float *x, uint32_t n, float eps, float *sums) {
     return inverse_rms((sums[0] + sums[1]) + (sums[2] + sums[3]), n, eps);
 }
 
-/* Cosines and sines of a row, one set for all heads of the block. The angle is rounded to f32 as on
- * every device; sine and cosine are those that hold for angles of many turns. */
-__device__ void make_angles(const struct cargs_rope_store &a, float pos, float *cosines, float *sines) {
-    for (uint32_t i = threadIdx.x; i < a.n_rot / 2; i += THREADS) {
+/* Cosines and sines of a row, by the n threads of which this is number i. The angle is rounded to f32 as
+ * on every device; sine and cosine are those that hold for angles of many turns. */
+__device__ void make_angles(const struct cargs_rope_store &a, float pos, float *cosines, float *sines, uint32_t i,
+                            uint32_t n) {
+    for (; i < a.n_rot / 2; i += n) {
         float s, c;
         sincosf(pos * a.inv_freq[i], &s, &c);
         cosines[i] = c * a.magnitude;
         sines[i] = s * a.magnitude;
     }
-    __syncthreads();
 }
 
 /* x (head_dim) of one head, by its warp. */
@@ -50,38 +50,56 @@ __device__ void rotate(const struct cargs_rope_store &a, float *x, const float *
     }
 }
 
-__device__ void store_value(uint32_t kv_type, unsigned char *run, uint32_t at, float v) {
-    if (kv_type == QTYPE_F32) reinterpret_cast<float *>(run)[at] = v;
-    if (kv_type == QTYPE_F16)
-        reinterpret_cast<uint16_t *>(run)[at] =
-            (uint16_t)pack_f16(v > F16_MAX ? F16_MAX : v < -F16_MAX ? -F16_MAX : v, 0.0f);
-    if (kv_type == QTYPE_BF16) reinterpret_cast<uint16_t *>(run)[at] = (uint16_t)pack_bf16(v, 0.0f);
+__device__ uint32_t element_bytes(uint32_t kv_type) {
+    return kv_type == QTYPE_F32 ? 4 : kv_type == QTYPE_Q8_0 ? 1 : 2;
+}
+
+__device__ void put(void *to, uint32_t bytes, uint32_t at, uint32_t bits) {
+    if (bytes == 4) static_cast<uint32_t *>(to)[at] = bits;
+    if (bytes == 2) static_cast<uint16_t *>(to)[at] = (uint16_t)bits;
+    if (bytes == 1) static_cast<uint8_t *>(to)[at] = (uint8_t)bits;
+}
+
+__device__ uint32_t get(const void *from, uint32_t bytes, uint32_t at) {
+    if (bytes == 4) return static_cast<const uint32_t *>(from)[at];
+    return bytes == 2 ? static_cast<const uint16_t *>(from)[at] : static_cast<const uint8_t *>(from)[at];
+}
+
+__device__ uint32_t value_bits(uint32_t kv_type, float v) {
+    if (kv_type == QTYPE_F32) return __float_as_uint(v);
+    if (kv_type == QTYPE_F16) return pack_f16(v > F16_MAX ? F16_MAX : v < -F16_MAX ? -F16_MAX : v, 0.0f);
+    return pack_bf16(v, 0.0f);
 }
 
 /* 32 dimensions of a token, one a lane, as Q8_0: the largest magnitude is 127, a group with a value that
- * is no number has a scale that is none. values: bytes of the run in front of the scales. */
-__device__ void store_q8_0(unsigned char *run, uint32_t values, uint32_t at, uint32_t scale_at, float v,
-                           uint32_t lane) {
+ * is no number has a scale that is none. */
+__device__ uint32_t q8_0_bits(float v, uint16_t *scale, uint32_t lane) {
     const float largest = warp_max(fabsf(v));
     const bool bad = __any_sync(CUDA_ALL, !(fabsf(v) <= F32_MAX));
     const float d = bad ? __int_as_float(0x7fffffff) : largest / 127.0f;
     const float inverse = d > 0.0f ? 1.0f / d : 0.0f;
-    run[at] = d > 0.0f ? (unsigned char)(signed char)(int)rintf(v * inverse) : 0;
-    if (lane == 0) reinterpret_cast<uint16_t *>(run + values)[scale_at] = (uint16_t)pack_f16(d, 0.0f);
+    if (lane == 0) *scale = (uint16_t)pack_f16(d, 0.0f);
+    return d > 0.0f ? (uint32_t)(int)rintf(v * inverse) : 0;
+}
+
+/* Value d = lane + 32 i of a token, as the run of K (by_dim) or V holds it. A group's scale goes to the
+ * run at once. */
+__device__ uint32_t encode(const struct cargs_rope_store &a, float v, uint32_t d, unsigned char *run, bool by_dim,
+                           uint32_t token) {
+    if (a.kv_type != QTYPE_Q8_0) return value_bits(a.kv_type, v);
+    uint16_t *scales = reinterpret_cast<uint16_t *>(run + a.block_tokens * a.head_dim);
+    const uint32_t group = d / 32;
+    return q8_0_bits(v, scales + (by_dim ? group * a.block_tokens + token : token * (a.head_dim / 32) + group),
+                     d % 32);
 }
 
 /* x (head_dim) of one head to token `token` of a run of K (by_dim) or V. */
 __device__ void store_head(const struct cargs_rope_store &a, const float *x, unsigned char *run, bool by_dim,
                            uint32_t token, uint32_t lane) {
-    const uint32_t dim = a.head_dim, tokens = a.block_tokens;
-    for (uint32_t d = lane; d < dim; d += 32) {
-        const uint32_t at = by_dim ? d * tokens + token : token * dim + d, group = d / 32;
-        if (a.kv_type == QTYPE_Q8_0)
-            store_q8_0(run, tokens * dim, at, by_dim ? group * tokens + token : token * (dim / 32) + group,
-                       x[d], lane);
-        else
-            store_value(a.kv_type, run, at, x[d]);
-    }
+    const uint32_t bytes = element_bytes(a.kv_type);
+    for (uint32_t d = lane; d < a.head_dim; d += 32)
+        put(run, bytes, by_dim ? d * a.block_tokens + token : token * a.head_dim + d,
+            encode(a, x[d], d, run, by_dim, token));
 }
 
 /* One head from src to x in shared memory, normed. factors (head_dim), NULL: only scaled. */
@@ -106,21 +124,17 @@ __device__ void load_head(const struct cargs_rope_store &a, uint32_t norm, const
     __syncwarp();
 }
 
-/* What a block does: some heads of q, k or v of one row. */
 enum part { Q, K, V };
 
-/* A warp a head. A row that is normed as a whole has one block for all its heads, since another would
- * overwrite what it sums. */
-CUDA_KERNEL(THREADS) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
-    __shared__ float heads[WARPS][MAX_DIM];
-    __shared__ float cosines[MAX_DIM / 2], sines[MAX_DIM / 2], sums[WARPS];
-    pdl_launch();
-    pdl_wait();
-    const uint32_t row = blockIdx.y, slot = (uint32_t)a.slots[row];
+struct rope_shared {
+    float heads[WARPS][MAX_DIM], cosines[WARPS][MAX_DIM / 2], sines[WARPS][MAX_DIM / 2], sums[WARPS];
+};
+
+/* A row's heads first .. end - 1 of q, k or v, a warp a head. */
+__device__ void take_heads(const struct cargs_rope_store &a, enum part part, uint32_t row, uint32_t block,
+                           struct rope_shared &s) {
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, slot = (uint32_t)a.slots[row];
     if (slot >= a.n_slots) return;
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const enum part part = blockIdx.x < a.q_blocks ? Q : blockIdx.x < a.q_blocks + a.k_blocks ? K : V;
-    const uint32_t block = blockIdx.x - (part == Q ? 0 : part == K ? a.q_blocks : a.q_blocks + a.k_blocks);
     const uint32_t n_heads = part == Q ? a.n_heads : a.n_kv_heads;
     const uint32_t norm = part == Q ? a.q_norm_kind : part == K ? a.k_norm_kind : CUDA_NORM_NONE;
     const uint32_t first = block * WARPS;
@@ -128,13 +142,16 @@ CUDA_KERNEL(THREADS) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
     const uint64_t at = (uint64_t)row * n_heads * a.head_dim;
     const float *from = (part == Q ? a.q : part == K ? a.k : a.v) + at;
     const float *factors = part == Q ? a.q_norm : a.k_norm;
-    float *x = heads[warp], scale = 1.0f;
-    if (part != V && a.n_rot) make_angles(a, (float)a.pos[row], cosines, sines);
-    if (norm == CUDA_NORM_ROW) scale = row_scale(from, n_heads * a.head_dim, a.eps, sums);
+    float *x = s.heads[warp], scale = 1.0f;
+    if (part != V && a.n_rot) {
+        make_angles(a, (float)a.pos[row], s.cosines[0], s.sines[0], threadIdx.x, THREADS);
+        __syncthreads();
+    }
+    if (norm == CUDA_NORM_ROW) scale = row_scale(from, n_heads * a.head_dim, a.eps, s.sums);
     for (uint32_t head = first + warp; head < end; head += WARPS) {
         load_head(a, norm, from + head * a.head_dim, norm == CUDA_NORM_ROW ? factors + head * a.head_dim : factors,
                   scale, x, lane);
-        if (part != V) rotate(a, x, cosines, sines, lane);
+        if (part != V) rotate(a, x, s.cosines[0], s.sines[0], lane);
         __syncwarp();
         if (part == Q) {
             for (uint32_t d = lane; d < a.head_dim; d += 32)
@@ -145,6 +162,64 @@ CUDA_KERNEL(THREADS) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
                        slot % a.block_tokens, lane);
         }
         __syncwarp();
+    }
+}
+
+/* Where a row's K goes; NULL: nowhere. */
+__device__ unsigned char *run_of(const struct cargs_rope_store &a, uint32_t row, uint32_t head, uint32_t *token) {
+    const uint32_t slot = row < a.n_rows ? (uint32_t)a.slots[row] : a.n_slots;
+    if (slot >= a.n_slots) return nullptr;
+    *token = slot % a.block_tokens;
+    return a.k_pool + ((uint64_t)(slot / a.block_tokens) * a.n_kv_heads + head) * a.run_bytes;
+}
+
+/* K of one head, CUDA_ROPE_ROWS rows together: tokens lie side by side in a run, so that what is written
+ * for rows that follow each other makes up whole sectors. A warp a row; then the block writes. tile:
+ * (CUDA_ROPE_ROWS, head_dim and a word) elements, no two rows in one bank. */
+__device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint32_t head, void *tile,
+                          struct rope_shared &s) {
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint32_t bytes = element_bytes(a.kv_type), pitch = a.head_dim + 4 / bytes;
+    float *x = s.heads[warp];
+    uint32_t token;
+    for (uint32_t i = warp; i < CUDA_ROPE_ROWS; i += WARPS) {
+        const uint32_t row = first + i;
+        unsigned char *run = run_of(a, row, head, &token);
+        if (!run) continue; /* alike in all lanes */
+        load_head(a, a.k_norm_kind, a.k + ((uint64_t)row * a.n_kv_heads + head) * a.head_dim, a.k_norm, 1.0f, x, lane);
+        make_angles(a, (float)a.pos[row], s.cosines[warp], s.sines[warp], lane, 32);
+        __syncwarp();
+        rotate(a, x, s.cosines[warp], s.sines[warp], lane);
+        __syncwarp();
+        for (uint32_t d = lane; d < a.head_dim; d += 32)
+            put(tile, bytes, i * pitch + d, encode(a, x[d], d, run, true, token));
+        __syncwarp();
+    }
+    __syncthreads();
+    const uint32_t i = threadIdx.x % CUDA_ROPE_ROWS;
+    unsigned char *run = run_of(a, first + i, head, &token);
+    for (uint32_t d = threadIdx.x / CUDA_ROPE_ROWS; run && d < a.head_dim; d += THREADS / CUDA_ROPE_ROWS)
+        put(run, bytes, d * a.block_tokens + token, get(tile, bytes, i * pitch + d));
+}
+
+/* Grid: blocks of the heads of a row, rows. A row that is normed as a whole has one block for all its
+ * heads of q or k, since another would overwrite what it sums. With k_tiles those blocks that would be k's
+ * are numbered through, and each has one head of some rows. */
+CUDA_KERNEL_MIN(THREADS, 10) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
+    CUDA_SHARED(unsigned char, tile);
+    __shared__ struct rope_shared s;
+    pdl_launch();
+    pdl_wait();
+    const uint32_t row = blockIdx.y, x = blockIdx.x;
+    if (x < a.q_blocks) {
+        take_heads(a, Q, row, x, s);
+    } else if (x >= a.q_blocks + a.k_blocks) {
+        take_heads(a, V, row, x - a.q_blocks - a.k_blocks, s);
+    } else if (a.k_tiles == 0) {
+        take_heads(a, K, row, x - a.q_blocks, s);
+    } else {
+        const uint32_t i = (x - a.q_blocks) * a.n_rows + row;
+        if (i < a.k_tiles) take_rows(a, i / a.n_kv_heads * CUDA_ROPE_ROWS, i % a.n_kv_heads, tile, s);
     }
 }
 

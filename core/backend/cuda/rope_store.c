@@ -12,6 +12,10 @@ static uint32_t n_blocks(uint32_t n_heads, uint32_t norm) {
     return norm == CUDA_NORM_ROW ? 1 : cuda_div_up(n_heads, CUDA_ROPE_WARPS);
 }
 
+static uint32_t element_bytes(int kv_type) {
+    return kv_type == QTYPE_F32 ? 4 : kv_type == QTYPE_Q8_0 ? 1 : 2;
+}
+
 int cuda_rope_store(backend *be, const struct op_rope_store *a) {
     const struct backend_kv *kv = &a->kv;
     uint64_t block_bytes;
@@ -29,6 +33,7 @@ int cuda_rope_store(backend *be, const struct op_rope_store *a) {
                                     .k_pool = cuda_at(kv->k),
                                     .v_pool = cuda_at(kv->v),
                                     .run_bytes = block_bytes / kv->n_kv_heads,
+                                    .n_rows = a->n_rows,
                                     .n_heads = a->n_heads,
                                     .n_kv_heads = kv->n_kv_heads,
                                     .head_dim = kv->head_dim,
@@ -46,6 +51,12 @@ int cuda_rope_store(backend *be, const struct op_rope_store *a) {
                    kv_bytes = 2 * (uint64_t)a->n_rows * kv->n_kv_heads * row;
     args.q_blocks = n_blocks(a->n_heads, args.q_norm_kind);
     args.k_blocks = n_blocks(kv->n_kv_heads, args.k_norm_kind);
+    uint32_t shared = 0;
+    if (a->n_rows >= CUDA_ROPE_ROWS && args.k_norm_kind != CUDA_NORM_ROW) {
+        args.k_tiles = cuda_div_up(a->n_rows, CUDA_ROPE_ROWS) * kv->n_kv_heads;
+        args.k_blocks = cuda_div_up(args.k_tiles, a->n_rows);
+        shared = CUDA_ROPE_ROWS * (kv->head_dim * element_bytes(kv->kv_type) + 4);
+    }
     const struct cuda_launch launch = {
         .kernel = cuda_rope_store_kernel(),
         .name = "rope_store",
@@ -54,6 +65,7 @@ int cuda_rope_store(backend *be, const struct op_rope_store *a) {
         .grid = {args.q_blocks + args.k_blocks + n_blocks(kv->n_kv_heads, CUDA_NORM_NONE),
                  a->n_rows, 1},
         .threads = 32 * CUDA_ROPE_WARPS,
+        .shared = shared,
         .read = q_bytes + kv_bytes + a->n_rows * 2 * sizeof(int32_t) +
                 (a->q_norm ? (a->q_norm->n_in + a->k_norm->n_in) * sizeof(float) : 0) +
                 a->n_rot / 2 * sizeof(float),
