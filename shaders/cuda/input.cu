@@ -46,6 +46,10 @@ __device__ __forceinline__ float4 norm4(float4 v, float k, float4 w) {
                        __fmul_rn(__fmul_rn(v.z, k), w.z), __fmul_rn(__fmul_rn(v.w, k), w.w));
 }
 
+__device__ __forceinline__ float4 mul4(float4 a, float4 b) {
+    return make_float4(__fmul_rn(a.x, b.x), __fmul_rn(a.y, b.y), __fmul_rn(a.z, b.z), __fmul_rn(a.w, b.w));
+}
+
 __device__ __forceinline__ float sum4(float4 v) {
     return __fadd_rn(__fadd_rn(v.x, v.y), __fadd_rn(v.z, v.w));
 }
@@ -58,28 +62,27 @@ __device__ __forceinline__ uint32_t largest4(float4 v) {
     return max(max(x, y), max(z, w));
 }
 
-/* Of the block's threads; all get both results. One use a call of shared memory. */
-__device__ __forceinline__ float block_sum(float v, float *shared) {
-    v = warp_sum(v);
-    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
-    __syncthreads();
-    uint32_t lane = threadIdx.x % 32;
-    return warp_sum(lane < blockDim.x / 32 ? shared[lane] : 0.0f);
-}
+/* Of the block's threads; all get both. A use of shared memory a call. */
+struct row_facts {
+    float sum;
+    uint32_t largest; /* largest4 */
+};
 
-__device__ __forceinline__ uint32_t warp_largest(uint32_t v) {
+__device__ __forceinline__ row_facts warp_facts(row_facts f) {
 #pragma unroll
-    for (int i = 16; i > 0; i /= 2)
-        v = max(v, __shfl_xor_sync(CUDA_ALL, v, i));
-    return v;
+    for (int i = 16; i > 0; i /= 2) {
+        f.sum = __fadd_rn(f.sum, __shfl_xor_sync(CUDA_ALL, f.sum, i));
+        f.largest = max(f.largest, __shfl_xor_sync(CUDA_ALL, f.largest, i));
+    }
+    return f;
 }
 
-__device__ __forceinline__ uint32_t block_largest(uint32_t v, uint32_t *shared) {
-    v = warp_largest(v);
-    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = v;
+__device__ __forceinline__ row_facts block_facts(row_facts f, row_facts *shared) {
+    f = warp_facts(f);
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = f;
     __syncthreads();
     uint32_t lane = threadIdx.x % 32;
-    return warp_largest(lane < blockDim.x / 32 ? shared[lane] : 0u);
+    return warp_facts(lane < blockDim.x / 32 ? shared[lane] : row_facts{0.0f, 0u});
 }
 
 /* The power of two that brings a row whose largest magnitude has these bits into (2^14, 2^15], in f16's
@@ -93,26 +96,23 @@ __device__ __forceinline__ float row_scale(uint32_t largest, float *inverse) {
     return __uint_as_float((268 - exponent) << 23);
 }
 
-template <int n> __device__ __forceinline__ float inverse_rms(const float4 v[n], const cargs_input &a, float *shared) {
+__device__ __forceinline__ float inverse_rms(float sum, const cargs_input &a) {
+    return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)a.n_in), a.eps)));
+}
+
+/* A thread's share of the sum of squares. */
+template <int n> __device__ __forceinline__ float squares(const float4 v[n]) {
     float4 sums = make_float4(0, 0, 0, 0);
 #pragma unroll
     for (int i = 0; i < n; i++)
         sums = make_float4(fmaf(v[i].x, v[i].x, sums.x), fmaf(v[i].y, v[i].y, sums.y),
                            fmaf(v[i].z, v[i].z, sums.z), fmaf(v[i].w, v[i].w, sums.w));
-    float sum = block_sum(sum4(sums), shared);
-    return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)a.n_in), a.eps)));
+    return sum4(sums);
 }
 
 template <int n>
-__device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_input &a, uint32_t *shared) {
-    float scale = 1, inverse = 1;
-    if (a.kind == CARGS_INPUT_F16) {
-        uint32_t largest = 0;
-#pragma unroll
-        for (int i = 0; i < n; i++)
-            largest = max(largest, largest4(v[i]));
-        scale = row_scale(block_largest(largest, shared), &inverse);
-    }
+__device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_input &a, uint32_t largest) {
+    float inverse = 1, scale = a.kind == CARGS_INPUT_F16 ? row_scale(largest, &inverse) : 1.0f;
     if (threadIdx.x == 0) a.scales[blockIdx.x] = inverse;
     uint16_t *out = static_cast<uint16_t *>(a.out) + (uint64_t)blockIdx.x * a.pitch;
 #pragma unroll
@@ -128,8 +128,7 @@ __device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_inp
 
 /* n: groups of four columns of a thread. */
 template <int n> CUDA_KERNEL(1024) input(CUDA_ARGS(struct cargs_input) a) {
-    __shared__ float sums[2][MAX_WARPS];
-    __shared__ uint32_t largest[MAX_WARPS];
+    __shared__ row_facts shared[2][MAX_WARPS];
     pdl_launch();
     float4 v[n] = {}, norm[n] = {}, residual_norm[n] = {};
     uint64_t first = (uint64_t)blockIdx.x * a.n_in;
@@ -146,7 +145,7 @@ template <int n> CUDA_KERNEL(1024) input(CUDA_ARGS(struct cargs_input) a) {
 #pragma unroll
         for (int i = 0; i < n; i++)
             v[i] = load4(a.residual + first, p[i]);
-        inverse = inverse_rms<n>(v, a, sums[0]);
+        inverse = inverse_rms(block_facts({squares<n>(v), 0u}, shared[0]).sum, a);
     }
 #pragma unroll
     for (int i = 0; i < n; i++) {
@@ -162,14 +161,25 @@ template <int n> CUDA_KERNEL(1024) input(CUDA_ARGS(struct cargs_input) a) {
         for (int i = 0; i < n; i++)
             store4(a.x + first, p[i], v[i]);
     }
+    /* The largest magnitude is that of the row before it is divided by its rms, times that: one wait for the
+     * block instead of two. It may be off by a rounding, for which there is room above 2^15. */
+    row_facts facts = {0.0f, 0u};
+    if (a.norm || a.kind == CARGS_INPUT_F16) {
+#pragma unroll
+        for (int i = 0; i < n; i++)
+            facts.largest = max(facts.largest, largest4(a.norm ? mul4(v[i], norm[i]) : v[i]));
+        facts.sum = squares<n>(v);
+        facts = block_facts(facts, shared[1]);
+    }
     if (a.norm) {
-        inverse = inverse_rms<n>(v, a, sums[1]);
+        inverse = inverse_rms(facts.sum, a);
+        facts.largest = __float_as_uint(__fmul_rn(__uint_as_float(facts.largest), inverse));
 #pragma unroll
         for (int i = 0; i < n; i++)
             v[i] = norm4(v[i], inverse, norm[i]);
     }
     if (a.kind != CARGS_INPUT_F32) {
-        store_rounded<n>(v, a, largest);
+        store_rounded<n>(v, a, facts.largest);
         return;
     }
 #pragma unroll
