@@ -27,6 +27,11 @@ static uint32_t counter_of(struct cuda_backend *c, const struct cuda_launch *l) 
     while (i < n && c->functions[i] != l->kernel)
         i++;
     if (i < n || n == BACKEND_MAX_KERNELS) return i < n ? i : n - 1;
+    /* A multiprocessor runs blocks of two kernels beside each other only where they divide its
+     * memory alike: all take as much of it as shared memory as there is. A hint: may fail. */
+    if (l->threads &&
+        cudaFuncSetAttribute(l->kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100))
+        cudaGetLastError();
     c->functions[n] = l->kernel;
     c->base.kernel_names[n] = l->name;
     c->base.n_kernels = n + 1;
