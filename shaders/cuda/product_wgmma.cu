@@ -82,19 +82,26 @@ __device__ __forceinline__ void multiply(const unsigned char *weights, const uns
     typedef half_tile<format> half;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     weights += (warp / 4 * S::MT * 4 + warp % 4) * half::bytes;
+    /* A single group of warps has nobody to hide its loads behind: it begins with all of them. */
+    enum { ahead = S::MT == 1 };
+    operand<format> w[ahead ? 2 : 1][S::MT];
     uint32_t a[2][S::MT][4];
+#pragma unroll
+    for (int q = 0; q < (ahead ? 2 : 0); q++)
+#pragma unroll
+        for (int m = 0; m < S::MT; m++)
+            w[q][m].load(weights + m * 4 * half::bytes, k % 2, q, lane);
 #pragma unroll
     for (int q = 0; q < 2; q++) {
         if (q * 4 >= n_steps) break;
-        operand<format> w[S::MT];
 #pragma unroll
-        for (int m = 0; m < S::MT; m++)
-            w[m].load(weights + m * 4 * half::bytes, k % 2, q, lane);
+        for (int m = 0; m < (ahead ? 0 : S::MT); m++)
+            w[0][m].load(weights + m * 4 * half::bytes, k % 2, q, lane);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
 #pragma unroll
             for (int m = 0; m < S::MT; m++)
-                w[m].step(q, j, a[j % 2][m]);
+                w[ahead ? q : 0][m].step(q, j, a[j % 2][m]);
             wgmma_fence();
 #pragma unroll
             for (int m = 0; m < S::MT; m++)

@@ -27,7 +27,7 @@ enum {
     N_BUCKETS = 8,
     MIN_OUT = 256, /* what is smaller is not worth a plan */
     MIN_IN = 256,
-    CANDIDATES = 6,
+    CANDIDATES = 12,
     TIMED_RUNS = 4,
     PROBE_WARPS = 256,
     PROBE_THREADS = 128
