@@ -143,6 +143,10 @@ backend *backend_peer(backend *be, uint32_t rank) {
     return be->n_ranks ? be->peers[rank] : be;
 }
 
+void backend_place_thread(const backend *be) {
+    if (be->n_ranks > 1 && be->vt->place_thread) be->vt->place_thread(be);
+}
+
 void backend_break(backend *be) {
     if (be->n_ranks > 1) be->vt->break_group(be);
 }

@@ -74,6 +74,9 @@ enum { BACKEND_MAX_RANKS = 16 };
 uint32_t backend_rank(const backend *be);    /* 0 of a backend alone */
 uint32_t backend_n_ranks(const backend *be); /* 1 of a backend alone */
 backend *backend_peer(backend *be, uint32_t rank);
+/* The calling thread is to call be's ops from now on: where a rank's place matters (the processors
+ * of a memory node) it moves there. */
+void backend_place_thread(const backend *be);
 /* No exchange of the group ends any more but with ERR_DEVICE, also those that wait now. For a rank
  * whose step failed: the others would wait for it. Any thread. */
 void backend_break(backend *be);

@@ -46,6 +46,7 @@ struct backend_vtable {
     int (*join)(backend *const *ranks, uint32_t n, err *e);
     void (*part)(backend *be);
     void (*break_group)(backend *be);
+    void (*place_thread)(const backend *be); /* or NULL: anywhere will do */
     uint64_t (*exchange_bytes)(const backend *be, uint32_t n_rows, uint32_t n_cols); /* or none */
 
     int (*embed)(backend *be, const struct op_embed *a);
@@ -74,7 +75,7 @@ struct backend {
     struct backend_linear_limits linear_attention;
     uint32_t rank, n_ranks;            /* set by backend.c; n_ranks 0: alone */
     backend *peers[BACKEND_MAX_RANKS]; /* (n_ranks) */
-    atomic_uint n_kernels; /* may grow: a name is there before it is counted */
+    atomic_uint n_kernels;             /* may grow: a name is there before it is counted */
     const char *kernel_names[BACKEND_MAX_KERNELS]; /* valid as long as the backend */
     atomic_uint_fast64_t kernel_counts[BACKEND_MAX_KERNELS];
     atomic_uint_fast64_t kernel_read[BACKEND_MAX_KERNELS], kernel_written[BACKEND_MAX_KERNELS];

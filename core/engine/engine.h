@@ -8,8 +8,8 @@
  * exactly one final event, also on error, cancel and shutdown.
  *
  * A sequence's tokens depend on its prompt, parameters and seed alone: not on load, chunking,
- * threads, preemption or prefix hits. (Model, instruction set, activation_bits, kv_type and
- * block_tokens round differently.)
+ * threads, preemption or prefix hits. (Model, instruction set, activation_bits, kv_type,
+ * block_tokens and n_ranks round differently.)
  *
  * THREAD SAFETY: engine_* from any thread; one reader at a time per engine_stream. */
 #ifndef INFERD_ENGINE_H

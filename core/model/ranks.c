@@ -36,6 +36,7 @@ struct model_ranks {
     pthread_mutex_t mutex; /* guards going to sleep and waking, no data */
     pthread_cond_t wake;
     uint32_t n, n_started; /* the others; their threads */
+    bool placed;           /* the thread of model_forward */
     struct rank *others;   /* (n) of ranks 1 .. n */
 };
 
@@ -84,6 +85,7 @@ static void *rank_main(void *arg) {
     struct model_ranks *r = own->all;
     struct model_output none;
     unsigned step = 0;
+    backend_place_thread(own->be);
     own->rc = model_rank_open(r->path, own->be, r->limits, &own->m, &own->e);
     report(r, backend_rank(own->be), own->be, own->rc);
     for (finish(r);; finish(r)) {
@@ -193,6 +195,8 @@ void model_close(model *m) {
 int model_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e) {
     struct model_ranks *r = m->ranks;
     if (!r) return model_rank_forward(m, batch, out, e);
+    if (!r->placed) backend_place_thread(m->be);
+    r->placed = true;
     r->batch = batch;
     atomic_store(&r->n_done, 0);
     atomic_fetch_add(&r->step, 1);

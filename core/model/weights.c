@@ -409,8 +409,9 @@ static int one_tensor(const struct loader *l, const struct tensor_row *row, cons
     if (!applies(l, row)) return 0;
     if (!l->be) return check_tensor(l, row, name, e);
     if (row->once && !l->first) return 0;
-    if (l->measured) return load_tensor(l, row, name, NULL, e);
-    return load_tensor(l, row, name, (backend_weight **)((char *)base + row->offset), e);
+    backend_weight *none = NULL; /* stays so where weights are only measured */
+    void *out = base ? (char *)base + row->offset : (void *)&none;
+    return load_tensor(l, row, name, out, e);
 }
 
 /* A layer is read from the disk while the one before it is repacked. */
@@ -468,7 +469,8 @@ static void set_shares(struct loader *l, const struct model_hparams *hp,
 static int load_tied(const struct loader *l, err *e) {
     static const struct tensor_row share = {"token_embd.weight", MODEL(output), DIM_VOCAB, DIM_EMBD,
                                             .must = ANY};
-    if (!l->alone) return load_tensor(l, &share, share.name, l->w ? &l->w->output : NULL, e);
+    backend_weight *none = NULL;
+    if (!l->alone) return load_tensor(l, &share, share.name, l->w ? &l->w->output : &none, e);
     if (l->w) l->w->output = l->w->embed;
     return 0;
 }

@@ -3,11 +3,13 @@
  * that fails, or comes for something else, holds nobody up; what is refused. That each
  * architecture is the same on two ranks: test_arch_forward.c, test_arch.c; the engine:
  * test_engine.c. */
+#include "core/backend/cpu/cpu_int.h"
 #include "tests/support/forward_check.h"
 #include "tests/support/gguf_make.h"
 #include "tests/support/llama64.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAX_RANKS = 4, MAX_ROWS = 40, MAX_COLS = 700, ROUNDS = 200 };
@@ -265,6 +267,69 @@ static void test_refusals(void) {
     backend_close(be);
 }
 
+/* ---- memory nodes ---- */
+
+static uint64_t n_cpus(const struct cpu_place *p) {
+    uint64_t n = 0;
+    for (int i = 0; i < CPU_PLACE_WORDS; i++)
+        n += (uint64_t)__builtin_popcountll(p->cpus[i]);
+    return n;
+}
+
+static void write_node(const char *dir, int node, const char *list) {
+    char name[96];
+    snprintf(name, sizeof name, "%s/node%d", dir, node);
+    be_need(mkdir(name, 0700) == 0, "a folder");
+    snprintf(name, sizeof name, "%s/node%d/cpulist", dir, node);
+    FILE *f = fopen(name, "w");
+    be_need(f != NULL, "a file");
+    fprintf(f, "%s\n", list);
+    fclose(f);
+}
+
+static void remove_node(const char *dir, int node) {
+    char name[96];
+    snprintf(name, sizeof name, "%s/node%d/cpulist", dir, node);
+    unlink(name);
+    snprintf(name, sizeof name, "%s/node%d", dir, node);
+    rmdir(name);
+}
+
+/* Ranks go to the nodes in blocks, where the nodes come out even; a node without processors is
+ * none. A list may have parts. */
+static void test_nodes(void) {
+    char dir[] = "/tmp/inferd-test-nodes-XXXXXX", rest[32];
+    struct cpu_place all = cpu_place_of("/nonexistent", 0, 2), before;
+    uint64_t n = n_cpus(&all);
+    CHECK(all.node == -1);
+    if (n < 2 || n > 64 || all.cpus[0] != (n == 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1)) {
+        SKIP("test_nodes", "it needs processors 0 to some other");
+        return;
+    }
+    be_need(mkdtemp(dir) != NULL, "a folder");
+    snprintf(rest, sizeof rest, "0,2-%d", (int)n);
+    write_node(dir, 0, n > 2 ? rest : "0");
+    write_node(dir, 1, "");
+    write_node(dir, 3, "1-1,900");
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        struct cpu_place p = cpu_place_of(dir, rank, 4);
+        CHECK(p.node == (rank < 2 ? 0 : 3) && n_cpus(&p) == (rank < 2 ? n - 1 : 1));
+        CHECK(p.cpus[0] == (rank < 2 ? all.cpus[0] - 2 : 2));
+        CHECK(cpu_place_of(dir, rank, 5).node == -1); /* some would have more than others */
+    }
+    CHECK(cpu_place_of(dir, 0, 1).node == -1);
+    struct cpu_place one = cpu_place_of(dir, 1, 2), now;
+    before = cpu_place_enter(&one);
+    now = cpu_place_enter(&before);
+    CHECK(n_cpus(&before) == n && n_cpus(&now) == 1 && now.cpus[0] == 2);
+    const struct cpu_place here = {.node = 0};
+    uint8_t *memory = cpu_host_new(&here, 3 << 20);
+    CHECK(memory && !memory[0] && !memory[(3 << 20) - 1]);
+    cpu_host_free(memory, 3 << 20);
+    remove_node(dir, 0), remove_node(dir, 1), remove_node(dir, 3);
+    rmdir(dir);
+}
+
 /* ---- models ---- */
 
 static char path[] = "/tmp/inferd-test-parallel-XXXXXX";
@@ -415,6 +480,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 2; i++)
         if (be_has_ranks(sets[i], 2)) exchanges(sets[i]);
     RUN(test_refusals);
+    RUN(test_nodes);
     RUN(test_uneven_shares);
     RUN(test_failing_rank);
     RUN(test_refused_models);

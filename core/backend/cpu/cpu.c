@@ -3,6 +3,7 @@
  * are. */
 #include "core/backend/cpu/cpu_int.h"
 
+#include "core/base/log.h"
 #include "core/base/mem.h"
 
 #include <errno.h>
@@ -58,11 +59,12 @@ static void *map_aligned(uint64_t bytes) {
 
 /* A big buffer (a KV pool, a weight) is mapped, zeroed by the system, and committed at once: a
  * daemon that started has its memory and cannot be killed by its own cache filling up. */
-void *cpu_host_new(uint64_t bytes) {
+void *cpu_host_new(const struct cpu_place *place, uint64_t bytes) {
     if (bytes < MAPPED_BYTES) return mem_new_aligned(bytes);
     if (bytes > SIZE_MAX) return NULL;
     void *p = map_aligned(bytes);
     if (!p) return NULL;
+    cpu_place_memory(place, p, bytes);
     if (commit_pages(p, (size_t)bytes)) return p;
     munmap(p, (size_t)bytes);
     return NULL;
@@ -77,7 +79,7 @@ void cpu_host_free(void *host, uint64_t bytes) {
 
 static int buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e) {
     backend_buf *buf = mem_new(1, sizeof *buf);
-    void *host = buf ? cpu_host_new(bytes) : NULL;
+    void *host = buf ? cpu_host_new(&cpu_of(be)->place, bytes) : NULL;
     if (!host) {
         free(buf);
         return err_set(e, ERR_NOMEM, "no memory for a buffer of %llu bytes",
@@ -112,6 +114,11 @@ static int sync_ops(backend *be, err *e) {
     return 0;
 }
 
+static void place_thread(const backend *be) {
+    const struct cpu_backend *c = (const struct cpu_backend *)be;
+    if (c->place.node >= 0) cpu_place_enter(&c->place);
+}
+
 static const struct backend_vtable vtable = {
     .close = close_backend,
     .buf_new = buf_new,
@@ -134,6 +141,7 @@ static const struct backend_vtable vtable = {
     .join = cpu_group_join,
     .part = cpu_group_part,
     .break_group = cpu_group_break,
+    .place_thread = place_thread,
     .all_reduce = cpu_all_reduce,
     .all_gather = cpu_all_gather,
 };
@@ -197,6 +205,18 @@ static int share_of_threads(int n_threads, const struct backend_config *config) 
     return share > 0 ? share : 1;
 }
 
+/* A rank's threads are started from its place. */
+static int open_pool(struct cpu_backend *c, const struct backend_config *config, int n_threads,
+                     err *e) {
+    c->place = cpu_place_of("/sys/devices/system/node", config->rank, config->n_ranks);
+    if (c->place.node < 0) return pool_new(n_threads, &c->pool, e);
+    log_info("cpu: rank %u computes on memory node %d", config->rank, c->place.node);
+    struct cpu_place before = cpu_place_enter(&c->place);
+    int rc = pool_new(n_threads, &c->pool, e);
+    cpu_place_enter(&before);
+    return rc;
+}
+
 int backend_cpu_open(const struct backend_config *config, backend **out, err *e) {
     const struct gemm_isa *gemm = pick_isa(config->isa, e);
     if (!gemm) return ERR_UNSUPPORTED;
@@ -211,7 +231,7 @@ int backend_cpu_open(const struct backend_config *config, backend **out, err *e)
         cpu_attn_new(config->max_rows, n_threads, &c->attn) ||
         cpu_rope_new(config->max_rows, &c->rope))
         goto no_memory;
-    int rc = pool_new(n_threads, &c->pool, e);
+    int rc = open_pool(c, config, n_threads, e);
     if (rc) {
         close_backend(&c->base);
         return rc;

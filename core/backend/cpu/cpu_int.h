@@ -103,6 +103,13 @@ bool cpu_has_neon(void);
 bool cpu_has_i8mm(void);
 #endif
 
+/* Where a backend computes. */
+enum { CPU_PLACE_WORDS = 16 };
+struct cpu_place {
+    int node;                       /* of memory; -1: any */
+    uint64_t cpus[CPU_PLACE_WORDS]; /* a bit for each processor; looked at with a node */
+};
+
 struct cpu_weight {
     struct backend_weight base;
     const void *data; /* (n_out, n_in) of base.type, borrowed: not read by products */
@@ -129,6 +136,7 @@ struct cpu_backend {
     struct cpu_attn *attn;                /* attention.c */
     struct cpu_rope *rope;                /* rope_store.c */
     struct cpu_group *group;              /* group.c; shared by its ranks, NULL: alone */
+    struct cpu_place place;
 };
 
 static inline struct cpu_backend *cpu_of(backend *be) {
@@ -172,9 +180,18 @@ void generic_encode_kv(int type, const float *x, void *values, uint16_t *scales,
 void generic_attention(const struct cpu_attn_job *j);
 void generic_attention_merge(const struct cpu_attn_merge *m);
 
-/* Zeroed memory, all of it taken now, in huge pages where it is large; NULL: there is too little.
- */
-void *cpu_host_new(uint64_t bytes);
+/* node.c. The place of a rank: where the machine has several memory nodes with processors that this
+ * process may use, and a number of them that divides n_ranks, one of them; else the process's.
+ * folder: /sys/devices/system/node. */
+struct cpu_place cpu_place_of(const char *folder, uint32_t rank, uint32_t n_ranks);
+/* Moves the calling thread, and those that it starts. Returns where it was. */
+struct cpu_place cpu_place_enter(const struct cpu_place *to);
+/* Has fresh pages come from the place's node. */
+void cpu_place_memory(const struct cpu_place *p, void *at, uint64_t bytes);
+
+/* Zeroed memory, all of it taken now, in huge pages where it is large, of that node; NULL: there is
+ * too little. */
+void *cpu_host_new(const struct cpu_place *place, uint64_t bytes);
 void cpu_host_free(void *host, uint64_t bytes);
 
 int cpu_weight_new(backend *be, const struct backend_weight_desc *desc, backend_weight **out,

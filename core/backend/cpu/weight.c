@@ -52,7 +52,7 @@ static int repack(struct cpu_backend *c, struct cpu_weight *w,
         return err_set_param(e, ERR_INVALID, desc->name, "tensor %s is too large", desc->name);
     if (cpu_is_float(desc->type) && cpu_linear_need_floats(c->linear))
         return err_set(e, ERR_NOMEM, "no memory for rows of floats");
-    w->panels = cpu_host_new(bytes);
+    w->panels = cpu_host_new(&c->place, bytes);
     if (!w->panels)
         return err_set(e, ERR_NOMEM, "no memory for tensor %s, %llu bytes", desc->name,
                        (unsigned long long)bytes);

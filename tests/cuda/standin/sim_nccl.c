@@ -1,7 +1,8 @@
-/* sim_nccl.c - NCCL for devices of the stand-in: an exchange is a host function in each stream, which
- * waits until all ranks have come to theirs. Streams with exchanges put their work off, so that only
- * who waits for a stream waits for other ranks. While it waits the runtime's lock is free: other
- * threads' streams go on. One thread per rank, but between ncclGroupStart and ncclGroupEnd. */
+/* sim_nccl.c - NCCL for devices of the stand-in: an exchange is a host function in each stream,
+ * which waits until all ranks have come to theirs. Streams with exchanges put their work off, so
+ * that only who waits for a stream waits for other ranks. While it waits the runtime's lock is
+ * free: other threads' streams go on. One thread per rank, but between ncclGroupStart and
+ * ncclGroupEnd. */
 #include "include/nccl.h"
 #include "sim_int.h"
 
@@ -151,7 +152,8 @@ ncclResult_t ncclGroupEnd(void) {
 static void check_range(const char *what, const void *p, size_t bytes) {
     uint64_t left;
     if (sim_where(p, &left) != SIM_DEVICE || left < bytes)
-        cudasim_fail("ncclAllGather: %s of %zu bytes at %p is not in device memory", what, bytes, p);
+        cudasim_fail("ncclAllGather: %s of %zu bytes at %p is not in device memory", what, bytes,
+                     p);
 }
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
