@@ -123,7 +123,7 @@ static int find_own_memory(const struct engine_config *c, backend *be,
                            const struct model_memory *need, struct memory *out, err *e) {
     uint64_t limit = 0, used = 0, unused = 0, all;
     uint64_t left = own_memory_left(be, &limit, &used, &unused);
-    bool by_limit = limit - used <= unused;
+    bool by_limit = limit <= used || limit - used <= unused;
     if (!mem_add(need->weights, need->steps, &all)) all = UINT64_MAX;
     if (left <= all)
         return err_set_param(

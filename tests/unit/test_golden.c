@@ -141,6 +141,10 @@ static void test_positions_q8_0_8_bits(void) {
 
 /* On two ranks the same, within the same bounds: sums are cut otherwise. */
 static void test_positions_two_ranks(void) {
+    if (!be_has_ranks(be_only, 2)) {
+        SKIP("two ranks", "there is one device");
+        return;
+    }
     n_ranks = 2;
     test_positions_q8_0();
     test_positions_q8_0_8_bits();
@@ -193,6 +197,7 @@ static void test_greedy_f32(void) {
 }
 
 static void test_greedy_two_ranks(void) {
+    if (!be_has_ranks(be_only, 2)) return;
     n_ranks = 2;
     check_greedy(MODEL, QTYPE_F16, 16, 0.02);
     n_ranks = 1;

@@ -19,6 +19,7 @@
 #include <cuda_runtime_api.h>
 
 enum {
+    CUDA_MAX_FUNCTIONS = 512,
     CUDA_MAX_GRAPHS = 96,         /* kept; the least recently run goes first */
     CUDA_STAGING = 1 << 20,       /* bytes of pinned memory for uploads */
     CUDA_LT_WORKSPACE = 32 << 20, /* bytes of CUDA_SCRATCH_LT */
@@ -53,6 +54,13 @@ struct cuda_weight {
      */
     const void *raw;
     uint64_t product_bytes, raw_bytes; /* of their own memory */
+};
+
+/* A kernel that was launched. */
+struct cuda_function {
+    const void *kernel;
+    uint32_t counter;        /* of its name */
+    uint32_t allowed_shared; /* bytes of shared memory that were asked for */
 };
 
 /* Launches of a captured step, by kernel: counted each time it runs. */
@@ -121,14 +129,14 @@ struct cuda_backend {
     struct cuda_graph *recorded; /* chosen by record, run by run_recorded; NULL: none */
     uint64_t clock;
     bool capturing;
-    struct cuda_tally captured[BACKEND_MAX_KERNELS]; /* of the capture under way, by kernel */
-    const void *functions[BACKEND_MAX_KERNELS];      /* kernel i's, for cuda_launch */
-    uint32_t allowed_shared[BACKEND_MAX_KERNELS];    /* bytes, of functions[i] */
-    struct cuda_lt *lt;                              /* lt.c; NULL: there is no cuBLASLt */
-    struct cuda_group *group;                        /* comm.c; shared by its ranks, NULL: alone */
-    err failed;                                      /* code 0: healthy */
-    char isa[96];                                    /* "NVIDIA H200 (sm_90)" */
-    backend_buf *scratch[CUDA_N_SCRATCH];            /* NULL: not needed */
+    struct cuda_tally captured[BACKEND_MAX_KERNELS];    /* of the capture under way, by kernel */
+    struct cuda_function functions[CUDA_MAX_FUNCTIONS]; /* (n_functions) launched so far */
+    uint32_t n_functions;
+    struct cuda_lt *lt;                   /* lt.c; NULL: there is no cuBLASLt */
+    struct cuda_group *group;             /* comm.c; shared by its ranks, NULL: alone */
+    err failed;                           /* code 0: healthy */
+    char isa[96];                         /* "NVIDIA H200 (sm_90)" */
+    backend_buf *scratch[CUDA_N_SCRATCH]; /* NULL: not needed */
     uint64_t scratch_bytes[CUDA_N_SCRATCH];
 };
 
@@ -169,7 +177,7 @@ struct cuda_launch {
     uint32_t grid[3], threads; /* 0 in grid is 1 */
     uint32_t shared;           /* bytes of dynamic shared memory */
     uint64_t read, written;    /* bytes of device memory, by the shapes */
-    bool behind;               /* not before what is in front has ended: that is no kernel of ours */
+    bool behind; /* not before what is in front has ended: that is no kernel of ours */
 };
 /* Enqueues. 0 or ERR_DEVICE. */
 int cuda_launch(struct cuda_backend *c, const struct cuda_launch *l);

@@ -21,28 +21,40 @@ static int refuse(const struct cuda_backend *c, err *e) {
 
 /* ---- counters ---- */
 
-/* Kernel's counter; a new kernel gets one. Those beyond the table share its last entry. */
-static uint32_t counter_of(struct cuda_backend *c, const struct cuda_launch *l) {
+/* The counter of a name; a new one gets one. Those beyond the table share its last entry. */
+static uint32_t counter_of(struct cuda_backend *c, const char *name) {
     uint32_t n = c->base.n_kernels, i = 0;
-    while (i < n && c->functions[i] != l->kernel)
+    while (i < n && strcmp(c->base.kernel_names[i], name) != 0)
         i++;
     if (i < n || n == BACKEND_MAX_KERNELS) return i < n ? i : n - 1;
+    c->base.kernel_names[n] = name;
+    c->base.n_kernels = n + 1;
+    return n;
+}
+
+/* What is known of a kernel, of which several may have one name. */
+static struct cuda_function *function_of(struct cuda_backend *c, const struct cuda_launch *l) {
+    struct cuda_function *f = c->functions;
+    while (f < c->functions + c->n_functions && f->kernel != l->kernel)
+        f++;
+    if (f < c->functions + c->n_functions) return f;
+    if (c->n_functions < CUDA_MAX_FUNCTIONS)
+        c->n_functions++;
+    else
+        f--; /* its last entry is whose turn it is */
     /* A multiprocessor runs blocks of two kernels beside each other only where they divide its
      * memory alike: all take as much of it as shared memory as there is. A hint: may fail. */
     if (l->threads &&
         cudaFuncSetAttribute(l->kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100))
         cudaGetLastError();
-    c->functions[n] = l->kernel;
-    c->base.kernel_names[n] = l->name;
-    c->base.n_kernels = n + 1;
-    return n;
+    *f = (struct cuda_function){.kernel = l->kernel, .counter = counter_of(c, l->name)};
+    return f;
 }
 
 /* More shared memory than the default has to be asked for. */
-static cudaError_t allow_shared(struct cuda_backend *c, uint32_t kernel,
-                                const struct cuda_launch *l) {
-    if (l->shared <= DEFAULT_SHARED || l->shared <= c->allowed_shared[kernel]) return cudaSuccess;
-    c->allowed_shared[kernel] = l->shared;
+static cudaError_t allow_shared(struct cuda_function *f, const struct cuda_launch *l) {
+    if (l->shared <= DEFAULT_SHARED || l->shared <= f->allowed_shared) return cudaSuccess;
+    f->allowed_shared = l->shared;
     return cudaFuncSetAttribute(l->kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 (int)l->shared);
 }
@@ -68,7 +80,7 @@ static void tally(struct cuda_backend *c, uint32_t kernel, const struct cuda_lau
 }
 
 void cuda_count(struct cuda_backend *c, const struct cuda_launch *l) {
-    tally(c, counter_of(c, l), l);
+    tally(c, counter_of(c, l->name), l);
 }
 
 /* ---- launches ---- */
@@ -76,7 +88,7 @@ void cuda_count(struct cuda_backend *c, const struct cuda_launch *l) {
 int cuda_launch(struct cuda_backend *c, const struct cuda_launch *l) {
     if (c->failed.code) return c->failed.code;
     cuda_enter(c);
-    uint32_t kernel = counter_of(c, l);
+    struct cuda_function *f = function_of(c, l);
     cudaLaunchAttribute early = {.id = cudaLaunchAttributeProgrammaticStreamSerialization};
     early.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {
@@ -92,10 +104,10 @@ int cuda_launch(struct cuda_backend *c, const struct cuda_launch *l) {
 #ifdef INFERD_CUDA_STANDIN
     cudasim_next_args_bytes(l->args_bytes);
 #endif
-    cudaError_t rc = allow_shared(c, kernel, l);
+    cudaError_t rc = allow_shared(f, l);
     if (!rc) rc = cudaLaunchKernelExC(&config, l->kernel, args);
     if (rc) return cuda_fail(c, l->name, rc);
-    tally(c, kernel, l);
+    tally(c, f->counter, l);
     return 0;
 }
 

@@ -1,0 +1,107 @@
+// The CUDA backend behind a whole server, on the stand-in below tests/cuda (about a step a second): the
+// tokens of the CPU backend, the same bytes for a request however it is scheduled, decode steps from
+// recordings, memory that is bounded and does not grow, and a device that fails. What needs many steps
+// is tests/cuda/load.py's, on a GPU.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { chat, metrics, modelName, post, startServer, until, user } from "./server.mjs";
+
+const small = ["--kv-cache-tokens", "512", "--context-length", "256", "--max-batch-tokens", "64", "--max-sequences", "8"];
+const cuda = ["--backend", "cuda", ...small];
+
+async function serving(flags, use) {
+  const server = await startServer(flags);
+  try {
+    return await use(server);
+  } finally {
+    await server.stop();
+  }
+}
+
+// As long as it lasts, the stand-in has these options.
+async function standin(options, use) {
+  Object.assign(process.env, options);
+  try {
+    return await use();
+  } finally {
+    for (const name of Object.keys(options)) delete process.env[name];
+  }
+}
+
+async function complete(server, request) {
+  const response = await post(server, "/v1/completions", { model: modelName, ...request });
+  assert.equal(response.status, 200, await response.clone().text());
+  return (await response.json()).choices[0];
+}
+
+const requests = [
+  { prompt: "The capital of France is", max_tokens: 5, temperature: 0, logprobs: 1, ignore_eos: true },
+  { prompt: "Once upon a time", max_tokens: 4, temperature: 0.9, seed: 7, ignore_eos: true },
+  { prompt: "def add(a, b):", max_tokens: 5, temperature: 1, top_k: 40, seed: 8, ignore_eos: true },
+];
+
+test("tokens are those of the CPU backend; together they are each alone; steps run from recordings", async () => {
+  const cpu = ["--backend", "cpu", "--activation-bits", "16", ...small];
+  const want = await serving(cpu, (server) => complete(server, requests[0]));
+  await serving([...cuda, "--prefix-cache", "off"], async (server) => {
+    const alone = [];
+    for (const request of requests) alone.push(await complete(server, request));
+    assert.deepEqual(alone[0].logprobs.tokens, want.logprobs.tokens);
+    alone[0].logprobs.token_logprobs.forEach((p, k) => assert.ok(Math.abs(p - want.logprobs.token_logprobs[k]) < 0.02, `token ${k}`));
+    const before = await metrics(server);
+    const together = await Promise.all(requests.map((request) => complete(server, request)));
+    assert.deepEqual(together.map((c) => c.text), alone.map((c) => c.text));
+    const m = await metrics(server);
+    assert.ok(m.get("inferd_steps_ahead_total") > 0, "some shapes came again");
+    assert.equal(m.get("inferd_steps_ahead_dropped_total"), 0);
+    assert.equal(m.get("inferd_device_allocated_bytes"), before.get("inferd_device_allocated_bytes"));
+    assert.ok(before.get("inferd_device_allocated_bytes") > 15e6, "the weights are in it");
+    assert.equal(m.get("inferd_kv_blocks_free"), m.get("inferd_kv_blocks"));
+  });
+});
+
+test("auto is the GPU where there is one, else the CPU; what is missing is named", async () => {
+  const device = async (server) =>
+    [...(await metrics(server)).keys()].some((k) => k.includes('{backend="cuda",kernel=')) ? "cuda" : "cpu";
+  const one = async (server) => (await complete(server, { prompt: "a", max_tokens: 1 }), device(server));
+  assert.equal(await serving(small, one), "cuda");
+  assert.equal(await serving([...small, "--isa", "generic"], one), "cpu");
+  await standin({ CUDASIM_DEVICES: "0" }, async () => {
+    assert.equal(await serving(small, one), "cpu");
+    await assert.rejects(startServer(cuda), /no NVIDIA GPU can be used here/);
+  });
+  await standin({ CUDASIM_SM: "75" }, () => assert.rejects(startServer(cuda), /compute capability 8\.0 or higher is needed/));
+  await assert.rejects(startServer([...cuda, "--device", "3"]), /device 3: this machine has 1/);
+  await assert.rejects(startServer([...cuda, "--isa", "generic"]), /isa "generic" is an instruction set of the CPU/);
+});
+
+test("a model that does not fit is refused with the numbers, the cache takes what is left", async () => {
+  const flags = ["--backend", "cuda", "--max-batch-tokens", "64"];
+  const MiB = 1 << 20;
+  await standin({ CUDASIM_MEMORY: String(700 * MiB) }, () =>
+    assert.rejects(startServer([...flags, "--gpu-memory-utilization", "0.1"]),
+      /the model needs \d+ MiB of the GPU's memory for weights and \d+ MiB for its steps.*may hold 70 MiB.*a higher gpu-memory-utilization/));
+  await assert.rejects(startServer([...flags, "--kv-cache-tokens", "1000000000"]), /MiB of the GPU's memory are available: choose fewer/);
+  await assert.rejects(startServer(["--backend", "cpu", "--gpu-memory-utilization", "0.5"]), /backend cpu has none; leave it out/);
+  await serving([...flags, "--max-sequences", "4"], async (server) =>
+    assert.match(server.stderr, /\(max-sequences full contexts\)/));
+});
+
+// The calls that fail are beyond those of the start.
+for (const fault of ["launch:200", "sync:100"])
+  test(`a device that fails (${fault}) ends its requests with 500, and readiness`, () =>
+    standin({ CUDASIM_FAIL: fault }, () =>
+      serving(cuda, async (server) => {
+        assert.equal((await fetch(server.url + "/readyz")).status, 200);
+        const ask = { messages: user("Count to a thousand."), max_tokens: 40, ignore_eos: true, seed: 1 };
+        const answers = await Promise.all([chat(server, ask), chat(server, { ...ask, seed: 2 })]);
+        for (const answer of answers) {
+          assert.equal(answer.status, 500);
+          assert.equal((await answer.json()).error.type, "server_error");
+        }
+        await until(async () => (await fetch(server.url + "/readyz")).status === 503, "readyz is red");
+        const later = await chat(server, ask);
+        assert.ok(later.status >= 500, `a later request: ${later.status}`);
+        assert.match(server.stderr, /the CUDA device failed.*every request is refused from now on/);
+        assert.equal((await metrics(server)).get('inferd_sequences_finished_total{reason="error"}'), 2);
+      })));
