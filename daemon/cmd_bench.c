@@ -183,6 +183,7 @@ static cJSON *result_json(struct bench *b, engine *en, const struct engine_confi
     cJSON_AddNumberToObject(o, "parameters", (double)hp->n_params);
     cJSON_AddStringToObject(o, "backend", engine_backend_name(en));
     cJSON_AddNumberToObject(o, "threads", engine_n_threads(en));
+    cJSON_AddNumberToObject(o, "tensor_parallel", engine_n_ranks(en));
     cJSON_AddNumberToObject(o, "prompt_tokens", (double)b->n_prompt);
     cJSON_AddNumberToObject(o, "gen_tokens", (double)b->n_gen);
     cJSON_AddNumberToObject(o, "batch", (double)b->n_batch);

@@ -55,11 +55,11 @@ static const struct config_key keys[] = {
      "process\n"
      "may use. Of no use to another backend."},
     {"tensor-parallel", CONFIG_NUMBER, AT(tensor_parallel), "1", 1, 16, NULL, "ranks",
-     "Devices that a model is spread over, each with a part of its heads, hidden columns and KV\n"
-     "cache: the first so many GPUs of this machine with backend = cuda (through NCCL), groups of\n"
-     "threads with cpu, for machines of several NUMA nodes. The model's heads must be divisible "
-     "by\n"
-     "it."},
+     "Devices of this machine that a model is spread over, each with a part of its heads, hidden\n"
+     "columns and KV cache; heads and KV heads must be divisible by it. With backend = cuda so "
+     "many\n"
+     "GPUs from device on, through NCCL; with cpu groups of threads, on nodes of memory of their\n"
+     "own where the machine has several."},
     {"kv-cache-tokens", CONFIG_NUMBER, AT(kv_cache_tokens), "0", 0, UINT64_C(1) << 30, NULL,
      "tokens",
      "Size of the KV cache, shared by all requests of a model; its memory is taken at start.\n"

@@ -244,7 +244,7 @@ enum { ENGINE_MAX_KERNELS = 160 };
 uint32_t engine_n_kernels(const engine *en); /* may grow with the first steps */
 const char *engine_kernel_get(const engine *en, uint32_t i, struct engine_kernel *out);
 const char *engine_backend_name(const engine *en);
-/* As backend_copy_bandwidth; only while nothing is submitted. */
+/* As backend_copy_bandwidth, of all ranks together; only while nothing is submitted. */
 int engine_copy_bandwidth(engine *en, double *bytes_per_s, err *e);
 int engine_n_threads(const engine *en);    /* that compute */
 uint32_t engine_n_ranks(const engine *en); /* devices that the model is spread over */

@@ -99,7 +99,9 @@ const char *engine_backend_name(const engine *en) {
 }
 
 int engine_copy_bandwidth(engine *en, double *bytes_per_s, err *e) {
-    return backend_copy_bandwidth(en->be, bytes_per_s, e);
+    int rc = backend_copy_bandwidth(en->be, bytes_per_s, e);
+    if (!rc) *bytes_per_s *= engine_n_ranks(en); /* devices of one kind */
+    return rc;
 }
 
 int engine_n_threads(const engine *en) {
