@@ -3,8 +3,8 @@
  * order, so nothing here depends on which thread came first.
  *
  * Every filter keeps a beginning of the tokens' ranking: together they are one cut. It is found by
- * bisection over the keys of logits, each step a pass over the row, or, for top_p, over the few
- * tokens that are heavy enough to be in it. */
+ * bisection over the keys of logits, each step a pass over the few tokens that may be in it; over the row
+ * where these are too many. */
 #include "core/base/draw.h"
 #include "shaders/cuda/cargs.h"
 #include "shaders/cuda/device.cuh"
@@ -144,23 +144,48 @@ __device__ uint64_t kept_weight(const row &r, cut c, uint64_t least, uint64_t *e
     return block_total(sum, each);
 }
 
-/* What top_p keeps of what `within` keeps. A token lighter than (1 - top_p) * total / n is not in it,
- * however many they are: usually few are left, and they fit the list. */
-__device__ cut nucleus(const row &r, float top_p, cut within, entry *list, uint64_t *each) {
+/* Of what `within` keeps, tokens of at least such key and weight to list; how many there are: no more than
+ * LIST find room. With by_weight false each counts 1. */
+__device__ uint32_t gather(const row &r, cut within, uint32_t key, uint64_t weight, bool by_weight, entry *list) {
     __shared__ uint32_t n_list;
-    uint64_t total = kept_weight(r, within, 0, each), want = draw_part(top_p, total);
-    uint64_t lightest = (uint64_t)((1.0 - (double)top_p) * (double)total / r.n);
+    __syncthreads();
     if (threadIdx.x == 0) n_list = 0;
     __syncthreads();
     for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32) {
-        uint64_t w = weight_at(r, r.x[i]);
-        uint32_t key = draw_key(r.x[i]);
-        if (w < lightest || !w || !keeps(within, key, i)) continue;
+        uint32_t k = draw_key(r.x[i]);
+        if (k < key || !keeps(within, k, i)) continue;
+        uint64_t w = by_weight ? weight_at(r, r.x[i]) : 1;
+        if (w < weight || !w) continue;
         uint32_t at = atomicAdd(&n_list, 1u);
-        if (at < LIST) list[at] = {w, key, i};
+        if (at < LIST) list[at] = {w, k, i};
     }
     __syncthreads();
-    uint32_t n = n_list;
+    return n_list;
+}
+
+/* What top_k keeps. Where the k-th best of the threads' best keys is, k tokens have no lower one: usually
+ * few more, and they fit the list. */
+__device__ cut first_k(const row &r, uint32_t k, entry *list, uint64_t *each) {
+    uint32_t best = 0, low = 0, high = draw_key(r.max);
+    for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32)
+        best = max(best, draw_key(r.x[i]));
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2 + 1;
+        if ((uint32_t)__syncthreads_count(best >= middle) >= k)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    uint32_t n = gather(r, {0, UINT32_MAX}, low, 1, false, list);
+    return find_cut(r, k, false, {0, UINT32_MAX}, n <= LIST ? list : nullptr, n, each);
+}
+
+/* What top_p keeps of what `within` keeps. A token lighter than (1 - top_p) * total / n is not in it,
+ * however many they are: usually few are left, and they fit the list. */
+__device__ cut nucleus(const row &r, float top_p, cut within, entry *list, uint64_t *each) {
+    uint64_t total = kept_weight(r, within, 0, each), want = draw_part(top_p, total);
+    uint64_t lightest = (uint64_t)((1.0 - (double)top_p) * (double)total / r.n);
+    uint32_t n = gather(r, within, within.key, lightest, true, list);
     return find_cut(r, want, true, within, n <= LIST ? list : nullptr, n, each);
 }
 
@@ -206,7 +231,7 @@ __device__ int32_t draw(const row &r, const cargs_draw &d, uint64_t *each) {
     CUDA_SHARED(entry, list);
     __shared__ int32_t token;
     cut c = {0, UINT32_MAX};
-    if (d.top_k && d.top_k < r.n) c = find_cut(r, d.top_k, false, c, nullptr, 0, each);
+    if (d.top_k && d.top_k < r.n) c = first_k(r, d.top_k, list, each);
     if (d.top_p < 1.0f) c = nucleus(r, d.top_p, c, list, each);
     uint64_t least = d.min_p > 0 ? (uint64_t)ceil((double)d.min_p * (double)(UINT64_C(1) << DRAW_ONE_BITS)) : 1;
     if (!least) least = 1;
@@ -246,7 +271,7 @@ __device__ void forgive(float *x, uint32_t n_cols, const cargs_draw &d, const in
     }
 }
 
-CUDA_KERNEL(CUDA_SAMPLE_THREADS) sample(CUDA_ARGS(struct cargs_sample) a) {
+CUDA_KERNEL_MIN(CUDA_SAMPLE_THREADS, 1) sample(CUDA_ARGS(struct cargs_sample) a) {
     __shared__ uint64_t each[WARPS];
     pdl_launch();
     pdl_wait();
