@@ -1,6 +1,6 @@
 /* test_top.c - the op that picks the first tokens of rows of logits, on every device of the build,
  * against a plain sort: ids and the very bits of the values, with ties, infinities and NaN.
- * `bench`: what it takes for rows of a large vocabulary. */
+ * `bench [only=SET]`: what it takes for rows of a large vocabulary. */
 #include "core/base/clock.h"
 #include "tests/support/be.h"
 #include "tests/unit/check.h"
@@ -122,7 +122,8 @@ static void test_refusals(void) {
 }
 
 static int bench(void) {
-    backend *be = open_set(NULL);
+    backend *be = open_set(be_only);
+    be_need(be != NULL, "the device");
     float *x = be_new(8 * MOST_COLS, sizeof *x);
     be_fill(x, 8 * MOST_COLS, 10);
     struct op_top op = {.x = be_f32(be, x, 8 * MOST_COLS),
@@ -132,9 +133,12 @@ static int bench(void) {
     for (op.k = 1; op.k <= BACKEND_MAX_TOP; op.k += BACKEND_MAX_TOP - 1)
         for (op.n_rows = 1; op.n_rows <= 8; op.n_rows += 7) {
             enum { ROUNDS = 200 };
+            err e;
+            be_need(backend_top(be, &op) == 0 && backend_sync(be, &e) == 0, "an op");
             uint64_t start = clock_now_ns();
             for (int i = 0; i < ROUNDS; i++)
                 be_need(backend_top(be, &op) == 0, "an op");
+            be_need(backend_sync(be, &e) == 0, "the ops");
             printf("%u of %d, %u rows: %.1f us\n", op.k, MOST_COLS, op.n_rows,
                    (double)(clock_now_ns() - start) * 1e-3 / ROUNDS);
         }
@@ -147,8 +151,8 @@ static int bench(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1 && strcmp(argv[1], "bench") == 0) return bench();
     be_args(argc, argv);
+    if (argc > 1 && strcmp(argv[1], "bench") == 0) return bench();
     RUN(test_top);
     RUN(test_refusals);
     return check_done();
