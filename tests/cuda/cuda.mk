@@ -31,6 +31,12 @@ $(CUDA_MODULE): $(CUDA_O)
 # Times of the kernels that compute products, each way: on a GPU.
 $(BUILD)/bench_gemm $(BUILD)/bench_linear $(BUILD)/bench_attention: $(BUILD)/%: $(BUILD)/pic/tests/cuda/%.o $(CUDA_O)
 	$(CXX) -o $@ $^ -L$(CUDA_HOME)/lib64 -lcudart_static -lpthread -ldl -lrt -lm
+
+# Looks at the backend from inside, so it has a copy of its own.
+$(BUILD)/test_cuda_format: tests/unit/test_cuda_format.c $(SUPPORT_O) $(CUDA_O) $(BUILD)/libinferd.a
+	@mkdir -p $(@D)
+	$(CC) -DINFERD_CUDA_INSIDE $(CPPFLAGS) $(CFLAGS) -isystem $(CUDA_HOME)/include -MMD -MP -o $@ $< $(SUPPORT_O) \
+	    $(CUDA_O) $(BUILD)/libinferd.a -L$(CUDA_HOME)/lib64 -lcudart_static $(LDLIBS) -lstdc++ -ldl -lrt
 -include $(CUDA_O:.o=.d)
 endif
 ifeq ($(CUDA),standin)

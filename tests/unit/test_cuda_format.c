@@ -1,11 +1,11 @@
 /* test_cuda_format.c - weights as the CUDA backend keeps them: every quantized type repacked into
  * tiles and decoded again by the device, against qtype_decode; 16-bit rows with their padding.
- * Looks at the backend from inside, so it has something to do only where that is linked in
- * (CUDA=standin). What products make of the values, on every device, is test_backend's. */
+ * Looks at the backend from inside, so it has a copy of it linked in. What products make of the
+ * values is test_backend's. */
 #include "tests/support/be.h"
 #include "tests/unit/check.h"
 
-#ifdef INFERD_CUDA_STANDIN
+#ifdef INFERD_CUDA_INSIDE
 #include "core/backend/cuda/cuda_int.h"
 #include "shaders/cuda/kernels.h"
 
@@ -14,8 +14,15 @@ static const int types[] = {QTYPE_Q4_0,   QTYPE_Q4_1,   QTYPE_Q5_0, QTYPE_Q5_1, 
                             QTYPE_IQ4_NL, QTYPE_IQ4_XS, QTYPE_MXFP4};
 enum { N_TYPES = sizeof types / sizeof types[0] };
 
+/* The backend that is linked in, not a module. NULL without a GPU. */
 static backend *open_cuda(void) {
-    return be_open_config((struct backend_config){.max_rows = 4, .max_cols = 1024}, "cuda");
+    const struct backend_config config = {.max_rows = 4, .max_cols = 1024};
+    backend *be;
+    err e = {0};
+    int rc = backend_cuda_open(&config, &be, &e);
+    be_need(rc == 0 || rc == ERR_UNSUPPORTED, e.msg);
+    if (rc) SKIP("cuda", e.msg);
+    return rc ? NULL : be;
 }
 
 /* Where a block of the type has halves, from its beginning; -1: no more. */

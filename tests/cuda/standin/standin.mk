@@ -46,7 +46,7 @@ $(BUILD)/$(CUDA_SIM)/msl_switch.o: tests/metal/standin/runtime/msl_switch.S
 	$(CC) -c -o $@ $<
 
 # Looks at the backend from inside.
-$(BUILD)/test_cuda_format $(BUILD)/test_cuda_linear: CPPFLAGS += $(CUDASIM_FLAGS)
+$(BUILD)/test_cuda_format $(BUILD)/test_cuda_linear: CPPFLAGS += $(CUDASIM_FLAGS) -DINFERD_CUDA_INSIDE
 
 # The stand-in's own test.
 $(BUILD)/test_cuda_standin: $(BUILD)/tests/cuda/test_standin.cu.o $(CUDASIM_O)
