@@ -196,6 +196,14 @@ static void test_quantized(void) {
     backend_close(be);
 }
 
+/* Weights of more bytes than go to the device at once. */
+static void test_chunks(void) {
+    backend *be = open_cuda();
+    if (!be) return;
+    check_type(be, QTYPE_Q8_0, 0, 1000, 8192, GROWING, BACKEND_USE_LINEAR);
+    backend_close(be);
+}
+
 /* A broken file's infinite scale makes NaN of its own block and leaves the others as they were. */
 static void test_infinite(void) {
     enum { N_OUT = 17, N_IN = 512 };
@@ -292,11 +300,13 @@ static void test_rows(void) {
         check_rows(be, plain[i], 3, 20, 65, BACKEND_USE_LINEAR);
         check_rows(be, plain[i], 3, 32, 64, BACKEND_USE_LINEAR);
     }
+    check_rows(be, QTYPE_F16, 0, 1100, 4001, both); /* more than goes to the device at once */
     backend_close(be);
 }
 
 int main(void) {
     RUN(test_quantized);
+    RUN(test_chunks);
     RUN(test_infinite);
     RUN(test_rows);
     return check_done();
