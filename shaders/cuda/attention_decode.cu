@@ -23,8 +23,12 @@ __device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
     t.index = index;
     t.kv_head = at / a.n_slices % a.n_kv_heads;
     t.seq = at / a.n_slices / a.n_kv_heads;
-    t.row = (uint32_t)a.row_start[t.seq];
-    uint32_t n_rows = (uint32_t)a.row_start[t.seq + 1] - t.row;
+    t.row = t.seq;
+    uint32_t n_rows = 1;
+    if (a.n_rows != a.n_seqs) { /* otherwise each sequence has a row: one load less to wait for */
+        t.row = (uint32_t)a.row_start[t.seq];
+        n_rows = (uint32_t)a.row_start[t.seq + 1] - t.row;
+    }
     t.head = t.kv_head * group + slice * a.slice_heads;
     t.n_queries = n_rows == 1 ? min(a.slice_heads, group - slice * a.slice_heads) : n_rows * group;
     if (n_rows == 0 || n_rows > QUERIES || t.n_queries > QUERIES) return false;
@@ -52,7 +56,7 @@ __device__ uint64_t query_at(const cargs_attention &a, const task &t, uint32_t q
 }
 
 __device__ float *part_at(const cargs_attention &a, uint32_t task, uint32_t part, uint32_t slot) {
-    return a.parts + (((uint64_t)task * a.n_parts + part) * a.n_slots + slot) * (a.head_dim + 2);
+    return a.parts + (((uint64_t)task * a.n_parts + part) * a.n_slots + slot) * (a.head_dim + CUDA_ATTENTION_PART);
 }
 
 /* ---- quarters of chunks on their way ---- */
@@ -75,18 +79,17 @@ struct cursor {
     int block, next_block; /* lane % 4: of that quarter of this chunk and of the next */
 };
 
-__device__ int block_of(const cargs_attention &a, const task &t, int chunk, int last) {
-    int pos = chunk * CHUNK + threadIdx.x % 4 * QUARTER;
-    return chunk <= last && sees_any(t.keys, pos, QUARTER)
-               ? a.tables[(uint64_t)t.seq * a.table_stride + (uint32_t)pos / a.block_tokens]
-               : -1;
+/* Of quarter lane % 4 of a chunk; anything where that is not seen. */
+__device__ __forceinline__ int block_of(const cargs_attention &a, uint32_t seq, int chunk) {
+    uint32_t at = (uint32_t)(chunk * CHUNK + (int)threadIdx.x % 4 * QUARTER) / a.block_tokens;
+    return at < a.table_stride ? a.tables[(uint64_t)seq * a.table_stride + at] : -1;
 }
 
-__device__ cursor cursor_from(const cargs_attention &a, const task &t, int chunk, int last, int step) {
+__device__ __forceinline__ cursor cursor_from(const cargs_attention &a, uint32_t seq, int chunk, int step) {
     cursor c;
-    c.chunk = chunk, c.last = last, c.step = step, c.quarter = 0;
-    c.block = block_of(a, t, chunk, last);
-    c.next_block = block_of(a, t, chunk + step, last);
+    c.chunk = chunk, c.last = -1, c.step = step, c.quarter = 0;
+    c.block = block_of(a, seq, chunk);
+    c.next_block = block_of(a, seq, chunk + step);
     return c;
 }
 
@@ -164,7 +167,7 @@ __device__ __forceinline__ void start_quarter(const cargs_attention &a, const ta
             c.quarter = 0;
             c.chunk += c.step;
             c.block = c.next_block;
-            c.next_block = block_of(a, t, c.chunk + c.step, c.last);
+            c.next_block = block_of(a, t.seq, c.chunk + c.step);
         }
     }
     async_commit();
@@ -384,14 +387,16 @@ CUDA_KERNEL(32 * CUDA_ATTENTION_WARPS) attention_decode(CUDA_ARGS(struct cargs_a
     CUDA_SHARED(uint8_t, shared);
     pdl_launch();
     pdl_wait();
-    task t;
-    if (!find_task(a, blockIdx.y, t)) return;
     const uint32_t lane = threadIdx.x % 32;
     const int n_warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32;
-    const int head_dim = EXACT ? DIM : (int)a.head_dim;
+    const int head_dim = EXACT ? DIM : (int)a.head_dim, per_part = a.by_chunk ? 1 : SPAN_CHUNKS;
     int part = (int)blockIdx.x * (a.by_chunk ? n_warps : 1), begin, end; /* chunks of this block */
-    if (part >= max(t.n_parts, 1)) return;
-    begin = (t.first_part + part) * (a.by_chunk ? 1 : SPAN_CHUNKS);
+    /* Without a window the first chunk is known before the row's position: its blocks come meanwhile. */
+    cursor c = cursor_from(a, (blockIdx.y + a.first_task) / a.n_slices / a.n_kv_heads, part * per_part + warp,
+                           n_warps);
+    task t;
+    if (!find_task(a, blockIdx.y, t) || part >= max(t.n_parts, 1)) return;
+    begin = (t.first_part + part) * per_part;
     end = min(begin + (a.by_chunk ? n_warps : SPAN_CHUNKS) - 1, t.keys.last < 0 ? -1 : t.keys.last / CHUNK);
     begin = max(begin, t.keys.last < 0 ? 0 : t.keys.first / CHUNK);
     if (a.by_chunk) end = min(end, t.first_part + t.n_parts - 1);
@@ -407,7 +412,8 @@ CUDA_KERNEL(32 * CUDA_ATTENTION_WARPS) attention_decode(CUDA_ARGS(struct cargs_a
     float *found = reinterpret_cast<float *>(shared + (uint32_t)n_warps * warp_bytes);
     const results own = results_of(found, a, (uint32_t)warp), total = results_of(found, a, (uint32_t)n_warps);
 
-    cursor c = cursor_from(a, t, begin + warp, end, n_warps);
+    if (a.window) c = cursor_from(a, t.seq, begin + warp, n_warps);
+    c.last = end;
     for (int i = 0; i < ring_quarters<KV>; i++)
         start_quarter<KV>(a, t, c, r.raw + (uint32_t)i * r.bytes);
 
@@ -453,47 +459,69 @@ CUDA_KERNEL(32 * CUDA_ATTENTION_WARPS) attention_decode(CUDA_ARGS(struct cargs_a
         store_query(a, t, total, query, (uint32_t)part);
 }
 
-/* Grid: slots, tasks. Merges the parts of a query: chunks to spans, spans to the result. */
-CUDA_KERNEL(128) attention_combine(CUDA_ARGS(struct cargs_attention) a) {
+/* ---- parts together ---- */
+
+enum { COMBINE_WARPS = 8 };
+
+__device__ __forceinline__ void merge4(float4 &o, float4 add, merge f) {
+    o.x = merged(o.x, add.x, f), o.y = merged(o.y, add.y, f);
+    o.z = merged(o.z, add.z, f), o.w = merged(o.w, add.w, f);
+}
+
+/* A warp merges parts begin..end - 1 of a query, at most SPAN_CHUNKS, into o (head_dim) and its sums. All of
+ * them are read before the first is used. */
+__device__ __forceinline__ void merge_span(const cargs_attention &a, const float *parts, int begin, int end, float *o,
+                                           float2 *ml) {
+    const uint64_t stride = (uint64_t)a.n_slots * (a.head_dim + CUDA_ATTENTION_PART);
+    for (uint32_t d = threadIdx.x % 32 * 4; d < a.head_dim; d += 128) {
+        float4 part[SPAN_CHUNKS], sum = make_float4(0, 0, 0, 0);
+        float2 part_ml[SPAN_CHUNKS];
+        sums total = no_sums();
+#pragma unroll
+        for (int i = 0; i < SPAN_CHUNKS; i++) {
+            if (begin + i >= end) break;
+            const float *p = parts + (uint64_t)(begin + i) * stride;
+            part[i] = *reinterpret_cast<const float4 *>(p + d);
+            part_ml[i] = *reinterpret_cast<const float2 *>(p + a.head_dim);
+        }
+#pragma unroll
+        for (int i = 0; i < SPAN_CHUNKS; i++) {
+            if (begin + i >= end) break;
+            merge4(sum, part[i], merge_factors(total, part_ml[i].x, part_ml[i].y));
+        }
+        *reinterpret_cast<float4 *>(o + d) = sum;
+        if (d == 0) *ml = make_float2(total.m, total.l);
+    }
+}
+
+/* Grid: slots, tasks. A query's result from its parts: a warp makes a span of its chunks (of a span's part
+ * itself), then the spans are merged. */
+CUDA_KERNEL(32 * COMBINE_WARPS) attention_combine(CUDA_ARGS(struct cargs_attention) a) {
+    __shared__ float4 spans[COMBINE_WARPS][256 / 4];
+    __shared__ float2 ml[COMBINE_WARPS];
     pdl_launch();
     pdl_wait();
     task t;
-    uint32_t query = blockIdx.x;
+    const uint32_t query = blockIdx.x, d = threadIdx.x;
     if (!find_task(a, blockIdx.y, t) || query >= t.n_queries || t.n_parts <= 1) return;
-    enum { AHEAD = 8 };
-    const uint64_t stride = (uint64_t)a.n_slots * (a.head_dim + 2);
-    const float *from = part_at(a, t.index, 0, query);
-    for (uint32_t d = threadIdx.x; d < a.head_dim; d += blockDim.x) {
-        sums total = no_sums(), span = no_sums();
-        float o = 0, o_span = 0;
-        for (int base = 0; base < t.n_parts; base += AHEAD) {
-            float next[AHEAD];
-            float2 ml[AHEAD];
-#pragma unroll
-            for (int i = 0; i < AHEAD; i++) {
-                const float *p = from + (uint64_t)min(base + i, t.n_parts - 1) * stride;
-                next[i] = p[d];
-                ml[i] = *reinterpret_cast<const float2 *>(p + a.head_dim);
-            }
-#pragma unroll
-            for (int i = 0; i < AHEAD; i++) {
-                if (base + i >= t.n_parts) break;
-                if (a.by_chunk) {
-                    merge f = merge_factors(span, ml[i].x, ml[i].y);
-                    o_span = merged(o_span, next[i], f);
-                    if ((t.first_part + base + i) % SPAN_CHUNKS != SPAN_CHUNKS - 1 && base + i + 1 < t.n_parts)
-                        continue;
-                } else {
-                    span.m = ml[i].x, span.l = ml[i].y;
-                    o_span = next[i];
-                }
-                merge f = merge_factors(total, span.m, span.l);
-                o = merged(o, o_span, f);
-                span = no_sums(), o_span = 0;
-            }
+    const int per_span = a.by_chunk ? SPAN_CHUNKS : 1, warp = (int)threadIdx.x / 32, end = t.first_part + t.n_parts;
+    const float *parts = part_at(a, t.index, 0, query);
+    sums total = no_sums();
+    float o = 0;
+    for (int base = t.first_part / per_span; base * per_span < end; base += COMBINE_WARPS) {
+        int first = (base + warp) * per_span, last = min(first + per_span, end);
+        if (first < end)
+            merge_span(a, parts, max(first - t.first_part, 0), last - t.first_part,
+                       reinterpret_cast<float *>(spans[warp]), &ml[warp]);
+        __syncthreads();
+        for (int i = 0; i < COMBINE_WARPS && (base + i) * per_span < end && d < a.head_dim; i++) {
+            merge f = merge_factors(total, ml[i].x, ml[i].y);
+            o = merged(o, reinterpret_cast<const float *>(spans[i])[d], f);
         }
-        a.out[query_at(a, t, query) + d] = finished(o, finish_factor(total, a.sinks, query_head(a, t, query)));
+        __syncthreads();
     }
+    if (d < a.head_dim)
+        a.out[query_at(a, t, query) + d] = finished(o, finish_factor(total, a.sinks, query_head(a, t, query)));
 }
 
 template <int KV> const void *decode_kernel(int dims) {

@@ -265,7 +265,8 @@ enum {
     CUDA_ATTENTION_SPAN = 16,    /* chunks that are merged before spans are */
     CUDA_ATTENTION_QUERIES = 16, /* most queries that a block of attention_decode serves */
     CUDA_ATTENTION_WARPS = 4,    /* most warps of such a block, a chunk each */
-    CUDA_ATTENTION_TILE = 128    /* queries of a block of attention_prefill */
+    CUDA_ATTENTION_TILE = 128,   /* queries of a block of attention_prefill */
+    CUDA_ATTENTION_PART = 4      /* f32 of a part's query behind o: m, l, 2 unused so that rows are aligned */
 };
 
 enum cuda_attention_type { CUDA_ATTENTION_F16, CUDA_ATTENTION_BF16, CUDA_ATTENTION_Q8, CUDA_ATTENTION_N_TYPES };
@@ -288,7 +289,7 @@ struct cargs_attention {
     const int32_t *pos, *row_start, *tables;
     const void *k, *v;
     float *out;
-    float *parts; /* (tasks of this pass, n_parts, n_slots, head_dim + 2) */
+    float *parts; /* (tasks of this pass, n_parts, n_slots, head_dim + CUDA_ATTENTION_PART) */
     uint32_t n_rows, n_seqs, n_heads, n_kv_heads, table_stride, window;
     uint32_t head_dim, block_tokens, run_bytes; /* run: K or V of one block and head */
     uint32_t kv_type;                           /* enum qtype: for attention_plain */

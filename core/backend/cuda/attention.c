@@ -131,7 +131,8 @@ static uint32_t decode_shared(const struct decode *d, uint32_t n_warps) {
 }
 
 static uint64_t task_bytes(const struct decode *d) {
-    return (uint64_t)d->args.n_parts * d->args.n_slots * (d->args.head_dim + 2) * sizeof(float);
+    return (uint64_t)d->args.n_parts * d->args.n_slots * (d->args.head_dim + CUDA_ATTENTION_PART) *
+           sizeof(float);
 }
 
 static int launch_decode(struct cuda_backend *c, const struct decode *d, uint32_t n) {
@@ -156,7 +157,7 @@ static int launch_combine(struct cuda_backend *c, const struct decode *d, uint32
                                                 .args = &d->args,
                                                 .args_bytes = sizeof d->args,
                                                 .grid = {d->args.n_slots, n},
-                                                .threads = 128,
+                                                .threads = 256,
                                                 .read = n * task_bytes(d),
                                                 .written = (uint64_t)n * d->args.n_slots *
                                                            d->args.head_dim * sizeof(float)});
@@ -173,7 +174,7 @@ static int run_decode(struct cuda_backend *c, const struct op_paged_attention *a
                         : args->slice_heads;
     d.n_tasks = a->n_seqs * a->kv.n_kv_heads * args->n_slices;
     spans = most_parts(a, CUDA_ATTENTION_CHUNK * CUDA_ATTENTION_SPAN);
-    args->by_chunk = (uint64_t)d.n_tasks * spans < 2 * (uint64_t)c->features.n_sms;
+    args->by_chunk = 2 * (uint64_t)d.n_tasks * spans < (uint64_t)c->features.n_sms;
     args->n_parts = args->by_chunk ? most_parts(a, CUDA_ATTENTION_CHUNK) : spans;
     for (d.n_warps = CUDA_ATTENTION_WARPS; d.n_warps > 1; d.n_warps /= 2)
         if (decode_shared(&d, d.n_warps) <= c->features.shared) break;
