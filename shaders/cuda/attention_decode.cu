@@ -81,7 +81,7 @@ struct cursor {
 
 /* Of quarter lane % 4 of a chunk; anything where that is not seen. */
 __device__ __forceinline__ int block_of(const cargs_attention &a, uint32_t seq, int chunk) {
-    uint32_t at = (uint32_t)(chunk * CHUNK + (int)threadIdx.x % 4 * QUARTER) / a.block_tokens;
+    uint32_t at = (uint32_t)(chunk * 4 + (int)threadIdx.x % 4) >> a.quarter_shift;
     return at < a.table_stride ? a.tables[(uint64_t)seq * a.table_stride + at] : -1;
 }
 
@@ -105,64 +105,77 @@ __device__ __forceinline__ uint32_t value_place(uint32_t token, uint32_t unit) {
 
 /* K: for each 16 dimensions the 8x8 matrices (dimensions, tokens) one after the other, as ldmatrix4 takes them
  * by lane * 16. */
+template <int DIM>
 __device__ __forceinline__ void copy_keys(uint8_t *to, const uint8_t *run, uint32_t token, uint32_t block_tokens,
                                           uint32_t head_dim, bool visible) {
     uint32_t lane = threadIdx.x % 32;
     /* matrix lane / 8: dimensions + 8 of odd ones, tokens + 8 of the upper two */
     uint32_t d = lane % 8 + lane / 8 % 2 * 8;
     const uint8_t *from = run + (uint64_t)(d * block_tokens + token + lane / 16 * 8) * 2;
-    for (uint32_t s = 0; s < head_dim; s += 16) {
-        uint8_t *at = to + s * 32 + lane * 16;
+#pragma unroll
+    for (uint32_t s = 0; s < DIM; s += 16) {
+        if (s >= head_dim) break;
         if (visible)
-            async_copy16(at, from + (uint64_t)s * block_tokens * 2);
+            async_copy16(to + s * 32 + lane * 16, from + s * block_tokens * 2);
         else
-            clear16(at);
+            clear16(to + s * 32 + lane * 16);
     }
 }
 
+template <int DIM>
 __device__ __forceinline__ void copy_values(uint8_t *to, const uint8_t *run, uint32_t token, uint32_t head_dim,
                                             int pos, seen keys) {
-    uint32_t lane = threadIdx.x % 32;
-    for (uint32_t unit = lane % 8; unit < head_dim / 8; unit += 8)
+    const uint32_t lane = threadIdx.x % 32, first = lane / 8, unit = lane % 8;
+    const uint8_t *from = run + ((token + first) * head_dim + unit * 8) * 2;
+    const bool whole = pos >= keys.first && pos + QUARTER - 1 <= keys.last;
 #pragma unroll
-        for (uint32_t i = lane / 8; i < QUARTER; i += 4) {
-            uint8_t *at = to + value_place(i, unit);
-            if (sees(keys, pos + (int)i))
-                async_copy16(at, run + ((token + i) * head_dim + unit * 8) * 2);
+    for (uint32_t panel = 0; panel < DIM / 8; panel += 8) {
+        if (panel + unit >= head_dim / 8) break;
+#pragma unroll
+        for (uint32_t i = 0; i < QUARTER; i += 4) {
+            uint8_t *at = to + value_place(first + i, unit) + panel / 8 * (QUARTER * 128);
+            if (whole || sees(keys, pos + (int)(first + i)))
+                async_copy16(at, from + (i * head_dim + panel * 8) * 2);
             else
                 clear16(at);
         }
+    }
 }
 
 /* Raw Q8_0: (dimensions, 16 tokens) of K or (16 tokens, dimensions) of V, then their scales. */
+template <int DIM>
 __device__ __forceinline__ void copy_raw(uint8_t *to, const uint8_t *run, uint32_t token, uint32_t block_tokens,
                                          uint32_t head_dim, bool is_k) {
-    uint32_t lane = threadIdx.x % 32;
+    const uint32_t lane = threadIdx.x % 32;
     const uint8_t *scales = run + head_dim * block_tokens;
-    for (uint32_t i = lane; i < head_dim; i += 32)
-        async_copy16(to + i * 16, is_k ? run + i * block_tokens + token : run + token * head_dim + i * 16);
-    for (uint32_t i = lane; i < head_dim / 16; i += 32)
-        async_copy16(to + head_dim * 16 + i * 16,
-                     is_k ? scales + (i / 2 * block_tokens + token + i % 2 * 8) * 2
-                          : scales + token * (head_dim / SCALE_DIMS) * 2 + i * 16);
+    const uint8_t *from = is_k ? run + lane * block_tokens + token : run + token * head_dim + lane * 16;
+    const uint32_t step = is_k ? block_tokens : 16;
+#pragma unroll
+    for (uint32_t i = 0; i < DIM; i += 32)
+        if (i < head_dim) async_copy16(to + (i + lane) * 16, from + i * step);
+    if (lane < head_dim / 16)
+        async_copy16(to + head_dim * 16 + lane * 16,
+                     is_k ? scales + (lane / 2 * block_tokens + token + lane % 2 * 8) * 2
+                          : scales + token * (head_dim / SCALE_DIMS) * 2 + lane * 16);
 }
 
 /* Starts the next quarter's copies; after the last one nothing. */
-template <int KV>
-__device__ __forceinline__ void start_quarter(const cargs_attention &a, const task &t, cursor &c, uint8_t *to) {
+template <int KV, int DIM>
+__device__ __forceinline__ void start_quarter(const cargs_attention &a, const task &t, uint32_t head_dim, cursor &c,
+                                              uint8_t *to) {
     if (c.chunk <= c.last) {
         int quarter = c.quarter % 4, pos = c.chunk * CHUNK + quarter * QUARTER;
         int block = __shfl_sync(CUDA_ALL, c.block, quarter);
         bool is_k = c.quarter < 4, visible = sees_any(t.keys, pos, QUARTER);
-        uint32_t token = (uint32_t)pos % a.block_tokens;
+        uint32_t token = (uint32_t)pos & (a.block_tokens - 1);
         const uint8_t *run = static_cast<const uint8_t *>(is_k ? a.k : a.v);
         if (visible) run += ((uint64_t)block * a.n_kv_heads + t.kv_head) * a.run_bytes;
         if (!kv_traits<KV>::quantized && is_k)
-            copy_keys(to, run, token, a.block_tokens, a.head_dim, visible);
+            copy_keys<DIM>(to, run, token, a.block_tokens, head_dim, visible);
         else if (!kv_traits<KV>::quantized)
-            copy_values(to, run, token, a.head_dim, pos, t.keys);
+            copy_values<DIM>(to, run, token, head_dim, pos, t.keys);
         else if (visible)
-            copy_raw(to, run, token, a.block_tokens, a.head_dim, is_k);
+            copy_raw<DIM>(to, run, token, a.block_tokens, head_dim, is_k);
         if (++c.quarter == 8) {
             c.quarter = 0;
             c.chunk += c.step;
@@ -175,9 +188,12 @@ __device__ __forceinline__ void start_quarter(const cargs_attention &a, const ta
 
 /* ---- Q8_0 to f16, in the places of copy_keys and copy_values ---- */
 
+template <int DIM>
 __device__ __forceinline__ void decode_keys(uint8_t *to, const uint8_t *raw, uint32_t head_dim, bool visible) {
-    uint32_t lane = threadIdx.x % 32, d = lane % 8 + lane / 8 % 2 * 8, half = lane / 16;
-    for (uint32_t s = 0; s < head_dim; s += 16) {
+    const uint32_t lane = threadIdx.x % 32, d = lane % 8 + lane / 8 % 2 * 8, half = lane / 16;
+#pragma unroll
+    for (uint32_t s = 0; s < DIM; s += 16) {
+        if (s >= head_dim) break;
         uint4 v = make_uint4(0, 0, 0, 0);
         if (visible)
             v = decode_q8(*reinterpret_cast<const uint2 *>(raw + (s + d) * 16 + half * 8),
@@ -186,15 +202,20 @@ __device__ __forceinline__ void decode_keys(uint8_t *to, const uint8_t *raw, uin
     }
 }
 
+template <int DIM>
 __device__ __forceinline__ void decode_values(uint8_t *to, const uint8_t *raw, uint32_t head_dim, int pos,
                                               seen keys) {
-    uint32_t lane = threadIdx.x % 32;
+    const uint32_t lane = threadIdx.x % 32, first = lane / 8;
     const uint16_t *scales = reinterpret_cast<const uint16_t *>(raw + head_dim * 16);
-    for (uint32_t unit = lane % 8; unit < head_dim / 8; unit += 8)
+    const bool whole = pos >= keys.first && pos + QUARTER - 1 <= keys.last;
 #pragma unroll
-        for (uint32_t i = lane / 8; i < QUARTER; i += 4) {
+    for (uint32_t panel = 0; panel < DIM / 8; panel += 8) {
+        const uint32_t unit = panel + lane % 8;
+        if (unit >= head_dim / 8) break;
+#pragma unroll
+        for (uint32_t i = first; i < QUARTER; i += 4) {
             uint4 v = make_uint4(0, 0, 0, 0);
-            if (sees(keys, pos + (int)i)) {
+            if (whole || sees(keys, pos + (int)i)) {
                 uint32_t scale = scales[i * (head_dim / SCALE_DIMS) + unit / 4];
                 scale |= scale << 16;
                 v = decode_q8(*reinterpret_cast<const uint2 *>(raw + i * head_dim + unit * 8),
@@ -202,40 +223,44 @@ __device__ __forceinline__ void decode_values(uint8_t *to, const uint8_t *raw, u
             }
             *reinterpret_cast<uint4 *>(to + value_place(i, unit)) = v;
         }
+    }
 }
 
-/* ---- products of a quarter ---- */
+/* ---- products of two quarters ---- */
 
-/* s: of its 16 tokens. */
+/* s: of their 32 tokens; four chains beside each other. */
 template <int KV, int DIM>
-__device__ __forceinline__ void add_scores(const queries<KV, DIM> &q, const uint8_t *keys, int head_dim,
-                                           float s[2][4]) {
-    const uint8_t *at = keys + threadIdx.x % 32 * 16;
+__device__ __forceinline__ void add_scores(const queries<KV, DIM> &q, const uint8_t *const keys[2], int head_dim,
+                                           float s[4][4]) {
+    const uint32_t lane = threadIdx.x % 32 * 16;
 #pragma unroll query_unroll<DIM>
     for (int k = 0; k < DIM / 16; k++) {
         if (k * 16 >= head_dim) break;
-        uint32_t b[4];
-        ldmatrix4_trans(b, at + k * 512);
+        uint32_t b[8];
+        ldmatrix4_trans(b, keys[0] + lane + k * 512);
+        ldmatrix4_trans(b + 4, keys[1] + lane + k * 512);
 #pragma unroll
-        for (int part = 0; part < kv_traits<KV>::q_parts; part++) {
-            mma<KV>(s[0], q.a[part][k], b);
-            mma<KV>(s[1], q.a[part][k], b + 2);
-        }
+        for (int part = 0; part < kv_traits<KV>::q_parts; part++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                mma<KV>(s[i], q.a[part][k], b + 2 * i);
     }
 }
 
 template <int KV, int DIM>
-__device__ __forceinline__ void add_values(const uint32_t p[4], const uint8_t *values, int head_dim,
+__device__ __forceinline__ void add_values(const uint32_t p[2][4], const uint8_t *const values[2], int head_dim,
                                            float o[DIM / 8][4]) {
-    uint32_t lane = threadIdx.x % 32;
+    const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
-    for (int d = 0; d < DIM / 16; d++) {
-        if (d * 16 >= head_dim) break;
-        uint32_t b[4];
-        ldmatrix4_trans(b, values + value_place(lane % 16, d * 2 + lane / 16));
-        mma<KV>(o[2 * d], p, b);
-        mma<KV>(o[2 * d + 1], p, b + 2);
-    }
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int d = 0; d < DIM / 16; d++) {
+            if (d * 16 >= head_dim) break;
+            uint32_t b[4];
+            ldmatrix4_trans(b, values[i] + value_place(lane % 16, d * 2 + lane / 16));
+            mma<KV>(o[2 * d], p[i], b);
+            mma<KV>(o[2 * d + 1], p[i], b + 2);
+        }
 }
 
 /* ---- the kernel ---- */
@@ -248,8 +273,8 @@ struct ring {
 };
 
 /* Two quarters from the ring, as a product reads them, once they have come. */
-template <int KV>
-__device__ __forceinline__ void take_quarters(const cargs_attention &a, const task &t, ring &r, int pos, bool is_k,
+template <int KV, int DIM>
+__device__ __forceinline__ void take_quarters(const task &t, uint32_t head_dim, ring &r, int pos, bool is_k,
                                               const uint8_t *out[2]) {
     async_wait<ring_quarters<KV> - 2>();
     __syncwarp();
@@ -258,23 +283,24 @@ __device__ __forceinline__ void take_quarters(const cargs_attention &a, const ta
         const uint8_t *raw = r.raw + (r.next + i) % ring_quarters<KV> * r.bytes;
         out[i] = raw;
         if (!kv_traits<KV>::quantized) continue;
-        uint8_t *to = r.decoded + i * value_bytes(a.head_dim);
+        uint8_t *to = r.decoded + i * value_bytes(head_dim);
         int at = pos + i * QUARTER;
         if (is_k)
-            decode_keys(to, raw, a.head_dim, sees_any(t.keys, at, QUARTER));
+            decode_keys<DIM>(to, raw, head_dim, sees_any(t.keys, at, QUARTER));
         else
-            decode_values(to, raw, a.head_dim, at, t.keys);
+            decode_values<DIM>(to, raw, head_dim, at, t.keys);
         out[i] = to;
     }
     if (kv_traits<KV>::quantized) __syncwarp();
 }
 
 /* The two taken last were read; others take their place. */
-template <int KV>
-__device__ __forceinline__ void give_quarters(const cargs_attention &a, const task &t, ring &r, cursor &c) {
+template <int KV, int DIM>
+__device__ __forceinline__ void give_quarters(const cargs_attention &a, const task &t, uint32_t head_dim, ring &r,
+                                              cursor &c) {
     __syncwarp();
     for (int i = 0; i < 2; i++) {
-        start_quarter<KV>(a, t, c, r.raw + r.next * r.bytes);
+        start_quarter<KV, DIM>(a, t, head_dim, c, r.raw + r.next * r.bytes);
         r.next = (r.next + 1) % ring_quarters<KV>;
     }
 }
@@ -293,10 +319,9 @@ __device__ __forceinline__ void do_chunk(const cargs_attention &a, const task &t
         s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        take_quarters<KV>(a, t, r, first + i * 2 * QUARTER, true, two);
-        add_scores<KV, DIM>(q, two[0], head_dim, s + 4 * i);
-        add_scores<KV, DIM>(q, two[1], head_dim, s + 4 * i + 2);
-        give_quarters<KV>(a, t, r, c);
+        take_quarters<KV, DIM>(t, (uint32_t)head_dim, r, first + i * 2 * QUARTER, true, two);
+        add_scores<KV, DIM>(q, two, head_dim, s + 4 * i);
+        give_quarters<KV, DIM>(a, t, (uint32_t)head_dim, r, c);
     }
     chunk_weights<KV>(s, first, keys, q.back, a.cap, false, t.n_queries > 8 ? 2 : 1, p, m);
     chunk_sums<KV>(p, l);
@@ -305,23 +330,22 @@ __device__ __forceinline__ void do_chunk(const cargs_attention &a, const task &t
         o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        take_quarters<KV>(a, t, r, first + i * 2 * QUARTER, false, two);
-        add_values<KV, DIM>(p[2 * i], two[0], head_dim, o);
-        add_values<KV, DIM>(p[2 * i + 1], two[1], head_dim, o);
-        give_quarters<KV>(a, t, r, c);
+        take_quarters<KV, DIM>(t, (uint32_t)head_dim, r, first + i * 2 * QUARTER, false, two);
+        add_values<KV, DIM>(p + 2 * i, two, head_dim, o);
+        give_quarters<KV, DIM>(a, t, (uint32_t)head_dim, r, c);
     }
 }
 
 /* What warps leave for the block: (slots, head_dim + 8) of o each, and m, l. */
 struct results {
     float *o;
-    float2 *ml; /* (QUERIES) */
+    float2 *ml; /* (slots) */
 };
 
 __device__ results results_of(float *shared, const cargs_attention &a, uint32_t i) {
     results r;
     uint32_t o = a.n_slots * (a.head_dim + 8);
-    r.o = shared + i * (o + 2 * QUERIES);
+    r.o = shared + i * (o + 2 * a.n_slots);
     r.ml = reinterpret_cast<float2 *>(r.o + o);
     return r;
 }
@@ -382,8 +406,11 @@ __device__ void store_query(const cargs_attention &a, const task &t, const resul
 
 /* Grid: spans, or with by_chunk chunks in as many as a block has warps; tasks. Shared: each warp's ring, then
  * each warp's results and the block's. */
+/* Blocks on a multiprocessor, where shared memory allows: what a warp waits for another one's work must cover. */
+template <int KV, int DIM> constexpr int decode_blocks = KV == CUDA_ATTENTION_F16 && DIM <= 128 ? 3 : 2;
+
 template <int KV, int DIM, bool EXACT>
-CUDA_KERNEL(32 * CUDA_ATTENTION_WARPS) attention_decode(CUDA_ARGS(struct cargs_attention) a) {
+CUDA_KERNEL_MIN((32 * CUDA_ATTENTION_WARPS), (decode_blocks<KV, DIM>)) attention_decode(CUDA_ARGS(struct cargs_attention) a) {
     CUDA_SHARED(uint8_t, shared);
     pdl_launch();
     pdl_wait();
@@ -402,10 +429,10 @@ CUDA_KERNEL(32 * CUDA_ATTENTION_WARPS) attention_decode(CUDA_ARGS(struct cargs_a
     if (a.by_chunk) end = min(end, t.first_part + t.n_parts - 1);
 
     ring r;
-    r.bytes = raw_bytes<KV>(a.head_dim);
-    if (!kv_traits<KV>::quantized) r.bytes = max(r.bytes, value_bytes(a.head_dim));
+    r.bytes = raw_bytes<KV>((uint32_t)head_dim);
+    if (!kv_traits<KV>::quantized) r.bytes = max(r.bytes, value_bytes((uint32_t)head_dim));
     uint32_t warp_bytes = r.bytes * ring_quarters<KV> +
-                          (kv_traits<KV>::quantized ? 2 * value_bytes(a.head_dim) : 0);
+                          (kv_traits<KV>::quantized ? 2 * value_bytes((uint32_t)head_dim) : 0);
     r.raw = shared + (uint32_t)warp * warp_bytes;
     r.decoded = r.raw + r.bytes * ring_quarters<KV>;
     r.next = 0;
@@ -415,7 +442,7 @@ CUDA_KERNEL(32 * CUDA_ATTENTION_WARPS) attention_decode(CUDA_ARGS(struct cargs_a
     if (a.window) c = cursor_from(a, t.seq, begin + warp, n_warps);
     c.last = end;
     for (int i = 0; i < ring_quarters<KV>; i++)
-        start_quarter<KV>(a, t, c, r.raw + (uint32_t)i * r.bytes);
+        start_quarter<KV, DIM>(a, t, (uint32_t)head_dim, c, r.raw + (uint32_t)i * r.bytes);
 
     seen keys[2];
     const float *row[2];

@@ -293,6 +293,7 @@ struct cargs_attention {
     uint32_t n_rows, n_seqs, n_heads, n_kv_heads, table_stride, window;
     uint32_t head_dim, block_tokens, run_bytes; /* run: K or V of one block and head */
     uint32_t kv_type;                           /* enum qtype: for attention_plain */
+    uint32_t quarter_shift;                     /* log2(block_tokens / 16): attention_decode */
     uint32_t n_slices, slice_heads, n_slots, first_task, first_row; /* first_row: attention_plain's */
     uint32_t n_parts;  /* most of a task */
     uint32_t by_chunk; /* a part is a chunk; else a span */

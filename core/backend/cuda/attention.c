@@ -29,7 +29,7 @@ int cuda_attention_scratch(struct cuda_backend *c, const struct backend_config *
 /* May the kernels on tensor cores read this cache? */
 static bool is_tiled(const struct backend_kv *kv) {
     return kv->kv_type != QTYPE_F32 && kv->head_dim % 16 == 0 && kv->head_dim <= MAX_DIM &&
-           kv->block_tokens % QUARTER == 0;
+           kv->block_tokens % QUARTER == 0 && (kv->block_tokens & (kv->block_tokens - 1)) == 0;
 }
 
 bool cuda_kv_fits(const struct backend_kv *kv) {
@@ -126,7 +126,7 @@ static uint32_t most_parts(const struct op_paged_attention *a, uint32_t tokens) 
 static uint32_t decode_shared(const struct decode *d, uint32_t n_warps) {
     uint32_t dim = d->a->kv.head_dim, values = (dim + 63) / 64 * 64 * 32;
     uint32_t ring = d->a->kv.kv_type == QTYPE_Q8_0 ? 8 * dim * 17 + 2 * values : 4 * values;
-    uint32_t found = (d->args.n_slots * (dim + 8) + 2 * CUDA_ATTENTION_QUERIES) * sizeof(float);
+    uint32_t found = d->args.n_slots * (dim + 10) * (uint32_t)sizeof(float);
     return n_warps * ring + (n_warps + 1) * found;
 }
 
@@ -167,6 +167,8 @@ static int run_decode(struct cuda_backend *c, const struct op_paged_attention *a
     struct decode d = {.a = a, .args = args_of(c, a)};
     struct cargs_attention *args = &d.args;
     uint32_t group = a->n_heads / a->kv.n_kv_heads, spans;
+    while ((uint32_t)QUARTER << args->quarter_shift < a->kv.block_tokens)
+        args->quarter_shift++;
     args->n_slices = cuda_div_up(group, CUDA_ATTENTION_QUERIES);
     args->slice_heads = cuda_div_up(group, args->n_slices);
     args->n_slots = a->n_rows > a->n_seqs && 2 * group <= CUDA_ATTENTION_QUERIES
