@@ -113,8 +113,19 @@ struct cuda_loader {
     struct cuda_repack_state *state;
 };
 
+/* What was fastest for products with weights of a shape, by the number of rows: tile.c. */
+enum { CUDA_TILE_BUCKETS = 4, CUDA_MAX_TILE_PLANS = 96 };
+struct cuda_tile_plan {
+    int format;
+    bool pair;
+    uint32_t n_out, n_in;
+    uint8_t best[CUDA_TILE_BUCKETS];
+};
+
 struct cuda_backend {
     backend base;
+    struct cuda_tile_plan tile_plans[CUDA_MAX_TILE_PLANS];
+    uint32_t n_tile_plans;
     uint64_t n_launches, n_launches_tile; /* so far; with the last product of tile.c */
     bool has_wgmma;                       /* product_wgmma.cu may be used (tile.c) */
     struct cuda_force force;
@@ -306,6 +317,10 @@ int cuda_finish_act(struct cuda_backend *c, enum backend_act act, const float *g
 /* ---- tile.c: products of more rows than the skinny kernels take ---- */
 /* Finds whether sm_90's wgmma has the sums of mma (has_wgmma). With the scratch of linear.c. */
 int cuda_tile_open(struct cuda_backend *c, err *e);
+/* When w is loaded: times what can multiply it. y goes to CUDA_SCRATCH_IN32. */
+void cuda_tile_prepare(struct cuda_backend *c, const struct cuda_weight *w);
+/* Is it faster than cuda_large_product? */
+bool cuda_tile_is_best(const struct cuda_backend *c, const struct cuda_product *p);
 /* 16-bit and quantized weights, any number of rows, no experts. */
 int cuda_tile_product(struct cuda_backend *c, const struct cuda_product *p);
 /* By one of kernels.h's cuda_product_tile_kernel or cuda_product_wgmma_kernel; these are

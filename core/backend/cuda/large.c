@@ -30,13 +30,13 @@ static uint32_t chunk_rows(const struct cuda_backend *c, const struct cuda_weigh
 }
 
 void cuda_large_prepare(struct cuda_backend *c, const struct cuda_weight *w) {
-    if (!c->lt || w->format == CUDA_FORMAT_F32 || w->base.n_experts) return;
+    if (w->format == CUDA_FORMAT_F32 || w->base.n_experts) return;
     uint32_t n_out = (uint32_t)w->base.n_out, n_in = (uint32_t)w->base.n_in;
     uint32_t chunk = chunk_rows(c, w);
     bool bf16 = w->format == CUDA_FORMAT_BF16;
-    if (!chunk) return;
-    cuda_lt_prepare(c, bf16, chunk, n_in);
-    if (n_out % chunk) cuda_lt_prepare(c, bf16, n_out % chunk, n_in);
+    if (chunk) cuda_lt_prepare(c, bf16, chunk, n_in);
+    if (chunk && n_out % chunk) cuda_lt_prepare(c, bf16, n_out % chunk, n_in);
+    cuda_tile_prepare(c, w);
 }
 
 /* Rows at .. at + n of a quantized matrix, at a multiple of CUDA_TILE_ROWS, as f16 in
@@ -114,9 +114,7 @@ bool cuda_large_product(struct cuda_backend *c, const struct cuda_product *p, in
     *rc = c->failed.code;
     if (*rc) return true;
     if (!c->lt || p->w->format == CUDA_FORMAT_F32 || p->tiles) return false;
-    if (cuda_tile_bytes(p->w->format) && p->n_rows < CUDA_LARGE_ROWS &&
-        c->force.way != CUDA_WAY_LARGE)
-        return false;
+    if (c->force.way != CUDA_WAY_LARGE && cuda_tile_is_best(c, p)) return false;
     if (p->pair) return multiply_pair(c, p, rc);
     if (!multiply(c, p->w, 0, p->n_rows, p->y)) return false;
     if (!is_plain(p)) *rc = cuda_finish(c, p, 0, p->n_rows, p->y, NULL);

@@ -41,18 +41,50 @@ static bool fits(const struct cuda_backend *c, const struct cuda_product *p,
     return !p->pair && bytes <= c->scratch_bytes[CUDA_SCRATCH_PAIR];
 }
 
-static struct choice choose(const struct cuda_backend *c, const struct cuda_product *p) {
-    int format = p->w->format;
-    struct choice best = {cuda_product_tile_kernel(format, SMALL), false, 27};
-    const struct choice others[] = {{cuda_product_tile_kernel(format, LARGE), false, 87},
-                                    {cuda_product_wgmma_kernel(format, SMALL), true, 14},
-                                    {cuda_product_wgmma_kernel(format, LARGE), true, 73}};
-    for (int i = 0; i < 3; i++) {
-        if (others[i].wgmma && (!c->has_wgmma || c->force.way == CUDA_WAY_TILE)) continue;
-        if (fits(c, p, &others[i]) && time_of(c, p, &others[i]) < time_of(c, p, &best))
-            best = others[i];
+enum { N_KERNELS = 4, BEST_LARGE = N_KERNELS, BEST_UNKNOWN, LEAST_BUCKET = 64 };
+
+static void kernels_of(int format, struct choice k[N_KERNELS]) {
+    k[0] = (struct choice){cuda_product_tile_kernel(format, SMALL), false, 27};
+    k[1] = (struct choice){cuda_product_tile_kernel(format, LARGE), false, 87};
+    k[2] = (struct choice){cuda_product_wgmma_kernel(format, SMALL), true, 14};
+    k[3] = (struct choice){cuda_product_wgmma_kernel(format, LARGE), true, 73};
+}
+
+/* What was found when the weight was loaded. */
+static int best_of(const struct cuda_backend *c, const struct cuda_product *p) {
+    uint32_t bucket = 0;
+    while (bucket < CUDA_TILE_BUCKETS && (uint32_t)LEAST_BUCKET << bucket < p->n_rows)
+        bucket++;
+    for (uint32_t i = 0; i < c->n_tile_plans && bucket < CUDA_TILE_BUCKETS; i++) {
+        const struct cuda_tile_plan *plan = &c->tile_plans[i];
+        if (plan->format == p->w->format && plan->pair == (p->pair != NULL) &&
+            plan->n_out == p->w->base.n_out && plan->n_in == p->w->base.n_in)
+            return plan->best[bucket];
     }
-    return best;
+    return BEST_UNKNOWN;
+}
+
+bool cuda_tile_is_best(const struct cuda_backend *c, const struct cuda_product *p) {
+    int best = best_of(c, p);
+    if (best == BEST_UNKNOWN) return cuda_tile_bytes(p->w->format) && p->n_rows < CUDA_LARGE_ROWS;
+    return best != BEST_LARGE;
+}
+
+static bool allowed(const struct cuda_backend *c, const struct cuda_product *p,
+                    const struct choice *k) {
+    if (k->wgmma && (!c->has_wgmma || c->force.way == CUDA_WAY_TILE)) return false;
+    return fits(c, p, k);
+}
+
+static struct choice choose(const struct cuda_backend *c, const struct cuda_product *p) {
+    struct choice k[N_KERNELS];
+    kernels_of(p->w->format, k);
+    int best = best_of(c, p);
+    if (best < N_KERNELS && allowed(c, p, &k[best])) return k[best];
+    best = 0;
+    for (int i = 1; i < N_KERNELS; i++)
+        if (allowed(c, p, &k[i]) && time_of(c, p, &k[i]) < time_of(c, p, &k[best])) best = i;
+    return k[best];
 }
 
 /* Bytes of 16 rows of weights. */
@@ -133,6 +165,88 @@ int cuda_wgmma_launch(struct cuda_backend *c, const struct cuda_product *p,
     a.parts = cuda_scratch(c, CUDA_SCRATCH_PAIR);
     int rc = launch(c, &a, k, "product_wgmma");
     return rc ? rc : cuda_finish_parts(c, p, a.parts, n_parts);
+}
+
+/* ---- which is fastest? ---- */
+
+enum { TIMED_RUNS = 4, LEAST_TIMED = 256 };
+
+/* Runs it. false: it is not for this product. */
+static bool run_way(struct cuda_backend *c, const struct cuda_product *p, int way) {
+    struct choice k[N_KERNELS];
+    int rc = 0;
+    c->n_launches_tile = 0; /* not beside each other */
+    if (way == BEST_LARGE) {
+        enum cuda_way was = c->force.way;
+        c->force.way = CUDA_WAY_LARGE;
+        bool done = cuda_large_product(c, p, &rc);
+        c->force.way = was;
+        return done && !rc;
+    }
+    kernels_of(p->w->format, k);
+    if (!allowed(c, p, &k[way])) return false;
+    return !(k[way].wgmma ? cuda_wgmma_launch(c, p, &k[way].k) : cuda_tile_launch(c, p, &k[way].k));
+}
+
+static int fastest(struct cuda_backend *c, const struct cuda_product *p, cudaEvent_t begin,
+                   cudaEvent_t end) {
+    float least = 0;
+    int best = BEST_UNKNOWN;
+    for (int way = 0; way <= BEST_LARGE; way++) {
+        float ms = 0;
+        if (!run_way(c, p, way) || cudaEventRecord(begin, c->stream)) continue;
+        for (int i = 0; i < TIMED_RUNS; i++)
+            run_way(c, p, way);
+        if (cudaEventRecord(end, c->stream) || cudaEventSynchronize(end) ||
+            cudaEventElapsedTime(&ms, begin, end))
+            continue;
+        if (best == BEST_UNKNOWN || ms < least) best = way, least = ms;
+    }
+    log_debug("cuda: format %d, %u x %u%s, %u rows: way %d, %.1f us", p->w->format,
+              (unsigned)p->w->base.n_out, (unsigned)p->w->base.n_in, p->pair ? " pair" : "",
+              p->n_rows, best, (double)least * 1e3 / TIMED_RUNS);
+    return best;
+}
+
+void cuda_tile_prepare(struct cuda_backend *c, const struct cuda_weight *w) {
+    struct cuda_product p = {.w = w, .y = cuda_scratch(c, CUDA_SCRATCH_IN32)};
+    cudaEvent_t begin, end;
+#ifdef INFERD_CUDA_STANDIN
+    return; /* whose times say nothing of a GPU's */
+#endif
+    if (c->failed.code || c->n_tile_plans + 2 > CUDA_MAX_TILE_PLANS || !p.y ||
+        w->base.n_out < LEAST_TIMED || w->base.n_in < LEAST_TIMED ||
+        cuda_pitch((uint32_t)w->base.n_in) > cuda_pitch(c->base.max_cols) ||
+        c->base.max_rows <= CUDA_SKINNY_ROWS)
+        return;
+    for (uint32_t i = 0; i < c->n_tile_plans; i++) {
+        const struct cuda_tile_plan *plan = &c->tile_plans[i];
+        if (plan->format == w->format && plan->n_out == w->base.n_out && plan->n_in == w->base.n_in)
+            return;
+    }
+    if (cudaEventCreateWithFlags(&begin, cudaEventDefault)) return;
+    if (cudaEventCreateWithFlags(&end, cudaEventDefault)) {
+        cudaEventDestroy(begin);
+        return;
+    }
+    for (int pair = 0; pair < 2; pair++) {
+        struct cuda_tile_plan plan = {.format = w->format,
+                                      .pair = pair,
+                                      .n_out = (uint32_t)w->base.n_out,
+                                      .n_in = (uint32_t)w->base.n_in};
+        p.pair = pair ? w : NULL;
+        p.act = pair ? BACKEND_ACT_SILU : BACKEND_ACT_NONE;
+        for (uint32_t i = 0; i < CUDA_TILE_BUCKETS; i++) {
+            p.n_rows = LEAST_BUCKET << i;
+            if (p.n_rows > c->base.max_rows) p.n_rows = c->base.max_rows;
+            uint64_t bytes = (uint64_t)p.n_rows * plan.n_out * 4;
+            bool room = bytes <= c->scratch_bytes[CUDA_SCRATCH_IN32];
+            plan.best[i] = room ? (uint8_t)fastest(c, &p, begin, end) : BEST_UNKNOWN;
+        }
+        c->tile_plans[c->n_tile_plans++] = plan;
+    }
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
 }
 
 /* ---- does wgmma sum as mma does? ---- */
