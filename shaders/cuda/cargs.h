@@ -189,7 +189,7 @@ struct cargs_input {
  * second's. The grid's x-th block has block_tiles of that list (skinny: a warp each, times two for
  * a pair, times the parts of K). Of the rows it has group_rows, the grid's y-th group of them; or
  * with tiles (pairs of moe.c) those of the y-th tile. */
-enum { CARGS_PRODUCT_WEIGHTS = 3, CARGS_F32_TILE = 4 };
+enum { CARGS_PRODUCT_WEIGHTS = 3, CARGS_F32_TILE = 4, CARGS_SKINNY_WARPS = 8 /* with chains */ };
 struct cargs_product {
     const void *w[CARGS_PRODUCT_WEIGHTS];
     float *y[CARGS_PRODUCT_WEIGHTS];

@@ -43,7 +43,8 @@ struct cuda_tile_kernel cuda_product_wgmma_kernel(int format, int shape);
 /* input.cu: n groups of four columns a thread */
 const void *cuda_input_kernel(uint32_t n);
 
-/* product_skinny*.cu: of n_groups (1, 2 or 4) groups of 8 rows. A block of W warps, at most 16, takes
+/* product_skinny*.cu: of n_groups (1, 2 or 4) groups of 8 rows. A block of W warps, at most
+ * CARGS_SKINNY_WARPS, has 64 W threads and takes
  * n_stages * (W * tile_bytes + n_parts * group_rows * row_bytes) bytes of shared memory, at least
  * W * n_groups * 512. */
 struct cuda_skinny {

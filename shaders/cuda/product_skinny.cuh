@@ -8,9 +8,10 @@
  * never change. The input's chunks go through the same ring, once for the warps of a block.
  *
  * A chain's next operation can only begin when the last one has ended, and where a matrix has few tiles there
- * is one warp for each of a multiprocessor's schedulers, so whatever a warp does beside its chain has to be done
- * between its operations: in the middle of a chunk it waits for the next chunk, begins the copies of a later one
- * and reads what the next chunk's first operations need.
+ * is one warp for each of a multiprocessor's schedulers, of which each instruction costs several clocks: so a
+ * second warp beside each of these, the feeder, does all the copying. In the middle of a chunk both meet: the next
+ * chunk is there, and the last one's place in the ring is free. Behind it a warp reads what the next chunk's
+ * operations need, between this one's.
  *
  * F, how weights of a format get from device memory into fragments:
  *   COLS, BYTES    columns of a chunk; bytes of 16 rows of it in the ring
@@ -27,7 +28,7 @@
 #include "shaders/cuda/format.h"
 #include "shaders/cuda/kernels.h"
 
-enum { SKINNY_THREADS = 512, SKINNY_ROWS = 32 };
+enum { SKINNY_THREADS = 2 * 32 * CARGS_SKINNY_WARPS, SKINNY_ROWS = 32 };
 
 /* Waits for all but the youngest n groups of copies, or fewer: the numbers of stages that linear.c takes are
  * among these. */
@@ -51,11 +52,9 @@ __device__ __forceinline__ void skinny_wait(uint32_t n) {
     }
 }
 
-__device__ __forceinline__ void skinny_barrier() {
-    if (blockDim.x > 32)
-        __syncthreads();
-    else
-        __syncwarp();
+/* Warps with chains of a block: as many feeders are behind them. */
+__device__ __forceinline__ uint32_t skinny_warps() {
+    return blockDim.x / 64;
 }
 
 /* What a warp of a block is there for. */
@@ -94,7 +93,8 @@ template <class F>
 __device__ __forceinline__ void skinny_copy_input(unsigned char *to, const cargs_product &a, const uint32_t *row_of,
                                                   uint32_t n_rows, uint32_t chunk) {
     const uint32_t UNITS = F::COLS / 8; /* of 16 bytes in a row */
-    uint32_t unit = threadIdx.x % UNITS, first_row = threadIdx.x / UNITS, step = blockDim.x / UNITS;
+    uint32_t n_feeders = skinny_warps() * 32, thread = threadIdx.x - n_feeders;
+    uint32_t unit = thread % UNITS, first_row = thread / UNITS, step = n_feeders / UNITS;
     const uint16_t *x = static_cast<const uint16_t *>(a.x);
     uint32_t col = chunk * F::COLS + unit * 8;
     to += unit * 16;
@@ -121,17 +121,20 @@ __device__ __forceinline__ void skinny_store(const cargs_product &a, const skinn
                                              const uint32_t *row_of, const uint32_t *out_of, float acc[N][4],
                                              float *sums) {
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+    const bool feeds = warp >= skinny_warps();
     const cargs_tail &tail = a.tail[a.tail[0].act ? 0 : role.matrix];
     bool shared = a.n_parts > 1 || tail.act;
     if (shared) {
         async_wait<0>();
         __syncthreads(); /* the ring's last readers */
+        if (!feeds) {
 #pragma unroll
-        for (int k = 0; k < N * 4; k++)
-            sums[(warp * N * 4 + k) * 32 + lane] = acc[k / 4][k % 4];
+            for (int k = 0; k < N * 4; k++)
+                sums[(warp * N * 4 + k) * 32 + lane] = acc[k / 4][k % 4];
+        }
         __syncthreads();
     }
-    if (!role.active || role.part || (tail.act && role.matrix)) return;
+    if (feeds || !role.active || role.part || (tail.act && role.matrix)) return;
     uint32_t n_out = a.n_out[role.matrix];
     uint64_t expert_out = (uint64_t)rows.expert * n_out;
 #pragma unroll
@@ -176,9 +179,9 @@ template <class F>
 __device__ __forceinline__ skinny_ring<F> skinny_ring_of(const cargs_product &a, const skinny_role &role,
                                                          unsigned char *base) {
     skinny_ring<F> r;
-    uint32_t n_warps = blockDim.x / 32;
+    uint32_t n_warps = skinny_warps();
     r.base = base;
-    r.mine = base + threadIdx.x / 32 * F::BYTES;
+    r.mine = base + threadIdx.x / 32 % n_warps * F::BYTES;
     r.input_at = n_warps * F::BYTES;
     r.my_input = r.input_at + role.part * a.group_rows * F::X_ROW;
     r.stage_bytes = r.input_at + a.n_parts * a.group_rows * F::X_ROW;
@@ -187,64 +190,81 @@ __device__ __forceinline__ skinny_ring<F> skinny_ring_of(const cargs_product &a,
     return r;
 }
 
-/* The chain of this warp, when the ring's first stages are on their way. Lanes without a row of the input read
- * the last row's once more: what comes of it is not stored. */
+/* Chains and feeders. */
+__device__ __forceinline__ void skinny_meet() {
+    __syncthreads();
+}
+
+/* What is to be copied when the ring's first stages are on their way. */
+template <class F>
+__device__ __forceinline__ void skinny_feed(const cargs_product &a, const skinny_role &role, const skinny_rows &rows,
+                                            const uint32_t *row_of, const skinny_ring<F> &r, const unsigned char *w) {
+    const uint32_t lane = threadIdx.x % 32, n_ahead = a.n_stages - 1;
+    uint32_t last = n_ahead; /* the stage that is free */
+    skinny_wait(n_ahead - 1);
+    skinny_meet();
+    for (uint32_t chunk = 0; chunk < r.n_chunks; chunk++) {
+        uint32_t later = chunk + n_ahead;
+        skinny_wait(n_ahead - 2);
+        skinny_meet();
+        if (role.active && later < role.n_chunks)
+            F::copy(r.mine + last * r.stage_bytes, lane, w, role.tile, r.first_chunk + later, a);
+        if (later < r.n_chunks)
+            skinny_copy_input<F>(r.base + last * r.stage_bytes + r.input_at, a, row_of, rows.n, later);
+        async_commit();
+        last = last + 1 == a.n_stages ? 0 : last + 1;
+    }
+}
+
+/* The units from .. to of a chunk. now: the input of the first of them, then that of the one behind the last, which
+ * is the first of x_next where the chunk ends. */
+template <class F, int N, int from, int to>
+__device__ __forceinline__ void skinny_units(float acc[N][4], const typename F::frags &frags, uint32_t now[4 * N],
+                                             const unsigned char *x, const unsigned char *x_next, const uint32_t at[N]) {
+    const int UNITS = F::COLS / 32;
+#pragma unroll
+    for (int u = from; u < to; u++) {
+        uint32_t next[4 * N];
+        F::template load_input<N>(next, u + 1 < UNITS ? x : x_next, at, (u + 1) % UNITS);
+        F::template multiply<N>(acc, frags, u, now);
+#pragma unroll
+        for (int i = 0; i < 4 * N; i++)
+            now[i] = next[i];
+    }
+}
+
+/* The chain of this warp. Lanes without a row of the input read the last row's once more: what comes of it is not
+ * stored. */
 template <class F, int N>
 __device__ __forceinline__ void skinny_chain(const cargs_product &a, const skinny_role &role, const skinny_rows &rows,
-                                             const uint32_t *row_of, const skinny_ring<F> &r, const unsigned char *w,
-                                             float acc[N][4]) {
+                                             const skinny_ring<F> &r, float acc[N][4]) {
     const int UNITS = F::COLS / 32;
     const bool AHEAD = N < 4; /* fragments of the next chunk beside this one's; more rows have enough to do */
-    const uint32_t lane = threadIdx.x % 32, n_ahead = a.n_stages - 1;
+    const uint32_t lane = threadIdx.x % 32;
     uint32_t at[N], now[4 * N];
     typename F::frags frags, next_frags;
     F::template input_at<N>(at, rows.n, lane);
-    skinny_wait(n_ahead - 1);
-    skinny_barrier();
+    const unsigned char *w = r.mine, *x = r.base + r.my_input, *w_end = w + a.n_stages * r.stage_bytes;
+    skinny_meet();
     if (role.active) {
-        F::load(frags, r.mine, lane);
-        F::template load_input<N>(now, r.base + r.my_input, at, 0);
+        F::load(frags, w, lane);
+        F::template load_input<N>(now, x, at, 0);
     }
-    uint32_t stage = 0, last = n_ahead; /* last: the one before stage */
     for (uint32_t chunk = 0; chunk < r.n_chunks; chunk++) {
-        const unsigned char *here = r.base + stage * r.stage_bytes;
-        stage = stage + 1 == a.n_stages ? 0 : stage + 1;
-        const unsigned char *there = r.base + stage * r.stage_bytes;
         bool works = role.active && chunk < role.n_chunks;
-        uint32_t later = chunk + n_ahead;
+        const unsigned char *w_next = w + r.stage_bytes, *x_next = x + r.stage_bytes;
+        if (w_next == w_end) w_next = r.mine, x_next = r.base + r.my_input;
         if (works) {
-            if (!AHEAD && chunk) F::load(frags, here + (r.mine - r.base), lane);
-#pragma unroll
-            for (int u = 0; u < UNITS / 2; u++) {
-                uint32_t next[4 * N];
-                F::template load_input<N>(next, here + r.my_input, at, u + 1);
-                F::template multiply<N>(acc, frags, u, now);
-#pragma unroll
-                for (int i = 0; i < 4 * N; i++)
-                    now[i] = next[i];
-            }
+            if (!AHEAD && chunk) F::load(frags, w, lane);
+            skinny_units<F, N, 0, UNITS / 2>(acc, frags, now, x, x_next, at);
         }
-        /* The next chunk is there, and all are through with the last one. */
-        skinny_wait(n_ahead - 2);
-        skinny_barrier();
-        if (role.active && later < role.n_chunks)
-            F::copy(r.mine + last * r.stage_bytes, lane, w, role.tile, r.first_chunk + later, a);
-        if (later < r.n_chunks) skinny_copy_input<F>(r.base + last * r.stage_bytes + r.input_at, a, row_of, rows.n, later);
-        async_commit();
-        last = last + 1 == a.n_stages ? 0 : last + 1;
+        skinny_meet();
         if (works) {
-            if (AHEAD) F::load(next_frags, there + (r.mine - r.base), lane);
-#pragma unroll
-            for (int u = UNITS / 2; u < UNITS; u++) {
-                uint32_t next[4 * N];
-                F::template load_input<N>(next, (u + 1 < UNITS ? here : there) + r.my_input, at, (u + 1) % UNITS);
-                F::template multiply<N>(acc, frags, u, now);
-#pragma unroll
-                for (int i = 0; i < 4 * N; i++)
-                    now[i] = next[i];
-            }
+            if (AHEAD) F::load(next_frags, w_next, lane);
+            skinny_units<F, N, UNITS / 2, UNITS>(acc, frags, now, x, x_next, at);
             if (AHEAD) frags = next_frags;
         }
+        w = w_next, x = x_next;
     }
 }
 
@@ -254,7 +274,8 @@ template <class F, int N> CUDA_KERNEL(SKINNY_THREADS) product_skinny(CUDA_ARGS(s
     CUDA_SHARED(unsigned char, shared);
     __shared__ uint32_t row_of[SKINNY_ROWS], out_of[SKINNY_ROWS];
     const uint32_t lane = threadIdx.x % 32, n_ahead = a.n_stages - 1;
-    const skinny_role role = skinny_role_of(a, threadIdx.x / 32, F::COLS);
+    const bool feeds = threadIdx.x / 32 >= skinny_warps();
+    const skinny_role role = skinny_role_of(a, threadIdx.x / 32 % skinny_warps(), F::COLS);
     const skinny_ring<F> r = skinny_ring_of<F>(a, role, shared);
     const unsigned char *w = static_cast<const unsigned char *>(a.w[role.matrix]);
     skinny_rows rows;
@@ -265,19 +286,25 @@ template <class F, int N> CUDA_KERNEL(SKINNY_THREADS) product_skinny(CUDA_ARGS(s
         if (!rows.n) return;
         w += rows.expert * a.expert_bytes;
     }
-    for (uint32_t s = 0; s < n_ahead; s++)
-        if (role.active && s < role.n_chunks) F::copy(r.mine + s * r.stage_bytes, lane, w, role.tile, r.first_chunk + s, a);
+    if (feeds && role.active)
+        for (uint32_t s = 0; s < min(n_ahead, role.n_chunks); s++)
+            F::copy(r.mine + s * r.stage_bytes, lane, w, role.tile, r.first_chunk + s, a);
     if (!a.tiles) {
         rows = skinny_find_rows(a, row_of, out_of);
         pdl_wait();
     }
-    skinny_barrier();
-    for (uint32_t s = 0; s < n_ahead; s++) {
-        if (s < r.n_chunks) skinny_copy_input<F>(r.base + s * r.stage_bytes + r.input_at, a, row_of, rows.n, s);
-        async_commit();
-    }
+    __syncthreads();
     float acc[N][4] = {};
-    skinny_chain<F, N>(a, role, rows, row_of, r, w, acc);
+    if (feeds) {
+        for (uint32_t s = 0; s < n_ahead; s++) {
+            if (s < r.n_chunks)
+                skinny_copy_input<F>(r.base + s * r.stage_bytes + r.input_at, a, row_of, rows.n, s);
+            async_commit();
+        }
+        skinny_feed<F>(a, role, rows, row_of, r, w);
+    } else {
+        skinny_chain<F, N>(a, role, rows, r, acc);
+    }
     skinny_store<N>(a, role, rows, row_of, out_of, acc, reinterpret_cast<float *>(shared));
 }
 

@@ -6,7 +6,7 @@
 #include "shaders/cuda/kernels.h"
 
 enum {
-    SKINNY_WARPS = 16,  /* most of a block (product_skinny.cuh) */
+    SKINNY_WARPS = CARGS_SKINNY_WARPS,
     STATIC_SHARED = 512 /* shared memory of the skinny kernels beside the ring, at most */
 };
 
@@ -115,12 +115,17 @@ static bool shared_fits(const struct cuda_backend *c, const struct cargs_product
     return s->shared + STATIC_SHARED <= c->features.shared;
 }
 
-/* More tiles a block share its input; fewer, and the blocks spread evenly over the device. */
+/* With a row or two the input is next to nothing beside the weights, and small blocks spread evenly
+ * over the device. With more, blocks are as large as leaves one for each multiprocessor: each reads
+ * all of the input from the second-level cache. */
 static uint32_t block_tiles(const struct cuda_backend *c, uint32_t n_tiles, uint32_t tile_warps,
-                            uint32_t n_groups) {
-    uint32_t most = n_groups > 1 ? 8 : 4, least_blocks = (uint32_t)c->features.n_sms, n = 1;
-    if (n_groups == 1) least_blocks *= 4;
-    while (2 * n * tile_warps <= most && n_tiles / (2 * n) >= least_blocks)
+                            uint32_t n_rows) {
+    uint32_t n_sms = (uint32_t)c->features.n_sms, n = 1;
+    if (n_rows > 2) {
+        n = cuda_div_up(n_tiles, n_sms);
+        return n * tile_warps <= SKINNY_WARPS ? n : SKINNY_WARPS / tile_warps;
+    }
+    while (2 * n * tile_warps <= 4 && n_tiles / (2 * n) >= 4 * n_sms)
         n *= 2;
     return n;
 }
@@ -131,7 +136,7 @@ static uint32_t block_tiles(const struct cuda_backend *c, uint32_t n_tiles, uint
 static uint32_t ring_stages(const struct cuda_backend *c, const struct cargs_product *a,
                             const struct skinny *s, uint32_t n_tiles) {
     static const uint32_t deep[] = {16, 12, 8};
-    uint32_t least = s->n_groups == 1 ? 8 : s->n_groups == 2 ? 6 : 4;
+    uint32_t least = s->warps >= 8 ? 4 : s->warps >= 4 ? 6 : 8;
     uint64_t blocks =
         cuda_div_up(cuda_div_up(n_tiles, s->block_tiles), (uint32_t)c->features.n_sms);
     uint64_t stage = (uint64_t)s->warps * s->k.tile_bytes +
@@ -153,13 +158,15 @@ static bool plan_skinny(const struct cuda_backend *c, const struct cargs_product
         *s = (struct skinny){.k = skinny_kernel(format, n_groups),
                              .n_groups = n_groups,
                              .group_rows = rows,
-                             .block_tiles = block_tiles(c, n_tiles, tile_warps, n_groups)};
+                             .block_tiles = block_tiles(c, n_tiles, tile_warps, rows)};
+        if (s->block_tiles > a->last_tile[CARGS_PRODUCT_WEIGHTS - 1])
+            s->block_tiles = a->last_tile[CARGS_PRODUCT_WEIGHTS - 1];
         if (c->force.block_tiles) s->block_tiles = c->force.block_tiles;
-        for (; s->block_tiles; s->block_tiles /= 2) {
+        for (; s->block_tiles; s->block_tiles--) {
             s->warps = s->block_tiles * tile_warps;
             if (s->warps > SKINNY_WARPS) continue;
             s->n_stages = ring_stages(c, a, s, n_tiles);
-            for (uint32_t least = s->block_tiles > 1 ? 5 : 3; s->n_stages >= least; s->n_stages--)
+            for (; s->n_stages >= 3; s->n_stages--)
                 if (shared_fits(c, a, s)) return true;
         }
     }
@@ -171,7 +178,8 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
     struct cargs_product a;
     struct skinny s;
     uint32_t n_tiles = fill_args(c, b, CUDA_TILE_ROWS, &a);
-    if (!plan_skinny(c, &a, p->w->format, p->n_rows, n_tiles, &s)) return ERR_UNSUPPORTED;
+    uint32_t all_tiles = n_tiles * (p->tiles ? p->n_tiles : 1);
+    if (!plan_skinny(c, &a, p->w->format, p->n_rows, all_tiles, &s)) return ERR_UNSUPPORTED;
     a.block_tiles = s.block_tiles;
     a.group_rows = s.group_rows;
     a.n_stages = s.n_stages;
@@ -181,7 +189,7 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
                             .args_bytes = sizeof a,
                             .grid = {cuda_div_up(n_tiles, s.block_tiles),
                                      p->tiles ? p->n_tiles : cuda_div_up(p->n_rows, s.group_rows)},
-                            .threads = s.warps * 32,
+                            .threads = s.warps * 64,
                             .shared = (uint32_t)s.shared};
     count_bytes(b, &l);
     return cuda_launch(c, &l);
@@ -194,8 +202,11 @@ static int run(struct cuda_backend *c, const struct batch *b) {
     enum cuda_way way = c->force.way;
     int rc = 0;
     if (p->w->format == CUDA_FORMAT_F32) return launch_f32(c, b);
-    if (p->tiles || way == CUDA_WAY_SKINNY || (!way && p->n_rows <= CUDA_SKINNY_ROWS))
-        return launch_skinny(c, b);
+    if (p->tiles || way == CUDA_WAY_SKINNY || (!way && p->n_rows <= CUDA_SKINNY_ROWS)) {
+        rc = launch_skinny(c, b);
+        if (p->tiles || rc != ERR_UNSUPPORTED) return rc;
+        rc = 0, way = CUDA_WAY_TILE; /* more parts than a block has warps */
+    }
     for (uint32_t i = 0; i < b->n && !rc; i++)
         if (way == CUDA_WAY_TILE || !cuda_large_product(c, &p[i], &rc))
             rc = cuda_tile_product(c, &p[i]);
