@@ -7,7 +7,11 @@
  * An exchange is enqueued like a kernel and may be captured into a graph; it waits on the device.
  * Breaking a group aborts the communicators: what waits on a device then ends. A rank's mutex is
  * held over its call into NCCL, so that nobody aborts what is being called; such a call does not
- * wait for other ranks, for connections are made when the group is. */
+ * wait for other ranks, for connections are made when the group is. An abort sets its flag at once
+ * and returns when no graph holds the communicator any more, so it has a thread of its own.
+ *
+ * The ranks' threads enqueue in step: one that ran far ahead of the others could fill the driver's
+ * queue and wait there, for its device waits for theirs, with a lock that they need. */
 #include "core/backend/cuda/cuda_int.h"
 
 #if defined(__has_include)
@@ -28,9 +32,14 @@ uint64_t cuda_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols
 #include <dlfcn.h>
 #include <nccl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 
-enum { THREADS = 256, MIN_VERSION = 21000 }; /* 2.10: captures of several threads */
+enum {
+    THREADS = 256,
+    MIN_VERSION = 21000, /* 2.10: captures of several threads */
+    MOST_AHEAD = 8       /* exchanges that a rank may have enqueued beyond any other */
+};
 
 /* The library's functions that are used. */
 #define FUNCTIONS(X)                                                                               \
@@ -52,6 +61,13 @@ struct cuda_group {
     pthread_mutex_t
         mutex[BACKEND_MAX_RANKS];        /* a rank calls NCCL, or its communicator is aborted */
     ncclComm_t comms[BACKEND_MAX_RANKS]; /* NULL: none, or aborted */
+    struct aborter {
+        struct cuda_group *group;
+        ncclComm_t comm;
+        pthread_t thread;
+        bool runs;
+    } aborters[BACKEND_MAX_RANKS];
+    atomic_uint_fast64_t n_exchanges[BACKEND_MAX_RANKS]; /* that a rank has begun to enqueue */
 };
 
 #ifdef INFERD_CUDA_STANDIN
@@ -83,6 +99,19 @@ static int nccl_fail(struct cuda_backend *c, const char *what, ncclResult_t rc) 
 
 /* ---- exchanges ---- */
 
+/* Waits until nobody is far behind, and looks after the device meanwhile. false: the group is
+ * broken. */
+static bool keep_step(const struct cuda_backend *c, struct cuda_group *g, uint32_t rank) {
+    uint64_t own = atomic_fetch_add(&g->n_exchanges[rank], 1) + 1;
+    for (uint32_t r = 0; r < g->n; r++)
+        while (atomic_load(&g->n_exchanges[r]) + MOST_AHEAD < own) {
+            if (atomic_load(&g->broken)) return false;
+            if (!c->capturing) cudaStreamQuery(c->stream);
+            sched_yield();
+        }
+    return true;
+}
+
 /* parts (n_ranks, n) = x (n) of each rank. */
 static int gather(struct cuda_backend *c, const float *x, float *parts, uint64_t n) {
     struct cuda_group *g = c->group;
@@ -90,8 +119,9 @@ static int gather(struct cuda_backend *c, const float *x, float *parts, uint64_t
     ncclResult_t rc = ncclSuccess;
     if (c->failed.code) return c->failed.code;
     cuda_enter(c);
+    bool there = keep_step(c, g, rank);
     pthread_mutex_lock(&g->mutex[rank]);
-    bool there = g->comms[rank] != NULL;
+    there = there && g->comms[rank];
     if (there) rc = g->ncclAllGather(x, parts, n, ncclFloat32, g->comms[rank], c->stream);
     pthread_mutex_unlock(&g->mutex[rank]);
     if (!there) return err_set(&c->failed, ERR_DEVICE, "another rank of the group failed");
@@ -211,6 +241,12 @@ int cuda_group_join(backend *const *ranks, uint32_t n, err *e) {
     return rc;
 }
 
+static void *abort_main(void *arg) {
+    struct aborter *a = arg;
+    a->group->ncclCommAbort(a->comm);
+    return NULL;
+}
+
 /* NCCL waits for the graphs that hold its kernels. */
 void cuda_group_part(backend *be) {
     struct cuda_group *g = cuda_of(be)->group;
@@ -222,6 +258,7 @@ void cuda_group_part(backend *be) {
     }
     for (uint32_t r = 0; r < g->n; r++) {
         if (g->comms[r]) g->ncclCommDestroy(g->comms[r]);
+        if (g->aborters[r].runs) pthread_join(g->aborters[r].thread, NULL);
         pthread_mutex_destroy(&g->mutex[r]);
     }
     for (uint32_t r = 0; r < be->n_ranks; r++)
@@ -233,11 +270,14 @@ void cuda_group_break(backend *be) {
     struct cuda_group *g = cuda_of(be)->group;
     if (atomic_exchange(&g->broken, true)) return;
     for (uint32_t r = 0; r < g->n; r++) {
+        struct aborter *a = &g->aborters[r];
         pthread_mutex_lock(&g->mutex[r]);
-        ncclComm_t comm = g->comms[r];
+        *a = (struct aborter){.group = g, .comm = g->comms[r]};
         g->comms[r] = NULL;
-        if (comm) g->ncclCommAbort(comm);
         pthread_mutex_unlock(&g->mutex[r]);
+        if (!a->comm) continue;
+        a->runs = pthread_create(&a->thread, NULL, abort_main, a) == 0;
+        if (!a->runs) abort_main(a);
     }
 }
 
