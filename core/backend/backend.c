@@ -51,6 +51,7 @@ static int open_group(size_t i, const struct backend_config *config, backend **o
         one.rank = n;
         rc = open_rank(i, &one, &ranks[n], e);
         if (!rc) n++;
+        if (rc && n) err_prefix(e, "tensor-parallel = %u: ", config->n_ranks);
     }
     for (uint32_t r = 0; r < n; r++) {
         ranks[r]->rank = r;

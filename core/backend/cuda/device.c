@@ -154,6 +154,10 @@ static int open_parts(struct cuda_backend *c, const struct backend_config *confi
 int backend_cuda_open(const struct backend_config *config, backend **out, err *e) {
     struct cuda_backend *c = mem_new(1, sizeof *c);
     if (!c) return err_no_memory(e);
+    /* Before the first call of the driver, which otherwise loads a kernel when it is launched
+     * first. That may wait for the device, where an exchange may wait for another rank, whose
+     * thread waits for the driver. */
+    if (config->n_ranks > 1) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     c->base.vt = &vtable;
     c->base.name = "cuda";
     c->base.isa = c->isa;
