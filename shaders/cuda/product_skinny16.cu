@@ -13,6 +13,12 @@ template <bool bf16> struct row_major {
         uint32_t unit = lane % 16, col = chunk * COLS + unit * 8;
         const unsigned char *from = w + ((uint64_t)(tile * 16 + lane / 16) * a.pitch + col) * 2;
         to += lane / 16 * ROW + unit * 16;
+        if ((chunk + 1) * COLS <= a.pitch) { /* without a choice a lane: the feeder's time counts */
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                async_copy16(to + i * 2 * ROW, from + (uint64_t)i * a.pitch * 4);
+            return;
+        }
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             if (col < a.pitch)
