@@ -11,7 +11,7 @@ namespace {
 
 struct task {
     uint32_t index; /* in this pass */
-    uint32_t seq, kv_head, head, row, n_queries;
+    uint32_t seq, kv_head, head, row, n_queries, group; /* group: query heads of a KV head */
     int first_part, n_parts;
     seen keys; /* what any of its queries sees */
 };
@@ -20,7 +20,7 @@ struct task {
 __device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
     uint32_t at = index + a.first_task, group = a.n_heads / a.n_kv_heads, slice = at % a.n_slices;
     uint32_t lane = threadIdx.x % 32;
-    t.index = index;
+    t.index = index, t.group = group;
     t.kv_head = at / a.n_slices % a.n_kv_heads;
     t.seq = at / a.n_slices / a.n_kv_heads;
     t.row = t.seq;
@@ -42,17 +42,17 @@ __device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
     return true;
 }
 
-__device__ uint32_t query_row(const cargs_attention &a, const task &t, uint32_t query) {
-    return t.row + query / (a.n_heads / a.n_kv_heads);
+__device__ uint32_t query_row(const task &t, uint32_t query) {
+    return t.row + query / t.group;
 }
 
-__device__ uint32_t query_head(const cargs_attention &a, const task &t, uint32_t query) {
-    return t.head + query % (a.n_heads / a.n_kv_heads);
+__device__ uint32_t query_head(const task &t, uint32_t query) {
+    return t.head + query % t.group;
 }
 
 /* Of q and out. */
 __device__ uint64_t query_at(const cargs_attention &a, const task &t, uint32_t query) {
-    return ((uint64_t)query_row(a, t, query) * a.n_heads + query_head(a, t, query)) * a.head_dim;
+    return ((uint64_t)query_row(t, query) * a.n_heads + query_head(t, query)) * a.head_dim;
 }
 
 __device__ float *part_at(const cargs_attention &a, uint32_t task, uint32_t part, uint32_t slot) {
@@ -299,6 +299,7 @@ template <int KV, int DIM>
 __device__ __forceinline__ void give_quarters(const cargs_attention &a, const task &t, uint32_t head_dim, ring &r,
                                               cursor &c) {
     __syncwarp();
+#pragma unroll 1
     for (int i = 0; i < 2; i++) {
         start_quarter<KV, DIM>(a, t, head_dim, c, r.raw + r.next * r.bytes);
         r.next = (r.next + 1) % ring_quarters<KV>;
@@ -317,10 +318,14 @@ __device__ __forceinline__ void do_chunk(const cargs_attention &a, const task &t
 #pragma unroll
     for (int i = 0; i < CHUNK / 8; i++)
         s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
-#pragma unroll
+    /* Loops stay loops: a kernel of little code, most of it run once, waits less for its instructions. */
+#pragma unroll 1
     for (int i = 0; i < 2; i++) {
         take_quarters<KV, DIM>(t, (uint32_t)head_dim, r, first + i * 2 * QUARTER, true, two);
-        add_scores<KV, DIM>(q, two, head_dim, s + 4 * i);
+        if (i == 0)
+            add_scores<KV, DIM>(q, two, head_dim, s);
+        else
+            add_scores<KV, DIM>(q, two, head_dim, s + 4);
         give_quarters<KV, DIM>(a, t, (uint32_t)head_dim, r, c);
     }
     chunk_weights<KV>(s, first, keys, q.back, a.cap, false, t.n_queries > 8 ? 2 : 1, p, m);
@@ -328,10 +333,13 @@ __device__ __forceinline__ void do_chunk(const cargs_attention &a, const task &t
 #pragma unroll
     for (int i = 0; i < DIM / 8; i++)
         o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0;
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < 2; i++) {
         take_quarters<KV, DIM>(t, (uint32_t)head_dim, r, first + i * 2 * QUARTER, false, two);
-        add_values<KV, DIM>(p + 2 * i, two, head_dim, o);
+        if (i == 0)
+            add_values<KV, DIM>(p, two, head_dim, o);
+        else
+            add_values<KV, DIM>(p + 2, two, head_dim, o);
         give_quarters<KV, DIM>(a, t, (uint32_t)head_dim, r, c);
     }
 }
@@ -372,9 +380,11 @@ __device__ void merge_chunks(float *shared, const cargs_attention &a, const resu
     uint32_t lane = threadIdx.x % 32, pitch = a.head_dim + 8;
     sums sum;
     sum.m = total.ml[query].x, sum.l = total.ml[query].y;
+#pragma unroll 1
     for (int w = 0; w < n; w++) {
         results r = results_of(shared, a, (uint32_t)w);
         merge f = merge_factors(sum, r.ml[query].x, r.ml[query].y);
+#pragma unroll 1
         for (uint32_t d = lane; d < a.head_dim; d += 32) {
             float &o = total.o[query * pitch + d];
             o = merged(o, r.o[query * pitch + d], f);
@@ -393,12 +403,14 @@ __device__ void store_query(const cargs_attention &a, const task &t, const resul
     sums sum;
     sum.m = r.ml[query].x, sum.l = r.ml[query].y;
     if (t.n_parts <= 1) {
-        float factor = finish_factor(sum, a.sinks, query_head(a, t, query)), *out = a.out + query_at(a, t, query);
+        float factor = finish_factor(sum, a.sinks, query_head(t, query)), *out = a.out + query_at(a, t, query);
+#pragma unroll 1
         for (uint32_t d = lane; d < a.head_dim; d += 32)
             out[d] = finished(o[d], factor);
         return;
     }
     float *to = part_at(a, t.index, part, query);
+#pragma unroll 1
     for (uint32_t d = lane; d < a.head_dim; d += 32)
         to[d] = o[d];
     if (lane == 0) to[a.head_dim] = sum.m, to[a.head_dim + 1] = sum.l;
@@ -441,6 +453,7 @@ CUDA_KERNEL_MIN((32 * CUDA_ATTENTION_WARPS), (decode_blocks<KV, DIM>)) attention
 
     if (a.window) c = cursor_from(a, t.seq, begin + warp, n_warps);
     c.last = end;
+#pragma unroll 1
     for (int i = 0; i < ring_quarters<KV>; i++)
         start_quarter<KV, DIM>(a, t, (uint32_t)head_dim, c, r.raw + (uint32_t)i * r.bytes);
 
@@ -450,12 +463,14 @@ CUDA_KERNEL_MIN((32 * CUDA_ATTENTION_WARPS), (decode_blocks<KV, DIM>)) attention
     for (int i = 0; i < 2; i++) {
         uint32_t query = lane / 4 + 8 * i;
         bool is = query < t.n_queries;
-        keys[i] = seen_from(is ? a.pos[query_row(a, t, query)] : -1, a.window);
+        keys[i] = seen_from(is ? a.pos[query_row(t, query)] : -1, a.window);
         row[i] = is ? a.q + query_at(a, t, query) : nullptr;
     }
     queries<KV, DIM> q;
     load_queries<KV, DIM>(row, head_dim, a.q_scale, q);
+#pragma unroll 1
     for (uint32_t query = (uint32_t)warp; query < t.n_queries; query += (uint32_t)n_warps) {
+#pragma unroll 1
         for (uint32_t d = lane; d < a.head_dim; d += 32)
             total.o[query * (a.head_dim + 8) + d] = 0;
         if (lane == 0) total.ml[query] = make_float2(NOTHING, 0);
@@ -470,6 +485,7 @@ CUDA_KERNEL_MIN((32 * CUDA_ATTENTION_WARPS), (decode_blocks<KV, DIM>)) attention
         }
         if (a.by_chunk) break;
         __syncthreads();
+#pragma unroll 1
         for (uint32_t query = (uint32_t)warp; query < t.n_queries; query += (uint32_t)n_warps)
             merge_chunks(found, a, total, query, min(n_warps, end - at + 1));
         __syncthreads();
@@ -478,10 +494,12 @@ CUDA_KERNEL_MIN((32 * CUDA_ATTENTION_WARPS), (decode_blocks<KV, DIM>)) attention
     __syncwarp();
     if (a.by_chunk && t.n_parts > 0) {
         if (part + warp < t.n_parts)
+#pragma unroll 1
             for (uint32_t query = 0; query < t.n_queries; query++)
                 store_query(a, t, own, query, (uint32_t)(part + warp));
         return;
     }
+#pragma unroll 1
     for (uint32_t query = (uint32_t)warp; query < t.n_queries; query += (uint32_t)n_warps)
         store_query(a, t, total, query, (uint32_t)part);
 }
@@ -548,7 +566,7 @@ CUDA_KERNEL(32 * COMBINE_WARPS) attention_combine(CUDA_ARGS(struct cargs_attenti
         __syncthreads();
     }
     if (d < a.head_dim)
-        a.out[query_at(a, t, query) + d] = finished(o, finish_factor(total, a.sinks, query_head(a, t, query)));
+        a.out[query_at(a, t, query) + d] = finished(o, finish_factor(total, a.sinks, query_head(t, query)));
 }
 
 template <int KV> const void *decode_kernel(int dims) {
