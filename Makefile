@@ -142,6 +142,14 @@ metal-mutants: ## plant faults in the Metal backend and count how many its tests
 	@scripts/setup test
 	@tests/metal/mutants.py
 
+.PHONY: cuda-check test-cuda
+cuda-check: ## compile the CUDA module for every architecture, warnings as errors; where nvcc is
+	@scripts/check-cuda
+test-cuda: ## the CUDA backend on its stand-in (Linux): every op, models, a server
+	@scripts/setup test
+	@scripts/npm-ci tests/http
+	@scripts/test-cuda full
+
 .PHONY: test-gpu
 test-gpu: ## the CUDA backend on this machine's NVIDIA GPU; scripts/test-gpu makes a folder for another one
 	@scripts/setup test

@@ -16,7 +16,8 @@ CUDA_MODULE := $(BUILD)/libinferd-cuda.so
 CUDA_TARGETS := $(patsubst 90,90a,$(CUDA_ARCHS)) # with what only sm_90 has (shaders/cuda/wgmma.cuh)
 CUDA_GENCODE := $(foreach a,$(CUDA_TARGETS),-gencode arch=compute_$(a),code=sm_$(a)) \
   -gencode arch=compute_$(lastword $(CUDA_TARGETS)),code=compute_$(lastword $(CUDA_TARGETS))
-NVCC_FLAGS := -std=c++17 -O3 -I. --Werror all-warnings -Xcompiler -fPIC,-Wall,-Wno-unknown-pragmas $(CUDA_GENCODE) \
+NVCC_OPT   ?= -O3
+NVCC_FLAGS := -std=c++17 $(NVCC_OPT) -I. --Werror all-warnings -Xcompiler -fPIC,-Wall,-Wno-unknown-pragmas $(CUDA_GENCODE) \
   $(if $(filter 90a,$(CUDA_TARGETS)),-DCUDA_HAVE_SM90A)
 
 $(BUILD)/pic/%.o: %.c
