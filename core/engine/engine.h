@@ -223,7 +223,7 @@ struct engine_stats {
     uint64_t prompt_tokens_total, generated_tokens_total, cached_tokens_total;
     uint64_t forced_tokens_total; /* of the generated: a grammar left no choice */
     uint64_t preemptions_total, steps_total, rejected_total;
-    /* Steps that the device had encoded while it ran the one before; such that never came. */
+    /* Steps that ran as the device had encoded them before; such that never came. */
     uint64_t steps_ahead_total, steps_ahead_dropped_total;
     uint64_t n_ranks;      /* devices that the model is spread over */
     uint64_t device_bytes; /* that the device holds for this process, of all engines; 0: unknown */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #ifdef INFERD_CUDA_STANDIN
-#include "tests/cuda/standin/cudasim.h"
+void cudasim_next_args_bytes(size_t n); /* tests/cuda/standin/cudasim.h: a launch does not say */
 #endif
 
 enum { DEFAULT_SHARED = 40 << 10 }; /* 48 KiB less what a kernel may declare */
