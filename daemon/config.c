@@ -234,7 +234,7 @@ static int set_part(struct config *c, const struct config_key *key, const char *
     if (part != 0 && !(part >= min && part <= max))
         return err_set_param(e, ERR_INVALID, key->name, "%s: %g is out of bounds (%g to %g, or 0)",
                              key->name, part, min, max);
-    *(double *)((char *)c + key->offset) = part;
+    memcpy((char *)c + key->offset, &part, sizeof part);
     return 0;
 }
 
