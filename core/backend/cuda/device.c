@@ -28,7 +28,7 @@ static void close_backend(backend *be) {
     cuda_graphs_free(c);
     cuda_lt_close(c);
     for (int i = 0; i < CUDA_N_SCRATCH; i++)
-        backend_buf_free(c->scratch[i]);
+        cuda_buf_free(c->scratch[i]);
     cuda_weights_close(c);
     cuda_memory_close(c);
     if (c->stream) cudaStreamDestroy(c->stream);
