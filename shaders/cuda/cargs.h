@@ -56,7 +56,8 @@ struct cargs_finish {
     const float *sums, *pair_sums, *in_scale; /* in_scale (n_rows), NULL: 1 */
     float *y;
     struct cargs_tail tail;
-    uint32_t n_rows, n_out, n_parts; /* sums (n_parts, n_rows, n_out) are added; of pairs there is one part */
+    uint32_t n_rows, n_out,
+        n_parts; /* sums (n_parts, n_rows, n_out) are added; of pairs there is one part */
 };
 
 /* ---- lt_probe.cu ---- */
@@ -83,12 +84,13 @@ struct cargs_product_tile {
     const uint16_t *x;    /* (n_rows, pitch) */
     const float *in_scale;
     float *y;
-    float *parts; /* NULL, or (grid's z, n_rows, n_out): sums of parts go there and not, finished, to y */
+    float *parts; /* NULL, or (grid's z, n_rows, n_out): sums of parts go there and not, finished,
+                     to y */
     struct cargs_tail tail;
     uint64_t tile_row_bytes; /* of 16 rows of weights */
     uint32_t n_rows, n_out, n_tiles /* of 16 rows */, pitch, part_cols, n_stages;
-    /* 1: the launch before this one was such a product of the same inputs. It lets the next begin when they
-     * are there, so this one need not wait for it to end before it ends itself. */
+    /* 1: the launch before this one was such a product of the same inputs. It lets the next begin
+     * when they are there, so this one need not wait for it to end before it ends itself. */
     uint32_t beside;
 };
 
@@ -266,12 +268,19 @@ enum {
     CUDA_ATTENTION_QUERIES = 16, /* most queries that a block of attention_decode serves */
     CUDA_ATTENTION_WARPS = 4,    /* most warps of such a block, a chunk each */
     CUDA_ATTENTION_TILE = 128,   /* queries of a block of attention_prefill */
-    CUDA_ATTENTION_PART = 4      /* f32 of a part's query behind o: m, l, 2 unused so that rows are aligned */
+    CUDA_ATTENTION_PART =
+        4 /* f32 of a part's query behind o: m, l, 2 unused so that rows are aligned */
 };
 
-enum cuda_attention_type { CUDA_ATTENTION_F16, CUDA_ATTENTION_BF16, CUDA_ATTENTION_Q8, CUDA_ATTENTION_N_TYPES };
+enum cuda_attention_type {
+    CUDA_ATTENTION_F16,
+    CUDA_ATTENTION_BF16,
+    CUDA_ATTENTION_Q8,
+    CUDA_ATTENTION_N_TYPES
+};
 
-/* Kernels for heads of 64 and of 128 dimensions, and for any multiple of 16 up to 128 and to 256. */
+/* Kernels for heads of 64 and of 128 dimensions, and for any multiple of 16 up to 128 and to 256.
+ */
 enum cuda_attention_dims {
     CUDA_ATTENTION_64,
     CUDA_ATTENTION_128,
@@ -280,10 +289,11 @@ enum cuda_attention_dims {
     CUDA_ATTENTION_N_DIMS
 };
 
-/* A task is a sequence, a KV head and a slice of that head's query heads. A sequence of one row has n_slices
- * slices of slice_heads heads; one of several rows, all of whose queries (its rows times the heads of the
- * group) fit CUDA_ATTENTION_QUERIES, has one; all other sequences are attention_prefill's. A part is what one
- * block (by_chunk: one warp) finds out of a task: of each of its queries o (head_dim), m, l. */
+/* A task is a sequence, a KV head and a slice of that head's query heads. A sequence of one row has
+ * n_slices slices of slice_heads heads; one of several rows, all of whose queries (its rows times
+ * the heads of the group) fit CUDA_ATTENTION_QUERIES, has one; all other sequences are
+ * attention_prefill's. A part is what one block (by_chunk: one warp) finds out of a task: of each
+ * of its queries o (head_dim), m, l. */
 struct cargs_attention {
     const float *q, *sinks; /* sinks may be NULL */
     const int32_t *pos, *row_start, *tables;
@@ -294,7 +304,8 @@ struct cargs_attention {
     uint32_t head_dim, block_tokens, run_bytes; /* run: K or V of one block and head */
     uint32_t kv_type;                           /* enum qtype: for attention_plain */
     uint32_t quarter_shift;                     /* log2(block_tokens / 16): attention_decode */
-    uint32_t n_slices, slice_heads, n_slots, first_task, first_row; /* first_row: attention_plain's */
+    uint32_t n_slices, slice_heads, n_slots, first_task,
+        first_row;     /* first_row: attention_plain's */
     uint32_t n_parts;  /* most of a task */
     uint32_t by_chunk; /* a part is a chunk; else a span */
     uint32_t n_stages; /* of attention_prefill: 1..3 */

@@ -31,13 +31,15 @@ const void *cuda_linear_attention_kernel(enum cuda_linear_kernel kernel, uint32_
 const void *cuda_lt_fill_kernel(void);
 const void *cuda_lt_probe_kernel(void);
 
-/* product_tile.cu: by enum cuda_format and shape, 0 (small blocks) or 1. kernel is NULL: there is none. */
+/* product_tile.cu: by enum cuda_format and shape, 0 (small blocks) or 1. kernel is NULL: there is
+ * none. */
 struct cuda_tile_kernel {
     const void *kernel;
     int threads, rows, inputs, stage_bytes; /* rows of weights and of the input of a block */
 };
 struct cuda_tile_kernel cuda_product_tile_kernel(int format, int shape);
-/* product_wgmma.cu: the same for sm_90, 3 stages; quantized formats; a block of the grid's z is a part. */
+/* product_wgmma.cu: the same for sm_90, 3 stages; quantized formats; a block of the grid's z is a
+ * part. */
 struct cuda_tile_kernel cuda_product_wgmma_kernel(int format, int shape);
 
 /* input.cu: n groups of four columns a thread */
@@ -73,9 +75,11 @@ const void *cuda_rescale_kernel(void);
 void cuda_repack_format(int type, struct cuda_repack_format *f); /* leaves f alone likewise */
 
 /* attention*.cu */
-const void *cuda_attention_decode_kernel(enum cuda_attention_type type, enum cuda_attention_dims dims);
+const void *cuda_attention_decode_kernel(enum cuda_attention_type type,
+                                         enum cuda_attention_dims dims);
 const void *cuda_attention_combine_kernel(void);
-const void *cuda_attention_prefill_kernel(enum cuda_attention_type type, enum cuda_attention_dims dims);
+const void *cuda_attention_prefill_kernel(enum cuda_attention_type type,
+                                          enum cuda_attention_dims dims);
 const void *cuda_attention_plain_kernel(void);
 /* sample.cu */
 const void *cuda_sample_kernel(void);

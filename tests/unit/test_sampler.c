@@ -1,7 +1,7 @@
 /* test_sampler.c - the sampler against a naive float64 implementation (full sort), known answers of
  * the generator, distribution of draws. */
-#include "core/base/top.h"
 #include "core/base/draw.h"
+#include "core/base/top.h"
 #include "core/engine/sampler.h"
 
 #include "check.h"

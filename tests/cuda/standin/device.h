@@ -197,7 +197,9 @@ static inline float __saturatef(float a) {
     return a > 0 ? a < 1 ? a : 1.0f : 0.0f;
 }
 /* ex2.approx.ftz: what is below the normal numbers is 0. */
-static inline float exp2_fast(float a) { return a < -126 ? 0.0f : exp2f(a); }
+static inline float exp2_fast(float a) {
+    return a < -126 ? 0.0f : exp2f(a);
+}
 static inline float rsqrtf(float a) {
     return (float)(1.0 / sqrt((double)a));
 }
