@@ -6,7 +6,6 @@
 #define INFERD_BASE_QBLOCK_H
 
 #if !defined(__METAL_VERSION__)
-#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 #endif
@@ -147,19 +146,19 @@ struct iq4_xs_block {
 #if !defined(__cplusplus)
 extern const int8_t iq4_levels[16], mxfp4_levels[16];
 
-static_assert(sizeof(struct q8_0_block) == 34, "Q8_0 block is 34 bytes");
-static_assert(sizeof(struct q4_0_block) == 18, "Q4_0 block is 18 bytes");
-static_assert(sizeof(struct q4_1_block) == 20, "Q4_1 block is 20 bytes");
-static_assert(sizeof(struct q5_0_block) == 22, "Q5_0 block is 22 bytes");
-static_assert(sizeof(struct q5_1_block) == 24, "Q5_1 block is 24 bytes");
-static_assert(sizeof(struct iq4_nl_block) == 18, "IQ4_NL block is 18 bytes");
-static_assert(sizeof(struct mxfp4_block) == 17, "MXFP4 block is 17 bytes");
-static_assert(sizeof(struct q2_k_block) == 84, "Q2_K block is 84 bytes");
-static_assert(sizeof(struct q3_k_block) == 110, "Q3_K block is 110 bytes");
-static_assert(sizeof(struct q4_k_block) == 144, "Q4_K block is 144 bytes");
-static_assert(sizeof(struct q5_k_block) == 176, "Q5_K block is 176 bytes");
-static_assert(sizeof(struct q6_k_block) == 210, "Q6_K block is 210 bytes");
-static_assert(sizeof(struct iq4_xs_block) == 136, "IQ4_XS block is 136 bytes");
+_Static_assert(sizeof(struct q8_0_block) == 34, "Q8_0 block is 34 bytes");
+_Static_assert(sizeof(struct q4_0_block) == 18, "Q4_0 block is 18 bytes");
+_Static_assert(sizeof(struct q4_1_block) == 20, "Q4_1 block is 20 bytes");
+_Static_assert(sizeof(struct q5_0_block) == 22, "Q5_0 block is 22 bytes");
+_Static_assert(sizeof(struct q5_1_block) == 24, "Q5_1 block is 24 bytes");
+_Static_assert(sizeof(struct iq4_nl_block) == 18, "IQ4_NL block is 18 bytes");
+_Static_assert(sizeof(struct mxfp4_block) == 17, "MXFP4 block is 17 bytes");
+_Static_assert(sizeof(struct q2_k_block) == 84, "Q2_K block is 84 bytes");
+_Static_assert(sizeof(struct q3_k_block) == 110, "Q3_K block is 110 bytes");
+_Static_assert(sizeof(struct q4_k_block) == 144, "Q4_K block is 144 bytes");
+_Static_assert(sizeof(struct q5_k_block) == 176, "Q5_K block is 176 bytes");
+_Static_assert(sizeof(struct q6_k_block) == 210, "Q6_K block is 210 bytes");
+_Static_assert(sizeof(struct iq4_xs_block) == 136, "IQ4_XS block is 136 bytes");
 
 struct qtype_info {
     int type;             /* enum qtype */
