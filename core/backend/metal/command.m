@@ -212,6 +212,7 @@ int metal_sync(backend *be, err *e) {
 
 int metal_record(backend *be, uint64_t key, err *e) {
     struct metal_backend *m = metal_of(be);
+    (void)key; /* a command buffer runs once: nothing is kept */
     metal_drop_recorded(be);
     int rc = metal_flush(be, e);
     m->recording = !rc;
