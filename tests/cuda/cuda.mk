@@ -30,8 +30,9 @@ $(CUDA_MODULE): $(CUDA_O)
 	$(CXX) -shared -o $@ $^ -L$(CUDA_HOME)/lib64 -lcudart_static -Wl,--no-undefined -lpthread -ldl -lrt -lm
 
 # Times of the kernels that compute products, each way: on a GPU.
-$(BUILD)/bench_gemm $(BUILD)/bench_linear $(BUILD)/bench_attention: $(BUILD)/%: $(BUILD)/pic/tests/cuda/%.o $(CUDA_O)
-	$(CXX) -o $@ $^ -L$(CUDA_HOME)/lib64 -lcudart_static -lpthread -ldl -lrt -lm
+$(BUILD)/bench_gemm $(BUILD)/bench_linear $(BUILD)/bench_attention: $(BUILD)/%: $(BUILD)/pic/tests/cuda/%.o $(CUDA_O) \
+  $(BUILD)/libinferd.a
+	$(CXX) -o $@ $^ -L$(CUDA_HOME)/lib64 -lcudart_static $(LDLIBS) -lstdc++ -ldl -lrt
 
 # Looks at the backend from inside, so it has a copy of its own.
 $(BUILD)/test_cuda_format: tests/unit/test_cuda_format.c $(SUPPORT_O) $(CUDA_O) $(BUILD)/libinferd.a
