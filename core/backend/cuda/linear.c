@@ -6,6 +6,8 @@
 #include "shaders/cuda/kernels.h"
 
 enum {
+    LARGE_LEAST_ROWS = 9, /* and outputs, of products of few rows that go to cuBLASLt */
+    LARGE_LEAST_OUTPUTS = 2048,
     SKINNY_WARPS = CARGS_SKINNY_WARPS,
     STATIC_SHARED = 512 /* shared memory of the skinny kernels beside the ring, at most */
 };
@@ -197,12 +199,22 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
 
 /* ---- the choice ---- */
 
+/* Few rows that cuBLASLt multiplies faster: one matrix of 16 bits with many outputs (measured on an
+ * H200: from 9 rows on; several small matrices go better together). */
+static bool prefers_large(const struct cuda_backend *c, const struct batch *b) {
+    const struct cuda_product *p = b->p;
+    bool halves = p->w->format == CUDA_FORMAT_F16 || p->w->format == CUDA_FORMAT_BF16;
+    return c->lt && halves && b->n == 1 && p->n_rows >= LARGE_LEAST_ROWS &&
+           p->w->base.n_out >= LARGE_LEAST_OUTPUTS && c->scratch_bytes[CUDA_SCRATCH_PAIR];
+}
+
 static int run(struct cuda_backend *c, const struct batch *b) {
     const struct cuda_product *p = b->p;
     enum cuda_way way = c->force.way;
     int rc = 0;
     if (p->w->format == CUDA_FORMAT_F32) return launch_f32(c, b);
-    if (p->tiles || way == CUDA_WAY_SKINNY || (!way && p->n_rows <= CUDA_SKINNY_ROWS)) {
+    if (p->tiles || way == CUDA_WAY_SKINNY ||
+        (!way && p->n_rows <= CUDA_SKINNY_ROWS && !prefers_large(c, b))) {
         rc = launch_skinny(c, b);
         if (p->tiles || rc != ERR_UNSUPPORTED) return rc;
         rc = 0, way = CUDA_WAY_TILE; /* more parts than a block has warps */
