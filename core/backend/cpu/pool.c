@@ -146,7 +146,9 @@ static void wait_for_units(pool *p, uint32_t n) {
         }
     } while (clock_now_ns() < until);
     pthread_mutex_lock(&p->mutex);
-    atomic_store(&p->caller_sleeps, true);
+    /* An exchange, here and in pool_run: an emulator of ARM on x86 may let a later load pass a
+     * store. */
+    atomic_exchange(&p->caller_sleeps, true);
     while (atomic_load(&p->n_done) != n)
         pthread_cond_wait(&p->finished, &p->mutex);
     atomic_store(&p->caller_sleeps, false);
@@ -171,7 +173,7 @@ void pool_run(pool *p, uint32_t n_chunks, pool_fn fn, const void *arg) {
         uint64_t next = t * n_units / n_threads, end = (t + 1) * n_units / n_threads;
         atomic_store(&p->lanes[t].range, job << 32 | next << 16 | end);
     }
-    atomic_store(&p->job, (uint32_t)job);
+    atomic_exchange(&p->job, (uint32_t)job);
     if (atomic_load(&p->n_sleeping) > 0) {
         pthread_mutex_lock(&p->mutex);
         pthread_cond_broadcast(&p->work);
