@@ -27,7 +27,8 @@ struct bench_step {
 };
 /* To o: decode_kernels {name: dispatches and bytes a step}, decode_read_bytes_per_step and
  * decode_written_bytes_per_step (no KV pages; 0: not counted), decode_read_per_weight_byte, and
- * with Metal bounds [{chip, tokens a second if a decode step did nothing but move its bytes}]. */
+ * but with cuda bounds [{chip, tokens a second if a decode step did nothing but move its bytes}].
+ */
 void bench_traffic_json(const struct bench_traffic *t, const engine *en,
                         const struct bench_step *step, cJSON *o);
 void bench_traffic_print(const cJSON *o); /* the same as text, from that JSON */
