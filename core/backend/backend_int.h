@@ -116,6 +116,13 @@ static inline void backend_count_kernel(backend *be, uint32_t kernel) {
     atomic_fetch_add_explicit(&be->kernel_counts[kernel], 1, memory_order_relaxed);
 }
 
+/* Of a mixture's pairs of a row and an expert, tiles of up to tile_rows of one expert each: at most
+ * so many of n_pairs, since every expert may have one that is not full. */
+static inline uint32_t backend_moe_tiles(uint64_t n_pairs, uint64_t n_experts, uint32_t tile_rows) {
+    uint64_t used = n_pairs < n_experts ? n_pairs : n_experts;
+    return (uint32_t)((n_pairs - used) / tile_rows + used);
+}
+
 /* Devices of this build. */
 int backend_cpu_open(const struct backend_config *config, backend **out, err *e);
 int backend_cuda_open(const struct backend_config *config, backend **out, err *e);

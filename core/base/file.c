@@ -1,4 +1,4 @@
-/* file.c - what writers of files share. Owns nothing. */
+/* file.c - what writers of files share, and readers of mapped ones. Owns nothing. */
 #include "core/base/file.h"
 
 #include "core/base/mem.h"
@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 int file_sync_folder(const char *path) {
@@ -18,4 +19,13 @@ int file_sync_folder(const char *path) {
     free(folder);
     errno = why;
     return rc;
+}
+
+void file_read_pages(const void *data, uint64_t bytes) {
+#ifdef MADV_POPULATE_READ
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data / page * page;
+    madvise((void *)first, (size_t)((uintptr_t)data + bytes - first), MADV_POPULATE_READ);
+#else
+    (void)data, (void)bytes;
+#endif
 }

@@ -159,26 +159,16 @@ template <int format, typename S> cuda_tile_kernel kernel_of() {
             S::tiles * half::bytes + S::input_bytes};
 }
 
-template <int format> cuda_tile_kernel kernel_of(int shape) {
-    return shape ? kernel_of<format, large>() : kernel_of<format, small>();
-}
+template <int format> struct kernels {
+    static cuda_tile_kernel of(int shape) {
+        return shape ? kernel_of<format, large>() : kernel_of<format, small>();
+    }
+};
 
 }
 
 cuda_tile_kernel cuda_product_tile_kernel(int format, int shape) {
-    switch (format) {
-    case CUDA_FORMAT_F16: return kernel_of<CUDA_FORMAT_F16>(shape);
-    case CUDA_FORMAT_BF16: return kernel_of<CUDA_FORMAT_BF16>(shape);
-    case CUDA_FORMAT_Q4: return kernel_of<CUDA_FORMAT_Q4>(shape);
-    case CUDA_FORMAT_Q4_MIN: return kernel_of<CUDA_FORMAT_Q4_MIN>(shape);
-    case CUDA_FORMAT_Q5: return kernel_of<CUDA_FORMAT_Q5>(shape);
-    case CUDA_FORMAT_Q5_MIN: return kernel_of<CUDA_FORMAT_Q5_MIN>(shape);
-    case CUDA_FORMAT_Q8: return kernel_of<CUDA_FORMAT_Q8>(shape);
-    case CUDA_FORMAT_Q6: return kernel_of<CUDA_FORMAT_Q6>(shape);
-    case CUDA_FORMAT_Q3: return kernel_of<CUDA_FORMAT_Q3>(shape);
-    case CUDA_FORMAT_Q2_MIN: return kernel_of<CUDA_FORMAT_Q2_MIN>(shape);
-    case CUDA_FORMAT_IQ4: return kernel_of<CUDA_FORMAT_IQ4>(shape);
-    case CUDA_FORMAT_MXFP4: return kernel_of<CUDA_FORMAT_MXFP4>(shape);
-    default: return cuda_tile_kernel{};
-    }
+    if (format == CUDA_FORMAT_F16) return kernels<CUDA_FORMAT_F16>::of(shape);
+    if (format == CUDA_FORMAT_BF16) return kernels<CUDA_FORMAT_BF16>::of(shape);
+    return quantized_kernel<kernels>(format, shape);
 }

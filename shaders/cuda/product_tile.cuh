@@ -5,6 +5,7 @@
 
 #include "shaders/cuda/finish.cuh"
 #include "shaders/cuda/format.cuh"
+#include "shaders/cuda/kernels.h"
 
 enum { STAGE_COLS = 128, STAGE_STEPS = STAGE_COLS / 16, ROW_BYTES = 2 * STAGE_COLS };
 
@@ -171,6 +172,25 @@ __device__ __forceinline__ void write_block(const cargs_product_tile &a, const f
             for (uint32_t j = 0; j < 4 && out + j < a.n_out; j++)
                 y[j] = sum[j];
         }
+    }
+}
+
+/* ---- host ---- */
+
+/* K<format>::of(shape) for a quantized format; for another nothing. */
+template <template <int> class K> static cuda_tile_kernel quantized_kernel(int format, int shape) {
+    switch (format) {
+    case CUDA_FORMAT_Q4: return K<CUDA_FORMAT_Q4>::of(shape);
+    case CUDA_FORMAT_Q4_MIN: return K<CUDA_FORMAT_Q4_MIN>::of(shape);
+    case CUDA_FORMAT_Q5: return K<CUDA_FORMAT_Q5>::of(shape);
+    case CUDA_FORMAT_Q5_MIN: return K<CUDA_FORMAT_Q5_MIN>::of(shape);
+    case CUDA_FORMAT_Q8: return K<CUDA_FORMAT_Q8>::of(shape);
+    case CUDA_FORMAT_Q6: return K<CUDA_FORMAT_Q6>::of(shape);
+    case CUDA_FORMAT_Q3: return K<CUDA_FORMAT_Q3>::of(shape);
+    case CUDA_FORMAT_Q2_MIN: return K<CUDA_FORMAT_Q2_MIN>::of(shape);
+    case CUDA_FORMAT_IQ4: return K<CUDA_FORMAT_IQ4>::of(shape);
+    case CUDA_FORMAT_MXFP4: return K<CUDA_FORMAT_MXFP4>::of(shape);
+    default: return cuda_tile_kernel{};
     }
 }
 

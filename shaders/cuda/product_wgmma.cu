@@ -180,28 +180,19 @@ template <int format, typename S> cuda_tile_kernel kernel_of() {
             S::tiles * half::bytes + S::input_bytes};
 }
 
-template <int format> cuda_tile_kernel kernel_of(int shape) {
-    return shape ? kernel_of<format, large>() : kernel_of<format, small>();
-}
+template <int format> struct kernels {
+    static cuda_tile_kernel of(int shape) {
+        return shape ? kernel_of<format, large>() : kernel_of<format, small>();
+    }
+};
 
 }
 
 cuda_tile_kernel cuda_product_wgmma_kernel(int format, int shape) {
 #if defined(CUDA_HAVE_SM90A) || defined(INFERD_CUDA_STANDIN)
-    switch (format) {
-    case CUDA_FORMAT_Q4: return kernel_of<CUDA_FORMAT_Q4>(shape);
-    case CUDA_FORMAT_Q4_MIN: return kernel_of<CUDA_FORMAT_Q4_MIN>(shape);
-    case CUDA_FORMAT_Q5: return kernel_of<CUDA_FORMAT_Q5>(shape);
-    case CUDA_FORMAT_Q5_MIN: return kernel_of<CUDA_FORMAT_Q5_MIN>(shape);
-    case CUDA_FORMAT_Q8: return kernel_of<CUDA_FORMAT_Q8>(shape);
-    case CUDA_FORMAT_Q6: return kernel_of<CUDA_FORMAT_Q6>(shape);
-    case CUDA_FORMAT_Q3: return kernel_of<CUDA_FORMAT_Q3>(shape);
-    case CUDA_FORMAT_Q2_MIN: return kernel_of<CUDA_FORMAT_Q2_MIN>(shape);
-    case CUDA_FORMAT_IQ4: return kernel_of<CUDA_FORMAT_IQ4>(shape);
-    case CUDA_FORMAT_MXFP4: return kernel_of<CUDA_FORMAT_MXFP4>(shape);
-    default: break;
-    }
-#endif
+    return quantized_kernel<kernels>(format, shape);
+#else
     (void)format, (void)shape;
     return cuda_tile_kernel{};
+#endif
 }

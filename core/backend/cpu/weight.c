@@ -3,11 +3,10 @@
  * on the thread that opens a model. */
 #include "core/backend/cpu/linear_int.h"
 
+#include "core/base/file.h"
 #include "core/base/mem.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 enum { PAIR_OUTS = GEMM_PANELS * GEMM_OUTS };
 
@@ -29,17 +28,6 @@ static void pack_chunk(const void *arg, uint32_t chunk, int thread) {
                    w->panels + expert * w->expert_bytes + pair * GEMM_PANELS * w->panel_bytes);
 }
 
-/* Has the system read a mapped tensor from front to back. A file that is not in memory comes ten
- * times slower when 16 rows at a time fault in its pages. Only a wish. */
-static void read_pages(const void *data, uint64_t bytes) {
-#ifdef MADV_POPULATE_READ
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data / page * page;
-    madvise((void *)first, (size_t)((uintptr_t)data + bytes - first), MADV_POPULATE_READ);
-#else
-    (void)data, (void)bytes;
-#endif
-}
-
 static int repack(struct cpu_backend *c, struct cpu_weight *w,
                   const struct backend_weight_desc *desc, err *e) {
     uint64_t n_experts = desc->n_experts ? desc->n_experts : 1, bytes;
@@ -58,7 +46,7 @@ static int repack(struct cpu_backend *c, struct cpu_weight *w,
                        (unsigned long long)bytes);
     w->base.bytes = bytes;
     w->panel_bytes = gemm_panel_bytes(desc->type, (uint32_t)desc->n_in);
-    read_pages(desc->data, w->row_bytes * desc->n_out * n_experts);
+    file_read_pages(desc->data, w->row_bytes * desc->n_out * n_experts);
     struct pack_run run = {w, desc->data, (uint32_t)n_pairs};
     pool_run(c->pool, (uint32_t)(n_pairs * n_experts), pack_chunk, &run);
     return 0;

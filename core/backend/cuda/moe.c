@@ -23,12 +23,6 @@ static int take(struct cuda_backend *c, enum cuda_scratch which, uint64_t n, uin
     return cuda_scratch_new(c, which, bytes, e);
 }
 
-/* Most tiles of n_pairs pairs: every expert may have one that is not full. */
-static uint32_t most_tiles(uint64_t n_pairs, uint64_t n_experts, uint32_t tile_rows) {
-    uint64_t used = n_pairs < n_experts ? n_pairs : n_experts;
-    return (uint32_t)((n_pairs - used) / tile_rows + used);
-}
-
 int cuda_moe_scratch(struct cuda_backend *c, const struct backend_config *config, err *e) {
     const struct backend_moe_limits *lim = &config->moe;
     uint64_t most = (uint64_t)config->max_rows * lim->n_used;
@@ -36,7 +30,7 @@ int cuda_moe_scratch(struct cuda_backend *c, const struct backend_config *config
     int rc;
     if (!lim->n_experts) return 0;
     if (most > UINT32_MAX) return err_no_memory(e); /* pairs are counted in 32 bits */
-    uint64_t tiles = most_tiles(most, lim->n_experts, LEAST_TILE);
+    uint64_t tiles = backend_moe_tiles(most, lim->n_experts, LEAST_TILE);
     uint64_t scores = (uint64_t)config->max_rows * lim->n_experts;
     if ((rc = take(c, CUDA_SCRATCH_MOE_SCORES, scores, sizeof(float), e)) ||
         (rc = take(c, CUDA_SCRATCH_MOE_EXPERTS, most, sizeof(uint32_t), e)) ||
@@ -230,7 +224,7 @@ int cuda_moe(backend *be, const struct op_moe *a) {
                         .out = cuda_scratch(c, CUDA_SCRATCH_MOE_OUT),
                         .tiles = cuda_scratch(c, CUDA_SCRATCH_MOE_TILES)};
     r.tile_rows = tile_rows(r.n_pairs, r.n_experts);
-    r.n_tiles = most_tiles(r.n_pairs, r.n_experts, r.tile_rows);
+    r.n_tiles = backend_moe_tiles(r.n_pairs, r.n_experts, r.tile_rows);
     int rc = score(&r);
     if (!rc) rc = route(&r);
     if (!rc && a->n_rows > 1) rc = list(&r);

@@ -5,13 +5,13 @@
  * model. */
 #include "core/backend/cuda/cuda_int.h"
 
+#include "core/base/file.h"
 #include "core/base/mem.h"
 #include "shaders/cuda/kernels.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 enum { CHUNK = 8 << 20, LARGEST_BLOCKS = 512, RESCALE_BLOCKS = 512 };
@@ -41,17 +41,6 @@ static int check(struct cuda_backend *c, cudaError_t rc) {
     return rc ? cuda_fail(c, "loading weights", rc) : 0;
 }
 
-/* Has the system read a mapped chunk at once: faults page by page take several times as long. Only
- * a wish. */
-static void read_pages(const void *data, uint64_t bytes) {
-#ifdef MADV_POPULATE_READ
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data / page * page;
-    madvise((void *)first, (size_t)((uintptr_t)data + bytes - first), MADV_POPULATE_READ);
-#else
-    (void)data, (void)bytes;
-#endif
-}
-
 /* Enqueues a copy of n_rows rows to the device, there pitch bytes each, zeros behind row_bytes; all
  * of them at most CHUNK bytes. */
 static int stage(struct cuda_backend *c, void *to, uint64_t pitch, const uint8_t *rows,
@@ -61,7 +50,7 @@ static int stage(struct cuda_backend *c, void *to, uint64_t pitch, const uint8_t
     l->next = 1 - at;
     int rc = check(c, cudaEventSynchronize(l->read[at]));
     if (rc) return rc;
-    read_pages(rows, n_rows * row_bytes);
+    file_read_pages(rows, n_rows * row_bytes);
     if (pitch == row_bytes) {
         memcpy(l->pinned[at], rows, n_rows * row_bytes);
     } else {

@@ -27,19 +27,13 @@ static int take(struct metal_backend *m, enum metal_scratch which, uint64_t rows
     return backend_buf_new(&m->base, bytes, &m->scratch[which], e);
 }
 
-/* Most tiles of n_pairs pairs: every expert may have one that is not full. */
-static uint32_t most_tiles(uint64_t n_pairs, uint64_t n_experts, uint32_t tile_rows) {
-    uint64_t used = n_pairs < n_experts ? n_pairs : n_experts;
-    return (uint32_t)((n_pairs - used) / tile_rows + used);
-}
-
 int metal_moe_scratch(struct metal_backend *m, const struct backend_config *c, err *e) {
     const struct backend_moe_limits *lim = &c->moe;
     uint64_t most = (uint64_t)c->max_rows * lim->n_used;
     int rc;
     if (!lim->n_experts) return 0;
     if (most > UINT32_MAX) return err_no_memory(e); /* pairs are counted in 32 bits */
-    uint64_t tiles = (uint64_t)most_tiles(most, lim->n_experts, VECTOR_TILE);
+    uint64_t tiles = (uint64_t)backend_moe_tiles(most, lim->n_experts, VECTOR_TILE);
     if ((rc = take(m, METAL_SCRATCH_MOE_SCORES, c->max_rows, lim->n_experts, e)) ||
         (rc = take(m, METAL_SCRATCH_MOE_EXPERTS, most, 1, e)) ||
         (rc = take(m, METAL_SCRATCH_MOE_WEIGHTS, most, 1, e)) ||
@@ -250,7 +244,7 @@ int metal_moe(backend *be, const struct op_moe *a) {
                         .n_pairs = a->n_rows * a->n_used};
     r.matrix = is_matrix(&r);
     r.tile_rows = r.matrix ? MATRIX_TILE : VECTOR_TILE;
-    r.n_tiles = most_tiles(r.n_pairs, r.n_experts, r.tile_rows);
+    r.n_tiles = backend_moe_tiles(r.n_pairs, r.n_experts, r.tile_rows);
     r.experts = metal_at(m->scratch[METAL_SCRATCH_MOE_EXPERTS]);
     r.weights = metal_at(m->scratch[METAL_SCRATCH_MOE_WEIGHTS]);
     r.list = metal_at(m->scratch[METAL_SCRATCH_MOE_LIST]);
