@@ -1,9 +1,11 @@
 /* bench_attention.c - paged attention on a GPU: bytes of K and V a second in decode, with blocks in
- * random order and side by side, and operations a second in prefill. Llama's shape: 32 query heads,
- * 8 KV heads, 128 dimensions, blocks of 16 tokens. A recorded graph of several calls, each over
- * blocks of its own, so that nothing stays in the second-level cache and no launch is waited for.
+ * random order and side by side, and operations a second in prefill; the launch that stores K and V
+ * before it, alone and with it. 32 query heads, blocks of 16 tokens. A recorded graph of many
+ * calls, each over blocks of its own, so that what is read comes from memory and no launch is
+ * waited for.
  *
- * usage: bench_attention [quick]     quick: small shapes once, for the stand-in */
+ * usage: bench_attention [quick|all]     quick: small shapes once, for the stand-in; all: every
+ * type and size */
 #include "core/backend/cuda/cuda_int.h"
 #include "core/base/log.h"
 
@@ -11,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADS = 32, KV_HEADS = 8, DIM = 128, BLOCK = 16, CALLS = 16, MAX_ROWS = 8192 };
-#define APART_BYTES (UINT64_C(512) << 20) /* of K and V, after which a block may be read again */
+enum { HEADS = 32, BLOCK = 16, CALLS = 16, MAX_CALLS = 160, MAX_ROWS = 8192, MAX_DIM = 128 };
+#define APART_BYTES (UINT64_C(256) << 20) /* of K and V, after which a block may be read again */
 
 static void need(int rc, const char *what) {
     if (rc == 0) return;
@@ -33,30 +35,58 @@ static backend_buf *buf_new(struct cuda_backend *c, uint64_t bytes) {
     return buf;
 }
 
+static backend_buf *filled(struct cuda_backend *c, uint64_t bytes, int byte) {
+    backend_buf *buf = buf_new(c, bytes);
+    need((int)cudaMemset(cuda_at(buf), byte, bytes), "a fill");
+    return buf;
+}
+
+/* n words on the device; frees them here. */
+static backend_buf *words_new(struct cuda_backend *c, int32_t *words, uint64_t n) {
+    backend_buf *buf = buf_new(c, n * sizeof *words);
+    err e = {0};
+    need(cuda_upload(&c->base, buf, 0, words, n * sizeof *words, &e), "an upload");
+    need(cuda_sync(&c->base, &e), "an upload");
+    free(words);
+    return buf;
+}
+
 struct bench {
     struct cuda_backend *c;
     double copy; /* bytes a second of a copy, both ways together */
     int n_runs;
-    backend_buf *q, *out;
+    backend_buf *q, *out, *k, *v, *inv_freq;
 };
 
+enum what { ATTENTION = 1, STORE = 2 };
+
 struct bench_case {
+    int what; /* of enum what */
     int type;
+    uint32_t kv_heads, dim;
     uint32_t n_seqs, rows, context; /* rows of each sequence, the last of its positions */
     bool shuffled;
 };
 
-/* One call's tables, positions and beginnings of sequences. */
+/* One call's tables, positions, slots and beginnings of sequences. */
 struct call {
-    backend_buf *tables, *pos, *row_start;
+    backend_buf *tables, *pos, *slots, *row_start;
 };
 
+static uint32_t blocks_of(const struct bench_case *k) {
+    return (k->context + BLOCK - 1) / BLOCK;
+}
+
+static int32_t *words(uint64_t n) {
+    int32_t *w = malloc((size_t)n * sizeof *w);
+    need(w ? 0 : -1, "memory");
+    return w;
+}
+
 static struct call call_new(struct cuda_backend *c, const struct bench_case *k, uint32_t first) {
-    uint32_t per_seq = (k->context + BLOCK - 1) / BLOCK, n = per_seq * k->n_seqs;
-    uint32_t n_rows = k->n_seqs * k->rows;
-    int32_t *tables = malloc(n * sizeof *tables), *pos = malloc(n_rows * sizeof *pos),
-            *start = malloc((k->n_seqs + 1) * sizeof *start);
-    need(tables && pos && start ? 0 : -1, "memory");
+    uint32_t per_seq = blocks_of(k), n = per_seq * k->n_seqs, n_rows = k->n_seqs * k->rows;
+    int32_t *tables = words(n), *pos = words(n_rows), *slots = words(n_rows),
+            *start = words(k->n_seqs + 1);
     for (uint32_t i = 0; i < n; i++)
         tables[i] = (int32_t)(first + i);
     for (uint32_t i = n - 1; k->shuffled && i > 0; i--) {
@@ -64,32 +94,65 @@ static struct call call_new(struct cuda_backend *c, const struct bench_case *k, 
         int32_t keep = tables[i];
         tables[i] = tables[j], tables[j] = keep;
     }
-    for (uint32_t i = 0; i < n_rows; i++)
+    for (uint32_t i = 0; i < n_rows; i++) {
         pos[i] = (int32_t)(k->context - k->rows + i % k->rows);
+        slots[i] =
+            tables[i / k->rows * per_seq + (uint32_t)pos[i] / BLOCK] * BLOCK + pos[i] % BLOCK;
+    }
     for (uint32_t i = 0; i <= k->n_seqs; i++)
         start[i] = (int32_t)(i * k->rows);
-    struct call call = {.tables = buf_new(c, n * sizeof *tables),
-                        .pos = buf_new(c, n_rows * sizeof *pos),
-                        .row_start = buf_new(c, (k->n_seqs + 1) * sizeof *start)};
-    err e = {0};
-    need(cuda_upload(&c->base, call.tables, 0, tables, n * sizeof *tables, &e) ||
-             cuda_upload(&c->base, call.pos, 0, pos, n_rows * sizeof *pos, &e) ||
-             cuda_upload(&c->base, call.row_start, 0, start, (k->n_seqs + 1) * sizeof *start, &e),
-         "an upload");
-    free(tables), free(pos), free(start);
-    return call;
+    return (struct call){.tables = words_new(c, tables, n),
+                         .pos = words_new(c, pos, n_rows),
+                         .slots = words_new(c, slots, n_rows),
+                         .row_start = words_new(c, start, k->n_seqs + 1)};
 }
 
 static void call_free(struct call *call) {
     cuda_buf_free(call->tables);
     cuda_buf_free(call->pos);
+    cuda_buf_free(call->slots);
     cuda_buf_free(call->row_start);
 }
 
+/* One call's ops. */
+static void enqueue(struct bench *b, const struct bench_case *k, const struct backend_kv *kv,
+                    const struct call *call) {
+    uint32_t n_rows = k->n_seqs * k->rows;
+    if (k->what & STORE)
+        need(cuda_rope_store(&b->c->base, &(struct op_rope_store){.q = b->q,
+                                                                  .k = b->k,
+                                                                  .v = b->v,
+                                                                  .pos = call->pos,
+                                                                  .slots = call->slots,
+                                                                  .inv_freq = b->inv_freq,
+                                                                  .n_rows = n_rows,
+                                                                  .n_heads = HEADS,
+                                                                  .n_rot = k->dim,
+                                                                  .interleaved = true,
+                                                                  .kv = *kv}),
+             "a store");
+    if (k->what & ATTENTION)
+        need(cuda_paged_attention(&b->c->base,
+                                  &(struct op_paged_attention){.q = b->q,
+                                                               .pos = call->pos,
+                                                               .row_start = call->row_start,
+                                                               .tables = call->tables,
+                                                               .n_rows = n_rows,
+                                                               .n_seqs = k->n_seqs,
+                                                               .n_heads = HEADS,
+                                                               .table_stride = blocks_of(k),
+                                                               .max_context = k->context,
+                                                               .scale = 0.08838834764f,
+                                                               .kv = *kv,
+                                                               .out = b->out}),
+             "attention");
+}
+
 /* Microseconds of one call. */
-static double time_of(struct bench *b, const struct op_paged_attention *op,
+static double time_of(struct bench *b, const struct bench_case *k, const struct backend_kv *kv,
                       const struct call *calls, uint32_t n_calls) {
     struct cuda_backend *c = b->c;
+    uint32_t n = n_calls < CALLS && b->n_runs > 1 ? CALLS : n_calls;
     cudaEvent_t begin, end;
     err e = {0};
     float ms = 0;
@@ -100,89 +163,124 @@ static double time_of(struct bench *b, const struct op_paged_attention *op,
     for (int i = -1; i < b->n_runs; i++) {
         if (i == 0) need((int)cudaEventRecord(begin, c->stream), "an event");
         int rc = cuda_record(&c->base, key, &e);
-        for (uint32_t k = 0; rc == 0 && k < CALLS; k++) {
-            struct op_paged_attention one = *op;
-            one.tables = calls[k % n_calls].tables;
-            one.pos = calls[k % n_calls].pos;
-            one.row_start = calls[k % n_calls].row_start;
-            need(cuda_paged_attention(&c->base, &one), "attention");
-        }
+        for (uint32_t j = 0; rc == 0 && j < n; j++)
+            enqueue(b, k, kv, &calls[j % n_calls]);
         if (rc == 0) need(cuda_record_end(&c->base, &e), "recording");
         need(cuda_run_recorded(&c->base, &e), "a run");
     }
     need((int)cudaEventRecord(end, c->stream), "an event");
-    need((int)cudaStreamSynchronize(c->stream), "attention");
+    need(cuda_sync(&c->base, &e), "attention");
     need((int)cudaEventElapsedTime(&ms, begin, end), "an event");
     cudaEventDestroy(begin);
     cudaEventDestroy(end);
-    return (double)ms * 1e3 / b->n_runs / CALLS;
+    return (double)ms * 1e3 / b->n_runs / n;
 }
 
-static void bench(struct bench *b, const struct bench_case *k) {
-    struct call calls[CALLS];
-    uint32_t per_call = (k->context + BLOCK - 1) / BLOCK * k->n_seqs, n = 0;
-    struct op_paged_attention op = {
-        .q = b->q,
-        .n_rows = k->n_seqs * k->rows,
-        .n_seqs = k->n_seqs,
-        .n_heads = HEADS,
-        .table_stride = (k->context + BLOCK - 1) / BLOCK,
-        .max_context = k->context,
-        .scale = 0.08838834764f,
-        .out = b->out,
-        .kv = {.kv_type = k->type, .n_kv_heads = KV_HEADS, .block_tokens = BLOCK, .head_dim = DIM},
-    };
-    uint64_t block_bytes;
-    need(backend_kv_block_bytes(&op.kv, &block_bytes) ? 0 : -1, "a cache");
-    do
-        calls[n] = call_new(b->c, k, n * per_call);
-    while (++n < CALLS && 2 * n * per_call * block_bytes < APART_BYTES);
-    op.kv.n_blocks = n * per_call;
-    op.kv.k = buf_new(b->c, op.kv.n_blocks * block_bytes);
-    op.kv.v = buf_new(b->c, op.kv.n_blocks * block_bytes);
-    need((int)cudaMemset(cuda_at(op.kv.k), 0x2c, op.kv.n_blocks * block_bytes), "a fill");
-    need((int)cudaMemset(cuda_at(op.kv.v), 0x2c, op.kv.n_blocks * block_bytes), "a fill");
-    double us = time_of(b, &op, calls, n);
-    printf("%-5s %4u x %5u rows, context %6u, %-9s %9.1f us", qtype_name(k->type), k->n_seqs,
-           k->rows, k->context, k->shuffled ? "shuffled" : "in a row", us);
-    if (k->rows == 1) {
-        double bytes = 2.0 * (double)per_call * (double)block_bytes;
-        printf("  %7.1f GB/s", bytes / us * 1e-3);
-        if (b->copy > 0) printf("  %5.1f %% of a copy", 100 * bytes / us * 1e6 / b->copy);
-    } else {
-        double rows = (double)k->rows, keys = (double)k->context - (rows - 1) / 2;
-        printf("  %7.1f TFLOP/s", 4.0 * k->n_seqs * rows * keys * HEADS * DIM / us * 1e-6);
+static void print_case(const struct bench *b, const struct bench_case *k, double us,
+                       double kv_bytes) {
+    static const char *const names[] = {"", "attention", "store", "store+attention"};
+    double rows = (double)k->rows, keys = (double)k->context - (rows - 1) / 2;
+    printf("%-15s %-5s dim %3u kv heads %u, %4u x %5u rows, context %6u, %-9s %9.1f us",
+           names[k->what], qtype_name(k->type), k->dim, k->kv_heads, k->n_seqs, k->rows, k->context,
+           k->shuffled ? "shuffled" : "in a row", us);
+    if (k->what & ATTENTION && k->rows == 1) {
+        printf("  %7.1f GB/s", kv_bytes / us * 1e-3);
+        if (b->copy > 0) printf("  %5.1f %% of a copy", 100 * kv_bytes / us * 1e6 / b->copy);
+    } else if (k->what & ATTENTION) {
+        printf("  %7.1f TFLOP/s", 4.0 * k->n_seqs * rows * keys * HEADS * k->dim / us * 1e-6);
     }
     printf("\n");
     fflush(stdout);
-    cuda_buf_free(op.kv.k);
-    cuda_buf_free(op.kv.v);
+}
+
+static void bench(struct bench *b, const struct bench_case *k) {
+    struct call calls[MAX_CALLS];
+    uint32_t per_call = blocks_of(k) * k->n_seqs, n = 0;
+    struct backend_kv kv = {
+        .kv_type = k->type, .n_kv_heads = k->kv_heads, .block_tokens = BLOCK, .head_dim = k->dim};
+    uint64_t block_bytes;
+    need(backend_kv_block_bytes(&kv, &block_bytes) ? 0 : -1, "a cache");
+    do
+        calls[n] = call_new(b->c, k, n * per_call);
+    while (++n < (b->n_runs > 1 ? MAX_CALLS : 2) && 2 * n * per_call * block_bytes < APART_BYTES);
+    kv.n_blocks = n * per_call;
+    kv.k = filled(b->c, kv.n_blocks * block_bytes, 0x2c);
+    kv.v = filled(b->c, kv.n_blocks * block_bytes, 0x2c);
+    need((int)cudaDeviceSynchronize(), "a fill");
+    print_case(b, k, time_of(b, k, &kv, calls, n), 2.0 * (double)per_call * (double)block_bytes);
+    cuda_buf_free(kv.k);
+    cuda_buf_free(kv.v);
     while (n)
         call_free(&calls[--n]);
 }
 
+/* What a decode step reads: the sizes that the project holds itself to. */
 static void bench_decode(struct bench *b, bool quick) {
-    static const uint32_t batches[] = {1, 8, 32, 128}, contexts[] = {512, 4096, 32768};
-    static const int types[] = {QTYPE_F16, QTYPE_BF16, QTYPE_Q8_0};
-    for (uint32_t t = 0; t < 3; t++)
-        for (uint32_t i = 0; i < (quick ? 1 : 4); i++)
-            for (uint32_t j = 0; j < (quick ? 1 : 3); j++)
-                for (int shuffled = 0; shuffled < 2; shuffled++)
-                    bench(b, &(struct bench_case){.type = types[t],
-                                                  .n_seqs = batches[i],
+    static const struct {
+        uint32_t n_seqs, context;
+    } sizes[] = {{1, 200}, {1, 4096}, {32, 600}, {32, 4096}, {128, 600}};
+    static const struct {
+        uint32_t dim, kv_heads;
+    } shapes[] = {{128, 8}, {128, 4}, {64, 8}, {64, 4}};
+    static const int types[] = {QTYPE_F16, QTYPE_Q8_0};
+    for (uint32_t s = 0; s < 4; s++)
+        for (uint32_t t = 0; t < 2; t++)
+            for (uint32_t i = 0; i < (quick ? 1 : 5); i++)
+                for (int shuffled = 0; shuffled < (s == 0 ? 2 : 1); shuffled++)
+                    bench(b, &(struct bench_case){.what = ATTENTION,
+                                                  .type = types[t],
+                                                  .kv_heads = shapes[s].kv_heads,
+                                                  .dim = shapes[s].dim,
+                                                  .n_seqs = sizes[i].n_seqs,
                                                   .rows = 1,
-                                                  .context = contexts[j],
+                                                  .context = sizes[i].context,
                                                   .shuffled = shuffled});
 }
 
-static void bench_prefill(struct bench *b, bool quick) {
-    static const struct {
-        uint32_t rows, context;
-    } shapes[] = {{2048, 2048}, {8192, 8192}, {512, 4096}, {4, 4096}, {16, 4096}};
+/* The store alone, and as a layer has it: the store, then attention. */
+static void bench_store(struct bench *b, bool quick) {
+    static const uint32_t rows[] = {1, 32, 128};
+    static const int types[] = {QTYPE_F16, QTYPE_Q8_0};
+    for (int what = STORE; what <= (STORE | ATTENTION); what++)
+        for (uint32_t t = 0; t < 2; t++)
+            for (uint32_t i = 0; i < (quick ? 1 : 3); i++)
+                bench(b, &(struct bench_case){.what = what,
+                                              .type = types[t],
+                                              .kv_heads = 8,
+                                              .dim = 128,
+                                              .n_seqs = rows[i],
+                                              .rows = 1,
+                                              .context = i == 0 ? 200 : 600,
+                                              .shuffled = true});
+}
+
+static void bench_many(struct bench *b) {
+    static const uint32_t batches[] = {1, 8, 32, 128}, contexts[] = {512, 4096, 32768};
     static const int types[] = {QTYPE_F16, QTYPE_BF16, QTYPE_Q8_0};
     for (uint32_t t = 0; t < 3; t++)
-        for (uint32_t i = 0; i < (quick ? 0 : 5); i++)
-            bench(b, &(struct bench_case){.type = types[t],
+        for (uint32_t i = 0; i < 4; i++)
+            for (uint32_t j = 0; j < 3; j++)
+                bench(b, &(struct bench_case){.what = ATTENTION,
+                                              .type = types[t],
+                                              .kv_heads = 8,
+                                              .dim = 128,
+                                              .n_seqs = batches[i],
+                                              .rows = 1,
+                                              .context = contexts[j],
+                                              .shuffled = true});
+}
+
+static void bench_prefill(struct bench *b, bool all) {
+    static const struct {
+        uint32_t rows, context;
+    } shapes[] = {{2048, 2048}, {4, 4096}, {8192, 8192}, {512, 4096}, {16, 4096}};
+    static const int types[] = {QTYPE_F16, QTYPE_BF16, QTYPE_Q8_0};
+    for (uint32_t t = 0; t < 3; t++)
+        for (uint32_t i = 0; i < (all ? 5 : 2); i++)
+            bench(b, &(struct bench_case){.what = ATTENTION,
+                                          .type = types[t],
+                                          .kv_heads = 8,
+                                          .dim = 128,
                                           .n_seqs = 1,
                                           .rows = shapes[i].rows,
                                           .context = shapes[i].context,
@@ -191,8 +289,10 @@ static void bench_prefill(struct bench *b, bool quick) {
 
 int main(int argc, char **argv) {
     bool quick = argc > 1 && strcmp(argv[1], "quick") == 0;
+    bool all = argc > 1 && strcmp(argv[1], "all") == 0;
     struct backend_config config = {.name = "cuda", .max_rows = MAX_ROWS, .max_cols = 64};
     struct bench b = {.n_runs = quick ? 1 : 10};
+    const uint64_t row = (uint64_t)HEADS * MAX_DIM * sizeof(float);
     backend *be;
     err e = {0};
     if (backend_cuda_open(&config, &be, &e)) {
@@ -201,15 +301,19 @@ int main(int argc, char **argv) {
     }
     b.c = cuda_of(be);
     if (!quick) need(cuda_copy_bandwidth(be, &b.copy, &e), "a copy");
-    b.q = buf_new(b.c, (uint64_t)MAX_ROWS * HEADS * DIM * sizeof(float));
-    b.out = buf_new(b.c, (uint64_t)MAX_ROWS * HEADS * DIM * sizeof(float));
-    need((int)cudaMemset(cuda_at(b.q), 0x3c, (uint64_t)MAX_ROWS * HEADS * DIM * sizeof(float)),
-         "a fill");
+    b.q = filled(b.c, MAX_ROWS * row, 0x3c);
+    b.out = filled(b.c, MAX_ROWS * row, 0);
+    b.k = filled(b.c, MAX_ROWS * row, 0x3c);
+    b.v = filled(b.c, MAX_ROWS * row, 0x3c);
+    b.inv_freq = filled(b.c, MAX_DIM / 2 * sizeof(float), 0x3c);
     if (b.copy > 0) printf("a copy: %.1f GB/s\n", b.copy * 1e-9);
     bench_decode(&b, quick);
-    bench_prefill(&b, quick);
-    cuda_buf_free(b.q);
-    cuda_buf_free(b.out);
+    bench_store(&b, quick);
+    if (all) bench_many(&b);
+    if (!quick) bench_prefill(&b, all);
+    backend_buf *const bufs[] = {b.q, b.out, b.k, b.v, b.inv_freq};
+    for (uint32_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
+        cuda_buf_free(bufs[i]);
     be->vt->close(be);
     return 0;
 }

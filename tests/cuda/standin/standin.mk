@@ -60,4 +60,5 @@ cuda-standin-test: $(BUILD)/test_cuda_standin
 	CUDASIM_SHUFFLE=1 CUDASIM_LATE=1 $<
 	@$(MAKE) -s CUDA_CHECK=1 BUILD=$(BUILD)-check $(BUILD)-check/test_cuda_standin
 	$(BUILD)-check/test_cuda_standin
--include $(CUDA_O:.o=.d) $(CUDASIM_O:.o=.d) $(BUILD)/tests/cuda/test_standin.cu.d
+-include $(CUDA_O:.o=.d) $(CUDASIM_O:.o=.d) $(BUILD)/tests/cuda/test_standin.cu.d \
+  $(patsubst %.c,$(BUILD)/%.d,$(wildcard tests/cuda/bench_*.c))
