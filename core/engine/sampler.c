@@ -3,9 +3,10 @@
  * Every filter keeps a beginning of the tokens' total order (logit down, id up), so the filters
  * together are one cut: the last token that is kept. It is found by partial selection (expected
  * O(vocab), no sort); then one pass in id order adds up the weights of what is kept and a second
- * walks to the draw. Sums are in double and in a fixed order. A draw from few tokens (greedy, a
- * small top_k) looks at these alone, in order: a device may have picked them. Owns scratch of the
- * vocabulary's size, taken once. Runs on the worker thread. */
+ * walks to the draw. Weights are whole numbers (core/base/draw.h), so their sums have no order, and
+ * a device that draws by the same rules (backend_sample) draws the same token. A draw from few
+ * tokens (greedy, a small top_k) looks at these alone, in order: a device may have picked them.
+ * Owns scratch of the vocabulary's size, taken once. Runs on the worker thread. */
 #include "core/engine/sampler.h"
 
 #include "core/base/draw.h"
@@ -19,14 +20,14 @@
 struct candidate {
     float logit;
     int32_t id;
-    double weight; /* exp((logit - max) / temperature), where top_p needs it */
+    uint64_t weight; /* where top_p needs it */
 };
 
 struct sampler {
     uint32_t n_vocab;
     float *logits;           /* (n_vocab) after bias and penalties; NaN replaced */
     struct candidate *cands; /* (n_vocab) permuted by the selection */
-    double *weights;         /* (n_vocab) exp((logit - max) / temperature), in id order */
+    uint64_t *weights;       /* (n_vocab) draw_weight, in id order */
     uint64_t pivot_state;
 };
 
@@ -90,15 +91,6 @@ void sampler_seen_add(struct sampler_seen *seen, int32_t token, bool generated) 
     }
 }
 
-/* In [0, 1), 53 bits. */
-static double uniform(uint64_t seed, uint64_t index) {
-    uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), 0, 0};
-    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, r[4];
-    draw_philox(counter, key, r);
-    uint64_t bits = ((uint64_t)r[0] << 32 | r[1]) >> 11;
-    return (double)bits * 0x1p-53;
-}
-
 /* The row without NaNs and, with a mask, without what may not come. Masks are mostly all or
  * nothing, for long stretches. */
 static void copy_row(sampler *s, const float *logits, const uint32_t *mask) {
@@ -133,7 +125,7 @@ static float adjust(sampler *s, const struct sampler_request *req) {
             float *x = &l[seen->ids[i]];
             if (repetition) *x = *x > 0 ? *x / p->repetition_penalty : *x * p->repetition_penalty;
             if (seen->counts[i])
-                *x -= p->presence_penalty + p->frequency_penalty * (float)seen->counts[i];
+                *x -= fmaf(p->frequency_penalty, (float)seen->counts[i], p->presence_penalty);
         }
     }
     for (uint32_t i = 0; i < s->n_vocab; i++)
@@ -183,26 +175,47 @@ static void select_k(sampler *s, uint32_t n, uint32_t k) {
     }
 }
 
-static double weight(float logit, float max, float temperature) {
-    return exp(((double)logit - (double)max) / (double)temperature);
+/* out[i] = weight of l[i], i < n. One text, compiled with and without the instruction for fma, which
+ * draw_weight is made of: otherwise each is a call. */
+static inline __attribute__((always_inline)) void weigh_with(const float *l, uint32_t n, float max,
+                                                             float temperature, uint64_t *out) {
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = draw_weight(l[i], max, temperature);
 }
 
-/* How many of the n candidates, in order, are needed for a mass of at least top_p of theirs; they
+#ifdef __x86_64__
+__attribute__((target("fma"))) static void weigh_fma(const float *l, uint32_t n, float max,
+                                                     float temperature, uint64_t *out) {
+    weigh_with(l, n, max, temperature, out);
+}
+#endif
+
+static void weigh(const float *l, uint32_t n, float max, float temperature, uint64_t *out) {
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("fma")) {
+        weigh_fma(l, n, max, temperature, out);
+        return;
+    }
+#endif
+    weigh_with(l, n, max, temperature, out);
+}
+
+/* How many of the n candidates, in order, are needed for a weight of at least top_p of theirs; they
  * come to the front, the last of them to the returned count - 1. */
-static uint32_t select_mass(sampler *s, uint32_t n, float max, const struct engine_params *p) {
-    double total = 0, kept = 0; /* kept: mass of c[0..lo), always less than want */
+static uint32_t select_mass(sampler *s, uint32_t n, float top_p) {
+    uint64_t total = 0, kept = 0; /* kept: weight of c[0..lo), always less than want */
     struct candidate *c = s->cands;
     for (uint32_t i = 0; i < n; i++)
-        total += c[i].weight = weight(c[i].logit, max, p->temperature);
-    double want = (double)p->top_p * total;
+        total += c[i].weight = s->weights[c[i].id];
+    uint64_t want = draw_part(top_p, total);
     /* All that are lighter than this together weigh less than what top_p leaves out. */
-    double lightest = (1.0 - (double)p->top_p) * total / n;
+    uint64_t lightest = (uint64_t)((1.0 - (double)top_p) * (double)total / n);
     uint32_t lo = 0, hi = 0; /* the answer is in (lo, hi] */
     for (uint32_t i = 0; i < n; i++)
         if (c[i].weight >= lightest) c[hi++] = c[i];
     while (hi - lo > 1) {
         uint32_t pivot = lo + partition(s, c + lo, hi - lo);
-        double mass = kept;
+        uint64_t mass = kept;
         for (uint32_t i = lo; i < pivot; i++)
             mass += c[i].weight;
         if (mass >= want) {
@@ -218,7 +231,7 @@ static uint32_t select_mass(sampler *s, uint32_t n, float max, const struct engi
 }
 
 /* The last token, in order, that top_k and top_p keep. */
-static struct candidate find_cut(sampler *s, float max, const struct engine_params *p) {
+static struct candidate find_cut(sampler *s, const struct engine_params *p) {
     uint32_t n = s->n_vocab;
     for (uint32_t i = 0; i < n; i++)
         s->cands[i] = (struct candidate){.logit = s->logits[i], .id = (int32_t)i};
@@ -227,7 +240,7 @@ static struct candidate find_cut(sampler *s, float max, const struct engine_para
         select_k(s, n, p->top_k);
         n = p->top_k;
     }
-    if (p->top_p < 1.0f) n = select_mass(s, n, max, p);
+    if (p->top_p < 1.0f) n = select_mass(s, n, p->top_p);
     return s->cands[n - 1];
 }
 
@@ -246,46 +259,58 @@ uint32_t sampler_n_top(const struct engine_params *p, uint32_t n_vocab) {
 }
 
 /* How many of the n tokens, in order, top_p keeps. */
-static uint32_t nucleus(const double *weights, uint32_t n, float top_p) {
-    double total = 0, mass = 0;
+static uint32_t nucleus(const uint64_t *weights, uint32_t n, float top_p) {
+    uint64_t total = 0, mass = 0;
     for (uint32_t i = 0; i < n; i++)
         total += weights[i];
+    uint64_t want = draw_part(top_p, total);
     for (uint32_t i = 0; i + 1 < n; i++) {
         mass += weights[i];
-        if (mass >= (double)top_p * total) return i + 1;
+        if (mass >= want) return i + 1;
     }
     return n;
+}
+
+/* Sets weights that min_p leaves out to 0; returns the sum of the others. */
+static uint64_t keep_heavy(uint64_t *weights, uint32_t n, float min_p) {
+    uint64_t least = (uint64_t)ceil((double)min_p * (double)(UINT64_C(1) << DRAW_ONE_BITS));
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (weights[i] < least) weights[i] = 0;
+        total += weights[i];
+    }
+    return total;
+}
+
+/* The first of n whose weight, with those before it, passes the draw; total: of all. */
+static uint32_t walk(const uint64_t *weights, uint32_t n, uint64_t total,
+                     const struct sampler_request *req) {
+    const uint32_t seed[2] = {(uint32_t)req->seed, (uint32_t)(req->seed >> 32)};
+    const uint32_t index[2] = {(uint32_t)req->index, (uint32_t)(req->index >> 32)};
+    uint64_t target = draw_target(seed, index, total), sum = 0;
+    uint32_t i = 0;
+    while (i + 1 < n && (sum += weights[i]) <= target)
+        i++;
+    return i;
 }
 
 /* The draw from the p->top_k first of top's tokens. */
 static int32_t draw_few(const struct sampler_request *req, const struct sampler_top *top) {
     const struct engine_params *p = req->params;
-    double weights[BACKEND_MAX_TOP], total = 0, sum = 0;
+    uint64_t by_rank[BACKEND_MAX_TOP], weights[BACKEND_MAX_TOP];
     int32_t ids[BACKEND_MAX_TOP];
     uint32_t n = p->top_k, at;
-    for (uint32_t i = 0; i < n; i++)
-        weights[i] = weight(top->logits[i], top->logits[0], p->temperature);
-    if (p->top_p < 1.0f) n = nucleus(weights, n, p->top_p);
+    weigh(top->logits, n, top->logits[0], p->temperature, by_rank);
+    if (p->top_p < 1.0f) n = nucleus(by_rank, n, p->top_p);
     for (uint32_t i = 0; i < n; i++) { /* to the order of ids */
-        double w = weights[i] < (double)p->min_p ? 0 : weights[i];
         for (at = i; at > 0 && ids[at - 1] > top->ids[i]; at--) {
             ids[at] = ids[at - 1];
             weights[at] = weights[at - 1];
         }
         ids[at] = top->ids[i];
-        weights[at] = w;
+        weights[at] = by_rank[i];
     }
-    for (uint32_t i = 0; i < n; i++)
-        total += weights[i];
-    double target = uniform(req->seed, req->index) * total;
-    int32_t chosen = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        if (weights[i] <= 0) continue;
-        chosen = ids[i];
-        sum += weights[i];
-        if (sum > target) break;
-    }
-    return chosen;
+    return ids[walk(weights, n, keep_heavy(weights, n, p->min_p), req)];
 }
 
 static int draw_top(const struct sampler_request *req, const struct sampler_top *top,
@@ -319,25 +344,15 @@ int sampler_draw(sampler *s, const struct sampler_request *req, int32_t *token) 
         top_select(s->logits, s->n_vocab, p->top_k, ids, logits);
         return draw_top(req, &(struct sampler_top){ids, logits, p->top_k}, token);
     }
-    struct candidate cut = {.logit = -INFINITY, .id = (int32_t)s->n_vocab};
-    if ((p->top_k && p->top_k < s->n_vocab) || p->top_p < 1.0f) cut = find_cut(s, max, p);
-    double total = 0;
-    for (uint32_t i = 0; i < s->n_vocab; i++) {
-        struct candidate c = {.logit = s->logits[i], .id = (int32_t)i};
-        double w = before(cut, c) ? 0.0 : weight(c.logit, max, p->temperature);
-        if (w < (double)p->min_p) w = 0; /* the best token's weight is 1 */
-        s->weights[i] = w;
-        total += w;
+    uint32_t n = s->n_vocab;
+    weigh(s->logits, n, max, p->temperature, s->weights);
+    if ((p->top_k && p->top_k < n) || p->top_p < 1.0f) {
+        struct candidate cut = find_cut(s, p);
+        for (uint32_t i = 0; i < n; i++)
+            if (before(cut, (struct candidate){.logit = s->logits[i], .id = (int32_t)i}))
+                s->weights[i] = 0;
     }
-    double target = uniform(req->seed, req->index) * total, sum = 0;
-    int32_t chosen = 0;
-    for (uint32_t i = 0; i < s->n_vocab; i++) {
-        if (s->weights[i] <= 0) continue;
-        chosen = (int32_t)i; /* rounding may leave the sum below target: the last one is it */
-        sum += s->weights[i];
-        if (sum > target) break;
-    }
-    *token = chosen;
+    *token = (int32_t)walk(s->weights, n, keep_heavy(s->weights, n, p->min_p), req);
     return 0;
 }
 
