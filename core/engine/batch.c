@@ -17,10 +17,14 @@ int step_batch_init(struct step_batch *b, const struct model_limits *limits) {
     b->tables = mem_new(n_table, sizeof *b->tables);
     b->out_rows = mem_new(limits->max_rows, sizeof *b->out_rows);
     b->whole_rows = mem_new(limits->max_logit_rows, sizeof *b->whole_rows);
+    b->host_rows = mem_new(limits->max_logit_rows, sizeof *b->host_rows);
+    b->draws = mem_new(limits->max_logit_rows, sizeof *b->draws);
+    b->seen = mem_new(3 * (uint64_t)limits->max_seen, sizeof *b->seen);
     b->hidden_rows = mem_new(limits->max_rows, sizeof *b->hidden_rows);
     b->first_out = mem_new(limits->max_seqs, sizeof *b->first_out);
     if (!b->token_ids || !b->positions || !b->slots || !b->row_start || !b->tables ||
-        !b->out_rows || !b->whole_rows || !b->hidden_rows || !b->first_out)
+        !b->out_rows || !b->whole_rows || !b->host_rows || !b->draws || !b->seen ||
+        !b->hidden_rows || !b->first_out)
         return ERR_NOMEM; /* step_batch_fini releases what is there */
     b->batch = (struct model_batch){
         .token_ids = b->token_ids,
@@ -30,6 +34,8 @@ int step_batch_init(struct step_batch *b, const struct model_limits *limits) {
         .tables = b->tables,
         .out_rows = b->out_rows,
         .whole_rows = b->whole_rows,
+        .draws = b->draws,
+        .seen = b->seen,
     };
     return 0;
 }
@@ -42,6 +48,9 @@ void step_batch_fini(struct step_batch *b) {
     free(b->tables);
     free(b->out_rows);
     free(b->whole_rows);
+    free(b->host_rows);
+    free(b->draws);
+    free(b->seen);
     free(b->hidden_rows);
     free(b->first_out);
     memset(b, 0, sizeof *b);
@@ -51,12 +60,61 @@ static uint32_t max_u32(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
 
-/* The row's logits are wanted, or only as many of its first tokens as a draw looks at. */
-static void want_logits(struct step_batch *b, const struct engine_stream *st, uint32_t row) {
+/* Brings what st's penalties look at: with a repetition penalty all tokens so far, else the
+ * generated ones. false: there is no room for it. */
+static bool put_seen(struct step_batch *b, const struct engine_stream *st, struct backend_draw *d) {
+    const struct sampler_seen *seen = &st->seen;
+    uint32_t n = b->batch.n_seen, first = n;
+    bool all = st->params.repetition_penalty != 1.0f;
+    if (!sampler_has_penalty(&st->params)) return true;
+    for (uint32_t i = 0; i < seen->n_distinct; i++) {
+        if (!all && !seen->counts[i]) continue;
+        if (n == b->limits.max_seen) return false;
+        int32_t *entry = &b->seen[3 * (size_t)n++];
+        entry[0] = seen->ids[i];
+        entry[1] = (int32_t)seen->counts[i];
+        entry[2] = 0;
+    }
+    d->first_seen = first;
+    d->n_seen = n - first;
+    b->batch.n_seen = n;
+    return true;
+}
+
+/* The device draws st's token from logit row i. Where it cannot, it only adds up the row. */
+static void want_draw(struct step_batch *b, const struct engine_stream *st, uint32_t i) {
+    const struct engine_params *p = &st->params;
+    struct backend_draw d = {.temperature = p->temperature,
+                             .top_p = p->top_p,
+                             .min_p = p->min_p,
+                             .repetition = p->repetition_penalty,
+                             .presence = p->presence_penalty,
+                             .frequency = p->frequency_penalty,
+                             .top_k = p->top_k,
+                             .seed = {(uint32_t)st->seed, (uint32_t)(st->seed >> 32)},
+                             .index = {st->n_generated, 0}};
+    b->host_rows[i] = !put_seen(b, st, &d);
+    if (b->host_rows[i]) {
+        b->whole_rows[i] = true;
+        d = (struct backend_draw){.temperature = 0, .top_p = 1, .repetition = 1};
+    }
+    b->draws[i] = d;
+    b->batch.shape.draws = true;
+}
+
+/* Of the row are wanted: the token that is drawn from it, if next says that there is to be one and
+ * the device draws it; its logits, or only so many of its first tokens. */
+static void want_logits(struct step_batch *b, const struct engine_stream *st, uint32_t row,
+                        bool next) {
     struct model_shape *s = &b->batch.shape;
-    uint32_t n_top = st->seq.fresh ? 0 : st->n_draw;
-    b->whole_rows[s->n_logit_rows] = !n_top;
-    b->out_rows[s->n_logit_rows++] = (int32_t)row;
+    uint32_t i = s->n_logit_rows++;
+    bool drawn = next && st->on_device;
+    uint32_t n_top = st->seq.fresh && !drawn ? 0 : st->n_draw;
+    b->whole_rows[i] = st->seq.fresh || (!drawn && !n_top);
+    b->host_rows[i] = false;
+    b->draws[i] = (struct backend_draw){.temperature = -1};
+    b->out_rows[i] = (int32_t)row;
+    if (drawn) want_draw(b, st, i);
     s->n_top = max_u32(s->n_top, n_top);
 }
 
@@ -70,8 +128,8 @@ static void fill_item(struct step_batch *b, const struct sched_item *item, const
         b->token_ids[row] = seq->tokens[pos];
         b->positions[row] = (int32_t)pos;
         b->slots[row] = kv_slot(cache, seq->kv, pos);
-        if (!seq->pooled && (seq->fresh || (item->wants_logits && i + 1 == item->n_rows)))
-            want_logits(b, st, row);
+        bool next = item->wants_logits && i + 1 == item->n_rows;
+        if (!seq->pooled && (seq->fresh || next)) want_logits(b, st, row, next);
         if (seq->pooled && pooled_wants(&st->pooled, pos, seq->n_prompt))
             b->hidden_rows[shape->n_hidden_rows++] = (int32_t)row;
     }
@@ -95,6 +153,7 @@ static struct model_shape guess_next(const struct sched_plan *plan) {
         if (st->n_generated + 1 >= st->max_tokens) continue;
         next.n_rows++;
         next.n_top = max_u32(next.n_top, st->n_draw);
+        next.draws |= st->on_device;
         next.max_context = max_u32(next.max_context, item->first + item->n_rows + 1);
     }
     next.n_seqs = next.n_logit_rows = next.n_rows;
@@ -105,6 +164,7 @@ void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const 
     struct model_batch *m = &b->batch;
     m->shape = (struct model_shape){0};
     m->next = guess_next(plan);
+    m->n_seen = 0;
     m->kv = kv_layers(cache);
     b->row_start[0] = 0;
     for (uint32_t i = 0; i < plan->n_items; i++)

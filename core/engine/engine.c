@@ -143,6 +143,10 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
                      (int)tokenizer_n_vocab(en->tok), en->hp.n_vocab);
     if (!rc) rc = find_eog(en, e);
     if (!rc) rc = backend_open(&bc, &en->be, e);
+    if (!rc && backend_can_sample(en->be))
+        limits.max_seen = config->max_sequences < ENGINE_MOST_SEEN / ENGINE_SEEN_TOKENS
+                              ? config->max_sequences * ENGINE_SEEN_TOKENS
+                              : ENGINE_MOST_SEEN;
     if (!rc) rc = measure_model(en, config, &limits, &size.memory, e);
     if (!rc) rc = engine_size(config, &en->hp, en->be, &size, e);
     if (!rc) {

@@ -25,6 +25,10 @@
  * the logits buffer, (max_sequences + this, n_vocab) f32. */
 enum { ENGINE_FRESH_ROWS = 128 };
 
+/* Seen tokens, for penalties, that a step brings to a device that draws: so many for each sequence
+ * that may run, within bounds; they share them. Who finds no room is drawn for on the host. */
+enum { ENGINE_SEEN_TOKENS = 512, ENGINE_MOST_SEEN = 131072 };
+
 /* An event in the ring, without its top tokens: those lie in arrays as wide as the request asked.
  */
 struct ring_slot {
@@ -69,7 +73,10 @@ struct engine_stream {
     struct engine_logit_bias *bias;
     uint64_t seed;
     uint64_t submit_ns;
-    uint32_t n_draw; /* first tokens of a row that a draw looks at; 0: the row (sampler_n_top) */
+    bool on_device;      /* its tokens are drawn there (backend_sample) */
+    uint32_t n_draw;     /* first tokens that are wanted of a row: on_device those whose
+                            log-probabilities are, else as many as a draw looks at; 0: the row
+                            (sampler_n_top) */
     uint32_t max_tokens; /* at least 1; prompt + max_tokens fit the context; 0: pooled */
 
     /* Worker. */
@@ -110,12 +117,15 @@ struct engine_stream {
 struct step_batch {
     int32_t *token_ids, *positions, *slots; /* (max_rows) */
     int32_t *row_start;                     /* (max_seqs + 1) */
-    int32_t *tables;      /* (max_seqs, limits.table_stride), a step's (n_seqs, stride) */
-    int32_t *out_rows;    /* (max_rows) */
-    bool *whole_rows;     /* (max_logit_rows) */
-    int32_t *hidden_rows; /* (max_rows) on their way into out_rows */
-    uint32_t *first_out;  /* (max_seqs) plan item -> its first row of logits, pooled: of hidden */
-    uint32_t stride;      /* of tables, in this step */
+    int32_t *tables;   /* (max_seqs, limits.table_stride), a step's (n_seqs, stride) */
+    int32_t *out_rows; /* (max_rows) */
+    bool *whole_rows;  /* (max_logit_rows) */
+    bool *host_rows;   /* (max_logit_rows) on_device, but their seen tokens found no room there */
+    struct backend_draw *draws; /* (max_logit_rows) */
+    int32_t *seen;              /* (limits.max_seen, 3) */
+    int32_t *hidden_rows;       /* (max_rows) on their way into out_rows */
+    uint32_t *first_out; /* (max_seqs) plan item -> its first row of logits, pooled: of hidden */
+    uint32_t stride;     /* of tables, in this step */
     struct model_limits limits;
     struct model_batch batch; /* points into the arrays above */
 };

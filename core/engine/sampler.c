@@ -106,7 +106,7 @@ static void copy_row(sampler *s, const float *logits, const uint32_t *mask) {
     }
 }
 
-static bool has_penalty(const struct engine_params *p) {
+bool sampler_has_penalty(const struct engine_params *p) {
     return p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f ||
            p->frequency_penalty != 0.0f;
 }
@@ -119,7 +119,7 @@ static float adjust(sampler *s, const struct sampler_request *req) {
     for (uint32_t i = 0; i < p->n_bias; i++)
         l[p->bias[i].token] += p->bias[i].bias;
     bool repetition = p->repetition_penalty != 1.0f;
-    if (has_penalty(p)) {
+    if (sampler_has_penalty(p)) {
         const struct sampler_seen *seen = req->seen;
         for (uint32_t i = 0; i < seen->n_distinct; i++) {
             float *x = &l[seen->ids[i]];
@@ -175,8 +175,8 @@ static void select_k(sampler *s, uint32_t n, uint32_t k) {
     }
 }
 
-/* out[i] = weight of l[i], i < n. One text, compiled with and without the instruction for fma, which
- * draw_weight is made of: otherwise each is a call. */
+/* out[i] = weight of l[i], i < n. One text, compiled with and without the instruction for fma,
+ * which draw_weight is made of: otherwise each is a call. */
 static inline __attribute__((always_inline)) void weigh_with(const float *l, uint32_t n, float max,
                                                              float temperature, uint64_t *out) {
     for (uint32_t i = 0; i < n; i++)
@@ -252,7 +252,7 @@ static bool keeps_few(const struct engine_params *p, uint32_t n_vocab) {
 }
 
 uint32_t sampler_n_top(const struct engine_params *p, uint32_t n_vocab) {
-    if (p->n_bias || has_penalty(p) || p->n_logprobs >= 0 || p->grammar) return 0;
+    if (p->n_bias || sampler_has_penalty(p) || p->n_logprobs >= 0 || p->grammar) return 0;
     if (p->temperature <= 0.0f) return 1;
     if (!keeps_few(p, n_vocab)) return 0;
     return n_vocab < BACKEND_MAX_TOP ? n_vocab : BACKEND_MAX_TOP;
@@ -389,4 +389,14 @@ int sampler_logprobs(const sampler *s, const float *logits, int32_t token, int n
     ev->n_top = n;
     ev->logprob = logprob(logits[token], log_sum);
     return 0;
+}
+
+void sampler_found_logprobs(float logit, float log_sum, const struct sampler_top *top, int n_top,
+                            struct engine_event *ev) {
+    ev->n_top = n_top < (int)top->n ? n_top : (int)top->n;
+    for (int i = 0; i < ev->n_top; i++) {
+        ev->top_token[i] = top->ids[i];
+        ev->top_logprob[i] = logprob(top->logits[i], (double)log_sum);
+    }
+    ev->logprob = logprob(logit, (double)log_sum);
 }

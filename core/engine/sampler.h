@@ -64,6 +64,9 @@ uint32_t sampler_n_top(const struct engine_params *p, uint32_t n_vocab);
 /* Samples; *token is set when 0 is returned. ERR_DEVICE: no finite logit. */
 int sampler_draw(sampler *s, const struct sampler_request *req, int32_t *token);
 
+/* Does p look at the tokens so far? */
+bool sampler_has_penalty(const struct engine_params *p);
+
 /* Stands for the log-probability of an impossible token (logit -inf or NaN). */
 #define SAMPLER_MIN_LOGPROB (-9999.0f)
 
@@ -72,5 +75,10 @@ int sampler_draw(sampler *s, const struct sampler_request *req, int32_t *token);
  * ERR_DEVICE: no finite logit. */
 int sampler_logprobs(const sampler *s, const float *logits, int32_t token, int n_top,
                      struct engine_event *ev);
+
+/* The same from what a device found: the token's logit, the log of the sum of exp over the row, and
+ * the row's first tokens, at least n_top of them. */
+void sampler_found_logprobs(float logit, float log_sum, const struct sampler_top *top, int n_top,
+                            struct engine_event *ev);
 
 #endif

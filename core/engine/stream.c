@@ -70,6 +70,12 @@ static int sampling_init(struct engine_stream *st, const struct engine_request *
     if (p->n_bias) memcpy(st->bias, p->bias, p->n_bias * sizeof *p->bias);
     st->params.bias = st->bias;
     st->n_draw = sampler_n_top(p, st->en->hp.n_vocab);
+    /* A row's first token is found faster by itself. */
+    st->on_device = backend_can_sample(st->en->be) && st->n_draw != 1 && !p->n_bias && !p->grammar;
+    if (st->on_device) {
+        uint32_t n_top = p->n_logprobs > 0 ? (uint32_t)p->n_logprobs : 0;
+        st->n_draw = n_top < st->en->hp.n_vocab ? n_top : st->en->hp.n_vocab;
+    }
     if (!has_penalty(p)) return 0;
     uint32_t n_vocab = st->en->hp.n_vocab;
     if (sampler_seen_init(&st->seen, seq->capacity < n_vocab ? seq->capacity : n_vocab))

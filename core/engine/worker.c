@@ -198,18 +198,34 @@ static bool is_forced(const struct engine_stream *st) {
     return st->constraint.next == CONSTRAINT_FORCED;
 }
 
-/* What a draw is made from: the row, or its first tokens. */
+/* What is known of a row: itself, its first tokens, what the device made of it. */
 struct drawn_row {
     const float *logits; /* (n_vocab) or NULL */
     struct sampler_top top;
+    const struct backend_drawn *drawn; /* NULL: nothing */
+    bool on_host;                      /* but the token is still to be drawn */
 };
 
-static struct drawn_row row_of(const engine *en, const struct model_output *out, size_t row) {
-    size_t n_top = en->batch.batch.shape.n_top;
-    if (en->batch.whole_rows[row])
-        return (struct drawn_row){.logits = out->logits + row * en->hp.n_vocab};
-    return (struct drawn_row){
-        .top = {out->top_ids + row * n_top, out->top_values + row * n_top, (uint32_t)n_top}};
+static struct drawn_row row_of(const engine *en, const struct engine_stream *st,
+                               const struct model_output *out, size_t row) {
+    const struct step_batch *b = &en->batch;
+    size_t n_top = b->batch.shape.n_top;
+    struct drawn_row r = {.on_host = !st->on_device || b->host_rows[row]};
+    if (b->whole_rows[row]) r.logits = out->logits + row * en->hp.n_vocab;
+    if (st->on_device) r.drawn = &out->drawn[row];
+    if (n_top)
+        r.top = (struct sampler_top){out->top_ids + row * n_top, out->top_values + row * n_top,
+                                     (uint32_t)n_top};
+    return r;
+}
+
+/* Of the token in ev. Where the device draws they come from its sum, whoever drew. */
+static int find_logprobs(engine *en, int n_top, const struct drawn_row *row,
+                         struct engine_event *ev) {
+    if (!row->drawn) return sampler_logprobs(en->smp, row->logits, ev->token, n_top, ev);
+    float logit = row->on_host ? row->logits[ev->token] : row->drawn->logit;
+    sampler_found_logprobs(logit, row->drawn->log_sum, &row->top, n_top, ev);
+    return 0;
 }
 
 /* The next token: what the grammar forces, else a draw from the row. Its log-probability is the
@@ -222,6 +238,10 @@ static int choose(engine *en, struct engine_stream *st, const struct drawn_row *
     if (is_forced(st)) {
         ev->token = c->forced;
         en->totals.forced_tokens_total++;
+    } else if (row->drawn && row->drawn->token < 0) {
+        rc = ERR_DEVICE;
+    } else if (!row->on_host) {
+        ev->token = row->drawn->token;
     } else {
         rc = sampler_draw(en->smp,
                           &(struct sampler_request){.params = p,
@@ -233,8 +253,7 @@ static int choose(engine *en, struct engine_stream *st, const struct drawn_row *
                                                     .mask = c->matcher ? c->mask : NULL},
                           &ev->token);
     }
-    if (!rc && p->n_logprobs >= 0)
-        rc = sampler_logprobs(en->smp, row->logits, ev->token, p->n_logprobs, ev);
+    if (!rc && p->n_logprobs >= 0) rc = find_logprobs(en, p->n_logprobs, row, ev);
     return rc;
 }
 
@@ -334,7 +353,7 @@ static void deliver_sampled(engine *en, const struct sched_item *item,
         rc = deliver_prompt(en, item, out->logits + first * en->hp.n_vocab);
     }
     if (!rc && item->wants_logits) {
-        struct drawn_row row = row_of(en, out, last);
+        struct drawn_row row = row_of(en, st, out, last);
         rc = deliver_token(en, st, &row, now);
     }
     if (rc) {

@@ -49,9 +49,11 @@ static int new_results(model *m, err *e) {
     bool copies = !backend_buf_host(m->bufs.logits);
     m->host_top_ids = mem_new(last * BACKEND_MAX_TOP, sizeof *m->host_top_ids);
     m->host_top_values = mem_new(last * BACKEND_MAX_TOP, sizeof *m->host_top_values);
+    m->host_drawn = mem_new(last, sizeof *m->host_drawn);
     if (copies) m->host_logits = mem_new(last * m->hp.n_vocab, sizeof *m->host_logits);
     if (copies) m->host_hidden = mem_new(rows * m->hp.n_embd, sizeof *m->host_hidden);
-    if (!m->host_top_ids || !m->host_top_values || (copies && (!m->host_logits || !m->host_hidden)))
+    if (!m->host_top_ids || !m->host_top_values || !m->host_drawn ||
+        (copies && (!m->host_logits || !m->host_hidden)))
         return err_set(e, ERR_NOMEM, "no memory for logits");
     return 0;
 }
@@ -71,7 +73,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     uint64_t heads = (uint64_t)hp->n_heads * hp->head_dim;
     uint64_t kv = (uint64_t)hp->n_kv_heads * hp->head_dim;
     uint32_t share = m->part.n_ranks > 1 ? backend_share(hp->n_vocab, m->part.n_ranks) : 0;
-    uint64_t exchange = exchange_bytes(m);
+    uint64_t exchange = exchange_bytes(m), draws = lim->max_seen && !m->part.rank ? last : 0;
     const struct planned plan[] = {
         {&b->ids, rows, 1},
         {&b->pos, rows, 1},
@@ -99,6 +101,9 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->work, exchange / sizeof(float), 1},
         {&b->top_ids, last, BACKEND_MAX_TOP},
         {&b->top_values, last, BACKEND_MAX_TOP},
+        {&b->draws, draws, sizeof(struct backend_draw) / sizeof(float)},
+        {&b->drawn, draws, sizeof(struct backend_drawn) / sizeof(float)},
+        {&b->seen, draws ? lim->max_seen : 0, 3},
     };
     _Static_assert(sizeof plan / sizeof plan[0] == MODEL_N_BUFS, "every step buffer is planned");
     memcpy(out, plan, sizeof plan);

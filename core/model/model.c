@@ -68,6 +68,8 @@ int model_rank_open(const char *path, backend *be, const struct model_limits *li
     m->identity = clock_now_ns();
     for (int32_t i = 0; i <= MODEL_MAX_KEPT_ROWS; i++)
         m->counted[i] = i;
+    for (uint32_t i = 0; i < MODEL_MAX_PADDING; i++)
+        m->no_draws[i].temperature = -1;
     int rc = model_file_open(path, 0, &m->file, e);
     if (rc || (rc = read_hparams(m, &whole, e)) || (rc = load_weights(m, &whole, e)) ||
         (rc = model_bufs_new(m, e))) {
@@ -112,6 +114,7 @@ void model_rank_close(model *m) {
     if (m->recorded.n_rows) backend_drop_recorded(m->be);
     free(m->host_top_values);
     free(m->host_top_ids);
+    free(m->host_drawn);
     free(m->host_hidden);
     free(m->host_logits);
     model_bufs_free(&m->bufs);

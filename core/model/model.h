@@ -86,6 +86,8 @@ struct model_limits {
     uint32_t table_stride; /* blocks of the longest sequence */
     /* Tokens of the longest sequence: some rope scalings depend on it. 0: context_length. */
     uint32_t n_ctx;
+    /* Entries of a step's seen tokens. 0: no draws; only where backend_can_sample. */
+    uint32_t max_seen;
 };
 
 /* Blocks in a row of a step's tables, whose positions are below max_context: a power of two, at
@@ -131,6 +133,7 @@ struct model_shape {
     uint32_t n_rows, n_seqs, n_logit_rows, n_hidden_rows;
     uint32_t n_top;       /* first tokens wanted of each row of logits (backend_top); 0: none */
     uint32_t max_context; /* every position is below it */
+    bool draws;           /* tokens are drawn on the device (backend_sample) */
 };
 
 /* One step. All arrays are host memory, borrowed for the call. The engine has checked: token_ids in
@@ -148,8 +151,12 @@ struct model_batch {
     /* (n_logit_rows + n_hidden_rows) rows whose logits are wanted, then rows whose hidden state is,
      * in all at most n_rows */
     const int32_t *out_rows;
-    const bool *whole_rows;      /* (n_logit_rows) those that the host is to see; NULL: all */
-    const struct backend_kv *kv; /* (n_ranks, n_layers), the same in every step */
+    const bool *whole_rows; /* (n_logit_rows) those that the host is to see; NULL: all */
+    /* With shape.draws: */
+    const struct backend_draw *draws; /* (n_logit_rows) */
+    const int32_t *seen;              /* (n_seen, 3) as in op_sample */
+    uint32_t n_seen;                  /* at most limits.max_seen */
+    const struct backend_kv *kv;      /* (n_ranks, n_layers), the same in every step */
 };
 
 /* Valid until the next call. */
@@ -157,6 +164,7 @@ struct model_output {
     const float *logits;     /* (n_logit_rows, n_vocab) f32, of those in whole_rows */
     const int32_t *top_ids;  /* (n_logit_rows, n_top), as backend_top has them; NULL: none wanted */
     const float *top_values; /* (n_logit_rows, n_top) f32 */
+    const struct backend_drawn *drawn; /* (n_logit_rows); NULL: no draws */
     const float *hidden; /* (n_hidden_rows, n_embd) f32: the stream behind the last layer after the
                         final norm, what the output head reads; NULL: none wanted */
 };

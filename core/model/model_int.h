@@ -177,11 +177,13 @@ struct model_bufs {
     backend_buf *work;              /* of exchanges */
     backend_buf *top_ids;           /* (max_logit_rows, BACKEND_MAX_TOP) i32 */
     backend_buf *top_values;        /* (max_logit_rows, BACKEND_MAX_TOP) f32 */
+    backend_buf *draws, *drawn;     /* (max_logit_rows) struct backend_draw, backend_drawn */
+    backend_buf *seen;              /* (max_seen, 3) i32 */
 };
 
 /* Rows of the largest step that runs from a kept recording; beyond it the time to enqueue ops one
  * by one does not matter. */
-enum { MODEL_MAX_KEPT_ROWS = 512 };
+enum { MODEL_MAX_KEPT_ROWS = 512, MODEL_MAX_PADDING = 31 };
 
 enum { MODEL_N_BUFS = sizeof(struct model_bufs) / sizeof(backend_buf *) };
 
@@ -201,12 +203,14 @@ struct model {
     float *host_logits; /* (max_logit_rows, n_vocab), NULL when the host sees the buffers */
     float *host_hidden; /* (max_rows, n_embd), likewise */
     int32_t *host_top_ids;
-    float *host_top_values;       /* (max_logit_rows, BACKEND_MAX_TOP) */
-    struct model_shape recorded;  /* of the step that the backend holds; n_rows 0: none */
-    struct model_recorded counts; /* of such steps */
+    float *host_top_values;           /* (max_logit_rows, BACKEND_MAX_TOP) */
+    struct backend_drawn *host_drawn; /* (max_logit_rows) */
+    struct model_shape recorded;      /* of the step that the backend holds; n_rows 0: none */
+    struct model_recorded counts;     /* of such steps */
     uint64_t identity; /* no other model of this process has it: the time when it was opened */
     /* For steps that are filled up to the shape of a recording: scratch, and 0, 1, 2, ... */
     int32_t padded[MODEL_MAX_KEPT_ROWS], counted[MODEL_MAX_KEPT_ROWS + 1];
+    struct backend_draw no_draws[MODEL_MAX_PADDING];
 };
 
 /* One rank of a model, on be alone. */

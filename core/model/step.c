@@ -16,7 +16,7 @@
 static bool same_shape(const struct model_shape *a, const struct model_shape *b) {
     return a->n_rows == b->n_rows && a->n_seqs == b->n_seqs && a->n_logit_rows == b->n_logit_rows &&
            a->n_hidden_rows == b->n_hidden_rows && a->n_top == b->n_top &&
-           a->max_context == b->max_context;
+           a->max_context == b->max_context && a->draws == b->draws;
 }
 
 /* Shape s as ops get it: contexts in powers of two, so that a step fits the one before it. */
@@ -60,7 +60,8 @@ static bool round_kept(const model *m, struct model_shape *s) {
 static uint64_t recording_key(const model *m, const struct model_shape *s,
                               const struct backend_kv *kv) {
     uint64_t hash = UINT64_C(14695981039346656037);
-    const uint64_t words[] = {s->n_rows, s->n_top, s->max_context, m->identity, kv->kv_type};
+    const uint64_t words[] = {s->n_rows, s->n_top,    s->max_context,
+                              s->draws,  m->identity, kv->kv_type};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         hash = (hash ^ words[i]) * UINT64_C(1099511628211);
     for (uint32_t i = 0; i < m->hp.n_layers; i++) {
@@ -82,6 +83,9 @@ static int check_batch(const model *m, const struct model_batch *in, err *e) {
                        "a batch of %u rows, %u sequences, %u logit and %u hidden rows is over its "
                        "limits",
                        s->n_rows, s->n_seqs, s->n_logit_rows, s->n_hidden_rows);
+    if (s->draws && (!lim->max_seen || in->n_seen > lim->max_seen))
+        return err_set(e, ERR_INVALID, "a batch draws with %u seen tokens; its limit is %u",
+                       in->n_seen, lim->max_seen);
     for (uint32_t i = 0; i < s->n_rows; i++)
         if (in->positions[i] < 0 || (uint32_t)in->positions[i] >= s->max_context)
             return err_set(e, ERR_INVALID, "position %d is not below the batch's %u",
@@ -103,6 +107,16 @@ static int upload_padded(model *m, backend_buf *dst, const int32_t *src, uint32_
     return upload_i32(m, dst, m->padded, n_all, e);
 }
 
+/* How tokens are to be drawn; behind the batch's rows up to n_all nothing is. */
+static int upload_draws(model *m, const struct model_batch *in, uint32_t n_all, err *e) {
+    const uint64_t n = in->shape.n_logit_rows, size = sizeof *in->draws;
+    struct model_bufs *b = &m->bufs;
+    int rc = backend_upload(m->be, b->draws, 0, in->draws, n * size, e);
+    if (!rc && n < n_all)
+        rc = backend_upload(m->be, b->draws, n * size, m->no_draws, (n_all - n) * size, e);
+    return rc || !in->n_seen ? rc : upload_i32(m, b->seen, in->seen, 3 * (uint64_t)in->n_seen, e);
+}
+
 /* now: the batch's shape as ops get it. With more rows than the batch has each sequence has one row
  * there, and the others are no tokens. Their rows of tables are not read. */
 static int upload_batch(model *m, const struct model_batch *in, const struct model_shape *now,
@@ -115,7 +129,8 @@ static int upload_batch(model *m, const struct model_batch *in, const struct mod
     if ((rc = upload_padded(m, b->ids, in->token_ids, n, n_all, 0, e)) ||
         (rc = upload_padded(m, b->pos, in->positions, n, n_all, -1, e)) ||
         (rc = upload_padded(m, b->slots, in->slots, n, n_all, -1, e)) ||
-        (rc = upload_i32(m, b->tables, in->tables, s->n_seqs * stride, e)))
+        (rc = upload_i32(m, b->tables, in->tables, s->n_seqs * stride, e)) ||
+        (s->draws && !m->part.rank && (rc = upload_draws(m, in, now->n_logit_rows, e))))
         return rc;
     if (n < n_all) {
         if ((rc = upload_i32(m, b->row_start, m->counted, (uint64_t)n_all + 1, e))) return rc;
@@ -169,13 +184,18 @@ static int fetch_results(model *m, const struct model_batch *batch, uint32_t n_t
     const struct model_shape *s = &batch->shape;
     const struct model_bufs *b = &m->bufs;
     const uint64_t top[2] = {0, s->n_logit_rows}, hidden[2] = {s->n_logit_rows, s->n_hidden_rows};
-    const void *logits, *at, *ids, *values;
+    const void *logits, *at, *ids, *values, *drawn;
     int rc = fetch_logits(m, batch, &logits, e);
     if (rc) return rc;
     out->logits = logits;
     if (s->n_hidden_rows) {
         if ((rc = fetch(m, b->hidden, m->host_hidden, hidden, m->hp.n_embd, &at, e))) return rc;
         out->hidden = (const float *)at + hidden[0] * m->hp.n_embd;
+    }
+    if (s->draws) {
+        const uint32_t words = sizeof(struct backend_drawn) / sizeof(float);
+        if ((rc = fetch(m, b->drawn, m->host_drawn, top, words, &drawn, e))) return rc;
+        out->drawn = drawn;
     }
     if (!s->n_top) return 0;
     if ((rc = fetch(m, b->top_ids, m->host_top_ids, top, n_top, &ids, e)) ||

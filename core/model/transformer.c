@@ -122,6 +122,27 @@ static int pick_rows(model *m, const backend_buf *x, backend_buf *out, uint32_t 
             .x = x, .rows = m->bufs.out_rows, .n_out_rows = n_rows, .n_cols = n_cols, .out = out});
 }
 
+/* What is to be known of the rows of logits beside themselves. */
+static int pick_tokens(model *m, const struct model_shape *in) {
+    struct model_bufs *b = &m->bufs;
+    int rc = 0;
+    if (in->n_top)
+        rc = backend_top(m->be, &(struct op_top){.x = b->logits,
+                                                 .n_rows = in->n_logit_rows,
+                                                 .n_cols = m->hp.n_vocab,
+                                                 .k = in->n_top,
+                                                 .ids = b->top_ids,
+                                                 .values = b->top_values});
+    if (rc || !in->draws) return rc;
+    return backend_sample(m->be, &(struct op_sample){.x = b->logits,
+                                                     .draws = b->draws,
+                                                     .seen = b->seen,
+                                                     .n_rows = in->n_logit_rows,
+                                                     .n_cols = m->hp.n_vocab,
+                                                     .n_seen = m->limits.max_seen,
+                                                     .out = b->drawn});
+}
+
 /* Behind the last attention only the rows go on that want something. Where hidden states are wanted
  * the final norm is an op of its own and the output head reads what it wrote; otherwise the head
  * norms its rows on their way in: the same bits. */
@@ -157,13 +178,7 @@ static int head(model *m, const struct model_layer *last, const struct model_sha
                                                                .work = b->work,
                                                                .n_rows = in->n_logit_rows,
                                                                .n_cols = hp->n_vocab});
-    if (rc || !in->n_top || m->part.rank) return rc;
-    return backend_top(m->be, &(struct op_top){.x = b->logits,
-                                               .n_rows = in->n_logit_rows,
-                                               .n_cols = hp->n_vocab,
-                                               .k = in->n_top,
-                                               .ids = b->top_ids,
-                                               .values = b->top_values});
+    return rc || m->part.rank ? rc : pick_tokens(m, in);
 }
 
 int model_enqueue(model *m, const struct model_shape *shape, const struct backend_kv *kv) {

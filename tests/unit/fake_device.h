@@ -123,6 +123,10 @@ bool backend_kv_fits(const backend *be, const struct backend_kv *cache) {
     return cache->head_dim % 2 == 0; /* an odd one: what only some devices have */
 }
 static uint64_t fake_memory_free;
+bool backend_can_sample(const backend *be) {
+    (void)be;
+    return false;
+}
 uint64_t backend_memory_free(const backend *be) {
     (void)be;
     return fake_memory_free;
@@ -304,8 +308,10 @@ int model_forward(model *m, const struct model_batch *b, struct model_output *ou
         else
             fake_hidden(m->tokens, n, m->hidden + (size_t)(i - shape->n_logit_rows) * FAKE_EMBD);
     }
-    *out = (struct model_output){m->logits, m->top_ids, m->top_values,
-                                 shape->n_hidden_rows ? m->hidden : NULL};
+    *out = (struct model_output){.logits = m->logits,
+                                 .top_ids = m->top_ids,
+                                 .top_values = m->top_values,
+                                 .hidden = shape->n_hidden_rows ? m->hidden : NULL};
     return 0;
 }
 

@@ -17,6 +17,9 @@ struct reading {
     int32_t tokens[READER_MAX_TOKENS];
     float logprobs[READER_MAX_TOKENS];
     int n_tokens;
+    int n_top[READER_MAX_TOKENS];
+    int32_t top_tokens[READER_MAX_TOKENS][ENGINE_MAX_TOP_LOGPROBS];
+    float top_logprobs[READER_MAX_TOKENS][ENGINE_MAX_TOP_LOGPROBS];
     float prompt_logprobs[READER_MAX_TOKENS];
     int32_t prompt_tokens[READER_MAX_TOKENS];
     int n_prompt_events;
@@ -76,6 +79,11 @@ static bool reading_poll(struct reading *r) {
             r->prompt_logprobs[r->n_prompt_events++] = ev.logprob;
         } else if (r->n_tokens < READER_MAX_TOKENS) {
             r->tokens[r->n_tokens] = ev.token;
+            r->n_top[r->n_tokens] = ev.n_top;
+            for (int i = 0; i < ev.n_top; i++) {
+                r->top_tokens[r->n_tokens][i] = ev.top_token[i];
+                r->top_logprobs[r->n_tokens][i] = ev.top_logprob[i];
+            }
             r->logprobs[r->n_tokens++] = ev.logprob;
         }
     }

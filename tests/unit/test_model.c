@@ -124,7 +124,8 @@ static void write_changed(const struct change *c) {
 
 static int open_changed(err *e) {
     struct backend_config config = {.name = "cpu", .n_threads = 1, .max_rows = 4, .max_cols = 128};
-    struct model_limits limits = {4, 4, 1, 4, 0};
+    struct model_limits limits = {
+        .max_rows = 4, .max_logit_rows = 4, .max_seqs = 1, .table_stride = 4};
     backend *be;
     model *m;
     memset(e, 0, sizeof *e);

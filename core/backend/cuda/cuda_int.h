@@ -21,7 +21,7 @@
 enum {
     CUDA_MAX_FUNCTIONS = 512,
     CUDA_MAX_GRAPHS = 96,         /* kept; the least recently run goes first */
-    CUDA_STAGING = 1 << 20,       /* bytes of pinned memory for uploads */
+    CUDA_STAGING = 4 << 20,       /* bytes of pinned memory for uploads */
     CUDA_LT_WORKSPACE = 32 << 20, /* bytes of CUDA_SCRATCH_LT */
     CUDA_LARGE_ROWS = 384, /* from here on quantized weights are better decoded once (large.c) */
     CUDA_SKINNY_ROWS = 32, /* most rows of the products that stream weights (linear.c) */

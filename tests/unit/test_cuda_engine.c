@@ -1,0 +1,237 @@
+/* test_cuda_engine.c - the engine over a device that draws tokens itself: the tokens are those that
+ * the host draws from the same logits, log-probabilities are the host's to rounding, and neither
+ * depends on who else is in a step. */
+#include "core/base/mem.h"
+#include "core/engine/engine.h"
+#include "stream_reader.h"
+#include "tests/support/be.h"
+#include "tests/support/gguf_make.h"
+#include "tests/unit/check.h"
+
+#include <unistd.h>
+
+enum { N_VOCAB = 1200, MAX_PROMPT = 60, LONG_PROMPT = 700, MOST_REQUESTS = 40 };
+
+static char folder[] = "/tmp/inferd-cuda-engine-XXXXXX";
+static char path[64];
+static struct bell bell;
+static uint32_t n_requests; /* of a test */
+static int32_t prompts[MOST_REQUESTS][LONG_PROMPT];
+static struct engine_request requests[MOST_REQUESTS];
+static struct reading alone[MOST_REQUESTS];
+/* A bias of nothing: the same logits, and a draw on the host. */
+static const struct engine_logit_bias no_bias = {5, 0.0f};
+
+static engine *open_engine(uint32_t max_sequences) {
+    const struct engine_config c = {
+        .model_path = path,
+        .backend = "cuda",
+        .kv_cache_tokens = 8192,
+        .kv_type = QTYPE_F16,
+        .block_tokens = 16,
+        .max_batch_tokens = 128,
+        .prefill_chunk = 64,
+        .max_sequences = max_sequences,
+        .max_queue = 64,
+        .stream_events = 512,
+        .prefix_cache = true,
+    };
+    engine *en = NULL;
+    err e = {0};
+    be_need(engine_open(&c, &en, &e) == 0, e.msg);
+    return en;
+}
+
+static uint64_t dispatches(const engine *en, const char *name) {
+    struct engine_kernel k;
+    for (uint32_t i = 0; i < engine_n_kernels(en); i++)
+        if (strcmp(engine_kernel_get(en, i, &k), name) == 0) return k.dispatches;
+    return 0;
+}
+
+static void check_idle(engine *en) {
+    struct engine_stats s;
+    err e = {0};
+    CHECK_MSG(engine_check(en, &e) == 0, "%s", e.msg);
+    engine_stats_get(en, &s);
+    CHECK(s.kv_blocks_free == s.kv_blocks && s.running == 0 && s.waiting == 0 && s.healthy);
+    CHECK(mem_guard_violations() == 0);
+}
+
+static float real(float low, float high) {
+    return low + (high - low) * (float)be_below(1001) / 1000;
+}
+
+static void random_params(struct engine_params *p) {
+    engine_params_default(p);
+    p->has_seed = true;
+    p->seed = (int64_t)((uint64_t)be_rand() << 32 | be_rand());
+    p->max_tokens = 3 + be_below(20);
+    p->temperature = be_below(4) ? real(0.1f, 2) : 0;
+    if (be_below(2)) p->top_p = real(0.01f, 1);
+    if (be_below(2)) p->top_k = 1 + be_below(be_below(2) ? 64 : N_VOCAB + 5);
+    if (be_below(3) == 0) p->min_p = real(0, 1);
+    if (be_below(3) == 0) p->repetition_penalty = real(0.5f, 2);
+    if (be_below(3) == 0) p->presence_penalty = real(-2, 2);
+    if (be_below(3) == 0) p->frequency_penalty = real(-2, 2);
+    p->n_logprobs = (int)be_below(4) - 1;
+    if (p->n_logprobs == 2) p->n_logprobs = 1 + (int)be_below(ENGINE_MAX_TOP_LOGPROBS);
+    p->ignore_eos = be_below(2);
+    p->prompt_logprobs = be_below(8) == 0;
+}
+
+static void make_requests(uint32_t n) {
+    n_requests = n;
+    memset(alone, 0, sizeof alone);
+    for (uint32_t i = 0; i < n; i++) {
+        struct engine_request *q = &requests[i];
+        *q = (struct engine_request){.prompt = prompts[i],
+                                     .n_prompt = 1 + be_below(MAX_PROMPT),
+                                     .n_choices = 1,
+                                     .notify = bell_ring,
+                                     .notify_arg = &bell};
+        for (uint32_t k = 0; k < q->n_prompt; k++)
+            prompts[i][k] = (int32_t)(3 + be_below(N_VOCAB - 3));
+        random_params(&q->params);
+    }
+}
+
+static void submit(engine *en, const struct engine_request *q, struct reading *r) {
+    err e = {0};
+    be_need(engine_submit(en, q, &r->stream, &e) == 0, e.msg);
+}
+
+static void run_together(engine *en, struct reading *r, bool on_host) {
+    for (uint32_t i = 0; i < n_requests; i++) {
+        struct engine_request q = requests[i];
+        if (on_host) q.params.bias = &no_bias, q.params.n_bias = 1;
+        submit(en, &q, &r[i]);
+    }
+    read_all(r, (int)n_requests, &bell);
+    free_all(r, (int)n_requests);
+}
+
+static void run_alone(engine *en) {
+    for (uint32_t i = 0; i < n_requests; i++) {
+        submit(en, &requests[i], &alone[i]);
+        read_all(&alone[i], 1, &bell);
+        free_all(&alone[i], 1);
+    }
+}
+
+static bool same_answer(const struct reading *a, const struct reading *b) {
+    return a->n_final == 1 && b->n_final == 1 && a->n_tokens == b->n_tokens &&
+           a->final.finish == b->final.finish && a->final.n_generated == b->final.n_generated &&
+           !memcmp(a->tokens, b->tokens, sizeof a->tokens) &&
+           !memcmp(a->n_top, b->n_top, sizeof a->n_top) &&
+           !memcmp(a->top_tokens, b->top_tokens, sizeof a->top_tokens);
+}
+
+/* To the last bit. */
+static bool same(const struct reading *a, const struct reading *b) {
+    return same_answer(a, b) && a->n_prompt_events == b->n_prompt_events &&
+           !memcmp(a->logprobs, b->logprobs, sizeof a->logprobs) &&
+           !memcmp(a->top_logprobs, b->top_logprobs, sizeof a->top_logprobs) &&
+           !memcmp(a->prompt_logprobs, b->prompt_logprobs, sizeof a->prompt_logprobs);
+}
+
+static bool near(float a, float b) {
+    return fabsf(a - b) <= 1e-5f * (1 + fabsf(b));
+}
+
+static void check_logprobs(const struct reading *device, const struct reading *host, uint32_t i) {
+    for (int t = 0; t < device->n_tokens; t++) {
+        CHECK_MSG(near(device->logprobs[t], host->logprobs[t]), "request %u, token %d: %g, not %g",
+                  i, t, (double)device->logprobs[t], (double)host->logprobs[t]);
+        for (int k = 0; k < device->n_top[t]; k++)
+            CHECK(near(device->top_logprobs[t][k], host->top_logprobs[t][k]));
+    }
+}
+
+static void draws_are_the_hosts(void) {
+    struct reading *device = calloc(MOST_REQUESTS, sizeof *device);
+    struct reading *host = calloc(MOST_REQUESTS, sizeof *host);
+    engine *en = open_engine(8);
+    make_requests(be_quick ? 24 : MOST_REQUESTS);
+    run_together(en, host, true);
+    CHECK(dispatches(en, "sample") == 0);
+    run_together(en, device, false);
+    CHECK(dispatches(en, "sample") > 0);
+    run_alone(en);
+    for (uint32_t i = 0; i < n_requests; i++) {
+        const struct engine_params *p = &requests[i].params;
+        CHECK_MSG(same_answer(&device[i], &host[i]),
+                  "request %u: temperature %g, top_k %u, top_p %g, min_p %g, penalties %g %g %g, "
+                  "logprobs %d",
+                  i, (double)p->temperature, p->top_k, (double)p->top_p, (double)p->min_p,
+                  (double)p->repetition_penalty, (double)p->presence_penalty,
+                  (double)p->frequency_penalty, p->n_logprobs);
+        check_logprobs(&device[i], &host[i], i);
+        CHECK_MSG(same(&device[i], &alone[i]), "request %u differs from when it was alone", i);
+    }
+    check_idle(en);
+    engine_close(en);
+    free(device);
+    free(host);
+}
+
+/* More tokens were seen than a step brings to the device: the host draws, from the same logits, and
+ * log-probabilities have the same bits. */
+static void long_histories_are_drawn_on_the_host(void) {
+    struct reading *with = calloc(1, sizeof *with), *many = calloc(MOST_REQUESTS, sizeof *many);
+    make_requests(2);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct engine_request *q = &requests[i];
+        q->n_prompt = LONG_PROMPT;
+        for (int32_t k = 0; k < LONG_PROMPT; k++)
+            prompts[i][k] = 3 + (k * 7 + (int32_t)i) % (N_VOCAB - 3);
+        engine_params_default(&q->params);
+        q->params.repetition_penalty = 1.3f;
+        q->params.temperature = 0.9f;
+        q->params.has_seed = q->params.ignore_eos = true;
+        q->params.seed = 77 + i;
+        q->params.max_tokens = 6;
+        q->params.n_logprobs = 3;
+    }
+    engine *few = open_engine(1), *room = open_engine(8);
+    run_together(few, many, false);
+    for (uint32_t i = 0; i < 2; i++) {
+        memset(with, 0, sizeof *with);
+        submit(room, &requests[i], with);
+        read_all(with, 1, &bell);
+        free_all(with, 1);
+        CHECK_MSG(same(with, &many[i]), "request %u", i);
+        CHECK(with->n_tokens == 6 && with->n_top[0] == 3);
+    }
+    CHECK(dispatches(few, "sample") > 0);
+    engine_close(few);
+    engine_close(room);
+    free(with);
+    free(many);
+}
+
+int main(int argc, char **argv) {
+    struct tiny_llama shape = {.seed = 11,
+                               .n_vocab = N_VOCAB,
+                               .context_length = 1024,
+                               .weight_type = QTYPE_Q8_0,
+                               .n_heads = 4,
+                               .head_dim = 64};
+    err e = {0};
+    be_args(argc, argv);
+    backend *be = be_open("cuda", 1);
+    if (!be) {
+        SKIP("cuda", "no module or no GPU here, or others were asked for");
+        return check_done();
+    }
+    backend_close(be);
+    bell_init(&bell);
+    be_need(mkdtemp(folder) != NULL, "a folder");
+    snprintf(path, sizeof path, "%s/tiny.gguf", folder);
+    be_need(gguf_make_tiny_llama(path, &shape, &e) == 0, e.msg);
+    RUN(draws_are_the_hosts);
+    RUN(long_histories_are_drawn_on_the_host);
+    CHECK(unlink(path) == 0 && rmdir(folder) == 0);
+    bell_fini(&bell);
+    return check_done();
+}
