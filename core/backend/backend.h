@@ -42,7 +42,7 @@ struct backend_config {
      * the device's default. Others do not look at it. */
     double memory_fraction;
     /* CPU: of the input of products with quantized weights: 8 (0 is 8) or 16. Metal keeps f32, CUDA
-     * rounds it to f16 (bf16 for BF16 weights). */
+     * rounds it to f16. */
     int activation_bits;
     /* Largest op_moe; n_experts 0: there is none. */
     struct backend_moe_limits {

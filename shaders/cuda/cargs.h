@@ -62,11 +62,10 @@ struct cargs_finish {
 
 /* ---- lt_probe.cu ---- */
 
-/* lt_fill: random f16 or bf16. */
+/* lt_fill: random f16. */
 struct cargs_lt_fill {
     void *values;
     uint64_t n; /* even */
-    uint32_t bf16;
 };
 
 /* lt_probe: counts results in y that are not those of the chain. w has its rows up to a multiple
@@ -75,7 +74,7 @@ struct cargs_lt_probe {
     const void *w, *x;
     const float *y;
     uint32_t *wrong;
-    uint32_t n_rows, n_out, pitch, part_cols, bf16;
+    uint32_t n_rows, n_out, pitch, part_cols;
 };
 
 /* ---- product_tile.cu ---- */
@@ -172,7 +171,7 @@ struct cargs_sample {
 
 /* ---- input.cu ---- */
 
-enum { CARGS_INPUT_F16, CARGS_INPUT_BF16, CARGS_INPUT_F32 }; /* enum cuda_in */
+enum { CARGS_INPUT_F16, CARGS_INPUT_F32 }; /* enum cuda_in */
 
 /* input: a block a row, threads a multiple of 32. */
 struct cargs_input {
@@ -243,6 +242,12 @@ struct cargs_rescale {
     uint32_t tile_bytes, scale_at, scale_words; /* of a tile; scale_at: bytes before the scales */
     uint32_t chunk;                             /* number of it */
     int32_t exponent;
+};
+/* largest_value and halves: bf16 that become f16 where they are, times 2^shift[0]. */
+struct cargs_halves {
+    void *values; /* aligned to 16 bytes */
+    struct cuda_repack_state *state;
+    uint64_t n; /* a multiple of 8 */
 };
 /* What the host knows of a file's type. */
 struct cuda_repack_format {

@@ -12,8 +12,11 @@
  * scale of the weight (both powers of two), + bias.
  *
  * F32: (n_out, n_in) as in the file; sums in f32 fma.
- * F16, BF16: (n_out, pitch) row-major, pitch = cuda_pitch(n_in), zeros behind n_in; rows behind
- * n_out up to a multiple of 16 are zeros.
+ * F16: (n_out, pitch) row-major, pitch = cuda_pitch(n_in), zeros behind n_in; rows behind n_out up
+ * to a multiple of 16 are zeros. The values of an F16 file, scale 1; or of a BF16 file: times the
+ * power of two that brings the tensor's largest finite one into [2^15, 2^16), undone by the scale.
+ * With their 8 bits they fit exactly down to 2^-32 of the largest; below that they are rounded, by
+ * at most 2^-40 of it. Infinity and NaN stay what they are.
  * Quantized: tiles of 16 rows by 256 columns (n_out and n_in rounded up; what is beyond them
  * decodes to 0), the tiles of 16 rows one after the other, ascending columns, cuda_tile_bytes each:
  * a plane of the low bits of the weights, one of the bits above them where the format has such, and
@@ -37,7 +40,6 @@ enum {
 enum cuda_format {
     CUDA_FORMAT_F32,
     CUDA_FORMAT_F16,
-    CUDA_FORMAT_BF16,
     CUDA_FORMAT_Q4,     /* Q4_0: 4 bits, groups of 32, q - 8 */
     CUDA_FORMAT_Q4_MIN, /* Q4_1, Q4_K: 4 bits, groups of 32, scale and minimum */
     CUDA_FORMAT_Q5,     /* Q5_0: 4 + 1 bits, groups of 32, q - 16 */

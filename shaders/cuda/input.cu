@@ -112,17 +112,15 @@ template <int n> __device__ __forceinline__ float squares(const float4 v[n]) {
 
 template <int n>
 __device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_input &a, uint32_t largest) {
-    float inverse = 1, scale = a.kind == CARGS_INPUT_F16 ? row_scale(largest, &inverse) : 1.0f;
+    float inverse, scale = row_scale(largest, &inverse);
     if (threadIdx.x == 0) a.scales[blockIdx.x] = inverse;
     uint16_t *out = static_cast<uint16_t *>(a.out) + (uint64_t)blockIdx.x * a.pitch;
 #pragma unroll
     for (int i = 0; i < n; i++) {
         uint32_t col = 4 * (threadIdx.x + i * blockDim.x);
         if (col >= a.pitch) break;
-        uint2 two = a.kind == CARGS_INPUT_F16
-                        ? make_uint2(pack_f16(v[i].x * scale, v[i].y * scale), pack_f16(v[i].z * scale, v[i].w * scale))
-                        : make_uint2(pack_bf16(v[i].x, v[i].y), pack_bf16(v[i].z, v[i].w));
-        *reinterpret_cast<uint2 *>(out + col) = two;
+        *reinterpret_cast<uint2 *>(out + col) =
+            make_uint2(pack_f16(v[i].x * scale, v[i].y * scale), pack_f16(v[i].z * scale, v[i].w * scale));
     }
 }
 

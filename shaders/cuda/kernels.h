@@ -53,7 +53,7 @@ struct cuda_skinny {
     const void *kernel;
     uint32_t cols, tile_bytes, row_bytes; /* cols: of a stage */
 };
-struct cuda_skinny cuda_skinny16(int bf16, int n_groups);
+struct cuda_skinny cuda_skinny16(int n_groups);
 struct cuda_skinny cuda_skinny_q4(int format, int n_groups); /* Q4, Q4_MIN, IQ4, MXFP4 */
 struct cuda_skinny cuda_skinny_q(int format, int n_groups);  /* the other quantized ones */
 
@@ -72,6 +72,8 @@ const void *cuda_dequantize_kernel(int format);
 const void *cuda_largest_kernel(int type);
 const void *cuda_repack_kernel(int type);
 const void *cuda_rescale_kernel(void);
+const void *cuda_largest_value_kernel(void); /* of BF16, and from that to F16 */
+const void *cuda_halves_kernel(void);
 void cuda_repack_format(int type, struct cuda_repack_format *f); /* leaves f alone likewise */
 
 /* attention*.cu */

@@ -19,7 +19,7 @@ CUDA_KERNEL(256) lt_fill(CUDA_ARGS(struct cargs_lt_fill) a) {
         uint32_t h = mix((uint32_t)i), g = mix(h + 0x9e3779b9u);
         float x = ((float)(h & 0xffff) - 32767.5f) / (float)(32768 << (h >> 16) % 7);
         float y = ((float)(g & 0xffff) - 32767.5f) / (float)(32768 << (g >> 16) % 7);
-        pairs[i] = a.bf16 ? pack_bf16(x, y) : pack_f16(x, y);
+        pairs[i] = pack_f16(x, y);
     }
 }
 
@@ -40,10 +40,7 @@ CUDA_KERNEL(128) lt_probe(CUDA_ARGS(struct cargs_lt_probe) a) {
         for (uint32_t k = first / 2; k < end / 2; k += 8) {
             const uint32_t wk[4] = {w[k], w[k + 4 * pitch], w[k + 4], w[k + 4 * pitch + 4]};
             const uint32_t xk[2] = {x[k], x[k + 4]};
-            if (a.bf16)
-                mma_bf16(chain, wk, xk);
-            else
-                mma_f16(chain, wk, xk);
+            mma_f16(chain, wk, xk);
         }
         for (int i = 0; i < 4; i++)
             sum[i] = first ? sum[i] + chain[i] : chain[i];

@@ -1,11 +1,11 @@
-/* product_skinny16.cu - products of few rows with F16 and BF16 weights. */
+/* product_skinny16.cu - products of few rows with weights of 16 bits. */
 #include "shaders/cuda/product_skinny.cuh"
 
 namespace {
 
 /* Rows of 128 columns; 16 bytes behind each, so that the 8 rows that ldmatrix reads together lie in
  * different banks. */
-template <bool bf16> struct row_major {
+struct row_major {
     enum { COLS = 128, ROW = 2 * COLS + 16, BYTES = 16 * ROW, X_ROW = ROW };
 
     static __device__ __forceinline__ void copy(unsigned char *to, uint32_t lane, const unsigned char *w, uint32_t tile,
@@ -26,13 +26,6 @@ template <bool bf16> struct row_major {
             else
                 *reinterpret_cast<uint4 *>(to + i * 2 * ROW) = make_uint4(0, 0, 0, 0);
         }
-    }
-
-    static __device__ __forceinline__ void mma(float d[4], const uint32_t a[4], const uint32_t b[2]) {
-        if (bf16)
-            mma_bf16(d, a, b);
-        else
-            mma_f16(d, a, b);
     }
 
     struct frags {
@@ -69,12 +62,12 @@ template <bool bf16> struct row_major {
         for (int step = 0; step < 2; step++)
 #pragma unroll
             for (int n = 0; n < N; n++)
-                mma(acc[n], f.a[2 * unit + step], b + (N == 1 ? 2 * step : 4 * (n / 2 * 2 + step) + n % 2 * 2));
+                mma_f16(acc[n], f.a[2 * unit + step], b + (N == 1 ? 2 * step : 4 * (n / 2 * 2 + step) + n % 2 * 2));
     }
 };
 
 }
 
-struct cuda_skinny cuda_skinny16(int bf16, int n_groups) {
-    return bf16 ? skinny_of<row_major<true>>(n_groups) : skinny_of<row_major<false>>(n_groups);
+struct cuda_skinny cuda_skinny16(int n_groups) {
+    return skinny_of<row_major>(n_groups);
 }

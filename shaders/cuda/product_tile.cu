@@ -74,12 +74,8 @@ __device__ __forceinline__ void multiply(const unsigned char *weights, const uns
 #pragma unroll
             for (int n = 0; n < S::NT; n++)
 #pragma unroll
-                for (int m = 0; m < S::MT; m++) {
-                    if (format == CUDA_FORMAT_BF16)
-                        mma_bf16(acc.v[m][n], a[m], b[n]);
-                    else
-                        mma_f16(acc.v[m][n], a[m], b[n]);
-                }
+                for (int m = 0; m < S::MT; m++)
+                    mma_f16(acc.v[m][n], a[m], b[n]);
         }
     }
 }
@@ -169,6 +165,5 @@ template <int format> struct kernels {
 
 cuda_tile_kernel cuda_product_tile_kernel(int format, int shape) {
     if (format == CUDA_FORMAT_F16) return kernels<CUDA_FORMAT_F16>::of(shape);
-    if (format == CUDA_FORMAT_BF16) return kernels<CUDA_FORMAT_BF16>::of(shape);
     return quantized_kernel<kernels>(format, shape);
 }

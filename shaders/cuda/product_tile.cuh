@@ -104,7 +104,6 @@ template <> struct source<CUDA_FORMAT_F16> {
     typedef operand_16 reader;
     enum { quantized = 0 };
 };
-template <> struct source<CUDA_FORMAT_BF16> : source<CUDA_FORMAT_F16> {};
 
 /* ---- row tiles of a block ---- */
 

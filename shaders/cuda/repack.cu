@@ -1,7 +1,8 @@
-/* repack.cu - a file's quantized rows to tiles (format.cuh), when a model is opened. Of a chunk of rows:
- * largest finds the largest scale of the tensor so far, rescale brings the tiles that are there already to the
- * power of two which that asks for, repack writes the chunk's. So a tensor is read once, and the host waits
- * for nothing. A scale that becomes a subnormal half by rescale has been rounded twice. */
+/* repack.cu - a file's rows to what products read (format.h), when a model is opened. Quantized ones to tiles
+ * (format.cuh), of a chunk of rows: largest finds the largest scale of the tensor so far, rescale brings the tiles
+ * that are there already to the power of two which that asks for, repack writes the chunk's. So a tensor is read
+ * once, and the host waits for nothing. A scale that becomes a subnormal half by rescale has been rounded twice. BF16
+ * ones to F16 where they lie, all at once: largest_value, halves. */
 #include "shaders/cuda/block.cuh"
 #include "shaders/cuda/cargs.h"
 #include "shaders/cuda/kernels.h"
@@ -114,6 +115,61 @@ CUDA_KERNEL(256) rescale(CUDA_ARGS(struct cargs_rescale) a) {
     }
 }
 
+/* ---- bf16 to f16 */
+
+__device__ uint32_t finite_bits(uint32_t v) {
+    v &= 0x7fff;
+    return v < 0x7f80 ? v : 0;
+}
+
+CUDA_KERNEL(256) largest_value(CUDA_ARGS(struct cargs_halves) a) {
+    pdl_launch();
+    pdl_wait();
+    const uint4 *values = (const uint4 *)a.values;
+    uint64_t n = a.n / 8;
+    uint32_t most = 0;
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) {
+        const uint4 v = values[i];
+        const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            most = max(most, max(finite_bits(words[k]), finite_bits(words[k] >> 16)));
+    }
+    /* bits of numbers of one sign are ordered as these are */
+    most = __float_as_uint(warp_max(__uint_as_float(most << 16)));
+    if (threadIdx.x % 32 == 0 && most > 0)
+        atomicMax(&a.state->largest, most);
+}
+
+/* Where they are. What undoes the shift is to be a normal number, too. */
+CUDA_KERNEL(256) halves(CUDA_ARGS(struct cargs_halves) a) {
+    pdl_launch();
+    pdl_wait();
+    int shift = min(shift_for(__uint_as_float(a.state->largest), 0), 126);
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        a.state->shift[0] = shift;
+    uint4 *values = (uint4 *)a.values;
+    uint64_t n = a.n / 8;
+    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) {
+        const uint4 v = values[i];
+        uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            float2 two = unpack_bf16(words[k]);
+            words[k] = pack_f16(scalbnf(two.x, shift), scalbnf(two.y, shift));
+        }
+        values[i] = make_uint4(words[0], words[1], words[2], words[3]);
+    }
+}
+
+}
+
+const void *cuda_largest_value_kernel(void) {
+    return (const void *)largest_value;
+}
+
+const void *cuda_halves_kernel(void) {
+    return (const void *)halves;
 }
 
 const void *cuda_largest_kernel(int type) {

@@ -8,8 +8,7 @@
 static const struct {
     const char *name;
     int format;
-} formats[] = {{"BF16", CUDA_FORMAT_BF16},
-               {"F16", CUDA_FORMAT_F16},
+} formats[] = {{"F16", CUDA_FORMAT_F16},
                {"Q8", CUDA_FORMAT_Q8},
                {"Q4_MIN", CUDA_FORMAT_Q4_MIN},
                {"Q6", CUDA_FORMAT_Q6}};
@@ -140,7 +139,7 @@ static bool bench_shape(struct bench *b, bool quick) {
         if (s->pair) b->pair[b->n] = weight_new(b->c, formats[b->at].format, n_out, s->n_in);
         cuda_large_prepare(b->c, &b->w[b->n++]);
     } while (!quick && b->n < MOST_COPIES && b->n * b->w[0].expert_bytes < COPIES_BYTES);
-    fill_input(b->c, formats[b->at].format == CUDA_FORMAT_BF16, s->n_in);
+    fill_input(b->c, s->n_in);
     for (uint32_t i = 0; i < (quick ? 2 : sizeof rows / sizeof rows[0]); i++)
         same = bench_rows(b, quick ? few_rows[i] : rows[i]) && same;
     for (uint32_t i = 0; i < b->n; i++) {

@@ -10,7 +10,7 @@
 static const struct {
     const char *name;
     int format;
-} formats[] = {{"BF16", CUDA_FORMAT_BF16},
+} formats[] = {{"F16", CUDA_FORMAT_F16},
                {"Q8", CUDA_FORMAT_Q8},
                {"Q4_MIN", CUDA_FORMAT_Q4_MIN},
                {"Q6", CUDA_FORMAT_Q6}};
@@ -128,7 +128,7 @@ static bool bench_shape(struct bench *b, int format, bool quick, bool sweeps) {
         b->n++;
     } while (!quick && b->n < MOST_COPIES && b->n * weight_bytes(b) < COPIES_BYTES);
     for (uint32_t i = 0; i < sizeof full_rows / sizeof full_rows[0]; i++) {
-        fill_input(b->c, format == CUDA_FORMAT_BF16, s->n_in);
+        fill_input(b->c, s->n_in);
         b->n_rows = quick ? few_rows[i] : full_rows[i];
         same = bench_rows(b, sweeps) && same;
     }

@@ -26,10 +26,9 @@ static void need(int rc, const char *what) {
     exit(1);
 }
 
-/* A finite number: f16 or bf16 of magnitude about 1. */
-static uint16_t random_half(bool bf16) {
+/* A finite number of magnitude about 1. */
+static uint16_t random_half(void) {
     uint32_t r = random32(), sign = r & 0x8000;
-    if (bf16) return (uint16_t)(sign | ((125 + (r >> 16) % 3) << 7) | (r & 0x7f));
     return (uint16_t)(sign | ((13 + (r >> 16) % 3) << 10) | (r & 0x3ff));
 }
 
@@ -50,7 +49,7 @@ static struct cuda_weight weight_new(struct cuda_backend *c, int format, uint32_
         uint32_t scales = format == CUDA_FORMAT_Q4_MIN || group16 ? 512 : 256;
         bool scale = tile && i * 2 % tile >= tile - scales;
         if (!tile)
-            host[i] = i % cuda_pitch(n_in) < n_in ? random_half(format == CUDA_FORMAT_BF16) : 0;
+            host[i] = i % cuda_pitch(n_in) < n_in ? random_half() : 0;
         else
             host[i] = (uint16_t)(scale ? 0x5000 + random32() % 0x1000 : random32());
     }
@@ -63,7 +62,7 @@ static struct cuda_weight weight_new(struct cuda_backend *c, int format, uint32_
     return w;
 }
 
-static void fill_input(struct cuda_backend *c, bool bf16, uint32_t n_in) {
+static void fill_input(struct cuda_backend *c, uint32_t n_in) {
     uint32_t pitch = cuda_pitch(n_in);
     uint16_t *x = malloc((size_t)MAX_ROWS * pitch * 2);
     static float ones[MAX_ROWS];
@@ -71,7 +70,7 @@ static void fill_input(struct cuda_backend *c, bool bf16, uint32_t n_in) {
     for (uint32_t r = 0; r < MAX_ROWS; r++) {
         ones[r] = 1;
         for (uint32_t i = 0; i < pitch; i++)
-            x[(size_t)r * pitch + i] = i < n_in ? random_half(bf16) : 0;
+            x[(size_t)r * pitch + i] = i < n_in ? random_half() : 0;
     }
     need((int)cudaMemcpy(cuda_scratch(c, CUDA_SCRATCH_IN16), x, (size_t)MAX_ROWS * pitch * 2,
                          cudaMemcpyHostToDevice),

@@ -87,19 +87,18 @@ static inline bool be_is_cuda(const backend *be) {
 }
 
 /* The part by which each term of a product with weights of this type may be off: CUDA's tensor
- * cores multiply numbers of 16 bits. F16 weights are exact and their input has 11 bits; so have
- * quantized ones, as decoded, too. BF16: the input has 8. 0: as the arithmetic of f32 has it. */
+ * cores multiply f16. Weights of 16 bits are exact and their input has 11 bits; so have quantized
+ * ones, as decoded, too. 0: as the arithmetic of f32 has it. */
 static inline double be_rounding(const backend *be, int type) {
     if (!be_is_cuda(be) || type == QTYPE_F32) return 0;
-    return type == QTYPE_BF16 ? 0x1p-8 : type == QTYPE_F16 ? 0x1p-11 : 0x1p-10;
+    return type == QTYPE_BF16 || type == QTYPE_F16 ? 0x1p-11 : 0x1p-10;
 }
 
-/* The same of a whole model, whose weights are mostly of the type of this name: by how much a logit
- * with a deviation of a few may be off. Keys, values and what attention weighs them with have 16
- * bits there whatever the weights. 0: nothing is to be added. */
-static inline double be_logit_error(const backend *be, const char *quant) {
-    if (!be_is_cuda(be)) return 0;
-    return strcmp(quant, "BF16") == 0 ? 0.2 : 0.03;
+/* The same of a whole model: by how much a logit with a deviation of a few may be off. Keys, values
+ * and what attention weighs them with have 16 bits there whatever the weights. 0: nothing is to be
+ * added. */
+static inline double be_logit_error(const backend *be) {
+    return be_is_cuda(be) ? 0.03 : 0;
 }
 
 static inline backend *be_open(const char *isa, int n_threads) {

@@ -51,7 +51,7 @@ static inline void forward_check(const struct forward_case *c, const int32_t *to
                                             .max_rows = 150,
                                             .n_ranks = c->n_ranks,
                                             .max_tokens = FORWARD64_MAX_TOKENS});
-    double tolerance = fmax(c->tolerance, be_logit_error(r.be, r.hp.quant));
+    double tolerance = fmax(c->tolerance, be_logit_error(r.be));
     uint64_t width = r.hp.n_vocab, n_longest = 130 * width, steps = 4;
     float *whole = be_new(n_longest, sizeof *whole);
     for (int i = 0; i < 4; i++) {

@@ -149,7 +149,7 @@ static bool is_quantized(const struct golden *g) {
 
 static void check_rows(struct golden *g, int file, const struct prompt *p, const struct runner *r,
                        const float *logits) {
-    double worst = 0, device = be_logit_error(r->be, r->hp.quant);
+    double worst = 0, device = be_logit_error(r->be);
     for (uint32_t i = 0; i < p->n_rows; i++) {
         const float *got = logits + (uint64_t)p->rows[i] * g->n_vocab;
         const float *want = p->logits + (uint64_t)i * g->n_vocab;

@@ -245,6 +245,41 @@ static void test_infinite(void) {
     backend_close(be);
 }
 
+static uint16_t half_at(const uint8_t *p) {
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* n values of a BF16 file as f16 times scale: exact down to 2^-32 of the largest. */
+static void check_halves(const uint8_t *data, const uint8_t *got, uint64_t n, float scale,
+                         float largest) {
+    for (uint64_t i = 0; i < n; i++) {
+        float want = bf16_to_f32(half_at(data + 2 * i)), v = f16_to_f32(half_at(got + 2 * i));
+        double is = (double)v * (double)scale, most = (double)largest;
+        if (!isfinite(want)) {
+            CHECK(isnan(want) ? isnan(v) : v == want);
+            continue;
+        }
+        CHECK(fabs((double)v) < 65536 && signbit(v) == signbit(want));
+        bool exact = fabs((double)want) >= 0x1p-32 * most;
+        CHECK_MSG(fabs(is - (double)want) <= (exact ? 0 : 0x1p-40 * most), "%g, not %g (of %g)", is,
+                  (double)want, most);
+    }
+}
+
+/* The largest finite one, and that its half is in [2^15, 2^16), where a normal scale does that. */
+static float largest_of(const uint8_t *data, uint64_t n, float scale) {
+    float largest = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        float v = fabsf(bf16_to_f32(half_at(data + 2 * i)));
+        if (isfinite(v) && v > largest) largest = v;
+    }
+    double half = (double)largest / (double)scale;
+    CHECK(largest == 0 ? scale == 1 : half < 0x1p16 && (half >= 0x1p15 || scale == 0x1p-126f));
+    return largest;
+}
+
 /* Rows of a matrix that is not quantized, as products read them, and the table that embed reads. */
 static void check_rows(backend *be, int type, uint32_t n_experts, uint32_t n_out, uint32_t n_in,
                        unsigned use) {
@@ -265,7 +300,9 @@ static void check_rows(backend *be, int type, uint32_t n_experts, uint32_t n_out
     err e;
     be_need(backend_weight_new(be, &desc, &weight, &e) == 0, "a weight");
     struct cuda_weight *w = (struct cuda_weight *)weight;
-    CHECK(w->expert_bytes == bytes && w->scale == 1);
+    bool halves = type == QTYPE_BF16;
+    float largest = halves ? largest_of(data, n * n_out * n_in, w->scale) : 0;
+    CHECK(w->expert_bytes == bytes && (halves || w->scale == 1));
     bool one = pitch == n_in || use == BACKEND_USE_LINEAR;
     CHECK(backend_weight_bytes(weight) == n * bytes + (one ? 0 : n * n_out * n_in * size));
     struct cuda_buf view = {.base = {.be = be, .bytes = n * bytes}, .dev = (void *)w->product};
@@ -274,11 +311,14 @@ static void check_rows(backend *be, int type, uint32_t n_experts, uint32_t n_out
         const uint8_t *row = got + r * pitch * size;
         uint64_t from = r / rows * n_out + r % rows;
         bool there = r % rows < n_out;
-        if (there) CHECK(memcmp(row, data + from * n_in * size, n_in * size) == 0);
+        if (there && halves)
+            check_halves(data + from * n_in * size, row, n_in, w->scale, largest);
+        else if (there)
+            CHECK(memcmp(row, data + from * n_in * size, n_in * size) == 0);
         for (uint64_t i = there ? n_in * size : 0; i < pitch * size; i++)
             CHECK(row[i] == zero[0]);
     }
-    if (w->raw) {
+    if (w->raw && !(halves && w->raw == w->product)) {
         view.dev = (void *)w->raw;
         be_need(backend_download(be, &view.base, 0, got, n * n_out * n_in * size, &e) == 0, "raw");
         CHECK(memcmp(got, data, n * n_out * n_in * size) == 0);

@@ -51,7 +51,7 @@ struct cuda_weight {
     uint64_t expert_bytes; /* of one matrix in product */
     float scale;           /* a power of two: what products with it are multiplied by */
     /* As in the file: rows of base.type for embed, f32 for vectors; NULL where nothing needs them.
-     */
+     * May be product, whose values, of a BF16 weight, are not those of the file (format.h). */
     const void *raw;
     uint64_t product_bytes, raw_bytes; /* of their own memory */
 };
@@ -79,7 +79,7 @@ struct cuda_graph {
 
 /* Memory between the launches of an op, taken at open. */
 enum cuda_scratch {
-    CUDA_SCRATCH_IN16,        /* (max_rows, pitch of max_cols) f16 or bf16: a product's input */
+    CUDA_SCRATCH_IN16,        /* (max_rows, pitch of max_cols) f16: a product's input */
     CUDA_SCRATCH_IN_SCALE,    /* (max_rows) f32: what its rows are multiplied by afterwards */
     CUDA_SCRATCH_IN32,        /* (max_rows, max_cols) f32: input of F32 weights */
     CUDA_SCRATCH_PAIR,        /* (max_rows, 2 widest pair) f32: gate and up before the activation */
@@ -243,17 +243,14 @@ void cuda_weight_free(backend_weight *w);
 /* ---- input.c ---- */
 
 /* What a product reads. */
-enum cuda_in { CUDA_IN_F16, CUDA_IN_BF16, CUDA_IN_F32 };
+enum cuda_in { CUDA_IN_F16, CUDA_IN_F32 };
 static inline enum cuda_in cuda_in_of(const backend_weight *w) {
-    int format = ((const struct cuda_weight *)w)->format;
-    return format == CUDA_FORMAT_F32    ? CUDA_IN_F32
-           : format == CUDA_FORMAT_BF16 ? CUDA_IN_BF16
-                                        : CUDA_IN_F16;
+    return ((const struct cuda_weight *)w)->format == CUDA_FORMAT_F32 ? CUDA_IN_F32 : CUDA_IN_F16;
 }
 
 /* op_input: adds what is pending to x, norms. Leaves the rows, rounded as kind says, in
  * CUDA_SCRATCH_IN16 (row-major, pitch cuda_pitch(n_in) values, zeros behind n_in) with their scales
- * in CUDA_SCRATCH_IN_SCALE (1 for BF16), or for F32 (n_rows, n_in) in CUDA_SCRATCH_IN32 or *f32
+ * in CUDA_SCRATCH_IN_SCALE, or for F32 (n_rows, n_in) in CUDA_SCRATCH_IN32 or *f32
  * where it is not NULL. Call it with residual set only once an op; again with residual NULL for
  * another kind. */
 int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
@@ -335,11 +332,10 @@ int cuda_wgmma_launch(struct cuda_backend *c, const struct cuda_product *p,
 int cuda_lt_open(struct cuda_backend *c, err *e); /* 0 without the library too: lt stays NULL */
 void cuda_lt_close(struct cuda_backend *c);
 /* Finds how products with such weights will be computed; not while a step runs or is recorded. */
-void cuda_lt_prepare(struct cuda_backend *c, bool bf16, uint32_t n_out, uint32_t n_in);
-/* y (n_rows, n_out) f32 = x (n_rows, pitch) w (n_out, pitch)^T, 16 bit (bf16 or f16), in the order
- * of sums of format.h. */
+void cuda_lt_prepare(struct cuda_backend *c, uint32_t n_out, uint32_t n_in);
+/* y (n_rows, n_out) f32 = x (n_rows, pitch) w (n_out, pitch)^T, f16, in the order of sums of
+ * format.h. */
 struct cuda_lt_product {
-    bool bf16;
     const void *w, *x;
     float *y;
     uint32_t n_rows, n_out, n_in;

@@ -4,9 +4,7 @@
 
 #include "shaders/cuda/kernels.h"
 
-_Static_assert((int)CARGS_INPUT_F16 == (int)CUDA_IN_F16 &&
-                   (int)CARGS_INPUT_BF16 == (int)CUDA_IN_BF16 &&
-                   (int)CARGS_INPUT_F32 == (int)CUDA_IN_F32,
+_Static_assert((int)CARGS_INPUT_F16 == (int)CUDA_IN_F16 && (int)CARGS_INPUT_F32 == (int)CUDA_IN_F32,
                "kinds of inputs");
 
 /* Groups of four columns of a thread, and threads: as few groups as 1024 threads allow, since a row

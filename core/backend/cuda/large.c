@@ -33,9 +33,8 @@ void cuda_large_prepare(struct cuda_backend *c, const struct cuda_weight *w) {
     if (w->format == CUDA_FORMAT_F32 || w->base.n_experts) return;
     uint32_t n_out = (uint32_t)w->base.n_out, n_in = (uint32_t)w->base.n_in;
     uint32_t chunk = chunk_rows(c, w);
-    bool bf16 = w->format == CUDA_FORMAT_BF16;
-    if (chunk) cuda_lt_prepare(c, bf16, chunk, n_in);
-    if (chunk && n_out % chunk) cuda_lt_prepare(c, bf16, n_out % chunk, n_in);
+    if (chunk) cuda_lt_prepare(c, chunk, n_in);
+    if (chunk && n_out % chunk) cuda_lt_prepare(c, n_out % chunk, n_in);
     cuda_tile_prepare(c, w);
 }
 
@@ -75,7 +74,6 @@ static bool multiply(struct cuda_backend *c, const struct cuda_weight *w, uint32
             rows = cuda_scratch(c, CUDA_SCRATCH_DECODED);
         }
         const struct cuda_lt_product part = {
-            .bf16 = w->format == CUDA_FORMAT_BF16,
             .w = rows,
             .x = (const uint16_t *)cuda_scratch(c, CUDA_SCRATCH_IN16) + (uint64_t)first * pitch,
             .y = y + at,
@@ -86,12 +84,6 @@ static bool multiply(struct cuda_backend *c, const struct cuda_weight *w, uint32
         if (!cuda_lt_product(c, &part)) return false;
     }
     return true;
-}
-
-/* With BF16 weights cuBLASLt's sums are the result already. */
-static bool is_plain(const struct cuda_product *p) {
-    return p->w->format == CUDA_FORMAT_BF16 && p->w->scale == 1 && !p->bias && p->softcap == 0 &&
-           (p->y_scale == 0 || p->y_scale == 1);
 }
 
 /* Gate and up in chunks of rows of the input, as many as CUDA_SCRATCH_PAIR holds. */
@@ -117,6 +109,6 @@ bool cuda_large_product(struct cuda_backend *c, const struct cuda_product *p, in
     if (c->force.way != CUDA_WAY_LARGE && cuda_tile_is_best(c, p)) return false;
     if (p->pair) return multiply_pair(c, p, rc);
     if (!multiply(c, p->w, 0, p->n_rows, p->y)) return false;
-    if (!is_plain(p)) *rc = cuda_finish(c, p, 0, p->n_rows, p->y, NULL);
+    *rc = cuda_finish(c, p, 0, p->n_rows, p->y, NULL);
     return true;
 }

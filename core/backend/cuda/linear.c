@@ -89,8 +89,7 @@ static int launch_f32(struct cuda_backend *c, const struct batch *b) {
 static struct cuda_skinny skinny_kernel(int format, uint32_t n_groups) {
     switch (format) {
     case CUDA_FORMAT_F16:
-    case CUDA_FORMAT_BF16:
-        return cuda_skinny16(format == CUDA_FORMAT_BF16, (int)n_groups);
+        return cuda_skinny16((int)n_groups);
     case CUDA_FORMAT_Q4:
     case CUDA_FORMAT_Q4_MIN:
     case CUDA_FORMAT_IQ4:
@@ -203,8 +202,7 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
  * H200: from 9 rows on; several small matrices go better together). */
 static bool prefers_large(const struct cuda_backend *c, const struct batch *b) {
     const struct cuda_product *p = b->p;
-    bool halves = p->w->format == CUDA_FORMAT_F16 || p->w->format == CUDA_FORMAT_BF16;
-    return c->lt && halves && b->n == 1 && p->n_rows >= LARGE_LEAST_ROWS &&
+    return c->lt && p->w->format == CUDA_FORMAT_F16 && b->n == 1 && p->n_rows >= LARGE_LEAST_ROWS &&
            p->w->base.n_out >= LARGE_LEAST_OUTPUTS && c->scratch_bytes[CUDA_SCRATCH_PAIR];
 }
 

@@ -53,7 +53,6 @@ enum {
 
 /* How products with weights of a shape are computed. */
 struct plan {
-    bool bf16;
     uint32_t n_out, n_in;
     bool usable[N_BUCKETS];
     cublasLtMatmulAlgo_t algo[N_BUCKETS][2]; /* of a part, of the last part */
@@ -95,8 +94,8 @@ static bool create(struct cuda_lt *lt) {
            !lt->cublasLtMatmulDescCreate(&lt->op, CUBLAS_COMPUTE_32F, CUDA_R_32F) &&
            !lt->cublasLtMatmulDescSetAttribute(lt->op, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
                                                sizeof transposed) &&
-           !lt->cublasLtMatrixLayoutCreate(&lt->w, CUDA_R_16BF, 64, 64, 64) &&
-           !lt->cublasLtMatrixLayoutCreate(&lt->x, CUDA_R_16BF, 64, 64, 64) &&
+           !lt->cublasLtMatrixLayoutCreate(&lt->w, CUDA_R_16F, 64, 64, 64) &&
+           !lt->cublasLtMatrixLayoutCreate(&lt->x, CUDA_R_16F, 64, 64, 64) &&
            !lt->cublasLtMatrixLayoutCreate(&lt->y, CUDA_R_32F, 64, 64, 64) &&
            !lt->cublasLtMatmulPreferenceCreate(&lt->preference) &&
            !lt->cublasLtMatmulPreferenceSetAttribute(lt->preference,
@@ -157,9 +156,9 @@ static uint32_t part_cols(uint32_t n_in, uint32_t first) {
 }
 
 static void set_layouts(struct cuda_lt *lt, const struct cuda_lt_product *p, uint32_t cols) {
-    uint32_t type = p->bf16 ? CUDA_R_16BF : CUDA_R_16F, pitch = cuda_pitch(p->n_in);
-    set_layout(lt, lt->w, type, cols, p->n_out, pitch);
-    set_layout(lt, lt->x, type, cols, p->n_rows, pitch);
+    uint32_t pitch = cuda_pitch(p->n_in);
+    set_layout(lt, lt->w, CUDA_R_16F, cols, p->n_out, pitch);
+    set_layout(lt, lt->x, CUDA_R_16F, cols, p->n_rows, pitch);
     set_layout(lt, lt->y, CUDA_R_32F, p->n_out, p->n_rows, p->y_pitch);
 }
 
@@ -190,17 +189,17 @@ static int bucket_of(uint32_t n_rows) {
     return i;
 }
 
-static struct plan *plan_of(struct cuda_lt *lt, bool bf16, uint32_t n_out, uint32_t n_in) {
+static struct plan *plan_of(struct cuda_lt *lt, uint32_t n_out, uint32_t n_in) {
     for (uint32_t i = 0; i < lt->n_plans; i++) {
         struct plan *p = &lt->plans[i];
-        if (p->bf16 == bf16 && p->n_out == n_out && p->n_in == n_in) return p;
+        if (p->n_out == n_out && p->n_in == n_in) return p;
     }
     return NULL;
 }
 
 bool cuda_lt_product(struct cuda_backend *c, const struct cuda_lt_product *p) {
     if (!c->lt || c->failed.code) return false;
-    const struct plan *plan = plan_of(c->lt, p->bf16, p->n_out, p->n_in);
+    const struct plan *plan = plan_of(c->lt, p->n_out, p->n_in);
     int bucket = bucket_of(p->n_rows);
     if (!plan || !plan->usable[bucket] || !multiply(c, p, plan->algo[bucket])) return false;
     uint64_t inputs = (uint64_t)p->n_rows * p->n_in * 2, weights = (uint64_t)p->n_out * p->n_in * 2;
@@ -221,8 +220,8 @@ struct trial {
     cudaEvent_t begin, end;
 };
 
-static int fill(struct cuda_backend *c, void *values, uint64_t bytes, bool bf16) {
-    const struct cargs_lt_fill args = {.values = values, .n = bytes / 2, .bf16 = bf16};
+static int fill(struct cuda_backend *c, void *values, uint64_t bytes) {
+    const struct cargs_lt_fill args = {.values = values, .n = bytes / 2};
     return cuda_launch(c, &(struct cuda_launch){.kernel = cuda_lt_fill_kernel(),
                                                 .name = "lt_fill",
                                                 .args = &args,
@@ -249,14 +248,13 @@ static bool trial_new(struct cuda_backend *c, const struct plan *plan, uint32_t 
     *t = (struct trial){.w_bytes = out * pitch * 2,
                         .x_bytes = most_rows * pitch * 2,
                         .y_bytes = (uint64_t)most_rows * plan->n_out * 4};
-    t->product = (struct cuda_lt_product){
-        .bf16 = plan->bf16, .n_out = plan->n_out, .n_in = plan->n_in, .y_pitch = plan->n_out};
+    t->product =
+        (struct cuda_lt_product){.n_out = plan->n_out, .n_in = plan->n_in, .y_pitch = plan->n_out};
     err e = {0};
     if (cuda_memory_new(c, t->w_bytes, &t->w, &e) || cuda_memory_new(c, t->x_bytes, &t->x, &e) ||
         cuda_memory_new(c, t->y_bytes, &t->y, &e) ||
         cuda_memory_new(c, sizeof(uint32_t), &t->wrong, &e) || cudaEventCreate(&t->begin) ||
-        cudaEventCreate(&t->end) || fill(c, t->w, t->w_bytes, plan->bf16) ||
-        fill(c, t->x, t->x_bytes, plan->bf16)) {
+        cudaEventCreate(&t->end) || fill(c, t->w, t->w_bytes) || fill(c, t->x, t->x_bytes)) {
         trial_free(c, t);
         return false;
     }
@@ -279,8 +277,7 @@ static bool same_bits(struct cuda_backend *c, const struct trial *t, uint32_t n_
                                         .n_rows = n_rows,
                                         .n_out = p.n_out,
                                         .pitch = cuda_pitch(p.n_in),
-                                        .part_cols = cuda_part_cols(p.n_in),
-                                        .bf16 = p.bf16};
+                                        .part_cols = cuda_part_cols(p.n_in)};
     uint32_t wrong = 1;
     if (cuda_launch(c, &(struct cuda_launch){.kernel = cuda_lt_probe_kernel(),
                                              .name = "lt_probe",
@@ -351,23 +348,23 @@ static bool choose(struct cuda_backend *c, const struct trial *t, cublasLtMatmul
         any = true, best = ms, algo[0] = both[0], algo[1] = both[1];
     }
     if (any)
-        log_debug("cuda: cuBLASLt: %u x %u (%s), %u rows: %.1f us", t->product.n_out, n_in,
-                  t->product.bf16 ? "bf16" : "f16", n_rows, (double)best * 1e3);
+        log_debug("cuda: cuBLASLt: %u x %u, %u rows: %.1f us", t->product.n_out, n_in, n_rows,
+                  (double)best * 1e3);
     if (refused)
-        log_info("cuda: cuBLASLt: %u x %u (%s), %u rows: %d of %d algorithms have another order of "
+        log_info("cuda: cuBLASLt: %u x %u, %u rows: %d of %d algorithms have another order of "
                  "sums and are not used",
-                 t->product.n_out, n_in, t->product.bf16 ? "bf16" : "f16", n_rows, refused, n);
+                 t->product.n_out, n_in, n_rows, refused, n);
     return any;
 }
 
-void cuda_lt_prepare(struct cuda_backend *c, bool bf16, uint32_t n_out, uint32_t n_in) {
+void cuda_lt_prepare(struct cuda_backend *c, uint32_t n_out, uint32_t n_in) {
     struct cuda_lt *lt = c->lt;
     if (!lt || c->failed.code || n_out < MIN_OUT || n_in < MIN_IN ||
         c->base.max_rows <= CUDA_SKINNY_ROWS || lt->n_plans == MAX_PLANS ||
-        plan_of(lt, bf16, n_out, n_in))
+        plan_of(lt, n_out, n_in))
         return;
     struct plan *plan = &lt->plans[lt->n_plans];
-    *plan = (struct plan){.bf16 = bf16, .n_out = n_out, .n_in = n_in};
+    *plan = (struct plan){.n_out = n_out, .n_in = n_in};
     int last = bucket_of(c->base.max_rows);
     struct trial t;
     if (!trial_new(c, plan, LEAST_BUCKET << last, &t))
@@ -391,8 +388,8 @@ void cuda_lt_close(struct cuda_backend *c) {
     (void)c;
 }
 
-void cuda_lt_prepare(struct cuda_backend *c, bool bf16, uint32_t n_out, uint32_t n_in) {
-    (void)c, (void)bf16, (void)n_out, (void)n_in;
+void cuda_lt_prepare(struct cuda_backend *c, uint32_t n_out, uint32_t n_in) {
+    (void)c, (void)n_out, (void)n_in;
 }
 
 bool cuda_lt_product(struct cuda_backend *c, const struct cuda_lt_product *p) {

@@ -12,6 +12,8 @@ int cuda_embed(backend *be, const struct op_embed *a) {
     uint64_t row_bytes;
     uint32_t n_cols = (uint32_t)w->base.n_in;
     qtype_bytes(w->base.type, 1, n_cols, &row_bytes);
+    /* Products' own rows of BF16 weights are F16 with a scale (format.h). */
+    bool halves = w->base.type == QTYPE_BF16 && w->raw == w->product;
     const struct cargs_embed args = {
         .table = w->raw,
         .ids = cuda_at(a->ids),
@@ -19,8 +21,8 @@ int cuda_embed(backend *be, const struct op_embed *a) {
         .row_bytes = row_bytes,
         .n_rows = a->n_rows,
         .n_cols = n_cols,
-        .scale = a->scale,
-        .type = (uint32_t)w->base.type,
+        .scale = halves ? a->scale * w->scale : a->scale,
+        .type = (uint32_t)(halves ? QTYPE_F16 : w->base.type),
     };
     return cuda_launch(cuda_of(be),
                        &(struct cuda_launch){.kernel = cuda_embed_kernel(),

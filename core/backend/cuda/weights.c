@@ -1,8 +1,8 @@
 /* weights.c - makes weights: quantized matrices for products are repacked into tiles by the device
- * (shaders/cuda/repack.cu), 16-bit ones get rows of whole pitches, everything else is as in the
- * file. Owns two pinned buffers that a file goes through and the device's memory for a chunk of raw
- * rows, so that reading, uploading and repacking go on at once. Runs on the thread that opens a
- * model. */
+ * (shaders/cuda/repack.cu), 16-bit ones get rows of whole pitches, BF16 becomes F16, everything
+ * else is as in the file. Owns two pinned buffers that a file goes through and the device's memory
+ * for a chunk of raw rows, so that reading, uploading and repacking go on at once. Runs on the
+ * thread that opens a model. */
 #include "core/backend/cuda/cuda_int.h"
 
 #include "core/base/file.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHUNK = 8 << 20, LARGEST_BLOCKS = 512, RESCALE_BLOCKS = 512 };
+enum { CHUNK = 8 << 20, LARGEST_BLOCKS = 512, RESCALE_BLOCKS = 512, HALVES_BLOCKS = 1024 };
 
 int cuda_weights_open(struct cuda_backend *c, err *e) {
     struct cuda_loader *l = &c->loader;
@@ -144,6 +144,16 @@ static int repack(struct cuda_backend *c, const struct cuda_weight *w, const str
     return rc;
 }
 
+/* The power of two that what kernels of repack.cu wrote is to be multiplied by. Waits. */
+static int scale_of(struct cuda_backend *c, int at, float *scale) {
+    struct cuda_repack_state state;
+    int rc = check(c, cudaMemcpyAsync(&state, c->loader.state, sizeof state, cudaMemcpyDeviceToHost,
+                                      c->stream));
+    if (!rc) rc = check(c, cudaStreamSynchronize(c->stream));
+    if (!rc) *scale = scalbnf(1, -state.shift[at]);
+    return rc;
+}
+
 static int make_tiles(struct cuda_backend *c, struct cuda_weight *w, const struct plan *p) {
     struct cuda_loader *l = &c->loader;
     uint64_t most = CHUNK / p->row_bytes / CUDA_TILE_ROWS * CUDA_TILE_ROWS, tile = 0;
@@ -159,13 +169,33 @@ static int make_tiles(struct cuda_backend *c, struct cuda_weight *w, const struc
             tile += cuda_n_tiles((uint32_t)n, (uint32_t)w->base.n_in);
         }
     }
-    struct cuda_repack_state state;
-    if (!rc)
-        rc = check(
-            c, cudaMemcpyAsync(&state, l->state, sizeof state, cudaMemcpyDeviceToHost, c->stream));
-    if (!rc) rc = check(c, cudaStreamSynchronize(c->stream));
-    if (!rc) w->scale = scalbnf(1, -state.shift[chunk % 2]);
-    return rc;
+    return rc ? rc : scale_of(c, (int)(chunk % 2), &w->scale);
+}
+
+/* All of a BF16 weight's rows, on the device as they were in the file, to f16. */
+static int make_halves(struct cuda_backend *c, struct cuda_weight *w, const struct plan *p) {
+    const struct cargs_halves args = {.values = (void *)(uintptr_t)w->product,
+                                      .state = c->loader.state,
+                                      .n = p->product_bytes / sizeof(uint16_t)};
+    const struct cuda_launch launches[] = {{.kernel = cuda_largest_value_kernel(),
+                                            .name = "largest_value",
+                                            .args = &args,
+                                            .args_bytes = sizeof args,
+                                            .grid = {HALVES_BLOCKS},
+                                            .threads = 256,
+                                            .read = p->product_bytes},
+                                           {.kernel = cuda_halves_kernel(),
+                                            .name = "halves",
+                                            .args = &args,
+                                            .args_bytes = sizeof args,
+                                            .grid = {HALVES_BLOCKS},
+                                            .threads = 256,
+                                            .read = p->product_bytes,
+                                            .written = p->product_bytes}};
+    int rc = check(c, cudaMemsetAsync(args.state, 0, sizeof *args.state, c->stream));
+    for (int i = 0; i < 2 && !rc; i++)
+        rc = cuda_launch(c, &launches[i]);
+    return rc ? rc : scale_of(c, 0, &w->scale);
 }
 
 /* Rows of whole pitches, and zeros up to a whole tile of rows. */
@@ -179,7 +209,7 @@ static int make_rows(struct cuda_backend *c, struct cuda_weight *w, const struct
             rc = stage_all(c, to, p->pitch, p->data + run * p->run_rows * p->row_bytes,
                            p->row_bytes, p->run_rows);
     }
-    return rc;
+    return rc || w->base.type != QTYPE_BF16 ? rc : make_halves(c, w, p);
 }
 
 /* ---- weights ---- */
@@ -207,10 +237,8 @@ static int plan_product(const struct backend_weight_desc *desc, struct cuda_weig
         rows = desc->n_out;
         break;
     case QTYPE_F16:
-        w->format = CUDA_FORMAT_F16;
-        break;
     case QTYPE_BF16:
-        w->format = CUDA_FORMAT_BF16;
+        w->format = CUDA_FORMAT_F16;
         break;
     default:
         cuda_repack_format(desc->type, &p->format);
@@ -280,7 +308,6 @@ int cuda_weight_new(backend *be, const struct backend_weight_desc *desc, backend
         w->raw_bytes = rc ? 0 : p.raw_bytes;
     }
     if (!rc && (rc = fill(c, w, &p)) && e) *e = c->failed;
-    if (!rc && w->product) cuda_large_prepare(c, w);
     w->base.bytes = w->product_bytes + w->raw_bytes;
     if (rc) {
         cuda_weight_free(&w->base);
