@@ -69,6 +69,13 @@ __device__ __forceinline__ bool sees_any(seen s, int pos, int n) {
 
 /* ---- queries ---- */
 
+/* A query, rounded: of the lane's dimensions, 8 k + 2 t and the next with t = lane % 4, word k; the parts are
+ * added. What the four lanes of a row of a product have. */
+template <int KV, int DIM> struct query_words {
+    uint32_t part[kv_traits<KV>::q_parts][DIM / 8];
+    float back;
+};
+
 /* A warp's 16 queries as the left side of products: lane's rows are g = lane / 4 and g + 8. */
 template <int KV, int DIM> struct queries {
     uint32_t a[kv_traits<KV>::q_parts][DIM / 16][4];
@@ -90,38 +97,49 @@ __device__ __forceinline__ float scale_for(float top, float *back) {
     return __uint_as_float((uint32_t)(127 + up) << 23);
 }
 
-/* row[i] (head_dim) f32 of query g + 8 i, NULL: none, zeros. */
+/* row (head_dim) f32, NULL: none, zeros. */
+template <int KV, int DIM>
+__device__ __forceinline__ void load_query(const float *row, int head_dim, float q_scale, query_words<KV, DIM> &q) {
+    int t = threadIdx.x % 4;
+    float2 v[DIM / 8];
+    float up = 1, top = 0;
+#pragma unroll
+    for (int k = 0; k < DIM / 8; k++) {
+        v[k] = load_pair(row, k * 8 + 2 * t, head_dim);
+        top = fmaxf(top, fmaxf(fabsf(v[k].x), fabsf(v[k].y)));
+    }
+    q.back = 1;
+    if (KV != CUDA_ATTENTION_BF16) {
+        top = fmaxf(top, __shfl_xor_sync(CUDA_ALL, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(CUDA_ALL, top, 2));
+        up = scale_for(__fmul_rn(top, fabsf(q_scale)), &q.back);
+    }
+#pragma unroll
+    for (int k = 0; k < DIM / 8; k++) {
+        float x = __fmul_rn(__fmul_rn(v[k].x, q_scale), up), y = __fmul_rn(__fmul_rn(v[k].y, q_scale), up);
+        uint32_t high = pack<KV>(x, y);
+        q.part[0][k] = high;
+        if (kv_traits<KV>::q_parts == 2) {
+            float2 h = unpack_bf16(high);
+            q.part[kv_traits<KV>::q_parts - 1][k] = pack_bf16(__fsub_rn(x, h.x), __fsub_rn(y, h.y));
+        }
+    }
+}
+
+/* row[i] of query g + 8 i. */
 template <int KV, int DIM>
 __device__ __forceinline__ void load_queries(const float *const row[2], int head_dim, float q_scale,
                                              queries<KV, DIM> &q) {
-    int t = threadIdx.x % 4;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        float up = 1;
-        q.back[i] = 1;
-        if (KV != CUDA_ATTENTION_BF16) {
-            float top = 0;
+        query_words<KV, DIM> one;
+        load_query<KV, DIM>(row[i], head_dim, q_scale, one);
+        q.back[i] = one.back;
 #pragma unroll
-            for (int k = 0; k < DIM / 8; k++) {
-                float2 v = load_pair(row[i], k * 8 + 2 * t, head_dim);
-                top = fmaxf(top, fmaxf(fabsf(v.x), fabsf(v.y)));
-            }
-            top = fmaxf(top, __shfl_xor_sync(CUDA_ALL, top, 1));
-            top = fmaxf(top, __shfl_xor_sync(CUDA_ALL, top, 2));
-            up = scale_for(__fmul_rn(top, fabsf(q_scale)), &q.back[i]);
-        }
+        for (int part = 0; part < kv_traits<KV>::q_parts; part++)
 #pragma unroll
-        for (int k = 0; k < DIM / 8; k++) {
-            float2 v = load_pair(row[i], k * 8 + 2 * t, head_dim);
-            v.x = __fmul_rn(__fmul_rn(v.x, q_scale), up), v.y = __fmul_rn(__fmul_rn(v.y, q_scale), up);
-            uint32_t high = pack<KV>(v.x, v.y);
-            q.a[0][k / 2][k % 2 * 2 + i] = high;
-            if (kv_traits<KV>::q_parts == 2) {
-                float2 h = unpack_bf16(high);
-                q.a[kv_traits<KV>::q_parts - 1][k / 2][k % 2 * 2 + i] =
-                    pack_bf16(__fsub_rn(v.x, h.x), __fsub_rn(v.y, h.y));
-            }
-        }
+            for (int k = 0; k < DIM / 8; k++)
+                q.a[part][k / 2][k % 2 * 2 + i] = one.part[part][k];
     }
 }
 
@@ -133,29 +151,30 @@ __device__ __forceinline__ float tanh_fast(float v) {
     return __fsub_rn(1.0f, __fdividef(2.0f, __fadd_rn(e, 1.0f)));
 }
 
+__device__ __forceinline__ float capped(float score, float unit, float cap) {
+    return __fmul_rn(cap, tanh_fast(__fmul_rn(score, unit)));
+}
+
+/* Of a token: what is taken off the exponent is 0 where no token is seen, then all weights are exp2(-inf). */
+__device__ __forceinline__ float weight_of(float score, float unit, float m) {
+    return exp2_fast(fmaf(score, unit, m == NOTHING ? 0 : -m));
+}
+
 /* s: scores of 16 queries and the chunk's tokens, from position `first` on, as mma leaves them; p: their
- * weights as the left side of a product; m: of the lane's two queries. halves: 1 if queries 8.. are none.
- * whole: all queries see all of it. */
+ * weights as the left side of a product; m: of the lane's two queries. whole: all queries see all of it. */
 template <int KV>
 __device__ __forceinline__ void chunk_weights(float s[CHUNK / 8][4], int first, const seen keys[2],
-                                              const float back[2], float cap, bool whole, int halves,
+                                              const float back[2], float cap, bool whole,
                                               uint32_t p[CHUNK / 16][4], float m[2]) {
     int token = first + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        m[r] = NOTHING;
-        if (r >= halves) {
-#pragma unroll
-            for (int j = 0; j < CHUNK / 8; j++)
-                p[j / 2][j % 2 * 2 + r] = 0;
-            continue;
-        }
         float unit = back[r];
         if (cap != 0) {
 #pragma unroll
             for (int i = 0; i < CHUNK / 4; i++) {
                 float &v = s[i / 2][2 * r + i % 2];
-                v = __fmul_rn(cap, tanh_fast(__fmul_rn(v, unit)));
+                v = capped(v, unit, cap);
             }
             unit = 1;
         }
@@ -171,11 +190,10 @@ __device__ __forceinline__ void chunk_weights(float s[CHUNK / 8][4], int first, 
         top = fmaxf(top, __shfl_xor_sync(CUDA_ALL, top, 1));
         top = fmaxf(top, __shfl_xor_sync(CUDA_ALL, top, 2));
         m[r] = __fmul_rn(top, unit);
-        float base = m[r] == NOTHING ? 0 : m[r]; /* then all weights are exp2(-inf) */
 #pragma unroll
         for (int j = 0; j < CHUNK / 8; j++)
-            p[j / 2][j % 2 * 2 + r] = pack<KV>(exp2_fast(fmaf(s[j][2 * r], unit, -base)),
-                                               exp2_fast(fmaf(s[j][2 * r + 1], unit, -base)));
+            p[j / 2][j % 2 * 2 + r] =
+                pack<KV>(weight_of(s[j][2 * r], unit, m[r]), weight_of(s[j][2 * r + 1], unit, m[r]));
     }
 }
 
@@ -234,17 +252,34 @@ __device__ __forceinline__ float finished(float o, float factor) {
     return fmaf(o, factor, 0.0f);
 }
 
+/* ---- K and V in shared memory: rows of 128 bytes, whose units of 16 are turned by the row's number, so that
+ * neither copies nor products meet in a bank ---- */
+
+__device__ __forceinline__ uint32_t place(uint32_t row, uint32_t unit) {
+    return row * 128 + ((unit ^ row) & 7) * 16;
+}
+
+/* A chunk of V in panels of 64 f16 dimensions, a row a token. */
+__device__ __forceinline__ uint32_t value_place(uint32_t token, uint32_t unit) {
+    return unit / 8 * (CHUNK * 128) + place(token, unit);
+}
+
 /* ---- Q8_0 ---- */
+
+/* Two of the bytes of a word, each v ^ 128, by selector (of bytes 4.. comes 0x64), as f16 with their scales:
+ * 1024 + (v + 128) is 0x6400 | byte. */
+__device__ __forceinline__ uint32_t decode_pair(uint32_t word, uint32_t selector, uint32_t scales) {
+    return mul_f16x2(sub_f16x2(pick_bytes(word, 0x64646464u, selector), 0x64806480u), scales);
+}
 
 /* Eight values with their scales (two a word): f16. */
 __device__ __forceinline__ uint4 decode_q8(uint2 values, uint4 scales) {
-    const uint32_t thousand = 0x64646464, bias = 0x64806480; /* 1024 + (v + 128) is 0x6400 | byte */
     uint32_t lo = values.x ^ 0x80808080u, hi = values.y ^ 0x80808080u;
     uint4 r;
-    r.x = mul_f16x2(sub_f16x2(pick_bytes(lo, thousand, 0x4140), bias), scales.x);
-    r.y = mul_f16x2(sub_f16x2(pick_bytes(lo, thousand, 0x4342), bias), scales.y);
-    r.z = mul_f16x2(sub_f16x2(pick_bytes(hi, thousand, 0x4140), bias), scales.z);
-    r.w = mul_f16x2(sub_f16x2(pick_bytes(hi, thousand, 0x4342), bias), scales.w);
+    r.x = decode_pair(lo, 0x4140, scales.x);
+    r.y = decode_pair(lo, 0x4342, scales.y);
+    r.z = decode_pair(hi, 0x4140, scales.z);
+    r.w = decode_pair(hi, 0x4342, scales.w);
     return r;
 }
 

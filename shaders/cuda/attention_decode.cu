@@ -1,26 +1,32 @@
-/* attention_decode.cu - paged attention of sequences with few queries: split over spans or chunks of
- * positions, then merged. A warp takes a chunk at a time: its K and V come in quarters of 16 tokens through a
- * ring of the warp's own in shared memory, so that no warp waits for another while it loads. The queries of
- * all heads of a KV head are one tile, so K and V are read once for all of them. */
+/* attention_decode.cu - paged attention of sequences with few queries. A block has a share of the chunks that a
+ * task sees, and takes them one after the other: each of its four warps copies a quarter of the chunk's K and V,
+ * scores that quarter, and after a barrier has the weights of all of the chunk's tokens and a quarter of V's
+ * dimensions. In products tokens and dimensions are the 16 rows, queries, of all heads of a KV head, the 8
+ * columns: so K and V are read once for all of them, and little is computed for queries that there are not.
+ * The last block of a task to end merges what they found. */
 #include "shaders/cuda/attention.cuh"
 #include "shaders/cuda/kernels.h"
 
 namespace {
 
+enum { WARPS = CUDA_ATTENTION_WARPS, THREADS = 32 * WARPS, SLICE = CUDA_ATTENTION_SLICE };
+enum { SCORE_PITCH = CHUNK + 4 }; /* floats of a query's scores: queries side by side are not in one bank */
+
 /* ---- what a block has to do ---- */
 
 struct task {
     uint32_t index; /* in this pass */
-    uint32_t seq, kv_head, head, row, n_queries, group; /* group: query heads of a KV head */
-    int first_part, n_parts;
+    uint32_t seq, kv_head, row, query, n_queries, group; /* the sequence's first row; the first query */
+    int first_part, n_parts, n_blocks;
     seen keys; /* what any of its queries sees */
 };
 
 /* False: another kernel's, or nobody's. All lanes of a warp. */
 __device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
-    uint32_t at = index + a.first_task, group = a.n_heads / a.n_kv_heads, slice = at % a.n_slices;
-    uint32_t lane = threadIdx.x % 32;
-    t.index = index, t.group = group;
+    const uint32_t at = index + a.first_task, lane = threadIdx.x % 32;
+    t.index = index;
+    t.group = a.n_heads / a.n_kv_heads;
+    t.query = at % a.n_slices * SLICE;
     t.kv_head = at / a.n_slices % a.n_kv_heads;
     t.seq = at / a.n_slices / a.n_kv_heads;
     t.row = t.seq;
@@ -29,25 +35,27 @@ __device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
         t.row = (uint32_t)a.row_start[t.seq];
         n_rows = (uint32_t)a.row_start[t.seq + 1] - t.row;
     }
-    t.head = t.kv_head * group + slice * a.slice_heads;
-    t.n_queries = n_rows == 1 ? min(a.slice_heads, group - slice * a.slice_heads) : n_rows * group;
-    if (n_rows == 0 || n_rows > QUERIES || t.n_queries > QUERIES) return false;
-    t.keys = seen_from(lane < n_rows ? a.pos[t.row + lane] : -1, a.window);
+    const uint32_t all = n_rows * t.group;
+    if ((n_rows > 1 && all > QUERIES) || t.query >= all) return false;
+    t.n_queries = min((uint32_t)SLICE, all - t.query);
+    const uint32_t row = t.query / t.group + lane, end = (t.query + t.n_queries - 1) / t.group;
+    t.keys = seen_from(row <= end ? a.pos[t.row + row] : -1, a.window);
     t.keys.first = __reduce_min_sync(CUDA_ALL, t.keys.first);
     t.keys.last = __reduce_max_sync(CUDA_ALL, t.keys.last);
-    int part = a.by_chunk ? CHUNK : CHUNK * SPAN_CHUNKS;
+    const int part = a.by_chunk ? CHUNK : CHUNK * SPAN_CHUNKS;
     t.first_part = t.keys.last < 0 ? 0 : t.keys.first / part;
     /* A position that is not below max_context must not reach beyond the memory for parts. */
     t.n_parts = t.keys.last < 0 ? 0 : min(t.keys.last / part - t.first_part + 1, (int)a.n_parts);
+    t.n_blocks = (t.n_parts + (int)a.block_parts - 1) / (int)a.block_parts;
     return true;
 }
 
 __device__ uint32_t query_row(const task &t, uint32_t query) {
-    return t.row + query / t.group;
+    return t.row + (t.query + query) / t.group;
 }
 
 __device__ uint32_t query_head(const task &t, uint32_t query) {
-    return t.head + query % t.group;
+    return t.kv_head * t.group + (t.query + query) % t.group;
 }
 
 /* Of q and out. */
@@ -55,518 +63,554 @@ __device__ uint64_t query_at(const cargs_attention &a, const task &t, uint32_t q
     return ((uint64_t)query_row(t, query) * a.n_heads + query_head(t, query)) * a.head_dim;
 }
 
-__device__ float *part_at(const cargs_attention &a, uint32_t task, uint32_t part, uint32_t slot) {
-    return a.parts + (((uint64_t)task * a.n_parts + part) * a.n_slots + slot) * (a.head_dim + CUDA_ATTENTION_PART);
+__device__ float *part_at(const cargs_attention &a, const task &t, uint32_t part, uint32_t query) {
+    return a.parts + (((uint64_t)t.index * a.n_parts + part) * a.n_slots + query) * (a.head_dim + CUDA_ATTENTION_PART);
 }
 
-/* ---- quarters of chunks on their way ---- */
-
-template <int KV> constexpr int ring_quarters = kv_traits<KV>::quantized ? 8 : 4;
-
-/* 16 tokens of K or V in a ring, and as f16 or bf16 for products. */
-template <int KV> __device__ __forceinline__ uint32_t raw_bytes(uint32_t head_dim) {
-    return kv_traits<KV>::quantized ? head_dim * 17 : head_dim * 32;
-}
-
-/* V is kept in parts of 64 dimensions. */
-__device__ __forceinline__ uint32_t value_bytes(uint32_t head_dim) {
-    return (head_dim + 63) / 64 * 64 * 32;
-}
-
-/* Which quarter comes next: 4 of K, then 4 of V, of every step-th chunk up to last. */
-struct cursor {
-    int chunk, last, step, quarter;
-    int block, next_block; /* lane % 4: of that quarter of this chunk and of the next */
+/* A block's chunks; whole: what it finds of them is the task's result. */
+struct share {
+    int begin, end; /* the last one; none: before begin */
+    bool whole;
 };
 
-/* Of quarter lane % 4 of a chunk; anything where that is not seen. */
-__device__ __forceinline__ int block_of(const cargs_attention &a, uint32_t seq, int chunk) {
-    uint32_t at = (uint32_t)(chunk * 4 + (int)threadIdx.x % 4) >> a.quarter_shift;
-    return at < a.table_stride ? a.tables[(uint64_t)seq * a.table_stride + at] : -1;
+__device__ share share_of(const cargs_attention &a, const task &t, int block) {
+    const int chunks = a.by_chunk ? 1 : SPAN_CHUNKS, first = block * (int)a.block_parts;
+    share s;
+    s.begin = (t.first_part + first) * chunks;
+    s.end = (t.first_part + min(first + (int)a.block_parts, t.n_parts)) * chunks - 1;
+    s.begin = max(s.begin, t.keys.last < 0 ? 0 : t.keys.first / CHUNK);
+    s.end = min(s.end, t.keys.last < 0 ? -1 : t.keys.last / CHUNK);
+    s.whole = t.n_blocks <= 1 && s.begin / SPAN_CHUNKS == max(s.end, s.begin) / SPAN_CHUNKS;
+    return s;
 }
 
-__device__ __forceinline__ cursor cursor_from(const cargs_attention &a, uint32_t seq, int chunk, int step) {
-    cursor c;
-    c.chunk = chunk, c.last = -1, c.step = step, c.quarter = 0;
-    c.block = block_of(a, seq, chunk);
-    c.next_block = block_of(a, seq, chunk + step);
-    return c;
+/* ---- shared memory ---- */
+
+/* K: each warp's quarter, of two chunks in turn or, where heads are wide, of one. V: of two chunks. Then
+ * scores (SLICE, SCORE_PITCH), of as many chunks as K. */
+template <int KV, int DIM> struct layout {
+    static constexpr uint32_t element = kv_traits<KV>::quantized ? 1 : 2;
+    static constexpr uint32_t key_slots = element == 2 && DIM > 128 ? 1 : 2;
+    static constexpr uint32_t scales = kv_traits<KV>::quantized ? DIM / SCALE_DIMS * QUARTER * 2 : 0; /* a quarter's */
+    static constexpr uint32_t key_bytes = DIM * QUARTER * element + scales;
+    static constexpr uint32_t values = DIM * CHUNK * element;
+    static constexpr uint32_t value_bytes = values + 4 * scales;
+    static constexpr uint32_t keys_at = 0, values_at = WARPS * key_slots * key_bytes;
+    static constexpr uint32_t scores_at = values_at + 2 * value_bytes;
+    static constexpr uint32_t bytes = scores_at + key_slots * SLICE * SCORE_PITCH * (uint32_t)sizeof(float);
+};
+
+/* Where 8 tokens of dimension d of a quarter of K lie, f16: rows of 32 bytes, the halves of four in eight
+ * exchanged, so that eight of one half are in different banks. */
+__device__ __forceinline__ uint32_t key_place(uint32_t d, uint32_t half) {
+    return d * 32 + ((half ^ (d / 4)) & 1) * 16;
 }
 
-__device__ __forceinline__ void clear16(uint8_t *to) {
-    *reinterpret_cast<uint4 *>(to) = make_uint4(0, 0, 0, 0);
+/* Where 16 dimensions `unit` of a token of a chunk of V lie, Q8_0. */
+template <int DIM> __device__ __forceinline__ uint32_t value_place_q8(uint32_t token, uint32_t unit) {
+    if (DIM == 64) return token * 64 + ((unit ^ (token / 2)) & 3) * 16;
+    return value_place(token, unit);
 }
 
-/* Where V's 8 dimensions `unit` of a token of a quarter lie: rows of 128 bytes, turned so that neither copies
- * nor ldmatrix meet in a bank. */
-__device__ __forceinline__ uint32_t value_place(uint32_t token, uint32_t unit) {
-    return unit / 8 * (QUARTER * 128) + token * 128 + ((unit ^ token) & 7) * 16;
+/* ---- copies ---- */
+
+/* A warp's quarter of chunks: its block in the table. */
+__device__ __forceinline__ int block_of(const cargs_attention &a, const task &t, int chunk) {
+    const uint32_t at = (uint32_t)(chunk * 4 + (int)threadIdx.x / 32) >> a.quarter_shift;
+    return at < a.table_stride ? a.tables[(uint64_t)t.seq * a.table_stride + at] : -1;
 }
 
-/* K: for each 16 dimensions the 8x8 matrices (dimensions, tokens) one after the other, as ldmatrix4 takes them
- * by lane * 16. */
-template <int DIM>
-__device__ __forceinline__ void copy_keys(uint8_t *to, const uint8_t *run, uint32_t token, uint32_t block_tokens,
-                                          uint32_t head_dim, bool visible) {
-    uint32_t lane = threadIdx.x % 32;
-    /* matrix lane / 8: dimensions + 8 of odd ones, tokens + 8 of the upper two */
-    uint32_t d = lane % 8 + lane / 8 % 2 * 8;
-    const uint8_t *from = run + (uint64_t)(d * block_tokens + token + lane / 16 * 8) * 2;
-#pragma unroll
-    for (uint32_t s = 0; s < DIM; s += 16) {
-        if (s >= head_dim) break;
-        if (visible)
-            async_copy16(to + s * 32 + lane * 16, from + s * block_tokens * 2);
-        else
-            clear16(to + s * 32 + lane * 16);
-    }
+__device__ __forceinline__ int quarter_pos(int chunk) {
+    return chunk * CHUNK + (int)threadIdx.x / 32 * QUARTER;
 }
 
-template <int DIM>
-__device__ __forceinline__ void copy_values(uint8_t *to, const uint8_t *run, uint32_t token, uint32_t head_dim,
-                                            int pos, seen keys) {
-    const uint32_t lane = threadIdx.x % 32, first = lane / 8, unit = lane % 8;
-    const uint8_t *from = run + ((token + first) * head_dim + unit * 8) * 2;
-    const bool whole = pos >= keys.first && pos + QUARTER - 1 <= keys.last;
-#pragma unroll
-    for (uint32_t panel = 0; panel < DIM / 8; panel += 8) {
-        if (panel + unit >= head_dim / 8) break;
-#pragma unroll
-        for (uint32_t i = 0; i < QUARTER; i += 4) {
-            uint8_t *at = to + value_place(first + i, unit) + panel / 8 * (QUARTER * 128);
-            if (whole || sees(keys, pos + (int)(first + i)))
-                async_copy16(at, from + (i * head_dim + panel * 8) * 2);
-            else
-                clear16(at);
-        }
-    }
+/* The run of a block of a pool; of what is not seen the table says nothing. */
+__device__ __forceinline__ const uint8_t *run_of(const cargs_attention &a, const task &t, const void *pool, int block,
+                                                 bool visible) {
+    const uint64_t at = ((uint64_t)block * a.n_kv_heads + t.kv_head) * a.run_bytes;
+    return static_cast<const uint8_t *>(pool) + (visible ? at : 0);
 }
 
-/* Raw Q8_0: (dimensions, 16 tokens) of K or (16 tokens, dimensions) of V, then their scales. */
-template <int DIM>
-__device__ __forceinline__ void copy_raw(uint8_t *to, const uint8_t *run, uint32_t token, uint32_t block_tokens,
-                                         uint32_t head_dim, bool is_k) {
-    const uint32_t lane = threadIdx.x % 32;
-    const uint8_t *scales = run + head_dim * block_tokens;
-    const uint8_t *from = is_k ? run + lane * block_tokens + token : run + token * head_dim + lane * 16;
-    const uint32_t step = is_k ? block_tokens : 16;
-#pragma unroll
-    for (uint32_t i = 0; i < DIM; i += 32)
-        if (i < head_dim) async_copy16(to + (i + lane) * 16, from + i * step);
-    if (lane < head_dim / 16)
-        async_copy16(to + head_dim * 16 + lane * 16,
-                     is_k ? scales + (lane / 2 * block_tokens + token + lane % 2 * 8) * 2
-                          : scales + token * (head_dim / SCALE_DIMS) * 2 + lane * 16);
-}
-
-/* Starts the next quarter's copies; after the last one nothing. */
 template <int KV, int DIM>
-__device__ __forceinline__ void start_quarter(const cargs_attention &a, const task &t, uint32_t head_dim, cursor &c,
-                                              uint8_t *to) {
-    if (c.chunk <= c.last) {
-        int quarter = c.quarter % 4, pos = c.chunk * CHUNK + quarter * QUARTER;
-        int block = __shfl_sync(CUDA_ALL, c.block, quarter);
-        bool is_k = c.quarter < 4, visible = sees_any(t.keys, pos, QUARTER);
-        uint32_t token = (uint32_t)pos & (a.block_tokens - 1);
-        const uint8_t *run = static_cast<const uint8_t *>(is_k ? a.k : a.v);
-        if (visible) run += ((uint64_t)block * a.n_kv_heads + t.kv_head) * a.run_bytes;
-        if (!kv_traits<KV>::quantized && is_k)
-            copy_keys<DIM>(to, run, token, a.block_tokens, head_dim, visible);
-        else if (!kv_traits<KV>::quantized)
-            copy_values<DIM>(to, run, token, head_dim, pos, t.keys);
-        else if (visible)
-            copy_raw<DIM>(to, run, token, a.block_tokens, head_dim, is_k);
-        if (++c.quarter == 8) {
-            c.quarter = 0;
-            c.chunk += c.step;
-            c.block = c.next_block;
-            c.next_block = block_of(a, t.seq, c.chunk + c.step);
+__device__ __forceinline__ void start_keys(const cargs_attention &a, const task &t, int head_dim, int chunk, int last,
+                                           int block, uint8_t *to) {
+    const uint32_t lane = threadIdx.x % 32, bt = a.block_tokens;
+    const int pos = quarter_pos(chunk);
+    if (chunk <= last) {
+        const bool visible = sees_any(t.keys, pos, QUARTER);
+        const uint8_t *run = run_of(a, t, a.k, block, visible);
+        const uint32_t token = (uint32_t)pos & (bt - 1);
+        if (kv_traits<KV>::quantized) {
+            const uint8_t *from = run + lane * bt + token, *scales = run + (uint32_t)head_dim * bt;
+#pragma unroll
+            for (int d = 0; d < DIM; d += 32)
+                if (d < head_dim) async_copy16_if(to + (d + lane) * 16, from + (uint32_t)d * bt, visible);
+            if (lane < (uint32_t)head_dim / 16)
+                async_copy16_if(to + DIM * 16 + lane * 16, scales + (lane / 2 * bt + token + lane % 2 * 8) * 2, visible);
+        } else {
+            const uint8_t *from = run + (lane / 2 * bt + token + lane % 2 * 8) * 2;
+            uint8_t *at = to + key_place(lane / 2, lane % 2);
+#pragma unroll
+            for (int d = 0; d < DIM; d += 16)
+                if (d < head_dim) async_copy16_if(at + d * 32, from + (uint32_t)d * bt * 2, visible);
         }
     }
     async_commit();
 }
 
-/* ---- Q8_0 to f16, in the places of copy_keys and copy_values ---- */
-
-template <int DIM>
-__device__ __forceinline__ void decode_keys(uint8_t *to, const uint8_t *raw, uint32_t head_dim, bool visible) {
-    const uint32_t lane = threadIdx.x % 32, d = lane % 8 + lane / 8 % 2 * 8, half = lane / 16;
+/* Tokens that no query of the block sees are cleared: they may be no numbers. */
+template <int KV, int DIM>
+__device__ __forceinline__ void start_values(const cargs_attention &a, const task &t, int head_dim, int chunk, int last,
+                                             int block, uint8_t *to) {
+    const uint32_t lane = threadIdx.x % 32, quarter = threadIdx.x / 32 * QUARTER;
+    const int pos = quarter_pos(chunk);
+    if (chunk <= last) {
+        const bool visible = sees_any(t.keys, pos, QUARTER);
+        const uint8_t *run = run_of(a, t, a.v, block, visible);
+        const uint32_t token = (uint32_t)pos & (a.block_tokens - 1);
+        if (kv_traits<KV>::quantized) {
+            const uint32_t units = (uint32_t)head_dim / 16;
+            const uint8_t *scales = run + (uint32_t)head_dim * a.block_tokens + token * (units / 2) * 2;
+            const uint8_t *from = run + token * (uint32_t)head_dim;
+            for (uint32_t i = lane; i < QUARTER * units; i += 32)
+                async_copy16_if(to + value_place_q8<DIM>(quarter + i / units, i % units), from + i * 16, visible);
+            if (lane < units) /* a token's scales lie side by side, rows of units / 2 of them */
+                async_copy16_if(to + layout<KV, DIM>::values + quarter * units + lane * 16, scales + lane * 16, visible);
+        } else {
+            const uint32_t first = lane / 8, unit = lane % 8;
+            const uint8_t *from = run + ((token + first) * (uint32_t)head_dim + unit * 8) * 2;
+            const bool whole = pos >= t.keys.first && pos + QUARTER - 1 <= t.keys.last;
 #pragma unroll
-    for (uint32_t s = 0; s < DIM; s += 16) {
-        if (s >= head_dim) break;
-        uint4 v = make_uint4(0, 0, 0, 0);
-        if (visible)
-            v = decode_q8(*reinterpret_cast<const uint2 *>(raw + (s + d) * 16 + half * 8),
-                          *reinterpret_cast<const uint4 *>(raw + head_dim * 16 + s / SCALE_DIMS * 32 + half * 16));
-        *reinterpret_cast<uint4 *>(to + s * 32 + lane * 16) = v;
-    }
-}
-
-template <int DIM>
-__device__ __forceinline__ void decode_values(uint8_t *to, const uint8_t *raw, uint32_t head_dim, int pos,
-                                              seen keys) {
-    const uint32_t lane = threadIdx.x % 32, first = lane / 8;
-    const uint16_t *scales = reinterpret_cast<const uint16_t *>(raw + head_dim * 16);
-    const bool whole = pos >= keys.first && pos + QUARTER - 1 <= keys.last;
+            for (int panel = 0; panel < DIM / 64; panel++)
 #pragma unroll
-    for (uint32_t panel = 0; panel < DIM / 8; panel += 8) {
-        const uint32_t unit = panel + lane % 8;
-        if (unit >= head_dim / 8) break;
-#pragma unroll
-        for (uint32_t i = first; i < QUARTER; i += 4) {
-            uint4 v = make_uint4(0, 0, 0, 0);
-            if (whole || sees(keys, pos + (int)i)) {
-                uint32_t scale = scales[i * (head_dim / SCALE_DIMS) + unit / 4];
-                scale |= scale << 16;
-                v = decode_q8(*reinterpret_cast<const uint2 *>(raw + i * head_dim + unit * 8),
-                              make_uint4(scale, scale, scale, scale));
-            }
-            *reinterpret_cast<uint4 *>(to + value_place(i, unit)) = v;
+                for (uint32_t i = 0; i < QUARTER; i += 4)
+                    if (panel * 64 + (int)unit * 8 < head_dim)
+                        async_copy16_if(to + panel * (CHUNK * 128) + place(quarter + first + i, unit),
+                                        from + (i * (uint32_t)head_dim + panel * 64) * 2,
+                                        whole || sees(t.keys, pos + (int)(first + i)));
         }
     }
+    async_commit();
 }
 
-/* ---- products of two quarters ---- */
+/* ---- scores: of the warp's 16 tokens and 8 queries ---- */
 
-/* s: of their 32 tokens; four chains beside each other. */
+/* Row g of a product is token g of the quarter, row g + 8 token g + 8; of Q8_0, where two bytes lie side by
+ * side, tokens 2 g and 2 g + 1. */
+template <int KV> __device__ __forceinline__ uint32_t product_row(uint32_t upper) {
+    const uint32_t g = threadIdx.x % 32 / 4;
+    return kv_traits<KV>::quantized ? 2 * g + upper : g + 8 * upper;
+}
+
 template <int KV, int DIM>
-__device__ __forceinline__ void add_scores(const queries<KV, DIM> &q, const uint8_t *const keys[2], int head_dim,
-                                           float s[4][4]) {
-    const uint32_t lane = threadIdx.x % 32 * 16;
-#pragma unroll query_unroll<DIM>
+__device__ __forceinline__ void make_scores(const query_words<KV, DIM> &q, const uint8_t *keys, int head_dim, float s[4]) {
+    const uint32_t lane = threadIdx.x % 32;
+    const uint8_t *from = keys + key_place(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+#pragma unroll
     for (int k = 0; k < DIM / 16; k++) {
         if (k * 16 >= head_dim) break;
-        uint32_t b[8];
-        ldmatrix4_trans(b, keys[0] + lane + k * 512);
-        ldmatrix4_trans(b + 4, keys[1] + lane + k * 512);
+        uint32_t a[4];
+        ldmatrix4_trans(a, from + k * 512);
 #pragma unroll
         for (int part = 0; part < kv_traits<KV>::q_parts; part++)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                mma<KV>(s[i], q.a[part][k], b + 2 * i);
+            mma<KV>(s, a, q.part[part] + 2 * k);
     }
-}
-
-template <int KV, int DIM>
-__device__ __forceinline__ void add_values(const uint32_t p[2][4], const uint8_t *const values[2], int head_dim,
-                                           float o[DIM / 8][4]) {
-    const uint32_t lane = threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < 2; i++)
-#pragma unroll
-        for (int d = 0; d < DIM / 16; d++) {
-            if (d * 16 >= head_dim) break;
-            uint32_t b[4];
-            ldmatrix4_trans(b, values[i] + value_place(lane % 16, d * 2 + lane / 16));
-            mma<KV>(o[2 * d], p[i], b);
-            mma<KV>(o[2 * d + 1], p[i], b + 2);
-        }
-}
-
-/* ---- the kernel ---- */
-
-/* A warp's place in shared memory. */
-struct ring {
-    uint8_t *raw, *decoded; /* decoded: two quarters, for Q8_0 */
-    uint32_t bytes;         /* of a quarter in raw */
-    uint32_t next;          /* the quarter to be read */
-};
-
-/* Two quarters from the ring, as a product reads them, once they have come. */
-template <int KV, int DIM>
-__device__ __forceinline__ void take_quarters(const task &t, uint32_t head_dim, ring &r, int pos, bool is_k,
-                                              const uint8_t *out[2]) {
-    async_wait<ring_quarters<KV> - 2>();
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const uint8_t *raw = r.raw + (r.next + i) % ring_quarters<KV> * r.bytes;
-        out[i] = raw;
-        if (!kv_traits<KV>::quantized) continue;
-        uint8_t *to = r.decoded + i * value_bytes(head_dim);
-        int at = pos + i * QUARTER;
-        if (is_k)
-            decode_keys<DIM>(to, raw, head_dim, sees_any(t.keys, at, QUARTER));
-        else
-            decode_values<DIM>(to, raw, head_dim, at, t.keys);
-        out[i] = to;
-    }
-    if (kv_traits<KV>::quantized) __syncwarp();
-}
-
-/* The two taken last were read; others take their place. */
-template <int KV, int DIM>
-__device__ __forceinline__ void give_quarters(const cargs_attention &a, const task &t, uint32_t head_dim, ring &r,
-                                              cursor &c) {
-    __syncwarp();
-#pragma unroll 1
-    for (int i = 0; i < 2; i++) {
-        start_quarter<KV, DIM>(a, t, head_dim, c, r.raw + r.next * r.bytes);
-        r.next = (r.next + 1) % ring_quarters<KV>;
-    }
-}
-
-/* A chunk's m, l and o of the warp's queries. */
-template <int KV, int DIM>
-__device__ __forceinline__ void do_chunk(const cargs_attention &a, const task &t, const queries<KV, DIM> &q,
-                                         const seen keys[2], int head_dim, int chunk, ring &r, cursor &c,
-                                         float o[DIM / 8][4], float m[2], float l[2]) {
-    float s[CHUNK / 8][4];
-    uint32_t p[CHUNK / 16][4];
-    const uint8_t *two[2];
-    int first = chunk * CHUNK;
-#pragma unroll
-    for (int i = 0; i < CHUNK / 8; i++)
-        s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
-    /* Loops stay loops: a kernel of little code, most of it run once, waits less for its instructions. */
-#pragma unroll 1
-    for (int i = 0; i < 2; i++) {
-        take_quarters<KV, DIM>(t, (uint32_t)head_dim, r, first + i * 2 * QUARTER, true, two);
-        if (i == 0)
-            add_scores<KV, DIM>(q, two, head_dim, s);
-        else
-            add_scores<KV, DIM>(q, two, head_dim, s + 4);
-        give_quarters<KV, DIM>(a, t, (uint32_t)head_dim, r, c);
-    }
-    chunk_weights<KV>(s, first, keys, q.back, a.cap, false, t.n_queries > 8 ? 2 : 1, p, m);
-    chunk_sums<KV>(p, l);
-#pragma unroll
-    for (int i = 0; i < DIM / 8; i++)
-        o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0;
-#pragma unroll 1
-    for (int i = 0; i < 2; i++) {
-        take_quarters<KV, DIM>(t, (uint32_t)head_dim, r, first + i * 2 * QUARTER, false, two);
-        if (i == 0)
-            add_values<KV, DIM>(p, two, head_dim, o);
-        else
-            add_values<KV, DIM>(p + 2, two, head_dim, o);
-        give_quarters<KV, DIM>(a, t, (uint32_t)head_dim, r, c);
-    }
-}
-
-/* What warps leave for the block: (slots, head_dim + 8) of o each, and m, l. */
-struct results {
-    float *o;
-    float2 *ml; /* (slots) */
-};
-
-__device__ results results_of(float *shared, const cargs_attention &a, uint32_t i) {
-    results r;
-    uint32_t o = a.n_slots * (a.head_dim + 8);
-    r.o = shared + i * (o + 2 * a.n_slots);
-    r.ml = reinterpret_cast<float2 *>(r.o + o);
-    return r;
 }
 
 template <int DIM>
-__device__ __forceinline__ void leave(const results &to, const task &t, int head_dim, const float o[DIM / 8][4],
-                                      const float m[2], const float l[2]) {
-    uint32_t g = threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
-#pragma unroll
-    for (int r = 0; r < 2; r++) {
-        uint32_t query = g + 8 * r;
-        if (query >= t.n_queries) continue;
-        if (pair == 0) to.ml[query] = make_float2(m[r], l[r]);
-#pragma unroll
-        for (int i = 0; i < DIM / 8; i++)
-            if (i * 8 < head_dim)
-                *reinterpret_cast<float2 *>(to.o + query * (head_dim + 8) + i * 8 + 2 * pair) =
-                    make_float2(o[i][2 * r], o[i][2 * r + 1]);
-    }
-}
-
-/* A warp adds n warps' results of a chunk each to those of a query. */
-__device__ void merge_chunks(float *shared, const cargs_attention &a, const results &total, uint32_t query, int n) {
-    uint32_t lane = threadIdx.x % 32, pitch = a.head_dim + 8;
-    sums sum;
-    sum.m = total.ml[query].x, sum.l = total.ml[query].y;
-#pragma unroll 1
-    for (int w = 0; w < n; w++) {
-        results r = results_of(shared, a, (uint32_t)w);
-        merge f = merge_factors(sum, r.ml[query].x, r.ml[query].y);
-#pragma unroll 1
-        for (uint32_t d = lane; d < a.head_dim; d += 32) {
-            float &o = total.o[query * pitch + d];
-            o = merged(o, r.o[query * pitch + d], f);
-        }
-    }
-    __syncwarp();
-    if (lane == 0) total.ml[query] = make_float2(sum.m, sum.l);
-    __syncwarp();
-}
-
-/* A query's result, of all that it sees or of a part. */
-__device__ void store_query(const cargs_attention &a, const task &t, const results &r, uint32_t query,
-                            uint32_t part) {
-    uint32_t lane = threadIdx.x % 32;
-    const float *o = r.o + query * (a.head_dim + 8);
-    sums sum;
-    sum.m = r.ml[query].x, sum.l = r.ml[query].y;
-    if (t.n_parts <= 1) {
-        float factor = finish_factor(sum, a.sinks, query_head(t, query)), *out = a.out + query_at(a, t, query);
-#pragma unroll 1
-        for (uint32_t d = lane; d < a.head_dim; d += 32)
-            out[d] = finished(o[d], factor);
-        return;
-    }
-    float *to = part_at(a, t.index, part, query);
-#pragma unroll 1
-    for (uint32_t d = lane; d < a.head_dim; d += 32)
-        to[d] = o[d];
-    if (lane == 0) to[a.head_dim] = sum.m, to[a.head_dim + 1] = sum.l;
-}
-
-/* Grid: spans, or with by_chunk chunks in as many as a block has warps; tasks. Shared: each warp's ring, then
- * each warp's results and the block's. */
-/* Blocks on a multiprocessor, where shared memory allows: what a warp waits for another one's work must cover. */
-template <int KV, int DIM> constexpr int decode_blocks = KV == CUDA_ATTENTION_F16 && DIM <= 128 ? 3 : 2;
-
-template <int KV, int DIM, bool EXACT>
-CUDA_KERNEL_MIN((32 * CUDA_ATTENTION_WARPS), (decode_blocks<KV, DIM>)) attention_decode(CUDA_ARGS(struct cargs_attention) a) {
-    CUDA_SHARED(uint8_t, shared);
-    pdl_launch();
-    pdl_wait();
+__device__ __forceinline__ void make_scores_q8(const query_words<CUDA_ATTENTION_Q8, DIM> &q, const uint8_t *keys,
+                                               int head_dim, float s[4]) {
     const uint32_t lane = threadIdx.x % 32;
-    const int n_warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32;
-    const int head_dim = EXACT ? DIM : (int)a.head_dim, per_part = a.by_chunk ? 1 : SPAN_CHUNKS;
-    int part = (int)blockIdx.x * (a.by_chunk ? n_warps : 1), begin, end; /* chunks of this block */
-    /* Without a window the first chunk is known before the row's position: its blocks come meanwhile. */
-    cursor c = cursor_from(a, (blockIdx.y + a.first_task) / a.n_slices / a.n_kv_heads, part * per_part + warp,
-                           n_warps);
-    task t;
-    if (!find_task(a, blockIdx.y, t) || part >= max(t.n_parts, 1)) return;
-    begin = (t.first_part + part) * per_part;
-    end = min(begin + (a.by_chunk ? n_warps : SPAN_CHUNKS) - 1, t.keys.last < 0 ? -1 : t.keys.last / CHUNK);
-    begin = max(begin, t.keys.last < 0 ? 0 : t.keys.first / CHUNK);
-    if (a.by_chunk) end = min(end, t.first_part + t.n_parts - 1);
-
-    ring r;
-    r.bytes = raw_bytes<KV>((uint32_t)head_dim);
-    if (!kv_traits<KV>::quantized) r.bytes = max(r.bytes, value_bytes((uint32_t)head_dim));
-    uint32_t warp_bytes = r.bytes * ring_quarters<KV> +
-                          (kv_traits<KV>::quantized ? 2 * value_bytes((uint32_t)head_dim) : 0);
-    r.raw = shared + (uint32_t)warp * warp_bytes;
-    r.decoded = r.raw + r.bytes * ring_quarters<KV>;
-    r.next = 0;
-    float *found = reinterpret_cast<float *>(shared + (uint32_t)n_warps * warp_bytes);
-    const results own = results_of(found, a, (uint32_t)warp), total = results_of(found, a, (uint32_t)n_warps);
-
-    if (a.window) c = cursor_from(a, t.seq, begin + warp, n_warps);
-    c.last = end;
-#pragma unroll 1
-    for (int i = 0; i < ring_quarters<KV>; i++)
-        start_quarter<KV, DIM>(a, t, (uint32_t)head_dim, c, r.raw + (uint32_t)i * r.bytes);
-
-    seen keys[2];
-    const float *row[2];
+    const uint8_t *scales = keys + DIM * 16 + lane / 4 * 4;
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        uint32_t query = lane / 4 + 8 * i;
-        bool is = query < t.n_queries;
-        keys[i] = seen_from(is ? a.pos[query_row(t, query)] : -1, a.window);
-        row[i] = is ? a.q + query_at(a, t, query) : nullptr;
-    }
-    queries<KV, DIM> q;
-    load_queries<KV, DIM>(row, head_dim, a.q_scale, q);
-#pragma unroll 1
-    for (uint32_t query = (uint32_t)warp; query < t.n_queries; query += (uint32_t)n_warps) {
-#pragma unroll 1
-        for (uint32_t d = lane; d < a.head_dim; d += 32)
-            total.o[query * (a.head_dim + 8) + d] = 0;
-        if (lane == 0) total.ml[query] = make_float2(NOTHING, 0);
-    }
-    __syncwarp();
-
-    for (int at = begin; at <= end; at += n_warps) {
-        if (at + warp <= end) {
-            float o[DIM / 8][4], m[2], l[2];
-            do_chunk<KV, DIM>(a, t, q, keys, head_dim, at + warp, r, c, o, m, l);
-            leave<DIM>(own, t, head_dim, o, m, l);
+    for (int group = 0; group < DIM / SCALE_DIMS; group++) {
+        if (group * SCALE_DIMS >= head_dim) break;
+        uint32_t r[4], a[4];
+        ldmatrix4_trans(r, keys + (group * SCALE_DIMS + (int)lane) * 16);
+        const uint32_t both = *reinterpret_cast<const uint32_t *>(scales + group * (QUARTER * 2));
+        const uint32_t even = pick_bytes(both, both, 0x1010), odd = pick_bytes(both, both, 0x3232);
+#pragma unroll
+        for (int i = 0; i < 2; i++) { /* 16 dimensions */
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const uint32_t w = r[2 * i + half] ^ 0x80808080u;
+                a[2 * half] = decode_pair(w, 0x4240, even), a[2 * half + 1] = decode_pair(w, 0x4341, odd);
+            }
+            mma_f16(s, a, q.part[0] + 4 * group + 2 * i);
         }
-        if (a.by_chunk) break;
-        __syncthreads();
-#pragma unroll 1
-        for (uint32_t query = (uint32_t)warp; query < t.n_queries; query += (uint32_t)n_warps)
-            merge_chunks(found, a, total, query, min(n_warps, end - at + 1));
-        __syncthreads();
     }
-    async_wait<0>();
-    __syncwarp();
-    if (a.by_chunk && t.n_parts > 0) {
-        if (part + warp < t.n_parts)
-#pragma unroll 1
-            for (uint32_t query = 0; query < t.n_queries; query++)
-                store_query(a, t, own, query, (uint32_t)(part + warp));
-        return;
+}
+
+/* A query's scores of a chunk lie as its lanes take them: four lanes have tokens 2 t, 2 t + 1, 2 t + 8, 2 t + 9
+ * of each 16. */
+template <int KV> __device__ __forceinline__ void leave_scores(const float s[4], float *scores) {
+    const uint32_t query = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (uint32_t upper = 0; upper < 2; upper++) {
+        const uint32_t token = product_row<KV>(upper);
+        float *to = scores + threadIdx.x / 32 * QUARTER + token % 8 / 2 * 4 + token / 8 * 2 + token % 2;
+        to[query * SCORE_PITCH] = s[2 * upper];
+        to[(query + 1) * SCORE_PITCH] = s[2 * upper + 1];
     }
-#pragma unroll 1
-    for (uint32_t query = (uint32_t)warp; query < t.n_queries; query += (uint32_t)n_warps)
-        store_query(a, t, total, query, (uint32_t)part);
+}
+
+/* ---- weights: of a chunk's tokens and the lane's query g ---- */
+
+/* p: the right side of products, as pairs of tokens. whole: the query sees all of the chunk. */
+template <int KV>
+__device__ __forceinline__ float make_weights(const float *scores, int first, seen keys, float unit, float cap,
+                                              bool whole, uint32_t p[CHUNK / 8]) {
+    const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    float s[CHUNK / 4], top = NOTHING;
+#pragma unroll
+    for (int j = 0; j < CHUNK / 16; j++)
+        *reinterpret_cast<float4 *>(s + 4 * j) =
+            *reinterpret_cast<const float4 *>(scores + g * SCORE_PITCH + 16 * j + 4 * t);
+    if (cap != 0) {
+#pragma unroll
+        for (int i = 0; i < CHUNK / 4; i++)
+            s[i] = capped(s[i], unit, cap);
+        unit = 1;
+    }
+    if (!whole) {
+#pragma unroll
+        for (int i = 0; i < CHUNK / 4; i++)
+            if (!sees(keys, first + i / 4 * 16 + i / 2 % 2 * 8 + (int)t * 2 + i % 2)) s[i] = NOTHING;
+    }
+#pragma unroll
+    for (int i = 0; i < CHUNK / 4; i++)
+        top = fmaxf(top, s[i]);
+    top = fmaxf(top, __shfl_xor_sync(CUDA_ALL, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(CUDA_ALL, top, 2));
+    const float m = __fmul_rn(top, unit);
+#pragma unroll
+    for (int i = 0; i < CHUNK / 8; i++)
+        p[i] = pack<KV>(weight_of(s[2 * i], unit, m), weight_of(s[2 * i + 1], unit, m));
+    return m;
+}
+
+/* Sums of the weights of queries 2 t and 2 t + 1. */
+template <int KV> __device__ __forceinline__ void sum_weights(const uint32_t p[CHUNK / 8], float l[2]) {
+    const uint32_t ones = KV == CUDA_ATTENTION_BF16 ? ONES_BF16 : ONES_F16, a[4] = {ones, ones, ones, ones};
+    float d[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int j = 0; j < CHUNK / 16; j++)
+        mma<KV>(d, a, p + 2 * j);
+    l[0] = d[0], l[1] = d[1];
+}
+
+/* ---- values: of the warp's dimensions, 16 a tile, and 8 queries ---- */
+
+template <int DIM> constexpr int n_tiles = DIM / 16 / WARPS;
+
+template <int KV, int DIM>
+__device__ __forceinline__ void make_values(const uint32_t p[CHUNK / 8], const uint8_t *values, int head_dim,
+                                            float o[n_tiles<DIM>][4]) {
+    const uint32_t lane = threadIdx.x % 32;
+    const int tile = (int)threadIdx.x / 32 * n_tiles<DIM>;
+#pragma unroll
+    for (int j = 0; j < CHUNK / 16; j++)
+#pragma unroll
+        for (int i = 0; i < n_tiles<DIM>; i++) {
+            if ((tile + i) * 16 >= head_dim) break;
+            uint32_t a[4];
+            ldmatrix4_trans(a, values + value_place((uint32_t)j * 16 + lane / 16 * 8 + lane % 8,
+                                                    (uint32_t)(tile + i) * 2 + lane / 8 % 2));
+            mma<KV>(o[i], a, p + 2 * j);
+        }
+}
+
+/* The scales of tokens 2 lane and 2 lane + 1 of a chunk; 0 of those that no query sees. */
+__device__ __forceinline__ uint32_t value_scales(const uint16_t *scales, int n_groups, int group, int first, seen keys) {
+    const int token = (int)threadIdx.x % 32 * 2;
+    const uint32_t lo = sees(keys, first + token) ? scales[token * n_groups + group] : 0;
+    const uint32_t hi = sees(keys, first + token + 1) ? scales[(token + 1) * n_groups + group] : 0;
+    return lo | hi << 16;
+}
+
+template <int DIM>
+__device__ __forceinline__ void make_values_q8(const uint32_t p[CHUNK / 8], const uint8_t *values, int head_dim,
+                                               int first, seen keys, float o[n_tiles<DIM>][4]) {
+    constexpr int N = n_tiles<DIM>;
+    const uint32_t lane = threadIdx.x % 32, t = lane % 4;
+    const int tile = (int)threadIdx.x / 32 * N;
+    const uint16_t *scales = reinterpret_cast<const uint16_t *>(values + layout<CUDA_ATTENTION_Q8, DIM>::values);
+    if (tile * 16 >= head_dim) return;
+    uint32_t mine[(N + 1) / 2];
+#pragma unroll
+    for (int i = 0; i < (N + 1) / 2; i++)
+        mine[i] = value_scales(scales, head_dim / SCALE_DIMS, tile / 2 + i, first, keys);
+    /* Two products at a time: of two tiles, or where a warp has one of two times 16 tokens. */
+#pragma unroll
+    for (int at = 0; at < N * (CHUNK / 16); at += 2) {
+        uint32_t r[4];
+        const int of = at + (int)lane / 16;
+        ldmatrix4_trans(r, values + value_place_q8<DIM>((uint32_t)(of / N) * 16 + lane / 8 % 2 * 8 + lane % 8,
+                                                        (uint32_t)(tile + of % N)));
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int j = (at + i) / N, n = (at + i) % N;
+            uint32_t a[4];
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const uint32_t pair = __shfl_sync(CUDA_ALL, mine[n / 2], 8 * j + 4 * half + (int)t);
+                const uint32_t w = r[2 * i + half] ^ 0x80808080u;
+                a[2 * half] = decode_pair(w, 0x4240, pair), a[2 * half + 1] = decode_pair(w, 0x4341, pair);
+            }
+            mma_f16(o[n], a, p + 2 * j);
+        }
+    }
+}
+
+/* ---- results ---- */
+
+/* What a warp has of queries 2 t and 2 t + 1: o[i][2 upper + query] of dimension product_row(upper) of tile i. */
+template <int DIM> struct found {
+    float o[n_tiles<DIM>][4];
+    sums sum[2];
+};
+
+template <int DIM> __device__ __forceinline__ void clear(found<DIM> &f) {
+#pragma unroll
+    for (int i = 0; i < n_tiles<DIM>; i++)
+        f.o[i][0] = f.o[i][1] = f.o[i][2] = f.o[i][3] = 0;
+    f.sum[0] = f.sum[1] = no_sums();
+}
+
+/* to[i] (head_dim) of the lane's queries, NULL: not stored. */
+template <int KV, int DIM>
+__device__ __forceinline__ void store(const found<DIM> &f, int head_dim, float *const to[2], const float factor[2],
+                                      bool last) {
+    const int tile = (int)threadIdx.x / 32 * n_tiles<DIM>;
+#pragma unroll
+    for (int i = 0; i < n_tiles<DIM>; i++) {
+        if ((tile + i) * 16 >= head_dim) break;
+#pragma unroll
+        for (uint32_t e = 0; e < 4; e++)
+            if (to[e % 2])
+                to[e % 2][(tile + i) * 16 + (int)product_row<KV>(e / 2)] =
+                    last ? finished(f.o[i][e], factor[e % 2]) : f.o[i][e];
+    }
+}
+
+template <int KV, int DIM>
+__device__ __forceinline__ void store_result(const cargs_attention &a, const task &t, int head_dim, const found<DIM> &f) {
+    float *to[2], factor[2];
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t query = threadIdx.x % 4 * 2 + i;
+        to[i] = query < t.n_queries ? a.out + query_at(a, t, query) : nullptr;
+        factor[i] = query < t.n_queries ? finish_factor(f.sum[i], a.sinks, query_head(t, query)) : 0;
+    }
+    store<KV, DIM>(f, head_dim, to, factor, true);
+}
+
+template <int KV, int DIM>
+__device__ __forceinline__ void store_part(const cargs_attention &a, const task &t, int head_dim, const found<DIM> &f,
+                                           int part) {
+    const float factor[2] = {1, 1};
+    float *to[2];
+#pragma unroll
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t query = threadIdx.x % 4 * 2 + i;
+        to[i] = query < t.n_queries ? part_at(a, t, (uint32_t)part, query) : nullptr;
+        if (to[i] && threadIdx.x < 4)
+            *reinterpret_cast<float2 *>(to[i] + head_dim) = make_float2(f.sum[i].m, f.sum[i].l);
+    }
+    store<KV, DIM>(f, head_dim, to, factor, false);
 }
 
 /* ---- parts together ---- */
-
-enum { COMBINE_WARPS = 8 };
 
 __device__ __forceinline__ void merge4(float4 &o, float4 add, merge f) {
     o.x = merged(o.x, add.x, f), o.y = merged(o.y, add.y, f);
     o.z = merged(o.z, add.z, f), o.w = merged(o.w, add.w, f);
 }
 
-/* A warp merges parts begin..end - 1 of a query, at most SPAN_CHUNKS, into o (head_dim) and its sums. All of
- * them are read before the first is used. */
-__device__ __forceinline__ void merge_span(const cargs_attention &a, const float *parts, int begin, int end, float *o,
-                                           float2 *ml) {
-    const uint64_t stride = (uint64_t)a.n_slots * (a.head_dim + CUDA_ATTENTION_PART);
-    for (uint32_t d = threadIdx.x % 32 * 4; d < a.head_dim; d += 128) {
-        float4 part[SPAN_CHUNKS], sum = make_float4(0, 0, 0, 0);
-        float2 part_ml[SPAN_CHUNKS];
-        sums total = no_sums();
+/* Four dimensions of a query from all parts of a task: chunks (a span's part is itself) make spans, spans the
+ * result. Many parts are read before the first is used. */
+__device__ __forceinline__ void merge_query(const cargs_attention &a, const task &t, uint32_t query, uint32_t d) {
+    enum { AHEAD = 16 };
+    const uint32_t stride = a.n_slots * (a.head_dim + CUDA_ATTENTION_PART);
+    const int per_span = a.by_chunk ? SPAN_CHUNKS : 1;
+    const float *from = part_at(a, t, 0, query);
+    float4 o = make_float4(0, 0, 0, 0), span = o;
+    sums total = no_sums(), sum = no_sums();
+#pragma unroll 1
+    for (int base = 0; base < t.n_parts; base += AHEAD) {
+        float4 part[AHEAD];
+        float2 ml[AHEAD];
 #pragma unroll
-        for (int i = 0; i < SPAN_CHUNKS; i++) {
-            if (begin + i >= end) break;
-            const float *p = parts + (uint64_t)(begin + i) * stride;
-            part[i] = *reinterpret_cast<const float4 *>(p + d);
-            part_ml[i] = *reinterpret_cast<const float2 *>(p + a.head_dim);
+        for (int i = 0; i < AHEAD; i++) {
+            if (base + i >= t.n_parts) break;
+            const float *p = from + (uint64_t)(uint32_t)(base + i) * stride;
+            part[i] = __ldcg(reinterpret_cast<const float4 *>(p + d));
+            ml[i] = __ldcg(reinterpret_cast<const float2 *>(p + a.head_dim));
         }
 #pragma unroll
-        for (int i = 0; i < SPAN_CHUNKS; i++) {
-            if (begin + i >= end) break;
-            merge4(sum, part[i], merge_factors(total, part_ml[i].x, part_ml[i].y));
+        for (int i = 0; i < AHEAD; i++) {
+            if (base + i >= t.n_parts) break;
+            merge4(span, part[i], merge_factors(sum, ml[i].x, ml[i].y));
+            if ((t.first_part + base + i + 1) % per_span != 0 && base + i + 1 < t.n_parts) continue;
+            merge4(o, span, merge_factors(total, sum.m, sum.l));
+            span = make_float4(0, 0, 0, 0), sum = no_sums();
         }
-        *reinterpret_cast<float4 *>(o + d) = sum;
-        if (d == 0) *ml = make_float2(total.m, total.l);
+    }
+    const float factor = finish_factor(total, a.sinks, query_head(t, query));
+    o.x = finished(o.x, factor), o.y = finished(o.y, factor);
+    o.z = finished(o.z, factor), o.w = finished(o.w, factor);
+    *reinterpret_cast<float4 *>(a.out + query_at(a, t, query) + d) = o;
+}
+
+/* Is this block the last of its task? Then it sees what the others wrote, and the count begins anew. */
+__device__ bool is_last(uint32_t *done, int n_blocks) {
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        last = atomicAdd(done, 1u) == (uint32_t)n_blocks - 1;
+        if (last) *done = 0;
+        __threadfence();
+    }
+    __syncthreads();
+    return last;
+}
+
+/* ---- the kernel ---- */
+
+/* Chunks on their way. Of V the next one is, of K the next two (with one slot: one): the warps meet once a
+ * chunk, and until then one may still read the V of the chunk before. */
+struct pipe {
+    uint8_t *keys, *values; /* the warp's, the block's */
+    int last, at;           /* chunk; the number of chunks so far */
+    int block[3];           /* the warp's block of the chunk that values come of next, and of those behind it */
+};
+
+template <int KV, int DIM>
+__device__ __forceinline__ void start_pair(const cargs_attention &a, const task &t, int head_dim, const pipe &p, int chunk) {
+    start_keys<KV, DIM>(a, t, head_dim, chunk, p.last, p.block[0], p.keys);
+    start_values<KV, DIM>(a, t, head_dim, chunk, p.last, p.block[0], p.values);
+}
+
+/* After the barrier of a chunk: of the next one's V, and of K what fits its memory. */
+template <int KV, int DIM>
+__device__ __forceinline__ void start_next(const cargs_attention &a, const task &t, int head_dim, pipe &p, int chunk) {
+    using at = layout<KV, DIM>;
+    p.at++;
+    uint8_t *values = p.values + (p.at % 2) * at::value_bytes;
+    if (at::key_slots == 1)
+        start_keys<KV, DIM>(a, t, head_dim, chunk + 1, p.last, p.block[0], p.keys);
+    start_values<KV, DIM>(a, t, head_dim, chunk + 1, p.last, p.block[0], values);
+    if (at::key_slots == 2)
+        start_keys<KV, DIM>(a, t, head_dim, chunk + 2, p.last, p.block[1], p.keys + ((p.at + 1) % 2) * at::key_bytes);
+    p.block[0] = p.block[1], p.block[1] = p.block[2];
+    p.block[2] = block_of(a, t, chunk + 4);
+}
+
+/* A chunk's o, m and l, as found has them. */
+template <int KV, int DIM>
+__device__ __forceinline__ void do_chunk(const cargs_attention &a, const task &t, const query_words<KV, DIM> &q,
+                                         seen keys, int head_dim, int chunk, pipe &p, float *scores, found<DIM> &f) {
+    using at = layout<KV, DIM>;
+    const int slot = p.at % 2, key_slot = p.at % (int)at::key_slots, first = chunk * CHUNK;
+    const uint8_t *warp_keys = p.keys + key_slot * at::key_bytes, *values = p.values + slot * at::value_bytes;
+    float s[4] = {0, 0, 0, 0}, l[2];
+    uint32_t w[CHUNK / 8];
+    scores += key_slot * (SLICE * SCORE_PITCH);
+    async_wait<at::key_slots>();
+    __syncwarp();
+    if constexpr (kv_traits<KV>::quantized)
+        make_scores_q8<DIM>(q, warp_keys, head_dim, s);
+    else
+        make_scores<KV, DIM>(q, warp_keys, head_dim, s);
+    leave_scores<KV>(s, scores);
+    async_wait<at::key_slots - 1>();
+    __syncthreads();
+    start_next<KV, DIM>(a, t, head_dim, p, chunk);
+    const bool whole = a.n_rows == a.n_seqs && first >= t.keys.first && first + CHUNK - 1 <= t.keys.last;
+    const float m = make_weights<KV>(scores, first, keys, q.back, a.cap, whole, w);
+    if (at::key_slots == 1) __syncthreads(); /* the next chunk's scores take their place */
+    sum_weights<KV>(w, l);
+    clear<DIM>(f);
+    if constexpr (kv_traits<KV>::quantized)
+        make_values_q8<DIM>(w, values, head_dim, first, t.keys, f.o);
+    else
+        make_values<KV, DIM>(w, values, head_dim, f.o);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        f.sum[i].m = __shfl_sync(CUDA_ALL, m, (int)threadIdx.x % 4 * 8 + 4 * i);
+        f.sum[i].l = l[i];
     }
 }
 
-/* Grid: slots, tasks. A query's result from its parts: a warp makes a span of its chunks (of a span's part
- * itself), then the spans are merged. */
-CUDA_KERNEL(32 * COMBINE_WARPS) attention_combine(CUDA_ARGS(struct cargs_attention) a) {
-    __shared__ float4 spans[COMBINE_WARPS][256 / 4];
-    __shared__ float2 ml[COMBINE_WARPS];
-    pdl_launch();
-    pdl_wait();
-    task t;
-    const uint32_t query = blockIdx.x, d = threadIdx.x;
-    if (!find_task(a, blockIdx.y, t) || query >= t.n_queries || t.n_parts <= 1) return;
-    const int per_span = a.by_chunk ? SPAN_CHUNKS : 1, warp = (int)threadIdx.x / 32, end = t.first_part + t.n_parts;
-    const float *parts = part_at(a, t.index, 0, query);
-    sums total = no_sums();
-    float o = 0;
-    for (int base = t.first_part / per_span; base * per_span < end; base += COMBINE_WARPS) {
-        int first = (base + warp) * per_span, last = min(first + per_span, end);
-        if (first < end)
-            merge_span(a, parts, max(first - t.first_part, 0), last - t.first_part,
-                       reinterpret_cast<float *>(spans[warp]), &ml[warp]);
-        __syncthreads();
-        for (int i = 0; i < COMBINE_WARPS && (base + i) * per_span < end && d < a.head_dim; i++) {
-            merge f = merge_factors(total, ml[i].x, ml[i].y);
-            o = merged(o, reinterpret_cast<const float *>(spans[i])[d], f);
+/* What a block finds of its chunks. */
+template <int KV, int DIM>
+__device__ __forceinline__ void do_share(const cargs_attention &a, const task &t, const share &s, int head_dim,
+                                         pipe &p, float *scores) {
+    const uint32_t query = threadIdx.x % 32 / 4;
+    const bool is = query < t.n_queries;
+    const seen keys = seen_from(is ? a.pos[query_row(t, query)] : -1, a.window);
+    query_words<KV, DIM> q;
+    load_query<KV, DIM>(is ? a.q + query_at(a, t, query) : nullptr, head_dim, a.q_scale, q);
+    found<DIM> all;
+    clear<DIM>(all);
+#pragma unroll 1
+    for (int chunk = s.begin; chunk <= s.end; chunk++) {
+        found<DIM> one;
+        do_chunk<KV, DIM>(a, t, q, keys, head_dim, chunk, p, scores, one);
+        if (a.by_chunk && !s.whole) {
+            store_part<KV, DIM>(a, t, head_dim, one, chunk - t.first_part);
+            continue;
         }
-        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const merge f = merge_factors(all.sum[i], one.sum[i].m, one.sum[i].l);
+#pragma unroll
+            for (int j = 0; j < n_tiles<DIM>; j++)
+                all.o[j][i] = merged(all.o[j][i], one.o[j][i], f), all.o[j][2 + i] = merged(all.o[j][2 + i], one.o[j][2 + i], f);
+        }
     }
-    if (d < a.head_dim)
-        a.out[query_at(a, t, query) + d] = finished(o, finish_factor(total, a.sinks, query_head(t, query)));
+    async_wait<0>();
+    if (s.whole)
+        store_result<KV, DIM>(a, t, head_dim, all);
+    else if (!a.by_chunk)
+        store_part<KV, DIM>(a, t, head_dim, all, s.begin / SPAN_CHUNKS - t.first_part);
+}
+
+/* Grid: blocks of a task, tasks. Shared: struct layout. */
+template <int KV, int DIM, bool EXACT>
+CUDA_KERNEL_MIN(THREADS, 3) attention_decode(CUDA_ARGS(struct cargs_attention) a) {
+    CUDA_SHARED(uint8_t, shared);
+    using at = layout<KV, DIM>;
+    pdl_launch();
+    const int head_dim = EXACT ? DIM : (int)a.head_dim, warp = (int)threadIdx.x / 32;
+    task t;
+    const bool is = find_task(a, blockIdx.y, t) && (int)blockIdx.x < max(t.n_blocks, 1);
+    if (!is) {
+        pdl_wait();
+        return;
+    }
+    const share s = share_of(a, t, (int)blockIdx.x);
+    pipe p;
+    p.keys = shared + at::keys_at + (uint32_t)warp * (at::key_slots * at::key_bytes);
+    p.values = shared + at::values_at;
+    p.last = s.end, p.at = 0;
+#pragma unroll
+    for (int i = 0; i < 3; i++)
+        p.block[i] = block_of(a, t, s.begin + i);
+    /* K and V of a sequence's earlier tokens were written by earlier steps, unless it has several rows in this
+     * one: only of what holds the newest token, which this step stores, must the copy wait. */
+    const bool early = a.n_rows == a.n_seqs && (s.begin + 1) * CHUNK <= t.keys.last;
+    if (early) start_pair<KV, DIM>(a, t, head_dim, p, s.begin);
+    pdl_wait();
+    if (!early) start_pair<KV, DIM>(a, t, head_dim, p, s.begin);
+    if (at::key_slots == 2)
+        start_keys<KV, DIM>(a, t, head_dim, s.begin + 1, p.last, p.block[1], p.keys + at::key_bytes);
+    p.block[0] = p.block[1], p.block[1] = p.block[2], p.block[2] = block_of(a, t, s.begin + 3);
+    do_share<KV, DIM>(a, t, s, head_dim, p, reinterpret_cast<float *>(shared + at::scores_at));
+    if (s.whole || !is_last(a.done + t.index, t.n_blocks)) return;
+    for (uint32_t i = threadIdx.x; i < t.n_queries * ((uint32_t)head_dim / 4); i += THREADS)
+        merge_query(a, t, i / ((uint32_t)head_dim / 4), i % ((uint32_t)head_dim / 4) * 4);
 }
 
 template <int KV> const void *decode_kernel(int dims) {
@@ -574,6 +618,12 @@ template <int KV> const void *decode_kernel(int dims) {
            : dims == CUDA_ATTENTION_128    ? (const void *)attention_decode<KV, 128, true>
            : dims == CUDA_ATTENTION_TO_128 ? (const void *)attention_decode<KV, 128, false>
                                            : (const void *)attention_decode<KV, 256, false>;
+}
+
+template <int KV> uint32_t decode_shared(int dims) {
+    return dims == CUDA_ATTENTION_64       ? layout<KV, 64>::bytes
+           : dims == CUDA_ATTENTION_TO_256 ? layout<KV, 256>::bytes
+                                           : layout<KV, 128>::bytes;
 }
 
 }
@@ -584,6 +634,8 @@ const void *cuda_attention_decode_kernel(enum cuda_attention_type type, enum cud
                                          : decode_kernel<CUDA_ATTENTION_Q8>(dims);
 }
 
-const void *cuda_attention_combine_kernel(void) {
-    return (const void *)attention_combine;
+uint32_t cuda_attention_decode_shared(enum cuda_attention_type type, enum cuda_attention_dims dims) {
+    return type == CUDA_ATTENTION_F16    ? decode_shared<CUDA_ATTENTION_F16>(dims)
+           : type == CUDA_ATTENTION_BF16 ? decode_shared<CUDA_ATTENTION_BF16>(dims)
+                                         : decode_shared<CUDA_ATTENTION_Q8>(dims);
 }

@@ -86,16 +86,6 @@ __device__ seen tile_keys(const cargs_attention &a, const tile &t) {
 
 /* ---- chunks on their way ---- */
 
-/* Where unit (16 bytes) of a row of 128 bytes lies. */
-__device__ __forceinline__ uint32_t place(uint32_t row, uint32_t unit) {
-    return row * ROW + ((unit ^ row) & 7) * 16;
-}
-
-/* V: panels of 64 dimensions, a row a token; K: a row a dimension, 64 tokens. */
-__device__ __forceinline__ uint32_t value_place(uint32_t token, uint32_t unit) {
-    return unit / 8 * (CHUNK * ROW) + place(token, unit);
-}
-
 __device__ __forceinline__ uint32_t key_bytes(uint32_t head_dim) {
     return head_dim * ROW;
 }
@@ -166,7 +156,7 @@ __device__ __forceinline__ void copy_values(uint8_t *values, const uint8_t *run,
         }
 }
 
-/* A quarter as attention_decode.cu keeps it: values, then their scales. */
+/* A quarter: values, then their scales. */
 __device__ __forceinline__ void copy_raw(uint8_t *to, const uint8_t *run, uint32_t token, const cargs_attention &a,
                                          uint32_t head_dim, bool is_k) {
     uint32_t lane = threadIdx.x % 32;
@@ -450,7 +440,7 @@ CUDA_KERNEL(THREADS) attention_prefill(CUDA_ARGS(struct cargs_attention) a) {
         const uint8_t *stage = bring<KV>(a, t, pipe, chunk, chunk - first, (uint32_t)head_dim);
         make_scores<KV, DIM, EXACT>(q, stage, head_dim, s);
         bool whole = chunk * CHUNK >= all_first && chunk * CHUNK + CHUNK - 1 <= all_last;
-        chunk_weights<KV>(s, chunk * CHUNK, l.keys, q.back, a.cap, whole, 2, p, m);
+        chunk_weights<KV>(s, chunk * CHUNK, l.keys, q.back, a.cap, whole, p, m);
         chunk_sums<KV>(p, sum);
         f[0] = merge_factors(span[0], m[0], sum[0]);
         f[1] = merge_factors(span[1], m[1], sum[1]);

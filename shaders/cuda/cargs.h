@@ -268,11 +268,13 @@ struct cargs_dequantize {
 /* ---- attention*.cu ---- */
 
 enum {
-    CUDA_ATTENTION_CHUNK = 64,   /* tokens of one softmax: attention.cuh */
-    CUDA_ATTENTION_SPAN = 16,    /* chunks that are merged before spans are */
-    CUDA_ATTENTION_QUERIES = 16, /* most queries that a block of attention_decode serves */
-    CUDA_ATTENTION_WARPS = 4,    /* most warps of such a block, a chunk each */
-    CUDA_ATTENTION_TILE = 128,   /* queries of a block of attention_prefill */
+    CUDA_ATTENTION_CHUNK = 64, /* tokens of one softmax: attention.cuh */
+    CUDA_ATTENTION_SPAN = 16,  /* chunks that are merged before spans are */
+    CUDA_ATTENTION_QUERIES =
+        16,                    /* most queries of a sequence of several rows in attention_decode */
+    CUDA_ATTENTION_SLICE = 8,  /* most queries of a block of it */
+    CUDA_ATTENTION_WARPS = 4,  /* of such a block, for the quarters of a chunk */
+    CUDA_ATTENTION_TILE = 128, /* queries of a block of attention_prefill */
     CUDA_ATTENTION_PART =
         4 /* f32 of a part's query behind o: m, l, 2 unused so that rows are aligned */
 };
@@ -294,28 +296,29 @@ enum cuda_attention_dims {
     CUDA_ATTENTION_N_DIMS
 };
 
-/* A task is a sequence, a KV head and a slice of that head's query heads. A sequence of one row has
- * n_slices slices of slice_heads heads; one of several rows, all of whose queries (its rows times
- * the heads of the group) fit CUDA_ATTENTION_QUERIES, has one; all other sequences are
- * attention_prefill's. A part is what one block (by_chunk: one warp) finds out of a task: of each
- * of its queries o (head_dim), m, l. */
+/* A task is a sequence, a KV head and CUDA_ATTENTION_SLICE of its queries; a query is a row and one
+ * of the KV head's group of query heads. Sequences of several rows whose queries exceed
+ * CUDA_ATTENTION_QUERIES are attention_prefill's. A part is what is found of a task's chunk
+ * (by_chunk) or span before all are merged: of each of its queries o (head_dim), m, l. */
 struct cargs_attention {
     const float *q, *sinks; /* sinks may be NULL */
     const int32_t *pos, *row_start, *tables;
     const void *k, *v;
     float *out;
-    float *parts; /* (tasks of this pass, n_parts, n_slots, head_dim + CUDA_ATTENTION_PART) */
+    float *parts;   /* (tasks of this pass, n_parts, n_slots, head_dim + CUDA_ATTENTION_PART) */
+    uint32_t *done; /* (tasks of this pass) blocks that have left their parts; 0 between launches */
     uint32_t n_rows, n_seqs, n_heads, n_kv_heads, table_stride, window;
     uint32_t head_dim, block_tokens, run_bytes; /* run: K or V of one block and head */
     uint32_t kv_type;                           /* enum qtype: for attention_plain */
     uint32_t quarter_shift;                     /* log2(block_tokens / 16): attention_decode */
-    uint32_t n_slices, slice_heads, n_slots, first_task,
-        first_row;     /* first_row: attention_plain's */
-    uint32_t n_parts;  /* most of a task */
-    uint32_t by_chunk; /* a part is a chunk; else a span */
-    uint32_t n_stages; /* of attention_prefill: 1..3 */
-    float q_scale;     /* scale * log2(e), with softcap scale / softcap */
-    float cap;         /* softcap * log2(e); 0: none */
+    uint32_t n_slices, n_slots, first_task;
+    uint32_t first_row;   /* attention_plain's */
+    uint32_t n_parts;     /* most of a task */
+    uint32_t block_parts; /* of a block */
+    uint32_t by_chunk;    /* a part is a chunk; else a span */
+    uint32_t n_stages;    /* of attention_prefill: 1..3 */
+    float q_scale;        /* scale * log2(e), with softcap scale / softcap */
+    float cap;            /* softcap * log2(e); 0: none */
 };
 
 /* ---- moe.cu ---- */

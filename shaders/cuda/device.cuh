@@ -8,8 +8,10 @@
  * - dynamic shared memory is taken with CUDA_SHARED(type, name), once a kernel; static shared arrays
  *   with __shared__;
  * - every kernel calls pdl_wait() once, by all threads, before it reads what a kernel before it wrote and
- *   before it writes anything; before that only weights may be read (they never change), and pdl_launch()
- *   may be called (it lets the next kernel's blocks start that far);
+ *   before it writes anything; before that only weights may be read (they never change), what the host
+ *   uploads (positions, slots, tables: an upload waits for all kernels before it, and those behind it for
+ *   the upload) and what earlier steps wrote, and pdl_launch() may be called (it lets the next kernel's
+ *   blocks start that far);
  * - no inline assembly, no warp functions without _sync, no cooperative groups outside this file. */
 #ifndef INFERD_SHADERS_CUDA_DEVICE_CUH
 #define INFERD_SHADERS_CUDA_DEVICE_CUH
@@ -53,6 +55,13 @@ __device__ __forceinline__ void pdl_launch() {
 __device__ __forceinline__ void async_copy16(void *shared, const void *global) {
     unsigned at = (unsigned)__cvta_generic_to_shared(shared);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(global) : "memory");
+}
+
+/* Zeros, and nothing is read, where it is not there. */
+__device__ __forceinline__ void async_copy16_if(void *shared, const void *global, bool there) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(shared);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(global), "r"(there ? 16 : 0)
+                 : "memory");
 }
 
 __device__ __forceinline__ void async_commit() {

@@ -79,7 +79,8 @@ void cuda_repack_format(int type, struct cuda_repack_format *f); /* leaves f alo
 /* attention*.cu */
 const void *cuda_attention_decode_kernel(enum cuda_attention_type type,
                                          enum cuda_attention_dims dims);
-const void *cuda_attention_combine_kernel(void);
+/* Bytes of shared memory of a block of it. */
+uint32_t cuda_attention_decode_shared(enum cuda_attention_type type, enum cuda_attention_dims dims);
 const void *cuda_attention_prefill_kernel(enum cuda_attention_type type,
                                           enum cuda_attention_dims dims);
 const void *cuda_attention_plain_kernel(void);

@@ -93,8 +93,7 @@ static void test_bits(void) {
         free_scene(&c);
         free(q), free(out);
     }
-    CHECK(dispatches(be, "attention_prefill") > 0 && dispatches(be, "attention_decode") > 0 &&
-          dispatches(be, "attention_combine") > 0);
+    CHECK(dispatches(be, "attention_prefill") > 0 && dispatches(be, "attention_decode") > 0);
     backend_close(be);
 }
 
@@ -150,9 +149,9 @@ static void test_batches(void) {
     backend *be = open_cuda();
     be_seed = 71;
     check_batch(be, &(struct shape){4, 1, 64, 16, QTYPE_F16}, 150, 72); /* spans */
-    uint64_t before = dispatches(be, "attention_combine");
+    uint64_t before = dispatches(be, "attention_decode");
     check_batch(be, &(struct shape){16, 1, 256, 16, QTYPE_F16}, 70, 4096); /* two passes */
-    CHECK(dispatches(be, "attention_combine") == before + 3);
+    CHECK(dispatches(be, "attention_decode") == before + 3);
     backend_close(be);
 }
 

@@ -3,7 +3,7 @@
  *
  * Sequences with few queries are cut into tasks, a task's positions into parts: spans of 1,024
  * tokens, or chunks of 64 where there are too few spans to fill the device. As many tasks as their
- * parts find room for go in one pass, two launches; what a row gets does not depend on it. All
+ * parts find room for go in one launch; what a row gets does not depend on it. All
  * other sequences are attention_prefill's. How many there are of each only the device knows, unless
  * each row is a sequence. */
 #include "core/backend/cuda/cuda_int.h"
@@ -16,14 +16,16 @@ enum {
     MAX_DIM = 256,        /* of heads on the tensor cores */
     MAX_PLAIN_DIM = 1024, /* of all others */
     QUARTER = 16,         /* tokens: attention.cuh */
-    MAX_GRID_Y = 65535
+    MAX_GRID_Y = 65535,
+    DECODE_BLOCKS = 3 /* of attention_decode on a multiprocessor */
 };
 
 static const float log2_e = 1.44269504088896340736f;
 
 int cuda_attention_scratch(struct cuda_backend *c, const struct backend_config *config, err *e) {
     (void)config;
-    return cuda_scratch_new(c, CUDA_SCRATCH_PARTS, PART_BYTES, e);
+    /* Parts, then counts of blocks, which the kernels leave at 0. */
+    return cuda_scratch_new(c, CUDA_SCRATCH_PARTS, PART_BYTES + MAX_GRID_Y * sizeof(uint32_t), e);
 }
 
 /* May the kernels on tensor cores read this cache? */
@@ -108,7 +110,7 @@ static enum cuda_attention_dims dims_of(const struct backend_kv *kv) {
 struct decode {
     const struct op_paged_attention *a;
     struct cargs_attention args;
-    uint32_t n_tasks, n_warps, shared;
+    uint32_t n_tasks;
 };
 
 /* Parts of `tokens` positions that a task sees of at most. The rows of a task may lie apart. */
@@ -121,15 +123,6 @@ static uint32_t most_parts(const struct op_paged_attention *a, uint32_t tokens) 
     return windowed < all ? (uint32_t)windowed : all;
 }
 
-/* Bytes of shared memory of n_warps: their rings, what they find, and the block's result
- * (attention_decode.cu). */
-static uint32_t decode_shared(const struct decode *d, uint32_t n_warps) {
-    uint32_t dim = d->a->kv.head_dim, values = (dim + 63) / 64 * 64 * 32;
-    uint32_t ring = d->a->kv.kv_type == QTYPE_Q8_0 ? 8 * dim * 17 + 2 * values : 4 * values;
-    uint32_t found = d->args.n_slots * (dim + 10) * (uint32_t)sizeof(float);
-    return n_warps * ring + (n_warps + 1) * found;
-}
-
 static uint64_t task_bytes(const struct decode *d) {
     return (uint64_t)d->args.n_parts * d->args.n_slots * (d->args.head_dim + CUDA_ATTENTION_PART) *
            sizeof(float);
@@ -137,59 +130,57 @@ static uint64_t task_bytes(const struct decode *d) {
 
 static int launch_decode(struct cuda_backend *c, const struct decode *d, uint32_t n) {
     uint64_t rows = (uint64_t)n * d->args.n_slots * d->args.head_dim * sizeof(float);
-    uint32_t per_block = d->args.by_chunk ? d->n_warps : 1;
-    const struct backend_kv *kv = &d->a->kv;
-    return cuda_launch(
-        c, &(struct cuda_launch){.kernel = cuda_attention_decode_kernel(type_of(kv), dims_of(kv)),
-                                 .name = "attention_decode",
-                                 .args = &d->args,
-                                 .args_bytes = sizeof d->args,
-                                 .grid = {cuda_div_up(d->args.n_parts, per_block), n},
-                                 .threads = 32 * d->n_warps,
-                                 .shared = d->shared,
-                                 .read = rows,
-                                 .written = d->args.n_parts == 1 ? rows : n * task_bytes(d)});
+    uint64_t parts = d->args.n_parts > 1 ? n * task_bytes(d) : 0;
+    enum cuda_attention_type type = type_of(&d->a->kv);
+    enum cuda_attention_dims dims = dims_of(&d->a->kv);
+    return cuda_launch(c, &(struct cuda_launch){
+                              .kernel = cuda_attention_decode_kernel(type, dims),
+                              .name = "attention_decode",
+                              .args = &d->args,
+                              .args_bytes = sizeof d->args,
+                              .grid = {cuda_div_up(d->args.n_parts, d->args.block_parts), n},
+                              .threads = 32 * CUDA_ATTENTION_WARPS,
+                              .shared = cuda_attention_decode_shared(type, dims),
+                              .read = rows + parts,
+                              .written = rows + parts,
+                          });
 }
 
-static int launch_combine(struct cuda_backend *c, const struct decode *d, uint32_t n) {
-    return cuda_launch(c, &(struct cuda_launch){.kernel = cuda_attention_combine_kernel(),
-                                                .name = "attention_combine",
-                                                .args = &d->args,
-                                                .args_bytes = sizeof d->args,
-                                                .grid = {d->args.n_slots, n},
-                                                .threads = 256,
-                                                .read = n * task_bytes(d),
-                                                .written = (uint64_t)n * d->args.n_slots *
-                                                           d->args.head_dim * sizeof(float)});
+/* Spans, if they make blocks for every multiprocessor and some more; else chunks, so many a block
+ * that all of them run at once. */
+static void choose_parts(const struct cuda_backend *c, struct decode *d) {
+    struct cargs_attention *args = &d->args;
+    const uint64_t n_sms = (uint64_t)c->features.n_sms;
+    uint32_t spans = most_parts(d->a, CUDA_ATTENTION_CHUNK * CUDA_ATTENTION_SPAN);
+    args->by_chunk = 2 * (uint64_t)d->n_tasks * spans < 3 * n_sms;
+    args->n_parts = args->by_chunk ? most_parts(d->a, CUDA_ATTENTION_CHUNK) : spans;
+    args->block_parts = 1;
+    while (args->by_chunk && args->block_parts < CUDA_ATTENTION_SPAN &&
+           (uint64_t)d->n_tasks * cuda_div_up(args->n_parts, args->block_parts) >
+               DECODE_BLOCKS * n_sms)
+        args->block_parts *= 2;
 }
 
 static int run_decode(struct cuda_backend *c, const struct op_paged_attention *a) {
     struct decode d = {.a = a, .args = args_of(c, a)};
     struct cargs_attention *args = &d.args;
-    uint32_t group = a->n_heads / a->kv.n_kv_heads, spans;
+    uint32_t group = a->n_heads / a->kv.n_kv_heads, queries = group; /* most of a sequence */
     while ((uint32_t)QUARTER << args->quarter_shift < a->kv.block_tokens)
         args->quarter_shift++;
-    args->n_slices = cuda_div_up(group, CUDA_ATTENTION_QUERIES);
-    args->slice_heads = cuda_div_up(group, args->n_slices);
-    args->n_slots = a->n_rows > a->n_seqs && 2 * group <= CUDA_ATTENTION_QUERIES
-                        ? CUDA_ATTENTION_QUERIES / group * group
-                        : args->slice_heads;
+    if (a->n_rows > a->n_seqs && 2 * group <= CUDA_ATTENTION_QUERIES)
+        queries = CUDA_ATTENTION_QUERIES / group * group;
+    args->n_slices = cuda_div_up(queries, CUDA_ATTENTION_SLICE);
+    args->n_slots = queries < CUDA_ATTENTION_SLICE ? queries : CUDA_ATTENTION_SLICE;
     d.n_tasks = a->n_seqs * a->kv.n_kv_heads * args->n_slices;
-    spans = most_parts(a, CUDA_ATTENTION_CHUNK * CUDA_ATTENTION_SPAN);
-    args->by_chunk = 2 * (uint64_t)d.n_tasks * spans < (uint64_t)c->features.n_sms;
-    args->n_parts = args->by_chunk ? most_parts(a, CUDA_ATTENTION_CHUNK) : spans;
-    for (d.n_warps = CUDA_ATTENTION_WARPS; d.n_warps > 1; d.n_warps /= 2)
-        if (decode_shared(&d, d.n_warps) <= c->features.shared) break;
-    d.shared = decode_shared(&d, d.n_warps);
-    uint64_t room = d.n_tasks;
-    if (args->n_parts > 1) room = c->scratch_bytes[CUDA_SCRATCH_PARTS] / task_bytes(&d);
+    choose_parts(c, &d);
+    uint64_t room = args->n_parts > 1 ? PART_BYTES / task_bytes(&d) : d.n_tasks;
     if (!room) return ERR_UNSUPPORTED;
     if (room > MAX_GRID_Y) room = MAX_GRID_Y;
+    args->done = (uint32_t *)(void *)((uint8_t *)args->parts + PART_BYTES);
     for (; args->first_task < d.n_tasks; args->first_task += (uint32_t)room) {
         uint32_t n = d.n_tasks - args->first_task;
         if (n > room) n = (uint32_t)room;
         int rc = launch_decode(c, &d, n);
-        if (!rc && args->n_parts > 1) rc = launch_combine(c, &d, n);
         if (rc) return rc;
     }
     return 0;

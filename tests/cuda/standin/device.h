@@ -499,6 +499,9 @@ static inline uint2 load_stream8(const void *p, CUDASIM_WHERE) {
 static inline void async_copy16(void *shared, const void *global, CUDASIM_WHERE) {
     cudasim_copy16(shared, global, 16, 16, file, line);
 }
+static inline void async_copy16_if(void *shared, const void *global, bool there, CUDASIM_WHERE) {
+    cudasim_copy16(shared, global, 16, there ? 16 : 0, file, line);
+}
 static inline void async_commit() {
     cudasim_commit();
 }
