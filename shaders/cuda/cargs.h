@@ -68,13 +68,14 @@ struct cargs_lt_fill {
     uint64_t n; /* even */
 };
 
-/* lt_probe: counts results in y that are not those of the chain. w has its rows up to a multiple
- * of 16. */
+/* lt_probe: counts results in y that are not those of the chain, scaled. w has its rows up to a
+ * multiple of 16. */
 struct cargs_lt_probe {
     const void *w, *x;
     const float *y;
     uint32_t *wrong;
     uint32_t n_rows, n_out, pitch, part_cols;
+    float scale; /* of y */
 };
 
 /* ---- product_tile.cu ---- */
@@ -181,6 +182,7 @@ struct cargs_input {
     float *scales; /* (n_rows), not for F32 */
     uint32_t n_in, pitch, kind;
     float residual_scale, eps;
+    float scale, inverse; /* F16: what all rows are multiplied by; 0: each by its own */
 };
 
 /* ---- product_skinny*.cu, product_f32.cu: up to three weights of one format over one input; with a

@@ -112,7 +112,8 @@ template <int n> __device__ __forceinline__ float squares(const float4 v[n]) {
 
 template <int n>
 __device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_input &a, uint32_t largest) {
-    float inverse, scale = row_scale(largest, &inverse);
+    float inverse = a.inverse, scale = a.scale;
+    if (scale == 0) scale = row_scale(largest, &inverse);
     if (threadIdx.x == 0) a.scales[blockIdx.x] = inverse;
     uint16_t *out = static_cast<uint16_t *>(a.out) + (uint64_t)blockIdx.x * a.pitch;
 #pragma unroll
@@ -163,9 +164,11 @@ template <int n> CUDA_KERNEL(1024) input(CUDA_ARGS(struct cargs_input) a) {
      * block instead of two. It may be off by a rounding, for which there is room above 2^15. */
     row_facts facts = {0.0f, 0u};
     if (a.norm || a.kind == CARGS_INPUT_F16) {
+        if (a.scale == 0) {
 #pragma unroll
-        for (int i = 0; i < n; i++)
-            facts.largest = max(facts.largest, largest4(a.norm ? mul4(v[i], norm[i]) : v[i]));
+            for (int i = 0; i < n; i++)
+                facts.largest = max(facts.largest, largest4(a.norm ? mul4(v[i], norm[i]) : v[i]));
+        }
         facts.sum = squares<n>(v);
         facts = block_facts(facts, shared[1]);
     }

@@ -48,7 +48,7 @@ CUDA_KERNEL(128) lt_probe(CUDA_ARGS(struct cargs_lt_probe) a) {
     for (int i = 0; i < 4; i++) {
         uint32_t o = out + g + i / 2 * 8, r = row + t * 2 + i % 2;
         if (o >= a.n_out || r >= a.n_rows) continue;
-        if (__float_as_uint(a.y[(uint64_t)r * a.n_out + o]) != __float_as_uint(sum[i])) atomicAdd(a.wrong, 1u);
+        if (__float_as_uint(a.y[(uint64_t)r * a.n_out + o]) != __float_as_uint(sum[i] * a.scale)) atomicAdd(a.wrong, 1u);
     }
 }
 

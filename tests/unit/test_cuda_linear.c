@@ -34,7 +34,7 @@ static backend *open_cuda(void) {
 struct product {
     uint32_t n_weights, n_out, n_in;
     struct matrix m[2];
-    backend_weight *w[2];
+    backend_weight *w[2], *norm; /* norm: NULL or of the input, whose rows then share a scale */
     backend_buf *y;
     float *x; /* (MOST_ROWS, n_in) */
 };
@@ -52,7 +52,17 @@ static struct product product_new(backend *be, const int types[2], uint32_t n_we
     return p;
 }
 
+/* One weight of the norm is large beside the others. */
+static void add_norm(backend *be, struct product *p) {
+    float *norm = be_new(p->n_in, sizeof *norm);
+    be_fill(norm, p->n_in, 1);
+    norm[p->n_in / 2] = 300;
+    p->norm = be_weight(be, QTYPE_F32, 1, p->n_in, norm);
+    free(norm);
+}
+
 static void product_free(struct product *p) {
+    if (p->norm) backend_weight_free(p->norm);
     for (uint32_t i = 0; i < p->n_weights; i++) {
         backend_weight_free(p->w[i]);
         matrix_free(&p->m[i]);
@@ -64,7 +74,10 @@ static void product_free(struct product *p) {
 /* Rows first.. as their own batch; got: (n_rows, n_out). */
 static void run(backend *be, const struct product *p, uint32_t first, uint32_t n_rows, float *got) {
     backend_buf *x = be_f32(be, p->x + (uint64_t)first * p->n_in, (uint64_t)n_rows * p->n_in);
-    struct op_linear op = {.in.x = x, .n_rows = n_rows, .n_weights = p->n_weights, .y = {p->y}};
+    struct op_linear op = {.in = {.x = x, .norm = p->norm, .eps = 1e-5f},
+                           .n_rows = n_rows,
+                           .n_weights = p->n_weights,
+                           .y = {p->y}};
     for (uint32_t i = 0; i < p->n_weights; i++)
         op.w[i] = p->w[i];
     if (p->n_weights == 2) op.act = BACKEND_ACT_SILU;
@@ -105,6 +118,7 @@ static void test_bits_of_every_type(void) {
         uint32_t elems = qtype_find(types[0])->block_elems;
         uint32_t n_in = elems == 1 ? 200 + 7 * t : elems == Q_ELEMS ? 352 : 768;
         struct product p = product_new(be, types, 1 + t % 2, n_outs[t % 5], n_in);
+        if (t % 3 < 2) add_norm(be, &p);
         check_invariance(be, &p, MOST_ROWS);
         product_free(&p);
     }
@@ -125,6 +139,7 @@ static void test_bits_of_shapes(void) {
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct product p =
             product_new(be, shapes[i].types, shapes[i].n_weights, shapes[i].n_out, shapes[i].n_in);
+        if (i > 0) add_norm(be, &p);
         check_invariance(be, &p, 33);
         product_free(&p);
     }
@@ -169,6 +184,7 @@ static void test_not_finite(void) {
     for (size_t t = 0; t < sizeof all / sizeof all[0]; t++)
         for (uint32_t n_rows = 3; n_rows <= 40; n_rows += 37) {
             struct product p = product_new(be, (const int[]){all[t], 0}, 1, 20, 512);
+            if (n_rows == 3) add_norm(be, &p);
             float *want = be_new(MOST_ROWS * 20, 4), *got = be_new(MOST_ROWS * 20, 4);
             run(be, &p, 0, n_rows, want);
             p.x[512 + 77] = INFINITY, p.x[2 * 512 + 500] = NAN;
@@ -184,6 +200,94 @@ static void test_not_finite(void) {
     backend_close(be);
 }
 
+/* Weights of BF16 as they are, down to 2^-32 of the largest, and off by 2^-40 of it below. */
+static void check_spread(backend *be, const struct product *p, double largest) {
+    uint32_t n_out = p->n_out, n_in = p->n_in;
+    float *got = be_new((uint64_t)MOST_ROWS * n_out, 4);
+    run(be, p, 0, MOST_ROWS, got); /* row r: column r of the weights; the last four: sums */
+    for (uint32_t r = 0; r < MOST_ROWS; r++)
+        for (uint32_t o = 0; o < n_out; o++) {
+            const float *w = p->m[0].values + (uint64_t)o * n_in, *x = p->x + (uint64_t)r * n_in;
+            double sum = 0, all = 0, inputs = 0, is = (double)got[(uint64_t)r * n_out + o];
+            for (uint32_t c = 0; c < n_in; c++) {
+                double v = (double)w[c] * (double)x[c];
+                sum += v, all += fabs(v), inputs += fabs((double)x[c]);
+            }
+            bool exact = r < MOST_ROWS - 4 && fabs(sum) >= 0x1p-32 * largest;
+            double most = exact               ? 0
+                          : r < MOST_ROWS - 4 ? 0x1p-40 * largest
+                                              : (0x1p-11 + 1e-6) * all + 0x1p-40 * largest * inputs;
+            CHECK_MSG(fabs(is - sum) <= most, "row %u, output %u: %.9g, not %.9g", r, o, is, sum);
+        }
+    free(got);
+}
+
+static void test_spread(void) {
+    enum { N_OUT = 40, N_IN = 96 };
+    backend *be = open_cuda();
+    be_seed = 35;
+    struct product p = product_new(be, (const int[]){QTYPE_BF16, 0}, 1, N_OUT, N_IN);
+    uint16_t *packed = be_new(N_OUT * N_IN, sizeof *packed);
+    double largest = 0;
+    for (uint32_t i = 0; i < N_OUT * N_IN; i++) { /* 2^-30 .. 2^3, the whole range in each row */
+        uint32_t exponent = 127 - 30 + be_below(34);
+        packed[i] = (uint16_t)(be_below(2) << 15 | exponent << 7 | be_below(128));
+        p.m[0].values[i] = bf16_to_f32(packed[i]);
+        largest = fmax(largest, fabs((double)p.m[0].values[i]));
+    }
+    backend_weight_free(p.w[0]);
+    p.w[0] = be_weight(be, QTYPE_BF16, N_OUT, N_IN, packed);
+    for (uint32_t i = 0; i < (MOST_ROWS - 4) * N_IN; i++)
+        p.x[i] = i / N_IN == i % N_IN;
+    for (int way = 0; way < N_WAYS; way++) {
+        force(be, way);
+        check_spread(be, &p, largest);
+    }
+    force(be, 0);
+    check_invariance(be, &p, MOST_ROWS);
+    free(packed);
+    product_free(&p);
+    backend_close(be);
+}
+
+/* A norm's largest weight far above the others, rows of very different sizes: as in float64. */
+static void test_norm(void) {
+    enum { N_OUT = 20, N_IN = 520, N_ROWS = 12 };
+    static const int all[] = {QTYPE_BF16, QTYPE_F16};
+    backend *be = open_cuda();
+    be_seed = 36;
+    for (int t = 0; t < 2; t++) {
+        struct product p = product_new(be, (const int[]){all[t], 0}, 1, N_OUT, N_IN);
+        float norm[N_IN], got[N_ROWS * N_OUT];
+        be_fill(norm, N_IN, 1);
+        norm[3] = -3000;
+        p.norm = be_weight(be, QTYPE_F32, 1, N_IN, norm);
+        for (uint32_t i = 0; i < N_ROWS * N_IN; i++) /* the last row is one value alone */
+            p.x[i] = i / N_IN == N_ROWS - 1 ? (i % N_IN == 3 ? 77.0f : 0)
+                                            : ldexpf(p.x[i], 5 * (int)(i / N_IN) - 20);
+        run(be, &p, 0, N_ROWS, got);
+        for (uint32_t r = 0; r < N_ROWS; r++) {
+            const float *x = p.x + (uint64_t)r * N_IN;
+            double squares = 0;
+            for (uint32_t c = 0; c < N_IN; c++)
+                squares += (double)x[c] * (double)x[c];
+            double rms = sqrt(squares / N_IN + (double)1e-5f);
+            for (uint32_t o = 0; o < N_OUT; o++) {
+                double sum = 0, all_terms = 0, is = (double)got[r * N_OUT + o];
+                for (uint32_t c = 0; c < N_IN; c++) {
+                    double v = (double)x[c] / rms * (double)norm[c] *
+                               (double)p.m[0].values[(uint64_t)o * N_IN + c];
+                    sum += v, all_terms += fabs(v);
+                }
+                CHECK_MSG(fabs(is - sum) <= (0x1p-11 + 1e-6) * all_terms, "row %u: %g, not %g", r,
+                          is, sum);
+            }
+        }
+        product_free(&p);
+    }
+    backend_close(be);
+}
+
 int main(int argc, char **argv) {
     be_args(argc, argv);
     backend *be = open_cuda();
@@ -196,5 +300,7 @@ int main(int argc, char **argv) {
     RUN(test_bits_of_shapes);
     RUN(test_parts);
     RUN(test_not_finite);
+    RUN(test_spread);
+    RUN(test_norm);
     return check_done();
 }

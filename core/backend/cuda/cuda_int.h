@@ -53,6 +53,7 @@ struct cuda_weight {
     /* As in the file: rows of base.type for embed, f32 for vectors; NULL where nothing needs them.
      * May be product, whose values, of a BF16 weight, are not those of the file (format.h). */
     const void *raw;
+    float largest; /* of a vector: its largest magnitude, infinite where one is not finite */
     uint64_t product_bytes, raw_bytes; /* of their own memory */
 };
 
@@ -143,10 +144,11 @@ struct cuda_backend {
     struct cuda_tally captured[BACKEND_MAX_KERNELS];    /* of the capture under way, by kernel */
     struct cuda_function functions[CUDA_MAX_FUNCTIONS]; /* (n_functions) launched so far */
     uint32_t n_functions;
-    struct cuda_lt *lt;                   /* lt.c; NULL: there is no cuBLASLt */
-    struct cuda_group *group;             /* comm.c; shared by its ranks, NULL: alone */
-    err failed;                           /* code 0: healthy */
-    char isa[96];                         /* "NVIDIA H200 (sm_90)" */
+    struct cuda_lt *lt;       /* lt.c; NULL: there is no cuBLASLt */
+    struct cuda_group *group; /* comm.c; shared by its ranks, NULL: alone */
+    err failed;               /* code 0: healthy */
+    char isa[96];             /* "NVIDIA H200 (sm_90)" */
+    float in_scale;           /* of all rows in CUDA_SCRATCH_IN_SCALE; 0: each has its own */
     backend_buf *scratch[CUDA_N_SCRATCH]; /* NULL: not needed */
     uint64_t scratch_bytes[CUDA_N_SCRATCH];
 };
@@ -250,9 +252,9 @@ static inline enum cuda_in cuda_in_of(const backend_weight *w) {
 
 /* op_input: adds what is pending to x, norms. Leaves the rows, rounded as kind says, in
  * CUDA_SCRATCH_IN16 (row-major, pitch cuda_pitch(n_in) values, zeros behind n_in) with their scales
- * in CUDA_SCRATCH_IN_SCALE, or for F32 (n_rows, n_in) in CUDA_SCRATCH_IN32 or *f32
- * where it is not NULL. Call it with residual set only once an op; again with residual NULL for
- * another kind. */
+ * in CUDA_SCRATCH_IN_SCALE (rows with a norm have one in common: in_scale), or for F32 (n_rows,
+ * n_in) in CUDA_SCRATCH_IN32 or *f32 where it is not NULL. Call it with residual set only once an
+ * op; again with residual NULL for another kind. */
 int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
                enum cuda_in kind, float *f32);
 
@@ -334,12 +336,13 @@ void cuda_lt_close(struct cuda_backend *c);
 /* Finds how products with such weights will be computed; not while a step runs or is recorded. */
 void cuda_lt_prepare(struct cuda_backend *c, uint32_t n_out, uint32_t n_in);
 /* y (n_rows, n_out) f32 = x (n_rows, pitch) w (n_out, pitch)^T, f16, in the order of sums of
- * format.h. */
+ * format.h, times scale, a power of two. */
 struct cuda_lt_product {
     const void *w, *x;
     float *y;
     uint32_t n_rows, n_out, n_in;
     uint32_t y_pitch; /* floats from row to row of y */
+    float scale;
 };
 /* false: not prepared for it (the caller takes another way). */
 bool cuda_lt_product(struct cuda_backend *c, const struct cuda_lt_product *p);

@@ -4,6 +4,8 @@
 
 #include "shaders/cuda/kernels.h"
 
+#include <math.h>
+
 _Static_assert((int)CARGS_INPUT_F16 == (int)CUDA_IN_F16 && (int)CARGS_INPUT_F32 == (int)CUDA_IN_F32,
                "kinds of inputs");
 
@@ -13,9 +15,24 @@ static uint32_t groups_of(uint32_t pitch) {
     return pitch <= 4096 ? 1 : pitch <= 16384 ? 4 : 16;
 }
 
+/* What all rows with a norm are multiplied by afterwards, a power of two, by the norm alone: no
+ * value is beyond sqrt(n_in) times the norm's largest, and that is brought to [2^14, 2^15). What is
+ * usual lies some 2^6 below it, and f16 is as precise down to 2^-14. 0: a scale for each row. */
+static float common_inverse(const struct op_input *in, uint32_t n_in) {
+    const float least_eps = 0x1p-100f; /* below it squares that underflow could be what counts */
+    int exponent;
+    if (!in->norm || !(in->eps >= least_eps)) return 0;
+    float most = sqrtf((float)n_in) * ((const struct cuda_weight *)in->norm)->largest;
+    if (!isfinite(most)) return 0;
+    if (most == 0) return 1;
+    frexpf(most, &exponent);
+    return scalbnf(1, exponent - 15 < -126 ? -126 : exponent - 15);
+}
+
 int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
                enum cuda_in kind, float *f32) {
     uint32_t pitch = cuda_pitch(n_in), n = groups_of(pitch);
+    float inverse = kind == CUDA_IN_F16 ? common_inverse(in, n_in) : 0;
     void *out = f32;
     if (!out) out = cuda_scratch(c, kind == CUDA_IN_F32 ? CUDA_SCRATCH_IN32 : CUDA_SCRATCH_IN16);
     const struct cargs_input args = {
@@ -30,7 +47,10 @@ int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_row
         .kind = (uint32_t)kind,
         .residual_scale = in->residual_scale != 0 ? in->residual_scale : 1,
         .eps = in->eps,
+        .scale = inverse != 0 ? 1 / inverse : 0,
+        .inverse = inverse,
     };
+    if (kind == CUDA_IN_F16) c->in_scale = inverse;
     uint64_t values = (uint64_t)n_rows * n_in;
     uint32_t n_norms = !!in->residual_norm + !!in->norm;
     return cuda_launch(c,

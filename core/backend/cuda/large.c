@@ -61,9 +61,9 @@ static int decode(struct cuda_backend *c, const struct cuda_weight *w, uint32_t 
                                  .written = (uint64_t)n * pitch * 2});
 }
 
-/* y (rows.., n_out) = the sums of rows first.. of the input. */
+/* y (rows.., n_out) = the sums of rows first.. of the input, times scale. */
 static bool multiply(struct cuda_backend *c, const struct cuda_weight *w, uint32_t first,
-                     uint32_t n_rows, float *y) {
+                     uint32_t n_rows, float scale, float *y) {
     uint32_t n_in = (uint32_t)w->base.n_in, n_out = (uint32_t)w->base.n_out;
     uint32_t pitch = cuda_pitch(n_in), chunk = chunk_rows(c, w);
     for (uint32_t at = 0; at < n_out; at += chunk) {
@@ -80,10 +80,22 @@ static bool multiply(struct cuda_backend *c, const struct cuda_weight *w, uint32
             .n_rows = n_rows,
             .n_out = n,
             .n_in = n_in,
-            .y_pitch = n_out};
+            .y_pitch = n_out,
+            .scale = scale};
         if (!cuda_lt_product(c, &part)) return false;
     }
     return true;
+}
+
+/* What makes the sums the result where nothing else is to be done, so that cuBLASLt does it on its
+ * way. 0: cuda_finish is needed. Sums of products of f16 are 0 or between 2^-48 and 2^48: times the
+ * input's scale, or both, they stay normal numbers, so the bits are those of cuda_finish. */
+static float whole_scale(const struct cuda_backend *c, const struct cuda_product *p) {
+    const float least = 0x1p-70f, most = 0x1p70f;
+    float scale = c->in_scale * p->w->scale;
+    bool plain = !p->bias && p->softcap == 0 && (p->y_scale == 0 || p->y_scale == 1);
+    bool normal = c->in_scale >= least && c->in_scale <= most && scale >= least && scale <= most;
+    return plain && normal ? scale : 0;
 }
 
 /* Gate and up in chunks of rows of the input, as many as CUDA_SCRATCH_PAIR holds. */
@@ -96,7 +108,7 @@ static bool multiply_pair(struct cuda_backend *c, const struct cuda_product *p, 
     float *gate = cuda_scratch(c, CUDA_SCRATCH_PAIR), *up = gate + (uint64_t)chunk * n_out;
     for (uint32_t at = 0; at < p->n_rows; at += chunk) {
         uint32_t n = p->n_rows - at < chunk ? p->n_rows - at : chunk;
-        if (!multiply(c, p->w, at, n, gate) || !multiply(c, p->pair, at, n, up)) return false;
+        if (!multiply(c, p->w, at, n, 1, gate) || !multiply(c, p->pair, at, n, 1, up)) return false;
         if ((*rc = cuda_finish(c, p, at, n, gate, up))) return true;
     }
     return true;
@@ -108,7 +120,8 @@ bool cuda_large_product(struct cuda_backend *c, const struct cuda_product *p, in
     if (!c->lt || p->w->format == CUDA_FORMAT_F32 || p->tiles) return false;
     if (c->force.way != CUDA_WAY_LARGE && cuda_tile_is_best(c, p)) return false;
     if (p->pair) return multiply_pair(c, p, rc);
-    if (!multiply(c, p->w, 0, p->n_rows, p->y)) return false;
-    *rc = cuda_finish(c, p, 0, p->n_rows, p->y, NULL);
+    float scale = whole_scale(c, p);
+    if (!multiply(c, p->w, 0, p->n_rows, scale != 0 ? scale : 1, p->y)) return false;
+    if (scale == 0) *rc = cuda_finish(c, p, 0, p->n_rows, p->y, NULL);
     return true;
 }

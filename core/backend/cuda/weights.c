@@ -268,12 +268,25 @@ static int plan(const struct backend_weight_desc *desc, struct cuda_weight *w, s
     return 0;
 }
 
+static float largest_of(const uint8_t *data, uint64_t n) {
+    float largest = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        float v;
+        memcpy(&v, data + i * sizeof v, sizeof v);
+        if (!isfinite(v)) return INFINITY;
+        if (fabsf(v) > largest) largest = fabsf(v);
+    }
+    return largest;
+}
+
 static int fill(struct cuda_backend *c, struct cuda_weight *w, const struct plan *p) {
     int rc = 0;
     if (p->shared) w->raw = w->product;
     if (w->raw)
         rc =
             stage_all(c, (void *)(uintptr_t)w->raw, p->row_bytes, p->data, p->row_bytes, p->n_rows);
+    if (w->base.use & BACKEND_USE_VECTOR)
+        w->largest = largest_of(p->data, p->n_rows * p->row_bytes / sizeof(float));
     if (!rc && w->product) rc = p->quantized ? make_tiles(c, w, p) : make_rows(c, w, p);
     return rc;
 }
