@@ -87,7 +87,8 @@ __device__ share share_of(const cargs_attention &a, const task &t, int block) {
 /* ---- shared memory ---- */
 
 /* K: each warp's quarter, of two chunks in turn or, where heads are wide, of one. V: of two chunks. Then
- * scores (SLICE, SCORE_PITCH), of as many chunks as K. */
+ * scores (SLICE, SCORE_PITCH), of as many chunks as K, and a
+ * flag. */
 template <int KV, int DIM> struct layout {
     static constexpr uint32_t element = kv_traits<KV>::quantized ? 1 : 2;
     static constexpr uint32_t key_slots = element == 2 && DIM > 128 ? 1 : 2;
@@ -97,7 +98,8 @@ template <int KV, int DIM> struct layout {
     static constexpr uint32_t value_bytes = values + 4 * scales;
     static constexpr uint32_t keys_at = 0, values_at = WARPS * key_slots * key_bytes;
     static constexpr uint32_t scores_at = values_at + 2 * value_bytes;
-    static constexpr uint32_t bytes = scores_at + key_slots * SLICE * SCORE_PITCH * (uint32_t)sizeof(float);
+    static constexpr uint32_t last_at = scores_at + key_slots * SLICE * SCORE_PITCH * (uint32_t)sizeof(float);
+    static constexpr uint32_t bytes = last_at + 16;
 };
 
 /* Where 8 tokens of dimension d of a quarter of K lie, f16: rows of 32 bytes, the halves of four in eight
@@ -463,17 +465,16 @@ __device__ __forceinline__ void merge_query(const cargs_attention &a, const task
 }
 
 /* Is this block the last of its task? Then it sees what the others wrote, and the count begins anew. */
-__device__ bool is_last(uint32_t *done, int n_blocks) {
-    __shared__ bool last;
+__device__ bool is_last(uint32_t *done, int n_blocks, uint32_t *last) {
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        last = atomicAdd(done, 1u) == (uint32_t)n_blocks - 1;
-        if (last) *done = 0;
+        *last = atomicAdd(done, 1u) == (uint32_t)n_blocks - 1;
+        if (*last) *done = 0;
         __threadfence();
     }
     __syncthreads();
-    return last;
+    return *last != 0;
 }
 
 /* ---- the kernel ---- */
@@ -608,7 +609,7 @@ CUDA_KERNEL_MIN(THREADS, 3) attention_decode(CUDA_ARGS(struct cargs_attention) a
         start_keys<KV, DIM>(a, t, head_dim, s.begin + 1, p.last, p.block[1], p.keys + at::key_bytes);
     p.block[0] = p.block[1], p.block[1] = p.block[2], p.block[2] = block_of(a, t, s.begin + 3);
     do_share<KV, DIM>(a, t, s, head_dim, p, reinterpret_cast<float *>(shared + at::scores_at));
-    if (s.whole || !is_last(a.done + t.index, t.n_blocks)) return;
+    if (s.whole || !is_last(a.done + t.index, t.n_blocks, reinterpret_cast<uint32_t *>(shared + at::last_at))) return;
     for (uint32_t i = threadIdx.x; i < t.n_queries * ((uint32_t)head_dim / 4); i += THREADS)
         merge_query(a, t, i / ((uint32_t)head_dim / 4), i % ((uint32_t)head_dim / 4) * 4);
 }

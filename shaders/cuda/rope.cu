@@ -102,16 +102,18 @@ __device__ void store_head(const struct cargs_rope_store &a, const float *x, uns
             encode(a, x[d], d, run, by_dim, token));
 }
 
-/* One head from src to x in shared memory, normed. factors (head_dim), NULL: only scaled. */
-__device__ void load_head(const struct cargs_rope_store &a, uint32_t norm, const float *src, const float *factors,
-                          float scale, float *x, uint32_t lane) {
-    float v[PER_LANE], f[PER_LANE], sum = 0.0f;
+/* A head's values as a warp has them, value lane + 32 i in v[i]. */
+__device__ __forceinline__ void read_head(const struct cargs_rope_store &a, const float *src, float v[PER_LANE],
+                                          uint32_t lane) {
 #pragma unroll
-    for (uint32_t i = 0; i < PER_LANE; i++) {
-        const bool there = lane + 32 * i < a.head_dim;
-        v[i] = there ? src[lane + 32 * i] : 0.0f;
-        f[i] = there && norm != CUDA_NORM_NONE ? factors[lane + 32 * i] : 1.0f;
-    }
+    for (uint32_t i = 0; i < PER_LANE; i++)
+        v[i] = lane + 32 * i < a.head_dim ? src[lane + 32 * i] : 0.0f;
+}
+
+/* v, normed, goes to x (head_dim) in shared memory. f: factors, read as v was; with CUDA_NORM_NONE unused. */
+__device__ __forceinline__ void norm_head(const struct cargs_rope_store &a, uint32_t norm, const float v[PER_LANE],
+                                          const float f[PER_LANE], float scale, float *x, uint32_t lane) {
+    float sum = 0.0f;
     if (norm == CUDA_NORM_HEADS) {
 #pragma unroll
         for (uint32_t i = 0; i < PER_LANE; i++)
@@ -127,14 +129,14 @@ __device__ void load_head(const struct cargs_rope_store &a, uint32_t norm, const
 enum part { Q, K, V };
 
 struct rope_shared {
-    float heads[WARPS][MAX_DIM], cosines[WARPS][MAX_DIM / 2], sines[WARPS][MAX_DIM / 2], sums[WARPS];
+    float heads[WARPS][MAX_DIM], cosines[MAX_DIM / 2], sines[MAX_DIM / 2], sums[WARPS];
 };
 
-/* A row's heads first .. end - 1 of q, k or v, a warp a head. */
+/* A row's heads first .. end - 1 of q, k or v, a warp a head. What the row's position and the weights alone
+ * decide is there before the product in front of this kernel has ended. */
 __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uint32_t row, uint32_t block,
                            struct rope_shared &s) {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, slot = (uint32_t)a.slots[row];
-    if (slot >= a.n_slots) return;
     const uint32_t n_heads = part == Q ? a.n_heads : a.n_kv_heads;
     const uint32_t norm = part == Q ? a.q_norm_kind : part == K ? a.k_norm_kind : CUDA_NORM_NONE;
     const uint32_t first = block * WARPS;
@@ -142,16 +144,18 @@ __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uin
     const uint64_t at = (uint64_t)row * n_heads * a.head_dim;
     const float *from = (part == Q ? a.q : part == K ? a.k : a.v) + at;
     const float *factors = part == Q ? a.q_norm : a.k_norm;
-    float *x = s.heads[warp], scale = 1.0f;
-    if (part != V && a.n_rot) {
-        make_angles(a, (float)a.pos[row], s.cosines[0], s.sines[0], threadIdx.x, THREADS);
-        __syncthreads();
-    }
+    float *x = s.heads[warp], v[PER_LANE], f[PER_LANE], scale = 1.0f;
+    if (part != V) make_angles(a, (float)a.pos[row], s.cosines, s.sines, threadIdx.x, THREADS);
+    if (norm == CUDA_NORM_HEADS) read_head(a, factors, f, lane);
+    __syncthreads();
+    pdl_wait();
+    if (slot >= a.n_slots) return;
     if (norm == CUDA_NORM_ROW) scale = row_scale(from, n_heads * a.head_dim, a.eps, s.sums);
     for (uint32_t head = first + warp; head < end; head += WARPS) {
-        load_head(a, norm, from + head * a.head_dim, norm == CUDA_NORM_ROW ? factors + head * a.head_dim : factors,
-                  scale, x, lane);
-        if (part != V) rotate(a, x, s.cosines[0], s.sines[0], lane);
+        read_head(a, from + head * a.head_dim, v, lane);
+        if (norm == CUDA_NORM_ROW) read_head(a, factors + head * a.head_dim, f, lane);
+        norm_head(a, norm, v, f, scale, x, lane);
+        if (part != V) rotate(a, x, s.cosines, s.sines, lane);
         __syncwarp();
         if (part == Q) {
             for (uint32_t d = lane; d < a.head_dim; d += 32)
@@ -174,42 +178,66 @@ __device__ unsigned char *run_of(const struct cargs_rope_store &a, uint32_t row,
 }
 
 /* K of one head, CUDA_ROPE_ROWS rows together: tokens lie side by side in a run, so that what is written
- * for rows that follow each other makes up whole sectors. A warp a row; then the block writes. tile:
- * (CUDA_ROPE_ROWS, head_dim and a word) elements, no two rows in one bank. */
-__device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint32_t head, void *tile,
+ * for rows that follow each other makes up whole sectors. A warp has some of the rows, all of which are read
+ * before the first is used; then the block writes. shared: of each row the angles' cosines and sines, then the
+ * tile (CUDA_ROPE_ROWS, head_dim and a word) of elements, no two rows in one bank. */
+__device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint32_t head, unsigned char *shared,
                           struct rope_shared &s) {
+    enum { EACH = CUDA_ROPE_ROWS / WARPS };
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const uint32_t bytes = element_bytes(a.kv_type), pitch = a.head_dim + 4 / bytes;
-    float *x = s.heads[warp];
-    uint32_t token;
-    for (uint32_t i = warp; i < CUDA_ROPE_ROWS; i += WARPS) {
-        const uint32_t row = first + i;
-        unsigned char *run = run_of(a, row, head, &token);
-        if (!run) continue; /* alike in all lanes */
-        load_head(a, a.k_norm_kind, a.k + ((uint64_t)row * a.n_kv_heads + head) * a.head_dim, a.k_norm, 1.0f, x, lane);
-        make_angles(a, (float)a.pos[row], s.cosines[warp], s.sines[warp], lane, 32);
-        __syncwarp();
-        rotate(a, x, s.cosines[warp], s.sines[warp], lane);
+    float *const angles = reinterpret_cast<float *>(shared) + warp * EACH * a.n_rot;
+    void *const tile = shared + CUDA_ROPE_ROWS * a.n_rot * sizeof(float);
+    float *x = s.heads[warp], v[EACH][PER_LANE], f[PER_LANE];
+    unsigned char *run[EACH];
+    uint32_t token[EACH];
+    float pos[EACH];
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++) {
+        const uint32_t row = first + warp * EACH + i;
+        run[i] = run_of(a, row, head, &token[i]);
+        pos[i] = run[i] ? (float)a.pos[row] : 0.0f;
+    }
+#pragma unroll 1
+    for (uint32_t i = 0; i < EACH; i++) /* without arrays: a loop that stays one */
+        make_angles(a, i == 0   ? pos[0]
+                       : i == 1 ? pos[1]
+                       : i == 2 ? pos[2]
+                                : pos[3],
+                    angles + i * a.n_rot, angles + i * a.n_rot + a.n_rot / 2, lane, 32);
+    if (a.k_norm_kind == CUDA_NORM_HEADS) read_head(a, a.k_norm, f, lane);
+    __syncwarp();
+    pdl_wait();
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++) {
+        const uint32_t row = first + warp * EACH + i;
+        if (run[i]) read_head(a, a.k + ((uint64_t)row * a.n_kv_heads + head) * a.head_dim, v[i], lane);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++) {
+        if (!run[i]) continue; /* alike in all lanes */
+        norm_head(a, a.k_norm_kind, v[i], f, 1.0f, x, lane);
+        rotate(a, x, angles + i * a.n_rot, angles + i * a.n_rot + a.n_rot / 2, lane);
         __syncwarp();
         for (uint32_t d = lane; d < a.head_dim; d += 32)
-            put(tile, bytes, i * pitch + d, encode(a, x[d], d, run, true, token));
+            put(tile, bytes, (warp * EACH + i) * pitch + d, encode(a, x[d], d, run[i], true, token[i]));
         __syncwarp();
     }
     __syncthreads();
     const uint32_t i = threadIdx.x % CUDA_ROPE_ROWS;
-    unsigned char *run = run_of(a, first + i, head, &token);
-    for (uint32_t d = threadIdx.x / CUDA_ROPE_ROWS; run && d < a.head_dim; d += THREADS / CUDA_ROPE_ROWS)
-        put(run, bytes, d * a.block_tokens + token, get(tile, bytes, i * pitch + d));
+    uint32_t to;
+    unsigned char *base = run_of(a, first + i, head, &to);
+    for (uint32_t d = threadIdx.x / CUDA_ROPE_ROWS; base && d < a.head_dim; d += THREADS / CUDA_ROPE_ROWS)
+        put(base, bytes, d * a.block_tokens + to, get(tile, bytes, i * pitch + d));
 }
 
 /* Grid: blocks of the heads of a row, rows. A row that is normed as a whole has one block for all its
  * heads of q or k, since another would overwrite what it sums. With k_tiles those blocks that would be k's
  * are numbered through, and each has one head of some rows. */
-CUDA_KERNEL_MIN(THREADS, 10) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
-    CUDA_SHARED(unsigned char, tile);
+CUDA_KERNEL_MIN(THREADS, 8) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
+    CUDA_SHARED(unsigned char, shared);
     __shared__ struct rope_shared s;
     pdl_launch();
-    pdl_wait();
     const uint32_t row = blockIdx.y, x = blockIdx.x;
     if (x < a.q_blocks) {
         take_heads(a, Q, row, x, s);
@@ -219,7 +247,10 @@ CUDA_KERNEL_MIN(THREADS, 10) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
         take_heads(a, K, row, x - a.q_blocks, s);
     } else {
         const uint32_t i = (x - a.q_blocks) * a.n_rows + row;
-        if (i < a.k_tiles) take_rows(a, i / a.n_kv_heads * CUDA_ROPE_ROWS, i % a.n_kv_heads, tile, s);
+        if (i < a.k_tiles)
+            take_rows(a, i / a.n_kv_heads * CUDA_ROPE_ROWS, i % a.n_kv_heads, shared, s);
+        else
+            pdl_wait();
     }
 }
 

@@ -55,7 +55,8 @@ int cuda_rope_store(backend *be, const struct op_rope_store *a) {
     if (a->n_rows >= CUDA_ROPE_ROWS && args.k_norm_kind != CUDA_NORM_ROW) {
         args.k_tiles = cuda_div_up(a->n_rows, CUDA_ROPE_ROWS) * kv->n_kv_heads;
         args.k_blocks = cuda_div_up(args.k_tiles, a->n_rows);
-        shared = CUDA_ROPE_ROWS * (kv->head_dim * element_bytes(kv->kv_type) + 4);
+        shared = CUDA_ROPE_ROWS * (a->n_rot * (uint32_t)sizeof(float) +
+                                   kv->head_dim * element_bytes(kv->kv_type) + 4);
     }
     const struct cuda_launch launch = {
         .kernel = cuda_rope_store_kernel(),
