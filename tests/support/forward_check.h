@@ -51,8 +51,13 @@ static inline void forward_check(const struct forward_case *c, const int32_t *to
                                             .max_rows = 150,
                                             .n_ranks = c->n_ranks,
                                             .max_tokens = FORWARD64_MAX_TOKENS});
-    double tolerance = fmax(c->tolerance, be_logit_error(r.be));
     uint64_t width = r.hp.n_vocab, n_longest = 130 * width, steps = 4;
+    double squares = 0;
+    for (uint64_t i = 0; i < n_longest; i++)
+        squares += want[i] * want[i];
+    double device =
+        be_logit_error(r.be, r.hp.quant, c->kv_type) * sqrt(squares / (double)n_longest);
+    double tolerance = fmax(c->tolerance, device);
     float *whole = be_new(n_longest, sizeof *whole);
     for (int i = 0; i < 4; i++) {
         struct piece p = {.tokens = tokens, .n = lengths[i]};
