@@ -146,6 +146,61 @@ static void test_bits_of_shapes(void) {
     backend_close(be);
 }
 
+/* Weights of many and of few outputs over one input, as queries, keys and values are: batches that
+ * go by different kernels against rows alone. */
+static void run_three(backend *be, backend_weight *const w[3], const float *x, uint32_t n_rows,
+                      float *got) {
+    uint64_t n_in = w[0]->n_in, at = 0;
+    backend_buf *xb = be_f32(be, x, n_rows * n_in);
+    struct op_linear op = {.in.x = xb, .n_rows = n_rows, .n_weights = 3};
+    for (int i = 0; i < 3; i++) {
+        op.w[i] = w[i];
+        op.y[i] = be_f32(be, NULL, n_rows * w[i]->n_out);
+    }
+    CHECK(backend_linear(be, &op) == 0);
+    for (int i = 0; i < 3; at += n_rows * w[i]->n_out, i++) {
+        be_get(be, op.y[i], got + at, n_rows * w[i]->n_out);
+        backend_buf_free(op.y[i]);
+    }
+    backend_buf_free(xb);
+}
+
+static void check_three(backend *be, int type, const uint32_t n_out[3], uint32_t n_in) {
+    struct matrix m[3];
+    backend_weight *w[3];
+    uint64_t all = 0;
+    for (int i = 0; i < 3; all += n_out[i], i++) {
+        m[i] = matrix_make(block_type_of(type), n_out[i], n_in, false);
+        w[i] = be_weight(be, type, n_out[i], n_in, m[i].packed);
+    }
+    float *x = be_new((uint64_t)MOST_ROWS * n_in, 4);
+    float *alone = be_new(all, 4), *got = be_new(MOST_ROWS * all, 4);
+    be_fill(x, (uint64_t)MOST_ROWS * n_in, 2);
+    for (uint32_t n = 33; n <= MOST_ROWS; n += 37) {
+        uint32_t row = be_below(n);
+        run_three(be, w, x, n, got);
+        run_three(be, w, x + (uint64_t)row * n_in, 1, alone);
+        for (uint64_t i = 0, at = 0, from = 0; i < 3; from += n * n_out[i], at += n_out[i], i++)
+            CHECK_MSG(memcmp(got + from + row * n_out[i], alone + at, n_out[i] * 4ul) == 0,
+                      "%s: output %u, row %u of %u: other bits than alone", qtype_name(type),
+                      (unsigned)i, row, n);
+    }
+    for (int i = 0; i < 3; i++) {
+        backend_weight_free(w[i]);
+        matrix_free(&m[i]);
+    }
+    free(got), free(alone), free(x);
+}
+
+static void test_three(void) {
+    backend *be = open_cuda();
+    be_seed = 37;
+    check_three(be, QTYPE_BF16, (const uint32_t[]){2064, 40, 33}, 72);
+    check_three(be, QTYPE_F16, (const uint32_t[]){17, 2050, 64}, 136);
+    check_three(be, QTYPE_Q8_0, (const uint32_t[]){48, 16, 33}, 96);
+    backend_close(be);
+}
+
 /* More columns than a chain has: parts. */
 static void check_parts(backend *be, int type, uint32_t n_weights, uint32_t n_in) {
     struct product p = product_new(be, (const int[]){type, type}, n_weights, 24, n_in);
@@ -298,6 +353,7 @@ int main(int argc, char **argv) {
     backend_close(be);
     RUN(test_bits_of_every_type);
     RUN(test_bits_of_shapes);
+    RUN(test_three);
     RUN(test_parts);
     RUN(test_not_finite);
     RUN(test_spread);

@@ -8,6 +8,7 @@
 enum {
     LARGE_LEAST_ROWS = 9, /* and outputs, of products of few rows that go to cuBLASLt */
     LARGE_LEAST_OUTPUTS = 2048,
+    SMALL_MOST_ROWS = 128, /* of products of fewer outputs that do not */
     SKINNY_WARPS = CARGS_SKINNY_WARPS,
     STATIC_SHARED = 512 /* shared memory of the skinny kernels beside the ring, at most */
 };
@@ -206,9 +207,31 @@ static bool prefers_large(const struct cuda_backend *c, const struct batch *b) {
            p->w->base.n_out >= LARGE_LEAST_OUTPUTS && c->scratch_bytes[CUDA_SCRATCH_PAIR];
 }
 
+/* 16-bit weights of few outputs: tiles of many rows are too few to fill the device, and cuBLASLt's
+ * without split-K no better. */
+static bool is_small(const struct cuda_product *p) {
+    return p->w->format == CUDA_FORMAT_F16 && !p->pair && p->n_rows <= SMALL_MOST_ROWS &&
+           p->w->base.n_out < LARGE_LEAST_OUTPUTS;
+}
+
+/* Those of a batch (keys and values beside queries), together. Returns a bit for each, 0 where
+ * there is no room for them. */
+static uint32_t run_small(struct cuda_backend *c, const struct batch *b, int *rc) {
+    struct cuda_product p[BACKEND_LINEAR_MAX];
+    struct batch small = {0, p};
+    uint32_t done = 0;
+    for (uint32_t i = 0; i < b->n; i++)
+        if (is_small(&b->p[i])) p[small.n++] = b->p[i], done |= 1u << i;
+    if (done) *rc = launch_skinny(c, &small);
+    if (*rc != ERR_UNSUPPORTED) return done;
+    *rc = 0;
+    return 0;
+}
+
 static int run(struct cuda_backend *c, const struct batch *b) {
     const struct cuda_product *p = b->p;
     enum cuda_way way = c->force.way;
+    uint32_t done = 0;
     int rc = 0;
     if (p->w->format == CUDA_FORMAT_F32) return launch_f32(c, b);
     if (p->tiles || way == CUDA_WAY_SKINNY ||
@@ -217,8 +240,9 @@ static int run(struct cuda_backend *c, const struct batch *b) {
         if (p->tiles || rc != ERR_UNSUPPORTED) return rc;
         rc = 0, way = CUDA_WAY_TILE; /* more parts than a block has warps */
     }
+    if (!way && b->n > 1) done = run_small(c, b, &rc);
     for (uint32_t i = 0; i < b->n && !rc; i++)
-        if (way == CUDA_WAY_TILE || !cuda_large_product(c, &p[i], &rc))
+        if (!(done >> i & 1) && (way == CUDA_WAY_TILE || !cuda_large_product(c, &p[i], &rc)))
             rc = cuda_tile_product(c, &p[i]);
     return rc;
 }
