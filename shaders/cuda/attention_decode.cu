@@ -544,21 +544,33 @@ __device__ __forceinline__ void do_chunk(const cargs_attention &a, const task &t
     }
 }
 
-/* What a block finds of its chunks. */
-template <int KV, int DIM>
-__device__ __forceinline__ void do_share(const cargs_attention &a, const task &t, const share &s, int head_dim,
-                                         pipe &p, float *scores) {
+/* The lane's query g: none sees nothing, and is zeros. */
+struct lane_query {
+    seen keys;
+    const float *row;
+};
+
+__device__ __forceinline__ lane_query query_of(const cargs_attention &a, const task &t) {
     const uint32_t query = threadIdx.x % 32 / 4;
     const bool is = query < t.n_queries;
-    const seen keys = seen_from(is ? a.pos[query_row(t, query)] : -1, a.window);
+    lane_query l;
+    l.keys = seen_from(is ? a.pos[query_row(t, query)] : -1, a.window);
+    l.row = is ? a.q + query_at(a, t, query) : nullptr;
+    return l;
+}
+
+/* What a block finds of its chunks. */
+template <int KV, int DIM>
+__device__ __forceinline__ void do_share(const cargs_attention &a, const task &t, const share &s, const lane_query &l,
+                                         int head_dim, pipe &p, float *scores) {
     query_words<KV, DIM> q;
-    load_query<KV, DIM>(is ? a.q + query_at(a, t, query) : nullptr, head_dim, a.q_scale, q);
+    load_query<KV, DIM>(l.row, head_dim, a.q_scale, q);
     found<DIM> all;
     clear<DIM>(all);
 #pragma unroll 1
     for (int chunk = s.begin; chunk <= s.end; chunk++) {
         found<DIM> one;
-        do_chunk<KV, DIM>(a, t, q, keys, head_dim, chunk, p, scores, one);
+        do_chunk<KV, DIM>(a, t, q, l.keys, head_dim, chunk, p, scores, one);
         if (a.by_chunk && !s.whole) {
             store_part<KV, DIM>(a, t, head_dim, one, chunk - t.first_part);
             continue;
@@ -592,6 +604,7 @@ CUDA_KERNEL_MIN(THREADS, 3) attention_decode(CUDA_ARGS(struct cargs_attention) a
         return;
     }
     const share s = share_of(a, t, (int)blockIdx.x);
+    const lane_query l = query_of(a, t);
     pipe p;
     p.keys = shared + at::keys_at + (uint32_t)warp * (at::key_slots * at::key_bytes);
     p.values = shared + at::values_at;
@@ -608,7 +621,7 @@ CUDA_KERNEL_MIN(THREADS, 3) attention_decode(CUDA_ARGS(struct cargs_attention) a
     if (at::key_slots == 2)
         start_keys<KV, DIM>(a, t, head_dim, s.begin + 1, p.last, p.block[1], p.keys + at::key_bytes);
     p.block[0] = p.block[1], p.block[1] = p.block[2], p.block[2] = block_of(a, t, s.begin + 3);
-    do_share<KV, DIM>(a, t, s, head_dim, p, reinterpret_cast<float *>(shared + at::scores_at));
+    do_share<KV, DIM>(a, t, s, l, head_dim, p, reinterpret_cast<float *>(shared + at::scores_at));
     if (s.whole || !is_last(a.done + t.index, t.n_blocks, reinterpret_cast<uint32_t *>(shared + at::last_at))) return;
     for (uint32_t i = threadIdx.x; i < t.n_queries * ((uint32_t)head_dim / 4); i += THREADS)
         merge_query(a, t, i / ((uint32_t)head_dim / 4), i % ((uint32_t)head_dim / 4) * 4);
