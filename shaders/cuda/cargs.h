@@ -94,7 +94,7 @@ struct cargs_product_tile {
     uint32_t beside;
 };
 
-/* ---- rope.cu: a warp a head, CUDA_ROPE_WARPS heads of q, k or v of one row a block ---- */
+/* ---- rope.cu: heads of q, k or v of one row a block ---- */
 enum { CUDA_ROPE_WARPS = 4, CUDA_ROPE_MAX_DIM = 256, CUDA_ROPE_ROWS = 16 };
 enum { CUDA_NORM_NONE, CUDA_NORM_HEADS, CUDA_NORM_ROW }; /* what a norm of q or k goes over */
 struct cargs_rope_store {
@@ -108,6 +108,7 @@ struct cargs_rope_store {
     uint32_t kv_type, block_tokens, n_slots; /* enum qtype */
     uint32_t q_norm_kind, k_norm_kind;       /* CUDA_NORM_* */
     uint32_t q_blocks, k_blocks;             /* of a row; those of v follow */
+    uint32_t block_heads;                    /* of a block */
     uint32_t k_tiles; /* not 0: k goes by so many blocks of CUDA_ROPE_ROWS rows of one head */
     float eps, magnitude;
 };

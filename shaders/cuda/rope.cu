@@ -8,6 +8,7 @@ namespace {
 
 enum { WARPS = CUDA_ROPE_WARPS, THREADS = 32 * WARPS, MAX_DIM = CUDA_ROPE_MAX_DIM };
 enum { PER_LANE = MAX_DIM / 32 }; /* values of a head, the i-th is lane + 32 i */
+enum { EACH = CUDA_ROPE_ROWS / WARPS }; /* heads or rows that a warp reads at once */
 
 #define F16_MAX 65504.0f
 #define F32_MAX 3.402823466e38f
@@ -132,40 +133,47 @@ struct rope_shared {
     float heads[WARPS][MAX_DIM], cosines[MAX_DIM / 2], sines[MAX_DIM / 2], sums[WARPS];
 };
 
-/* A row's heads first .. end - 1 of q, k or v, a warp a head. What the row's position and the weights alone
+/* A block's heads of a row of q, k or v, a warp some of them, all read before the first is used. What the row's position and the weights alone
  * decide is there before the product in front of this kernel has ended. */
 __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uint32_t row, uint32_t block,
                            struct rope_shared &s) {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, slot = (uint32_t)a.slots[row];
     const uint32_t n_heads = part == Q ? a.n_heads : a.n_kv_heads;
     const uint32_t norm = part == Q ? a.q_norm_kind : part == K ? a.k_norm_kind : CUDA_NORM_NONE;
-    const uint32_t first = block * WARPS;
-    const uint32_t end = norm == CUDA_NORM_ROW ? n_heads : min(first + WARPS, n_heads);
+    const uint32_t first = block * a.block_heads;
+    const uint32_t end = norm == CUDA_NORM_ROW ? n_heads : min(first + a.block_heads, n_heads);
     const uint64_t at = (uint64_t)row * n_heads * a.head_dim;
     const float *from = (part == Q ? a.q : part == K ? a.k : a.v) + at;
     const float *factors = part == Q ? a.q_norm : a.k_norm;
-    float *x = s.heads[warp], v[PER_LANE], f[PER_LANE], scale = 1.0f;
+    float *x = s.heads[warp], v[EACH][PER_LANE], f[PER_LANE], scale = 1.0f;
     if (part != V) make_angles(a, (float)a.pos[row], s.cosines, s.sines, threadIdx.x, THREADS);
     if (norm == CUDA_NORM_HEADS) read_head(a, factors, f, lane);
     __syncthreads();
     pdl_wait();
     if (slot >= a.n_slots) return;
     if (norm == CUDA_NORM_ROW) scale = row_scale(from, n_heads * a.head_dim, a.eps, s.sums);
-    for (uint32_t head = first + warp; head < end; head += WARPS) {
-        read_head(a, from + head * a.head_dim, v, lane);
-        if (norm == CUDA_NORM_ROW) read_head(a, factors + head * a.head_dim, f, lane);
-        norm_head(a, norm, v, f, scale, x, lane);
-        if (part != V) rotate(a, x, s.cosines, s.sines, lane);
-        __syncwarp();
-        if (part == Q) {
-            for (uint32_t d = lane; d < a.head_dim; d += 32)
-                a.q[at + head * a.head_dim + d] = x[d];
-        } else {
-            const uint64_t run = (uint64_t)(slot / a.block_tokens) * a.n_kv_heads + head;
-            store_head(a, x, (part == K ? a.k_pool : a.v_pool) + run * a.run_bytes, part == K,
-                       slot % a.block_tokens, lane);
+    for (uint32_t base = first + warp; base < end; base += WARPS * EACH) {
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++)
+            if (base + i * WARPS < end) read_head(a, from + (base + i * WARPS) * a.head_dim, v[i], lane);
+#pragma unroll
+        for (uint32_t i = 0; i < EACH; i++) {
+            const uint32_t head = base + i * WARPS;
+            if (head >= end) break;
+            if (norm == CUDA_NORM_ROW) read_head(a, factors + head * a.head_dim, f, lane);
+            norm_head(a, norm, v[i], f, scale, x, lane);
+            if (part != V) rotate(a, x, s.cosines, s.sines, lane);
+            __syncwarp();
+            if (part == Q) {
+                for (uint32_t d = lane; d < a.head_dim; d += 32)
+                    a.q[at + head * a.head_dim + d] = x[d];
+            } else {
+                const uint64_t run = (uint64_t)(slot / a.block_tokens) * a.n_kv_heads + head;
+                store_head(a, x, (part == K ? a.k_pool : a.v_pool) + run * a.run_bytes, part == K,
+                           slot % a.block_tokens, lane);
+            }
+            __syncwarp();
         }
-        __syncwarp();
     }
 }
 
@@ -183,7 +191,6 @@ __device__ unsigned char *run_of(const struct cargs_rope_store &a, uint32_t row,
  * tile (CUDA_ROPE_ROWS, head_dim and a word) of elements, no two rows in one bank. */
 __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint32_t head, unsigned char *shared,
                           struct rope_shared &s) {
-    enum { EACH = CUDA_ROPE_ROWS / WARPS };
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const uint32_t bytes = element_bytes(a.kv_type), pitch = a.head_dim + 4 / bytes;
     float *const angles = reinterpret_cast<float *>(shared) + warp * EACH * a.n_rot;
@@ -234,7 +241,7 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
 /* Grid: blocks of the heads of a row, rows. A row that is normed as a whole has one block for all its
  * heads of q or k, since another would overwrite what it sums. With k_tiles those blocks that would be k's
  * are numbered through, and each has one head of some rows. */
-CUDA_KERNEL_MIN(THREADS, 8) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
+CUDA_KERNEL_MIN(THREADS, 6) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
     CUDA_SHARED(unsigned char, shared);
     __shared__ struct rope_shared s;
     pdl_launch();

@@ -5,7 +5,7 @@
 #include "tests/support/kv_pool.h"
 #include "tests/unit/check.h"
 
-enum { MAX_N = 37, BLOCKS = 12, MAX_DIM = 256 };
+enum { MAX_N = 85, BLOCKS = 12, MAX_DIM = 256 };
 
 enum norms { NORM_NONE, NORM_HEADS, NORM_ROW };
 
@@ -260,7 +260,7 @@ static void run_alone(const char *isa, struct rope_rows *r) {
 static void check_layer(backend *be, const char *isa, const struct rope_case *c,
                         uint64_t positions) {
     struct rope_rows r;
-    make_rows(&r, c, 1 + be_below(19));
+    make_rows(&r, c, 1 + be_below(be_is_device_set(isa) && c->block_tokens >= 16 ? MAX_N : 19));
     uint64_t keep = be_seed, q_bytes = r.n * r.q_width * 4;
     be_seed = positions;
     for (uint32_t i = 0; i < r.n; i++)

@@ -7,9 +7,13 @@ static uint32_t norm_kind(const backend_weight *norm, uint32_t head_dim) {
     return !norm ? CUDA_NORM_NONE : norm->n_in == head_dim ? CUDA_NORM_HEADS : CUDA_NORM_ROW;
 }
 
+/* From so many rows on blocks have more to do, so that there are fewer of them, and K goes by rows
+ * that follow each other: a prompt's. A decode step's lie apart. */
+enum { MANY_ROWS = 64, MANY_HEADS = 4 * CUDA_ROPE_WARPS };
+
 /* Blocks of the heads of one row. */
-static uint32_t n_blocks(uint32_t n_heads, uint32_t norm) {
-    return norm == CUDA_NORM_ROW ? 1 : cuda_div_up(n_heads, CUDA_ROPE_WARPS);
+static uint32_t n_blocks(uint32_t n_heads, uint32_t norm, uint32_t block_heads) {
+    return norm == CUDA_NORM_ROW ? 1 : cuda_div_up(n_heads, block_heads);
 }
 
 static uint32_t element_bytes(int kv_type) {
@@ -49,10 +53,12 @@ int cuda_rope_store(backend *be, const struct op_rope_store *a) {
     const uint64_t row = (uint64_t)kv->head_dim * sizeof(float);
     const uint64_t q_bytes = a->n_rows * a->n_heads * row,
                    kv_bytes = 2 * (uint64_t)a->n_rows * kv->n_kv_heads * row;
-    args.q_blocks = n_blocks(a->n_heads, args.q_norm_kind);
-    args.k_blocks = n_blocks(kv->n_kv_heads, args.k_norm_kind);
+    const bool many = a->n_rows >= MANY_ROWS;
+    args.block_heads = many ? MANY_HEADS : CUDA_ROPE_WARPS;
+    args.q_blocks = n_blocks(a->n_heads, args.q_norm_kind, args.block_heads);
+    args.k_blocks = n_blocks(kv->n_kv_heads, args.k_norm_kind, args.block_heads);
     uint32_t shared = 0;
-    if (a->n_rows >= CUDA_ROPE_ROWS && args.k_norm_kind != CUDA_NORM_ROW) {
+    if (many && args.k_norm_kind != CUDA_NORM_ROW) {
         args.k_tiles = cuda_div_up(a->n_rows, CUDA_ROPE_ROWS) * kv->n_kv_heads;
         args.k_blocks = cuda_div_up(args.k_tiles, a->n_rows);
         shared = CUDA_ROPE_ROWS * (a->n_rot * (uint32_t)sizeof(float) +
@@ -63,7 +69,8 @@ int cuda_rope_store(backend *be, const struct op_rope_store *a) {
         .name = "rope_store",
         .args = &args,
         .args_bytes = sizeof args,
-        .grid = {args.q_blocks + args.k_blocks + n_blocks(kv->n_kv_heads, CUDA_NORM_NONE),
+        .grid = {args.q_blocks + args.k_blocks +
+                     n_blocks(kv->n_kv_heads, CUDA_NORM_NONE, args.block_heads),
                  a->n_rows, 1},
         .threads = 32 * CUDA_ROPE_WARPS,
         .shared = shared,
