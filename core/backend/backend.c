@@ -8,6 +8,7 @@
 
 #include <float.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -277,6 +278,41 @@ int backend_flush(backend *be, err *e) {
     return be->vt->flush ? be->vt->flush(be, e) : 0;
 }
 
+bool backend_can_overlap(const backend *be) {
+    return be->vt->mark != NULL;
+}
+
+int backend_host_new(backend *be, uint64_t bytes, void **out, err *e) {
+    *out = NULL;
+    if (be->vt->host_new) return be->vt->host_new(be, bytes, out, e);
+    *out = mem_new(bytes, 1);
+    return *out ? 0 : err_no_memory(e);
+}
+
+void backend_host_free(backend *be, void *p) {
+    if (p && be->vt->host_free)
+        be->vt->host_free(be, p);
+    else
+        free(p);
+}
+
+int backend_download_later(backend *be, const backend_buf *src, uint64_t offset, void *to,
+                           uint64_t bytes, err *e) {
+    if (!be->vt->download_later) return backend_download(be, src, offset, to, bytes, e);
+    int rc = check_range(be, src, offset, bytes, e);
+    return rc || !bytes ? rc : be->vt->download_later(be, src, offset, to, bytes, e);
+}
+
+int backend_mark(backend *be, uint32_t mark, err *e) {
+    if (mark >= BACKEND_MARKS) return err_set(e, ERR_INVALID, "there is no mark %u", mark);
+    return be->vt->mark ? be->vt->mark(be, mark, e) : 0;
+}
+
+int backend_wait(backend *be, uint32_t mark, err *e) {
+    if (mark >= BACKEND_MARKS) return err_set(e, ERR_INVALID, "there is no mark %u", mark);
+    return be->vt->wait ? be->vt->wait(be, mark, e) : backend_sync(be, e);
+}
+
 bool backend_can_record(const backend *be) {
     return be->vt->record != NULL;
 }
@@ -499,6 +535,14 @@ int backend_sample(backend *be, const struct op_sample *a) {
         !holds(be, a->out, a->n_rows, 1, 1, sizeof(struct backend_drawn)))
         return ERR_INVALID;
     return a->n_rows ? be->vt->sample(be, a) : 0;
+}
+
+int backend_chain(backend *be, const struct op_chain *a) {
+    if (!be->vt->chain) return ERR_UNSUPPORTED;
+    if (!a->stride || !holds_i32(be, a->from, 1) || !holds_i32(be, a->ids, 1) ||
+        !holds_i32(be, a->pairs, 2 * ((uint64_t)a->first + a->n)))
+        return ERR_INVALID;
+    return a->n ? be->vt->chain(be, a) : 0;
 }
 
 int backend_linear_attention(backend *be, const struct op_linear_attention *a) {

@@ -137,6 +137,20 @@ int backend_sync(backend *be, err *e);
 /* Has the device begin what was enqueued; the caller goes on. 0 or ERR_DEVICE. */
 int backend_flush(backend *be, err *e);
 
+/* Steps that overlap (backend_can_overlap; cuda): what is enqueued behind a mark goes on while the
+ * host waits for the mark. backend_download_later has put its bytes into `to`, memory of
+ * backend_host_new, when a mark behind it was waited for. A mark that was waited for can be set
+ * again. Other devices take the same calls: there a download is one that waits, and waiting for a
+ * mark is backend_sync. */
+enum { BACKEND_MARKS = 2 };
+bool backend_can_overlap(const backend *be);
+int backend_host_new(backend *be, uint64_t bytes, void **out, err *e); /* zeroed. ERR_NOMEM */
+void backend_host_free(backend *be, void *p);                          /* NULL is fine */
+int backend_download_later(backend *be, const backend_buf *src, uint64_t offset, void *to,
+                           uint64_t bytes, err *e);
+int backend_mark(backend *be, uint32_t mark, err *e); /* < BACKEND_MARKS */
+int backend_wait(backend *be, uint32_t mark, err *e);
+
 /* A step encoded ahead, while the device still runs the one before: between record and record_end
  * ops are encoded and not run; backend_run_recorded runs them, once, with what the buffers hold by
  * then (uploads are not recorded: they happen at once). Recording again, or backend_drop_recorded,
@@ -362,6 +376,17 @@ struct op_sample {
 };
 bool backend_can_sample(const backend *be); /* false (cpu, metal): the op is ERR_UNSUPPORTED */
 int backend_sample(backend *be, const struct op_sample *a);
+
+/* ids[pairs[i][0]] = from[pairs[i][1] * stride], but 0 for what is below it, i in first ..
+ * first + n - 1: tokens go from the step that found them (backend_drawn, op_top's ids) to the ids
+ * of the next one. The caller has checked the pairs. */
+struct op_chain {
+    const backend_buf *from;  /* i32 */
+    const backend_buf *pairs; /* (first + n, 2) i32 */
+    uint32_t stride, first, n;
+    backend_buf *ids; /* i32 */
+};
+int backend_chain(backend *be, const struct op_chain *a); /* backend_can_overlap */
 
 /* Linear attention with a decay per head, causal, a state in place of a KV cache:
  *   out[t] = scale * sum over s <= t of decay^(t - s) * (q[t] . k[s]) * v[s]

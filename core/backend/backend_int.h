@@ -28,6 +28,14 @@ struct backend_vtable {
     int (*range_new)(backend *be, const void *base, uint64_t bytes, backend_range **out, err *e);
     void (*range_free)(backend_range *range);
     int (*flush)(backend *be, err *e);
+    /* All of these or none. */
+    int (*host_new)(backend *be, uint64_t bytes, void **out, err *e);
+    void (*host_free)(backend *be, void *p);
+    int (*download_later)(backend *be, const backend_buf *src, uint64_t offset, void *to,
+                          uint64_t bytes, err *e);
+    int (*mark)(backend *be, uint32_t mark, err *e);
+    int (*wait)(backend *be, uint32_t mark, err *e);
+    int (*chain)(backend *be, const struct op_chain *a);
     bool keeps_recorded; /* a recording stays, under its key */
     int (*record)(backend *be, uint64_t key, err *e);
     int (*record_end)(backend *be, err *e);

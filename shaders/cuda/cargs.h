@@ -27,6 +27,13 @@ struct cargs_gather {
     uint32_t n_rows, n_cols;
 };
 
+/* chain: a thread a pair, where to and where from. */
+struct cargs_chain {
+    const int32_t *from, *pairs;
+    int32_t *ids;
+    uint32_t stride, n;
+};
+
 /* kv_copy: pairs of blocks, from and to. */
 enum { CARGS_KV_COPY_PAIRS = 256 };
 struct cargs_kv_copy {

@@ -13,6 +13,7 @@ extern "C" {
 /* rows.cu */
 const void *cuda_embed_kernel(void);
 const void *cuda_gather_kernel(void);
+const void *cuda_chain_kernel(void);
 const void *cuda_kv_copy_kernel(void);
 
 /* comm.cu */

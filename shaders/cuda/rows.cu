@@ -1,4 +1,4 @@
-/* rows.cu - embed, gather, kv_copy: rows from one place to another. */
+/* rows.cu - embed, gather, kv_copy: rows from one place to another; chain: tokens. */
 #include "shaders/cuda/block.cuh"
 #include "shaders/cuda/cargs.h"
 #include "shaders/cuda/device.cuh"
@@ -42,6 +42,15 @@ CUDA_KERNEL(256) gather(CUDA_ARGS(struct cargs_gather) a) {
         a.out[to + i] = a.residual ? a.x[from + i] + a.residual[from + i] : a.x[from + i];
 }
 
+CUDA_KERNEL(256) chain(CUDA_ARGS(struct cargs_chain) a) {
+    pdl_launch();
+    pdl_wait();
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= a.n) return;
+    int32_t token = a.from[(uint64_t)a.pairs[2 * i + 1] * a.stride];
+    a.ids[a.pairs[2 * i]] = token < 0 ? 0 : token;
+}
+
 /* A block (pair, K or V). */
 CUDA_KERNEL(256) kv_copy(CUDA_ARGS(struct cargs_kv_copy) a) {
     pdl_launch();
@@ -61,6 +70,10 @@ const void *cuda_embed_kernel(void) {
 
 const void *cuda_gather_kernel(void) {
     return (const void *)gather;
+}
+
+const void *cuda_chain_kernel(void) {
+    return (const void *)chain;
 }
 
 const void *cuda_kv_copy_kernel(void) {

@@ -1,5 +1,6 @@
 /* test_cuda_memory.c - what a model is said to take of a GPU's memory before it is opened is what
- * it takes, for weights of every type, of experts too; and what the device says of its memory. */
+ * it takes, for weights of every type, of experts too; and what the device says of its memory.
+ * Copies that overlap with what comes behind them. */
 #include "tests/support/blocks.h"
 #include "tests/support/gguf_make.h"
 #include "tests/support/runner.h"
@@ -67,7 +68,7 @@ static void models_take_what_is_said(void) {
     enum { ROUNDING = 32 * (2 << 20) };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct model_limits limits = {
-            .max_rows = 16, .max_logit_rows = 8, .max_seqs = 8, .table_stride = 32};
+            .max_rows = 16, .max_logit_rows = 8, .max_seqs = 8, .table_stride = 32, .max_seen = 99};
         struct model_memory said;
         backend *be = open_cuda(0);
         model *m;
@@ -88,8 +89,82 @@ static void models_take_what_is_said(void) {
     CHECK(unlink(path) == 0 && rmdir(folder) == 0);
 }
 
+/* Uploads that are not waited for, several times the memory that they go through, each read back
+ * behind the next one; among them a few that are too large for it. */
+static void copies_overlap(void) {
+    enum { N = 300000, ROUNDS = 60 };
+    backend *be = open_cuda(0);
+    backend_buf *buf = be_i32(be, NULL, 2 * N);
+    int32_t *sent[BACKEND_MARKS];
+    void *got[BACKEND_MARKS];
+    uint32_t n[BACKEND_MARKS] = {0};
+    err e = {0};
+    CHECK(backend_can_overlap(be));
+    CHECK(backend_mark(be, BACKEND_MARKS, &e) == ERR_INVALID);
+    for (int i = 0; i < BACKEND_MARKS; i++) {
+        sent[i] = be_new(2 * N, sizeof *sent[i]);
+        CHECK(backend_host_new(be, 2 * N * sizeof *sent[i], &got[i], &e) == 0);
+    }
+    for (uint32_t round = 0; round <= ROUNDS; round++) {
+        uint32_t at = round % BACKEND_MARKS, before = (round + 1) % BACKEND_MARKS;
+        if (round < ROUNDS) {
+            n[at] = 1 + be_below(round % 16 ? N : 2 * N);
+            for (uint32_t k = 0; k < n[at]; k++)
+                sent[at][k] = (int32_t)be_rand();
+            for (uint32_t k = 0, part; k < n[at]; k += part) {
+                part = k + 100000 < n[at] && round % 8 ? 1 + be_below(100000) : n[at] - k;
+                CHECK(backend_upload(be, buf, k * 4, sent[at] + k, part * 4, &e) == 0);
+            }
+            CHECK(backend_download_later(be, buf, 0, got[at], n[at] * 4, &e) == 0);
+            CHECK(backend_mark(be, at, &e) == 0);
+        }
+        if (!round) continue;
+        CHECK(backend_wait(be, before, &e) == 0);
+        CHECK_MSG(memcmp(got[before], sent[before], n[before] * 4) == 0, "round %u", round);
+    }
+    for (int i = 0; i < BACKEND_MARKS; i++) {
+        free(sent[i]);
+        backend_host_free(be, got[i]);
+    }
+    backend_buf_free(buf);
+    backend_close(be);
+}
+
+static void tokens_are_chained(void) {
+    enum { N = 700, STRIDE = 3 };
+    backend *be = open_cuda(0);
+    int32_t from[N * STRIDE], pairs[2 * N], ids[N], want[N];
+    for (int i = 0; i < N * STRIDE; i++)
+        from[i] = (int32_t)be_below(1000) - 100;
+    for (int32_t i = 0; i < N; i++) {
+        pairs[2 * i] = i * 3 % N; /* each once */
+        pairs[2 * i + 1] = (int32_t)be_below(N);
+        want[i] = -7;
+    }
+    backend_buf *f = be_i32(be, from, N * STRIDE), *p = be_i32(be, pairs, 2 * N);
+    for (uint32_t n = 1; n < N; n += 1 + n / 2) {
+        memcpy(ids, want, sizeof ids);
+        backend_buf *to = be_i32(be, ids, N);
+        const struct op_chain a = {f, p, STRIDE, 5, n < N - 5 ? n : N - 5, to};
+        for (uint32_t i = a.first; i < a.first + a.n; i++) {
+            int32_t token = from[pairs[2 * i + 1] * STRIDE];
+            ids[pairs[2 * i]] = token < 0 ? 0 : token;
+        }
+        CHECK(backend_chain(be, &a) == 0);
+        int32_t out[N];
+        err e = {0};
+        CHECK(backend_download(be, to, 0, out, sizeof out, &e) == 0);
+        CHECK(memcmp(out, ids, sizeof out) == 0);
+        backend_buf_free(to);
+    }
+    backend_buf_free(f);
+    backend_buf_free(p);
+    backend_close(be);
+}
+
 int main(int argc, char **argv) {
     be_args(argc, argv);
+    setenv("CUDASIM_LATE", "1", 0); /* the stand-in: nothing happens before it is waited for */
     backend *be = open_cuda(0);
     if (!be) {
         SKIP("cuda", "no module or no GPU here, or others were asked for");
@@ -101,5 +176,7 @@ int main(int argc, char **argv) {
     RUN(limits_are_said);
     RUN(weights_take_what_is_said);
     RUN(models_take_what_is_said);
+    RUN(copies_overlap);
+    RUN(tokens_are_chained);
     return check_done();
 }

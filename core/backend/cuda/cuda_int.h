@@ -135,7 +135,10 @@ struct cuda_backend {
     cudaStream_t stream;
     uint64_t allocated; /* bytes held */
     uint8_t *staging;   /* (CUDA_STAGING) pinned */
-    uint64_t staged;    /* bytes of it that copies under way may still read */
+    /* Bytes staged so far, and those that no copy reads any more: staging goes round. */
+    uint64_t staged, unstaged;
+    cudaEvent_t marks[BACKEND_MARKS];
+    uint64_t marked[BACKEND_MARKS]; /* staged at the mark */
     struct cuda_loader loader;
     struct cuda_graph graphs[CUDA_MAX_GRAPHS];
     struct cuda_graph *recorded; /* chosen by record, run by run_recorded; NULL: none */
@@ -214,6 +217,12 @@ int cuda_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src,
                 err *e);
 int cuda_download(backend *be, const backend_buf *src, uint64_t offset, void *dst, uint64_t bytes,
                   err *e);
+int cuda_host_new(backend *be, uint64_t bytes, void **out, err *e);
+void cuda_host_free(backend *be, void *p);
+int cuda_download_later(backend *be, const backend_buf *src, uint64_t offset, void *to,
+                        uint64_t bytes, err *e);
+int cuda_mark(backend *be, uint32_t mark, err *e);
+int cuda_wait(backend *be, uint32_t mark, err *e);
 /* What the driver takes for so many bytes. */
 uint64_t cuda_memory_taken(uint64_t bytes);
 /* Raw device memory, counted in allocated. ERR_NOMEM says what is there. */
@@ -261,6 +270,7 @@ int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_row
 /* ---- ops, one file a group; each takes its scratch at open ---- */
 int cuda_embed(backend *be, const struct op_embed *a);   /* rows.c */
 int cuda_gather(backend *be, const struct op_gather *a); /* rows.c */
+int cuda_chain(backend *be, const struct op_chain *a);   /* rows.c */
 int cuda_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs);
 int cuda_norm(backend *be, const struct op_norm *a);                       /* input.c */
 int cuda_top(backend *be, const struct op_top *a);                         /* top.c */

@@ -125,7 +125,7 @@ int cuda_sync(backend *be, err *e) {
     if (!rc && cuda_group_is_broken(c))
         err_set(&c->failed, ERR_DEVICE, "another rank of the group failed");
     if (c->failed.code) return refuse(c, e);
-    c->staged = 0;
+    c->unstaged = c->staged;
     return 0;
 }
 

@@ -1,5 +1,6 @@
-/* memory.c - device memory, and copies between it and the host. Owns the pinned staging buffer:
- * small uploads go through it, so that they are enqueued and not waited for. */
+/* memory.c - device memory, and copies between it and the host; marks in the stream. Owns the
+ * pinned staging buffer: small uploads go through it, so that they are enqueued and not waited for.
+ * It is used round and round: a place is free again when a mark behind its copy was waited for. */
 #include "core/backend/cuda/cuda_int.h"
 
 #include "core/base/mem.h"
@@ -9,10 +10,15 @@
 
 int cuda_memory_open(struct cuda_backend *c, err *e) {
     cudaError_t rc = cudaMallocHost((void **)&c->staging, CUDA_STAGING);
-    return rc ? err_set(e, ERR_NOMEM, "no pinned memory: %s", cudaGetErrorString(rc)) : 0;
+    if (rc) return err_set(e, ERR_NOMEM, "no pinned memory: %s", cudaGetErrorString(rc));
+    for (int i = 0; i < BACKEND_MARKS && !rc; i++)
+        rc = cudaEventCreateWithFlags(&c->marks[i], cudaEventDisableTiming);
+    return rc ? err_set(e, ERR_DEVICE, "no event: %s", cudaGetErrorString(rc)) : 0;
 }
 
 void cuda_memory_close(struct cuda_backend *c) {
+    for (int i = 0; i < BACKEND_MARKS; i++)
+        if (c->marks[i]) cudaEventDestroy(c->marks[i]);
     if (c->staging) cudaFreeHost(c->staging);
 }
 
@@ -87,6 +93,18 @@ static int finish(struct cuda_backend *c, const char *what, cudaError_t rc, err 
     return c->failed.code;
 }
 
+/* A place for so many bytes, at most CUDA_STAGING, in one piece. NULL: the device failed. */
+static uint8_t *stage(struct cuda_backend *c, uint64_t bytes, err *e) {
+    uint64_t need = (bytes + 15) / 16 * 16, at = c->staged % CUDA_STAGING;
+    if (at + need > CUDA_STAGING) {
+        c->staged += CUDA_STAGING - at;
+        at = 0;
+    }
+    if (c->staged + need - c->unstaged > CUDA_STAGING && cuda_sync(&c->base, e)) return NULL;
+    c->staged += need;
+    return c->staging + at;
+}
+
 int cuda_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes,
                 err *e) {
     struct cuda_backend *c = cuda_of(be);
@@ -98,11 +116,10 @@ int cuda_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src,
         if (!rc) rc = cudaStreamSynchronize(c->stream);
         return finish(c, "an upload", rc, e);
     }
-    if (c->staged + bytes > CUDA_STAGING && cuda_sync(be, e)) return ERR_DEVICE;
-    memcpy(c->staging + c->staged, src, bytes);
-    cudaError_t rc =
-        cudaMemcpyAsync(to, c->staging + c->staged, bytes, cudaMemcpyHostToDevice, c->stream);
-    c->staged += (bytes + 15) / 16 * 16;
+    uint8_t *place = stage(c, bytes, e);
+    if (!place) return ERR_DEVICE;
+    memcpy(place, src, bytes);
+    cudaError_t rc = cudaMemcpyAsync(to, place, bytes, cudaMemcpyHostToDevice, c->stream);
     return finish(c, "an upload", rc, e);
 }
 
@@ -114,8 +131,54 @@ int cuda_download(backend *be, const backend_buf *src, uint64_t offset, void *ds
     cudaError_t rc = cudaMemcpyAsync(dst, (const uint8_t *)cuda_at(src) + offset, bytes,
                                      cudaMemcpyDeviceToHost, c->stream);
     if (!rc) rc = cudaStreamSynchronize(c->stream);
-    if (!rc) c->staged = 0;
+    if (!rc) c->unstaged = c->staged;
     return finish(c, "a download", rc, e);
+}
+
+/* ---- steps that overlap ---- */
+
+int cuda_host_new(backend *be, uint64_t bytes, void **out, err *e) {
+    struct cuda_backend *c = cuda_of(be);
+    cuda_enter(c);
+    cudaError_t rc = cudaMallocHost(out, bytes ? bytes : 1);
+    if (rc) {
+        cudaGetLastError();
+        return err_set(e, ERR_NOMEM, "no pinned memory: %s", cudaGetErrorString(rc));
+    }
+    memset(*out, 0, bytes);
+    return 0;
+}
+
+void cuda_host_free(backend *be, void *p) {
+    cuda_enter(cuda_of(be));
+    cudaFreeHost(p);
+}
+
+int cuda_download_later(backend *be, const backend_buf *src, uint64_t offset, void *to,
+                        uint64_t bytes, err *e) {
+    struct cuda_backend *c = cuda_of(be);
+    if (c->failed.code) return finish(c, "", cudaSuccess, e);
+    cuda_enter(c);
+    return finish(c, "a download",
+                  cudaMemcpyAsync(to, (const uint8_t *)cuda_at(src) + offset, bytes,
+                                  cudaMemcpyDeviceToHost, c->stream),
+                  e);
+}
+
+int cuda_mark(backend *be, uint32_t mark, err *e) {
+    struct cuda_backend *c = cuda_of(be);
+    if (c->failed.code) return finish(c, "", cudaSuccess, e);
+    cuda_enter(c);
+    c->marked[mark] = c->staged;
+    return finish(c, "a mark", cudaEventRecord(c->marks[mark], c->stream), e);
+}
+
+int cuda_wait(backend *be, uint32_t mark, err *e) {
+    struct cuda_backend *c = cuda_of(be);
+    if (c->failed.code || c->group) return cuda_sync(be, e); /* which knows of the group's end */
+    cudaError_t rc = cudaEventSynchronize(c->marks[mark]);
+    if (!rc && c->marked[mark] > c->unstaged) c->unstaged = c->marked[mark];
+    return finish(c, "running a step", rc, e);
 }
 
 /* ---- bandwidth ---- */

@@ -55,6 +55,25 @@ int cuda_gather(backend *be, const struct op_gather *a) {
                                                           .written = bytes});
 }
 
+int cuda_chain(backend *be, const struct op_chain *a) {
+    const struct cargs_chain args = {
+        .from = cuda_at(a->from),
+        .pairs = (const int32_t *)cuda_at(a->pairs) + 2 * (uint64_t)a->first,
+        .ids = cuda_at(a->ids),
+        .stride = a->stride,
+        .n = a->n,
+    };
+    return cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_chain_kernel(),
+                                                          .name = "chain",
+                                                          .args = &args,
+                                                          .args_bytes = sizeof args,
+                                                          .grid = {cuda_div_up(a->n, THREADS)},
+                                                          .threads = THREADS,
+                                                          .behind = true, /* a copy, or a graph */
+                                                          .read = (uint64_t)a->n * 12,
+                                                          .written = (uint64_t)a->n * 4});
+}
+
 /* One launch for as many pairs as its arguments take, unless a block is both written and read:
  * those follow each other. */
 int cuda_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs) {
