@@ -87,6 +87,7 @@ static void sum_stats(struct engine_stats *to, const struct engine_stats *s) {
     to->rejected_total += s->rejected_total;
     to->steps_ahead_total += s->steps_ahead_total;
     to->steps_ahead_dropped_total += s->steps_ahead_dropped_total;
+    to->steps_overlapped_total += s->steps_overlapped_total;
     if (s->device_bytes > to->device_bytes) to->device_bytes = s->device_bytes; /* of the process */
     if (s->n_ranks > to->n_ranks) to->n_ranks = s->n_ranks;
     to->kv_blocks += s->kv_blocks;
@@ -122,6 +123,9 @@ static void add_counters(str *s, const struct engine_stats *t) {
          "Of these such that ran as the device had encoded them before.", t->steps_ahead_total},
         {"inferd_steps_ahead_dropped_total", "counter",
          "Steps encoded ahead that never came: another one did.", t->steps_ahead_dropped_total},
+        {"inferd_steps_overlapped_total", "counter",
+         "Steps that the device had before it was done with the one in front of them.",
+         t->steps_overlapped_total},
         {"inferd_device_allocated_bytes", "gauge",
          "Memory that a device of its own count holds for this process.", t->device_bytes},
         {"inferd_tensor_parallel_ranks", "gauge", "Devices that a model is spread over.",

@@ -21,10 +21,11 @@ int step_batch_init(struct step_batch *b, const struct model_limits *limits) {
     b->draws = mem_new(limits->max_logit_rows, sizeof *b->draws);
     b->seen = mem_new(3 * (uint64_t)limits->max_seen, sizeof *b->seen);
     b->hidden_rows = mem_new(limits->max_rows, sizeof *b->hidden_rows);
+    b->chained = mem_new(4 * (uint64_t)limits->max_seqs, sizeof *b->chained);
     b->first_out = mem_new(limits->max_seqs, sizeof *b->first_out);
     if (!b->token_ids || !b->positions || !b->slots || !b->row_start || !b->tables ||
         !b->out_rows || !b->whole_rows || !b->host_rows || !b->draws || !b->seen ||
-        !b->hidden_rows || !b->first_out)
+        !b->hidden_rows || !b->first_out || !b->chained)
         return ERR_NOMEM; /* step_batch_fini releases what is there */
     b->batch = (struct model_batch){
         .token_ids = b->token_ids,
@@ -36,6 +37,7 @@ int step_batch_init(struct step_batch *b, const struct model_limits *limits) {
         .whole_rows = b->whole_rows,
         .draws = b->draws,
         .seen = b->seen,
+        .chained = b->chained,
     };
     return 0;
 }
@@ -53,6 +55,7 @@ void step_batch_fini(struct step_batch *b) {
     free(b->seen);
     free(b->hidden_rows);
     free(b->first_out);
+    free(b->chained);
     memset(b, 0, sizeof *b);
 }
 
@@ -92,7 +95,7 @@ static void want_draw(struct step_batch *b, const struct engine_stream *st, uint
                              .frequency = p->frequency_penalty,
                              .top_k = p->top_k,
                              .seed = {(uint32_t)st->seed, (uint32_t)(st->seed >> 32)},
-                             .index = {st->n_generated, 0}};
+                             .index = {st->n_generated + st->seq.awaits, 0}};
     b->host_rows[i] = !put_seen(b, st, &d);
     if (b->host_rows[i]) {
         b->whole_rows[i] = true;
@@ -118,9 +121,19 @@ static void want_logits(struct step_batch *b, const struct engine_stream *st, ui
     s->n_top = max_u32(s->n_top, n_top);
 }
 
+/* The token of this row is found by the step in front. */
+static void chain_row(struct step_batch *b, const struct engine_stream *st, uint32_t row) {
+    struct model_batch *m = &b->batch;
+    uint32_t n_first = m->n_chained - m->n_chained_drawn;
+    uint32_t at = st->on_device ? m->n_chained_drawn++ : b->limits.max_seqs + n_first;
+    b->chained[2 * (size_t)at] = (int32_t)row;
+    b->chained[2 * (size_t)at + 1] = (int32_t)st->logits_row;
+    m->n_chained++;
+}
+
 static void fill_item(struct step_batch *b, const struct sched_item *item, const kv *cache) {
     const struct sched_seq *seq = item->seq;
-    const struct engine_stream *st = stream_of(item->seq);
+    struct engine_stream *st = stream_of(item->seq);
     struct model_shape *shape = &b->batch.shape;
     uint32_t row = shape->n_rows, s = shape->n_seqs;
     for (uint32_t i = 0; i < item->n_rows; i++, row++) {
@@ -129,6 +142,8 @@ static void fill_item(struct step_batch *b, const struct sched_item *item, const
         b->positions[row] = (int32_t)pos;
         b->slots[row] = kv_slot(cache, seq->kv, pos);
         bool next = item->wants_logits && i + 1 == item->n_rows;
+        if (seq->awaits && pos + 1 == seq->n_tokens) chain_row(b, st, row);
+        if (next) st->logits_row = shape->n_logit_rows;
         if (!seq->pooled && (seq->fresh || next)) want_logits(b, st, row, next);
         if (seq->pooled && pooled_wants(&st->pooled, pos, seq->n_prompt))
             b->hidden_rows[shape->n_hidden_rows++] = (int32_t)row;
@@ -164,7 +179,7 @@ void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const 
     struct model_batch *m = &b->batch;
     m->shape = (struct model_shape){0};
     m->next = guess_next(plan);
-    m->n_seen = 0;
+    m->n_seen = m->n_chained = m->n_chained_drawn = 0;
     m->kv = kv_layers(cache);
     b->row_start[0] = 0;
     for (uint32_t i = 0; i < plan->n_items; i++)
@@ -176,6 +191,9 @@ void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const 
             plan->items[i].seq->pooled ? m->shape.n_hidden_rows : m->shape.n_logit_rows;
         fill_item(b, &plan->items[i], cache);
     }
+    memmove(b->chained + 2 * (size_t)m->n_chained_drawn,
+            b->chained + 2 * (size_t)b->limits.max_seqs,
+            2 * (size_t)(m->n_chained - m->n_chained_drawn) * sizeof *b->chained);
     memcpy(b->out_rows + m->shape.n_logit_rows, b->hidden_rows,
            m->shape.n_hidden_rows * sizeof *b->out_rows);
 }

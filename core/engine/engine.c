@@ -27,7 +27,7 @@ static int open_sched(engine *en, err *e) {
 /* The step's own memory. */
 static int open_scratch(engine *en, const struct model_limits *limits, err *e) {
     en->smp = sampler_new(en->hp.n_vocab);
-    if (!en->smp || step_batch_init(&en->batch, limits))
+    if (!en->smp || flights_init(en, limits))
         return err_set(e, ERR_NOMEM, "no memory for the step's scratch");
     return 0;
 }
@@ -228,7 +228,7 @@ void engine_stop(engine *en) {
 void engine_close(engine *en) {
     if (!en) return;
     engine_stop(en);
-    step_batch_fini(&en->batch);
+    flights_fini(en);
     sampler_free(en->smp);
     if (en->sch) sched_free(en->sch);
     model_close(en->mdl);

@@ -225,7 +225,8 @@ struct engine_stats {
     uint64_t preemptions_total, steps_total, rejected_total;
     /* Steps that ran as the device had encoded them before; such that never came. */
     uint64_t steps_ahead_total, steps_ahead_dropped_total;
-    uint64_t n_ranks;      /* devices that the model is spread over */
+    uint64_t steps_overlapped_total; /* that began before the one in front of them was finished */
+    uint64_t n_ranks;                /* devices that the model is spread over */
     uint64_t device_bytes; /* that the device holds for this process, of all engines; 0: unknown */
     uint64_t kv_blocks, kv_blocks_free, kv_blocks_cached, kv_evictions_total, kv_copies_total;
     uint32_t block_tokens;

@@ -87,6 +87,8 @@ struct engine_stream {
     uint32_t n_prompt_sent; /* prompt positions whose event was delivered */
     uint64_t last_token_ns; /* 0: none yet */
     bool admitted, finished;
+    uint32_t n_flights;  /* steps under way that have it: it is not freed before they end */
+    uint32_t logits_row; /* of the last step that finds its next token */
     struct engine_stream *live_prev, *live_next, *reap_next;
 
     /* Guarded by en->lock. */
@@ -125,10 +127,22 @@ struct step_batch {
     int32_t *seen;              /* (limits.max_seen, 3) */
     int32_t *hidden_rows;       /* (max_rows) on their way into out_rows */
     uint32_t *first_out; /* (max_seqs) plan item -> its first row of logits, pooled: of hidden */
+    int32_t *chained;    /* (2 * max_seqs, 2) tokens that are drawn; from max_seqs on first ones */
     uint32_t stride;     /* of tables, in this step */
     struct model_limits limits;
     struct model_batch batch; /* points into the arrays above */
 };
+
+/* A step from its plan until its results were delivered. */
+struct step_flight {
+    struct sched_plan plan; /* items: (max_seqs) its own */
+    struct step_batch batch;
+    /* The next step may begin before this one has ended: the device finds all its tokens, and none
+     * has to be known before. */
+    bool leads;
+    uint64_t start_ns;
+};
+enum { ENGINE_MAX_FLIGHTS = 2 };
 
 struct engine {
     /* Fixed after engine_open. */
@@ -143,7 +157,11 @@ struct engine {
     /* Worker. */
     sched *sch;
     sampler *smp;
-    struct step_batch batch;
+    /* By turns; where steps do not overlap, the first alone. Those under way: n_flights from
+     * first_flight on. */
+    struct step_flight flights[ENGINE_MAX_FLIGHTS];
+    uint32_t first_flight, n_flights;
+    uint64_t landed_ns;                /* when a step's results were delivered last */
     struct pace pace;                  /* used when config.prefill_chunk is 0 */
     struct engine_stream *live, *reap; /* in the scheduler; final, worker's reference to drop */
     struct engine_stats totals;        /* published to stats after each step */
@@ -202,9 +220,24 @@ void *worker_main(void *engine_ptr);
 /* Any thread: the worker looks at st (cancelled, room in the ring) before its next step. */
 void worker_attend(struct engine_stream *st);
 
+/* ---- flight.c ---- */
+int flights_init(engine *en, const struct model_limits *limits);
+void flights_fini(engine *en);
+/* Worker: plans a step and has the device begin it. 1; 0: nothing can run; negative: it failed. */
+int flight_begin(engine *en, err *e);
+/* May the next step begin before the only one under way is finished? Then what it finds is
+ * expected.
+ */
+bool flight_lead(engine *en);
+/* Waits for the step that began first. *out and *results are valid until the next one begins. */
+int flight_land(engine *en, struct step_flight **out, struct model_output *results, err *e);
+/* What is under way is waited for and forgotten: the engine stops, or the device failed. */
+void flights_drop(engine *en);
+
 /* ---- batch.c ---- */
 int step_batch_init(struct step_batch *b, const struct model_limits *limits);
 void step_batch_fini(struct step_batch *b);
+/* Tokens that sequences await are taken from the step in front, which is under way. */
 void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const kv *cache);
 
 /* ---- constraint.c ---- */

@@ -298,7 +298,7 @@ static uint32_t walk(const uint64_t *weights, uint32_t n, uint64_t total,
 static int32_t draw_few(const struct sampler_request *req, const struct sampler_top *top) {
     const struct engine_params *p = req->params;
     uint64_t by_rank[BACKEND_MAX_TOP], weights[BACKEND_MAX_TOP];
-    int32_t ids[BACKEND_MAX_TOP];
+    int32_t ids[BACKEND_MAX_TOP] = {0};
     uint32_t n = p->top_k, at;
     weigh(top->logits, n, top->logits[0], p->temperature, by_rank);
     if (p->top_p < 1.0f) n = nucleus(by_rank, n, p->top_p);

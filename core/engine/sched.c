@@ -102,7 +102,7 @@ int sched_add(sched *s, struct sched_seq *seq) {
     if (s->n_new >= s->config.max_queue) return ERR_FULL;
     seq->state = SCHED_WAITING;
     seq->n_computed = seq->n_cached = seq->n_preempted = 0;
-    seq->was_admitted = false;
+    seq->was_admitted = seq->awaits = false;
     seq->arrival = s->n_arrived++;
     seq->kv = NULL;
     list_insert(&s->waiting, seq);
@@ -323,11 +323,17 @@ void sched_plan_step(sched *s, struct sched_plan *plan) {
     share_budget(s, plan);
 }
 
+static void commit_known(sched *s, struct sched_seq *seq) {
+    uint32_t n_known = seq->n_tokens - seq->awaits;
+    kv_commit(s->cache, seq->kv, seq->tokens,
+              seq->n_computed < n_known ? seq->n_computed : n_known);
+}
+
 void sched_commit(sched *s, const struct sched_plan *plan) {
     for (uint32_t i = 0; i < plan->n_items; i++) {
         struct sched_seq *seq = plan->items[i].seq;
         seq->n_computed += plan->items[i].n_rows;
-        kv_commit(s->cache, seq->kv, seq->tokens, seq->n_computed);
+        commit_known(s, seq);
     }
 }
 
@@ -337,10 +343,18 @@ void sched_abandon(sched *s, const struct sched_plan *plan) {
     (void)plan;
 }
 
-void sched_append(sched *s, struct sched_seq *seq, int32_t token) {
+void sched_expect(sched *s, struct sched_seq *seq) {
     (void)s;
-    assert(seq->n_tokens < seq->capacity);
-    seq->tokens[seq->n_tokens++] = token;
+    assert(seq->n_tokens < seq->capacity && !seq->awaits);
+    seq->tokens[seq->n_tokens++] = 0;
+    seq->awaits = true;
+}
+
+void sched_append(sched *s, struct sched_seq *seq, int32_t token) {
+    if (!seq->awaits) sched_expect(s, seq);
+    seq->tokens[seq->n_tokens - 1] = token;
+    seq->awaits = false;
+    if (seq->state == SCHED_RUNNING) commit_known(s, seq);
 }
 
 void sched_remove(sched *s, struct sched_seq *seq) {
@@ -384,6 +398,7 @@ static int check_list(const struct list *l, enum sched_state state, uint32_t *n_
         if (seq->state != state || (seq->kv != NULL) != (state == SCHED_RUNNING))
             return err_set(e, ERR_INVALID, "sched: sequence %llu is in the wrong list", id);
         if (seq->n_computed > seq->n_tokens || seq->n_tokens > seq->capacity ||
+            seq->awaits > seq->n_tokens - seq->n_prompt ||
             (state == SCHED_WAITING && seq->n_computed))
             return err_set(e, ERR_INVALID, "sched: sequence %llu: %u of %u tokens computed", id,
                            seq->n_computed, seq->n_tokens);

@@ -65,7 +65,9 @@ struct sched_seq {
                                  or NULL (always when fresh); the scheduler clears it */
 
     enum sched_state state;
-    uint32_t n_computed;  /* tokens whose K/V are valid */
+    bool awaits;          /* the last of its tokens is not known yet (sched_expect) */
+    uint32_t n_computed;  /* tokens whose K/V are valid, or will be when the steps end that were
+                             committed */
     uint32_t n_cached;    /* prompt tokens found cached (or forked) at first admission */
     uint32_t n_preempted; /* times */
     bool was_admitted;
@@ -108,13 +110,18 @@ void sched_set_chunk(sched *s, uint32_t prefill_chunk);
 /* Plans the next step; reserves its blocks (kv_seq_reserve). n_items == 0: nothing can run. */
 void sched_plan_step(sched *s, struct sched_plan *plan);
 
-/* The plan was computed: advances n_computed, commits blocks to the prefix table. */
+/* The plan is computed, or will be before any later one: advances n_computed, commits blocks to the
+ * prefix table. */
 void sched_commit(sched *s, const struct sched_plan *plan);
 /* The plan failed (device error): nothing was computed. The next plan starts from the same state.
  */
 void sched_abandon(sched *s, const struct sched_plan *plan);
 
-/* A sampled token; n_tokens < capacity. */
+/* A token that is not sampled yet: by a committed plan that another one is to follow before it is
+ * computed. It is planned for like any other; n_tokens < capacity. Its block is not committed
+ * before it is known. */
+void sched_expect(sched *s, struct sched_seq *seq);
+/* A sampled token, the one that was expected if one was; otherwise n_tokens < capacity. */
 void sched_append(sched *s, struct sched_seq *seq, int32_t token);
 
 /* Finish or cancel, from any state: blocks are freed, forks that wait for it are released. */

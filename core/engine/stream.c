@@ -24,7 +24,8 @@ static bool has_penalty(const struct engine_params *p) {
 
 /* The ring is as big as what is worth holding: the choices of a request share stream_events, and no
  * more than max_tokens come. A step of a sequence with prompt events delivers up to
- * ENGINE_FRESH_ROWS at once, so they get that much on top of the fill that pauses it. */
+ * ENGINE_FRESH_ROWS at once, so they get that much on top of the fill that pauses it; and one more
+ * comes where a step had begun by then. */
 static int ring_init(struct engine_stream *st, uint32_t n_choices) {
     const struct engine_params *p = &st->params;
     uint32_t events = st->en->config.stream_events, limit = events / n_choices;
@@ -32,7 +33,7 @@ static int ring_init(struct engine_stream *st, uint32_t n_choices) {
     if (limit > st->max_tokens && !p->prompt_logprobs) limit = st->max_tokens;
     if (st->seq.pooled) limit = 1; /* no events at all */
     st->ring_limit = limit;
-    st->ring_capacity = limit + (p->prompt_logprobs ? ENGINE_FRESH_ROWS : 0);
+    st->ring_capacity = limit + (p->prompt_logprobs ? ENGINE_FRESH_ROWS : 0) + 1;
     st->n_top = p->n_logprobs > 0 ? (uint32_t)p->n_logprobs : 0;
     uint64_t n_tops = (uint64_t)st->ring_capacity * st->n_top;
     st->ring = mem_new(st->ring_capacity, sizeof *st->ring);

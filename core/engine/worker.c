@@ -2,7 +2,8 @@
  * meet. Read this first.
  *
  *   take the inbox (new sequences, cancels, readers that caught up); sleep here when idle
- *   step:  plan -> copies -> batch -> forward -> commit -> sample -> events
+ *   step:  plan -> copies -> batch -> begin -> commit, where the device can the same for the step
+ *          behind it, then wait for the first -> sample -> events
  *   drop what ended, publish the counters, again
  *
  * The step allocates and frees nothing (the guard counts it); what ended is dropped between steps.
@@ -48,9 +49,14 @@ static void finish(engine *en, struct engine_stream *st, enum engine_finish how,
 }
 
 static void reap(engine *en) {
-    while (en->reap) {
-        struct engine_stream *st = en->reap;
-        en->reap = st->reap_next;
+    struct engine_stream **at = &en->reap;
+    while (*at) {
+        struct engine_stream *st = *at;
+        if (st->n_flights) {
+            at = &st->reap_next;
+            continue;
+        }
+        *at = st->reap_next;
         stream_unref(st);
     }
 }
@@ -206,12 +212,12 @@ struct drawn_row {
     bool on_host;                      /* but the token is still to be drawn */
 };
 
-static struct drawn_row row_of(const engine *en, const struct engine_stream *st,
+static struct drawn_row row_of(const struct step_flight *f, const struct engine_stream *st,
                                const struct model_output *out, size_t row) {
-    const struct step_batch *b = &en->batch;
+    const struct step_batch *b = &f->batch;
     size_t n_top = b->batch.shape.n_top;
     struct drawn_row r = {.on_host = !st->on_device || b->host_rows[row]};
-    if (b->whole_rows[row]) r.logits = out->logits + row * en->hp.n_vocab;
+    if (b->whole_rows[row]) r.logits = out->logits + row * st->en->hp.n_vocab;
     if (st->on_device) r.drawn = &out->drawn[row];
     if (n_top)
         r.top = (struct sampler_top){out->top_ids + row * n_top, out->top_values + row * n_top,
@@ -342,18 +348,19 @@ static void deliver_pooled(engine *en, const struct sched_item *item, const floa
     finish(en, st, ENGINE_FINISH_STOP, NULL);
 }
 
-/* first: the item's first row of out. */
-static void deliver_sampled(engine *en, const struct sched_item *item,
-                            const struct model_output *out, size_t first, uint64_t now) {
+/* i: of the plan's items. */
+static void deliver_sampled(engine *en, const struct step_flight *f, uint32_t i,
+                            const struct model_output *out, uint64_t now) {
+    const struct sched_item *item = &f->plan.items[i];
     struct engine_stream *st = stream_of(item->seq);
-    size_t last = first;
+    size_t first = f->batch.first_out[i], last = first;
     int rc = 0;
     if (st->seq.fresh) {
         last += item->n_rows - 1;
         rc = deliver_prompt(en, item, out->logits + first * en->hp.n_vocab);
     }
     if (!rc && item->wants_logits) {
-        struct drawn_row row = row_of(en, st, out, last);
+        struct drawn_row row = row_of(f, st, out, last);
         rc = deliver_token(en, st, &row, now);
     }
     if (rc) {
@@ -363,15 +370,21 @@ static void deliver_sampled(engine *en, const struct sched_item *item,
     }
 }
 
-static void deliver(engine *en, const struct sched_plan *plan, const struct model_output *out,
-                    uint64_t now) {
-    for (uint32_t i = 0; i < plan->n_items; i++) {
-        const struct sched_item *item = &plan->items[i];
-        size_t first = en->batch.first_out[i];
-        if (item->seq->pooled)
-            deliver_pooled(en, item, out->hidden + first * en->hp.n_embd);
+/* A sequence that ended while the step was under way gets nothing, and is not counted in *did. */
+static void deliver(engine *en, const struct step_flight *f, const struct model_output *out,
+                    uint64_t now, struct engine_step *did) {
+    for (uint32_t i = 0; i < f->plan.n_items; i++) {
+        const struct sched_item *item = &f->plan.items[i];
+        if (stream_of(item->seq)->finished) continue;
+        did->n_sequences++;
+        if (item->wants_logits && item->n_rows == 1)
+            did->n_decode_rows++;
         else
-            deliver_sampled(en, item, out, first, now);
+            did->n_prefill_rows += item->n_rows;
+        if (item->seq->pooled)
+            deliver_pooled(en, item, out->hidden + f->batch.first_out[i] * en->hp.n_embd);
+        else
+            deliver_sampled(en, f, i, out, now);
     }
 }
 
@@ -392,46 +405,50 @@ static void set_pace(engine *en) {
                     pace_chunk(&en->pace, n_decode, n_all - n_decode, en->config.max_batch_tokens));
 }
 
-/* One step; false: nothing can run. */
-static bool step(engine *en, struct engine_step *did) {
-    struct sched_plan plan;
-    struct model_output out;
-    err e;
-    uint64_t start = clock_now_ns();
+/* Plans a step and has the device begin it, as flight_begin. */
+static int begin(engine *en, err *e) {
     set_pace(en);
-    sched_plan_step(en->sch, &plan);
-    if (!plan.n_items) return false;
-    for (uint32_t i = 0; i < plan.n_items; i++)
-        note_admission(en, stream_of(plan.items[i].seq), start);
+    int rc = flight_begin(en, e);
+    if (rc <= 0) return rc;
+    const struct step_flight *f =
+        &en->flights[(en->first_flight + en->n_flights - 1) % ENGINE_MAX_FLIGHTS];
+    for (uint32_t i = 0; i < f->plan.n_items; i++)
+        note_admission(en, stream_of(f->plan.items[i].seq), f->start_ns);
     count_queue(en);
+    return rc;
+}
 
-    err_clear(&e);
-    int rc = kv_flush_copies(en->cache, &e);
-    if (!rc) {
-        step_batch_fill(&en->batch, &plan, en->cache);
-        rc = model_forward(en->mdl, &en->batch.batch, &out, &e);
-    }
-    if (rc) {
-        sched_abandon(en->sch, &plan);
-        fail_device(en, &e);
-        return true;
-    }
-    sched_commit(en->sch, &plan);
-    look_at_grammars(en, &plan);
-    deliver(en, &plan, &out, clock_now_ns());
-
-    *did = (struct engine_step){
-        .n_prefill_rows = plan.n_rows - plan.n_decode_rows,
-        .n_decode_rows = plan.n_decode_rows,
-        .n_sequences = plan.n_items,
-        .ns = clock_now_ns() - start,
-    };
-    pace_note(&en->pace, did->n_prefill_rows, did->n_decode_rows, did->ns);
-    en->totals.steps_total++;
+static void note_step(engine *en, const struct step_flight *f, struct engine_step *did) {
+    uint64_t now = clock_now_ns();
+    uint64_t since = f->start_ns > en->landed_ns ? f->start_ns : en->landed_ns;
     struct model_recorded ahead = model_recorded_steps(en->mdl);
+    did->ns = now - since;
+    en->landed_ns = now;
+    pace_note(&en->pace, f->plan.n_rows - f->plan.n_decode_rows, f->plan.n_decode_rows, did->ns);
+    en->totals.steps_total++;
     en->totals.steps_ahead_total = ahead.run;
     en->totals.steps_ahead_dropped_total = ahead.dropped;
     stats_observe(&en->totals.step_time, (double)did->ns * 1e-9);
+}
+
+/* Waits for one step, behind which the next one may have begun by then; false: nothing can run. */
+static bool step(engine *en, struct engine_step *did) {
+    struct model_output out;
+    struct step_flight *f = NULL;
+    err e;
+    err_clear(&e);
+    int rc = en->n_flights ? 1 : begin(en, &e);
+    if (!rc) return false;
+    if (rc > 0 && flight_lead(en)) rc = begin(en, &e);
+    if (rc >= 0) rc = flight_land(en, &f, &out, &e);
+    if (rc) {
+        flights_drop(en);
+        fail_device(en, &e);
+        return true;
+    }
+    look_at_grammars(en, &f->plan);
+    deliver(en, f, &out, clock_now_ns(), did);
+    note_step(en, f, did);
     return true;
 }
 
@@ -459,6 +476,7 @@ void *worker_main(void *engine_ptr) {
         stats_publish(en);
         if (did.n_sequences && en->config.on_step) en->config.on_step(en->config.on_step_arg, &did);
     }
+    flights_drop(en);
     stop_all(en);
     return NULL;
 }

@@ -43,17 +43,30 @@ static uint64_t exchange_bytes(const model *m) {
     return sums > logits ? sums : logits;
 }
 
+static int new_flight(model *m, struct model_flight *f, err *e) {
+    uint64_t last = m->limits.max_logit_rows, tops = last * BACKEND_MAX_TOP;
+    void *ids = NULL, *values = NULL, *drawn = NULL;
+    int rc = backend_host_new(m->be, tops * sizeof *f->top_ids, &ids, e);
+    if (!rc) rc = backend_host_new(m->be, tops * sizeof *f->top_values, &values, e);
+    if (!rc) rc = backend_host_new(m->be, last * sizeof *f->drawn, &drawn, e);
+    f->top_ids = ids;
+    f->top_values = values;
+    f->drawn = drawn;
+    return rc;
+}
+
 /* Where the host finds what a step puts out. */
 static int new_results(model *m, err *e) {
     uint64_t rows = m->limits.max_rows, last = m->limits.max_logit_rows;
     bool copies = !backend_buf_host(m->bufs.logits);
-    m->host_top_ids = mem_new(last * BACKEND_MAX_TOP, sizeof *m->host_top_ids);
-    m->host_top_values = mem_new(last * BACKEND_MAX_TOP, sizeof *m->host_top_values);
-    m->host_drawn = mem_new(last, sizeof *m->host_drawn);
+    uint32_t n_flights = model_overlaps(m) ? MODEL_MAX_FLIGHTS : 1;
+    for (uint32_t i = 0; i < n_flights; i++) {
+        int rc = new_flight(m, &m->flights[i], e);
+        if (rc) return rc;
+    }
     if (copies) m->host_logits = mem_new(last * m->hp.n_vocab, sizeof *m->host_logits);
     if (copies) m->host_hidden = mem_new(rows * m->hp.n_embd, sizeof *m->host_hidden);
-    if (!m->host_top_ids || !m->host_top_values || !m->host_drawn ||
-        (copies && (!m->host_logits || !m->host_hidden)))
+    if (copies && (!m->host_logits || !m->host_hidden))
         return err_set(e, ERR_NOMEM, "no memory for logits");
     return 0;
 }
@@ -104,6 +117,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->draws, draws, sizeof(struct backend_draw) / sizeof(float)},
         {&b->drawn, draws, sizeof(struct backend_drawn) / sizeof(float)},
         {&b->seen, draws ? lim->max_seen : 0, 3},
+        {&b->chained, model_overlaps(m) ? lim->max_seqs : 0, 2},
     };
     _Static_assert(sizeof plan / sizeof plan[0] == MODEL_N_BUFS, "every step buffer is planned");
     memcpy(out, plan, sizeof plan);

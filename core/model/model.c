@@ -112,9 +112,11 @@ int model_memory_find(const char *path, backend *be, const struct model_limits *
 void model_rank_close(model *m) {
     if (!m) return;
     if (m->recorded.n_rows) backend_drop_recorded(m->be);
-    free(m->host_top_values);
-    free(m->host_top_ids);
-    free(m->host_drawn);
+    for (uint32_t i = 0; i < MODEL_MAX_FLIGHTS; i++) {
+        backend_host_free(m->be, m->flights[i].top_ids);
+        backend_host_free(m->be, m->flights[i].top_values);
+        backend_host_free(m->be, m->flights[i].drawn);
+    }
     free(m->host_hidden);
     free(m->host_logits);
     model_bufs_free(&m->bufs);

@@ -136,8 +136,8 @@ struct model_shape {
     bool draws;           /* tokens are drawn on the device (backend_sample) */
 };
 
-/* One step. All arrays are host memory, borrowed for the call. The engine has checked: token_ids in
- * [0, n_vocab), slots inside the pools, tables cover every position. */
+/* One step. All arrays are host memory, borrowed until it is finished. The engine has checked:
+ * token_ids in [0, n_vocab), slots inside the pools, tables cover every position. */
 struct model_batch {
     struct model_shape shape;
     /* The step that comes next, if it was to be guessed now; n_rows 0: no guess. A device that can
@@ -157,9 +157,15 @@ struct model_batch {
     const int32_t *seen;              /* (n_seen, 3) as in op_sample */
     uint32_t n_seen;                  /* at most limits.max_seen */
     const struct backend_kv *kv;      /* (n_ranks, n_layers), the same in every step */
+    /* Of a step that is begun before the one in front of it is finished: rows whose token that one
+     * finds, as pairs of the row and the other step's row of logits; token_ids does not matter
+     * there. First n_chained_drawn that it draws, then those whose token is a row's first (its
+     * n_top is not 0). */
+    const int32_t *chained; /* (n_chained, 2), at most max_seqs */
+    uint32_t n_chained, n_chained_drawn;
 };
 
-/* Valid until the next call. */
+/* Valid until the next but one step begins; logits and hidden until the next one does. */
 struct model_output {
     const float *logits;     /* (n_logit_rows, n_vocab) f32, of those in whole_rows */
     const int32_t *top_ids;  /* (n_logit_rows, n_top), as backend_top has them; NULL: none wanted */
@@ -172,6 +178,13 @@ struct model_output {
 /* Runs the batch and waits. ERR_DEVICE: the step's results are lost; the model stays usable if the
  * device is. A group's does not: what fails on one rank ends the step on all, for good. */
 int model_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e);
+
+/* The same in two calls. Where model_overlaps, a second step may begin before the first is
+ * finished, so that the device goes on without a pause: the first must have nothing but draws and
+ * first tokens as its results. Steps are finished in the order of their beginning. */
+bool model_overlaps(const model *m);
+int model_begin(model *m, const struct model_batch *batch, err *e);
+int model_finish(model *m, struct model_output *out, err *e);
 
 /* Steps that ran as they had been encoded before (ahead, or in a recording that was kept), and such
  * that were encoded for nothing. The thread of model_forward. */

@@ -179,11 +179,22 @@ struct model_bufs {
     backend_buf *top_values;        /* (max_logit_rows, BACKEND_MAX_TOP) f32 */
     backend_buf *draws, *drawn;     /* (max_logit_rows) struct backend_draw, backend_drawn */
     backend_buf *seen;              /* (max_seen, 3) i32 */
+    backend_buf *chained;           /* (max_seqs, 2) i32; where steps overlap */
 };
 
 /* Rows of the largest step that runs from a kept recording; beyond it the time to enqueue ops one
  * by one does not matter. */
 enum { MODEL_MAX_KEPT_ROWS = 512, MODEL_MAX_PADDING = 31 };
+
+/* A step under way, and where the host finds what was made of its rows. */
+struct model_flight {
+    const struct model_batch *batch;
+    struct model_shape now; /* as ops got it */
+    int32_t *top_ids;
+    float *top_values;           /* (max_logit_rows, BACKEND_MAX_TOP) */
+    struct backend_drawn *drawn; /* (max_logit_rows) */
+};
+enum { MODEL_MAX_FLIGHTS = BACKEND_MARKS };
 
 enum { MODEL_N_BUFS = sizeof(struct model_bufs) / sizeof(backend_buf *) };
 
@@ -202,11 +213,10 @@ struct model {
     float magnitude[2]; /* of cos and sin, of hparams.rope */
     float *host_logits; /* (max_logit_rows, n_vocab), NULL when the host sees the buffers */
     float *host_hidden; /* (max_rows, n_embd), likewise */
-    int32_t *host_top_ids;
-    float *host_top_values;           /* (max_logit_rows, BACKEND_MAX_TOP) */
-    struct backend_drawn *host_drawn; /* (max_logit_rows) */
-    struct model_shape recorded;      /* of the step that the backend holds; n_rows 0: none */
-    struct model_recorded counts;     /* of such steps */
+    struct model_flight flights[MODEL_MAX_FLIGHTS]; /* by turns; a flight's mark is its place */
+    uint32_t first_flight, n_flights;
+    struct model_shape recorded;  /* of the step that the backend holds; n_rows 0: none */
+    struct model_recorded counts; /* of such steps */
     uint64_t identity; /* no other model of this process has it: the time when it was opened */
     /* For steps that are filled up to the shape of a recording: scratch, and 0, 1, 2, ... */
     int32_t padded[MODEL_MAX_KEPT_ROWS], counted[MODEL_MAX_KEPT_ROWS + 1];
@@ -217,8 +227,9 @@ struct model {
 int model_rank_open(const char *path, backend *be, const struct model_limits *limits, model **out,
                     err *e);
 void model_rank_close(model *m); /* NULL is fine */
-/* model_forward of one rank; *out only of rank 0. */
-int model_rank_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e);
+/* model_begin and model_finish of one rank; *out only of rank 0. */
+int model_rank_begin(model *m, const struct model_batch *batch, err *e);
+int model_rank_finish(model *m, struct model_output *out, err *e);
 
 int model_bufs_new(model *m, err *e);
 uint64_t model_bufs_bytes(const model *m); /* what that takes; UINT64_MAX: more than can be */

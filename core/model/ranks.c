@@ -80,6 +80,11 @@ static void finish(struct model_ranks *r) {
     wake_all(r);
 }
 
+static int forward(model *m, const struct model_batch *batch, struct model_output *out, err *e) {
+    int rc = model_rank_begin(m, batch, e);
+    return rc ? rc : model_rank_finish(m, out, e);
+}
+
 static void *rank_main(void *arg) {
     struct rank *own = arg;
     struct model_ranks *r = own->all;
@@ -93,7 +98,7 @@ static void *rank_main(void *arg) {
         if (atomic_load(&r->stopping)) return NULL;
         step = atomic_load(&r->step);
         mem_guard_enter();
-        own->rc = model_rank_forward(own->m, r->batch, &none, &own->e);
+        own->rc = forward(own->m, r->batch, &none, &own->e);
         mem_guard_leave();
         report(r, backend_rank(own->be), own->be, own->rc);
     }
@@ -192,14 +197,29 @@ void model_close(model *m) {
     model_rank_close(m);
 }
 
-int model_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e) {
+bool model_overlaps(const model *m) {
+    return m->part.n_ranks < 2 && m->limits.max_seen && backend_can_overlap(m->be);
+}
+
+/* Of a group, a step begins when it is to be finished: its ranks do all of it at once. */
+int model_begin(model *m, const struct model_batch *batch, err *e) {
+    if (!m->ranks) return model_rank_begin(m, batch, e);
+    m->ranks->batch = batch;
+    return 0;
+}
+
+int model_finish(model *m, struct model_output *out, err *e) {
     struct model_ranks *r = m->ranks;
-    if (!r) return model_rank_forward(m, batch, out, e);
+    if (!r) return model_rank_finish(m, out, e);
     if (!r->placed) backend_place_thread(m->be);
     r->placed = true;
-    r->batch = batch;
     atomic_store(&r->n_done, 0);
     atomic_fetch_add(&r->step, 1);
     wake_all(r);
-    return join(r, m, model_rank_forward(m, batch, out, e), e);
+    return join(r, m, forward(m, r->batch, out, e), e);
+}
+
+int model_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e) {
+    int rc = model_begin(m, batch, e);
+    return rc ? rc : model_finish(m, out, e);
 }

@@ -73,6 +73,22 @@ static uint64_t recording_key(const model *m, const struct model_shape *s,
 
 /* ---- what goes up ---- */
 
+/* Rows that get their token from the step in front. */
+static int check_chained(const model *m, const struct model_batch *in, err *e) {
+    const struct model_flight *front = &m->flights[m->first_flight];
+    uint32_t n = in->n_chained, n_drawn = in->n_chained_drawn;
+    if (m->n_flights >= (model_overlaps(m) ? MODEL_MAX_FLIGHTS : 1))
+        return err_set(e, ERR_INVALID, "a step begins before the one in front is finished");
+    if (!n) return 0;
+    bool ok = m->n_flights && n_drawn <= n && n <= m->limits.max_seqs &&
+              (!n_drawn || front->now.draws) && (n == n_drawn || front->now.n_top);
+    for (uint32_t i = 0; i < n && ok; i++)
+        ok = in->chained[2 * i] >= 0 && (uint32_t)in->chained[2 * i] < in->shape.n_rows &&
+             in->chained[2 * i + 1] >= 0 &&
+             (uint32_t)in->chained[2 * i + 1] < front->now.n_logit_rows;
+    return ok ? 0 : err_set(e, ERR_INVALID, "%u of a batch's rows get tokens that nobody finds", n);
+}
+
 static int check_batch(const model *m, const struct model_batch *in, err *e) {
     const struct model_limits *lim = &m->limits;
     const struct model_shape *s = &in->shape;
@@ -90,7 +106,7 @@ static int check_batch(const model *m, const struct model_batch *in, err *e) {
         if (in->positions[i] < 0 || (uint32_t)in->positions[i] >= s->max_context)
             return err_set(e, ERR_INVALID, "position %d is not below the batch's %u",
                            (int)in->positions[i], s->max_context);
-    return 0;
+    return check_chained(m, in, e);
 }
 
 static int upload_i32(model *m, backend_buf *dst, const int32_t *src, uint64_t n, err *e) {
@@ -142,6 +158,29 @@ static int upload_batch(model *m, const struct model_batch *in, const struct mod
                            (uint64_t)s->n_logit_rows + s->n_hidden_rows, e);
 }
 
+/* Rows whose token the step in front finds get it from there. */
+static int chain(model *m, const struct model_batch *in, err *e) {
+    const struct model_bufs *b = &m->bufs;
+    uint32_t n = in->n_chained, n_drawn = in->n_chained_drawn;
+    if (!n) return 0;
+    const struct model_flight *front = &m->flights[m->first_flight];
+    struct op_chain drawn = {.from = b->drawn,
+                             .pairs = b->chained,
+                             .stride = sizeof(struct backend_drawn) / sizeof(int32_t),
+                             .n = n_drawn,
+                             .ids = b->ids};
+    struct op_chain first = {.from = b->top_ids,
+                             .pairs = b->chained,
+                             .stride = front->now.n_top,
+                             .first = n_drawn,
+                             .n = n - n_drawn,
+                             .ids = b->ids};
+    int rc = upload_i32(m, b->chained, in->chained, 2 * (uint64_t)n, e);
+    if (!rc && drawn.n) rc = backend_chain(m->be, &drawn);
+    if (!rc && first.n) rc = backend_chain(m->be, &first);
+    return rc ? err_set(e, rc, "the tokens of the step in front cannot be taken") : 0;
+}
+
 /* ---- what comes back ---- */
 
 /* Rows rows[0] .. rows[0] + rows[1] - 1 of buf, n_cols elements of 4 bytes wide, where the host can
@@ -169,44 +208,59 @@ static int fetch_logits(model *m, const struct model_batch *batch, const void **
     return rc;
 }
 
-/* Of n rows' first tokens, `width` of each, the first n_top, behind each other. */
-static void pack_top(model *m, const int32_t *ids, const float *values, uint32_t n, uint32_t width,
-                     uint32_t n_top) {
-    for (size_t i = 0; i < n; i++) {
-        memmove(m->host_top_ids + i * n_top, ids + i * width, n_top * sizeof *ids);
-        memmove(m->host_top_values + i * n_top, values + i * width, n_top * sizeof *values);
-    }
+/* Bytes of buf are on their way into copy, unless the host sees them in place. */
+static int bring(model *m, const backend_buf *buf, void *copy, uint64_t bytes, err *e) {
+    if (backend_buf_host(buf)) return 0;
+    return backend_download_later(m->be, buf, 0, copy, bytes, e);
 }
 
-/* n_top: how many first tokens of a row the device found, at least as many as are wanted. */
-static int fetch_results(model *m, const struct model_batch *batch, uint32_t n_top,
-                         struct model_output *out, err *e) {
-    const struct model_shape *s = &batch->shape;
+/* What a step finds out about its rows is brought behind it; rows themselves are fetched when it is
+ * finished. */
+static int bring_results(model *m, const struct model_flight *f, err *e) {
     const struct model_bufs *b = &m->bufs;
-    const uint64_t top[2] = {0, s->n_logit_rows}, hidden[2] = {s->n_logit_rows, s->n_hidden_rows};
-    const void *logits, *at, *ids, *values, *drawn;
-    int rc = fetch_logits(m, batch, &logits, e);
+    const uint64_t rows = f->batch->shape.n_logit_rows, n_top = rows * f->now.n_top;
+    int rc = 0;
+    if (f->now.draws) rc = bring(m, b->drawn, f->drawn, rows * sizeof *f->drawn, e);
+    if (rc || !n_top) return rc;
+    rc = bring(m, b->top_ids, f->top_ids, n_top * sizeof *f->top_ids, e);
+    return rc ? rc : bring(m, b->top_values, f->top_values, n_top * sizeof *f->top_values, e);
+}
+
+static const void *seen_at(const backend_buf *buf, const void *copy) {
+    const void *host = backend_buf_host(buf);
+    return host ? host : copy;
+}
+
+/* Of rows' first tokens, `width` of each, those that are wanted, behind each other. */
+static void pack_top(const struct model_flight *f, struct model_output *out, uint32_t width) {
+    const uint32_t n_top = f->batch->shape.n_top;
+    for (size_t i = 0; i < f->batch->shape.n_logit_rows; i++) {
+        memmove(f->top_ids + i * n_top, out->top_ids + i * width, n_top * sizeof *f->top_ids);
+        memmove(f->top_values + i * n_top, out->top_values + i * width,
+                n_top * sizeof *f->top_values);
+    }
+    out->top_ids = f->top_ids;
+    out->top_values = f->top_values;
+}
+
+/* The flight has landed. */
+static int fetch_results(model *m, const struct model_flight *f, struct model_output *out, err *e) {
+    const struct model_shape *s = &f->batch->shape;
+    const struct model_bufs *b = &m->bufs;
+    const uint64_t hidden[2] = {s->n_logit_rows, s->n_hidden_rows};
+    const void *at;
+    int rc = fetch_logits(m, f->batch, &at, e);
     if (rc) return rc;
-    out->logits = logits;
+    out->logits = at;
     if (s->n_hidden_rows) {
         if ((rc = fetch(m, b->hidden, m->host_hidden, hidden, m->hp.n_embd, &at, e))) return rc;
         out->hidden = (const float *)at + hidden[0] * m->hp.n_embd;
     }
-    if (s->draws) {
-        const uint32_t words = sizeof(struct backend_drawn) / sizeof(float);
-        if ((rc = fetch(m, b->drawn, m->host_drawn, top, words, &drawn, e))) return rc;
-        out->drawn = drawn;
-    }
+    if (s->draws) out->drawn = seen_at(b->drawn, f->drawn);
     if (!s->n_top) return 0;
-    if ((rc = fetch(m, b->top_ids, m->host_top_ids, top, n_top, &ids, e)) ||
-        (rc = fetch(m, b->top_values, m->host_top_values, top, n_top, &values, e)))
-        return rc;
-    if (n_top != s->n_top) {
-        pack_top(m, ids, values, s->n_logit_rows, n_top, s->n_top);
-        ids = m->host_top_ids, values = m->host_top_values;
-    }
-    out->top_ids = ids;
-    out->top_values = values;
+    out->top_ids = seen_at(b->top_ids, f->top_ids);
+    out->top_values = seen_at(b->top_values, f->top_values);
+    if (f->now.n_top != s->n_top) pack_top(f, out, f->now.n_top);
     return 0;
 }
 
@@ -261,25 +315,46 @@ static void record_ahead(model *m, const struct model_shape *s, const struct bac
         backend_drop_recorded(m->be);
 }
 
-int model_rank_forward(model *m, const struct model_batch *batch, struct model_output *out,
-                       err *e) {
+static int enqueue(model *m, struct model_flight *f, err *e) {
+    const struct model_batch *batch = f->batch;
     const struct backend_kv *kv = batch->kv + (uint64_t)m->part.rank * m->hp.n_layers;
-    *out = (struct model_output){0};
+    struct model_shape next = rounded(m, batch->next, kv[0].block_tokens);
+    f->now = rounded(m, batch->shape, kv[0].block_tokens);
+    bool kept = round_kept(m, &f->now);
+    int rc = upload_batch(m, batch, &f->now, e);
+    if (!rc) rc = chain(m, batch, e);
+    if (!rc) rc = kept ? run_kept(m, &f->now, kv, e) : begin(m, &f->now, kv, e);
+    if (!rc && !m->part.rank) rc = bring_results(m, f, e);
+    if (!rc) rc = backend_mark(m->be, (uint32_t)(f - m->flights), e);
+    if (!rc) record_ahead(m, &next, kv);
+    return rc;
+}
+
+int model_rank_begin(model *m, const struct model_batch *batch, err *e) {
+    struct model_flight *f = &m->flights[(m->first_flight + m->n_flights) % MODEL_MAX_FLIGHTS];
     int rc = check_batch(m, batch, e);
-    if (rc || !batch->shape.n_rows) return rc;
-    uint32_t block_tokens = kv[0].block_tokens;
-    struct model_shape now = rounded(m, batch->shape, block_tokens);
-    struct model_shape next = rounded(m, batch->next, block_tokens);
-    bool kept = round_kept(m, &now);
-    rc = upload_batch(m, batch, &now, e);
-    if (!rc) rc = kept ? run_kept(m, &now, kv, e) : begin(m, &now, kv, e);
-    if (rc) {
+    if (rc) return rc;
+    f->batch = batch;
+    f->now = batch->shape;
+    rc = batch->shape.n_rows ? enqueue(m, f, e) : 0;
+    if (rc)
         backend_sync(m->be, NULL);
-        return rc;
-    }
-    record_ahead(m, &next, kv);
-    rc = backend_sync(m->be, e);
-    return rc || m->part.rank ? rc : fetch_results(m, batch, now.n_top, out, e);
+    else
+        m->n_flights++;
+    return rc;
+}
+
+int model_rank_finish(model *m, struct model_output *out, err *e) {
+    uint32_t at = m->first_flight;
+    const struct model_flight *f = &m->flights[at];
+    *out = (struct model_output){0};
+    if (!m->n_flights) return err_set(e, ERR_INVALID, "no step was begun");
+    /* Where steps do not overlap the first place is the only one. */
+    if (model_overlaps(m)) m->first_flight = (at + 1) % MODEL_MAX_FLIGHTS;
+    m->n_flights--;
+    if (!f->batch->shape.n_rows) return 0;
+    int rc = backend_wait(m->be, at, e);
+    return rc || m->part.rank ? rc : fetch_results(m, f, out, e);
 }
 
 struct model_recorded model_recorded_steps(const model *m) {

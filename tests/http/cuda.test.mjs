@@ -54,6 +54,7 @@ test("tokens are those of the CPU backend; together they are each alone; steps r
     const m = await metrics(server);
     assert.ok(m.get("inferd_steps_ahead_total") > 0, "some shapes came again");
     assert.equal(m.get("inferd_steps_ahead_dropped_total"), 0);
+    assert.ok(m.get("inferd_steps_overlapped_total") > 0, "the device had the next step in time");
     assert.equal(m.get("inferd_device_allocated_bytes"), before.get("inferd_device_allocated_bytes"));
     assert.ok(before.get("inferd_device_allocated_bytes") > 15e6, "the weights are in it");
     assert.equal(m.get("inferd_kv_blocks_free"), m.get("inferd_kv_blocks"));

@@ -1,13 +1,17 @@
 /* fake_device.h - a backend, a model and a tokenizer for tests of the engine: instead of numbers
  * the K pool holds, at each slot, which token at which position was stored there. A row's logits
  * are a hash of the tokens that it finds through its block table, so a wrong slot, table, copy or
- * order shows at once: as other logits, and as a count of misplaced tokens. Include in one test
+ * order shows at once: as other logits, and as a count of misplaced tokens. Steps and copies of
+ * blocks happen in the order in which they were asked for, and not before somebody waits for them.
+ * With fake_overlaps it draws tokens itself, and takes a step while another one is under way.
+ * Include in one test
  * binary only: these definitions replace the archive's. */
 #ifndef INFERD_TESTS_FAKE_DEVICE_H
 #define INFERD_TESTS_FAKE_DEVICE_H
 
 #include "core/backend/backend.h"
 #include "core/base/top.h"
+#include "core/engine/sampler.h"
 #include "core/model/model.h"
 #include "core/tokenizer/tokenizer.h"
 
@@ -28,6 +32,8 @@ enum {
 static atomic_int fake_errors;     /* misplaced tokens, bad arrays */
 static atomic_int fake_fail_after; /* forwards until ERR_DEVICE; -1: never */
 static atomic_int fake_forwards;
+static bool fake_overlaps;      /* before the engine opens */
+static atomic_int fake_chained; /* rows whose token came from the step in front */
 
 static uint64_t fake_mix(uint64_t h, uint64_t x) {
     h = (h ^ x) * UINT64_C(0x9e3779b97f4a7c15);
@@ -56,13 +62,32 @@ static void fake_hidden(const int32_t *tokens, uint32_t n, float *hidden) {
 }
 
 /* ---- backend ---- */
+enum { FAKE_QUEUE = 2048 };
+struct fake_op {
+    const struct model_batch *step; /* NULL: a copy */
+    struct backend_kv layer;
+    int32_t from, to;
+};
 struct backend {
     uint64_t n_copies;
+    struct fake_op queue[FAKE_QUEUE];
+    uint32_t n_queue;
 };
 struct backend_buf {
     uint64_t bytes;
     char data[];
 };
+
+static void fake_require(bool ok) {
+    if (!ok) atomic_fetch_add(&fake_errors, 1);
+}
+
+static struct fake_op *fake_queue(backend *be) {
+    fake_require(be->n_queue < FAKE_QUEUE);
+    struct fake_op *op = &be->queue[be->n_queue < FAKE_QUEUE ? be->n_queue++ : 0];
+    *op = (struct fake_op){0};
+    return op;
+}
 
 int backend_open(const struct backend_config *config, backend **out, err *e) {
     if (strcmp(config->name, "fake")) return err_set_param(e, ERR_UNSUPPORTED, "backend", "no");
@@ -125,7 +150,7 @@ bool backend_kv_fits(const backend *be, const struct backend_kv *cache) {
 static uint64_t fake_memory_free;
 bool backend_can_sample(const backend *be) {
     (void)be;
-    return false;
+    return fake_overlaps;
 }
 uint64_t backend_memory_free(const backend *be) {
     (void)be;
@@ -158,22 +183,39 @@ static struct fake_slot *fake_slot_at(const struct backend_kv *layer, int64_t sl
 }
 int backend_kv_copy(backend *be, const struct backend_kv *layer, const int32_t *pairs,
                     uint32_t n_pairs) {
-    for (uint32_t i = 0; i < n_pairs; i++)
-        for (uint32_t t = 0; t < layer->block_tokens; t++)
-            *fake_slot_at(layer, (int64_t)pairs[2 * i + 1] * layer->block_tokens + t) =
-                *fake_slot_at(layer, (int64_t)pairs[2 * i] * layer->block_tokens + t);
+    for (uint32_t i = 0; i < n_pairs; i++) {
+        struct fake_op *op = fake_queue(be);
+        op->layer = *layer;
+        op->from = pairs[2 * i];
+        op->to = pairs[2 * i + 1];
+    }
     be->n_copies += n_pairs;
     return 0;
 }
+static void fake_copy(const struct fake_op *op) {
+    for (uint32_t t = 0; t < op->layer.block_tokens; t++)
+        *fake_slot_at(&op->layer, (int64_t)op->to * op->layer.block_tokens + t) =
+            *fake_slot_at(&op->layer, (int64_t)op->from * op->layer.block_tokens + t);
+}
 
 /* ---- model ---- */
+struct fake_results { /* of a step */
+    int32_t *top_ids; /* (max_logit_rows, BACKEND_MAX_TOP) */
+    float *top_values;
+    struct backend_drawn *drawn; /* (max_logit_rows) */
+    struct model_shape shape;
+};
 struct model {
     struct model_hparams hp;
     struct model_limits limits;
-    float *logits;    /* (max_logit_rows, FAKE_VOCAB) */
-    float *hidden;    /* (max_rows, FAKE_EMBD) */
-    int32_t *top_ids; /* (max_logit_rows, BACKEND_MAX_TOP) */
-    float *top_values;
+    backend *be;
+    sampler *smp;
+    float *logits; /* (max_logit_rows, FAKE_VOCAB) */
+    float *hidden; /* (max_rows, FAKE_EMBD) */
+    struct fake_results results[2];
+    uint32_t turn, n_begun;
+    bool failed;
+    int32_t *ids;    /* (max_rows) */
     int32_t *tokens; /* (FAKE_CONTEXT) */
 };
 
@@ -206,13 +248,18 @@ int model_memory_find(const char *path, backend *be, const struct model_limits *
 int model_open(const char *path, backend *be, const struct model_limits *limits, model **out,
                err *e) {
     model *m = calloc(1, sizeof *m);
-    (void)be;
     model_read_hparams(path, &m->hp, e);
+    m->be = be;
+    m->smp = sampler_new(FAKE_VOCAB);
     m->limits = *limits;
     m->logits = calloc((size_t)limits->max_logit_rows * FAKE_VOCAB, sizeof *m->logits);
     m->hidden = calloc((size_t)limits->max_rows * FAKE_EMBD, sizeof *m->hidden);
-    m->top_ids = calloc((size_t)limits->max_logit_rows * BACKEND_MAX_TOP, sizeof *m->top_ids);
-    m->top_values = calloc((size_t)limits->max_logit_rows * BACKEND_MAX_TOP, sizeof(float));
+    for (struct fake_results *r = m->results; r < m->results + 2; r++) {
+        r->top_ids = calloc((size_t)limits->max_logit_rows * BACKEND_MAX_TOP, sizeof *r->top_ids);
+        r->top_values = calloc((size_t)limits->max_logit_rows * BACKEND_MAX_TOP, sizeof(float));
+        r->drawn = calloc(limits->max_logit_rows, sizeof *r->drawn);
+    }
+    m->ids = calloc(limits->max_rows, sizeof *m->ids);
     m->tokens = calloc(FAKE_CONTEXT, sizeof *m->tokens);
     *out = m;
     return 0;
@@ -221,14 +268,15 @@ void model_close(model *m) {
     if (!m) return;
     free(m->logits);
     free(m->hidden);
-    free(m->top_ids);
-    free(m->top_values);
+    for (struct fake_results *r = m->results; r < m->results + 2; r++) {
+        free(r->top_ids);
+        free(r->top_values);
+        free(r->drawn);
+    }
+    sampler_free(m->smp);
+    free(m->ids);
     free(m->tokens);
     free(m);
-}
-
-static void fake_require(bool ok) {
-    if (!ok) atomic_fetch_add(&fake_errors, 1);
 }
 
 static uint32_t fake_seq_of(const struct model_batch *b, int32_t row) {
@@ -256,24 +304,94 @@ struct model_recorded model_recorded_steps(const model *m) {
     return (struct model_recorded){(uint64_t)atomic_load(&fake_right_guesses), 0};
 }
 
-/* A row of logits, its first tokens, and no row for who does not want it whole. */
+/* The draw as backend.h has it; penalties here, the rest is the sampler's. */
+static void fake_draw(model *m, const struct backend_draw *d, const int32_t *seen, const float *row,
+                      struct backend_drawn *out) {
+    float x[FAKE_VOCAB], max = -INFINITY;
+    double sum = 0;
+    struct engine_params p = {.temperature = d->temperature,
+                              .top_p = d->top_p,
+                              .min_p = d->min_p,
+                              .top_k = d->top_k,
+                              .repetition_penalty = 1,
+                              .n_logprobs = -1};
+    *out = (struct backend_drawn){.token = -1};
+    if (d->temperature < 0) return;
+    memcpy(x, row, sizeof x);
+    for (uint32_t i = 0; i < d->n_seen; i++) {
+        const int32_t *s = &seen[3 * (size_t)(d->first_seen + i)];
+        float *v = &x[s[0]];
+        if (d->repetition != 1.0f) *v = *v > 0 ? *v / d->repetition : *v * d->repetition;
+        if (s[1]) *v -= fmaf(d->frequency, (float)s[1], d->presence);
+    }
+    const struct sampler_request req = {
+        .params = &p,
+        .seed = (uint64_t)d->seed[1] << 32 | d->seed[0],
+        .index = (uint64_t)d->index[1] << 32 | d->index[0],
+        .logits = x,
+    };
+    if (sampler_draw(m->smp, &req, &out->token)) return;
+    for (uint32_t v = 0; v < FAKE_VOCAB; v++)
+        max = fmaxf(max, row[v]);
+    for (uint32_t v = 0; v < FAKE_VOCAB; v++)
+        sum += exp((double)row[v] - (double)max);
+    out->logit = row[out->token];
+    out->log_sum = (float)((double)max + log(sum));
+}
+
+/* A row of logits, what is found out about it, and no row for who does not want it whole. */
 static void fake_row(model *m, const struct model_batch *b, uint32_t i, uint32_t n) {
     float *row = m->logits + (size_t)i * FAKE_VOCAB;
+    struct fake_results *r = &m->results[m->turn];
     uint32_t k = b->shape.n_top;
     fake_logits(m->tokens, n, row);
-    if (k) top_select(row, FAKE_VOCAB, k, m->top_ids + i * k, m->top_values + i * k);
+    if (k) top_select(row, FAKE_VOCAB, k, r->top_ids + i * k, r->top_values + i * k);
+    if (b->shape.draws) fake_draw(m, &b->draws[i], b->seen, row, &r->drawn[i]);
     if (!b->whole_rows || b->whole_rows[i]) return;
-    fake_require(k > 0);
+    fake_require(k > 0 || b->shape.draws);
     for (uint32_t v = 0; v < FAKE_VOCAB; v++)
         row[v] = NAN;
 }
 
-int model_forward(model *m, const struct model_batch *b, struct model_output *out, err *e) {
-    const struct model_shape *shape = &b->shape;
+/* Tokens that the step in front found go to their rows. */
+static void fake_chain(model *m, const struct model_batch *b) {
+    const struct fake_results *front = &m->results[!m->turn];
+    const struct model_shape *shape = &front->shape;
+    memcpy(m->ids, b->token_ids, b->shape.n_rows * sizeof *m->ids);
+    fake_require(!b->n_chained || fake_overlaps);
+    for (uint32_t i = 0; i < b->n_chained; i++) {
+        uint32_t row = (uint32_t)b->chained[2 * i], from = (uint32_t)b->chained[2 * i + 1];
+        bool drawn = i < b->n_chained_drawn;
+        fake_require(row < b->shape.n_rows && from < shape->n_logit_rows &&
+                     (drawn ? shape->draws : shape->n_top > 0));
+        int32_t token = drawn ? front->drawn[from].token : front->top_ids[from * shape->n_top];
+        m->ids[row] = token < 0 ? 0 : token;
+    }
+    atomic_fetch_add(&fake_chained, (int)b->n_chained);
+}
+
+/* What out row i sees through its table. */
+static uint32_t fake_read(model *m, const struct model_batch *b, uint32_t i) {
     const struct backend_kv *layer = b->kv;
+    int32_t row = b->out_rows[i], pos = b->positions[row];
+    uint32_t stride = model_table_stride(&m->limits, b->shape.max_context, layer->block_tokens);
+    const int32_t *table = b->tables + (size_t)fake_seq_of(b, row) * stride;
+    for (int32_t p = 0; p <= pos; p++) {
+        uint32_t block = (uint32_t)p / layer->block_tokens, at = (uint32_t)p % layer->block_tokens;
+        struct fake_slot *slot =
+            fake_slot_at(layer, (int64_t)table[block] * layer->block_tokens + at);
+        fake_require(slot->pos == p);
+        m->tokens[p] = slot->token;
+    }
+    return (uint32_t)pos + 1;
+}
+
+static int fake_forward(model *m, const struct model_batch *b, struct model_output *out, err *e) {
+    const struct model_shape *shape = &b->shape;
+    struct fake_results *r = &m->results[m->turn];
     int left = atomic_load(&fake_fail_after);
-    if (left >= 0 && atomic_fetch_sub(&fake_fail_after, 1) == 0)
-        return err_set(e, ERR_DEVICE, "the fake device failed as told");
+    if (left >= 0 && atomic_fetch_sub(&fake_fail_after, 1) == 0) m->failed = true;
+    if (m->failed) return err_set(e, ERR_DEVICE, "the fake device failed as told");
     atomic_fetch_add(&fake_forwards, 1);
     fake_require(shape->n_rows > 0 && shape->n_rows <= m->limits.max_rows &&
                  shape->n_seqs <= m->limits.max_seqs &&
@@ -281,38 +399,60 @@ int model_forward(model *m, const struct model_batch *b, struct model_output *ou
                  shape->n_logit_rows + shape->n_hidden_rows <= shape->n_rows &&
                  b->row_start[0] == 0 && b->row_start[shape->n_seqs] == (int32_t)shape->n_rows);
     fake_count_guess(b);
+    fake_chain(m, b);
     for (uint32_t i = 0; i < shape->n_rows; i++) {
         fake_require((uint32_t)b->positions[i] < shape->max_context);
-        fake_require(b->token_ids[i] >= 0 && b->token_ids[i] < FAKE_VOCAB);
-        *fake_slot_at(layer, b->slots[i]) = (struct fake_slot){b->token_ids[i], b->positions[i]};
+        fake_require(m->ids[i] >= 0 && m->ids[i] < FAKE_VOCAB);
+        *fake_slot_at(b->kv, b->slots[i]) = (struct fake_slot){m->ids[i], b->positions[i]};
     }
     for (uint32_t i = 0; i < shape->n_rows; i++) { /* nobody else wrote there */
-        struct fake_slot *at = fake_slot_at(layer, b->slots[i]);
-        fake_require(at->token == b->token_ids[i] && at->pos == b->positions[i]);
+        struct fake_slot *at = fake_slot_at(b->kv, b->slots[i]);
+        fake_require(at->token == m->ids[i] && at->pos == b->positions[i]);
     }
     for (uint32_t i = 0; i < shape->n_logit_rows + shape->n_hidden_rows; i++) {
-        int32_t row = b->out_rows[i], pos = b->positions[row];
-        uint32_t stride = model_table_stride(&m->limits, shape->max_context, layer->block_tokens);
-        const int32_t *table = b->tables + (size_t)fake_seq_of(b, row) * stride;
-        for (int32_t p = 0; p <= pos; p++) {
-            uint32_t block = (uint32_t)p / layer->block_tokens,
-                     at = (uint32_t)p % layer->block_tokens;
-            struct fake_slot *slot =
-                fake_slot_at(layer, (int64_t)table[block] * layer->block_tokens + at);
-            fake_require(slot->pos == p);
-            m->tokens[p] = slot->token;
-        }
-        uint32_t n = (uint32_t)pos + 1;
+        uint32_t n = fake_read(m, b, i);
         if (i < shape->n_logit_rows)
             fake_row(m, b, i, n);
         else
             fake_hidden(m->tokens, n, m->hidden + (size_t)(i - shape->n_logit_rows) * FAKE_EMBD);
     }
+    r->shape = *shape;
     *out = (struct model_output){.logits = m->logits,
-                                 .top_ids = m->top_ids,
-                                 .top_values = m->top_values,
+                                 .top_ids = r->top_ids,
+                                 .top_values = r->top_values,
+                                 .drawn = shape->draws ? r->drawn : NULL,
                                  .hidden = shape->n_hidden_rows ? m->hidden : NULL};
+    m->turn = !m->turn;
     return 0;
+}
+
+bool model_overlaps(const model *m) {
+    (void)m;
+    return fake_overlaps;
+}
+int model_begin(model *m, const struct model_batch *batch, err *e) {
+    (void)e;
+    fake_require(m->n_begun < (fake_overlaps ? 2 : 1));
+    fake_queue(m->be)->step = batch;
+    m->n_begun++;
+    return 0;
+}
+int model_finish(model *m, struct model_output *out, err *e) {
+    backend *be = m->be;
+    uint32_t n = 0;
+    int rc = 0;
+    fake_require(m->n_begun > 0);
+    for (bool done = false; n < be->n_queue && !done; n++) {
+        done = be->queue[n].step != NULL;
+        if (done)
+            rc = fake_forward(m, be->queue[n].step, out, e);
+        else
+            fake_copy(&be->queue[n]);
+    }
+    be->n_queue -= n;
+    memmove(be->queue, be->queue + n, be->n_queue * sizeof *be->queue);
+    m->n_begun--;
+    return rc;
 }
 
 /* ---- tokenizer ---- */

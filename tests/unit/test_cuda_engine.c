@@ -1,6 +1,7 @@
 /* test_cuda_engine.c - the engine over a device that draws tokens itself: the tokens are those that
  * the host draws from the same logits, log-probabilities are the host's to rounding, and neither
- * depends on who else is in a step. */
+ * depends on who else is in a step, nor on whether it began before the one in front was finished.
+ */
 #include "core/base/mem.h"
 #include "core/engine/engine.h"
 #include "stream_reader.h"
@@ -26,7 +27,7 @@ static engine *open_engine(uint32_t max_sequences) {
     const struct engine_config c = {
         .model_path = path,
         .backend = "cuda",
-        .kv_cache_tokens = 8192,
+        .kv_cache_tokens = 1600,
         .kv_type = QTYPE_F16,
         .block_tokens = 16,
         .max_batch_tokens = 128,
@@ -96,6 +97,12 @@ static void make_requests(uint32_t n) {
     }
 }
 
+static uint64_t n_overlapped(engine *en) {
+    struct engine_stats s;
+    engine_stats_get(en, &s);
+    return s.steps_overlapped_total;
+}
+
 static void submit(engine *en, const struct engine_request *q, struct reading *r) {
     err e = {0};
     be_need(engine_submit(en, q, &r->stream, &e) == 0, e.msg);
@@ -154,7 +161,7 @@ static void draws_are_the_hosts(void) {
     engine *en = open_engine(8);
     make_requests(be_quick ? 24 : MOST_REQUESTS);
     run_together(en, host, true);
-    CHECK(dispatches(en, "sample") == 0);
+    CHECK(dispatches(en, "sample") == 0 && n_overlapped(en) == 0);
     run_together(en, device, false);
     CHECK(dispatches(en, "sample") > 0);
     run_alone(en);
@@ -173,6 +180,53 @@ static void draws_are_the_hosts(void) {
     engine_close(en);
     free(device);
     free(host);
+}
+
+/* Requests come and are cancelled at any moment, some end by themselves; the cache is too small for
+ * all. What they give is what the host draws, one step after the other. */
+static void steps_overlap(void) {
+    static struct engine_params params;
+    struct reading *r = calloc(MOST_REQUESTS, sizeof *r), *want = calloc(MOST_REQUESTS, sizeof *r);
+    bool cancelled[MOST_REQUESTS] = {false};
+    uint32_t n_stopped = 0;
+    engine *en = open_engine(8);
+    make_requests(be_quick ? 20 : MOST_REQUESTS);
+    for (uint32_t i = 0; i < n_requests; i++) {
+        params = requests[i].params;
+        params.repetition_penalty = 1, params.presence_penalty = params.frequency_penalty = 0;
+        params.prompt_logprobs = false;
+        params.max_tokens = 2 + be_below(60);
+        if (i % 3 == 0) params.temperature = 2, params.top_p = 1, params.top_k = 0;
+        requests[i].params = params;
+    }
+    run_together(en, want, true);
+    CHECK(n_overlapped(en) == 0);
+    for (uint32_t i = 0; i < n_requests; i++) {
+        submit(en, &requests[i], &r[i]);
+        if (be_below(2)) usleep(be_below(30000));
+        uint32_t some = be_below(n_requests);
+        if (be_below(4) == 0 && some <= i)
+            cancelled[some] = true, engine_stream_cancel(r[some].stream);
+    }
+    read_all(r, (int)n_requests, &bell);
+    free_all(r, (int)n_requests);
+    for (uint32_t i = 0; i < n_requests; i++) {
+        n_stopped += r[i].final.finish == ENGINE_FINISH_STOP;
+        if (r[i].final.finish == ENGINE_FINISH_CANCEL) {
+            CHECK(cancelled[i] && r[i].n_final == 1 && r[i].n_tokens <= want[i].n_tokens);
+            CHECK(memcmp(r[i].tokens, want[i].tokens, (size_t)r[i].n_tokens * 4) == 0);
+            continue;
+        }
+        CHECK_MSG(same_answer(&r[i], &want[i]), "request %u", i);
+        check_logprobs(&r[i], &want[i], i);
+    }
+    CHECK(n_overlapped(en) > 20 && dispatches(en, "chain") > 20);
+    printf("%llu steps overlapped, %u requests ended by a token\n",
+           (unsigned long long)n_overlapped(en), n_stopped);
+    check_idle(en);
+    engine_close(en);
+    free(r);
+    free(want);
 }
 
 /* More tokens were seen than a step brings to the device: the host draws, from the same logits, and
@@ -219,6 +273,7 @@ int main(int argc, char **argv) {
                                .head_dim = 64};
     err e = {0};
     be_args(argc, argv);
+    setenv("CUDASIM_LATE", "1", 0); /* the stand-in: nothing happens before it is waited for */
     backend *be = be_open("cuda", 1);
     if (!be) {
         SKIP("cuda", "no module or no GPU here, or others were asked for");
@@ -230,6 +285,7 @@ int main(int argc, char **argv) {
     snprintf(path, sizeof path, "%s/tiny.gguf", folder);
     be_need(gguf_make_tiny_llama(path, &shape, &e) == 0, e.msg);
     RUN(draws_are_the_hosts);
+    RUN(steps_overlap);
     RUN(long_histories_are_drawn_on_the_host);
     CHECK(unlink(path) == 0 && rmdir(folder) == 0);
     bell_fini(&bell);

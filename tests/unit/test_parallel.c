@@ -426,7 +426,8 @@ static void test_failing_rank(void) {
 static int open_on(uint32_t n_ranks, const struct tiny_llama *shape, err *e) {
     struct backend_config config = {
         .name = "cpu", .n_threads = 1, .n_ranks = n_ranks, .max_rows = 4};
-    struct model_limits limits = {4, 4, 1, 4, 0};
+    struct model_limits limits = {
+        .max_rows = 4, .max_logit_rows = 4, .max_seqs = 1, .table_stride = 4};
     struct model_hparams hp;
     backend *be;
     model *m;
