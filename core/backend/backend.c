@@ -473,11 +473,11 @@ static bool head_norm_ok(const backend *be, const backend_weight *w, uint32_t n_
     return !w || is_vector(be, w, head_dim) || is_vector(be, w, (uint64_t)n_heads * head_dim);
 }
 
-int backend_rope_store(backend *be, const struct op_rope_store *a) {
+static bool rope_store_ok(const backend *be, const struct op_rope_store *a) {
     uint64_t cols;
     if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || !a->n_heads || a->n_rot % 2 ||
         a->n_rot > a->kv.head_dim || !factor_ok(a->magnitude))
-        return ERR_INVALID;
+        return false;
     cols = (uint64_t)a->kv.n_kv_heads * a->kv.head_dim;
     if (!a->q_norm != !a->k_norm || !head_norm_ok(be, a->q_norm, a->n_heads, a->kv.head_dim) ||
         !head_norm_ok(be, a->k_norm, a->kv.n_kv_heads, a->kv.head_dim) ||
@@ -485,23 +485,51 @@ int backend_rope_store(backend *be, const struct op_rope_store *a) {
         !holds_f32(be, a->k, a->n_rows, cols) || !holds_f32(be, a->v, a->n_rows, cols) ||
         !holds_i32(be, a->pos, a->n_rows) || !holds_i32(be, a->slots, a->n_rows) ||
         !holds_f32(be, a->inv_freq, 1, a->n_rot / 2))
-        return ERR_INVALID;
+        return false;
+    return true;
+}
+
+int backend_rope_store(backend *be, const struct op_rope_store *a) {
+    if (!rope_store_ok(be, a)) return ERR_INVALID;
     return a->n_rows ? be->vt->rope_store(be, a) : 0;
 }
 
-int backend_paged_attention(backend *be, const struct op_paged_attention *a) {
+static bool attention_ok(const backend *be, const struct op_paged_attention *a) {
     uint64_t cols = (uint64_t)a->n_heads * a->kv.head_dim, n_table;
     if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || a->n_seqs > a->n_rows || !a->n_heads ||
         a->n_heads % a->kv.n_kv_heads || (a->sinks && !is_vector(be, a->sinks, a->n_heads)) ||
         !factor_ok(a->softcap) || !mem_mul(a->n_seqs, a->table_stride, &n_table) ||
         (a->n_rows && !a->table_stride) ||
         a->max_context > (uint64_t)a->table_stride * a->kv.block_tokens)
-        return ERR_INVALID;
+        return false;
     if (!holds_f32(be, a->q, a->n_rows, cols) || !holds_f32(be, a->out, a->n_rows, cols) ||
         a->out == a->q || !holds_i32(be, a->pos, a->n_rows) ||
         !holds_i32(be, a->row_start, (uint64_t)a->n_seqs + 1) || !holds_i32(be, a->tables, n_table))
-        return ERR_INVALID;
+        return false;
+    return true;
+}
+
+int backend_paged_attention(backend *be, const struct op_paged_attention *a) {
+    if (!attention_ok(be, a)) return ERR_INVALID;
     return a->n_rows ? be->vt->paged_attention(be, a) : 0;
+}
+
+static bool same_kv(const struct backend_kv *a, const struct backend_kv *b) {
+    return a->k == b->k && a->v == b->v && a->kv_type == b->kv_type && a->n_blocks == b->n_blocks &&
+           a->n_kv_heads == b->n_kv_heads && a->block_tokens == b->block_tokens &&
+           a->head_dim == b->head_dim;
+}
+
+int backend_store_attend(backend *be, const struct op_rope_store *store,
+                         const struct op_paged_attention *a) {
+    if (!rope_store_ok(be, store) || !attention_ok(be, a) || store->q != a->q ||
+        store->pos != a->pos || store->n_rows != a->n_rows || store->n_heads != a->n_heads ||
+        !same_kv(&store->kv, &a->kv))
+        return ERR_INVALID;
+    if (!a->n_rows) return 0;
+    if (be->vt->store_attend) return be->vt->store_attend(be, store, a);
+    int rc = be->vt->rope_store(be, store);
+    return rc ? rc : be->vt->paged_attention(be, a);
 }
 
 int backend_gather(backend *be, const struct op_gather *a) {

@@ -326,6 +326,12 @@ struct op_paged_attention {
 };
 int backend_paged_attention(backend *be, const struct op_paged_attention *a);
 
+/* backend_rope_store, then backend_paged_attention of the same rows, in one launch where the device
+ * can: both have the same q, pos, n_rows, n_heads and kv. A row's slot is where its table has its
+ * position. What becomes of q and k is not said. */
+int backend_store_attend(backend *be, const struct op_rope_store *store,
+                         const struct op_paged_attention *a);
+
 /* out[i] = x[rows[i]] (+ residual[rows[i]] if not NULL), i < n_out_rows; (.., n_cols) f32. */
 struct op_gather {
     const backend_buf *x, *residual, *rows; /* rows (n_out_rows) i32 */

@@ -63,6 +63,8 @@ struct backend_vtable {
     int (*moe)(backend *be, const struct op_moe *a);
     int (*rope_store)(backend *be, const struct op_rope_store *a);
     int (*paged_attention)(backend *be, const struct op_paged_attention *a);
+    int (*store_attend)(backend *be, const struct op_rope_store *store,
+                        const struct op_paged_attention *a); /* or NULL: one, then the other */
     int (*gather)(backend *be, const struct op_gather *a);
     int (*top)(backend *be, const struct op_top *a);
     int (*sample)(backend *be, const struct op_sample *a); /* or NULL */

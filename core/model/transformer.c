@@ -41,40 +41,38 @@ static int attend(model *m, uint32_t i, const struct step *in, struct model_pend
                                                   .bias = {l->bq, l->bk, l->bv},
                                                   .y = {b->q, b->k, b->v}});
     if (rc) return rc;
-    rc = backend_rope_store(m->be,
-                            &(struct op_rope_store){.q = b->q,
-                                                    .k = b->k,
-                                                    .v = b->v,
-                                                    .pos = b->pos,
-                                                    .slots = b->slots,
-                                                    .inv_freq = b->inv_freq[windowed],
-                                                    .q_norm = l->q_norm,
-                                                    .k_norm = l->k_norm,
-                                                    .eps = hp->rms_eps,
-                                                    .magnitude = m->magnitude[windowed],
-                                                    .n_rows = in->shape->n_rows,
-                                                    .n_heads = hp->n_heads,
-                                                    .n_rot = turns ? hp->rope[windowed].n_rot : 0,
-                                                    .interleaved = m->arch->rope_interleaved,
-                                                    .kv = in->kv[i]});
-    if (rc) return rc;
-    return backend_paged_attention(
-        m->be, &(struct op_paged_attention){.q = b->q,
-                                            .pos = b->pos,
-                                            .row_start = b->row_start,
-                                            .tables = b->tables,
-                                            .n_rows = in->shape->n_rows,
-                                            .n_seqs = in->shape->n_seqs,
-                                            .n_heads = hp->n_heads,
-                                            .table_stride =
-                                                in->shape->max_context / in->kv[i].block_tokens,
-                                            .max_context = in->shape->max_context,
-                                            .window = windowed ? hp->window : 0,
-                                            .scale = hp->attn_scale,
-                                            .softcap = hp->attn_softcap,
-                                            .sinks = l->sinks,
-                                            .kv = in->kv[i],
-                                            .out = b->att});
+    const struct op_rope_store store = {.q = b->q,
+                                        .k = b->k,
+                                        .v = b->v,
+                                        .pos = b->pos,
+                                        .slots = b->slots,
+                                        .inv_freq = b->inv_freq[windowed],
+                                        .q_norm = l->q_norm,
+                                        .k_norm = l->k_norm,
+                                        .eps = hp->rms_eps,
+                                        .magnitude = m->magnitude[windowed],
+                                        .n_rows = in->shape->n_rows,
+                                        .n_heads = hp->n_heads,
+                                        .n_rot = turns ? hp->rope[windowed].n_rot : 0,
+                                        .interleaved = m->arch->rope_interleaved,
+                                        .kv = in->kv[i]};
+    const struct op_paged_attention attention = {.q = b->q,
+                                                 .pos = b->pos,
+                                                 .row_start = b->row_start,
+                                                 .tables = b->tables,
+                                                 .n_rows = in->shape->n_rows,
+                                                 .n_seqs = in->shape->n_seqs,
+                                                 .n_heads = hp->n_heads,
+                                                 .table_stride = in->shape->max_context /
+                                                                 in->kv[i].block_tokens,
+                                                 .max_context = in->shape->max_context,
+                                                 .window = windowed ? hp->window : 0,
+                                                 .scale = hp->attn_scale,
+                                                 .softcap = hp->attn_softcap,
+                                                 .sinks = l->sinks,
+                                                 .kv = in->kv[i],
+                                                 .out = b->att};
+    return backend_store_attend(m->be, &store, &attention);
 }
 
 /* y = w x (+ bias) */

@@ -5,6 +5,7 @@
  * columns: so K and V are read once for all of them, and little is computed for queries that there are not.
  * The last block of a task to end merges what they found. */
 #include "shaders/cuda/attention.cuh"
+#include "shaders/cuda/rope.cuh"
 #include "shaders/cuda/kernels.h"
 
 namespace {
@@ -87,8 +88,8 @@ __device__ share share_of(const cargs_attention &a, const task &t, int block) {
 /* ---- shared memory ---- */
 
 /* K: each warp's quarter, of two chunks in turn or, where heads are wide, of one. V: of two chunks. Then
- * scores (SLICE, SCORE_PITCH), of as many chunks as K, and a
- * flag. */
+ * scores (SLICE, SCORE_PITCH), of as many chunks as K, a flag,
+ * and struct fresh. Until the first barrier of a chunk V's second place holds what queries are made of. */
 template <int KV, int DIM> struct layout {
     static constexpr uint32_t element = kv_traits<KV>::quantized ? 1 : 2;
     static constexpr uint32_t key_slots = element == 2 && DIM > 128 ? 1 : 2;
@@ -99,7 +100,8 @@ template <int KV, int DIM> struct layout {
     static constexpr uint32_t keys_at = 0, values_at = WARPS * key_slots * key_bytes;
     static constexpr uint32_t scores_at = values_at + 2 * value_bytes;
     static constexpr uint32_t last_at = scores_at + key_slots * SLICE * SCORE_PITCH * (uint32_t)sizeof(float);
-    static constexpr uint32_t bytes = last_at + 16;
+    static constexpr uint32_t fresh_at = last_at + 16;
+    static constexpr uint32_t bytes = fresh_at + (DIM + DIM / SCALE_DIMS) * 4;
 };
 
 /* Where 8 tokens of dimension d of a quarter of K lie, f16: rows of 32 bytes, the halves of four in eight
@@ -477,6 +479,86 @@ __device__ bool is_last(uint32_t *done, int n_blocks, uint32_t *last) {
     return *last != 0;
 }
 
+/* ---- q, k and v of a step's rows, where no kernel in front has made them ---- */
+
+/* The newest token of a sequence, as K and V hold it: bits and scales of its k, then of its v. */
+struct fresh {
+    int chunk; /* that it is in; none: below 0 */
+    uint32_t token;
+    uint16_t *bits, *scales; /* (2, DIM), (2, DIM / SCALE_DIMS) */
+};
+
+template <int KV, int DIM> __device__ __forceinline__ void patch_keys(uint8_t *keys, const fresh &f, int head_dim) {
+    const uint32_t lane = threadIdx.x % 32, token = f.token % QUARTER;
+    for (uint32_t d = lane; d < (uint32_t)head_dim; d += 32)
+        if (kv_traits<KV>::quantized)
+            keys[d * 16 + token] = (uint8_t)f.bits[d];
+        else
+            *reinterpret_cast<uint16_t *>(keys + key_place(d, token / 8) + token % 8 * 2) = f.bits[d];
+    if (kv_traits<KV>::quantized && lane < (uint32_t)head_dim / SCALE_DIMS)
+        reinterpret_cast<uint16_t *>(keys + DIM * 16)[lane * QUARTER + token] = f.scales[lane];
+    __syncwarp();
+}
+
+template <int KV, int DIM> __device__ __forceinline__ void patch_values(uint8_t *values, const fresh &f, int head_dim) {
+    const uint32_t lane = threadIdx.x % 32, groups = (uint32_t)head_dim / SCALE_DIMS;
+    for (uint32_t d = lane; d < (uint32_t)head_dim; d += 32)
+        if (kv_traits<KV>::quantized)
+            values[value_place_q8<DIM>(f.token, d / 16) + d % 16] = (uint8_t)f.bits[DIM + d];
+        else
+            *reinterpret_cast<uint16_t *>(values + value_place(f.token, d / 8) + d % 8 * 2) = f.bits[DIM + d];
+    if (kv_traits<KV>::quantized && lane < groups)
+        reinterpret_cast<uint16_t *>(values + layout<KV, DIM>::values)[f.token * groups + lane] =
+            f.scales[DIM / SCALE_DIMS + lane];
+}
+
+/* Makes the task's queries, of which query i comes to work + (1 + i) DIM, and if this block has the newest token
+ * its k and v, which the first slice's block stores too. A warp has some of them, all read before the first is
+ * used. work: DIM f32 of angles, then a row of DIM each. */
+template <int DIM>
+__device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_rope_store &r, const task &t, fresh &f,
+                                          float *work) {
+    enum { EACH = (SLICE + 2 + WARPS - 1) / WARPS };
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, slot = (uint32_t)r.slots[t.row];
+    const uint64_t kv_row = ((uint64_t)t.row * a.n_kv_heads + t.kv_head) * a.head_dim;
+    const float *cosines = work, *sines = work + r.n_rot / 2;
+    if (slot >= r.n_slots) f.chunk = -1;
+    const uint32_t n = t.n_queries + (f.chunk >= 0 ? 2 : 0);
+    float v[EACH][HEAD_PER_LANE], factors[HEAD_PER_LANE];
+    make_angles(r, (float)t.keys.last, work, work + r.n_rot / 2, threadIdx.x, THREADS);
+    if (r.q_norm_kind == CUDA_NORM_HEADS) read_head(r, r.q_norm, factors, lane);
+    __syncthreads();
+    pdl_wait();
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++) {
+        const uint32_t at = warp + i * WARPS;
+        const float *from = at < t.n_queries    ? a.q + query_at(a, t, at)
+                            : at == t.n_queries ? r.k + kv_row
+                                                : r.v + kv_row;
+        if (at < n) read_head(r, from, v[i], lane);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < EACH; i++) {
+        const uint32_t at = warp + i * WARPS;
+        if (at >= n) break;
+        const uint32_t norm = at < t.n_queries ? r.q_norm_kind : at == t.n_queries ? r.k_norm_kind : CUDA_NORM_NONE;
+        if (at == t.n_queries && norm == CUDA_NORM_HEADS) read_head(r, r.k_norm, factors, lane);
+        norm_head(r, norm, v[i], factors, 1.0f, work + (1 + at) * DIM, lane);
+    }
+#pragma unroll 1
+    for (uint32_t at = warp; at < n; at += WARPS) {
+        float *x = work + (1 + at) * DIM;
+        if (at <= t.n_queries) rotate(r, x, cosines, sines, lane);
+        __syncwarp();
+        if (at < t.n_queries) continue;
+        const bool is_k = at == t.n_queries;
+        unsigned char *run = t.query == 0 ? slot_run(r, is_k ? r.k_pool : r.v_pool, slot, t.kv_head) : nullptr;
+        store_head(r, x, run, is_k, slot % r.block_tokens, f.bits + (is_k ? 0 : DIM),
+                   f.scales + (is_k ? 0 : DIM / SCALE_DIMS), lane);
+    }
+    __syncthreads();
+}
+
 /* ---- the kernel ---- */
 
 /* Chunks on their way. Of V the next one is, of K the next two (with one slot: one): the warps meet once a
@@ -511,21 +593,26 @@ __device__ __forceinline__ void start_next(const cargs_attention &a, const task 
 /* A chunk's o, m and l, as found has them. */
 template <int KV, int DIM>
 __device__ __forceinline__ void do_chunk(const cargs_attention &a, const task &t, const query_words<KV, DIM> &q,
-                                         seen keys, int head_dim, int chunk, pipe &p, float *scores, found<DIM> &f) {
+                                         seen keys, int head_dim, int chunk, pipe &p, const fresh &news, float *scores,
+                                         found<DIM> &f) {
     using at = layout<KV, DIM>;
+    const bool newest = chunk == news.chunk && threadIdx.x / 32 == news.token / QUARTER;
     const int slot = p.at % 2, key_slot = p.at % (int)at::key_slots, first = chunk * CHUNK;
-    const uint8_t *warp_keys = p.keys + key_slot * at::key_bytes, *values = p.values + slot * at::value_bytes;
+    uint8_t *warp_keys = p.keys + key_slot * at::key_bytes, *values = p.values + slot * at::value_bytes;
     float s[4] = {0, 0, 0, 0}, l[2];
     uint32_t w[CHUNK / 8];
     scores += key_slot * (SLICE * SCORE_PITCH);
     async_wait<at::key_slots>();
     __syncwarp();
+    if (newest) patch_keys<KV, DIM>(warp_keys, news, head_dim);
     if constexpr (kv_traits<KV>::quantized)
         make_scores_q8<DIM>(q, warp_keys, head_dim, s);
     else
         make_scores<KV, DIM>(q, warp_keys, head_dim, s);
     leave_scores<KV>(s, scores);
     async_wait<at::key_slots - 1>();
+    __syncwarp();
+    if (newest) patch_values<KV, DIM>(values, news, head_dim);
     __syncthreads();
     start_next<KV, DIM>(a, t, head_dim, p, chunk);
     const bool whole = a.n_rows == a.n_seqs && first >= t.keys.first && first + CHUNK - 1 <= t.keys.last;
@@ -562,7 +649,7 @@ __device__ __forceinline__ lane_query query_of(const cargs_attention &a, const t
 /* What a block finds of its chunks. */
 template <int KV, int DIM>
 __device__ __forceinline__ void do_share(const cargs_attention &a, const task &t, const share &s, const lane_query &l,
-                                         int head_dim, pipe &p, float *scores) {
+                                         int head_dim, pipe &p, const fresh &news, float *scores) {
     query_words<KV, DIM> q;
     load_query<KV, DIM>(l.row, head_dim, a.q_scale, q);
     found<DIM> all;
@@ -570,7 +657,7 @@ __device__ __forceinline__ void do_share(const cargs_attention &a, const task &t
 #pragma unroll 1
     for (int chunk = s.begin; chunk <= s.end; chunk++) {
         found<DIM> one;
-        do_chunk<KV, DIM>(a, t, q, l.keys, head_dim, chunk, p, scores, one);
+        do_chunk<KV, DIM>(a, t, q, l.keys, head_dim, chunk, p, news, scores, one);
         if (a.by_chunk && !s.whole) {
             store_part<KV, DIM>(a, t, head_dim, one, chunk - t.first_part);
             continue;
@@ -592,8 +679,10 @@ __device__ __forceinline__ void do_share(const cargs_attention &a, const task &t
 
 /* Grid: blocks of a task, tasks. Shared: struct layout. */
 template <int KV, int DIM, bool EXACT>
-CUDA_KERNEL_MIN(THREADS, 3) attention_decode(CUDA_ARGS(struct cargs_attention) a) {
+CUDA_KERNEL_MIN(THREADS, 3) attention_decode(CUDA_ARGS(struct cargs_decode) args) {
     CUDA_SHARED(uint8_t, shared);
+    const cargs_attention &a = args.attention;
+    const bool makes = args.store.q != nullptr;
     using at = layout<KV, DIM>;
     pdl_launch();
     const int head_dim = EXACT ? DIM : (int)a.head_dim, warp = (int)threadIdx.x / 32;
@@ -604,7 +693,7 @@ CUDA_KERNEL_MIN(THREADS, 3) attention_decode(CUDA_ARGS(struct cargs_attention) a
         return;
     }
     const share s = share_of(a, t, (int)blockIdx.x);
-    const lane_query l = query_of(a, t);
+    lane_query l = query_of(a, t);
     pipe p;
     p.keys = shared + at::keys_at + (uint32_t)warp * (at::key_slots * at::key_bytes);
     p.values = shared + at::values_at;
@@ -612,16 +701,26 @@ CUDA_KERNEL_MIN(THREADS, 3) attention_decode(CUDA_ARGS(struct cargs_attention) a
 #pragma unroll
     for (int i = 0; i < 3; i++)
         p.block[i] = block_of(a, t, s.begin + i);
+    fresh news;
+    news.chunk = makes && t.keys.last >= 0 && s.end == t.keys.last / CHUNK ? s.end : -1;
+    news.token = (uint32_t)t.keys.last % CHUNK;
+    news.bits = reinterpret_cast<uint16_t *>(shared + at::fresh_at), news.scales = news.bits + 2 * DIM;
     /* K and V of a sequence's earlier tokens were written by earlier steps, unless it has several rows in this
-     * one: only of what holds the newest token, which this step stores, must the copy wait. */
-    const bool early = a.n_rows == a.n_seqs && (s.begin + 1) * CHUNK <= t.keys.last;
+     * one: only of what holds the newest token, which this step stores, must the copy wait, if it is not made
+     * here. */
+    const bool early = makes || (a.n_rows == a.n_seqs && (s.begin + 1) * CHUNK <= t.keys.last);
     if (early) start_pair<KV, DIM>(a, t, head_dim, p, s.begin);
-    pdl_wait();
+    if (makes && t.keys.last >= 0) {
+        float *work = reinterpret_cast<float *>(p.values + at::value_bytes);
+        make_rows<DIM>(a, args.store, t, news, work);
+        if (l.row) l.row = work + (1 + threadIdx.x % 32 / 4) * DIM;
+    } else
+        pdl_wait();
     if (!early) start_pair<KV, DIM>(a, t, head_dim, p, s.begin);
     if (at::key_slots == 2)
         start_keys<KV, DIM>(a, t, head_dim, s.begin + 1, p.last, p.block[1], p.keys + at::key_bytes);
     p.block[0] = p.block[1], p.block[1] = p.block[2], p.block[2] = block_of(a, t, s.begin + 3);
-    do_share<KV, DIM>(a, t, s, l, head_dim, p, reinterpret_cast<float *>(shared + at::scores_at));
+    do_share<KV, DIM>(a, t, s, l, head_dim, p, news, reinterpret_cast<float *>(shared + at::scores_at));
     if (s.whole || !is_last(a.done + t.index, t.n_blocks, reinterpret_cast<uint32_t *>(shared + at::last_at))) return;
     for (uint32_t i = threadIdx.x; i < t.n_queries * ((uint32_t)head_dim / 4); i += THREADS)
         merge_query(a, t, i / ((uint32_t)head_dim / 4), i % ((uint32_t)head_dim / 4) * 4);

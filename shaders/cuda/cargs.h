@@ -331,6 +331,13 @@ struct cargs_attention {
     float cap;            /* softcap * log2(e); 0: none */
 };
 
+/* attention_decode. store.q NULL: q, K and V are as they should be; otherwise each sequence has one
+ * row, of which q, k and v are what rope_store would be given. */
+struct cargs_decode {
+    struct cargs_attention attention;
+    struct cargs_rope_store store;
+};
+
 /* ---- moe.cu ---- */
 enum { CUDA_MOE_EXPERTS = 1024 }; /* most */
 /* moe_route: a block a row, of n_experts threads rounded up to 32. */

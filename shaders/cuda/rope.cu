@@ -1,21 +1,11 @@
 /* rope.cu - norms of heads, rotary embedding and the store of K and V into the pools. */
-#include "core/base/qblock.h"
-#include "shaders/cuda/cargs.h"
-#include "shaders/cuda/device.cuh"
+#include "shaders/cuda/rope.cuh"
 #include "shaders/cuda/kernels.h"
 
 namespace {
 
-enum { WARPS = CUDA_ROPE_WARPS, THREADS = 32 * WARPS, MAX_DIM = CUDA_ROPE_MAX_DIM };
-enum { PER_LANE = MAX_DIM / 32 }; /* values of a head, the i-th is lane + 32 i */
+enum { WARPS = CUDA_ROPE_WARPS, THREADS = 32 * WARPS };
 enum { EACH = CUDA_ROPE_ROWS / WARPS }; /* heads or rows that a warp reads at once */
-
-#define F16_MAX 65504.0f
-#define F32_MAX 3.402823466e38f
-
-__device__ float inverse_rms(float sum, uint32_t n, float eps) {
-    return 1.0f / sqrtf(sum / (float)n + eps);
-}
 
 /* Of x (n), by the whole block, in one order for any number of rows. */
 __device__ float row_scale(const float *x, uint32_t n, float eps, float *sums) {
@@ -28,109 +18,15 @@ __device__ float row_scale(const float *x, uint32_t n, float eps, float *sums) {
     return inverse_rms((sums[0] + sums[1]) + (sums[2] + sums[3]), n, eps);
 }
 
-/* Cosines and sines of a row, by the n threads of which this is number i. The angle is rounded to f32 as
- * on every device; sine and cosine are those that hold for angles of many turns. */
-__device__ void make_angles(const struct cargs_rope_store &a, float pos, float *cosines, float *sines, uint32_t i,
-                            uint32_t n) {
-    for (; i < a.n_rot / 2; i += n) {
-        float s, c;
-        sincosf(pos * a.inv_freq[i], &s, &c);
-        cosines[i] = c * a.magnitude;
-        sines[i] = s * a.magnitude;
-    }
-}
-
-/* x (head_dim) of one head, by its warp. */
-__device__ void rotate(const struct cargs_rope_store &a, float *x, const float *cosines, const float *sines,
-                       uint32_t lane) {
-    for (uint32_t i = lane; i < a.n_rot / 2; i += 32) {
-        const uint32_t first = a.interleaved ? 2 * i : i, second = a.interleaved ? first + 1 : i + a.n_rot / 2;
-        const float c = cosines[i], s = sines[i], u = x[first], v = x[second];
-        x[first] = fmaf(u, c, -(v * s));
-        x[second] = fmaf(u, s, v * c);
-    }
-}
-
-__device__ uint32_t element_bytes(uint32_t kv_type) {
-    return kv_type == QTYPE_F32 ? 4 : kv_type == QTYPE_Q8_0 ? 1 : 2;
-}
-
-__device__ void put(void *to, uint32_t bytes, uint32_t at, uint32_t bits) {
-    if (bytes == 4) static_cast<uint32_t *>(to)[at] = bits;
-    if (bytes == 2) static_cast<uint16_t *>(to)[at] = (uint16_t)bits;
-    if (bytes == 1) static_cast<uint8_t *>(to)[at] = (uint8_t)bits;
-}
-
 __device__ uint32_t get(const void *from, uint32_t bytes, uint32_t at) {
     if (bytes == 4) return static_cast<const uint32_t *>(from)[at];
     return bytes == 2 ? static_cast<const uint16_t *>(from)[at] : static_cast<const uint8_t *>(from)[at];
 }
 
-__device__ uint32_t value_bits(uint32_t kv_type, float v) {
-    if (kv_type == QTYPE_F32) return __float_as_uint(v);
-    if (kv_type == QTYPE_F16) return pack_f16(v > F16_MAX ? F16_MAX : v < -F16_MAX ? -F16_MAX : v, 0.0f);
-    return pack_bf16(v, 0.0f);
-}
-
-/* 32 dimensions of a token, one a lane, as Q8_0: the largest magnitude is 127, a group with a value that
- * is no number has a scale that is none. */
-__device__ uint32_t q8_0_bits(float v, uint16_t *scale, uint32_t lane) {
-    const float largest = warp_max(fabsf(v));
-    const bool bad = __any_sync(CUDA_ALL, !(fabsf(v) <= F32_MAX));
-    const float d = bad ? __int_as_float(0x7fffffff) : largest / 127.0f;
-    const float inverse = d > 0.0f ? 1.0f / d : 0.0f;
-    if (lane == 0) *scale = (uint16_t)pack_f16(d, 0.0f);
-    return d > 0.0f ? (uint32_t)(int)rintf(v * inverse) : 0;
-}
-
-/* Value d = lane + 32 i of a token, as the run of K (by_dim) or V holds it. A group's scale goes to the
- * run at once. */
-__device__ uint32_t encode(const struct cargs_rope_store &a, float v, uint32_t d, unsigned char *run, bool by_dim,
-                           uint32_t token) {
-    if (a.kv_type != QTYPE_Q8_0) return value_bits(a.kv_type, v);
-    uint16_t *scales = reinterpret_cast<uint16_t *>(run + a.block_tokens * a.head_dim);
-    const uint32_t group = d / 32;
-    return q8_0_bits(v, scales + (by_dim ? group * a.block_tokens + token : token * (a.head_dim / 32) + group),
-                     d % 32);
-}
-
-/* x (head_dim) of one head to token `token` of a run of K (by_dim) or V. */
-__device__ void store_head(const struct cargs_rope_store &a, const float *x, unsigned char *run, bool by_dim,
-                           uint32_t token, uint32_t lane) {
-    const uint32_t bytes = element_bytes(a.kv_type);
-    for (uint32_t d = lane; d < a.head_dim; d += 32)
-        put(run, bytes, by_dim ? d * a.block_tokens + token : token * a.head_dim + d,
-            encode(a, x[d], d, run, by_dim, token));
-}
-
-/* A head's values as a warp has them, value lane + 32 i in v[i]. */
-__device__ __forceinline__ void read_head(const struct cargs_rope_store &a, const float *src, float v[PER_LANE],
-                                          uint32_t lane) {
-#pragma unroll
-    for (uint32_t i = 0; i < PER_LANE; i++)
-        v[i] = lane + 32 * i < a.head_dim ? src[lane + 32 * i] : 0.0f;
-}
-
-/* v, normed, goes to x (head_dim) in shared memory. f: factors, read as v was; with CUDA_NORM_NONE unused. */
-__device__ __forceinline__ void norm_head(const struct cargs_rope_store &a, uint32_t norm, const float v[PER_LANE],
-                                          const float f[PER_LANE], float scale, float *x, uint32_t lane) {
-    float sum = 0.0f;
-    if (norm == CUDA_NORM_HEADS) {
-#pragma unroll
-        for (uint32_t i = 0; i < PER_LANE; i++)
-            sum = fmaf(v[i], v[i], sum);
-        scale = inverse_rms(warp_sum(sum), a.head_dim, a.eps);
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < PER_LANE; i++)
-        if (lane + 32 * i < a.head_dim) x[lane + 32 * i] = norm == CUDA_NORM_NONE ? v[i] : v[i] * scale * f[i];
-    __syncwarp();
-}
-
 enum part { Q, K, V };
 
 struct rope_shared {
-    float heads[WARPS][MAX_DIM], cosines[MAX_DIM / 2], sines[MAX_DIM / 2], sums[WARPS];
+    float heads[WARPS][HEAD_MAX], cosines[HEAD_MAX / 2], sines[HEAD_MAX / 2], sums[WARPS];
 };
 
 /* A block's heads of a row of q, k or v, a warp some of them, all read before the first is used. What the row's position and the weights alone
@@ -145,7 +41,7 @@ __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uin
     const uint64_t at = (uint64_t)row * n_heads * a.head_dim;
     const float *from = (part == Q ? a.q : part == K ? a.k : a.v) + at;
     const float *factors = part == Q ? a.q_norm : a.k_norm;
-    float *x = s.heads[warp], v[EACH][PER_LANE], f[PER_LANE], scale = 1.0f;
+    float *x = s.heads[warp], v[EACH][HEAD_PER_LANE], f[HEAD_PER_LANE], scale = 1.0f;
     if (part != V) make_angles(a, (float)a.pos[row], s.cosines, s.sines, threadIdx.x, THREADS);
     if (norm == CUDA_NORM_HEADS) read_head(a, factors, f, lane);
     __syncthreads();
@@ -168,9 +64,8 @@ __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uin
                 for (uint32_t d = lane; d < a.head_dim; d += 32)
                     a.q[at + head * a.head_dim + d] = x[d];
             } else {
-                const uint64_t run = (uint64_t)(slot / a.block_tokens) * a.n_kv_heads + head;
-                store_head(a, x, (part == K ? a.k_pool : a.v_pool) + run * a.run_bytes, part == K,
-                           slot % a.block_tokens, lane);
+                store_head(a, x, slot_run(a, part == K ? a.k_pool : a.v_pool, slot, head), part == K,
+                           slot % a.block_tokens, nullptr, nullptr, lane);
             }
             __syncwarp();
         }
@@ -182,7 +77,7 @@ __device__ unsigned char *run_of(const struct cargs_rope_store &a, uint32_t row,
     const uint32_t slot = row < a.n_rows ? (uint32_t)a.slots[row] : a.n_slots;
     if (slot >= a.n_slots) return nullptr;
     *token = slot % a.block_tokens;
-    return a.k_pool + ((uint64_t)(slot / a.block_tokens) * a.n_kv_heads + head) * a.run_bytes;
+    return slot_run(a, a.k_pool, slot, head);
 }
 
 /* K of one head, CUDA_ROPE_ROWS rows together: tokens lie side by side in a run, so that what is written
@@ -195,7 +90,7 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
     const uint32_t bytes = element_bytes(a.kv_type), pitch = a.head_dim + 4 / bytes;
     float *const angles = reinterpret_cast<float *>(shared) + warp * EACH * a.n_rot;
     void *const tile = shared + CUDA_ROPE_ROWS * a.n_rot * sizeof(float);
-    float *x = s.heads[warp], v[EACH][PER_LANE], f[PER_LANE];
+    float *x = s.heads[warp], v[EACH][HEAD_PER_LANE], f[HEAD_PER_LANE];
     unsigned char *run[EACH];
     uint32_t token[EACH];
     float pos[EACH];
@@ -226,8 +121,11 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
         norm_head(a, a.k_norm_kind, v[i], f, 1.0f, x, lane);
         rotate(a, x, angles + i * a.n_rot, angles + i * a.n_rot + a.n_rot / 2, lane);
         __syncwarp();
-        for (uint32_t d = lane; d < a.head_dim; d += 32)
-            put(tile, bytes, (warp * EACH + i) * pitch + d, encode(a, x[d], d, run[i], true, token[i]));
+        for (uint32_t d = lane; d < a.head_dim; d += 32) {
+            uint16_t scale = 0;
+            put(tile, bytes, (warp * EACH + i) * pitch + d, encode(a.kv_type, x[d], &scale));
+            if (a.kv_type == QTYPE_Q8_0 && lane == 0) *scale_at(a, run[i], true, token[i], d / 32) = scale;
+        }
         __syncwarp();
     }
     __syncthreads();

@@ -1,6 +1,6 @@
 /* bench_attention.c - paged attention on a GPU: bytes of K and V a second in decode, with blocks in
- * random order and side by side, and operations a second in prefill; the launch that stores K and V
- * before it, alone and with it. 32 query heads, blocks of 16 tokens. A recorded graph of many
+ * random order and side by side, and operations a second in prefill; the store of K and V, alone
+ * and in one launch with it. 32 query heads, blocks of 16 tokens. A recorded graph of many
  * calls, each over blocks of its own, so that what is read comes from memory and no launch is
  * waited for.
  *
@@ -117,35 +117,35 @@ static void call_free(struct call *call) {
 /* One call's ops. */
 static void enqueue(struct bench *b, const struct bench_case *k, const struct backend_kv *kv,
                     const struct call *call) {
-    uint32_t n_rows = k->n_seqs * k->rows;
-    if (k->what & STORE)
-        need(cuda_rope_store(&b->c->base, &(struct op_rope_store){.q = b->q,
-                                                                  .k = b->k,
-                                                                  .v = b->v,
-                                                                  .pos = call->pos,
-                                                                  .slots = call->slots,
-                                                                  .inv_freq = b->inv_freq,
-                                                                  .n_rows = n_rows,
-                                                                  .n_heads = HEADS,
-                                                                  .n_rot = k->dim,
-                                                                  .interleaved = true,
-                                                                  .kv = *kv}),
-             "a store");
-    if (k->what & ATTENTION)
-        need(cuda_paged_attention(&b->c->base,
-                                  &(struct op_paged_attention){.q = b->q,
-                                                               .pos = call->pos,
-                                                               .row_start = call->row_start,
-                                                               .tables = call->tables,
-                                                               .n_rows = n_rows,
-                                                               .n_seqs = k->n_seqs,
-                                                               .n_heads = HEADS,
-                                                               .table_stride = blocks_of(k),
-                                                               .max_context = k->context,
-                                                               .scale = 0.08838834764f,
-                                                               .kv = *kv,
-                                                               .out = b->out}),
-             "attention");
+    const struct op_rope_store store = {.q = b->q,
+                                        .k = b->k,
+                                        .v = b->v,
+                                        .pos = call->pos,
+                                        .slots = call->slots,
+                                        .inv_freq = b->inv_freq,
+                                        .n_rows = k->n_seqs * k->rows,
+                                        .n_heads = HEADS,
+                                        .n_rot = k->dim,
+                                        .interleaved = true,
+                                        .kv = *kv};
+    const struct op_paged_attention attention = {.q = b->q,
+                                                 .pos = call->pos,
+                                                 .row_start = call->row_start,
+                                                 .tables = call->tables,
+                                                 .n_rows = k->n_seqs * k->rows,
+                                                 .n_seqs = k->n_seqs,
+                                                 .n_heads = HEADS,
+                                                 .table_stride = blocks_of(k),
+                                                 .max_context = k->context,
+                                                 .scale = 0.08838834764f,
+                                                 .kv = *kv,
+                                                 .out = b->out};
+    if (k->what == STORE)
+        need(cuda_rope_store(&b->c->base, &store), "a store");
+    else if (k->what == ATTENTION)
+        need(cuda_paged_attention(&b->c->base, &attention), "attention");
+    else
+        need(cuda_store_attend(&b->c->base, &store, &attention), "both");
 }
 
 /* Microseconds of one call. */
@@ -237,7 +237,7 @@ static void bench_decode(struct bench *b, bool quick) {
                                                   .shuffled = shuffled});
 }
 
-/* The store alone, and as a layer has it: the store, then attention. */
+/* The store alone, and as a decode step's layers have it, together with attention. */
 static void bench_store(struct bench *b, bool quick) {
     static const uint32_t rows[] = {1, 32, 128};
     static const int types[] = {QTYPE_F16, QTYPE_Q8_0};

@@ -191,6 +191,149 @@ static void test_hidden_values(void) {
     backend_close(be);
 }
 
+/* ---- a step's rows stored and attended to in one launch: bits and pools of two ---- */
+
+struct step_case {
+    struct case_of of;
+    uint32_t n_rot;
+    bool interleaved, normed;
+};
+
+/* A row of each sequence at its last position; the last row's slot is none, its result is not
+ * looked at. */
+struct step_rows {
+    int32_t pos[MAX_SEQS + 1], slots[MAX_SEQS + 1], start[MAX_SEQS + 2];
+    int32_t tables[(MAX_SEQS + 1) * LONG_STRIDE];
+    uint32_t n;
+};
+
+static void step_rows_of(struct step_rows *r, const struct scene *c) {
+    *r = (struct step_rows){.n = c->n_seqs + 1};
+    for (uint32_t i = 0; i < c->n_seqs; i++) {
+        const uint32_t pos = c->context[i] - 1, bt = c->s.block_tokens;
+        r->pos[i] = (int32_t)pos;
+        r->slots[i] = c->tables[i * c->stride + pos / bt] * (int32_t)bt + (int32_t)(pos % bt);
+        r->start[i + 1] = (int32_t)i + 1;
+    }
+    memcpy(r->tables, c->tables, (size_t)c->n_seqs * c->stride * sizeof *r->tables);
+    r->pos[c->n_seqs] = r->slots[c->n_seqs] = -1; /* padding */
+    r->start[r->n] = (int32_t)r->n;
+}
+
+/* out and both pools, on buffers of its own. */
+static void run_step(backend *be, const struct step_case *k, struct scene *c,
+                     const struct step_rows *r, float *const qkv[3], bool at_once, void *got[3]) {
+    const struct shape *s = &c->s;
+    const uint64_t width = (uint64_t)s->n_heads * s->head_dim * r->n,
+                   kv_width = (uint64_t)s->n_kv_heads * s->head_dim * r->n;
+    float inv_freq[128], norm[256];
+    for (uint32_t i = 0; i < k->n_rot / 2; i++)
+        inv_freq[i] = powf(10000, -2.0f * (float)i / (float)k->n_rot);
+    for (uint32_t i = 0; i < s->head_dim; i++)
+        norm[i] = 0.5f + (float)(i * 7 % 11) / 11;
+    upload_pools(be, c);
+    backend_weight *norms[2] = {NULL, NULL}, *sinks = NULL;
+    for (int i = 0; k->normed && i < 2; i++)
+        norms[i] = be_weight(be, QTYPE_F32, 1, s->head_dim, norm + i);
+    if (c->f.sinks) sinks = be_weight(be, QTYPE_F32, 1, s->n_heads, c->sinks);
+    backend_buf *bufs[] = {be_f32(be, qkv[0], width),
+                           be_f32(be, qkv[1], kv_width),
+                           be_f32(be, qkv[2], kv_width),
+                           be_i32(be, r->pos, r->n),
+                           be_i32(be, r->slots, r->n),
+                           be_i32(be, r->start, r->n + 1),
+                           be_i32(be, r->tables, (uint64_t)r->n * c->stride),
+                           be_f32(be, inv_freq, k->n_rot / 2 ? k->n_rot / 2 : 1),
+                           be_f32(be, qkv[0], width)};
+    const struct op_rope_store store = {.q = bufs[0],
+                                        .k = bufs[1],
+                                        .v = bufs[2],
+                                        .pos = bufs[3],
+                                        .slots = bufs[4],
+                                        .inv_freq = bufs[7],
+                                        .q_norm = norms[0],
+                                        .k_norm = norms[1],
+                                        .eps = 1e-5f,
+                                        .n_rows = r->n,
+                                        .n_heads = s->n_heads,
+                                        .n_rot = k->n_rot,
+                                        .interleaved = k->interleaved,
+                                        .kv = kv_of(s, N_BLOCKS, c->k_buf, c->v_buf)};
+    const struct op_paged_attention attention = {.q = bufs[0],
+                                                 .pos = bufs[3],
+                                                 .row_start = bufs[5],
+                                                 .tables = bufs[6],
+                                                 .n_rows = r->n,
+                                                 .n_seqs = r->n,
+                                                 .n_heads = s->n_heads,
+                                                 .table_stride = c->stride,
+                                                 .window = c->f.window,
+                                                 .scale = 1 / sqrtf((float)s->head_dim),
+                                                 .softcap = c->f.softcap,
+                                                 .sinks = sinks,
+                                                 .kv = store.kv,
+                                                 .out = bufs[8]};
+    if (at_once) {
+        CHECK(backend_store_attend(be, &store, &attention) == 0);
+    } else {
+        CHECK(backend_rope_store(be, &store) == 0);
+        CHECK(backend_paged_attention(be, &attention) == 0);
+    }
+    be_get(be, bufs[8], got[0], width);
+    CHECK(backend_download(be, c->k_buf, 0, got[1], c->pool_bytes, NULL) == 0);
+    CHECK(backend_download(be, c->v_buf, 0, got[2], c->pool_bytes, NULL) == 0);
+    for (size_t i = 0; i < sizeof bufs / sizeof *bufs; i++)
+        backend_buf_free(bufs[i]);
+    for (int i = 0; i < 2; i++)
+        backend_weight_free(norms[i]);
+    backend_weight_free(sinks);
+    free_pools(c);
+}
+
+static void test_steps(void) {
+    static const struct step_case cases[] = {
+        {{{4, 1, 128, 16, QTYPE_F16}, {0, 0, false}}, 128, true, false},
+        {{{8, 2, 64, 16, QTYPE_BF16}, {0, 0, true}}, 64, false, true},
+        {{{4, 1, 128, 32, QTYPE_Q8_0}, {100, 30, true}}, 96, false, true},
+        {{{20, 1, 64, 16, QTYPE_Q8_0}, {0, 0, false}}, 64, true, false},
+        {{{3, 1, 256, 16, QTYPE_F16}, {70, 0, true}}, 256, true, true},
+        {{{5, 1, 80, 32, QTYPE_F16}, {0, 20, false}}, 0, false, false},
+        {{{32, 2, 128, 16, QTYPE_F16}, {0, 0, false}}, 64, false, false},
+        {{{2, 1, 256, 16, QTYPE_Q8_0}, {0, 0, false}}, 128, false, true},
+    };
+    backend *be = open_cuda();
+    be_seed = 101;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct shape *s = &cases[i].of.s;
+        struct scene c;
+        struct step_rows r;
+        void *got[2][3];
+        float *qkv[3];
+        make_scene_of(&c, s, cases[i].of.f, 2, i % 2 ? SPAN + 70 : 64 * 3);
+        step_rows_of(&r, &c);
+        const uint64_t width = (uint64_t)s->n_heads * s->head_dim * r.n;
+        for (int j = 0; j < 3; j++) {
+            qkv[j] = be_new(width, sizeof **qkv);
+            be_fill(qkv[j], width, 2);
+        }
+        for (int way = 0; way < 2; way++) {
+            for (int j = 0; j < 3; j++)
+                got[way][j] = be_new(j ? c.pool_bytes : width * 4, 1);
+            run_step(be, &cases[i], &c, &r, qkv, way, got[way]);
+        }
+        const uint64_t seen = width / r.n * c.n_seqs * sizeof(float);
+        CHECK_MSG(memcmp(got[0][0], got[1][0], seen) == 0, "case %zu: results", i);
+        CHECK_MSG(memcmp(got[0][1], got[1][1], c.pool_bytes) == 0, "case %zu: K", i);
+        CHECK_MSG(memcmp(got[0][2], got[1][2], c.pool_bytes) == 0, "case %zu: V", i);
+        CHECK_MSG(memcmp(got[1][1], c.k_pool, c.pool_bytes) != 0, "case %zu: nothing stored", i);
+        for (int j = 0; j < 3; j++)
+            free(got[0][j]), free(got[1][j]), free(qkv[j]);
+        free_scene(&c);
+    }
+    CHECK(dispatches(be, "rope_store") == sizeof cases / sizeof *cases);
+    backend_close(be);
+}
+
 /* ---- errors ---- */
 
 static void test_errors(void) {
@@ -233,6 +376,7 @@ int main(int argc, char **argv) {
     backend_close(be);
     RUN(test_bits);
     RUN(test_batches);
+    RUN(test_steps);
     RUN(test_hidden_values);
     RUN(test_errors);
     return check_done();

@@ -109,7 +109,7 @@ static enum cuda_attention_dims dims_of(const struct backend_kv *kv) {
 
 struct decode {
     const struct op_paged_attention *a;
-    struct cargs_attention args;
+    struct cargs_decode all;
     uint32_t n_tasks;
 };
 
@@ -124,32 +124,34 @@ static uint32_t most_parts(const struct op_paged_attention *a, uint32_t tokens) 
 }
 
 static uint64_t task_bytes(const struct decode *d) {
-    return (uint64_t)d->args.n_parts * d->args.n_slots * (d->args.head_dim + CUDA_ATTENTION_PART) *
-           sizeof(float);
+    return (uint64_t)d->all.attention.n_parts * d->all.attention.n_slots *
+           (d->all.attention.head_dim + CUDA_ATTENTION_PART) * sizeof(float);
 }
 
 static int launch_decode(struct cuda_backend *c, const struct decode *d, uint32_t n) {
-    uint64_t rows = (uint64_t)n * d->args.n_slots * d->args.head_dim * sizeof(float);
-    uint64_t parts = d->args.n_parts > 1 ? n * task_bytes(d) : 0;
+    uint64_t rows =
+        (uint64_t)n * d->all.attention.n_slots * d->all.attention.head_dim * sizeof(float);
+    uint64_t parts = d->all.attention.n_parts > 1 ? n * task_bytes(d) : 0;
     enum cuda_attention_type type = type_of(&d->a->kv);
     enum cuda_attention_dims dims = dims_of(&d->a->kv);
-    return cuda_launch(c, &(struct cuda_launch){
-                              .kernel = cuda_attention_decode_kernel(type, dims),
-                              .name = "attention_decode",
-                              .args = &d->args,
-                              .args_bytes = sizeof d->args,
-                              .grid = {cuda_div_up(d->args.n_parts, d->args.block_parts), n},
-                              .threads = 32 * CUDA_ATTENTION_WARPS,
-                              .shared = cuda_attention_decode_shared(type, dims),
-                              .read = rows + parts,
-                              .written = rows + parts,
-                          });
+    return cuda_launch(
+        c, &(struct cuda_launch){
+               .kernel = cuda_attention_decode_kernel(type, dims),
+               .name = "attention_decode",
+               .args = &d->all,
+               .args_bytes = sizeof d->all,
+               .grid = {cuda_div_up(d->all.attention.n_parts, d->all.attention.block_parts), n},
+               .threads = 32 * CUDA_ATTENTION_WARPS,
+               .shared = cuda_attention_decode_shared(type, dims),
+               .read = rows + parts,
+               .written = rows + parts,
+           });
 }
 
 /* Spans, if they make blocks for every multiprocessor and some more; else chunks, so many a block
  * that all of them run at once. */
 static void choose_parts(const struct cuda_backend *c, struct decode *d) {
-    struct cargs_attention *args = &d->args;
+    struct cargs_attention *args = &d->all.attention;
     const uint64_t n_sms = (uint64_t)c->features.n_sms;
     uint32_t spans = most_parts(d->a, CUDA_ATTENTION_CHUNK * CUDA_ATTENTION_SPAN);
     args->by_chunk = 2 * (uint64_t)d->n_tasks * spans < 3 * n_sms;
@@ -161,9 +163,12 @@ static void choose_parts(const struct cuda_backend *c, struct decode *d) {
         args->block_parts *= 2;
 }
 
-static int run_decode(struct cuda_backend *c, const struct op_paged_attention *a) {
-    struct decode d = {.a = a, .args = args_of(c, a)};
-    struct cargs_attention *args = &d.args;
+/* store: NULL, or what else the kernel does. */
+static int run_decode(struct cuda_backend *c, const struct op_paged_attention *a,
+                      const struct cargs_rope_store *store) {
+    struct decode d = {.a = a, .all.attention = args_of(c, a)};
+    if (store) d.all.store = *store;
+    struct cargs_attention *args = &d.all.attention;
     uint32_t group = a->n_heads / a->kv.n_kv_heads, queries = group; /* most of a sequence */
     while ((uint32_t)QUARTER << args->quarter_shift < a->kv.block_tokens)
         args->quarter_shift++;
@@ -222,5 +227,18 @@ int cuda_paged_attention(backend *be, const struct op_paged_attention *a) {
     /* One sequence is the one's or the other's. */
     bool many = (uint64_t)a->n_rows * (a->n_heads / a->kv.n_kv_heads) > CUDA_ATTENTION_QUERIES;
     int rc = a->n_rows > a->n_seqs && many ? run_prefill(c, a) : 0;
-    return rc || (a->n_seqs == 1 && a->n_rows > 1 && many) ? rc : run_decode(c, a);
+    return rc || (a->n_seqs == 1 && a->n_rows > 1 && many) ? rc : run_decode(c, a, NULL);
+}
+
+int cuda_store_attend(backend *be, const struct op_rope_store *store,
+                      const struct op_paged_attention *a) {
+    struct cargs_rope_store args;
+    int rc = cuda_rope_args(store, &args);
+    if (rc) return rc;
+    /* A row of each sequence: what it stores no other row reads. */
+    if (is_tiled(&a->kv) && a->n_rows == a->n_seqs && args.q_norm_kind != CUDA_NORM_ROW &&
+        args.k_norm_kind != CUDA_NORM_ROW)
+        return run_decode(cuda_of(be), a, &args);
+    rc = cuda_rope_store(be, store);
+    return rc ? rc : cuda_paged_attention(be, a);
 }

@@ -278,7 +278,11 @@ int cuda_sample(backend *be, const struct op_sample *a);                   /* sa
 int cuda_linear(backend *be, const struct op_linear *a);                   /* linear.c */
 int cuda_rope_store(backend *be, const struct op_rope_store *a);           /* rope_store.c */
 int cuda_paged_attention(backend *be, const struct op_paged_attention *a); /* attention.c */
-int cuda_moe(backend *be, const struct op_moe *a);                         /* moe.c */
+int cuda_store_attend(backend *be, const struct op_rope_store *store,
+                      const struct op_paged_attention *a); /* attention.c */
+/* What a kernel is told of a store; ERR_UNSUPPORTED: none takes it. */
+int cuda_rope_args(const struct op_rope_store *a, struct cargs_rope_store *args);
+int cuda_moe(backend *be, const struct op_moe *a); /* moe.c */
 int cuda_linear_attention(backend *be,
                           const struct op_linear_attention *a); /* linear_attention.c */
 bool cuda_kv_fits(const struct backend_kv *kv);                 /* attention.c */

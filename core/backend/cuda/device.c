@@ -94,6 +94,7 @@ static const struct backend_vtable vtable = {
     .moe = cuda_moe,
     .rope_store = cuda_rope_store,
     .paged_attention = cuda_paged_attention,
+    .store_attend = cuda_store_attend,
     .gather = cuda_gather,
     .top = cuda_top,
     .sample = cuda_sample,

@@ -20,36 +20,45 @@ static uint32_t element_bytes(int kv_type) {
     return kv_type == QTYPE_F32 ? 4 : kv_type == QTYPE_Q8_0 ? 1 : 2;
 }
 
-int cuda_rope_store(backend *be, const struct op_rope_store *a) {
+int cuda_rope_args(const struct op_rope_store *a, struct cargs_rope_store *args) {
     const struct backend_kv *kv = &a->kv;
     uint64_t block_bytes;
     if (kv->head_dim > CUDA_ROPE_MAX_DIM || !cuda_kv_fits(kv) ||
         !backend_kv_block_bytes(kv, &block_bytes))
         return ERR_UNSUPPORTED;
-    struct cargs_rope_store args = {.q = cuda_at(a->q),
-                                    .k = cuda_at(a->k),
-                                    .v = cuda_at(a->v),
-                                    .pos = cuda_at(a->pos),
-                                    .slots = cuda_at(a->slots),
-                                    .inv_freq = cuda_at(a->inv_freq),
-                                    .q_norm = cuda_vector(a->q_norm),
-                                    .k_norm = cuda_vector(a->k_norm),
-                                    .k_pool = cuda_at(kv->k),
-                                    .v_pool = cuda_at(kv->v),
-                                    .run_bytes = block_bytes / kv->n_kv_heads,
-                                    .n_rows = a->n_rows,
-                                    .n_heads = a->n_heads,
-                                    .n_kv_heads = kv->n_kv_heads,
-                                    .head_dim = kv->head_dim,
-                                    .n_rot = a->n_rot,
-                                    .interleaved = a->interleaved,
-                                    .kv_type = (uint32_t)kv->kv_type,
-                                    .block_tokens = kv->block_tokens,
-                                    .n_slots = kv->n_blocks * kv->block_tokens,
-                                    .q_norm_kind = norm_kind(a->q_norm, kv->head_dim),
-                                    .k_norm_kind = norm_kind(a->k_norm, kv->head_dim),
-                                    .eps = a->eps,
-                                    .magnitude = a->magnitude != 0 ? a->magnitude : 1};
+    *args = (struct cargs_rope_store){.q = cuda_at(a->q),
+                                      .k = cuda_at(a->k),
+                                      .v = cuda_at(a->v),
+                                      .pos = cuda_at(a->pos),
+                                      .slots = cuda_at(a->slots),
+                                      .inv_freq = cuda_at(a->inv_freq),
+                                      .q_norm = cuda_vector(a->q_norm),
+                                      .k_norm = cuda_vector(a->k_norm),
+                                      .k_pool = cuda_at(kv->k),
+                                      .v_pool = cuda_at(kv->v),
+                                      .run_bytes = block_bytes / kv->n_kv_heads,
+                                      .n_rows = a->n_rows,
+                                      .n_heads = a->n_heads,
+                                      .n_kv_heads = kv->n_kv_heads,
+                                      .head_dim = kv->head_dim,
+                                      .n_rot = a->n_rot,
+                                      .interleaved = a->interleaved,
+                                      .kv_type = (uint32_t)kv->kv_type,
+                                      .block_tokens = kv->block_tokens,
+                                      .n_slots = kv->n_blocks * kv->block_tokens,
+                                      .q_norm_kind = norm_kind(a->q_norm, kv->head_dim),
+                                      .k_norm_kind = norm_kind(a->k_norm, kv->head_dim),
+                                      .eps = a->eps,
+                                      .magnitude = a->magnitude != 0 ? a->magnitude : 1};
+    return 0;
+}
+
+int cuda_rope_store(backend *be, const struct op_rope_store *a) {
+    const struct backend_kv *kv = &a->kv;
+    struct cargs_rope_store args;
+    int rc = cuda_rope_args(a, &args);
+    if (rc) return rc;
+    const uint64_t block_bytes = args.run_bytes * kv->n_kv_heads;
     const uint64_t row = (uint64_t)kv->head_dim * sizeof(float);
     const uint64_t q_bytes = a->n_rows * a->n_heads * row,
                    kv_bytes = 2 * (uint64_t)a->n_rows * kv->n_kv_heads * row;
