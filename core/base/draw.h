@@ -40,9 +40,9 @@ DRAW_FN uint64_t draw_weight(float logit, float max, float temperature) {
         uint32_t u;
     } bits;
     bits.f = p;
-    int shift = DRAW_ONE_BITS + (int)n + (int)(bits.u >> 23) - 127 - 23;
-    uint64_t mantissa = (bits.u & 0x7fffffu) | 0x800000u;
-    return shift >= 0 ? mantissa << shift : shift > -24 ? mantissa >> -shift : 0;
+    int shift = DRAW_ONE_BITS + (int)n + (int)(bits.u >> 23) - 127;
+    uint64_t mantissa = (bits.u & 0x7fffffu) | 0x800000u; /* of 24 bits; all but 1 below 2^40 */
+    return shift >= 0 ? mantissa << shift >> 23 : 0;
 }
 
 /* Ranks logits as a number: larger logits have larger keys; NaN has that of -inf, -0 that of 0. */

@@ -175,25 +175,31 @@ static void select_k(sampler *s, uint32_t n, uint32_t k) {
     }
 }
 
-/* out[i] = weight of l[i], i < n. One text, compiled with and without the instruction for fma,
- * which draw_weight is made of: otherwise each is a call. */
+/* out[i] = weight of l[i], i < n, in runs that a compiler turns into vectors. One text, compiled
+ * with and without the instruction for fma, which draw_weight is made of: otherwise each is a call.
+ */
+enum { WEIGH_RUN = 16 };
 static inline __attribute__((always_inline)) void weigh_with(const float *l, uint32_t n, float max,
                                                              float temperature, uint64_t *out) {
-    for (uint32_t i = 0; i < n; i++)
+    uint32_t i = 0;
+    for (; i + WEIGH_RUN <= n; i += WEIGH_RUN)
+        for (uint32_t k = 0; k < WEIGH_RUN; k++)
+            out[i + k] = draw_weight(l[i + k], max, temperature);
+    for (; i < n; i++)
         out[i] = draw_weight(l[i], max, temperature);
 }
 
 #ifdef __x86_64__
-__attribute__((target("fma"))) static void weigh_fma(const float *l, uint32_t n, float max,
-                                                     float temperature, uint64_t *out) {
+__attribute__((target("avx2,fma"))) static void weigh_avx2(const float *l, uint32_t n, float max,
+                                                           float temperature, uint64_t *out) {
     weigh_with(l, n, max, temperature, out);
 }
 #endif
 
 static void weigh(const float *l, uint32_t n, float max, float temperature, uint64_t *out) {
 #ifdef __x86_64__
-    if (__builtin_cpu_supports("fma")) {
-        weigh_fma(l, n, max, temperature, out);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        weigh_avx2(l, n, max, temperature, out);
         return;
     }
 #endif
@@ -230,18 +236,31 @@ static uint32_t select_mass(sampler *s, uint32_t n, float top_p) {
     return hi;
 }
 
-/* The last token, in order, that top_k and top_p keep. */
-static struct candidate find_cut(sampler *s, const struct engine_params *p) {
-    uint32_t n = s->n_vocab;
-    for (uint32_t i = 0; i < n; i++)
+static void list_candidates(sampler *s) {
+    for (uint32_t i = 0; i < s->n_vocab; i++)
         s->cands[i] = (struct candidate){.logit = s->logits[i], .id = (int32_t)i};
     s->pivot_state = 0;
-    if (p->top_k && p->top_k < n) {
-        select_k(s, n, p->top_k);
-        n = p->top_k;
+}
+
+/* Sets the weights of the tokens that top_k and top_p leave out to 0. */
+static void weigh_kept(sampler *s, float max, const struct engine_params *p) {
+    uint32_t n = s->n_vocab, n_kept = n;
+    bool by_rank = p->top_k && p->top_k < n, by_mass = p->top_p < 1.0f;
+    struct candidate cut;
+    if (by_rank || by_mass) list_candidates(s);
+    if (by_rank) {
+        select_k(s, n, n_kept = p->top_k);
+        cut = s->cands[n_kept - 1];
+        for (uint32_t i = 0; i < n; i++) /* what weighs nothing is found out fast */
+            if (before(cut, (struct candidate){.logit = s->logits[i], .id = (int32_t)i}))
+                s->logits[i] = -INFINITY;
     }
-    if (p->top_p < 1.0f) n = select_mass(s, n, p->top_p);
-    return s->cands[n - 1];
+    weigh(s->logits, n, max, p->temperature, s->weights);
+    if (!by_mass) return;
+    cut = s->cands[select_mass(s, n_kept, p->top_p) - 1];
+    for (uint32_t i = 0; i < n; i++)
+        if (before(cut, (struct candidate){.logit = s->logits[i], .id = (int32_t)i}))
+            s->weights[i] = 0;
 }
 
 /* ---- a draw from few tokens ---- */
@@ -344,15 +363,9 @@ int sampler_draw(sampler *s, const struct sampler_request *req, int32_t *token) 
         top_select(s->logits, s->n_vocab, p->top_k, ids, logits);
         return draw_top(req, &(struct sampler_top){ids, logits, p->top_k}, token);
     }
-    uint32_t n = s->n_vocab;
-    weigh(s->logits, n, max, p->temperature, s->weights);
-    if ((p->top_k && p->top_k < n) || p->top_p < 1.0f) {
-        struct candidate cut = find_cut(s, p);
-        for (uint32_t i = 0; i < n; i++)
-            if (before(cut, (struct candidate){.logit = s->logits[i], .id = (int32_t)i}))
-                s->weights[i] = 0;
-    }
-    *token = (int32_t)walk(s->weights, n, keep_heavy(s->weights, n, p->min_p), req);
+    weigh_kept(s, max, p);
+    uint64_t total = keep_heavy(s->weights, s->n_vocab, p->min_p);
+    *token = (int32_t)walk(s->weights, s->n_vocab, total, req);
     return 0;
 }
 
