@@ -159,7 +159,7 @@ static void draws_are_the_hosts(void) {
     struct reading *device = calloc(MOST_REQUESTS, sizeof *device);
     struct reading *host = calloc(MOST_REQUESTS, sizeof *host);
     engine *en = open_engine(8);
-    make_requests(be_quick ? 24 : MOST_REQUESTS);
+    make_requests(be_quick ? 12 : MOST_REQUESTS);
     run_together(en, host, true);
     CHECK(dispatches(en, "sample") == 0 && n_overlapped(en) == 0);
     run_together(en, device, false);
@@ -190,7 +190,7 @@ static void steps_overlap(void) {
     bool cancelled[MOST_REQUESTS] = {false};
     uint32_t n_stopped = 0;
     engine *en = open_engine(8);
-    make_requests(be_quick ? 20 : MOST_REQUESTS);
+    make_requests(be_quick ? 14 : MOST_REQUESTS);
     for (uint32_t i = 0; i < n_requests; i++) {
         params = requests[i].params;
         params.repetition_penalty = 1, params.presence_penalty = params.frequency_penalty = 0;
