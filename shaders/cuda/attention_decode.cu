@@ -101,6 +101,7 @@ template <int KV, int DIM> struct layout {
     static constexpr uint32_t scores_at = values_at + 2 * value_bytes;
     static constexpr uint32_t last_at = scores_at + key_slots * SLICE * SCORE_PITCH * (uint32_t)sizeof(float);
     static constexpr uint32_t fresh_at = last_at + 16;
+    static constexpr int blocks = DIM == 64 || (element == 1 && DIM == 128) ? 4 : 3; /* on a multiprocessor */
     static constexpr uint32_t bytes = fresh_at + (DIM + DIM / SCALE_DIMS) * 4;
 };
 
@@ -431,34 +432,36 @@ __device__ __forceinline__ void merge4(float4 &o, float4 add, merge f) {
     o.z = merged(o.z, add.z, f), o.w = merged(o.w, add.w, f);
 }
 
-/* Four dimensions of a query from all parts of a task: chunks (a span's part is itself) make spans, spans the
- * result. Many parts are read before the first is used. */
+/* Four dimensions of a query from all parts of a task: chunks make spans (a span's part is itself), spans the
+ * result. SPAN_CHUNKS parts of the positions of a span, or as many spans, are read before the first is used; in
+ * place of what there is not nothing is merged, which changes nothing, so that no branch holds up the rest. */
 __device__ __forceinline__ void merge_query(const cargs_attention &a, const task &t, uint32_t query, uint32_t d) {
-    enum { AHEAD = 16 };
     const uint32_t stride = a.n_slots * (a.head_dim + CUDA_ATTENTION_PART);
-    const int per_span = a.by_chunk ? SPAN_CHUNKS : 1;
     const float *from = part_at(a, t, 0, query);
-    float4 o = make_float4(0, 0, 0, 0), span = o;
-    sums total = no_sums(), sum = no_sums();
+    float4 o = make_float4(0, 0, 0, 0);
+    sums total = no_sums();
 #pragma unroll 1
-    for (int base = 0; base < t.n_parts; base += AHEAD) {
-        float4 part[AHEAD];
-        float2 ml[AHEAD];
+    for (int base = -(t.first_part % SPAN_CHUNKS); base < t.n_parts; base += SPAN_CHUNKS) {
+        float4 part[SPAN_CHUNKS], span = make_float4(0, 0, 0, 0);
+        float2 ml[SPAN_CHUNKS];
+        sums sum = no_sums();
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            if (base + i >= t.n_parts) break;
-            const float *p = from + (uint64_t)(uint32_t)(base + i) * stride;
-            part[i] = __ldcg(reinterpret_cast<const float4 *>(p + d));
-            ml[i] = __ldcg(reinterpret_cast<const float2 *>(p + a.head_dim));
+        for (int i = 0; i < SPAN_CHUNKS; i++) {
+            const bool there = base + i >= 0 && base + i < t.n_parts;
+            const float *p = from + (there ? (uint64_t)(uint32_t)(base + i) * stride : 0);
+            part[i] = make_float4(0, 0, 0, 0);
+            ml[i] = make_float2(NOTHING, 0);
+            if (there) part[i] = __ldcg(reinterpret_cast<const float4 *>(p + d));
+            if (there) ml[i] = __ldcg(reinterpret_cast<const float2 *>(p + a.head_dim));
         }
+        if (!a.by_chunk) span = o, sum = total;
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            if (base + i >= t.n_parts) break;
+        for (int i = 0; i < SPAN_CHUNKS; i++)
             merge4(span, part[i], merge_factors(sum, ml[i].x, ml[i].y));
-            if ((t.first_part + base + i + 1) % per_span != 0 && base + i + 1 < t.n_parts) continue;
+        if (a.by_chunk)
             merge4(o, span, merge_factors(total, sum.m, sum.l));
-            span = make_float4(0, 0, 0, 0), sum = no_sums();
-        }
+        else
+            o = span, total = sum;
     }
     const float factor = finish_factor(total, a.sinks, query_head(t, query));
     o.x = finished(o.x, factor), o.y = finished(o.y, factor);
@@ -679,7 +682,7 @@ __device__ __forceinline__ void do_share(const cargs_attention &a, const task &t
 
 /* Grid: blocks of a task, tasks. Shared: struct layout. */
 template <int KV, int DIM, bool EXACT>
-CUDA_KERNEL_MIN(THREADS, 3) attention_decode(CUDA_ARGS(struct cargs_decode) args) {
+CUDA_KERNEL_MIN(THREADS, (layout<KV, DIM>::blocks)) attention_decode(CUDA_ARGS(struct cargs_decode) args) {
     CUDA_SHARED(uint8_t, shared);
     const cargs_attention &a = args.attention;
     const bool makes = args.store.q != nullptr;
