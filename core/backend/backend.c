@@ -202,6 +202,16 @@ int backend_upload(backend *be, backend_buf *dst, uint64_t offset, const void *s
     return be->vt->upload(be, dst, offset, src, bytes, e);
 }
 
+int backend_upload_all(backend *be, const struct backend_upload *list, uint32_t n, err *e) {
+    int rc = n > BACKEND_MAX_UPLOADS ? err_set(e, ERR_INVALID, "%u uploads are too many", n) : 0;
+    for (uint32_t i = 0; i < n && !rc; i++)
+        rc = check_range(be, list[i].to, list[i].offset, list[i].bytes, e);
+    if (!rc && be->vt->upload_all) return be->vt->upload_all(be, list, n, e);
+    for (uint32_t i = 0; i < n && !rc; i++)
+        rc = backend_upload(be, list[i].to, list[i].offset, list[i].from, list[i].bytes, e);
+    return rc;
+}
+
 int backend_download(backend *be, const backend_buf *src, uint64_t offset, void *dst,
                      uint64_t bytes, err *e) {
     int rc = check_range(be, src, offset, bytes, e);

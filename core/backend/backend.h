@@ -89,6 +89,15 @@ int backend_upload(backend *be, backend_buf *dst, uint64_t offset, const void *s
                    err *e);
 int backend_download(backend *be, const backend_buf *src, uint64_t offset, void *dst,
                      uint64_t bytes, err *e);
+/* Several uploads of a step at once, which a device with memory of its own does in one go. Bytes
+ * are multiples of 4, no two write the same. */
+enum { BACKEND_MAX_UPLOADS = 12 };
+struct backend_upload {
+    backend_buf *to;
+    uint64_t offset, bytes;
+    const void *from;
+};
+int backend_upload_all(backend *be, const struct backend_upload *list, uint32_t n, err *e);
 /* The same bytes seen by the host without a copy, or NULL when the device has its own memory.
  * Contents are only defined after backend_sync. */
 const void *backend_buf_host(const backend_buf *buf);

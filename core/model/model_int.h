@@ -219,7 +219,7 @@ struct model {
     struct model_recorded counts; /* of such steps */
     uint64_t identity; /* no other model of this process has it: the time when it was opened */
     /* For steps that are filled up to the shape of a recording: scratch, and 0, 1, 2, ... */
-    int32_t padded[MODEL_MAX_KEPT_ROWS], counted[MODEL_MAX_KEPT_ROWS + 1];
+    int32_t padded[3][MODEL_MAX_KEPT_ROWS], counted[MODEL_MAX_KEPT_ROWS + 1];
     struct backend_draw no_draws[MODEL_MAX_PADDING];
 };
 

@@ -109,28 +109,37 @@ static int check_batch(const model *m, const struct model_batch *in, err *e) {
     return check_chained(m, in, e);
 }
 
-static int upload_i32(model *m, backend_buf *dst, const int32_t *src, uint64_t n, err *e) {
-    return backend_upload(m->be, dst, 0, src, n * sizeof *src, e);
+/* What goes up for a step. */
+struct cargo {
+    struct backend_upload list[BACKEND_MAX_UPLOADS];
+    uint32_t n;
+};
+
+static void load_at(struct cargo *c, backend_buf *to, uint64_t offset, const void *from,
+                    uint64_t bytes) {
+    if (bytes) c->list[c->n++] = (struct backend_upload){to, offset, bytes, from};
 }
 
-/* n values of src and `fill` up to n_all of them. */
-static int upload_padded(model *m, backend_buf *dst, const int32_t *src, uint32_t n, uint32_t n_all,
-                         int32_t fill, err *e) {
-    if (n == n_all) return upload_i32(m, dst, src, n, e);
-    memcpy(m->padded, src, n * sizeof *src);
+static void load(struct cargo *c, backend_buf *to, const int32_t *from, uint64_t n) {
+    load_at(c, to, 0, from, n * sizeof *from);
+}
+
+/* n values of src and `fill` up to n_all of them, in padded. */
+static void load_padded(struct cargo *c, backend_buf *to, const int32_t *src, uint32_t n,
+                        int32_t *padded, uint32_t n_all, int32_t fill) {
+    if (n < n_all) memcpy(padded, src, n * sizeof *src);
     for (uint32_t i = n; i < n_all; i++)
-        m->padded[i] = fill;
-    return upload_i32(m, dst, m->padded, n_all, e);
+        padded[i] = fill;
+    load(c, to, n < n_all ? padded : src, n_all);
 }
 
 /* How tokens are to be drawn; behind the batch's rows up to n_all nothing is. */
-static int upload_draws(model *m, const struct model_batch *in, uint32_t n_all, err *e) {
+static void load_draws(model *m, const struct model_batch *in, uint32_t n_all, struct cargo *c) {
     const uint64_t n = in->shape.n_logit_rows, size = sizeof *in->draws;
     struct model_bufs *b = &m->bufs;
-    int rc = backend_upload(m->be, b->draws, 0, in->draws, n * size, e);
-    if (!rc && n < n_all)
-        rc = backend_upload(m->be, b->draws, n * size, m->no_draws, (n_all - n) * size, e);
-    return rc || !in->n_seen ? rc : upload_i32(m, b->seen, in->seen, 3 * (uint64_t)in->n_seen, e);
+    load_at(c, b->draws, 0, in->draws, n * size);
+    if (n < n_all) load_at(c, b->draws, n * size, m->no_draws, (n_all - n) * size);
+    load(c, b->seen, in->seen, 3 * (uint64_t)in->n_seen);
 }
 
 /* now: the batch's shape as ops get it. With more rows than the batch has each sequence has one row
@@ -139,23 +148,20 @@ static int upload_batch(model *m, const struct model_batch *in, const struct mod
                         err *e) {
     const struct model_shape *s = &in->shape;
     struct model_bufs *b = &m->bufs;
+    struct cargo c = {.n = 0};
     uint32_t n = s->n_rows, n_all = now->n_rows;
     uint64_t stride = now->max_context / in->kv[0].block_tokens;
-    int rc;
-    if ((rc = upload_padded(m, b->ids, in->token_ids, n, n_all, 0, e)) ||
-        (rc = upload_padded(m, b->pos, in->positions, n, n_all, -1, e)) ||
-        (rc = upload_padded(m, b->slots, in->slots, n, n_all, -1, e)) ||
-        (rc = upload_i32(m, b->tables, in->tables, s->n_seqs * stride, e)) ||
-        (s->draws && !m->part.rank && (rc = upload_draws(m, in, now->n_logit_rows, e))))
-        return rc;
-    if (n < n_all) {
-        if ((rc = upload_i32(m, b->row_start, m->counted, (uint64_t)n_all + 1, e))) return rc;
-        return upload_i32(m, b->out_rows, m->counted, n_all, e);
-    }
-    rc = upload_i32(m, b->row_start, in->row_start, (uint64_t)s->n_seqs + 1, e);
-    return rc ? rc
-              : upload_i32(m, b->out_rows, in->out_rows,
-                           (uint64_t)s->n_logit_rows + s->n_hidden_rows, e);
+    load_padded(&c, b->ids, in->token_ids, n, m->padded[0], n_all, 0);
+    load_padded(&c, b->pos, in->positions, n, m->padded[1], n_all, -1);
+    load_padded(&c, b->slots, in->slots, n, m->padded[2], n_all, -1);
+    load(&c, b->tables, in->tables, s->n_seqs * stride);
+    load(&c, b->row_start, n < n_all ? m->counted : in->row_start,
+         (uint64_t)(n < n_all ? n_all : s->n_seqs) + 1);
+    load(&c, b->out_rows, n < n_all ? m->counted : in->out_rows,
+         n < n_all ? n_all : (uint64_t)s->n_logit_rows + s->n_hidden_rows);
+    if (s->draws && !m->part.rank) load_draws(m, in, now->n_logit_rows, &c);
+    load(&c, b->chained, in->chained, 2 * (uint64_t)in->n_chained);
+    return backend_upload_all(m->be, c.list, c.n, e);
 }
 
 /* Rows whose token the step in front finds get it from there. */
@@ -175,8 +181,8 @@ static int chain(model *m, const struct model_batch *in, err *e) {
                              .first = n_drawn,
                              .n = n - n_drawn,
                              .ids = b->ids};
-    int rc = upload_i32(m, b->chained, in->chained, 2 * (uint64_t)n, e);
-    if (!rc && drawn.n) rc = backend_chain(m->be, &drawn);
+    int rc = 0;
+    if (drawn.n) rc = backend_chain(m->be, &drawn);
     if (!rc && first.n) rc = backend_chain(m->be, &first);
     return rc ? err_set(e, rc, "the tokens of the step in front cannot be taken") : 0;
 }

@@ -27,6 +27,18 @@ struct cargs_gather {
     uint32_t n_rows, n_cols;
 };
 
+/* upload: from the host's pinned memory; blocks (any, a piece). */
+enum { CARGS_UPLOADS = 12 };
+struct cargs_upload_piece {
+    const uint32_t *from;
+    uint32_t *to;
+    uint32_t n;
+};
+struct cargs_upload {
+    struct cargs_upload_piece pieces[CARGS_UPLOADS];
+    uint32_t n;
+};
+
 /* chain: a thread a pair, where to and where from. */
 struct cargs_chain {
     const int32_t *from, *pairs;

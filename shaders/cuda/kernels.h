@@ -14,6 +14,7 @@ extern "C" {
 const void *cuda_embed_kernel(void);
 const void *cuda_gather_kernel(void);
 const void *cuda_chain_kernel(void);
+const void *cuda_upload_kernel(void);
 const void *cuda_kv_copy_kernel(void);
 
 /* comm.cu */

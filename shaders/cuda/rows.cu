@@ -1,4 +1,4 @@
-/* rows.cu - embed, gather, kv_copy: rows from one place to another; chain: tokens. */
+/* rows.cu - embed, gather, kv_copy: rows from one place to another; chain: tokens; upload. */
 #include "shaders/cuda/block.cuh"
 #include "shaders/cuda/cargs.h"
 #include "shaders/cuda/device.cuh"
@@ -42,6 +42,15 @@ CUDA_KERNEL(256) gather(CUDA_ARGS(struct cargs_gather) a) {
         a.out[to + i] = a.residual ? a.x[from + i] + a.residual[from + i] : a.x[from + i];
 }
 
+CUDA_KERNEL(256) upload(CUDA_ARGS(struct cargs_upload) a) {
+    pdl_launch();
+    const cargs_upload_piece &p = a.pieces[blockIdx.y];
+    uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
+    pdl_wait();
+    for (; i < p.n; i += gridDim.x * blockDim.x)
+        p.to[i] = p.from[i];
+}
+
 CUDA_KERNEL(256) chain(CUDA_ARGS(struct cargs_chain) a) {
     pdl_launch();
     pdl_wait();
@@ -74,6 +83,10 @@ const void *cuda_gather_kernel(void) {
 
 const void *cuda_chain_kernel(void) {
     return (const void *)chain;
+}
+
+const void *cuda_upload_kernel(void) {
+    return (const void *)upload;
 }
 
 const void *cuda_kv_copy_kernel(void) {

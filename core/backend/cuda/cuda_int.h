@@ -215,6 +215,7 @@ int cuda_buf_new(backend *be, uint64_t bytes, backend_buf **out, err *e);
 void cuda_buf_free(backend_buf *buf);
 int cuda_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src, uint64_t bytes,
                 err *e);
+int cuda_upload_all(backend *be, const struct backend_upload *list, uint32_t n, err *e);
 int cuda_download(backend *be, const backend_buf *src, uint64_t offset, void *dst, uint64_t bytes,
                   err *e);
 int cuda_host_new(backend *be, uint64_t bytes, void **out, err *e);

@@ -67,6 +67,7 @@ static const struct backend_vtable vtable = {
     .weight_free = cuda_weight_free,
     .sync = cuda_sync,
     .flush = cuda_flush,
+    .upload_all = cuda_upload_all,
     .host_new = cuda_host_new,
     .host_free = cuda_host_free,
     .download_later = cuda_download_later,

@@ -4,6 +4,7 @@
 #include "core/backend/cuda/cuda_int.h"
 
 #include "core/base/mem.h"
+#include "shaders/cuda/kernels.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -121,6 +122,50 @@ int cuda_upload(backend *be, backend_buf *dst, uint64_t offset, const void *src,
     memcpy(place, src, bytes);
     cudaError_t rc = cudaMemcpyAsync(to, place, bytes, cudaMemcpyHostToDevice, c->stream);
     return finish(c, "an upload", rc, e);
+}
+
+_Static_assert((int)CARGS_UPLOADS == (int)BACKEND_MAX_UPLOADS, "a launch takes all of them");
+
+/* One kernel reads small uploads from the staging buffer: a copy each would take longer to begin
+ * than to run. Larger ones are copies. */
+int cuda_upload_all(backend *be, const struct backend_upload *list, uint32_t n, err *e) {
+    enum { LARGE = 128 << 10, THREADS = 256, MOST_BLOCKS = 16 };
+    struct cuda_backend *c = cuda_of(be);
+    struct cargs_upload args = {.n = 0};
+    uint64_t most = 0, all = 0;
+    bool small[BACKEND_MAX_UPLOADS];
+    for (uint32_t i = 0; i < n; i++) {
+        const struct backend_upload *u = &list[i];
+        small[i] = u->bytes && u->bytes <= LARGE && u->bytes % 4 == 0;
+        int rc = small[i] ? 0 : cuda_upload(be, u->to, u->offset, u->from, u->bytes, e);
+        if (rc) return rc;
+        if (small[i]) all += (u->bytes + 15) / 16 * 16;
+        if (small[i] && u->bytes > most) most = u->bytes;
+    }
+    uint8_t *place = all ? stage(c, all, e) : c->staging;
+    if (!place) return ERR_DEVICE;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct backend_upload *u = &list[i];
+        if (!small[i]) continue;
+        memcpy(place, u->from, u->bytes);
+        args.pieces[args.n++] = (struct cargs_upload_piece){
+            .from = (const uint32_t *)(const void *)place,
+            .to = (uint32_t *)(void *)((uint8_t *)cuda_at(u->to) + u->offset),
+            .n = (uint32_t)(u->bytes / 4)};
+        place += (u->bytes + 15) / 16 * 16;
+    }
+    if (!args.n) return finish(c, "", cudaSuccess, e);
+    uint32_t blocks = cuda_div_up(most, 4 * THREADS);
+    int rc = cuda_launch(
+        c, &(struct cuda_launch){.kernel = cuda_upload_kernel(),
+                                 .name = "upload",
+                                 .args = &args,
+                                 .args_bytes = sizeof args,
+                                 .grid = {blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS, args.n},
+                                 .threads = THREADS,
+                                 .behind = true,
+                                 .written = all});
+    return rc ? finish(c, "", cudaSuccess, e) : 0;
 }
 
 int cuda_download(backend *be, const backend_buf *src, uint64_t offset, void *dst, uint64_t bytes,
