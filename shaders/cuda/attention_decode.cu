@@ -713,6 +713,8 @@ CUDA_KERNEL_MIN(THREADS, (layout<KV, DIM>::blocks)) attention_decode(CUDA_ARGS(s
      * here. */
     const bool early = makes || (a.n_rows == a.n_seqs && (s.begin + 1) * CHUNK <= t.keys.last);
     if (early) start_pair<KV, DIM>(a, t, head_dim, p, s.begin);
+    if (makes && at::key_slots == 2)
+        start_keys<KV, DIM>(a, t, head_dim, s.begin + 1, p.last, p.block[1], p.keys + at::key_bytes);
     if (makes && t.keys.last >= 0) {
         float *work = reinterpret_cast<float *>(p.values + at::value_bytes);
         make_rows<DIM>(a, args.store, t, news, work);
@@ -720,7 +722,7 @@ CUDA_KERNEL_MIN(THREADS, (layout<KV, DIM>::blocks)) attention_decode(CUDA_ARGS(s
     } else
         pdl_wait();
     if (!early) start_pair<KV, DIM>(a, t, head_dim, p, s.begin);
-    if (at::key_slots == 2)
+    if (!makes && at::key_slots == 2)
         start_keys<KV, DIM>(a, t, head_dim, s.begin + 1, p.last, p.block[1], p.keys + at::key_bytes);
     p.block[0] = p.block[1], p.block[1] = p.block[2], p.block[2] = block_of(a, t, s.begin + 3);
     do_share<KV, DIM>(a, t, s, l, head_dim, p, news, reinterpret_cast<float *>(shared + at::scores_at));

@@ -66,6 +66,7 @@ struct bench_case {
     uint32_t kv_heads, dim;
     uint32_t n_seqs, rows, context; /* rows of each sequence, the last of its positions */
     bool shuffled;
+    uint32_t max_context; /* that a step is recorded for; 0: context */
 };
 
 /* One call's tables, positions, slots and beginnings of sequences. */
@@ -74,7 +75,8 @@ struct call {
 };
 
 static uint32_t blocks_of(const struct bench_case *k) {
-    return (k->context + BLOCK - 1) / BLOCK;
+    uint32_t most = k->max_context > k->context ? k->max_context : k->context;
+    return (most + BLOCK - 1) / BLOCK;
 }
 
 static int32_t *words(uint64_t n) {
@@ -136,7 +138,8 @@ static void enqueue(struct bench *b, const struct bench_case *k, const struct ba
                                                  .n_seqs = k->n_seqs,
                                                  .n_heads = HEADS,
                                                  .table_stride = blocks_of(k),
-                                                 .max_context = k->context,
+                                                 .max_context =
+                                                     k->max_context ? k->max_context : k->context,
                                                  .scale = 0.08838834764f,
                                                  .kv = *kv,
                                                  .out = b->out};
@@ -180,9 +183,9 @@ static void print_case(const struct bench *b, const struct bench_case *k, double
                        double kv_bytes) {
     static const char *const names[] = {"", "attention", "store", "store+attention"};
     double rows = (double)k->rows, keys = (double)k->context - (rows - 1) / 2;
-    printf("%-15s %-5s dim %3u kv heads %u, %4u x %5u rows, context %6u, %-9s %9.1f us",
+    printf("%-15s %-5s dim %3u kv heads %u, %4u x %5u rows, context %6u of %5u, %-9s %9.1f us",
            names[k->what], qtype_name(k->type), k->dim, k->kv_heads, k->n_seqs, k->rows, k->context,
-           k->shuffled ? "shuffled" : "in a row", us);
+           blocks_of(k) * BLOCK, k->shuffled ? "shuffled" : "in a row", us);
     if (k->what & ATTENTION && k->rows == 1) {
         printf("  %7.1f GB/s", kv_bytes / us * 1e-3);
         if (b->copy > 0) printf("  %5.1f %% of a copy", 100 * kv_bytes / us * 1e6 / b->copy);
@@ -200,14 +203,15 @@ static void bench(struct bench *b, const struct bench_case *k) {
         .kv_type = k->type, .n_kv_heads = k->kv_heads, .block_tokens = BLOCK, .head_dim = k->dim};
     uint64_t block_bytes;
     need(backend_kv_block_bytes(&kv, &block_bytes) ? 0 : -1, "a cache");
+    const uint64_t read = 2 * block_bytes * ((k->context + BLOCK - 1) / BLOCK) * k->n_seqs;
     do
         calls[n] = call_new(b->c, k, n * per_call);
-    while (++n < (b->n_runs > 1 ? MAX_CALLS : 2) && 2 * n * per_call * block_bytes < APART_BYTES);
+    while (++n < (b->n_runs > 1 ? MAX_CALLS : 2) && n * read < APART_BYTES);
     kv.n_blocks = n * per_call;
     kv.k = filled(b->c, kv.n_blocks * block_bytes, 0x2c);
     kv.v = filled(b->c, kv.n_blocks * block_bytes, 0x2c);
     need((int)cudaDeviceSynchronize(), "a fill");
-    print_case(b, k, time_of(b, k, &kv, calls, n), 2.0 * (double)per_call * (double)block_bytes);
+    print_case(b, k, time_of(b, k, &kv, calls, n), (double)read);
     cuda_buf_free(kv.k);
     cuda_buf_free(kv.v);
     while (n)
@@ -237,21 +241,34 @@ static void bench_decode(struct bench *b, bool quick) {
                                                   .shuffled = shuffled});
 }
 
-/* The store alone, and as a decode step's layers have it, together with attention. */
+/* The store alone, of a decode step and of a prompt, and as a decode step's layers have it,
+ * together with attention. */
 static void bench_store(struct bench *b, bool quick) {
-    static const uint32_t rows[] = {1, 32, 128};
+    static const struct {
+        int what;
+        uint32_t n_seqs, rows, context, max_context;
+    } cases[] = {{STORE, 1, 1, 200, 0},
+                 {STORE | ATTENTION, 1, 1, 200, 0},
+                 {STORE | ATTENTION, 1, 1, 200, 1024},
+                 {STORE | ATTENTION, 1, 1, 200, 8192},
+                 {STORE | ATTENTION, 1, 1, 4096, 0},
+                 {STORE | ATTENTION, 32, 1, 600, 1024},
+                 {STORE | ATTENTION, 128, 1, 600, 1024},
+                 {STORE, 32, 1, 600, 0},
+                 {STORE, 128, 1, 600, 0},
+                 {STORE, 1, 2048, 2048, 0}};
     static const int types[] = {QTYPE_F16, QTYPE_Q8_0};
-    for (int what = STORE; what <= (STORE | ATTENTION); what++)
-        for (uint32_t t = 0; t < 2; t++)
-            for (uint32_t i = 0; i < (quick ? 1 : 3); i++)
-                bench(b, &(struct bench_case){.what = what,
-                                              .type = types[t],
-                                              .kv_heads = 8,
-                                              .dim = 128,
-                                              .n_seqs = rows[i],
-                                              .rows = 1,
-                                              .context = i == 0 ? 200 : 600,
-                                              .shuffled = true});
+    for (uint32_t t = 0; t < 2; t++)
+        for (uint32_t i = 0; i < (quick ? 3 : sizeof cases / sizeof *cases); i++)
+            bench(b, &(struct bench_case){.what = cases[i].what,
+                                          .type = types[t],
+                                          .kv_heads = 8,
+                                          .dim = 128,
+                                          .n_seqs = cases[i].n_seqs,
+                                          .rows = cases[i].rows,
+                                          .context = cases[i].context,
+                                          .shuffled = true,
+                                          .max_context = cases[i].max_context});
 }
 
 static void bench_many(struct bench *b) {
