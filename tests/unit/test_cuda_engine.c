@@ -23,10 +23,13 @@ static struct reading alone[MOST_REQUESTS];
 /* A bias of nothing: the same logits, and a draw on the host. */
 static const struct engine_logit_bias no_bias = {5, 0.0f};
 
+static uint32_t n_ranks = 1;
+
 static engine *open_engine(uint32_t max_sequences) {
     const struct engine_config c = {
         .model_path = path,
         .backend = "cuda",
+        .n_ranks = n_ranks,
         .kv_cache_tokens = 1600,
         .kv_type = QTYPE_F16,
         .block_tokens = 16,
@@ -264,6 +267,21 @@ static void long_histories_are_drawn_on_the_host(void) {
     free(many);
 }
 
+/* Rank 0 draws; no step overlaps. */
+static void a_group_draws_too(void) {
+    struct backend_config config = {.name = "cuda", .n_ranks = 2, .max_rows = 8, .max_cols = 512};
+    backend *be;
+    err e = {0};
+    if (backend_open(&config, &be, &e)) {
+        SKIP("a_group_draws_too", e.msg);
+        return;
+    }
+    backend_close(be);
+    n_ranks = 2;
+    draws_are_the_hosts();
+    n_ranks = 1;
+}
+
 int main(int argc, char **argv) {
     struct tiny_llama shape = {.seed = 11,
                                .n_vocab = N_VOCAB,
@@ -273,7 +291,9 @@ int main(int argc, char **argv) {
                                .head_dim = 64};
     err e = {0};
     be_args(argc, argv);
-    setenv("CUDASIM_LATE", "1", 0); /* the stand-in: nothing happens before it is waited for */
+    /* The stand-in: nothing happens before it is waited for, and there are two devices. */
+    setenv("CUDASIM_LATE", "1", 0);
+    setenv("CUDASIM_DEVICES", "2", 0);
     backend *be = be_open("cuda", 1);
     if (!be) {
         SKIP("cuda", "no module or no GPU here, or others were asked for");
@@ -287,6 +307,7 @@ int main(int argc, char **argv) {
     RUN(draws_are_the_hosts);
     RUN(steps_overlap);
     RUN(long_histories_are_drawn_on_the_host);
+    RUN(a_group_draws_too);
     CHECK(unlink(path) == 0 && rmdir(folder) == 0);
     bell_fini(&bell);
     return check_done();
