@@ -5,8 +5,8 @@
  * columns: so K and V are read once for all of them, and little is computed for queries that there are not.
  * The last block of a task to end merges what they found. */
 #include "shaders/cuda/attention.cuh"
-#include "shaders/cuda/rope.cuh"
 #include "shaders/cuda/kernels.h"
+#include "shaders/cuda/rope.cuh"
 
 namespace {
 
@@ -16,7 +16,7 @@ enum { SCORE_PITCH = CHUNK + 4 }; /* floats of a query's scores: queries side by
 /* ---- what a block has to do ---- */
 
 struct task {
-    uint32_t index; /* in this pass */
+    uint32_t index;                                      /* in this pass */
     uint32_t seq, kv_head, row, query, n_queries, group; /* the sequence's first row; the first query */
     int first_part, n_parts, n_blocks;
     seen keys; /* what any of its queries sees */
@@ -65,7 +65,8 @@ __device__ uint64_t query_at(const cargs_attention &a, const task &t, uint32_t q
 }
 
 __device__ float *part_at(const cargs_attention &a, const task &t, uint32_t part, uint32_t query) {
-    return a.parts + (((uint64_t)t.index * a.n_parts + part) * a.n_slots + query) * (a.head_dim + CUDA_ATTENTION_PART);
+    return a.parts +
+           (((uint64_t)t.index * a.n_parts + part) * a.n_slots + query) * (a.head_dim + CUDA_ATTENTION_PART);
 }
 
 /* A block's chunks; whole: what it finds of them is the task's result. */
@@ -93,7 +94,8 @@ __device__ share share_of(const cargs_attention &a, const task &t, int block) {
 template <int KV, int DIM> struct layout {
     static constexpr uint32_t element = kv_traits<KV>::quantized ? 1 : 2;
     static constexpr uint32_t key_slots = element == 2 && DIM > 128 ? 1 : 2;
-    static constexpr uint32_t scales = kv_traits<KV>::quantized ? DIM / SCALE_DIMS * QUARTER * 2 : 0; /* a quarter's */
+    static constexpr uint32_t scales =
+        kv_traits<KV>::quantized ? DIM / SCALE_DIMS * QUARTER * 2 : 0; /* a quarter's */
     static constexpr uint32_t key_bytes = DIM * QUARTER * element + scales;
     static constexpr uint32_t values = DIM * CHUNK * element;
     static constexpr uint32_t value_bytes = values + 4 * scales;
@@ -130,15 +132,15 @@ __device__ __forceinline__ int quarter_pos(int chunk) {
 }
 
 /* The run of a block of a pool; of what is not seen the table says nothing. */
-__device__ __forceinline__ const uint8_t *run_of(const cargs_attention &a, const task &t, const void *pool, int block,
-                                                 bool visible) {
+__device__ __forceinline__ const uint8_t *run_of(const cargs_attention &a, const task &t, const void *pool,
+                                                 int block, bool visible) {
     const uint64_t at = ((uint64_t)block * a.n_kv_heads + t.kv_head) * a.run_bytes;
     return static_cast<const uint8_t *>(pool) + (visible ? at : 0);
 }
 
 template <int KV, int DIM>
-__device__ __forceinline__ void start_keys(const cargs_attention &a, const task &t, int head_dim, int chunk, int last,
-                                           int block, uint8_t *to) {
+__device__ __forceinline__ void start_keys(const cargs_attention &a, const task &t, int head_dim, int chunk,
+                                           int last, int block, uint8_t *to) {
     const uint32_t lane = threadIdx.x % 32, bt = a.block_tokens;
     const int pos = quarter_pos(chunk);
     if (chunk <= last) {
@@ -151,7 +153,8 @@ __device__ __forceinline__ void start_keys(const cargs_attention &a, const task 
             for (int d = 0; d < DIM; d += 32)
                 if (d < head_dim) async_copy16_if(to + (d + lane) * 16, from + (uint32_t)d * bt, visible);
             if (lane < (uint32_t)head_dim / 16)
-                async_copy16_if(to + DIM * 16 + lane * 16, scales + (lane / 2 * bt + token + lane % 2 * 8) * 2, visible);
+                async_copy16_if(to + DIM * 16 + lane * 16, scales + (lane / 2 * bt + token + lane % 2 * 8) * 2,
+                                visible);
         } else {
             const uint8_t *from = run + (lane / 2 * bt + token + lane % 2 * 8) * 2;
             uint8_t *at = to + key_place(lane / 2, lane % 2);
@@ -165,8 +168,8 @@ __device__ __forceinline__ void start_keys(const cargs_attention &a, const task 
 
 /* Tokens that no query of the block sees are cleared: they may be no numbers. */
 template <int KV, int DIM>
-__device__ __forceinline__ void start_values(const cargs_attention &a, const task &t, int head_dim, int chunk, int last,
-                                             int block, uint8_t *to) {
+__device__ __forceinline__ void start_values(const cargs_attention &a, const task &t, int head_dim, int chunk,
+                                             int last, int block, uint8_t *to) {
     const uint32_t lane = threadIdx.x % 32, quarter = threadIdx.x / 32 * QUARTER;
     const int pos = quarter_pos(chunk);
     if (chunk <= last) {
@@ -180,7 +183,8 @@ __device__ __forceinline__ void start_values(const cargs_attention &a, const tas
             for (uint32_t i = lane; i < QUARTER * units; i += 32)
                 async_copy16_if(to + value_place_q8<DIM>(quarter + i / units, i % units), from + i * 16, visible);
             if (lane < units) /* a token's scales lie side by side, rows of units / 2 of them */
-                async_copy16_if(to + layout<KV, DIM>::values + quarter * units + lane * 16, scales + lane * 16, visible);
+                async_copy16_if(to + layout<KV, DIM>::values + quarter * units + lane * 16, scales + lane * 16,
+                                visible);
         } else {
             const uint32_t first = lane / 8, unit = lane % 8;
             const uint8_t *from = run + ((token + first) * (uint32_t)head_dim + unit * 8) * 2;
@@ -208,7 +212,8 @@ template <int KV> __device__ __forceinline__ uint32_t product_row(uint32_t upper
 }
 
 template <int KV, int DIM>
-__device__ __forceinline__ void make_scores(const query_words<KV, DIM> &q, const uint8_t *keys, int head_dim, float s[4]) {
+__device__ __forceinline__ void make_scores(const query_words<KV, DIM> &q, const uint8_t *keys, int head_dim,
+                                            float s[4]) {
     const uint32_t lane = threadIdx.x % 32;
     const uint8_t *from = keys + key_place(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
@@ -326,7 +331,8 @@ __device__ __forceinline__ void make_values(const uint32_t p[CHUNK / 8], const u
 }
 
 /* The scales of tokens 2 lane and 2 lane + 1 of a chunk; 0 of those that no query sees. */
-__device__ __forceinline__ uint32_t value_scales(const uint16_t *scales, int n_groups, int group, int first, seen keys) {
+__device__ __forceinline__ uint32_t value_scales(const uint16_t *scales, int n_groups, int group, int first,
+                                                 seen keys) {
     const int token = (int)threadIdx.x % 32 * 2;
     const uint32_t lo = sees(keys, first + token) ? scales[token * n_groups + group] : 0;
     const uint32_t hi = sees(keys, first + token + 1) ? scales[(token + 1) * n_groups + group] : 0;
@@ -384,8 +390,8 @@ template <int DIM> __device__ __forceinline__ void clear(found<DIM> &f) {
 
 /* to[i] (head_dim) of the lane's queries, NULL: not stored. */
 template <int KV, int DIM>
-__device__ __forceinline__ void store(const found<DIM> &f, int head_dim, float *const to[2], const float factor[2],
-                                      bool last) {
+__device__ __forceinline__ void store(const found<DIM> &f, int head_dim, float *const to[2],
+                                      const float factor[2], bool last) {
     const int tile = (int)threadIdx.x / 32 * n_tiles<DIM>;
 #pragma unroll
     for (int i = 0; i < n_tiles<DIM>; i++) {
@@ -399,7 +405,8 @@ __device__ __forceinline__ void store(const found<DIM> &f, int head_dim, float *
 }
 
 template <int KV, int DIM>
-__device__ __forceinline__ void store_result(const cargs_attention &a, const task &t, int head_dim, const found<DIM> &f) {
+__device__ __forceinline__ void store_result(const cargs_attention &a, const task &t, int head_dim,
+                                             const found<DIM> &f) {
     float *to[2], factor[2];
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++) {
@@ -411,8 +418,8 @@ __device__ __forceinline__ void store_result(const cargs_attention &a, const tas
 }
 
 template <int KV, int DIM>
-__device__ __forceinline__ void store_part(const cargs_attention &a, const task &t, int head_dim, const found<DIM> &f,
-                                           int part) {
+__device__ __forceinline__ void store_part(const cargs_attention &a, const task &t, int head_dim,
+                                           const found<DIM> &f, int part) {
     const float factor[2] = {1, 1};
     float *to[2];
 #pragma unroll
@@ -491,7 +498,8 @@ struct fresh {
     uint16_t *bits, *scales; /* (2, DIM), (2, DIM / SCALE_DIMS) */
 };
 
-template <int KV, int DIM> __device__ __forceinline__ void patch_keys(uint8_t *keys, const fresh &f, int head_dim) {
+template <int KV, int DIM>
+__device__ __forceinline__ void patch_keys(uint8_t *keys, const fresh &f, int head_dim) {
     const uint32_t lane = threadIdx.x % 32, token = f.token % QUARTER;
     for (uint32_t d = lane; d < (uint32_t)head_dim; d += 32)
         if (kv_traits<KV>::quantized)
@@ -503,7 +511,8 @@ template <int KV, int DIM> __device__ __forceinline__ void patch_keys(uint8_t *k
     __syncwarp();
 }
 
-template <int KV, int DIM> __device__ __forceinline__ void patch_values(uint8_t *values, const fresh &f, int head_dim) {
+template <int KV, int DIM>
+__device__ __forceinline__ void patch_values(uint8_t *values, const fresh &f, int head_dim) {
     const uint32_t lane = threadIdx.x % 32, groups = (uint32_t)head_dim / SCALE_DIMS;
     for (uint32_t d = lane; d < (uint32_t)head_dim; d += 32)
         if (kv_traits<KV>::quantized)
@@ -519,8 +528,8 @@ template <int KV, int DIM> __device__ __forceinline__ void patch_values(uint8_t 
  * its k and v, which the first slice's block stores too. A warp has some of them, all read before the first is
  * used. work: DIM f32 of angles, then a row of DIM each. */
 template <int DIM>
-__device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_rope_store &r, const task &t, fresh &f,
-                                          float *work) {
+__device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_rope_store &r, const task &t,
+                                          fresh &f, float *work) {
     enum { EACH = (SLICE + 2 + WARPS - 1) / WARPS };
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, slot = (uint32_t)r.slots[t.row];
     const uint64_t kv_row = ((uint64_t)t.row * a.n_kv_heads + t.kv_head) * a.head_dim;
@@ -544,7 +553,9 @@ __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_
     for (uint32_t i = 0; i < EACH; i++) {
         const uint32_t at = warp + i * WARPS;
         if (at >= n) break;
-        const uint32_t norm = at < t.n_queries ? r.q_norm_kind : at == t.n_queries ? r.k_norm_kind : CUDA_NORM_NONE;
+        const uint32_t norm = at < t.n_queries    ? r.q_norm_kind
+                              : at == t.n_queries ? r.k_norm_kind
+                                                  : CUDA_NORM_NONE;
         if (at == t.n_queries && norm == CUDA_NORM_HEADS) read_head(r, r.k_norm, factors, lane);
         norm_head(r, norm, v[i], factors, 1.0f, work + (1 + at) * DIM, lane);
     }
@@ -573,22 +584,24 @@ struct pipe {
 };
 
 template <int KV, int DIM>
-__device__ __forceinline__ void start_pair(const cargs_attention &a, const task &t, int head_dim, const pipe &p, int chunk) {
+__device__ __forceinline__ void start_pair(const cargs_attention &a, const task &t, int head_dim, const pipe &p,
+                                           int chunk) {
     start_keys<KV, DIM>(a, t, head_dim, chunk, p.last, p.block[0], p.keys);
     start_values<KV, DIM>(a, t, head_dim, chunk, p.last, p.block[0], p.values);
 }
 
 /* After the barrier of a chunk: of the next one's V, and of K what fits its memory. */
 template <int KV, int DIM>
-__device__ __forceinline__ void start_next(const cargs_attention &a, const task &t, int head_dim, pipe &p, int chunk) {
+__device__ __forceinline__ void start_next(const cargs_attention &a, const task &t, int head_dim, pipe &p,
+                                           int chunk) {
     using at = layout<KV, DIM>;
     p.at++;
     uint8_t *values = p.values + (p.at % 2) * at::value_bytes;
-    if (at::key_slots == 1)
-        start_keys<KV, DIM>(a, t, head_dim, chunk + 1, p.last, p.block[0], p.keys);
+    if (at::key_slots == 1) start_keys<KV, DIM>(a, t, head_dim, chunk + 1, p.last, p.block[0], p.keys);
     start_values<KV, DIM>(a, t, head_dim, chunk + 1, p.last, p.block[0], values);
     if (at::key_slots == 2)
-        start_keys<KV, DIM>(a, t, head_dim, chunk + 2, p.last, p.block[1], p.keys + ((p.at + 1) % 2) * at::key_bytes);
+        start_keys<KV, DIM>(a, t, head_dim, chunk + 2, p.last, p.block[1],
+                            p.keys + ((p.at + 1) % 2) * at::key_bytes);
     p.block[0] = p.block[1], p.block[1] = p.block[2];
     p.block[2] = block_of(a, t, chunk + 4);
 }
@@ -596,8 +609,8 @@ __device__ __forceinline__ void start_next(const cargs_attention &a, const task 
 /* A chunk's o, m and l, as found has them. */
 template <int KV, int DIM>
 __device__ __forceinline__ void do_chunk(const cargs_attention &a, const task &t, const query_words<KV, DIM> &q,
-                                         seen keys, int head_dim, int chunk, pipe &p, const fresh &news, float *scores,
-                                         found<DIM> &f) {
+                                         seen keys, int head_dim, int chunk, pipe &p, const fresh &news,
+                                         float *scores, found<DIM> &f) {
     using at = layout<KV, DIM>;
     const bool newest = chunk == news.chunk && threadIdx.x / 32 == news.token / QUARTER;
     const int slot = p.at % 2, key_slot = p.at % (int)at::key_slots, first = chunk * CHUNK;
@@ -651,8 +664,9 @@ __device__ __forceinline__ lane_query query_of(const cargs_attention &a, const t
 
 /* What a block finds of its chunks. */
 template <int KV, int DIM>
-__device__ __forceinline__ void do_share(const cargs_attention &a, const task &t, const share &s, const lane_query &l,
-                                         int head_dim, pipe &p, const fresh &news, float *scores) {
+__device__ __forceinline__ void do_share(const cargs_attention &a, const task &t, const share &s,
+                                         const lane_query &l, int head_dim, pipe &p, const fresh &news,
+                                         float *scores) {
     query_words<KV, DIM> q;
     load_query<KV, DIM>(l.row, head_dim, a.q_scale, q);
     found<DIM> all;
@@ -670,7 +684,8 @@ __device__ __forceinline__ void do_share(const cargs_attention &a, const task &t
             const merge f = merge_factors(all.sum[i], one.sum[i].m, one.sum[i].l);
 #pragma unroll
             for (int j = 0; j < n_tiles<DIM>; j++)
-                all.o[j][i] = merged(all.o[j][i], one.o[j][i], f), all.o[j][2 + i] = merged(all.o[j][2 + i], one.o[j][2 + i], f);
+                all.o[j][i] = merged(all.o[j][i], one.o[j][i], f),
+                all.o[j][2 + i] = merged(all.o[j][2 + i], one.o[j][2 + i], f);
         }
     }
     async_wait<0>();
@@ -682,7 +697,8 @@ __device__ __forceinline__ void do_share(const cargs_attention &a, const task &t
 
 /* Grid: blocks of a task, tasks. Shared: struct layout. */
 template <int KV, int DIM, bool EXACT>
-CUDA_KERNEL_MIN(THREADS, (layout<KV, DIM>::blocks)) attention_decode(CUDA_ARGS(struct cargs_decode) args) {
+CUDA_KERNEL_MIN(THREADS, (layout<KV, DIM>::blocks))
+attention_decode(CUDA_ARGS(struct cargs_decode) args) {
     CUDA_SHARED(uint8_t, shared);
     const cargs_attention &a = args.attention;
     const bool makes = args.store.q != nullptr;
@@ -726,7 +742,8 @@ CUDA_KERNEL_MIN(THREADS, (layout<KV, DIM>::blocks)) attention_decode(CUDA_ARGS(s
         start_keys<KV, DIM>(a, t, head_dim, s.begin + 1, p.last, p.block[1], p.keys + at::key_bytes);
     p.block[0] = p.block[1], p.block[1] = p.block[2], p.block[2] = block_of(a, t, s.begin + 3);
     do_share<KV, DIM>(a, t, s, l, head_dim, p, news, reinterpret_cast<float *>(shared + at::scores_at));
-    if (s.whole || !is_last(a.done + t.index, t.n_blocks, reinterpret_cast<uint32_t *>(shared + at::last_at))) return;
+    if (s.whole || !is_last(a.done + t.index, t.n_blocks, reinterpret_cast<uint32_t *>(shared + at::last_at)))
+        return;
     for (uint32_t i = threadIdx.x; i < t.n_queries * ((uint32_t)head_dim / 4); i += THREADS)
         merge_query(a, t, i / ((uint32_t)head_dim / 4), i % ((uint32_t)head_dim / 4) * 4);
 }
@@ -744,7 +761,7 @@ template <int KV> uint32_t decode_shared(int dims) {
                                            : layout<KV, 128>::bytes;
 }
 
-}
+} // namespace
 
 const void *cuda_attention_decode_kernel(enum cuda_attention_type type, enum cuda_attention_dims dims) {
     return type == CUDA_ATTENTION_F16    ? decode_kernel<CUDA_ATTENTION_F16>(dims)

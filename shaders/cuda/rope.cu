@@ -1,6 +1,6 @@
 /* rope.cu - norms of heads, rotary embedding and the store of K and V into the pools. */
-#include "shaders/cuda/rope.cuh"
 #include "shaders/cuda/kernels.h"
+#include "shaders/cuda/rope.cuh"
 
 namespace {
 
@@ -29,8 +29,8 @@ struct rope_shared {
     float heads[WARPS][HEAD_MAX], cosines[HEAD_MAX / 2], sines[HEAD_MAX / 2], sums[WARPS];
 };
 
-/* A block's heads of a row of q, k or v, a warp some of them, all read before the first is used. What the row's position and the weights alone
- * decide is there before the product in front of this kernel has ended. */
+/* A block's heads of a row of q, k or v, a warp some of them, all read before the first is used. What the row's
+ * position and the weights alone decide is there before the product in front of this kernel has ended. */
 __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uint32_t row, uint32_t block,
                            struct rope_shared &s) {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, slot = (uint32_t)a.slots[row];
@@ -102,10 +102,11 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
     }
 #pragma unroll 1
     for (uint32_t i = 0; i < EACH; i++) /* without arrays: a loop that stays one */
-        make_angles(a, i == 0   ? pos[0]
-                       : i == 1 ? pos[1]
-                       : i == 2 ? pos[2]
-                                : pos[3],
+        make_angles(a,
+                    i == 0   ? pos[0]
+                    : i == 1 ? pos[1]
+                    : i == 2 ? pos[2]
+                             : pos[3],
                     angles + i * a.n_rot, angles + i * a.n_rot + a.n_rot / 2, lane, 32);
     if (a.k_norm_kind == CUDA_NORM_HEADS) read_head(a, a.k_norm, f, lane);
     __syncwarp();

@@ -18,10 +18,10 @@ __device__ __forceinline__ float inverse_rms(float sum, uint32_t n, float eps) {
     return 1.0f / sqrtf(sum / (float)n + eps);
 }
 
-/* Cosines and sines (n_rot / 2) of a row, by the n threads of which this is number i. The angle is rounded to f32 as
- * on every device; sine and cosine are those that hold for angles of many turns. */
-__device__ __forceinline__ void make_angles(const struct cargs_rope_store &a, float pos, float *cosines, float *sines, uint32_t i,
-                            uint32_t n) {
+/* Cosines and sines (n_rot / 2) of a row, by the n threads of which this is number i. The angle is rounded to f32
+ * as on every device; sine and cosine are those that hold for angles of many turns. */
+__device__ __forceinline__ void make_angles(const struct cargs_rope_store &a, float pos, float *cosines,
+                                            float *sines, uint32_t i, uint32_t n) {
     for (; i < a.n_rot / 2; i += n) {
         float s, c;
         sincosf(pos * a.inv_freq[i], &s, &c);
@@ -31,8 +31,8 @@ __device__ __forceinline__ void make_angles(const struct cargs_rope_store &a, fl
 }
 
 /* x (head_dim) of one head, by its warp. */
-__device__ __forceinline__ void rotate(const struct cargs_rope_store &a, float *x, const float *cosines, const float *sines,
-                       uint32_t lane) {
+__device__ __forceinline__ void rotate(const struct cargs_rope_store &a, float *x, const float *cosines,
+                                       const float *sines, uint32_t lane) {
     for (uint32_t i = lane; i < a.n_rot / 2; i += 32) {
         const uint32_t first = a.interleaved ? 2 * i : i, second = a.interleaved ? first + 1 : i + a.n_rot / 2;
         const float c = cosines[i], s = sines[i], u = x[first], v = x[second];
@@ -42,16 +42,17 @@ __device__ __forceinline__ void rotate(const struct cargs_rope_store &a, float *
 }
 
 /* A head's values as a warp has them, value lane + 32 i in v[i]. */
-__device__ __forceinline__ void read_head(const struct cargs_rope_store &a, const float *src, float v[HEAD_PER_LANE],
-                                          uint32_t lane) {
+__device__ __forceinline__ void read_head(const struct cargs_rope_store &a, const float *src,
+                                          float v[HEAD_PER_LANE], uint32_t lane) {
 #pragma unroll
     for (uint32_t i = 0; i < HEAD_PER_LANE; i++)
         v[i] = lane + 32 * i < a.head_dim ? src[lane + 32 * i] : 0.0f;
 }
 
 /* v, normed, goes to x (head_dim) in shared memory. f: factors, read as v was; with CUDA_NORM_NONE unused. */
-__device__ __forceinline__ void norm_head(const struct cargs_rope_store &a, uint32_t norm, const float v[HEAD_PER_LANE],
-                                          const float f[HEAD_PER_LANE], float scale, float *x, uint32_t lane) {
+__device__ __forceinline__ void norm_head(const struct cargs_rope_store &a, uint32_t norm,
+                                          const float v[HEAD_PER_LANE], const float f[HEAD_PER_LANE], float scale,
+                                          float *x, uint32_t lane) {
     float sum = 0.0f;
     if (norm == CUDA_NORM_HEADS) {
 #pragma unroll
@@ -98,21 +99,23 @@ __device__ __forceinline__ uint32_t encode(uint32_t kv_type, float v, uint16_t *
 }
 
 /* Where the scale of a token's dimensions 32 group .. is in a run of K (by_dim) or V. */
-__device__ __forceinline__ uint16_t *scale_at(const struct cargs_rope_store &a, unsigned char *run, bool by_dim, uint32_t token,
-                              uint32_t group) {
+__device__ __forceinline__ uint16_t *scale_at(const struct cargs_rope_store &a, unsigned char *run, bool by_dim,
+                                              uint32_t token, uint32_t group) {
     return reinterpret_cast<uint16_t *>(run + a.block_tokens * a.head_dim) +
            (by_dim ? group * a.block_tokens + token : token * (a.head_dim / 32) + group);
 }
 
 /* Where a slot of head `head` lies in a pool; the token in it is slot % block_tokens. */
-__device__ __forceinline__ unsigned char *slot_run(const struct cargs_rope_store &a, unsigned char *pool, uint32_t slot, uint32_t head) {
+__device__ __forceinline__ unsigned char *slot_run(const struct cargs_rope_store &a, unsigned char *pool,
+                                                   uint32_t slot, uint32_t head) {
     return pool + ((uint64_t)(slot / a.block_tokens) * a.n_kv_heads + head) * a.run_bytes;
 }
 
-/* x (head_dim) of one head to token `token` of a run of K (by_dim) or V, NULL: nowhere; and to bits (head_dim) and
- * scales (head_dim / 32) in shared memory, NULL: not there. */
-__device__ __forceinline__ void store_head(const struct cargs_rope_store &a, const float *x, unsigned char *run, bool by_dim,
-                           uint32_t token, uint16_t *bits, uint16_t *scales, uint32_t lane) {
+/* x (head_dim) of one head to token `token` of a run of K (by_dim) or V, NULL: nowhere; and to bits (head_dim)
+ * and scales (head_dim / 32) in shared memory, NULL: not there. */
+__device__ __forceinline__ void store_head(const struct cargs_rope_store &a, const float *x, unsigned char *run,
+                                           bool by_dim, uint32_t token, uint16_t *bits, uint16_t *scales,
+                                           uint32_t lane) {
     const uint32_t bytes = element_bytes(a.kv_type);
     for (uint32_t d = lane; d < a.head_dim; d += 32) {
         uint16_t scale = 0;
@@ -125,6 +128,6 @@ __device__ __forceinline__ void store_head(const struct cargs_rope_store &a, con
     }
 }
 
-}
+} // namespace
 
 #endif
