@@ -531,14 +531,14 @@ template <int DIM>
 __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_rope_store &r, const task &t,
                                           fresh &f, float *work) {
     enum { EACH = (SLICE + 2 + WARPS - 1) / WARPS };
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, slot = (uint32_t)r.slots[t.row];
+    const uint32_t warp = threadIdx.x / 32, slot = (uint32_t)r.slots[t.row];
     const uint64_t kv_row = ((uint64_t)t.row * a.n_kv_heads + t.kv_head) * a.head_dim;
     const float *cosines = work, *sines = work + r.n_rot / 2;
     if (slot >= r.n_slots) f.chunk = -1;
     const uint32_t n = t.n_queries + (f.chunk >= 0 ? 2 : 0);
-    float v[EACH][HEAD_PER_LANE], factors[HEAD_PER_LANE];
+    float v[EACH][HEAD_QUADS][4], factors[HEAD_QUADS][4];
     make_angles(r, (float)t.keys.last, work, work + r.n_rot / 2, threadIdx.x, THREADS);
-    if (r.q_norm_kind == CUDA_NORM_HEADS) read_head(r, r.q_norm, factors, lane);
+    if (r.q_norm_kind == CUDA_NORM_HEADS) read_head(r, r.q_norm, factors);
     __syncthreads();
     pdl_wait();
 #pragma unroll
@@ -547,7 +547,7 @@ __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_
         const float *from = at < t.n_queries    ? a.q + query_at(a, t, at)
                             : at == t.n_queries ? r.k + kv_row
                                                 : r.v + kv_row;
-        if (at < n) read_head(r, from, v[i], lane);
+        if (at < n) read_head(r, from, v[i]);
     }
 #pragma unroll
     for (uint32_t i = 0; i < EACH; i++) {
@@ -556,19 +556,18 @@ __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_
         const uint32_t norm = at < t.n_queries    ? r.q_norm_kind
                               : at == t.n_queries ? r.k_norm_kind
                                                   : CUDA_NORM_NONE;
-        if (at == t.n_queries && norm == CUDA_NORM_HEADS) read_head(r, r.k_norm, factors, lane);
-        norm_head(r, norm, v[i], factors, 1.0f, work + (1 + at) * DIM, lane);
-    }
-#pragma unroll 1
-    for (uint32_t at = warp; at < n; at += WARPS) {
         float *x = work + (1 + at) * DIM;
-        if (at <= t.n_queries) rotate(r, x, cosines, sines, lane);
-        __syncwarp();
-        if (at < t.n_queries) continue;
+        if (at == t.n_queries && norm == CUDA_NORM_HEADS) read_head(r, r.k_norm, factors);
+        norm_head(r, norm, v[i], factors, 1.0f);
+        if (at <= t.n_queries) rotate(r, v[i], x, cosines, sines);
+        if (at < t.n_queries) {
+            write_head(r, x, v[i]);
+            continue;
+        }
         const bool is_k = at == t.n_queries;
         unsigned char *run = t.query == 0 ? slot_run(r, is_k ? r.k_pool : r.v_pool, slot, t.kv_head) : nullptr;
-        store_head(r, x, run, is_k, slot % r.block_tokens, f.bits + (is_k ? 0 : DIM),
-                   f.scales + (is_k ? 0 : DIM / SCALE_DIMS), lane);
+        store_head(r, v[i], run, is_k, slot % r.block_tokens, f.bits + (is_k ? 0 : DIM),
+                   f.scales + (is_k ? 0 : DIM / SCALE_DIMS));
     }
     __syncthreads();
 }

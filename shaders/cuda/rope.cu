@@ -26,14 +26,15 @@ __device__ uint32_t get(const void *from, uint32_t bytes, uint32_t at) {
 enum part { Q, K, V };
 
 struct rope_shared {
-    float heads[WARPS][HEAD_MAX], cosines[HEAD_MAX / 2], sines[HEAD_MAX / 2], sums[WARPS];
+    float4 heads[WARPS][HEAD_MAX / 4]; /* as quads are aligned */
+    float cosines[HEAD_MAX / 2], sines[HEAD_MAX / 2], sums[WARPS];
 };
 
 /* A block's heads of a row of q, k or v, a warp some of them, all read before the first is used. What the row's
  * position and the weights alone decide is there before the product in front of this kernel has ended. */
 __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uint32_t row, uint32_t block,
                            struct rope_shared &s) {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, slot = (uint32_t)a.slots[row];
+    const uint32_t warp = threadIdx.x / 32, slot = (uint32_t)a.slots[row];
     const uint32_t n_heads = part == Q ? a.n_heads : a.n_kv_heads;
     const uint32_t norm = part == Q ? a.q_norm_kind : part == K ? a.k_norm_kind : CUDA_NORM_NONE;
     const uint32_t first = block * a.block_heads;
@@ -41,9 +42,9 @@ __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uin
     const uint64_t at = (uint64_t)row * n_heads * a.head_dim;
     const float *from = (part == Q ? a.q : part == K ? a.k : a.v) + at;
     const float *factors = part == Q ? a.q_norm : a.k_norm;
-    float *x = s.heads[warp], v[EACH][HEAD_PER_LANE], f[HEAD_PER_LANE], scale = 1.0f;
+    float *x = reinterpret_cast<float *>(s.heads[warp]), v[EACH][HEAD_QUADS][4], f[HEAD_QUADS][4], scale = 1.0f;
     if (part != V) make_angles(a, (float)a.pos[row], s.cosines, s.sines, threadIdx.x, THREADS);
-    if (norm == CUDA_NORM_HEADS) read_head(a, factors, f, lane);
+    if (norm == CUDA_NORM_HEADS) read_head(a, factors, f);
     __syncthreads();
     pdl_wait();
     if (slot >= a.n_slots) return;
@@ -51,23 +52,19 @@ __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uin
     for (uint32_t base = first + warp; base < end; base += WARPS * EACH) {
 #pragma unroll
         for (uint32_t i = 0; i < EACH; i++)
-            if (base + i * WARPS < end) read_head(a, from + (base + i * WARPS) * a.head_dim, v[i], lane);
+            if (base + i * WARPS < end) read_head(a, from + (base + i * WARPS) * a.head_dim, v[i]);
 #pragma unroll
         for (uint32_t i = 0; i < EACH; i++) {
             const uint32_t head = base + i * WARPS;
             if (head >= end) break;
-            if (norm == CUDA_NORM_ROW) read_head(a, factors + head * a.head_dim, f, lane);
-            norm_head(a, norm, v[i], f, scale, x, lane);
-            if (part != V) rotate(a, x, s.cosines, s.sines, lane);
-            __syncwarp();
-            if (part == Q) {
-                for (uint32_t d = lane; d < a.head_dim; d += 32)
-                    a.q[at + head * a.head_dim + d] = x[d];
-            } else {
-                store_head(a, x, slot_run(a, part == K ? a.k_pool : a.v_pool, slot, head), part == K,
-                           slot % a.block_tokens, nullptr, nullptr, lane);
-            }
-            __syncwarp();
+            if (norm == CUDA_NORM_ROW) read_head(a, factors + head * a.head_dim, f);
+            norm_head(a, norm, v[i], f, scale);
+            if (part != V) rotate(a, v[i], x, s.cosines, s.sines);
+            if (part == Q)
+                write_head(a, a.q + at + head * a.head_dim, v[i]);
+            else
+                store_head(a, v[i], slot_run(a, part == K ? a.k_pool : a.v_pool, slot, head), part == K,
+                           slot % a.block_tokens, nullptr, nullptr);
         }
     }
 }
@@ -90,7 +87,7 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
     const uint32_t bytes = element_bytes(a.kv_type), pitch = a.head_dim + 4 / bytes;
     float *const angles = reinterpret_cast<float *>(shared) + warp * EACH * a.n_rot;
     void *const tile = shared + CUDA_ROPE_ROWS * a.n_rot * sizeof(float);
-    float *x = s.heads[warp], v[EACH][HEAD_PER_LANE], f[HEAD_PER_LANE];
+    float *x = reinterpret_cast<float *>(s.heads[warp]), v[EACH][HEAD_QUADS][4], f[HEAD_QUADS][4];
     unsigned char *run[EACH];
     uint32_t token[EACH];
     float pos[EACH];
@@ -108,26 +105,32 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
                     : i == 2 ? pos[2]
                              : pos[3],
                     angles + i * a.n_rot, angles + i * a.n_rot + a.n_rot / 2, lane, 32);
-    if (a.k_norm_kind == CUDA_NORM_HEADS) read_head(a, a.k_norm, f, lane);
+    if (a.k_norm_kind == CUDA_NORM_HEADS) read_head(a, a.k_norm, f);
     __syncwarp();
     pdl_wait();
 #pragma unroll
     for (uint32_t i = 0; i < EACH; i++) {
         const uint32_t row = first + warp * EACH + i;
-        if (run[i]) read_head(a, a.k + ((uint64_t)row * a.n_kv_heads + head) * a.head_dim, v[i], lane);
+        if (run[i]) read_head(a, a.k + ((uint64_t)row * a.n_kv_heads + head) * a.head_dim, v[i]);
     }
 #pragma unroll
     for (uint32_t i = 0; i < EACH; i++) {
         if (!run[i]) continue; /* alike in all lanes */
-        norm_head(a, a.k_norm_kind, v[i], f, 1.0f, x, lane);
-        rotate(a, x, angles + i * a.n_rot, angles + i * a.n_rot + a.n_rot / 2, lane);
-        __syncwarp();
-        for (uint32_t d = lane; d < a.head_dim; d += 32) {
+        norm_head(a, a.k_norm_kind, v[i], f, 1.0f);
+        rotate(a, v[i], x, angles + i * a.n_rot, angles + i * a.n_rot + a.n_rot / 2);
+#pragma unroll
+        for (uint32_t j = 0; j < HEAD_QUADS; j++) {
+            const uint32_t d = quad_dim(j);
+            uint32_t bits[4];
             uint16_t scale = 0;
-            put(tile, bytes, (warp * EACH + i) * pitch + d, encode(a.kv_type, x[d], &scale));
-            if (a.kv_type == QTYPE_Q8_0 && lane == 0) *scale_at(a, run[i], true, token[i], d / 32) = scale;
+            if (128 * j >= a.head_dim) break;
+            encode(a.kv_type, v[i][j], bits, &scale);
+#pragma unroll
+            for (uint32_t e = 0; e < 4; e++)
+                if (d + e < a.head_dim) put(tile, bytes, (warp * EACH + i) * pitch + d + e, bits[e]);
+            if (a.kv_type == QTYPE_Q8_0 && d < a.head_dim && d % 32 == 0)
+                *scale_at(a, run[i], true, token[i], d / 32) = scale;
         }
-        __syncwarp();
     }
     __syncthreads();
     const uint32_t i = threadIdx.x % CUDA_ROPE_ROWS;
@@ -140,7 +143,7 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
 /* Grid: blocks of the heads of a row, rows. A row that is normed as a whole has one block for all its
  * heads of q or k, since another would overwrite what it sums. With k_tiles those blocks that would be k's
  * are numbered through, and each has one head of some rows. */
-CUDA_KERNEL_MIN(THREADS, 6) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
+CUDA_KERNEL_MIN(THREADS, 5) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
     CUDA_SHARED(unsigned char, shared);
     __shared__ struct rope_shared s;
     pdl_launch();

@@ -9,10 +9,10 @@
 
 namespace {
 
-#define HEAD_MAX      CUDA_ROPE_MAX_DIM
-#define HEAD_PER_LANE (HEAD_MAX / 32) /* values of a head, the i-th is lane + 32 i */
-#define F16_MAX       65504.0f
-#define F32_MAX       3.402823466e38f
+#define HEAD_MAX   CUDA_ROPE_MAX_DIM
+#define HEAD_QUADS (HEAD_MAX / 128) /* of a head in a lane, the i-th is of dimensions 4 (lane + 32 i) .. + 3 */
+#define F16_MAX    65504.0f
+#define F32_MAX    3.402823466e38f
 
 __device__ __forceinline__ float inverse_rms(float sum, uint32_t n, float eps) {
     return 1.0f / sqrtf(sum / (float)n + eps);
@@ -30,40 +30,87 @@ __device__ __forceinline__ void make_angles(const struct cargs_rope_store &a, fl
     }
 }
 
-/* x (head_dim) of one head, by its warp. */
-__device__ __forceinline__ void rotate(const struct cargs_rope_store &a, float *x, const float *cosines,
-                                       const float *sines, uint32_t lane) {
-    for (uint32_t i = lane; i < a.n_rot / 2; i += 32) {
-        const uint32_t first = a.interleaved ? 2 * i : i, second = a.interleaved ? first + 1 : i + a.n_rot / 2;
-        const float c = cosines[i], s = sines[i], u = x[first], v = x[second];
-        x[first] = fmaf(u, c, -(v * s));
-        x[second] = fmaf(u, s, v * c);
+__device__ __forceinline__ uint32_t quad_dim(uint32_t i) {
+    return 4 * (threadIdx.x % 32 + 32 * i);
+}
+
+/* The head's, zeros behind it. */
+__device__ __forceinline__ void read_head(const struct cargs_rope_store &a, const float *src,
+                                          float v[HEAD_QUADS][4]) {
+#pragma unroll
+    for (uint32_t i = 0; i < HEAD_QUADS; i++) {
+        const uint32_t d = quad_dim(i);
+        if (a.head_dim % 4 == 0) {
+            const float4 q =
+                d < a.head_dim ? *reinterpret_cast<const float4 *>(src + d) : make_float4(0, 0, 0, 0);
+            v[i][0] = q.x, v[i][1] = q.y, v[i][2] = q.z, v[i][3] = q.w;
+        } else {
+#pragma unroll
+            for (uint32_t e = 0; e < 4; e++)
+                v[i][e] = d + e < a.head_dim ? src[d + e] : 0.0f;
+        }
     }
 }
 
-/* A head's values as a warp has them, value lane + 32 i in v[i]. */
-__device__ __forceinline__ void read_head(const struct cargs_rope_store &a, const float *src,
-                                          float v[HEAD_PER_LANE], uint32_t lane) {
+__device__ __forceinline__ void write_head(const struct cargs_rope_store &a, float *to,
+                                           const float v[HEAD_QUADS][4]) {
 #pragma unroll
-    for (uint32_t i = 0; i < HEAD_PER_LANE; i++)
-        v[i] = lane + 32 * i < a.head_dim ? src[lane + 32 * i] : 0.0f;
+    for (uint32_t i = 0; i < HEAD_QUADS; i++) {
+        const uint32_t d = quad_dim(i);
+        if (a.head_dim % 4 == 0) {
+            if (d < a.head_dim)
+                *reinterpret_cast<float4 *>(to + d) = make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
+        } else {
+#pragma unroll
+            for (uint32_t e = 0; e < 4; e++)
+                if (d + e < a.head_dim) to[d + e] = v[i][e];
+        }
+    }
 }
 
-/* v, normed, goes to x (head_dim) in shared memory. f: factors, read as v was; with CUDA_NORM_NONE unused. */
-__device__ __forceinline__ void norm_head(const struct cargs_rope_store &a, uint32_t norm,
-                                          const float v[HEAD_PER_LANE], const float f[HEAD_PER_LANE], float scale,
-                                          float *x, uint32_t lane) {
+/* f: factors, as v is; with CUDA_NORM_NONE unused. */
+__device__ __forceinline__ void norm_head(const struct cargs_rope_store &a, uint32_t norm, float v[HEAD_QUADS][4],
+                                          const float f[HEAD_QUADS][4], float scale) {
     float sum = 0.0f;
+    if (norm == CUDA_NORM_NONE) return;
     if (norm == CUDA_NORM_HEADS) {
 #pragma unroll
-        for (uint32_t i = 0; i < HEAD_PER_LANE; i++)
-            sum = fmaf(v[i], v[i], sum);
+        for (uint32_t i = 0; i < 4 * HEAD_QUADS; i++)
+            sum = fmaf(v[i / 4][i % 4], v[i / 4][i % 4], sum);
         scale = inverse_rms(warp_sum(sum), a.head_dim, a.eps);
     }
 #pragma unroll
-    for (uint32_t i = 0; i < HEAD_PER_LANE; i++)
-        if (lane + 32 * i < a.head_dim) x[lane + 32 * i] = norm == CUDA_NORM_NONE ? v[i] : v[i] * scale * f[i];
-    __syncwarp();
+    for (uint32_t i = 0; i < 4 * HEAD_QUADS; i++)
+        v[i / 4][i % 4] = v[i / 4][i % 4] * scale * f[i / 4][i % 4];
+}
+
+/* x (head_dim) is the warp's memory for what one lane needs of another. */
+__device__ __forceinline__ void rotate(const struct cargs_rope_store &a, float v[HEAD_QUADS][4], float *x,
+                                       const float *cosines, const float *sines) {
+    const uint32_t half = a.n_rot / 2;
+    if (!a.interleaved) {
+        write_head(a, x, v);
+        __syncwarp();
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < HEAD_QUADS; i++) {
+        const uint32_t d = quad_dim(i);
+        float was[4];
+#pragma unroll
+        for (uint32_t e = 0; e < 4; e++)
+            was[e] = v[i][e];
+#pragma unroll
+        for (uint32_t e = 0; e < 4; e++) {
+            const uint32_t at = d + e;
+            if (at >= a.n_rot) continue;
+            const bool second = a.interleaved ? e % 2 == 1 : at >= half;
+            const uint32_t pair = a.interleaved ? at / 2 : second ? at - half : at;
+            const float other = a.interleaved ? was[e ^ 1] : x[second ? at - half : at + half];
+            const float c = cosines[pair], s = sines[pair];
+            v[i][e] = second ? fmaf(other, s, was[e] * c) : fmaf(was[e], c, -(other * s));
+        }
+    }
+    if (!a.interleaved) __syncwarp(); /* x is free again */
 }
 
 __device__ __forceinline__ uint32_t element_bytes(uint32_t kv_type) {
@@ -82,20 +129,33 @@ __device__ __forceinline__ uint32_t value_bits(uint32_t kv_type, float v) {
     return pack_bf16(v, 0.0f);
 }
 
-/* 32 dimensions of a token, one a lane, as Q8_0: the largest magnitude is 127, a group with a value that
- * is no number has a scale that is none. */
-__device__ __forceinline__ uint32_t q8_0_bits(float v, uint16_t *scale) {
-    const float largest = warp_max(fabsf(v));
-    const bool bad = __any_sync(CUDA_ALL, !(fabsf(v) <= F32_MAX));
+/* Four values a lane, 32 dimensions of a token eight lanes, as Q8_0: the largest magnitude is 127, a group with a
+ * value that is no number has a scale that is none. */
+__device__ __forceinline__ void q8_0_bits(const float v[4], uint32_t bits[4], uint16_t *scale) {
+    float largest = fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])));
+#pragma unroll
+    for (int i = 4; i > 0; i /= 2)
+        largest = fmaxf(largest, __shfl_xor_sync(CUDA_ALL, largest, i));
+    const bool numbers =
+        fabsf(v[0]) <= F32_MAX && fabsf(v[1]) <= F32_MAX && fabsf(v[2]) <= F32_MAX && fabsf(v[3]) <= F32_MAX;
+    const bool bad = (__ballot_sync(CUDA_ALL, !numbers) >> (threadIdx.x % 32 / 8 * 8) & 255) != 0;
     const float d = bad ? __int_as_float(0x7fffffff) : largest / 127.0f;
     const float inverse = d > 0.0f ? 1.0f / d : 0.0f;
     *scale = (uint16_t)pack_f16(d, 0.0f);
-    return d > 0.0f ? (uint32_t)(int)rintf(v * inverse) : 0;
+#pragma unroll
+    for (uint32_t e = 0; e < 4; e++)
+        bits[e] = d > 0.0f ? (uint32_t)(int)rintf(v[e] * inverse) & 255 : 0;
 }
 
-/* A value, one a lane, as K and V hold it; of Q8_0 with the scale of the warp's values. */
-__device__ __forceinline__ uint32_t encode(uint32_t kv_type, float v, uint16_t *scale) {
-    return kv_type == QTYPE_Q8_0 ? q8_0_bits(v, scale) : value_bits(kv_type, v);
+/* A quad as K and V hold it; of Q8_0 with the scale of its eight lanes' values. All lanes of a warp. */
+__device__ __forceinline__ void encode(uint32_t kv_type, const float v[4], uint32_t bits[4], uint16_t *scale) {
+    if (kv_type == QTYPE_Q8_0) {
+        q8_0_bits(v, bits, scale);
+        return;
+    }
+#pragma unroll
+    for (uint32_t e = 0; e < 4; e++)
+        bits[e] = value_bits(kv_type, v[e]);
 }
 
 /* Where the scale of a token's dimensions 32 group .. is in a run of K (by_dim) or V. */
@@ -111,20 +171,46 @@ __device__ __forceinline__ unsigned char *slot_run(const struct cargs_rope_store
     return pool + ((uint64_t)(slot / a.block_tokens) * a.n_kv_heads + head) * a.run_bytes;
 }
 
-/* x (head_dim) of one head to token `token` of a run of K (by_dim) or V, NULL: nowhere; and to bits (head_dim)
- * and scales (head_dim / 32) in shared memory, NULL: not there. */
-__device__ __forceinline__ void store_head(const struct cargs_rope_store &a, const float *x, unsigned char *run,
-                                           bool by_dim, uint32_t token, uint16_t *bits, uint16_t *scales,
-                                           uint32_t lane) {
+/* A quad of a token of V: side by side. */
+__device__ __forceinline__ void put_quad(unsigned char *run, uint32_t bytes, uint32_t at,
+                                         const uint32_t bits[4]) {
+    if (bytes == 4) *reinterpret_cast<uint4 *>(run + at * 4) = make_uint4(bits[0], bits[1], bits[2], bits[3]);
+    if (bytes == 2)
+        *reinterpret_cast<uint2 *>(run + at * 2) = make_uint2(bits[0] | bits[1] << 16, bits[2] | bits[3] << 16);
+    if (bytes == 1)
+        *reinterpret_cast<uint32_t *>(run + at) = bits[0] | bits[1] << 8 | bits[2] << 16 | bits[3] << 24;
+}
+
+/* One head to token `token` of a run of K (by_dim) or V, NULL: nowhere; and to kept (head_dim) and scales
+ * (head_dim / 32) in shared memory, NULL: not there. All lanes of a warp. */
+__device__ __forceinline__ void store_head(const struct cargs_rope_store &a, const float v[HEAD_QUADS][4],
+                                           unsigned char *run, bool by_dim, uint32_t token, uint16_t *kept,
+                                           uint16_t *scales) {
     const uint32_t bytes = element_bytes(a.kv_type);
-    for (uint32_t d = lane; d < a.head_dim; d += 32) {
+#pragma unroll
+    for (uint32_t i = 0; i < HEAD_QUADS; i++) {
+        const uint32_t d = quad_dim(i);
+        uint32_t bits[4];
         uint16_t scale = 0;
-        const uint32_t v = encode(a.kv_type, x[d], &scale);
-        const bool scaled = a.kv_type == QTYPE_Q8_0 && lane == 0;
-        if (run) put(run, bytes, by_dim ? d * a.block_tokens + token : token * a.head_dim + d, v);
+        if (128 * i >= a.head_dim) break;
+        encode(a.kv_type, v[i], bits, &scale);
+        if (d >= a.head_dim) continue;
+        const bool scaled = a.kv_type == QTYPE_Q8_0 && d % 32 == 0;
+        if (run && !by_dim && a.head_dim % 4 == 0 && a.run_bytes % (4 * bytes) == 0) {
+            put_quad(run, bytes, token * a.head_dim + d, bits);
+        } else if (run) {
+#pragma unroll
+            for (uint32_t e = 0; e < 4; e++)
+                if (d + e < a.head_dim)
+                    put(run, bytes, by_dim ? (d + e) * a.block_tokens + token : token * a.head_dim + d + e,
+                        bits[e]);
+        }
         if (run && scaled) *scale_at(a, run, by_dim, token, d / 32) = scale;
-        if (bits) bits[d] = (uint16_t)v;
-        if (bits && scaled) scales[d / 32] = scale;
+        if (!kept) continue;
+        if (scaled) scales[d / 32] = scale;
+#pragma unroll
+        for (uint32_t e = 0; e < 4; e++)
+            if (d + e < a.head_dim) kept[d + e] = (uint16_t)bits[e];
     }
 }
 
