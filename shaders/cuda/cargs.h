@@ -4,6 +4,8 @@
 #ifndef INFERD_SHADERS_CUDA_CARGS_H
 #define INFERD_SHADERS_CUDA_CARGS_H
 
+#include "shaders/cuda/tensor_map.h"
+
 #include <stdint.h>
 
 /* ---- rows.cu ---- */
@@ -212,8 +214,15 @@ struct cargs_input {
  * second's. The grid's x-th block has block_tiles of that list (skinny: a warp each, times two for
  * a pair, times the parts of K). Of the rows it has group_rows, the grid's y-th group of them; or
  * with tiles (pairs of moe.c) those of the y-th tile. */
-enum { CARGS_PRODUCT_WEIGHTS = 3, CARGS_F32_TILE = 4, CARGS_SKINNY_WARPS = 8 /* with chains */ };
+enum {
+    CARGS_PRODUCT_WEIGHTS = 3,
+    CARGS_F32_TILE = 4,
+    CARGS_SKINNY_WARPS = 16 /* with chains */,
+    CARGS_SKINNY_FEEDERS = 4,
+    CARGS_SKINNY_STAGES = 16
+};
 struct cargs_product {
+    struct cuda_tensor_map map[CARGS_PRODUCT_WEIGHTS]; /* F16, of few rows: of w, all experts */
     const void *w[CARGS_PRODUCT_WEIGHTS];
     float *y[CARGS_PRODUCT_WEIGHTS];
     struct cargs_tail tail[CARGS_PRODUCT_WEIGHTS]; /* a pair: the first */
@@ -225,7 +234,10 @@ struct cargs_product {
     uint32_t n_out[CARGS_PRODUCT_WEIGHTS];
     uint32_t last_tile[CARGS_PRODUCT_WEIGHTS]; /* of the list, one behind each weight's */
     uint32_t n_rows, n_in, pitch, part_cols, n_parts;
-    uint32_t block_tiles, group_rows, n_stages, n_share; /* n_stages: 3 .. 8, 12, 16 */
+    uint32_t block_tiles, group_rows, n_stages, n_share; /* n_stages: 2 .. CARGS_SKINNY_STAGES */
+    uint32_t n_chains; /* of a block: warps; those behind them feed */
+    uint32_t stage_bytes;
+    uint32_t x_row; /* not 0: rows of the input lie whole behind the ring, so many bytes apart */
 };
 
 /* ---- comm.cu: what ncclAllGather brought, a rank's values behind the other's ---- */

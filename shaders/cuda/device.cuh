@@ -16,6 +16,8 @@
 #ifndef INFERD_SHADERS_CUDA_DEVICE_CUH
 #define INFERD_SHADERS_CUDA_DEVICE_CUH
 
+#include "shaders/cuda/tensor_map.h"
+
 #include <stdint.h>
 
 #ifdef INFERD_CUDA_STANDIN
@@ -30,7 +32,7 @@
 #define CUDA_KERNEL_MIN(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
 #define CUDA_ARGS(type)                  const __grid_constant__ type
 #define CUDA_SHARED(type, name)                                                                    \
-    extern __shared__ __align__(16) unsigned char cuda_shared_bytes[];                             \
+    extern __shared__ __align__(1024) unsigned char cuda_shared_bytes[];                             \
     type *name = reinterpret_cast<type *>(cuda_shared_bytes)
 
 #define CUDA_ALL 0xffffffffu
@@ -71,6 +73,108 @@ __device__ __forceinline__ void async_commit() {
 /* Waits until at most n of the committed groups are under way. */
 template <int n> __device__ __forceinline__ void async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
+}
+
+/* ---- barriers in shared memory (mbarrier), and copies that arrive at one. A barrier's phase ends when it has
+ * been arrived at as often as it was made for and all bytes that it was told to expect have come; the
+ * next phase begins by itself. mbar_wait(bar, parity) returns when the phase of that parity (the first
+ * has 0) has ended, and what was written before an arrival can be read. */
+
+/* By one thread, followed by mbar_fence, before anybody else comes near it. */
+__device__ __forceinline__ void mbar_init(uint64_t *bar, uint32_t count) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(bar);
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+}
+
+__device__ __forceinline__ void mbar_fence() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;\n\tfence.proxy.async;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void mbar_arrive(uint64_t *bar) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(bar);
+    asm volatile("{\n\t.reg .b64 state;\n\tmbarrier.arrive.shared.b64 state, [%0];\n\t}" ::"r"(at) : "memory");
+}
+
+__device__ __forceinline__ void mbar_wait(uint64_t *bar, uint32_t parity) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(bar), done;
+    do {
+#if __CUDA_ARCH__ >= 900
+        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\n\t"
+                     "selp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done)
+                     : "r"(at), "r"(parity)
+                     : "memory");
+#else
+        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\t"
+                     "selp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done)
+                     : "r"(at), "r"(parity)
+                     : "memory");
+#endif
+    } while (!done);
+}
+
+/* An arrival of this thread when all copies that it has begun by async_copy16 have come. */
+__device__ __forceinline__ void async_arrive(uint64_t *bar) {
+    unsigned at = (unsigned)__cvta_generic_to_shared(bar);
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at) : "memory");
+}
+
+/* Large copies, by a warp, of which all lanes call async_arrive behind them; before them one lane calls
+ * bulk_expect with the sum of their bytes. From sm_90 on a unit beside the threads does the copying. */
+__device__ __forceinline__ void bulk_expect(uint64_t *bar, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+    unsigned at = (unsigned)__cvta_generic_to_shared(bar);
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared.b64 [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+#endif
+}
+
+/* Bytes a multiple of 16, both ends aligned to 16. */
+__device__ __forceinline__ void bulk_copy(void *shared, const void *global, uint32_t bytes, uint64_t *bar) {
+    unsigned lane = threadIdx.x % 32;
+#if __CUDA_ARCH__ >= 900
+    unsigned to = (unsigned)__cvta_generic_to_shared(shared), at = (unsigned)__cvta_generic_to_shared(bar);
+    if (lane == 0)
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                     "l"(global), "r"(bytes), "r"(at)
+                     : "memory");
+#else
+    for (unsigned i = lane * 16; i < bytes; i += 512)
+        async_copy16(static_cast<char *>(shared) + i, static_cast<const char *>(global) + i);
+#endif
+}
+
+/* 4096 bytes: 16 rows by two groups of 64 halves of the matrix that map describes (struct cuda_tensor_map, an argument
+ * of the kernel), from a row and a group on; groups that it has not are zeros. shared, aligned to 1024: (2, 16, 128
+ * bytes), the 16 bytes u of a row r where u ^ r % 8 would be. */
+__device__ __forceinline__ void tensor_copy(void *shared, const struct cuda_tensor_map &map, uint32_t row, uint32_t group,
+                                            uint64_t *bar) {
+    unsigned lane = threadIdx.x % 32;
+#if __CUDA_ARCH__ >= 900
+    unsigned to = (unsigned)__cvta_generic_to_shared(shared), at = (unsigned)__cvta_generic_to_shared(bar);
+    if (lane == 0)
+        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+                     "l"(&map), "r"(0), "r"(row), "r"(group), "r"(at)
+                     : "memory");
+#else
+    for (unsigned i = lane; i < 256; i += 32) {
+        unsigned u = i % 8, r = i / 8 % 16, z = i / 128;
+        const char *from = reinterpret_cast<const char *>(map.words[0]) + (row + r) * map.words[1] + u * 16;
+        bool there = group + z < map.words[3];
+        async_copy16_if(static_cast<char *>(shared) + z * 2048 + r * 128 + (u ^ r % 8) * 16,
+                        from + (there ? (group + z) * 128 : 0), there);
+    }
+#endif
+}
+
+/* Brings bytes (a multiple of 16, aligned to 16) into the second-level cache; a hint. */
+__device__ __forceinline__ void bulk_prefetch(const void *global, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+#endif
 }
 
 /* ---- loads that leave no trace in the first-level cache: weights are read once */

@@ -47,13 +47,14 @@ struct cuda_tile_kernel cuda_product_wgmma_kernel(int format, int shape);
 /* input.cu: n groups of four columns a thread */
 const void *cuda_input_kernel(uint32_t n);
 
-/* product_skinny*.cu: of n_groups (1, 2 or 4) groups of 8 rows. A block of W warps, at most
- * CARGS_SKINNY_WARPS, has 64 W threads and takes
- * n_stages * (W * tile_bytes + n_parts * group_rows * row_bytes) bytes of shared memory, at least
- * W * n_groups * 512. */
+/* product_skinny*.cu: of n_groups (1, 2 or 4) groups of 8 rows. A block of W chains, at most
+ * CARGS_SKINNY_WARPS, has F more warps, at most CARGS_SKINNY_FEEDERS and at least W / 4, and takes
+ * n_stages * cuda_skinny_stage(W * tile_bytes, n_parts * group_rows * (2 cols + pad)) bytes of
+ * shared memory, or with x_row n_stages * cuda_skinny_stage(W * tile_bytes, 0) + group_rows *
+ * x_row; at least W * n_groups * 512, a multiple of 1024. */
 struct cuda_skinny {
     const void *kernel;
-    uint32_t cols, tile_bytes, row_bytes; /* cols: of a stage */
+    uint32_t cols, tile_bytes, pad; /* cols: of a stage; pad: bytes behind a row of the input */
 };
 struct cuda_skinny cuda_skinny16(int n_groups);
 struct cuda_skinny cuda_skinny_q4(int format, int n_groups); /* Q4, Q4_MIN, IQ4, MXFP4 */

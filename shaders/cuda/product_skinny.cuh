@@ -3,24 +3,26 @@
  *
  * A warp owns a tile of 16 outputs and one part of K: it is alone with its chain. Weights are the A operand of
  * the tensor cores, 8 rows of the input each time the B operand; N groups of 8 rows share the weights. The
- * weights go through a ring in shared memory that only their warp uses, cut into chunks of F::COLS columns, all
- * but one of the ring's stages under way at a time; the ring is filled before the kernel waits for the one before it, since weights
- * never change. The input's chunks go through the same ring, once for the warps of a block.
+ * weights go through a ring in shared memory, cut into chunks of F::COLS columns; the input's chunks go
+ * through the same ring, once for all warps of a block, or where the rows are few and short they lie in shared memory
+ * as a whole. The ring is filled with weights before the kernel waits for
+ * the one before it, since weights never change.
  *
  * A chain's next operation can only begin when the last one has ended, and where a matrix has few tiles there
- * is one warp for each of a multiprocessor's schedulers, of which each instruction costs several clocks: so a
- * second warp beside each of these, the feeder, does all the copying. In the middle of a chunk both meet: the next
- * chunk is there, and the last one's place in the ring is free. Behind it a warp reads what the next chunk's
- * operations need, between this one's.
+ * is one warp for each of a multiprocessor's schedulers, of which each instruction costs several clocks: so all
+ * copying is for other warps, the feeders, behind the chains. Each stage of the ring has two barriers: full, when its
+ * bytes have come, and empty, when all chains are behind it; nobody waits for anybody else. What a chain's next operation
+ * needs is loaded and decoded between the ones before it.
  *
  * F, how weights of a format get from device memory into fragments:
  *   COLS, BYTES    columns of a chunk; bytes of 16 rows of it in the ring
- *   X_ROW          bytes between the rows of an input's chunk in the ring: chosen against bank conflicts
- *   copy(to, lane, w, tile, chunk, a)      begins the asynchronous copy of one chunk of one tile
+ *   X_PAD          bytes behind each row of the input in the ring: chosen against bank conflicts
+ *   copy(to, a, matrix, expert, tile, col, bar)  a warp begins the copy of a tile's columns from col on
  *   frags, load(frags, w, lane)            a lane's part of a chunk, from the ring
+ *   step(a, frags, j)                      a: its operand of 16 columns
  *   input_at<N>(at, n_rows, lane)          where in a chunk of the input a lane reads
  *   load_input<N>(b, x, at, unit)          b: (4 N) words of 32 columns of the input
- *   multiply<N>(acc, frags, unit, b)       acc += products of 32 columns */
+ *   multiply<N>(acc, a, b, i)              acc += products of 16 columns, the i-th 16 of b's 32 */
 #ifndef INFERD_SHADERS_CUDA_PRODUCT_SKINNY_CUH
 #define INFERD_SHADERS_CUDA_PRODUCT_SKINNY_CUH
 
@@ -28,36 +30,9 @@
 #include "shaders/cuda/format.h"
 #include "shaders/cuda/kernels.h"
 
-enum { SKINNY_THREADS = 2 * 32 * CARGS_SKINNY_WARPS, SKINNY_ROWS = 32 };
+enum { SKINNY_THREADS = 32 * (CARGS_SKINNY_WARPS + CARGS_SKINNY_FEEDERS), SKINNY_ROWS = 32 };
 
-/* Waits for all but the youngest n groups of copies, or fewer: the numbers of stages that linear.c takes are
- * among these. */
-__device__ __forceinline__ void skinny_wait(uint32_t n) {
-    if (n >= 6) {
-        if (n >= 13)
-            async_wait<13>();
-        else if (n >= 9)
-            async_wait<9>();
-        else
-            async_wait<6>();
-        return;
-    }
-    switch (n) {
-    case 1: async_wait<1>(); break;
-    case 2: async_wait<2>(); break;
-    case 3: async_wait<3>(); break;
-    case 4: async_wait<4>(); break;
-    case 5: async_wait<5>(); break;
-    default: async_wait<0>(); break;
-    }
-}
-
-/* Warps with chains of a block: as many feeders are behind them. */
-__device__ __forceinline__ uint32_t skinny_warps() {
-    return blockDim.x / 64;
-}
-
-/* What a warp of a block is there for. */
+/* What a warp with a chain is there for. */
 struct skinny_role {
     uint32_t part, matrix, tile; /* matrix: of w; tile: of that matrix */
     bool active;                 /* false: beyond the last tile */
@@ -87,26 +62,6 @@ struct skinny_rows {
     uint32_t expert;
 };
 
-/* The chunks of the input that stage `to` shall hold: (n_parts, rows, X_ROW). Columns behind the pitch are
- * zeros: what the weights have there is not to matter. */
-template <class F>
-__device__ __forceinline__ void skinny_copy_input(unsigned char *to, const cargs_product &a, const uint32_t *row_of,
-                                                  uint32_t n_rows, uint32_t chunk) {
-    const uint32_t UNITS = F::COLS / 8; /* of 16 bytes in a row */
-    uint32_t n_feeders = skinny_warps() * 32, thread = threadIdx.x - n_feeders;
-    uint32_t unit = thread % UNITS, first_row = thread / UNITS, step = n_feeders / UNITS;
-    const uint16_t *x = static_cast<const uint16_t *>(a.x);
-    uint32_t col = chunk * F::COLS + unit * 8;
-    to += unit * 16;
-    for (uint32_t part = 0; part < a.n_parts; part++, col += a.part_cols, to += a.group_rows * F::X_ROW)
-        for (uint32_t row = first_row; row < n_rows; row += step) {
-            if (col < a.pitch)
-                async_copy16(to + row * F::X_ROW, x + (uint64_t)row_of[row] * a.pitch + col);
-            else
-                *reinterpret_cast<uint4 *>(to + row * F::X_ROW) = make_uint4(0, 0, 0, 0);
-        }
-}
-
 /* The sum of one output and row out of the block's: parts in ascending order. sums: (warps, N * 4, 32). */
 template <int N>
 __device__ __forceinline__ float skinny_sum(const float *sums, uint32_t first_warp, uint32_t n_parts, uint32_t k) {
@@ -121,11 +76,10 @@ __device__ __forceinline__ void skinny_store(const cargs_product &a, const skinn
                                              const uint32_t *row_of, const uint32_t *out_of, float acc[N][4],
                                              float *sums) {
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-    const bool feeds = warp >= skinny_warps();
+    const bool feeds = warp >= a.n_chains;
     const cargs_tail &tail = a.tail[a.tail[0].act ? 0 : role.matrix];
     bool shared = a.n_parts > 1 || tail.act;
     if (shared) {
-        async_wait<0>();
         __syncthreads(); /* the ring's last readers */
         if (!feeds) {
 #pragma unroll
@@ -168,149 +122,271 @@ __device__ __forceinline__ skinny_rows skinny_find_rows(const cargs_product &a, 
     return rows;
 }
 
-/* Where a warp's weights and the input lie in the ring. */
-template <class F> struct skinny_ring {
-    unsigned char *base, *mine; /* mine: the warp's weights of stage 0 */
-    uint32_t stage_bytes, input_at, my_input;
-    uint32_t n_chunks, first_chunk; /* of the longest part; of this warp's part in K */
+/* The ring. A stage: (n_chains, F::BYTES) weights, and without x_row (n_parts, group_rows) rows of a chunk of the
+ * input. */
+struct skinny_ring {
+    unsigned char *base;
+    uint64_t *full, *empty; /* (n_stages) */
+    uint32_t stage_bytes, row_bytes;
+    unsigned char *input; /* of stage 0, or the whole rows */
+    uint32_t n_chunks;    /* of the longest part */
 };
 
 template <class F>
-__device__ __forceinline__ skinny_ring<F> skinny_ring_of(const cargs_product &a, const skinny_role &role,
-                                                         unsigned char *base) {
-    skinny_ring<F> r;
-    uint32_t n_warps = skinny_warps();
+__device__ __forceinline__ skinny_ring skinny_ring_of(const cargs_product &a, unsigned char *base, uint64_t *bars) {
+    skinny_ring r;
+    uint32_t weights = a.n_chains * F::BYTES, row = 2 * F::COLS + F::X_PAD;
     r.base = base;
-    r.mine = base + threadIdx.x / 32 % n_warps * F::BYTES;
-    r.input_at = n_warps * F::BYTES;
-    r.my_input = r.input_at + role.part * a.group_rows * F::X_ROW;
-    r.stage_bytes = r.input_at + a.n_parts * a.group_rows * F::X_ROW;
+    r.full = bars;
+    r.empty = bars + CARGS_SKINNY_STAGES;
+    r.row_bytes = a.x_row ? a.x_row : row;
+    r.stage_bytes = a.stage_bytes;
+    r.input = base + (a.x_row ? a.n_stages * r.stage_bytes : weights);
     r.n_chunks = (min(a.part_cols, a.n_in) + F::COLS - 1) / F::COLS;
-    r.first_chunk = role.part * (a.part_cols / F::COLS);
     return r;
 }
 
-/* Chains and feeders. */
-__device__ __forceinline__ void skinny_meet() {
-    __syncthreads();
+/* A chain that a feeder brings weights to: every n_feeders-th. */
+enum { SKINNY_FED = CARGS_SKINNY_WARPS / CARGS_SKINNY_FEEDERS };
+struct skinny_fed {
+    uint32_t matrix, tile, part, n_chunks; /* n_chunks 0: none */
+};
+
+template <class F>
+__device__ __forceinline__ skinny_fed skinny_fed_of(const cargs_product &a, uint32_t chain) {
+    skinny_fed f = {0, 0, 0, 0};
+    if (chain >= a.n_chains) return f;
+    skinny_role role = skinny_role_of(a, chain, F::COLS);
+    if (role.active) f = {role.matrix, role.tile, role.part, role.n_chunks};
+    return f;
 }
 
-/* What is to be copied when the ring's first stages are on their way. */
+/* The chains' weights of a chunk. */
 template <class F>
-__device__ __forceinline__ void skinny_feed(const cargs_product &a, const skinny_role &role, const skinny_rows &rows,
-                                            const uint32_t *row_of, const skinny_ring<F> &r, const unsigned char *w) {
-    const uint32_t lane = threadIdx.x % 32, n_ahead = a.n_stages - 1;
-    uint32_t last = n_ahead; /* the stage that is free */
-    skinny_wait(n_ahead - 1);
-    skinny_meet();
-    for (uint32_t chunk = 0; chunk < r.n_chunks; chunk++) {
-        uint32_t later = chunk + n_ahead;
-        skinny_wait(n_ahead - 2);
-        skinny_meet();
-        if (role.active && later < role.n_chunks)
-            F::copy(r.mine + last * r.stage_bytes, lane, w, role.tile, r.first_chunk + later, a);
-        if (later < r.n_chunks)
-            skinny_copy_input<F>(r.base + last * r.stage_bytes + r.input_at, a, row_of, rows.n, later);
-        async_commit();
-        last = last + 1 == a.n_stages ? 0 : last + 1;
+__device__ __forceinline__ void skinny_copy_weights(const cargs_product &a, const skinny_ring &r,
+                                                    const skinny_fed fed[SKINNY_FED], uint32_t expert, uint32_t stage,
+                                                    uint32_t chunk) {
+    uint32_t n_feeders = blockDim.x / 32 - a.n_chains, feeder = threadIdx.x / 32 - a.n_chains, n = 0;
+    unsigned char *to = r.base + stage * r.stage_bytes + feeder * F::BYTES;
+    uint64_t *bar = r.full + stage;
+#pragma unroll
+    for (int i = 0; i < SKINNY_FED; i++)
+        n += chunk < fed[i].n_chunks;
+    if (threadIdx.x % 32 == 0 && n) bulk_expect(bar, n * F::BYTES);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < SKINNY_FED; i++)
+        if (chunk < fed[i].n_chunks)
+            F::copy(to + i * n_feeders * F::BYTES, a, fed[i].matrix, expert, fed[i].tile,
+                    fed[i].part * a.part_cols + chunk * F::COLS, bar);
+}
+
+/* The input's columns of a chunk, of each part, by all feeders. Columns behind the pitch are zeros: what the weights have
+ * there is not to matter. */
+template <class F> struct skinny_input {
+    enum { UNITS = F::COLS / 8 /* of 16 bytes in a row */, AT_ONCE = 4 };
+    const uint16_t *x;
+    uint32_t unit, first_row, step, n_rows;
+
+    __device__ __forceinline__ skinny_input(const cargs_product &a, uint32_t rows) {
+        uint32_t thread = threadIdx.x - 32 * a.n_chains;
+        x = static_cast<const uint16_t *>(a.x);
+        unit = thread % UNITS;
+        first_row = thread / UNITS;
+        step = (blockDim.x - 32 * a.n_chains) / UNITS;
+        n_rows = rows;
+    }
+
+    __device__ __forceinline__ void copy(const cargs_product &a, const skinny_ring &r, const uint32_t *row_of,
+                                         uint32_t stage, uint32_t chunk) const {
+        unsigned char *to = r.input + stage * r.stage_bytes + unit * 16 + first_row * r.row_bytes;
+        uint32_t col = chunk * F::COLS + unit * 8;
+        for (uint32_t part = 0; part < a.n_parts; part++, col += a.part_cols, to += a.group_rows * r.row_bytes) {
+            bool there = col < a.pitch;
+            const uint16_t *from = x + (there ? col : 0);
+            unsigned char *row_to = to;
+            for (uint32_t row = first_row; row < n_rows; row += AT_ONCE * step, row_to += AT_ONCE * step * r.row_bytes) {
+                uint32_t of[AT_ONCE];
+#pragma unroll
+                for (uint32_t i = 0; i < AT_ONCE; i++)
+                    of[i] = row_of[min(row + i * step, n_rows - 1)];
+#pragma unroll
+                for (uint32_t i = 0; i < AT_ONCE; i++)
+                    if (row + i * step < n_rows)
+                        async_copy16_if(row_to + i * step * r.row_bytes, from + (uint64_t)of[i] * a.pitch, there);
+            }
+        }
+    }
+};
+
+/* All of the input, by one feeder, so that it is there when the first stage is. */
+template <class F>
+__device__ __forceinline__ void skinny_copy_rows(const cargs_product &a, const skinny_ring &r, const uint32_t *row_of,
+                                                 uint32_t n_rows) {
+    uint32_t lane = threadIdx.x % 32, bytes = a.pitch * 2;
+    const uint16_t *x = static_cast<const uint16_t *>(a.x);
+    for (uint32_t row = 0; row < n_rows; row++)
+        for (uint32_t at = bytes + lane * 16; at + 16 <= a.x_row; at += 512)
+            *reinterpret_cast<uint4 *>(r.input + row * a.x_row + at) = make_uint4(0, 0, 0, 0);
+    if (lane == 0) bulk_expect(r.full, n_rows * bytes);
+    __syncwarp();
+    for (uint32_t row = 0; row < n_rows; row++)
+        bulk_copy(r.input + row * a.x_row, x + (uint64_t)row_of[row] * a.pitch, bytes, r.full);
+}
+
+/* All that a feeder does behind pdl_wait; n_before: chunks whose weights are under way. */
+template <class F>
+__device__ __forceinline__ void skinny_feed(const cargs_product &a, const skinny_ring &r,
+                                            const skinny_fed fed[SKINNY_FED], const uint32_t *row_of,
+                                            const skinny_rows &rows, uint32_t n_before) {
+    const skinny_input<F> input(a, rows.n);
+    const bool whole = a.x_row != 0;
+    if (whole && threadIdx.x / 32 == a.n_chains) skinny_copy_rows<F>(a, r, row_of, rows.n);
+    for (uint32_t chunk = 0; chunk < n_before; chunk++) {
+        if (!whole) input.copy(a, r, row_of, chunk, chunk);
+        async_arrive(r.full + chunk);
+    }
+    uint32_t stage = 0, parity = 0;
+    for (uint32_t chunk = n_before; chunk < r.n_chunks; chunk++) {
+        mbar_wait(r.empty + stage, parity);
+        skinny_copy_weights<F>(a, r, fed, rows.expert, stage, chunk);
+        if (!whole) input.copy(a, r, row_of, stage, chunk);
+        async_arrive(r.full + stage);
+        if (++stage == a.n_stages) stage = 0, parity ^= 1;
     }
 }
 
-/* The units from .. to of a chunk. now: the input of the first of them, then that of the one behind the last, which
- * is the first of x_next where the chunk ends. */
+/* The units from .. to of a chunk. operand: of the first step, then of the one behind the last, where the chunk has one;
+ * now: the input of the first unit, then that of the one behind the last, which is the first of x_next where the chunk
+ * ends. */
 template <class F, int N, int from, int to>
-__device__ __forceinline__ void skinny_units(float acc[N][4], const typename F::frags &frags, uint32_t now[4 * N],
-                                             const unsigned char *x, const unsigned char *x_next, const uint32_t at[N]) {
+__device__ __forceinline__ void skinny_units(float acc[N][4], const typename F::frags &frags, uint32_t operand[4],
+                                             uint32_t now[4 * N], const unsigned char *x, const unsigned char *x_next,
+                                             const uint32_t at[N]) {
     const int UNITS = F::COLS / 32;
 #pragma unroll
     for (int u = from; u < to; u++) {
         uint32_t next[4 * N];
         F::template load_input<N>(next, u + 1 < UNITS ? x : x_next, at, (u + 1) % UNITS);
-        F::template multiply<N>(acc, frags, u, now);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            F::template multiply<N>(acc, operand, now, i);
+            if (2 * u + i + 1 < 2 * UNITS) F::step(operand, frags, 2 * u + i + 1);
+        }
 #pragma unroll
         for (int i = 0; i < 4 * N; i++)
             now[i] = next[i];
     }
 }
 
+/* Where a chain is: what its next chunk needs besides fragments. */
+template <int N> struct skinny_place {
+    const unsigned char *w, *x, *x_next; /* of stage 0, weights and input; x_next: of the next chunk */
+    uint32_t at[N], stage, parity;
+};
+
+/* One chunk of a chain, the chunk-th; fragments of the next one are loaded in its middle. */
+template <class F, int N>
+__device__ __forceinline__ void skinny_chunk(const cargs_product &a, const skinny_role &role, const skinny_ring &r,
+                                             skinny_place<N> &p, uint32_t chunk, const typename F::frags &frags,
+                                             typename F::frags &next_frags, uint32_t operand[4], uint32_t now[4 * N],
+                                             float acc[N][4]) {
+    const int UNITS = F::COLS / 32;
+    const uint32_t lane = threadIdx.x % 32;
+    const bool last = chunk + 1 == role.n_chunks;
+    uint64_t *empty = r.empty + p.stage;
+    const unsigned char *x_now = p.x_next;
+    if (++p.stage == a.n_stages) p.stage = 0, p.parity ^= 1;
+    if (!last) p.x_next = a.x_row ? x_now + 2 * F::COLS : p.x + p.stage * r.stage_bytes;
+    skinny_units<F, N, 0, UNITS / 2>(acc, frags, operand, now, x_now, p.x_next, p.at);
+    if (!last) mbar_wait(r.full + p.stage, p.parity);
+    F::load(next_frags, p.w + p.stage * r.stage_bytes, lane);
+    skinny_units<F, N, UNITS / 2, UNITS>(acc, frags, operand, now, x_now, p.x_next, p.at);
+    F::step(operand, next_frags, 0);
+    __syncwarp();
+    if (lane == 0) mbar_arrive(empty);
+}
+
 /* The chain of this warp. Lanes without a row of the input read the last row's once more: what comes of it is not
  * stored. */
 template <class F, int N>
 __device__ __forceinline__ void skinny_chain(const cargs_product &a, const skinny_role &role, const skinny_rows &rows,
-                                             const skinny_ring<F> &r, float acc[N][4]) {
-    const int UNITS = F::COLS / 32;
-    const bool AHEAD = N < 4; /* fragments of the next chunk beside this one's; more rows have enough to do */
+                                             const skinny_ring &r, float acc[N][4]) {
     const uint32_t lane = threadIdx.x % 32;
-    uint32_t at[N], now[4 * N];
-    typename F::frags frags, next_frags;
-    F::template input_at<N>(at, rows.n, lane);
-    const unsigned char *w = r.mine, *x = r.base + r.my_input, *w_end = w + a.n_stages * r.stage_bytes;
-    skinny_meet();
+    uint32_t now[4 * N], operand[4], chunk = 0;
+    typename F::frags even, odd;
+    skinny_place<N> p;
+    F::template input_at<N>(p.at, rows.n, r.row_bytes, lane);
+    p.w = r.base + threadIdx.x / 32 * F::BYTES;
+    p.x = p.x_next = r.input + role.part * (a.x_row ? a.part_cols * 2 : a.group_rows * r.row_bytes);
+    p.stage = p.parity = 0;
+    mbar_wait(r.full, 0);
     if (role.active) {
-        F::load(frags, w, lane);
-        F::template load_input<N>(now, x, at, 0);
+        F::load(even, p.w, lane);
+        F::step(operand, even, 0);
+        F::template load_input<N>(now, p.x, p.at, 0);
+        for (;;) { /* twice, so that fragments need not move */
+            skinny_chunk<F, N>(a, role, r, p, chunk++, even, odd, operand, now, acc);
+            if (chunk == role.n_chunks) break;
+            skinny_chunk<F, N>(a, role, r, p, chunk++, odd, even, operand, now, acc);
+            if (chunk == role.n_chunks) break;
+        }
     }
-    for (uint32_t chunk = 0; chunk < r.n_chunks; chunk++) {
-        bool works = role.active && chunk < role.n_chunks;
-        const unsigned char *w_next = w + r.stage_bytes, *x_next = x + r.stage_bytes;
-        if (w_next == w_end) w_next = r.mine, x_next = r.base + r.my_input;
-        if (works) {
-            if (!AHEAD && chunk) F::load(frags, w, lane);
-            skinny_units<F, N, 0, UNITS / 2>(acc, frags, now, x, x_next, at);
-        }
-        skinny_meet();
-        if (works) {
-            if (AHEAD) F::load(next_frags, w_next, lane);
-            skinny_units<F, N, UNITS / 2, UNITS>(acc, frags, now, x, x_next, at);
-            if (AHEAD) frags = next_frags;
-        }
-        w = w_next, x = x_next;
+    for (; chunk < r.n_chunks; chunk++) { /* of longer parts beside it */
+        mbar_wait(r.full + chunk % a.n_stages, chunk / a.n_stages % 2);
+        __syncwarp();
+        if (lane == 0) mbar_arrive(r.empty + chunk % a.n_stages);
     }
 }
 
-/* Dynamic shared memory: n_stages of (warps, F::BYTES) weights and (n_parts, group_rows, F::X_ROW) input; behind
- * the chains the same memory holds (warps, N * 4, 32) sums. */
-template <class F, int N> CUDA_KERNEL(SKINNY_THREADS) product_skinny(CUDA_ARGS(struct cargs_product) a) {
+/* Dynamic shared memory: the ring, with x_row group_rows rows of the input; behind the chains the same memory
+ * holds (n_chains, N * 4, 32) sums. */
+template <class F, int N> CUDA_KERNEL_MIN(SKINNY_THREADS, 1) product_skinny(CUDA_ARGS(struct cargs_product) a) {
     CUDA_SHARED(unsigned char, shared);
     __shared__ uint32_t row_of[SKINNY_ROWS], out_of[SKINNY_ROWS];
-    const uint32_t lane = threadIdx.x % 32, n_ahead = a.n_stages - 1;
-    const bool feeds = threadIdx.x / 32 >= skinny_warps();
-    const skinny_role role = skinny_role_of(a, threadIdx.x / 32 % skinny_warps(), F::COLS);
-    const skinny_ring<F> r = skinny_ring_of<F>(a, role, shared);
-    const unsigned char *w = static_cast<const unsigned char *>(a.w[role.matrix]);
+    __shared__ uint64_t bars[2 * CARGS_SKINNY_STAGES];
+    const uint32_t warp = threadIdx.x / 32, n_feeders = blockDim.x / 32 - a.n_chains;
+    const bool feeds = warp >= a.n_chains;
+    const skinny_role role = skinny_role_of(a, warp, F::COLS);
+    const skinny_ring r = skinny_ring_of<F>(a, shared, bars);
+    const uint32_t n_before = min(a.n_stages, r.n_chunks);
     skinny_rows rows;
     pdl_launch();
+    if (threadIdx.x < a.n_stages) {
+        mbar_init(r.full + threadIdx.x, 32 * n_feeders);
+        mbar_init(r.empty + threadIdx.x, a.n_chains);
+        mbar_fence();
+    }
     if (a.tiles) { /* which weights is for the kernels before to say */
         pdl_wait();
         rows = skinny_find_rows(a, row_of, out_of);
         if (!rows.n) return;
-        w += rows.expert * a.expert_bytes;
     }
-    if (feeds && role.active)
-        for (uint32_t s = 0; s < min(n_ahead, role.n_chunks); s++)
-            F::copy(r.mine + s * r.stage_bytes, lane, w, role.tile, r.first_chunk + s, a);
+    __syncthreads();
+    skinny_fed fed[SKINNY_FED];
+    if (feeds) {
+#pragma unroll
+        for (int i = 0; i < SKINNY_FED; i++)
+            fed[i] = skinny_fed_of<F>(a, warp - a.n_chains + i * n_feeders);
+        for (uint32_t s = 0; s < n_before; s++)
+            skinny_copy_weights<F>(a, r, fed, a.tiles ? rows.expert : 0, s, s);
+    }
     if (!a.tiles) {
         rows = skinny_find_rows(a, row_of, out_of);
         pdl_wait();
     }
     __syncthreads();
     float acc[N][4] = {};
-    if (feeds) {
-        for (uint32_t s = 0; s < n_ahead; s++) {
-            if (s < r.n_chunks)
-                skinny_copy_input<F>(r.base + s * r.stage_bytes + r.input_at, a, row_of, rows.n, s);
-            async_commit();
-        }
-        skinny_feed<F>(a, role, rows, row_of, r, w);
-    } else {
+    if (feeds)
+        skinny_feed<F>(a, r, fed, row_of, rows, n_before);
+    else
         skinny_chain<F, N>(a, role, rows, r, acc);
-    }
     skinny_store<N>(a, role, rows, row_of, out_of, acc, reinterpret_cast<float *>(shared));
 }
 
 /* One format's kernels. */
 template <class F> static struct cuda_skinny skinny_of(int n_groups) {
-    struct cuda_skinny k = {nullptr, F::COLS, F::BYTES, F::X_ROW};
+    struct cuda_skinny k = {nullptr, F::COLS, F::BYTES, F::X_PAD};
     k.kernel = n_groups == 1   ? (const void *)product_skinny<F, 1>
                : n_groups == 2 ? (const void *)product_skinny<F, 2>
                                : (const void *)product_skinny<F, 4>;

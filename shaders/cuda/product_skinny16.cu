@@ -3,29 +3,15 @@
 
 namespace {
 
-/* Rows of 128 columns; 16 bytes behind each, so that the 8 rows that ldmatrix reads together lie in
- * different banks. */
+/* As tensor_copy leaves them, the 8 rows that ldmatrix reads together lie in different banks; so do those of the
+ * input with 16 bytes behind each. */
 struct row_major {
-    enum { COLS = 128, ROW = 2 * COLS + 16, BYTES = 16 * ROW, X_ROW = ROW };
+    enum { COLS = 128, BYTES = 16 * 2 * COLS, X_PAD = 16 };
 
-    static __device__ __forceinline__ void copy(unsigned char *to, uint32_t lane, const unsigned char *w, uint32_t tile,
-                                                uint32_t chunk, const cargs_product &a) {
-        uint32_t unit = lane % 16, col = chunk * COLS + unit * 8;
-        const unsigned char *from = w + ((uint64_t)(tile * 16 + lane / 16) * a.pitch + col) * 2;
-        to += lane / 16 * ROW + unit * 16;
-        if ((chunk + 1) * COLS <= a.pitch) { /* without a choice a lane: the feeder's time counts */
-#pragma unroll
-            for (int i = 0; i < 8; i++)
-                async_copy16(to + i * 2 * ROW, from + (uint64_t)i * a.pitch * 4);
-            return;
-        }
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            if (col < a.pitch)
-                async_copy16(to + i * 2 * ROW, from + (uint64_t)i * a.pitch * 4);
-            else
-                *reinterpret_cast<uint4 *>(to + i * 2 * ROW) = make_uint4(0, 0, 0, 0);
-        }
+    static __device__ __forceinline__ void copy(unsigned char *to, const cargs_product &a, uint32_t matrix,
+                                                uint32_t expert, uint32_t tile, uint32_t col, uint64_t *bar) {
+        uint32_t expert_tiles = (a.n_out[matrix] + 15) / 16;
+        tensor_copy(to, a.map[matrix], (expert * expert_tiles + tile) * 16, col / 64, bar);
     }
 
     struct frags {
@@ -33,18 +19,19 @@ struct row_major {
     };
 
     static __device__ __forceinline__ void load(frags &f, const unsigned char *w, uint32_t lane) {
-        w += lane % 16 * ROW + lane / 16 * 16;
+        uint32_t row = lane % 16, at = row * 128 + (lane / 16 * 16 ^ row % 8 * 16);
 #pragma unroll
         for (int j = 0; j < COLS / 16; j++)
-            ldmatrix4(f.a[j], w + j * 32);
+            ldmatrix4(f.a[j], w + j / 4 * 2048 + (at ^ j % 4 * 32));
     }
 
     /* One group of rows: four matrices are 32 columns; else they are 16 columns of two groups. */
-    template <int N> static __device__ __forceinline__ void input_at(uint32_t at[N], uint32_t n_rows, uint32_t lane) {
+    template <int N> static __device__ __forceinline__ void input_at(uint32_t at[N], uint32_t n_rows, uint32_t row_bytes,
+                                                                        uint32_t lane) {
 #pragma unroll
         for (int i = 0; i < N; i++)
-            at[i] = N == 1 ? min(lane % 8, n_rows - 1) * X_ROW + lane / 8 * 16
-                           : min(i / 2 * 16 + lane / 16 * 8 + lane % 8, n_rows - 1) * X_ROW + lane / 8 % 2 * 16 + i % 2 * 32;
+            at[i] = N == 1 ? min(lane % 8, n_rows - 1) * row_bytes + lane / 8 * 16
+                           : min(i / 2 * 16 + lane / 16 * 8 + lane % 8, n_rows - 1) * row_bytes + lane / 8 % 2 * 16 + i % 2 * 32;
     }
 
     template <int N>
@@ -55,14 +42,18 @@ struct row_major {
             ldmatrix4(b + 4 * i, x + at[i] + unit * 64);
     }
 
-    /* b[4 i ..]: of groups 2 (i / 2) and the next, step i % 2 of the unit. */
+    static __device__ __forceinline__ void step(uint32_t a[4], const frags &f, int j) {
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[i] = f.a[j][i];
+    }
+
+    /* b[4 k ..]: of groups 2 (k / 2) and the next, columns 16 (k % 2) on. */
     template <int N>
-    static __device__ __forceinline__ void multiply(float acc[N][4], const frags &f, int unit, const uint32_t b[4 * N]) {
+    static __device__ __forceinline__ void multiply(float acc[N][4], const uint32_t a[4], const uint32_t b[4 * N], int i) {
 #pragma unroll
-        for (int step = 0; step < 2; step++)
-#pragma unroll
-            for (int n = 0; n < N; n++)
-                mma_f16(acc[n], f.a[2 * unit + step], b + (N == 1 ? 2 * step : 4 * (n / 2 * 2 + step) + n % 2 * 2));
+        for (int n = 0; n < N; n++)
+            mma_f16(acc[n], a, b + (N == 1 ? 2 * i : 4 * (n / 2 * 2 + i) + n % 2 * 2));
     }
 };
 

@@ -10,16 +10,13 @@
  * four rows in different banks. */
 template <int format> struct tiles {
     typedef tile_of<format> T;
-    enum { COLS = CUDA_TILE_COLS, BYTES = T::bytes, X_ROW = 2 * COLS + 32 };
+    enum { COLS = CUDA_TILE_COLS, BYTES = T::bytes, X_PAD = 32 };
 
-    static __device__ __forceinline__ void copy(unsigned char *to, uint32_t lane, const unsigned char *w, uint32_t tile,
-                                                uint32_t chunk, const cargs_product &a) {
+    static __device__ __forceinline__ void copy(unsigned char *to, const cargs_product &a, uint32_t matrix,
+                                                uint32_t expert, uint32_t tile, uint32_t col, uint64_t *bar) {
         uint32_t row_tiles = (a.n_in + COLS - 1) / COLS;
-        w += ((uint64_t)tile * row_tiles + chunk) * BYTES + lane * 16;
-        to += lane * 16;
-#pragma unroll
-        for (int at = 0; at < BYTES; at += 512)
-            if (at + 512 <= BYTES || at + lane * 16 < BYTES) async_copy16(to + at, w + at);
+        const unsigned char *w = static_cast<const unsigned char *>(a.w[matrix]) + expert * a.expert_bytes;
+        bulk_copy(to, w + ((uint64_t)tile * row_tiles + col / COLS) * BYTES, BYTES, bar);
     }
 
     static __device__ __forceinline__ void words(uint32_t *to, const unsigned char *from) {
@@ -43,10 +40,11 @@ template <int format> struct tiles {
             words(f.high + 4 * k, tile_high<format>(w, k, lane));
     }
 
-    template <int N> static __device__ __forceinline__ void input_at(uint32_t at[N], uint32_t n_rows, uint32_t lane) {
+    template <int N> static __device__ __forceinline__ void input_at(uint32_t at[N], uint32_t n_rows, uint32_t row_bytes,
+                                                                        uint32_t lane) {
 #pragma unroll
         for (int n = 0; n < N; n++)
-            at[n] = min(8 * n + lane / 4, n_rows - 1) * X_ROW + lane % 4 * 8;
+            at[n] = min(8 * n + lane / 4, n_rows - 1) * row_bytes + lane % 4 * 8;
     }
 
     /* b[4 n ..]: the unit's first step, then its second, of group n. */
@@ -60,17 +58,15 @@ template <int format> struct tiles {
         }
     }
 
+    static __device__ __forceinline__ void step(uint32_t a[4], const frags &f, int j) {
+        decode_step<format>(f.low, f.high, j, step_scale<format>(f.scale, j, 0), step_scale<format>(f.scale, j, 1), a);
+    }
+
     template <int N>
-    static __device__ __forceinline__ void multiply(float acc[N][4], const frags &f, int unit, const uint32_t b[4 * N]) {
+    static __device__ __forceinline__ void multiply(float acc[N][4], const uint32_t a[4], const uint32_t b[4 * N], int i) {
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            uint32_t a[4];
-            int j = 2 * unit + i;
-            decode_step<format>(f.low, f.high, j, step_scale<format>(f.scale, j, 0), step_scale<format>(f.scale, j, 1), a);
-#pragma unroll
-            for (int n = 0; n < N; n++)
-                mma_f16(acc[n], a, b + 4 * n + 2 * i);
-        }
+        for (int n = 0; n < N; n++)
+            mma_f16(acc[n], a, b + 4 * n + 2 * i);
     }
 };
 

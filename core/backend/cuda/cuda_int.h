@@ -133,6 +133,10 @@ struct cuda_backend {
     struct cuda_features features;
     uint64_t memory_limit; /* bytes that it should hold at most */
     cudaStream_t stream;
+    /* cuTensorMapEncodeTiled (tensor_map.c); NULL before sm_90 */
+    int (*encode_tensor_map)(struct cuda_tensor_map *, int type, uint32_t rank, void *address,
+                             const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
+                             const uint32_t *steps, int interleave, int swizzle, int l2, int fill);
     uint64_t allocated; /* bytes held */
     uint8_t *staging;   /* (CUDA_STAGING) pinned */
     /* Bytes staged so far, and those that no copy reads any more: staging goes round. */
@@ -183,6 +187,13 @@ bool cuda_group_is_broken(const struct cuda_backend *c);
 uint64_t cuda_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols);
 int cuda_all_reduce(backend *be, const struct op_all_reduce *a);
 int cuda_all_gather(backend *be, const struct op_all_gather *a);
+
+/* ---- tensor_map.c ---- */
+int cuda_tensor_maps_open(struct cuda_backend *c,
+                          err *e); /* ERR_UNSUPPORTED: the driver is too old */
+/* Of w, (n_rows, pitch) f16 in device memory: boxes of 16 rows by 128 columns. 0 or ERR_DEVICE. */
+int cuda_tensor_map(struct cuda_backend *c, const void *w, uint64_t n_rows, uint32_t pitch,
+                    struct cuda_tensor_map *out);
 
 /* ---- launch.c ---- */
 struct cuda_launch {

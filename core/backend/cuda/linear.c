@@ -6,11 +6,10 @@
 #include "shaders/cuda/kernels.h"
 
 enum {
-    LARGE_LEAST_ROWS = 9, /* and outputs, of products of few rows that go to cuBLASLt */
-    LARGE_LEAST_OUTPUTS = 2048,
-    SMALL_MOST_ROWS = 128, /* of products of fewer outputs that do not */
-    SKINNY_WARPS = CARGS_SKINNY_WARPS,
-    STATIC_SHARED = 512 /* shared memory of the skinny kernels beside the ring, at most */
+    SMALL_MOST_ROWS = 128, /* of products of fewer outputs than that, which are small */
+    SMALL_MOST_OUTPUTS = 2048,
+    WHOLE_INPUT = 68 << 10, /* bytes of input that skinny kernels take into shared memory at once */
+    STATIC_SHARED = 2048    /* shared memory of theirs beside the ring, at most */
 };
 
 /* Up to three products of one input, shape of rows and format, or a pair. */
@@ -104,75 +103,86 @@ static struct cuda_skinny skinny_kernel(int format, uint32_t n_groups) {
 /* How a skinny kernel is launched. */
 struct skinny {
     struct cuda_skinny k;
-    uint32_t n_groups, group_rows, n_stages, warps, block_tiles;
-    uint64_t shared;
+    uint32_t n_groups, group_rows, n_stages, chains, feeders, block_tiles, x_row;
+    uint64_t stage, shared;
 };
-
-static bool shared_fits(const struct cuda_backend *c, const struct cargs_product *a,
-                        struct skinny *s) {
-    uint64_t ring = (uint64_t)s->warps * s->k.tile_bytes +
-                    (uint64_t)a->n_parts * s->group_rows * s->k.row_bytes;
-    uint64_t sums = (uint64_t)s->warps * s->n_groups * 512;
-    s->shared = s->n_stages * ring > sums ? s->n_stages * ring : sums;
-    return s->shared + STATIC_SHARED <= c->features.shared;
-}
 
 /* With a row or two the input is next to nothing beside the weights, and small blocks spread evenly
  * over the device. With more, blocks are as large as leaves one for each multiprocessor: each reads
  * all of the input from the second-level cache. */
-static uint32_t block_tiles(const struct cuda_backend *c, uint32_t n_tiles, uint32_t tile_warps,
+static uint32_t block_tiles(const struct cuda_backend *c, uint32_t n_tiles, uint32_t tile_chains,
                             uint32_t n_rows) {
-    uint32_t n_sms = (uint32_t)c->features.n_sms, n = 1;
-    if (n_rows > 2) {
-        n = cuda_div_up(n_tiles, n_sms);
-        return n * tile_warps <= SKINNY_WARPS ? n : SKINNY_WARPS / tile_warps;
-    }
-    while (2 * n * tile_warps <= 4 && n_tiles / (2 * n) >= 4 * n_sms)
-        n *= 2;
-    return n;
+    uint32_t n = cuda_div_up(n_tiles, (uint32_t)c->features.n_sms);
+    if (n_rows <= 2 && n > 4) n = 1;
+    return n * tile_chains <= CARGS_SKINNY_WARPS ? n : CARGS_SKINNY_WARPS / tile_chains;
 }
 
-/* Stages of a ring, of the numbers that the kernel takes: where few blocks share the device, as
- * many as fill half a multiprocessor, so that as much as possible of the weights is there before
- * the input is, and the next kernel's fit beside them. */
-static uint32_t ring_stages(const struct cuda_backend *c, const struct cargs_product *a,
-                            const struct skinny *s, uint32_t n_tiles) {
-    static const uint32_t deep[] = {16, 12, 8};
-    uint32_t least = s->warps >= 8 ? 4 : s->warps >= 4 ? 6 : 8;
-    uint64_t blocks =
+/* Stages of a ring: as many as fill half a multiprocessor, so that as much as possible of the
+ * weights is there before the input is, and the next kernel's fit beside them. */
+static uint32_t ring_stages(const struct cuda_backend *c, const struct skinny *s,
+                            uint32_t n_tiles) {
+    uint32_t blocks =
         cuda_div_up(cuda_div_up(n_tiles, s->block_tiles), (uint32_t)c->features.n_sms);
-    uint64_t stage = (uint64_t)s->warps * s->k.tile_bytes +
-                     (uint64_t)a->n_parts * s->group_rows * s->k.row_bytes;
+    uint64_t n = c->features.shared / 2 / (s->stage * blocks);
     if (c->force.n_stages) return c->force.n_stages;
-    for (uint32_t i = 0; i < sizeof deep / sizeof deep[0]; i++)
-        if (deep[i] > least && blocks * deep[i] * stage <= c->features.shared / 2) return deep[i];
-    return least;
+    return n < 4 ? 4 : n > CARGS_SKINNY_STAGES ? CARGS_SKINNY_STAGES : (uint32_t)n;
+}
+
+/* Whether block_tiles and group_rows fit, with as many stages as do. */
+static bool fit_skinny(const struct cuda_backend *c, const struct cargs_product *a,
+                       uint32_t tile_chains, uint32_t n_tiles, struct skinny *s) {
+    uint32_t whole =
+        (a->pitch + CUDA_TILE_COLS - 1) / CUDA_TILE_COLS * CUDA_TILE_COLS * 2 + s->k.pad;
+    s->chains = s->block_tiles * tile_chains;
+    if (s->chains > CARGS_SKINNY_WARPS) return false;
+    s->x_row = (uint64_t)whole * s->group_rows <= WHOLE_INPUT ? whole : 0;
+    s->feeders = CARGS_SKINNY_FEEDERS;
+    if (s->x_row) s->feeders = cuda_div_up(s->chains, CARGS_SKINNY_WARPS / CARGS_SKINNY_FEEDERS);
+    s->stage =
+        cuda_skinny_stage(s->chains * s->k.tile_bytes,
+                          s->x_row ? 0 : a->n_parts * s->group_rows * (2 * s->k.cols + s->k.pad));
+    uint64_t sums = (uint64_t)s->chains * s->n_groups * 512;
+    for (s->n_stages = ring_stages(c, s, n_tiles); s->n_stages >= 2; s->n_stages--) {
+        s->shared = s->n_stages * s->stage + (uint64_t)s->x_row * s->group_rows;
+        if (s->shared < sums) s->shared = sums;
+        s->shared = (s->shared + 1023) / 1024 * 1024;
+        if (s->shared + STATIC_SHARED <= c->features.shared) return true;
+    }
+    return false;
 }
 
 /* As much of the input and of what is under way as fits. false: not even the least does. */
 static bool plan_skinny(const struct cuda_backend *c, const struct cargs_product *a, int format,
                         uint32_t n_rows, uint32_t n_tiles, struct skinny *s) {
-    uint32_t tile_warps = a->n_parts * (a->tail[0].act ? 2 : 1);
-    if (tile_warps > SKINNY_WARPS) return false;
+    uint32_t tile_chains = a->n_parts * (a->tail[0].act ? 2 : 1);
+    if (tile_chains > CARGS_SKINNY_WARPS) return false;
     for (uint32_t rows = n_rows < CUDA_SKINNY_ROWS ? n_rows : CUDA_SKINNY_ROWS; rows; rows /= 2) {
         uint32_t n_groups = rows > 16 ? 4 : rows > 8 ? 2 : 1;
         if (a->tiles && rows < n_rows && rows < CUDA_MOE_TILE) return false;
         *s = (struct skinny){.k = skinny_kernel(format, n_groups),
                              .n_groups = n_groups,
                              .group_rows = rows,
-                             .block_tiles = block_tiles(c, n_tiles, tile_warps, rows)};
+                             .block_tiles = block_tiles(c, n_tiles, tile_chains, rows)};
         if (s->block_tiles > a->last_tile[CARGS_PRODUCT_WEIGHTS - 1])
             s->block_tiles = a->last_tile[CARGS_PRODUCT_WEIGHTS - 1];
         if (c->force.block_tiles) s->block_tiles = c->force.block_tiles;
-        for (; s->block_tiles; s->block_tiles--) {
-            s->warps = s->block_tiles * tile_warps;
-            if (s->warps > SKINNY_WARPS) continue;
-            s->n_stages = ring_stages(c, a, s, n_tiles);
-            for (; s->n_stages >= 3; s->n_stages--)
-                if (shared_fits(c, a, s)) return true;
-        }
+        for (; s->block_tiles; s->block_tiles--)
+            if (fit_skinny(c, a, tile_chains, n_tiles, s)) return true;
     }
     return false;
+}
+
+/* F16: where the weights lie, for the copying unit. */
+static int map_weights(struct cuda_backend *c, const struct batch *b, struct cargs_product *a) {
+    for (uint32_t i = 0; i < CARGS_PRODUCT_WEIGHTS; i++) {
+        const struct cuda_weight *w = i < b->n ? b->p[i].w : i == 1 ? b->p->pair : NULL;
+        if (!w) continue;
+        uint64_t n_experts = w->base.n_experts ? w->base.n_experts : 1;
+        uint64_t rows = (w->base.n_out + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS * CUDA_TILE_ROWS;
+        int rc = cuda_tensor_map(c, w->product, n_experts * rows, pitch_of(w), &a->map[i]);
+        if (rc) return rc;
+    }
+    return 0;
 }
 
 static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
@@ -182,16 +192,24 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
     uint32_t n_tiles = fill_args(c, b, CUDA_TILE_ROWS, &a);
     uint32_t all_tiles = n_tiles * (p->tiles ? p->n_tiles : 1);
     if (!plan_skinny(c, &a, p->w->format, p->n_rows, all_tiles, &s)) return ERR_UNSUPPORTED;
+    if (p->w->format == CUDA_FORMAT_F16) {
+        int rc = map_weights(c, b, &a);
+        if (rc) return rc;
+    }
+    a.n_out[1] = p->pair ? a.n_out[0] : a.n_out[1];
     a.block_tiles = s.block_tiles;
     a.group_rows = s.group_rows;
     a.n_stages = s.n_stages;
+    a.n_chains = s.chains;
+    a.stage_bytes = (uint32_t)s.stage;
+    a.x_row = s.x_row;
     struct cuda_launch l = {.kernel = s.k.kernel,
                             .name = "product_skinny",
                             .args = &a,
                             .args_bytes = sizeof a,
                             .grid = {cuda_div_up(n_tiles, s.block_tiles),
                                      p->tiles ? p->n_tiles : cuda_div_up(p->n_rows, s.group_rows)},
-                            .threads = s.warps * 64,
+                            .threads = (s.chains + s.feeders) * 32,
                             .shared = (uint32_t)s.shared};
     count_bytes(b, &l);
     return cuda_launch(c, &l);
@@ -199,19 +217,11 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
 
 /* ---- the choice ---- */
 
-/* Few rows that cuBLASLt multiplies faster: one matrix of 16 bits with many outputs (measured on an
- * H200: from 9 rows on; several small matrices go better together). */
-static bool prefers_large(const struct cuda_backend *c, const struct batch *b) {
-    const struct cuda_product *p = b->p;
-    return c->lt && p->w->format == CUDA_FORMAT_F16 && b->n == 1 && p->n_rows >= LARGE_LEAST_ROWS &&
-           p->w->base.n_out >= LARGE_LEAST_OUTPUTS && c->scratch_bytes[CUDA_SCRATCH_PAIR];
-}
-
 /* 16-bit weights of few outputs: tiles of many rows are too few to fill the device, and cuBLASLt's
  * without split-K no better. */
 static bool is_small(const struct cuda_product *p) {
     return p->w->format == CUDA_FORMAT_F16 && !p->pair && p->n_rows <= SMALL_MOST_ROWS &&
-           p->w->base.n_out < LARGE_LEAST_OUTPUTS;
+           p->w->base.n_out < SMALL_MOST_OUTPUTS;
 }
 
 /* Those of a batch (keys and values beside queries), together. Returns a bit for each, 0 where
@@ -234,8 +244,7 @@ static int run(struct cuda_backend *c, const struct batch *b) {
     uint32_t done = 0;
     int rc = 0;
     if (p->w->format == CUDA_FORMAT_F32) return launch_f32(c, b);
-    if (p->tiles || way == CUDA_WAY_SKINNY ||
-        (!way && p->n_rows <= CUDA_SKINNY_ROWS && !prefers_large(c, b))) {
+    if (p->tiles || way == CUDA_WAY_SKINNY || (!way && p->n_rows <= CUDA_SKINNY_ROWS)) {
         rc = launch_skinny(c, b);
         if (p->tiles || rc != ERR_UNSUPPORTED) return rc;
         rc = 0, way = CUDA_WAY_TILE; /* more parts than a block has warps */

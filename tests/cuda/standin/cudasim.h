@@ -95,6 +95,16 @@ void cudasim_copy16(void *shared, const void *global, size_t bytes, size_t from,
                     int line);
 void cudasim_commit(void);
 void cudasim_wait(int n);
+void cudasim_mbar_init(uint64_t *bar, uint32_t count, const char *file, int line);
+void cudasim_mbar_arrive(uint64_t *bar, const char *file, int line);
+void cudasim_mbar_wait(uint64_t *bar, uint32_t parity, const char *file, int line);
+void cudasim_async_arrive(uint64_t *bar, const char *file, int line);
+void cudasim_bulk_expect(uint64_t *bar, uint32_t bytes, const char *file, int line);
+void cudasim_bulk_copy(void *shared, const void *global, uint32_t bytes, uint64_t *bar,
+                       const char *file, int line);
+void cudasim_tensor_copy(void *shared, const uint64_t map[16], uint32_t row, uint32_t group,
+                         uint64_t *bar, const char *file, int line);
+void cudasim_bulk_prefetch(const void *global, uint32_t bytes, const char *file, int line);
 void cudasim_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 /* What the compiler does not see as an access: an atomic operation, a load by other means. */

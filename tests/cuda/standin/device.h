@@ -509,6 +509,34 @@ template <int n> static inline void async_wait() {
     cudasim_wait(n);
 }
 
+static inline void mbar_init(uint64_t *bar, uint32_t count, CUDASIM_WHERE) {
+    cudasim_mbar_init(bar, count, file, line);
+}
+static inline void mbar_fence() {}
+static inline void mbar_arrive(uint64_t *bar, CUDASIM_WHERE) {
+    cudasim_mbar_arrive(bar, file, line);
+}
+static inline void mbar_wait(uint64_t *bar, uint32_t parity, CUDASIM_WHERE) {
+    cudasim_mbar_wait(bar, parity, file, line);
+}
+static inline void async_arrive(uint64_t *bar, CUDASIM_WHERE) {
+    cudasim_async_arrive(bar, file, line);
+}
+static inline void bulk_expect(uint64_t *bar, uint32_t bytes, CUDASIM_WHERE) {
+    cudasim_bulk_expect(bar, bytes, file, line);
+}
+static inline void bulk_copy(void *shared, const void *global, uint32_t bytes, uint64_t *bar,
+                             CUDASIM_WHERE) {
+    if (threadIdx.x % 32 == 0) cudasim_bulk_copy(shared, global, bytes, bar, file, line);
+}
+static inline void tensor_copy(void *shared, const struct cuda_tensor_map &map, uint32_t row,
+                               uint32_t group, uint64_t *bar, CUDASIM_WHERE) {
+    if (threadIdx.x % 32 == 0) cudasim_tensor_copy(shared, map.words, row, group, bar, file, line);
+}
+static inline void bulk_prefetch(const void *global, uint32_t bytes, CUDASIM_WHERE) {
+    cudasim_bulk_prefetch(global, bytes, file, line);
+}
+
 static inline void pdl_wait() {
     cudasim_pdl_wait();
 }

@@ -27,6 +27,15 @@ struct copies {
     uint32_t n, cap, groups;
 };
 
+/* A copy that arrives at a barrier, or (arrives) an arrival behind copies. */
+struct bulk {
+    void *to;
+    const void *from;
+    uint32_t bytes, fill; /* fill: zeros behind them */
+    uint64_t *bar;        /* NULL: nobody counts the bytes */
+    bool arrives;
+};
+
 struct cudasim_thread {
     uint3 idx;
     void *sp; /* NULL: not started */
@@ -36,6 +45,7 @@ struct cudasim_thread {
     bool ended, pdl;
     int predicate;
     struct copies copies;
+    const uint64_t *mbar; /* waits for the end of its phase */
 };
 
 /* Lanes of a warp that wait for each other: those that named the same mask. */
@@ -65,6 +75,8 @@ static struct block {
     uint32_t n_threads, n_warps, cursor, n_ended, n_barrier, n_predicate, predicates;
     const char *file;
     int line;
+    struct bulk *bulk; /* (n_bulk) under way */
+    uint32_t n_bulk, cap_bulk;
     void *main_sp;
     char *stacks[SIM_MAX_THREADS];
     uint32_t n_stacks, n_made;
@@ -168,8 +180,142 @@ static void report_stuck(void) {
                 (size_t)snprintf(text + n, sizeof text - n, "\n  warp %u: lanes %08x wait at %s:%d",
                                  i, w->barrier, s->file, s->line);
     }
+    for (uint32_t i = 0; i < s->n_threads && n < sizeof text - 100; i++)
+        if (s->t[i].mbar)
+            n +=
+                (size_t)snprintf(text + n, sizeof text - n, "\n  thread %u waits at the barrier %p",
+                                 i, (const void *)s->t[i].mbar);
     s->now = NULL;
     cudasim_fail("threads wait for others that never come: divergence%.*s", (int)n, text);
+}
+
+/* ---- barriers in shared memory: what their eight bytes are here ---- */
+
+enum { MBAR_MADE = 0x5a, MBAR_MAX_TX = (1 << 20) - 1 /* PTX ISA */ };
+struct mbar {
+    uint64_t made : 8, parity : 1, count : 11, pending : 11, unused : 1;
+    int64_t tx : 32;
+};
+_Static_assert(sizeof(struct mbar) == 8, "an mbarrier's size");
+
+static struct mbar *mbar_of(uint64_t *bar, const char *file, int line) {
+    struct mbar *m = (struct mbar *)bar;
+    if ((uintptr_t)bar % 8 || m->made != MBAR_MADE || m->unused)
+        cudasim_fail("%s:%d: no barrier was made here", file, line);
+    return m;
+}
+
+/* The phase ends when nothing is missing any more: a barrier for all of the block, to the check of
+ * races. */
+static void mbar_settle(struct mbar *m) {
+    if (m->pending || m->tx) return;
+    m->parity = !m->parity;
+    m->pending = m->count;
+    epoch++;
+    for (uint32_t i = 0; i < s->n_threads; i++)
+        if (s->t[i].mbar == (uint64_t *)m) {
+            s->t[i].mbar = NULL;
+            make_ready(&s->w[s->t[i].warp], 1u << s->t[i].lane);
+        }
+    s->cursor = 0;
+}
+
+void cudasim_mbar_init(uint64_t *bar, uint32_t count, const char *file, int line) {
+    if ((uintptr_t)bar % 8 || !count || count > SIM_MAX_THREADS)
+        cudasim_fail("%s:%d: a barrier at %p for %u arrivals", file, line, (void *)bar, count);
+    *(struct mbar *)bar = (struct mbar){.made = MBAR_MADE, .count = count, .pending = count};
+}
+
+void cudasim_mbar_arrive(uint64_t *bar, const char *file, int line) {
+    struct mbar *m = mbar_of(bar, file, line);
+    sim_settle();
+    if (!m->pending) cudasim_fail("%s:%d: one arrival too many", file, line);
+    m->pending--;
+    mbar_settle(m);
+}
+
+void cudasim_bulk_expect(uint64_t *bar, uint32_t bytes, const char *file, int line) {
+    struct mbar *m = mbar_of(bar, file, line);
+    if (m->tx + (int64_t)bytes > MBAR_MAX_TX)
+        cudasim_fail("%s:%d: more bytes expected than a barrier counts", file, line);
+    m->tx += bytes;
+}
+
+static void bulk_add(struct bulk b) {
+    if (s->n_bulk == s->cap_bulk) {
+        s->cap_bulk = s->cap_bulk ? 2 * s->cap_bulk : 64;
+        s->bulk = must(realloc(s->bulk, s->cap_bulk * sizeof *s->bulk));
+    }
+    s->bulk[s->n_bulk++] = b;
+}
+
+/* The thread's copies are the barrier's from now on. */
+void cudasim_async_arrive(uint64_t *bar, const char *file, int line) {
+    struct copies *c = &s->now->copies;
+    mbar_of(bar, file, line);
+    for (uint32_t i = 0; i < c->n; i++)
+        bulk_add(
+            (struct bulk){c->of[i].to, c->of[i].from, c->of[i].bytes, c->of[i].fill, NULL, false});
+    c->n = 0;
+    bulk_add((struct bulk){.bar = bar, .arrives = true});
+}
+
+void cudasim_bulk_copy(void *shared, const void *global, uint32_t bytes, uint64_t *bar,
+                       const char *file, int line) {
+    mbar_of(bar, file, line);
+    if ((uintptr_t)shared % 16 || (uintptr_t)global % 16 || bytes % 16 || !bytes)
+        cudasim_fail("%s:%d: copy of %u bytes from %p to %p: not aligned", file, line, bytes,
+                     global, shared);
+    sim_access(shared, bytes, SIM_COPY, SIM_ME, __builtin_return_address(0));
+    sim_access(global, bytes, SIM_READ, SIM_ME, __builtin_return_address(0));
+    bulk_add((struct bulk){shared, global, bytes, 0, bar, false});
+    memset(shared, 0xff, bytes); /* it may arrive at any time from now on */
+}
+
+/* map: what the stand-in's cuTensorMapEncodeTiled leaves, shaders/cuda/tensor_map.h's plain form.
+ */
+void cudasim_tensor_copy(void *shared, const uint64_t map[16], uint32_t row, uint32_t group,
+                         uint64_t *bar, const char *file, int line) {
+    enum { ROWS = 16, GROUPS = 2, UNITS = 8 };
+    mbar_of(bar, file, line);
+    if (!map[0] || !map[3]) cudasim_fail("%s:%d: no tensor map", file, line);
+    if ((uintptr_t)shared % 1024)
+        cudasim_fail("%s:%d: tensor copy to %p: not aligned to 1024", file, line, shared);
+    sim_access(shared, GROUPS * ROWS * UNITS * 16, SIM_COPY, SIM_ME, __builtin_return_address(0));
+    memset(shared, 0xff, GROUPS * ROWS * UNITS * 16);
+    for (uint32_t i = 0; i < GROUPS * ROWS * UNITS; i++) {
+        uint32_t u = i % UNITS, r = i / UNITS % ROWS, z = i / UNITS / ROWS;
+        const char *from =
+            (const char *)(uintptr_t)map[0] + (row + r) * map[1] + (group + z) * 128 + u * 16;
+        bool there = row + r < map[2] && group + z < map[3];
+        if (there) sim_access(from, 16, SIM_READ, SIM_ME, __builtin_return_address(0));
+        bulk_add((struct bulk){(char *)shared + z * ROWS * 128 + r * 128 + (u ^ r % 8) * 16,
+                               there ? from : NULL, there ? 16 : 0, there ? 0 : 16, bar, false});
+    }
+}
+
+void cudasim_bulk_prefetch(const void *global, uint32_t bytes, const char *file, int line) {
+    if ((uintptr_t)global % 16 || bytes % 16)
+        cudasim_fail("%s:%d: prefetch of %u bytes from %p: not aligned", file, line, bytes, global);
+    sim_access(global, bytes, SIM_READ, SIM_ME, __builtin_return_address(0));
+}
+
+/* Nobody can go on without what is under way. */
+static void bulk_arrives(void) {
+    uint32_t n = s->n_bulk;
+    s->n_bulk = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct bulk b = s->bulk[i];
+        struct mbar *m = (struct mbar *)b.bar;
+        if (b.bytes) memcpy(b.to, b.from, b.bytes);
+        if (b.fill) memset((char *)b.to + b.bytes, 0, b.fill);
+        if (!m) continue;
+        if (b.arrives && !m->pending) cudasim_fail("one arrival too many behind copies");
+        if (b.arrives) m->pending--;
+        m->tx -= b.bytes + b.fill;
+        if (m->tx < 0) cudasim_fail("more bytes came than a barrier was told to expect");
+        mbar_settle(m);
+    }
 }
 
 static const char in_pdl_wait[] = "pdl_wait";
@@ -224,6 +370,11 @@ static struct cudasim_thread *pick(void) {
         for (; s->cursor < s->n_warps; s->cursor++)
             if (s->w[s->order[s->cursor]].ready) return take(&s->w[s->order[s->cursor]]);
         if (s->n_ended == s->n_threads) return NULL;
+        if (s->n_bulk) {
+            bulk_arrives();
+            s->cursor = 0;
+            continue;
+        }
         if (s->n_barrier + s->n_ended != s->n_threads) report_stuck();
         release_barrier();
     }
@@ -349,6 +500,15 @@ int cudasim_barrier(int predicate, const char *file, int line) {
     return (int)s->predicates;
 }
 
+void cudasim_mbar_wait(uint64_t *bar, uint32_t parity, const char *file, int line) {
+    struct mbar *m = mbar_of(bar, file, line);
+    sim_settle();
+    if (parity > 1) cudasim_fail("%s:%d: parity %u", file, line, parity);
+    if (m->parity != parity) return;
+    s->now->mbar = bar;
+    wait_for_others();
+}
+
 void cudasim_pdl_wait(void) {
     s->now->pdl = true;
     if (s->before) cudasim_barrier(0, in_pdl_wait, 0);
@@ -458,6 +618,7 @@ static void run_block(uint64_t index) {
     start(t);
     go_on(t);
     msl_switch(&s->main_sp, t->sp);
+    if (s->n_bulk) cudasim_fail("the block has ended before copies that it began");
     s->now = NULL;
 }
 

@@ -341,3 +341,35 @@ const char *cudaGetErrorString(cudaError_t rc) {
         if (errors[i].rc == rc) return errors[i].text;
     return "unrecognized error code";
 }
+
+/* Of the maps that the driver makes this one: halves, rows in groups of 64, boxes of 16 rows by two
+ * groups (shaders/cuda/tensor_map.h). */
+static int encode_tiled(uint64_t map[16], int type, uint32_t rank, void *address,
+                        const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
+                        const uint32_t *steps, int interleave, int swizzle, int l2, int fill) {
+    enum { FLOAT16 = 6, SWIZZLE_128B = 3, INVALID_VALUE = 1 };
+    (void)l2;
+    if (type != FLOAT16 || rank != 3 || interleave || swizzle != SWIZZLE_128B || fill)
+        return INVALID_VALUE;
+    if ((uintptr_t)address % 16 || strides[0] % 16 || strides[1] != 128 || dims[0] != 64)
+        return INVALID_VALUE;
+    if (box[0] != 64 || box[1] != 16 || box[2] != 2 || steps[0] != 1 || steps[1] != 1 ||
+        steps[2] != 1)
+        return INVALID_VALUE;
+    memset(map, 0, 16 * sizeof *map);
+    map[0] = (uintptr_t)address, map[1] = strides[0], map[2] = dims[1], map[3] = dims[2];
+    return 0;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *result) {
+    bool known = strcmp(symbol, "cuTensorMapEncodeTiled") == 0 && version >= 12000;
+    cudaError_t rc = sim_enter();
+    (void)flags;
+    *(int (**)(uint64_t *, int, uint32_t, void *, const uint64_t *, const uint64_t *,
+               const uint32_t *, const uint32_t *, int, int, int, int))function =
+        known ? encode_tiled : NULL;
+    *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return sim_leave(rc);
+}
