@@ -18,7 +18,7 @@
  *   COLS, BYTES    columns of a chunk; bytes of 16 rows of it in the ring
  *   X_PAD          bytes behind each row of the input in the ring: chosen against bank conflicts
  *   copy(to, a, matrix, expert, tile, col, bar)  a warp begins the copy of a tile's columns from col on
- *   frags, load(frags, w, lane)            a lane's part of a chunk, from the ring
+ *   frags, PIECES, load(frags, w, lane, i) a lane's part of a chunk, from the ring: the i-th load of PIECES
  *   step(a, frags, j)                      a: its operand of 16 columns
  *   input_at<N>(at, n_rows, lane)          where in a chunk of the input a lane reads
  *   load_input<N>(b, x, at, unit)          b: (4 N) words of 32 columns of the input
@@ -256,22 +256,33 @@ __device__ __forceinline__ void skinny_feed(const cargs_product &a, const skinny
     }
 }
 
-/* The units from .. to of a chunk. operand: of the first step, then of the one behind the last, where the chunk has one;
- * now: the input of the first unit, then that of the one behind the last, which is the first of x_next where the chunk
- * ends. */
-template <class F, int N, int from, int to>
-__device__ __forceinline__ void skinny_units(float acc[N][4], const typename F::frags &frags, uint32_t operand[4],
-                                             uint32_t now[4 * N], const unsigned char *x, const unsigned char *x_next,
-                                             const uint32_t at[N]) {
-    const int UNITS = F::COLS / 32;
+template <class F>
+__device__ __forceinline__ void skinny_load(typename F::frags &frags, const unsigned char *w, int from, int to) {
 #pragma unroll
-    for (int u = from; u < to; u++) {
+    for (int i = from; i < to; i++)
+        F::load(frags, w, threadIdx.x % 32, i);
+}
+
+/* Half a chunk, the first or the second. operand: of its first step, then of the one behind its last, where the chunk has
+ * one; now: the input of its first unit, then that of the one behind its last, which is the first of x_next where the
+ * chunk ends. Between the operations of the second half the next chunk's fragments are loaded, from w_next. */
+template <class F, int N, bool second>
+__device__ __forceinline__ void skinny_half(float acc[N][4], const typename F::frags &frags, typename F::frags &next_frags,
+                                            uint32_t operand[4], uint32_t now[4 * N], const unsigned char *x,
+                                            const unsigned char *x_next, const unsigned char *w_next,
+                                            const uint32_t at[N]) {
+    const int UNITS = F::COLS / 32, STEPS = 2 * UNITS;
+#pragma unroll
+    for (int u = second ? UNITS / 2 : 0; u < (second ? UNITS : UNITS / 2); u++) {
         uint32_t next[4 * N];
         F::template load_input<N>(next, u + 1 < UNITS ? x : x_next, at, (u + 1) % UNITS);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
+            int j = 2 * u + i, k = j - STEPS / 2; /* k: of the second half */
             F::template multiply<N>(acc, operand, now, i);
-            if (2 * u + i + 1 < 2 * UNITS) F::step(operand, frags, 2 * u + i + 1);
+            if (second)
+                skinny_load<F>(next_frags, w_next, k * F::PIECES / (STEPS / 2), (k + 1) * F::PIECES / (STEPS / 2));
+            if (j + 1 < STEPS) F::step(operand, frags, j + 1);
         }
 #pragma unroll
         for (int i = 0; i < 4 * N; i++)
@@ -291,20 +302,18 @@ __device__ __forceinline__ void skinny_chunk(const cargs_product &a, const skinn
                                              skinny_place<N> &p, uint32_t chunk, const typename F::frags &frags,
                                              typename F::frags &next_frags, uint32_t operand[4], uint32_t now[4 * N],
                                              float acc[N][4]) {
-    const int UNITS = F::COLS / 32;
-    const uint32_t lane = threadIdx.x % 32;
     const bool last = chunk + 1 == role.n_chunks;
     uint64_t *empty = r.empty + p.stage;
     const unsigned char *x_now = p.x_next;
     if (++p.stage == a.n_stages) p.stage = 0, p.parity ^= 1;
     if (!last) p.x_next = a.x_row ? x_now + 2 * F::COLS : p.x + p.stage * r.stage_bytes;
-    skinny_units<F, N, 0, UNITS / 2>(acc, frags, operand, now, x_now, p.x_next, p.at);
+    const unsigned char *w_next = p.w + p.stage * r.stage_bytes;
+    skinny_half<F, N, false>(acc, frags, next_frags, operand, now, x_now, p.x_next, w_next, p.at);
     if (!last) mbar_wait(r.full + p.stage, p.parity);
-    F::load(next_frags, p.w + p.stage * r.stage_bytes, lane);
-    skinny_units<F, N, UNITS / 2, UNITS>(acc, frags, operand, now, x_now, p.x_next, p.at);
+    skinny_half<F, N, true>(acc, frags, next_frags, operand, now, x_now, p.x_next, w_next, p.at);
     F::step(operand, next_frags, 0);
     __syncwarp();
-    if (lane == 0) mbar_arrive(empty);
+    if (threadIdx.x % 32 == 0) mbar_arrive(empty);
 }
 
 /* The chain of this warp. Lanes without a row of the input read the last row's once more: what comes of it is not
@@ -322,7 +331,7 @@ __device__ __forceinline__ void skinny_chain(const cargs_product &a, const skinn
     p.stage = p.parity = 0;
     mbar_wait(r.full, 0);
     if (role.active) {
-        F::load(even, p.w, lane);
+        skinny_load<F>(even, p.w, 0, F::PIECES);
         F::step(operand, even, 0);
         F::template load_input<N>(now, p.x, p.at, 0);
         for (;;) { /* twice, so that fragments need not move */

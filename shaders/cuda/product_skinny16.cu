@@ -18,11 +18,11 @@ struct row_major {
         uint32_t a[COLS / 16][4];
     };
 
-    static __device__ __forceinline__ void load(frags &f, const unsigned char *w, uint32_t lane) {
+    enum { PIECES = COLS / 16 };
+
+    static __device__ __forceinline__ void load(frags &f, const unsigned char *w, uint32_t lane, int j) {
         uint32_t row = lane % 16, at = row * 128 + (lane / 16 * 16 ^ row % 8 * 16);
-#pragma unroll
-        for (int j = 0; j < COLS / 16; j++)
-            ldmatrix4(f.a[j], w + j / 4 * 2048 + (at ^ j % 4 * 32));
+        ldmatrix4(f.a[j], w + j / 4 * 2048 + (at ^ j % 4 * 32));
     }
 
     /* One group of rows: four matrices are 32 columns; else they are 16 columns of two groups. */

@@ -28,16 +28,17 @@ template <int format> struct tiles {
         uint32_t low[T::low_words], high[T::high_words ? T::high_words : 1], scale[T::scale_words];
     };
 
-    static __device__ __forceinline__ void load(frags &f, const unsigned char *w, uint32_t lane) {
-#pragma unroll
-        for (int k = 0; k < T::scale_chunks; k++)
-            words(f.scale + 4 * k, tile_scale<format>(w, k, lane));
-#pragma unroll
-        for (int k = 0; k < T::low_chunks; k++)
-            words(f.low + 4 * k, tile_low<format>(w, k, lane));
-#pragma unroll
-        for (int k = 0; k < T::high_chunks; k++)
-            words(f.high + 4 * k, tile_high<format>(w, k, lane));
+    /* Scales first: the first step needs them, and the first of the others. */
+    enum { PIECES = T::scale_chunks + T::low_chunks + T::high_chunks };
+
+    static __device__ __forceinline__ void load(frags &f, const unsigned char *w, uint32_t lane, int i) {
+        int low = i - (int)T::scale_chunks, high = low - (int)T::low_chunks;
+        if (low < 0)
+            words(f.scale + 4 * i, tile_scale<format>(w, i, lane));
+        else if (high < 0)
+            words(f.low + 4 * low, tile_low<format>(w, low, lane));
+        else
+            words(f.high + 4 * high, tile_high<format>(w, high, lane));
     }
 
     template <int N> static __device__ __forceinline__ void input_at(uint32_t at[N], uint32_t n_rows, uint32_t row_bytes,

@@ -8,8 +8,8 @@
 enum {
     SMALL_MOST_ROWS = 128, /* of products of fewer outputs than that, which are small */
     SMALL_MOST_OUTPUTS = 2048,
-    WHOLE_INPUT = 68 << 10, /* bytes of input that skinny kernels take into shared memory at once */
-    STATIC_SHARED = 2048    /* shared memory of theirs beside the ring, at most */
+    WHOLE_INPUT = 32 << 10, /* bytes of input that skinny kernels take into shared memory at once */
+    STATIC_SHARED = 2048    /* shared memory of theirs and the system's beside it, at most */
 };
 
 /* Up to three products of one input, shape of rows and format, or a pair. */
@@ -123,7 +123,9 @@ static uint32_t ring_stages(const struct cuda_backend *c, const struct skinny *s
                             uint32_t n_tiles) {
     uint32_t blocks =
         cuda_div_up(cuda_div_up(n_tiles, s->block_tiles), (uint32_t)c->features.n_sms);
-    uint64_t n = c->features.shared / 2 / (s->stage * blocks);
+    uint64_t half = c->features.shared / 2 / blocks, others = STATIC_SHARED + 1024;
+    others += (uint64_t)s->x_row * s->group_rows;
+    uint64_t n = half > others ? (half - others) / s->stage : 0;
     if (c->force.n_stages) return c->force.n_stages;
     return n < 4 ? 4 : n > CARGS_SKINNY_STAGES ? CARGS_SKINNY_STAGES : (uint32_t)n;
 }
@@ -159,15 +161,16 @@ static bool plan_skinny(const struct cuda_backend *c, const struct cargs_product
     for (uint32_t rows = n_rows < CUDA_SKINNY_ROWS ? n_rows : CUDA_SKINNY_ROWS; rows; rows /= 2) {
         uint32_t n_groups = rows > 16 ? 4 : rows > 8 ? 2 : 1;
         if (a->tiles && rows < n_rows && rows < CUDA_MOE_TILE) return false;
+        uint32_t all_tiles = a->tiles ? n_tiles : n_tiles * cuda_div_up(n_rows, rows);
         *s = (struct skinny){.k = skinny_kernel(format, n_groups),
                              .n_groups = n_groups,
                              .group_rows = rows,
-                             .block_tiles = block_tiles(c, n_tiles, tile_chains, rows)};
+                             .block_tiles = block_tiles(c, all_tiles, tile_chains, rows)};
         if (s->block_tiles > a->last_tile[CARGS_PRODUCT_WEIGHTS - 1])
             s->block_tiles = a->last_tile[CARGS_PRODUCT_WEIGHTS - 1];
         if (c->force.block_tiles) s->block_tiles = c->force.block_tiles;
         for (; s->block_tiles; s->block_tiles--)
-            if (fit_skinny(c, a, tile_chains, n_tiles, s)) return true;
+            if (fit_skinny(c, a, tile_chains, all_tiles, s)) return true;
     }
     return false;
 }
