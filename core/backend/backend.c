@@ -583,6 +583,14 @@ int backend_chain(backend *be, const struct op_chain *a) {
     return a->n ? be->vt->chain(be, a) : 0;
 }
 
+int backend_recount(backend *be, const struct op_recount *a) {
+    if (!be->vt->recount) return ERR_UNSUPPORTED;
+    if (!holds_i32(be, a->drawn, 1) || !holds_i32(be, a->seen, 3) ||
+        !holds_i32(be, a->list, 3 * (uint64_t)a->n))
+        return ERR_INVALID;
+    return a->n ? be->vt->recount(be, a) : 0;
+}
+
 int backend_linear_attention(backend *be, const struct op_linear_attention *a) {
     uint64_t cols = (uint64_t)a->n_heads * a->head_dim,
              state = backend_linear_state_bytes(a->head_dim);

@@ -384,8 +384,8 @@ struct backend_drawn {
 struct op_sample {
     backend_buf *x;           /* (n_rows, n_cols) f32 */
     const backend_buf *draws; /* (n_rows) struct backend_draw */
-    backend_buf *seen; /* (n_seen, 3) i32: a token, no other entry of its row has the same; how
-                          often it was generated (0: prompt); room for the device */
+    backend_buf *seen; /* (n_seen, 3) i32: a token (-1: none), no other entry of its row has the
+                          same; how often it was generated (0: prompt); room for the device */
     uint32_t n_rows, n_cols, n_seen; /* n_seen: that the buffer has room for; rows stay below it */
     backend_buf *out;                /* (n_rows) struct backend_drawn */
 };
@@ -402,6 +402,18 @@ struct op_chain {
     backend_buf *ids; /* i32 */
 };
 int backend_chain(backend *be, const struct op_chain *a); /* backend_can_overlap */
+
+/* Tokens that the step in front drew join what the next draws' penalties look at: each entry of the
+ * list names a row's seen tokens, first and how many, and the row of drawn. If the token is among
+ * them its count goes up, else it becomes the one behind them, with count 1; that one is there, and
+ * becomes none (-1) otherwise. The caller has checked the list. */
+struct op_recount {
+    const backend_buf *drawn; /* struct backend_drawn */
+    const backend_buf *list;  /* (n, 3) i32 */
+    uint32_t n;
+    backend_buf *seen; /* as in op_sample */
+};
+int backend_recount(backend *be, const struct op_recount *a); /* backend_can_overlap */
 
 /* Linear attention with a decay per head, causal, a state in place of a KV cache:
  *   out[t] = scale * sum over s <= t of decay^(t - s) * (q[t] . k[s]) * v[s]

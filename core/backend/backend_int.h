@@ -37,6 +37,7 @@ struct backend_vtable {
     int (*mark)(backend *be, uint32_t mark, err *e);
     int (*wait)(backend *be, uint32_t mark, err *e);
     int (*chain)(backend *be, const struct op_chain *a);
+    int (*recount)(backend *be, const struct op_recount *a);
     bool keeps_recorded; /* a recording stays, under its key */
     int (*record)(backend *be, uint64_t key, err *e);
     int (*record_end)(backend *be, err *e);

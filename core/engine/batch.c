@@ -22,10 +22,11 @@ int step_batch_init(struct step_batch *b, const struct model_limits *limits) {
     b->seen = mem_new(3 * (uint64_t)limits->max_seen, sizeof *b->seen);
     b->hidden_rows = mem_new(limits->max_rows, sizeof *b->hidden_rows);
     b->chained = mem_new(4 * (uint64_t)limits->max_seqs, sizeof *b->chained);
+    b->recounted = mem_new(3 * (uint64_t)limits->max_seqs, sizeof *b->recounted);
     b->first_out = mem_new(limits->max_seqs, sizeof *b->first_out);
     if (!b->token_ids || !b->positions || !b->slots || !b->row_start || !b->tables ||
         !b->out_rows || !b->whole_rows || !b->host_rows || !b->draws || !b->seen ||
-        !b->hidden_rows || !b->first_out || !b->chained)
+        !b->hidden_rows || !b->first_out || !b->chained || !b->recounted)
         return ERR_NOMEM; /* step_batch_fini releases what is there */
     b->batch = (struct model_batch){
         .token_ids = b->token_ids,
@@ -38,6 +39,7 @@ int step_batch_init(struct step_batch *b, const struct model_limits *limits) {
         .draws = b->draws,
         .seen = b->seen,
         .chained = b->chained,
+        .recounted = b->recounted,
     };
     return 0;
 }
@@ -56,6 +58,7 @@ void step_batch_fini(struct step_batch *b) {
     free(b->hidden_rows);
     free(b->first_out);
     free(b->chained);
+    free(b->recounted);
     memset(b, 0, sizeof *b);
 }
 
@@ -77,6 +80,14 @@ static bool put_seen(struct step_batch *b, const struct engine_stream *st, struc
         entry[0] = seen->ids[i];
         entry[1] = (int32_t)seen->counts[i];
         entry[2] = 0;
+    }
+    if (st->seq.awaits) { /* room for a token that the step in front draws */
+        if (n == b->limits.max_seen) return false;
+        int32_t *recount = &b->recounted[3 * (size_t)b->batch.n_recounted++];
+        recount[0] = (int32_t)first;
+        recount[1] = (int32_t)(n - first);
+        recount[2] = (int32_t)st->logits_row;
+        memset(&b->seen[3 * (size_t)n++], 0xff, 3 * sizeof *b->seen); /* none */
     }
     d->first_seen = first;
     d->n_seen = n - first;
@@ -143,8 +154,9 @@ static void fill_item(struct step_batch *b, const struct sched_item *item, const
         b->slots[row] = kv_slot(cache, seq->kv, pos);
         bool next = item->wants_logits && i + 1 == item->n_rows;
         if (seq->awaits && pos + 1 == seq->n_tokens) chain_row(b, st, row);
-        if (next) st->logits_row = shape->n_logit_rows;
+        uint32_t logits_row = shape->n_logit_rows;
         if (!seq->pooled && (seq->fresh || next)) want_logits(b, st, row, next);
+        if (next) st->logits_row = logits_row;
         if (seq->pooled && pooled_wants(&st->pooled, pos, seq->n_prompt))
             b->hidden_rows[shape->n_hidden_rows++] = (int32_t)row;
     }
@@ -179,7 +191,7 @@ void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const 
     struct model_batch *m = &b->batch;
     m->shape = (struct model_shape){0};
     m->next = guess_next(plan);
-    m->n_seen = m->n_chained = m->n_chained_drawn = 0;
+    m->n_seen = m->n_chained = m->n_chained_drawn = m->n_recounted = 0;
     m->kv = kv_layers(cache);
     b->row_start[0] = 0;
     for (uint32_t i = 0; i < plan->n_items; i++)

@@ -127,6 +127,7 @@ struct step_batch {
     int32_t *seen;              /* (limits.max_seen, 3) */
     int32_t *hidden_rows;       /* (max_rows) on their way into out_rows */
     uint32_t *first_out; /* (max_seqs) plan item -> its first row of logits, pooled: of hidden */
+    int32_t *recounted;  /* (max_seqs, 3) */
     int32_t *chained;    /* (2 * max_seqs, 2) tokens that are drawn; from max_seqs on first ones */
     uint32_t stride;     /* of tables, in this step */
     struct model_limits limits;

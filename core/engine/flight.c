@@ -41,10 +41,6 @@ static bool may_lead(const engine *en, const struct step_flight *f) {
     if (!model_overlaps(en->mdl) || shape->n_hidden_rows) return false;
     for (uint32_t i = 0; i < shape->n_logit_rows; i++)
         if (f->batch.whole_rows[i]) return false;
-    for (uint32_t i = 0; i < f->plan.n_items; i++)
-        if (f->plan.items[i].wants_logits &&
-            sampler_has_penalty(&stream_of(f->plan.items[i].seq)->params))
-            return false;
     return true;
 }
 

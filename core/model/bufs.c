@@ -118,6 +118,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->drawn, draws, sizeof(struct backend_drawn) / sizeof(float)},
         {&b->seen, draws ? lim->max_seen : 0, 3},
         {&b->chained, model_overlaps(m) ? lim->max_seqs : 0, 2},
+        {&b->recounted, model_overlaps(m) ? lim->max_seqs : 0, 3},
     };
     _Static_assert(sizeof plan / sizeof plan[0] == MODEL_N_BUFS, "every step buffer is planned");
     memcpy(out, plan, sizeof plan);

@@ -163,6 +163,10 @@ struct model_batch {
      * n_top is not 0). */
     const int32_t *chained; /* (n_chained, 2), at most max_seqs */
     uint32_t n_chained, n_chained_drawn;
+    /* And where penalties look at such a token: (n_recounted, 3) as in op_recount, of seen, at most
+     * max_seqs. */
+    const int32_t *recounted;
+    uint32_t n_recounted;
 };
 
 /* Valid until the next but one step begins; logits and hidden until the next one does. */

@@ -180,6 +180,7 @@ struct model_bufs {
     backend_buf *draws, *drawn;     /* (max_logit_rows) struct backend_draw, backend_drawn */
     backend_buf *seen;              /* (max_seen, 3) i32 */
     backend_buf *chained;           /* (max_seqs, 2) i32; where steps overlap */
+    backend_buf *recounted;         /* (max_seqs, 3) i32; likewise */
 };
 
 /* Rows of the largest step that runs from a kept recording; beyond it the time to enqueue ops one

@@ -89,6 +89,20 @@ static int check_chained(const model *m, const struct model_batch *in, err *e) {
     return ok ? 0 : err_set(e, ERR_INVALID, "%u of a batch's rows get tokens that nobody finds", n);
 }
 
+static int check_recounted(const model *m, const struct model_batch *in, err *e) {
+    const struct model_flight *front = &m->flights[m->first_flight];
+    bool ok = in->n_recounted <= in->n_chained;
+    for (uint32_t i = 0; i < in->n_recounted && ok; i++) {
+        const int32_t *r = &in->recounted[3 * i];
+        ok = in->shape.draws && front->now.draws && r[0] >= 0 && r[1] >= 0 && r[2] >= 0 &&
+             (uint64_t)(uint32_t)r[0] + (uint32_t)r[1] < in->n_seen &&
+             (uint32_t)r[2] < front->now.n_logit_rows;
+    }
+    return ok ? 0
+              : err_set(e, ERR_INVALID, "%u of a batch's draws look at tokens that nobody finds",
+                        in->n_recounted);
+}
+
 static int check_batch(const model *m, const struct model_batch *in, err *e) {
     const struct model_limits *lim = &m->limits;
     const struct model_shape *s = &in->shape;
@@ -106,7 +120,8 @@ static int check_batch(const model *m, const struct model_batch *in, err *e) {
         if (in->positions[i] < 0 || (uint32_t)in->positions[i] >= s->max_context)
             return err_set(e, ERR_INVALID, "position %d is not below the batch's %u",
                            (int)in->positions[i], s->max_context);
-    return check_chained(m, in, e);
+    int rc = check_chained(m, in, e);
+    return rc ? rc : check_recounted(m, in, e);
 }
 
 /* What goes up for a step. */
@@ -161,6 +176,7 @@ static int upload_batch(model *m, const struct model_batch *in, const struct mod
          n < n_all ? n_all : (uint64_t)s->n_logit_rows + s->n_hidden_rows);
     if (s->draws && !m->part.rank) load_draws(m, in, now->n_logit_rows, &c);
     load(&c, b->chained, in->chained, 2 * (uint64_t)in->n_chained);
+    load(&c, b->recounted, in->recounted, 3 * (uint64_t)in->n_recounted);
     return backend_upload_all(m->be, c.list, c.n, e);
 }
 
@@ -184,6 +200,11 @@ static int chain(model *m, const struct model_batch *in, err *e) {
     int rc = 0;
     if (drawn.n) rc = backend_chain(m->be, &drawn);
     if (!rc && first.n) rc = backend_chain(m->be, &first);
+    if (!rc && in->n_recounted)
+        rc = backend_recount(m->be, &(struct op_recount){.drawn = b->drawn,
+                                                         .list = b->recounted,
+                                                         .n = in->n_recounted,
+                                                         .seen = b->seen});
     return rc ? err_set(e, rc, "the tokens of the step in front cannot be taken") : 0;
 }
 

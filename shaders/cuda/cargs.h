@@ -192,6 +192,13 @@ struct cargs_sample {
     uint32_t n_cols, n_seen;
 };
 
+/* recount: a block an entry. */
+struct cargs_recount {
+    const struct cargs_drawn *drawn;
+    const int32_t *list;
+    int32_t *seen;
+};
+
 /* ---- input.cu ---- */
 
 enum { CARGS_INPUT_F16, CARGS_INPUT_F32 }; /* enum cuda_in */

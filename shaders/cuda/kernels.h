@@ -89,6 +89,7 @@ const void *cuda_attention_prefill_kernel(enum cuda_attention_type type,
 const void *cuda_attention_plain_kernel(void);
 /* sample.cu */
 const void *cuda_sample_kernel(void);
+const void *cuda_recount_kernel(void);
 
 #ifdef __cplusplus
 }

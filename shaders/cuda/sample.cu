@@ -306,8 +306,29 @@ CUDA_KERNEL_MIN(CUDA_SAMPLE_THREADS, 1) sample(CUDA_ARGS(struct cargs_sample) a)
     if (threadIdx.x == 0) a.out[blockIdx.x] = drawn;
 }
 
+CUDA_KERNEL(256) recount(CUDA_ARGS(struct cargs_recount) a) {
+    pdl_launch();
+    pdl_wait();
+    const int32_t *entry = a.list + 3 * blockIdx.x;
+    int32_t *seen = a.seen + 3 * (int64_t)entry[0], token = a.drawn[entry[2]].token, n = entry[1];
+    bool found = false;
+    for (int32_t i = threadIdx.x; i < n; i += blockDim.x) {
+        if (seen[3 * i] != token) continue;
+        seen[3 * i + 1]++; /* nobody else has it */
+        found = true;
+    }
+    found = __syncthreads_or(found);
+    if (threadIdx.x) return;
+    seen[3 * n] = found ? -1 : token;
+    seen[3 * n + 1] = 1;
+}
+
 }
 
 const void *cuda_sample_kernel(void) {
     return (const void *)sample;
+}
+
+const void *cuda_recount_kernel(void) {
+    return (const void *)recount;
 }

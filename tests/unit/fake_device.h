@@ -216,6 +216,7 @@ struct model {
     uint32_t turn, n_begun;
     bool failed;
     int32_t *ids;    /* (max_rows) */
+    int32_t *seen;   /* (max_seen, 3) */
     int32_t *tokens; /* (FAKE_CONTEXT) */
 };
 
@@ -260,6 +261,7 @@ int model_open(const char *path, backend *be, const struct model_limits *limits,
         r->drawn = calloc(limits->max_logit_rows, sizeof *r->drawn);
     }
     m->ids = calloc(limits->max_rows, sizeof *m->ids);
+    m->seen = calloc(3 * (size_t)limits->max_seen + 1, sizeof *m->seen);
     m->tokens = calloc(FAKE_CONTEXT, sizeof *m->tokens);
     *out = m;
     return 0;
@@ -275,6 +277,7 @@ void model_close(model *m) {
     }
     sampler_free(m->smp);
     free(m->ids);
+    free(m->seen);
     free(m->tokens);
     free(m);
 }
@@ -320,6 +323,7 @@ static void fake_draw(model *m, const struct backend_draw *d, const int32_t *see
     memcpy(x, row, sizeof x);
     for (uint32_t i = 0; i < d->n_seen; i++) {
         const int32_t *s = &seen[3 * (size_t)(d->first_seen + i)];
+        if (s[0] < 0) continue;
         float *v = &x[s[0]];
         if (d->repetition != 1.0f) *v = *v > 0 ? *v / d->repetition : *v * d->repetition;
         if (s[1]) *v -= fmaf(d->frequency, (float)s[1], d->presence);
@@ -346,11 +350,26 @@ static void fake_row(model *m, const struct model_batch *b, uint32_t i, uint32_t
     uint32_t k = b->shape.n_top;
     fake_logits(m->tokens, n, row);
     if (k) top_select(row, FAKE_VOCAB, k, r->top_ids + i * k, r->top_values + i * k);
-    if (b->shape.draws) fake_draw(m, &b->draws[i], b->seen, row, &r->drawn[i]);
+    if (b->shape.draws) fake_draw(m, &b->draws[i], m->seen, row, &r->drawn[i]);
     if (!b->whole_rows || b->whole_rows[i]) return;
     fake_require(k > 0 || b->shape.draws);
     for (uint32_t v = 0; v < FAKE_VOCAB; v++)
         row[v] = NAN;
+}
+
+/* Tokens that the step in front drew join those that penalties look at. */
+static void fake_recount(model *m, const struct model_batch *b) {
+    const struct fake_results *front = &m->results[!m->turn];
+    memcpy(m->seen, b->seen, 3 * (size_t)b->n_seen * sizeof *m->seen);
+    for (uint32_t i = 0; i < b->n_recounted; i++) {
+        const int32_t *r = &b->recounted[3 * i];
+        int32_t *seen = m->seen + 3 * r[0], token = front->drawn[r[2]].token, k = 0;
+        fake_require((uint32_t)(r[0] + r[1]) < b->n_seen && seen[3 * r[1]] == -1);
+        while (k < r[1] && seen[3 * k] != token)
+            k++;
+        seen[3 * k] = token;
+        seen[3 * k + 1] = k < r[1] ? seen[3 * k + 1] + 1 : 1;
+    }
 }
 
 /* Tokens that the step in front found go to their rows. */
@@ -368,6 +387,7 @@ static void fake_chain(model *m, const struct model_batch *b) {
         m->ids[row] = token < 0 ? 0 : token;
     }
     atomic_fetch_add(&fake_chained, (int)b->n_chained);
+    fake_recount(m, b);
 }
 
 /* What out row i sees through its table. */

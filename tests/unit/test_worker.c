@@ -83,7 +83,6 @@ static void random_job(struct job *j, struct bell *b) {
     if (plain) p->n_logprobs = -1, p->top_k = 1 + rnd() % 30;
     p->priority = (int)(rnd() % 3);
     if (chainable) { /* what lets a step begin before the one in front is finished */
-        p->repetition_penalty = 1, p->frequency_penalty = p->presence_penalty = 0;
         p->prompt_logprobs = false;
         plain = true;
     }

@@ -74,6 +74,7 @@ static const struct backend_vtable vtable = {
     .mark = cuda_mark,
     .wait = cuda_wait,
     .chain = cuda_chain,
+    .recount = cuda_recount,
     .keeps_recorded = true,
     .record = cuda_record,
     .record_end = cuda_record_end,

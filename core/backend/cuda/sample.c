@@ -1,4 +1,4 @@
-/* sample.c - launch of the draw. Kernel: shaders/cuda/sample.cu. */
+/* sample.c - launches of the draw and of what it looks at. Kernel: shaders/cuda/sample.cu. */
 #include "core/backend/cuda/cuda_int.h"
 
 #include "shaders/cuda/kernels.h"
@@ -29,4 +29,19 @@ int cuda_sample(backend *be, const struct op_sample *a) {
                                              .shared = CUDA_SAMPLE_LIST * 16,
                                              .read = (uint64_t)a->n_rows * a->n_cols * 4,
                                              .written = a->n_rows * sizeof(struct backend_drawn)});
+}
+
+int cuda_recount(backend *be, const struct op_recount *a) {
+    const struct cargs_recount args = {
+        .drawn = cuda_at(a->drawn),
+        .list = cuda_at(a->list),
+        .seen = cuda_at(a->seen),
+    };
+    return cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_recount_kernel(),
+                                                          .name = "recount",
+                                                          .args = &args,
+                                                          .args_bytes = sizeof args,
+                                                          .grid = {a->n},
+                                                          .threads = 256,
+                                                          .behind = true});
 }
