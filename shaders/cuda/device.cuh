@@ -8,9 +8,9 @@
  * - dynamic shared memory is taken with CUDA_SHARED(type, name), once a kernel; static shared arrays
  *   with __shared__;
  * - every kernel calls pdl_wait() once, by all threads, before it reads what a kernel before it wrote and
- *   before it writes anything; before that only weights may be read (they never change), what the host
- *   uploads (positions, slots, tables: an upload waits for all kernels before it, and those behind it for
- *   the upload) and what earlier steps wrote, and pdl_launch() may be called (it lets the next kernel's
+ *   before it writes anything; before that it may read weights (they never change), what the host uploads
+ *   (positions, slots, tables: an upload waits for all kernels before it, and no kernel behind it begins
+ *   before it has ended) and what earlier steps wrote, and may call pdl_launch() (it lets the next kernel's
  *   blocks start that far);
  * - no inline assembly, no warp functions without _sync, no cooperative groups outside this file. */
 #ifndef INFERD_SHADERS_CUDA_DEVICE_CUH

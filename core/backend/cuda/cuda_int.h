@@ -143,6 +143,7 @@ struct cuda_backend {
     uint64_t staged, unstaged;
     cudaEvent_t marks[BACKEND_MARKS];
     uint64_t marked[BACKEND_MARKS]; /* staged at the mark */
+    bool uploading; /* the last launch was an upload: the next one begins when it has ended */
     struct cuda_loader loader;
     struct cuda_graph graphs[CUDA_MAX_GRAPHS];
     struct cuda_graph *recorded; /* chosen by record, run by run_recorded; NULL: none */

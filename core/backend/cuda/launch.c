@@ -98,7 +98,7 @@ int cuda_launch(struct cuda_backend *c, const struct cuda_launch *l) {
         .dynamicSmemBytes = l->shared,
         .stream = c->stream,
         .attrs = &early,
-        .numAttrs = c->features.sm >= 90 && !l->behind,
+        .numAttrs = c->features.sm >= 90 && !l->behind && !c->uploading,
     };
     void *args[] = {(void *)(uintptr_t)l->args};
 #ifdef INFERD_CUDA_STANDIN
@@ -107,6 +107,7 @@ int cuda_launch(struct cuda_backend *c, const struct cuda_launch *l) {
     cudaError_t rc = allow_shared(f, l);
     if (!rc) rc = cudaLaunchKernelExC(&config, l->kernel, args);
     if (rc) return cuda_fail(c, l->name, rc);
+    c->uploading = false;
     tally(c, f->counter, l);
     return 0;
 }

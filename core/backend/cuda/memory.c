@@ -165,6 +165,7 @@ int cuda_upload_all(backend *be, const struct backend_upload *list, uint32_t n, 
                                  .threads = THREADS,
                                  .behind = true,
                                  .written = all});
+    c->uploading = true; /* kernels read positions and tables before they wait (device.cuh) */
     return rc ? finish(c, "", cudaSuccess, e) : 0;
 }
 
