@@ -150,9 +150,9 @@ static int open_parts(struct cuda_backend *c, const struct backend_config *confi
         return err_set(e, ERR_DEVICE, "backend \"cuda\": no stream: %s", cudaGetErrorString(crc));
     if ((rc = cuda_memory_open(c, e)) || (rc = cuda_weights_open(c, e)) ||
         (rc = cuda_tensor_maps_open(c, e)) || (rc = cuda_lt_open(c, e)) ||
-        (rc = cuda_linear_scratch(c, config, e)) ||
-        (rc = cuda_attention_scratch(c, config, e)) || (rc = cuda_moe_scratch(c, config, e)) ||
-        (rc = cuda_top_scratch(c, config, e)) || (rc = cuda_linear_attention_scratch(c, config, e)))
+        (rc = cuda_linear_scratch(c, config, e)) || (rc = cuda_attention_scratch(c, config, e)) ||
+        (rc = cuda_moe_scratch(c, config, e)) || (rc = cuda_top_scratch(c, config, e)) ||
+        (rc = cuda_linear_attention_scratch(c, config, e)))
         return rc;
     log_info(
         "cuda: %s, %d multiprocessors, %llu MiB, at most %llu MiB of them for this process; %s",
