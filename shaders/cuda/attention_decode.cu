@@ -501,6 +501,7 @@ struct fresh {
 template <int KV, int DIM>
 __device__ __forceinline__ void patch_keys(uint8_t *keys, const fresh &f, int head_dim) {
     const uint32_t lane = threadIdx.x % 32, token = f.token % QUARTER;
+#pragma unroll 1 /* little code: most of what it takes is to fetch it */
     for (uint32_t d = lane; d < (uint32_t)head_dim; d += 32)
         if (kv_traits<KV>::quantized)
             keys[d * 16 + token] = (uint8_t)f.bits[d];
@@ -514,6 +515,7 @@ __device__ __forceinline__ void patch_keys(uint8_t *keys, const fresh &f, int he
 template <int KV, int DIM>
 __device__ __forceinline__ void patch_values(uint8_t *values, const fresh &f, int head_dim) {
     const uint32_t lane = threadIdx.x % 32, groups = (uint32_t)head_dim / SCALE_DIMS;
+#pragma unroll 1
     for (uint32_t d = lane; d < (uint32_t)head_dim; d += 32)
         if (kv_traits<KV>::quantized)
             values[value_place_q8<DIM>(f.token, d / 16) + d % 16] = (uint8_t)f.bits[DIM + d];
@@ -524,49 +526,48 @@ __device__ __forceinline__ void patch_values(uint8_t *values, const fresh &f, in
             f.scales[DIM / SCALE_DIMS + lane];
 }
 
+/* A query, behind the queries k and v. */
+__device__ __forceinline__ const float *row_at(const cargs_attention &a, const cargs_rope_store &r, const task &t,
+                                               uint32_t at) {
+    const uint64_t kv_row = ((uint64_t)t.row * a.n_kv_heads + t.kv_head) * a.head_dim;
+    return at < t.n_queries ? a.q + query_at(a, t, at) : (at == t.n_queries ? r.k : r.v) + kv_row;
+}
+
 /* Makes the task's queries, of which query i comes to work + (1 + i) DIM, and if this block has the newest token
- * its k and v, which the first slice's block stores too. A warp has some of them, all read before the first is
- * used. work: DIM f32 of angles, then a row of DIM each. */
+ * its k and v, which the first slice's block stores too. A warp has some of them. work: DIM f32 of angles, then a row of DIM each. */
 template <int DIM>
 __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_rope_store &r, const task &t,
                                           fresh &f, float *work) {
-    enum { EACH = (SLICE + 2 + WARPS - 1) / WARPS };
     const uint32_t warp = threadIdx.x / 32, slot = (uint32_t)r.slots[t.row];
-    const uint64_t kv_row = ((uint64_t)t.row * a.n_kv_heads + t.kv_head) * a.head_dim;
     const float *cosines = work, *sines = work + r.n_rot / 2;
     if (slot >= r.n_slots) f.chunk = -1;
     const uint32_t n = t.n_queries + (f.chunk >= 0 ? 2 : 0);
-    float v[EACH][HEAD_QUADS][4], factors[HEAD_QUADS][4];
+    float next[HEAD_QUADS][4], factors[HEAD_QUADS][4];
     make_angles(r, (float)t.keys.last, work, work + r.n_rot / 2, threadIdx.x, THREADS);
     if (r.q_norm_kind == CUDA_NORM_HEADS) read_head(r, r.q_norm, factors);
     __syncthreads();
     pdl_wait();
-#pragma unroll
-    for (uint32_t i = 0; i < EACH; i++) {
-        const uint32_t at = warp + i * WARPS;
-        const float *from = at < t.n_queries    ? a.q + query_at(a, t, at)
-                            : at == t.n_queries ? r.k + kv_row
-                                                : r.v + kv_row;
-        if (at < n) read_head(r, from, v[i]);
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < EACH; i++) {
-        const uint32_t at = warp + i * WARPS;
-        if (at >= n) break;
+    if (warp < n) read_head(r, row_at(a, r, t, warp), next);
+#pragma unroll 1
+    for (uint32_t at = warp; at < n; at += WARPS) {
         const uint32_t norm = at < t.n_queries    ? r.q_norm_kind
                               : at == t.n_queries ? r.k_norm_kind
                                                   : CUDA_NORM_NONE;
-        float *x = work + (1 + at) * DIM;
+        float v[HEAD_QUADS][4], *x = work + (1 + at) * DIM;
+#pragma unroll
+        for (uint32_t i = 0; i < 4 * HEAD_QUADS; i++)
+            v[i / 4][i % 4] = next[i / 4][i % 4];
+        if (at + WARPS < n) read_head(r, row_at(a, r, t, at + WARPS), next);
         if (at == t.n_queries && norm == CUDA_NORM_HEADS) read_head(r, r.k_norm, factors);
-        norm_head(r, norm, v[i], factors, 1.0f);
-        if (at <= t.n_queries) rotate(r, v[i], x, cosines, sines);
+        norm_head(r, norm, v, factors, 1.0f);
+        if (at <= t.n_queries) rotate(r, v, x, cosines, sines);
         if (at < t.n_queries) {
-            write_head(r, x, v[i]);
+            write_head(r, x, v);
             continue;
         }
         const bool is_k = at == t.n_queries;
         unsigned char *run = t.query == 0 ? slot_run(r, is_k ? r.k_pool : r.v_pool, slot, t.kv_head) : nullptr;
-        store_head(r, v[i], run, is_k, slot % r.block_tokens, f.bits + (is_k ? 0 : DIM),
+        store_head(r, v, run, is_k, slot % r.block_tokens, f.bits + (is_k ? 0 : DIM),
                    f.scales + (is_k ? 0 : DIM / SCALE_DIMS));
     }
     __syncthreads();
@@ -727,18 +728,19 @@ attention_decode(CUDA_ARGS(struct cargs_decode) args) {
      * one: only of what holds the newest token, which this step stores, must the copy wait, if it is not made
      * here. */
     const bool early = makes || (a.n_rows == a.n_seqs && (s.begin + 1) * CHUNK <= t.keys.last);
-    if (early) start_pair<KV, DIM>(a, t, head_dim, p, s.begin);
-    if (makes && at::key_slots == 2)
-        start_keys<KV, DIM>(a, t, head_dim, s.begin + 1, p.last, p.block[1], p.keys + at::key_bytes);
-    if (makes && t.keys.last >= 0) {
-        float *work = reinterpret_cast<float *>(p.values + at::value_bytes);
-        make_rows<DIM>(a, args.store, t, news, work);
-        if (l.row) l.row = work + (1 + threadIdx.x % 32 / 4) * DIM;
-    } else
-        pdl_wait();
-    if (!early) start_pair<KV, DIM>(a, t, head_dim, p, s.begin);
-    if (!makes && at::key_slots == 2)
-        start_keys<KV, DIM>(a, t, head_dim, s.begin + 1, p.last, p.block[1], p.keys + at::key_bytes);
+#pragma unroll 1
+    for (int i = 0; i < 2; i++) {
+        if (i == 1 && makes && t.keys.last >= 0) {
+            float *work = reinterpret_cast<float *>(p.values + at::value_bytes);
+            make_rows<DIM>(a, args.store, t, news, work);
+            if (l.row) l.row = work + (1 + threadIdx.x % 32 / 4) * DIM;
+        } else if (i == 1) {
+            pdl_wait();
+        }
+        if (early == (i == 0)) start_pair<KV, DIM>(a, t, head_dim, p, s.begin);
+        if (makes == (i == 0) && at::key_slots == 2)
+            start_keys<KV, DIM>(a, t, head_dim, s.begin + 1, p.last, p.block[1], p.keys + at::key_bytes);
+    }
     p.block[0] = p.block[1], p.block[1] = p.block[2], p.block[2] = block_of(a, t, s.begin + 3);
     do_share<KV, DIM>(a, t, s, l, head_dim, p, news, reinterpret_cast<float *>(shared + at::scores_at));
     if (s.whole || !is_last(a.done + t.index, t.n_blocks, reinterpret_cast<uint32_t *>(shared + at::last_at)))

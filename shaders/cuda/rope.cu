@@ -5,11 +5,11 @@
 namespace {
 
 enum { WARPS = CUDA_ROPE_WARPS, THREADS = 32 * WARPS };
-enum { EACH = CUDA_ROPE_ROWS / WARPS }; /* heads or rows that a warp reads at once */
 
 /* Of x (n), by the whole block, in one order for any number of rows. */
 __device__ float row_scale(const float *x, uint32_t n, float eps, float *sums) {
     float sum = 0.0f;
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; i < n; i += THREADS)
         sum = fmaf(x[i], x[i], sum);
     sum = warp_sum(sum);
@@ -30,7 +30,34 @@ struct rope_shared {
     float cosines[HEAD_MAX / 2], sines[HEAD_MAX / 2], sums[WARPS];
 };
 
-/* A block's heads of a row of q, k or v, a warp some of them, all read before the first is used. What the row's
+__device__ __forceinline__ void take(float v[HEAD_QUADS][4], const float from[HEAD_QUADS][4]) {
+#pragma unroll
+    for (uint32_t i = 0; i < 4 * HEAD_QUADS; i++)
+        v[i / 4][i % 4] = from[i / 4][i % 4];
+}
+
+/* K of a token to value `at` on of a tile; of Q8_0 the scales to its run. */
+__device__ __forceinline__ void store_head_tile(const struct cargs_rope_store &a, const float v[HEAD_QUADS][4],
+                                                unsigned char *run, uint32_t token, void *tile, uint32_t at) {
+    const uint32_t bytes = element_bytes(a.kv_type);
+#pragma unroll 1
+    for (uint32_t i = 0; 128 * i < a.head_dim; i++) {
+        const uint32_t d = quad_dim(i);
+        uint32_t bits[4];
+        uint16_t scale = 0;
+        float quad[4];
+#pragma unroll
+        for (uint32_t e = 0; e < 4; e++)
+            quad[e] = i == 0 ? v[0][e] : v[1][e];
+        encode(a.kv_type, quad, bits, &scale);
+#pragma unroll
+        for (uint32_t e = 0; e < 4; e++)
+            if (d + e < a.head_dim) put(tile, bytes, at + d + e, bits[e]);
+        if (a.kv_type == QTYPE_Q8_0 && d < a.head_dim && d % 32 == 0) *scale_at(a, run, true, token, d / 32) = scale;
+    }
+}
+
+/* A block's heads of a row of q, k or v, a warp some of them. What the row's
  * position and the weights alone decide is there before the product in front of this kernel has ended. */
 __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uint32_t row, uint32_t block,
                            struct rope_shared &s) {
@@ -42,30 +69,27 @@ __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uin
     const uint64_t at = (uint64_t)row * n_heads * a.head_dim;
     const float *from = (part == Q ? a.q : part == K ? a.k : a.v) + at;
     const float *factors = part == Q ? a.q_norm : a.k_norm;
-    float *x = reinterpret_cast<float *>(s.heads[warp]), v[EACH][HEAD_QUADS][4], f[HEAD_QUADS][4], scale = 1.0f;
+    float *x = reinterpret_cast<float *>(s.heads[warp]), next[HEAD_QUADS][4], f[HEAD_QUADS][4], scale = 1.0f;
     if (part != V) make_angles(a, (float)a.pos[row], s.cosines, s.sines, threadIdx.x, THREADS);
     if (norm == CUDA_NORM_HEADS) read_head(a, factors, f);
     __syncthreads();
     pdl_wait();
     if (slot >= a.n_slots) return;
     if (norm == CUDA_NORM_ROW) scale = row_scale(from, n_heads * a.head_dim, a.eps, s.sums);
-    for (uint32_t base = first + warp; base < end; base += WARPS * EACH) {
-#pragma unroll
-        for (uint32_t i = 0; i < EACH; i++)
-            if (base + i * WARPS < end) read_head(a, from + (base + i * WARPS) * a.head_dim, v[i]);
-#pragma unroll
-        for (uint32_t i = 0; i < EACH; i++) {
-            const uint32_t head = base + i * WARPS;
-            if (head >= end) break;
-            if (norm == CUDA_NORM_ROW) read_head(a, factors + head * a.head_dim, f);
-            norm_head(a, norm, v[i], f, scale);
-            if (part != V) rotate(a, v[i], x, s.cosines, s.sines);
-            if (part == Q)
-                write_head(a, a.q + at + head * a.head_dim, v[i]);
-            else
-                store_head(a, v[i], slot_run(a, part == K ? a.k_pool : a.v_pool, slot, head), part == K,
-                           slot % a.block_tokens, nullptr, nullptr);
-        }
+    if (first + warp < end) read_head(a, from + (first + warp) * a.head_dim, next);
+#pragma unroll 1
+    for (uint32_t head = first + warp; head < end; head += WARPS) {
+        float v[HEAD_QUADS][4];
+        take(v, next);
+        if (head + WARPS < end) read_head(a, from + (head + WARPS) * a.head_dim, next);
+        if (norm == CUDA_NORM_ROW) read_head(a, factors + head * a.head_dim, f);
+        norm_head(a, norm, v, f, scale);
+        if (part != V) rotate(a, v, x, s.cosines, s.sines);
+        if (part == Q)
+            write_head(a, a.q + at + head * a.head_dim, v);
+        else
+            store_head(a, v, slot_run(a, part == K ? a.k_pool : a.v_pool, slot, head), part == K,
+                       slot % a.block_tokens, nullptr, nullptr);
     }
 }
 
@@ -78,59 +102,39 @@ __device__ unsigned char *run_of(const struct cargs_rope_store &a, uint32_t row,
 }
 
 /* K of one head, CUDA_ROPE_ROWS rows together: tokens lie side by side in a run, so that what is written
- * for rows that follow each other makes up whole sectors. A warp has some of the rows, all of which are read
- * before the first is used; then the block writes. shared: of each row the angles' cosines and sines, then the
- * tile (CUDA_ROPE_ROWS, head_dim and a word) of elements, no two rows in one bank. */
+ * for rows that follow each other makes up whole sectors. A warp has some of the rows; then the block writes.
+ * shared: of each row the angles' cosines and sines, then the tile (CUDA_ROPE_ROWS, head_dim and a word) of
+ * elements, no two rows in one bank. */
 __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint32_t head, unsigned char *shared,
                           struct rope_shared &s) {
-    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, end = min(first + CUDA_ROPE_ROWS, a.n_rows);
     const uint32_t bytes = element_bytes(a.kv_type), pitch = a.head_dim + 4 / bytes;
-    float *const angles = reinterpret_cast<float *>(shared) + warp * EACH * a.n_rot;
+    const uint64_t stride = (uint64_t)a.n_kv_heads * a.head_dim;
+    float *const angles = reinterpret_cast<float *>(shared);
     void *const tile = shared + CUDA_ROPE_ROWS * a.n_rot * sizeof(float);
-    float *x = reinterpret_cast<float *>(s.heads[warp]), v[EACH][HEAD_QUADS][4], f[HEAD_QUADS][4];
-    unsigned char *run[EACH];
-    uint32_t token[EACH];
-    float pos[EACH];
-#pragma unroll
-    for (uint32_t i = 0; i < EACH; i++) {
-        const uint32_t row = first + warp * EACH + i;
-        run[i] = run_of(a, row, head, &token[i]);
-        pos[i] = run[i] ? (float)a.pos[row] : 0.0f;
-    }
+    float *x = reinterpret_cast<float *>(s.heads[warp]), next[HEAD_QUADS][4], f[HEAD_QUADS][4];
+    const float *from = a.k + (uint64_t)head * a.head_dim;
 #pragma unroll 1
-    for (uint32_t i = 0; i < EACH; i++) /* without arrays: a loop that stays one */
-        make_angles(a,
-                    i == 0   ? pos[0]
-                    : i == 1 ? pos[1]
-                    : i == 2 ? pos[2]
-                             : pos[3],
-                    angles + i * a.n_rot, angles + i * a.n_rot + a.n_rot / 2, lane, 32);
+    for (uint32_t row = first + warp; row < end; row += WARPS) {
+        float *own = angles + (row - first) * a.n_rot;
+        make_angles(a, (float)a.pos[row], own, own + a.n_rot / 2, lane, 32);
+    }
     if (a.k_norm_kind == CUDA_NORM_HEADS) read_head(a, a.k_norm, f);
     __syncwarp();
     pdl_wait();
-#pragma unroll
-    for (uint32_t i = 0; i < EACH; i++) {
-        const uint32_t row = first + warp * EACH + i;
-        if (run[i]) read_head(a, a.k + ((uint64_t)row * a.n_kv_heads + head) * a.head_dim, v[i]);
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < EACH; i++) {
-        if (!run[i]) continue; /* alike in all lanes */
-        norm_head(a, a.k_norm_kind, v[i], f, 1.0f);
-        rotate(a, v[i], x, angles + i * a.n_rot, angles + i * a.n_rot + a.n_rot / 2);
-#pragma unroll
-        for (uint32_t j = 0; j < HEAD_QUADS; j++) {
-            const uint32_t d = quad_dim(j);
-            uint32_t bits[4];
-            uint16_t scale = 0;
-            if (128 * j >= a.head_dim) break;
-            encode(a.kv_type, v[i][j], bits, &scale);
-#pragma unroll
-            for (uint32_t e = 0; e < 4; e++)
-                if (d + e < a.head_dim) put(tile, bytes, (warp * EACH + i) * pitch + d + e, bits[e]);
-            if (a.kv_type == QTYPE_Q8_0 && d < a.head_dim && d % 32 == 0)
-                *scale_at(a, run[i], true, token[i], d / 32) = scale;
-        }
+    if (first + warp < end) read_head(a, from + (first + warp) * stride, next);
+#pragma unroll 1
+    for (uint32_t row = first + warp; row < end; row += WARPS) {
+        uint32_t token = 0;
+        unsigned char *run = run_of(a, row, head, &token);
+        const float *own = angles + (row - first) * a.n_rot;
+        float v[HEAD_QUADS][4];
+        take(v, next);
+        if (row + WARPS < end) read_head(a, from + (row + WARPS) * stride, next);
+        if (!run) continue; /* alike in all lanes */
+        norm_head(a, a.k_norm_kind, v, f, 1.0f);
+        rotate(a, v, x, own, own + a.n_rot / 2);
+        store_head_tile(a, v, run, token, tile, (row - first) * pitch);
     }
     __syncthreads();
     const uint32_t i = threadIdx.x % CUDA_ROPE_ROWS;
@@ -143,24 +147,20 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
 /* Grid: blocks of the heads of a row, rows. A row that is normed as a whole has one block for all its
  * heads of q or k, since another would overwrite what it sums. With k_tiles those blocks that would be k's
  * are numbered through, and each has one head of some rows. */
-CUDA_KERNEL_MIN(THREADS, 5) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
+CUDA_KERNEL_MIN(THREADS, 8) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
     CUDA_SHARED(unsigned char, shared);
     __shared__ struct rope_shared s;
     pdl_launch();
     const uint32_t row = blockIdx.y, x = blockIdx.x;
-    if (x < a.q_blocks) {
-        take_heads(a, Q, row, x, s);
-    } else if (x >= a.q_blocks + a.k_blocks) {
-        take_heads(a, V, row, x - a.q_blocks - a.k_blocks, s);
-    } else if (a.k_tiles == 0) {
-        take_heads(a, K, row, x - a.q_blocks, s);
-    } else {
-        const uint32_t i = (x - a.q_blocks) * a.n_rows + row;
-        if (i < a.k_tiles)
-            take_rows(a, i / a.n_kv_heads * CUDA_ROPE_ROWS, i % a.n_kv_heads, shared, s);
-        else
-            pdl_wait();
-    }
+    const enum part part = x < a.q_blocks ? Q : x < a.q_blocks + a.k_blocks ? K : V;
+    const uint32_t block = x - (part == Q ? 0 : part == K ? a.q_blocks : a.q_blocks + a.k_blocks);
+    const uint32_t tile = block * a.n_rows + row;
+    if (part != K || a.k_tiles == 0)
+        take_heads(a, part, row, block, s);
+    else if (tile < a.k_tiles)
+        take_rows(a, tile / a.n_kv_heads * CUDA_ROPE_ROWS, tile % a.n_kv_heads, shared, s);
+    else
+        pdl_wait();
 }
 
 } // namespace

@@ -22,6 +22,7 @@ __device__ __forceinline__ float inverse_rms(float sum, uint32_t n, float eps) {
  * as on every device; sine and cosine are those that hold for angles of many turns. */
 __device__ __forceinline__ void make_angles(const struct cargs_rope_store &a, float pos, float *cosines,
                                             float *sines, uint32_t i, uint32_t n) {
+#pragma unroll 1 /* little code: most of what it takes is to fetch it */
     for (; i < a.n_rot / 2; i += n) {
         float s, c;
         sincosf(pos * a.inv_freq[i], &s, &c);
@@ -187,13 +188,16 @@ __device__ __forceinline__ void store_head(const struct cargs_rope_store &a, con
                                            unsigned char *run, bool by_dim, uint32_t token, uint16_t *kept,
                                            uint16_t *scales) {
     const uint32_t bytes = element_bytes(a.kv_type);
-#pragma unroll
-    for (uint32_t i = 0; i < HEAD_QUADS; i++) {
+#pragma unroll 1
+    for (uint32_t i = 0; 128 * i < a.head_dim; i++) {
         const uint32_t d = quad_dim(i);
         uint32_t bits[4];
         uint16_t scale = 0;
-        if (128 * i >= a.head_dim) break;
-        encode(a.kv_type, v[i], bits, &scale);
+        float quad[4];
+#pragma unroll
+        for (uint32_t e = 0; e < 4; e++)
+            quad[e] = i == 0 ? v[0][e] : v[1][e];
+        encode(a.kv_type, quad, bits, &scale);
         if (d >= a.head_dim) continue;
         const bool scaled = a.kv_type == QTYPE_Q8_0 && d % 32 == 0;
         if (run && !by_dim && a.head_dim % 4 == 0 && a.run_bytes % (4 * bytes) == 0) {
