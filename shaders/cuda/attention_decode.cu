@@ -351,7 +351,7 @@ __device__ __forceinline__ void make_values_q8(const uint32_t p[CHUNK / 8], cons
 #pragma unroll
     for (int i = 0; i < (N + 1) / 2; i++)
         mine[i] = value_scales(scales, head_dim / SCALE_DIMS, tile / 2 + i, first, keys);
-    /* Two products at a time: of two tiles, or where a warp has one of two times 16 tokens. */
+        /* Two products at a time: of two tiles, or where a warp has one of two times 16 tokens. */
 #pragma unroll
     for (int at = 0; at < N * (CHUNK / 16); at += 2) {
         uint32_t r[4];
@@ -534,41 +534,46 @@ __device__ __forceinline__ const float *row_at(const cargs_attention &a, const c
 }
 
 /* Makes the task's queries, of which query i comes to work + (1 + i) DIM, and if this block has the newest token
- * its k and v, which the first slice's block stores too. A warp has some of them. work: DIM f32 of angles, then a row of DIM each. */
-template <int DIM>
+ * its k and v, which the first slice's block stores too. A warp has some of them. work: DIM f32 of angles, then a
+ * row of DIM each. */
+template <int KV, int DIM>
 __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_rope_store &r, const task &t,
                                           fresh &f, float *work) {
     const uint32_t warp = threadIdx.x / 32, slot = (uint32_t)r.slots[t.row];
     const float *cosines = work, *sines = work + r.n_rot / 2;
     if (slot >= r.n_slots) f.chunk = -1;
     const uint32_t n = t.n_queries + (f.chunk >= 0 ? 2 : 0);
-    float next[HEAD_QUADS][4], factors[HEAD_QUADS][4];
+    constexpr int N = (DIM + 127) / 128;
+    constexpr uint32_t type = KV == CUDA_ATTENTION_F16    ? QTYPE_F16
+                              : KV == CUDA_ATTENTION_BF16 ? QTYPE_BF16
+                                                          : QTYPE_Q8_0;
+    float next[N][4], factors[N][4];
     make_angles(r, (float)t.keys.last, work, work + r.n_rot / 2, threadIdx.x, THREADS);
-    if (r.q_norm_kind == CUDA_NORM_HEADS) read_head(r, r.q_norm, factors);
+    if (r.q_norm_kind == CUDA_NORM_HEADS) read_head(r, r.q_norm, factors, true);
     __syncthreads();
     pdl_wait();
-    if (warp < n) read_head(r, row_at(a, r, t, warp), next);
+    if (warp < n) read_head(r, row_at(a, r, t, warp), next, true);
 #pragma unroll 1
     for (uint32_t at = warp; at < n; at += WARPS) {
         const uint32_t norm = at < t.n_queries    ? r.q_norm_kind
                               : at == t.n_queries ? r.k_norm_kind
                                                   : CUDA_NORM_NONE;
-        float v[HEAD_QUADS][4], *x = work + (1 + at) * DIM;
+        float v[N][4], *x = work + (1 + at) * DIM;
 #pragma unroll
-        for (uint32_t i = 0; i < 4 * HEAD_QUADS; i++)
+        for (uint32_t i = 0; i < 4 * N; i++)
             v[i / 4][i % 4] = next[i / 4][i % 4];
-        if (at + WARPS < n) read_head(r, row_at(a, r, t, at + WARPS), next);
-        if (at == t.n_queries && norm == CUDA_NORM_HEADS) read_head(r, r.k_norm, factors);
+        if (at + WARPS < n) read_head(r, row_at(a, r, t, at + WARPS), next, true);
+        if (at == t.n_queries && norm == CUDA_NORM_HEADS) read_head(r, r.k_norm, factors, true);
         norm_head(r, norm, v, factors, 1.0f);
-        if (at <= t.n_queries) rotate(r, v, x, cosines, sines);
+        if (at <= t.n_queries) rotate(r, v, x, cosines, sines, true);
         if (at < t.n_queries) {
-            write_head(r, x, v);
+            write_head(r, x, v, true);
             continue;
         }
         const bool is_k = at == t.n_queries;
         unsigned char *run = t.query == 0 ? slot_run(r, is_k ? r.k_pool : r.v_pool, slot, t.kv_head) : nullptr;
         store_head(r, v, run, is_k, slot % r.block_tokens, f.bits + (is_k ? 0 : DIM),
-                   f.scales + (is_k ? 0 : DIM / SCALE_DIMS));
+                   f.scales + (is_k ? 0 : DIM / SCALE_DIMS), type, true);
     }
     __syncthreads();
 }
@@ -732,7 +737,7 @@ attention_decode(CUDA_ARGS(struct cargs_decode) args) {
     for (int i = 0; i < 2; i++) {
         if (i == 1 && makes && t.keys.last >= 0) {
             float *work = reinterpret_cast<float *>(p.values + at::value_bytes);
-            make_rows<DIM>(a, args.store, t, news, work);
+            make_rows<KV, DIM>(a, args.store, t, news, work);
             if (l.row) l.row = work + (1 + threadIdx.x % 32 / 4) * DIM;
         } else if (i == 1) {
             pdl_wait();

@@ -30,14 +30,14 @@ struct rope_shared {
     float cosines[HEAD_MAX / 2], sines[HEAD_MAX / 2], sums[WARPS];
 };
 
-__device__ __forceinline__ void take(float v[HEAD_QUADS][4], const float from[HEAD_QUADS][4]) {
+__device__ __forceinline__ void take(float (&v)[HEAD_QUADS][4], const float (&from)[HEAD_QUADS][4]) {
 #pragma unroll
     for (uint32_t i = 0; i < 4 * HEAD_QUADS; i++)
         v[i / 4][i % 4] = from[i / 4][i % 4];
 }
 
 /* K of a token to value `at` on of a tile; of Q8_0 the scales to its run. */
-__device__ __forceinline__ void store_head_tile(const struct cargs_rope_store &a, const float v[HEAD_QUADS][4],
+__device__ __forceinline__ void store_head_tile(const struct cargs_rope_store &a, const float (&v)[HEAD_QUADS][4],
                                                 unsigned char *run, uint32_t token, void *tile, uint32_t at) {
     const uint32_t bytes = element_bytes(a.kv_type);
 #pragma unroll 1
@@ -53,7 +53,8 @@ __device__ __forceinline__ void store_head_tile(const struct cargs_rope_store &a
 #pragma unroll
         for (uint32_t e = 0; e < 4; e++)
             if (d + e < a.head_dim) put(tile, bytes, at + d + e, bits[e]);
-        if (a.kv_type == QTYPE_Q8_0 && d < a.head_dim && d % 32 == 0) *scale_at(a, run, true, token, d / 32) = scale;
+        if (a.kv_type == QTYPE_Q8_0 && d < a.head_dim && d % 32 == 0)
+            *scale_at(a, run, true, token, d / 32) = scale;
     }
 }
 
@@ -62,6 +63,7 @@ __device__ __forceinline__ void store_head_tile(const struct cargs_rope_store &a
 __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uint32_t row, uint32_t block,
                            struct rope_shared &s) {
     const uint32_t warp = threadIdx.x / 32, slot = (uint32_t)a.slots[row];
+    const bool aligned = a.head_dim % 4 == 0;
     const uint32_t n_heads = part == Q ? a.n_heads : a.n_kv_heads;
     const uint32_t norm = part == Q ? a.q_norm_kind : part == K ? a.k_norm_kind : CUDA_NORM_NONE;
     const uint32_t first = block * a.block_heads;
@@ -71,25 +73,25 @@ __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uin
     const float *factors = part == Q ? a.q_norm : a.k_norm;
     float *x = reinterpret_cast<float *>(s.heads[warp]), next[HEAD_QUADS][4], f[HEAD_QUADS][4], scale = 1.0f;
     if (part != V) make_angles(a, (float)a.pos[row], s.cosines, s.sines, threadIdx.x, THREADS);
-    if (norm == CUDA_NORM_HEADS) read_head(a, factors, f);
+    if (norm == CUDA_NORM_HEADS) read_head(a, factors, f, aligned);
     __syncthreads();
     pdl_wait();
     if (slot >= a.n_slots) return;
     if (norm == CUDA_NORM_ROW) scale = row_scale(from, n_heads * a.head_dim, a.eps, s.sums);
-    if (first + warp < end) read_head(a, from + (first + warp) * a.head_dim, next);
+    if (first + warp < end) read_head(a, from + (first + warp) * a.head_dim, next, aligned);
 #pragma unroll 1
     for (uint32_t head = first + warp; head < end; head += WARPS) {
         float v[HEAD_QUADS][4];
         take(v, next);
-        if (head + WARPS < end) read_head(a, from + (head + WARPS) * a.head_dim, next);
-        if (norm == CUDA_NORM_ROW) read_head(a, factors + head * a.head_dim, f);
+        if (head + WARPS < end) read_head(a, from + (head + WARPS) * a.head_dim, next, aligned);
+        if (norm == CUDA_NORM_ROW) read_head(a, factors + head * a.head_dim, f, aligned);
         norm_head(a, norm, v, f, scale);
-        if (part != V) rotate(a, v, x, s.cosines, s.sines);
+        if (part != V) rotate(a, v, x, s.cosines, s.sines, aligned);
         if (part == Q)
-            write_head(a, a.q + at + head * a.head_dim, v);
+            write_head(a, a.q + at + head * a.head_dim, v, aligned);
         else
             store_head(a, v, slot_run(a, part == K ? a.k_pool : a.v_pool, slot, head), part == K,
-                       slot % a.block_tokens, nullptr, nullptr);
+                       slot % a.block_tokens, nullptr, nullptr, a.kv_type, aligned);
     }
 }
 
@@ -110,6 +112,7 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, end = min(first + CUDA_ROPE_ROWS, a.n_rows);
     const uint32_t bytes = element_bytes(a.kv_type), pitch = a.head_dim + 4 / bytes;
     const uint64_t stride = (uint64_t)a.n_kv_heads * a.head_dim;
+    const bool aligned = a.head_dim % 4 == 0;
     float *const angles = reinterpret_cast<float *>(shared);
     void *const tile = shared + CUDA_ROPE_ROWS * a.n_rot * sizeof(float);
     float *x = reinterpret_cast<float *>(s.heads[warp]), next[HEAD_QUADS][4], f[HEAD_QUADS][4];
@@ -119,10 +122,10 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
         float *own = angles + (row - first) * a.n_rot;
         make_angles(a, (float)a.pos[row], own, own + a.n_rot / 2, lane, 32);
     }
-    if (a.k_norm_kind == CUDA_NORM_HEADS) read_head(a, a.k_norm, f);
+    if (a.k_norm_kind == CUDA_NORM_HEADS) read_head(a, a.k_norm, f, aligned);
     __syncwarp();
     pdl_wait();
-    if (first + warp < end) read_head(a, from + (first + warp) * stride, next);
+    if (first + warp < end) read_head(a, from + (first + warp) * stride, next, aligned);
 #pragma unroll 1
     for (uint32_t row = first + warp; row < end; row += WARPS) {
         uint32_t token = 0;
@@ -130,10 +133,10 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
         const float *own = angles + (row - first) * a.n_rot;
         float v[HEAD_QUADS][4];
         take(v, next);
-        if (row + WARPS < end) read_head(a, from + (row + WARPS) * stride, next);
+        if (row + WARPS < end) read_head(a, from + (row + WARPS) * stride, next, aligned);
         if (!run) continue; /* alike in all lanes */
         norm_head(a, a.k_norm_kind, v, f, 1.0f);
-        rotate(a, v, x, own, own + a.n_rot / 2);
+        rotate(a, v, x, own, own + a.n_rot / 2, aligned);
         store_head_tile(a, v, run, token, tile, (row - first) * pitch);
     }
     __syncthreads();

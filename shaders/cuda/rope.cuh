@@ -11,8 +11,10 @@ namespace {
 
 #define HEAD_MAX   CUDA_ROPE_MAX_DIM
 #define HEAD_QUADS (HEAD_MAX / 128) /* of a head in a lane, the i-th is of dimensions 4 (lane + 32 i) .. + 3 */
-#define F16_MAX    65504.0f
-#define F32_MAX    3.402823466e38f
+/* What a kernel knows when it is compiled makes less code: N, the quads of its heads; aligned: head_dim is a
+ * multiple of 4. */
+#define F16_MAX 65504.0f
+#define F32_MAX 3.402823466e38f
 
 __device__ __forceinline__ float inverse_rms(float sum, uint32_t n, float eps) {
     return 1.0f / sqrtf(sum / (float)n + eps);
@@ -36,12 +38,13 @@ __device__ __forceinline__ uint32_t quad_dim(uint32_t i) {
 }
 
 /* The head's, zeros behind it. */
-__device__ __forceinline__ void read_head(const struct cargs_rope_store &a, const float *src,
-                                          float v[HEAD_QUADS][4]) {
+template <int N>
+__device__ __forceinline__ void read_head(const struct cargs_rope_store &a, const float *src, float (&v)[N][4],
+                                          bool aligned) {
 #pragma unroll
-    for (uint32_t i = 0; i < HEAD_QUADS; i++) {
+    for (uint32_t i = 0; i < N; i++) {
         const uint32_t d = quad_dim(i);
-        if (a.head_dim % 4 == 0) {
+        if (aligned) {
             const float4 q =
                 d < a.head_dim ? *reinterpret_cast<const float4 *>(src + d) : make_float4(0, 0, 0, 0);
             v[i][0] = q.x, v[i][1] = q.y, v[i][2] = q.z, v[i][3] = q.w;
@@ -53,12 +56,13 @@ __device__ __forceinline__ void read_head(const struct cargs_rope_store &a, cons
     }
 }
 
-__device__ __forceinline__ void write_head(const struct cargs_rope_store &a, float *to,
-                                           const float v[HEAD_QUADS][4]) {
+template <int N>
+__device__ __forceinline__ void write_head(const struct cargs_rope_store &a, float *to, const float (&v)[N][4],
+                                           bool aligned) {
 #pragma unroll
-    for (uint32_t i = 0; i < HEAD_QUADS; i++) {
+    for (uint32_t i = 0; i < N; i++) {
         const uint32_t d = quad_dim(i);
-        if (a.head_dim % 4 == 0) {
+        if (aligned) {
             if (d < a.head_dim)
                 *reinterpret_cast<float4 *>(to + d) = make_float4(v[i][0], v[i][1], v[i][2], v[i][3]);
         } else {
@@ -70,31 +74,33 @@ __device__ __forceinline__ void write_head(const struct cargs_rope_store &a, flo
 }
 
 /* f: factors, as v is; with CUDA_NORM_NONE unused. */
-__device__ __forceinline__ void norm_head(const struct cargs_rope_store &a, uint32_t norm, float v[HEAD_QUADS][4],
-                                          const float f[HEAD_QUADS][4], float scale) {
+template <int N>
+__device__ __forceinline__ void norm_head(const struct cargs_rope_store &a, uint32_t norm, float (&v)[N][4],
+                                          const float (&f)[N][4], float scale) {
     float sum = 0.0f;
     if (norm == CUDA_NORM_NONE) return;
     if (norm == CUDA_NORM_HEADS) {
 #pragma unroll
-        for (uint32_t i = 0; i < 4 * HEAD_QUADS; i++)
+        for (uint32_t i = 0; i < 4 * N; i++)
             sum = fmaf(v[i / 4][i % 4], v[i / 4][i % 4], sum);
         scale = inverse_rms(warp_sum(sum), a.head_dim, a.eps);
     }
 #pragma unroll
-    for (uint32_t i = 0; i < 4 * HEAD_QUADS; i++)
+    for (uint32_t i = 0; i < 4 * N; i++)
         v[i / 4][i % 4] = v[i / 4][i % 4] * scale * f[i / 4][i % 4];
 }
 
 /* x (head_dim) is the warp's memory for what one lane needs of another. */
-__device__ __forceinline__ void rotate(const struct cargs_rope_store &a, float v[HEAD_QUADS][4], float *x,
-                                       const float *cosines, const float *sines) {
+template <int N>
+__device__ __forceinline__ void rotate(const struct cargs_rope_store &a, float (&v)[N][4], float *x,
+                                       const float *cosines, const float *sines, bool aligned) {
     const uint32_t half = a.n_rot / 2;
     if (!a.interleaved) {
-        write_head(a, x, v);
+        write_head(a, x, v, aligned);
         __syncwarp();
     }
 #pragma unroll
-    for (uint32_t i = 0; i < HEAD_QUADS; i++) {
+    for (uint32_t i = 0; i < N; i++) {
         const uint32_t d = quad_dim(i);
         float was[4];
 #pragma unroll
@@ -184,23 +190,24 @@ __device__ __forceinline__ void put_quad(unsigned char *run, uint32_t bytes, uin
 
 /* One head to token `token` of a run of K (by_dim) or V, NULL: nowhere; and to kept (head_dim) and scales
  * (head_dim / 32) in shared memory, NULL: not there. All lanes of a warp. */
-__device__ __forceinline__ void store_head(const struct cargs_rope_store &a, const float v[HEAD_QUADS][4],
+template <int N>
+__device__ __forceinline__ void store_head(const struct cargs_rope_store &a, const float (&v)[N][4],
                                            unsigned char *run, bool by_dim, uint32_t token, uint16_t *kept,
-                                           uint16_t *scales) {
-    const uint32_t bytes = element_bytes(a.kv_type);
+                                           uint16_t *scales, uint32_t kv_type, bool aligned) {
+    const uint32_t bytes = element_bytes(kv_type);
 #pragma unroll 1
-    for (uint32_t i = 0; 128 * i < a.head_dim; i++) {
+    for (uint32_t i = 0; i < N && 128 * i < a.head_dim; i++) {
         const uint32_t d = quad_dim(i);
         uint32_t bits[4];
         uint16_t scale = 0;
         float quad[4];
 #pragma unroll
         for (uint32_t e = 0; e < 4; e++)
-            quad[e] = i == 0 ? v[0][e] : v[1][e];
-        encode(a.kv_type, quad, bits, &scale);
+            quad[e] = i == 0 ? v[0][e] : v[N - 1][e];
+        encode(kv_type, quad, bits, &scale);
         if (d >= a.head_dim) continue;
-        const bool scaled = a.kv_type == QTYPE_Q8_0 && d % 32 == 0;
-        if (run && !by_dim && a.head_dim % 4 == 0 && a.run_bytes % (4 * bytes) == 0) {
+        const bool scaled = kv_type == QTYPE_Q8_0 && d % 32 == 0;
+        if (run && !by_dim && aligned && a.run_bytes % (4 * bytes) == 0) {
             put_quad(run, bytes, token * a.head_dim + d, bits);
         } else if (run) {
 #pragma unroll
