@@ -234,7 +234,8 @@ __device__ __forceinline__ void skinny_copy_rows(const cargs_product &a, const s
         bulk_copy(r.input + row * a.x_row, x + (uint64_t)row_of[row] * a.pitch, bytes, r.full);
 }
 
-/* All that a feeder does behind pdl_wait; n_before: chunks whose weights are under way. */
+/* All that a feeder does behind pdl_wait; n_before: chunks whose weights are under way. The next kernel may begin when
+ * all copies of this one have: before that it would only be in their way. */
 template <class F>
 __device__ __forceinline__ void skinny_feed(const cargs_product &a, const skinny_ring &r,
                                             const skinny_fed fed[SKINNY_FED], const uint32_t *row_of,
@@ -247,12 +248,14 @@ __device__ __forceinline__ void skinny_feed(const cargs_product &a, const skinny
         async_arrive(r.full + chunk);
     }
     uint32_t stage = 0, parity = 0;
+    if (n_before == r.n_chunks) pdl_launch();
     for (uint32_t chunk = n_before; chunk < r.n_chunks; chunk++) {
         mbar_wait(r.empty + stage, parity);
         skinny_copy_weights<F>(a, r, fed, rows.expert, stage, chunk);
         if (!whole) input.copy(a, r, row_of, stage, chunk);
         async_arrive(r.full + stage);
         if (++stage == a.n_stages) stage = 0, parity ^= 1;
+        if (chunk + 1 == r.n_chunks) pdl_launch();
     }
 }
 
@@ -360,7 +363,6 @@ template <class F, int N> CUDA_KERNEL_MIN(SKINNY_THREADS, 1) product_skinny(CUDA
     const skinny_ring r = skinny_ring_of<F>(a, shared, bars);
     const uint32_t n_before = min(a.n_stages, r.n_chunks);
     skinny_rows rows;
-    pdl_launch();
     if (threadIdx.x < a.n_stages) {
         mbar_init(r.full + threadIdx.x, 32 * n_feeders);
         mbar_init(r.empty + threadIdx.x, a.n_chains);

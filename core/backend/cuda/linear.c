@@ -118,14 +118,14 @@ static uint32_t block_tiles(const struct cuda_backend *c, uint32_t n_tiles, uint
 }
 
 /* Stages of a ring: as many as fill half a multiprocessor, so that as much as possible of the
- * weights is there before the input is, and the next kernel's fit beside them. */
+ * weights is there before the input is. With the input and the system's part that is more than
+ * half, so that the next product's blocks come when this one's have ended: beside them they were
+ * slower. */
 static uint32_t ring_stages(const struct cuda_backend *c, const struct skinny *s,
                             uint32_t n_tiles) {
     uint32_t blocks =
         cuda_div_up(cuda_div_up(n_tiles, s->block_tiles), (uint32_t)c->features.n_sms);
-    uint64_t half = c->features.shared / 2 / blocks, others = STATIC_SHARED + 1024;
-    others += (uint64_t)s->x_row * s->group_rows;
-    uint64_t n = half > others ? (half - others) / s->stage : 0;
+    uint64_t n = c->features.shared / 2 / (s->stage * blocks);
     if (c->force.n_stages) return c->force.n_stages;
     return n < 4 ? 4 : n > CARGS_SKINNY_STAGES ? CARGS_SKINNY_STAGES : (uint32_t)n;
 }
