@@ -112,9 +112,10 @@ static bool bench_rows(struct bench *b, bool sweeps) {
     double skinny = time_of(b, false);
     b->c->force.way = CUDA_WAY_BEST;
     double us = time_of(b, false), both = time_of(b, true);
-    printf("%-7s %5u x %5u%s %2u rows %7.1f us %7.1f GB/s   skinny %7.1f   with input %7.1f us  %s\n", b->format,
-           b->shape->n_out, b->shape->n_in, b->shape->pair ? " pair" : "     ", b->n_rows, us,
-           weight_bytes(b) / us * 1e-3, skinny, both, same ? "same bits" : "OTHER BITS");
+    printf(
+        "%-7s %5u x %5u%s %2u rows %7.1f us %7.1f GB/s   skinny %7.1f   with input %7.1f us  %s\n",
+        b->format, b->shape->n_out, b->shape->n_in, b->shape->pair ? " pair" : "     ", b->n_rows,
+        us, weight_bytes(b) / us * 1e-3, skinny, both, same ? "same bits" : "OTHER BITS");
     if (sweeps) sweep(b);
     fflush(stdout);
     return same;

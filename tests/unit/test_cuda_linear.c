@@ -2,6 +2,7 @@
  * whatever came with it, it has the same bits; rows longer than a chain of sums against float64;
  * infinity and NaN come out. Where the backend is linked in (CUDA=standin) each kernel is forced,
  * elsewhere the number of rows chooses. What else backend_linear does is test_linear's. */
+#include "core/backend/backend_int.h"
 #include "tests/support/matrix.h"
 #include "tests/unit/check.h"
 
