@@ -125,8 +125,11 @@ __device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_inp
     }
 }
 
-/* n: groups of four columns of a thread. */
-template <int n> CUDA_KERNEL(1024) input(CUDA_ARGS(struct cargs_input) a) {
+/* n: groups of four columns of a thread; plain: nothing is added and there is no norm. blocks: at least so many on a
+ * multiprocessor, so that with many rows one block reads while another one counts or writes. */
+template <int n, bool plain, int blocks> CUDA_KERNEL_MIN(1024, blocks) input(CUDA_ARGS(struct cargs_input) all) {
+    cargs_input a = all;
+    if (plain) a.norm = a.residual = a.residual_norm = nullptr;
     __shared__ row_facts shared[2][MAX_WARPS];
     pdl_launch();
     float4 v[n] = {}, norm[n] = {}, residual_norm[n] = {};
@@ -190,6 +193,8 @@ template <int n> CUDA_KERNEL(1024) input(CUDA_ARGS(struct cargs_input) a) {
 
 }
 
-const void *cuda_input_kernel(uint32_t n) {
-    return n <= 1 ? (const void *)input<1> : n <= 4 ? (const void *)input<4> : (const void *)input<16>;
+const void *cuda_input_kernel(uint32_t n, int plain) {
+    if (n <= 1) return (const void *)input<1, false, 2>;
+    if (n <= 4) return plain ? (const void *)input<4, true, 2> : (const void *)input<4, false, 1>;
+    return (const void *)input<16, false, 1>;
 }

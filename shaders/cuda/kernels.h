@@ -44,8 +44,8 @@ struct cuda_tile_kernel cuda_product_tile_kernel(int format, int shape);
  * part. */
 struct cuda_tile_kernel cuda_product_wgmma_kernel(int format, int shape);
 
-/* input.cu: n groups of four columns a thread */
-const void *cuda_input_kernel(uint32_t n);
+/* input.cu: n groups of four columns a thread; plain: without residual and norms */
+const void *cuda_input_kernel(uint32_t n, int plain);
 
 /* product_skinny*.cu: of n_groups (1, 2 or 4) groups of 8 rows. A block of W chains, at most
  * CARGS_SKINNY_WARPS, has F more warps, at most CARGS_SKINNY_FEEDERS and at least W / 4, and takes

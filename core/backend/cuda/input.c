@@ -55,7 +55,7 @@ int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_row
     uint32_t n_norms = !!in->residual_norm + !!in->norm;
     return cuda_launch(c,
                        &(struct cuda_launch){
-                           .kernel = cuda_input_kernel(n),
+                           .kernel = cuda_input_kernel(n, !in->residual && !in->norm),
                            .name = "input",
                            .args = &args,
                            .args_bytes = sizeof args,
