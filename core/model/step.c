@@ -67,6 +67,7 @@ static uint64_t recording_key(const model *m, const struct model_shape *s,
     for (uint32_t i = 0; i < m->hp.n_layers; i++) {
         hash = (hash ^ (uintptr_t)kv[i].k) * UINT64_C(1099511628211);
         hash = (hash ^ (uintptr_t)kv[i].v) * UINT64_C(1099511628211);
+        hash = (hash ^ kv[i].n_blocks) * UINT64_C(1099511628211);
     }
     return hash ? hash : 1;
 }
