@@ -13,6 +13,13 @@ namespace {
 
 enum { MAX_WARPS = 32 };
 
+/* Threads of a multiprocessor: 2048, but 1536 of sm_86, sm_89 and sm_120. */
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 1200 || (__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900))
+enum { HOLDS_2048 = 0 };
+#else
+enum { HOLDS_2048 = 1 };
+#endif
+
 struct place {
     uint32_t col;  /* of the first of the four */
     uint32_t n_in; /* columns from it on do not exist */
@@ -127,7 +134,8 @@ __device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_inp
 
 /* n: groups of four columns of a thread; plain: nothing is added and there is no norm. blocks: at least so many on a
  * multiprocessor, so that with many rows one block reads while another one counts or writes. */
-template <int n, bool plain, int blocks> CUDA_KERNEL_MIN(1024, blocks) input(CUDA_ARGS(struct cargs_input) all) {
+template <int n, bool plain, int blocks>
+CUDA_KERNEL_MIN(1024, HOLDS_2048 ? blocks : 1) input(CUDA_ARGS(struct cargs_input) all) {
     cargs_input a = all;
     if (plain) a.norm = a.residual = a.residual_norm = nullptr;
     __shared__ row_facts shared[2][MAX_WARPS];
