@@ -170,13 +170,6 @@ __device__ __forceinline__ void tensor_copy(void *shared, const struct cuda_tens
 #endif
 }
 
-/* Brings bytes (a multiple of 16, aligned to 16) into the second-level cache; a hint. */
-__device__ __forceinline__ void bulk_prefetch(const void *global, uint32_t bytes) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
-#endif
-}
-
 /* ---- loads that leave no trace in the first-level cache: weights are read once */
 
 __device__ __forceinline__ uint4 load_stream16(const void *p) {

@@ -4,9 +4,9 @@
  * A warp owns a tile of 16 outputs and one part of K: it is alone with its chain. Weights are the A operand of
  * the tensor cores, 8 rows of the input each time the B operand; N groups of 8 rows share the weights. The
  * weights go through a ring in shared memory, cut into chunks of F::COLS columns; the input's chunks go
- * through the same ring, once for all warps of a block, or where the rows are few and short they lie in shared memory
- * as a whole. The ring is filled with weights before the kernel waits for
- * the one before it, since weights never change.
+ * through the same ring, once for all warps of a block, or where the rows are few and short they lie in shared
+ * memory as a whole. The ring is filled with weights before the kernel waits for the one before it, since
+ * weights never change.
  *
  * A chain's next operation can only begin when the last one has ended, and where a matrix has few tiles there
  * is one warp for each of a multiprocessor's schedulers, of which each instruction costs several clocks: so all
@@ -248,15 +248,14 @@ __device__ __forceinline__ void skinny_feed(const cargs_product &a, const skinny
         async_arrive(r.full + chunk);
     }
     uint32_t stage = 0, parity = 0;
-    if (n_before == r.n_chunks) pdl_launch();
     for (uint32_t chunk = n_before; chunk < r.n_chunks; chunk++) {
         mbar_wait(r.empty + stage, parity);
         skinny_copy_weights<F>(a, r, fed, rows.expert, stage, chunk);
         if (!whole) input.copy(a, r, row_of, stage, chunk);
         async_arrive(r.full + stage);
         if (++stage == a.n_stages) stage = 0, parity ^= 1;
-        if (chunk + 1 == r.n_chunks) pdl_launch();
     }
+    pdl_launch();
 }
 
 template <class F>

@@ -104,7 +104,6 @@ void cudasim_bulk_copy(void *shared, const void *global, uint32_t bytes, uint64_
                        const char *file, int line);
 void cudasim_tensor_copy(void *shared, const uint64_t map[16], uint32_t row, uint32_t group,
                          uint64_t *bar, const char *file, int line);
-void cudasim_bulk_prefetch(const void *global, uint32_t bytes, const char *file, int line);
 void cudasim_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 
 /* What the compiler does not see as an access: an atomic operation, a load by other means. */

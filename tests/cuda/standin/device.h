@@ -533,10 +533,6 @@ static inline void tensor_copy(void *shared, const struct cuda_tensor_map &map, 
                                uint32_t group, uint64_t *bar, CUDASIM_WHERE) {
     if (threadIdx.x % 32 == 0) cudasim_tensor_copy(shared, map.words, row, group, bar, file, line);
 }
-static inline void bulk_prefetch(const void *global, uint32_t bytes, CUDASIM_WHERE) {
-    cudasim_bulk_prefetch(global, bytes, file, line);
-}
-
 static inline void pdl_wait() {
     cudasim_pdl_wait();
 }

@@ -294,12 +294,6 @@ void cudasim_tensor_copy(void *shared, const uint64_t map[16], uint32_t row, uin
     }
 }
 
-void cudasim_bulk_prefetch(const void *global, uint32_t bytes, const char *file, int line) {
-    if ((uintptr_t)global % 16 || bytes % 16)
-        cudasim_fail("%s:%d: prefetch of %u bytes from %p: not aligned", file, line, bytes, global);
-    sim_access(global, bytes, SIM_READ, SIM_ME, __builtin_return_address(0));
-}
-
 /* Nobody can go on without what is under way. */
 static void bulk_arrives(void) {
     uint32_t n = s->n_bulk;
