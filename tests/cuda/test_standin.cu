@@ -399,6 +399,89 @@ void test_copies() {
     CHECK(sum.get()[0] == N / 2);
 }
 
+/* ---- barriers in shared memory, and the copies that arrive at one ---- */
+
+enum { RING_STAGES = 2, RING_CHUNKS = 7, RING_ROWS = 40 /* of the matrix, of 3 groups of 64 halves */ };
+struct ring_args {
+    struct cuda_tensor_map map;
+    const uint32_t *in; /* (RING_CHUNKS, 256) */
+    uint32_t *out;      /* (RING_CHUNKS, 256), then what was there too early */
+    uint16_t *boxes;    /* (2, 2, 16, 64) */
+};
+
+/* Warp 1 brings chunks, one piece by lane 0's bulk copy and one by all lanes' small ones, to a ring; warp 0
+ * reads them. */
+CUDA_KERNEL(64) ring(CUDA_ARGS(struct ring_args) a) {
+    CUDA_SHARED(uint32_t, s); /* (RING_STAGES, 256), then a box */
+    __shared__ uint64_t full[RING_STAGES], empty[RING_STAGES], there;
+    uint32_t lane = threadIdx.x % 32, *box = s + RING_STAGES * 256;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < RING_STAGES; i++) {
+            mbar_init(&full[i], 32);
+            mbar_init(&empty[i], 1);
+        }
+        mbar_init(&there, 1);
+        mbar_fence();
+    }
+    __syncthreads();
+    pdl_wait();
+    for (uint32_t c = 0; c < RING_CHUNKS; c++) {
+        uint32_t *stage = s + c % RING_STAGES * 256, parity = c / RING_STAGES % 2;
+        if (threadIdx.x / 32) {
+            if (c >= RING_STAGES) mbar_wait(&empty[c % RING_STAGES], parity ^ 1);
+            if (lane == 0) bulk_expect(&full[c % RING_STAGES], 512);
+            __syncwarp();
+            bulk_copy(stage, a.in + c * 256, 512, &full[c % RING_STAGES]);
+            async_copy16_if(stage + 128 + 4 * lane, a.in + c * 256 + 128 + 4 * lane, lane < 31);
+            if (lane == 3) a.out[RING_CHUNKS * 256 + c] = stage[3];
+            async_arrive(&full[c % RING_STAGES]);
+        } else {
+            mbar_wait(&full[c % RING_STAGES], parity);
+            for (uint32_t i = lane; i < 256; i += 32)
+                a.out[c * 256 + i] = stage[i];
+            __syncwarp();
+            if (lane == 0) mbar_arrive(&empty[c % RING_STAGES]);
+        }
+    }
+    for (uint32_t c = 0; c < 2; c++) {
+        if (threadIdx.x == 0) bulk_expect(&there, 4096);
+        __syncthreads();
+        if (threadIdx.x < 32) tensor_copy(box, a.map, 7 + 16 * c, 2 * c, &there);
+        if (threadIdx.x == 0) mbar_arrive(&there);
+        mbar_wait(&there, c);
+        for (uint32_t i = threadIdx.x; i < 2048; i += 64) {
+            uint32_t z = i / 1024, r = i / 64 % 16, col = i % 64;
+            uint32_t at = z * 2048 + r * 128 + (col / 8 ^ r % 8) * 16 + col % 8 * 2;
+            a.boxes[c * 2048 + i] = *reinterpret_cast<const uint16_t *>(reinterpret_cast<const char *>(box) + at);
+        }
+        __syncthreads();
+    }
+}
+
+void test_ring() {
+    std::vector<uint32_t> in(RING_CHUNKS * 256);
+    std::vector<uint16_t> matrix(RING_ROWS * 192);
+    for (auto &v : in)
+        v = random32() >> 1;
+    for (auto &v : matrix)
+        v = (uint16_t)random32();
+    device<uint32_t> din(in), out(RING_CHUNKS * 257);
+    device<uint16_t> dm(matrix), boxes(2 * 2048);
+    struct ring_args a = {{{(uint64_t)(uintptr_t)dm.p, 384, RING_ROWS, 3}}, din.p, out.p, boxes.p};
+    CHECK(!launch(ring, a, 1, 64, RING_STAGES * 1024 + 4096));
+    std::vector<uint32_t> got = out.get();
+    for (uint32_t i = 0; i < RING_CHUNKS * 256; i++)
+        CHECK(got[i] == (i % 256 < 252 ? in[i] : 0));
+    for (uint32_t c = 0; c < RING_CHUNKS; c++)
+        CHECK(got[RING_CHUNKS * 256 + c] == UINT32_MAX);
+    std::vector<uint16_t> box = boxes.get();
+    for (uint32_t i = 0; i < 2 * 2048; i++) {
+        uint32_t c = i / 2048, group = 2 * c + i / 1024 % 2, row = 7 + 16 * c + i / 64 % 16;
+        uint16_t want = group < 3 ? matrix[row * 192 + group * 64 + i % 64] : 0;
+        CHECK(box[i] == want);
+    }
+}
+
 struct sum_args {
     const float *x;
     float *y;
@@ -448,6 +531,7 @@ int main() {
     RUN(test_mma);
     RUN(test_matrices);
     RUN(test_copies);
+    RUN(test_ring);
     RUN(test_sums);
     RUN(test_graph);
     RUN(test_late);

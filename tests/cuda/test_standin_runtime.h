@@ -266,6 +266,14 @@ CUDA_KERNEL(64) faulty(CUDA_ARGS(struct fault_args) a) {
     if (a.which == 8) a.x[0] = load_stream8((char *)a.x + 4).x;
     if (a.which == 9) async_copy16(s + 1, a.x);
     if (a.which == 10) a.x[-1 - (int)t] = 1;
+    __shared__ uint64_t bar[2];
+    if (t == 0) mbar_init(&bar[0], 2);
+    __syncthreads();
+    if (a.which == 11 && t < 3) mbar_arrive(&bar[t / 2]); /* the second one was not made */
+    if (a.which == 12 && t == 0) mbar_wait(&bar[0], 0);   /* nobody comes */
+    if (a.which == 13 && t == 0) bulk_expect(&bar[0], 16), bulk_copy(s, a.x, 16, &bar[0]);
+    if (a.which == 14 && t == 0) bulk_copy(s, a.x, 16, &bar[0]), mbar_arrive(&bar[0]), mbar_wait(&bar[0], 0);
+    if (a.which == 15 && t == 0) bulk_copy(s, a.x, 8, &bar[0]);
     __syncthreads();
 }
 
@@ -367,7 +375,12 @@ void test_faults() {
     CHECK(has(fault_of<9>(), "not aligned"));
     s = fault_of<10>();
     CHECK(has(s, "bytes in front of it") || s == "signal" || has(s, "not memory of the device"));
-    CHECK(fault_of<11>() == "");
+    CHECK(has(fault_of<11>(), "no barrier was made here"));
+    CHECK(has(fault_of<12>(), "thread 0 waits at the barrier"));
+    CHECK(has(fault_of<13>(), "the block has ended before copies that it began"));
+    CHECK(has(fault_of<14>(), "more bytes came than a barrier was told to expect"));
+    CHECK(has(fault_of<15>(), "not aligned"));
+    CHECK(fault_of<16>() == "");
     s = fault([] {
         device<uint32_t> x(5);
         launch(behind, {x.p, 0}, 1, 64);

@@ -364,13 +364,13 @@ static struct cudasim_thread *pick(void) {
         for (; s->cursor < s->n_warps; s->cursor++)
             if (s->w[s->order[s->cursor]].ready) return take(&s->w[s->order[s->cursor]]);
         if (s->n_ended == s->n_threads) return NULL;
-        if (s->n_bulk) {
-            bulk_arrives();
-            s->cursor = 0;
+        if (s->n_barrier + s->n_ended == s->n_threads) {
+            release_barrier();
             continue;
         }
-        if (s->n_barrier + s->n_ended != s->n_threads) report_stuck();
-        release_barrier();
+        if (!s->n_bulk) report_stuck();
+        bulk_arrives();
+        s->cursor = 0;
     }
 }
 
