@@ -272,7 +272,8 @@ CUDA_KERNEL(64) faulty(CUDA_ARGS(struct fault_args) a) {
     if (a.which == 11 && t < 3) mbar_arrive(&bar[t / 2]); /* the second one was not made */
     if (a.which == 12 && t == 0) mbar_wait(&bar[0], 0);   /* nobody comes */
     if (a.which == 13 && t == 0) bulk_expect(&bar[0], 16), bulk_copy(s, a.x, 16, &bar[0]);
-    if (a.which == 14 && t == 0) bulk_copy(s, a.x, 16, &bar[0]), mbar_arrive(&bar[0]), mbar_wait(&bar[0], 0);
+    if (a.which == 14 && t == 0)
+        bulk_copy(s, a.x, 16, &bar[0]), mbar_arrive(&bar[0]), mbar_wait(&bar[0], 0);
     if (a.which == 15 && t == 0) bulk_copy(s, a.x, 8, &bar[0]);
     __syncthreads();
 }
