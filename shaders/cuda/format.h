@@ -94,11 +94,6 @@ static inline uint32_t cuda_tile_bytes(int format) {
     }
 }
 
-/* Bytes of a stage of the skinny products' ring: tensor_copy wants it so. */
-static inline uint32_t cuda_skinny_stage(uint32_t weights, uint32_t input) {
-    return (weights + input + 1023) / 1024 * 1024;
-}
-
 /* Tiles of a matrix. */
 static inline uint64_t cuda_n_tiles(uint32_t n_out, uint32_t n_in) {
     return (uint64_t)((n_out + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS) *

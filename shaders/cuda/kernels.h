@@ -49,9 +49,9 @@ const void *cuda_input_kernel(uint32_t n, int plain);
 
 /* product_skinny*.cu: of n_groups (1, 2 or 4) groups of 8 rows. A block of W chains, at most
  * CARGS_SKINNY_WARPS, has F more warps, at most CARGS_SKINNY_FEEDERS and at least W / 4, and takes
- * n_stages * cuda_skinny_stage(W * tile_bytes, n_parts * group_rows * (2 cols + pad)) bytes of
- * shared memory, or with x_row n_stages * cuda_skinny_stage(W * tile_bytes, 0) + group_rows *
- * x_row; at least W * n_groups * 512, a multiple of 1024. */
+ * n_stages * stage_bytes (+ group_rows * x_row) bytes of shared memory, at least W * n_groups * 512
+ * and a multiple of 1024, as stage_bytes is: W * tile_bytes and, without x_row, n_parts *
+ * group_rows * (2 cols + pad), rounded up. */
 struct cuda_skinny {
     const void *kernel;
     uint32_t cols, tile_bytes, pad; /* cols: of a stage; pad: bytes behind a row of the input */

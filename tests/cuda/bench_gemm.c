@@ -5,26 +5,11 @@
  * usage: bench_gemm [quick]     quick: small shapes once, for the stand-in */
 #include "tests/cuda/bench_product.h"
 
-static const struct {
-    const char *name;
-    int format;
-} formats[] = {{"F16", CUDA_FORMAT_F16},
-               {"Q8", CUDA_FORMAT_Q8},
-               {"Q4_MIN", CUDA_FORMAT_Q4_MIN},
-               {"Q6", CUDA_FORMAT_Q6}};
-enum { N_FORMATS = sizeof formats / sizeof formats[0] };
-
-/* pair: gate and up, of half as many rows each. */
-struct product_shape {
-    uint32_t n_out, n_in;
-    bool pair;
-};
 static const struct product_shape full[] = {{1024, 4096, false},
                                             {4096, 4096, false},
                                             {6144, 4096, false},
                                             {28672, 4096, true},
                                             {4096, 14336, false}};
-static const struct product_shape few[] = {{272, 320, false}, {272, 320, true}, {48, 8300, false}};
 
 enum way {
     WAY_TILE_SMALL,

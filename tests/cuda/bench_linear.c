@@ -7,28 +7,14 @@
  * above */
 #include "tests/cuda/bench_product.h"
 
-static const struct {
-    const char *name;
-    int format;
-} formats[] = {{"F16", CUDA_FORMAT_F16},
-               {"Q8", CUDA_FORMAT_Q8},
-               {"Q4_MIN", CUDA_FORMAT_Q4_MIN},
-               {"Q6", CUDA_FORMAT_Q6}};
-enum { N_FORMATS = sizeof formats / sizeof formats[0] };
-
-struct shape {
-    uint32_t n_out, n_in;
-    bool pair; /* gate and up, of half as many rows each */
-};
-static const struct shape full[] = {{4096, 4096, false},  {6144, 4096, false},  {28672, 4096, true},
-                                    {4096, 14336, false}, {32000, 4096, false}, {2048, 2048, false},
-                                    {11264, 2048, true},  {2048, 5632, false}};
-static const struct shape few[] = {{272, 320, false}, {272, 320, true}, {48, 8300, false}};
+static const struct product_shape full[] = {
+    {4096, 4096, false},  {6144, 4096, false}, {28672, 4096, true}, {4096, 14336, false},
+    {32000, 4096, false}, {2048, 2048, false}, {11264, 2048, true}, {2048, 5632, false}};
 static const uint32_t full_rows[] = {1, 8, 16, 32}, few_rows[] = {1, 3, 11, 32};
 
 struct bench {
     struct cuda_backend *c;
-    const struct shape *shape;
+    const struct product_shape *shape;
     const char *format;
     struct cuda_weight w[MOST_COPIES], pair[MOST_COPIES];
     struct cuda_product p[MOST_COPIES];
@@ -108,21 +94,17 @@ static bool bench_rows(struct bench *b, bool sweeps) {
     need((int)cudaStreamSynchronize(b->c->stream), "a product");
     need((int)cudaMemcpy(b->got, b->y, bytes, cudaMemcpyDeviceToHost), "a copy");
     bool same = memcmp(b->want, b->got, bytes) == 0;
-    b->c->force.way = CUDA_WAY_SKINNY;
-    double skinny = time_of(b, false);
-    b->c->force.way = CUDA_WAY_BEST;
     double us = time_of(b, false), both = time_of(b, true);
-    printf(
-        "%-7s %5u x %5u%s %2u rows %7.1f us %7.1f GB/s   skinny %7.1f   with input %7.1f us  %s\n",
-        b->format, b->shape->n_out, b->shape->n_in, b->shape->pair ? " pair" : "     ", b->n_rows,
-        us, weight_bytes(b) / us * 1e-3, skinny, both, same ? "same bits" : "OTHER BITS");
+    printf("%-7s %5u x %5u%s %2u rows %7.1f us %7.1f GB/s   with input %7.1f us  %s\n", b->format,
+           b->shape->n_out, b->shape->n_in, b->shape->pair ? " pair" : "     ", b->n_rows, us,
+           weight_bytes(b) / us * 1e-3, both, same ? "same bits" : "OTHER BITS");
     if (sweeps) sweep(b);
     fflush(stdout);
     return same;
 }
 
 static bool bench_shape(struct bench *b, int format, bool quick, bool sweeps) {
-    const struct shape *s = b->shape;
+    const struct product_shape *s = b->shape;
     uint32_t n_out = s->pair ? s->n_out / 2 : s->n_out;
     bool same = true;
     b->n = 0;

@@ -13,6 +13,23 @@
 
 enum { MAX_ROWS = 2048, MAX_COLS = 14336, MOST_COPIES = 16, COPIES_BYTES = 256 << 20 };
 
+static const struct {
+    const char *name;
+    int format;
+} formats[] = {{"F16", CUDA_FORMAT_F16},
+               {"Q8", CUDA_FORMAT_Q8},
+               {"Q4_MIN", CUDA_FORMAT_Q4_MIN},
+               {"Q6", CUDA_FORMAT_Q6}};
+enum { N_FORMATS = sizeof formats / sizeof formats[0] };
+
+/* pair: gate and up, of half as many rows each. */
+struct product_shape {
+    uint32_t n_out, n_in;
+    bool pair;
+};
+/* For the stand-in. */
+static const struct product_shape few[] = {{272, 320, false}, {272, 320, true}, {48, 8300, false}};
+
 static uint64_t seed = 88172645463325252u;
 
 static uint32_t random32(void) {

@@ -131,22 +131,28 @@ static inline void be_get(backend *be, const backend_buf *buf, float *out, uint6
     be_need(backend_download(be, buf, 0, out, n * sizeof(float), &e) == 0, "a download");
 }
 
-/* n_experts matrices, or vectors where n_out is 1; 0: a plain one. */
-static inline backend_weight *be_experts(backend *be, int type, uint64_t n_experts, uint64_t n_out,
-                                         uint64_t n_in, const void *data) {
+static inline backend_weight *be_weight_for(backend *be, unsigned use, int type, uint64_t n_experts,
+                                            uint64_t n_out, uint64_t n_in, const void *data) {
     struct backend_weight_desc desc = {.name = "test",
                                        .type = type,
-                                       .use = BACKEND_USE_LINEAR,
+                                       .use = use,
                                        .n_experts = n_experts,
                                        .n_out = n_out,
                                        .n_in = n_in,
                                        .data = data};
-    if (!n_experts) desc.use |= BACKEND_USE_EMBED;
-    if (type == QTYPE_F32 && n_out == 1) desc.use |= BACKEND_USE_VECTOR;
     backend_weight *w;
     err e;
     be_need(backend_weight_new(be, &desc, &w, &e) == 0, e.msg);
     return w;
+}
+
+/* n_experts matrices, or vectors where n_out is 1; 0: a plain one. */
+static inline backend_weight *be_experts(backend *be, int type, uint64_t n_experts, uint64_t n_out,
+                                         uint64_t n_in, const void *data) {
+    unsigned use = BACKEND_USE_LINEAR;
+    if (!n_experts) use |= BACKEND_USE_EMBED;
+    if (type == QTYPE_F32 && n_out == 1) use |= BACKEND_USE_VECTOR;
+    return be_weight_for(be, use, type, n_experts, n_out, n_in, data);
 }
 
 static inline backend_weight *be_weight(backend *be, int type, uint64_t n_out, uint64_t n_in,

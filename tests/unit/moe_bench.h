@@ -38,16 +38,8 @@ static backend_weight *bench_weight(backend *be, const struct block_type *t, uin
     uint8_t *data = be_new(all, 1);
     for (uint64_t at = 0; at < all; at += bytes)
         memcpy(data + at, m.packed, all - at < bytes ? all - at : bytes);
-    struct backend_weight_desc desc = {.name = "bench",
-                                       .type = t->type,
-                                       .use = BACKEND_USE_LINEAR,
-                                       .n_experts = n_experts,
-                                       .n_out = n_out,
-                                       .n_in = n_in,
-                                       .data = data};
-    backend_weight *w;
-    err e;
-    be_need(backend_weight_new(be, &desc, &w, &e) == 0, e.msg);
+    backend_weight *w =
+        be_weight_for(be, BACKEND_USE_LINEAR, t->type, n_experts, n_out, n_in, data);
     free(data);
     matrix_free(&m);
     return w;

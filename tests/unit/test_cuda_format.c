@@ -147,16 +147,8 @@ static void check_type(backend *be, int type, uint32_t n_experts, uint32_t n_out
     float *want = be_new(values, 4);
     uint16_t *got = be_new(padded * pitch, 2);
     fill_blocks(type, data, all / qtype_find(type)->block_bytes, scales);
-    struct backend_weight_desc desc = {.name = "test",
-                                       .type = type,
-                                       .use = use,
-                                       .n_experts = n_experts,
-                                       .n_out = n_out,
-                                       .n_in = n_in,
-                                       .data = data};
-    backend_weight *weight;
+    backend_weight *weight = be_weight_for(be, use, type, n_experts, n_out, n_in, data);
     err e;
-    be_need(backend_weight_new(be, &desc, &weight, &e) == 0, "a weight");
     struct cuda_weight *w = (struct cuda_weight *)weight;
     uint64_t raw = use & BACKEND_USE_EMBED ? all : 0;
     CHECK(backend_weight_bytes(weight) == n * w->expert_bytes + raw);
@@ -289,16 +281,8 @@ static void check_rows(backend *be, int type, uint32_t n_experts, uint32_t n_out
     uint8_t *data = be_new(n * n_out * n_in, size), *got = be_new(n * bytes, 1), zero[256] = {0};
     for (uint64_t i = 0; i < n * n_out * n_in * size; i++)
         data[i] = (uint8_t)be_rand();
-    struct backend_weight_desc desc = {.name = "test",
-                                       .type = type,
-                                       .use = use,
-                                       .n_experts = n_experts,
-                                       .n_out = n_out,
-                                       .n_in = n_in,
-                                       .data = data};
-    backend_weight *weight;
+    backend_weight *weight = be_weight_for(be, use, type, n_experts, n_out, n_in, data);
     err e;
-    be_need(backend_weight_new(be, &desc, &weight, &e) == 0, "a weight");
     struct cuda_weight *w = (struct cuda_weight *)weight;
     bool halves = type == QTYPE_BF16;
     float largest = halves ? largest_of(data, n * n_out * n_in, w->scale) : 0;

@@ -359,6 +359,8 @@ int cuda_wgmma_launch(struct cuda_backend *c, const struct cuda_product *p,
                       const struct cuda_tile_kernel *k);
 
 /* ---- lt.c: products by cuBLASLt, loaded at run time ---- */
+/* bytes of finite f16 of many magnitudes, the same each time: for probes. 0 or ERR_DEVICE. */
+int cuda_random_fill(struct cuda_backend *c, void *values, uint64_t bytes);
 int cuda_lt_open(struct cuda_backend *c, err *e); /* 0 without the library too: lt stays NULL */
 void cuda_lt_close(struct cuda_backend *c);
 /* Finds how products with such weights will be computed; not while a step runs or is recorded. */

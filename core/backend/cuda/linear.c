@@ -50,7 +50,7 @@ static uint32_t fill_args(struct cuda_backend *c, const struct batch *b, uint32_
         }
         a->last_tile[i] = n_tiles;
     }
-    if (p->pair) a->w[1] = p->pair->product;
+    if (p->pair) a->w[1] = p->pair->product, a->n_out[1] = a->n_out[0];
     return n_tiles;
 }
 
@@ -130,6 +130,11 @@ static uint32_t ring_stages(const struct cuda_backend *c, const struct skinny *s
     return n < 4 ? 4 : n > CARGS_SKINNY_STAGES ? CARGS_SKINNY_STAGES : (uint32_t)n;
 }
 
+/* As tensor_copy wants what it copies to. */
+static uint64_t align_shared(uint64_t bytes) {
+    return (bytes + 1023) / 1024 * 1024;
+}
+
 /* Whether block_tiles and group_rows fit, with as many stages as do. */
 static bool fit_skinny(const struct cuda_backend *c, const struct cargs_product *a,
                        uint32_t tile_chains, uint32_t n_tiles, struct skinny *s) {
@@ -140,14 +145,12 @@ static bool fit_skinny(const struct cuda_backend *c, const struct cargs_product 
     s->x_row = (uint64_t)whole * s->group_rows <= WHOLE_INPUT ? whole : 0;
     s->feeders = CARGS_SKINNY_FEEDERS;
     if (s->x_row) s->feeders = cuda_div_up(s->chains, CARGS_SKINNY_WARPS / CARGS_SKINNY_FEEDERS);
-    s->stage =
-        cuda_skinny_stage(s->chains * s->k.tile_bytes,
-                          s->x_row ? 0 : a->n_parts * s->group_rows * (2 * s->k.cols + s->k.pad));
+    uint32_t input = s->x_row ? 0 : a->n_parts * s->group_rows * (2 * s->k.cols + s->k.pad);
+    s->stage = align_shared(s->chains * s->k.tile_bytes + input);
     uint64_t sums = (uint64_t)s->chains * s->n_groups * 512;
     for (s->n_stages = ring_stages(c, s, n_tiles); s->n_stages >= 2; s->n_stages--) {
         s->shared = s->n_stages * s->stage + (uint64_t)s->x_row * s->group_rows;
-        if (s->shared < sums) s->shared = sums;
-        s->shared = (s->shared + 1023) / 1024 * 1024;
+        s->shared = align_shared(s->shared < sums ? sums : s->shared);
         if (s->shared + STATIC_SHARED <= c->features.shared) return true;
     }
     return false;
@@ -199,7 +202,6 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
         int rc = map_weights(c, b, &a);
         if (rc) return rc;
     }
-    a.n_out[1] = p->pair ? a.n_out[0] : a.n_out[1];
     a.block_tiles = s.block_tiles;
     a.group_rows = s.group_rows;
     a.n_stages = s.n_stages;

@@ -220,7 +220,7 @@ struct trial {
     cudaEvent_t begin, end;
 };
 
-static int fill(struct cuda_backend *c, void *values, uint64_t bytes) {
+int cuda_random_fill(struct cuda_backend *c, void *values, uint64_t bytes) {
     const struct cargs_lt_fill args = {.values = values, .n = bytes / 2};
     return cuda_launch(c, &(struct cuda_launch){.kernel = cuda_lt_fill_kernel(),
                                                 .name = "lt_fill",
@@ -254,7 +254,8 @@ static bool trial_new(struct cuda_backend *c, const struct plan *plan, uint32_t 
     if (cuda_memory_new(c, t->w_bytes, &t->w, &e) || cuda_memory_new(c, t->x_bytes, &t->x, &e) ||
         cuda_memory_new(c, t->y_bytes, &t->y, &e) ||
         cuda_memory_new(c, sizeof(uint32_t), &t->wrong, &e) || cudaEventCreate(&t->begin) ||
-        cudaEventCreate(&t->end) || fill(c, t->w, t->w_bytes) || fill(c, t->x, t->x_bytes)) {
+        cudaEventCreate(&t->end) || cuda_random_fill(c, t->w, t->w_bytes) ||
+        cuda_random_fill(c, t->x, t->x_bytes)) {
         trial_free(c, t);
         return false;
     }

@@ -260,17 +260,6 @@ struct probe {
 };
 enum { PROBE_ROWS = 70, PROBE_OUT = 272, PROBE_IN = 2048, PROBE_Y = PROBE_ROWS * PROBE_OUT };
 
-static int fill(struct cuda_backend *c, void *values, uint64_t bytes) {
-    const struct cargs_lt_fill args = {.values = values, .n = bytes / 2};
-    return cuda_launch(c, &(struct cuda_launch){.kernel = cuda_lt_fill_kernel(),
-                                                .name = "lt_fill",
-                                                .args = &args,
-                                                .args_bytes = sizeof args,
-                                                .grid = {128},
-                                                .threads = 256,
-                                                .written = bytes});
-}
-
 static bool same_bits(struct cuda_backend *c, struct probe *b, int shape) {
     struct cuda_tile_kernel mma = cuda_product_tile_kernel(CUDA_FORMAT_Q8, SMALL);
     struct cuda_tile_kernel wgmma = cuda_product_wgmma_kernel(CUDA_FORMAT_Q8, shape);
@@ -307,8 +296,8 @@ int cuda_tile_open(struct cuda_backend *c, err *e) {
     b.y[0] = malloc(PROBE_Y * sizeof(float));
     b.y[1] = malloc(PROBE_Y * sizeof(float));
     if (!rc && (!b.y[0] || !b.y[1])) rc = err_no_memory(e);
-    if (!rc && !(rc = fill(c, b.w_at, bytes)) &&
-        !(rc = fill(c, cuda_scratch(c, CUDA_SCRATCH_IN16), inputs)) &&
+    if (!rc && !(rc = cuda_random_fill(c, b.w_at, bytes)) &&
+        !(rc = cuda_random_fill(c, cuda_scratch(c, CUDA_SCRATCH_IN16), inputs)) &&
         !cudaMemsetAsync(cuda_scratch(c, CUDA_SCRATCH_IN_SCALE), 0x3f, PROBE_ROWS * sizeof(float),
                          c->stream)) {
         c->has_wgmma = same_bits(c, &b, SMALL) && same_bits(c, &b, LARGE);
