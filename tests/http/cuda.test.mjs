@@ -4,19 +4,10 @@
 // is tests/cuda/load.py's, on a GPU.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { chat, metrics, modelName, post, startServer, until, user } from "./server.mjs";
+import { chat, complete, metrics, serving, startServer, until, user } from "./server.mjs";
 
 const small = ["--kv-cache-tokens", "512", "--context-length", "256", "--max-batch-tokens", "64", "--max-sequences", "8"];
 const cuda = ["--backend", "cuda", ...small];
-
-async function serving(flags, use) {
-  const server = await startServer(flags);
-  try {
-    return await use(server);
-  } finally {
-    await server.stop();
-  }
-}
 
 // As long as it lasts, the stand-in has these options.
 async function standin(options, use) {
@@ -26,12 +17,6 @@ async function standin(options, use) {
   } finally {
     for (const name of Object.keys(options)) delete process.env[name];
   }
-}
-
-async function complete(server, request) {
-  const response = await post(server, "/v1/completions", { model: modelName, ...request });
-  assert.equal(response.status, 200, await response.clone().text());
-  return (await response.json()).choices[0];
 }
 
 const requests = [

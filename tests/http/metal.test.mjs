@@ -4,7 +4,7 @@
 import assert from "node:assert/strict";
 import { readFileSync, statSync } from "node:fs";
 import { test } from "node:test";
-import { chat, metrics, modelFile, modelName, post, random, randomPrompt, startServer, streamed, until, user } from "./server.mjs";
+import { chat, complete, metrics, modelFile, random, randomPrompt, serving, startServer, streamed, until, user } from "./server.mjs";
 
 process.env.METALSIM_MODE ??= "plain"; // without the checks of every access: those are the op tests'
 process.env.METALSIM_WORKERS ??= "2";
@@ -18,22 +18,6 @@ const llamaKey = (name) => {
   return file.readUInt32LE(at + `llama.${name}`.length + 4); // type, then the value
 };
 const nLayers = llamaKey("block_count");
-
-// One server for what runs on it one after the other; `use` gets it and stops nothing.
-async function serving(flags, use) {
-  const server = await startServer(flags);
-  try {
-    return await use(server);
-  } finally {
-    await server.stop();
-  }
-}
-
-async function complete(server, request) {
-  const response = await post(server, "/v1/completions", { model: modelName, ...request });
-  assert.equal(response.status, 200, await response.clone().text());
-  return (await response.json()).choices[0];
-}
 
 const kernels = (m) => {
   const found = new Map();

@@ -1,4 +1,5 @@
 // Starts a real inferd on a free port of 127.0.0.1 with a registry of its own.
+import assert from "node:assert/strict";
 import { spawn, execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -62,6 +63,16 @@ async function launch(server, args) {
   };
 }
 
+// One server for what runs on it one after the other; `use` gets it and stops nothing.
+export async function serving(flags, use) {
+  const server = await startServer(flags);
+  try {
+    return await use(server);
+  } finally {
+    await server.stop();
+  }
+}
+
 export function post(server, path, body, options = {}) {
   return fetch(server.url + path, {
     method: "POST",
@@ -69,6 +80,13 @@ export function post(server, path, body, options = {}) {
     body: typeof body === "string" ? body : JSON.stringify(body),
     signal: options.signal,
   });
+}
+
+// The choice of a completion of the demo model that must succeed.
+export async function complete(server, request) {
+  const response = await post(server, "/v1/completions", { model: modelName, ...request });
+  assert.equal(response.status, 200, await response.clone().text());
+  return (await response.json()).choices[0];
 }
 
 export const chat = (server, body, options) =>
