@@ -8,6 +8,7 @@
 enum { ARENA_CHUNK_BYTES = 16 * 1024, ARENA_ALIGN = 16, MEM_ALIGN = 64 };
 
 static _Thread_local int guard_depth;
+static _Thread_local uint64_t fail_in; /* mem_fail_at; 0: never */
 static atomic_uint_fast64_t guard_violations;
 
 bool mem_mul(uint64_t a, uint64_t b, uint64_t *result) {
@@ -30,22 +31,41 @@ uint64_t mem_guard_violations(void) {
     return atomic_load(&guard_violations);
 }
 
-static void guard_note(void) {
+uint64_t mem_fail_at(uint64_t n) {
+    uint64_t before = fail_in;
+    fail_in = n;
+    return before;
+}
+
+/* Before each allocation. false: it is to fail. */
+static bool may_allocate(void) {
     if (guard_depth > 0) atomic_fetch_add(&guard_violations, 1);
+    return !fail_in || --fail_in;
 }
 
 void *mem_new(uint64_t n, uint64_t size) {
     uint64_t bytes;
-    guard_note();
-    if (!mem_mul(n, size, &bytes) || bytes > SIZE_MAX) return NULL;
+    if (!may_allocate() || !mem_mul(n, size, &bytes) || bytes > SIZE_MAX) return NULL;
     return calloc(1, bytes ? (size_t)bytes : 1);
 }
 
 void *mem_resize(void *p, uint64_t n, uint64_t size) {
     uint64_t bytes;
-    guard_note();
-    if (!mem_mul(n, size, &bytes) || bytes > SIZE_MAX) return NULL;
+    if (!may_allocate() || !mem_mul(n, size, &bytes) || bytes > SIZE_MAX) return NULL;
     return realloc(p, bytes ? (size_t)bytes : 1);
+}
+
+bool mem_grow(void *array_at, uint32_t n, uint32_t *capacity, size_t size) {
+    if (n < *capacity) return true;
+    if (*capacity > UINT32_MAX / 2) return false;
+    uint32_t more = *capacity ? 2 * *capacity : 16;
+    void *array;
+    memcpy(&array, array_at, sizeof array);
+    array = mem_resize(array, more, size);
+    if (!array) return false;
+    memcpy(array_at, &array, sizeof array);
+    *capacity = more;
+    return true;
 }
 
 char *mem_strndup(const char *s, size_t n) {
@@ -60,8 +80,7 @@ char *mem_strdup(const char *s) {
 
 void *mem_new_aligned(uint64_t bytes) {
     void *p = NULL;
-    guard_note();
-    if (bytes > SIZE_MAX - MEM_ALIGN) return NULL;
+    if (!may_allocate() || bytes > SIZE_MAX - MEM_ALIGN) return NULL;
     size_t padded = ((size_t)bytes + MEM_ALIGN) / MEM_ALIGN * MEM_ALIGN;
     if (posix_memalign(&p, MEM_ALIGN, padded)) return NULL;
     return memset(p, 0, padded);

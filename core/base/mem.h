@@ -22,6 +22,12 @@ void *mem_new(uint64_t n, uint64_t size);
 /* As realloc to n objects of size bytes; on failure NULL and p stays valid. */
 void *mem_resize(void *p, uint64_t n, uint64_t size);
 
+/* Room for one element more than n of size bytes in the array that *array_at points to (NULL: none
+ * yet); *capacity is how many it has room for. A new array is stored in *array_at before this
+ * returns, so that no caller can lose it or free it twice. false: no memory, nothing changed.
+ * array_at is the address of a pointer to any type of object. */
+bool mem_grow(void *array_at, uint32_t n, uint32_t *capacity, size_t size);
+
 /* Copies of a NUL-terminated string / of n bytes plus NUL. NULL when out of memory. */
 char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n);
@@ -33,6 +39,11 @@ void *mem_new_aligned(uint64_t bytes);
 void mem_guard_enter(void);
 void mem_guard_leave(void);
 uint64_t mem_guard_violations(void); /* process total */
+
+/* For tests of what happens without memory: the n-th mem_* allocation of this thread from now on
+ * fails (1: the next one), those after it do not. 0: none fails. Returns how many were still to be
+ * made before the one that was to fail; 0: it has failed, or none was to. */
+uint64_t mem_fail_at(uint64_t n);
 
 /* Arena: bump allocation, freed all at once. Single thread. Bounded by max_bytes: beyond it
  * arena_alloc returns NULL. */
