@@ -298,6 +298,7 @@ int jrender(const chat_template *t, const struct chat_input *in, size_t max_byte
               .line = 1,
               .now = in->now,
               .max_steps = max_steps,
+              .work = in->work,
               .tmpl = t,
               .allow_mutation = in->allow_mutation};
     jsb b;
@@ -312,6 +313,7 @@ int jrender(const chat_template *t, const struct chat_input *in, size_t max_byte
     const char *why = NULL;
     if (!c.failed && in->continue_final_message) rc = cut_after_final(&b, in->messages, &why);
     if (c.failed) rc = err_set(e, own.code, "%s", own.msg);
+    if (in->work && in->work->reason) rc = work_error(in->work->reason, e);
     if (why) {
         out->failure.fault = CHAT_FAULT_VALUE;
         snprintf(out->failure.text, sizeof out->failure.text, "%s", why);
@@ -353,6 +355,7 @@ int jrender_lenient(const chat_template *t, const struct chat_input *in, size_t 
         }
         if (!again) return 0;
     }
+    if (in->work && in->work->reason) return work_error(in->work->reason, e);
     out->failure = first;
     if (e) *e = why;
     return rc;

@@ -10,7 +10,7 @@
 #ifndef INFERD_CHAT_H
 #define INFERD_CHAT_H
 
-#include "core/base/err.h"
+#include "core/base/work.h"
 #include "core/tokenizer/tokenizer.h"
 
 #include <cjson/cJSON.h>
@@ -57,6 +57,8 @@ struct chat_input {
     bool allow_mutation;      /* list.append and the like work; else refused, as in transformers */
     bool developer_as_system; /* chat_prompt: also where the template just copies the role's name */
     int64_t now;              /* seconds since 1970 for strftime_now (UTC) */
+    struct work *work;        /* borrowed: what the render may cost, a unit for each step; NULL: the
+                                 bound on steps alone */
 };
 
 /* cJSON drops whether a number was written 1 or 1.0, which templates show. Notes the source text of
@@ -109,6 +111,7 @@ struct chat_output {
 
 /* Renders. ERR_INVALID with the template's own message (raise_exception) or the evaluation error;
  * on failure *out has no text but tells the failure. Output is bounded by max_bytes (ERR_TOO_LONG).
+ * ERR_WORK, ERR_DEADLINE, ERR_CANCELLED: in->work refused.
  */
 int chat_render(const chat_template *t, const struct chat_input *in, size_t max_bytes,
                 struct chat_output *out, err *e);

@@ -177,6 +177,7 @@ typedef struct jctx {
     int line;
     int depth, value_depth;
     uint64_t steps, max_steps;
+    struct work *work; /* chat_input's */
     int64_t now;
     bool allow_mutation;
     const struct chat_template *tmpl;

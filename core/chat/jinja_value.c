@@ -65,6 +65,12 @@ bool jcharge(jctx *c, uint64_t units) {
                  c->max_steps);
         return false;
     }
+    if (!work_spend(c->work, units)) {
+        err why;
+        work_error(c->work->reason, &why);
+        jfail_limit(c, why.code, "%s", why.msg);
+        return false;
+    }
     return true;
 }
 
