@@ -89,16 +89,11 @@ static int spread(grammar *g, const struct parents *p, int flag) {
     return rc;
 }
 
-/* The children of a node that may be entered before it took a byte. */
-static uint32_t n_left_children(const grammar *g, uint32_t index) {
+/* May child k be entered before the node took a byte? Those before it may. */
+static bool is_left_child(const grammar *g, uint32_t index, uint32_t k) {
     const struct g_node *node = &g->nodes.at[index];
-    if (node->kind != G_SEQ) return node->n_children;
-    uint32_t n = 0;
-    while (n < node->n_children) {
-        uint32_t child = g->children.at[node->first_child + n++];
-        if (!(g->node_flags[child] & NODE_NULLABLE)) break;
-    }
-    return n;
+    if (k == 0 || k >= node->n_children || node->kind != G_SEQ) return k < node->n_children;
+    return g->node_flags[g->children.at[node->first_child + k - 1]] & NODE_NULLABLE;
 }
 
 struct left_walk {
@@ -124,7 +119,7 @@ static int left_search(const grammar *g, struct left_walk *w, uint32_t from, err
     int rc = left_enter(w, from, e);
     while (!rc && w->n) {
         uint32_t node = w->stack[w->n - 1];
-        if (w->next[node] < n_left_children(g, node)) {
+        if (is_left_child(g, node, w->next[node])) {
             rc = left_enter(w, g->children.at[g->nodes.at[node].first_child + w->next[node]++], e);
             continue;
         }
@@ -174,17 +169,29 @@ static int check_heights(const grammar *g, err *e) {
     return 0;
 }
 
+/* What refused work, or a lack of memory, came to. */
+static int refused(int rc, err *e) {
+    if (rc == ERR_WORK)
+        return err_set(e, rc,
+                       "the grammar takes more work than is allowed: use fewer rules, patterns and "
+                       "properties, and smaller bounds");
+    return rc == ERR_DEADLINE || rc == ERR_CANCELLED ? work_error(rc, e)
+                                                     : err_set(e, rc, "no memory for a grammar");
+}
+
 static int analyse_nodes(grammar *g, err *e) {
     struct parents p = {0};
     for (uint32_t i = 0; i < g->children.n; i++)
         if (g->children.at[i] == GRAMMAR_NONE)
             return err_set(e, ERR_INVALID, "a rule of the grammar is used but not defined");
     g->node_flags = mem_new(g->nodes.n, 1);
-    int rc = g->node_flags ? parents_init(g, &p) : ERR_NOMEM;
+    int rc = g->node_flags ? 0 : ERR_NOMEM;
+    if (!rc && !work_spend(g->work, g->nodes.n + g->children.n)) rc = g->work->reason;
+    if (!rc) rc = parents_init(g, &p);
     if (!rc) rc = spread(g, &p, NODE_NULLABLE);
     if (!rc) rc = spread(g, &p, NODE_PRODUCTIVE);
     parents_fini(&p);
-    if (rc) return err_set(e, rc, "no memory for a grammar");
+    if (rc) return refused(rc, e);
     rc = check_productive(g, e);
     return rc ? rc : check_left_recursion(g, e);
 }
@@ -204,24 +211,34 @@ static bool zero_has_class(const struct dfa *d) {
     return true;
 }
 
+static uint32_t after_zero(const struct dfa *d, uint32_t state) {
+    return d->next[(uint64_t)state * d->n_classes + d->class_of['0']];
+}
+
 /* States from which nothing but zeros leads on: all that loop on '0' or go to such a one. */
-static void find_zeros(const struct dfa *d, uint8_t *flags) {
-    if (!zero_has_class(d)) return;
+static int find_zeros(const struct dfa *d, uint8_t *flags) {
+    if (!zero_has_class(d)) return 0;
     for (uint32_t s = 1; s < d->n_states; s++) {
         bool only = true;
         for (uint32_t c = 0; c < d->n_classes && only; c++)
             only = c == d->class_of['0'] || !d->next[(uint64_t)s * d->n_classes + c];
         if (only) flags[s] |= STATE_ZEROS;
     }
-    for (bool changed = true; changed;) {
-        changed = false;
-        for (uint32_t s = 1; s < d->n_states; s++) {
-            uint32_t next = d->next[(uint64_t)s * d->n_classes + d->class_of['0']];
-            if (!(flags[s] & STATE_ZEROS) || !next || (flags[next] & STATE_ZEROS)) continue;
-            flags[s] &= (uint8_t)~STATE_ZEROS;
-            changed = true;
+    uint8_t *walked = mem_new(d->n_states, 1);
+    if (!walked) return ERR_NOMEM;
+    /* Each of them has one way to go; where it comes to another state, all on it are none. */
+    for (uint32_t from = 1; from < d->n_states; from++) {
+        uint32_t s = from;
+        while ((flags[s] & STATE_ZEROS) && !walked[s]) {
+            walked[s] = 1;
+            s = after_zero(d, s);
         }
+        if (!s || (flags[s] & STATE_ZEROS)) continue;
+        for (s = from; flags[s] & STATE_ZEROS; s = after_zero(d, s))
+            flags[s] &= (uint8_t)~STATE_ZEROS;
     }
+    free(walked);
+    return 0;
 }
 
 /* Sets flag on each state from which a cycle can be reached. With it STATE_INFINITE_FRAC, the loops
@@ -303,8 +320,8 @@ static int analyse_dfa(const struct dfa *d, uint8_t *flags) {
     for (uint32_t s = 1; s < d->n_states; s++)
         for (uint32_t c = 0; c < d->n_classes && !flags[s]; c++)
             if (d->next[(uint64_t)s * d->n_classes + c]) flags[s] = STATE_GOES_ON;
-    find_zeros(d, flags);
-    int rc = find_infinite(d, flags, STATE_INFINITE);
+    int rc = find_zeros(d, flags);
+    if (!rc) rc = find_infinite(d, flags, STATE_INFINITE);
     if (!rc) rc = find_infinite(d, flags, STATE_INFINITE_FRAC);
     return rc ? rc : find_plain(d, flags);
 }
@@ -340,16 +357,26 @@ static int sort_names(grammar *g) {
     return rc;
 }
 
+/* What the looks at all of an automaton cost. */
+static int spend_on(const grammar *g, const struct dfa *d) {
+    return work_spend(g->work, 4 * dfa_size(d)) ? 0 : g->work->reason;
+}
+
 static int count_keys(grammar *g) {
     g->n_key_texts = mem_new(g->keys.n, sizeof *g->n_key_texts);
-    for (uint32_t i = 0; g->n_key_texts && i < g->keys.n; i++)
-        g->n_key_texts[i] = dfa_count(&g->dfas.at[g->keys.at[i].dfa], G_KEYS_LIMIT);
-    return g->n_key_texts ? 0 : ERR_NOMEM;
+    int rc = g->n_key_texts ? 0 : ERR_NOMEM;
+    for (uint32_t i = 0; i < g->keys.n && !rc; i++) {
+        const struct dfa *d = &g->dfas.at[g->keys.at[i].dfa];
+        rc = spend_on(g, d);
+        if (!rc) g->n_key_texts[i] = dfa_count(d, G_KEYS_LIMIT);
+    }
+    return rc;
 }
 
 int program_analyse(grammar *g, err *e) {
-    if (program_heights(g)) return err_set(e, ERR_NOMEM, "no memory for a grammar");
-    int rc = check_heights(g, e);
+    int rc = program_heights(g);
+    if (rc) return refused(rc, e);
+    rc = check_heights(g, e);
     if (!rc) rc = analyse_nodes(g, e);
     if (rc) return rc;
     g->serial = clock_now_ns();
@@ -357,8 +384,10 @@ int program_analyse(grammar *g, err *e) {
     rc = g->state_flags ? sort_names(g) : ERR_NOMEM;
     if (!rc) rc = count_keys(g);
     for (uint32_t i = 0; i < g->dfas.n && !rc; i++) {
-        g->state_flags[i] = mem_new(g->dfas.at[i].n_states, 1);
-        rc = g->state_flags[i] ? analyse_dfa(&g->dfas.at[i], g->state_flags[i]) : ERR_NOMEM;
+        const struct dfa *d = &g->dfas.at[i];
+        g->state_flags[i] = mem_new(d->n_states, 1);
+        rc = g->state_flags[i] ? spend_on(g, d) : ERR_NOMEM;
+        if (!rc) rc = analyse_dfa(d, g->state_flags[i]);
     }
-    return rc ? err_set(e, rc, "no memory for a grammar") : 0;
+    return rc ? refused(rc, e) : 0;
 }

@@ -27,6 +27,10 @@ static bool failed(const grammar_builder *b) {
     return b->failure.code != 0;
 }
 
+void grammar_builder_limit(grammar_builder *b, struct work *w) {
+    b->g->work = w;
+}
+
 static grammar_node add_node(grammar_builder *b, const struct g_node *node,
                              const uint32_t *children) {
     err e = {0};
@@ -61,7 +65,7 @@ static grammar_node add_dfa(grammar_builder *b, int rc, struct dfa *d, err *e) {
 static grammar_node add_words(grammar_builder *b, const struct dfa_word *words, size_t n) {
     struct dfa d = {0};
     err e = {0};
-    int rc = dfa_from_words(words, n, &d, &e);
+    int rc = dfa_from_words(words, n, b->g->work, &d, &e);
     return add_dfa(b, rc, &d, &e);
 }
 
@@ -102,7 +106,7 @@ grammar_node grammar_repeat(grammar_builder *b, grammar_node node, uint32_t min,
 grammar_node grammar_until(grammar_builder *b, const char *const *stops, size_t n) {
     struct dfa d = {0};
     err e = {0};
-    int rc = dfa_from_until(stops, n, &d, &e);
+    int rc = dfa_from_until(stops, n, b->g->work, &d, &e);
     return add_dfa(b, rc, &d, &e);
 }
 
@@ -124,7 +128,7 @@ grammar_node grammar_regex(grammar_builder *b, const char *pattern) {
     struct dfa d = {0};
     err e = {0};
     if (failed(b)) return -1;
-    int rc = dfa_from_regex(pattern, 0, &d, &e);
+    int rc = dfa_from_regex(pattern, 0, b->g->work, &d, &e);
     return add_dfa(b, rc, &d, &e);
 }
 
@@ -162,6 +166,7 @@ int grammar_finish(grammar_builder *b, grammar_node root, grammar **out, err *e)
     }
     g->root = (uint32_t)root;
     rc = program_analyse(g, e);
+    g->work = NULL;
     if (rc)
         grammar_release(g);
     else

@@ -2,6 +2,7 @@
  * ranges. Any thread. */
 #include "core/grammar/chars.h"
 
+#include "core/base/mem.h"
 #include "core/grammar/dfa_int.h"
 
 #include <stdlib.h>
@@ -14,12 +15,10 @@ void chars_fini(struct chars *c) {
 }
 
 void chars_add(struct chars *c, uint32_t first, uint32_t last) {
-    struct chars_range *at = dfa_list_room(c->at, c->n, &c->capacity, sizeof *at);
-    if (!at) {
+    if (!mem_grow(&c->at, c->n, &c->capacity, sizeof *c->at)) {
         c->failed = true;
         return;
     }
-    c->at = at;
     c->at[c->n++] = (struct chars_range){first, last};
 }
 
@@ -176,13 +175,13 @@ static uint32_t block(struct builder *b, uint32_t base, uint32_t least, uint32_t
     return state;
 }
 
-int chars_dfa(const struct chars *c, struct dfa *out, err *e) {
+int chars_dfa(const struct chars *c, struct work *w, struct dfa *out, err *e) {
     static const struct {
         uint32_t n_leads, first_lead, least;
     } forms[4] = {{128, 0, 0}, {32, 0xC0, 0x80}, {16, 0xE0, 0x800}, {5, 0xF0, 0x10000}};
     struct builder b = {.set = c};
     if (c->failed) return dfa_no_memory(e);
-    dfa_draft_init(&b.d);
+    dfa_draft_init(&b.d, w);
     b.d.start = dfa_draft_state(&b.d, false);
     for (uint32_t n = 0; n < 4; n++)
         for (uint32_t i = 0; i < forms[n].n_leads; i++)

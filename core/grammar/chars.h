@@ -34,6 +34,6 @@ bool chars_take_count(const char **at, uint32_t *count);
 size_t chars_encode(uint32_t c, char out[4]);
 
 /* The texts of one character of the set, which is normalised. No edge leaves an accepting state. */
-int chars_dfa(const struct chars *c, struct dfa *out, err *e);
+int chars_dfa(const struct chars *c, struct work *w, struct dfa *out, err *e);
 
 #endif

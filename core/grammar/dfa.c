@@ -16,6 +16,22 @@ int dfa_no_memory(err *e) {
     return err_set(e, ERR_NOMEM, "No memory for an automaton.");
 }
 
+int dfa_failure(int rc, err *e) {
+    switch (rc) {
+    case ERR_TOO_LONG:
+        return dfa_too_large(e);
+    case ERR_WORK:
+        return err_set(e, rc,
+                       "The language takes more work than is allowed: use smaller bounds, fewer "
+                       "alternatives and look-aheads.");
+    case ERR_DEADLINE:
+    case ERR_CANCELLED:
+        return work_error(rc, e);
+    default:
+        return dfa_no_memory(e);
+    }
+}
+
 void dfa_fini(struct dfa *d) {
     free(d->next);
     free(d->accept);

@@ -18,16 +18,8 @@ enum {
 
 /* ---- drafts ---- */
 
-void *dfa_list_room(void *at, uint32_t n, uint32_t *capacity, size_t size) {
-    if (n < *capacity) return at;
-    uint32_t more = *capacity ? 2 * *capacity : 16;
-    void *grown = mem_resize(at, more, size);
-    if (grown) *capacity = more;
-    return grown;
-}
-
-void dfa_draft_init(struct dfa_draft *d) {
-    *d = (struct dfa_draft){.n_classes = 256};
+void dfa_draft_init(struct dfa_draft *d, struct work *w) {
+    *d = (struct dfa_draft){.n_classes = 256, .work = w};
     for (int b = 0; b < 256; b++)
         d->class_of[b] = (uint8_t)b;
     dfa_draft_state(d, false);
@@ -52,34 +44,35 @@ void dfa_draft_use_bytes(struct dfa_draft *d, const bool used[256]) {
     d->n_classes = n;
 }
 
+bool dfa_draft_spend(struct dfa_draft *d, uint64_t units) {
+    if (!d->failed && !work_spend(d->work, units)) d->failed = d->work->reason;
+    return !d->failed;
+}
+
 uint32_t dfa_draft_state(struct dfa_draft *d, bool accept) {
-    if (d->failed) return 0;
+    if (!dfa_draft_spend(d, 1)) return 0;
     if (d->n_states > GRAMMAR_MAX_STATES) {
         d->failed = ERR_TOO_LONG;
         return 0;
     }
-    uint8_t *accepts = dfa_list_room(d->accept, d->n_states, &d->states_capacity, 1);
-    if (!accepts) {
+    if (!mem_grow(&d->accept, d->n_states, &d->states_capacity, 1)) {
         d->failed = ERR_NOMEM;
         return 0;
     }
-    d->accept = accepts;
     d->accept[d->n_states] = accept;
     return d->n_states++;
 }
 
 void dfa_draft_edge(struct dfa_draft *d, uint32_t from, uint8_t class, uint32_t to) {
-    if (d->failed || !to || !from) return;
+    if (!to || !from || !dfa_draft_spend(d, 1)) return;
     if (d->n_edges == DFA_MAX_EDGES) {
         d->failed = ERR_TOO_LONG;
         return;
     }
-    struct dfa_edge *edges = dfa_list_room(d->edges, d->n_edges, &d->edges_capacity, sizeof *edges);
-    if (!edges) {
+    if (!mem_grow(&d->edges, d->n_edges, &d->edges_capacity, sizeof *d->edges)) {
         d->failed = ERR_NOMEM;
         return;
     }
-    d->edges = edges;
     d->edges[d->n_edges++] = (struct dfa_edge){from, (uint32_t) class << 24 | to};
 }
 
@@ -161,6 +154,7 @@ static int mark_useful(const struct dfa_draft *d, uint8_t *seen, uint32_t *queue
 
 /* Drops the states that are not reached or lead nowhere. start 0: the language is empty. */
 static int trim(struct dfa_draft *d) {
+    if (!dfa_draft_spend(d, d->n_states + d->n_edges)) return d->failed;
     uint8_t *seen = mem_new(d->n_states, 1);
     uint32_t *number = mem_new(d->n_states, sizeof *number);
     int rc = seen && number ? mark_useful(d, seen, number) : ERR_NOMEM;
@@ -274,17 +268,19 @@ static void part_by_class(struct partition *edges, const struct dfa_draft *d) {
 }
 
 /* States that no text tells apart come into one set. Element s - 1 of states is state s. */
-static void refine(const struct dfa_draft *d, const struct adjacency *into,
-                   struct partition *states, struct partition *edges) {
+static int refine(struct dfa_draft *d, const struct adjacency *into, struct partition *states,
+                  struct partition *edges) {
     for (uint32_t s = 1; s < d->n_states; s++)
         if (d->accept[s]) partition_mark(states, s - 1);
     partition_split(states);
     part_by_class(edges, d);
     for (uint32_t b = 1, c = 0; c < edges->n_sets; c++) {
+        if (!dfa_draft_spend(d, 1 + edges->end[c] - edges->first[c])) break;
         for (uint32_t i = edges->first[c]; i < edges->end[c]; i++)
             partition_mark(states, d->edges[edges->elem[i]].from - 1);
         partition_split(states);
         for (; b < states->n_sets; b++) {
+            dfa_draft_spend(d, 1 + states->end[b] - states->first[b]);
             for (uint32_t i = states->first[b]; i < states->end[b]; i++) {
                 uint32_t s = states->elem[i] + 1;
                 for (uint32_t j = into->first[s]; j < into->first[s + 1]; j++)
@@ -293,6 +289,7 @@ static void refine(const struct dfa_draft *d, const struct adjacency *into,
             partition_split(edges);
         }
     }
+    return d->failed;
 }
 
 /* ---- the finished form ---- */
@@ -367,11 +364,13 @@ static int renumber(struct dfa *a) {
     return rc;
 }
 
-static int build(const struct dfa_draft *d, const struct partition *states, struct dfa *a) {
+static int build(struct dfa_draft *d, const struct partition *states, struct dfa *a) {
     a->n_states = states->n_sets + 1;
     a->n_classes = d->n_classes;
     memcpy(a->class_of, d->class_of, sizeof a->class_of);
     if ((uint64_t)a->n_states * a->n_classes > DFA_MAX_CELLS) return ERR_TOO_LONG;
+    /* Filled, merged, copied and numbered: each time the whole table. */
+    if (!dfa_draft_spend(d, (uint64_t)a->n_states * a->n_classes / 4)) return d->failed;
     a->next = mem_new((uint64_t)a->n_states * a->n_classes, sizeof *a->next);
     a->accept = mem_new(a->n_states, 1);
     if (!a->next || !a->accept) return ERR_NOMEM;
@@ -393,10 +392,9 @@ static int minimise(struct dfa_draft *d, struct dfa *a) {
     int rc = trim(d);
     if (!rc && (rc = partition_init(&states, d->n_states - 1)) == 0 &&
         (rc = partition_init(&edges, d->n_edges)) == 0 &&
-        (rc = adjacency_init(&into, d, true)) == 0) {
-        if (d->start) refine(d, &into, &states, &edges);
+        (rc = adjacency_init(&into, d, true)) == 0 &&
+        (rc = d->start ? refine(d, &into, &states, &edges) : 0) == 0)
         rc = build(d, &states, a);
-    }
     partition_fini(&states);
     partition_fini(&edges);
     adjacency_fini(&into);
@@ -410,7 +408,7 @@ int dfa_draft_finish(struct dfa_draft *d, struct dfa *out, err *e) {
     dfa_draft_fini(d);
     if (rc) {
         dfa_fini(&a);
-        return rc == ERR_TOO_LONG ? dfa_too_large(e) : dfa_no_memory(e);
+        return dfa_failure(rc, e);
     }
     *out = a;
     out->cost = cost + (uint32_t)((uint64_t)a.n_states * a.n_classes / CELLS_PER_STATE);
@@ -442,11 +440,11 @@ static uint64_t hash_of(const uint64_t *key, uint32_t n) {
 }
 
 static int grow(struct dfa_intern *t, uint32_t n) {
-    uint64_t *ends = dfa_list_room(t->ends, t->n, &t->ends_capacity, sizeof *ends);
-    if (!ends) return ERR_NOMEM;
-    t->ends = ends;
-    while (t->n_words + n > t->words_capacity) {
-        uint64_t capacity = t->words_capacity ? 2 * t->words_capacity : 256;
+    if (!mem_grow(&t->ends, t->n, &t->ends_capacity, sizeof *t->ends)) return ERR_NOMEM;
+    uint64_t capacity = t->words_capacity ? t->words_capacity : 256;
+    while (t->n_words + n > capacity)
+        capacity *= 2;
+    if (capacity != t->words_capacity) {
         uint64_t *words = mem_resize(t->words, capacity, sizeof *words);
         if (!words) return ERR_NOMEM;
         t->words = words;

@@ -13,9 +13,8 @@ enum {
 
 int dfa_too_large(err *e); /* ERR_TOO_LONG, with the bound in words */
 int dfa_no_memory(err *e);
-
-/* at with room for one more than n elements of size bytes; NULL without memory (at stays). */
-void *dfa_list_room(void *at, uint32_t n, uint32_t *capacity, size_t size);
+/* rc in words: ERR_TOO_LONG, ERR_WORK, ERR_DEADLINE, ERR_CANCELLED, else ERR_NOMEM. Returns it. */
+int dfa_failure(int rc, err *e);
 
 /* An automaton while it is made. State 0 is dead and there from the start; edges to it are not
  * added. Deterministic: one edge of a state for one class at most. The first failure stays. */
@@ -29,12 +28,15 @@ struct dfa_draft {
     uint8_t *accept; /* (n_states) */
     struct dfa_edge *edges;
     uint32_t n_edges, states_capacity, edges_capacity;
-    int failed; /* an err_code */
+    struct work *work; /* borrowed; NULL: no bound */
+    int failed;        /* an err_code */
 };
-void dfa_draft_init(struct dfa_draft *d); /* every byte is a class of its own */
+void dfa_draft_init(struct dfa_draft *d, struct work *w); /* every byte is a class of its own */
 void dfa_draft_fini(struct dfa_draft *d);
 /* Only the bytes of used keep a class of their own; all others share one, if there are any. */
 void dfa_draft_use_bytes(struct dfa_draft *d, const bool used[256]);
+/* false: refused, which is the draft's failure. For work that adds no states or edges. */
+bool dfa_draft_spend(struct dfa_draft *d, uint64_t units);
 uint32_t dfa_draft_state(struct dfa_draft *d, bool accept); /* 0: failed */
 void dfa_draft_edge(struct dfa_draft *d, uint32_t from, uint8_t class, uint32_t to);
 /* Trims, minimises, merges classes and numbers the states in one order, so that equal languages

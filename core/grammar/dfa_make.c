@@ -28,7 +28,8 @@ static void add_word(struct dfa_draft *d, const struct dfa_word *last, const str
     if (!d->failed) d->accept[path[w->n]] = 1;
 }
 
-int dfa_from_words(const struct dfa_word *words, size_t n, struct dfa *out, err *e) {
+int dfa_from_words(const struct dfa_word *words, size_t n, struct work *w, struct dfa *out,
+                   err *e) {
     bool used[256] = {false};
     size_t longest = 0;
     for (size_t i = 0; i < n; i++) {
@@ -45,10 +46,10 @@ int dfa_from_words(const struct dfa_word *words, size_t n, struct dfa *out, err 
         return dfa_no_memory(e);
     }
     struct dfa_draft d;
-    dfa_draft_init(&d);
+    dfa_draft_init(&d, w);
     dfa_draft_use_bytes(&d, used);
     path[0] = d.start = dfa_draft_state(&d, false);
-    if (n) {
+    if (n && dfa_draft_spend(&d, 4 * (uint64_t)n)) {
         memcpy(sorted, words, n * sizeof *sorted);
         qsort(sorted, n, sizeof *sorted, by_bytes);
     }
@@ -131,7 +132,7 @@ static void draft_of_trie(struct dfa_draft *d, const struct trie *t) {
     d->start = t->stopped[0] ? 0 : 1;
 }
 
-int dfa_from_until(const char *const *stops, size_t n, struct dfa *out, err *e) {
+int dfa_from_until(const char *const *stops, size_t n, struct work *w, struct dfa *out, err *e) {
     bool used[256] = {false};
     uint64_t n_nodes = 1;
     struct dfa_draft d;
@@ -141,9 +142,10 @@ int dfa_from_until(const char *const *stops, size_t n, struct dfa *out, err *e) 
             used[(uint8_t)*s] = true;
         if (n_nodes > GRAMMAR_MAX_STATES) return dfa_too_large(e);
     }
-    dfa_draft_init(&d);
+    dfa_draft_init(&d, w);
     dfa_draft_use_bytes(&d, used);
     if (n_nodes * d.n_classes > DFA_MAX_CELLS) d.failed = ERR_TOO_LONG;
+    dfa_draft_spend(&d, n_nodes * d.n_classes / 4);
     if (!d.failed && (d.failed = trie_init(&t, &d, stops, n, n_nodes)) == 0) draft_of_trie(&d, &t);
     trie_fini(&t);
     return dfa_draft_finish(&d, out, e);
@@ -196,13 +198,15 @@ static void pair_classes(struct product *p) {
     p->d.n_classes = n;
 }
 
-int dfa_combine(const struct dfa *a, const struct dfa *b, enum dfa_op op, struct dfa *out, err *e) {
+int dfa_combine(const struct dfa *a, const struct dfa *b, enum dfa_op op, struct work *w,
+                struct dfa *out, err *e) {
     struct product p = {.a = a, .b = b, .op = op};
-    dfa_draft_init(&p.d);
+    dfa_draft_init(&p.d, w);
     pair_classes(&p);
     p.d.start = pair_state(&p, a->start, b->start);
     for (uint32_t i = 0; i < p.pairs.n && !p.d.failed; i++) {
         uint32_t n;
+        dfa_draft_spend(&p.d, p.d.n_classes);
         uint64_t key = *dfa_intern_key(&p.pairs, i, &n);
         const uint32_t *row_a = a->next + (size_t)(key >> 32) * a->n_classes;
         const uint32_t *row_b = b->next + (size_t)(uint32_t)key * b->n_classes;

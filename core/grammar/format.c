@@ -149,42 +149,42 @@ static void add_regex(str *s, int depth) {
     str_add(s, ")(?:" RX_COUNT ")?)*)");
 }
 
-static int from_str(str *s, struct dfa *out, err *e) {
-    int rc = s->failed ? dfa_no_memory(e) : dfa_from_regex(str_cstr(s), 0, out, e);
+static int from_str(str *s, struct work *w, struct dfa *out, err *e) {
+    int rc = s->failed ? dfa_no_memory(e) : dfa_from_regex(str_cstr(s), 0, w, out, e);
     str_fini(s);
     return rc;
 }
 
 /* A name's own bound, beside that of its labels. */
-static int within_length(struct dfa *d, uint32_t max, struct dfa *out, err *e) {
+static int within_length(struct dfa *d, uint32_t max, struct work *w, struct dfa *out, err *e) {
     struct dfa length = {0};
-    int rc = dfa_from_length(1, max, &length, e);
-    if (!rc) rc = dfa_combine(d, &length, DFA_AND, out, e);
+    int rc = dfa_from_length(1, max, w, &length, e);
+    if (!rc) rc = dfa_combine(d, &length, DFA_AND, w, out, e);
     if (!rc) out->cost += d->cost + length.cost;
     dfa_fini(d);
     dfa_fini(&length);
     return rc;
 }
 
-int dfa_from_format(const char *format, struct dfa *out, err *e) {
+int dfa_from_format(const char *format, struct work *w, struct dfa *out, err *e) {
     bool with_date = strcmp(format, "date-time") == 0;
     str s;
     str_init(&s, 1 << 16);
     if (with_date || strcmp(format, "time") == 0) {
         if (with_date) str_add(&s, DATE "[Tt]");
         add_time(&s);
-        return from_str(&s, out, e);
+        return from_str(&s, w, out, e);
     }
     if (strcmp(format, "regex") == 0) {
         add_regex(&s, REGEX_DEPTH);
-        return from_str(&s, out, e);
+        return from_str(&s, w, out, e);
     }
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         struct dfa d = {0};
         if (strcmp(format, formats[i].name) != 0) continue;
         bool bounded = strcmp(format, "hostname") == 0;
-        int rc = dfa_from_regex(formats[i].pattern, 0, bounded ? &d : out, e);
-        return rc || !bounded ? rc : within_length(&d, 253, out, e);
+        int rc = dfa_from_regex(formats[i].pattern, 0, w, bounded ? &d : out, e);
+        return rc || !bounded ? rc : within_length(&d, 253, w, out, e);
     }
     return err_set(e, ERR_NOT_FOUND, "The format \"%.60s\" is not known.", format);
 }

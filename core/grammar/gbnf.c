@@ -55,10 +55,9 @@ static grammar_node made(struct parser *p, grammar_node node) {
 }
 
 static bool push(struct parser *p, grammar_node node) {
-    grammar_node *at = dfa_list_room(p->stack.at, p->stack.n, &p->stack.capacity, sizeof *at);
-    if (!at) no_memory(p);
     if (p->failed) return false;
-    p->stack.at = at;
+    if (!mem_grow(&p->stack.at, p->stack.n, &p->stack.capacity, sizeof node))
+        return no_memory(p) >= 0;
     p->stack.at[p->stack.n++] = node;
     return true;
 }
@@ -105,10 +104,10 @@ static bool rule_named(struct parser *p, const char *name, size_t n, uint32_t *r
     int rc = dfa_intern_add(&p->names, key, (uint32_t)(n / 8 + 1), rule);
     if (rc) return rc == ERR_NOMEM ? no_memory(p) >= 0 : fail(p, name, rc, "too many rules") >= 0;
     if (*rule < p->rules.n) return true;
-    struct rule *at = dfa_list_room(p->rules.at, p->rules.n, &p->rules.capacity, sizeof *at);
-    if (!at) return no_memory(p) >= 0;
-    p->rules.at = at;
-    at[p->rules.n++] = (struct rule){.node = made(p, grammar_rule(p->b)), .met = name};
+    if (!mem_grow(&p->rules.at, p->rules.n, &p->rules.capacity, sizeof *p->rules.at))
+        return no_memory(p) >= 0;
+    struct rule made_rule = {.node = made(p, grammar_rule(p->b)), .met = name};
+    p->rules.at[p->rules.n++] = made_rule;
     return !p->failed;
 }
 
@@ -170,7 +169,7 @@ static grammar_node class_node(struct parser *p, struct chars *c) {
     struct dfa d = {0};
     uint32_t index = 0;
     err e = {0};
-    int rc = p->failed ? -1 : chars_dfa(c, &d, &e);
+    int rc = p->failed ? -1 : chars_dfa(c, p->b->g->work, &d, &e);
     chars_fini(c);
     if (!rc) rc = program_add_dfa(p->b->g, &d, &node.index, &e);
     if (!rc) rc = program_add_node(p->b->g, &node, NULL, &index, &e);

@@ -14,7 +14,7 @@
 #ifndef INFERD_GRAMMAR_H
 #define INFERD_GRAMMAR_H
 
-#include "core/base/err.h"
+#include "core/base/work.h"
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>
@@ -37,6 +37,11 @@ typedef int grammar_node;
 
 grammar_builder *grammar_builder_new(void);    /* NULL: no memory */
 void grammar_builder_free(grammar_builder *b); /* NULL is fine */
+/* All that follows up to grammar_finish, and that, spends from w, which is borrowed until then (or
+ * until the builder is freed). What is refused ends in ERR_WORK, ERR_DEADLINE or ERR_CANCELLED,
+ * some milliseconds later at most. NULL: no bound, as for a new builder. Memory is bounded in any
+ * case (GRAMMAR_MAX_*; about 0.5 GiB while one automaton is made). */
+void grammar_builder_limit(grammar_builder *b, struct work *w);
 
 grammar_node grammar_text(grammar_builder *b, const char *bytes, size_t n);
 /* The control token that is written so ("<|python_tag|>"). */
@@ -75,7 +80,7 @@ grammar_node grammar_json(grammar_builder *b, const struct grammar_schema *schem
 /* Ends the building: the grammar matches what root does. Takes nothing from b, which is empty
  * afterwards. ERR_INVALID: the input's mistake (a schema's: param is its JSON pointer);
  * ERR_UNSUPPORTED (as well): cannot be enforced here; ERR_TOO_LONG: beyond GRAMMAR_MAX_*;
- * ERR_NOMEM. */
+ * ERR_WORK, ERR_DEADLINE, ERR_CANCELLED: see grammar_builder_limit; ERR_NOMEM. */
 int grammar_finish(grammar_builder *b, grammar_node root, grammar **out, err *e);
 
 /* Counted references. Any thread. */
@@ -131,11 +136,22 @@ void grammar_matcher_free(grammar_matcher *m); /* NULL is fine */
 
 /* The functions below allocate nothing. */
 
+/* Units of work (about one frame stepped by one byte; 10 to 50 ns) that the following calls of
+ * mask, accept and forced may spend together. UINT64_MAX: no bound, as for a new matcher. */
+void grammar_matcher_budget(grammar_matcher *m, uint64_t units);
+/* The last of these calls stopped for want of budget: it changed nothing, its result does not
+ * count, and it is to be made again, with a larger budget: it starts from the beginning. Any thread
+ * may make it, one at a time. */
+bool grammar_matcher_exhausted(const grammar_matcher *m);
+/* Units spent since the matcher was made, in calls that were stopped as well. */
+uint64_t grammar_matcher_spent(const grammar_matcher *m);
+
 /* mask ((n_vocab + 31) / 32 words): bit id % 32 of word id / 32 is set where token id may come. At
- * least one bit is set, unless the matcher failed (its memory or nesting is used up: then none) or
- * the vocabulary has no token for what must come. */
+ * least one bit is set, unless the matcher failed (its memory or nesting is used up: then none),
+ * the budget was used up (then none) or the vocabulary has no token for what must come. */
 void grammar_matcher_mask(grammar_matcher *m, uint32_t *mask);
-/* The token came. false: it may not come, nothing changed. An end token changes nothing. */
+/* The token came. false: it may not come (or the budget was used up), nothing changed. An end token
+ * changes nothing. */
 bool grammar_matcher_accept(grammar_matcher *m, int32_t token);
 /* May the text end here? */
 bool grammar_matcher_may_end(const grammar_matcher *m);

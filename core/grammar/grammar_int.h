@@ -36,24 +36,25 @@ static inline uint32_t dfa_step(const struct dfa *d, uint32_t state, uint8_t byt
 }
 void dfa_fini(struct dfa *d); /* a zeroed one is fine */
 
-/* All makers: *out is the caller's, minimal and trimmed; on failure nothing is left. ERR_TOO_LONG
- * beyond GRAMMAR_MAX_STATES states (also on the way), ERR_NOMEM. Texts are valid UTF-8 where
- * nothing else is said. */
+/* All makers: *out is the caller's, minimal and trimmed; on failure nothing is left. They spend
+ * from w (NULL: no bound). ERR_TOO_LONG beyond GRAMMAR_MAX_STATES states (also on the way),
+ * ERR_WORK, ERR_DEADLINE, ERR_CANCELLED, ERR_NOMEM. Texts are valid UTF-8 where nothing else is
+ * said. */
 enum dfa_regex_flags { DFA_REGEX_SEARCH = 1 /* matches somewhere, as JSON Schema's pattern */ };
 /* ERR_INVALID: malformed (says where); ERR_UNSUPPORTED: back-references, a look-behind that looks
  * ahead or stands inside a look-ahead after the start. */
-int dfa_from_regex(const char *pattern, int flags, struct dfa *out, err *e);
+int dfa_from_regex(const char *pattern, int flags, struct work *w, struct dfa *out, err *e);
 struct dfa_word {
     const char *bytes;
     size_t n;
 };
-int dfa_from_words(const struct dfa_word *words, size_t n, struct dfa *out, err *e);
+int dfa_from_words(const struct dfa_word *words, size_t n, struct work *w, struct dfa *out, err *e);
 /* Any text of min to max code points (max GRAMMAR_UNLIMITED). */
-int dfa_from_length(uint32_t min, uint32_t max, struct dfa *out, err *e);
+int dfa_from_length(uint32_t min, uint32_t max, struct work *w, struct dfa *out, err *e);
 /* Bytes without any of the stops in them (grammar_until). */
-int dfa_from_until(const char *const *stops, size_t n, struct dfa *out, err *e);
+int dfa_from_until(const char *const *stops, size_t n, struct work *w, struct dfa *out, err *e);
 /* Content of a string of this format. ERR_NOT_FOUND: no format that is known here. */
-int dfa_from_format(const char *format, struct dfa *out, err *e);
+int dfa_from_format(const char *format, struct work *w, struct dfa *out, err *e);
 /* JSON texts of numbers. Bounds are JSON literals ("-1.5", "1e3", exact, any length) or NULL.
  * multiple_of likewise, > 0. integer: whole numbers, also written with ".0". Numbers without bounds
  * and multiple_of may have exponents; ERR_UNSUPPORTED says which combination is beyond us. */
@@ -61,11 +62,16 @@ struct dfa_number {
     bool integer, exclusive_min, exclusive_max;
     const char *min, *max, *multiple_of;
 };
-int dfa_from_number(const struct dfa_number *spec, struct dfa *out, err *e);
+int dfa_from_number(const struct dfa_number *spec, struct work *w, struct dfa *out, err *e);
 enum dfa_op { DFA_AND, DFA_OR, DFA_MINUS };
-int dfa_combine(const struct dfa *a, const struct dfa *b, enum dfa_op op, struct dfa *out, err *e);
+int dfa_combine(const struct dfa *a, const struct dfa *b, enum dfa_op op, struct work *w,
+                struct dfa *out, err *e);
 static inline bool dfa_is_empty(const struct dfa *d) {
     return d->start == 0;
+}
+/* What a walk over all of it costs, in units of work. */
+static inline uint64_t dfa_size(const struct dfa *d) {
+    return 1 + (uint64_t)d->n_states * d->n_classes / 8;
 }
 bool dfa_accepts(const struct dfa *d, const char *bytes, size_t n);
 /* Number of texts, at most limit (so limit: as many or more, perhaps infinitely many). */
@@ -176,7 +182,9 @@ struct grammar {
     uint32_t *sorted;      /* (properties) indices: each object's, in order of bytes */
     uint32_t *n_key_texts; /* (keys) how many keys there are, at most G_KEYS_LIMIT */
     uint16_t *alt_heights; /* (alts) see heights.c */
+    uint16_t *heights;     /* (values) likewise */
     uint32_t root;         /* node */
+    struct work *work; /* what building and finishing may cost; NULL: no bound, and afterwards */
     uint64_t n_states, n_cells;     /* of all automata */
     uint64_t schema_work, dfa_work; /* of its making so far, see SCHEMA_MAX_* */
     G_LIST(struct g_node) nodes;
@@ -227,9 +235,9 @@ int program_analyse(grammar *g, err *e);
 /* What was built so far becomes *out; b is as new. */
 int program_take(grammar_builder *b, grammar **out, err *e);
 
-/* heights.c: fills alt_heights; ERR_NOMEM. The arrays and objects within each other that the value
- * needs at the least; a GRAMMAR_NONE and one that needs more than GRAMMAR_MAX_DEPTH: more than
- * that. */
+/* heights.c: fills alt_heights and heights; ERR_NOMEM, or refused work. The arrays and objects
+ * within each other that the value needs at the least; a GRAMMAR_NONE and one that needs more than
+ * GRAMMAR_MAX_DEPTH: more than that. */
 int program_heights(grammar *g);
 uint32_t grammar_height(const grammar *g, uint32_t value);
 

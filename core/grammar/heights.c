@@ -14,12 +14,7 @@ static uint32_t most(uint32_t a, uint32_t b) {
 }
 
 uint32_t grammar_height(const grammar *g, uint32_t value) {
-    uint32_t height = NEVER;
-    if (value == GRAMMAR_NONE) return NEVER;
-    const struct g_value *v = &g->values.at[value];
-    for (uint32_t i = 0; i < v->n_alts; i++)
-        height = least(height, g->alt_heights[v->first_alt + i]);
-    return height;
+    return value == GRAMMAR_NONE ? NEVER : g->heights[value];
 }
 
 static uint32_t array_height(const grammar *g, const struct g_array *a) {
@@ -36,15 +31,16 @@ static uint32_t array_height(const grammar *g, const struct g_array *a) {
 
 /* Of so many more members than are required, the flattest. */
 static uint32_t members_height(const grammar *g, const struct g_object *o, uint32_t wanted) {
+    uint32_t n_of[NEVER + 1] = {0}, n = 0, keys = NEVER;
+    for (uint32_t i = 0; i < o->n_properties; i++) {
+        const struct g_property *p = &g->properties.at[o->first_property + i];
+        if (!p->required) n_of[grammar_height(g, p->value)]++;
+    }
+    for (uint32_t i = 0; i < o->n_keys; i++)
+        keys = least(keys, grammar_height(g, g->keys.at[o->first_keys + i].value));
     for (uint32_t height = 0; height < NEVER; height++) {
-        uint32_t n = 0;
-        for (uint32_t i = 0; i < o->n_properties; i++) {
-            const struct g_property *p = &g->properties.at[o->first_property + i];
-            n += !p->required && grammar_height(g, p->value) <= height;
-        }
-        for (uint32_t i = 0; i < o->n_keys; i++)
-            if (grammar_height(g, g->keys.at[o->first_keys + i].value) <= height) return height;
-        if (n >= wanted) return height;
+        n += n_of[height];
+        if (height >= keys || n >= wanted) return height;
     }
     return NEVER;
 }
@@ -61,15 +57,30 @@ static uint32_t object_height(const grammar *g, const struct g_object *o) {
     return height + 1;
 }
 
+/* Heights of the values, by those of their alternatives. */
+static void values_heights(grammar *g) {
+    for (uint32_t i = 0; i < g->values.n; i++) {
+        const struct g_value *v = &g->values.at[i];
+        uint32_t height = NEVER;
+        for (uint32_t k = 0; k < v->n_alts; k++)
+            height = least(height, g->alt_heights[v->first_alt + k]);
+        g->heights[i] = (uint16_t)height;
+    }
+}
+
 /* Heights only sink, from never; each round settles those of one more level. */
 int program_heights(grammar *g) {
+    uint64_t size = (uint64_t)g->alts.n + g->values.n + g->items.n + g->properties.n + g->keys.n;
     bool changed = true;
     g->alt_heights = mem_new(g->alts.n, sizeof *g->alt_heights);
-    if (!g->alt_heights) return ERR_NOMEM;
+    g->heights = mem_new(g->values.n, sizeof *g->heights);
+    if (!g->alt_heights || !g->heights) return ERR_NOMEM;
     for (uint32_t i = 0; i < g->alts.n; i++)
         g->alt_heights[i] = g->alts.at[i].kind >= G_ALT_ARRAY ? NEVER : 0;
+    values_heights(g);
     for (uint32_t round = 0; changed && round < NEVER; round++) {
         changed = false;
+        if (!work_spend(g->work, 1 + size / 4)) return g->work->reason;
         for (uint32_t i = 0; i < g->alts.n; i++) {
             const struct g_alt *alt = &g->alts.at[i];
             if (alt->kind < G_ALT_ARRAY) continue;
@@ -80,6 +91,7 @@ int program_heights(grammar *g) {
             g->alt_heights[i] = (uint16_t)height;
             changed = true;
         }
+        values_heights(g);
     }
     return 0;
 }

@@ -13,7 +13,7 @@
 static void enter(struct machine *m, uint32_t node, uint32_t parent);
 
 int machine_init(struct machine *m, const grammar *g) {
-    *m = (struct machine){.g = g, .n_frames = 1};
+    *m = (struct machine){.g = g, .n_frames = 1, .limit = UINT64_MAX};
     m->frames = mem_new(MACHINE_MAX_FRAMES, sizeof *m->frames);
     m->table = mem_new(2 * MACHINE_MAX_FRAMES, sizeof *m->table);
     m->place = mem_new(MACHINE_MAX_FRAMES, sizeof *m->place);
@@ -121,6 +121,7 @@ void machine_compact(struct machine *m, struct frame *set, uint32_t n) {
 /* ---- sets ---- */
 
 void machine_emit(struct machine *m, const struct frame *f) {
+    machine_spend(m, 1 + (m->n_pool - m->out) / 16);
     for (uint32_t i = m->out; i < m->n_pool; i++)
         if (m->pool[i].x == f->x && memcmp(&m->pool[i], f, sizeof *f) == 0) return;
     if (m->n_pool == MACHINE_MAX_POOL || m->n_pool - m->out == MACHINE_MAX_SET) {
@@ -157,7 +158,7 @@ static bool is_nullable(const struct machine *m, uint32_t node) {
 /* From child i of a row on. true: all that is left may be empty. */
 static bool enter_row(struct machine *m, uint32_t node, uint32_t i, uint32_t parent) {
     const struct g_node *row = &m->g->nodes.at[node];
-    for (; i < row->n_children; i++) {
+    for (; i < row->n_children && !machine_is_stopped(m); i++) {
         uint32_t child = m->g->children.at[row->first_child + i], below = parent;
         if (i + 1 < row->n_children) {
             struct frame f = {.parent = parent, .kind = FRAME_SEQ, .index = node, .x = i + 1};
@@ -185,6 +186,8 @@ static void enter_again(struct machine *m, uint32_t node, uint32_t times, uint32
 static void enter(struct machine *m, uint32_t node, uint32_t parent) {
     const struct g_node *n = &m->g->nodes.at[node];
     if (parent == GRAMMAR_NONE || !(m->g->node_flags[node] & NODE_PRODUCTIVE)) return;
+    machine_spend(m, 1);
+    if (machine_is_stopped(m)) return;
     switch (n->kind) {
     case G_DFA: {
         uint32_t start = m->g->dfas.at[n->index].start;
@@ -206,7 +209,7 @@ static void enter(struct machine *m, uint32_t node, uint32_t parent) {
         enter(m, m->g->children.at[n->first_child], parent);
         break;
     case G_ALT:
-        for (uint32_t i = 0; i < n->n_children; i++)
+        for (uint32_t i = 0; i < n->n_children && !machine_is_stopped(m); i++)
             enter(m, m->g->children.at[n->first_child + i], parent);
         break;
     }
@@ -214,7 +217,7 @@ static void enter(struct machine *m, uint32_t node, uint32_t parent) {
 
 void machine_pop(struct machine *m, const struct frame *done) {
     uint32_t parent = done->parent;
-    for (;;) {
+    while (!machine_is_stopped(m)) {
         if (!parent) {
             machine_emit(m, &(struct frame){.kind = FRAME_END});
             return;
@@ -256,7 +259,8 @@ static void step_dfa(struct machine *m, const struct frame *f, uint8_t byte) {
 uint32_t machine_step(struct machine *m, const struct frame *in, uint32_t n, uint8_t byte) {
     m->out = m->n_pool;
     m->step++;
-    for (uint32_t i = 0; i < n; i++)
+    machine_spend(m, n);
+    for (uint32_t i = 0; i < n && !machine_is_stopped(m); i++)
         switch (in[i].kind) {
         case FRAME_DFA:
             step_dfa(m, &in[i], byte);

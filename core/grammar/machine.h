@@ -95,12 +95,23 @@ struct machine {
     } * seen; /* (MACHINE_SEEN) */
     uint32_t step;
     bool failed;
+    uint64_t spent, limit; /* units of work; beyond the limit the machine is exhausted */
+    bool exhausted; /* what was under way is worth nothing. Whoever set the limit clears it */
 };
 
 /* ---- machine.c ---- */
 
 int machine_init(struct machine *m, const grammar *g); /* ERR_NOMEM */
 void machine_fini(struct machine *m);
+/* Counts work: a unit is about one frame stepped by one byte. */
+static inline void machine_spend(struct machine *m, uint64_t units) {
+    m->spent += units;
+    if (m->spent > m->limit) m->exhausted = true;
+}
+/* Nothing that is done from here on counts. */
+static inline bool machine_is_stopped(const struct machine *m) {
+    return m->failed || m->exhausted;
+}
 /* Each appends a set to the pool and returns its size; the caller takes it away by setting n_pool.
  * in: n frames, elsewhere. */
 uint32_t machine_start(struct machine *m);
@@ -125,7 +136,7 @@ void json_object_step(struct machine *m, const struct frame *f, uint8_t byte);
 /* An element of the array p (an interned frame) is complete. */
 void json_array_took(struct machine *m, const struct frame *p, const struct frame *done);
 /* May the object's property i come as the next member? */
-bool json_may_name(const struct machine *m, const struct frame *object, uint32_t i);
+bool json_may_name(struct machine *m, const struct frame *object, uint32_t i);
 /* The key is complete: the object goes on behind it. property: GRAMMAR_NONE for one of its keys. */
 void json_took_key(struct machine *m, const struct frame *key, uint32_t property);
 
@@ -139,18 +150,18 @@ void string_begin(const struct machine *m, struct frame *f, const struct g_strin
 bool utf8_step(uint32_t *missing, uint8_t byte);
 /* One byte of the content itself, a code point's first or a later one. false: nothing begins so.
  * Does not ask string_is_alive. */
-bool string_content_byte(const struct machine *m, struct frame *f, uint8_t byte);
+bool string_content_byte(struct machine *m, struct frame *f, uint8_t byte);
 /* Some content can follow and end the string (watched: which is not used). */
-bool string_is_alive(const struct machine *m, const struct frame *f);
+bool string_is_alive(struct machine *m, const struct frame *f);
 
 /* ---- machine_unique.c ---- */
 
-bool used_has(const struct machine *m, uint32_t used, uint64_t hash);
+bool used_has(struct machine *m, uint32_t used, uint64_t hash);
 uint32_t used_add(struct machine *m, uint32_t used, uint64_t hash); /* GRAMMAR_NONE: failed */
 /* Hashes of values: equal numbers have one, however they are written. */
 uint64_t hash_byte(uint64_t hash, uint8_t byte);
-void watch_byte(struct frame *f, uint8_t byte);                      /* of a FRAME_DFA */
-uint64_t watch_hash(const struct frame *f);                          /* of a complete value */
-bool watch_is_alive(const struct machine *m, const struct frame *f); /* some unused one is left */
+void watch_byte(struct frame *f, uint8_t byte);                /* of a FRAME_DFA */
+uint64_t watch_hash(const struct frame *f);                    /* of a complete value */
+bool watch_is_alive(struct machine *m, const struct frame *f); /* some unused one is left */
 
 #endif

@@ -42,7 +42,7 @@ bool json_enter_value(struct machine *m, uint32_t value, uint32_t parent, bool w
     if (value == GRAMMAR_NONE || parent == GRAMMAR_NONE) return false;
     const struct g_value *v = &m->g->values.at[value];
     bool any = false;
-    for (uint32_t i = 0; i < v->n_alts; i++) {
+    for (uint32_t i = 0; i < v->n_alts && !machine_is_stopped(m); i++) {
         const struct g_alt *alt = &m->g->alts.at[v->first_alt + i];
         if (alt->kind == G_ALT_TEXT) {
             any |= enter_text(m, alt->index, parent, watched);
@@ -78,12 +78,14 @@ static const struct g_item *item_at(const grammar *g, const struct g_array *a, u
 
 /* After n places, c of them counted: can the array still come to an end? Asks of each length that
  * it may get which counts are possible there. */
-static bool array_can_end(const grammar *g, const struct g_array *a, uint64_t n, uint64_t c) {
+static bool array_can_end(struct machine *m, const struct g_array *a, uint64_t n, uint64_t c) {
+    const grammar *g = m->g;
     uint64_t last = a->more == GRAMMAR_NONE && a->n_items < a->max ? a->n_items : a->max;
     if (n > last || a->min > last) return false;
     if (!has_contains(a)) return true;
     uint64_t least = c, most = c;
     for (;; n++) {
+        machine_spend(m, 1);
         if (n >= a->min && least <= a->max_contains && most >= a->min_contains) return true;
         if (n == last || least > a->max_contains) return false;
         const struct g_item *item = item_at(g, a, (uint32_t)n);
@@ -107,7 +109,7 @@ static bool enter_variant(struct machine *m, const struct frame *f, uint32_t val
                           uint32_t counts) {
     const struct g_array *a = &m->g->arrays.at[f->index];
     struct frame after = *f;
-    if (!takes_something(m->g, value) || !array_can_end(m->g, a, f->x + 1u, f->y + counts))
+    if (!takes_something(m->g, value) || !array_can_end(m, a, f->x + 1u, f->y + counts))
         return false;
     uint32_t enough = a->n_items > a->min ? a->n_items : a->min;
     after.phase = CONTAINER_AFTER;
@@ -191,16 +193,17 @@ static uint32_t with_seen(struct machine *m, uint32_t cell, uint32_t i) {
     return machine_intern(m, &made);
 }
 
-static uint32_t n_required_left(const struct machine *m, const struct frame *f) {
+static uint32_t n_required_left(struct machine *m, const struct frame *f) {
     const struct g_object *o = object_of(m, f);
     uint32_t n = 0;
+    machine_spend(m, 1 + o->n_properties / 8);
     for (uint32_t i = 0; i < o->n_properties; i++)
         n += property_of(m, o, i)->required && !seen(m, f, i);
     return n;
 }
 
 /* How many other keys can still come, where their number counts. */
-static uint64_t n_keys_left(const struct machine *m, const struct frame *f) {
+static uint64_t n_keys_left(struct machine *m, const struct frame *f) {
     const struct g_object *o = object_of(m, f);
     uint64_t all = 0, gone = 0;
     for (uint32_t i = 0; i < o->n_keys; i++)
@@ -208,12 +211,14 @@ static uint64_t n_keys_left(const struct machine *m, const struct frame *f) {
     if (all >= G_KEYS_LIMIT) return GRAMMAR_UNLIMITED;
     for (uint32_t cell = f->used; cell; cell = m->frames[cell].parent)
         gone++;
+    machine_spend(m, gone / 8);
     return all > gone ? all - gone : 0;
 }
 
-bool json_may_name(const struct machine *m, const struct frame *f, uint32_t i) {
+bool json_may_name(struct machine *m, const struct frame *f, uint32_t i) {
     const struct g_object *o = object_of(m, f);
     if (seen(m, f, i) || !member_fits(m, f, property_of(m, o, i)->value)) return false;
+    machine_spend(m, 1 + (o->in_order ? i / 8 : 0));
     if (o->in_order)
         for (uint32_t k = (uint32_t)f->bits; k < i; k++)
             if (property_of(m, o, k)->required) return false;
@@ -225,7 +230,7 @@ bool json_may_name(const struct machine *m, const struct frame *f, uint32_t i) {
     return f->x + 1u + (o->n_properties - i - 1) + n_keys_left(m, f) >= o->min;
 }
 
-static bool may_use_keys(const struct machine *m, const struct frame *f) {
+static bool may_use_keys(struct machine *m, const struct frame *f) {
     const struct g_object *o = object_of(m, f);
     uint64_t required = n_required_left(m, f);
     if (!o->n_keys || (o->in_order && required)) return false;
@@ -248,7 +253,7 @@ static bool begin_key(struct machine *m, const struct frame *f, bool emit) {
     if (any && emit) machine_emit(m, &key);
     if ((any && !emit) || !may_use_keys(m, f)) return any;
     key.flags = FLAG_KEY | FLAG_WATCHED | CONTENT_DFA;
-    for (uint32_t i = 0; i < o->n_keys; i++) {
+    for (uint32_t i = 0; i < o->n_keys && !machine_is_stopped(m); i++) {
         key.y = o->first_keys + i;
         key.index = m->g->keys.at[key.y].dfa;
         key.x = m->g->dfas.at[key.index].start;
@@ -288,7 +293,7 @@ static bool enter_member(struct machine *m, const struct frame *f) {
     return json_enter_value(m, f->y, machine_intern(m, &after), false);
 }
 
-static bool object_may_end(const struct machine *m, const struct frame *f) {
+static bool object_may_end(struct machine *m, const struct frame *f) {
     return f->x >= object_of(m, f)->min && !n_required_left(m, f);
 }
 

@@ -55,16 +55,19 @@ static const struct g_property *name_at(const struct machine *m, uint32_t place)
     return &m->g->properties.at[m->g->sorted[place]];
 }
 
-static bool names_left(const struct machine *m, const struct frame *f) {
+static bool names_left(struct machine *m, const struct frame *f) {
     const struct frame *object = &m->frames[f->parent];
     uint32_t first = m->g->objects.at[f->index].first_property;
     for (uint32_t i = f->x; i < f->y; i++)
-        if (json_may_name(m, object, m->g->sorted[i] - first)) return true;
+        if (json_may_name(m, object, m->g->sorted[i] - first))
+            return true;
+        else if (m->exhausted)
+            break;
     return false;
 }
 
 /* The names in [x, y) agree in the first used bytes; those that end there come first. */
-static bool names_byte(const struct machine *m, struct frame *f, uint8_t byte) {
+static bool names_byte(struct machine *m, struct frame *f, uint8_t byte) {
     uint32_t at = f->used, lo = f->x, hi = f->y;
     const char *names = m->g->names.at;
     while (lo < hi &&
@@ -78,7 +81,7 @@ static bool names_byte(const struct machine *m, struct frame *f, uint8_t byte) {
     return lo < hi && names_left(m, f);
 }
 
-bool string_content_byte(const struct machine *m, struct frame *f, uint8_t byte) {
+bool string_content_byte(struct machine *m, struct frame *f, uint8_t byte) {
     if (f->flags & FLAG_WATCHED) f->bits = hash_byte(f->bits, byte);
     switch (content_of(f)) {
     case CONTENT_COUNT:
@@ -96,7 +99,7 @@ static uint32_t used_of(const struct machine *m, const struct frame *f) {
 }
 
 /* May the content end here? *property: which name it is. */
-static bool content_may_end(const struct machine *m, const struct frame *f, uint32_t *property) {
+static bool content_may_end(struct machine *m, const struct frame *f, uint32_t *property) {
     uint32_t used = used_of(m, f), first;
     *property = GRAMMAR_NONE;
     switch (content_of(f)) {
@@ -117,7 +120,7 @@ static bool content_may_end(const struct machine *m, const struct frame *f, uint
 
 /* Some content that goes on here may end the string: always so, unless values are watched and the
  * language is finite. */
-static bool content_is_alive(const struct machine *m, const struct frame *f) {
+static bool content_is_alive(struct machine *m, const struct frame *f) {
     uint32_t property;
     uint8_t lo = 0, hi = 0xff;
     if (!used_of(m, f)) return true;
@@ -130,14 +133,15 @@ static bool content_is_alive(const struct machine *m, const struct frame *f) {
         return true;
     }
     if (content_may_end(m, f, &property)) return true;
-    for (int b = lo; b <= hi; b++) {
+    machine_spend(m, 1u + (hi - lo) / 8u);
+    for (int b = lo; b <= hi && !m->exhausted; b++) {
         struct frame g = *f;
         if (string_content_byte(m, &g, (uint8_t)b) && content_is_alive(m, &g)) return true;
     }
     return false;
 }
 
-bool string_is_alive(const struct machine *m, const struct frame *f) {
+bool string_is_alive(struct machine *m, const struct frame *f) {
     if (content_of(f) == CONTENT_NAMES) return names_left(m, f);
     return content_is_alive(m, f);
 }
@@ -162,12 +166,13 @@ struct cp_range {
 
 /* Can byte i and those after it be of the range, where the ones before were on its lower and on
  * its upper bound? */
-static bool range_from(const struct machine *m, const struct frame *f, const struct cp_range *r,
-                       size_t i, int bounds) {
+static bool range_from(struct machine *m, const struct frame *f, const struct cp_range *r, size_t i,
+                       int bounds) {
     if (i == r->n) return content_is_alive(m, f);
     if (i && !bounds && !(f->flags & FLAG_WATCHED)) return true;
     int lo = bounds & 1 ? r->lo[i] : 0x80, hi = bounds & 2 ? r->hi[i] : 0xbf;
-    for (int b = lo; b <= hi; b++) {
+    machine_spend(m, 1 + (uint64_t)(hi - lo) / 4);
+    for (int b = lo; b <= hi && !m->exhausted; b++) {
         struct frame g = *f;
         int next = (b == lo ? bounds & 1 : 0) | (b == hi ? bounds & 2 : 0);
         if (string_content_byte(m, &g, (uint8_t)b) && range_from(m, &g, r, i + 1, next))
@@ -177,7 +182,7 @@ static bool range_from(const struct machine *m, const struct frame *f, const str
 }
 
 /* May a code point of lo to hi (surrogates do not count) come next? */
-static bool range_any(const struct machine *m, const struct frame *f, uint32_t lo, uint32_t hi) {
+static bool range_any(struct machine *m, const struct frame *f, uint32_t lo, uint32_t hi) {
     static const uint32_t lengths[N_LENGTHS][2] = {
         {0, 0x7f}, {0x80, 0x7ff}, {0x800, 0xd7ff}, {0xe000, 0xffff}, {0x10000, MAX_CODE_POINT}};
     for (int i = 0; i < N_LENGTHS; i++) {

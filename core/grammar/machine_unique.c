@@ -14,10 +14,14 @@ enum {
     MAX_SEARCH = 1 << 16    /* steps of one search among what is left */
 };
 
-bool used_has(const struct machine *m, uint32_t used, uint64_t hash) {
-    for (; used; used = m->frames[used].parent)
-        if (m->frames[used].bits == hash) return true;
-    return false;
+bool used_has(struct machine *m, uint32_t used, uint64_t hash) {
+    uint32_t n = 0;
+    while (used && m->frames[used].bits != hash) {
+        used = m->frames[used].parent;
+        n++;
+    }
+    machine_spend(m, n / 8);
+    return used != 0;
 }
 
 uint32_t used_add(struct machine *m, uint32_t used, uint64_t hash) {
@@ -103,12 +107,14 @@ static bool is_decided(const struct frame *f, uint8_t flags) {
 }
 
 /* Digits but zero first: each of them gives another value, where zeros may go on for ever. */
-static bool search(const struct machine *m, const struct frame *f, uint32_t used, uint32_t *left) {
+static bool search(struct machine *m, const struct frame *f, uint32_t used, uint32_t *left) {
     static const char first[] = "123456789.0-";
     const struct dfa *d = &m->g->dfas.at[f->index];
     uint8_t flags = m->g->state_flags[f->index][f->x];
     enum number_part part = part_of(f);
     if (*left == 0 || --*left == 0) return true;
+    machine_spend(m, 8);
+    if (m->exhausted) return false;
     if (is_decided(f, flags)) return !used_has(m, used, watch_hash(f));
     bool fraction = part == PART_WHOLE || part == PART_FRACTION || part == PART_START;
     if (flags & (fraction ? STATE_INFINITE_FRAC : STATE_INFINITE)) return true;
@@ -124,7 +130,7 @@ static bool search(const struct machine *m, const struct frame *f, uint32_t used
     return false;
 }
 
-bool watch_is_alive(const struct machine *m, const struct frame *f) {
+bool watch_is_alive(struct machine *m, const struct frame *f) {
     uint32_t used = m->frames[f->parent].used, left = MAX_SEARCH;
     return !used || search(m, f, used, &left);
 }

@@ -17,7 +17,7 @@ static void allow(const struct grammar_vocab *v, int32_t token, uint32_t *mask) 
 /* Nodes [at, end) of a trie, from the n frames at set. */
 static void walk(struct machine *m, const struct grammar_vocab *v, struct mask_work *work,
                  const struct trie *t, uint32_t at, uint32_t end, uint32_t *mask) {
-    while (at < end && !m->failed) {
+    while (at < end && !machine_is_stopped(m)) {
         const struct trie_node *node = &t->nodes[at];
         uint32_t above = node->depth - 1u;
         m->n_pool = work->ends[above];
@@ -68,7 +68,7 @@ static bool goes_alone(const struct machine *m, const struct frame *f) {
 enum alone { ALONE_DEAD, ALONE_ON, ALONE_NO_LONGER };
 
 /* One byte on in a string. ALONE_NO_LONGER: what is behind it, the machine knows. */
-static enum alone step_alone(const struct machine *m, struct frame *f, uint8_t byte) {
+static enum alone step_alone(struct machine *m, struct frame *f, uint8_t byte) {
     if (byte == '"' || byte == '\\') return ALONE_NO_LONGER;
     return byte >= 0x20 && string_content_byte(m, f, byte) ? ALONE_ON : ALONE_DEAD;
 }
@@ -95,9 +95,11 @@ static void walk_automaton(struct machine *m, const struct grammar_vocab *v, str
     const struct frame f = work->path[0];
     const struct dfa *d = &m->g->dfas.at[f.index];
     bool string = f.kind == FRAME_STRING, ends = f.parent && !string;
+    uint32_t n_nodes = 0; /* eight of them cost about what a frame does */
     work->states[0] = f.x;
-    for (uint32_t at = 0; at < t->n && !m->failed;) {
+    for (uint32_t at = 0; at < t->n && !machine_is_stopped(m);) {
         const struct trie_node *node = &t->nodes[at];
+        if ((++n_nodes & 7) == 0) machine_spend(m, 1);
         uint32_t before = work->states[node->depth - 1], x = dfa_step(d, before, node->byte);
         bool leaves = string ? node->byte == '"' || node->byte == '\\' : ends && d->accept[x];
         if (string && node->byte < 0x20) x = 0;
@@ -126,9 +128,10 @@ static void walk_alone(struct machine *m, const struct grammar_vocab *v, struct 
         walk_automaton(m, v, work, t, mask);
         return;
     }
-    for (uint32_t at = 0; at < t->n && !m->failed;) {
+    for (uint32_t at = 0; at < t->n && !machine_is_stopped(m);) {
         const struct trie_node *node = &t->nodes[at];
         struct frame *f = &work->path[node->depth];
+        machine_spend(m, 1);
         *f = work->path[node->depth - 1];
         enum alone went = step_alone(m, f, node->byte);
         if (went == ALONE_NO_LONGER) walk_below(m, v, work, t, at, mask);
@@ -153,6 +156,7 @@ static uint32_t plain_code_points(const struct machine *m, const struct frame *f
 
 static void add_string(struct machine *m, const struct grammar_vocab *v, struct mask_work *work,
                        uint32_t n_code_points, uint32_t *mask) {
+    machine_spend(m, 1 + v->n_words / 64);
     const uint32_t *plain = v->plain + (uint64_t)n_code_points * v->n_words;
     for (uint32_t i = 0; i < v->n_words; i++)
         mask[i] |= plain[i];
@@ -180,12 +184,12 @@ static uint32_t main_target(const struct dfa *d, uint32_t state) {
 
 /* A state that most bytes lead to and stay in; 0: there is none, or too many tokens have some
  * other byte. */
-static uint32_t loop_of(const struct machine *m, const struct grammar_vocab *v,
-                        const struct frame *f) {
+static uint32_t loop_of(struct machine *m, const struct grammar_vocab *v, const struct frame *f) {
     if (f->kind != FRAME_DFA || (f->flags & FLAG_WATCHED)) return 0;
     const struct dfa *d = &m->g->dfas.at[f->index];
     uint32_t loop = main_target(d, f->x);
     uint64_t others = 0;
+    machine_spend(m, 64);
     if (!loop) return 0;
     for (int b = 0; b < 256; b++)
         if (dfa_step(d, loop, (uint8_t)b) != loop)
@@ -200,13 +204,13 @@ static bool takes_token(struct machine *m, const struct grammar_vocab *v, struct
     const uint8_t *bytes;
     uint32_t n = vocab_token_bytes(v, id, &bytes), from = work->first[0], size = 1;
     m->n_pool = work->ends[0];
-    for (uint32_t i = 0; i < n && size && !m->failed; i++) {
+    for (uint32_t i = 0; i < n && size && !machine_is_stopped(m); i++) {
         uint32_t next = m->n_pool;
         size = machine_step(m, m->pool + from, size, bytes[i]);
         from = next;
     }
     machine_roll_back(m, work->frames[0]);
-    return size && !m->failed;
+    return size && !machine_is_stopped(m);
 }
 
 /* All tokens without bytes that leave the loop; the others one by one. */
@@ -214,10 +218,11 @@ static void add_loop(struct machine *m, const struct grammar_vocab *v, struct ma
                      const struct frame *f, uint32_t loop, uint32_t *mask) {
     const struct dfa *d = &m->g->dfas.at[f->index];
     uint32_t *own = work->mask;
+    machine_spend(m, 1 + v->n_words / 32);
     memcpy(own, v->all, v->n_words * sizeof *own);
     for (int b = 0; b < 256; b++) {
         if (dfa_step(d, loop, (uint8_t)b) == loop) continue;
-        for (uint32_t i = v->byte_first[b]; i < v->byte_first[b + 1]; i++) {
+        for (uint32_t i = v->byte_first[b]; i < v->byte_first[b + 1] && !m->exhausted; i++) {
             uint32_t id = (uint32_t)v->byte_tokens[i];
             if (!takes_token(m, v, work, id)) own[id / 32] &= ~(UINT32_C(1) << id % 32);
         }
@@ -242,7 +247,7 @@ void mask_compute(struct machine *m, const struct grammar_vocab *v, struct mask_
     memset(mask, 0, v->n_words * sizeof *mask);
     if (machine_may_end(set, n)) memcpy(mask, v->ends, v->n_words * sizeof *mask);
     uint32_t rest = m->n_pool, n_rest = 0;
-    for (uint32_t i = 0; i < n && rest + n <= MACHINE_MAX_POOL; i++) {
+    for (uint32_t i = 0; i < n && rest + n <= MACHINE_MAX_POOL && !machine_is_stopped(m); i++) {
         const struct frame *f = &set[i];
         uint32_t plain = plain_code_points(m, f), loop = plain ? 0 : loop_of(m, v, f);
         if (!plain && !loop && !goes_alone(m, f)) {
@@ -260,11 +265,11 @@ void mask_compute(struct machine *m, const struct grammar_vocab *v, struct mask_
         machine_roll_back(m, frames);
     }
     m->n_pool = rest + n;
-    if (n_rest) {
+    if (n_rest && !machine_is_stopped(m)) {
         walk_from(m, work, m->pool + rest, n_rest);
         walk_all(m, v, work, &v->trie, mask);
         machine_roll_back(m, frames);
     }
     m->n_pool = pool;
-    if (m->failed) memset(mask, 0, v->n_words * sizeof *mask);
+    if (machine_is_stopped(m)) memset(mask, 0, v->n_words * sizeof *mask);
 }

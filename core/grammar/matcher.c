@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_START = 1 << 20 /* units of work: what a text may begin with */ };
+
 struct grammar_matcher {
     grammar *g;
     grammar_vocab *v;
@@ -28,8 +30,10 @@ int grammar_matcher_new(const grammar *g, grammar_vocab *v, grammar_matcher **ou
         grammar_matcher_free(t);
         return err_set(e, ERR_NOMEM, "no memory for a grammar's state");
     }
+    t->m.limit = MAX_START;
     t->n = machine_start(&t->m);
-    if (t->m.failed) {
+    t->m.limit = UINT64_MAX;
+    if (machine_is_stopped(&t->m)) {
         grammar_matcher_free(t);
         return err_set(e, ERR_TOO_LONG, "the grammar has too many ways to begin");
     }
@@ -45,8 +49,22 @@ void grammar_matcher_free(grammar_matcher *t) {
     free(t);
 }
 
+void grammar_matcher_budget(grammar_matcher *t, uint64_t units) {
+    struct machine *m = &t->m;
+    m->limit = units > UINT64_MAX - m->spent ? UINT64_MAX : m->spent + units;
+}
+
+bool grammar_matcher_exhausted(const grammar_matcher *t) {
+    return t->m.exhausted;
+}
+
+uint64_t grammar_matcher_spent(const grammar_matcher *t) {
+    return t->m.spent;
+}
+
 void grammar_matcher_mask(grammar_matcher *t, uint32_t *mask) {
     struct machine *m = &t->m;
+    m->exhausted = false;
     if (m->failed) {
         memset(mask, 0, t->v->n_words * sizeof *mask);
         return;
@@ -54,7 +72,7 @@ void grammar_matcher_mask(grammar_matcher *t, uint32_t *mask) {
     bool keep = cache_make_key(m, m->pool, t->n, &t->key);
     if (cache_find(&t->v->cache, keep ? &t->key : NULL, mask)) return;
     mask_compute(m, t->v, &t->work, m->pool, t->n, mask);
-    if (keep && !m->failed) cache_put(&t->v->cache, &t->key, mask);
+    if (keep && !machine_is_stopped(m)) cache_put(&t->v->cache, &t->key, mask);
 }
 
 /* One byte on from the n frames at from; the new set lies behind the first one (which stays), and
@@ -69,17 +87,18 @@ static uint32_t step_on(grammar_matcher *t, uint32_t from, uint32_t n, uint8_t b
 
 bool grammar_matcher_accept(grammar_matcher *t, int32_t token) {
     struct machine *m = &t->m;
+    m->exhausted = false;
     if (token < 0 || (uint32_t)token >= t->v->n_vocab || m->failed) return false;
     if (t->v->kinds[token] == GRAMMAR_TOKEN_END) return grammar_matcher_may_end(t);
     const uint8_t *bytes;
     uint32_t n = vocab_token_bytes(t->v, (uint32_t)token, &bytes), from = 0, size = n ? t->n : 0;
     uint32_t frames = m->n_frames;
-    for (uint32_t i = 0; i < n && size; i++) {
+    for (uint32_t i = 0; i < n && size && !machine_is_stopped(m); i++) {
         size = step_on(t, from, size, bytes[i]);
         from = t->n;
     }
     m->n_pool = t->n;
-    if (!size || m->failed) {
+    if (!size || machine_is_stopped(m)) {
         machine_roll_back(m, frames);
         return false;
     }
@@ -135,7 +154,7 @@ static int only_byte(struct machine *m, uint32_t from, uint32_t n) {
     int only = -1, n_live = 0, escape = are_strings(m->pool + from, n) ? '\\' : -1;
     bool space = machine_step(m, m->pool + from, n, ' ') &&
                  is_before_space(m, from, n, pool, m->n_pool - pool);
-    for (int i = 0; i <= 256 && !space && n_live < 2; i++) {
+    for (int i = 0; i <= 256 && !space && n_live < 2 && !machine_is_stopped(m); i++) {
         int b = i < 256 ? i : escape;
         if (i == 256 ? b < 0 || n_live : b == escape) continue;
         m->n_pool = pool;
@@ -154,14 +173,15 @@ size_t grammar_matcher_forced(grammar_matcher *t, char *bytes, size_t max) {
     struct machine *m = &t->m;
     uint32_t from = 0, size = t->n, frames = m->n_frames;
     size_t n = 0;
-    while (n < max && size && !m->failed && !machine_may_end(m->pool + from, size)) {
+    m->exhausted = false;
+    while (n < max && size && !machine_is_stopped(m) && !machine_may_end(m->pool + from, size)) {
         int byte = only_byte(m, from, size);
-        if (byte < 0 || m->failed) break;
+        if (byte < 0 || machine_is_stopped(m)) break;
         bytes[n++] = (char)byte;
         size = step_on(t, from, size, (uint8_t)byte);
         from = t->n;
     }
     m->n_pool = t->n;
     machine_roll_back(m, frames);
-    return m->failed ? 0 : n;
+    return machine_is_stopped(m) ? 0 : n;
 }

@@ -69,10 +69,15 @@ void nfa_fini(struct nfa *n) {
     *n = (struct nfa){0};
 }
 
+/* The pattern's own bound, and the work of whoever asks. */
+static int spend(struct nfa *n, uint64_t units) {
+    n->work += units;
+    if (n->work > MAX_WORK) return ERR_TOO_LONG;
+    return work_spend(n->budget, units) ? 0 : n->budget->reason;
+}
+
 static int push(struct configs *c, uint64_t config) {
-    uint64_t *at = dfa_list_room(c->at, c->n, &c->capacity, sizeof *at);
-    if (!at) return ERR_NOMEM;
-    c->at = at;
+    if (!mem_grow(&c->at, c->n, &c->capacity, sizeof *c->at)) return ERR_NOMEM;
     c->at[c->n++] = config;
     return 0;
 }
@@ -129,12 +134,15 @@ static int look_make(struct nfa *n, uint32_t index, enum nfa_before before, uint
     if (!rc && k->negative && !k->behind) {
         struct dfa positive = *d;
         *d = (struct dfa){0};
-        rc = dfa_combine(&n->whole, &positive, DFA_MINUS, d, e);
+        rc = dfa_combine(&n->whole, &positive, DFA_MINUS, n->budget, d, e);
         dfa_fini(&positive);
     }
     if (rc) return rc;
-    for (uint32_t s = 1; s < d->n_states && !k->whole[before]; s++)
-        if (d->accept[s] && takes_everything(d, s, &n->whole)) k->whole[before] = s;
+    for (uint32_t s = 1; s < d->n_states && !k->whole[before]; s++) {
+        if (!d->accept[s]) continue;
+        if ((rc = spend(n, 8)) != 0) return rc;
+        if (takes_everything(d, s, &n->whole)) k->whole[before] = s;
+    }
     k->is_made[before] = true;
     return 0;
 }
@@ -156,8 +164,8 @@ static int debts_add(struct run *r, uint32_t debts, uint32_t slot, uint32_t stat
         if (push(&r->debt, key[i])) return ERR_NOMEM;
     if (push(&r->debt, (uint64_t)slot << 32 | state)) return ERR_NOMEM;
     make_set(&r->debt, 0);
-    r->nfa->work += n;
-    return dfa_intern_add(&r->debts, r->debt.at, r->debt.n, out);
+    int rc = spend(r->nfa, n);
+    return rc ? rc : dfa_intern_add(&r->debts, r->debt.at, r->debt.n, out);
 }
 
 /* What is owed after a byte; *alive false: it can no longer be paid. */
@@ -166,7 +174,8 @@ static int debts_step(struct run *r, uint32_t debts, uint8_t byte, uint32_t *out
     const uint64_t *key = dfa_intern_key(&r->debts, debts, &n);
     r->debt.n = 0;
     *alive = true;
-    r->nfa->work += n;
+    int rc = spend(r->nfa, n);
+    if (rc) return rc;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t slot = (uint32_t)(key[i] >> 32);
         uint32_t s = dfa_step(slot_dfa(r->nfa, slot), (uint32_t)key[i], byte);
@@ -261,7 +270,8 @@ static bool seen_before(struct run *r, uint64_t config, struct configs *with_deb
         r->visited[node] = r->round;
         return seen;
     }
-    r->nfa->work += with_debts->n / 8;
+    int rc = spend(r->nfa, with_debts->n / 8);
+    if (rc) r->d.failed = rc;
     for (uint32_t i = 0; i < with_debts->n; i++)
         if (with_debts->at[i] == config) return true;
     if (push(with_debts, config)) r->d.failed = ERR_NOMEM;
@@ -278,16 +288,17 @@ static int close_over(struct run *r, const uint64_t *kernel, uint32_t n, const s
     while (r->stack.n) {
         uint64_t config = r->stack.at[--r->stack.n];
         if (seen_before(r, config, &r->other_debt)) continue;
-        if (++r->nfa->work > MAX_WORK) return ERR_TOO_LONG;
+        int rc = r->d.failed ? r->d.failed : spend(r->nfa, 1);
+        if (rc) return rc;
         if (config == CONFIG(r->nfa->any, 0, 0)) {
             /* From here everything is taken: nothing else matters. */
             out->n = r->stack.n = r->other_debt.n = 0;
             r->round++;
         }
-        int rc = visit(r, config, p, out, e);
+        rc = visit(r, config, p, out, e);
         if (rc) return rc;
     }
-    return 0;
+    return r->d.failed;
 }
 
 /* ---- states ---- */
@@ -324,20 +335,17 @@ static int step_class(struct run *r, uint32_t from, const struct configs *closed
     r->target.n = 0;
     for (uint32_t i = 0; i < first; i++)
         if (push(&r->target, r->kernel.at[i])) return ERR_NOMEM;
-    r->nfa->work += closed->n;
-    if (r->nfa->work > MAX_WORK) return ERR_TOO_LONG;
-    for (uint32_t i = 0; i < closed->n; i++) {
-        int rc = step_config(r, closed->at[i], byte, &between);
-        if (rc) return rc;
-    }
-    if (r->target.n == first) return 0;
+    int rc = spend(r->nfa, closed->n);
+    for (uint32_t i = 0; i < closed->n && !rc; i++)
+        rc = step_config(r, closed->at[i], byte, &between);
+    if (rc || r->target.n == first) return rc;
     make_set(&r->target, first);
     for (uint32_t i = 0; i < r->n_behind; i++)
         r->target.at[1 + i] = dfa_step(&r->nfa->looks.at[r->behind[i]].made[NFA_BEFORE_NONE],
                                        (uint32_t)r->target.at[1 + i], byte);
     r->target.at[0] =
         between && r->has_words && r->is_word[class] ? NFA_BEFORE_WORD : NFA_BEFORE_OTHER;
-    int rc = intern_target(r, &to);
+    rc = intern_target(r, &to);
     if (!rc) dfa_draft_edge(&r->d, from, (uint8_t) class, to);
     return rc ? rc : r->d.failed;
 }
@@ -476,7 +484,7 @@ static int nfa_run(struct nfa *n, uint32_t start, enum nfa_before before, struct
     struct run r = {.nfa = n};
     int rc = ERR_NOMEM;
     err_clear(e);
-    dfa_draft_init(&r.d);
+    dfa_draft_init(&r.d, n->budget);
     r.reached = mem_new(n->nodes.n, 1);
     r.visited = mem_new(n->nodes.n, sizeof *r.visited);
     r.behind = mem_new(n->looks.n, sizeof *r.behind);
@@ -493,7 +501,7 @@ static int nfa_run(struct nfa *n, uint32_t start, enum nfa_before before, struct
     if (!rc) return dfa_draft_finish(&r.d, out, e);
     dfa_draft_fini(&r.d);
     if (rc == ERR_UNSUPPORTED) return rc;
-    return rc == ERR_TOO_LONG ? dfa_too_large(e) : dfa_no_memory(e);
+    return dfa_failure(rc, e);
 }
 
 int nfa_dfa(struct nfa *n, uint32_t start, struct dfa *out, err *e) {

@@ -39,10 +39,11 @@ struct nfa {
     G_LIST(struct nfa_node) nodes;
     G_LIST(struct dfa) classes; /* chars_dfa of each class; class 0 is every character */
     G_LIST(struct nfa_look) looks;
-    uint32_t any;     /* node from which every text is matched: a split to a character of class 0
-                         and back, or to NFA_MATCH */
-    struct dfa whole; /* every text; made on the way */
-    uint64_t work;    /* done so far, bounded */
+    uint32_t any;        /* node from which every text is matched: a split to a character of class 0
+                            and back, or to NFA_MATCH */
+    struct dfa whole;    /* every text; made on the way */
+    uint64_t work;       /* done so far, bounded */
+    struct work *budget; /* borrowed; NULL: no bound */
 };
 void nfa_fini(struct nfa *n);
 /* Texts that are matched from start. ERR_UNSUPPORTED: a look-around in a place where it is beyond

@@ -294,22 +294,22 @@ static void add_scientific(struct dfa_draft *d, uint32_t from, const struct deci
 
 /* ---- bounds ---- */
 
-static void number_draft(struct dfa_draft *d) {
+static void number_draft(struct dfa_draft *d, struct work *w) {
     bool used[256] = {false};
     for (const char *c = "0123456789+-.eE"; *c; c++)
         used[(uint8_t)*c] = true;
-    dfa_draft_init(d);
+    dfa_draft_init(d, w);
     dfa_draft_use_bytes(d, used);
     d->start = dfa_draft_state(d, false);
 }
 
 /* Numbers whose relation to the bound is in mask. */
-static int bounded(const struct decimal *bound, int mask, struct dfa *out, err *e) {
+static int bounded(const struct decimal *bound, int mask, struct work *w, struct dfa *out, err *e) {
     static const struct decimal zero = {0};
     struct dfa plain = {0}, scientific = {0};
     struct dfa_draft p, s;
-    number_draft(&p);
-    number_draft(&s);
+    number_draft(&p, w);
+    number_draft(&s, w);
     for (int negative = 0; negative < 2; negative++) {
         bool against_zero;
         int m = mask_for_sign(bound, negative, mask, &against_zero);
@@ -323,7 +323,7 @@ static int bounded(const struct decimal *bound, int mask, struct dfa *out, err *
     }
     int rc = dfa_draft_finish(&p, &plain, e);
     int rc_s = dfa_draft_finish(&s, &scientific, rc ? NULL : e);
-    if (!rc && !(rc = rc_s)) rc = dfa_combine(&plain, &scientific, DFA_OR, out, e);
+    if (!rc && !(rc = rc_s)) rc = dfa_combine(&plain, &scientific, DFA_OR, w, out, e);
     if (!rc) out->cost += plain.cost + scientific.cost;
     dfa_fini(&plain);
     dfa_fini(&scientific);
@@ -345,7 +345,7 @@ static uint32_t remainder_state(const struct remainders *m, uint32_t place, uint
 
 /* Row place: after that many digits behind the point (row 0 before it, and its points). */
 static void add_row(struct dfa_draft *d, const struct remainders *m, uint32_t place) {
-    for (uint32_t r = 0; r < m->step && !d->failed; r++) {
+    for (uint32_t r = 0; r < m->step && dfa_draft_spend(d, 1 + m->places); r++) {
         uint32_t at = remainder_state(m, place, r), point;
         uint64_t rest = r;
         for (uint32_t i = place; i < m->places; i++)
@@ -369,7 +369,7 @@ static void add_row(struct dfa_draft *d, const struct remainders *m, uint32_t pl
     }
 }
 
-static int multiples(const struct decimal *step, struct dfa *out, err *e) {
+static int multiples(const struct decimal *step, struct work *w, struct dfa *out, err *e) {
     struct remainders m = {0};
     uint64_t value = 0;
     int32_t places = step->n > step->point ? step->n - step->point : 0;
@@ -383,7 +383,7 @@ static int multiples(const struct decimal *step, struct dfa *out, err *e) {
     m.step = (uint32_t)value;
     m.places = (uint32_t)places;
     struct dfa_draft d;
-    number_draft(&d);
+    number_draft(&d, w);
     uint32_t minus = dfa_draft_state(&d, false), zero = dfa_draft_state(&d, true);
     uint32_t zero_point = dfa_draft_state(&d, false);
     m.zeros = dfa_draft_state(&d, true);
@@ -411,9 +411,9 @@ static int multiples(const struct decimal *step, struct dfa *out, err *e) {
 /* ---- all together ---- */
 
 /* d becomes what it has in common with other, which is taken. */
-static int narrow(struct dfa *d, struct dfa *other, err *e) {
+static int narrow(struct dfa *d, struct dfa *other, struct work *w, err *e) {
     struct dfa both = {0};
-    int rc = dfa_combine(d, other, DFA_AND, &both, e);
+    int rc = dfa_combine(d, other, DFA_AND, w, &both, e);
     both.cost += d->cost + other->cost;
     dfa_fini(d);
     dfa_fini(other);
@@ -421,37 +421,37 @@ static int narrow(struct dfa *d, struct dfa *other, err *e) {
     return rc;
 }
 
-static int narrow_to_bound(struct dfa *d, const char *literal, int mask, err *e) {
+static int narrow_to_bound(struct dfa *d, const char *literal, int mask, struct work *w, err *e) {
     struct decimal bound;
     struct dfa within = {0};
     int rc = decimal_init(&bound, literal, e);
     if (rc) return rc;
-    rc = bounded(&bound, mask, &within, e);
+    rc = bounded(&bound, mask, w, &within, e);
     decimal_fini(&bound);
-    return rc ? rc : narrow(d, &within, e);
+    return rc ? rc : narrow(d, &within, w, e);
 }
 
-static int narrow_to_multiples(struct dfa *d, const char *literal, err *e) {
+static int narrow_to_multiples(struct dfa *d, const char *literal, struct work *w, err *e) {
     struct decimal step;
     struct dfa within = {0};
     int rc = decimal_init(&step, literal, e);
     if (rc) return rc;
-    rc = multiples(&step, &within, e);
+    rc = multiples(&step, w, &within, e);
     decimal_fini(&step);
-    return rc ? rc : narrow(d, &within, e);
+    return rc ? rc : narrow(d, &within, w, e);
 }
 
-int dfa_from_number(const struct dfa_number *spec, struct dfa *out, err *e) {
+int dfa_from_number(const struct dfa_number *spec, struct work *w, struct dfa *out, err *e) {
     struct dfa d = {0};
-    int rc = dfa_from_regex(spec->integer ? whole_number : any_number, 0, &d, e);
+    int rc = dfa_from_regex(spec->integer ? whole_number : any_number, 0, w, &d, e);
     bool one = spec->min && spec->max && strcmp(spec->min, spec->max) == 0 &&
                !spec->exclusive_min && !spec->exclusive_max;
-    if (!rc && one) rc = narrow_to_bound(&d, spec->min, EQUAL, e);
+    if (!rc && one) rc = narrow_to_bound(&d, spec->min, EQUAL, w, e);
     if (!rc && spec->min && !one)
-        rc = narrow_to_bound(&d, spec->min, spec->exclusive_min ? MORE : MORE | EQUAL, e);
+        rc = narrow_to_bound(&d, spec->min, spec->exclusive_min ? MORE : MORE | EQUAL, w, e);
     if (!rc && spec->max && !one)
-        rc = narrow_to_bound(&d, spec->max, spec->exclusive_max ? LESS : LESS | EQUAL, e);
-    if (!rc && spec->multiple_of) rc = narrow_to_multiples(&d, spec->multiple_of, e);
+        rc = narrow_to_bound(&d, spec->max, spec->exclusive_max ? LESS : LESS | EQUAL, w, e);
+    if (!rc && spec->multiple_of) rc = narrow_to_multiples(&d, spec->multiple_of, w, e);
     if (rc) {
         dfa_fini(&d);
         return rc;

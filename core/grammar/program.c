@@ -145,6 +145,7 @@ void grammar_release(grammar *g) {
     free(g->sorted);
     free(g->n_key_texts);
     free(g->alt_heights);
+    free(g->heights);
     free(g->nodes.at);
     free(g->children.at);
     free(g->dfas.at);

@@ -221,13 +221,11 @@ static bool take_bracketed(struct parser *p, struct chars *out) {
 /* ---- the tree ---- */
 
 static uint32_t add_tree(struct parser *p, struct tree t) {
-    struct tree *at = dfa_list_room(p->trees.at, p->trees.n, &p->trees.capacity, sizeof *at);
-    if (!at || p->rc) {
+    if (p->rc || !mem_grow(&p->trees.at, p->trees.n, &p->trees.capacity, sizeof t)) {
         no_memory(p);
         return GRAMMAR_NONE;
     }
-    p->trees.at = at;
-    at[p->trees.n] = t;
+    p->trees.at[p->trees.n] = t;
     return p->trees.n++;
 }
 
@@ -244,17 +242,16 @@ static bool same_chars(const struct chars *a, const struct chars *b) {
 static uint32_t class_of_set(struct parser *p, struct chars *set) {
     struct dfa d = {0};
     chars_normalise(set);
+    if (!p->rc && !work_spend(p->nfa.budget, 1 + set->n + p->sets.n / 8))
+        p->rc = dfa_failure(p->nfa.budget->reason, p->e);
     for (uint32_t i = 0; i < p->sets.n && !set->failed; i++)
         if (same_chars(&p->sets.at[i], set)) {
             chars_fini(set);
             return i;
         }
-    struct chars *sets = dfa_list_room(p->sets.at, p->sets.n, &p->sets.capacity, sizeof *sets);
-    if (sets) p->sets.at = sets;
-    struct dfa *classes = dfa_list_room(p->nfa.classes.at, p->nfa.classes.n,
-                                        &p->nfa.classes.capacity, sizeof *classes);
-    if (classes) p->nfa.classes.at = classes;
-    if (!sets || !classes || p->rc || (p->rc = chars_dfa(set, &d, p->e)) != 0) {
+    if (p->rc || !mem_grow(&p->sets.at, p->sets.n, &p->sets.capacity, sizeof *set) ||
+        !mem_grow(&p->nfa.classes.at, p->nfa.classes.n, &p->nfa.classes.capacity, sizeof d) ||
+        (p->rc = chars_dfa(set, p->nfa.budget, &d, p->e)) != 0) {
         no_memory(p);
         chars_fini(set);
         return 0;
@@ -289,14 +286,12 @@ static uint32_t parse_look(struct parser *p, bool behind, bool negative) {
         fail(p, ERR_UNSUPPORTED, "a look-behind that itself looks ahead");
         return GRAMMAR_NONE;
     }
-    struct nfa_look *looks =
-        dfa_list_room(p->nfa.looks.at, p->nfa.looks.n, &p->nfa.looks.capacity, sizeof *looks);
-    if (!looks) {
+    if (!mem_grow(&p->nfa.looks.at, p->nfa.looks.n, &p->nfa.looks.capacity,
+                  sizeof *p->nfa.looks.at)) {
         no_memory(p);
         return GRAMMAR_NONE;
     }
-    p->nfa.looks.at = looks;
-    looks[p->nfa.looks.n] = (struct nfa_look){
+    p->nfa.looks.at[p->nfa.looks.n] = (struct nfa_look){
         .behind = behind, .negative = negative, .sees_before = p->n_before != before};
     p->n_before += behind;
     p->n_after += !behind;
@@ -473,18 +468,19 @@ static uint32_t parse_alternatives(struct parser *p) {
 static uint32_t add_node(struct parser *p, enum nfa_kind kind, uint32_t index, uint32_t out,
                          uint32_t other) {
     if (p->rc) return 0;
-    if (p->nfa.nodes.n == MAX_NODES) {
-        p->rc = dfa_too_large(p->e);
+    int rc = p->nfa.nodes.n == MAX_NODES     ? ERR_TOO_LONG
+             : !work_spend(p->nfa.budget, 1) ? p->nfa.budget->reason
+                                             : 0;
+    if (rc) {
+        p->rc = dfa_failure(rc, p->e);
         return 0;
     }
-    struct nfa_node *at =
-        dfa_list_room(p->nfa.nodes.at, p->nfa.nodes.n, &p->nfa.nodes.capacity, sizeof *at);
-    if (!at) {
+    if (!mem_grow(&p->nfa.nodes.at, p->nfa.nodes.n, &p->nfa.nodes.capacity,
+                  sizeof *p->nfa.nodes.at)) {
         no_memory(p);
         return 0;
     }
-    p->nfa.nodes.at = at;
-    at[p->nfa.nodes.n] = (struct nfa_node){(uint8_t)kind, index, out, other};
+    p->nfa.nodes.at[p->nfa.nodes.n] = (struct nfa_node){(uint8_t)kind, index, out, other};
     return p->nfa.nodes.n++;
 }
 
@@ -605,8 +601,8 @@ static int compile(struct parser *p, int flags, struct dfa *out) {
     return rc;
 }
 
-int dfa_from_regex(const char *pattern, int flags, struct dfa *out, err *e) {
-    struct parser p = {.text = pattern, .at = pattern, .e = e};
+int dfa_from_regex(const char *pattern, int flags, struct work *w, struct dfa *out, err *e) {
+    struct parser p = {.text = pattern, .at = pattern, .nfa.budget = w, .e = e};
     if (!utf8_valid(pattern, strlen(pattern)))
         return err_set(e, ERR_INVALID, "Regular expression: the text is not valid UTF-8.");
     int rc = compile(&p, flags, out);
@@ -620,11 +616,11 @@ int dfa_from_regex(const char *pattern, int flags, struct dfa *out, err *e) {
 
 /* ---- languages that a pattern says best ---- */
 
-int dfa_from_length(uint32_t min, uint32_t max, struct dfa *out, err *e) {
+int dfa_from_length(uint32_t min, uint32_t max, struct work *w, struct dfa *out, err *e) {
     char pattern[48];
     if (max == GRAMMAR_UNLIMITED)
         snprintf(pattern, sizeof pattern, "[^]{%u,}", min);
     else
         snprintf(pattern, sizeof pattern, "[^]{%u,%u}", min, max);
-    return dfa_from_regex(pattern, 0, out, e);
+    return dfa_from_regex(pattern, 0, w, out, e);
 }

@@ -216,8 +216,13 @@ static int build_all(struct s_ctx *c, uint32_t root, list_of_sets *list) {
 static int alt_takes(struct s_ctx *c, const struct s_alt *alt, bool *takes) {
     uint32_t max;
     *takes = true; /* empty automata have been left out */
+    uint64_t n = alt->kind == G_ALT_ARRAY    ? alt->array->n
+                 : alt->kind == G_ALT_OBJECT ? alt->object->n_properties
+                                             : 0;
+    int rc = s_work(c, 1 + n / 4, 0);
+    if (rc) return rc;
     if (alt->kind == G_ALT_ARRAY) return s_array_takes(c, alt->array, &max, takes);
-    if (alt->kind == G_ALT_OBJECT) *takes = s_object_takes(c, alt->object);
+    if (alt->kind == G_ALT_OBJECT) return s_object_takes(c, alt->object, takes);
     return 0;
 }
 
@@ -262,6 +267,8 @@ int s_count_scalars(struct s_ctx *c, uint32_t set, uint32_t limit, uint32_t *n) 
         } else if (dfa == GRAMMAR_NONE) {
             rc = a->max_len < 4 ? s_lengths(c, a->min_len, a->max_len, &dfa) : 0;
         }
+        if (rc) return rc;
+        if (dfa != GRAMMAR_NONE) rc = s_work(c, dfa_size(s_dfa(c, dfa)), 0);
         if (rc) return rc;
         sum += dfa == GRAMMAR_NONE ? limit : dfa_count(s_dfa(c, dfa), limit);
     }
@@ -362,8 +369,8 @@ static int emit_alt(struct emitting *m, const struct s_alt *alt, struct g_alt *o
         rc = s_array_takes(m->c, alt->array, &max, takes);
         return rc || !*takes ? rc : emit_array(m, alt->array, max, &out->index);
     }
-    *takes = s_object_takes(m->c, alt->object);
-    return *takes ? emit_object(m, alt->object, &out->index) : rc;
+    rc = s_object_takes(m->c, alt->object, takes);
+    return !rc && *takes ? emit_object(m, alt->object, &out->index) : rc;
 }
 
 static int emit_value(struct emitting *m, uint32_t set) {
@@ -403,7 +410,7 @@ static int compile(struct s_ctx *c, const cJSON *schema, uint32_t *value) {
 }
 
 int schema_compile(grammar *g, const struct grammar_schema *schema, uint32_t *value, err *e) {
-    struct s_ctx c = {.g = g, .in_order = schema->in_order, .e = e};
+    struct s_ctx c = {.g = g, .in_order = schema->in_order, .e = e, .work_spent = g->schema_work};
     c.mem = arena_new(SCHEMA_MAX_ARENA_BYTES);
     if (!c.mem) return err_set(e, ERR_NOMEM, "no memory for the schema");
     int rc = compile(&c, schema->schema, value);

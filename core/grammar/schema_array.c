@@ -204,14 +204,21 @@ static const struct s_place *place_at(const struct s_array *a, uint32_t i) {
 /* Is there a number of items with enough, and not too many, that contains is about? */
 static bool contains_fit(const struct s_ctx *c, const struct s_array *a, uint32_t max) {
     if (a->min_contains == 0 && a->max_contains == GRAMMAR_UNLIMITED) return true;
-    uint64_t last = (uint64_t)a->n + a->min_contains + a->min + 1, can = 0, must = 0;
-    for (uint64_t n = 0; n <= max && n <= last; n++) {
+    uint64_t can = 0, must = 0;
+    for (uint64_t n = 0; n <= max; n++) {
         if (n >= a->min && can >= a->min_contains && must <= a->max_contains) return true;
-        if (n >= a->n && a->min_contains > a->n + SCHEMA_MAX_PLACES)
-            return takes(c, a->more.contains); /* many: by what they have in common */
+        if (must > a->max_contains) return false;
         const struct s_place *p = place_at(a, (uint32_t)n);
-        can += takes(c, p->contains);
-        must += !takes(c, p->rest);
+        uint64_t step = 1;
+        if (n >= a->n) { /* all places from here on are alike: go straight to the length */
+            if (can < a->min_contains && !takes(c, p->contains)) return false;
+            step = n < a->min ? a->min - n : 0;
+            if (can < a->min_contains && step < a->min_contains - can) step = a->min_contains - can;
+            if (!step || n + step > max) return false;
+            n += step - 1;
+        }
+        can += takes(c, p->contains) ? step : 0;
+        must += takes(c, p->rest) ? 0 : step;
     }
     return false;
 }

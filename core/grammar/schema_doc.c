@@ -90,8 +90,23 @@ int s_fail_at(struct s_ctx *c, int rc, uint32_t node) {
     return s_fail(c, rc, node, "%s", text);
 }
 
+static int s_refused(struct s_ctx *c, uint32_t node) {
+    int reason = c->g->work->reason;
+    if (reason != ERR_WORK) return work_error(reason, c->e);
+    return s_fail(c, reason, node,
+                  "the schema takes more work than is allowed; use fewer alternatives inside each "
+                  "other, fewer and smaller patterns and bounds");
+}
+
+int s_work(struct s_ctx *c, uint64_t n, uint32_t node) {
+    return work_spend(c->g->work, n) ? 0 : s_refused(c, node);
+}
+
 int s_spend(struct s_ctx *c, uint64_t n, uint32_t node) {
     c->g->schema_work += n;
+    /* What was counted elsewhere is spent here as well. */
+    if (!work_spend(c->g->work, c->g->schema_work - c->work_spent)) return s_refused(c, node);
+    c->work_spent = c->g->schema_work;
     if (c->g->schema_work <= SCHEMA_MAX_WORK) return 0;
     return s_fail(c, ERR_TOO_LONG, node,
                   "has too many combinations; use fewer alternatives inside each other");
@@ -155,12 +170,14 @@ uint32_t s_node_of(const struct s_ctx *c, const cJSON *at) {
     return found ? found - 1 : 0;
 }
 
-static uint32_t member_slot(const struct s_doc *d, const cJSON *object, const char *name) {
+static uint32_t member_slot(const struct s_ctx *c, const cJSON *object, const char *name) {
+    const struct s_doc *d = &c->doc;
     uint64_t h = (uint64_t)(uintptr_t)object * 0x9e3779b97f4a7c15u;
     for (const char *p = name; *p; p++)
         h = (h ^ (uint8_t)*p) * 0x100000001b3u;
     for (uint32_t i = (uint32_t)(h ^ h >> 32);; i++) {
         uint32_t at = i & (d->table_size - 1);
+        work_spend(c->g->work, 1); /* who asks spends later, and is refused then */
         if (!d->members[at]) return at;
         const struct s_node *node = &d->nodes.at[d->members[at] - 1];
         if (d->nodes.at[node->parent].at == object && strcmp(node->at->string, name) == 0)
@@ -169,7 +186,7 @@ static uint32_t member_slot(const struct s_doc *d, const cJSON *object, const ch
 }
 
 const cJSON *s_member(const struct s_ctx *c, const cJSON *object, const char *name) {
-    uint32_t found = object ? c->doc.members[member_slot(&c->doc, object, name)] : 0;
+    uint32_t found = object ? c->doc.members[member_slot(c, object, name)] : 0;
     return found ? s_at(c, found - 1) : NULL;
 }
 
@@ -348,14 +365,16 @@ int s_doc_init(struct s_ctx *c, const cJSON *schema) {
     d->table = s_new(c, d->table_size, sizeof *d->table);
     d->members = s_new(c, d->table_size, sizeof *d->members);
     if (!d->table || !d->members) return ERR_NOMEM;
-    for (uint32_t i = 0; i < d->nodes.n; i++) {
+    rc = s_work(c, d->nodes.n, 0);
+    for (uint32_t i = 0; i < d->nodes.n && !rc; i++) {
         const cJSON *at = d->nodes.at[i].at, *parent = d->nodes.at[d->nodes.at[i].parent].at;
         d->table[slot_of(d, at)] = i + 1;
         if (!i || !cJSON_IsObject(parent)) continue;
-        uint32_t *member = &d->members[member_slot(d, parent, at->string)];
+        uint32_t *member = &d->members[member_slot(c, parent, at->string)];
         if (!*member) *member = i + 1;
+        if (i % 1024 == 0) rc = s_work(c, 0, 0);
     }
-    return 0;
+    return rc;
 }
 
 /* ---- references ---- */
@@ -428,6 +447,7 @@ static const struct s_anchor *find_anchor(struct s_ctx *c, uint32_t resource, co
 static int check_dynamic(struct s_ctx *c, const cJSON *ref, const struct s_anchor *to) {
     if (!to || !to->dynamic || strcmp(ref->string, "$dynamicRef") != 0) return 0;
     uint32_t n = 0;
+    c->g->schema_work += c->doc.anchors.n / 8;
     for (uint32_t i = 0; i < c->doc.anchors.n; i++)
         n += c->doc.anchors.at[i].dynamic && strcmp(c->doc.anchors.at[i].name, to->name) == 0;
     if (n == 1) return 0;

@@ -205,7 +205,8 @@ struct s_ctx {
     S_LIST(uint32_t) dfa_index; /* in the grammar; GRAMMAR_NONE: not there yet */
     struct s_memo *memos;       /* (S_SET_BUCKETS) of automata by what made them */
     S_LIST(struct s_scope) scopes;
-    bool full; /* the arena is used up, or a name in it is too long */
+    uint64_t work_spent; /* of g's schema_work */
+    bool full;           /* the arena is used up, or a name in it is too long */
 };
 
 /* Makes room for one more element; ERR_NOMEM. */
@@ -232,8 +233,10 @@ int s_fail(struct s_ctx *c, int code, uint32_t node, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* The error of something that has no idea of documents: puts the pointer before it. */
 int s_fail_at(struct s_ctx *c, int rc, uint32_t node);
-/* ERR_TOO_LONG when the work is used up. */
+/* ERR_TOO_LONG when the work is used up, ERR_WORK and the like when the builder's is. */
 int s_spend(struct s_ctx *c, uint64_t n, uint32_t node);
+/* Work that no bound on combinations counts. */
+int s_work(struct s_ctx *c, uint64_t n, uint32_t node);
 
 const cJSON *s_key(const cJSON *schema, const char *key);
 /* The same of the document's objects however many members they have (NULL has none). */
@@ -313,7 +316,7 @@ int s_array(struct s_ctx *c, const struct s_form *f, const struct s_array **out)
 int s_object(struct s_ctx *c, const struct s_form *f, const struct s_object **out);
 /* Their fields by what is known so far of the sets in them. max: places that can be there. */
 int s_array_takes(struct s_ctx *c, const struct s_array *a, uint32_t *max, bool *takes);
-bool s_object_takes(const struct s_ctx *c, const struct s_object *o);
+int s_object_takes(struct s_ctx *c, const struct s_object *o, bool *takes);
 
 /* ---- schema.c ---- */
 

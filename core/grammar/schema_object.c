@@ -49,8 +49,10 @@ static uint32_t *slot(const struct members *m, const char *text) {
     for (const char *p = text; *p; p++)
         h = (h ^ (uint8_t)*p) * 0x100000001b3u;
     uint32_t i = (uint32_t)(h ^ h >> 32) & (m->table_size - 1);
-    while (m->table[i] && strcmp(m->names.at[m->table[i] - 1].text, text) != 0)
+    while (m->table[i] && strcmp(m->names.at[m->table[i] - 1].text, text) != 0) {
+        work_spend(m->c->g->work, 1); /* who declares spends later, and is refused then */
         i = (i + 1) & (m->table_size - 1);
+    }
     return &m->table[i];
 }
 
@@ -302,7 +304,7 @@ static int make_declared(struct members *m) {
     if (!list) return ERR_NOMEM;
     for (uint32_t i = 0; i < m->names.n; i++)
         list[i] = (struct dfa_word){m->names.at[i].text, strlen(m->names.at[i].text)};
-    int rc = dfa_from_words(list, m->names.n, &words, m->c->e);
+    int rc = dfa_from_words(list, m->names.n, m->c->g->work, &words, m->c->e);
     return rc ? rc : s_dfa_add(m->c, &words, &m->declared);
 }
 
@@ -318,6 +320,8 @@ static int make_class(struct members *m, struct class k) {
     if (rc || says_false(m)) return rc;
     rc = without_declared(m, &k.dfa);
     if (rc || dfa_is_empty(s_dfa(m->c, k.dfa))) return rc;
+    rc = s_work(m->c, dfa_size(s_dfa(m->c, k.dfa)), 0);
+    if (rc) return rc;
     if (dfa_count(s_dfa(m->c, k.dfa), SCHEMA_FEW_WORDS + 1) > SCHEMA_FEW_WORDS)
         return s_push(m->c, &m->keys, ((struct s_keys){k.dfa, set}));
     struct few few = {m, set};
@@ -361,15 +365,21 @@ int s_object(struct s_ctx *c, const struct s_form *form, const struct s_object *
     return rc;
 }
 
-bool s_object_takes(const struct s_ctx *c, const struct s_object *o) {
+int s_object_takes(struct s_ctx *c, const struct s_object *o, bool *takes) {
     uint64_t n = 0;
+    *takes = false;
     for (uint32_t i = 0; i < o->n_properties; i++) {
-        bool takes = c->sets.at[o->properties[i].set].takes;
-        if (o->properties[i].required && !takes) return false;
-        n += takes;
+        bool may = c->sets.at[o->properties[i].set].takes;
+        if (o->properties[i].required && !may) return 0;
+        n += may;
     }
-    for (uint32_t i = 0; i < o->n_keys && n < o->min; i++)
-        if (c->sets.at[o->keys[i].set].takes)
-            n += dfa_count(s_dfa(c, o->keys[i].dfa), o->min - (uint32_t)n);
-    return n >= o->min;
+    for (uint32_t i = 0; i < o->n_keys && n < o->min; i++) {
+        const struct dfa *d = s_dfa(c, o->keys[i].dfa);
+        if (!c->sets.at[o->keys[i].set].takes) continue;
+        int rc = s_work(c, dfa_size(d), 0);
+        if (rc) return rc;
+        n += dfa_count(d, o->min - (uint32_t)n);
+    }
+    *takes = n >= o->min;
+    return 0;
 }

@@ -122,6 +122,7 @@ int s_set_of(struct s_ctx *c, const uint32_t *elems, uint32_t n, uint32_t *set) 
     uint32_t *bucket = &c->buckets[(hash ^ hash >> 32) % S_SET_BUCKETS];
     for (uint32_t s = *bucket; s; s = c->sets.at[s - 1].next) {
         const struct s_set *old = &c->sets.at[s - 1];
+        work_spend(c->g->work, 1 + old->n / 32);
         if (old->n == unique && memcmp(old->elems, mine, unique * sizeof *mine) == 0) {
             *set = s - 1;
             return 0;

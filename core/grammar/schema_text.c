@@ -72,7 +72,7 @@ int s_combine(struct s_ctx *c, uint32_t a, uint32_t b, enum dfa_op op, uint32_t 
     str_addf(&key, "%c%u,%u", "&|-"[op], a, b);
     int rc = 0;
     if (!recall(c, &key, dfa)) {
-        rc = dfa_combine(s_dfa(c, a), s_dfa(c, b), op, &out, c->e);
+        rc = dfa_combine(s_dfa(c, a), s_dfa(c, b), op, c->g->work, &out, c->e);
         if (!rc) rc = s_dfa_add(c, &out, dfa);
         if (!rc) rc = remember(c, &key, *dfa);
     }
@@ -81,11 +81,11 @@ int s_combine(struct s_ctx *c, uint32_t a, uint32_t b, enum dfa_op op, uint32_t 
 }
 
 /* What a maker makes of one argument. */
-static int make(struct s_ctx *c, const str *key, int (*maker)(void *arg, struct dfa *out, err *e),
-                void *arg, uint32_t *dfa) {
+typedef int s_maker(void *arg, struct work *w, struct dfa *out, err *e);
+static int make(struct s_ctx *c, const str *key, s_maker *maker, void *arg, uint32_t *dfa) {
     struct dfa out;
     if (recall(c, key, dfa)) return 0;
-    int rc = maker(arg, &out, c->e);
+    int rc = maker(arg, c->g->work, &out, c->e);
     if (!rc) rc = s_dfa_add(c, &out, dfa);
     return rc ? rc : remember(c, key, *dfa);
 }
@@ -93,9 +93,9 @@ static int make(struct s_ctx *c, const str *key, int (*maker)(void *arg, struct 
 struct lengths {
     uint32_t min, max;
 };
-static int make_length(void *arg, struct dfa *out, err *e) {
+static int make_length(void *arg, struct work *w, struct dfa *out, err *e) {
     const struct lengths *l = arg;
-    return dfa_from_length(l->min, l->max, out, e);
+    return dfa_from_length(l->min, l->max, w, out, e);
 }
 
 int s_lengths(struct s_ctx *c, uint32_t min, uint32_t max, uint32_t *dfa) {
@@ -112,8 +112,8 @@ int s_all_strings(struct s_ctx *c, uint32_t *dfa) {
     return s_lengths(c, 0, GRAMMAR_UNLIMITED, dfa);
 }
 
-static int make_pattern(void *arg, struct dfa *out, err *e) {
-    return dfa_from_regex(arg, DFA_REGEX_SEARCH, out, e);
+static int make_pattern(void *arg, struct work *w, struct dfa *out, err *e) {
+    return dfa_from_regex(arg, DFA_REGEX_SEARCH, w, out, e);
 }
 
 int s_pattern(struct s_ctx *c, const char *pattern, uint32_t node, uint32_t *dfa) {
@@ -131,9 +131,9 @@ struct words {
     struct dfa_word *at;
     size_t n;
 };
-static int make_words(void *arg, struct dfa *out, err *e) {
-    const struct words *w = arg;
-    return dfa_from_words(w->at, w->n, out, e);
+static int make_words(void *arg, struct work *w, struct dfa *out, err *e) {
+    const struct words *list = arg;
+    return dfa_from_words(list->at, list->n, w, out, e);
 }
 
 static int words(struct s_ctx *c, struct words w, uint32_t *dfa) {
@@ -182,8 +182,8 @@ static const char *literal(const cJSON *number, char *text) {
     return text;
 }
 
-static int make_number(void *arg, struct dfa *out, err *e) {
-    return dfa_from_number(arg, out, e);
+static int make_number(void *arg, struct work *w, struct dfa *out, err *e) {
+    return dfa_from_number(arg, w, out, e);
 }
 
 static int number(struct s_ctx *c, const struct dfa_number *n, uint32_t node, uint32_t *dfa) {
@@ -376,12 +376,12 @@ static bool is_annotation(const char *format) {
     return false;
 }
 
-static int make_format(void *arg, struct dfa *out, err *e) {
+static int make_format(void *arg, struct work *w, struct dfa *out, err *e) {
     const char *name = arg;
-    int rc = dfa_from_format(name, out, e);
+    int rc = dfa_from_format(name, w, out, e);
     if (rc == ERR_NOT_FOUND && is_annotation(name)) {
         err_clear(e);
-        rc = dfa_from_length(0, GRAMMAR_UNLIMITED, out, e);
+        rc = dfa_from_length(0, GRAMMAR_UNLIMITED, w, out, e);
     }
     return rc;
 }

@@ -38,7 +38,7 @@ static void check_trimmed(const struct dfa *d) {
 static void try_regex(const char *pattern, const char *text, size_t n) {
     struct dfa whole = {0}, found = {0}, missed = {0};
     err e = {0};
-    int rc = dfa_from_regex(pattern, 0, &whole, &e);
+    int rc = dfa_from_regex(pattern, 0, NULL, &whole, &e);
     if (rc) {
         check_refusal(rc, &e);
         return;
@@ -46,8 +46,8 @@ static void try_regex(const char *pattern, const char *text, size_t n) {
     if (whole.n_states < 2000) check_trimmed(&whole);
     dfa_accepts(&whole, text, n);
     /* What is matched as a whole is found. */
-    rc = dfa_from_regex(pattern, DFA_REGEX_SEARCH, &found, &e);
-    if (!rc) rc = dfa_combine(&whole, &found, DFA_MINUS, &missed, &e);
+    rc = dfa_from_regex(pattern, DFA_REGEX_SEARCH, NULL, &found, &e);
+    if (!rc) rc = dfa_combine(&whole, &found, DFA_MINUS, NULL, &missed, &e);
     if (rc)
         check_refusal(rc, &e);
     else if (!dfa_is_empty(&missed) || dfa_count(&missed, 1) != 0)
@@ -65,7 +65,7 @@ static void try_number(const char *bound, const char *other, size_t n) {
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
         struct dfa d = {0};
         err e = {0};
-        int rc = dfa_from_number(&specs[i], &d, &e);
+        int rc = dfa_from_number(&specs[i], NULL, &d, &e);
         if (rc) {
             check_refusal(rc, &e);
             continue;

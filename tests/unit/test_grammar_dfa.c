@@ -109,7 +109,7 @@ static void sample_init(struct sample *s) {
     uint32_t n = 1 + rnd(11);
     used['a'] = used['b'] = used['c'] = true;
     memset(s, 0, sizeof *s);
-    dfa_draft_init(&d);
+    dfa_draft_init(&d, NULL);
     dfa_draft_use_bytes(&d, used);
     for (uint32_t i = 1; i <= n; i++) {
         s->accept[i] = rnd(4) == 0;
@@ -165,7 +165,7 @@ static void combinations(void) {
         sample_init(&a);
         sample_init(&b);
         for (int op = 0; op < 3; op++) {
-            CHECK(dfa_combine(&a.dfa, &b.dfa, (enum dfa_op)op, &c[op], &e) == 0);
+            CHECK(dfa_combine(&a.dfa, &b.dfa, (enum dfa_op)op, NULL, &c[op], &e) == 0);
             check_form(&c[op]);
         }
         for (uint32_t i = 0; nth_text(i, text, &n); i++) {
@@ -176,9 +176,9 @@ static void combinations(void) {
         }
         /* a = (a and b) or (a minus b), struct for struct. */
         struct dfa whole, nothing;
-        CHECK(dfa_combine(&c[DFA_AND], &c[DFA_MINUS], DFA_OR, &whole, &e) == 0);
+        CHECK(dfa_combine(&c[DFA_AND], &c[DFA_MINUS], DFA_OR, NULL, &whole, &e) == 0);
         CHECK(same_dfa(&whole, &a.dfa));
-        CHECK(dfa_combine(&a.dfa, &whole, DFA_MINUS, &nothing, &e) == 0);
+        CHECK(dfa_combine(&a.dfa, &whole, DFA_MINUS, NULL, &nothing, &e) == 0);
         CHECK(dfa_is_empty(&nothing) && nothing.n_states == 1 && nothing.n_classes == 1);
         for (int op = 0; op < 3; op++)
             dfa_fini(&c[op]);
@@ -229,7 +229,7 @@ static void words(void) {
             for (size_t k = 0; k < w[i].n; k++)
                 text[i][k] = (char)(rnd(8) ? 'a' + rnd(2) : rnd(256));
         }
-        CHECK(dfa_from_words(w, n, &d, &e) == 0);
+        CHECK(dfa_from_words(w, n, NULL, &d, &e) == 0);
         check_form(&d);
         qsort(w, n, sizeof *w, by_text);
         for (size_t i = 0; i < n; i++)
@@ -250,7 +250,7 @@ static void words(void) {
 static void infinite_languages_have_no_count(void) {
     struct dfa d;
     err e;
-    CHECK(dfa_from_until(NULL, 0, &d, &e) == 0);
+    CHECK(dfa_from_until(NULL, 0, NULL, &d, &e) == 0);
     check_form(&d);
     CHECK(d.n_states == 2 && d.n_classes == 1);
     CHECK(dfa_count(&d, 5) == 5 && dfa_count(&d, UINT32_MAX) == UINT32_MAX);
@@ -283,7 +283,7 @@ static void until(void) {
             stop[i][len] = 0;
             stops[i] = stop[i];
         }
-        CHECK(dfa_from_until(stops, n_stops, &d, &e) == 0);
+        CHECK(dfa_from_until(stops, n_stops, NULL, &d, &e) == 0);
         check_form(&d);
         for (uint32_t i = 0; nth_text(i, text, &n); i++) {
             bool clean = true;
@@ -300,7 +300,7 @@ static void until_nothing(void) {
     const char *stop = "";
     struct dfa d;
     err e;
-    CHECK(dfa_from_until(&stop, 1, &d, &e) == 0); /* it occurs in every text */
+    CHECK(dfa_from_until(&stop, 1, NULL, &d, &e) == 0); /* it occurs in every text */
     CHECK(dfa_is_empty(&d));
     dfa_fini(&d);
 }
@@ -314,10 +314,10 @@ static void bounds(void) {
     memset(text, 'x', n);
     text[n - 1] = 0;
     const char *stop = text;
-    CHECK(dfa_from_words(&word, 1, &d, &e) == ERR_TOO_LONG && !d.next);
-    CHECK(dfa_from_until(&stop, 1, &d, &e) == ERR_TOO_LONG && !d.next);
+    CHECK(dfa_from_words(&word, 1, NULL, &d, &e) == ERR_TOO_LONG && !d.next);
+    CHECK(dfa_from_until(&stop, 1, NULL, &d, &e) == ERR_TOO_LONG && !d.next);
     word.n = 100000;
-    CHECK(dfa_from_words(&word, 1, &d, &e) == 0);
+    CHECK(dfa_from_words(&word, 1, NULL, &d, &e) == 0);
     CHECK(d.n_states == 100002 && d.n_classes == 2);
     CHECK(dfa_count(&d, 9) == 1);
     dfa_fini(&d);

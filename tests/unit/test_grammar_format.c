@@ -53,7 +53,7 @@ static void cases_of_the_suite(void) {
         cJSON *groups = text ? cJSON_Parse(text) : NULL;
         const cJSON *group, *test;
         if (!groups) continue;
-        CHECK(dfa_from_format(names[i], &d, &e) == 0);
+        CHECK(dfa_from_format(names[i], NULL, &d, &e) == 0);
         cJSON_ArrayForEach(group, groups)
             cJSON_ArrayForEach(test, cJSON_GetObjectItem(group, "tests")) n +=
             check_case(names[i], &d, test);
@@ -139,7 +139,7 @@ static void tables(void) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct dfa d;
         err e = {0};
-        int rc = dfa_from_format(rows[i].format, &d, &e);
+        int rc = dfa_from_format(rows[i].format, NULL, &d, &e);
         CHECK_MSG(rc == 0, "%s: %s", rows[i].format, e.msg);
         for (int k = 0; k < 18 && !rc; k++) {
             const char *yes = rows[i].accepted[k], *no = rows[i].refused[k];
@@ -154,7 +154,7 @@ static void long_names(void) {
     char name[300] = "";
     struct dfa d;
     err e;
-    CHECK(dfa_from_format("hostname", &d, &e) == 0);
+    CHECK(dfa_from_format("hostname", NULL, &d, &e) == 0);
     for (int i = 0; i < 126; i++)
         strcat(name, "a.");
     strcat(name, "a");
@@ -169,7 +169,7 @@ static void long_names(void) {
 static void unknown(void) {
     struct dfa d = {0};
     err e = {0};
-    CHECK(dfa_from_format("colour", &d, &e) == ERR_NOT_FOUND && !d.next && e.msg[0]);
+    CHECK(dfa_from_format("colour", NULL, &d, &e) == ERR_NOT_FOUND && !d.next && e.msg[0]);
 }
 
 /* What is taken as a regex is one. */
@@ -178,7 +178,7 @@ static int compiles(void *arg, const char *bytes, size_t n) {
     struct dfa d;
     err e = {0};
     snprintf(pattern, sizeof pattern, "%.*s", (int)n, bytes);
-    int rc = dfa_from_regex(pattern, 0, &d, &e);
+    int rc = dfa_from_regex(pattern, 0, NULL, &d, &e);
     CHECK_MSG(rc == 0, "%s: %s", pattern, e.msg);
     if (!rc) dfa_fini(&d);
     ++*(int *)arg;
@@ -189,9 +189,9 @@ static void regexes_compile(void) {
     struct dfa regex, short_ones, both;
     err e;
     int n = 0;
-    CHECK(dfa_from_format("regex", &regex, &e) == 0);
-    CHECK(dfa_from_regex("[ab\\\\^$|()[\\]{}?*+.,:1-]{0,4}", 0, &short_ones, &e) == 0);
-    CHECK(dfa_combine(&regex, &short_ones, DFA_AND, &both, &e) == 0);
+    CHECK(dfa_from_format("regex", NULL, &regex, &e) == 0);
+    CHECK(dfa_from_regex("[ab\\\\^$|()[\\]{}?*+.,:1-]{0,4}", 0, NULL, &short_ones, &e) == 0);
+    CHECK(dfa_combine(&regex, &short_ones, DFA_AND, NULL, &both, &e) == 0);
     CHECK(dfa_each(&both, 200000, compiles, &n) == 0);
     CHECK_MSG(n > 10000, "%d patterns", n);
     dfa_fini(&regex);

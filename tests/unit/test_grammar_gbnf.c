@@ -151,7 +151,7 @@ static void random_grammars(void) {
         add(&whole, p.rules.at);
         add(&whole, "root ::= ");
         add(&whole, p.gbnf.at);
-        CHECK(dfa_from_regex(p.regex.at, 0, &d, &e) == 0);
+        CHECK(dfa_from_regex(p.regex.at, 0, NULL, &d, &e) == 0);
         int rc = compile(whole.at, &g, &e);
         if (dfa_is_empty(&d)) rc = rc ? 1 : rc;
         CHECK_MSG(rc == 0, "%s\n%s", whole.at, e.msg);

@@ -169,7 +169,7 @@ static uint32_t add_regex(grammar *g, const char *pattern) {
     struct dfa d = {0};
     uint32_t index = GRAMMAR_NONE;
     err e = {0};
-    CHECK_MSG(dfa_from_regex(pattern, 0, &d, &e) == 0, "%s: %s", pattern, e.msg);
+    CHECK_MSG(dfa_from_regex(pattern, 0, NULL, &d, &e) == 0, "%s: %s", pattern, e.msg);
     CHECK(program_add_dfa(g, &d, &index, &e) == 0);
     return index;
 }

@@ -182,7 +182,7 @@ static void check_spec(const struct dfa_number *spec, unsigned step, int places)
     struct dfa d;
     struct text t;
     err e = {0};
-    int rc = dfa_from_number(spec, &d, &e);
+    int rc = dfa_from_number(spec, NULL, &d, &e);
     CHECK_MSG(rc == 0, "%s", e.msg);
     if (rc) return;
     for (int i = 0; i < 150; i++) {
@@ -242,7 +242,7 @@ static void multiples(void) {
             if (rnd(3) == 0 && fixed_parse(max.at, &f)) spec.max = max.at;
             check_spec(&spec, cases[i].step, cases[i].places);
             /* Multiples themselves, which random texts rarely are. */
-            CHECK(dfa_from_number(&spec, &d, &e) == 0);
+            CHECK(dfa_from_number(&spec, NULL, &d, &e) == 0);
             for (int k = 0; k < 50; k++) {
                 char text[64];
                 uint64_t v = (uint64_t)cases[i].step * rnd(100000), scale = 1;
@@ -290,7 +290,7 @@ static void forms(void) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct dfa d;
         err e;
-        CHECK(dfa_from_number(&rows[i].spec, &d, &e) == 0);
+        CHECK(dfa_from_number(&rows[i].spec, NULL, &d, &e) == 0);
         for (int k = 0; k < 14; k++) {
             const char *yes = rows[i].accepted[k], *no = rows[i].refused[k];
             if (yes) CHECK_MSG(dfa_accepts(&d, yes, strlen(yes)), "row %zu: %s", i, yes);
@@ -317,7 +317,7 @@ static void refused(void) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct dfa d = {0};
         err e = {0};
-        int rc = dfa_from_number(&rows[i].spec, &d, &e);
+        int rc = dfa_from_number(&rows[i].spec, NULL, &d, &e);
         CHECK_MSG(rc == rows[i].code && e.code == rc && !d.next, "row %zu: %d %s", i, rc, e.msg);
     }
 }
@@ -327,9 +327,9 @@ static void empty_and_small(void) {
     const struct dfa_number dice = {.integer = true, .min = "1", .max = "6"};
     struct dfa d;
     err e;
-    CHECK(dfa_from_number(&none, &d, &e) == 0 && dfa_is_empty(&d));
+    CHECK(dfa_from_number(&none, NULL, &d, &e) == 0 && dfa_is_empty(&d));
     dfa_fini(&d);
-    CHECK(dfa_from_number(&dice, &d, &e) == 0);
+    CHECK(dfa_from_number(&dice, NULL, &d, &e) == 0);
     CHECK_MSG(d.n_states == 7, "%u states", d.n_states); /* dead, start, digit, point, 3 zeros */
     dfa_fini(&d);
 }

@@ -116,7 +116,7 @@ static void compare(const char *pattern, bool search, int *n_compared) {
                       PCRE2_UTF | PCRE2_DOLLAR_ENDONLY | PCRE2_NO_AUTO_POSSESS, &code, &at, NULL);
     CHECK_MSG(re != NULL, "PCRE2 refuses %s", pattern);
     if (!re) return;
-    rc = dfa_from_regex(pattern, search ? DFA_REGEX_SEARCH : 0, &d, &e);
+    rc = dfa_from_regex(pattern, search ? DFA_REGEX_SEARCH : 0, NULL, &d, &e);
     if (rc == ERR_UNSUPPORTED) {
         pcre2_code_free(re);
         return;
@@ -204,7 +204,7 @@ static void properties(void) {
         err e = {0};
         pcre2_code *re =
             pcre2_compile((PCRE2_SPTR)theirs, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &code, &at, NULL);
-        int rc = dfa_from_regex(same[i][0], 0, &d, &e);
+        int rc = dfa_from_regex(same[i][0], 0, NULL, &d, &e);
         CHECK_MSG(re && rc == 0, "%s: %s", same[i][0], e.msg);
         if (!re || rc) continue;
         pcre2_match_data *data = pcre2_match_data_create(1, NULL);
@@ -250,7 +250,7 @@ static void ecma(void) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct dfa d;
         err e = {0};
-        int rc = dfa_from_regex(rows[i].pattern, 0, &d, &e);
+        int rc = dfa_from_regex(rows[i].pattern, 0, NULL, &d, &e);
         CHECK_MSG(rc == 0, "%s: %s", rows[i].pattern, e.msg);
         for (int k = 0; k < 6 && !rc; k++) {
             const char *yes = rows[i].accepted[k], *no = rows[i].refused[k];
@@ -296,7 +296,7 @@ static void refusals(void) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct dfa d = {0};
         err e = {0};
-        int rc = dfa_from_regex(rows[i].pattern, 0, &d, &e);
+        int rc = dfa_from_regex(rows[i].pattern, 0, NULL, &d, &e);
         CHECK_MSG(rc == rows[i].code && e.code == rc && strstr(e.msg, rows[i].part) && !d.next,
                   "%s: %d %s", rows[i].pattern, rc, e.msg);
     }
@@ -305,8 +305,8 @@ static void refusals(void) {
 static void lengths(void) {
     struct dfa d, open;
     err e;
-    CHECK(dfa_from_length(2, 3, &d, &e) == 0);
-    CHECK(dfa_from_length(2, GRAMMAR_UNLIMITED, &open, &e) == 0);
+    CHECK(dfa_from_length(2, 3, NULL, &d, &e) == 0);
+    CHECK(dfa_from_length(2, GRAMMAR_UNLIMITED, NULL, &open, &e) == 0);
     static const struct {
         const char *text;
         bool in, in_open;
@@ -325,10 +325,10 @@ static void lengths(void) {
     }
     dfa_fini(&d);
     dfa_fini(&open);
-    CHECK(dfa_from_length(0, 30000, &d, &e) == 0);
+    CHECK(dfa_from_length(0, 30000, NULL, &d, &e) == 0);
     CHECK_MSG(d.n_states > 200000, "%u states", d.n_states);
     dfa_fini(&d);
-    CHECK(dfa_from_length(0, 100000, &d, &e) == ERR_TOO_LONG);
+    CHECK(dfa_from_length(0, 100000, NULL, &d, &e) == ERR_TOO_LONG);
 }
 
 int main(void) {
