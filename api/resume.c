@@ -122,7 +122,7 @@ void resume_leave(resume *s, struct gen *g) {
 
 /* ---- a request that wants a stream ---- */
 
-struct wait {
+struct taker {
     resume *list;
     struct request *request;
     char id[48];
@@ -139,7 +139,7 @@ static bool may_take(const struct gen *g, const struct request *r) {
 
 /* The stream, now of the request. NULL: *lives tells whether it is there, with its old connection.
  */
-static struct gen *take(const struct wait *w, bool *lives) {
+static struct gen *take(const struct taker *w, bool *lives) {
     resume *s = w->list;
     struct gen *g;
     pthread_mutex_lock(&s->lock);
@@ -163,8 +163,8 @@ static struct gen *take(const struct wait *w, bool *lives) {
     return g;
 }
 
-static void wait_free(void *job) {
-    struct wait *w = job;
+static void taker_free(void *job) {
+    struct taker *w = job;
     pthread_mutex_lock(&w->list->lock);
     for (struct gen *g = w->list->first; g; g = g->kept.next)
         if (g->kept.waiter == w->request) g->kept.waiter = NULL;
@@ -178,14 +178,14 @@ static void refuse(struct request *r) {
                                        "the request again without the header."});
 }
 
-static enum job_status wait_poll(struct request *r, void *job) {
-    struct wait *w = job;
+static enum job_status taker_poll(struct request *r, void *job) {
+    struct taker *w = job;
     bool lives;
     struct gen *g = take(w, &lives);
     if (!g && lives) return JOB_WAIT;
     uint64_t after = w->after;
     resume *s = w->list;
-    wait_free(w);
+    taker_free(w);
     r->ops = NULL;
     r->job = NULL;
     if (!g) {
@@ -204,10 +204,10 @@ static enum job_status wait_poll(struct request *r, void *job) {
     return r->ops->poll(r, r->job);
 }
 
-static const struct job_ops wait_ops = {.poll = wait_poll, .free = wait_free};
+static const struct job_ops taker_ops = {.poll = taker_poll, .free = taker_free};
 
 /* "ID:NUMBER" */
-static bool parse_id(const char *text, struct wait *w) {
+static bool parse_id(const char *text, struct taker *w) {
     const char *colon = strrchr(text, ':');
     size_t n = colon ? (size_t)(colon - text) : 0;
     if (!n || n >= sizeof w->id || !colon[1] ||
@@ -225,7 +225,7 @@ bool resume_request(struct request *r) {
     const char *text = request_header(r, "Last-Event-ID");
     if (!text || !*text) return false;
     drop_old(r->api->resume);
-    struct wait *w = mem_new(1, sizeof *w);
+    struct taker *w = mem_new(1, sizeof *w);
     if (!w) {
         err e;
         err_no_memory(&e);
@@ -239,7 +239,7 @@ bool resume_request(struct request *r) {
         refuse(r);
         return true;
     }
-    r->ops = &wait_ops;
+    r->ops = &taker_ops;
     r->job = w;
     return true;
 }
