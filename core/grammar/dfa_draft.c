@@ -12,6 +12,7 @@
 
 enum {
     DRAFT_COST = 32, /* of any draft, in states */
+    DRAFT_WORK = 96, /* of finishing any, in units of work */
     EDGES_PER_STATE = 3,
     CELLS_PER_STATE = 8
 };
@@ -404,6 +405,7 @@ static int minimise(struct dfa_draft *d, struct dfa *a) {
 int dfa_draft_finish(struct dfa_draft *d, struct dfa *out, err *e) {
     struct dfa a = {0};
     uint32_t cost = DRAFT_COST + d->n_states + d->n_edges / EDGES_PER_STATE;
+    dfa_draft_spend(d, DRAFT_WORK);
     int rc = d->failed ? d->failed : minimise(d, &a);
     dfa_draft_fini(d);
     if (rc) {
@@ -436,7 +438,9 @@ static uint64_t hash_of(const uint64_t *key, uint32_t n) {
         h = (h ^ key[i]) * UINT64_C(0x9e3779b97f4a7c15);
         h ^= h >> 29;
     }
-    return h;
+    /* The low bits choose the slot: the high ones of the last word must reach them too. */
+    h = (h ^ h >> 32) * UINT64_C(0xff51afd7ed558ccd);
+    return h ^ h >> 32;
 }
 
 static int grow(struct dfa_intern *t, uint32_t n) {
