@@ -16,6 +16,7 @@
 #define INFERD_ENGINE_H
 
 #include "core/base/err.h"
+#include "core/base/siphash.h"
 #include "core/grammar/grammar.h"
 #include "core/model/model.h"
 #include "core/tokenizer/tokenizer.h"
@@ -105,7 +106,9 @@ struct engine_params {
     int n_logprobs;       /* -1 none; 0 chosen token's; 1..20 also that many best ones */
     bool prompt_logprobs; /* events for prompt tokens 1..n-1 come first */
     bool ignore_eos;
-    int priority;                         /* higher is more important */
+    int priority; /* higher is more important */
+    /* Cached prefixes are shared among requests of the same salt alone; zeros are one, too. */
+    struct hash128 prefix_salt;
     const struct engine_logit_bias *bias; /* copied */
     uint32_t n_bias;
     /* NULL: any text. The answer is a text of this grammar, which the request retains: a token that
@@ -128,7 +131,8 @@ struct engine_request {
      * (engine_stream_seed with first_choice 0 does as well). */
     uint32_t n_generated, first_choice;
     /* Not NONE: nothing is generated; the prompt's hidden states become one vector
-     * (engine_stream_embedding). Of params only priority counts; n_choices is 1. */
+     * (engine_stream_embedding). Of params only priority and prefix_salt count;
+     * n_choices is 1. */
     enum model_pooling pooling;
     /* Called on the worker thread when a stream that was empty got an event; must only hand over
      * (no I/O, no locks that are held long). May be called once too often, and before engine_submit

@@ -172,15 +172,17 @@ static bool can_fork(const struct sched_seq *seq) {
            seq->leader->n_computed >= seq->n_prompt;
 }
 
-static uint32_t reusable(const struct sched_seq *seq) {
-    return seq->fresh ? 1 : seq->n_tokens;
+/* What of seq may come from the cache. */
+static struct kv_prompt reusable(const struct sched_seq *seq) {
+    return (struct kv_prompt){seq->tokens, seq->fresh ? 1 : seq->n_tokens, seq->salt};
 }
 
 /* Free blocks that seq takes when it starts, with room for one token more. */
 static uint32_t blocks_needed(const sched *s, const struct sched_seq *seq) {
     uint32_t n_tokens = seq->n_tokens + (seq->n_tokens < seq->capacity);
     if (can_fork(seq)) return kv_fork_need(s->cache, seq->n_tokens - 1, n_tokens);
-    return kv_prompt_need(s->cache, seq->tokens, reusable(seq), n_tokens);
+    const struct kv_prompt prompt = reusable(seq);
+    return kv_prompt_need(s->cache, &prompt, n_tokens);
 }
 
 static bool has_room(const sched *s, const struct sched_seq *seq) {
@@ -209,9 +211,10 @@ static bool make_room(sched *s, const struct sched_seq *seq) {
 
 /* All blocks for the known text are taken at once, so that no free block is promised twice. */
 static bool start(sched *s, struct sched_seq *seq) {
+    const struct kv_prompt prompt = reusable(seq);
     uint32_t n_cached = seq->n_tokens - 1;
     kv_seq *blocks = can_fork(seq) ? kv_seq_fork(s->cache, seq->leader->kv, n_cached)
-                                   : kv_seq_new(s->cache, seq->tokens, reusable(seq), &n_cached);
+                                   : kv_seq_new(s->cache, &prompt, &n_cached);
     if (!blocks) return false;
     if (kv_seq_reserve(s->cache, blocks, n_cached, seq->n_tokens)) {
         kv_seq_free(s->cache, blocks);

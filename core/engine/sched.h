@@ -55,12 +55,13 @@ struct sched_seq {
     int32_t *tokens; /* (capacity) prompt, then generated; owner's memory */
     uint32_t n_tokens, capacity, n_prompt;
     int priority;
-    bool paused; /* owner, at any time between steps: do not plan (stream full) */
-    bool fresh;  /* owner: compute every token, take none from the prefix cache, and want
-                    every row's logits (the prompt's log-probabilities); cleared by the
-                    owner between steps when it has them */
-    bool pooled; /* owner: rows give hidden states and no logits; fresh ones do not share
-                    max_fresh_rows then */
+    struct hash128 salt; /* it shares cached blocks with sequences of the same one alone */
+    bool paused;         /* owner, at any time between steps: do not plan (stream full) */
+    bool fresh;          /* owner: compute every token, take none from the prefix cache, and want
+                            every row's logits (the prompt's log-probabilities); cleared by the
+                            owner between steps when it has them */
+    bool pooled;         /* owner: rows give hidden states and no logits; fresh ones do not share
+                            max_fresh_rows then */
     struct sched_seq *leader; /* queued or running one whose first n_prompt tokens are this one's,
                                  or NULL (always when fresh); the scheduler clears it */
 

@@ -52,6 +52,7 @@ static int tokens_init(struct engine_stream *st, const struct engine_request *re
     st->seq.n_prompt = n_prompt;
     st->seq.capacity = (uint32_t)capacity;
     st->seq.priority = req->params.priority;
+    st->seq.salt = req->params.prefix_salt;
     st->n_generated = req->n_generated;
     return 0;
 }

@@ -72,6 +72,8 @@ static int check_seq(const kv *c, const kv_seq *s, uint32_t *refs, err *e) {
                 "sequence %u: full block %u is not in the prefix table", id, b);
         FAIL_IF(blk->cached && blk->parent != parent, "sequence %u: block %u has another parent",
                 id, b);
+        FAIL_IF(blk->cached && !hash128_same(blk->salt, s->salt),
+                "sequence %u: block %u is of another salt", id, b);
         FAIL_IF(i >= n_held && (blk->refs != 1 || blk->cached),
                 "sequence %u: block %u is to be written but not its own", id, b);
     }
@@ -101,23 +103,28 @@ static int check_cached(const kv *c, uint32_t b, const uint32_t *order, err *e) 
     const struct kv_block *blk = &c->blocks[b];
     const int32_t *ids = c->tokens + (uint64_t)b * c->config.block_tokens;
     FAIL_IF(!c->config.prefix_cache, "block %u is cached though the prefix cache is off", b);
-    FAIL_IF(blk->hash != kv_prefix_hash(c, blk->parent, ids), "block %u: wrong hash", b);
-    FAIL_IF(kv_prefix_lookup(c, blk->parent, ids) != b, "block %u is not found by its tokens", b);
+    const struct kv_place at = {blk->parent, blk->salt};
+    FAIL_IF(blk->hash != kv_prefix_hash(c, at, ids), "block %u: wrong hash", b);
+    FAIL_IF(kv_prefix_lookup(c, at, ids) != b, "block %u is not found by its tokens", b);
     if (blk->parent == KV_NONE) return 0;
     const struct kv_block *up = &c->blocks[blk->parent];
     FAIL_IF(!up->cached, "block %u is cached, its parent %u is not", b, blk->parent);
+    FAIL_IF(!hash128_same(up->salt, blk->salt), "block %u: its parent %u is of another salt", b,
+            blk->parent);
     FAIL_IF(!is_free(blk) && !up->refs, "block %u is in use, its parent %u is not", b, blk->parent);
     FAIL_IF(is_free(up) && order[b] > order[blk->parent],
             "block %u would be reused before its child %u", blk->parent, b);
     return 0;
 }
 
-static int check_children(const kv *c, uint32_t parent, uint32_t *n, err *e) {
-    uint32_t b = parent == KV_NONE ? c->first_root : c->blocks[parent].first_child, prev = KV_NONE;
+/* The list that head begins. */
+static int check_children(const kv *c, const uint32_t *head, uint32_t parent, uint32_t *n, err *e) {
+    uint32_t b = *head, prev = KV_NONE;
     for (; b != KV_NONE; prev = b, b = c->blocks[b].sibling_next) {
         FAIL_IF(++*n > c->config.n_blocks, "the lists of children are circular");
-        FAIL_IF(!c->blocks[b].cached || c->blocks[b].parent != parent ||
-                    c->blocks[b].sibling_prev != prev,
+        const struct kv_block *blk = &c->blocks[b];
+        FAIL_IF(!blk->cached || blk->parent != parent || blk->sibling_prev != prev ||
+                    kv_prefix_siblings(c, (struct kv_place){parent, blk->salt}) != head,
                 "block %u is wrongly a child of %u", b, parent);
     }
     return 0;
@@ -125,12 +132,14 @@ static int check_children(const kv *c, uint32_t parent, uint32_t *n, err *e) {
 
 static int check_prefixes(const kv *c, const uint32_t *order, err *e) {
     uint32_t n_cached = 0, n_hashed = 0, n_children = 0;
-    int rc = check_children(c, KV_NONE, &n_children, e);
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i <= c->bucket_mask; i++)
+        rc = check_children(c, &c->roots[i], KV_NONE, &n_children, e);
     for (uint32_t b = 0; !rc && b < c->config.n_blocks; b++) {
         if (!c->blocks[b].cached) continue;
         n_cached++;
         rc = check_cached(c, b, order, e);
-        if (!rc) rc = check_children(c, b, &n_children, e);
+        if (!rc) rc = check_children(c, &c->blocks[b].first_child, b, &n_children, e);
     }
     if (rc) return rc;
     for (uint32_t i = 0; i <= c->bucket_mask; i++) {

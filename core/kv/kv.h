@@ -3,11 +3,13 @@
  * All memory is taken in kv_open; afterwards nothing allocates and every call but kv_check is O(1)
  * or O(blocks touched). A block holds block_tokens tokens of every layer. Blocks are counted by
  * references; a full block whose tokens are known is entered in a prefix table under the chained
- * hash of its tokens and its parent (token ids are compared on a hit: a collision is a miss). A
- * block with no reference keeps its contents and waits in the free list, oldest first: it can be
- * revived by a prefix hit until it is reused (LRU; a sequence's blocks are freed tail first, so a
- * prefix outlives its continuations; blocks that are not in the table are reused before any).
- * Writing into a block that somebody else references copies it first (copy-on-write).
+ * hash of its tokens and its parent (token ids are compared on a hit: a collision is a miss). Each
+ * chain starts from a salt, which is compared too: sequences of different salts share nothing, and
+ * find no sign of each other's blocks in the table. A block with no reference keeps its contents
+ * and waits in the free list, oldest first: it can be revived by a prefix hit until it is reused
+ * (LRU; a sequence's blocks are freed tail first, so a prefix outlives its continuations; blocks
+ * that are not in the table are reused before any). Writing into a block that somebody else
+ * references copies it first (copy-on-write).
  *
  * Contents are valid only as far as kv_commit said so: a block enters the prefix table when the
  * step that wrote it has finished.
@@ -19,6 +21,7 @@
 
 #include "core/backend/backend.h"
 #include "core/base/err.h"
+#include "core/base/siphash.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -48,17 +51,25 @@ uint64_t kv_block_bytes(const struct kv_config *config);
 uint32_t kv_max_tokens(const kv *c);
 const struct backend_kv *kv_layers(const kv *c); /* (n_ranks, n_layers); NULL when be was NULL */
 
-/* A new sequence whose prompt is tokens[0..n). Reuses the longest cached prefix, at most n - 1
+/* What a sequence begins with: its prompt, tokens[0..n), and who may share its blocks. */
+struct kv_prompt {
+    const int32_t *tokens; /* (n) */
+    uint32_t n;
+    struct hash128 salt; /* blocks are shared among sequences of the same one alone */
+};
+
+/* A new sequence. Reuses the longest cached prefix, at most n - 1
  * tokens (the last prompt token must be computed for its logits), also a part of a block (shared
  * until written: copy-on-write; looked for among the 16 newest continuations of the prefix).
  * *n_cached tokens need no computation. NULL: all max_seqs in use. */
-kv_seq *kv_seq_new(kv *c, const int32_t *tokens, uint32_t n, uint32_t *n_cached);
+kv_seq *kv_seq_new(kv *c, const struct kv_prompt *p, uint32_t *n_cached);
 
-/* Blocks that kv_seq_new(tokens, n) and then kv_seq_reserve(n_cached, n_tokens) would take from the
+/* Blocks that kv_seq_new(p) and then kv_seq_reserve(n_cached, n_tokens) would take from the
  * free list: new ones and cached ones that nobody references now. Changes nothing. */
-uint32_t kv_prompt_need(const kv *c, const int32_t *tokens, uint32_t n, uint32_t n_tokens);
+uint32_t kv_prompt_need(const kv *c, const struct kv_prompt *p, uint32_t n_tokens);
 
-/* A second sequence that shares the first n_tokens of src (all computed). NULL: no seq left. */
+/* A second sequence that shares the first n_tokens of src (all computed) and its salt. NULL: no seq
+ * left. */
 kv_seq *kv_seq_fork(kv *c, const kv_seq *src, uint32_t n_tokens);
 
 /* As kv_prompt_need, for kv_seq_fork(src, n_shared) and then kv_seq_reserve(n_shared, n_tokens)

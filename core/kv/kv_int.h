@@ -30,7 +30,8 @@ struct kv_block {
     uint32_t copy;       /* index of the queued copy into this block, or KV_NONE */
     bool cached;
     /* While cached: */
-    uint64_t hash; /* of the tokens from the sequence's start */
+    uint64_t hash; /* of the salt and the tokens from the sequence's start */
+    struct hash128 salt;
     uint32_t parent;
     uint32_t bucket_prev, bucket_next;
     uint32_t sibling_prev, sibling_next;
@@ -41,6 +42,7 @@ struct kv_seq {
     int32_t *table;    /* (max_blocks_per_seq) */
     uint32_t n_blocks; /* entries in use */
     uint32_t n_valid;  /* tokens whose K/V are in the pools */
+    struct hash128 salt;
     bool used;
     struct kv_seq *next_unused;
 };
@@ -50,8 +52,11 @@ struct kv {
     struct kv_block *blocks; /* (n_blocks) */
     int32_t *tokens;         /* (n_blocks, block_tokens) ids of cached blocks */
     uint32_t *buckets;       /* (bucket_mask + 1) first block of each hash chain */
+    /* (bucket_mask + 1) cached blocks without parent, linked as siblings; each list is of the salts
+     * that fall on it: one salt's blocks neither show in another's list nor make it longer, but
+     * where two fall on the same. */
+    uint32_t *roots;
     uint32_t bucket_mask;
-    uint32_t first_root;           /* cached blocks without parent, linked as siblings */
     uint32_t free_head, free_tail; /* head is reused first */
     int32_t *copies;               /* (n_blocks, 2) source, destination; destinations differ */
     uint32_t n_copies;
@@ -78,15 +83,22 @@ void kv_block_copy_later(kv *c, uint32_t src, uint32_t dst); /* both in use */
 
 /* prefix.c */
 void kv_prefix_init(kv *c);
-uint64_t kv_prefix_hash(const kv *c, uint32_t parent, const int32_t *tokens); /* of a whole block */
-/* The cached block with this parent and these block_tokens tokens, or KV_NONE. */
-uint32_t kv_prefix_lookup(const kv *c, uint32_t parent, const int32_t *tokens);
-/* The cached block after parent that gives most of tokens[0..n), but at most n - 1 of them; a whole
+/* Where a block stands: behind parent, or with KV_NONE at the start, of sequences of salt. */
+struct kv_place {
+    uint32_t parent;
+    struct hash128 salt;
+};
+uint64_t kv_prefix_hash(const kv *c, struct kv_place at, const int32_t *tokens); /* a whole block */
+/* The head of the list of cached blocks that stand there. */
+uint32_t *kv_prefix_siblings(const kv *c, struct kv_place at);
+/* The cached block at this place with these block_tokens tokens, or KV_NONE. */
+uint32_t kv_prefix_lookup(const kv *c, struct kv_place at, const int32_t *tokens);
+/* The cached block at the place that gives most of tokens[0..n), but at most n - 1 of them; a whole
  * block is found always, a part of one among the PREFIX_SCAN most recently entered children of
- * parent. *n_match is 1..block_tokens; KV_NONE when it would be 0. */
-uint32_t kv_prefix_match(const kv *c, uint32_t parent, const int32_t *tokens, uint32_t n,
+ * the place. *n_match is 1..block_tokens; KV_NONE when it would be 0. */
+uint32_t kv_prefix_match(const kv *c, struct kv_place at, const int32_t *tokens, uint32_t n,
                          uint32_t *n_match);
-void kv_prefix_enter(kv *c, uint32_t b, uint32_t parent, const int32_t *tokens);
+void kv_prefix_enter(kv *c, uint32_t b, struct kv_place at, const int32_t *tokens);
 void kv_prefix_remove(kv *c, uint32_t b); /* b has no cached child */
 
 #endif

@@ -116,12 +116,13 @@ int kv_open(const struct kv_config *config, kv **out, err *e) {
     c->blocks = mem_new(n_blocks, sizeof *c->blocks);
     c->tokens = mem_new(n_ids, sizeof *c->tokens);
     c->buckets = mem_new(n_buckets, sizeof *c->buckets);
+    c->roots = mem_new(n_buckets, sizeof *c->roots);
     c->copies = mem_new(n_blocks, 2 * sizeof *c->copies);
     c->scratch = mem_new(n_blocks, 2 * sizeof *c->scratch);
     c->seqs = mem_new(config->max_seqs, sizeof *c->seqs);
     c->tables = mem_new(n_entries, sizeof *c->tables);
-    if (!c->blocks || !c->tokens || !c->buckets || !c->copies || !c->scratch || !c->seqs ||
-        !c->tables) {
+    if (!c->blocks || !c->tokens || !c->buckets || !c->roots || !c->copies || !c->scratch ||
+        !c->seqs || !c->tables) {
         rc = err_set(e, ERR_NOMEM, "no memory for a KV cache of %u blocks", config->n_blocks);
         goto fail;
     }
@@ -158,6 +159,7 @@ void kv_close(kv *c) {
     free(c->scratch);
     free(c->copies);
     free(c->buckets);
+    free(c->roots);
     free(c->tokens);
     free(c->blocks);
     free(c);

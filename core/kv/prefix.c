@@ -1,4 +1,5 @@
-/* prefix.c - the prefix table: which block holds the K/V of which tokens after which parent.
+/* prefix.c - the prefix table: which block holds the K/V of which tokens after which parent, for
+ * sequences of which salt.
  *
  * One entry at most per block, linked through the blocks themselves: a hash chain to find a whole
  * block, and a list of children of each parent to find a block that begins with the wanted tokens.
@@ -16,16 +17,16 @@ enum { PREFIX_SCAN = 16 }; /* children compared for a partial match: bounds kv_s
 
 void kv_prefix_init(kv *c) {
     for (uint32_t i = 0; i <= c->bucket_mask; i++)
-        c->buckets[i] = KV_NONE;
-    c->first_root = KV_NONE;
+        c->buckets[i] = c->roots[i] = KV_NONE;
 }
 
 static const int32_t *block_ids(const kv *c, uint32_t b) {
     return c->tokens + (uint64_t)b * c->config.block_tokens;
 }
 
-uint64_t kv_prefix_hash(const kv *c, uint32_t parent, const int32_t *tokens) {
-    uint64_t h = parent == KV_NONE ? 0x9e3779b97f4a7c15u : c->blocks[parent].hash;
+uint64_t kv_prefix_hash(const kv *c, struct kv_place at, const int32_t *tokens) {
+    uint64_t h =
+        at.parent == KV_NONE ? at.salt.lo ^ 0x9e3779b97f4a7c15u : c->blocks[at.parent].hash;
     for (uint32_t i = 0; i < c->config.block_tokens; i++) {
         h = (h ^ (uint32_t)tokens[i]) * 0xff51afd7ed558ccdu;
         h ^= h >> 32;
@@ -33,32 +34,42 @@ uint64_t kv_prefix_hash(const kv *c, uint32_t parent, const int32_t *tokens) {
     return h & KV_HASH_MASK;
 }
 
-static bool block_is(const kv *c, uint32_t b, uint32_t parent, const int32_t *tokens) {
-    return c->blocks[b].parent == parent &&
+uint32_t *kv_prefix_siblings(const kv *c, struct kv_place at) {
+    if (at.parent != KV_NONE) return &c->blocks[at.parent].first_child;
+    return &c->roots[(at.salt.hi & KV_HASH_MASK) & c->bucket_mask];
+}
+
+static bool stands_at(const struct kv_block *blk, struct kv_place at) {
+    return blk->parent == at.parent && hash128_same(blk->salt, at.salt);
+}
+
+static bool block_is(const kv *c, uint32_t b, struct kv_place at, const int32_t *tokens) {
+    return stands_at(&c->blocks[b], at) &&
            memcmp(block_ids(c, b), tokens, c->config.block_tokens * sizeof *tokens) == 0;
 }
 
-uint32_t kv_prefix_lookup(const kv *c, uint32_t parent, const int32_t *tokens) {
-    uint64_t h = kv_prefix_hash(c, parent, tokens);
+uint32_t kv_prefix_lookup(const kv *c, struct kv_place at, const int32_t *tokens) {
+    uint64_t h = kv_prefix_hash(c, at, tokens);
     uint32_t b = c->buckets[h & c->bucket_mask];
-    while (b != KV_NONE && !(c->blocks[b].hash == h && block_is(c, b, parent, tokens)))
+    while (b != KV_NONE && !(c->blocks[b].hash == h && block_is(c, b, at, tokens)))
         b = c->blocks[b].bucket_next;
     return b;
 }
 
-uint32_t kv_prefix_match(const kv *c, uint32_t parent, const int32_t *tokens, uint32_t n,
+uint32_t kv_prefix_match(const kv *c, struct kv_place at, const int32_t *tokens, uint32_t n,
                          uint32_t *n_match) {
     uint32_t block_tokens = c->config.block_tokens, best = KV_NONE;
     *n_match = 0;
     if (!c->config.prefix_cache || n < 2) return KV_NONE;
-    if (n >= block_tokens && (best = kv_prefix_lookup(c, parent, tokens)) != KV_NONE) {
+    if (n >= block_tokens && (best = kv_prefix_lookup(c, at, tokens)) != KV_NONE) {
         *n_match = n > block_tokens ? block_tokens : block_tokens - 1;
         return *n_match ? best : KV_NONE;
     }
     uint32_t most = n - 1 < block_tokens ? n - 1 : block_tokens;
-    uint32_t b = parent == KV_NONE ? c->first_root : c->blocks[parent].first_child;
+    uint32_t b = *kv_prefix_siblings(c, at);
     for (int i = 0; i < PREFIX_SCAN && b != KV_NONE; i++, b = c->blocks[b].sibling_next) {
         uint32_t k = 0;
+        if (!stands_at(&c->blocks[b], at)) continue; /* a root of another salt */
         while (k < most && block_ids(c, b)[k] == tokens[k])
             k++;
         if (k > *n_match) {
@@ -69,18 +80,15 @@ uint32_t kv_prefix_match(const kv *c, uint32_t parent, const int32_t *tokens, ui
     return best;
 }
 
-static uint32_t *siblings_head(kv *c, uint32_t parent) {
-    return parent == KV_NONE ? &c->first_root : &c->blocks[parent].first_child;
-}
-
-void kv_prefix_enter(kv *c, uint32_t b, uint32_t parent, const int32_t *tokens) {
+void kv_prefix_enter(kv *c, uint32_t b, struct kv_place at, const int32_t *tokens) {
     struct kv_block *blk = &c->blocks[b];
     assert(!blk->cached);
     memcpy(c->tokens + (uint64_t)b * c->config.block_tokens, tokens,
            c->config.block_tokens * sizeof *tokens);
     blk->cached = true;
-    blk->hash = kv_prefix_hash(c, parent, tokens);
-    blk->parent = parent;
+    blk->hash = kv_prefix_hash(c, at, tokens);
+    blk->parent = at.parent;
+    blk->salt = at.salt;
     blk->first_child = KV_NONE;
 
     uint32_t *bucket = &c->buckets[blk->hash & c->bucket_mask];
@@ -89,7 +97,7 @@ void kv_prefix_enter(kv *c, uint32_t b, uint32_t parent, const int32_t *tokens) 
     if (*bucket != KV_NONE) c->blocks[*bucket].bucket_prev = b;
     *bucket = b;
 
-    uint32_t *sibling = siblings_head(c, parent);
+    uint32_t *sibling = kv_prefix_siblings(c, at);
     blk->sibling_prev = KV_NONE;
     blk->sibling_next = *sibling;
     if (*sibling != KV_NONE) c->blocks[*sibling].sibling_prev = b;
@@ -109,6 +117,6 @@ void kv_prefix_remove(kv *c, uint32_t b) {
     if (blk->sibling_prev != KV_NONE)
         c->blocks[blk->sibling_prev].sibling_next = blk->sibling_next;
     else
-        *siblings_head(c, blk->parent) = blk->sibling_next;
+        *kv_prefix_siblings(c, (struct kv_place){blk->parent, blk->salt}) = blk->sibling_next;
     blk->cached = false;
 }

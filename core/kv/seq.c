@@ -10,30 +10,32 @@ static uint32_t blocks_for(const kv *c, uint32_t n_tokens) {
     return (uint32_t)(((uint64_t)n_tokens + c->config.block_tokens - 1) / c->config.block_tokens);
 }
 
-static kv_seq *seq_take(kv *c) {
+static kv_seq *seq_take(kv *c, struct hash128 salt) {
     kv_seq *s = c->unused;
     if (!s) return NULL;
     c->unused = s->next_unused;
     s->used = true;
     s->n_blocks = s->n_valid = 0;
+    s->salt = salt;
     return s;
 }
 
-kv_seq *kv_seq_new(kv *c, const int32_t *tokens, uint32_t n, uint32_t *n_cached) {
-    uint32_t parent = KV_NONE, n_match = c->config.block_tokens;
-    kv_seq *s = seq_take(c);
+kv_seq *kv_seq_new(kv *c, const struct kv_prompt *p, uint32_t *n_cached) {
+    struct kv_place at = {KV_NONE, p->salt};
+    uint32_t n_match = c->config.block_tokens;
+    kv_seq *s = seq_take(c, p->salt);
     *n_cached = 0;
     if (!s) return NULL;
     while (n_match == c->config.block_tokens && s->n_blocks < c->config.max_blocks_per_seq) {
-        uint32_t b = kv_prefix_match(c, parent, tokens + s->n_valid, n - s->n_valid, &n_match);
+        uint32_t b = kv_prefix_match(c, at, p->tokens + s->n_valid, p->n - s->n_valid, &n_match);
         if (b == KV_NONE) break;
         kv_block_ref(c, b);
         s->table[s->n_blocks++] = (int32_t)b;
         s->n_valid += n_match;
-        parent = b;
+        at.parent = b;
     }
     if (c->config.prefix_cache) {
-        kv_count(&c->prefix_queries_tokens, n);
+        kv_count(&c->prefix_queries_tokens, p->n);
         kv_count(&c->prefix_hit_tokens, s->n_valid);
     }
     *n_cached = s->n_valid;
@@ -41,7 +43,7 @@ kv_seq *kv_seq_new(kv *c, const int32_t *tokens, uint32_t n, uint32_t *n_cached)
 }
 
 kv_seq *kv_seq_fork(kv *c, const kv_seq *src, uint32_t n_tokens) {
-    kv_seq *s = seq_take(c);
+    kv_seq *s = seq_take(c, src->salt);
     assert(n_tokens <= src->n_valid);
     if (!s) return NULL;
     s->n_blocks = blocks_for(c, n_tokens);
@@ -86,20 +88,22 @@ uint32_t kv_seq_need(const kv *c, const kv_seq *s, uint32_t first_write, uint32_
     return g.n_new + g.copy;
 }
 
-uint32_t kv_prompt_need(const kv *c, const int32_t *tokens, uint32_t n, uint32_t n_tokens) {
-    uint32_t parent = KV_NONE, n_match = c->config.block_tokens;
+uint32_t kv_prompt_need(const kv *c, const struct kv_prompt *p, uint32_t n_tokens) {
+    struct kv_place at = {KV_NONE, p->salt};
+    uint32_t n_match = c->config.block_tokens;
     uint32_t n_found = 0, n_blocks = 0, n_revived = 0, n_want = blocks_for(c, n_tokens);
     while (n_match == c->config.block_tokens && n_blocks < c->config.max_blocks_per_seq) {
-        uint32_t b = kv_prefix_match(c, parent, tokens + n_found, n - n_found, &n_match);
+        uint32_t b = kv_prefix_match(c, at, p->tokens + n_found, p->n - n_found, &n_match);
         if (b == KV_NONE) break;
         n_revived += c->blocks[b].refs == 0 && c->blocks[b].pins == 0;
         n_found += n_match;
         n_blocks++;
-        parent = b;
+        at.parent = b;
     }
     bool part = n_found % c->config.block_tokens != 0 && n_found < n_tokens;
-    struct growth g = growth_of(n_want > n_blocks ? n_want - n_blocks : 0,
-                                part && c->blocks[parent].refs > 0, part, kv_n_free(c) - n_revived);
+    struct growth g =
+        growth_of(n_want > n_blocks ? n_want - n_blocks : 0, part && c->blocks[at.parent].refs > 0,
+                  part, kv_n_free(c) - n_revived);
     return n_revived + g.n_new + g.copy;
 }
 
@@ -136,10 +140,10 @@ void kv_commit(kv *c, kv_seq *s, const int32_t *tokens, uint32_t n_computed) {
     if (c->config.prefix_cache)
         for (uint32_t i = s->n_valid / block_tokens; i < n_computed / block_tokens; i++) {
             uint32_t b = (uint32_t)s->table[i];
-            uint32_t parent = i ? (uint32_t)s->table[i - 1] : KV_NONE;
-            uint32_t twin = kv_prefix_lookup(c, parent, tokens + i * block_tokens);
+            struct kv_place at = {i ? (uint32_t)s->table[i - 1] : KV_NONE, s->salt};
+            uint32_t twin = kv_prefix_lookup(c, at, tokens + i * block_tokens);
             if (twin == KV_NONE) {
-                kv_prefix_enter(c, b, parent, tokens + i * block_tokens);
+                kv_prefix_enter(c, b, at, tokens + i * block_tokens);
                 continue;
             }
             /* Computed twice at the same time: same tokens, same bytes; one block is enough. */

@@ -2,6 +2,7 @@
 #include "core/base/err.h"
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
+#include "core/base/siphash.h"
 #include "core/base/str.h"
 #include "tests/unit/check.h"
 
@@ -121,6 +122,26 @@ static void test_err(void) {
     CHECK(err_set(NULL, ERR_IO, "x") == ERR_IO);
 }
 
+/* The first words of the reference implementation's vectors_sip128: key 00 01 ... 0f, texts of the
+ * bytes 00 01 ...; and every length has a value of its own, across whole words. */
+static void test_siphash(void) {
+    static const struct hash128 want[] = {{0xe6a825ba047f81a3u, 0x930255c71472f66du},
+                                          {0x44af996bd8c187dau, 0x45fc229b11597634u},
+                                          {0xc75da4a48d227781u, 0xe4ff0af6de8ba3fcu}};
+    const struct hash128 key = {0x0706050403020100u, 0x0f0e0d0c0b0a0908u};
+    unsigned char text[33] = {0};
+    struct hash128 seen[34];
+    for (unsigned char i = 0; i < sizeof text; i++)
+        text[i] = i;
+    for (size_t n = 0; n < 34; n++) {
+        seen[n] = siphash128(key, text, n < sizeof text ? n : 8);
+        if (n < 3) CHECK(hash128_same(seen[n], want[n]));
+        for (size_t k = 0; k < n; k++)
+            CHECK(hash128_same(seen[k], seen[n]) == (n == 33 && k == 8));
+    }
+    CHECK(!hash128_same(siphash128((struct hash128){1, 0}, text, 9), seen[9]));
+}
+
 int main(void) {
     RUN(test_f16_all_values);
     RUN(test_f16_rounding);
@@ -129,5 +150,6 @@ int main(void) {
     RUN(test_str_bound);
     RUN(test_arena_bound);
     RUN(test_err);
+    RUN(test_siphash);
     return check_done();
 }

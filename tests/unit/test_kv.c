@@ -30,6 +30,10 @@ static void check_ok(const kv *c) {
     CHECK_MSG(kv_check(c, &e) == 0, "%s", e.msg);
 }
 
+/* Of the sequences that a test makes now. */
+static struct hash128 salt;
+#define PROMPT(ids, n) (&(const struct kv_prompt){(ids), (n), salt})
+
 /* The table is exactly blocks[0..n), the rest 0. */
 static void check_table(const kv_seq *s, uint32_t n, const int32_t *blocks) {
     CHECK_MSG(kv_seq_n_blocks(s) == n, "%u blocks, want %u", kv_seq_n_blocks(s), n);
@@ -58,8 +62,8 @@ static uint64_t slot_mark(const kv *c, const kv_seq *s, uint32_t pos) {
 
 /* Computes all n tokens as a new sequence; expects n_cached of them found. */
 static kv_seq *run(kv *c, const int32_t *tokens, uint32_t n, uint32_t want_cached, int mark) {
-    uint32_t n_cached, free_before = kv_n_free(c), need = kv_prompt_need(c, tokens, n, n);
-    kv_seq *s = kv_seq_new(c, tokens, n, &n_cached);
+    uint32_t n_cached, free_before = kv_n_free(c), need = kv_prompt_need(c, PROMPT(tokens, n), n);
+    kv_seq *s = kv_seq_new(c, PROMPT(tokens, n), &n_cached);
     CHECK_MSG(n_cached == want_cached, "%u cached, want %u", n_cached, want_cached);
     check_ok(c);
     CHECK(kv_seq_reserve(c, s, n_cached, n) == 0);
@@ -112,8 +116,8 @@ static void test_part_of_a_block(void) {
     kv_seq *a = run(c, abc, 8, 0, 100);
     uint32_t n_cached;
     kv_seq_free(c, a);
-    CHECK(kv_prompt_need(c, other, 8, 8) == 3); /* 0 and 1 revived, a copy of 1 */
-    kv_seq *b = kv_seq_new(c, other, 8, &n_cached);
+    CHECK(kv_prompt_need(c, PROMPT(other, 8), 8) == 3); /* 0 and 1 revived, a copy of 1 */
+    kv_seq *b = kv_seq_new(c, PROMPT(other, 8), &n_cached);
     CHECK(n_cached == 6);
     TABLE(b, 0, 1);
     CHECK(kv_seq_need(c, b, 6, 8) == 1 && kv_seq_need(c, b, 6, 9) == 2);
@@ -151,7 +155,8 @@ static void test_whole_prompt_cached(void) {
 static void test_computed_twice_at_once(void) {
     kv *c = open_cache(8, true);
     uint32_t n_cached;
-    kv_seq *a = kv_seq_new(c, abc, 9, &n_cached), *b = kv_seq_new(c, abc, 9, &n_cached);
+    kv_seq *a = kv_seq_new(c, PROMPT(abc, 9), &n_cached),
+           *b = kv_seq_new(c, PROMPT(abc, 9), &n_cached);
     CHECK(kv_seq_reserve(c, a, 0, 9) == 0 && kv_seq_reserve(c, b, 0, 9) == 0);
     TABLE(b, 3, 4, 5);
     kv_commit(c, a, abc, 9);
@@ -250,7 +255,7 @@ static void test_copies_within_one_round(void) {
     kv_seq_free(c, f); /* its copy is off, 2 is free */
     check_ok(c);
     CHECK(kv_n_free(c) == 3);
-    kv_seq *h = kv_seq_new(c, abc + 8, 8, &n_cached);
+    kv_seq *h = kv_seq_new(c, PROMPT(abc + 8, 8), &n_cached);
     CHECK(kv_seq_reserve(c, h, 0, 8) == 0); /* 2 again, not 1 */
     TABLE(h, 2, 4);
     check_ok(c);
@@ -299,8 +304,8 @@ static void test_whole_cache_for_one(void) {
     kv *c = open_cache(2, true);
     uint32_t n_cached;
     kv_seq_free(c, run(c, abc, 8, 0, 100));
-    CHECK(kv_prompt_need(c, other, 8, 8) == 2);
-    kv_seq *s = kv_seq_new(c, other, 8, &n_cached);
+    CHECK(kv_prompt_need(c, PROMPT(other, 8), 8) == 2);
+    kv_seq *s = kv_seq_new(c, PROMPT(other, 8), &n_cached);
     CHECK(n_cached == 6 && kv_n_free(c) == 0 && kv_seq_need(c, s, 6, 8) == 0);
     CHECK(kv_seq_reserve(c, s, 6, 8) == 0);
     check_ok(c);
@@ -310,6 +315,54 @@ static void test_whole_cache_for_one(void) {
     kv_seq_free(c, s);
     kv_seq_free(c, run(c, other, 8, 7, 300));
     kv_close(c);
+}
+
+/* Same tokens under another salt: whole blocks, parts of blocks, blocks computed at the same time
+ * and forks are found under their own salt alone, whichever half of it differs. */
+static void test_salts_share_nothing(void) {
+    static const struct hash128 salts[] = {{0, 0}, {7, 0}, {0, 7}};
+    const int32_t part[7] = {1, 2, 3, 4, 5, 6, 9};
+    kv *c = open_cache(24, true);
+    kv_seq *first[3];
+    for (int i = 0; i < 3; i++) {
+        salt = salts[i];
+        first[i] = run(c, abc, 9, 0, 100 * i); /* nothing is there, however full the cache is */
+        TABLE(first[i], 3 * i, 3 * i + 1, 3 * i + 2);
+    }
+    for (int i = 0; i < 3; i++) {
+        salt = salts[i];
+        kv_seq *again = run(c, part, 7, 6, 1000), *fork = kv_seq_fork(c, first[i], 8);
+        CHECK(slot_mark(c, again, 5) == (uint64_t)(100 * i + 5));
+        compute(c, fork, abc, 8, 12, 2000); /* enters its last block under the same salt */
+        kv_seq_free(c, again);
+        kv_seq_free(c, fork);
+    }
+    salt = (struct hash128){7, 7};
+    CHECK(kv_prompt_need(c, PROMPT(abc, 9), 9) == 3);
+    for (int i = 0; i < 3; i++) {
+        salt = salts[i];
+        kv_seq_free(c, run(c, abc, 13, 12, 0));
+        kv_seq_free(c, first[i]);
+    }
+    check_ok(c);
+    kv_close(c);
+    salt = salts[0];
+}
+
+/* However many beginnings others have, a part of one's own is found. */
+static void test_salts_hide_no_parts(void) {
+    kv *c = open_cache(64, true);
+    const int32_t mine[5] = {1, 2, 3, 4, 5}, half[3] = {1, 2, 9};
+    salt = (struct hash128){1, 1};
+    kv_seq_free(c, run(c, mine, 5, 0, 0));
+    salt = (struct hash128){2, 2};
+    for (int32_t i = 0; i < 40; i++)
+        kv_seq_free(c, run(c, (const int32_t[]){i, 1, 1, 1, 1}, 5, 0, 0));
+    salt = (struct hash128){1, 1};
+    kv_seq_free(c, run(c, half, 3, 2, 0));
+    check_ok(c);
+    kv_close(c);
+    salt = (struct hash128){0, 0};
 }
 
 static void test_no_room(void) {
@@ -330,8 +383,8 @@ static void test_no_room(void) {
     check_ok(c);
     kv_seq *rest[4];
     for (int i = 0; i < 4; i++)
-        CHECK((rest[i] = kv_seq_new(c, abc, 1, &n_cached)) != NULL);
-    CHECK(kv_seq_new(c, abc, 9, &n_cached) == NULL && kv_seq_fork(c, a, 1) == NULL);
+        CHECK((rest[i] = kv_seq_new(c, PROMPT(abc, 1), &n_cached)) != NULL);
+    CHECK(kv_seq_new(c, PROMPT(abc, 9), &n_cached) == NULL && kv_seq_fork(c, a, 1) == NULL);
     check_ok(c);
     kv_seq_free(c, rest[0]);
     CHECK((rest[0] = kv_seq_fork(c, a, 0)) != NULL);
@@ -363,10 +416,10 @@ static void test_pinned_block_costs_nothing(void) {
     kv *c = open_cache(6, true);
     uint32_t n_cached;
     kv_seq_free(c, run(c, abc, 4, 0, 100)); /* block 0 */
-    kv_seq *b = kv_seq_new(c, other, 6, &n_cached);
+    kv_seq *b = kv_seq_new(c, PROMPT(other, 6), &n_cached);
     CHECK(n_cached == 3 && kv_seq_reserve(c, b, 3, 6) == 0);
     TABLE(b, 2, 1);
-    CHECK(kv_n_free(c) == 3 && kv_prompt_need(c, abc, 5, 5) == 1);
+    CHECK(kv_n_free(c) == 3 && kv_prompt_need(c, PROMPT(abc, 5), 5) == 1);
     kv_seq *d = run(c, abc, 5, 4, 200);
     TABLE(d, 0, 3);
     CHECK(slot_mark(c, d, 3) == 103 && slot_mark(c, b, 2) == 102);
@@ -380,12 +433,14 @@ struct model_seq {
     kv_seq *kv;
     int32_t tokens[MAX_TABLE * BT];
     uint32_t n_valid, n_tokens;
+    struct hash128 salt;
 };
 
-static uint64_t text_number(const int32_t *tokens, uint32_t n) {
-    uint64_t x = 1;
+/* Of the first n tokens. */
+static uint64_t text_number(const struct model_seq *m, uint32_t n) {
+    uint64_t x = 1 + m->salt.lo + 2 * m->salt.hi;
     for (uint32_t i = 0; i < n; i++)
-        x = x * 3 + (uint64_t)tokens[i];
+        x = x * 3 + (uint64_t)m->tokens[i];
     return x; /* ids are 1 and 2, at most 32 of them: distinct texts, distinct numbers */
 }
 
@@ -412,10 +467,12 @@ static void random_start(kv *c, struct model_seq *m, const struct model_seq *src
         memcpy(m->tokens, src->tokens, m->n_valid * sizeof *m->tokens);
         m->tokens[m->n_tokens - 1] = 1;
         need = kv_fork_need(c, m->n_valid, m->n_tokens);
+        m->salt = src->salt;
         m->kv = kv_seq_fork(c, src->kv, m->n_valid);
     } else {
-        need = kv_prompt_need(c, m->tokens, m->n_tokens, m->n_tokens);
-        m->kv = kv_seq_new(c, m->tokens, m->n_tokens, &m->n_valid);
+        m->salt = salt = (struct hash128){(uint64_t)rand() % 2, (uint64_t)rand() % 2};
+        need = kv_prompt_need(c, PROMPT(m->tokens, m->n_tokens), m->n_tokens);
+        m->kv = kv_seq_new(c, PROMPT(m->tokens, m->n_tokens), &m->n_valid);
     }
     if (m->kv) reserve_exactly(c, m, need, n_free);
     if (m->kv && need > n_free) drop(c, m);
@@ -438,13 +495,13 @@ static void compute_all(kv *c, struct model_seq *m, uint32_t n) {
         if (!m[i].kv || kv_seq_reserve(c, m[i].kv, m[i].n_valid, m[i].n_tokens)) continue;
         CHECK(kv_flush_copies(c, &e) == 0);
         for (uint32_t pos = m[i].n_valid; pos < m[i].n_tokens; pos++)
-            kv_layers(c)->k->data[kv_slot(c, m[i].kv, pos)] = text_number(m[i].tokens, pos + 1);
+            kv_layers(c)->k->data[kv_slot(c, m[i].kv, pos)] = text_number(&m[i], pos + 1);
         m[i].n_valid = m[i].n_tokens;
         kv_commit(c, m[i].kv, m[i].tokens, m[i].n_valid);
     }
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t pos = 0; m[i].kv && pos < m[i].n_valid; pos++)
-            CHECK(slot_mark(c, m[i].kv, pos) == text_number(m[i].tokens, pos + 1));
+            CHECK(slot_mark(c, m[i].kv, pos) == text_number(&m[i], pos + 1));
 }
 
 static void test_random_calls(void) {
@@ -515,6 +572,8 @@ int main(void) {
     RUN(test_copies_within_one_round);
     RUN(test_ranks);
     RUN(test_whole_cache_for_one);
+    RUN(test_salts_share_nothing);
+    RUN(test_salts_hide_no_parts);
     RUN(test_no_room);
     RUN(test_prefix_cache_off);
     RUN(test_pinned_block_costs_nothing);

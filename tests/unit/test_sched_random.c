@@ -1,9 +1,9 @@
 /* test_sched_random.c - pager and scheduler together, driven by random requests over a cache that
  * is far too small, against a model that knows nothing of blocks: every slot of the K pool holds a
- * number that stands for the whole text up to the token that was "computed" there. Before and after
- * each step, each planned sequence must find the number of its own text in every slot below its
- * computed tokens. What a token is follows from the text before it, so a sequence's text is the
- * same whatever happens to it.
+ * number that stands for the salt and the whole text up to the token that was "computed" there.
+ * Before and after each step, each planned sequence must find the number of its own text in every
+ * slot below its computed tokens. What a token is follows from the text before it, so a sequence's
+ * text is the same whatever happens to it.
  *
  * usage: test_sched_random [SEEDS [STEPS]]; default 5 seeds of 100,000 steps. */
 #include "core/base/mem.h"
@@ -54,7 +54,7 @@ static uint64_t number_after(uint64_t before, uint64_t token) {
 }
 
 static void extend_text(struct live *q, uint32_t from) {
-    uint64_t number = from ? q->text[from - 1] : 0;
+    uint64_t number = from ? q->text[from - 1] : q->s.salt.lo;
     for (uint32_t i = from; i < q->s.n_tokens; i++)
         q->text[i] = number = number_after(number, (uint32_t)q->tokens[i]);
     CHECK(q->text[q->s.n_tokens - 1] == number && number > GARBAGE);
@@ -120,6 +120,8 @@ static bool add_live(struct live *q, struct live *leader) {
                               .n_prompt = n_prompt,
                               .leader = leader ? &leader->s : NULL};
     q->s.capacity = n_prompt + rnd(most - n_prompt + 1);
+    if (chance(30)) q->s.salt.lo = 1 + rnd(2);
+    if (leader) q->s.salt = leader->s.salt;
     q->s.priority = leader ? leader->s.priority : chance(80) ? 0 : (int)rnd(3);
     q->s.fresh = !leader && chance(5);
     q->n_target = n_prompt + rnd(q->s.capacity - n_prompt + 1);
