@@ -3,6 +3,7 @@
  * runs. */
 #include "core/engine/engine.h"
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/engine/engine_int.h"
@@ -342,6 +343,8 @@ static int enqueue(engine *en, engine_stream **streams, uint32_t n, err *e) {
 int engine_submit(engine *en, const struct engine_request *req, engine_stream **streams, err *e) {
     int rc = check_request(en, req, e);
     if (rc) return rc;
+    if (req->deadline_ns && clock_now_ns() >= req->deadline_ns)
+        return err_set(e, ERR_DEADLINE, ENGINE_OVERDUE);
     /* Asked before the memory is taken too, so that a full queue costs a caller next to nothing. */
     pthread_mutex_lock(&en->lock);
     rc = check_room(en, req->n_choices, e);

@@ -134,6 +134,10 @@ struct engine_request {
      * (engine_stream_embedding). Of params only priority and prefix_salt count;
      * n_choices is 1. */
     enum model_pooling pooling;
+    /* Of clock_now_ns(): what has not ended by then ends between two steps, with
+     * ENGINE_FINISH_ERROR, ERR_DEADLINE, wherever it is (queue, prefill, decode, preempted,
+     * paused). 0: never. */
+    uint64_t deadline_ns;
     /* Called on the worker thread when a stream that was empty got an event; must only hand over
      * (no I/O, no locks that are held long). May be called once too often, and before engine_submit
      * has returned. */
@@ -141,8 +145,8 @@ struct engine_request {
     void *notify_arg;
 };
 
-/* All n_choices streams or none. Errors: ERR_FULL (queue), ERR_STOPPING, ERR_TOO_LONG (param
- * "messages"/"prompt" is set by the caller), ERR_INVALID, ERR_NOMEM. */
+/* All n_choices streams or none. Errors: ERR_FULL (queue), ERR_STOPPING, ERR_DEADLINE, ERR_TOO_LONG
+ * (param "messages"/"prompt" is set by the caller), ERR_INVALID, ERR_NOMEM. */
 int engine_submit(engine *en, const struct engine_request *req, engine_stream **streams, err *e);
 
 enum engine_event_kind {
@@ -227,6 +231,7 @@ struct engine_stats {
     uint64_t prompt_tokens_total, generated_tokens_total, cached_tokens_total;
     uint64_t forced_tokens_total; /* of the generated: a grammar left no choice */
     uint64_t preemptions_total, steps_total, rejected_total;
+    uint64_t overdue_total; /* sequences that their deadline ended */
     /* Steps that ran as the device had encoded them before; such that never came. */
     uint64_t steps_ahead_total, steps_ahead_dropped_total;
     uint64_t steps_overlapped_total; /* that began before the one in front of them was finished */

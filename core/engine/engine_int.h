@@ -72,7 +72,7 @@ struct engine_stream {
     struct engine_params params; /* params.bias == bias */
     struct engine_logit_bias *bias;
     uint64_t seed;
-    uint64_t submit_ns;
+    uint64_t submit_ns, deadline_ns;
     bool on_device;      /* its tokens are drawn there (backend_sample) */
     uint32_t n_draw;     /* first tokens that are wanted of a row: on_device those whose
                             log-probabilities are, else as many as a draw looks at; 0: the row
@@ -165,6 +165,7 @@ struct engine {
     uint64_t landed_ns;                /* when a step's results were delivered last */
     struct pace pace;                  /* used when config.prefill_chunk is 0 */
     struct engine_stream *live, *reap; /* in the scheduler; final, worker's reference to drop */
+    uint64_t next_deadline_ns;         /* no live sequence's is earlier; 0: none has one */
     struct engine_stats totals;        /* published to stats after each step */
     err failure;                       /* code != 0: the device failed, nothing runs any more */
 
@@ -191,6 +192,8 @@ struct engine {
     struct engine_stats stats;
     atomic_uint_fast64_t n_rejected;
 };
+
+#define ENGINE_OVERDUE "the time that the request may take is over"
 
 static inline struct engine_stream *stream_of(struct sched_seq *seq) {
     return (struct engine_stream *)(void *)seq;

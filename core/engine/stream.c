@@ -97,6 +97,7 @@ int stream_new(engine *en, const struct engine_request *req, uint32_t choice, ui
     st->notify = req->notify;
     st->notify_arg = req->notify_arg;
     st->submit_ns = clock_now_ns();
+    st->deadline_ns = req->deadline_ns;
     st->seed = (uint64_t)req->params.seed + req->first_choice + choice;
     pthread_mutex_init(&st->ring_lock, NULL);
     pthread_mutex_init(&st->notify_lock, NULL);

@@ -8,14 +8,18 @@
  *
  * The step allocates and frees nothing (the guard counts it); what ended is dropped between steps.
  * A paused or waiting sequence costs nothing; a step that could not run anything means that only
- * the inbox can change that, so the worker sleeps. A device failure ends every sequence with
- * ERR_DEVICE, and what comes later too: the daemon's readiness goes red. */
+ * the inbox (or a deadline) can change that, so the worker sleeps. A device failure ends every
+ * sequence with ERR_DEVICE, and what comes later too: the daemon's readiness goes red. */
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 #include "core/engine/engine_int.h"
 
 #include <string.h>
+#include <time.h>
+
+#define SECOND_NS     UINT64_C(1000000000)
+#define MOST_SLEEP_NS SECOND_NS
 
 void worker_attend(struct engine_stream *st) {
     engine *en = st->en;
@@ -75,10 +79,32 @@ static void count_queue(engine *en) {
     pthread_mutex_unlock(&en->lock);
 }
 
+static bool is_due(uint64_t deadline_ns) {
+    return deadline_ns && clock_now_ns() >= deadline_ns;
+}
+
+/* Under en->lock: until en->wake is signalled, or a deadline. The clock that the wait goes by may
+ * be set meanwhile: it looks again after a second at the latest. */
+static void sleep_until(engine *en, uint64_t deadline_ns) {
+    struct timespec at;
+    if (!deadline_ns) {
+        pthread_cond_wait(&en->wake, &en->lock);
+        return;
+    }
+    uint64_t now = clock_now_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
+    if (left > MOST_SLEEP_NS) left = MOST_SLEEP_NS;
+    clock_gettime(CLOCK_REALTIME, &at);
+    left += (uint64_t)at.tv_nsec;
+    at.tv_sec += (time_t)(left / SECOND_NS);
+    at.tv_nsec = (long)(left % SECOND_NS);
+    pthread_cond_timedwait(&en->wake, &en->lock, &at);
+}
+
 static void take_mail(engine *en, bool idle, struct mail *m) {
     pthread_mutex_lock(&en->lock);
-    while (idle && !en->inbox && !en->attention && !en->stopping && !en->check_wanted)
-        pthread_cond_wait(&en->wake, &en->lock);
+    while (idle && !en->inbox && !en->attention && !en->stopping && !en->check_wanted &&
+           !is_due(en->next_deadline_ns))
+        sleep_until(en, en->next_deadline_ns);
     *m = (struct mail){en->inbox, en->attention, en->stopping, en->check_wanted};
     /* They count as queued from here on; count_queue corrects it once they are in. */
     en->n_queued += en->n_inbox;
@@ -87,6 +113,28 @@ static void take_mail(engine *en, bool idle, struct mail *m) {
     en->inbox_tail = &en->inbox;
     en->attention = NULL;
     pthread_mutex_unlock(&en->lock);
+}
+
+static void note_deadline(engine *en, const struct engine_stream *st) {
+    if (st->deadline_ns && (!en->next_deadline_ns || st->deadline_ns < en->next_deadline_ns))
+        en->next_deadline_ns = st->deadline_ns;
+}
+
+/* All live ones are looked at when the earliest deadline is there, and only then. */
+static void end_overdue(engine *en) {
+    err e;
+    if (!is_due(en->next_deadline_ns)) return;
+    err_set(&e, ERR_DEADLINE, ENGINE_OVERDUE);
+    en->next_deadline_ns = 0;
+    for (struct engine_stream *st = en->live, *next; st; st = next) {
+        next = st->live_next;
+        if (!is_due(st->deadline_ns)) {
+            note_deadline(en, st);
+            continue;
+        }
+        en->totals.overdue_total++;
+        finish(en, st, ENGINE_FINISH_ERROR, &e);
+    }
 }
 
 static void add_new(engine *en, struct engine_stream *st) {
@@ -104,6 +152,7 @@ static void add_new(engine *en, struct engine_stream *st) {
     st->live_next = en->live;
     if (en->live) en->live->live_prev = st;
     en->live = st;
+    note_deadline(en, st);
 }
 
 static void attend(engine *en, struct engine_stream *st) {
@@ -137,6 +186,7 @@ static void handle_mail(engine *en, const struct mail *m) {
         next = st->attention_next;
         attend(en, st);
     }
+    end_overdue(en);
     count_queue(en);
     if (m->check) answer_check(en);
 }
