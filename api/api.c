@@ -42,6 +42,8 @@ int api_open(const struct api_config *config, api **out, err *e) {
     int rc = copy_config(&a->config, config, e);
     const struct resume_config kept = {config->resume_streams, config->resume_timeout_s,
                                        config->resume_buffer_bytes};
+    if (!rc && getentropy(&a->secret, sizeof a->secret))
+        rc = err_set(e, ERR_IO, "no random secret from the system");
     if (!rc) rc = resume_open(&kept, &a->resume, e);
     a->grammars = grammar_cache_new();
     if (!rc && !a->grammars) rc = err_no_memory(e);

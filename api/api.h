@@ -48,6 +48,9 @@ struct api_config {
     uint32_t resume_buffer_bytes; /* of each one's last frames */
     const char *const *api_keys;  /* (n_api_keys) accepted bearer keys; none: no check */
     size_t n_api_keys;
+    bool share_prefixes;        /* cached prompts are shared among keys, too */
+    int max_priority;           /* a request's priority may be that at most */
+    uint32_t request_timeout_s; /* from a request's headers to its end; 0: no bound */
     bool ignore_unknown; /* unknown fields of a request are dropped and named in a header of the
                             answer instead of refused */
     responses *store;    /* of /v1/responses; borrowed until api_close; NULL: nothing is stored */

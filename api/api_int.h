@@ -26,6 +26,7 @@ enum { API_N_CODES = 20, API_MAX_ROUTES = 64 };
 
 struct api {
     struct api_config config; /* strings and keys are copies */
+    struct hash128 secret;    /* of this process: what is hashed with it cannot be guessed */
     struct http *http;
     watch *watch;
     resume *resume;
@@ -90,6 +91,7 @@ struct request {
     char id[65];                   /* x-request-id */
     const struct api_model *model; /* that the body asks for; NULL: not known (yet) */
     uint64_t start_ns;
+    uint64_t deadline_ns; /* by when it must be answered, whatever it waits for; 0: never */
     str body;
     uint64_t body_bytes; /* received, kept or not */
     uint64_t kept_bytes; /* counted in n_body_bytes */

@@ -70,7 +70,8 @@ static const struct json_field fields[] = {
     {"verbosity", JSON_REFUSED, NUL, .words = "medium", .why = "verbosity cannot be set"},
     {"safety_identifier", JSON_STRING, NUL, AT(safety_identifier), .help = "Taken and not used."},
     {"prompt_cache_key", JSON_STRING, NUL, AT(prompt_cache_key),
-     .help = "Taken and not needed: common beginnings of prompts are always kept."},
+     .help = "A hint: taken and not needed, since common beginnings of prompts are always kept. "
+             "It parts nothing: see cache_salt."},
     REFUSED("functions", NUL, NULL, "it is deprecated: use 'tools'"),
     REFUSED("function_call", NUL, NULL, "it is deprecated: use 'tool_choice'"),
     REFUSED("modalities", NUL, is_text_only, "only [\"text\"] is supported"),

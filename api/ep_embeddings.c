@@ -1,6 +1,7 @@
 /* ep_embeddings.c - POST /v1/embeddings: texts -> vectors of length 1, pooled from the model's
  * hidden states. A job hands the inputs to the engine a few at a time, so that a long list does not
  * fill the queue that others wait in. Runs on the connection's HTTP thread. */
+#include "api/limits.h"
 #include "api/prompts.h"
 
 #include "core/base/mem.h"
@@ -18,7 +19,7 @@ enum {
 };
 
 struct fields {
-    const char *model, *user, *encoding_format, *pooling;
+    const char *model, *user, *encoding_format, *pooling, *cache_salt;
     const cJSON *input;
     int64_t dimensions;
     bool has_dimensions;
@@ -44,6 +45,8 @@ static const struct json_field rows[] = {
     {"pooling", JSON_ENUM, NUL, AT(pooling), .words = "mean|cls|last",
      .help = "How the tokens' hidden states become one vector: their mean, the first, the last "
              "one's. Absent: as the model's file says ({arch}.pooling_type), else last."},
+    {"cache_salt", JSON_STRING, NUL, AT(cache_salt), .min = 1,
+     .help = "Cached prompts are shared among requests of the same salt (and API key) alone."},
     {"truncate", JSON_REFUSED, NUL, .why = NEVER_CUT},
     {"truncation", JSON_REFUSED, NUL, .why = NEVER_CUT},
     {"truncate_prompt_tokens", JSON_REFUSED, NUL, .why = NEVER_CUT},
@@ -53,6 +56,7 @@ const struct json_table embeddings_table = JSON_TABLE(rows, NULL);
 struct embed {
     const struct api_model *model;
     enum model_pooling pooling;
+    struct engine_params params;
     bool base64;
     struct gen_prompt *inputs; /* (n) */
     size_t n, n_submitted, n_done;
@@ -158,13 +162,14 @@ static int submit(struct request *r, struct embed *j, err *e) {
         struct slot *s = &j->slots[i];
         if (s->stream) continue;
         const struct gen_prompt *p = &j->inputs[j->n_submitted];
-        struct engine_request q = {.prompt = p->ids,
-                                   .n_prompt = (uint32_t)p->n,
-                                   .n_choices = 1,
-                                   .pooling = j->pooling,
-                                   .notify = watch_notify,
-                                   .notify_arg = &r->watched};
-        engine_params_default(&q.params);
+        const struct engine_request q = {.prompt = p->ids,
+                                         .n_prompt = (uint32_t)p->n,
+                                         .n_choices = 1,
+                                         .pooling = j->pooling,
+                                         .params = j->params,
+                                         .deadline_ns = r->deadline_ns,
+                                         .notify = watch_notify,
+                                         .notify_arg = &r->watched};
         int rc = engine_submit(j->model->engine, &q, &s->stream, e);
         if (rc == ERR_FULL && j->n_done < j->n_submitted) return 0;
         if (rc) return rc;
@@ -241,7 +246,9 @@ static int init(struct request *r, struct embed *j, const struct fields *f, err 
                                           .max_tokens = engine_context_length(en),
                                           .max = MAX_INPUTS,
                                           .no_empty = true};
-    int rc = prompts_read(&config, f->input, &j->inputs, &j->n, e);
+    engine_params_default(&j->params);
+    int rc = limits_apply(r, f->cache_salt, &j->params, e);
+    if (!rc) rc = prompts_read(&config, f->input, &j->inputs, &j->n, e);
     if (!rc) rc = check_size(j, e);
     if (rc) return rc;
     for (size_t i = 0; i < j->n; i++)

@@ -25,7 +25,7 @@ void messages_error_write(str *out, const struct api_error *error) {
     } rows[] = {{400, "invalid_request_error"}, {401, "authentication_error"},
                 {403, "permission_error"},      {404, "not_found_error"},
                 {413, "request_too_large"},     {429, "rate_limit_error"},
-                {503, "overloaded_error"}};
+                {503, "overloaded_error"},      {504, "timeout_error"}};
     const char *type = error->status < 500 ? "invalid_request_error" : "api_error";
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].status == error->status) type = rows[i].type;

@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <string.h>
 
-const unsigned api_codes[API_N_CODES] = {200, 304, 400, 401, 403, 404, 405, 413,
-                                         415, 417, 429, 431, 499, 500, 503, 0};
+const unsigned api_codes[API_N_CODES] = {200, 304, 400, 401, 403, 404, 405, 413, 415,
+                                         417, 429, 431, 499, 500, 503, 504, 0};
 
 /* Rows of n_requests: routes, then one for requests that matched none. */
 void metrics_count(api *a, const struct route *route, unsigned status) {
@@ -85,6 +85,7 @@ static void sum_stats(struct engine_stats *to, const struct engine_stats *s) {
     to->preemptions_total += s->preemptions_total;
     to->steps_total += s->steps_total;
     to->rejected_total += s->rejected_total;
+    to->overdue_total += s->overdue_total;
     to->steps_ahead_total += s->steps_ahead_total;
     to->steps_ahead_dropped_total += s->steps_ahead_dropped_total;
     to->steps_overlapped_total += s->steps_overlapped_total;
@@ -118,6 +119,8 @@ static void add_counters(str *s, const struct engine_stats *t) {
          "Prompt tokens whose keys and values were already in the cache.", t->cached_tokens_total},
         {"inferd_preemptions_total", "counter",
          "Sequences that gave up their KV blocks and were computed again.", t->preemptions_total},
+        {"inferd_overdue_total", "counter", "Sequences that their deadline ended.",
+         t->overdue_total},
         {"inferd_steps_total", "counter", "Forward passes.", t->steps_total},
         {"inferd_steps_ahead_total", "counter",
          "Of these such that ran as the device had encoded them before.", t->steps_ahead_total},

@@ -3,6 +3,7 @@
  * events only when somebody reads, so that a client that does not read fills the engine's bounded
  * ring and nothing else. Runs on the connection's HTTP thread. */
 #include "api/gen.h"
+#include "api/limits.h"
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
@@ -416,12 +417,15 @@ static int init_choices(struct gen *g, const struct gen_config *config, err *e) 
 
 static int submit(struct gen *g, const struct gen_options *o, err *e) {
     engine_stream *streams[ENGINE_MAX_CHOICES];
+    struct engine_params params = g->params;
+    params.bias = o->params.bias; /* g has one only where it resumes */
     for (size_t i = 0; i < g->n_prompts; i++) {
         const struct gen_prompt *p = &g->prompts[i];
         const struct engine_request request = {.prompt = p->ids,
                                                .n_prompt = (uint32_t)p->n,
                                                .n_choices = o->n_choices,
-                                               .params = o->params,
+                                               .params = params,
+                                               .deadline_ns = g->request->deadline_ns,
                                                .notify = watch_notify,
                                                .notify_arg = &g->request->watched};
         int rc = engine_submit(g->model->engine, &request, streams, e);
@@ -482,7 +486,8 @@ int gen_start(const struct gen_config *config, err *e) {
     str_init(&g->out, REPLY_MAX_BYTES);
     str_init(&g->head, REPLY_MAX_BYTES);
     set_resumes(g, o);
-    int rc = init_choices(g, config, e);
+    int rc = limits_apply(config->request, o->cache_salt, &g->params, e);
+    if (!rc) rc = init_choices(g, config, e);
     if (!rc) rc = submit(g, o, e);
     if (rc) {
         gen_free(g);

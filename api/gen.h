@@ -16,7 +16,7 @@ enum { GEN_MAX_STOPS = 16, GEN_MAX_STOP_BYTES = 4096 };
 
 /* Members of a request body after json_read; pointers borrow from the JSON tree. */
 struct gen_fields {
-    const char *model, *user, *safety_identifier, *prompt_cache_key;
+    const char *model, *user, *safety_identifier, *prompt_cache_key, *cache_salt;
     double temperature, top_p, min_p;
     double presence_penalty, frequency_penalty, repetition_penalty;
     int64_t top_k, seed, n, max_tokens, priority;
@@ -53,6 +53,7 @@ struct gen_options {
     const char *stops[GEN_MAX_STOPS]; /* borrowed from the tree */
     uint32_t n_stops;
     uint32_t n_choices;
+    const char *cache_salt; /* borrowed from the tree; NULL: none */
     bool stream, include_usage, obfuscate;
     bool echo;      /* the prompt's text comes first */
     bool no_tokens; /* max_tokens 0: the prompt is only scored */
@@ -165,7 +166,7 @@ struct gen {
     err error;    /* of a choice that failed */
     bool resumes; /* it is in the list of resume.h */
     struct resumable kept;
-    struct engine_params params; /* bias is its own, where it resumes */
+    struct engine_params params; /* of its engine requests; bias is its own, where it resumes */
     str sent;                    /* the last frames that were read, where it resumes */
 };
 

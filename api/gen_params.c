@@ -47,7 +47,10 @@ static const struct json_field fields[] = {
     {"stream", JSON_BOOL, NUL, AT(stream), .initial = "false"},
     {"user", JSON_STRING, NUL, AT(user), .help = "Taken and not used."},
     {"priority", JSON_INT, NUL, AT(priority), .min = -1000, .max = 1000, .initial = "0",
-     .help = "Higher goes first and is preempted last."},
+     .help = "Higher goes first and is preempted last; more than the server's max-priority is "
+             "refused."},
+    {"cache_salt", JSON_STRING, NUL, AT(cache_salt), .min = 1,
+     .help = "Cached prompts are shared among requests of the same salt (and API key) alone."},
     {"top_k", JSON_INT, NUL, AT(top_k), .min = -1, .max = 2147483647.0, .initial = "0",
      .help = "Samples among so many tokens; 0 and -1: among all."},
     {"min_p", JSON_NUMBER, NUL, AT(min_p), .min = 0, .max = 1, .initial = "0",
@@ -190,6 +193,7 @@ int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_opt
     p->ignore_eos = f->ignore_eos;
     p->priority = (int)f->priority;
     o->n_choices = (uint32_t)f->n;
+    o->cache_salt = f->cache_salt;
     o->stream = f->stream;
     o->echo = f->echo;
     if (!(p->top_p > 0))

@@ -73,6 +73,7 @@ static int submit_again(struct gen *g, struct gen_choice *c, err *e) {
                                      .n_generated = c->n_taken,
                                      .first_choice = c->index % per_prompt,
                                      .params = g->params,
+                                     .deadline_ns = g->request->deadline_ns,
                                      .notify = watch_notify,
                                      .notify_arg = &g->request->watched};
     if (!g->params.has_seed) {

@@ -331,6 +331,12 @@ static const struct json_field fields[] = {
      .words = "auto|standard_only",
      .initial = "\"auto\"",
      .help = "There is one tier."},
+    {.name = "cache_salt",
+     .type = JSON_STRING,
+     .flags = NUL,
+     AT(gen.cache_salt),
+     .min = 1,
+     .help = "Cached prompts are shared among requests of the same salt (and API key) alone."},
     REFUSED("container", "there are no containers"),
     REFUSED("inference_geo", "the place cannot be chosen"),
 };

@@ -25,8 +25,8 @@ void error_write(str *out, const struct api_error *error) {
     str_add(out, "}}");
 }
 
-/* Clients retry 429 and 503 by themselves; the headers tell them when it is worth it. The second
- * one is what OpenAI's SDKs look at first. */
+/* Clients retry 429 and 5xx by themselves; the headers tell them when it is worth it: OpenAI's SDKs
+ * look at retry-after-ms first, and at x-should-retry before the status. */
 void reply_error(struct request *r, const struct api_error *error) {
     str body;
     str_init(&body, 16384);
@@ -45,6 +45,7 @@ void reply_error(struct request *r, const struct api_error *error) {
         reply_header(r, "Retry-After", "5");
         reply_header(r, "retry-after-ms", "5000");
     }
+    if (error->status == 504) reply_header(r, "x-should-retry", "false");
     reply_json(r, error->status, &body);
 }
 
@@ -61,6 +62,7 @@ struct api_error error_of(const err *e) {
         {ERR_NOT_FOUND, 404, "invalid_request_error", "model_not_found"},
         {ERR_FULL, 429, "requests", "rate_limit_exceeded"},
         {ERR_STOPPING, 503, "server_error", "shutting_down"},
+        {ERR_DEADLINE, 504, "server_error", "deadline_exceeded"},
     };
     struct api_error out = {500, "server_error", "internal_error", NULL,
                             "The server had an error while processing the request."};

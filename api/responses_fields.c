@@ -151,7 +151,8 @@ static const struct json_field fields[] = {
     {"safety_identifier", JSON_STRING, NUL, AT(gen.safety_identifier),
      .help = "Taken and not used."},
     {"prompt_cache_key", JSON_STRING, NUL, AT(gen.prompt_cache_key),
-     .help = "Taken and not needed: common beginnings of prompts are always kept."},
+     .help = "A hint: taken and not needed, since common beginnings of prompts are always kept. "
+             "It parts nothing: see cache_salt."},
     {"prompt_cache_retention", JSON_REFUSED, NUL, .why = "the prefix cache has no retention times"},
     {"prompt_cache_options", JSON_REFUSED, NUL, .why = "the prefix cache has no options"},
 };

@@ -1,6 +1,7 @@
 /* route.c - which handler answers, and everything that can be refused before the body is read: a
  * new endpoint is a row here. Runs on HTTP threads. */
 #include "api/gen.h"
+#include "api/limits.h"
 #include "api/messages.h"
 #include "api/ollama.h"
 #include "api/responses_request.h"
@@ -176,5 +177,5 @@ static bool check_body_headers(struct request *r) {
 bool route_check(struct request *r) {
     return check_framing(r) && auth_check_origin(r) && find_route(r) &&
            (!(r->route->flags & ROUTE_KEY) || auth_check_key(r)) && check_state(r) &&
-           check_body_headers(r);
+           check_body_headers(r) && limits_read_deadline(r);
 }

@@ -93,6 +93,11 @@ static const struct config_key keys[] = {
      "Tokens of a request that are kept for a client that reads slowly; its sequences then wait."},
     {"prefix-cache", CONFIG_SWITCH, AT(prefix_cache), "on", 0, 0, NULL, "",
      "Computes the common beginning of prompts once."},
+    {"prefix-sharing", CONFIG_CHOICE, AT(prefix_sharing), "key", 0, 0, "key|all", "",
+     "Whose prompts a request may find computed already. With key those of its own API key alone:\n"
+     "how fast an answer comes, and cached_tokens, would tell others what was asked. all: of "
+     "every\n"
+     "key. Without API keys everybody shares. A request's cache_salt parts them further."},
     {"grammar-cache-bytes", CONFIG_BYTES, AT(grammar_cache_bytes), "32M", 0, UINT64_C(1) << 34,
      NULL, "bytes",
      "Memory of each model for what schemas and grammars allow next, kept for states that come\n"
@@ -122,6 +127,17 @@ static const struct config_key keys[] = {
     {"api-key-file", CONFIG_TEXT, AT(api_key_file), "", 0, 0, NULL, "",
      "File with accepted API keys, one a line, that only its owner (or group) may read.\n"
      "Empty: no key is asked for."},
+    {"max-priority", CONFIG_NUMBER, AT(max_priority), "0", 0, 1000, NULL, "",
+     "Highest priority that a request may ask for; 400 beyond it. Any may go below 0, which is "
+     "what\n"
+     "requests have that do not ask."},
+    {"request-timeout-s", CONFIG_NUMBER, AT(request_timeout_s), "3600", 0, UINT64_C(31536000), NULL,
+     "seconds",
+     "Time from a request's headers to the end of its answer, with all that it waits for; then it "
+     "is\n"
+     "answered with 504, or its stream ends with an error. The header X-Request-Timeout-Ms asks "
+     "for\n"
+     "less. 0: no bound."},
     {"unknown-fields", CONFIG_CHOICE, AT(unknown_fields), "refuse", 0, 0, "refuse|ignore", "",
      "What happens to fields of a request that this server does not know: refuse answers 400,\n"
      "ignore drops them and names them in the answer's header x-inferd-ignored-fields."},

@@ -36,12 +36,12 @@ struct config_key {
 struct config {
     char *model, *chat_template, *registry, *host, *backend, *isa, *activation_bits, *kv_cache_type,
         *block_tokens, *api_key_file, *log_level, *models_dir, *hf_endpoint, *hf_token_file,
-        *unknown_fields;
+        *unknown_fields, *prefix_sharing;
     uint64_t port, threads, tensor_parallel, kv_cache_tokens, context_length, max_batch_tokens,
         prefill_chunk, max_sequences, max_queue, stream_events, grammar_cache_bytes, http_threads,
         max_connections, max_body_bytes, max_header_bytes, idle_timeout_s, keepalive_ms,
         resume_timeout_s, resume_streams, resume_buffer_bytes, responses_ttl_s, responses_max_bytes,
-        shutdown_deadline_s, hf_stall_s, hf_retries, device;
+        shutdown_deadline_s, hf_stall_s, hf_retries, device, max_priority, request_timeout_s;
     double gpu_memory_utilization;
     bool prefix_cache;
 };

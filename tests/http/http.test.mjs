@@ -230,7 +230,7 @@ test("a client that does not read pauses its own sequence only", async () => {
 });
 
 test("a preempted stream gets keep-alives, and then the same text", async () => {
-  const small = await startServer(["--kv-cache-tokens", "1024", "--keepalive-ms", "50"]);
+  const small = await startServer(["--kv-cache-tokens", "1024", "--keepalive-ms", "50", "--max-priority", "1"]);
   try {
     const low = { model: modelName, prompt: "Once upon a time", max_tokens: 600, ignore_eos: true, seed: 4 };
     const alone = await (await post(small, "/v1/completions", low)).json();

@@ -137,7 +137,8 @@ export async function streamed(server, body, options) {
 
 // Prometheus text exposition -> Map of "name{labels}" -> number; throws on a malformed line.
 export async function metrics(server) {
-  const response = await fetch(server.url + "/metrics");
+  const headers = server.key ? { Authorization: `Bearer ${server.key}` } : {};
+  const response = await fetch(server.url + "/metrics", { headers });
   if (response.status !== 200) throw new Error(`/metrics: ${response.status}`);
   const values = new Map(), types = new Map();
   const text = await response.text();
