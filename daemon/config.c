@@ -147,9 +147,8 @@ static const struct config_key keys[] = {
      "after its last one. 0: none is kept."},
     {"responses-max-bytes", CONFIG_BYTES, AT(responses_max_bytes), "256M", 64 << 10,
      UINT64_C(1) << 40, NULL, "bytes",
-     "Most bytes of all responses that are kept; those that would expire first go. One may have "
-     "an\n"
-     "eighth of it."},
+     "Most bytes that all kept responses take in the registry's file. Beyond it the API key that\n"
+     "holds most loses those that would expire first. One response may have an eighth of it."},
     {"shutdown-deadline-s", CONFIG_NUMBER, AT(shutdown_deadline_s), "30", 0, 3600, NULL, "seconds",
      "How long SIGTERM lets running answers finish."},
     {"models-dir", CONFIG_TEXT, AT(models_dir), "", 0, 0, NULL, "",

@@ -20,9 +20,16 @@ enum {
     BUSY_MS = 250,       /* an HTTP thread waits */
     EXPIRED_AT_PUT = 32, /* rows removed beside a new one */
     EXPIRED_AT_START = 100000,
-    REMOVED_FOR_ROOM = 1000, /* at most, for one new row */
-    CHAIN_MAX = 4096,        /* responses of a conversation whose time begins anew */
-    OWN_PART = 8             /* of max_bytes, for one response */
+    REMOVED_AT_ONCE = 1000, /* rows, to make room; then others get their turn */
+    ROUNDS_MAX = 200,
+    CHAIN_MAX = 4096, /* responses of a conversation whose time begins anew */
+    OWN_PART = 8,     /* of max_bytes, for one response */
+    /* What SQLite needs beside texts: the fields and index entries of a row and of an item, pages
+     * that are three quarters full; a row of several pages has a first and a last one of its own.
+     */
+    ROW_BYTES = 1024,
+    ITEM_BYTES = 256,
+    PAGE_BYTES = 4096
 };
 
 struct responses {
@@ -150,18 +157,34 @@ static int total_bytes(responses *s, uint64_t *total, err *e) {
     return rc;
 }
 
-static int make_room(responses *s, uint64_t n_bytes, err *e) {
+/* The oldest row of the owner that holds most, n_bytes of ?1's own counted in. */
+static const char remove_one[] =
+    "DELETE FROM responses WHERE n = (SELECT n FROM responses WHERE owner = ("
+    "  SELECT owner FROM ("
+    "    SELECT owner, n_bytes + ?2 AS held, 0 AS other FROM response_owners WHERE owner = ?1"
+    "    UNION ALL SELECT * FROM (SELECT owner, n_bytes, 1 FROM response_owners"
+    "      WHERE owner <> ?1 ORDER BY n_bytes DESC LIMIT 1)"
+    "  ) ORDER BY held DESC, other LIMIT 1"
+    ") ORDER BY expires_s, n LIMIT 1)";
+
+/* *full: rows were removed, and there is still no room for n_bytes more of owner's. */
+static int make_room(responses *s, const char *owner, uint64_t n_bytes, bool *full, err *e) {
     uint64_t total = 0;
     int rc = total_bytes(s, &total, e);
     for (int i = 0; !rc && total + n_bytes > s->max_bytes; i++) {
         sqlite3_stmt *st;
-        if (i == REMOVED_FOR_ROOM)
-            return err_set(e, ERR_IO, "the stored responses take too much room");
-        rc = prepare(s,
-                     "DELETE FROM responses WHERE n = (SELECT n FROM responses ORDER BY expires_s, "
-                     "n LIMIT 1)",
-                     &st, e);
-        if (!rc) rc = finish(s, st, e);
+        if (i == REMOVED_AT_ONCE) {
+            *full = true;
+            return 0;
+        }
+        rc = prepare(s, remove_one, &st, e);
+        if (rc) return rc;
+        bind_text(st, 1, owner);
+        sqlite3_bind_int64(st, 2, (int64_t)n_bytes);
+        rc = finish(s, st, e);
+        if (!rc && !sqlite3_changes(s->db))
+            return err_set(e, ERR_IO, "the registry %s counts stored responses that it lacks",
+                           s->file);
         if (!rc) rc = total_bytes(s, &total, e);
     }
     return rc;
@@ -205,15 +228,17 @@ static int insert_row(responses *s, const struct responses_row *row, const char 
     return finish(s, st, e);
 }
 
-static int insert_items(responses *s, const struct responses_row *row, err *e) {
+static int insert_items(responses *s, const struct responses_row *row, const char *owner, err *e) {
     sqlite3_stmt *st;
     int64_t n = sqlite3_last_insert_rowid(s->db);
     int rc =
-        prepare(s, "INSERT OR IGNORE INTO response_items (id, response) VALUES (?1, ?2)", &st, e);
+        prepare(s, "INSERT OR IGNORE INTO response_items (owner, id, response) VALUES (?1, ?2, ?3)",
+                &st, e);
     if (rc) return rc;
+    bind_text(st, 1, owner);
+    sqlite3_bind_int64(st, 3, n);
     for (size_t i = 0; i < row->n_items && !rc; i++) {
-        bind_text(st, 1, row->item_ids[i]);
-        sqlite3_bind_int64(st, 2, n);
+        bind_text(st, 2, row->item_ids[i]);
         if (sqlite3_step(st) != SQLITE_DONE) rc = fail(s, "write", e);
         sqlite3_reset(st);
     }
@@ -221,29 +246,44 @@ static int insert_items(responses *s, const struct responses_row *row, err *e) {
     return rc;
 }
 
-static int put(responses *s, const struct responses_row *row, int64_t now_s, err *e) {
+static uint64_t bytes_of(const struct responses_row *row) {
+    uint64_t n = ROW_BYTES + (uint64_t)strlen(row->body) + strlen(row->items);
+    if (n > PAGE_BYTES) n += 2 * PAGE_BYTES - n % PAGE_BYTES;
+    for (size_t i = 0; i < row->n_items; i++)
+        n += ITEM_BYTES + strlen(row->item_ids[i]);
+    return n;
+}
+
+/* *full: nothing was stored; other threads may have their turn before the next try. */
+static int put(responses *s, const struct responses_row *row, int64_t now_s, bool *full, err *e) {
     char owner[OWNER_BYTES];
     owner_of(row->key, owner);
-    uint64_t n_bytes = (uint64_t)strlen(row->body) + strlen(row->items);
+    uint64_t n_bytes = bytes_of(row);
     int64_t expires_s = now_s + (int64_t)s->ttl_s;
     if (n_bytes > s->max_bytes / OWN_PART)
         return err_set(e, ERR_TOO_LONG, "a response of %llu bytes is larger than may be stored",
                        (unsigned long long)n_bytes);
     int rc = exec(s, "BEGIN IMMEDIATE", e);
     if (rc) return rc;
+    *full = false;
     rc = remove_expired(s, now_s, EXPIRED_AT_PUT, e);
     if (!rc && row->previous_id) rc = refresh_chain(s, row->previous_id, owner, expires_s, e);
-    if (!rc) rc = make_room(s, n_bytes, e);
+    if (!rc) rc = make_room(s, owner, n_bytes, full, e);
     const int64_t numbers[3] = {now_s, expires_s, (int64_t)n_bytes};
-    if (!rc) rc = insert_row(s, row, owner, numbers, e);
-    if (!rc) rc = insert_items(s, row, e);
+    if (!rc && !*full) rc = insert_row(s, row, owner, numbers, e);
+    if (!rc && !*full) rc = insert_items(s, row, owner, e);
     return end_write(s, rc, e);
 }
 
 int responses_put(responses *s, const struct responses_row *row, int64_t now_s, err *e) {
-    pthread_mutex_lock(&s->lock);
-    int rc = put(s, row, now_s, e);
-    pthread_mutex_unlock(&s->lock);
+    bool full = true;
+    int rc = 0;
+    for (int i = 0; full && !rc; i++) {
+        if (i == ROUNDS_MAX) return err_set(e, ERR_IO, "the stored responses take too much room");
+        pthread_mutex_lock(&s->lock);
+        rc = put(s, row, now_s, &full, e);
+        pthread_mutex_unlock(&s->lock);
+    }
     return rc;
 }
 
@@ -306,8 +346,8 @@ int responses_find_item(responses *s, const char *item_id, const char *key, int6
                         struct responses_entry *out, err *e) {
     pthread_mutex_lock(&s->lock);
     int rc = get_row(s,
-                     "SELECT r.id, previous_id, body, items FROM responses r JOIN response_items i "
-                     "ON i.response = r.n WHERE i.id = ?1 AND owner = ?2 AND expires_s > ?3",
+                     "SELECT r.id, previous_id, body, items FROM response_items i JOIN responses r "
+                     "ON r.n = i.response WHERE i.owner = ?2 AND i.id = ?1 AND expires_s > ?3",
                      item_id, key, now_s, out, e);
     pthread_mutex_unlock(&s->lock);
     return rc;

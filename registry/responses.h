@@ -3,8 +3,9 @@
  *
  * A response is its owner's alone: the API key that it was made with, of which a SHA-256 is kept.
  * It stays for a time to live that begins anew for a whole conversation whenever a response is
- * added to it; beyond a total of bytes those that would leave first are removed. Removed content is
- * overwritten in the file.
+ * added to it. Beyond a total of bytes in the file, the owner that holds most of them loses the
+ * response that would leave first, so that no owner can drive out another that holds less.
+ * Removed content is overwritten in the file.
  *
  * THREAD SAFETY: one handle for all threads; calls wait for each other. */
 #ifndef INFERD_RESPONSES_H
@@ -20,7 +21,7 @@ typedef struct responses responses;
 struct responses_config {
     const char *file; /* the registry's */
     uint64_t ttl_s;
-    uint64_t max_bytes; /* of all; one response may have an eighth of it */
+    uint64_t max_bytes; /* that all take in the file; one may take an eighth of it */
 };
 
 /* Opens the registry's file with a connection of its own and removes what has expired at now_s
@@ -40,9 +41,9 @@ struct responses_row {
 };
 
 /* Durable against a crash of the process once it returns; a crash of the machine may lose the last
- * ones. Of an item id that is known already the first response stays the holder. ERR_TOO_LONG:
+ * ones. Of an item id that the owner has already the first response stays the holder. ERR_TOO_LONG:
  * larger than one response may be. ERR_IO: the disk is full, another process keeps the file locked.
- * What fails leaves nothing behind. */
+ * What fails leaves nothing of the row behind. */
 int responses_put(responses *s, const struct responses_row *row, int64_t now_s, err *e);
 
 /* Texts are the caller's: responses_entry_fini. */

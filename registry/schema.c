@@ -64,6 +64,40 @@ static const char *const migrations[] = {
     "  UPDATE response_total SET n_bytes = n_bytes - old.n_bytes; END;",
     /* 4: beside a body are the items that a later response goes on from, of question and answer. */
     "DELETE FROM responses; ALTER TABLE responses RENAME COLUMN input TO items;",
+    /* 5: what each owner holds, because the one that holds most makes room; item ids are their
+     * owner's, because clients choose them; the room of a row counts, not only its texts. */
+    "CREATE TABLE owned_items ("
+    "  owner TEXT NOT NULL,"
+    "  id TEXT NOT NULL,"
+    "  response INTEGER NOT NULL REFERENCES responses (n) ON DELETE CASCADE,"
+    "  PRIMARY KEY (owner, id)"
+    ") STRICT, WITHOUT ROWID;"
+    "INSERT INTO owned_items SELECT r.owner, i.id, i.response FROM response_items i"
+    "  JOIN responses r ON r.n = i.response;"
+    "DROP TABLE response_items;"
+    "ALTER TABLE owned_items RENAME TO response_items;"
+    "CREATE INDEX response_items_by_response ON response_items (response);"
+    "CREATE INDEX responses_by_owner ON responses (owner, expires_s, n);"
+    "UPDATE responses SET n_bytes = n_bytes + 1024"
+    "  + 512 * (SELECT count(*) FROM response_items i WHERE i.response = responses.n);"
+    "CREATE TABLE response_owners ("
+    "  owner TEXT NOT NULL PRIMARY KEY,"
+    "  n_bytes INTEGER NOT NULL"
+    ") STRICT, WITHOUT ROWID;"
+    "CREATE INDEX response_owners_by_size ON response_owners (n_bytes);"
+    "INSERT INTO response_owners SELECT owner, sum(n_bytes) FROM responses GROUP BY owner;"
+    "UPDATE response_total SET n_bytes ="
+    "  (SELECT coalesce(sum(n_bytes), 0) FROM response_owners);"
+    "DROP TRIGGER response_added;"
+    "CREATE TRIGGER response_added AFTER INSERT ON responses BEGIN"
+    "  UPDATE response_total SET n_bytes = n_bytes + new.n_bytes;"
+    "  INSERT INTO response_owners VALUES (new.owner, new.n_bytes)"
+    "    ON CONFLICT (owner) DO UPDATE SET n_bytes = n_bytes + excluded.n_bytes; END;"
+    "DROP TRIGGER response_removed;"
+    "CREATE TRIGGER response_removed AFTER DELETE ON responses BEGIN"
+    "  UPDATE response_total SET n_bytes = n_bytes - old.n_bytes;"
+    "  UPDATE response_owners SET n_bytes = n_bytes - old.n_bytes WHERE owner = old.owner;"
+    "  DELETE FROM response_owners WHERE owner = old.owner AND n_bytes <= 0; END;",
 };
 
 enum { N_MIGRATIONS = sizeof migrations / sizeof migrations[0] };

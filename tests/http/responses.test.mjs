@@ -404,6 +404,28 @@ test("a response ends when its time is over", async () => {
   }
 });
 
+test("a key that fills the store drives out its own responses, not another key's", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "inferd-keys-")), file = join(folder, "keys");
+  writeFileSync(file, "key-one\nkey-two\n", { mode: 0o600 });
+  const keyed = await startServer(["--api-key-file", file, "--responses-max-bytes", "256K"]);
+  try {
+    const [one, two] = [connect(keyed, "key-one"), connect(keyed, "key-two")];
+    const small = { model, input: "x", max_output_tokens: 1 };
+    const kept = await one.responses.create(small);
+    const flood = [];
+    for (let i = 0; i < 120; i++) flood.push((await two.responses.create(small)).id);
+    await assert.rejects(two.responses.retrieve(flood[0]), OpenAI.NotFoundError);
+    assert.equal((await two.responses.retrieve(flood.at(-1))).id, flood.at(-1));
+    assert.equal((await one.responses.retrieve(kept.id)).id, kept.id);
+    assert.equal((await one.responses.create({ ...small, previous_response_id: kept.id })).previous_response_id, kept.id);
+    const gone = (e) => e.status === 400 && e.code === "previous_response_not_found" && e.param === "previous_response_id" && e.message.includes(flood[0]);
+    await assert.rejects(two.responses.create({ ...small, previous_response_id: flood[0] }), gone);
+  } finally {
+    await keyed.stop();
+    rmSync(folder, { recursive: true });
+  }
+});
+
 test("a response is its key's alone", async () => {
   const folder = mkdtempSync(join(tmpdir(), "inferd-keys-")), file = join(folder, "keys");
   writeFileSync(file, "key-one\nkey-two\n", { mode: 0o600 });
@@ -425,10 +447,10 @@ test("a response is its key's alone", async () => {
 });
 
 test("a bound on bytes: those that came first go", async () => {
-  const small = await startServer(["--responses-max-bytes", "64K"]);
+  const small = await startServer(["--responses-max-bytes", "128K"]);
   try {
     const ids = [];
-    for (let i = 0; i < 12; i++) ids.push((await create({ input: `${i} ${"x ".repeat(2500)}`, max_output_tokens: 1 }, small)).id);
+    for (let i = 0; i < 24; i++) ids.push((await create({ input: `${i} ${"x ".repeat(1000)}`, max_output_tokens: 1 }, small)).id);
     assert.equal((await get(`/v1/responses/${ids[0]}`, small)).status, 404);
     assert.equal((await get(`/v1/responses/${ids.at(-1)}`, small)).status, 200);
     // One that is too large is answered, and says that it is not there.

@@ -66,10 +66,25 @@ static int64_t query(const char *statement) {
     return value;
 }
 
+static void run_sql(const char *text) {
+    sqlite3 *db;
+    char *why = NULL;
+    CHECK(sqlite3_open(file, &db) == SQLITE_OK);
+    CHECK_MSG(sqlite3_exec(db, text, NULL, NULL, &why) == SQLITE_OK, "%s", why);
+    sqlite3_free(why);
+    sqlite3_close(db);
+}
+
+/* The counts that triggers keep are those of the rows. */
 static void check_total(void) {
     CHECK(query("SELECT n_bytes FROM response_total") ==
-          query("SELECT coalesce(sum(length(CAST(body AS BLOB)) + length(CAST(items AS BLOB))), 0) "
-                "FROM responses"));
+          query("SELECT coalesce(sum(n_bytes), 0) FROM responses"));
+    CHECK(query("SELECT count(*) FROM responses WHERE n_bytes < length(CAST(body AS BLOB)) + "
+                "length(CAST(items AS BLOB))") == 0);
+    CHECK(query("SELECT count(*) FROM (SELECT owner, sum(n_bytes) FROM responses GROUP BY owner "
+                "EXCEPT SELECT owner, n_bytes FROM response_owners)") == 0);
+    CHECK(query("SELECT count(*) FROM response_owners WHERE owner NOT IN (SELECT owner FROM "
+                "responses)") == 0);
     CHECK(query("SELECT count(*) FROM response_items WHERE response NOT IN (SELECT n FROM "
                 "responses)") == 0);
 }
@@ -150,30 +165,204 @@ static void time_to_live(void) {
     responses_close(s);
 }
 
+enum { ROOM = 1 << 20, ONE = 60 << 10 };
+static char one_body[ONE + 1];
+
+static void fill_body(void) {
+    memset(one_body, 'x', ONE);
+}
+
+/* The n-th response of a key. */
+static void put_nth(responses *s, const char *key, int n, int64_t now_s) {
+    char id[64];
+    err e = {0};
+    snprintf(id, sizeof id, "resp_%s_%d", key, n);
+    CHECK_MSG(put(s, id, key, NULL, one_body, now_s, &e) == 0, "%s", e.msg);
+    CHECK(query("SELECT n_bytes FROM response_total") <= ROOM);
+}
+
+static bool has_nth(responses *s, const char *key, int n, int64_t now_s) {
+    char id[64];
+    snprintf(id, sizeof id, "resp_%s_%d", key, n);
+    return has(s, id, key, now_s);
+}
+
 static void room(void) {
-    enum { MAX = 8000, ONE = 900 };
-    char body[ONE + 1], id[32];
     err e = {0};
     fresh_file("room.db");
-    responses *s = open_store(DAY, MAX, NOW);
-    memset(body, 'x', ONE);
-    body[ONE] = '\0';
-    for (int i = 0; i < 40; i++) {
-        snprintf(id, sizeof id, "resp_%d", i);
-        CHECK_MSG(put(s, id, NULL, NULL, body, NOW + i, &e) == 0, "%s", e.msg);
-        CHECK(query("SELECT n_bytes FROM response_total") <= MAX);
-    }
-    CHECK(has(s, "resp_39", NULL, NOW + 40) && has(s, "resp_32", NULL, NOW + 40));
-    CHECK(!has(s, "resp_31", NULL, NOW + 40) && !has(s, "resp_0", NULL, NOW + 40));
+    responses *s = open_store(DAY, ROOM, NOW);
+    for (int i = 0; i < 40; i++)
+        put_nth(s, "k", i, NOW + i);
+    CHECK(has_nth(s, "k", 39, NOW + 40) && has_nth(s, "k", 25, NOW + 40));
+    CHECK(!has_nth(s, "k", 23, NOW + 40) && !has_nth(s, "k", 0, NOW + 40));
     /* What a new one goes on from leaves last. */
-    CHECK(put(s, "resp_next", NULL, "resp_32", body, NOW + 40, &e) == 0);
-    CHECK(has(s, "resp_32", NULL, NOW + 40) && !has(s, "resp_33", NULL, NOW + 40));
+    CHECK(put(s, "resp_next", "k", "resp_k_25", one_body, NOW + 40, &e) == 0);
+    CHECK(put(s, "resp_more", "k", NULL, one_body, NOW + 40, &e) == 0);
+    CHECK(has_nth(s, "k", 25, NOW + 40) && !has_nth(s, "k", 26, NOW + 40));
     check_total();
-    char *large = mem_new(MAX / 8 + 2, 1);
-    memset(large, 'y', MAX / 8 + 1);
-    CHECK(put(s, "resp_large", NULL, NULL, large, NOW + 41, &e) == ERR_TOO_LONG);
-    CHECK(!has(s, "resp_large", NULL, NOW + 41) && has(s, "resp_39", NULL, NOW + 41));
+    char *large = mem_new(ROOM / 8 + 2, 1);
+    memset(large, 'y', ROOM / 8 + 1);
+    CHECK(put(s, "resp_large", "k", NULL, large, NOW + 41, &e) == ERR_TOO_LONG);
+    CHECK(!has(s, "resp_large", "k", NOW + 41) && has_nth(s, "k", 39, NOW + 41));
     free(large);
+    responses_close(s);
+}
+
+static int n_of(const char *key, responses *s, int n, int64_t now_s) {
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        kept += has_nth(s, key, i, now_s);
+    return kept;
+}
+
+/* A key that floods the store loses its own; a key that holds less loses none. */
+static void owners_keep_their_share(void) {
+    fresh_file("share.db");
+    responses *s = open_store(DAY, ROOM, NOW);
+    for (int i = 0; i < 3; i++)
+        put_nth(s, "quiet", i, NOW + i);
+    for (int i = 0; i < 60; i++)
+        put_nth(s, "flood", i, NOW + 10 + i);
+    CHECK(n_of("quiet", s, 3, NOW + 100) == 3);
+    int kept = n_of("flood", s, 60, NOW + 100);
+    CHECK_MSG(kept >= 10, "%d", kept);
+    CHECK(has_nth(s, "flood", 59, NOW + 100) && has_nth(s, "flood", 60 - kept, NOW + 100));
+    /* A second one takes room from the first, oldest first, until both hold the same. */
+    for (int i = 0; i < 30; i++)
+        put_nth(s, "second", i, NOW + 100 + i);
+    int first = n_of("flood", s, 60, NOW + 200), second = n_of("second", s, 30, NOW + 200);
+    CHECK_MSG(first - second <= 1 && second - first <= 1, "%d %d", first, second);
+    CHECK(has_nth(s, "flood", 59, NOW + 200) && !has_nth(s, "flood", 60 - kept, NOW + 200));
+    CHECK(n_of("quiet", s, 3, NOW + 200) == 3);
+    check_total();
+    responses_close(s);
+}
+
+/* A large one finds its room also where thousands of small ones of another key must go. */
+static void room_of_many_small_ones(void) {
+    enum { MAX = 32 << 20, LARGE = 4000000 };
+    char id[32];
+    err e = {0};
+    fresh_file("small.db");
+    responses *s = open_store(DAY, MAX, NOW);
+    run_sql("WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 30000) "
+            "INSERT INTO responses (id, owner, previous_id, body, items, created_s, expires_s, "
+            "n_bytes) SELECT 'small' || i, 'x', '', '{}', '[]', 1, 2000000, 1100 FROM c");
+    char *large = mem_new(LARGE + 1, 1);
+    memset(large, 'y', LARGE);
+    for (int i = 0; i < 2; i++) {
+        snprintf(id, sizeof id, "resp_%d", i);
+        CHECK_MSG(put(s, id, "key", NULL, large, NOW, &e) == 0, "%s", e.msg);
+    }
+    CHECK(has(s, "resp_0", "key", NOW) && has(s, "resp_1", "key", NOW));
+    CHECK(query("SELECT n_bytes FROM response_total") <= MAX);
+    CHECK(query("SELECT count(*) FROM responses WHERE owner = 'x'") > 20000);
+    check_total();
+    free(large);
+    responses_close(s);
+}
+
+/* What is counted is no less than what the file grows by, whatever the shape of the rows. */
+static void counts_what_the_file_takes(void) {
+    static const struct {
+        int n_rows, n_items;
+        size_t n_body;
+    } shapes[] = {{2000, 2, 10}, {400, 2, 4090}, {400, 2, 4500}, {60, 2, 60000}, {40, 400, 10}};
+    for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+        char name[32], id[80];
+        static char ids[400][64];
+        const char *items[400];
+        err e = {0};
+        snprintf(name, sizeof name, "size-%zu.db", k);
+        fresh_file(name);
+        responses *s = open_store(DAY, UINT64_C(1) << 30, NOW);
+        int64_t before = query("SELECT page_count * page_size FROM pragma_page_count, "
+                               "pragma_page_size");
+        char *body = mem_new(shapes[k].n_body + 1, 1);
+        memset(body, 'z', shapes[k].n_body);
+        for (int i = 0; i < shapes[k].n_rows; i++) {
+            unsigned mixed = (unsigned)i * 2654435761u; /* ids come in no order */
+            snprintf(id, sizeof id, "resp_%08x%056x", mixed, i);
+            for (int n = 0; n < shapes[k].n_items; n++) {
+                snprintf(ids[n], sizeof ids[n], "msg_%08x%08x%032x", mixed * (unsigned)(n + 3), n,
+                         i);
+                items[n] = ids[n];
+            }
+            const struct responses_row row = {.id = id,
+                                              .key = "a key",
+                                              .previous_id = "resp_000000000000000000000000000000",
+                                              .body = body,
+                                              .items = "[]",
+                                              .item_ids = items,
+                                              .n_items = (size_t)shapes[k].n_items};
+            CHECK_MSG(responses_put(s, &row, NOW, &e) == 0, "%s", e.msg);
+        }
+        int64_t grown =
+            query("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size") -
+            before;
+        int64_t counted = query("SELECT n_bytes FROM response_total");
+        CHECK_MSG(grown <= counted && counted < 3 * grown, "shape %zu: %lld of %lld", k,
+                  (long long)counted, (long long)grown);
+        free(body);
+        responses_close(s);
+    }
+}
+
+/* Clients choose item ids: another key's are not in their way. */
+static void item_ids_are_their_owners(void) {
+    struct responses_entry entry;
+    err e = {0};
+    const char *const items[] = {"msg_mine"};
+    fresh_file("items.db");
+    responses *s = open_store(DAY, 1 << 20, NOW);
+    for (int i = 0; i < 2; i++) {
+        const struct responses_row row = {.id = i ? "resp_b" : "resp_a",
+                                          .key = i ? "key-b" : "key-a",
+                                          .body = "{}",
+                                          .items = "[]",
+                                          .item_ids = items,
+                                          .n_items = 1};
+        CHECK(responses_put(s, &row, NOW, &e) == 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK(responses_find_item(s, "msg_mine", i ? "key-b" : "key-a", NOW, &entry, &e) == 0);
+        CHECK_STR(entry.id, i ? "resp_b" : "resp_a");
+        responses_entry_fini(&entry);
+    }
+    CHECK(responses_find_item(s, "msg_mine", NULL, NOW, &entry, &e) == ERR_NOT_FOUND);
+    responses_close(s);
+}
+
+/* A file of version 4 keeps its responses; its triggers and counts become those of today. */
+static void older_files_keep_theirs(void) {
+    struct responses_entry entry;
+    err e = {0};
+    fresh_file("older.db");
+    responses *s = open_store(DAY, 1 << 20, NOW);
+    CHECK(put(s, "resp_1", "key", NULL, "{}", NOW, &e) == 0);
+    CHECK(put(s, "resp_2", NULL, NULL, "{}", NOW, &e) == 0);
+    responses_close(s);
+    run_sql("DROP TRIGGER response_added; DROP TRIGGER response_removed;"
+            "CREATE TABLE old (id TEXT NOT NULL PRIMARY KEY, response INTEGER NOT NULL REFERENCES "
+            "responses (n) ON DELETE CASCADE) STRICT, WITHOUT ROWID;"
+            "INSERT INTO old SELECT id, response FROM response_items; DROP TABLE response_items;"
+            "ALTER TABLE old RENAME TO response_items;"
+            "CREATE INDEX response_items_by_response ON response_items (response);"
+            "DROP INDEX responses_by_owner; DROP TABLE response_owners;"
+            "UPDATE responses SET n_bytes = 5; UPDATE response_total SET n_bytes = 10;"
+            "CREATE TRIGGER response_added AFTER INSERT ON responses BEGIN"
+            "  UPDATE response_total SET n_bytes = n_bytes + new.n_bytes; END;"
+            "CREATE TRIGGER response_removed AFTER DELETE ON responses BEGIN"
+            "  UPDATE response_total SET n_bytes = n_bytes - old.n_bytes; END;"
+            "PRAGMA user_version = 4");
+    s = open_store(DAY, 1 << 20, NOW);
+    check_total();
+    CHECK(has(s, "resp_1", "key", NOW) && has(s, "resp_2", NULL, NOW));
+    CHECK(responses_find_item(s, "msg_of_resp_1", "key", NOW, &entry, &e) == 0);
+    responses_entry_fini(&entry);
+    CHECK(responses_delete(s, "resp_1", "key", NOW, &e) == 0);
+    CHECK(put(s, "resp_3", "key", NULL, "{}", NOW, &e) == 0);
+    check_total();
     responses_close(s);
 }
 
@@ -290,7 +479,13 @@ int main(void) {
     RUN(survives_a_restart);
     RUN(owners_see_their_own);
     RUN(time_to_live);
+    fill_body();
     RUN(room);
+    RUN(owners_keep_their_share);
+    RUN(room_of_many_small_ones);
+    RUN(counts_what_the_file_takes);
+    RUN(item_ids_are_their_owners);
+    RUN(older_files_keep_theirs);
     RUN(chains_that_loop_end);
     RUN(locked_and_full);
     RUN(damaged_files);
