@@ -32,7 +32,8 @@ enum { NUL = JSON_NULLABLE };
 static const struct json_table message_table, part_table, call_table, function_table;
 
 static const struct json_field fields[] = {
-    {"messages", JSON_ARRAY, JSON_REQUIRED, AT(messages), .min = 1, .table = &message_table},
+    {"messages", JSON_ARRAY, JSON_REQUIRED | JSON_WITH_NUL, AT(messages), .min = 1,
+     .table = &message_table},
     {"max_tokens", JSON_INT, NUL, AT(max_tokens), HAS(has_max_tokens), 1, 2147483647.0},
     {"max_completion_tokens", JSON_INT, NUL, AT(max_completion_tokens),
      HAS(has_max_completion_tokens), 1, 2147483647.0},
@@ -98,17 +99,18 @@ struct message {
 static const struct json_field message_fields[] = {
     {"role", JSON_ENUM, JSON_REQUIRED, .offset = offsetof(struct message, role),
      .words = "system|developer|user|assistant|tool|function"},
-    {"content", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_ARRAY,
+    {"content", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,
      .offset = offsetof(struct message, content), .table = &part_table,
      .help = "A text or parts of it; null only beside tool calls."},
     {"name", JSON_STRING, NUL, .offset = offsetof(struct message, name)},
     {"tool_call_id", JSON_STRING, NUL, .offset = offsetof(struct message, tool_call_id)},
     {"tool_calls", JSON_ARRAY, NUL, .offset = offsetof(struct message, tool_calls),
      .table = &call_table, .help = "The assistant's earlier calls."},
-    {"refusal", JSON_STRING, NUL, .offset = offsetof(struct message, refusal)},
-    {"reasoning_content", JSON_STRING, NUL, .offset = offsetof(struct message, reasoning_content)},
-    {"reasoning", JSON_STRING, NUL, .offset = offsetof(struct message, reasoning)},
-    {"parsed", JSON_VALUE, NUL, .offset = offsetof(struct message, parsed),
+    {"refusal", JSON_STRING, NUL | JSON_WITH_NUL, .offset = offsetof(struct message, refusal)},
+    {"reasoning_content", JSON_STRING, NUL | JSON_WITH_NUL,
+     .offset = offsetof(struct message, reasoning_content)},
+    {"reasoning", JSON_STRING, NUL | JSON_WITH_NUL, .offset = offsetof(struct message, reasoning)},
+    {"parsed", JSON_VALUE, NUL | JSON_WITH_NUL, .offset = offsetof(struct message, parsed),
      .help = "What OpenAI's library made of content and sends back: taken and not needed."},
     REFUSED("annotations", NUL, json_is_empty_list, "annotations cannot be rendered"),
     REFUSED("audio", NUL, NULL, "audio is not supported"),
@@ -123,8 +125,8 @@ struct part {
 
 static const struct json_field part_fields[] = {
     {"type", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct part, type)},
-    {"text", JSON_STRING, 0, .offset = offsetof(struct part, text)},
-    {"refusal", JSON_STRING, 0, .offset = offsetof(struct part, refusal)},
+    {"text", JSON_STRING, JSON_WITH_NUL, .offset = offsetof(struct part, text)},
+    {"refusal", JSON_STRING, JSON_WITH_NUL, .offset = offsetof(struct part, refusal)},
     REFUSED("prompt_cache_breakpoint", NUL, NULL, "the prefix cache has no breakpoints"),
 };
 static const struct json_table part_table = {part_fields, sizeof part_fields / sizeof *part_fields,

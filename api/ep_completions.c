@@ -23,8 +23,8 @@ enum {
 _Static_assert((int)MAX_LOGPROBS <= (int)ENGINE_MAX_TOP_LOGPROBS, "the engine gives so many");
 
 static const struct json_field fields[] = {
-    {"prompt", JSON_VALUE, NUL | JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY, AT(prompt),
-     .help = "A text, texts, token ids or lists of them; null is the empty text."},
+    {"prompt", JSON_VALUE, NUL | JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,
+     AT(prompt), .help = "A text, texts, token ids or lists of them; null is the empty text."},
     {"suffix", JSON_STRING, NUL, AT(suffix),
      .help = "Text behind the answer, for models with tokens to fill in the middle."},
     {"max_tokens", JSON_INT, NUL, AT(max_tokens), HAS(has_max_tokens), 0, 2147483647.0,

@@ -32,7 +32,7 @@ struct fields {
 enum { NUL = JSON_NULLABLE };
 
 static const struct json_field rows[] = {
-    {"input", JSON_VALUE, JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY, AT(input),
+    {"input", JSON_VALUE, JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL, AT(input),
      .help = "A text, texts, token ids, or lists of token ids; at most 2048."},
     {"model", JSON_STRING, JSON_REQUIRED, AT(model), .min = 1,
      .help = "Id or alias of a served model: see GET /v1/models."},

@@ -2,6 +2,7 @@
  * GET /api/tags, /api/ps, /api/version. How its answers are written, as one object or as lines of
  * objects; reading is ollama_read.c. Runs on HTTP threads. */
 #include "api/ollama.h"
+#include "api/prompts.h"
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
@@ -170,9 +171,8 @@ static int start_raw(struct request *r, const struct body *b, struct state *stat
     const tokenizer *tok = engine_tokenizer(b->model->engine);
     struct gen_prompt *prompt = mem_new(1, sizeof *prompt);
     const char *text = b->fields.prompt;
-    int rc = prompt ? tokenizer_encode(tok, text, strlen(text), TOKENIZER_ADD_SPECIAL,
-                                       engine_context_length(b->model->engine), &prompt->ids,
-                                       &prompt->n, e)
+    int rc = prompt ? prompts_encode(tok, text, TOKENIZER_ADD_SPECIAL,
+                                     engine_context_length(b->model->engine), prompt, e)
                     : err_no_memory(e);
     if (!rc && !prompt->n) rc = err_set(e, ERR_INVALID, "The prompt is empty.");
     if (rc) {

@@ -2,6 +2,7 @@
  * back, in the shapes of vLLM and llama.cpp. Nothing is computed by the model. Runs on HTTP
  * threads. */
 #include "api/chat_request.h"
+#include "api/prompts.h"
 #include "api/tools.h"
 
 #include <inttypes.h>
@@ -32,9 +33,9 @@ struct fields {
 
 static const struct json_field tokenize_fields[] = {
     MODEL_ROW,
-    {"prompt", JSON_STRING, 0, AT(prompt), .max = MAX_CHARACTERS,
+    {"prompt", JSON_STRING, JSON_WITH_NUL, AT(prompt), .max = MAX_CHARACTERS,
      .help = "The text; or 'content', or 'messages'."},
-    {"content", JSON_STRING, 0, AT(content), .max = MAX_CHARACTERS,
+    {"content", JSON_STRING, JSON_WITH_NUL, AT(content), .max = MAX_CHARACTERS,
      .help = "The same, as llama.cpp calls it."},
     {"add_special_tokens", JSON_BOOL, NUL, AT(add_special), HAS(has_special), .initial = "true",
      .help = "The tokens that the model wants around a text (BOS)."},
@@ -44,7 +45,7 @@ static const struct json_field tokenize_fields[] = {
      .help = "The text of a control token becomes that token."},
     {"with_pieces", JSON_BOOL, NUL, AT(with_pieces), .initial = "false",
      .help = "Tokens are objects with id and piece: text, or bytes that are no whole characters."},
-    {"messages", JSON_ARRAY, 0, AT(gen.messages), .min = 1,
+    {"messages", JSON_ARRAY, JSON_WITH_NUL, AT(gen.messages), .min = 1,
      .help = "Of a chat, instead of a text: the prompt that they become."},
     {"tools", JSON_ARRAY, NUL, AT(gen.tools), .max = CHAT_MAX_TOOLS, .table = &tool_table,
      .help = "Only with messages."},
@@ -146,8 +147,7 @@ static int encode_text(const struct request *r, const struct fields *f, struct g
                              : f->gen.tools                     ? "tools"
                                                                 : "continue_final_message",
                              "This field goes with 'messages'.");
-    int rc = tokenizer_encode(engine_tokenizer(r->model->engine), text, strlen(text), flags,
-                              MAX_TOKENS, &p->ids, &p->n, e);
+    int rc = prompts_encode(engine_tokenizer(r->model->engine), text, flags, MAX_TOKENS, p, e);
     if (rc == ERR_TOO_LONG)
         return err_set_param(e, ERR_INVALID, f->prompt ? "prompt" : "content",
                              "The text has more than %d tokens: send a part of it.", MAX_TOKENS);

@@ -77,7 +77,6 @@ static char *parse_escape(struct reader *r, char *w) {
     if (c != 'u') return fail(r, "unknown escape");
     int u = hex4(r, r->p);
     if (u < 0) return fail(r, "bad \\u escape");
-    if (u == 0) return fail(r, "\\u0000 (not supported in strings)");
     unsigned code = (unsigned)u;
     r->p += 4;
     if (u >= 0xdc00 && u <= 0xdfff) return fail(r, "lone surrogate");
@@ -86,6 +85,10 @@ static char *parse_escape(struct reader *r, char *w) {
         if (low < 0xdc00 || low > 0xdfff) return fail(r, "lone surrogate");
         code = 0x10000 + (((unsigned)u - 0xd800) << 10) + ((unsigned)low - 0xdc00);
         r->p += 6;
+    }
+    if (code == 0) {
+        memcpy(w, TEXT_NUL, 2);
+        return w + 2;
     }
     return put_utf8(w, code);
 }
@@ -218,6 +221,11 @@ static cJSON *parse_list(struct reader *r, int depth, bool object) {
             }
             r->p++;
             if (!(key = parse_string(r))) break;
+            if (text_holds_nul(key)) {
+                cJSON_free(key);
+                fail(r, "\\u0000 in a key");
+                break;
+            }
             skip_space(r);
             if (r->p >= r->end || *r->p != ':') {
                 cJSON_free(key);
@@ -386,7 +394,16 @@ void json_add_string(str *s, const char *bytes, size_t n) {
 }
 
 void json_add_cstr(str *s, const char *text) {
-    json_add_string(s, text, strlen(text));
+    if (!text_holds_nul(text)) {
+        json_add_string(s, text, strlen(text));
+        return;
+    }
+    char *restored = mem_strdup(text);
+    if (restored)
+        json_add_string(s, restored, text_restore_nuls(restored, text));
+    else
+        s->failed = true;
+    free(restored);
 }
 
 void json_add_number(str *s, double v) {

@@ -19,9 +19,9 @@ enum { JSON_MAX_DEPTH = 64, JSON_MAX_VALUES = 512 * 1024 };
 
 /* Parses text[0..n) by RFC 8259 and nothing more: one value, valid UTF-8, paired surrogates, no
  * duplicate keys, at most JSON_MAX_DEPTH objects and arrays in each other, up to JSON_MAX_VALUES
- * values (bounds the memory of a body). Two things that the RFC allows are refused: U+0000 in a
- * string (C strings cannot carry it) and numbers outside the range of a double. ERR_FORMAT names
- * the byte. The caller frees with cJSON_Delete. */
+ * values (bounds the memory of a body). U+0000 in a string stands there as TEXT_NUL. Two things
+ * that the RFC allows are refused: U+0000 in a key and numbers outside the range of a double.
+ * ERR_FORMAT names the byte. The caller frees with cJSON_Delete. */
 int json_parse(const char *text, size_t n, cJSON **out, err *e);
 
 /* v as an exact int64: integer literals beyond 2^53 keep their digits. false: no number, a
@@ -33,17 +33,20 @@ const char *json_type_name(const cJSON *v);
 /* ERR_INVALID: the field has v where `wanted` ("a string") is expected. */
 int json_wrong_type(const char *name, const char *wanted, const cJSON *v, err *e);
 
+/* Does one of v's strings hold TEXT_NUL? v is of the parser, which bounds its depth. */
+bool json_holds_nul(const cJSON *v);
+
 /* Values that ask for nothing, for json_field.accepts. */
 bool json_is_false(const cJSON *v);
 bool json_is_empty_list(const cJSON *v);
 
 /* Appends a JSON string with its quotes. Malformed UTF-8 becomes U+FFFD. */
 void json_add_string(str *s, const char *bytes, size_t n);
-void json_add_cstr(str *s, const char *text);
+void json_add_cstr(str *s, const char *text); /* TEXT_NUL is U+0000 */
 /* Appends a finite number; not-a-number and infinities, which JSON lacks, become +-9999. */
 void json_add_number(str *s, double v);
 
-/* Appends v; integers keep the digits that they were parsed with. */
+/* Appends v; integers keep the digits that they were parsed with, TEXT_NUL is U+0000. */
 void json_add_value(str *s, const cJSON *v);
 
 /* What a field holds, and the member that its value goes to. */
@@ -67,7 +70,10 @@ enum json_flags {
     JSON_OR_NUMBER = 8,
     JSON_OR_STRING = 16,
     JSON_OR_ARRAY = 32,
-    JSON_OR_OBJECT = 64
+    JSON_OR_OBJECT = 64,
+    /* Its strings may hold TEXT_NUL: text that reaches the tokenizer with its length. Of an object
+     * or an array: what is in it is refused by the rows of its own table. */
+    JSON_WITH_NUL = 128
 };
 
 /* One field of a request object. The reader, its errors and GET /v1/inferd/fields go by it; what no

@@ -145,11 +145,23 @@ static int refuse(const struct json_field *f, const cJSON *v, const char *name, 
     return err_set_param(e, ERR_UNSUPPORTED, name, "Unsupported value for '%s': %s.", name, f->why);
 }
 
+bool json_holds_nul(const cJSON *v) {
+    if (cJSON_IsString(v)) return text_holds_nul(v->valuestring);
+    for (const cJSON *c = cJSON_IsNumber(v) ? NULL : v->child; c; c = c->next)
+        if (json_holds_nul(c)) return true;
+    return false;
+}
+
 static int read_field(const struct json_field *f, const cJSON *v, const char *name, void *out,
                       err *e) {
     void *to = (char *)out + f->offset;
     int rc = 0;
     if (cJSON_IsNull(v) && (f->flags & JSON_NULLABLE)) return 0;
+    if (!(f->flags & JSON_WITH_NUL) && json_holds_nul(v))
+        return err_set_param(e, ERR_INVALID, name,
+                             "Invalid value for '%s': it may not hold the character U+0000 "
+                             "(\\u0000): only texts for the model may.",
+                             name);
     switch (f->type) {
     case JSON_BOOL:
         if (!cJSON_IsBool(v)) return wrong_type(f, v, name, e);

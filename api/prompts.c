@@ -3,6 +3,7 @@
 
 #include "core/base/mem.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static int too_long(const struct prompts_config *c, err *e) {
@@ -21,14 +22,30 @@ static bool has_suffix(const struct prompts_config *c) {
     return c->suffix && *c->suffix;
 }
 
+int prompts_encode(const tokenizer *tok, const char *text, int flags, size_t max_ids,
+                   struct gen_prompt *to, err *e) {
+    if (!text_holds_nul(text))
+        return tokenizer_encode(tok, text, strlen(text), flags, max_ids, &to->ids, &to->n, e);
+    char *restored = mem_strdup(text);
+    if (!restored) return err_no_memory(e);
+    size_t n = text_restore_nuls(restored, text);
+    int rc = tokenizer_encode(tok, restored, n, flags, max_ids, &to->ids, &to->n, e);
+    free(restored);
+    return rc;
+}
+
 static int add_text(const struct prompts_config *c, const char *text, struct gen_prompt *to,
                     err *e) {
     if (!*text && c->no_empty) return empty(c, "", e);
     to->infill = has_suffix(c);
+    if (to->infill && text_holds_nul(text))
+        return err_set_param(e, ERR_INVALID, c->param,
+                             "Invalid value for '%s': with 'suffix' it may not hold the character "
+                             "U+0000 (\\u0000).",
+                             c->param);
     int rc = to->infill
                  ? tokenizer_encode_fim(c->tok, text, c->suffix, c->max_tokens, &to->ids, &to->n, e)
-                 : tokenizer_encode(c->tok, text, strlen(text), TOKENIZER_ADD_SPECIAL,
-                                    c->max_tokens, &to->ids, &to->n, e);
+                 : prompts_encode(c->tok, text, TOKENIZER_ADD_SPECIAL, c->max_tokens, to, e);
     if (rc == ERR_TOO_LONG) return too_long(c, e);
     if (!rc && !to->n) return empty(c, ", and this model adds no token of its own", e);
     return rc;

@@ -20,4 +20,8 @@ struct prompts_config {
 int prompts_read(const struct prompts_config *c, const cJSON *v, struct gen_prompt **list,
                  size_t *n, err *e);
 
+/* As tokenizer_encode, of a string of a request's tree: TEXT_NUL in it is U+0000. */
+int prompts_encode(const tokenizer *tok, const char *text, int flags, size_t max_ids,
+                   struct gen_prompt *to, err *e);
+
 #endif

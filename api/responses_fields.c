@@ -100,11 +100,11 @@ static const struct json_table choice_table = JSON_TABLE(choice_fields, NULL);
 
 /* What makes the prompt; POST /v1/responses/input_tokens has these. */
 static const struct json_field prompt_fields[] = {
-    {"input", JSON_VALUE, JSON_OR_STRING | JSON_OR_ARRAY, AT(input),
+    {"input", JSON_VALUE, JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL, AT(input),
      .help =
          "A text, or items: messages, function calls and their outputs, reasoning, references to "
          "items of stored responses."},
-    {"instructions", JSON_STRING, NUL, AT(instructions),
+    {"instructions", JSON_STRING, NUL | JSON_WITH_NUL, AT(instructions),
      .help = "A system message before the input; of this response alone."},
     {"previous_response_id", JSON_STRING, NUL, AT(previous_response_id), .min = 1,
      .help = "A stored response that this one goes on from."},

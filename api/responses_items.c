@@ -53,7 +53,8 @@ static const char no_namespaces[] = "tools have no namespaces";
 static const struct json_field message_fields[] = {
     ANY_ITEM,
     {"role", JSON_ENUM, JSON_REQUIRED, AT(role), .words = "user|assistant|system|developer"},
-    {"content", JSON_VALUE, JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY, AT(content)},
+    {"content", JSON_VALUE, JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,
+     AT(content)},
     REFUSED("phase", "chat templates have no phases"),
 };
 static const struct json_field call_fields[] = {
@@ -67,15 +68,16 @@ static const struct json_field call_fields[] = {
 static const struct json_field output_fields[] = {
     ANY_ITEM,
     {"call_id", JSON_STRING, JSON_REQUIRED, AT(call_id), .min = 1, .max = MAX_ID},
-    {"output", JSON_VALUE, JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY, AT(output)},
+    {"output", JSON_VALUE, JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,
+     AT(output)},
     {"name", JSON_STRING, NUL, AT(name), .min = 1},
     REFUSED("namespace", no_namespaces),
     REFUSED("caller", no_callers),
 };
 static const struct json_field reasoning_fields[] = {
     ANY_ITEM,
-    {"summary", JSON_ARRAY, NUL, AT(summary)},
-    {"content", JSON_ARRAY, NUL, AT(content)},
+    {"summary", JSON_ARRAY, NUL | JSON_WITH_NUL, AT(summary)},
+    {"content", JSON_ARRAY, NUL | JSON_WITH_NUL, AT(content)},
     REFUSED("encrypted_content", "this server gives reasoning as text: send 'content'"),
 };
 static const struct json_field reference_fields[] = {
@@ -91,19 +93,20 @@ struct part {
 
 static const struct json_field text_fields[] = {
     {"type", JSON_STRING, JSON_REQUIRED, PART(type)},
-    {"text", JSON_STRING, JSON_REQUIRED, PART(text)},
+    {"text", JSON_STRING, JSON_REQUIRED | JSON_WITH_NUL, PART(text)},
     REFUSED("prompt_cache_breakpoint", "the prefix cache has no breakpoints"),
 };
 static const struct json_field answer_fields[] = {
     {"type", JSON_STRING, JSON_REQUIRED, PART(type)},
-    {"text", JSON_STRING, JSON_REQUIRED, PART(text)},
-    {"logprobs", JSON_ARRAY, NUL, PART(logprobs), .help = "May be echoed; it changes nothing."},
+    {"text", JSON_STRING, JSON_REQUIRED | JSON_WITH_NUL, PART(text)},
+    {"logprobs", JSON_ARRAY, NUL | JSON_WITH_NUL, PART(logprobs),
+     .help = "May be echoed; it changes nothing."},
     {"annotations", JSON_REFUSED, NUL, .accepts = json_is_empty_list,
      .why = "annotations cannot be rendered"},
 };
 static const struct json_field refusal_fields[] = {
     {"type", JSON_STRING, JSON_REQUIRED, PART(type)},
-    {"refusal", JSON_STRING, JSON_REQUIRED, PART(refusal)},
+    {"refusal", JSON_STRING, JSON_REQUIRED | JSON_WITH_NUL, PART(refusal)},
 };
 static const struct json_table text_table = JSON_TABLE(text_fields, NULL);
 static const struct json_table answer_table = JSON_TABLE(answer_fields, NULL);

@@ -86,6 +86,8 @@ static int set_schema(const cJSON *v, const char *param, struct chat_request *q,
     int rc = json_parse(v->valuestring, strlen(v->valuestring), &q->format.parsed, e);
     if (!rc && !cJSON_IsObject(q->format.parsed) && !cJSON_IsBool(q->format.parsed))
         rc = err_set(e, ERR_INVALID, "a schema is an object or a boolean");
+    if (!rc && json_holds_nul(q->format.parsed))
+        rc = err_set(e, ERR_INVALID, "a schema may not hold the character U+0000 (\\u0000)");
     if (rc == ERR_NOMEM) return rc;
     q->format.value = q->format.parsed;
     if (rc) {

@@ -111,6 +111,21 @@ static int char_len(const unsigned char *p, size_t n) {
     return len;
 }
 
+bool text_holds_nul(const char *text) {
+    return strstr(text, TEXT_NUL) != NULL;
+}
+
+size_t text_restore_nuls(char *dst, const char *text) {
+    char *w = dst;
+    for (; *text; text++) {
+        bool nul = text[0] == TEXT_NUL[0] && text[1] == TEXT_NUL[1];
+        *w++ = nul ? '\0' : *text;
+        text += nul;
+    }
+    *w = '\0';
+    return (size_t)(w - dst);
+}
+
 bool words_hold(const char *words, const char *word) {
     size_t n = strlen(word);
     for (const char *w = words; w && n;) {

@@ -30,6 +30,14 @@ char *str_take(str *s);             /* caller frees; NULL if failed; s is empty 
 /* Is word one of words, "a|b|c"? The empty word is none. */
 bool words_hold(const char *words, const char *word);
 
+/* U+0000 in a C string stands as these two bytes, which valid UTF-8 never holds ("modified UTF-8").
+ * JSON trees of requests hold it so; text_restore_nuls() gives the text itself with its length. */
+#define TEXT_NUL "\xc0\x80"
+bool text_holds_nul(const char *text);
+/* Writes text into dst (room for strlen(text) + 1 bytes; may be text) with each TEXT_NUL as a NUL
+ * byte, and one more at the end; returns its length. */
+size_t text_restore_nuls(char *dst, const char *text);
+
 /* Length in bytes of the longest prefix of bytes[0..n) that ends on a whole UTF-8 character; a
  * malformed byte counts as whole, so that the prefix always grows within 4 bytes. */
 size_t utf8_whole(const char *bytes, size_t n);

@@ -5,6 +5,7 @@
  * build control tokens such as "<|user|>" from them. */
 #include "core/chat/chat.h"
 
+#include "core/base/str.h"
 #include "core/chat/chat_int.h"
 
 #include <math.h>
@@ -125,8 +126,19 @@ static jval from_number(jctx *c, const cJSON *j) {
 
 static jval from_json(jctx *c, const cJSON *j, bool is_message);
 
+/* A string of the tree with its length; a copy where it holds TEXT_NUL. NULL: no memory. */
+static const char *plain_text(jctx *c, const char *text, size_t *n) {
+    *n = strlen(text);
+    if (!text_holds_nul(text)) return text;
+    char *restored = jalloc(c, *n + 1);
+    if (restored) *n = text_restore_nuls(restored, text);
+    return restored;
+}
+
 static jval from_text(jctx *c, const char *text, bool trusted) {
-    const jstr *s = jstr_new(c, text ? text : "", text ? strlen(text) : 0, trusted);
+    size_t n;
+    text = plain_text(c, text ? text : "", &n);
+    const jstr *s = text ? jstr_new(c, text, n, trusted) : NULL;
     return s ? jstr_val(s) : jundef_plain();
 }
 
@@ -237,9 +249,12 @@ static int cut_after_final(jsb *b, const cJSON *messages, const char **why) {
         *why = "the final message has no text to continue";
         return ERR_INVALID;
     }
-    while (is_space(*text))
+    size_t n, at = b->n;
+    text = plain_text(b->c, text, &n);
+    if (!text) return b->c->e->code;
+    for (; is_space(*text); n--)
         text++;
-    size_t n = strlen(text), kept = n, at = b->n;
+    size_t kept = n;
     while (n && is_space(text[n - 1]))
         n--;
     for (bool found = false; !found; at -= !found) {

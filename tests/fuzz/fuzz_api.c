@@ -84,9 +84,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     int rc = json_parse((const char *)bytes, n, &body, &e);
     if ((rc == 0) != (body != NULL) || (rc && !*e.msg)) abort();
     if (rc) return 0;
-    char *text = cJSON_PrintUnformatted(body);
-    if (text && json_parse(text, strlen(text), &again, &e)) abort();
-    cJSON_free(text);
+    str text;
+    str_init(&text, 64 << 20);
+    json_add_value(&text, body);
+    if (!text.failed && json_parse(str_cstr(&text), text.len, &again, &e)) abort();
+    if (again && json_holds_nul(again) != json_holds_nul(body)) abort();
+    str_fini(&text);
     cJSON_Delete(again);
     if (cJSON_IsObject(body)) {
         read_body(body, &chat_table);

@@ -256,6 +256,25 @@ static void test_input_options(void) {
 }
 
 /* The place of a final message that the template does not show is looked for in bounded time. */
+/* U+0000 in the tree is one character of length one in a template and in what it writes. */
+static void test_nuls(void) {
+    static const char messages[] =
+        "[{\"role\":\"user\",\"content\":\"a" TEXT_NUL "b" TEXT_NUL "\"}]";
+    static const char want[] = "3? <a\0b\0> \"a\\u0000b\\u0000\" 4 tail";
+    struct chat_output out;
+    err e;
+    CHECK(render("3? <{{ messages[0].content }}> {{ messages[0].content | tojson }} "
+                 "{{ messages[0].content | length }} tail",
+                 messages, "{}", (struct chat_input){0}, &out, &e) == 0);
+    CHECK(out.n == sizeof want - 1 && memcmp(out.text, want, sizeof want) == 0);
+    chat_output_fini(&out);
+    /* The place where a final message with one ends is found. */
+    CHECK(render("<{{ messages[0].content }}> tail", messages, "{}",
+                 (struct chat_input){.continue_final_message = true}, &out, &e) == 0);
+    CHECK(out.n == 5 && memcmp(out.text, "<a\0b\0", 5) == 0);
+    chat_output_fini(&out);
+}
+
 static void test_continue_is_bounded(void) {
     enum { N = 40000 };
     struct chat_input in = {.continue_final_message = true};
@@ -571,6 +590,7 @@ int main(int argc, char **argv) {
     RUN(test_long_chain);
     RUN(test_input_options);
     RUN(test_continue_is_bounded);
+    RUN(test_nuls);
     RUN(test_numbers);
     RUN(test_trust_of_operations);
     RUN(test_trust_of_demo_template);
