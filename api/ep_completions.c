@@ -32,7 +32,8 @@ static const struct json_field fields[] = {
     {"logprobs", JSON_INT, NUL, AT(n_logprobs), HAS(has_n_logprobs), 0, MAX_LOGPROBS,
      .help = "Log-probabilities of the tokens, and of so many best ones."},
     {"echo", JSON_BOOL, NUL, AT(echo), .initial = "false",
-     .help = "The answer begins with the prompt; with logprobs also those of its tokens."},
+     .help = "The answer begins with the prompt; with logprobs also those of its tokens, without "
+             "what the tokenizer put before a text."},
     {"best_of", JSON_INT, NUL, AT(best_of), HAS(has_best_of), 1, MAX_BEST_OF,
      .help = "Answers to choose the n from whose tokens are the most probable ones; not streamed."},
 };
@@ -132,14 +133,16 @@ static void completions_logprob(struct gen *g, struct gen_choice *c, const struc
     if (has_logprob) {
         json_add_number(&c->logprobs[1], (double)ev->logprob);
         add_tops(g, ev, &c->logprobs[2]);
-    } else {
+    } else { /* nothing stands before it; the schema wants an object */
         str_add(&c->logprobs[1], "null");
-        str_add(&c->logprobs[2], "null");
+        str_add(&c->logprobs[2], "{}");
     }
     str_addf(&c->logprobs[3], "%" PRIu64, c->n_chars);
     size_t n;
     const char *bytes = tokenizer_token_bytes(g->tok, ev->token, false, &n);
-    for (size_t i = 0; i < n; i++)
+    size_t from = n && c->drops_space && bytes[0] == ' ';
+    if (n) c->drops_space = false;
+    for (size_t i = from; i < n; i++)
         c->n_chars += (bytes[i] & 0xc0) != 0x80;
 }
 

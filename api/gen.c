@@ -131,6 +131,16 @@ static void check_pending(struct gen *g, const struct gen_choice *c) {
     if (pending_failed(c) && !g->error.code) err_no_memory(&g->error);
 }
 
+/* The client is not shown the tokens that the tokenizer put around its text. */
+static void add_logprob(struct gen *g, struct gen_choice *c, const struct engine_event *ev,
+                        bool has_logprob) {
+    if (ev->kind == ENGINE_EVENT_PROMPT && g->prompts[c->prompt].text &&
+        tokenizer_is_control(g->tok, ev->token))
+        return;
+    g->writer->logprob(g, c, ev, has_logprob);
+    c->n_logprobs++;
+}
+
 static void begin_choice(struct gen *g, struct gen_choice *c) {
     if (!g->begun) g->first_ns = clock_now_ns();
     if (g->stream && !g->begun && g->writer->begin) g->writer->begin(g, &g->out);
@@ -145,8 +155,7 @@ static void begin_choice(struct gen *g, struct gen_choice *c) {
     free(text);
     if (g->n_logprobs >= 0) {
         struct engine_event first = {.kind = ENGINE_EVENT_PROMPT, .token = p->ids[0]};
-        g->writer->logprob(g, c, &first, false);
-        c->n_logprobs++;
+        add_logprob(g, c, &first, false);
     }
 }
 
@@ -172,10 +181,7 @@ static void take_token(struct gen *g, struct gen_choice *c, const struct engine_
     note_taken(g, c, ev->token);
     c->n_tokens++;
     g->request->completion_tokens++;
-    if (g->n_logprobs >= 0) {
-        g->writer->logprob(g, c, ev, true);
-        c->n_logprobs++;
-    }
+    if (g->n_logprobs >= 0) add_logprob(g, c, ev, true);
     bool stop;
     if (c->parser) {
         stop = gen_answer_take(g, c, ev->token);
@@ -256,8 +262,7 @@ static void take_event(struct gen *g, struct gen_choice *c, const struct engine_
     } else if (ev->kind == ENGINE_EVENT_FINAL) {
         take_final(g, c, ev);
     } else {
-        g->writer->logprob(g, c, ev, true);
-        c->n_logprobs++;
+        add_logprob(g, c, ev, true);
     }
     g->n_held += held_bytes(c) - held_before;
     if (g->stream)
@@ -403,11 +408,13 @@ static int init_choices(struct gen *g, const struct gen_config *config, err *e) 
         str_init(&c->reasoning, REPLY_MAX_BYTES);
         for (size_t k = 0; k < 4; k++)
             str_init(&c->logprobs[k], REPLY_MAX_BYTES);
-        c->text_state = engine_text_new(&(struct engine_text_config){
-            .tok = g->tok,
-            .stop = o->stops,
-            .n_stop = config->parser ? 0 : o->n_stops,
-            .strip_leading_space = !g->echo && strips_space(g, &g->prompts[c->prompt])});
+        c->drops_space = g->echo ? tokenizer_strips_leading_space(g->tok)
+                                 : strips_space(g, &g->prompts[c->prompt]);
+        c->text_state = engine_text_new(
+            &(struct engine_text_config){.tok = g->tok,
+                                         .stop = o->stops,
+                                         .n_stop = config->parser ? 0 : o->n_stops,
+                                         .strip_leading_space = !g->echo && c->drops_space});
         if (!c->text_state) return err_no_memory(e);
         int rc = config->parser ? gen_answer_init(c, config->parser, o, e) : 0;
         if (rc) return rc;

@@ -98,6 +98,7 @@ struct gen_choice {
     size_t content_logprobs[4]; /* with a parser: of logprobs, what belongs to its text */
     uint64_t n_content_logprobs;
     bool begun, stopped, done;
+    bool drops_space;       /* the text's first token loses a leading space; not once it came */
     str text, reasoning;    /* of a whole answer: all of it; of a stream: not yet written */
     struct gen_call *calls; /* (n_calls) */
     uint32_t n_calls;
@@ -113,6 +114,7 @@ struct gen_choice {
 struct gen_prompt {
     int32_t *ids; /* owned */
     size_t n;
+    bool text;   /* encoded from a text: its control tokens are the tokenizer's own */
     bool infill; /* it stands around the answer, whose first space is its own */
     uint64_t n_cached;
 };
@@ -123,8 +125,8 @@ struct gen_prompt {
 struct gen_writer {
     const char *content_type; /* of a stream */
     const char *param;        /* the field that a too long prompt is blamed on */
-    /* A token's log-probabilities into c->logprobs. prompt: it is one of the prompt's; has_logprob
-     * false: its first, which has none. */
+    /* A token's log-probabilities into c->logprobs. has_logprob false: the first of a prompt, which
+     * has none. */
     void (*logprob)(struct gen *g, struct gen_choice *c, const struct engine_event *ev,
                     bool has_logprob);
     void (*begin)(struct gen *g, str *out);

@@ -37,6 +37,7 @@ int prompts_encode(const tokenizer *tok, const char *text, int flags, size_t max
 static int add_text(const struct prompts_config *c, const char *text, struct gen_prompt *to,
                     err *e) {
     if (!*text && c->no_empty) return empty(c, "", e);
+    to->text = true;
     to->infill = has_suffix(c);
     if (to->infill && text_holds_nul(text))
         return err_set_param(e, ERR_INVALID, c->param,

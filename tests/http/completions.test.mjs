@@ -13,7 +13,7 @@ before(async () => {
   folder = mkdtempSync(join(tmpdir(), "inferd-fim-"));
   const file = join(folder, "fim.gguf");
   addKeys(modelFile, file, { "tokenizer.ggml.fim_pre_token_id": fim.prefix, "tokenizer.ggml.fim_suf_token_id": fim.suffix, "tokenizer.ggml.fim_mid_token_id": fim.middle });
-  server = await startServer([], [{ file: modelFile, name: modelName }, { file, name: "fim" }]);
+  server = await startServer([], [{ file: modelFile, name: modelName }, { file, name: "fim" }, { file: "tests/golden/arch/llama2/model.gguf", name: "spaced" }]);
 });
 after(async () => {
   await server.stop();
@@ -62,22 +62,93 @@ test("logprobs has OpenAI's bound", async () => {
   assert.ok(choices[0].logprobs.top_logprobs.every((o) => Object.keys(o).length <= 6 && Object.keys(o).length >= 4));
 });
 
+// Each token stands in the text where its offset says; a first space that the vocabulary puts before a text does not.
+function standsInText({ text, logprobs: l }) {
+  const characters = [...text];
+  l.tokens.forEach((token, i) => {
+    if (token.startsWith("bytes:") || token === "<s>") return;
+    const at = characters.slice(l.text_offset[i]).join("");
+    assert.ok(at.startsWith(token) || (l.text_offset[i] === 0 && at.startsWith(token.slice(1))), `${i}: ${JSON.stringify(token)} at ${l.text_offset[i]} of ${text}`);
+  });
+}
+
 test("echo with logprobs scores the prompt, and the texts add up", async () => {
-  const { choices, usage } = await ask({ prompt: "Once upon a time there was", echo: true, logprobs: 2, max_tokens: 4, temperature: 0 });
+  const prompt = "Once upon a time there was";
+  const { choices, usage } = await ask({ prompt, echo: true, logprobs: 2, max_tokens: 4, temperature: 0 });
   const [{ text, logprobs: l }] = choices;
-  assert.equal(l.tokens.length, usage.prompt_tokens + usage.completion_tokens);
-  assert.equal(l.token_logprobs[0], null);
-  assert.ok(l.token_logprobs.slice(1).every((p) => p <= 0));
+  // The client did not send <s>, so it is not shown; the first token has its probability after it.
+  const n = usage.prompt_tokens - 1;
+  assert.equal(l.tokens.length, n + usage.completion_tokens);
+  assert.equal(l.tokens.join(""), text);
+  assert.ok(l.token_logprobs.every((p) => p <= 0));
+  assert.ok(l.top_logprobs.every((o, i) => Object.keys(o).length >= 2 && o[l.tokens[i]] === l.token_logprobs[i]));
   assert.equal(l.text_offset.length, l.tokens.length);
-  const { choices: [only] } = await ask({ prompt: "Once upon a time there was", echo: true, logprobs: 2, max_tokens: 0 });
-  assert.equal(only.text, "Once upon a time there was");
-  const scored = l.token_logprobs.slice(0, usage.prompt_tokens);
+  standsInText(choices[0]);
+  const { choices: [only] } = await ask({ prompt, echo: true, logprobs: 2, max_tokens: 0 });
+  assert.equal(only.text, prompt);
+  const scored = l.token_logprobs.slice(0, n);
   assert.deepEqual(only.logprobs.token_logprobs, scored);
-  // The answer's tokens scored as a prompt have the same probabilities.
+  // Two choices of two prompts, and a stream, show the same.
+  for (const choice of (await ask({ prompt: [prompt, "x"], n: 2, echo: true, logprobs: 2, max_tokens: 1, temperature: 0 })).choices.slice(0, 2))
+    assert.deepEqual(choice.logprobs.token_logprobs.slice(0, n), scored);
+  const tokens = [];
+  for await (const event of sse(await post(server, "/v1/completions", { model: modelName, prompt, echo: true, logprobs: 2, max_tokens: 4, temperature: 0, stream: true })))
+    tokens.push(...(event.choices?.[0].logprobs.tokens ?? []));
+  assert.deepEqual(tokens, l.tokens);
+  // The answer's tokens scored as a prompt have the same probabilities. These ids the client sent, <s> among them:
+  // it has no probability, and an object without members, as the schema wants one.
   const ids = (await ask({ prompt: text }, "/tokenize")).tokens;
-  const again = await ask({ prompt: ids, echo: true, logprobs: 0, max_tokens: 0 });
-  if (ids.length === l.tokens.length)
-    again.choices[0].logprobs.token_logprobs.forEach((p, i) => assert.ok(p === l.token_logprobs[i] || Math.abs(p - l.token_logprobs[i]) < 1e-3, `${i}: ${p} ${l.token_logprobs[i]}`));
+  const { choices: [again] } = await ask({ prompt: ids, echo: true, logprobs: 1, max_tokens: 0 });
+  assert.equal(again.text, text);
+  assert.deepEqual([again.logprobs.tokens[0], again.logprobs.token_logprobs[0], again.logprobs.top_logprobs[0]], ["<s>", null, {}]);
+  assert.equal(again.logprobs.tokens.length, ids.length);
+  if (ids.length === l.tokens.length + 1)
+    again.logprobs.token_logprobs.slice(1).forEach((p, i) => assert.ok(Math.abs(p - l.token_logprobs[i]) < 1e-3, `${i}: ${p} ${l.token_logprobs[i]}`));
+});
+
+test("offsets of tokens go by the text, with and without the vocabulary's own space before it", async () => {
+  for (const model of [modelName, "spaced"]) {
+    // The small model without training would answer with parts of characters.
+    const ids = (await ask({ model, prompt: "a the\u00e9", add_special_tokens: false }, "/tokenize")).tokens;
+    const logit_bias = Object.fromEntries(ids.slice(0, 3).map((id) => [id, 100]));
+    for (const prompt of ["Once upon", " Once \u00e9\u4f60 x", "x"])
+      for (const echo of [true, false]) {
+        const { choices: [choice] } = await ask({ model, prompt, echo, logprobs: 1, max_tokens: 6, temperature: 0, ignore_eos: true, logit_bias });
+        standsInText(choice);
+        if (echo) assert.ok(choice.text.startsWith(prompt), choice.text);
+      }
+  }
+  const ids = (await ask({ model: "spaced", prompt: "Once upon" }, "/tokenize")).tokens;
+  standsInText((await ask({ model: "spaced", prompt: ids, echo: true, logprobs: 0, max_tokens: 0 })).choices[0]);
+});
+
+// logits' = logits + bias - presence * (count > 0) - frequency * count, over the tokens generated so far. The
+// model's own log-probabilities of both tokens at each place come from scoring, so the formula says what must follow.
+test("penalties are those of OpenAI's formula", async () => {
+  const start = (await ask({ prompt: "Once upon a time" }, "/tokenize")).tokens;
+  const score = async (ids) => (await ask({ prompt: ids, echo: true, logprobs: 0, max_tokens: 0 })).choices[0].logprobs.token_logprobs.at(-1);
+  const [a, b] = (await ask({ prompt: "a the", add_special_tokens: false }, "/tokenize")).tokens;
+  assert.notEqual(a, b);
+  const used = new Set();
+  for (const [frequency, presence] of [[2, 0], [-2, 0], [0, 2], [0.5, -1], [-2, 2], [0, 0]]) {
+    const { choices: [{ logprobs: l }] } = await ask({
+      prompt: start, max_tokens: 16, temperature: 0, logprobs: 0, ignore_eos: true,
+      frequency_penalty: frequency, presence_penalty: presence, logit_bias: { [a]: 100, [b]: 100 },
+    });
+    const ids = [...start], counts = { [a]: 0, [b]: 0 };
+    for (let i = 0; i < 16; i++) {
+      const [x, y] = await Promise.all([a, b].map(async (id) => ({ id, own: await score([...ids, id]) })));
+      const adjusted = (t) => t.own - frequency * counts[t.id] - presence * (counts[t.id] > 0);
+      const best = adjusted(x) >= adjusted(y) ? x : y;
+      if (Math.abs(adjusted(x) - adjusted(y)) < 1e-3) break; // rounding decides
+      assert.ok(Math.abs(l.token_logprobs[i] - best.own) < 1e-3, `${frequency}, ${presence}: token ${i} is not ${best.id}`);
+      ids.push(best.id);
+      counts[best.id]++;
+    }
+    used.add(ids.slice(start.length).join());
+    if (frequency === 2) assert.ok(counts[a] > 1 && counts[b] > 1, "a high penalty makes them take turns");
+  }
+  assert.ok(used.size > 2);
 });
 
 test("a prompt that is null is the empty one", async () => {
