@@ -31,12 +31,16 @@ struct api_model {
 };
 
 struct api_config {
-    const char *host;          /* address to bind, "127.0.0.1" */
-    uint16_t port;             /* 0: any free one, see api_port */
-    int listen_fd;             /* a socket that listens on them already, borrowed during api_open;
-                                  0: none, it is opened here */
-    uint32_t n_threads;        /* HTTP threads */
-    uint32_t max_connections;  /* beyond it connections are closed at once */
+    const char *host;         /* address to bind, "127.0.0.1" */
+    uint16_t port;            /* 0: any free one, see api_port */
+    int listen_fd;            /* a socket that listens on them already, borrowed during api_open;
+                                 0: none, it is opened here */
+    uint32_t n_threads;       /* HTTP threads */
+    uint32_t prepare_threads; /* that parse, render, tokenize and compile common requests, */
+    uint32_t prepare_slow_threads; /* and expensive ones */
+    uint32_t prepare_queue;        /* requests in preparation; 503 beyond */
+    uint32_t prepare_budget_s;     /* of one core, about, that preparing one may take; 400 beyond */
+    uint32_t max_connections;      /* beyond it connections are closed at once */
     uint64_t max_body_bytes;   /* 413 beyond; 503 beyond 16 times that in all requests arriving */
     uint32_t max_header_bytes; /* 431 beyond */
     uint32_t idle_timeout_s;   /* of a connection without a running request, and of a client that

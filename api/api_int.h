@@ -2,16 +2,20 @@
  *
  * A request's life: http.c makes it at its first header callback -> route_check -> body gathered ->
  * the route's handler, which either fills the reply or attaches a job -> the job is asked (poll)
- * until it fills the reply, then (stream) for bytes -> http.c ends it. All of that runs on the
- * connection's HTTP thread, one callback at a time; only the embedded `watched` is shared. */
+ * until it fills the reply, then (stream) for bytes -> http.c ends it. The handler runs on a thread
+ * of the work pool (prepare.h), which has the request while its connection is suspended; all else
+ * on the connection's HTTP thread, one callback at a time. Only the embedded `watched` is shared.
+ */
 #ifndef INFERD_API_INT_H
 #define INFERD_API_INT_H
 
 #include "api/api.h"
+#include "api/prepare.h"
 #include "api/resume.h"
 #include "api/watch.h"
 #include "core/base/err.h"
 #include "core/base/str.h"
+#include "core/base/work.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -22,7 +26,7 @@ struct http;
 struct request;
 struct json_table;
 
-enum { API_N_CODES = 20, API_MAX_ROUTES = 64 };
+enum { API_N_CODES = 20, API_MAX_ROUTES = COST_ROUTES - 1 };
 
 struct api {
     struct api_config config; /* strings and keys are copies */
@@ -35,10 +39,13 @@ struct api {
     size_t n_models;
     atomic_bool ready; /* models may be read */
     atomic_bool draining;
-    atomic_uint n_active;               /* requests with a job */
+    atomic_bool closing; /* what has no answer yet gets none */
+    work_pool *pool;
+    struct costs costs;
+    atomic_uint n_active;               /* requests that the pool got, until their answer is over */
     atomic_uint_least64_t n_body_bytes; /* of bodies that are being received, 64K of each free */
     atomic_uint_least64_t n_pool_checks, n_pool_check_failures, last_check_ns;
-    atomic_uint_least64_t n_requests[API_MAX_ROUTES][API_N_CODES]; /* by route, status */
+    atomic_uint_least64_t n_requests[COST_ROUTES][API_N_CODES]; /* by route, status */
 };
 
 /* api.c */
@@ -50,13 +57,17 @@ int api_request_model(struct request *r, const char *name, err *e);
 void api_new_id(char *dst, const char *prefix);
 
 /* A job produces the answer of a request that has to wait for tokens. */
-enum job_status { JOB_WAIT, JOB_REPLY };
+enum job_status { JOB_WAIT, JOB_REPLY, JOB_WORK };
+enum { JOB_READ_END = -1, JOB_READ_WORK = -2 };
 struct job_ops {
     /* Looks for events: JOB_REPLY when the reply is filled (also with an error), JOB_WAIT: call
-     * again when notified. */
+     * again when notified, JOB_WORK: call work first. */
     enum job_status (*poll)(struct request *r, void *job);
-    /* Body of a streamed reply: bytes written (up to max), 0: nothing now, -1: end. */
+    /* Body of a streamed reply: bytes written (up to max), 0: nothing now, or JOB_READ_*. */
     ssize_t (*read)(struct request *r, void *job, char *buf, size_t max);
+    /* What takes too long for an HTTP thread, which writes other streams besides: on a pool
+     * thread. */
+    void (*work)(struct request *r, void *job);
     void (*free)(void *job); /* also ends its streams: no notification after it */
     /* The connection ended before the job: true: it is kept, and not the request's any more; false,
      * or no such function: free follows. */
@@ -81,6 +92,9 @@ struct reply {
 
 struct request {
     struct watched watched; /* first */
+    struct work_item item;
+    struct work work;    /* what its handler may cost */
+    uint32_t key_number; /* place of its API key among them, from 1; 0: no keys are set */
     api *api;
     void *connection;          /* http.c's */
     const struct route *route; /* NULL: no such */
@@ -115,6 +129,8 @@ const char *request_header(const struct request *r, const char *name);
 /* Calls take for each parameter of the query, value "" where it has none. */
 void request_query_each(const struct request *r,
                         void (*take)(void *arg, const char *name, const char *value), void *arg);
+/* The body is not needed any more. */
+void request_drop_body(struct request *r);
 /* How often a request header is there. */
 size_t request_header_count(const struct request *r, const char *name);
 
@@ -152,6 +168,9 @@ bool auth_check_origin(struct request *r);
 /* The accepted API key of a request that was checked; NULL where no keys are set. */
 const char *auth_key(const struct request *r);
 
+/* The sums of r's key, which it must have. */
+struct key_costs *request_key_costs(const struct request *r);
+
 /* route.c */
 enum route_flags {
     ROUTE_PREFIX = 1,     /* path starts with route.path; without it {id} stands for any segment */
@@ -161,7 +180,8 @@ enum route_flags {
     ROUTE_JSON = 16,      /* needs an application/json body */
     ROUTE_FILE = 32,      /* every path that is an embedded file */
     ROUTE_ANTHROPIC = 64, /* errors as Anthropic's clients expect them */
-    ROUTE_OLLAMA = 128    /* and as Ollama's do */
+    ROUTE_OLLAMA = 128,   /* and as Ollama's do */
+    ROUTE_DIRECT = 256    /* answered on the HTTP thread: its handler neither waits nor computes */
 };
 struct route {
     const char *method;

@@ -29,13 +29,21 @@ const char *auth_key(const struct request *r) {
     return r->api->config.n_api_keys ? given_key(r) : NULL;
 }
 
+struct key_costs *request_key_costs(const struct request *r) {
+    uint32_t i = r->key_number - 1;
+    return &r->api->costs.keys[i < COST_KEYS ? i : COST_KEYS - 1];
+}
+
 bool auth_check_key(struct request *r) {
     const struct api_config *c = &r->api->config;
     if (!c->n_api_keys) return true;
     const char *given = given_key(r);
     bool ok = false;
-    for (size_t i = 0; given && i < c->n_api_keys; i++)
-        ok |= same_key(given, strlen(given), c->api_keys[i]);
+    for (size_t i = 0; given && i < c->n_api_keys; i++) {
+        if (!same_key(given, strlen(given), c->api_keys[i])) continue;
+        ok = true;
+        r->key_number = (uint32_t)i + 1;
+    }
     if (ok) return true;
     reply_header(r, "WWW-Authenticate", "Bearer");
     reply_error(r, &(struct api_error){401, "invalid_request_error",

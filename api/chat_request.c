@@ -1,5 +1,5 @@
 /* chat_request.c - messages -> template -> tokens -> generation, for all endpoints that chat. Runs
- * on HTTP threads. */
+ * on pool threads. */
 #include "api/tools.h"
 
 #include "core/base/clock.h"
@@ -44,8 +44,8 @@ static int encode_flags(const tokenizer *tok, const struct chat_output *text) {
     return TOKENIZER_PARSE_SPECIAL | (written ? 0 : TOKENIZER_ADD_SPECIAL);
 }
 
-int chat_request_tokens(const struct chat_request *q, const struct chat_output *text,
-                        struct gen_prompt *prompt, err *e) {
+int chat_request_tokens(struct request *r, const struct chat_request *q,
+                        const struct chat_output *text, struct gen_prompt *prompt, err *e) {
     const struct api_model *m = q->model;
     const tokenizer *tok = engine_tokenizer(m->engine);
     tokenizer_piece *pieces = mem_new(text->n_spans, sizeof *pieces);
@@ -55,8 +55,10 @@ int chat_request_tokens(const struct chat_request *q, const struct chat_output *
         pieces[i] = (tokenizer_piece){text->text + s->start, s->end - s->start, s->trusted};
     }
     uint32_t limit = engine_context_length(m->engine);
+    uint64_t begin_ns = clock_now_ns();
     int rc = tokenizer_encode_pieces(tok, pieces, text->n_spans, encode_flags(tok, text), limit,
                                      &prompt->ids, &prompt->n, e);
+    prepare_spent(r, PART_TOKENIZE, begin_ns);
     free(pieces);
     if (rc == ERR_TOO_LONG)
         return err_set_param(e, rc, q->param_messages,
@@ -73,7 +75,12 @@ int chat_request_tokens(const struct chat_request *q, const struct chat_output *
 /* A failed render, as the client is told: the template's own words and the line. */
 static int explain(const struct chat_request *q, const struct chat_failure *why, err *e) {
     char text[sizeof why->text];
-    if (why->fault == CHAT_FAULT_NONE) return e->code;
+    if (e->code == ERR_WORK)
+        return err_set_param(e, ERR_INVALID, q->param_messages,
+                             "The chat template takes more work on the messages than is allowed: "
+                             "send fewer or shorter ones.");
+    if (e->code == ERR_DEADLINE || e->code == ERR_CANCELLED || why->fault == CHAT_FAULT_NONE)
+        return e->code;
     snprintf(text, sizeof text, "%s", why->text);
     if (why->fault == CHAT_FAULT_TEMPLATE)
         return err_set_param(e, ERR_INVALID, q->param_messages,
@@ -123,10 +130,13 @@ int chat_request_render(struct request *r, const struct chat_request *q, struct 
                                   .add_generation_prompt = q->add_generation_prompt,
                                   .continue_final_message = q->continue_final_message,
                                   .developer_as_system = true,
-                                  .now = clock_wall_s()};
+                                  .now = clock_wall_s(),
+                                  .work = &r->work};
     /* A template repeats little of its input; a hostile one must not fill the memory. */
     size_t max_bytes = (size_t)r->api->config.max_body_bytes * 2 + 65536;
+    uint64_t begin_ns = clock_now_ns();
     rc = chat_prompt(m->chat, &in, max_bytes, text, e);
+    prepare_spent(r, PART_TEMPLATE, begin_ns);
     cJSON_Delete(tools);
     if (rc) rc = explain(q, &text->failure, e);
     if (rc && !*e->param) snprintf(e->param, sizeof e->param, "%s", q->param_messages);
@@ -137,7 +147,7 @@ int chat_request_encode(struct request *r, const struct chat_request *q, struct 
                         err *e) {
     struct chat_output text = {0};
     int rc = chat_request_render(r, q, &text, e);
-    if (!rc) rc = chat_request_tokens(q, &text, prompt, e);
+    if (!rc) rc = chat_request_tokens(r, q, &text, prompt, e);
     chat_output_fini(&text);
     return rc;
 }
@@ -155,13 +165,15 @@ static int prepare(struct request *r, const struct chat_request *q, struct gen_p
     grammar *g = NULL;
     int rc = chat_tools_check(q, e);
     if (!rc) rc = chat_request_render(r, q, &text, e);
-    if (!rc) rc = chat_request_tokens(q, &text, prompt, e);
+    if (!rc) rc = chat_request_tokens(r, q, &text, prompt, e);
     if (!rc) {
         const tokenizer *tok = engine_tokenizer(q->model->engine);
         bool lead = tokenizer_strips_leading_space(tok) &&
                     tokenizer_is_control(tok, prompt->ids[prompt->n - 1]);
         parser->begin = begin_of(q, &text);
-        rc = chat_constraint_make(r->api, q, parser->begin, lead, &g, e);
+        uint64_t begin_ns = clock_now_ns();
+        rc = chat_constraint_make(r, q, parser->begin, lead, &g, e);
+        prepare_spent(r, PART_GRAMMAR, begin_ns);
         params->grammar = g;
     }
     chat_output_fini(&text);

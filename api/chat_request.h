@@ -1,6 +1,6 @@
 /* chat_request.h - what every endpoint that chats asks for, once its own body is read: messages,
  * tools, the form of the answer. It becomes a prompt and a generation here, in one place for all
- * protocols. Private to api/. HTTP threads. */
+ * protocols. Private to api/. pool threads. */
 #ifndef INFERD_API_CHAT_REQUEST_H
 #define INFERD_API_CHAT_REQUEST_H
 
@@ -59,8 +59,8 @@ void chat_request_fini(struct chat_request *q); /* the trees */
  * are the caller's (gen_prompts_free); 400s name the param. */
 int chat_request_render(struct request *r, const struct chat_request *q, struct chat_output *text,
                         err *e);
-int chat_request_tokens(const struct chat_request *q, const struct chat_output *text,
-                        struct gen_prompt *prompt, err *e);
+int chat_request_tokens(struct request *r, const struct chat_request *q,
+                        const struct chat_output *text, struct gen_prompt *prompt, err *e);
 /* A further variable of the template; value is taken, also on failure, NULL is no memory. */
 int chat_request_set(struct chat_request *q, const char *name, cJSON *value, err *e);
 

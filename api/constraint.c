@@ -1,5 +1,5 @@
 /* constraint.c - one grammar for what a chat answer must be: calls in the syntax of the model's
- * family, the form that was asked for, behind the reasoning of models that reason. Runs on HTTP
+ * family, the form that was asked for, behind the reasoning of models that reason. Runs on pool
  * threads. */
 #include "api/tools.h"
 
@@ -10,7 +10,7 @@
 enum { KEY_MAX_BYTES = 64 << 20, MARK_NODES = 16 };
 
 struct making {
-    api *api;
+    struct request *r;
     const struct chat_request *q;
     const struct chat_syntax *syntax;
     enum chat_begin begin;
@@ -252,7 +252,9 @@ static int finish(struct making *m, grammar_node root, grammar **out, err *e) {
 
 static int begin(struct making *m, err *e) {
     m->b = grammar_builder_new();
-    return m->b ? 0 : err_no_memory(e);
+    if (!m->b) return err_no_memory(e);
+    grammar_builder_limit(m->b, &m->r->work);
+    return 0;
 }
 
 /* The failure e of the whole, or of a part of it, as the client is told; a schema's says where in
@@ -260,8 +262,14 @@ static int begin(struct making *m, err *e) {
  */
 static int blame(const char *param, const char *name, err *e) {
     err why = *e;
-    if (why.code == ERR_NOMEM) return why.code;
-    int code = why.code == ERR_TOO_LONG ? ERR_INVALID : why.code;
+    if (why.code == ERR_NOMEM || why.code == ERR_CANCELLED || why.code == ERR_DEADLINE)
+        return why.code;
+    int code = why.code == ERR_TOO_LONG || why.code == ERR_WORK ? ERR_INVALID : why.code;
+    if (why.code == ERR_WORK)
+        snprintf(
+            why.msg, sizeof why.msg,
+            "to find out what may come next takes more work than is allowed: bound repetitions "
+            "and lengths more tightly, or use fewer alternatives and look-aheads.");
     return err_set_param(e, code, param, "Invalid value for '%s'%s%.64s%s: %.300s", param,
                          name ? " of function '" : "", name ? name : "", name ? "'" : "", why.msg);
 }
@@ -342,6 +350,9 @@ static void add_key(const struct making *m, str *key) {
     const struct chat_format *f = &q->format;
     str_addf(key, "%p %d %d %d %d %d %d\n", (const void *)m->syntax, (int)m->begin, m->lead,
              (int)q->tools.choice, q->tools.parallel, (int)f->kind, f->strict);
+    /* A failure names the fields. */
+    str_addf(key, "%s %s %s %s\n", q->param_tools, q->param_function, q->param_schema,
+             q->param_format);
     if (has_calls(&q->tools)) {
         add_value(key, q->tools.list);
         if (q->tools.choice == CHAT_TOOLS_NAMED) str_add(key, q->tools.name);
@@ -352,34 +363,65 @@ static void add_key(const struct making *m, str *key) {
     if (f->text) json_add_cstr(key, f->text);
 }
 
-int chat_constraint_make(api *a, const struct chat_request *q, enum chat_begin begin_at, bool lead,
-                         grammar **out, err *e) {
-    struct making m = {.api = a,
+static int make_all(struct making *m, grammar **out, err *e) {
+    cJSON *schemas[CHAT_MAX_TOOLS] = {0};
+    const struct chat_request *q = m->q;
+    size_t n = 0;
+    int rc = 0;
+    for (const cJSON *v = has_calls(&q->tools) ? q->tools.list->child : NULL; v && !rc;
+         v = v->next) {
+        schemas[n] = schema_of(cJSON_GetObjectItemCaseSensitive(v, "function"));
+        if (!schemas[n++]) rc = err_no_memory(e);
+    }
+    if (!rc && n) rc = check_types(q, schemas, e);
+    if (!rc) rc = make(m, schemas, out, e);
+    for (size_t i = 0; i < n; i++)
+        cJSON_Delete(schemas[i]);
+    return rc;
+}
+
+/* Would it fail again? Not where only the quick lane's budget was too small, the client left, or
+ * memory was short. */
+static bool fails_always(const struct request *r, int rc) {
+    if (rc == ERR_NOMEM) return false;
+    return !r->work.reason || (r->work.reason == ERR_WORK && r->item.lane == WORK_SLOW);
+}
+
+int chat_constraint_make(struct request *r, const struct chat_request *q, enum chat_begin begin_at,
+                         bool lead, grammar **out, err *e) {
+    struct making m = {.r = r,
                        .q = q,
                        .syntax = chat_template_syntax(q->model->chat),
                        .begin = begin_at,
                        .lead = lead};
-    cJSON *schemas[CHAT_MAX_TOOLS] = {0};
-    size_t n = 0;
-    int rc = 0;
     *out = NULL;
     if (!has_calls(&q->tools) && q->format.kind == CHAT_FORMAT_TEXT) return 0;
     str key;
     str_init(&key, KEY_MAX_BYTES);
     add_key(&m, &key);
-    if (!key.failed) *out = grammar_cache_get(a->grammars, str_cstr(&key));
-    if (!*out) {
-        for (const cJSON *v = has_calls(&q->tools) ? q->tools.list->child : NULL; v && !rc;
-             v = v->next) {
-            schemas[n] = schema_of(cJSON_GetObjectItemCaseSensitive(v, "function"));
-            if (!schemas[n++]) rc = err_no_memory(e);
-        }
-        if (!rc && n) rc = check_types(q, schemas, e);
-        if (!rc) rc = make(&m, schemas, out, e);
-        if (!rc && !key.failed) grammar_cache_put(a->grammars, str_cstr(&key), *out);
-        for (size_t i = 0; i < n; i++)
-            cJSON_Delete(schemas[i]);
+    if (key.failed) {
+        str_fini(&key);
+        return err_no_memory(e);
+    }
+    struct grammar_claim claim = {.key = str_cstr(&key)};
+    int rc = 0;
+    err why = {0};
+    switch (grammar_cache_begin(r->api->grammars, &claim,
+                                r->item.lane == WORK_SLOW ? &r->work : NULL, out, &why)) {
+    case GRAMMAR_FOUND:
+        break;
+    case GRAMMAR_FAILED:
+        rc = why.code;
+        break;
+    case GRAMMAR_BUSY: /* the slow lane waits for it, this one does not */
+        if (!r->work.reason) work_spend(&r->work, UINT64_MAX);
+        rc = work_error(r->work.reason, &why);
+        break;
+    case GRAMMAR_MINE:
+        rc = make_all(&m, out, &why);
+        grammar_cache_end(r->api->grammars, &claim, *out, rc && fails_always(r, rc) ? &why : NULL);
     }
     str_fini(&key);
+    if (rc && e) *e = why;
     return rc;
 }

@@ -1,5 +1,5 @@
-/* ep_chat.c - POST /v1/chat/completions: how its body is read and its answer written. Runs on HTTP
- * threads. */
+/* ep_chat.c - POST /v1/chat/completions: how its body is read (on pool threads) and its answer
+ * written (on HTTP threads). */
 #include "api/tools.h"
 
 #include "core/base/mem.h"

@@ -1,8 +1,9 @@
 /* ep_completions.c - POST /v1/completions: one or more prompts as text or token ids, and how a
- * completion's choice is written. Runs on HTTP threads. */
+ * completion's choice is written. Reading runs on pool threads, writing on HTTP threads. */
 #include "api/gen.h"
 #include "api/prompts.h"
 
+#include "core/base/clock.h"
 #include "core/base/mem.h"
 
 #include <inttypes.h>
@@ -306,7 +307,9 @@ static int run(struct request *r, const cJSON *body, err *e) {
                                           .suffix = q.fields.suffix,
                                           .max_tokens = engine_context_length(q.model->engine),
                                           .max = ENGINE_MAX_CHOICES / q.options.n_choices};
+    uint64_t begin_ns = clock_now_ns();
     rc = prompts_read(&config, q.fields.prompt, &prompts, &n, e);
+    prepare_spent(r, PART_TOKENIZE, begin_ns);
     if (rc) return rc;
     rc = new_scores(&q, n, &scores, e);
     if (rc) {

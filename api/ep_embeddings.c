@@ -1,9 +1,11 @@
 /* ep_embeddings.c - POST /v1/embeddings: texts -> vectors of length 1, pooled from the model's
  * hidden states. A job hands the inputs to the engine a few at a time, so that a long list does not
- * fill the queue that others wait in. Runs on the connection's HTTP thread. */
+ * fill the queue that others wait in. Begins on a pool thread, and ends there where the answer is
+ * large; the rest on the connection's HTTP thread. */
 #include "api/limits.h"
 #include "api/prompts.h"
 
+#include "core/base/clock.h"
 #include "core/base/mem.h"
 
 #include <inttypes.h>
@@ -12,10 +14,11 @@
 #include <string.h>
 
 enum {
-    MAX_INPUTS = 2048, /* as OpenAI */
-    WINDOW = 16,       /* inputs with the engine at once */
-    FLOAT_BYTES = 17,  /* most of one number and its comma: -1.23456789e-10, */
-    ROW_BYTES = 64     /* what stands around a vector, without the index's digits beyond 7 */
+    MAX_INPUTS = 2048,   /* as OpenAI */
+    WINDOW = 16,         /* inputs with the engine at once */
+    FLOAT_BYTES = 17,    /* most of one number and its comma: -1.23456789e-10, */
+    ROW_BYTES = 64,      /* what stands around a vector, without the index's digits beyond 7 */
+    DIRECT_FLOATS = 4096 /* more are not written on an HTTP thread */
 };
 
 struct fields {
@@ -204,11 +207,17 @@ static enum job_status embed_poll(struct request *r, void *job) {
         }
     }
     if (j->n_done < j->n) return JOB_WAIT;
+    if ((uint64_t)j->n * j->n_dims > DIRECT_FLOATS) return JOB_WORK;
     write_reply(r, j);
     return JOB_REPLY;
 }
 
-static const struct job_ops embed_ops = {.poll = embed_poll, .read = NULL, .free = embed_free};
+static void embed_work(struct request *r, void *job) {
+    write_reply(r, job);
+}
+
+static const struct job_ops embed_ops = {
+    .poll = embed_poll, .work = embed_work, .free = embed_free};
 
 /* ---- start ---- */
 
@@ -247,8 +256,10 @@ static int init(struct request *r, struct embed *j, const struct fields *f, err 
                                           .max = MAX_INPUTS,
                                           .no_empty = true};
     engine_params_default(&j->params);
+    uint64_t begin_ns = clock_now_ns();
     int rc = limits_apply(r, f->cache_salt, &j->params, e);
     if (!rc) rc = prompts_read(&config, f->input, &j->inputs, &j->n, e);
+    prepare_spent(r, PART_TOKENIZE, begin_ns);
     if (!rc) rc = check_size(j, e);
     if (rc) return rc;
     for (size_t i = 0; i < j->n; i++)

@@ -1,5 +1,5 @@
 /* ep_fields.c - GET /v1/inferd/fields: what every endpoint's body may hold, out of the tables that
- * the bodies are read by. Runs on HTTP threads. */
+ * the bodies are read by. Runs on pool threads. */
 #include "api/api_int.h"
 #include "api/json.h"
 

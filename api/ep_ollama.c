@@ -1,6 +1,6 @@
 /* ep_ollama.c - Ollama's API over the same generations: POST /api/chat, /api/generate, /api/show,
  * GET /api/tags, /api/ps, /api/version. How its answers are written, as one object or as lines of
- * objects; reading is ollama_read.c. Runs on HTTP threads. */
+ * objects; reading is ollama_read.c. Reading runs on pool threads, writing on HTTP threads. */
 #include "api/ollama.h"
 #include "api/prompts.h"
 

@@ -1,6 +1,6 @@
 /* ep_render.c - POST /v1/inferd/render: the prompt that a body of POST /v1/chat/completions
  * becomes, as text, tokens, and who wrote which bytes. Nothing is computed by the model. Runs on
- * HTTP threads. */
+ * pool threads. */
 #include "api/chat_request.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static int run(struct request *r, const cJSON *body, err *e) {
     str_init(&out, REPLY_MAX_BYTES);
     int rc = chat_body_read(r, body, &q, &chat, e);
     if (!rc) rc = chat_request_render(r, &chat, &text, e);
-    if (!rc) rc = chat_request_tokens(&chat, &text, &prompt, e);
+    if (!rc) rc = chat_request_tokens(r, &chat, &text, &prompt, e);
     if (!rc) {
         add_answer(&text, &prompt, &out);
         rc = gen_reply_bounded(r, &out, e);

@@ -1,5 +1,5 @@
 /* ep_responses.c - POST /v1/responses and /v1/responses/input_tokens: how their body becomes a chat
- * request. Runs on HTTP threads. */
+ * request. Runs on pool threads. */
 #include "api/responses_request.h"
 
 #include "core/base/clock.h"

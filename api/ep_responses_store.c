@@ -1,5 +1,5 @@
 /* ep_responses_store.c - stored responses: GET and DELETE /v1/responses/{id}, its input items, and
- * cancelling, which only responses made in the background could be. Runs on HTTP threads. */
+ * cancelling, which only responses made in the background could be. Runs on pool threads. */
 #include "api/responses_request.h"
 
 #include "core/base/clock.h"

@@ -1,7 +1,8 @@
 /* gen.c - the job of a generation. Owns its engine streams, text states and pending bytes, and the
  * order in which the endpoint's writer is asked; knows no protocol. Pulls
  * events only when somebody reads, so that a client that does not read fills the engine's bounded
- * ring and nothing else. Runs on the connection's HTTP thread. */
+ * ring and nothing else. Runs on the connection's HTTP thread, but for gen_start and gen_work: on a
+ * thread of the work pool. */
 #include "api/gen.h"
 #include "api/limits.h"
 
@@ -13,7 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUT_BYTES = 8 << 10 /* written ahead of the socket, plus one event */ };
+enum {
+    OUT_BYTES = 8 << 10,   /* written ahead of the socket, plus one event */
+    WHOLE_BYTES = 64 << 10 /* an answer larger than that is not written on an HTTP thread */
+};
 
 void gen_prompts_free(struct gen_prompt *prompts, size_t n) {
     for (size_t i = 0; prompts && i < n; i++)
@@ -321,11 +325,10 @@ static enum job_status gen_poll(struct request *r, void *job) {
         reply_header(r, "X-Accel-Buffering", "no"); /* nginx must not collect it */
         return JOB_REPLY;
     }
-    if (!g->stream && all_done(g)) {
-        write_whole(g);
-        return JOB_REPLY;
-    }
-    return JOB_WAIT;
+    if (g->stream || !all_done(g)) return JOB_WAIT;
+    if (g->writer->stores || g->n_held > WHOLE_BYTES) return JOB_WORK;
+    write_whole(g);
+    return JOB_REPLY;
 }
 
 static void write_end(struct gen *g) {
@@ -336,6 +339,15 @@ static void write_end(struct gen *g) {
     }
     struct api_error error = error_for(g->request, &g->error);
     g->writer->fail(g, &error, &g->out);
+}
+
+static void gen_work(struct request *r, void *job) {
+    (void)r;
+    struct gen *g = job;
+    if (g->stream)
+        write_end(g);
+    else
+        write_whole(g);
 }
 
 static void reuse_out(struct gen *g) {
@@ -350,10 +362,13 @@ static ssize_t gen_read(struct request *r, void *job, char *buf, size_t max) {
         reuse_out(g);
         if (!g->error.code) pump(g);
     }
-    if (!g->ended && (g->error.code || all_done(g))) write_end(g);
-    if (g->out.failed) return -1;
+    if (!g->ended && (g->error.code || all_done(g))) {
+        if (g->writer->stores) return JOB_READ_WORK;
+        write_end(g);
+    }
+    if (g->out.failed) return JOB_READ_END;
     if (g->out_pos == g->out.len) {
-        if (g->ended) return -1;
+        if (g->ended) return JOB_READ_END;
         bool due = atomic_exchange(&r->watched.keepalive_due, false);
         if (!due || !g->writer->keepalive) return 0;
         reuse_out(g);
@@ -374,7 +389,8 @@ static bool gen_cut(struct request *r, void *job) {
     return true;
 }
 
-static const struct job_ops gen_ops = {gen_poll, gen_read, gen_free, gen_cut};
+static const struct job_ops gen_ops = {
+    .poll = gen_poll, .read = gen_read, .work = gen_work, .free = gen_free, .cut = gen_cut};
 
 void gen_join(struct gen *g, struct request *r) {
     r->ops = &gen_ops;

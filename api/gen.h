@@ -1,7 +1,8 @@
 /* gen.h - one generation: from prompts to token events to pieces of answers, which the endpoint's
  * writer puts into JSON or a stream. Shared by all endpoints that generate, which differ in how
- * they read a body and write an answer. Private to api/. Everything here runs on the connection's
- * HTTP thread. */
+ * they read a body and write an answer. Private to api/. What begins a generation runs on a thread
+ * of the work pool, and so does its end where that may take long; the rest on the connection's HTTP
+ * thread. */
 #ifndef INFERD_API_GEN_H
 #define INFERD_API_GEN_H
 
@@ -124,6 +125,7 @@ struct gen_prompt {
  * (gen_frame_open, gen_frame_close; or lines) to out. */
 struct gen_writer {
     const char *content_type; /* of a stream */
+    bool stores;              /* end, fail and whole may wait for a disk */
     const char *param;        /* the field that a too long prompt is blamed on */
     /* A token's log-probabilities into c->logprobs. has_logprob false: the first of a prompt, which
      * has none. */

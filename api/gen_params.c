@@ -1,7 +1,8 @@
 /* gen_params.c - what both generating endpoints read first: the fields that they share (their table
- * and the checks that a table cannot express), the model, and the body itself. HTTP threads. */
+ * and the checks that a table cannot express), the model, and the body itself. pool threads. */
 #include "api/gen.h"
 
+#include "core/base/clock.h"
 #include "core/base/mem.h"
 
 #include <stdio.h>
@@ -285,7 +286,9 @@ void gen_handle(struct request *r, int (*run)(struct request *r, const cJSON *bo
     if (resume_request(r)) return;
     err e = {0};
     cJSON *body = NULL;
+    uint64_t begin_ns = clock_now_ns();
     int rc = json_parse(str_cstr(&r->body), r->body.len, &body, &e);
+    prepare_spent(r, PART_JSON, begin_ns);
     if (!rc) drop_unknown(r, body);
     if (!rc) rc = run(r, body, &e);
     if (rc) reply_err(r, &e);

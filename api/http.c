@@ -10,6 +10,9 @@
  * - A content reader that returns 0 would be called in a loop: it returns 0 only when watch_wait
  * has suspended the connection. Suspended connections see no timeout and no hang-up: see watch.h.
  * - All suspended connections are resumed before MHD_stop_daemon: http_close.
+ * - The values of a request's headers and parameters lie in the connection's memory until the
+ *   request ends, and looking them up takes no lock: pool threads do it too, while the connection
+ *   is suspended (prepare.h).
  * - The connection limit of the library leaves clients waiting in the backlog; ours closes them at
  *   once (accept_policy), the library's is set higher.
  * Callbacks run on HTTP threads, one at a time per connection. */
@@ -63,7 +66,7 @@ static void resume_connection(struct watched *w) {
     MHD_resume_connection(((struct request *)w)->connection);
 }
 
-static void drop_body(struct request *r) {
+void request_drop_body(struct request *r) {
     atomic_fetch_sub(&r->api->n_body_bytes, r->kept_bytes);
     r->kept_bytes = 0;
     str_fini(&r->body);
@@ -71,7 +74,7 @@ static void drop_body(struct request *r) {
 
 static void destroy_request(struct watched *w) {
     struct request *r = (struct request *)w;
-    drop_body(r);
+    request_drop_body(r);
     str_fini(&r->reply.body);
     free(r);
 }
@@ -172,27 +175,55 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     log_info("%s %.128s %u%s %.1f ms %s prompt_tokens=%llu completion_tokens=%llu", r->method,
              r->path, status, cut ? " (cut off)" : "", (double)(clock_now_ns() - r->start_ns) / 1e6,
              r->id, (unsigned long long)r->prompt_tokens, (unsigned long long)r->completion_tokens);
+    if (r->key_number) {
+        struct key_costs *k = request_key_costs(r);
+        atomic_fetch_add(&k->n_requests, 1);
+        atomic_fetch_add(&k->prompt_tokens, r->prompt_tokens);
+        atomic_fetch_add(&k->completion_tokens, r->completion_tokens);
+    }
     if (r->active) atomic_fetch_sub(&a->n_active, 1);
     watch_end(&r->watched);
 }
 
 /* ---- replies ---- */
 
-static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max) {
-    struct request *r = cls;
-    (void)pos;
+static size_t row_of(const struct request *r) {
+    return r->route ? (size_t)(r->route - api_routes) : api_n_routes;
+}
+
+/* Time of an HTTP thread since begin_ns went into r. */
+static void count_time(struct request *r, uint64_t begin_ns) {
+    atomic_fetch_add_explicit(&r->api->costs.http_ns[row_of(r)], clock_now_ns() - begin_ns,
+                              memory_order_relaxed);
+}
+
+/* As read_stream, which is what libmicrohttpd calls. */
+static ssize_t read_frames(struct request *r, char *buf, size_t max) {
+    bool asked = false;
     for (;;) {
-        if (atomic_load(&r->watched.gone)) return MHD_CONTENT_READER_END_WITH_ERROR;
         watch_look(&r->watched);
-        ssize_t n = r->ops->read(r, r->job, buf, max);
-        if (n > 0) {
-            atomic_store(&r->watched.quiet_since_ns, clock_now_ns());
-            return n;
+        if (!watch_lent(&r->watched)) {
+            if (atomic_load(&r->watched.gone)) return MHD_CONTENT_READER_END_WITH_ERROR;
+            if (asked && watch_releasing(&r->watched)) return MHD_CONTENT_READER_END_WITH_ERROR;
+            ssize_t n = r->ops->read(r, r->job, buf, max);
+            if (n > 0) {
+                atomic_store(&r->watched.quiet_since_ns, clock_now_ns());
+                return n;
+            }
+            if (n == JOB_READ_END) return MHD_CONTENT_READER_END_OF_STREAM;
+            if (n == JOB_READ_WORK) prepare_step(r);
+            asked = n == 0;
         }
-        if (n < 0) return MHD_CONTENT_READER_END_OF_STREAM;
         if (watch_wait(&r->watched)) return 0;
-        if (watch_releasing(&r->watched)) return MHD_CONTENT_READER_END_WITH_ERROR;
     }
+}
+
+static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max) {
+    uint64_t begin_ns = clock_now_ns();
+    (void)pos;
+    ssize_t n = read_frames(cls, buf, max);
+    count_time(cls, begin_ns);
+    return n;
 }
 
 static struct MHD_Response *make_response(struct request *r) {
@@ -281,7 +312,8 @@ static enum MHD_Result on_body(struct request *r, const char *bytes, size_t *n) 
     if (!r->discard_body && r->body_bytes > r->api->config.max_body_bytes) refuse_body(r);
     if (!r->discard_body && !keep_bytes(r)) {
         r->discard_body = true;
-        drop_body(r);
+        request_drop_body(r);
+        atomic_fetch_add(&r->api->costs.n_rejected[REJECT_BODY_BYTES], 1);
         reply_error(r, &(struct api_error){503, "server_error", "overloaded", NULL,
                                            "Too many large requests arrive at once: try again "
                                            "later."});
@@ -304,41 +336,76 @@ static bool watch_connection(struct request *r) {
     return true;
 }
 
-/* The request is complete: answer it, or wait for the job's next event. */
+/* Whose turn it takes among those that wait for the pool: its key's, or its address's (of an IPv6
+ * one the network). */
+static uint64_t client_of(const struct request *r) {
+    if (r->key_number) return r->key_number;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (!info || !info->client_addr) return 0;
+    if (info->client_addr->sa_family == AF_INET)
+        return ((const struct sockaddr_in *)info->client_addr)->sin_addr.s_addr;
+    if (info->client_addr->sa_family != AF_INET6) return 0;
+    const struct in6_addr *a = &((const struct sockaddr_in6 *)info->client_addr)->sin6_addr;
+    uint64_t client;
+    memcpy(&client, (const char *)a + (IN6_IS_ADDR_V4MAPPED(a) ? 8 : 0), sizeof client);
+    return client;
+}
+
+/* The body is there: what answers it begins. */
+static bool begin_answer(struct request *r) {
+    r->handled = true;
+    if (r->reply.status) {
+        request_drop_body(r);
+    } else if (r->route->flags & ROUTE_DIRECT) {
+        r->route->handle(r);
+        request_drop_body(r);
+    } else {
+        if (!watch_connection(r)) return false;
+        r->item.client = client_of(r);
+        prepare_put(r);
+    }
+    return true;
+}
+
+/* The request is complete: answer it, or wait for the pool or the job's next event. */
 static enum MHD_Result advance(struct request *r) {
-    if (!r->handled) {
-        r->handled = true;
-        if (!r->reply.status) r->route->handle(r);
-        drop_body(r);
-        if (r->ops) {
-            r->active = true;
-            atomic_fetch_add(&r->api->n_active, 1);
-            if (!watch_connection(r)) return MHD_NO;
-        }
-    }
-    while (!r->reply.status) {
-        if (!r->ops || atomic_load(&r->watched.gone)) return MHD_NO;
+    bool asked = false; /* the job, in this call */
+    if (!r->handled && !begin_answer(r)) return MHD_NO;
+    for (;;) {
         watch_look(&r->watched);
-        if (r->ops->poll(r, r->job) == JOB_REPLY) break;
+        if (!watch_lent(&r->watched)) {
+            if (r->reply.status) return send_reply(r);
+            if (!r->ops || atomic_load(&r->watched.gone)) return MHD_NO;
+            if (asked && watch_releasing(&r->watched)) return MHD_NO;
+            enum job_status status = r->ops->poll(r, r->job);
+            if (status == JOB_REPLY) return send_reply(r);
+            if (status == JOB_WORK) prepare_step(r);
+            asked = status == JOB_WAIT;
+        }
         if (watch_wait(&r->watched)) return MHD_YES;
-        if (watch_releasing(&r->watched)) return MHD_NO;
     }
-    return send_reply(r);
 }
 
 static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, const char *url,
                                   const char *method, const char *version, const char *bytes,
                                   size_t *n, void **con_cls) {
+    uint64_t begin_ns = clock_now_ns();
     struct request *r = *con_cls;
+    enum MHD_Result result;
     (void)version;
     if (!r) {
         r = begin_request(cls, connection, url, method);
         if (!r) return MHD_NO;
         *con_cls = r;
-        return on_headers(r);
+        result = on_headers(r);
+    } else if (*n) {
+        result = on_body(r, bytes, n);
+    } else {
+        result = advance(r);
     }
-    if (*n) return on_body(r, bytes, n);
-    return advance(r);
+    count_time(r, begin_ns);
+    return result;
 }
 
 /* ---- connections ---- */
@@ -434,6 +501,7 @@ int http_open(api *a, struct http **out, err *e) {
     struct watch_config wc = {c->keepalive_ms, suspend_connection, resume_connection,
                               destroy_request};
     int family, rc = watch_open(&wc, &a->watch, e);
+    if (!rc) rc = prepare_open(a, e);
     if (!rc) rc = (c->listen_fd ? take_listening : listen_on)(c, &h->listen_fd, e);
     if (rc) return rc;
     h->port = bound_port(h->listen_fd, &family);
@@ -464,12 +532,18 @@ void http_close(struct http *h) {
     api *a = h->api;
     if (h->daemon) {
         MHD_socket fd = MHD_quiesce_daemon(h->daemon);
+        atomic_store(&a->closing, true);
+        work_pool_stop(a->pool);
         watch_release_all(a->watch);
         for (int i = 0; i < CLOSE_WAIT_MS / 5 && api_n_active(a); i++)
             nanosleep(&(struct timespec){0, 5 * 1000000}, NULL);
+        /* No connection may be suspended, or a pool thread's, any more. */
+        work_pool_close(a->pool);
         MHD_stop_daemon(h->daemon);
         if (fd != MHD_INVALID_SOCKET) h->listen_fd = fd;
     }
+    work_pool_close(a->pool);
+    work_pool_free(a->pool);
     watch_close(a->watch);
     if (h->listen_fd >= 0) close(h->listen_fd);
     conns_fini(&h->conns);

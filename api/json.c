@@ -1,4 +1,4 @@
-/* json.c - the strict parser and the writers. Owns nothing; runs on HTTP threads.
+/* json.c - the strict parser and the writers. Owns nothing; runs on any thread.
  * Never trusts a length: the cursor is compared with the end before each byte. */
 #include "api/json.h"
 

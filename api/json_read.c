@@ -1,5 +1,5 @@
 /* json_read.c - request objects by their table: reading with every refusal, dropping what a table
- * does not know, and the table itself as JSON. Owns nothing; runs on HTTP threads. */
+ * does not know, and the table itself as JSON. Owns nothing; runs on any thread. */
 #include "api/json.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* messages_read.c - the body of Anthropic's Messages API as a chat request: tables of fields,
- * blocks of content, tools. Pure, HTTP threads. */
+ * blocks of content, tools. Pure, pool threads. */
 #include "api/messages.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* ollama_read.c - bodies of Ollama's API: tables of fields, options, messages. Pure, HTTP threads.
+/* ollama_read.c - bodies of Ollama's API: tables of fields, options, messages. Pure, pool threads.
  *
  * Defaults of the sampling options are Ollama's, so that its clients get the answers that they are
  * used to. Options that belong to loading a model are the server's configuration here, and refused.

@@ -1,4 +1,4 @@
-/* openai_error.c - errors as OpenAI's clients expect them. Runs on HTTP threads. */
+/* openai_error.c - errors as OpenAI's clients expect them. runs on any thread. */
 #include "api/messages.h"
 #include "api/ollama.h"
 

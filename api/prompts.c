@@ -1,4 +1,4 @@
-/* prompts.c - texts or token ids out of a request's field. Runs on HTTP threads. */
+/* prompts.c - texts or token ids out of a request's field. Runs on pool threads. */
 #include "api/prompts.h"
 
 #include "core/base/mem.h"

@@ -1,5 +1,5 @@
 /* prompts.h - a field that holds one or several texts, each as a string or as token ids. Private to
- * api/. HTTP threads. */
+ * api/. pool threads. */
 #ifndef INFERD_API_PROMPTS_H
 #define INFERD_API_PROMPTS_H
 

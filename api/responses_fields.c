@@ -1,5 +1,5 @@
 /* responses_fields.c - the fields of POST /v1/responses: their table, tools and text format in the
- * shape that all chatting endpoints share, and their echo in the answer. Pure, HTTP threads. */
+ * shape that all chatting endpoints share, and their echo in the answer. Pure, pool threads. */
 #include "api/responses_request.h"
 #include "api/tools.h"
 

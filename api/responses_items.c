@@ -1,5 +1,5 @@
 /* responses_items.c - items of the Responses API: read from a request, fetched from the store, and
- * turned into the messages that a chat template sees. Owns nothing; runs on HTTP threads. */
+ * turned into the messages that a chat template sees. Owns nothing; runs on pool threads. */
 #include "api/responses_request.h"
 
 #include "core/base/mem.h"

@@ -1,5 +1,5 @@
 /* responses_request.h - what the files of /v1/responses share: the fields of a request, the items
- * that a conversation is made of, the writer of the answer. Private to api/. HTTP threads.
+ * that a conversation is made of, the writer of the answer. Private to api/. pool threads.
  *
  * An item is an object of OpenAI's item types in the form that answers and the store have: message,
  * reasoning, function_call, function_call_output; each with type, id and status, the content of a

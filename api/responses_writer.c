@@ -1,5 +1,6 @@
 /* responses_writer.c - the answer of POST /v1/responses: the response object, its events, and its
- * way into the store. Owns a request's struct response_state. Runs on the connection's HTTP thread.
+ * way into the store. Owns a request's struct response_state. Runs on the connection's HTTP thread,
+ * the end and whole answers on a thread of the work pool.
  *
  * Both forms of an answer are made of the same items: a stream tells each as it comes, a whole
  * answer is put into items at its end. Pieces of another kind begin another item. */
@@ -462,6 +463,7 @@ static void write_whole(struct gen *g, str *out) {
 
 const struct gen_writer response_writer = {
     .content_type = GEN_EVENT_STREAM,
+    .stores = true,
     .param = "input",
     .logprob = gen_chat_logprob,
     .begin = write_begin,

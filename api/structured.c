@@ -1,5 +1,5 @@
 /* structured.c - the form that a chat answer must have: response_format, and the extension fields
- * that other servers have. Runs on HTTP threads. */
+ * that other servers have. Runs on pool threads. */
 #include "api/tools.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* tools.c - tools and tool_choice of a chat request: read, checked, and as templates see them. Runs
- * on HTTP threads. */
+ * on pool threads. */
 #include "api/tools.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* tools.h - tools, forms of answers, and the grammar that holds an answer to them. Private to api/.
- * HTTP threads. */
+ * Pool threads. */
 #ifndef INFERD_API_TOOLS_H
 #define INFERD_API_TOOLS_H
 
@@ -28,19 +28,34 @@ extern const struct json_table response_format_table, structured_outputs_table;
 int chat_format_read(const struct gen_fields *f, struct chat_request *q, err *e);
 
 /* constraint.c: what the answer must be, from its first token on; *out NULL: anything. The caller
- * releases it. lead: the answer's first space is not its own (tokenizer_strips_leading_space). */
-int chat_constraint_make(api *a, const struct chat_request *q, enum chat_begin begin, bool lead,
-                         grammar **out, err *e);
+ * releases it. lead: the answer's first space is not its own (tokenizer_strips_leading_space).
+ * Spends from r->work; a failure that comes of its end is ERR_WORK in the quick lane, where it says
+ * nothing yet, and ERR_INVALID in the slow one. */
+int chat_constraint_make(struct request *r, const struct chat_request *q, enum chat_begin begin,
+                         bool lead, grammar **out, err *e);
 
-/* grammar_cache.c: grammars that were made lately, by the text that tells what they were made of.
- */
+/* grammar_cache.c: what was made of grammars lately, by the text that tells what they were made of.
+ * Any thread. */
 typedef struct grammar_cache grammar_cache;
 grammar_cache *grammar_cache_new(void); /* NULL: no memory */
 void grammar_cache_free(grammar_cache *c);
-/* Any thread. get: NULL: none; the caller releases it. put retains g; without memory it is not
- * kept.
- */
-grammar *grammar_cache_get(grammar_cache *c, const char *key);
-void grammar_cache_put(grammar_cache *c, const char *key, const grammar *g);
+
+/* A key that one thread makes the grammar of, on its stack. */
+struct grammar_claim {
+    const char *key; /* borrowed until grammar_cache_end */
+    struct grammar_claim *next;
+};
+enum grammar_found {
+    GRAMMAR_FOUND,  /* *g, which the caller releases */
+    GRAMMAR_FAILED, /* it cannot be made: e says why */
+    GRAMMAR_MINE,   /* the caller makes it and ends the claim; whoever else asks waits meanwhile */
+    GRAMMAR_BUSY    /* another thread is making it */
+};
+/* wait: until another thread has made it, or this work is refused; NULL: not at all. */
+enum grammar_found grammar_cache_begin(grammar_cache *c, struct grammar_claim *claim,
+                                       struct work *wait, grammar **g, err *e);
+/* Keeps g, or the failure, or (both NULL) nothing. Without memory nothing is kept. */
+void grammar_cache_end(grammar_cache *c, struct grammar_claim *claim, const grammar *g,
+                       const err *why);
 
 #endif

@@ -81,7 +81,7 @@ static int poller_wait(watch *wt, struct watched **gone, int timeout_ms) {
 /* Resumes w, or remembers that it must not suspend. */
 static void wake(struct watched *w) {
     pthread_mutex_lock(&w->mu);
-    if (w->suspended) {
+    if (w->suspended && !w->busy) {
         w->suspended = false;
         w->owner->config.resume(w);
     } else {
@@ -299,12 +299,37 @@ void watch_look(struct watched *w) {
 bool watch_wait(struct watched *w) {
     bool waits = false;
     pthread_mutex_lock(&w->mu);
-    if (!w->woken && !atomic_load(&w->owner->releasing) && !atomic_load(&w->gone)) {
+    if (w->busy || (!w->woken && !atomic_load(&w->owner->releasing) && !atomic_load(&w->gone))) {
         w->suspended = waits = true;
         w->owner->config.suspend(w);
     }
     pthread_mutex_unlock(&w->mu);
     return waits;
+}
+
+void watch_lend(struct watched *w) {
+    pthread_mutex_lock(&w->mu);
+    w->busy = true;
+    pthread_mutex_unlock(&w->mu);
+}
+
+bool watch_lent(struct watched *w) {
+    pthread_mutex_lock(&w->mu);
+    bool busy = w->busy;
+    pthread_mutex_unlock(&w->mu);
+    return busy;
+}
+
+/* The request may end as soon as it is resumed; watch_end waits for the watch's mutex, so w lives
+ * until its own is unlocked here. */
+void watch_return(struct watched *w) {
+    watch *wt = w->owner;
+    pthread_mutex_lock(&wt->mu);
+    pthread_mutex_lock(&w->mu);
+    w->busy = false;
+    pthread_mutex_unlock(&w->mu);
+    wake(w);
+    pthread_mutex_unlock(&wt->mu);
 }
 
 bool watch_releasing(const struct watched *w) {

@@ -12,9 +12,9 @@
  * that a notification between "no event yet" and the suspension is not lost; a watched is freed by
  * the watcher thread alone, after every list and event batch that may still hold it.
  *
- * THREAD SAFETY: watch_wait, watch_begin, watch_end on the connection's HTTP thread; watch_notify
- * from any thread; open/close/wake_all from the daemon's main thread. Lock order: watch.mu, then
- * watched.mu. */
+ * THREAD SAFETY: watch_wait, watch_begin, watch_end, watch_lend on the connection's HTTP thread;
+ * watch_return on the thread that has the request; watch_notify from any thread;
+ * open/close/wake_all from the daemon's main thread. Lock order: watch.mu, then watched.mu. */
 #ifndef INFERD_API_WATCH_H
 #define INFERD_API_WATCH_H
 
@@ -31,8 +31,9 @@ typedef struct watch watch;
 struct watched {
     watch *owner;
     int fd;             /* watched for hang-up; -1: not yet */
-    pthread_mutex_t mu; /* guards suspended, woken */
+    pthread_mutex_t mu; /* guards suspended, woken, busy */
     bool suspended, woken;
+    bool busy;                 /* another thread has the request: nothing may resume it */
     atomic_bool gone;          /* the client hung up */
     atomic_bool keepalive_due; /* nothing was written for keepalive_ms; reader clears it */
     atomic_uint_least64_t quiet_since_ns; /* last write of a stream; 0: no stream yet */
@@ -50,7 +51,8 @@ struct watch_config {
 };
 
 int watch_open(const struct watch_config *config, watch **out, err *e);
-/* From now on nothing suspends any more; what was suspended is resumed when this returns. */
+/* From now on nothing suspends any more; what was suspended is resumed when this returns, but for
+ * requests that another thread has, which are when it returns them. */
 void watch_release_all(watch *wt);
 /* Joins the thread and frees what is retired. No live request may be left. NULL is fine. */
 void watch_close(watch *wt);
@@ -67,6 +69,14 @@ void watch_look(struct watched *w);
 /* Suspends if nothing was notified since watch_look. false: look again (or everything is being
  * released: watch_releasing). */
 bool watch_wait(struct watched *w);
+
+/* The request is about to be another thread's: until that thread calls watch_return, watch_wait
+ * suspends in any case, and neither notifications nor hang-ups nor a release resume. The
+ * connection's HTTP thread does nothing to the request in between but watch_wait. */
+void watch_lend(struct watched *w);
+/* The other thread's last word: the connection goes on, and w may be gone at once. */
+void watch_return(struct watched *w);
+bool watch_lent(struct watched *w);
 bool watch_releasing(const struct watched *w);
 
 /* The engine's notify: hands w over to the watcher thread, no I/O beyond waking it. */

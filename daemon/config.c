@@ -104,6 +104,18 @@ static const struct config_key keys[] = {
      "again. 0: worked out anew each time."},
     {"http-threads", CONFIG_NUMBER, AT(http_threads), "2", 1, 64, NULL, "threads",
      "Threads that serve connections; a waiting stream costs none."},
+    {"prepare-threads", CONFIG_NUMBER, AT(prepare_threads), "2", 1, 64, NULL, "threads",
+     "Threads that read common requests: JSON, templates, tokens, grammars, kept responses."},
+    {"prepare-slow-threads", CONFIG_NUMBER, AT(prepare_slow_threads), "2", 1, 64, NULL, "threads",
+     "Threads of low priority for requests that take more than some 20 ms of that. Of several,\n"
+     "one client has all but one at most. Clients (API keys, or addresses) take turns."},
+    {"prepare-queue", CONFIG_NUMBER, AT(prepare_queue), "1024", 1, 65536, NULL, "requests",
+     "Requests that are being read or wait for it; beyond it they are answered with 503, those of\n"
+     "the client with the most of them first."},
+    {"prepare-budget-s", CONFIG_NUMBER, AT(prepare_budget_s), "5", 1, 3600, NULL, "seconds",
+     "Work that a request may take before the model begins: template and grammar. Counted in "
+     "steps,\n"
+     "so that it does not depend on load; a second is about one of a core. 400 beyond it."},
     {"max-connections", CONFIG_NUMBER, AT(max_connections), "4096", 1, 65536, NULL, "connections",
      "Open connections; more are closed at once."},
     {"max-body-bytes", CONFIG_BYTES, AT(max_body_bytes), "8M", 1024, UINT64_C(1) << 30, NULL,

@@ -4,7 +4,9 @@
 #include "core/base/mem.h"
 #include "tests/unit/check.h"
 
+#include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 enum { N_BYTES = 256, TOKEN_END = 256, TOKEN_CALLS, N_VOCAB };
 
@@ -24,6 +26,7 @@ static void token_of(const void *arg, int32_t id, struct grammar_token *out) {
 /* One request, its template and what it needs of the daemon. */
 struct fixture {
     struct api *api;
+    struct request r; /* with all the time in the world */
     struct api_model model;
     chat_template *template;
     cJSON *body;
@@ -38,6 +41,9 @@ static int set_up(struct fixture *f, const char *source, const char *body, err *
     CHECK(chat_template_learn(f->template, NULL, e) == 0);
     f->api = mem_new(1, sizeof *f->api);
     f->api->grammars = grammar_cache_new();
+    f->r.api = f->api;
+    f->r.work.left = UINT64_MAX;
+    f->r.item.lane = WORK_SLOW;
     f->model.chat = f->template;
     CHECK_MSG(json_parse(body, strlen(body), &f->body, e) == 0, "%s: %s", body, e->msg);
     gen_fields_default(&f->fields);
@@ -103,14 +109,14 @@ static void check(const char *source, enum chat_begin begin, const char *body,
     grammar *g = NULL, *again = NULL;
     /* chat_table is chained to what needs a model, which is not checked here. */
     int rc = set_up(&f, source, body, &e);
-    if (!rc) rc = chat_constraint_make(f.api, &f.q, begin, false, &g, &e);
+    if (!rc) rc = chat_constraint_make(&f.r, &f.q, begin, false, &g, &e);
     CHECK_MSG(rc == 0 && g, "%s: %s", body, e.msg);
     if (!rc) {
         for (; *lets; lets++)
             CHECK_MSG(passes(g, *lets), "%s does not let through %s", body, *lets);
         for (; *stops; stops++)
             CHECK_MSG(!passes(g, *stops), "%s lets through %s", body, *stops);
-        CHECK(chat_constraint_make(f.api, &f.q, begin, false, &again, &e) == 0);
+        CHECK(chat_constraint_make(&f.r, &f.q, begin, false, &again, &e) == 0);
         CHECK(again == g); /* out of the cache */
     }
     grammar_release(again);
@@ -175,7 +181,7 @@ static void wrong_schemas_are_blamed(void) {
                       "\"a\"}},{\"type\":\"function\",\"function\":{\"name\":\"b\",\"parameters\":"
                       "{\"properties\":{\"x\":{\"minimum\":\"1\"}}}}}]"),
                  &e) == 0);
-    CHECK(chat_constraint_make(f.api, &f.q, CHAT_BEGIN_TEXT, false, &g, &e) == ERR_INVALID && !g);
+    CHECK(chat_constraint_make(&f.r, &f.q, CHAT_BEGIN_TEXT, false, &g, &e) == ERR_INVALID && !g);
     CHECK_STR(e.param, "tools[1].function.parameters");
     CHECK_MSG(strstr(e.msg, "#/properties/x/minimum") && strstr(e.msg, "'b'"), "%s", e.msg);
     tear_down(&f);
@@ -206,7 +212,7 @@ static void tools_are_bounded_together(void) {
                  i ? "," : "", i, 20011 + i);
     str_add(&body, "]}");
     CHECK(set_up(&f, PLAIN, str_cstr(&body), &e) == 0);
-    CHECK(chat_constraint_make(f.api, &f.q, CHAT_BEGIN_TEXT, false, &g, &e) == ERR_INVALID);
+    CHECK(chat_constraint_make(&f.r, &f.q, CHAT_BEGIN_TEXT, false, &g, &e) == ERR_INVALID);
     CHECK_MSG(strncmp(e.param, "tools[", 6) == 0 && strstr(e.param, "].function.parameters"), "%s",
               e.param);
     CHECK_MSG(strstr(e.msg, "of function 'f") && strstr(e.msg, "#"), "%s", e.msg);
@@ -215,26 +221,121 @@ static void tools_are_bounded_together(void) {
     tear_down(&f);
 }
 
+static grammar *find_made(grammar_cache *c, const char *key) {
+    struct grammar_claim claim = {.key = key};
+    grammar *g;
+    if (grammar_cache_begin(c, &claim, NULL, &g, NULL) == GRAMMAR_MINE)
+        grammar_cache_end(c, &claim, NULL, NULL);
+    return g;
+}
+
+static void make(grammar_cache *c, const char *key, const grammar *g) {
+    struct grammar_claim claim = {.key = key};
+    grammar *found;
+    CHECK(grammar_cache_begin(c, &claim, NULL, &found, NULL) == GRAMMAR_MINE && !found);
+    grammar_cache_end(c, &claim, g, NULL);
+}
+
 static void cache_forgets_the_oldest(void) {
     grammar_cache *c = grammar_cache_new();
     grammar *first = one_text("x");
-    grammar_cache_put(c, "first", first);
+    make(c, "first", first);
     for (int i = 0; i < 200; i++) {
         char key[32];
         grammar *g = one_text("y"), *kept;
         snprintf(key, sizeof key, "key %d", i);
-        grammar_cache_put(c, key, g);
-        kept = grammar_cache_get(c, key);
+        make(c, key, g);
+        kept = find_made(c, key);
         CHECK(kept == g);
         grammar_release(kept);
         grammar_release(g);
-        kept = grammar_cache_get(c, "first");
+        kept = find_made(c, "first");
         CHECK(kept == first);
         grammar_release(kept);
     }
-    CHECK(grammar_cache_get(c, "key 0") == NULL && grammar_cache_get(c, "none") == NULL);
+    CHECK(find_made(c, "key 0") == NULL && find_made(c, "none") == NULL);
     grammar_release(first);
     grammar_cache_free(c);
+}
+
+struct second {
+    grammar_cache *cache;
+    struct work work;
+    grammar *got;
+    enum grammar_found found;
+    err e;
+};
+
+static void *ask_second(void *arg) {
+    struct second *s = arg;
+    struct grammar_claim claim = {.key = "key"};
+    s->found = grammar_cache_begin(s->cache, &claim, &s->work, &s->got, &s->e);
+    if (s->found == GRAMMAR_MINE) grammar_cache_end(s->cache, &claim, NULL, NULL);
+    return NULL;
+}
+
+/* What comes of one thread's grammar is what another one that waits for it gets. */
+static void who_asks_second_waits(void) {
+    enum { MADE, FAILED, GIVEN_UP, CANCELLED, N_WAYS };
+    static const enum grammar_found wanted[] = {GRAMMAR_FOUND, GRAMMAR_FAILED, GRAMMAR_MINE,
+                                                GRAMMAR_BUSY};
+    for (int way = 0; way < N_WAYS; way++) {
+        grammar_cache *c = grammar_cache_new();
+        grammar *g = one_text("x"), *found;
+        struct grammar_claim claim = {.key = "key"}, again = {.key = "key"};
+        atomic_bool cancelled = false;
+        err why = {0};
+        struct second s = {.cache = c, .work = {.left = UINT64_MAX, .cancelled = &cancelled}};
+        pthread_t thread;
+        CHECK(grammar_cache_begin(c, &claim, NULL, &found, NULL) == GRAMMAR_MINE);
+        CHECK(grammar_cache_begin(c, &again, NULL, &found, NULL) == GRAMMAR_BUSY);
+        CHECK(pthread_create(&thread, NULL, ask_second, &s) == 0);
+        nanosleep(&(struct timespec){0, 5000000}, NULL); /* it mostly waits by now */
+        err_set_param(&why, ERR_INVALID, "tools", "too much");
+        if (way == CANCELLED) {
+            atomic_store(&cancelled, true);
+            pthread_join(thread, NULL);
+            grammar_cache_end(c, &claim, NULL, NULL);
+        } else {
+            grammar_cache_end(c, &claim, way == MADE ? g : NULL, way == FAILED ? &why : NULL);
+            pthread_join(thread, NULL);
+        }
+        CHECK_MSG(s.found == wanted[way], "%d: %d", way, s.found);
+        CHECK(s.got == (way == MADE ? g : NULL));
+        if (way == FAILED) CHECK(strcmp(s.e.msg, "too much") == 0 && s.e.code == ERR_INVALID);
+        grammar_release(s.got);
+        grammar_release(g);
+        grammar_cache_free(c);
+    }
+}
+
+/* Six look-aheads: an automaton of millions of states. */
+#define HEAVY "(?=.*a.{12})(?=.*b.{12})(?=.*c.{10})(?=.*d.{9})(?=.*e.{9})(?=.*f.{9}).*"
+
+/* A budget that is not enough is an error that names the field, and is kept; the quick lane's says
+ * nothing of the request and is not. */
+static void expensive_grammars_are_refused_once(void) {
+    struct fixture f;
+    err e = {0}, again = {0};
+    grammar *g = NULL;
+    CHECK(set_up(&f, PLAIN, BODY("\"model\":\"m\",\"guided_regex\":\"" HEAVY "\""), &e) == 0);
+    f.r.item.lane = WORK_QUICK;
+    f.r.work = (struct work){.left = 1 << 16};
+    CHECK(chat_constraint_make(&f.r, &f.q, CHAT_BEGIN_TEXT, false, &g, &e) && !g);
+    CHECK(f.r.work.reason == ERR_WORK);
+    f.r.item.lane = WORK_SLOW;
+    f.r.work = (struct work){.left = 1 << 20};
+    CHECK(chat_constraint_make(&f.r, &f.q, CHAT_BEGIN_TEXT, false, &g, &e) == ERR_INVALID && !g);
+    CHECK(f.r.work.reason == ERR_WORK && work_left(&f.r.work) == 0);
+    CHECK_STR(e.param, f.q.param_format);
+    CHECK_MSG(strstr(e.msg, "more work than is allowed"), "%s", e.msg);
+    f.r.item.lane = WORK_QUICK;
+    f.r.work = (struct work){.left = 1 << 16};
+    CHECK(chat_constraint_make(&f.r, &f.q, CHAT_BEGIN_TEXT, false, &g, &again) == ERR_INVALID);
+    CHECK_STR(again.msg, e.msg);
+    CHECK_STR(again.param, e.param);
+    CHECK(!f.r.work.reason && work_left(&f.r.work) == 1 << 16); /* it cost nothing */
+    tear_down(&f);
 }
 
 static void templates_do_not_see_strict(void) {
@@ -264,6 +365,8 @@ int main(void) {
     RUN(wrong_schemas_are_blamed);
     RUN(tools_are_bounded_together);
     RUN(cache_forgets_the_oldest);
+    RUN(who_asks_second_waits);
+    RUN(expensive_grammars_are_refused_once);
     RUN(templates_do_not_see_strict);
     return check_done();
 }

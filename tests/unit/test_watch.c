@@ -146,6 +146,53 @@ static void release_resumes_everything(void) {
     CHECK(atomic_load(&n_destroyed) == N);
 }
 
+/* While another thread has a request, nothing else resumes its connection; what happened meanwhile
+ * is known afterwards. */
+static void lent_requests_are_resumed_by_their_return(void) {
+    enum { NOTIFIED, LEFT, RELEASED, N_WAYS };
+    for (int way = 0; way < N_WAYS; way++) {
+        watch *wt = open_watch(1);
+        struct client *c = begin(wt), *other = begin(wt);
+        watch_look(&c->w);
+        watch_lend(&c->w);
+        CHECK(watch_lent(&c->w));
+        watch_notify(&c->w);
+        CHECK(watch_wait(&c->w)); /* although it was notified */
+        watch_look(&other->w);
+        CHECK(watch_wait(&other->w));
+        if (way == LEFT) {
+            close(c->theirs);
+            c->theirs = -1;
+            for (int i = 0; i < 5000 && !atomic_load(&c->w.gone); i++)
+                nanosleep(&(struct timespec){0, 1000000}, NULL);
+            CHECK(atomic_load(&c->w.gone));
+        }
+        if (way == RELEASED) watch_release_all(wt);
+        watch_notify(&c->w);
+        watch_notify(&other->w);
+        CHECK(reaches(&other->n_resumes, 1)); /* the watcher came by */
+        CHECK(atomic_load(&c->n_resumes) == 0);
+        watch_return(&c->w);
+        CHECK(atomic_load(&c->n_resumes) == 1 && !watch_lent(&c->w));
+        watch_release_all(wt);
+        end(c);
+        end(other);
+        watch_close(wt);
+    }
+}
+
+/* The other thread may be done before the connection is suspended. */
+static void an_early_return_is_not_lost(void) {
+    watch *wt = open_watch(0);
+    struct client *c = begin(wt);
+    watch_look(&c->w);
+    watch_lend(&c->w);
+    watch_return(&c->w);
+    CHECK(!watch_wait(&c->w) && atomic_load(&c->n_suspends) == 0);
+    end(c);
+    watch_close(wt);
+}
+
 static void quiet_stream_gets_a_keepalive(void) {
     watch *wt = open_watch(20);
     struct client *stream = begin(wt), *silent = begin(wt);
@@ -170,6 +217,8 @@ int main(void) {
     RUN(reused_number_belongs_to_the_new_connection);
     RUN(notification_is_not_lost);
     RUN(release_resumes_everything);
+    RUN(lent_requests_are_resumed_by_their_return);
+    RUN(an_early_return_is_not_lost);
     RUN(quiet_stream_gets_a_keepalive);
     return check_done();
 }
