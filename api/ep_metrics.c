@@ -1,6 +1,6 @@
 /* ep_metrics.c - GET /metrics in Prometheus' text exposition format 0.0.4, and the counters of
  * requests. Values of several models are summed. Runs on HTTP threads. */
-#include "api/api_int.h"
+#include "api/metrics.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -20,7 +20,7 @@ void metrics_count(api *a, const struct route *route, unsigned status) {
     atomic_fetch_add(&a->n_requests[row][col], 1);
 }
 
-static void add_head(str *s, const char *name, const char *type, const char *help) {
+void metrics_head(str *s, const char *name, const char *type, const char *help) {
     str_addf(s, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
@@ -35,15 +35,23 @@ static void add_label(str *s, const char *value) {
     }
 }
 
+void metrics_route(str *s, size_t row) {
+    bool known = row < api_n_routes;
+    str_addf(s, "{route=\"%s\",method=\"%s\"", known ? api_routes[row].name : "other",
+             known ? api_routes[row].method : "other");
+}
+
 static void add_requests(str *s, api *a) {
     const char *name = "inferd_http_requests_total";
-    add_head(s, name, "counter", "HTTP requests answered, by route and status code.");
+    metrics_head(s, name, "counter",
+                 "HTTP requests answered, by route, method (HEAD counts as GET) and status code.");
     for (size_t row = 0; row <= api_n_routes; row++)
         for (size_t col = 0; col < API_N_CODES; col++) {
             uint64_t n = atomic_load(&a->n_requests[row][col]);
             if (n) {
-                str_addf(s, "%s{route=\"%s\",code=\"", name,
-                         row < api_n_routes ? api_routes[row].name : "other");
+                str_add(s, name);
+                metrics_route(s, row);
+                str_add(s, ",code=\"");
                 if (api_codes[col])
                     str_addf(s, "%u", api_codes[col]);
                 else
@@ -57,7 +65,7 @@ static void add_requests(str *s, api *a) {
 static void add_histogram(str *s, const char *name, const char *help,
                           const struct engine_histogram *h) {
     uint64_t below = 0;
-    add_head(s, name, "histogram", help);
+    metrics_head(s, name, "histogram", help);
     for (size_t i = 0; i + 1 < ENGINE_HIST_BUCKETS; i++) {
         below += h->counts[i];
         str_addf(s, "%s_bucket{le=\"%.9g\"} %" PRIu64 "\n", name, h->bounds[i], below);
@@ -146,11 +154,11 @@ static void add_counters(str *s, const struct engine_stats *t) {
         {"inferd_sequences_waiting", "gauge", "Sequences waiting for admission.", t->waiting},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        add_head(s, rows[i].name, rows[i].type, rows[i].help);
+        metrics_head(s, rows[i].name, rows[i].type, rows[i].help);
         str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
     }
     static const char *const finish[] = {"stop", "length", "cancel", "error"};
-    add_head(s, "inferd_sequences_finished_total", "counter", "Sequences finished, by reason.");
+    metrics_head(s, "inferd_sequences_finished_total", "counter", "Sequences finished, by reason.");
     for (size_t i = 0; i < sizeof finish / sizeof *finish; i++)
         str_addf(s, "inferd_sequences_finished_total{reason=\"%s\"} %" PRIu64 "\n", finish[i],
                  t->requests_total[i]);
@@ -226,7 +234,7 @@ static void add_kernel(str *s, const api *a, const struct kernel_metric *metric,
 
 static void add_kernels(str *s, const api *a) {
     for (size_t i = 0; i < sizeof kernel_metrics / sizeof kernel_metrics[0]; i++) {
-        add_head(s, kernel_metrics[i].name, "counter", kernel_metrics[i].help);
+        metrics_head(s, kernel_metrics[i].name, "counter", kernel_metrics[i].help);
         for (size_t m = 0; m < a->n_models; m++)
             for (uint32_t k = 0; k < engine_n_kernels(a->models[m].engine); k++)
                 add_kernel(s, a, &kernel_metrics[i], m, k);
@@ -250,9 +258,9 @@ static void check_pools(api *a, const struct engine_stats *total) {
 }
 
 static void add_checks(str *s, api *a) {
-    add_head(s, "inferd_pool_checks_total", "counter", "Checks of an idle engine's KV pool.");
+    metrics_head(s, "inferd_pool_checks_total", "counter", "Checks of an idle engine's KV pool.");
     str_addf(s, "inferd_pool_checks_total %" PRIu64 "\n", atomic_load(&a->n_pool_checks));
-    add_head(s, "inferd_pool_check_failures_total", "counter", "Checks that found damage.");
+    metrics_head(s, "inferd_pool_check_failures_total", "counter", "Checks that found damage.");
     str_addf(s, "inferd_pool_check_failures_total %" PRIu64 "\n",
              atomic_load(&a->n_pool_check_failures));
 }
@@ -262,15 +270,17 @@ void ep_metrics(struct request *r) {
     bool ready = atomic_load(&a->ready);
     str s;
     str_init(&s, 1 << 20);
-    add_head(&s, "inferd_build_info", "gauge", "Version of the daemon.");
+    metrics_head(&s, "inferd_build_info", "gauge", "Version of the daemon.");
     str_add(&s, "inferd_build_info{version=\"");
     add_label(&s, a->config.version);
     str_add(&s, "\"} 1\n");
-    add_head(&s, "inferd_ready", "gauge", "1 when new requests are answered.");
+    metrics_head(&s, "inferd_ready", "gauge", "1 when new requests are answered.");
     str_addf(&s, "inferd_ready %d\n", ready && !atomic_load(&a->draining));
-    add_head(&s, "inferd_http_requests_active", "gauge", "Generations whose answer is not over.");
+    metrics_head(&s, "inferd_http_requests_active", "gauge",
+                 "Requests that are prepared, computed or answered.");
     str_addf(&s, "inferd_http_requests_active %u\n", atomic_load(&a->n_active));
     add_requests(&s, a);
+    metrics_costs(&s, a);
     if (ready) {
         struct engine_stats total = {0};
         for (size_t i = 0; i < a->n_models; i++) {

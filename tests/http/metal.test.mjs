@@ -194,7 +194,7 @@ for (const kind of ["oom", "lost"])
         const m = await metrics(server);
         assert.equal(m.get('inferd_sequences_finished_total{reason="error"}'), 2);
         // A request is counted when its answer has gone out, which the client may know first.
-        const counted = 'inferd_http_requests_total{route="/v1/chat/completions",code="500"}';
+        const counted = 'inferd_http_requests_total{route="/v1/chat/completions",method="POST",code="500"}';
         const expected = later.status === 500 ? 3 : 2;
         await until(async () => (await metrics(server)).get(counted) === expected, `${expected} answers with 500`);
       }));

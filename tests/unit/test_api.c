@@ -441,7 +441,7 @@ static void metrics_are_prometheus_text(void) {
     CHECK(strstr(str_cstr(&a.body), "inferd_kernel_dispatches_total{backend=\"cpu\",kernel=\""
                                     "paged_attention"));
     CHECK(strstr(str_cstr(&a.body), "inferd_http_requests_total{route=\"/v1/chat/completions\","
-                                    "code=\"200\"}"));
+                                    "method=\"POST\",code=\"200\"}"));
     for (char *line = strtok_r(a.body.data, "\n", &save); line;
          line = strtok_r(NULL, "\n", &save)) {
         if (strncmp(line, "# TYPE ", 7) == 0) {
