@@ -45,6 +45,7 @@ int api_open(const struct api_config *config, api **out, err *e) {
     if (!rc && getentropy(&a->secret, sizeof a->secret))
         rc = err_set(e, ERR_IO, "no random secret from the system");
     if (!rc) rc = resume_open(&kept, &a->resume, e);
+    answers_init(&a->answers, config->max_answer_bytes);
     a->grammars = grammar_cache_new();
     if (!rc && !a->grammars) rc = err_no_memory(e);
     if (!rc) rc = http_open(a, &a->http, e);
@@ -97,6 +98,7 @@ void api_close(api *a) {
     atomic_store(&a->draining, true);
     http_close(a->http);
     resume_close(a->resume);
+    answers_fini(&a->answers);
     grammar_cache_free(a->grammars);
     free_config(&a->config);
     free(a);

@@ -47,6 +47,8 @@ struct api_config {
                                   does not read its answer; twice this is the time for a request
                                   to arrive, its body at 10 KB/s or faster */
     uint32_t keepalive_ms;     /* SSE comment while nothing flows */
+    uint64_t max_answer_bytes; /* of all answers that are made, wait for their readers or are kept,
+                                  64K of each free; 503 beyond */
     uint32_t resume_timeout_s; /* a stream whose connection ended can be resumed; 0: never */
     uint32_t resume_streams;   /* kept for that at once */
     uint32_t resume_buffer_bytes; /* of each one's last frames */

@@ -9,6 +9,7 @@
 #ifndef INFERD_API_INT_H
 #define INFERD_API_INT_H
 
+#include "api/answers.h"
 #include "api/api.h"
 #include "api/prepare.h"
 #include "api/resume.h"
@@ -42,6 +43,7 @@ struct api {
     atomic_bool closing; /* what has no answer yet gets none */
     work_pool *pool;
     struct costs costs;
+    struct answers answers;
     atomic_uint n_active;               /* requests that the pool got, until their answer is over */
     atomic_uint_least64_t n_body_bytes; /* of bodies that are being received, 64K of each free */
     atomic_uint_least64_t n_pool_checks, n_pool_check_failures, last_check_ns;
@@ -115,6 +117,7 @@ struct request {
     bool active;          /* counted in n_active */
     bool queued;          /* the reply is with libmicrohttpd */
     struct reply reply;
+    struct answer_hold hold; /* of the reply's body */
     const struct job_ops *ops;
     void *job;
     uint64_t prompt_tokens, completion_tokens; /* for the log */
@@ -152,6 +155,9 @@ struct api_error {
     const char *message;
 };
 void error_write(str *out, const struct api_error *error);
+/* 503: the bound of answers.h is reached. */
+extern const struct api_error error_no_room;
+void reply_no_room(struct request *r);
 /* 429 and 503 get Retry-After. */
 void reply_error(struct request *r, const struct api_error *error);
 /* An err of the rooms below as an API error; borrows from e. What only concerns the server (500)

@@ -74,6 +74,7 @@ struct chat_start {
     const struct gen_writer *writer;
     void *state;
     const char *id_prefix;
+    size_t n_state_bytes; /* as in gen_config */
 };
 int chat_request_start(struct request *r, const struct chat_request *q,
                        const struct chat_start *how, err *e);

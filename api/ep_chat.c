@@ -178,7 +178,9 @@ static int start(struct request *r, const struct chat_request *chat, err *e) {
     struct chat_state *state = mem_new(1, sizeof *state);
     if (!state) return err_no_memory(e);
     state->named = chat->tools.choice == CHAT_TOOLS_NAMED;
-    return chat_request_start(r, chat, &(struct chat_start){&chat_writer, state, "chatcmpl-"}, e);
+    return chat_request_start(
+        r, chat,
+        &(struct chat_start){.writer = &chat_writer, .state = state, .id_prefix = "chatcmpl-"}, e);
 }
 
 static int run(struct request *r, const cJSON *body, err *e) {

@@ -68,7 +68,9 @@ struct embed {
         size_t input;
     } slots[WINDOW];
     uint32_t n_dims;
-    float *vectors; /* (n, n_dims) */
+    struct api *api;
+    struct answer_hold hold; /* of vectors */
+    float *vectors;          /* (n, n_dims) */
     uint64_t n_tokens;
 };
 
@@ -78,6 +80,7 @@ static void embed_free(void *job) {
     for (size_t i = 0; i < WINDOW; i++)
         engine_stream_free(j->slots[i].stream);
     gen_prompts_free(j->inputs, j->n);
+    answers_hold(&j->api->answers, &j->hold, 0);
     free(j->vectors);
     free(j);
 }
@@ -265,6 +268,10 @@ static int init(struct request *r, struct embed *j, const struct fields *f, err 
     for (size_t i = 0; i < j->n; i++)
         j->n_tokens += j->inputs[i].n;
     r->prompt_tokens = j->n_tokens;
+    if (!answers_hold(&r->api->answers, &j->hold, (uint64_t)j->n * j->n_dims * sizeof(float))) {
+        reply_no_room(r);
+        return err_set(e, ERR_NOMEM, "no room for the answer");
+    }
     j->vectors = mem_new((uint64_t)j->n * j->n_dims, sizeof *j->vectors);
     return j->vectors ? 0 : err_no_memory(e);
 }
@@ -276,11 +283,12 @@ static int run(struct request *r, const cJSON *body, err *e) {
     if (rc) return rc;
     struct embed *j = mem_new(1, sizeof *j);
     if (!j) return err_no_memory(e);
+    j->api = r->api;
     rc = init(r, j, &f, e);
     if (!rc) rc = submit(r, j, e);
     if (rc) {
         embed_free(j);
-        return rc;
+        return r->reply.status ? 0 : rc;
     }
     r->ops = &embed_ops;
     r->job = j;

@@ -246,7 +246,9 @@ static int start(struct request *r, const cJSON *json, err *e) {
     struct state *state = mem_new(1, sizeof *state);
     int rc = b && state ? read_body(r, json, &messages_table, b, e) : err_no_memory(e);
     if (!rc) {
-        rc = chat_request_start(r, &b->chat, &(struct chat_start){&writer, state, "msg_"}, e);
+        rc = chat_request_start(
+            r, &b->chat,
+            &(struct chat_start){.writer = &writer, .state = state, .id_prefix = "msg_"}, e);
         state = NULL;
     }
     free(state);

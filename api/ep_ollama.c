@@ -214,7 +214,9 @@ static int start(struct request *r, struct body *b, bool generate, err *e) {
         free(state);
         return rc;
     }
-    return chat_request_start(r, &b->chat, &(struct chat_start){&writer, state, "ollama-"}, e);
+    return chat_request_start(
+        r, &b->chat,
+        &(struct chat_start){.writer = &writer, .state = state, .id_prefix = "ollama-"}, e);
 }
 
 static int run(struct request *r, const cJSON *json, bool generate, err *e) {

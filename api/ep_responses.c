@@ -83,8 +83,9 @@ static int start(struct request *r, struct asked *a, const struct gen_options *o
     a->own = NULL;
     if (!state) return err_no_memory(e);
     a->chat.options = options;
-    return chat_request_start(r, &a->chat, &(struct chat_start){&response_writer, state, "resp_"},
-                              e);
+    return chat_request_start(
+        r, &a->chat,
+        &(struct chat_start){&response_writer, state, "resp_", response_state_bytes(state)}, e);
 }
 
 static int run_create(struct request *r, const cJSON *body, err *e) {

@@ -46,6 +46,7 @@ void gen_free(void *job) {
     struct gen *g = job;
     if (!g) return;
     if (g->resumes) resume_leave(g->api->resume, g);
+    answers_hold(&g->api->answers, &g->hold, 0);
     free((void *)g->params.bias);
     grammar_release((grammar *)g->params.grammar);
     str_fini(&g->sent);
@@ -251,6 +252,20 @@ static size_t held_bytes(const struct gen_choice *c) {
     return n;
 }
 
+void gen_count_held(struct gen *g) {
+    if (answers_hold(&g->api->answers, &g->hold, g->n_held + g->sent.len + g->out.len)) return;
+    if (g->resumes) {
+        resume_leave(g->api->resume, g);
+        g->resumes = false;
+        str_fini(&g->sent);
+        str_init(&g->sent, REPLY_MAX_BYTES);
+        if (answers_hold(&g->api->answers, &g->hold, g->n_held + g->out.len)) return;
+    }
+    if (g->error.code) return;
+    g->no_room = true;
+    err_set(&g->error, ERR_NOMEM, "%s", error_no_room.message);
+}
+
 static void take_event(struct gen *g, struct gen_choice *c, const struct engine_event *ev) {
     size_t held_before = held_bytes(c);
     if (ev->kind == ENGINE_EVENT_FINAL && !c->stopped &&
@@ -268,10 +283,14 @@ static void take_event(struct gen *g, struct gen_choice *c, const struct engine_
     } else {
         add_logprob(g, c, ev, true);
     }
-    g->n_held += held_bytes(c) - held_before;
-    if (g->stream)
+    if (g->stream) {
         write_pieces(g, c);
-    else if (g->n_held > REPLY_MAX_BYTES)
+        gen_count_held(g);
+        return;
+    }
+    g->n_held += held_bytes(c) - held_before;
+    gen_count_held(g);
+    if (g->n_held > REPLY_MAX_BYTES)
         err_set(&g->error, ERR_INVALID,
                 "The answer is larger than %d MiB: ask for fewer choices, tokens or logprobs, or "
                 "set 'stream'.",
@@ -314,7 +333,10 @@ static enum job_status gen_poll(struct request *r, void *job) {
     struct gen *g = job;
     pump(g);
     if (g->error.code && (!g->stream || !g->begun)) {
-        reply_err(r, &g->error);
+        if (g->no_room)
+            reply_no_room(r);
+        else
+            reply_err(r, &g->error);
         return JOB_REPLY;
     }
     if (g->stream && g->begun) {
@@ -337,7 +359,8 @@ static void write_end(struct gen *g) {
         g->writer->end(g, &g->out);
         return;
     }
-    struct api_error error = error_for(g->request, &g->error);
+    struct api_error error = g->no_room ? error_no_room : error_for(g->request, &g->error);
+    if (g->no_room) atomic_fetch_add(&g->api->costs.n_rejected[REJECT_ANSWER_BYTES], 1);
     g->writer->fail(g, &error, &g->out);
 }
 
@@ -508,6 +531,7 @@ int gen_start(const struct gen_config *config, err *e) {
     api_new_id(g->id, config->id_prefix);
     str_init(&g->out, REPLY_MAX_BYTES);
     str_init(&g->head, REPLY_MAX_BYTES);
+    g->n_held = config->n_state_bytes;
     set_resumes(g, o);
     int rc = limits_apply(config->request, o->cache_salt, &g->params, e);
     if (!rc) rc = init_choices(g, config, e);

@@ -165,9 +165,11 @@ struct gen {
     uint64_t n_frames; /* written: their id: lines are "ID:NUMBER" */
     str out;           /* bytes not yet read */
     size_t out_pos;
-    size_t n_held; /* bytes of a whole answer so far, all choices */
+    size_t n_held; /* bytes of a whole answer so far, all choices; of what the writer keeps */
+    struct answer_hold hold; /* of n_held and what is kept of a stream */
     bool begun, ended;
     err error;    /* of a choice that failed */
+    bool no_room; /* which is that answers.h has no room */
     bool resumes; /* it is in the list of resume.h */
     struct resumable kept;
     struct engine_params params; /* of its engine requests; bias is its own, where it resumes */
@@ -183,6 +185,7 @@ struct gen_config {
     const struct gen_options *options;
     struct gen_prompt *prompts; /* (n_prompts), taken also on failure */
     size_t n_prompts;
+    size_t n_state_bytes; /* that state holds already, beside the body that it was made of */
     const struct chat_parser_config *parser; /* how answers are taken apart; NULL: they are text */
 };
 
@@ -204,6 +207,8 @@ int gen_answer_init(struct gen_choice *c, const struct chat_parser_config *parse
                     const struct gen_options *o, err *e);
 bool gen_answer_take(struct gen *g, struct gen_choice *c, int32_t token); /* true: it stopped */
 void gen_answer_finish(struct gen *g, struct gen_choice *c);
+/* gen.c: counts what g holds now; without room for it g fails, or cannot be resumed any more. */
+void gen_count_held(struct gen *g);
 /* gen.c: writes the text and log-probabilities that wait. */
 void gen_write_text(struct gen *g, struct gen_choice *c);
 

@@ -169,6 +169,8 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     if (conn_of(connection)) conns_wait(&a->http->conns, conn_of(connection));
     if (r->ops && !(r->ops->cut && r->ops->cut(r, r->job))) r->ops->free(r->job);
     r->ops = NULL;
+    answers_hold(&a->answers, &r->hold, 0);
+    str_fini(&r->reply.body);
     bool cut = how != MHD_REQUEST_TERMINATED_COMPLETED_OK;
     unsigned status = r->queued ? r->reply.status : 499; /* nginx's code for "client gone" */
     metrics_count(a, r->route, status);
@@ -226,6 +228,17 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max) {
     return n;
 }
 
+/* A large body goes out in pieces, so that who does not read it can be told. */
+static ssize_t read_body(void *cls, uint64_t pos, char *buf, size_t max) {
+    struct request *r = cls;
+    const str *body = &r->reply.body;
+    size_t n = body->len - (size_t)pos;
+    if (n > max) n = max;
+    memcpy(buf, body->data + pos, n);
+    answers_read(&r->hold);
+    return (ssize_t)n;
+}
+
 static struct MHD_Response *make_response(struct request *r) {
     struct reply *p = &r->reply;
     if (p->stream)
@@ -233,6 +246,10 @@ static struct MHD_Response *make_response(struct request *r) {
     if (p->data)
         return MHD_create_response_from_buffer(p->n_data, (void *)p->data, MHD_RESPMEM_PERSISTENT);
     size_t n = p->body.len;
+    if (r->hold.bytes) {
+        answers_send(&r->api->answers, &r->hold, r->watched.fd);
+        return MHD_create_response_from_callback(n, IO_BUFFER_BYTES, read_body, r, NULL);
+    }
     char *bytes = str_take(&p->body);
     if (!bytes) return NULL;
     struct MHD_Response *response =
@@ -241,8 +258,21 @@ static struct MHD_Response *make_response(struct request *r) {
     return response;
 }
 
+/* A whole answer is all that its job was for; the bytes of the answer count from here on. */
+static void hold_body(struct request *r) {
+    if (r->reply.stream) return;
+    if (r->ops) r->ops->free(r->job);
+    r->ops = NULL;
+    r->job = NULL;
+    if (r->route && (r->route->flags & ROUTE_DIRECT)) return; /* small, and to be seen at a limit */
+    if (answers_hold(&r->api->answers, &r->hold, r->reply.body.len)) return;
+    r->reply.n_headers = 0;
+    reply_no_room(r);
+}
+
 static enum MHD_Result send_reply(struct request *r) {
     struct reply *p = &r->reply;
+    hold_body(r);
     reply_work_headers(r);
     struct MHD_Response *response = make_response(r);
     if (!response) return MHD_NO;

@@ -91,6 +91,17 @@ static void add_rejected(str *s, const struct costs *c) {
                  load(&c->n_rejected[i]));
 }
 
+static void add_answers(str *s, api *a) {
+    struct answers_stats now;
+    answers_stats(&a->answers, &now);
+    metrics_head(s, "inferd_answer_bytes", "gauge",
+                 "Bytes of answers that are made, wait to be read or are kept, beyond 64K each.");
+    str_addf(s, "inferd_answer_bytes %" PRIu64 "\n", now.bytes);
+    metrics_head(s, "inferd_answers_cut_total", "counter",
+                 "Answers cut off because they were not read while others needed room.");
+    str_addf(s, "inferd_answers_cut_total %" PRIu64 "\n", now.n_cut);
+}
+
 /* Keys are named by their line among the keys, never by themselves. */
 static void add_keys(str *s, api *a) {
     static const struct {
@@ -127,5 +138,6 @@ void metrics_costs(str *s, api *a) {
     add_routes(s, &a->costs);
     add_lanes(s, a);
     add_rejected(s, &a->costs);
+    add_answers(s, a);
     add_keys(s, a);
 }

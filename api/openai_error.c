@@ -25,6 +25,15 @@ void error_write(str *out, const struct api_error *error) {
     str_add(out, "}}");
 }
 
+const struct api_error error_no_room = {
+    503, "server_error", "overloaded", NULL,
+    "The server holds as many bytes of answers as it may: try again later, or set 'stream'."};
+
+void reply_no_room(struct request *r) {
+    atomic_fetch_add(&r->api->costs.n_rejected[REJECT_ANSWER_BYTES], 1);
+    reply_error(r, &error_no_room);
+}
+
 /* Clients retry 429 and 5xx by themselves; the headers tell them when it is worth it: OpenAI's SDKs
  * look at retry-after-ms first, and at x-should-retry before the status. */
 void reply_error(struct request *r, const struct api_error *error) {

@@ -68,6 +68,7 @@ struct response_config {
 };
 struct response_state *response_state_new(const struct response_config *c);
 void response_state_free(void *state);
+size_t response_state_bytes(const struct response_state *st); /* that a new one holds */
 extern const struct gen_writer response_writer;
 
 #endif

@@ -74,6 +74,10 @@ struct response_state *response_state_new(const struct response_config *c) {
     return NULL;
 }
 
+size_t response_state_bytes(const struct response_state *st) {
+    return st->echo.len + strlen(st->input);
+}
+
 void response_state_free(void *state) {
     struct response_state *st = state;
     if (!st) return;
@@ -328,6 +332,7 @@ static void take_piece(struct gen *g, struct gen_choice *c, const struct gen_pie
     if (!it || it->kind != kind) it = open_item(g, kind, NULL, out);
     if (!it) return;
     str_add_n(&it->text, piece->text, piece->n);
+    g->n_held += piece->n + (kind == ITEM_MESSAGE ? logprobs->len : 0);
     if (kind == ITEM_MESSAGE && logprobs->len) {
         if (it->logprobs.len) str_add_char(&it->logprobs, ',');
         str_add_n(&it->logprobs, str_cstr(logprobs), logprobs->len);

@@ -129,6 +129,12 @@ static const struct config_key keys[] = {
      "arrive, a large body longer (10 KB/s)."},
     {"keepalive-ms", CONFIG_NUMBER, AT(keepalive_ms), "15000", 10, 600000, NULL, "milliseconds",
      "Interval of keep-alive comments in a stream that has nothing to send."},
+    {"max-answer-bytes", CONFIG_BYTES, AT(max_answer_bytes), "256M", 1 << 20, UINT64_C(1) << 40,
+     NULL, "bytes",
+     "Most bytes of all answers that are being made, wait to be read or can be sent again, 64K of\n"
+     "each not counted. At the bound whole answers of which nothing was read for 2 seconds are "
+     "cut\n"
+     "off, the longest wait first, and streams are not kept for Last-Event-ID; then 503."},
     {"resume-timeout-s", CONFIG_NUMBER, AT(resume_timeout_s), "60", 0, 86400, NULL, "seconds",
      "How long a stream whose connection ended can be resumed with Last-Event-ID; it computes\n"
      "nothing meanwhile. 0: never."},

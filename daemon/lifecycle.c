@@ -142,6 +142,7 @@ static int open_api(struct server *s, err *e) {
         .max_header_bytes = (uint32_t)c->max_header_bytes,
         .idle_timeout_s = (uint32_t)c->idle_timeout_s,
         .keepalive_ms = (uint32_t)c->keepalive_ms,
+        .max_answer_bytes = c->max_answer_bytes,
         .resume_timeout_s = (uint32_t)c->resume_timeout_s,
         .resume_streams = (uint32_t)c->resume_streams,
         .resume_buffer_bytes = (uint32_t)c->resume_buffer_bytes,

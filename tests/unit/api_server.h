@@ -32,6 +32,7 @@ static struct api_config base_config(void) {
                                .max_header_bytes = 8192,
                                .idle_timeout_s = 60,
                                .keepalive_ms = 10000,
+                               .max_answer_bytes = 256 << 20,
                                .version = "0.0.1"};
 }
 

@@ -139,6 +139,79 @@ static void bodies_that_arrive_are_bounded(void) {
     stop_server();
 }
 
+/* A line of /metrics. */
+static uint64_t metric(const char *name) {
+    struct answer a;
+    client_get("/metrics", &a);
+    char line[128];
+    snprintf(line, sizeof line, "\n%s ", name);
+    const char *at = strstr(str_cstr(&a.body), line);
+    uint64_t value = at ? strtoull(at + strlen(line), NULL, 10) : UINT64_MAX;
+    CHECK_MSG(at != NULL, "no %s", name);
+    answer_fini(&a);
+    return value;
+}
+
+/* Some 6 MB, more than sockets take of what is not read. */
+#define LARGE                                                                                      \
+    "{" HELLO ",\"n\":16,\"logprobs\":true,\"top_logprobs\":20,\"ignore_eos\":true,"                \
+    "\"max_tokens\":250}"
+
+/* Asks for a large answer and reads its status alone. */
+static int ask_and_wait(struct reader *r, struct answer *a) {
+    int fd = client_connect();
+    client_request(fd, "POST /v1/chat/completions", JSON_TYPE, LARGE);
+    *r = (struct reader){.fd = fd};
+    CHECK(reader_head(r, a));
+    return a->status;
+}
+
+/* Answers that are not read hold what they may, and no more: the next ones are refused until the
+ * readers have dawdled for a while, and then these are cut off. Small answers always find room. */
+static void answers_that_are_not_read_are_bounded(void) {
+    enum { N = 4, BOUND = 16 << 20 };
+    struct api_config c = base_config();
+    struct reader readers[N];
+    struct answer answers[N], a;
+    int n = 0, n_refused = 0, n_cut = 0;
+    c.max_answer_bytes = BOUND;
+    start_server(&c);
+    publish();
+    while (n < N && n_refused < 5000) {
+        int status = ask_and_wait(&readers[n], &answers[n]);
+        CHECK(metric("inferd_answer_bytes") <= BOUND);
+        if (status == 200) {
+            n++;
+            continue;
+        }
+        reader_body(&readers[n], &answers[n]);
+        expect_error(&answers[n], 503, "overloaded");
+        CHECK(*answer_header(&answers[n], "Retry-After"));
+        answer_fini(&answers[n]);
+        close(readers[n].fd);
+        n_refused++;
+        client_post("/v1/chat/completions", "{" HELLO ",\"max_tokens\":4}", &a);
+        CHECK(a.status == 200 && a.complete);
+        answer_fini(&a);
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+    }
+    CHECK(n == N);
+    for (int i = 0; i < n; i++) {
+        if (i == N - 1) { /* the last one has its room */
+            reader_body(&readers[i], &answers[i]);
+            CHECK(answers[i].complete && answers[i].body.len > 4 << 20);
+        } else {
+            reader_body(&readers[i], &answers[i]);
+            n_cut += !answers[i].complete;
+        }
+        answer_fini(&answers[i]);
+        close(readers[i].fd);
+    }
+    CHECK_MSG(n_cut > 0 && metric("inferd_answers_cut_total") == (uint64_t)n_cut, "%d", n_cut);
+    CHECK(engine_quiet() && metric("inferd_answer_bytes") == 0);
+    stop_server();
+}
+
 static void a_taken_port_is_said(void) {
     struct api_config c = base_config();
     start_server(&c);
@@ -248,6 +321,7 @@ int main(void) {
     RUN(connections_are_bounded_in_number_and_time);
     RUN(slow_senders_are_cut_off);
     RUN(bodies_that_arrive_are_bounded);
+    RUN(answers_that_are_not_read_are_bounded);
     RUN(a_taken_port_is_said);
     RUN(quiet_streams_get_comments);
     RUN(draining_refuses_and_finishes);
