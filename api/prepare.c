@@ -30,6 +30,7 @@ static void set_budget(struct request *r) {
     bool quick = r->item.lane == WORK_QUICK;
     r->work = (struct work){
         .left = quick ? QUICK_UNITS : r->api->config.prepare_budget_s * (uint64_t)UNITS_PER_SECOND,
+        .deadline_ns = r->deadline_ns,
         .cancelled = &r->watched.gone};
 }
 
@@ -42,8 +43,18 @@ static void forget_reply(struct request *r) {
     r->prompt_tokens = 0;
 }
 
+/* Its time was over in the queue. */
+static bool is_late(struct request *r) {
+    err e;
+    if (!r->deadline_ns || clock_now_ns() < r->deadline_ns) return false;
+    work_error(ERR_DEADLINE, &e);
+    reply_err(r, &e);
+    return true;
+}
+
 static enum work_verdict handle(struct request *r) {
     bool quick = r->item.lane == WORK_QUICK;
+    if (is_late(r)) return WORK_DONE;
     if (quick && r->body.len > QUICK_BODY_BYTES) return WORK_SLOWER;
     set_budget(r);
     r->route->handle(r);
