@@ -329,6 +329,14 @@ static void begin_call(chat_parser *p, const char *name, size_t n_mark) {
     p->said = true;
 }
 
+/* A call begins with its arguments: clients take one without any for a whole call of none. */
+static enum match with_arguments(enum match m, const struct cursor *c) {
+    size_t at = c->at;
+    while (at < c->n && is_space(c->s[at]))
+        at++;
+    return m == YES && at == c->n ? PARTIAL : m;
+}
+
 static bool step_head(chat_parser *p, bool final) {
     const char *name = NULL;
     struct cursor c = cursor_of(p);
@@ -338,7 +346,7 @@ static bool step_head(chat_parser *p, bool final) {
         pass_space(&c);
     size_t first = control_at(c.s + c.at, c.n - c.at), begin = c.at + (first ? first : 1);
     enum match m = match_mark(p->syntax->section_open, &c);
-    if (m == YES) m = match_call(p, &c, &name);
+    if (m == YES) m = with_arguments(match_call(p, &c, &name), &c);
     if (m == PARTIAL && !final) return false;
     if (m == YES) {
         begin_call(p, name, c.at);
@@ -394,7 +402,7 @@ static bool step_gap(chat_parser *p, bool final) {
     pass_space(&next);
     pass_space(&end);
     enum match more = x->several ? match_mark(x->between, &next) : NO;
-    if (more == YES) more = match_call(p, &next, &name);
+    if (more == YES) more = with_arguments(match_call(p, &next, &name), &next);
     enum match close = *x->section_close ? match_mark(x->section_close, &end) : NO;
     if (more == YES) {
         begin_call(p, name, next.at);
@@ -437,8 +445,10 @@ static bool step_header(chat_parser *p, bool final) {
     }
     size_t header = (size_t)(end - s);
     const char *name = recipient(p, s, header);
+    bool begun = n > header + sizeof mark - 1; /* with its arguments, as above */
+    if (name && !begun && !final) return false;
     if (memmem(s, header, analysis, sizeof analysis - 1)) p->message = CHAT_PIECE_REASONING;
-    if (name) {
+    if (name && begun) {
         begin_call(p, name, header + sizeof mark - 1);
         p->message = CHAT_PIECE_ARGUMENTS;
     } else {

@@ -268,6 +268,16 @@ static void test_cut_off(void) {
     check(&mistral, BEHIND, 3,
           "\xff[TOOL_CALLS]\xfe[{\"name\": \"add\", \"arguments\": {}, \"id\": \"ab",
           "|C:add|A:{}");
+    /* A call that lacks its arguments is none. */
+    check(&hermes, BEHIND, 3, "<tool_call>\n{\"name\": \"add\", \"arguments\": ",
+          "|T:<tool_call>\n{\"name\": \"add\", \"arguments\": ");
+    check(&mistral, BEHIND, 3,
+          "\xff[TOOL_CALLS]\xfe[{\"name\": \"add\", \"arguments\": {}}, {\"name\": \"add\", "
+          "\"arguments\": ",
+          "|C:add|A:{}|T:}, {\"name\": \"add\", \"arguments\": ");
+    check(&harmony, OPEN, 3, " to=functions.add" C("channel") "commentary json" C("message"), "");
+    check(&llama, BEHIND, 3,
+          "{\"name\": \"add\", \"parameters\": ", "|T:{\"name\": \"add\", \"parameters\": ");
     /* More than the mark says is text. */
     check(&hermes, BEHIND, 3,
           "<tool_call>\n{\"name\": \"add\", \"arguments\": {}, \"id\": 1}\n</tool_call>",
