@@ -55,6 +55,16 @@ static uint64_t turn_of(const struct lane *l, uint64_t client) {
     return l->turn;
 }
 
+/* How many of its items are before it, in the lane where they are most. */
+static uint64_t line_of(const work_pool *p, uint64_t client) {
+    uint64_t longest = 0;
+    for (int i = 0; i < WORK_N_LANES; i++) {
+        uint64_t line = turn_of(&p->lanes[i], client) - p->lanes[i].turn;
+        if (line > longest) longest = line;
+    }
+    return longest;
+}
+
 static void insert(struct lane *l, struct work_item *item) {
     item->turn = turn_of(l, item->client);
     item->since_ns = clock_now_ns();
@@ -209,7 +219,7 @@ bool work_pool_put(work_pool *p, struct work_item *item) {
     pthread_mutex_lock(&p->mu);
     struct lane *l = &p->lanes[WORK_QUICK];
     bool room = p->n_items < p->config.max_items;
-    if (!room && !p->stopping) victim = take_longest(p, turn_of(l, item->client) - l->turn);
+    if (!room && !p->stopping) victim = take_longest(p, line_of(p, item->client));
     bool taken = !p->stopping && (room || victim);
     if (taken) insert(l, item);
     if (taken && room) p->n_items++;

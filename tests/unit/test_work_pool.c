@@ -131,6 +131,31 @@ static void a_full_queue_drops_the_longest_line(void) {
     close_pool(p);
 }
 
+/* One's own line in the slow lane is a line, too. */
+static void nobody_takes_his_own_place(void) {
+    work_pool *p = open_pool(1, 1, 3);
+    struct job mine[] = {JOB(1, "a", false), JOB(1, "b", true), JOB(1, "c", true),
+                         JOB(1, "d", true)};
+    struct job other = JOB(2, "x", true);
+    for (int i = 0; i < 3; i++) {
+        mine[i].expensive = true;
+        CHECK(work_pool_put(p, &mine[i].item) && reaches(&mine[i].n_quick, 1));
+    }
+    CHECK(reaches(&mine[0].n_slow, 1));
+    for (int i = 0; i < 5000; i++) { /* the last one reached its lane */
+        struct work_pool_stats s;
+        work_pool_stats(p, &s);
+        if (s.n_queued[WORK_SLOW] == 2) break;
+        pause_a_little();
+    }
+    CHECK(!work_pool_put(p, &mine[3].item));
+    CHECK(work_pool_put(p, &other.item) && reaches(&other.n_done, 1));
+    CHECK(atomic_load(&mine[2].n_refused) == 1);
+    atomic_store(&mine[0].open, true);
+    CHECK(reaches(&mine[1].n_done, 1));
+    close_pool(p);
+}
+
 static void stopping_refuses_and_cancels(void) {
     work_pool *p = open_pool(1, 1, 100);
     struct job runs = JOB(1, "a", false), expensive = JOB(1, "b", false),
@@ -182,6 +207,7 @@ int main(void) {
     RUN(clients_take_turns);
     RUN(expensive_ones_wait_for_each_other);
     RUN(a_full_queue_drops_the_longest_line);
+    RUN(nobody_takes_his_own_place);
     RUN(stopping_refuses_and_cancels);
     RUN(none_is_lost);
     return check_done();

@@ -1,0 +1,200 @@
+// Requests that are expensive before the model begins: others go on, hang-ups end them, bounds hold.
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { request } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { chat, metrics, modelName, post, serving, sleep, sse, startServer, until, user } from "./server.mjs";
+
+// Each pattern takes a third of a second to find out that it lets everything through.
+const heavy = (n, salt = 0) => ({
+  type: "object",
+  properties: Object.fromEntries(Array.from({ length: n }, (_, i) => [`p${i}`, { type: "string", pattern: `^((?=.*a.{13})(?=.*b.{13}).*|.*|x${salt}_${i})$` }])),
+});
+const heavyChat = (salt) => ({ messages: user("x"), max_tokens: 5, structured_outputs: { json: heavy(900, salt) } });
+const folder = mkdtempSync(join(tmpdir(), "inferd-keys-"));
+const keys = join(folder, "keys");
+writeFileSync(keys, "sk-alice\nsk-bob\n");
+chmodSync(keys, 0o600);
+after(() => rmSync(folder, { recursive: true, force: true }));
+// A budget that no test waits for.
+const patient = ["--prepare-budget-s", "3600"];
+
+// A request that can be hung up; result: its status, or null when it was cut.
+function ask(server, path, body, headers = {}) {
+  const url = new URL(server.url + path);
+  const asked = { over: false };
+  const r = request({ host: url.hostname, port: url.port, path, method: "POST", headers: { "Content-Type": "application/json", ...headers } });
+  asked.result = new Promise((resolve) => {
+    r.on("response", (response) => {
+      let text = "";
+      response.on("data", (d) => (text += d));
+      response.on("end", () => resolve({ status: response.statusCode, headers: response.headers, text }));
+      response.on("error", () => resolve(null));
+    });
+    r.on("error", () => resolve(null));
+  }).then((result) => {
+    asked.over = true;
+    return result;
+  });
+  r.end(typeof body === "string" ? body : JSON.stringify(body));
+  asked.hangUp = () => r.destroy();
+  return asked;
+}
+
+const askHeavy = (server, i, headers) => ask(server, "/v1/chat/completions", { model: modelName, ...heavyChat(i) }, headers);
+const running = async (server, lane) => (await metrics(server)).get(`inferd_prepare_running{lane="${lane}"}`);
+const compiling = (server, n) => until(async () => (await running(server, "slow")) === n, `${n} are compiled`);
+
+// What must happen while a request is being prepared: tokens of a stream, health, another grammar.
+async function othersGoOn(server, asked, what) {
+  const stream = await chat(server, { messages: user("Tell me a story."), stream: true, ignore_eos: true, max_tokens: 60 });
+  let tokens = 0;
+  for await (const event of sse(stream)) if (event.choices?.[0]?.delta?.content) tokens++;
+  assert.ok(tokens > 20, `${what}: ${tokens}`);
+  for (let i = 0; i < 20; i++) {
+    assert.equal((await fetch(server.url + (i % 2 ? "/livez" : "/readyz"))).status, 200);
+  }
+  const other = await chat(server, { messages: user("x"), max_tokens: 8, response_format: { type: "json_object" } });
+  assert.equal(other.status, 200);
+  await other.json();
+  assert.equal(asked.over, false, `${what}: all of that came first`);
+}
+
+test("a stream, health and other grammars go on while a hostile one is compiled; a hang-up ends it", async () => {
+  await serving(patient, async (server) => {
+    const asked = askHeavy(server);
+    await compiling(server, 1);
+    await othersGoOn(server, asked, "one grammar");
+    // The second one waits for the first one's grammar, or its client's turn, and does not take the
+    // other slow thread's time; a large body of another kind is prepared all the same.
+    const second = askHeavy(server);
+    await othersGoOn(server, second, "two of them");
+    asked.hangUp();
+    second.hangUp();
+    assert.equal(await asked.result, null);
+    await until(async () => (await metrics(server)).get("inferd_prepare_cancelled_total") >= 1, "the hang-up ends the work");
+    await compiling(server, 0);
+    assert.equal((await metrics(server)).get("inferd_http_requests_active"), 0);
+  });
+});
+
+test("what is too expensive names its field, and costs nothing the second time", async () => {
+  await serving(["--prepare-budget-s", "1"], async (server) => {
+    const fields = [
+      [{ structured_outputs: { json: heavy(8) } }, "structured_outputs.json"],
+      [{ response_format: { type: "json_schema", json_schema: { name: "x", schema: heavy(8) } } }, "response_format"],
+      [{ tools: [{ type: "function", function: { name: "a" } }, { type: "function", function: { name: "b", parameters: heavy(8) } }] }, "tools[1].function.parameters"],
+    ];
+    for (const [field, param] of fields) {
+      const answers = [];
+      for (let i = 0; i < 2; i++) {
+        const response = await chat(server, { messages: user("x"), ...field });
+        answers.push(await response.json());
+        assert.equal(response.status, 400);
+      }
+      const { error } = answers[0];
+      assert.ok(error.param.startsWith(param), error.param);
+      assert.match(error.message, /more work than is allowed/);
+      assert.deepEqual(answers[1], answers[0]);
+    }
+    const m = await metrics(server);
+    assert.equal(m.get('inferd_prepare_runs_total{lane="slow"}'), fields.length, "the second time came out of the cache");
+    assert.equal(m.get('inferd_http_rejected_total{reason="too_expensive"}'), fields.length);
+    const route = 'route="/v1/chat/completions",method="POST"';
+    const slow = m.get(`inferd_prepare_seconds_total{${route},lane="slow"}`);
+    assert.ok(slow > m.get(`inferd_prepare_seconds_total{${route},lane="quick"}`));
+    assert.ok(m.get(`inferd_prepare_part_seconds_total{${route},part="grammar"}`) > slow / 2);
+  });
+});
+
+test("large bodies are read in the slow lane, and streams go on", async () => {
+  await serving(["--max-body-bytes", "16M"], async (server) => {
+    const text = "word ".repeat(2_000_000);
+    const asked = Array.from({ length: 4 }, () => ask(server, "/v1/completions", { model: modelName, prompt: text }));
+    const health = [];
+    while (!asked.every((a) => a.over)) health.push((await fetch(server.url + "/livez")).status);
+    assert.ok(health.every((status) => status === 200));
+    for (const a of asked) {
+      const { status, text: body } = await a.result;
+      assert.equal(status, 400, body);
+      assert.equal(JSON.parse(body).error.code, "context_length_exceeded");
+    }
+    assert.equal((await metrics(server)).get('inferd_prepare_runs_total{lane="slow"}'), 4);
+  });
+});
+
+test("a full queue is a 503 that says when to come again; health is answered", async () => {
+  await serving([...patient, "--prepare-queue", "3"], async (server) => {
+    const asked = [];
+    for (let i = 0; i < 3; i++) asked.push(askHeavy(server, i));
+    await compiling(server, 1); // of one client
+    await until(async () => (await metrics(server)).get('inferd_prepare_queued{lane="slow"}') === 2, "two wait");
+    const refused = await chat(server, { messages: user("x"), max_tokens: 2 });
+    const { error } = await refused.json();
+    assert.equal(refused.status, 503);
+    assert.equal(error.code, "overloaded");
+    assert.ok(Number(refused.headers.get("retry-after")) > 0);
+    assert.ok(refused.headers.get("x-request-id"));
+    assert.equal((await fetch(server.url + "/livez")).status, 200);
+    assert.equal((await metrics(server)).get('inferd_http_rejected_total{reason="prepare_queue"}'), 1);
+    for (const a of asked) a.hangUp();
+    const answered = await until(async () => {
+      const response = await chat(server, { messages: user("x"), max_tokens: 2 });
+      await response.arrayBuffer();
+      return response.status === 200;
+    }, "there is room again");
+    assert.ok(answered);
+  });
+});
+
+test("other keys have their turn in a full queue", async () => {
+  await serving([...patient, "--prepare-queue", "3", "--api-key-file", keys], async (server) => {
+    const bob = { Authorization: "Bearer sk-bob" };
+    const asked = [];
+    for (let i = 0; i < 3; i++) {
+      asked.push(askHeavy(server, i, { Authorization: "Bearer sk-alice" }));
+      await sleep(50); // in this order
+    }
+    const stats = async () => (await fetch(server.url + "/metrics", { headers: bob })).text();
+    await until(async () => /inferd_prepare_queued\{lane="slow"\} 2/.test(await stats()), "two wait");
+    const response = await chat(server, { messages: user("x"), max_tokens: 2 }, { headers: bob });
+    assert.equal(response.status, 200, await response.text());
+    const evicted = await asked[2].result;
+    assert.equal(evicted.status, 503);
+    const text = await stats();
+    assert.match(text, /inferd_key_requests_total\{key="2"\} [1-9]/);
+    assert.doesNotMatch(text, /sk-alice|sk-bob/);
+    for (const a of asked) a.hangUp();
+  });
+});
+
+test("SIGTERM while a grammar is compiled: the deadline ends it with 503", async () => {
+  const server = await startServer([...patient, "--shutdown-deadline-s", "1"]);
+  const asked = [askHeavy(server, 1), askHeavy(server, 2)];
+  await compiling(server, 1);
+  await until(async () => (await metrics(server)).get('inferd_prepare_queued{lane="slow"}') === 1, "one waits");
+  const how = await server.stop();
+  assert.deepEqual(how, { code: 0, signal: null }, server.stderr);
+  for (const a of asked) {
+    const result = await a.result;
+    assert.equal(result?.status, 503, JSON.stringify(result));
+    assert.equal(JSON.parse(result.text).error.code, "shutting_down");
+  }
+});
+
+test("promtool finds nothing to say about /metrics", async (t) => {
+  if (spawnSync("promtool", ["--version"]).error) return t.skip("promtool is not here (Debian: prometheus)");
+  await serving([], async (server) => {
+    // One request of each kind that a route with several methods has.
+    const made = await (await post(server, "/v1/responses", { model: modelName, input: "x", max_output_tokens: 4 })).json();
+    await (await fetch(`${server.url}/v1/responses/${made.id}`)).arrayBuffer();
+    await (await fetch(`${server.url}/v1/responses/${made.id}`, { method: "DELETE" })).arrayBuffer();
+    const page = await (await fetch(server.url + "/metrics")).text();
+    const { status, stdout, stderr } = spawnSync("promtool", ["check", "metrics"], { input: page, encoding: "utf8" });
+    assert.equal(status, 0, stdout + stderr);
+    await metrics(server); // its own reader finds samples that are there twice
+  });
+});
