@@ -188,7 +188,7 @@ test("a request's deadline ends it with 504, or its stream with an error frame",
     await check504(await post(server, "/v1/embeddings", { model, input: Array(500).fill("many words ".repeat(50)) }, timeout(50)));
     await until(async () => (await metrics(server)).get("inferd_kv_blocks_free") === (await metrics(server)).get("inferd_kv_blocks"), "all is free");
     assert.ok((await metrics(server)).get("inferd_overdue_total") >= 1);
-    assert.equal((await metrics(server)).get('inferd_http_requests_total{route="/v1/completions",code="504"}') >= 1, true);
+    assert.equal((await metrics(server)).get('inferd_http_requests_total{route="/v1/completions",method="POST",code="504"}') >= 1, true);
     const ok = await post(server, "/v1/completions", { ...endless, max_tokens: 2 }, timeout(60000));
     assert.equal(ok.status, 200);
   });

@@ -110,6 +110,26 @@ test("what is too expensive names its field, and costs nothing the second time",
   });
 });
 
+test("a request's time also ends in a lane and in its queue, and says nothing of the grammar", async () => {
+  await serving(patient, async (server) => {
+    const first = askHeavy(server, 1);
+    await compiling(server, 1);
+    const late = [1, 1, 2].map((salt) => askHeavy(server, salt, { "X-Request-Timeout-Ms": "500" }));
+    // The client has one slow thread; what waits for it is late when it is its turn.
+    await sleep(600);
+    first.hangUp();
+    for (const asked of late) {
+      const { status, text } = await asked.result;
+      assert.equal(status, 504, text);
+      assert.equal(JSON.parse(text).error.code, "deadline_exceeded");
+    }
+    const again = askHeavy(server, 1);
+    await compiling(server, 1); // no failure was kept
+    again.hangUp();
+    assert.equal(await again.result, null);
+  });
+});
+
 test("large bodies are read in the slow lane, and streams go on", async () => {
   await serving(["--max-body-bytes", "16M"], async (server) => {
     const text = "word ".repeat(2_000_000);
