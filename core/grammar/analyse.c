@@ -276,6 +276,36 @@ static int find_infinite(const struct dfa *d, uint8_t *flags, int flag) {
     return rc;
 }
 
+/* How many texts may follow each state. Those from which no cycle is reached come to an end: they
+ * are done in the order in which a walk leaves them. */
+static int count_texts(const struct dfa *d, const uint8_t *flags, uint16_t *n_texts) {
+    uint32_t n_bytes[256] = {0}, n = 0;
+    uint32_t *stack = mem_new(d->n_states, sizeof *stack), *class = mem_new(d->n_states, 4);
+    for (int b = 0; b < 256; b++)
+        n_bytes[d->class_of[b]]++;
+    for (uint32_t from = 1; stack && class && from < d->n_states; from++) {
+        if (flags[from] & STATE_INFINITE) n_texts[from] = G_TEXTS_LIMIT;
+        if (!n_texts[from]) stack[n++] = from;
+        while (n) {
+            uint32_t s = stack[n - 1], c = class[s]++;
+            if (c < d->n_classes) {
+                uint32_t next = d->next[(uint64_t)s * d->n_classes + c];
+                if (next && !n_texts[next]) stack[n++] = next;
+                continue;
+            }
+            uint64_t sum = d->accept[s];
+            for (c = 0; c < d->n_classes && sum < G_TEXTS_LIMIT; c++)
+                sum += (uint64_t)n_bytes[c] * n_texts[d->next[(uint64_t)s * d->n_classes + c]];
+            n_texts[s] = (uint16_t)(sum < G_TEXTS_LIMIT ? sum : G_TEXTS_LIMIT);
+            n--;
+        }
+    }
+    int rc = stack && class ? 0 : ERR_NOMEM;
+    free(stack);
+    free(class);
+    return rc;
+}
+
 /* Where a character of UTF-8 stands, and the bytes that go on (RFC 3629's table). */
 static const struct {
     uint8_t at, lo, hi, to;
@@ -316,13 +346,14 @@ static int find_plain(const struct dfa *d, uint8_t *flags) {
     return 0;
 }
 
-static int analyse_dfa(const struct dfa *d, uint8_t *flags) {
+static int analyse_dfa(const struct dfa *d, uint8_t *flags, uint16_t *n_texts) {
     for (uint32_t s = 1; s < d->n_states; s++)
         for (uint32_t c = 0; c < d->n_classes && !flags[s]; c++)
             if (d->next[(uint64_t)s * d->n_classes + c]) flags[s] = STATE_GOES_ON;
     int rc = find_zeros(d, flags);
     if (!rc) rc = find_infinite(d, flags, STATE_INFINITE);
     if (!rc) rc = find_infinite(d, flags, STATE_INFINITE_FRAC);
+    if (!rc) rc = count_texts(d, flags, n_texts);
     return rc ? rc : find_plain(d, flags);
 }
 
@@ -381,13 +412,15 @@ int program_analyse(grammar *g, err *e) {
     if (rc) return rc;
     g->serial = clock_now_ns();
     g->state_flags = mem_new(g->dfas.n, sizeof *g->state_flags);
-    rc = g->state_flags ? sort_names(g) : ERR_NOMEM;
+    g->n_texts = mem_new(g->dfas.n, sizeof *g->n_texts);
+    rc = g->state_flags && g->n_texts ? sort_names(g) : ERR_NOMEM;
     if (!rc) rc = count_keys(g);
     for (uint32_t i = 0; i < g->dfas.n && !rc; i++) {
         const struct dfa *d = &g->dfas.at[i];
         g->state_flags[i] = mem_new(d->n_states, 1);
-        rc = g->state_flags[i] ? spend_on(g, d) : ERR_NOMEM;
-        if (!rc) rc = analyse_dfa(d, g->state_flags[i]);
+        g->n_texts[i] = mem_new(d->n_states, sizeof *g->n_texts[i]);
+        rc = g->state_flags[i] && g->n_texts[i] ? spend_on(g, d) : ERR_NOMEM;
+        if (!rc) rc = analyse_dfa(d, g->state_flags[i], g->n_texts[i]);
     }
     return rc ? refused(rc, e) : 0;
 }

@@ -172,13 +172,17 @@ enum {
                                 into the dead state */
 };
 
-enum { G_KEYS_LIMIT = 1 << 20 }; /* more keys than this are as good as without end */
+enum {
+    G_KEYS_LIMIT = 1 << 20,    /* more keys than this are as good as without end */
+    G_TEXTS_LIMIT = UINT16_MAX /* more than a machine can remember */
+};
 
 struct grammar {
     _Atomic uint32_t refs;
     uint64_t serial;       /* no two grammars have this and the same address, one after the other */
     uint8_t *node_flags;   /* (nodes) */
     uint8_t **state_flags; /* (dfas) (n_states) */
+    uint16_t **n_texts;    /* (dfas) (n_states) texts that may follow, at most G_TEXTS_LIMIT */
     uint32_t *sorted;      /* (properties) indices: each object's, in order of bytes */
     uint32_t *n_key_texts; /* (keys) how many keys there are, at most G_KEYS_LIMIT */
     uint16_t *alt_heights; /* (alts) see heights.c */

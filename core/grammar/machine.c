@@ -123,7 +123,9 @@ void machine_compact(struct machine *m, struct frame *set, uint32_t n) {
 void machine_emit(struct machine *m, const struct frame *f) {
     machine_spend(m, 1 + (m->n_pool - m->out) / 16);
     for (uint32_t i = m->out; i < m->n_pool; i++)
-        if (m->pool[i].x == f->x && memcmp(&m->pool[i], f, sizeof *f) == 0) return;
+        if (m->pool[i].x == f->x && m->pool[i].index == f->index &&
+            memcmp(&m->pool[i], f, sizeof *f) == 0)
+            return;
     if (m->n_pool == MACHINE_MAX_POOL || m->n_pool - m->out == MACHINE_MAX_SET) {
         m->failed = true;
         return;

@@ -29,7 +29,8 @@ enum frame_kind {
     FRAME_ARRAY,  /* index: array; x: places so far; y: of them counted by contains; used */
     FRAME_OBJECT, /* index: object; x: members so far; y: value that comes next; used; bits, acc:
                      which properties were seen */
-    FRAME_CELL    /* of a list in the arena: parent: the rest of it; bits, index: its element */
+    FRAME_CELL    /* of a list in the arena: parent: the rest of it; bits, index: its element; x: of
+                     hashes, their number */
 };
 
 /* What the content of a string is held against. */
@@ -155,6 +156,11 @@ bool string_content_byte(struct machine *m, struct frame *f, uint8_t byte);
 bool string_is_alive(struct machine *m, const struct frame *f);
 
 /* ---- machine_unique.c ---- */
+
+/* A list of hashes is a cell: x of them, its own and those of the cells below. */
+static inline uint32_t used_n(const struct machine *m, uint32_t used) {
+    return used ? m->frames[used].x : 0;
+}
 
 bool used_has(struct machine *m, uint32_t used, uint64_t hash);
 uint32_t used_add(struct machine *m, uint32_t used, uint64_t hash); /* GRAMMAR_NONE: failed */

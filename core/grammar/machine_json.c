@@ -203,15 +203,12 @@ static uint32_t n_required_left(struct machine *m, const struct frame *f) {
 }
 
 /* How many other keys can still come, where their number counts. */
-static uint64_t n_keys_left(struct machine *m, const struct frame *f) {
+static uint64_t n_keys_left(const struct machine *m, const struct frame *f) {
     const struct g_object *o = object_of(m, f);
-    uint64_t all = 0, gone = 0;
+    uint64_t all = 0, gone = used_n(m, f->used);
     for (uint32_t i = 0; i < o->n_keys; i++)
         all += m->g->n_key_texts[o->first_keys + i];
     if (all >= G_KEYS_LIMIT) return GRAMMAR_UNLIMITED;
-    for (uint32_t cell = f->used; cell; cell = m->frames[cell].parent)
-        gone++;
-    machine_spend(m, gone / 8);
     return all > gone ? all - gone : 0;
 }
 

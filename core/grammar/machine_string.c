@@ -129,8 +129,8 @@ static bool content_is_alive(struct machine *m, const struct frame *f) {
         if (!f->acc) return content_may_end(m, f, &property);
         lo = (uint8_t)(f->acc >> 8);
         hi = (uint8_t)f->acc;
-    } else if (m->g->state_flags[f->index][f->x] & STATE_INFINITE) {
-        return true;
+    } else if (m->g->n_texts[f->index][f->x] > used_n(m, used_of(m, f))) {
+        return true; /* each text has a hash of its own: not all of them can have been there */
     }
     if (content_may_end(m, f, &property)) return true;
     machine_spend(m, 1u + (hi - lo) / 8u);

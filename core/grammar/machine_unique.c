@@ -25,7 +25,8 @@ bool used_has(struct machine *m, uint32_t used, uint64_t hash) {
 }
 
 uint32_t used_add(struct machine *m, uint32_t used, uint64_t hash) {
-    struct frame cell = {.parent = used, .kind = FRAME_CELL, .bits = hash};
+    struct frame cell = {
+        .parent = used, .kind = FRAME_CELL, .x = used_n(m, used) + 1, .bits = hash};
     return machine_intern(m, &cell);
 }
 

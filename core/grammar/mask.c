@@ -57,12 +57,19 @@ static void walk_all(struct machine *m, const struct grammar_vocab *v, struct ma
 
 /* ---- the trie, from one frame ---- */
 
-/* Does the frame go through its text alone, for a while? Not where values that are watched were
- * seen before: there each step asks what is left. */
+/* The hashes that the frame's value must not have; 0: none. */
+static uint32_t used_by(const struct machine *m, const struct frame *f) {
+    return f->flags & FLAG_WATCHED ? m->frames[f->parent].used : 0;
+}
+
+/* Does the frame go through its text alone, for a while? Not where each step asks whether a value
+ * is left that was not seen before; of automata of strings it is known where that need not be
+ * asked. */
 static bool goes_alone(const struct machine *m, const struct frame *f) {
-    if (f->flags & FLAG_WATCHED)
-        if (f->kind == FRAME_DFA || m->frames[f->parent].used) return false;
-    return f->kind == FRAME_DFA || (f->kind == FRAME_STRING && f->phase == STRING_BODY);
+    if (f->kind == FRAME_DFA) return !(f->flags & FLAG_WATCHED);
+    if (f->kind != FRAME_STRING || f->phase != STRING_BODY) return false;
+    return !used_by(m, f) || (f->flags & FLAG_CONTENT) == CONTENT_DFA ||
+           m->g->strings.at[f->index].max == GRAMMAR_UNLIMITED;
 }
 
 enum alone { ALONE_DEAD, ALONE_ON, ALONE_NO_LONGER };
@@ -94,8 +101,11 @@ static void walk_automaton(struct machine *m, const struct grammar_vocab *v, str
                            const struct trie *t, uint32_t *mask) {
     const struct frame f = work->path[0];
     const struct dfa *d = &m->g->dfas.at[f.index];
-    bool string = f.kind == FRAME_STRING, ends = f.parent && !string;
+    bool string = f.kind == FRAME_STRING, watched = f.flags & FLAG_WATCHED,
+         ends = f.parent && !string;
     uint32_t n_nodes = 0; /* eight of them cost about what a frame does */
+    uint32_t n_used = used_n(m, used_by(m, &f));
+    const uint16_t *n_texts = m->g->n_texts[f.index];
     work->states[0] = f.x;
     for (uint32_t at = 0; at < t->n && !machine_is_stopped(m);) {
         const struct trie_node *node = &t->nodes[at];
@@ -103,9 +113,14 @@ static void walk_automaton(struct machine *m, const struct grammar_vocab *v, str
         uint32_t before = work->states[node->depth - 1], x = dfa_step(d, before, node->byte);
         bool leaves = string ? node->byte == '"' || node->byte == '\\' : ends && d->accept[x];
         if (string && node->byte < 0x20) x = 0;
+        if (n_used && x) leaves |= n_texts[x] <= n_used;
+        work->bytes[node->depth] = node->byte;
         if (leaves) {
-            work->path[node->depth - 1] = f;
-            work->path[node->depth - 1].x = before;
+            struct frame *at_leave = &work->path[node->depth - 1];
+            *at_leave = f;
+            at_leave->x = before;
+            for (uint32_t i = 1; string && watched && i < node->depth; i++)
+                at_leave->bits = hash_byte(at_leave->bits, work->bytes[i]);
             walk_below(m, v, work, t, at, mask);
         }
         if (!x || leaves) {
@@ -124,7 +139,7 @@ static void walk_alone(struct machine *m, const struct grammar_vocab *v, struct 
     const struct frame *from = &m->pool[work->first[0]];
     bool counts = from->kind == FRAME_STRING && (from->flags & FLAG_CONTENT) != CONTENT_DFA;
     work->path[0] = *from;
-    if (!counts && !(from->flags & FLAG_WATCHED)) {
+    if (!counts) {
         walk_automaton(m, v, work, t, mask);
         return;
     }

@@ -140,7 +140,10 @@ void grammar_release(grammar *g) {
         dfa_fini(&g->dfas.at[i]);
     for (uint32_t i = 0; g->state_flags && i < g->dfas.n; i++)
         free(g->state_flags[i]);
+    for (uint32_t i = 0; g->n_texts && i < g->dfas.n; i++)
+        free(g->n_texts[i]);
     free(g->state_flags);
+    free(g->n_texts);
     free(g->node_flags);
     free(g->sorted);
     free(g->n_key_texts);
@@ -195,7 +198,7 @@ uint64_t grammar_bytes(const grammar *g) {
                    LIST_BYTES(g->names);
     for (uint32_t i = 0; i < g->dfas.n; i++) {
         const struct dfa *d = &g->dfas.at[i];
-        sum += (uint64_t)d->n_states * (d->n_classes * sizeof *d->next + 2);
+        sum += (uint64_t)d->n_states * (d->n_classes * sizeof *d->next + 4);
     }
     return sum;
 }

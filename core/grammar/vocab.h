@@ -80,6 +80,7 @@ struct mask_work {
     uint32_t frames[VOCAB_MAX_TOKEN + 1];   /* the arena's size with it */
     uint32_t states[VOCAB_MAX_TOKEN + 1];   /* likewise, of an automaton */
     struct frame path[VOCAB_MAX_TOKEN + 1]; /* along a path, while there is one frame */
+    uint8_t bytes[VOCAB_MAX_TOKEN + 1];     /* along a path, of its nodes */
     uint32_t *mask;                         /* (n_words) of one frame */
 };
 
