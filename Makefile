@@ -211,6 +211,7 @@ fuzz: ## fuzz every target for FUZZ_SECONDS (60) seconds with clang's libFuzzer
 	@for f in $(FUZZ_C:tests/fuzz/fuzz_%.c=%); do \
 	    mkdir -p build-fuzz/corpus/$$f && \
 	    build-fuzz/libfuzzer_$$f -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 \
+	        $$(test -f tests/fuzz/dict/$$f.dict && echo -dict=tests/fuzz/dict/$$f.dict) \
 	        -artifact_prefix=build-fuzz/$$f- build-fuzz/corpus/$$f tests/fuzz/corpus/$$f || exit 1; \
 	done
 
@@ -218,7 +219,7 @@ fuzz: ## fuzz every target for FUZZ_SECONDS (60) seconds with clang's libFuzzer
 fuzzers: $(FUZZ_C:tests/fuzz/fuzz_%.c=$(BUILD)/libfuzzer_%)
 
 $(BUILD)/libfuzzer_%: tests/fuzz/fuzz_%.c $(LIB)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -fsanitize=fuzzer -o $@ $< $(LIB) $(LDLIBS)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -DLIBFUZZER -fsanitize=fuzzer -o $@ $< $(LIB) $(LDLIBS)
 
 -include $(FUZZ:=.d)
 -include $(LIB_O:.o=.d) $(UNIT:=.d) $(SUPPORT_O:.o=.d) $(BUILD)/daemon/main.d

@@ -1,9 +1,11 @@
 /* test_base.c - core/base: half floats against arithmetic, quantized round trips, UTF-8, arena. */
+#include "core/base/clock.h"
 #include "core/base/err.h"
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
 #include "core/base/siphash.h"
 #include "core/base/str.h"
+#include "core/base/work.h"
 #include "tests/unit/check.h"
 
 #include <math.h>
@@ -142,6 +144,59 @@ static void test_siphash(void) {
     CHECK(!hash128_same(siphash128((struct hash128){1, 0}, text, 9), seen[9]));
 }
 
+/* The array is full, an allocation fails, and the next one does not: nothing is lost, and the array
+ * is the caller's all the time (AddressSanitizer sees to it). */
+static void test_mem_grow(void) {
+    uint32_t *list = NULL, n = 0, capacity = 0, n_failed = 0;
+    for (; n < 1000; n++) {
+        uint32_t *before = list, room = capacity;
+        mem_fail_at(1);
+        bool grown = mem_grow(&list, n, &capacity, sizeof *list);
+        CHECK(grown == (n < room) && list == before && capacity == room);
+        CHECK(mem_fail_at(0) == grown); /* the failure was used up where there was no room */
+        n_failed += !grown;
+        CHECK(mem_grow(&list, n, &capacity, sizeof *list) && capacity > n);
+        list[n] = n;
+        for (uint32_t i = 0; i <= n; i += 1 + i / 8)
+            CHECK(list[i] == i);
+    }
+    CHECK(n_failed == 7); /* 0, 16, 32, ... 512 */
+    free(list);
+    capacity = UINT32_MAX - 1;
+    list = NULL;
+    CHECK(!mem_grow(&list, UINT32_MAX - 1, &capacity, 1) && !list);
+}
+
+static void test_work(void) {
+    CHECK(work_spend(NULL, UINT64_MAX));
+    for (uint64_t units = 0; units < 20000; units += 1 + units / 5)
+        for (uint64_t step = 1; step < 9000; step *= 3) {
+            struct work w = {.left = units};
+            uint64_t spent = 0;
+            while (work_spend(&w, step))
+                CHECK(work_left(&w) == units - (spent += step));
+            CHECK(spent <= units && units - spent < step && w.reason == ERR_WORK);
+            CHECK(!work_spend(&w, 0) && !work_spend(&w, 1) && !work_spend(&w, step));
+        }
+    atomic_bool cancelled = false;
+    struct work w = {.left = UINT64_MAX, .cancelled = &cancelled};
+    CHECK(work_spend(&w, UINT64_MAX - 1) && work_spend(&w, UINT64_MAX - 1));
+    CHECK(work_left(&w) == UINT64_MAX);
+    atomic_store(&cancelled, true);
+    uint32_t more = 0; /* until the flag is looked at */
+    while (work_spend(&w, 1))
+        more++;
+    CHECK(more < 10000 && w.reason == ERR_CANCELLED && !work_spend(&w, 1));
+    struct work late = {.left = 5, .deadline_ns = clock_now_ns()};
+    CHECK(!work_spend(&late, 1) && late.reason == ERR_DEADLINE);
+    struct work early = {.left = 5, .deadline_ns = clock_now_ns() + UINT64_C(3600000000000)};
+    CHECK(work_spend(&early, 5) && !work_spend(&early, 1) && early.reason == ERR_WORK);
+    for (int reason = ERR_DEADLINE; reason <= ERR_WORK; reason++) {
+        err e = {0};
+        CHECK(work_error(reason, &e) == reason && e.code == reason && e.msg[0]);
+    }
+}
+
 int main(void) {
     RUN(test_f16_all_values);
     RUN(test_f16_rounding);
@@ -151,5 +206,7 @@ int main(void) {
     RUN(test_arena_bound);
     RUN(test_err);
     RUN(test_siphash);
+    RUN(test_mem_grow);
+    RUN(test_work);
     return check_done();
 }
