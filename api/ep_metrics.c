@@ -94,6 +94,10 @@ static void sum_stats(struct engine_stats *to, const struct engine_stats *s) {
     to->steps_total += s->steps_total;
     to->rejected_total += s->rejected_total;
     to->overdue_total += s->overdue_total;
+    to->look_ns_total += s->look_ns_total;
+    to->looks_deferred_total += s->looks_deferred_total;
+    to->deferred_look_ns_total += s->deferred_look_ns_total;
+    to->looks_given_up_total += s->looks_given_up_total;
     to->steps_ahead_total += s->steps_ahead_total;
     to->steps_ahead_dropped_total += s->steps_ahead_dropped_total;
     to->steps_overlapped_total += s->steps_overlapped_total;
@@ -129,6 +133,11 @@ static void add_counters(str *s, const struct engine_stats *t) {
          "Sequences that gave up their KV blocks and were computed again.", t->preemptions_total},
         {"inferd_overdue_total", "counter", "Sequences that their deadline ended.",
          t->overdue_total},
+        {"inferd_grammar_looks_deferred_total", "counter",
+         "Looks at what a grammar allows next that were made beside the steps: they cost too much.",
+         t->looks_deferred_total},
+        {"inferd_grammar_looks_given_up_total", "counter",
+         "Sequences whose grammar took more work than is allowed.", t->looks_given_up_total},
         {"inferd_steps_total", "counter", "Forward passes.", t->steps_total},
         {"inferd_steps_ahead_total", "counter",
          "Of these such that ran as the device had encoded them before.", t->steps_ahead_total},
@@ -157,6 +166,12 @@ static void add_counters(str *s, const struct engine_stats *t) {
         metrics_head(s, rows[i].name, rows[i].type, rows[i].help);
         str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
     }
+    add_head(s, "inferd_grammar_look_seconds_total", "counter",
+             "Time of looks at what grammars allow next: on the worker, and beside it.");
+    str_addf(s,
+             "inferd_grammar_look_seconds_total{thread=\"worker\"} %.9g\n"
+             "inferd_grammar_look_seconds_total{thread=\"background\"} %.9g\n",
+             (double)t->look_ns_total * 1e-9, (double)t->deferred_look_ns_total * 1e-9);
     static const char *const finish[] = {"stop", "length", "cancel", "error"};
     metrics_head(s, "inferd_sequences_finished_total", "counter", "Sequences finished, by reason.");
     for (size_t i = 0; i < sizeof finish / sizeof *finish; i++)

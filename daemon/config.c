@@ -102,6 +102,12 @@ static const struct config_key keys[] = {
      NULL, "bytes",
      "Memory of each model for what schemas and grammars allow next, kept for states that come\n"
      "again. 0: worked out anew each time."},
+    {"grammar-work-s", CONFIG_NUMBER, AT(grammar_work_s), "60", 0, 86400, NULL, "seconds",
+     "Processor time that finding out what a schema or grammar allows next may take for one "
+     "answer;\n"
+     "then it ends with an error. What takes long is found beside the steps, so that other answers "
+     "go\n"
+     "on. 0: no bound."},
     {"http-threads", CONFIG_NUMBER, AT(http_threads), "2", 1, 64, NULL, "threads",
      "Threads that serve connections; a waiting stream costs none."},
     {"prepare-threads", CONFIG_NUMBER, AT(prepare_threads), "2", 1, 64, NULL, "threads",

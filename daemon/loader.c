@@ -151,6 +151,7 @@ void loader_engine_config(const struct config *c, const char *path, struct engin
         .stream_events = (uint32_t)c->stream_events,
         .prefix_cache = c->prefix_cache,
         .grammar_cache_bytes = c->grammar_cache_bytes,
+        .grammar_work_s = c->grammar_work_s,
     };
 }
 

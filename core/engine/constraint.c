@@ -1,6 +1,6 @@
 /* constraint.c - what binds a sequence to a grammar: where its text stands in it, and what may come
- * next. Made at submission on the caller's thread with all its memory; afterwards the worker's, and
- * nothing allocates.
+ * next. Made at submission on the caller's thread with all its memory; afterwards the worker's, or
+ * that of looks.c's thread, and nothing allocates.
  *
  * What comes next is a function of the text so far alone: where the grammar leaves no choice it is
  * the longest token of those bytes, but the last token of such a run, which may become one with
@@ -51,6 +51,8 @@ int constraint_init(struct constraint *c, engine *en, const struct engine_reques
     int rc = constraint_vocab(en, &vocab, e);
     if (rc) return rc;
     c->g = grammar_retain(req->params.grammar);
+    c->ignore_eos = req->params.ignore_eos;
+    c->taken = -1;
     c->mask = mem_new(mask_words(en), sizeof *c->mask);
     if (!c->mask) return err_set(e, ERR_NOMEM, "no memory for the request");
     rc = grammar_matcher_new(c->g, vocab, &c->matcher, e);
@@ -72,7 +74,7 @@ static bool find_forced(struct constraint *c, const engine *en) {
 }
 
 /* END: the text can only end. With ignore_eos an end is taken there alone. */
-static enum constraint_next judge_mask(struct constraint *c, const engine *en, bool ignore_eos) {
+static enum constraint_next judge_mask(struct constraint *c, const engine *en) {
     bool any = false, other = false;
     for (uint32_t w = 0, n = mask_words(en); w < n && !other; w++)
         for (uint32_t bits = c->mask[w]; bits && !other; bits &= bits - 1) {
@@ -81,27 +83,44 @@ static enum constraint_next judge_mask(struct constraint *c, const engine *en, b
         }
     if (!any) return CONSTRAINT_FAILED;
     if (!other) return CONSTRAINT_END;
-    if (ignore_eos)
+    if (c->ignore_eos)
         for (uint32_t i = 0; i < en->n_eog; i++)
             c->mask[en->eog[i] / 32] &= ~(1u << (en->eog[i] % 32));
     return CONSTRAINT_MASK;
 }
 
-void constraint_look(struct constraint *c, const engine *en, bool ignore_eos) {
-    if (c->next != CONSTRAINT_UNKNOWN) return;
-    if (find_forced(c, en)) {
-        c->next = CONSTRAINT_FORCED;
-        return;
+/* What the matcher says, unless its budget is used up. */
+static enum constraint_next find_next(struct constraint *c, const engine *en) {
+    if (c->taken >= 0) {
+        bool allowed = grammar_matcher_accept(c->matcher, c->taken);
+        if (grammar_matcher_exhausted(c->matcher)) return CONSTRAINT_UNKNOWN;
+        c->taken = -1;
+        if (!allowed) return CONSTRAINT_REFUSED;
     }
+    if (c->last && !grammar_matcher_may_end(c->matcher)) return CONSTRAINT_LAST;
+    bool forced = find_forced(c, en);
+    if (grammar_matcher_exhausted(c->matcher)) return CONSTRAINT_UNKNOWN;
+    if (forced) return CONSTRAINT_FORCED;
     grammar_matcher_mask(c->matcher, c->mask);
-    c->next = judge_mask(c, en, ignore_eos);
+    if (grammar_matcher_exhausted(c->matcher)) return CONSTRAINT_UNKNOWN;
+    return judge_mask(c, en);
 }
 
-bool constraint_accept(struct constraint *c, int32_t token) {
+void constraint_look(struct constraint *c, const engine *en, uint64_t units) {
+    if (c->next != CONSTRAINT_UNKNOWN) return;
+    grammar_matcher_budget(c->matcher, units);
+    c->next = find_next(c, en);
+}
+
+void constraint_take(struct constraint *c, int32_t token, bool last) {
     c->next = CONSTRAINT_UNKNOWN;
-    return grammar_matcher_accept(c->matcher, token);
+    c->taken = token;
+    c->begun = true;
+    c->last = last;
 }
 
-bool constraint_may_end(const struct constraint *c) {
-    return grammar_matcher_may_end(c->matcher);
+void constraint_charge(struct constraint *c, const engine *en, uint64_t ns) {
+    uint64_t most = en->config.grammar_work_s * UINT64_C(1000000000);
+    c->work_ns += ns;
+    if (most && c->work_ns >= most) c->next = CONSTRAINT_COSTLY;
 }

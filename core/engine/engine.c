@@ -167,6 +167,8 @@ static void init_locks(engine *en) {
     pthread_mutex_init(&en->lock, NULL);
     pthread_mutex_init(&en->stats_lock, NULL);
     pthread_mutex_init(&en->vocab_lock, NULL);
+    pthread_mutex_init(&en->looks.lock, NULL);
+    pthread_cond_init(&en->looks.wake, NULL);
     pthread_cond_init(&en->wake, NULL);
     pthread_cond_init(&en->done, NULL);
     en->inbox_tail = &en->inbox;
@@ -182,6 +184,7 @@ int engine_open(const struct engine_config *config, engine **out, err *e) {
     stats_init(&en->totals);
     en->stats = en->totals;
     int rc = open_parts(en, config, e);
+    if (!rc) rc = looks_start(en, e);
     if (rc) goto fail;
     if (pthread_create(&en->worker, NULL, worker_main, en)) {
         rc = err_set(e, ERR_NOMEM, "the system refused a thread");
@@ -210,6 +213,7 @@ void engine_stop(engine *en) {
         en->joining = true;
         pthread_mutex_unlock(&en->lock);
         pthread_join(en->worker, NULL);
+        looks_stop(en);
         pthread_mutex_lock(&en->lock);
         en->joined = true;
         pthread_cond_broadcast(&en->done);
@@ -229,6 +233,7 @@ void engine_stop(engine *en) {
 void engine_close(engine *en) {
     if (!en) return;
     engine_stop(en);
+    looks_stop(en); /* without a worker: engine_open failed */
     flights_fini(en);
     sampler_free(en->smp);
     if (en->sch) sched_free(en->sch);
@@ -241,6 +246,8 @@ void engine_close(engine *en) {
     pthread_mutex_destroy(&en->lock);
     pthread_mutex_destroy(&en->stats_lock);
     pthread_mutex_destroy(&en->vocab_lock);
+    pthread_mutex_destroy(&en->looks.lock);
+    pthread_cond_destroy(&en->looks.wake);
     pthread_cond_destroy(&en->wake);
     pthread_cond_destroy(&en->done);
     free(en);

@@ -58,6 +58,8 @@ struct engine_config {
                                   each at least */
     bool prefix_cache;
     uint64_t grammar_cache_bytes; /* of masks that grammars keep for states seen before */
+    uint64_t grammar_work_s;      /* that the looks at a sequence's grammar may take together; 0:
+                                     no bound */
     /* Called on the worker thread after each step, without a lock, or NULL (bench). The next step
      * waits for its return; engine_submit does not. */
     void (*on_step)(void *arg, const struct engine_step *step);
@@ -114,7 +116,9 @@ struct engine_params {
     /* NULL: any text. The answer is a text of this grammar, which the request retains: a token that
      * it does not allow never comes, whatever its bias; where it can only end, it ends
      * (ENGINE_FINISH_STOP), also with ignore_eos; bytes that it leaves no choice about come without
-     * a draw, several tokens a step. Each choice has a matcher of a few 100 KiB. */
+     * a draw, several tokens a step. Each choice has a matcher of a few 100 KiB. A step does not
+     * wait for what is dear: it is found beside the steps, for a text that costs more than
+     * grammar_work_s in all not at all (ERR_WORK). */
     const grammar *grammar;
 };
 void engine_params_default(struct engine_params *p);
@@ -231,6 +235,10 @@ struct engine_stats {
     uint64_t prompt_tokens_total, generated_tokens_total, cached_tokens_total;
     uint64_t forced_tokens_total; /* of the generated: a grammar left no choice */
     uint64_t preemptions_total, steps_total, rejected_total;
+    /* Looks at what grammars allow next: time on the worker; made beside it, because they cost more
+     * than a step may wait for, and the time there; sequences that cost more than grammar_work_s.
+     */
+    uint64_t look_ns_total, looks_deferred_total, deferred_look_ns_total, looks_given_up_total;
     uint64_t overdue_total; /* sequences that their deadline ended */
     /* Steps that ran as the device had encoded them before; such that never came. */
     uint64_t steps_ahead_total, steps_ahead_dropped_total;

@@ -2,11 +2,12 @@
  * core/engine.
  *
  * Threads: the worker owns everything marked "worker"; callers of engine_* reach the worker only
- * through the inbox (en->lock) and a stream's ring (ring_lock).
+ * through the inbox (en->lock) and a stream's ring (ring_lock). A second thread (looks.c) has a
+ * sequence's constraint while the worker waits for its look.
  *
- * Locks: en->lock, stream ring_lock, stream notify_lock and en->stats_lock are never held together,
- * and none of them during a forward pass. notify_lock is held around the client's notify: that is
- * how engine_stream_free can promise that no call is under way when it returns. */
+ * Locks: en->lock, stream ring_lock, stream notify_lock, en->stats_lock and looks.lock are never
+ * held together, and none of them during a forward pass. notify_lock is held around the client's
+ * notify: that is how engine_stream_free can promise that no call is under way when it returns. */
 #ifndef INFERD_ENGINE_INT_H
 #define INFERD_ENGINE_INT_H
 
@@ -51,15 +52,24 @@ enum constraint_next {
     CONSTRAINT_UNKNOWN, /* not looked at yet */
     CONSTRAINT_MASK,    /* one of the mask's */
     CONSTRAINT_FORCED,  /* this one */
+    CONSTRAINT_LAST,    /* none: it was the last token, and the text might go on */
     CONSTRAINT_END,     /* none: the text is complete */
-    CONSTRAINT_FAILED   /* none: the matcher gave up */
+    CONSTRAINT_FAILED,  /* none: the matcher gave up */
+    CONSTRAINT_REFUSED, /* none: the last token may not come, which was let through */
+    CONSTRAINT_COSTLY   /* none: it takes more work than is allowed */
 };
+/* Whoever makes the look owns it: the worker, or while the stream is `looking` looks.c's thread. */
 struct constraint {
     grammar *g;
     grammar_matcher *matcher; /* NULL: the sequence has no grammar */
+    bool ignore_eos;
     enum constraint_next next;
     uint32_t *mask; /* ((n_vocab + 31) / 32) as in sampler_request */
     int32_t forced;
+    int32_t taken;    /* token that came and that the matcher does not know yet; -1: none */
+    bool begun, last; /* a token came; none comes behind it */
+    uint64_t work_ns; /* of all looks so far */
+    uint64_t slice;   /* units that the next look on the thread gets */
 };
 
 /* One sequence and its stream. Shared by the worker (until it is final), the inbox (while queued
@@ -87,6 +97,7 @@ struct engine_stream {
     uint32_t n_prompt_sent; /* prompt positions whose event was delivered */
     uint64_t last_token_ns; /* 0: none yet */
     bool admitted, finished;
+    bool full, looking;  /* why it is paused: its ring; a look that the thread makes */
     uint32_t n_flights;  /* steps under way that have it: it is not freed before they end */
     uint32_t logits_row; /* of the last step that finds its next token */
     struct engine_stream *live_prev, *live_next, *reap_next;
@@ -95,7 +106,13 @@ struct engine_stream {
     struct engine_stream *inbox_next, *attention_next;
     bool in_attention;
 
+    /* Guarded by looks.lock. */
+    struct engine_stream *look_next;
+    uint64_t look_share; /* ns, see looks.c */
+
     atomic_bool cancelled;
+    atomic_bool ended;  /* the worker's word: no look is wanted any more */
+    atomic_bool looked; /* the thread's: the look is made */
     atomic_uint refs;
 
     pthread_mutex_t ring_lock;
@@ -145,6 +162,25 @@ struct step_flight {
 };
 enum { ENGINE_MAX_FLIGHTS = 2 };
 
+/* Units of work (grammar_matcher_budget: 10 to 50 ns) of looks at grammars on the worker: for one,
+ * and for each of a step once all of it together have spent ENGINE_STEP_UNITS. */
+enum { ENGINE_LOOK_UNITS = 40000, ENGINE_STEP_UNITS = 80000, ENGINE_LEAST_UNITS = 4000 };
+
+/* Looks that the worker does not wait for, see looks.c. */
+struct looks {
+    uint64_t units;                /* ENGINE_LOOK_UNITS; fixed before the first request */
+    uint64_t left;                 /* worker: of ENGINE_STEP_UNITS */
+    atomic_uint_fast64_t spent_ns; /* on the thread */
+    pthread_t thread;
+    bool started; /* engine_open and engine_stop only */
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    struct engine_stream *first; /* that wait; guarded by lock, as all below */
+    uint64_t least_share;
+    bool stopping;
+};
+
 struct engine {
     /* Fixed after engine_open. */
     struct engine_config config; /* strings are not kept */
@@ -174,6 +210,8 @@ struct engine {
     pthread_mutex_t vocab_lock;
     grammar_vocab *vocab; /* made by the first request with a grammar, under vocab_lock; that
                              request's way to the worker makes it visible there */
+
+    struct looks looks;
 
     pthread_t worker;
     bool worker_started, lock_ready; /* engine_open and engine_close only */
@@ -251,11 +289,22 @@ int constraint_vocab(engine *en, grammar_vocab **out, err *e);
 /* For req, which has a grammar. On failure constraint_fini releases what is there. */
 int constraint_init(struct constraint *c, engine *en, const struct engine_request *req, err *e);
 void constraint_fini(struct constraint *c); /* a zeroed one is fine */
-/* Sets next, with mask or forced, if it is UNKNOWN. */
-void constraint_look(struct constraint *c, const engine *en, bool ignore_eos);
-/* The token came (no end). false: the grammar refuses it. */
-bool constraint_accept(struct constraint *c, int32_t token);
-bool constraint_may_end(const struct constraint *c);
+/* The token came (no end); last: and is the last that may. */
+void constraint_take(struct constraint *c, int32_t token, bool last);
+/* Sets next, with mask or forced, if it is UNKNOWN: it stays so where that takes more than so many
+ * units, and the look is to be made again with more. */
+void constraint_look(struct constraint *c, const engine *en, uint64_t units);
+/* A look took so long. Makes next COSTLY once the request's bound is reached. */
+void constraint_charge(struct constraint *c, const engine *en, uint64_t ns);
+
+/* ---- looks.c ---- */
+int looks_start(engine *en, err *e);
+/* The worker is gone. Waits for the look that is being made. */
+void looks_stop(engine *en);
+/* Worker: the thread finishes the sequence's look; then st->looked is set, and worker_attend
+ * called.
+ */
+void looks_put(struct engine_stream *st);
 
 /* ---- pooling.c ---- */
 

@@ -102,6 +102,8 @@ int stream_new(engine *en, const struct engine_request *req, uint32_t choice, ui
     pthread_mutex_init(&st->ring_lock, NULL);
     pthread_mutex_init(&st->notify_lock, NULL);
     atomic_init(&st->cancelled, false);
+    atomic_init(&st->ended, false);
+    atomic_init(&st->looked, false);
     atomic_init(&st->refs, 1);
     int rc = tokens_init(st, req);
     if (!rc) rc = req->pooling ? pooling_init(st, req->pooling) : sampling_init(st, req);

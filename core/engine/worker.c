@@ -6,6 +6,9 @@
  *          behind it, then wait for the first -> sample -> events
  *   drop what ended, publish the counters, again
  *
+ * What a grammar allows next is looked for as soon as a token is known, within a budget; looks.c
+ * makes the dear looks while their sequences are paused.
+ *
  * The step allocates and frees nothing (the guard counts it); what ended is dropped between steps.
  * A paused or waiting sequence costs nothing; a step that could not run anything means that only
  * the inbox (or a deadline) can change that, so the worker sleeps. A device failure ends every
@@ -15,6 +18,7 @@
 #include "core/base/mem.h"
 #include "core/engine/engine_int.h"
 
+#include <assert.h>
 #include <string.h>
 #include <time.h>
 
@@ -38,6 +42,7 @@ void worker_attend(struct engine_stream *st) {
 static void finish(engine *en, struct engine_stream *st, enum engine_finish how, const err *error) {
     if (st->finished) return;
     st->finished = true;
+    atomic_store(&st->ended, true);
     if (st->seq.state != SCHED_NEW) {
         sched_remove(en->sch, &st->seq);
         if (st->live_prev)
@@ -115,6 +120,64 @@ static void take_mail(engine *en, bool idle, struct mail *m) {
     pthread_mutex_unlock(&en->lock);
 }
 
+/* ---- grammars ---- */
+
+/* Ends a sequence at the end of its text, or of what its grammar can follow. */
+static void end_text(engine *en, struct engine_stream *st) {
+    const struct constraint *c = &st->constraint;
+    err e;
+    if (st->finished) return;
+    switch (c->next) {
+    case CONSTRAINT_END:
+        finish(en, st, ENGINE_FINISH_STOP, NULL);
+        return;
+    case CONSTRAINT_FAILED:
+        err_set(&e, ERR_UNSUPPORTED,
+                "the answer is nested deeper, or has more in it, than its grammar can follow");
+        break;
+    case CONSTRAINT_COSTLY:
+        en->totals.looks_given_up_total++;
+        err_set(&e, ERR_WORK,
+                "it takes more work than is allowed (grammar-work-s) to hold this answer to its "
+                "schema or grammar: ask for a simpler one");
+        break;
+    case CONSTRAINT_REFUSED:
+        err_set(&e, ERR_DEVICE, "the grammar refused a token that it had let through");
+        break;
+    default:
+        if (st->max_tokens && st->n_generated == st->max_tokens)
+            finish(en, st, ENGINE_FINISH_LENGTH, NULL);
+        return;
+    }
+    finish(en, st, ENGINE_FINISH_ERROR, &e);
+}
+
+/* What may come next, found here within a budget or else by looks.c, while the sequence sits out.
+ * It is looked for as soon as the text is known, so that no row is computed in vain. */
+static void look(engine *en, struct engine_stream *st) {
+    struct looks *l = &en->looks;
+    struct constraint *c = &st->constraint;
+    uint64_t units = l->left < l->units ? l->left : l->units, start = clock_now_ns();
+    uint64_t before = grammar_matcher_spent(c->matcher);
+    if (units < ENGINE_LEAST_UNITS && l->units > units) units = ENGINE_LEAST_UNITS;
+    constraint_look(c, en, units);
+    uint64_t ns = clock_now_ns() - start, spent = grammar_matcher_spent(c->matcher) - before;
+    l->left -= spent < l->left ? spent : l->left;
+    en->totals.look_ns_total += ns;
+    constraint_charge(c, en, ns);
+    if (c->next != CONSTRAINT_UNKNOWN) return;
+    en->totals.looks_deferred_total++;
+    st->looking = st->seq.paused = true;
+    looks_put(st);
+}
+
+/* The thread has found it. What ends at its first look ends when its row is there, after the events
+ * of its prompt. */
+static void take_look(engine *en, struct engine_stream *st) {
+    st->looking = false;
+    if (st->constraint.begun) end_text(en, st);
+}
+
 static void note_deadline(engine *en, const struct engine_stream *st) {
     if (st->deadline_ns && (!en->next_deadline_ns || st->deadline_ns < en->next_deadline_ns))
         en->next_deadline_ns = st->deadline_ns;
@@ -153,16 +216,20 @@ static void add_new(engine *en, struct engine_stream *st) {
     if (en->live) en->live->live_prev = st;
     en->live = st;
     note_deadline(en, st);
+    if (st->constraint.matcher) look(en, st);
 }
 
 static void attend(engine *en, struct engine_stream *st) {
     pthread_mutex_lock(&en->lock);
     st->in_attention = false; /* first, so that what is set from now on comes as a new entry */
     pthread_mutex_unlock(&en->lock);
-    if (atomic_load(&st->cancelled))
-        finish(en, st, ENGINE_FINISH_CANCEL, NULL);
-    else if (!st->finished && stream_has_room(st))
-        st->seq.paused = false;
+    bool looked = atomic_exchange(&st->looked, false);
+    if (atomic_load(&st->cancelled)) finish(en, st, ENGINE_FINISH_CANCEL, NULL);
+    if (looked) take_look(en, st);
+    if (!st->finished) {
+        if (stream_has_room(st)) st->full = false;
+        st->seq.paused = st->full || st->looking;
+    }
     stream_unref(st);
 }
 
@@ -217,7 +284,7 @@ static void note_admission(engine *en, struct engine_stream *st, uint64_t now) {
 }
 
 static void push(struct engine_stream *st, const struct engine_event *ev) {
-    if (!stream_push(st, ev)) st->seq.paused = true;
+    if (!stream_push(st, ev)) st->full = st->seq.paused = true;
 }
 
 /* Events of the prompt tokens that the item's rows predict: row at pos tells of token pos + 1. A
@@ -313,39 +380,6 @@ static int choose(engine *en, struct engine_stream *st, const struct drawn_row *
     return rc;
 }
 
-/* Ends a sequence whose grammar has nothing more. */
-static void finish_text(engine *en, struct engine_stream *st) {
-    err e;
-    if (st->constraint.next == CONSTRAINT_END) {
-        finish(en, st, ENGINE_FINISH_STOP, NULL);
-        return;
-    }
-    err_set(&e, ERR_UNSUPPORTED,
-            "the answer is nested deeper, or has more in it, than its grammar can follow");
-    finish(en, st, ENGINE_FINISH_ERROR, &e);
-}
-
-static bool is_over(const struct engine_stream *st) {
-    return st->constraint.next == CONSTRAINT_END || st->constraint.next == CONSTRAINT_FAILED;
-}
-
-/* The grammar's answer to the token: false: the sequence is at its end. What may end is looked at
- * right away, so that a complete text ends without another step; anything else is left to
- * look_at_grammars. */
-static bool text_goes_on(engine *en, struct engine_stream *st, int32_t token) {
-    struct constraint *c = &st->constraint;
-    err e;
-    if (!c->matcher) return true;
-    if (!constraint_accept(c, token)) {
-        err_set(&e, ERR_DEVICE, "the grammar refused token %d, which it had let through", token);
-        finish(en, st, ENGINE_FINISH_ERROR, &e);
-        return false;
-    }
-    if (constraint_may_end(c)) constraint_look(c, en, st->params.ignore_eos);
-    if (is_over(st)) finish_text(en, st);
-    return !st->finished;
-}
-
 /* Delivers a token that was chosen. Returns true when another one may follow in this step. */
 static bool take_token(engine *en, struct engine_stream *st, const struct engine_event *ev,
                        uint64_t now) {
@@ -356,11 +390,13 @@ static bool take_token(engine *en, struct engine_stream *st, const struct engine
     }
     sampler_seen_add(&st->seen, ev->token, true);
     push(st, ev);
-    if (!text_goes_on(en, st, ev->token)) return false;
-    if (st->n_generated == st->max_tokens) {
-        finish(en, st, ENGINE_FINISH_LENGTH, NULL);
-        return false;
+    bool last = st->n_generated == st->max_tokens;
+    if (st->constraint.matcher) {
+        constraint_take(&st->constraint, ev->token, last);
+        look(en, st);
     }
+    if (!st->looking) end_text(en, st);
+    if (st->finished || last) return false;
     sched_append(en->sch, &st->seq, ev->token);
     return !st->seq.paused;
 }
@@ -369,18 +405,13 @@ static bool take_token(engine *en, struct engine_stream *st, const struct engine
  * need no logits unless their log-probabilities are wanted. */
 static int deliver_token(engine *en, struct engine_stream *st, const struct drawn_row *row,
                          uint64_t now) {
-    struct constraint *c = &st->constraint;
     struct engine_event ev = {.kind = ENGINE_EVENT_TOKEN};
-    if (is_over(st)) {
-        finish_text(en, st);
-        return 0;
-    }
+    assert(!st->looking); /* it was paused before a row of it was planned */
+    end_text(en, st);     /* a grammar that allows nothing, or the empty text alone */
+    if (st->finished) return 0;
     int rc = choose(en, st, row, &ev);
-    while (!rc && take_token(en, st, &ev, now) && c->matcher && st->params.n_logprobs < 0) {
-        constraint_look(c, en, st->params.ignore_eos);
-        if (!is_forced(st)) break;
+    while (!rc && take_token(en, st, &ev, now) && is_forced(st) && st->params.n_logprobs < 0)
         rc = choose(en, st, NULL, &ev);
-    }
     return rc;
 }
 
@@ -438,15 +469,6 @@ static void deliver(engine *en, const struct step_flight *f, const struct model_
     }
 }
 
-/* What the grammars of the sequences say that get a token in this step. */
-static void look_at_grammars(engine *en, const struct sched_plan *plan) {
-    for (uint32_t i = 0; i < plan->n_items; i++) {
-        struct engine_stream *st = stream_of(plan->items[i].seq);
-        if (plan->items[i].wants_logits && st->constraint.matcher)
-            constraint_look(&st->constraint, en, st->params.ignore_eos);
-    }
-}
-
 static void set_pace(engine *en) {
     uint32_t n_decode = sched_n_decoding(en->sch);
     uint32_t n_all = sched_n_running(en->sch) + sched_n_waiting(en->sch);
@@ -496,7 +518,6 @@ static bool step(engine *en, struct engine_step *did) {
         fail_device(en, &e);
         return true;
     }
-    look_at_grammars(en, &f->plan);
     deliver(en, f, &out, clock_now_ns(), did);
     note_step(en, f, did);
     return true;
@@ -515,6 +536,7 @@ void *worker_main(void *engine_ptr) {
     for (bool idle = true;;) {
         struct engine_step did = {0};
         struct mail m;
+        en->looks.left = ENGINE_STEP_UNITS;
         take_mail(en, idle, &m);
         handle_mail(en, &m);
         reap(en);

@@ -221,3 +221,59 @@ test("a wrong timeout is refused", async () => {
     }
   });
 });
+
+// An object whose members' names fit many patterns: what may come next costs some 100 steps to find out.
+const dear = {
+  messages: user("x"),
+  max_tokens: 400,
+  seed: 1,
+  structured_outputs: {
+    json: {
+      type: "object",
+      minProperties: 50,
+      patternProperties: Object.fromEntries(Array.from({ length: 40 }, (_, i) => [`^[a-z]{${i + 1},}$`, { type: "string" }])),
+    },
+  },
+};
+
+test("a grammar whose masks are dear holds nobody else", async () => {
+  await serving([], async (server) => {
+    let stop = false, n = 0;
+    const cut = new AbortController();
+    const other = (async () => {
+      for (let seed = 0; !stop; seed++) {
+        const body = { ...endless, prompt: "Once " + seed, seed, stream: true };
+        for await (const event of sse(await post(server, "/v1/completions", body, { signal: cut.signal }))) n += event.choices ? 1 : 0;
+      }
+    })().catch((e) => e.name === "AbortError" || Promise.reject(e));
+    try {
+      await until(() => n > 5, "the other stream runs");
+      const before = n;
+      let mine = 0;
+      for await (const event of sse(await chat(server, { ...dear, stream: true }))) {
+        if (event.choices?.[0]?.delta?.content) mine++;
+        if (mine === 40) break;
+      }
+      assert.ok(n > before, "the other stream goes on");
+      const m = await metrics(server);
+      assert.ok(m.get("inferd_grammar_looks_deferred_total") > 0);
+      assert.ok(m.get('inferd_grammar_look_seconds_total{thread="background"}') > 0);
+    } finally {
+      stop = true;
+      cut.abort();
+      await other;
+    }
+  });
+});
+
+test("a grammar that stays dear ends its request", async () => {
+  await serving(["--grammar-work-s", "1", "--grammar-cache-bytes", "0"], async (server) => {
+    const response = await chat(server, { ...dear, max_tokens: 3500 });
+    assert.equal(response.status, 400);
+    const { error } = await response.json();
+    assert.equal(error.code, "work_limit_exceeded");
+    assert.match(error.message, /grammar-work-s/);
+    assert.equal((await metrics(server)).get("inferd_grammar_looks_given_up_total"), 1);
+    assert.equal((await chat(server, { messages: user("x"), max_tokens: 3 })).status, 200);
+  });
+});

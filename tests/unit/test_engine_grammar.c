@@ -4,7 +4,7 @@
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
 #include "core/base/str.h"
-#include "core/engine/engine.h"
+#include "core/engine/engine_int.h"
 
 #include "check.h"
 #include "stream_reader.h"
@@ -43,10 +43,13 @@ static struct engine_config base_config(void) {
                                   .grammar_cache_bytes = 1 << 20};
 }
 
+static uint64_t look_units; /* that the worker spends on a look; 0: as it is */
+
 static engine *open_engine(const struct engine_config *c) {
     engine *en = NULL;
     err e = {0};
     CHECK_MSG(engine_open(c, &en, &e) == 0, "%s", e.msg);
+    if (look_units) en->looks.units = look_units; /* before the first request */
     return en;
 }
 
@@ -243,6 +246,20 @@ static void same_among_others(void) {
     run_together(&c, "small rings");
 }
 
+/* Each look is begun by the worker and made by the thread behind it; or some are. */
+static void same_beside_the_steps(void) {
+    struct engine_config c = base_config();
+    for (look_units = 1; look_units < 2000; look_units *= 40) {
+        run_together(&c, "all looks deferred");
+        c.grammar_cache_bytes = 0;
+        c.context_length = 300;
+        c.kv_cache_tokens = 304;
+        run_together(&c, "deferred and preempted");
+        c = base_config();
+    }
+    look_units = 0;
+}
+
 static void same_one_token_a_step(void) {
     struct engine_config c = base_config();
     struct reading *r = calloc(N_JOBS, sizeof *r);
@@ -354,6 +371,7 @@ int main(void) {
     grammars[3] = of_schema(person, false);
     RUN(alone_every_answer_is_of_its_grammar);
     RUN(same_among_others);
+    RUN(same_beside_the_steps);
     RUN(same_one_token_a_step);
     RUN(same_when_continued);
     RUN(choices_are_bound_alike);

@@ -1,16 +1,47 @@
 /* test_worker_grammar.c - sequences that grammars bind, over a fake device (fake_device.h): random
  * requests in random configurations against a simulation that knows only the request: it asks the
  * grammar's matcher after each token what may come, and takes what must come one token at a time.
+ * How much of that the worker may do itself differs by the round, from nothing to all.
  * An argument makes it that many times longer. */
+#include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
+#include "core/base/thread.h"
 #include "core/engine/engine_int.h"
 
 #include "check.h"
 #include "fake_device.h"
 #include "stream_reader.h"
 
+#include <unistd.h>
+
 static struct bell bell;
+
+/* The thread of deferred looks asks for its time before and after each slice: there a test holds
+ * it.
+ */
+static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gate_cond = PTHREAD_COND_INITIALIZER;
+static bool gate_closed;
+static uint64_t look_ns, look_clock; /* that a slice takes */
+
+void thread_enter_background(void) {}
+
+uint64_t thread_cpu_ns(void) {
+    pthread_mutex_lock(&gate_lock);
+    while (gate_closed)
+        pthread_cond_wait(&gate_cond, &gate_lock);
+    uint64_t now = look_clock += look_ns;
+    pthread_mutex_unlock(&gate_lock);
+    return now;
+}
+
+static void set_gate(bool closed) {
+    pthread_mutex_lock(&gate_lock);
+    gate_closed = closed;
+    pthread_cond_broadcast(&gate_cond);
+    pthread_mutex_unlock(&gate_lock);
+}
 
 static uint64_t rng = 17;
 static uint32_t rnd(void) {
@@ -67,6 +98,7 @@ static void random_job(struct job *j) {
     if (rnd() % 4 == 0) p->repetition_penalty = 1.4f;
     if (rnd() % 3 == 0) p->n_logprobs = (int)(rnd() % 3);
     if (rnd() % 4 == 0) p->prompt_logprobs = true;
+    if (fake_overlaps) p->n_logprobs = -1; /* a device's sums are rounded */
     p->ignore_eos = rnd() % 4 == 0;
     p->priority = (int)(rnd() % 3);
     j->bias = (struct engine_logit_bias){(int32_t)(rnd() % FAKE_VOCAB), 20};
@@ -183,44 +215,66 @@ static struct engine_config random_config(void) {
     return c;
 }
 
-static uint64_t n_forced_in_all, n_preemptions;
+static uint64_t n_forced_in_all, n_preemptions, n_deferred;
+
+/* Units for a look on the worker: next to none, some, all. */
+static engine *open_engine(const struct engine_config *c, uint64_t units) {
+    engine *en = NULL;
+    err e = {0};
+    CHECK_MSG(engine_open(c, &en, &e) == 0, "%s", e.msg);
+    en->looks.units = units; /* before the first request: nobody reads it yet */
+    return en;
+}
+
+static void check_reading(const struct reading *r, const struct job *j, uint64_t *n_forced) {
+    struct simulated *s = calloc(1, sizeof *s);
+    simulate(j, s);
+    const struct reading *w = &s->want;
+    *n_forced += s->n_forced;
+    CHECK_MSG(r->n_final == 1 && r->final.finish == w->final.finish, "finish %d, want %d: %s",
+              (int)r->final.finish, (int)w->final.finish, r->final.error.msg);
+    CHECK(r->final.n_generated == w->final.n_generated);
+    CHECK(r->n_tokens == w->n_tokens && !memcmp(r->tokens, w->tokens, sizeof w->tokens) &&
+          !memcmp(r->logprobs, w->logprobs, sizeof w->logprobs));
+    free(s);
+}
+
+static void check_idle(engine *en, struct engine_stats *stats) {
+    err e = {0};
+    CHECK_MSG(engine_check(en, &e) == 0, "%s", e.msg);
+    engine_stats_get(en, stats);
+    CHECK(stats->kv_blocks_free == stats->kv_blocks && !stats->running && !stats->waiting);
+    CHECK(atomic_load(&fake_errors) == 0 && mem_guard_violations() == 0);
+}
 
 static void run_round(void) {
+    static const uint64_t budgets[] = {1, 20, 400, UINT64_MAX};
     struct engine_config c = random_config();
     struct job *jobs = calloc(N_JOBS, sizeof *jobs);
     struct reading *r = calloc(N_JOBS, sizeof *r);
-    struct simulated *s = calloc(1, sizeof *s);
     struct engine_stats stats;
-    uint64_t n_forced = 0;
-    engine *en = NULL;
+    uint64_t n_forced = 0, units = budgets[rnd() % 4];
+    engine *en = open_engine(&c, units);
     err e = {0};
-    CHECK_MSG(engine_open(&c, &en, &e) == 0, "%s", e.msg);
     for (int i = 0; i < N_JOBS; i++) {
         random_job(&jobs[i]);
         CHECK_MSG(engine_submit(en, &jobs[i].req, &r[i].stream, &e) == 0, "%s", e.msg);
     }
     read_all(r, N_JOBS, &bell);
     free_all(r, N_JOBS);
-    for (int i = 0; i < N_JOBS; i++) {
-        simulate(&jobs[i], s);
-        const struct reading *w = &s->want;
-        n_forced += s->n_forced;
-        CHECK_MSG(r[i].n_final == 1 && r[i].final.finish == w->final.finish, "finish %d, want %d",
-                  (int)r[i].final.finish, (int)w->final.finish);
-        CHECK(r[i].final.n_generated == w->final.n_generated);
-        CHECK(r[i].n_tokens == w->n_tokens && !memcmp(r[i].tokens, w->tokens, sizeof w->tokens) &&
-              !memcmp(r[i].logprobs, w->logprobs, sizeof w->logprobs));
-    }
-    CHECK_MSG(engine_check(en, &e) == 0, "%s", e.msg);
-    engine_stats_get(en, &stats);
-    CHECK(stats.kv_blocks_free == stats.kv_blocks && stats.forced_tokens_total == n_forced);
-    CHECK(atomic_load(&fake_errors) == 0 && mem_guard_violations() == 0);
+    for (int i = 0; i < N_JOBS; i++)
+        check_reading(&r[i], &jobs[i], &n_forced);
+    check_idle(en, &stats);
+    CHECK(stats.forced_tokens_total == n_forced);
+    CHECK(units == UINT64_MAX ? !stats.looks_deferred_total
+          : units == 1        ? stats.looks_deferred_total > N_JOBS
+                              : true);
     n_forced_in_all += n_forced;
     n_preemptions += stats.preemptions_total;
+    n_deferred += stats.looks_deferred_total;
     engine_close(en);
     free(jobs);
     free(r);
-    free(s);
 }
 
 static int n_rounds = 40;
@@ -228,7 +282,185 @@ static int n_rounds = 40;
 static void as_if_alone_and_token_by_token(void) {
     for (int i = 0; i < n_rounds; i++)
         run_round();
-    CHECK(n_forced_in_all > 100 && n_preemptions > 10);
+    CHECK(n_forced_in_all > 100 && n_preemptions > 10 && n_deferred > 1000);
+}
+
+/* ---- while looks are held ---- */
+
+enum { N_HELD = 6, N_FREE = 6, N_ALL = N_HELD + N_FREE };
+
+/* The first N_HELD have endless grammars, the others none. */
+static void submit_mixed(engine *en, struct job *jobs, struct reading *r) {
+    err e = {0};
+    for (int i = 0; i < N_ALL; i++) {
+        random_job(&jobs[i]);
+        struct engine_params *p = &jobs[i].req.params;
+        p->grammar = i < N_HELD ? grammars[5] : NULL;
+        p->ignore_eos = true;
+        p->max_tokens = 40;
+        CHECK_MSG(engine_submit(en, &jobs[i].req, &r[i].stream, &e) == 0, "%s", e.msg);
+    }
+}
+
+/* Waits until sequence i got n tokens. */
+static void read_until(struct reading *r, int n) {
+    for (;;) {
+        uint64_t seen = bell_count(&bell);
+        if (!reading_poll(r) || r->n_tokens >= n) return;
+        bell_wait(&bell, seen);
+    }
+}
+
+/* Looks are held from the beginning, or in the middle of answers. All without a grammar come to
+ * their ends meanwhile. Of the held ones some are cancelled or come to their deadline; the rest
+ * goes on as if nothing had been. */
+static void held_looks_hold_nobody_else(void) {
+    for (int round = 0; round < 2 * n_rounds; round++) {
+        struct engine_config c = random_config();
+        struct job *jobs = calloc(N_ALL, sizeof *jobs);
+        struct reading *r = calloc(N_ALL, sizeof *r);
+        struct engine_stats stats;
+        uint64_t n_forced = 0;
+        int middle = round % 2 ? 1 + (int)(rnd() % 10) : 0;
+        set_gate(!middle);
+        engine *en = open_engine(&c, 1);
+        submit_mixed(en, jobs, r);
+        if (middle) read_until(&r[0], middle);
+        set_gate(true);
+        read_all(r + N_HELD, N_FREE, &bell);
+        for (int i = 0; i < N_HELD; i++) {
+            reading_poll(&r[i]);
+            if (!middle) CHECK(!r[i].n_tokens && !r[i].n_final);
+        }
+        for (int i = 1; i < N_HELD; i += 2)
+            engine_stream_cancel(r[i].stream);
+        for (int i = 1; i < N_HELD; i += 2) { /* not before the gate opens, but now */
+            read_all(&r[i], 1, &bell);
+            CHECK(r[i].final.finish == ENGINE_FINISH_CANCEL || middle);
+        }
+        set_gate(false);
+        read_all(r, N_HELD, &bell);
+        free_all(r, N_ALL);
+        for (int i = 0; i < N_ALL; i++)
+            if (i >= N_HELD || i % 2 == 0) check_reading(&r[i], &jobs[i], &n_forced);
+        check_idle(en, &stats);
+        engine_close(en);
+        free(jobs);
+        free(r);
+    }
+}
+
+static void deadlines_end_held_ones(void) {
+    struct engine_config c = base_config();
+    struct job j;
+    struct reading *r = calloc(1, sizeof *r);
+    struct engine_stats stats;
+    err e = {0};
+    set_gate(true);
+    engine *en = open_engine(&c, 1);
+    random_job(&j);
+    j.req.params.grammar = grammars[5];
+    j.req.deadline_ns = clock_now_ns() + 20000000;
+    CHECK_MSG(engine_submit(en, &j.req, &r->stream, &e) == 0, "%s", e.msg);
+    read_all(r, 1, &bell);
+    CHECK(r->final.finish == ENGINE_FINISH_ERROR && r->final.error.code == ERR_DEADLINE);
+    free_all(r, 1);
+    check_idle(en, &stats);
+    set_gate(false);
+    engine_close(en);
+    free(r);
+}
+
+static void *stop_engine(void *en) {
+    engine_stop(en);
+    return NULL;
+}
+
+/* With looks waiting and one being made. */
+static void a_stop_ends_held_ones(void) {
+    for (int round = 0; round < n_rounds; round++) {
+        struct engine_config c = random_config();
+        struct job *jobs = calloc(N_ALL, sizeof *jobs);
+        struct reading *r = calloc(N_ALL, sizeof *r);
+        pthread_t stopper;
+        engine *en = open_engine(&c, 1);
+        set_gate(false);
+        submit_mixed(en, jobs, r);
+        if (round % 2) read_until(&r[0], 3);
+        set_gate(true);
+        CHECK(pthread_create(&stopper, NULL, stop_engine, en) == 0);
+        read_all(r, N_HELD, &bell); /* the streams' ends do not wait for the look */
+        for (int i = 0; i < N_HELD; i++)
+            CHECK(r[i].n_final == 1 && (r[i].final.error.code == ERR_STOPPING || round % 2));
+        set_gate(false);
+        pthread_join(stopper, NULL);
+        free_all(r, N_ALL);
+        engine_close(en);
+        free(jobs);
+        free(r);
+    }
+}
+
+/* The device fails while looks are held: all ends at once. */
+static void a_failing_device_ends_held_ones(void) {
+    struct engine_config c = base_config();
+    struct job *jobs = calloc(N_ALL, sizeof *jobs);
+    struct reading *r = calloc(N_ALL, sizeof *r);
+    set_gate(true);
+    engine *en = open_engine(&c, 1);
+    submit_mixed(en, jobs, r);
+    atomic_store(&fake_fail_after, 0);
+    engine_stream *more = NULL; /* should all that run have ended by now */
+    bool went = !engine_submit(en, &jobs[N_HELD].req, &more, NULL);
+    read_all(r, N_ALL, &bell);
+    for (int i = 0; i < N_HELD; i++)
+        CHECK(r[i].n_final == 1 && r[i].final.error.code == ERR_DEVICE);
+    if (went) engine_stream_free(more);
+    set_gate(false);
+    free_all(r, N_ALL);
+    engine_close(en);
+    atomic_store(&fake_fail_after, -1);
+    free(jobs);
+    free(r);
+}
+
+/* Each slice takes a quarter of a second of the thread, of three seconds. */
+static void what_stays_dear_is_given_up(void) {
+    struct engine_config c = base_config();
+    struct job *jobs = calloc(N_ALL, sizeof *jobs);
+    struct reading *r = calloc(N_ALL, sizeof *r);
+    struct engine_stats stats;
+    uint64_t n_forced = 0;
+    c.grammar_work_s = 3;
+    look_ns = 250000000;
+    engine *en = open_engine(&c, 1);
+    submit_mixed(en, jobs, r);
+    read_all(r, N_ALL, &bell);
+    for (int i = 0; i < N_ALL; i++) {
+        if (i >= N_HELD) {
+            check_reading(&r[i], &jobs[i], &n_forced);
+            continue;
+        }
+        CHECK(r[i].n_final == 1 && r[i].final.error.code == ERR_WORK);
+        CHECK_MSG(r[i].n_tokens <= 11, "%d tokens", r[i].n_tokens); /* 12 looks, the first before */
+    }
+    free_all(r, N_ALL);
+    check_idle(en, &stats);
+    CHECK(stats.looks_given_up_total == N_HELD);
+    CHECK(stats.deferred_look_ns_total >= N_HELD * UINT64_C(3000000000));
+    engine_close(en);
+    look_ns = 0;
+    free(jobs);
+    free(r);
+}
+
+static void all_while_steps_overlap(void) {
+    fake_overlaps = true;
+    as_if_alone_and_token_by_token();
+    held_looks_hold_nobody_else();
+    a_stop_ends_held_ones();
+    a_failing_device_ends_held_ones();
+    fake_overlaps = false;
 }
 
 int main(int argc, char **argv) {
@@ -239,6 +471,12 @@ int main(int argc, char **argv) {
     make_grammars();
     CHECK_MSG(engine_grammar_vocab(NULL, FAKE_VOCAB, 0, &vocab, &e) == 0, "%s", e.msg);
     RUN(as_if_alone_and_token_by_token);
+    RUN(held_looks_hold_nobody_else);
+    RUN(deadlines_end_held_ones);
+    RUN(a_stop_ends_held_ones);
+    RUN(a_failing_device_ends_held_ones);
+    RUN(what_stays_dear_is_given_up);
+    RUN(all_while_steps_overlap);
     grammar_vocab_free(vocab);
     for (int i = 0; i < N_PATTERNS; i++)
         grammar_release(grammars[i]);
