@@ -201,22 +201,17 @@ $(BUILD)/fuzz_%: tests/fuzz/fuzz_%.c tests/fuzz/replay.c $(LIB)
 fuzz-replay: $(FUZZ) ## run every file of the fuzz corpora once
 	@scripts/run-unit $(FUZZ)
 
-# Needs clang. New inputs go to build-fuzz/corpus/, a crash to build-fuzz/NAME-crash-*: both are for
-# tests/fuzz/corpus/NAME/ once the bug is mended.
+# Needs clang. What it finds is for tests/fuzz/corpus/NAME/ once the bug is mended.
+FUZZ_NAMES ?= $(FUZZ_C:tests/fuzz/fuzz_%.c=%)
 FUZZ_SECONDS ?= 60
 FUZZ_SAN := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-sanitize=vptr
 .PHONY: fuzz
-fuzz: ## fuzz every target for FUZZ_SECONDS (60) seconds with clang's libFuzzer
+fuzz: ## fuzz every target, or FUZZ_NAMES="gguf api", for FUZZ_SECONDS (60) of CPU time
 	@$(MAKE) -s -j$(JOBS) BUILD=build-fuzz CC=clang CXX=clang++ SAN="$(FUZZ_SAN)" fuzzers
-	@for f in $(FUZZ_C:tests/fuzz/fuzz_%.c=%); do \
-	    mkdir -p build-fuzz/corpus/$$f && \
-	    build-fuzz/libfuzzer_$$f -max_total_time=$(FUZZ_SECONDS) -timeout=10 -rss_limit_mb=2048 \
-	        $$(test -f tests/fuzz/dict/$$f.dict && echo -dict=tests/fuzz/dict/$$f.dict) \
-	        -artifact_prefix=build-fuzz/$$f- build-fuzz/corpus/$$f tests/fuzz/corpus/$$f || exit 1; \
-	done
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) scripts/fuzz $(FUZZ_NAMES)
 
 .PHONY: fuzzers
-fuzzers: $(FUZZ_C:tests/fuzz/fuzz_%.c=$(BUILD)/libfuzzer_%)
+fuzzers: $(FUZZ_NAMES:%=$(BUILD)/libfuzzer_%)
 
 $(BUILD)/libfuzzer_%: tests/fuzz/fuzz_%.c $(LIB)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -DLIBFUZZER -fsanitize=fuzzer -o $@ $< $(LIB) $(LDLIBS)

@@ -1,7 +1,10 @@
 /* fuzz_api.c - any bytes as a request body: refused with a reason, or the fields of every endpoint
  * can be read, and what was parsed can be printed and parsed again. Without what a table does not
  * know, no field is refused for being unknown. */
+#include "api/messages.h"
+#include "api/ollama.h"
 #include "api/responses_request.h"
+#include "api/tools.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +61,50 @@ static void read_by_table(const cJSON *body, const struct json_table *table) {
     free(fields);
 }
 
+/* What the rows leave to code: messages, tools and the form of the answer, in each protocol. */
+static void check_chat(int rc, const struct chat_request *q, const err *e) {
+    if (rc ? !*e->msg : !q->messages) abort();
+}
+
+static void read_chat(const cJSON *body) {
+    struct gen_fields f;
+    struct chat_request q;
+    err e = {0};
+    gen_fields_default(&f);
+    chat_request_init(&q);
+    int rc = json_read(body, &chat_table, "", &f, &e);
+    if (!rc) rc = chat_messages_read(f.messages, &q.messages, &e);
+    if (!rc) rc = chat_tools_read(&f, &q, &e);
+    if (!rc) rc = chat_format_read(&f, &q, &e);
+    check_chat(rc, &q, &e);
+    chat_request_fini(&q);
+}
+
+static void read_anthropic(const cJSON *body) {
+    struct messages_fields f = {0};
+    struct chat_request q;
+    err e = {0};
+    gen_fields_default(&f.gen);
+    chat_request_init(&q);
+    int rc = json_read(body, &messages_table, "", &f, &e);
+    if (!rc) rc = messages_read(&f, NULL, &q, &e);
+    check_chat(rc, &q, &e);
+    chat_request_fini(&q);
+}
+
+static void read_ollama(const cJSON *body) {
+    static const struct api_model nothing;
+    struct ollama_fields f = {0};
+    struct chat_request q;
+    err e = {0};
+    gen_fields_default(&f.gen);
+    chat_request_init(&q);
+    int rc = json_read(body, &ollama_chat_table, "", &f, &e);
+    if (!rc && !f.think) rc = ollama_chat_read(&f, &nothing, &q, &e);
+    if (!f.think) check_chat(rc, &q, &e);
+    chat_request_fini(&q);
+}
+
 static void read_response(const cJSON *body) {
     const struct response_source nowhere = {.max_bytes = 1 << 20};
     struct response_fields f;
@@ -95,6 +142,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
         read_body(body, &chat_table);
         read_body(body, &completions_table);
         read_response(body);
+        read_chat(body);
+        read_anthropic(body);
+        read_ollama(body);
         for (size_t i = 0; i < api_n_routes; i++)
             if (api_routes[i].table) read_by_table(body, api_routes[i].table);
     }
