@@ -3,11 +3,11 @@ import { post, sse } from "../../tests/http/server.mjs";
 
 // One streaming completion. onPiece(ms) is called for each piece of text; ends early, without an
 // error, when the signal aborts. Resolves to the number of tokens that the server counted.
-export async function stream(server, body, { onPiece, signal } = {}) {
+export async function stream(server, body, { onPiece, signal, headers } = {}) {
   const all = { model: server.model, stream: true, stream_options: { include_usage: true }, ...body };
   let tokens = 0;
   try {
-    const response = await post(server, "/v1/completions", all, { signal });
+    const response = await post(server, "/v1/completions", all, { signal, headers });
     if (response.status !== 200) throw new Error(`${response.status}: ${await response.text()}`);
     for await (const event of sse(response)) {
       if (event === "[DONE]") break;

@@ -12,6 +12,9 @@ export const modelName = "inferd-demo";
 // How much longer than the plain build this one may take (sanitizers).
 export const patience = Number(process.env.PATIENCE ?? 1);
 
+// How long a server may live: one that hangs must not outlive what started it.
+const lifetimeMs = Number(process.env.SERVER_SECONDS ?? 900) * 1000;
+
 const demo = { file: modelFile, name: modelName, alias: "demo" };
 
 // models: what is registered and served.
@@ -44,8 +47,7 @@ async function launch(server, args) {
   server.child = child;
   server.exited = new Promise((resolve) => child.on("exit", (code, signal) => resolve({ code, signal })));
   child.stderr.on("data", (d) => (server.stderr += d));
-  // A server that hangs must not outlive the tests.
-  const limit = setTimeout(() => child.kill("SIGKILL"), 900_000);
+  const limit = setTimeout(() => child.kill("SIGKILL"), lifetimeMs);
   limit.unref();
   server.exited.then(() => clearTimeout(limit));
   const from = server.stdout.length;
