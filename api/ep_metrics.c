@@ -166,8 +166,8 @@ static void add_counters(str *s, const struct engine_stats *t) {
         metrics_head(s, rows[i].name, rows[i].type, rows[i].help);
         str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
     }
-    add_head(s, "inferd_grammar_look_seconds_total", "counter",
-             "Time of looks at what grammars allow next: on the worker, and beside it.");
+    metrics_head(s, "inferd_grammar_look_seconds_total", "counter",
+                 "Time of looks at what grammars allow next: on the worker, and beside it.");
     str_addf(s,
              "inferd_grammar_look_seconds_total{thread=\"worker\"} %.9g\n"
              "inferd_grammar_look_seconds_total{thread=\"background\"} %.9g\n",
