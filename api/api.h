@@ -18,7 +18,11 @@
 
 typedef struct api api;
 
-enum { API_MAX_MODELS = 8 };
+enum {
+    API_MAX_MODELS = 8,
+    API_MORE_FILES =
+        160 /* descriptors beside max_connections: those that close, a reserve, its own */
+};
 
 /* A model that is served. Borrowed: everything outlives api_close. */
 struct api_model {
@@ -40,7 +44,9 @@ struct api_config {
     uint32_t prepare_slow_threads; /* and expensive ones */
     uint32_t prepare_queue;        /* requests in preparation; 503 beyond */
     uint32_t prepare_budget_s;     /* of one core, about, that preparing one may take; 400 beyond */
-    uint32_t max_connections;      /* beyond it connections are closed at once */
+    uint32_t max_connections;      /* at it, the longest idle one gives way; a few more may ask for
+                                      health */
+    uint32_t max_per_address;      /* open connections of one client address (IPv6: /64); 0: any */
     uint64_t max_body_bytes;   /* 413 beyond; 503 beyond 16 times that in all requests arriving */
     uint32_t max_header_bytes; /* 431 beyond */
     uint32_t idle_timeout_s;   /* of a connection without a running request, and of a client that

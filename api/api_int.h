@@ -24,6 +24,7 @@
 #include <sys/types.h>
 
 struct http;
+struct conn;
 struct request;
 struct json_table;
 
@@ -99,6 +100,8 @@ struct request {
     uint32_t key_number; /* place of its API key among them, from 1; 0: no keys are set */
     api *api;
     void *connection;          /* http.c's */
+    struct conn *conn;         /* the connection in conns.h */
+    bool close;                /* the connection ends with the answer */
     const struct route *route; /* NULL: no such */
     bool method_known;
     char method[16];
@@ -127,6 +130,16 @@ struct request {
 int http_open(api *a, struct http **out, err *e);
 uint16_t http_port(const struct http *h);
 void http_close(struct http *h);
+struct conns_counts;
+void http_conns_get(struct http *h, struct conns_counts *out);
+
+/* listen.c */
+/* The socket of c->listen_fd or on c->host and port; *out is the caller's. ERR_IO. */
+int listen_open(const struct api_config *c, int *out, err *e);
+/* The port of a listening socket and its address family. */
+uint16_t listen_port(int fd, int *family);
+
+/* http_head.c */
 /* A request header's value (valid until the request ends) or NULL. */
 const char *request_header(const struct request *r, const char *name);
 /* Calls take for each parameter of the query, value "" where it has none. */
@@ -134,8 +147,6 @@ void request_query_each(const struct request *r,
                         void (*take)(void *arg, const char *name, const char *value), void *arg);
 /* The body is not needed any more. */
 void request_drop_body(struct request *r);
-/* How often a request header is there. */
-size_t request_header_count(const struct request *r, const char *name);
 
 /* reply.c */
 void reply_header(struct request *r, const char *name, const char *value);
@@ -187,7 +198,8 @@ enum route_flags {
     ROUTE_FILE = 32,      /* every path that is an embedded file */
     ROUTE_ANTHROPIC = 64, /* errors as Anthropic's clients expect them */
     ROUTE_OLLAMA = 128,   /* and as Ollama's do */
-    ROUTE_DIRECT = 256    /* answered on the HTTP thread: its handler neither waits nor computes */
+    ROUTE_DIRECT = 256,   /* answered on the HTTP thread: its handler neither waits nor computes */
+    ROUTE_HEALTH = 512    /* also on connections beyond max_connections */
 };
 struct route {
     const char *method;

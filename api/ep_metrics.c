@@ -1,5 +1,6 @@
 /* ep_metrics.c - GET /metrics in Prometheus' text exposition format 0.0.4, and the counters of
  * requests. Values of several models are summed. Runs on HTTP threads. */
+#include "api/conns.h"
 #include "api/metrics.h"
 
 #include "core/base/clock.h"
@@ -9,8 +10,8 @@
 #include <stddef.h>
 #include <string.h>
 
-const unsigned api_codes[API_N_CODES] = {200, 304, 400, 401, 403, 404, 405, 413, 415,
-                                         417, 429, 431, 499, 500, 503, 504, 0};
+const unsigned api_codes[API_N_CODES] = {200, 304, 400, 401, 403, 404, 405, 413, 414, 415,
+                                         417, 429, 431, 499, 500, 501, 503, 504, 0};
 
 /* Rows of n_requests: routes, then one for requests that matched none. */
 void metrics_count(api *a, const struct route *route, unsigned status) {
@@ -60,6 +61,42 @@ static void add_requests(str *s, api *a) {
             }
             if (!api_codes[col]) break;
         }
+}
+
+static void add_connections(str *s, api *a) {
+    struct conns_counts c;
+    http_conns_get(a->http, &c);
+    const struct {
+        const char *label;
+        uint64_t value;
+    } open[] = {{"waiting", c.open[CONN_WAITING] - c.receiving},
+                {"receiving", c.open[CONN_BODY] + c.receiving},
+                {"answering", c.open[CONN_ANSWERING]}},
+      refused[] = {{"max_connections", c.refused_full}, {"address", c.refused_address}};
+    const struct {
+        const char *name, *help;
+        uint64_t value;
+    } rows[] = {
+        {"inferd_http_connections_accepted_total", "Connections accepted.", c.accepted},
+        {"inferd_http_connections_reaped_total", "Connections closed because they took too long.",
+         c.reaped},
+        {"inferd_http_connections_evicted_total", "Idle connections closed to make room.",
+         c.evicted},
+        {"inferd_http_connections_reserved_total",
+         "Connections beyond max-connections, which could only ask for health.", c.reserved},
+    };
+    const char *name = "inferd_http_connections";
+    metrics_head(s, name, "gauge", "Open connections, by what they do.");
+    for (size_t i = 0; i < sizeof open / sizeof *open; i++)
+        str_addf(s, "%s{state=\"%s\"} %" PRIu64 "\n", name, open[i].label, open[i].value);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        metrics_head(s, rows[i].name, "counter", rows[i].help);
+        str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
+    }
+    name = "inferd_http_connections_refused_total";
+    metrics_head(s, name, "counter", "Connections closed at once, by the limit.");
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        str_addf(s, "%s{reason=\"%s\"} %" PRIu64 "\n", name, refused[i].label, refused[i].value);
 }
 
 static void add_histogram(str *s, const char *name, const char *help,
@@ -296,6 +333,7 @@ void ep_metrics(struct request *r) {
     str_addf(&s, "inferd_http_requests_active %u\n", atomic_load(&a->n_active));
     add_requests(&s, a);
     metrics_costs(&s, a);
+    add_connections(&s, a);
     if (ready) {
         struct engine_stats total = {0};
         for (size_t i = 0; i < a->n_models; i++) {

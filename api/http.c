@@ -1,59 +1,49 @@
-/* http.c - the only file that knows libmicrohttpd (0.9.75 and later). It owns the listening socket,
- * the HTTP threads and each struct request from its first callback to its end.
+/* http.c - the server on libmicrohttpd (0.9.75 and later). It owns the listening socket, the HTTP
+ * threads and each struct request from its first callback to its end.
  *
  * What the library does and how this file deals with it:
  * - The handler is called with the headers, with pieces of the body, and once more when the body is
  *   complete. A reply queued at the first call closes the connection and may be lost when the
- * client is still sending; so errors known from the headers are kept and sent after the body, which
- * is read and dropped up to a bound. Only a client that asked first (Expect: 100-continue) or
- *   announces far too much is answered at once.
+ *   client is still sending; so errors known from the headers are kept and sent after the body,
+ *   which is read and dropped up to a bound. At once is answered who asked first (Expect:
+ *   100-continue), announces far too much, or sends what has no certain end (http_head.c).
  * - A content reader that returns 0 would be called in a loop: it returns 0 only when watch_wait
- * has suspended the connection. Suspended connections see no timeout and no hang-up: see watch.h.
+ *   has suspended the connection. Suspended connections see no timeout and no hang-up: see watch.h.
  * - All suspended connections are resumed before MHD_stop_daemon: http_close.
  * - The values of a request's headers and parameters lie in the connection's memory until the
  *   request ends, and looking them up takes no lock: pool threads do it too, while the connection
  *   is suspended (prepare.h).
- * - The connection limit of the library leaves clients waiting in the backlog; ours closes them at
- *   once (accept_policy), the library's is set higher.
+ * - The connection limit of the library leaves clients waiting in the backlog; ours (conns.h) makes
+ *   room for them, the library's is set higher.
+ * - Its timeout sees idle connections alone; what dawdles is for conns_reap, once a second.
+ * - Without a descriptor for accept() a thread waits until one of its connections closes, or,
+ *   having none, asks again without a pause: on_log sees both.
+ *
  * Callbacks run on HTTP threads, one at a time per connection. */
-#include "api/api_int.h"
+#include "api/http_int.h"
 
-#include "api/conns.h"
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <microhttpd.h>
-#include <netdb.h>
 #include <netinet/in.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
-struct http {
-    api *api;
-    struct MHD_Daemon *daemon;
-    int listen_fd; /* ours until the daemon runs or after quiesce; -1 */
-    uint16_t port;
-    atomic_uint n_connections;
-    struct conns conns;
-};
-
 enum {
-    BODIES_AT_ONCE = 16,          /* of the largest size, or more smaller ones, */
-    FREE_BODY_BYTES = 64 << 10,   /* not counting this much of each */
-    DISCARD_BYTES = 64 << 20,     /* body dropped before a reply that is already known */
-    IO_BUFFER_BYTES = 32 << 10,   /* per connection, beside the headers */
-    ARRIVAL_TIMEOUTS = 2,         /* idle timeouts that headers may take, and a body besides */
-    SLOWEST_NS_PER_BYTE = 100000, /* 10 KB/s */
-    CLOSE_WAIT_MS = 1000          /* for last frames to leave when the daemon stops */
+    BODIES_AT_ONCE = 16,        /* of the largest size, or more smaller ones, */
+    FREE_BODY_BYTES = 64 << 10, /* not counting this much of each */
+    DISCARD_BYTES = 64 << 20,   /* body dropped before a reply that is already known */
+    IO_BUFFER_BYTES = 32 << 10, /* per connection, beside the headers */
+    ARRIVAL_TIMEOUTS = 2,       /* idle timeouts that headers may take, and a body besides */
+    RESERVE_WAIT_S = 5,         /* the same, for connections beyond the limit */
+    SAY_AGAIN_S = 10,           /* between log lines about limits */
+    CLOSE_WAIT_MS = 1000        /* for last frames to leave when the daemon stops */
 };
 
 /* ---- a request's begin and end ---- */
@@ -79,49 +69,6 @@ static void destroy_request(struct watched *w) {
     free(r);
 }
 
-const char *request_header(const struct request *r, const char *name) {
-    return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
-}
-
-struct query {
-    void (*take)(void *arg, const char *name, const char *value);
-    void *arg;
-};
-
-static enum MHD_Result take_parameter(void *cls, enum MHD_ValueKind kind, const char *name,
-                                      const char *value) {
-    const struct query *q = cls;
-    (void)kind;
-    q->take(q->arg, name, value ? value : "");
-    return MHD_YES;
-}
-
-void request_query_each(const struct request *r,
-                        void (*take)(void *arg, const char *name, const char *value), void *arg) {
-    struct query q = {take, arg};
-    MHD_get_connection_values(r->connection, MHD_GET_ARGUMENT_KIND, take_parameter, &q);
-}
-
-struct header_count {
-    const char *name;
-    size_t n;
-};
-
-static enum MHD_Result count_header(void *cls, enum MHD_ValueKind kind, const char *name,
-                                    const char *value) {
-    struct header_count *c = cls;
-    (void)kind;
-    (void)value;
-    c->n += strcasecmp(name, c->name) == 0;
-    return MHD_YES;
-}
-
-size_t request_header_count(const struct request *r, const char *name) {
-    struct header_count c = {name, 0};
-    MHD_get_connection_values(r->connection, MHD_HEADER_KIND, count_header, &c);
-    return c.n;
-}
-
 /* The client's own id, under either of the names that are in use, if it is harmless in a log line
  * and a header; else a new one. */
 static void set_id(struct request *r) {
@@ -137,7 +84,7 @@ static void set_id(struct request *r) {
         api_new_id(r->id, "req_");
 }
 
-static struct conn *conn_of(struct MHD_Connection *connection) {
+struct conn *conn_of(struct MHD_Connection *connection) {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     return info ? info->socket_context : NULL;
@@ -145,12 +92,14 @@ static struct conn *conn_of(struct MHD_Connection *connection) {
 
 static struct request *begin_request(api *a, struct MHD_Connection *connection, const char *url,
                                      const char *method) {
-    struct request *r = mem_new(1, sizeof *r);
+    struct conn *c = conn_of(connection);
+    struct request *r = c ? mem_new(1, sizeof *r) : NULL;
     if (!r) return NULL;
     r->api = a;
     r->connection = connection;
+    r->conn = c;
     r->start_ns = clock_now_ns();
-    if (conn_of(connection)) conns_leave(&a->http->conns, conn_of(connection));
+    conns_body(&a->http->conns, c);
     str_init(&r->body, (size_t)a->config.max_body_bytes);
     str_init(&r->reply.body, REPLY_MAX_BYTES);
     snprintf(r->method, sizeof r->method, "%s", method);
@@ -160,13 +109,22 @@ static struct request *begin_request(api *a, struct MHD_Connection *connection, 
     return r;
 }
 
+static void log_request(const struct request *r, unsigned status, bool cut) {
+    char method[4 * sizeof r->method], path[512];
+    log_info("%s %s %u%s %.1f ms %s prompt_tokens=%llu completion_tokens=%llu",
+             log_field(method, sizeof method, r->method), log_field(path, sizeof path, r->path),
+             status, cut ? " (cut off)" : "", (double)(clock_now_ns() - r->start_ns) / 1e6, r->id,
+             (unsigned long long)r->prompt_tokens, (unsigned long long)r->completion_tokens);
+}
+
 static void on_completed(void *cls, struct MHD_Connection *connection, void **con_cls,
                          enum MHD_RequestTerminationCode how) {
     struct request *r = *con_cls;
     api *a = cls;
+    (void)connection;
     if (!r) return;
     *con_cls = NULL;
-    if (conn_of(connection)) conns_wait(&a->http->conns, conn_of(connection));
+    conns_wait(&a->http->conns, r->conn);
     if (r->ops && !(r->ops->cut && r->ops->cut(r, r->job))) r->ops->free(r->job);
     r->ops = NULL;
     answers_hold(&a->answers, &r->hold, 0);
@@ -174,9 +132,7 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
     bool cut = how != MHD_REQUEST_TERMINATED_COMPLETED_OK;
     unsigned status = r->queued ? r->reply.status : 499; /* nginx's code for "client gone" */
     metrics_count(a, r->route, status);
-    log_info("%s %.128s %u%s %.1f ms %s prompt_tokens=%llu completion_tokens=%llu", r->method,
-             r->path, status, cut ? " (cut off)" : "", (double)(clock_now_ns() - r->start_ns) / 1e6,
-             r->id, (unsigned long long)r->prompt_tokens, (unsigned long long)r->completion_tokens);
+    log_request(r, status, cut);
     if (r->key_number) {
         struct key_costs *k = request_key_costs(r);
         atomic_fetch_add(&k->n_requests, 1);
@@ -209,10 +165,15 @@ static ssize_t read_frames(struct request *r, char *buf, size_t max) {
             if (asked && watch_releasing(&r->watched)) return MHD_CONTENT_READER_END_WITH_ERROR;
             ssize_t n = r->ops->read(r, r->job, buf, max);
             if (n > 0) {
-                atomic_store(&r->watched.quiet_since_ns, clock_now_ns());
+                uint64_t now = clock_now_ns();
+                atomic_store(&r->watched.quiet_since_ns, now);
+                conns_moved(&r->api->http->conns, r->conn, now, (uint64_t)n);
                 return n;
             }
-            if (n == JOB_READ_END) return MHD_CONTENT_READER_END_OF_STREAM;
+            if (n == JOB_READ_END) {
+                conns_moved(&r->api->http->conns, r->conn, clock_now_ns(), 0);
+                return MHD_CONTENT_READER_END_OF_STREAM;
+            }
             if (n == JOB_READ_WORK) prepare_step(r);
             asked = n == 0;
         }
@@ -220,9 +181,12 @@ static ssize_t read_frames(struct request *r, char *buf, size_t max) {
     }
 }
 
+/* Called when all bytes of the call before are with the socket: what the client has not read of
+ * those is the kernel's. */
 static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max) {
     uint64_t begin_ns = clock_now_ns();
     (void)pos;
+    conns_paused(((struct request *)cls)->conn);
     ssize_t n = read_frames(cls, buf, max);
     count_time(cls, begin_ns);
     return n;
@@ -273,6 +237,7 @@ static void hold_body(struct request *r) {
 static enum MHD_Result send_reply(struct request *r) {
     struct reply *p = &r->reply;
     hold_body(r);
+    size_t n_body = p->data ? p->n_data : p->body.len;
     reply_work_headers(r);
     struct MHD_Response *response = make_response(r);
     if (!response) return MHD_NO;
@@ -284,10 +249,11 @@ static enum MHD_Result send_reply(struct request *r) {
         ok = MHD_add_response_header(response, "Content-Type", p->content_type);
     for (size_t i = 0; ok && i < p->n_headers; i++)
         ok = MHD_add_response_header(response, p->headers[i].name, p->headers[i].value);
-    if (ok && atomic_load(&r->api->draining))
+    if (ok && (r->close || atomic_load(&r->api->draining)))
         ok = MHD_add_response_header(response, "Connection", "close");
     if (ok) ok = MHD_queue_response(r->connection, p->status, response);
     r->queued = ok;
+    if (!p->stream) conns_moved(&r->api->http->conns, r->conn, clock_now_ns(), n_body);
     /* Also a stream whose first bytes are long in coming gets keep-alives. */
     if (p->stream) atomic_store(&r->watched.quiet_since_ns, clock_now_ns());
     MHD_destroy_response(response);
@@ -305,22 +271,27 @@ static void refuse_body(struct request *r) {
         r, &(struct api_error){413, "invalid_request_error", "request_too_large", NULL, message});
 }
 
+/* Beyond max-connections, with nothing that waits: only health is told. */
+static bool check_reserve(struct request *r) {
+    if (!r->conn->reserved || (r->route->flags & ROUTE_HEALTH)) return true;
+    reply_error(r, &(struct api_error){503, "server_error", "overloaded", NULL,
+                                       "Too many connections are open: try again later."});
+    return false;
+}
+
 /* Headers are there, the body is not. */
-static enum MHD_Result on_headers(struct request *r) {
-    const struct api_config *c = &r->api->config;
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+static enum MHD_Result on_headers(struct request *r, const char *method, const char *version) {
     const char *length = request_header(r, "Content-Length");
     uint64_t announced = length ? strtoull(length, NULL, 10) : 0;
-    if (info && info->header_size > c->max_header_bytes)
-        reply_error(r, &(struct api_error){431, "invalid_request_error", "headers_too_large", NULL,
-                                           "The request headers are too large."});
-    else if (route_check(r) && announced > c->max_body_bytes)
+    bool framed = head_check(r, method, version);
+    if (framed && route_check(r) && check_reserve(r) && announced > r->api->config.max_body_bytes)
         refuse_body(r);
     if (!r->reply.status) return MHD_YES;
     r->discard_body = true;
-    if (request_header(r, "Expect") || announced > DISCARD_BYTES) return send_reply(r);
-    return MHD_YES;
+    if (framed && !r->conn->reserved && !request_header(r, "Expect") && announced <= DISCARD_BYTES)
+        return MHD_YES;
+    conns_answer(&r->api->http->conns, r->conn);
+    return send_reply(r);
 }
 
 /* Connections times max_body_bytes would be more memory than any machine has. The first bytes of
@@ -335,10 +306,8 @@ static bool keep_bytes(struct request *r) {
 }
 
 static enum MHD_Result on_body(struct request *r, const char *bytes, size_t *n) {
-    uint64_t due_ns = r->api->config.idle_timeout_s * UINT64_C(1000000000) * ARRIVAL_TIMEOUTS +
-                      r->body_bytes * SLOWEST_NS_PER_BYTE;
-    if (clock_now_ns() - r->start_ns > due_ns) return MHD_NO;
     r->body_bytes += *n;
+    conns_moved(&r->api->http->conns, r->conn, r->start_ns, r->body_bytes);
     if (!r->discard_body && r->body_bytes > r->api->config.max_body_bytes) refuse_body(r);
     if (!r->discard_body && !keep_bytes(r)) {
         r->discard_body = true;
@@ -370,21 +339,15 @@ static bool watch_connection(struct request *r) {
  * one the network). */
 static uint64_t client_of(const struct request *r) {
     if (r->key_number) return r->key_number;
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    if (!info || !info->client_addr) return 0;
-    if (info->client_addr->sa_family == AF_INET)
-        return ((const struct sockaddr_in *)info->client_addr)->sin_addr.s_addr;
-    if (info->client_addr->sa_family != AF_INET6) return 0;
-    const struct in6_addr *a = &((const struct sockaddr_in6 *)info->client_addr)->sin6_addr;
     uint64_t client;
-    memcpy(&client, (const char *)a + (IN6_IS_ADDR_V4MAPPED(a) ? 8 : 0), sizeof client);
+    memcpy(&client, r->conn->address.bytes + 1, sizeof client);
     return client;
 }
 
 /* The body is there: what answers it begins. */
 static bool begin_answer(struct request *r) {
     r->handled = true;
+    conns_answer(&r->api->http->conns, r->conn);
     if (r->reply.status) {
         request_drop_body(r);
     } else if (r->route->flags & ROUTE_DIRECT) {
@@ -423,12 +386,11 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     uint64_t begin_ns = clock_now_ns();
     struct request *r = *con_cls;
     enum MHD_Result result;
-    (void)version;
     if (!r) {
         r = begin_request(cls, connection, url, method);
         if (!r) return MHD_NO;
         *con_cls = r;
-        result = on_headers(r);
+        result = on_headers(r, method, version);
     } else if (*n) {
         result = on_body(r, bytes, n);
     } else {
@@ -442,9 +404,8 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
 
 static enum MHD_Result accept_policy(void *cls, const struct sockaddr *addr, socklen_t n) {
     struct http *h = cls;
-    (void)addr;
     (void)n;
-    return atomic_load(&h->n_connections) < h->api->config.max_connections ? MHD_YES : MHD_NO;
+    return conns_admit(&h->conns, addr) ? MHD_YES : MHD_NO;
 }
 
 static void on_connection(void *cls, struct MHD_Connection *connection, void **socket_cls,
@@ -452,72 +413,69 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
     struct http *h = cls;
     struct conn *c = *socket_cls;
     if (what == MHD_CONNECTION_NOTIFY_STARTED) {
-        const union MHD_ConnectionInfo *info =
+        const union MHD_ConnectionInfo *fd =
             MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-        atomic_fetch_add(&h->n_connections, 1);
-        *socket_cls = c = info ? mem_new(1, sizeof *c) : NULL;
-        if (!c) return; /* served all the same, without an end to its waiting */
-        c->fd = info->connect_fd;
-        conns_wait(&h->conns, c);
-    } else {
-        atomic_fetch_sub(&h->n_connections, 1);
-        if (c) conns_leave(&h->conns, c);
+        const union MHD_ConnectionInfo *from =
+            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+        *socket_cls = c = mem_new(1, sizeof *c);
+        if (!c) { /* no memory: it ends at once */
+            if (fd) shutdown(fd->connect_fd, SHUT_RDWR);
+            return;
+        }
+        c->fd = fd ? fd->connect_fd : -1;
+        c->connection = connection;
+        conns_open(&h->conns, c, from ? from->client_addr : NULL);
+    } else if (c) {
+        conns_close(&h->conns, c);
         free(c);
+        *socket_cls = NULL;
     }
+}
+
+/* Once a second, on the watcher thread. */
+static void on_tick(void *arg) {
+    struct http *h = arg;
+    struct conns_counts now;
+    uint64_t now_ns = clock_now_ns();
+    conns_reap(&h->conns);
+    if (now_ns - h->said_ns < SAY_AGAIN_S * UINT64_C(1000000000)) return;
+    conns_get(&h->conns, &now);
+    const struct conns_counts *was = &h->said;
+    if (now.evicted != was->evicted || now.reserved != was->reserved ||
+        now.refused_full != was->refused_full || now.refused_address != was->refused_address)
+        log_warn("connections are at a limit (max-connections = %u, max-connections-per-address = "
+                 "%u): %llu idle ones gave way, %llu could only ask for health, %llu were refused, "
+                 "%llu by their address",
+                 h->conns.config.max, h->conns.config.max_per_address,
+                 (unsigned long long)(now.evicted - was->evicted),
+                 (unsigned long long)(now.reserved - was->reserved),
+                 (unsigned long long)(now.refused_full - was->refused_full),
+                 (unsigned long long)(now.refused_address - was->refused_address));
+    h->said = now;
+    h->said_ns = now_ns;
+}
+
+/* accept() had no descriptor: the longest wait gives its one up. The pause is for a thread without
+ * connections, which asks again at once. */
+static void out_of_files(struct http *h) {
+    uint64_t now = clock_now_ns(), last = atomic_load(&h->out_of_files_ns);
+    conns_evict(&h->conns);
+    if ((!last || now - last >= SAY_AGAIN_S * UINT64_C(1000000000)) &&
+        atomic_compare_exchange_strong(&h->out_of_files_ns, &last, now))
+        log_warn(
+            "a connection cannot be accepted: the process or the system has no more open files "
+            "(ulimit -n)");
+    nanosleep(&(struct timespec){0, 5 * 1000000}, NULL);
 }
 
 static void on_log(void *cls, const char *fmt, va_list ap) {
+    static const char no_files[] = "Hit process or system resource limit";
     char line[512];
-    (void)cls;
+    struct http *h = cls;
     vsnprintf(line, sizeof line, fmt, ap);
     log_debug("libmicrohttpd: %s", line);
-}
-
-static uint16_t bound_port(int fd, int *family) {
-    struct sockaddr_storage addr;
-    socklen_t n = sizeof addr;
-    *family = AF_INET;
-    if (getsockname(fd, (struct sockaddr *)&addr, &n)) return 0;
-    *family = addr.ss_family;
-    if (addr.ss_family == AF_INET6) return ntohs(((struct sockaddr_in6 *)&addr)->sin6_port);
-    return ntohs(((struct sockaddr_in *)&addr)->sin_port);
-}
-
-/* A socket that somebody else opened: a descriptor of our own for it. */
-static int take_listening(const struct api_config *c, int *out, err *e) {
-    *out = fcntl(c->listen_fd, F_DUPFD_CLOEXEC, 0);
-    if (*out >= 0) return 0;
-    return err_set(e, ERR_IO, "cannot use the socket that was handed over: %s", strerror(errno));
-}
-
-/* Binds by hand rather than in the library: only so the reason of a failure is known. */
-static int listen_on(const struct api_config *c, int *out, err *e) {
-    char port[8];
-    snprintf(port, sizeof port, "%u", c->port);
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
-                    *list;
-    int rc = getaddrinfo(c->host, port, &hints, &list);
-    if (rc)
-        return err_set_param(e, ERR_IO, "host", "cannot use address \"%s\": %s", c->host,
-                             gai_strerror(rc));
-    int fd = socket(list->ai_family, SOCK_STREAM, 0), one = 1;
-    bool ok = fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) &&
-              !bind(fd, list->ai_addr, list->ai_addrlen) && !listen(fd, 1024) &&
-              !fcntl(fd, F_SETFL, O_NONBLOCK) && !fcntl(fd, F_SETFD, FD_CLOEXEC);
-    int reason = errno;
-    freeaddrinfo(list);
-    if (ok) {
-        *out = fd;
-        return 0;
-    }
-    if (fd >= 0) close(fd);
-    if (reason == EADDRINUSE)
-        return err_set_param(e, ERR_IO, "port",
-                             "port %u of %s is already in use: stop the other program or choose "
-                             "another port",
-                             c->port, c->host);
-    return err_set_param(e, ERR_IO, "host", "cannot listen on %s port %u: %s", c->host, c->port,
-                         strerror(reason));
+    if (strncmp(line, no_files, sizeof no_files - 1) == 0) out_of_files(h);
+    head_on_log(h, line);
 }
 
 int http_open(api *a, struct http **out, err *e) {
@@ -527,34 +485,53 @@ int http_open(api *a, struct http **out, err *e) {
     *out = h;
     h->api = a;
     h->listen_fd = -1;
-    conns_init(&h->conns, c->idle_timeout_s * UINT64_C(1000000000) * ARRIVAL_TIMEOUTS);
-    struct watch_config wc = {c->keepalive_ms, suspend_connection, resume_connection,
-                              destroy_request};
+    const uint64_t second = UINT64_C(1000000000);
+    conns_init(&h->conns, &(struct conns_config){c->max_connections, c->max_per_address,
+                                                 c->idle_timeout_s * second * ARRIVAL_TIMEOUTS,
+                                                 RESERVE_WAIT_S * second});
+    struct watch_config wc = {.keepalive_ms = c->keepalive_ms,
+                              .suspend = suspend_connection,
+                              .resume = resume_connection,
+                              .destroy = destroy_request,
+                              .tick = on_tick,
+                              .tick_arg = h};
     int family, rc = watch_open(&wc, &a->watch, e);
     if (!rc) rc = prepare_open(a, e);
-    if (!rc) rc = (c->listen_fd ? take_listening : listen_on)(c, &h->listen_fd, e);
+    if (!rc) rc = listen_open(c, &h->listen_fd, e);
     if (rc) return rc;
-    h->port = bound_port(h->listen_fd, &family);
+    h->port = listen_port(h->listen_fd, &family);
 
     unsigned threads = c->n_threads ? c->n_threads : 1;
     unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
                      (family == AF_INET6 ? MHD_USE_IPv6 : 0);
-    struct MHD_OptionItem pool[] = {
+    /* As strict as RFC 9112 asks for; 2 and 3 refuse what it allows. Before 1.0 the only such
+     * option answers twice what it refuses: see http_head.c. */
+    struct MHD_OptionItem more[] = {
+#if MHD_VERSION >= 0x01000000
+        {MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1, NULL},
+#endif
         {threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)threads, NULL},
-        {MHD_OPTION_END, 0, NULL}};
+        {MHD_OPTION_END, 0, NULL}
+    };
     h->daemon = MHD_start_daemon(
-        flags, 0, accept_policy, h, on_request, a, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+        flags, 0, accept_policy, h, on_request, a, MHD_OPTION_EXTERNAL_LOGGER, on_log, h,
         MHD_OPTION_LISTEN_SOCKET, (MHD_socket)h->listen_fd, MHD_OPTION_NOTIFY_COMPLETED,
         on_completed, a, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)c->idle_timeout_s, MHD_OPTION_CONNECTION_LIMIT,
-        (unsigned)((c->max_connections + 1) * threads), MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)c->max_header_bytes * 2 + IO_BUFFER_BYTES, MHD_OPTION_ARRAY, pool, MHD_OPTION_END);
+        MHD_OPTION_URI_LOG_CALLBACK, head_on_target, h, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)c->idle_timeout_s, MHD_OPTION_CONNECTION_LIMIT,
+        (c->max_connections + CONNS_RESERVE + CONNS_CLOSING + 1) * threads,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)c->max_header_bytes * 2 + IO_BUFFER_BYTES,
+        MHD_OPTION_ARRAY, more, MHD_OPTION_END);
     if (!h->daemon) return err_set(e, ERR_IO, "cannot start the HTTP threads: %s", strerror(errno));
     return 0;
 }
 
 uint16_t http_port(const struct http *h) {
     return h->port;
+}
+
+void http_conns_get(struct http *h, struct conns_counts *out) {
+    conns_get(&h->conns, out);
 }
 
 void http_close(struct http *h) {

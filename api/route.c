@@ -16,7 +16,8 @@ enum {
     TEXT = ROUTE_KEY | ROUTE_MODEL | ROUTE_JSON, /* answered at once, the model computes nothing */
     WORK = TEXT | ROUTE_WORK,
     MESSAGES = WORK | ROUTE_ANTHROPIC,
-    OLLAMA = ROUTE_KEY | ROUTE_MODEL | ROUTE_OLLAMA
+    OLLAMA = ROUTE_KEY | ROUTE_MODEL | ROUTE_OLLAMA,
+    HEALTH = ROUTE_DIRECT | ROUTE_HEALTH
 };
 
 /* The first row whose path and method fit; a method that none of a path's rows has is 405 and names
@@ -54,10 +55,10 @@ const struct route api_routes[] = {
     {"POST", "/v1/detokenize", TEXT, ep_detokenize, "/v1/detokenize", &detokenize_table},
     {"POST", "/v1/inferd/render", TEXT, ep_render, "/v1/inferd/render", &chat_table},
     {"GET", "/v1/inferd/fields", ROUTE_KEY, ep_fields, "/v1/inferd/fields", NULL},
-    {"GET", "/livez", ROUTE_DIRECT, ep_livez, "/livez", NULL},
-    {"GET", "/readyz", ROUTE_DIRECT, ep_readyz, "/readyz", NULL},
-    {"GET", "/health", ROUTE_DIRECT, ep_health, "/health", NULL},
-    {"GET", "/metrics", ROUTE_KEY | ROUTE_DIRECT, ep_metrics, "/metrics", NULL},
+    {"GET", "/livez", HEALTH, ep_livez, "/livez", NULL},
+    {"GET", "/readyz", HEALTH, ep_readyz, "/readyz", NULL},
+    {"GET", "/health", HEALTH, ep_health, "/health", NULL},
+    {"GET", "/metrics", ROUTE_KEY | HEALTH, ep_metrics, "/metrics", NULL},
     {"GET", "/", ROUTE_FILE | ROUTE_DIRECT, ep_web, "web", NULL},
 };
 const size_t api_n_routes = sizeof api_routes / sizeof *api_routes;
@@ -144,20 +145,6 @@ static bool is_json(const char *type) {
     return *type == '\0' || *type == ';';
 }
 
-/* Two lengths: an old trick to make a proxy and a server disagree about where the next request
- * begins. So no next one is read from this connection. */
-static bool check_framing(struct request *r) {
-    size_t n_lengths = request_header_count(r, "Content-Length");
-    const char *why = NULL;
-    if (n_lengths > 1) why = "Content-Length is there more than once.";
-    if (n_lengths && request_header(r, "Transfer-Encoding"))
-        why = "Content-Length and Transfer-Encoding together.";
-    if (!why) return true;
-    reply_header(r, "Connection", "close");
-    reply_error(r, &(struct api_error){400, "invalid_request_error", NULL, NULL, why});
-    return false;
-}
-
 static bool check_body_headers(struct request *r) {
     const char *coding = request_header(r, "Content-Encoding");
     if (coding && strcasecmp(coding, "identity") != 0) {
@@ -176,7 +163,7 @@ static bool check_body_headers(struct request *r) {
 }
 
 bool route_check(struct request *r) {
-    return check_framing(r) && auth_check_origin(r) && find_route(r) &&
+    return auth_check_origin(r) && find_route(r) &&
            (!(r->route->flags & ROUTE_KEY) || auth_check_key(r)) && check_state(r) &&
            check_body_headers(r) && limits_read_deadline(r);
 }

@@ -19,7 +19,7 @@
 #include <sys/time.h>
 #endif
 
-enum { BATCH = 128, ROUND = 1024 };
+enum { BATCH = 128, ROUND = 1024, TICK_MS = 1000 };
 
 struct watch {
     struct watch_config config;
@@ -152,6 +152,21 @@ static void destroy_all(watch *wt, struct watched *w) {
     }
 }
 
+static int sooner_ms(int a_ms, int b_ms) {
+    return a_ms < 0 || (b_ms >= 0 && b_ms < a_ms) ? b_ms : a_ms;
+}
+
+/* Calls the owner's tick when it is due; returns how long until the next one, -1: there is none. */
+static int tick_owner(watch *wt, uint64_t *next_ns) {
+    if (!wt->config.tick) return -1;
+    uint64_t now = clock_now_ns();
+    if (now >= *next_ns) {
+        wt->config.tick(wt->config.tick_arg);
+        *next_ns = now + TICK_MS * UINT64_C(1000000);
+    }
+    return (int)((*next_ns - now) / 1000000u) + 1;
+}
+
 /* One round: hang-ups, then the clock, then at most ROUND notified requests, so that neither
  * starves the other; what was retired before this round's end is freed last. Returns the next
  * poll's timeout, or -2 when the watch closes. */
@@ -187,9 +202,9 @@ static int watch_round(watch *wt, struct watched **gone, int n_gone, uint64_t *n
 static void *watch_main(void *arg) {
     watch *wt = arg;
     struct watched *gone[BATCH];
-    uint64_t next_tick = 0;
+    uint64_t next_tick = 0, next_owner = 0;
     for (int timeout_ms = -1; timeout_ms != -2;) {
-        int n = poller_wait(wt, gone, timeout_ms);
+        int n = poller_wait(wt, gone, sooner_ms(timeout_ms, tick_owner(wt, &next_owner)));
         char sink[256];
         while (read(wt->pipe_fd[0], sink, sizeof sink) > 0) {
         }

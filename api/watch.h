@@ -3,7 +3,8 @@
  *
  * A suspended connection costs no thread, but libmicrohttpd neither times it out nor notices that
  * its client left. So one watcher thread owns an epoll (kqueue on macOS) set of the descriptors of
- * all requests that wait, a list of those that were notified, and a clock.
+ * all requests that wait, a list of those that were notified, and a clock, which the owner may use
+ * too (tick).
  *
  * Half-close: a client that shuts down its sending side counts as gone, as in nginx, Node and
  * uvicorn; a client that still wants the answer keeps its side open.
@@ -48,6 +49,8 @@ struct watch_config {
     void (*suspend)(struct watched *w); /* both called with w->mu held; must not call back */
     void (*resume)(struct watched *w);
     void (*destroy)(struct watched *w); /* frees it; watcher thread */
+    void (*tick)(void *arg);            /* once a second on the watcher thread; NULL: nothing */
+    void *tick_arg;
 };
 
 int watch_open(const struct watch_config *config, watch **out, err *e);

@@ -123,7 +123,14 @@ static const struct config_key keys[] = {
      "steps,\n"
      "so that it does not depend on load; a second is about one of a core. 400 beyond it."},
     {"max-connections", CONFIG_NUMBER, AT(max_connections), "4096", 1, 65536, NULL, "connections",
-     "Open connections; more are closed at once."},
+     "Open connections. At that many, a new one takes the place of the one that has been idle for\n"
+     "longest; where all are busy, 8 more may ask for /livez, /readyz, /health and /metrics, and\n"
+     "get 503 for anything else. Lowered at start to what the limit of open files allows."},
+    {"max-connections-per-address", CONFIG_NUMBER, AT(max_connections_per_address), "0", 0, 65536,
+     NULL, "connections",
+     "Open connections of one client address (of IPv6 its first 64 bits); more are closed at\n"
+     "once. 0: as many as max-connections. Leave it so behind a reverse proxy: all of its clients\n"
+     "have its address."},
     {"max-body-bytes", CONFIG_BYTES, AT(max_body_bytes), "8M", 1024, UINT64_C(1) << 30, NULL,
      "bytes",
      "Largest request body; 413 beyond it. All that arrive at once hold at most 16 times as\n"

@@ -40,10 +40,10 @@ struct config {
     uint64_t port, threads, tensor_parallel, kv_cache_tokens, context_length, max_batch_tokens,
         prefill_chunk, max_sequences, max_queue, stream_events, grammar_cache_bytes, http_threads,
         prepare_threads, prepare_slow_threads, prepare_queue, prepare_budget_s, max_answer_bytes,
-        max_connections, max_body_bytes, max_header_bytes, idle_timeout_s, keepalive_ms,
-        resume_timeout_s, resume_streams, resume_buffer_bytes, responses_ttl_s, responses_max_bytes,
-        shutdown_deadline_s, hf_stall_s, hf_retries, device, max_priority, grammar_work_s,
-        request_timeout_s;
+        max_connections, max_connections_per_address, max_body_bytes, max_header_bytes,
+        idle_timeout_s, keepalive_ms, resume_timeout_s, resume_streams, resume_buffer_bytes,
+        responses_ttl_s, responses_max_bytes, shutdown_deadline_s, hf_stall_s, hf_retries, device,
+        max_priority, grammar_work_s, request_timeout_s;
     double gpu_memory_utilization;
     bool prefix_cache;
 };

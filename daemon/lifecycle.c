@@ -77,21 +77,25 @@ static bool is_loopback(const char *host) {
            strcmp(host, "localhost") == 0;
 }
 
-/* Each connection is a file; a login shell's limit is often 1024. */
-static void raise_file_limit(uint64_t max_connections) {
+/* Each connection is a file; a login shell's limit is often 1024. Raises the limit, or says how
+ * many connections fit. */
+static uint32_t connections_by_files(uint32_t max_connections) {
     struct rlimit limit;
-    uint64_t wanted = max_connections + OWN_FILES;
-    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return;
+    uint64_t wanted = (uint64_t)max_connections + API_MORE_FILES + OWN_FILES;
+    if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted) return max_connections;
     rlim_t before = limit.rlim_cur;
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
 #ifdef __APPLE__
     if (limit.rlim_cur > OPEN_MAX) limit.rlim_cur = OPEN_MAX; /* the kernel takes no more */
 #endif
     if (setrlimit(RLIMIT_NOFILE, &limit)) limit.rlim_cur = before;
-    if (limit.rlim_cur < wanted)
-        log_warn("the system allows %llu open files (ulimit -n): fewer than max-connections = %llu "
-                 "can be connected",
-                 (unsigned long long)limit.rlim_cur, (unsigned long long)max_connections);
+    if (limit.rlim_cur >= wanted) return max_connections;
+    uint64_t others = API_MORE_FILES + OWN_FILES;
+    uint32_t fit = limit.rlim_cur > others ? (uint32_t)(limit.rlim_cur - others) : 1;
+    log_warn("the system allows %llu open files (ulimit -n), of which %llu are for other things: "
+             "max-connections is %u instead of %u",
+             (unsigned long long)limit.rlim_cur, (unsigned long long)others, fit, max_connections);
+    return fit;
 }
 
 /* A registry that cannot be written keeps no responses; everything else works. */
@@ -122,7 +126,7 @@ static int take_socket(struct server *s, err *e) {
 
 static int open_api(struct server *s, err *e) {
     const struct config *c = s->config;
-    raise_file_limit(c->max_connections);
+    uint32_t max_connections = connections_by_files((uint32_t)c->max_connections);
     int rc = take_socket(s, e);
     if (rc) return rc;
     if (!is_loopback(s->host) && s->keys.n == 0)
@@ -137,7 +141,8 @@ static int open_api(struct server *s, err *e) {
         .prepare_slow_threads = (uint32_t)c->prepare_slow_threads,
         .prepare_queue = (uint32_t)c->prepare_queue,
         .prepare_budget_s = (uint32_t)c->prepare_budget_s,
-        .max_connections = (uint32_t)c->max_connections,
+        .max_connections = max_connections,
+        .max_per_address = (uint32_t)c->max_connections_per_address,
         .max_body_bytes = c->max_body_bytes,
         .max_header_bytes = (uint32_t)c->max_header_bytes,
         .idle_timeout_s = (uint32_t)c->idle_timeout_s,

@@ -28,3 +28,16 @@ void log_write(enum log_level level, const char *fmt, ...) {
         if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
     g_log.sink(g_log.arg, level, line);
 }
+
+const char *log_field(char *dst, size_t n_dst, const char *text) {
+    size_t n = 0;
+    for (; *text && n + 5 <= n_dst; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c > ' ' && c < 0x7f && c != '"' && c != '\'' && c != '\\')
+            dst[n++] = (char)c;
+        else
+            n += (size_t)snprintf(dst + n, n_dst - n, "\\x%02x", c);
+    }
+    dst[n] = '\0';
+    return dst;
+}

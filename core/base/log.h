@@ -4,6 +4,8 @@
 #ifndef INFERD_BASE_LOG_H
 #define INFERD_BASE_LOG_H
 
+#include <stddef.h>
+
 enum log_level { LOG_LEVEL_DEBUG, LOG_LEVEL_INFO, LOG_LEVEL_WARN, LOG_LEVEL_ERROR };
 
 /* line: NUL-terminated text without newline, valid during the call. Must be thread safe. */
@@ -13,6 +15,11 @@ typedef void (*log_sink)(void *arg, enum log_level level, const char *line);
 void log_set_sink(log_sink sink, void *arg, enum log_level min_level);
 
 void log_write(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* text as one field of a line: printable ASCII but the blank, quotes and the backslash stands as it
+ * is, all other bytes as \xNN, so that the bytes of a client cannot look like another field. What
+ * dst (n_dst > 4) has no room for is left out. Returns dst. */
+const char *log_field(char *dst, size_t n_dst, const char *text);
 
 #define log_debug(...) log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
 #define log_info(...)  log_write(LOG_LEVEL_INFO, __VA_ARGS__)

@@ -1,5 +1,7 @@
 // The wire itself: statuses, error objects, SSE order, metrics, disconnects, limits, shutdown.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { existsSync } from "node:fs";
 import { connect } from "node:net";
 import { after, before, test } from "node:test";
 import { chat, metrics, modelName, patience, post, random, randomPrompt, sleep, sse, startServer, streamed, until, user } from "./server.mjs";
@@ -275,6 +277,88 @@ test("the queue's bound answers 429 with Retry-After", async () => {
   } finally {
     await small.stop();
   }
+});
+
+// Sockets that are open and say nothing, or a part of a request.
+async function openSockets(target, n, bytes = "") {
+  const sockets = [];
+  for (let i = 0; i < n; i++) {
+    const socket = connect(new URL(target.url).port, "127.0.0.1");
+    socket.on("error", () => {});
+    socket.on("close", () => (socket.ended = true));
+    await new Promise((resolve) => socket.once("connect", resolve).once("close", resolve));
+    if (bytes) socket.write(bytes);
+    sockets.push(socket);
+  }
+  return sockets;
+}
+
+const heads = ["", "GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "];
+
+test("idle connections beyond the limit lock nobody out", async () => {
+  const small = await startServer(["--max-connections", "40"]);
+  const all = [];
+  try {
+    for (const head of heads) {
+      all.push(...(await openSockets(small, 150, head)));
+      for (const path of ["/livez", "/v1/models"]) assert.equal((await fetch(small.url + path)).status, 200);
+    }
+    const m = await metrics(small);
+    const open = ["waiting", "receiving", "answering"].reduce((n, s) => n + m.get(`inferd_http_connections{state="${s}"}`), 0);
+    assert.ok(open <= 40 + 8, `${open} are open`);
+    assert.ok(m.get("inferd_http_connections_evicted_total") >= 300 - 40 - 8);
+    await until(() => small.stderr.includes("connections are at a limit"), "the log says it", 30_000);
+  } finally {
+    for (const socket of all) socket.destroy();
+    await small.stop();
+  }
+});
+
+test("connections that dawdle end by the clock, also when nobody else comes", async () => {
+  const small = await startServer(["--idle-timeout-s", "1"]);
+  const sockets = [
+    ...(await openSockets(small, 20, heads[1])),
+    ...(await openSockets(small, 20, "POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n")),
+  ];
+  const drip = setInterval(() => sockets.forEach((s) => s.ended || s.write(" ")), 100);
+  try {
+    await until(() => sockets.every((s) => s.ended), "all are closed");
+    assert.ok((await metrics(small)).get("inferd_http_connections_reaped_total") >= 40);
+  } finally {
+    clearInterval(drip);
+    for (const socket of sockets) socket.destroy();
+    await small.stop();
+  }
+});
+
+const prlimit = process.platform === "linux" && existsSync("/usr/bin/prlimit");
+
+test("max-connections fits into the limit of open files", { skip: !prlimit && "needs prlimit" }, async () => {
+  const small = await startServer(["--max-connections", "4096"], undefined, ["prlimit", "--nofile=300:300"]);
+  let sockets = [];
+  try {
+    assert.match(small.stderr, /max-connections is 76 instead of 4096/);
+    sockets = await openSockets(small, 400);
+    assert.equal((await fetch(small.url + "/v1/models")).status, 200);
+    assert.ok(!small.stderr.includes("no more open files"));
+    // The limit falls under a running server, so that accept() fails: it says so, and goes on when it can.
+    const limit = (n) => execFileSync("prlimit", ["--pid", small.child.pid, `--nofile=${n}:300`]);
+    limit(5);
+    const waits = fetch(small.url + "/livez");
+    await until(() => small.stderr.includes("no more open files"), "the log says it");
+    limit(300);
+    assert.equal((await waits).status, 200);
+  } finally {
+    for (const socket of sockets) socket.destroy();
+    await small.stop();
+  }
+});
+
+test("a path in the log is one field, whatever its bytes", async () => {
+  const forged = "/x%20200%201.0%20ms%22%C3%A4'%5C";
+  await fetch(server.url + forged);
+  const line = await until(() => server.stderr.split("\n").find((l) => l.includes("GET /x")), "it is logged");
+  assert.match(line, / GET \/x\\x20200\\x201\.0\\x20ms\\x22\\xc3\\xa4\\x27\\x5c 404 /);
 });
 
 test("SIGTERM: running streams finish, new requests get 503, exit 0", async () => {

@@ -17,8 +17,8 @@ const lifetimeMs = Number(process.env.SERVER_SECONDS ?? 900) * 1000;
 
 const demo = { file: modelFile, name: modelName, alias: "demo" };
 
-// models: what is registered and served.
-export async function startServer(flags = [], models = [demo]) {
+// models: what is registered and served; under: a command that runs the server's.
+export async function startServer(flags = [], models = [demo], under = []) {
   const folder = mkdtempSync(join(tmpdir(), "inferd-test-"));
   const registry = join(folder, "registry.db");
   for (const m of models) {
@@ -27,7 +27,8 @@ export async function startServer(flags = [], models = [demo]) {
   }
   const server = { folder, stderr: "", stdout: "", exited: null };
   const args = ["serve", "--model", models.map((m) => m.name).join(","), "--registry", registry, "--host", "127.0.0.1", "--port", "0", ...flags];
-  const end = await launch(server, args);
+  const command = [...under, binary, ...args];
+  const end = await launch(server, command);
   server.stop = async (signal = "SIGTERM") => {
     const how = await end(signal);
     rmSync(folder, { recursive: true, force: true });
@@ -36,14 +37,14 @@ export async function startServer(flags = [], models = [demo]) {
   // The same server again, with the same registry, at another port.
   server.restart = async (signal = "SIGTERM") => {
     await end(signal);
-    await launch(server, args);
+    await launch(server, command);
   };
   return server;
 }
 
 // Starts a process and waits until it serves; returns what ends the server's process of the moment.
-async function launch(server, args) {
-  const child = spawn(binary, args, { stdio: ["ignore", "pipe", "pipe"] });
+async function launch(server, command) {
+  const child = spawn(command[0], command.slice(1), { stdio: ["ignore", "pipe", "pipe"] });
   server.child = child;
   server.exited = new Promise((resolve) => child.on("exit", (code, signal) => resolve({ code, signal })));
   child.stderr.on("data", (d) => (server.stderr += d));

@@ -1,6 +1,7 @@
 /* test_api_config.c - the HTTP layer in other configurations and at its end: keys, bounds of
  * connections, keep-alives, drain, close. */
 #include "api/api_int.h"
+#include "api/conns.h"
 #include "api_server.h"
 
 static void keys_are_checked(void) {
@@ -40,32 +41,142 @@ static void keys_are_checked(void) {
     stop_server();
 }
 
-static void connections_are_bounded_in_number_and_time(void) {
+/* The first of a connection's answers; its status. */
+static int status_of(int fd, const char *line) {
+    struct reader r = {.fd = fd};
+    struct answer a;
+    client_request(fd, line, "", NULL);
+    if (reader_head(&r, &a)) reader_body(&r, &a);
+    int status = a.status;
+    answer_fini(&a);
+    return status;
+}
+
+static bool is_closed(int fd) {
+    char rest[64];
+    ssize_t n;
+    while ((n = client_recv(fd, rest, sizeof rest, CLIENT_WAIT_MS)) > 0) {
+    }
+    return n == 0;
+}
+
+/* An answer is read before its connection begins to wait again. */
+static void all_wait(unsigned n) {
+    struct conns_counts c;
+    do {
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        http_conns_get(server->http, &c);
+    } while (c.open[CONN_WAITING] != n);
+}
+
+static void the_longest_idle_connection_gives_way(void) {
     struct api_config c = base_config();
     c.max_connections = 2;
+    c.idle_timeout_s = 60;
+    start_server(&c);
+    int first = client_connect();
+    CHECK(status_of(first, "GET /livez") == 200);
+    int second = client_connect();
+    CHECK(status_of(second, "GET /livez") == 200);
+    all_wait(2);
+    CHECK(status_of(first, "GET /livez") == 200); /* now the second has waited longer */
+    all_wait(2);
+    int third = client_connect();
+    CHECK(status_of(third, "GET /livez") == 200);
+    CHECK(is_closed(second));
+    all_wait(2);
+    CHECK(status_of(first, "GET /livez") == 200);
+    for (int i = 0; i < 100; i++) { /* silent ones come and go */
+        close(first);
+        first = client_connect();
+    }
+    CHECK(status_of(first, "GET /livez") == 200);
+    close(first);
+    close(second);
+    close(third);
+    stop_server();
+}
+
+static void idle_connections_end(void) {
+    struct api_config c = base_config();
     c.idle_timeout_s = 1;
     start_server(&c);
-    char byte;
     int a = client_connect(), b = client_connect();
-    struct answer got;
-    struct reader r = {.fd = a}, q = {.fd = b};
-    client_request(a, "GET /livez", "", NULL);
-    client_request(b, "GET /livez", "", NULL);
-    CHECK(reader_head(&r, &got) && got.status == 200);
-    answer_fini(&got);
-    CHECK(reader_head(&q, &got) && got.status == 200);
-    answer_fini(&got);
-    int third = client_connect();
-    client_request(third, "GET /livez", "", NULL);
-    CHECK(client_recv(third, &byte, 1, CLIENT_WAIT_MS) == 0);
-    close(third);
-    char rest[64]; /* "ok\n", then the idle connection is closed */
-    ssize_t n;
-    while ((n = client_recv(a, rest, sizeof rest, CLIENT_WAIT_MS)) > 0) {
-    }
-    CHECK(n == 0);
+    CHECK(status_of(a, "GET /livez") == 200);
+    CHECK(is_closed(a));
+    CHECK(is_closed(b));
     close(a);
     close(b);
+    stop_server();
+}
+
+/* Both connections that may be open wait for the engine: others hear of the daemon's health, and
+ * nothing else. */
+static void health_is_told_beyond_the_limit(void) {
+    static const char work[] = "{\"model\":\"tiny\",\"prompt\":\"a\",\"stream\":true,"
+                               "\"max_tokens\":3000,\"ignore_eos\":true,\"logprobs\":5}";
+    struct api_config c = base_config();
+    c.max_connections = 2;
+    start_server(&c);
+    publish();
+    int busy[2], idle[20];
+    struct answer a;
+    for (int i = 0; i < 2; i++) {
+        busy[i] = client_connect();
+        client_request(busy[i], "POST /v1/completions", JSON_TYPE, work);
+    }
+    while (api_n_active(server) < 2)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    for (int i = 0; i < 20; i++)
+        idle[i] = client_connect(); /* more than the reserve has room for */
+    static const char *const health[] = {"/livez", "/readyz", "/health", "/metrics"};
+    for (size_t i = 0; i < sizeof health / sizeof *health; i++) {
+        client_get(health[i], &a);
+        CHECK_MSG(a.status == 200, "%s: %d", health[i], a.status);
+        CHECK_STR(answer_header(&a, "Connection"), "close");
+        answer_fini(&a);
+    }
+    client_get("/v1/models", &a);
+    CHECK(*answer_header(&a, "Retry-After"));
+    CHECK_STR(answer_header(&a, "Connection"), "close");
+    expect_error(&a, 503, "overloaded");
+    answer_fini(&a);
+    client_post("/v1/completions", work, &a);
+    expect_error(&a, 503, "overloaded");
+    answer_fini(&a);
+    CHECK(api_n_active(server) == 2);
+    for (int i = 0; i < 2; i++)
+        close(busy[i]);
+    for (int i = 0; i < 20; i++)
+        close(idle[i]);
+    CHECK(engine_quiet());
+    client_get("/v1/models", &a);
+    CHECK(a.status == 200);
+    answer_fini(&a);
+    stop_server();
+}
+
+static void addresses_are_bounded(void) {
+    struct api_config c = base_config();
+    c.max_per_address = 3;
+    start_server(&c);
+    int fds[3];
+    for (int i = 0; i < 3; i++) {
+        fds[i] = client_connect();
+        CHECK(status_of(fds[i], "GET /livez") == 200);
+    }
+    int more = client_connect();
+    CHECK(is_closed(more));
+    close(more);
+    CHECK(status_of(fds[0], "GET /livez") == 200);
+    close(fds[0]);
+    for (int status = 0; status != 200;) { /* once the server has seen it close */
+        more = client_connect();
+        status = status_of(more, "GET /livez");
+        close(more);
+    }
+    close(fds[1]);
+    close(fds[2]);
     stop_server();
 }
 
@@ -80,17 +191,13 @@ static void slow_senders_are_cut_off(void) {
     client_send(fds[0], head, sizeof head - 1);
     client_request(fds[1], "POST /v1/completions", JSON_TYPE "Content-Length: 1000\r\n", NULL);
     bool open[2] = {true, true};
-    for (int i = 0; i < 300 && (open[0] || open[1]); i++) {
-        struct answer a;
+    for (int i = 0; i < 900 && (open[0] || open[1]); i++) {
         char byte;
         for (int k = 0; k < 2; k++) {
             if (!open[k]) continue;
             client_send(fds[k], " ", 1);
             open[k] = client_recv(fds[k], &byte, 1, 20) < 0;
         }
-        client_get("/livez", &a); /* somebody else comes */
-        CHECK(a.status == 200);
-        answer_fini(&a);
     }
     CHECK(!open[0] && !open[1]);
     close(fds[0]);
@@ -318,7 +425,10 @@ static void closing_ends_what_runs(void) {
 int main(void) {
     if (!set_up()) return 1;
     RUN(keys_are_checked);
-    RUN(connections_are_bounded_in_number_and_time);
+    RUN(the_longest_idle_connection_gives_way);
+    RUN(idle_connections_end);
+    RUN(health_is_told_beyond_the_limit);
+    RUN(addresses_are_bounded);
     RUN(slow_senders_are_cut_off);
     RUN(bodies_that_arrive_are_bounded);
     RUN(answers_that_are_not_read_are_bounded);

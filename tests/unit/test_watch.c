@@ -30,8 +30,19 @@ static void on_destroy(struct watched *w) {
     atomic_fetch_add(&n_destroyed, 1);
 }
 
+static atomic_int n_ticks;
+
+static void on_tick(void *arg) {
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
 static watch *open_watch(uint32_t keepalive_ms) {
-    struct watch_config c = {keepalive_ms, on_suspend, on_resume, on_destroy};
+    struct watch_config c = {.keepalive_ms = keepalive_ms,
+                             .suspend = on_suspend,
+                             .resume = on_resume,
+                             .destroy = on_destroy,
+                             .tick = on_tick,
+                             .tick_arg = &n_ticks};
     watch *wt = NULL;
     atomic_store(&n_destroyed, 0);
     CHECK(watch_open(&c, &wt, NULL) == 0);

@@ -1,0 +1,257 @@
+/* test_conns.c - open connections over socket pairs: who gives way at the limit, what ends by the
+ * clock and what does not, and which addresses are one client. */
+#include "api/conns.h"
+
+#include "check.h"
+#include "core/base/clock.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MANY = 64 };
+
+#define HOUR_NS UINT64_C(3600000000000)
+
+struct pair {
+    struct conn c;
+    int theirs;
+};
+
+static struct conns cs;
+
+static void start(uint32_t max, uint32_t per_address, uint64_t wait_ns) {
+    conns_init(&cs, &(struct conns_config){max, per_address, wait_ns, wait_ns});
+}
+
+static void open_from(struct pair *p, const struct sockaddr *from) {
+    int fds[2] = {-1, -1};
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+    *p = (struct pair){.theirs = fds[1]};
+    p->c.fd = fds[0];
+    conns_open(&cs, &p->c, from);
+}
+
+static void open_one(struct pair *p) {
+    open_from(p, NULL);
+}
+
+static void close_one(struct pair *p) {
+    conns_close(&cs, &p->c);
+    close(p->c.fd);
+    close(p->theirs);
+}
+
+/* What the client sees. */
+static bool is_shut(const struct pair *p) {
+    char byte;
+    return recv(p->theirs, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+static void the_longest_wait_gives_way(void) {
+    struct pair p[5];
+    start(3, 0, HOUR_NS);
+    for (int i = 0; i < 3; i++)
+        open_one(&p[i]);
+    conns_body(&cs, &p[0].c); /* the first one is busy, and then waits as the last */
+    open_one(&p[3]);
+    CHECK(is_shut(&p[1]) && !is_shut(&p[0]) && !is_shut(&p[2]) && !is_shut(&p[3]));
+    conns_answer(&cs, &p[0].c);
+    conns_wait(&cs, &p[0].c);
+    open_one(&p[4]);
+    CHECK(is_shut(&p[2]) && !is_shut(&p[0]) && !is_shut(&p[3]) && !is_shut(&p[4]));
+    struct conns_counts n;
+    conns_get(&cs, &n);
+    CHECK(n.evicted == 2 && n.accepted == 5 && n.open[CONN_WAITING] == 3 && n.reserved == 0);
+    for (int i = 0; i < 5; i++)
+        close_one(&p[i]);
+    conns_fini(&cs);
+}
+
+static void beyond_the_limit_there_is_a_reserve(void) {
+    struct pair p[2], more[MANY];
+    struct conns_counts n;
+    start(2, 0, HOUR_NS);
+    for (int i = 0; i < 2; i++) {
+        open_one(&p[i]);
+        conns_answer(&cs, &p[i].c);
+    }
+    for (int i = 0; i < MANY; i++) {
+        open_one(&more[i]);
+        CHECK(more[i].c.reserved && !is_shut(&more[i]));
+    }
+    for (int i = 0; i < MANY; i++)
+        CHECK(is_shut(&more[i]) == (i < MANY - CONNS_RESERVE));
+    CHECK(!is_shut(&p[0]) && !is_shut(&p[1]));
+    conns_get(&cs, &n);
+    CHECK(n.reserved == MANY && n.evicted == MANY - CONNS_RESERVE && n.refused_full == 0);
+    /* Nobody waits any more: the next one is refused, with the reserve left as it is. */
+    for (int i = MANY - CONNS_RESERVE; i < MANY; i++)
+        conns_answer(&cs, &more[i].c);
+    struct pair refused;
+    open_one(&refused);
+    conns_get(&cs, &n);
+    CHECK(is_shut(&refused) && n.refused_full == 1);
+    close_one(&refused);
+    /* With room again, a new one is as good as any. */
+    close_one(&p[0]);
+    open_one(&p[0]);
+    CHECK(!p[0].c.reserved && !is_shut(&p[0]));
+    for (int i = 0; i < MANY; i++)
+        close_one(&more[i]);
+    for (int i = 0; i < 2; i++)
+        close_one(&p[i]);
+    CHECK(cs.n_open == 0 && cs.n_counted == 0 && cs.n_reserve == 0);
+    conns_fini(&cs);
+}
+
+/* Those that are shut down and not closed are bounded as well. */
+static void what_closes_is_bounded(void) {
+    enum { MAX = 4, ALL = MAX + CONNS_RESERVE + CONNS_CLOSING };
+    static struct pair p[ALL];
+    start(MAX, 0, HOUR_NS);
+    for (int i = 0; i < ALL; i++) {
+        CHECK(conns_admit(&cs, NULL));
+        open_one(&p[i]);
+    }
+    CHECK(!conns_admit(&cs, NULL));
+    close_one(&p[0]);
+    CHECK(conns_admit(&cs, NULL));
+    for (int i = 1; i < ALL; i++)
+        close_one(&p[i]);
+    conns_fini(&cs);
+}
+
+static void ends_come_by_the_clock(void) {
+    const uint64_t wait = 20 * UINT64_C(1000000);
+    struct pair waits, line, body, pays, answers, reads, kept;
+    start(100, 0, wait);
+    struct pair *all[] = {&waits, &line, &body, &pays, &answers, &reads, &kept};
+    for (int i = 0; i < 7; i++)
+        open_one(all[i]);
+    conns_line(&cs, &line.c);
+    conns_body(&cs, &body.c);
+    conns_body(&cs, &pays.c);
+    conns_answer(&cs, &answers.c);
+    conns_answer(&cs, &reads.c);
+    conns_answer(&cs, &kept.c);
+    uint64_t now = clock_now_ns();
+    conns_moved(&cs, &pays.c, now - 5 * wait, 1 << 30); /* slow, and large */
+    conns_moved(&cs, &body.c, now - 5 * wait, 1);
+    conns_moved(&cs, &reads.c, now, 1);
+    conns_moved(&cs, &kept.c, now, 1);
+    conns_paused(&kept.c); /* waits for the engine */
+    conns_reap(&cs);
+    CHECK(is_shut(&body) && !is_shut(&pays) && !is_shut(&kept));
+    nanosleep(&(struct timespec){0, (long)wait + 1000000}, NULL);
+    conns_reap(&cs);
+    CHECK(is_shut(&waits) && is_shut(&line) && is_shut(&reads));
+    CHECK(!is_shut(&pays) && !is_shut(&answers) && !is_shut(&kept));
+    struct conns_counts n;
+    conns_get(&cs, &n);
+    CHECK(n.reaped == 4 && n.open[CONN_ANSWERING] == 2 && n.open[CONN_BODY] == 1);
+    for (int i = 0; i < 7; i++)
+        close_one(all[i]);
+    conns_fini(&cs);
+}
+
+/* A wait that sends one line after the other is one wait. */
+static void a_line_does_not_begin_a_wait_anew(void) {
+    struct pair p;
+    start(10, 0, HOUR_NS);
+    open_one(&p);
+    uint64_t due = atomic_load(&p.c.due_ns);
+    conns_line(&cs, &p.c);
+    CHECK(atomic_load(&p.c.due_ns) == due && p.c.state == CONN_WAITING);
+    struct conns_counts n;
+    conns_get(&cs, &n);
+    CHECK(n.receiving == 1);
+    close_one(&p);
+    conns_fini(&cs);
+}
+
+static struct sockaddr_storage address(const char *text) {
+    struct sockaddr_storage s = {0};
+    struct sockaddr_in *in = (struct sockaddr_in *)&s;
+    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&s;
+    if (inet_pton(AF_INET, text, &in->sin_addr) == 1)
+        s.ss_family = AF_INET;
+    else if (inet_pton(AF_INET6, text, &in6->sin6_addr) == 1)
+        s.ss_family = AF_INET6;
+    else
+        s.ss_family = AF_UNIX;
+    return s;
+}
+
+static void addresses_are_counted(void) {
+    static const struct {
+        const char *open, *next;
+        bool same;
+    } rows[] = {
+        {"10.0.0.1", "10.0.0.1", true},
+        {"10.0.0.1", "10.0.0.2", false},
+        {"10.0.0.1", "::ffff:10.0.0.1", true},
+        {"::ffff:10.0.0.1", "::ffff:10.0.0.2", false},
+        {"2001:db8:1:2::1", "2001:db8:1:2:ffff:ffff:ffff:ffff", true},
+        {"2001:db8:1:2::1", "2001:db8:1:3::1", false},
+        {"::1", "10.0.0.1", false},
+        {"unix", "unix", false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct sockaddr_storage a = address(rows[i].open), b = address(rows[i].next);
+        struct pair p[2];
+        start(10, 2, HOUR_NS);
+        CHECK(conns_admit(&cs, (struct sockaddr *)&b));
+        open_from(&p[0], (struct sockaddr *)&a);
+        CHECK(conns_admit(&cs, (struct sockaddr *)&b));
+        open_from(&p[1], (struct sockaddr *)&a);
+        CHECK_MSG(conns_admit(&cs, (struct sockaddr *)&b) != rows[i].same, "%s, %s", rows[i].open,
+                  rows[i].next);
+        close_one(&p[0]);
+        CHECK(conns_admit(&cs, (struct sockaddr *)&b));
+        close_one(&p[1]);
+        conns_fini(&cs);
+    }
+}
+
+static bool count(struct conn *c, void *n) {
+    (void)c;
+    ++*(int *)n;
+    return false;
+}
+
+static void *find_elsewhere(void *n) {
+    conns_find(&cs, count, n);
+    return NULL;
+}
+
+static void found_are_those_of_the_thread(void) {
+    struct pair p[3];
+    int here = 0, elsewhere = 0;
+    start(10, 0, HOUR_NS);
+    for (int i = 0; i < 3; i++)
+        open_one(&p[i]);
+    conns_body(&cs, &p[1].c);
+    conns_answer(&cs, &p[2].c);
+    conns_find(&cs, count, &here);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, find_elsewhere, &elsewhere) == 0);
+    pthread_join(thread, NULL);
+    CHECK(here == 2 && elsewhere == 0);
+    for (int i = 0; i < 3; i++)
+        close_one(&p[i]);
+    conns_fini(&cs);
+}
+
+int main(void) {
+    RUN(the_longest_wait_gives_way);
+    RUN(beyond_the_limit_there_is_a_reserve);
+    RUN(what_closes_is_bounded);
+    RUN(ends_come_by_the_clock);
+    RUN(a_line_does_not_begin_a_wait_anew);
+    RUN(addresses_are_counted);
+    RUN(found_are_those_of_the_thread);
+    return check_done();
+}
