@@ -15,6 +15,7 @@
 static void free_config(struct api_config *c) {
     free((char *)c->host);
     free((char *)c->version);
+    free((char *)c->allowed_hosts);
     for (size_t i = 0; c->api_keys && i < c->n_api_keys; i++)
         free((char *)c->api_keys[i]);
     free((void *)c->api_keys);
@@ -24,9 +25,10 @@ static int copy_config(struct api_config *to, const struct api_config *from, err
     *to = *from;
     to->host = mem_strdup(from->host);
     to->version = mem_strdup(from->version);
+    to->allowed_hosts = mem_strdup(from->allowed_hosts ? from->allowed_hosts : "");
     char **keys = mem_new(from->n_api_keys, sizeof *keys);
     to->api_keys = (const char *const *)keys;
-    bool ok = to->host && to->version && keys;
+    bool ok = to->host && to->version && to->allowed_hosts && keys;
     for (size_t i = 0; keys && i < from->n_api_keys; i++)
         ok &= (keys[i] = mem_strdup(from->api_keys[i])) != NULL;
     return ok ? 0 : err_no_memory(e);

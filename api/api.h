@@ -58,6 +58,9 @@ struct api_config {
     uint32_t resume_timeout_s; /* a stream whose connection ended can be resumed; 0: never */
     uint32_t resume_streams;   /* kept for that at once */
     uint32_t resume_buffer_bytes; /* of each one's last frames */
+    const char *allowed_hosts;    /* names, commas between, that requests may give as Host; ".x":
+                                     those below x; "*": any. NULL or "": on a loopback address
+                                     without keys those of this machine alone, elsewhere any */
     const char *const *api_keys;  /* (n_api_keys) accepted bearer keys; none: no check */
     size_t n_api_keys;
     bool share_prefixes;        /* cached prompts are shared among keys, too */
@@ -69,9 +72,9 @@ struct api_config {
     const char *version; /* "0.1.0" */
 };
 
-/* A request whose Origin header is not its own Host is refused (403), so that pages of other sites
- * cannot use a visitor's daemon; without keys and on a loopback address the name must be a loopback
- * name too. A client that closes its sending side counts as gone.
+/* A request whose Origin header is not its own Host, or whose Host is not allowed, is refused
+ * (403), so that pages of other sites cannot use a visitor's daemon. A client that closes its
+ * sending side counts as gone.
  *
  * Binds and answers at once: /livez is 200, everything that needs a model 503 until
  * api_set_models. ERR_IO when the port is taken (says which). */

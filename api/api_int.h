@@ -181,6 +181,7 @@ void reply_err(struct request *r, const err *e);
 
 /* auth.c: fills the reply and returns false when the request must not go on. */
 bool auth_check_key(struct request *r);
+bool auth_check_host(struct request *r);
 bool auth_check_origin(struct request *r);
 /* The accepted API key of a request that was checked; NULL where no keys are set. */
 const char *auth_key(const struct request *r);

@@ -54,34 +54,70 @@ bool auth_check_key(struct request *r) {
     return false;
 }
 
-/* host[:port] of a Host header is a name that only this machine's own pages have. */
-static bool loopback_name(const char *host) {
+/* Bytes of host[:port] before the port. */
+static size_t name_length(const char *host) {
     size_t n = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
-    return (n == 9 && strncasecmp(host, "localhost", 9) == 0) ||
-           (n == 5 && strncmp(host, "[::1]", 5) == 0) ||
-           (strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == n);
+    size_t all = strlen(host);
+    return n <= all && (!host[n] || host[n] == ':') ? n : all;
+}
+
+static bool is_address(const char *host, size_t n) {
+    return n && (*host == '[' ? host[n - 1] == ']' : strspn(host, "0123456789.") == n);
+}
+
+static bool same_name(const char *a, size_t n, const char *b, size_t m) {
+    return n == m && strncasecmp(a, b, n) == 0;
+}
+
+/* One of allowed_hosts, "name, .domain, *"; host without its port. */
+static bool listed_name(const char *list, const char *host, size_t n) {
+    for (list = list ? list : ""; *list;) {
+        list += strspn(list, ", ");
+        size_t m = strcspn(list, ", ");
+        bool all = m == 1 && *list == '*';
+        bool below = m > 1 && *list == '.' && n > m && same_name(host + n - m, m, list, m);
+        if (all || below || (m && same_name(host, n, list, m))) return true;
+        list += m;
+    }
+    return false;
+}
+
+static bool listens_locally(const struct api_config *c) {
+    return strncmp(c->host, "127.", 4) == 0 || strcmp(c->host, "::1") == 0 ||
+           strcmp(c->host, "localhost") == 0;
+}
+
+/* DNS rebinding: the name of another site is pointed at 127.0.0.1, and its page asks the daemon on
+ * its visitor's machine as if it were its own, so it may read every answer. What gives it away is
+ * the name: an address cannot be pointed elsewhere, and localhost and .internal are nobody's. A
+ * daemon with keys is safe from it, and one that others reach has names that only its operator
+ * knows. */
+bool auth_check_host(struct request *r) {
+    const struct api_config *c = &r->api->config;
+    const char *host = request_header(r, "Host");
+    bool listed = c->allowed_hosts && *c->allowed_hosts;
+    if (!host || (!listed && (c->n_api_keys || !listens_locally(c)))) return true;
+    size_t n = name_length(host);
+    if (is_address(host, n) || listed_name(c->allowed_hosts, host, n) ||
+        listed_name("localhost, .localhost, host.docker.internal", host, n))
+        return true;
+    reply_error(r, &(struct api_error){403, "invalid_request_error", "host_not_allowed", NULL,
+                                       "This daemon does not answer under the name in the Host "
+                                       "header: its operator can add it to the configuration key "
+                                       "allowed-hosts."});
+    return false;
 }
 
 /* A page of another site can make a visitor's browser post to a daemon on his own machine. Browsers
- * say where a request comes from in Origin; it has to be the host that is asked. That leaves DNS
- * rebinding (the other site's name pointed at 127.0.0.1), so a daemon without keys that listens on
- * a loopback address also wants a loopback name there. Programs send no Origin and are not
- * affected. */
+ * say where a request comes from in Origin; it has to be the host that is asked. Programs send no
+ * Origin and are not affected. */
 bool auth_check_origin(struct request *r) {
     const char *origin = request_header(r, "Origin");
     if (!origin) return true;
     const char *host = request_header(r, "Host"), *scheme = strstr(origin, "://");
-    const char *bound = r->api->config.host;
-    bool local = strncmp(bound, "127.", 4) == 0 || strcmp(bound, "::1") == 0 ||
-                 strcmp(bound, "localhost") == 0;
-    const char *why = "Requests from pages of other sites are refused: the Origin header does not "
-                      "match the Host header.";
-    if (host && scheme && strcasecmp(scheme + 3, host) == 0) {
-        if (!local || r->api->config.n_api_keys || loopback_name(host)) return true;
-        why = "This daemon listens on this machine only and has no API keys: pages are answered "
-              "under localhost or 127.0.0.1, not under another name.";
-    }
-    reply_error(r,
-                &(struct api_error){403, "invalid_request_error", "origin_not_allowed", NULL, why});
+    if (host && scheme && strcasecmp(scheme + 3, host) == 0) return true;
+    reply_error(r, &(struct api_error){403, "invalid_request_error", "origin_not_allowed", NULL,
+                                       "Requests from pages of other sites are refused: the Origin "
+                                       "header does not match the Host header."});
     return false;
 }

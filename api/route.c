@@ -163,7 +163,7 @@ static bool check_body_headers(struct request *r) {
 }
 
 bool route_check(struct request *r) {
-    return auth_check_origin(r) && find_route(r) &&
+    return auth_check_host(r) && auth_check_origin(r) && find_route(r) &&
            (!(r->route->flags & ROUTE_KEY) || auth_check_key(r)) && check_state(r) &&
            check_body_headers(r) && limits_read_deadline(r);
 }

@@ -155,6 +155,11 @@ static const struct config_key keys[] = {
      "Streams that are kept for that at once; the oldest leaves first."},
     {"resume-buffer-bytes", CONFIG_BYTES, AT(resume_buffer_bytes), "256K", 4096, 16 << 20, NULL,
      "bytes", "How much of what was sent last can be sent again, for each of them."},
+    {"allowed-hosts", CONFIG_TEXT, AT(allowed_hosts), "", 0, 0, NULL, "",
+     "Names under which the daemon answers (the Host header), commas between; .example.com is\n"
+     "every name below example.com, * any name. Addresses, localhost and host.docker.internal\n"
+     "always are. Empty: on a loopback address without api-key-file these alone, so that other\n"
+     "sites' pages cannot reach the daemon by a name of their own; otherwise any name."},
     {"api-key-file", CONFIG_TEXT, AT(api_key_file), "", 0, 0, NULL, "",
      "File with accepted API keys, one a line, that only its owner (or group) may read.\n"
      "Empty: no key is asked for."},

@@ -151,6 +151,7 @@ static int open_api(struct server *s, err *e) {
         .resume_timeout_s = (uint32_t)c->resume_timeout_s,
         .resume_streams = (uint32_t)c->resume_streams,
         .resume_buffer_bytes = (uint32_t)c->resume_buffer_bytes,
+        .allowed_hosts = c->allowed_hosts,
         .api_keys = (const char *const *)s->keys.keys,
         .n_api_keys = s->keys.n,
         .share_prefixes = strcmp(c->prefix_sharing, "all") == 0,

@@ -180,6 +180,77 @@ static void addresses_are_bounded(void) {
     stop_server();
 }
 
+static int status_as(const char *host) {
+    char request[256];
+    int n = snprintf(request, sizeof request, "GET /v1/models HTTP/1.1\r\nHost: %s\r\n\r\n", host);
+    int fd = client_connect();
+    struct reader r = {.fd = fd};
+    struct answer a;
+    client_send(fd, request, (size_t)n);
+    CHECK(reader_head(&r, &a));
+    int status = a.status;
+    answer_fini(&a);
+    close(fd);
+    return status;
+}
+
+static void hosts_are_checked(void) {
+    static const struct {
+        const char *allowed, *host;
+        int status;
+    } rows[] = {
+        {"", "localhost", 200},
+        {"", "LOCALHOST:8080", 200},
+        {"", "127.0.0.1:1", 200},
+        {"", "[::1]:8080", 200},
+        {"", "app.localhost:3000", 200},
+        {"", "host.docker.internal:8080", 200},
+        {"", "evil.example", 403},
+        {"", "evil.example:8080", 403},
+        {"", "localhost.evil.example", 403},
+        {"", "127.0.0.1.evil.example", 403},
+        {"", "xlocalhost", 403},
+        {"", "[::1].evil.example", 403},
+        {"", "10.0.0.1:8080", 200},
+        {"", "0.0.0.0", 200},
+        {"", "10.0.0.1x", 403},
+        {"", "", 403},
+        {"llm.example", "llm.example", 200},
+        {"a.example, LLM.example", "llm.EXAMPLE:443", 200},
+        {"llm.example", "x.llm.example", 403},
+        {"llm.example", "llm.example.evil", 403},
+        {".example", "llm.example", 200},
+        {".example", "example", 403},
+        {".example", "llmexample", 403},
+        {"*", "anything", 200},
+        {"llm.example", "localhost", 200},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct api_config c = base_config();
+        c.allowed_hosts = rows[i].allowed;
+        start_server(&c);
+        publish();
+        int status = status_as(rows[i].host);
+        CHECK_MSG(status == rows[i].status, "\"%s\" with \"%s\": %d", rows[i].host, rows[i].allowed,
+                  status);
+        stop_server();
+    }
+    /* With keys, or for other machines, no name is known beforehand. */
+    static const char *const keys[] = {"k"};
+    struct api_config c = base_config();
+    c.api_keys = keys;
+    c.n_api_keys = 1;
+    start_server(&c);
+    CHECK(status_as("llm.example") == 401);
+    stop_server();
+    c = base_config();
+    c.host = "0.0.0.0";
+    start_server(&c);
+    publish();
+    CHECK(status_as("llm.example") == 200);
+    stop_server();
+}
+
 /* One sends its headers a byte at a time, one its body: each byte begins the idle timeout anew. */
 static void slow_senders_are_cut_off(void) {
     struct api_config c = base_config();
@@ -261,7 +332,7 @@ static uint64_t metric(const char *name) {
 
 /* Some 6 MB, more than sockets take of what is not read. */
 #define LARGE                                                                                      \
-    "{" HELLO ",\"n\":16,\"logprobs\":true,\"top_logprobs\":20,\"ignore_eos\":true,"               \
+    "{" HELLO ",\"n\":16,\"logprobs\":true,\"top_logprobs\":20,\"ignore_eos\":true,"                \
     "\"max_tokens\":250}"
 
 /* Asks for a large answer and reads its status alone. */
@@ -429,6 +500,7 @@ int main(void) {
     RUN(idle_connections_end);
     RUN(health_is_told_beyond_the_limit);
     RUN(addresses_are_bounded);
+    RUN(hosts_are_checked);
     RUN(slow_senders_are_cut_off);
     RUN(bodies_that_arrive_are_bounded);
     RUN(answers_that_are_not_read_are_bounded);
