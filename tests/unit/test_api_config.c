@@ -332,7 +332,7 @@ static uint64_t metric(const char *name) {
 
 /* Some 6 MB, more than sockets take of what is not read. */
 #define LARGE                                                                                      \
-    "{" HELLO ",\"n\":16,\"logprobs\":true,\"top_logprobs\":20,\"ignore_eos\":true,"                \
+    "{" HELLO ",\"n\":16,\"logprobs\":true,\"top_logprobs\":20,\"ignore_eos\":true,"               \
     "\"max_tokens\":250}"
 
 /* Asks for a large answer and reads its status alone. */
