@@ -339,6 +339,43 @@ static void test_probes_are_bounded(void) {
     chat_template_free(t);
 }
 
+/* What the caller's work refuses ends the render in its words, also where another try might help.
+ */
+static void test_work_refuses(void) {
+    static const char *const sources[] = {
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        "{{ 'ab' * 9999999 }}", "{{ range(99999) | list | map('string') | join | length }}",
+        "{% set l = [] %}{{ l.append(1) }}{% for i in range(99999) %}{{ l.append(i) }}{% endfor "
+        "%}"};
+    atomic_bool yes = true;
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
+        struct work works[] = {{.left = 5000},
+                               {.left = UINT64_MAX, .deadline_ns = 1},
+                               {.left = UINT64_MAX, .cancelled = &yes}};
+        const int codes[] = {ERR_WORK, ERR_DEADLINE, ERR_CANCELLED};
+        chat_template *t = NULL;
+        CHECK(chat_template_new(sources[i], "", "", &t, NULL) == 0);
+        for (int k = 0; k < 3; k++) {
+            struct chat_input in = {.work = &works[k]};
+            struct chat_output out;
+            err e = {0};
+            int rc = chat_prompt(t, &in, MAX_BYTES, &out, &e);
+            CHECK_MSG(rc == codes[k] && e.code == rc && e.msg[0] && !out.text, "%s: %d %s",
+                      sources[i], rc, e.msg);
+            chat_output_fini(&out);
+        }
+        chat_template_free(t);
+    }
+    struct work enough = {.left = 1000};
+    chat_template *t = NULL;
+    struct chat_output out;
+    CHECK(chat_template_new("{{ 'ab' * 3 }}", "", "", &t, NULL) == 0);
+    CHECK(chat_prompt(t, &(struct chat_input){.work = &enough}, MAX_BYTES, &out, NULL) == 0);
+    CHECK(strcmp(out.text, "ababab") == 0 && work_left(&enough) < 1000);
+    chat_output_fini(&out);
+    chat_template_free(t);
+}
+
 int main(void) {
     RUN(test_golden_cases);
     RUN(test_shapes);
@@ -347,6 +384,7 @@ int main(void) {
     RUN(test_developer);
     RUN(test_tool_variant);
     RUN(test_probes_are_bounded);
+    RUN(test_work_refuses);
     DIR *d = opendir(SHARED);
     if (d) {
         closedir(d);
