@@ -139,3 +139,24 @@ test("kept streams are bounded in time", () =>
     await new Promise((done) => setTimeout(done, 1200));
     assert.equal(await status(last), 404);
   }));
+
+// The frames that are kept count among the bytes of all answers.
+for (const [bound, status] of [["256M", 200], ["1M", 404]])
+  test(`a stream whose frames ${status === 200 ? "find" : "find no"} room beside other answers comes whole, and ${status === 200 ? "can" : "cannot"} be gone on with`, async () => {
+    const common = server;
+    server = await startServer(["--max-answer-bytes", bound, "--resume-buffer-bytes", "1M"]);
+    try {
+      const large = { ...ask, n: 8, max_tokens: 200, ignore_eos: true, logprobs: true, top_logprobs: 20 };
+      const whole = await cut(large, {}, all);
+      const list = frames(whole.text);
+      assert.ok(whole.text.length > 2_000_000 && list.at(-1).data === "[DONE]");
+      const rest = await cut({}, { "Last-Event-ID": list.at(-5).id }, all);
+      assert.equal(rest.status, status, rest.text);
+      if (status === 200) assert.equal(said(frames(rest.text)), said(list.slice(-4)));
+      await until(async () => (await metrics(server)).get("inferd_http_requests_active") === 0, "all is over");
+      assert.equal((await metrics(server)).get("inferd_answer_bytes") > 0, status === 200, "kept, or not");
+    } finally {
+      await server.stop();
+      server = common;
+    }
+  });
