@@ -4,7 +4,6 @@
 #include "api/api_int.h"
 
 #include "core/base/clock.h"
-#include "core/base/mem.h"
 
 #include <stddef.h>
 
@@ -54,6 +53,10 @@ static bool is_late(struct request *r) {
 
 static enum work_verdict handle(struct request *r) {
     bool quick = r->item.lane == WORK_QUICK;
+    if (atomic_load(&r->watched.gone)) { /* while it was queued */
+        atomic_fetch_add(&r->api->costs.n_cancelled, 1);
+        return WORK_DONE;
+    }
     if (is_late(r)) return WORK_DONE;
     if (quick && r->body.len > QUICK_BODY_BYTES) return WORK_SLOWER;
     set_budget(r);
