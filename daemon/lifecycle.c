@@ -6,6 +6,7 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/formats/model_file.h"
 #include "daemon/activation.h"
 #include "daemon/loader.h"
 #include "daemon/notify.h"
@@ -19,6 +20,8 @@
 
 /* Supervisors signal a process and then its whole group: two signals so close are one wish. */
 enum { DRAIN_POLL_MS = 50, SAME_STOP_NS = 500 * 1000 * 1000 };
+
+enum { LOOK_MS = 1000 }; /* how often the models' files are looked at */
 
 enum { OWN_FILES = 64 }; /* models, threads, the registry: what is open beside connections */
 
@@ -255,8 +258,8 @@ int lifecycle_serve(const struct config *c, err *e) {
         rc = publish(&s, e);
         if (!rc) {
             announce(&s);
-            while (!signals_wait(-1))
-                ; /* woken by a signal that is not ours */
+            while (!signals_wait(LOOK_MS))
+                model_files_look();
             drain(&s);
         }
     }

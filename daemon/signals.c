@@ -1,6 +1,9 @@
-/* signals.c - a pipe that the handler writes to, so that waiting for a signal is waiting for a
- * descriptor. The handler does nothing else that could be unsafe. */
+/* signals.c - a pipe that the handlers write to, so that waiting for a signal is waiting for a
+ * descriptor. Handlers count and do nothing else that could be unsafe. */
 #include "daemon/signals.h"
+
+#include "core/base/log.h"
+#include "core/formats/model_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,16 +14,41 @@
 
 enum { PATIENCE = 3 };
 
-static int pipe_ends[2] = {-1, -1};
-static volatile sig_atomic_t n_signals;
+static const int stopping[] = {SIGTERM, SIGINT}, noted[] = {SIGHUP, SIGUSR1, SIGUSR2},
+                 ignored[] = {SIGPIPE, SIGXFSZ, SIGTTOU};
+enum { N_NOTED = sizeof noted / sizeof noted[0] };
 
-static void on_signal(int number) {
-    int kept = errno;
-    (void)number;
-    if (++n_signals >= PATIENCE) _exit(1);
+static int pipe_ends[2] = {-1, -1};
+static volatile sig_atomic_t n_stops, came[N_NOTED];
+static int n_stops_seen;
+
+static void ring(void) {
     ssize_t n = write(pipe_ends[1], "s", 1); /* full: a byte is waiting already */
     (void)n;
+}
+
+static void on_stop(int number) {
+    int kept = errno;
+    (void)number;
+    if (++n_stops >= PATIENCE) _exit(1);
+    ring();
     errno = kept;
+}
+
+static void on_noted(int number) {
+    int kept = errno;
+    for (int i = 0; i < N_NOTED; i++)
+        if (noted[i] == number) came[i] = 1;
+    ring();
+    errno = kept;
+}
+
+static void handle(const int *numbers, size_t n, void (*handler)(int)) {
+    struct sigaction act = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    sigfillset(&act.sa_mask);
+    sigdelset(&act.sa_mask, SIGBUS); /* what a file does while a handler runs */
+    for (size_t i = 0; i < n; i++)
+        sigaction(numbers[i], &act, NULL);
 }
 
 int signals_open(err *e) {
@@ -29,24 +57,36 @@ int signals_open(err *e) {
         fcntl(pipe_ends[i], F_SETFD, FD_CLOEXEC);
         fcntl(pipe_ends[i], F_SETFL, O_NONBLOCK);
     }
-    struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-    sigemptyset(&act.sa_mask);
-    sigaddset(&act.sa_mask, SIGTERM);
-    sigaddset(&act.sa_mask, SIGINT);
-    sigaction(SIGTERM, &act, NULL);
-    sigaction(SIGINT, &act, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    return 0;
+    handle(stopping, sizeof stopping / sizeof *stopping, on_stop);
+    handle(noted, N_NOTED, on_noted);
+    handle(ignored, sizeof ignored / sizeof *ignored, SIG_IGN);
+    return model_files_guard(e);
 }
 
 int signals_count(void) {
-    return n_signals;
+    return n_stops;
+}
+
+static void log_noted(void) {
+    static const char *const names[N_NOTED] = {"SIGHUP", "SIGUSR1", "SIGUSR2"};
+    for (int i = 0; i < N_NOTED; i++) {
+        if (!came[i]) continue;
+        came[i] = 0;
+        log_info("%s is ignored: a changed configuration needs a restart, and the log goes to "
+                 "stderr",
+                 names[i]);
+    }
 }
 
 bool signals_wait(int timeout_ms) {
     struct pollfd fd = {.fd = pipe_ends[0], .events = POLLIN};
-    char byte;
+    char bytes[64];
     /* SA_RESTART does not restart poll: an interrupted one finds the byte right after. */
     if (poll(&fd, 1, timeout_ms) < 0 && errno == EINTR) poll(&fd, 1, 0);
-    return read(pipe_ends[0], &byte, 1) == 1;
+    while (read(pipe_ends[0], bytes, sizeof bytes) > 0) {
+    }
+    log_noted();
+    bool stop = n_stops != n_stops_seen;
+    n_stops_seen = n_stops;
+    return stop;
 }

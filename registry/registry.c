@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { ALIASES_MAX = 64 };
 
@@ -80,14 +81,12 @@ int registry_make_folders(const char *file, unsigned mode, err *e) {
     return rc;
 }
 
-int registry_db_open(const char *file, int busy_ms, sqlite3 **out, err *e) {
-    *out = NULL;
-    if (!file[0]) return err_set(e, ERR_INVALID, "the registry's file name is empty");
-    int rc = registry_make_folders(file, 0700, e); /* a new one is its owner's alone */
-    if (rc) return rc;
+/* name: the file, or a URI of it; bring brings its schema up to date, or checks it. */
+static int open_db(const char *file, const char *name, int flags,
+                   int (*bring)(sqlite3 *db, const char *file, err *e), sqlite3 **out, err *e) {
     sqlite3 *db = NULL;
-    int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
-    if (sqlite3_open_v2(file, &db, flags, NULL) != SQLITE_OK) {
+    int rc;
+    if (sqlite3_open_v2(name, &db, flags | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
         rc = db ? registry_db_error(db, file, "open", e)
                 : err_set(e, ERR_NOMEM, "no memory for the registry");
         goto fail;
@@ -95,13 +94,58 @@ int registry_db_open(const char *file, int busy_ms, sqlite3 **out, err *e) {
     sqlite3_extended_result_codes(db, 1);
     sqlite3_busy_timeout(db, REGISTRY_BUSY_MS);
     rc = registry_db_exec(db, file, "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF", e);
-    if (!rc) rc = registry_schema_migrate(db, file, e);
+    if (!rc) rc = bring(db, file, e);
     if (rc) goto fail;
-    sqlite3_busy_timeout(db, busy_ms);
     *out = db;
     return 0;
 fail:
     sqlite3_close(db);
+    return rc;
+}
+
+/* Is it there, and this user may not write it, or nothing beside it? */
+static bool is_read_only(const char *file) {
+    const char *slash = strrchr(file, '/');
+    char *folder = slash ? mem_strndup(file, (size_t)(slash + 1 - file)) : mem_strdup(".");
+    bool is = folder && access(file, R_OK) == 0 && (access(file, W_OK) || access(folder, W_OK));
+    free(folder);
+    return is;
+}
+
+/* A file in WAL mode wants a shared index beside it. Where none can be made SQLite reads the file
+ * only when it is told that it does not change, which is so as long as no log lies beside it. */
+static int open_to_read(const char *file, sqlite3 **out, err *e) {
+    struct stat st;
+    str uri, wal;
+    str_init(&uri, 65536);
+    str_init(&wal, 65536);
+    str_addf(&wal, "%s-wal", file);
+    str_add(&uri, "file:");
+    for (const char *c = file; *c; c++)
+        if (strchr("%?#", *c))
+            str_addf(&uri, "%%%02X", (unsigned char)*c);
+        else
+            str_add_char(&uri, *c);
+    str_add(&uri, "?mode=ro");
+    if (stat(str_cstr(&wal), &st) || !st.st_size) str_add(&uri, "&immutable=1");
+    int rc = uri.failed || wal.failed
+                 ? err_set(e, ERR_NOMEM, "no memory for the registry")
+                 : open_db(file, str_cstr(&uri), SQLITE_OPEN_READONLY | SQLITE_OPEN_URI,
+                           registry_schema_check, out, e);
+    str_fini(&uri);
+    str_fini(&wal);
+    return rc;
+}
+
+int registry_db_open(const char *file, int busy_ms, sqlite3 **out, err *e) {
+    *out = NULL;
+    if (!file[0]) return err_set(e, ERR_INVALID, "the registry's file name is empty");
+    int rc = registry_make_folders(file, 0700, e); /* a new one is its owner's alone */
+    if (rc) return rc;
+    rc = open_db(file, file, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, registry_schema_migrate,
+                 out, e);
+    if (rc && is_read_only(file)) rc = open_to_read(file, out, e);
+    if (!rc) sqlite3_busy_timeout(*out, busy_ms);
     return rc;
 }
 

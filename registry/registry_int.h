@@ -18,12 +18,15 @@ int registry_db_error(sqlite3 *db, const char *file, const char *what, err *e);
 int registry_db_exec(sqlite3 *db, const char *file, const char *sql, err *e);
 
 /* Opens or makes the file with its folders, brings its schema up to date, and waits busy_ms for
- * other processes' locks from then on. One thread at a time. Close with sqlite3_close. */
+ * other processes' locks from then on. A file that this user may only read is opened to be read:
+ * writes fail with ERR_IO and say so. One thread at a time. Close with sqlite3_close. */
 int registry_db_open(const char *file, int busy_ms, sqlite3 **out, err *e);
 
 /* Checks whose database this is, turns on WAL and brings the schema to this build's version.
  * ERR_UNSUPPORTED: written by a newer inferd. ERR_FORMAT: not a registry. */
 int registry_schema_migrate(sqlite3 *db, const char *file, err *e);
+/* The same of a file that can only be read, which must have this build's version. */
+int registry_schema_check(sqlite3 *db, const char *file, err *e);
 
 /* Makes the folders above file with mode (and umask). ERR_IO names the one that cannot be made. */
 int registry_make_folders(const char *file, unsigned mode, err *e);

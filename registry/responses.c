@@ -124,10 +124,10 @@ int responses_open(const struct responses_config *c, int64_t now_s, responses **
     s->file = mem_strdup(c->file);
     int rc = s->file ? registry_db_open(c->file, BUSY_MS, &s->db, e)
                      : err_set(e, ERR_NOMEM, "no memory for the registry");
-    if (!rc) hide_from_others(c->file);
     if (!rc) rc = exec(s, "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON", e);
     if (!rc) rc = exec(s, "BEGIN IMMEDIATE", e);
     if (!rc) rc = end_write(s, remove_expired(s, now_s, EXPIRED_AT_START, e), e);
+    if (!rc) hide_from_others(c->file);
     if (rc)
         responses_close(s);
     else

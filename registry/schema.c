@@ -164,16 +164,29 @@ static int migrate_one(sqlite3 *db, const char *file, int64_t *version, err *e) 
     return rc;
 }
 
-int registry_schema_migrate(sqlite3 *db, const char *file, err *e) {
-    int64_t version;
+static int read_version(sqlite3 *db, const char *file, int64_t *version, err *e) {
     int rc = registry_db_exec(db, file, "BEGIN", e);
     if (rc) return rc;
-    rc = check_owner(db, file, &version, e);
+    rc = check_owner(db, file, version, e);
     if (!rc) rc = registry_db_exec(db, file, "COMMIT", e);
-    if (rc) {
-        sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
-        return rc;
-    }
+    if (rc) sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+    return rc;
+}
+
+int registry_schema_check(sqlite3 *db, const char *file, err *e) {
+    int64_t version;
+    int rc = read_version(db, file, &version, e);
+    if (rc || version == N_MIGRATIONS) return rc;
+    return err_set(e, ERR_UNSUPPORTED,
+                   "registry %s has version %lld, which is older than this inferd's %d, and cannot "
+                   "be written: run `inferd models list` once as a user who may write it",
+                   file, (long long)version, (int)N_MIGRATIONS);
+}
+
+int registry_schema_migrate(sqlite3 *db, const char *file, err *e) {
+    int64_t version;
+    int rc = read_version(db, file, &version, e);
+    if (rc) return rc;
     rc = enable_wal(db, file, e);
     while (!rc && version < N_MIGRATIONS)
         rc = migrate_one(db, file, &version, e);

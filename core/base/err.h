@@ -20,7 +20,7 @@ enum err_code {
     ERR_DEVICE = -9,       /* the backend failed */
     ERR_UNSUPPORTED = -10, /* well-formed, but not something this build can do */
     ERR_EXISTS = -11,      /* the name is taken */
-    ERR_CHANGED = -12,     /* a file is not the one that was registered */
+    ERR_CHANGED = -12,     /* a file is not the one that was registered or opened */
     ERR_WORK = -13,        /* it takes more work than is allowed (work.h) */
     ERR_CANCELLED = -14,   /* given up: the result is not wanted any more */
     ERR_DEADLINE = -15     /* given up: the time that it may take is over */

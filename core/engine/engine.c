@@ -313,8 +313,14 @@ static int check_request(const engine *en, const struct engine_request *req, err
     return rc ? rc : engine_params_check(&req->params, en->hp.n_vocab, e);
 }
 
+int engine_err_changed(err *e) {
+    return err_set(e, ERR_CHANGED,
+                   "The model's file changed while it was served: the server must be restarted.");
+}
+
 /* Under en->lock: may n sequences enter the queue? */
 static int check_room(engine *en, uint32_t n, err *e) {
+    if (model_check(en->mdl, NULL)) return engine_err_changed(e);
     if (en->device_failed) return err_set(e, ERR_DEVICE, "the backend failed; restart the server");
     if (en->draining) return err_set(e, ERR_STOPPING, "the server is shutting down");
     uint64_t queued = (uint64_t)en->n_inbox + en->n_queued;

@@ -262,6 +262,9 @@ void *worker_main(void *engine_ptr);
 /* Any thread: the worker looks at st (cancelled, room in the ring) before its next step. */
 void worker_attend(struct engine_stream *st);
 
+/* ---- engine.c ---- */
+int engine_err_changed(err *e); /* model_check's, in words for a client: without the path */
+
 /* ---- flight.c ---- */
 int flights_init(engine *en, const struct model_limits *limits);
 void flights_fini(engine *en);

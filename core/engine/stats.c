@@ -55,6 +55,7 @@ void engine_stats_get(engine *en, struct engine_stats *out) {
     out->kv_blocks_cached = ks.n_cached;
     out->kv_evictions_total = ks.evictions;
     out->kv_copies_total = ks.copies;
+    if (model_check(en->mdl, NULL)) out->healthy = false;
     out->block_tokens = en->config.block_tokens;
     out->deferred_look_ns_total = atomic_load(&en->looks.spent_ns);
     out->rejected_total = atomic_load(&en->n_rejected);

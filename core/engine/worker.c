@@ -12,7 +12,8 @@
  * The step allocates and frees nothing (the guard counts it); what ended is dropped between steps.
  * A paused or waiting sequence costs nothing; a step that could not run anything means that only
  * the inbox (or a deadline) can change that, so the worker sleeps. A device failure ends every
- * sequence with ERR_DEVICE, and what comes later too: the daemon's readiness goes red. */
+ * sequence with ERR_DEVICE, a model's file that changed with ERR_CHANGED, and what comes later too:
+ * the daemon's readiness goes red. */
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -266,13 +267,15 @@ static void finish_all(engine *en, const err *error) {
     count_queue(en);
 }
 
+/* The device failed, or the model's file is no longer what was loaded. */
 static void fail_device(engine *en, const err *e) {
     en->failure = *e;
+    if (e->code == ERR_CHANGED) engine_err_changed(&en->failure);
     log_error("engine: %s; every request is refused from now on", e->msg);
     pthread_mutex_lock(&en->lock);
     en->device_failed = true;
     pthread_mutex_unlock(&en->lock);
-    finish_all(en, e);
+    finish_all(en, &en->failure);
 }
 
 static void note_admission(engine *en, struct engine_stream *st, uint64_t now) {
@@ -513,6 +516,7 @@ static bool step(engine *en, struct engine_step *did) {
     if (!rc) return false;
     if (rc > 0 && flight_lead(en)) rc = begin(en, &e);
     if (rc >= 0) rc = flight_land(en, &f, &out, &e);
+    if (!rc) rc = model_check(en->mdl, &e); /* before anybody sees what was made of lost pages */
     if (rc) {
         flights_drop(en);
         fail_device(en, &e);

@@ -1,12 +1,202 @@
-/* file_map.c - maps files. Owns the mapping, never its bytes' meaning. Any thread. */
+/* file_map.c - maps files. Owns the mappings, never their bytes' meaning, and the list of all that
+ * are mapped: the handler of SIGBUS, which knows nothing but an address, looks there. Any thread.
+ */
 #include "core/formats/file_map.h"
+
+#include "core/base/log.h"
+#include "core/base/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* What tells that a file was written to. */
+struct identity {
+    dev_t device;
+    ino_t inode;
+    off_t bytes;
+    struct timespec written;
+};
+
+enum region_state { REGION_SAME, REGION_LOST, REGION_WRITTEN };
+
+/* A place of the list. It is used again after its map was closed, and never freed: the handler may
+ * be walking over it. */
+struct file_region {
+    struct file_region *next;      /* fixed */
+    _Atomic(const uint8_t *) base; /* NULL: of no map */
+    atomic_size_t bytes;           /* that are mapped at base */
+    atomic_int state;              /* enum region_state */
+    bool used, gone;               /* guarded by lock, as what follows; gone: logged */
+    uint64_t number;               /* of its map, of all that there ever were */
+    char *path;
+    struct identity identity;
+};
+static _Atomic(struct file_region *) regions;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list's writers */
+static uint64_t n_maps;                                  /* guarded by lock */
+static uintptr_t page_bytes = 4096;                      /* fixed by file_map_guard */
+
+static struct identity identity_of(const struct stat *st) {
+#ifdef __APPLE__
+    const struct timespec written = st->st_mtimespec;
+#else
+    const struct timespec written = st->st_mtim;
+#endif
+    return (struct identity){st->st_dev, st->st_ino, st->st_size, written};
+}
+
+/* ---- the list ---- */
+
+static struct file_region *free_region(void) {
+    struct file_region *r = atomic_load(&regions);
+    while (r && r->used)
+        r = r->next;
+    if (r || !(r = mem_new(1, sizeof *r))) return r;
+    r->next = atomic_load(&regions);
+    atomic_store(&regions, r);
+    return r;
+}
+
+static int region_open(struct file_map *m, const char *path, const struct stat *st, err *e) {
+    char *copy = mem_strdup(path);
+    pthread_mutex_lock(&lock);
+    struct file_region *r = copy ? free_region() : NULL;
+    if (r) {
+        r->used = true;
+        r->gone = false;
+        r->number = ++n_maps;
+        r->path = copy;
+        r->identity = identity_of(st);
+        atomic_store(&r->state, REGION_SAME);
+        atomic_store(&r->bytes, (size_t)file_map_readable_bytes(m));
+        atomic_store(&r->base, m->base);
+    }
+    pthread_mutex_unlock(&lock);
+    m->region = r;
+    if (r) return 0;
+    free(copy);
+    return err_set(e, ERR_NOMEM, "%s: no memory to map it", path);
+}
+
+static void region_close(struct file_region *r) {
+    pthread_mutex_lock(&lock);
+    atomic_store(&r->base, NULL);
+    r->used = false;
+    free(r->path);
+    r->path = NULL;
+    pthread_mutex_unlock(&lock);
+}
+
+/* What there is to look at in a region, taken out so that the lock is not held over a stat. */
+struct looked {
+    uint64_t number;
+    struct identity identity;
+    char path[PATH_MAX];
+};
+
+static bool take_look(struct file_region *r, struct looked *out) {
+    pthread_mutex_lock(&lock);
+    bool used = r->used && !r->gone && atomic_load(&r->state) == REGION_SAME;
+    if (used) {
+        out->number = r->number;
+        out->identity = r->identity;
+        used = (size_t)snprintf(out->path, sizeof out->path, "%s", r->path) < sizeof out->path;
+    }
+    pthread_mutex_unlock(&lock);
+    return used;
+}
+
+/* Another file has the name now, or none has: nobody writes to what is mapped. */
+static void note_gone(struct file_region *r, const struct looked *l) {
+    pthread_mutex_lock(&lock);
+    if (r->number == l->number) r->gone = true;
+    pthread_mutex_unlock(&lock);
+    log_warn("%s was replaced or removed: what was mapped before stays in use until a restart",
+             l->path);
+}
+
+static void look_at(struct file_region *r, const struct looked *l) {
+    struct stat st;
+    const struct identity *was = &l->identity;
+    if (stat(l->path, &st)) {
+        if (errno == ENOENT || errno == ENOTDIR) note_gone(r, l);
+        return;
+    }
+    struct identity is = identity_of(&st);
+    if (is.device != was->device || is.inode != was->inode) {
+        note_gone(r, l);
+        return;
+    }
+    if (is.bytes == was->bytes && is.written.tv_sec == was->written.tv_sec &&
+        is.written.tv_nsec == was->written.tv_nsec)
+        return;
+    int same = REGION_SAME;
+    pthread_mutex_lock(&lock);
+    bool noted = r->used && r->number == l->number &&
+                 atomic_compare_exchange_strong(&r->state, &same, REGION_WRITTEN);
+    pthread_mutex_unlock(&lock);
+    if (noted) log_error("%s was written to while it is in use", l->path);
+}
+
+void file_map_look(void) {
+    struct looked l;
+    for (struct file_region *r = atomic_load(&regions); r; r = r->next)
+        if (take_look(r, &l)) look_at(r, &l);
+}
+
+int file_map_check(const struct file_map *m, err *e) {
+    int state = m->region ? atomic_load(&m->region->state) : REGION_SAME;
+    if (state == REGION_SAME) return 0;
+    return err_set(e, ERR_CHANGED, "%s %s: put the file back and restart", m->region->path,
+                   state == REGION_LOST ? "was cut short, or cannot be read, while it is in use"
+                                        : "was written to while it is in use");
+}
+
+/* ---- SIGBUS ---- */
+
+/* Puts zeros in the place of the region from the page of `at` on: what comes before it may still be
+ * the file. mmap is a system call and nothing else on the systems that there are. */
+static bool put_zeros(struct file_region *r, uintptr_t at) {
+    uintptr_t base = (uintptr_t)atomic_load(&r->base), end = base + atomic_load(&r->bytes);
+    if (!base || at < base || at >= end) return false;
+    uintptr_t from = at / page_bytes * page_bytes;
+    atomic_store(&r->state, REGION_LOST);
+    return mmap((void *)from, end - from, PROT_READ, MAP_PRIVATE | MAP_ANON | MAP_FIXED, -1, 0) !=
+           MAP_FAILED;
+}
+
+static void on_bus_error(int number, siginfo_t *info, void *context) {
+    int kept = errno;
+    (void)context;
+    for (struct file_region *r = atomic_load(&regions); r; r = r->next)
+        if (put_zeros(r, (uintptr_t)info->si_addr)) {
+            errno = kept;
+            return;
+        }
+    signal(number, SIG_DFL); /* not ours: the touch is made again, and ends the process */
+}
+
+int file_map_guard(err *e) {
+    struct sigaction act = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
+    sigemptyset(&act.sa_mask);
+    if (sigaction(SIGBUS, &act, NULL))
+        return err_set(e, ERR_IO, "cannot handle SIGBUS: %s", strerror(errno));
+    return 0;
+}
+
+/* ---- maps ---- */
 
 /* Zeroed memory of n bytes, a multiple of FILE_MAP_ALIGN, at such a multiple. */
 static uint8_t *reserve(uint64_t n) {
@@ -35,14 +225,17 @@ static int map_fd(int fd, const char *path, struct file_map *m, err *e) {
         file_map_close(&map);
         return rc;
     }
-    *m = map;
-    return 0;
+    int rc = region_open(&map, path, &st, e);
+    if (rc)
+        file_map_close(&map);
+    else
+        *m = map;
+    return rc;
 }
 
 /* O_NONBLOCK: a FIFO in place of the file must not hold up the opener. */
 int file_map_open(const char *path, struct file_map *m, err *e) {
-    m->base = NULL;
-    m->bytes = 0;
+    *m = (struct file_map){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
     int rc = map_fd(fd, path, m, e);
@@ -51,9 +244,9 @@ int file_map_open(const char *path, struct file_map *m, err *e) {
 }
 
 void file_map_close(struct file_map *m) {
+    if (m->region) region_close(m->region);
     if (m->base) munmap((void *)(uintptr_t)m->base, (size_t)file_map_readable_bytes(m));
-    m->base = NULL;
-    m->bytes = 0;
+    *m = (struct file_map){0};
 }
 
 uint64_t file_map_readable_bytes(const struct file_map *m) {

@@ -65,6 +65,9 @@ int gguf_open(const char *path, int flags, gguf **out, err *e);
 /* Gives the mapping's pages back to the system: they are read again when they are touched. For
  * who has copied what it needs. */
 void gguf_drop_pages(const gguf *g);
+/* Are g's files still what was opened (model_file.h)? ERR_CHANGED names one that is not: what was
+ * read of it since may be wrong. Makes no system call; any thread. */
+int gguf_check(const gguf *g, err *e);
 void gguf_close(gguf *g); /* unmaps: every borrowed pointer dies. NULL is fine */
 
 /* As gguf_open over caller's memory, which must outlive the gguf (fuzzing, tests). */

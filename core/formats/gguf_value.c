@@ -24,13 +24,28 @@ const void *gguf_mapping(const gguf *g) {
     return g->source.close ? NULL : g->base;
 }
 
-bool gguf_file_mapping(const gguf *g, uint64_t i, const void **base, uint64_t *bytes) {
+/* NULL: there are no more. */
+static const struct file_map *map_at(const gguf *g, uint64_t i) {
     const struct file_map *m = i == 0 && g->map.base ? &g->map : NULL;
     if (!m && g->source.map) m = g->source.map(g->source.state, g->map.base ? i - 1 : i);
-    if (!m || !m->base) return false;
+    return m && m->base ? m : NULL;
+}
+
+bool gguf_file_mapping(const gguf *g, uint64_t i, const void **base, uint64_t *bytes) {
+    const struct file_map *m = map_at(g, i);
+    if (!m) return false;
     *base = m->base;
     *bytes = file_map_readable_bytes(m);
     return true;
+}
+
+int gguf_check(const gguf *g, err *e) {
+    const struct file_map *m;
+    for (uint64_t i = 0; (m = map_at(g, i)); i++) {
+        int rc = file_map_check(m, e);
+        if (rc) return rc;
+    }
+    return 0;
 }
 
 uint64_t gguf_n_tensors(const gguf *g) {

@@ -2,6 +2,7 @@
  * nothing. */
 #include "core/formats/model_file.h"
 
+#include "core/formats/file_map.h"
 #include "core/formats/gguf_split.h"
 #include "core/formats/hf_model.h"
 
@@ -44,4 +45,12 @@ int model_file_open(const char *path, int flags, gguf **out, err *e) {
     *out = NULL;
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return hf_model_open(path, out, e);
     return gguf_split_open(path, flags, out, e);
+}
+
+int model_files_guard(err *e) {
+    return file_map_guard(e);
+}
+
+void model_files_look(void) {
+    file_map_look();
 }

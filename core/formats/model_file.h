@@ -23,6 +23,13 @@ int model_file_open(const char *path, int flags, gguf **out, err *e);
  * ERR_INVALID names the first part where path is another one. */
 int model_file_open_gguf(const char *path, int flags, gguf **out, err *e);
 
+/* The files of open models, for who serves them long: after model_files_guard a file that was cut
+ * short does not end the process at the next touch (SIGBUS), but reads as zeros and fails
+ * gguf_check; model_files_look, called now and then, finds files that are written to, which fails
+ * it too. Both are for all models of the process, from any thread. */
+int model_files_guard(err *e);
+void model_files_look(void);
+
 /* What STEM-00001-of-00003.gguf says: STEM is the first stem_len bytes, part counts from 1. */
 struct model_file_part {
     size_t stem_len;

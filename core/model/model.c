@@ -35,7 +35,11 @@ static int load_weights(model *m, const struct model_hparams *whole, err *e) {
     uint64_t start = clock_now_ns();
     int rc = map_ranges(m, e);
     const struct model_load load = {whole, m->arch, &m->part, m->be};
+    m->reads_file = true;
     if (!rc) rc = model_weights_load(m->file, &load, &m->w, e);
+    model_files_look();
+    if (!rc) rc = model_rank_check(m, e);
+    m->reads_file = !backend_memory_free(m->be);
     if (rc || !m->w.bytes) return rc;
     double ms = (double)(clock_now_ns() - start) * 1e-6;
     if (!reads_in_place(m)) gguf_drop_pages(m->file);
@@ -53,6 +57,10 @@ static int read_hparams(model *m, struct model_hparams *whole, err *e) {
     m->hp = *whole;
     if (!rc) model_part_apply(&m->part, &m->hp);
     return rc;
+}
+
+int model_rank_check(const model *m, err *e) {
+    return m->reads_file ? gguf_check(m->file, e) : 0;
 }
 
 int model_rank_open(const char *path, backend *be, const struct model_limits *limits, model **out,

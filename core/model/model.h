@@ -127,6 +127,10 @@ int model_memory_find(const char *path, backend *be, const struct model_limits *
 int model_open(const char *path, backend *be, const struct model_limits *limits, model **out,
                err *e);
 void model_close(model *m);
+/* Are the files that weights are read from still what was opened? ERR_CHANGED: what was computed
+ * since model_files_look or a page that is lost found it out may be wrong. No system call; any
+ * thread. */
+int model_check(const model *m, err *e);
 
 /* What a step's ops depend on beside what its arrays hold. */
 struct model_shape {

@@ -207,6 +207,7 @@ struct model {
     struct model_limits limits;
     backend *be;
     gguf *file;
+    bool reads_file;        /* weights lie where it is mapped */
     backend_range **ranges; /* (n_ranges) the file's mappings, for the backend */
     uint64_t n_ranges;
     struct model_weights w;
@@ -228,6 +229,7 @@ struct model {
 int model_rank_open(const char *path, backend *be, const struct model_limits *limits, model **out,
                     err *e);
 void model_rank_close(model *m); /* NULL is fine */
+int model_rank_check(const model *m, err *e);
 /* model_begin and model_finish of one rank; *out only of rank 0. */
 int model_rank_begin(model *m, const struct model_batch *batch, err *e);
 int model_rank_finish(model *m, struct model_output *out, err *e);

@@ -197,6 +197,13 @@ void model_close(model *m) {
     model_rank_close(m);
 }
 
+int model_check(const model *m, err *e) {
+    int rc = model_rank_check(m, e);
+    for (uint32_t i = 0; !rc && m->ranks && i < m->ranks->n; i++)
+        rc = model_rank_check(m->ranks->others[i].m, e);
+    return rc;
+}
+
 bool model_overlaps(const model *m) {
     return m->part.n_ranks < 2 && m->limits.max_seen && backend_can_overlap(m->be);
 }

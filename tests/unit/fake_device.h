@@ -24,6 +24,7 @@ enum {
     FAKE_VOCAB = 61,
     FAKE_EOG = 2,
     FAKE_POISON = 3,
+    FAKE_GARBAGE = 5,
     FAKE_CONTEXT = 400,
     FAKE_HEAD_DIM = 16,
     FAKE_EMBD = 16
@@ -31,6 +32,8 @@ enum {
 
 static atomic_int fake_errors;     /* misplaced tokens, bad arrays */
 static atomic_int fake_fail_after; /* forwards until ERR_DEVICE; -1: never */
+/* Forwards until the model's file changes: from that one on logits say FAKE_GARBAGE. 0: never. */
+static atomic_int fake_change_at;
 static atomic_int fake_forwards;
 static bool fake_overlaps;      /* before the engine opens */
 static atomic_int fake_chained; /* rows whose token came from the step in front */
@@ -282,6 +285,15 @@ void model_close(model *m) {
     free(m);
 }
 
+static bool fake_changed(void) {
+    int at = atomic_load(&fake_change_at);
+    return at && atomic_load(&fake_forwards) >= at;
+}
+int model_check(const model *m, err *e) {
+    (void)m;
+    return fake_changed() ? err_set(e, ERR_CHANGED, "/secret/path was cut short") : 0;
+}
+
 static uint32_t fake_seq_of(const struct model_batch *b, int32_t row) {
     uint32_t s = 0;
     while (s + 1 < b->shape.n_seqs && b->row_start[s + 1] <= row)
@@ -349,6 +361,7 @@ static void fake_row(model *m, const struct model_batch *b, uint32_t i, uint32_t
     struct fake_results *r = &m->results[m->turn];
     uint32_t k = b->shape.n_top;
     fake_logits(m->tokens, n, row);
+    if (fake_changed()) row[FAKE_GARBAGE] = 1e30f;
     if (k) top_select(row, FAKE_VOCAB, k, r->top_ids + i * k, r->top_values + i * k);
     if (b->shape.draws) fake_draw(m, &b->draws[i], m->seen, row, &r->drawn[i]);
     if (!b->whole_rows || b->whole_rows[i]) return;

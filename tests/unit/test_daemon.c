@@ -103,9 +103,16 @@ static void test_signals(void) {
     pid_t pid = fork();
     if (pid == 0) {
         if (signals_open(&e) || signals_wait(0)) _exit(10);
-        raise(SIGPIPE); /* ignored */
+        static const int harmless[] = {SIGPIPE, SIGXFSZ, SIGTTOU, SIGHUP,
+                                       SIGHUP,  SIGHUP,  SIGUSR1, SIGUSR2};
+        for (size_t i = 0; i < sizeof harmless / sizeof *harmless; i++)
+            raise(harmless[i]);
+        if (signals_wait(1000) || signals_count()) _exit(14);
+        for (int i = 0; i < 100000; i++) /* more than a pipe holds */
+            raise(SIGHUP);
         raise(SIGTERM);
         if (!signals_wait(-1) || signals_count() != 1 || signals_wait(0)) _exit(11);
+        raise(SIGHUP); /* does not count as impatience */
         raise(SIGINT);
         if (!signals_wait(1000) || signals_count() != 2) _exit(12);
         raise(SIGTERM); /* the third: at once, status 1 */

@@ -1,10 +1,18 @@
 /* test_file_map.c - mapped files begin at 16 KiB, are readable to the end of their last 16 KiB, and
- * hold the file's bytes, then zeros. */
+ * hold the file's bytes, then zeros; what becomes of them when the file is cut, written to,
+ * replaced or removed. */
 #include "core/formats/file_map.h"
 #include "tests/unit/check.h"
 
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/inferd-map-XXXXXX";
@@ -70,6 +78,105 @@ static void nothing_is_mapped_of_nothing(void) {
     CHECK(file_map_open(folder, &m, &e) == ERR_IO && !m.base);
 }
 
+/* ---- files that change ---- */
+
+enum { CUT_FILE_BYTES = 300000, CUT_TO = 70000, N_READERS = 4 };
+
+/* The last byte, over and over until the map counts as lost. */
+static void *read_end(void *map) {
+    const struct file_map *m = map;
+    const volatile uint8_t *last = m->base + m->bytes - 1;
+    for (int i = 0; i < 100000000 && (*last || !file_map_check(m, NULL)); i++)
+        ;
+    return NULL;
+}
+
+/* Several threads touch a page when it is lost; the pages before the cut stay the file's. */
+static void a_file_that_is_cut_reads_as_zeros(void) {
+    struct file_map m, other;
+    pthread_t readers[N_READERS];
+    err e = {0};
+    const char *path = make_file(CUT_FILE_BYTES);
+    CHECK(file_map_open(path, &m, &e) == 0 && file_map_open(path, &other, &e) == 0);
+    for (int i = 0; i < N_READERS; i++)
+        CHECK(pthread_create(&readers[i], NULL, read_end, &m) == 0);
+    CHECK(truncate(path, CUT_TO) == 0);
+    for (int i = 0; i < N_READERS; i++)
+        CHECK(pthread_join(readers[i], NULL) == 0);
+    CHECK(file_map_check(&m, &e) == ERR_CHANGED && strstr(e.msg, path));
+    uint64_t bad = 0;
+    for (uint64_t i = 0; i < file_map_readable_bytes(&m); i++)
+        bad += m.base[i] != (i < CUT_TO ? byte_at(i) : 0);
+    CHECK_MSG(!bad, "%llu bytes differ", (unsigned long long)bad);
+    CHECK(file_map_check(&other, &e) == 0); /* it was not touched, and nobody looked */
+    file_map_look();
+    CHECK(file_map_check(&other, &e) == ERR_CHANGED);
+    file_map_close(&m);
+    file_map_close(&other);
+    CHECK(file_map_open(path, &m, &e) == 0 && file_map_check(&m, &e) == 0 && m.bytes == CUT_TO);
+    file_map_close(&m);
+    CHECK(unlink(path) == 0);
+}
+
+static void a_file_that_is_written_to_is_noticed(void) {
+    static const struct timespec early[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    struct file_map m;
+    err e = {0};
+    const char *path = make_file(5000);
+    CHECK(utimensat(AT_FDCWD, path, early, 0) == 0 && file_map_open(path, &m, &e) == 0);
+    CHECK(chmod(path, 0600) == 0); /* of its bytes and their time nothing changes */
+    file_map_look();
+    CHECK(file_map_check(&m, &e) == 0);
+    int fd = open(path, O_WRONLY);
+    CHECK(pwrite(fd, "x", 1, 100) == 1 && close(fd) == 0);
+    CHECK(file_map_check(&m, &e) == 0);
+    file_map_look();
+    CHECK(file_map_check(&m, &e) == ERR_CHANGED && strstr(e.msg, path));
+    file_map_close(&m);
+    CHECK(unlink(path) == 0);
+}
+
+static void a_file_that_was_replaced_stays_what_it_was(void) {
+    struct file_map m;
+    char path[64];
+    err e = {0};
+    snprintf(path, sizeof path, "%s", make_file(5000));
+    CHECK(file_map_open(path, &m, &e) == 0);
+    CHECK(rename(make_file(6000), path) == 0);
+    file_map_look();
+    CHECK(file_map_check(&m, &e) == 0);
+    CHECK(unlink(path) == 0);
+    file_map_look();
+    CHECK(file_map_check(&m, &e) == 0 && m.bytes == 5000);
+    check_bytes(&m);
+    file_map_close(&m);
+}
+
+/* In a process of its own, which it ends. */
+static void another_bus_error_ends_the_process(void) {
+    char path[64];
+    int status = -1;
+    snprintf(path, sizeof path, "%s", make_file(100000));
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        const struct rlimit no_core = {0, 0};
+        setrlimit(RLIMIT_CORE, &no_core);
+        int fd = open(path, O_RDONLY);
+        const volatile uint8_t *p = mmap(NULL, 100000, PROT_READ, MAP_SHARED, fd, 0);
+        if (p == MAP_FAILED || truncate(path, 0)) _exit(10);
+        _exit(p[50000] ? 11 : 12);
+    }
+    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+    CHECK_MSG(WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS, "status %d", status);
+    CHECK(unlink(path) == 0);
+}
+
+static void guard(void) {
+    err e = {0};
+    CHECK(file_map_guard(&e) == 0);
+}
+
 static void make_folder(void) {
     CHECK(mkdtemp(folder) != NULL);
 }
@@ -82,6 +189,11 @@ int main(void) {
     RUN(make_folder);
     RUN(whole_units_of_16_kib_are_readable);
     RUN(nothing_is_mapped_of_nothing);
+    RUN(guard);
+    RUN(a_file_that_is_cut_reads_as_zeros);
+    RUN(a_file_that_is_written_to_is_noticed);
+    RUN(a_file_that_was_replaced_stays_what_it_was);
+    RUN(another_bus_error_ends_the_process);
     RUN(remove_folder);
     return check_done();
 }

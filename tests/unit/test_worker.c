@@ -513,7 +513,8 @@ static void stop_ends_every_stream_once(void) {
     }
 }
 
-static void device_failure_ends_all_and_refuses(void) {
+/* Of a device, or of the model's file: what was computed of one that had changed is never seen. */
+static void failure_ends_all_and_refuses(int code) {
     enum { N = 20 };
     struct engine_config c = base_config();
     struct bell b;
@@ -523,29 +524,45 @@ static void device_failure_ends_all_and_refuses(void) {
     bell_init(&b);
     c.max_sequences = 4;
     engine *en = open_engine(&c);
-    struct reading *r = calloc(N, sizeof *r);
-    atomic_store(&fake_fail_after, 5);
+    struct reading *r = calloc(N, sizeof *r), *want = malloc(sizeof *want);
+    if (code == ERR_DEVICE)
+        atomic_store(&fake_fail_after, 5);
+    else
+        atomic_store(&fake_change_at, atomic_load(&fake_forwards) + 12);
     int n = 0, failed = 0;
-    for (int i = 0; i < N; i++) {
-        random_job(&jobs[i], &b);
-        jobs[i].req.n_choices = 1;
-        n += !engine_submit(en, &jobs[i].req, &r[n].stream, NULL);
+    for (; n < N; n++) {
+        random_job(&jobs[n], &b);
+        jobs[n].req.n_choices = 1;
+        if (engine_submit(en, &jobs[n].req, &r[n].stream, NULL)) break;
     }
     read_all(r, n, &b);
     free_all(r, n);
     for (int i = 0; i < n; i++) {
-        CHECK(r[i].n_final == 1);
-        failed += r[i].final.finish == ENGINE_FINISH_ERROR;
-        CHECK(r[i].final.finish != ENGINE_FINISH_ERROR || r[i].final.error.code == ERR_DEVICE);
+        simulate(&jobs[i], 0, want);
+        CHECK(r[i].n_final == 1 && r[i].n_tokens <= want->n_tokens &&
+              !memcmp(r[i].tokens, want->tokens, sizeof(int32_t) * (size_t)r[i].n_tokens));
+        if (r[i].final.finish != ENGINE_FINISH_ERROR) continue;
+        failed++;
+        CHECK(r[i].final.error.code == code && !strstr(r[i].final.error.msg, "secret"));
     }
     CHECK(failed > 0);
-    CHECK(engine_submit(en, &jobs[0].req, &r[0].stream, &e) == ERR_DEVICE);
+    CHECK(engine_submit(en, &jobs[0].req, &r[0].stream, &e) == code);
+    check_idle(en); /* first: the counters come out behind the last event */
     engine_stats_get(en, &stats);
     CHECK(!stats.healthy && stats.running == 0);
-    check_idle(en);
+    atomic_store(&fake_change_at, 0);
     engine_close(en);
     bell_fini(&b);
     free(r);
+    free(want);
+}
+
+static void device_failure_ends_all_and_refuses(void) {
+    failure_ends_all_and_refuses(ERR_DEVICE);
+}
+
+static void changed_file_ends_all_and_refuses(void) {
+    failure_ends_all_and_refuses(ERR_CHANGED);
 }
 
 /* Logits that are no numbers end their own sequence only. */
@@ -765,6 +782,7 @@ int main(int argc, char **argv) {
     RUN(decode_steps_are_foreseen);
     RUN(stop_ends_every_stream_once);
     RUN(device_failure_ends_all_and_refuses);
+    RUN(changed_file_ends_all_and_refuses);
     RUN(broken_logits_end_one_sequence);
     RUN(cancel_while_paused_or_waiting);
     RUN(no_notify_after_free);
