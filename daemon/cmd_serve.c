@@ -9,8 +9,9 @@ int cmd_serve(int argc, char **argv, err *e) {
     if (config_init(&c, e)) return 1;
     const struct options o = {
         .usage = "serve",
-        .summary = "Serves models over an OpenAI-compatible HTTP API until SIGTERM or Ctrl-C. SIGHUP "
-                   "is ignored: a changed configuration needs a restart.",
+        .summary =
+            "Serves models over an OpenAI-compatible HTTP API until SIGTERM or Ctrl-C. SIGHUP "
+            "is ignored: a changed configuration needs a restart.",
         .config = &c};
     int status, rc = options_parse(&o, argc, argv, NULL, e);
     if (rc) {
