@@ -73,6 +73,7 @@ static void unlink_conn(struct conns *cs, struct conn *c) {
 static void append_conn(struct conns *cs, struct conn *c, enum conn_state state) {
     struct conn_list *l = &cs->lists[state];
     c->state = state;
+    c->since_ns = clock_now_ns();
     c->prev = l->last;
     *(l->last ? &l->last->next : &l->first) = c;
     l->last = c;
@@ -90,11 +91,29 @@ static void shut(struct conns *cs, struct conn *c) {
     shutdown(c->fd, SHUT_RDWR);
 }
 
-/* The longest wait gives way. false: none of that kind waits. */
-static bool evict(struct conns *cs, bool reserved) {
+static struct conn *longest_wait(const struct conns *cs, bool reserved) {
     struct conn *c = cs->lists[CONN_WAITING].first;
     while (c && (c->shut || c->reserved != reserved))
         c = c->next;
+    return c;
+}
+
+/* A fast upload moves its end away with every byte, so that the end which comes first is a slow
+ * sender's. */
+static struct conn *slowest_body(const struct conns *cs, bool reserved) {
+    struct conn *slowest = NULL;
+    uint64_t now = clock_now_ns();
+    for (struct conn *c = cs->lists[CONN_BODY].first; c; c = c->next)
+        if (!c->shut && c->reserved == reserved && now - c->since_ns >= cs->config.body_ns &&
+            (!slowest || atomic_load(&c->due_ns) < atomic_load(&slowest->due_ns)))
+            slowest = c;
+    return slowest;
+}
+
+/* The longest wait gives way, else the slowest body. false: there is none of that kind. */
+static bool evict(struct conns *cs, bool reserved) {
+    struct conn *c = longest_wait(cs, reserved);
+    if (!c) c = slowest_body(cs, reserved);
     if (!c) return false;
     shut(cs, c);
     cs->counts.evicted++;

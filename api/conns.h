@@ -7,9 +7,10 @@
  * of an answer. A connection whose answer waits for the engine has none. conns_reap, called by a
  * clock, shuts down what is past its end.
  *
- * At max connections a new one takes the place of the one that has waited longest for a head. Where
- * none waits, it is accepted all the same, but only to ask for health (struct conn's reserved): up
- * to CONNS_RESERVE, of which again the longest wait gives way.
+ * At max connections a new one takes the place of the one that has waited longest for a head; where
+ * none waits, of the one whose body arrives most slowly (its end comes first). Where there is none
+ * either, it is accepted all the same, but only to ask for health (struct conn's reserved): up to
+ * CONNS_RESERVE, of which again the longest wait gives way.
  *
  * THREAD SAFETY: every function may be called from any thread, except that the functions that take
  * a conn are called by its own HTTP thread, one at a time. Nothing here closes a descriptor: it is
@@ -51,12 +52,14 @@ struct conn {
     bool line;                    /* of the head it waits for, the first line is there */
     bool chunked;                 /* its body comes in chunks */
     bool reserved;                /* beyond max: it may ask for health, once */
+    uint64_t since_ns;            /* in this state */
     atomic_uint_least64_t due_ns; /* it is shut down then; 0: never */
     int fd;                       /* libmicrohttpd's, open from conns_open to conns_close */
     pthread_t thread;             /* its HTTP thread */
     void *connection;             /* http.c's */
     const char *target;           /* http.c's: where the request's target lies */
     size_t n_target;
+    size_t n_origin;        /* http.c's: of it, scheme and host in front of the path */
     const char *target_why; /* http.c's: what is wrong with it, or NULL */
 };
 
@@ -72,6 +75,7 @@ struct conns_config {
     uint32_t max_per_address; /* 0: no such limit */
     uint64_t wait_ns;    /* for a head; for a body and a buffer of an answer besides its bytes */
     uint64_t reserve_ns; /* the same, beyond max */
+    uint64_t body_ns;    /* a younger body is not cut off to make room */
 };
 
 struct conns {

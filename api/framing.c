@@ -22,16 +22,41 @@ static bool is_token(const char *s, size_t n) {
     return n > 0;
 }
 
+/* A name, an address or an address in brackets, and a port: what cannot be in any of them could be
+ * read as a path, a user or a second host. */
+static bool is_host(const char *value, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        char c = value[i];
+        bool alnum = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
+        if (!alnum && (!c || !strchr("-._~!$&'()*+;=:[]%", c))) return false;
+    }
+    return true;
+}
+
 static int hex_digit(char c) {
     if (c >= '0' && c <= '9') return c - '0';
     c |= 32;
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-const char *framing_target(const char *target, size_t n) {
+/* Bytes of "http://" or "https://" in front of an absolute target; 0: it is none. */
+static size_t scheme_length(const char *target, size_t n) {
+    if (n > 7 && strncasecmp(target, "http://", 7) == 0) return 7;
+    return n > 8 && strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
+}
+
+const char *framing_target(const char *target, size_t n, size_t *n_origin) {
     bool query = false;
-    if (!n || *target != '/') return "The request target must be a path that begins with a slash.";
-    for (size_t i = 0; i < n; i++) {
+    size_t scheme = scheme_length(target, n), at = scheme;
+    while (scheme && at < n && target[at] != '/' && target[at] != '?')
+        at++;
+    *n_origin = at;
+    if (at == scheme && scheme) return "The request target has no host.";
+    if (scheme && (memchr(target, '%', at) || !is_host(target + scheme, at - scheme)))
+        return "The host of the request target is no name and port.";
+    if (!scheme && (!n || *target != '/'))
+        return "The request target must be a path that begins with a slash.";
+    for (size_t i = at; i < n; i++) {
         unsigned char c = (unsigned char)target[i];
         if (c <= ' ' || c >= 0x7f || c == '#')
             return "The request target has a byte that must be percent-encoded.";
@@ -62,17 +87,6 @@ static bool is_length(const char *value, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (value[i] < '0' || value[i] > '9') return false;
     return n > 0 && n <= MAX_LENGTH_DIGITS;
-}
-
-/* A name, an address or an address in brackets, and a port: what cannot be in any of them could be
- * read as a path, a user or a second host. */
-static bool is_host(const char *value, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        char c = value[i];
-        bool alnum = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
-        if (!alnum && (!c || !strchr("-._~!$&'()*+;=:[]%", c))) return false;
-    }
-    return true;
 }
 
 static void check_bytes(struct framing *f, const char *name, size_t n_name, const char *value,
@@ -107,6 +121,9 @@ void framing_header(struct framing *f, const char *name, size_t n_name, const ch
     if (is_named(name, n_name, "Host")) {
         if (f->n_hosts++) refuse(f, 400, "The Host header is there more than once.");
         if (!is_host(value, n_value)) refuse(f, 400, "The Host header is no name and port.");
+        if (f->authority &&
+            (n_value != f->n_authority || strncasecmp(value, f->authority, n_value) != 0))
+            refuse(f, 400, "The Host header and the host of the request target differ.");
     } else if (is_named(name, n_name, "Content-Length")) {
         if (f->n_lengths++) refuse(f, 400, "Content-Length is there more than once.");
         if (!is_length(value, n_value))

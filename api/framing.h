@@ -21,11 +21,15 @@ struct framing {
     const char *at;  /* where the next header must begin; NULL: not known, not checked */
     unsigned n_hosts, n_lengths, n_codings;
     bool chunked;
+    const char *authority; /* (n_authority) of an absolute target: the Host must be the same */
+    size_t n_authority;
 };
 
 /* Why this is no request target that is served: NULL, or a static text. A target is a path with or
- * without a query; its escapes are whole, and none of them stands for a control byte. */
-const char *framing_target(const char *target, size_t n);
+ * without a query; its escapes are whole, and none of them stands for a control byte. "http" or
+ * "https", "://" and a host may stand in front of it (absolute-form); *n_origin is how long they
+ * are together, 0 without. */
+const char *framing_target(const char *target, size_t n, size_t *n_origin);
 
 void framing_method(struct framing *f, const char *method);
 /* One header, in the order in which they came. With f->at set, name and value lie in the head as it

@@ -42,6 +42,7 @@ enum {
     IO_BUFFER_BYTES = 32 << 10, /* per connection, beside the headers */
     ARRIVAL_TIMEOUTS = 2,       /* idle timeouts that headers may take, and a body besides */
     RESERVE_WAIT_S = 5,         /* the same, for connections beyond the limit */
+    BODY_GRACE_S = 1,           /* a slower body may give way to a new connection at the limit */
     SAY_AGAIN_S = 10,           /* between log lines about limits */
     CLOSE_WAIT_MS = 1000        /* for last frames to leave when the daemon stops */
 };
@@ -103,7 +104,8 @@ static struct request *begin_request(api *a, struct MHD_Connection *connection, 
     str_init(&r->body, (size_t)a->config.max_body_bytes);
     str_init(&r->reply.body, REPLY_MAX_BYTES);
     snprintf(r->method, sizeof r->method, "%s", method);
-    snprintf(r->path, sizeof r->path, "%s", url);
+    url += c->n_origin; /* it has no escapes, so it is as long as before they were decoded */
+    snprintf(r->path, sizeof r->path, "%s", *url ? url : "/");
     set_id(r);
     watch_begin(a->watch, &r->watched);
     return r;
@@ -488,7 +490,7 @@ int http_open(api *a, struct http **out, err *e) {
     const uint64_t second = UINT64_C(1000000000);
     conns_init(&h->conns, &(struct conns_config){c->max_connections, c->max_per_address,
                                                  c->idle_timeout_s * second * ARRIVAL_TIMEOUTS,
-                                                 RESERVE_WAIT_S * second});
+                                                 RESERVE_WAIT_S * second, BODY_GRACE_S * second});
     struct watch_config wc = {.keepalive_ms = c->keepalive_ms,
                               .suspend = suspend_connection,
                               .resume = resume_connection,

@@ -73,6 +73,11 @@ static void check_framing(struct request *r, const char *method, const char *ver
         f->status = 400;
         f->why = c->target_why;
     }
+    if (c->n_origin) {
+        const char *host = memchr(c->target, '/', c->n_origin); /* the first of "://" */
+        f->authority = host + 2;
+        f->n_authority = c->n_origin - (size_t)(f->authority - c->target);
+    }
     framing_method(f, method);
     if (lenient && !f->status) f->at = check_line(f, c, method, version);
     MHD_get_connection_values_n(r->connection, MHD_HEADER_KIND, take_header, f);
@@ -107,7 +112,7 @@ void *head_on_target(void *cls, const char *target, struct MHD_Connection *conne
     if (!c) return NULL;
     c->target = target;
     c->n_target = target ? strlen(target) : 0;
-    c->target_why = framing_target(target, c->n_target);
+    c->target_why = framing_target(target, c->n_target, &c->n_origin);
     conns_line(&h->conns, c);
     return NULL;
 }

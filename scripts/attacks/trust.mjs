@@ -62,7 +62,7 @@ export const trust = [
     },
   },
   {
-    name: "rebinding", brief: true, about: "another site's name as Host, without an Origin",
+    name: "rebinding", short: true, brief: true, about: "another site's name as Host, without an Origin",
     async run(c) {
       for (const Host of ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "127.0.0.1@evil.example", "[::1].evil.example", "evil.example#127.0.0.1"])
         for (const path of ["/v1/models", "/metrics", "/"])
@@ -74,7 +74,7 @@ export const trust = [
     },
   },
   {
-    name: "log-forging", brief: true, about: "paths, ids and names that look like fields or lines of the log",
+    name: "log-forging", short: true, brief: true, about: "paths, ids and names that look like fields or lines of the log",
     async run(c) {
       const forged = "2026-01-01T00:00:00Z info forged";
       const targets = [`/a%20200%201.0%20ms%20req_forged%20prompt_tokens=1`, `/a%0a${encodeURIComponent(forged)}`, "/a%0d%0aforged", "/a%1b[31mforged", "/a%c2%85forged", "/a%ff%80forged", "/a\xfforged", "/%00forged", "/a%7fforged", `/a%e2%80%a8forged`, `/"forged" x=y`.replaceAll(" ", "%20")];
@@ -106,7 +106,7 @@ export const trust = [
     },
   },
   {
-    name: "sighup", brief: true, alone: true, seconds: 2, about: "SIGHUP, SIGUSR1 and SIGPIPE while answers run",
+    name: "sighup", short: true, brief: true, alone: true, seconds: 2, about: "SIGHUP, SIGUSR1 and SIGPIPE while answers run",
     async run(c) {
       for (const signal of ["SIGHUP", "SIGPIPE", "SIGHUP"]) {
         c.server.child.kill(signal);
@@ -115,7 +115,7 @@ export const trust = [
     },
   },
   {
-    name: "model-overwritten", brief: true, ownModel: true, normalsMayFail: true, seconds: 3, about: "the model's file is overwritten in place while it is served",
+    name: "model-overwritten", short: true, brief: true, ownModel: true, normalsMayFail: true, seconds: 3, about: "the model's file is overwritten in place while it is served",
     async run(c) {
       const before = (await ask(c.url, "/v1/completions", { body: story(c) })).text;
       const size = statSync(c.server.modelFile).size, file = openSync(c.server.modelFile, "r+"), junk = Buffer.alloc(1 << 20, 0xff);
@@ -130,7 +130,7 @@ export const trust = [
     },
   },
   {
-    name: "model-truncated", brief: true, ownModel: true, normalsMayFail: true, seconds: 3, about: "the model's file is truncated while it is served",
+    name: "model-truncated", short: true, brief: true, ownModel: true, normalsMayFail: true, seconds: 3, about: "the model's file is truncated while it is served",
     async run(c) {
       truncateSync(c.server.modelFile, 4096);
       await sleep(500);

