@@ -95,7 +95,7 @@ static enum constraint_next find_next(struct constraint *c, const engine *en) {
         bool allowed = grammar_matcher_accept(c->matcher, c->taken);
         if (grammar_matcher_exhausted(c->matcher)) return CONSTRAINT_UNKNOWN;
         c->taken = -1;
-        if (!allowed) return CONSTRAINT_REFUSED;
+        if (!allowed) return CONSTRAINT_FAILED;
     }
     if (c->last && !grammar_matcher_may_end(c->matcher)) return CONSTRAINT_LAST;
     bool forced = find_forced(c, en);

@@ -54,8 +54,7 @@ enum constraint_next {
     CONSTRAINT_FORCED,  /* this one */
     CONSTRAINT_LAST,    /* none: it was the last token, and the text might go on */
     CONSTRAINT_END,     /* none: the text is complete */
-    CONSTRAINT_FAILED,  /* none: the matcher gave up */
-    CONSTRAINT_REFUSED, /* none: the last token may not come, which was let through */
+    CONSTRAINT_FAILED,  /* none: the matcher gave up, maybe at a token that its mask let through */
     CONSTRAINT_COSTLY   /* none: it takes more work than is allowed */
 };
 /* Whoever makes the look owns it: the worker, or while the stream is `looking` looks.c's thread. */

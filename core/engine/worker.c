@@ -142,9 +142,6 @@ static void end_text(engine *en, struct engine_stream *st) {
                 "it takes more work than is allowed (grammar-work-s) to hold this answer to its "
                 "schema or grammar: ask for a simpler one");
         break;
-    case CONSTRAINT_REFUSED:
-        err_set(&e, ERR_DEVICE, "the grammar refused a token that it had let through");
-        break;
     default:
         if (st->max_tokens && st->n_generated == st->max_tokens)
             finish(en, st, ENGINE_FINISH_LENGTH, NULL);

@@ -231,15 +231,16 @@ test("a wrong timeout is refused", async () => {
 });
 
 // A hundred ways to read each letter, all of them open until the end: what may come next costs some
-// 100 steps to find out.
+// 50 steps to find out. Each letter may be followed by `then`.
 const ways = Array.from({ length: 100 }, (_, i) => `w${i}`);
-const rules = ways.map((w, i) => `${w} ::= [a-z ] ${w} [${String.fromCharCode(97 + (i % 26))}x] | "~${i}"`);
-const dear = {
-  messages: user("x"),
+const dear = (then) => ({
+  messages: user("x0"),
   max_tokens: 400,
-  seed: 1,
-  structured_outputs: { grammar: [`root ::= ${ways.join(" | ")}`, ...rules].join("\n") },
-};
+  seed: 0,
+  structured_outputs: {
+    grammar: [`root ::= ${ways.join(" | ")}`, ...ways.map((w, i) => `${w} ::= [a-z ] ${w} ${then} | "~${i}"`)].join("\n"),
+  },
+});
 
 test("a grammar whose masks are dear holds nobody else", async () => {
   await serving([], async (server) => {
@@ -255,7 +256,7 @@ test("a grammar whose masks are dear holds nobody else", async () => {
       await until(() => n > 5, "the other stream runs");
       const before = n;
       let mine = 0;
-      for await (const event of sse(await chat(server, { ...dear, stream: true }))) {
+      for await (const event of sse(await chat(server, { ...dear(""), stream: true }))) {
         if (event.choices?.[0]?.delta?.content) mine++;
         if (mine === 8) break;
       }
@@ -271,9 +272,17 @@ test("a grammar whose masks are dear holds nobody else", async () => {
   });
 });
 
+test("an answer that its grammar's matcher cannot follow ends with 400", async () => {
+  await serving(["--grammar-work-s", "0"], async (server) => {
+    const response = await chat(server, dear('"x"'));
+    assert.equal(response.status, 400);
+    assert.equal((await response.json()).error.code, "unsupported_value");
+  });
+});
+
 test("a grammar that stays dear ends its request", async () => {
   await serving(["--grammar-work-s", "1"], async (server) => {
-    const response = await chat(server, dear);
+    const response = await chat(server, dear(""));
     assert.equal(response.status, 400);
     const { error } = await response.json();
     assert.equal(error.code, "work_limit_exceeded");
