@@ -26,7 +26,7 @@
 #include <sys/socket.h>
 
 enum {
-    CONNS_RESERVE = 8,   /* beyond max, for health */
+    CONNS_RESERVE = 32,  /* beyond max, for health */
     CONNS_CLOSING = 128, /* more that are shut down and not closed yet */
     CONNS_BUCKETS = 1024
 };

@@ -124,7 +124,7 @@ static const struct config_key keys[] = {
      "so that it does not depend on load; a second is about one of a core. 400 beyond it."},
     {"max-connections", CONFIG_NUMBER, AT(max_connections), "4096", 1, 65536, NULL, "connections",
      "Open connections. At that many, a new one takes the place of the one that has been idle for\n"
-     "longest; where all are busy, 8 more may ask for /livez, /readyz, /health and /metrics, and\n"
+     "longest; where all are busy, 32 more may ask for /livez, /readyz, /health and /metrics, and\n"
      "get 503 for anything else. Lowered at start to what the limit of open files allows."},
     {"max-connections-per-address", CONFIG_NUMBER, AT(max_connections_per_address), "0", 0, 65536,
      NULL, "connections",

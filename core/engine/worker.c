@@ -446,7 +446,10 @@ static void deliver_sampled(engine *en, const struct step_flight *f, uint32_t i,
     }
     if (rc) {
         err e;
-        err_set(&e, rc, "the model computed no finite logits for this sequence");
+        if (!model_look(en->mdl, NULL)) /* weights that are being overwritten come to this, too */
+            err_set(&e, rc, "the model computed no finite logits for this sequence");
+        else
+            engine_err_changed(&e);
         finish(en, st, ENGINE_FINISH_ERROR, &e);
     }
 }

@@ -131,6 +131,8 @@ void model_close(model *m);
  * since model_files_look or a page that is lost found it out may be wrong. No system call; any
  * thread. */
 int model_check(const model *m, err *e);
+/* The same, after a look at the files themselves: a system call for each. */
+int model_look(const model *m, err *e);
 
 /* What a step's ops depend on beside what its arrays hold. */
 struct model_shape {

@@ -8,6 +8,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
+#include "core/formats/model_file.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -202,6 +203,11 @@ int model_check(const model *m, err *e) {
     for (uint32_t i = 0; !rc && m->ranks && i < m->ranks->n; i++)
         rc = model_rank_check(m->ranks->others[i].m, e);
     return rc;
+}
+
+int model_look(const model *m, err *e) {
+    model_files_look();
+    return model_check(m, e);
 }
 
 bool model_overlaps(const model *m) {
