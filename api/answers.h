@@ -2,8 +2,8 @@
  * sent again. One bound for all of them. Private to api/.
  *
  * When it is reached, readers that have not taken a byte of a whole answer for a while are cut off,
- * the one that paused longest first: their memory goes to answers that are read. Where nobody
- * dawdles there is no room for more (503). Streams are never cut; they stop being kept for
+ * the one that paused longest first: their memory goes to answers that are read. If no reader
+ * stalls, a new answer is refused (503). Streams are never cut; they stop being kept for
  * Last-Event-ID. What each answer has below ANSWERS_FREE_BYTES is not counted, so that common ones
  * always find room.
  *
@@ -37,8 +37,8 @@ struct answers {
 void answers_init(struct answers *as, uint64_t max_bytes);
 void answers_fini(struct answers *as); /* nothing is held any more */
 
-/* h holds so many bytes from now on. false: there is no room for more; nothing changed. Less always
- * succeeds, and 0 ends it. */
+/* Sets what h holds to bytes. false: the bound does not allow more; nothing changed. A smaller
+ * value always succeeds; 0 ends the hold. */
 bool answers_hold(struct answers *as, struct answer_hold *h, uint64_t bytes);
 /* What h holds is being sent to this socket: it may be shut down. Ends with answers_hold of 0. */
 void answers_send(struct answers *as, struct answer_hold *h, int fd);

@@ -212,6 +212,8 @@ struct route {
 };
 extern const struct route api_routes[];
 extern const size_t api_n_routes;
+/* Its row in tables by route; NULL: the last one, of requests without a route. */
+size_t route_row(const struct route *route);
 /* Finds r->route and checks all that the headers alone can tell. false: the reply is filled. */
 bool route_check(struct request *r);
 

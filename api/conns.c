@@ -43,7 +43,7 @@ static struct conn_address address_of(const struct sockaddr *from) {
     return a;
 }
 
-/* FNV-1a with a secret start, so that nobody can choose addresses of one bucket. */
+/* FNV-1a with a secret start, so that a client cannot choose addresses of one bucket. */
 static struct conn **bucket_of(struct conns *cs, const struct conn_address *a) {
     uint64_t h = cs->seed;
     for (size_t i = 0; i < sizeof a->bytes; i++)
@@ -51,8 +51,8 @@ static struct conn **bucket_of(struct conns *cs, const struct conn_address *a) {
     return &cs->buckets[(h ^ h >> 32) % CONNS_BUCKETS];
 }
 
-/* Are so many connections of this address open? The walk ends there, so it is as short as the limit
- * is low. With cs->mu held. */
+/* Has this address reached its limit of open connections? The walk stops at the limit. With cs->mu
+ * held. */
 static bool address_full(struct conns *cs, const struct conn_address *a) {
     uint32_t n = 0, limit = cs->config.max_per_address;
     if (!limit || !a->bytes[0]) return false;

@@ -15,7 +15,7 @@ const unsigned api_codes[API_N_CODES] = {200, 304, 400, 401, 403, 404, 405, 413,
 
 /* Rows of n_requests: routes, then one for requests that matched none. */
 void metrics_count(api *a, const struct route *route, unsigned status) {
-    size_t row = route ? (size_t)(route - api_routes) : api_n_routes, col = 0;
+    size_t row = route_row(route), col = 0;
     while (api_codes[col] && api_codes[col] != status)
         col++;
     atomic_fetch_add(&a->n_requests[row][col], 1);

@@ -147,14 +147,10 @@ static void on_completed(void *cls, struct MHD_Connection *connection, void **co
 
 /* ---- replies ---- */
 
-static size_t row_of(const struct request *r) {
-    return r->route ? (size_t)(r->route - api_routes) : api_n_routes;
-}
-
 /* Time of an HTTP thread since begin_ns went into r. */
 static void count_time(struct request *r, uint64_t begin_ns) {
-    atomic_fetch_add_explicit(&r->api->costs.http_ns[row_of(r)], clock_now_ns() - begin_ns,
-                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&r->api->costs.http_ns[route_row(r->route)],
+                              clock_now_ns() - begin_ns, memory_order_relaxed);
 }
 
 /* As read_stream, which is what libmicrohttpd calls. */

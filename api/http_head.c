@@ -1,6 +1,6 @@
 /* http_head.c - what libmicrohttpd knows of a request's head: its headers, its query, and whether
- * it was framed so that nobody can read it differently. Beside http.c the only file that knows the
- * library. Owns nothing; runs on HTTP threads. */
+ * it was framed so that no other program reads it differently. Beside http.c the only file that
+ * knows the library. Owns nothing; runs on HTTP threads. */
 #include "api/http_int.h"
 
 #include "api/framing.h"

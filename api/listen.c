@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A socket that somebody else opened: a descriptor of our own for it. */
+/* A socket that the service manager opened: duplicates its descriptor. */
 static int take(const struct api_config *c, int *out, err *e) {
     *out = fcntl(c->listen_fd, F_DUPFD_CLOEXEC, 0);
     if (*out >= 0) return 0;

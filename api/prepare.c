@@ -17,12 +17,8 @@ static struct request *request_of(struct work_item *item) {
     return (struct request *)(void *)((char *)item - offsetof(struct request, item));
 }
 
-static size_t row_of(const struct request *r) {
-    return r->route ? (size_t)(r->route - api_routes) : api_n_routes;
-}
-
 void prepare_spent(struct request *r, enum request_part part, uint64_t since_ns) {
-    atomic_fetch_add(&r->api->costs.part_ns[row_of(r)][part], clock_now_ns() - since_ns);
+    atomic_fetch_add(&r->api->costs.part_ns[route_row(r->route)][part], clock_now_ns() - since_ns);
 }
 
 static void set_budget(struct request *r) {
@@ -87,7 +83,7 @@ static enum work_verdict run(struct work_item *item, uint64_t waited_ns) {
     else
         verdict = handle(r);
     uint64_t ns = clock_now_ns() - begin_ns;
-    atomic_fetch_add(&c->lane_ns[row_of(r)][item->lane], ns);
+    atomic_fetch_add(&c->lane_ns[route_row(r->route)][item->lane], ns);
     if (r->key_number) atomic_fetch_add(&request_key_costs(r)->prepare_ns, ns);
     return verdict;
 }

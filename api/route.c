@@ -66,6 +66,10 @@ const size_t api_n_routes = sizeof api_routes / sizeof *api_routes;
 _Static_assert(sizeof api_routes / sizeof *api_routes <= API_MAX_ROUTES,
                "metrics keep one row for requests without a route");
 
+size_t route_row(const struct route *route) {
+    return route ? (size_t)(route - api_routes) : api_n_routes;
+}
+
 /* Bytes of the path before {id}. */
 static size_t fixed_part(const struct route *route) {
     const char *id = strstr(route->path, "{id}");
