@@ -35,13 +35,15 @@ endif
 
 # CROSS is set for another architecture, whose libraries are not here: the rooms that need none.
 ifdef CROSS
-LIB_C  := $(wildcard $(addprefix core/,base/*.c formats/*.c backend/*.c backend/cpu/*.c))
+LIB_C  := $(wildcard $(addprefix core/,base/*.c text/*.c formats/*.c formats/*/*.c backend/*.c backend/cpu/*.c \
+          backend/cpu/*/*.c))
 LIB_CC :=
 PKG_CFLAGS =
 LDLIBS = -lm -pthread
 else
-LIB_C  := $(wildcard core/*/*.c core/backend/cpu/*.c registry/*.c api/*.c) \
-          $(filter-out daemon/main.c,$(wildcard daemon/*.c))
+LIB_C  := $(filter-out core/backend/cuda/% daemon/main.c, \
+          $(wildcard core/*/*.c core/*/*/*.c core/backend/cpu/*/*.c registry/*.c api/*.c api/*/*.c \
+                     daemon/*.c daemon/*/*.c))
 LIB_CC := $(wildcard core/tokenizer/*.cc)
 endif
 # Kernels for one instruction set are built with its flags, on its architecture only.

@@ -5,8 +5,8 @@
  * Owns its lists. One thread, as the builder. */
 #include "core/base/mem.h"
 #include "core/base/str.h"
-#include "core/grammar/chars.h"
-#include "core/grammar/dfa_int.h"
+#include "core/grammar/regex/chars.h"
+#include "core/grammar/regex/dfa_int.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Automata: made by random drafts, words and stops, and compared with naive answers over all short
  * texts; the finished form is minimal, trimmed and the same for equal languages. */
 #include "check.h"
-#include "core/grammar/dfa_int.h"
+#include "core/grammar/regex/dfa_int.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* Masks and matchers: random programs against naive references, walks that follow masks to their
  * end, caches, bounds. Modes: "bench" prints what masks cost (grammar_bench.h). */
 #include "core/base/mem.h"
-#include "core/grammar/machine.h"
+#include "core/grammar/match/machine.h"
 #include "tests/unit/check.h"
 #include "tests/unit/grammar_bench.h"
 #include "tests/unit/grammar_ref.h"

@@ -1,7 +1,7 @@
 /* Regular expressions: thousands of random patterns, whole and searched, against PCRE2; what
  * ECMA-262 says otherwise and what is refused by tables. */
 #include "check.h"
-#include "core/grammar/dfa_int.h"
+#include "core/grammar/regex/dfa_int.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

@@ -1,0 +1,626 @@
+/* regex.c - regular expressions as ECMA-262 writes them with the u flag: text -> tree -> nodes of
+ * an nfa. Where the standard refuses what has one meaning all the same, it is taken: escaped
+ * punctuation that needs no escape, a lone brace or bracket, a '-' beside a class escape.
+ *
+ * Owns the tree. Any thread. */
+#include "core/base/mem.h"
+#include "core/base/str.h"
+#include "core/grammar/regex/chars_unicode.h"
+#include "core/grammar/regex/dfa_int.h"
+#include "core/grammar/regex/nfa.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_DEPTH = 200, MAX_NODES = 1 << 19 };
+
+enum tree_kind { EMPTY, CHAR, SEQ, ALT, REPEAT, ASSERT, LOOK };
+
+struct tree {
+    uint8_t kind;    /* enum tree_kind */
+    uint8_t assert_; /* ASSERT: enum nfa_kind */
+    uint32_t index;  /* CHAR: class; LOOK: look */
+    uint32_t child;  /* the first; GRAMMAR_NONE: none */
+    uint32_t next;   /* the following child of the same parent */
+    uint32_t min, max;
+};
+
+struct parser {
+    const char *text, *at;
+    struct nfa nfa;
+    G_LIST(struct tree) trees;
+    G_LIST(struct chars) sets; /* of the classes */
+    unsigned depth;
+    unsigned n_before, n_after; /* assertions so far that look at what is before or after */
+    int rc;
+    err *e;
+};
+
+static bool fail(struct parser *p, int code, const char *what) {
+    unsigned column = 1;
+    if (p->rc) return false;
+    for (const char *c = p->text; c < p->at; c++)
+        column += (*c & 0xC0) != 0x80;
+    p->rc = err_set(p->e, code, "Regular expression, character %u: %s.", column, what);
+    return false;
+}
+
+static bool no_memory(struct parser *p) {
+    if (!p->rc) p->rc = dfa_no_memory(p->e);
+    return false;
+}
+
+/* ---- characters ---- */
+
+static bool take(struct parser *p, const char *what) {
+    size_t n = strlen(what);
+    if (strncmp(p->at, what, n) != 0) return false;
+    p->at += n;
+    return true;
+}
+
+/* After "\u". */
+static bool take_unicode(struct parser *p, uint32_t *c) {
+    uint32_t low;
+    if (take(p, "{")) {
+        *c = 0;
+        for (uint32_t digit; *c <= CHARS_LAST && chars_take_hex(&p->at, 1, &digit);)
+            *c = *c << 4 | digit;
+        return (p->at[-1] != '{' && *c <= CHARS_LAST && take(p, "}")) ||
+               fail(p, ERR_INVALID, "\\u{...} names no character");
+    }
+    if (!chars_take_hex(&p->at, 4, c))
+        return fail(p, ERR_INVALID, "\\u needs four hexadecimal digits");
+    const char *after = p->at;
+    if (*c >= 0xD800 && *c < 0xDC00 && take(p, "\\u") && chars_take_hex(&p->at, 4, &low) &&
+        low >= 0xDC00 && low < 0xE000)
+        *c = 0x10000 + ((*c - 0xD800) << 10) + (low - 0xDC00);
+    else
+        p->at = after;
+    return true;
+}
+
+static const char escapes_from[] = "tnvfr", escapes_to[] = "\t\n\v\f\r";
+
+/* After '\': an escape that stands for one character, in a class and outside. */
+static bool take_escaped_char(struct parser *p, uint32_t *c) {
+    const char *simple = *p->at ? strchr(escapes_from, *p->at) : NULL;
+    if (simple) {
+        *c = (uint32_t)escapes_to[simple - escapes_from];
+        p->at++;
+        return true;
+    }
+    if (take(p, "u")) return take_unicode(p, c);
+    if (take(p, "x"))
+        return chars_take_hex(&p->at, 2, c) ||
+               fail(p, ERR_INVALID, "\\x needs two hexadecimal digits");
+    if (*p->at == 'c') {
+        unsigned letter = (unsigned)p->at[1] | 0x20;
+        if (letter < 'a' || letter > 'z') return fail(p, ERR_INVALID, "\\c needs a letter");
+        *c = letter & 31;
+        p->at += 2;
+        return true;
+    }
+    if (*p->at == '0' && !(p->at[1] >= '0' && p->at[1] <= '9')) {
+        *c = 0;
+        p->at++;
+        return true;
+    }
+    if (*p->at >= '0' && *p->at <= '9')
+        return fail(p, ERR_UNSUPPORTED, "back-references cannot be enforced");
+    if (*p->at == 'k') return fail(p, ERR_UNSUPPORTED, "back-references cannot be enforced");
+    if (!*p->at) return fail(p, ERR_INVALID, "a lone \\ at the end");
+    if (strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", *p->at))
+        return fail(p, ERR_INVALID, "no such escape");
+    *c = chars_take(&p->at);
+    return true;
+}
+
+/* ---- classes ---- */
+
+static void add_digits(struct chars *c) {
+    chars_add(c, '0', '9');
+}
+
+static void add_word(struct chars *c) {
+    chars_add(c, '0', '9');
+    chars_add(c, 'A', 'Z');
+    chars_add(c, '_', '_');
+    chars_add(c, 'a', 'z');
+}
+
+/* WhiteSpace and LineTerminator of ECMA-262. */
+static void add_space(struct chars *c) {
+    static const struct chars_range spaces[] = {
+        {0x09, 0x0D},     {0x20, 0x20},     {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
+        {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++)
+        chars_add(c, spaces[i].first, spaces[i].last);
+}
+
+/* After "\p" or "\P". */
+static bool take_property(struct parser *p, struct chars *c) {
+    const char *name = p->at + 1, *end = *p->at == '{' ? strchr(name, '}') : NULL;
+    if (!end) return fail(p, ERR_INVALID, "\\p needs a property in {}");
+    if (!chars_add_property(c, name, (size_t)(end - name)))
+        return fail(p, ERR_UNSUPPORTED, "no such property of characters is known here");
+    p->at = end + 1;
+    return true;
+}
+
+/* After '\': \d \D \w \W \s \S, \p{...}, \P{...}. false: something else, or wrong. */
+static bool take_class_escape(struct parser *p, struct chars *out) {
+    struct chars c = {0};
+    char kind = *p->at;
+    if (!kind || !strchr("dDwWsSpP", kind)) return false;
+    p->at++;
+    if ((kind == 'p' || kind == 'P') && !take_property(p, &c)) return false;
+    if (kind == 'd' || kind == 'D')
+        add_digits(&c);
+    else if (kind == 'w' || kind == 'W')
+        add_word(&c);
+    else if (kind == 's' || kind == 'S')
+        add_space(&c);
+    chars_normalise(&c);
+    if (kind >= 'A' && kind <= 'Z') chars_negate(&c);
+    chars_add_all(out, &c);
+    chars_fini(&c);
+    return true;
+}
+
+/* One member of a bracketed class. *single: it is the character *c, else a whole class. */
+static bool take_member(struct parser *p, struct chars *out, bool *single, uint32_t *c) {
+    *single = true;
+    if (*p->at != '\\') {
+        *c = chars_take(&p->at);
+        return true;
+    }
+    p->at++;
+    if (take(p, "b")) {
+        *c = '\b';
+        return true;
+    }
+    *single = false;
+    if (take_class_escape(p, out)) return true;
+    if (p->rc) return false;
+    *single = true;
+    return take_escaped_char(p, c);
+}
+
+/* After '['. */
+static bool take_bracketed(struct parser *p, struct chars *out) {
+    bool negated = take(p, "^");
+    while (*p->at != ']') {
+        bool single, single_last;
+        uint32_t first, last;
+        if (!*p->at) return fail(p, ERR_INVALID, "a [ that is not closed");
+        if (!take_member(p, out, &single, &first)) return false;
+        if (!single) continue;
+        if (*p->at != '-' || p->at[1] == ']' || !p->at[1]) {
+            chars_add(out, first, first);
+            continue;
+        }
+        p->at++;
+        if (!take_member(p, out, &single_last, &last)) return false;
+        if (!single_last) {
+            chars_add(out, first, first);
+            chars_add(out, '-', '-');
+        } else if (last < first) {
+            return fail(p, ERR_INVALID, "a range in [] whose end comes before its start");
+        } else {
+            chars_add(out, first, last);
+        }
+    }
+    p->at++;
+    chars_normalise(out);
+    if (negated) chars_negate(out);
+    return true;
+}
+
+/* ---- the tree ---- */
+
+static uint32_t add_tree(struct parser *p, struct tree t) {
+    if (p->rc || !mem_grow(&p->trees.at, p->trees.n, &p->trees.capacity, sizeof t)) {
+        no_memory(p);
+        return GRAMMAR_NONE;
+    }
+    p->trees.at[p->trees.n] = t;
+    return p->trees.n++;
+}
+
+static struct tree leaf(enum tree_kind kind, uint32_t index) {
+    return (struct tree){
+        .kind = (uint8_t)kind, .index = index, .child = GRAMMAR_NONE, .next = GRAMMAR_NONE};
+}
+
+static bool same_chars(const struct chars *a, const struct chars *b) {
+    return a->n == b->n && (!a->n || memcmp(a->at, b->at, a->n * sizeof *a->at) == 0);
+}
+
+/* The class of the set, which it takes. */
+static uint32_t class_of_set(struct parser *p, struct chars *set) {
+    struct dfa d = {0};
+    chars_normalise(set);
+    if (!p->rc && !work_spend(p->nfa.budget, 1 + set->n + p->sets.n / 8))
+        p->rc = dfa_failure(p->nfa.budget->reason, p->e);
+    for (uint32_t i = 0; i < p->sets.n && !set->failed; i++)
+        if (same_chars(&p->sets.at[i], set)) {
+            chars_fini(set);
+            return i;
+        }
+    if (p->rc || !mem_grow(&p->sets.at, p->sets.n, &p->sets.capacity, sizeof *set) ||
+        !mem_grow(&p->nfa.classes.at, p->nfa.classes.n, &p->nfa.classes.capacity, sizeof d) ||
+        (p->rc = chars_dfa(set, p->nfa.budget, &d, p->e)) != 0) {
+        no_memory(p);
+        chars_fini(set);
+        return 0;
+    }
+    p->sets.at[p->sets.n++] = *set;
+    p->nfa.classes.at[p->nfa.classes.n] = d;
+    return p->nfa.classes.n++;
+}
+
+static uint32_t char_tree(struct parser *p, uint32_t first, uint32_t last) {
+    struct chars set = {0};
+    chars_add(&set, first, last);
+    return add_tree(p, leaf(CHAR, class_of_set(p, &set)));
+}
+
+static uint32_t assertion(struct parser *p, enum nfa_kind kind) {
+    struct tree t = leaf(ASSERT, 0);
+    t.assert_ = (uint8_t)kind;
+    p->n_before += kind != NFA_END;
+    p->n_after += kind != NFA_START;
+    return add_tree(p, t);
+}
+
+static uint32_t parse_alternatives(struct parser *p);
+
+/* After "(?=" and the like. Its node is made when the tree is complete: emit. */
+static uint32_t parse_look(struct parser *p, bool behind, bool negative) {
+    unsigned before = p->n_before, after = p->n_after;
+    uint32_t body = parse_alternatives(p);
+    if (p->rc) return GRAMMAR_NONE;
+    if (behind && p->n_after != after) {
+        fail(p, ERR_UNSUPPORTED, "a look-behind that itself looks ahead");
+        return GRAMMAR_NONE;
+    }
+    if (!mem_grow(&p->nfa.looks.at, p->nfa.looks.n, &p->nfa.looks.capacity,
+                  sizeof *p->nfa.looks.at)) {
+        no_memory(p);
+        return GRAMMAR_NONE;
+    }
+    p->nfa.looks.at[p->nfa.looks.n] = (struct nfa_look){
+        .behind = behind, .negative = negative, .sees_before = p->n_before != before};
+    p->n_before += behind;
+    p->n_after += !behind;
+    struct tree t = leaf(LOOK, p->nfa.looks.n++);
+    t.child = body;
+    return add_tree(p, t);
+}
+
+/* After "(?<": a group's name up to its '>'. */
+static bool take_name(struct parser *p) {
+    const char *from = p->at;
+    while (*p->at && *p->at != '>' && *p->at != ')')
+        p->at++;
+    if (*p->at != '>' || p->at == from) return fail(p, ERR_INVALID, "a group without a name");
+    p->at++;
+    return true;
+}
+
+/* After '('. *is_look: no quantifier may follow. */
+static uint32_t parse_group(struct parser *p, bool *is_look) {
+    uint32_t t = GRAMMAR_NONE;
+    if (++p->depth > MAX_DEPTH) {
+        fail(p, ERR_TOO_LONG, "groups are nested too deeply");
+        return t;
+    }
+    *is_look = true;
+    if (take(p, "?="))
+        t = parse_look(p, false, false);
+    else if (take(p, "?!"))
+        t = parse_look(p, false, true);
+    else if (take(p, "?<="))
+        t = parse_look(p, true, false);
+    else if (take(p, "?<!"))
+        t = parse_look(p, true, true);
+    else {
+        *is_look = false;
+        if (take(p, "?<"))
+            take_name(p);
+        else if (!take(p, "?:") && *p->at == '?')
+            fail(p, ERR_UNSUPPORTED, "a kind of group that is not known here");
+        t = parse_alternatives(p);
+    }
+    if (!p->rc && !take(p, ")")) fail(p, ERR_INVALID, "a ( that is not closed");
+    p->depth--;
+    return t;
+}
+
+/* After '\', outside of a class. */
+static uint32_t parse_escape(struct parser *p, bool *is_assertion) {
+    struct chars set = {0};
+    uint32_t c;
+    *is_assertion = *p->at == 'b' || *p->at == 'B';
+    if (*is_assertion) return assertion(p, *p->at++ == 'b' ? NFA_WORD : NFA_NOT_WORD);
+    if (take_class_escape(p, &set)) return add_tree(p, leaf(CHAR, class_of_set(p, &set)));
+    chars_fini(&set);
+    return p->rc || !take_escaped_char(p, &c) ? GRAMMAR_NONE : char_tree(p, c, c);
+}
+
+static uint32_t parse_dot(struct parser *p) {
+    struct chars set = {0};
+    chars_add(&set, '\n', '\n');
+    chars_add(&set, '\r', '\r');
+    chars_add(&set, 0x2028, 0x2029);
+    chars_normalise(&set);
+    chars_negate(&set);
+    return add_tree(p, leaf(CHAR, class_of_set(p, &set)));
+}
+
+/* *fixed: an assertion, after which no quantifier may stand. */
+static uint32_t parse_atom(struct parser *p, bool *fixed) {
+    struct chars set = {0};
+    *fixed = false;
+    switch (*p->at) {
+    case '^':
+    case '$':
+        *fixed = true;
+        return assertion(p, *p->at++ == '^' ? NFA_START : NFA_END);
+    case '(':
+        p->at++;
+        return parse_group(p, fixed);
+    case '[':
+        p->at++;
+        if (take_bracketed(p, &set)) return add_tree(p, leaf(CHAR, class_of_set(p, &set)));
+        chars_fini(&set);
+        return GRAMMAR_NONE;
+    case '\\':
+        p->at++;
+        return parse_escape(p, fixed);
+    case '.':
+        p->at++;
+        return parse_dot(p);
+    case '*':
+    case '+':
+    case '?':
+        fail(p, ERR_INVALID, "nothing to repeat");
+        return GRAMMAR_NONE;
+    case '{':
+        if (p->at[1] != ',' && !(p->at[1] >= '0' && p->at[1] <= '9')) break;
+        fail(p, ERR_INVALID, "nothing to repeat");
+        return GRAMMAR_NONE;
+    default:
+        break;
+    }
+    uint32_t c = chars_take(&p->at);
+    return char_tree(p, c, c);
+}
+
+/* A quantifier at p->at. false: there is none, or it is wrong. */
+static bool take_quantifier(struct parser *p, uint32_t *min, uint32_t *max) {
+    *min = 0;
+    *max = GRAMMAR_UNLIMITED;
+    if (take(p, "+")) {
+        *min = 1;
+    } else if (take(p, "?")) {
+        *max = 1;
+    } else if (*p->at == '{' && (p->at[1] == ',' || (p->at[1] >= '0' && p->at[1] <= '9'))) {
+        p->at++;
+        if (!chars_take_count(&p->at, min)) return fail(p, ERR_INVALID, "a { without a count");
+        if (!take(p, ","))
+            *max = *min;
+        else
+            chars_take_count(&p->at, max);
+        if (!take(p, "}")) return fail(p, ERR_INVALID, "a { that is not closed");
+        if (*max < *min) return fail(p, ERR_INVALID, "the counts in {} are in the wrong order");
+    } else if (!take(p, "*")) {
+        return false;
+    }
+    take(p, "?"); /* lazy: the same texts */
+    return true;
+}
+
+static uint32_t parse_term(struct parser *p) {
+    bool fixed;
+    uint32_t min, max, t = parse_atom(p, &fixed);
+    if (p->rc || !take_quantifier(p, &min, &max)) return t;
+    if (fixed) {
+        fail(p, ERR_INVALID, "nothing to repeat");
+        return GRAMMAR_NONE;
+    }
+    struct tree r = leaf(REPEAT, 0);
+    r.child = t;
+    r.min = min;
+    r.max = max;
+    return add_tree(p, r);
+}
+
+/* Hangs item behind the last child of parent. */
+static void append(struct parser *p, uint32_t parent, uint32_t *last, uint32_t item) {
+    if (p->rc) return;
+    if (*last == GRAMMAR_NONE)
+        p->trees.at[parent].child = item;
+    else
+        p->trees.at[*last].next = item;
+    *last = item;
+}
+
+static uint32_t parse_sequence(struct parser *p) {
+    uint32_t seq = add_tree(p, leaf(SEQ, 0)), last = GRAMMAR_NONE;
+    while (!p->rc && *p->at && *p->at != '|' && *p->at != ')')
+        append(p, seq, &last, parse_term(p));
+    return seq;
+}
+
+static uint32_t parse_alternatives(struct parser *p) {
+    uint32_t alt = add_tree(p, leaf(ALT, 0)), last = GRAMMAR_NONE;
+    do
+        append(p, alt, &last, parse_sequence(p));
+    while (!p->rc && take(p, "|"));
+    return alt;
+}
+
+/* ---- nodes ---- */
+
+static uint32_t add_node(struct parser *p, enum nfa_kind kind, uint32_t index, uint32_t out,
+                         uint32_t other) {
+    if (p->rc) return 0;
+    int rc = p->nfa.nodes.n == MAX_NODES     ? ERR_TOO_LONG
+             : !work_spend(p->nfa.budget, 1) ? p->nfa.budget->reason
+                                             : 0;
+    if (rc) {
+        p->rc = dfa_failure(rc, p->e);
+        return 0;
+    }
+    if (!mem_grow(&p->nfa.nodes.at, p->nfa.nodes.n, &p->nfa.nodes.capacity,
+                  sizeof *p->nfa.nodes.at)) {
+        no_memory(p);
+        return 0;
+    }
+    p->nfa.nodes.at[p->nfa.nodes.n] = (struct nfa_node){(uint8_t)kind, index, out, other};
+    return p->nfa.nodes.n++;
+}
+
+static uint32_t emit(struct parser *p, uint32_t tree, uint32_t next);
+
+/* Children in a row, the last first. */
+static uint32_t emit_sequence(struct parser *p, uint32_t child, uint32_t next) {
+    uint32_t n = 0, *children;
+    for (uint32_t c = child; c != GRAMMAR_NONE; c = p->trees.at[c].next)
+        n++;
+    children = mem_new(n, sizeof *children);
+    if (!children) {
+        no_memory(p);
+        return 0;
+    }
+    n = 0;
+    for (uint32_t c = child; c != GRAMMAR_NONE; c = p->trees.at[c].next)
+        children[n++] = c;
+    while (n-- > 0 && !p->rc)
+        next = emit(p, children[n], next);
+    free(children);
+    return next;
+}
+
+static uint32_t emit_alternatives(struct parser *p, uint32_t child, uint32_t next) {
+    uint32_t first = emit(p, child, next);
+    for (uint32_t c = p->trees.at[child].next; c != GRAMMAR_NONE && !p->rc; c = p->trees.at[c].next)
+        first = add_node(p, NFA_SPLIT, 0, emit(p, c, next), first);
+    return first;
+}
+
+static uint32_t emit_repeat(struct parser *p, const struct tree *t, uint32_t next) {
+    uint32_t at = next;
+    if (t->max == GRAMMAR_UNLIMITED) {
+        uint32_t loop = add_node(p, NFA_SPLIT, 0, 0, next);
+        uint32_t body = emit(p, t->child, loop);
+        if (p->rc) return 0;
+        p->nfa.nodes.at[loop].out = body;
+        at = loop;
+    } else {
+        for (uint32_t i = t->min; i < t->max && !p->rc; i++)
+            at = add_node(p, NFA_SPLIT, 0, emit(p, t->child, at), next);
+    }
+    for (uint32_t i = 0; i < t->min && !p->rc; i++) {
+        uint32_t body = emit(p, t->child, at);
+        if (body == at) break; /* the empty text, however often */
+        at = body;
+    }
+    return at;
+}
+
+static uint32_t emit_look(struct parser *p, const struct tree *t, uint32_t next) {
+    bool behind = p->nfa.looks.at[t->index].behind;
+    if (!p->nfa.looks.at[t->index].start) { /* node 0 is the match: none starts there */
+        uint32_t start, loop = behind ? add_node(p, NFA_SPLIT, 0, 0, 0) : 0;
+        start = emit(p, t->child, behind ? 0 : p->nfa.any);
+        if (behind) {
+            uint32_t any = add_node(p, NFA_CHAR, 0, loop, 0);
+            if (p->rc) return 0;
+            p->nfa.nodes.at[loop].out = start;
+            p->nfa.nodes.at[loop].other = any;
+            start = loop;
+        }
+        p->nfa.looks.at[t->index].start = start;
+    }
+    return add_node(p, NFA_LOOK, t->index, next, 0);
+}
+
+/* The node from which tree is matched, and then what is matched from next. */
+static uint32_t emit(struct parser *p, uint32_t tree, uint32_t next) {
+    if (p->rc) return 0;
+    struct tree t = p->trees.at[tree];
+    switch ((enum tree_kind)t.kind) {
+    case CHAR:
+        return add_node(p, NFA_CHAR, t.index, next, 0);
+    case SEQ:
+        return emit_sequence(p, t.child, next);
+    case ALT:
+        return emit_alternatives(p, t.child, next);
+    case REPEAT:
+        return emit_repeat(p, &t, next);
+    case ASSERT:
+        return add_node(p, (enum nfa_kind)t.assert_, 0, next, 0);
+    case LOOK:
+        return emit_look(p, &t, next);
+    case EMPTY:
+        break;
+    }
+    return next;
+}
+
+/* Node 0 is the match; from nfa.any on everything is matched. */
+static void emit_ends(struct parser *p) {
+    struct chars all = {0};
+    chars_add(&all, 0, CHARS_LAST);
+    class_of_set(p, &all);
+    add_node(p, NFA_MATCH, 0, 0, 0);
+    p->nfa.any = add_node(p, NFA_SPLIT, 0, 2, 0);
+    add_node(p, NFA_CHAR, 0, p->nfa.any, 0);
+}
+
+static int compile(struct parser *p, int flags, struct dfa *out) {
+    emit_ends(p);
+    uint32_t tree = parse_alternatives(p);
+    if (!p->rc && *p->at) fail(p, ERR_INVALID, "a ) that closes nothing");
+    bool search = (flags & DFA_REGEX_SEARCH) != 0;
+    uint32_t loop = search ? add_node(p, NFA_SPLIT, 0, 0, 0) : 0;
+    uint32_t start = emit(p, tree, search ? p->nfa.any : 0);
+    uint32_t any = search ? add_node(p, NFA_CHAR, 0, loop, 0) : 0;
+    if (p->rc) return p->rc;
+    if (search) {
+        p->nfa.nodes.at[loop].out = start;
+        p->nfa.nodes.at[loop].other = any;
+        start = loop;
+    }
+    int rc = nfa_dfa(&p->nfa, start, out, p->e);
+    if (rc) err_prefix(p->e, "Regular expression: ");
+    return rc;
+}
+
+int dfa_from_regex(const char *pattern, int flags, struct work *w, struct dfa *out, err *e) {
+    struct parser p = {.text = pattern, .at = pattern, .nfa.budget = w, .e = e};
+    if (!utf8_valid(pattern, strlen(pattern)))
+        return err_set(e, ERR_INVALID, "Regular expression: the text is not valid UTF-8.");
+    int rc = compile(&p, flags, out);
+    for (uint32_t i = 0; i < p.sets.n; i++)
+        chars_fini(&p.sets.at[i]);
+    free(p.sets.at);
+    free(p.trees.at);
+    nfa_fini(&p.nfa);
+    return rc;
+}
+
+/* ---- languages that a pattern says best ---- */
+
+int dfa_from_length(uint32_t min, uint32_t max, struct work *w, struct dfa *out, err *e) {
+    char pattern[48];
+    if (max == GRAMMAR_UNLIMITED)
+        snprintf(pattern, sizeof pattern, "[^]{%u,}", min);
+    else
+        snprintf(pattern, sizeof pattern, "[^]{%u,%u}", min, max);
+    return dfa_from_regex(pattern, 0, w, out, e);
+}

@@ -1,0 +1,163 @@
+/* schema/expand.c - a set of conjuncts -> forms: what holds in every case is noted first, then each
+ * choice (anyOf, oneOf, if, a negated conjunction) makes copies of what there is so far. Facts are
+ * lists that share their tails, so that a copy costs nothing. Terminates because a schema that
+ * applies itself to the same value is refused. */
+#include "core/grammar/schema/schema_int.h"
+
+#include <string.h>
+
+enum { MAX_IN_PLACE = 200 /* schemas that apply each other to one value */ };
+
+int s_fact_add(struct s_ctx *c, const struct s_fact **list, struct s_fact fact) {
+    struct s_fact *f = s_new(c, 1, sizeof *f);
+    if (!f) return ERR_NOMEM;
+    *f = fact;
+    f->next = *list;
+    *list = f;
+    return 0;
+}
+
+int s_split_add(struct s_ctx *c, struct s_state *s, const struct s_branches *branches) {
+    struct s_split *split = s_new(c, 1, sizeof *split);
+    if (!split) return ERR_NOMEM;
+    *split = (struct s_split){branches->list.at, branches->list.n, s->splits};
+    s->splits = split;
+    return 0;
+}
+
+bool s_scope_within(const struct s_ctx *c, uint32_t scope, uint32_t outer) {
+    while (scope != outer && scope != GRAMMAR_NONE && (c->scopes.at[scope].elem & 3) == S_VALID)
+        scope = c->scopes.at[scope].parent; /* what is negated evaluates nothing */
+    return scope == outer;
+}
+
+/* A schema that is applied to the value because the one of outer is. */
+static int enter_scope(struct s_ctx *c, uint32_t outer, uint32_t elem, uint32_t *scope) {
+    uint32_t depth = 0, node = elem >> 2;
+    for (uint32_t s = outer; s != GRAMMAR_NONE; s = c->scopes.at[s].parent)
+        if (c->scopes.at[s].elem == elem || ++depth > MAX_IN_PLACE)
+            return s_fail(c, ERR_INVALID, node,
+                          "applies itself to the same value without end; no value is described");
+    const cJSON *at = s_at(c, node);
+    bool asks = (elem & 3) == S_VALID && cJSON_IsObject(at) &&
+                (s_key(at, "unevaluatedProperties") || s_key(at, "unevaluatedItems"));
+    bool above = outer != GRAMMAR_NONE && c->scopes.at[outer].unevaluated;
+    *scope = c->scopes.n;
+    return s_push(c, &c->scopes, ((struct s_scope){outer, elem, asks || above}));
+}
+
+static int look_into(struct s_ctx *c, struct s_state *s, const struct s_fact *f, bool approx) {
+    uint32_t scope = 0;
+    int rc = enter_scope(c, f->scope, f->elem, &scope);
+    if (rc) return rc;
+    struct s_scoped x = {c, s, scope, approx};
+    const cJSON *at = s_at(c, f->elem >> 2);
+    for (const cJSON *p = cJSON_IsObject(at) || cJSON_IsArray(at) ? at->child : NULL; p;
+         p = p->next)
+        c->g->schema_work++; /* each keyword is looked for among all members */
+    switch (f->elem & 3) {
+    case S_VALID:
+        return s_apply(&x, f->elem >> 2);
+    case S_INVALID:
+        return s_negate(&x, f->elem >> 2);
+    case S_EQUAL:
+        return s_equal(&x, f->elem >> 2);
+    default:
+        return s_different(&x, f->elem >> 2);
+    }
+}
+
+/* Works off what holds in any case. */
+static int settle(struct s_ctx *c, struct s_state *s, bool approx) {
+    while (s->todo && s->types) {
+        struct s_fact f = *s->todo;
+        s->todo = f.next;
+        int rc = s_spend(c, 1, f.kind == S_F_ELEM ? f.elem >> 2 : f.node);
+        if (!rc && f.kind == S_F_ELEM)
+            rc = look_into(c, s, &f, approx);
+        else if (!rc && f.kind == S_F_TYPES)
+            s->types &= f.n;
+        else if (!rc)
+            rc = s_fact_add(c, &s->facts, f);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+/* Facts are in the order in which they were found. */
+static const struct s_fact *reversed(struct s_ctx *c, const struct s_fact *list, int *rc) {
+    const struct s_fact *out = NULL;
+    for (; list && !*rc; list = list->next)
+        *rc = s_fact_add(c, &out, *list);
+    return out;
+}
+
+static int emit(struct s_ctx *c, const struct s_state *s, bool approx, s_forms *out) {
+    int rc = 0;
+    for (const struct s_fact *f = s->facts; f && !approx; f = f->next)
+        if (f->kind == S_F_UNSUPPORTED && (f->n & s->types))
+            return s_fail(c, ERR_UNSUPPORTED, f->node, "%s", f->name);
+    const struct s_fact *facts = reversed(c, s->facts, &rc);
+    return rc ? rc : s_push(c, out, ((struct s_form){s->types, approx, facts}));
+}
+
+/* Appends a branch to what there is to do. */
+static int take_branch(struct s_ctx *c, struct s_state *s, const struct s_fact *branch) {
+    int rc = 0;
+    for (; branch && !rc; branch = branch->next)
+        rc = s_fact_add(c, &s->todo, *branch);
+    return rc;
+}
+
+/* The choice with the fewest branches goes first: what it settles may leave less of the others. */
+static const struct s_split *take_split(struct s_state *s, struct s_ctx *c, int *rc) {
+    const struct s_split *best = s->splits, *rest = NULL;
+    for (const struct s_split *p = s->splits; p; p = p->next)
+        if (p->n <= best->n) best = p;
+    for (const struct s_split *p = s->splits; p && !*rc; p = p->next) {
+        if (p == best) continue;
+        struct s_split *copy = s_new(c, 1, sizeof *copy);
+        if (!copy) {
+            *rc = ERR_NOMEM;
+            break;
+        }
+        *copy = *p;
+        copy->next = rest;
+        rest = copy;
+    }
+    s->splits = rest;
+    return best;
+}
+
+int s_expand(struct s_ctx *c, uint32_t set, bool approx, s_forms *out) {
+    const struct s_set *of = &c->sets.at[set];
+    uint32_t first = of->n ? of->elems[0] >> 2 : 0;
+    S_LIST(struct s_state) open = {0};
+    struct s_state s = {.types = S_ALL};
+    int rc = 0;
+    for (uint32_t i = of->n; i-- > 0 && !rc;)
+        rc = s_fact_add(
+            c, &s.todo,
+            (struct s_fact){.kind = S_F_ELEM, .elem = of->elems[i], .scope = GRAMMAR_NONE});
+    if (!rc) rc = s_push(c, &open, s);
+    while (open.n && !rc) {
+        s = open.at[--open.n];
+        rc = settle(c, &s, approx);
+        if (rc || !s.types) continue;
+        if (!s.splits) {
+            rc = emit(c, &s, approx, out);
+            if (!rc && out->n > SCHEMA_MAX_FORMS)
+                rc = s_fail(
+                    c, ERR_TOO_LONG, first,
+                    "has too many combinations of alternatives; use fewer inside each other");
+            continue;
+        }
+        const struct s_split *split = take_split(&s, c, &rc);
+        for (uint32_t i = split->n; i-- > 0 && !rc;) {
+            struct s_state branch = s;
+            rc = take_branch(c, &branch, split->branches[i]);
+            if (!rc) rc = s_push(c, &open, branch);
+        }
+    }
+    return rc;
+}
