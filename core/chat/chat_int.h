@@ -188,7 +188,7 @@ typedef struct jctx {
     enum { J_FLOW_NEXT, J_FLOW_BREAK, J_FLOW_CONTINUE } flow;
 } jctx;
 
-/* ---- syntax tree (jinja_parse.c, jinja_expr.c) */
+/* ---- syntax tree (jinja/parse.c, jinja/expr.c) */
 
 enum jnode_kind {
     N_CONST,
@@ -339,7 +339,7 @@ int jprompt(const struct chat_template *t, const struct chat_input *in, size_t m
 
 int jsym_find(const struct chat_template *t, const char *name, size_t n); /* -1: not used */
 
-/* ---- lexer (jinja_lex.c) */
+/* ---- lexer (jinja/lex.c) */
 
 enum jtok_kind {
     T_END,
@@ -412,7 +412,7 @@ struct jnode *jparse_filters(struct jparser *p, struct jnode *subject, bool name
 struct jnode *jparse_primary(struct jparser *p);
 struct jnode *jparse_postfix(struct jparser *p, struct jnode *node);
 
-/* ---- evaluation (jinja_eval.c, jinja_exec.c) */
+/* ---- evaluation (jinja/eval.c, jinja/exec.c) */
 
 jval jeval(jctx *c, const struct jnode *n);
 void jexec(jctx *c, const struct jnode *n);
@@ -423,7 +423,7 @@ jval jloop_attr(jctx *c, struct jloop *loop, const jstr *name);
 bool jscope_set(jctx *c, int sym, jval v);
 bool jenter(jctx *c); /* recursion bound; pair with c->depth-- when true */
 
-/* ---- operators (jinja_ops.c) */
+/* ---- operators (jinja/ops.c) */
 
 jval jop_binary(jctx *c, enum jop op, jval a, jval b);
 bool jop_compare(jctx *c, enum jop op, jval a, jval b);
@@ -435,7 +435,7 @@ const struct jbuiltin *jmethod_find(jval object, const jstr *name);
 jval jmethod_bind(jctx *c, jval self, const struct jbuiltin *def);
 jval jformat_percent(jctx *c, const jstr *fmt, jval args);
 
-/* ---- failure and cost (jinja_value.c) */
+/* ---- failure and cost (jinja/value.c) */
 
 /* Fails the render with "line N: text", as Python's TypeError or another. Returns undefined. */
 jval jfail(jctx *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -447,7 +447,7 @@ jval jfail_undef(jctx *c, jval undef); /* using an undefined value */
 bool jcharge(jctx *c, uint64_t units); /* spends steps; false when spent */
 void *jalloc(jctx *c, uint64_t bytes); /* NULL and failed at the memory bound */
 
-/* ---- values (jinja_value.c) */
+/* ---- values (jinja/value.c) */
 
 static inline jval jundef_plain(void) {
     return (jval){.kind = J_UNDEF};
@@ -496,7 +496,7 @@ jval *jdict_get(jctx *c, const struct jdict *d, jval key);      /* NULL: not the
 void jdict_remove(jctx *c, struct jdict *d, size_t entry);
 jval jdict_pairs(jctx *c, const struct jdict *d); /* list of (key, value) */
 
-/* ---- strings (jinja_str.c) */
+/* ---- strings (jinja/str.c) */
 
 const jstr *jstr_new(jctx *c, const char *p, size_t n, bool trusted); /* borrows the bytes */
 jval jtext(jctx *c, const char *literal);                             /* trusted, static storage */
@@ -527,7 +527,7 @@ bool uc_is_lower(uint32_t cp);
 uint32_t uc_upper(uint32_t cp);
 uint32_t uc_lower(uint32_t cp);
 
-/* ---- text of values (jinja_text.c) */
+/* ---- text of values (jinja/text.c) */
 
 enum { J_FLOAT_CHARS = 40 };
 void jfloat_text(double f, char out[J_FLOAT_CHARS]); /* Python's repr */

@@ -1,4 +1,4 @@
-/* jinja_format.c - text formatting: '...' % args and str.format(). A directive's text keeps the
+/* jinja/format.c - text formatting: '...' % args and str.format(). A directive's text keeps the
  * provenance of its value and is trusted only where the format string is. */
 #include "core/chat/chat_int.h"
 

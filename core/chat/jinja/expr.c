@@ -1,4 +1,4 @@
-/* jinja_expr.c - parses expressions. Precedence, loosest first: if-else, or, and, not, comparisons,
+/* jinja/expr.c - parses expressions. Precedence, loosest first: if-else, or, and, not, comparisons,
  * + -, ~, * / // %, **, unary, then postfix ([], ., (), filters, tests), as in Jinja2. */
 #include "core/chat/chat_int.h"
 

@@ -1,4 +1,4 @@
-/* jinja_parse.c - parses statements into the syntax tree. The tree lies in the template's arena. */
+/* jinja/parse.c - parses statements into the syntax tree. The tree lies in the template's arena. */
 #include "core/chat/chat_int.h"
 
 #include <stdarg.h>

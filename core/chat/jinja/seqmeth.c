@@ -1,5 +1,5 @@
-/* jinja_seqmeth.c - the methods of list, tuple and dict. Those that change their object are only
- * reached when the render allows mutation (jinja_ops.c, jinja_eval.c). */
+/* jinja/seqmeth.c - the methods of list, tuple and dict. Those that change their object are only
+ * reached when the render allows mutation (jinja/ops.c, jinja/eval.c). */
 #include "core/chat/chat_int.h"
 
 #include <string.h>

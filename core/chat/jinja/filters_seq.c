@@ -1,4 +1,4 @@
-/* jinja_filters_seq.c - filters on sequences and mappings. Where Jinja gives a generator, so is the
+/* jinja/filters_seq.c - filters on sequences and mappings. Where Jinja gives a generator, so is the
  * result here: it can be walked once and has no length. */
 #include "core/chat/chat_int.h"
 

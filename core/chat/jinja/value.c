@@ -1,4 +1,4 @@
-/* jinja_value.c - values: failure and cost, truth, equality, order, lists and dicts.
+/* jinja/value.c - values: failure and cost, truth, equality, order, lists and dicts.
  *
  * Runs on the rendering thread only; everything lies in the render's arena. */
 #include "core/chat/chat_int.h"

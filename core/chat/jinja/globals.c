@@ -1,4 +1,4 @@
-/* jinja_globals.c - argument binding, global functions, loop and cycler methods. */
+/* jinja/globals.c - argument binding, global functions, loop and cycler methods. */
 #include "core/base/str.h"
 #include "core/chat/chat_int.h"
 

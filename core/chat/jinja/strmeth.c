@@ -1,4 +1,4 @@
-/* jinja_strmeth.c - the methods of str. Text keeps its provenance; text put in by a method keeps
+/* jinja/strmeth.c - the methods of str. Text keeps its provenance; text put in by a method keeps
  * the provenance of the argument, and never becomes trusted inside text that is not. */
 #include "core/chat/chat_int.h"
 

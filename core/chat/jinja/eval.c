@@ -1,4 +1,4 @@
-/* jinja_eval.c - evaluates expressions. Runs on the rendering thread, writes nothing but the
+/* jinja/eval.c - evaluates expressions. Runs on the rendering thread, writes nothing but the
  * render's own memory. */
 #include "core/chat/chat_int.h"
 

@@ -1,4 +1,4 @@
-/* jinja_text.c - values as text: Python's str() and repr(), and JSON as transformers' tojson. */
+/* jinja/text.c - values as text: Python's str() and repr(), and JSON as transformers' tojson. */
 #include "core/chat/chat_int.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* jinja_lex.c - cuts a template into tokens; whitespace control happens here.
+/* jinja/lex.c - cuts a template into tokens; whitespace control happens here.
  *
  * Rules as in Jinja2 with trim_blocks and lstrip_blocks: a block tag or comment swallows the
  * newline right after it and the blanks between the start of its line and itself; '-' inside a

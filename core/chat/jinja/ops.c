@@ -1,4 +1,4 @@
-/* jinja_ops.c - operators, attribute and item access, slices; Python's rules. */
+/* jinja/ops.c - operators, attribute and item access, slices; Python's rules. */
 #include "core/chat/chat_int.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* jinja_tests.c - what may follow `is`. */
+/* jinja/tests.c - what may follow `is`. */
 #include "core/chat/chat_int.h"
 
 static jval answer(jctx *c, struct jargs *a, const char *name, bool yes) {

@@ -1,4 +1,4 @@
-/* jinja_filters.c - filters on single values and text. */
+/* jinja/filters.c - filters on single values and text. */
 #include "core/chat/chat_int.h"
 
 #include <math.h>

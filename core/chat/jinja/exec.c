@@ -1,4 +1,4 @@
-/* jinja_exec.c - runs statements: output, branches, loops, assignments, macros. */
+/* jinja/exec.c - runs statements: output, branches, loops, assignments, macros. */
 #include "core/chat/chat_int.h"
 
 #include <string.h>
