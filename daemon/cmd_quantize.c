@@ -1,7 +1,7 @@
 /* cmd_quantize.c - inferd quantize: a model in another type, as a GGUF file. */
 #include "core/base/mem.h"
 #include "core/formats/model_file.h"
-#include "core/formats/quantize.h"
+#include "core/formats/quantize/quantize.h"
 #include "core/tokenizer/tokenizer.h"
 #include "daemon/commands.h"
 #include "daemon/options.h"

@@ -5,7 +5,7 @@
 #ifndef INFERD_FORMATS_JSON_SCAN_H
 #define INFERD_FORMATS_JSON_SCAN_H
 
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 
 struct json_scan {
     const char *text; /* (n) */

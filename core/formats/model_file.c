@@ -3,8 +3,8 @@
 #include "core/formats/model_file.h"
 
 #include "core/formats/file_map.h"
-#include "core/formats/gguf_split.h"
-#include "core/formats/hf_model.h"
+#include "core/formats/gguf/split.h"
+#include "core/formats/hf/model.h"
 
 #include <stdio.h>
 #include <string.h>

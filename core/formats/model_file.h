@@ -11,7 +11,7 @@
 #ifndef INFERD_FORMATS_MODEL_FILE_H
 #define INFERD_FORMATS_MODEL_FILE_H
 
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 
 #include <stddef.h>
 

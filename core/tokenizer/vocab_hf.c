@@ -3,7 +3,7 @@
 #include "core/tokenizer/tokenizer_int.h"
 
 #include "core/base/mem.h"
-#include "core/formats/hf_tokenizer.h"
+#include "core/formats/hf/tokenizer.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

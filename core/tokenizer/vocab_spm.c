@@ -4,7 +4,7 @@
 #include "core/tokenizer/tokenizer_int.h"
 
 #include "core/base/mem.h"
-#include "core/formats/hf_tokenizer.h"
+#include "core/formats/hf/tokenizer.h"
 
 #include <errno.h>
 #include <fcntl.h>

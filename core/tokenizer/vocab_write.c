@@ -4,8 +4,8 @@
 #include "core/tokenizer/tokenizer_int.h"
 
 #include "core/base/mem.h"
-#include "core/formats/gguf.h"
-#include "core/formats/hf_tokenizer.h"
+#include "core/formats/gguf/gguf.h"
+#include "core/formats/hf/tokenizer.h"
 
 #include <inttypes.h>
 #include <stdio.h>

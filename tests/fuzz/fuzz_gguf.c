@@ -1,5 +1,5 @@
 /* fuzz_gguf.c - any bytes as a GGUF file: it is refused, or every accessor is safe. */
-#include "core/formats/gguf_int.h"
+#include "core/formats/gguf/gguf_int.h"
 
 #include <stdlib.h>
 #include <string.h>

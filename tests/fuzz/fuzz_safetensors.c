@@ -1,7 +1,7 @@
 /* fuzz_safetensors.c - a model folder in one input: u32 n | n bytes of config.json | the bytes of a
  * .safetensors file. Each part is refused, or all that it gives out is safe to read; and so are the
  * tensors that both make together. */
-#include "core/formats/hf_model_int.h"
+#include "core/formats/hf/model_int.h"
 
 #include <stdlib.h>
 #include <string.h>

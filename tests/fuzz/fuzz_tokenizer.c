@@ -1,8 +1,8 @@
 /* fuzz_tokenizer.c - any bytes as a tokenizer.json, NUL, a text: the file is refused, or it is
  * turned into keys of a GGUF file or not, and the text is encoded into ids of the vocabulary and
  * these are decoded. */
-#include "core/formats/gguf.h"
-#include "core/formats/hf_tokenizer.h"
+#include "core/formats/gguf/gguf.h"
+#include "core/formats/hf/tokenizer.h"
 #include "core/tokenizer/tokenizer_int.h"
 
 #include <stdlib.h>

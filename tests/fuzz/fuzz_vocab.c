@@ -1,7 +1,7 @@
 /* fuzz_vocab.c - u8 n | n bytes of text | a GGUF file or a SentencePiece model: the file is
  * refused, or the text is encoded into ids of its vocabulary, these are decoded, and the vocabulary
  * can be written as keys of a GGUF file or not. (tokenizer.json: fuzz_tokenizer.c.) */
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 #include "core/tokenizer/tokenizer_int.h"
 #include "tests/fuzz/scratch.h"
 

@@ -5,7 +5,7 @@
 #ifndef INFERD_TESTS_FORWARD64_H
 #define INFERD_TESTS_FORWARD64_H
 
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 
 enum { FORWARD64_MAX_LAYERS = 16, FORWARD64_MAX_WIDTH = 512, FORWARD64_MAX_TOKENS = 160 };
 enum forward64_act { FORWARD64_SILU, FORWARD64_GELU_TANH, FORWARD64_SWIGLU_OAI };

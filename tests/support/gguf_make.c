@@ -2,7 +2,7 @@
 #include "tests/support/gguf_make.h"
 
 #include "core/base/mem.h"
-#include "core/formats/gguf_int.h"
+#include "core/formats/gguf/gguf_int.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 #ifndef INFERD_TESTS_GGUF_MAKE_H
 #define INFERD_TESTS_GGUF_MAKE_H
 
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 
 #include <stdbool.h>
 #include <stdint.h>

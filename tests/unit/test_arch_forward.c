@@ -2,7 +2,7 @@
  * switched on, through the forward pass against an independent float64 one (forward64.h), whole and
  * in chunks; and what is refused of them. What each architecture means by its keys is written here
  * a second time, from the models' own code. */
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 #include "tests/support/forward_check.h"
 #include "tests/support/rope64.h"
 

@@ -3,7 +3,7 @@
  * tests/data/tokenizer/bpe/README.md), merging against a naive search, hostile files. */
 #include "core/base/mem.h"
 #include "core/engine/engine.h"
-#include "core/formats/hf_tokenizer.h"
+#include "core/formats/hf/tokenizer.h"
 #include "core/tokenizer/tokenizer_int.h"
 #include "tests/support/files.h"
 #include "tests/unit/check.h"

@@ -3,7 +3,7 @@
  * with the texts' own encoding; where a vocabulary puts a space before text, the suffix is compared
  * with what its makers do: encode a sign before it and cut off the sign's tokens. */
 #include "core/base/mem.h"
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 #include "core/tokenizer/tokenizer.h"
 #include "tests/unit/check.h"
 

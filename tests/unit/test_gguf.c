@@ -2,7 +2,7 @@
  * reader; then what the writer makes. Damaged files must be refused by name, never crash: run it
  * under ASan, every file lies in a block of exactly its size. */
 #include "core/base/mem.h"
-#include "core/formats/gguf_int.h"
+#include "core/formats/gguf/gguf_int.h"
 #include "tests/support/gguf_make.h"
 #include "tests/unit/check.h"
 

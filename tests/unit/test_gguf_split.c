@@ -1,8 +1,8 @@
 /* test_gguf_split.c - models in parts: a golden model cut in three is the model that it was, and
  * what does not fit is refused with the part's name. */
-#include "core/formats/gguf_int.h"
+#include "core/formats/gguf/gguf_int.h"
 #include "core/formats/model_file.h"
-#include "core/formats/quantize.h"
+#include "core/formats/quantize/quantize.h"
 #include "core/tokenizer/tokenizer.h"
 #include "tests/support/gguf_make.h"
 #include "tests/unit/check.h"

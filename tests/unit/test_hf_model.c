@@ -1,7 +1,7 @@
 /* test_hf_model.c - model folders as ggufs: the golden models against llama.cpp's converter,
  * folders made here against plain loops, and what must be refused. */
-#include "core/formats/gguf_int.h"
-#include "core/formats/hf_model.h"
+#include "core/formats/gguf/gguf_int.h"
+#include "core/formats/hf/model.h"
 #include "core/formats/model_file.h"
 #include "tests/unit/check.h"
 

@@ -2,7 +2,7 @@
  * (tests/data/qblock), sizes, encoders. "build/test_qtype rmse" prints the error of every type on
  * Gaussian values and on the demo model's weights as a Markdown table. */
 #include "core/base/qblock.h"
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 
 #include "tests/unit/check.h"
 

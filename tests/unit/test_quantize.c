@@ -2,9 +2,9 @@
  * against sums of this file's own, types of the mixes against llama-quantize's choices, and files
  * that must not be lost. */
 #include "core/base/mem.h"
-#include "core/formats/gguf_int.h"
+#include "core/formats/gguf/gguf_int.h"
 #include "core/formats/model_file.h"
-#include "core/formats/quantize.h"
+#include "core/formats/quantize/quantize.h"
 #include "core/tokenizer/tokenizer.h"
 #include "tests/support/gguf_make.h"
 #include "tests/unit/check.h"

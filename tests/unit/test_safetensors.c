@@ -1,6 +1,6 @@
 /* test_safetensors.c - the reader of one .safetensors file: what it lists, and every way in which a
  * header can lie. */
-#include "core/formats/safetensors.h"
+#include "core/formats/hf/safetensors.h"
 #include "tests/unit/check.h"
 
 #include <stdint.h>

@@ -2,7 +2,7 @@
  * it comes from: every component of tests/data/tokenizer/bpe (ids of the tokenizers library), real
  * vocabularies of the shared data, hand-made folders; and what GGUF cannot carry is refused. */
 #include "core/base/mem.h"
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 #include "core/tokenizer/tokenizer_int.h"
 #include "tests/support/files.h"
 #include "tests/unit/check.h"

@@ -1,7 +1,7 @@
-/* hf_model.c - opens a model folder: finds its files, checks them against the index, and makes a
+/* hf/model.c - opens a model folder: finds its files, checks them against the index, and makes a
  * gguf whose keys come from config.json and whose tensors lie in the files. Owns the mappings.
  * Opened on any one thread, then read-only. */
-#include "core/formats/hf_model_int.h"
+#include "core/formats/hf/model_int.h"
 
 #include "core/formats/json_scan.h"
 

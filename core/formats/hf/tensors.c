@@ -1,7 +1,7 @@
-/* hf_tensors.c - which tensors of GGUF the tensors of a folder's files make, and how. A name that
+/* hf/tensors.c - which tensors of GGUF the tensors of a folder's files make, and how. A name that
  * is not in the tables is refused; a shape is checked as far as bytes depend on it. Owns the index.
  */
-#include "core/formats/hf_model_int.h"
+#include "core/formats/hf/model_int.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* hf_json.c - the JSON files of a Hugging Face folder: read whole, parsed, their members looked up.
+/* hf/json.c - the JSON files of a Hugging Face folder: read whole, parsed, their members looked up.
  * Any thread. */
-#include "core/formats/hf_json.h"
+#include "core/formats/hf/json.h"
 
 #include "core/base/mem.h"
 #include "core/base/str.h"

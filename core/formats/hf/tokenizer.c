@@ -1,6 +1,6 @@
-/* hf_tokenizer.c - reads tokenizer.json and the files beside it. The texts stay in the parsed
+/* hf/tokenizer.c - reads tokenizer.json and the files beside it. The texts stay in the parsed
  * documents, which live as long as the tokenizer. Immutable once open; any thread. */
-#include "core/formats/hf_tokenizer_int.h"
+#include "core/formats/hf/tokenizer_int.h"
 
 #include "core/base/mem.h"
 #include "core/base/str.h"

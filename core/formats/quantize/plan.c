@@ -1,6 +1,6 @@
-/* quantize_plan.c - which type each tensor of a model becomes. Pure: reads src's index and
+/* quantize/plan.c - which type each tensor of a model becomes. Pure: reads src's index and
  * metadata, never its data. */
-#include "core/formats/quantize_int.h"
+#include "core/formats/quantize/quantize_int.h"
 
 #include "core/base/mem.h"
 

@@ -1,8 +1,8 @@
-/* hf_rope.c - the rotary embedding's parameters, in the forms that transformers has written:
+/* hf/rope.c - the rotary embedding's parameters, in the forms that transformers has written:
  * version 4 has rope_scaling (null, or with "rope_type", in old files "type"), rope_theta and
  * rope_local_base_freq; version 5 has rope_parameters with all of it, for some families one for
  * each type of layer. Formulas: transformers' modeling_rope_utils. Pure. */
-#include "core/formats/hf_model_int.h"
+#include "core/formats/hf/model_int.h"
 
 #include <inttypes.h>
 #include <math.h>

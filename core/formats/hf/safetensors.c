@@ -1,9 +1,9 @@
 /* safetensors.c - the reader of one file. Owns the mapping and the index over it; trusts no byte of
  * it. Opened on any one thread, then read-only. */
-#include "core/formats/safetensors.h"
+#include "core/formats/hf/safetensors.h"
 
 #include "core/base/mem.h"
-#include "core/formats/gguf_int.h"
+#include "core/formats/gguf/gguf_int.h"
 #include "core/formats/json_scan.h"
 
 #include <inttypes.h>

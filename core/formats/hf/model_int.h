@@ -1,15 +1,15 @@
-/* hf_model_int.h - the parts of hf_model: configuration, rotary embedding, names and layouts of
+/* hf/model_int.h - the parts of hf_model: configuration, rotary embedding, names and layouts of
  * tensors. Private to core/formats. */
 #ifndef INFERD_FORMATS_HF_MODEL_INT_H
 #define INFERD_FORMATS_HF_MODEL_INT_H
 
 #include "core/base/mem.h"
-#include "core/formats/gguf_int.h"
-#include "core/formats/hf_json.h"
-#include "core/formats/hf_model.h"
-#include "core/formats/safetensors.h"
+#include "core/formats/gguf/gguf_int.h"
+#include "core/formats/hf/json.h"
+#include "core/formats/hf/model.h"
+#include "core/formats/hf/safetensors.h"
 
-/* ---- hf_config.c: config.json -> keys ---- */
+/* ---- hf/config.c: config.json -> keys ---- */
 
 /* How a family differs from the others, beyond its numbers. */
 enum hf_trait {
@@ -98,10 +98,10 @@ void hf_put_bool(struct hf_reader *r, const char *suffix, bool v);
 void hf_put_str(struct hf_reader *r, const char *suffix, const char *v);
 void hf_put_bools(struct hf_reader *r, const char *suffix, const bool *v, uint32_t n);
 
-/* ---- hf_rope.c ---- */
+/* ---- hf/rope.c ---- */
 int hf_read_rope(struct hf_reader *r);
 
-/* ---- hf_tensors.c: names and layouts ---- */
+/* ---- hf/tensors.c: names and layouts ---- */
 
 /* How a tensor's bytes come out of its sources: element (m, r, c) of matrix m, row r, column c is
  * element (first + step * p(r), c) of matrix m of the source, with p the permutation of Q and K
@@ -132,7 +132,7 @@ int hf_tensors_map(struct hf_tensors *t, const struct hf_config *config, safeten
                    uint32_t n_files, err *e);
 void hf_tensors_free(struct hf_tensors *t); /* of zeros is fine */
 
-/* ---- hf_recipe.c: bytes ---- */
+/* ---- hf/recipe.c: bytes ---- */
 
 /* Where the tensor's bytes lie as they are needed, aligned for type; NULL: nowhere. */
 const void *hf_recipe_place(const struct hf_recipe *recipe, int type);

@@ -1,9 +1,9 @@
-/* hf_tokenizer_int.h - the parts of the tokenizer.json reader. Private to core/formats. */
+/* hf/tokenizer_int.h - the parts of the tokenizer.json reader. Private to core/formats. */
 #ifndef INFERD_FORMATS_HF_TOKENIZER_INT_H
 #define INFERD_FORMATS_HF_TOKENIZER_INT_H
 
-#include "core/formats/hf_json.h"
-#include "core/formats/hf_tokenizer.h"
+#include "core/formats/hf/json.h"
+#include "core/formats/hf/tokenizer.h"
 
 /* An id member of a list or object: 0 or ERR_FORMAT. */
 int hf_id(const cJSON *item, int32_t *id, err *e);

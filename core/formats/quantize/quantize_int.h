@@ -1,9 +1,9 @@
-/* quantize_int.h - what quantize_plan.c (which type for which tensor) and quantize.c (the
+/* quantize_int.h - what quantize/plan.c (which type for which tensor) and quantize.c (the
  * conversion) share. Private to core/formats. */
-#ifndef INFERD_FORMATS_QUANTIZE_INT_H
-#define INFERD_FORMATS_QUANTIZE_INT_H
+#ifndef INFERD_FORMATS_QUANTIZE_QUANTIZE_INT_H
+#define INFERD_FORMATS_QUANTIZE_QUANTIZE_INT_H
 
-#include "core/formats/quantize.h"
+#include "core/formats/quantize/quantize.h"
 
 struct quantize_plan {
     const gguf *src;

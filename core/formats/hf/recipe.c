@@ -1,6 +1,6 @@
-/* hf_recipe.c - bytes of tensors that a folder stores in another order or type than GGUF. Pure; any
+/* hf/recipe.c - bytes of tensors that a folder stores in another order or type than GGUF. Pure; any
  * thread: nothing is kept between calls. */
-#include "core/formats/hf_model_int.h"
+#include "core/formats/hf/model_int.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* hf_json.h - the JSON files of a Hugging Face folder. Private to core/formats. */
+/* hf/json.h - the JSON files of a Hugging Face folder. Private to core/formats. */
 #ifndef INFERD_FORMATS_HF_JSON_H
 #define INFERD_FORMATS_HF_JSON_H
 

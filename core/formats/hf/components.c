@@ -1,6 +1,6 @@
-/* hf_components.c - normalizer, pre_tokenizer, decoder and post_processor of a tokenizer.json: a
+/* hf/components.c - normalizer, pre_tokenizer, decoder and post_processor of a tokenizer.json: a
  * Sequence is laid flat, what is not known is refused by its name. Pure; any thread. */
-#include "core/formats/hf_tokenizer_int.h"
+#include "core/formats/hf/tokenizer_int.h"
 
 #include <string.h>
 

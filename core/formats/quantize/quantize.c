@@ -5,10 +5,10 @@
  * A GGUF is read with pread and not through the mapping: a file that shrinks meanwhile is an error
  * then, and the process's memory does not grow with the model. A folder's files are read through
  * their mappings, whose pages are given back as the work goes on. */
-#include "core/formats/quantize_int.h"
+#include "core/formats/quantize/quantize_int.h"
 
 #include "core/base/mem.h"
-#include "core/formats/gguf_int.h"
+#include "core/formats/gguf/gguf_int.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
-/* gguf_value.c - what an open gguf answers: keys by name, values as the types that callers want,
+/* gguf/value.c - what an open gguf answers: keys by name, values as the types that callers want,
  * tensors and their bytes. Reads what gguf.c has checked, and changes nothing. Any thread. */
 #include "core/formats/file_map.h"
-#include "core/formats/gguf_int.h"
+#include "core/formats/gguf/gguf_int.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
-/* gguf_int.h - what gguf.c (reader) and gguf_write.c (writer) share. Private to core/formats and
+/* gguf_int.h - what gguf.c (reader) and gguf/write.c (writer) share. Private to core/formats and
  * to the test support that builds files. */
-#ifndef INFERD_FORMATS_GGUF_INT_H
-#define INFERD_FORMATS_GGUF_INT_H
+#ifndef INFERD_FORMATS_GGUF_GGUF_INT_H
+#define INFERD_FORMATS_GGUF_GGUF_INT_H
 
 #include "core/formats/file_map.h"
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 
 #include <string.h>
 

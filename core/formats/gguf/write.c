@@ -1,7 +1,7 @@
-/* gguf_write.c - writes GGUF v3. Keeps copies of all metadata and names; tensor data are borrowed
+/* gguf/write.c - writes GGUF v3. Keeps copies of all metadata and names; tensor data are borrowed
  * until the file is finished, or put piece by piece. A file appears under its name only when it is
  * whole and on disk. One writer belongs to one thread, except gguf_writer_put. */
-#include "core/formats/gguf_int.h"
+#include "core/formats/gguf/gguf_int.h"
 
 #include "core/base/file.h"
 #include "core/base/mem.h"

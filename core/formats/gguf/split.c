@@ -1,9 +1,9 @@
-/* gguf_split.c - the parts of a split model as one gguf. Owns the other parts; the first one
+/* gguf/split.c - the parts of a split model as one gguf. Owns the other parts; the first one
  * becomes the whole. Opened on any one thread, then read-only. */
-#include "core/formats/gguf_split.h"
+#include "core/formats/gguf/split.h"
 
 #include "core/base/mem.h"
-#include "core/formats/gguf_int.h"
+#include "core/formats/gguf/gguf_int.h"
 #include "core/formats/model_file.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* hf_tokenizer.h - reads a Hugging Face tokenizer.json and, where they lie beside it,
+/* hf/tokenizer.h - reads a Hugging Face tokenizer.json and, where they lie beside it,
  * tokenizer_config.json, special_tokens_map.json, generation_config.json, config.json and
  * chat_template.jinja or chat_template.json.
  *

@@ -1,4 +1,4 @@
-/* hf_model.h - a Hugging Face model folder as a gguf (model_file.h says how it looks).
+/* hf/model.h - a Hugging Face model folder as a gguf (model_file.h says how it looks).
  *
  * Sources: transformers' configurations, for members that config.json leaves out and for what they
  * mean, as versions 4 and 5 write them; and llama.cpp's converter, for the keys, tensor names and
@@ -8,7 +8,7 @@
 #ifndef INFERD_FORMATS_HF_MODEL_H
 #define INFERD_FORMATS_HF_MODEL_H
 
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 
 /* folder holds config.json and model.safetensors, or model.safetensors.index.json and the files
  * that it names. ERR_NOT_FOUND (a file is missing), ERR_UNSUPPORTED (names the family, the member

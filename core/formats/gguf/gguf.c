@@ -7,7 +7,7 @@
  *   n_tensors x  string name | u32 n_dims | u64 dims[n_dims] | u32 type | u64 offset
  *   padding to general.alignment, then the data section: offsets count from here
  * A string is u64 length | bytes. */
-#include "core/formats/gguf_int.h"
+#include "core/formats/gguf/gguf_int.h"
 
 #include "core/base/mem.h"
 

@@ -8,10 +8,10 @@
  * uint64_t against the file's size before it is used; an error names file, byte offset and tensor.
  *
  * THREAD SAFETY: an open file is immutable; any number of threads may read it. */
-#ifndef INFERD_FORMATS_SAFETENSORS_H
-#define INFERD_FORMATS_SAFETENSORS_H
+#ifndef INFERD_FORMATS_HF_SAFETENSORS_H
+#define INFERD_FORMATS_HF_SAFETENSORS_H
 
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 
 typedef struct safetensors safetensors;
 

@@ -1,4 +1,4 @@
-/* gguf_split.h - GGUF models in parts, as llama.cpp's gguf-split writes them. Private to
+/* gguf/split.h - GGUF models in parts, as llama.cpp's gguf-split writes them. Private to
  * core/formats.
  *
  * PREFIX-00001-of-0000N.gguf holds all keys; each part, the first too, has tensors of its own and
@@ -6,7 +6,7 @@
 #ifndef INFERD_FORMATS_GGUF_SPLIT_H
 #define INFERD_FORMATS_GGUF_SPLIT_H
 
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 
 /* Opens path and, if it is the first of several parts, the others: *out has the tensors of all, in
  * order, and no key split.*. A file that is no part opens as gguf_open does it. ERR_NOT_FOUND names

@@ -1,6 +1,6 @@
-/* hf_config.c - config.json of a model folder -> the keys that a GGUF of the model has. One row for
+/* hf/config.c - config.json of a model folder -> the keys that a GGUF of the model has. One row for
  * each family; what changes the computation and has no counterpart is refused by its name. Pure. */
-#include "core/formats/hf_model_int.h"
+#include "core/formats/hf/model_int.h"
 
 #include "core/base/str.h"
 

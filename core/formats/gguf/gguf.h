@@ -5,8 +5,8 @@
  * offset and the field. Once gguf_open succeeds, every accessor below is safe without checks.
  *
  * THREAD SAFETY: an open gguf is immutable; any number of threads may read it. */
-#ifndef INFERD_FORMATS_GGUF_H
-#define INFERD_FORMATS_GGUF_H
+#ifndef INFERD_FORMATS_GGUF_GGUF_H
+#define INFERD_FORMATS_GGUF_GGUF_H
 
 #include "core/base/err.h"
 #include "core/base/qblock.h"

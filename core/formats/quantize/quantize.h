@@ -7,11 +7,11 @@
  * matrix, so that a name means the same file everywhere.
  *
  * THREAD SAFETY: one thread for a plan; it may run on several. */
-#ifndef INFERD_FORMATS_QUANTIZE_H
-#define INFERD_FORMATS_QUANTIZE_H
+#ifndef INFERD_FORMATS_QUANTIZE_QUANTIZE_H
+#define INFERD_FORMATS_QUANTIZE_QUANTIZE_H
 
 #include "core/base/str.h"
-#include "core/formats/gguf.h"
+#include "core/formats/gguf/gguf.h"
 
 struct quantize_options {
     const char *type; /* "Q4_K_M", "q8_0": case does not matter */
