@@ -4,7 +4,7 @@
 #ifndef INFERD_TESTS_GEMM_BENCH_H
 #define INFERD_TESTS_GEMM_BENCH_H
 
-#include "core/backend/cpu/gemm.h"
+#include "core/backend/cpu/gemm/gemm.h"
 
 /* type: enum qtype, or -1 for all. planes: 1 or 2. */
 void gemm_bench(const struct gemm_isa *isa, int type, int planes);

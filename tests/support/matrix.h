@@ -38,7 +38,7 @@ static inline void matrix_free(struct matrix *m) {
     free(m->values);
 }
 
-/* Largest code of an activation (core/backend/cpu/gemm.h). */
+/* Largest code of an activation (core/backend/cpu/gemm/gemm.h). */
 static inline int matrix_top(int bits) {
     return bits == 16 ? 254 * 127 + 127 : 127;
 }

@@ -1,7 +1,7 @@
 /* test_gemm.c - the kernels of matrix products, by instruction set and weight type: the plain ones
  * against float64 over the blocks of the file, every other set bit for bit against the plain one
  * (of a NaN only that it is one), on random and adversarial blocks and activations. */
-#include "core/backend/cpu/gemm.h"
+#include "core/backend/cpu/gemm/gemm.h"
 
 #include "tests/support/blocks.h"
 #include "tests/support/gemm_bench.h"

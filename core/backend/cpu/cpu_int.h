@@ -9,7 +9,7 @@
 #define INFERD_CPU_INT_H
 
 #include "core/backend/backend_int.h"
-#include "core/backend/cpu/gemm.h"
+#include "core/backend/cpu/gemm/gemm.h"
 #include "core/backend/cpu/pool.h"
 
 /* One per kernel of one instruction set, but for the products: also the order of the counters. */

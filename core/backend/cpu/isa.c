@@ -1,7 +1,7 @@
 /* isa.c - what this machine can run. A new instruction set is its test here and a row in the
  * table. Any thread. */
 #include "core/backend/cpu/cpu_int.h"
-#include "core/backend/cpu/gemm.h"
+#include "core/backend/cpu/gemm/gemm.h"
 
 #include <stddef.h>
 #if defined(__x86_64__)

@@ -1,7 +1,7 @@
 /* rope_store.c - launches what writes to the K/V pools: norms of q and k, rotary embedding and the
  * scatter of new K and V, and the copy of blocks. Owns the tables of cosines and sines of a step's
  * rows: most layers of a step ask for angles that another one had, so the first one makes them. */
-#include "core/backend/cpu/attn.h"
+#include "core/backend/cpu/attention/attn.h"
 #include "core/backend/cpu/cpu_int.h"
 
 #include "core/base/mem.h"

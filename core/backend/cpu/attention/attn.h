@@ -10,8 +10,8 @@
  * So a query's result depends on its own position and keys alone: not on the rows beside it, on
  * where a prefill began, or on whether one thread walked the chunks or many shared them. Keys that
  * only other queries of the tile see take part with weight 0. */
-#ifndef INFERD_CPU_ATTN_H
-#define INFERD_CPU_ATTN_H
+#ifndef INFERD_BACKEND_CPU_ATTENTION_ATTN_H
+#define INFERD_BACKEND_CPU_ATTENTION_ATTN_H
 
 #include "core/backend/backend.h"
 

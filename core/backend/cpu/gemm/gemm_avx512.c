@@ -6,7 +6,7 @@
  * taken out in whole numbers: a sum begins at -(sum of q) << shift. A register tile is 2 panels by
  * up to 4 rows (floats: 8); remainders are instances of the same text. Pure functions; any thread.
  */
-#include "core/backend/cpu/gemm_avx512_int.h"
+#include "core/backend/cpu/gemm/gemm_avx512_int.h"
 
 #include <math.h>
 #include <string.h>

@@ -99,7 +99,7 @@ ALWAYS_INLINE vf vf_exp2(vf x) {
     return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(p), none));
 }
 
-#include "core/backend/cpu/attention_tile.h"
+#include "core/backend/cpu/attention/attention_tile.h"
 
 void neon_attention(const struct cpu_attn_job *j) {
     attend(j);

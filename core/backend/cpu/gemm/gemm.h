@@ -32,8 +32,8 @@
  * (float) of an int32 rounds to nearest even. Of a NaN only that it is one is prescribed.
  *
  * Pure functions; any thread. */
-#ifndef INFERD_CPU_GEMM_H
-#define INFERD_CPU_GEMM_H
+#ifndef INFERD_BACKEND_CPU_GEMM_GEMM_H
+#define INFERD_BACKEND_CPU_GEMM_GEMM_H
 
 #include "core/base/qblock.h"
 

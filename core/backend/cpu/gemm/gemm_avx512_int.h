@@ -1,9 +1,9 @@
 /* gemm_avx512_int.h - what gemm_avx512.c and unpack_avx512.c share; include only from *_avx512.c.
  */
-#ifndef INFERD_CPU_GEMM_AVX512_INT_H
-#define INFERD_CPU_GEMM_AVX512_INT_H
+#ifndef INFERD_BACKEND_CPU_GEMM_GEMM_AVX512_INT_H
+#define INFERD_BACKEND_CPU_GEMM_GEMM_AVX512_INT_H
 
-#include "core/backend/cpu/gemm.h"
+#include "core/backend/cpu/gemm/gemm.h"
 #include "core/backend/cpu/template.h"
 
 #include <immintrin.h>

@@ -5,11 +5,11 @@
  * A tile holds codes u = w + 2^shift, all of them unsigned (shift 0: u = w): the integer sum of a
  * block is sum(u * q) - 2^shift * sum(q). A register tile is 1 to TILE_ROWS rows by the 16 outputs
  * of one panel, two vectors of 8; each vector lane meets the four columns of a group at once. */
-#ifndef INFERD_CPU_GEMM_YMM_INT_H
-#define INFERD_CPU_GEMM_YMM_INT_H
+#ifndef INFERD_BACKEND_CPU_GEMM_GEMM_YMM_INT_H
+#define INFERD_BACKEND_CPU_GEMM_GEMM_YMM_INT_H
 
 #include "core/backend/cpu/avx2_int.h"
-#include "core/backend/cpu/gemm.h"
+#include "core/backend/cpu/gemm/gemm.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* attention_generic.c - the plain reference of paged attention, of rotary embedding, and of K/V
  * in the types of the pools. Pure functions over their tile; any thread. */
-#include "core/backend/cpu/attn.h"
+#include "core/backend/cpu/attention/attn.h"
 #include "core/backend/cpu/cpu_int.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* gemm_avxvnni.c - products of quantized weights with AVX-VNNI (vpdpbusd in 256-bit vectors);
  * everything else is AVX2's. Pure functions; any thread. */
-#include "core/backend/cpu/gemm_ymm_int.h"
+#include "core/backend/cpu/gemm/gemm_ymm_int.h"
 
 /* Register tiles for every number of rows of one kind of product. */
 #define PRODUCT(name, kind)                                                                        \

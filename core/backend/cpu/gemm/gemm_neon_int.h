@@ -4,10 +4,10 @@
  *
  * gemm.h prescribes the f32 operations. Codes are signed in the tile, so that integer sums need no
  * correction. Pure functions; any thread. */
-#ifndef INFERD_GEMM_NEON_INT_H
-#define INFERD_GEMM_NEON_INT_H
+#ifndef INFERD_BACKEND_CPU_GEMM_GEMM_NEON_INT_H
+#define INFERD_BACKEND_CPU_GEMM_GEMM_NEON_INT_H
 
-#include "core/backend/cpu/gemm.h"
+#include "core/backend/cpu/gemm/gemm.h"
 #include "core/backend/cpu/neon_int.h"
 
 #include <float.h>

@@ -1,66 +1,98 @@
-/* gemm_neon.c - matrix products with NEON and the dot product instructions of Armv8.2.
+/* gemm_i8mm.c - matrix products with the 8-bit matrix instruction of Armv8.6: two rows of eight
+ * columns times two outputs of eight columns, four sums.
  *
- * A tile's group of four columns is four registers of four outputs; an activation's four columns
- * are one lane of a register that holds 16 columns of a row. Four rows and eight outputs at a time
- * keep sums and results in registers over the whole stretch; one or two rows take 16 outputs. Pure
- * functions; any thread. */
-#include "core/backend/cpu/gemm_neon_int.h"
+ * A tile holds eight columns of an output side by side; rows are taken in pairs, a lone one twice.
+ * Four rows and eight outputs at a time keep sums and results in registers over the whole stretch;
+ * one or two rows take 16 outputs. Pure functions; any thread. */
+#include "core/backend/cpu/gemm/gemm_neon_int.h"
 
+enum { MAX_PAIRS = MAX_ROWS / 2 };
+
+/* Up to four rows of a stretch in pairs: eight columns of one row, then of the other. */
 struct input {
-    const int8_t *hi, *lo; /* at the first row; lo may be NULL */
-    uint64_t stride;
+    int8_t q[2][GEMM_COLS / 8][MAX_PAIRS][16]; /* (plane, eight columns, pair) */
+    bool two_planes;
 };
 
-/* Columns 4 lane .. of x. */
-#define ADD_LANE(lane)                                                                             \
-    UNROLL                                                                                         \
-    for (int i = 0; i < f.n_quads; i++) {                                                          \
-        int8x16_t v = vld1q_s8(w + (lane)*64 + 16 * i);                                            \
-        UNROLL                                                                                     \
-        for (int r = 0; r < f.n_rows; r++)                                                         \
-            s->v[r][i] = vdotq_laneq_s32(s->v[r][i], v, row[r], lane);                             \
-    }
+struct pair_sums {
+    int32x4_t v[MAX_PAIRS][2 * QUADS]; /* (pair, two outputs): (row, output) */
+};
 
-/* 16 columns of the rows at x times those of the outputs at w. */
-ALWAYS_INLINE void add_columns(struct sums *s, const int8_t *x, uint64_t stride, const int8_t *w,
+static void pair_rows(struct input *x, const struct gemm_rows *from, uint32_t row, uint32_t n_rows,
+                      uint32_t n_cols) {
+    x->two_planes = from->q[1] != NULL;
+    for (int p = 0; p < 1 + x->two_planes; p++)
+        for (uint32_t r = 0; r < n_rows; r += 2) {
+            const int8_t *even = from->q[p] + (row + r) * from->q_stride;
+            const int8_t *odd = r + 1 < n_rows ? even + from->q_stride : even;
+            for (uint32_t c = 0; c < n_cols; c += 16) {
+                int64x2_t a = vreinterpretq_s64_s8(vld1q_s8(even + c));
+                int64x2_t b = vreinterpretq_s64_s8(vld1q_s8(odd + c));
+                vst1q_s8(x->q[p][c / 8][r / 2], vreinterpretq_s8_s64(vzip1q_s64(a, b)));
+                vst1q_s8(x->q[p][c / 8 + 1][r / 2], vreinterpretq_s8_s64(vzip2q_s64(a, b)));
+            }
+        }
+}
+
+/* n_cols (constant) columns of the pairs at q and of the outputs at w. */
+ALWAYS_INLINE void add_columns(struct pair_sums *s, const int8_t *q, const int8_t *w, int n_cols,
                                struct group_form f) {
-    int8x16_t row[MAX_ROWS];
+    const int n_pairs = (f.n_rows + 1) / 2;
     UNROLL
-    for (int r = 0; r < f.n_rows; r++)
-        row[r] = vld1q_s8(x + (uint64_t)r * stride);
-    ADD_LANE(0)
-    ADD_LANE(1)
-    ADD_LANE(2)
-    ADD_LANE(3)
+    for (int k = 0; k < n_cols / 8; k++) {
+        int8x16_t pair[MAX_PAIRS];
+        UNROLL
+        for (int p = 0; p < n_pairs; p++)
+            pair[p] = vld1q_s8(q + 16 * (k * MAX_PAIRS + p));
+        UNROLL
+        for (int i = 0; i < 2 * f.n_quads; i++) {
+            int8x16_t v = vld1q_s8(w + 16 * (k * 2 * QUADS + i));
+            UNROLL
+            for (int p = 0; p < n_pairs; p++)
+                s->v[p][i] = vmmlaq_s32(s->v[p][i], pair[p], v);
+        }
+    }
+}
+
+/* Row r of its pair. */
+ALWAYS_INLINE int32x4_t sums_of_row(int32x4_t a, int32x4_t b, int r) {
+    int64x2_t low = vreinterpretq_s64_s32(a), high = vreinterpretq_s64_s32(b);
+    return vreinterpretq_s32_s64(r % 2 ? vzip2q_s64(low, high) : vzip1q_s64(low, high));
 }
 
 /* s (n_rows, n_quads): columns c .. c + 16 (half) or c + 32. */
 ALWAYS_INLINE void sum_columns(struct sums *s, const struct input *x, const int8_t *w, uint32_t c,
                                bool half, struct group_form f) {
+    const int n_pairs = (f.n_rows + 1) / 2, n_cols = half ? 16 : 32;
+    struct pair_sums pairs;
     w += c * GEMM_OUTS;
     UNROLL
-    for (int r = 0; r < f.n_rows; r++) {
+    for (int p = 0; p < n_pairs; p++) {
         UNROLL
-        for (int i = 0; i < f.n_quads; i++)
-            s->v[r][i] = vdupq_n_s32(0);
+        for (int i = 0; i < 2 * f.n_quads; i++)
+            pairs.v[p][i] = vdupq_n_s32(0);
     }
-    add_columns(s, x->hi + c, x->stride, w, f);
-    if (!half) add_columns(s, x->hi + c + 16, x->stride, w + 16 * GEMM_OUTS, f);
-    if (!x->lo) return;
+    add_columns(&pairs, x->q[0][c / 8][0], w, n_cols, f);
+    if (x->two_planes) {
+        UNROLL
+        for (int p = 0; p < n_pairs; p++) {
+            UNROLL
+            for (int i = 0; i < 2 * f.n_quads; i++)
+                pairs.v[p][i] = vmulq_n_s32(pairs.v[p][i], 254);
+        }
+        add_columns(&pairs, x->q[1][c / 8][0], reload(w), n_cols, f);
+    }
     UNROLL
     for (int r = 0; r < f.n_rows; r++) {
         UNROLL
         for (int i = 0; i < f.n_quads; i++)
-            s->v[r][i] = vmulq_n_s32(s->v[r][i], 254);
+            s->v[r][i] = sums_of_row(pairs.v[r / 2][2 * i], pairs.v[r / 2][2 * i + 1], r);
     }
-    w = reload(w);
-    add_columns(s, x->lo + c, x->stride, w, f);
-    if (!half) add_columns(s, x->lo + c + 16, x->stride, w + 16 * GEMM_OUTS, f);
 }
 
 ALWAYS_INLINE void multiply_group(const struct gemm_job *j, const struct input *x,
                                   const struct spot *at, struct group_form f) {
-    const int8_t *w = (const int8_t *)at->tile->q[0][at->out];
+    const int8_t *w = (const int8_t *)at->tile->q + 8 * at->out;
     struct accs a, t;
     struct sums s;
     load_accs(&a, j, at->acc, f);
@@ -102,12 +134,11 @@ GROUPS(halves_with_mins, true, true)
 static void multiply_quantized(const struct gemm_job *j) {
     group_fn *const *groups = has_halves(j->type) ? (has_mins(j->type) ? halves_with_mins : halves)
                                                   : (has_mins(j->type) ? with_mins : plain);
+    struct input x;
     for (uint32_t r = 0; r < j->n_rows; r += MAX_ROWS) {
         uint32_t n_rows = j->n_rows - r < MAX_ROWS ? j->n_rows - r : MAX_ROWS;
         uint32_t n_outs = n_rows > 2 ? 8 : 16;
-        const int8_t *lo = j->x.q[1];
-        uint64_t first = r * j->x.q_stride;
-        struct input x = {j->x.q[0] + first, lo ? lo + first : NULL, j->x.q_stride};
+        pair_rows(&x, &j->x, r, n_rows, j->n_cols);
         for (uint32_t o = 0; o < j->n_panels * GEMM_OUTS; o += n_outs) {
             struct spot at = {&j->tile[o / GEMM_OUTS], o % GEMM_OUTS,
                               j->acc + r * GEMM_PANELS * GEMM_OUTS + o,
@@ -125,11 +156,11 @@ static void multiply(const struct gemm_job *j) {
 }
 
 static void unpack(int type, const uint8_t *src, uint32_t n_cols, struct gemm_tile *tile) {
-    unpack_stretch(type, src, n_cols, false, tile);
+    unpack_stretch(type, src, n_cols, true, tile);
 }
 
 static void quantize(const float *x, uint32_t n, int8_t *const q[2], struct gemm_block *blocks) {
     quantize_row(x, n, q, blocks);
 }
 
-const struct gemm_isa gemm_neon = {"neon", quantize, unpack, multiply};
+const struct gemm_isa gemm_i8mm = {"i8mm", quantize, unpack, multiply};

@@ -1,6 +1,6 @@
 /* gemm_avx2.c - matrix products with AVX2, FMA and F16C: quantized weights (gemm_ymm_int.h), float
  * weights, and the quantization of rows. Pure functions; any thread. */
-#include "core/backend/cpu/gemm_ymm_int.h"
+#include "core/backend/cpu/gemm/gemm_ymm_int.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* gemm_generic.c - the plain reference of gemm.h's kernels: C for any processor, written to be
  * read. Its tile holds signed codes, so that a weight is scale * code (+ min). Pure functions; any
  * thread. */
-#include "core/backend/cpu/gemm.h"
+#include "core/backend/cpu/gemm/gemm.h"
 
 #include <math.h>
 #include <string.h>

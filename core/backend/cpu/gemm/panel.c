@@ -3,7 +3,7 @@
  * gemm.h draws the panels. Everything here moves bits and computes nothing; a row's bytes are
  * read and written four at a time, for this is what loading a model waits for. Pure functions; any
  * thread. */
-#include "core/backend/cpu/gemm.h"
+#include "core/backend/cpu/gemm/gemm.h"
 
 #include "core/base/mem.h"
 

@@ -97,7 +97,7 @@ ALWAYS_INLINE vf vf_exp2(vf x) {
     return _mm512_maskz_scalef_ps(some, p, n);
 }
 
-#include "core/backend/cpu/attention_tile.h"
+#include "core/backend/cpu/attention/attention_tile.h"
 
 void avx512_attention(const struct cpu_attn_job *j) {
     attend(j);

@@ -99,7 +99,7 @@ ALWAYS_INLINE vf vf_exp2(vf x) {
     return _mm256_and_ps(some, _mm256_mul_ps(p, _mm256_castsi256_ps(exponent)));
 }
 
-#include "core/backend/cpu/attention_tile.h"
+#include "core/backend/cpu/attention/attention_tile.h"
 
 void avx2_attention(const struct cpu_attn_job *j) {
     attend(j);

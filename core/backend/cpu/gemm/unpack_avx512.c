@@ -6,7 +6,7 @@
  * gemm_avx512.c says which). A panel is read once, from its first byte to its last, and the memory
  * ahead of the reader is asked for here: at one row nothing else limits the speed. Pure functions;
  * any thread. */
-#include "core/backend/cpu/gemm_avx512_int.h"
+#include "core/backend/cpu/gemm/gemm_avx512_int.h"
 
 #include <string.h>
 

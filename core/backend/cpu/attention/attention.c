@@ -7,7 +7,7 @@
  * threads would wait for it (a long sequence among few): then each chunk is a task. Neither shows
  * in the results (attn.h). Owns the tiles of the threads and the memory for parts of split tiles,
  * both taken when the device is opened; a tile that finds no room there is walked. */
-#include "core/backend/cpu/attn.h"
+#include "core/backend/cpu/attention/attn.h"
 #include "core/backend/cpu/cpu_int.h"
 
 #include "core/base/mem.h"

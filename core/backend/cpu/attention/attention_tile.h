@@ -17,7 +17,7 @@
  *
  * Few queries (decode) read the pool directly. More decode a span of K and V to f32 first, once
  * for all of them. Pure functions over their tile; any thread. */
-#include "core/backend/cpu/attn.h"
+#include "core/backend/cpu/attention/attn.h"
 #include "core/backend/cpu/cpu_int.h"
 
 #include <math.h>

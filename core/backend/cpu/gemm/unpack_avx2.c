@@ -1,7 +1,7 @@
 /* unpack_avx2.c - a panel's stretch to a tile: unsigned codes (gemm_ymm_int.h), scales and mins in
  * f32; of float weights only where they are. The stretch is read once, from front to back, while
  * its successors are on their way from memory. Pure functions; any thread. */
-#include "core/backend/cpu/gemm_ymm_int.h"
+#include "core/backend/cpu/gemm/gemm_ymm_int.h"
 
 enum { VECTORS = 2 }; /* of a group */
 
