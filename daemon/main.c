@@ -1,6 +1,6 @@
 /* main.c - the command table of the inferd binary. The only file below which nothing exits: a
  * command returns its status, and what went wrong is printed here, as one sentence. */
-#include "daemon/commands.h"
+#include "daemon/commands/commands.h"
 #include "daemon/options.h"
 
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* test_daemon.c - small parts of the daemon: log lines, systemd's notification, signals, lists of
  * token ids, sizes for people. */
 #include "core/base/log.h"
+#include "daemon/commands/printing.h"
 #include "daemon/input.h"
 #include "daemon/logsink.h"
 #include "daemon/notify.h"
-#include "daemon/printing.h"
 #include "daemon/signals.h"
 #include "tests/unit/check.h"
 

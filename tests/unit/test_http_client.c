@@ -2,7 +2,7 @@
  * in pieces of every size. */
 #include "core/base/mem.h"
 #include "core/base/str.h"
-#include "daemon/http_client.h"
+#include "daemon/commands/http_client.h"
 #include "tests/unit/check.h"
 
 #include <arpa/inet.h>

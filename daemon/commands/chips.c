@@ -1,0 +1,41 @@
+/* chips.c - the table, and what the system says of this machine. Owns nothing; any thread.
+ *
+ * Sources: Apple's announcements and technical specifications: newsroom of 2020-11-10 (M1, whose
+ * LPDDR4X-4266 on 128 bits is 68.25 GB/s), 2021-10-18 (M1 Pro, M1 Max), 2022-03-08 (M1 Ultra),
+ * 2022-06-06 (M2), 2023-01-17 (M2 Pro, M2 Max), 2023-06-05 (M2 Ultra), 2023-10-30 (M3, M3 Pro, M3
+ * Max), 2024-05-07 (M4), 2024-10-30 (M4 Pro, M4 Max), 2025-03-05 (M3 Ultra), 2025-10-15 (M5),
+ * 2026-03-03 (M5 Pro, M5 Max), and the specifications of the MacBook Pro for variants by GPU cores.
+ */
+#include "daemon/commands/chips.h"
+
+#include <stddef.h>
+#include <string.h>
+#ifdef __APPLE__
+#include <sys/sysctl.h>
+#endif
+
+static const struct chip table[] = {
+    {"Apple M1", 0, 68.25},     {"Apple M1 Pro", 0, 200},   {"Apple M1 Max", 0, 400},
+    {"Apple M1 Ultra", 0, 800}, {"Apple M2", 0, 100},       {"Apple M2 Pro", 0, 200},
+    {"Apple M2 Max", 0, 400},   {"Apple M2 Ultra", 0, 800}, {"Apple M3", 0, 100},
+    {"Apple M3 Pro", 0, 150},   {"Apple M3 Max", 0, 300},   {"Apple M3 Max", 40, 400},
+    {"Apple M3 Ultra", 0, 819}, {"Apple M4", 0, 120},       {"Apple M4 Pro", 0, 273},
+    {"Apple M4 Max", 0, 410},   {"Apple M4 Max", 40, 546},  {"Apple M5", 0, 153},
+    {"Apple M5 Pro", 0, 307},   {"Apple M5 Max", 0, 460},   {"Apple M5 Max", 40, 614},
+};
+
+const struct chip *chips_at(uint32_t i) {
+    return i < sizeof table / sizeof table[0] ? &table[i] : NULL;
+}
+
+bool chips_is_here(const struct chip *chip) {
+#ifdef __APPLE__
+    char name[64] = "";
+    size_t n = sizeof name - 1;
+    return sysctlbyname("machdep.cpu.brand_string", name, &n, NULL, 0) == 0 &&
+           strcmp(name, chip->name) == 0;
+#else
+    (void)chip;
+    return false;
+#endif
+}

@@ -1,0 +1,40 @@
+/* commands.c - finds a command by its name. */
+#include "daemon/commands/commands.h"
+
+#include "daemon/input.h"
+#include "daemon/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void print_table(const struct command_table *table) {
+    printf("usage: %s COMMAND [options]\n%s\n\n", table->prefix, table->summary);
+    for (size_t i = 0; i < table->n; i++)
+        printf("  %-12s %s\n", table->commands[i].name, table->commands[i].summary);
+    printf("\n`%s COMMAND --help` describes one.\n", table->prefix);
+}
+
+int command_run(const struct command_table *table, int argc, char **argv, err *e) {
+    struct suggest s;
+    if (argc < 2) {
+        err_set(e, ERR_INVALID, "usage: %s COMMAND; see %s --help", table->prefix, table->prefix);
+        return EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        print_table(table);
+        return 0;
+    }
+    suggest_init(&s, argv[1]);
+    for (size_t i = 0; i < table->n; i++) {
+        if (strcmp(table->commands[i].name, argv[1]) == 0)
+            return table->commands[i].run(argc - 1, argv + 1, e);
+        suggest_offer(&s, table->commands[i].name);
+    }
+    if (s.best)
+        err_set(e, ERR_INVALID, "unknown command \"%.64s\": did you mean %s %s?", argv[1],
+                table->prefix, s.best);
+    else
+        err_set(e, ERR_INVALID, "unknown command \"%.64s\"; see %s --help", argv[1], table->prefix);
+    return EXIT_USAGE;
+}

@@ -1,0 +1,332 @@
+/* commands/grammar.c - inferd grammar: what a schema, a regular expression or a grammar lets
+ * through, in a model's tokens. Reads the vocabulary alone. */
+#include "core/base/mem.h"
+#include "core/base/str.h"
+#include "core/chat/chat.h"
+#include "daemon/commands/commands.h"
+#include "daemon/commands/instrument.h"
+#include "daemon/commands/jsonl.h"
+#include "daemon/input.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    TEXT_MAX_BYTES = 64 << 20,
+    IDS_MAX = 16 << 20,
+    MASK_CACHE_BYTES = 64 << 20,
+    FREE_TOKENS = 500,  /* a text that has not ended by then is begun anew, members in order */
+    WALK_TOKENS = 2000, /* and one that has not ended by then is not shown */
+    N_BYTES = 256,
+    EXIT_REFUSED = 2
+};
+
+struct grammar_args {
+    const char *schema, *regex, *gbnf;
+    bool jsonl, strict;
+    uint64_t generate, seed;
+};
+
+struct grammar_tools {
+    const tokenizer *tok;
+    grammar *g, *ordered; /* ordered: with members in the schema's order; for --generate alone */
+    grammar_vocab *vocab, *bytes; /* the model's tokens; each byte alone */
+    uint32_t n_vocab;
+    uint32_t *mask; /* ((n_vocab + 31) / 32) */
+};
+
+/* ---- the grammar ---- */
+
+static int from_schema(grammar_builder *b, const struct grammar_args *a, bool in_order,
+                       grammar **out, err *e) {
+    char *text;
+    size_t n;
+    cJSON *schema = NULL;
+    int rc = textfile_read(a->schema, TEXT_MAX_BYTES, &text, &n, e);
+    if (rc) return rc;
+    rc = chat_json_parse(text, n, &schema, e);
+    if (rc) err_prefix(e, "%s: ", textfile_name(a->schema));
+    if (!rc) {
+        struct grammar_schema s = {schema, in_order};
+        rc = grammar_finish(b, grammar_json(b, &s), out, e);
+    }
+    cJSON_Delete(schema);
+    free(text);
+    return rc;
+}
+
+static int from_gbnf(grammar_builder *b, const struct grammar_args *a, grammar **out, err *e) {
+    char *text;
+    size_t n;
+    int rc = textfile_read(a->gbnf, TEXT_MAX_BYTES, &text, &n, e);
+    if (rc) return rc;
+    rc = grammar_finish(b, grammar_gbnf(b, text, n), out, e);
+    free(text);
+    return rc;
+}
+
+static int compile(const struct grammar_args *a, bool in_order, grammar **out, err *e) {
+    if (!a->schema + !a->regex + !a->gbnf != 2)
+        return err_set(e, ERR_INVALID, "give one of --schema, --regex and --gbnf");
+    grammar_builder *b = grammar_builder_new();
+    if (!b) return err_set(e, ERR_NOMEM, "no memory for the grammar");
+    int rc = a->schema  ? from_schema(b, a, in_order, out, e)
+             : a->regex ? grammar_finish(b, grammar_regex(b, a->regex), out, e)
+                        : from_gbnf(b, a, out, e);
+    grammar_builder_free(b);
+    return rc;
+}
+
+/* ---- texts that are let through ---- */
+
+/* The tokens of a text in the middle of others: where the tokenizer puts a space before a text, a
+ * line break before it takes that. *skip: tokens of the line break. */
+static int encode_inside(const tokenizer *tok, const char *text, int32_t **ids, size_t *n,
+                         size_t *skip, err *e) {
+    bool spaced = tokenizer_strips_leading_space(tok);
+    size_t seen = 0, n_piece;
+    str s;
+    str_init(&s, (size_t)TEXT_MAX_BYTES + 1);
+    if (spaced) str_add_char(&s, '\n');
+    str_add(&s, text);
+    int rc = s.failed ? err_set(e, ERR_NOMEM, "no memory for the text")
+                      : tokenizer_encode(tok, str_cstr(&s), s.len, 0, IDS_MAX, ids, n, e);
+    str_fini(&s);
+    for (*skip = 0; spaced && !rc && *skip < *n && seen < 2; ++*skip) {
+        tokenizer_token_bytes(tok, (*ids)[*skip], false, &n_piece);
+        seen += n_piece;
+    }
+    return rc;
+}
+
+static bool allows(struct grammar_tools *t, grammar_matcher *m, int32_t id) {
+    grammar_matcher_mask(m, t->mask);
+    return (t->mask[(uint32_t)id / 32] >> (uint32_t)id % 32 & 1) && grammar_matcher_accept(m, id);
+}
+
+/* Bytes that are let through, each alone. */
+static int count_bytes(struct grammar_tools *t, const char *text, size_t *n, err *e) {
+    grammar_matcher *m;
+    int rc = grammar_matcher_new(t->g, t->bytes, &m, e);
+    if (rc) return rc;
+    for (*n = 0; text[*n] && grammar_matcher_accept(m, (unsigned char)text[*n]); ++*n) {
+    }
+    grammar_matcher_free(m);
+    return 0;
+}
+
+static int check_line(void *arg, const cJSON *line, str *out, err *e) {
+    struct grammar_tools *t = arg;
+    const cJSON *text = cJSON_GetObjectItemCaseSensitive(line, "text");
+    grammar_matcher *m;
+    int32_t *ids;
+    size_t n, i, at;
+    if (!cJSON_IsString(text)) return err_set(e, ERR_INVALID, "no string \"text\"");
+    int rc = encode_inside(t->tok, text->valuestring, &ids, &n, &i, e);
+    if (rc) return rc;
+    rc = grammar_matcher_new(t->g, t->vocab, &m, e);
+    if (!rc) {
+        while (i < n && allows(t, m, ids[i]))
+            i++;
+        at = strlen(text->valuestring);
+        if (i < n) rc = count_bytes(t, text->valuestring, &at, e);
+        bool accepted = i == n && grammar_matcher_may_end(m);
+        str_addf(out, "{\"accepted\":%s,\"at_byte\":%zu}", accepted ? "true" : "false", at);
+        grammar_matcher_free(m);
+    }
+    free(ids);
+    return rc;
+}
+
+/* ---- random texts ---- */
+
+static uint64_t next_random(uint64_t *state) { /* splitmix64 */
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static bool is_one_byte(const struct grammar_tools *t, int32_t id) {
+    size_t n;
+    tokenizer_token_bytes(t->tok, id, false, &n);
+    return n == 1;
+}
+
+static bool closes(const struct grammar_tools *t, int32_t id) {
+    size_t n;
+    const char *bytes = tokenizer_token_bytes(t->tok, id, false, &n);
+    return n == 1 && strchr("\"]},", bytes[0]) != NULL;
+}
+
+enum choice { ANY, ONE_BYTE, CLOSING };
+
+/* One of the mask's tokens, none that ends: one that closes something, else of one byte (so that
+ * the few bytes that lead on are not lost among many words), else any. -1: only the end is left. */
+static int32_t choose(const struct grammar_tools *t, enum choice from, uint64_t *random) {
+    int32_t chosen = -1;
+    uint64_t n = 0;
+    for (uint32_t id = 0; id < t->n_vocab; id++) {
+        if (!(t->mask[id / 32] >> id % 32 & 1) || tokenizer_is_eog(t->tok, (int32_t)id)) continue;
+        if (from == CLOSING && !closes(t, (int32_t)id)) continue;
+        if (from == ONE_BYTE && !is_one_byte(t, (int32_t)id)) continue;
+        if (next_random(random) % ++n == 0) chosen = (int32_t)id;
+    }
+    return chosen < 0 && from != ANY ? choose(t, from - 1, random) : chosen;
+}
+
+/* The longer the text, the more it is bent to its end. */
+static int walk(struct grammar_tools *t, const grammar *g, uint64_t *random, str *text, bool *ended,
+                err *e) {
+    grammar_matcher *m;
+    uint32_t max = g == t->ordered ? WALK_TOKENS : FREE_TOKENS;
+    int rc = grammar_matcher_new(g, t->vocab, &m, e);
+    if (rc) return rc;
+    *ended = false;
+    str_clear(text);
+    for (uint32_t i = 0; i < max && !*ended; i++) {
+        bool closing = next_random(random) % 100 < (i < 90 ? 5 + i : 95);
+        size_t n;
+        grammar_matcher_mask(m, t->mask);
+        int32_t id = -1;
+        if (!grammar_matcher_may_end(m) || next_random(random) % 3)
+            id = choose(t, closing ? CLOSING : ANY, random);
+        *ended = id < 0 || !grammar_matcher_accept(m, id);
+        if (*ended) break;
+        const char *bytes = tokenizer_token_bytes(t->tok, id, false, &n);
+        str_add_n(text, bytes, n);
+    }
+    if (*ended && !grammar_matcher_may_end(m))
+        rc = err_set(e, ERR_DEVICE, "no token may follow, but the text may not end: %.100s",
+                     str_cstr(text));
+    grammar_matcher_free(m);
+    return rc;
+}
+
+static int generate(struct grammar_tools *t, const struct grammar_args *a, err *e) {
+    uint64_t random = a->seed, n_open = 0;
+    int rc = 0;
+    for (uint64_t i = 0; i < a->generate && !rc; i++) {
+        str text, line;
+        bool ended = false;
+        str_init(&text, TEXT_MAX_BYTES);
+        str_init(&line, TEXT_MAX_BYTES);
+        rc = walk(t, t->g, &random, &text, &ended, e);
+        /* In any order a member that must come is a name among all names. */
+        if (!rc && !ended) rc = walk(t, t->ordered, &random, &text, &ended, e);
+        str_add(&line, "{\"text\":");
+        jsonl_add_text(&line, str_cstr(&text), text.len);
+        str_add_char(&line, '}');
+        if (!rc && (text.failed || line.failed)) rc = err_set(e, ERR_NOMEM, "no memory for texts");
+        if (!rc && ended) puts(str_cstr(&line));
+        n_open += !ended;
+        str_fini(&text);
+        str_fini(&line);
+    }
+    if (n_open)
+        fprintf(stderr, "inferd: %llu texts did not end within %d tokens\n",
+                (unsigned long long)n_open, WALK_TOKENS);
+    return rc;
+}
+
+/* ---- the command ---- */
+
+static void one_byte(const void *arg, int32_t id, struct grammar_token *out) {
+    *out = (struct grammar_token){GRAMMAR_TOKEN_TEXT, (const char *)arg + id, 1};
+}
+
+static int answer(struct grammar_tools *t, const struct grammar_args *a, err *e) {
+    char each[N_BYTES];
+    for (int i = 0; i < N_BYTES; i++)
+        each[i] = (char)i;
+    struct grammar_vocab_config bytes = {.n_vocab = N_BYTES, .token = one_byte, .arg = each};
+    t->n_vocab = (uint32_t)tokenizer_n_vocab(t->tok);
+    t->mask = mem_new(((uint64_t)t->n_vocab + 31) / 32, sizeof *t->mask);
+    int rc = t->mask ? 0 : err_set(e, ERR_NOMEM, "no memory for the mask");
+    if (!rc) rc = engine_grammar_vocab(t->tok, t->n_vocab, MASK_CACHE_BYTES, &t->vocab, e);
+    if (!rc) rc = grammar_vocab_new(&bytes, &t->bytes, e);
+    if (!rc && a->generate) rc = generate(t, a, e);
+    if (!rc && a->jsonl) rc = jsonl_run(&(struct jsonl){check_line, t, TEXT_MAX_BYTES}, e);
+    grammar_vocab_free(t->bytes);
+    grammar_vocab_free(t->vocab);
+    free(t->mask);
+    return rc;
+}
+
+static int run(const char *path, const struct grammar_args *a, err *e) {
+    struct grammar_tools t = {0};
+    tokenizer *tok = NULL;
+    int status = 1;
+    if (!a->jsonl && !a->generate) {
+        err_set(e, ERR_INVALID, "give --jsonl, or --generate N");
+        return EXIT_USAGE;
+    }
+    int rc = compile(a, a->strict, &t.g, e);
+    if (!rc && a->generate) rc = compile(a, true, &t.ordered, e);
+    if (rc == ERR_INVALID || rc == ERR_UNSUPPORTED || rc == ERR_TOO_LONG || rc == ERR_FORMAT) {
+        status = EXIT_REFUSED;
+    } else if (!rc && !tokenizer_open(path, &tok, e)) {
+        t.tok = tok;
+        status = answer(&t, a, e) ? 1 : 0;
+    }
+    tokenizer_close(tok);
+    grammar_release(t.g);
+    grammar_release(t.ordered);
+    return status;
+}
+
+int cmd_grammar(int argc, char **argv, err *e) {
+    struct grammar_args a = {0};
+    const struct option own[] = {
+        {.name = "schema",
+         .kind = OPTION_TEXT,
+         .target = &a.schema,
+         .value = "FILE",
+         .help = "a JSON Schema (draft 2020-12, or 7 and 4 where it says so)"},
+        {.name = "regex",
+         .kind = OPTION_TEXT,
+         .target = &a.regex,
+         .value = "R",
+         .help = "a regular expression of the whole text"},
+        {.name = "gbnf",
+         .kind = OPTION_TEXT,
+         .target = &a.gbnf,
+         .value = "FILE",
+         .help = "a grammar, rule root"},
+        {.name = "strict",
+         .kind = OPTION_SWITCH,
+         .target = &a.strict,
+         .help = "with --schema: properties come in the schema's order"},
+        {.name = "jsonl",
+         .kind = OPTION_SWITCH,
+         .target = &a.jsonl,
+         .help = "standard input has a line {\"text\": ...} for each text; print a line\n"
+                 "{\"accepted\": true or false, \"at_byte\": bytes that are let through}"},
+        {.name = "generate",
+         .kind = OPTION_NUMBER,
+         .target = &a.generate,
+         .value = "N",
+         .help = "print N random texts that are let through, a line {\"text\": ...} each",
+         .min = 1,
+         .max = 1000000},
+        {.name = "seed",
+         .kind = OPTION_NUMBER,
+         .target = &a.seed,
+         .value = "S",
+         .help = "of --generate",
+         .max = UINT32_MAX}};
+    struct instrument in = {
+        .options = {.usage = "grammar",
+                    .summary =
+                        "Shows which texts a schema, a regular expression or a grammar lets a "
+                        "model write.\nA schema that cannot be enforced is refused with the "
+                        "place in it; status 2.",
+                    .options = own,
+                    .n_options = sizeof own / sizeof own[0],
+                    .keys = instrument_text_keys}};
+    int status = instrument_parse(&in, argc, argv, e);
+    if (status < 0) status = run(in.model.path, &a, e);
+    instrument_fini(&in);
+    return status;
+}

@@ -1,0 +1,261 @@
+/* commands/models.c - inferd models add | list | show | remove | verify. */
+#include "daemon/commands/commands.h"
+#include "daemon/commands/printing.h"
+#include "daemon/commands/register.h"
+#include "daemon/options.h"
+#include "registry/registry.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { COLUMNS = 7, ALIASES_SHOWN_BYTES = 60 };
+
+static const char *const registry_key[] = {"registry", NULL};
+
+/* What every subcommand has: a configuration for the registry's place, and the open registry. */
+struct models_command {
+    struct config config;
+    struct options options;
+    const char *arg; /* the positional argument or NULL */
+    size_t n_args;
+    registry *registry;
+};
+
+/* Parses and opens. Returns -1 to go on, else the exit status. models_close in any case. */
+static int models_open(struct models_command *m, int argc, char **argv, err *e) {
+    if (config_init(&m->config, e)) return 1;
+    m->options.config = &m->config;
+    m->options.keys = registry_key;
+    m->options.args = &m->arg;
+    int rc = options_parse(&m->options, argc, argv, &m->n_args, e);
+    if (rc) return options_exit(rc);
+    char *path;
+    if (config_registry_path(&m->config, &path, e)) return 1;
+    rc = registry_open(path, &m->registry, e);
+    free(path);
+    return rc ? 1 : -1;
+}
+
+static int models_close(struct models_command *m, int status) {
+    registry_close(m->registry);
+    config_fini(&m->config);
+    return status;
+}
+
+static void format_time(int64_t seconds, char *out, size_t n) {
+    time_t t = (time_t)seconds;
+    struct tm local;
+    if (seconds == 0)
+        snprintf(out, n, "never");
+    else
+        strftime(out, n, "%Y-%m-%d %H:%M", localtime_r(&t, &local));
+}
+
+static cJSON *model_json(const struct registry_model *m) {
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "name", m->name);
+    cJSON *aliases = cJSON_AddArrayToObject(o, "aliases");
+    for (size_t i = 0; i < m->n_aliases; i++)
+        cJSON_AddItemToArray(aliases, cJSON_CreateString(m->aliases[i]));
+    cJSON_AddStringToObject(o, "path", m->path);
+    cJSON_AddStringToObject(o, "format", m->format);
+    cJSON_AddStringToObject(o, "architecture", m->architecture);
+    cJSON_AddStringToObject(o, "quantization", m->quantization);
+    cJSON_AddNumberToObject(o, "parameters", (double)m->n_params);
+    cJSON_AddNumberToObject(o, "context_length", (double)m->context_length);
+    cJSON_AddNumberToObject(o, "size_bytes", (double)m->size_bytes);
+    cJSON_AddStringToObject(o, "sha256", m->sha256);
+    cJSON_AddNumberToObject(o, "added", (double)m->added_s);
+    if (m->last_loaded_s)
+        cJSON_AddNumberToObject(o, "last_loaded", (double)m->last_loaded_s);
+    else
+        cJSON_AddNullToObject(o, "last_loaded");
+    return o;
+}
+
+static void join_aliases(const struct registry_model *m, size_t max_bytes, str *out) {
+    str_init(out, max_bytes);
+    for (size_t i = 0; i < m->n_aliases; i++)
+        str_addf(out, "%s%s", i ? ", " : "", m->aliases[i]);
+}
+
+static void print_model(const struct registry_model *m) {
+    char params[32], size[32], added[32], loaded[32];
+    str aliases;
+    join_aliases(m, 1 << 16, &aliases);
+    format_count(m->n_params, params, sizeof params);
+    format_bytes(m->size_bytes, size, sizeof size);
+    format_time(m->added_s, added, sizeof added);
+    format_time(m->last_loaded_s, loaded, sizeof loaded);
+    printf("name          %s\naliases       %s\npath          %s\nformat        %s\n"
+           "architecture  %s\nquantization  %s\nparameters    %s\ncontext       %llu tokens\n"
+           "size          %s (%llu bytes)\nsha256        %s\nadded         %s\nlast loaded   %s\n",
+           m->name, str_cstr(&aliases), m->path, m->format, m->architecture, m->quantization,
+           params, (unsigned long long)m->context_length, size, (unsigned long long)m->size_bytes,
+           m->sha256, added, loaded);
+    str_fini(&aliases);
+}
+
+static int run_add(int argc, char **argv, err *e) {
+    const char *name = NULL;
+    struct option_list aliases = {.n = 0};
+    const struct option own[] = {
+        {.name = "name",
+         .kind = OPTION_TEXT,
+         .target = &name,
+         .value = "NAME",
+         .help = "what to call it; default: the folder's name, or the file's without .gguf"},
+        {.name = "alias",
+         .kind = OPTION_LIST,
+         .target = &aliases,
+         .value = "NAME",
+         .help = "another name for it; may be given again"}};
+    struct models_command m = {
+        .options = {.usage = "models add PATH",
+                    .summary =
+                        "Registers a GGUF file, a split one by its first part, or a Hugging Face\n"
+                        "folder. Adding a known one again brings its row up to date.",
+                    .options = own,
+                    .n_options = 2,
+                    .min_args = 1,
+                    .max_args = 1}};
+    int status = models_open(&m, argc, argv, e);
+    if (status >= 0) return models_close(&m, status);
+    return models_close(&m, register_model(m.registry, m.arg, name, &aliases, e) ? 1 : 0);
+}
+
+static void print_table(const struct registry_model *models, size_t n) {
+    static const char *const heads[COLUMNS] = {"NAME",    "ARCH", "QUANT",  "PARAMS",
+                                               "CONTEXT", "SIZE", "ALIASES"};
+    static const bool right[COLUMNS] = {false, false, false, true, true, true, false};
+    struct printing_table *t = printing_table_new(heads, right, COLUMNS);
+    for (size_t i = 0; t && i < n; i++) {
+        const struct registry_model *m = &models[i];
+        char params[32], context[32], size[32];
+        str aliases;
+        join_aliases(m, ALIASES_SHOWN_BYTES, &aliases);
+        format_count(m->n_params, params, sizeof params);
+        snprintf(context, sizeof context, "%llu", (unsigned long long)m->context_length);
+        format_bytes(m->size_bytes, size, sizeof size);
+        const char *const cells[COLUMNS] = {
+            m->name, m->architecture, m->quantization, params, context, size, str_cstr(&aliases)};
+        printing_table_add(t, cells);
+        str_fini(&aliases);
+    }
+    printing_table_print(t);
+}
+
+static int run_list(int argc, char **argv, err *e) {
+    bool json = false;
+    const struct option own[] = {
+        {.name = "json", .kind = OPTION_SWITCH, .target = &json, .help = "print a JSON array"}};
+    struct models_command m = {.options = {.usage = "models list",
+                                           .summary = "Lists the registered models.",
+                                           .options = own,
+                                           .n_options = 1}};
+    struct registry_model *models;
+    size_t n;
+    int status = models_open(&m, argc, argv, e);
+    if (status >= 0) return models_close(&m, status);
+    if (registry_list(m.registry, &models, &n, e)) return models_close(&m, 1);
+    if (json) {
+        cJSON *array = cJSON_CreateArray();
+        for (size_t i = 0; i < n; i++)
+            cJSON_AddItemToArray(array, model_json(&models[i]));
+        status = printing_json(array, e) ? 1 : 0;
+    } else {
+        if (n)
+            print_table(models, n);
+        else
+            fprintf(stderr, "no model is registered: add one with `inferd models add PATH`\n");
+        status = 0;
+    }
+    registry_models_free(models, n);
+    return models_close(&m, status);
+}
+
+static int run_show(int argc, char **argv, err *e) {
+    bool json = false;
+    const struct option own[] = {
+        {.name = "json", .kind = OPTION_SWITCH, .target = &json, .help = "print a JSON object"}};
+    struct models_command m = {.options = {.usage = "models show NAME",
+                                           .summary = "Shows all that is known of a model.",
+                                           .options = own,
+                                           .n_options = 1,
+                                           .min_args = 1,
+                                           .max_args = 1}};
+    struct registry_model model;
+    int status = models_open(&m, argc, argv, e);
+    if (status >= 0) return models_close(&m, status);
+    if (registry_find(m.registry, m.arg, &model, e)) return models_close(&m, 1);
+    status = 0;
+    if (json)
+        status = printing_json(model_json(&model), e) ? 1 : 0;
+    else
+        print_model(&model);
+    registry_model_fini(&model);
+    return models_close(&m, status);
+}
+
+static int run_remove(int argc, char **argv, err *e) {
+    struct models_command m = {
+        .options = {.usage = "models remove NAME",
+                    .summary = "Forgets a model. Its file stays where it is.",
+                    .min_args = 1,
+                    .max_args = 1}};
+    int status = models_open(&m, argc, argv, e);
+    if (status >= 0) return models_close(&m, status);
+    if (registry_remove(m.registry, m.arg, e)) return models_close(&m, 1);
+    printf("removed %s\n", m.arg);
+    return models_close(&m, 0);
+}
+
+/* One line a model. Returns 0 if the file is what was added. */
+static int verify_one(registry *r, const struct registry_model *model) {
+    err why;
+    struct progress progress = {.label = model->name};
+    int rc = registry_verify(r, model, progress_show, &progress, &why);
+    progress_end(&progress);
+    if (rc)
+        printf("%s: FAILED: %s\n", model->name, why.msg);
+    else
+        printf("%s: ok\n", model->name);
+    return rc;
+}
+
+static int run_verify(int argc, char **argv, err *e) {
+    struct models_command m = {
+        .options = {.usage = "models verify [NAME]",
+                    .summary = "Compares files with what was added, byte for byte (SHA-256).",
+                    .max_args = 1}};
+    struct registry_model model, *models;
+    size_t n, n_bad = 0;
+    int status = models_open(&m, argc, argv, e);
+    if (status >= 0) return models_close(&m, status);
+    if (m.n_args) {
+        if (registry_find(m.registry, m.arg, &model, e)) return models_close(&m, 1);
+        n_bad = verify_one(m.registry, &model) != 0;
+        registry_model_fini(&model);
+    } else {
+        if (registry_list(m.registry, &models, &n, e)) return models_close(&m, 1);
+        for (size_t i = 0; i < n; i++)
+            n_bad += verify_one(m.registry, &models[i]) != 0;
+        registry_models_free(models, n);
+    }
+    return models_close(&m, n_bad ? 1 : 0);
+}
+
+int cmd_models(int argc, char **argv, err *e) {
+    static const struct command commands[] = {
+        {"add", "register a model file or folder", run_add},
+        {"list", "list registered models", run_list},
+        {"show", "show one model", run_show},
+        {"remove", "forget a model", run_remove},
+        {"verify", "check files against what was added", run_verify},
+    };
+    static const struct command_table table = {"inferd models", "The registry of model files.",
+                                               commands, sizeof commands / sizeof commands[0]};
+    return command_run(&table, argc, argv, e);
+}

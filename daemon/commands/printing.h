@@ -1,0 +1,49 @@
+/* printing.h - what commands print alike: human sizes, aligned tables, JSON, progress. */
+#ifndef INFERD_DAEMON_COMMANDS_PRINTING_H
+#define INFERD_DAEMON_COMMANDS_PRINTING_H
+
+#include "core/base/err.h"
+
+#include <cjson/cJSON.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+void format_bytes(uint64_t bytes, char *out, size_t n); /* "14.2 MiB" */
+void format_count(uint64_t count, char *out, size_t n); /* "14.5 M" */
+
+/* Rows of text in columns as wide as their widest cell. */
+struct printing_table;
+/* heads, right (n_columns, at most 16): titles and which columns align right; borrowed. NULL: no
+ * memory. */
+struct printing_table *printing_table_new(const char *const *heads, const bool *right,
+                                          size_t n_columns);
+void printing_table_add(struct printing_table *t, const char *const *cells); /* copied */
+void printing_table_print(struct printing_table *t); /* to stdout, and frees t. NULL is fine */
+
+/* Prints and deletes value (NULL, or built without memory: ERR_NOMEM). */
+int printing_json(cJSON *value, err *e);
+
+/* A line on a terminal that says how far a long read is; nothing when stderr is none.
+ * Caller's storage, zero except label. */
+struct progress {
+    const char *label;
+    int shown_percent; /* 1 + the last one printed, 0 none */
+};
+
+/* Fits registry_add's progress. arg: struct progress. */
+void progress_show(void *arg, uint64_t done, uint64_t total);
+void progress_end(struct progress *p); /* wipes the line */
+
+/* A bar that is redrawn on a terminal, a line every ten percent elsewhere, on stderr.
+ * Caller's storage, zero except bytes: then it says sizes and speed too. */
+struct progress_bar {
+    bool bytes;
+    int shown_percent;
+    uint64_t shown_ns, start_ns, start_done;
+};
+/* arg: struct progress_bar. Nonzero once a stop signal came (signals_open). */
+int progress_bar_show(void *arg, uint64_t done, uint64_t total);
+void progress_bar_end(struct progress_bar *bar); /* wipes the line */
+
+#endif

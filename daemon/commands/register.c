@@ -1,0 +1,35 @@
+/* register.c - a model on disk becomes a row of the registry. Main thread of a command. */
+#include "daemon/commands/register.h"
+
+#include "core/tokenizer/tokenizer.h"
+#include "daemon/commands/printing.h"
+
+#include <stdio.h>
+
+int register_model(registry *r, const char *path, const char *name,
+                   const struct option_list *aliases, err *e) {
+    /* The registry sees the weights' side of a model, the tokenizer the vocabulary's. What is no
+     * model at all is for the registry to say, before the tokenizer wonders at it. */
+    tokenizer *tok;
+    struct progress progress = {.label = "hashing"};
+    struct registry_model added;
+    const struct registry_add add = {.path = path,
+                                     .name = name,
+                                     .aliases = aliases->items,
+                                     .n_aliases = aliases->n,
+                                     .progress = progress_show,
+                                     .progress_arg = &progress};
+    int rc = registry_check_model(path, e);
+    if (!rc) rc = tokenizer_open(path, &tok, e);
+    if (!rc) tokenizer_close(tok);
+    if (!rc) rc = registry_add(r, &add, &added, e);
+    progress_end(&progress);
+    if (rc) return rc;
+    char params[32], size[32];
+    format_count(added.n_params, params, sizeof params);
+    format_bytes(added.size_bytes, size, sizeof size);
+    printf("added %s: %s, %s parameters, %s, context %llu, %s\n", added.name, added.architecture,
+           params, added.quantization, (unsigned long long)added.context_length, size);
+    registry_model_fini(&added);
+    return 0;
+}

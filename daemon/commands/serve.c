@@ -1,0 +1,25 @@
+/* commands/serve.c - inferd serve: arguments, log, then the lifecycle. */
+#include "daemon/commands/commands.h"
+#include "daemon/lifecycle.h"
+#include "daemon/logsink.h"
+#include "daemon/options.h"
+
+int cmd_serve(int argc, char **argv, err *e) {
+    struct config c;
+    if (config_init(&c, e)) return 1;
+    const struct options o = {
+        .usage = "serve",
+        .summary =
+            "Serves models over an OpenAI-compatible HTTP API until SIGTERM or Ctrl-C. SIGHUP "
+            "is ignored: a changed configuration needs a restart.",
+        .config = &c};
+    int status, rc = options_parse(&o, argc, argv, NULL, e);
+    if (rc) {
+        status = options_exit(rc);
+    } else {
+        logsink_open(c.log_level);
+        status = lifecycle_serve(&c, e) ? 1 : 0;
+    }
+    config_fini(&c);
+    return status;
+}
