@@ -4,8 +4,8 @@
 #ifndef INFERD_TOKENIZER_NORMALIZER_H
 #define INFERD_TOKENIZER_NORMALIZER_H
 
+#include "core/text/unicode.h"
 #include "core/tokenizer/regex.h"
-#include "core/tokenizer/unicode.h"
 
 enum normalizer_kind {
     NORMALIZER_NFC,

@@ -5,8 +5,8 @@
 #ifndef INFERD_TOKENIZER_PRETOK_H
 #define INFERD_TOKENIZER_PRETOK_H
 
+#include "core/text/unicode.h"
 #include "core/tokenizer/regex.h"
-#include "core/tokenizer/unicode.h"
 
 enum { PRETOK_MAX_STEPS = 16 };
 

@@ -4,7 +4,7 @@
 #ifndef INFERD_TOKENIZER_SCAN_H
 #define INFERD_TOKENIZER_SCAN_H
 
-#include "core/tokenizer/unicode.h"
+#include "core/text/unicode.h"
 
 enum scan_kind {
     SCAN_NONE,

@@ -1,6 +1,6 @@
 /* unicode.c - flags of characters, normalization forms C and D (Unicode Standard Annex 15), lower
  * case. Pure; any thread. */
-#include "core/tokenizer/unicode.h"
+#include "core/text/unicode.h"
 
 #include "core/base/mem.h"
 

@@ -2,8 +2,8 @@
  *
  * The tables (unicode_table.c, unicode_pairs.c) are written by scripts/unicode-tables. All text
  * here is valid UTF-8. Any thread. */
-#ifndef INFERD_TOKENIZER_UNICODE_H
-#define INFERD_TOKENIZER_UNICODE_H
+#ifndef INFERD_TEXT_UNICODE_H
+#define INFERD_TEXT_UNICODE_H
 
 #include "core/base/str.h"
 

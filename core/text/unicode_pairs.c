@@ -1,5 +1,5 @@
 /* unicode_pairs.c - Unicode 14.0.0, written by scripts/unicode-tables: do not edit. */
-#include "core/tokenizer/unicode.h"
+#include "core/text/unicode.h"
 
 /* clang-format off */
 
