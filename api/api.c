@@ -1,6 +1,6 @@
 /* api.c - the front's life: copies its configuration, starts the watcher and the HTTP threads, ends
  * them in reverse. Called by the daemon's main thread. */
-#include "api/tools.h"
+#include "api/generate/tools.h"
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"

@@ -9,11 +9,11 @@
 #ifndef INFERD_API_INT_H
 #define INFERD_API_INT_H
 
-#include "api/answers.h"
 #include "api/api.h"
-#include "api/prepare.h"
-#include "api/resume.h"
-#include "api/watch.h"
+#include "api/generate/resume.h"
+#include "api/http/answers.h"
+#include "api/http/prepare.h"
+#include "api/http/watch.h"
 #include "core/base/err.h"
 #include "core/base/str.h"
 #include "core/base/work.h"
@@ -157,7 +157,7 @@ void reply_work_headers(struct request *r);
 void reply_json(struct request *r, unsigned status, str *body);
 void reply_text(struct request *r, unsigned status, const char *content_type, str *body);
 
-/* openai_error.c: {"error":{"message","type","param","code"}} */
+/* http/error.c: {"error":{"message","type","param","code"}} */
 struct api_error {
     unsigned status;
     const char *type;

@@ -1,10 +1,10 @@
 /* fuzz_api.c - any bytes as a request body: refused with a reason, or the fields of every endpoint
  * can be read, and what was parsed can be printed and parsed again. Without what a table does not
  * know, no field is refused for being unknown. */
-#include "api/messages.h"
-#include "api/ollama.h"
-#include "api/responses_request.h"
-#include "api/tools.h"
+#include "api/anthropic/messages.h"
+#include "api/generate/tools.h"
+#include "api/ollama/ollama.h"
+#include "api/responses/responses.h"
 
 #include <stdlib.h>
 #include <string.h>

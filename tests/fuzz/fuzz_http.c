@@ -1,7 +1,7 @@
 /* fuzz_http.c - any bytes as a request's head. It is cut into lines, names and values in the way of
  * libmicrohttpd 0.9 (in place, ended by zeros), then checked; what is accepted must be a head that
  * has one reading: that is decided here from the untouched bytes. */
-#include "api/framing.h"
+#include "api/http/framing.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* test_api_config.c - the HTTP layer in other configurations and at its end: keys, bounds of
  * connections, keep-alives, drain, close. */
 #include "api/api_int.h"
-#include "api/conns.h"
+#include "api/http/conns.h"
 #include "api_server.h"
 
 static void keys_are_checked(void) {

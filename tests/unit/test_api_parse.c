@@ -1,6 +1,6 @@
 /* test_api_parse.c - what the endpoints make of bodies: the field tables against OpenAI's own
  * description, messages, sampling fields, and errors read back by another parser (cJSON's). */
-#include "api/chat_request.h"
+#include "api/generate/chat_request.h"
 
 #include "core/base/mem.h"
 

@@ -1,6 +1,6 @@
 /* test_api_responses.c - what /v1/responses makes of a body and of an answer: items, the messages
  * that they become, tools, the writer's events and objects, and bytes that are no request. */
-#include "api/responses_request.h"
+#include "api/responses/responses.h"
 
 #include "core/base/mem.h"
 

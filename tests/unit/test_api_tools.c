@@ -1,6 +1,6 @@
 /* test_api_tools.c - what a request says of tools and forms, as read; and which answers its grammar
  * lets through, byte by byte, to their end. */
-#include "api/tools.h"
+#include "api/generate/tools.h"
 #include "core/base/mem.h"
 #include "tests/unit/check.h"
 

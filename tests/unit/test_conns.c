@@ -1,6 +1,6 @@
 /* test_conns.c - open connections over socket pairs: who gives way at the limit, what ends by the
  * clock and what does not, and which addresses are one client. */
-#include "api/conns.h"
+#include "api/http/conns.h"
 
 #include "check.h"
 #include "core/base/clock.h"

@@ -1,6 +1,6 @@
 /* test_json.c - the strict JSON reader against JSONTestSuite, the reading of objects by tables,
  * what tables say of themselves, and the writers read back by another parser (cJSON's). */
-#include "api/json.h"
+#include "api/http/json.h"
 
 #include "core/base/mem.h"
 

@@ -1,6 +1,6 @@
 /* test_watch.c - the watcher of suspended connections over socket pairs: who is woken, and who is
  * not when a descriptor's number is used again. */
-#include "api/watch.h"
+#include "api/http/watch.h"
 
 #include "check.h"
 

@@ -1,6 +1,6 @@
 /* test_work_pool.c - the pool that prepares requests: whose turn it is, what moves to the slow
  * lane, who leaves a full queue, and that no item is lost when it stops. */
-#include "api/work_pool.h"
+#include "api/http/work_pool.h"
 
 #include "check.h"
 

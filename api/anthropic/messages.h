@@ -1,0 +1,25 @@
+/* messages.h - Anthropic's Messages API, as a translation onto chat requests. Private to api/. */
+#ifndef INFERD_API_ANTHROPIC_MESSAGES_H
+#define INFERD_API_ANTHROPIC_MESSAGES_H
+
+#include "api/generate/chat_request.h"
+
+/* Members of a body; pointers borrow from the JSON tree. */
+struct messages_fields {
+    struct gen_fields gen; /* model, max_tokens, temperature, ... */
+    const cJSON *messages, *system, *tools, *tool_choice, *thinking, *output_config;
+    const cJSON *output_format, *stop_sequences, *metadata, *cache_control;
+    const char *service_tier;
+};
+extern const struct json_table messages_table;       /* POST /v1/messages */
+extern const struct json_table messages_count_table; /* POST /v1/messages/count_tokens */
+
+/* Turns the fields into what a chat request holds: messages, tools, format, extra. The caller
+ * deletes the trees, also on failure. chat NULL: no template (fuzzing). */
+int messages_read(const struct messages_fields *f, const chat_template *chat,
+                  struct chat_request *q, err *e);
+
+/* Errors as Anthropic's clients expect them. */
+void messages_error_write(str *out, const struct api_error *error);
+
+#endif

@@ -1,0 +1,212 @@
+/* chat_request.c - messages -> template -> tokens -> generation, for all endpoints that chat. Runs
+ * on pool threads. */
+#include "api/generate/tools.h"
+
+#include "core/base/clock.h"
+#include "core/base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void chat_request_init(struct chat_request *q) {
+    *q = (struct chat_request){.add_generation_prompt = true,
+                               .tools.parallel = true,
+                               .param_messages = "messages",
+                               .param_tools = "tools",
+                               .param_function = ".function",
+                               .param_schema = "parameters",
+                               .param_format = "response_format",
+                               .param_effort = "reasoning_effort"};
+}
+
+void chat_request_fini(struct chat_request *q) {
+    cJSON_Delete(q->messages);
+    cJSON_Delete(q->extra);
+    cJSON_Delete(q->tools.list);
+    cJSON_Delete(q->format.parsed);
+}
+
+int chat_request_set(struct chat_request *q, const char *name, cJSON *value, err *e) {
+    if (!q->extra) q->extra = cJSON_CreateObject();
+    if (q->extra && value && cJSON_AddItemToObject(q->extra, name, value)) return 0;
+    cJSON_Delete(value);
+    return err_no_memory(e);
+}
+
+/* Templates usually write the BOS token themselves; the tokenizer's own must not come on top. */
+static int encode_flags(const tokenizer *tok, const struct chat_output *text) {
+    int32_t bos = tokenizer_bos(tok);
+    size_t n = 0;
+    const char *word = bos >= 0 ? tokenizer_token_text(tok, bos, &n) : NULL;
+    bool written = n && text->n_spans && text->spans[0].trusted && text->n >= n &&
+                   memcmp(text->text, word, n) == 0;
+    return TOKENIZER_PARSE_SPECIAL | (written ? 0 : TOKENIZER_ADD_SPECIAL);
+}
+
+int chat_request_tokens(struct request *r, const struct chat_request *q,
+                        const struct chat_output *text, struct gen_prompt *prompt, err *e) {
+    const struct api_model *m = q->model;
+    const tokenizer *tok = engine_tokenizer(m->engine);
+    tokenizer_piece *pieces = mem_new(text->n_spans, sizeof *pieces);
+    if (!pieces) return err_no_memory(e);
+    for (size_t i = 0; i < text->n_spans; i++) {
+        const struct chat_span *s = &text->spans[i];
+        pieces[i] = (tokenizer_piece){text->text + s->start, s->end - s->start, s->trusted};
+    }
+    uint32_t limit = engine_context_length(m->engine);
+    uint64_t begin_ns = clock_now_ns();
+    int rc = tokenizer_encode_pieces(tok, pieces, text->n_spans, encode_flags(tok, text), limit,
+                                     &prompt->ids, &prompt->n, e);
+    prepare_spent(r, PART_TOKENIZE, begin_ns);
+    free(pieces);
+    if (rc == ERR_TOO_LONG)
+        return err_set_param(e, rc, q->param_messages,
+                             "This model's maximum context length is %u tokens; the messages are "
+                             "longer than that.",
+                             limit);
+    if (!rc && !prompt->n)
+        return err_set_param(e, ERR_INVALID, q->param_messages,
+                             "The messages give an empty prompt.");
+    if (rc && !*e->param) snprintf(e->param, sizeof e->param, "%s", q->param_messages);
+    return rc;
+}
+
+/* A failed render, as the client is told: the template's own words and the line. */
+static int explain(const struct chat_request *q, const struct chat_failure *why, err *e) {
+    char text[sizeof why->text];
+    if (e->code == ERR_WORK)
+        return err_set_param(e, ERR_INVALID, q->param_messages,
+                             "The chat template takes more work on the messages than is allowed: "
+                             "send fewer or shorter ones.");
+    if (e->code == ERR_DEADLINE || e->code == ERR_CANCELLED || why->fault == CHAT_FAULT_NONE)
+        return e->code;
+    snprintf(text, sizeof text, "%s", why->text);
+    if (why->fault == CHAT_FAULT_TEMPLATE)
+        return err_set_param(e, ERR_INVALID, q->param_messages,
+                             "The chat template refuses the messages (line %d): %s", why->line,
+                             text);
+    /* Reaching a bound is the request's fault too: others render. */
+    return err_set_param(e, ERR_INVALID, q->param_messages,
+                         "The chat template fails on the messages (line %d): %s", why->line, text);
+}
+
+/* Earlier reasoning goes by the name that the template looks at. */
+static int name_reasoning(const struct chat_request *q, err *e) {
+    static const char ours[] = "reasoning_content";
+    const char *theirs = chat_template_syntax(q->model->chat)->reasoning_member;
+    if (!theirs || strcmp(theirs, ours) == 0) return 0;
+    for (cJSON *m = q->messages->child; m; m = m->next) {
+        cJSON *thought = cJSON_DetachItemFromObjectCaseSensitive(m, ours);
+        if (!thought) continue;
+        if (cJSON_AddItemToObject(m, theirs, thought)) continue;
+        cJSON_Delete(thought);
+        return err_no_memory(e);
+    }
+    return 0;
+}
+
+int chat_request_render(struct request *r, const struct chat_request *q, struct chat_output *text,
+                        err *e) {
+    const struct api_model *m = q->model;
+    if (!m->chat)
+        return err_set_param(e, ERR_UNSUPPORTED, "model",
+                             "The model '%.200s' has no chat template: set chat-template in the "
+                             "server's configuration, or use /v1/completions.",
+                             m->id);
+    cJSON *tools = NULL;
+    int rc = name_reasoning(q, e);
+    if (!rc) rc = chat_tools_shown(&q->tools, &tools, e);
+    if (!rc && !chat_template_syntax(m->chat)->native) {
+        rc = chat_instruct(m->chat, q->messages, tools, e);
+        cJSON_Delete(tools);
+        tools = NULL;
+    }
+    if (rc) return rc;
+    const struct chat_input in = {.messages = q->messages,
+                                  .tools = tools,
+                                  .documents = q->documents,
+                                  .extra = q->extra,
+                                  .add_generation_prompt = q->add_generation_prompt,
+                                  .continue_final_message = q->continue_final_message,
+                                  .developer_as_system = true,
+                                  .now = clock_wall_s(),
+                                  .work = &r->work};
+    /* A template repeats little of its input; a hostile one must not fill the memory. */
+    size_t max_bytes = (size_t)r->api->config.max_body_bytes * 2 + 65536;
+    uint64_t begin_ns = clock_now_ns();
+    rc = chat_prompt(m->chat, &in, max_bytes, text, e);
+    prepare_spent(r, PART_TEMPLATE, begin_ns);
+    cJSON_Delete(tools);
+    if (rc) rc = explain(q, &text->failure, e);
+    if (rc && !*e->param) snprintf(e->param, sizeof e->param, "%s", q->param_messages);
+    return rc;
+}
+
+int chat_request_encode(struct request *r, const struct chat_request *q, struct gen_prompt *prompt,
+                        err *e) {
+    struct chat_output text = {0};
+    int rc = chat_request_render(r, q, &text, e);
+    if (!rc) rc = chat_request_tokens(r, q, &text, prompt, e);
+    chat_output_fini(&text);
+    return rc;
+}
+
+/* Where the answer begins. */
+static enum chat_begin begin_of(const struct chat_request *q, const struct chat_output *text) {
+    if (q->continue_final_message) return CHAT_BEGIN_TEXT;
+    return chat_syntax_begin(chat_template_syntax(q->model->chat), text->text, text->n);
+}
+
+/* The prompt, where its answer begins, and what that must be. */
+static int prepare(struct request *r, const struct chat_request *q, struct gen_prompt *prompt,
+                   struct chat_parser_config *parser, struct engine_params *params, err *e) {
+    struct chat_output text = {0};
+    grammar *g = NULL;
+    int rc = chat_tools_check(q, e);
+    if (!rc) rc = chat_request_render(r, q, &text, e);
+    if (!rc) rc = chat_request_tokens(r, q, &text, prompt, e);
+    if (!rc) {
+        const tokenizer *tok = engine_tokenizer(q->model->engine);
+        bool lead = tokenizer_strips_leading_space(tok) &&
+                    tokenizer_is_control(tok, prompt->ids[prompt->n - 1]);
+        parser->begin = begin_of(q, &text);
+        uint64_t begin_ns = clock_now_ns();
+        rc = chat_constraint_make(r, q, parser->begin, lead, &g, e);
+        prepare_spent(r, PART_GRAMMAR, begin_ns);
+        params->grammar = g;
+    }
+    chat_output_fini(&text);
+    return rc;
+}
+
+int chat_request_start(struct request *r, const struct chat_request *q,
+                       const struct chat_start *how, err *e) {
+    const char *names[CHAT_MAX_TOOLS];
+    struct chat_parser_config parser = {.names = names};
+    struct gen_options options = *q->options;
+    struct gen_prompt *prompt = mem_new(1, sizeof *prompt);
+    if (options.params.bias) options.params.bias = options.bias;
+    int rc = prompt ? prepare(r, q, prompt, &parser, &options.params, e) : err_no_memory(e);
+    if (rc) {
+        gen_prompts_free(prompt, prompt != NULL);
+        if (how->writer->free) how->writer->free(how->state);
+        return rc;
+    }
+    parser.syntax = chat_template_syntax(q->model->chat);
+    parser.n_names = chat_tools_names(q, names);
+    bool parted = parser.n_names || *parser.syntax->reasoning_open;
+    rc = gen_start(&(struct gen_config){.request = r,
+                                        .model = q->model,
+                                        .writer = how->writer,
+                                        .state = how->state,
+                                        .id_prefix = how->id_prefix,
+                                        .n_state_bytes = how->n_state_bytes,
+                                        .options = &options,
+                                        .prompts = prompt,
+                                        .n_prompts = 1,
+                                        .parser = parted ? &parser : NULL},
+                   e);
+    grammar_release((grammar *)options.params.grammar);
+    return rc;
+}

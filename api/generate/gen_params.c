@@ -1,0 +1,296 @@
+/* gen_params.c - what both generating endpoints read first: the fields that they share (their table
+ * and the checks that a table cannot express), the model, and the body itself. pool threads. */
+#include "api/generate/gen.h"
+
+#include "core/base/clock.h"
+#include "core/base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(member)  .offset = offsetof(struct gen_fields, member)
+#define HAS(member) .has = 1 + offsetof(struct gen_fields, member)
+
+enum { NUL = JSON_NULLABLE };
+
+struct stream_options {
+    bool include_usage, include_obfuscation;
+};
+
+static const struct json_field stream_fields[] = {
+    {"include_usage", JSON_BOOL, .offset = offsetof(struct stream_options, include_usage),
+     .initial = "false", .help = "A last chunk without choices carries the usage."},
+    {"include_obfuscation", JSON_BOOL,
+     .offset = offsetof(struct stream_options, include_obfuscation), .initial = "false",
+     .help = "Random characters in each chunk hide how long its text is."},
+};
+static const struct json_table stream_table = JSON_TABLE(stream_fields, NULL);
+
+/* priority and the fields behind it are extensions that other servers have too. */
+static const struct json_field fields[] = {
+    {"model", JSON_STRING, JSON_REQUIRED, AT(model), .min = 1,
+     .help = "Id or alias of a served model: see GET /v1/models."},
+    {"temperature", JSON_NUMBER, NUL, AT(temperature), .min = 0, .max = 2, .initial = "1",
+     .help = "0 takes the most probable token."},
+    {"top_p", JSON_NUMBER, NUL, AT(top_p), .min = 0, .max = 1, .initial = "1",
+     .help = "Samples among the most probable tokens that together reach it; not 0."},
+    {"seed", JSON_INT, NUL, AT(seed), HAS(has_seed), -9223372036854775808.0, 9223372036854775808.0,
+     .help = "The same seed gives the same answer; all 64 bits count."},
+    {"stop", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_ARRAY, AT(stop),
+     .help = "Up to 16 texts that end the answer before them, of 4096 bytes at most."},
+    {"presence_penalty", JSON_NUMBER, NUL, AT(presence_penalty), .min = -2, .max = 2,
+     .initial = "0"},
+    {"frequency_penalty", JSON_NUMBER, NUL, AT(frequency_penalty), .min = -2, .max = 2,
+     .initial = "0"},
+    {"logit_bias", JSON_OBJECT, NUL, AT(logit_bias),
+     .help = "Token ids to numbers from -100 to 100, at most 1024."},
+    {"stream", JSON_BOOL, NUL, AT(stream), .initial = "false"},
+    {"user", JSON_STRING, NUL, AT(user), .help = "Taken and not used."},
+    {"priority", JSON_INT, NUL, AT(priority), .min = -1000, .max = 1000, .initial = "0",
+     .help = "Higher goes first and is preempted last; more than the server's max-priority is "
+             "refused."},
+    {"cache_salt", JSON_STRING, NUL, AT(cache_salt), .min = 1,
+     .help = "Cached prompts are shared among requests of the same salt (and API key) alone."},
+    {"top_k", JSON_INT, NUL, AT(top_k), .min = -1, .max = 2147483647.0, .initial = "0",
+     .help = "Samples among so many tokens; 0 and -1: among all."},
+    {"min_p", JSON_NUMBER, NUL, AT(min_p), .min = 0, .max = 1, .initial = "0",
+     .help = "Leaves out tokens below this part of the best one's probability."},
+    {"repetition_penalty", JSON_NUMBER, NUL, AT(repetition_penalty), .min = 0.01, .max = 10,
+     .initial = "1"},
+    {"ignore_eos", JSON_BOOL, NUL, AT(ignore_eos), .initial = "false",
+     .help = "Goes on past the model's end of an answer."},
+};
+const struct json_table gen_sampling_table = JSON_TABLE(fields, NULL);
+
+static const struct json_field choice_fields[] = {
+    {"n", JSON_INT, NUL, AT(n), .min = 1, .max = ENGINE_MAX_CHOICES, .initial = "1",
+     .help = "Choices for each prompt."},
+    {"stream_options", JSON_OBJECT, NUL, AT(stream_options), .table = &stream_table,
+     .help = "Only with stream."},
+};
+const struct json_table gen_table = JSON_TABLE(choice_fields, &gen_sampling_table);
+
+void gen_fields_default(struct gen_fields *f) {
+    memset(f, 0, sizeof *f);
+    f->temperature = 1;
+    f->top_p = 1;
+    f->repetition_penalty = 1;
+    f->n = 1;
+    f->parallel_tool_calls = true;
+    f->stop_name = "stop";
+}
+
+static int add_stop(const cJSON *v, const char *name, struct gen_options *o, err *e) {
+    if (!cJSON_IsString(v)) return json_wrong_type(name, "a string", v, e);
+    if (!*v->valuestring)
+        return err_set_param(e, ERR_INVALID, name, "Invalid value for '%s': the string is empty.",
+                             name);
+    if (strlen(v->valuestring) > GEN_MAX_STOP_BYTES)
+        return err_set_param(e, ERR_INVALID, name, "Invalid value for '%s': at most %d bytes.",
+                             name, GEN_MAX_STOP_BYTES);
+    o->stops[o->n_stops++] = v->valuestring;
+    return 0;
+}
+
+static int read_stop(const cJSON *stop, const char *field, struct gen_options *o, err *e) {
+    if (!stop) return 0;
+    if (cJSON_IsString(stop)) return add_stop(stop, field, o, e);
+    int i = 0;
+    for (const cJSON *v = stop->child; v; v = v->next) {
+        if (i == GEN_MAX_STOPS)
+            return err_set_param(e, ERR_INVALID, field,
+                                 "Invalid value for '%s': at most %d strings.", field,
+                                 GEN_MAX_STOPS);
+        char name[JSON_PATH_BYTES];
+        json_path(name, "%s[%d]", field, i++);
+        int rc = add_stop(v, name, o, e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static int read_bias(const cJSON *map, int32_t n_vocab, struct gen_options *o, err *e) {
+    static const char name[] = "logit_bias";
+    if (!map) return 0;
+    uint32_t n = 0;
+    for (const cJSON *v = map->child; v; v = v->next) {
+        char *end;
+        long id = strtol(v->string, &end, 10);
+        bool digits = *v->string && strspn(v->string, "0123456789") == strlen(v->string);
+        if (!digits || *end || id < 0 || id >= n_vocab)
+            return err_set_param(e, ERR_INVALID, name,
+                                 "Invalid key in 'logit_bias': \"%.40s\" is not a token id of "
+                                 "this model (0 to %d).",
+                                 v->string, (int)n_vocab - 1);
+        if (!cJSON_IsNumber(v) || v->valuedouble < -100 || v->valuedouble > 100)
+            return err_set_param(e, ERR_INVALID, name,
+                                 "Invalid value in 'logit_bias': the bias of token %ld must be a "
+                                 "number between -100 and 100.",
+                                 id);
+        if (n == ENGINE_MAX_LOGIT_BIAS)
+            return err_set_param(e, ERR_INVALID, name,
+                                 "Invalid value for 'logit_bias': at most %d tokens.",
+                                 ENGINE_MAX_LOGIT_BIAS);
+        o->bias[n].token = (int32_t)id;
+        o->bias[n++].bias = (float)v->valuedouble;
+    }
+    o->params.bias = o->bias;
+    o->params.n_bias = n;
+    return 0;
+}
+
+static int read_stream_options(const struct gen_fields *f, struct gen_options *o, err *e) {
+    if (!f->stream_options) return 0;
+    if (!f->stream)
+        return err_set_param(e, ERR_INVALID, "stream_options",
+                             "'stream_options' is only allowed when 'stream' is true.");
+    struct stream_options so = {0};
+    int rc = json_read(f->stream_options, &stream_table, "stream_options.", &so, e);
+    o->include_usage = so.include_usage;
+    o->obfuscate = so.include_obfuscation;
+    return rc;
+}
+
+static int read_max_tokens(const struct gen_fields *f, struct gen_options *o, err *e) {
+    int64_t max = -1;
+    if (f->has_max_tokens) max = f->max_tokens;
+    if (f->has_max_completion_tokens) {
+        if (max >= 0 && max != f->max_completion_tokens)
+            return err_set_param(e, ERR_INVALID, "max_tokens",
+                                 "'max_tokens' and 'max_completion_tokens' are the same limit: "
+                                 "send one of them.");
+        max = f->max_completion_tokens;
+    }
+    o->no_tokens = max == 0;
+    o->params.max_tokens = max < 0 ? 0 : max ? (uint32_t)max : 1;
+    return 0;
+}
+
+static int read_logprobs(const struct gen_fields *f, struct gen_options *o, err *e) {
+    o->params.n_logprobs = -1;
+    if (f->has_n_logprobs) o->params.n_logprobs = (int)f->n_logprobs;
+    if (f->logprobs) o->params.n_logprobs = (int)f->top_logprobs;
+    if (f->has_top_logprobs && !f->logprobs)
+        return err_set_param(e, ERR_INVALID, "top_logprobs",
+                             "'top_logprobs' is only allowed when 'logprobs' is true.");
+    o->params.prompt_logprobs = f->echo && o->params.n_logprobs >= 0;
+    return 0;
+}
+
+int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_options *o, err *e) {
+    memset(o, 0, sizeof *o);
+    struct engine_params *p = &o->params;
+    engine_params_default(p);
+    p->temperature = (float)f->temperature;
+    p->top_p = (float)f->top_p;
+    p->top_k = f->top_k < 0 ? 0 : (uint32_t)f->top_k;
+    p->min_p = (float)f->min_p;
+    p->presence_penalty = (float)f->presence_penalty;
+    p->frequency_penalty = (float)f->frequency_penalty;
+    p->repetition_penalty = (float)f->repetition_penalty;
+    p->seed = f->seed;
+    p->has_seed = f->has_seed;
+    p->ignore_eos = f->ignore_eos;
+    p->priority = (int)f->priority;
+    o->n_choices = (uint32_t)f->n;
+    o->cache_salt = f->cache_salt;
+    o->stream = f->stream;
+    o->echo = f->echo;
+    if (!(p->top_p > 0))
+        return err_set_param(e, ERR_INVALID, "top_p",
+                             "Invalid value for 'top_p': must be greater than 0 and at most 1.");
+    int rc = read_max_tokens(f, o, e);
+    if (!rc) rc = read_logprobs(f, o, e);
+    if (!rc) rc = read_stop(f->stop, f->stop_name, o, e);
+    if (!rc) rc = read_bias(f->logit_bias, n_vocab, o, e);
+    if (!rc) rc = read_stream_options(f, o, e);
+    return rc;
+}
+
+int gen_body_read(const cJSON *body, const struct json_table *table, void *out, err *e) {
+    return json_read(body, table, "", out, e);
+}
+
+int gen_request_read(struct request *r, const cJSON *body, const struct json_table *table,
+                     struct gen_request *q, err *e) {
+    struct gen_fields *f = &q->fields;
+    int rc = gen_body_read(body, table, f, e);
+    if (!rc) rc = api_request_model(r, f->model, e);
+    if (rc) return rc;
+    q->model = r->model;
+    return gen_options_read(f, tokenizer_n_vocab(engine_tokenizer(q->model->engine)), &q->options,
+                            e);
+}
+
+int gen_ids_read(const cJSON *array, const char *param, int32_t n_vocab, struct gen_prompt *p,
+                 err *e) {
+    size_t n = (size_t)cJSON_GetArraySize(array);
+    p->ids = mem_new(n, sizeof *p->ids);
+    if (!p->ids) return err_no_memory(e);
+    for (const cJSON *v = array->child; v; v = v->next) {
+        int64_t id;
+        if (!json_int64(v, &id) || id < 0 || id >= n_vocab) {
+            free(p->ids);
+            *p = (struct gen_prompt){0};
+            return err_set_param(e, ERR_INVALID, param,
+                                 "Invalid value for '%s': a list of tokens holds ids from 0 to %d "
+                                 "only.",
+                                 param, (int)n_vocab - 1);
+        }
+        p->ids[p->n++] = (int32_t)id;
+    }
+    return 0;
+}
+
+void gen_add_ids(const struct gen_prompt *p, str *out) {
+    str_add_char(out, '[');
+    for (size_t i = 0; i < p->n; i++)
+        str_addf(out, i ? ",%d" : "%d", (int)p->ids[i]);
+    str_add_char(out, ']');
+}
+
+int gen_reply_bounded(struct request *r, str *body, err *e) {
+    if (!body->failed) {
+        reply_json(r, 200, body);
+        return 0;
+    }
+    str_fini(body);
+    return err_set(e, ERR_INVALID, "The answer is larger than %d MiB: send a part of it.",
+                   REPLY_MAX_BYTES >> 20);
+}
+
+enum { IGNORED_BYTES = 240 }; /* of the header */
+
+/* The configuration lets odd clients send what no table knows; they are told what was left out. */
+static void drop_unknown(struct request *r, cJSON *body) {
+    str ignored;
+    if (!r->api->config.ignore_unknown || !r->route->table || !cJSON_IsObject(body)) return;
+    str_init(&ignored, 4096);
+    json_drop_unknown(body, r->route->table, &ignored);
+    if (ignored.len) {
+        char list[IGNORED_BYTES];
+        size_t n = (size_t)snprintf(list, sizeof list, "%s", str_cstr(&ignored));
+        if (n >= sizeof list) { /* whole names, then how it goes on */
+            n = sizeof list - 4;
+            while (n && list[n - 1] != ' ')
+                n--;
+            snprintf(list + n, sizeof list - n, "...");
+        }
+        reply_header(r, "x-inferd-ignored-fields", list);
+    }
+    str_fini(&ignored);
+}
+
+void gen_handle(struct request *r, int (*run)(struct request *r, const cJSON *body, err *e)) {
+    if (resume_request(r)) return;
+    err e = {0};
+    cJSON *body = NULL;
+    uint64_t begin_ns = clock_now_ns();
+    int rc = json_parse(str_cstr(&r->body), r->body.len, &body, &e);
+    prepare_spent(r, PART_JSON, begin_ns);
+    if (!rc) drop_unknown(r, body);
+    if (!rc) rc = run(r, body, &e);
+    if (rc) reply_err(r, &e);
+    cJSON_Delete(body);
+}

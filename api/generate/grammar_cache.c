@@ -1,0 +1,165 @@
+/* grammar_cache.c - what was made of grammars lately, or why none could be, so that a client that
+ * sends the same tools with every request does not wait for them again, and a grammar that is too
+ * expensive costs its work once. Bounded in number and bytes; the one that was not asked for the
+ * longest goes first. What is being made by one thread is not made by another. Any thread; the lock
+ * is never held while a grammar is made. */
+#include "api/generate/tools.h"
+#include "core/base/mem.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    MAX_ENTRIES = 64,
+    LOOK_MS = 20,     /* how often a request that waits is asked whether it is still wanted, */
+    LOOK_UNITS = 8192 /* and what that counts as; enough for work_spend to look */
+};
+#define MAX_BYTES (64ull << 20)
+
+struct entry {
+    char *key;            /* NULL: free */
+    grammar *grammar;     /* NULL: it cannot be made, */
+    err *why;             /* which is why; owned */
+    uint64_t bytes, used; /* used: when last, by the clock */
+};
+
+struct grammar_cache {
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t ended; /* of a claim */
+    struct entry entries[MAX_ENTRIES];
+    struct grammar_claim *claims;
+    uint64_t bytes, clock;
+};
+
+grammar_cache *grammar_cache_new(void) {
+    grammar_cache *c = mem_new(1, sizeof *c);
+    if (!c) return NULL;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->ended, NULL);
+    return c;
+}
+
+static void drop(grammar_cache *c, struct entry *entry) {
+    if (!entry->key) return;
+    c->bytes -= entry->bytes;
+    grammar_release(entry->grammar);
+    free(entry->why);
+    free(entry->key);
+    *entry = (struct entry){0};
+}
+
+void grammar_cache_free(grammar_cache *c) {
+    if (!c) return;
+    for (size_t i = 0; i < MAX_ENTRIES; i++)
+        drop(c, &c->entries[i]);
+    pthread_cond_destroy(&c->ended);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+static struct entry *find(grammar_cache *c, const char *key) {
+    for (size_t i = 0; i < MAX_ENTRIES; i++)
+        if (c->entries[i].key && strcmp(c->entries[i].key, key) == 0) return &c->entries[i];
+    return NULL;
+}
+
+static bool is_claimed(const grammar_cache *c, const char *key) {
+    const struct grammar_claim *claim = c->claims;
+    while (claim && strcmp(claim->key, key) != 0)
+        claim = claim->next;
+    return claim != NULL;
+}
+
+/* With the lock held, which is given up meanwhile. */
+static void wait_a_little(grammar_cache *c) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME,
+                  &until); /* what a condition's clock is where nothing else is said */
+    until.tv_nsec += LOOK_MS * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_cond_timedwait(&c->ended, &c->lock, &until);
+}
+
+enum grammar_found grammar_cache_begin(grammar_cache *c, struct grammar_claim *claim,
+                                       struct work *wait, grammar **g, err *e) {
+    enum grammar_found found = GRAMMAR_MINE;
+    struct entry *entry;
+    *g = NULL;
+    pthread_mutex_lock(&c->lock);
+    while (!(entry = find(c, claim->key)) && is_claimed(c, claim->key) && wait &&
+           work_spend(wait, LOOK_UNITS))
+        wait_a_little(c);
+    if (entry) {
+        entry->used = ++c->clock;
+        found = entry->grammar ? GRAMMAR_FOUND : GRAMMAR_FAILED;
+        if (entry->grammar)
+            *g = grammar_retain(entry->grammar);
+        else if (e)
+            *e = *entry->why;
+    } else if (is_claimed(c, claim->key)) {
+        found = GRAMMAR_BUSY;
+    } else {
+        claim->next = c->claims;
+        c->claims = claim;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return found;
+}
+
+/* The entry that is free, or was not used the longest. */
+static struct entry *oldest(grammar_cache *c) {
+    struct entry *best = &c->entries[0];
+    for (size_t i = 1; i < MAX_ENTRIES && best->key; i++)
+        if (!c->entries[i].key || c->entries[i].used < best->used) best = &c->entries[i];
+    return best;
+}
+
+static struct entry *oldest_used(grammar_cache *c) {
+    struct entry *best = NULL;
+    for (size_t i = 0; i < MAX_ENTRIES; i++)
+        if (c->entries[i].key && (!best || c->entries[i].used < best->used)) best = &c->entries[i];
+    return best;
+}
+
+/* With the lock held. Takes key, why and a reference of g. */
+static void add(grammar_cache *c, char *key, grammar *g, err *why) {
+    uint64_t bytes = strlen(key) + (g ? grammar_bytes(g) : sizeof *why);
+    struct entry made = {key, g, why, bytes, ++c->clock};
+    c->bytes += bytes;
+    if (bytes > MAX_BYTES) {
+        drop(c, &made);
+        return;
+    }
+    drop(c, oldest(c));
+    while (c->bytes > MAX_BYTES)
+        drop(c, oldest_used(c));
+    *oldest(c) = made;
+}
+
+static void end_claim(grammar_cache *c, struct grammar_claim *claim) {
+    struct grammar_claim **link = &c->claims;
+    while (*link != claim)
+        link = &(*link)->next;
+    *link = claim->next;
+    pthread_cond_broadcast(&c->ended);
+}
+
+void grammar_cache_end(grammar_cache *c, struct grammar_claim *claim, const grammar *g,
+                       const err *why) {
+    char *key = g || why ? mem_strdup(claim->key) : NULL;
+    err *copy = why ? mem_new(1, sizeof *copy) : NULL;
+    if (copy) *copy = *why;
+    bool kept = key && (!why || copy);
+    pthread_mutex_lock(&c->lock);
+    if (kept) add(c, key, g ? grammar_retain(g) : NULL, copy);
+    end_claim(c, claim);
+    pthread_mutex_unlock(&c->lock);
+    if (kept) return;
+    free(key);
+    free(copy);
+}

@@ -1,0 +1,118 @@
+/* prompts.c - texts or token ids out of a request's field. Runs on pool threads. */
+#include "api/generate/prompts.h"
+
+#include "core/base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int too_long(const struct prompts_config *c, err *e) {
+    return err_set_param(e, ERR_TOO_LONG, c->param,
+                         "This model's maximum context length is %u tokens; '%s' is longer than "
+                         "that.",
+                         c->max_tokens, c->param);
+}
+
+static int empty(const struct prompts_config *c, const char *why, err *e) {
+    return err_set_param(e, ERR_INVALID, c->param, "Invalid value for '%s': it is empty%s.",
+                         c->param, why);
+}
+
+static bool has_suffix(const struct prompts_config *c) {
+    return c->suffix && *c->suffix;
+}
+
+int prompts_encode(const tokenizer *tok, const char *text, int flags, size_t max_ids,
+                   struct gen_prompt *to, err *e) {
+    if (!text_holds_nul(text))
+        return tokenizer_encode(tok, text, strlen(text), flags, max_ids, &to->ids, &to->n, e);
+    char *restored = mem_strdup(text);
+    if (!restored) return err_no_memory(e);
+    size_t n = text_restore_nuls(restored, text);
+    int rc = tokenizer_encode(tok, restored, n, flags, max_ids, &to->ids, &to->n, e);
+    free(restored);
+    return rc;
+}
+
+static int add_text(const struct prompts_config *c, const char *text, struct gen_prompt *to,
+                    err *e) {
+    if (!*text && c->no_empty) return empty(c, "", e);
+    to->text = true;
+    to->infill = has_suffix(c);
+    if (to->infill && text_holds_nul(text))
+        return err_set_param(e, ERR_INVALID, c->param,
+                             "Invalid value for '%s': with 'suffix' it may not hold the character "
+                             "U+0000 (\\u0000).",
+                             c->param);
+    int rc = to->infill
+                 ? tokenizer_encode_fim(c->tok, text, c->suffix, c->max_tokens, &to->ids, &to->n, e)
+                 : prompts_encode(c->tok, text, TOKENIZER_ADD_SPECIAL, c->max_tokens, to, e);
+    if (rc == ERR_TOO_LONG) return too_long(c, e);
+    if (!rc && !to->n) return empty(c, ", and this model adds no token of its own", e);
+    return rc;
+}
+
+static int add_ids(const struct prompts_config *c, const cJSON *array, struct gen_prompt *to,
+                   err *e) {
+    size_t n = (size_t)cJSON_GetArraySize(array);
+    if (has_suffix(c))
+        return err_set_param(e, ERR_INVALID, c->param,
+                             "Invalid value for '%s': with 'suffix' it is text, not tokens.",
+                             c->param);
+    if (n > c->max_tokens) return too_long(c, e);
+    if (!n) return empty(c, "", e);
+    return gen_ids_read(array, c->param, tokenizer_n_vocab(c->tok), to, e);
+}
+
+static int wrong_type(const struct prompts_config *c, const cJSON *v, err *e) {
+    return err_set_param(e, ERR_INVALID, c->param,
+                         "Invalid type for '%s': expected a string, an array of strings, an "
+                         "array of token ids or an array of such arrays, but got %s.",
+                         c->param, json_type_name(v));
+}
+
+static int add_item(const struct prompts_config *c, const cJSON *item, struct gen_prompt *to,
+                    err *e) {
+    if (!item) return add_text(c, "", to, e);
+    return cJSON_IsString(item) ? add_text(c, item->valuestring, to, e) : add_ids(c, item, to, e);
+}
+
+/* All items are of the first one's kind. */
+static int add_items(const struct prompts_config *c, const cJSON *array, struct gen_prompt *list,
+                     size_t *n, err *e) {
+    bool texts = cJSON_IsString(array->child);
+    for (const cJSON *item = array->child; item; item = item->next) {
+        if (texts ? !cJSON_IsString(item) : !cJSON_IsArray(item)) return wrong_type(c, item, e);
+        int rc = add_item(c, item, &list[(*n)++], e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+int prompts_read(const struct prompts_config *c, const cJSON *v, struct gen_prompt **list,
+                 size_t *n, err *e) {
+    *list = NULL;
+    *n = 0;
+    if (v && !cJSON_IsString(v) && !cJSON_IsArray(v)) return wrong_type(c, v, e);
+    if (cJSON_IsArray(v) && !v->child)
+        return err_set_param(e, ERR_INVALID, c->param,
+                             "Invalid value for '%s': the array is empty.", c->param);
+    bool many = cJSON_IsArray(v) && !cJSON_IsNumber(v->child);
+    size_t n_items = many ? (size_t)cJSON_GetArraySize(v) : 1;
+    if (n_items > c->max)
+        return err_set_param(e, ERR_INVALID, c->param,
+                             "Invalid value for '%s': at most %zu texts here, but got %zu.",
+                             c->param, c->max, n_items);
+    *list = mem_new(n_items, sizeof **list);
+    if (!*list) return err_no_memory(e);
+    int rc = 0;
+    if (many)
+        rc = add_items(c, v, *list, n, e);
+    else
+        rc = add_item(c, v, &(*list)[(*n)++], e);
+    if (rc) {
+        gen_prompts_free(*list, *n);
+        *list = NULL;
+    }
+    return rc;
+}

@@ -1,0 +1,164 @@
+/* structured.c - the form that a chat answer must have: response_format, and the extension fields
+ * that other servers have. Runs on pool threads. */
+#include "api/generate/tools.h"
+
+#include <string.h>
+
+enum { NUL = JSON_NULLABLE, MAX_CHOICES = 4096 };
+
+struct format {
+    const char *type;
+    const cJSON *json_schema;
+};
+struct json_schema {
+    const char *name, *description;
+    const cJSON *schema;
+    bool strict;
+};
+
+static const struct json_field json_schema_fields[] = {
+    {"name", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct json_schema, name), .min = 1,
+     .max = 64},
+    {"description", JSON_STRING, NUL, .offset = offsetof(struct json_schema, description),
+     .help = "Taken and not shown to the model."},
+    {"schema", JSON_OBJECT, NUL, .offset = offsetof(struct json_schema, schema),
+     .help = "A JSON Schema; without it any JSON object."},
+    {"strict", JSON_BOOL, NUL, .offset = offsetof(struct json_schema, strict), .initial = "false",
+     .help = "Members come in the schema's order; answers are valid without it too."},
+};
+static const struct json_table json_schema_table = JSON_TABLE(json_schema_fields, NULL);
+
+static const struct json_field format_fields[] = {
+    {"type", JSON_ENUM, JSON_REQUIRED, .offset = offsetof(struct format, type),
+     .words = "text|json_object|json_schema"},
+    {"json_schema", JSON_OBJECT, 0, .offset = offsetof(struct format, json_schema),
+     .table = &json_schema_table},
+};
+const struct json_table response_format_table = JSON_TABLE(format_fields, NULL);
+
+struct outputs {
+    const cJSON *json, *choice;
+    const char *regex, *grammar;
+    bool json_object;
+};
+
+static const struct json_field outputs_fields[] = {
+    {"json", JSON_VALUE, NUL | JSON_OR_OBJECT | JSON_OR_STRING | JSON_OR_BOOL,
+     .offset = offsetof(struct outputs, json), .help = "A JSON Schema, or its text."},
+    {"regex", JSON_STRING, NUL, .offset = offsetof(struct outputs, regex), .min = 1,
+     .help = "A regular expression that the whole answer matches."},
+    {"choice", JSON_ARRAY, NUL, .offset = offsetof(struct outputs, choice), .min = 1,
+     .max = MAX_CHOICES, .help = "Texts, one of which the answer is."},
+    {"grammar", JSON_STRING, NUL, .offset = offsetof(struct outputs, grammar), .min = 1,
+     .help = "A grammar in GBNF; root is its first rule."},
+    {"json_object", JSON_BOOL, NUL, .offset = offsetof(struct outputs, json_object),
+     .initial = "false", .help = "Any JSON object."},
+};
+const struct json_table structured_outputs_table = JSON_TABLE(outputs_fields, NULL);
+
+static int read_response_format(const cJSON *v, struct chat_request *q, err *e) {
+    static const char member[] = "response_format.json_schema";
+    struct format f = {0};
+    struct json_schema s = {0};
+    int rc = json_read(v, &response_format_table, "response_format.", &f, e);
+    if (rc) return rc;
+    bool schema = strcmp(f.type, "json_schema") == 0;
+    if (schema && !f.json_schema)
+        return err_set_param(e, ERR_INVALID, member, "Missing required parameter: '%s'.", member);
+    if (!schema && f.json_schema)
+        return err_set_param(e, ERR_INVALID, member, "'%s' does not belong to the type '%s'.",
+                             member, f.type);
+    if (strcmp(f.type, "json_object") == 0) q->format.kind = CHAT_FORMAT_OBJECT;
+    if (!schema) return 0;
+    rc = json_read(f.json_schema, &json_schema_table, "response_format.json_schema.", &s, e);
+    if (rc) return rc;
+    q->format.kind = s.schema ? CHAT_FORMAT_SCHEMA : CHAT_FORMAT_OBJECT;
+    q->format.value = s.schema;
+    q->format.strict = s.strict;
+    q->param_format = "response_format.json_schema.schema";
+    return 0;
+}
+
+/* A schema, or its text. */
+static int set_schema(const cJSON *v, const char *param, struct chat_request *q, err *e) {
+    q->format = (struct chat_format){.kind = CHAT_FORMAT_SCHEMA, .value = v};
+    if (!cJSON_IsString(v)) return 0;
+    int rc = json_parse(v->valuestring, strlen(v->valuestring), &q->format.parsed, e);
+    if (!rc && !cJSON_IsObject(q->format.parsed) && !cJSON_IsBool(q->format.parsed))
+        rc = err_set(e, ERR_INVALID, "a schema is an object or a boolean");
+    if (!rc && json_holds_nul(q->format.parsed))
+        rc = err_set(e, ERR_INVALID, "a schema may not hold the character U+0000 (\\u0000)");
+    if (rc == ERR_NOMEM) return rc;
+    q->format.value = q->format.parsed;
+    if (rc) {
+        err why = *e;
+        return err_set_param(e, ERR_INVALID, param, "Invalid value for '%s': %.300s", param,
+                             why.msg);
+    }
+    return 0;
+}
+
+static int check_choices(const cJSON *list, const char *param, err *e) {
+    int i = 0;
+    for (const cJSON *v = list->child; v; v = v->next, i++) {
+        char path[JSON_PATH_BYTES];
+        json_path(path, "%s[%d]", param, i);
+        if (i == MAX_CHOICES)
+            return err_set_param(e, ERR_INVALID, param, "Invalid value for '%s': at most %d texts.",
+                                 param, MAX_CHOICES);
+        if (!cJSON_IsString(v) || !*v->valuestring)
+            return err_set_param(e, ERR_INVALID, path,
+                                 "Invalid value for '%s': expected a text that is not empty.",
+                                 path);
+    }
+    return 0;
+}
+
+static int too_many(const char *param, err *e) {
+    return err_set_param(e, ERR_INVALID, param,
+                         "'%s' is one way too many to say what the answer must be: send one.",
+                         param);
+}
+
+/* Takes over what one source (its fields are called prefix_NAME) says; q has none yet. */
+static int take_outputs(const struct outputs *o, const char *prefix, struct chat_request *q,
+                        err *e) {
+    static const char *const names[] = {"json", "regex", "choice", "grammar", "json_object"};
+    static const char *const full[2][5] = {
+        {"guided_json", "guided_regex", "guided_choice", "guided_grammar", ""},
+        {"structured_outputs.json", "structured_outputs.regex", "structured_outputs.choice",
+         "structured_outputs.grammar", "structured_outputs.json_object"}};
+    const char *const *params = full[strcmp(prefix, "structured_outputs") == 0];
+    const bool given[] = {o->json != NULL, o->regex != NULL, o->choice != NULL, o->grammar != NULL,
+                          o->json_object};
+    int rc = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !rc; i++) {
+        if (!given[i]) continue;
+        if (q->format.kind != CHAT_FORMAT_TEXT) return too_many(params[i], e);
+        q->param_format = params[i];
+        if (i == 0) rc = set_schema(o->json, params[i], q, e);
+        if (i == 1) q->format = (struct chat_format){.kind = CHAT_FORMAT_REGEX, .text = o->regex};
+        if (i == 2) {
+            q->format = (struct chat_format){.kind = CHAT_FORMAT_CHOICE, .value = o->choice};
+            rc = check_choices(o->choice, params[i], e);
+        }
+        if (i == 3) q->format = (struct chat_format){.kind = CHAT_FORMAT_GBNF, .text = o->grammar};
+        if (i == 4) q->format.kind = CHAT_FORMAT_OBJECT;
+    }
+    return rc;
+}
+
+int chat_format_read(const struct gen_fields *f, struct chat_request *q, err *e) {
+    struct outputs o = {0};
+    const struct outputs guided = {.json = f->guided_json,
+                                   .choice = f->guided_choice,
+                                   .regex = f->guided_regex,
+                                   .grammar = f->guided_grammar};
+    int rc = f->response_format ? read_response_format(f->response_format, q, e) : 0;
+    if (!rc && f->structured_outputs) {
+        rc = json_read(f->structured_outputs, &structured_outputs_table, "structured_outputs.", &o,
+                       e);
+        if (!rc) rc = take_outputs(&o, "structured_outputs", q, e);
+    }
+    return rc ? rc : take_outputs(&guided, "guided", q, e);
+}

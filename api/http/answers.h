@@ -1,0 +1,53 @@
+/* answers.h - the memory of answers: those that are being made, wait to be read, or are kept to be
+ * sent again. One bound for all of them. Private to api/.
+ *
+ * When it is reached, readers that have not taken a byte of a whole answer for a while are cut off,
+ * the one that paused longest first: their memory goes to answers that are read. If no reader
+ * stalls, a new answer is refused (503). Streams are never cut; they stop being kept for
+ * Last-Event-ID. What each answer has below ANSWERS_FREE_BYTES is not counted, so that common ones
+ * always find room.
+ *
+ * THREAD SAFETY: any thread; a hold by one thread at a time. */
+#ifndef INFERD_API_HTTP_ANSWERS_H
+#define INFERD_API_HTTP_ANSWERS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { ANSWERS_FREE_BYTES = 64 << 10 };
+
+/* What one request or stream holds; zeroed at first. */
+struct answer_hold {
+    uint64_t bytes;                  /* counted */
+    struct answer_hold *prev, *next; /* those that are sent; guarded by answers.mu, as fd and cut */
+    int fd;
+    bool sent, cut;
+    atomic_uint_least64_t read_ns; /* when the client took bytes last */
+};
+
+struct answers {
+    pthread_mutex_t mu;        /* guards all below */
+    struct answer_hold *first; /* that are sent */
+    uint64_t bytes, max_bytes;
+    uint64_t n_cut;
+};
+
+void answers_init(struct answers *as, uint64_t max_bytes);
+void answers_fini(struct answers *as); /* nothing is held any more */
+
+/* Sets what h holds to bytes. false: the bound does not allow more; nothing changed. A smaller
+ * value always succeeds; 0 ends the hold. */
+bool answers_hold(struct answers *as, struct answer_hold *h, uint64_t bytes);
+/* What h holds is being sent to this socket: it may be shut down. Ends with answers_hold of 0. */
+void answers_send(struct answers *as, struct answer_hold *h, int fd);
+/* The client of h took bytes. */
+void answers_read(struct answer_hold *h);
+
+struct answers_stats {
+    uint64_t bytes, n_cut;
+};
+void answers_stats(struct answers *as, struct answers_stats *out);
+
+#endif

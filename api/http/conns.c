@@ -1,0 +1,259 @@
+/* conns.c - the lists of open connections, by state, and the counts by address. Owns no connection
+ * and closes none. Runs on HTTP threads; conns_reap on the watcher thread. Each operation is a few
+ * pointers; reaping walks all once a second. shutdown under the mutex does not block, and the mutex
+ * is what keeps the descriptor from being closed and used again meanwhile. */
+#include "api/http/conns.h"
+
+#include "core/base/clock.h"
+
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/random.h>
+
+enum { SLOWEST_NS_PER_BYTE = 100000 }; /* 10 KB/s */
+
+void conns_init(struct conns *cs, const struct conns_config *config) {
+    *cs = (struct conns){.config = *config};
+    pthread_mutex_init(&cs->mu, NULL);
+    if (getentropy(&cs->seed, sizeof cs->seed)) cs->seed = clock_now_ns();
+}
+
+void conns_fini(struct conns *cs) {
+    pthread_mutex_destroy(&cs->mu);
+}
+
+/* ---- addresses ---- */
+
+static struct conn_address address_of(const struct sockaddr *from) {
+    struct conn_address a = {{0}};
+    if (!from) return a;
+    if (from->sa_family == AF_INET) {
+        struct sockaddr_in in;
+        memcpy(&in, from, sizeof in);
+        a.bytes[0] = 4;
+        memcpy(a.bytes + 1, &in.sin_addr, 4);
+    } else if (from->sa_family == AF_INET6) {
+        struct sockaddr_in6 in;
+        memcpy(&in, from, sizeof in);
+        bool mapped = IN6_IS_ADDR_V4MAPPED(&in.sin6_addr);
+        a.bytes[0] = mapped ? 4 : 6;
+        /* A household or a machine has a /64 of IPv6. */
+        memcpy(a.bytes + 1, in.sin6_addr.s6_addr + (mapped ? 12 : 0), mapped ? 4 : 8);
+    }
+    return a;
+}
+
+/* FNV-1a with a secret start, so that a client cannot choose addresses of one bucket. */
+static struct conn **bucket_of(struct conns *cs, const struct conn_address *a) {
+    uint64_t h = cs->seed;
+    for (size_t i = 0; i < sizeof a->bytes; i++)
+        h = (h ^ a->bytes[i]) * UINT64_C(0x100000001b3);
+    return &cs->buckets[(h ^ h >> 32) % CONNS_BUCKETS];
+}
+
+/* Has this address reached its limit of open connections? The walk stops at the limit. With cs->mu
+ * held. */
+static bool address_full(struct conns *cs, const struct conn_address *a) {
+    uint32_t n = 0, limit = cs->config.max_per_address;
+    if (!limit || !a->bytes[0]) return false;
+    for (const struct conn *c = *bucket_of(cs, a); c && n < limit; c = c->next_peer)
+        n += !c->shut && memcmp(&c->address, a, sizeof *a) == 0;
+    return n >= limit;
+}
+
+/* ---- lists, with cs->mu held ---- */
+
+static void unlink_conn(struct conns *cs, struct conn *c) {
+    struct conn_list *l = &cs->lists[c->state];
+    *(c->prev ? &c->prev->next : &l->first) = c->next;
+    *(c->next ? &c->next->prev : &l->last) = c->prev;
+    c->prev = c->next = NULL;
+}
+
+static void append_conn(struct conns *cs, struct conn *c, enum conn_state state) {
+    struct conn_list *l = &cs->lists[state];
+    c->state = state;
+    c->since_ns = clock_now_ns();
+    c->prev = l->last;
+    *(l->last ? &l->last->next : &l->first) = c;
+    l->last = c;
+}
+
+static uint64_t limit_of(const struct conns *cs, const struct conn *c) {
+    return c->reserved ? cs->config.reserve_ns : cs->config.wait_ns;
+}
+
+/* c counts no more; its HTTP thread closes it. */
+static void shut(struct conns *cs, struct conn *c) {
+    if (c->shut) return;
+    c->shut = true;
+    (*(c->reserved ? &cs->n_reserve : &cs->n_counted))--;
+    shutdown(c->fd, SHUT_RDWR);
+}
+
+static struct conn *longest_wait(const struct conns *cs, bool reserved) {
+    struct conn *c = cs->lists[CONN_WAITING].first;
+    while (c && (c->shut || c->reserved != reserved))
+        c = c->next;
+    return c;
+}
+
+/* A fast upload moves its end away with every byte, so that the end which comes first is a slow
+ * sender's. */
+static struct conn *slowest_body(const struct conns *cs, bool reserved) {
+    struct conn *slowest = NULL;
+    uint64_t now = clock_now_ns();
+    for (struct conn *c = cs->lists[CONN_BODY].first; c; c = c->next)
+        if (!c->shut && c->reserved == reserved && now - c->since_ns >= cs->config.body_ns &&
+            (!slowest || atomic_load(&c->due_ns) < atomic_load(&slowest->due_ns)))
+            slowest = c;
+    return slowest;
+}
+
+/* The longest wait gives way, else the slowest body. false: there is none of that kind. */
+static bool evict(struct conns *cs, bool reserved) {
+    struct conn *c = longest_wait(cs, reserved);
+    if (!c) c = slowest_body(cs, reserved);
+    if (!c) return false;
+    shut(cs, c);
+    cs->counts.evicted++;
+    return true;
+}
+
+/* ---- a connection's begin and end ---- */
+
+bool conns_admit(struct conns *cs, const struct sockaddr *from) {
+    struct conn_address a = address_of(from);
+    pthread_mutex_lock(&cs->mu);
+    bool per_address = address_full(cs, &a);
+    bool full = cs->n_open >= (uint64_t)cs->config.max + CONNS_RESERVE + CONNS_CLOSING;
+    if (per_address)
+        cs->counts.refused_address++;
+    else if (full)
+        cs->counts.refused_full++;
+    pthread_mutex_unlock(&cs->mu);
+    return !per_address && !full;
+}
+
+/* With cs->mu held: c is not counted yet. */
+static void make_room(struct conns *cs, struct conn *c) {
+    if (cs->n_counted < cs->config.max || evict(cs, false)) {
+        cs->n_counted++;
+        return;
+    }
+    c->reserved = true;
+    bool room = cs->n_reserve < CONNS_RESERVE || evict(cs, true);
+    cs->n_reserve++;
+    if (room) {
+        cs->counts.reserved++;
+    } else {
+        shut(cs, c);
+        cs->counts.refused_full++;
+    }
+}
+
+void conns_open(struct conns *cs, struct conn *c, const struct sockaddr *from) {
+    c->address = address_of(from);
+    c->thread = pthread_self();
+    pthread_mutex_lock(&cs->mu);
+    cs->n_open++;
+    cs->counts.accepted++;
+    make_room(cs, c);
+    append_conn(cs, c, CONN_WAITING);
+    atomic_store(&c->due_ns, clock_now_ns() + limit_of(cs, c));
+    struct conn **bucket = bucket_of(cs, &c->address);
+    c->next_peer = *bucket;
+    c->peer_link = bucket;
+    if (c->next_peer) c->next_peer->peer_link = &c->next_peer;
+    *bucket = c;
+    pthread_mutex_unlock(&cs->mu);
+}
+
+void conns_close(struct conns *cs, struct conn *c) {
+    pthread_mutex_lock(&cs->mu);
+    unlink_conn(cs, c);
+    *c->peer_link = c->next_peer;
+    if (c->next_peer) c->next_peer->peer_link = c->peer_link;
+    if (!c->shut) (*(c->reserved ? &cs->n_reserve : &cs->n_counted))--;
+    cs->n_open--;
+    pthread_mutex_unlock(&cs->mu);
+}
+
+/* ---- what it does ---- */
+
+static void enter(struct conns *cs, struct conn *c, enum conn_state state, uint64_t due_ns) {
+    pthread_mutex_lock(&cs->mu);
+    unlink_conn(cs, c);
+    append_conn(cs, c, state);
+    c->line = c->chunked = false;
+    atomic_store(&c->due_ns, due_ns);
+    pthread_mutex_unlock(&cs->mu);
+}
+
+void conns_wait(struct conns *cs, struct conn *c) {
+    enter(cs, c, CONN_WAITING, clock_now_ns() + limit_of(cs, c));
+}
+
+void conns_line(struct conns *cs, struct conn *c) {
+    pthread_mutex_lock(&cs->mu);
+    c->line = true;
+    pthread_mutex_unlock(&cs->mu);
+}
+
+void conns_body(struct conns *cs, struct conn *c) {
+    enter(cs, c, CONN_BODY, clock_now_ns() + limit_of(cs, c));
+}
+
+void conns_answer(struct conns *cs, struct conn *c) {
+    enter(cs, c, CONN_ANSWERING, 0);
+}
+
+void conns_moved(struct conns *cs, struct conn *c, uint64_t from_ns, uint64_t bytes) {
+    atomic_store(&c->due_ns, from_ns + limit_of(cs, c) + bytes * SLOWEST_NS_PER_BYTE);
+}
+
+void conns_paused(struct conn *c) {
+    atomic_store(&c->due_ns, 0);
+}
+
+/* ---- all of them ---- */
+
+void conns_reap(struct conns *cs) {
+    uint64_t now = clock_now_ns();
+    pthread_mutex_lock(&cs->mu);
+    for (int s = 0; s < CONN_N_STATES; s++)
+        for (struct conn *c = cs->lists[s].first; c; c = c->next) {
+            uint64_t due = atomic_load(&c->due_ns);
+            if (c->shut || !due || now < due) continue;
+            shut(cs, c);
+            cs->counts.reaped++;
+        }
+    pthread_mutex_unlock(&cs->mu);
+}
+
+void conns_evict(struct conns *cs) {
+    pthread_mutex_lock(&cs->mu);
+    evict(cs, false);
+    pthread_mutex_unlock(&cs->mu);
+}
+
+void conns_get(struct conns *cs, struct conns_counts *out) {
+    pthread_mutex_lock(&cs->mu);
+    *out = cs->counts;
+    for (int s = 0; s < CONN_N_STATES; s++)
+        for (const struct conn *c = cs->lists[s].first; c; c = c->next) {
+            out->open[s] += !c->shut;
+            out->receiving += !c->shut && c->line;
+        }
+    pthread_mutex_unlock(&cs->mu);
+}
+
+void conns_find(struct conns *cs, bool (*look)(struct conn *c, void *arg), void *arg) {
+    pthread_t self = pthread_self();
+    bool found = false;
+    pthread_mutex_lock(&cs->mu);
+    for (int s = CONN_WAITING; s <= CONN_BODY; s++)
+        for (struct conn *c = cs->lists[s].first; c && !found; c = c->next)
+            found = pthread_equal(c->thread, self) && look(c, arg);
+    pthread_mutex_unlock(&cs->mu);
+}

@@ -1,0 +1,104 @@
+/* http/error.c - errors as OpenAI's clients expect them. runs on any thread. */
+#include "api/anthropic/messages.h"
+#include "api/ollama/ollama.h"
+
+#include "core/base/log.h"
+
+#include <stdio.h>
+
+static void add_or_null(str *s, const char *text) {
+    if (text && *text)
+        json_add_cstr(s, text);
+    else
+        str_add(s, "null");
+}
+
+void error_write(str *out, const struct api_error *error) {
+    str_add(out, "{\"error\":{\"message\":");
+    json_add_cstr(out, error->message);
+    str_add(out, ",\"type\":");
+    json_add_cstr(out, error->type);
+    str_add(out, ",\"param\":");
+    add_or_null(out, error->param);
+    str_add(out, ",\"code\":");
+    add_or_null(out, error->code);
+    str_add(out, "}}");
+}
+
+const struct api_error error_no_room = {
+    503, "server_error", "overloaded", NULL,
+    "The server holds as many bytes of answers as it may: try again later, or set 'stream'."};
+
+void reply_no_room(struct request *r) {
+    atomic_fetch_add(&r->api->costs.n_rejected[REJECT_ANSWER_BYTES], 1);
+    reply_error(r, &error_no_room);
+}
+
+/* Clients retry 429 and 5xx by themselves; the headers tell them when it is worth it: OpenAI's SDKs
+ * look at retry-after-ms first, and at x-should-retry before the status. */
+void reply_error(struct request *r, const struct api_error *error) {
+    str body;
+    str_init(&body, 16384);
+    int flags = r->route ? r->route->flags : 0;
+    if (flags & ROUTE_ANTHROPIC)
+        messages_error_write(&body, error);
+    else if (flags & ROUTE_OLLAMA)
+        ollama_error_write(&body, error);
+    else
+        error_write(&body, error);
+    if (error->status == 429) {
+        reply_header(r, "Retry-After", "1");
+        reply_header(r, "retry-after-ms", "1000");
+    }
+    if (error->status == 503) {
+        reply_header(r, "Retry-After", "5");
+        reply_header(r, "retry-after-ms", "5000");
+    }
+    if (error->status == 504) reply_header(r, "x-should-retry", "false");
+    reply_json(r, error->status, &body);
+}
+
+struct api_error error_of(const err *e) {
+    static const struct {
+        int code;
+        unsigned status;
+        const char *type, *name;
+    } rows[] = {
+        {ERR_INVALID, 400, "invalid_request_error", NULL},
+        {ERR_FORMAT, 400, "invalid_request_error", "invalid_json"},
+        {ERR_UNSUPPORTED, 400, "invalid_request_error", "unsupported_value"},
+        {ERR_TOO_LONG, 400, "invalid_request_error", "context_length_exceeded"},
+        {ERR_NOT_FOUND, 404, "invalid_request_error", "model_not_found"},
+        {ERR_FULL, 429, "requests", "rate_limit_exceeded"},
+        {ERR_STOPPING, 503, "server_error", "shutting_down"},
+        {ERR_WORK, 400, "invalid_request_error", "work_limit_exceeded"},
+        {ERR_DEADLINE, 504, "server_error", "deadline_exceeded"},
+        {ERR_CHANGED, 503, "server_error", "model_changed"},
+    };
+    struct api_error out = {500, "server_error", "internal_error", NULL,
+                            "The server had an error while processing the request."};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].code == e->code) {
+            out.status = rows[i].status;
+            out.type = rows[i].type;
+            out.code = rows[i].name;
+            out.param = e->param;
+            out.message = e->msg;
+        }
+    return out;
+}
+
+struct api_error error_for(struct request *r, const err *e) {
+    struct api_error error = error_of(e);
+    if (error.status != 500) return error;
+    log_error("%s: %s", r->id, e->msg);
+    snprintf(r->error_text, sizeof r->error_text,
+             "The server had an error while processing the request %s: its log says more.", r->id);
+    error.message = r->error_text;
+    return error;
+}
+
+void reply_err(struct request *r, const err *e) {
+    struct api_error error = error_for(r, e);
+    reply_error(r, &error);
+}

@@ -1,0 +1,143 @@
+/* metrics_costs.c - the part of GET /metrics that says who costs what: time on the threads that
+ * write tokens and in the work pool, by route, lane, part and API key; and what was refused. Runs
+ * on HTTP threads. */
+#include "api/http/metrics.h"
+
+#include <inttypes.h>
+
+static const char *const lanes[WORK_N_LANES] = {[WORK_QUICK] = "quick", [WORK_SLOW] = "slow"};
+static const char *const parts[N_REQUEST_PARTS] = {[PART_JSON] = "json",
+                                                   [PART_TEMPLATE] = "template",
+                                                   [PART_TOKENIZE] = "tokenize",
+                                                   [PART_GRAMMAR] = "grammar"};
+static const char *const reasons[N_REJECT_REASONS] = {[REJECT_PREPARE_QUEUE] = "prepare_queue",
+                                                      [REJECT_TOO_EXPENSIVE] = "too_expensive",
+                                                      [REJECT_BODY_BYTES] = "body_bytes",
+                                                      [REJECT_ANSWER_BYTES] = "answer_bytes"};
+
+static uint64_t load(const atomic_uint_least64_t *n) {
+    return atomic_load_explicit(n, memory_order_relaxed);
+}
+
+static double seconds(const atomic_uint_least64_t *ns) {
+    return (double)load(ns) / 1e9;
+}
+
+/* One family of seconds by route and by one more label, which has n values; label NULL: by route
+ * alone. Rows that are 0 are left out. */
+struct family {
+    const char *name, *help, *label;
+    const char *const *values;
+    size_t n;
+    const atomic_uint_least64_t *sums; /* (COST_ROUTES, n) */
+};
+
+static void add_family(str *s, const struct family *f) {
+    metrics_head(s, f->name, "counter", f->help);
+    for (size_t row = 0; row <= api_n_routes; row++)
+        for (size_t i = 0; i < f->n; i++) {
+            const atomic_uint_least64_t *sum = &f->sums[row * f->n + i];
+            if (!load(sum)) continue;
+            str_add(s, f->name);
+            metrics_route(s, row);
+            if (f->label) str_addf(s, ",%s=\"%s\"", f->label, f->values[i]);
+            str_addf(s, "} %.9g\n", seconds(sum));
+        }
+}
+
+static void add_routes(str *s, const struct costs *c) {
+    const struct family families[] = {
+        {"inferd_http_thread_seconds_total",
+         "Time that requests took on the threads that receive them and write tokens.", NULL, NULL,
+         1, c->http_ns},
+        {"inferd_prepare_seconds_total", "Time that requests took on the threads of a lane.",
+         "lane", lanes, WORK_N_LANES, &c->lane_ns[0][0]},
+        {"inferd_prepare_part_seconds_total", "What requests took that time for.", "part", parts,
+         N_REQUEST_PARTS, &c->part_ns[0][0]},
+    };
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        add_family(s, &families[i]);
+}
+
+static void add_lanes(str *s, api *a) {
+    const struct costs *c = &a->costs;
+    struct work_pool_stats now;
+    work_pool_stats(a->pool, &now);
+    metrics_head(s, "inferd_prepare_wait_seconds_total", "counter",
+                 "Time that requests waited for a thread of a lane.");
+    for (int i = 0; i < WORK_N_LANES; i++)
+        str_addf(s, "inferd_prepare_wait_seconds_total{lane=\"%s\"} %.9g\n", lanes[i],
+                 seconds(&c->wait_ns[i]));
+    metrics_head(s, "inferd_prepare_runs_total", "counter", "Requests that a lane began.");
+    for (int i = 0; i < WORK_N_LANES; i++)
+        str_addf(s, "inferd_prepare_runs_total{lane=\"%s\"} %" PRIu64 "\n", lanes[i],
+                 load(&c->n_runs[i]));
+    metrics_head(s, "inferd_prepare_queued", "gauge", "Requests that wait for a thread of a lane.");
+    for (int i = 0; i < WORK_N_LANES; i++)
+        str_addf(s, "inferd_prepare_queued{lane=\"%s\"} %u\n", lanes[i], now.n_queued[i]);
+    metrics_head(s, "inferd_prepare_running", "gauge", "Requests that a lane's threads have.");
+    for (int i = 0; i < WORK_N_LANES; i++)
+        str_addf(s, "inferd_prepare_running{lane=\"%s\"} %u\n", lanes[i], now.n_running[i]);
+    metrics_head(s, "inferd_prepare_cancelled_total", "counter",
+                 "Preparations given up because the client left.");
+    str_addf(s, "inferd_prepare_cancelled_total %" PRIu64 "\n", load(&c->n_cancelled));
+}
+
+static void add_rejected(str *s, const struct costs *c) {
+    metrics_head(s, "inferd_http_rejected_total", "counter",
+                 "Requests refused because a bound of the server was reached.");
+    for (int i = 0; i < N_REJECT_REASONS; i++)
+        str_addf(s, "inferd_http_rejected_total{reason=\"%s\"} %" PRIu64 "\n", reasons[i],
+                 load(&c->n_rejected[i]));
+}
+
+static void add_answers(str *s, api *a) {
+    struct answers_stats now;
+    answers_stats(&a->answers, &now);
+    metrics_head(s, "inferd_answer_bytes", "gauge",
+                 "Bytes of answers that are made, wait to be read or are kept, beyond 64K each.");
+    str_addf(s, "inferd_answer_bytes %" PRIu64 "\n", now.bytes);
+    metrics_head(s, "inferd_answers_cut_total", "counter",
+                 "Answers cut off because they were not read while others needed room.");
+    str_addf(s, "inferd_answers_cut_total %" PRIu64 "\n", now.n_cut);
+}
+
+/* Keys are named by their line among the keys, never by themselves. */
+static void add_keys(str *s, api *a) {
+    static const struct {
+        const char *name, *help;
+        size_t offset; /* in struct key_costs */
+        bool ns;
+    } rows[] = {
+        {"inferd_key_requests_total", "Requests, by the place of their API key in its file.",
+         offsetof(struct key_costs, n_requests), false},
+        {"inferd_key_prepare_seconds_total", "Time in the lanes, by API key.",
+         offsetof(struct key_costs, prepare_ns), true},
+        {"inferd_key_prompt_tokens_total", "Prompt tokens, by API key.",
+         offsetof(struct key_costs, prompt_tokens), false},
+        {"inferd_key_completion_tokens_total", "Tokens of answers, by API key.",
+         offsetof(struct key_costs, completion_tokens), false},
+    };
+    size_t n = a->config.n_api_keys < COST_KEYS ? a->config.n_api_keys : COST_KEYS;
+    for (size_t i = 0; n && i < sizeof rows / sizeof *rows; i++) {
+        metrics_head(s, rows[i].name, "counter", rows[i].help);
+        for (size_t k = 0; k < n; k++) {
+            const atomic_uint_least64_t *value =
+                (const void *)((const char *)&a->costs.keys[k] + rows[i].offset);
+            bool more = k + 1 == n && n < a->config.n_api_keys;
+            str_addf(s, "%s{key=\"%zu%s\"} ", rows[i].name, k + 1, more ? "+" : "");
+            if (rows[i].ns)
+                str_addf(s, "%.9g\n", seconds(value));
+            else
+                str_addf(s, "%" PRIu64 "\n", load(value));
+        }
+    }
+}
+
+void metrics_costs(str *s, api *a) {
+    add_routes(s, &a->costs);
+    add_lanes(s, a);
+    add_rejected(s, &a->costs);
+    add_answers(s, a);
+    add_keys(s, a);
+}

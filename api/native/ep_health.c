@@ -1,0 +1,60 @@
+/* ep_health.c - for supervisors and load balancers: /livez (the process answers), /readyz (send me
+ * requests), /health (the same as JSON). Runs on HTTP threads. */
+#include "api/api_int.h"
+#include "api/http/json.h"
+
+enum state { READY, LOADING, DRAINING, BROKEN };
+
+static enum state state_of(api *a) {
+    if (atomic_load(&a->draining)) return DRAINING;
+    if (!atomic_load(&a->ready)) return LOADING;
+    for (size_t i = 0; i < a->n_models; i++) {
+        struct engine_stats stats;
+        engine_stats_get(a->models[i].engine, &stats);
+        if (!stats.healthy) return BROKEN;
+    }
+    return READY;
+}
+
+static const char *const names[] = {"ok", "loading", "draining", "unhealthy"};
+
+static void reply_line(struct request *r, unsigned status, const char *text) {
+    str body;
+    str_init(&body, 256);
+    str_addf(&body, "%s\n", text);
+    if (status == 503) reply_header(r, "Retry-After", "5");
+    reply_header(r, "Cache-Control", "no-store");
+    reply_text(r, status, "text/plain; charset=utf-8", &body);
+}
+
+void ep_livez(struct request *r) {
+    reply_line(r, 200, "ok");
+}
+
+void ep_readyz(struct request *r) {
+    enum state state = state_of(r->api);
+    reply_line(r, state == READY ? 200 : 503, names[state]);
+}
+
+void ep_health(struct request *r) {
+    api *a = r->api;
+    enum state state = state_of(a);
+    str body;
+    str_init(&body, 65536);
+    str_add(&body, "{\"status\":");
+    json_add_cstr(&body, names[state]);
+    str_add(&body, ",\"version\":");
+    json_add_cstr(&body, a->config.version);
+    str_add(&body, ",\"models\":[");
+    for (size_t i = 0; atomic_load(&a->ready) && i < a->n_models; i++) {
+        struct engine_stats stats;
+        engine_stats_get(a->models[i].engine, &stats);
+        str_add(&body, i ? ",{\"id\":" : "{\"id\":");
+        json_add_cstr(&body, a->models[i].id);
+        str_addf(&body, ",\"running\":%u,\"waiting\":%u}", stats.running, stats.waiting);
+    }
+    str_add(&body, "]}");
+    if (state != READY) reply_header(r, "Retry-After", "5");
+    reply_header(r, "Cache-Control", "no-store");
+    reply_json(r, state == READY ? 200 : 503, &body);
+}

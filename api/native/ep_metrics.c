@@ -1,0 +1,351 @@
+/* ep_metrics.c - GET /metrics in Prometheus' text exposition format 0.0.4, and the counters of
+ * requests. Values of several models are summed. Runs on HTTP threads. */
+#include "api/http/conns.h"
+#include "api/http/metrics.h"
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+
+const unsigned api_codes[API_N_CODES] = {200, 304, 400, 401, 403, 404, 405, 413, 414, 415,
+                                         417, 429, 431, 499, 500, 501, 503, 504, 0};
+
+/* Rows of n_requests: routes, then one for requests that matched none. */
+void metrics_count(api *a, const struct route *route, unsigned status) {
+    size_t row = route_row(route), col = 0;
+    while (api_codes[col] && api_codes[col] != status)
+        col++;
+    atomic_fetch_add(&a->n_requests[row][col], 1);
+}
+
+void metrics_head(str *s, const char *name, const char *type, const char *help) {
+    str_addf(s, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* Label values: backslash, quote and newline are escaped. */
+static void add_label(str *s, const char *value) {
+    for (; *value; value++) {
+        if (*value == '\\' || *value == '"') str_add_char(s, '\\');
+        if (*value == '\n')
+            str_add(s, "\\n");
+        else
+            str_add_char(s, *value);
+    }
+}
+
+void metrics_route(str *s, size_t row) {
+    bool known = row < api_n_routes;
+    str_addf(s, "{route=\"%s\",method=\"%s\"", known ? api_routes[row].name : "other",
+             known ? api_routes[row].method : "other");
+}
+
+static void add_requests(str *s, api *a) {
+    const char *name = "inferd_http_requests_total";
+    metrics_head(s, name, "counter",
+                 "HTTP requests answered, by route, method (HEAD counts as GET) and status code.");
+    for (size_t row = 0; row <= api_n_routes; row++)
+        for (size_t col = 0; col < API_N_CODES; col++) {
+            uint64_t n = atomic_load(&a->n_requests[row][col]);
+            if (n) {
+                str_add(s, name);
+                metrics_route(s, row);
+                str_add(s, ",code=\"");
+                if (api_codes[col])
+                    str_addf(s, "%u", api_codes[col]);
+                else
+                    str_add(s, "other");
+                str_addf(s, "\"} %" PRIu64 "\n", n);
+            }
+            if (!api_codes[col]) break;
+        }
+}
+
+static void add_connections(str *s, api *a) {
+    struct conns_counts c;
+    http_conns_get(a->http, &c);
+    const struct {
+        const char *label;
+        uint64_t value;
+    } open[] = {{"waiting", c.open[CONN_WAITING] - c.receiving},
+                {"receiving", c.open[CONN_BODY] + c.receiving},
+                {"answering", c.open[CONN_ANSWERING]}},
+      refused[] = {{"max_connections", c.refused_full}, {"address", c.refused_address}};
+    const struct {
+        const char *name, *help;
+        uint64_t value;
+    } rows[] = {
+        {"inferd_http_connections_accepted_total", "Connections accepted.", c.accepted},
+        {"inferd_http_connections_reaped_total", "Connections closed because they took too long.",
+         c.reaped},
+        {"inferd_http_connections_evicted_total", "Idle connections closed to make room.",
+         c.evicted},
+        {"inferd_http_connections_reserved_total",
+         "Connections beyond max-connections, which could only ask for health.", c.reserved},
+    };
+    const char *name = "inferd_http_connections";
+    metrics_head(s, name, "gauge", "Open connections, by what they do.");
+    for (size_t i = 0; i < sizeof open / sizeof *open; i++)
+        str_addf(s, "%s{state=\"%s\"} %" PRIu64 "\n", name, open[i].label, open[i].value);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        metrics_head(s, rows[i].name, "counter", rows[i].help);
+        str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
+    }
+    name = "inferd_http_connections_refused_total";
+    metrics_head(s, name, "counter", "Connections closed at once, by the limit.");
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        str_addf(s, "%s{reason=\"%s\"} %" PRIu64 "\n", name, refused[i].label, refused[i].value);
+}
+
+static void add_histogram(str *s, const char *name, const char *help,
+                          const struct engine_histogram *h) {
+    uint64_t below = 0;
+    metrics_head(s, name, "histogram", help);
+    for (size_t i = 0; i + 1 < ENGINE_HIST_BUCKETS; i++) {
+        below += h->counts[i];
+        str_addf(s, "%s_bucket{le=\"%.9g\"} %" PRIu64 "\n", name, h->bounds[i], below);
+    }
+    below += h->counts[ENGINE_HIST_BUCKETS - 1];
+    str_addf(s, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, below);
+    str_addf(s, "%s_sum %.9g\n%s_count %" PRIu64 "\n", name, h->sum, name, below);
+}
+
+static void sum_histogram(struct engine_histogram *to, const struct engine_histogram *h) {
+    memcpy(to->bounds, h->bounds, sizeof to->bounds);
+    for (size_t i = 0; i < ENGINE_HIST_BUCKETS; i++)
+        to->counts[i] += h->counts[i];
+    to->count += h->count;
+    to->sum += h->sum;
+}
+
+static void sum_stats(struct engine_stats *to, const struct engine_stats *s) {
+    for (size_t i = 0; i < sizeof to->requests_total / sizeof *to->requests_total; i++)
+        to->requests_total[i] += s->requests_total[i];
+    to->prompt_tokens_total += s->prompt_tokens_total;
+    to->generated_tokens_total += s->generated_tokens_total;
+    to->cached_tokens_total += s->cached_tokens_total;
+    to->forced_tokens_total += s->forced_tokens_total;
+    to->preemptions_total += s->preemptions_total;
+    to->steps_total += s->steps_total;
+    to->rejected_total += s->rejected_total;
+    to->overdue_total += s->overdue_total;
+    to->look_ns_total += s->look_ns_total;
+    to->looks_deferred_total += s->looks_deferred_total;
+    to->deferred_look_ns_total += s->deferred_look_ns_total;
+    to->looks_given_up_total += s->looks_given_up_total;
+    to->steps_ahead_total += s->steps_ahead_total;
+    to->steps_ahead_dropped_total += s->steps_ahead_dropped_total;
+    to->steps_overlapped_total += s->steps_overlapped_total;
+    if (s->device_bytes > to->device_bytes) to->device_bytes = s->device_bytes; /* of the process */
+    if (s->n_ranks > to->n_ranks) to->n_ranks = s->n_ranks;
+    to->kv_blocks += s->kv_blocks;
+    to->kv_blocks_free += s->kv_blocks_free;
+    to->kv_blocks_cached += s->kv_blocks_cached;
+    to->kv_evictions_total += s->kv_evictions_total;
+    to->kv_copies_total += s->kv_copies_total;
+    to->running += s->running;
+    to->waiting += s->waiting;
+    sum_histogram(&to->ttft, &s->ttft);
+    sum_histogram(&to->inter_token, &s->inter_token);
+    sum_histogram(&to->queue_time, &s->queue_time);
+    sum_histogram(&to->step_time, &s->step_time);
+}
+
+static void add_counters(str *s, const struct engine_stats *t) {
+    const struct {
+        const char *name, *type, *help;
+        uint64_t value;
+    } rows[] = {
+        {"inferd_prompt_tokens_total", "counter", "Prompt tokens of admitted sequences.",
+         t->prompt_tokens_total},
+        {"inferd_generated_tokens_total", "counter", "Tokens generated.",
+         t->generated_tokens_total},
+        {"inferd_forced_tokens_total", "counter",
+         "Generated tokens about which a grammar left no choice.", t->forced_tokens_total},
+        {"inferd_prefix_cache_hit_tokens_total", "counter",
+         "Prompt tokens whose keys and values were already in the cache.", t->cached_tokens_total},
+        {"inferd_preemptions_total", "counter",
+         "Sequences that gave up their KV blocks and were computed again.", t->preemptions_total},
+        {"inferd_overdue_total", "counter", "Sequences that their deadline ended.",
+         t->overdue_total},
+        {"inferd_grammar_looks_deferred_total", "counter",
+         "Looks at what a grammar allows next that were made beside the steps: they cost too much.",
+         t->looks_deferred_total},
+        {"inferd_grammar_looks_given_up_total", "counter",
+         "Sequences whose grammar took more work than is allowed.", t->looks_given_up_total},
+        {"inferd_steps_total", "counter", "Forward passes.", t->steps_total},
+        {"inferd_steps_ahead_total", "counter",
+         "Of these such that ran as the device had encoded them before.", t->steps_ahead_total},
+        {"inferd_steps_ahead_dropped_total", "counter",
+         "Steps encoded ahead that never came: another one did.", t->steps_ahead_dropped_total},
+        {"inferd_steps_overlapped_total", "counter",
+         "Steps that the device had before it was done with the one in front of them.",
+         t->steps_overlapped_total},
+        {"inferd_device_allocated_bytes", "gauge",
+         "Memory that a device of its own count holds for this process.", t->device_bytes},
+        {"inferd_tensor_parallel_ranks", "gauge", "Devices that a model is spread over.",
+         t->n_ranks},
+        {"inferd_rejected_total", "counter", "Submissions refused because the queue was full.",
+         t->rejected_total},
+        {"inferd_kv_evictions_total", "counter", "Cached KV blocks that were reused.",
+         t->kv_evictions_total},
+        {"inferd_kv_copies_total", "counter", "KV blocks copied on write.", t->kv_copies_total},
+        {"inferd_kv_blocks", "gauge", "KV blocks in all.", t->kv_blocks},
+        {"inferd_kv_blocks_free", "gauge", "KV blocks that no sequence holds.", t->kv_blocks_free},
+        {"inferd_kv_blocks_cached", "gauge", "Free KV blocks that can still be hit by a prefix.",
+         t->kv_blocks_cached},
+        {"inferd_sequences_running", "gauge", "Sequences being computed.", t->running},
+        {"inferd_sequences_waiting", "gauge", "Sequences waiting for admission.", t->waiting},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        metrics_head(s, rows[i].name, rows[i].type, rows[i].help);
+        str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
+    }
+    metrics_head(s, "inferd_grammar_look_seconds_total", "counter",
+                 "Time of looks at what grammars allow next: on the worker, and beside it.");
+    str_addf(s,
+             "inferd_grammar_look_seconds_total{thread=\"worker\"} %.9g\n"
+             "inferd_grammar_look_seconds_total{thread=\"background\"} %.9g\n",
+             (double)t->look_ns_total * 1e-9, (double)t->deferred_look_ns_total * 1e-9);
+    static const char *const finish[] = {"stop", "length", "cancel", "error"};
+    metrics_head(s, "inferd_sequences_finished_total", "counter", "Sequences finished, by reason.");
+    for (size_t i = 0; i < sizeof finish / sizeof *finish; i++)
+        str_addf(s, "inferd_sequences_finished_total{reason=\"%s\"} %" PRIu64 "\n", finish[i],
+                 t->requests_total[i]);
+    add_histogram(s, "inferd_time_to_first_token_seconds", "Submission to first token.", &t->ttft);
+    add_histogram(s, "inferd_inter_token_latency_seconds", "Gap between tokens of a sequence.",
+                  &t->inter_token);
+    add_histogram(s, "inferd_queue_time_seconds", "Submission to first admission.", &t->queue_time);
+    add_histogram(s, "inferd_step_time_seconds", "Duration of a step.", &t->step_time);
+}
+
+/* The counters of kernel `name` over all engines with that backend name. */
+static struct engine_kernel sum_kernel(const api *a, const char *device, const char *name) {
+    struct engine_kernel sum = {0};
+    for (size_t m = 0; m < a->n_models; m++) {
+        const engine *en = a->models[m].engine;
+        if (strcmp(engine_backend_name(en), device)) continue;
+        for (uint32_t k = 0; k < engine_n_kernels(en); k++) {
+            struct engine_kernel one;
+            if (strcmp(engine_kernel_get(en, k, &one), name) != 0) continue;
+            sum.dispatches += one.dispatches;
+            sum.read_bytes += one.read_bytes;
+            sum.written_bytes += one.written_bytes;
+        }
+    }
+    return sum;
+}
+
+/* Did an engine before this one, with the same backend, already name the kernel? */
+static bool named_before(const api *a, size_t end, const char *device, const char *name) {
+    for (size_t m = 0; m < end; m++) {
+        const engine *en = a->models[m].engine;
+        if (strcmp(engine_backend_name(en), device)) continue;
+        for (uint32_t k = 0; k < engine_n_kernels(en); k++) {
+            struct engine_kernel one;
+            if (strcmp(engine_kernel_get(en, k, &one), name) == 0) return true;
+        }
+    }
+    return false;
+}
+
+/* What is said of each kernel. */
+static const struct kernel_metric {
+    const char *name, *help;
+    size_t offset;       /* in struct engine_kernel, a uint64_t */
+    bool may_be_unknown; /* 0 everywhere on a backend that does not say */
+} kernel_metrics[] = {
+    {"inferd_kernel_dispatches_total", "Kernel launches, counted where they happen.",
+     offsetof(struct engine_kernel, dispatches), false},
+    {"inferd_kernel_read_bytes_total",
+     "Device memory that a kernel was to read, without pages of the KV cache.",
+     offsetof(struct engine_kernel, read_bytes), true},
+    {"inferd_kernel_written_bytes_total", "Device memory that a kernel was to write.",
+     offsetof(struct engine_kernel, written_bytes), true},
+};
+
+static void add_kernel(str *s, const api *a, const struct kernel_metric *metric, size_t m,
+                       uint32_t k) {
+    const engine *en = a->models[m].engine;
+    const char *device = engine_backend_name(en);
+    struct engine_kernel one;
+    uint64_t value;
+    const char *name = engine_kernel_get(en, k, &one);
+    if (named_before(a, m, device, name)) return;
+    one = sum_kernel(a, device, name);
+    memcpy(&value, (const char *)&one + metric->offset, sizeof value);
+    if (metric->may_be_unknown && !value) return;
+    str_addf(s, "%s{backend=\"", metric->name);
+    add_label(s, device);
+    str_add(s, "\",kernel=\"");
+    add_label(s, name);
+    str_addf(s, "\"} %" PRIu64 "\n", value);
+}
+
+static void add_kernels(str *s, const api *a) {
+    for (size_t i = 0; i < sizeof kernel_metrics / sizeof kernel_metrics[0]; i++) {
+        metrics_head(s, kernel_metrics[i].name, "counter", kernel_metrics[i].help);
+        for (size_t m = 0; m < a->n_models; m++)
+            for (uint32_t k = 0; k < engine_n_kernels(a->models[m].engine); k++)
+                add_kernel(s, a, &kernel_metrics[i], m, k);
+    }
+}
+
+/* An idle engine is asked to check its pool, at most once a second: a leaked block shows here long
+ * before it is missed. */
+static void check_pools(api *a, const struct engine_stats *total) {
+    uint64_t now = clock_now_ns(), last = atomic_load(&a->last_check_ns);
+    if (total->running || total->waiting || now - last < 1000000000u ||
+        !atomic_compare_exchange_strong(&a->last_check_ns, &last, now))
+        return;
+    for (size_t i = 0; i < a->n_models; i++) {
+        err e = {0};
+        atomic_fetch_add(&a->n_pool_checks, 1);
+        if (engine_check(a->models[i].engine, &e) == 0) continue;
+        atomic_fetch_add(&a->n_pool_check_failures, 1);
+        log_error("the KV pool of %s is damaged: %s", a->models[i].id, e.msg);
+    }
+}
+
+static void add_checks(str *s, api *a) {
+    metrics_head(s, "inferd_pool_checks_total", "counter", "Checks of an idle engine's KV pool.");
+    str_addf(s, "inferd_pool_checks_total %" PRIu64 "\n", atomic_load(&a->n_pool_checks));
+    metrics_head(s, "inferd_pool_check_failures_total", "counter", "Checks that found damage.");
+    str_addf(s, "inferd_pool_check_failures_total %" PRIu64 "\n",
+             atomic_load(&a->n_pool_check_failures));
+}
+
+void ep_metrics(struct request *r) {
+    api *a = r->api;
+    bool ready = atomic_load(&a->ready);
+    str s;
+    str_init(&s, 1 << 20);
+    metrics_head(&s, "inferd_build_info", "gauge", "Version of the daemon.");
+    str_add(&s, "inferd_build_info{version=\"");
+    add_label(&s, a->config.version);
+    str_add(&s, "\"} 1\n");
+    metrics_head(&s, "inferd_ready", "gauge", "1 when new requests are answered.");
+    str_addf(&s, "inferd_ready %d\n", ready && !atomic_load(&a->draining));
+    metrics_head(&s, "inferd_http_requests_active", "gauge",
+                 "Requests that are prepared, computed or answered.");
+    str_addf(&s, "inferd_http_requests_active %u\n", atomic_load(&a->n_active));
+    add_requests(&s, a);
+    metrics_costs(&s, a);
+    add_connections(&s, a);
+    if (ready) {
+        struct engine_stats total = {0};
+        for (size_t i = 0; i < a->n_models; i++) {
+            struct engine_stats stats;
+            engine_stats_get(a->models[i].engine, &stats);
+            sum_stats(&total, &stats);
+        }
+        check_pools(a, &total);
+        add_checks(&s, a);
+        add_counters(&s, &total);
+        add_kernels(&s, a);
+    }
+    reply_header(r, "Cache-Control", "no-store");
+    reply_text(r, 200, "text/plain; version=0.0.4; charset=utf-8", &s);
+}

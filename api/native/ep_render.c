@@ -1,0 +1,44 @@
+/* ep_render.c - POST /v1/inferd/render: the prompt that a body of POST /v1/chat/completions
+ * becomes, as text, tokens, and who wrote which bytes. Nothing is computed by the model. Runs on
+ * pool threads. */
+#include "api/generate/chat_request.h"
+
+#include <stdlib.h>
+
+static void add_answer(const struct chat_output *text, const struct gen_prompt *prompt, str *out) {
+    str_add(out, "{\"prompt\":");
+    json_add_string(out, text->text, text->n);
+    str_add(out, ",\"tokens\":");
+    gen_add_ids(prompt, out);
+    str_addf(out, ",\"count\":%zu,\"spans\":[", prompt->n);
+    for (size_t i = 0; i < text->n_spans; i++) {
+        const struct chat_span *s = &text->spans[i];
+        str_addf(out, "%s{\"start\":%zu,\"end\":%zu,\"trusted\":%s}", i ? "," : "", s->start,
+                 s->end, s->trusted ? "true" : "false");
+    }
+    str_add(out, "]}");
+}
+
+static int run(struct request *r, const cJSON *body, err *e) {
+    struct gen_request q;
+    struct chat_request chat;
+    struct chat_output text = {0};
+    struct gen_prompt prompt = {0};
+    str out;
+    str_init(&out, REPLY_MAX_BYTES);
+    int rc = chat_body_read(r, body, &q, &chat, e);
+    if (!rc) rc = chat_request_render(r, &chat, &text, e);
+    if (!rc) rc = chat_request_tokens(r, &chat, &text, &prompt, e);
+    if (!rc) {
+        add_answer(&text, &prompt, &out);
+        rc = gen_reply_bounded(r, &out, e);
+    }
+    free(prompt.ids);
+    chat_output_fini(&text);
+    chat_request_fini(&chat);
+    return rc;
+}
+
+void ep_render(struct request *r) {
+    gen_handle(r, run);
+}

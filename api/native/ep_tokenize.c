@@ -1,0 +1,216 @@
+/* ep_tokenize.c - POST /tokenize and /detokenize (also below /v1): a model's tokens of a text, and
+ * back, in the shapes of vLLM and llama.cpp. Nothing is computed by the model. Runs on HTTP
+ * threads. */
+#include "api/generate/chat_request.h"
+#include "api/generate/prompts.h"
+#include "api/generate/tools.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_CHARACTERS = 1 << 20, /* encoding occupies an HTTP thread, and its streams wait */
+    MAX_TOKENS = 1 << 20,
+    NUL = JSON_NULLABLE
+};
+
+struct fields {
+    struct gen_fields gen; /* what a chat has too */
+    const char *prompt, *content;
+    bool add_special, has_special, add_special_alias, has_alias, parse_special, with_pieces,
+        token_strs;
+    const cJSON *tokens;
+};
+
+#define AT(member)  .offset = offsetof(struct fields, member)
+#define HAS(member) .has = 1 + offsetof(struct fields, member)
+#define MODEL_ROW                                                                                  \
+    {                                                                                              \
+        "model", JSON_STRING, NUL, AT(gen.model),                                                  \
+            .min = 1, .help = "May be left out where one model is served."                         \
+    }
+
+static const struct json_field tokenize_fields[] = {
+    MODEL_ROW,
+    {"prompt", JSON_STRING, JSON_WITH_NUL, AT(prompt), .max = MAX_CHARACTERS,
+     .help = "The text; or 'content', or 'messages'."},
+    {"content", JSON_STRING, JSON_WITH_NUL, AT(content), .max = MAX_CHARACTERS,
+     .help = "The same, as llama.cpp calls it."},
+    {"add_special_tokens", JSON_BOOL, NUL, AT(add_special), HAS(has_special), .initial = "true",
+     .help = "The tokens that the model wants around a text (BOS)."},
+    {"add_special", JSON_BOOL, NUL, AT(add_special_alias), HAS(has_alias),
+     .help = "The same, as llama.cpp calls it."},
+    {"parse_special", JSON_BOOL, NUL, AT(parse_special), .initial = "false",
+     .help = "The text of a control token becomes that token."},
+    {"with_pieces", JSON_BOOL, NUL, AT(with_pieces), .initial = "false",
+     .help = "Tokens are objects with id and piece: text, or bytes that are no whole characters."},
+    {"messages", JSON_ARRAY, JSON_WITH_NUL, AT(gen.messages), .min = 1,
+     .help = "Of a chat, instead of a text: the prompt that they become."},
+    {"tools", JSON_ARRAY, NUL, AT(gen.tools), .max = CHAT_MAX_TOOLS, .table = &tool_table,
+     .help = "Only with messages."},
+    {"add_generation_prompt", JSON_BOOL, NUL, AT(gen.add_generation_prompt),
+     HAS(gen.has_add_generation_prompt), .help = "Only with messages."},
+    {"continue_final_message", JSON_BOOL, NUL, AT(gen.continue_final_message),
+     .help = "Only with messages."},
+    {"chat_template_kwargs", JSON_OBJECT, NUL, AT(gen.chat_template_kwargs),
+     .help = "Only with messages: variables of the template."},
+    {"return_token_strs", JSON_BOOL, NUL, AT(token_strs), .initial = "false",
+     .help = "Adds token_strs: the tokens as the vocabulary spells them."},
+};
+const struct json_table tokenize_table = JSON_TABLE(tokenize_fields, NULL);
+
+static const struct json_field detokenize_fields[] = {
+    MODEL_ROW,
+    {"tokens", JSON_ARRAY, JSON_REQUIRED, AT(tokens), .max = MAX_TOKENS, .help = "Token ids."},
+};
+const struct json_table detokenize_table = JSON_TABLE(detokenize_fields, NULL);
+
+/* The model asked for, or the only one. */
+static int read_body(struct request *r, const cJSON *body, const struct json_table *table,
+                     struct fields *f, err *e) {
+    int rc = gen_body_read(body, table, f, e);
+    if (rc) return rc;
+    if (!f->gen.model && r->api->n_models > 1)
+        return err_set_param(e, ERR_INVALID, "model", "Missing required parameter: 'model'.");
+    return api_request_model(r, f->gen.model ? f->gen.model : r->api->models[0].id, e);
+}
+
+static void add_pieces(str *out, const tokenizer *tok, const struct gen_prompt *p) {
+    str_add_char(out, '[');
+    for (size_t i = 0; i < p->n; i++) {
+        size_t n;
+        const char *bytes = tokenizer_token_bytes(tok, p->ids[i], true, &n);
+        str_addf(out, "%s{\"id\":%d,\"piece\":", i ? "," : "", (int)p->ids[i]);
+        if (utf8_valid(bytes, n)) {
+            json_add_string(out, bytes, n);
+        } else {
+            for (size_t k = 0; k < n; k++)
+                str_addf(out, "%c%u", k ? ',' : '[', (unsigned char)bytes[k]);
+            str_add_char(out, ']');
+        }
+        str_add_char(out, '}');
+    }
+    str_add_char(out, ']');
+}
+
+static void add_answer(str *out, const struct fields *f, const struct api_model *m,
+                       const struct gen_prompt *p) {
+    const tokenizer *tok = engine_tokenizer(m->engine);
+    str_add(out, "{\"tokens\":");
+    if (f->with_pieces)
+        add_pieces(out, tok, p);
+    else
+        gen_add_ids(p, out);
+    str_addf(out, ",\"count\":%zu,\"max_model_len\":%" PRIu32 ",\"token_strs\":", p->n,
+             engine_context_length(m->engine));
+    if (!f->token_strs) {
+        str_add(out, "null}");
+        return;
+    }
+    for (size_t i = 0; i < p->n; i++) {
+        size_t n;
+        const char *text = tokenizer_token_text(tok, p->ids[i], &n);
+        str_add_char(out, i ? ',' : '[');
+        json_add_string(out, text, n);
+    }
+    str_add(out, p->n ? "]}" : "[]}");
+}
+
+static int encode_messages(struct request *r, const struct fields *f, struct gen_prompt *p,
+                           err *e) {
+    struct chat_request chat;
+    if (f->has_special || f->parse_special)
+        return err_set_param(e, ERR_INVALID,
+                             f->has_special ? "add_special_tokens" : "parse_special",
+                             "The chat template says which control tokens 'messages' become.");
+    chat_request_init(&chat);
+    chat.model = r->model;
+    int rc = chat_messages_read(f->gen.messages, &chat.messages, e);
+    if (!rc) rc = chat_fields_read(&f->gen, r->model->chat, &chat, e);
+    if (!rc) rc = chat_tools_read(&f->gen, &chat, e);
+    if (!rc) rc = chat_request_encode(r, &chat, p, e);
+    chat_request_fini(&chat);
+    return rc;
+}
+
+static int encode_text(const struct request *r, const struct fields *f, struct gen_prompt *p,
+                       err *e) {
+    const char *text = f->prompt ? f->prompt : f->content;
+    int flags = (f->add_special ? TOKENIZER_ADD_SPECIAL : 0) |
+                (f->parse_special ? TOKENIZER_PARSE_SPECIAL : 0);
+    if (f->gen.chat_template_kwargs || f->gen.has_add_generation_prompt ||
+        f->gen.continue_final_message || f->gen.tools)
+        return err_set_param(e, ERR_INVALID,
+                             f->gen.chat_template_kwargs        ? "chat_template_kwargs"
+                             : f->gen.has_add_generation_prompt ? "add_generation_prompt"
+                             : f->gen.tools                     ? "tools"
+                                                                : "continue_final_message",
+                             "This field goes with 'messages'.");
+    int rc = prompts_encode(engine_tokenizer(r->model->engine), text, flags, MAX_TOKENS, p, e);
+    if (rc == ERR_TOO_LONG)
+        return err_set_param(e, ERR_INVALID, f->prompt ? "prompt" : "content",
+                             "The text has more than %d tokens: send a part of it.", MAX_TOKENS);
+    return rc;
+}
+
+static int tokenize(struct request *r, const cJSON *body, err *e) {
+    struct fields f = {.add_special = true};
+    struct gen_prompt p = {0};
+    int rc = read_body(r, body, &tokenize_table, &f, e);
+    if (rc) return rc;
+    if (f.has_alias && f.has_special && f.add_special_alias != f.add_special)
+        return err_set_param(e, ERR_INVALID, "add_special",
+                             "'add_special' and 'add_special_tokens' are the same: send one.");
+    if (f.has_alias) f.add_special = f.add_special_alias;
+    f.has_special |= f.has_alias;
+    int n_texts = (f.prompt != NULL) + (f.content != NULL) + (f.gen.messages != NULL);
+    if (n_texts != 1)
+        return err_set_param(e, ERR_INVALID, "prompt",
+                             "%s: send one of 'prompt', 'content' (the same) and 'messages'.",
+                             n_texts ? "More than one text"
+                                     : "Missing required parameter: 'prompt'");
+    rc = f.gen.messages ? encode_messages(r, &f, &p, e) : encode_text(r, &f, &p, e);
+    if (!rc) {
+        str out;
+        str_init(&out, REPLY_MAX_BYTES);
+        add_answer(&out, &f, r->model, &p);
+        rc = gen_reply_bounded(r, &out, e);
+    }
+    free(p.ids);
+    return rc;
+}
+
+static int32_t n_vocab(const struct request *r) {
+    return tokenizer_n_vocab(engine_tokenizer(r->model->engine));
+}
+
+static int detokenize(struct request *r, const cJSON *body, err *e) {
+    struct fields f = {0};
+    struct gen_prompt p = {0};
+    int rc = read_body(r, body, &detokenize_table, &f, e);
+    if (!rc) rc = gen_ids_read(f.tokens, "tokens", n_vocab(r), &p, e);
+    if (rc) return rc;
+    char *text = NULL;
+    size_t n = 0;
+    rc = tokenizer_decode(engine_tokenizer(r->model->engine), p.ids, p.n, true, &text, &n, e);
+    free(p.ids);
+    if (rc) return rc;
+    str out;
+    str_init(&out, REPLY_MAX_BYTES);
+    str_add(&out, "{\"prompt\":");
+    json_add_string(&out, text, n);
+    str_add(&out, ",\"content\":");
+    json_add_string(&out, text, n);
+    str_add_char(&out, '}');
+    free(text);
+    return gen_reply_bounded(r, &out, e);
+}
+
+void ep_tokenize(struct request *r) {
+    gen_handle(r, tokenize);
+}
+
+void ep_detokenize(struct request *r) {
+    gen_handle(r, detokenize);
+}

@@ -1,0 +1,32 @@
+/* ep_web.c - the chat page: files that were embedded at build time. Runs on HTTP threads. */
+#include "api/api_int.h"
+#include "api/native/web_files.h"
+
+#include <string.h>
+
+const struct web_file *web_find(const char *path) {
+    const char *name = strcmp(path, "/") == 0 ? "index.html" : path + (*path == '/');
+    for (size_t i = 0; i < web_n_files; i++)
+        if (strcmp(web_files[i].name, name) == 0) return &web_files[i];
+    return NULL;
+}
+
+/* The page shows text that a model wrote: the policy allows its own scripts and styles only, no
+ * frames, no other hosts. */
+void ep_web(struct request *r) {
+    const struct web_file *file = web_find(r->path);
+    struct reply *p = &r->reply;
+    p->content_type = file->content_type;
+    reply_header(r, "Content-Security-Policy",
+                 "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+                 "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+                 "frame-ancestors 'none'");
+    reply_header(r, "X-Content-Type-Options", "nosniff");
+    reply_header(r, "Referrer-Policy", "no-referrer");
+    reply_header(r, "Cache-Control", "no-cache");
+    reply_header(r, "ETag", file->etag);
+    const char *known = request_header(r, "If-None-Match");
+    p->data = file->bytes;
+    p->n_data = known && strstr(known, file->etag) ? 0 : file->n;
+    p->status = p->n_data || !file->n ? 200 : 304;
+}

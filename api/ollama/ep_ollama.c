@@ -1,0 +1,352 @@
+/* ep_ollama.c - Ollama's API over the same generations: POST /api/chat, /api/generate, /api/show,
+ * GET /api/tags, /api/ps, /api/version. How its answers are written, as one object or as lines of
+ * objects; reading is ollama/read.c. Reading runs on pool threads, writing on HTTP threads. */
+#include "api/generate/prompts.h"
+#include "api/ollama/ollama.h"
+
+#include "core/base/clock.h"
+#include "core/base/mem.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* The version of Ollama's API that clients may expect here. */
+#define OLLAMA_VERSION "0.12.6"
+
+struct state {
+    bool generate;    /* /api/generate: "response" instead of "message" */
+    uint32_t n_calls; /* of a stream: written */
+};
+
+void ollama_error_write(str *out, const struct api_error *error) {
+    str_add(out, "{\"error\":");
+    json_add_cstr(out, error->message);
+    str_add_char(out, '}');
+}
+
+/* ---- writing ---- */
+
+static void add_time(int64_t seconds, str *out) {
+    time_t t = (time_t)seconds;
+    struct tm tm;
+    char text[32];
+    gmtime_r(&t, &tm);
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    str_addf(out, "\"%s\"", text);
+}
+
+static void add_head(const struct api_model *m, int64_t created_s, str *out) {
+    str_add(out, "{\"model\":");
+    json_add_cstr(out, m->id);
+    str_add(out, ",\"created_at\":");
+    add_time(created_s, out);
+}
+
+/* A call that the end of the answer cut off is left out, and done_reason says "length". */
+static void add_calls(const struct gen_choice *c, uint32_t from, str *out) {
+    const char *comma = "";
+    str_add(out, ",\"tool_calls\":[");
+    for (uint32_t i = from; i < c->n_calls; i++) {
+        const struct gen_call *call = &c->calls[i];
+        if (!gen_call_is_whole(call)) continue;
+        str_addf(out, "%s{\"id\":\"%s\",\"function\":{\"index\":%u,\"name\":", comma, call->id, i);
+        json_add_cstr(out, call->name);
+        str_add(out, ",\"arguments\":");
+        str_add_n(out, str_cstr(&call->arguments), call->arguments.len);
+        str_add(out, "}}");
+        comma = ",";
+    }
+    str_add_char(out, ']');
+}
+
+/* The answer's members: text and thinking that are there, calls from the n-th on. */
+static void add_answer(const struct gen *g, const struct gen_choice *c,
+                       const struct gen_piece *text, const struct gen_piece *thinking, str *out) {
+    const struct state *s = g->state;
+    str_add(out,
+            s->generate ? ",\"response\":" : ",\"message\":{\"role\":\"assistant\",\"content\":");
+    json_add_string(out, text->text, text->n);
+    if (thinking->n) {
+        str_add(out, ",\"thinking\":");
+        json_add_string(out, thinking->text, thinking->n);
+    }
+    if (c && c->n_calls > s->n_calls) add_calls(c, s->n_calls, out);
+    if (!s->generate) str_add_char(out, '}');
+}
+
+static const struct gen_piece nothing = {.text = "", .n = 0};
+
+static void write_line(struct gen *g, const struct gen_choice *c, const struct gen_piece *text,
+                       const struct gen_piece *thinking, str *out) {
+    add_head(g->model, g->created_s, out);
+    add_answer(g, c, text, thinking, out);
+    str_add(out, ",\"done\":false}\n");
+}
+
+/* Calls are written whole, when they are: at the answer's end. */
+static void write_piece(struct gen *g, struct gen_choice *c, const struct gen_piece *piece,
+                        str *out) {
+    (void)c;
+    if (!piece->n) return;
+    if (piece->kind == GEN_TEXT) write_line(g, NULL, piece, &nothing, out);
+    if (piece->kind == GEN_REASONING) write_line(g, NULL, &nothing, piece, out);
+}
+
+static void write_close(struct gen *g, struct gen_choice *c, str *out) {
+    struct state *s = g->state;
+    if (c->n_calls > s->n_calls) write_line(g, c, &nothing, &nothing, out);
+    s->n_calls = c->n_calls;
+}
+
+static void add_done(const struct gen *g, const struct gen_choice *c, str *out) {
+    uint64_t now = clock_now_ns(), start = g->request->start_ns, first = g->first_ns;
+    struct gen_usage u = gen_usage_of(g);
+    str_addf(out,
+             ",\"done\":true,\"done_reason\":\"%s\",\"total_duration\":%" PRIu64
+             ",\"load_duration\":0,\"prompt_eval_count\":%" PRIu64
+             ",\"prompt_eval_duration\":%" PRIu64 ",\"eval_count\":%" PRIu64
+             ",\"eval_duration\":%" PRIu64 "}",
+             c->finish == GEN_FINISH_LENGTH ? "length" : "stop", now - start, u.prompt,
+             first - start, u.completion, now - first);
+}
+
+static void write_end(struct gen *g, str *out) {
+    add_head(g->model, g->created_s, out);
+    add_answer(g, NULL, &nothing, &nothing, out);
+    add_done(g, &g->choices[0], out);
+    str_add_char(out, '\n');
+}
+
+static void write_fail(struct gen *g, const struct api_error *error, str *out) {
+    (void)g;
+    ollama_error_write(out, error);
+    str_add_char(out, '\n');
+}
+
+static void write_whole(struct gen *g, str *out) {
+    const struct gen_choice *c = &g->choices[0];
+    const struct gen_piece text = {.text = str_cstr(&c->text), .n = c->text.len};
+    const struct gen_piece thinking = {.text = str_cstr(&c->reasoning), .n = c->reasoning.len};
+    add_head(g->model, g->created_s, out);
+    add_answer(g, c, &text, &thinking, out);
+    add_done(g, c, out);
+}
+
+static const struct gen_writer writer = {
+    .content_type = "application/x-ndjson",
+    .param = "messages",
+    .piece = write_piece,
+    .close = write_close,
+    .end = write_end,
+    .fail = write_fail,
+    .whole = write_whole,
+    .free = free,
+};
+
+/* ---- chat and generate ---- */
+
+struct body {
+    struct ollama_fields fields;
+    struct gen_options options;
+    struct chat_request chat;
+    const struct api_model *model;
+};
+
+/* Nothing to answer: clients ask so to have a model loaded, which it is. */
+static void reply_loaded(struct request *r, const struct body *b, bool generate) {
+    str out;
+    str_init(&out, 4096);
+    add_head(b->model, clock_wall_s(), &out);
+    str_add(&out, generate ? ",\"response\":\"\""
+                           : ",\"message\":{\"role\":\"assistant\",\"content\":\"\"}");
+    str_add(&out, ",\"done\":true,\"done_reason\":\"load\"}");
+    reply_json(r, 200, &out);
+}
+
+/* A raw prompt goes to the model as it is; control tokens in it are text. */
+static int start_raw(struct request *r, const struct body *b, struct state *state, err *e) {
+    const tokenizer *tok = engine_tokenizer(b->model->engine);
+    struct gen_prompt *prompt = mem_new(1, sizeof *prompt);
+    const char *text = b->fields.prompt;
+    int rc = prompt ? prompts_encode(tok, text, TOKENIZER_ADD_SPECIAL,
+                                     engine_context_length(b->model->engine), prompt, e)
+                    : err_no_memory(e);
+    if (!rc && !prompt->n) rc = err_set(e, ERR_INVALID, "The prompt is empty.");
+    if (rc) {
+        if (!*e->param) snprintf(e->param, sizeof e->param, "prompt");
+        gen_prompts_free(prompt, prompt != NULL);
+        free(state);
+        return rc;
+    }
+    return gen_start(&(struct gen_config){.request = r,
+                                          .model = b->model,
+                                          .writer = &writer,
+                                          .state = state,
+                                          .id_prefix = "ollama-",
+                                          .options = &b->options,
+                                          .prompts = prompt,
+                                          .n_prompts = 1},
+                     e);
+}
+
+static int start(struct request *r, struct body *b, bool generate, err *e) {
+    const struct ollama_fields *f = &b->fields;
+    int32_t n_vocab = tokenizer_n_vocab(engine_tokenizer(b->model->engine));
+    int rc = gen_options_read(&f->gen, n_vocab, &b->options, e);
+    if (rc) return rc;
+    struct state *state = mem_new(1, sizeof *state);
+    if (!state) return err_no_memory(e);
+    state->generate = generate;
+    if (f->raw) {
+        if (!f->format && !f->system) return start_raw(r, b, state, e);
+        free(state);
+        return err_set_param(e, ERR_UNSUPPORTED, f->format ? "format" : "system",
+                             "Unsupported value for '%s': a raw prompt goes to the model as it is.",
+                             f->format ? "format" : "system");
+    }
+    b->chat.model = b->model;
+    b->chat.options = &b->options;
+    rc = ollama_chat_read(f, b->model, &b->chat, e);
+    if (rc) {
+        free(state);
+        return rc;
+    }
+    return chat_request_start(
+        r, &b->chat,
+        &(struct chat_start){.writer = &writer, .state = state, .id_prefix = "ollama-"}, e);
+}
+
+static int run(struct request *r, const cJSON *json, bool generate, err *e) {
+    struct body *b = mem_new(1, sizeof *b);
+    if (!b) return err_no_memory(e);
+    chat_request_init(&b->chat);
+    int rc = ollama_fields_read(r, json, generate ? &ollama_generate_table : &ollama_chat_table,
+                                &b->fields, e);
+    b->model = r->model;
+    const struct ollama_fields *f = &b->fields;
+    bool nothing_asked = generate ? !f->prompt || !*f->prompt : !f->messages || !f->messages->child;
+    if (!rc && nothing_asked)
+        reply_loaded(r, b, generate);
+    else if (!rc)
+        rc = start(r, b, generate, e);
+    cJSON_Delete(b->chat.messages);
+    cJSON_Delete(b->chat.tools.list);
+    cJSON_Delete(b->chat.extra);
+    free(b);
+    return rc;
+}
+
+static int run_chat(struct request *r, const cJSON *body, err *e) {
+    return run(r, body, false, e);
+}
+
+static int run_generate(struct request *r, const cJSON *body, err *e) {
+    return run(r, body, true, e);
+}
+
+void ep_ollama_chat(struct request *r) {
+    gen_handle(r, run_chat);
+}
+
+void ep_ollama_generate(struct request *r) {
+    gen_handle(r, run_generate);
+}
+
+/* ---- models ---- */
+
+static void add_details(const struct api_model *m, str *out) {
+    const struct model_hparams *hp = engine_hparams(m->engine);
+    str_add(out, "\"details\":{\"parent_model\":\"\",\"format\":\"gguf\",\"family\":");
+    json_add_cstr(out, hp->arch);
+    str_add(out, ",\"families\":[");
+    json_add_cstr(out, hp->arch);
+    double n = (double)hp->n_params;
+    str_addf(out, "],\"parameter_size\":\"%.1f%c\",\"quantization_level\":",
+             n >= 1e9 ? n / 1e9 : n / 1e6, n >= 1e9 ? 'B' : 'M');
+    json_add_cstr(out, hp->quant);
+    str_add_char(out, '}');
+}
+
+/* What tags and ps both say of a model, without the closing brace. */
+static void add_model(const struct api_model *m, str *out) {
+    str_add(out, "{\"name\":");
+    json_add_cstr(out, m->id);
+    str_add(out, ",\"model\":");
+    json_add_cstr(out, m->id);
+    str_addf(out, ",\"size\":%" PRIu64 ",\"digest\":\"\",",
+             engine_hparams(m->engine)->weight_bytes);
+    add_details(m, out);
+}
+
+void ep_ollama_tags(struct request *r) {
+    str out;
+    str_init(&out, 1 << 20);
+    str_add(&out, "{\"models\":[");
+    for (size_t i = 0; i < r->api->n_models; i++) {
+        if (i) str_add_char(&out, ',');
+        add_model(&r->api->models[i], &out);
+        str_add(&out, ",\"modified_at\":");
+        add_time(r->api->models[i].created_s, &out);
+        str_add_char(&out, '}');
+    }
+    str_add(&out, "]}");
+    reply_json(r, 200, &out);
+}
+
+/* Served models never expire: a date far away. */
+void ep_ollama_ps(struct request *r) {
+    str out;
+    str_init(&out, 1 << 20);
+    str_add(&out, "{\"models\":[");
+    for (size_t i = 0; i < r->api->n_models; i++) {
+        const struct api_model *m = &r->api->models[i];
+        if (i) str_add_char(&out, ',');
+        add_model(m, &out);
+        str_addf(&out,
+                 ",\"expires_at\":\"9999-12-31T23:59:59Z\",\"size_vram\":0,\"context_length\":%u}",
+                 engine_context_length(m->engine));
+    }
+    str_add(&out, "]}");
+    reply_json(r, 200, &out);
+}
+
+static int show(struct request *r, const cJSON *body, err *e) {
+    struct ollama_fields f;
+    int rc = ollama_fields_read(r, body, &ollama_show_table, &f, e);
+    if (rc) return rc;
+    const struct api_model *m = r->model;
+    const struct model_hparams *hp = engine_hparams(m->engine);
+    const char *template = tokenizer_chat_template(engine_tokenizer(m->engine));
+    str out;
+    str_init(&out, 4 << 20);
+    str_add(&out, "{\"modelfile\":\"\",\"parameters\":\"\",\"template\":");
+    json_add_cstr(&out, template ? template : "");
+    str_add_char(&out, ',');
+    add_details(m, &out);
+    str_add(&out, ",\"model_info\":{\"general.architecture\":");
+    json_add_cstr(&out, hp->arch);
+    str_addf(&out, ",\"general.parameter_count\":%" PRIu64, hp->n_params);
+    str_addf(&out, ",\"%s.context_length\":%u,\"%s.embedding_length\":%u,\"%s.block_count\":%u}",
+             hp->arch, engine_context_length(m->engine), hp->arch, hp->n_embd, hp->arch,
+             hp->n_layers);
+    str_addf(&out, ",\"capabilities\":[\"completion\"%s]", m->chat ? ",\"tools\"" : "");
+    str_add(&out, ",\"modified_at\":");
+    add_time(m->created_s, &out);
+    str_add_char(&out, '}');
+    reply_json(r, 200, &out);
+    return 0;
+}
+
+void ep_ollama_show(struct request *r) {
+    gen_handle(r, show);
+}
+
+void ep_ollama_version(struct request *r) {
+    str out;
+    str_init(&out, 256);
+    str_addf(&out, "{\"version\":\"%s+inferd-%s\"}", OLLAMA_VERSION, r->api->config.version);
+    reply_json(r, 200, &out);
+}

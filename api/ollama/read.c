@@ -1,0 +1,453 @@
+/* ollama/read.c - bodies of Ollama's API: tables of fields, options, messages. Pure, pool threads.
+ *
+ * Defaults of the sampling options are Ollama's, so that its clients get the answers that they are
+ * used to. Options that belong to loading a model are the server's configuration here, and refused.
+ */
+#include "api/generate/tools.h"
+#include "api/ollama/ollama.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(member)  .offset = offsetof(struct ollama_fields, member)
+#define HAS(member) .has = 1 + offsetof(struct ollama_fields, member)
+
+enum { NUL = JSON_NULLABLE };
+
+#define REFUSED(field, reason)                                                                     \
+    { .name = field, .type = JSON_REFUSED, .flags = NUL, .why = reason }
+#define LOADING(field) REFUSED(field, "that is decided when the server is started")
+#define ONLY(field, test, reason)                                                                  \
+    { .name = field, .type = JSON_REFUSED, .flags = NUL, .accepts = test, .why = reason }
+
+static bool is_zero(const cJSON *v) {
+    return cJSON_IsNumber(v) && v->valuedouble == 0;
+}
+
+static bool is_one(const cJSON *v) {
+    return cJSON_IsNumber(v) && v->valuedouble == 1;
+}
+
+static bool is_minus_one(const cJSON *v) {
+    return cJSON_IsNumber(v) && v->valuedouble == -1;
+}
+
+static bool is_empty(const cJSON *v) {
+    return (cJSON_IsString(v) && !*v->valuestring) || (cJSON_IsArray(v) && !v->child);
+}
+
+/* ---- tables ---- */
+
+static const struct json_field option_fields[] = {
+    {.name = "num_predict",
+     .type = JSON_INT,
+     .flags = NUL,
+     AT(gen.max_tokens),
+     HAS(gen.has_max_tokens),
+     .min = -2,
+     .max = 2147483647.0,
+     .initial = "-1",
+     .help = "Most tokens of the answer; -1 and -2: up to the context's end."},
+    {.name = "temperature",
+     .type = JSON_NUMBER,
+     .flags = NUL,
+     AT(gen.temperature),
+     .min = 0,
+     .max = 2,
+     .initial = "0.8"},
+    {.name = "top_k",
+     .type = JSON_INT,
+     .flags = NUL,
+     AT(gen.top_k),
+     .min = -1,
+     .max = 2147483647.0,
+     .initial = "40"},
+    {.name = "top_p",
+     .type = JSON_NUMBER,
+     .flags = NUL,
+     AT(gen.top_p),
+     .min = 0,
+     .max = 1,
+     .initial = "0.9"},
+    {.name = "min_p",
+     .type = JSON_NUMBER,
+     .flags = NUL,
+     AT(gen.min_p),
+     .min = 0,
+     .max = 1,
+     .initial = "0"},
+    {.name = "seed",
+     .type = JSON_INT,
+     .flags = NUL,
+     AT(gen.seed),
+     HAS(gen.has_seed),
+     .min = -9223372036854775808.0,
+     .max = 9223372036854775808.0},
+    {.name = "stop",
+     .type = JSON_VALUE,
+     .flags = NUL | JSON_OR_STRING | JSON_OR_ARRAY,
+     AT(gen.stop),
+     .help = "Up to 16 texts of 4096 bytes at most."},
+    {.name = "repeat_penalty",
+     .type = JSON_NUMBER,
+     .flags = NUL,
+     AT(gen.repetition_penalty),
+     .min = 0.01,
+     .max = 10,
+     .initial = "1",
+     .help = "Over the whole prompt and answer."},
+    {.name = "presence_penalty",
+     .type = JSON_NUMBER,
+     .flags = NUL,
+     AT(gen.presence_penalty),
+     .min = -2,
+     .max = 2,
+     .initial = "0"},
+    {.name = "frequency_penalty",
+     .type = JSON_NUMBER,
+     .flags = NUL,
+     AT(gen.frequency_penalty),
+     .min = -2,
+     .max = 2,
+     .initial = "0"},
+    {.name = "num_ctx",
+     .type = JSON_NUMBER,
+     .flags = NUL,
+     AT(num_ctx),
+     .min = 1,
+     .max = 2147483647.0,
+     .help = "At most the server's context-length, which is used always."},
+    ONLY("repeat_last_n", is_minus_one, "penalties look at the whole text (-1)"),
+    ONLY("typical_p", is_one, "only 1 (off) is supported"),
+    ONLY("tfs_z", is_one, "only 1 (off) is supported"),
+    ONLY("mirostat", is_zero, "only 0 (off) is supported"),
+    REFUSED("mirostat_tau", "mirostat is not supported"),
+    REFUSED("mirostat_eta", "mirostat is not supported"),
+    REFUSED("penalize_newline", "penalties look at all tokens"),
+    LOADING("num_keep"),
+    LOADING("num_batch"),
+    LOADING("num_gpu"),
+    LOADING("main_gpu"),
+    LOADING("num_thread"),
+    LOADING("numa"),
+    LOADING("low_vram"),
+    LOADING("vocab_only"),
+    LOADING("use_mmap"),
+    LOADING("use_mlock"),
+};
+static const struct json_table option_table = JSON_TABLE(option_fields, NULL);
+
+static const struct json_field common_fields[] = {
+    {.name = "model", .type = JSON_STRING, .flags = JSON_REQUIRED, AT(model), .min = 1},
+    {.name = "stream", .type = JSON_BOOL, .flags = NUL, AT(stream), .initial = "true"},
+    {.name = "format",
+     .type = JSON_VALUE,
+     .flags = NUL | JSON_OR_STRING | JSON_OR_OBJECT,
+     AT(format),
+     .help = "\"json\" or a JSON schema."},
+    {.name = "options", .type = JSON_OBJECT, .flags = NUL, AT(options), .table = &option_table},
+    {.name = "think",
+     .type = JSON_VALUE,
+     .flags = NUL | JSON_OR_BOOL | JSON_OR_STRING,
+     AT(think),
+     .help = "Where the model's template has enable_thinking; \"low\", \"medium\", \"high\" where "
+             "it has reasoning_effort."},
+    {.name = "keep_alive",
+     .type = JSON_VALUE,
+     .flags = NUL | JSON_OR_STRING | JSON_OR_NUMBER,
+     AT(keep_alive),
+     .help = "Taken and not needed: served models stay loaded."},
+};
+static const struct json_table common_table = JSON_TABLE(common_fields, NULL);
+
+struct function {
+    const char *name;
+    const cJSON *arguments;
+    int64_t index;
+};
+static const struct json_field function_fields[] = {
+    {.name = "name",
+     .type = JSON_STRING,
+     .flags = JSON_REQUIRED,
+     .offset = offsetof(struct function, name),
+     .min = 1},
+    {.name = "arguments",
+     .type = JSON_OBJECT,
+     .flags = JSON_REQUIRED,
+     .offset = offsetof(struct function, arguments)},
+    {.name = "index",
+     .type = JSON_INT,
+     .flags = NUL,
+     .offset = offsetof(struct function, index),
+     .min = 0,
+     .max = 1024},
+};
+static const struct json_table function_table = JSON_TABLE(function_fields, NULL);
+
+struct call {
+    const cJSON *function;
+    const char *id, *type;
+};
+static const struct json_field call_fields[] = {
+    {.name = "function",
+     .type = JSON_OBJECT,
+     .flags = JSON_REQUIRED,
+     .offset = offsetof(struct call, function),
+     .table = &function_table},
+    {.name = "id", .type = JSON_STRING, .flags = NUL, .offset = offsetof(struct call, id)},
+    {.name = "type",
+     .type = JSON_ENUM,
+     .flags = NUL,
+     .offset = offsetof(struct call, type),
+     .words = "function"},
+};
+static const struct json_table call_table = JSON_TABLE(call_fields, NULL);
+
+struct message {
+    const char *role, *content, *thinking, *tool_name, *tool_call_id;
+    const cJSON *tool_calls;
+};
+static const struct json_field message_fields[] = {
+    {.name = "role",
+     .type = JSON_ENUM,
+     .flags = JSON_REQUIRED,
+     .offset = offsetof(struct message, role),
+     .words = "system|user|assistant|tool"},
+    {.name = "content",
+     .type = JSON_STRING,
+     .flags = NUL | JSON_WITH_NUL,
+     .offset = offsetof(struct message, content)},
+    {.name = "thinking",
+     .type = JSON_STRING,
+     .flags = NUL | JSON_WITH_NUL,
+     .offset = offsetof(struct message, thinking)},
+    {.name = "tool_calls",
+     .type = JSON_ARRAY,
+     .flags = NUL,
+     .offset = offsetof(struct message, tool_calls),
+     .table = &call_table},
+    {.name = "tool_name",
+     .type = JSON_STRING,
+     .flags = NUL,
+     .offset = offsetof(struct message, tool_name)},
+    {.name = "tool_call_id",
+     .type = JSON_STRING,
+     .flags = NUL,
+     .offset = offsetof(struct message, tool_call_id)},
+    ONLY("images", is_empty, "images cannot be read"),
+};
+static const struct json_table message_table = JSON_TABLE(message_fields, NULL);
+
+static const struct json_field chat_fields[] = {
+    {.name = "messages",
+     .type = JSON_ARRAY,
+     .flags = NUL | JSON_WITH_NUL,
+     AT(messages),
+     .table = &message_table,
+     .help = "None: the answer is empty, as when a model is loaded."},
+    {.name = "tools",
+     .type = JSON_ARRAY,
+     .flags = NUL,
+     AT(gen.tools),
+     .max = CHAT_MAX_TOOLS,
+     .table = &tool_table},
+    ONLY("logprobs", json_is_false, "use /v1/chat/completions"),
+    ONLY("top_logprobs", is_zero, "use /v1/chat/completions"),
+};
+const struct json_table ollama_chat_table = JSON_TABLE(chat_fields, &common_table);
+
+static const struct json_field generate_fields[] = {
+    {.name = "prompt",
+     .type = JSON_STRING,
+     .flags = NUL | JSON_WITH_NUL,
+     AT(prompt),
+     .help = "Becomes a user's message unless raw. None: the answer is empty."},
+    {.name = "system", .type = JSON_STRING, .flags = NUL | JSON_WITH_NUL, AT(system)},
+    {.name = "raw",
+     .type = JSON_BOOL,
+     .flags = NUL,
+     AT(raw),
+     .initial = "false",
+     .help = "The prompt goes to the model as it is."},
+    ONLY("suffix", is_empty, "use /v1/completions"),
+    ONLY("images", is_empty, "images cannot be read"),
+    ONLY("template", is_empty, "the model's own template is used: see chat-template"),
+    ONLY("context", is_empty, "send the conversation to /api/chat"),
+    ONLY("logprobs", json_is_false, "use /v1/completions"),
+    ONLY("top_logprobs", is_zero, "use /v1/completions"),
+};
+const struct json_table ollama_generate_table = JSON_TABLE(generate_fields, &common_table);
+
+static const struct json_field show_fields[] = {
+    {.name = "model", .type = JSON_STRING, AT(model), .min = 1},
+    {.name = "name", .type = JSON_STRING, AT(name), .min = 1, .help = "The older name of model."},
+    {.name = "verbose",
+     .type = JSON_BOOL,
+     .flags = NUL,
+     AT(verbose),
+     .initial = "false",
+     .help = "Taken; the vocabulary is not listed."},
+    ONLY("system", is_empty, "models have no system prompt of their own here"),
+    ONLY("template", is_empty, "the model's own template is used: see chat-template"),
+    ONLY("options", is_empty, "models have no options of their own here"),
+};
+const struct json_table ollama_show_table = JSON_TABLE(show_fields, NULL);
+
+/* ---- reading ---- */
+
+/* "name" and "name:latest" are one. */
+static const struct api_model *find_model(const api *a, const char *name) {
+    static const char latest[] = ":latest";
+    char cut[256];
+    const struct api_model *m = api_find_model(a, name);
+    size_t n = strlen(name), k = sizeof latest - 1;
+    if (m || n <= k || n >= sizeof cut || strcmp(name + n - k, latest) != 0) return m;
+    memcpy(cut, name, n - k);
+    cut[n - k] = '\0';
+    return api_find_model(a, cut);
+}
+
+static int read_options(struct ollama_fields *f, err *e) {
+    int rc = json_read(f->options, &option_table, "options.", f, e);
+    if (rc) return rc;
+    if (f->gen.max_tokens < 0) f->gen.has_max_tokens = false;
+    return 0;
+}
+
+int ollama_fields_read(struct request *r, const cJSON *body, const struct json_table *table,
+                       struct ollama_fields *f, err *e) {
+    memset(f, 0, sizeof *f);
+    gen_fields_default(&f->gen);
+    f->gen.temperature = 0.8;
+    f->gen.top_k = 40;
+    f->gen.top_p = 0.9;
+    f->gen.stop_name = "options.stop";
+    f->stream = true;
+    int rc = gen_body_read(body, table, f, e);
+    if (!rc && f->options) rc = read_options(f, e);
+    if (rc) return rc;
+    f->gen.stream = f->stream;
+    if (!f->model) f->model = f->name;
+    if (!f->model)
+        return err_set_param(e, ERR_INVALID, "model", "Missing required parameter: 'model'.");
+    r->model = find_model(r->api, f->model);
+    if (!r->model)
+        return err_set_param(e, ERR_NOT_FOUND, "model", "model '%.200s' not found", f->model);
+    uint32_t context = engine_context_length(r->model->engine);
+    if (f->num_ctx > context)
+        return err_set_param(e, ERR_INVALID, "options.num_ctx",
+                             "Invalid value for 'options.num_ctx': this model's context is %u "
+                             "tokens here (context-length).",
+                             context);
+    return 0;
+}
+
+static int add_calls(cJSON *m, const cJSON *calls, const char *path, err *e) {
+    cJSON *list = cJSON_AddArrayToObject(m, "tool_calls");
+    int i = 0;
+    for (const cJSON *v = calls->child; v; v = v->next, i++) {
+        char name[JSON_PATH_BYTES], id[32];
+        struct call call = {0};
+        struct function function = {0};
+        json_path(name, "%s.tool_calls[%d].", path, i);
+        int rc = json_read(v, &call_table, name, &call, e);
+        json_path(name, "%s.tool_calls[%d].function.", path, i);
+        if (!rc) rc = json_read(call.function, &function_table, name, &function, e);
+        if (rc) return rc;
+        cJSON *out = cJSON_CreateObject();
+        bool ok = list && out && cJSON_AddItemToArray(list, out);
+        if (!ok) cJSON_Delete(out);
+        snprintf(id, sizeof id, "call_%d", i);
+        ok = ok && cJSON_AddStringToObject(out, "id", call.id ? call.id : id) &&
+             cJSON_AddStringToObject(out, "type", "function");
+        cJSON *inner = ok ? cJSON_AddObjectToObject(out, "function") : NULL;
+        cJSON *arguments = inner ? cJSON_Duplicate(function.arguments, true) : NULL;
+        ok = arguments && cJSON_AddStringToObject(inner, "name", function.name) &&
+             cJSON_AddItemToObject(inner, "arguments", arguments);
+        if (!ok) {
+            cJSON_Delete(arguments);
+            return err_no_memory(e);
+        }
+    }
+    return 0;
+}
+
+static int add_message(cJSON *list, const cJSON *v, const char *path, err *e) {
+    char prefix[JSON_PATH_BYTES];
+    struct message m = {0};
+    json_path(prefix, "%s.", path);
+    int rc = json_read(v, &message_table, prefix, &m, e);
+    if (rc) return rc;
+    cJSON *out = cJSON_CreateObject();
+    bool ok = out && cJSON_AddItemToArray(list, out);
+    if (!ok) cJSON_Delete(out);
+    ok = ok && cJSON_AddStringToObject(out, "role", m.role) &&
+         cJSON_AddStringToObject(out, "content", m.content ? m.content : "");
+    if (ok && m.thinking)
+        ok = cJSON_AddStringToObject(out, "reasoning_content", m.thinking) != NULL;
+    if (ok && m.tool_name) ok = cJSON_AddStringToObject(out, "name", m.tool_name) != NULL;
+    if (ok && m.tool_call_id)
+        ok = cJSON_AddStringToObject(out, "tool_call_id", m.tool_call_id) != NULL;
+    if (!ok) return err_no_memory(e);
+    return m.tool_calls && m.tool_calls->child ? add_calls(out, m.tool_calls, path, e) : 0;
+}
+
+/* A prompt is a conversation of one message. */
+static int add_prompt(const struct ollama_fields *f, cJSON *list, err *e) {
+    const char *const roles[] = {"system", "user"}, *const texts[] = {f->system, f->prompt};
+    for (int i = 0; i < 2; i++) {
+        if (!texts[i]) continue;
+        cJSON *m = cJSON_CreateObject();
+        bool ok = m && cJSON_AddItemToArray(list, m);
+        if (!ok) cJSON_Delete(m);
+        if (!ok || !cJSON_AddStringToObject(m, "role", roles[i]) ||
+            !cJSON_AddStringToObject(m, "content", texts[i]))
+            return err_no_memory(e);
+    }
+    return 0;
+}
+
+static int read_think(const cJSON *think, const chat_template *chat, struct chat_request *q,
+                      err *e) {
+    bool switches = chat && chat_template_uses(chat, "enable_thinking");
+    bool levels = chat && chat_template_uses(chat, "reasoning_effort");
+    if (cJSON_IsString(think) && levels)
+        return chat_request_set(q, "reasoning_effort", cJSON_CreateString(think->valuestring), e);
+    if (cJSON_IsBool(think) && switches)
+        return chat_request_set(q, "enable_thinking", cJSON_CreateBool(cJSON_IsTrue(think)), e);
+    if (cJSON_IsFalse(think)) return 0;
+    return err_set_param(e, ERR_UNSUPPORTED, "think",
+                         "Unsupported value for 'think': this model's template does not know it.");
+}
+
+static int read_format(const cJSON *format, struct chat_request *q, err *e) {
+    if (cJSON_IsObject(format)) {
+        q->format = (struct chat_format){.kind = CHAT_FORMAT_SCHEMA, .value = format};
+        return 0;
+    }
+    if (!*format->valuestring) return 0; /* clients send "" for none */
+    if (strcmp(format->valuestring, "json") != 0)
+        return err_set_param(e, ERR_INVALID, "format",
+                             "Invalid value for 'format': expected \"json\" or a JSON schema.");
+    q->format.kind = CHAT_FORMAT_OBJECT;
+    return 0;
+}
+
+int ollama_chat_read(const struct ollama_fields *f, const struct api_model *m,
+                     struct chat_request *q, err *e) {
+    int rc = 0, i = 0;
+    q->param_format = "format";
+    q->messages = cJSON_CreateArray();
+    if (!q->messages) return err_no_memory(e);
+    for (const cJSON *v = f->messages ? f->messages->child : NULL; v && !rc; v = v->next) {
+        char path[JSON_PATH_BYTES];
+        json_path(path, "messages[%d]", i++);
+        rc = add_message(q->messages, v, path, e);
+    }
+    if (!rc) rc = add_prompt(f, q->messages, e);
+    if (!rc) rc = chat_tools_read(&f->gen, q, e);
+    if (!rc && f->think) rc = read_think(f->think, m->chat, q, e);
+    if (!rc && f->format) rc = read_format(f->format, q, e);
+    return rc;
+}

@@ -1,0 +1,443 @@
+/* chat_parse.c - the chat endpoint's own fields and its messages. Pure, pool threads.
+ *
+ * A message that templates see has role, content (text, text parts, or null beside tool calls),
+ * name, reasoning_content, tool_calls and tool_call_id; what else a message may carry is refused by
+ * name. The shapes that a template does not take are core/chat's business. */
+#include "api/generate/chat_request.h"
+#include "api/generate/tools.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define AT(member)  .offset = offsetof(struct gen_fields, member)
+#define HAS(member) .has = 1 + offsetof(struct gen_fields, member)
+
+static bool is_empty_object(const cJSON *v) {
+    return cJSON_IsObject(v) && !v->child;
+}
+
+static bool is_word(const cJSON *v, const char *word) {
+    return cJSON_IsString(v) && strcmp(v->valuestring, word) == 0;
+}
+
+static bool is_text_only(const cJSON *v) {
+    return cJSON_IsArray(v) && v->child && !v->child->next && is_word(v->child, "text");
+}
+
+enum { NUL = JSON_NULLABLE };
+
+#define REFUSED(name, flags, test, reason)                                                         \
+    { name, JSON_REFUSED, flags, .accepts = (test), .why = (reason) }
+
+static const struct json_table message_table, part_table, call_table, function_table;
+
+static const struct json_field fields[] = {
+    {"messages", JSON_ARRAY, JSON_REQUIRED | JSON_WITH_NUL, AT(messages), .min = 1,
+     .table = &message_table},
+    {"max_tokens", JSON_INT, NUL, AT(max_tokens), HAS(has_max_tokens), 1, 2147483647.0},
+    {"max_completion_tokens", JSON_INT, NUL, AT(max_completion_tokens),
+     HAS(has_max_completion_tokens), 1, 2147483647.0},
+    {"logprobs", JSON_BOOL, NUL, AT(logprobs)},
+    {"top_logprobs", JSON_INT, NUL, AT(top_logprobs), HAS(has_top_logprobs), 0,
+     ENGINE_MAX_TOP_LOGPROBS},
+    {"chat_template_kwargs", JSON_VALUE, NUL, AT(chat_template_kwargs)},
+    {"documents", JSON_VALUE, NUL, AT(documents)},
+    {"reasoning_effort", JSON_STRING, NUL, AT(reasoning_effort),
+     .help = "Where the model's template looks at it; none switches thinking off where that can be "
+             "switched."},
+    {"add_generation_prompt", JSON_BOOL, NUL, AT(add_generation_prompt),
+     HAS(has_add_generation_prompt)},
+    {"continue_final_message", JSON_BOOL, NUL, AT(continue_final_message)},
+    {"tools", JSON_ARRAY, NUL, AT(tools), .max = CHAT_MAX_TOOLS, .table = &tool_table,
+     .help = "Functions that the model may call; arguments follow their parameters' JSON Schema."},
+    {"tool_choice", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_OBJECT, AT(tool_choice),
+     .help = "auto, none, required, a function or allowed_tools."},
+    {"parallel_tool_calls", JSON_BOOL, NUL, AT(parallel_tool_calls), .initial = "true",
+     .help = "More than one call in an answer."},
+    {"response_format", JSON_OBJECT, NUL, AT(response_format), .table = &response_format_table},
+    {"structured_outputs", JSON_OBJECT, NUL, AT(structured_outputs),
+     .table = &structured_outputs_table,
+     .help = "What the answer must be: one member. With tools: unless it is a call."},
+    {"guided_json", JSON_VALUE, NUL | JSON_OR_OBJECT | JSON_OR_STRING | JSON_OR_BOOL,
+     AT(guided_json), .help = "As structured_outputs.json."},
+    {"guided_regex", JSON_STRING, NUL, AT(guided_regex), .min = 1,
+     .help = "As structured_outputs.regex."},
+    {"guided_choice", JSON_ARRAY, NUL, AT(guided_choice), .min = 1,
+     .help = "As structured_outputs.choice."},
+    {"guided_grammar", JSON_STRING, NUL, AT(guided_grammar), .min = 1,
+     .help = "As structured_outputs.grammar."},
+    {"service_tier", JSON_REFUSED, NUL, .words = "auto|default",
+     .why = "only \"auto\" and \"default\" are supported"},
+    {"verbosity", JSON_REFUSED, NUL, .words = "medium", .why = "verbosity cannot be set"},
+    {"safety_identifier", JSON_STRING, NUL, AT(safety_identifier), .help = "Taken and not used."},
+    {"prompt_cache_key", JSON_STRING, NUL, AT(prompt_cache_key),
+     .help = "A hint: taken and not needed, since common beginnings of prompts are always kept. "
+             "It parts nothing: see cache_salt."},
+    REFUSED("functions", NUL, NULL, "it is deprecated: use 'tools'"),
+    REFUSED("function_call", NUL, NULL, "it is deprecated: use 'tool_choice'"),
+    REFUSED("modalities", NUL, is_text_only, "only [\"text\"] is supported"),
+    REFUSED("audio", NUL, NULL, "audio is not supported"),
+    REFUSED("store", NUL, json_is_false, "chat completions are not stored: use /v1/responses"),
+    REFUSED("metadata", NUL, is_empty_object, "chat completions are not stored"),
+    REFUSED("prediction", NUL, NULL, "predicted outputs are not supported"),
+    REFUSED("web_search_options", NUL, NULL, "there is no web search"),
+    REFUSED("moderation", NUL, NULL, "there is no moderation"),
+    REFUSED("prompt_cache_retention", NUL, NULL, "the prefix cache has no retention times"),
+    REFUSED("prompt_cache_options", NUL, NULL, "the prefix cache has no options"),
+};
+const struct json_table chat_table = {fields, sizeof fields / sizeof *fields, &gen_table};
+
+/* ---- messages ---- */
+
+struct message {
+    const char *role, *name, *tool_call_id;
+    const char *reasoning_content, *reasoning, *refusal;
+    const cJSON *content, *tool_calls, *parsed;
+};
+
+/* What a client may echo back from an answer without asking for anything. */
+static const struct json_field message_fields[] = {
+    {"role", JSON_ENUM, JSON_REQUIRED, .offset = offsetof(struct message, role),
+     .words = "system|developer|user|assistant|tool|function"},
+    {"content", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,
+     .offset = offsetof(struct message, content), .table = &part_table,
+     .help = "A text or parts of it; null only beside tool calls."},
+    {"name", JSON_STRING, NUL, .offset = offsetof(struct message, name)},
+    {"tool_call_id", JSON_STRING, NUL, .offset = offsetof(struct message, tool_call_id)},
+    {"tool_calls", JSON_ARRAY, NUL, .offset = offsetof(struct message, tool_calls),
+     .table = &call_table, .help = "The assistant's earlier calls."},
+    {"refusal", JSON_STRING, NUL | JSON_WITH_NUL, .offset = offsetof(struct message, refusal)},
+    {"reasoning_content", JSON_STRING, NUL | JSON_WITH_NUL,
+     .offset = offsetof(struct message, reasoning_content)},
+    {"reasoning", JSON_STRING, NUL | JSON_WITH_NUL, .offset = offsetof(struct message, reasoning)},
+    {"parsed", JSON_VALUE, NUL | JSON_WITH_NUL, .offset = offsetof(struct message, parsed),
+     .help = "What OpenAI's library made of content and sends back: taken and not needed."},
+    REFUSED("annotations", NUL, json_is_empty_list, "annotations cannot be rendered"),
+    REFUSED("audio", NUL, NULL, "audio is not supported"),
+    REFUSED("function_call", NUL, NULL, "use 'tool_calls'"),
+};
+static const struct json_table message_table = {
+    message_fields, sizeof message_fields / sizeof *message_fields, NULL};
+
+struct part {
+    const char *type, *text, *refusal;
+};
+
+static const struct json_field part_fields[] = {
+    {"type", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct part, type)},
+    {"text", JSON_STRING, JSON_WITH_NUL, .offset = offsetof(struct part, text)},
+    {"refusal", JSON_STRING, JSON_WITH_NUL, .offset = offsetof(struct part, refusal)},
+    REFUSED("prompt_cache_breakpoint", NUL, NULL, "the prefix cache has no breakpoints"),
+};
+static const struct json_table part_table = {part_fields, sizeof part_fields / sizeof *part_fields,
+                                             NULL};
+
+/* A part as templates see it. What a model once refused to say is text. */
+static int read_part(const cJSON *v, const char *path, bool refusals, cJSON *out, err *e) {
+    char name[JSON_PATH_BYTES];
+    struct part part = {0};
+    if (!cJSON_IsObject(v)) return json_wrong_type(path, "an object", v, e);
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(v, "type");
+    bool refusal = refusals && is_word(type, "refusal");
+    json_path(name, "%s.type", path);
+    if (cJSON_IsString(type) && !is_word(type, "text") && !refusal)
+        return err_set_param(e, ERR_UNSUPPORTED, name,
+                             "Unsupported value for '%s': this server reads parts of type 'text' "
+                             "only, not '%.40s'.",
+                             name, type->valuestring);
+    json_path(name, "%s.", path);
+    int rc = json_read(v, &part_table, name, &part, e);
+    if (rc) return rc;
+    const char *text = refusal ? part.refusal : part.text, *other = refusal ? "text" : "refusal";
+    json_path(name, "%s.%s", path, text ? other : refusal ? "refusal" : "text");
+    if (!text)
+        return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
+    if (refusal ? part.text : part.refusal)
+        return err_set_param(e, ERR_INVALID, name, "'%s' does not belong to a part of type '%s'.",
+                             name, part.type);
+    bool ok =
+        cJSON_AddStringToObject(out, "type", "text") && cJSON_AddStringToObject(out, "text", text);
+    return ok ? 0 : err_no_memory(e);
+}
+
+static int read_parts(const cJSON *parts, const char *path, bool refusals, cJSON *out, err *e) {
+    int i = 0, rc = 0;
+    if (!parts->child)
+        return err_set_param(e, ERR_INVALID, path, "Invalid value for '%s': the array is empty.",
+                             path);
+    for (const cJSON *v = parts->child; v && !rc; v = v->next) {
+        char name[JSON_PATH_BYTES];
+        cJSON *copy = cJSON_CreateObject();
+        if (!copy || !cJSON_AddItemToArray(out, copy)) {
+            cJSON_Delete(copy);
+            return err_no_memory(e);
+        }
+        json_path(name, "%s[%d]", path, i++);
+        rc = read_part(v, name, refusals, copy, e);
+    }
+    return rc;
+}
+
+static int read_content(const struct message *m, const char *path, bool optional, cJSON *out,
+                        err *e) {
+    char name[JSON_PATH_BYTES];
+    bool ok;
+    json_path(name, "%s.content", path);
+    if (cJSON_IsArray(m->content)) {
+        bool refusals = strcmp(m->role, "assistant") == 0;
+        cJSON *parts = cJSON_AddArrayToObject(out, "content");
+        return parts ? read_parts(m->content, name, refusals, parts, e) : err_no_memory(e);
+    }
+    if (!m->content && !optional)
+        return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
+    ok = m->content ? cJSON_AddStringToObject(out, "content", m->content->valuestring) != NULL
+                    : cJSON_AddNullToObject(out, "content") != NULL;
+    return ok ? 0 : err_no_memory(e);
+}
+
+struct call {
+    const char *id, *type;
+    const cJSON *function;
+};
+struct function {
+    const char *name, *arguments;
+    const cJSON *parsed;
+};
+
+static const struct json_field call_fields[] = {
+    {"id", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct call, id)},
+    {"type", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct call, type)},
+    {"function", JSON_OBJECT, JSON_REQUIRED, .offset = offsetof(struct call, function),
+     .table = &function_table},
+};
+static const struct json_table call_table = {call_fields, 3, NULL};
+static const struct json_field function_fields[] = {
+    {"name", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct function, name)},
+    {"arguments", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct function, arguments)},
+    {"parsed_arguments", JSON_VALUE, NUL, .offset = offsetof(struct function, parsed),
+     .help = "What OpenAI's library made of arguments and sends back: taken and not needed."},
+};
+static const struct json_table function_table = JSON_TABLE(function_fields, NULL);
+
+/* One earlier tool call, appended to list. */
+static int read_call(const cJSON *v, const char *path, cJSON *list, err *e) {
+    char name[JSON_PATH_BYTES];
+    struct call call = {0};
+    struct function function = {0};
+    if (!cJSON_IsObject(v)) return json_wrong_type(path, "an object", v, e);
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(v, "type");
+    json_path(name, "%s.type", path);
+    if (cJSON_IsString(type) && !is_word(type, "function"))
+        return err_set_param(e, ERR_UNSUPPORTED, name,
+                             "Unsupported value for '%s': only 'function' is supported.", name);
+    json_path(name, "%s.", path);
+    int rc = json_read(v, &call_table, name, &call, e);
+    if (rc) return rc;
+    json_path(name, "%s.function.", path);
+    rc = json_read(call.function, &function_table, name, &function, e);
+    if (rc) return rc;
+    cJSON *out = cJSON_CreateObject(), *f = cJSON_AddObjectToObject(out, "function");
+    cJSON_AddStringToObject(out, "id", call.id);
+    cJSON_AddStringToObject(out, "type", call.type);
+    cJSON_AddStringToObject(f, "name", function.name);
+    bool ok = cJSON_AddStringToObject(f, "arguments", function.arguments) != NULL;
+    bool added = cJSON_AddItemToArray(list, out);
+    if (!added) cJSON_Delete(out);
+    return ok && added ? 0 : err_no_memory(e);
+}
+
+static int read_calls(const struct message *m, const char *path, cJSON *out, err *e) {
+    char name[JSON_PATH_BYTES];
+    json_path(name, "%s.tool_calls", path);
+    if (!m->tool_calls) return 0;
+    if (strcmp(m->role, "assistant") != 0)
+        return err_set_param(e, ERR_INVALID, name, "'%s' belongs to the role 'assistant'.", name);
+    cJSON *list = cJSON_AddArrayToObject(out, "tool_calls");
+    if (!list) return err_no_memory(e);
+    int i = 0;
+    for (const cJSON *v = m->tool_calls->child; v; v = v->next) {
+        json_path(name, "%s.tool_calls[%d]", path, i++);
+        int rc = read_call(v, name, list, e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+static int check_role(const struct message *m, const char *path, err *e) {
+    char name[JSON_PATH_BYTES];
+    /* Its own words may come back, where they are all that it said. */
+    const char *alien = m->refusal             ? "refusal"
+                        : m->reasoning_content ? "reasoning_content"
+                        : m->reasoning         ? "reasoning"
+                                               : NULL;
+    if (alien && strcmp(m->role, "assistant") != 0) {
+        json_path(name, "%s.%s", path, alien);
+        return err_set_param(e, ERR_INVALID, name, "'%s' belongs to the role 'assistant'.", name);
+    }
+    if (m->refusal && (m->content || m->tool_calls)) {
+        json_path(name, "%s.refusal", path);
+        return err_set_param(e, ERR_UNSUPPORTED, name,
+                             "Unsupported value for '%s': beside content it cannot be rendered.",
+                             name);
+    }
+    if (m->reasoning_content && m->reasoning && strcmp(m->reasoning_content, m->reasoning) != 0) {
+        json_path(name, "%s.reasoning", path);
+        return err_set_param(e, ERR_INVALID, name,
+                             "'%s' and 'reasoning_content' are the same: send one of them.", name);
+    }
+    const char *missing = strcmp(m->role, "tool") == 0 && !m->tool_call_id ? "tool_call_id"
+                          : strcmp(m->role, "function") == 0 && !m->name   ? "name"
+                                                                           : NULL;
+    if (!missing) return 0;
+    json_path(name, "%s.%s", path, missing);
+    return err_set_param(e, ERR_INVALID, name, "Missing required parameter: '%s'.", name);
+}
+
+static int read_message(const cJSON *v, const char *path, cJSON *out, err *e) {
+    char prefix[JSON_PATH_BYTES];
+    struct message m = {0};
+    if (!cJSON_IsObject(v)) return json_wrong_type(path, "an object", v, e);
+    json_path(prefix, "%s.", path);
+    int rc = json_read(v, &message_table, prefix, &m, e);
+    if (!rc) rc = check_role(&m, path, e);
+    if (rc) return rc;
+    bool optional =
+        (strcmp(m.role, "assistant") == 0 && m.tool_calls) || strcmp(m.role, "function") == 0;
+    if (!cJSON_AddStringToObject(out, "role", m.role)) return err_no_memory(e);
+    if (m.refusal)
+        rc = cJSON_AddStringToObject(out, "content", m.refusal) ? 0 : err_no_memory(e);
+    else
+        rc = read_content(&m, path, optional, out, e);
+    if (rc) return rc;
+    const char *thought = m.reasoning_content ? m.reasoning_content : m.reasoning;
+    bool ok = !thought || cJSON_AddStringToObject(out, "reasoning_content", thought);
+    if (m.name) ok = ok && cJSON_AddStringToObject(out, "name", m.name);
+    if (m.tool_call_id) ok = ok && cJSON_AddStringToObject(out, "tool_call_id", m.tool_call_id);
+    if (!ok) return err_no_memory(e);
+    return read_calls(&m, path, out, e);
+}
+
+int chat_messages_read(const cJSON *messages, cJSON **out, err *e) {
+    *out = NULL;
+    if (!cJSON_IsArray(messages)) return json_wrong_type("messages", "an array", messages, e);
+    if (!messages->child)
+        return err_set_param(e, ERR_INVALID, "messages",
+                             "Invalid value for 'messages': the array is empty.");
+    cJSON *list = cJSON_CreateArray();
+    int rc = list ? 0 : err_no_memory(e);
+    int i = 0;
+    for (const cJSON *v = messages->child; v && !rc; v = v->next) {
+        char path[JSON_PATH_BYTES];
+        json_path(path, "messages[%d]", i++);
+        cJSON *m = cJSON_CreateObject();
+        if (!m || !cJSON_AddItemToArray(list, m)) {
+            cJSON_Delete(m);
+            rc = err_no_memory(e);
+        } else {
+            rc = read_message(v, path, m, e);
+        }
+    }
+    if (rc)
+        cJSON_Delete(list);
+    else
+        *out = list;
+    return rc;
+}
+
+/* ---- what a template sees beside the messages ---- */
+
+enum { MAX_KWARGS = 64, MAX_DOCUMENTS = 1024, MAX_EFFORT_BYTES = 32 };
+
+/* Names that are not the client's to set. */
+static bool is_reserved(const char *name) {
+    static const char *const names[] = {"messages",
+                                        "tools",
+                                        "documents",
+                                        "add_generation_prompt",
+                                        "continue_final_message",
+                                        "bos_token",
+                                        "eos_token",
+                                        "raise_exception",
+                                        "strftime_now"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
+
+static int check_kwargs(const cJSON *kwargs, err *e) {
+    static const char param[] = "chat_template_kwargs";
+    if (!cJSON_IsObject(kwargs)) return json_wrong_type(param, "an object", kwargs, e);
+    int n = 0;
+    for (const cJSON *v = kwargs->child; v; v = v->next) {
+        if (is_reserved(v->string))
+            return err_set_param(e, ERR_INVALID, param,
+                                 "Invalid value for '%s': '%s' cannot be set there.", param,
+                                 v->string);
+        if (++n > MAX_KWARGS)
+            return err_set_param(e, ERR_INVALID, param,
+                                 "Invalid value for '%s': at most %d members.", param, MAX_KWARGS);
+    }
+    return 0;
+}
+
+static int check_documents(const cJSON *documents, err *e) {
+    int i = 0;
+    if (!cJSON_IsArray(documents)) return json_wrong_type("documents", "an array", documents, e);
+    for (const cJSON *v = documents->child; v; v = v->next, i++) {
+        char name[JSON_PATH_BYTES];
+        json_path(name, "documents[%d]", i);
+        if (!cJSON_IsObject(v)) return json_wrong_type(name, "an object", v, e);
+        if (i >= MAX_DOCUMENTS)
+            return err_set_param(e, ERR_INVALID, "documents",
+                                 "Invalid value for 'documents': at most %d.", MAX_DOCUMENTS);
+    }
+    return 0;
+}
+
+/* "none" is what templates call not thinking. */
+static bool switches_thinking_off(const char *effort, const chat_template *chat) {
+    return effort && strcmp(effort, "none") == 0 && chat &&
+           chat_template_uses(chat, "enable_thinking");
+}
+
+static int check_effort(const char *effort, const chat_template *chat, const char *param, err *e) {
+    if (switches_thinking_off(effort, chat)) return 0;
+    if (!chat || !chat_template_uses(chat, "reasoning_effort"))
+        return err_set_param(e, ERR_UNSUPPORTED, param,
+                             "Unsupported value for '%s': the model's chat template does not know "
+                             "it.",
+                             param);
+    if (strlen(effort) > MAX_EFFORT_BYTES)
+        return err_set_param(e, ERR_INVALID, param, "Invalid value for '%s': it is too long.",
+                             param);
+    return 0;
+}
+
+int chat_fields_read(const struct gen_fields *f, const chat_template *chat, struct chat_request *q,
+                     err *e) {
+    const cJSON *kwargs = f->chat_template_kwargs;
+    int rc = 0;
+    if (f->continue_final_message && f->has_add_generation_prompt && f->add_generation_prompt)
+        rc = err_set_param(
+            e, ERR_INVALID, "continue_final_message",
+            "'continue_final_message' goes on with the last message, 'add_generation_prompt' "
+            "begins a new one: set one of them");
+    if (!rc && kwargs) rc = check_kwargs(kwargs, e);
+    if (!rc && f->documents) rc = check_documents(f->documents, e);
+    if (!rc && f->reasoning_effort)
+        rc = check_effort(f->reasoning_effort, chat, q->param_effort, e);
+    if (rc) return rc;
+    q->documents = f->documents;
+    q->continue_final_message = f->continue_final_message;
+    q->add_generation_prompt =
+        f->has_add_generation_prompt ? f->add_generation_prompt : !f->continue_final_message;
+    if (!kwargs && !f->reasoning_effort) return 0;
+    q->extra = kwargs ? cJSON_Duplicate(kwargs, true) : cJSON_CreateObject();
+    if (!q->extra) return err_no_memory(e);
+    bool ok = !f->reasoning_effort || cJSON_HasObjectItem(q->extra, "reasoning_effort") ||
+              cJSON_AddStringToObject(q->extra, "reasoning_effort", f->reasoning_effort);
+    if (switches_thinking_off(f->reasoning_effort, chat) &&
+        !cJSON_HasObjectItem(q->extra, "enable_thinking"))
+        ok = ok && cJSON_AddFalseToObject(q->extra, "enable_thinking");
+    return ok ? 0 : err_no_memory(e);
+}

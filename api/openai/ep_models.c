@@ -1,0 +1,69 @@
+/* ep_models.c - GET /v1/models and /v1/models/{id}. Runs on HTTP threads. */
+#include "api/api_int.h"
+#include "api/http/json.h"
+#include "core/chat/syntax.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* What requests for this model may ask for. */
+static void add_capabilities(str *s, const struct api_model *m) {
+    const tokenizer *tok = engine_tokenizer(m->engine);
+    const struct {
+        const char *name;
+        bool has;
+    } rows[] = {
+        {"completion", true},
+        {"embeddings", true},
+        {"chat", m->chat != NULL},
+        {"tools", m->chat != NULL}, /* by a form of their own where the template has none */
+        {"json_schema", m->chat != NULL},
+        {"reasoning", m->chat && *chat_template_syntax(m->chat)->reasoning_open},
+        {"fim", tokenizer_fim(tok, &(struct tokenizer_fim){0})},
+    };
+    str_add(s, ",\"capabilities\":{");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        str_addf(s, "%s\"%s\":%s", i ? "," : "", rows[i].name, rows[i].has ? "true" : "false");
+    str_add_char(s, '}');
+}
+
+static void add_model(str *s, const struct api_model *m) {
+    str_add(s, "{\"id\":");
+    json_add_cstr(s, m->id);
+    str_addf(s, ",\"object\":\"model\",\"created\":%" PRId64 ",\"owned_by\":\"inferd\"",
+             m->created_s);
+    uint32_t length = engine_context_length(m->engine);
+    str_addf(s, ",\"context_length\":%" PRIu32 ",\"max_model_len\":%" PRIu32 ",\"aliases\":[",
+             length, length);
+    for (size_t i = 0; i < m->n_aliases; i++) {
+        if (i) str_add_char(s, ',');
+        json_add_cstr(s, m->aliases[i]);
+    }
+    str_add_char(s, ']');
+    add_capabilities(s, m);
+    str_add_char(s, '}');
+}
+
+void ep_models(struct request *r) {
+    str body;
+    str_init(&body, 1 << 20);
+    str_add(&body, "{\"object\":\"list\",\"data\":[");
+    for (size_t i = 0; i < r->api->n_models; i++) {
+        if (i) str_add_char(&body, ',');
+        add_model(&body, &r->api->models[i]);
+    }
+    str_add(&body, "]}");
+    reply_json(r, 200, &body);
+}
+
+void ep_model(struct request *r) {
+    err e;
+    if (api_request_model(r, r->rest, &e)) {
+        reply_err(r, &e);
+        return;
+    }
+    str body;
+    str_init(&body, 1 << 20);
+    add_model(&body, r->model);
+    reply_json(r, 200, &body);
+}

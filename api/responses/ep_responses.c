@@ -1,0 +1,126 @@
+/* ep_responses.c - POST /v1/responses and /v1/responses/input_tokens: how their body becomes a chat
+ * request. Runs on pool threads. */
+#include "api/responses/responses.h"
+
+#include "core/base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a body asks for. */
+struct asked {
+    struct response_fields fields;
+    struct chat_request chat;
+    cJSON *earlier, *own; /* items: of the conversation before, of this request */
+};
+
+static void asked_fini(struct asked *a) {
+    chat_request_fini(&a->chat);
+    cJSON_Delete(a->earlier);
+    cJSON_Delete(a->own);
+}
+
+static int read_messages(struct request *r, struct asked *a, err *e) {
+    const struct response_fields *f = &a->fields;
+    const struct response_source from = {.store = r->api->config.store,
+                                         .key = auth_key(r),
+                                         .now_s = clock_wall_s(),
+                                         .max_bytes = (size_t)r->api->config.max_body_bytes * 2};
+    a->earlier = cJSON_CreateArray();
+    a->own = cJSON_CreateArray();
+    if (!a->earlier || !a->own) return err_no_memory(e);
+    int rc = 0;
+    if (f->previous_response_id)
+        rc = response_items_chain(f->previous_response_id, &from, a->earlier, e);
+    if (!rc) rc = response_items_read(f->input, &from, a->own, e);
+    const cJSON *const lists[] = {a->earlier, a->own};
+    if (!rc) rc = response_items_messages(f->instructions, lists, 2, &a->chat.messages, e);
+    if (!rc && !a->chat.messages->child)
+        rc = err_set_param(e, ERR_INVALID, "input",
+                           "Invalid value for 'input': the conversation is empty.");
+    return rc;
+}
+
+/* asked_fini also on failure. */
+static int read_body(struct request *r, const cJSON *body, const struct json_table *table,
+                     struct asked *a, err *e) {
+    struct chat_request *q = &a->chat;
+    response_fields_default(&a->fields);
+    a->earlier = a->own = NULL;
+    chat_request_init(q);
+    q->param_messages = "input";
+    q->param_format = "text.format";
+    q->param_function = "";
+    q->param_effort = "reasoning.effort";
+    int rc = gen_body_read(body, table, &a->fields, e);
+    if (!rc) rc = response_fields_check(&a->fields, e);
+    if (!rc) rc = api_request_model(r, a->fields.gen.model, e);
+    if (rc) return rc;
+    q->model = r->model;
+    rc = response_tools_read(&a->fields, q, e);
+    if (!rc) rc = chat_fields_read(&a->fields.gen, q->model->chat, q, e);
+    if (!rc) rc = read_messages(r, a, e);
+    return rc;
+}
+
+/* A chain that is not there is the request's fault, and has a code of its own. */
+static int tell(struct request *r, int rc, err *e) {
+    if (rc != ERR_NOT_FOUND || strcmp(e->param, "previous_response_id") != 0) return rc;
+    reply_error(r, &(struct api_error){400, "invalid_request_error", "previous_response_not_found",
+                                       e->param, e->msg});
+    return 0;
+}
+
+static int start(struct request *r, struct asked *a, const struct gen_options *options, err *e) {
+    const struct response_fields *f = &a->fields;
+    responses *store = f->store ? r->api->config.store : NULL;
+    if (f->store && f->has_store && !store)
+        return err_set_param(e, ERR_UNSUPPORTED, "store",
+                             "Unsupported value for 'store': this server keeps no responses (its "
+                             "configuration or its log says why).");
+    struct response_state *state = response_state_new(&(struct response_config){
+        .fields = f, .store = store, .key = auth_key(r), .input = a->own});
+    a->own = NULL;
+    if (!state) return err_no_memory(e);
+    a->chat.options = options;
+    return chat_request_start(
+        r, &a->chat,
+        &(struct chat_start){&response_writer, state, "resp_", response_state_bytes(state)}, e);
+}
+
+static int run_create(struct request *r, const cJSON *body, err *e) {
+    struct asked a;
+    struct gen_options options;
+    int rc = read_body(r, body, &responses_table, &a, e);
+    if (!rc)
+        rc = gen_options_read(&a.fields.gen, tokenizer_n_vocab(engine_tokenizer(r->model->engine)),
+                              &options, e);
+    options.obfuscate = a.fields.obfuscate;
+    if (!rc) rc = start(r, &a, &options, e);
+    asked_fini(&a);
+    return tell(r, rc, e);
+}
+
+void ep_responses(struct request *r) {
+    gen_handle(r, run_create);
+}
+
+static int run_tokens(struct request *r, const cJSON *body, err *e) {
+    struct asked a;
+    struct gen_prompt prompt = {0};
+    int rc = read_body(r, body, &response_tokens_table, &a, e);
+    if (!rc) rc = chat_request_encode(r, &a.chat, &prompt, e);
+    if (!rc) {
+        str out;
+        str_init(&out, 256);
+        str_addf(&out, "{\"object\":\"response.input_tokens\",\"input_tokens\":%zu}", prompt.n);
+        reply_json(r, 200, &out);
+    }
+    free(prompt.ids);
+    asked_fini(&a);
+    return tell(r, rc, e);
+}
+
+void ep_response_tokens(struct request *r) {
+    gen_handle(r, run_tokens);
+}

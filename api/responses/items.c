@@ -1,0 +1,619 @@
+/* responses/items.c - items of the Responses API: read from a request, fetched from the store, and
+ * turned into the messages that a chat template sees. Owns nothing; runs on pool threads. */
+#include "api/responses/responses.h"
+
+#include "core/base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NUL = JSON_NULLABLE, MAX_REFERENCES = 1000, MAX_CHAIN = 4096, MAX_ID = 64 };
+
+#define STATUSES "in_progress|completed|incomplete"
+
+static const cJSON *member(const cJSON *object, const char *name) {
+    return cJSON_GetObjectItemCaseSensitive(object, name);
+}
+
+static const char *text_of(const cJSON *object, const char *name) {
+    const char *text = cJSON_GetStringValue(member(object, name));
+    return text ? text : "";
+}
+
+static bool is_type(const cJSON *item, const char *type) {
+    return strcmp(text_of(item, "type"), type) == 0;
+}
+
+/* Appends value to list, which owns it then; NULL on failure. */
+static cJSON *append(cJSON *list, cJSON *value) {
+    if (value && cJSON_AddItemToArray(list, value)) return value;
+    cJSON_Delete(value);
+    return NULL;
+}
+
+/* ---- tables ---- */
+
+struct item {
+    const char *type, *id, *role, *status, *call_id, *name, *arguments;
+    const cJSON *content, *summary, *output;
+};
+#define AT(member) .offset = offsetof(struct item, member)
+#define REFUSED(name, reason)                                                                      \
+    { name, JSON_REFUSED, NUL, .why = (reason) }
+#define ANY_ITEM                                                                                   \
+    {"type", JSON_STRING, NUL, AT(type)},                                                          \
+        {"id", JSON_STRING, NUL, AT(id), .min = 1, .max = MAX_ID}, {                               \
+        "status", JSON_ENUM, NUL, AT(status), .words = STATUSES                                    \
+    }
+
+static const char no_callers[] = "only the client calls tools";
+static const char no_namespaces[] = "tools have no namespaces";
+
+static const struct json_field message_fields[] = {
+    ANY_ITEM,
+    {"role", JSON_ENUM, JSON_REQUIRED, AT(role), .words = "user|assistant|system|developer"},
+    {"content", JSON_VALUE, JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,
+     AT(content)},
+    REFUSED("phase", "chat templates have no phases"),
+};
+static const struct json_field call_fields[] = {
+    ANY_ITEM,
+    {"call_id", JSON_STRING, JSON_REQUIRED, AT(call_id), .min = 1, .max = MAX_ID},
+    {"name", JSON_STRING, JSON_REQUIRED, AT(name), .min = 1},
+    {"arguments", JSON_STRING, JSON_REQUIRED, AT(arguments)},
+    REFUSED("namespace", no_namespaces),
+    REFUSED("caller", no_callers),
+};
+static const struct json_field output_fields[] = {
+    ANY_ITEM,
+    {"call_id", JSON_STRING, JSON_REQUIRED, AT(call_id), .min = 1, .max = MAX_ID},
+    {"output", JSON_VALUE, JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,
+     AT(output)},
+    {"name", JSON_STRING, NUL, AT(name), .min = 1},
+    REFUSED("namespace", no_namespaces),
+    REFUSED("caller", no_callers),
+};
+static const struct json_field reasoning_fields[] = {
+    ANY_ITEM,
+    {"summary", JSON_ARRAY, NUL | JSON_WITH_NUL, AT(summary)},
+    {"content", JSON_ARRAY, NUL | JSON_WITH_NUL, AT(content)},
+    REFUSED("encrypted_content", "this server gives reasoning as text: send 'content'"),
+};
+static const struct json_field reference_fields[] = {
+    {"type", JSON_STRING, NUL, AT(type)},
+    {"id", JSON_STRING, JSON_REQUIRED, AT(id), .min = 1, .max = MAX_ID},
+};
+
+struct part {
+    const char *type, *text, *refusal;
+    const cJSON *logprobs;
+};
+#define PART(member) .offset = offsetof(struct part, member)
+
+static const struct json_field text_fields[] = {
+    {"type", JSON_STRING, JSON_REQUIRED, PART(type)},
+    {"text", JSON_STRING, JSON_REQUIRED | JSON_WITH_NUL, PART(text)},
+    REFUSED("prompt_cache_breakpoint", "the prefix cache has no breakpoints"),
+};
+static const struct json_field answer_fields[] = {
+    {"type", JSON_STRING, JSON_REQUIRED, PART(type)},
+    {"text", JSON_STRING, JSON_REQUIRED | JSON_WITH_NUL, PART(text)},
+    {"logprobs", JSON_ARRAY, NUL | JSON_WITH_NUL, PART(logprobs),
+     .help = "May be echoed; it changes nothing."},
+    {"annotations", JSON_REFUSED, NUL, .accepts = json_is_empty_list,
+     .why = "annotations cannot be rendered"},
+};
+static const struct json_field refusal_fields[] = {
+    {"type", JSON_STRING, JSON_REQUIRED, PART(type)},
+    {"refusal", JSON_STRING, JSON_REQUIRED | JSON_WITH_NUL, PART(refusal)},
+};
+static const struct json_table text_table = JSON_TABLE(text_fields, NULL);
+static const struct json_table answer_table = JSON_TABLE(answer_fields, NULL);
+static const struct json_table refusal_table = JSON_TABLE(refusal_fields, NULL);
+
+/* ---- parts ---- */
+
+/* Which parts a content may have. */
+struct part_kind {
+    const char *type;
+    const struct json_table *table;
+};
+static const struct part_kind input_parts[] = {{"input_text", &text_table}, {NULL, NULL}};
+/* Clients write input_text into answers that they make up. */
+static const struct part_kind answer_parts[] = {{"output_text", &answer_table},
+                                                {"refusal", &refusal_table},
+                                                {"input_text", &text_table},
+                                                {NULL, NULL}};
+static const struct part_kind thought_parts[] = {{"reasoning_text", &text_table}, {NULL, NULL}};
+static const struct part_kind summary_parts[] = {{"summary_text", &text_table}, {NULL, NULL}};
+
+static int read_part(const cJSON *v, const char *path, const struct part_kind *kinds,
+                     struct part *part, err *e) {
+    char name[JSON_PATH_BYTES];
+    *part = (struct part){0};
+    if (!cJSON_IsObject(v)) return json_wrong_type(path, "an object", v, e);
+    const char *type = text_of(v, "type");
+    const struct part_kind *k = kinds;
+    while (k->type && strcmp(k->type, type) != 0)
+        k++;
+    json_path(name, "%s.type", path);
+    if (!k->type && *type)
+        return err_set_param(e, ERR_UNSUPPORTED, name,
+                             "Unsupported value for '%s': '%.40s'. Parts of type '%s' are read "
+                             "here%s.",
+                             name, type, kinds->type,
+                             kinds == answer_parts ? ", or 'refusal'" : "");
+    json_path(name, "%s.", path);
+    return json_read(v, k->type ? k->table : kinds->table, name, part, e);
+}
+
+static bool add_answer_part(cJSON *list, const struct part *p) {
+    cJSON *to = append(list, cJSON_CreateObject());
+    if (p->refusal)
+        return cJSON_AddStringToObject(to, "type", "refusal") &&
+               cJSON_AddStringToObject(to, "refusal", p->refusal);
+    bool ok = cJSON_AddStringToObject(to, "type", "output_text") &&
+              cJSON_AddStringToObject(to, "text", p->text) &&
+              cJSON_AddArrayToObject(to, "annotations");
+    cJSON *logprobs = p->logprobs ? cJSON_Duplicate(p->logprobs, true) : cJSON_CreateArray();
+    if (ok && cJSON_AddItemToObject(to, "logprobs", logprobs)) return true;
+    cJSON_Delete(logprobs);
+    return false;
+}
+
+static bool add_part(cJSON *list, const struct part_kind *kinds, const struct part *p) {
+    if (kinds == answer_parts) return add_answer_part(list, p);
+    cJSON *to = append(list, cJSON_CreateObject());
+    return cJSON_AddStringToObject(to, "type", kinds->type) &&
+           cJSON_AddStringToObject(to, "text", p->text);
+}
+
+/* content: a string (one part) or an array of parts, as the member name of item. */
+static int read_parts(const cJSON *content, const char *path, const struct part_kind *kinds,
+                      cJSON *item, const char *name, err *e) {
+    cJSON *list = cJSON_AddArrayToObject(item, name);
+    struct part part = {.text = cJSON_GetStringValue(content)};
+    if (!list) return err_no_memory(e);
+    if (part.text) return add_part(list, kinds, &part) ? 0 : err_no_memory(e);
+    int i = 0;
+    for (const cJSON *v = content ? content->child : NULL; v; v = v->next) {
+        char at[JSON_PATH_BYTES];
+        json_path(at, "%s.%s[%d]", path, name, i++);
+        int rc = read_part(v, at, kinds, &part, e);
+        if (!rc && !add_part(list, kinds, &part)) rc = err_no_memory(e);
+        if (rc) return rc;
+    }
+    return 0;
+}
+
+/* ---- items ---- */
+
+struct reader {
+    const struct response_source *from;
+    cJSON *list;
+    cJSON *last;      /* items of the response that a reference was found in, without those taken */
+    uint64_t n_bytes; /* of the responses that were looked into */
+    int n_references;
+};
+
+static int new_item(const struct item *in, const char *type, const char *prefix, const char *path,
+                    cJSON *list, cJSON **out, err *e) {
+    char id[48];
+    if (in->id &&
+        strspn(in->id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") !=
+            strlen(in->id)) {
+        json_path(id, "%s.id", path);
+        return err_set_param(e, ERR_INVALID, id,
+                             "Invalid value for '%s': letters, digits, '_' and '-' only.", id);
+    }
+    if (!in->id) api_new_id(id, prefix);
+    cJSON *item = *out = append(list, cJSON_CreateObject());
+    bool ok = cJSON_AddStringToObject(item, "id", in->id ? in->id : id) &&
+              cJSON_AddStringToObject(item, "type", type) &&
+              cJSON_AddStringToObject(item, "status", in->status ? in->status : "completed");
+    return ok ? 0 : err_no_memory(e);
+}
+
+static int read_message(struct reader *r, const struct item *in, const char *path, err *e) {
+    cJSON *item;
+    bool answer = strcmp(in->role, "assistant") == 0;
+    int rc = new_item(in, "message", "msg_", path, r->list, &item, e);
+    if (!rc && !cJSON_AddStringToObject(item, "role", in->role)) rc = err_no_memory(e);
+    if (rc) return rc;
+    return read_parts(in->content, path, answer ? answer_parts : input_parts, item, "content", e);
+}
+
+static int read_call(struct reader *r, const struct item *in, const char *path, err *e) {
+    cJSON *item;
+    int rc = new_item(in, "function_call", "fc_", path, r->list, &item, e);
+    if (rc) return rc;
+    bool ok = cJSON_AddStringToObject(item, "call_id", in->call_id) &&
+              cJSON_AddStringToObject(item, "name", in->name) &&
+              cJSON_AddStringToObject(item, "arguments", in->arguments);
+    return ok ? 0 : err_no_memory(e);
+}
+
+static int read_output(struct reader *r, const struct item *in, const char *path, err *e) {
+    cJSON *item;
+    int rc = new_item(in, "function_call_output", "fco_", path, r->list, &item, e);
+    if (rc) return rc;
+    bool ok = cJSON_AddStringToObject(item, "call_id", in->call_id) &&
+              (!in->name || cJSON_AddStringToObject(item, "name", in->name));
+    if (!ok) return err_no_memory(e);
+    if (cJSON_IsArray(in->output))
+        return read_parts(in->output, path, input_parts, item, "output", e);
+    return cJSON_AddStringToObject(item, "output", in->output->valuestring) ? 0 : err_no_memory(e);
+}
+
+static int read_reasoning(struct reader *r, const struct item *in, const char *path, err *e) {
+    cJSON *item;
+    int rc = new_item(in, "reasoning", "rs_", path, r->list, &item, e);
+    if (!rc) rc = read_parts(in->summary, path, summary_parts, item, "summary", e);
+    if (!rc && in->content) rc = read_parts(in->content, path, thought_parts, item, "content", e);
+    return rc;
+}
+
+/* The item with that id in an array, taken out of it. */
+static cJSON *take_item(cJSON *items, const char *id) {
+    for (cJSON *v = items ? items->child : NULL; v; v = v->next)
+        if (strcmp(text_of(v, "id"), id) == 0) return cJSON_DetachItemViaPointer(items, v);
+    return NULL;
+}
+
+int response_items_parse(const struct responses_entry *entry, cJSON **out, err *e) {
+    err why = {0};
+    if (!json_parse(entry->items, strlen(entry->items), out, &why)) return 0;
+    return err_set(e, ERR_IO, "the stored items of %s are damaged: %s", entry->id, why.msg);
+}
+
+static cJSON *take_last(struct reader *r, const char *id) {
+    cJSON *item = take_item(cJSON_GetObjectItemCaseSensitive(r->last, "output"), id);
+    return item ? item : take_item(cJSON_GetObjectItemCaseSensitive(r->last, "input"), id);
+}
+
+/* Makes the response that holds the item the last one; none does: nothing is last. A few bytes of
+ * references must not become gigabytes of items, nor days of reading. */
+static int look_up(struct reader *r, const char *id, err *e) {
+    const struct response_source *from = r->from;
+    struct responses_entry entry;
+    err why = {0};
+    cJSON_Delete(r->last);
+    r->last = NULL;
+    if (!from->store) return 0;
+    int rc = responses_find_item(from->store, id, from->key, from->now_s, &entry, &why);
+    if (rc == ERR_NOT_FOUND) return 0;
+    if (rc) {
+        if (e) *e = why;
+        return rc;
+    }
+    r->n_bytes += strlen(entry.items);
+    if (r->n_bytes > from->max_bytes)
+        rc = err_set_param(e, ERR_TOO_LONG, "input",
+                           "The references to items lead to more than %zu bytes of stored "
+                           "responses: name the items of one response together.",
+                           from->max_bytes);
+    else
+        rc = response_items_parse(&entry, &r->last, e);
+    responses_entry_fini(&entry);
+    return rc;
+}
+
+static int read_reference(struct reader *r, const struct item *in, const char *path, err *e) {
+    if (++r->n_references > MAX_REFERENCES)
+        return err_set_param(e, ERR_INVALID, "input", "More than %d references to items.",
+                             MAX_REFERENCES);
+    /* Most come one after the other from one response. */
+    cJSON *item = take_last(r, in->id);
+    int rc = item ? 0 : look_up(r, in->id, e);
+    if (rc) return rc;
+    if (!item) item = take_last(r, in->id);
+    if (item) return append(r->list, item) ? 0 : err_no_memory(e);
+    char name[JSON_PATH_BYTES];
+    json_path(name, "%s.id", path);
+    return err_set_param(e, ERR_INVALID, name, "Item with id '%.64s' not found: it is not stored.",
+                         in->id);
+}
+
+static const struct item_kind {
+    const char *type;
+    struct json_table table;
+    int (*read)(struct reader *r, const struct item *in, const char *path, err *e);
+} kinds[] = {
+    {"message", JSON_TABLE(message_fields, NULL), read_message},
+    {"function_call", JSON_TABLE(call_fields, NULL), read_call},
+    {"function_call_output", JSON_TABLE(output_fields, NULL), read_output},
+    {"reasoning", JSON_TABLE(reasoning_fields, NULL), read_reasoning},
+    {"item_reference", JSON_TABLE(reference_fields, NULL), read_reference},
+};
+enum { N_KINDS = sizeof kinds / sizeof *kinds, KIND_MESSAGE = 0, KIND_REFERENCE = 4 };
+
+static int read_item(struct reader *r, const cJSON *v, const char *path, err *e) {
+    char name[JSON_PATH_BYTES];
+    struct item in = {0};
+    if (!cJSON_IsObject(v)) return json_wrong_type(path, "an object", v, e);
+    const char *type = text_of(v, "type");
+    const struct item_kind *kind = NULL;
+    for (size_t i = 0; i < N_KINDS; i++)
+        if (strcmp(kinds[i].type, type) == 0) kind = &kinds[i];
+    json_path(name, "%s.type", path);
+    if (!kind && *type)
+        return err_set_param(e, ERR_UNSUPPORTED, name,
+                             "Unsupported value for '%s': '%.40s'. Supported types are: 'message', "
+                             "'function_call', 'function_call_output', 'reasoning' and "
+                             "'item_reference'.",
+                             name, type);
+    /* Without a type it is a message, or a reference when it has an id and no role. */
+    if (!kind) kind = &kinds[member(v, "id") && !member(v, "role") ? KIND_REFERENCE : KIND_MESSAGE];
+    json_path(name, "%s.", path);
+    int rc = json_read(v, &kind->table, name, &in, e);
+    return rc ? rc : kind->read(r, &in, path, e);
+}
+
+int response_items_read(const cJSON *input, const struct response_source *from, cJSON *list,
+                        err *e) {
+    struct reader r = {.from = from, .list = list};
+    int rc = 0, i = 0;
+    if (cJSON_IsString(input)) {
+        const struct item in = {.role = "user", .content = input};
+        return read_message(&r, &in, "input", e);
+    }
+    for (const cJSON *v = input ? input->child : NULL; v && !rc; v = v->next) {
+        char path[JSON_PATH_BYTES];
+        json_path(path, "input[%d]", i++);
+        rc = read_item(&r, v, path, e);
+    }
+    cJSON_Delete(r.last);
+    return rc;
+}
+
+/* ---- conversations ---- */
+
+/* Moves the items of an array to the end of list. */
+static int move_items(cJSON *items, cJSON *list, err *e) {
+    for (cJSON *v; items && (v = items->child);)
+        if (!append(list, cJSON_DetachItemViaPointer(items, v))) return err_no_memory(e);
+    return 0;
+}
+
+static int add_entry(const struct responses_entry *entry, cJSON *list, err *e) {
+    cJSON *items = NULL;
+    int rc = response_items_parse(entry, &items, e);
+    if (!rc) rc = move_items(cJSON_GetObjectItemCaseSensitive(items, "input"), list, e);
+    if (!rc) rc = move_items(cJSON_GetObjectItemCaseSensitive(items, "output"), list, e);
+    cJSON_Delete(items);
+    return rc;
+}
+
+static int missing(const char *id, const char *wanted, err *e) {
+    static const char param[] = "previous_response_id";
+    if (strcmp(id, wanted) == 0)
+        return err_set_param(e, ERR_NOT_FOUND, param,
+                             "Previous response with id '%.64s' not found.", id);
+    return err_set_param(
+        e, ERR_NOT_FOUND, param,
+        "The conversation of '%.64s' goes on from '%.64s', which is not stored any "
+        "more.",
+        wanted, id);
+}
+
+/* Newest first into entries, which the caller frees. */
+static int fetch_chain(const char *wanted, const struct response_source *from,
+                       struct responses_entry **entries, size_t *n, err *e) {
+    size_t n_bytes = 0;
+    for (const char *id = wanted; *id; id = (*entries)[*n - 1].previous_id) {
+        err why = {0};
+        struct responses_entry *grown = mem_resize(*entries, *n + 1, sizeof **entries);
+        if (!grown) return err_no_memory(e);
+        *entries = grown;
+        int rc = from->store
+                     ? responses_get(from->store, id, from->key, from->now_s, &grown[*n], &why)
+                     : ERR_NOT_FOUND;
+        if (rc == ERR_NOT_FOUND) return missing(id, wanted, e);
+        if (rc) {
+            if (e) *e = why;
+            return rc;
+        }
+        n_bytes += strlen(grown[*n].items);
+        if (++*n > MAX_CHAIN || n_bytes > from->max_bytes)
+            return err_set_param(e, ERR_TOO_LONG, "previous_response_id",
+                                 "The conversation is too long: begin a new one.");
+    }
+    return 0;
+}
+
+int response_items_chain(const char *id, const struct response_source *from, cJSON *list, err *e) {
+    struct responses_entry *entries = NULL;
+    size_t n = 0;
+    int rc = fetch_chain(id, from, &entries, &n, e);
+    for (size_t i = n; i-- > 0 && !rc;)
+        rc = add_entry(&entries[i], list, e);
+    for (size_t i = 0; i < n; i++)
+        responses_entry_fini(&entries[i]);
+    free(entries);
+    return rc;
+}
+
+/* ---- messages ---- */
+
+struct maker {
+    cJSON *list;
+    cJSON *answer; /* the assistant's message that further items belong to, or NULL */
+};
+
+static cJSON *new_message(struct maker *m, const char *role) {
+    cJSON *v = append(m->list, cJSON_CreateObject());
+    m->answer = NULL;
+    return v && cJSON_AddStringToObject(v, "role", role) ? v : NULL;
+}
+
+/* One text is a string, more are text parts. */
+static bool set_content(cJSON *message, const cJSON *parts) {
+    if (cJSON_IsString(parts))
+        return cJSON_AddStringToObject(message, "content", parts->valuestring) != NULL;
+    const cJSON *only = parts ? parts->child : NULL;
+    if (!only) return cJSON_AddStringToObject(message, "content", "") != NULL;
+    bool refused = is_type(only, "refusal");
+    if (!only->next)
+        return cJSON_AddStringToObject(message, "content",
+                                       text_of(only, refused ? "refusal" : "text")) != NULL;
+    cJSON *list = cJSON_AddArrayToObject(message, "content");
+    bool ok = list != NULL;
+    for (const cJSON *v = only; v && ok; v = v->next) {
+        cJSON *part = append(list, cJSON_CreateObject());
+        ok = cJSON_AddStringToObject(part, "type", "text") &&
+             cJSON_AddStringToObject(part, "text",
+                                     text_of(v, is_type(v, "refusal") ? "refusal" : "text"));
+    }
+    return ok;
+}
+
+/* The assistant's message that goes on; a new one where it has a member already that comes later
+ * than the next item's. */
+static cJSON *answer(struct maker *m, bool with_content, bool with_calls) {
+    if (m->answer && !(with_content && member(m->answer, "content")) &&
+        !(with_calls && member(m->answer, "tool_calls")))
+        return m->answer;
+    cJSON *made = new_message(m, "assistant");
+    return m->answer = made;
+}
+
+static void add_thought(str *text, const cJSON *item) {
+    const cJSON *parts = member(item, "content");
+    if (!parts || !parts->child) parts = member(item, "summary");
+    for (const cJSON *v = parts ? parts->child : NULL; v; v = v->next) {
+        if (text->len) str_add(text, "\n");
+        str_add(text, text_of(v, "text"));
+    }
+}
+
+/* The run of reasoning items that begins with *item, which becomes its last: they are one text, and
+ * are brought together at once, because thousands of them may follow each other. */
+static bool add_reasoning(struct maker *m, const cJSON **item) {
+    cJSON *to = answer(m, true, true);
+    str text;
+    str_init(&text, SIZE_MAX);
+    const char *before = cJSON_GetStringValue(member(to, "reasoning_content"));
+    if (before) str_add(&text, before);
+    add_thought(&text, *item);
+    while ((*item)->next && is_type((*item)->next, "reasoning")) {
+        *item = (*item)->next;
+        add_thought(&text, *item);
+    }
+    bool ok = to && !text.failed;
+    if (ok && text.len) {
+        cJSON_DeleteItemFromObjectCaseSensitive(to, "reasoning_content");
+        ok = cJSON_AddStringToObject(to, "reasoning_content", str_cstr(&text)) != NULL;
+    }
+    str_fini(&text);
+    return ok;
+}
+
+static bool add_call(struct maker *m, const cJSON *item) {
+    cJSON *to = answer(m, false, false);
+    cJSON *calls = cJSON_GetObjectItemCaseSensitive(to, "tool_calls");
+    if (!calls) calls = cJSON_AddArrayToObject(to, "tool_calls");
+    cJSON *call = calls ? append(calls, cJSON_CreateObject()) : NULL;
+    bool ok = cJSON_AddStringToObject(call, "id", text_of(item, "call_id")) &&
+              cJSON_AddStringToObject(call, "type", "function");
+    cJSON *function = cJSON_AddObjectToObject(call, "function");
+    return ok && cJSON_AddStringToObject(function, "name", text_of(item, "name")) &&
+           cJSON_AddStringToObject(function, "arguments", text_of(item, "arguments"));
+}
+
+static bool add_output(struct maker *m, const cJSON *item) {
+    cJSON *to = new_message(m, "tool");
+    const char *name = text_of(item, "name");
+    return to && cJSON_AddStringToObject(to, "tool_call_id", text_of(item, "call_id")) &&
+           (!*name || cJSON_AddStringToObject(to, "name", name)) &&
+           set_content(to, member(item, "output"));
+}
+
+static bool add_item(struct maker *m, const cJSON *item) {
+    if (is_type(item, "function_call")) return add_call(m, item);
+    if (is_type(item, "function_call_output")) return add_output(m, item);
+    const char *role = text_of(item, "role");
+    cJSON *to = strcmp(role, "assistant") == 0 ? answer(m, true, true) : new_message(m, role);
+    return to && set_content(to, member(item, "content"));
+}
+
+/* Templates want a content: null beside calls, else an empty one. */
+static bool complete(cJSON *messages) {
+    bool ok = true;
+    for (cJSON *v = messages->child; v && ok; v = v->next) {
+        if (member(v, "content")) continue;
+        ok = member(v, "tool_calls") ? cJSON_AddNullToObject(v, "content") != NULL
+                                     : cJSON_AddStringToObject(v, "content", "") != NULL;
+    }
+    return ok;
+}
+
+/* ---- what must hold of a conversation ---- */
+
+static int compare_texts(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The member of all items, of one type (NULL: any), sorted; the caller frees. */
+static const char **sorted(const cJSON *const *lists, size_t n_lists, const char *type,
+                           const char *name, size_t *n) {
+    size_t most = 0;
+    *n = 0;
+    for (size_t i = 0; i < n_lists; i++)
+        most += (size_t)cJSON_GetArraySize(lists[i]);
+    const char **texts = mem_new(most, sizeof *texts);
+    for (size_t i = 0; i < n_lists && texts; i++)
+        for (const cJSON *v = lists[i]->child; v; v = v->next)
+            if (!type || is_type(v, type)) texts[(*n)++] = text_of(v, name);
+    if (texts && *n > 1) qsort(texts, *n, sizeof *texts, compare_texts);
+    return texts;
+}
+
+static int check_items(const cJSON *const *lists, size_t n_lists, err *e) {
+    size_t n_ids, n_calls;
+    int rc = 0;
+    const char **ids = sorted(lists, n_lists, NULL, "id", &n_ids);
+    const char **calls = sorted(lists, n_lists, "function_call", "call_id", &n_calls);
+    if (!ids || !calls) rc = err_no_memory(e);
+    for (size_t i = 1; i < n_ids && !rc; i++)
+        if (strcmp(ids[i - 1], ids[i]) == 0)
+            rc = err_set_param(e, ERR_INVALID, "input",
+                               "Duplicate item found with id '%.64s': each item belongs to the "
+                               "conversation once.",
+                               ids[i]);
+    for (size_t i = 0; i < n_lists && !rc; i++)
+        for (const cJSON *v = lists[i]->child; v && !rc; v = v->next) {
+            const char *call_id = text_of(v, "call_id");
+            if (is_type(v, "function_call_output") &&
+                !bsearch(&call_id, calls, n_calls, sizeof *calls, compare_texts))
+                rc = err_set_param(e, ERR_INVALID, "input",
+                                   "No tool call found for function call output with call_id "
+                                   "'%.64s'.",
+                                   call_id);
+        }
+    free(ids);
+    free(calls);
+    return rc;
+}
+
+int response_items_messages(const char *instructions, const cJSON *const *lists, size_t n_lists,
+                            cJSON **out, err *e) {
+    *out = NULL;
+    int rc = check_items(lists, n_lists, e);
+    if (rc) return rc;
+    struct maker m = {.list = cJSON_CreateArray()};
+    bool ok = m.list != NULL;
+    if (ok && instructions) {
+        cJSON *first = new_message(&m, "system");
+        ok = first && cJSON_AddStringToObject(first, "content", instructions);
+    }
+    for (size_t i = 0; i < n_lists; i++)
+        for (const cJSON *v = lists[i]->child; v && ok; v = v->next)
+            ok = is_type(v, "reasoning") ? add_reasoning(&m, &v) : add_item(&m, v);
+    if (ok && complete(m.list)) {
+        *out = m.list;
+        return 0;
+    }
+    cJSON_Delete(m.list);
+    return err_no_memory(e);
+}
