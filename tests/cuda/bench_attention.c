@@ -8,6 +8,7 @@
  * type and size */
 #include "core/backend/cuda/cuda_int.h"
 #include "core/base/log.h"
+#include "tests/support/rng.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,11 +23,7 @@ static void need(int rc, const char *what) {
     exit(1);
 }
 
-static uint32_t random_below(uint32_t n) {
-    static uint64_t seed = 88172645463325252u;
-    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
-    return (uint32_t)((seed >> 16) % n);
-}
+static struct rng rng = {88172645463325252u};
 
 static backend_buf *buf_new(struct cuda_backend *c, uint64_t bytes) {
     backend_buf *buf = NULL;
@@ -92,7 +89,7 @@ static struct call call_new(struct cuda_backend *c, const struct bench_case *k, 
     for (uint32_t i = 0; i < n; i++)
         tables[i] = (int32_t)(first + i);
     for (uint32_t i = n - 1; k->shuffled && i > 0; i--) {
-        uint32_t j = random_below(i + 1);
+        uint32_t j = rng_below(&rng, i + 1);
         int32_t keep = tables[i];
         tables[i] = tables[j], tables[j] = keep;
     }

@@ -6,6 +6,7 @@
 #include "core/backend/cuda/cuda_int.h"
 #include "core/base/log.h"
 #include "shaders/cuda/kernels.h"
+#include "tests/support/rng.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,12 +31,7 @@ struct product_shape {
 /* For the stand-in. */
 static const struct product_shape few[] = {{272, 320, false}, {272, 320, true}, {48, 8300, false}};
 
-static uint64_t seed = 88172645463325252u;
-
-static uint32_t random32(void) {
-    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
-    return (uint32_t)(seed >> 16);
-}
+static struct rng rng = {88172645463325252u};
 
 static void need(int rc, const char *what) {
     if (rc == 0) return;
@@ -45,7 +41,7 @@ static void need(int rc, const char *what) {
 
 /* A finite number of magnitude about 1. */
 static uint16_t random_half(void) {
-    uint32_t r = random32(), sign = r & 0x8000;
+    uint32_t r = rng_next(&rng), sign = r & 0x8000;
     return (uint16_t)(sign | ((13 + (r >> 16) % 3) << 10) | (r & 0x3ff));
 }
 
@@ -68,7 +64,7 @@ static struct cuda_weight weight_new(struct cuda_backend *c, int format, uint32_
         if (!tile)
             host[i] = i % cuda_pitch(n_in) < n_in ? random_half() : 0;
         else
-            host[i] = (uint16_t)(scale ? 0x5000 + random32() % 0x1000 : random32());
+            host[i] = (uint16_t)(scale ? 0x5000 + rng_next(&rng) % 0x1000 : rng_next(&rng));
     }
     for (uint32_t t = 0; t < n_tiles; t++)
         need((int)cudaMemcpy((char *)product + t * bytes, host, bytes, cudaMemcpyHostToDevice),

@@ -57,7 +57,7 @@ static void test_decode_traffic(void) {
     static const int types[] = {QTYPE_F16, QTYPE_Q8_0};
     backend *be = be_open("metal", 1);
     be_need(be != NULL, "the device");
-    be_seed = 71;
+    be_rng.state = 71;
     printf("     type dim group    live K/V   read  parts, written and read\n");
     for (int t = 0; t < 2; t++)
         for (int d = 0; d < 2; d++)

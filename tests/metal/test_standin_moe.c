@@ -107,7 +107,7 @@ static void check_decode(int type, uint32_t n_rows) {
 static void test_decode_reads_chosen_experts_once(void) {
     static const int types[] = {QTYPE_F16,  QTYPE_Q8_0, QTYPE_Q4_0, QTYPE_MXFP4,
                                 QTYPE_Q4_K, QTYPE_Q5_K, QTYPE_Q6_K};
-    be_seed = 41;
+    be_rng.state = 41;
     for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
         for (uint32_t n_rows = 1; n_rows <= MOST_ROWS; n_rows += 7)
             check_decode(types[t], n_rows);

@@ -5,6 +5,7 @@
 #define INFERD_TESTS_BE_H
 
 #include "core/backend/backend.h"
+#include "tests/support/rng.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -175,14 +176,10 @@ static inline void *be_new(uint64_t n, uint64_t size) {
     return p;
 }
 
-/* xorshift64*: seeded, the same everywhere. */
-static uint64_t be_seed = 1;
+static struct rng be_rng = {1};
 
 static inline uint32_t be_rand(void) {
-    be_seed ^= be_seed >> 12;
-    be_seed ^= be_seed << 25;
-    be_seed ^= be_seed >> 27;
-    return (uint32_t)((be_seed * 2685821657736338717u) >> 32);
+    return rng_next(&be_rng);
 }
 
 static inline uint32_t be_below(uint32_t n) {

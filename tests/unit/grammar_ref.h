@@ -5,17 +5,14 @@
 #define INFERD_TESTS_GRAMMAR_REF_H
 
 #include "core/grammar/grammar_int.h"
+#include "tests/support/rng.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* xorshift64*: seeded, the same everywhere. */
-static uint64_t ref_seed = 1;
+static struct rng ref_rng = {1};
 static inline uint32_t ref_below(uint32_t n) {
-    ref_seed ^= ref_seed >> 12;
-    ref_seed ^= ref_seed << 25;
-    ref_seed ^= ref_seed >> 27;
-    return (uint32_t)((ref_seed * 2685821657736338717u) >> 33) % n;
+    return rng_below(&ref_rng, n);
 }
 
 /* ---- texts as trees ---- */

@@ -63,7 +63,7 @@ static void test_attention(void) {
     for (int i = 0; i < BE_N_ISAS; i++) {
         backend *be = be_row_isa(i) ? be_open(be_isas[i], 2) : NULL;
         if (!be) continue;
-        be_seed = 21;
+        be_rng.state = 21;
         for (int n = be_quick ? 2 : 0; n < N_SHAPES; n += shape_step()) {
             if (!attends(be_isas[i], &shapes[n])) continue;
             check_shape(be, &shapes[n], (struct features){0}, q);
@@ -125,7 +125,7 @@ static void check_invariance(const char *isa, const struct shape *s, struct feat
 
 static void test_attention_invariance(void) {
     int feature = 0;
-    be_seed = 31;
+    be_rng.state = 31;
     for (int i = 0; i < BE_N_ISAS; i++)
         for (int n = be_quick ? 1 : 0; be_row_isa(i) && n < N_SHAPES; n += i ? shape_step() : 3) {
             if (!attends(be_isas[i], &shapes[n])) continue;
@@ -174,7 +174,7 @@ static void check_prefill(const char *isa, const struct shape *s, uint32_t windo
 static void test_attention_prefill(void) {
     static const struct shape some[] = {
         {7, 1, 96, 16, QTYPE_F16}, {8, 8, 40, 32, QTYPE_F32}, {3, 1, 64, 16, QTYPE_Q8_0}};
-    be_seed = 41;
+    be_rng.state = 41;
     for (int i = 0; i < BE_N_ISAS; i++) {
         backend *be = be_row_isa(i) ? be_open(be_isas[i], 1) : NULL;
         if (!be) continue;

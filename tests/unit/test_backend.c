@@ -85,7 +85,7 @@ static void test_linear(void) {
             backend_close(be);
             continue;
         }
-        be_seed = 11;
+        be_rng.state = 11;
         for (int t = 0; t < N_BLOCK_TYPES; t += TYPE_STEP)
             for (int n = 0; n < (be_quick ? 3 : CASES); n++) {
                 struct linear_case c = {.n_rows = rows[be_below(10)],
@@ -264,7 +264,7 @@ static void test_batch_invariance(void) {
     float *x = be_new(N * F_IN, sizeof *x), *other = be_new(N * F_IN, sizeof *x);
     float *want = be_new(N * F_ROW, sizeof *want), *got = be_new(N * F_ROW, sizeof *got);
     uint32_t order[N];
-    be_seed = 5;
+    be_rng.state = 5;
     be_fill(x, N * F_IN, 2);
     be_fill(other, N * F_IN, 2);
     for (int i = 0; i < BE_N_ISAS; i++)
@@ -304,7 +304,7 @@ static void test_fused_forms(void) {
     enum { N = 19 };
     static float x[N * F_IN], other[N * F_IN], fused[N * F_ROW], y[2][N * F_OUT];
     uint32_t order[N];
-    be_seed = 9;
+    be_rng.state = 9;
     be_fill(x, N * F_IN, 2);
     be_fill(other, N * F_IN, 2);
     for (uint32_t r = 0; r < N; r++)

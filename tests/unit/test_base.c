@@ -6,6 +6,7 @@
 #include "core/base/siphash.h"
 #include "core/base/str.h"
 #include "core/base/work.h"
+#include "tests/support/rng.h"
 #include "tests/unit/check.h"
 
 #include <math.h>
@@ -32,9 +33,9 @@ static void test_f16_all_values(void) {
 
 /* Nearest, ties to even: compare with both neighbours in double. */
 static void test_f16_rounding(void) {
-    srand(1);
+    struct rng rng = {1};
     for (int i = 0; i < 200000; i++) {
-        float f = ldexpf((float)rand() / (float)RAND_MAX + 0.5f, rand() % 44 - 28);
+        float f = ldexpf(rng_float(&rng, 0.5f, 1.5f), (int)rng_below(&rng, 44) - 28);
         uint16_t h = f32_to_f16(f);
         if (h >= 0x7c00) {
             CHECK(f >= 65520);
@@ -60,13 +61,13 @@ static void test_quantized_round_trip(void) {
                  {QTYPE_Q4_0, 1.5f / 8}};
     float x[96], y[96];
     unsigned char packed[sizeof x];
-    srand(2);
+    struct rng rng = {2};
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         uint64_t bytes;
         CHECK(qtype_bytes(cases[c].type, 1, 96, &bytes) && bytes <= sizeof packed);
         for (int round = 0; round < 50; round++) {
             for (int i = 0; i < 96; i++)
-                x[i] = round == 0 ? 0 : ((float)rand() / (float)RAND_MAX - 0.5f) * 4;
+                x[i] = round == 0 ? 0 : rng_float(&rng, -2, 2);
             qtype_encode(cases[c].type, x, packed, 96);
             qtype_decode(cases[c].type, packed, y, 96);
             for (int i = 0; i < 96; i++)

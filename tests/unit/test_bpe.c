@@ -6,6 +6,7 @@
 #include "core/formats/hf/tokenizer.h"
 #include "core/tokenizer/tokenizer_int.h"
 #include "tests/support/files.h"
+#include "tests/support/rng.h"
 #include "tests/unit/check.h"
 
 #include <cjson/cJSON.h>
@@ -198,15 +199,14 @@ static size_t naive_merge(const char *text, size_t n, int32_t *ids) {
 static void merging_equals_the_definition(void) {
     err e = {0};
     tokenizer *t = open_json(TINY_MODEL "}", NULL, &e);
-    uint64_t random = 17;
+    struct rng rng = {17};
     CHECK_MSG(t, "%s", e.msg);
     for (int round = 0; t && round < 3000; round++) {
         char text[300];
         int32_t want[300], *ids;
         size_t n_ids, n = (size_t)(round % 3 ? 1 + round % 60 : round % 300);
         for (size_t i = 0; i < n; i++) {
-            random = random * 6364136223846793005u + 1442695040888963407u;
-            text[i] = "aaabbc"[(random >> 33) % 6];
+            text[i] = "aaabbc"[rng_next(&rng) % 6];
         }
         size_t n_want = n ? naive_merge(text, n, want) : 0;
         CHECK(tokenizer_encode(t, text, n, 0, MAX_IDS, &ids, &n_ids, NULL) == 0);
@@ -246,14 +246,13 @@ static void bytes_that_are_no_text_come_back(void) {
     cJSON *base = parse_file(FOLDER "byte-level.json");
     err e = {0};
     tokenizer *t = base ? open_composed(base, NULL, "llama-bpe", &e) : NULL;
-    uint64_t random = 23;
+    struct rng rng = {23};
     for (int round = 0; t && round < 1000; round++) {
         char text[120], *back;
         int32_t *ids;
         size_t n = (size_t)round % sizeof text, n_ids, n_back;
         for (size_t i = 0; i < n; i++) {
-            random = random * 6364136223846793005u + 1442695040888963407u;
-            text[i] = round % 2 ? (char)(random >> 40) : "a \xc3\xa9\xe4\xb8\n"[(random >> 33) % 7];
+            text[i] = round % 2 ? (char)rng_next(&rng) : "a \xc3\xa9\xe4\xb8\n"[rng_next(&rng) % 7];
         }
         CHECK(tokenizer_encode(t, text, n, 0, MAX_IDS, &ids, &n_ids, NULL) == 0);
         CHECK(tokenizer_decode(t, ids, n_ids, false, &back, &n_back, NULL) == 0);
@@ -335,7 +334,7 @@ static void streams_equal_the_whole_text_on_every_split(void) {
                                         "registry/demo/tokenizer.model",
                                         "tests/golden/arch/llama2/hf"};
     enum { ROUNDS = 400, MAX_LEN = 24 };
-    uint64_t random = 5;
+    struct rng rng = {5};
     for (size_t f = 0; f < sizeof files / sizeof files[0]; f++) {
         tokenizer *t = NULL;
         err e = {0};
@@ -343,13 +342,11 @@ static void streams_equal_the_whole_text_on_every_split(void) {
         for (int round = 0; t && round < ROUNDS; round++) {
             int32_t ids[MAX_LEN];
             size_t n = 0;
-            random = random * 6364136223846793005u + 1442695040888963407u;
-            size_t n_ids = (random >> 40) % MAX_LEN;
+            size_t n_ids = rng_next(&rng) % MAX_LEN;
             /* The first ids are bytes and control tokens in all of these. */
             uint32_t n_first = round % 2 ? 300 : (uint32_t)tokenizer_n_vocab(t) + 2;
             while (n < n_ids) {
-                random = random * 6364136223846793005u + 1442695040888963407u;
-                ids[n++] = (int32_t)((random >> 33) % n_first);
+                ids[n++] = (int32_t)(rng_next(&rng) % n_first);
             }
             check_splits(t, ids, n_ids, round % 3 == 0);
         }

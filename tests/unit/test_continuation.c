@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "stream_reader.h"
+#include "tests/support/rng.h"
 
 #include <unistd.h>
 
@@ -16,13 +17,7 @@ enum { MAX_PROMPT = 70, N_CASES = 8, N_CUTS = 5, N_CHOICES = 2 };
 static char model_path[256];
 static struct bell bell;
 
-static uint64_t rng = 23;
-static uint32_t rnd(void) {
-    rng ^= rng << 13;
-    rng ^= rng >> 7;
-    rng ^= rng << 17;
-    return (uint32_t)(rng >> 32);
-}
+static struct rng rng = {23};
 
 static engine *open_engine(bool prefix_cache) {
     const struct engine_config c = {.model_path = model_path,
@@ -53,16 +48,16 @@ struct job {
 static void make_job(struct job *j, int i, int32_t n_vocab) {
     struct engine_params *p = &j->req.params;
     j->req = (struct engine_request){.prompt = j->prompt,
-                                     .n_prompt = 1 + rnd() % MAX_PROMPT,
+                                     .n_prompt = 1 + rng_next(&rng) % MAX_PROMPT,
                                      .n_choices = N_CHOICES,
                                      .notify = bell_ring,
                                      .notify_arg = &bell};
     for (uint32_t k = 0; k < j->req.n_prompt; k++)
-        j->prompt[k] = (int32_t)(3 + rnd() % (uint32_t)(n_vocab - 3));
+        j->prompt[k] = (int32_t)(3 + rng_next(&rng) % (uint32_t)(n_vocab - 3));
     engine_params_default(p);
-    p->max_tokens = 12 + rnd() % 40;
+    p->max_tokens = 12 + rng_next(&rng) % 40;
     p->has_seed = i % 2;
-    p->seed = (int64_t)rnd() << 20;
+    p->seed = (int64_t)rng_next(&rng) << 20;
     p->temperature = i == 0 ? 0 : 0.9f;
     p->n_logprobs = i % 3;
     if (i % 4 == 1) p->top_p = 0.9f;
@@ -127,7 +122,11 @@ static void goes_on_anywhere(bool prefix_cache) {
             for (int c = 0; c < N_CUTS; c++) {
                 int n = j->whole[k].n_tokens;
                 if (n == 0) break; /* its first token was the end */
-                go_on(en, j, k, c == 0 ? 0 : c == 1 ? n - 1 : (int)(rnd() % (uint32_t)n), seeds[k]);
+                go_on(en, j, k,
+                      c == 0   ? 0
+                      : c == 1 ? n - 1
+                               : (int)(rng_next(&rng) % (uint32_t)n),
+                      seeds[k]);
             }
     }
     engine_stats_get(en, &stats);

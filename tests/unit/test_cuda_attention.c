@@ -75,7 +75,7 @@ static void test_bits(void) {
         {{20, 1, 64, 16, QTYPE_F16}, {129, 0, false}},
     };
     backend *be = open_cuda();
-    be_seed = 61;
+    be_rng.state = 61;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         uint64_t width = (uint64_t)cases[i].s.n_heads * cases[i].s.head_dim;
         struct scene c;
@@ -147,7 +147,7 @@ static void check_batch(backend *be, const struct shape *s, uint32_t n_seqs, uin
 
 static void test_batches(void) {
     backend *be = open_cuda();
-    be_seed = 71;
+    be_rng.state = 71;
     check_batch(be, &(struct shape){4, 1, 64, 16, QTYPE_F16}, 150, 72); /* spans */
     uint64_t before = dispatches(be, "attention_decode");
     check_batch(be, &(struct shape){16, 1, 256, 16, QTYPE_F16}, 70, 4096); /* two passes */
@@ -160,7 +160,7 @@ static void test_batches(void) {
 static void test_hidden_values(void) {
     static const int kinds[] = {QTYPE_F16, QTYPE_BF16, QTYPE_F16};
     backend *be = open_cuda();
-    be_seed = 81;
+    be_rng.state = 81;
     for (int k = 0; k < 3; k++) {
         const struct shape s = {4, 1, k == 2 ? 80 : 128, 16, kinds[k]};
         uint64_t width = (uint64_t)s.n_heads * s.head_dim;
@@ -302,7 +302,7 @@ static void test_steps(void) {
         {{{2, 1, 256, 16, QTYPE_Q8_0}, {0, 0, false}}, 128, false, true},
     };
     backend *be = open_cuda();
-    be_seed = 101;
+    be_rng.state = 101;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct shape *s = &cases[i].of.s;
         struct scene c;
@@ -339,7 +339,7 @@ static void test_steps(void) {
 static void test_errors(void) {
     static const uint32_t dims[] = {64, 128, 96, 256};
     backend *be = open_cuda();
-    be_seed = 91;
+    be_rng.state = 91;
     printf("     largest error of out, |V| < 1\n");
     for (int t = 0; t < N_TYPES; t++) {
         double worst = 0;

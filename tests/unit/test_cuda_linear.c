@@ -113,7 +113,7 @@ static void check_invariance(backend *be, const struct product *p, uint32_t n_ro
 static void test_bits_of_every_type(void) {
     static const uint32_t n_outs[] = {17, 1, 100, 15, 33};
     backend *be = open_cuda();
-    be_seed = 31;
+    be_rng.state = 31;
     for (uint32_t t = 0; t < N_BLOCK_TYPES; t++) {
         int types[2] = {block_types[t].type, block_types[t].type};
         uint32_t elems = qtype_find(types[0])->block_elems;
@@ -136,7 +136,7 @@ static void test_bits_of_shapes(void) {
                   {{QTYPE_Q8_0, QTYPE_BF16}, 2, 40, 96},
                   {{QTYPE_F16, QTYPE_F32}, 2, 24, 96}};
     backend *be = open_cuda();
-    be_seed = 32;
+    be_rng.state = 32;
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct product p =
             product_new(be, shapes[i].types, shapes[i].n_weights, shapes[i].n_out, shapes[i].n_in);
@@ -195,7 +195,7 @@ static void check_three(backend *be, int type, const uint32_t n_out[3], uint32_t
 
 static void test_three(void) {
     backend *be = open_cuda();
-    be_seed = 37;
+    be_rng.state = 37;
     check_three(be, QTYPE_BF16, (const uint32_t[]){2064, 40, 33}, 72);
     check_three(be, QTYPE_F16, (const uint32_t[]){17, 2050, 64}, 136);
     backend_close(be);
@@ -223,7 +223,7 @@ static void check_parts(backend *be, int type, uint32_t n_weights, uint32_t n_in
 
 static void test_parts(void) {
     backend *be = open_cuda();
-    be_seed = 33;
+    be_rng.state = 33;
     check_parts(be, QTYPE_Q4_K, 1, 8448);
     check_parts(be, QTYPE_Q6_K, 2, 8448);
     check_parts(be, QTYPE_BF16, 1, 8200);
@@ -235,7 +235,7 @@ static void test_parts(void) {
 static void test_not_finite(void) {
     static const int all[] = {QTYPE_F32, QTYPE_F16, QTYPE_BF16, QTYPE_Q4_K, QTYPE_Q8_0};
     backend *be = open_cuda();
-    be_seed = 34;
+    be_rng.state = 34;
     for (size_t t = 0; t < sizeof all / sizeof all[0]; t++)
         for (uint32_t n_rows = 3; n_rows <= 40; n_rows += 37) {
             struct product p = product_new(be, (const int[]){all[t], 0}, 1, 20, 512);
@@ -280,7 +280,7 @@ static void check_spread(backend *be, const struct product *p, double largest) {
 static void test_spread(void) {
     enum { N_OUT = 40, N_IN = 96 };
     backend *be = open_cuda();
-    be_seed = 35;
+    be_rng.state = 35;
     struct product p = product_new(be, (const int[]){QTYPE_BF16, 0}, 1, N_OUT, N_IN);
     uint16_t *packed = be_new(N_OUT * N_IN, sizeof *packed);
     double largest = 0;
@@ -310,7 +310,7 @@ static void test_norm(void) {
     enum { N_OUT = 20, N_IN = 520, N_ROWS = 12 };
     static const int all[] = {QTYPE_BF16, QTYPE_F16};
     backend *be = open_cuda();
-    be_seed = 36;
+    be_rng.state = 36;
     for (int t = 0; t < 2; t++) {
         struct product p = product_new(be, (const int[]){all[t], 0}, 1, N_OUT, N_IN);
         float norm[N_IN], got[N_ROWS * N_OUT];

@@ -30,7 +30,7 @@ static void limits_are_said(void) {
 /* One tensor after the other, of odd sizes. */
 static void weights_take_what_is_said(void) {
     backend *be = open_cuda(0);
-    be_seed = 3;
+    be_rng.state = 3;
     for (int t = 0; t < N_BLOCK_TYPES; t++)
         for (int n = 0; n < 6; n++) {
             const struct qtype_info *type = qtype_find(block_types[t].type);

@@ -77,7 +77,7 @@ static void check_forms(const struct form *forms, size_t n) {
     backend *be = be_open_config(
         (struct backend_config){.name = "cuda", .max_rows = MOST_ROWS, .max_cols = MOST_COLS},
         "cuda");
-    be_seed = 41;
+    be_rng.state = 41;
     for (size_t i = 0; i < n; i++)
         check_form(be, &forms[i]);
     backend_close(be);

@@ -73,7 +73,7 @@ static void hidden_states_are_the_models(void) {
     int32_t tokens[MAX_TOKENS];
     double *want = be_new((uint64_t)MAX_TOKENS * FORWARD64_MAX_WIDTH, sizeof *want);
     err e = {0};
-    be_seed = 77;
+    be_rng.state = 77;
     for (size_t i = 0; i < sizeof variants / sizeof variants[0]; i++) {
         struct forward64 f;
         runner_need(gguf_make_tiny_llama(model_path, &variants[i].shape, &e), &e);

@@ -9,6 +9,7 @@
 
 #include "check.h"
 #include "stream_reader.h"
+#include "tests/support/rng.h"
 
 #include <unistd.h>
 
@@ -21,13 +22,7 @@ static int32_t prompts[N_REQUESTS][MAX_PROMPT];
 static struct engine_request requests[N_REQUESTS];
 static struct reading alone[N_REQUESTS];
 
-static uint64_t rng = 5;
-static uint32_t rnd(void) {
-    rng ^= rng << 13;
-    rng ^= rng >> 7;
-    rng ^= rng << 17;
-    return (uint32_t)(rng >> 32);
-}
+static struct rng rng = {5};
 
 static struct engine_config base_config(void) {
     return (struct engine_config){
@@ -71,18 +66,18 @@ static void make_requests(int32_t n_vocab) {
         struct engine_request *q = &requests[i];
         struct engine_params *p = &q->params;
         q->prompt = prompts[i];
-        q->n_prompt = i == 0 ? 1 : i == 1 ? MAX_PROMPT : 2 + rnd() % (MAX_PROMPT - 2);
+        q->n_prompt = i == 0 ? 1 : i == 1 ? MAX_PROMPT : 2 + rng_next(&rng) % (MAX_PROMPT - 2);
         for (uint32_t k = 0; k < q->n_prompt; k++)
-            prompts[i][k] = (int32_t)(3 + rnd() % (uint32_t)(n_vocab - 3));
+            prompts[i][k] = (int32_t)(3 + rng_next(&rng) % (uint32_t)(n_vocab - 3));
         if (i % 4 == 3) /* a common beginning */
             memcpy(prompts[i], prompts[1], (q->n_prompt / 2) * sizeof(int32_t));
         q->n_choices = 1;
         q->notify = bell_ring;
         q->notify_arg = &bell;
         engine_params_default(p);
-        p->max_tokens = 5 + rnd() % 40;
+        p->max_tokens = 5 + rng_next(&rng) % 40;
         p->has_seed = true;
-        p->seed = rnd();
+        p->seed = rng_next(&rng);
         p->n_logprobs = i % 3;
         p->temperature = i % 3 == 0 ? 0 : 0.5f + 0.1f * (float)i;
         if (i % 4 == 1) p->top_p = 0.8f;
@@ -261,9 +256,9 @@ static void cancels_over_a_real_model(void) {
         struct reading *r = calloc(N_REQUESTS, sizeof *r);
         for (int i = 0; i < N_REQUESTS; i++)
             submit(en, &requests[i], &r[i].stream);
-        usleep(rnd() % 4000);
+        usleep(rng_next(&rng) % 4000);
         for (int i = 0; i < N_REQUESTS; i++)
-            if (rnd() % 3) engine_stream_cancel(r[i].stream);
+            if (rng_next(&rng) % 3) engine_stream_cancel(r[i].stream);
         read_all(r, N_REQUESTS, &bell);
         free_all(r, N_REQUESTS);
         for (int i = 0; i < N_REQUESTS; i++) {

@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "stream_reader.h"
+#include "tests/support/rng.h"
 
 #include <cjson/cJSON.h>
 
@@ -17,13 +18,7 @@ enum { N_JOBS = 12, MAX_PROMPT = 60 };
 
 static struct bell bell;
 
-static uint64_t rng = 31;
-static uint32_t rnd(void) {
-    rng ^= rng << 13;
-    rng ^= rng >> 7;
-    rng ^= rng << 17;
-    return (uint32_t)(rng >> 32);
-}
+static struct rng rng = {31};
 
 static struct engine_config base_config(void) {
     return (struct engine_config){.model_path = DEMO,
@@ -147,16 +142,16 @@ static void make_jobs(const engine *en) {
         struct engine_params *p = &j->req.params;
         j->which = i % 5 == 4 ? -1 : i % 5;
         j->req = (struct engine_request){.prompt = j->prompt,
-                                         .n_prompt = 1 + rnd() % MAX_PROMPT,
+                                         .n_prompt = 1 + rng_next(&rng) % MAX_PROMPT,
                                          .n_choices = 1,
                                          .notify = bell_ring,
                                          .notify_arg = &bell};
         for (uint32_t k = 0; k < j->req.n_prompt; k++)
-            j->prompt[k] = (int32_t)(300 + rnd() % (n_vocab - 300));
+            j->prompt[k] = (int32_t)(300 + rng_next(&rng) % (n_vocab - 300));
         engine_params_default(p);
         p->max_tokens = j->which < 0 ? 40 : 200;
         p->has_seed = true;
-        p->seed = rnd();
+        p->seed = rng_next(&rng);
         p->temperature = i % 3 ? 1.0f : 0;
         if (i % 4 == 1) p->frequency_penalty = 0.3f;
         if (i % 4 == 2) p->top_p = 0.95f;
@@ -286,7 +281,7 @@ static void same_when_continued(void) {
     engine *en = open_engine(&c);
     for (int i = 0; i < N_JOBS; i++) {
         const struct job *j = &jobs[i];
-        for (int cut = 1; cut < j->alone.n_tokens; cut += 5 + (int)(rnd() % 30)) {
+        for (int cut = 1; cut < j->alone.n_tokens; cut += 5 + (int)(rng_next(&rng) % 30)) {
             int32_t text[MAX_PROMPT + READER_MAX_TOKENS];
             struct engine_request q = j->req;
             memcpy(text, j->prompt, q.n_prompt * sizeof *text);

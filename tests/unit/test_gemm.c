@@ -218,7 +218,7 @@ static void check_generic(const struct weights *w, const struct inputs *in, bool
 }
 
 static void test_generic_against_float64(void) {
-    be_seed = 3;
+    be_rng.state = 3;
     for (uint32_t t = 0; t < N_BLOCK_TYPES; t++)
         for (uint32_t i = 0, n_in; (n_in = n_in_at(block_types[t].type, i)) != 0; i++)
             for (int two = 0; two < 2; two++) {
@@ -235,7 +235,7 @@ static void test_generic_against_float64(void) {
  * one rounding each, as the decoder does. */
 static void test_panels_hold_the_decoders_values(void) {
     static struct gemm_tile tile;
-    be_seed = 4;
+    be_rng.state = 4;
     for (uint32_t t = 0; t < N_BLOCK_TYPES; t++) {
         int type = block_types[t].type;
         bool by_halves = type == QTYPE_Q6_K || type == QTYPE_Q3_K || type == QTYPE_Q2_K;
@@ -307,7 +307,7 @@ static void check_sets(const struct weights *w, const struct inputs *in) {
 }
 
 static void test_every_set_gives_the_same_bits(void) {
-    be_seed = 5;
+    be_rng.state = 5;
     for (uint32_t t = 0; t < N_BLOCK_TYPES; t++)
         for (uint32_t i = 0, n_in; (n_in = n_in_at(block_types[t].type, i)) != 0; i++)
             for (int two = 0; two < 2; two++)
@@ -330,7 +330,7 @@ static bool same_block(const struct gemm_block *a, const struct gemm_block *b) {
 
 /* Codes by the rule in gemm.h, in float64 where it has no ties; then every set bit for bit. */
 static void test_quantize(void) {
-    be_seed = 6;
+    be_rng.state = 6;
     enum { N_IN = 96 };
     for (int round = 0; round < 20; round++)
         for (int two = 0; two < 2; two++) {

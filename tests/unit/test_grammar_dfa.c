@@ -2,17 +2,11 @@
  * texts; the finished form is minimal, trimmed and the same for equal languages. */
 #include "check.h"
 #include "core/grammar/regex/dfa_int.h"
+#include "tests/support/rng.h"
 
 #include <stdlib.h>
 
-static uint64_t seed = 88172645463325252u;
-
-static uint32_t rnd(uint32_t n) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 11) % n;
-}
+static struct rng rng = {88172645463325252u};
 
 /* ---- what holds for every finished automaton ---- */
 
@@ -106,18 +100,18 @@ static void sample_init(struct sample *s) {
     struct dfa_draft d;
     bool used[256] = {false};
     err e;
-    uint32_t n = 1 + rnd(11);
+    uint32_t n = 1 + rng_below(&rng, 11);
     used['a'] = used['b'] = used['c'] = true;
     memset(s, 0, sizeof *s);
     dfa_draft_init(&d, NULL);
     dfa_draft_use_bytes(&d, used);
     for (uint32_t i = 1; i <= n; i++) {
-        s->accept[i] = rnd(4) == 0;
+        s->accept[i] = rng_below(&rng, 4) == 0;
         CHECK(dfa_draft_state(&d, s->accept[i]) == i);
     }
     for (uint32_t i = 1; i <= n; i++)
         for (uint32_t c = 0; c < N_LETTERS; c++) {
-            s->next[i][c] = rnd(3) ? 1 + rnd(n) : 0;
+            s->next[i][c] = rng_below(&rng, 3) ? 1 + rng_below(&rng, n) : 0;
             dfa_draft_edge(&d, i, d.class_of['a' + c], s->next[i][c]);
         }
     d.start = 1;
@@ -221,13 +215,14 @@ static void words(void) {
     static char text[MANY][LONG];
     for (int round = 0; round < 300; round++) {
         struct dfa_word w[MANY];
-        size_t n = rnd(MANY), n_distinct = 0;
+        size_t n = rng_below(&rng, MANY), n_distinct = 0;
         struct dfa d;
         err e;
         for (size_t i = 0; i < n; i++) {
-            w[i] = (struct dfa_word){text[i], rnd(LONG)};
+            w[i] = (struct dfa_word){text[i], rng_below(&rng, LONG)};
             for (size_t k = 0; k < w[i].n; k++)
-                text[i][k] = (char)(rnd(8) ? 'a' + rnd(2) : rnd(256));
+                text[i][k] =
+                    (char)(rng_below(&rng, 8) ? 'a' + rng_below(&rng, 2) : rng_below(&rng, 256));
         }
         CHECK(dfa_from_words(w, n, NULL, &d, &e) == 0);
         check_form(&d);
@@ -272,14 +267,14 @@ static void until(void) {
     for (int round = 0; round < 300; round++) {
         char stop[4][5];
         const char *stops[4];
-        size_t n_stops = rnd(5), n;
+        size_t n_stops = rng_below(&rng, 5), n;
         struct dfa d;
         char text[LONGEST + 1];
         err e;
         for (size_t i = 0; i < n_stops; i++) {
-            size_t len = 1 + rnd(4);
+            size_t len = 1 + rng_below(&rng, 4);
             for (size_t k = 0; k < len; k++)
-                stop[i][k] = (char)('a' + rnd(2));
+                stop[i][k] = (char)('a' + rng_below(&rng, 2));
             stop[i][len] = 0;
             stops[i] = stop[i];
         }

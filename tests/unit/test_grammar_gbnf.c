@@ -2,17 +2,11 @@
  * notation means, and where mistakes are said to be. */
 #include "check.h"
 #include "core/grammar/grammar_int.h"
+#include "tests/support/rng.h"
 
 #include <stdlib.h>
 
-static uint64_t seed = 0xD1B54A32D192ED03u;
-
-static uint32_t rnd(uint32_t n) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 11) % n;
-}
+static struct rng rng = {0xD1B54A32D192ED03u};
 
 /* ---- a vocabulary of bytes ---- */
 
@@ -81,9 +75,9 @@ static void random_rule(struct pair *p, int depth) {
     p->gbnf.at[0] = 0;
     random_body(p, depth);
     add(&p->rules, name);
-    add(&p->rules, rnd(2) ? " ::= " : "::=");
+    add(&p->rules, rng_below(&rng, 2) ? " ::= " : "::=");
     add(&p->rules, p->gbnf.at);
-    add(&p->rules, rnd(2) ? "\n" : " # the end\n\n");
+    add(&p->rules, rng_below(&rng, 2) ? "\n" : " # the end\n\n");
     p->gbnf = outer;
     add(&p->gbnf, name);
 }
@@ -101,9 +95,9 @@ static void random_item(struct pair *p, int depth) {
                   {"[a-c\\n]", "[a-c\\n]"},
                   {"\"\"", ""},
                   {"\"\\U0001F600\"", "\\u{1F600}"}};
-    uint32_t kind = depth ? rnd(4) : 0;
+    uint32_t kind = depth ? rng_below(&rng, 4) : 0;
     if (kind < 2) {
-        uint32_t i = rnd(sizeof leaves / sizeof *leaves);
+        uint32_t i = rng_below(&rng, sizeof leaves / sizeof *leaves);
         add(&p->gbnf, leaves[i].gbnf);
         add(&p->regex, "(?:");
         add(&p->regex, leaves[i].regex);
@@ -112,9 +106,9 @@ static void random_item(struct pair *p, int depth) {
     }
     add(&p->regex, "(?:");
     if (kind == 2) {
-        add(&p->gbnf, rnd(2) ? "(" : "(\n  ");
+        add(&p->gbnf, rng_below(&rng, 2) ? "(" : "(\n  ");
         random_body(p, depth - 1);
-        add(&p->gbnf, rnd(2) ? ")" : " # so\n )");
+        add(&p->gbnf, rng_below(&rng, 2) ? ")" : " # so\n )");
     } else {
         random_rule(p, depth - 1);
     }
@@ -123,17 +117,17 @@ static void random_item(struct pair *p, int depth) {
 
 static void random_body(struct pair *p, int depth) {
     static const char *const repeats[] = {"*", "+", "?", "{2}", "{1,2}", "{0,3}", "{2,}"};
-    for (uint32_t n = 1 + rnd(2); n; n--) {
-        for (uint32_t i = rnd(3); i; i--) {
+    for (uint32_t n = 1 + rng_below(&rng, 2); n; n--) {
+        for (uint32_t i = rng_below(&rng, 3); i; i--) {
             random_item(p, depth);
-            if (rnd(3) == 0) {
-                const char *repeat = repeats[rnd(7)];
+            if (rng_below(&rng, 3) == 0) {
+                const char *repeat = repeats[rng_below(&rng, 7)];
                 add(&p->gbnf, repeat);
                 add(&p->regex, repeat);
             }
-            add(&p->gbnf, rnd(2) ? " " : "\t ");
+            add(&p->gbnf, rng_below(&rng, 2) ? " " : "\t ");
         }
-        if (n > 1) add(&p->gbnf, rnd(2) ? "| " : "|\n");
+        if (n > 1) add(&p->gbnf, rng_below(&rng, 2) ? "| " : "|\n");
         if (n > 1) add(&p->regex, "|");
     }
 }
@@ -158,8 +152,8 @@ static void random_grammars(void) {
         for (int i = 0; i < 20 && !rc; i++) {
             static const char *const letters[] = {"a", "b", "c", "\n", "\xF0\x9F\x98\x80"};
             struct text t = {.n = 0};
-            for (uint32_t n = rnd(6); n; n--)
-                add(&t, letters[rnd(3) ? rnd(2) : rnd(5)]);
+            for (uint32_t n = rng_below(&rng, 6); n; n--)
+                add(&t, letters[rng_below(&rng, 3) ? rng_below(&rng, 2) : rng_below(&rng, 5)]);
             bool want = dfa_accepts(&d, t.at, t.n);
             n_accepted += want;
             CHECK_MSG(accepts(g, t.at, t.n) == want, "%s\n\"%.*s\": want %d", whole.at, (int)t.n,

@@ -2,18 +2,12 @@
  * numbers, in every way that JSON writes them. */
 #include "check.h"
 #include "core/grammar/grammar_int.h"
+#include "tests/support/rng.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 
-static uint64_t seed = 0x2545F4914F6CDD1Du;
-
-static uint32_t rnd(uint32_t n) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 11) % n;
-}
+static struct rng rng = {0x2545F4914F6CDD1Du};
 
 /* ---- reference: a number as digits at fixed places ---- */
 
@@ -111,27 +105,28 @@ static void put(struct text *t, char c) {
 
 static void random_digits(struct text *t, uint32_t n, bool no_zero_first) {
     for (uint32_t i = 0; i < n; i++)
-        put(t, no_zero_first && !i ? "123456789"[rnd(9)] : "0123456789990"[rnd(13)]);
+        put(t, no_zero_first && !i ? "123456789"[rng_below(&rng, 9)]
+                                   : "0123456789990"[rng_below(&rng, 13)]);
 }
 
 static void random_exponent(struct text *t) {
-    put(t, "eE"[rnd(2)]);
-    if (rnd(3)) put(t, "+-"[rnd(2)]);
-    random_digits(t, 1 + rnd(2), false);
+    put(t, "eE"[rng_below(&rng, 2)]);
+    if (rng_below(&rng, 3)) put(t, "+-"[rng_below(&rng, 2)]);
+    random_digits(t, 1 + rng_below(&rng, 2), false);
 }
 
 static void random_literal(struct text *t, bool exponents) {
     t->n = 0;
-    if (rnd(3) == 0) put(t, '-');
-    if (rnd(3) == 0)
+    if (rng_below(&rng, 3) == 0) put(t, '-');
+    if (rng_below(&rng, 3) == 0)
         put(t, '0');
     else
-        random_digits(t, 1 + rnd(4), true);
-    if (rnd(2)) {
+        random_digits(t, 1 + rng_below(&rng, 4), true);
+    if (rng_below(&rng, 2)) {
         put(t, '.');
-        random_digits(t, 1 + rnd(4), false);
+        random_digits(t, 1 + rng_below(&rng, 4), false);
     }
-    if (exponents && rnd(4) == 0) random_exponent(t);
+    if (exponents && rng_below(&rng, 4) == 0) random_exponent(t);
 }
 
 /* near, with a few digits changed, added or dropped. */
@@ -139,16 +134,16 @@ static void mutate(struct text *t, const char *near) {
     t->n = 0;
     for (const char *c = near; *c; c++)
         put(t, *c);
-    for (uint32_t i = rnd(3); i; i--) {
-        int at = (int)rnd((uint32_t)t->n);
+    for (uint32_t i = rng_below(&rng, 3); i; i--) {
+        int at = (int)rng_below(&rng, (uint32_t)t->n);
         if (!isdigit((unsigned char)t->at[at])) continue;
-        int d = t->at[at] - '0' + (rnd(2) ? 1 : 9);
+        int d = t->at[at] - '0' + (rng_below(&rng, 2) ? 1 : 9);
         t->at[at] = (char)('0' + d % 10);
     }
     if (strchr(near, 'e') || strchr(near, 'E')) return;
-    if (rnd(3) == 0 && !strchr(t->at, '.')) put(t, '.');
-    if (rnd(2) && strchr(t->at, '.')) random_digits(t, 1 + rnd(2), false);
-    if (rnd(6) == 0) random_exponent(t);
+    if (rng_below(&rng, 3) == 0 && !strchr(t->at, '.')) put(t, '.');
+    if (rng_below(&rng, 2) && strchr(t->at, '.')) random_digits(t, 1 + rng_below(&rng, 2), false);
+    if (rng_below(&rng, 6) == 0) random_exponent(t);
 }
 
 /* One digit before the point and the exponent: the forms that bounds other than 0 take. */
@@ -204,17 +199,18 @@ static void check_spec(const struct dfa_number *spec, unsigned step, int places)
 static void bounds(void) {
     for (int round = 0; round < 3000; round++) {
         struct text min, max;
-        struct dfa_number spec = {
-            .integer = rnd(4) == 0, .exclusive_min = rnd(2), .exclusive_max = rnd(2)};
+        struct dfa_number spec = {.integer = rng_below(&rng, 4) == 0,
+                                  .exclusive_min = rng_below(&rng, 2),
+                                  .exclusive_max = rng_below(&rng, 2)};
         random_literal(&min, true);
-        if (rnd(2))
+        if (rng_below(&rng, 2))
             random_literal(&max, true);
         else
             mutate(&max, min.at);
-        if (rnd(8) == 0) strcpy(min.at, "0");
+        if (rng_below(&rng, 8) == 0) strcpy(min.at, "0");
         struct fixed f;
-        if (rnd(3) && fixed_parse(min.at, &f)) spec.min = min.at;
-        if (rnd(3) && fixed_parse(max.at, &f)) spec.max = max.at;
+        if (rng_below(&rng, 3) && fixed_parse(min.at, &f)) spec.min = min.at;
+        if (rng_below(&rng, 3) && fixed_parse(max.at, &f)) spec.max = max.at;
         check_spec(&spec, 0, 0);
     }
 }
@@ -235,20 +231,21 @@ static void multiples(void) {
             struct fixed f;
             struct dfa d;
             err e;
-            struct dfa_number spec = {.integer = rnd(3) == 0, .multiple_of = cases[i].literal};
+            struct dfa_number spec = {.integer = rng_below(&rng, 3) == 0,
+                                      .multiple_of = cases[i].literal};
             random_literal(&min, false);
             random_literal(&max, false);
-            if (rnd(3) == 0 && fixed_parse(min.at, &f)) spec.min = min.at;
-            if (rnd(3) == 0 && fixed_parse(max.at, &f)) spec.max = max.at;
+            if (rng_below(&rng, 3) == 0 && fixed_parse(min.at, &f)) spec.min = min.at;
+            if (rng_below(&rng, 3) == 0 && fixed_parse(max.at, &f)) spec.max = max.at;
             check_spec(&spec, cases[i].step, cases[i].places);
             /* Multiples themselves, which random texts rarely are. */
             CHECK(dfa_from_number(&spec, NULL, &d, &e) == 0);
             for (int k = 0; k < 50; k++) {
                 char text[64];
-                uint64_t v = (uint64_t)cases[i].step * rnd(100000), scale = 1;
+                uint64_t v = (uint64_t)cases[i].step * rng_below(&rng, 100000), scale = 1;
                 for (int p = 0; p < cases[i].places; p++)
                     scale *= 10;
-                snprintf(text, sizeof text, "%s%llu", rnd(2) ? "-" : "",
+                snprintf(text, sizeof text, "%s%llu", rng_below(&rng, 2) ? "-" : "",
                          (unsigned long long)(v / scale));
                 if (cases[i].places)
                     snprintf(text + strlen(text), 32, ".%0*llu", cases[i].places,

@@ -2,19 +2,13 @@
  * ECMA-262 says otherwise and what is refused by tables. */
 #include "check.h"
 #include "core/grammar/regex/dfa_int.h"
+#include "tests/support/rng.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdlib.h>
 
-static uint64_t seed = 0x9e3779b97f4a7c15u;
-
-static uint32_t rnd(uint32_t n) {
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 11) % n;
-}
+static struct rng rng = {0x9e3779b97f4a7c15u};
 
 /* ---- random patterns ---- */
 
@@ -49,10 +43,10 @@ static void random_atom(struct text *t) {
                                           "\\x61",
                                           "[\\x61-\\x7a]",
                                           "\\n"};
-    if (rnd(3))
-        add(t, letters[rnd(N_LETTERS)]);
+    if (rng_below(&rng, 3))
+        add(t, letters[rng_below(&rng, N_LETTERS)]);
     else
-        add(t, classes[rnd(sizeof classes / sizeof *classes)]);
+        add(t, classes[rng_below(&rng, sizeof classes / sizeof *classes)]);
 }
 
 static void random_pattern(struct text *t, int depth, bool looks);
@@ -61,37 +55,37 @@ static void random_term(struct text *t, int depth, bool looks) {
     static const char *const repeats[] = {"*",     "+",    "?",  "{2}", "{1,2}",
                                           "{0,3}", "{2,}", "*?", "{0}"};
     static const char *const places[] = {"^", "$", "\\b", "\\B"};
-    uint32_t kind = rnd(12);
+    uint32_t kind = rng_below(&rng, 12);
     if (kind == 0) {
-        add(t, places[rnd(4)]);
+        add(t, places[rng_below(&rng, 4)]);
         return;
     }
     if (kind == 1 && looks && depth > 0) {
-        add(t, rnd(2) ? "(?=" : "(?!");
+        add(t, rng_below(&rng, 2) ? "(?=" : "(?!");
         random_pattern(t, depth - 1, looks);
         add(t, ")");
         return;
     }
     if (kind == 2 && looks) { /* of one length, as PCRE2 wants it */
-        add(t, rnd(2) ? "(?<=" : "(?<!");
-        for (uint32_t n = 1 + rnd(2); n; n--)
+        add(t, rng_below(&rng, 2) ? "(?<=" : "(?<!");
+        for (uint32_t n = 1 + rng_below(&rng, 2); n; n--)
             random_atom(t);
         add(t, ")");
         return;
     }
     if (kind < 5 && depth > 0) {
-        add(t, rnd(2) ? "(" : "(?:");
+        add(t, rng_below(&rng, 2) ? "(" : "(?:");
         random_pattern(t, depth - 1, looks);
         add(t, ")");
     } else {
         random_atom(t);
     }
-    if (rnd(3) == 0) add(t, repeats[rnd(sizeof repeats / sizeof *repeats)]);
+    if (rng_below(&rng, 3) == 0) add(t, repeats[rng_below(&rng, sizeof repeats / sizeof *repeats)]);
 }
 
 static void random_pattern(struct text *t, int depth, bool looks) {
-    for (uint32_t n = 1 + rnd(2);;) {
-        for (uint32_t i = rnd(4); i; i--)
+    for (uint32_t n = 1 + rng_below(&rng, 2);;) {
+        for (uint32_t i = rng_below(&rng, 4); i; i--)
             random_term(t, depth, looks);
         if (!--n) break;
         add(t, "|");
@@ -125,8 +119,8 @@ static void compare(const char *pattern, bool search, int *n_compared) {
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
     for (int i = 0; i < 60 && !rc; i++) {
         struct text t = {.n = 0};
-        for (uint32_t n = rnd(7); n; n--)
-            add(&t, letters[rnd(N_LETTERS)]);
+        for (uint32_t n = rng_below(&rng, 7); n; n--)
+            add(&t, letters[rng_below(&rng, N_LETTERS)]);
         int want = reference(re, data, &t, search);
         if (want < 0) continue;
         ++*n_compared;

@@ -3,6 +3,7 @@
 #include "core/formats/gguf/gguf_int.h"
 #include "core/formats/hf/model.h"
 #include "core/formats/model_file.h"
+#include "tests/support/rng.h"
 #include "tests/unit/check.h"
 
 #include <math.h>
@@ -139,17 +140,12 @@ struct shard {
     size_t used;
     uint8_t data[1 << 16];
     uint64_t n;
-    uint64_t seed;
+    struct rng rng;
 };
-
-static uint64_t next_random(uint64_t *seed) {
-    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-    return *seed >> 33;
-}
 
 static void begin(struct shard *s, uint64_t seed) {
     memset(s, 0, sizeof *s);
-    s->seed = seed;
+    s->rng.state = seed;
 }
 
 /* Adds a tensor of n elements; returns its data. type: "F32", "BF16", "F16" or "U8". */
@@ -159,9 +155,9 @@ static uint8_t *add(struct shard *s, const char *name, const char *type, const c
     uint8_t *data = s->data + s->n;
     if (s->n + n * each > sizeof s->data) abort();
     for (uint64_t i = 0; i < n; i++) {
-        float f = (float)((int64_t)(next_random(&s->seed) % 4096) - 2048) / 256;
+        float f = (float)((int64_t)(rng_below(&s->rng, 4096)) - 2048) / 256;
         uint16_t half = type[0] == 'F' ? f32_to_f16(f) : f32_to_bf16(f);
-        uint8_t byte = (uint8_t)next_random(&s->seed);
+        uint8_t byte = (uint8_t)rng_next(&s->rng);
         const void *from = each == 4 ? (const void *)&f : each == 2 ? (const void *)&half : &byte;
         memcpy(data + i * each, from, each);
     }

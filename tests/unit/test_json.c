@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include "tests/support/files.h"
+#include "tests/support/rng.h"
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -189,16 +190,15 @@ static void json_random_bytes_are_harmless(void) {
         "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"h\\u00e9\\ud83d\\ude00\"}]"
         ","
         "\"seed\":-9007199254740993,\"stop\":[\"a\",\"b\"],\"x\":[1.5e-3,true,null,{}]}";
-    uint64_t rng = 12345;
+    struct rng rng = {12345};
     char buf[sizeof seed];
     for (int round = 0; round < 20000; round++) {
         memcpy(buf, seed, sizeof seed);
         size_t n = sizeof seed - 1;
         for (int k = 0; k < 3; k++) {
-            rng = rng * UINT64_C(6364136223846793005) + 1442695040888963407u;
-            buf[(rng >> 33) % n] = (char)(rng >> 20);
+            buf[rng_next(&rng) % n] = (char)rng_next(&rng);
         }
-        if (rng >> 63) n = (rng >> 40) % n;
+        if (rng_next(&rng) & 1) n = rng_next(&rng) % n;
         cJSON *v = NULL;
         err e = {0};
         int rc = json_parse(buf, n, &v, &e);

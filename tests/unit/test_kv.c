@@ -1,6 +1,7 @@
 /* test_kv.c - the pager on small scenarios with exact block ids. Blocks hold 4 tokens; a fresh
  * cache hands out blocks 0, 1, 2, ... */
 #include "core/kv/kv.h"
+#include "tests/support/rng.h"
 #include "tests/unit/check.h"
 #include "tests/unit/fake_pool.h"
 
@@ -426,6 +427,8 @@ static void test_pinned_block_costs_nothing(void) {
     kv_close(c);
 }
 
+static struct rng rng;
+
 /* Random calls without a scheduler, copies left queued over many of them. Every need is exact,
  * every reservation succeeds exactly when its need is there, and at each flush every valid position
  * of every sequence holds the number of its own text. */
@@ -457,11 +460,11 @@ static void reserve_exactly(kv *c, struct model_seq *m, uint32_t need, uint32_t 
 
 static void random_start(kv *c, struct model_seq *m, const struct model_seq *src) {
     uint32_t n_free = kv_n_free(c), need;
-    m->n_tokens = 1 + (uint32_t)rand() % (MAX_TABLE * BT);
+    m->n_tokens = 1 + rng_next(&rng) % (MAX_TABLE * BT);
     for (uint32_t i = 0; i < m->n_tokens; i++)
-        m->tokens[i] = rand() % 4 ? 1 : 2;
-    if (src->kv && rand() % 2) {
-        m->n_valid = (uint32_t)rand() % (src->n_valid + 1);
+        m->tokens[i] = rng_next(&rng) % 4 ? 1 : 2;
+    if (src->kv && rng_next(&rng) % 2) {
+        m->n_valid = rng_next(&rng) % (src->n_valid + 1);
         if (m->n_tokens <= m->n_valid) m->n_tokens = m->n_valid + 1;
         if (m->n_tokens > MAX_TABLE * BT) return;
         memcpy(m->tokens, src->tokens, m->n_valid * sizeof *m->tokens);
@@ -470,7 +473,7 @@ static void random_start(kv *c, struct model_seq *m, const struct model_seq *src
         m->salt = src->salt;
         m->kv = kv_seq_fork(c, src->kv, m->n_valid);
     } else {
-        m->salt = salt = (struct hash128){(uint64_t)rand() % 2, (uint64_t)rand() % 2};
+        m->salt = salt = (struct hash128){rng_next(&rng) % 2, rng_next(&rng) % 2};
         need = kv_prompt_need(c, PROMPT(m->tokens, m->n_tokens), m->n_tokens);
         m->kv = kv_seq_new(c, PROMPT(m->tokens, m->n_tokens), &m->n_valid);
     }
@@ -479,10 +482,10 @@ static void random_start(kv *c, struct model_seq *m, const struct model_seq *src
 }
 
 static void random_growth(kv *c, struct model_seq *m) {
-    uint32_t n = m->n_tokens + (uint32_t)rand() % 6, was = m->n_tokens;
+    uint32_t n = m->n_tokens + rng_next(&rng) % 6, was = m->n_tokens;
     if (n > MAX_TABLE * BT) return;
     while (m->n_tokens < n)
-        m->tokens[m->n_tokens++] = 1 + rand() % 2;
+        m->tokens[m->n_tokens++] = 1 + rng_next(&rng) % 2;
     uint32_t n_free = kv_n_free(c), need = kv_seq_need(c, m->kv, m->n_valid, n);
     reserve_exactly(c, m, need, n_free);
     if (need > n_free) m->n_tokens = was;
@@ -505,13 +508,13 @@ static void compute_all(kv *c, struct model_seq *m, uint32_t n) {
 }
 
 static void test_random_calls(void) {
-    srand(11);
+    rng.state = 11;
     for (int round = 0; round < 100; round++) {
-        kv *c = open_cache(4 + (uint32_t)rand() % 20, round % 5 != 0);
+        kv *c = open_cache(4 + rng_next(&rng) % 20, round % 5 != 0);
         struct model_seq m[6] = {0};
         for (int i = 0; i < 600; i++) {
-            struct model_seq *one = &m[rand() % 6], *other = &m[rand() % 6];
-            int what = rand() % 10;
+            struct model_seq *one = &m[rng_next(&rng) % 6], *other = &m[rng_next(&rng) % 6];
+            int what = rng_next(&rng) % 10;
             if (!one->kv)
                 random_start(c, one, other);
             else if (what < 5)

@@ -3,6 +3,7 @@
 #define KV_HASH_MASK UINT64_C(1)
 #include "core/kv/prefix.c"
 
+#include "tests/support/rng.h"
 #include "tests/unit/check.h"
 #include "tests/unit/fake_pool.h"
 
@@ -23,12 +24,12 @@ static void test_every_hash_collides(void) {
     kv *c = NULL;
     err e = {0};
     CHECK(kv_open(&config, &c, &e) == 0);
-    srand(7);
+    struct rng rng = {7};
     for (int i = 0; i < N_SEQS; i++) {
         uint32_t n_cached;
-        salts[i] = (struct hash128){2 * ((uint64_t)rand() % 2), 2 * ((uint64_t)rand() % 2)};
+        salts[i] = (struct hash128){2 * (rng_next(&rng) % 2), 2 * (rng_next(&rng) % 2)};
         for (int t = 0; t < MAX_TOKENS; t++)
-            tokens[i][t] = rand() % 2;
+            tokens[i][t] = rng_next(&rng) % 2;
         seqs[i] = kv_seq_new(c, PROMPT(tokens[i], MAX_TOKENS), &n_cached);
         CHECK(kv_seq_reserve(c, seqs[i], n_cached, MAX_TOKENS) == 0);
         CHECK(kv_flush_copies(c, &e) == 0);

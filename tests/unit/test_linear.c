@@ -145,7 +145,7 @@ static void test_input(void) {
 static void test_input_quantized(void) {
     enum { ROWS = 19, IN = 352, OUT = 33, N = ROWS * IN };
     static float x[N], r[N], got[2][N], y[2][ROWS * OUT], w[2][IN];
-    be_seed = 21;
+    be_rng.state = 21;
     be_fill(x, N, 2), be_fill(r, N, 3), be_fill(w[0], IN, 1), be_fill(w[1], IN, 1);
     float values[OUT * IN];
     struct q8_0_block packed[OUT * IN / 32];
@@ -421,7 +421,7 @@ static void test_forms_batch_invariance(void) {
     static float x[B_ROWS * B_ODD_IN], residual[B_ROWS * B_ODD_IN], norms[2][B_ODD_IN];
     static float values[2][B_OUT * B_ODD_IN], packed[2][B_OUT * B_ODD_IN];
     static float want[B_ROWS * B_RESULT], got[B_ROWS * B_RESULT];
-    be_seed = 31;
+    be_rng.state = 31;
     be_fill(x, B_ROWS * B_ODD_IN, 2), be_fill(residual, B_ROWS * B_ODD_IN, 2);
     for (int k = 0; k < 2; k++)
         be_fill(norms[k], B_ODD_IN, 1), be_fill(values[k], B_OUT * B_ODD_IN, 1);

@@ -295,7 +295,7 @@ static const char *const sets[] = {"generic", "metal", "cuda"};
 static void check_lengths(const uint32_t *lens, uint32_t n, struct trial shape, uint32_t most) {
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
         struct trial t = shape;
-        be_seed = 5;
+        be_rng.state = 5;
         for (uint32_t s = 0; s < n; s++)
             add_seq(&t, lens[s]);
         check_trial(&t, most, sets[i]);

@@ -113,7 +113,7 @@ static void test_types_and_dims(void) {
     static const uint32_t contexts[] = {33, 129, 256, 200, 77, 300};
     backend *be = open_metal();
     int n = 0;
-    be_seed = 61;
+    be_rng.state = 61;
     for (int t = 0; t < N_TYPES; t++)
         for (int d = 0; d < N_DIMS; d++) {
             uint32_t n_kv_heads = 1 + (uint32_t)(n / 4 + n) % 2, group = groups[n % 6];
@@ -135,7 +135,7 @@ static void test_large_groups(void) {
                                           {12, 1, 256, 16, QTYPE_F16},
                                           {71, 1, 64, 16, QTYPE_BF16}};
     backend *be = open_metal();
-    be_seed = 62;
+    be_rng.state = 62;
     for (int i = 0; i < (be_quick ? 1 : 4); i++)
         check_random(be, &shapes[i], features_of(i + 1), 140);
     backend_close(be);
@@ -145,7 +145,7 @@ static void test_large_groups(void) {
 static void test_long_contexts(void) {
     static const struct features features[] = {{0}, {1000, 0, true}, {0, 30, false}};
     backend *be = open_metal();
-    be_seed = 63;
+    be_rng.state = 63;
     for (int i = 0; i < (be_quick ? 1 : 3); i++) {
         struct shape s = {4, 1, 64, 16, i == 2 ? QTYPE_Q8_0 : QTYPE_F16};
         uint64_t width = (uint64_t)s.n_heads * s.head_dim;
@@ -181,7 +181,7 @@ static void run_step(backend *be, const struct step *s, float *got) {
     int32_t *pos = be_new(n, 4), *start = be_new(s->n_seqs + 1, 4);
     int32_t *tables = be_new((uint64_t)s->n_seqs * s->table_stride, 4);
     float *q = be_new(n * width, 4), *kv = be_new(1, pool);
-    be_seed = 64;
+    be_rng.state = 64;
     be_fill(kv, pool / 4, 1);
     for (uint32_t i = 0; i < n; i++) {
         be_fill(q + i * width, i % s->rows_each ? 0 : width, 1);

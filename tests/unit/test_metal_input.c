@@ -132,18 +132,18 @@ static void check_form(int form, float scale) {
 }
 
 static void test_norm(void) {
-    be_seed = 3;
+    be_rng.state = 3;
     check_form(0, 0);
 }
 
 static void test_residual(void) {
-    be_seed = 4;
+    be_rng.state = 4;
     check_form(1, 0);
     check_form(1, 0.22f);
 }
 
 static void test_normed_residual(void) {
-    be_seed = 5;
+    be_rng.state = 5;
     check_form(2, 0);
     check_form(2, 3);
 }

@@ -126,7 +126,7 @@ static void test_families(void) {
     static const uint32_t floats[] = {100, 7, 1, 328}, blocks[] = {96, 352}, supers[] = {256, 512};
     backend *be = open_metal();
     enum metal_products found = backend_metal_products(be);
-    be_seed = 5;
+    be_rng.state = 5;
     for (uint32_t t = 0; t < N_BLOCK_TYPES; t++) {
         int type = block_types[t].type;
         uint32_t elems = qtype_find(type)->block_elems;
@@ -168,7 +168,7 @@ static void test_error(void) {
     enum { OUTS = 33, ROWS = 12 };
     backend *be = open_metal();
     float *got = be_new(ROWS * OUTS, 4);
-    be_seed = 6;
+    be_rng.state = 6;
     printf("  type    n_in  max |error| / sum |w||x|: 1 row, %d rows\n", ROWS);
     for (uint32_t t = 0; t < N_BLOCK_TYPES; t++) {
         int type = block_types[t].type;
@@ -255,7 +255,7 @@ static void test_weights(void) {
     const int k_other[] = {QTYPE_Q8_0, QTYPE_F16, QTYPE_Q8_0};
     const int all_other[] = {QTYPE_Q5_K, QTYPE_BF16, QTYPE_MXFP4};
     backend *be = open_metal();
-    be_seed = 7;
+    be_rng.state = 7;
     check_op(be, 3, same, (uint32_t[]){67, 33, 31}, BACKEND_ACT_NONE, 0, 1);
     check_op(be, 3, v_other, (uint32_t[]){33, 3, 67}, BACKEND_ACT_NONE, 30, 2);
     check_op(be, 3, k_other, (uint32_t[]){1, 33, 40}, BACKEND_ACT_NONE, 0, 2);

@@ -38,7 +38,7 @@ static struct moe_case plain_case(const struct block_type *t, uint32_t n_rows) {
 /* Each type at one row, some that share an expert's weights, and many. */
 static void test_every_type(void) {
     static const uint32_t rows[] = {1, 9, 70};
-    be_seed = 31;
+    be_rng.state = 31;
     printf("  largest error, of the largest value of its row, at 1, 9 and 70 rows\n");
     for (int t = 0; t < N_BLOCK_TYPES; t++) {
         backend *be = open_metal(6, 2);
@@ -58,7 +58,7 @@ static void test_every_type(void) {
 static void test_odd_sizes(void) {
     static const uint32_t sizes[][2] = {{1, 1}, {3, 19}, {99, 7}, {257, 33}, {31, 511}, {511, 65}};
     static const int types[] = {QTYPE_F32, QTYPE_F16, QTYPE_BF16};
-    be_seed = 32;
+    be_rng.state = 32;
     for (int i = 0; i < 6; i++) {
         backend *be = open_metal(7, 3);
         struct moe_case c = plain_case(block_type_of(types[i % 3]), i & 1 ? 67 : 5);
@@ -73,7 +73,7 @@ static void test_odd_sizes(void) {
 /* As many experts as there may be, a number that is no multiple of 32, and all of them used. */
 static void test_many_experts(void) {
     static const uint32_t experts[][2] = {{1024, 8}, {1000, 3}, {257, 257}, {1, 1}};
-    be_seed = 33;
+    be_rng.state = 33;
     for (int i = 0; i < 4; i++) {
         backend *be = open_metal(experts[i][0], experts[i][1]);
         for (int many = 0; many < 2; many++) {
@@ -108,7 +108,7 @@ static void check_rows(backend *be, struct moe_layer *l) {
  * others. */
 static void test_all_rows_to_one_expert(void) {
     static const uint32_t favourites[] = {0, 3, 5};
-    be_seed = 34;
+    be_rng.state = 34;
     for (int i = 0; i < 3; i++) {
         backend *be = open_metal(6, 2);
         struct moe_case c = plain_case(block_type_of(QTYPE_F16), 77);
@@ -153,7 +153,7 @@ static void test_ties_and_nan(void) {
 /* Nothing of an op with more rows is left for the next one. */
 static void test_fewer_rows_follow(void) {
     enum { ROWS = 9 };
-    be_seed = 37;
+    be_rng.state = 37;
     backend *be = open_metal(6, 2);
     struct moe_case c = plain_case(block_type_of(QTYPE_Q8_0), ROWS);
     struct moe_layer l = moe_layer_new(&c);
@@ -172,7 +172,7 @@ static void test_fewer_rows_follow(void) {
 /* A row that is no number leaves the others' bits alone. */
 static void test_nan_stays_in_its_row(void) {
     enum { ROWS = 12 };
-    be_seed = 35;
+    be_rng.state = 35;
     backend *be = open_metal(6, 2);
     struct moe_case c = plain_case(block_type_of(QTYPE_Q4_K), ROWS);
     struct moe_layer l = moe_layer_new(&c);
@@ -227,7 +227,7 @@ static void check_families(const struct moe_case *c) {
 
 static void test_families_give_the_same_bits(void) {
     static const uint32_t rows[] = {3, 14, 37, 80};
-    be_seed = 36;
+    be_rng.state = 36;
     for (int t = 0; t < N_BLOCK_TYPES; t++) {
         struct moe_case c = plain_case(&block_types[t], rows[t % 4]);
         c.act = BACKEND_ACT_SILU + (enum backend_act)t % 3;

@@ -109,7 +109,7 @@ static void test_narrow(void) {
 /* Vocabularies: several slices, ties across them, the last slice shorter than k. */
 static void test_wide(void) {
     backend *be = open_metal();
-    be_seed = 7;
+    be_rng.state = 7;
     check_rows(be, N_KINDS, 32001, 1, 0);
     check_rows(be, N_KINDS, 32001, 20, 0);
     check_rows(be, N_KINDS, 8192 * 2 + 1, 64, 0);
@@ -123,7 +123,7 @@ static void test_wide(void) {
 /* More rows than there is room for at once. */
 static void test_many_rows(void) {
     backend *be = open_metal();
-    be_seed = 9;
+    be_rng.state = 9;
     check_rows(be, 150, 8500, 3, 0);
     check_rows(be, 129, 40, 40, 0);
     backend_close(be);

@@ -53,7 +53,7 @@ static void test_forward(void) {
     int32_t tokens[MAX_TOKENS];
     double *want = be_new((uint64_t)MAX_TOKENS * MAX_VOCAB, sizeof *want);
     err e = {0};
-    be_seed = 41;
+    be_rng.state = 41;
     for (int i = 0; i < N_VARIANTS; i++) {
         runner_need(gguf_make_tiny_llama(in_dir("tiny.gguf"), &variants[i].shape, &e), &e);
         random_tokens(tokens, MAX_TOKENS, 320);

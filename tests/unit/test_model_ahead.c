@@ -218,7 +218,7 @@ static void decode_ahead(void) {
     struct runner_config c = config();
     static int32_t tokens[N_SEQUENCES][MOST_TOKENS];
     struct piece pieces[N_SEQUENCES];
-    be_seed = 3;
+    be_rng.state = 3;
     for (int i = 0; i < N_SEQUENCES * MOST_TOKENS; i++)
         tokens[i / MOST_TOKENS][i % MOST_TOKENS] = (int32_t)be_below(N_VOCAB);
     runner_open(&ahead, &c);

@@ -82,7 +82,7 @@ static void test_against_float64(void) {
             backend_close(be);
             continue;
         }
-        be_seed = 21 + (uint64_t)i;
+        be_rng.state = 21 + (uint64_t)i;
         for (int t = 0; t < N_BLOCK_TYPES; t++)
             for (int n = 0; n < n_cases; n++) {
                 struct moe_case c = any_case(&block_types[t], bits);
@@ -95,7 +95,7 @@ static void test_against_float64(void) {
 /* Blocks of 32 in rows that are no multiple of 256, as in the widest MXFP4 models; both ways. */
 static void test_long_rows(void) {
     backend *be = open_wide("", 2, 8, MOST_COLS);
-    be_seed = 5;
+    be_rng.state = 5;
     for (int wide_ff = 0; wide_ff < 2; wide_ff++) {
         struct moe_case c = {.router = block_type_of(QTYPE_BF16),
                              .gate = block_type_of(QTYPE_MXFP4),
@@ -173,7 +173,7 @@ static void test_experts_that_nobody_chose(void) {
     enum { ROWS = 33 };
     struct moe_case c = small_case(block_type_of(QTYPE_F32), ROWS);
     c.biases = true;
-    be_seed = 8;
+    be_rng.state = 8;
     struct moe_layer l = moe_layer_new(&c);
     struct moe_way w = moe_way_new(&l);
     const uint32_t idle[] = {0, 3};
@@ -246,7 +246,7 @@ static void check_invariance(const char *isa, const struct block_type *t, uint32
 
 /* The best set goes through all types, the others through every third. */
 static void test_batch_invariance(void) {
-    be_seed = 6;
+    be_rng.state = 6;
     backend *best = open_moe("", 1, 8);
     for (int i = 0; i < BE_N_ISAS; i++) {
         int step = strcmp(be_isas[i], backend_isa(best)) == 0 && !be_quick ? 1 : 3;
@@ -263,7 +263,7 @@ static void test_input_is_that_of_linear(void) {
     static float x[ROWS * IN];
     for (uint32_t i = 0; i < IN; i++)
         identity[i * IN + i] = 1;
-    be_seed = 12;
+    be_rng.state = 12;
     be_fill(residual, ROWS * IN, 1);
     be_fill(norm, IN, 1);
     for (int i = 0; i < BE_N_ISAS; i++) {

@@ -476,7 +476,7 @@ int main(int argc, char **argv) {
     int fd = mkstemp(path);
     be_need(fd >= 0, "a file");
     close(fd);
-    be_seed = 5;
+    be_rng.state = 5;
     setenv("CUDASIM_DEVICES", "4", 0); /* of the stand-in, in its build */
     for (int i = 0; i < 2; i++)
         if (be_has_ranks(sets[i], 2)) exchanges(sets[i]);

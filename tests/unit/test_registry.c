@@ -3,6 +3,7 @@
 #include "core/base/mem.h"
 #include "registry/registry.h"
 #include "tests/support/gguf_make.h"
+#include "tests/support/rng.h"
 #include "tests/unit/check.h"
 
 #include <fcntl.h>
@@ -558,11 +559,12 @@ static void test_scribbled_registry(void) {
     size_t size = f ? fread(good, 1, sizeof good, f) : 0;
     if (f) fclose(f);
     CHECK(size > 4096 && size < sizeof good);
-    srand(5);
+    struct rng rng = {5};
     for (int round = 0; round < 150; round++) {
         memcpy(bad, good, size);
         for (int i = 0; i < 1 + round % 40; i++)
-            bad[round < 75 ? (size_t)rand() % 200 : (size_t)rand() % size] = (unsigned char)rand();
+            bad[round < 75 ? (size_t)rng_next(&rng) % 200 : (size_t)rng_next(&rng) % size] =
+                (unsigned char)rng_next(&rng);
         unlink(at("scribble.db-wal"));
         unlink(at("scribble.db-shm"));
         f = fopen(at("scribble.db"), "wb");

@@ -223,7 +223,7 @@ static bool attends(const char *isa, const struct rope_case *c) {
 
 static void test_rope_store(void) {
     struct rope_rows r;
-    be_seed = 11;
+    be_rng.state = 11;
     for (int i = 0; i < BE_N_ISAS; i++) {
         backend *be = be_row_isa(i) ? be_open(be_isas[i], 2) : NULL;
         if (!be) continue;
@@ -261,11 +261,11 @@ static void check_layer(backend *be, const char *isa, const struct rope_case *c,
                         uint64_t positions) {
     struct rope_rows r;
     make_rows(&r, c, 1 + be_below(be_is_device_set(isa) && c->block_tokens >= 16 ? MAX_N : 19));
-    uint64_t keep = be_seed, q_bytes = r.n * r.q_width * 4;
-    be_seed = positions;
+    uint64_t keep = be_rng.state, q_bytes = r.n * r.q_width * 4;
+    be_rng.state = positions;
     for (uint32_t i = 0; i < r.n; i++)
         r.pos[i] = (int32_t)be_below(5000);
-    be_seed = keep;
+    be_rng.state = keep;
     run_rope(be, &r, 0, r.n);
     char *want[] = {be_new(q_bytes, 1), be_new(r.pool_bytes, 1), be_new(r.pool_bytes, 1)};
     memcpy(want[0], r.got_q, q_bytes);
@@ -297,7 +297,7 @@ static void check_layers(const char *isa, int n_threads) {
     layer[3] = layer[1]; /* the same angles but for their length */
     layer[3].magnitude = layer[1].magnitude + 0.5f;
     for (int step = 0; step < 4; step++) {
-        uint64_t positions = be_seed;
+        uint64_t positions = be_rng.state;
         for (int i = 0; i < 5; i++)
             check_layer(be, isa, &layer[be_below(4)], positions);
     }
@@ -305,7 +305,7 @@ static void check_layers(const char *isa, int n_threads) {
 }
 
 static void test_rope_invariance(void) {
-    be_seed = 12;
+    be_rng.state = 12;
     for (int i = 0; i < BE_N_ISAS; i++) {
         backend *be = be_row_isa(i) ? be_open(be_isas[i], 1) : NULL;
         if (!be) continue;

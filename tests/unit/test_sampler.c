@@ -5,20 +5,12 @@
 #include "core/engine/sampler.h"
 
 #include "check.h"
+#include "tests/support/rng.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-static uint64_t rng = 1;
-static uint32_t rnd(void) {
-    rng ^= rng << 13;
-    rng ^= rng >> 7;
-    rng ^= rng << 17;
-    return (uint32_t)(rng >> 32);
-}
-static float uniform_f(float lo, float hi) {
-    return lo + (hi - lo) * (float)(rnd() >> 8) * 0x1p-24f;
-}
+static struct rng rng = {1};
 
 /* ---- reference: sorts everything, sums in sorted order ---- */
 
@@ -132,25 +124,29 @@ static void philox_known_answers(void) {
 
 static void random_params(struct engine_params *p, struct engine_logit_bias *bias, uint32_t n) {
     engine_params_default(p);
-    p->temperature = rnd() % 5 ? uniform_f(0.05f, 2.0f) : 0;
-    if (rnd() % 2) p->top_p = uniform_f(0.01f, 1.0f);
-    if (rnd() % 2) p->top_k = 1 + rnd() % (n + 3);
-    if (rnd() % 3 == 0) p->min_p = uniform_f(0, 0.5f);
-    if (rnd() % 2) p->presence_penalty = uniform_f(-2, 2);
-    if (rnd() % 2) p->frequency_penalty = uniform_f(-2, 2);
-    if (rnd() % 2) p->repetition_penalty = uniform_f(0.5f, 2);
+    p->temperature = rng_next(&rng) % 5 ? rng_float(&rng, 0.05f, 2.0f) : 0;
+    if (rng_next(&rng) % 2) p->top_p = rng_float(&rng, 0.01f, 1.0f);
+    if (rng_next(&rng) % 2) p->top_k = 1 + rng_next(&rng) % (n + 3);
+    if (rng_next(&rng) % 3 == 0) p->min_p = rng_float(&rng, 0, 0.5f);
+    if (rng_next(&rng) % 2) p->presence_penalty = rng_float(&rng, -2, 2);
+    if (rng_next(&rng) % 2) p->frequency_penalty = rng_float(&rng, -2, 2);
+    if (rng_next(&rng) % 2) p->repetition_penalty = rng_float(&rng, 0.5f, 2);
     p->bias = bias;
-    p->n_bias = rnd() % 4;
+    p->n_bias = rng_next(&rng) % 4;
     for (uint32_t i = 0; i < p->n_bias; i++)
-        bias[i] = (struct engine_logit_bias){(int32_t)(rnd() % n), uniform_f(-10, 10)};
+        bias[i] =
+            (struct engine_logit_bias){(int32_t)(rng_next(&rng) % n), rng_float(&rng, -10, 10)};
 }
 
 /* NULL, or a mask of anything from one token to almost all. */
 static const uint32_t *random_mask(uint32_t *mask, uint32_t n) {
-    uint32_t kind = rnd() % 4, always = rnd() % n;
+    uint32_t kind = rng_next(&rng) % 4, always = rng_next(&rng) % n;
     if (kind == 0) return NULL;
     for (uint32_t w = 0; w < (n + 31) / 32; w++)
-        mask[w] = kind == 1 ? rnd() : kind == 2 ? rnd() & rnd() & rnd() & rnd() & rnd() : 0;
+        mask[w] = kind == 1   ? rng_next(&rng)
+                  : kind == 2 ? rng_next(&rng) & rng_next(&rng) & rng_next(&rng) & rng_next(&rng) &
+                                    rng_next(&rng)
+                              : 0;
     mask[always / 32] |= 1u << (always % 32);
     return mask;
 }
@@ -169,21 +165,21 @@ static void compare_with_reference(uint32_t n, int rounds, bool coarse) {
         struct sampler_seen seen;
         int32_t tokens[HISTORY];
         for (uint32_t i = 0; i < n; i++)
-            logits[i] = coarse ? (float)(rnd() % 5) : uniform_f(-12, 12);
+            logits[i] = coarse ? (float)(rng_next(&rng) % 5) : rng_float(&rng, -12, 12);
         random_params(&p, bias, n);
-        struct history h = {tokens, tokens + HISTORY / 2, HISTORY / 2, rnd() % (HISTORY / 2 + 1),
-                            random_mask(mask, n)};
+        struct history h = {tokens, tokens + HISTORY / 2, HISTORY / 2,
+                            rng_next(&rng) % (HISTORY / 2 + 1), random_mask(mask, n)};
         CHECK(sampler_seen_init(&seen, n < HISTORY ? n : HISTORY) == 0);
         for (int i = 0; i < HISTORY; i++)
-            tokens[i] = (int32_t)(rnd() % n);
+            tokens[i] = (int32_t)(rng_next(&rng) % n);
         for (uint32_t i = 0; i < h.n_prompt; i++)
             sampler_seen_add(&seen, h.prompt[i], false);
         for (uint32_t i = 0; i < h.n_generated; i++)
             sampler_seen_add(&seen, h.generated[i], true);
         struct sampler_request req = {.params = &p,
                                       .seen = &seen,
-                                      .seed = (uint64_t)rnd() << 32 | rnd(),
-                                      .index = rnd(),
+                                      .seed = (uint64_t)rng_next(&rng) << 32 | rng_next(&rng),
+                                      .index = rng_next(&rng),
                                       .logits = logits,
                                       .mask = h.mask};
         int32_t got = -1;
@@ -216,12 +212,12 @@ static void ties_go_to_the_lowest_id(void) {
 /* A row of anything: coarse ones have many ties, some have no number in them, or no finite one. */
 static void any_row(float *logits, uint32_t n) {
     static const float odd[] = {NAN, -INFINITY, -0.0f, 0, 1e-40f, 3e38f};
-    uint32_t kind = rnd() % 4;
+    uint32_t kind = rng_next(&rng) % 4;
     for (uint32_t i = 0; i < n; i++) {
-        logits[i] = kind == 1 ? (float)(rnd() % 3) : uniform_f(-12, 12);
-        if (kind == 2 && rnd() % 3 == 0) logits[i] = odd[rnd() % 6];
+        logits[i] = kind == 1 ? (float)(rng_next(&rng) % 3) : rng_float(&rng, -12, 12);
+        if (kind == 2 && rng_next(&rng) % 3 == 0) logits[i] = odd[rng_next(&rng) % 6];
     }
-    for (uint32_t i = 0; kind == 3 && rnd() % 4 == 0 && i < n; i++)
+    for (uint32_t i = 0; kind == 3 && rng_next(&rng) % 4 == 0 && i < n; i++)
         logits[i] = i % 2 ? NAN : -INFINITY;
 }
 
@@ -237,20 +233,23 @@ static void draws_from_few_tokens_are_those_from_the_row(void) {
         for (int r = 0; r < 4000; r++) {
             struct engine_params p;
             engine_params_default(&p);
-            p.temperature = rnd() % 4 ? uniform_f(0.05f, 2.0f) : 0;
-            if (rnd() % 2) p.top_p = rnd() % 8 ? uniform_f(0.01f, 1.0f) : 1e-6f;
-            if (rnd() % 8) p.top_k = 1 + rnd() % (BACKEND_MAX_TOP + 3);
-            if (rnd() % 3 == 0) p.min_p = uniform_f(0, 1);
+            p.temperature = rng_next(&rng) % 4 ? rng_float(&rng, 0.05f, 2.0f) : 0;
+            if (rng_next(&rng) % 2)
+                p.top_p = rng_next(&rng) % 8 ? rng_float(&rng, 0.01f, 1.0f) : 1e-6f;
+            if (rng_next(&rng) % 8) p.top_k = 1 + rng_next(&rng) % (BACKEND_MAX_TOP + 3);
+            if (rng_next(&rng) % 3 == 0) p.min_p = rng_float(&rng, 0, 1);
             uint32_t k = sampler_n_top(&p, n);
             CHECK(k <= n && k <= BACKEND_MAX_TOP);
             CHECK(k == 0 || p.temperature == 0 || p.top_k <= k);
             if (!k) continue;
             n_few++;
-            if (rnd() % 2 && k < n) k = n < BACKEND_MAX_TOP ? n : BACKEND_MAX_TOP;
+            if (rng_next(&rng) % 2 && k < n) k = n < BACKEND_MAX_TOP ? n : BACKEND_MAX_TOP;
             any_row(logits, n);
             top_select(logits, n, k, ids, values);
-            struct sampler_request row = {
-                .params = &p, .seed = rnd(), .index = rnd() % 99, .logits = logits};
+            struct sampler_request row = {.params = &p,
+                                          .seed = rng_next(&rng),
+                                          .index = rng_next(&rng) % 99,
+                                          .logits = logits};
             struct sampler_request few = row;
             few.logits = NULL, few.top = (struct sampler_top){ids, values, k};
             int32_t want = -1, got = -1;
@@ -301,7 +300,7 @@ static void draws_have_the_distribution(void) {
     sampler *s = sampler_new(N);
     float logits[N];
     for (int i = 0; i < N; i++)
-        logits[i] = uniform_f(-2, 2);
+        logits[i] = rng_float(&rng, -2, 2);
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         struct engine_params p;
         struct history none = {0};
@@ -345,7 +344,7 @@ static void logprobs_equal_reference(void) {
         for (int coarse = 0; coarse < 2; coarse++) {
             double sum = 0;
             for (uint32_t i = 0; i < n; i++) {
-                logits[i] = coarse ? (float)(rnd() % 3) : uniform_f(-20, 20);
+                logits[i] = coarse ? (float)(rng_next(&rng) % 3) : rng_float(&rng, -20, 20);
                 order[i] = (int32_t)i;
             }
             for (uint32_t i = 0; i < n; i++)
@@ -354,7 +353,7 @@ static void logprobs_equal_reference(void) {
             qsort(order, n, sizeof *order, by_rank);
             for (int n_top = 0; n_top <= 20; n_top += 5) {
                 struct engine_event ev = {0};
-                int32_t token = (int32_t)(rnd() % n);
+                int32_t token = (int32_t)(rng_next(&rng) % n);
                 CHECK(sampler_logprobs(s, logits, token, n_top, &ev) == 0);
                 CHECK(ev.n_top == (n < (uint32_t)n_top ? (int)n : n_top));
                 CHECK(fabs((double)ev.logprob - ((double)logits[token] - log(sum))) < 1e-5);

@@ -8,6 +8,7 @@
  * usage: test_sched_random [SEEDS [STEPS]]; default 5 seeds of 100,000 steps. */
 #include "core/base/mem.h"
 #include "core/engine/sched.h"
+#include "tests/support/rng.h"
 #include "tests/unit/check.h"
 #include "tests/unit/fake_pool.h"
 
@@ -23,7 +24,7 @@ struct live {
 };
 
 static struct {
-    uint64_t random;
+    struct rng random;
     struct kv_config kc;
     struct sched_config sc;
     kv *cache;
@@ -36,10 +37,7 @@ static struct {
 } t;
 
 static uint32_t rnd(uint32_t n) {
-    t.random ^= t.random << 13;
-    t.random ^= t.random >> 7;
-    t.random ^= t.random << 17;
-    return (uint32_t)((t.random >> 20) % n);
+    return rng_below(&t.random, n);
 }
 
 static bool chance(uint32_t percent) {
@@ -311,7 +309,7 @@ static uint32_t n_seeds = 5, n_steps = 100000;
 
 static void test_random(void) {
     for (uint32_t seed = 1; seed <= n_seeds && !check_failures; seed++) {
-        t.random = seed * 0x9e3779b97f4a7c15u;
+        t.random.state = seed * 0x9e3779b97f4a7c15u;
         for (uint32_t done = 0; done < n_steps && !check_failures; done += t.step) {
             open_round();
             for (uint32_t n = 0, arrivals = 5 + rnd(95); n < ROUND_STEPS && !check_failures; n++) {

@@ -4,6 +4,7 @@
 #include "core/engine/engine.h"
 
 #include "check.h"
+#include "tests/support/rng.h"
 
 #include <stdlib.h>
 
@@ -23,28 +24,22 @@ const char *tokenizer_token_bytes(const tokenizer *t, int32_t id, bool with_cont
     return *n ? vocab[id].bytes : "";
 }
 
-static uint64_t rng = 7;
-static uint32_t rnd(void) {
-    rng ^= rng << 13;
-    rng ^= rng >> 7;
-    rng ^= rng << 17;
-    return (uint32_t)(rng >> 32);
-}
+static struct rng rng = {7};
 
 /* Few different bytes, so that stop strings and whole characters happen: ASCII, parts of U+00E9,
  * U+20AC and U+1F600, bytes that are never valid. */
 static char random_byte(void) {
     static const unsigned char bytes[] = {'a',  'b',  'a',  'b',  ' ',  'c',  0xc3, 0xa9, 0xe2,
                                           0x82, 0xac, 0xf0, 0x9f, 0x98, 0x80, 0xff, 0xc0, 0};
-    return (char)bytes[rnd() % sizeof bytes];
+    return (char)bytes[rng_next(&rng) % sizeof bytes];
 }
 
 static void random_vocab(bool mostly_ascii) {
     for (int i = 0; i < N_VOCAB; i++) {
-        vocab[i].n = 1 + rnd() % MAX_TOKEN;
-        if (rnd() % 2) vocab[i].n = 1;
+        vocab[i].n = 1 + rng_next(&rng) % MAX_TOKEN;
+        if (rng_next(&rng) % 2) vocab[i].n = 1;
         for (size_t k = 0; k < vocab[i].n; k++)
-            vocab[i].bytes[k] = mostly_ascii ? (char)('a' + rnd() % 2) : random_byte();
+            vocab[i].bytes[k] = mostly_ascii ? (char)('a' + rng_next(&rng) % 2) : random_byte();
     }
 }
 
@@ -110,16 +105,16 @@ static void random_texts(void) {
     for (int round = 0; round < 20000; round++) {
         const char *stop[4];
         int32_t ids[40];
-        struct engine_text_config c = {.stop = stop, .n_stop = rnd() % 5};
-        int n = (int)(rnd() % 40);
+        struct engine_text_config c = {.stop = stop, .n_stop = rng_next(&rng) % 5};
+        int n = (int)(rng_next(&rng) % 40);
         if (round % 50 == 0) random_vocab(round % 100 == 0);
         for (uint32_t i = 0; i < c.n_stop; i++)
-            stop[i] = pool[rnd() % (sizeof pool / sizeof pool[0])];
+            stop[i] = pool[rng_next(&rng) % (sizeof pool / sizeof pool[0])];
         for (int i = 0; i < n; i++)
-            ids[i] = (int32_t)(rnd() % N_VOCAB);
-        c.include_stop = rnd() % 2;
-        c.strip_leading_space = rnd() % 2;
-        c.with_control = rnd() % 2;
+            ids[i] = (int32_t)(rng_next(&rng) % N_VOCAB);
+        c.include_stop = rng_next(&rng) % 2;
+        c.strip_leading_space = rng_next(&rng) % 2;
+        c.with_control = rng_next(&rng) % 2;
         str want, got;
         str_init(&want, 1 << 20);
         str_init(&got, 1 << 20);

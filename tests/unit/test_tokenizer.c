@@ -4,6 +4,7 @@
 #include "core/base/mem.h"
 #include "core/tokenizer/tokenizer_int.h"
 #include "tests/support/files.h"
+#include "tests/support/rng.h"
 #include "tests/unit/check.h"
 #include "tests/unit/tokenizer_bench.h"
 
@@ -225,18 +226,13 @@ static void demo_gguf_equals_spm_encode(void) {
     check_golden(DEMO_GGUF, "tests/data/tokenizer/demo.jsonl", false);
 }
 
-static uint64_t next_random(uint64_t *state) {
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return *state >> 33;
-}
-
 /* Random bytes: any value, letters and spaces, or pieces of UTF-8 characters. */
-static size_t random_text(uint64_t *random, char *text, size_t max) {
+static size_t random_text(struct rng *rng, char *text, size_t max) {
     static const char chars[] = "\xc3\xa9\xe4\xbd\xa0\xf0\x9f\xa6\x8a\xe2\x96";
-    size_t n = next_random(random) % max;
-    uint64_t kind = next_random(random) % 3;
+    size_t n = rng_next(rng) % max;
+    uint64_t kind = rng_next(rng) % 3;
     for (size_t i = 0; i < n; i++) {
-        uint64_t r = next_random(random);
+        uint32_t r = rng_next(rng);
         text[i] = kind == 0   ? (char)r
                   : kind == 1 ? "etaoin  <|>/s\n\0"[r % 15]
                               : chars[r % (sizeof chars - 1)];
@@ -253,10 +249,10 @@ static bool has_space_mark(const char *text, size_t n) {
 
 static void check_round_trips(const char *path) {
     tokenizer *t = open_or_fail(path);
-    uint64_t random = 11;
+    struct rng rng = {11};
     char text[200];
     for (int round = 0; t && round < 2000; round++) {
-        size_t n = random_text(&random, text, sizeof text), n_ids, n_back;
+        size_t n = random_text(&rng, text, sizeof text), n_ids, n_back;
         int32_t *ids;
         char *back;
         err e = {0};
@@ -324,13 +320,13 @@ static void long_text_is_cut_without_a_trace(void) {
     struct both b = open_both(DEMO_GGUF);
     if (!b.library) return;
     CHECK(b.t->cuts_at_space);
-    uint64_t random = 5;
+    struct rng rng = {5};
     char *text = mem_new(LONG + 1, 1);
     for (int kind = 0; kind < 4; kind++) {
         static const char *const alphabets[] = {"ab ", "the  and\n", "a", "  a"};
         size_t n = strlen(alphabets[kind]);
         for (size_t i = 0; i < LONG; i++)
-            text[i] = alphabets[kind][next_random(&random) % n];
+            text[i] = alphabets[kind][rng_next(&rng) % n];
         check_library(&b, text, LONG);
     }
     free(text);
@@ -348,11 +344,11 @@ static void check_merging(const char *path) {
     struct both b = open_both(path);
     size_t n_words;
     char *words = file_read("tests/data/tokenizer/texts.txt", &n_words), text[MAX_BYTES + 1];
-    uint64_t random = 9;
+    struct rng rng = {9};
     for (int round = 0; b.library && words && round < ROUNDS; round++) {
-        size_t n = 0, want = next_random(&random) % MAX_BYTES;
+        size_t n = 0, want = rng_next(&rng) % MAX_BYTES;
         while (n < want) {
-            size_t at = next_random(&random) % n_words, take = 1 + next_random(&random) % 40;
+            size_t at = rng_next(&rng) % n_words, take = 1 + rng_next(&rng) % 40;
             for (; take && at < n_words && n < want; take--)
                 text[n++] = words[at++];
         }
@@ -382,14 +378,14 @@ static void llama_merging_equals_the_library(void) {
 static void cut_pieces_equal_the_whole(void) {
     static const char text[] = "<s><|user|>Tell me <|end|> a story.<|end|><|assistant|>Once upon";
     tokenizer *t = open_or_fail(DEMO_GGUF);
-    uint64_t random = 3;
+    struct rng rng = {3};
     for (int round = 0; t && round < 200; round++) {
         tokenizer_piece pieces[sizeof text];
         size_t n_pieces = 0, n = sizeof text - 1, n_ids, n_whole;
         bool trusted = round % 2;
         int32_t *ids, *whole;
         for (size_t at = 0; at < n;) {
-            size_t len = next_random(&random) % 9;
+            size_t len = rng_next(&rng) % 9;
             if (len > n - at) len = n - at;
             pieces[n_pieces++] = (tokenizer_piece){text + at, len, len ? trusted : !trusted};
             at += len;

@@ -3,6 +3,7 @@
 #include "core/base/mem.h"
 #include "core/tokenizer/tokenizer_int.h"
 #include "tests/support/gguf_make.h"
+#include "tests/support/rng.h"
 #include "tests/unit/check.h"
 
 #include <math.h>
@@ -622,14 +623,13 @@ static struct spm *open_library(const tokenizer *t) {
 static void random_scores_merge_as_in_the_library(void) {
     enum { VOCABS = 60, TEXTS = 60, MAX_BYTES = 60, MAX_LEN = 5 };
     static const char *const letters[] = {"a", "b", "\xe2\x96\x81", "\xc3\xa9"};
-    uint64_t random = 21;
+    struct rng rng = {21};
     for (int round = 0; round < VOCABS; round++) {
         struct gguf_make_token tokens[N_LISTED];
         char texts[N_LISTED][3 * MAX_LEN + 1];
         memcpy(tokens, listed, sizeof tokens);
         for (int i = SP; i < N_LISTED; i++) {
-            random = random * 6364136223846793005u + 1442695040888963407u;
-            uint64_t r = random >> 20;
+            uint32_t r = rng_next(&rng);
             texts[i][0] = 0;
             for (uint64_t k = 0, n = 1 + r % MAX_LEN; k < n; k++)
                 strcat(texts[i], letters[(r >> (4 + 2 * k)) % 4]);
@@ -646,8 +646,7 @@ static void random_scores_merge_as_in_the_library(void) {
             char text[MAX_BYTES];
             size_t n = 0;
             while (n < MAX_BYTES) {
-                random = random * 6364136223846793005u + 1442695040888963407u;
-                text[n++] = "aabb c\xff "[(random >> 33) % 6];
+                text[n++] = "aabb c\xff "[rng_next(&rng) % 6];
             }
             struct id_list want = {.max = MAX_IDS}, got = {0};
             CHECK(spm_encode(library, text, n, &want, NULL) == 0);
@@ -676,10 +675,9 @@ static void runs_of_spaces_stay_whole(void) {
     if (!t) return;
     CHECK(t->cuts_at_space);
     char *text = mem_new(LONG, 1);
-    uint64_t random = 4;
+    struct rng rng = {4};
     for (size_t i = 0; i < LONG; i++) {
-        random = random * 6364136223846793005u + 1442695040888963407u;
-        text[i] = "ab        "[(random >> 33) % 10];
+        text[i] = "ab        "[rng_next(&rng) % 10];
     }
     struct id_list whole = {.max = LONG}, parts = {0};
     struct spm *library = open_library(t);
@@ -718,7 +716,7 @@ static void try_damaged(const uint8_t *bytes, size_t n, int *n_refused) {
 static void damaged_files_are_survived(void) {
     struct proto good, p;
     struct gguf_make_vocab v = plain();
-    uint64_t random = 9;
+    struct rng rng = {9};
     int n_refused = 0;
     make_model(&good, BPE, IDENTITY, 4);
     for (size_t n = 0; n < good.n; n += 1 + n / 50) {
@@ -738,8 +736,7 @@ static void damaged_files_are_survived(void) {
         for (int round = 0; round < 600; round++) {
             p = good;
             for (int k = 0; k < 1 + round % 4; k++) {
-                random = random * 6364136223846793005u + 1442695040888963407u;
-                p.bytes[(random >> 33) % good.n] = (uint8_t)(random >> 25);
+                p.bytes[rng_next(&rng) % good.n] = (uint8_t)rng_next(&rng);
             }
             try_damaged(p.bytes, p.n, &n_refused);
         }

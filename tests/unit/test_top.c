@@ -88,7 +88,7 @@ static void test_top(void) {
     for (int i = 0; i < BE_N_ISAS; i++) {
         backend *be = i == 0 || be_is_device_set(be_isas[i]) ? open_set(be_isas[i]) : NULL;
         if (!be) continue;
-        be_seed = 17;
+        be_rng.state = 17;
         for (size_t c = 0; c < sizeof cols / sizeof cols[0]; c++)
             for (size_t k = 0; k < sizeof ks / sizeof ks[0]; k++)
                 if (ks[k] <= cols[c]) check_rows(be, 1 + be_below(MOST_ROWS), cols[c], ks[k]);

@@ -9,18 +9,13 @@
 #include "check.h"
 #include "fake_device.h"
 #include "stream_reader.h"
+#include "tests/support/rng.h"
 
 #include <unistd.h>
 
 static int effort = 1;
 
-static _Thread_local uint64_t rng = 11;
-static uint32_t rnd(void) {
-    rng ^= rng << 13;
-    rng ^= rng >> 7;
-    rng ^= rng << 17;
-    return (uint32_t)(rng >> 32);
-}
+static _Thread_local struct rng rng = {11};
 
 static engine *open_engine(const struct engine_config *c) {
     engine *en = NULL;
@@ -58,38 +53,38 @@ static void random_job(struct job *j, struct bell *b) {
     static const int32_t common[MAX_PROMPT] = {0}; /* many prompts share a beginning */
     struct engine_params *p = &j->req.params;
     memset(j, 0, sizeof *j);
-    j->req.n_prompt = 1 + rnd() % MAX_PROMPT;
-    uint32_t shared = rnd() % 2 ? rnd() % MAX_PROMPT : 0;
+    j->req.n_prompt = 1 + rng_next(&rng) % MAX_PROMPT;
+    uint32_t shared = rng_next(&rng) % 2 ? rng_next(&rng) % MAX_PROMPT : 0;
     for (uint32_t i = 0; i < j->req.n_prompt; i++)
-        j->prompt[i] = i < shared ? common[i] : (int32_t)(4 + rnd() % (FAKE_VOCAB - 4));
+        j->prompt[i] = i < shared ? common[i] : (int32_t)(4 + rng_next(&rng) % (FAKE_VOCAB - 4));
     j->req.prompt = j->prompt;
-    j->req.n_choices = rnd() % 4 ? 1 : 1 + rnd() % MAX_CHOICES;
+    j->req.n_choices = rng_next(&rng) % 4 ? 1 : 1 + rng_next(&rng) % MAX_CHOICES;
     j->req.notify = bell_ring;
     j->req.notify_arg = b;
     engine_params_default(p);
-    p->max_tokens = 1 + rnd() % 60;
+    p->max_tokens = 1 + rng_next(&rng) % 60;
     p->has_seed = true;
-    p->seed = (int64_t)rnd() - 1000;
-    p->temperature = rnd() % 3 ? 0.3f + (float)(rnd() % 100) / 80 : 0;
-    if (rnd() % 2) p->top_p = 0.9f;
-    if (rnd() % 2) p->top_k = 1 + rnd() % 30;
-    if (rnd() % 4 == 0) p->repetition_penalty = 1.3f;
-    if (rnd() % 4 == 0) p->frequency_penalty = 0.7f, p->presence_penalty = -0.4f;
-    if (rnd() % 4 == 0) p->prompt_logprobs = true;
-    p->n_logprobs = (int)(rnd() % 4) - 1;
-    p->ignore_eos = rnd() % 4 == 0;
-    bool plain = rnd() % 3 == 0; /* draws from a few tokens */
+    p->seed = (int64_t)rng_next(&rng) - 1000;
+    p->temperature = rng_next(&rng) % 3 ? 0.3f + (float)(rng_next(&rng) % 100) / 80 : 0;
+    if (rng_next(&rng) % 2) p->top_p = 0.9f;
+    if (rng_next(&rng) % 2) p->top_k = 1 + rng_next(&rng) % 30;
+    if (rng_next(&rng) % 4 == 0) p->repetition_penalty = 1.3f;
+    if (rng_next(&rng) % 4 == 0) p->frequency_penalty = 0.7f, p->presence_penalty = -0.4f;
+    if (rng_next(&rng) % 4 == 0) p->prompt_logprobs = true;
+    p->n_logprobs = (int)(rng_next(&rng) % 4) - 1;
+    p->ignore_eos = rng_next(&rng) % 4 == 0;
+    bool plain = rng_next(&rng) % 3 == 0; /* draws from a few tokens */
     if (plain) p->repetition_penalty = 1, p->frequency_penalty = p->presence_penalty = 0;
-    if (plain) p->n_logprobs = -1, p->top_k = 1 + rnd() % 30;
-    p->priority = (int)(rnd() % 3);
+    if (plain) p->n_logprobs = -1, p->top_k = 1 + rng_next(&rng) % 30;
+    p->priority = (int)(rng_next(&rng) % 3);
     if (chainable) { /* what lets a step begin before the one in front is finished */
         p->prompt_logprobs = false;
         plain = true;
     }
-    for (p->n_bias = plain ? 0 : rnd() % 3, p->bias = j->bias;
+    for (p->n_bias = plain ? 0 : rng_next(&rng) % 3, p->bias = j->bias;
          p->n_bias && !j->bias[p->n_bias - 1].bias;)
         for (uint32_t i = 0; i < p->n_bias; i++)
-            j->bias[i] = (struct engine_logit_bias){(int32_t)(rnd() % FAKE_VOCAB), 1.5f};
+            j->bias[i] = (struct engine_logit_bias){(int32_t)(rng_next(&rng) % FAKE_VOCAB), 1.5f};
 }
 
 /* What choice `choice` of the request must give. */
@@ -202,18 +197,18 @@ static void text_is_the_same_in_every_configuration(void) {
         c.max_queue = 200;
         s = run_jobs(&c, 40);
         CHECK(s.cached_tokens_total > 0);
-        c.kv_cache_tokens = 32 * (7 + rnd() % 6); /* a request alone can take 6 blocks */
+        c.kv_cache_tokens = 32 * (7 + rng_next(&rng) % 6); /* a request alone can take 6 blocks */
         c.block_tokens = 32;
         s = run_jobs(&c, 40);
         CHECK(s.preemptions_total > 0);
-        c.max_batch_tokens = 1 + rnd() % 20;
-        c.prefill_chunk = 1 + rnd() % c.max_batch_tokens;
-        c.stream_events = 1 + rnd() % 4;
+        c.max_batch_tokens = 1 + rng_next(&rng) % 20;
+        c.prefill_chunk = 1 + rng_next(&rng) % c.max_batch_tokens;
+        c.stream_events = 1 + rng_next(&rng) % 4;
         c.block_tokens = 16;
         run_jobs(&c, 30);
         c = base_config();
         c.max_queue = 200;
-        c.max_sequences = 1 + rnd() % 3;
+        c.max_sequences = 1 + rng_next(&rng) % 3;
         c.max_batch_tokens = 300;
         c.prefill_chunk = 0;
         c.prefix_cache = false;
@@ -236,7 +231,7 @@ static void prompt_logprobs_with(uint32_t stream_events) {
     for (int i = 0; i < N; i++) {
         random_job(&jobs[i], &b);
         for (int k = 0; k < MAX_PROMPT; k++)
-            jobs[i].prompt[k] = (int32_t)(4 + rnd() % (FAKE_VOCAB - 4));
+            jobs[i].prompt[k] = (int32_t)(4 + rng_next(&rng) % (FAKE_VOCAB - 4));
         jobs[i].req.n_prompt = MAX_PROMPT - (uint32_t)i;
         jobs[i].req.n_choices = 1;
         jobs[i].req.params.prompt_logprobs = true;
@@ -274,11 +269,11 @@ static void cancels_free_everything(void) {
             jobs[i].req.params.ignore_eos = true;
             n += !engine_submit(en, &jobs[i].req, &r[n].stream, NULL);
         }
-        usleep(rnd() % 1500);
+        usleep(rng_next(&rng) % 1500);
         for (int i = 0; i < n; i++) { /* read a little, cancel, or leave for good */
-            if (rnd() % 2) reading_poll(&r[i]);
-            if (rnd() % 2) engine_stream_cancel(r[i].stream);
-            if (rnd() % 4) continue;
+            if (rng_next(&rng) % 2) reading_poll(&r[i]);
+            if (rng_next(&rng) % 2) engine_stream_cancel(r[i].stream);
+            if (rng_next(&rng) % 4) continue;
             engine_stream_free(r[i].stream);
             r[i--] = r[--n];
         }
@@ -338,7 +333,7 @@ struct submitter {
 };
 static void *submit_many(void *arg) {
     struct submitter *s = arg;
-    rng = s->seed;
+    rng.state = s->seed;
     for (int i = 0; i < TRIES; i++) {
         struct job j;
         random_job(&j, s->bell);
@@ -487,7 +482,7 @@ static void stop_ends_every_stream_once(void) {
             j.req.n_choices = 1;
             n += !engine_submit(en, &j.req, &r[n].stream, NULL);
         }
-        usleep(rnd() % 1000);
+        usleep(rng_next(&rng) % 1000);
         engine_drain(en);
         err e;
         j.req.n_choices = 1;
@@ -653,7 +648,7 @@ static void no_notify_after_free(void) {
         j.req.notify_arg = mine;
         atomic_store(&mine->freed, false);
         if (engine_submit(en, &j.req, &stream, NULL)) continue;
-        if (i % 2) usleep(rnd() % 100);
+        if (i % 2) usleep(rng_next(&rng) % 100);
         for (int k = 0; i % 50 == 0 && k < 20000 && !atomic_load(&mine->calls); k++)
             usleep(100); /* some are rung in any case, however busy the machine is */
         engine_stream_free(stream);

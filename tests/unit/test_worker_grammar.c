@@ -12,6 +12,7 @@
 #include "check.h"
 #include "fake_device.h"
 #include "stream_reader.h"
+#include "tests/support/rng.h"
 
 #include <unistd.h>
 
@@ -43,13 +44,7 @@ static void set_gate(bool closed) {
     pthread_mutex_unlock(&gate_lock);
 }
 
-static uint64_t rng = 17;
-static uint32_t rnd(void) {
-    rng ^= rng << 13;
-    rng ^= rng >> 7;
-    rng ^= rng << 17;
-    return (uint32_t)(rng >> 32);
-}
+static struct rng rng = {17};
 
 /* Long words that leave no choice; bounded and endless texts; an end at any place; a control token.
  */
@@ -83,27 +78,27 @@ struct job {
 static void random_job(struct job *j) {
     struct engine_params *p = &j->req.params;
     *j = (struct job){.req = {.prompt = j->prompt,
-                              .n_prompt = 1 + rnd() % MAX_PROMPT,
+                              .n_prompt = 1 + rng_next(&rng) % MAX_PROMPT,
                               .n_choices = 1,
                               .notify = bell_ring,
                               .notify_arg = &bell}};
     for (uint32_t i = 0; i < j->req.n_prompt; i++)
-        j->prompt[i] = (int32_t)(4 + rnd() % (FAKE_VOCAB - 4));
+        j->prompt[i] = (int32_t)(4 + rng_next(&rng) % (FAKE_VOCAB - 4));
     engine_params_default(p);
-    p->max_tokens = 1 + rnd() % 60;
+    p->max_tokens = 1 + rng_next(&rng) % 60;
     p->has_seed = true;
-    p->seed = rnd();
-    p->temperature = rnd() % 3 ? 1.0f : 0;
-    if (rnd() % 2) p->top_k = 1 + rnd() % 20;
-    if (rnd() % 4 == 0) p->repetition_penalty = 1.4f;
-    if (rnd() % 3 == 0) p->n_logprobs = (int)(rnd() % 3);
-    if (rnd() % 4 == 0) p->prompt_logprobs = true;
+    p->seed = rng_next(&rng);
+    p->temperature = rng_next(&rng) % 3 ? 1.0f : 0;
+    if (rng_next(&rng) % 2) p->top_k = 1 + rng_next(&rng) % 20;
+    if (rng_next(&rng) % 4 == 0) p->repetition_penalty = 1.4f;
+    if (rng_next(&rng) % 3 == 0) p->n_logprobs = (int)(rng_next(&rng) % 3);
+    if (rng_next(&rng) % 4 == 0) p->prompt_logprobs = true;
     if (fake_overlaps) p->n_logprobs = -1; /* a device's sums are rounded */
-    p->ignore_eos = rnd() % 4 == 0;
-    p->priority = (int)(rnd() % 3);
-    j->bias = (struct engine_logit_bias){(int32_t)(rnd() % FAKE_VOCAB), 20};
-    p->bias = &j->bias, p->n_bias = rnd() % 2;
-    if (rnd() % 6) p->grammar = grammars[rnd() % N_PATTERNS];
+    p->ignore_eos = rng_next(&rng) % 4 == 0;
+    p->priority = (int)(rng_next(&rng) % 3);
+    j->bias = (struct engine_logit_bias){(int32_t)(rng_next(&rng) % FAKE_VOCAB), 20};
+    p->bias = &j->bias, p->n_bias = rng_next(&rng) % 2;
+    if (rng_next(&rng) % 6) p->grammar = grammars[rng_next(&rng) % N_PATTERNS];
 }
 
 /* ---- simulation ---- */
@@ -201,17 +196,17 @@ static void simulate(const struct job *j, struct simulated *s) {
 static struct engine_config random_config(void) {
     struct engine_config c = {.model_path = "fake",
                               .backend = "fake",
-                              .kv_cache_tokens = rnd() % 2 ? 4096 : 160,
+                              .kv_cache_tokens = rng_next(&rng) % 2 ? 4096 : 160,
                               .kv_type = QTYPE_F16,
                               .block_tokens = 16,
                               .context_length = 140,
-                              .max_batch_tokens = 1 + rnd() % 80,
-                              .prefill_chunk = 1 + rnd() % 30,
-                              .max_sequences = 1 + rnd() % 12,
+                              .max_batch_tokens = 1 + rng_next(&rng) % 80,
+                              .prefill_chunk = 1 + rng_next(&rng) % 30,
+                              .max_sequences = 1 + rng_next(&rng) % 12,
                               .max_queue = 64,
-                              .stream_events = 1 + rnd() % 40,
-                              .prefix_cache = rnd() % 4 > 0,
-                              .grammar_cache_bytes = rnd() % 3 ? 4096 : 0};
+                              .stream_events = 1 + rng_next(&rng) % 40,
+                              .prefix_cache = rng_next(&rng) % 4 > 0,
+                              .grammar_cache_bytes = rng_next(&rng) % 3 ? 4096 : 0};
     return c;
 }
 
@@ -253,7 +248,7 @@ static void run_round(void) {
     struct job *jobs = calloc(N_JOBS, sizeof *jobs);
     struct reading *r = calloc(N_JOBS, sizeof *r);
     struct engine_stats stats;
-    uint64_t n_forced = 0, units = budgets[rnd() % 4];
+    uint64_t n_forced = 0, units = budgets[rng_next(&rng) % 4];
     engine *en = open_engine(&c, units);
     err e = {0};
     for (int i = 0; i < N_JOBS; i++) {
@@ -321,7 +316,7 @@ static void held_looks_hold_nobody_else(void) {
         struct reading *r = calloc(N_ALL, sizeof *r);
         struct engine_stats stats;
         uint64_t n_forced = 0;
-        int middle = round % 2 ? 1 + (int)(rnd() % 10) : 0;
+        int middle = round % 2 ? 1 + (int)(rng_next(&rng) % 10) : 0;
         set_gate(!middle);
         engine *en = open_engine(&c, 1);
         submit_mixed(en, jobs, r);

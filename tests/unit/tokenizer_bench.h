@@ -7,6 +7,7 @@
 
 #include "core/base/mem.h"
 #include "core/tokenizer/tokenizer_int.h"
+#include "tests/support/rng.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +66,7 @@ static char *bench_text(size_t which, size_t *n) {
     char *text = mem_new((uint64_t)*n, 1);
     const char *unit = bench_texts[which].unit;
     size_t len = unit ? strlen(unit) : 0;
-    uint64_t random = 3;
+    struct rng rng = {3};
     if (!text) return NULL;
     if (unit) {
         *n -= *n % len;
@@ -77,8 +78,7 @@ static char *bench_text(size_t which, size_t *n) {
         if (f) fclose(f);
     } else {
         for (size_t i = 0; i < *n; i++) {
-            random = random * 6364136223846793005u + 1442695040888963407u;
-            text[i] = (char)('a' + (random >> 33) % 26);
+            text[i] = (char)('a' + rng_below(&rng, 26));
         }
     }
     return text;
