@@ -1,9 +1,9 @@
-/* commands/chat.c - inferd chat: a conversation with the running daemon over its public API,
- * streamed. Knows nothing of engines; main thread. */
+/* commands/chat.c - inferd chat: a streamed conversation with the running daemon over its public
+ * API. It knows nothing of engines. Main thread. */
 #include "core/base/mem.h"
 #include "core/base/str.h"
+#include "daemon/commands/chat_http.h"
 #include "daemon/commands/commands.h"
-#include "daemon/commands/http_client.h"
 #include "daemon/options.h"
 
 #include <cjson/cJSON.h>
@@ -19,14 +19,14 @@ enum { LINE_MAX_BYTES = 1 << 20, ANSWER_MAX_BYTES = 16 << 20, BODY_MAX_BYTES = 1
 static volatile sig_atomic_t n_interrupts;
 
 struct chat {
-    struct http_url url;
-    const char *system, *api_key;
+    const char *url, *system, *api_key;
     char *model;
     uint64_t max_tokens; /* 0: the server's choice */
     cJSON *messages;     /* the conversation so far */
-    str line;            /* an event's line that is not complete yet */
+    str line;            /* incomplete line of the event stream */
     str answer;          /* text of the answer so far */
-    bool done;           /* [DONE] was seen */
+    str body;            /* of a response that is not an event stream */
+    bool done;           /* the stream sent [DONE] */
     err stream_error;    /* an error event in the stream */
     bool interactive;    /* stdin is a terminal */
 };
@@ -47,14 +47,14 @@ static void add_message(cJSON *messages, const char *role, const char *content) 
     cJSON_AddItemToArray(messages, m);
 }
 
-static void reset(struct chat *c) {
+static void reset_conversation(struct chat *c) {
     cJSON_Delete(c->messages);
     c->messages = cJSON_CreateArray();
     if (c->system) add_message(c->messages, "system", c->system);
 }
 
-/* Prints text without the control characters that could drive a terminal (C0 but line feed and
- * tab, DEL, and C1, which begin with c2 80..9f in UTF-8). */
+/* Prints text without the control characters that a terminal would obey: C0 except line feed and
+ * tab, DEL, and C1 (c2 80..9f in UTF-8). */
 static void print_safe(const char *text) {
     const unsigned char *p = (const unsigned char *)text;
     for (; *p; p++) {
@@ -70,8 +70,8 @@ static const char *string_at(const cJSON *o, const char *name) {
     return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, name));
 }
 
-/* {"error": {"message": ...}}: false if text is something else. */
-static bool take_error(const char *text, size_t n, int status, err *e) {
+/* Reads {"error": {"message": ...}}; false if text is something else. */
+static bool read_error_message(const char *text, size_t n, int status, err *e) {
     cJSON *root = cJSON_ParseWithLength(text, n);
     const char *message = string_at(cJSON_GetObjectItemCaseSensitive(root, "error"), "message");
     if (message && status)
@@ -82,31 +82,15 @@ static bool take_error(const char *text, size_t n, int status, err *e) {
     return message != NULL;
 }
 
-/* The whole body, which the caller frees (str_fini) in any case. */
-static int read_body(http_client *http, str *body, err *e) {
-    char bytes[4096];
-    size_t got = 1;
-    int rc = 0;
-    str_init(body, BODY_MAX_BYTES);
-    while (!rc && got && !body->failed) {
-        rc = http_client_read(http, bytes, sizeof bytes, &got, e);
-        if (!rc) str_add_n(body, bytes, got);
-    }
-    return rc;
-}
-
-/* What an answer other than 200 says; never 0. */
-static int read_error(http_client *http, err *e) {
-    str body;
-    int rc = read_body(http, &body, e);
-    if (!rc && !take_error(str_cstr(&body), body.len, http_client_status(http), e))
-        err_set(e, ERR_INVALID, "the server answers %d", http_client_status(http));
-    str_fini(&body);
-    return rc ? rc : ERR_INVALID;
+/* The error of a response other than 200, whose body is in c->body. */
+static int err_status(const struct chat *c, int status, err *e) {
+    if (!read_error_message(str_cstr(&c->body), c->body.len, status, e))
+        err_set(e, ERR_INVALID, "the server answers %d", status);
+    return ERR_INVALID;
 }
 
 /* One line of the event stream: "data: JSON", "data: [DONE]", ": comment" or empty. */
-static void take_line(struct chat *c, const char *line) {
+static void read_event_line(struct chat *c, const char *line) {
     if (strncmp(line, "data:", 5) != 0) return;
     line += 5 + strspn(line + 5, " ");
     if (strcmp(line, "[DONE]") == 0) {
@@ -121,35 +105,37 @@ static void take_line(struct chat *c, const char *line) {
         print_safe(text);
     }
     cJSON_Delete(root);
-    if (!text) take_error(line, strlen(line), 0, &c->stream_error);
+    if (!text) read_error_message(line, strlen(line), 0, &c->stream_error);
 }
 
-static int take_bytes(struct chat *c, const char *bytes, size_t n, err *e) {
-    for (size_t i = 0; i < n; i++) {
+/* Collects a whole body; what exceeds the bound is cut off. */
+static int on_plain_body(void *arg, int status, const char *bytes, size_t n, bool *done, err *e) {
+    struct chat *c = arg;
+    (void)status, (void)e;
+    str_add_n(&c->body, bytes, n);
+    *done = c->body.failed;
+    return 0;
+}
+
+/* Prints the event stream's text as it arrives. */
+static int on_answer_body(void *arg, int status, const char *bytes, size_t n, bool *done, err *e) {
+    struct chat *c = arg;
+    if (status != 200) return on_plain_body(arg, status, bytes, n, done, e);
+    for (size_t i = 0; i < n && !c->done && !c->stream_error.code; i++) {
         if (bytes[i] != '\n') {
             if (bytes[i] != '\r') str_add_char(&c->line, bytes[i]);
             continue;
         }
-        take_line(c, str_cstr(&c->line));
+        read_event_line(c, str_cstr(&c->line));
         str_clear(&c->line);
     }
-    return c->line.failed ? err_set(e, ERR_FORMAT, "the server sends an endless line") : 0;
+    *done = c->done || c->stream_error.code;
+    return c->line.failed ? err_set(e, ERR_FORMAT, "the server sends a line of more than %d bytes",
+                                    LINE_MAX_BYTES)
+                          : 0;
 }
 
-static int read_answer(struct chat *c, http_client *http, err *e) {
-    char bytes[8192];
-    size_t got = 1;
-    int rc = 0;
-    while (!rc && got && !c->done && !c->stream_error.code) {
-        rc = http_client_read(http, bytes, sizeof bytes, &got, e);
-        if (!rc) rc = take_bytes(c, bytes, got, e);
-    }
-    if (!rc && c->stream_error.code) rc = err_set(e, ERR_INVALID, "%s", c->stream_error.msg);
-    if (!rc && !c->done) rc = err_set(e, ERR_IO, "the answer was cut off");
-    return rc;
-}
-
-static char *request_body(const struct chat *c) {
+static char *make_request_body(const struct chat *c) {
     cJSON *root = cJSON_CreateObject();
     cJSON_AddStringToObject(root, "model", c->model);
     cJSON_AddBoolToObject(root, "stream", true);
@@ -160,27 +146,36 @@ static char *request_body(const struct chat *c) {
     return text;
 }
 
-/* Asks and prints the answer. The conversation grows by both, or by none on an error; an answer
- * that was stopped counts as far as it came. */
-static int turn(struct chat *c, const char *text, err *e) {
-    http_client *http = NULL;
+/* Sends the conversation and prints the answer. */
+static int stream_answer(struct chat *c, err *e) {
+    char *body = make_request_body(c);
+    if (!body) return err_no_memory(e);
+    const struct chat_request request = {.url = c->url,
+                                         .path = "/v1/chat/completions",
+                                         .body = body,
+                                         .api_key = c->api_key,
+                                         .stopped = interrupted,
+                                         .on_body = on_answer_body,
+                                         .arg = c};
+    int status, rc = chat_http_send(&request, &status, e);
+    cJSON_free(body);
+    if (rc) return rc;
+    if (status != 200) return err_status(c, status, e);
+    if (c->stream_error.code) return err_set(e, ERR_INVALID, "%s", c->stream_error.msg);
+    return c->done ? 0 : err_set(e, ERR_IO, "the answer was cut off: the stream has no [DONE]");
+}
+
+/* Asks and prints the answer. On success the conversation grows by both; on an error by neither. An
+ * answer that the user stopped is kept as far as it came. */
+static int take_turn(struct chat *c, const char *text, err *e) {
     n_interrupts = 0;
     c->done = false;
     str_clear(&c->line);
     str_clear(&c->answer);
+    str_clear(&c->body);
     err_clear(&c->stream_error);
     add_message(c->messages, "user", text);
-    char *body = request_body(c);
-    const struct http_request request = {.url = &c->url,
-                                         .method = "POST",
-                                         .path = "/v1/chat/completions",
-                                         .body = body,
-                                         .api_key = c->api_key,
-                                         .stopped = interrupted};
-    int rc = body ? http_client_open(&request, &http, e) : err_set(e, ERR_NOMEM, "no memory");
-    if (!rc) rc = http_client_status(http) == 200 ? read_answer(c, http, e) : read_error(http, e);
-    http_client_close(http); /* the daemon notices and ends the sequence */
-    cJSON_free(body);
+    int rc = stream_answer(c, e);
     bool stopped = rc == ERR_STOPPING;
     if (c->answer.len || stopped) printf(stopped ? " [stopped]\n" : "\n");
     if ((rc && !stopped) || c->answer.len == 0)
@@ -190,35 +185,29 @@ static int turn(struct chat *c, const char *text, err *e) {
     return stopped ? 0 : rc;
 }
 
-/* Asks the server which models it has; the first one is taken. */
+/* Chooses the first model that the server lists. */
 static int find_model(struct chat *c, err *e) {
-    const struct http_request request = {.url = &c->url,
-                                         .method = "GET",
+    const struct chat_request request = {.url = c->url,
                                          .path = "/v1/models",
                                          .api_key = c->api_key,
-                                         .stopped = interrupted};
-    http_client *http;
-    str body;
-    int rc = http_client_open(&request, &http, e);
+                                         .stopped = interrupted,
+                                         .on_body = on_plain_body,
+                                         .arg = c};
+    int status, rc = chat_http_send(&request, &status, e);
     if (rc) return rc;
-    if (http_client_status(http) != 200) {
-        rc = read_error(http, e);
-        http_client_close(http);
-        return rc;
-    }
-    rc = read_body(http, &body, e);
-    http_client_close(http);
-    cJSON *root = cJSON_ParseWithLength(str_cstr(&body), body.len);
+    if (status != 200) return err_status(c, status, e);
+    cJSON *root = cJSON_ParseWithLength(str_cstr(&c->body), c->body.len);
     const char *id =
         string_at(cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(root, "data"), 0), "id");
-    if (!rc && !id) rc = err_set(e, ERR_NOT_FOUND, "the server has no model");
-    if (!rc && !(c->model = mem_strdup(id))) rc = err_set(e, ERR_NOMEM, "no memory");
+    if (!id)
+        rc = err_set(e, ERR_NOT_FOUND, "%s serves no model (GET /v1/models lists none)", c->url);
+    else if (!(c->model = mem_strdup(id)))
+        rc = err_no_memory(e);
     cJSON_Delete(root);
-    str_fini(&body);
     return rc;
 }
 
-/* A line of stdin without its end; false: leave (end of input, or Ctrl-C twice in a row). */
+/* Reads a line of stdin, without its line feed. false at the end of input or after two Ctrl-C. */
 static bool read_prompt(const struct chat *c, char **line, size_t *capacity) {
     n_interrupts = 0;
     for (;;) {
@@ -238,7 +227,8 @@ static bool read_prompt(const struct chat *c, char **line, size_t *capacity) {
     }
 }
 
-/* Exit status. In a script any failed turn is a failure; at a terminal one goes on. */
+/* Returns the exit status. A failed turn ends a script; at a terminal the conversation continues.
+ */
 static int converse(struct chat *c, err *e) {
     char *line = NULL;
     size_t capacity = 0;
@@ -250,12 +240,12 @@ static int converse(struct chat *c, err *e) {
     while (status == 0 && read_prompt(c, &line, &capacity)) {
         if (strcmp(line, "/quit") == 0) break;
         if (strcmp(line, "/reset") == 0) {
-            reset(c);
+            reset_conversation(c);
         } else if (line[strspn(line, " \t")] == '\0') {
             continue;
         } else if (c->interactive && line[0] == '/' && !strchr(line, ' ')) {
-            printf("There is no command %s: only /reset and /quit.\n", line);
-        } else if (turn(c, line, e)) {
+            printf("Unknown command %s: there are /reset and /quit.\n", line);
+        } else if (take_turn(c, line, e)) {
             if (!c->interactive)
                 status = 1;
             else
@@ -267,27 +257,27 @@ static int converse(struct chat *c, err *e) {
 }
 
 static void install_interrupt(void) {
-    struct sigaction act = {.sa_handler = on_interrupt}; /* no SA_RESTART: reads are to return */
+    struct sigaction act = {.sa_handler = on_interrupt}; /* no SA_RESTART: getline returns */
     sigemptyset(&act.sa_mask);
     sigaction(SIGINT, &act, NULL);
     signal(SIGPIPE, SIG_IGN);
 }
 
 int cmd_chat(int argc, char **argv, err *e) {
-    const char *url = "http://127.0.0.1:8080", *model = NULL, *key_file = "";
-    struct chat c = {.interactive = isatty(STDIN_FILENO)};
+    const char *model = NULL, *key_file = "";
+    struct chat c = {.url = "http://127.0.0.1:8080", .interactive = isatty(STDIN_FILENO)};
     struct config_api_keys keys = {0};
     const struct option own[] = {
         {.name = "url",
          .kind = OPTION_TEXT,
-         .target = &url,
+         .target = &c.url,
          .value = "URL",
-         .help = "the daemon (default http://127.0.0.1:8080)"},
+         .help = "daemon to talk to, http or https (default http://127.0.0.1:8080)"},
         {.name = "model",
          .kind = OPTION_TEXT,
          .target = &model,
          .value = "NAME",
-         .help = "default: the first model that it serves"},
+         .help = "model to use (default: the first that the daemon lists)"},
         {.name = "system",
          .kind = OPTION_TEXT,
          .target = &c.system,
@@ -299,33 +289,35 @@ int cmd_chat(int argc, char **argv, err *e) {
          .value = "N",
          .min = 1,
          .max = 1 << 24,
-         .help = "longest answer"},
+         .help = "maximum length of an answer, tokens"},
         {.name = "api-key-file",
          .kind = OPTION_TEXT,
          .target = &key_file,
          .value = "FILE",
-         .help = "file whose first line is the API key (or set INFERD_API_KEY)"}};
+         .help = "file with the API key in its first line (default: $INFERD_API_KEY)"}};
     const struct options o = {.usage = "chat",
-                              .summary = "Talks to the running daemon; reads from the terminal or "
-                                         "from standard input.",
+                              .summary = "Talks to a running daemon; reads lines from the "
+                                         "terminal or standard input.",
                               .options = own,
                               .n_options = sizeof own / sizeof own[0]};
     int rc = options_parse(&o, argc, argv, NULL, e);
     if (rc) return options_exit(rc);
-    if (http_url_parse(url, &c.url, e)) return EXIT_USAGE;
+    if (chat_http_check_url(c.url, e)) return EXIT_USAGE;
     if (config_read_api_keys(key_file, &keys, e)) return 1;
     c.api_key = keys.n ? keys.keys[0] : getenv("INFERD_API_KEY");
     install_interrupt();
     str_init(&c.line, LINE_MAX_BYTES);
     str_init(&c.answer, ANSWER_MAX_BYTES);
-    reset(&c);
+    str_init(&c.body, BODY_MAX_BYTES);
+    reset_conversation(&c);
     rc = model ? 0 : find_model(&c, e);
-    if (!rc && model && !(c.model = mem_strdup(model))) rc = err_set(e, ERR_NOMEM, "no memory");
+    if (!rc && model && !(c.model = mem_strdup(model))) rc = err_no_memory(e);
     int status = rc ? 1 : converse(&c, e);
     cJSON_Delete(c.messages);
     free(c.model);
     str_fini(&c.line);
     str_fini(&c.answer);
+    str_fini(&c.body);
     config_api_keys_fini(&keys);
     return status;
 }
