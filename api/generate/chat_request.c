@@ -73,16 +73,16 @@ int chat_request_tokens(struct request *r, const struct chat_request *q,
 }
 
 /* A failed render, as the client is told: the template's own words and the line. */
-static int explain(const struct chat_request *q, const struct chat_failure *why, err *e) {
+static int explain(const struct chat_request *q, const struct jinja_failure *why, err *e) {
     char text[sizeof why->text];
     if (e->code == ERR_WORK)
         return err_set_param(e, ERR_INVALID, q->param_messages,
                              "The chat template takes more work on the messages than is allowed: "
                              "send fewer or shorter ones.");
-    if (e->code == ERR_DEADLINE || e->code == ERR_CANCELLED || why->fault == CHAT_FAULT_NONE)
+    if (e->code == ERR_DEADLINE || e->code == ERR_CANCELLED || why->fault == JINJA_FAULT_NONE)
         return e->code;
     snprintf(text, sizeof text, "%s", why->text);
-    if (why->fault == CHAT_FAULT_TEMPLATE)
+    if (why->fault == JINJA_FAULT_TEMPLATE)
         return err_set_param(e, ERR_INVALID, q->param_messages,
                              "The chat template refuses the messages (line %d): %s", why->line,
                              text);

@@ -217,10 +217,10 @@ static int normalise_nothing(const struct chat_traits *traits, cJSON *message, e
     return 0;
 }
 
-static enum jrole role_of(const char *role) {
-    if (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0) return JROLE_SYSTEM;
-    if (strcmp(role, "assistant") == 0) return JROLE_ASSISTANT;
-    return strcmp(role, "tool") == 0 ? JROLE_TOOL : JROLE_USER;
+static enum chat_role role_of(const char *role) {
+    if (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0) return ROLE_SYSTEM;
+    if (strcmp(role, "assistant") == 0) return ROLE_ASSISTANT;
+    return strcmp(role, "tool") == 0 ? ROLE_TOOL : ROLE_USER;
 }
 
 /* What all messages are brought into shape with. */
@@ -235,14 +235,14 @@ static int normalise_message(const struct shaping *s, cJSON *message, unsigned n
     const cJSON *role = member(message, "role");
     int rc = 0;
     if (!cJSON_IsString(role)) return 0;
-    enum jrole r = role_of(role->valuestring);
+    enum chat_role r = role_of(role->valuestring);
     if (strcmp(role->valuestring, "developer") == 0 &&
         (traits->refuses_developer || (s->in->developer_as_system && traits->copies_developer)))
         rc = put(message, "role", cJSON_CreateString("system"), e);
-    if (!rc && r == JROLE_ASSISTANT && cJSON_IsArray(member(message, "tool_calls")))
+    if (!rc && r == ROLE_ASSISTANT && cJSON_IsArray(member(message, "tool_calls")))
         rc = normalise_nothing(traits, message, e);
-    if (!rc && r == JROLE_ASSISTANT) rc = normalise_calls(traits, message, e);
-    if (!rc && r == JROLE_TOOL && traits->tool_needs_name)
+    if (!rc && r == ROLE_ASSISTANT) rc = normalise_calls(traits, message, e);
+    if (!rc && r == ROLE_TOOL && traits->tool_needs_name)
         rc = name_result(&s->calls, message, number, e);
     if (!rc && traits->ids_of_nine) rc = shorten_ids(message, e);
     const cJSON *content = member(message, "content");
@@ -266,11 +266,11 @@ static int normalise_messages(const chat_template *t, const struct chat_input *i
 
 int chat_prompt(const chat_template *t, const struct chat_input *in, size_t max_bytes,
                 struct chat_output *out, err *e) {
-    return jprompt(t, in, max_bytes, J_MAX_STEPS, out, e);
+    return chat_prompt_within(t, in, max_bytes, JINJA_MAX_STEPS, out, e);
 }
 
-int jprompt(const chat_template *t, const struct chat_input *in, size_t max_bytes,
-            uint64_t max_steps, struct chat_output *out, err *e) {
+int chat_prompt_within(const chat_template *t, const struct chat_input *in, size_t max_bytes,
+                       uint64_t max_steps, struct chat_output *out, err *e) {
     static const struct chat_traits nothing;
     struct chat_input own = *in;
     cJSON *copy = NULL;
@@ -283,7 +283,7 @@ int jprompt(const chat_template *t, const struct chat_input *in, size_t max_byte
         rc = normalise_messages(t, in, copy, e);
         own.messages = copy;
     }
-    if (!rc) rc = jrender_lenient(t, &own, max_bytes, max_steps, out, e);
+    if (!rc) rc = chat_render_lenient(t, &own, max_bytes, max_steps, out, e);
     cJSON_Delete(copy);
     return rc;
 }

@@ -51,7 +51,7 @@ static bool probe_render(struct probe *p, const char *messages, bool with_tools)
     err e = {0};
     chat_output_fini(&p->out);
     p->no_memory |= !list;
-    int rc = list ? jrender_lenient(p->t, &in, PROBE_BYTES, PROBE_STEPS, &p->out, &e) : -1;
+    int rc = list ? chat_render_lenient(p->t, &in, PROBE_BYTES, PROBE_STEPS, &p->out, &e) : -1;
     cJSON_Delete(list);
     return rc == 0;
 }
@@ -115,15 +115,15 @@ static void probe_calls(struct probe *p, struct chat_traits *traits) {
 
 /* A conversation in which role has this content. The call has the shapes that were found; named:
  * its result has its name. */
-static void with_content(const struct chat_traits *traits, enum jrole role, const char *content,
+static void with_content(const struct chat_traits *traits, enum chat_role role, const char *content,
                          bool named, char json[JSON_BYTES]) {
-    static const char *const forms[JROLE_COUNT] = {
-        [JROLE_SYSTEM] = "[{\"role\":\"system\",\"content\":%s}," USER "]",
-        [JROLE_USER] = "[{\"role\":\"user\",\"content\":%s}]",
-        [JROLE_ASSISTANT] = "[" USER ",{\"role\":\"assistant\",\"content\":%s}," USER "]",
-        [JROLE_TOOL] = "[" USER ",{\"role\":\"assistant\",\"content\":%s,%s},"
-                       "{\"role\":\"tool\",\"tool_call_id\":\"" ID "\"%s,\"content\":%s}]"};
-    if (role == JROLE_TOOL)
+    static const char *const forms[ROLE_COUNT] = {
+        [ROLE_SYSTEM] = "[{\"role\":\"system\",\"content\":%s}," USER "]",
+        [ROLE_USER] = "[{\"role\":\"user\",\"content\":%s}]",
+        [ROLE_ASSISTANT] = "[" USER ",{\"role\":\"assistant\",\"content\":%s}," USER "]",
+        [ROLE_TOOL] = "[" USER ",{\"role\":\"assistant\",\"content\":%s,%s},"
+                      "{\"role\":\"tool\",\"tool_call_id\":\"" ID "\"%s,\"content\":%s}]"};
+    if (role == ROLE_TOOL)
         snprintf(json, JSON_BYTES, forms[role], traits->empty_to_null ? "null" : "\"\"",
                  traits->arguments_to_text ? CALLS(OBJECT_TEXT) : CALLS(OBJECT),
                  named ? ",\"name\":\"" CALLED "\"" : "", content);
@@ -131,9 +131,9 @@ static void with_content(const struct chat_traits *traits, enum jrole role, cons
         snprintf(json, JSON_BYTES, forms[role], content);
 }
 
-static void probe_parts(struct probe *p, struct chat_traits *traits, enum jrole role) {
+static void probe_parts(struct probe *p, struct chat_traits *traits, enum chat_role role) {
     char json[JSON_BYTES];
-    bool tool = role == JROLE_TOOL;
+    bool tool = role == ROLE_TOOL;
     with_content(traits, role, TEXT, true, json);
     bool text = probe_render(p, json, tool) && holds(p, ONE);
     unsigned words = count(p, "\"text\"") + count(p, "'text'");
@@ -148,7 +148,7 @@ static bool takes_first_role(struct probe *p, const struct chat_traits *traits, 
                              char **copy) {
     char json[JSON_BYTES];
     snprintf(json, sizeof json, "[{\"role\":\"%s\",\"content\":%s}," USER "]", role,
-             traits->wrap_text[JROLE_SYSTEM] ? PARTS : TEXT);
+             traits->wrap_text[ROLE_SYSTEM] ? PARTS : TEXT);
     bool ok = probe_render(p, json, false) && holds(p, ONE);
     *copy = ok ? mem_strndup(p->out.text, p->out.n) : NULL;
     return ok;
@@ -173,11 +173,11 @@ static void probe_developer(struct probe *p, struct chat_traits *traits) {
 
 static void probe_tool_name(struct probe *p, struct chat_traits *traits) {
     char json[JSON_BYTES];
-    const char *content = traits->wrap_text[JROLE_TOOL] ? PARTS : TEXT;
-    with_content(traits, JROLE_TOOL, content, true, json);
+    const char *content = traits->wrap_text[ROLE_TOOL] ? PARTS : TEXT;
+    with_content(traits, ROLE_TOOL, content, true, json);
     bool named = probe_render(p, json, true) && holds(p, ONE);
     unsigned nulls = count(p, "None");
-    with_content(traits, JROLE_TOOL, content, false, json);
+    with_content(traits, ROLE_TOOL, content, false, json);
     bool nameless = probe_render(p, json, true) && holds(p, ONE) && count(p, "None") <= nulls;
     traits->tool_needs_name = named && !nameless;
 }
@@ -185,8 +185,8 @@ static void probe_tool_name(struct probe *p, struct chat_traits *traits) {
 /* Some templates refuse ids that are not like their maker's. */
 static void probe_ids(struct probe *p, struct chat_traits *traits) {
     char json[JSON_BYTES], *at;
-    const char *content = traits->wrap_text[JROLE_TOOL] ? PARTS : TEXT;
-    with_content(traits, JROLE_TOOL, content, true, json);
+    const char *content = traits->wrap_text[ROLE_TOOL] ? PARTS : TEXT;
+    with_content(traits, ROLE_TOOL, content, true, json);
     bool nine = probe_render(p, json, true) && holds(p, ONE);
     for (at = json; (at = strstr(at, ID)) != NULL; at++)
         memcpy(at, "call_0001", sizeof ID - 1); /* an underscore, as in everybody else's ids */
@@ -207,8 +207,8 @@ int chat_template_probe(chat_template *t, err *e) {
     struct chat_traits traits = {0};
     p.no_memory = !p.tools;
     probe_calls(&p, &traits);
-    for (int role = 0; role < JROLE_COUNT; role++)
-        probe_parts(&p, &traits, (enum jrole)role);
+    for (int role = 0; role < ROLE_COUNT; role++)
+        probe_parts(&p, &traits, (enum chat_role)role);
     probe_developer(&p, &traits);
     probe_tool_name(&p, &traits);
     probe_ids(&p, &traits);

@@ -63,7 +63,7 @@ static char *study_render(struct study *s, const char *messages, bool with_tools
     struct chat_output out = {0};
     str marks;
     str_init(&marks, RENDER_BYTES * 2);
-    bool ok = list && jprompt(s->t, &in, RENDER_BYTES, RENDER_STEPS, &out, NULL) == 0;
+    bool ok = list && chat_prompt_within(s->t, &in, RENDER_BYTES, RENDER_STEPS, &out, NULL) == 0;
     for (size_t i = 0; ok && i < out.n;) {
         char text[MAX_TAG_BYTES + 1];
         size_t n = 0;

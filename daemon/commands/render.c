@@ -104,7 +104,7 @@ static int render_line(void *arg, const cJSON *line, str *out, err *e) {
     str_add(out, rc ? "{\"error\":" : "{\"text\":");
     if (rc) {
         jsonl_add_text(out, text.failure.text, strlen(text.failure.text));
-        str_addf(out, ",\"class\":\"%s\"", chat_fault_name(text.failure.fault));
+        str_addf(out, ",\"class\":\"%s\"", jinja_fault_name(text.failure.fault));
         if (text.failure.line) str_addf(out, ",\"line\":%d", text.failure.line);
     } else {
         jsonl_add_text(out, text.text, text.n);

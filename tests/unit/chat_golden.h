@@ -80,11 +80,11 @@ static inline void golden_free(struct golden *g) {
 }
 
 /* Is this the failure that Python had: its class, and of the template's own the message? */
-static inline bool golden_failure(const char *error, const struct chat_failure *got) {
+static inline bool golden_failure(const char *error, const struct jinja_failure *got) {
     size_t n = strcspn(error, ":");
-    const char *fault = chat_fault_name(got->fault);
+    const char *fault = jinja_fault_name(got->fault);
     bool same = strlen(fault) == n && memcmp(fault, error, n) == 0;
-    return got->fault == CHAT_FAULT_TEMPLATE
+    return got->fault == JINJA_FAULT_TEMPLATE
                ? same && strcmp(got->text, error + n + 2) == 0 && got->line > 0
                : same;
 }

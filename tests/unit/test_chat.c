@@ -18,7 +18,7 @@ static void compare(const char *label, int rc, const struct chat_output *out, co
     bool ok = want->text ? rc == 0 && out->n == strlen(want->text) &&
                                memcmp(out->text, want->text, out->n) == 0 && spans_cover(out)
                          : rc == ERR_INVALID && golden_failure(want->error, &out->failure);
-    if (want->error && out->failure.fault == CHAT_FAULT_TEMPLATE)
+    if (want->error && out->failure.fault == JINJA_FAULT_TEMPLATE)
         ok = ok && strcmp(e->msg, out->failure.text) == 0;
     count->equal += ok && want->text;
     count->failed_right += ok && want->error;
@@ -287,7 +287,7 @@ static void test_continue_is_bounded(void) {
     snprintf(json, 2 * N, "[{\"content\": \"%s\"}, {\"content\": \"%sb\"}]", letters,
              letters + N / 2);
     CHECK(render("{{ messages[0].content }}", json, "{}", in, &out, &e) == ERR_INVALID);
-    CHECK_MSG(out.failure.fault == CHAT_FAULT_LIMIT && strstr(e.msg, "steps"), "%s", e.msg);
+    CHECK_MSG(out.failure.fault == JINJA_FAULT_LIMIT && strstr(e.msg, "steps"), "%s", e.msg);
     chat_output_fini(&out);
     free(json);
 }

@@ -120,8 +120,8 @@ static bool as_golden(const char *dir, const char *name, const char *case_name,
     if (!ok && error.error && !out->text) {
         /* Nothing but the template's own refusals and variables that a caller has to give. */
         ok = golden_failure(error.error, &out->failure) &&
-             (out->failure.fault == CHAT_FAULT_TEMPLATE ||
-              out->failure.fault == CHAT_FAULT_UNDEFINED);
+             (out->failure.fault == JINJA_FAULT_TEMPLATE ||
+              out->failure.fault == JINJA_FAULT_UNDEFINED);
         counts->refused += ok;
     }
     golden_free(&error);

@@ -1,6 +1,6 @@
 /* jinja/eval.c - evaluates expressions. Runs on the rendering thread, writes nothing but the
  * render's own memory. */
-#include "core/chat/chat_int.h"
+#include "core/chat/jinja/eval_int.h"
 
 #include <string.h>
 
@@ -160,7 +160,7 @@ static bool eval_args(jctx *c, const struct jnode *n, struct arg_room *room, str
     return !c->failed;
 }
 
-jval jcall(jctx *c, jval callee, struct jargs *a) {
+static jval call_value(jctx *c, jval callee, struct jargs *a) {
     switch (callee.kind) {
     case J_FUNC:
         return callee.u.func->fn(c, jundef_plain(), a);
@@ -193,7 +193,7 @@ static jval eval_call(jctx *c, const struct jnode *n) {
     }
     if (c->failed || !eval_args(c, n, &room, &a)) return jundef_plain();
     c->line = n->line;
-    return m ? m->fn(c, self, &a) : jcall(c, callee, &a);
+    return m ? m->fn(c, self, &a) : call_value(c, callee, &a);
 }
 
 static jval eval_filter(jctx *c, const struct jnode *n) {
@@ -205,7 +205,7 @@ static jval eval_filter(jctx *c, const struct jnode *n) {
     const char *what = n->kind == N_FILTER ? "filter" : "test";
     const struct jbuiltin *def = n->def;
     if (!def)
-        return jfail_as(c, CHAT_FAULT_RUNTIME, "No %s named '%.*s' found.", what,
+        return jfail_as(c, JINJA_FAULT_RUNTIME, "No %s named '%.*s' found.", what,
                         n->value.u.s->n > 60 ? 60 : (int)n->value.u.s->n, n->value.u.s->p);
     if (!eval_args(c, n, &room, &a)) return jundef_plain();
     /* cppcheck-suppress returnDanglingLifetime ; a value never refers to its arguments' array */

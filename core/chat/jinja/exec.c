@@ -1,5 +1,5 @@
 /* jinja/exec.c - runs statements: output, branches, loops, assignments, macros. */
-#include "core/chat/chat_int.h"
+#include "core/chat/jinja/eval_int.h"
 
 #include <string.h>
 
@@ -39,7 +39,7 @@ static void assign_attr(jctx *c, const struct jnode *target, jval v) {
     if (ns.kind == J_NAMESPACE)
         jdict_set(c, ns.u.dict, target->value, v);
     else if (!c->failed)
-        jfail_as(c, CHAT_FAULT_RUNTIME, "cannot assign attribute on non-namespace object");
+        jfail_as(c, JINJA_FAULT_RUNTIME, "cannot assign attribute on non-namespace object");
 }
 
 static void assign(jctx *c, const struct jnode *target, jval v) {
@@ -57,7 +57,7 @@ static void assign(jctx *c, const struct jnode *target, jval v) {
     c->line = target->line;
     if (!jiterate(c, v, &items, &n)) return;
     if (n != target->n_list) {
-        jfail_as(c, CHAT_FAULT_VALUE, "%s values to unpack (expected %zu, got %zu)",
+        jfail_as(c, JINJA_FAULT_VALUE, "%s values to unpack (expected %zu, got %zu)",
                  n > target->n_list ? "too many" : "not enough", target->n_list, n);
         return;
     }
@@ -152,30 +152,6 @@ jval jloop_call(jctx *c, struct jloop *loop, struct jargs *a) {
     return jsb_done(&b);
 }
 
-jval jloop_attr(jctx *c, struct jloop *l, const jstr *name) {
-    const struct {
-        const char *name;
-        jval v;
-    } attrs[] = {{"index", jint((int64_t)l->i + 1)},
-                 {"index0", jint((int64_t)l->i)},
-                 {"first", jbool(l->i == 0)},
-                 {"last", jbool(l->i + 1 == l->n)},
-                 {"length", jint((int64_t)l->n)},
-                 {"revindex", jint((int64_t)(l->n - l->i))},
-                 {"revindex0", jint((int64_t)(l->n - l->i) - 1)},
-                 {"depth", jint(l->depth0 + 1)},
-                 {"depth0", jint(l->depth0)}};
-    for (size_t i = 0; i < sizeof attrs / sizeof *attrs; i++)
-        if (jstr_is(name, attrs[i].name)) return attrs[i].v;
-    if (jstr_is(name, "previtem")) return l->i ? l->items[l->i - 1] : jundef_make(c, "loop", name);
-    if (jstr_is(name, "nextitem"))
-        return l->i + 1 < l->n ? l->items[l->i + 1] : jundef_make(c, "loop", name);
-    const struct jbuiltin *m = jbuiltin_find(jloop_methods, name->p, name->n);
-    jval self = {.kind = J_LOOP};
-    self.u.loop = l;
-    return m ? jmethod_bind(c, self, m) : jundef_make(c, "loop", name);
-}
-
 /* Extra arguments of a macro: as varargs and kwargs where its body uses them. */
 static void bind_rest(jctx *c, const struct jnode *n, struct jargs *a, const bool *taken) {
     int len = n->value.u.s->n > 60 ? 60 : (int)n->value.u.s->n;
@@ -253,6 +229,7 @@ static jval macro_new(jctx *c, const struct jnode *n) {
     struct jmacro *m = jalloc(c, sizeof *m);
     if (!m) return jundef_plain();
     m->node = n;
+    m->name = n->value.u.s;
     m->scope = c->scope;
     for (struct jscope *s = c->scope; s && !s->kept; s = s->parent)
         s->kept = true;
@@ -268,7 +245,7 @@ static void exec_call_block(jctx *c, const struct jnode *n) {
     const jstr *names_room[16];
     struct jnode *kw_room[16], again = *call, value = {.kind = N_CONST, .line = n->line};
     if (call->n_list2 >= 16) {
-        jfail_as(c, CHAT_FAULT_LIMIT, "a call block has more than 15 keyword arguments");
+        jfail_as(c, JINJA_FAULT_LIMIT, "a call block has more than 15 keyword arguments");
         return;
     }
     value.value = caller;

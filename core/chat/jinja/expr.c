@@ -1,6 +1,7 @@
 /* jinja/expr.c - parses expressions. Precedence, loosest first: if-else, or, and, not, comparisons,
  * + -, ~, * / // %, **, unary, then postfix ([], ., (), filters, tests), as in Jinja2. */
-#include "core/chat/chat_int.h"
+#include "core/chat/jinja/builtin_int.h"
+#include "core/chat/jinja/parse_int.h"
 
 #include <string.h>
 

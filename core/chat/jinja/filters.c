@@ -1,15 +1,10 @@
 /* jinja/filters.c - filters on single values and text. */
-#include "core/chat/chat_int.h"
+#include "core/chat/jinja/builtin_int.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-const struct jbuiltin *jfilter_find(const jstr *name) {
-    const struct jbuiltin *f = jbuiltin_find(jfilters, name->p, name->n);
-    return f ? f : jbuiltin_find(jfilters_seq, name->p, name->n);
-}
 
 /* A str method as a filter on anything, which becomes text first. */
 static jval by_method(jctx *c, jval v, struct jargs *a, const char *name) {
@@ -208,7 +203,7 @@ static jval f_round(jctx *c, jval v, struct jargs *a) {
     if (c->failed) return jundef_plain();
     bool up = method && jstr_is(method, "ceil"), down = method && jstr_is(method, "floor");
     if (method && !up && !down && !jstr_is(method, "common"))
-        return jfail_as(c, CHAT_FAULT_RUNTIME, "method must be common, ceil or floor");
+        return jfail_as(c, JINJA_FAULT_RUNTIME, "method must be common, ceil or floor");
     bool whole = v.kind == J_INT || v.kind == J_BOOL;
     if (whole && !up && !down && digits >= 0) return v.kind == J_INT ? v : jint(v.u.b);
     if (digits > 300 || digits < -300) return v;
@@ -243,7 +238,7 @@ static jval f_tojson(jctx *c, jval v, struct jargs *a) {
         jsb b;
         jsb_init(&b, c);
         if (!jarg_int(c, o[1], 0, &n)) return jundef_plain();
-        if (n > 1000) return jfail_as(c, CHAT_FAULT_LIMIT, "the indentation is too wide");
+        if (n > 1000) return jfail_as(c, JINJA_FAULT_LIMIT, "the indentation is too wide");
         for (int64_t i = 0; i < n; i++)
             jsb_text(&b, " ", true);
         jval spaces = jsb_done(&b);
@@ -349,7 +344,7 @@ static jval f_truncate(jctx *c, jval v, struct jargs *a) {
     int64_t n = mark ? jlength(c, v) : 0;
     if (c->failed) return jundef_plain();
     if (length < (int64_t)mark->n_chars || leeway < 0 || leeway > INT64_MAX - length)
-        return jfail_as(c, CHAT_FAULT_VALUE, "truncate: length and leeway do not fit");
+        return jfail_as(c, JINJA_FAULT_VALUE, "truncate: length and leeway do not fit");
     if (n <= length + leeway) return v;
     const jstr *s = jarg_str(c, v);
     if (!s) return jundef_plain();
@@ -393,7 +388,7 @@ static jval f_format(jctx *c, jval v, struct jargs *a) {
     const jstr *s = jto_str(c, v);
     if (!s) return jundef_plain();
     if (a->n_pos && a->n_kw)
-        return jfail_as(c, CHAT_FAULT_RUNTIME, "can't handle positional and keyword arguments");
+        return jfail_as(c, JINJA_FAULT_RUNTIME, "can't handle positional and keyword arguments");
     jval args = a->n_kw ? jdict_make(c, J_DICT, a->n_kw) : jlist_make(c, J_TUPLE, a->n_pos);
     for (size_t i = 0; i < a->n_kw && !c->failed; i++)
         jdict_set(c, args.u.dict, jstr_val(a->kw_names[i]), a->kw[i]);

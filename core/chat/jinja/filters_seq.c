@@ -1,8 +1,13 @@
 /* jinja/filters_seq.c - filters on sequences and mappings. Where Jinja gives a generator, so is the
  * result here: it can be walked once and has no length. */
-#include "core/chat/chat_int.h"
+#include "core/chat/jinja/builtin_int.h"
 
 #include <string.h>
+
+const struct jbuiltin *jfilter_find(const jstr *name) {
+    const struct jbuiltin *f = jbuiltin_find(jfilters, name->p, name->n);
+    return f ? f : jbuiltin_find(jfilters_seq, name->p, name->n);
+}
 
 static jval as_kind(jval list, enum jkind kind) {
     list.kind = (uint8_t)kind;
@@ -158,7 +163,7 @@ static jval f_dictsort(jctx *c, jval v, struct jargs *a) {
     if (v.kind != J_DICT) return jfail(c, "'%s' object has no attribute 'items'", jtype_name(v));
     bool by_value = o[1].kind == J_STR && jstr_is(o[1].u.s, "value");
     if (o[1].kind != J_ABSENT && !by_value && !(o[1].kind == J_STR && jstr_is(o[1].u.s, "key")))
-        return jfail_as(c, CHAT_FAULT_RUNTIME, "You can only sort by either \"key\" or \"value\"");
+        return jfail_as(c, JINJA_FAULT_RUNTIME, "You can only sort by either \"key\" or \"value\"");
     jval pairs = jdict_pairs(c, v.u.dict);
     struct order_key k = {jint(by_value), is_set(o[0]), is_set(o[2])};
     if (!c->failed) sort_list(c, pairs.u.list, &k);
@@ -254,7 +259,7 @@ static jval f_batch(jctx *c, jval v, struct jargs *a) {
         !jiterate(c, v, &items, &n))
         return jundef_plain();
     if (size < 1 || size > J_MAX_RANGE)
-        return jfail_as(c, CHAT_FAULT_LIMIT, "batch: the size is out of range");
+        return jfail_as(c, JINJA_FAULT_LIMIT, "batch: the size is out of range");
     jval out = jlist_make(c, J_GEN, 0), part = jundef_plain();
     for (size_t i = 0; i < n && !c->failed; i++) {
         if (i % (size_t)size == 0) {
@@ -277,7 +282,7 @@ static jval f_slice(jctx *c, jval v, struct jargs *a) {
         !jiterate(c, v, &items, &n))
         return jundef_plain();
     if (slices < 1 || slices > J_MAX_RANGE)
-        return jfail_as(c, CHAT_FAULT_LIMIT, "slice: the count is out of range");
+        return jfail_as(c, JINJA_FAULT_LIMIT, "slice: the count is out of range");
     jval out = jlist_make(c, J_GEN, 0);
     size_t each = n / (size_t)slices, extra = n % (size_t)slices, at = 0;
     for (size_t i = 0; i < (size_t)slices && !c->failed; i++) {
@@ -313,7 +318,7 @@ static jval f_map(jctx *c, jval v, struct jargs *a) {
         if (!name) return jundef_plain();
         filter = jfilter_find(name);
         if (!filter)
-            return jfail_as(c, CHAT_FAULT_RUNTIME, "No filter named '%.*s'.",
+            return jfail_as(c, JINJA_FAULT_RUNTIME, "No filter named '%.*s'.",
                             name->n > 60 ? 60 : (int)name->n, name->p);
         rest.pos++;
         rest.n_pos--;
@@ -337,7 +342,7 @@ static jval choose(jctx *c, jval v, struct jargs *a, bool by_attr, bool want) {
     struct jargs rest = *a;
     const struct jbuiltin *test = NULL;
     if (by_attr && !a->n_pos)
-        return jfail_as(c, CHAT_FAULT_RUNTIME, "Missing parameter for attribute name");
+        return jfail_as(c, JINJA_FAULT_RUNTIME, "Missing parameter for attribute name");
     if (!jtruth(v) || c->failed) return out;
     if (by_attr) {
         attr = rest.pos[0];
@@ -349,7 +354,7 @@ static jval choose(jctx *c, jval v, struct jargs *a, bool by_attr, bool want) {
         if (!name) return jundef_plain();
         test = jbuiltin_find(jtests, name->p, name->n);
         if (!test)
-            return jfail_as(c, CHAT_FAULT_RUNTIME, "No test named '%.*s'.",
+            return jfail_as(c, JINJA_FAULT_RUNTIME, "No test named '%.*s'.",
                             name->n > 60 ? 60 : (int)name->n, name->p);
         rest.pos++;
         rest.n_pos--;

@@ -1,81 +1,10 @@
-/* jinja/globals.c - argument binding, global functions, loop and cycler methods. */
+/* jinja/globals.c - global functions, and the methods of loops and cyclers. */
 #include "core/base/str.h"
-#include "core/chat/chat_int.h"
+#include "core/chat/jinja/builtin_int.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
-
-const struct jbuiltin *jbuiltin_find(const struct jbuiltin *table, const char *p, size_t n) {
-    for (; table->name; table++)
-        if (strncmp(table->name, p, n) == 0 && table->name[n] == '\0') return table;
-    return NULL;
-}
-
-/* Index of a name in the list of names, -1 if it is not there. */
-static int name_index(const char *names, const jstr *name) {
-    int i = 0;
-    for (const char *p = names; *p; i++) {
-        size_t n = strcspn(p, " ");
-        if (n == name->n && memcmp(p, name->p, n) == 0) return i;
-        p += n + (p[n] == ' ');
-    }
-    return -1;
-}
-
-bool jbind(jctx *c, const char *what, const char *names, size_t n_required, struct jargs *a,
-           jval *out) {
-    size_t n = *names ? 1 : 0;
-    for (const char *p = names; *p; p++)
-        n += *p == ' ';
-    for (size_t i = 0; i < n; i++)
-        out[i] = jabsent();
-    if (a->n_pos > n) {
-        jfail(c, "%s takes at most %zu argument(s), %zu given", what, n, a->n_pos);
-        return false;
-    }
-    for (size_t i = 0; i < a->n_pos; i++)
-        out[i] = a->pos[i];
-    for (size_t i = 0; i < a->n_kw; i++) {
-        int at = name_index(names, a->kw_names[i]);
-        if (at < 0 || out[at].kind != J_ABSENT) {
-            jfail(c, "%s got %s keyword argument '%.*s'", what,
-                  at < 0 ? "an unexpected" : "two values for",
-                  a->kw_names[i]->n > 60 ? 60 : (int)a->kw_names[i]->n, a->kw_names[i]->p);
-            return false;
-        }
-        out[at] = a->kw[i];
-    }
-    for (size_t i = 0; i < n_required; i++)
-        if (out[i].kind == J_ABSENT) {
-            jfail(c, "%s takes at least %zu argument(s)", what, n_required);
-            return false;
-        }
-    return !c->failed;
-}
-
-bool jarg_int(jctx *c, jval v, int64_t fallback, int64_t *out) {
-    *out = fallback;
-    if (v.kind == J_ABSENT) return true;
-    if (v.kind == J_INT)
-        *out = v.u.i;
-    else if (v.kind == J_BOOL)
-        *out = v.u.b;
-    else if (v.kind == J_UNDEF)
-        jfail_undef(c, v);
-    else
-        jfail(c, "'%s' object cannot be interpreted as an integer", jtype_name(v));
-    return !c->failed;
-}
-
-const jstr *jarg_str(jctx *c, jval v) {
-    if (v.kind == J_STR) return v.u.s;
-    if (v.kind == J_UNDEF)
-        jfail_undef(c, v);
-    else
-        jfail(c, "must be str, not %s", jtype_name(v));
-    return NULL;
-}
 
 static jval g_range(jctx *c, jval self, struct jargs *a) {
     (void)self;
@@ -86,14 +15,14 @@ static jval g_range(jctx *c, jval self, struct jargs *a) {
     if (!jarg_int(c, one ? v[0] : v[1], 0, &to) || (!one && !jarg_int(c, v[0], 0, &from)) ||
         !jarg_int(c, v[2], 1, &step))
         return jundef_plain();
-    if (step == 0) return jfail_as(c, CHAT_FAULT_VALUE, "range() arg 3 must not be zero");
+    if (step == 0) return jfail_as(c, JINJA_FAULT_VALUE, "range() arg 3 must not be zero");
     bool up = step > 0;
     uint64_t low = (uint64_t)(up ? from : to), high = (uint64_t)(up ? to : from);
     uint64_t width = (up ? from < to : to < from) ? high - low : 0;
     uint64_t stride = up ? (uint64_t)step : 0 - (uint64_t)step;
     uint64_t n = width / stride + (width % stride != 0);
     if (n > J_MAX_RANGE)
-        return jfail_as(c, CHAT_FAULT_OVERFLOW,
+        return jfail_as(c, JINJA_FAULT_OVERFLOW,
                         "Range too big. The sandbox blocks ranges larger than %d.", J_MAX_RANGE);
     jval list = jlist_make(c, J_LIST, (size_t)n);
     for (uint64_t i = 0; i < n && !c->failed; i++)
@@ -140,9 +69,10 @@ static jval g_raise_exception(jctx *c, jval self, struct jargs *a) {
     if (!jbind(c, "raise_exception()", "message", 1, a, &v)) return jundef_plain();
     const jstr *text = jto_str(c, v);
     if (!text || c->failed) return jundef_plain();
-    jfail_as(c, CHAT_FAULT_TEMPLATE, "%.*s",
+    jfail_as(c, JINJA_FAULT_TEMPLATE, "%.*s",
              (int)utf8_whole(text->p, text->n > 4000 ? 4000 : text->n), text->p);
-    err_set(c->e, ERR_INVALID, "%s", c->failure->text); /* the template's own words, no others */
+    err_set(&c->error, ERR_INVALID, "%s",
+            c->failure->text); /* the template's own words, no others */
     return jundef_plain();
 }
 
@@ -156,13 +86,13 @@ static jval g_strftime_now(jctx *c, jval self, struct jargs *a) {
     struct tm tm;
     time_t now = (time_t)c->now;
     if (fmt->n > sizeof format - 2 || memchr(fmt->p, '\0', fmt->n) || !gmtime_r(&now, &tm))
-        return jfail_as(c, CHAT_FAULT_VALUE, "strftime_now() cannot use this format");
+        return jfail_as(c, JINJA_FAULT_VALUE, "strftime_now() cannot use this format");
     memcpy(format, fmt->p, fmt->n);
     /* A mark at the end tells an empty result from one that does not fit. */
     memcpy(format + fmt->n, ".", 2);
     size_t n = strftime(text, sizeof text, format, &tm);
     if (n == 0)
-        return jfail_as(c, CHAT_FAULT_VALUE, "strftime_now() gives a text that is too long");
+        return jfail_as(c, JINJA_FAULT_VALUE, "strftime_now() gives a text that is too long");
     jsb b;
     jsb_init(&b, c);
     jsb_add(&b, text, n - 1, jstr_trusted(fmt, 0, fmt->n));

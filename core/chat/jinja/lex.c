@@ -3,7 +3,8 @@
  * Rules as in Jinja2 with trim_blocks and lstrip_blocks: a block tag or comment swallows the
  * newline right after it and the blanks between the start of its line and itself; '-' inside a
  * delimiter swallows all white space on that side, '+' switches the swallowing off. */
-#include "core/chat/chat_int.h"
+#include "core/chat/jinja/lex_int.h"
+#include "core/chat/jinja/str_int.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,7 @@
-/* jinja/ops.c - operators, attribute and item access, slices; Python's rules. */
-#include "core/chat/chat_int.h"
+/* jinja/ops.c - operators and slices; Python's rules. */
+#include "core/chat/jinja/builtin_int.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 static jval repeat(jctx *c, jval v, int64_t times) {
@@ -70,16 +69,16 @@ static jval mismatch(jctx *c, enum jop op, jval a, jval b) {
 static jval int_power(jctx *c, int64_t base, int64_t exponent) {
     if (exponent < 0) {
         if (base == 0)
-            return jfail_as(c, CHAT_FAULT_ZERO, "0.0 cannot be raised to a negative power");
+            return jfail_as(c, JINJA_FAULT_ZERO, "0.0 cannot be raised to a negative power");
         return jfloat(pow((double)base, (double)exponent));
     }
     int64_t result = 1;
     while (exponent > 0) {
         if ((exponent & 1) && __builtin_mul_overflow(result, base, &result))
-            return jfail_as(c, CHAT_FAULT_LIMIT, "an integer is too large");
+            return jfail_as(c, JINJA_FAULT_LIMIT, "an integer is too large");
         exponent >>= 1;
         if (exponent && __builtin_mul_overflow(base, base, &base))
-            return jfail_as(c, CHAT_FAULT_LIMIT, "an integer is too large");
+            return jfail_as(c, JINJA_FAULT_LIMIT, "an integer is too large");
     }
     return jint(result);
 }
@@ -100,7 +99,7 @@ static jval int_op(jctx *c, enum jop op, int64_t a, int64_t b) {
     case OP_POW:
         return int_power(c, a, b);
     default:
-        if (b == 0) return jfail_as(c, CHAT_FAULT_ZERO, "division by zero");
+        if (b == 0) return jfail_as(c, JINJA_FAULT_ZERO, "division by zero");
         if (op == OP_DIV) return jfloat((double)a / (double)b);
         if (b == -1) {
             overflow = op == OP_FLOORDIV && __builtin_sub_overflow(0, a, &r);
@@ -112,7 +111,7 @@ static jval int_op(jctx *c, enum jop op, int64_t a, int64_t b) {
         else
             r = a % b + (a % b != 0 && (a < 0) != (b < 0) ? b : 0);
     }
-    return overflow ? jfail_as(c, CHAT_FAULT_LIMIT, "an integer is too large") : jint(r);
+    return overflow ? jfail_as(c, JINJA_FAULT_LIMIT, "an integer is too large") : jint(r);
 }
 
 static jval float_op(jctx *c, enum jop op, double a, double b) {
@@ -125,10 +124,10 @@ static jval float_op(jctx *c, enum jop op, double a, double b) {
         return jfloat(a * b);
     case OP_POW:
         if (a == 0 && b < 0)
-            return jfail_as(c, CHAT_FAULT_ZERO, "0.0 cannot be raised to a negative power");
+            return jfail_as(c, JINJA_FAULT_ZERO, "0.0 cannot be raised to a negative power");
         return jfloat(pow(a, b));
     default:
-        if (b == 0) return jfail_as(c, CHAT_FAULT_ZERO, "float division by zero");
+        if (b == 0) return jfail_as(c, JINJA_FAULT_ZERO, "float division by zero");
         if (op == OP_DIV) return jfloat(a / b);
         if (op == OP_FLOORDIV) return jfloat(floor(a / b));
         double r = fmod(a, b);
@@ -186,123 +185,6 @@ bool jop_compare(jctx *c, enum jop op, jval a, jval b) {
                          : order >= 0;
 }
 
-const struct jbuiltin *jmethod_find(jval object, const jstr *name) {
-    switch (object.kind) {
-    case J_STR:
-        return jbuiltin_find(jstr_methods, name->p, name->n);
-    case J_LIST:
-    case J_TUPLE:
-        return jbuiltin_find(jlist_methods, name->p, name->n);
-    case J_DICT:
-        return jbuiltin_find(jdict_methods, name->p, name->n);
-    case J_CYCLER:
-        return jbuiltin_find(jcycler_methods, name->p, name->n);
-    default:
-        return NULL;
-    }
-}
-
-jval jmethod_bind(jctx *c, jval self, const struct jbuiltin *def) {
-    jval v = {.kind = J_METHOD};
-    struct jmethod *m = jalloc(c, sizeof *m);
-    if (!m) return jundef_plain();
-    m->self = self;
-    m->def = def;
-    v.u.method = m;
-    return v;
-}
-
-/* Methods and built-in attributes only; J_ABSENT if there is none. */
-static jval own_attr(jctx *c, jval object, const jstr *name) {
-    if (object.kind == J_NAMESPACE) {
-        const jval *v = jdict_get(c, object.u.dict, jstr_val(name));
-        return v ? *v : jabsent();
-    }
-    if (object.kind == J_LOOP) {
-        jval v = jloop_attr(c, object.u.loop, name);
-        return v.kind == J_UNDEF && !c->failed && !jstr_is(name, "previtem") &&
-                       !jstr_is(name, "nextitem")
-                   ? jabsent()
-                   : v;
-    }
-    if (object.kind == J_MACRO && jstr_is(name, "name")) return object.u.macro->node->value;
-    if (object.kind == J_CYCLER && jstr_is(name, "current"))
-        return object.u.list->v[object.u.list->pos];
-    const struct jbuiltin *m = jmethod_find(object, name);
-    if (!m || (object.kind == J_TUPLE && m->mutates)) return jabsent();
-    if (m->mutates && !c->allow_mutation) {
-        jval v = jundef_make(c, jtype_name(object), name);
-        if (!c->failed) v.u.undef->unsafe = true;
-        return v;
-    }
-    return jmethod_bind(c, object, m);
-}
-
-jval jget_attr(jctx *c, jval object, const jstr *name) {
-    if (object.kind == J_UNDEF) return jfail_undef(c, object);
-    jval v = own_attr(c, object, name);
-    if (v.kind != J_ABSENT) return v;
-    if (object.kind == J_DICT) {
-        const jval *item = jdict_get(c, object.u.dict, jstr_val(name));
-        if (item) return *item;
-    }
-    return jundef_make(c, jtype_name(object), name);
-}
-
-static jval element(jctx *c, jval object, int64_t i) {
-    int64_t n = object.kind == J_STR ? (int64_t)object.u.s->n_chars : (int64_t)object.u.list->n;
-    if (i < 0) i += n;
-    if (i < 0 || i >= n) {
-        const jstr *name = jstr_new(c, "[index out of range]", 20, true);
-        return jundef_make(c, jtype_name(object), name);
-    }
-    if (object.kind != J_STR) return object.u.list->v[i];
-    const jstr *s = object.u.s;
-    jcharge(c, s->n == s->n_chars ? 0 : (uint64_t)i / 16);
-    size_t at = jstr_offset(s, (size_t)i);
-    return jstr_slice(c, s, at, at + u8_len(s->p + at, s->n - at));
-}
-
-jval jget_item(jctx *c, jval object, jval key) {
-    if (object.kind == J_UNDEF) return jfail_undef(c, object);
-    if (object.kind == J_DICT) {
-        if (key.kind != J_LIST && key.kind != J_DICT) {
-            const jval *v = jdict_get(c, object.u.dict, key);
-            if (v) return *v;
-        }
-    } else if ((object.kind == J_STR || object.kind == J_LIST || object.kind == J_TUPLE) &&
-               (key.kind == J_INT || key.kind == J_BOOL)) {
-        return element(c, object, key.kind == J_INT ? key.u.i : key.u.b);
-    }
-    if (key.kind == J_STR) {
-        jval v = own_attr(c, object, key.u.s);
-        return v.kind == J_ABSENT ? jundef_make(c, jtype_name(object), key.u.s) : v;
-    }
-    return c->failed ? jundef_plain() : jundef_make(c, jtype_name(object), jto_str(c, key));
-}
-
-jval jget_path(jctx *c, jval object, jval path) {
-    if (path.kind != J_STR) return jget_item(c, object, path);
-    const jstr *s = path.u.s;
-    for (size_t at = 0; at <= s->n && !c->failed;) {
-        size_t end = at;
-        bool digits = true;
-        int64_t index = 0;
-        while (end < s->n && s->p[end] != '.') {
-            char ch = s->p[end++];
-            digits = digits && ch >= '0' && ch <= '9' && end - at < 16;
-            if (digits) index = index * 10 + (ch - '0');
-        }
-        jval part = jstr_slice(c, s, at, end);
-        if (c->failed) break;
-        if (object.kind == J_UNDEF) return jfail_undef(c, object);
-        object =
-            digits && end > at ? jget_item(c, object, jint(index)) : jget_item(c, object, part);
-        at = end + 1;
-    }
-    return object;
-}
-
 /* A slice bound as Python reads it: fallback when absent, clamped into [low, high]. */
 static int64_t bound(jctx *c, jval v, int64_t fallback, int64_t n, int64_t low, int64_t high) {
     if (v.kind == J_NONE) return fallback;
@@ -326,7 +208,7 @@ jval jslice(jctx *c, jval object, jval from, jval to, jval step_value) {
     int64_t n = object.kind == J_STR ? (int64_t)object.u.s->n_chars : (int64_t)object.u.list->n;
     int64_t step = 1;
     if (step_value.kind != J_NONE && !jarg_int(c, step_value, 1, &step)) return jundef_plain();
-    if (step == 0) return jfail_as(c, CHAT_FAULT_VALUE, "slice step cannot be zero");
+    if (step == 0) return jfail_as(c, JINJA_FAULT_VALUE, "slice step cannot be zero");
     bool back = step < 0;
     int64_t low = back ? -1 : 0, high = back ? n - 1 : n;
     int64_t start = bound(c, from, back ? high : low, n, low, high);

@@ -1,6 +1,6 @@
 /* jinja/seqmeth.c - the methods of list, tuple and dict. Those that change their object are only
  * reached when the render allows mutation (jinja/ops.c, jinja/eval.c). */
-#include "core/chat/chat_int.h"
+#include "core/chat/jinja/builtin_int.h"
 
 #include <string.h>
 
@@ -26,7 +26,7 @@ static bool position(jctx *c, jval v, int64_t fallback, size_t n, size_t *at) {
     if (!jarg_int(c, v, fallback, &i)) return false;
     if (i < 0) i += (int64_t)n;
     if (i < 0 || i >= (int64_t)n) {
-        jfail_as(c, CHAT_FAULT_INDEX, n ? "pop index out of range" : "pop from empty list");
+        jfail_as(c, JINJA_FAULT_INDEX, n ? "pop index out of range" : "pop from empty list");
         return false;
     }
     *at = (size_t)i;
@@ -73,7 +73,7 @@ static jval l_remove(jctx *c, jval self, struct jargs *a) {
             remove_at(c, l, i);
             return jnone();
         }
-    return jfail_as(c, CHAT_FAULT_VALUE, "list.remove(x): x not in list");
+    return jfail_as(c, JINJA_FAULT_VALUE, "list.remove(x): x not in list");
 }
 
 static jval l_clear(jctx *c, jval self, struct jargs *a) {
@@ -99,7 +99,7 @@ static jval l_index(jctx *c, jval self, struct jargs *a) {
     if (!jbind(c, "index()", "value", 1, a, &v)) return jundef_plain();
     for (size_t i = 0; i < self.u.list->n && !c->failed; i++)
         if (jequal(c, self.u.list->v[i], v)) return jint((int64_t)i);
-    return jfail_as(c, CHAT_FAULT_VALUE, "the value is not in the list");
+    return jfail_as(c, JINJA_FAULT_VALUE, "the value is not in the list");
 }
 
 static jval l_count(jctx *c, jval self, struct jargs *a) {
@@ -181,7 +181,7 @@ static jval d_pop(jctx *c, jval self, struct jargs *a) {
             jdict_remove(c, self.u.dict, i);
             return out;
         }
-    return v[1].kind == J_ABSENT ? jfail_as(c, CHAT_FAULT_KEY, "pop(): no such key") : v[1];
+    return v[1].kind == J_ABSENT ? jfail_as(c, JINJA_FAULT_KEY, "pop(): no such key") : v[1];
 }
 
 static jval d_setdefault(jctx *c, jval self, struct jargs *a) {

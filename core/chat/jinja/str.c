@@ -2,7 +2,7 @@
  *
  * Owns nothing: bytes are borrowed or lie in the render's arena. Case mapping covers ASCII, Latin,
  * Greek, Cyrillic and Armenian letters that map one to one, and sharp s. */
-#include "core/chat/chat_int.h"
+#include "core/chat/jinja/str_int.h"
 
 #include <string.h>
 
@@ -149,9 +149,19 @@ const jstr *jstr_new(jctx *c, const char *p, size_t n, bool trusted) {
     return s;
 }
 
-jval jtext(jctx *c, const char *literal) {
-    const jstr *s = jstr_new(c, literal, strlen(literal), true);
+jval jstr_make(jctx *c, const char *p, size_t n, bool trusted) {
+    const jstr *s = jstr_new(c, p, n, trusted);
     return s ? jstr_val(s) : jundef_plain();
+}
+
+jval jbig_make(jctx *c, const char *digits) {
+    jval v = jstr_make(c, digits, strlen(digits), false);
+    if (v.kind == J_STR) v = (jval){.kind = J_BIG, .untrusted = true, .u.s = v.u.s};
+    return v;
+}
+
+jval jtext(jctx *c, const char *literal) {
+    return jstr_make(c, literal, strlen(literal), true);
 }
 
 /* Index of the run that holds byte at. */

@@ -1,6 +1,6 @@
 /* jinja/strmeth.c - the methods of str. Text keeps its provenance; text put in by a method keeps
  * the provenance of the argument, and never becomes trusted inside text that is not. */
-#include "core/chat/chat_int.h"
+#include "core/chat/jinja/builtin_int.h"
 
 #include <string.h>
 
@@ -234,7 +234,7 @@ static jval split(jctx *c, jval self, struct jargs *a, bool from_right) {
         return out;
     }
     if (!(sep = jarg_str(c, v[0]))) return jundef_plain();
-    if (!sep->n) return jfail_as(c, CHAT_FAULT_VALUE, "empty separator");
+    if (!sep->n) return jfail_as(c, JINJA_FAULT_VALUE, "empty separator");
     if (from_right) {
         size_t to = s->n;
         const char *hit;
@@ -298,7 +298,7 @@ static jval partition(jctx *c, jval self, struct jargs *a, bool last) {
     if (!jbind(c, "partition()", "sep", 1, a, &v)) return jundef_plain();
     const jstr *s = self.u.s, *sep = jarg_str(c, v);
     if (!sep) return jundef_plain();
-    if (!sep->n) return jfail_as(c, CHAT_FAULT_VALUE, "empty separator");
+    if (!sep->n) return jfail_as(c, JINJA_FAULT_VALUE, "empty separator");
     jcharge(c, last ? sep->n * s->n / 64 : s->n / 64);
     const char *hit = c->failed ? NULL
                       : last    ? find_last(s->p, s->n, sep)
@@ -404,7 +404,7 @@ static jval find(jctx *c, jval self, struct jargs *a, bool last, bool must) {
                       : t->n    ? memmem(s->p, s->n, t->p, t->n)
                                 : s->p;
     if (start > (int64_t)self.u.s->n_chars) hit = NULL;
-    if (!hit) return must ? jfail_as(c, CHAT_FAULT_VALUE, "substring not found") : jint(-1);
+    if (!hit) return must ? jfail_as(c, JINJA_FAULT_VALUE, "substring not found") : jint(-1);
     return jint(start + (int64_t)u8_count(s->p, (size_t)(hit - s->p)));
 }
 

@@ -1,5 +1,5 @@
 /* jinja/tests.c - what may follow `is`. */
-#include "core/chat/chat_int.h"
+#include "core/chat/jinja/builtin_int.h"
 
 static jval answer(jctx *c, struct jargs *a, const char *name, bool yes) {
     jval none[1];

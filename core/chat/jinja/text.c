@@ -1,5 +1,5 @@
 /* jinja/text.c - values as text: Python's str() and repr(), and JSON as transformers' tojson. */
-#include "core/chat/chat_int.h"
+#include "core/chat/jinja/value_int.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -40,15 +40,8 @@ static bool number_text(jval v, char out[J_FLOAT_CHARS]) {
     return true;
 }
 
-static bool text_enter(jctx *c) {
-    if (c->failed || !jcharge(c, 1)) return false;
-    if (c->value_depth >= J_MAX_VALUE_DEPTH) {
-        jfail_as(c, CHAT_FAULT_LIMIT, "a value is nested more than %d levels deep",
-                 J_MAX_VALUE_DEPTH);
-        return false;
-    }
-    c->value_depth++;
-    return true;
+static bool enter_text(jctx *c) {
+    return jcharge(c, 1) && jenter_value(c);
 }
 
 static void put_repr_str(jsb *b, const jstr *s, bool trusted) {
@@ -98,7 +91,7 @@ static void put_dict(jsb *b, const struct jdict *d, bool trusted) {
 
 void jput_repr(jsb *b, jval v, bool trusted) {
     char number[J_FLOAT_CHARS];
-    if (!text_enter(b->c)) return;
+    if (!enter_text(b->c)) return;
     switch (v.kind) {
     case J_NONE:
         jsb_text(b, "None", trusted);
@@ -153,14 +146,14 @@ bool jall_trusted(jctx *c, jval v) {
         return jstr_trusted(v.u.s, 0, v.u.s->n);
     case J_LIST:
     case J_TUPLE:
-        if (!text_enter(c)) return false;
+        if (!enter_text(c)) return false;
         for (size_t i = 0; i < v.u.list->n && ok; i++)
             ok = jall_trusted(c, v.u.list->v[i]);
         c->value_depth--;
         return ok;
     case J_DICT:
     case J_NAMESPACE:
-        if (!text_enter(c)) return false;
+        if (!enter_text(c)) return false;
         for (size_t i = 0; i < v.u.dict->n && ok; i++)
             ok = jall_trusted(c, v.u.dict->e[i].key) && jall_trusted(c, v.u.dict->e[i].value);
         c->value_depth--;
@@ -311,7 +304,7 @@ static void json_dict(struct json_out *o, const struct jdict *d) {
 static void json_value(struct json_out *o, jval v) {
     jsb *b = &o->b;
     char number[J_FLOAT_CHARS];
-    if (!text_enter(b->c)) return;
+    if (!enter_text(b->c)) return;
     switch (v.kind) {
     case J_NONE:
         jsb_text(b, "null", o->trusted);

@@ -1,105 +1,10 @@
-/* jinja/value.c - values: failure and cost, truth, equality, order, lists and dicts.
+/* jinja/value.c - values: truth, equality, order, lists and dicts.
  *
  * Runs on the rendering thread only; everything lies in the render's arena. */
-#include "core/chat/chat_int.h"
+#include "core/chat/jinja/value_int.h"
 
-#include <inttypes.h>
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
-
-static jval fail(jctx *c, enum chat_fault fault, const char *fmt, va_list ap) {
-    if (c->failed) return jundef_plain();
-    c->failed = true;
-    c->failure->fault = fault;
-    c->failure->line = c->line;
-    vsnprintf(c->failure->text, sizeof c->failure->text, fmt, ap);
-    err_set(c->e, ERR_INVALID, "chat template, line %d: %s", c->line, c->failure->text);
-    return jundef_plain();
-}
-
-jval jfail(jctx *c, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    jval v = fail(c, CHAT_FAULT_TYPE, fmt, ap);
-    va_end(ap);
-    return v;
-}
-
-jval jfail_as(jctx *c, enum chat_fault fault, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    jval v = fail(c, fault, fmt, ap);
-    va_end(ap);
-    return v;
-}
-
-void jfail_limit(jctx *c, int code, const char *fmt, ...) {
-    bool first = !c->failed;
-    va_list ap;
-    va_start(ap, fmt);
-    fail(c, CHAT_FAULT_LIMIT, fmt, ap);
-    va_end(ap);
-    if (first) c->e->code = code;
-}
-
-jval jfail_undef(jctx *c, jval v) {
-    const enum chat_fault fault = CHAT_FAULT_UNDEFINED;
-    const struct jundef *u = v.u.undef;
-    if (!u || !u->name) return jfail_as(c, fault, "the value is undefined");
-    int n = u->name->n > 100 ? 100 : (int)u->name->n;
-    if (u->unsafe)
-        return jfail_as(c, CHAT_FAULT_SECURITY,
-                        "access to attribute '%.*s' of '%s' object is unsafe", n, u->name->p,
-                        u->owner ? u->owner : "");
-    if (u->owner)
-        return jfail_as(c, fault, "'%s object' has no attribute '%.*s'", u->owner, n, u->name->p);
-    return jfail_as(c, fault, "'%.*s' is undefined", n, u->name->p);
-}
-
-bool jcharge(jctx *c, uint64_t units) {
-    if (c->failed) return false;
-    if (units > c->max_steps || (c->steps += units) > c->max_steps) {
-        jfail_as(c, CHAT_FAULT_LIMIT, "the template takes more than %" PRIu64 " steps",
-                 c->max_steps);
-        return false;
-    }
-    if (!work_spend(c->work, units)) {
-        err why;
-        work_error(c->work->reason, &why);
-        jfail_limit(c, why.code, "%s", why.msg);
-        return false;
-    }
-    return true;
-}
-
-void *jalloc(jctx *c, uint64_t bytes) {
-    void *p = arena_alloc(c->mem, bytes);
-    if (!p) jfail_limit(c, ERR_NOMEM, "rendering needs too much memory");
-    return p;
-}
-
-bool jenter(jctx *c) {
-    if (c->failed) return false;
-    if (c->depth >= J_MAX_DEPTH) {
-        jfail_as(c, CHAT_FAULT_LIMIT, "more than %d nested evaluations", J_MAX_DEPTH);
-        return false;
-    }
-    c->depth++;
-    return true;
-}
-
-static bool value_enter(jctx *c) {
-    if (c->failed) return false;
-    if (c->value_depth >= J_MAX_VALUE_DEPTH) {
-        jfail_as(c, CHAT_FAULT_LIMIT, "a value is nested more than %d levels deep",
-                 J_MAX_VALUE_DEPTH);
-        return false;
-    }
-    c->value_depth++;
-    return true;
-}
 
 const char *jtype_name(jval v) {
     static const char *const names[] = {[J_UNDEF] = "Undefined",
@@ -131,6 +36,20 @@ jval jundef_make(jctx *c, const char *owner, const jstr *name) {
     u->name = name;
     v.u.undef = u;
     return v;
+}
+
+jval jfail_undef(jctx *c, jval v) {
+    const enum jinja_fault fault = JINJA_FAULT_UNDEFINED;
+    const struct jundef *u = v.u.undef;
+    if (!u || !u->name) return jfail_as(c, fault, "the value is undefined");
+    int n = u->name->n > 100 ? 100 : (int)u->name->n;
+    if (u->unsafe)
+        return jfail_as(c, JINJA_FAULT_SECURITY,
+                        "access to attribute '%.*s' of '%s' object is unsafe", n, u->name->p,
+                        u->owner ? u->owner : "");
+    if (u->owner)
+        return jfail_as(c, fault, "'%s object' has no attribute '%.*s'", u->owner, n, u->name->p);
+    return jfail_as(c, fault, "'%.*s' is undefined", n, u->name->p);
 }
 
 double jnumber(jval v) {
@@ -220,7 +139,7 @@ bool jequal(jctx *c, jval a, jval b) {
     case J_LIST:
     case J_TUPLE:
     case J_DICT: {
-        if (!value_enter(c)) return false;
+        if (!jenter_value(c)) return false;
         bool same = a.kind == J_DICT ? equal_dicts(c, a.u.dict, b.u.dict)
                                      : equal_lists(c, a.u.list, b.u.list);
         c->value_depth--;
@@ -244,7 +163,7 @@ int jorder(jctx *c, jval a, jval b) {
         return order ? (order > 0) - (order < 0) : (a.u.s->n > b.u.s->n) - (a.u.s->n < b.u.s->n);
     }
     if ((a.kind == J_LIST || a.kind == J_TUPLE) && a.kind == b.kind) {
-        if (!value_enter(c)) return 0;
+        if (!jenter_value(c)) return 0;
         const struct jlist *x = a.u.list, *y = b.u.list;
         int order = (x->n > y->n) - (x->n < y->n);
         for (size_t i = 0; i < x->n && i < y->n && !c->failed; i++)
@@ -425,7 +344,7 @@ static bool hash_key(jctx *c, jval key, uint64_t *hash) {
         return true;
     }
     case J_TUPLE: {
-        if (!value_enter(c)) return false;
+        if (!jenter_value(c)) return false;
         uint64_t h = 1, one;
         for (size_t i = 0; i < key.u.list->n && jcharge(c, 1); i++) {
             if (!hash_key(c, key.u.list->v[i], &one)) break;
