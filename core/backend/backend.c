@@ -3,7 +3,7 @@
  */
 #include "core/backend/module.h"
 
-#include "core/base/draw.h"
+#include "core/base/sample_math.h"
 #include "core/base/mem.h"
 
 #include <float.h>

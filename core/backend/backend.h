@@ -363,7 +363,7 @@ int backend_top(backend *be, const struct op_top *a);
 /* How a token is drawn from a row of logits, in this order: repetition penalty (positive logits are
  * divided by it, others multiplied), presence and frequency penalty (of generated tokens: minus
  * presence + frequency * count), temperature, top_k, top_p, min_p, draw. Tokens are ranked by
- * logit, equal ones by id; NaN counts as -inf. Weights and random numbers: core/base/draw.h. */
+ * logit, equal ones by id; NaN counts as -inf. Weights and random numbers: core/base/sample_math.h. */
 struct backend_draw {
     float temperature;                     /* 0: the first in rank; below 0: no draw */
     float top_p, min_p;                    /* 1, 0: none */

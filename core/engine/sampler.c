@@ -3,13 +3,13 @@
  * Every filter keeps a beginning of the tokens' total order (logit down, id up), so the filters
  * together are one cut: the last token that is kept. It is found by partial selection (expected
  * O(vocab), no sort); then one pass in id order adds up the weights of what is kept and a second
- * walks to the draw. Weights are whole numbers (core/base/draw.h), so their sums have no order, and
+ * walks to the draw. Weights are whole numbers (core/base/sample_math.h), so their sums have no order, and
  * a device that draws by the same rules (backend_sample) draws the same token. A draw from few
  * tokens (greedy, a small top_k) looks at these alone, in order: a device may have picked them.
  * Owns scratch of the vocabulary's size, taken once. Runs on the worker thread. */
 #include "core/engine/sampler.h"
 
-#include "core/base/draw.h"
+#include "core/base/sample_math.h"
 #include "core/base/mem.h"
 #include "core/base/top.h"
 

@@ -1,11 +1,11 @@
 /* sample.cu - draws a token from each row of logits. A block a row; each warp has a run of columns, so
- * that the order of ids is warp by warp. Weights are whole numbers (core/base/draw.h): their sums have no
+ * that the order of ids is warp by warp. Weights are whole numbers (core/base/sample_math.h): their sums have no
  * order, so nothing here depends on which thread came first.
  *
  * Every filter keeps a beginning of the tokens' ranking: together they are one cut. It is found by
  * bisection over the keys of logits, each step a pass over the few tokens that may be in it; over the row
  * where these are too many. */
-#include "core/base/draw.h"
+#include "core/base/sample_math.h"
 #include "shaders/cuda/cargs.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"

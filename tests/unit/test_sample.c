@@ -1,7 +1,7 @@
 /* test_sample.c - backend_sample against the same rules by sorting: exact tokens on random rows,
  * odd widths, ties, NaN; rows do not depend on their neighbours; frequencies follow the weights.
  * Sets of kernels that cannot sample are skipped. */
-#include "core/base/draw.h"
+#include "core/base/sample_math.h"
 #include "tests/support/be.h"
 #include "tests/unit/check.h"
 

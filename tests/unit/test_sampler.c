@@ -1,6 +1,6 @@
 /* test_sampler.c - the sampler against a naive float64 implementation (full sort), known answers of
  * the generator, distribution of draws. */
-#include "core/base/draw.h"
+#include "core/base/sample_math.h"
 #include "core/base/top.h"
 #include "core/engine/sampler.h"
 
