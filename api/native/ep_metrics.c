@@ -131,10 +131,10 @@ static void sum_stats(struct engine_stats *to, const struct engine_stats *s) {
     to->steps_total += s->steps_total;
     to->rejected_total += s->rejected_total;
     to->overdue_total += s->overdue_total;
-    to->look_ns_total += s->look_ns_total;
-    to->looks_deferred_total += s->looks_deferred_total;
-    to->deferred_look_ns_total += s->deferred_look_ns_total;
-    to->looks_given_up_total += s->looks_given_up_total;
+    to->mask_ns_total += s->mask_ns_total;
+    to->masks_deferred_total += s->masks_deferred_total;
+    to->deferred_mask_ns_total += s->deferred_mask_ns_total;
+    to->masks_given_up_total += s->masks_given_up_total;
     to->steps_ahead_total += s->steps_ahead_total;
     to->steps_ahead_dropped_total += s->steps_ahead_dropped_total;
     to->steps_overlapped_total += s->steps_overlapped_total;
@@ -172,9 +172,9 @@ static void add_counters(str *s, const struct engine_stats *t) {
          t->overdue_total},
         {"inferd_grammar_looks_deferred_total", "counter",
          "Looks at what a grammar allows next that were made beside the steps: they cost too much.",
-         t->looks_deferred_total},
+         t->masks_deferred_total},
         {"inferd_grammar_looks_given_up_total", "counter",
-         "Sequences whose grammar took more work than is allowed.", t->looks_given_up_total},
+         "Sequences whose grammar took more work than is allowed.", t->masks_given_up_total},
         {"inferd_steps_total", "counter", "Forward passes.", t->steps_total},
         {"inferd_steps_ahead_total", "counter",
          "Of these such that ran as the device had encoded them before.", t->steps_ahead_total},
@@ -208,7 +208,7 @@ static void add_counters(str *s, const struct engine_stats *t) {
     str_addf(s,
              "inferd_grammar_look_seconds_total{thread=\"worker\"} %.9g\n"
              "inferd_grammar_look_seconds_total{thread=\"background\"} %.9g\n",
-             (double)t->look_ns_total * 1e-9, (double)t->deferred_look_ns_total * 1e-9);
+             (double)t->mask_ns_total * 1e-9, (double)t->deferred_mask_ns_total * 1e-9);
     static const char *const finish[] = {"stop", "length", "cancel", "error"};
     metrics_head(s, "inferd_sequences_finished_total", "counter", "Sequences finished, by reason.");
     for (size_t i = 0; i < sizeof finish / sizeof *finish; i++)

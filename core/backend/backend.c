@@ -3,8 +3,8 @@
  */
 #include "core/backend/module.h"
 
-#include "core/base/sample_math.h"
 #include "core/base/mem.h"
+#include "core/base/sample_math.h"
 
 #include <float.h>
 #include <stdio.h>
@@ -566,29 +566,29 @@ bool backend_can_sample(const backend *be) {
 
 int backend_sample(backend *be, const struct op_sample *a) {
     if (!be->vt->sample) return ERR_UNSUPPORTED;
-    if (a->n_rows > be->max_rows || !a->n_cols || a->n_cols > DRAW_MAX_COLS ||
+    if (a->n_rows > be->max_rows || !a->n_cols || a->n_cols > SAMPLE_MAX_COLS ||
         !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
-        !holds(be, a->draws, a->n_rows, 1, 1, sizeof(struct backend_draw)) ||
-        !holds_i32(be, a->seen, 3 * (uint64_t)a->n_seen) ||
-        !holds(be, a->out, a->n_rows, 1, 1, sizeof(struct backend_drawn)))
+        !holds(be, a->sampling, a->n_rows, 1, 1, sizeof(struct backend_sampling)) ||
+        !holds_i32(be, a->history, 3 * (uint64_t)a->n_history) ||
+        !holds(be, a->out, a->n_rows, 1, 1, sizeof(struct backend_sampled)))
         return ERR_INVALID;
     return a->n_rows ? be->vt->sample(be, a) : 0;
 }
 
-int backend_chain(backend *be, const struct op_chain *a) {
-    if (!be->vt->chain) return ERR_UNSUPPORTED;
+int backend_copy_tokens(backend *be, const struct op_copy_tokens *a) {
+    if (!be->vt->copy_tokens) return ERR_UNSUPPORTED;
     if (!a->stride || !holds_i32(be, a->from, 1) || !holds_i32(be, a->ids, 1) ||
-        !holds_i32(be, a->pairs, 2 * ((uint64_t)a->first + a->n)))
+        !holds_i32(be, a->copies, 2 * ((uint64_t)a->first + a->n)))
         return ERR_INVALID;
-    return a->n ? be->vt->chain(be, a) : 0;
+    return a->n ? be->vt->copy_tokens(be, a) : 0;
 }
 
-int backend_recount(backend *be, const struct op_recount *a) {
-    if (!be->vt->recount) return ERR_UNSUPPORTED;
-    if (!holds_i32(be, a->drawn, 1) || !holds_i32(be, a->seen, 3) ||
-        !holds_i32(be, a->list, 3 * (uint64_t)a->n))
+int backend_update_history(backend *be, const struct op_update_history *a) {
+    if (!be->vt->update_history) return ERR_UNSUPPORTED;
+    if (!holds_i32(be, a->sampled, 1) || !holds_i32(be, a->history, 3) ||
+        !holds_i32(be, a->updates, 3 * (uint64_t)a->n))
         return ERR_INVALID;
-    return a->n ? be->vt->recount(be, a) : 0;
+    return a->n ? be->vt->update_history(be, a) : 0;
 }
 
 int backend_linear_attention(backend *be, const struct op_linear_attention *a) {

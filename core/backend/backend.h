@@ -360,60 +360,81 @@ struct op_top {
 };
 int backend_top(backend *be, const struct op_top *a);
 
-/* How a token is drawn from a row of logits, in this order: repetition penalty (positive logits are
- * divided by it, others multiplied), presence and frequency penalty (of generated tokens: minus
- * presence + frequency * count), temperature, top_k, top_p, min_p, draw. Tokens are ranked by
- * logit, equal ones by id; NaN counts as -inf. Weights and random numbers: core/base/sample_math.h. */
-struct backend_draw {
-    float temperature;                     /* 0: the first in rank; below 0: no draw */
-    float top_p, min_p;                    /* 1, 0: none */
-    float repetition, presence, frequency; /* 1, 0, 0: none */
-    uint32_t top_k;                        /* 0: none */
-    uint32_t first_seen, n_seen;           /* the row's part of the seen tokens */
+/* How to sample a token from one row of logits, in this order: repetition penalty (positive logits
+ * are divided by it, others multiplied), presence and frequency penalty (generated tokens: minus
+ * presence + frequency * count), temperature, top_k, top_p, min_p, random choice. Tokens are ranked
+ * by logit, equal logits by id; NaN counts as -inf. Weights and random numbers:
+ * core/base/sample_math.h. */
+struct backend_sampling {
+    float temperature;                     /* 0: greedy; below 0: no token is sampled */
+    float top_p, min_p;                    /* 1, 0: off */
+    float repetition, presence, frequency; /* 1, 0, 0: off */
+    uint32_t top_k;                        /* 0: off */
+    uint32_t first_history, n_history;     /* the row's entries of the penalty history */
     uint32_t seed[2], index[2];            /* low word first */
 };
 
-struct backend_drawn {
-    int32_t token; /* -1: no draw was wanted, or no logit is finite */
+struct backend_sampled {
+    int32_t token; /* -1: none was asked for, or no logit is finite */
     float logit;   /* the token's, before penalties */
     float log_sum; /* log of the sum of exp over the row, before penalties: logprob = logit -
                       log_sum */
 };
 
-/* Draws on the device. x is the same afterwards. */
+/* An entry of the penalty history: a token and how often it was generated. No row has two entries
+ * of one token. */
+struct backend_penalty_entry {
+    int32_t token;   /* -1: unused entry */
+    int32_t count;   /* times generated; 0: only in the prompt */
+    int32_t scratch; /* the device's */
+};
+
+/* Samples on the device. x is unchanged afterwards. */
 struct op_sample {
-    backend_buf *x;           /* (n_rows, n_cols) f32 */
-    const backend_buf *draws; /* (n_rows) struct backend_draw */
-    backend_buf *seen; /* (n_seen, 3) i32: a token (-1: none), no other entry of its row has the
-                          same; how often it was generated (0: prompt); room for the device */
-    uint32_t n_rows, n_cols, n_seen; /* n_seen: that the buffer has room for; rows stay below it */
-    backend_buf *out;                /* (n_rows) struct backend_drawn */
+    backend_buf *x;              /* (n_rows, n_cols) f32 */
+    const backend_buf *sampling; /* (n_rows) struct backend_sampling */
+    backend_buf *history;        /* (n_history) struct backend_penalty_entry */
+    uint32_t n_rows, n_cols;
+    uint32_t n_history; /* capacity of history; every row's entries are inside it */
+    backend_buf *out;   /* (n_rows) struct backend_sampled */
 };
 bool backend_can_sample(const backend *be); /* false (cpu, metal): the op is ERR_UNSUPPORTED */
 int backend_sample(backend *be, const struct op_sample *a);
 
-/* ids[pairs[i][0]] = from[pairs[i][1] * stride], but 0 for what is below it, i in first ..
- * first + n - 1: tokens go from the step that found them (backend_drawn, op_top's ids) to the ids
- * of the next one. The caller has checked the pairs. */
-struct op_chain {
-    const backend_buf *from;  /* i32 */
-    const backend_buf *pairs; /* (first + n, 2) i32 */
+/* One token id that a step takes from the results of the previous step. */
+struct backend_token_copy {
+    int32_t to;   /* index in ids */
+    int32_t from; /* row of the previous step's logits */
+};
+
+/* ids[to] = max(from[from * stride], 0) for copies first .. first + n - 1: moves tokens from the
+ * step that found them (backend_sampled, or op_top's ids) to the ids of the next step. The caller
+ * has checked the copies. */
+struct op_copy_tokens {
+    const backend_buf *from;   /* i32 */
+    const backend_buf *copies; /* (first + n) struct backend_token_copy */
     uint32_t stride, first, n;
     backend_buf *ids; /* i32 */
 };
-int backend_chain(backend *be, const struct op_chain *a); /* backend_can_overlap */
+int backend_copy_tokens(backend *be, const struct op_copy_tokens *a); /* backend_can_overlap */
 
-/* Tokens that the step in front drew join what the next draws' penalties look at: each entry of the
- * list names a row's seen tokens, first and how many, and the row of drawn. If the token is among
- * them its count goes up, else it becomes the one behind them, with count 1; that one is there, and
- * becomes none (-1) otherwise. The caller has checked the list. */
-struct op_recount {
-    const backend_buf *drawn; /* struct backend_drawn */
-    const backend_buf *list;  /* (n, 3) i32 */
-    uint32_t n;
-    backend_buf *seen; /* as in op_sample */
+/* One sequence whose penalty history gets the token that the previous step samples. */
+struct backend_history_update {
+    int32_t first, n; /* its entries; entry first + n exists, too, and is unused */
+    int32_t from;     /* row of sampled */
 };
-int backend_recount(backend *be, const struct op_recount *a); /* backend_can_overlap */
+
+/* Adds the previous step's sampled tokens to the penalty history: if the token is among an update's
+ * n entries its count is incremented and entry first + n is left unused (-1); otherwise entry
+ * first + n becomes that token with count 1. The caller has checked the updates. */
+struct op_update_history {
+    const backend_buf *sampled; /* struct backend_sampled */
+    const backend_buf *updates; /* (n) struct backend_history_update */
+    uint32_t n;
+    backend_buf *history; /* as in op_sample */
+};
+int backend_update_history(backend *be,
+                           const struct op_update_history *a); /* backend_can_overlap */
 
 /* Linear attention with a decay per head, causal, a state in place of a KV cache:
  *   out[t] = scale * sum over s <= t of decay^(t - s) * (q[t] . k[s]) * v[s]

@@ -36,8 +36,8 @@ struct backend_vtable {
                           uint64_t bytes, err *e);
     int (*mark)(backend *be, uint32_t mark, err *e);
     int (*wait)(backend *be, uint32_t mark, err *e);
-    int (*chain)(backend *be, const struct op_chain *a);
-    int (*recount)(backend *be, const struct op_recount *a);
+    int (*copy_tokens)(backend *be, const struct op_copy_tokens *a);
+    int (*update_history)(backend *be, const struct op_update_history *a);
     bool keeps_recorded; /* a recording stays, under its key */
     int (*record)(backend *be, uint64_t key, err *e);
     int (*record_end)(backend *be, err *e);

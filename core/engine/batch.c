@@ -16,17 +16,17 @@ int step_batch_init(struct step_batch *b, const struct model_limits *limits) {
     b->row_start = mem_new((uint64_t)limits->max_seqs + 1, sizeof *b->row_start);
     b->tables = mem_new(n_table, sizeof *b->tables);
     b->out_rows = mem_new(limits->max_rows, sizeof *b->out_rows);
-    b->whole_rows = mem_new(limits->max_logit_rows, sizeof *b->whole_rows);
-    b->host_rows = mem_new(limits->max_logit_rows, sizeof *b->host_rows);
-    b->draws = mem_new(limits->max_logit_rows, sizeof *b->draws);
-    b->seen = mem_new(3 * (uint64_t)limits->max_seen, sizeof *b->seen);
+    b->need_logits = mem_new(limits->max_logit_rows, sizeof *b->need_logits);
+    b->sample_on_host = mem_new(limits->max_logit_rows, sizeof *b->sample_on_host);
+    b->sampling = mem_new(limits->max_logit_rows, sizeof *b->sampling);
+    b->history = mem_new(3 * (uint64_t)limits->max_history, sizeof *b->history);
     b->hidden_rows = mem_new(limits->max_rows, sizeof *b->hidden_rows);
-    b->chained = mem_new(4 * (uint64_t)limits->max_seqs, sizeof *b->chained);
-    b->recounted = mem_new(3 * (uint64_t)limits->max_seqs, sizeof *b->recounted);
+    b->token_copies = mem_new(4 * (uint64_t)limits->max_seqs, sizeof *b->token_copies);
+    b->history_updates = mem_new(3 * (uint64_t)limits->max_seqs, sizeof *b->history_updates);
     b->first_out = mem_new(limits->max_seqs, sizeof *b->first_out);
     if (!b->token_ids || !b->positions || !b->slots || !b->row_start || !b->tables ||
-        !b->out_rows || !b->whole_rows || !b->host_rows || !b->draws || !b->seen ||
-        !b->hidden_rows || !b->first_out || !b->chained || !b->recounted)
+        !b->out_rows || !b->need_logits || !b->sample_on_host || !b->sampling || !b->history ||
+        !b->hidden_rows || !b->first_out || !b->token_copies || !b->history_updates)
         return ERR_NOMEM; /* step_batch_fini releases what is there */
     b->batch = (struct model_batch){
         .token_ids = b->token_ids,
@@ -35,11 +35,11 @@ int step_batch_init(struct step_batch *b, const struct model_limits *limits) {
         .row_start = b->row_start,
         .tables = b->tables,
         .out_rows = b->out_rows,
-        .whole_rows = b->whole_rows,
-        .draws = b->draws,
-        .seen = b->seen,
-        .chained = b->chained,
-        .recounted = b->recounted,
+        .need_logits = b->need_logits,
+        .sampling = b->sampling,
+        .history = b->history,
+        .token_copies = b->token_copies,
+        .history_updates = b->history_updates,
     };
     return 0;
 }
@@ -51,14 +51,14 @@ void step_batch_fini(struct step_batch *b) {
     free(b->row_start);
     free(b->tables);
     free(b->out_rows);
-    free(b->whole_rows);
-    free(b->host_rows);
-    free(b->draws);
-    free(b->seen);
+    free(b->need_logits);
+    free(b->sample_on_host);
+    free(b->sampling);
+    free(b->history);
     free(b->hidden_rows);
     free(b->first_out);
-    free(b->chained);
-    free(b->recounted);
+    free(b->token_copies);
+    free(b->history_updates);
     memset(b, 0, sizeof *b);
 }
 
@@ -68,78 +68,79 @@ static uint32_t max_u32(uint32_t a, uint32_t b) {
 
 /* Brings what st's penalties look at: with a repetition penalty all tokens so far, else the
  * generated ones. false: there is no room for it. */
-static bool put_seen(struct step_batch *b, const struct engine_stream *st, struct backend_draw *d) {
-    const struct sampler_seen *seen = &st->seen;
-    uint32_t n = b->batch.n_seen, first = n;
+static bool put_history(struct step_batch *b, const struct engine_stream *st,
+                        struct backend_sampling *d) {
+    const struct penalty_history *history = &st->history;
+    uint32_t n = b->batch.n_history, first = n;
     bool all = st->params.repetition_penalty != 1.0f;
     if (!sampler_has_penalty(&st->params)) return true;
-    for (uint32_t i = 0; i < seen->n_distinct; i++) {
-        if (!all && !seen->counts[i]) continue;
-        if (n == b->limits.max_seen) return false;
-        int32_t *entry = &b->seen[3 * (size_t)n++];
-        entry[0] = seen->ids[i];
-        entry[1] = (int32_t)seen->counts[i];
+    for (uint32_t i = 0; i < history->n_distinct; i++) {
+        if (!all && !history->counts[i]) continue;
+        if (n == b->limits.max_history) return false;
+        int32_t *entry = &b->history[3 * (size_t)n++];
+        entry[0] = history->ids[i];
+        entry[1] = (int32_t)history->counts[i];
         entry[2] = 0;
     }
-    if (st->seq.awaits) { /* room for a token that the step in front draws */
-        if (n == b->limits.max_seen) return false;
-        int32_t *recount = &b->recounted[3 * (size_t)b->batch.n_recounted++];
+    if (st->seq.has_placeholder) { /* room for a token that the step in front draws */
+        if (n == b->limits.max_history) return false;
+        int32_t *recount = &b->history_updates[3 * (size_t)b->batch.n_history_updates++];
         recount[0] = (int32_t)first;
         recount[1] = (int32_t)(n - first);
         recount[2] = (int32_t)st->logits_row;
-        memset(&b->seen[3 * (size_t)n++], 0xff, 3 * sizeof *b->seen); /* none */
+        memset(&b->history[3 * (size_t)n++], 0xff, 3 * sizeof *b->history); /* none */
     }
-    d->first_seen = first;
-    d->n_seen = n - first;
-    b->batch.n_seen = n;
+    d->first_history = first;
+    d->n_history = n - first;
+    b->batch.n_history = n;
     return true;
 }
 
 /* The device draws st's token from logit row i. Where it cannot, it only adds up the row. */
-static void want_draw(struct step_batch *b, const struct engine_stream *st, uint32_t i) {
+static void request_sample(struct step_batch *b, const struct engine_stream *st, uint32_t i) {
     const struct engine_params *p = &st->params;
-    struct backend_draw d = {.temperature = p->temperature,
-                             .top_p = p->top_p,
-                             .min_p = p->min_p,
-                             .repetition = p->repetition_penalty,
-                             .presence = p->presence_penalty,
-                             .frequency = p->frequency_penalty,
-                             .top_k = p->top_k,
-                             .seed = {(uint32_t)st->seed, (uint32_t)(st->seed >> 32)},
-                             .index = {st->n_generated + st->seq.awaits, 0}};
-    b->host_rows[i] = !put_seen(b, st, &d);
-    if (b->host_rows[i]) {
-        b->whole_rows[i] = true;
-        d = (struct backend_draw){.temperature = 0, .top_p = 1, .repetition = 1};
+    struct backend_sampling d = {.temperature = p->temperature,
+                                 .top_p = p->top_p,
+                                 .min_p = p->min_p,
+                                 .repetition = p->repetition_penalty,
+                                 .presence = p->presence_penalty,
+                                 .frequency = p->frequency_penalty,
+                                 .top_k = p->top_k,
+                                 .seed = {(uint32_t)st->seed, (uint32_t)(st->seed >> 32)},
+                                 .index = {st->n_generated + st->seq.has_placeholder, 0}};
+    b->sample_on_host[i] = !put_history(b, st, &d);
+    if (b->sample_on_host[i]) {
+        b->need_logits[i] = true;
+        d = (struct backend_sampling){.temperature = 0, .top_p = 1, .repetition = 1};
     }
-    b->draws[i] = d;
-    b->batch.shape.draws = true;
+    b->sampling[i] = d;
+    b->batch.shape.samples = true;
 }
 
 /* Of the row are wanted: the token that is drawn from it, if next says that there is to be one and
  * the device draws it; its logits, or only so many of its first tokens. */
-static void want_logits(struct step_batch *b, const struct engine_stream *st, uint32_t row,
-                        bool next) {
+static void request_logits(struct step_batch *b, const struct engine_stream *st, uint32_t row,
+                           bool next) {
     struct model_shape *s = &b->batch.shape;
     uint32_t i = s->n_logit_rows++;
-    bool drawn = next && st->on_device;
-    uint32_t n_top = st->seq.fresh && !drawn ? 0 : st->n_draw;
-    b->whole_rows[i] = st->seq.fresh || (!drawn && !n_top);
-    b->host_rows[i] = false;
-    b->draws[i] = (struct backend_draw){.temperature = -1};
+    bool sampled = next && st->on_device;
+    uint32_t n_top = st->seq.all_rows && !sampled ? 0 : st->n_row_top;
+    b->need_logits[i] = st->seq.all_rows || (!sampled && !n_top);
+    b->sample_on_host[i] = false;
+    b->sampling[i] = (struct backend_sampling){.temperature = -1};
     b->out_rows[i] = (int32_t)row;
-    if (drawn) want_draw(b, st, i);
+    if (sampled) request_sample(b, st, i);
     s->n_top = max_u32(s->n_top, n_top);
 }
 
 /* The token of this row is found by the step in front. */
-static void chain_row(struct step_batch *b, const struct engine_stream *st, uint32_t row) {
+static void copy_token_to(struct step_batch *b, const struct engine_stream *st, uint32_t row) {
     struct model_batch *m = &b->batch;
-    uint32_t n_first = m->n_chained - m->n_chained_drawn;
-    uint32_t at = st->on_device ? m->n_chained_drawn++ : b->limits.max_seqs + n_first;
-    b->chained[2 * (size_t)at] = (int32_t)row;
-    b->chained[2 * (size_t)at + 1] = (int32_t)st->logits_row;
-    m->n_chained++;
+    uint32_t n_first = m->n_token_copies - m->n_sampled_copies;
+    uint32_t at = st->on_device ? m->n_sampled_copies++ : b->limits.max_seqs + n_first;
+    b->token_copies[2 * (size_t)at] = (int32_t)row;
+    b->token_copies[2 * (size_t)at + 1] = (int32_t)st->logits_row;
+    m->n_token_copies++;
 }
 
 static void fill_item(struct step_batch *b, const struct sched_item *item, const kv *cache) {
@@ -153,9 +154,9 @@ static void fill_item(struct step_batch *b, const struct sched_item *item, const
         b->positions[row] = (int32_t)pos;
         b->slots[row] = kv_slot(cache, seq->kv, pos);
         bool next = item->wants_logits && i + 1 == item->n_rows;
-        if (seq->awaits && pos + 1 == seq->n_tokens) chain_row(b, st, row);
+        if (seq->has_placeholder && pos + 1 == seq->n_tokens) copy_token_to(b, st, row);
         uint32_t logits_row = shape->n_logit_rows;
-        if (!seq->pooled && (seq->fresh || next)) want_logits(b, st, row, next);
+        if (!seq->pooled && (seq->all_rows || next)) request_logits(b, st, row, next);
         if (next) st->logits_row = logits_row;
         if (seq->pooled && pooled_wants(&st->pooled, pos, seq->n_prompt))
             b->hidden_rows[shape->n_hidden_rows++] = (int32_t)row;
@@ -179,8 +180,8 @@ static struct model_shape guess_next(const struct sched_plan *plan) {
         if (!item->wants_logits) return (struct model_shape){0};
         if (st->n_generated + 1 >= st->max_tokens) continue;
         next.n_rows++;
-        next.n_top = max_u32(next.n_top, st->n_draw);
-        next.draws |= st->on_device;
+        next.n_top = max_u32(next.n_top, st->n_row_top);
+        next.samples |= st->on_device;
         next.max_context = max_u32(next.max_context, item->first + item->n_rows + 1);
     }
     next.n_seqs = next.n_logit_rows = next.n_rows;
@@ -191,7 +192,7 @@ void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const 
     struct model_batch *m = &b->batch;
     m->shape = (struct model_shape){0};
     m->next = guess_next(plan);
-    m->n_seen = m->n_chained = m->n_chained_drawn = m->n_recounted = 0;
+    m->n_history = m->n_token_copies = m->n_sampled_copies = m->n_history_updates = 0;
     m->kv = kv_layers(cache);
     b->row_start[0] = 0;
     for (uint32_t i = 0; i < plan->n_items; i++)
@@ -203,9 +204,9 @@ void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const 
             plan->items[i].seq->pooled ? m->shape.n_hidden_rows : m->shape.n_logit_rows;
         fill_item(b, &plan->items[i], cache);
     }
-    memmove(b->chained + 2 * (size_t)m->n_chained_drawn,
-            b->chained + 2 * (size_t)b->limits.max_seqs,
-            2 * (size_t)(m->n_chained - m->n_chained_drawn) * sizeof *b->chained);
+    memmove(b->token_copies + 2 * (size_t)m->n_sampled_copies,
+            b->token_copies + 2 * (size_t)b->limits.max_seqs,
+            2 * (size_t)(m->n_token_copies - m->n_sampled_copies) * sizeof *b->token_copies);
     memcpy(b->out_rows + m->shape.n_logit_rows, b->hidden_rows,
            m->shape.n_hidden_rows * sizeof *b->out_rows);
 }

@@ -106,7 +106,7 @@ static enum constraint_next find_next(struct constraint *c, const engine *en) {
     return judge_mask(c, en);
 }
 
-void constraint_look(struct constraint *c, const engine *en, uint64_t units) {
+void constraint_find_next(struct constraint *c, const engine *en, uint64_t units) {
     if (c->next != CONSTRAINT_UNKNOWN) return;
     grammar_matcher_budget(c->matcher, units);
     c->next = find_next(c, en);

@@ -1,110 +1,110 @@
-/* looks.c - looks at grammars that cost more than a step may wait for. The worker makes each look
- * within a budget (worker.c); what is beyond it comes here with its sequence, which sits out,
- * paused for the scheduler, while the others go on. Owns the thread that makes these looks, at the
- * lowest priority, and the list of sequences that wait for it: each live one at most once.
+/* deferred_masks.c - masks of grammars that cost more than a step may wait for. The worker computes
+ * each mask within a budget (worker.c); a mask that exceeds it comes here with its sequence, which
+ * is paused for the scheduler while the others continue. Owns the thread that computes these masks,
+ * at the lowest priority, and the list of sequences that wait for it: each live one at most once.
  *
- * A look that is stopped starts again from its beginning, so its slices double until it is made.
- * Among those that wait the one goes next that has had least of this thread, counted from when it
- * came; so a grammar that costs much delays a cheaper one by a slice, and none waits for ever. What
- * a look finds is a function of the text alone: tokens are the same wherever it was made. */
+ * A computation that runs out of units starts again from its beginning, so its slices double until
+ * it completes. The waiting sequence that has had the least time of this thread since it came goes
+ * next; so an expensive grammar delays a cheaper one by a slice, and none waits for ever. A mask is
+ * a function of the text alone: tokens are the same whichever thread computed it. */
 #include "core/base/thread.h"
 #include "core/engine/engine_int.h"
 
-/* Units, see grammar_matcher_budget. The longest slice is about a second; a look that is not made
- * in it is given up, so that a stop waits no longer. */
-#define FIRST_SLICE (UINT64_C(4) * ENGINE_LOOK_UNITS)
-#define MOST_SLICE  (UINT64_C(1) << 25)
+/* In units of grammar_matcher_budget. The longest slice is about a second; a mask that takes longer
+ * is given up, so that a stop waits no longer. */
+#define FIRST_SLICE (UINT64_C(4) * ENGINE_MASK_UNITS)
+#define MAX_SLICE   (UINT64_C(1) << 25)
 
-/* Under the lock: out of the list comes who has had least. */
-static struct engine_stream *take_next(struct looks *l) {
-    struct engine_stream **best = &l->first;
-    for (struct engine_stream **at = &l->first; *at; at = &(*at)->look_next)
-        if ((*at)->look_share < (*best)->look_share) best = at;
+/* Under the lock: removes the sequence that has had the least time. NULL: none waits. */
+static struct engine_stream *pop_least_served(struct deferred_masks *d) {
+    struct engine_stream **best = &d->first;
+    for (struct engine_stream **at = &d->first; *at; at = &(*at)->deferred_next)
+        if ((*at)->deferred_ns < (*best)->deferred_ns) best = at;
     struct engine_stream *st = *best;
-    if (st) *best = st->look_next;
+    if (st) *best = st->deferred_next;
     return st;
 }
 
-static void put(struct looks *l, struct engine_stream *st) {
-    st->look_next = l->first;
-    l->first = st;
+static void push_waiting(struct deferred_masks *d, struct engine_stream *st) {
+    st->deferred_next = d->first;
+    d->first = st;
 }
 
-/* One slice; false: it was not enough. */
-static bool make_slice(engine *en, struct engine_stream *st) {
+/* Runs one slice; false: it was not enough. */
+static bool run_slice(engine *en, struct engine_stream *st) {
     struct constraint *c = &st->constraint;
     uint64_t start = thread_cpu_ns(), before = grammar_matcher_spent(c->matcher);
-    constraint_look(c, en, c->slice);
+    constraint_find_next(c, en, c->slice);
     uint64_t ns = thread_cpu_ns() - start;
-    atomic_fetch_add(&en->looks.spent_ns, ns);
-    st->look_share += ns;
-    if (c->next == CONSTRAINT_UNKNOWN && c->slice >= MOST_SLICE) c->next = CONSTRAINT_COSTLY;
+    atomic_fetch_add(&en->deferred.spent_ns, ns);
+    st->deferred_ns += ns;
+    if (c->next == CONSTRAINT_UNKNOWN && c->slice >= MAX_SLICE) c->next = CONSTRAINT_COSTLY;
     constraint_charge(c, en, ns);
     if (c->next == CONSTRAINT_UNKNOWN) {
         c->slice *= 2;
         return false;
     }
-    /* The next one will most likely cost as much. */
+    /* The next mask will most likely cost as much. */
     uint64_t spent = 2 * (grammar_matcher_spent(c->matcher) - before);
-    c->slice = spent < FIRST_SLICE ? FIRST_SLICE : spent < MOST_SLICE ? spent : MOST_SLICE;
+    c->slice = spent < FIRST_SLICE ? FIRST_SLICE : spent < MAX_SLICE ? spent : MAX_SLICE;
     return true;
 }
 
-static void *looks_main(void *engine_ptr) {
+static void *deferred_masks_main(void *engine_ptr) {
     engine *en = engine_ptr;
-    struct looks *l = &en->looks;
+    struct deferred_masks *d = &en->deferred;
     thread_enter_background();
-    pthread_mutex_lock(&l->lock);
-    while (!l->stopping) {
-        struct engine_stream *st = take_next(l);
+    pthread_mutex_lock(&d->lock);
+    while (!d->stopping) {
+        struct engine_stream *st = pop_least_served(d);
         if (!st) {
-            pthread_cond_wait(&l->wake, &l->lock);
+            pthread_cond_wait(&d->wake, &d->lock);
             continue;
         }
-        l->least_share = st->look_share;
-        pthread_mutex_unlock(&l->lock);
-        bool ended = atomic_load(&st->ended), made = !ended && make_slice(en, st);
+        d->least_ns = st->deferred_ns;
+        pthread_mutex_unlock(&d->lock);
+        bool ended = atomic_load(&st->ended), made = !ended && run_slice(en, st);
         if (made) {
-            atomic_store(&st->looked, true);
-            worker_attend(st);
+            atomic_store(&st->mask_ready, true);
+            worker_notify(st);
         }
         if (made || ended) stream_unref(st);
-        pthread_mutex_lock(&l->lock);
-        if (!made && !ended) put(l, st);
+        pthread_mutex_lock(&d->lock);
+        if (!made && !ended) push_waiting(d, st);
     }
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_unlock(&d->lock);
     return NULL;
 }
 
-int looks_start(engine *en, err *e) {
-    struct looks *l = &en->looks;
-    l->units = ENGINE_LOOK_UNITS;
-    if (pthread_create(&l->thread, NULL, looks_main, en))
-        return err_set(e, ERR_NOMEM, "the system refused a thread");
-    l->started = true;
+int deferred_masks_start(engine *en, err *e) {
+    struct deferred_masks *d = &en->deferred;
+    d->units = ENGINE_MASK_UNITS;
+    if (pthread_create(&d->thread, NULL, deferred_masks_main, en))
+        return err_set(e, ERR_NOMEM, "cannot start the thread that computes grammar masks");
+    d->started = true;
     return 0;
 }
 
-void looks_stop(engine *en) {
-    struct looks *l = &en->looks;
-    if (!l->started) return;
-    pthread_mutex_lock(&l->lock);
-    l->stopping = true;
-    pthread_cond_signal(&l->wake);
-    pthread_mutex_unlock(&l->lock);
-    pthread_join(l->thread, NULL);
-    l->started = false;
-    for (struct engine_stream *st; (st = take_next(l));)
+void deferred_masks_stop(engine *en) {
+    struct deferred_masks *d = &en->deferred;
+    if (!d->started) return;
+    pthread_mutex_lock(&d->lock);
+    d->stopping = true;
+    pthread_cond_signal(&d->wake);
+    pthread_mutex_unlock(&d->lock);
+    pthread_join(d->thread, NULL);
+    d->started = false;
+    for (struct engine_stream *st; (st = pop_least_served(d));)
         stream_unref(st);
 }
 
-void looks_put(struct engine_stream *st) {
-    struct looks *l = &st->en->looks;
+void deferred_masks_add(struct engine_stream *st) {
+    struct deferred_masks *d = &st->en->deferred;
     atomic_fetch_add(&st->refs, 1);
     if (st->constraint.slice < FIRST_SLICE) st->constraint.slice = FIRST_SLICE;
-    pthread_mutex_lock(&l->lock);
-    if (st->look_share < l->least_share) st->look_share = l->least_share;
-    put(l, st);
-    pthread_cond_signal(&l->wake);
-    pthread_mutex_unlock(&l->lock);
+    pthread_mutex_lock(&d->lock);
+    if (st->deferred_ns < d->least_ns) st->deferred_ns = d->least_ns;
+    push_waiting(d, st);
+    pthread_cond_signal(&d->wake);
+    pthread_mutex_unlock(&d->lock);
 }

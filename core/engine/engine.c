@@ -20,7 +20,7 @@ static int open_sched(engine *en, err *e) {
         .prefill_chunk = en->config.prefill_chunk ? en->config.prefill_chunk : 1,
         .max_sequences = en->config.max_sequences,
         .max_queue = en->config.max_queue,
-        .max_fresh_rows = ENGINE_FRESH_ROWS,
+        .max_prompt_logprob_rows = ENGINE_PROMPT_LOGPROB_ROWS,
     };
     return sched_new(&sc, en->cache, &en->sch, e);
 }
@@ -28,7 +28,7 @@ static int open_sched(engine *en, err *e) {
 /* The step's own memory. */
 static int open_scratch(engine *en, const struct model_limits *limits, err *e) {
     en->smp = sampler_new(en->hp.n_vocab);
-    if (!en->smp || flights_init(en, limits))
+    if (!en->smp || steps_init(en, limits))
         return err_set(e, ERR_NOMEM, "no memory for the step's scratch");
     return 0;
 }
@@ -120,7 +120,7 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
     if (!rc) rc = model_read_hparams(config->model_path, &en->hp, e);
     if (!rc) rc = model_ranks_check(&en->hp, config->n_ranks, e);
     if (rc) return rc;
-    uint32_t logit_rows = config->max_sequences + ENGINE_FRESH_ROWS;
+    uint32_t logit_rows = config->max_sequences + ENGINE_PROMPT_LOGPROB_ROWS;
     struct backend_config bc = {
         .name = config->backend,
         .n_threads = config->n_threads,
@@ -145,9 +145,9 @@ static int open_parts(engine *en, const struct engine_config *config, err *e) {
     if (!rc) rc = find_eog(en, e);
     if (!rc) rc = backend_open(&bc, &en->be, e);
     if (!rc && backend_can_sample(en->be))
-        limits.max_seen = config->max_sequences < ENGINE_MOST_SEEN / ENGINE_SEEN_TOKENS
-                              ? config->max_sequences * ENGINE_SEEN_TOKENS
-                              : ENGINE_MOST_SEEN;
+        limits.max_history = config->max_sequences < ENGINE_MAX_HISTORY / ENGINE_HISTORY_TOKENS
+                                 ? config->max_sequences * ENGINE_HISTORY_TOKENS
+                                 : ENGINE_MAX_HISTORY;
     if (!rc) rc = measure_model(en, config, &limits, &size.memory, e);
     if (!rc) rc = engine_size(config, &en->hp, en->be, &size, e);
     if (!rc) {
@@ -167,8 +167,8 @@ static void init_locks(engine *en) {
     pthread_mutex_init(&en->lock, NULL);
     pthread_mutex_init(&en->stats_lock, NULL);
     pthread_mutex_init(&en->vocab_lock, NULL);
-    pthread_mutex_init(&en->looks.lock, NULL);
-    pthread_cond_init(&en->looks.wake, NULL);
+    pthread_mutex_init(&en->deferred.lock, NULL);
+    pthread_cond_init(&en->deferred.wake, NULL);
     pthread_cond_init(&en->wake, NULL);
     pthread_cond_init(&en->done, NULL);
     en->inbox_tail = &en->inbox;
@@ -184,7 +184,7 @@ int engine_open(const struct engine_config *config, engine **out, err *e) {
     stats_init(&en->totals);
     en->stats = en->totals;
     int rc = open_parts(en, config, e);
-    if (!rc) rc = looks_start(en, e);
+    if (!rc) rc = deferred_masks_start(en, e);
     if (rc) goto fail;
     if (pthread_create(&en->worker, NULL, worker_main, en)) {
         rc = err_set(e, ERR_NOMEM, "the system refused a thread");
@@ -213,7 +213,7 @@ void engine_stop(engine *en) {
         en->joining = true;
         pthread_mutex_unlock(&en->lock);
         pthread_join(en->worker, NULL);
-        looks_stop(en);
+        deferred_masks_stop(en);
         pthread_mutex_lock(&en->lock);
         en->joined = true;
         pthread_cond_broadcast(&en->done);
@@ -221,11 +221,11 @@ void engine_stop(engine *en) {
     while (!en->joined)
         pthread_cond_wait(&en->done, &en->lock);
     /* Entries that came too late for the worker: their streams are final. */
-    struct engine_stream *late = en->attention;
-    en->attention = NULL;
+    struct engine_stream *late = en->wake_list;
+    en->wake_list = NULL;
     pthread_mutex_unlock(&en->lock);
     for (struct engine_stream *next; late; late = next) {
-        next = late->attention_next;
+        next = late->wake_next;
         stream_unref(late);
     }
 }
@@ -233,8 +233,8 @@ void engine_stop(engine *en) {
 void engine_close(engine *en) {
     if (!en) return;
     engine_stop(en);
-    looks_stop(en); /* without a worker: engine_open failed */
-    flights_fini(en);
+    deferred_masks_stop(en); /* without a worker: engine_open failed */
+    steps_fini(en);
     sampler_free(en->smp);
     if (en->sch) sched_free(en->sch);
     model_close(en->mdl);
@@ -246,8 +246,8 @@ void engine_close(engine *en) {
     pthread_mutex_destroy(&en->lock);
     pthread_mutex_destroy(&en->stats_lock);
     pthread_mutex_destroy(&en->vocab_lock);
-    pthread_mutex_destroy(&en->looks.lock);
-    pthread_cond_destroy(&en->looks.wake);
+    pthread_mutex_destroy(&en->deferred.lock);
+    pthread_cond_destroy(&en->deferred.wake);
     pthread_cond_destroy(&en->wake);
     pthread_cond_destroy(&en->done);
     free(en);

@@ -238,7 +238,7 @@ struct engine_stats {
     /* Looks at what grammars allow next: time on the worker; made beside it, because they cost more
      * than a step may wait for, and the time there; sequences that cost more than grammar_work_s.
      */
-    uint64_t look_ns_total, looks_deferred_total, deferred_look_ns_total, looks_given_up_total;
+    uint64_t mask_ns_total, masks_deferred_total, deferred_mask_ns_total, masks_given_up_total;
     uint64_t overdue_total; /* sequences that their deadline ended */
     /* Steps that ran as the device had encoded them before; such that never came. */
     uint64_t steps_ahead_total, steps_ahead_dropped_total;

@@ -24,11 +24,11 @@
 
 /* Rows a step that sequences which want every row's logits (prompt_logprobs) get together: bounds
  * the logits buffer, (max_sequences + this, n_vocab) f32. */
-enum { ENGINE_FRESH_ROWS = 128 };
+enum { ENGINE_PROMPT_LOGPROB_ROWS = 128 };
 
 /* Seen tokens, for penalties, that a step brings to a device that draws: so many for each sequence
  * that may run, within bounds; they share them. Who finds no room is drawn for on the host. */
-enum { ENGINE_SEEN_TOKENS = 512, ENGINE_MOST_SEEN = 131072 };
+enum { ENGINE_HISTORY_TOKENS = 512, ENGINE_MAX_HISTORY = 131072 };
 
 /* An event in the ring, without its top tokens: those lie in arrays as wide as the request asked.
  */
@@ -83,35 +83,35 @@ struct engine_stream {
     uint64_t seed;
     uint64_t submit_ns, deadline_ns;
     bool on_device;      /* its tokens are drawn there (backend_sample) */
-    uint32_t n_draw;     /* first tokens that are wanted of a row: on_device those whose
-                            log-probabilities are, else as many as a draw looks at; 0: the row
-                            (sampler_n_top) */
+    uint32_t n_row_top;  /* first tokens that are wanted of a row: on_device those whose
+                         log-probabilities are, else as many as a draw looks at; 0: the row
+                         (sampler_n_top) */
     uint32_t max_tokens; /* at least 1; prompt + max_tokens fit the context; 0: pooled */
 
     /* Worker. */
-    struct sampler_seen seen;
+    struct penalty_history history;
     uint32_t n_generated; /* those of the request that this one continues included */
     struct constraint constraint;
     struct pooled pooled;   /* result: the reader's once the final event is out */
     uint32_t n_prompt_sent; /* prompt positions whose event was delivered */
     uint64_t last_token_ns; /* 0: none yet */
     bool admitted, finished;
-    bool full, looking;  /* why it is paused: its ring; a look that the thread makes */
-    uint32_t n_flights;  /* steps under way that have it: it is not freed before they end */
-    uint32_t logits_row; /* of the last step that finds its next token */
+    bool full, mask_deferred; /* why it is paused: its ring; a look that the thread makes */
+    uint32_t n_in_flight;     /* steps under way that have it: it is not freed before they end */
+    uint32_t logits_row;      /* of the last step that finds its next token */
     struct engine_stream *live_prev, *live_next, *reap_next;
 
     /* Guarded by en->lock. */
-    struct engine_stream *inbox_next, *attention_next;
-    bool in_attention;
+    struct engine_stream *inbox_next, *wake_next;
+    bool in_wake_list;
 
     /* Guarded by looks.lock. */
-    struct engine_stream *look_next;
-    uint64_t look_share; /* ns, see looks.c */
+    struct engine_stream *deferred_next;
+    uint64_t deferred_ns; /* ns, see looks.c */
 
     atomic_bool cancelled;
-    atomic_bool ended;  /* the worker's word: no look is wanted any more */
-    atomic_bool looked; /* the thread's: the look is made */
+    atomic_bool ended;      /* the worker's word: no look is wanted any more */
+    atomic_bool mask_ready; /* the thread's: the look is made */
     atomic_uint refs;
 
     pthread_mutex_t ring_lock;
@@ -137,38 +137,40 @@ struct step_batch {
     int32_t *row_start;                     /* (max_seqs + 1) */
     int32_t *tables;   /* (max_seqs, limits.table_stride), a step's (n_seqs, stride) */
     int32_t *out_rows; /* (max_rows) */
-    bool *whole_rows;  /* (max_logit_rows) */
-    bool *host_rows;   /* (max_logit_rows) on_device, but their seen tokens found no room there */
-    struct backend_draw *draws; /* (max_logit_rows) */
-    int32_t *seen;              /* (limits.max_seen, 3) */
-    int32_t *hidden_rows;       /* (max_rows) on their way into out_rows */
+    bool *need_logits; /* (max_logit_rows) */
+    bool
+        *sample_on_host; /* (max_logit_rows) on_device, but their seen tokens found no room there */
+    struct backend_sampling *sampling; /* (max_logit_rows) */
+    int32_t *history;                  /* (limits.max_history, 3) */
+    int32_t *hidden_rows;              /* (max_rows) on their way into out_rows */
     uint32_t *first_out; /* (max_seqs) plan item -> its first row of logits, pooled: of hidden */
-    int32_t *recounted;  /* (max_seqs, 3) */
-    int32_t *chained;    /* (2 * max_seqs, 2) tokens that are drawn; from max_seqs on first ones */
-    uint32_t stride;     /* of tables, in this step */
+    int32_t *history_updates; /* (max_seqs, 3) */
+    int32_t
+        *token_copies; /* (2 * max_seqs, 2) tokens that are drawn; from max_seqs on first ones */
+    uint32_t stride;   /* of tables, in this step */
     struct model_limits limits;
     struct model_batch batch; /* points into the arrays above */
 };
 
 /* A step from its plan until its results were delivered. */
-struct step_flight {
+struct step_in_flight {
     struct sched_plan plan; /* items: (max_seqs) its own */
     struct step_batch batch;
     /* The next step may begin before this one has ended: the device finds all its tokens, and none
      * has to be known before. */
-    bool leads;
+    bool next_may_begin;
     uint64_t start_ns;
 };
-enum { ENGINE_MAX_FLIGHTS = 2 };
+enum { ENGINE_MAX_STEPS_IN_FLIGHT = 2 };
 
 /* Units of work (grammar_matcher_budget: 10 to 50 ns) of looks at grammars on the worker: for one,
- * and for each of a step once all of it together have spent ENGINE_STEP_UNITS. */
-enum { ENGINE_LOOK_UNITS = 40000, ENGINE_STEP_UNITS = 80000, ENGINE_LEAST_UNITS = 4000 };
+ * and for each of a step once all of it together have spent ENGINE_STEP_MASK_UNITS. */
+enum { ENGINE_MASK_UNITS = 40000, ENGINE_STEP_MASK_UNITS = 80000, ENGINE_MIN_MASK_UNITS = 4000 };
 
 /* Looks that the worker does not wait for, see looks.c. */
-struct looks {
-    uint64_t units;                /* ENGINE_LOOK_UNITS; fixed before the first request */
-    uint64_t left;                 /* worker: of ENGINE_STEP_UNITS */
+struct deferred_masks {
+    uint64_t units;                /* ENGINE_MASK_UNITS; fixed before the first request */
+    uint64_t left;                 /* worker: of ENGINE_STEP_MASK_UNITS */
     atomic_uint_fast64_t spent_ns; /* on the thread */
     pthread_t thread;
     bool started; /* engine_open and engine_stop only */
@@ -176,7 +178,7 @@ struct looks {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     struct engine_stream *first; /* that wait; guarded by lock, as all below */
-    uint64_t least_share;
+    uint64_t least_ns;
     bool stopping;
 };
 
@@ -193,11 +195,11 @@ struct engine {
     /* Worker. */
     sched *sch;
     sampler *smp;
-    /* By turns; where steps do not overlap, the first alone. Those under way: n_flights from
-     * first_flight on. */
-    struct step_flight flights[ENGINE_MAX_FLIGHTS];
-    uint32_t first_flight, n_flights;
-    uint64_t landed_ns;                /* when a step's results were delivered last */
+    /* By turns; where steps do not overlap, the first alone. Those under way: n_in_flight from
+     * first_in_flight on. */
+    struct step_in_flight steps[ENGINE_MAX_STEPS_IN_FLIGHT];
+    uint32_t first_in_flight, n_in_flight;
+    uint64_t finished_ns;              /* when a step's results were delivered last */
     struct pace pace;                  /* used when config.prefill_chunk is 0 */
     struct engine_stream *live, *reap; /* in the scheduler; final, worker's reference to drop */
     uint64_t next_deadline_ns;         /* no live sequence's is earlier; 0: none has one */
@@ -210,7 +212,7 @@ struct engine {
     grammar_vocab *vocab; /* made by the first request with a grammar, under vocab_lock; that
                              request's way to the worker makes it visible there */
 
-    struct looks looks;
+    struct deferred_masks deferred;
 
     pthread_t worker;
     bool worker_started, lock_ready; /* engine_open and engine_close only */
@@ -219,7 +221,7 @@ struct engine {
     pthread_cond_t wake; /* worker waits: anything below changed */
     pthread_cond_t done; /* callers wait: a check is answered, the worker is joined */
     struct engine_stream *inbox, **inbox_tail;
-    struct engine_stream *attention; /* cancelled or with room again */
+    struct engine_stream *wake_list; /* cancelled or with room again */
     uint32_t n_inbox, n_queued;      /* sequences in the inbox; in the scheduler, never admitted */
     bool draining, stopping, joining, joined, device_failed;
     bool check_busy, check_wanted;
@@ -259,24 +261,24 @@ bool stream_has_room(struct engine_stream *st);
 void *worker_main(void *engine_ptr);
 
 /* Any thread: the worker looks at st (cancelled, room in the ring) before its next step. */
-void worker_attend(struct engine_stream *st);
+void worker_notify(struct engine_stream *st);
 
 /* ---- engine.c ---- */
 int engine_err_changed(err *e); /* model_check's, in words for a client: without the path */
 
 /* ---- flight.c ---- */
-int flights_init(engine *en, const struct model_limits *limits);
-void flights_fini(engine *en);
+int steps_init(engine *en, const struct model_limits *limits);
+void steps_fini(engine *en);
 /* Worker: plans a step and has the device begin it. 1; 0: nothing can run; negative: it failed. */
-int flight_begin(engine *en, err *e);
+int step_begin(engine *en, err *e);
 /* May the next step begin before the only one under way is finished? Then what it finds is
  * expected.
  */
-bool flight_lead(engine *en);
+bool steps_prepare_next(engine *en);
 /* Waits for the step that began first. *out and *results are valid until the next one begins. */
-int flight_land(engine *en, struct step_flight **out, struct model_output *results, err *e);
+int step_finish(engine *en, struct step_in_flight **out, struct model_output *results, err *e);
 /* What is under way is waited for and forgotten: the engine stops, or the device failed. */
-void flights_drop(engine *en);
+void steps_drop(engine *en);
 
 /* ---- batch.c ---- */
 int step_batch_init(struct step_batch *b, const struct model_limits *limits);
@@ -295,18 +297,18 @@ void constraint_fini(struct constraint *c); /* a zeroed one is fine */
 void constraint_take(struct constraint *c, int32_t token, bool last);
 /* Sets next, with mask or forced, if it is UNKNOWN: it stays so where that takes more than so many
  * units, and the look is to be made again with more. */
-void constraint_look(struct constraint *c, const engine *en, uint64_t units);
+void constraint_find_next(struct constraint *c, const engine *en, uint64_t units);
 /* A look took so long. Makes next COSTLY once the request's bound is reached. */
 void constraint_charge(struct constraint *c, const engine *en, uint64_t ns);
 
 /* ---- looks.c ---- */
-int looks_start(engine *en, err *e);
+int deferred_masks_start(engine *en, err *e);
 /* The worker is gone. Waits for the look that is being made. */
-void looks_stop(engine *en);
-/* Worker: the thread finishes the sequence's look; then st->looked is set, and worker_attend
+void deferred_masks_stop(engine *en);
+/* Worker: the thread finishes the sequence's look; then st->looked is set, and worker_notify
  * called.
  */
-void looks_put(struct engine_stream *st);
+void deferred_masks_add(struct engine_stream *st);
 
 /* ---- pooling.c ---- */
 

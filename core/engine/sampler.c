@@ -3,14 +3,14 @@
  * Every filter keeps a beginning of the tokens' total order (logit down, id up), so the filters
  * together are one cut: the last token that is kept. It is found by partial selection (expected
  * O(vocab), no sort); then one pass in id order adds up the weights of what is kept and a second
- * walks to the draw. Weights are whole numbers (core/base/sample_math.h), so their sums have no order, and
- * a device that draws by the same rules (backend_sample) draws the same token. A draw from few
- * tokens (greedy, a small top_k) looks at these alone, in order: a device may have picked them.
- * Owns scratch of the vocabulary's size, taken once. Runs on the worker thread. */
+ * walks to the draw. Weights are whole numbers (core/base/sample_math.h), so their sums have no
+ * order, and a device that draws by the same rules (backend_sample) draws the same token. A draw
+ * from few tokens (greedy, a small top_k) looks at these alone, in order: a device may have picked
+ * them. Owns scratch of the vocabulary's size, taken once. Runs on the worker thread. */
 #include "core/engine/sampler.h"
 
-#include "core/base/sample_math.h"
 #include "core/base/mem.h"
+#include "core/base/sample_math.h"
 #include "core/base/top.h"
 
 #include <math.h>
@@ -27,7 +27,7 @@ struct sampler {
     uint32_t n_vocab;
     float *logits;           /* (n_vocab) after bias and penalties; NaN replaced */
     struct candidate *cands; /* (n_vocab) permuted by the selection */
-    uint64_t *weights;       /* (n_vocab) draw_weight, in id order */
+    uint64_t *weights;       /* (n_vocab) sample_weight, in id order */
     uint64_t pivot_state;
 };
 
@@ -51,42 +51,42 @@ void sampler_free(sampler *s) {
     free(s);
 }
 
-int sampler_seen_init(struct sampler_seen *seen, uint32_t capacity) {
-    memset(seen, 0, sizeof *seen);
+int penalty_history_init(struct penalty_history *history, uint32_t capacity) {
+    memset(history, 0, sizeof *history);
     if (!capacity) return 0;
     uint64_t n_slots = 2;
     while (n_slots < 2 * (uint64_t)capacity)
         n_slots *= 2;
-    seen->ids = mem_new(capacity, sizeof *seen->ids);
-    seen->counts = mem_new(capacity, sizeof *seen->counts);
-    seen->slots = mem_new(n_slots, sizeof *seen->slots);
-    seen->mask = (uint32_t)(n_slots - 1);
-    seen->capacity = capacity;
-    if (seen->ids && seen->counts && seen->slots) return 0;
-    sampler_seen_fini(seen);
+    history->ids = mem_new(capacity, sizeof *history->ids);
+    history->counts = mem_new(capacity, sizeof *history->counts);
+    history->slots = mem_new(n_slots, sizeof *history->slots);
+    history->mask = (uint32_t)(n_slots - 1);
+    history->capacity = capacity;
+    if (history->ids && history->counts && history->slots) return 0;
+    penalty_history_fini(history);
     return ERR_NOMEM;
 }
 
-void sampler_seen_fini(struct sampler_seen *seen) {
-    free(seen->ids);
-    free(seen->counts);
-    free(seen->slots);
-    memset(seen, 0, sizeof *seen);
+void penalty_history_fini(struct penalty_history *history) {
+    free(history->ids);
+    free(history->counts);
+    free(history->slots);
+    memset(history, 0, sizeof *history);
 }
 
-void sampler_seen_add(struct sampler_seen *seen, int32_t token, bool generated) {
-    if (!seen->capacity) return;
+void penalty_history_add(struct penalty_history *history, int32_t token, bool generated) {
+    if (!history->capacity) return;
     uint32_t h = (uint32_t)token * 2654435769u;
     for (h ^= h >> 15;; h++) {
-        uint32_t *slot = &seen->slots[h & seen->mask];
+        uint32_t *slot = &history->slots[h & history->mask];
         if (!*slot) {
-            if (seen->n_distinct == seen->capacity) return;
-            seen->ids[seen->n_distinct] = token;
-            *slot = ++seen->n_distinct;
-        } else if (seen->ids[*slot - 1] != token) {
+            if (history->n_distinct == history->capacity) return;
+            history->ids[history->n_distinct] = token;
+            *slot = ++history->n_distinct;
+        } else if (history->ids[*slot - 1] != token) {
             continue;
         }
-        seen->counts[*slot - 1] += generated;
+        history->counts[*slot - 1] += generated;
         return;
     }
 }
@@ -120,12 +120,12 @@ static float adjust(sampler *s, const struct sampler_request *req) {
         l[p->bias[i].token] += p->bias[i].bias;
     bool repetition = p->repetition_penalty != 1.0f;
     if (sampler_has_penalty(p)) {
-        const struct sampler_seen *seen = req->seen;
-        for (uint32_t i = 0; i < seen->n_distinct; i++) {
-            float *x = &l[seen->ids[i]];
+        const struct penalty_history *history = req->history;
+        for (uint32_t i = 0; i < history->n_distinct; i++) {
+            float *x = &l[history->ids[i]];
             if (repetition) *x = *x > 0 ? *x / p->repetition_penalty : *x * p->repetition_penalty;
-            if (seen->counts[i])
-                *x -= fmaf(p->frequency_penalty, (float)seen->counts[i], p->presence_penalty);
+            if (history->counts[i])
+                *x -= fmaf(p->frequency_penalty, (float)history->counts[i], p->presence_penalty);
         }
     }
     for (uint32_t i = 0; i < s->n_vocab; i++)
@@ -176,7 +176,8 @@ static void select_k(sampler *s, uint32_t n, uint32_t k) {
 }
 
 /* out[i] = weight of l[i], i < n, in runs that a compiler turns into vectors. One text, compiled
- * with and without the instruction for fma, which draw_weight is made of: otherwise each is a call.
+ * with and without the instruction for fma, which sample_weight is made of: otherwise each is a
+ * call.
  */
 enum { WEIGH_RUN = 16 };
 static inline __attribute__((always_inline)) void weigh_with(const float *l, uint32_t n, float max,
@@ -184,9 +185,9 @@ static inline __attribute__((always_inline)) void weigh_with(const float *l, uin
     uint32_t i = 0;
     for (; i + WEIGH_RUN <= n; i += WEIGH_RUN)
         for (uint32_t k = 0; k < WEIGH_RUN; k++)
-            out[i + k] = draw_weight(l[i + k], max, temperature);
+            out[i + k] = sample_weight(l[i + k], max, temperature);
     for (; i < n; i++)
-        out[i] = draw_weight(l[i], max, temperature);
+        out[i] = sample_weight(l[i], max, temperature);
 }
 
 #ifdef __x86_64__
@@ -213,7 +214,7 @@ static uint32_t select_mass(sampler *s, uint32_t n, float top_p) {
     struct candidate *c = s->cands;
     for (uint32_t i = 0; i < n; i++)
         total += c[i].weight = s->weights[c[i].id];
-    uint64_t want = draw_part(top_p, total);
+    uint64_t want = sample_mass(top_p, total);
     /* All that are lighter than this together weigh less than what top_p leaves out. */
     uint64_t lightest = (uint64_t)((1.0 - (double)top_p) * (double)total / n);
     uint32_t lo = 0, hi = 0; /* the answer is in (lo, hi] */
@@ -282,7 +283,7 @@ static uint32_t nucleus(const uint64_t *weights, uint32_t n, float top_p) {
     uint64_t total = 0, mass = 0;
     for (uint32_t i = 0; i < n; i++)
         total += weights[i];
-    uint64_t want = draw_part(top_p, total);
+    uint64_t want = sample_mass(top_p, total);
     for (uint32_t i = 0; i + 1 < n; i++) {
         mass += weights[i];
         if (mass >= want) return i + 1;
@@ -292,7 +293,7 @@ static uint32_t nucleus(const uint64_t *weights, uint32_t n, float top_p) {
 
 /* Sets weights that min_p leaves out to 0; returns the sum of the others. */
 static uint64_t keep_heavy(uint64_t *weights, uint32_t n, float min_p) {
-    uint64_t least = (uint64_t)ceil((double)min_p * (double)(UINT64_C(1) << DRAW_ONE_BITS));
+    uint64_t least = (uint64_t)ceil((double)min_p * (double)(UINT64_C(1) << SAMPLE_ONE_BITS));
     uint64_t total = 0;
     for (uint32_t i = 0; i < n; i++) {
         if (weights[i] < least) weights[i] = 0;
@@ -306,7 +307,7 @@ static uint32_t walk(const uint64_t *weights, uint32_t n, uint64_t total,
                      const struct sampler_request *req) {
     const uint32_t seed[2] = {(uint32_t)req->seed, (uint32_t)(req->seed >> 32)};
     const uint32_t index[2] = {(uint32_t)req->index, (uint32_t)(req->index >> 32)};
-    uint64_t target = draw_target(seed, index, total), sum = 0;
+    uint64_t target = sample_target(seed, index, total), sum = 0;
     uint32_t i = 0;
     while (i + 1 < n && (sum += weights[i]) <= target)
         i++;
@@ -314,7 +315,7 @@ static uint32_t walk(const uint64_t *weights, uint32_t n, uint64_t total,
 }
 
 /* The draw from the p->top_k first of top's tokens. */
-static int32_t draw_few(const struct sampler_request *req, const struct sampler_top *top) {
+static int32_t sample_few(const struct sampler_request *req, const struct sampler_top *top) {
     const struct engine_params *p = req->params;
     uint64_t by_rank[BACKEND_MAX_TOP], weights[BACKEND_MAX_TOP];
     int32_t ids[BACKEND_MAX_TOP] = {0};
@@ -332,10 +333,10 @@ static int32_t draw_few(const struct sampler_request *req, const struct sampler_
     return ids[walk(weights, n, keep_heavy(weights, n, p->min_p), req)];
 }
 
-static int draw_top(const struct sampler_request *req, const struct sampler_top *top,
-                    int32_t *token) {
+static int sample_top(const struct sampler_request *req, const struct sampler_top *top,
+                      int32_t *token) {
     if (!isfinite(top->logits[0])) return ERR_DEVICE;
-    *token = req->params->temperature <= 0.0f ? top->ids[0] : draw_few(req, top);
+    *token = req->params->temperature <= 0.0f ? top->ids[0] : sample_few(req, top);
     return 0;
 }
 
@@ -348,9 +349,9 @@ static int32_t argmax(const float *l, float max) {
     return i;
 }
 
-int sampler_draw(sampler *s, const struct sampler_request *req, int32_t *token) {
+int sampler_sample(sampler *s, const struct sampler_request *req, int32_t *token) {
     const struct engine_params *p = req->params;
-    if (!req->logits) return draw_top(req, &req->top, token);
+    if (!req->logits) return sample_top(req, &req->top, token);
     float max = adjust(s, req);
     if (!isfinite(max)) return ERR_DEVICE;
     if (p->temperature <= 0.0f) {
@@ -361,7 +362,7 @@ int sampler_draw(sampler *s, const struct sampler_request *req, int32_t *token) 
         int32_t ids[BACKEND_MAX_TOP];
         float logits[BACKEND_MAX_TOP];
         top_select(s->logits, s->n_vocab, p->top_k, ids, logits);
-        return draw_top(req, &(struct sampler_top){ids, logits, p->top_k}, token);
+        return sample_top(req, &(struct sampler_top){ids, logits, p->top_k}, token);
     }
     weigh_kept(s, max, p);
     uint64_t total = keep_heavy(s->weights, s->n_vocab, p->min_p);
@@ -404,8 +405,8 @@ int sampler_logprobs(const sampler *s, const float *logits, int32_t token, int n
     return 0;
 }
 
-void sampler_found_logprobs(float logit, float log_sum, const struct sampler_top *top, int n_top,
-                            struct engine_event *ev) {
+void sampler_device_logprobs(float logit, float log_sum, const struct sampler_top *top, int n_top,
+                             struct engine_event *ev) {
     ev->n_top = n_top < (int)top->n ? n_top : (int)top->n;
     for (int i = 0; i < ev->n_top; i++) {
         ev->top_token[i] = top->ids[i];

@@ -27,7 +27,7 @@ void sampler_free(sampler *s);          /* NULL is fine */
 
 /* Per-sequence state: how often each token occurred, for the penalties. An open-addressing table
  * sized once for the most distinct tokens the sequence can see. Caller's storage. */
-struct sampler_seen {
+struct penalty_history {
     int32_t *ids;     /* (n_distinct) in order of first occurrence */
     uint32_t *counts; /* (n_distinct) generated occurrences; 0 for prompt tokens not generated */
     uint32_t *slots;  /* (mask + 1) 1 + index in ids, 0 = empty */
@@ -36,14 +36,14 @@ struct sampler_seen {
 
 /* Empty table for at most capacity distinct tokens; capacity 0 needs no memory and takes no token.
  */
-int sampler_seen_init(struct sampler_seen *seen, uint32_t capacity);
-void sampler_seen_fini(struct sampler_seen *seen);
-void sampler_seen_add(struct sampler_seen *seen, int32_t token, bool generated);
+int penalty_history_init(struct penalty_history *history, uint32_t capacity);
+void penalty_history_fini(struct penalty_history *history);
+void penalty_history_add(struct penalty_history *history, int32_t token, bool generated);
 
 /* One token's draw. */
 struct sampler_request {
     const struct engine_params *params;
-    const struct sampler_seen *seen; /* (every token so far, when a penalty is on) */
+    const struct penalty_history *history; /* (every token so far, when a penalty is on) */
     uint64_t seed;
     uint64_t index;      /* of the token that is drawn: 0 = first generated */
     const float *logits; /* (n_vocab), not changed; NULL: top stands for it */
@@ -62,7 +62,7 @@ struct sampler_request {
 uint32_t sampler_n_top(const struct engine_params *p, uint32_t n_vocab);
 
 /* Samples; *token is set when 0 is returned. ERR_DEVICE: no finite logit. */
-int sampler_draw(sampler *s, const struct sampler_request *req, int32_t *token);
+int sampler_sample(sampler *s, const struct sampler_request *req, int32_t *token);
 
 /* Does p look at the tokens so far? */
 bool sampler_has_penalty(const struct engine_params *p);
@@ -78,7 +78,7 @@ int sampler_logprobs(const sampler *s, const float *logits, int32_t token, int n
 
 /* The same from what a device found: the token's logit, the log of the sum of exp over the row, and
  * the row's first tokens, at least n_top of them. */
-void sampler_found_logprobs(float logit, float log_sum, const struct sampler_top *top, int n_top,
-                            struct engine_event *ev);
+void sampler_device_logprobs(float logit, float log_sum, const struct sampler_top *top, int n_top,
+                             struct engine_event *ev);
 
 #endif

@@ -97,12 +97,12 @@ void sched_free(sched *s) {
 }
 
 int sched_add(sched *s, struct sched_seq *seq) {
-    assert(seq->n_tokens > 0 && seq->n_tokens <= seq->capacity && !(seq->fresh && seq->leader));
+    assert(seq->n_tokens > 0 && seq->n_tokens <= seq->capacity && !(seq->all_rows && seq->leader));
     if (seq->capacity > kv_max_tokens(s->cache)) return ERR_TOO_LONG;
     if (s->n_new >= s->config.max_queue) return ERR_FULL;
     seq->state = SCHED_WAITING;
     seq->n_computed = seq->n_cached = seq->n_preempted = 0;
-    seq->was_admitted = seq->awaits = false;
+    seq->was_admitted = seq->has_placeholder = false;
     seq->arrival = s->n_arrived++;
     seq->kv = NULL;
     list_insert(&s->waiting, seq);
@@ -174,7 +174,7 @@ static bool can_fork(const struct sched_seq *seq) {
 
 /* What of seq may come from the cache. */
 static struct kv_prompt reusable(const struct sched_seq *seq) {
-    return (struct kv_prompt){seq->tokens, seq->fresh ? 1 : seq->n_tokens, seq->salt};
+    return (struct kv_prompt){seq->tokens, seq->all_rows ? 1 : seq->n_tokens, seq->salt};
 }
 
 /* Free blocks that seq takes when it starts, with room for one token more. */
@@ -277,12 +277,12 @@ static void admit_waiting(sched *s) {
 }
 
 /* Gives an item up to want more rows, as far as its sequence is behind; fresh ones share
- * fresh_left, too. Returns how many. */
-static uint32_t give_rows(struct sched_item *item, uint32_t want, uint32_t *fresh_left) {
+ * prompt_logprob_left, too. Returns how many. */
+static uint32_t give_rows(struct sched_item *item, uint32_t want, uint32_t *prompt_logprob_left) {
     uint32_t n = min_u32(want, gap(item->seq) - item->n_rows);
-    if (item->seq->fresh && !item->seq->pooled) {
-        n = min_u32(n, *fresh_left);
-        *fresh_left -= n;
+    if (item->seq->all_rows && !item->seq->pooled) {
+        n = min_u32(n, *prompt_logprob_left);
+        *prompt_logprob_left -= n;
     }
     item->n_rows += n;
     return n;
@@ -294,23 +294,24 @@ static void share_budget(sched *s, struct sched_plan *plan) {
     for (const struct sched_seq *r = s->running.head; r; r = r->next)
         load_add(s, &l, r);
     uint32_t left = prefill_budget(s, l.n_decode), n_behind = l.n_prefill, n = 0;
-    uint32_t fresh_left = s->config.max_fresh_rows ? s->config.max_fresh_rows : UINT32_MAX;
+    uint32_t prompt_logprob_left =
+        s->config.max_prompt_logprob_rows ? s->config.max_prompt_logprob_rows : UINT32_MAX;
     for (struct sched_seq *seq = s->running.head; seq; seq = seq->next) {
         if (!gap(seq)) continue;
         struct sched_item *item = &s->items[n++];
         *item = (struct sched_item){.seq = seq, .first = seq->n_computed};
         if (gap(seq) == 1) {
-            give_rows(item, 1, &fresh_left);
+            give_rows(item, 1, &prompt_logprob_left);
             continue;
         }
         bool first = n_behind == l.n_prefill;
-        left -=
-            give_rows(item, first ? (left + 1) / 2 : (left + n_behind - 1) / n_behind, &fresh_left);
+        left -= give_rows(item, first ? (left + 1) / 2 : (left + n_behind - 1) / n_behind,
+                          &prompt_logprob_left);
         n_behind--;
     }
     for (uint32_t i = 0; i < n; i++) {
         struct sched_item *item = &s->items[i];
-        if (gap(item->seq) > 1) left -= give_rows(item, left, &fresh_left);
+        if (gap(item->seq) > 1) left -= give_rows(item, left, &prompt_logprob_left);
         if (!item->n_rows) continue;
         item->wants_logits = item->first + item->n_rows == item->seq->n_tokens;
         plan->n_rows += item->n_rows;
@@ -327,7 +328,7 @@ void sched_plan_step(sched *s, struct sched_plan *plan) {
 }
 
 static void commit_known(sched *s, struct sched_seq *seq) {
-    uint32_t n_known = seq->n_tokens - seq->awaits;
+    uint32_t n_known = seq->n_tokens - seq->has_placeholder;
     kv_commit(s->cache, seq->kv, seq->tokens,
               seq->n_computed < n_known ? seq->n_computed : n_known);
 }
@@ -340,23 +341,17 @@ void sched_commit(sched *s, const struct sched_plan *plan) {
     }
 }
 
-/* Nothing to undo: blocks that were reserved serve the next plan. */
-void sched_abandon(sched *s, const struct sched_plan *plan) {
+void sched_add_placeholder(sched *s, struct sched_seq *seq) {
     (void)s;
-    (void)plan;
-}
-
-void sched_expect(sched *s, struct sched_seq *seq) {
-    (void)s;
-    assert(seq->n_tokens < seq->capacity && !seq->awaits);
+    assert(seq->n_tokens < seq->capacity && !seq->has_placeholder);
     seq->tokens[seq->n_tokens++] = 0;
-    seq->awaits = true;
+    seq->has_placeholder = true;
 }
 
 void sched_append(sched *s, struct sched_seq *seq, int32_t token) {
-    if (!seq->awaits) sched_expect(s, seq);
+    if (!seq->has_placeholder) sched_add_placeholder(s, seq);
     seq->tokens[seq->n_tokens - 1] = token;
-    seq->awaits = false;
+    seq->has_placeholder = false;
     if (seq->state == SCHED_RUNNING) commit_known(s, seq);
 }
 
@@ -401,7 +396,7 @@ static int check_list(const struct list *l, enum sched_state state, uint32_t *n_
         if (seq->state != state || (seq->kv != NULL) != (state == SCHED_RUNNING))
             return err_set(e, ERR_INVALID, "sched: sequence %llu is in the wrong list", id);
         if (seq->n_computed > seq->n_tokens || seq->n_tokens > seq->capacity ||
-            seq->awaits > seq->n_tokens - seq->n_prompt ||
+            seq->has_placeholder > seq->n_tokens - seq->n_prompt ||
             (state == SCHED_WAITING && seq->n_computed))
             return err_set(e, ERR_INVALID, "sched: sequence %llu: %u of %u tokens computed", id,
                            seq->n_computed, seq->n_tokens);

@@ -8,8 +8,8 @@
  *      the order, the first gets at least half of it, the others share the rest evenly, and what
  *      somebody does not need goes to the others in the order. While anything is decoding,
  *      prefill_chunk is all that they get together. Fresh sequences, whose every row needs
- *      logits (unless they are pooled), share max_fresh_rows in the order, those that are decoding
- * included.
+ *      logits (unless they are pooled), share max_prompt_logprob_rows in the order, those that are
+ * decoding included.
  *   3. Waiting sequences are admitted strictly in the order (preempted ones keep their arrival;
  *      who does not fit holds back those behind it, so nobody starves but under a steady load of
  *      higher priority) while a slot is free, budget is left (each prompt counted up to
@@ -35,7 +35,7 @@
  *
  * A plan costs O(running + admitted + waiting ones that 5 and 6 skip), a preemption O(running +
  * waiting), an attempt at admission O(its text); nothing allocates after sched_new. Between a plan
- * and its commit or abandon, no sequence is added, changed or removed. */
+ * and its commit, or the next plan, no sequence is added, changed or removed. */
 #ifndef INFERD_ENGINE_SCHED_H
 #define INFERD_ENGINE_SCHED_H
 
@@ -57,16 +57,16 @@ struct sched_seq {
     int priority;
     struct hash128 salt; /* it shares cached blocks with sequences of the same one alone */
     bool paused;         /* owner, at any time between steps: do not plan (stream full) */
-    bool fresh;          /* owner: compute every token, take none from the prefix cache, and want
-                            every row's logits (the prompt's log-probabilities); cleared by the
-                            owner between steps when it has them */
+    bool all_rows;       /* owner: compute every token, take none from the prefix cache, and want
+                         every row's logits (the prompt's log-probabilities); cleared by the
+                         owner between steps when it has them */
     bool pooled;         /* owner: rows give hidden states and no logits; fresh ones do not share
-                            max_fresh_rows then */
+                            max_prompt_logprob_rows then */
     struct sched_seq *leader; /* queued or running one whose first n_prompt tokens are this one's,
                                  or NULL (always when fresh); the scheduler clears it */
 
     enum sched_state state;
-    bool awaits;          /* the last of its tokens is not known yet (sched_expect) */
+    bool has_placeholder; /* the last of its tokens is not known yet (sched_add_placeholder) */
     uint32_t n_computed;  /* tokens whose K/V are valid, or will be when the steps end that were
                              committed */
     uint32_t n_cached;    /* prompt tokens found cached (or forked) at first admission */
@@ -79,7 +79,8 @@ struct sched_seq {
 
 struct sched_config {
     uint32_t max_batch_tokens, prefill_chunk, max_sequences, max_queue; /* all >= 1 */
-    uint32_t max_fresh_rows; /* rows a step of all fresh sequences together; 0: no own bound */
+    uint32_t
+        max_prompt_logprob_rows; /* rows a step of all fresh sequences together; 0: no own bound */
 };
 
 /* One sequence's share of a step: positions first .. first + n_rows - 1 are computed. The last
@@ -112,17 +113,15 @@ void sched_set_chunk(sched *s, uint32_t prefill_chunk);
 void sched_plan_step(sched *s, struct sched_plan *plan);
 
 /* The plan is computed, or will be before any later one: advances n_computed, commits blocks to the
- * prefix table. */
+ * prefix table. A plan whose step failed is not committed: nothing of it was computed, its blocks
+ * stay reserved, and the next plan starts from the same state. */
 void sched_commit(sched *s, const struct sched_plan *plan);
-/* The plan failed (device error): nothing was computed. The next plan starts from the same state.
- */
-void sched_abandon(sched *s, const struct sched_plan *plan);
-
-/* A token that is not sampled yet: by a committed plan that another one is to follow before it is
- * computed. It is planned for like any other; n_tokens < capacity. Its block is not committed
- * before it is known. */
-void sched_expect(sched *s, struct sched_seq *seq);
-/* A sampled token, the one that was expected if one was; otherwise n_tokens < capacity. */
+/* Appends a placeholder for a token that a committed plan will sample, so that the next plan can be
+ * made before that one is computed. It is planned for like any other token (n_tokens < capacity);
+ * its block is not committed to the prefix table before the token is known. */
+void sched_add_placeholder(sched *s, struct sched_seq *seq);
+/* Appends a sampled token, or replaces the placeholder if the sequence has one; without one
+ * n_tokens < capacity. */
 void sched_append(sched *s, struct sched_seq *seq, int32_t token);
 
 /* Finish or cancel, from any state: blocks are freed, forks that wait for it are released. */

@@ -57,7 +57,7 @@ void engine_stats_get(engine *en, struct engine_stats *out) {
     out->kv_copies_total = ks.copies;
     if (model_check(en->mdl, NULL)) out->healthy = false;
     out->block_tokens = en->config.block_tokens;
-    out->deferred_look_ns_total = atomic_load(&en->looks.spent_ns);
+    out->deferred_mask_ns_total = atomic_load(&en->deferred.spent_ns);
     out->rejected_total = atomic_load(&en->n_rejected);
     out->n_ranks = engine_n_ranks(en);
     out->device_bytes = 0;

@@ -1,11 +1,11 @@
-/* flight.c - steps under way. Where the device can, the next step is planned and begun while it
- * runs the one in front: the tokens that this one draws go from draw to ids on the device, and the
- * host learns them while the next step runs. Owns the arrays of both. Worker thread.
+/* steps.c - the steps in flight. If the device can overlap steps, the next step is planned and
+ * begun while the previous one runs: the sampled tokens go from one step to the next on the device,
+ * and the host learns them while the next step runs. Owns the arrays of both steps. Worker thread.
  *
- * What a step that is under way will write is taken as written: whatever reads or overwrites it
- * comes behind it in the device's stream. So a sequence that turns out to have ended is simply
- * removed, and its blocks are free at once, though the step that had begun by then still has a row
- * of it. Nobody sees that row: its token is dropped, and its slot was not committed. */
+ * Whatever a step in flight will write counts as written: everything that reads or overwrites it
+ * comes later in the device's stream. So a sequence that turns out to have ended is simply removed,
+ * and its blocks are free at once, although the step that has begun still has a row of it. Nothing
+ * reads that row: its token is dropped, and its slot was not committed. */
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "core/engine/engine_int.h"
@@ -13,39 +13,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-int flights_init(engine *en, const struct model_limits *limits) {
-    uint32_t n = model_overlaps(en->mdl) ? ENGINE_MAX_FLIGHTS : 1;
+int steps_init(engine *en, const struct model_limits *limits) {
+    uint32_t n = model_overlaps(en->mdl) ? ENGINE_MAX_STEPS_IN_FLIGHT : 1;
     for (uint32_t i = 0; i < n; i++) {
-        struct step_flight *f = &en->flights[i];
+        struct step_in_flight *f = &en->steps[i];
         f->plan.items = mem_new(limits->max_seqs, sizeof *f->plan.items);
         if (!f->plan.items || step_batch_init(&f->batch, limits)) return ERR_NOMEM;
     }
     return 0;
 }
 
-void flights_fini(engine *en) {
-    for (uint32_t i = 0; i < ENGINE_MAX_FLIGHTS; i++) {
-        free(en->flights[i].plan.items);
-        step_batch_fini(&en->flights[i].batch);
+void steps_fini(engine *en) {
+    for (uint32_t i = 0; i < ENGINE_MAX_STEPS_IN_FLIGHT; i++) {
+        free(en->steps[i].plan.items);
+        step_batch_fini(&en->steps[i].batch);
     }
 }
 
-/* In the steps under way. */
-static void count_flight(const struct sched_plan *plan, uint32_t more) {
+/* Adds `delta` (modulo 2^32) to the count of steps in flight of each of the plan's sequences. */
+static void count_in_flight(const struct sched_plan *plan, uint32_t delta) {
     for (uint32_t i = 0; i < plan->n_items; i++)
-        stream_of(plan->items[i].seq)->n_flights += more;
+        stream_of(plan->items[i].seq)->n_in_flight += delta;
 }
 
-static bool may_lead(const engine *en, const struct step_flight *f) {
+/* Does the device find every token of the step, without rows for the host? */
+static bool can_begin_next(const engine *en, const struct step_in_flight *f) {
     const struct model_shape *shape = &f->batch.batch.shape;
     if (!model_overlaps(en->mdl) || shape->n_hidden_rows) return false;
     for (uint32_t i = 0; i < shape->n_logit_rows; i++)
-        if (f->batch.whole_rows[i]) return false;
+        if (f->batch.need_logits[i]) return false;
     return true;
 }
 
-int flight_begin(engine *en, err *e) {
-    struct step_flight *f = &en->flights[(en->first_flight + en->n_flights) % ENGINE_MAX_FLIGHTS];
+int step_begin(engine *en, err *e) {
+    struct step_in_flight *f =
+        &en->steps[(en->first_in_flight + en->n_in_flight) % ENGINE_MAX_STEPS_IN_FLIGHT];
     struct sched_item *items = f->plan.items;
     f->start_ns = clock_now_ns();
     sched_plan_step(en->sch, &f->plan);
@@ -57,55 +59,52 @@ int flight_begin(engine *en, err *e) {
         step_batch_fill(&f->batch, &f->plan, en->cache);
         rc = model_begin(en->mdl, &f->batch.batch, e);
     }
-    if (rc) {
-        sched_abandon(en->sch, &f->plan);
-        return rc;
-    }
+    if (rc) return rc; /* the plan is not committed: nothing was computed */
     sched_commit(en->sch, &f->plan);
-    f->leads = may_lead(en, f);
-    count_flight(&f->plan, 1);
-    en->totals.steps_overlapped_total += en->n_flights++;
+    f->next_may_begin = can_begin_next(en, f);
+    count_in_flight(&f->plan, 1);
+    en->totals.steps_overlapped_total += en->n_in_flight++;
     return 1;
 }
 
-/* Sequences that the step does not end, by what is known now, go on with the token that it finds.
- */
-static void expect_tokens(engine *en, const struct step_flight *f) {
+/* Every sequence that the step does not end, as far as is known now, continues with a placeholder
+ * for the token that the step will find. */
+static void add_placeholders(engine *en, const struct step_in_flight *f) {
     for (uint32_t i = 0; i < f->plan.n_items; i++) {
         struct engine_stream *st = stream_of(f->plan.items[i].seq);
         if (f->plan.items[i].wants_logits && !st->finished && !st->seq.pooled &&
             st->n_generated + 1 < st->max_tokens)
-            sched_expect(en->sch, &st->seq);
+            sched_add_placeholder(en->sch, &st->seq);
     }
 }
 
-bool flight_lead(engine *en) {
-    const struct step_flight *f = &en->flights[en->first_flight];
-    if (en->n_flights != 1 || !f->leads) return false;
-    expect_tokens(en, f);
+bool steps_prepare_next(engine *en) {
+    const struct step_in_flight *f = &en->steps[en->first_in_flight];
+    if (en->n_in_flight != 1 || !f->next_may_begin) return false;
+    add_placeholders(en, f);
     return true;
 }
 
-/* The step that began first is forgotten. Where steps do not overlap, the first place is the only
- * one. */
-static struct step_flight *take_first(engine *en) {
-    struct step_flight *f = &en->flights[en->first_flight];
-    if (model_overlaps(en->mdl)) en->first_flight = (en->first_flight + 1) % ENGINE_MAX_FLIGHTS;
-    en->n_flights--;
-    count_flight(&f->plan, UINT32_MAX);
+/* Removes the oldest step from those in flight. If steps do not overlap there is one place only. */
+static struct step_in_flight *pop_first_step(engine *en) {
+    struct step_in_flight *f = &en->steps[en->first_in_flight];
+    if (model_overlaps(en->mdl))
+        en->first_in_flight = (en->first_in_flight + 1) % ENGINE_MAX_STEPS_IN_FLIGHT;
+    en->n_in_flight--;
+    count_in_flight(&f->plan, UINT32_MAX);
     return f;
 }
 
-int flight_land(engine *en, struct step_flight **out, struct model_output *results, err *e) {
+int step_finish(engine *en, struct step_in_flight **out, struct model_output *results, err *e) {
     int rc = model_finish(en->mdl, results, e);
-    *out = take_first(en);
+    *out = pop_first_step(en);
     return rc;
 }
 
-void flights_drop(engine *en) {
+void steps_drop(engine *en) {
     struct model_output none;
-    while (en->n_flights) {
+    while (en->n_in_flight) {
         model_finish(en->mdl, &none, NULL);
-        take_first(en);
+        pop_first_step(en);
     }
 }

@@ -24,8 +24,8 @@ static bool has_penalty(const struct engine_params *p) {
 
 /* The ring is as big as what is worth holding: the choices of a request share stream_events, and no
  * more than max_tokens come. A step of a sequence with prompt events delivers up to
- * ENGINE_FRESH_ROWS at once, so they get that much on top of the fill that pauses it; and one more
- * comes where a step had begun by then. */
+ * ENGINE_PROMPT_LOGPROB_ROWS at once, so they get that much on top of the fill that pauses it; and
+ * one more comes where a step had begun by then. */
 static int ring_init(struct engine_stream *st, uint32_t n_choices) {
     const struct engine_params *p = &st->params;
     uint32_t events = st->en->config.stream_events, limit = events / n_choices;
@@ -33,7 +33,7 @@ static int ring_init(struct engine_stream *st, uint32_t n_choices) {
     if (limit > st->max_tokens && !p->prompt_logprobs) limit = st->max_tokens;
     if (st->seq.pooled) limit = 1; /* no events at all */
     st->ring_limit = limit;
-    st->ring_capacity = limit + (p->prompt_logprobs ? ENGINE_FRESH_ROWS : 0) + 1;
+    st->ring_capacity = limit + (p->prompt_logprobs ? ENGINE_PROMPT_LOGPROB_ROWS : 0) + 1;
     st->n_top = p->n_logprobs > 0 ? (uint32_t)p->n_logprobs : 0;
     uint64_t n_tops = (uint64_t)st->ring_capacity * st->n_top;
     st->ring = mem_new(st->ring_capacity, sizeof *st->ring);
@@ -59,7 +59,7 @@ static int tokens_init(struct engine_stream *st, const struct engine_request *re
 
 static int pooling_init(struct engine_stream *st, enum model_pooling how) {
     st->seq.pooled = how != MODEL_POOLING_NONE;
-    st->seq.fresh = how == MODEL_POOLING_MEAN || how == MODEL_POOLING_CLS;
+    st->seq.all_rows = how == MODEL_POOLING_MEAN || how == MODEL_POOLING_CLS;
     return pooled_init(&st->pooled, how, st->en->hp.n_embd);
 }
 
@@ -68,22 +68,23 @@ static int sampling_init(struct engine_stream *st, const struct engine_request *
     const struct sched_seq *seq = &st->seq;
     st->bias = mem_new(p->n_bias, sizeof *st->bias);
     if (!st->bias) return ERR_NOMEM;
-    st->seq.fresh = p->prompt_logprobs && seq->n_prompt > 1 && !req->n_generated;
+    st->seq.all_rows = p->prompt_logprobs && seq->n_prompt > 1 && !req->n_generated;
     if (p->n_bias) memcpy(st->bias, p->bias, p->n_bias * sizeof *p->bias);
     st->params.bias = st->bias;
-    st->n_draw = sampler_n_top(p, st->en->hp.n_vocab);
+    st->n_row_top = sampler_n_top(p, st->en->hp.n_vocab);
     /* A row's first token is found faster by itself. */
-    st->on_device = backend_can_sample(st->en->be) && st->n_draw != 1 && !p->n_bias && !p->grammar;
+    st->on_device =
+        backend_can_sample(st->en->be) && st->n_row_top != 1 && !p->n_bias && !p->grammar;
     if (st->on_device) {
         uint32_t n_top = p->n_logprobs > 0 ? (uint32_t)p->n_logprobs : 0;
-        st->n_draw = n_top < st->en->hp.n_vocab ? n_top : st->en->hp.n_vocab;
+        st->n_row_top = n_top < st->en->hp.n_vocab ? n_top : st->en->hp.n_vocab;
     }
     if (!has_penalty(p)) return 0;
     uint32_t n_vocab = st->en->hp.n_vocab;
-    if (sampler_seen_init(&st->seen, seq->capacity < n_vocab ? seq->capacity : n_vocab))
+    if (penalty_history_init(&st->history, seq->capacity < n_vocab ? seq->capacity : n_vocab))
         return ERR_NOMEM;
     for (uint32_t i = 0; i < seq->n_tokens; i++)
-        sampler_seen_add(&st->seen, seq->tokens[i], i >= seq->n_prompt);
+        penalty_history_add(&st->history, seq->tokens[i], i >= seq->n_prompt);
     return 0;
 }
 
@@ -103,7 +104,7 @@ int stream_new(engine *en, const struct engine_request *req, uint32_t choice, ui
     pthread_mutex_init(&st->notify_lock, NULL);
     atomic_init(&st->cancelled, false);
     atomic_init(&st->ended, false);
-    atomic_init(&st->looked, false);
+    atomic_init(&st->mask_ready, false);
     atomic_init(&st->refs, 1);
     int rc = tokens_init(st, req);
     if (!rc) rc = req->pooling ? pooling_init(st, req->pooling) : sampling_init(st, req);
@@ -127,7 +128,7 @@ void stream_unref(struct engine_stream *st) {
     pthread_mutex_destroy(&st->notify_lock);
     constraint_fini(&st->constraint);
     pooled_fini(&st->pooled);
-    sampler_seen_fini(&st->seen);
+    penalty_history_fini(&st->history);
     free(st->seq.tokens);
     free(st->bias);
     free(st->ring);
@@ -226,7 +227,7 @@ int engine_stream_next(engine_stream *st, struct engine_event *ev) {
         got = false;
     }
     pthread_mutex_unlock(&st->ring_lock);
-    if (wake) worker_attend(st);
+    if (wake) worker_notify(st);
     return got;
 }
 
@@ -235,7 +236,7 @@ void engine_stream_cancel(engine_stream *st) {
     pthread_mutex_lock(&st->ring_lock);
     bool final = st->has_final;
     pthread_mutex_unlock(&st->ring_lock);
-    if (!final) worker_attend(st);
+    if (!final) worker_notify(st);
 }
 
 void engine_stream_free(engine_stream *st) {

@@ -26,13 +26,13 @@
 #define SECOND_NS     UINT64_C(1000000000)
 #define MOST_SLEEP_NS SECOND_NS
 
-void worker_attend(struct engine_stream *st) {
+void worker_notify(struct engine_stream *st) {
     engine *en = st->en;
     pthread_mutex_lock(&en->lock);
-    if (!st->in_attention && !en->joined) {
-        st->in_attention = true;
-        st->attention_next = en->attention;
-        en->attention = st;
+    if (!st->in_wake_list && !en->joined) {
+        st->in_wake_list = true;
+        st->wake_next = en->wake_list;
+        en->wake_list = st;
         atomic_fetch_add(&st->refs, 1);
         pthread_cond_signal(&en->wake);
     }
@@ -40,7 +40,8 @@ void worker_attend(struct engine_stream *st) {
 }
 
 /* Ends a sequence: blocks are freed now, memory between steps. */
-static void finish(engine *en, struct engine_stream *st, enum engine_finish how, const err *error) {
+static void finish_stream(engine *en, struct engine_stream *st, enum engine_finish how,
+                          const err *error) {
     if (st->finished) return;
     st->finished = true;
     atomic_store(&st->ended, true);
@@ -58,11 +59,11 @@ static void finish(engine *en, struct engine_stream *st, enum engine_finish how,
     en->reap = st;
 }
 
-static void reap(engine *en) {
+static void reap_streams(engine *en) {
     struct engine_stream **at = &en->reap;
     while (*at) {
         struct engine_stream *st = *at;
-        if (st->n_flights) {
+        if (st->n_in_flight) {
             at = &st->reap_next;
             continue;
         }
@@ -73,7 +74,7 @@ static void reap(engine *en) {
 
 /* What one look at the inbox found. */
 struct mail {
-    struct engine_stream *inbox, *attention;
+    struct engine_stream *inbox, *wake_list;
     bool stopping, check;
 };
 
@@ -108,16 +109,16 @@ static void sleep_until(engine *en, uint64_t deadline_ns) {
 
 static void take_mail(engine *en, bool idle, struct mail *m) {
     pthread_mutex_lock(&en->lock);
-    while (idle && !en->inbox && !en->attention && !en->stopping && !en->check_wanted &&
+    while (idle && !en->inbox && !en->wake_list && !en->stopping && !en->check_wanted &&
            !is_due(en->next_deadline_ns))
         sleep_until(en, en->next_deadline_ns);
-    *m = (struct mail){en->inbox, en->attention, en->stopping, en->check_wanted};
+    *m = (struct mail){en->inbox, en->wake_list, en->stopping, en->check_wanted};
     /* They count as queued from here on; count_queue corrects it once they are in. */
     en->n_queued += en->n_inbox;
     en->n_inbox = 0;
     en->inbox = NULL;
     en->inbox_tail = &en->inbox;
-    en->attention = NULL;
+    en->wake_list = NULL;
     pthread_mutex_unlock(&en->lock);
 }
 
@@ -130,49 +131,49 @@ static void end_text(engine *en, struct engine_stream *st) {
     if (st->finished) return;
     switch (c->next) {
     case CONSTRAINT_END:
-        finish(en, st, ENGINE_FINISH_STOP, NULL);
+        finish_stream(en, st, ENGINE_FINISH_STOP, NULL);
         return;
     case CONSTRAINT_FAILED:
         err_set(&e, ERR_UNSUPPORTED,
                 "the answer is nested deeper, or has more in it, than its grammar can follow");
         break;
     case CONSTRAINT_COSTLY:
-        en->totals.looks_given_up_total++;
+        en->totals.masks_given_up_total++;
         err_set(&e, ERR_WORK,
                 "it takes more work than is allowed (grammar-work-s) to hold this answer to its "
                 "schema or grammar: ask for a simpler one");
         break;
     default:
         if (st->max_tokens && st->n_generated == st->max_tokens)
-            finish(en, st, ENGINE_FINISH_LENGTH, NULL);
+            finish_stream(en, st, ENGINE_FINISH_LENGTH, NULL);
         return;
     }
-    finish(en, st, ENGINE_FINISH_ERROR, &e);
+    finish_stream(en, st, ENGINE_FINISH_ERROR, &e);
 }
 
 /* What may come next, found here within a budget or else by looks.c, while the sequence sits out.
  * It is looked for as soon as the text is known, so that no row is computed in vain. */
-static void look(engine *en, struct engine_stream *st) {
-    struct looks *l = &en->looks;
+static void update_mask(engine *en, struct engine_stream *st) {
+    struct deferred_masks *l = &en->deferred;
     struct constraint *c = &st->constraint;
     uint64_t units = l->left < l->units ? l->left : l->units, start = clock_now_ns();
     uint64_t before = grammar_matcher_spent(c->matcher);
-    if (units < ENGINE_LEAST_UNITS && l->units > units) units = ENGINE_LEAST_UNITS;
-    constraint_look(c, en, units);
+    if (units < ENGINE_MIN_MASK_UNITS && l->units > units) units = ENGINE_MIN_MASK_UNITS;
+    constraint_find_next(c, en, units);
     uint64_t ns = clock_now_ns() - start, spent = grammar_matcher_spent(c->matcher) - before;
     l->left -= spent < l->left ? spent : l->left;
-    en->totals.look_ns_total += ns;
+    en->totals.mask_ns_total += ns;
     constraint_charge(c, en, ns);
     if (c->next != CONSTRAINT_UNKNOWN) return;
-    en->totals.looks_deferred_total++;
-    st->looking = st->seq.paused = true;
-    looks_put(st);
+    en->totals.masks_deferred_total++;
+    st->mask_deferred = st->seq.paused = true;
+    deferred_masks_add(st);
 }
 
 /* The thread has found it. What ends at its first look ends when its row is there, after the events
  * of its prompt. */
-static void take_look(engine *en, struct engine_stream *st) {
-    st->looking = false;
+static void take_deferred_mask(engine *en, struct engine_stream *st) {
+    st->mask_deferred = false;
     if (st->constraint.begun) end_text(en, st);
 }
 
@@ -194,39 +195,39 @@ static void end_overdue(engine *en) {
             continue;
         }
         en->totals.overdue_total++;
-        finish(en, st, ENGINE_FINISH_ERROR, &e);
+        finish_stream(en, st, ENGINE_FINISH_ERROR, &e);
     }
 }
 
 static void add_new(engine *en, struct engine_stream *st) {
     if (en->failure.code) {
-        finish(en, st, ENGINE_FINISH_ERROR, &en->failure);
+        finish_stream(en, st, ENGINE_FINISH_ERROR, &en->failure);
         return;
     }
     int rc = sched_add(en->sch, &st->seq);
     if (rc) {
         err e;
         err_set(&e, rc, "the queue is full");
-        finish(en, st, ENGINE_FINISH_ERROR, &e);
+        finish_stream(en, st, ENGINE_FINISH_ERROR, &e);
         return;
     }
     st->live_next = en->live;
     if (en->live) en->live->live_prev = st;
     en->live = st;
     note_deadline(en, st);
-    if (st->constraint.matcher) look(en, st);
+    if (st->constraint.matcher) update_mask(en, st);
 }
 
-static void attend(engine *en, struct engine_stream *st) {
+static void handle_wake(engine *en, struct engine_stream *st) {
     pthread_mutex_lock(&en->lock);
-    st->in_attention = false; /* first, so that what is set from now on comes as a new entry */
+    st->in_wake_list = false; /* first, so that what is set from now on comes as a new entry */
     pthread_mutex_unlock(&en->lock);
-    bool looked = atomic_exchange(&st->looked, false);
-    if (atomic_load(&st->cancelled)) finish(en, st, ENGINE_FINISH_CANCEL, NULL);
-    if (looked) take_look(en, st);
+    bool mask_ready = atomic_exchange(&st->mask_ready, false);
+    if (atomic_load(&st->cancelled)) finish_stream(en, st, ENGINE_FINISH_CANCEL, NULL);
+    if (mask_ready) take_deferred_mask(en, st);
     if (!st->finished) {
         if (stream_has_room(st)) st->full = false;
-        st->seq.paused = st->full || st->looking;
+        st->seq.paused = st->full || st->mask_deferred;
     }
     stream_unref(st);
 }
@@ -247,19 +248,19 @@ static void handle_mail(engine *en, const struct mail *m) {
         next = st->inbox_next;
         add_new(en, st);
     }
-    for (struct engine_stream *st = m->attention, *next; st; st = next) {
-        next = st->attention_next;
-        attend(en, st);
+    for (struct engine_stream *st = m->wake_list, *next; st; st = next) {
+        next = st->wake_next;
+        handle_wake(en, st);
     }
     end_overdue(en);
     count_queue(en);
     if (m->check) answer_check(en);
 }
 
-static void finish_all(engine *en, const err *error) {
+static void finish_all_streams(engine *en, const err *error) {
     for (struct engine_stream *st = en->live, *next; st; st = next) {
         next = st->live_next;
-        finish(en, st, ENGINE_FINISH_ERROR, error);
+        finish_stream(en, st, ENGINE_FINISH_ERROR, error);
     }
     count_queue(en);
 }
@@ -272,7 +273,7 @@ static void fail_device(engine *en, const err *e) {
     pthread_mutex_lock(&en->lock);
     en->device_failed = true;
     pthread_mutex_unlock(&en->lock);
-    finish_all(en, &en->failure);
+    finish_all_streams(en, &en->failure);
 }
 
 static void note_admission(engine *en, struct engine_stream *st, uint64_t now) {
@@ -283,7 +284,7 @@ static void note_admission(engine *en, struct engine_stream *st, uint64_t now) {
     en->totals.cached_tokens_total += stream_n_cached(st);
 }
 
-static void push(struct engine_stream *st, const struct engine_event *ev) {
+static void push_event(struct engine_stream *st, const struct engine_event *ev) {
     if (!stream_push(st, ev)) st->full = st->seq.paused = true;
 }
 
@@ -298,10 +299,10 @@ static int deliver_prompt(engine *en, const struct sched_item *item, const float
         int rc = sampler_logprobs(en->smp, logits + (size_t)i * en->hp.n_vocab, ev.token,
                                   (int)st->n_top, &ev);
         if (rc) return rc;
-        push(st, &ev);
+        push_event(st, &ev);
         st->n_prompt_sent = pos;
     }
-    if (st->n_prompt_sent + 1 >= st->seq.n_prompt) st->seq.fresh = false;
+    if (st->n_prompt_sent + 1 >= st->seq.n_prompt) st->seq.all_rows = false;
     return 0;
 }
 
@@ -322,20 +323,20 @@ static bool is_forced(const struct engine_stream *st) {
 }
 
 /* What is known of a row: itself, its first tokens, what the device made of it. */
-struct drawn_row {
+struct sampled_row {
     const float *logits; /* (n_vocab) or NULL */
     struct sampler_top top;
-    const struct backend_drawn *drawn; /* NULL: nothing */
-    bool on_host;                      /* but the token is still to be drawn */
+    const struct backend_sampled *sampled; /* NULL: nothing */
+    bool on_host;                          /* but the token is still to be drawn */
 };
 
-static struct drawn_row row_of(const struct step_flight *f, const struct engine_stream *st,
-                               const struct model_output *out, size_t row) {
+static struct sampled_row row_of(const struct step_in_flight *f, const struct engine_stream *st,
+                                 const struct model_output *out, size_t row) {
     const struct step_batch *b = &f->batch;
     size_t n_top = b->batch.shape.n_top;
-    struct drawn_row r = {.on_host = !st->on_device || b->host_rows[row]};
-    if (b->whole_rows[row]) r.logits = out->logits + row * st->en->hp.n_vocab;
-    if (st->on_device) r.drawn = &out->drawn[row];
+    struct sampled_row r = {.on_host = !st->on_device || b->sample_on_host[row]};
+    if (b->need_logits[row]) r.logits = out->logits + row * st->en->hp.n_vocab;
+    if (st->on_device) r.sampled = &out->sampled[row];
     if (n_top)
         r.top = (struct sampler_top){out->top_ids + row * n_top, out->top_values + row * n_top,
                                      (uint32_t)n_top};
@@ -343,38 +344,38 @@ static struct drawn_row row_of(const struct step_flight *f, const struct engine_
 }
 
 /* Of the token in ev. Where the device draws they come from its sum, whoever drew. */
-static int find_logprobs(engine *en, int n_top, const struct drawn_row *row,
+static int find_logprobs(engine *en, int n_top, const struct sampled_row *row,
                          struct engine_event *ev) {
-    if (!row->drawn) return sampler_logprobs(en->smp, row->logits, ev->token, n_top, ev);
-    float logit = row->on_host ? row->logits[ev->token] : row->drawn->logit;
-    sampler_found_logprobs(logit, row->drawn->log_sum, &row->top, n_top, ev);
+    if (!row->sampled) return sampler_logprobs(en->smp, row->logits, ev->token, n_top, ev);
+    float logit = row->on_host ? row->logits[ev->token] : row->sampled->logit;
+    sampler_device_logprobs(logit, row->sampled->log_sum, &row->top, n_top, ev);
     return 0;
 }
 
 /* The next token: what the grammar forces, else a draw from the row. Its log-probability is the
  * model's in both cases. */
-static int choose(engine *en, struct engine_stream *st, const struct drawn_row *row,
-                  struct engine_event *ev) {
+static int choose_token(engine *en, struct engine_stream *st, const struct sampled_row *row,
+                        struct engine_event *ev) {
     const struct engine_params *p = &st->params;
     const struct constraint *c = &st->constraint;
     int rc = 0;
     if (is_forced(st)) {
         ev->token = c->forced;
         en->totals.forced_tokens_total++;
-    } else if (row->drawn && row->drawn->token < 0) {
+    } else if (row->sampled && row->sampled->token < 0) {
         rc = ERR_DEVICE;
     } else if (!row->on_host) {
-        ev->token = row->drawn->token;
+        ev->token = row->sampled->token;
     } else {
-        rc = sampler_draw(en->smp,
-                          &(struct sampler_request){.params = p,
-                                                    .seen = &st->seen,
-                                                    .seed = st->seed,
-                                                    .index = st->n_generated,
-                                                    .logits = row->logits,
-                                                    .top = row->top,
-                                                    .mask = c->matcher ? c->mask : NULL},
-                          &ev->token);
+        rc = sampler_sample(en->smp,
+                            &(struct sampler_request){.params = p,
+                                                      .history = &st->history,
+                                                      .seed = st->seed,
+                                                      .index = st->n_generated,
+                                                      .logits = row->logits,
+                                                      .top = row->top,
+                                                      .mask = c->matcher ? c->mask : NULL},
+                            &ev->token);
     }
     if (!rc && p->n_logprobs >= 0) rc = find_logprobs(en, p->n_logprobs, row, ev);
     return rc;
@@ -385,17 +386,17 @@ static bool take_token(engine *en, struct engine_stream *st, const struct engine
                        uint64_t now) {
     note_token(en, st, now);
     if (!st->params.ignore_eos && tokenizer_is_eog(en->tok, ev->token)) {
-        finish(en, st, ENGINE_FINISH_STOP, NULL);
+        finish_stream(en, st, ENGINE_FINISH_STOP, NULL);
         return false;
     }
-    sampler_seen_add(&st->seen, ev->token, true);
-    push(st, ev);
+    penalty_history_add(&st->history, ev->token, true);
+    push_event(st, ev);
     bool last = st->n_generated == st->max_tokens;
     if (st->constraint.matcher) {
         constraint_take(&st->constraint, ev->token, last);
-        look(en, st);
+        update_mask(en, st);
     }
-    if (!st->looking) end_text(en, st);
+    if (!st->mask_deferred) end_text(en, st);
     if (st->finished || last) return false;
     sched_append(en->sch, &st->seq, ev->token);
     return !st->seq.paused;
@@ -403,15 +404,15 @@ static bool take_token(engine *en, struct engine_stream *st, const struct engine
 
 /* The next token of st, by its row, and those behind it that the grammar forces: they
  * need no logits unless their log-probabilities are wanted. */
-static int deliver_token(engine *en, struct engine_stream *st, const struct drawn_row *row,
+static int deliver_token(engine *en, struct engine_stream *st, const struct sampled_row *row,
                          uint64_t now) {
     struct engine_event ev = {.kind = ENGINE_EVENT_TOKEN};
-    assert(!st->looking); /* it was paused before a row of it was planned */
-    end_text(en, st);     /* a grammar that allows nothing, or the empty text alone */
+    assert(!st->mask_deferred); /* it was paused before a row of it was planned */
+    end_text(en, st);           /* a grammar that allows nothing, or the empty text alone */
     if (st->finished) return 0;
-    int rc = choose(en, st, row, &ev);
+    int rc = choose_token(en, st, row, &ev);
     while (!rc && take_token(en, st, &ev, now) && is_forced(st) && st->params.n_logprobs < 0)
-        rc = choose(en, st, NULL, &ev);
+        rc = choose_token(en, st, NULL, &ev);
     return rc;
 }
 
@@ -426,37 +427,38 @@ static void deliver_pooled(engine *en, const struct sched_item *item, const floa
     }
     if (!item->wants_logits) return; /* more rows come */
     pooled_finish(&st->pooled, n_embd);
-    finish(en, st, ENGINE_FINISH_STOP, NULL);
+    finish_stream(en, st, ENGINE_FINISH_STOP, NULL);
 }
 
 /* i: of the plan's items. */
-static void deliver_sampled(engine *en, const struct step_flight *f, uint32_t i,
+static void deliver_sampled(engine *en, const struct step_in_flight *f, uint32_t i,
                             const struct model_output *out, uint64_t now) {
     const struct sched_item *item = &f->plan.items[i];
     struct engine_stream *st = stream_of(item->seq);
     size_t first = f->batch.first_out[i], last = first;
     int rc = 0;
-    if (st->seq.fresh) {
+    if (st->seq.all_rows) {
         last += item->n_rows - 1;
         rc = deliver_prompt(en, item, out->logits + first * en->hp.n_vocab);
     }
     if (!rc && item->wants_logits) {
-        struct drawn_row row = row_of(f, st, out, last);
+        struct sampled_row row = row_of(f, st, out, last);
         rc = deliver_token(en, st, &row, now);
     }
     if (rc) {
         err e;
-        if (!model_look(en->mdl, NULL)) /* weights that are being overwritten come to this, too */
+        if (!model_check_files(en->mdl,
+                               NULL)) /* weights that are being overwritten come to this, too */
             err_set(&e, rc, "the model computed no finite logits for this sequence");
         else
             engine_err_changed(&e);
-        finish(en, st, ENGINE_FINISH_ERROR, &e);
+        finish_stream(en, st, ENGINE_FINISH_ERROR, &e);
     }
 }
 
 /* A sequence that ended while the step was under way gets nothing, and is not counted in *did. */
-static void deliver(engine *en, const struct step_flight *f, const struct model_output *out,
-                    uint64_t now, struct engine_step *did) {
+static void deliver_results(engine *en, const struct step_in_flight *f,
+                            const struct model_output *out, uint64_t now, struct engine_step *did) {
     for (uint32_t i = 0; i < f->plan.n_items; i++) {
         const struct sched_item *item = &f->plan.items[i];
         if (stream_of(item->seq)->finished) continue;
@@ -480,25 +482,25 @@ static void set_pace(engine *en) {
                     pace_chunk(&en->pace, n_decode, n_all - n_decode, en->config.max_batch_tokens));
 }
 
-/* Plans a step and has the device begin it, as flight_begin. */
-static int begin(engine *en, err *e) {
+/* Plans a step and has the device begin it, as step_begin. */
+static int begin_step(engine *en, err *e) {
     set_pace(en);
-    int rc = flight_begin(en, e);
+    int rc = step_begin(en, e);
     if (rc <= 0) return rc;
-    const struct step_flight *f =
-        &en->flights[(en->first_flight + en->n_flights - 1) % ENGINE_MAX_FLIGHTS];
+    const struct step_in_flight *f =
+        &en->steps[(en->first_in_flight + en->n_in_flight - 1) % ENGINE_MAX_STEPS_IN_FLIGHT];
     for (uint32_t i = 0; i < f->plan.n_items; i++)
         note_admission(en, stream_of(f->plan.items[i].seq), f->start_ns);
     count_queue(en);
     return rc;
 }
 
-static void note_step(engine *en, const struct step_flight *f, struct engine_step *did) {
+static void note_step(engine *en, const struct step_in_flight *f, struct engine_step *did) {
     uint64_t now = clock_now_ns();
-    uint64_t since = f->start_ns > en->landed_ns ? f->start_ns : en->landed_ns;
+    uint64_t since = f->start_ns > en->finished_ns ? f->start_ns : en->finished_ns;
     struct model_recorded ahead = model_recorded_steps(en->mdl);
     did->ns = now - since;
-    en->landed_ns = now;
+    en->finished_ns = now;
     pace_note(&en->pace, f->plan.n_rows - f->plan.n_decode_rows, f->plan.n_decode_rows, did->ns);
     en->totals.steps_total++;
     en->totals.steps_ahead_total = ahead.run;
@@ -507,22 +509,22 @@ static void note_step(engine *en, const struct step_flight *f, struct engine_ste
 }
 
 /* Waits for one step, behind which the next one may have begun by then; false: nothing can run. */
-static bool step(engine *en, struct engine_step *did) {
+static bool run_step(engine *en, struct engine_step *did) {
     struct model_output out;
-    struct step_flight *f = NULL;
+    struct step_in_flight *f = NULL;
     err e;
     err_clear(&e);
-    int rc = en->n_flights ? 1 : begin(en, &e);
+    int rc = en->n_in_flight ? 1 : begin_step(en, &e);
     if (!rc) return false;
-    if (rc > 0 && flight_lead(en)) rc = begin(en, &e);
-    if (rc >= 0) rc = flight_land(en, &f, &out, &e);
+    if (rc > 0 && steps_prepare_next(en)) rc = begin_step(en, &e);
+    if (rc >= 0) rc = step_finish(en, &f, &out, &e);
     if (!rc) rc = model_check(en->mdl, &e); /* before anybody sees what was made of lost pages */
     if (rc) {
-        flights_drop(en);
+        steps_drop(en);
         fail_device(en, &e);
         return true;
     }
-    deliver(en, f, &out, clock_now_ns(), did);
+    deliver_results(en, f, &out, clock_now_ns(), did);
     note_step(en, f, did);
     return true;
 }
@@ -530,8 +532,8 @@ static bool step(engine *en, struct engine_step *did) {
 static void stop_all(engine *en) {
     err e;
     err_set(&e, ERR_STOPPING, "the server is shutting down");
-    finish_all(en, &e);
-    reap(en);
+    finish_all_streams(en, &e);
+    reap_streams(en);
     stats_publish(en);
 }
 
@@ -540,19 +542,19 @@ void *worker_main(void *engine_ptr) {
     for (bool idle = true;;) {
         struct engine_step did = {0};
         struct mail m;
-        en->looks.left = ENGINE_STEP_UNITS;
+        en->deferred.left = ENGINE_STEP_MASK_UNITS;
         take_mail(en, idle, &m);
         handle_mail(en, &m);
-        reap(en);
+        reap_streams(en);
         if (m.stopping) break;
         mem_guard_enter();
-        idle = !step(en, &did);
+        idle = !run_step(en, &did);
         mem_guard_leave();
-        reap(en);
+        reap_streams(en);
         stats_publish(en);
         if (did.n_sequences && en->config.on_step) en->config.on_step(en->config.on_step_arg, &did);
     }
-    flights_drop(en);
+    steps_drop(en);
     stop_all(en);
     return NULL;
 }

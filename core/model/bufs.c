@@ -43,15 +43,15 @@ static uint64_t exchange_bytes(const model *m) {
     return sums > logits ? sums : logits;
 }
 
-static int new_flight(model *m, struct model_flight *f, err *e) {
+static int new_results_of(model *m, struct model_step *f, err *e) {
     uint64_t last = m->limits.max_logit_rows, tops = last * BACKEND_MAX_TOP;
-    void *ids = NULL, *values = NULL, *drawn = NULL;
+    void *ids = NULL, *values = NULL, *sampled = NULL;
     int rc = backend_host_new(m->be, tops * sizeof *f->top_ids, &ids, e);
     if (!rc) rc = backend_host_new(m->be, tops * sizeof *f->top_values, &values, e);
-    if (!rc) rc = backend_host_new(m->be, last * sizeof *f->drawn, &drawn, e);
+    if (!rc) rc = backend_host_new(m->be, last * sizeof *f->sampled, &sampled, e);
     f->top_ids = ids;
     f->top_values = values;
-    f->drawn = drawn;
+    f->sampled = sampled;
     return rc;
 }
 
@@ -59,9 +59,9 @@ static int new_flight(model *m, struct model_flight *f, err *e) {
 static int new_results(model *m, err *e) {
     uint64_t rows = m->limits.max_rows, last = m->limits.max_logit_rows;
     bool copies = !backend_buf_host(m->bufs.logits);
-    uint32_t n_flights = model_overlaps(m) ? MODEL_MAX_FLIGHTS : 1;
-    for (uint32_t i = 0; i < n_flights; i++) {
-        int rc = new_flight(m, &m->flights[i], e);
+    uint32_t n_in_flight = model_overlaps(m) ? MODEL_MAX_STEPS : 1;
+    for (uint32_t i = 0; i < n_in_flight; i++) {
+        int rc = new_results_of(m, &m->in_flight[i], e);
         if (rc) return rc;
     }
     if (copies) m->host_logits = mem_new(last * m->hp.n_vocab, sizeof *m->host_logits);
@@ -86,7 +86,7 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
     uint64_t heads = (uint64_t)hp->n_heads * hp->head_dim;
     uint64_t kv = (uint64_t)hp->n_kv_heads * hp->head_dim;
     uint32_t share = m->part.n_ranks > 1 ? backend_share(hp->n_vocab, m->part.n_ranks) : 0;
-    uint64_t exchange = exchange_bytes(m), draws = lim->max_seen && !m->part.rank ? last : 0;
+    uint64_t exchange = exchange_bytes(m), sampling = lim->max_history && !m->part.rank ? last : 0;
     const struct planned plan[] = {
         {&b->ids, rows, 1},
         {&b->pos, rows, 1},
@@ -114,11 +114,11 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->work, exchange / sizeof(float), 1},
         {&b->top_ids, last, BACKEND_MAX_TOP},
         {&b->top_values, last, BACKEND_MAX_TOP},
-        {&b->draws, draws, sizeof(struct backend_draw) / sizeof(float)},
-        {&b->drawn, draws, sizeof(struct backend_drawn) / sizeof(float)},
-        {&b->seen, draws ? lim->max_seen : 0, 3},
-        {&b->chained, model_overlaps(m) ? lim->max_seqs : 0, 2},
-        {&b->recounted, model_overlaps(m) ? lim->max_seqs : 0, 3},
+        {&b->sampling, sampling, sizeof(struct backend_sampling) / sizeof(float)},
+        {&b->sampled, sampling, sizeof(struct backend_sampled) / sizeof(float)},
+        {&b->history, sampling ? lim->max_history : 0, 3},
+        {&b->token_copies, model_overlaps(m) ? lim->max_seqs : 0, 2},
+        {&b->history_updates, model_overlaps(m) ? lim->max_seqs : 0, 3},
     };
     _Static_assert(sizeof plan / sizeof plan[0] == MODEL_N_BUFS, "every step buffer is planned");
     memcpy(out, plan, sizeof plan);

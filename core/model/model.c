@@ -77,7 +77,7 @@ int model_rank_open(const char *path, backend *be, const struct model_limits *li
     for (int32_t i = 0; i <= MODEL_MAX_KEPT_ROWS; i++)
         m->counted[i] = i;
     for (uint32_t i = 0; i < MODEL_MAX_PADDING; i++)
-        m->no_draws[i].temperature = -1;
+        m->no_sampling[i].temperature = -1;
     int rc = model_file_open(path, 0, &m->file, e);
     if (rc || (rc = read_hparams(m, &whole, e)) || (rc = load_weights(m, &whole, e)) ||
         (rc = model_bufs_new(m, e))) {
@@ -120,10 +120,10 @@ int model_memory_find(const char *path, backend *be, const struct model_limits *
 void model_rank_close(model *m) {
     if (!m) return;
     if (m->recorded.n_rows) backend_drop_recorded(m->be);
-    for (uint32_t i = 0; i < MODEL_MAX_FLIGHTS; i++) {
-        backend_host_free(m->be, m->flights[i].top_ids);
-        backend_host_free(m->be, m->flights[i].top_values);
-        backend_host_free(m->be, m->flights[i].drawn);
+    for (uint32_t i = 0; i < MODEL_MAX_STEPS; i++) {
+        backend_host_free(m->be, m->in_flight[i].top_ids);
+        backend_host_free(m->be, m->in_flight[i].top_values);
+        backend_host_free(m->be, m->in_flight[i].sampled);
     }
     free(m->host_hidden);
     free(m->host_logits);

@@ -87,7 +87,7 @@ struct model_limits {
     /* Tokens of the longest sequence: some rope scalings depend on it. 0: context_length. */
     uint32_t n_ctx;
     /* Entries of a step's seen tokens. 0: no draws; only where backend_can_sample. */
-    uint32_t max_seen;
+    uint32_t max_history;
 };
 
 /* Blocks in a row of a step's tables, whose positions are below max_context: a power of two, at
@@ -132,14 +132,14 @@ void model_close(model *m);
  * thread. */
 int model_check(const model *m, err *e);
 /* The same, after a look at the files themselves: a system call for each. */
-int model_look(const model *m, err *e);
+int model_check_files(const model *m, err *e);
 
 /* What a step's ops depend on beside what its arrays hold. */
 struct model_shape {
     uint32_t n_rows, n_seqs, n_logit_rows, n_hidden_rows;
     uint32_t n_top;       /* first tokens wanted of each row of logits (backend_top); 0: none */
     uint32_t max_context; /* every position is below it */
-    bool draws;           /* tokens are drawn on the device (backend_sample) */
+    bool samples;         /* tokens are drawn on the device (backend_sample) */
 };
 
 /* One step. All arrays are host memory, borrowed until it is finished. The engine has checked:
@@ -157,30 +157,30 @@ struct model_batch {
     /* (n_logit_rows + n_hidden_rows) rows whose logits are wanted, then rows whose hidden state is,
      * in all at most n_rows */
     const int32_t *out_rows;
-    const bool *whole_rows; /* (n_logit_rows) those that the host is to see; NULL: all */
+    const bool *need_logits; /* (n_logit_rows) those that the host is to see; NULL: all */
     /* With shape.draws: */
-    const struct backend_draw *draws; /* (n_logit_rows) */
-    const int32_t *seen;              /* (n_seen, 3) as in op_sample */
-    uint32_t n_seen;                  /* at most limits.max_seen */
-    const struct backend_kv *kv;      /* (n_ranks, n_layers), the same in every step */
+    const struct backend_sampling *sampling; /* (n_logit_rows) */
+    const int32_t *history;                  /* (n_seen, 3) as in op_sample */
+    uint32_t n_history;                      /* at most limits.max_history */
+    const struct backend_kv *kv;             /* (n_ranks, n_layers), the same in every step */
     /* Of a step that is begun before the one in front of it is finished: rows whose token that one
      * finds, as pairs of the row and the other step's row of logits; token_ids does not matter
-     * there. First n_chained_drawn that it draws, then those whose token is a row's first (its
+     * there. First n_sampled_copies that it draws, then those whose token is a row's first (its
      * n_top is not 0). */
-    const int32_t *chained; /* (n_chained, 2), at most max_seqs */
-    uint32_t n_chained, n_chained_drawn;
-    /* And where penalties look at such a token: (n_recounted, 3) as in op_recount, of seen, at most
-     * max_seqs. */
-    const int32_t *recounted;
-    uint32_t n_recounted;
+    const int32_t *token_copies; /* (n_token_copies, 2), at most max_seqs */
+    uint32_t n_token_copies, n_sampled_copies;
+    /* And where penalties look at such a token: (n_history_updates, 3) as in op_update_history, of
+     * seen, at most max_seqs. */
+    const int32_t *history_updates;
+    uint32_t n_history_updates;
 };
 
 /* Valid until the next but one step begins; logits and hidden until the next one does. */
 struct model_output {
-    const float *logits;     /* (n_logit_rows, n_vocab) f32, of those in whole_rows */
+    const float *logits;     /* (n_logit_rows, n_vocab) f32, of those in need_logits */
     const int32_t *top_ids;  /* (n_logit_rows, n_top), as backend_top has them; NULL: none wanted */
     const float *top_values; /* (n_logit_rows, n_top) f32 */
-    const struct backend_drawn *drawn; /* (n_logit_rows); NULL: no draws */
+    const struct backend_sampled *sampled; /* (n_logit_rows); NULL: no draws */
     const float *hidden; /* (n_hidden_rows, n_embd) f32: the stream behind the last layer after the
                         final norm, what the output head reads; NULL: none wanted */
 };

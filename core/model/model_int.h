@@ -162,25 +162,25 @@ void model_weights_free(struct model_weights *w);
 /* Device buffers of one step, sized by model_limits. Those that a model does not need are NULL. */
 struct model_bufs {
     backend_buf *ids, *pos, *slots, *row_start, *tables, *out_rows; /* i32 */
-    backend_buf *inv_freq[2];       /* (n_rot / 2) f32, of hparams.rope */
-    backend_buf *x, *r;             /* (max_rows, n_embd) f32: stream, what is to be added to it */
-    backend_buf *q, *att;           /* (max_rows, n_heads * head_dim) f32 */
-    backend_buf *k, *v;             /* (max_rows, n_kv_heads * head_dim) f32 */
-    backend_buf *ff;                /* (max_rows, n_ff or n_ff_shared) f32: act(gate) * up */
-    backend_buf *moe;               /* (max_rows, n_embd) f32: the experts' sum */
-    backend_buf *shared;            /* (max_rows, n_embd) f32: the shared expert's output */
-    backend_buf *shared_gate;       /* (max_rows, 1) f32 */
-    backend_buf *x_last, *att_last; /* (max_rows, ...) f32: rows that leave the last layer */
-    backend_buf *hidden;            /* (max_rows, n_embd) f32: these rows after the final norm */
-    backend_buf *logits;            /* (max_logit_rows, n_vocab) f32; only on rank 0 */
-    backend_buf *logits_part;       /* (max_logit_rows, a rank's share) f32; of a group */
-    backend_buf *work;              /* of exchanges */
-    backend_buf *top_ids;           /* (max_logit_rows, BACKEND_MAX_TOP) i32 */
-    backend_buf *top_values;        /* (max_logit_rows, BACKEND_MAX_TOP) f32 */
-    backend_buf *draws, *drawn;     /* (max_logit_rows) struct backend_draw, backend_drawn */
-    backend_buf *seen;              /* (max_seen, 3) i32 */
-    backend_buf *chained;           /* (max_seqs, 2) i32; where steps overlap */
-    backend_buf *recounted;         /* (max_seqs, 3) i32; likewise */
+    backend_buf *inv_freq[2];        /* (n_rot / 2) f32, of hparams.rope */
+    backend_buf *x, *r;              /* (max_rows, n_embd) f32: stream, what is to be added to it */
+    backend_buf *q, *att;            /* (max_rows, n_heads * head_dim) f32 */
+    backend_buf *k, *v;              /* (max_rows, n_kv_heads * head_dim) f32 */
+    backend_buf *ff;                 /* (max_rows, n_ff or n_ff_shared) f32: act(gate) * up */
+    backend_buf *moe;                /* (max_rows, n_embd) f32: the experts' sum */
+    backend_buf *shared;             /* (max_rows, n_embd) f32: the shared expert's output */
+    backend_buf *shared_gate;        /* (max_rows, 1) f32 */
+    backend_buf *x_last, *att_last;  /* (max_rows, ...) f32: rows that leave the last layer */
+    backend_buf *hidden;             /* (max_rows, n_embd) f32: these rows after the final norm */
+    backend_buf *logits;             /* (max_logit_rows, n_vocab) f32; only on rank 0 */
+    backend_buf *logits_part;        /* (max_logit_rows, a rank's share) f32; of a group */
+    backend_buf *work;               /* of exchanges */
+    backend_buf *top_ids;            /* (max_logit_rows, BACKEND_MAX_TOP) i32 */
+    backend_buf *top_values;         /* (max_logit_rows, BACKEND_MAX_TOP) f32 */
+    backend_buf *sampling, *sampled; /* (max_logit_rows) struct backend_sampling, backend_sampled */
+    backend_buf *history;            /* (max_history, 3) i32 */
+    backend_buf *token_copies;       /* (max_seqs, 2) i32; where steps overlap */
+    backend_buf *history_updates;    /* (max_seqs, 3) i32; likewise */
 };
 
 /* Rows of the largest step that runs from a kept recording; beyond it the time to enqueue ops one
@@ -188,14 +188,14 @@ struct model_bufs {
 enum { MODEL_MAX_KEPT_ROWS = 512, MODEL_MAX_PADDING = 31 };
 
 /* A step under way, and where the host finds what was made of its rows. */
-struct model_flight {
+struct model_step {
     const struct model_batch *batch;
     struct model_shape now; /* as ops got it */
     int32_t *top_ids;
-    float *top_values;           /* (max_logit_rows, BACKEND_MAX_TOP) */
-    struct backend_drawn *drawn; /* (max_logit_rows) */
+    float *top_values;               /* (max_logit_rows, BACKEND_MAX_TOP) */
+    struct backend_sampled *sampled; /* (max_logit_rows) */
 };
-enum { MODEL_MAX_FLIGHTS = BACKEND_MARKS };
+enum { MODEL_MAX_STEPS = BACKEND_MARKS };
 
 enum { MODEL_N_BUFS = sizeof(struct model_bufs) / sizeof(backend_buf *) };
 
@@ -215,14 +215,14 @@ struct model {
     float magnitude[2]; /* of cos and sin, of hparams.rope */
     float *host_logits; /* (max_logit_rows, n_vocab), NULL when the host sees the buffers */
     float *host_hidden; /* (max_rows, n_embd), likewise */
-    struct model_flight flights[MODEL_MAX_FLIGHTS]; /* by turns; a flight's mark is its place */
-    uint32_t first_flight, n_flights;
+    struct model_step in_flight[MODEL_MAX_STEPS]; /* by turns; a flight's mark is its place */
+    uint32_t first_in_flight, n_in_flight;
     struct model_shape recorded;  /* of the step that the backend holds; n_rows 0: none */
     struct model_recorded counts; /* of such steps */
     uint64_t identity; /* no other model of this process has it: the time when it was opened */
     /* For steps that are filled up to the shape of a recording: scratch, and 0, 1, 2, ... */
     int32_t padded[3][MODEL_MAX_KEPT_ROWS], counted[MODEL_MAX_KEPT_ROWS + 1];
-    struct backend_draw no_draws[MODEL_MAX_PADDING];
+    struct backend_sampling no_sampling[MODEL_MAX_PADDING];
 };
 
 /* One rank of a model, on be alone. */

@@ -205,13 +205,13 @@ int model_check(const model *m, err *e) {
     return rc;
 }
 
-int model_look(const model *m, err *e) {
+int model_check_files(const model *m, err *e) {
     model_files_look();
     return model_check(m, e);
 }
 
 bool model_overlaps(const model *m) {
-    return m->part.n_ranks < 2 && m->limits.max_seen && backend_can_overlap(m->be);
+    return m->part.n_ranks < 2 && m->limits.max_history && backend_can_overlap(m->be);
 }
 
 /* Of a group, a step begins when it is to be finished: its ranks do all of it at once. */

@@ -16,7 +16,7 @@
 static bool same_shape(const struct model_shape *a, const struct model_shape *b) {
     return a->n_rows == b->n_rows && a->n_seqs == b->n_seqs && a->n_logit_rows == b->n_logit_rows &&
            a->n_hidden_rows == b->n_hidden_rows && a->n_top == b->n_top &&
-           a->max_context == b->max_context && a->draws == b->draws;
+           a->max_context == b->max_context && a->samples == b->samples;
 }
 
 /* Shape s as ops get it: contexts in powers of two, so that a step fits the one before it. */
@@ -60,8 +60,8 @@ static bool round_kept(const model *m, struct model_shape *s) {
 static uint64_t recording_key(const model *m, const struct model_shape *s,
                               const struct backend_kv *kv) {
     uint64_t hash = UINT64_C(14695981039346656037);
-    const uint64_t words[] = {s->n_rows, s->n_top,    s->max_context,
-                              s->draws,  m->identity, kv->kv_type};
+    const uint64_t words[] = {s->n_rows,  s->n_top,    s->max_context,
+                              s->samples, m->identity, kv->kv_type};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         hash = (hash ^ words[i]) * UINT64_C(1099511628211);
     for (uint32_t i = 0; i < m->hp.n_layers; i++) {
@@ -75,33 +75,33 @@ static uint64_t recording_key(const model *m, const struct model_shape *s,
 /* ---- what goes up ---- */
 
 /* Rows that get their token from the step in front. */
-static int check_chained(const model *m, const struct model_batch *in, err *e) {
-    const struct model_flight *front = &m->flights[m->first_flight];
-    uint32_t n = in->n_chained, n_drawn = in->n_chained_drawn;
-    if (m->n_flights >= (model_overlaps(m) ? MODEL_MAX_FLIGHTS : 1))
+static int check_token_copies(const model *m, const struct model_batch *in, err *e) {
+    const struct model_step *front = &m->in_flight[m->first_in_flight];
+    uint32_t n = in->n_token_copies, n_drawn = in->n_sampled_copies;
+    if (m->n_in_flight >= (model_overlaps(m) ? MODEL_MAX_STEPS : 1))
         return err_set(e, ERR_INVALID, "a step begins before the one in front is finished");
     if (!n) return 0;
-    bool ok = m->n_flights && n_drawn <= n && n <= m->limits.max_seqs &&
-              (!n_drawn || front->now.draws) && (n == n_drawn || front->now.n_top);
+    bool ok = m->n_in_flight && n_drawn <= n && n <= m->limits.max_seqs &&
+              (!n_drawn || front->now.samples) && (n == n_drawn || front->now.n_top);
     for (uint32_t i = 0; i < n && ok; i++)
-        ok = in->chained[2 * i] >= 0 && (uint32_t)in->chained[2 * i] < in->shape.n_rows &&
-             in->chained[2 * i + 1] >= 0 &&
-             (uint32_t)in->chained[2 * i + 1] < front->now.n_logit_rows;
+        ok = in->token_copies[2 * i] >= 0 && (uint32_t)in->token_copies[2 * i] < in->shape.n_rows &&
+             in->token_copies[2 * i + 1] >= 0 &&
+             (uint32_t)in->token_copies[2 * i + 1] < front->now.n_logit_rows;
     return ok ? 0 : err_set(e, ERR_INVALID, "%u of a batch's rows get tokens that nobody finds", n);
 }
 
-static int check_recounted(const model *m, const struct model_batch *in, err *e) {
-    const struct model_flight *front = &m->flights[m->first_flight];
-    bool ok = in->n_recounted <= in->n_chained;
-    for (uint32_t i = 0; i < in->n_recounted && ok; i++) {
-        const int32_t *r = &in->recounted[3 * i];
-        ok = in->shape.draws && front->now.draws && r[0] >= 0 && r[1] >= 0 && r[2] >= 0 &&
-             (uint64_t)(uint32_t)r[0] + (uint32_t)r[1] < in->n_seen &&
+static int check_history_updates(const model *m, const struct model_batch *in, err *e) {
+    const struct model_step *front = &m->in_flight[m->first_in_flight];
+    bool ok = in->n_history_updates <= in->n_token_copies;
+    for (uint32_t i = 0; i < in->n_history_updates && ok; i++) {
+        const int32_t *r = &in->history_updates[3 * i];
+        ok = in->shape.samples && front->now.samples && r[0] >= 0 && r[1] >= 0 && r[2] >= 0 &&
+             (uint64_t)(uint32_t)r[0] + (uint32_t)r[1] < in->n_history &&
              (uint32_t)r[2] < front->now.n_logit_rows;
     }
     return ok ? 0
               : err_set(e, ERR_INVALID, "%u of a batch's draws look at tokens that nobody finds",
-                        in->n_recounted);
+                        in->n_history_updates);
 }
 
 static int check_batch(const model *m, const struct model_batch *in, err *e) {
@@ -114,34 +114,34 @@ static int check_batch(const model *m, const struct model_batch *in, err *e) {
                        "a batch of %u rows, %u sequences, %u logit and %u hidden rows is over its "
                        "limits",
                        s->n_rows, s->n_seqs, s->n_logit_rows, s->n_hidden_rows);
-    if (s->draws && (!lim->max_seen || in->n_seen > lim->max_seen))
+    if (s->samples && (!lim->max_history || in->n_history > lim->max_history))
         return err_set(e, ERR_INVALID, "a batch draws with %u seen tokens; its limit is %u",
-                       in->n_seen, lim->max_seen);
+                       in->n_history, lim->max_history);
     for (uint32_t i = 0; i < s->n_rows; i++)
         if (in->positions[i] < 0 || (uint32_t)in->positions[i] >= s->max_context)
             return err_set(e, ERR_INVALID, "position %d is not below the batch's %u",
                            (int)in->positions[i], s->max_context);
-    int rc = check_chained(m, in, e);
-    return rc ? rc : check_recounted(m, in, e);
+    int rc = check_token_copies(m, in, e);
+    return rc ? rc : check_history_updates(m, in, e);
 }
 
 /* What goes up for a step. */
-struct cargo {
+struct upload_list {
     struct backend_upload list[BACKEND_MAX_UPLOADS];
     uint32_t n;
 };
 
-static void load_at(struct cargo *c, backend_buf *to, uint64_t offset, const void *from,
+static void load_at(struct upload_list *c, backend_buf *to, uint64_t offset, const void *from,
                     uint64_t bytes) {
     if (bytes) c->list[c->n++] = (struct backend_upload){to, offset, bytes, from};
 }
 
-static void load(struct cargo *c, backend_buf *to, const int32_t *from, uint64_t n) {
+static void load(struct upload_list *c, backend_buf *to, const int32_t *from, uint64_t n) {
     load_at(c, to, 0, from, n * sizeof *from);
 }
 
 /* n values of src and `fill` up to n_all of them, in padded. */
-static void load_padded(struct cargo *c, backend_buf *to, const int32_t *src, uint32_t n,
+static void load_padded(struct upload_list *c, backend_buf *to, const int32_t *src, uint32_t n,
                         int32_t *padded, uint32_t n_all, int32_t fill) {
     if (n < n_all) memcpy(padded, src, n * sizeof *src);
     for (uint32_t i = n; i < n_all; i++)
@@ -150,12 +150,13 @@ static void load_padded(struct cargo *c, backend_buf *to, const int32_t *src, ui
 }
 
 /* How tokens are to be drawn; behind the batch's rows up to n_all nothing is. */
-static void load_draws(model *m, const struct model_batch *in, uint32_t n_all, struct cargo *c) {
-    const uint64_t n = in->shape.n_logit_rows, size = sizeof *in->draws;
+static void upload_sampling(model *m, const struct model_batch *in, uint32_t n_all,
+                            struct upload_list *c) {
+    const uint64_t n = in->shape.n_logit_rows, size = sizeof *in->sampling;
     struct model_bufs *b = &m->bufs;
-    load_at(c, b->draws, 0, in->draws, n * size);
-    if (n < n_all) load_at(c, b->draws, n * size, m->no_draws, (n_all - n) * size);
-    load(c, b->seen, in->seen, 3 * (uint64_t)in->n_seen);
+    load_at(c, b->sampling, 0, in->sampling, n * size);
+    if (n < n_all) load_at(c, b->sampling, n * size, m->no_sampling, (n_all - n) * size);
+    load(c, b->history, in->history, 3 * (uint64_t)in->n_history);
 }
 
 /* now: the batch's shape as ops get it. With more rows than the batch has each sequence has one row
@@ -164,7 +165,7 @@ static int upload_batch(model *m, const struct model_batch *in, const struct mod
                         err *e) {
     const struct model_shape *s = &in->shape;
     struct model_bufs *b = &m->bufs;
-    struct cargo c = {.n = 0};
+    struct upload_list c = {.n = 0};
     uint32_t n = s->n_rows, n_all = now->n_rows;
     uint64_t stride = now->max_context / in->kv[0].block_tokens;
     load_padded(&c, b->ids, in->token_ids, n, m->padded[0], n_all, 0);
@@ -175,37 +176,38 @@ static int upload_batch(model *m, const struct model_batch *in, const struct mod
          (uint64_t)(n < n_all ? n_all : s->n_seqs) + 1);
     load(&c, b->out_rows, n < n_all ? m->counted : in->out_rows,
          n < n_all ? n_all : (uint64_t)s->n_logit_rows + s->n_hidden_rows);
-    if (s->draws && !m->part.rank) load_draws(m, in, now->n_logit_rows, &c);
-    load(&c, b->chained, in->chained, 2 * (uint64_t)in->n_chained);
-    load(&c, b->recounted, in->recounted, 3 * (uint64_t)in->n_recounted);
+    if (s->samples && !m->part.rank) upload_sampling(m, in, now->n_logit_rows, &c);
+    load(&c, b->token_copies, in->token_copies, 2 * (uint64_t)in->n_token_copies);
+    load(&c, b->history_updates, in->history_updates, 3 * (uint64_t)in->n_history_updates);
     return backend_upload_all(m->be, c.list, c.n, e);
 }
 
 /* Rows whose token the step in front finds get it from there. */
 static int chain(model *m, const struct model_batch *in, err *e) {
     const struct model_bufs *b = &m->bufs;
-    uint32_t n = in->n_chained, n_drawn = in->n_chained_drawn;
+    uint32_t n = in->n_token_copies, n_drawn = in->n_sampled_copies;
     if (!n) return 0;
-    const struct model_flight *front = &m->flights[m->first_flight];
-    struct op_chain drawn = {.from = b->drawn,
-                             .pairs = b->chained,
-                             .stride = sizeof(struct backend_drawn) / sizeof(int32_t),
-                             .n = n_drawn,
-                             .ids = b->ids};
-    struct op_chain first = {.from = b->top_ids,
-                             .pairs = b->chained,
-                             .stride = front->now.n_top,
-                             .first = n_drawn,
-                             .n = n - n_drawn,
-                             .ids = b->ids};
+    const struct model_step *front = &m->in_flight[m->first_in_flight];
+    struct op_copy_tokens sampled = {.from = b->sampled,
+                                     .copies = b->token_copies,
+                                     .stride = sizeof(struct backend_sampled) / sizeof(int32_t),
+                                     .n = n_drawn,
+                                     .ids = b->ids};
+    struct op_copy_tokens first = {.from = b->top_ids,
+                                   .copies = b->token_copies,
+                                   .stride = front->now.n_top,
+                                   .first = n_drawn,
+                                   .n = n - n_drawn,
+                                   .ids = b->ids};
     int rc = 0;
-    if (drawn.n) rc = backend_chain(m->be, &drawn);
-    if (!rc && first.n) rc = backend_chain(m->be, &first);
-    if (!rc && in->n_recounted)
-        rc = backend_recount(m->be, &(struct op_recount){.drawn = b->drawn,
-                                                         .list = b->recounted,
-                                                         .n = in->n_recounted,
-                                                         .seen = b->seen});
+    if (sampled.n) rc = backend_copy_tokens(m->be, &sampled);
+    if (!rc && first.n) rc = backend_copy_tokens(m->be, &first);
+    if (!rc && in->n_history_updates)
+        rc =
+            backend_update_history(m->be, &(struct op_update_history){.sampled = b->sampled,
+                                                                      .updates = b->history_updates,
+                                                                      .n = in->n_history_updates,
+                                                                      .history = b->history});
     return rc ? err_set(e, rc, "the tokens of the step in front cannot be taken") : 0;
 }
 
@@ -225,11 +227,11 @@ static int fetch(model *m, const backend_buf *buf, void *copy, const uint64_t ro
 /* The rows of logits that somebody wants, each run of them at once. */
 static int fetch_logits(model *m, const struct model_batch *batch, const void **out, err *e) {
     const uint64_t n = batch->shape.n_logit_rows;
-    uint64_t rows[2] = {0, batch->whole_rows ? 0 : n};
+    uint64_t rows[2] = {0, batch->need_logits ? 0 : n};
     int rc = fetch(m, m->bufs.logits, m->host_logits, rows, m->hp.n_vocab, out, e);
-    for (uint64_t i = 0; !rc && batch->whole_rows && i < n; i = rows[0] + rows[1] + 1) {
+    for (uint64_t i = 0; !rc && batch->need_logits && i < n; i = rows[0] + rows[1] + 1) {
         rows[0] = i, rows[1] = 0;
-        while (i + rows[1] < n && batch->whole_rows[i + rows[1]])
+        while (i + rows[1] < n && batch->need_logits[i + rows[1]])
             rows[1]++;
         rc = fetch(m, m->bufs.logits, m->host_logits, rows, m->hp.n_vocab, out, e);
     }
@@ -237,30 +239,32 @@ static int fetch_logits(model *m, const struct model_batch *batch, const void **
 }
 
 /* Bytes of buf are on their way into copy, unless the host sees them in place. */
-static int bring(model *m, const backend_buf *buf, void *copy, uint64_t bytes, err *e) {
+static int download_later(model *m, const backend_buf *buf, void *copy, uint64_t bytes, err *e) {
     if (backend_buf_host(buf)) return 0;
     return backend_download_later(m->be, buf, 0, copy, bytes, e);
 }
 
 /* What a step finds out about its rows is brought behind it; rows themselves are fetched when it is
  * finished. */
-static int bring_results(model *m, const struct model_flight *f, err *e) {
+static int download_results(model *m, const struct model_step *f, err *e) {
     const struct model_bufs *b = &m->bufs;
     const uint64_t rows = f->batch->shape.n_logit_rows, n_top = rows * f->now.n_top;
     int rc = 0;
-    if (f->now.draws) rc = bring(m, b->drawn, f->drawn, rows * sizeof *f->drawn, e);
+    if (f->now.samples)
+        rc = download_later(m, b->sampled, f->sampled, rows * sizeof *f->sampled, e);
     if (rc || !n_top) return rc;
-    rc = bring(m, b->top_ids, f->top_ids, n_top * sizeof *f->top_ids, e);
-    return rc ? rc : bring(m, b->top_values, f->top_values, n_top * sizeof *f->top_values, e);
+    rc = download_later(m, b->top_ids, f->top_ids, n_top * sizeof *f->top_ids, e);
+    return rc ? rc
+              : download_later(m, b->top_values, f->top_values, n_top * sizeof *f->top_values, e);
 }
 
-static const void *seen_at(const backend_buf *buf, const void *copy) {
+static const void *result_at(const backend_buf *buf, const void *copy) {
     const void *host = backend_buf_host(buf);
     return host ? host : copy;
 }
 
 /* Of rows' first tokens, `width` of each, those that are wanted, behind each other. */
-static void pack_top(const struct model_flight *f, struct model_output *out, uint32_t width) {
+static void pack_top(const struct model_step *f, struct model_output *out, uint32_t width) {
     const uint32_t n_top = f->batch->shape.n_top;
     for (size_t i = 0; i < f->batch->shape.n_logit_rows; i++) {
         memmove(f->top_ids + i * n_top, out->top_ids + i * width, n_top * sizeof *f->top_ids);
@@ -272,7 +276,7 @@ static void pack_top(const struct model_flight *f, struct model_output *out, uin
 }
 
 /* The flight has landed. */
-static int fetch_results(model *m, const struct model_flight *f, struct model_output *out, err *e) {
+static int fetch_results(model *m, const struct model_step *f, struct model_output *out, err *e) {
     const struct model_shape *s = &f->batch->shape;
     const struct model_bufs *b = &m->bufs;
     const uint64_t hidden[2] = {s->n_logit_rows, s->n_hidden_rows};
@@ -284,10 +288,10 @@ static int fetch_results(model *m, const struct model_flight *f, struct model_ou
         if ((rc = fetch(m, b->hidden, m->host_hidden, hidden, m->hp.n_embd, &at, e))) return rc;
         out->hidden = (const float *)at + hidden[0] * m->hp.n_embd;
     }
-    if (s->draws) out->drawn = seen_at(b->drawn, f->drawn);
+    if (s->samples) out->sampled = result_at(b->sampled, f->sampled);
     if (!s->n_top) return 0;
-    out->top_ids = seen_at(b->top_ids, f->top_ids);
-    out->top_values = seen_at(b->top_values, f->top_values);
+    out->top_ids = result_at(b->top_ids, f->top_ids);
+    out->top_values = result_at(b->top_values, f->top_values);
     if (f->now.n_top != s->n_top) pack_top(f, out, f->now.n_top);
     return 0;
 }
@@ -343,7 +347,7 @@ static void record_ahead(model *m, const struct model_shape *s, const struct bac
         backend_drop_recorded(m->be);
 }
 
-static int enqueue(model *m, struct model_flight *f, err *e) {
+static int enqueue(model *m, struct model_step *f, err *e) {
     const struct model_batch *batch = f->batch;
     const struct backend_kv *kv = batch->kv + (uint64_t)m->part.rank * m->hp.n_layers;
     struct model_shape next = rounded(m, batch->next, kv[0].block_tokens);
@@ -352,14 +356,14 @@ static int enqueue(model *m, struct model_flight *f, err *e) {
     int rc = upload_batch(m, batch, &f->now, e);
     if (!rc) rc = chain(m, batch, e);
     if (!rc) rc = kept ? run_kept(m, &f->now, kv, e) : begin(m, &f->now, kv, e);
-    if (!rc && !m->part.rank) rc = bring_results(m, f, e);
-    if (!rc) rc = backend_mark(m->be, (uint32_t)(f - m->flights), e);
+    if (!rc && !m->part.rank) rc = download_results(m, f, e);
+    if (!rc) rc = backend_mark(m->be, (uint32_t)(f - m->in_flight), e);
     if (!rc) record_ahead(m, &next, kv);
     return rc;
 }
 
 int model_rank_begin(model *m, const struct model_batch *batch, err *e) {
-    struct model_flight *f = &m->flights[(m->first_flight + m->n_flights) % MODEL_MAX_FLIGHTS];
+    struct model_step *f = &m->in_flight[(m->first_in_flight + m->n_in_flight) % MODEL_MAX_STEPS];
     int rc = check_batch(m, batch, e);
     if (rc) return rc;
     f->batch = batch;
@@ -368,18 +372,18 @@ int model_rank_begin(model *m, const struct model_batch *batch, err *e) {
     if (rc)
         backend_sync(m->be, NULL);
     else
-        m->n_flights++;
+        m->n_in_flight++;
     return rc;
 }
 
 int model_rank_finish(model *m, struct model_output *out, err *e) {
-    uint32_t at = m->first_flight;
-    const struct model_flight *f = &m->flights[at];
+    uint32_t at = m->first_in_flight;
+    const struct model_step *f = &m->in_flight[at];
     *out = (struct model_output){0};
-    if (!m->n_flights) return err_set(e, ERR_INVALID, "no step was begun");
+    if (!m->n_in_flight) return err_set(e, ERR_INVALID, "no step was begun");
     /* Where steps do not overlap the first place is the only one. */
-    if (model_overlaps(m)) m->first_flight = (at + 1) % MODEL_MAX_FLIGHTS;
-    m->n_flights--;
+    if (model_overlaps(m)) m->first_in_flight = (at + 1) % MODEL_MAX_STEPS;
+    m->n_in_flight--;
     if (!f->batch->shape.n_rows) return 0;
     int rc = backend_wait(m->be, at, e);
     return rc || m->part.rank ? rc : fetch_results(m, f, out, e);

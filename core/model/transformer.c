@@ -131,14 +131,14 @@ static int pick_tokens(model *m, const struct model_shape *in) {
                                                  .k = in->n_top,
                                                  .ids = b->top_ids,
                                                  .values = b->top_values});
-    if (rc || !in->draws) return rc;
+    if (rc || !in->samples) return rc;
     return backend_sample(m->be, &(struct op_sample){.x = b->logits,
-                                                     .draws = b->draws,
-                                                     .seen = b->seen,
+                                                     .sampling = b->sampling,
+                                                     .history = b->history,
                                                      .n_rows = in->n_logit_rows,
                                                      .n_cols = m->hp.n_vocab,
-                                                     .n_seen = m->limits.max_seen,
-                                                     .out = b->drawn});
+                                                     .n_history = m->limits.max_history,
+                                                     .out = b->sampled});
 }
 
 /* Behind the last attention only the rows go on that want something. Where hidden states are wanted

@@ -41,9 +41,9 @@ struct cargs_upload {
     uint32_t n;
 };
 
-/* chain: a thread a pair, where to and where from. */
-struct cargs_chain {
-    const int32_t *from, *pairs;
+/* copy_tokens: one thread per copy (struct backend_token_copy). */
+struct cargs_copy_tokens {
+    const int32_t *from, *copies;
     int32_t *ids;
     uint32_t stride, n;
 };
@@ -172,31 +172,31 @@ struct cargs_linear_attention {
 
 /* ---- sample.cu: a block a row ---- */
 
-/* As struct backend_draw and backend_drawn of core/backend/backend.h have them (sample.c holds
- * them to that). */
-struct cargs_draw {
+/* As struct backend_sampling and backend_sampled of core/backend/backend.h have them (sample.c
+ * holds them to that). */
+struct cargs_sampling {
     float temperature, top_p, min_p, repetition, presence, frequency;
-    uint32_t top_k, first_seen, n_seen;
+    uint32_t top_k, first_history, n_history;
     uint32_t seed[2], index[2];
 };
-struct cargs_drawn {
+struct cargs_sampled {
     int32_t token;
     float logit, log_sum;
 };
 enum { CUDA_SAMPLE_THREADS = 1024, CUDA_SAMPLE_LIST = 4096 };
 struct cargs_sample {
     float *x;
-    const struct cargs_draw *draws;
-    int32_t *seen; /* (n_seen, 3) */
-    struct cargs_drawn *out;
-    uint32_t n_cols, n_seen;
+    const struct cargs_sampling *sampling;
+    int32_t *history; /* (n_seen, 3) */
+    struct cargs_sampled *out;
+    uint32_t n_cols, n_history;
 };
 
-/* recount: a block an entry. */
-struct cargs_recount {
-    const struct cargs_drawn *drawn;
-    const int32_t *list;
-    int32_t *seen;
+/* update_history: one block per update (struct backend_history_update). */
+struct cargs_update_history {
+    const struct cargs_sampled *sampled;
+    const int32_t *updates;
+    int32_t *history;
 };
 
 /* ---- input.cu ---- */

@@ -13,7 +13,7 @@ extern "C" {
 /* rows.cu */
 const void *cuda_embed_kernel(void);
 const void *cuda_gather_kernel(void);
-const void *cuda_chain_kernel(void);
+const void *cuda_copy_tokens_kernel(void);
 const void *cuda_upload_kernel(void);
 const void *cuda_kv_copy_kernel(void);
 
@@ -89,7 +89,7 @@ const void *cuda_attention_prefill_kernel(enum cuda_attention_type type,
 const void *cuda_attention_plain_kernel(void);
 /* sample.cu */
 const void *cuda_sample_kernel(void);
-const void *cuda_recount_kernel(void);
+const void *cuda_update_history_kernel(void);
 
 #ifdef __cplusplus
 }

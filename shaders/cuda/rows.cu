@@ -1,4 +1,4 @@
-/* rows.cu - embed, gather, kv_copy: rows from one place to another; chain: tokens; upload. */
+/* rows.cu - embed, gather, kv_copy: rows from one place to another; copy_tokens; upload. */
 #include "shaders/cuda/block.cuh"
 #include "shaders/cuda/cargs.h"
 #include "shaders/cuda/device.cuh"
@@ -51,13 +51,13 @@ CUDA_KERNEL(256) upload(CUDA_ARGS(struct cargs_upload) a) {
         p.to[i] = p.from[i];
 }
 
-CUDA_KERNEL(256) chain(CUDA_ARGS(struct cargs_chain) a) {
+CUDA_KERNEL(256) copy_tokens(CUDA_ARGS(struct cargs_copy_tokens) a) {
     pdl_launch();
     pdl_wait();
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= a.n) return;
-    int32_t token = a.from[(uint64_t)a.pairs[2 * i + 1] * a.stride];
-    a.ids[a.pairs[2 * i]] = token < 0 ? 0 : token;
+    int32_t token = a.from[(uint64_t)a.copies[2 * i + 1] * a.stride];
+    a.ids[a.copies[2 * i]] = token < 0 ? 0 : token;
 }
 
 /* A block (pair, K or V). */
@@ -81,8 +81,8 @@ const void *cuda_gather_kernel(void) {
     return (const void *)gather;
 }
 
-const void *cuda_chain_kernel(void) {
-    return (const void *)chain;
+const void *cuda_copy_tokens_kernel(void) {
+    return (const void *)copy_tokens;
 }
 
 const void *cuda_upload_kernel(void) {

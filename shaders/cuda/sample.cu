@@ -87,7 +87,7 @@ __device__ cut block_first(cut best, uint64_t *each) {
 }
 
 __device__ uint64_t weight_at(const row &r, float logit) {
-    return logit == logit ? draw_weight(logit, r.max, r.temperature) : 0;
+    return logit == logit ? sample_weight(logit, r.max, r.temperature) : 0;
 }
 
 __device__ bool keeps(cut c, uint32_t key, uint32_t id) {
@@ -105,7 +105,7 @@ __device__ uint64_t reach(const row &r, cut c, bool by_weight, cut within, const
             if (keeps(c, list[i].key, list[i].id)) sum += list[i].weight;
     } else {
         for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32) {
-            uint32_t key = draw_key(r.x[i]);
+            uint32_t key = sample_key(r.x[i]);
             if (keeps(c, key, i) && keeps(within, key, i)) sum += by_weight ? weight_at(r, r.x[i]) : 1;
         }
     }
@@ -115,7 +115,7 @@ __device__ uint64_t reach(const row &r, cut c, bool by_weight, cut within, const
 /* The first cut, in rank, that reaches want. */
 __device__ cut find_cut(const row &r, uint64_t want, bool by_weight, cut within, const entry *list, uint32_t n,
                         uint64_t *each) {
-    uint32_t low = 0, high = draw_key(r.max); /* the key is in [low, high] */
+    uint32_t low = 0, high = sample_key(r.max); /* the key is in [low, high] */
     while (low < high) {
         uint32_t middle = low + (high - low) / 2 + 1;
         if (reach(r, {middle, UINT32_MAX}, by_weight, within, list, n, each) >= want)
@@ -139,7 +139,7 @@ __device__ uint64_t kept_weight(const row &r, cut c, uint64_t least, uint64_t *e
     uint64_t sum = 0;
     for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32) {
         uint64_t w = weight_at(r, r.x[i]);
-        if (w >= least && keeps(c, draw_key(r.x[i]), i)) sum += w;
+        if (w >= least && keeps(c, sample_key(r.x[i]), i)) sum += w;
     }
     return block_total(sum, each);
 }
@@ -152,7 +152,7 @@ __device__ uint32_t gather(const row &r, cut within, uint32_t key, uint64_t weig
     if (threadIdx.x == 0) n_list = 0;
     __syncthreads();
     for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32) {
-        uint32_t k = draw_key(r.x[i]);
+        uint32_t k = sample_key(r.x[i]);
         if (k < key || !keeps(within, k, i)) continue;
         uint64_t w = by_weight ? weight_at(r, r.x[i]) : 1;
         if (w < weight || !w) continue;
@@ -166,9 +166,9 @@ __device__ uint32_t gather(const row &r, cut within, uint32_t key, uint64_t weig
 /* What top_k keeps. Where the k-th best of the threads' best keys is, k tokens have no lower one: usually
  * few more, and they fit the list. */
 __device__ cut first_k(const row &r, uint32_t k, entry *list, uint64_t *each) {
-    uint32_t best = 0, low = 0, high = draw_key(r.max);
+    uint32_t best = 0, low = 0, high = sample_key(r.max);
     for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32)
-        best = max(best, draw_key(r.x[i]));
+        best = max(best, sample_key(r.x[i]));
     while (low < high) {
         uint32_t middle = low + (high - low) / 2 + 1;
         if ((uint32_t)__syncthreads_count(best >= middle) >= k)
@@ -183,7 +183,7 @@ __device__ cut first_k(const row &r, uint32_t k, entry *list, uint64_t *each) {
 /* What top_p keeps of what `within` keeps. A token lighter than (1 - top_p) * total / n is not in it,
  * however many they are: usually few are left, and they fit the list. */
 __device__ cut nucleus(const row &r, float top_p, cut within, entry *list, uint64_t *each) {
-    uint64_t total = kept_weight(r, within, 0, each), want = draw_part(top_p, total);
+    uint64_t total = kept_weight(r, within, 0, each), want = sample_mass(top_p, total);
     uint64_t lightest = (uint64_t)((1.0 - (double)top_p) * (double)total / r.n);
     uint32_t n = gather(r, within, within.key, lightest, true, list);
     return find_cut(r, want, true, within, n <= LIST ? list : nullptr, n, each);
@@ -197,7 +197,7 @@ __device__ void walk(const row &r, cut c, uint64_t least, uint64_t target, uint6
     uint64_t sum = 0, before = 0;
     for (uint32_t i = r.first + lane; i < r.end; i += 32) {
         uint64_t w = weight_at(r, r.x[i]);
-        if (w >= least && keeps(c, draw_key(r.x[i]), i)) sum += w;
+        if (w >= least && keeps(c, sample_key(r.x[i]), i)) sum += w;
     }
     sum = warp_total(sum);
     __syncthreads();
@@ -209,7 +209,7 @@ __device__ void walk(const row &r, cut c, uint64_t least, uint64_t target, uint6
     for (uint32_t base = r.first; base < r.end; base += 32) {
         uint32_t i = base + lane;
         uint64_t w = i < r.end ? weight_at(r, r.x[i]) : 0, upto;
-        if (w < least || i >= r.end || !keeps(c, draw_key(r.x[i]), i)) w = 0;
+        if (w < least || i >= r.end || !keeps(c, sample_key(r.x[i]), i)) w = 0;
         upto = w;
         for (int step = 1; step < 32; step *= 2) {
             uint32_t low = __shfl_up_sync(CUDA_ALL, (uint32_t)upto, step);
@@ -227,16 +227,16 @@ __device__ void walk(const row &r, cut c, uint64_t least, uint64_t target, uint6
     }
 }
 
-__device__ int32_t draw(const row &r, const cargs_draw &d, uint64_t *each) {
+__device__ int32_t draw(const row &r, const cargs_sampling &d, uint64_t *each) {
     CUDA_SHARED(entry, list);
     __shared__ int32_t token;
     cut c = {0, UINT32_MAX};
     if (d.top_k && d.top_k < r.n) c = first_k(r, d.top_k, list, each);
     if (d.top_p < 1.0f) c = nucleus(r, d.top_p, c, list, each);
-    uint64_t least = d.min_p > 0 ? (uint64_t)ceil((double)d.min_p * (double)(UINT64_C(1) << DRAW_ONE_BITS)) : 1;
+    uint64_t least = d.min_p > 0 ? (uint64_t)ceil((double)d.min_p * (double)(UINT64_C(1) << SAMPLE_ONE_BITS)) : 1;
     if (!least) least = 1;
     uint64_t total = kept_weight(r, c, least, each);
-    walk(r, c, least, draw_target(d.seed, d.index, total), each, &token);
+    walk(r, c, least, sample_target(d.seed, d.index, total), each, &token);
     __syncthreads();
     return token;
 }
@@ -245,16 +245,16 @@ __device__ int32_t draw(const row &r, const cargs_draw &d, uint64_t *each) {
 __device__ cut best_of(const row &r, uint64_t *each) {
     cut best = {0, UINT32_MAX};
     for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32) {
-        uint32_t key = draw_key(r.x[i]);
+        uint32_t key = sample_key(r.x[i]);
         if (key > best.key) best = {key, i};
     }
     return block_first(best, each);
 }
 
 /* Each seen token's logit, which is kept in the entry's third word. */
-__device__ void penalise(float *x, uint32_t n_cols, const cargs_draw &d, int32_t *seen) {
-    for (uint32_t i = threadIdx.x; i < d.n_seen; i += THREADS) {
-        int32_t *s = seen + 3 * (uint64_t)(d.first_seen + i);
+__device__ void penalise(float *x, uint32_t n_cols, const cargs_sampling &d, int32_t *history) {
+    for (uint32_t i = threadIdx.x; i < d.n_history; i += THREADS) {
+        int32_t *s = history + 3 * (uint64_t)(d.first_history + i);
         if ((uint32_t)s[0] >= n_cols) continue;
         float v = x[s[0]];
         s[2] = __float_as_int(v);
@@ -264,9 +264,9 @@ __device__ void penalise(float *x, uint32_t n_cols, const cargs_draw &d, int32_t
     }
 }
 
-__device__ void forgive(float *x, uint32_t n_cols, const cargs_draw &d, const int32_t *seen) {
-    for (uint32_t i = threadIdx.x; i < d.n_seen; i += THREADS) {
-        const int32_t *s = seen + 3 * (uint64_t)(d.first_seen + i);
+__device__ void forgive(float *x, uint32_t n_cols, const cargs_sampling &d, const int32_t *history) {
+    for (uint32_t i = threadIdx.x; i < d.n_history; i += THREADS) {
+        const int32_t *s = history + 3 * (uint64_t)(d.first_history + i);
         if ((uint32_t)s[0] < n_cols) x[s[0]] = __int_as_float(s[2]);
     }
 }
@@ -275,12 +275,12 @@ CUDA_KERNEL_MIN(CUDA_SAMPLE_THREADS, 1) sample(CUDA_ARGS(struct cargs_sample) a)
     __shared__ uint64_t each[WARPS];
     pdl_launch();
     pdl_wait();
-    const cargs_draw d = a.draws[blockIdx.x];
+    const cargs_sampling d = a.sampling[blockIdx.x];
     float *x = a.x + (uint64_t)blockIdx.x * a.n_cols;
     uint32_t run = ((a.n_cols + WARPS - 1) / WARPS + 31) / 32 * 32, first = threadIdx.x / 32 * run;
     row r = {x, a.n_cols, first < a.n_cols ? first : a.n_cols, first + run < a.n_cols ? first + run : a.n_cols, 0,
              d.temperature};
-    cargs_drawn drawn = {-1, 0, 0};
+    cargs_sampled sampled = {-1, 0, 0};
     cut best = best_of(r, each);
     r.max = best.id < r.n ? x[best.id] : -INFINITY;
     if (d.temperature >= 0 && r.max > -INFINITY && r.max < INFINITY) { /* alike in all threads */
@@ -288,39 +288,39 @@ CUDA_KERNEL_MIN(CUDA_SAMPLE_THREADS, 1) sample(CUDA_ARGS(struct cargs_sample) a)
         for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32)
             if (x[i] == x[i]) sum += (double)expf(x[i] - r.max);
         sum = block_sum(sum, each);
-        drawn.log_sum = (float)((double)r.max + log(sum));
-        bool penalties = d.n_seen && d.first_seen <= a.n_seen && d.n_seen <= a.n_seen - d.first_seen;
+        sampled.log_sum = (float)((double)r.max + log(sum));
+        bool penalties = d.n_history && d.first_history <= a.n_history && d.n_history <= a.n_history - d.first_history;
         if (penalties) {
-            penalise(x, a.n_cols, d, a.seen);
+            penalise(x, a.n_cols, d, a.history);
             __syncthreads();
             best = best_of(r, each);
             r.max = x[best.id];
         }
         if (r.max > -INFINITY && r.max < INFINITY)
-            drawn.token = d.temperature > 0 ? draw(r, d, each) : (int32_t)best.id;
+            sampled.token = d.temperature > 0 ? draw(r, d, each) : (int32_t)best.id;
         __syncthreads();
-        if (penalties) forgive(x, a.n_cols, d, a.seen);
+        if (penalties) forgive(x, a.n_cols, d, a.history);
         __syncthreads();
-        if (drawn.token >= 0) drawn.logit = x[drawn.token];
+        if (sampled.token >= 0) sampled.logit = x[sampled.token];
     }
-    if (threadIdx.x == 0) a.out[blockIdx.x] = drawn;
+    if (threadIdx.x == 0) a.out[blockIdx.x] = sampled;
 }
 
-CUDA_KERNEL(256) recount(CUDA_ARGS(struct cargs_recount) a) {
+CUDA_KERNEL(256) update_history(CUDA_ARGS(struct cargs_update_history) a) {
     pdl_launch();
     pdl_wait();
-    const int32_t *entry = a.list + 3 * blockIdx.x;
-    int32_t *seen = a.seen + 3 * (int64_t)entry[0], token = a.drawn[entry[2]].token, n = entry[1];
+    const int32_t *entry = a.updates + 3 * blockIdx.x;
+    int32_t *history = a.history + 3 * (int64_t)entry[0], token = a.sampled[entry[2]].token, n = entry[1];
     bool found = false;
     for (int32_t i = threadIdx.x; i < n; i += blockDim.x) {
-        if (seen[3 * i] != token) continue;
-        seen[3 * i + 1]++; /* nobody else has it */
+        if (history[3 * i] != token) continue;
+        history[3 * i + 1]++; /* nobody else has it */
         found = true;
     }
     found = __syncthreads_or(found);
     if (threadIdx.x) return;
-    seen[3 * n] = found ? -1 : token;
-    seen[3 * n + 1] = 1;
+    history[3 * n] = found ? -1 : token;
+    history[3 * n + 1] = 1;
 }
 
 }
@@ -329,6 +329,6 @@ const void *cuda_sample_kernel(void) {
     return (const void *)sample;
 }
 
-const void *cuda_recount_kernel(void) {
-    return (const void *)recount;
+const void *cuda_update_history_kernel(void) {
+    return (const void *)update_history;
 }

@@ -205,7 +205,7 @@ static void fake_copy(const struct fake_op *op) {
 struct fake_results { /* of a step */
     int32_t *top_ids; /* (max_logit_rows, BACKEND_MAX_TOP) */
     float *top_values;
-    struct backend_drawn *drawn; /* (max_logit_rows) */
+    struct backend_sampled *sampled; /* (max_logit_rows) */
     struct model_shape shape;
 };
 struct model {
@@ -218,9 +218,9 @@ struct model {
     struct fake_results results[2];
     uint32_t turn, n_begun;
     bool failed;
-    int32_t *ids;    /* (max_rows) */
-    int32_t *seen;   /* (max_seen, 3) */
-    int32_t *tokens; /* (FAKE_CONTEXT) */
+    int32_t *ids;     /* (max_rows) */
+    int32_t *history; /* (max_history, 3) */
+    int32_t *tokens;  /* (FAKE_CONTEXT) */
 };
 
 int model_read_hparams(const char *path, struct model_hparams *hp, err *e) {
@@ -261,10 +261,10 @@ int model_open(const char *path, backend *be, const struct model_limits *limits,
     for (struct fake_results *r = m->results; r < m->results + 2; r++) {
         r->top_ids = calloc((size_t)limits->max_logit_rows * BACKEND_MAX_TOP, sizeof *r->top_ids);
         r->top_values = calloc((size_t)limits->max_logit_rows * BACKEND_MAX_TOP, sizeof(float));
-        r->drawn = calloc(limits->max_logit_rows, sizeof *r->drawn);
+        r->sampled = calloc(limits->max_logit_rows, sizeof *r->sampled);
     }
     m->ids = calloc(limits->max_rows, sizeof *m->ids);
-    m->seen = calloc(3 * (size_t)limits->max_seen + 1, sizeof *m->seen);
+    m->history = calloc(3 * (size_t)limits->max_history + 1, sizeof *m->history);
     m->tokens = calloc(FAKE_CONTEXT, sizeof *m->tokens);
     *out = m;
     return 0;
@@ -276,11 +276,11 @@ void model_close(model *m) {
     for (struct fake_results *r = m->results; r < m->results + 2; r++) {
         free(r->top_ids);
         free(r->top_values);
-        free(r->drawn);
+        free(r->sampled);
     }
     sampler_free(m->smp);
     free(m->ids);
-    free(m->seen);
+    free(m->history);
     free(m->tokens);
     free(m);
 }
@@ -293,7 +293,7 @@ int model_check(const model *m, err *e) {
     (void)m;
     return fake_changed() ? err_set(e, ERR_CHANGED, "/secret/path was cut short") : 0;
 }
-int model_look(const model *m, err *e) {
+int model_check_files(const model *m, err *e) {
     return model_check(m, e);
 }
 
@@ -323,8 +323,8 @@ struct model_recorded model_recorded_steps(const model *m) {
 }
 
 /* The draw as backend.h has it; penalties here, the rest is the sampler's. */
-static void fake_draw(model *m, const struct backend_draw *d, const int32_t *seen, const float *row,
-                      struct backend_drawn *out) {
+static void fake_draw(model *m, const struct backend_sampling *d, const int32_t *history,
+                      const float *row, struct backend_sampled *out) {
     float x[FAKE_VOCAB], max = -INFINITY;
     double sum = 0;
     struct engine_params p = {.temperature = d->temperature,
@@ -333,11 +333,11 @@ static void fake_draw(model *m, const struct backend_draw *d, const int32_t *see
                               .top_k = d->top_k,
                               .repetition_penalty = 1,
                               .n_logprobs = -1};
-    *out = (struct backend_drawn){.token = -1};
+    *out = (struct backend_sampled){.token = -1};
     if (d->temperature < 0) return;
     memcpy(x, row, sizeof x);
-    for (uint32_t i = 0; i < d->n_seen; i++) {
-        const int32_t *s = &seen[3 * (size_t)(d->first_seen + i)];
+    for (uint32_t i = 0; i < d->n_history; i++) {
+        const int32_t *s = &history[3 * (size_t)(d->first_history + i)];
         if (s[0] < 0) continue;
         float *v = &x[s[0]];
         if (d->repetition != 1.0f) *v = *v > 0 ? *v / d->repetition : *v * d->repetition;
@@ -349,7 +349,7 @@ static void fake_draw(model *m, const struct backend_draw *d, const int32_t *see
         .index = (uint64_t)d->index[1] << 32 | d->index[0],
         .logits = x,
     };
-    if (sampler_draw(m->smp, &req, &out->token)) return;
+    if (sampler_sample(m->smp, &req, &out->token)) return;
     for (uint32_t v = 0; v < FAKE_VOCAB; v++)
         max = fmaxf(max, row[v]);
     for (uint32_t v = 0; v < FAKE_VOCAB; v++)
@@ -366,9 +366,9 @@ static void fake_row(model *m, const struct model_batch *b, uint32_t i, uint32_t
     fake_logits(m->tokens, n, row);
     if (fake_changed()) row[FAKE_GARBAGE] = 1e30f;
     if (k) top_select(row, FAKE_VOCAB, k, r->top_ids + i * k, r->top_values + i * k);
-    if (b->shape.draws) fake_draw(m, &b->draws[i], m->seen, row, &r->drawn[i]);
-    if (!b->whole_rows || b->whole_rows[i]) return;
-    fake_require(k > 0 || b->shape.draws);
+    if (b->shape.samples) fake_draw(m, &b->sampling[i], m->history, row, &r->sampled[i]);
+    if (!b->need_logits || b->need_logits[i]) return;
+    fake_require(k > 0 || b->shape.samples);
     for (uint32_t v = 0; v < FAKE_VOCAB; v++)
         row[v] = NAN;
 }
@@ -376,15 +376,15 @@ static void fake_row(model *m, const struct model_batch *b, uint32_t i, uint32_t
 /* Tokens that the step in front drew join those that penalties look at. */
 static void fake_recount(model *m, const struct model_batch *b) {
     const struct fake_results *front = &m->results[!m->turn];
-    memcpy(m->seen, b->seen, 3 * (size_t)b->n_seen * sizeof *m->seen);
-    for (uint32_t i = 0; i < b->n_recounted; i++) {
-        const int32_t *r = &b->recounted[3 * i];
-        int32_t *seen = m->seen + 3 * r[0], token = front->drawn[r[2]].token, k = 0;
-        fake_require((uint32_t)(r[0] + r[1]) < b->n_seen && seen[3 * r[1]] == -1);
-        while (k < r[1] && seen[3 * k] != token)
+    memcpy(m->history, b->history, 3 * (size_t)b->n_history * sizeof *m->history);
+    for (uint32_t i = 0; i < b->n_history_updates; i++) {
+        const int32_t *r = &b->history_updates[3 * i];
+        int32_t *history = m->history + 3 * r[0], token = front->sampled[r[2]].token, k = 0;
+        fake_require((uint32_t)(r[0] + r[1]) < b->n_history && history[3 * r[1]] == -1);
+        while (k < r[1] && history[3 * k] != token)
             k++;
-        seen[3 * k] = token;
-        seen[3 * k + 1] = k < r[1] ? seen[3 * k + 1] + 1 : 1;
+        history[3 * k] = token;
+        history[3 * k + 1] = k < r[1] ? history[3 * k + 1] + 1 : 1;
     }
 }
 
@@ -393,16 +393,17 @@ static void fake_chain(model *m, const struct model_batch *b) {
     const struct fake_results *front = &m->results[!m->turn];
     const struct model_shape *shape = &front->shape;
     memcpy(m->ids, b->token_ids, b->shape.n_rows * sizeof *m->ids);
-    fake_require(!b->n_chained || fake_overlaps);
-    for (uint32_t i = 0; i < b->n_chained; i++) {
-        uint32_t row = (uint32_t)b->chained[2 * i], from = (uint32_t)b->chained[2 * i + 1];
-        bool drawn = i < b->n_chained_drawn;
+    fake_require(!b->n_token_copies || fake_overlaps);
+    for (uint32_t i = 0; i < b->n_token_copies; i++) {
+        uint32_t row = (uint32_t)b->token_copies[2 * i],
+                 from = (uint32_t)b->token_copies[2 * i + 1];
+        bool sampled = i < b->n_sampled_copies;
         fake_require(row < b->shape.n_rows && from < shape->n_logit_rows &&
-                     (drawn ? shape->draws : shape->n_top > 0));
-        int32_t token = drawn ? front->drawn[from].token : front->top_ids[from * shape->n_top];
+                     (sampled ? shape->samples : shape->n_top > 0));
+        int32_t token = sampled ? front->sampled[from].token : front->top_ids[from * shape->n_top];
         m->ids[row] = token < 0 ? 0 : token;
     }
-    atomic_fetch_add(&fake_chained, (int)b->n_chained);
+    atomic_fetch_add(&fake_chained, (int)b->n_token_copies);
     fake_recount(m, b);
 }
 
@@ -456,7 +457,7 @@ static int fake_forward(model *m, const struct model_batch *b, struct model_outp
     *out = (struct model_output){.logits = m->logits,
                                  .top_ids = r->top_ids,
                                  .top_values = r->top_values,
-                                 .drawn = shape->draws ? r->drawn : NULL,
+                                 .sampled = shape->samples ? r->sampled : NULL,
                                  .hidden = shape->n_hidden_rows ? m->hidden : NULL};
     m->turn = !m->turn;
     return 0;

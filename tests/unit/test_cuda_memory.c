@@ -68,7 +68,7 @@ static void models_take_what_is_said(void) {
     enum { ROUNDING = 32 * (2 << 20) };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         struct model_limits limits = {
-            .max_rows = 16, .max_logit_rows = 8, .max_seqs = 8, .table_stride = 32, .max_seen = 99};
+            .max_rows = 16, .max_logit_rows = 8, .max_seqs = 8, .table_stride = 32, .max_history = 99};
         struct model_memory said;
         backend *be = open_cuda(0);
         model *m;
@@ -159,12 +159,12 @@ static void tokens_are_chained(void) {
     for (uint32_t n = 1; n < N; n += 1 + n / 2) {
         memcpy(ids, want, sizeof ids);
         backend_buf *to = be_i32(be, ids, N);
-        const struct op_chain a = {f, p, STRIDE, 5, n < N - 5 ? n : N - 5, to};
+        const struct op_copy_tokens a = {f, p, STRIDE, 5, n < N - 5 ? n : N - 5, to};
         for (uint32_t i = a.first; i < a.first + a.n; i++) {
             int32_t token = from[pairs[2 * i + 1] * STRIDE];
             ids[pairs[2 * i]] = token < 0 ? 0 : token;
         }
-        CHECK(backend_chain(be, &a) == 0);
+        CHECK(backend_copy_tokens(be, &a) == 0);
         int32_t out[N];
         err e = {0};
         CHECK(backend_download(be, to, 0, out, sizeof out, &e) == 0);

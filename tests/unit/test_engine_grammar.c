@@ -44,7 +44,7 @@ static engine *open_engine(const struct engine_config *c) {
     engine *en = NULL;
     err e = {0};
     CHECK_MSG(engine_open(c, &en, &e) == 0, "%s", e.msg);
-    if (look_units) en->looks.units = look_units; /* before the first request */
+    if (look_units) en->deferred.units = look_units; /* before the first request */
     return en;
 }
 

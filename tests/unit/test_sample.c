@@ -8,11 +8,11 @@
 enum { MAX_COLS = 9000, MAX_ROWS = 7, MAX_SEEN = 40 };
 
 struct scene {
-    uint32_t n_rows, n_cols, n_seen;
+    uint32_t n_rows, n_cols, n_history;
     float x[MAX_ROWS * MAX_COLS];
-    struct backend_draw draws[MAX_ROWS];
-    int32_t seen[MAX_ROWS * MAX_SEEN * 3];
-    struct backend_drawn out[MAX_ROWS];
+    struct backend_sampling sampling[MAX_ROWS];
+    int32_t history[MAX_ROWS * MAX_SEEN * 3];
+    struct backend_sampled out[MAX_ROWS];
 };
 
 struct token {
@@ -34,12 +34,12 @@ static int by_id(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-static void penalise(const struct scene *s, const struct backend_draw *d, float *x) {
-    for (uint32_t i = 0; i < d->n_seen; i++) {
-        const int32_t *seen = &s->seen[3 * (d->first_seen + i)];
-        float *v = &x[seen[0]];
+static void penalise(const struct scene *s, const struct backend_sampling *d, float *x) {
+    for (uint32_t i = 0; i < d->n_history; i++) {
+        const int32_t *history = &s->history[3 * (d->first_history + i)];
+        float *v = &x[history[0]];
         if (d->repetition != 1.0f) *v = *v > 0 ? *v / d->repetition : *v * d->repetition;
-        if (seen[1]) *v -= fmaf(d->frequency, (float)seen[1], d->presence);
+        if (history[1]) *v -= fmaf(d->frequency, (float)history[1], d->presence);
     }
 }
 
@@ -53,28 +53,28 @@ static uint64_t total_of(const struct token *t, uint32_t n) {
 static int32_t reference(const struct scene *s, uint32_t row) {
     static struct token t[MAX_COLS];
     static float x[MAX_COLS];
-    const struct backend_draw *d = &s->draws[row];
+    const struct backend_sampling *d = &s->sampling[row];
     uint32_t n = s->n_cols;
     memcpy(x, s->x + (uint64_t)row * n, n * sizeof *x);
     penalise(s, d, x);
     for (uint32_t i = 0; i < n; i++)
-        t[i] = (struct token){draw_key(x[i]), i, 0, x[i]};
+        t[i] = (struct token){sample_key(x[i]), i, 0, x[i]};
     qsort(t, n, sizeof *t, by_rank);
     float max = t[0].logit;
     if (!isfinite(max) || d->temperature < 0) return -1;
     if (d->temperature <= 0) return (int32_t)t[0].id;
     for (uint32_t i = 0; i < n; i++)
-        t[i].weight = isnan(t[i].logit) ? 0 : draw_weight(t[i].logit, max, d->temperature);
+        t[i].weight = isnan(t[i].logit) ? 0 : sample_weight(t[i].logit, max, d->temperature);
     if (d->top_k && d->top_k < n) n = d->top_k;
     if (d->top_p < 1.0f) {
-        uint64_t want = draw_part(d->top_p, total_of(t, n)), sum = 0;
+        uint64_t want = sample_mass(d->top_p, total_of(t, n)), sum = 0;
         for (uint32_t i = 0; i < n; i++)
             if ((sum += t[i].weight) >= want) n = i + 1;
     }
-    uint64_t least = (uint64_t)ceil((double)d->min_p * (double)(UINT64_C(1) << DRAW_ONE_BITS));
+    uint64_t least = (uint64_t)ceil((double)d->min_p * (double)(UINT64_C(1) << SAMPLE_ONE_BITS));
     for (uint32_t i = 0; i < n; i++)
         if (t[i].weight < least) t[i].weight = 0;
-    uint64_t target = draw_target(d->seed, d->index, total_of(t, n)), sum = 0;
+    uint64_t target = sample_target(d->seed, d->index, total_of(t, n)), sum = 0;
     qsort(t, n, sizeof *t, by_id);
     for (uint32_t i = 0; i < n; i++)
         if ((sum += t[i].weight) > target) return (int32_t)t[i].id;
@@ -96,7 +96,7 @@ static void fill(struct scene *s) {
     static const uint32_t widths[] = {1, 2, 31, 33, 100, 1023, 1025, 4097, 8999};
     s->n_cols = widths[be_below(be_quick ? 7 : 9)];
     s->n_rows = 1 + be_below(MAX_ROWS);
-    s->n_seen = 0;
+    s->n_history = 0;
     for (uint32_t r = 0; r < s->n_rows; r++) {
         float *x = s->x + (uint64_t)r * s->n_cols;
         float spread = be_below(2) ? 20 : 0.5f;
@@ -108,29 +108,29 @@ static void fill(struct scene *s) {
         }
         if (be_below(4) == 0) x[be_below(s->n_cols)] = NAN;
         if (be_below(4) == 0) x[be_below(s->n_cols)] = -INFINITY;
-        struct backend_draw *d = &s->draws[r];
-        *d = (struct backend_draw){.temperature =
-                                       be_below(5) ? 0.1f + 2 * (float)be_below(100) / 100 : 0,
-                                   .top_p = be_below(2) ? 1 : (float)(1 + be_below(100)) / 101,
-                                   .min_p = be_below(2) ? 0 : (float)be_below(100) / 100,
-                                   .repetition = 1,
-                                   .top_k = be_below(2) ? 0 : 1 + be_below(s->n_cols + 3),
-                                   .seed = {be_rand(), be_rand()},
-                                   .index = {be_below(100), 0}};
+        struct backend_sampling *d = &s->sampling[r];
+        *d = (struct backend_sampling){.temperature =
+                                           be_below(5) ? 0.1f + 2 * (float)be_below(100) / 100 : 0,
+                                       .top_p = be_below(2) ? 1 : (float)(1 + be_below(100)) / 101,
+                                       .min_p = be_below(2) ? 0 : (float)be_below(100) / 100,
+                                       .repetition = 1,
+                                       .top_k = be_below(2) ? 0 : 1 + be_below(s->n_cols + 3),
+                                       .seed = {be_rand(), be_rand()},
+                                       .index = {be_below(100), 0}};
         if (be_below(3)) continue;
         d->repetition = be_below(2) ? 1 : 1.3f;
         d->presence = be_real();
         d->frequency = be_real();
-        d->first_seen = s->n_seen;
-        for (uint32_t i = be_below(MAX_SEEN); i > 0 && d->n_seen < s->n_cols; i--) {
+        d->first_history = s->n_history;
+        for (uint32_t i = be_below(MAX_SEEN); i > 0 && d->n_history < s->n_cols; i--) {
             int32_t id = (int32_t)be_below(s->n_cols);
             bool again = false;
-            for (uint32_t j = 0; j < d->n_seen; j++)
-                again |= s->seen[3 * (d->first_seen + j)] == id;
+            for (uint32_t j = 0; j < d->n_history; j++)
+                again |= s->history[3 * (d->first_history + j)] == id;
             if (again) continue;
-            int32_t *e = &s->seen[3 * (s->n_seen++)];
+            int32_t *e = &s->history[3 * (s->n_history++)];
             e[0] = id, e[1] = (int32_t)be_below(4), e[2] = 0;
-            d->n_seen++;
+            d->n_history++;
         }
     }
 }
@@ -139,18 +139,18 @@ static void run(backend *be, struct scene *s, uint32_t first, uint32_t n) {
     static float after[MAX_ROWS * MAX_COLS];
     err e = {0};
     backend_buf *x = be_f32(be, s->x + (uint64_t)first * s->n_cols, (uint64_t)n * s->n_cols);
-    backend_buf *draws = be_bytes(be, s->draws + first, n * sizeof *s->draws);
-    backend_buf *seen = be_i32(be, s->seen, 3 * (uint64_t)(s->n_seen + 1));
+    backend_buf *sampling = be_bytes(be, s->sampling + first, n * sizeof *s->sampling);
+    backend_buf *history = be_i32(be, s->history, 3 * (uint64_t)(s->n_history + 1));
     backend_buf *out = be_bytes(be, NULL, n * sizeof *s->out);
-    const struct op_sample a = {x, draws, seen, n, s->n_cols, s->n_seen, out};
+    const struct op_sample a = {x, sampling, history, n, s->n_cols, s->n_history, out};
     CHECK(backend_sample(be, &a) == 0);
     CHECK(backend_sync(be, &e) == 0);
     CHECK(backend_download(be, out, 0, s->out + first, n * sizeof *s->out, &e) == 0);
     be_get(be, x, after, (uint64_t)n * s->n_cols);
     CHECK(memcmp(after, s->x + (uint64_t)first * s->n_cols, (uint64_t)n * s->n_cols * 4) == 0);
     backend_buf_free(x);
-    backend_buf_free(draws);
-    backend_buf_free(seen);
+    backend_buf_free(sampling);
+    backend_buf_free(history);
     backend_buf_free(out);
 }
 
@@ -161,7 +161,7 @@ static void check_scene(backend *be) {
     fill(s);
     run(be, s, 0, s->n_rows);
     for (uint32_t r = 0; r < s->n_rows; r++) {
-        const struct backend_drawn *o = &s->out[r];
+        const struct backend_sampled *o = &s->out[r];
         const float *x = s->x + (uint64_t)r * s->n_cols;
         int32_t want = reference(s, r);
         CHECK_MSG(o->token == want, "row %u of %u columns: token %d, not %d", r, s->n_cols,
@@ -171,7 +171,7 @@ static void check_scene(backend *be) {
         CHECK(fabs((double)o->log_sum - log_sum(x, s->n_cols)) < 1e-4);
     }
     /* A row alone. */
-    struct backend_drawn among = s->out[s->n_rows - 1];
+    struct backend_sampled among = s->out[s->n_rows - 1];
     run(be, s, s->n_rows - 1, 1);
     CHECK(memcmp(&among, &s->out[s->n_rows - 1], sizeof among) == 0);
 }
@@ -211,7 +211,8 @@ static void broken_rows(void) {
             s->x[80 + j] = j == 7 ? INFINITY : 0;
         }
         for (int r = 0; r < 3; r++)
-            s->draws[r] = (struct backend_draw){.temperature = 1, .top_p = 1, .repetition = 1};
+            s->sampling[r] =
+                (struct backend_sampling){.temperature = 1, .top_p = 1, .repetition = 1};
         run(be, s, 0, 3);
         CHECK(s->out[0].token == -1 && s->out[1].token == -1 && s->out[2].token == -1);
         backend_close(be);
@@ -231,7 +232,7 @@ static void frequencies(void) {
         for (int j = 0; j < 8; j++)
             total += p[j] = exp((s->x[j] = 0.4f * (float)j) / 0.8);
         for (uint32_t n = 0; n < 2000; n++) {
-            s->draws[0] = (struct backend_draw){
+            s->sampling[0] = (struct backend_sampling){
                 .temperature = 0.8f, .top_p = 1, .repetition = 1, .seed = {5, 6}, .index = {n, 0}};
             run(be, s, 0, 1);
             CHECK(s->out[0].token >= 0 && s->out[0].token < 8);

@@ -88,7 +88,7 @@ static void ref_probs(const float *logits, uint32_t n, const struct engine_param
 static int32_t ref_draw(const double *probs, uint32_t n, uint64_t seed, uint64_t index) {
     uint32_t c[4] = {(uint32_t)index, (uint32_t)(index >> 32), 0, 0}, r[4];
     uint32_t k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    draw_philox(c, k, r);
+    sample_philox(c, k, r);
     double u = (double)(((uint64_t)r[0] << 32 | r[1]) >> 11) / 9007199254740992.0, sum = 0;
     int32_t last = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -117,7 +117,7 @@ static void philox_known_answers(void) {
     };
     for (size_t i = 0; i < sizeof kat / sizeof kat[0]; i++) {
         uint32_t out[4];
-        draw_philox(kat[i].c, kat[i].k, out);
+        sample_philox(kat[i].c, kat[i].k, out);
         CHECK(memcmp(out, kat[i].want, sizeof out) == 0);
     }
 }
@@ -162,31 +162,31 @@ static void compare_with_reference(uint32_t n, int rounds, bool coarse) {
     for (int r = 0; r < rounds; r++) {
         struct engine_params p;
         struct engine_logit_bias bias[4];
-        struct sampler_seen seen;
+        struct penalty_history history;
         int32_t tokens[HISTORY];
         for (uint32_t i = 0; i < n; i++)
             logits[i] = coarse ? (float)(rng_next(&rng) % 5) : rng_float(&rng, -12, 12);
         random_params(&p, bias, n);
         struct history h = {tokens, tokens + HISTORY / 2, HISTORY / 2,
                             rng_next(&rng) % (HISTORY / 2 + 1), random_mask(mask, n)};
-        CHECK(sampler_seen_init(&seen, n < HISTORY ? n : HISTORY) == 0);
+        CHECK(penalty_history_init(&history, n < HISTORY ? n : HISTORY) == 0);
         for (int i = 0; i < HISTORY; i++)
             tokens[i] = (int32_t)(rng_next(&rng) % n);
         for (uint32_t i = 0; i < h.n_prompt; i++)
-            sampler_seen_add(&seen, h.prompt[i], false);
+            penalty_history_add(&history, h.prompt[i], false);
         for (uint32_t i = 0; i < h.n_generated; i++)
-            sampler_seen_add(&seen, h.generated[i], true);
+            penalty_history_add(&history, h.generated[i], true);
         struct sampler_request req = {.params = &p,
-                                      .seen = &seen,
+                                      .history = &history,
                                       .seed = (uint64_t)rng_next(&rng) << 32 | rng_next(&rng),
                                       .index = rng_next(&rng),
                                       .logits = logits,
                                       .mask = h.mask};
         int32_t got = -1;
         ref_probs(logits, n, &p, &h, probs);
-        CHECK(sampler_draw(s, &req, &got) == 0);
+        CHECK(sampler_sample(s, &req, &got) == 0);
         mismatches += got != ref_draw(probs, n, req.seed, req.index) || !may(h.mask, (uint32_t)got);
-        sampler_seen_fini(&seen);
+        penalty_history_fini(&history);
     }
     CHECK_MSG(mismatches == 0, "vocabulary %u: %d of %d draws differ", n, mismatches, rounds);
     free(logits);
@@ -253,8 +253,8 @@ static void draws_from_few_tokens_are_those_from_the_row(void) {
             struct sampler_request few = row;
             few.logits = NULL, few.top = (struct sampler_top){ids, values, k};
             int32_t want = -1, got = -1;
-            int rc = sampler_draw(s, &row, &want);
-            CHECK(sampler_draw(s, &few, &got) == rc);
+            int rc = sampler_sample(s, &row, &want);
+            CHECK(sampler_sample(s, &few, &got) == rc);
             CHECK_MSG(got == want, "vocabulary %u, temperature %g, top_k %u: %d, not %d", n,
                       (double)p.temperature, p.top_k, (int)got, (int)want);
         }
@@ -314,7 +314,7 @@ static void draws_have_the_distribution(void) {
             struct sampler_request req = {
                 .params = &p, .seed = 42 + c, .index = i, .logits = logits};
             int32_t token = 0;
-            sampler_draw(s, &req, &token);
+            sampler_sample(s, &req, &token);
             counts[token]++;
         }
         for (int i = 0; i < N; i++) {
@@ -383,24 +383,24 @@ static void broken_logits(void) {
         int32_t token = -1;
         p.temperature = i % 2 ? 0 : 1;
         p.top_p = i % 4 < 2 ? 1 : 0.99f;
-        CHECK(sampler_draw(s, &req, &token) == 0);
+        CHECK(sampler_sample(s, &req, &token) == 0);
         CHECK(p.temperature > 0 ? token == 1 || token == 3 : token == 3);
     }
     const struct engine_logit_bias up = {3, 100};
     const uint32_t only_1 = 1u << 1, only_0 = 1;
     struct sampler_request masked = {.params = &p, .seed = 9, .logits = some, .mask = &only_1};
-    int32_t drawn = -1;
+    int32_t sampled = -1;
     p.bias = &up, p.n_bias = 1;
-    CHECK(sampler_draw(s, &masked, &drawn) == 0 && drawn == 1);
+    CHECK(sampler_sample(s, &masked, &sampled) == 0 && sampled == 1);
     p.n_bias = 0;
     masked.mask = &only_0;
-    CHECK(sampler_draw(s, &masked, &drawn) == ERR_DEVICE); /* what may come is no number */
+    CHECK(sampler_sample(s, &masked, &sampled) == ERR_DEVICE); /* what may come is no number */
     CHECK(sampler_logprobs(s, some, 0, 5, &ev) == 0);
     CHECK(ev.logprob == SAMPLER_MIN_LOGPROB && ev.n_top == 3 && ev.top_token[0] == 3);
     for (int i = 0; i < 2; i++) {
         struct sampler_request req = {.params = &p, .seed = 9, .logits = i ? none : inf};
         int32_t token = -1;
-        CHECK(sampler_draw(s, &req, &token) == ERR_DEVICE);
+        CHECK(sampler_sample(s, &req, &token) == ERR_DEVICE);
         CHECK(sampler_logprobs(s, req.logits, 0, 1, &ev) == ERR_DEVICE);
     }
     sampler_free(s);

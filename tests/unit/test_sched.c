@@ -26,7 +26,7 @@ static void open_all(struct setup u) {
                               .prefill_chunk = u.chunk,
                               .max_sequences = u.n_seqs,
                               .max_queue = u.queue ? u.queue : 100,
-                              .max_fresh_rows = u.fresh};
+                              .max_prompt_logprob_rows = u.fresh};
     err e;
     CHECK(kv_open(&kc, &t.cache, &e) == 0);
     CHECK(sched_new(&sc, t.cache, &t.s, &e) == 0);
@@ -378,7 +378,7 @@ static void test_fresh_takes_no_prefix(void) {
     add(&a, 1000, 12, 30);
     step();
     fill(&b, 1000, 12, 30);
-    b.s.fresh = true;
+    b.s.all_rows = true;
     CHECK(sched_add(t.s, &b.s) == 0);
     plan();
     CHECK(rows(&b) == 12 && b.s.n_cached == 0);
@@ -392,7 +392,7 @@ static void test_fresh_rows_are_bounded(void) {
     add(&a, 1000, 12, 30);
     add(&b, 2000, 12, 30);
     add(&c, 3000, 40, 50);
-    a.s.fresh = b.s.fresh = true;
+    a.s.all_rows = b.s.all_rows = true;
     plan(); /* what they cannot use goes to c */
     CHECK(rows(&a) == 5 && rows(&b) == 0 && rows(&c) == 27);
     finish_step();
@@ -400,20 +400,20 @@ static void test_fresh_rows_are_bounded(void) {
     plan();
     CHECK(rows(&a) == 2 && rows(&b) == 3 && rows(&c) == 1);
     finish_step();
-    a.s.fresh = false; /* it has its prompt's; decoding needs no share */
+    a.s.all_rows = false; /* it has its prompt's; decoding needs no share */
     plan();
     CHECK(rows(&a) == 1 && rows(&b) == 5);
     finish_step();
     close_all();
 }
 
-static void test_abandon_and_retry(void) {
+static void test_failed_plan_is_repeated(void) {
     struct test_seq a;
     open_all((struct setup){.n_blocks = 20, .budget = 8, .chunk = 8, .n_seqs = 6});
     add(&a, 1000, 12, 30);
     plan();
     CHECK(rows(&a) == 8);
-    sched_abandon(t.s, &t.plan);
+    /* the step failed: no commit */
     CHECK(a.s.n_computed == 0);
     plan();
     CHECK(rows(&a) == 8);
@@ -458,7 +458,7 @@ int main(void) {
     RUN(test_fork_without_leader);
     RUN(test_fresh_takes_no_prefix);
     RUN(test_fresh_rows_are_bounded);
-    RUN(test_abandon_and_retry);
+    RUN(test_failed_plan_is_repeated);
     RUN(test_more_sequences_than_budget);
     return check_done();
 }

@@ -85,7 +85,7 @@ static void open_round(void) {
     t.sc.max_sequences = n_slots;
     t.sc.max_batch_tokens = 1 + rnd(40);
     t.sc.prefill_chunk = 1 + rnd(20);
-    t.sc.max_fresh_rows = rnd(12); /* 0: no bound */
+    t.sc.max_prompt_logprob_rows = rnd(12); /* 0: no bound */
     t.sc.max_queue = 1 + rnd(MAX_LIVE);
     CHECK_MSG(kv_open(&t.kc, &t.cache, &e) == 0, "%s", e.msg);
     CHECK_MSG(sched_new(&t.sc, t.cache, &t.s, &e) == 0, "%s", e.msg);
@@ -121,7 +121,7 @@ static bool add_live(struct live *q, struct live *leader) {
     if (chance(30)) q->s.salt.lo = 1 + rnd(2);
     if (leader) q->s.salt = leader->s.salt;
     q->s.priority = leader ? leader->s.priority : chance(80) ? 0 : (int)rnd(3);
-    q->s.fresh = !leader && chance(5);
+    q->s.all_rows = !leader && chance(5);
     q->n_target = n_prompt + rnd(q->s.capacity - n_prompt + 1);
     extend_text(q, 0);
     int rc = sched_add(t.s, &q->s);
@@ -184,18 +184,18 @@ static void check_plan(const struct sched_plan *plan) {
         CHECK(item->wants_logits == (item->n_rows == behind));
         n_rows += item->n_rows;
         n_decode += behind == 1;
-        n_fresh += q->s.fresh ? item->n_rows : 0;
+        n_fresh += q->s.all_rows ? item->n_rows : 0;
     }
     CHECK(n_rows == plan->n_rows && n_rows <= t.sc.max_batch_tokens);
     CHECK(n_decode == plan->n_decode_rows);
-    CHECK(!t.sc.max_fresh_rows || n_fresh <= t.sc.max_fresh_rows);
+    CHECK(!t.sc.max_prompt_logprob_rows || n_fresh <= t.sc.max_prompt_logprob_rows);
     if (n_decode) CHECK(n_rows - n_decode <= t.sc.prefill_chunk);
     for (int i = 0; i < MAX_LIVE; i++) {
         const struct live *q = &t.live[i];
         if (!q->used) continue;
         runnable |= !q->s.paused;
         n_running += q->s.state == SCHED_RUNNING;
-        if (q->s.state == SCHED_RUNNING && !q->s.paused && !q->s.fresh &&
+        if (q->s.state == SCHED_RUNNING && !q->s.paused && !q->s.all_rows &&
             q->s.n_tokens - q->s.n_computed == 1)
             CHECK_MSG(planned[i], "a decoding sequence got no row");
     }
@@ -226,19 +226,18 @@ static void compute(const struct sched_plan *plan) {
                        plan->items[i].first + plan->items[i].n_rows);
 }
 
-/* The device failed halfway: what was planned may hold anything. */
+/* The device failed halfway: planned positions may hold anything, and there is no commit. */
 static void fail_step(const struct sched_plan *plan) {
     for (uint32_t i = 0; i < plan->n_items; i++)
         for (uint32_t pos = 0; pos < plan->items[i].n_rows; pos++)
             *slot((struct live *)plan->items[i].seq, plan->items[i].first + pos) = GARBAGE;
-    sched_abandon(t.s, plan);
 }
 
 static void after_step(const struct sched_plan *plan) {
     sched_commit(t.s, plan);
     for (uint32_t i = 0; i < plan->n_items; i++) {
         struct live *q = (struct live *)plan->items[i].seq;
-        if (q->s.n_computed >= q->s.n_prompt) q->s.fresh = false;
+        if (q->s.n_computed >= q->s.n_prompt) q->s.all_rows = false;
         if (!plan->items[i].wants_logits) continue;
         if (q->s.n_tokens == q->n_target) {
             t.n_finished++;
@@ -264,8 +263,7 @@ static void one_step(void) {
     mem_guard_leave();
     if (t.step % 7 == 0) check_all();
     check_plan(&plan);
-    if (chance(t.failures)) { /* before the copies ran */
-        sched_abandon(t.s, &plan);
+    if (chance(t.failures)) { /* before the copies ran; no commit */
         check_all();
         return;
     }

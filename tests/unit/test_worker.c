@@ -91,16 +91,16 @@ static void random_job(struct job *j, struct bell *b) {
 static void simulate(const struct job *j, uint32_t choice, struct reading *want) {
     const struct engine_params *p = &j->req.params;
     sampler *s = sampler_new(FAKE_VOCAB);
-    struct sampler_seen seen;
+    struct penalty_history history;
     int32_t text[MAX_PROMPT + READER_MAX_TOKENS];
     float logits[FAKE_VOCAB];
     struct engine_event ev = {0};
     uint32_t n = j->req.n_prompt, generated = 0;
     memset(want, 0, sizeof *want);
     memcpy(text, j->prompt, n * sizeof *text);
-    CHECK(sampler_seen_init(&seen, FAKE_VOCAB) == 0);
+    CHECK(penalty_history_init(&history, FAKE_VOCAB) == 0);
     for (uint32_t i = 0; i < n; i++)
-        sampler_seen_add(&seen, text[i], false);
+        penalty_history_add(&history, text[i], false);
     for (uint32_t i = 1; p->prompt_logprobs && i < n; i++) {
         fake_logits(text, i, logits);
         sampler_logprobs(s, logits, text[i], 0, &ev);
@@ -111,11 +111,11 @@ static void simulate(const struct job *j, uint32_t choice, struct reading *want)
         int32_t token = 0;
         fake_logits(text, n, logits);
         struct sampler_request req = {.params = p,
-                                      .seen = &seen,
+                                      .history = &history,
                                       .seed = (uint64_t)p->seed + choice,
                                       .index = generated++,
                                       .logits = logits};
-        sampler_draw(s, &req, &token);
+        sampler_sample(s, &req, &token);
         if (token == FAKE_EOG && !p->ignore_eos) {
             want->final.finish = ENGINE_FINISH_STOP;
             break;
@@ -123,10 +123,10 @@ static void simulate(const struct job *j, uint32_t choice, struct reading *want)
         if (p->n_logprobs >= 0) sampler_logprobs(s, logits, token, 0, &ev);
         want->logprobs[want->n_tokens] = p->n_logprobs >= 0 ? ev.logprob : 0;
         want->tokens[want->n_tokens++] = text[n++] = token;
-        sampler_seen_add(&seen, token, true);
+        penalty_history_add(&history, token, true);
     }
     want->final.n_generated = generated;
-    sampler_seen_fini(&seen);
+    penalty_history_fini(&history);
     sampler_free(s);
 }
 

@@ -143,14 +143,14 @@ static int32_t next_token(struct simulated *s, const struct sampler_request *req
         s->n_forced++;
         return token;
     }
-    CHECK(sampler_draw(smp, req, &token) == 0);
+    CHECK(sampler_sample(smp, req, &token) == 0);
     return token;
 }
 
 static void simulate(const struct job *j, struct simulated *s) {
     const struct engine_params *p = &j->req.params;
     sampler *smp = sampler_new(FAKE_VOCAB);
-    struct sampler_seen seen;
+    struct penalty_history history;
     struct engine_event ev = {0};
     int32_t text[MAX_PROMPT + READER_MAX_TOKENS];
     float logits[FAKE_VOCAB];
@@ -160,9 +160,9 @@ static void simulate(const struct job *j, struct simulated *s) {
     if (p->grammar)
         CHECK_MSG(grammar_matcher_new(p->grammar, vocab, &s->matcher, &e) == 0, "%s", e.msg);
     memcpy(text, j->prompt, n * sizeof *text);
-    CHECK(sampler_seen_init(&seen, FAKE_VOCAB) == 0);
+    CHECK(penalty_history_init(&history, FAKE_VOCAB) == 0);
     for (uint32_t i = 0; i < n; i++)
-        sampler_seen_add(&seen, text[i], false);
+        penalty_history_add(&history, text[i], false);
     struct reading *w = &s->want;
     w->final.finish = ENGINE_FINISH_STOP;
     for (;;) {
@@ -173,7 +173,7 @@ static void simulate(const struct job *j, struct simulated *s) {
         }
         fake_logits(text, n, logits);
         struct sampler_request req = {.params = p,
-                                      .seen = &seen,
+                                      .history = &history,
                                       .seed = (uint64_t)p->seed,
                                       .index = w->final.n_generated++,
                                       .logits = logits,
@@ -184,10 +184,10 @@ static void simulate(const struct job *j, struct simulated *s) {
         if (p->n_logprobs >= 0) sampler_logprobs(smp, logits, token, 0, &ev);
         w->logprobs[w->n_tokens] = p->n_logprobs >= 0 ? ev.logprob : 0;
         w->tokens[w->n_tokens++] = text[n++] = token;
-        sampler_seen_add(&seen, token, true);
+        penalty_history_add(&history, token, true);
     }
     grammar_matcher_free(s->matcher);
-    sampler_seen_fini(&seen);
+    penalty_history_fini(&history);
     sampler_free(smp);
 }
 
@@ -217,7 +217,7 @@ static engine *open_engine(const struct engine_config *c, uint64_t units) {
     engine *en = NULL;
     err e = {0};
     CHECK_MSG(engine_open(c, &en, &e) == 0, "%s", e.msg);
-    en->looks.units = units; /* before the first request: nobody reads it yet */
+    en->deferred.units = units; /* before the first request: nobody reads it yet */
     return en;
 }
 
@@ -261,12 +261,12 @@ static void run_round(void) {
         check_reading(&r[i], &jobs[i], &n_forced);
     check_idle(en, &stats);
     CHECK(stats.forced_tokens_total == n_forced);
-    CHECK(units == UINT64_MAX ? !stats.looks_deferred_total
-          : units == 1        ? stats.looks_deferred_total > N_JOBS
+    CHECK(units == UINT64_MAX ? !stats.masks_deferred_total
+          : units == 1        ? stats.masks_deferred_total > N_JOBS
                               : true);
     n_forced_in_all += n_forced;
     n_preemptions += stats.preemptions_total;
-    n_deferred += stats.looks_deferred_total;
+    n_deferred += stats.masks_deferred_total;
     engine_close(en);
     free(jobs);
     free(r);
@@ -441,8 +441,8 @@ static void what_stays_dear_is_given_up(void) {
     }
     free_all(r, N_ALL);
     check_idle(en, &stats);
-    CHECK(stats.looks_given_up_total == N_HELD);
-    CHECK(stats.deferred_look_ns_total >= N_HELD * UINT64_C(3000000000));
+    CHECK(stats.masks_given_up_total == N_HELD);
+    CHECK(stats.deferred_mask_ns_total >= N_HELD * UINT64_C(3000000000));
     engine_close(en);
     look_ns = 0;
     free(jobs);

@@ -281,10 +281,10 @@ int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_row
                enum cuda_in kind, float *f32);
 
 /* ---- ops, one file a group; each takes its scratch at open ---- */
-int cuda_embed(backend *be, const struct op_embed *a);     /* rows.c */
-int cuda_gather(backend *be, const struct op_gather *a);   /* rows.c */
-int cuda_chain(backend *be, const struct op_chain *a);     /* rows.c */
-int cuda_recount(backend *be, const struct op_recount *a); /* sample.c */
+int cuda_embed(backend *be, const struct op_embed *a);                   /* rows.c */
+int cuda_gather(backend *be, const struct op_gather *a);                 /* rows.c */
+int cuda_copy_tokens(backend *be, const struct op_copy_tokens *a);       /* rows.c */
+int cuda_update_history(backend *be, const struct op_update_history *a); /* sample.c */
 int cuda_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs);
 int cuda_norm(backend *be, const struct op_norm *a);                       /* input.c */
 int cuda_top(backend *be, const struct op_top *a);                         /* top.c */

@@ -55,15 +55,15 @@ int cuda_gather(backend *be, const struct op_gather *a) {
                                                           .written = bytes});
 }
 
-int cuda_chain(backend *be, const struct op_chain *a) {
-    const struct cargs_chain args = {
+int cuda_copy_tokens(backend *be, const struct op_copy_tokens *a) {
+    const struct cargs_copy_tokens args = {
         .from = cuda_at(a->from),
-        .pairs = (const int32_t *)cuda_at(a->pairs) + 2 * (uint64_t)a->first,
+        .copies = (const int32_t *)cuda_at(a->copies) + 2 * (uint64_t)a->first,
         .ids = cuda_at(a->ids),
         .stride = a->stride,
         .n = a->n,
     };
-    return cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_chain_kernel(),
+    return cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_copy_tokens_kernel(),
                                                           .name = "chain",
                                                           .args = &args,
                                                           .args_bytes = sizeof args,

@@ -5,39 +5,40 @@
 
 #include <stddef.h>
 
-_Static_assert(sizeof(struct cargs_draw) == sizeof(struct backend_draw) &&
-                   offsetof(struct cargs_draw, index) == offsetof(struct backend_draw, index) &&
-                   sizeof(struct cargs_drawn) == sizeof(struct backend_drawn),
+_Static_assert(sizeof(struct cargs_sampling) == sizeof(struct backend_sampling) &&
+                   offsetof(struct cargs_sampling, index) ==
+                       offsetof(struct backend_sampling, index) &&
+                   sizeof(struct cargs_sampled) == sizeof(struct backend_sampled),
                "one layout on both sides");
 
 int cuda_sample(backend *be, const struct op_sample *a) {
     const struct cargs_sample args = {
         .x = cuda_at(a->x),
-        .draws = cuda_at(a->draws),
-        .seen = cuda_at(a->seen),
+        .sampling = cuda_at(a->sampling),
+        .history = cuda_at(a->history),
         .out = cuda_at(a->out),
         .n_cols = a->n_cols,
-        .n_seen = a->n_seen,
+        .n_history = a->n_history,
     };
-    return cuda_launch(cuda_of(be),
-                       &(struct cuda_launch){.kernel = cuda_sample_kernel(),
-                                             .name = "sample",
-                                             .args = &args,
-                                             .args_bytes = sizeof args,
-                                             .grid = {a->n_rows},
-                                             .threads = CUDA_SAMPLE_THREADS,
-                                             .shared = CUDA_SAMPLE_LIST * 16,
-                                             .read = (uint64_t)a->n_rows * a->n_cols * 4,
-                                             .written = a->n_rows * sizeof(struct backend_drawn)});
+    return cuda_launch(
+        cuda_of(be), &(struct cuda_launch){.kernel = cuda_sample_kernel(),
+                                           .name = "sample",
+                                           .args = &args,
+                                           .args_bytes = sizeof args,
+                                           .grid = {a->n_rows},
+                                           .threads = CUDA_SAMPLE_THREADS,
+                                           .shared = CUDA_SAMPLE_LIST * 16,
+                                           .read = (uint64_t)a->n_rows * a->n_cols * 4,
+                                           .written = a->n_rows * sizeof(struct backend_sampled)});
 }
 
-int cuda_recount(backend *be, const struct op_recount *a) {
-    const struct cargs_recount args = {
-        .drawn = cuda_at(a->drawn),
-        .list = cuda_at(a->list),
-        .seen = cuda_at(a->seen),
+int cuda_update_history(backend *be, const struct op_update_history *a) {
+    const struct cargs_update_history args = {
+        .sampled = cuda_at(a->sampled),
+        .updates = cuda_at(a->updates),
+        .history = cuda_at(a->history),
     };
-    return cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_recount_kernel(),
+    return cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_update_history_kernel(),
                                                           .name = "recount",
                                                           .args = &args,
                                                           .args_bytes = sizeof args,
