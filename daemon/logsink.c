@@ -4,6 +4,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "daemon/key_names.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -13,11 +14,13 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { LINE_BYTES = 1200 };
+
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 static const int syslog_levels[] = {7, 6, 4, 3};
 
-/* JOURNAL_STREAM is "device:inode" of the descriptor that leads to the journal; a child whose
- * stderr was redirected inherits the variable but not the descriptor. */
+/* JOURNAL_STREAM is "device:inode" of the journal's descriptor; a child with redirected stderr
+ * inherits the variable, not the descriptor. */
 static bool is_journal(void) {
     const char *text = getenv("JOURNAL_STREAM");
     unsigned long long device, inode;
@@ -37,19 +40,21 @@ static void write_line(const char *line, int n, size_t size) {
 }
 
 static void to_journal(void *arg, enum log_level level, const char *text) {
-    char line[1200];
+    char line[LINE_BYTES], named[LINE_BYTES - 64];
     (void)arg;
-    int n = snprintf(line, sizeof line, "<%d>%s\n", syslog_levels[level], text);
+    key_names_write(text, named, sizeof named);
+    int n = snprintf(line, sizeof line, "<%d>%s\n", syslog_levels[level], named);
     write_line(line, n, sizeof line);
 }
 
 static void to_stderr(void *arg, enum log_level level, const char *text) {
-    char line[1200], when[32];
+    char line[LINE_BYTES], named[LINE_BYTES - 64], when[32];
     time_t now = (time_t)clock_wall_s();
     struct tm utc;
     (void)arg;
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
-    int n = snprintf(line, sizeof line, "%s %-5s %s\n", when, level_names[level], text);
+    key_names_write(text, named, sizeof named);
+    int n = snprintf(line, sizeof line, "%s %-5s %s\n", when, level_names[level], named);
     write_line(line, n, sizeof line);
 }
 

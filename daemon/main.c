@@ -1,6 +1,7 @@
 /* main.c - the command table of the inferd binary. The only file below which nothing exits: a
  * command returns its status, and what went wrong is printed here, as one sentence. */
 #include "daemon/commands/commands.h"
+#include "daemon/key_names.h"
 #include "daemon/options.h"
 
 #include <stdio.h>
@@ -41,6 +42,7 @@ int main(int argc, char **argv) {
         return flush_output(0, &e);
     }
     int status = flush_output(command_run(&table, argc, argv, &e), &e);
+    key_names_put(&e);
     if (status != 0 && e.msg[0]) fprintf(stderr, "inferd: %s\n", e.msg);
     return status;
 }

@@ -105,9 +105,8 @@ int hub_http_open(const struct hub_options *o, hub_http **out, err *e) {
     if (!h->endpoint || !h->curl)
         rc = err_set(e, ERR_NOMEM, "no memory");
     else if (!read_origin(h->endpoint, &h->home) || strpbrk(h->endpoint, "?#"))
-        rc = err_set_param(e, ERR_INVALID, "hf-endpoint",
-                           "hf-endpoint: \"%.100s\" is no address like https://huggingface.co",
-                           o->endpoint);
+        rc = err_set_param(e, ERR_INVALID, "endpoint",
+                           "\"%.100s\" is not an address like https://huggingface.co", o->endpoint);
     if (rc) {
         hub_http_close(h);
         return rc;
@@ -284,16 +283,15 @@ static int err_status(const hub_http *h, struct try *t, const char *host) {
                        r->status == 429 ? " (too many requests)" : "");
     if (r->status == 401 || r->status == 403) {
         if (strcmp(r->error_code, "GatedRepo") == 0)
-            return err_set(
-                t->e, ERR_IO,
-                "access is granted on request only (HTTP %ld): accept the terms on the "
-                "model's page and give that account's token in HF_TOKEN or hf-token-file",
-                r->status);
+            return err_set(t->e, ERR_IO,
+                           "access is granted on request only (HTTP %ld): accept the terms on the "
+                           "model's page and give that account's token in HF_TOKEN",
+                           r->status);
         return err_set(t->e, ERR_IO,
                        token
                            ? "%s answers %ld: there is no such model, or the token does not open it"
                            : "%s answers %ld: there is no such model, or it is private: then a "
-                             "token is needed in HF_TOKEN or hf-token-file",
+                             "token is needed in HF_TOKEN",
                        host, r->status);
     }
     if (r->status == 404) {

@@ -38,9 +38,8 @@ static int open_rank(size_t i, const struct backend_config *config, backend **ou
     int rc = devices[i].open(config, out, e);
     if (rc || (*out)->vt->join) return rc;
     close_ranks(out, 1);
-    return err_set_param(e, ERR_UNSUPPORTED, "tensor-parallel",
-                         "backend %s computes on one device: tensor-parallel must be 1",
-                         devices[i].name);
+    return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
+                         "backend %s computes on one device: n_ranks must be 1", devices[i].name);
 }
 
 static int open_group(size_t i, const struct backend_config *config, backend **out, err *e) {
@@ -52,7 +51,7 @@ static int open_group(size_t i, const struct backend_config *config, backend **o
         one.rank = n;
         rc = open_rank(i, &one, &ranks[n], e);
         if (!rc) n++;
-        if (rc && n) err_prefix(e, "tensor-parallel = %u: ", config->n_ranks);
+        if (rc && n) err_prefix(e, "n_ranks = %u: ", config->n_ranks);
     }
     for (uint32_t r = 0; r < n; r++) {
         ranks[r]->rank = r;
@@ -98,11 +97,11 @@ int backend_open(const struct backend_config *config, backend **out, err *e) {
         return err_set(e, ERR_INVALID, "backend %s: max_rows and max_cols must be at least 1",
                        config->name);
     if (config->activation_bits && config->activation_bits != 8 && config->activation_bits != 16)
-        return err_set_param(e, ERR_INVALID, "activation-bits",
-                             "activation-bits = %d: must be 8 or 16", config->activation_bits);
+        return err_set_param(e, ERR_INVALID, "activation_bits",
+                             "activation_bits = %d: must be 8 or 16", config->activation_bits);
     if (config->n_ranks > BACKEND_MAX_RANKS)
-        return err_set_param(e, ERR_INVALID, "tensor-parallel", "tensor-parallel = %u: at most %d",
-                             config->n_ranks, BACKEND_MAX_RANKS);
+        return err_set_param(e, ERR_INVALID, "n_ranks", "n_ranks = %u: at most %d", config->n_ranks,
+                             BACKEND_MAX_RANKS);
     const struct backend_moe_limits *moe = &config->moe;
     if (moe->n_experts > BACKEND_MAX_EXPERTS ||
         (moe->n_experts && (!moe->n_used || moe->n_used > moe->n_experts || !moe->n_ff)))

@@ -45,21 +45,22 @@ static int find_eog(engine *en, err *e) {
     return 0;
 }
 
-/* Keys that change nothing where the CPU does not compute. */
+/* Settings that have no effect on other backends than the CPU. */
 static void log_unused(const engine *en) {
     if (strcmp(backend_name(en->be), "cpu") == 0) return;
     if (en->config.n_threads > 0)
-        log_warn("engine: threads = %d is of the CPU: backend %s does not use it",
+        log_warn("engine: n_threads = %d has no effect: backend %s does not use CPU threads",
                  en->config.n_threads, backend_name(en->be));
     if (en->config.activation_bits > 8)
-        log_warn("engine: activation-bits = %d is of the CPU: backend %s keeps activations in f32",
-                 en->config.activation_bits, backend_name(en->be));
+        log_warn(
+            "engine: activation_bits = %d has no effect: backend %s does not quantize activations",
+            en->config.activation_bits, backend_name(en->be));
 }
 
 static void log_sizes(const engine *en, const struct kv_config *kc, const char *reason) {
     char ranks[64] = "";
     if (engine_n_ranks(en) > 1)
-        snprintf(ranks, sizeof ranks, ", tensor-parallel over %u ranks", engine_n_ranks(en));
+        snprintf(ranks, sizeof ranks, ", tensor parallel over %u ranks", engine_n_ranks(en));
     log_info("engine: %s (%s, %s, %.1f M parameters) on %s/%s, %d threads%s",
              en->hp.name[0] ? en->hp.name : "model", en->hp.arch, en->hp.quant,
              (double)en->hp.n_params * 1e-6, backend_name(en->be), backend_isa(en->be),
@@ -77,7 +78,7 @@ static void log_memory(const engine *en, const struct model_memory *m) {
     uint64_t held = backend_allocated_bytes(en->be), limit = backend_memory_limit(en->be);
     if (!m->weights) return;
     log_info("engine: %.1f MiB of weights and %.1f MiB of step buffers on the GPU, %.1f MiB with "
-             "all else; at most %.1f MiB (gpu-memory-utilization), %.1f MiB are free",
+             "all else; at most %.1f MiB (memory_fraction), %.1f MiB are free",
              (double)m->weights / (1 << 20), (double)m->steps / (1 << 20), (double)held / (1 << 20),
              (double)limit / (1 << 20), (double)backend_memory_free(en->be) / (1 << 20));
 }
@@ -86,9 +87,9 @@ static int open_cache(engine *en, const struct kv_config *kc, err *e) {
     int rc = kv_open(kc, &en->cache, e);
     if (rc == ERR_NOMEM)
         err_set_param(
-            e, ERR_NOMEM, "kv-cache-tokens",
+            e, ERR_NOMEM, "kv_cache_tokens",
             "no memory for a KV cache of %llu tokens, %llu MiB: choose a smaller "
-            "kv-cache-tokens",
+            "kv_cache_tokens",
             (unsigned long long)kc->n_blocks * kc->block_tokens,
             (unsigned long long)(kv_block_bytes(kc) * kc->n_blocks * engine_n_ranks(en) >> 20));
     return rc;
@@ -105,11 +106,11 @@ static int measure_model(engine *en, const struct engine_config *config,
         return model_memory_find(config->model_path, en->be, &most, out, e);
     }
     if (config->memory_fraction <= 0) return 0;
-    return err_set_param(
-        e, ERR_INVALID, "gpu-memory-utilization",
-        "gpu-memory-utilization is of a GPU with memory of its own: backend %s has "
-        "none; leave it out",
-        backend_name(en->be));
+    return err_set_param(e, ERR_INVALID, "memory_fraction",
+                         "memory_fraction is for a GPU with its own memory, which backend %s does "
+                         "not have: leave it "
+                         "out",
+                         backend_name(en->be));
 }
 
 /* Model, cache, scheduler, in the order that engine_close undoes. */
@@ -304,10 +305,9 @@ static int check_request(const engine *en, const struct engine_request *req, err
     uint32_t max_choices =
         en->config.max_queue < ENGINE_MAX_CHOICES ? en->config.max_queue : ENGINE_MAX_CHOICES;
     if (req->n_choices < 1 || req->n_choices > max_choices)
-        return err_set_param(e, ERR_INVALID, "n", "n must be 1 to %u%s", max_choices,
-                             max_choices < ENGINE_MAX_CHOICES
-                                 ? ": this server's queue (max-queue) holds no more"
-                                 : "");
+        return err_set_param(
+            e, ERR_INVALID, "n", "n must be 1 to %u%s", max_choices,
+            max_choices < ENGINE_MAX_CHOICES ? ": this server's queue holds no more" : "");
     int rc = check_tokens(en, req, e);
     if (!rc) rc = check_single(req, e);
     return rc ? rc : engine_params_check(&req->params, en->hp.n_vocab, e);

@@ -16,38 +16,32 @@
  * AUTO_BYTES and a quarter of the memory that is available, or half of what a device should hold
  * beside the weights: enough for a daemon that starts fast and leaves the machine to others; who
  * wants more says so. A GPU with memory of its own is there to be used: the cache takes what its
- * limit leaves beside weights and step buffers, up to max-sequences full contexts; with models that
+ * limit leaves beside weights and step buffers, up to max_sequences full contexts; with models that
  * are still to be opened there it takes one part of as many as there are models left. */
 enum { AUTO_CONTEXTS = 8, AUTO_TOKENS = 65536 };
 #define AUTO_BYTES (UINT64_C(8) << 30)
 
-struct bound {
-    const char *key;
-    uint64_t value, min, max;
-};
-
+/* What the engine cannot work without. The user's bounds are those of daemon/config.c. */
 int engine_config_check(const struct engine_config *c, err *e) {
-    const struct bound bounds[] = {
-        {"block-tokens", c->block_tokens, 16, 32},
-        {"max-batch-tokens", c->max_batch_tokens, 1, 65536},
-        {"prefill-chunk", c->prefill_chunk, 0, 65536}, /* the scheduler caps it */
-        {"max-sequences", c->max_sequences, 1, 4096},
-        {"max-queue", c->max_queue, 1, 1000000},
-        {"stream-events", c->stream_events, 1, 65536},
+    const struct {
+        const char *field;
+        uint32_t value;
+    } counts[] = {
+        {"max_batch_tokens", c->max_batch_tokens},
+        {"max_sequences", c->max_sequences},
+        {"max_queue", c->max_queue},
+        {"stream_events", c->stream_events},
     };
-    for (size_t i = 0; i < sizeof bounds / sizeof bounds[0]; i++) {
-        const struct bound *b = &bounds[i];
-        if (b->value < b->min || b->value > b->max)
-            return err_set_param(e, ERR_INVALID, b->key, "%s = %llu: must be %llu to %llu", b->key,
-                                 (unsigned long long)b->value, (unsigned long long)b->min,
-                                 (unsigned long long)b->max);
-    }
-    if (c->block_tokens & (c->block_tokens - 1))
-        return err_set_param(e, ERR_INVALID, "block-tokens", "block-tokens must be 16 or 32");
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        if (!counts[i].value)
+            return err_set_param(e, ERR_INVALID, counts[i].field, "%s must be at least 1",
+                                 counts[i].field);
+    if (c->block_tokens != 16 && c->block_tokens != 32)
+        return err_set_param(e, ERR_INVALID, "block_tokens", "block_tokens = %u: must be 16 or 32",
+                             c->block_tokens);
     if (c->kv_type != QTYPE_F16 && c->kv_type != QTYPE_BF16 && c->kv_type != QTYPE_Q8_0 &&
         c->kv_type != QTYPE_F32)
-        return err_set_param(e, ERR_INVALID, "kv-cache-type",
-                             "kv-cache-type must be f16, bf16, q8_0 or f32");
+        return err_set_param(e, ERR_INVALID, "kv_type", "kv_type must be f16, bf16, q8_0 or f32");
     return 0;
 }
 
@@ -130,12 +124,12 @@ static int find_own_memory(const struct engine_config *c, backend *be,
             e, ERR_NOMEM, "backend",
             "the model needs %llu MiB of the GPU's memory for weights and %llu MiB for its steps, "
             "and some for the KV cache; backend %s may hold %llu MiB, holds %llu MiB, and %llu MiB "
-            "are free there now: choose a smaller model, fewer max-batch-tokens or max-sequences%s",
+            "are free there now: choose a smaller model, fewer max_batch_tokens or max_sequences%s",
             mib(need->weights), mib(need->steps), backend_name(be), mib(limit), mib(used),
             mib(unused),
-            by_limit ? ", or a higher gpu-memory-utilization" : ", or end what else is there");
+            by_limit ? ", or a higher memory_fraction" : ", or end other processes there");
     *out = (struct memory){left - all, 1 + (uint64_t)c->n_later,
-                           by_limit ? "what gpu-memory-utilization leaves beside the model"
+                           by_limit ? "what memory_fraction leaves beside the model"
                                     : "what is free on the GPU beside the model",
                            "the GPU's memory", true};
     return 0;
@@ -179,7 +173,7 @@ static uint64_t auto_blocks(const struct engine_config *c, const struct memory *
     uint64_t per_seq = ((uint64_t)context + c->block_tokens - 1) / c->block_tokens;
     uint64_t blocks = AUTO_TOKENS / c->block_tokens, most = m->available / m->share / block_bytes;
     if (m->own) {
-        *reason = "max-sequences full contexts";
+        *reason = "max_sequences full contexts";
         blocks = lower(per_seq * c->max_sequences, most, m->why, reason);
         return lower(blocks, INT32_MAX / c->block_tokens, "2^31 tokens", reason);
     }
@@ -188,7 +182,7 @@ static uint64_t auto_blocks(const struct engine_config *c, const struct memory *
         blocks = AUTO_CONTEXTS * per_seq;
         *reason = "8 full contexts";
     }
-    blocks = lower(blocks, per_seq * c->max_sequences, "max-sequences full contexts", reason);
+    blocks = lower(blocks, per_seq * c->max_sequences, "max_sequences full contexts", reason);
     blocks = lower(blocks, AUTO_BYTES / block_bytes, "at most 8 GiB", reason);
     return lower(blocks, most, m->why, reason);
 }
@@ -196,8 +190,8 @@ static uint64_t auto_blocks(const struct engine_config *c, const struct memory *
 /* Better refused here in words than by the system's killer of processes. 0 available: unknown. */
 static int check_memory(const struct memory *m, uint64_t tokens, uint64_t bytes, err *e) {
     if (!m->available || bytes <= m->available) return 0;
-    return err_set_param(e, ERR_NOMEM, "kv-cache-tokens",
-                         "kv-cache-tokens = %llu needs %llu MiB and %llu MiB of %s are "
+    return err_set_param(e, ERR_NOMEM, "kv_cache_tokens",
+                         "kv_cache_tokens = %llu needs %llu MiB and %llu MiB of %s are "
                          "available: choose fewer",
                          (unsigned long long)tokens, (unsigned long long)(bytes >> 20),
                          (unsigned long long)(m->available >> 20), m->whose);
@@ -216,7 +210,8 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
     if (rc) return rc;
     uint32_t context = engine_context_wanted(config, hp);
     if (context < 2)
-        return err_set_param(e, ERR_INVALID, "context-length", "a context needs 2 tokens or more");
+        return err_set_param(e, ERR_INVALID, "context_length",
+                             "context_length must be at least 2 tokens");
     *kc = (struct kv_config){
         .n_layers = hp->n_layers,
         .n_kv_heads = hp->n_kv_heads / backend_n_ranks(be),
@@ -227,8 +222,8 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
         .prefix_cache = config->prefix_cache,
     };
     if (kc->kv_type == QTYPE_Q8_0 && kc->head_dim % Q_ELEMS)
-        return err_set_param(e, ERR_INVALID, "kv-cache-type",
-                             "kv-cache-type q8_0 takes heads of a multiple of %d dimensions; this "
+        return err_set_param(e, ERR_INVALID, "kv_type",
+                             "kv_type q8_0 requires heads of a multiple of %d dimensions; this "
                              "model's have %u: choose f16 or bf16",
                              Q_ELEMS, kc->head_dim);
     const struct backend_kv cache = {.kv_type = kc->kv_type,
@@ -245,22 +240,22 @@ int engine_size(const struct engine_config *config, const struct model_hparams *
         !mem_mul(block_bytes, backend_n_ranks(be), &block_bytes))
         return err_set(e, ERR_INVALID, "the model's K/V cannot be cached as configured");
     if (memory.own) block_bytes /= backend_n_ranks(be); /* heads are shared out evenly */
-    out->reason = "kv-cache-tokens";
+    out->reason = "kv_cache_tokens";
     uint64_t blocks = config->kv_cache_tokens
                           ? config->kv_cache_tokens / config->block_tokens
                           : auto_blocks(config, &memory, context, block_bytes, &out->reason);
     if (!blocks && config->kv_cache_tokens)
-        return err_set_param(e, ERR_INVALID, "kv-cache-tokens",
-                             "kv-cache-tokens = %llu is less than one block of %u tokens",
+        return err_set_param(e, ERR_INVALID, "kv_cache_tokens",
+                             "kv_cache_tokens = %llu is less than one block of %u tokens",
                              (unsigned long long)config->kv_cache_tokens, config->block_tokens);
     if (!blocks)
-        return err_set_param(e, ERR_NOMEM, "kv-cache-tokens",
+        return err_set_param(e, ERR_NOMEM, "kv_cache_tokens",
                              "%s does not hold one block of the KV cache (%llu bytes): set "
-                             "kv-cache-tokens",
+                             "kv_cache_tokens",
                              memory.why, (unsigned long long)block_bytes);
     if (blocks > INT32_MAX / config->block_tokens) /* slots are int32 */
-        return err_set_param(e, ERR_INVALID, "kv-cache-tokens",
-                             "kv-cache-tokens must be below 2^31");
+        return err_set_param(e, ERR_INVALID, "kv_cache_tokens",
+                             "kv_cache_tokens must be below 2^31");
     uint64_t capacity = blocks * config->block_tokens, bytes;
     if (!mem_mul(blocks, block_bytes, &bytes)) bytes = UINT64_MAX;
     if (config->kv_cache_tokens && (rc = check_memory(&memory, config->kv_cache_tokens, bytes, e)))

@@ -140,8 +140,8 @@ static void end_text(engine *en, struct engine_stream *st) {
     case CONSTRAINT_COSTLY:
         en->totals.masks_given_up_total++;
         err_set(&e, ERR_WORK,
-                "it takes more work than is allowed (grammar-work-s) to hold this answer to its "
-                "schema or grammar: ask for a simpler one");
+                "holding this answer to its schema or grammar takes more work than this server "
+                "allows: ask for a simpler one");
         break;
     default:
         if (st->max_tokens && st->n_generated == st->max_tokens)

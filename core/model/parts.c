@@ -7,8 +7,8 @@
 
 static int refuse_count(const struct model_hparams *hp, uint64_t n, const char *of_what,
                         uint32_t n_ranks, err *e) {
-    return err_set_param(e, ERR_UNSUPPORTED, "tensor-parallel",
-                         "tensor-parallel = %u: the model (%s) has %llu %s, which cannot be shared "
+    return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
+                         "n_ranks = %u: the model (%s) has %llu %s, which cannot be shared "
                          "out evenly",
                          n_ranks, hp->arch, (unsigned long long)n, of_what);
 }
@@ -18,8 +18,8 @@ int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e) 
     gguf_str name = {hp->arch, strlen(hp->arch)};
     const struct model_arch *arch = model_arch_find(name);
     if (arch && arch->qk_norm == MODEL_QK_NORM_ROW)
-        return err_set_param(e, ERR_UNSUPPORTED, "tensor-parallel",
-                             "tensor-parallel = %u: %s norms Q and K over all heads at once "
+        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
+                             "n_ranks = %u: %s norms Q and K over all heads at once "
                              "(attn_q_norm), which no rank has",
                              n_ranks, hp->arch);
     if (hp->n_heads % n_ranks) return refuse_count(hp, hp->n_heads, "heads", n_ranks, e);
@@ -55,12 +55,11 @@ static int hidden_part(const gguf *g, const struct model_hparams *hp, uint64_t n
     if (unit == 1 && n % Q_ELEMS == 0 && n / Q_ELEMS >= ranks) unit = Q_ELEMS;
     uint64_t units = n / unit;
     if (n && units < ranks)
-        return err_set_param(
-            e, ERR_UNSUPPORTED, "tensor-parallel",
-            "tensor-parallel = %u: the %llu columns of %s are %llu blocks of %llu, "
-            "fewer than one for each",
-            p->n_ranks, (unsigned long long)n, name, (unsigned long long)units,
-            (unsigned long long)unit);
+        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
+                             "n_ranks = %u: the %llu columns of %s are %llu blocks of %llu, "
+                             "fewer than one for each",
+                             p->n_ranks, (unsigned long long)n, name, (unsigned long long)units,
+                             (unsigned long long)unit);
     uint64_t first = units * p->rank / ranks * unit, end = units * (p->rank + 1) / ranks * unit;
     *out = (struct model_range){first, end - first};
     return 0;

@@ -358,9 +358,9 @@ static bool find_runs(const struct share *s, int type, struct runs *out) {
 static int refuse_share(const struct loader *l, const struct share *s, const gguf_tensor *t,
                         err *e) {
     const struct qtype_info *type = qtype_find(t->type);
-    return err_set_param(e, ERR_UNSUPPORTED, "tensor-parallel",
+    return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
                          "%s: tensor %.*s is %s in blocks of %u columns: a rank's %llu columns of "
-                         "%llu are no whole number of them; choose another tensor-parallel",
+                         "%llu are no whole number of them; choose another n_ranks",
                          gguf_path(l->g), (int)t->name.len, t->name.data, qtype_name(t->type),
                          type ? type->block_elems : 0, (unsigned long long)s->cols.n,
                          (unsigned long long)s->row_cols);

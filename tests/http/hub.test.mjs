@@ -195,7 +195,7 @@ hubTest("what the Hub refuses is said", { "tiny.gguf": model }, async (hub) => {
   hub.onApi = (request, response) => response.writeHead(302, { Location: "file:///etc/passwd" }).end();
   await says(/a redirect leads to no web address/, "hf:org/tiny");
   const endpoint = await pull(hub, ["hf:org/tiny"], { flags: ["--hf-endpoint", "ftp://x"] });
-  assert.match(endpoint.text, /hf-endpoint: "ftp:\/\/x" is no address/);
+  assert.match(endpoint.text, /hf-endpoint: "ftp:\/\/x" is not an address/);
 });
 
 hubTest("a revision with a slash, pinned to its commit", { "tiny.gguf": model }, async (hub) => {

@@ -2,6 +2,7 @@
 #include "core/base/mem.h"
 #include "daemon/config.h"
 #include "daemon/input.h"
+#include "daemon/key_names.h"
 #include "daemon/options.h"
 #include "tests/unit/check.h"
 
@@ -411,10 +412,42 @@ static void test_suggest(void) {
     }
 }
 
+/* Fields that lower floors name become keys, as words only. */
+static void test_key_names(void) {
+    static const char *const cases[][2] = {
+        {"n_ranks = 3: the model has 8 heads", "tensor-parallel = 3: the model has 8 heads"},
+        {"fewer max_batch_tokens or max_sequences, or a higher memory_fraction",
+         "fewer max-batch-tokens or max-sequences, or a higher gpu-memory-utilization"},
+        {"(kv_type) kv_cache_tokens", "(kv-cache-type) kv-cache-tokens"},
+        {"/data/max_queue/x_max_queue: \"max_queue\" xmax_queue max_queue.gguf max_queuex",
+         "/data/max_queue/x_max_queue: \"max_queue\" xmax_queue max_queue.gguf max_queuex"},
+        {"device 1: no backend, isa or endpoint", "device 1: no backend, isa or endpoint"},
+        {"", ""}};
+    char text[100];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        key_names_write(cases[i][0], text, sizeof text);
+        CHECK_STR(text, cases[i][1]);
+    }
+    key_names_write("n_ranks = 3", text, 10);
+    CHECK_STR(text, "tensor-pa");
+    err e;
+    err_set_param(&e, ERR_INVALID, "n_ranks", "n_ranks = 3: no");
+    key_names_put(&e);
+    CHECK_STR(e.param, "tensor-parallel");
+    CHECK_STR(e.msg, "tensor-parallel = 3: no");
+    err_set_param(&e, ERR_INVALID, "endpoint", "not an address");
+    key_names_put(&e);
+    CHECK_STR(e.msg, "hf-endpoint: not an address");
+    err_set_param(&e, ERR_INVALID, "backend", "no \"x\"");
+    key_names_put(&e);
+    CHECK_STR(e.msg, "no \"x\"");
+}
+
 int main(void) {
     snprintf(folder, sizeof folder, "/tmp/inferd-test-config-XXXXXX");
     if (!mkdtemp(folder)) return 1;
     RUN(test_table);
+    RUN(test_key_names);
     RUN(test_parts);
     RUN(test_defaults);
     RUN(test_file);

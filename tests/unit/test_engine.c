@@ -295,8 +295,8 @@ static void the_same_on_two_ranks(void) {
     c.n_ranks = 3;
     err e = {0};
     CHECK(engine_open(&c, &en, &e) == ERR_UNSUPPORTED);
-    CHECK_STR(e.param, "tensor-parallel");
-    CHECK_MSG(strstr(e.msg, "tensor-parallel = 3") && strstr(e.msg, "4 heads"), "%s", e.msg);
+    CHECK_STR(e.param, "n_ranks");
+    CHECK_MSG(strstr(e.msg, "n_ranks = 3") && strstr(e.msg, "4 heads"), "%s", e.msg);
 }
 
 int main(int argc, char **argv) {

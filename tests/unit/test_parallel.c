@@ -247,7 +247,7 @@ static void test_refusals(void) {
     backend *be;
     err e = {0};
     CHECK(backend_open(&config, &be, &e) == ERR_INVALID && !be);
-    CHECK(strstr(e.msg, "tensor-parallel = 17") != NULL);
+    CHECK(strstr(e.msg, "n_ranks = 17") != NULL);
     be = be_open(NULL, 1);
     CHECK(backend_n_ranks(be) == 1 && backend_rank(be) == 0 && backend_peer(be, 0) == be);
     backend_buf *x = be_bytes(be, NULL, 64 * sizeof(float));
@@ -461,7 +461,7 @@ static void test_refused_models(void) {
     err e;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         CHECK(open_on(cases[i].n_ranks, &cases[i].shape, &e) == ERR_UNSUPPORTED);
-        CHECK_STR(e.param, "tensor-parallel");
+        CHECK_STR(e.param, "n_ranks");
         CHECK_MSG(strstr(e.msg, cases[i].says), "\"%s\" lacks \"%s\"", e.msg, cases[i].says);
     }
     struct model_hparams hp = {.arch = "olmo2", .n_heads = 4, .n_kv_heads = 4, .n_vocab = 64};

@@ -18,17 +18,16 @@ static void configuration_is_checked(void) {
         CHECK(engine_open(&c, &en, &e) == ERR_INVALID);                                            \
         CHECK_STR(e.param, key);                                                                   \
     } while (0)
-    REFUSED(kv_cache_tokens, 15, "kv-cache-tokens");
-    REFUSED(kv_cache_tokens, UINT64_MAX, "kv-cache-tokens");
-    REFUSED(block_tokens, 24, "block-tokens");
-    REFUSED(block_tokens, 0, "block-tokens");
-    REFUSED(kv_type, QTYPE_Q4_0, "kv-cache-type");
-    REFUSED(max_batch_tokens, 0, "max-batch-tokens");
-    REFUSED(prefill_chunk, 65537, "prefill-chunk");
-    REFUSED(max_sequences, 0, "max-sequences");
-    REFUSED(max_queue, 0, "max-queue");
-    REFUSED(stream_events, 0, "stream-events");
-    REFUSED(context_length, 1, "context-length");
+    REFUSED(kv_cache_tokens, 15, "kv_cache_tokens");
+    REFUSED(kv_cache_tokens, UINT64_MAX, "kv_cache_tokens");
+    REFUSED(block_tokens, 24, "block_tokens");
+    REFUSED(block_tokens, 0, "block_tokens");
+    REFUSED(kv_type, QTYPE_Q4_0, "kv_type");
+    REFUSED(max_batch_tokens, 0, "max_batch_tokens");
+    REFUSED(max_sequences, 0, "max_sequences");
+    REFUSED(max_queue, 0, "max_queue");
+    REFUSED(stream_events, 0, "stream_events");
+    REFUSED(context_length, 1, "context_length");
 #undef REFUSED
     c = base_config();
     c.backend = "none";
@@ -70,7 +69,7 @@ static void cache_is_sized(void) {
     err e;
     CHECK(size_of(&c, &hp, &size, &e) == 0);
     CHECK(size.kc.n_blocks == 256 && size.context_length == 4096);
-    CHECK_STR(size.reason, "kv-cache-tokens");
+    CHECK_STR(size.reason, "kv_cache_tokens");
     c.kv_cache_tokens = 0; /* 64 bytes a token: 64 MiB */
     CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
     CHECK(size.kc.n_blocks == 8 * 131072 / 16 && size.context_length == 131072);
@@ -80,7 +79,7 @@ static void cache_is_sized(void) {
     hp.head_dim = 256;
     c.kv_cache_tokens = UINT64_C(1) << 26;
     CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
-    CHECK_STR(e.param, "kv-cache-tokens");
+    CHECK_STR(e.param, "kv_cache_tokens");
     CHECK(strstr(e.msg, "67108864 needs 536870912 MiB"));
 }
 
@@ -109,7 +108,7 @@ static void a_device_has_its_own_limit(void) {
     CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
     c.kv_cache_tokens = 32768 + 16;
     CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
-    CHECK_STR(e.param, "kv-cache-tokens");
+    CHECK_STR(e.param, "kv_cache_tokens");
     CHECK_MSG(strstr(e.msg, "2048 MiB of the device's memory"), "%s", e.msg);
     hp.weight_bytes = UINT64_C(7) << 30;
     CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
@@ -135,7 +134,7 @@ static void a_gpu_is_filled(void) {
     fake_memory_limit = 80 * gib, fake_allocated = gib, fake_memory_free = 90 * gib;
     CHECK_MSG(size_of(&c, &hp, &size, &e) == 0, "%s", e.msg);
     CHECK((uint64_t)size.kc.n_blocks * size.kc.block_tokens == 73 * gib >> 16);
-    CHECK_STR(size.reason, "what gpu-memory-utilization leaves beside the model");
+    CHECK_STR(size.reason, "what memory_fraction leaves beside the model");
     c.n_later = 1;
     CHECK(size_of(&c, &hp, &size, &e) == 0);
     CHECK(size.kc.n_blocks == (73 * gib >> 16) / 16 / 2);
@@ -146,7 +145,7 @@ static void a_gpu_is_filled(void) {
     fake_memory_free = 90 * gib, c.max_sequences = 2; /* 16 GiB */
     CHECK(size_of(&c, &hp, &size, &e) == 0);
     CHECK(size.kc.n_blocks == 2 * 131072 / 16);
-    CHECK_STR(size.reason, "max-sequences full contexts");
+    CHECK_STR(size.reason, "max_sequences full contexts");
     c.kv_cache_tokens = (73 * gib >> 16) + 16;
     CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
     CHECK_MSG(strstr(e.msg, "74752 MiB of the GPU's memory"), "%s", e.msg);
@@ -154,17 +153,17 @@ static void a_gpu_is_filled(void) {
     CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
     CHECK_MSG(strstr(e.msg, "79872 MiB") && strstr(e.msg, "1024 MiB for its steps") &&
                   strstr(e.msg, "81920 MiB") && strstr(e.msg, "92160 MiB are free") &&
-                  strstr(e.msg, "a higher gpu-memory-utilization"),
+                  strstr(e.msg, "a higher memory_fraction"),
               "%s", e.msg);
     fake_memory_free = 70 * gib;
     CHECK(size_of(&c, &hp, &size, &e) == ERR_NOMEM);
-    CHECK_MSG(strstr(e.msg, "end what else is there"), "%s", e.msg);
+    CHECK_MSG(strstr(e.msg, "end other processes there"), "%s", e.msg);
     fake_memory_limit = fake_allocated = fake_memory_free = 0;
     engine *en;
     c = base_config();
     c.memory_fraction = 0.5;
     CHECK(engine_open(&c, &en, &e) == ERR_INVALID);
-    CHECK_STR(e.param, "gpu-memory-utilization");
+    CHECK_STR(e.param, "memory_fraction");
 }
 
 int main(void) {

@@ -201,7 +201,7 @@ static int connect(backend *const *ranks, struct cuda_group *g, err *e) {
         cuda_memory_free(cuda_of(ranks[r]), scratch[r], (g->n + 1) * sizeof(float));
     }
     if (failed || (!rc && !ended)) return failed;
-    return err_set_param(e, ERR_DEVICE, "tensor-parallel", "the GPUs cannot exchange: NCCL: %s",
+    return err_set_param(e, ERR_DEVICE, "n_ranks", "the GPUs cannot exchange: NCCL: %s",
                          g->ncclGetErrorString(rc ? rc : ended));
 }
 
@@ -211,11 +211,11 @@ static int make_comms(backend *const *ranks, struct cuda_group *g, err *e) {
         ordinals[r] = cuda_of(ranks[r])->features.ordinal;
     ncclResult_t rc = g->ncclGetVersion(&version);
     if (rc || version < MIN_VERSION)
-        return err_set_param(e, ERR_UNSUPPORTED, "tensor-parallel",
-                             "tensor-parallel needs NCCL 2.10 or newer, this is %d", version);
+        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
+                             "n_ranks above 1 requires NCCL 2.10 or newer, this is %d", version);
     rc = g->ncclCommInitAll(g->comms, (int)g->n, ordinals);
     if (rc)
-        return err_set_param(e, ERR_DEVICE, "tensor-parallel",
+        return err_set_param(e, ERR_DEVICE, "n_ranks",
                              "NCCL cannot connect %u GPUs: %s (NCCL_DEBUG=INFO says more)", g->n,
                              g->ncclGetErrorString(rc));
     log_info("cuda: %u GPUs exchange through NCCL %d", g->n, version);
@@ -228,8 +228,8 @@ int cuda_group_join(backend *const *ranks, uint32_t n, err *e) {
     g->n = n;
     if (!load(g)) {
         free(g);
-        return err_set_param(e, ERR_UNSUPPORTED, "tensor-parallel",
-                             "tensor-parallel with backend cuda needs NCCL: libnccl.so.2 is not "
+        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
+                             "n_ranks above 1 with backend cuda requires NCCL: libnccl.so.2 is not "
                              "found");
     }
     for (uint32_t r = 0; r < n; r++) {
@@ -290,9 +290,8 @@ bool cuda_group_is_broken(const struct cuda_backend *c) {
 int cuda_group_join(backend *const *ranks, uint32_t n, err *e) {
     (void)ranks, (void)n;
     return err_set_param(
-        e, ERR_UNSUPPORTED, "tensor-parallel",
-        "tensor-parallel with backend cuda: this build has no NCCL (nccl.h was not "
-        "there)");
+        e, ERR_UNSUPPORTED, "n_ranks",
+        "n_ranks above 1 with backend cuda: this build has no NCCL (nccl.h was missing)");
 }
 
 void cuda_group_part(backend *be) {

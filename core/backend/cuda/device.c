@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { MIN_SM = 80 };       /* bf16 and f16 in the tensor cores, asynchronous copies */
-#define MEMORY_FRACTION 0.9 /* of the device's memory, without gpu-memory-utilization */
+#define MEMORY_FRACTION 0.9 /* of the device's memory, if memory_fraction is 0 */
 /* What the driver takes beside: graphs, its own buffers, and what allocations are rounded up by. */
 #define DRIVER_BYTES (UINT64_C(512) << 20)
 
