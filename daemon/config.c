@@ -3,6 +3,7 @@
 #include "daemon/config.h"
 
 #include "core/base/mem.h"
+#include "core/text/utf8.h"
 #include "daemon/input.h"
 
 #include <stdlib.h>

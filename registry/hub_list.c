@@ -3,6 +3,7 @@
 #include "core/base/mem.h"
 #include "core/base/str.h"
 #include "core/formats/model_file.h"
+#include "core/text/utf8.h"
 #include "registry/hub_int.h"
 #include "registry/registry_int.h"
 

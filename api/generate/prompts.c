@@ -2,6 +2,7 @@
 #include "api/generate/prompts.h"
 
 #include "core/base/mem.h"
+#include "core/text/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,6 +3,7 @@
 #include "api/http/json.h"
 
 #include "core/base/mem.h"
+#include "core/text/utf8.h"
 
 #include <errno.h>
 #include <math.h>
@@ -45,25 +46,6 @@ static int hex4(const struct reader *r, const char *p) {
     return v;
 }
 
-static char *put_utf8(char *w, unsigned c) {
-    if (c < 0x80) {
-        *w++ = (char)c;
-    } else if (c < 0x800) {
-        *w++ = (char)(0xc0 | c >> 6);
-        *w++ = (char)(0x80 | (c & 0x3f));
-    } else if (c < 0x10000) {
-        *w++ = (char)(0xe0 | c >> 12);
-        *w++ = (char)(0x80 | (c >> 6 & 0x3f));
-        *w++ = (char)(0x80 | (c & 0x3f));
-    } else {
-        *w++ = (char)(0xf0 | c >> 18);
-        *w++ = (char)(0x80 | (c >> 12 & 0x3f));
-        *w++ = (char)(0x80 | (c >> 6 & 0x3f));
-        *w++ = (char)(0x80 | (c & 0x3f));
-    }
-    return w;
-}
-
 /* One escape, r->p behind its backslash; returns the new write position or NULL. */
 static char *parse_escape(struct reader *r, char *w) {
     if (r->p >= r->end) return fail(r, "unfinished string");
@@ -90,7 +72,7 @@ static char *parse_escape(struct reader *r, char *w) {
         memcpy(w, TEXT_NUL, 2);
         return w + 2;
     }
-    return put_utf8(w, code);
+    return w + utf8_encode(code, w);
 }
 
 /* r->p is behind the opening quote. Owned by the caller (cJSON_free). An escape is never shorter

@@ -1,6 +1,7 @@
 /* json_read.c - request objects by their table: reading with every refusal, dropping what a table
  * does not know, and the table itself as JSON. Owns nothing; runs on any thread. */
 #include "api/http/json.h"
+#include "core/text/utf8.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -76,13 +77,6 @@ static int check_size(const struct json_field *f, size_t n, const char *name, er
     return 0;
 }
 
-static size_t n_characters(const char *text) {
-    size_t n = 0;
-    for (; *text; text++)
-        n += (*text & 0xc0) != 0x80;
-    return n;
-}
-
 /* "a|b" as 'a', 'b'. */
 static int wrong_word(const struct json_field *f, const cJSON *v, const char *name, err *e) {
     char list[256] = "";
@@ -126,7 +120,9 @@ static int read_text(const struct json_field *f, const cJSON *v, const char *nam
     if (f->type == JSON_ENUM && !words_hold(f->words, v->valuestring))
         return wrong_word(f, v, name, e);
     *to = v->valuestring;
-    return f->type == JSON_ENUM ? 0 : check_size(f, n_characters(v->valuestring), name, e);
+    return f->type == JSON_ENUM
+               ? 0
+               : check_size(f, utf8_count(v->valuestring, strlen(v->valuestring)), name, e);
 }
 
 static int read_tree(const struct json_field *f, const cJSON *v, const char *name, const cJSON **to,
@@ -239,7 +235,7 @@ static void add_ignored(str *s, const char *path, const char *name) {
         unsigned char c = (unsigned char)*name;
         bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
                      strchr("_-.[]", c);
-        if ((c & 0xc0) != 0x80) str_add_char(s, plain ? (char)c : '?');
+        if (!utf8_continues((char)c)) str_add_char(s, plain ? (char)c : '?');
     }
 }
 

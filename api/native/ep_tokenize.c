@@ -4,6 +4,7 @@
 #include "api/generate/chat_request.h"
 #include "api/generate/prompts.h"
 #include "api/generate/tools.h"
+#include "core/text/utf8.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

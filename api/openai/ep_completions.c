@@ -5,6 +5,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
+#include "core/text/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -143,8 +144,7 @@ static void completions_logprob(struct gen *g, struct gen_choice *c, const struc
     const char *bytes = tokenizer_token_bytes(g->tok, ev->token, false, &n);
     size_t from = n && c->drops_space && bytes[0] == ' ';
     if (n) c->drops_space = false;
-    for (size_t i = from; i < n; i++)
-        c->n_chars += (bytes[i] & 0xc0) != 0x80;
+    c->n_chars += utf8_count(bytes + from, n - from);
 }
 
 static void add_choice(const struct gen *g, const struct gen_choice *c, const char *finish,

@@ -2,6 +2,7 @@
  * shape that all chatting endpoints share, and their echo in the answer. Pure, pool threads. */
 #include "api/generate/tools.h"
 #include "api/responses/responses.h"
+#include "core/text/utf8.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -173,13 +174,6 @@ void response_fields_default(struct response_fields *f) {
 
 /* ---- checks ---- */
 
-static size_t n_characters(const char *text) {
-    size_t n = 0;
-    for (; *text; text++)
-        n += (*text & 0xc0) != 0x80;
-    return n;
-}
-
 static int check_metadata(const cJSON *metadata, err *e) {
     int n = 0;
     for (const cJSON *v = metadata ? metadata->child : NULL; v; v = v->next) {
@@ -188,11 +182,11 @@ static int check_metadata(const cJSON *metadata, err *e) {
         if (++n > MAX_PAIRS)
             return err_set_param(e, ERR_INVALID, "metadata",
                                  "Invalid value for 'metadata': at most %d pairs.", MAX_PAIRS);
-        if (n_characters(v->string) > MAX_KEY)
+        if (utf8_count(v->string, strlen(v->string)) > MAX_KEY)
             return err_set_param(e, ERR_INVALID, "metadata",
                                  "Invalid key in 'metadata': at most %d characters.", MAX_KEY);
         if (!cJSON_IsString(v)) return json_wrong_type(name, "a string", v, e);
-        if (n_characters(v->valuestring) > MAX_VALUE)
+        if (utf8_count(v->valuestring, strlen(v->valuestring)) > MAX_VALUE)
             return err_set_param(e, ERR_INVALID, name,
                                  "Invalid value for '%s': at most %d characters.", name, MAX_VALUE);
     }

@@ -30,27 +30,4 @@ char *str_take(str *s);             /* caller frees; NULL if failed; s is empty 
 /* Is word one of words, "a|b|c"? The empty word is none. */
 bool words_hold(const char *words, const char *word);
 
-/* U+0000 in a C string stands as these two bytes, which valid UTF-8 never holds ("modified UTF-8").
- * JSON trees of requests hold it so; text_restore_nuls() gives the text itself with its length. */
-#define TEXT_NUL "\xc0\x80"
-bool text_holds_nul(const char *text);
-/* Writes text into dst (room for strlen(text) + 1 bytes; may be text) with each TEXT_NUL as a NUL
- * byte, and one more at the end; returns its length. */
-size_t text_restore_nuls(char *dst, const char *text);
-
-/* Length in bytes of the longest prefix of bytes[0..n) that ends on a whole UTF-8 character; a
- * malformed byte counts as whole, so that the prefix always grows within 4 bytes. */
-size_t utf8_whole(const char *bytes, size_t n);
-
-/* Length in bytes of the longest prefix of bytes[0..n) that is valid UTF-8 in the sense below. */
-size_t utf8_valid_prefix(const char *bytes, size_t n);
-
-/* Is bytes[0..n) valid UTF-8 (no overlongs, no surrogates, max U+10FFFF)? */
-bool utf8_valid(const char *bytes, size_t n);
-
-/* Appends bytes[0..n) with each malformed sequence replaced by U+FFFD: one for the longest part
- * that could have begun a character (Unicode's "maximal subpart"), so that cutting the bytes where
- * utf8_whole says gives the same text. */
-void utf8_add_lossy(str *s, const char *bytes, size_t n);
-
 #endif

@@ -7,6 +7,7 @@
 
 #include "core/base/str.h"
 #include "core/chat/chat_int.h"
+#include "core/text/utf8.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -12,6 +12,7 @@
 #include "core/base/mem.h"
 #include "core/base/str.h"
 #include "core/engine/engine.h"
+#include "core/text/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -7,6 +7,7 @@
 #include "core/base/str.h"
 #include "core/grammar/regex/chars.h"
 #include "core/grammar/regex/dfa_int.h"
+#include "core/text/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +34,7 @@ struct parser {
 static grammar_node fail(struct parser *p, const char *at, int code, const char *what) {
     unsigned line = 1, column = 1;
     for (const char *c = p->text; c < at; c++) {
-        column += (*c & 0xC0) != 0x80;
+        column += !utf8_continues(*c);
         if (*c == '\n') line++, column = 1;
     }
     if (!p->failed && !p->b->failure.code)
@@ -127,7 +128,7 @@ static bool take_escape(struct parser *p, uint32_t *c) {
         p->at++;
         if (!chars_take_hex(&p->at, n, c))
             return fail(p, escape, ERR_INVALID, "an escape with too few digits") >= 0;
-        if (*c > CHARS_LAST || (*c >= 0xD800 && *c < 0xE000))
+        if (!utf8_is_scalar(*c))
             return fail(p, escape, ERR_INVALID, "an escape that names no character") >= 0;
         return true;
     }
@@ -154,7 +155,7 @@ static grammar_node parse_text(struct parser *p, char quote) {
         if (!*p->at)
             fail(p, from, ERR_INVALID, "a text that is not closed");
         else if (take_char(p, &c))
-            str_add_n(&s, bytes, chars_encode(c, bytes));
+            str_add_n(&s, bytes, utf8_encode(c, bytes));
     }
     p->at += !p->failed;
     if (s.failed) no_memory(p);

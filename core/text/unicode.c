@@ -3,6 +3,7 @@
 #include "core/text/unicode.h"
 
 #include "core/base/mem.h"
+#include "core/text/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,46 +47,6 @@ void unicode_flags_init(struct unicode_flags *u) {
 
 unsigned unicode_flags_of(const struct unicode_flags *u, uint32_t c) {
     return c < 0x10000 ? u->plane0[c] : run_value(unicode_runs, unicode_runs_n, c);
-}
-
-uint32_t unicode_char(const char *text, unsigned *len) {
-    const unsigned char *p = (const unsigned char *)text;
-    if (p[0] < 0x80) {
-        *len = 1;
-        return p[0];
-    }
-    if (p[0] < 0xe0) {
-        *len = 2;
-        return (uint32_t)(p[0] & 0x1f) << 6 | (p[1] & 0x3f);
-    }
-    if (p[0] < 0xf0) {
-        *len = 3;
-        return (uint32_t)(p[0] & 0x0f) << 12 | (uint32_t)(p[1] & 0x3f) << 6 | (p[2] & 0x3f);
-    }
-    *len = 4;
-    return (uint32_t)(p[0] & 0x07) << 18 | (uint32_t)(p[1] & 0x3f) << 12 |
-           (uint32_t)(p[2] & 0x3f) << 6 | (p[3] & 0x3f);
-}
-
-void unicode_add(str *out, uint32_t c) {
-    char b[4];
-    size_t n = 0;
-    if (c < 0x80) {
-        b[n++] = (char)c;
-    } else if (c < 0x800) {
-        b[n++] = (char)(0xc0 | c >> 6);
-        b[n++] = (char)(0x80 | (c & 0x3f));
-    } else if (c < 0x10000) {
-        b[n++] = (char)(0xe0 | c >> 12);
-        b[n++] = (char)(0x80 | (c >> 6 & 0x3f));
-        b[n++] = (char)(0x80 | (c & 0x3f));
-    } else {
-        b[n++] = (char)(0xf0 | c >> 18);
-        b[n++] = (char)(0x80 | (c >> 12 & 0x3f));
-        b[n++] = (char)(0x80 | (c >> 6 & 0x3f));
-        b[n++] = (char)(0x80 | (c & 0x3f));
-    }
-    str_add_n(out, b, n);
 }
 
 /* Characters with their combining class and place: class << 56 | place << 24 | character. Sorting
@@ -208,7 +169,7 @@ static size_t stable_prefix(const struct unicode_flags *u, const char *text, siz
     size_t last = 0;
     for (size_t i = 0; i < n;) {
         unsigned len;
-        uint32_t c = unicode_char(text + i, &len);
+        uint32_t c = utf8_decode_valid(text + i, &len);
         if (c >= 0x80 && unicode_flags_of(u, c) & UNICODE_UNSTABLE) return last;
         last = i;
         i += len;
@@ -224,14 +185,14 @@ bool unicode_normalize(const struct unicode_flags *u, const char *text, size_t n
     str_add_n(out, text, from);
     for (size_t i = from; i < n && !m.failed;) {
         unsigned len;
-        decompose(&m, unicode_char(text + i, &len), 0);
+        decompose(&m, utf8_decode_valid(text + i, &len), 0);
         i += len;
     }
     if (!m.failed) {
         order_marks(&m);
         if (compose) compose_marks(&m);
         for (size_t i = 0; i < m.n; i++)
-            unicode_add(out, m.items[i] & 0xffffff);
+            utf8_add(out, m.items[i] & 0xffffff);
     }
     free(m.items);
     return !m.failed && !out->failed;
@@ -240,7 +201,7 @@ bool unicode_normalize(const struct unicode_flags *u, const char *text, size_t n
 void unicode_add_lower(str *out, const char *text, size_t n) {
     for (size_t i = 0; i < n;) {
         unsigned len;
-        uint32_t c = unicode_char(text + i, &len), low = 0, high = unicode_lowers_n;
+        uint32_t c = utf8_decode_valid(text + i, &len), low = 0, high = unicode_lowers_n;
         while (low < high) {
             uint32_t middle = low + (high - low) / 2;
             if (unicode_lowers[middle].last < c)
@@ -250,8 +211,8 @@ void unicode_add_lower(str *out, const char *text, size_t n) {
         }
         const struct unicode_lower *r = low < unicode_lowers_n ? &unicode_lowers[low] : NULL;
         bool has = r && c >= r->first && (c - r->first) % r->step == 0;
-        unicode_add(out, has ? (uint32_t)((int64_t)c + r->delta) : c == DOTTED_I ? 'i' : c);
-        if (c == DOTTED_I) unicode_add(out, DOT_ABOVE);
+        utf8_add(out, has ? (uint32_t)((int64_t)c + r->delta) : c == DOTTED_I ? 'i' : c);
+        if (c == DOTTED_I) utf8_add(out, DOT_ABOVE);
         i += len;
     }
 }

@@ -24,13 +24,10 @@ struct unicode_flags {
 };
 void unicode_flags_init(struct unicode_flags *u);
 
-/* The character at p, *len bytes long. */
-uint32_t unicode_char(const char *p, unsigned *len);
 unsigned unicode_flags_of(const struct unicode_flags *u, uint32_t c);
 unsigned unicode_flags_search(uint32_t c); /* the same without the table */
 /* Alphabetic, a mark, a digit or connecting punctuation: what Unicode recommends as \w. */
 bool unicode_is_word(uint32_t c);
-void unicode_add(str *out, uint32_t c);
 
 /* GPT-2's alphabet: a character for each byte. -1: c is not one of them. */
 uint32_t unicode_of_byte(unsigned char b);

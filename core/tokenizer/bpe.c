@@ -4,6 +4,7 @@
 #include "core/tokenizer/bpe.h"
 
 #include "core/base/mem.h"
+#include "core/text/utf8.h"
 #include "core/tokenizer/tokenizer_int.h"
 
 #include <inttypes.h>
@@ -73,7 +74,7 @@ size_t bpe_bytes_of_text(const char *text, size_t n, char *out) {
     if (!utf8_valid(text, n)) return SIZE_MAX;
     for (size_t i = 0; i < n;) {
         unsigned len;
-        int b = unicode_byte_of(unicode_char(text + i, &len));
+        int b = unicode_byte_of(utf8_decode_valid(text + i, &len));
         if (b < 0) return SIZE_MAX;
         out[used++] = (char)b;
         i += len;
@@ -258,7 +259,7 @@ static bool add_cuts(const struct bpe *b, int32_t id, uint32_t rank, struct slot
     uint32_t n;
     const char *text = key_of(b, id, &n);
     for (uint32_t i = 1; i < n; i++) {
-        if (((unsigned char)text[i] & 0xc0) == 0x80) continue;
+        if (utf8_continues(text[i])) continue;
         int32_t left = find_text(b, text, i);
         int32_t right = left == NO_ID ? NO_ID : find_text(b, text + i, n - i);
         if (right == NO_ID) continue;
@@ -506,7 +507,7 @@ static size_t find_units(const struct bpe *b, const char *text, size_t n, int32_
         if (b->rules.byte_level) {
             id = b->units[(unsigned char)text[i]];
         } else {
-            unicode_char(text + i, &len);
+            utf8_decode_valid(text + i, &len);
             id = find_text(b, text + i, len);
             if (id != NO_ID && b->t->tokens[id].type == TOKEN_CONTROL) id = NO_ID;
         }

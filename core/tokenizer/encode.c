@@ -7,6 +7,7 @@
 #include "core/tokenizer/tokenizer_int.h"
 
 #include "core/base/mem.h"
+#include "core/text/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,12 +55,12 @@ enum { NO_CHARACTER = 0 };
 /* The character that ends at text[at], *len bytes long; NO_CHARACTER where there is none. */
 static uint32_t char_before(const char *text, size_t from, size_t at, size_t *len) {
     size_t n = 1;
-    while (n < 4 && at - from > n && (text[at - n] & 0xc0) == 0x80)
+    while (n < 4 && at - from > n && utf8_continues(text[at - n]))
         n++;
     unsigned size;
     *len = n;
     if (at == from || !utf8_valid(text + at - n, n)) return NO_CHARACTER;
-    uint32_t c = unicode_char(text + at - n, &size);
+    uint32_t c = utf8_decode_valid(text + at - n, &size);
     return size == n ? c : NO_CHARACTER;
 }
 
@@ -68,7 +69,7 @@ static uint32_t char_behind(const char *text, size_t at, size_t n, size_t *len) 
     size_t left = n - at < 4 ? n - at : 4;
     *len = 1;
     if (!left || !utf8_valid_prefix(text + at, left)) return NO_CHARACTER;
-    uint32_t c = unicode_char(text + at, &size);
+    uint32_t c = utf8_decode_valid(text + at, &size);
     *len = size;
     return c;
 }

@@ -2,6 +2,7 @@
 #include "core/tokenizer/normalizer.h"
 
 #include "core/base/mem.h"
+#include "core/text/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -75,7 +76,7 @@ static void strip(const struct normalizer *n, const struct step *s, const char *
     bool leading = s->left;
     for (size_t i = 0; i < len;) {
         unsigned size;
-        bool space = unicode_flags_of(n->flags, unicode_char(text + i, &size)) & UNICODE_SPACE;
+        bool space = unicode_flags_of(n->flags, utf8_decode_valid(text + i, &size)) & UNICODE_SPACE;
         i += size;
         if (leading && space) from = i;
         if (!space) {
@@ -116,7 +117,7 @@ static int replace_matches(const struct step *s, struct regex_work *w, const cha
         done = from = end;
         if (start == end) { /* an empty match: go on behind the next character */
             unsigned size = 1;
-            if (from < len) unicode_char(text + from, &size);
+            if (from < len) utf8_decode_valid(text + from, &size);
             from += size;
         }
     }

@@ -2,6 +2,7 @@
 #include "core/tokenizer/pretok.h"
 
 #include "core/base/mem.h"
+#include "core/text/utf8.h"
 #include "core/tokenizer/scan.h"
 
 #include <stdlib.h>
@@ -181,7 +182,7 @@ static int run_split(const struct run *r, unsigned number, const char *text, siz
         done = m.from = m.end;
         if (m.start == m.end) { /* an empty match only cuts: go on behind the next character */
             unsigned len = 1;
-            if (m.from < n) unicode_char(text + m.from, &len);
+            if (m.from < n) utf8_decode_valid(text + m.from, &len);
             m.from += len;
         }
     }
@@ -226,7 +227,7 @@ static int run_alphabet(const struct run *r, unsigned number, const char *text, 
     str *out = &r->w->buffers[number];
     str_clear(out);
     for (size_t i = 0; i < n; i++)
-        unicode_add(out, unicode_of_byte((unsigned char)text[i]));
+        utf8_add(out, unicode_of_byte((unsigned char)text[i]));
     if (out->failed) return err_set(r->e, ERR_TOO_LONG, "the text is too long to be split");
     return run_step(r, number + 1, out->data, out->len, at_start);
 }
@@ -237,7 +238,7 @@ static int pass_out(const struct run *r, const char *text, size_t n) {
     str_clear(out);
     for (size_t i = 0; i < n;) {
         unsigned len;
-        str_add_char(out, (char)unicode_byte_of(unicode_char(text + i, &len)));
+        str_add_char(out, (char)unicode_byte_of(utf8_decode_valid(text + i, &len)));
         i += len;
     }
     if (out->failed) return err_set(r->e, ERR_TOO_LONG, "the text is too long to be split");

@@ -1,5 +1,6 @@
 /* pretok_rules.c - what a GGUF file's tokenizer.ggml.pre stands for: for each name the split
  * patterns of that model's own tokenizer.json. Names as in the files that are about. Constant. */
+#include "core/text/utf8.h"
 #include "core/tokenizer/pretok.h"
 #include "core/tokenizer/scan.h"
 
@@ -244,7 +245,7 @@ static uint32_t next_unit(const char **pattern) {
         *pattern = end;
         return (uint32_t)c;
     }
-    uint32_t unit = unicode_char(p, &len);
+    uint32_t unit = utf8_decode_valid(p, &len);
     *pattern = p + len;
     /* A row's possessive quantifier stands for the file's greedy one: it saves time alone. */
     if ((unit == '*' || unit == '+' || unit == '?') && p[1] == '+') ++*pattern;

@@ -1,6 +1,7 @@
 /* scan.c - split patterns as scanners. Each scan_* function returns the end of the match that
  * begins at `at`; the comment above it is the pattern, alternatives tried in their order. Pure. */
 #include "core/tokenizer/scan.h"
+#include "core/text/utf8.h"
 
 #include <string.h>
 
@@ -23,7 +24,7 @@ static inline unsigned flags_at(const struct reader *r, size_t at, unsigned *len
         *len = 1;
         return r->u->plane0[b];
     }
-    return unicode_flags_of(r->u, unicode_char(r->text + at, len));
+    return unicode_flags_of(r->u, utf8_decode_valid(r->text + at, len));
 }
 
 static inline char byte_at(const struct reader *r, size_t at) {
@@ -181,7 +182,7 @@ static bool is_han(uint32_t c) {
 
 static bool han_at(const struct reader *r, size_t at, unsigned *len) {
     return at < r->n && (unsigned char)r->text[at] >= 0xe2 &&
-           is_han(unicode_char(r->text + at, len));
+           is_han(utf8_decode_valid(r->text + at, len));
 }
 
 /* Flags of a character of a word; without_han: Han characters have none. */
@@ -252,7 +253,7 @@ static bool next_tail(const struct reader *r, struct scan_match *m) {
 static bool is_border(const struct reader *r, size_t at) {
     unsigned len;
     if (at >= r->n) return true;
-    uint32_t c = unicode_char(r->text + at, &len);
+    uint32_t c = utf8_decode_valid(r->text + at, &len);
     return !unicode_is_word(c) && !(c < 0x100 && flags_at(r, at, &len) & N);
 }
 

@@ -3,6 +3,7 @@
 #include "core/tokenizer/tokenizer_int.h"
 
 #include "core/base/mem.h"
+#include "core/text/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,6 +7,7 @@
 #include "core/tokenizer/tokenizer_int.h"
 
 #include "core/base/mem.h"
+#include "core/text/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +47,7 @@ static bool note_merge(const struct vocab *v, const struct named *names, uint32_
 static uint32_t count_cuts(const struct named *names, uint32_t n, const struct vocab_token *t) {
     uint32_t cuts = 0;
     for (uint32_t i = 1; i < t->len; i++)
-        cuts += ((unsigned char)t->text[i] & 0xc0) != 0x80 && find(names, n, t->text, i) >= 0 &&
+        cuts += !utf8_continues(t->text[i]) && find(names, n, t->text, i) >= 0 &&
                 find(names, n, t->text + i, t->len - i) >= 0;
     return cuts;
 }

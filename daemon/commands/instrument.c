@@ -1,6 +1,7 @@
 /* instrument.c - the common beginning of tokenize, render, logits, perplexity and bench. */
 #include "daemon/commands/instrument.h"
 
+#include "core/text/utf8.h"
 #include "daemon/logsink.h"
 
 #include <string.h>

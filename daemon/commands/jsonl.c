@@ -2,6 +2,7 @@
 #include "daemon/commands/jsonl.h"
 
 #include "core/chat/chat.h"
+#include "core/text/utf8.h"
 
 #include <errno.h>
 #include <stdio.h>

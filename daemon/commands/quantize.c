@@ -2,6 +2,7 @@
 #include "core/formats/quantize/quantize.h"
 #include "core/base/mem.h"
 #include "core/formats/model_file.h"
+#include "core/text/utf8.h"
 #include "core/tokenizer/tokenizer.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/printing.h"

@@ -1,6 +1,7 @@
 /* commands/tokenize.c - inferd tokenize: text to ids and back, with the model's own tokenizer. */
 #include "core/base/mem.h"
 #include "core/base/str.h"
+#include "core/text/utf8.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/instrument.h"
 #include "daemon/commands/jsonl.h"

@@ -4,6 +4,7 @@
  * offered. A client can make a model write anything. */
 #include "core/base/str.h"
 #include "core/chat/syntax.h"
+#include "core/text/utf8.h"
 
 #include <stdint.h>
 #include <stdlib.h>

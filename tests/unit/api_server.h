@@ -7,6 +7,7 @@
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "core/base/qblock.h"
+#include "core/text/utf8.h"
 #include "tests/support/gguf_make.h"
 
 #include "api_client.h"

@@ -6,6 +6,7 @@
 #include "core/base/siphash.h"
 #include "core/base/str.h"
 #include "core/base/work.h"
+#include "core/text/utf8.h"
 #include "tests/support/rng.h"
 #include "tests/unit/check.h"
 
@@ -91,6 +92,45 @@ static void test_utf8(void) {
     utf8_add_lossy(&s, "a\xff\xe2\x82", 4);
     CHECK_STR(str_cstr(&s), "a\xef\xbf\xbd\xef\xbf\xbd");
     str_fini(&s);
+}
+
+/* Every scalar value comes back, and each of its beginnings is cut off, not malformed. */
+static void test_utf8_every_character(void) {
+    for (uint32_t c = 0; c <= UTF8_LAST + 1; c++) {
+        char bytes[4];
+        uint32_t again = 0, checked = 0;
+        unsigned valid_len = 0;
+        if (!utf8_is_scalar(c)) continue;
+        int n = (int)utf8_encode(c, bytes);
+        bool ok = utf8_decode(bytes, (size_t)n, &again) == n && again == c &&
+                  utf8_decode_valid(bytes, &valid_len) == c && (int)valid_len == n &&
+                  utf8_count(bytes, (size_t)n) == 1;
+        for (int k = 1; k < n; k++)
+            ok &= utf8_decode(bytes, (size_t)k, &again) == -1;
+        for (int k = 0; k < n; k++)
+            ok &= utf8_step(&checked, (uint8_t)bytes[k]);
+        CHECK_MSG(ok && checked == 0, "U+%04X", c);
+    }
+    CHECK(!utf8_is_scalar(0xd800) && !utf8_is_scalar(0xdfff) && !utf8_is_scalar(UTF8_LAST + 1));
+}
+
+/* The three ways to ask agree on every pair of bytes, with and without bytes that follow. */
+static void test_utf8_malformed(void) {
+    for (unsigned pair = 0; pair < 0x10000; pair++) {
+        char bytes[5] = {(char)(pair >> 8), (char)pair, '\x80', '\x80', 'a'};
+        uint32_t c = 0, checked = 0, lossy;
+        size_t len, n = 0;
+        int found = utf8_decode(bytes, 4, &c);
+        bool whole = utf8_step(&checked, (uint8_t)bytes[n++]);
+        while (whole && checked && n < 4)
+            whole = utf8_step(&checked, (uint8_t)bytes[n++]);
+        lossy = utf8_decode_lossy(bytes, 4, &len);
+        CHECK_MSG(whole ? found == (int)n : found == 0, "%04x: %d", pair, found);
+        CHECK(found > 0 ? lossy == c && (int)len == found : lossy == 0xfffd && len == 1);
+        CHECK(utf8_len_lossy(bytes, 4) == len && (found <= 0 || utf8_is_scalar(c)));
+    }
+    CHECK(utf8_count_lossy("a\xc3\xa9\xed\xa0\x80\xff", 7) == 6);
+    CHECK(utf8_valid_prefix("0123456789abcdef\xc3\xa9ghijklmnop\xe2\x82", 30) == 28);
 }
 
 static void test_str_bound(void) {
@@ -203,6 +243,8 @@ int main(void) {
     RUN(test_f16_rounding);
     RUN(test_quantized_round_trip);
     RUN(test_utf8);
+    RUN(test_utf8_every_character);
+    RUN(test_utf8_malformed);
     RUN(test_str_bound);
     RUN(test_arena_bound);
     RUN(test_err);

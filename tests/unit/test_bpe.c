@@ -4,6 +4,7 @@
 #include "core/base/mem.h"
 #include "core/engine/engine.h"
 #include "core/formats/hf/tokenizer.h"
+#include "core/text/utf8.h"
 #include "core/tokenizer/tokenizer_int.h"
 #include "tests/support/files.h"
 #include "tests/support/rng.h"

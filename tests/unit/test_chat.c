@@ -6,6 +6,7 @@
 #include "chat_golden.h"
 
 #include "core/base/clock.h"
+#include "core/text/utf8.h"
 
 #include <pthread.h>
 

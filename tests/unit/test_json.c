@@ -3,6 +3,7 @@
 #include "api/http/json.h"
 
 #include "core/base/mem.h"
+#include "core/text/utf8.h"
 
 #include "check.h"
 #include "tests/support/files.h"

@@ -2,6 +2,7 @@
  * vocabulary is made here: the tokenizer's one function that engine_text calls is this file's. */
 #include "core/base/str.h"
 #include "core/engine/engine.h"
+#include "core/text/utf8.h"
 
 #include "check.h"
 #include "tests/support/rng.h"

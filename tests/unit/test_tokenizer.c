@@ -2,6 +2,7 @@
  * provenance: tests/data/tokenizer/README.md and the shared data's README), round trips, long text,
  * threads. What no golden file covers is in test_tokenizer_rules.c. */
 #include "core/base/mem.h"
+#include "core/text/utf8.h"
 #include "core/tokenizer/tokenizer_int.h"
 #include "tests/support/files.h"
 #include "tests/support/rng.h"

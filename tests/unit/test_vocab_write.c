@@ -3,6 +3,7 @@
  * vocabularies of the shared data, hand-made folders; and what GGUF cannot carry is refused. */
 #include "core/base/mem.h"
 #include "core/formats/gguf/gguf.h"
+#include "core/text/utf8.h"
 #include "core/tokenizer/tokenizer_int.h"
 #include "tests/support/files.h"
 #include "tests/unit/check.h"

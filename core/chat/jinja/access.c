@@ -99,7 +99,7 @@ static jval element(jctx *c, jval object, int64_t i) {
     const jstr *s = object.u.s;
     jcharge(c, s->n == s->n_chars ? 0 : (uint64_t)i / 16);
     size_t at = jstr_offset(s, (size_t)i);
-    return jstr_slice(c, s, at, at + u8_len(s->p + at, s->n - at));
+    return jstr_slice(c, s, at, at + utf8_len_lossy(s->p + at, s->n - at));
 }
 
 jval jget_item(jctx *c, jval object, jval key) {

@@ -307,7 +307,8 @@ static jval f_title(jctx *c, jval v, struct jargs *a) {
     bool start = true;
     jcharge(c, s->n / 8);
     for (size_t i = 0, len; i < s->n && !c->failed; i += len) {
-        uint32_t cp = u8_get(s->p + i, s->n - i, &len), to = start ? uc_upper(cp) : uc_lower(cp);
+        uint32_t cp = utf8_decode_lossy(s->p + i, s->n - i, &len),
+                 to = start ? uc_upper(cp) : uc_lower(cp);
         if (to == cp)
             jsb_slice(&b, s, i, i + len);
         else
@@ -325,7 +326,7 @@ static jval f_wordcount(jctx *c, jval v, struct jargs *a) {
     if (!s || !jbind(c, "wordcount", "", 0, a, none)) return jundef_plain();
     jcharge(c, s->n / 8);
     for (size_t i = 0, len; i < s->n; i += len) {
-        uint32_t cp = u8_get(s->p + i, s->n - i, &len);
+        uint32_t cp = utf8_decode_lossy(s->p + i, s->n - i, &len);
         bool word = cp == '_' || (cp >= '0' && cp <= '9') || uc_is_alpha(cp);
         n += word && !in_word;
         in_word = word;

@@ -45,7 +45,7 @@ static jval f_first(jctx *c, jval v, struct jargs *a) {
     if (!jbind(c, "first", "", 0, a, none)) return jundef_plain();
     if (v.kind == J_STR) {
         if (!v.u.s->n) return jundef_plain();
-        return jstr_slice(c, v.u.s, 0, u8_len(v.u.s->p, v.u.s->n));
+        return jstr_slice(c, v.u.s, 0, utf8_len_lossy(v.u.s->p, v.u.s->n));
     }
     if (v.kind == J_GEN) {
         struct jlist *l = v.u.list;

@@ -63,7 +63,7 @@ static bool is_blank(char ch) {
 static size_t skip_space(const struct lexer *x, size_t at) {
     while (at < x->n) {
         size_t len;
-        if (!uc_is_space(u8_get(x->p + at, x->n - at, &len))) break;
+        if (!uc_is_space(utf8_decode_lossy(x->p + at, x->n - at, &len))) break;
         at += len;
     }
     return at;
@@ -72,9 +72,10 @@ static size_t skip_space(const struct lexer *x, size_t at) {
 static size_t rstrip(const struct lexer *x, size_t from, size_t to) {
     while (to > from) {
         size_t start = to - 1, len;
-        while (start > from && to - start < 4 && ((unsigned char)x->p[start] & 0xc0) == 0x80)
+        while (start > from && to - start < 4 && utf8_continues(x->p[start]))
             start--;
-        if (!uc_is_space(u8_get(x->p + start, to - start, &len)) || start + len != to) break;
+        if (!uc_is_space(utf8_decode_lossy(x->p + start, to - start, &len)) || start + len != to)
+            break;
         to = start;
     }
     return to;
@@ -177,7 +178,7 @@ static bool read_hex(const struct lexer *x, size_t at, size_t end, int n, uint32
         if (digit < 0) return false;
         *cp = *cp << 4 | (uint32_t)digit;
     }
-    return *cp <= 0x10ffff && (*cp < 0xd800 || *cp > 0xdfff);
+    return utf8_is_scalar(*cp);
 }
 
 /* Decodes the escape at `at` (behind the backslash) into out; returns the offset behind it. */
@@ -197,14 +198,14 @@ static size_t unescape(struct lexer *x, size_t at, size_t end, char *out, size_t
             fail(x, "a string has a broken \\x, \\u or \\U escape");
             return end;
         }
-        *n += u8_put(out + *n, cp);
+        *n += utf8_encode(cp, out + *n);
         return at + 1 + (size_t)digits;
     }
     if (ch >= '0' && ch <= '7') {
         size_t i = 0;
         for (; i < 3 && at + i < end && x->p[at + i] >= '0' && x->p[at + i] <= '7'; i++)
             cp = cp * 8 + (uint32_t)(x->p[at + i] - '0');
-        *n += u8_put(out + *n, cp);
+        *n += utf8_encode(cp, out + *n);
         return at + i;
     }
     out[(*n)++] = '\\';

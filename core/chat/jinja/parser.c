@@ -66,7 +66,7 @@ void jparse_expect(struct jparser *p, enum jtok_kind kind, const char *text) {
 
 jval jparse_text(struct jparser *p, const char *bytes, size_t n) {
     jstr *s = jparse_alloc(p, sizeof *s);
-    *s = (jstr){.p = bytes, .n = n, .n_chars = u8_count(bytes, n), .trusted = true};
+    *s = (jstr){.p = bytes, .n = n, .n_chars = utf8_count_lossy(bytes, n), .trusted = true};
     return jstr_val(s);
 }
 

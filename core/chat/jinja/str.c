@@ -6,65 +6,6 @@
 
 #include <string.h>
 
-size_t u8_len(const char *p, size_t n) {
-    const unsigned char *u = (const unsigned char *)p;
-    if (u[0] < 0x80) return 1;
-    size_t len = u[0] >= 0xc2 && u[0] <= 0xdf   ? 2
-                 : (u[0] & 0xf0) == 0xe0        ? 3
-                 : u[0] >= 0xf0 && u[0] <= 0xf4 ? 4
-                                                : 1;
-    if (len > n) return 1;
-    for (size_t i = 1; i < len; i++)
-        if ((u[i] & 0xc0) != 0x80) return 1;
-    return len;
-}
-
-uint32_t u8_get(const char *p, size_t n, size_t *len) {
-    const unsigned char *u = (const unsigned char *)p;
-    *len = u8_len(p, n);
-    switch (*len) {
-    case 2:
-        return (uint32_t)(u[0] & 0x1f) << 6 | (u[1] & 0x3f);
-    case 3:
-        return (uint32_t)(u[0] & 0x0f) << 12 | (uint32_t)(u[1] & 0x3f) << 6 | (u[2] & 0x3f);
-    case 4:
-        return (uint32_t)(u[0] & 7) << 18 | (uint32_t)(u[1] & 0x3f) << 12 |
-               (uint32_t)(u[2] & 0x3f) << 6 | (u[3] & 0x3f);
-    default:
-        return u[0] < 0x80 ? u[0] : 0xfffd;
-    }
-}
-
-size_t u8_put(char out[4], uint32_t cp) {
-    if (cp < 0x80) {
-        out[0] = (char)cp;
-        return 1;
-    }
-    if (cp < 0x800) {
-        out[0] = (char)(0xc0 | cp >> 6);
-        out[1] = (char)(0x80 | (cp & 0x3f));
-        return 2;
-    }
-    if (cp < 0x10000) {
-        out[0] = (char)(0xe0 | cp >> 12);
-        out[1] = (char)(0x80 | (cp >> 6 & 0x3f));
-        out[2] = (char)(0x80 | (cp & 0x3f));
-        return 3;
-    }
-    out[0] = (char)(0xf0 | (cp >> 18 & 7));
-    out[1] = (char)(0x80 | (cp >> 12 & 0x3f));
-    out[2] = (char)(0x80 | (cp >> 6 & 0x3f));
-    out[3] = (char)(0x80 | (cp & 0x3f));
-    return 4;
-}
-
-size_t u8_count(const char *p, size_t n) {
-    size_t count = 0;
-    for (size_t i = 0; i < n; count++)
-        i += u8_len(p + i, n - i);
-    return count;
-}
-
 bool uc_is_space(uint32_t cp) {
     return cp == ' ' || (cp >= 9 && cp <= 13) || (cp >= 0x1c && cp <= 0x1f) || cp == 0x85 ||
            cp == 0xa0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200a) || cp == 0x2028 ||
@@ -144,7 +85,7 @@ const jstr *jstr_new(jctx *c, const char *p, size_t n, bool trusted) {
     if (!s) return NULL;
     s->p = p;
     s->n = n;
-    s->n_chars = u8_count(p, n);
+    s->n_chars = utf8_count_lossy(p, n);
     s->trusted = trusted;
     return s;
 }
@@ -186,7 +127,7 @@ jval jstr_slice(jctx *c, const jstr *s, size_t from, size_t to) {
     if (!out) return jundef_plain();
     out->p = s->p + from;
     out->n = to - from;
-    out->n_chars = s->n_chars == s->n ? out->n : u8_count(out->p, out->n);
+    out->n_chars = s->n_chars == s->n ? out->n : utf8_count_lossy(out->p, out->n);
     out->trusted = s->trusted;
     out->markup = s->markup;
     if (!s->runs) return jstr_val(out);
@@ -240,7 +181,7 @@ size_t jstr_offset(const jstr *s, size_t chars) {
     if (s->n_chars == s->n) return chars < s->n ? chars : s->n;
     size_t at = 0;
     while (chars-- > 0 && at < s->n)
-        at += u8_len(s->p + at, s->n - at);
+        at += utf8_len_lossy(s->p + at, s->n - at);
     return at;
 }
 
@@ -308,7 +249,7 @@ void jsb_str(jsb *b, const jstr *s) {
 
 void jsb_char(jsb *b, uint32_t cp, bool trusted) {
     char bytes[4];
-    jsb_add(b, bytes, u8_put(bytes, cp), trusted);
+    jsb_add(b, bytes, utf8_encode(cp, bytes), trusted);
 }
 
 void jsb_escaped(jsb *b, const jstr *s) {
@@ -331,7 +272,7 @@ jval jsb_done(jsb *b) {
     if (!s) return jundef_plain();
     s->p = b->p ? b->p : "";
     s->n = b->n;
-    s->n_chars = u8_count(s->p, s->n);
+    s->n_chars = utf8_count_lossy(s->p, s->n);
     s->trusted = b->n_runs == 0 || b->runs[0].trusted;
     s->markup = b->markup;
     if (b->n_runs > 1) {

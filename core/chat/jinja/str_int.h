@@ -4,6 +4,7 @@
 #define INFERD_JINJA_STR_INT_H
 
 #include "core/chat/jinja/run_int.h"
+#include "core/text/utf8.h"
 
 struct jstr {
     const char *p; /* (n) bytes, UTF-8 if the source was; not NUL-terminated */
@@ -47,10 +48,6 @@ void jsb_char(jsb *b, uint32_t code_point, bool trusted);
 void jsb_escaped(jsb *b, const jstr *s); /* HTML-escaped unless s is markup */
 jval jsb_done(jsb *b);
 
-size_t u8_len(const char *p, size_t n); /* bytes of the character at p, 1 if malformed; n > 0 */
-uint32_t u8_get(const char *p, size_t n, size_t *len); /* U+FFFD if malformed */
-size_t u8_put(char out[4], uint32_t code_point);
-size_t u8_count(const char *p, size_t n);
 bool uc_is_space(uint32_t cp);
 bool uc_is_alpha(uint32_t cp);
 bool uc_is_upper(uint32_t cp);

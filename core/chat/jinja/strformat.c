@@ -5,7 +5,7 @@
 
 /* "[[fill]align][sign][#][0][width][,][.precision][type]" */
 static bool read_spec(jctx *c, const jstr *s, struct jspec *f) {
-    size_t at = 0, len = s->n ? u8_len(s->p, s->n) : 0;
+    size_t at = 0, len = s->n ? utf8_len_lossy(s->p, s->n) : 0;
     *f = (struct jspec){.precision = -1};
     if (s->n > len && strchr("<>^", s->p[len]) && s->p[len]) {
         memcpy(f->fill, s->p, len);

@@ -9,7 +9,7 @@ enum { STRIP_LEFT = 1, STRIP_RIGHT = 2 };
 /* Does the character at p (len bytes) occur in chars, or is it white space when chars is NULL? */
 static bool strippable(const char *p, size_t len, const jstr *chars) {
     size_t n;
-    if (!chars) return uc_is_space(u8_get(p, len, &n));
+    if (!chars) return uc_is_space(utf8_decode_lossy(p, len, &n));
     return memmem(chars->p, chars->n, p, len) != NULL;
 }
 
@@ -21,15 +21,15 @@ static jval strip(jctx *c, jval self, struct jargs *a, int sides) {
     size_t from = 0, to = s->n;
     jcharge(c, s->n / 16);
     while ((sides & STRIP_LEFT) && from < to && (!chars || jcharge(c, chars->n / 64))) {
-        size_t len = u8_len(s->p + from, to - from);
+        size_t len = utf8_len_lossy(s->p + from, to - from);
         if (!strippable(s->p + from, len, chars)) break;
         from += len;
     }
     while ((sides & STRIP_RIGHT) && to > from && (!chars || jcharge(c, chars->n / 64))) {
         size_t start = to - 1;
-        while (start > from && to - start < 4 && ((unsigned char)s->p[start] & 0xc0) == 0x80)
+        while (start > from && to - start < 4 && utf8_continues(s->p[start]))
             start--;
-        if (u8_len(s->p + start, to - start) != to - start) start = to - 1;
+        if (utf8_len_lossy(s->p + start, to - start) != to - start) start = to - 1;
         if (!strippable(s->p + start, to - start, chars)) break;
         to = start;
     }
@@ -79,7 +79,7 @@ static jval change_case(jctx *c, jval self, struct jargs *a, enum case_rule rule
     bool in_word = false;
     for (size_t i = 0; i < s->n && !c->failed;) {
         size_t len;
-        uint32_t cp = u8_get(s->p + i, s->n - i, &len);
+        uint32_t cp = utf8_decode_lossy(s->p + i, s->n - i, &len);
         bool up = rule == CASE_UPPER || (rule == CASE_SWAP && uc_is_lower(cp)) ||
                   (rule == CASE_CAPITAL && i == 0) || (rule == CASE_TITLE && !in_word);
         in_word = uc_is_alpha(cp);
@@ -175,7 +175,7 @@ static void split_words(jctx *c, const jstr *s, int64_t max, bool from_right, st
             size_t from = to;
             while (max && from > 0) {
                 size_t start = from - 1;
-                while (start > 0 && from - start < 4 && ((unsigned char)s->p[start] & 0xc0) == 0x80)
+                while (start > 0 && from - start < 4 && utf8_continues(s->p[start]))
                     start--;
                 if (strippable(s->p + start, from - start, NULL)) break;
                 from = start;
@@ -186,13 +186,14 @@ static void split_words(jctx *c, const jstr *s, int64_t max, bool from_right, st
         }
     }
     for (size_t at = 0; at < s->n && !c->failed;) {
-        size_t len = u8_len(s->p + at, s->n - at);
+        size_t len = utf8_len_lossy(s->p + at, s->n - at);
         if (strippable(s->p + at, len, NULL)) {
             at += len;
             continue;
         }
         size_t end = at;
-        while (end < s->n && !strippable(s->p + end, len = u8_len(s->p + end, s->n - end), NULL))
+        while (end < s->n &&
+               !strippable(s->p + end, len = utf8_len_lossy(s->p + end, s->n - end), NULL))
             end += len;
         if (max == 0) {
             jlist_push(c, out, jstr_slice(c, s, at, s->n));
@@ -282,7 +283,7 @@ static jval m_splitlines(jctx *c, jval self, struct jargs *a) {
     jcharge(c, s->n / 64);
     for (size_t i = 0; i < s->n && !c->failed;) {
         size_t len, end = i;
-        uint32_t cp = u8_get(s->p + i, s->n - i, &len);
+        uint32_t cp = utf8_decode_lossy(s->p + i, s->n - i, &len);
         i += len;
         if (!is_line_end(cp)) continue;
         if (cp == '\r' && i < s->n && s->p[i] == '\n') i++;
@@ -351,7 +352,7 @@ static jval m_replace(jctx *c, jval self, struct jargs *a) {
         at = end;
         if (from->n) continue;
         if (at == s->n) break;
-        size_t len = u8_len(s->p + at, s->n - at);
+        size_t len = utf8_len_lossy(s->p + at, s->n - at);
         jsb_slice(&b, s, at, at + len);
         at += len;
     }
@@ -405,7 +406,7 @@ static jval find(jctx *c, jval self, struct jargs *a, bool last, bool must) {
                                 : s->p;
     if (start > (int64_t)self.u.s->n_chars) hit = NULL;
     if (!hit) return must ? jfail_as(c, JINJA_FAULT_VALUE, "substring not found") : jint(-1);
-    return jint(start + (int64_t)u8_count(s->p, (size_t)(hit - s->p)));
+    return jint(start + (int64_t)utf8_count_lossy(s->p, (size_t)(hit - s->p)));
 }
 
 static jval m_find(jctx *c, jval self, struct jargs *a) {
@@ -504,7 +505,7 @@ static jval all_chars(jctx *c, jval self, struct jargs *a, char_test test) {
     const jstr *s = self.u.s;
     jcharge(c, s->n / 8);
     for (size_t i = 0, len; i < s->n; i += len)
-        if (!test(u8_get(s->p + i, s->n - i, &len))) return jbool(false);
+        if (!test(utf8_decode_lossy(s->p + i, s->n - i, &len))) return jbool(false);
     return jbool(s->n > 0 || test == is_ascii);
 }
 
@@ -536,7 +537,7 @@ static jval one_case(jctx *c, jval self, struct jargs *a, char_test want, char_t
     const jstr *s = self.u.s;
     jcharge(c, s->n / 8);
     for (size_t i = 0, len; i < s->n; i += len) {
-        uint32_t cp = u8_get(s->p + i, s->n - i, &len);
+        uint32_t cp = utf8_decode_lossy(s->p + i, s->n - i, &len);
         if (bad(cp)) return jbool(false);
         any = any || want(cp);
     }

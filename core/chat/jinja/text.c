@@ -50,7 +50,7 @@ static void put_repr_str(jsb *b, const jstr *s, bool trusted) {
     jsb_add(b, &quote, 1, trusted);
     for (size_t i = 0; i < s->n && !b->c->failed;) {
         size_t len, plain = i;
-        uint32_t cp = u8_get(s->p + i, s->n - i, &len);
+        uint32_t cp = utf8_decode_lossy(s->p + i, s->n - i, &len);
         char esc[12] = "";
         if (cp == '\\' || cp == (unsigned char)quote)
             snprintf(esc, sizeof esc, "\\%c", (char)cp);
@@ -199,7 +199,7 @@ static void json_str(struct json_out *o, const jstr *s) {
     while (i < s->n && !b->c->failed) {
         static const char from[] = "\"\\\n\r\t\b\f", to[] = "\"\\nrtbf";
         size_t len;
-        uint32_t cp = u8_get(s->p + i, s->n - i, &len);
+        uint32_t cp = utf8_decode_lossy(s->p + i, s->n - i, &len);
         const char *simple = cp && cp < 0x80 ? strchr(from, (int)cp) : NULL;
         char esc[16] = "";
         if (simple)

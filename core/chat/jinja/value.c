@@ -262,7 +262,7 @@ static bool iterate_chars(jctx *c, const jstr *s, jval **items, size_t *n) {
     if (c->failed) return false;
     s = plain.u.s;
     for (size_t at = 0; at < s->n && !c->failed;) {
-        size_t len = u8_len(s->p + at, s->n - at);
+        size_t len = utf8_len_lossy(s->p + at, s->n - at);
         jlist_push(c, list.u.list, jstr_slice(c, s, at, at + len));
         at += len;
     }

@@ -4,6 +4,7 @@
 
 #include "core/base/mem.h"
 #include "core/base/str.h"
+#include "core/text/utf8.h"
 
 #include <errno.h>
 #include <fcntl.h>

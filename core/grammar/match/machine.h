@@ -145,10 +145,6 @@ void json_took_key(struct machine *m, const struct frame *key, uint32_t property
 
 void string_step(struct machine *m, const struct frame *f, uint8_t byte);
 void string_begin(const struct machine *m, struct frame *f, const struct g_string *s);
-/* The next byte of UTF-8. *missing: 0 between code points; else the number of bytes that are
- * missing
- * << 16 and the bounds of the next one << 8 and << 0. false: malformed. */
-bool utf8_step(uint32_t *missing, uint8_t byte);
 /* One byte of the content itself, a code point's first or a later one. false: nothing begins so.
  * Does not ask string_is_alive. */
 bool string_content_byte(struct machine *m, struct frame *f, uint8_t byte);

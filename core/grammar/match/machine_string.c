@@ -5,6 +5,8 @@
  * Names and automata take only well-formed UTF-8 by themselves; a count watches over it in acc. */
 #include "core/grammar/match/machine.h"
 
+#include "core/text/utf8.h"
+
 #include <string.h>
 
 enum { MAX_CODE_POINT = 0x10ffff, N_LENGTHS = 5 };
@@ -23,24 +25,6 @@ void string_begin(const struct machine *m, struct frame *f, const struct g_strin
 }
 
 /* ---- content ---- */
-
-static uint32_t missing_after(uint8_t lead) {
-    if (lead < 0xc2) return 0;
-    if (lead < 0xe0) return 1u << 16 | 0x80bf;
-    if (lead < 0xf0) return 2u << 16 | (lead == 0xe0 ? 0xa0bf : lead == 0xed ? 0x809f : 0x80bf);
-    return 3u << 16 | (lead == 0xf0 ? 0x90bf : lead == 0xf4 ? 0x808f : 0x80bf);
-}
-
-bool utf8_step(uint32_t *missing, uint8_t byte) {
-    uint32_t n = *missing >> 16;
-    if (!n) {
-        *missing = missing_after(byte);
-        return byte < 0x80 || (byte >= 0xc2 && byte <= 0xf4);
-    }
-    if (byte < (*missing >> 8 & 0xff) || byte > (*missing & 0xff)) return false;
-    *missing = n == 1 ? 0 : (n - 1) << 16 | 0x80bf;
-    return true;
-}
 
 static bool count_byte(const struct machine *m, struct frame *f, uint8_t byte) {
     const struct g_string *s = &m->g->strings.at[f->index];
@@ -146,18 +130,6 @@ bool string_is_alive(struct machine *m, const struct frame *f) {
     return content_is_alive(m, f);
 }
 
-static size_t encode(uint32_t cp, uint8_t out[4]) {
-    if (cp < 0x80) {
-        out[0] = (uint8_t)cp;
-        return 1;
-    }
-    size_t n = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
-    for (size_t i = n; i-- > 1; cp >>= 6)
-        out[i] = (uint8_t)(0x80 | (cp & 0x3f));
-    out[0] = (uint8_t)((n == 2 ? 0xc0 : n == 3 ? 0xe0 : 0xf0) | cp);
-    return n;
-}
-
 /* The code points of n bytes from lo to hi. */
 struct cp_range {
     size_t n;
@@ -190,8 +162,8 @@ static bool range_any(struct machine *m, const struct frame *f, uint32_t lo, uin
         uint32_t to = hi < lengths[i][1] ? hi : lengths[i][1];
         struct cp_range r;
         if (from > to) continue;
-        r.n = encode(from, r.lo);
-        encode(to, r.hi);
+        r.n = utf8_encode(from, (char *)r.lo);
+        utf8_encode(to, (char *)r.hi);
         if (range_from(m, f, &r, 0, 3)) return true;
     }
     return false;
@@ -210,7 +182,7 @@ static struct frame bare(const struct frame *f) {
 static void take_code_point(struct machine *m, const struct frame *f, uint32_t cp) {
     struct frame g = bare(f);
     uint8_t bytes[4];
-    size_t n = encode(cp, bytes);
+    size_t n = utf8_encode(cp, (char *)bytes);
     for (size_t i = 0; i < n; i++)
         if (!string_content_byte(m, &g, bytes[i])) return;
     if (content_is_alive(m, &g)) machine_emit(m, &g);

@@ -3,6 +3,7 @@
 #include "core/grammar/match/vocab.h"
 
 #include "core/base/mem.h"
+#include "core/text/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

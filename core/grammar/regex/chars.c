@@ -4,6 +4,7 @@
 
 #include "core/base/mem.h"
 #include "core/grammar/regex/dfa_int.h"
+#include "core/text/utf8.h"
 
 #include <stdlib.h>
 
@@ -82,12 +83,9 @@ void chars_negate(struct chars *c) {
 /* ---- reading and writing characters ---- */
 
 uint32_t chars_take(const char **at) {
-    const unsigned char *s = (const unsigned char *)*at;
-    unsigned n = s[0] < 0x80 ? 1 : s[0] < 0xE0 ? 2 : s[0] < 0xF0 ? 3 : 4;
-    uint32_t c = n == 1 ? s[0] : s[0] & (0x7Fu >> n);
-    for (unsigned i = 1; i < n; i++)
-        c = c << 6 | (s[i] & 0x3F);
-    *at += n;
+    unsigned len;
+    uint32_t c = utf8_decode_valid(*at, &len);
+    *at += len;
     return c;
 }
 
@@ -119,14 +117,6 @@ bool chars_take_count(const char **at, uint32_t *count) {
     if (*at == from) return false;
     *count = (uint32_t)sum;
     return true;
-}
-
-size_t chars_encode(uint32_t c, char out[4]) {
-    size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-    for (size_t i = n; i-- > 1; c >>= 6)
-        out[i] = (char)(0x80 | (c & 0x3F));
-    out[0] = (char)(n == 1 ? c : (0xF00u >> n & 0xFF) | c);
-    return n;
 }
 
 /* ---- as automata ---- */

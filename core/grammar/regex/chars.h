@@ -30,8 +30,6 @@ uint32_t chars_take(const char **at);
 bool chars_take_hex(const char **at, unsigned n, uint32_t *c);
 /* Decimal digits, at most GRAMMAR_UNLIMITED - 1; false: none, *count stays. */
 bool chars_take_count(const char **at, uint32_t *count);
-/* UTF-8 of c, its length. */
-size_t chars_encode(uint32_t c, char out[4]);
 
 /* The texts of one character of the set, which is normalised. No edge leaves an accepting state. */
 int chars_dfa(const struct chars *c, struct work *w, struct dfa *out, err *e);

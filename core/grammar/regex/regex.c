@@ -8,6 +8,7 @@
 #include "core/grammar/regex/chars_unicode.h"
 #include "core/grammar/regex/dfa_int.h"
 #include "core/grammar/regex/nfa.h"
+#include "core/text/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +42,7 @@ static bool fail(struct parser *p, int code, const char *what) {
     unsigned column = 1;
     if (p->rc) return false;
     for (const char *c = p->text; c < p->at; c++)
-        column += (*c & 0xC0) != 0x80;
+        column += !utf8_continues(*c);
     p->rc = err_set(p->e, code, "Regular expression, character %u: %s.", column, what);
     return false;
 }
