@@ -5,6 +5,7 @@
  * Owns its lists. One thread, as the builder. */
 #include "core/base/mem.h"
 #include "core/base/str.h"
+#include "core/grammar/grammar_int.h"
 #include "core/grammar/regex/chars.h"
 #include "core/grammar/regex/dfa_int.h"
 #include "core/text/utf8.h"

@@ -3,7 +3,7 @@
 #ifndef INFERD_GRAMMAR_REGEX_DFA_INT_H
 #define INFERD_GRAMMAR_REGEX_DFA_INT_H
 
-#include "core/grammar/grammar_int.h"
+#include "core/grammar/regex/dfa.h"
 
 enum {
     DFA_MAX_EDGES = 1 << 23, /* of a draft: 64 MiB */

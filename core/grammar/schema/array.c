@@ -2,8 +2,6 @@
  * against, how many there may be, contains and uniqueItems. */
 #include "core/grammar/schema/schema_int.h"
 
-enum { ENDLESS = 1 << 20 /* different values are as good as any number of them */ };
-
 /* All that is said of one place; the last column is for all places beyond the n of their own. */
 struct columns {
     struct s_ctx *c;
@@ -188,72 +186,5 @@ int s_array(struct s_ctx *c, const struct s_form *form, const struct s_array **o
         rc = make_place(&k, i, contains, a, &a->places[i]);
     if (!rc) rc = make_place(&k, k.n, contains, a, &a->more);
     *out = a;
-    return rc;
-}
-
-/* ---- which arrays there are ---- */
-
-static bool takes(const struct s_ctx *c, uint32_t set) {
-    return set != GRAMMAR_NONE && c->sets.at[set].takes;
-}
-
-static const struct s_place *place_at(const struct s_array *a, uint32_t i) {
-    return i < a->n ? &a->places[i] : &a->more;
-}
-
-/* Is there a number of items with enough, and not too many, that contains is about? */
-static bool contains_fit(const struct s_ctx *c, const struct s_array *a, uint32_t max) {
-    if (a->min_contains == 0 && a->max_contains == GRAMMAR_UNLIMITED) return true;
-    uint64_t can = 0, must = 0;
-    for (uint64_t n = 0; n <= max; n++) {
-        if (n >= a->min && can >= a->min_contains && must <= a->max_contains) return true;
-        if (must > a->max_contains) return false;
-        const struct s_place *p = place_at(a, (uint32_t)n);
-        uint64_t step = 1;
-        if (n >= a->n) { /* all places from here on are alike: go straight to the length */
-            if (can < a->min_contains && !takes(c, p->contains)) return false;
-            step = n < a->min ? a->min - n : 0;
-            if (can < a->min_contains && step < a->min_contains - can) step = a->min_contains - can;
-            if (!step || n + step > max) return false;
-            n += step - 1;
-        }
-        can += takes(c, p->contains) ? step : 0;
-        must += takes(c, p->rest) ? 0 : step;
-    }
-    return false;
-}
-
-/* Items that differ: all places must draw on one and the same supply, or on endless ones. */
-static int limit_unique(struct s_ctx *c, const struct s_array *a, uint32_t *max) {
-    uint32_t used = *max < a->n ? *max : a->n, n = 0, least = *max < ENDLESS ? *max : ENDLESS;
-    bool same = true;
-    for (uint32_t i = 0; i <= used && i < *max; i++) {
-        const struct s_place *p = place_at(a, i);
-        int rc = s_count_scalars(c, p->value, least, &n);
-        if (rc) return rc;
-        if (n == GRAMMAR_NONE)
-            return s_fail(c, ERR_UNSUPPORTED, a->unique_node,
-                          "can be enforced where all items are null, booleans, numbers or strings; "
-                          "here they may be arrays or objects: leave it out");
-        same = same && p->value == place_at(a, 0)->value;
-        if (n < least) {
-            if (!same && n < a->n + 1 + a->min) break;
-            least = n;
-        }
-    }
-    if (!same && least < ENDLESS && least < *max)
-        return s_fail(c, ERR_UNSUPPORTED, a->unique_node,
-                      "beside places that have few values each cannot be enforced: leave it out");
-    if (least < ENDLESS) *max = least;
-    return 0;
-}
-
-int s_array_takes(struct s_ctx *c, const struct s_array *a, uint32_t *max, bool *yes) {
-    int rc = 0;
-    *max = a->max;
-    for (uint32_t i = 0; i <= a->n && i < *max; i++)
-        if (!takes(c, place_at(a, i)->value)) *max = i;
-    if (a->unique && *max > 1) rc = limit_unique(c, a, max);
-    *yes = !rc && *max >= a->min && contains_fit(c, a, *max);
     return rc;
 }

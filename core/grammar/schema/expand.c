@@ -8,29 +8,6 @@
 
 enum { MAX_IN_PLACE = 200 /* schemas that apply each other to one value */ };
 
-int s_fact_add(struct s_ctx *c, const struct s_fact **list, struct s_fact fact) {
-    struct s_fact *f = s_new(c, 1, sizeof *f);
-    if (!f) return ERR_NOMEM;
-    *f = fact;
-    f->next = *list;
-    *list = f;
-    return 0;
-}
-
-int s_split_add(struct s_ctx *c, struct s_state *s, const struct s_branches *branches) {
-    struct s_split *split = s_new(c, 1, sizeof *split);
-    if (!split) return ERR_NOMEM;
-    *split = (struct s_split){branches->list.at, branches->list.n, s->splits};
-    s->splits = split;
-    return 0;
-}
-
-bool s_scope_within(const struct s_ctx *c, uint32_t scope, uint32_t outer) {
-    while (scope != outer && scope != GRAMMAR_NONE && (c->scopes.at[scope].elem & 3) == S_VALID)
-        scope = c->scopes.at[scope].parent; /* what is negated evaluates nothing */
-    return scope == outer;
-}
-
 /* A schema that is applied to the value because the one of outer is. */
 static int enter_scope(struct s_ctx *c, uint32_t outer, uint32_t elem, uint32_t *scope) {
     uint32_t depth = 0, node = elem >> 2;

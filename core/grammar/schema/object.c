@@ -40,6 +40,7 @@ struct members {
     S_LIST(uint32_t) elems;
     S_LIST(struct s_property) properties;
     S_LIST(struct s_keys) keys;
+    s_strings_fn *strings_of; /* of a set, for propertyNames */
 };
 
 /* ---- names ---- */
@@ -120,7 +121,7 @@ static int add_group(struct members *m, const struct s_fact *f) {
 static int add_names(struct members *m, uint32_t elem) {
     uint32_t set, dfa;
     int rc = s_set_of(m->c, &elem, 1, &set);
-    if (!rc) rc = s_strings_of(m->c, set, &dfa);
+    if (!rc) rc = m->strings_of(m->c, set, &dfa);
     if (rc) return rc;
     if (m->names_dfa != GRAMMAR_NONE)
         return s_combine(m->c, m->names_dfa, dfa, DFA_AND, &m->names_dfa);
@@ -341,8 +342,13 @@ static int make_classes(struct members *m) {
     return rc;
 }
 
-int s_object(struct s_ctx *c, const struct s_form *form, const struct s_object **out) {
-    struct members m = {.c = c, .form = form, .names_dfa = GRAMMAR_NONE, .declared = GRAMMAR_NONE};
+int s_object(struct s_ctx *c, const struct s_form *form, s_strings_fn *strings_of,
+             const struct s_object **out) {
+    struct members m = {.c = c,
+                        .form = form,
+                        .names_dfa = GRAMMAR_NONE,
+                        .declared = GRAMMAR_NONE,
+                        .strings_of = strings_of};
     struct s_object *o = s_new(c, 1, sizeof *o);
     bool possible = true;
     uint32_t n_required = 0;
@@ -363,23 +369,4 @@ int s_object(struct s_ctx *c, const struct s_form *form, const struct s_object *
     o->n_keys = m.keys.n;
     if (!rc) *out = o;
     return rc;
-}
-
-int s_object_takes(struct s_ctx *c, const struct s_object *o, bool *takes) {
-    uint64_t n = 0;
-    *takes = false;
-    for (uint32_t i = 0; i < o->n_properties; i++) {
-        bool may = c->sets.at[o->properties[i].set].takes;
-        if (o->properties[i].required && !may) return 0;
-        n += may;
-    }
-    for (uint32_t i = 0; i < o->n_keys && n < o->min; i++) {
-        const struct dfa *d = s_dfa(c, o->keys[i].dfa);
-        if (!c->sets.at[o->keys[i].set].takes) continue;
-        int rc = s_work(c, dfa_size(d), 0);
-        if (rc) return rc;
-        n += dfa_count(d, o->min - (uint32_t)n);
-    }
-    *takes = n >= o->min;
-    return 0;
 }

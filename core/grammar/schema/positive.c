@@ -26,51 +26,6 @@ static int branch_elem(struct s_scoped *x, const struct s_fact **branch, const c
 
 /* ---- any type ---- */
 
-uint32_t s_type_of(const cJSON *value) {
-    return cJSON_IsNull(value)     ? S_NULL
-           : cJSON_IsFalse(value)  ? S_FALSE
-           : cJSON_IsTrue(value)   ? S_TRUE
-           : cJSON_IsNumber(value) ? S_NUMBER
-           : cJSON_IsString(value) ? S_STRING
-           : cJSON_IsArray(value)  ? S_ARRAY
-                                   : S_OBJECT;
-}
-
-static bool add_type(const char *name, uint32_t *mask, bool *integer) {
-    static const struct {
-        const char *name;
-        uint32_t mask;
-    } types[] = {{"null", S_NULL},     {"boolean", S_FALSE | S_TRUE},
-                 {"number", S_NUMBER}, {"string", S_STRING},
-                 {"array", S_ARRAY},   {"object", S_OBJECT}};
-    if (strcmp(name, "integer") == 0) {
-        *integer = true;
-        return true;
-    }
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (strcmp(name, types[i].name) == 0) {
-            *mask |= types[i].mask;
-            return true;
-        }
-    return false;
-}
-
-int s_types(struct s_ctx *c, const cJSON *type, uint32_t *mask, bool *integer) {
-    bool ok = cJSON_IsString(type) || cJSON_IsArray(type);
-    *mask = 0;
-    *integer = false;
-    if (cJSON_IsString(type)) ok = add_type(type->valuestring, mask, integer);
-    if (cJSON_IsArray(type))
-        for (const cJSON *p = type->child; p && ok; p = p->next)
-            ok = cJSON_IsString(p) && add_type(p->valuestring, mask, integer);
-    if (!ok)
-        return s_fail(c, ERR_INVALID, s_node_of(c, type),
-                      "is no type: null, boolean, integer, number, string, array or object");
-    if (*mask & S_NUMBER) *integer = false;
-    if (*integer) *mask |= S_NUMBER;
-    return 0;
-}
-
 static int apply_type(struct s_scoped *x, const cJSON *schema) {
     const cJSON *type = s_key(schema, "type");
     uint32_t mask;
@@ -185,7 +140,7 @@ static int one_of(struct s_scoped *x, const cJSON *list) {
             bool both = false;
             if (p == q) continue;
             rc = s_set_of(x->c, pair, 2, &set);
-            if (!rc) rc = s_perhaps(x->c, set, x->s->types, SCHEMA_OVERLAP_DEPTH, &both);
+            if (!rc) rc = s_may_be_valid(x->c, set, x->s->types, SCHEMA_OVERLAP_DEPTH, &both);
             if (!rc && both) rc = branch_elem(x, &branch, q, S_INVALID);
         }
         if (!rc) rc = branch_elem(x, &branch, p, S_VALID);

@@ -6,175 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- alternatives ---- */
-
-/* A set's scalars are one automaton of texts and one of strings, however many forms there are. */
-struct making {
-    struct s_ctx *c;
-    uint32_t words, numbers, strings; /* automata; GRAMMAR_NONE: none yet */
-    bool any_string, has_length;
-    uint32_t min_len, max_len;
-    const struct s_alt *alts;
-};
-
-static int add_alt(struct making *m, struct s_alt alt) {
-    struct s_alt *a = s_new(m->c, 1, sizeof *a);
-    if (!a) return ERR_NOMEM;
-    *a = alt;
-    a->next = m->alts;
-    m->alts = a;
-    return 0;
-}
-
-static int or_also(struct s_ctx *c, uint32_t *all, uint32_t one) {
-    if (dfa_is_empty(s_dfa(c, one)) || *all == one) return 0;
-    if (*all != GRAMMAR_NONE) return s_combine(c, *all, one, DFA_OR, all);
-    *all = one;
-    return 0;
-}
-
-/* One range of lengths stays a pair of counts; with anything else it becomes an automaton. */
-static int settle_length(struct making *m) {
-    uint32_t dfa;
-    if (!m->has_length) return 0;
-    m->has_length = false;
-    int rc = s_lengths(m->c, m->min_len, m->max_len, &dfa);
-    return rc ? rc : or_also(m->c, &m->strings, dfa);
-}
-
-static int add_string(struct making *m, const struct s_form *f) {
-    uint32_t dfa, min, max;
-    int rc = s_string(m->c, f, &dfa, &min, &max);
-    if (rc || m->any_string) return rc;
-    if (dfa != GRAMMAR_NONE && dfa_is_empty(s_dfa(m->c, dfa))) return 0;
-    if (dfa == GRAMMAR_NONE && min == 0 && max == GRAMMAR_UNLIMITED) {
-        m->any_string = true;
-        return 0;
-    }
-    bool first = m->strings == GRAMMAR_NONE && !m->has_length;
-    if (dfa == GRAMMAR_NONE &&
-        (first || (m->has_length && min <= m->min_len && max >= m->max_len))) {
-        m->has_length = true;
-        m->min_len = min;
-        m->max_len = max;
-        return 0;
-    }
-    if (dfa == GRAMMAR_NONE && m->has_length && min >= m->min_len && max <= m->max_len) return 0;
-    rc = settle_length(m);
-    if (!rc && dfa == GRAMMAR_NONE) rc = s_lengths(m->c, min, max, &dfa);
-    return rc ? rc : or_also(m->c, &m->strings, dfa);
-}
-
-static int add_form(struct making *m, const struct s_form *f) {
-    int rc = 0;
-    uint32_t dfa;
-    if (f->types & S_WORDS) {
-        rc = s_words(m->c, f->types & S_WORDS, &dfa);
-        if (!rc) rc = or_also(m->c, &m->words, dfa);
-    }
-    if (!rc && (f->types & S_NUMBER)) {
-        rc = s_number(m->c, f, &dfa);
-        if (!rc) rc = or_also(m->c, &m->numbers, dfa);
-    }
-    if (!rc && (f->types & S_STRING)) rc = add_string(m, f);
-    if (!rc && (f->types & S_ARRAY)) {
-        struct s_alt alt = {.kind = G_ALT_ARRAY};
-        rc = s_array(m->c, f, &alt.array);
-        if (!rc && alt.array) rc = add_alt(m, alt);
-    }
-    if (!rc && (f->types & S_OBJECT)) {
-        struct s_alt alt = {.kind = G_ALT_OBJECT};
-        rc = s_object(m->c, f, &alt.object);
-        if (!rc && alt.object) rc = add_alt(m, alt);
-    }
-    return rc;
-}
-
-static int finish_scalars(struct making *m) {
-    struct s_alt string = {.kind = G_ALT_STRING, .dfa = GRAMMAR_NONE, .max_len = GRAMMAR_UNLIMITED};
-    int rc = 0;
-    if (!m->any_string && m->has_length && m->strings != GRAMMAR_NONE) rc = settle_length(m);
-    if (m->any_string) {
-        rc = add_alt(m, string);
-    } else if (!rc && m->has_length) {
-        string.min_len = m->min_len;
-        string.max_len = m->max_len;
-        rc = add_alt(m, string);
-    } else if (!rc && m->strings != GRAMMAR_NONE) {
-        string.dfa = m->strings;
-        rc = add_alt(m, string);
-    }
-    if (!rc && m->numbers != GRAMMAR_NONE) rc = or_also(m->c, &m->words, m->numbers);
-    if (rc || m->words == GRAMMAR_NONE) return rc;
-    return add_alt(m, (struct s_alt){.kind = G_ALT_TEXT, .dfa = m->words});
-}
-
-/* types: those that are asked for. */
-static int build(struct s_ctx *c, uint32_t set, bool approx, uint32_t types,
-                 const struct s_alt **alts) {
-    struct making m = {
-        .c = c, .words = GRAMMAR_NONE, .numbers = GRAMMAR_NONE, .strings = GRAMMAR_NONE};
-    s_forms forms = {0};
-    int rc = s_expand(c, set, approx, &forms);
-    for (uint32_t i = 0; i < forms.n && !rc; i++) {
-        forms.at[i].types &= types;
-        rc = add_form(&m, &forms.at[i]);
-    }
-    if (!rc) rc = finish_scalars(&m);
-    *alts = m.alts;
-    return rc;
-}
-
-/* ---- may two schemas be valid at once? ---- */
-
-static int perhaps_alt(struct s_ctx *c, const struct s_alt *alt, int depth, bool *perhaps) {
-    int rc = 0;
-    *perhaps = true;
-    if (depth == 0) return 0;
-    if (alt->kind == G_ALT_ARRAY)
-        for (uint32_t i = 0; i < alt->array->min && *perhaps && !rc; i++) {
-            bool more = i >= alt->array->n;
-            rc = s_perhaps(c, more ? alt->array->more.value : alt->array->places[i].value, S_ALL,
-                           depth - 1, perhaps);
-            if (more) break;
-        }
-    if (alt->kind == G_ALT_OBJECT)
-        for (uint32_t i = 0; i < alt->object->n_properties && *perhaps && !rc; i++)
-            if (alt->object->properties[i].required)
-                rc = s_perhaps(c, alt->object->properties[i].set, S_ALL, depth - 1, perhaps);
-    return rc;
-}
-
-int s_perhaps(struct s_ctx *c, uint32_t set, uint32_t types, int depth, bool *perhaps) {
-    const struct s_alt *alts = NULL;
-    if (c->sets.at[set].overlap && c->sets.at[set].overlap_types == types) {
-        *perhaps = c->sets.at[set].overlap == 2;
-        return 0;
-    }
-    *perhaps = false;
-    int rc = build(c, set, true, types, &alts);
-    for (const struct s_alt *a = alts; a && !*perhaps && !rc; a = a->next)
-        rc = perhaps_alt(c, a, depth, perhaps);
-    if (rc == ERR_UNSUPPORTED) { /* what cannot be told may be */
-        if (c->e) err_clear(c->e);
-        *perhaps = true;
-        rc = 0;
-    }
-    if (!rc && (!*perhaps || depth == SCHEMA_OVERLAP_DEPTH)) {
-        c->sets.at[set].overlap = *perhaps ? 2 : 1;
-        c->sets.at[set].overlap_types = (uint8_t)types;
-    }
-    return rc;
-}
-
 /* ---- which sets take something ---- */
 
 /* Sets of the grammar in the order in which they were found. */
 typedef S_LIST(uint32_t) list_of_sets;
 
 static int ask(struct s_ctx *c, list_of_sets *list, uint32_t set) {
-    if (set == GRAMMAR_NONE || c->sets.at[set].asked) return 0;
-    c->sets.at[set].asked = true;
+    if (set == GRAMMAR_NONE || c->sets.at[set].reachable) return 0;
+    c->sets.at[set].reachable = true;
     return s_push(c, list, set);
 }
 
@@ -204,26 +43,13 @@ static int build_all(struct s_ctx *c, uint32_t root, list_of_sets *list) {
     int rc = ask(c, list, root);
     for (uint32_t i = 0; i < list->n && !rc; i++) {
         const struct s_alt *alts;
-        rc = build(c, list->at[i], false, S_ALL, &alts);
+        rc = s_alternatives(c, list->at[i], false, S_ALL, &alts);
         if (rc) break;
         c->sets.at[list->at[i]].alts = alts;
         for (const struct s_alt *a = alts; a && !rc; a = a->next)
             rc = ask_alt(c, list, a);
     }
     return rc;
-}
-
-static int alt_takes(struct s_ctx *c, const struct s_alt *alt, bool *takes) {
-    uint32_t max;
-    *takes = true; /* empty automata have been left out */
-    uint64_t n = alt->kind == G_ALT_ARRAY    ? alt->array->n
-                 : alt->kind == G_ALT_OBJECT ? alt->object->n_properties
-                                             : 0;
-    int rc = s_work(c, 1 + n / 4, 0);
-    if (rc) return rc;
-    if (alt->kind == G_ALT_ARRAY) return s_array_takes(c, alt->array, &max, takes);
-    if (alt->kind == G_ALT_OBJECT) return s_object_takes(c, alt->object, takes);
-    return 0;
 }
 
 /* From the last found to the first: what is asked for comes after who asks. */
@@ -237,43 +63,12 @@ static int find_takers(struct s_ctx *c, const list_of_sets *list) {
             rc = s_spend(c, 1, 0);
             bool takes = s->takes; /* the set may be among those that it asks for */
             for (const struct s_alt *a = s->alts; a && !takes && !rc; a = a->next)
-                rc = alt_takes(c, a, &takes);
+                rc = s_alt_takes(c, a, &takes);
             changed |= takes && !s->takes;
             s->takes = takes;
         }
     }
     return rc;
-}
-
-int s_count_scalars(struct s_ctx *c, uint32_t set, uint32_t limit, uint32_t *n) {
-    static const char *const once =
-        "^(null|true|false|0|-?[1-9][0-9]*|-?(0|[1-9][0-9]*)\\.[0-9]*[1-9])$";
-    uint64_t sum = 0;
-    *n = 0;
-    for (const struct s_alt *a = c->sets.at[set].alts; a; a = a->next) {
-        uint32_t dfa = a->dfa;
-        bool takes;
-        int rc = 0;
-        if (a->kind == G_ALT_ARRAY || a->kind == G_ALT_OBJECT) {
-            rc = alt_takes(c, a, &takes);
-            if (!rc && takes) *n = GRAMMAR_NONE;
-            if (rc || takes) return rc;
-            continue;
-        }
-        if (a->kind == G_ALT_TEXT) { /* one text of each number */
-            uint32_t plain;
-            rc = s_pattern(c, once, 0, &plain);
-            if (!rc) rc = s_combine(c, dfa, plain, DFA_AND, &dfa);
-        } else if (dfa == GRAMMAR_NONE) {
-            rc = a->max_len < 4 ? s_lengths(c, a->min_len, a->max_len, &dfa) : 0;
-        }
-        if (rc) return rc;
-        if (dfa != GRAMMAR_NONE) rc = s_work(c, dfa_size(s_dfa(c, dfa)), 0);
-        if (rc) return rc;
-        sum += dfa == GRAMMAR_NONE ? limit : dfa_count(s_dfa(c, dfa), limit);
-    }
-    *n = sum < limit ? (uint32_t)sum : limit;
-    return 0;
 }
 
 /* ---- into the grammar ---- */

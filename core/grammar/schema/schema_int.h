@@ -1,12 +1,18 @@
-/* schema_int.h - JSON Schema on its way to values. Private to core/grammar/schema*.c.
+/* schema_int.h - private to core/grammar/schema: from JSON Schema to the values of a grammar.
  *
- *   schema/doc.c      the document: pointers, ids, anchors, references
- *   schema/set.c      sets of conjuncts: what a value has to be valid against, all at once
- *   schema/expand.c   a set -> forms (one for each way through anyOf, oneOf, if, not)
- *   schema/positive.c, schema/negate.c   what a schema, or its opposite, adds to a form
- *   schema/text.c     a form's numbers and strings -> automata
- *   schema/array.c, schema/object.c      a form's arrays and objects
- *   schema.c          all sets that are reachable; which are empty; the values of the grammar
+ *   doc.c        the document: pointers, ids, anchors, references; error messages
+ *   set.c        sets of conjuncts: all that a value has to satisfy at once
+ *   fact.c       facts, choices between lists of facts, types
+ *   text.c       a form's numbers and strings -> automata
+ *   array.c, object.c      a form's arrays and objects
+ *   positive.c, negate.c   what a schema, or its negation, adds to a form
+ *   expand.c     a set -> forms (one for each way through anyOf, oneOf, if, not)
+ *   alts.c       the forms of a set -> its alternatives; may two schemas be valid at once?
+ *   takes.c      which alternatives accept any value at all
+ *   schema.c     all sets that are reachable, and the values of the grammar
+ *
+ * A file calls only files above it, with one exception: to expand oneOf, positive.c asks alts.c
+ * whether two schemas overlap, and alts.c expands their set for that (to a bounded depth).
  *
  * A conjunct ("elem") is a node of the document and how it counts. Sets are interned, so that
  * recursion ends: equal sets are one value. All memory is the context's arena. */
@@ -19,11 +25,11 @@
 enum {
     SCHEMA_MAX_FORMS = 4096, /* of one value */
     /* Of all schemas of a grammar together: */
-    SCHEMA_MAX_WORK = 4 << 20,     /* facts that are looked at */
-    SCHEMA_MAX_DFA_WORK = 4 << 20, /* states that are made on the way (dfa.cost) */
-    SCHEMA_MAX_PLACES = 4096,      /* of an array that have a schema of their own */
+    SCHEMA_MAX_WORK = 4 << 20,     /* facts examined */
+    SCHEMA_MAX_DFA_WORK = 4 << 20, /* states made, intermediate ones included (dfa.cost) */
+    SCHEMA_MAX_PLACES = 4096,      /* items of an array with a schema of their own */
     SCHEMA_MAX_ARENA_BYTES = 96 << 20,
-    SCHEMA_FEW_WORDS = 64 /* a language of keys with as many words becomes properties */
+    SCHEMA_FEW_WORDS = 64 /* a language of keys with at most this many words becomes properties */
 };
 
 /* ---- the document ---- */
@@ -54,7 +60,7 @@ struct s_anchor {
 struct s_doc {
     S_LIST(struct s_node) nodes;
     uint32_t *table;   /* (table_size) of node numbers + 1, by the address of the node */
-    uint32_t *members; /* (table_size) of those within objects, by the object and their name */
+    uint32_t *members; /* (table_size) of the nodes within objects, by the object and their name */
     uint32_t table_size;
     S_LIST(struct s_resource) resources;
     S_LIST(struct s_anchor) anchors;
@@ -123,25 +129,25 @@ struct s_alt {
 struct s_set {
     const uint32_t *elems; /* (n) sorted */
     uint32_t n, next;      /* next: of the same hash */
-    bool asked;            /* part of the grammar */
+    bool reachable;        /* part of the grammar */
     bool takes;            /* some value is valid */
-    uint8_t overlap;       /* memo of s_perhaps: 0 not known, 1 no, 2 yes */
-    uint8_t overlap_types; /* of these types */
+    uint8_t overlap;       /* memo of s_may_be_valid: 0 not known, 1 no, 2 yes */
+    uint8_t overlap_types; /* for these types */
     uint32_t value;        /* in the grammar */
     const struct s_alt *alts;
 };
 
 enum {
     S_SET_BUCKETS = 4096,
-    SCHEMA_OVERLAP_DEPTH = 3 /* of members and items that tell alternatives apart */
+    SCHEMA_OVERLAP_DEPTH = 3 /* nesting of members and items that may distinguish alternatives */
 };
 
 /* ---- facts ---- */
 
 enum s_fact_kind {
-    S_F_ELEM,  /* elem, to be looked into */
+    S_F_ELEM,  /* elem, to be expanded */
     S_F_TYPES, /* n: mask of types */
-    /* from here on a form keeps them */
+    /* a form keeps those below */
     S_F_INTEGER,
     S_F_MIN,
     S_F_MAX,
@@ -153,27 +159,27 @@ enum s_fact_kind {
     S_F_LENGTH,
     S_F_PATTERN,
     S_F_FORMAT,
-    S_F_PLACES,      /* n to m items */
+    S_F_PLACES,      /* from n to m items */
     S_F_ITEMS,       /* prefixItems, items, additionalItems of the schema at node */
     S_F_ITEM,        /* item n: elem */
     S_F_EQUAL_ITEMS, /* items are those of the array at node */
-    S_F_CONTAINS,    /* n to m items: elem */
+    S_F_CONTAINS,    /* from n to m items satisfy elem */
     S_F_UNIQUE,
     S_F_OTHER_ITEMS, /* unevaluatedItems */
     S_F_MEMBERS,     /* properties, patternProperties, additionalProperties of the schema at node */
     S_F_EQUAL_MEMBERS, /* members are those of the object at node */
     S_F_REQUIRED,      /* name */
     S_F_FORBIDDEN,     /* name */
-    S_F_PROPERTY,      /* name, where there is one: elem */
+    S_F_PROPERTY,      /* if there is a member name: elem */
     S_F_NAMES,         /* all names: elem */
-    S_F_COUNT,         /* n to m members */
+    S_F_COUNT,         /* from n to m members */
     S_F_OTHER_MEMBERS, /* unevaluatedProperties */
-    S_F_UNSUPPORTED    /* cannot be said of types n: name tells why */
+    S_F_UNSUPPORTED    /* cannot be enforced for types n: name tells why */
 };
 struct s_fact {
     enum s_fact_kind kind;
     bool negated;
-    uint32_t node; /* for messages, and what the kind says */
+    uint32_t node; /* for messages, and as the kind says */
     uint32_t elem, n, m, scope;
     const char *name;
     const struct s_fact *next;
@@ -181,13 +187,13 @@ struct s_fact {
 
 struct s_form {
     uint32_t types;
-    bool approx; /* may take too much */
+    bool approx; /* may accept too much */
     const struct s_fact *facts;
 };
 typedef S_LIST(struct s_form) s_forms;
 
-/* Which schema applied which: annotations are seen from above. unevaluated: some schema above asks
- * for them. */
+/* Which schema applied which: a schema sees the annotations of those it applies. unevaluated: some
+ * enclosing schema needs them. */
 struct s_scope {
     uint32_t parent, elem;
     bool unevaluated;
@@ -206,7 +212,7 @@ struct s_ctx {
     struct s_memo *memos;       /* (S_SET_BUCKETS) of automata by what made them */
     S_LIST(struct s_scope) scopes;
     uint64_t work_spent; /* of g's schema_work */
-    bool full;           /* the arena is used up, or a name in it is too long */
+    bool full;           /* the arena is full, or a name in it is too long */
 };
 
 /* Makes room for one more element; ERR_NOMEM. */
@@ -216,7 +222,7 @@ int s_grow(struct s_ctx *c, void *list_at, uint32_t n, uint32_t *capacity, size_
          ? ERR_NOMEM                                                                               \
          : ((list)->at[(list)->n++] = (element), 0))
 void *s_new(struct s_ctx *c, uint64_t n, size_t size); /* NULL: e is set */
-int s_full(struct s_ctx *c); /* what the arena has no room for: ERR_NOMEM, and the reason */
+int s_full(struct s_ctx *c);                           /* reports a full arena: ERR_NOMEM */
 
 /* ---- schema/doc.c ---- */
 
@@ -226,22 +232,22 @@ static inline const cJSON *s_at(const struct s_ctx *c, uint32_t node) {
     return c->doc.nodes.at[node].at;
 }
 bool s_is_legacy(const struct s_ctx *c, uint32_t node);
-/* What the reference at schema's key leads to. */
+/* The node that the reference ref (a keyword's value) leads to. */
 int s_resolve(struct s_ctx *c, const cJSON *ref, uint32_t *target);
 /* e: the pointer of node, then the text. Returns code. */
 int s_fail(struct s_ctx *c, int code, uint32_t node, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
-/* The error of something that has no idea of documents: puts the pointer before it. */
+/* Puts the pointer of node before an error that does not name a place yet. */
 int s_fail_at(struct s_ctx *c, int rc, uint32_t node);
-/* ERR_TOO_LONG when the work is used up, ERR_WORK and the like when the builder's is. */
+/* ERR_TOO_LONG beyond SCHEMA_MAX_WORK, ERR_WORK and the like when the builder's budget refuses. */
 int s_spend(struct s_ctx *c, uint64_t n, uint32_t node);
-/* Work that no bound on combinations counts. */
+/* Spends from the builder's budget alone, not from SCHEMA_MAX_WORK. */
 int s_work(struct s_ctx *c, uint64_t n, uint32_t node);
 
 const cJSON *s_key(const cJSON *schema, const char *key);
-/* The same of the document's objects however many members they have (NULL has none). */
+/* The same by hash table, for objects of the document with many members (NULL has none). */
 const cJSON *s_member(const struct s_ctx *c, const cJSON *object, const char *name);
-/* A count (minLength, ...): *has tells whether the keyword is there. */
+/* A count (minLength, ...). *has: the keyword is there. */
 int s_count(struct s_ctx *c, const cJSON *schema, const char *key, uint32_t *n, bool *has);
 /* The keyword's value if it is there, of that kind: "object", "array", "string", "number", "bool",
  * "schema". */
@@ -250,10 +256,10 @@ int s_typed(struct s_ctx *c, const cJSON *schema, const char *key, const char *k
 
 /* ---- schema/set.c ---- */
 
-/* The set of these conjuncts (any order, doubles are dropped; references are followed). */
+/* The set of these conjuncts (any order; duplicates are dropped, references followed). */
 int s_set_of(struct s_ctx *c, const uint32_t *elems, uint32_t n, uint32_t *set);
 
-/* ---- schema/expand.c, schema/positive.c, schema/negate.c ---- */
+/* ---- schema/fact.c ---- */
 
 struct s_branches {
     S_LIST(const struct s_fact *) list;
@@ -263,27 +269,15 @@ struct s_split {
     uint32_t n;
     const struct s_split *next;
 };
-/* A form on its way. */
+/* A form under construction. */
 struct s_state {
     uint32_t types;
     const struct s_fact *facts, *todo;
     const struct s_split *splits;
 };
-/* approx: what cannot be said is left out, so that forms take too much. */
-int s_expand(struct s_ctx *c, uint32_t set, bool approx, s_forms *out);
 /* Puts a fact before a list. */
 int s_fact_add(struct s_ctx *c, const struct s_fact **list, struct s_fact fact);
 int s_split_add(struct s_ctx *c, struct s_state *s, const struct s_branches *branches);
-struct s_scoped {
-    struct s_ctx *c;
-    struct s_state *s;
-    uint32_t scope;
-    bool approx;
-};
-int s_apply(struct s_scoped *x, uint32_t node);
-int s_negate(struct s_scoped *x, uint32_t node);
-int s_equal(struct s_scoped *x, uint32_t node);
-int s_different(struct s_scoped *x, uint32_t node);
 bool s_scope_within(const struct s_ctx *c, uint32_t scope, uint32_t outer);
 /* Bits of the types that a "type" names; *integer: integers are the only numbers. */
 int s_types(struct s_ctx *c, const cJSON *type, uint32_t *mask, bool *integer);
@@ -291,14 +285,12 @@ uint32_t s_type_of(const cJSON *value);
 
 /* ---- schema/text.c ---- */
 
-/* Automata of a form's numbers, and strings: GRAMMAR_NONE for strings of which only the length is
- * bounded. An empty one: none. */
+/* The automaton of a form's numbers, empty if there are none. */
 int s_number(struct s_ctx *c, const struct s_form *f, uint32_t *dfa);
+/* Likewise of its strings; GRAMMAR_NONE: only their length is bounded. */
 int s_string(struct s_ctx *c, const struct s_form *f, uint32_t *dfa, uint32_t *min, uint32_t *max);
-/* true, false, null: the mask's. */
+/* Those of true, false and null that are in the mask. */
 int s_words(struct s_ctx *c, uint32_t mask, uint32_t *dfa);
-/* Strings of a set, as an automaton in any case. */
-int s_strings_of(struct s_ctx *c, uint32_t set, uint32_t *dfa);
 int s_pattern(struct s_ctx *c, const char *pattern, uint32_t node, uint32_t *dfa);
 int s_lengths(struct s_ctx *c, uint32_t min, uint32_t max, uint32_t *dfa);
 struct s_memo *s_memos_new(struct s_ctx *c);
@@ -311,19 +303,48 @@ static inline const struct dfa *s_dfa(const struct s_ctx *c, uint32_t dfa) {
 
 /* ---- schema/array.c, schema/object.c ---- */
 
-/* NULL: no array, no object can be valid. */
+/* Strings of a set, always as an automaton. */
+typedef int s_strings_fn(struct s_ctx *c, uint32_t set, uint32_t *dfa);
+/* NULL: no array, no object can be valid. strings_of: for propertyNames. */
 int s_array(struct s_ctx *c, const struct s_form *f, const struct s_array **out);
-int s_object(struct s_ctx *c, const struct s_form *f, const struct s_object **out);
-/* Their fields by what is known so far of the sets in them. max: places that can be there. */
-int s_array_takes(struct s_ctx *c, const struct s_array *a, uint32_t *max, bool *takes);
+int s_object(struct s_ctx *c, const struct s_form *f, s_strings_fn *strings_of,
+             const struct s_object **out);
+
+/* ---- schema/positive.c, schema/negate.c ---- */
+
+struct s_scoped {
+    struct s_ctx *c;
+    struct s_state *s;
+    uint32_t scope;
+    bool approx;
+};
+int s_apply(struct s_scoped *x, uint32_t node);
+int s_negate(struct s_scoped *x, uint32_t node);
+int s_equal(struct s_scoped *x, uint32_t node);
+int s_different(struct s_scoped *x, uint32_t node);
+
+/* ---- schema/expand.c ---- */
+
+/* approx: leaves out what cannot be enforced, so that the forms accept too much. */
+int s_expand(struct s_ctx *c, uint32_t set, bool approx, s_forms *out);
+
+/* ---- schema/alts.c ---- */
+
+/* The alternatives of a set for these types. */
+int s_alternatives(struct s_ctx *c, uint32_t set, bool approx, uint32_t types,
+                   const struct s_alt **alts);
+s_strings_fn s_strings_of;
+/* *may false: certainly no value of these types is valid against all of the set. */
+int s_may_be_valid(struct s_ctx *c, uint32_t set, uint32_t types, int depth, bool *may);
+
+/* ---- schema/takes.c, by what is known so far of the sets within ---- */
+
+int s_array_takes(struct s_ctx *c, const struct s_array *a, uint32_t *max,
+                  bool *takes); /* max: items that can be there */
 int s_object_takes(struct s_ctx *c, const struct s_object *o, bool *takes);
-
-/* ---- schema.c ---- */
-
-/* Different values of a set that is built, at most limit; GRAMMAR_NONE in *n: some are arrays or
- * objects. */
+int s_alt_takes(struct s_ctx *c, const struct s_alt *alt, bool *takes);
+/* Number of different values of a finished set, at most limit; GRAMMAR_NONE in *n: some are arrays
+ * or objects. */
 int s_count_scalars(struct s_ctx *c, uint32_t set, uint32_t limit, uint32_t *n);
-/* false: surely no value of these types is valid against all of the set. */
-int s_perhaps(struct s_ctx *c, uint32_t set, uint32_t types, int depth, bool *perhaps);
 
 #endif

@@ -454,17 +454,3 @@ int s_string(struct s_ctx *c, const struct s_form *form, uint32_t *dfa, uint32_t
     if (!rc && *dfa != GRAMMAR_NONE) rc = with_length(c, *min, *max, dfa);
     return rc && (rc == ERR_TOO_LONG || rc == ERR_NOMEM) ? s_fail_at(c, rc, node) : rc;
 }
-
-int s_strings_of(struct s_ctx *c, uint32_t set, uint32_t *dfa) {
-    s_forms forms = {0};
-    int rc = s_expand(c, set, false, &forms);
-    if (!rc) rc = words(c, (struct words){NULL, 0}, dfa);
-    for (uint32_t i = 0; i < forms.n && !rc; i++) {
-        uint32_t one, min, max;
-        if (!(forms.at[i].types & S_STRING)) continue;
-        rc = s_string(c, &forms.at[i], &one, &min, &max);
-        if (!rc && one == GRAMMAR_NONE) rc = s_lengths(c, min, max, &one);
-        if (!rc) rc = s_combine(c, *dfa, one, DFA_OR, dfa);
-    }
-    return rc;
-}
