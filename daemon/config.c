@@ -1,5 +1,5 @@
-/* config.c - the table of keys, and the reading of values and files by it. Everything that says
- * what a key is (flags, --help, daemon.conf.example, checks) comes from the table. */
+/* config.c - the table of keys, and the parsing of values and files by it. Flags, --help,
+ * daemon.conf.example and checks all come from this table. */
 #include "daemon/config.h"
 
 #include "core/base/mem.h"
@@ -15,195 +15,190 @@ enum { FILE_MAX_BYTES = 1 << 20, PROBLEMS_MAX = 100 };
 
 static const struct config_key keys[] = {
     {"model", CONFIG_TEXT, AT(model), "", 0, 0, NULL, "",
-     "Models to serve: registered names or aliases or paths of GGUF files, commas between.\n"
-     "Empty: the only registered model, or the registered one whose name begins with \"demo\" or\n"
-     "\"inferd-demo\"."},
+     "Models to serve: registered names, aliases or paths of model files and folders, separated "
+     "by\n"
+     "commas. Empty: the only registered model, or the first one whose name begins with \"demo\"\n"
+     "or \"inferd-demo\"."},
     {"chat-template", CONFIG_TEXT, AT(chat_template), "", 0, 0, NULL, "",
      "How messages become a prompt, instead of the models' own templates: a Jinja file, or one of\n"
-     "alpaca, chatml, gemma, llama2, llama3, mistral, mistral-tekken, phi3, vicuna, zephyr. "
-     "Empty:\n"
-     "the model's own, or where it has none the format that its control tokens tell."},
+     "alpaca, chatml, gemma, llama2, llama3, mistral, mistral-tekken, phi3, vicuna, zephyr.\n"
+     "Empty: the model's own template; without one, the format that its control tokens indicate."},
     {"registry", CONFIG_TEXT, AT(registry), "", 0, 0, NULL, "",
      "The registry's file. Empty: $STATE_DIRECTORY/registry.db under systemd, otherwise\n"
      "inferd/registry.db in $XDG_DATA_HOME or ~/.local/share."},
     {"host", CONFIG_TEXT, AT(host), "127.0.0.1", 0, 0, NULL, "",
-     "Address to listen on. 0.0.0.0 or :: lets other machines in: set api-key-file then."},
+     "Address to listen on. 0.0.0.0 or :: admits other machines: set api-key-file then."},
     {"port", CONFIG_NUMBER, AT(port), "8080", 0, 65535, NULL, "",
-     "TCP port. 0: any free one, printed at start. A socket that systemd or launchd hands over is\n"
-     "used instead of host and port."},
+     "TCP port. 0: any free port, printed at start. A socket passed by systemd or launchd "
+     "replaces\n"
+     "host and port."},
     {"backend", CONFIG_CHOICE, AT(backend), "auto", 0, 0, "auto|cpu|metal|cuda", "",
-     "Device that computes. metal: the GPU of a Mac. cuda: an NVIDIA GPU (compute capability 8.0 "
-     "or\n"
-     "higher), by the module libinferd-cuda.so. auto: metal or cuda where this build and this "
-     "machine\n"
-     "have it, otherwise cpu."},
+     "Device that computes. metal: the GPU of a Mac. cuda: an NVIDIA GPU (compute capability 8.0\n"
+     "or higher), through the module libinferd-cuda.so. auto: metal or cuda if this build and "
+     "this\n"
+     "machine have it, otherwise cpu."},
     {"device", CONFIG_NUMBER, AT(device), "0", 0, 63, NULL, "",
-     "Which NVIDIA GPU, where there are several: its number as nvidia-smi has it."},
+     "cuda: number of the GPU to use, as listed by nvidia-smi."},
     {"gpu-memory-utilization", CONFIG_PART, AT(gpu_memory_utilization), "0", 100, 1000, NULL, "",
-     "Part of an NVIDIA GPU's memory that each model of this process may hold at most: weights, "
-     "KV\n"
-     "cache and what steps need. 0: 0.9. A model that does not fit is refused at start, with the\n"
+     "cuda: fraction of the GPU's memory that each model of this process may hold: weights, KV\n"
+     "cache and step buffers. 0 means 0.9. A model that does not fit is refused at start, with "
+     "the\n"
      "numbers."},
     {"isa", CONFIG_TEXT, AT(isa), "", 0, 0, NULL, "",
-     "Instruction set of the CPU's kernels (generic, avx2, ...). Empty: the best one here. With\n"
-     "backend = auto it chooses the CPU; another backend refuses it."},
+     "cpu: instruction set of the kernels (generic, avx2, ...). Empty: the best that the CPU has.\n"
+     "With backend = auto it selects the CPU; other backends refuse it."},
     {"activation-bits", CONFIG_CHOICE, AT(activation_bits), "8", 0, 0, "8|16", "",
-     "On the CPU, bits of activations in products with quantized weights: 8 is fastest, 16 is "
-     "exact\n"
-     "to about 4 digits at up to half the speed. Metal keeps 32-bit numbers, CUDA 16-bit ones."},
+     "cpu: bits of activations in products with quantized weights. 8 is fastest; 16 is exact to\n"
+     "about 4 digits, at as little as half the speed. Metal always uses 32 bits, CUDA 16."},
     {"threads", CONFIG_NUMBER, AT(threads), "0", 0, 1024, NULL, "threads",
-     "Threads of the CPU that compute. 0: one for each physical (performance) core that the "
-     "process\n"
-     "may use. Of no use to another backend."},
+     "cpu: threads that compute. 0: one per physical (performance) core available to the process.\n"
+     "Ignored by other backends."},
     {"tensor-parallel", CONFIG_NUMBER, AT(tensor_parallel), "1", 1, 16, NULL, "ranks",
-     "Devices of this machine that a model is spread over, each with a part of its heads, hidden\n"
-     "columns and KV cache; heads and KV heads must be divisible by it. With backend = cuda so "
-     "many\n"
-     "GPUs from device on, through NCCL; with cpu groups of threads, on nodes of memory of their\n"
-     "own where the machine has several."},
+     "Devices of this machine that share each model: heads, FFN columns and KV cache are split\n"
+     "among them. The numbers of heads and KV heads must be divisible by it. cuda: that many "
+     "GPUs,\n"
+     "starting at `device`, connected by NCCL. cpu: groups of threads, each on its own NUMA node\n"
+     "if the machine has several."},
     {"kv-cache-tokens", CONFIG_NUMBER, AT(kv_cache_tokens), "0", 0, UINT64_C(1) << 30, NULL,
      "tokens",
-     "Size of the KV cache, shared by all requests of a model; its memory is taken at start.\n"
-     "0: room for 8 full contexts, at least 65536 tokens, within 8 GiB and a quarter of the\n"
-     "available memory, or half of what the GPU of a Mac should hold beside the weights. On an\n"
-     "NVIDIA GPU: what gpu-memory-utilization leaves beside weights and step buffers, up to\n"
-     "max-sequences full contexts. The log says the size."},
+     "Size of the KV cache, shared by all requests of a model and allocated at start. 0: room for\n"
+     "8 full contexts, at least 65536 tokens, limited to 8 GiB and a quarter of the available\n"
+     "memory; on a Mac's GPU to half of what it should hold beside the weights. cuda: all memory\n"
+     "that gpu-memory-utilization leaves beside weights and step buffers, up to max-sequences "
+     "full\n"
+     "contexts. The log states the size."},
     {"kv-cache-type", CONFIG_CHOICE, AT(kv_cache_type), "f16", 0, 0, "f16|bf16|q8_0|f32", "",
-     "Number format of the KV cache. q8_0 takes about half of f16's memory and is less exact; the\n"
-     "model's heads must have a multiple of 32 dimensions then."},
+     "Number format of the KV cache. q8_0 takes about half of f16's memory, is less exact, and\n"
+     "requires head dimensions that are multiples of 32."},
     {"block-tokens", CONFIG_CHOICE, AT(block_tokens), "16", 0, 0, "16|32", "tokens",
      "Tokens in one block of the KV cache."},
     {"context-length", CONFIG_NUMBER, AT(context_length), "0", 0, UINT64_C(1) << 24, NULL, "tokens",
-     "Most tokens of prompt and answer together. 0: what the model was made for."},
+     "Maximum length of prompt and answer together. 0: the model's own maximum."},
     {"max-batch-tokens", CONFIG_NUMBER, AT(max_batch_tokens), "512", 1, 65536, NULL, "tokens",
-     "Most tokens of all sequences that one step computes."},
+     "Token budget of a step, over all sequences."},
     {"prefill-chunk", CONFIG_NUMBER, AT(prefill_chunk), "0", 0, 65536, NULL, "tokens",
-     "Most prompt tokens a step while others are getting answers: bounds the gap between their\n"
-     "tokens. Never more than max-batch-tokens. 0: as many as keep a step near twice the time "
-     "that\n"
-     "it takes without them, as measured while serving."},
+     "Prompt tokens per step while other sequences decode; bounds the gap between their tokens.\n"
+     "Capped by max-batch-tokens. 0: as many as keep the step within about twice the time that it\n"
+     "takes without them, as measured while serving."},
     {"max-sequences", CONFIG_NUMBER, AT(max_sequences), "64", 1, 4096, NULL, "sequences",
-     "Most sequences that run at once; more wait in the queue."},
+     "Sequences that run at the same time; further ones wait in the queue."},
     {"max-queue", CONFIG_NUMBER, AT(max_queue), "256", 1, 65536, NULL, "sequences",
-     "Most sequences that wait to be started; beyond it requests are answered with 429. Those "
-     "that\n"
-     "are bound to a schema or a grammar hold 1.2 MB each, started ones too, and share its "
-     "automata:\n"
-     "mostly some 100 KB, at most 32 MiB."},
+     "Sequences that wait to start; beyond it requests are answered with 429. A sequence bound to\n"
+     "a schema or grammar, waiting or running, holds 1.2 MB and shares its automata (typically\n"
+     "about 100 KB, at most 32 MiB)."},
     {"stream-events", CONFIG_NUMBER, AT(stream_events), "512", 8, 65536, NULL, "events",
-     "Tokens of a request that are kept for a client that reads slowly; its sequences then wait."},
+     "Tokens of a request that are buffered for a slow client; when full, its sequences pause."},
     {"prefix-cache", CONFIG_SWITCH, AT(prefix_cache), "on", 0, 0, NULL, "",
-     "Computes the common beginning of prompts once."},
+     "Reuses the KV cache of common prompt prefixes."},
     {"prefix-sharing", CONFIG_CHOICE, AT(prefix_sharing), "key", 0, 0, "key|all", "",
-     "Whose prompts a request may find computed already. With key those of its own API key alone:\n"
-     "how fast an answer comes, and cached_tokens, would tell others what was asked. all: of "
-     "every\n"
-     "key. Without API keys everybody shares. A request's cache_salt parts them further."},
+     "Whose cached prefixes a request may reuse. key: those of its own API key; response time and\n"
+     "cached_tokens would otherwise reveal other clients' prompts. all: those of every key. "
+     "Without\n"
+     "API keys all clients share. A request's cache_salt separates them further."},
     {"grammar-cache-bytes", CONFIG_BYTES, AT(grammar_cache_bytes), "32M", 0, UINT64_C(1) << 34,
      NULL, "bytes",
-     "Memory of each model for what schemas and grammars allow next, kept for states that come\n"
-     "again. 0: worked out anew each time."},
+     "Memory per model for token masks of grammar states that recur. 0: every mask is computed\n"
+     "anew."},
     {"grammar-work-s", CONFIG_NUMBER, AT(grammar_work_s), "60", 0, 86400, NULL, "seconds",
-     "Processor time that finding out what a schema or grammar allows next may take for one "
-     "answer;\n"
-     "then it ends with an error. What takes long is found beside the steps, so that other answers "
-     "go\n"
-     "on. 0: no bound."},
+     "CPU time that the token masks of one answer may take; beyond it the answer ends with an\n"
+     "error. Expensive masks are computed beside the steps, so other answers continue. 0: no "
+     "limit."},
     {"http-threads", CONFIG_NUMBER, AT(http_threads), "2", 1, 64, NULL, "threads",
-     "Threads that serve connections; a waiting stream costs none."},
+     "Threads that serve connections. A waiting stream occupies none."},
     {"prepare-threads", CONFIG_NUMBER, AT(prepare_threads), "2", 1, 64, NULL, "threads",
-     "Threads that read common requests: JSON, templates, tokens, grammars, kept responses."},
+     "Threads that prepare requests: JSON, templates, tokens, grammars, stored responses."},
     {"prepare-slow-threads", CONFIG_NUMBER, AT(prepare_slow_threads), "2", 1, 64, NULL, "threads",
-     "Threads of low priority for requests that take more than some 20 ms of that. Of several,\n"
-     "one client has all but one at most. Clients (API keys, or addresses) take turns."},
+     "Low-priority threads for requests that take more than about 20 ms to prepare. If there are\n"
+     "several, one client occupies all but one at most. Clients (API keys, or addresses) take\n"
+     "turns."},
     {"prepare-queue", CONFIG_NUMBER, AT(prepare_queue), "1024", 1, 65536, NULL, "requests",
-     "Requests that are being read or wait for it; beyond it they are answered with 503, those of\n"
-     "the client with the most of them first."},
+     "Requests being prepared or waiting for it; beyond it they are answered with 503, first "
+     "those\n"
+     "of the client with the most of them."},
     {"prepare-budget-s", CONFIG_NUMBER, AT(prepare_budget_s), "5", 1, 3600, NULL, "seconds",
-     "Work that a request may take before the model begins: template and grammar. Counted in "
-     "steps,\n"
-     "so that it does not depend on load; a second is about one of a core. 400 beyond it."},
+     "Work that preparing a request may take: template and grammar; 400 beyond it. Counted in\n"
+     "steps, so it does not depend on load; a second is about one second of a core."},
     {"max-connections", CONFIG_NUMBER, AT(max_connections), "4096", 1, 65536, NULL, "connections",
-     "Open connections. At that many, a new one takes the place of the one that has been idle for\n"
-     "longest; where all are busy, 32 more may ask for /livez, /readyz, /health and /metrics, and\n"
-     "get 503 for anything else. Lowered at start to what the limit of open files allows."},
+     "Open connections. At the limit a new one replaces the one that has been idle longest; if "
+     "all\n"
+     "are busy, 32 more may ask for /livez, /readyz, /health and /metrics and get 503 for "
+     "anything\n"
+     "else. Lowered at start to fit the limit of open files."},
     {"max-connections-per-address", CONFIG_NUMBER, AT(max_connections_per_address), "0", 0, 65536,
      NULL, "connections",
-     "Open connections of one client address (of IPv6 its first 64 bits); more are closed at\n"
-     "once. 0: as many as max-connections. Leave it so behind a reverse proxy: all of its clients\n"
-     "have its address."},
+     "Open connections per client address (IPv6: its first 64 bits); further ones are closed at\n"
+     "once. 0: no limit of their own. Keep 0 behind a reverse proxy: all its clients have its\n"
+     "address."},
     {"max-body-bytes", CONFIG_BYTES, AT(max_body_bytes), "8M", 1024, UINT64_C(1) << 30, NULL,
      "bytes",
-     "Largest request body; 413 beyond it. All that arrive at once hold at most 16 times as\n"
-     "much (64K of each not counted); 503 beyond that."},
+     "Largest request body; 413 beyond it. All bodies being received may hold 16 times as much\n"
+     "(the first 64K of each not counted); 503 beyond that."},
     {"max-header-bytes", CONFIG_BYTES, AT(max_header_bytes), "32K", 1024, 1 << 20, NULL, "bytes",
      "Largest request header; 431 beyond it."},
     {"idle-timeout-s", CONFIG_NUMBER, AT(idle_timeout_s), "60", 1, 86400, NULL, "seconds",
-     "Closes a connection on which nothing is asked. A request may take twice as long to\n"
-     "arrive, a large body longer (10 KB/s)."},
+     "Closes a connection without a request. A request may take twice as long to arrive, a large\n"
+     "body longer (10 KB/s)."},
     {"keepalive-ms", CONFIG_NUMBER, AT(keepalive_ms), "15000", 10, 600000, NULL, "milliseconds",
      "Interval of keep-alive comments in a stream that has nothing to send."},
     {"max-answer-bytes", CONFIG_BYTES, AT(max_answer_bytes), "256M", 1 << 20, UINT64_C(1) << 40,
      NULL, "bytes",
-     "Most bytes of all answers that are being made, wait to be read or can be sent again, 64K of\n"
-     "each not counted. At the bound whole answers of which nothing was read for 2 seconds are "
-     "cut\n"
-     "off, the longest wait first, and streams are not kept for Last-Event-ID; then 503."},
+     "Memory of all answers that are generated, unread or kept for resumption, the first 64K of\n"
+     "each not counted. At the limit, complete answers that were not read for 2 seconds are cut\n"
+     "off, longest wait first, and streams are not kept for Last-Event-ID; then 503."},
     {"resume-timeout-s", CONFIG_NUMBER, AT(resume_timeout_s), "60", 0, 86400, NULL, "seconds",
-     "How long a stream whose connection ended can be resumed with Last-Event-ID; it computes\n"
-     "nothing meanwhile. 0: never."},
+     "How long a disconnected stream can be resumed with Last-Event-ID; it does not compute in "
+     "the\n"
+     "meantime. 0: never."},
     {"resume-streams", CONFIG_NUMBER, AT(resume_streams), "64", 1, 65536, NULL, "streams",
-     "Streams that are kept for that at once; the oldest leaves first."},
+     "Disconnected streams that are kept at once; the oldest is dropped first."},
     {"resume-buffer-bytes", CONFIG_BYTES, AT(resume_buffer_bytes), "256K", 4096, 16 << 20, NULL,
-     "bytes", "How much of what was sent last can be sent again, for each of them."},
+     "bytes", "Output of each stream that is kept to be sent again."},
     {"allowed-hosts", CONFIG_TEXT, AT(allowed_hosts), "", 0, 0, NULL, "",
-     "Names under which the daemon answers (the Host header), commas between; .example.com is\n"
-     "every name below example.com, * any name. Addresses, localhost and host.docker.internal\n"
-     "always are. Empty: on a loopback address without api-key-file these alone, so that other\n"
-     "sites' pages cannot reach the daemon by a name of their own; otherwise any name."},
+     "Host names that the daemon answers to (the Host header), separated by commas; .example.com\n"
+     "matches every name below example.com, * any name. Addresses, localhost and\n"
+     "host.docker.internal are always accepted. Empty: on a loopback address without api-key-file\n"
+     "only those, so that web sites cannot reach the daemon by DNS rebinding; otherwise any name."},
     {"api-key-file", CONFIG_TEXT, AT(api_key_file), "", 0, 0, NULL, "",
-     "File with accepted API keys, one a line, that only its owner (or group) may read.\n"
-     "Empty: no key is asked for."},
+     "File of accepted API keys, one per line, readable by its owner (or group) only. Empty: no\n"
+     "key is required."},
     {"max-priority", CONFIG_NUMBER, AT(max_priority), "0", 0, 1000, NULL, "",
-     "Highest priority that a request may ask for; 400 beyond it. Any may go below 0, which is "
-     "what\n"
-     "requests have that do not ask."},
+     "Highest priority that a request may ask for; 400 beyond it. Requests have priority 0 unless\n"
+     "they ask for another; negative ones are always allowed."},
     {"request-timeout-s", CONFIG_NUMBER, AT(request_timeout_s), "3600", 0, UINT64_C(31536000), NULL,
      "seconds",
-     "Time from a request's headers to the end of its answer, with all that it waits for; then it "
-     "is\n"
-     "answered with 504, or its stream ends with an error. The header X-Request-Timeout-Ms asks "
-     "for\n"
-     "less. 0: no bound."},
+     "Time from a request's headers to the end of its answer, including all waiting. Beyond it "
+     "the\n"
+     "answer is 504, or its stream ends with an error. The header X-Request-Timeout-Ms can "
+     "shorten\n"
+     "it. 0: no limit."},
     {"unknown-fields", CONFIG_CHOICE, AT(unknown_fields), "refuse", 0, 0, "refuse|ignore", "",
-     "What happens to fields of a request that this server does not know: refuse answers 400,\n"
-     "ignore drops them and names them in the answer's header x-inferd-ignored-fields."},
+     "Request fields that this server does not know: refuse answers 400, ignore drops them and\n"
+     "lists them in the response header x-inferd-ignored-fields."},
     {"responses-ttl-s", CONFIG_NUMBER, AT(responses_ttl_s), "2592000", 0, UINT64_C(315360000), NULL,
      "seconds",
-     "How long a response of /v1/responses is kept in the registry's file; a conversation as long\n"
-     "after its last one. 0: none is kept."},
+     "How long responses of /v1/responses are stored in the registry's file, and a conversation\n"
+     "after its last response. 0: nothing is stored."},
     {"responses-max-bytes", CONFIG_BYTES, AT(responses_max_bytes), "256M", 64 << 10,
      UINT64_C(1) << 40, NULL, "bytes",
-     "Most bytes that all kept responses take in the registry's file. Beyond it the API key that\n"
-     "holds most loses those that would expire first. One response may have an eighth of it."},
+     "Space that all stored responses may take in the registry's file. Beyond it the API key that\n"
+     "holds most loses those that expire first. One response may take an eighth of it."},
     {"shutdown-deadline-s", CONFIG_NUMBER, AT(shutdown_deadline_s), "30", 0, 3600, NULL, "seconds",
-     "How long SIGTERM lets running answers finish."},
+     "How long running answers may continue after SIGTERM."},
     {"models-dir", CONFIG_TEXT, AT(models_dir), "", 0, 0, NULL, "",
-     "Folder that `inferd pull` puts models in. Empty: $STATE_DIRECTORY/models under systemd,\n"
+     "Folder where `inferd pull` stores models. Empty: $STATE_DIRECTORY/models under systemd,\n"
      "otherwise inferd/models in $XDG_DATA_HOME or ~/.local/share."},
     {"hf-endpoint", CONFIG_TEXT, AT(hf_endpoint), "", 0, 0, NULL, "",
-     "Address of the Hugging Face Hub or a mirror. Empty: $HF_ENDPOINT, otherwise\n"
+     "Address of the Hugging Face Hub or of a mirror. Empty: $HF_ENDPOINT, otherwise\n"
      "https://huggingface.co."},
     {"hf-token-file", CONFIG_TEXT, AT(hf_token_file), "", 0, 0, NULL, "",
-     "File with the Hub's access token, that only its owner (or group) may read. Empty: "
-     "$HF_TOKEN,\n"
-     "if set. It is sent to the Hub's own address alone, and never over plain http."},
+     "File of the Hub's access token, readable by its owner (or group) only. Empty: $HF_TOKEN, if\n"
+     "set. The token is sent to the Hub's own address only, never over plain http."},
     {"hf-stall-s", CONFIG_NUMBER, AT(hf_stall_s), "30", 1, 3600, NULL, "seconds",
-     "A download that brings nothing for so long is given up and tried again."},
+     "A download that receives nothing for this long is aborted and retried."},
     {"hf-retries", CONFIG_NUMBER, AT(hf_retries), "5", 0, 100, NULL, "tries",
-     "How often a download is tried again, from where it stopped, before it fails."},
+     "Retries of a download before it fails; each continues from where the last one stopped."},
     {"log-level", CONFIG_CHOICE, AT(log_level), "info", 0, 0, "debug|info|warn|error", "",
-     "Least important messages that are logged (to stderr)."},
+     "Least severe level that is logged (to stderr)."},
 };
 
 enum { N_KEYS = sizeof keys / sizeof keys[0] };
@@ -228,16 +223,16 @@ const struct config_key *config_find(const char *name) {
 static int set_text(struct config *c, const struct config_key *key, const char *value, err *e) {
     char **field = (char **)((char *)c + key->offset);
     if (key->kind == CONFIG_CHOICE && !words_hold(key->choices, value))
-        return err_set_param(e, ERR_INVALID, key->name, "%s: \"%.64s\" is none of %s", key->name,
+        return err_set_param(e, ERR_INVALID, key->name, "%s: \"%.64s\" is not one of %s", key->name,
                              value, key->choices);
     char *copy = mem_strdup(value);
-    if (!copy) return err_set(e, ERR_NOMEM, "no memory for the configuration");
+    if (!copy) return err_no_memory(e);
     free(*field);
     *field = copy;
     return 0;
 }
 
-/* Digits, for bytes one of K, M, G after them. */
+/* Digits; for bytes optionally followed by K, M or G. */
 static bool parse_number(const char *text, bool bytes, uint64_t *number) {
     uint64_t n = 0;
     if (*text < '0' || *text > '9') return false;
@@ -269,7 +264,7 @@ static int set_number(struct config *c, const struct config_key *key, const char
     return 0;
 }
 
-/* "0", "1" or "0.85": digits with one point among them. */
+/* "0", "1" or "0.85": digits with at most one point. */
 static int set_part(struct config *c, const struct config_key *key, const char *value, err *e) {
     double part = 0, unit = 1;
     const char *s = value;
@@ -293,8 +288,8 @@ static int set_part(struct config *c, const struct config_key *key, const char *
 static int set_switch(struct config *c, const struct config_key *key, const char *value, err *e) {
     bool on = strcmp(value, "on") == 0;
     if (!on && strcmp(value, "off") != 0)
-        return err_set_param(e, ERR_INVALID, key->name, "%s: \"%.64s\" is neither on nor off",
-                             key->name, value);
+        return err_set_param(e, ERR_INVALID, key->name, "%s: \"%.64s\" is not on or off", key->name,
+                             value);
     *(bool *)((char *)c + key->offset) = on;
     return 0;
 }
@@ -361,7 +356,8 @@ static void cut_comment(char *line) {
         }
 }
 
-/* One line, NUL-terminated, changed in place. first_line (N_KEYS) is where each key was set. */
+/* Applies one line, NUL-terminated, changed in place. first_line (N_KEYS): line that set each
+ * key, 0 for none. */
 static int load_line(struct config *c, char *line, unsigned number, unsigned *first_line, err *e) {
     cut_comment(line);
     char *name = trim(line);
@@ -371,7 +367,7 @@ static int load_line(struct config *c, char *line, unsigned number, unsigned *fi
     *equals = '\0';
     name = trim(name);
     char *value = trim(equals + 1);
-    if (!*name) return err_set(e, ERR_INVALID, "no key before =");
+    if (!*name) return err_set(e, ERR_INVALID, "expected KEY = VALUE, found no key before =");
     const struct config_key *key = config_find(name);
     if (key && first_line[key - keys])
         return err_set(e, ERR_INVALID, "%s is set twice, first in line %u", key->name,
@@ -394,7 +390,7 @@ int config_load(struct config *c, const char *path, str *problems, err *e) {
         number++;
         err problem;
         int bad = strlen(line) != len || !utf8_valid(line, len)
-                      ? err_set(&problem, ERR_INVALID, "not a line of UTF-8 text")
+                      ? err_set(&problem, ERR_INVALID, "the line is not valid UTF-8 text")
                       : load_line(c, line, number, first_line, &problem);
         if (!bad) continue;
         if (++n_problems > PROBLEMS_MAX) break;
@@ -433,7 +429,7 @@ void config_add_example(str *out) {
     str_add(out, "# daemon.conf - every key at its default. Written by `inferd config example`;\n"
                  "# `inferd config check FILE` checks a file. Each key is also a flag of `inferd "
                  "serve`\n"
-                 "# (--port 8081), and a flag wins over the file.\n");
+                 "# (--port 8081); a flag takes precedence over the file.\n");
     for (size_t i = 0; i < N_KEYS; i++) {
         str_add(out, "\n# ");
         for (const char *h = keys[i].help; *h; h++) {

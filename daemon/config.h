@@ -1,7 +1,8 @@
-/* config.h - the daemon's settings: one table of keys, each a flag and a line of daemon.conf.
+/* config.h - the daemon's settings: one table of keys; each is a flag and a line of daemon.conf.
  *
- * Precedence: default < file < flag. In a file `_` and `-` in keys are the same, `#` starts a
- * comment at the line's start or after white space, and byte sizes take K, M and G (1024). */
+ * Precedence: default < file < flag. In a file `_` and `-` in keys are equivalent, `#` starts a
+ * comment at the beginning of a line or after white space, and byte sizes accept K, M and G (1024).
+ */
 #ifndef INFERD_CONFIG_H
 #define INFERD_CONFIG_H
 
@@ -17,7 +18,7 @@ enum config_kind {
     CONFIG_CHOICE, /* char *, one of choices */
     CONFIG_NUMBER, /* uint64_t within min..max */
     CONFIG_BYTES,  /* as CONFIG_NUMBER with K/M/G */
-    CONFIG_PART,   /* double, 0 (not set) or a decimal fraction within min..max thousandths */
+    CONFIG_PART,   /* double: 0 (not set) or a decimal fraction; min and max in thousandths */
     CONFIG_SWITCH  /* bool, on or off */
 };
 
@@ -25,11 +26,11 @@ struct config_key {
     const char *name;
     enum config_kind kind;
     size_t offset;       /* of the field in struct config */
-    const char *initial; /* default, as it would be written in a file */
+    const char *initial; /* default, as written in a file */
     uint64_t min, max;
     const char *choices; /* "f16|f32" */
     const char *unit;    /* "seconds", or "" */
-    const char *help;    /* lines of text, '\n' between */
+    const char *help;    /* text; lines separated by '\n' */
 };
 
 /* Strings are owned by the struct, never NULL between init and fini. */
@@ -48,40 +49,39 @@ struct config {
     bool prefix_cache;
 };
 
-/* Defaults. ERR_NOMEM leaves nothing behind. */
+/* Sets every key to its default. After ERR_NOMEM c holds nothing. */
 int config_init(struct config *c, err *e);
 void config_fini(struct config *c);
 
 const struct config_key *config_keys(size_t *n);
 const struct config_key *config_find(const char *name); /* NULL: no such key */
 
-/* One value, from a flag or a line. ERR_INVALID (param: the key) leaves c as it was. */
+/* Sets one key from the text of a flag or line. ERR_INVALID (param: the key) leaves c unchanged. */
 int config_set(struct config *c, const char *name, const char *value, err *e);
 
-/* Applies a file. Every problem becomes a line "FILE:LINE: text\n" in problems; lines without
- * problem are applied. ERR_IO (cannot read), ERR_INVALID (e holds the first problem). */
+/* Applies a file. Each problem adds a line "FILE:LINE: text\n" to problems; valid lines are
+ * applied. ERR_IO (cannot read), ERR_INVALID (e holds the first problem). */
 int config_load(struct config *c, const char *path, str *problems, err *e);
 
-/* The commented file with every key at its default, and a key's bounds in words ("1 to 64, threads;
- * default 2"). */
+/* Adds the commented file with every key at its default / a key's bounds in words ("1 to 64
+ * threads; default 2"). */
 void config_add_example(str *out);
 void config_add_bounds(str *out, const struct config_key *key);
 
-/* Where the registry is: the key, else systemd's STATE_DIRECTORY, else XDG_DATA_HOME, else
- * ~/.local/share. *path is the caller's. */
+/* Path of the registry: the key, else below systemd's STATE_DIRECTORY, XDG_DATA_HOME or
+ * ~/.local/share. The caller frees *path. */
 int config_registry_path(const struct config *c, char **path, err *e);
 
-/* Where `inferd pull` puts models: the key, else below STATE_DIRECTORY, XDG_DATA_HOME or
- * ~/.local/share as the registry. *path is the caller's. */
+/* Folder where `inferd pull` stores models, found in the same way. The caller frees *path. */
 int config_models_path(const struct config *c, char **path, err *e);
 
 /* The Hub's address: the key, else $HF_ENDPOINT, else https://huggingface.co. Borrowed. */
 const char *config_hf_endpoint(const struct config *c);
-/* The Hub's token: hf-token-file's first line, else $HF_TOKEN, else "". *token is the caller's. */
+/* The Hub's token: hf-token-file's first line, else $HF_TOKEN, else "". The caller frees *token. */
 int config_read_hf_token(const struct config *c, char **token, err *e);
 
-/* The keys in api-key-file, one a line; none when the key is empty. Refused when others than the
- * owner (or its group) may read the file. */
+/* The API keys in the file at path, one per line; "": none. A file that users other than its owner
+ * and group can read is refused. */
 struct config_api_keys {
     char **keys; /* (n) */
     size_t n;

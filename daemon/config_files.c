@@ -1,5 +1,5 @@
-/* config_files.c - what the configuration points to: where registry and models are, API keys, the
- * Hub's address and token. */
+/* config_files.c - files that the configuration refers to: paths of registry and models, API keys,
+ * the Hub's address and token. */
 #include "daemon/config.h"
 
 #include "core/base/mem.h"
@@ -14,7 +14,7 @@
 
 enum { PATH_MAX_BYTES = 4096, KEYS_MAX_BYTES = 1 << 20, KEYS_MAX = 10000, TOKEN_MAX_BYTES = 4096 };
 
-/* A relative XDG_DATA_HOME is to be ignored (XDG base directory specification). */
+/* The XDG base directory specification requires to ignore a relative XDG_DATA_HOME. */
 static void add_data_home(str *path) {
     const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
     if (data && data[0] == '/') {
@@ -28,11 +28,11 @@ static void add_data_home(str *path) {
     if (home && home[0] == '/') str_addf(path, "%s/.local/share", home);
 }
 
-/* key's value, else name below the state folder of systemd's unit or the user's data folder. */
+/* The value of key, else name below the systemd unit's state folder or the user's data folder. */
 static int data_path(const char *key, const char *value, const char *name, char **path, err *e) {
     str s;
     str_init(&s, PATH_MAX_BYTES);
-    const char *state = getenv("STATE_DIRECTORY"); /* may be several, colons between */
+    const char *state = getenv("STATE_DIRECTORY"); /* several are separated by colons */
     if (value[0]) {
         str_add(&s, value);
     } else if (state && state[0] == '/') {
@@ -42,13 +42,15 @@ static int data_path(const char *key, const char *value, const char *name, char 
         add_data_home(&s);
         if (s.len == 0) {
             str_fini(&s);
-            return err_set_param(e, ERR_INVALID, key, "no home folder: give --%s", key);
+            return err_set_param(e, ERR_INVALID, key, "the home folder is unknown: set %s", key);
         }
         str_addf(&s, "/inferd/%s", name);
     }
     *path = str_take(&s);
     str_fini(&s);
-    return *path ? 0 : err_set_param(e, ERR_INVALID, key, "%s: the path is too long", key);
+    return *path ? 0
+                 : err_set_param(e, ERR_INVALID, key, "%s: the path is longer than %d bytes", key,
+                                 PATH_MAX_BYTES);
 }
 
 int config_registry_path(const struct config *c, char **path, err *e) {
@@ -67,20 +69,19 @@ static int check_private(const char *key, const char *path, err *e) {
         return err_set_param(e, ERR_INVALID, key, "%s %s is not a file", key, path);
     if (st.st_mode & (S_IROTH | S_IWOTH))
         return err_set_param(e, ERR_INVALID, key,
-                             "%s %s can be read or written by everybody: chmod 600 it", key, path);
+                             "%s %s can be read or written by every user: chmod 600 it", key, path);
     return 0;
 }
 
 static int add_key(struct config_api_keys *k, const char *line, size_t n, err *e) {
     for (size_t i = 0; i < n; i++)
         if (line[i] <= ' ' || line[i] > '~')
-            return err_set(e, ERR_INVALID, "a key is printable ASCII without spaces");
-    if (k->n == KEYS_MAX) return err_set(e, ERR_INVALID, "more than %d keys", KEYS_MAX);
+            return err_set(e, ERR_INVALID, "an API key must be printable ASCII without spaces");
+    if (k->n == KEYS_MAX) return err_set(e, ERR_INVALID, "more than %d API keys", KEYS_MAX);
     char **more = mem_resize(k->keys, k->n + 1, sizeof *more);
-    if (!more) return err_set(e, ERR_NOMEM, "no memory for API keys");
+    if (!more) return err_no_memory(e);
     k->keys = more;
-    if (!(k->keys[k->n] = mem_strndup(line, n)))
-        return err_set(e, ERR_NOMEM, "no memory for API keys");
+    if (!(k->keys[k->n] = mem_strndup(line, n))) return err_no_memory(e);
     k->n++;
     return 0;
 }
@@ -108,7 +109,7 @@ int config_read_api_keys(const char *path, struct config_api_keys *out, err *e) 
         err_prefix(e, "%s:%u: ", path, number);
         config_api_keys_fini(out);
     } else if (out->n == 0) {
-        rc = err_set_param(e, ERR_INVALID, "api-key-file", "api-key-file %s holds no key", path);
+        rc = err_set_param(e, ERR_INVALID, "api-key-file", "api-key-file %s contains no key", path);
     }
     return rc;
 }
@@ -138,15 +139,15 @@ int config_read_hf_token(const struct config *c, char **token, err *e) {
         if (!rc) rc = textfile_read(path, TOKEN_MAX_BYTES, &text, &n, e);
         if (rc) return rc;
     } else if (!(text = mem_strdup(env ? env : ""))) {
-        return err_set(e, ERR_NOMEM, "no memory for the token");
+        return err_no_memory(e);
     }
     text[strcspn(text, "\r\n")] = '\0';
     for (const char *ch = text; *ch && !rc; ch++)
         if (*ch <= ' ' || *ch > '~')
             rc = err_set_param(e, ERR_INVALID, from,
-                               "%s: a token is printable ASCII without spaces", from);
+                               "%s: a token must be printable ASCII without spaces", from);
     if (!rc && path[0] && !text[0])
-        rc = err_set_param(e, ERR_INVALID, from, "%s %s holds no token", from, path);
+        rc = err_set_param(e, ERR_INVALID, from, "%s %s contains no token", from, path);
     if (rc)
         free(text);
     else

@@ -169,7 +169,7 @@ hubTest("the token can come from a private file", { "tiny.gguf": model }, async 
   assert.equal(run.code, 0, run.text);
   writeFileSync(join(hub.home, "open"), secret, { mode: 0o644 });
   const open = await pull(hub, ["hf:org/tiny"], { flags: ["--hf-token-file", join(hub.home, "open")] });
-  assert.match(open.text, /open can be read or written by everybody: chmod 600 it/);
+  assert.match(open.text, /open can be read or written by every user: chmod 600 it/);
 });
 
 hubTest("what the Hub refuses is said", { "tiny.gguf": model }, async (hub) => {

@@ -133,7 +133,7 @@ static void test_file_problems(void) {
          ":3: unknown key \"max_sequence\" (did you mean \"max-sequences\"?)\n"},
         {"wibble-wobble-wubble = 1", ":1: unknown key \"wibble-wobble-wubble\"\n"},
         {"port 1\n", ":1: expected KEY = VALUE, found \"port 1\"\n"},
-        {"= 1\n", ":1: no key before =\n"},
+        {"= 1\n", ":1: expected KEY = VALUE, found no key before =\n"},
         {"port = 65536\n", ":1: port: 65536 is out of bounds (0 to 65535)\n"},
         {"port = -1\n", ":1: port: \"-1\" is not a number\n"},
         {"port = 1K\n", ":1: port: \"1K\" is not a number\n"},
@@ -146,16 +146,16 @@ static void test_file_problems(void) {
         {"max-body-bytes = 18014398509481984K\n",
          ":1: max-body-bytes: \"18014398509481984K\" is not a size (a number, or one with K, M or "
          "G)\n"},
-        {"prefix-cache = yes\n", ":1: prefix-cache: \"yes\" is neither on nor off\n"},
-        {"kv-cache-type = f1\n", ":1: kv-cache-type: \"f1\" is none of f16|bf16|q8_0|f32\n"},
-        {"activation-bits = 12\n", ":1: activation-bits: \"12\" is none of 8|16\n"},
-        {"kv-cache-type =\n", ":1: kv-cache-type: \"\" is none of f16|bf16|q8_0|f32\n"},
-        {"host = \xff\n", ":1: not a line of UTF-8 text\n"},
+        {"prefix-cache = yes\n", ":1: prefix-cache: \"yes\" is not on or off\n"},
+        {"kv-cache-type = f1\n", ":1: kv-cache-type: \"f1\" is not one of f16|bf16|q8_0|f32\n"},
+        {"activation-bits = 12\n", ":1: activation-bits: \"12\" is not one of 8|16\n"},
+        {"kv-cache-type =\n", ":1: kv-cache-type: \"\" is not one of f16|bf16|q8_0|f32\n"},
+        {"host = \xff\n", ":1: the line is not valid UTF-8 text\n"},
         {"port = 1\nhost = x\nPORT = 2\nport = 2\n",
          ":3: unknown key \"PORT\"\n:4: port is set twice, first in line 1\n"},
         {"max-queue=0\nlog-level=loud\nmax-queue=1\n",
          ":1: max-queue: 0 is out of bounds (1 to 65536)\n"
-         ":2: log-level: \"loud\" is none of debug|info|warn|error\n"
+         ":2: log-level: \"loud\" is not one of debug|info|warn|error\n"
          ":3: max-queue is set twice, first in line 1\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -168,7 +168,7 @@ static void test_file_problems(void) {
     struct config c;
     char said[200];
     CHECK(load(&c, "port = 1\0\n", 10, said, sizeof said) == ERR_INVALID);
-    CHECK_STR(said, ":1: not a line of UTF-8 text\n");
+    CHECK_STR(said, ":1: the line is not valid UTF-8 text\n");
     config_fini(&c);
 }
 
@@ -367,9 +367,10 @@ static void test_hub_keys(void) {
     free(token);
     write_file("hf", "hf_file\n", 8, 0644);
     CHECK(config_read_hf_token(&c, &token, &e) == ERR_INVALID && token == NULL);
-    CHECK(strstr(e.msg, "can be read or written by everybody"));
+    CHECK(strstr(e.msg, "can be read or written by every user"));
     write_file("hf", "\n", 1, 0600);
-    CHECK(config_read_hf_token(&c, &token, &e) == ERR_INVALID && strstr(e.msg, "holds no token"));
+    CHECK(config_read_hf_token(&c, &token, &e) == ERR_INVALID &&
+          strstr(e.msg, "contains no token"));
     unsetenv("HF_ENDPOINT");
     unsetenv("HF_TOKEN");
     config_fini(&c);
@@ -389,9 +390,9 @@ static void test_api_keys(void) {
     config_api_keys_fini(&k);
     CHECK(config_read_api_keys(write_file("keys", text, sizeof text - 1, 0644), &k, &e) ==
           ERR_INVALID);
-    CHECK(strstr(e.msg, "can be read or written by everybody"));
+    CHECK(strstr(e.msg, "can be read or written by every user"));
     CHECK(config_read_api_keys(write_file("keys", "a\nb c\n", 6, 0600), &k, &e) == ERR_INVALID);
-    CHECK(strstr(e.msg, "keys:2: a key is printable ASCII without spaces"));
+    CHECK(strstr(e.msg, "keys:2: an API key must be printable ASCII without spaces"));
     CHECK(config_read_api_keys(write_file("keys", "\n#\n", 3, 0600), &k, &e) == ERR_INVALID);
     CHECK(config_read_api_keys("/nonexistent", &k, &e) == ERR_IO);
     CHECK(config_read_api_keys(folder, &k, &e) == ERR_INVALID);
