@@ -21,7 +21,7 @@ const void *cuda_kv_copy_kernel(void);
 const void *cuda_sum_parts_kernel(void);
 const void *cuda_join_parts_kernel(void);
 
-/* finish.cu */
+/* epilogue.cu */
 const void *cuda_finish_kernel(void);
 
 /* rope.cu, top.cu, linear_attention.cu */

@@ -1,7 +1,7 @@
 /* product_f32.cu - products with F32 weights, of any number of rows. A warp an output: lane l takes columns
  * 4 (32 i + l) + 0..3, one sum for each of the four places in the order of i, the four in pairs, then the lanes
  * by xor shuffles. Up to 8 rows share a pass over the weights. */
-#include "shaders/cuda/finish.cuh"
+#include "shaders/cuda/epilogue.cuh"
 #include "shaders/cuda/kernels.h"
 
 namespace {

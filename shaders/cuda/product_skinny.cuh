@@ -26,7 +26,7 @@
 #ifndef INFERD_SHADERS_CUDA_PRODUCT_SKINNY_CUH
 #define INFERD_SHADERS_CUDA_PRODUCT_SKINNY_CUH
 
-#include "shaders/cuda/finish.cuh"
+#include "shaders/cuda/epilogue.cuh"
 #include "shaders/cuda/format.h"
 #include "shaders/cuda/kernels.h"
 

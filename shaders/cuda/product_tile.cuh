@@ -3,7 +3,7 @@
 #ifndef INFERD_SHADERS_CUDA_PRODUCT_TILE_CUH
 #define INFERD_SHADERS_CUDA_PRODUCT_TILE_CUH
 
-#include "shaders/cuda/finish.cuh"
+#include "shaders/cuda/epilogue.cuh"
 #include "shaders/cuda/format.cuh"
 #include "shaders/cuda/kernels.h"
 

@@ -328,7 +328,7 @@ struct cuda_product {
 };
 int cuda_product(struct cuda_backend *c, const struct cuda_product *p);
 
-/* ---- finish.c: what follows the sums of a product ---- */
+/* ---- epilogue.c: what follows the sums of a product ---- */
 struct cargs_tail cuda_tail(const struct cuda_product *p);
 /* Rows first.. of p->y from sums (and with p->pair, of pair) (n_rows, n_out) f32 as mma leaves
  * them; sums may be where these rows of y are. */

@@ -1,5 +1,5 @@
-/* finish.cu - sums of products that a kernel of somebody else's left in memory. */
-#include "shaders/cuda/finish.cuh"
+/* epilogue.cu - sums of products that a kernel of somebody else's left in memory. */
+#include "shaders/cuda/epilogue.cuh"
 #include "shaders/cuda/kernels.h"
 
 namespace {

@@ -1,5 +1,5 @@
-/* finish.c - what follows the sums of a product where another kernel computed these. Owns nothing.
- * Kernel: shaders/cuda/finish.cu. */
+/* epilogue.c - what follows the sums of a product where another kernel computed these. Owns nothing.
+ * Kernel: shaders/cuda/epilogue.cu. */
 #include "core/backend/cuda/cuda_int.h"
 
 #include "shaders/cuda/kernels.h"

@@ -1,4 +1,4 @@
-/* finish.cuh - from the sum of a product to the value that is written: one function for every kernel, so that
+/* epilogue.cuh - from the sum of a product to the value that is written: one function for every kernel, so that
  * all give the same bits. */
 #ifndef INFERD_SHADERS_CUDA_FINISH_CUH
 #define INFERD_SHADERS_CUDA_FINISH_CUH

@@ -1,4 +1,4 @@
-/* test_cuda_recorded.c - decode steps that run from recordings (CUDA graphs), filled up with rows
+/* test_cuda_graph.c - decode steps that run from recordings (CUDA graphs), filled up with rows
  * that are no tokens: the bits of the same tokens as one prompt, which is enqueued op by op. */
 #include "tests/support/gguf_make.h"
 #include "tests/support/runner.h"
