@@ -6,7 +6,7 @@
  *
  * usage: bench_attention [quick|all]     quick: small shapes once, for the stand-in; all: every
  * type and size */
-#include "core/backend/cuda/cuda_int.h"
+#include "core/backend/cuda/ops_int.h"
 #include "core/base/log.h"
 #include "tests/support/rng.h"
 

@@ -28,9 +28,9 @@ static bool run(struct cuda_backend *c, const struct cuda_product *p, enum way w
     int rc = 0;
     c->n_launches_tile = 0; /* each by itself */
     if (way == WAY_LARGE) {
-        c->force.way = CUDA_WAY_LARGE;
+        c->force.path = CUDA_PATH_LARGE;
         bool done = cuda_large_product(c, p, &rc);
-        c->force.way = CUDA_WAY_BEST;
+        c->force.path = CUDA_PATH_AUTO;
         if (!done) return false;
         need(rc, "cuBLASLt");
         return true;
@@ -122,7 +122,7 @@ static bool bench_shape(struct bench *b, bool quick) {
     do {
         b->w[b->n] = weight_new(b->c, formats[b->at].format, n_out, s->n_in);
         if (s->pair) b->pair[b->n] = weight_new(b->c, formats[b->at].format, n_out, s->n_in);
-        cuda_large_prepare(b->c, &b->w[b->n++]);
+        cuda_tune_weight(b->c, &b->w[b->n++]);
     } while (!quick && b->n < MOST_COPIES && b->n * b->w[0].expert_bytes < COPIES_BYTES);
     fill_input(b->c, s->n_in);
     for (uint32_t i = 0; i < (quick ? 2 : sizeof rows / sizeof rows[0]); i++)

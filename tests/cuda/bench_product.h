@@ -3,7 +3,7 @@
 #ifndef INFERD_TESTS_CUDA_BENCH_PRODUCT_H
 #define INFERD_TESTS_CUDA_BENCH_PRODUCT_H
 
-#include "core/backend/cuda/cuda_int.h"
+#include "core/backend/cuda/gemm_int.h"
 #include "core/base/log.h"
 #include "shaders/cuda/kernels.h"
 #include "tests/support/rng.h"

@@ -222,7 +222,7 @@ static void steps_overlap(void) {
         CHECK_MSG(same_answer(&r[i], &want[i]), "request %u", i);
         check_logprobs(&r[i], &want[i], i);
     }
-    CHECK(n_overlapped(en) > 20 && dispatches(en, "chain") > 20 && dispatches(en, "recount") > 5);
+    CHECK(n_overlapped(en) > 20 && dispatches(en, "copy_tokens") > 20 && dispatches(en, "update_history") > 5);
     printf("%llu steps overlapped, %u requests ended by a token\n",
            (unsigned long long)n_overlapped(en), n_stopped);
     check_idle(en);

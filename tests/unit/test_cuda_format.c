@@ -6,7 +6,7 @@
 #include "tests/unit/check.h"
 
 #ifdef INFERD_CUDA_INSIDE
-#include "core/backend/cuda/cuda_int.h"
+#include "core/backend/cuda/gemm_int.h"
 #include "shaders/cuda/kernels.h"
 
 static const int types[] = {QTYPE_Q4_0,   QTYPE_Q4_1,   QTYPE_Q5_0, QTYPE_Q5_1, QTYPE_Q8_0,

@@ -7,13 +7,13 @@
 #include "tests/unit/check.h"
 
 #ifdef INFERD_CUDA_STANDIN
-#include "core/backend/cuda/cuda_int.h"
+#include "core/backend/cuda/gemm_int.h"
 enum { N_WAYS = 3 };
 static void force(backend *be, int way) {
     static const struct cuda_force ways[N_WAYS] = {
-        {.way = CUDA_WAY_BEST},
-        {.way = CUDA_WAY_SKINNY, .block_tiles = 2, .n_stages = 3},
-        {.way = CUDA_WAY_TILE}};
+        {.path = CUDA_PATH_AUTO},
+        {.path = CUDA_PATH_SKINNY, .block_tiles = 2, .n_stages = 3},
+        {.path = CUDA_PATH_TILE}};
     cuda_of(be)->force = ways[way];
 }
 #else

@@ -1,46 +1,41 @@
-/* attention.c - launches of paged attention. Owns nothing; the memory for parts of rows is the
- * backend's. Kernels: shaders/cuda/attention*.cu.
+/* attention.c - launches of paged attention. Owns only the scratch of partial results. Kernels:
+ * shaders/cuda/attention*.cu.
  *
- * Sequences with few queries are cut into tasks, a task's positions into parts: spans of 1,024
- * tokens, or chunks of 64 where there are too few spans to fill the device. As many tasks as their
- * parts find room for go in one launch; what a row gets does not depend on it. All
- * other sequences are attention_prefill's. How many there are of each only the device knows, unless
- * each row is a sequence. */
-#include "core/backend/cuda/cuda_int.h"
+ * Sequences with few queries: attention_decode divides them into tasks and a task's positions into
+ * KV splits (flash decoding): spans of 1,024 tokens, or chunks of 64 if there are too few spans to
+ * fill the device. One launch takes as many tasks as their partial results fit into the scratch; a
+ * row's result does not depend on it. All other sequences: attention_prefill. Only the device knows
+ * how many there are of each, unless every sequence has one row. */
+#include "core/backend/cuda/ops_int.h"
 
 #include "shaders/cuda/kernels.h"
 
-#define PART_BYTES (UINT64_C(64) << 20)
+#define PARTIAL_BYTES (UINT64_C(64) << 20)
 
 enum {
-    MAX_DIM = 256,        /* of heads on the tensor cores */
-    MAX_PLAIN_DIM = 1024, /* of all others */
-    QUARTER = 16,         /* tokens: attention.cuh */
+    MAX_DIM = 256, /* head dimension on the tensor cores */
+    QUARTER = 16,  /* tokens: attention.cuh */
     MAX_GRID_Y = 65535,
-    DECODE_BLOCKS = 3 /* of attention_decode on a multiprocessor */
+    DECODE_BLOCKS = 3 /* blocks of attention_decode per multiprocessor */
 };
 
 static const float log2_e = 1.44269504088896340736f;
 
 int cuda_attention_scratch(struct cuda_backend *c, const struct backend_config *config, err *e) {
     (void)config;
-    /* Parts, then counts of blocks, which the kernels leave at 0. */
-    return cuda_scratch_new(c, CUDA_SCRATCH_PARTS, PART_BYTES + MAX_GRID_Y * sizeof(uint32_t), e);
+    /* Partial results, then counts of finished blocks, which the kernels leave at 0. */
+    return cuda_scratch_new(c, CUDA_SCRATCH_PARTIALS, PARTIAL_BYTES + MAX_GRID_Y * sizeof(uint32_t),
+                            e);
 }
 
-/* May the kernels on tensor cores read this cache? */
+/* Can the tensor core kernels read this cache? */
 static bool is_tiled(const struct backend_kv *kv) {
     return kv->kv_type != QTYPE_F32 && kv->head_dim % 16 == 0 && kv->head_dim <= MAX_DIM &&
            kv->block_tokens % QUARTER == 0 && (kv->block_tokens & (kv->block_tokens - 1)) == 0;
 }
 
-bool cuda_kv_fits(const struct backend_kv *kv) {
-    uint64_t bytes;
-    return backend_kv_block_bytes(kv, &bytes) && bytes / kv->n_kv_heads <= UINT32_MAX &&
-           kv->head_dim <= MAX_PLAIN_DIM;
-}
-
-static struct cargs_attention args_of(struct cuda_backend *c, const struct op_paged_attention *a) {
+static struct cargs_attention attention_args(struct cuda_backend *c,
+                                             const struct op_paged_attention *a) {
     uint64_t block_bytes;
     backend_kv_block_bytes(&a->kv, &block_bytes);
     return (struct cargs_attention){
@@ -52,7 +47,7 @@ static struct cargs_attention args_of(struct cuda_backend *c, const struct op_pa
         .k = cuda_at(a->kv.k),
         .v = cuda_at(a->kv.v),
         .out = cuda_at(a->out),
-        .parts = cuda_scratch(c, CUDA_SCRATCH_PARTS),
+        .parts = cuda_scratch(c, CUDA_SCRATCH_PARTIALS),
         .n_rows = a->n_rows,
         .n_seqs = a->n_seqs,
         .n_heads = a->n_heads,
@@ -69,8 +64,8 @@ static struct cargs_attention args_of(struct cuda_backend *c, const struct op_pa
     };
 }
 
-static int run_plain(struct cuda_backend *c, const struct op_paged_attention *a) {
-    struct cargs_attention args = args_of(c, a);
+static int launch_plain(struct cuda_backend *c, const struct op_paged_attention *a) {
+    struct cargs_attention args = attention_args(c, a);
     uint64_t row = (uint64_t)a->n_heads * a->kv.head_dim;
     for (uint32_t first = 0; first < a->n_rows; first += MAX_GRID_Y) {
         uint32_t n = a->n_rows - first < MAX_GRID_Y ? a->n_rows - first : MAX_GRID_Y;
@@ -90,15 +85,15 @@ static int run_plain(struct cuda_backend *c, const struct op_paged_attention *a)
     return 0;
 }
 
-/* ---- which kernel ---- */
+/* ---- the kernels' variants ---- */
 
-static enum cuda_attention_type type_of(const struct backend_kv *kv) {
+static enum cuda_attention_type kernel_type(const struct backend_kv *kv) {
     return kv->kv_type == QTYPE_F16    ? CUDA_ATTENTION_F16
            : kv->kv_type == QTYPE_BF16 ? CUDA_ATTENTION_BF16
                                        : CUDA_ATTENTION_Q8;
 }
 
-static enum cuda_attention_dims dims_of(const struct backend_kv *kv) {
+static enum cuda_attention_dims kernel_dims(const struct backend_kv *kv) {
     return kv->head_dim == 64    ? CUDA_ATTENTION_64
            : kv->head_dim == 128 ? CUDA_ATTENTION_128
            : kv->head_dim < 128  ? CUDA_ATTENTION_TO_128
@@ -113,8 +108,8 @@ struct decode {
     uint32_t n_tasks;
 };
 
-/* Parts of `tokens` positions that a task sees of at most. The rows of a task may lie apart. */
-static uint32_t most_parts(const struct op_paged_attention *a, uint32_t tokens) {
+/* Most KV splits of `tokens` positions that a task attends to. The rows of a task may lie apart. */
+static uint32_t most_splits(const struct op_paged_attention *a, uint32_t tokens) {
     uint64_t context =
         a->max_context ? a->max_context : (uint64_t)a->table_stride * a->kv.block_tokens;
     uint32_t all = cuda_div_up(context, tokens);
@@ -132,8 +127,8 @@ static int launch_decode(struct cuda_backend *c, const struct decode *d, uint32_
     uint64_t rows =
         (uint64_t)n * d->all.attention.n_slots * d->all.attention.head_dim * sizeof(float);
     uint64_t parts = d->all.attention.n_parts > 1 ? n * task_bytes(d) : 0;
-    enum cuda_attention_type type = type_of(&d->a->kv);
-    enum cuda_attention_dims dims = dims_of(&d->a->kv);
+    enum cuda_attention_type type = kernel_type(&d->a->kv);
+    enum cuda_attention_dims dims = kernel_dims(&d->a->kv);
     return cuda_launch(
         c, &(struct cuda_launch){
                .kernel = cuda_attention_decode_kernel(type, dims),
@@ -148,14 +143,14 @@ static int launch_decode(struct cuda_backend *c, const struct decode *d, uint32_
            });
 }
 
-/* Spans, if they make blocks for every multiprocessor and some more; else chunks, so many a block
- * that all of them run at once. */
-static void choose_parts(const struct cuda_backend *c, struct decode *d) {
+/* Splits by span if that makes more blocks than there are multiprocessors; otherwise by chunk, with
+ * as many chunks per block as let all blocks run at once. */
+static void choose_splits(const struct cuda_backend *c, struct decode *d) {
     struct cargs_attention *args = &d->all.attention;
     const uint64_t n_sms = (uint64_t)c->features.n_sms;
-    uint32_t spans = most_parts(d->a, CUDA_ATTENTION_CHUNK * CUDA_ATTENTION_SPAN);
+    uint32_t spans = most_splits(d->a, CUDA_ATTENTION_CHUNK * CUDA_ATTENTION_SPAN);
     args->by_chunk = 2 * (uint64_t)d->n_tasks * spans < 3 * n_sms;
-    args->n_parts = args->by_chunk ? most_parts(d->a, CUDA_ATTENTION_CHUNK) : spans;
+    args->n_parts = args->by_chunk ? most_splits(d->a, CUDA_ATTENTION_CHUNK) : spans;
     args->block_parts = 1;
     while (args->by_chunk && args->block_parts < CUDA_ATTENTION_SPAN &&
            (uint64_t)d->n_tasks * cuda_div_up(args->n_parts, args->block_parts) >
@@ -163,13 +158,14 @@ static void choose_parts(const struct cuda_backend *c, struct decode *d) {
         args->block_parts *= 2;
 }
 
-/* store: NULL, or what else the kernel does. */
-static int run_decode(struct cuda_backend *c, const struct op_paged_attention *a,
-                      const struct cargs_rope_store *store) {
-    struct decode d = {.a = a, .all.attention = args_of(c, a)};
+/* store: NULL, or the rope and store that the kernel does first. */
+static int attend_decode(struct cuda_backend *c, const struct op_paged_attention *a,
+                         const struct cargs_rope_store *store) {
+    struct decode d = {.a = a, .all.attention = attention_args(c, a)};
     if (store) d.all.store = *store;
     struct cargs_attention *args = &d.all.attention;
-    uint32_t group = a->n_heads / a->kv.n_kv_heads, queries = group; /* most of a sequence */
+    uint32_t group = a->n_heads / a->kv.n_kv_heads,
+             queries = group; /* most queries of a sequence */
     while ((uint32_t)QUARTER << args->quarter_shift < a->kv.block_tokens)
         args->quarter_shift++;
     if (a->n_rows > a->n_seqs && 2 * group <= CUDA_ATTENTION_QUERIES)
@@ -177,14 +173,14 @@ static int run_decode(struct cuda_backend *c, const struct op_paged_attention *a
     args->n_slices = cuda_div_up(queries, CUDA_ATTENTION_SLICE);
     args->n_slots = queries < CUDA_ATTENTION_SLICE ? queries : CUDA_ATTENTION_SLICE;
     d.n_tasks = a->n_seqs * a->kv.n_kv_heads * args->n_slices;
-    choose_parts(c, &d);
-    uint64_t room = args->n_parts > 1 ? PART_BYTES / task_bytes(&d) : d.n_tasks;
-    if (!room) return ERR_UNSUPPORTED;
-    if (room > MAX_GRID_Y) room = MAX_GRID_Y;
-    args->done = (uint32_t *)(void *)((uint8_t *)args->parts + PART_BYTES);
-    for (; args->first_task < d.n_tasks; args->first_task += (uint32_t)room) {
+    choose_splits(c, &d);
+    uint64_t most = args->n_parts > 1 ? PARTIAL_BYTES / task_bytes(&d) : d.n_tasks;
+    if (!most) return ERR_UNSUPPORTED;
+    if (most > MAX_GRID_Y) most = MAX_GRID_Y;
+    args->done = (uint32_t *)(void *)((uint8_t *)args->parts + PARTIAL_BYTES);
+    for (; args->first_task < d.n_tasks; args->first_task += (uint32_t)most) {
         uint32_t n = d.n_tasks - args->first_task;
-        if (n > room) n = (uint32_t)room;
+        if (n > most) n = (uint32_t)most;
         int rc = launch_decode(c, &d, n);
         if (rc) return rc;
     }
@@ -193,22 +189,24 @@ static int run_decode(struct cuda_backend *c, const struct op_paged_attention *a
 
 /* ---- sequences with many queries ---- */
 
-/* As attention_prefill.cu divides it: stages, and with Q8_0 a decoded one; 1024 to align them. */
+/* As attention_prefill.cu lays it out: stages, with Q8_0 also a decoded one, and 1024 for
+ * alignment.
+ */
 static uint32_t prefill_shared(const struct backend_kv *kv, uint32_t n_stages) {
     uint32_t dim = kv->head_dim, row = 2 * CUDA_ATTENTION_CHUNK;
     uint32_t stage = (dim * row + (dim + 63) / 64 * 64 * row + 1023) / 1024 * 1024;
     return 1024 + (kv->kv_type == QTYPE_Q8_0 ? stage + n_stages * dim * 17 * 8 : n_stages * stage);
 }
 
-static int run_prefill(struct cuda_backend *c, const struct op_paged_attention *a) {
-    struct cargs_attention args = args_of(c, a);
+static int attend_prefill(struct cuda_backend *c, const struct op_paged_attention *a) {
+    struct cargs_attention args = attention_args(c, a);
     uint64_t queries = (uint64_t)a->n_rows * (a->n_heads / a->kv.n_kv_heads);
     uint64_t rows = (uint64_t)a->n_rows * a->n_heads * a->kv.head_dim * sizeof(float);
     for (args.n_stages = 3; args.n_stages > 1; args.n_stages--)
         if (prefill_shared(&a->kv, args.n_stages) <= c->features.shared) break;
     return cuda_launch(
         c, &(struct cuda_launch){
-               .kernel = cuda_attention_prefill_kernel(type_of(&a->kv), dims_of(&a->kv)),
+               .kernel = cuda_attention_prefill_kernel(kernel_type(&a->kv), kernel_dims(&a->kv)),
                .name = "attention_prefill",
                .args = &args,
                .args_bytes = sizeof args,
@@ -223,11 +221,11 @@ static int run_prefill(struct cuda_backend *c, const struct op_paged_attention *
 int cuda_paged_attention(backend *be, const struct op_paged_attention *a) {
     struct cuda_backend *c = cuda_of(be);
     if (!cuda_kv_fits(&a->kv)) return ERR_UNSUPPORTED;
-    if (!is_tiled(&a->kv)) return run_plain(c, a);
-    /* One sequence is the one's or the other's. */
+    if (!is_tiled(&a->kv)) return launch_plain(c, a);
+    /* A single sequence belongs to one of the two kernels. */
     bool many = (uint64_t)a->n_rows * (a->n_heads / a->kv.n_kv_heads) > CUDA_ATTENTION_QUERIES;
-    int rc = a->n_rows > a->n_seqs && many ? run_prefill(c, a) : 0;
-    return rc || (a->n_seqs == 1 && a->n_rows > 1 && many) ? rc : run_decode(c, a, NULL);
+    int rc = a->n_rows > a->n_seqs && many ? attend_prefill(c, a) : 0;
+    return rc || (a->n_seqs == 1 && a->n_rows > 1 && many) ? rc : attend_decode(c, a, NULL);
 }
 
 int cuda_store_attend(backend *be, const struct op_rope_store *store,
@@ -235,10 +233,10 @@ int cuda_store_attend(backend *be, const struct op_rope_store *store,
     struct cargs_rope_store args;
     int rc = cuda_rope_args(store, &args);
     if (rc) return rc;
-    /* A row of each sequence: what it stores no other row reads. */
+    /* With one row per sequence no other row reads what a row stores. */
     if (is_tiled(&a->kv) && a->n_rows == a->n_seqs && args.q_norm_kind != CUDA_NORM_ROW &&
         args.k_norm_kind != CUDA_NORM_ROW)
-        return run_decode(cuda_of(be), a, &args);
+        return attend_decode(cuda_of(be), a, &args);
     rc = cuda_rope_store(be, store);
     return rc ? rc : cuda_paged_attention(be, a);
 }

@@ -1,18 +1,19 @@
-/* comm.c - groups of CUDA devices: one process, a communicator of NCCL for each device, a thread
- * for each. Owns the communicators. NCCL is looked for at run time.
+/* comm.c - groups of CUDA devices: one process, with an NCCL communicator and a thread for each
+ * device. Owns the communicators. NCCL is loaded at run time.
  *
  * ORDER OF SUMS. NCCL's own reductions add in an order that depends on sizes and links. So ranks
- * only gather, and each adds up what came in the order of the ranks (shaders/cuda/comm.cu).
+ * only gather, and each adds the gathered parts in the order of the ranks (shaders/cuda/comm.cu).
  *
- * An exchange is enqueued like a kernel and may be captured into a graph; it waits on the device.
- * Breaking a group aborts the communicators: what waits on a device then ends. A rank's mutex is
- * held over its call into NCCL, so that nobody aborts what is being called; such a call does not
- * wait for other ranks, for connections are made when the group is. An abort sets its flag at once
- * and returns when no graph holds the communicator any more, so it has a thread of its own.
+ * An exchange is enqueued like a kernel and may be captured into a CUDA graph; it waits on the
+ * device. Breaking a group aborts the communicators, which ends the exchanges that wait on a
+ * device. A rank's mutex is held during its call into NCCL, so that a communicator is not aborted
+ * during a call; such a call does not wait for other ranks, because connections are made when the
+ * group is. An abort sets its flag at once but returns only when no graph holds the communicator
+ * any more, so it runs in a thread of its own.
  *
- * The ranks' threads enqueue in step: one that ran far ahead of the others could fill the driver's
- * queue and wait there, for its device waits for theirs, with a lock that they need. */
-#include "core/backend/cuda/cuda_int.h"
+ * The ranks' threads enqueue in step. A rank far ahead of the others could fill the driver's queue
+ * and block there, because its device waits for theirs, while holding a lock that they need. */
+#include "core/backend/cuda/ops_int.h"
 
 #if defined(__has_include)
 #if __has_include(<nccl.h>)
@@ -38,10 +39,10 @@ uint64_t cuda_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols
 enum {
     THREADS = 256,
     MIN_VERSION = 21000, /* 2.10: captures of several threads */
-    MOST_AHEAD = 8       /* exchanges that a rank may have enqueued beyond any other */
+    MOST_AHEAD = 8       /* exchanges that a rank may enqueue before any other does */
 };
 
-/* The library's functions that are used. */
+/* The functions used of the library. */
 #define FUNCTIONS(X)                                                                               \
     X(ncclGetVersion)                                                                              \
     X(ncclGetErrorString)                                                                          \
@@ -58,8 +59,8 @@ struct cuda_group {
 #undef MEMBER
     uint32_t n;
     atomic_bool broken;
-    pthread_mutex_t
-        mutex[BACKEND_MAX_RANKS];        /* a rank calls NCCL, or its communicator is aborted */
+    /* Held while a rank calls NCCL, or while its communicator is taken away for an abort. */
+    pthread_mutex_t mutex[BACKEND_MAX_RANKS];
     ncclComm_t comms[BACKEND_MAX_RANKS]; /* NULL: none, or aborted */
     struct aborter {
         struct cuda_group *group;
@@ -71,15 +72,15 @@ struct cuda_group {
 };
 
 #ifdef INFERD_CUDA_STANDIN
-static bool load(struct cuda_group *g) {
+static bool load_nccl(struct cuda_group *g) {
 #define FIND(name) g->name = name;
     FUNCTIONS(FIND)
 #undef FIND
     return true;
 }
 #else
-/* Stays loaded for the life of the process: it has threads of its own. */
-static bool load(struct cuda_group *g) {
+/* Stays loaded for the life of the process, because it has threads of its own. */
+static bool load_nccl(struct cuda_group *g) {
     void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!library) return false;
 #define FIND(name)                                                                                 \
@@ -99,8 +100,7 @@ static int nccl_fail(struct cuda_backend *c, const char *what, ncclResult_t rc) 
 
 /* ---- exchanges ---- */
 
-/* Waits until nobody is far behind, and looks after the device meanwhile. false: the group is
- * broken. */
+/* Waits until no rank is far behind, and polls the device meanwhile. false: the group is broken. */
 static bool keep_step(const struct cuda_backend *c, struct cuda_group *g, uint32_t rank) {
     uint64_t own = atomic_fetch_add(&g->n_exchanges[rank], 1) + 1;
     for (uint32_t r = 0; r < g->n; r++)
@@ -113,18 +113,18 @@ static bool keep_step(const struct cuda_backend *c, struct cuda_group *g, uint32
 }
 
 /* parts (n_ranks, n) = x (n) of each rank. */
-static int gather(struct cuda_backend *c, const float *x, float *parts, uint64_t n) {
+static int gather_parts(struct cuda_backend *c, const float *x, float *parts, uint64_t n) {
     struct cuda_group *g = c->group;
     uint32_t rank = c->base.rank;
     ncclResult_t rc = ncclSuccess;
     if (c->failed.code) return c->failed.code;
     cuda_enter(c);
-    bool there = keep_step(c, g, rank);
+    bool intact = keep_step(c, g, rank);
     pthread_mutex_lock(&g->mutex[rank]);
-    there = there && g->comms[rank];
-    if (there) rc = g->ncclAllGather(x, parts, n, ncclFloat32, g->comms[rank], c->stream);
+    intact = intact && g->comms[rank];
+    if (intact) rc = g->ncclAllGather(x, parts, n, ncclFloat32, g->comms[rank], c->stream);
     pthread_mutex_unlock(&g->mutex[rank]);
-    if (!there) return err_set(&c->failed, ERR_DEVICE, "another rank of the group failed");
+    if (!intact) return err_set(&c->failed, ERR_DEVICE, "another rank of the group failed");
     if (rc) return nccl_fail(c, "an exchange", rc);
     cuda_count(c, &(struct cuda_launch){.kernel = (const void *)g,
                                         .name = "nccl_all_gather",
@@ -139,7 +139,7 @@ int cuda_all_reduce(backend *be, const struct op_all_reduce *a) {
                                          .out = cuda_at(a->x),
                                          .n = (uint64_t)a->n_rows * a->n_cols,
                                          .n_parts = be->n_ranks};
-    int rc = gather(c, cuda_at(a->x), cuda_at(a->work), args.n);
+    int rc = gather_parts(c, cuda_at(a->x), cuda_at(a->work), args.n);
     if (rc) return rc;
     return cuda_launch(
         c, &(struct cuda_launch){.kernel = cuda_sum_parts_kernel(),
@@ -150,7 +150,7 @@ int cuda_all_reduce(backend *be, const struct op_all_reduce *a) {
                                  .threads = THREADS,
                                  .read = be->n_ranks * args.n * sizeof(float),
                                  .written = args.n * sizeof(float),
-                                 .behind = true});
+                                 .no_overlap = true});
 }
 
 int cuda_all_gather(backend *be, const struct op_all_gather *a) {
@@ -163,7 +163,7 @@ int cuda_all_gather(backend *be, const struct op_all_gather *a) {
                                           .n_cols = a->n_cols,
                                           .share = share};
     uint64_t bytes = (uint64_t)a->n_rows * a->n_cols * sizeof(float);
-    int rc = gather(c, cuda_at(a->part), cuda_at(a->work), args.stride);
+    int rc = gather_parts(c, cuda_at(a->part), cuda_at(a->work), args.stride);
     if (rc || !a->out) return rc;
     return cuda_launch(c,
                        &(struct cuda_launch){.kernel = cuda_join_parts_kernel(),
@@ -174,13 +174,13 @@ int cuda_all_gather(backend *be, const struct op_all_gather *a) {
                                              .threads = THREADS,
                                              .read = bytes,
                                              .written = bytes,
-                                             .behind = true});
+                                             .no_overlap = true});
 }
 
 /* ---- the group ---- */
 
-/* One exchange, so that the connections are there. */
-static int connect(backend *const *ranks, struct cuda_group *g, err *e) {
+/* Does one exchange, which makes the connections. */
+static int connect_ranks(backend *const *ranks, struct cuda_group *g, err *e) {
     void *scratch[BACKEND_MAX_RANKS] = {NULL};
     ncclResult_t rc = ncclSuccess, ended = ncclSuccess;
     int failed = 0;
@@ -201,7 +201,7 @@ static int connect(backend *const *ranks, struct cuda_group *g, err *e) {
         cuda_memory_free(cuda_of(ranks[r]), scratch[r], (g->n + 1) * sizeof(float));
     }
     if (failed || (!rc && !ended)) return failed;
-    return err_set_param(e, ERR_DEVICE, "n_ranks", "the GPUs cannot exchange: NCCL: %s",
+    return err_set_param(e, ERR_DEVICE, "n_ranks", "the GPUs cannot exchange data: NCCL: %s",
                          g->ncclGetErrorString(rc ? rc : ended));
 }
 
@@ -212,29 +212,31 @@ static int make_comms(backend *const *ranks, struct cuda_group *g, err *e) {
     ncclResult_t rc = g->ncclGetVersion(&version);
     if (rc || version < MIN_VERSION)
         return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
-                             "n_ranks above 1 requires NCCL 2.10 or newer, this is %d", version);
+                             "n_ranks above 1 needs NCCL 2.10 (21000) or newer; found %d", version);
     rc = g->ncclCommInitAll(g->comms, (int)g->n, ordinals);
     if (rc)
         return err_set_param(e, ERR_DEVICE, "n_ranks",
-                             "NCCL cannot connect %u GPUs: %s (NCCL_DEBUG=INFO says more)", g->n,
-                             g->ncclGetErrorString(rc));
-    log_info("cuda: %u GPUs exchange through NCCL %d", g->n, version);
-    return connect(ranks, g, e);
+                             "NCCL cannot connect %u GPUs: %s (set NCCL_DEBUG=INFO for details)",
+                             g->n, g->ncclGetErrorString(rc));
+    log_info("cuda: %u GPUs connected by NCCL %d", g->n, version);
+    return connect_ranks(ranks, g, e);
 }
 
 int cuda_group_join(backend *const *ranks, uint32_t n, err *e) {
     struct cuda_group *g = mem_new(1, sizeof *g);
     if (!g) return err_no_memory(e);
     g->n = n;
-    if (!load(g)) {
+    if (!load_nccl(g)) {
         free(g);
-        return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
-                             "n_ranks above 1 with backend cuda requires NCCL: libnccl.so.2 is not "
-                             "found");
+        return err_set_param(
+            e, ERR_UNSUPPORTED, "n_ranks",
+            "n_ranks above 1 with backend cuda needs NCCL, but libnccl.so.2 is not "
+            "found; install it");
     }
     for (uint32_t r = 0; r < n; r++) {
         pthread_mutex_init(&g->mutex[r], NULL);
         cuda_of(ranks[r])->group = g;
+        cuda_of(ranks[r])->group_broken = &g->broken;
     }
     int rc = make_comms(ranks, g, e);
     if (rc) cuda_group_part(ranks[0]);
@@ -247,7 +249,7 @@ static void *abort_main(void *arg) {
     return NULL;
 }
 
-/* NCCL waits for the graphs that hold its kernels. */
+/* NCCL waits for the CUDA graphs that hold its kernels, so these go first. */
 void cuda_group_part(backend *be) {
     struct cuda_group *g = cuda_of(be)->group;
     for (uint32_t r = 0; r < be->n_ranks; r++) {
@@ -261,8 +263,10 @@ void cuda_group_part(backend *be) {
         if (g->aborters[r].runs) pthread_join(g->aborters[r].thread, NULL);
         pthread_mutex_destroy(&g->mutex[r]);
     }
-    for (uint32_t r = 0; r < be->n_ranks; r++)
+    for (uint32_t r = 0; r < be->n_ranks; r++) {
         cuda_of(be->peers[r])->group = NULL;
+        cuda_of(be->peers[r])->group_broken = NULL;
+    }
     free(g);
 }
 
@@ -281,17 +285,13 @@ void cuda_group_break(backend *be) {
     }
 }
 
-bool cuda_group_is_broken(const struct cuda_backend *c) {
-    return c->group && atomic_load(&c->group->broken);
-}
-
-#else /* the library's header is not there */
+#else /* no nccl.h */
 
 int cuda_group_join(backend *const *ranks, uint32_t n, err *e) {
     (void)ranks, (void)n;
     return err_set_param(
         e, ERR_UNSUPPORTED, "n_ranks",
-        "n_ranks above 1 with backend cuda: this build has no NCCL (nccl.h was missing)");
+        "n_ranks above 1 with backend cuda needs a build with NCCL; this one found no nccl.h");
 }
 
 void cuda_group_part(backend *be) {
@@ -300,11 +300,6 @@ void cuda_group_part(backend *be) {
 
 void cuda_group_break(backend *be) {
     (void)be;
-}
-
-bool cuda_group_is_broken(const struct cuda_backend *c) {
-    (void)c;
-    return false;
 }
 
 int cuda_all_reduce(backend *be, const struct op_all_reduce *a) {

@@ -1,6 +1,6 @@
-/* device.c - opens the CUDA device: features, stream, scratch; closes in reverse. Runs on whichever
- * thread opens it; later calls come from one thread at a time. */
-#include "core/backend/cuda/cuda_int.h"
+/* device.c - opens the CUDA device: features, stream, scratch, vtable; closes it in reverse order.
+ * Runs on the thread that opens it; later calls come from one thread at a time. */
+#include "core/backend/cuda/ops_int.h"
 
 #include "core/backend/module.h"
 #include "core/base/log.h"
@@ -10,18 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_SM = 80 };       /* bf16 and f16 in the tensor cores, asynchronous copies */
+enum { MIN_SM = 80 };       /* bf16 and f16 on the tensor cores, asynchronous copies */
 #define MEMORY_FRACTION 0.9 /* of the device's memory, if memory_fraction is 0 */
-/* What the driver takes beside: graphs, its own buffers, and what allocations are rounded up by. */
+/* Reserved for the driver: graphs, its own buffers, the rounding up of allocations. */
 #define DRIVER_BYTES (UINT64_C(512) << 20)
 
-int cuda_fail(struct cuda_backend *c, const char *what, cudaError_t rc) {
-    if (c->failed.code) return c->failed.code;
-    return err_set(&c->failed, ERR_DEVICE, "the CUDA device failed: %s: %s (%s)", what,
-                   cudaGetErrorString(rc), cudaGetErrorName(rc));
-}
-
-static void close_backend(backend *be) {
+static void close_device(backend *be) {
     struct cuda_backend *c = cuda_of(be);
     cudaSetDevice(c->features.ordinal);
     if (c->stream) cudaStreamSynchronize(c->stream);
@@ -30,16 +24,9 @@ static void close_backend(backend *be) {
     for (int i = 0; i < CUDA_N_SCRATCH; i++)
         cuda_buf_free(c->scratch[i]);
     cuda_weights_close(c);
-    cuda_memory_close(c);
+    cuda_transfer_close(c);
     if (c->stream) cudaStreamDestroy(c->stream);
     free(c);
-}
-
-int cuda_scratch_new(struct cuda_backend *c, enum cuda_scratch which, uint64_t bytes, err *e) {
-    if (!bytes) return 0;
-    int rc = cuda_buf_new(&c->base, bytes, &c->scratch[which], e);
-    if (!rc) c->scratch_bytes[which] = bytes;
-    return rc;
 }
 
 static uint64_t allocated_bytes(const backend *be) {
@@ -58,7 +45,7 @@ static uint64_t memory_free(const backend *be) {
 }
 
 static const struct backend_vtable vtable = {
-    .close = close_backend,
+    .close = close_device,
     .buf_new = cuda_buf_new,
     .buf_free = cuda_buf_free,
     .upload = cuda_upload,
@@ -114,12 +101,12 @@ static int find_device(struct cuda_backend *c, err *e) {
     if (rc || !n) {
         cudaGetLastError();
         return err_set_param(e, ERR_UNSUPPORTED, "backend",
-                             "backend \"cuda\": no NVIDIA GPU can be used here: %s; use cpu",
-                             rc ? cudaGetErrorString(rc) : "there is none");
+                             "backend \"cuda\": no usable NVIDIA GPU: %s; use backend = cpu",
+                             rc ? cudaGetErrorString(rc) : "none is installed");
     }
     if (f->ordinal >= n)
         return err_set_param(e, ERR_UNSUPPORTED, "device",
-                             "backend \"cuda\": device %d: this machine has %d, from 0 on",
+                             "backend \"cuda\": no device %d: this machine has %d, numbered from 0",
                              f->ordinal, n);
     if ((rc = cudaSetDevice(f->ordinal)) || (rc = cudaGetDeviceProperties(&props, f->ordinal)))
         return err_set_param(e, ERR_UNSUPPORTED, "backend", "backend \"cuda\": device %d of %d: %s",
@@ -134,12 +121,12 @@ static int find_device(struct cuda_backend *c, err *e) {
     snprintf(c->isa, sizeof c->isa, "%.64s, sm_%d", props.name, f->sm);
     if (f->sm < MIN_SM)
         return err_set_param(e, ERR_UNSUPPORTED, "backend",
-                             "backend \"cuda\": %s: compute capability 8.0 or higher is needed",
+                             "backend \"cuda\" needs compute capability 8.0 or higher; this is %s",
                              c->isa);
     return 0;
 }
 
-static int open_parts(struct cuda_backend *c, const struct backend_config *config, err *e) {
+static int open_device(struct cuda_backend *c, const struct backend_config *config, err *e) {
     c->features.ordinal = (int)(config->device + config->rank);
     int rc = find_device(c, e);
     if (rc) return rc;
@@ -147,26 +134,28 @@ static int open_parts(struct cuda_backend *c, const struct backend_config *confi
     c->memory_limit = (uint64_t)((double)c->features.total_bytes * fraction);
     cudaError_t crc = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
     if (crc)
-        return err_set(e, ERR_DEVICE, "backend \"cuda\": no stream: %s", cudaGetErrorString(crc));
-    if ((rc = cuda_memory_open(c, e)) || (rc = cuda_weights_open(c, e)) ||
+        return err_set(e, ERR_DEVICE, "backend \"cuda\": cannot create a stream: %s",
+                       cudaGetErrorString(crc));
+    if ((rc = cuda_transfer_open(c, e)) || (rc = cuda_weights_open(c, e)) ||
         (rc = cuda_tensor_maps_open(c, e)) || (rc = cuda_lt_open(c, e)) ||
         (rc = cuda_linear_scratch(c, config, e)) || (rc = cuda_attention_scratch(c, config, e)) ||
         (rc = cuda_moe_scratch(c, config, e)) || (rc = cuda_top_scratch(c, config, e)) ||
         (rc = cuda_linear_attention_scratch(c, config, e)))
         return rc;
     log_info(
-        "cuda: %s, %d multiprocessors, %llu MiB, at most %llu MiB of them for this process; %s",
+        "cuda: %s, %d multiprocessors, %llu MiB, of which this process uses at most %llu MiB; %s",
         c->isa, c->features.n_sms, (unsigned long long)c->features.total_bytes >> 20,
-        (unsigned long long)c->memory_limit >> 20, c->lt ? "cuBLASLt" : "without cuBLASLt");
+        (unsigned long long)c->memory_limit >> 20, c->lt ? "cuBLASLt" : "no cuBLASLt");
     return 0;
 }
 
 int backend_cuda_open(const struct backend_config *config, backend **out, err *e) {
     struct cuda_backend *c = mem_new(1, sizeof *c);
     if (!c) return err_no_memory(e);
-    /* Before the first call of the driver, which otherwise loads a kernel when it is launched
-     * first. That may wait for the device, where an exchange may wait for another rank, whose
-     * thread waits for the driver. */
+    /* Lazy loading would deadlock a group: loading a kernel at its first launch may wait for the
+     * device, where an exchange may wait for another rank, whose thread waits for the driver. Only
+     * this variable selects eager loading (there is no API for it), and the driver reads it at its
+     * first call, which follows. A value set by the user is kept. */
     if (config->n_ranks > 1) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     c->base.vt = &vtable;
     c->base.name = "cuda";
@@ -176,16 +165,16 @@ int backend_cuda_open(const struct backend_config *config, backend **out, err *e
     c->base.max_cols = config->max_cols;
     c->base.moe = config->moe;
     c->base.linear_attention = config->linear_attention;
-    int rc = open_parts(c, config, e);
+    int rc = open_device(c, config, e);
     if (rc) {
-        close_backend(&c->base);
+        close_device(&c->base);
         return rc;
     }
     *out = &c->base;
     return 0;
 }
 
-/* What the program finds in the module. */
+/* The symbol that the program looks up in the module (core/backend/module.h). */
 extern const struct backend_module inferd_backend_module;
 __attribute__((visibility("default"))) const struct backend_module inferd_backend_module = {
     .abi = BACKEND_MODULE_ABI, .open = backend_cuda_open, .set_log = log_set_sink};

@@ -1,12 +1,12 @@
-/* epilogue.c - what follows the sums of a product where another kernel computed these. Owns nothing.
- * Kernel: shaders/cuda/epilogue.cu. */
-#include "core/backend/cuda/cuda_int.h"
+/* epilogue.c - a product's epilogue (scale, bias, activation, soft-cap) as a kernel of its own, for
+ * sums that another kernel left in memory. Owns nothing. Kernel: shaders/cuda/epilogue.cu. */
+#include "core/backend/cuda/gemm_int.h"
 
 #include "shaders/cuda/kernels.h"
 
 enum { THREADS = 256, COLS = 4 * THREADS };
 
-struct cargs_tail cuda_tail(const struct cuda_product *p) {
+struct cargs_tail cuda_epilogue_args(const struct cuda_product *p) {
     float scale = p->y_scale != 0 ? p->y_scale : 1;
     return (struct cargs_tail){
         .bias = p->bias,
@@ -20,11 +20,11 @@ struct cargs_tail cuda_tail(const struct cuda_product *p) {
     };
 }
 
-static int launch(struct cuda_backend *c, const struct cargs_finish *args) {
+static int launch_epilogue(struct cuda_backend *c, const struct cargs_finish *args) {
     uint64_t bytes = (uint64_t)args->n_rows * args->n_out * 4;
     return cuda_launch(c,
                        &(struct cuda_launch){.kernel = cuda_finish_kernel(),
-                                             .name = "finish",
+                                             .name = "epilogue",
                                              .args = args,
                                              .args_bytes = sizeof *args,
                                              .grid = {cuda_div_up(args->n_out, COLS), args->n_rows},
@@ -33,41 +33,43 @@ static int launch(struct cuda_backend *c, const struct cargs_finish *args) {
                                              .written = bytes});
 }
 
-int cuda_finish(struct cuda_backend *c, const struct cuda_product *p, uint32_t first,
-                uint32_t n_rows, const float *sums, const float *pair_sums) {
+int cuda_epilogue(struct cuda_backend *c, const struct cuda_product *p, uint32_t first,
+                  uint32_t n_rows, const float *sums, const float *pair_sums) {
     uint32_t n_out = (uint32_t)p->w->base.n_out;
-    return launch(c, &(struct cargs_finish){
-                         .sums = sums,
-                         .pair_sums = pair_sums,
-                         .in_scale = (const float *)cuda_scratch(c, CUDA_SCRATCH_IN_SCALE) + first,
-                         .y = p->y + (uint64_t)first * n_out,
-                         .tail = cuda_tail(p),
-                         .n_rows = n_rows,
-                         .n_out = n_out,
-                     });
+    return launch_epilogue(
+        c, &(struct cargs_finish){
+               .sums = sums,
+               .pair_sums = pair_sums,
+               .in_scale = (const float *)cuda_scratch(c, CUDA_SCRATCH_IN_SCALE) + first,
+               .y = p->y + (uint64_t)first * n_out,
+               .tail = cuda_epilogue_args(p),
+               .n_rows = n_rows,
+               .n_out = n_out,
+           });
 }
 
-int cuda_finish_parts(struct cuda_backend *c, const struct cuda_product *p, const float *parts,
-                      uint32_t n_parts) {
-    return launch(c, &(struct cargs_finish){
-                         .sums = parts,
-                         .in_scale = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE),
-                         .y = p->y,
-                         .tail = cuda_tail(p),
-                         .n_rows = p->n_rows,
-                         .n_out = (uint32_t)p->w->base.n_out,
-                         .n_parts = n_parts,
-                     });
+int cuda_epilogue_splits(struct cuda_backend *c, const struct cuda_product *p,
+                         const float *partials, uint32_t n_splits) {
+    return launch_epilogue(c, &(struct cargs_finish){
+                                  .sums = partials,
+                                  .in_scale = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE),
+                                  .y = p->y,
+                                  .tail = cuda_epilogue_args(p),
+                                  .n_rows = p->n_rows,
+                                  .n_out = (uint32_t)p->w->base.n_out,
+                                  .n_parts = n_splits,
+                              });
 }
 
-int cuda_finish_act(struct cuda_backend *c, enum backend_act act, const float *gate,
-                    const float *up, float *y, uint32_t n_rows, uint32_t n_out) {
-    return launch(c, &(struct cargs_finish){
-                         .sums = gate,
-                         .pair_sums = up,
-                         .y = y,
-                         .tail = {.scale = 1, .pair_scale = 1, .y_scale = 1, .act = (uint32_t)act},
-                         .n_rows = n_rows,
-                         .n_out = n_out,
-                     });
+int cuda_activate(struct cuda_backend *c, enum backend_act act, const float *gate, const float *up,
+                  float *y, uint32_t n_rows, uint32_t n_out) {
+    return launch_epilogue(
+        c, &(struct cargs_finish){
+               .sums = gate,
+               .pair_sums = up,
+               .y = y,
+               .tail = {.scale = 1, .pair_scale = 1, .y_scale = 1, .act = (uint32_t)act},
+               .n_rows = n_rows,
+               .n_out = n_out,
+           });
 }

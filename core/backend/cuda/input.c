@@ -1,6 +1,6 @@
-/* input.c - launches of what comes before a product: the residual's addition, norms, rounding.
- * Kernel: shaders/cuda/input.cu. Owns nothing: the scratch that the rows lie in is linear.c's. */
-#include "core/backend/cuda/cuda_int.h"
+/* input.c - launches of a product's prologue: residual addition, norms, rounding. Kernel:
+ * shaders/cuda/input.cu. Owns nothing: linear.c allocates the scratch that receives the rows. */
+#include "core/backend/cuda/gemm_int.h"
 
 #include "shaders/cuda/kernels.h"
 
@@ -9,20 +9,21 @@
 _Static_assert((int)CARGS_INPUT_F16 == (int)CUDA_IN_F16 && (int)CARGS_INPUT_F32 == (int)CUDA_IN_F32,
                "kinds of inputs");
 
-/* Groups of four columns of a thread, and threads: as few groups as 1024 threads allow, since a row
- * alone waits for the memory once a group. By n_in alone: the order of the sums hangs on it. */
-static uint32_t groups_of(uint32_t pitch) {
+/* Groups of four columns per thread: as few as 1024 threads allow, because a single row waits for
+ * memory once per group. Depends on n_in alone, because it determines the order of sums. */
+static uint32_t column_groups(uint32_t pitch) {
     return pitch <= 4096 ? 1 : pitch <= 16384 ? 4 : 16;
 }
 
-/* What all rows with a norm are multiplied by afterwards, a power of two, by the norm alone: no
- * value is beyond sqrt(n_in) times the norm's largest, and that is brought to [2^14, 2^15). What is
- * usual lies some 2^6 below it, and f16 is as precise down to 2^-14. 0: a scale for each row. */
-static float common_inverse(const struct op_input *in, uint32_t n_in) {
-    const float least_eps = 0x1p-100f; /* below it squares that underflow could be what counts */
+/* The factor, a power of two, that undoes the common scale of rows with a norm. It depends on the
+ * norm alone: no value exceeds sqrt(n_in) times the norm's largest weight, and the scale brings
+ * that bound into [2^14, 2^15). Usual values lie about 2^6 below it; f16 keeps its full precision
+ * down to 2^-14. 0: each row needs its own scale. */
+static float common_inverse_scale(const struct op_input *in, uint32_t n_in) {
+    const float least_eps = 0x1p-100f; /* below it, squares that underflow could dominate the sum */
     int exponent;
     if (!in->norm || !(in->eps >= least_eps)) return 0;
-    float most = sqrtf((float)n_in) * ((const struct cuda_weight *)in->norm)->largest;
+    float most = sqrtf((float)n_in) * cuda_weight_of(in->norm)->largest;
     if (!isfinite(most)) return 0;
     if (most == 0) return 1;
     frexpf(most, &exponent);
@@ -31,8 +32,8 @@ static float common_inverse(const struct op_input *in, uint32_t n_in) {
 
 int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
                enum cuda_in kind, float *f32) {
-    uint32_t pitch = cuda_pitch(n_in), n = groups_of(pitch);
-    float inverse = kind == CUDA_IN_F16 ? common_inverse(in, n_in) : 0;
+    uint32_t pitch = cuda_pitch(n_in), n = column_groups(pitch);
+    float inverse = kind == CUDA_IN_F16 ? common_inverse_scale(in, n_in) : 0;
     void *out = f32;
     if (!out) out = cuda_scratch(c, kind == CUDA_IN_F32 ? CUDA_SCRATCH_IN32 : CUDA_SCRATCH_IN16);
     const struct cargs_input args = {

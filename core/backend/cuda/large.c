@@ -1,14 +1,15 @@
-/* large.c - products of so many rows that decoding a whole matrix before them costs little:
- * cuBLASLt with what surrounds it. Takes CUDA_SCRATCH_DECODED, _LT and _PAIR at open. */
-#include "core/backend/cuda/cuda_int.h"
+/* large.c - products of so many rows that decoding the whole matrix first costs little: cuBLASLt,
+ * the decoding before it and the epilogue after it. Allocates CUDA_SCRATCH_DECODED, _LT and _PAIR
+ * at open. */
+#include "core/backend/cuda/gemm_int.h"
 
 #include "shaders/cuda/kernels.h"
 
 enum {
-    DECODED_BYTES = 128 << 20, /* most, and */
-    PAIR_BYTES = 256 << 20,
-    LEAST_PAIR_ROWS = 64, /* fewer at a time are not worth cuBLASLt's launches */
-    CHUNK_ROWS = 64       /* of weights, decoded together: a multiple of these */
+    DECODED_BYTES = 128 << 20, /* of CUDA_SCRATCH_DECODED */
+    PAIR_BYTES = 256 << 20,    /* most of CUDA_SCRATCH_PAIR */
+    LEAST_PAIR_ROWS = 64,      /* fewer at a time are not worth cuBLASLt's launches */
+    CHUNK_ROWS = 64            /* weight rows decoded together: a multiple of these */
 };
 
 int cuda_large_scratch(struct cuda_backend *c, const struct backend_config *config, err *e) {
@@ -20,7 +21,7 @@ int cuda_large_scratch(struct cuda_backend *c, const struct backend_config *conf
     return rc;
 }
 
-/* Rows of weights that are multiplied at a time. */
+/* Weight rows per multiplication. */
 static uint32_t chunk_rows(const struct cuda_backend *c, const struct cuda_weight *w) {
     uint32_t n_out = (uint32_t)w->base.n_out;
     if (!cuda_tile_bytes(w->format)) return n_out;
@@ -30,17 +31,16 @@ static uint32_t chunk_rows(const struct cuda_backend *c, const struct cuda_weigh
 }
 
 void cuda_large_prepare(struct cuda_backend *c, const struct cuda_weight *w) {
-    if (w->format == CUDA_FORMAT_F32 || w->base.n_experts) return;
     uint32_t n_out = (uint32_t)w->base.n_out, n_in = (uint32_t)w->base.n_in;
     uint32_t chunk = chunk_rows(c, w);
     if (chunk) cuda_lt_prepare(c, chunk, n_in);
     if (chunk && n_out % chunk) cuda_lt_prepare(c, n_out % chunk, n_in);
-    cuda_tile_prepare(c, w);
 }
 
-/* Rows at .. at + n of a quantized matrix, at a multiple of CUDA_TILE_ROWS, as f16 in
- * CUDA_SCRATCH_DECODED. */
-static int decode(struct cuda_backend *c, const struct cuda_weight *w, uint32_t at, uint32_t n) {
+/* Decodes rows at .. at + n - 1 of a quantized matrix to f16 in CUDA_SCRATCH_DECODED; at is a
+ * multiple of CUDA_TILE_ROWS. */
+static int decode_rows(struct cuda_backend *c, const struct cuda_weight *w, uint32_t at,
+                       uint32_t n) {
     uint32_t n_in = (uint32_t)w->base.n_in, pitch = cuda_pitch(n_in);
     uint32_t tile_bytes = cuda_tile_bytes(w->format);
     const struct cargs_dequantize args = {
@@ -61,16 +61,16 @@ static int decode(struct cuda_backend *c, const struct cuda_weight *w, uint32_t 
                                  .written = (uint64_t)n * pitch * 2});
 }
 
-/* y (rows.., n_out) = the sums of rows first.. of the input, times scale. */
-static bool multiply(struct cuda_backend *c, const struct cuda_weight *w, uint32_t first,
-                     uint32_t n_rows, float scale, float *y) {
+/* y (n_rows, n_out) = the sums of input rows first .. first + n_rows - 1, times scale. */
+static bool multiply_rows(struct cuda_backend *c, const struct cuda_weight *w, uint32_t first,
+                          uint32_t n_rows, float scale, float *y) {
     uint32_t n_in = (uint32_t)w->base.n_in, n_out = (uint32_t)w->base.n_out;
     uint32_t pitch = cuda_pitch(n_in), chunk = chunk_rows(c, w);
     for (uint32_t at = 0; at < n_out; at += chunk) {
         uint32_t n = n_out - at < chunk ? n_out - at : chunk;
         const uint16_t *rows = (const uint16_t *)w->product + (uint64_t)at * pitch;
         if (cuda_tile_bytes(w->format)) {
-            if (decode(c, w, at, n)) return false;
+            if (decode_rows(c, w, at, n)) return false;
             rows = cuda_scratch(c, CUDA_SCRATCH_DECODED);
         }
         const struct cuda_lt_product part = {
@@ -87,10 +87,11 @@ static bool multiply(struct cuda_backend *c, const struct cuda_weight *w, uint32
     return true;
 }
 
-/* What makes the sums the result where nothing else is to be done, so that cuBLASLt does it on its
- * way. 0: cuda_finish is needed. Sums of products of f16 are 0 or between 2^-48 and 2^48: times the
- * input's scale, or both, they stay normal numbers, so the bits are those of cuda_finish. */
-static float whole_scale(const struct cuda_backend *c, const struct cuda_product *p) {
+/* The factor that turns sums into results if the epilogue does nothing else, so that cuBLASLt can
+ * apply it. 0: cuda_epilogue is needed. Sums of products of f16 are 0 or between 2^-48 and 2^48:
+ * times the input's scale, or both scales, they stay normal numbers, so the bits are those of
+ * cuda_epilogue. */
+static float epilogue_scale(const struct cuda_backend *c, const struct cuda_product *p) {
     const float least = 0x1p-70f, most = 0x1p70f;
     float scale = c->in_scale * p->w->scale;
     bool plain = !p->bias && p->softcap == 0 && (p->y_scale == 0 || p->y_scale == 1);
@@ -98,7 +99,7 @@ static float whole_scale(const struct cuda_backend *c, const struct cuda_product
     return plain && normal ? scale : 0;
 }
 
-/* Gate and up in chunks of rows of the input, as many as CUDA_SCRATCH_PAIR holds. */
+/* Gate and up, in chunks of as many input rows as CUDA_SCRATCH_PAIR holds. */
 static bool multiply_pair(struct cuda_backend *c, const struct cuda_product *p, int *rc) {
     uint32_t n_out = (uint32_t)p->w->base.n_out;
     uint64_t fit = c->scratch_bytes[CUDA_SCRATCH_PAIR] / ((uint64_t)2 * n_out * 4);
@@ -108,8 +109,9 @@ static bool multiply_pair(struct cuda_backend *c, const struct cuda_product *p, 
     float *gate = cuda_scratch(c, CUDA_SCRATCH_PAIR), *up = gate + (uint64_t)chunk * n_out;
     for (uint32_t at = 0; at < p->n_rows; at += chunk) {
         uint32_t n = p->n_rows - at < chunk ? p->n_rows - at : chunk;
-        if (!multiply(c, p->w, at, n, 1, gate) || !multiply(c, p->pair, at, n, 1, up)) return false;
-        if ((*rc = cuda_finish(c, p, at, n, gate, up))) return true;
+        if (!multiply_rows(c, p->w, at, n, 1, gate) || !multiply_rows(c, p->pair, at, n, 1, up))
+            return false;
+        if ((*rc = cuda_epilogue(c, p, at, n, gate, up))) return true;
     }
     return true;
 }
@@ -118,10 +120,10 @@ bool cuda_large_product(struct cuda_backend *c, const struct cuda_product *p, in
     *rc = c->failed.code;
     if (*rc) return true;
     if (!c->lt || p->w->format == CUDA_FORMAT_F32 || p->tiles) return false;
-    if (c->force.way != CUDA_WAY_LARGE && cuda_tile_is_best(c, p)) return false;
+    if (c->force.path != CUDA_PATH_LARGE && cuda_tile_is_best(c, p)) return false;
     if (p->pair) return multiply_pair(c, p, rc);
-    float scale = whole_scale(c, p);
-    if (!multiply(c, p->w, 0, p->n_rows, scale != 0 ? scale : 1, p->y)) return false;
-    if (scale == 0) *rc = cuda_finish(c, p, 0, p->n_rows, p->y, NULL);
+    float scale = epilogue_scale(c, p);
+    if (!multiply_rows(c, p->w, 0, p->n_rows, scale != 0 ? scale : 1, p->y)) return false;
+    if (scale == 0) *rc = cuda_epilogue(c, p, 0, p->n_rows, p->y, NULL);
     return true;
 }

@@ -1,18 +1,18 @@
-/* linear.c - matrix products: which kernel computes them, by speed alone, since all give the same
- * bits (shaders/cuda/format.h). Owns nothing but the scratch of their inputs. */
-#include "core/backend/cuda/cuda_int.h"
+/* linear.c - matrix products: chooses their kernels, by speed alone, because all give the same bits
+ * (shaders/cuda/format.h), and launches the skinny GEMM. Owns only the scratch of their inputs. */
+#include "core/backend/cuda/gemm_int.h"
 
 #include "core/base/mem.h"
 #include "shaders/cuda/kernels.h"
 
 enum {
-    SMALL_MOST_ROWS = 128, /* of products of fewer outputs than that, which are small */
-    SMALL_MOST_OUTPUTS = 2048,
-    WHOLE_INPUT = 32 << 10, /* bytes of input that skinny kernels take into shared memory at once */
-    STATIC_SHARED = 2048    /* shared memory of theirs and the system's beside it, at most */
+    SMALL_MOST_ROWS = 128,     /* a small product has at most so many rows */
+    SMALL_MOST_OUTPUTS = 2048, /* and fewer outputs than this */
+    WHOLE_INPUT = 32 << 10,    /* bytes of input that a skinny GEMM keeps in shared memory whole */
+    STATIC_SHARED = 2048       /* most static and system shared memory of a skinny GEMM */
 };
 
-/* Up to three products of one input, shape of rows and format, or a pair. */
+/* Up to three products of the same input, row shape and format; or a pair. */
 struct batch {
     uint32_t n; /* products */
     const struct cuda_product *p;
@@ -22,9 +22,9 @@ static uint32_t pitch_of(const struct cuda_weight *w) {
     return cuda_pitch((uint32_t)w->base.n_in);
 }
 
-/* What all kernels want to know. tile: outputs of one. Returns the number of tiles. */
-static uint32_t fill_args(struct cuda_backend *c, const struct batch *b, uint32_t tile,
-                          struct cargs_product *a) {
+/* Arguments of all kernels of this file; tile: outputs of one tile. Returns the number of tiles. */
+static uint32_t fill_product_args(struct cuda_backend *c, const struct batch *b, uint32_t tile,
+                                  struct cargs_product *a) {
     const struct cuda_product *p = b->p;
     uint32_t n_tiles = 0;
     *a = (struct cargs_product){
@@ -44,7 +44,7 @@ static uint32_t fill_args(struct cuda_backend *c, const struct batch *b, uint32_
         if (i < b->n) {
             a->w[i] = p[i].w->product;
             a->y[i] = p[i].y;
-            a->tail[i] = cuda_tail(&p[i]);
+            a->tail[i] = cuda_epilogue_args(&p[i]);
             a->n_out[i] = (uint32_t)p[i].w->base.n_out;
             n_tiles += cuda_div_up(a->n_out[i], tile);
         }
@@ -54,7 +54,7 @@ static uint32_t fill_args(struct cuda_backend *c, const struct batch *b, uint32_
     return n_tiles;
 }
 
-/* Of an expert each matrix that the list may name is counted once. */
+/* Counts each expert's matrix that the list may name once. */
 static void count_bytes(const struct batch *b, struct cuda_launch *l) {
     const struct cuda_product *p = b->p;
     uint64_t times = p->tiles ? p->n_tiles : 1;
@@ -72,7 +72,7 @@ static void count_bytes(const struct batch *b, struct cuda_launch *l) {
 static int launch_f32(struct cuda_backend *c, const struct batch *b) {
     enum { ROWS = 8 };
     struct cargs_product a;
-    uint32_t n_tiles = fill_args(c, b, CARGS_F32_TILE, &a), n_rows = b->p->n_rows;
+    uint32_t n_tiles = fill_product_args(c, b, CARGS_F32_TILE, &a), n_rows = b->p->n_rows;
     a.group_rows = ROWS;
     struct cuda_launch l = {.kernel = cuda_product_f32_kernel(),
                             .name = "product_f32",
@@ -100,29 +100,29 @@ static struct cuda_skinny skinny_kernel(int format, uint32_t n_groups) {
     }
 }
 
-/* How a skinny kernel is launched. */
+/* Launch shape of a skinny GEMM. */
 struct skinny {
     struct cuda_skinny k;
-    uint32_t n_groups, group_rows, n_stages, chains, feeders, block_tiles, x_row;
+    uint32_t n_groups, group_rows, n_stages, consumers, producers, block_tiles, x_row;
     uint64_t stage, shared;
 };
 
-/* With a row or two the input is next to nothing beside the weights, and small blocks spread evenly
- * over the device. With more, blocks are as large as leaves one for each multiprocessor: each reads
- * all of the input from the second-level cache. */
-static uint32_t block_tiles(const struct cuda_backend *c, uint32_t n_tiles, uint32_t tile_chains,
-                            uint32_t n_rows) {
+/* Tiles per block. With one or two rows the input is negligible beside the weights, and small
+ * blocks spread evenly over the device. With more rows, blocks are as large as possible with one
+ * for each multiprocessor, because each block reads the whole input from L2. */
+static uint32_t choose_block_tiles(const struct cuda_backend *c, uint32_t n_tiles,
+                                   uint32_t tile_consumers, uint32_t n_rows) {
     uint32_t n = cuda_div_up(n_tiles, (uint32_t)c->features.n_sms);
     if (n_rows <= 2 && n > 4) n = 1;
-    return n * tile_chains <= CARGS_SKINNY_WARPS ? n : CARGS_SKINNY_WARPS / tile_chains;
+    return n * tile_consumers <= CARGS_SKINNY_WARPS ? n : CARGS_SKINNY_WARPS / tile_consumers;
 }
 
-/* Stages of a ring: as many as fill half a multiprocessor, so that as much as possible of the
- * weights is there before the input is. With the input and the system's part that is more than
- * half, so that the next product's blocks come when this one's have ended: beside them they were
- * slower. */
-static uint32_t ring_stages(const struct cuda_backend *c, const struct skinny *s,
-                            uint32_t n_tiles) {
+/* Stages of the ring buffer: as many as fill half a multiprocessor, so that as much as possible of
+ * the weights is loaded before the input is ready. With the input and the system's shared memory
+ * that is more than half, so the next product's blocks start only after this one's have ended:
+ * running both at once was slower. */
+static uint32_t choose_ring_stages(const struct cuda_backend *c, const struct skinny *s,
+                                   uint32_t n_tiles) {
     uint32_t blocks =
         cuda_div_up(cuda_div_up(n_tiles, s->block_tiles), (uint32_t)c->features.n_sms);
     uint64_t n = c->features.shared / 2 / (s->stage * blocks);
@@ -130,25 +130,26 @@ static uint32_t ring_stages(const struct cuda_backend *c, const struct skinny *s
     return n < 4 ? 4 : n > CARGS_SKINNY_STAGES ? CARGS_SKINNY_STAGES : (uint32_t)n;
 }
 
-/* As tensor_copy wants what it copies to. */
+/* Alignment of the destination of a TMA copy. */
 static uint64_t align_shared(uint64_t bytes) {
     return (bytes + 1023) / 1024 * 1024;
 }
 
-/* Whether block_tiles and group_rows fit, with as many stages as do. */
+/* Do block_tiles and group_rows fit? Finds the most stages that do. */
 static bool fit_skinny(const struct cuda_backend *c, const struct cargs_product *a,
-                       uint32_t tile_chains, uint32_t n_tiles, struct skinny *s) {
+                       uint32_t tile_consumers, uint32_t n_tiles, struct skinny *s) {
     uint32_t whole =
         (a->pitch + CUDA_TILE_COLS - 1) / CUDA_TILE_COLS * CUDA_TILE_COLS * 2 + s->k.pad;
-    s->chains = s->block_tiles * tile_chains;
-    if (s->chains > CARGS_SKINNY_WARPS) return false;
+    s->consumers = s->block_tiles * tile_consumers;
+    if (s->consumers > CARGS_SKINNY_WARPS) return false;
     s->x_row = (uint64_t)whole * s->group_rows <= WHOLE_INPUT ? whole : 0;
-    s->feeders = CARGS_SKINNY_FEEDERS;
-    if (s->x_row) s->feeders = cuda_div_up(s->chains, CARGS_SKINNY_WARPS / CARGS_SKINNY_FEEDERS);
+    s->producers = CARGS_SKINNY_FEEDERS;
+    if (s->x_row)
+        s->producers = cuda_div_up(s->consumers, CARGS_SKINNY_WARPS / CARGS_SKINNY_FEEDERS);
     uint32_t input = s->x_row ? 0 : a->n_parts * s->group_rows * (2 * s->k.cols + s->k.pad);
-    s->stage = align_shared(s->chains * s->k.tile_bytes + input);
-    uint64_t sums = (uint64_t)s->chains * s->n_groups * 512;
-    for (s->n_stages = ring_stages(c, s, n_tiles); s->n_stages >= 2; s->n_stages--) {
+    s->stage = align_shared(s->consumers * s->k.tile_bytes + input);
+    uint64_t sums = (uint64_t)s->consumers * s->n_groups * 512;
+    for (s->n_stages = choose_ring_stages(c, s, n_tiles); s->n_stages >= 2; s->n_stages--) {
         s->shared = s->n_stages * s->stage + (uint64_t)s->x_row * s->group_rows;
         s->shared = align_shared(s->shared < sums ? sums : s->shared);
         if (s->shared + STATIC_SHARED <= c->features.shared) return true;
@@ -156,11 +157,11 @@ static bool fit_skinny(const struct cuda_backend *c, const struct cargs_product 
     return false;
 }
 
-/* As much of the input and of what is under way as fits. false: not even the least does. */
+/* Chooses the most input rows, then the most tiles and stages that fit. false: nothing fits. */
 static bool plan_skinny(const struct cuda_backend *c, const struct cargs_product *a, int format,
                         uint32_t n_rows, uint32_t n_tiles, struct skinny *s) {
-    uint32_t tile_chains = a->n_parts * (a->tail[0].act ? 2 : 1);
-    if (tile_chains > CARGS_SKINNY_WARPS) return false;
+    uint32_t tile_consumers = a->n_parts * (a->tail[0].act ? 2 : 1);
+    if (tile_consumers > CARGS_SKINNY_WARPS) return false;
     for (uint32_t rows = n_rows < CUDA_SKINNY_ROWS ? n_rows : CUDA_SKINNY_ROWS; rows; rows /= 2) {
         uint32_t n_groups = rows > 16 ? 4 : rows > 8 ? 2 : 1;
         if (a->tiles && rows < n_rows && rows < CUDA_MOE_TILE) return false;
@@ -168,17 +169,17 @@ static bool plan_skinny(const struct cuda_backend *c, const struct cargs_product
         *s = (struct skinny){.k = skinny_kernel(format, n_groups),
                              .n_groups = n_groups,
                              .group_rows = rows,
-                             .block_tiles = block_tiles(c, all_tiles, tile_chains, rows)};
+                             .block_tiles = choose_block_tiles(c, all_tiles, tile_consumers, rows)};
         if (s->block_tiles > a->last_tile[CARGS_PRODUCT_WEIGHTS - 1])
             s->block_tiles = a->last_tile[CARGS_PRODUCT_WEIGHTS - 1];
         if (c->force.block_tiles) s->block_tiles = c->force.block_tiles;
         for (; s->block_tiles; s->block_tiles--)
-            if (fit_skinny(c, a, tile_chains, all_tiles, s)) return true;
+            if (fit_skinny(c, a, tile_consumers, all_tiles, s)) return true;
     }
     return false;
 }
 
-/* F16: where the weights lie, for the copying unit. */
+/* F16: describes the weights to the TMA. */
 static int map_weights(struct cuda_backend *c, const struct batch *b, struct cargs_product *a) {
     for (uint32_t i = 0; i < CARGS_PRODUCT_WEIGHTS; i++) {
         const struct cuda_weight *w = i < b->n ? b->p[i].w : i == 1 ? b->p->pair : NULL;
@@ -195,7 +196,7 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
     const struct cuda_product *p = b->p;
     struct cargs_product a;
     struct skinny s;
-    uint32_t n_tiles = fill_args(c, b, CUDA_TILE_ROWS, &a);
+    uint32_t n_tiles = fill_product_args(c, b, CUDA_TILE_ROWS, &a);
     uint32_t all_tiles = n_tiles * (p->tiles ? p->n_tiles : 1);
     if (!plan_skinny(c, &a, p->w->format, p->n_rows, all_tiles, &s)) return ERR_UNSUPPORTED;
     if (p->w->format == CUDA_FORMAT_F16) {
@@ -205,7 +206,7 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
     a.block_tiles = s.block_tiles;
     a.group_rows = s.group_rows;
     a.n_stages = s.n_stages;
-    a.n_chains = s.chains;
+    a.n_chains = s.consumers;
     a.stage_bytes = (uint32_t)s.stage;
     a.x_row = s.x_row;
     struct cuda_launch l = {.kernel = s.k.kernel,
@@ -214,7 +215,7 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
                             .args_bytes = sizeof a,
                             .grid = {cuda_div_up(n_tiles, s.block_tiles),
                                      p->tiles ? p->n_tiles : cuda_div_up(p->n_rows, s.group_rows)},
-                            .threads = (s.chains + s.feeders) * 32,
+                            .threads = (s.consumers + s.producers) * 32,
                             .shared = (uint32_t)s.shared};
     count_bytes(b, &l);
     return cuda_launch(c, &l);
@@ -222,16 +223,16 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
 
 /* ---- the choice ---- */
 
-/* 16-bit weights of few outputs: tiles of many rows are too few to fill the device, and cuBLASLt's
- * without split-K no better. */
+/* 16-bit weights with few outputs: large tiles are too few to fill the device, and cuBLASLt without
+ * split-K is no better. */
 static bool is_small(const struct cuda_product *p) {
     return p->w->format == CUDA_FORMAT_F16 && !p->pair && p->n_rows <= SMALL_MOST_ROWS &&
            p->w->base.n_out < SMALL_MOST_OUTPUTS;
 }
 
-/* Those of a batch (keys and values beside queries), together. Returns a bit for each, 0 where
- * there is no room for them. */
-static uint32_t run_small(struct cuda_backend *c, const struct batch *b, int *rc) {
+/* Multiplies the small products of a batch (keys and values beside queries) together. Returns a bit
+ * for each; 0 if the skinny GEMM cannot take them. */
+static uint32_t multiply_small(struct cuda_backend *c, const struct batch *b, int *rc) {
     struct cuda_product p[BACKEND_LINEAR_MAX];
     struct batch small = {0, p};
     uint32_t done = 0;
@@ -243,34 +244,30 @@ static uint32_t run_small(struct cuda_backend *c, const struct batch *b, int *rc
     return 0;
 }
 
-static int run(struct cuda_backend *c, const struct batch *b) {
+static int multiply_batch(struct cuda_backend *c, const struct batch *b) {
     const struct cuda_product *p = b->p;
-    enum cuda_way way = c->force.way;
+    enum cuda_path path = c->force.path;
     uint32_t done = 0;
     int rc = 0;
     if (p->w->format == CUDA_FORMAT_F32) return launch_f32(c, b);
-    if (p->tiles || way == CUDA_WAY_SKINNY || (!way && p->n_rows <= CUDA_SKINNY_ROWS)) {
+    if (p->tiles || path == CUDA_PATH_SKINNY || (!path && p->n_rows <= CUDA_SKINNY_ROWS)) {
         rc = launch_skinny(c, b);
         if (p->tiles || rc != ERR_UNSUPPORTED) return rc;
-        rc = 0, way = CUDA_WAY_TILE; /* more parts than a block has warps */
+        rc = 0, path = CUDA_PATH_TILE; /* more K splits than a block has warps */
     }
-    if (!way && b->n > 1) done = run_small(c, b, &rc);
+    if (!path && b->n > 1) done = multiply_small(c, b, &rc);
     for (uint32_t i = 0; i < b->n && !rc; i++)
-        if (!(done >> i & 1) && (way == CUDA_WAY_TILE || !cuda_large_product(c, &p[i], &rc)))
+        if (!(done >> i & 1) && (path == CUDA_PATH_TILE || !cuda_large_product(c, &p[i], &rc)))
             rc = cuda_tile_product(c, &p[i]);
     return rc;
 }
 
 int cuda_product(struct cuda_backend *c, const struct cuda_product *p) {
-    return run(c, &(struct batch){1, p});
-}
-
-static const struct cuda_weight *weight(const backend_weight *w) {
-    return (const struct cuda_weight *)w;
+    return multiply_batch(c, &(struct batch){1, p});
 }
 
 static struct cuda_product product_of(const struct op_linear *a, uint32_t i) {
-    return (struct cuda_product){.w = weight(a->w[i]),
+    return (struct cuda_product){.w = cuda_weight_of(a->w[i]),
                                  .bias = cuda_vector(a->bias[i]),
                                  .y_scale = a->y_scale,
                                  .softcap = a->softcap,
@@ -278,9 +275,10 @@ static struct cuda_product product_of(const struct op_linear *a, uint32_t i) {
                                  .y = cuda_at(a->y[i])};
 }
 
-/* Gate and up of different formats: each as a product of its own, then the activation. What does
- * not go to y lies where F32 weights have their input, so F32 weights come first and go to y. */
-static int mixed_pair(struct cuda_backend *c, const struct op_linear *a) {
+/* Gate and up of different formats: a product each, then the activation. One result goes to y, the
+ * other to CUDA_SCRATCH_IN32, the input of F32 weights; so F32 weights are multiplied first, to y.
+ */
+static int linear_mixed_pair(struct cuda_backend *c, const struct op_linear *a) {
     struct op_input in = a->in;
     uint32_t n_out = (uint32_t)a->w[0]->n_out, first = cuda_in_of(a->w[1]) == CUDA_IN_F32;
     float *y[2], *other = cuda_scratch(c, CUDA_SCRATCH_IN32);
@@ -294,26 +292,27 @@ static int mixed_pair(struct cuda_backend *c, const struct op_linear *a) {
         if (!rc) rc = cuda_product(c, &p);
         if (rc) return rc;
     }
-    return cuda_finish_act(c, a->act, y[0], y[1], cuda_at(a->y[0]), a->n_rows, n_out);
+    return cuda_activate(c, a->act, y[0], y[1], cuda_at(a->y[0]), a->n_rows, n_out);
 }
 
-static int pair(struct cuda_backend *c, const struct op_linear *a) {
-    if (weight(a->w[0])->format != weight(a->w[1])->format) return mixed_pair(c, a);
+static int linear_pair(struct cuda_backend *c, const struct op_linear *a) {
+    if (cuda_weight_of(a->w[0])->format != cuda_weight_of(a->w[1])->format)
+        return linear_mixed_pair(c, a);
     struct cuda_product p = product_of(a, 0);
-    p.pair = weight(a->w[1]);
+    p.pair = cuda_weight_of(a->w[1]);
     p.pair_bias = cuda_vector(a->bias[1]);
     p.act = a->act;
     int rc = cuda_input(c, &a->in, a->n_rows, (uint32_t)p.w->base.n_in, cuda_in_of(a->w[0]), NULL);
     return rc ? rc : cuda_product(c, &p);
 }
 
-/* Weights of one format share a launch; those that read the same kind of input follow each other.
- */
+/* Weights of one format share a launch. Weights that read the same kind of input are consecutive,
+ * so that the input is prepared once. */
 int cuda_linear(backend *be, const struct op_linear *a) {
     struct cuda_backend *c = cuda_of(be);
     struct op_input in = a->in;
     int rc = 0, kind = -1;
-    if (a->act != BACKEND_ACT_NONE) return pair(c, a);
+    if (a->act != BACKEND_ACT_NONE) return linear_pair(c, a);
     for (uint32_t i = 0, done = 0; i < a->n_weights && !rc; i++) {
         struct cuda_product p[BACKEND_LINEAR_MAX];
         struct batch b = {0, p};
@@ -324,18 +323,18 @@ int cuda_linear(backend *be, const struct op_linear *a) {
             in.residual = NULL;
         }
         for (uint32_t k = i; k < a->n_weights; k++)
-            if (weight(a->w[k])->format == weight(a->w[i])->format)
+            if (cuda_weight_of(a->w[k])->format == cuda_weight_of(a->w[i])->format)
                 p[b.n++] = product_of(a, k), done |= 1u << k;
-        if (!rc) rc = run(c, &b);
+        if (!rc) rc = multiply_batch(c, &b);
     }
     return rc;
 }
 
-/* A mixture's hidden layer is the input of its last product: n_used rows of each. */
+/* The input of a mixture's last product is its hidden layer: n_used rows for each row. */
 int cuda_linear_scratch(struct cuda_backend *c, const struct backend_config *config, err *e) {
     uint64_t rows = config->max_rows, values, hidden = 0, hidden_rows = 0, both = 0;
     if (config->max_cols > CUDA_MAX_COLS || config->moe.n_ff > CUDA_MAX_COLS)
-        return err_set(e, ERR_UNSUPPORTED, "backend \"cuda\": products of at most %u columns",
+        return err_set(e, ERR_UNSUPPORTED, "backend \"cuda\" multiplies at most %u columns",
                        (unsigned)CUDA_MAX_COLS);
     if (!mem_mul(rows, cuda_pitch(config->max_cols), &values) ||
         !mem_mul(rows, config->moe.n_used, &hidden_rows) ||
@@ -348,5 +347,5 @@ int cuda_linear_scratch(struct cuda_backend *c, const struct backend_config *con
     if (!rc) rc = cuda_scratch_new(c, CUDA_SCRATCH_IN_SCALE, rows * sizeof(float), e);
     if (!rc) rc = cuda_scratch_new(c, CUDA_SCRATCH_IN32, both, e);
     if (!rc) rc = cuda_large_scratch(c, config, e);
-    return rc ? rc : cuda_tile_open(c, e);
+    return rc ? rc : cuda_tune_open(c, e);
 }

@@ -1,12 +1,12 @@
-/* linear_attention.c - launches of linear attention: sums of chunks, their scan, outputs; one
- * kernel for all of it where every sequence has one row. Owns nothing. */
-#include "core/backend/cuda/cuda_int.h"
+/* linear_attention.c - launches of linear attention: sums of chunks, their scan, outputs; a single
+ * kernel if every sequence has one row. Owns its scratch. */
+#include "core/backend/cuda/ops_int.h"
 
 #include "shaders/cuda/kernels.h"
 
 _Static_assert((int)CUDA_LINEAR_CHUNK_64 == (int)BACKEND_LINEAR_CHUNK_64 &&
                    (int)CUDA_LINEAR_CHUNK_128 == (int)BACKEND_LINEAR_CHUNK_128,
-               "the kernels' chunks are the slots'");
+               "kernels and slots use the same chunk sizes");
 
 static const char *const names[] = {
     [CUDA_LINEAR_CHUNKS] = "linear_attention_chunks",
@@ -22,7 +22,8 @@ int cuda_linear_attention_scratch(struct cuda_backend *c, const struct backend_c
     return cuda_scratch_new(c, CUDA_SCRATCH_STATES, bytes, e);
 }
 
-/* What the launches of an op share. Bytes: of one row, of S, of a chunk's K or V; all heads. */
+/* Shared by the launches of one op. row, state and rows are bytes over all heads: of one row, of S,
+ * of a chunk's K or V. */
 struct linear_run {
     struct cuda_backend *c;
     const struct op_linear_attention *a;
@@ -34,8 +35,8 @@ struct grid {
     uint32_t x, y, z;
 };
 
-static int run(const struct linear_run *r, enum cuda_linear_kernel kernel, struct grid grid,
-               uint64_t read, uint64_t written) {
+static int launch_linear(const struct linear_run *r, enum cuda_linear_kernel kernel,
+                         struct grid grid, uint64_t read, uint64_t written) {
     const bool step = kernel == CUDA_LINEAR_STEP;
     return cuda_launch(
         r->c, &(struct cuda_launch){.kernel = cuda_linear_attention_kernel(kernel, r->a->head_dim),
@@ -48,21 +49,23 @@ static int run(const struct linear_run *r, enum cuda_linear_kernel kernel, struc
                                     .written = written});
 }
 
-/* Chunks first_task .. first_task + n_tasks - 1. Traffic as if every chunk were full, and those
- * that no row touches were not there. */
-static int run_pass(const struct linear_run *r, uint64_t n_rows) {
+/* Chunks first_task .. first_task + n_tasks - 1. Counts traffic as if every chunk with rows were
+ * full and the others did not exist. */
+static int attend_pass(const struct linear_run *r, uint64_t n_rows) {
     const struct op_linear_attention *a = r->a;
     const uint64_t states = cuda_div_up(n_rows, backend_linear_chunk(a->head_dim)) * r->state;
     const struct grid tasks = {r->args.n_tasks, a->n_heads, 1};
     const struct grid scan = {a->head_dim * a->head_dim / 4 / CUDA_LINEAR_THREADS, a->n_heads,
                               a->n_seqs};
-    int rc = run(r, CUDA_LINEAR_CHUNKS, tasks, n_rows * 2 * r->row, states);
-    if (!rc) rc = run(r, CUDA_LINEAR_SCAN, scan, states, states);
-    if (!rc) rc = run(r, CUDA_LINEAR_OUTPUTS, tasks, n_rows * 3 * r->row + states, n_rows * r->row);
+    int rc = launch_linear(r, CUDA_LINEAR_CHUNKS, tasks, n_rows * 2 * r->row, states);
+    if (!rc) rc = launch_linear(r, CUDA_LINEAR_SCAN, scan, states, states);
+    if (!rc)
+        rc = launch_linear(r, CUDA_LINEAR_OUTPUTS, tasks, n_rows * 3 * r->row + states,
+                           n_rows * r->row);
     return rc;
 }
 
-static int run_chunks(struct linear_run *r) {
+static int attend_chunks(struct linear_run *r) {
     const struct op_linear_attention *a = r->a;
     const uint64_t all = backend_linear_tasks(a->n_rows, a->n_seqs, a->head_dim);
     const uint32_t most = backend_linear_pass(&r->c->base.linear_attention, r->c->base.max_rows);
@@ -70,11 +73,11 @@ static int run_chunks(struct linear_run *r) {
     for (uint64_t at = 0; at < all && !rc; at += r->args.n_tasks) {
         r->args.first_task = (uint32_t)at;
         r->args.n_tasks = (uint32_t)(all - at < most ? all - at : most);
-        rc = run_pass(r, a->n_rows * r->args.n_tasks / all);
+        rc = attend_pass(r, a->n_rows * r->args.n_tasks / all);
     }
     if (rc) return rc;
     const uint64_t kept = a->n_seqs * r->rows; /* half a chunk of K and of V */
-    return run(r, CUDA_LINEAR_KEEP, (struct grid){a->n_heads, a->n_seqs, 1}, kept, kept);
+    return launch_linear(r, CUDA_LINEAR_KEEP, (struct grid){a->n_heads, a->n_seqs, 1}, kept, kept);
 }
 
 int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
@@ -99,8 +102,8 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
                            .row = row,
                            .state = row * a->head_dim,
                            .rows = row * backend_linear_chunk(a->head_dim)};
-    if (a->n_seqs != a->n_rows) return run_chunks(&r);
-    /* Traffic as if half of a chunk lay in the slots. */
-    return run(&r, CUDA_LINEAR_STEP, (struct grid){a->n_heads, a->n_seqs, 1},
-               a->n_seqs * (3 * row + r.state + r.rows), a->n_seqs * 3 * row);
+    if (a->n_seqs != a->n_rows) return attend_chunks(&r);
+    /* Counts traffic as if each slot held half a chunk. */
+    return launch_linear(&r, CUDA_LINEAR_STEP, (struct grid){a->n_heads, a->n_seqs, 1},
+                         a->n_seqs * (3 * row + r.state + r.rows), a->n_seqs * 3 * row);
 }

@@ -1,10 +1,10 @@
-/* lt.c - products by cuBLASLt, which is looked for at run time: without it other kernels compute
- * them. Owns the library's handle and what was found for each shape of weights.
+/* lt.c - products by cuBLASLt, loaded at run time; without it other kernels compute them. Owns the
+ * library's handle and the algorithms chosen for each shape of weights.
  *
- * BATCH INVARIANCE. Only algorithms without split-K are taken, and each only after its results on
- * random data of the weight's own shape were, bit for bit, those of the chain of tensor core
- * operations that all kernels here compute (format.h): speed alone chooses between them. */
-#include "core/backend/cuda/cuda_int.h"
+ * BATCH INVARIANCE. Only algorithms without split-K are used, and each only after its results on
+ * random data of the weight's own shape were, bit for bit, those of the sequence of tensor core
+ * operations that all kernels of this backend compute (format.h). Among these the fastest wins. */
+#include "core/backend/cuda/gemm_int.h"
 
 #if !defined(INFERD_CUDA_STANDIN) && defined(__has_include)
 #if __has_include(<cublasLt.h>)
@@ -23,9 +23,9 @@
 
 enum {
     MAX_PLANS = 48,
-    LEAST_BUCKET = 64, /* rows; each bucket twice the one before */
+    LEAST_BUCKET = 64, /* rows; each bucket holds twice the previous one's */
     N_BUCKETS = 8,
-    MIN_OUT = 256, /* what is smaller is not worth a plan */
+    MIN_OUT = 256, /* smaller products are not worth a plan */
     MIN_IN = 256,
     CANDIDATES = 12,
     TIMED_RUNS = 4,
@@ -33,7 +33,7 @@ enum {
     PROBE_THREADS = 128
 };
 
-/* The library's functions that are used. */
+/* The functions used of the library. */
 #define FUNCTIONS(X)                                                                               \
     X(cublasLtCreate)                                                                              \
     X(cublasLtDestroy)                                                                             \
@@ -51,11 +51,11 @@ enum {
     X(cublasLtMatrixLayoutDestroy)                                                                 \
     X(cublasLtMatrixLayoutSetAttribute)
 
-/* How products with weights of a shape are computed. */
-struct plan {
+/* How products with weights of one shape are computed. */
+struct lt_plan {
     uint32_t n_out, n_in;
     bool usable[N_BUCKETS];
-    cublasLtMatmulAlgo_t algo[N_BUCKETS][2]; /* of a part, of the last part */
+    cublasLtMatmulAlgo_t algo[N_BUCKETS][2]; /* of a K split, of the last one */
 };
 
 struct cuda_lt {
@@ -63,9 +63,9 @@ struct cuda_lt {
     cublasLtHandle_t handle;
     cublasLtMatmulDesc_t op;
     cublasLtMatmulPreference_t preference;
-    cublasLtMatrixLayout_t w, x, y; /* as the library sees them: column-major; set anew each time */
+    cublasLtMatrixLayout_t w, x, y; /* column-major, as the library has it; set for each call */
     uint32_t n_plans;
-    struct plan plans[MAX_PLANS];
+    struct lt_plan plans[MAX_PLANS];
 #define MEMBER(name) __typeof__(&name) name;
     FUNCTIONS(MEMBER)
 #undef MEMBER
@@ -73,7 +73,7 @@ struct cuda_lt {
 
 /* ---- opening ---- */
 
-static bool find_functions(struct cuda_lt *lt) {
+static bool lt_load(struct cuda_lt *lt) {
     static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
     for (int i = 0; i < 3 && !lt->library; i++)
         lt->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
@@ -86,7 +86,7 @@ static bool find_functions(struct cuda_lt *lt) {
     return true;
 }
 
-static bool create(struct cuda_lt *lt) {
+static bool lt_create(struct cuda_lt *lt) {
     const cublasOperation_t transposed = CUBLAS_OP_T;
     const uint32_t no_reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
     const uint64_t workspace = CUDA_LT_WORKSPACE;
@@ -124,15 +124,15 @@ int cuda_lt_open(struct cuda_backend *c, err *e) {
     struct cuda_lt *lt = mem_new(1, sizeof *lt);
     if (!lt) return err_no_memory(e);
     c->lt = lt;
-    bool found = find_functions(lt);
-    if (found && create(lt)) {
-        log_info("cuda: cuBLASLt %zu is used", lt->cublasLtGetVersion());
+    bool found = lt_load(lt);
+    if (found && lt_create(lt)) {
+        log_info("cuda: using cuBLASLt %zu", lt->cublasLtGetVersion());
         return 0;
     }
     if (lt->library && !found)
-        log_info("cuda: cuBLASLt is too old: it lacks functions");
+        log_info("cuda: cuBLASLt is too old (functions are missing) and stays unused");
     else if (found)
-        log_info("cuda: cuBLASLt was found but does not start");
+        log_info("cuda: cuBLASLt does not start and stays unused");
     else
         log_info("cuda: no cuBLASLt: libcublasLt.so is not installed");
     cuda_lt_close(c);
@@ -149,8 +149,8 @@ static void set_layout(struct cuda_lt *lt, cublasLtMatrixLayout_t layout, uint32
     lt->cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_LD, &pitch, sizeof pitch);
 }
 
-/* Of a product's columns from first on. */
-static uint32_t part_cols(uint32_t n_in, uint32_t first) {
+/* Columns of the K split that begins at column first. */
+static uint32_t split_cols(uint32_t n_in, uint32_t first) {
     uint32_t left = cuda_pitch(n_in) - first, part = cuda_part_cols(n_in);
     return left < part ? left : part;
 }
@@ -162,36 +162,36 @@ static void set_layouts(struct cuda_lt *lt, const struct cuda_lt_product *p, uin
     set_layout(lt, lt->y, CUDA_R_32F, p->n_out, p->n_rows, p->y_pitch);
 }
 
-/* y = or += the product of the columns from first on. */
-static bool multiply_part(struct cuda_backend *c, const struct cuda_lt_product *p, uint32_t first,
-                          const cublasLtMatmulAlgo_t *algo) {
+/* y = (first split) or += (later ones) the product over the K split that begins at first. */
+static bool lt_multiply_split(struct cuda_backend *c, const struct cuda_lt_product *p,
+                              uint32_t first, const cublasLtMatmulAlgo_t *algo) {
     const float alpha = p->scale, beta = first ? 1 : 0;
     struct cuda_lt *lt = c->lt;
-    set_layouts(lt, p, part_cols(p->n_in, first));
+    set_layouts(lt, p, split_cols(p->n_in, first));
     return lt->cublasLtMatmul(lt->handle, lt->op, &alpha, (const uint16_t *)p->w + first, lt->w,
                               (const uint16_t *)p->x + first, lt->x, &beta, p->y, lt->y, p->y,
                               lt->y, algo, cuda_scratch(c, CUDA_SCRATCH_LT), CUDA_LT_WORKSPACE,
                               c->stream) == CUBLAS_STATUS_SUCCESS;
 }
 
-static bool multiply(struct cuda_backend *c, const struct cuda_lt_product *p,
-                     const cublasLtMatmulAlgo_t algo[2]) {
+static bool lt_multiply(struct cuda_backend *c, const struct cuda_lt_product *p,
+                        const cublasLtMatmulAlgo_t algo[2]) {
     uint32_t n_parts = cuda_n_parts(p->n_in), part = cuda_part_cols(p->n_in);
     for (uint32_t i = 0; i < n_parts; i++)
-        if (!multiply_part(c, p, i * part, &algo[i + 1 == n_parts])) return false;
+        if (!lt_multiply_split(c, p, i * part, &algo[i + 1 == n_parts])) return false;
     return true;
 }
 
-static int bucket_of(uint32_t n_rows) {
+static int find_bucket(uint32_t n_rows) {
     int i = 0;
     while (i + 1 < N_BUCKETS && (uint32_t)LEAST_BUCKET << i < n_rows)
         i++;
     return i;
 }
 
-static struct plan *plan_of(struct cuda_lt *lt, uint32_t n_out, uint32_t n_in) {
+static struct lt_plan *find_plan(struct cuda_lt *lt, uint32_t n_out, uint32_t n_in) {
     for (uint32_t i = 0; i < lt->n_plans; i++) {
-        struct plan *p = &lt->plans[i];
+        struct lt_plan *p = &lt->plans[i];
         if (p->n_out == n_out && p->n_in == n_in) return p;
     }
     return NULL;
@@ -199,9 +199,9 @@ static struct plan *plan_of(struct cuda_lt *lt, uint32_t n_out, uint32_t n_in) {
 
 bool cuda_lt_product(struct cuda_backend *c, const struct cuda_lt_product *p) {
     if (!c->lt || c->failed.code) return false;
-    const struct plan *plan = plan_of(c->lt, p->n_out, p->n_in);
-    int bucket = bucket_of(p->n_rows);
-    if (!plan || !plan->usable[bucket] || !multiply(c, p, plan->algo[bucket])) return false;
+    const struct lt_plan *plan = find_plan(c->lt, p->n_out, p->n_in);
+    int bucket = find_bucket(p->n_rows);
+    if (!plan || !plan->usable[bucket] || !lt_multiply(c, p, plan->algo[bucket])) return false;
     uint64_t inputs = (uint64_t)p->n_rows * p->n_in * 2, weights = (uint64_t)p->n_out * p->n_in * 2;
     cuda_count(c, &(struct cuda_launch){.kernel = (const void *)cuda_lt_product,
                                         .name = "cublaslt",
@@ -212,24 +212,13 @@ bool cuda_lt_product(struct cuda_backend *c, const struct cuda_lt_product *p) {
 
 /* ---- plans ---- */
 
-/* Random matrices of the largest product of a plan. */
+/* Random operands of the largest product of a plan. */
 struct trial {
     struct cuda_lt_product product; /* w, x and y: memory of the trial; n_rows: of the bucket */
     uint64_t w_bytes, x_bytes, y_bytes;
-    void *w, *x, *y, *wrong; /* wrong: u32, how many results differ */
+    void *w, *x, *y, *wrong; /* wrong: u32, number of results that differ */
     cudaEvent_t begin, end;
 };
-
-int cuda_random_fill(struct cuda_backend *c, void *values, uint64_t bytes) {
-    const struct cargs_lt_fill args = {.values = values, .n = bytes / 2};
-    return cuda_launch(c, &(struct cuda_launch){.kernel = cuda_lt_fill_kernel(),
-                                                .name = "lt_fill",
-                                                .args = &args,
-                                                .args_bytes = sizeof args,
-                                                .grid = {1024},
-                                                .threads = 256,
-                                                .written = bytes});
-}
 
 static void trial_free(struct cuda_backend *c, struct trial *t) {
     cudaStreamSynchronize(c->stream);
@@ -241,7 +230,7 @@ static void trial_free(struct cuda_backend *c, struct trial *t) {
     if (t->end) cudaEventDestroy(t->end);
 }
 
-static bool trial_new(struct cuda_backend *c, const struct plan *plan, uint32_t most_rows,
+static bool trial_new(struct cuda_backend *c, const struct lt_plan *plan, uint32_t most_rows,
                       struct trial *t) {
     uint64_t pitch = cuda_pitch(plan->n_in);
     uint64_t out = (plan->n_out + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS * CUDA_TILE_ROWS;
@@ -263,13 +252,14 @@ static bool trial_new(struct cuda_backend *c, const struct plan *plan, uint32_t 
     return true;
 }
 
-/* Are results of n_rows rows, at random places, those of the chain, scaled? */
-static bool same_bits(struct cuda_backend *c, const struct trial *t, uint32_t n_rows, float scale,
-                      const cublasLtMatmulAlgo_t algo[2]) {
+/* Are n_rows rows of results, sampled at random places, bit-identical to the reference sequence of
+ * operations, scaled? */
+static bool has_reference_sums(struct cuda_backend *c, const struct trial *t, uint32_t n_rows,
+                               float scale, const cublasLtMatmulAlgo_t algo[2]) {
     struct cuda_lt_product p = t->product;
     p.n_rows = n_rows, p.scale = scale;
     if (cudaMemsetAsync(t->y, 0xff, (uint64_t)n_rows * p.n_out * 4, c->stream) ||
-        cudaMemsetAsync(t->wrong, 0, sizeof(uint32_t), c->stream) || !multiply(c, &p, algo))
+        cudaMemsetAsync(t->wrong, 0, sizeof(uint32_t), c->stream) || !lt_multiply(c, &p, algo))
         return false;
     const struct cargs_lt_probe args = {.w = p.w,
                                         .x = p.x,
@@ -294,19 +284,19 @@ static bool same_bits(struct cuda_backend *c, const struct trial *t, uint32_t n_
 }
 
 /* Milliseconds of a product, or a negative number. */
-static float time_of(struct cuda_backend *c, const struct trial *t,
-                     const cublasLtMatmulAlgo_t algo[2]) {
+static float measure_algorithm(struct cuda_backend *c, const struct trial *t,
+                               const cublasLtMatmulAlgo_t algo[2]) {
     float ms = -1;
-    if (!multiply(c, &t->product, algo) || cudaEventRecord(t->begin, c->stream)) return -1;
+    if (!lt_multiply(c, &t->product, algo) || cudaEventRecord(t->begin, c->stream)) return -1;
     for (int i = 0; i < TIMED_RUNS; i++)
-        if (!multiply(c, &t->product, algo)) return -1;
+        if (!lt_multiply(c, &t->product, algo)) return -1;
     if (cudaEventRecord(t->end, c->stream) || cudaEventSynchronize(t->end) ||
         cudaEventElapsedTime(&ms, t->begin, t->end))
         return -1;
     return ms / TIMED_RUNS;
 }
 
-static bool splits(const struct cuda_lt *lt, const cublasLtMatmulAlgo_t *algo) {
+static bool is_split_k(const struct cuda_lt *lt, const cublasLtMatmulAlgo_t *algo) {
     int32_t n = 0;
     uint32_t scheme = 0;
     size_t got;
@@ -317,33 +307,37 @@ static bool splits(const struct cuda_lt *lt, const cublasLtMatmulAlgo_t *algo) {
     return (n != 0 && n != 1) || scheme != CUBLASLT_REDUCTION_SCHEME_NONE;
 }
 
-/* What the library proposes for columns from first on. Returns how many. */
-static int propose(struct cuda_lt *lt, const struct trial *t, uint32_t first,
-                   cublasLtMatmulHeuristicResult_t *found) {
+/* Asks the library for algorithms for the K split that begins at first. Returns their number. */
+static int list_algorithms(struct cuda_lt *lt, const struct trial *t, uint32_t first,
+                           cublasLtMatmulHeuristicResult_t *found) {
     int n = 0;
-    set_layouts(lt, &t->product, part_cols(t->product.n_in, first));
+    set_layouts(lt, &t->product, split_cols(t->product.n_in, first));
     if (lt->cublasLtMatmulAlgoGetHeuristic(lt->handle, lt->op, lt->w, lt->x, lt->y, lt->y,
                                            lt->preference, CANDIDATES, found, &n))
         return 0;
     return n;
 }
 
-/* The fastest of the proposals that keep the order of sums. The last part, where it is shorter,
- * goes by the same one if that can, else by the first proposed. */
-static bool choose(struct cuda_backend *c, const struct trial *t, cublasLtMatmulAlgo_t algo[2]) {
+/* Chooses the fastest listed algorithm that keeps the order of sums. A shorter last K split uses
+ * the algorithm of the same index in its own list, or the same algorithm if that list is shorter.
+ */
+static bool choose_algorithm(struct cuda_backend *c, const struct trial *t,
+                             cublasLtMatmulAlgo_t algo[2]) {
     cublasLtMatmulHeuristicResult_t found[CANDIDATES], last[CANDIDATES];
     uint32_t n_in = t->product.n_in, n_rows = t->product.n_rows;
     uint32_t at_last = (cuda_n_parts(n_in) - 1) * cuda_part_cols(n_in);
-    int n = propose(c->lt, t, 0, found), n_last = propose(c->lt, t, at_last, last), refused = 0;
+    int n = list_algorithms(c->lt, t, 0, found), n_last = list_algorithms(c->lt, t, at_last, last),
+        refused = 0;
     bool any = false;
     float best = 0;
     for (int i = 0; i < n; i++) {
         const cublasLtMatmulAlgo_t both[2] = {found[i].algo,
                                               i < n_last ? last[i].algo : found[i].algo};
-        if (splits(c->lt, &both[0]) || splits(c->lt, &both[1])) continue;
-        float ms = time_of(c, t, both);
+        if (is_split_k(c->lt, &both[0]) || is_split_k(c->lt, &both[1])) continue;
+        float ms = measure_algorithm(c, t, both);
         if (ms < 0 || (any && ms >= best)) continue;
-        if (!same_bits(c, t, n_rows, 1, both) || !same_bits(c, t, n_rows / 2 + 1, 0x1p-9f, both)) {
+        if (!has_reference_sums(c, t, n_rows, 1, both) ||
+            !has_reference_sums(c, t, n_rows / 2 + 1, 0x1p-9f, both)) {
             refused++;
             continue;
         }
@@ -353,8 +347,8 @@ static bool choose(struct cuda_backend *c, const struct trial *t, cublasLtMatmul
         log_debug("cuda: cuBLASLt: %u x %u, %u rows: %.1f us", t->product.n_out, n_in, n_rows,
                   (double)best * 1e3);
     if (refused)
-        log_info("cuda: cuBLASLt: %u x %u, %u rows: %d of %d algorithms have another order of "
-                 "sums and are not used",
+        log_info("cuda: cuBLASLt: %u x %u, %u rows: %d of %d algorithms add in "
+                 "another order and stay unused",
                  t->product.n_out, n_in, n_rows, refused, n);
     return any;
 }
@@ -363,23 +357,23 @@ void cuda_lt_prepare(struct cuda_backend *c, uint32_t n_out, uint32_t n_in) {
     struct cuda_lt *lt = c->lt;
     if (!lt || c->failed.code || n_out < MIN_OUT || n_in < MIN_IN ||
         c->base.max_rows <= CUDA_SKINNY_ROWS || lt->n_plans == MAX_PLANS ||
-        plan_of(lt, n_out, n_in))
+        find_plan(lt, n_out, n_in))
         return;
-    struct plan *plan = &lt->plans[lt->n_plans];
-    *plan = (struct plan){.n_out = n_out, .n_in = n_in};
-    int last = bucket_of(c->base.max_rows);
+    struct lt_plan *plan = &lt->plans[lt->n_plans];
+    *plan = (struct lt_plan){.n_out = n_out, .n_in = n_in};
+    int last = find_bucket(c->base.max_rows);
     struct trial t;
     if (!trial_new(c, plan, LEAST_BUCKET << last, &t))
-        return; /* no room: the next weight may try */
+        return; /* out of memory: the next weight may try again */
     for (int i = 0; i <= last; i++) {
         t.product.n_rows = LEAST_BUCKET << i;
-        plan->usable[i] = choose(c, &t, plan->algo[i]);
+        plan->usable[i] = choose_algorithm(c, &t, plan->algo[i]);
     }
     trial_free(c, &t);
     lt->n_plans++;
 }
 
-#else /* the library's header is not there */
+#else /* no cublasLt.h */
 
 int cuda_lt_open(struct cuda_backend *c, err *e) {
     (void)c, (void)e;

@@ -1,23 +1,23 @@
 /* moe.c - launches of a mixture of experts: routing, the experts' products, their sum. Kernels:
- * shaders/cuda/moe.cu. Takes their scratch. Which experts a row goes to is known on the device
- * alone; grids are as large as the numbers of the op allow, and what is beyond returns at once. */
-#include "core/backend/cuda/cuda_int.h"
+ * shaders/cuda/moe.cu. Owns their scratch. Only the device knows which experts a row uses: grids
+ * are as large as the op's sizes allow, and surplus blocks return at once. */
+#include "core/backend/cuda/ops_int.h"
 
 #include "core/base/mem.h"
 #include "shaders/cuda/kernels.h"
 
 enum {
     LISTS_THREADS = 1024,
-    LEAST_TILE = 8, /* pairs; twice and four times as many where experts have that many */
+    LEAST_TILE = 8, /* pairs; doubled once or twice if experts have that many */
     COMBINE_THREADS = 256
 };
 
-_Static_assert((int)CUDA_MOE_EXPERTS == (int)BACKEND_MAX_EXPERTS, "a thread an expert");
+_Static_assert((int)CUDA_MOE_EXPERTS == (int)BACKEND_MAX_EXPERTS, "one thread per expert");
 
 /* ---- scratch ---- */
 
-static int take(struct cuda_backend *c, enum cuda_scratch which, uint64_t n, uint64_t size,
-                err *e) {
+static int take_moe_scratch(struct cuda_backend *c, enum cuda_scratch which, uint64_t n,
+                            uint64_t size, err *e) {
     uint64_t bytes;
     if (!mem_mul(n, size, &bytes)) return err_no_memory(e);
     return cuda_scratch_new(c, which, bytes, e);
@@ -32,14 +32,15 @@ int cuda_moe_scratch(struct cuda_backend *c, const struct backend_config *config
     if (most > UINT32_MAX) return err_no_memory(e); /* pairs are counted in 32 bits */
     uint64_t tiles = backend_moe_tiles(most, lim->n_experts, LEAST_TILE);
     uint64_t scores = (uint64_t)config->max_rows * lim->n_experts;
-    if ((rc = take(c, CUDA_SCRATCH_MOE_SCORES, scores, sizeof(float), e)) ||
-        (rc = take(c, CUDA_SCRATCH_MOE_EXPERTS, most, sizeof(uint32_t), e)) ||
-        (rc = take(c, CUDA_SCRATCH_MOE_WEIGHTS, most, sizeof(float), e)) ||
-        (rc = take(c, CUDA_SCRATCH_MOE_LIST, most, sizeof(uint32_t), e)) ||
-        (rc = take(c, CUDA_SCRATCH_MOE_TILES, tiles, sizeof(struct cargs_moe_tile), e)) ||
-        (rc = take(c, CUDA_SCRATCH_MOE_FF, most * sizeof(float), lim->n_ff, e)))
+    if ((rc = take_moe_scratch(c, CUDA_SCRATCH_MOE_SCORES, scores, sizeof(float), e)) ||
+        (rc = take_moe_scratch(c, CUDA_SCRATCH_MOE_EXPERTS, most, sizeof(uint32_t), e)) ||
+        (rc = take_moe_scratch(c, CUDA_SCRATCH_MOE_WEIGHTS, most, sizeof(float), e)) ||
+        (rc = take_moe_scratch(c, CUDA_SCRATCH_MOE_LIST, most, sizeof(uint32_t), e)) ||
+        (rc = take_moe_scratch(c, CUDA_SCRATCH_MOE_TILES, tiles, sizeof(struct cargs_moe_tile),
+                               e)) ||
+        (rc = take_moe_scratch(c, CUDA_SCRATCH_MOE_FF, most * sizeof(float), lim->n_ff, e)))
         return rc;
-    return take(c, CUDA_SCRATCH_MOE_OUT, most * sizeof(float), wide, e);
+    return take_moe_scratch(c, CUDA_SCRATCH_MOE_OUT, most * sizeof(float), wide, e);
 }
 
 /* ---- one op ---- */
@@ -47,36 +48,32 @@ int cuda_moe_scratch(struct cuda_backend *c, const struct backend_config *config
 struct moe_run {
     struct cuda_backend *c;
     const struct op_moe *op;
-    struct op_input in; /* its residual is there until it has been added */
+    struct op_input in; /* its residual is NULL once it has been added */
     uint32_t n_in, n_ff, n_experts, n_pairs, tile_rows, n_tiles;
     uint32_t *experts, *list;
     float *weights, *ff, *out;
     struct cargs_moe_tile *tiles;
 };
 
-static const struct cuda_weight *weight(const backend_weight *w) {
-    return (const struct cuda_weight *)w;
-}
-
-/* The rows of the op as products with w read them. */
-static int prepare(struct moe_run *r, const backend_weight *w) {
+/* Prepares the op's rows as the input of products with w. */
+static int moe_prepare_input(struct moe_run *r, const backend_weight *w) {
     int rc = cuda_input(r->c, &r->in, r->op->n_rows, r->n_in, cuda_in_of(w), NULL);
     r->in.residual = NULL;
     return rc;
 }
 
-static int score(struct moe_run *r) {
+static int moe_score(struct moe_run *r) {
     const struct op_moe *a = r->op;
-    int rc = prepare(r, a->router);
+    int rc = moe_prepare_input(r, a->router);
     if (rc) return rc;
     return cuda_product(r->c,
-                        &(struct cuda_product){.w = weight(a->router),
+                        &(struct cuda_product){.w = cuda_weight_of(a->router),
                                                .bias = cuda_vector(a->router_bias),
                                                .n_rows = a->n_rows,
                                                .y = cuda_scratch(r->c, CUDA_SCRATCH_MOE_SCORES)});
 }
 
-static int route(const struct moe_run *r) {
+static int moe_route(const struct moe_run *r) {
     const struct op_moe *a = r->op;
     const struct cargs_moe_route args = {
         .scores = cuda_scratch(r->c, CUDA_SCRATCH_MOE_SCORES),
@@ -103,9 +100,9 @@ static int route(const struct moe_run *r) {
                                     .written = r->n_pairs * pair_bytes});
 }
 
-/* Reads of the pairs: one to count, and one for each expert that has some, which are not counted
- * here. */
-static int list(const struct moe_run *r) {
+/* Sorts the pairs by expert. The kernel reads the pairs once to count them, and once more for each
+ * expert in use; only the first read is counted as traffic. */
+static int moe_list_pairs(const struct moe_run *r) {
     const struct cargs_moe_lists args = {
         .experts = r->experts,
         .list = r->list,
@@ -131,10 +128,10 @@ static int list(const struct moe_run *r) {
 
 /* ---- products ---- */
 
-/* Of the experts, without what they are for: n_share pairs read one row of the input. */
-static struct cuda_product product(const struct moe_run *r, const backend_weight *w,
-                                   const backend_weight *bias, uint32_t n_share, float *y) {
-    return (struct cuda_product){.w = weight(w),
+/* A product of the experts; n_share pairs read the same row of the input. */
+static struct cuda_product moe_product(const struct moe_run *r, const backend_weight *w,
+                                       const backend_weight *bias, uint32_t n_share, float *y) {
+    return (struct cuda_product){.w = cuda_weight_of(w),
                                  .bias = cuda_vector(bias),
                                  .n_rows =
                                      r->op->n_rows < r->tile_rows ? r->op->n_rows : r->tile_rows,
@@ -145,36 +142,36 @@ static struct cuda_product product(const struct moe_run *r, const backend_weight
                                  .n_share = n_share};
 }
 
-/* The hidden layer. What lies in the input's scratch is what the router read; gate and up of
- * different formats are products of their own. */
-static int gate_up(struct moe_run *r) {
+/* The hidden layer. The input's scratch still holds the rows as the router read them. Gate and up
+ * of different formats are two products. */
+static int moe_gate_up(struct moe_run *r) {
     const struct op_moe *a = r->op;
-    enum cuda_in there = cuda_in_of(a->router);
-    struct cuda_product gate = product(r, a->gate, a->gate_bias, a->n_used, r->ff);
-    struct cuda_product up = product(r, a->up, a->up_bias, a->n_used, r->out);
+    enum cuda_in current = cuda_in_of(a->router);
+    struct cuda_product gate = moe_product(r, a->gate, a->gate_bias, a->n_used, r->ff);
+    struct cuda_product up = moe_product(r, a->up, a->up_bias, a->n_used, r->out);
     int rc = 0;
     if (gate.w->format == up.w->format) {
         gate.pair = up.w;
         gate.pair_bias = up.bias;
         gate.act = a->act;
     }
-    if (cuda_in_of(a->gate) != there) rc = prepare(r, a->gate);
+    if (cuda_in_of(a->gate) != current) rc = moe_prepare_input(r, a->gate);
     if (!rc) rc = cuda_product(r->c, &gate);
     if (rc || gate.pair) return rc;
-    if (cuda_in_of(a->up) != cuda_in_of(a->gate)) rc = prepare(r, a->up);
+    if (cuda_in_of(a->up) != cuda_in_of(a->gate)) rc = moe_prepare_input(r, a->up);
     if (!rc) rc = cuda_product(r->c, &up);
-    return rc ? rc : cuda_finish_act(r->c, a->act, r->ff, r->out, r->ff, r->n_pairs, r->n_ff);
+    return rc ? rc : cuda_activate(r->c, a->act, r->ff, r->out, r->ff, r->n_pairs, r->n_ff);
 }
 
-static int down(const struct moe_run *r) {
+static int moe_down(const struct moe_run *r) {
     const struct op_moe *a = r->op;
     const struct op_input in = {.x = r->c->scratch[CUDA_SCRATCH_MOE_FF]};
-    const struct cuda_product p = product(r, a->down, a->down_bias, 1, r->out);
+    const struct cuda_product p = moe_product(r, a->down, a->down_bias, 1, r->out);
     int rc = cuda_input(r->c, &in, r->n_pairs, r->n_ff, cuda_in_of(a->down), NULL);
     return rc ? rc : cuda_product(r->c, &p);
 }
 
-static int combine(const struct moe_run *r) {
+static int moe_combine(const struct moe_run *r) {
     const struct op_moe *a = r->op;
     const struct cargs_moe_combine args = {
         .out = r->out,
@@ -199,9 +196,9 @@ static int combine(const struct moe_run *r) {
                              });
 }
 
-/* Pairs of an expert that are multiplied together: more share a read of its weights, fewer leave
- * less of the tensor cores' work unused. */
-static uint32_t tile_rows(uint32_t n_pairs, uint32_t n_experts) {
+/* Pairs of one expert in a tile: more pairs share a read of its weights, fewer waste less of the
+ * tensor cores' work. */
+static uint32_t choose_tile_rows(uint32_t n_pairs, uint32_t n_experts) {
     uint32_t average = n_pairs / n_experts, rows = LEAST_TILE;
     while (rows < CUDA_MOE_TILE && rows < 2 * average)
         rows *= 2;
@@ -223,12 +220,12 @@ int cuda_moe(backend *be, const struct op_moe *a) {
                         .ff = cuda_scratch(c, CUDA_SCRATCH_MOE_FF),
                         .out = cuda_scratch(c, CUDA_SCRATCH_MOE_OUT),
                         .tiles = cuda_scratch(c, CUDA_SCRATCH_MOE_TILES)};
-    r.tile_rows = tile_rows(r.n_pairs, r.n_experts);
+    r.tile_rows = choose_tile_rows(r.n_pairs, r.n_experts);
     r.n_tiles = backend_moe_tiles(r.n_pairs, r.n_experts, r.tile_rows);
-    int rc = score(&r);
-    if (!rc) rc = route(&r);
-    if (!rc && a->n_rows > 1) rc = list(&r);
-    if (!rc) rc = gate_up(&r);
-    if (!rc) rc = down(&r);
-    return rc ? rc : combine(&r);
+    int rc = moe_score(&r);
+    if (!rc) rc = moe_route(&r);
+    if (!rc && a->n_rows > 1) rc = moe_list_pairs(&r);
+    if (!rc) rc = moe_gate_up(&r);
+    if (!rc) rc = moe_down(&r);
+    return rc ? rc : moe_combine(&r);
 }

@@ -1,18 +1,19 @@
-/* rope_store.c - the launch of what writes to the K/V pools for new rows: norms of heads, rotary
- * embedding, the store. Owns nothing. */
-#include "core/backend/cuda/cuda_int.h"
+/* rope_store.c - the launch that adds new rows to the K/V pools: head norms, rotary embedding, the
+ * store. Owns nothing. */
+#include "core/backend/cuda/ops_int.h"
+
 #include "shaders/cuda/kernels.h"
 
 static uint32_t norm_kind(const backend_weight *norm, uint32_t head_dim) {
     return !norm ? CUDA_NORM_NONE : norm->n_in == head_dim ? CUDA_NORM_HEADS : CUDA_NORM_ROW;
 }
 
-/* From so many rows on blocks have more to do, so that there are fewer of them, and K goes by rows
- * that follow each other: a prompt's. A decode step's lie apart. */
+/* From MANY_ROWS rows on, blocks do more work each and K is stored by runs of consecutive rows, as
+ * a prompt has them. The rows of a decode step lie apart. */
 enum { MANY_ROWS = 64, MANY_HEADS = 4 * CUDA_ROPE_WARPS };
 
-/* Blocks of the heads of one row. */
-static uint32_t n_blocks(uint32_t n_heads, uint32_t norm, uint32_t block_heads) {
+/* Blocks for the heads of one row. */
+static uint32_t head_blocks(uint32_t n_heads, uint32_t norm, uint32_t block_heads) {
     return norm == CUDA_NORM_ROW ? 1 : cuda_div_up(n_heads, block_heads);
 }
 
@@ -64,8 +65,8 @@ int cuda_rope_store(backend *be, const struct op_rope_store *a) {
                    kv_bytes = 2 * (uint64_t)a->n_rows * kv->n_kv_heads * row;
     const bool many = a->n_rows >= MANY_ROWS;
     args.block_heads = many ? MANY_HEADS : CUDA_ROPE_WARPS;
-    args.q_blocks = n_blocks(a->n_heads, args.q_norm_kind, args.block_heads);
-    args.k_blocks = n_blocks(kv->n_kv_heads, args.k_norm_kind, args.block_heads);
+    args.q_blocks = head_blocks(a->n_heads, args.q_norm_kind, args.block_heads);
+    args.k_blocks = head_blocks(kv->n_kv_heads, args.k_norm_kind, args.block_heads);
     uint32_t shared = 0;
     if (many && args.k_norm_kind != CUDA_NORM_ROW) {
         args.k_tiles = cuda_div_up(a->n_rows, CUDA_ROPE_ROWS) * kv->n_kv_heads;
@@ -79,7 +80,7 @@ int cuda_rope_store(backend *be, const struct op_rope_store *a) {
         .args = &args,
         .args_bytes = sizeof args,
         .grid = {args.q_blocks + args.k_blocks +
-                     n_blocks(kv->n_kv_heads, CUDA_NORM_NONE, args.block_heads),
+                     head_blocks(kv->n_kv_heads, CUDA_NORM_NONE, args.block_heads),
                  a->n_rows, 1},
         .threads = 32 * CUDA_ROPE_WARPS,
         .shared = shared,

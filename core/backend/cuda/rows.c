@@ -1,9 +1,8 @@
-/* rows.c - launches of what moves rows: embed, gather, kv_copy. Kernels: shaders/cuda/rows.cu. */
-#include "core/backend/cuda/cuda_int.h"
+/* rows.c - launches of the ops that move rows: embed, gather, chain. Kernels: shaders/cuda/rows.cu.
+ */
+#include "core/backend/cuda/ops_int.h"
 
 #include "shaders/cuda/kernels.h"
-
-#include <string.h>
 
 enum { THREADS = 256 };
 
@@ -12,7 +11,7 @@ int cuda_embed(backend *be, const struct op_embed *a) {
     uint64_t row_bytes;
     uint32_t n_cols = (uint32_t)w->base.n_in;
     qtype_bytes(w->base.type, 1, n_cols, &row_bytes);
-    /* Products' own rows of BF16 weights are F16 with a scale (format.h). */
+    /* A BF16 weight that shares its rows with products is F16 with a scale (format.h). */
     bool halves = w->base.type == QTYPE_BF16 && w->raw == w->product;
     const struct cargs_embed args = {
         .table = w->raw,
@@ -63,43 +62,14 @@ int cuda_copy_tokens(backend *be, const struct op_copy_tokens *a) {
         .stride = a->stride,
         .n = a->n,
     };
-    return cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_copy_tokens_kernel(),
-                                                          .name = "chain",
-                                                          .args = &args,
-                                                          .args_bytes = sizeof args,
-                                                          .grid = {cuda_div_up(a->n, THREADS)},
-                                                          .threads = THREADS,
-                                                          .behind = true, /* a copy, or a graph */
-                                                          .read = (uint64_t)a->n * 12,
-                                                          .written = (uint64_t)a->n * 4});
-}
-
-/* One launch for as many pairs as its arguments take, unless a block is both written and read:
- * those follow each other. */
-int cuda_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs) {
-    struct cargs_kv_copy args = {.k = cuda_at(kv->k), .v = cuda_at(kv->v)};
-    backend_kv_block_bytes(kv, &args.block_bytes);
-    for (uint32_t i = 0; i < n_pairs;) {
-        uint32_t n = 0;
-        for (bool apart = true; i < n_pairs && n < CARGS_KV_COPY_PAIRS; i++, n++) {
-            for (uint32_t j = 0; j < n && apart; j++)
-                apart = args.pairs[2 * j + 1] != pairs[2 * i] &&
-                        args.pairs[2 * j + 1] != pairs[2 * i + 1] &&
-                        args.pairs[2 * j] != pairs[2 * i + 1];
-            if (!apart) break;
-            memcpy(&args.pairs[2 * n], &pairs[2 * i], 2 * sizeof *pairs);
-        }
-        args.n_pairs = n;
-        uint64_t bytes = 2 * n * args.block_bytes;
-        int rc = cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_kv_copy_kernel(),
-                                                                .name = "kv_copy",
-                                                                .args = &args,
-                                                                .args_bytes = sizeof args,
-                                                                .grid = {n, 2},
-                                                                .threads = THREADS,
-                                                                .read = bytes,
-                                                                .written = bytes});
-        if (rc) return rc;
-    }
-    return 0;
+    return cuda_launch(cuda_of(be),
+                       &(struct cuda_launch){.kernel = cuda_copy_tokens_kernel(),
+                                             .name = "copy_tokens",
+                                             .args = &args,
+                                             .args_bytes = sizeof args,
+                                             .grid = {cuda_div_up(a->n, THREADS)},
+                                             .threads = THREADS,
+                                             .no_overlap = true, /* after a copy or a graph */
+                                             .read = (uint64_t)a->n * 12,
+                                             .written = (uint64_t)a->n * 4});
 }

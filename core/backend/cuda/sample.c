@@ -1,5 +1,6 @@
-/* sample.c - launches of the draw and of what it looks at. Kernel: shaders/cuda/sample.cu. */
-#include "core/backend/cuda/cuda_int.h"
+/* sample.c - launches of the sampler and of the update of its penalty history. Kernels:
+ * shaders/cuda/sample.cu. */
+#include "core/backend/cuda/ops_int.h"
 
 #include "shaders/cuda/kernels.h"
 
@@ -9,7 +10,7 @@ _Static_assert(sizeof(struct cargs_sampling) == sizeof(struct backend_sampling) 
                    offsetof(struct cargs_sampling, index) ==
                        offsetof(struct backend_sampling, index) &&
                    sizeof(struct cargs_sampled) == sizeof(struct backend_sampled),
-               "one layout on both sides");
+               "kernels and host share the layout");
 
 int cuda_sample(backend *be, const struct op_sample *a) {
     const struct cargs_sample args = {
@@ -39,10 +40,10 @@ int cuda_update_history(backend *be, const struct op_update_history *a) {
         .history = cuda_at(a->history),
     };
     return cuda_launch(cuda_of(be), &(struct cuda_launch){.kernel = cuda_update_history_kernel(),
-                                                          .name = "recount",
+                                                          .name = "update_history",
                                                           .args = &args,
                                                           .args_bytes = sizeof args,
                                                           .grid = {a->n},
                                                           .threads = 256,
-                                                          .behind = true});
+                                                          .no_overlap = true});
 }

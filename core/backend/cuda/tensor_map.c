@@ -1,7 +1,6 @@
-/* tensor_map.c - descriptions of matrices for the copying unit of sm_90
- * (shaders/cuda/tensor_map.h), by the driver's function for that (CUDA driver API,
- * cuTensorMapEncodeTiled), which the runtime finds. Owns nothing. */
-#include "core/backend/cuda/cuda_int.h"
+/* tensor_map.c - describes matrices to sm_90's TMA (shaders/cuda/tensor_map.h), with the driver
+ * API's cuTensorMapEncodeTiled, which the runtime looks up. Owns nothing. */
+#include "core/backend/cuda/memory_int.h"
 
 enum { /* cuda.h */
        FIRST_VERSION = 12000,
@@ -20,10 +19,9 @@ int cuda_tensor_maps_open(struct cuda_backend *c, err *e) {
     cudaError_t rc =
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &f, FIRST_VERSION, 0, &found);
     if (rc || !f || found != cudaDriverEntryPointSuccess)
-        return err_set(
-            e, ERR_UNSUPPORTED,
-            "backend \"cuda\": the driver has no cuTensorMapEncodeTiled: it is older than "
-            "CUDA 12; install a newer one");
+        return err_set(e, ERR_UNSUPPORTED,
+                       "backend \"cuda\": the NVIDIA driver is older than CUDA 12 (it has no "
+                       "cuTensorMapEncodeTiled); install a newer one");
     *(void **)&c->encode_tensor_map = f;
     return 0;
 }

@@ -1,11 +1,11 @@
-/* top.c - launches of the selection of a row's largest logits. Owns nothing. */
-#include "core/backend/cuda/cuda_int.h"
+/* top.c - launches of the top-k selection of each row's logits. Owns its scratch. */
+#include "core/backend/cuda/ops_int.h"
 
 #include "shaders/cuda/kernels.h"
 
 enum {
-    PASS_ROWS = 256, /* rows whose lists there is room for */
-    THREADS = 256    /* of top.cu */
+    PASS_ROWS = 256, /* rows whose candidate lists fit into the scratch */
+    THREADS = 256    /* as in top.cu */
 };
 
 _Static_assert((int)CUDA_TOP_MAX == (int)BACKEND_MAX_TOP, "lists hold every k");
@@ -14,7 +14,7 @@ static uint32_t pass_rows(uint32_t n_rows) {
     return n_rows < PASS_ROWS ? n_rows : PASS_ROWS;
 }
 
-/* Lists, behind them the counts of slices. */
+/* Candidate lists; the counts of finished slices follow them. */
 static uint64_t lists_bytes(uint32_t max_rows) {
     return (uint64_t)pass_rows(max_rows) * CUDA_TOP_SLICES * CUDA_TOP_MAX * sizeof(uint64_t);
 }
@@ -40,7 +40,7 @@ int cuda_top(backend *be, const struct op_top *a) {
         args.x = (const float *)cuda_at(a->x) + (uint64_t)first * a->n_cols;
         args.ids = (int32_t *)cuda_at(a->ids) + (uint64_t)first * a->k;
         args.values = (float *)cuda_at(a->values) + (uint64_t)first * a->k;
-        const uint64_t results = (uint64_t)n * a->k * sizeof(float); /* ids; as many of values */
+        const uint64_t results = (uint64_t)n * a->k * sizeof(float); /* ids; values take as much */
         const uint64_t lists =
             args.n_slices > 1 ? (uint64_t)n * args.n_slices * a->k * sizeof(uint64_t) : 0;
         rc = cuda_launch(c, &(struct cuda_launch){
