@@ -45,7 +45,7 @@ static grammar_node fail(struct parser *p, const char *at, int code, const char 
 }
 
 static grammar_node no_memory(struct parser *p) {
-    if (!p->b->failure.code) dfa_no_memory(&p->b->failure);
+    if (!p->b->failure.code) err_no_memory(&p->b->failure);
     p->failed = true;
     return -1;
 }

@@ -1,6 +1,6 @@
-/* cache.c - masks of states that were seen before, all matchers of a vocabulary together. Fixed
- * memory; what was not asked for lately makes room. A key is the whole state, no hash alone: equal
- * keys are equal states.
+/* cache.c - the cache of masks, shared by all matchers of a vocabulary. Fixed memory; entries that
+ * were not used recently are replaced (clock). A key holds the whole state, not only a hash: equal
+ * keys mean equal states.
  *
  * THREAD SAFETY: any thread; one mutex, held while a mask is copied. */
 #include "core/base/mem.h"
@@ -33,13 +33,13 @@ void cache_fini(struct mask_cache *c) {
 
 /* ---- keys ---- */
 
-/* The frames of the arena that a key has taken in, in the order in which they were found. */
+/* The arena's frames that are in a key, in the order in which they were found. */
 struct found {
     uint32_t n, at[CACHE_MAX_FRAMES];
 };
 
-/* 1 + the number of a frame of the arena; 0: none. */
-static uint32_t number(struct found *found, uint32_t frame, bool *full) {
+/* 1 + the number of an arena's frame within the key; 0: none. */
+static uint32_t number_frame(struct found *found, uint32_t frame, bool *full) {
     if (!frame) return 0;
     for (uint32_t i = 0; i < found->n; i++)
         if (found->at[i] == frame) return i + 1;
@@ -55,10 +55,10 @@ static void add_frame(struct cache_key *key, uint32_t at, const struct frame *f,
                       struct found *found, bool *full) {
     struct frame *made = &key->frames[at];
     *made = *f;
-    made->parent = number(found, f->parent, full);
+    made->parent = number_frame(found, f->parent, full);
     if (f->kind == FRAME_ARRAY || f->kind == FRAME_OBJECT)
-        made->used = number(found, f->used, full);
-    if (f->kind == FRAME_OBJECT) made->acc = number(found, f->acc, full);
+        made->used = number_frame(found, f->used, full);
+    if (f->kind == FRAME_OBJECT) made->acc = number_frame(found, f->acc, full);
 }
 
 bool cache_make_key(const struct machine *m, const struct frame *set, uint32_t n,
@@ -100,8 +100,8 @@ static bool same_key(const struct cache_key *a, const struct cache_key *b) {
 
 /* ---- entries ---- */
 
-/* 1 + index; 0: not there. With the lock. */
-static uint32_t look_up(const struct mask_cache *c, const struct cache_key *key, uint64_t hash) {
+/* 1 + index; 0: not there. Call with the lock held. */
+static uint32_t find_entry(const struct mask_cache *c, const struct cache_key *key, uint64_t hash) {
     uint32_t at = c->heads[hash % c->n_entries];
     while (at && (c->entries[at - 1].hash != hash || !same_key(&c->entries[at - 1].key, key)))
         at = c->entries[at - 1].next;
@@ -118,11 +118,11 @@ static void unlink_entry(struct mask_cache *c, uint32_t index) {
 bool cache_find(struct mask_cache *c, const struct cache_key *key, uint32_t *mask) {
     uint64_t hash = key ? key_hash(key) : 0;
     pthread_mutex_lock(&c->lock);
-    uint32_t at = key && c->n_entries ? look_up(c, key, hash) : 0;
+    uint32_t at = key && c->n_entries ? find_entry(c, key, hash) : 0;
     c->n_masks++;
     if (at) {
         c->n_hits++;
-        c->entries[at - 1].used_lately = true;
+        c->entries[at - 1].recently_used = true;
         memcpy(mask, c->masks + (uint64_t)(at - 1) * c->n_words, c->n_words * sizeof *mask);
     }
     pthread_mutex_unlock(&c->lock);
@@ -133,9 +133,9 @@ void cache_put(struct mask_cache *c, const struct cache_key *key, const uint32_t
     uint64_t hash = key_hash(key);
     if (!c->n_entries) return;
     pthread_mutex_lock(&c->lock);
-    if (!look_up(c, key, hash)) {
-        while (c->entries[c->hand].used_lately) {
-            c->entries[c->hand].used_lately = false;
+    if (!find_entry(c, key, hash)) {
+        while (c->entries[c->hand].recently_used) {
+            c->entries[c->hand].recently_used = false;
             c->hand = (c->hand + 1) % c->n_entries;
         }
         struct cache_entry *entry = &c->entries[c->hand];

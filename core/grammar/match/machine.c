@@ -1,15 +1,15 @@
-/* machine.c - the arena of frames, sets of them, and how rows, choices and repetitions of nodes are
- * entered and left. What JSON is, machine_*.c know.
+/* machine.c - enters and leaves the nodes of a grammar: sequences, alternatives, repetitions. JSON
+ * values are entered by machine_json.c and machine_string.c.
  *
- * A node is entered for texts of at least one byte; where it also takes the empty text, whoever
- * enters it goes on behind it as well. So nothing ever turns without taking a byte. */
+ * A node is entered for texts of at least one byte; if it also matches the empty text, the caller
+ * continues after it as well. Hence no loop runs without consuming a byte. */
 #include "core/grammar/match/machine.h"
 
-static void enter(struct machine *m, uint32_t node, uint32_t parent);
+static void enter_node(struct machine *m, uint32_t node, uint32_t parent);
 
-/* Was the node entered on this parent in this step already? The table forgets some: it only keeps
- * grammars that share their rules from being walked again and again. */
-static bool seen_before(struct machine *m, uint32_t node, uint32_t parent) {
+/* Was the node already entered on this parent in this step? The table may forget some: its only
+ * purpose is that shared rules are not walked repeatedly. */
+static bool was_entered(struct machine *m, uint32_t node, uint32_t parent) {
     uint32_t at = (node * 0x9e3779b1u ^ parent * 0x85ebca6bu) >> 16 & (MACHINE_SEEN - 1);
     if (m->seen[at].step == m->step && m->seen[at].node == node && m->seen[at].parent == parent)
         return true;
@@ -23,22 +23,22 @@ static bool is_nullable(const struct machine *m, uint32_t node) {
     return m->g->node_flags[node] & NODE_NULLABLE;
 }
 
-/* From child i of a row on. true: all that is left may be empty. */
-static bool enter_row(struct machine *m, uint32_t node, uint32_t i, uint32_t parent) {
-    const struct g_node *row = &m->g->nodes.at[node];
-    for (; i < row->n_children && !machine_is_stopped(m); i++) {
-        uint32_t child = m->g->children.at[row->first_child + i], below = parent;
-        if (i + 1 < row->n_children) {
+/* Enters a sequence at child i. true: all remaining children may be empty. */
+static bool enter_sequence(struct machine *m, uint32_t node, uint32_t i, uint32_t parent) {
+    const struct g_node *seq = &m->g->nodes.at[node];
+    for (; i < seq->n_children && !machine_is_stopped(m); i++) {
+        uint32_t child = m->g->children.at[seq->first_child + i], below = parent;
+        if (i + 1 < seq->n_children) {
             struct frame f = {.parent = parent, .kind = FRAME_SEQ, .index = node, .x = i + 1};
             below = machine_intern(m, &f);
         }
-        enter(m, child, below);
+        enter_node(m, child, below);
         if (!is_nullable(m, child)) return false;
     }
     return true;
 }
 
-static void enter_again(struct machine *m, uint32_t node, uint32_t times, uint32_t parent) {
+static void enter_repeat(struct machine *m, uint32_t node, uint32_t times, uint32_t parent) {
     const struct g_node *repeat = &m->g->nodes.at[node];
     uint32_t child = m->g->children.at[repeat->first_child], below = parent;
     if (times == repeat->max) return;
@@ -48,10 +48,10 @@ static void enter_again(struct machine *m, uint32_t node, uint32_t times, uint32
         struct frame f = {.parent = parent, .kind = FRAME_REPEAT, .index = node, .x = times};
         below = machine_intern(m, &f);
     }
-    enter(m, child, below);
+    enter_node(m, child, below);
 }
 
-static void enter(struct machine *m, uint32_t node, uint32_t parent) {
+static void enter_node(struct machine *m, uint32_t node, uint32_t parent) {
     const struct g_node *n = &m->g->nodes.at[node];
     if (parent == GRAMMAR_NONE || !(m->g->node_flags[node] & NODE_PRODUCTIVE)) return;
     machine_spend(m, 1);
@@ -67,18 +67,18 @@ static void enter(struct machine *m, uint32_t node, uint32_t parent) {
         json_enter_value(m, n->index, parent, false);
         break;
     case G_SEQ:
-        enter_row(m, node, 0, parent);
+        enter_sequence(m, node, 0, parent);
         break;
     case G_REPEAT:
-        enter_again(m, node, 0, parent);
+        enter_repeat(m, node, 0, parent);
         break;
     case G_RULE:
-        if (seen_before(m, node, parent)) break;
-        enter(m, m->g->children.at[n->first_child], parent);
+        if (was_entered(m, node, parent)) break;
+        enter_node(m, m->g->children.at[n->first_child], parent);
         break;
     case G_ALT:
         for (uint32_t i = 0; i < n->n_children && !machine_is_stopped(m); i++)
-            enter(m, m->g->children.at[n->first_child + i], parent);
+            enter_node(m, m->g->children.at[n->first_child + i], parent);
         break;
     }
 }
@@ -90,15 +90,15 @@ void machine_pop(struct machine *m, const struct frame *done) {
             machine_emit(m, &(struct frame){.kind = FRAME_END});
             return;
         }
-        /* A copy: the arena may grow below, and this frame's place may not be its own then. */
+        /* A copy: the calls below may add frames to the arena or remove this one. */
         const struct frame p = m->frames[parent];
         const struct g_node *node = &m->g->nodes.at[p.index];
         switch (p.kind) {
         case FRAME_SEQ:
-            if (!enter_row(m, p.index, p.x, p.parent)) return;
+            if (!enter_sequence(m, p.index, p.x, p.parent)) return;
             break;
         case FRAME_REPEAT:
-            enter_again(m, p.index, p.x, p.parent);
+            enter_repeat(m, p.index, p.x, p.parent);
             if (p.x < node->min && !is_nullable(m, m->g->children.at[node->first_child])) return;
             break;
         case FRAME_ARRAY:
@@ -151,7 +151,7 @@ uint32_t machine_step(struct machine *m, const struct frame *in, uint32_t n, uin
 uint32_t machine_start(struct machine *m) {
     m->out = m->n_pool;
     m->step++;
-    enter(m, m->g->root, 0);
+    enter_node(m, m->g->root, 0);
     if (is_nullable(m, m->g->root)) machine_emit(m, &(struct frame){.kind = FRAME_END});
     return m->n_pool - m->out;
 }

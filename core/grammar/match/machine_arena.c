@@ -1,5 +1,5 @@
 /* machine_arena.c - the memory of a machine: the arena of interned frames, and the sets of frames
- * in its pool. Knows nothing of what the frames mean. */
+ * in its pool. Does not depend on what the frames mean. */
 #include "core/base/mem.h"
 #include "core/grammar/match/machine.h"
 
@@ -10,10 +10,10 @@ int machine_init(struct machine *m, const grammar *g) {
     *m = (struct machine){.g = g, .n_frames = 1, .limit = UINT64_MAX};
     m->frames = mem_new(MACHINE_MAX_FRAMES, sizeof *m->frames);
     m->table = mem_new(2 * MACHINE_MAX_FRAMES, sizeof *m->table);
-    m->place = mem_new(MACHINE_MAX_FRAMES, sizeof *m->place);
+    m->slot = mem_new(MACHINE_MAX_FRAMES, sizeof *m->slot);
     m->pool = mem_new(MACHINE_MAX_POOL, sizeof *m->pool);
     m->seen = mem_new(MACHINE_SEEN, sizeof *m->seen);
-    if (m->frames && m->table && m->place && m->pool && m->seen) return 0;
+    if (m->frames && m->table && m->slot && m->pool && m->seen) return 0;
     machine_fini(m);
     return ERR_NOMEM;
 }
@@ -21,7 +21,7 @@ int machine_init(struct machine *m, const grammar *g) {
 void machine_fini(struct machine *m) {
     free(m->frames);
     free(m->table);
-    free(m->place);
+    free(m->slot);
     free(m->pool);
     free(m->seen);
     *m = (struct machine){0};
@@ -38,7 +38,7 @@ static uint32_t frame_hash(const struct frame *f) {
     }
     return (uint32_t)h;
 }
-_Static_assert(sizeof(struct frame) == 40, "a frame has no padding, so that bytes say equality");
+_Static_assert(sizeof(struct frame) == 40, "a frame has no padding: equal bytes mean equal frames");
 
 uint32_t machine_intern(struct machine *m, const struct frame *f) {
     struct frame made = *f;
@@ -56,21 +56,21 @@ uint32_t machine_intern(struct machine *m, const struct frame *f) {
     }
     m->frames[m->n_frames] = made;
     m->table[at] = m->n_frames;
-    m->place[m->n_frames] = at;
+    m->slot[m->n_frames] = at;
     return m->n_frames++;
 }
 
-/* The last frames are taken away in reverse, so that each frees the place that it took. */
+/* Frames are removed in reverse order, so that each frees the slot that it occupied. */
 void machine_roll_back(struct machine *m, uint32_t n) {
     while (m->n_frames > n)
-        m->table[m->place[--m->n_frames]] = 0;
+        m->table[m->slot[--m->n_frames]] = 0;
 }
 
 static bool has_cells(const struct frame *f) {
     return f->kind == FRAME_ARRAY || f->kind == FRAME_OBJECT;
 }
 
-static void keep(const struct frame *f, uint32_t *moved) {
+static void mark_references(const struct frame *f, uint32_t *moved) {
     moved[f->parent] = 1;
     if (!has_cells(f)) return;
     moved[f->used] = 1;
@@ -84,14 +84,14 @@ static void move_references(struct frame *f, const uint32_t *moved) {
     if (f->kind == FRAME_OBJECT) f->acc = moved[f->acc];
 }
 
-/* A frame refers to older ones only. */
+/* One pass marks and one moves, because a frame refers only to older ones. */
 void machine_compact(struct machine *m, struct frame *set, uint32_t n) {
-    uint32_t *moved = m->place, old = m->n_frames;
+    uint32_t *moved = m->slot, old = m->n_frames;
     memset(moved, 0, old * sizeof *moved);
     for (uint32_t i = 0; i < n; i++)
-        keep(&set[i], moved);
+        mark_references(&set[i], moved);
     for (uint32_t i = old - 1; i > 0; i--)
-        if (moved[i]) keep(&m->frames[i], moved);
+        if (moved[i]) mark_references(&m->frames[i], moved);
     m->n_frames = 1;
     moved[0] = 0;
     for (uint32_t i = 1; i < old; i++) {
@@ -108,7 +108,7 @@ void machine_compact(struct machine *m, struct frame *set, uint32_t n) {
         while (m->table[at])
             at = (at + 1) & mask;
         m->table[at] = i;
-        m->place[i] = at;
+        m->slot[i] = at;
     }
 }
 

@@ -1,8 +1,8 @@
-/* machine_json.c - JSON values, arrays and objects: which element, which key may come next so that
- * minima, maxima, `contains` and required members can still be met.
+/* machine_json.c - JSON values, arrays and objects: which item or key may come next so that minima,
+ * maxima, `contains` and required members can still be satisfied.
  *
- * White space is one space that may follow ':' and ','. A container in the arena is what comes
- * after the element that is on top of it. */
+ * White space is one optional space after ':' and ','. A container's frame in the arena describes
+ * the state after the element on top of it. */
 #include "core/grammar/match/machine.h"
 
 /* ---- values ---- */
@@ -27,7 +27,7 @@ static bool enter_string(struct machine *m, const struct g_string *s, uint32_t p
     return true;
 }
 
-/* Can an alternative still be written to its end on top of parent, so deep is it? */
+/* Can an alternative be completed at this depth? */
 static bool alt_fits(const struct machine *m, uint32_t alt, uint32_t depth) {
     return depth + m->g->alt_heights[alt] * (uint32_t)MACHINE_CONTAINER_DEPTH <= MACHINE_MAX_DEPTH;
 }
@@ -70,14 +70,14 @@ static bool takes_something(const grammar *g, uint32_t value) {
     return value != GRAMMAR_NONE && g->values.at[value].n_alts;
 }
 
-/* The item of a place; NULL: there is no such place. */
+/* The item at a position; NULL: there is no such position. */
 static const struct g_item *item_at(const grammar *g, const struct g_array *a, uint32_t place) {
     if (place < a->n_items) return &g->items.at[a->first_item + place];
     return a->more == GRAMMAR_NONE ? NULL : &g->items.at[a->more];
 }
 
-/* After n places, c of them counted: can the array still come to an end? Asks of each length that
- * it may get which counts are possible there. */
+/* Can the array still end after n items, c of which contains matches? Determines for each length
+ * that the array may reach which counts are possible. */
 static bool array_can_end(struct machine *m, const struct g_array *a, uint64_t n, uint64_t c) {
     const grammar *g = m->g;
     uint64_t last = a->more == GRAMMAR_NONE && a->n_items < a->max ? a->n_items : a->max;
@@ -92,7 +92,7 @@ static bool array_can_end(struct machine *m, const struct g_array *a, uint64_t n
         bool may = takes_something(g, item->contains),
              must = may && !takes_something(g, item->rest);
         uint64_t step = 1;
-        if (n >= a->n_items) { /* all places from here on are alike: go straight to the length */
+        if (n >= a->n_items) { /* all further positions are alike: go straight to the length */
             if (most < a->min_contains && !may) return false;
             step = n < a->min ? a->min - n : 0;
             if (most < a->min_contains && step < a->min_contains - most)
@@ -138,7 +138,7 @@ void json_array_step(struct machine *m, const struct frame *f, uint8_t byte) {
     if (f->phase == CONTAINER_OPEN) {
         if (byte != '[') return;
         g.phase = CONTAINER_FIRST;
-        /* What waits for the bracket alone is told apart from what the items wait for. */
+        /* A frame of its own waits for the closing bracket; the items have theirs. */
         enter_item(m, &g);
         if (array_may_end(m, &g)) machine_emit(m, &g);
     } else if (byte == ']' && (after || f->phase == CONTAINER_FIRST)) {
@@ -173,7 +173,7 @@ static const struct g_property *property_of(const struct machine *m, const struc
     return &m->g->properties.at[o->first_property + i];
 }
 
-static bool seen(const struct machine *m, const struct frame *f, uint32_t i) {
+static bool was_seen(const struct machine *m, const struct frame *f, uint32_t i) {
     if (object_of(m, f)->in_order) return i < f->bits;
     if (i < 64) return f->bits >> i & 1;
     for (uint32_t cell = f->acc; cell; cell = m->frames[cell].parent)
@@ -181,7 +181,7 @@ static bool seen(const struct machine *m, const struct frame *f, uint32_t i) {
     return false;
 }
 
-/* The list at cell (descending blocks of 64) with property i. */
+/* The list at cell (blocks of 64 properties, descending) with property i added. */
 static uint32_t with_seen(struct machine *m, uint32_t cell, uint32_t i) {
     struct frame made = {.kind = FRAME_CELL, .parent = cell, .index = i / 64};
     if (cell && m->frames[cell].index >= i / 64) {
@@ -198,11 +198,11 @@ static uint32_t n_required_left(struct machine *m, const struct frame *f) {
     uint32_t n = 0;
     machine_spend(m, 1 + o->n_properties / 8);
     for (uint32_t i = 0; i < o->n_properties; i++)
-        n += property_of(m, o, i)->required && !seen(m, f, i);
+        n += property_of(m, o, i)->required && !was_seen(m, f, i);
     return n;
 }
 
-/* How many other keys can still come, where their number counts. */
+/* How many keys other than the properties are left; GRAMMAR_UNLIMITED: enough for any bound. */
 static uint64_t n_keys_left(const struct machine *m, const struct frame *f) {
     const struct g_object *o = object_of(m, f);
     uint64_t all = 0, gone = used_n(m, f->used);
@@ -214,7 +214,7 @@ static uint64_t n_keys_left(const struct machine *m, const struct frame *f) {
 
 bool json_may_name(struct machine *m, const struct frame *f, uint32_t i) {
     const struct g_object *o = object_of(m, f);
-    if (seen(m, f, i) || !member_fits(m, f, property_of(m, o, i)->value)) return false;
+    if (was_seen(m, f, i) || !member_fits(m, f, property_of(m, o, i)->value)) return false;
     machine_spend(m, 1 + (o->in_order ? i / 8 : 0));
     if (o->in_order)
         for (uint32_t k = (uint32_t)f->bits; k < i; k++)
@@ -235,7 +235,8 @@ static bool may_use_keys(struct machine *m, const struct frame *f) {
     return !o->in_order || f->x >= o->min || f->x + n_keys_left(m, f) >= o->min;
 }
 
-/* The keys that may come next, behind their quote: emitted, or only looked for. */
+/* The keys that may come next, after their quote: emits them, or only tells whether there are any.
+ */
 static bool begin_key(struct machine *m, const struct frame *f, bool emit) {
     const struct g_object *o = object_of(m, f);
     struct frame object = *f, key = {.kind = FRAME_STRING, .phase = STRING_BODY};

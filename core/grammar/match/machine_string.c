@@ -1,8 +1,8 @@
-/* machine_string.c - JSON strings byte by byte: UTF-8, escapes, and what the content is held
- * against: a count of code points, an automaton, or the names of an object's properties.
+/* machine_string.c - JSON strings byte by byte: UTF-8, escapes, and the constraint on the content:
+ * a count of code points, an automaton, or the names of an object's properties.
  *
- * Raw bytes are those of well-formed UTF-8 (RFC 3629) from 0x20 on, without quote and backslash.
- * Names and automata take only well-formed UTF-8 by themselves; a count watches over it in acc. */
+ * Unescaped bytes are those of well-formed UTF-8 (RFC 3629) from 0x20 on, without quote and
+ * backslash. Names and automata accept only well-formed UTF-8; a count checks it in acc. */
 #include "core/grammar/match/machine.h"
 
 #include "core/text/utf8.h"
@@ -50,7 +50,7 @@ static bool names_left(struct machine *m, const struct frame *f) {
     return false;
 }
 
-/* The names in [x, y) agree in the first used bytes; those that end there come first. */
+/* The names in [x, y) share the first `used` bytes; those that end there come first. */
 static bool names_byte(struct machine *m, struct frame *f, uint8_t byte) {
     uint32_t at = f->used, lo = f->x, hi = f->y;
     const char *names = m->g->names.at;
@@ -82,7 +82,7 @@ static uint32_t used_of(const struct machine *m, const struct frame *f) {
     return f->flags & FLAG_WATCHED ? m->frames[f->parent].used : 0;
 }
 
-/* May the content end here? *property: which name it is. */
+/* May the content end here? *property: the property of that name. */
 static bool content_may_end(struct machine *m, const struct frame *f, uint32_t *property) {
     uint32_t used = used_of(m, f), first;
     *property = GRAMMAR_NONE;
@@ -102,8 +102,8 @@ static bool content_may_end(struct machine *m, const struct frame *f, uint32_t *
     return !used || !used_has(m, used, watch_hash(f));
 }
 
-/* Some content that goes on here may end the string: always so, unless values are watched and the
- * language is finite. */
+/* Some continuation can end the string: always true, unless values are watched and the language is
+ * finite. */
 static bool content_is_alive(struct machine *m, const struct frame *f) {
     uint32_t property;
     uint8_t lo = 0, hi = 0xff;
@@ -114,7 +114,7 @@ static bool content_is_alive(struct machine *m, const struct frame *f) {
         lo = (uint8_t)(f->acc >> 8);
         hi = (uint8_t)f->acc;
     } else if (m->g->n_texts[f->index][f->x] > used_n(m, used_of(m, f))) {
-        return true; /* each text has a hash of its own: not all of them can have been there */
+        return true; /* more texts than used ones: at least one is left */
     }
     if (content_may_end(m, f, &property)) return true;
     machine_spend(m, 1u + (hi - lo) / 8u);
@@ -136,8 +136,8 @@ struct cp_range {
     uint8_t lo[4], hi[4];
 };
 
-/* Can byte i and those after it be of the range, where the ones before were on its lower and on
- * its upper bound? */
+/* Can bytes i and following be completed within the range? bounds: 1: the bytes before equal the
+ * lower bound's, 2: the upper bound's. */
 static bool range_from(struct machine *m, const struct frame *f, const struct cp_range *r, size_t i,
                        int bounds) {
     if (i == r->n) return content_is_alive(m, f);
@@ -153,7 +153,7 @@ static bool range_from(struct machine *m, const struct frame *f, const struct cp
     return false;
 }
 
-/* May a code point of lo to hi (surrogates do not count) come next? */
+/* May a code point from lo to hi (except surrogates) come next? */
 static bool range_any(struct machine *m, const struct frame *f, uint32_t lo, uint32_t hi) {
     static const uint32_t lengths[N_LENGTHS][2] = {
         {0, 0x7f}, {0x80, 0x7ff}, {0x800, 0xd7ff}, {0xe000, 0xffff}, {0x10000, MAX_CODE_POINT}};
@@ -172,7 +172,7 @@ static bool range_any(struct machine *m, const struct frame *f, uint32_t lo, uin
 /* ---- the string ---- */
 
 /* f with its escapes undone. */
-static struct frame bare(const struct frame *f) {
+static struct frame unescaped(const struct frame *f) {
     struct frame g = *f;
     g.phase = STRING_BODY;
     g.acc = 0;
@@ -180,7 +180,7 @@ static struct frame bare(const struct frame *f) {
 }
 
 static void take_code_point(struct machine *m, const struct frame *f, uint32_t cp) {
-    struct frame g = bare(f);
+    struct frame g = unescaped(f);
     uint8_t bytes[4];
     size_t n = utf8_encode(cp, (char *)bytes);
     for (size_t i = 0; i < n; i++)
@@ -221,8 +221,8 @@ static void escape_step(struct machine *m, const struct frame *f, uint8_t byte) 
     machine_emit(m, &g);
 }
 
-/* Adds a hex digit to *digits (a 1, then those so far). Returns how many are missing; -1: it is
- * none. [*lo, *hi]: what the four can still become. */
+/* Adds a hex digit to *digits (1, then the digits so far). Returns the number of missing digits;
+ * -1: not a hex digit. [*lo, *hi]: the values that the four digits can still have. */
 static int add_digit(uint32_t *digits, uint8_t byte, uint32_t *lo, uint32_t *hi) {
     uint8_t lower = byte | 0x20;
     int missing = 3;
@@ -235,12 +235,12 @@ static int add_digit(uint32_t *digits, uint8_t byte, uint32_t *lo, uint32_t *hi)
     return missing;
 }
 
-static uint32_t pair(uint32_t upper, uint32_t lower) {
+static uint32_t combine_pair(uint32_t upper, uint32_t lower) {
     return 0x10000 + (((upper & 0x3ff) << 10) | (lower & 0x3ff));
 }
 
 static void hex_step(struct machine *m, const struct frame *f, uint8_t byte) {
-    struct frame g = *f, content = bare(f);
+    struct frame g = *f, content = unescaped(f);
     uint32_t lo, hi;
     int missing = add_digit(&g.acc, byte, &lo, &hi);
     if (missing < 0) return;
@@ -250,7 +250,8 @@ static void hex_step(struct machine *m, const struct frame *f, uint8_t byte) {
         return;
     }
     uint32_t from = lo > 0xd800 ? lo : 0xd800, to = hi < 0xdbff ? hi : 0xdbff;
-    bool alive = upper && range_any(m, &content, pair(from, 0xdc00), pair(to, 0xdfff));
+    bool alive =
+        upper && range_any(m, &content, combine_pair(from, 0xdc00), combine_pair(to, 0xdfff));
     if (!alive && !(missing && range_any(m, &content, lo, hi))) return;
     if (!missing) {
         g.phase = STRING_LOW_ESCAPE;
@@ -260,15 +261,15 @@ static void hex_step(struct machine *m, const struct frame *f, uint8_t byte) {
 }
 
 static void low_step(struct machine *m, const struct frame *f, uint8_t byte) {
-    struct frame g = *f, content = bare(f);
+    struct frame g = *f, content = unescaped(f);
     uint32_t upper = f->acc >> 20, digits = f->acc & 0xfffff, lo, hi;
     int missing = add_digit(&digits, byte, &lo, &hi);
     if (missing < 0 || lo > 0xdfff || hi < 0xdc00) return;
     if (lo < 0xdc00) lo = 0xdc00;
     if (hi > 0xdfff) hi = 0xdfff;
     if (!missing) {
-        take_code_point(m, f, pair(upper, lo));
-    } else if (range_any(m, &content, pair(upper, lo), pair(upper, hi))) {
+        take_code_point(m, f, combine_pair(upper, lo));
+    } else if (range_any(m, &content, combine_pair(upper, lo), combine_pair(upper, hi))) {
         g.acc = upper << 20 | digits;
         machine_emit(m, &g);
     }

@@ -1,9 +1,9 @@
-/* machine_unique.c - values that must differ: the hashes of those that were there, and whether some
- * other one is left. Two values are equal where their 64-bit hashes are.
+/* machine_unique.c - uniqueItems: the hashes of the values so far, and whether an unused value is
+ * left. Values with equal 64-bit hashes count as equal.
  *
- * A number's hash is a polynomial in RADIX modulo 2^61 - 1: its digits are the coefficients, their
- * places the powers. Zeros before and behind say nothing there, nor does how a number is written.
- */
+ * The hash of a number is a polynomial in RADIX modulo 2^61 - 1: the digits are the coefficients,
+ * their decimal positions the exponents. Leading and trailing zeros do not change it, nor does the
+ * notation. */
 #include "core/grammar/match/machine.h"
 
 #define PRIME ((UINT64_C(1) << 61) - 1)
@@ -11,7 +11,7 @@
 
 enum {
     MAX_EXPONENT = 1 << 28, /* larger ones count as this */
-    MAX_SEARCH = 1 << 16    /* steps of one search among what is left */
+    MAX_SEARCH = 1 << 16    /* steps of one search for an unused value */
 };
 
 bool used_has(struct machine *m, uint32_t used, uint64_t hash) {
@@ -35,15 +35,15 @@ uint64_t hash_byte(uint64_t hash, uint8_t byte) {
     return hash ^ hash >> 29;
 }
 
-static uint64_t times(uint64_t a, uint64_t b) {
+static uint64_t multiply_mod(uint64_t a, uint64_t b) {
     return (uint64_t)((unsigned __int128)a * b % PRIME);
 }
 
 /* RADIX to the power of n, which may be negative. */
 static uint64_t radix_power(int64_t n) {
     uint64_t exponent = n < 0 ? PRIME - 1 - (uint64_t)-n : (uint64_t)n, result = 1;
-    for (uint64_t base = RADIX; exponent; exponent >>= 1, base = times(base, base))
-        if (exponent & 1) result = times(result, base);
+    for (uint64_t base = RADIX; exponent; exponent >>= 1, base = multiply_mod(base, base))
+        if (exponent & 1) result = multiply_mod(result, base);
     return result;
 }
 
@@ -82,10 +82,10 @@ void watch_byte(struct frame *f, uint8_t byte) {
     } else if (byte == '+') {
         return;
     } else if (part == PART_WHOLE) {
-        f->bits = (times(f->bits, RADIX) + digit) % PRIME;
+        f->bits = (multiply_mod(f->bits, RADIX) + digit) % PRIME;
     } else if (part == PART_FRACTION) {
         f->y++;
-        f->bits = (f->bits + times(digit, radix_power(-(int64_t)f->y))) % PRIME;
+        f->bits = (f->bits + multiply_mod(digit, radix_power(-(int64_t)f->y))) % PRIME;
     } else {
         f->y = f->y < MAX_EXPONENT / 10 ? f->y * 10 + (uint32_t)digit : MAX_EXPONENT;
     }
@@ -96,19 +96,19 @@ uint64_t watch_hash(const struct frame *f) {
     if (part_of(f) == PART_WORD) return hash_byte(f->bits, 'w');
     uint64_t v = f->bits;
     if (part_of(f) == PART_EXPONENT)
-        v = times(v, radix_power(f->flags & FLAG_NEGATIVE_EXPONENT ? -(int64_t)f->y : f->y));
+        v = multiply_mod(v, radix_power(f->flags & FLAG_NEGATIVE_EXPONENT ? -(int64_t)f->y : f->y));
     if (f->flags & FLAG_NEGATIVE) v = (PRIME - v) % PRIME;
     return hash_byte(v, 'n');
 }
 
-/* However it goes on, the value stays what it is. */
+/* Does every continuation leave the value unchanged? */
 static bool is_decided(const struct frame *f, uint8_t flags) {
     return (part_of(f) == PART_FRACTION && (flags & STATE_ZEROS)) ||
            (part_of(f) == PART_EXPONENT && f->bits == 0);
 }
 
-/* Digits but zero first: each of them gives another value, where zeros may go on for ever. */
-static bool search(struct machine *m, const struct frame *f, uint32_t used, uint32_t *left) {
+/* Tries non-zero digits first: each gives another value, whereas zeros may repeat without end. */
+static bool find_unused(struct machine *m, const struct frame *f, uint32_t used, uint32_t *left) {
     static const char first[] = "123456789.0-";
     const struct dfa *d = &m->g->dfas.at[f->index];
     uint8_t flags = m->g->state_flags[f->index][f->x];
@@ -126,12 +126,12 @@ static bool search(struct machine *m, const struct frame *f, uint32_t used, uint
         g.x = dfa_step(d, f->x, byte);
         if (!g.x) continue;
         watch_byte(&g, byte);
-        if (search(m, &g, used, left)) return true;
+        if (find_unused(m, &g, used, left)) return true;
     }
     return false;
 }
 
 bool watch_is_alive(struct machine *m, const struct frame *f) {
     uint32_t used = m->frames[f->parent].used, left = MAX_SEARCH;
-    return !used || search(m, f, used, &left);
+    return !used || find_unused(m, f, used, &left);
 }

@@ -1,6 +1,6 @@
-/* mask.c - which tokens may come: the machine walks the trie. A text that stands in several frames
- * may go on as any of them does, so frames that let most tokens through are done one by one, by
- * what is known of the tokens beforehand; the others walk the trie together.
+/* mask.c - computes masks by walking the trie with the machine. The mask of a state is the union of
+ * those of its frames: frames that allow most tokens are done one by one with precomputed sets of
+ * tokens, the others walk the trie together.
  *
  * Allocates nothing. */
 #include "core/grammar/match/vocab.h"
@@ -14,9 +14,9 @@ static void allow(const struct grammar_vocab *v, int32_t token, uint32_t *mask) 
         mask[(uint32_t)token / 32] |= UINT32_C(1) << (uint32_t)token % 32;
 }
 
-/* Nodes [at, end) of a trie, from the n frames at set. */
-static void walk(struct machine *m, const struct grammar_vocab *v, struct mask_work *work,
-                 const struct trie *t, uint32_t at, uint32_t end, uint32_t *mask) {
+/* Walks the nodes [at, end) of a trie from the sets of the path above them. */
+static void walk_nodes(struct machine *m, const struct grammar_vocab *v, struct mask_work *work,
+                       const struct trie *t, uint32_t at, uint32_t end, uint32_t *mask) {
     while (at < end && !machine_is_stopped(m)) {
         const struct trie_node *node = &t->nodes[at];
         uint32_t above = node->depth - 1u;
@@ -36,9 +36,9 @@ static void walk(struct machine *m, const struct grammar_vocab *v, struct mask_w
     }
 }
 
-/* Where walks start from. */
-static void walk_from(struct machine *m, struct mask_work *work, const struct frame *set,
-                      uint32_t n) {
+/* Makes the n frames at set the start of walks. */
+static void begin_walk(struct machine *m, struct mask_work *work, const struct frame *set,
+                       uint32_t n) {
     if (n > MACHINE_MAX_POOL - m->n_pool) {
         m->failed = true;
         return;
@@ -52,19 +52,19 @@ static void walk_from(struct machine *m, struct mask_work *work, const struct fr
 
 static void walk_all(struct machine *m, const struct grammar_vocab *v, struct mask_work *work,
                      const struct trie *t, uint32_t *mask) {
-    walk(m, v, work, t, 0, t->n, mask);
+    walk_nodes(m, v, work, t, 0, t->n, mask);
 }
 
 /* ---- the trie, from one frame ---- */
 
-/* The hashes that the frame's value must not have; 0: none. */
+/* The list of hashes that the frame's value must avoid; 0: none. */
 static uint32_t used_by(const struct machine *m, const struct frame *f) {
     return f->flags & FLAG_WATCHED ? m->frames[f->parent].used : 0;
 }
 
-/* Does the frame go through its text alone, for a while? Not where each step asks whether a value
- * is left that was not seen before; of automata of strings it is known where that need not be
- * asked. */
+/* Does the frame stay a single frame for some bytes, so that it can be stepped without the machine?
+ * Not if each step must check that an unused value is left; for automata of strings n_texts tells
+ * when that check can be skipped. */
 static bool goes_alone(const struct machine *m, const struct frame *f) {
     if (f->kind == FRAME_DFA) return !(f->flags & FLAG_WATCHED);
     if (f->kind != FRAME_STRING || f->phase != STRING_BODY) return false;
@@ -74,13 +74,13 @@ static bool goes_alone(const struct machine *m, const struct frame *f) {
 
 enum alone { ALONE_DEAD, ALONE_ON, ALONE_NO_LONGER };
 
-/* One byte on in a string. ALONE_NO_LONGER: what is behind it, the machine knows. */
+/* Steps a string by one byte. ALONE_NO_LONGER: the machine has to continue. */
 static enum alone step_alone(struct machine *m, struct frame *f, uint8_t byte) {
     if (byte == '"' || byte == '\\') return ALONE_NO_LONGER;
     return byte >= 0x20 && string_content_byte(m, f, byte) ? ALONE_ON : ALONE_DEAD;
 }
 
-/* The nodes below the one at at, which the frame has not yet taken. */
+/* Walks the subtree at `at` with the machine; the frame has not consumed its byte yet. */
 static void walk_below(struct machine *m, const struct grammar_vocab *v, struct mask_work *work,
                        const struct trie *t, uint32_t at, uint32_t *mask) {
     const struct trie_node *node = &t->nodes[at];
@@ -91,19 +91,19 @@ static void walk_below(struct machine *m, const struct grammar_vocab *v, struct 
         work->ends[node->depth] = m->n_pool;
         work->frames[node->depth] = m->n_frames;
         if (node->token >= 0) allow(v, node->token, mask);
-        walk(m, v, work, t, at + 1, node->end, mask);
+        walk_nodes(m, v, work, t, at + 1, node->end, mask);
     }
     machine_roll_back(m, work->frames[0]);
 }
 
-/* As walk_alone, where nothing but the state of an automaton changes. */
+/* As walk_alone, if only the state of an automaton changes. */
 static void walk_automaton(struct machine *m, const struct grammar_vocab *v, struct mask_work *work,
                            const struct trie *t, uint32_t *mask) {
     const struct frame f = work->path[0];
     const struct dfa *d = &m->g->dfas.at[f.index];
     bool string = f.kind == FRAME_STRING, watched = f.flags & FLAG_WATCHED,
          ends = f.parent && !string;
-    uint32_t n_nodes = 0; /* eight of them cost about what a frame does */
+    uint32_t n_nodes = 0; /* eight of them cost about as much as a frame */
     uint32_t n_used = used_n(m, used_by(m, &f));
     const uint16_t *n_texts = m->g->n_texts[f.index];
     work->states[0] = f.x;
@@ -133,7 +133,7 @@ static void walk_automaton(struct machine *m, const struct grammar_vocab *v, str
     }
 }
 
-/* As walk_all, from the one frame that walk_from was given, which goes alone. */
+/* As walk_all, for a single frame that begin_walk was given and that goes_alone. */
 static void walk_alone(struct machine *m, const struct grammar_vocab *v, struct mask_work *work,
                        const struct trie *t, uint32_t *mask) {
     const struct frame *from = &m->pool[work->first[0]];
@@ -157,8 +157,8 @@ static void walk_alone(struct machine *m, const struct grammar_vocab *v, struct 
 
 /* ---- strings ---- */
 
-/* The code points up to which every plain token may come on top of f: VOCAB_MAX_PLAIN and no end;
- * 0: nothing is known. */
+/* Every plain token of at most this many code points is allowed in f (VOCAB_MAX_PLAIN: of any
+ * number); 0: unknown. */
 static uint32_t plain_code_points(const struct machine *m, const struct frame *f) {
     if (f->kind != FRAME_STRING || f->phase != STRING_BODY) return 0;
     if ((f->flags & FLAG_CONTENT) == CONTENT_DFA)
@@ -169,8 +169,8 @@ static uint32_t plain_code_points(const struct machine *m, const struct frame *f
     return f->flags & FLAG_WATCHED ? 0 : left;
 }
 
-static void add_string(struct machine *m, const struct grammar_vocab *v, struct mask_work *work,
-                       uint32_t n_code_points, uint32_t *mask) {
+static void allow_string_tokens(struct machine *m, const struct grammar_vocab *v,
+                                struct mask_work *work, uint32_t n_code_points, uint32_t *mask) {
     machine_spend(m, 1 + v->n_words / 64);
     const uint32_t *plain = v->plain + (uint64_t)n_code_points * v->n_words;
     for (uint32_t i = 0; i < v->n_words; i++)
@@ -181,9 +181,9 @@ static void add_string(struct machine *m, const struct grammar_vocab *v, struct 
         walk_all(m, v, work, &v->not_plain, mask);
 }
 
-/* ---- automata that let most bytes loop ---- */
+/* ---- automata that loop on most bytes ---- */
 
-/* What most bytes lead to; 0: none. */
+/* The state that most bytes lead to; 0: none. */
 static uint32_t main_target(const struct dfa *d, uint32_t state) {
     uint32_t best = 0, votes = 0;
     for (int b = 0; b < 256; b++) {
@@ -197,8 +197,8 @@ static uint32_t main_target(const struct dfa *d, uint32_t state) {
     return best;
 }
 
-/* A state that most bytes lead to and stay in; 0: there is none, or too many tokens have some
- * other byte. */
+/* A state that most bytes lead to and stay in; 0: there is none, or too many tokens contain another
+ * byte. */
 static uint32_t loop_of(struct machine *m, const struct grammar_vocab *v, const struct frame *f) {
     if (f->kind != FRAME_DFA || (f->flags & FLAG_WATCHED)) return 0;
     const struct dfa *d = &m->g->dfas.at[f->index];
@@ -228,9 +228,10 @@ static bool takes_token(struct machine *m, const struct grammar_vocab *v, struct
     return size && !machine_is_stopped(m);
 }
 
-/* All tokens without bytes that leave the loop; the others one by one. */
-static void add_loop(struct machine *m, const struct grammar_vocab *v, struct mask_work *work,
-                     const struct frame *f, uint32_t loop, uint32_t *mask) {
+/* Allows all tokens that stay in the loop; checks the others one by one. */
+static void allow_loop_tokens(struct machine *m, const struct grammar_vocab *v,
+                              struct mask_work *work, const struct frame *f, uint32_t loop,
+                              uint32_t *mask) {
     const struct dfa *d = &m->g->dfas.at[f->index];
     uint32_t *own = work->mask;
     machine_spend(m, 1 + v->n_words / 32);
@@ -248,7 +249,7 @@ static void add_loop(struct machine *m, const struct grammar_vocab *v, struct ma
         for (uint32_t i = at; i < root->end; i++)
             for (int32_t id = v->trie.nodes[i].token; id >= 0; id = v->same[id])
                 own[(uint32_t)id / 32] &= ~(UINT32_C(1) << (uint32_t)id % 32);
-        walk(m, v, work, &v->trie, at, root->end, own);
+        walk_nodes(m, v, work, &v->trie, at, root->end, own);
     }
     for (uint32_t i = 0; i < v->n_words; i++)
         mask[i] |= own[i];
@@ -270,18 +271,18 @@ void mask_compute(struct machine *m, const struct grammar_vocab *v, struct mask_
             continue;
         }
         m->n_pool = rest + n;
-        walk_from(m, work, f, 1);
+        begin_walk(m, work, f, 1);
         if (plain)
-            add_string(m, v, work, plain, mask);
+            allow_string_tokens(m, v, work, plain, mask);
         else if (!loop)
             walk_alone(m, v, work, &v->trie, mask);
         else
-            add_loop(m, v, work, f, loop, mask);
+            allow_loop_tokens(m, v, work, f, loop, mask);
         machine_roll_back(m, frames);
     }
     m->n_pool = rest + n;
     if (n_rest && !machine_is_stopped(m)) {
-        walk_from(m, work, m->pool + rest, n_rest);
+        begin_walk(m, work, m->pool + rest, n_rest);
         walk_all(m, v, work, &v->trie, mask);
         machine_roll_back(m, frames);
     }

@@ -1,14 +1,14 @@
-/* matcher.c - where one text stands: the set of frames between its tokens, which lies at the start
- * of the machine's pool.
+/* matcher.c - the state of one text between tokens: a set of frames at the start of the machine's
+ * pool.
  *
- * Allocates in grammar_matcher_new alone. One thread at a time. */
+ * Only grammar_matcher_new allocates. One thread at a time. */
 #include "core/base/mem.h"
 #include "core/grammar/match/vocab.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_START = 1 << 20 /* units of work: what a text may begin with */ };
+enum { MAX_START = 1 << 20 /* units of work to enter the root */ };
 
 struct grammar_matcher {
     grammar *g;
@@ -22,20 +22,22 @@ struct grammar_matcher {
 int grammar_matcher_new(const grammar *g, grammar_vocab *v, grammar_matcher **out, err *e) {
     *out = NULL;
     grammar_matcher *t = mem_new(1, sizeof *t);
-    if (!t) return err_set(e, ERR_NOMEM, "no memory for a grammar's state");
+    if (!t) return err_no_memory(e);
     t->g = grammar_retain(g);
     t->v = v;
     t->work.mask = mem_new(v->n_words, sizeof *t->work.mask);
     if (!t->work.mask || machine_init(&t->m, g)) {
         grammar_matcher_free(t);
-        return err_set(e, ERR_NOMEM, "no memory for a grammar's state");
+        return err_no_memory(e);
     }
     t->m.limit = MAX_START;
     t->n = machine_start(&t->m);
     t->m.limit = UINT64_MAX;
     if (machine_is_stopped(&t->m)) {
         grammar_matcher_free(t);
-        return err_set(e, ERR_TOO_LONG, "the grammar has too many ways to begin");
+        return err_set(
+            e, ERR_TOO_LONG,
+            "the grammar has too many ways to begin a text; use fewer alternatives at its start");
     }
     *out = t;
     return 0;
@@ -75,8 +77,8 @@ void grammar_matcher_mask(grammar_matcher *t, uint32_t *mask) {
     if (keep && !machine_is_stopped(m)) cache_put(&t->v->cache, &t->key, mask);
 }
 
-/* One byte on from the n frames at from; the new set lies behind the first one (which stays), and
- * what lay there goes. */
+/* Steps the n frames at from by one byte. The new set replaces whatever follows the first set in
+ * the pool; the first set stays. */
 static uint32_t step_on(grammar_matcher *t, uint32_t from, uint32_t n, uint8_t byte) {
     struct machine *m = &t->m;
     uint32_t first = m->n_pool, size = machine_step(m, m->pool + from, n, byte);
@@ -126,8 +128,8 @@ static bool has_frame(const struct frame *set, uint32_t n, const struct frame *f
     return false;
 }
 
-/* Is a space all that the n frames at from wait for, and what they can do without? The set behind
- * it lies at to. */
+/* Is the space optional for all n frames at from, so that nothing is lost by writing it? The set
+ * after it lies at to. */
 static bool is_before_space(const struct machine *m, uint32_t from, uint32_t n, uint32_t to,
                             uint32_t size) {
     bool some = false;
@@ -147,8 +149,8 @@ static bool are_strings(const struct frame *set, uint32_t n) {
     return true;
 }
 
-/* The one byte that can come on top of the n frames at from, -1: there are several or none. An
- * escape is only another way to write what can be written plainly. */
+/* The only byte that can follow the n frames at from; -1: there are several or none. An escape is
+ * only another spelling of what can be written plainly. */
 static int only_byte(struct machine *m, uint32_t from, uint32_t n) {
     uint32_t pool = m->n_pool, frames = m->n_frames;
     int only = -1, n_live = 0, escape = are_strings(m->pool + from, n) ? '\\' : -1;

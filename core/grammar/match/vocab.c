@@ -1,5 +1,5 @@
 /* vocab.c - makes a vocabulary: copies the tokens' bytes, sorts them into tries and lists. After
- * that nothing changes but the cache. */
+ * that only the cache changes. */
 #include "core/grammar/match/vocab.h"
 
 #include "core/base/mem.h"
@@ -23,7 +23,7 @@ static int compare_tokens(const void *a, const void *b) {
 
 /* ---- copies ---- */
 
-/* The token as it counts: without bytes or with ones that cannot be its, it never comes. */
+/* The token as it is used here: one with no bytes, too many bytes or a control byte is NONE. */
 static struct grammar_token token_of(const struct grammar_vocab_config *config, uint32_t id) {
     struct grammar_token t = {.kind = GRAMMAR_TOKEN_NONE};
     config->token(config->arg, (int32_t)id, &t);
@@ -61,22 +61,22 @@ static int copy_tokens(struct grammar_vocab *v, const struct grammar_vocab_confi
 
 /* ---- tries ---- */
 
-static uint32_t common_prefix(const struct sorted_token *a, const struct sorted_token *b) {
+static uint32_t shared_bytes(const struct sorted_token *a, const struct sorted_token *b) {
     uint32_t n = 0;
     while (n < a->n && n < b->n && a->bytes[n] == b->bytes[n])
         n++;
     return n;
 }
 
-/* tokens are sorted. Of equal ones the trie has the first, which leads to the others by same. */
+/* tokens are sorted. Of equal ones the trie holds the first; same leads to the others. */
 static int trie_init(struct trie *t, const struct sorted_token *tokens, uint32_t n, int32_t *same) {
     uint64_t n_nodes = 0;
     uint32_t path[VOCAB_MAX_TOKEN + 1] = {0}, depth = 0;
     for (uint32_t i = 0; i < n; i++)
-        n_nodes += tokens[i].n - (i ? common_prefix(&tokens[i - 1], &tokens[i]) : 0);
+        n_nodes += tokens[i].n - (i ? shared_bytes(&tokens[i - 1], &tokens[i]) : 0);
     if (n_nodes > UINT32_MAX || !(t->nodes = mem_new(n_nodes, sizeof *t->nodes))) return ERR_NOMEM;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t common = i ? common_prefix(&tokens[i - 1], &tokens[i]) : 0;
+        uint32_t common = i ? shared_bytes(&tokens[i - 1], &tokens[i]) : 0;
         if (i && common == tokens[i].n && common == tokens[i - 1].n) {
             same[tokens[i - 1].id] = tokens[i].id;
             continue;
@@ -95,7 +95,7 @@ static int trie_init(struct trie *t, const struct sorted_token *tokens, uint32_t
     return 0;
 }
 
-/* What a token is to a JSON string that stands between two characters. */
+/* Role of a token within a JSON string, between two characters. */
 enum string_use { USE_NEVER, USE_PLAIN, USE_OTHER };
 
 static enum string_use use_of(const struct sorted_token *t, uint32_t *n_code_points) {
@@ -142,7 +142,8 @@ static int make_tries(struct grammar_vocab *v) {
 
 /* ---- tokens by their bytes ---- */
 
-/* Calls count[b]++ or puts the id into b's list for each byte b of the token, once. */
+/* For each distinct byte b of the token: counts it in at[b], and stores the id if lists is given.
+ */
 static void note_bytes(struct grammar_vocab *v, uint32_t id, uint32_t *at, int32_t *lists) {
     bool seen[256] = {false};
     const uint8_t *bytes;
@@ -175,12 +176,13 @@ static int make_byte_lists(struct grammar_vocab *v) {
 int grammar_vocab_new(const struct grammar_vocab_config *config, grammar_vocab **out, err *e) {
     *out = NULL;
     uint64_t n = config->n_vocab, n_words = (n + 31) / 32;
-    if (!n || n > INT32_MAX / 2) return err_set(e, ERR_INVALID, "a vocabulary without tokens");
+    if (!n || n > INT32_MAX / 2)
+        return err_set(e, ERR_INVALID, "the vocabulary has no tokens, or too many");
     grammar_vocab *v = mem_new(1, sizeof *v);
     int rc = v ? cache_init(&v->cache, config->cache_bytes, (uint32_t)n_words) : ERR_NOMEM;
     if (rc) {
         free(v);
-        return err_set(e, rc, "no memory for the tokens of a grammar");
+        return err_no_memory(e);
     }
     v->n_vocab = (uint32_t)n;
     v->n_words = (uint32_t)n_words;
@@ -196,7 +198,7 @@ int grammar_vocab_new(const struct grammar_vocab_config *config, grammar_vocab *
     if (!rc) rc = make_byte_lists(v);
     if (rc) {
         grammar_vocab_free(v);
-        return err_set(e, rc, "no memory for the tokens of a grammar");
+        return err_no_memory(e);
     }
     *out = v;
     return 0;
@@ -228,7 +230,7 @@ void grammar_vocab_stats(const grammar_vocab *v, struct grammar_vocab_stats *out
 size_t grammar_vocab_longest(const grammar_vocab *v, const char *bytes, size_t n, int32_t *token) {
     const struct trie *t = &v->trie;
     size_t longest = 0;
-    uint32_t at = 0, end = t->n; /* among the children of what was passed */
+    uint32_t at = 0, end = t->n; /* among the children of the node passed last */
     for (size_t depth = 0; depth < n && at < end;) {
         const struct trie_node *node = &t->nodes[at];
         if (node->byte != (uint8_t)bytes[depth]) {

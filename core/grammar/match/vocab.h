@@ -1,7 +1,7 @@
-/* vocab.h - a model's tokens, sorted for masks: a trie of all, those that are plain characters, and
- * which token has which byte. And the masks that are kept. Private to core/grammar.
+/* vocab.h - private to core/grammar/match: a model's tokens, indexed for masks (a trie of all
+ * tokens, sets of plain tokens, the tokens that contain a byte), and the cache of masks.
  *
- * THREAD SAFETY: a vocabulary does not change; the cache has its mutex. */
+ * THREAD SAFETY: a vocabulary does not change; the cache has a mutex. */
 #ifndef INFERD_GRAMMAR_MATCH_VOCAB_H
 #define INFERD_GRAMMAR_MATCH_VOCAB_H
 
@@ -10,15 +10,15 @@
 #include <pthread.h>
 
 enum {
-    VOCAB_MAX_TOKEN = 512, /* bytes; longer tokens never come */
-    VOCAB_MAX_PLAIN = 16,  /* code points of a plain token; longer ones are walked */
-    CACHE_MAX_FRAMES = 48  /* states of more frames are not kept */
+    VOCAB_MAX_TOKEN = 512, /* bytes; longer tokens are never allowed */
+    VOCAB_MAX_PLAIN = 16,  /* code points of a plain token; longer ones are in not_plain */
+    CACHE_MAX_FRAMES = 48  /* states of more frames are not cached */
 };
 
-/* Depth first: the children of a node follow it, its subtree ends at end. */
+/* In depth-first order: the children of a node follow it, its subtree ends before end. */
 struct trie_node {
     uint32_t end;
-    int32_t token;  /* -1: none ends here; more of the same bytes: vocab's same */
+    int32_t token;  /* -1: none ends here; others with the same bytes follow by vocab's same */
     uint16_t depth; /* a root's is 1 */
     uint8_t byte;
 };
@@ -27,18 +27,18 @@ struct trie {
     uint32_t n;
 };
 
-/* State of a matcher as a key: equal keys are equal states of one grammar. */
+/* State of a matcher as a key: equal keys mean equal states of one grammar. */
 struct cache_key {
     const void *grammar;
     uint64_t serial;
-    uint32_t n_set, n_frames; /* the set, then what it stands on */
+    uint32_t n_set, n_frames; /* the set, then the frames below it */
     struct frame frames[CACHE_MAX_FRAMES];
 };
 
 struct cache_entry {
     uint64_t hash;
     uint32_t next; /* of the same chain, 1 + index; 0: the last */
-    bool filled, used_lately;
+    bool filled, recently_used;
     struct cache_key key;
 };
 
@@ -55,14 +55,14 @@ struct grammar_vocab {
     uint32_t n_vocab, n_words; /* words of a mask */
     uint8_t *kinds;            /* (n_vocab) enum grammar_token_kind */
     uint8_t *bytes;            /* of all tokens, control tokens with GRAMMAR_CONTROL */
-    uint64_t *starts;          /* (n_vocab + 1) in bytes; no bytes: never comes by them */
+    uint64_t *starts;          /* (n_vocab + 1) offsets in bytes */
     int32_t *same;             /* (n_vocab) the next token of the same bytes; -1: none */
     uint32_t *all, *ends;      /* masks: tokens with bytes; end tokens */
     struct trie trie;          /* of all tokens with bytes */
-    struct trie not_plain;     /* what is not plain, but can come within a JSON string */
-    uint32_t *plain; /* (VOCAB_MAX_PLAIN + 1, n_words) tokens of at most k plain code points: as
-                        they stand within a JSON string, each character whole */
-    uint32_t byte_first[257]; /* byte_tokens of byte b: [byte_first[b], byte_first[b + 1]) */
+    struct trie not_plain;     /* tokens that are not plain but may occur within a JSON string */
+    uint32_t *plain; /* (VOCAB_MAX_PLAIN + 1, n_words) masks: tokens of at most k code points, all
+                        whole and written unescaped in a JSON string */
+    uint32_t byte_first[257]; /* byte_tokens of tokens with byte b: from byte_first[b] on */
     int32_t *byte_tokens;
     struct mask_cache cache;
 };
@@ -73,29 +73,30 @@ static inline uint32_t vocab_token_bytes(const struct grammar_vocab *v, uint32_t
     return (uint32_t)(v->starts[id + 1] - v->starts[id]);
 }
 
-/* What a mask needs besides the machine. */
+/* Scratch of a mask computation, beside the machine. */
 struct mask_work {
-    uint32_t first[VOCAB_MAX_TOKEN + 1]; /* along a path of the trie: the set's place in the pool */
-    uint32_t ends[VOCAB_MAX_TOKEN + 1];
-    uint32_t frames[VOCAB_MAX_TOKEN + 1];   /* the arena's size with it */
-    uint32_t states[VOCAB_MAX_TOKEN + 1];   /* likewise, of an automaton */
-    struct frame path[VOCAB_MAX_TOKEN + 1]; /* along a path, while there is one frame */
-    uint8_t bytes[VOCAB_MAX_TOKEN + 1];     /* along a path, of its nodes */
+    /* For each depth of the current path of the trie: */
+    uint32_t first[VOCAB_MAX_TOKEN + 1];    /* the set's position in the pool */
+    uint32_t ends[VOCAB_MAX_TOKEN + 1];     /* and its end */
+    uint32_t frames[VOCAB_MAX_TOKEN + 1];   /* size of the arena */
+    uint32_t states[VOCAB_MAX_TOKEN + 1];   /* state of the automaton (walk_automaton) */
+    struct frame path[VOCAB_MAX_TOKEN + 1]; /* the single frame (walk_alone) */
+    uint8_t bytes[VOCAB_MAX_TOKEN + 1];     /* the node's byte */
     uint32_t *mask;                         /* (n_words) of one frame */
 };
 
-/* mask.c: sets the bits of all tokens that may come where a text stands in set; the others are
- * cleared. Leaves pool and arena as they were. */
+/* mask.c: sets the bits of all tokens that are allowed in the state set, clears the others. Leaves
+ * pool and arena unchanged. */
 void mask_compute(struct machine *m, const struct grammar_vocab *v, struct mask_work *work,
                   const struct frame *set, uint32_t n, uint32_t *mask);
 
 /* cache.c */
 int cache_init(struct mask_cache *c, uint64_t bytes, uint32_t n_words); /* ERR_NOMEM */
 void cache_fini(struct mask_cache *c);
-/* false: too large to be kept. */
+/* false: too large to be cached. */
 bool cache_make_key(const struct machine *m, const struct frame *set, uint32_t n,
                     struct cache_key *key);
-/* Counts. key NULL: the state has none. */
+/* Counts the request. key NULL: the state has none. */
 bool cache_find(struct mask_cache *c, const struct cache_key *key, uint32_t *mask);
 void cache_put(struct mask_cache *c, const struct cache_key *key, const uint32_t *mask);
 

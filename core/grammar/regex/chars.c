@@ -170,7 +170,7 @@ int chars_dfa(const struct chars *c, struct work *w, struct dfa *out, err *e) {
         uint32_t n_leads, first_lead, least;
     } forms[4] = {{128, 0, 0}, {32, 0xC0, 0x80}, {16, 0xE0, 0x800}, {5, 0xF0, 0x10000}};
     struct builder b = {.set = c};
-    if (c->failed) return dfa_no_memory(e);
+    if (c->failed) return err_no_memory(e);
     dfa_draft_init(&b.d, w);
     b.d.start = dfa_draft_state(&b.d, false);
     for (uint32_t n = 0; n < 4; n++)

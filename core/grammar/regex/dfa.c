@@ -1,5 +1,5 @@
-/* dfa.c - what is asked of a finished automaton: does it take a text, how many texts are there,
- * which. Owns nothing; never changes an automaton. Any thread. */
+/* dfa.c - queries of a finished automaton: does it accept a text, how many texts are there, which.
+ * Owns nothing; never changes an automaton. Any thread. */
 #include "core/base/mem.h"
 #include "core/grammar/regex/dfa_int.h"
 
@@ -8,12 +8,8 @@
 
 int dfa_too_large(err *e) {
     return err_set(e, ERR_TOO_LONG,
-                   "The language needs an automaton of more than %d states: use smaller bounds.",
+                   "The pattern needs an automaton of more than %d states: use smaller bounds.",
                    (int)GRAMMAR_MAX_STATES);
-}
-
-int dfa_no_memory(err *e) {
-    return err_set(e, ERR_NOMEM, "No memory for an automaton.");
 }
 
 int dfa_failure(int rc, err *e) {
@@ -21,14 +17,15 @@ int dfa_failure(int rc, err *e) {
     case ERR_TOO_LONG:
         return dfa_too_large(e);
     case ERR_WORK:
-        return err_set(e, rc,
-                       "The language takes more work than is allowed: use smaller bounds, fewer "
-                       "alternatives and look-aheads.");
+        return err_set(
+            e, rc,
+            "The pattern takes more work to compile than is allowed: use smaller bounds, "
+            "fewer alternatives and look-aheads.");
     case ERR_DEADLINE:
     case ERR_CANCELLED:
         return work_error(rc, e);
     default:
-        return dfa_no_memory(e);
+        return err_no_memory(e);
     }
 }
 
@@ -45,15 +42,15 @@ bool dfa_accepts(const struct dfa *d, const char *bytes, size_t n) {
     return state && d->accept[state];
 }
 
-/* ---- a walk over all texts, states in the order in which they are left ---- */
+/* ---- walks over all texts, depth first ---- */
 
 struct frame {
     uint32_t state;
     uint32_t label; /* the next class, or byte, to follow */
 };
 
-/* The states so that each comes before all that lead to it. order (n_states); *n: how many; a cycle
- * gives false. stack (n_states), mark (n_states) zeroed. */
+/* Sorts the states so that each comes before all that lead to it. order (n_states); *n: their
+ * number. false: there is a cycle. stack (n_states), mark (n_states) zeroed. */
 static bool states_in_order(const struct dfa *d, struct frame *stack, uint8_t *mark,
                             uint32_t *order, uint32_t *n) {
     enum { OPEN = 1, DONE };
@@ -96,7 +93,7 @@ uint32_t dfa_count(const struct dfa *d, uint32_t limit) {
     uint32_t *order = mem_new(d->n_states, sizeof *order);
     uint32_t *texts = mem_new(d->n_states, sizeof *texts);
     /* Every state leads to acceptance, so a cycle means infinitely many texts. Without memory the
-     * answer is the cautious one: many. */
+     * answer is the safe one: limit. */
     if (stack && mark && order && texts && states_in_order(d, stack, mark, order, &n)) {
         for (uint32_t i = 0; i < n; i++)
             texts[order[i]] = texts_from(d, order[i], n_bytes, texts, limit);
@@ -136,7 +133,7 @@ int dfa_each(const struct dfa *d, uint32_t limit,
              int (*each)(void *arg, const char *bytes, size_t n), void *arg) {
     if (dfa_is_empty(d)) return 0;
     if (limit == UINT32_MAX || dfa_count(d, limit + 1) > limit) return ERR_TOO_LONG;
-    /* Finitely many texts: none visits a state twice. */
+    /* The language is finite, so no text visits a state twice. */
     struct frame *stack = mem_new(d->n_states, sizeof *stack);
     char *text = mem_new(d->n_states, 1);
     int rc = stack && text ? each_text(d, stack, text, each, arg) : ERR_NOMEM;

@@ -1,9 +1,9 @@
-/* dfa_draft.c - from a draft to the minimal automaton: trimming, minimisation by refinement of
- * partitions of states and of edges (Hopcroft's algorithm in the form for partial automata that
- * Valmari describes, "Fast brief practical DFA minimization", 2012: O(edges log edges)), classes of
- * bytes, one numbering. Also the interning of keys.
+/* dfa_draft.c - turns a draft into the minimal automaton: trimming, minimisation by refining
+ * partitions of states and of edges (Hopcroft's algorithm in Valmari's form for partial automata,
+ * "Fast brief practical DFA minimization", 2012: O(edges log edges)), classes of bytes, canonical
+ * numbering. Also the interning of keys.
  *
- * Owns the draft while it finishes it. Any thread. */
+ * Owns the draft while finishing it. Any thread. */
 #include "core/base/mem.h"
 #include "core/grammar/regex/dfa_int.h"
 
@@ -11,8 +11,8 @@
 #include <string.h>
 
 enum {
-    DRAFT_COST = 32, /* of any draft, in states */
-    DRAFT_WORK = 96, /* of finishing any, in units of work */
+    DRAFT_COST = 32, /* fixed cost of a draft, in states */
+    DRAFT_WORK = 96, /* fixed cost of finishing it, in units of work */
     EDGES_PER_STATE = 3,
     CELLS_PER_STATE = 8
 };
@@ -114,7 +114,7 @@ static int adjacency_init(struct adjacency *a, const struct dfa_draft *d, bool b
 
 /* ---- trimming ---- */
 
-/* Adds bit to seen of everything that is reached from the n states in queue (n_states). */
+/* Sets bit in seen for all states reachable from the n states in queue (n_states). */
 static void reach(const struct dfa_draft *d, const struct adjacency *a, bool backwards, uint8_t bit,
                   uint8_t *seen, uint32_t *queue, uint32_t n) {
     for (uint32_t i = 0; i < n; i++) {
@@ -153,8 +153,8 @@ static int mark_useful(const struct dfa_draft *d, uint8_t *seen, uint32_t *queue
     return rc;
 }
 
-/* Drops the states that are not reached or lead nowhere. start 0: the language is empty. */
-static int trim(struct dfa_draft *d) {
+/* Drops states that are unreachable or cannot reach acceptance. start 0: the language is empty. */
+static int draft_trim(struct dfa_draft *d) {
     if (!dfa_draft_spend(d, d->n_states + d->n_edges)) return d->failed;
     uint8_t *seen = mem_new(d->n_states, 1);
     uint32_t *number = mem_new(d->n_states, sizeof *number);
@@ -164,7 +164,7 @@ static int trim(struct dfa_draft *d) {
         number[0] = 0;
         for (uint32_t s = 1; s < d->n_states; s++) {
             number[s] = seen[s] == 3 ? n : 0;
-            d->accept[number[s]] = d->accept[s]; /* never ahead of s; 0 is mended below */
+            d->accept[number[s]] = d->accept[s]; /* number[s] <= s; accept[0] is reset below */
             n += seen[s] == 3;
         }
         d->accept[0] = 0;
@@ -184,7 +184,7 @@ static int trim(struct dfa_draft *d) {
 
 /* ---- partitions ---- */
 
-/* Sets of 0..n-1; members of a set are elem[first..end), the marked ones in front. */
+/* Sets of 0..n-1; members of a set are elem[first..end), marked ones first. */
 struct partition {
     uint32_t *elem, *where, *set_of, *first, *end, *n_marked, *touched;
     uint32_t n_sets, n_touched;
@@ -220,7 +220,7 @@ static void partition_mark(struct partition *p, uint32_t x) {
     if (!p->n_marked[s]++) p->touched[p->n_touched++] = s;
 }
 
-/* Parts the marked members of each touched set from the others; the smaller half is the new set. */
+/* Splits each touched set into its marked and other members; the smaller half is the new set. */
 static void partition_split(struct partition *p) {
     while (p->n_touched) {
         uint32_t s = p->touched[--p->n_touched], z = p->n_sets;
@@ -268,7 +268,7 @@ static void part_by_class(struct partition *edges, const struct dfa_draft *d) {
     }
 }
 
-/* States that no text tells apart come into one set. Element s - 1 of states is state s. */
+/* Puts states that no text distinguishes into one set. Element s - 1 of states is state s. */
 static int refine(struct dfa_draft *d, const struct adjacency *into, struct partition *states,
                   struct partition *edges) {
     for (uint32_t s = 1; s < d->n_states; s++)
@@ -328,7 +328,7 @@ static int merge_classes(struct dfa *a) {
     return 0;
 }
 
-/* Numbers the states as a walk in breadth meets them, least byte first. */
+/* Numbers the states in breadth-first order, least byte first. */
 static int renumber(struct dfa *a) {
     uint32_t *number = mem_new(a->n_states, sizeof *number);
     uint32_t *order = mem_new(a->n_states, sizeof *order);
@@ -365,12 +365,12 @@ static int renumber(struct dfa *a) {
     return rc;
 }
 
-static int build(struct dfa_draft *d, const struct partition *states, struct dfa *a) {
+static int build_table(struct dfa_draft *d, const struct partition *states, struct dfa *a) {
     a->n_states = states->n_sets + 1;
     a->n_classes = d->n_classes;
     memcpy(a->class_of, d->class_of, sizeof a->class_of);
     if ((uint64_t)a->n_states * a->n_classes > DFA_MAX_CELLS) return ERR_TOO_LONG;
-    /* Filled, merged, copied and numbered: each time the whole table. */
+    /* Filling, merging, copying and numbering each pass over the whole table. */
     if (!dfa_draft_spend(d, (uint64_t)a->n_states * a->n_classes / 4)) return d->failed;
     a->next = mem_new((uint64_t)a->n_states * a->n_classes, sizeof *a->next);
     a->accept = mem_new(a->n_states, 1);
@@ -390,12 +390,12 @@ static int build(struct dfa_draft *d, const struct partition *states, struct dfa
 static int minimise(struct dfa_draft *d, struct dfa *a) {
     struct partition states = {0}, edges = {0};
     struct adjacency into = {0};
-    int rc = trim(d);
+    int rc = draft_trim(d);
     if (!rc && (rc = partition_init(&states, d->n_states - 1)) == 0 &&
         (rc = partition_init(&edges, d->n_edges)) == 0 &&
         (rc = adjacency_init(&into, d, true)) == 0 &&
         (rc = d->start ? refine(d, &into, &states, &edges) : 0) == 0)
-        rc = build(d, &states, a);
+        rc = build_table(d, &states, a);
     partition_fini(&states);
     partition_fini(&edges);
     adjacency_fini(&into);
@@ -429,21 +429,21 @@ void dfa_intern_fini(struct dfa_intern *t) {
 const uint64_t *dfa_intern_key(const struct dfa_intern *t, uint32_t id, uint32_t *n) {
     uint64_t first = id ? t->ends[id - 1] : 0;
     *n = (uint32_t)(t->ends[id] - first);
-    return first ? t->words + first : t->words; /* none yet: NULL has no offsets */
+    return first ? t->words + first : t->words; /* words may be NULL if it is empty */
 }
 
-static uint64_t hash_of(const uint64_t *key, uint32_t n) {
+static uint64_t hash_key(const uint64_t *key, uint32_t n) {
     uint64_t h = n;
     for (uint32_t i = 0; i < n; i++) {
         h = (h ^ key[i]) * UINT64_C(0x9e3779b97f4a7c15);
         h ^= h >> 29;
     }
-    /* The low bits choose the slot: the high ones of the last word must reach them too. */
+    /* The low bits choose the slot, so the high bits of the last word must reach them. */
     h = (h ^ h >> 32) * UINT64_C(0xff51afd7ed558ccd);
     return h ^ h >> 32;
 }
 
-static int grow(struct dfa_intern *t, uint32_t n) {
+static int intern_grow(struct dfa_intern *t, uint32_t n) {
     if (!mem_grow(&t->ends, t->n, &t->ends_capacity, sizeof *t->ends)) return ERR_NOMEM;
     uint64_t capacity = t->words_capacity ? t->words_capacity : 256;
     while (t->n_words + n > capacity)
@@ -461,7 +461,7 @@ static int grow(struct dfa_intern *t, uint32_t n) {
     for (uint32_t id = 0; id < t->n; id++) {
         uint32_t len;
         const uint64_t *key = dfa_intern_key(t, id, &len);
-        uint64_t at = hash_of(key, len);
+        uint64_t at = hash_key(key, len);
         while (slots[at & (n_slots - 1)])
             at++;
         slots[at & (n_slots - 1)] = id + 1;
@@ -474,9 +474,9 @@ static int grow(struct dfa_intern *t, uint32_t n) {
 
 int dfa_intern_add(struct dfa_intern *t, const uint64_t *key, uint32_t n, uint32_t *id) {
     if (t->n > GRAMMAR_MAX_STATES || t->n_words + n > DFA_MAX_WORDS) return ERR_TOO_LONG;
-    int rc = grow(t, n);
+    int rc = intern_grow(t, n);
     if (rc) return rc;
-    uint64_t at = hash_of(key, n);
+    uint64_t at = hash_key(key, n);
     for (; t->slots[at & (t->n_slots - 1)]; at++) {
         uint32_t other = t->slots[at & (t->n_slots - 1)] - 1, len;
         const uint64_t *have = dfa_intern_key(t, other, &len);

@@ -1,5 +1,5 @@
-/* dfa_int.h - how automata are made: a draft (states and edges, in any shape) becomes the minimal
- * automaton; sets of things get numbers. Private to core/grammar's automata. */
+/* dfa_int.h - private to core/grammar/regex: how automata are made. A draft (states and edges, in
+ * any shape) becomes the minimal automaton; interning gives sets of states their numbers. */
 #ifndef INFERD_GRAMMAR_REGEX_DFA_INT_H
 #define INFERD_GRAMMAR_REGEX_DFA_INT_H
 
@@ -7,17 +7,17 @@
 
 enum {
     DFA_MAX_EDGES = 1 << 23, /* of a draft: 64 MiB */
-    DFA_MAX_CELLS = 1 << 24, /* of a table while it is made: 64 MiB */
+    DFA_MAX_CELLS = 1 << 24, /* of a table under construction: 64 MiB */
     DFA_MAX_WORDS = 1 << 23  /* of all keys of an intern: 64 MiB */
 };
 
 int dfa_too_large(err *e); /* ERR_TOO_LONG, with the bound in words */
-int dfa_no_memory(err *e);
-/* rc in words: ERR_TOO_LONG, ERR_WORK, ERR_DEADLINE, ERR_CANCELLED, else ERR_NOMEM. Returns it. */
+/* Fills e with the text for rc: ERR_TOO_LONG, ERR_WORK, ERR_DEADLINE, ERR_CANCELLED, otherwise
+ * ERR_NOMEM. Returns the code. */
 int dfa_failure(int rc, err *e);
 
-/* An automaton while it is made. State 0 is dead and there from the start; edges to it are not
- * added. Deterministic: one edge of a state for one class at most. The first failure stays. */
+/* An automaton under construction. State 0 is dead and exists from the start; edges to it are not
+ * stored. Deterministic: at most one edge per state and class. The first failure is kept. */
 struct dfa_edge {
     uint32_t from;
     uint32_t class_to; /* class << 24 | to */
@@ -33,14 +33,14 @@ struct dfa_draft {
 };
 void dfa_draft_init(struct dfa_draft *d, struct work *w); /* every byte is a class of its own */
 void dfa_draft_fini(struct dfa_draft *d);
-/* Only the bytes of used keep a class of their own; all others share one, if there are any. */
+/* Only the bytes in used keep a class of their own; all others, if any, share one. */
 void dfa_draft_use_bytes(struct dfa_draft *d, const bool used[256]);
-/* false: refused, which is the draft's failure. For work that adds no states or edges. */
+/* Charges work that adds no states or edges. false: refused, and the draft has failed. */
 bool dfa_draft_spend(struct dfa_draft *d, uint64_t units);
 uint32_t dfa_draft_state(struct dfa_draft *d, bool accept); /* 0: failed */
 void dfa_draft_edge(struct dfa_draft *d, uint32_t from, uint8_t class, uint32_t to);
-/* Trims, minimises, merges classes and numbers the states in one order, so that equal languages
- * become equal structs. Takes d's memory in any case. */
+/* Trims, minimises, merges classes and numbers the states canonically, so that equal languages give
+ * equal structs. Frees d, also on failure. */
 int dfa_draft_finish(struct dfa_draft *d, struct dfa *out, err *e);
 
 /* Numbers for keys of 64-bit words: the first key is 0, the next new one 1, ... */

@@ -1,5 +1,5 @@
-/* dfa_make.c - automata of words, of texts without stops, and of two automata together. Owns
- * nothing but its drafts. Any thread. */
+/* dfa_make.c - makes automata of words, of texts without stops, and of two automata combined. Owns
+ * only its drafts. Any thread. */
 #include "core/base/mem.h"
 #include "core/grammar/regex/dfa_int.h"
 
@@ -8,7 +8,7 @@
 
 /* ---- words ---- */
 
-static int by_bytes(const void *a, const void *b) {
+static int compare_words(const void *a, const void *b) {
     const struct dfa_word *x = a, *y = b;
     size_t n = x->n < y->n ? x->n : y->n;
     int order = n ? memcmp(x->bytes, y->bytes, n) : 0;
@@ -43,7 +43,7 @@ int dfa_from_words(const struct dfa_word *words, size_t n, struct work *w, struc
     if (!sorted || !path) {
         free(sorted);
         free(path);
-        return dfa_no_memory(e);
+        return err_no_memory(e);
     }
     struct dfa_draft d;
     dfa_draft_init(&d, w);
@@ -51,7 +51,7 @@ int dfa_from_words(const struct dfa_word *words, size_t n, struct work *w, struc
     path[0] = d.start = dfa_draft_state(&d, false);
     if (n && dfa_draft_spend(&d, 4 * (uint64_t)n)) {
         memcpy(sorted, words, n * sizeof *sorted);
-        qsort(sorted, n, sizeof *sorted, by_bytes);
+        qsort(sorted, n, sizeof *sorted, compare_words);
     }
     for (size_t i = 0; i < n && !d.failed; i++)
         add_word(&d, i ? &sorted[i - 1] : NULL, &sorted[i], path);
@@ -62,7 +62,7 @@ int dfa_from_words(const struct dfa_word *words, size_t n, struct work *w, struc
 
 /* ---- until ---- */
 
-/* Aho and Corasick's machine over the classes of a draft: the stops as a trie, completed. */
+/* Aho-Corasick automaton over the classes of a draft: the stops as a trie, completed. */
 struct trie {
     uint32_t n, n_classes;
     uint32_t *next; /* (n, n_classes) node 0 is the root; 0 also: no child, until completed */
@@ -121,7 +121,7 @@ static int trie_init(struct trie *t, const struct dfa_draft *d, const char *cons
     return 0;
 }
 
-/* State of the draft for node i: i + 1. A node where a stop ended has none that is left. */
+/* Node i is state i + 1 of the draft. A node where a stop ends has no outgoing edges. */
 static void draft_of_trie(struct dfa_draft *d, const struct trie *t) {
     for (uint32_t i = 0; i < t->n && !d->failed; i++)
         dfa_draft_state(d, !t->stopped[i]);
@@ -151,7 +151,7 @@ int dfa_from_until(const char *const *stops, size_t n, struct work *w, struct df
     return dfa_draft_finish(&d, out, e);
 }
 
-/* ---- two together ---- */
+/* ---- two automata combined ---- */
 
 struct product {
     const struct dfa *a, *b;
@@ -165,7 +165,7 @@ static bool accepts_both(enum dfa_op op, bool a, bool b) {
     return op == DFA_AND ? a && b : op == DFA_OR ? a || b : a && !b;
 }
 
-/* The draft's state for a pair of states; 0 where nothing can come of it. */
+/* The draft's state for a pair of states; 0 if no text is accepted from it. */
 static uint32_t pair_state(struct product *p, uint32_t a, uint32_t b) {
     bool hopeless = p->op == DFA_AND ? !a || !b : p->op == DFA_OR ? !a && !b : !a;
     uint64_t key = (uint64_t)a << 32 | b;

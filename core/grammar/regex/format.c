@@ -1,9 +1,9 @@
-/* format.c - JSON Schema's formats as patterns, made when one is asked for. Owns nothing.
+/* format.c - JSON Schema's formats as patterns, compiled on demand. Owns nothing.
  *
- * What no pattern says: whether the Punycode in a hostname's "xn--" label decodes to a name that
- * IDNA allows; leap seconds are known at offsets of whole and half hours. A regex is known with
- * groups up to REGEX_DEPTH deep and without what few need (look-behinds, references, ranges but
- * those of letters and digits): each text that is accepted is valid. Any thread. */
+ * Limits: a pattern cannot check that the Punycode in a hostname's "xn--" label decodes to a name
+ * that IDNA allows. Leap seconds are accepted only at offsets of whole and half hours. "regex"
+ * accepts groups up to REGEX_DEPTH deep and omits rare syntax (look-behinds, references, ranges
+ * other than of letters and digits); every text that it accepts is valid. Any thread. */
 #include "core/base/str.h"
 #include "core/grammar/regex/dfa_int.h"
 
@@ -29,11 +29,11 @@
     "(?:[Xx][Nn]--[A-Za-z0-9](?:[A-Za-z0-9-]{0,57}[A-Za-z0-9])?"                                   \
     "|(?!..--)[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?)"
 #define HOSTNAME LABEL "(?:\\." LABEL ")*"
-/* Letters, digits, marks and the characters that RFC 5892 allows in context. */
+/* Letters, digits, marks and the characters that RFC 5892 allows in some contexts. */
 #define IDN_FIRST "[a-z0-9\\p{Ll}\\p{Lo}\\p{Lm}\\p{Nd}\\u00B7\\u0375\\u05F3\\u05F4\\u30FB]"
 #define IDN_OTHER                                                                                  \
     "[a-z0-9\\p{Ll}\\p{Lo}\\p{Lm}\\p{Nd}\\p{M}\\u00B7\\u0375\\u05F3\\u05F4\\u30FB\\u200C\\u200D]"
-/* The bound of a label is one of its Punycode, which is not seen here. */
+/* No length bound: the 63 bytes of a label apply to its Punycode form. */
 #define IDN_LABEL    "(?:" LABEL "|(?!..--)" IDN_FIRST "(?:(?:" IDN_OTHER "|-)*" IDN_OTHER ")?)"
 #define IDN_HOSTNAME IDN_LABEL "(?:[.\\u3002\\uFF0E\\uFF61]" IDN_LABEL ")*"
 
@@ -57,7 +57,7 @@
 #define ADDRESS           "\\[(?:" IPV4 "|IPv6:" IPV6 ")\\]"
 #define EMAIL(chars, dom) "(?:" ATOM(chars) "|" QUOTED(chars) ")@(?:" dom "|" ADDRESS ")"
 
-/* ---- references: RFC 3986, 3987; ucs: what an IRI adds to unreserved characters ---- */
+/* ---- references: RFC 3986, 3987; ucs: the unreserved characters that IRIs add ---- */
 
 #define UCS                                                                                        \
     "\\u{A0}-\\u{D7FF}\\u{F900}-\\u{FDCF}\\u{FDF0}-\\u{FFEF}\\u{10000}-\\u{1FFFD}"                 \
@@ -119,11 +119,11 @@ static const struct {
     {"uuid", HEX(8) "-" HEX(4) "-" HEX(4) "-" HEX(4) "-" HEX(12)},
 };
 
-/* ---- formats whose patterns are made ---- */
+/* ---- formats whose patterns are generated ---- */
 
-/* A leap second is the last of a day in UTC: at an offset it ends the minute before that offset, or
- * before what is left of the day. */
-static void add_time(str *s) {
+/* A leap second is the last second of a day in UTC, so with an offset it ends the minute before the
+ * offset (or before 24 hours minus the offset). */
+static void add_time_pattern(str *s) {
     str_add(s, "(?:" TIME "|23:59:60" FRACTION "[Zz]");
     for (int half = 0; half < 48; half++)
         str_addf(s, "|%02d:%02d:60" FRACTION "(?:\\+%02d:%02d|-%02d:%02d)", (half + 47) % 48 / 2,
@@ -139,24 +139,24 @@ enum { REGEX_DEPTH = 3 };
 #define RX_COUNT   "(?:[*+?]|\\{(?:\\d{1,4},?|[01],[1-9]\\d{0,3})\\})\\??"
 #define RX_PRIMARY "[^\\\\^$.*+?()[\\]{}|]|\\.|" RX_ESCAPE "|\\[\\^?" RX_MEMBER "*-?\\]"
 
-static void add_regex(str *s, int depth) {
+static void add_regex_pattern(str *s, int depth) {
     str_add(s, "(?:(?:[\\^$|]|\\\\[bB]|(?:" RX_PRIMARY);
     if (depth) {
         str_add(s, "|\\((?:\\?:)?");
-        add_regex(s, depth - 1);
+        add_regex_pattern(s, depth - 1);
         str_add(s, "\\)");
     }
     str_add(s, ")(?:" RX_COUNT ")?)*)");
 }
 
-static int from_str(str *s, struct work *w, struct dfa *out, err *e) {
-    int rc = s->failed ? dfa_no_memory(e) : dfa_from_regex(str_cstr(s), 0, w, out, e);
+static int compile_pattern(str *s, struct work *w, struct dfa *out, err *e) {
+    int rc = s->failed ? err_no_memory(e) : dfa_from_regex(str_cstr(s), 0, w, out, e);
     str_fini(s);
     return rc;
 }
 
-/* A name's own bound, beside that of its labels. */
-static int within_length(struct dfa *d, uint32_t max, struct work *w, struct dfa *out, err *e) {
+/* The length bound of a whole name, beside those of its labels. */
+static int bound_length(struct dfa *d, uint32_t max, struct work *w, struct dfa *out, err *e) {
     struct dfa length = {0};
     int rc = dfa_from_length(1, max, w, &length, e);
     if (!rc) rc = dfa_combine(d, &length, DFA_AND, w, out, e);
@@ -172,19 +172,19 @@ int dfa_from_format(const char *format, struct work *w, struct dfa *out, err *e)
     str_init(&s, 1 << 16);
     if (with_date || strcmp(format, "time") == 0) {
         if (with_date) str_add(&s, DATE "[Tt]");
-        add_time(&s);
-        return from_str(&s, w, out, e);
+        add_time_pattern(&s);
+        return compile_pattern(&s, w, out, e);
     }
     if (strcmp(format, "regex") == 0) {
-        add_regex(&s, REGEX_DEPTH);
-        return from_str(&s, w, out, e);
+        add_regex_pattern(&s, REGEX_DEPTH);
+        return compile_pattern(&s, w, out, e);
     }
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         struct dfa d = {0};
         if (strcmp(format, formats[i].name) != 0) continue;
         bool bounded = strcmp(format, "hostname") == 0;
         int rc = dfa_from_regex(formats[i].pattern, 0, w, bounded ? &d : out, e);
-        return rc || !bounded ? rc : within_length(&d, 253, w, out, e);
+        return rc || !bounded ? rc : bound_length(&d, 253, w, out, e);
     }
-    return err_set(e, ERR_NOT_FOUND, "The format \"%.60s\" is not known.", format);
+    return err_set(e, ERR_NOT_FOUND, "Unknown format \"%.60s\".", format);
 }

@@ -1,11 +1,12 @@
-/* nfa.c - from a nondeterministic automaton over characters to the deterministic one over bytes.
+/* nfa.c - converts a nondeterministic automaton over characters into a deterministic one over
+ * bytes.
  *
- * A place in the pattern is a configuration: a node, the state within the character that is being
- * read (0 between characters), and what the rest of the text still owes to look-aheads (a set of
- * states of their automata). A state of the result is a set of configurations together with what
- * precedes it: the kind of the last character, and the states of the look-behinds' automata, which
- * run along from the start of the text. Assertions are decided when the next byte is known, or the
- * end. Any thread, its nfa alone. */
+ * A configuration is a node, the state within the current character (0 between characters), and
+ * the debts: the look-aheads that the rest of the text must still satisfy, as a set of states of
+ * their automata. A state of the result is a set of configurations together with what precedes it:
+ * the kind of the last character, and the states of the look-behinds' automata, which run from the
+ * start of the text. Assertions are decided when the next byte, or the end, is known. Any thread;
+ * one conversion at a time per nfa. */
 #include "core/grammar/regex/nfa.h"
 
 #include "core/base/mem.h"
@@ -14,9 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Steps of one pattern: about a quarter of a second. */
+/* Work bound of one pattern: about a quarter of a second. */
 #define MAX_WORK       (UINT64_C(1) << 25)
-#define WORK_PER_STATE 32 /* as much as a state of a draft */
+#define WORK_PER_STATE 32 /* equals the cost of one draft state */
 
 /* debts << 44 | sub << 24 | node */
 #define CONFIG(node, sub, debts) ((uint64_t)(debts) << 44 | (uint64_t)(sub) << 24 | (node))
@@ -40,16 +41,17 @@ struct run {
     struct dfa_draft d;
     struct dfa_intern states; /* key: before, states of look-behinds, configurations */
     struct dfa_intern debts;  /* key: look-ahead slots << 32 | state; set 0 is empty */
-    uint8_t *reached;         /* (nodes) a path from start leads there */
-    uint32_t *behind;         /* (n_behind) look-behinds that are met */
+    uint8_t *reached;         /* (nodes) reachable from start */
+    uint32_t *behind;         /* (n_behind) look-behinds that are reachable */
     uint32_t n_behind;
     bool has_words, has_ends;
     uint8_t byte_of[256]; /* one byte of each class */
     bool is_word[256];    /* of each class */
-    uint32_t *visited;    /* (nodes) the round in which a configuration without debts was met */
+    uint32_t *visited;    /* (nodes) last round in which the node was visited without debts */
     uint32_t round;
     struct configs stack, closed, closed_word, target, kernel;
-    struct configs debt, other_debt; /* sets of debts while they are made */
+    struct configs debt;          /* a set of debts under construction */
+    struct configs visited_debts; /* configurations with debts, visited in this round */
 };
 
 static bool is_word_byte(int b) {
@@ -69,28 +71,28 @@ void nfa_fini(struct nfa *n) {
     *n = (struct nfa){0};
 }
 
-/* The pattern's own bound, and the work of whoever asks. */
-static int spend(struct nfa *n, uint64_t units) {
+/* Charges the pattern's own bound and the caller's budget. */
+static int spend_work(struct nfa *n, uint64_t units) {
     n->work += units;
     if (n->work > MAX_WORK) return ERR_TOO_LONG;
     return work_spend(n->budget, units) ? 0 : n->budget->reason;
 }
 
-static int push(struct configs *c, uint64_t config) {
+static int push_config(struct configs *c, uint64_t config) {
     if (!mem_grow(&c->at, c->n, &c->capacity, sizeof *c->at)) return ERR_NOMEM;
     c->at[c->n++] = config;
     return 0;
 }
 
-static int by_value(const void *a, const void *b) {
+static int compare_configs(const void *a, const void *b) {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
 }
 
-/* Sorts from place first on, and keeps one of equals. */
+/* Sorts from index first on and removes duplicates. */
 static void make_set(struct configs *c, uint32_t first) {
     uint32_t n = first;
-    if (c->n - first > 1) qsort(c->at + first, c->n - first, sizeof *c->at, by_value);
+    if (c->n - first > 1) qsort(c->at + first, c->n - first, sizeof *c->at, compare_configs);
     for (uint32_t i = first; i < c->n; i++)
         if (i == first || c->at[i] != c->at[n - 1]) c->at[n++] = c->at[i];
     c->n = n;
@@ -100,7 +102,7 @@ static void make_set(struct configs *c, uint32_t first) {
 
 static int nfa_run(struct nfa *n, uint32_t start, enum nfa_before before, struct dfa *out, err *e);
 
-/* Is the language from state s of d every text? */
+/* Does state s of d accept every text? */
 static bool takes_everything(const struct dfa *d, uint32_t s, const struct dfa *whole) {
     uint32_t pair[16] = {0};
     uint32_t queue[16], n = 0;
@@ -121,7 +123,8 @@ static bool takes_everything(const struct dfa *d, uint32_t s, const struct dfa *
     return true;
 }
 
-/* The look-around's automaton; *slot: where it is. The list of looks does not grow meanwhile. */
+/* Makes the look-around's automaton; *slot: its number. The list of looks does not grow meanwhile.
+ */
 static int look_make(struct nfa *n, uint32_t index, enum nfa_before before, uint32_t *slot,
                      err *e) {
     struct nfa_look *k = &n->looks.at[index];
@@ -140,7 +143,7 @@ static int look_make(struct nfa *n, uint32_t index, enum nfa_before before, uint
     if (rc) return rc;
     for (uint32_t s = 1; s < d->n_states && !k->whole[before]; s++) {
         if (!d->accept[s]) continue;
-        if ((rc = spend(n, 8)) != 0) return rc;
+        if ((rc = spend_work(n, 8)) != 0) return rc;
         if (takes_everything(d, s, &n->whole)) k->whole[before] = s;
     }
     k->is_made[before] = true;
@@ -155,33 +158,33 @@ static uint32_t slot_whole(const struct nfa *n, uint32_t slot) {
     return n->looks.at[slot / NFA_N_BEFORE].whole[slot % NFA_N_BEFORE];
 }
 
-/* debts and one more: state of the automaton in slot. */
+/* debts with one more: this state of the automaton in slot. */
 static int debts_add(struct run *r, uint32_t debts, uint32_t slot, uint32_t state, uint32_t *out) {
     uint32_t n;
     const uint64_t *key = dfa_intern_key(&r->debts, debts, &n);
     r->debt.n = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (push(&r->debt, key[i])) return ERR_NOMEM;
-    if (push(&r->debt, (uint64_t)slot << 32 | state)) return ERR_NOMEM;
+        if (push_config(&r->debt, key[i])) return ERR_NOMEM;
+    if (push_config(&r->debt, (uint64_t)slot << 32 | state)) return ERR_NOMEM;
     make_set(&r->debt, 0);
-    int rc = spend(r->nfa, n);
+    int rc = spend_work(r->nfa, n);
     return rc ? rc : dfa_intern_add(&r->debts, r->debt.at, r->debt.n, out);
 }
 
-/* What is owed after a byte; *alive false: it can no longer be paid. */
+/* The debts after a byte; *alive false: they can no longer be satisfied. */
 static int debts_step(struct run *r, uint32_t debts, uint8_t byte, uint32_t *out, bool *alive) {
     uint32_t n;
     const uint64_t *key = dfa_intern_key(&r->debts, debts, &n);
     r->debt.n = 0;
     *alive = true;
-    int rc = spend(r->nfa, n);
+    int rc = spend_work(r->nfa, n);
     if (rc) return rc;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t slot = (uint32_t)(key[i] >> 32);
         uint32_t s = dfa_step(slot_dfa(r->nfa, slot), (uint32_t)key[i], byte);
         if (!s)
             *alive = false;
-        else if (s != slot_whole(r->nfa, slot) && push(&r->debt, (uint64_t)slot << 32 | s))
+        else if (s != slot_whole(r->nfa, slot) && push_config(&r->debt, (uint64_t)slot << 32 | s))
             return ERR_NOMEM;
     }
     make_set(&r->debt, 0);
@@ -198,7 +201,7 @@ static bool debts_paid(const struct run *r, uint32_t debts) {
 
 /* ---- closures ---- */
 
-/* Where a set of configurations stands. */
+/* The position of a set of configurations in the text. */
 struct place {
     enum nfa_before before;
     const uint64_t *behind; /* states of the look-behinds' automata */
@@ -222,27 +225,27 @@ static int visit_look(struct run *r, const struct nfa_node *x, uint32_t debts,
     const struct nfa_look *k = &r->nfa->looks.at[x->index];
     uint32_t slot, owed = debts;
     if (k->behind)
-        return behind_holds(r, x->index, p) ? push(&r->stack, CONFIG(x->out, 0, debts)) : 0;
+        return behind_holds(r, x->index, p) ? push_config(&r->stack, CONFIG(x->out, 0, debts)) : 0;
     int rc = look_make(r->nfa, x->index, k->sees_before ? p->before : NFA_BEFORE_OTHER, &slot, e);
     if (rc) return rc;
     uint32_t state = slot_dfa(r->nfa, slot)->start;
     if (!state) return 0;
     if (state != slot_whole(r->nfa, slot) && (rc = debts_add(r, debts, slot, state, &owed)) != 0)
         return rc;
-    return push(&r->stack, CONFIG(x->out, 0, owed));
+    return push_config(&r->stack, CONFIG(x->out, 0, owed));
 }
 
-static int visit(struct run *r, uint64_t config, const struct place *p, struct configs *out,
-                 err *e) {
+static int visit_config(struct run *r, uint64_t config, const struct place *p, struct configs *out,
+                        err *e) {
     const struct nfa_node *x = &r->nfa->nodes.at[node_of(config)];
     uint32_t debts = debts_of(config);
     bool pass = false;
     switch ((enum nfa_kind)x->kind) {
     case NFA_CHAR:
     case NFA_MATCH:
-        return push(out, config);
+        return push_config(out, config);
     case NFA_SPLIT:
-        if (push(&r->stack, CONFIG(x->other, 0, debts))) return ERR_NOMEM;
+        if (push_config(&r->stack, CONFIG(x->other, 0, debts))) return ERR_NOMEM;
         pass = true;
         break;
     case NFA_START:
@@ -260,42 +263,42 @@ static int visit(struct run *r, uint64_t config, const struct place *p, struct c
     case NFA_LOOK:
         return visit_look(r, x, debts, p, e);
     }
-    return pass ? push(&r->stack, CONFIG(x->out, 0, debts)) : 0;
+    return pass ? push_config(&r->stack, CONFIG(x->out, 0, debts)) : 0;
 }
 
-static bool seen_before(struct run *r, uint64_t config, struct configs *with_debts) {
+static bool was_visited(struct run *r, uint64_t config, struct configs *with_debts) {
     uint32_t node = node_of(config);
     if (!debts_of(config)) {
         bool seen = r->visited[node] == r->round;
         r->visited[node] = r->round;
         return seen;
     }
-    int rc = spend(r->nfa, with_debts->n / 8);
+    int rc = spend_work(r->nfa, with_debts->n / 8);
     if (rc) r->d.failed = rc;
     for (uint32_t i = 0; i < with_debts->n; i++)
         if (with_debts->at[i] == config) return true;
-    if (push(with_debts, config)) r->d.failed = ERR_NOMEM;
+    if (push_config(with_debts, config)) r->d.failed = ERR_NOMEM;
     return false;
 }
 
-/* The configurations before a character, or at the match, that the kernel leads to. */
+/* The closure of the kernel: the configurations before a character, or at the match. */
 static int close_over(struct run *r, const uint64_t *kernel, uint32_t n, const struct place *p,
                       struct configs *out, err *e) {
-    out->n = r->stack.n = r->other_debt.n = 0;
+    out->n = r->stack.n = r->visited_debts.n = 0;
     r->round++;
     for (uint32_t i = n; i-- > 0;)
-        if (push(&r->stack, kernel[i])) return ERR_NOMEM;
+        if (push_config(&r->stack, kernel[i])) return ERR_NOMEM;
     while (r->stack.n) {
         uint64_t config = r->stack.at[--r->stack.n];
-        if (seen_before(r, config, &r->other_debt)) continue;
-        int rc = r->d.failed ? r->d.failed : spend(r->nfa, 1);
+        if (was_visited(r, config, &r->visited_debts)) continue;
+        int rc = r->d.failed ? r->d.failed : spend_work(r->nfa, 1);
         if (rc) return rc;
         if (config == CONFIG(r->nfa->any, 0, 0)) {
-            /* From here everything is taken: nothing else matters. */
-            out->n = r->stack.n = r->other_debt.n = 0;
+            /* Every text is accepted from here: no other configuration matters. */
+            out->n = r->stack.n = r->visited_debts.n = 0;
             r->round++;
         }
-        rc = visit(r, config, p, out, e);
+        rc = visit_config(r, config, p, out, e);
         if (rc) return rc;
     }
     return r->d.failed;
@@ -303,7 +306,7 @@ static int close_over(struct run *r, const uint64_t *kernel, uint32_t n, const s
 
 /* ---- states ---- */
 
-/* The state of the draft for r->target, whose first 1 + n_behind words say what precedes. */
+/* The draft's state for r->target, whose first 1 + n_behind words describe what precedes. */
 static int intern_target(struct run *r, uint32_t *state) {
     uint32_t id, n = r->states.n;
     int rc = dfa_intern_add(&r->states, r->target.at, r->target.n, &id);
@@ -324,8 +327,8 @@ static int step_config(struct run *r, uint64_t config, uint8_t byte, bool *betwe
     int rc = debts ? debts_step(r, debts, byte, &debts, &alive) : 0;
     if (rc || !alive) return rc;
     *between = class->accept[sub];
-    return push(&r->target,
-                *between ? CONFIG(x->out, 0, debts) : CONFIG(node_of(config), sub, debts));
+    return push_config(&r->target,
+                       *between ? CONFIG(x->out, 0, debts) : CONFIG(node_of(config), sub, debts));
 }
 
 static int step_class(struct run *r, uint32_t from, const struct configs *closed, uint32_t class) {
@@ -334,8 +337,8 @@ static int step_class(struct run *r, uint32_t from, const struct configs *closed
     bool between = false;
     r->target.n = 0;
     for (uint32_t i = 0; i < first; i++)
-        if (push(&r->target, r->kernel.at[i])) return ERR_NOMEM;
-    int rc = spend(r->nfa, closed->n);
+        if (push_config(&r->target, r->kernel.at[i])) return ERR_NOMEM;
+    int rc = spend_work(r->nfa, closed->n);
     for (uint32_t i = 0; i < closed->n && !rc; i++)
         rc = step_config(r, closed->at[i], byte, &between);
     if (rc || r->target.n == first) return rc;
@@ -350,8 +353,8 @@ static int step_class(struct run *r, uint32_t from, const struct configs *closed
     return rc ? rc : r->d.failed;
 }
 
-/* May the text end in the state whose key is r->kernel? closed: without an end in sight. */
-static int accepts(struct run *r, const struct configs *closed, const struct place *p, bool *yes,
+/* May the text end in the state whose key is r->kernel? closed: its closure, not at the end. */
+static int may_end(struct run *r, const struct configs *closed, const struct place *p, bool *yes,
                    err *e) {
     uint32_t first = 1 + r->n_behind;
     struct place end = *p;
@@ -368,23 +371,23 @@ static int accepts(struct run *r, const struct configs *closed, const struct pla
     return 0;
 }
 
-static int expand(struct run *r, uint32_t id, err *e) {
+static int expand_state(struct run *r, uint32_t id, err *e) {
     uint32_t n, first = 1 + r->n_behind;
     const uint64_t *key = dfa_intern_key(&r->states, id, &n);
     r->kernel.n = 0;
     for (uint32_t i = 0; i < n; i++)
-        if (push(&r->kernel, key[i])) return ERR_NOMEM;
+        if (push_config(&r->kernel, key[i])) return ERR_NOMEM;
     struct place p = {(enum nfa_before)r->kernel.at[0], r->kernel.at + 1, false, false};
     const struct configs *closed = &r->closed, *closed_word = closed;
     int rc = 0;
     if (sub_of(r->kernel.at[first])) { /* within a character */
         r->closed.n = 0;
         for (uint32_t i = first; i < n && !rc; i++)
-            rc = push(&r->closed, r->kernel.at[i]);
+            rc = push_config(&r->closed, r->kernel.at[i]);
     } else {
         bool yes = false;
         rc = close_over(r, r->kernel.at + first, n - first, &p, &r->closed, e);
-        if (!rc) rc = accepts(r, closed, &p, &yes, e);
+        if (!rc) rc = may_end(r, closed, &p, &yes, e);
         if (!rc) r->d.accept[id + 1] = yes;
         if (!rc && r->has_words) {
             p.word_after = true;
@@ -399,18 +402,18 @@ static int expand(struct run *r, uint32_t id, err *e) {
 
 /* ---- the run ---- */
 
-/* Marks what is reached from start, and what of it needs care. */
-static int survey(struct run *r, uint32_t start, enum nfa_before before, err *e) {
+/* Marks the nodes that are reachable from start, and which assertions are among them. */
+static int survey_nodes(struct run *r, uint32_t start, enum nfa_before before, err *e) {
     const struct nfa *n = r->nfa;
     r->stack.n = 0;
-    if (push(&r->stack, start)) return ERR_NOMEM;
+    if (push_config(&r->stack, start)) return ERR_NOMEM;
     while (r->stack.n) {
         uint32_t i = (uint32_t)r->stack.at[--r->stack.n];
         const struct nfa_node *x = &n->nodes.at[i];
         if (r->reached[i]) continue;
         r->reached[i] = 1;
         bool border = x->kind == NFA_WORD || x->kind == NFA_NOT_WORD;
-        /* What a look-ahead starts after is known here alone. */
+        /* Only this run knows the character before a look-ahead. */
         r->has_words =
             r->has_words || border || (x->kind == NFA_LOOK && n->looks.at[x->index].sees_before);
         r->has_ends = r->has_ends || border || x->kind == NFA_END;
@@ -420,17 +423,16 @@ static int survey(struct run *r, uint32_t start, enum nfa_before before, err *e)
                 k++;
             if (k == r->n_behind) r->behind[r->n_behind++] = x->index;
         }
-        if (x->kind != NFA_MATCH && push(&r->stack, x->out)) return ERR_NOMEM;
-        if (x->kind == NFA_SPLIT && push(&r->stack, x->other)) return ERR_NOMEM;
+        if (x->kind != NFA_MATCH && push_config(&r->stack, x->out)) return ERR_NOMEM;
+        if (x->kind == NFA_SPLIT && push_config(&r->stack, x->other)) return ERR_NOMEM;
     }
     if (r->n_behind && before != NFA_BEFORE_NONE)
         return err_set(e, ERR_UNSUPPORTED,
-                       "a look-behind inside a look-ahead that does not stand "
-                       "at the start");
+                       "a look-behind inside a look-ahead is supported only at the start");
     return 0;
 }
 
-/* Bytes that no class and no assertion tells apart are one class of the draft. */
+/* Bytes that no class and no assertion distinguishes share a class of the draft. */
 static void part_bytes(struct run *r) {
     const struct nfa *n = r->nfa;
     uint8_t *part = r->d.class_of;
@@ -460,23 +462,23 @@ static void part_bytes(struct run *r) {
     }
 }
 
-static int run_all(struct run *r, uint32_t start, enum nfa_before before, err *e) {
+static int make_states(struct run *r, uint32_t start, enum nfa_before before, err *e) {
     struct nfa *n = r->nfa;
     uint32_t slot, none;
-    int rc = survey(r, start, before, e);
+    int rc = survey_nodes(r, start, before, e);
     if (!rc) rc = dfa_intern_add(&r->debts, NULL, 0, &none);
     for (uint32_t i = 0; i < r->n_behind && !rc; i++)
         rc = look_make(n, r->behind[i], NFA_BEFORE_NONE, &slot, e);
     if (rc) return rc;
     part_bytes(r);
-    if (push(&r->target, before)) return ERR_NOMEM;
+    if (push_config(&r->target, before)) return ERR_NOMEM;
     for (uint32_t i = 0; i < r->n_behind; i++)
-        if (push(&r->target, n->looks.at[r->behind[i]].made[NFA_BEFORE_NONE].start))
+        if (push_config(&r->target, n->looks.at[r->behind[i]].made[NFA_BEFORE_NONE].start))
             return ERR_NOMEM;
-    if (push(&r->target, CONFIG(start, 0, 0))) return ERR_NOMEM;
+    if (push_config(&r->target, CONFIG(start, 0, 0))) return ERR_NOMEM;
     rc = intern_target(r, &r->d.start);
     for (uint32_t id = 0; id < r->states.n && !rc; id++)
-        rc = expand(r, id, e);
+        rc = expand_state(r, id, e);
     return rc;
 }
 
@@ -488,9 +490,9 @@ static int nfa_run(struct nfa *n, uint32_t start, enum nfa_before before, struct
     r.reached = mem_new(n->nodes.n, 1);
     r.visited = mem_new(n->nodes.n, sizeof *r.visited);
     r.behind = mem_new(n->looks.n, sizeof *r.behind);
-    if (r.reached && r.visited && r.behind) rc = run_all(&r, start, before, e);
-    struct configs *lists[] = {&r.stack,  &r.closed, &r.closed_word, &r.target,
-                               &r.kernel, &r.debt,   &r.other_debt};
+    if (r.reached && r.visited && r.behind) rc = make_states(&r, start, before, e);
+    struct configs *lists[] = {&r.stack,  &r.closed, &r.closed_word,  &r.target,
+                               &r.kernel, &r.debt,   &r.visited_debts};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         free(lists[i]->at);
     free(r.reached);

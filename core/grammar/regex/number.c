@@ -57,7 +57,7 @@ static int decimal_init(struct decimal *a, const char *literal, err *e) {
     *a = (struct decimal){.negative = *s == '-'};
     if (length > (1u << 20)) return dfa_too_large(e);
     a->digits = mem_new(length, 1);
-    if (!a->digits) return dfa_no_memory(e);
+    if (!a->digits) return err_no_memory(e);
     s += *s == '-';
     const char *first = s;
     take_digits(a, &s, &point);

@@ -48,7 +48,7 @@ static bool fail(struct parser *p, int code, const char *what) {
 }
 
 static bool no_memory(struct parser *p) {
-    if (!p->rc) p->rc = dfa_no_memory(p->e);
+    if (!p->rc) p->rc = err_no_memory(p->e);
     return false;
 }
 
