@@ -3,6 +3,7 @@
 #include "core/base/mem.h"
 #include "core/base/str.h"
 #include "core/formats/model_file.h"
+#include "core/text/json.h"
 #include "core/text/utf8.h"
 #include "registry/hub_int.h"
 #include "registry/registry_int.h"
@@ -69,7 +70,9 @@ static int by_name(const void *a, const void *b) {
 
 int hub_listing_parse(const char *text, size_t n, struct hub_listing *out, err *e) {
     memset(out, 0, sizeof *out);
-    cJSON *root = cJSON_ParseWithLength(text, n);
+    static const struct json_rules rules = {.max_depth = 64, .duplicate_keys = true};
+    cJSON *root = NULL;
+    json_decode(text, n, &rules, &root, NULL);
     const cJSON *files = cJSON_GetObjectItemCaseSensitive(root, "siblings"), *item;
     const char *commit = read_text(root, "sha");
     int n_files = cJSON_GetArraySize(files), rc = 0;

@@ -3,6 +3,8 @@
  * threads. */
 #include "api/generate/tools.h"
 
+#include "core/text/json.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,7 +110,7 @@ static cJSON *schema_of(const cJSON *function) {
         cJSON_Delete(copy);
         return NULL;
     }
-    return cJSON_Parse("{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}");
+    return json_constant("{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}");
 }
 
 /* name, what opens the arguments, JSON: of one of the functions. */
@@ -311,7 +313,7 @@ static int check_types(const struct chat_request *q, cJSON **schemas, err *e) {
 }
 
 static int make(struct making *m, cJSON **schemas, grammar **out, err *e) {
-    cJSON *object = cJSON_Parse("{\"type\":\"object\"}");
+    cJSON *object = json_constant("{\"type\":\"object\"}");
     int rc = object ? begin(m, e) : err_no_memory(e);
     if (!rc) {
         rc = finish(m, root_node(m, schemas, object), out, e);

@@ -64,7 +64,7 @@ static bool is_role_word(const char *text) {
     return false;
 }
 
-/* A number's text is known only after chat_json_keep_numbers(). */
+/* A number's text is known only in a tree of chat_json_parse(). */
 static jval value_of_number(jctx *c, const cJSON *j) {
     const char *text = j->valuestring;
     double d = j->valuedouble;

@@ -60,14 +60,9 @@ struct chat_input {
                                  bound on steps */
 };
 
-/* cJSON does not keep whether a number was written 1 or 1.0, but templates print the difference.
- * Stores the source text of every number below root in its valuestring (freed by cJSON_Delete,
- * ignored by cJSON's printer). text: the JSON document that root was parsed from. ERR_FORMAT if
- * they do not fit, ERR_NOMEM. */
-int chat_json_keep_numbers(cJSON *root, const char *text, err *e);
-
-/* Parses text[0..n), with a NUL at n, as one JSON value and keeps its numbers. ERR_FORMAT with the
- * byte, ERR_UNSUPPORTED (U+0000 in a string), ERR_NOMEM. The caller frees with cJSON_Delete. */
+/* Parses text[0..n) as one JSON value. Templates print whether a number was written 1 or 1.0: each
+ * number keeps its text in valuestring. ERR_FORMAT with the byte, ERR_UNSUPPORTED (U+0000 in a
+ * string), ERR_NOMEM. The caller frees with cJSON_Delete. */
 int chat_json_parse(const char *text, size_t n, cJSON **out, err *e);
 
 /* A span of the rendered text. trusted: written by the template itself (its literal text, bos,

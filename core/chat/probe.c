@@ -7,6 +7,7 @@
 #include "core/base/str.h"
 #include "core/chat/chat.h"
 #include "core/chat/chat_int.h"
+#include "core/text/json.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ struct probe {
 
 /* Renders; the text stays in p->out until the next time. */
 static bool probe_render(struct probe *p, const char *messages, bool with_tools) {
-    cJSON *list = cJSON_Parse(messages);
+    cJSON *list = json_constant(messages);
     struct chat_input in = {.messages = list, .tools = with_tools ? p->tools : NULL};
     err e = {0};
     chat_output_fini(&p->out);
@@ -203,7 +204,7 @@ static void probe_ids(struct probe *p, struct chat_traits *traits) {
 }
 
 int chat_template_probe(chat_template *t, err *e) {
-    struct probe p = {.t = t, .tools = cJSON_Parse(tools_json)};
+    struct probe p = {.t = t, .tools = json_constant(tools_json)};
     struct chat_traits traits = {0};
     p.no_memory = !p.tools;
     probe_calls(&p, &traits);

@@ -6,6 +6,7 @@
 
 #include "core/base/str.h"
 #include "core/chat/chat_int.h"
+#include "core/text/json.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -57,7 +58,7 @@ struct study {
 
 /* A rendered conversation as marks: control tokens are set off. NULL: it does not render. */
 static char *study_render(struct study *s, const char *messages, bool with_tools, bool prompt) {
-    cJSON *list = cJSON_Parse(messages);
+    cJSON *list = json_constant(messages);
     struct chat_input in = {
         .messages = list, .tools = with_tools ? s->tools : NULL, .add_generation_prompt = prompt};
     struct chat_output out = {0};
@@ -432,7 +433,7 @@ static bool learn_harmony(const struct study *s, struct chat_syntax *out) {
 
 int chat_template_learn(chat_template *t, const tokenizer *tok, err *e) {
     struct study s = {
-        .t = t, .tok = tok, .tools = cJSON_Parse("[" TOOL(NAME_1) "," TOOL(NAME_2) "]")};
+        .t = t, .tok = tok, .tools = json_constant("[" TOOL(NAME_1) "," TOOL(NAME_2) "]")};
     chat_template *variant = t->tool_variant;
     t->syntax = instructed;
     t->tool_variant = NULL; /* it learns by itself */

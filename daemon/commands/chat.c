@@ -2,6 +2,7 @@
  * API. It knows nothing of engines. Main thread. */
 #include "core/base/mem.h"
 #include "core/base/str.h"
+#include "core/text/json.h"
 #include "daemon/commands/chat_http.h"
 #include "daemon/commands/commands.h"
 #include "daemon/options.h"
@@ -70,9 +71,16 @@ static const char *string_at(const cJSON *o, const char *name) {
     return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, name));
 }
 
+static cJSON *parse_answer(const char *text, size_t n) {
+    static const struct json_rules rules = {.max_depth = 64, .duplicate_keys = true};
+    cJSON *root = NULL;
+    json_decode(text, n, &rules, &root, NULL);
+    return root;
+}
+
 /* Reads {"error": {"message": ...}}; false if text is something else. */
 static bool read_error_message(const char *text, size_t n, int status, err *e) {
-    cJSON *root = cJSON_ParseWithLength(text, n);
+    cJSON *root = parse_answer(text, n);
     const char *message = string_at(cJSON_GetObjectItemCaseSensitive(root, "error"), "message");
     if (message && status)
         err_set(e, ERR_INVALID, "the server answers %d: %s", status, message);
@@ -97,7 +105,7 @@ static void read_event_line(struct chat *c, const char *line) {
         c->done = true;
         return;
     }
-    cJSON *root = cJSON_Parse(line);
+    cJSON *root = parse_answer(line, strlen(line));
     const cJSON *choice = cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(root, "choices"), 0);
     const char *text = string_at(cJSON_GetObjectItemCaseSensitive(choice, "delta"), "content");
     if (text) {
@@ -196,7 +204,7 @@ static int find_model(struct chat *c, err *e) {
     int status, rc = chat_http_send(&request, &status, e);
     if (rc) return rc;
     if (status != 200) return err_status(c, status, e);
-    cJSON *root = cJSON_ParseWithLength(str_cstr(&c->body), c->body.len);
+    cJSON *root = parse_answer(str_cstr(&c->body), c->body.len);
     const char *id =
         string_at(cJSON_GetArrayItem(cJSON_GetObjectItemCaseSensitive(root, "data"), 0), "id");
     if (!id)

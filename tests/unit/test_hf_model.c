@@ -548,7 +548,7 @@ static void members_without_counterpart_are_refused(void) {
         {"{\"model_type\":\"bert\"}", "'bert' are not supported", ERR_UNSUPPORTED},
         {"{\"architectures\":[\"GPT2LMHeadModel\"]}", "'GPT2LMHeadModel'", ERR_UNSUPPORTED},
         {"{}", "no 'model_type'", ERR_FORMAT},
-        {"[]", "no JSON object", ERR_FORMAT},
+        {"[]", "not a JSON object", ERR_FORMAT},
         {"{\"model_type\":\"gemma3\"}", "no 'text_config'", ERR_FORMAT},
         {"{\"model_type\":\"llama\",\"quantization_config\":{\"quant_method\":\"gptq\"}}",
          "quantized ('gptq')", ERR_UNSUPPORTED},

@@ -3,6 +3,7 @@
 #include "api/http/json.h"
 
 #include "core/base/mem.h"
+#include "core/text/json.h"
 #include "core/text/utf8.h"
 
 #include "check.h"
@@ -107,6 +108,50 @@ static void json_refuses_what_cjson_lets_pass(void) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         refuses(rows[i][0], strlen(rows[i][0]), rows[i][1]);
     refuses("\"a\0b\"", 5, "control character");
+}
+
+/* Each rule allows what it names and nothing else. */
+static void rules_allow_what_they_name(void) {
+    static const struct json_rules strict = {.max_depth = 3}, open = {.max_depth = 3,
+                                                                      .nul = JSON_NUL_ENDS,
+                                                                      .duplicate_keys = true,
+                                                                      .control_characters = true,
+                                                                      .byte_order_mark = true,
+                                                                      .all_literals = true};
+    static const struct {
+        const char *text;
+        const char *first; /* its printed tree by the open rules; NULL: refused by both */
+    } rows[] = {
+        {"{\"a\":1,\"a\":2}", "{\"a\":1,\"a\":2}"},
+        {"\"a\nb\"", "\"a\\nb\""},
+        {"\xef\xbb\xbf[]", "[]"},
+        {"\xef\xbb\xbf\xef\xbb\xbf[]", NULL},
+        {" \xef\xbb\xbf[]", NULL},
+        {"[[[[]]]]", NULL},
+        {"{\"a\":01}", NULL},
+        {"[1.]", NULL},
+        {"\"\\ud800\"", NULL},
+        {"[1]]", NULL},
+        {"\"\xc0\x80\"", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cJSON *v = NULL;
+        CHECK_MSG(
+            json_decode(rows[i].text, strlen(rows[i].text), &strict, &v, NULL) == ERR_FORMAT && !v,
+            "%s", rows[i].text);
+        int rc = json_decode(rows[i].text, strlen(rows[i].text), &open, &v, NULL);
+        char *printed = v ? cJSON_PrintUnformatted(v) : NULL;
+        CHECK_MSG(rows[i].first ? printed && strcmp(printed, rows[i].first) == 0 : rc == ERR_FORMAT,
+                  "%s: %d %s", rows[i].text, rc, printed ? printed : "");
+        cJSON_free(printed);
+        cJSON_Delete(v);
+    }
+    cJSON *v = NULL;
+    CHECK(json_decode("[7,\"a\\u0000b\"]", 14, &open, &v, NULL) == 0);
+    if (v) CHECK_STR(v->child->valuestring, "7");
+    if (v) CHECK_STR(v->child->next->valuestring, "a");
+    cJSON_Delete(v);
+    CHECK(json_decode("\"\0\"", 3, &open, &v, NULL) == ERR_FORMAT && !v);
 }
 
 static void json_limits_hold(void) {
@@ -390,6 +435,7 @@ int main(void) {
         SKIP("json_suite_whole", "no ../shared/data/json-test-suite");
     }
     RUN(json_refuses_what_cjson_lets_pass);
+    RUN(rules_allow_what_they_name);
     RUN(json_limits_hold);
     RUN(json_many_keys_cost_no_square);
     RUN(json_strings_are_decoded);

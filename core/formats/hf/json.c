@@ -3,8 +3,7 @@
 #include "core/formats/hf/json.h"
 
 #include "core/base/mem.h"
-#include "core/base/str.h"
-#include "core/text/utf8.h"
+#include "core/text/json.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -60,13 +59,11 @@ int hf_file_read(const char *path, size_t max_bytes, bool may_miss, char **text,
 }
 
 int hf_json_parse(const char *text, size_t n, void **document, err *e) {
-    const char *end = NULL;
-    if (!utf8_valid(text, n)) return err_set(e, ERR_FORMAT, "is not valid UTF-8");
-    cJSON *json = cJSON_ParseWithLengthOpts(text, n, &end, false);
-    if (!json) {
-        size_t at = end ? (size_t)(end - text) : 0;
-        return err_set(e, ERR_FORMAT, "is not valid JSON (byte %zu)", at);
-    }
+    static const struct json_rules rules = {
+        .max_depth = 1000, .nul = JSON_NUL_ENDS, .duplicate_keys = true, .byte_order_mark = true};
+    cJSON *json = NULL;
+    int rc = json_decode(text, n, &rules, &json, e);
     *document = json;
-    return cJSON_IsObject(json) ? 0 : err_set(e, ERR_FORMAT, "is no JSON object");
+    if (!rc && !cJSON_IsObject(json)) rc = err_set(e, ERR_FORMAT, "not a JSON object");
+    return rc;
 }
