@@ -3,7 +3,7 @@
  * Opened on any one thread, then read-only. */
 #include "core/formats/hf/model_int.h"
 
-#include "core/formats/json_scan.h"
+#include "core/text/json_scan.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -112,7 +112,8 @@ static int read_pairs(const char *path, struct json_scan *s, struct placed **lis
         struct placed p;
         if (json_scan_next(s, "{}", &first, &more)) return bad_index(path, s, "an object", e);
         if (!more) return 0;
-        if (json_scan_name(s, &p.name) || json_scan_take(s, ':') || json_scan_name(s, &p.file))
+        if (json_scan_name(s, &p.name.data, &p.name.len) || json_scan_take(s, ':') ||
+            json_scan_name(s, &p.file.data, &p.file.len))
             return bad_index(path, s, "a tensor's name and a file's", e);
         if (!is_plain(p.file))
             return err_set(e, ERR_FORMAT,
@@ -137,7 +138,7 @@ static int read_index(const char *path, struct json_scan *s, struct placed **lis
     for (;;) {
         if (json_scan_next(s, "{}", &first, &more)) return bad_index(path, s, "an object", e);
         if (!more) break;
-        if (json_scan_name(s, &key) || json_scan_take(s, ':'))
+        if (json_scan_name(s, &key.data, &key.len) || json_scan_take(s, ':'))
             return bad_index(path, s, "a member", e);
         bool is_map = key.len == 10 && memcmp(key.data, "weight_map", 10) == 0;
         if (is_map && found) return bad_index(path, s, "one weight_map", e);

@@ -4,7 +4,7 @@
 
 #include "core/base/mem.h"
 #include "core/formats/gguf/gguf_int.h"
-#include "core/formats/json_scan.h"
+#include "core/text/json_scan.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -86,7 +86,7 @@ static bool equals(gguf_str s, const char *text) {
 static int read_type(struct reader *r, struct safetensor *t, uint32_t *bits) {
     gguf_str name;
     char shown[GGUF_NAME_SHOWN_BYTES + 4];
-    if (json_scan_name(&r->json, &name)) return not_json(r, &t->name, "a dtype");
+    if (json_scan_name(&r->json, &name.data, &name.len)) return not_json(r, &t->name, "a dtype");
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (equals(name, types[i].name)) {
             t->type = types[i].type;
@@ -136,7 +136,7 @@ static int read_members(struct reader *r, struct safetensor *t, uint32_t *bits,
         if (json_scan_next(&r->json, "{}", &first, &more))
             return not_json(r, &t->name, "an object");
         if (!more) break;
-        if (json_scan_name(&r->json, &key) || json_scan_take(&r->json, ':'))
+        if (json_scan_name(&r->json, &key.data, &key.len) || json_scan_take(&r->json, ':'))
             return not_json(r, &t->name, "a member");
         unsigned bit = equals(key, "dtype")          ? 1
                        : equals(key, "shape")        ? 2
@@ -201,7 +201,7 @@ static int read_header(struct reader *r) {
     for (;;) {
         if (json_scan_next(&r->json, "{}", &first, &more)) return not_json(r, NULL, "an object");
         if (!more) break;
-        if (json_scan_name(&r->json, &name) || json_scan_take(&r->json, ':'))
+        if (json_scan_name(&r->json, &name.data, &name.len) || json_scan_take(&r->json, ':'))
             return not_json(r, NULL, "a tensor's name, without escapes");
         if (equals(name, "__metadata__")) {
             if (json_scan_skip(&r->json)) return not_json(r, NULL, "metadata");

@@ -1,5 +1,5 @@
 /* json_scan.c - a cursor over JSON text. Pure; any thread. */
-#include "core/formats/json_scan.h"
+#include "core/text/json_scan.h"
 
 #include <string.h>
 
@@ -21,36 +21,36 @@ int json_scan_take(struct json_scan *s, char c) {
     return 0;
 }
 
-/* Leaves pos behind the closing quote. */
-static int scan_string(struct json_scan *s, gguf_str *inside, bool *escapes) {
+/* Leaves pos after the closing quote. */
+static int scan_string(struct json_scan *s, bool *escapes) {
     *escapes = false;
     if (json_scan_take(s, '"')) return -1;
-    inside->data = s->text + s->pos;
-    while (s->pos < s->n) {
+    for (; s->pos < s->n; s->pos++) {
         unsigned char c = (unsigned char)s->text[s->pos];
         if (c < ' ') return -1;
         if (c == '"') {
-            inside->len = (uint64_t)(s->text + s->pos - inside->data);
             s->pos++;
             return 0;
         }
-        if (c == '\\') {
-            *escapes = true;
-            s->pos++;
-            if (s->pos == s->n) return -1;
-        }
-        s->pos++;
+        if (c != '\\') continue;
+        *escapes = true;
+        if (++s->pos == s->n) return -1;
     }
     return -1;
 }
 
-int json_scan_name(struct json_scan *s, gguf_str *name) {
+int json_scan_name(struct json_scan *s, const char **name, uint64_t *len) {
     bool escapes;
+    json_scan_peek(s);
     uint64_t begin = s->pos;
-    if (scan_string(s, name, &escapes)) return -1;
-    if (!escapes) return 0;
-    s->pos = begin;
-    return -1;
+    if (scan_string(s, &escapes)) return -1;
+    if (escapes) {
+        s->pos = begin;
+        return -1;
+    }
+    *name = s->text + begin + 1;
+    *len = s->pos - begin - 2;
+    return 0;
 }
 
 int json_scan_u64(struct json_scan *s, uint64_t *v) {
@@ -68,7 +68,7 @@ int json_scan_u64(struct json_scan *s, uint64_t *v) {
     return 0;
 }
 
-/* A number, true, false or null: taken by its characters, not looked at closely. */
+/* A number, true, false or null: its characters are not checked. */
 static int skip_word(struct json_scan *s) {
     uint64_t begin = s->pos;
     while (s->pos < s->n && s->text[s->pos] && !is_space(s->text[s->pos]) &&
@@ -82,7 +82,6 @@ int json_scan_skip(struct json_scan *s) {
     int depth = 0;
     for (;;) {
         char c = json_scan_peek(s);
-        gguf_str inside;
         bool escapes;
         if (c == '{' || c == '[') {
             if (depth == MAX_DEPTH) return -1;
@@ -92,7 +91,7 @@ int json_scan_skip(struct json_scan *s) {
             if (!depth || open[--depth] != (c == '}' ? '{' : '[')) return -1;
             s->pos++;
         } else if (c == '"') {
-            if (scan_string(s, &inside, &escapes)) return -1;
+            if (scan_string(s, &escapes)) return -1;
         } else if (depth && (c == ',' || c == ':')) {
             s->pos++;
             continue;
