@@ -16,7 +16,7 @@
 #ifndef INFERD_SHADERS_CUDA_ATTENTION_CUH
 #define INFERD_SHADERS_CUDA_ATTENTION_CUH
 
-#include "shaders/cuda/cargs.h"
+#include "shaders/args_attention.h"
 #include "shaders/cuda/device.cuh"
 
 #define CHUNK      CUDA_ATTENTION_CHUNK

@@ -24,15 +24,15 @@ struct task {
 
 /* False: another kernel's, or nobody's. All lanes of a warp. */
 __device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
-    const uint32_t at = index + a.first_task, lane = threadIdx.x % 32;
+    const uint32_t at = index + a.op.first_task, lane = threadIdx.x % 32;
     t.index = index;
-    t.group = a.n_heads / a.n_kv_heads;
-    t.query = at % a.n_slices * SLICE;
-    t.kv_head = at / a.n_slices % a.n_kv_heads;
-    t.seq = at / a.n_slices / a.n_kv_heads;
+    t.group = a.op.n_heads / a.op.n_kv_heads;
+    t.query = at % a.op.n_slices * SLICE;
+    t.kv_head = at / a.op.n_slices % a.op.n_kv_heads;
+    t.seq = at / a.op.n_slices / a.op.n_kv_heads;
     t.row = t.seq;
     uint32_t n_rows = 1;
-    if (a.n_rows != a.n_seqs) { /* otherwise each sequence has a row: one load less to wait for */
+    if (a.n_rows != a.op.n_seqs) { /* otherwise each sequence has a row: one load less to wait for */
         t.row = (uint32_t)a.row_start[t.seq];
         n_rows = (uint32_t)a.row_start[t.seq + 1] - t.row;
     }
@@ -40,13 +40,13 @@ __device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
     if ((n_rows > 1 && all > QUERIES) || t.query >= all) return false;
     t.n_queries = min((uint32_t)SLICE, all - t.query);
     const uint32_t row = t.query / t.group + lane, end = (t.query + t.n_queries - 1) / t.group;
-    t.keys = seen_from(row <= end ? a.pos[t.row + row] : -1, a.window);
+    t.keys = seen_from(row <= end ? a.pos[t.row + row] : -1, a.op.window);
     t.keys.first = __reduce_min_sync(CUDA_ALL, t.keys.first);
     t.keys.last = __reduce_max_sync(CUDA_ALL, t.keys.last);
     const int part = a.by_chunk ? CHUNK : CHUNK * SPAN_CHUNKS;
     t.first_part = t.keys.last < 0 ? 0 : t.keys.first / part;
     /* A position that is not below max_context must not reach beyond the memory for parts. */
-    t.n_parts = t.keys.last < 0 ? 0 : min(t.keys.last / part - t.first_part + 1, (int)a.n_parts);
+    t.n_parts = t.keys.last < 0 ? 0 : min(t.keys.last / part - t.first_part + 1, (int)a.op.n_parts);
     t.n_blocks = (t.n_parts + (int)a.block_parts - 1) / (int)a.block_parts;
     return true;
 }
@@ -61,12 +61,12 @@ __device__ uint32_t query_head(const task &t, uint32_t query) {
 
 /* Of q and out. */
 __device__ uint64_t query_at(const cargs_attention &a, const task &t, uint32_t query) {
-    return ((uint64_t)query_row(t, query) * a.n_heads + query_head(t, query)) * a.head_dim;
+    return ((uint64_t)query_row(t, query) * a.op.n_heads + query_head(t, query)) * a.head_dim;
 }
 
 __device__ float *part_at(const cargs_attention &a, const task &t, uint32_t part, uint32_t query) {
     return a.parts +
-           (((uint64_t)t.index * a.n_parts + part) * a.n_slots + query) * (a.head_dim + CUDA_ATTENTION_PART);
+           (((uint64_t)t.index * a.op.n_parts + part) * a.n_slots + query) * (a.head_dim + CUDA_ATTENTION_PART);
 }
 
 /* A block's chunks; whole: what it finds of them is the task's result. */
@@ -124,7 +124,7 @@ template <int DIM> __device__ __forceinline__ uint32_t value_place_q8(uint32_t t
 /* A warp's quarter of chunks: its block in the table. */
 __device__ __forceinline__ int block_of(const cargs_attention &a, const task &t, int chunk) {
     const uint32_t at = (uint32_t)(chunk * 4 + (int)threadIdx.x / 32) >> a.quarter_shift;
-    return at < a.table_stride ? a.tables[(uint64_t)t.seq * a.table_stride + at] : -1;
+    return at < a.op.table_stride ? a.tables[(uint64_t)t.seq * a.op.table_stride + at] : -1;
 }
 
 __device__ __forceinline__ int quarter_pos(int chunk) {
@@ -134,7 +134,7 @@ __device__ __forceinline__ int quarter_pos(int chunk) {
 /* The run of a block of a pool; of what is not seen the table says nothing. */
 __device__ __forceinline__ const uint8_t *run_of(const cargs_attention &a, const task &t, const void *pool,
                                                  int block, bool visible) {
-    const uint64_t at = ((uint64_t)block * a.n_kv_heads + t.kv_head) * a.run_bytes;
+    const uint64_t at = ((uint64_t)block * a.op.n_kv_heads + t.kv_head) * a.run_bytes;
     return static_cast<const uint8_t *>(pool) + (visible ? at : 0);
 }
 
@@ -529,7 +529,7 @@ __device__ __forceinline__ void patch_values(uint8_t *values, const fresh &f, in
 /* A query, behind the queries k and v. */
 __device__ __forceinline__ const float *row_at(const cargs_attention &a, const cargs_rope_store &r, const task &t,
                                                uint32_t at) {
-    const uint64_t kv_row = ((uint64_t)t.row * a.n_kv_heads + t.kv_head) * a.head_dim;
+    const uint64_t kv_row = ((uint64_t)t.row * a.op.n_kv_heads + t.kv_head) * a.head_dim;
     return at < t.n_queries ? a.q + query_at(a, t, at) : (at == t.n_queries ? r.k : r.v) + kv_row;
 }
 
@@ -541,7 +541,7 @@ __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_
                                           fresh &f, float *work) {
     const uint32_t warp = threadIdx.x / 32, slot = (uint32_t)r.slots[t.row];
     const float *cosines = work, *sines = work + r.n_rot / 2;
-    if (slot >= r.n_slots) f.chunk = -1;
+    if (slot >= r.op.n_slots) f.chunk = -1;
     const uint32_t n = t.n_queries + (f.chunk >= 0 ? 2 : 0);
     constexpr int N = (DIM + 127) / 128;
     constexpr uint32_t type = KV == CUDA_ATTENTION_F16    ? QTYPE_F16
@@ -549,7 +549,7 @@ __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_
                                                           : QTYPE_Q8_0;
     float next[N][4], factors[N][4];
     make_angles(r, (float)t.keys.last, work, work + r.n_rot / 2, threadIdx.x, THREADS);
-    if (r.q_norm_kind == CUDA_NORM_HEADS) read_head(r, r.q_norm, factors, true);
+    if (r.q_norm_kind == ARGS_NORM_HEADS) read_head(r, r.q_norm, factors, true);
     __syncthreads();
     pdl_wait();
     if (warp < n) read_head(r, row_at(a, r, t, warp), next, true);
@@ -557,13 +557,13 @@ __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_
     for (uint32_t at = warp; at < n; at += WARPS) {
         const uint32_t norm = at < t.n_queries    ? r.q_norm_kind
                               : at == t.n_queries ? r.k_norm_kind
-                                                  : CUDA_NORM_NONE;
+                                                  : ARGS_NORM_NONE;
         float v[N][4], *x = work + (1 + at) * DIM;
 #pragma unroll
         for (uint32_t i = 0; i < 4 * N; i++)
             v[i / 4][i % 4] = next[i / 4][i % 4];
         if (at + WARPS < n) read_head(r, row_at(a, r, t, at + WARPS), next, true);
-        if (at == t.n_queries && norm == CUDA_NORM_HEADS) read_head(r, r.k_norm, factors, true);
+        if (at == t.n_queries && norm == ARGS_NORM_HEADS) read_head(r, r.k_norm, factors, true);
         norm_head(r, norm, v, factors, 1.0f);
         if (at <= t.n_queries) rotate(r, v, x, cosines, sines, true);
         if (at < t.n_queries) {
@@ -636,8 +636,8 @@ __device__ __forceinline__ void do_chunk(const cargs_attention &a, const task &t
     if (newest) patch_values<KV, DIM>(values, news, head_dim);
     __syncthreads();
     start_next<KV, DIM>(a, t, head_dim, p, chunk);
-    const bool whole = a.n_rows == a.n_seqs && first >= t.keys.first && first + CHUNK - 1 <= t.keys.last;
-    const float m = make_weights<KV>(scores, first, keys, q.back, a.cap, whole, w);
+    const bool whole = a.n_rows == a.op.n_seqs && first >= t.keys.first && first + CHUNK - 1 <= t.keys.last;
+    const float m = make_weights<KV>(scores, first, keys, q.back, a.op.cap, whole, w);
     if (at::key_slots == 1) __syncthreads(); /* the next chunk's scores take their place */
     sum_weights<KV>(w, l);
     clear<DIM>(f);
@@ -662,7 +662,7 @@ __device__ __forceinline__ lane_query query_of(const cargs_attention &a, const t
     const uint32_t query = threadIdx.x % 32 / 4;
     const bool is = query < t.n_queries;
     lane_query l;
-    l.keys = seen_from(is ? a.pos[query_row(t, query)] : -1, a.window);
+    l.keys = seen_from(is ? a.pos[query_row(t, query)] : -1, a.op.window);
     l.row = is ? a.q + query_at(a, t, query) : nullptr;
     return l;
 }
@@ -673,7 +673,7 @@ __device__ __forceinline__ void do_share(const cargs_attention &a, const task &t
                                          const lane_query &l, int head_dim, pipe &p, const fresh &news,
                                          float *scores) {
     query_words<KV, DIM> q;
-    load_query<KV, DIM>(l.row, head_dim, a.q_scale, q);
+    load_query<KV, DIM>(l.row, head_dim, a.op.q_scale, q);
     found<DIM> all;
     clear<DIM>(all);
 #pragma unroll 1
@@ -732,7 +732,7 @@ attention_decode(CUDA_ARGS(struct cargs_decode) args) {
     /* K and V of a sequence's earlier tokens were written by earlier steps, unless it has several rows in this
      * one: only of what holds the newest token, which this step stores, must the copy wait, if it is not made
      * here. */
-    const bool early = makes || (a.n_rows == a.n_seqs && (s.begin + 1) * CHUNK <= t.keys.last);
+    const bool early = makes || (a.n_rows == a.op.n_seqs && (s.begin + 1) * CHUNK <= t.keys.last);
 #pragma unroll 1
     for (int i = 0; i < 2; i++) {
         if (i == 1 && makes && t.keys.last >= 0) {

@@ -22,7 +22,7 @@ __device__ __forceinline__ float run_value(const cargs_attention &a, const uint8
 
 /* The last that begins at or before row. */
 __device__ uint32_t seq_of(const cargs_attention &a, uint32_t row) {
-    uint32_t from = 0, end = a.n_seqs;
+    uint32_t from = 0, end = a.op.n_seqs;
     while (from + 1 < end) {
         uint32_t middle = (from + end) / 2;
         if ((uint32_t)a.row_start[middle] <= row)
@@ -36,7 +36,7 @@ __device__ uint32_t seq_of(const cargs_attention &a, uint32_t row) {
 __device__ const uint8_t *run_of(const cargs_attention &a, const void *pool, const int32_t *table, int pos,
                                  uint32_t kv_head) {
     uint64_t block = (uint32_t)table[(uint32_t)pos / a.block_tokens];
-    return static_cast<const uint8_t *>(pool) + (block * a.n_kv_heads + kv_head) * a.run_bytes;
+    return static_cast<const uint8_t *>(pool) + (block * a.op.n_kv_heads + kv_head) * a.run_bytes;
 }
 
 /* The lane's score, in units of log2. q: of this head, already scaled. */
@@ -44,7 +44,7 @@ __device__ float score_of(const cargs_attention &a, const float *q, const uint8_
     float s = 0;
     for (uint32_t d = 0; d < a.head_dim; d++)
         s = fmaf(q[d], run_value(a, run, d * a.block_tokens + token, d / SCALE_DIMS * a.block_tokens + token), s);
-    return a.cap != 0 ? __fmul_rn(a.cap, tanhf(s)) : s;
+    return a.op.cap != 0 ? __fmul_rn(a.op.cap, tanhf(s)) : s;
 }
 
 /* Grid: query heads, rows; a warp each. Shared: q (head_dim), o (head_dim), weights (PLAIN_CHUNK). */
@@ -53,14 +53,14 @@ CUDA_KERNEL(32) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
     pdl_launch();
     pdl_wait();
     const uint32_t lane = threadIdx.x, head = blockIdx.x, row = a.first_row + blockIdx.y;
-    const uint32_t kv_head = head / (a.n_heads / a.n_kv_heads);
+    const uint32_t kv_head = head / (a.op.n_heads / a.op.n_kv_heads);
     float *o = q + a.head_dim, *weights = o + a.head_dim;
-    const uint64_t at = ((uint64_t)row * a.n_heads + head) * a.head_dim;
+    const uint64_t at = ((uint64_t)row * a.op.n_heads + head) * a.head_dim;
     for (uint32_t d = lane; d < a.head_dim; d += 32)
-        q[d] = __fmul_rn(a.q[at + d], a.q_scale), o[d] = 0;
+        q[d] = __fmul_rn(a.q[at + d], a.op.q_scale), o[d] = 0;
     __syncwarp();
-    const int32_t *table = a.tables + (uint64_t)seq_of(a, row) * a.table_stride;
-    const seen keys = seen_from(a.pos[row], a.window);
+    const int32_t *table = a.tables + (uint64_t)seq_of(a, row) * a.op.table_stride;
+    const seen keys = seen_from(a.pos[row], a.op.window);
     sums total = no_sums();
     for (int first = keys.first / PLAIN_CHUNK * PLAIN_CHUNK; first <= keys.last; first += PLAIN_CHUNK) {
         int pos = first + (int)lane;

@@ -43,10 +43,10 @@ struct tile {
 
 /* False: there are not so many tiles. Each warp finds it for itself. */
 __device__ bool find_tile(const cargs_attention &a, uint32_t index, tile &t) {
-    uint32_t lane = threadIdx.x % 32, group = a.n_heads / a.n_kv_heads;
-    for (uint32_t base = 0; base < a.n_seqs; base += 32) {
+    uint32_t lane = threadIdx.x % 32, group = a.op.n_heads / a.op.n_kv_heads;
+    for (uint32_t base = 0; base < a.op.n_seqs; base += 32) {
         uint32_t seq = base + lane, row = 0, n_rows = 0, n = 0;
-        if (seq < a.n_seqs) {
+        if (seq < a.op.n_seqs) {
             row = (uint32_t)a.row_start[seq];
             n_rows = (uint32_t)a.row_start[seq + 1] - row;
             if (n_rows > 1 && n_rows * group > QUERIES) n = (n_rows * group + TILE - 1) / TILE;
@@ -72,11 +72,11 @@ __device__ bool find_tile(const cargs_attention &a, uint32_t index, tile &t) {
 }
 
 __device__ seen tile_keys(const cargs_attention &a, const tile &t) {
-    uint32_t group = a.n_heads / a.n_kv_heads, end = t.row + (t.query + t.n_queries - 1) / group;
+    uint32_t group = a.op.n_heads / a.op.n_kv_heads, end = t.row + (t.query + t.n_queries - 1) / group;
     seen all;
     all.first = 0x7fffffff, all.last = -1;
     for (uint32_t row = t.row + t.query / group + threadIdx.x % 32; row <= end; row += 32) {
-        seen s = seen_from(a.pos[row], a.window);
+        seen s = seen_from(a.pos[row], a.op.window);
         all.first = min(all.first, s.first), all.last = max(all.last, s.last);
     }
     all.first = __reduce_min_sync(CUDA_ALL, all.first);
@@ -113,7 +113,7 @@ struct part {
 __device__ __forceinline__ int block_of(const cargs_attention &a, const tile &t, int chunk, int quarter) {
     int pos = chunk * CHUNK + quarter * QUARTER;
     return sees_any(t.keys, pos, QUARTER)
-               ? a.tables[(uint64_t)t.seq * a.table_stride + (uint32_t)pos / a.block_tokens]
+               ? a.tables[(uint64_t)t.seq * a.op.table_stride + (uint32_t)pos / a.block_tokens]
                : -1;
 }
 
@@ -188,7 +188,7 @@ __device__ __forceinline__ void start_chunk(const cargs_attention &a, const tile
         bool visible = p.block >= 0;
         uint32_t token = (uint32_t)pos % a.block_tokens;
         const uint8_t *run = static_cast<const uint8_t *>(p.is_k ? a.k : a.v);
-        if (visible) run += ((uint64_t)p.block * a.n_kv_heads + t.kv_head) * a.run_bytes;
+        if (visible) run += ((uint64_t)p.block * a.op.n_kv_heads + t.kv_head) * a.run_bytes;
         p.block = block_of(a, t, chunk + 1, p.quarter);
         if (kv_traits<KV>::quantized) {
             if (visible)
@@ -363,15 +363,15 @@ struct lane_queries {
 };
 
 __device__ __forceinline__ lane_queries queries_of(const cargs_attention &a, const tile &t) {
-    uint32_t group = a.n_heads / a.n_kv_heads;
+    uint32_t group = a.op.n_heads / a.op.n_kv_heads;
     lane_queries l;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         uint32_t at = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * i;
         uint32_t query = t.query + min(at, t.n_queries - 1), row = t.row + query / group;
-        l.keys[i] = seen_from(a.pos[row], a.window);
+        l.keys[i] = seen_from(a.pos[row], a.op.window);
         l.head[i] = t.kv_head * group + query % group;
-        uint64_t from = ((uint64_t)row * a.n_heads + l.head[i]) * a.head_dim;
+        uint64_t from = ((uint64_t)row * a.op.n_heads + l.head[i]) * a.head_dim;
         l.q[i] = a.q + from;
         l.out[i] = at < t.n_queries ? a.out + from : nullptr;
     }
@@ -425,7 +425,7 @@ CUDA_KERNEL(THREADS) attention_prefill(CUDA_ARGS(struct cargs_attention) a) {
 
     const lane_queries l = queries_of(a, t);
     queries<KV, DIM> q;
-    load_queries<KV, DIM>(l.q, head_dim, a.q_scale, q);
+    load_queries<KV, DIM>(l.q, head_dim, a.op.q_scale, q);
     /* What all of the warp's queries see. */
     const int all_first = __reduce_max_sync(CUDA_ALL, max(l.keys[0].first, l.keys[1].first));
     const int all_last = __reduce_min_sync(CUDA_ALL, min(l.keys[0].last, l.keys[1].last));
@@ -440,7 +440,7 @@ CUDA_KERNEL(THREADS) attention_prefill(CUDA_ARGS(struct cargs_attention) a) {
         const uint8_t *stage = bring<KV>(a, t, pipe, chunk, chunk - first, (uint32_t)head_dim);
         make_scores<KV, DIM, EXACT>(q, stage, head_dim, s);
         bool whole = chunk * CHUNK >= all_first && chunk * CHUNK + CHUNK - 1 <= all_last;
-        chunk_weights<KV>(s, chunk * CHUNK, l.keys, q.back, a.cap, whole, p, m);
+        chunk_weights<KV>(s, chunk * CHUNK, l.keys, q.back, a.op.cap, whole, p, m);
         chunk_sums<KV>(p, sum);
         f[0] = merge_factors(span[0], m[0], sum[0]);
         f[1] = merge_factors(span[1], m[1], sum[1]);

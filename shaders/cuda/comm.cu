@@ -1,6 +1,6 @@
 /* comm.cu - what the ranks of a group exchanged: sums in the order of the ranks, the same bits for any
  * number of rows; columns side by side. */
-#include "shaders/cuda/cargs.h"
+#include "shaders/args.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
 

@@ -1,5 +1,5 @@
 /* dequantize.cu - tiles to row-major f16, for products by cuBLASLt: the values of decode_step. */
-#include "shaders/cuda/cargs.h"
+#include "shaders/args_linear.h"
 #include "shaders/cuda/format.cuh"
 #include "shaders/cuda/kernels.h"
 

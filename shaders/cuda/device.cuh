@@ -4,7 +4,7 @@
  *
  * Rules, so that both can run them:
  * - a kernel is `template <...> CUDA_KERNEL(threads) name(CUDA_ARGS(struct cargs_x) a)`, with exactly one
- *   argument, a struct of plain members and pointers (shaders/cuda/cargs.h);
+ *   argument, a struct of plain members and pointers (shaders/args*.h);
  * - dynamic shared memory is taken with CUDA_SHARED(type, name), once a kernel; static shared arrays
  *   with __shared__;
  * - every kernel calls pdl_wait() once, by all threads, before it reads what a kernel before it wrote and
@@ -16,7 +16,7 @@
 #ifndef INFERD_SHADERS_CUDA_DEVICE_CUH
 #define INFERD_SHADERS_CUDA_DEVICE_CUH
 
-#include "shaders/cuda/tensor_map.h"
+#include "shaders/args_linear.h"
 
 #include <stdint.h>
 

@@ -3,20 +3,18 @@
 #ifndef INFERD_SHADERS_CUDA_FINISH_CUH
 #define INFERD_SHADERS_CUDA_FINISH_CUH
 
-#include "shaders/cuda/cargs.h"
+#include "shaders/args_linear.h"
 #include "shaders/cuda/device.cuh"
 
 #include <float.h>
-
-enum { FINISH_NONE, FINISH_SILU, FINISH_GELU_TANH, FINISH_SWIGLU_OAI }; /* enum backend_act */
 
 /* backend.h says what they are. tanh(z) / 2 + 1/2 = 1 / (1 + exp(-2z)): all three are a sigmoid times gate. */
 __device__ __forceinline__ float finish_act(uint32_t act, float gate, float up) {
     gate = gate < -FLT_MAX ? -FLT_MAX : gate; /* -inf / inf is none */
     float z = gate;
-    if (act == FINISH_GELU_TANH)
+    if (act == ARGS_ACT_GELU_TANH)
         z = 1.5957691216057308f * fmaf(0.044715f * gate * gate, gate, gate);
-    if (act == FINISH_SWIGLU_OAI) {
+    if (act == ARGS_ACT_SWIGLU_OAI) {
         gate = gate > 7.0f ? 7.0f : gate; /* a NaN stays one */
         up = up > 7.0f ? 7.0f : up < -7.0f ? -7.0f : up;
         z = 1.702f * gate;

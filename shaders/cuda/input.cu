@@ -5,7 +5,7 @@
  * 4 (t + i blockDim) + 0..3. Sums: a thread's squares of one place of the four in the order of i, the four sums
  * in pairs, then the warp's by xor shuffles, then the warps' likewise. The launcher takes the number of threads
  * from n_in alone, so the order does not know about other rows. */
-#include "shaders/cuda/cargs.h"
+#include "shaders/args_linear.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
 
@@ -104,7 +104,7 @@ __device__ __forceinline__ float row_scale(uint32_t largest, float *inverse) {
 }
 
 __device__ __forceinline__ float inverse_rms(float sum, const cargs_input &a) {
-    return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)a.n_in), a.eps)));
+    return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)a.op.n_in), a.op.eps)));
 }
 
 /* A thread's share of the sum of squares. */
@@ -141,12 +141,12 @@ CUDA_KERNEL_MIN(1024, HOLDS_2048 ? blocks : 1) input(CUDA_ARGS(struct cargs_inpu
     __shared__ row_facts shared[2][MAX_WARPS];
     pdl_launch();
     float4 v[n] = {}, norm[n] = {}, residual_norm[n] = {};
-    uint64_t first = (uint64_t)blockIdx.x * a.n_in;
+    uint64_t first = (uint64_t)blockIdx.x * a.op.n_in;
     float inverse = 1;
     place p[n];
 #pragma unroll
     for (int i = 0; i < n; i++) {
-        p[i] = {4 * (threadIdx.x + i * blockDim.x), a.n_in, a.n_in % 4 == 0};
+        p[i] = {4 * (threadIdx.x + i * blockDim.x), a.op.n_in, a.op.n_in % 4 == 0};
         if (a.norm) norm[i] = load4(a.norm, p[i]);
         if (a.residual_norm) residual_norm[i] = load4(a.residual_norm, p[i]);
     }
@@ -162,7 +162,7 @@ CUDA_KERNEL_MIN(1024, HOLDS_2048 ? blocks : 1) input(CUDA_ARGS(struct cargs_inpu
         float4 x = load4(a.x + first, p[i]);
         if (a.residual) {
             float4 r = a.residual_norm ? norm4(v[i], inverse, residual_norm[i]) : load4(a.residual + first, p[i]);
-            x = fma4(a.residual_scale, r, x);
+            x = fma4(a.op.residual_scale, r, x);
         }
         v[i] = x;
     }

@@ -2,7 +2,8 @@
 #ifndef INFERD_SHADERS_CUDA_KERNELS_H
 #define INFERD_SHADERS_CUDA_KERNELS_H
 
-#include "shaders/cuda/cargs.h"
+#include "shaders/args_attention.h"
+#include "shaders/args_linear.h"
 
 #include <stdint.h>
 

@@ -9,7 +9,7 @@
  * r, s counted in the chunk, S being 0 in a sequence's first one, in one order: sums over s ascending;
  * sums over head_dim in four classes by index mod 4, ascending in each, then (0 + 1) + (2 + 3). So a
  * row's bits do not tell how its sequence was cut into steps. */
-#include "shaders/cuda/cargs.h"
+#include "shaders/args_attention.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
 
@@ -24,7 +24,7 @@ enum {
 /* Of heads of D dimensions: positions of a chunk, float4s of a row, values of S, of a slot and head. */
 template <int D> struct sizes {
     enum {
-        C = D == 64 ? CUDA_LINEAR_CHUNK_64 : CUDA_LINEAR_CHUNK_128,
+        C = D == 64 ? ARGS_LINEAR_CHUNK_64 : ARGS_LINEAR_CHUNK_128,
         QUADS = D / 4,
         STATE = D * D,
         SLOT = STATE + 2 * C * D
@@ -83,7 +83,7 @@ __device__ struct rows rows_of(const args &a, uint32_t s) {
     r.n = (uint32_t)a.row_start[s + 1] - r.row;
     r.slot = (uint32_t)a.slots[s];
     const int32_t pos = r.n != 0 ? a.pos[r.row] : -1;
-    r.there = pos >= 0 && r.slot < a.n_slots;
+    r.there = pos >= 0 && r.slot < a.op.n_slots;
     r.pos = r.there ? (uint32_t)pos : 0;
     return r;
 }
@@ -111,7 +111,7 @@ template <int D> __device__ struct part part_of(const struct rows &r, uint32_t c
 
 /* The chunk that task number `task` is. Its sequence: the last that begins at or before it. */
 template <int D> __device__ struct part task_part(const args &a, uint32_t task) {
-    uint32_t low = 0, high = a.n_seqs;
+    uint32_t low = 0, high = a.op.n_seqs;
     while (high - low > 1) {
         const uint32_t mid = (low + high) / 2;
         if (first_task<D>(a, mid) <= task)
@@ -127,7 +127,7 @@ template <int D> __device__ struct part task_part(const args &a, uint32_t task) 
 template <int D>
 __device__ const float *row_at(const args &a, const struct part &p, const float *x, const float *kept, uint32_t head,
                                uint32_t s) {
-    return s >= p.first ? x + ((uint64_t)(uint32_t)(p.row + (int32_t)s) * a.n_heads + head) * D : kept + s * D;
+    return s >= p.first ? x + ((uint64_t)(uint32_t)(p.row + (int32_t)s) * a.op.n_heads + head) * D : kept + s * D;
 }
 
 template <int D>
@@ -137,11 +137,11 @@ __device__ float4 quad_at(const args &a, const struct part &p, const float *x, c
 }
 
 template <int D> __device__ float *slot_of(const args &a, uint32_t slot, uint32_t head) {
-    return a.state + ((uint64_t)slot * a.n_heads + head) * sizes<D>::SLOT;
+    return a.state + ((uint64_t)slot * a.op.n_heads + head) * sizes<D>::SLOT;
 }
 
 template <int D> __device__ float *state_of(const args &a, uint32_t task, uint32_t head) {
-    return a.states + ((uint64_t)task * a.n_heads + head) * sizes<D>::STATE;
+    return a.states + ((uint64_t)task * a.op.n_heads + head) * sizes<D>::STATE;
 }
 
 template <int D> __device__ float4 *state_quads(const args &a, uint32_t task, uint32_t head) {
@@ -156,7 +156,7 @@ template <int D> CUDA_KERNEL(THREADS) linear_attention_chunks(CUDA_ARGS(args) a)
     pdl_launch();
     pdl_wait();
     const uint32_t head = blockIdx.y;
-    const struct part p = task_part<D>(a, a.first_task + blockIdx.x);
+    const struct part p = task_part<D>(a, a.op.first_task + blockIdx.x);
     if (!p.there || p.last != C - 1) return;
     const float *k_kept = slot_of<D>(a, p.slot, head) + sizes<D>::STATE, *v_kept = k_kept + C * D;
     const float g = decay_of(a, head);
@@ -195,7 +195,7 @@ template <int D> CUDA_KERNEL(THREADS) linear_attention_scan(CUDA_ARGS(args) a) {
     const struct rows r = rows_of(a, seq);
     if (!r.there) return;
     const uint32_t base = first_task<D>(a, seq), first = r.pos / C, n_full = (r.pos + r.n) / C - first;
-    const uint32_t begin = max(base, a.first_task), end = min(base + n_full, a.first_task + a.n_tasks);
+    const uint32_t begin = max(base, a.op.first_task), end = min(base + n_full, a.op.first_task + a.op.n_tasks);
     if (begin >= end) return;
     float4 *kept = reinterpret_cast<float4 *>(slot_of<D>(a, r.slot, head)) + at;
     const float far = power(decay_of(a, head), C);
@@ -204,11 +204,11 @@ template <int D> CUDA_KERNEL(THREADS) linear_attention_scan(CUDA_ARGS(args) a) {
         float4 of_chunk[AHEAD]; /* read together: only their sum goes one after the other */
 #pragma unroll
         for (uint32_t i = 0; i < AHEAD; i++)
-            of_chunk[i] = t + i < end ? state_quads<D>(a, t + i - a.first_task, head)[at] : zero4();
+            of_chunk[i] = t + i < end ? state_quads<D>(a, t + i - a.op.first_task, head)[at] : zero4();
 #pragma unroll
         for (uint32_t i = 0; i < AHEAD; i++) {
             if (t + i >= end) break;
-            state_quads<D>(a, t + i - a.first_task, head)[at] = s;
+            state_quads<D>(a, t + i - a.op.first_task, head)[at] = s;
             s = fma4(far, s, of_chunk[i]);
         }
     }
@@ -258,7 +258,7 @@ template <int D> CUDA_KERNEL(THREADS) linear_attention_outputs(CUDA_ARGS(args) a
     pdl_launch();
     pdl_wait();
     const uint32_t head = blockIdx.y;
-    const struct part p = task_part<D>(a, a.first_task + blockIdx.x);
+    const struct part p = task_part<D>(a, a.op.first_task + blockIdx.x);
     if (!p.there) return;
     const float *slot = slot_of<D>(a, p.slot, head);
     const float *k_kept = slot + sizes<D>::STATE, *v_kept = k_kept + C * D;
@@ -287,7 +287,7 @@ template <int D> CUDA_KERNEL(THREADS) linear_attention_outputs(CUDA_ARGS(args) a
         float acc = p.chunk != 0 ? sums[x] * power(g, r + 1) : 0.0f;
         for (uint32_t s = 0; s <= r; s++)
             acc = fmaf(scores[r * C + s], v[s * D + col], acc);
-        a.out[((uint64_t)(uint32_t)(p.row + (int32_t)r) * a.n_heads + head) * D + col] = acc * a.scale;
+        a.out[((uint64_t)(uint32_t)(p.row + (int32_t)r) * a.op.n_heads + head) * D + col] = acc * a.op.scale;
     }
 }
 
@@ -376,7 +376,7 @@ template <int D> CUDA_KERNEL(4 * D) linear_attention_step(CUDA_ARGS(args) a) {
                   power(g, r + 1);
         for (uint32_t s = 0; s <= r; s++)
             acc = fmaf(scores[s], row_at<D>(a, p, a.v, v_kept, head, s)[tid], acc);
-        a.out[((uint64_t)rows.row * a.n_heads + head) * D + tid] = acc * a.scale;
+        a.out[((uint64_t)rows.row * a.op.n_heads + head) * D + tid] = acc * a.op.scale;
     }
     if (r == C - 1)
         step_close<D>(a, p, v_kept, reinterpret_cast<const float *>(kt), slot, power(g, C), head);

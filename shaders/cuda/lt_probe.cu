@@ -1,5 +1,5 @@
 /* lt_probe.cu - does cuBLASLt sum in the order of format.h? Random matrices, and the chain itself. */
-#include "shaders/cuda/cargs.h"
+#include "shaders/args_linear.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
 

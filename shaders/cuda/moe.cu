@@ -3,7 +3,7 @@
  * ascending order of experts. An expert's pairs are multiplied in tiles of up to tile_rows, so that its weights are read
  * once for all of them; the grids of products have as many tiles as there may be, those beyond are
  * empty. */
-#include "shaders/cuda/cargs.h"
+#include "shaders/args_linear.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
 
@@ -47,28 +47,28 @@ __device__ __forceinline__ float block_sum(float v, float *parts) {
  * the same and a lower number; a score that is no number ranks as the lowest. A single row needs no lists:
  * its pairs are written here. */
 CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
-    __shared__ float keys[CUDA_MOE_EXPERTS], float_parts[32], top;
+    __shared__ float keys[ARGS_MOE_EXPERTS], float_parts[32], top;
     __shared__ uint32_t parts[33];
     pdl_launch();
     pdl_wait();
     uint32_t row = blockIdx.x, e = threadIdx.x;
-    bool exists = e < a.n_experts;
-    float score = exists ? a.scores[(uint64_t)row * a.n_experts + e] : 0.0f;
+    bool exists = e < a.op.n_experts;
+    float score = exists ? a.scores[(uint64_t)row * a.op.n_experts + e] : 0.0f;
     float key = score == score ? score : -INFINITY;
     keys[e] = key;
     __syncthreads();
     uint32_t rank = 0;
-    for (uint32_t i = 0; i < a.n_experts; i++)
+    for (uint32_t i = 0; i < a.op.n_experts; i++)
         rank += keys[i] > key || (keys[i] == key && i < e);
     if (exists && rank == 0) top = score;
-    bool chosen = exists && rank < a.n_used;
+    bool chosen = exists && rank < a.op.n_used;
     uint32_t n_chosen, slot = block_prefix(chosen, parts, &n_chosen);
-    float term = chosen || (exists && !a.renormalize) ? expf(score - top) : 0.0f;
+    float term = chosen || (exists && !a.op.renormalize) ? expf(score - top) : 0.0f;
     float sum = block_sum(term, float_parts);
     if (!chosen) return;
-    a.experts[row * a.n_used + slot] = e;
-    a.weights[row * a.n_used + slot] = term / sum * a.weight_scale;
-    if (a.n_rows > 1) return;
+    a.experts[row * a.op.n_used + slot] = e;
+    a.weights[row * a.op.n_used + slot] = term / sum * a.op.weight_scale;
+    if (a.op.n_rows > 1) return;
     a.list[slot] = slot;
     a.tiles[slot].expert = e;
     a.tiles[slot].first = slot;
@@ -78,36 +78,36 @@ CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
 /* The pairs of each expert, in ascending order, and the tiles that they make: one block, of at least n_experts
  * threads. Counts are sums of integers, whose order does not matter; the rest has one order. */
 CUDA_KERNEL(1024) moe_lists(CUDA_ARGS(struct cargs_moe_lists) a) {
-    __shared__ uint32_t counts[CUDA_MOE_EXPERTS], firsts[CUDA_MOE_EXPERTS], parts[2][33];
+    __shared__ uint32_t counts[ARGS_MOE_EXPERTS], firsts[ARGS_MOE_EXPERTS], parts[2][33];
     pdl_launch();
     pdl_wait();
     uint32_t at = threadIdx.x, lane = at % 32, warp = at / 32, n_warps = blockDim.x / 32;
     counts[at] = 0;
     __syncthreads();
-    for (uint32_t p = at; p < a.n_pairs; p += blockDim.x)
+    for (uint32_t p = at; p < a.op.n_pairs; p += blockDim.x)
         atomicAdd(&counts[a.experts[p]], 1u);
     __syncthreads();
 
     /* Thread e lays out expert e. */
-    uint32_t count = counts[at], own = (count + a.tile_rows - 1) / a.tile_rows, n_pairs, n_tiles;
+    uint32_t count = counts[at], own = (count + a.op.tile_rows - 1) / a.op.tile_rows, n_pairs, n_tiles;
     uint32_t begin = block_prefix(count, parts[0], &n_pairs), tile = block_prefix(own, parts[1], &n_tiles);
     firsts[at] = begin;
     for (uint32_t i = 0; i < own; i++) {
         a.tiles[tile + i].expert = at;
-        a.tiles[tile + i].first = begin + i * a.tile_rows;
-        a.tiles[tile + i].count = min(a.tile_rows, count - i * a.tile_rows);
+        a.tiles[tile + i].first = begin + i * a.op.tile_rows;
+        a.tiles[tile + i].count = min(a.op.tile_rows, count - i * a.op.tile_rows);
     }
-    for (uint32_t i = n_tiles + at; i < a.n_tiles; i += blockDim.x) {
+    for (uint32_t i = n_tiles + at; i < a.op.n_tiles; i += blockDim.x) {
         a.tiles[i].expert = a.tiles[i].first = 0;
         a.tiles[i].count = 0;
     }
     __syncthreads();
 
     /* Each warp goes over all pairs for one expert after the other. */
-    for (uint32_t e = warp; e < a.n_experts; e += n_warps) {
+    for (uint32_t e = warp; e < a.op.n_experts; e += n_warps) {
         uint32_t to = firsts[e], end = to + counts[e];
         for (uint32_t p = lane; to < end; p += 32) {
-            bool here = p < a.n_pairs && a.experts[p] == e;
+            bool here = p < a.op.n_pairs && a.experts[p] == e;
             uint32_t lanes = __ballot_sync(CUDA_ALL, here);
             if (here) a.list[to + __popc(lanes & ((1u << lane) - 1))] = p;
             to += __popc(lanes);
@@ -121,11 +121,11 @@ CUDA_KERNEL(256) moe_combine(CUDA_ARGS(struct cargs_moe_combine) a) {
     pdl_launch();
     pdl_wait();
     uint32_t col = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;
-    if (col >= a.n_in) return;
-    uint64_t pair = (uint64_t)row * a.n_used, value = (uint64_t)row * a.n_in + col;
+    if (col >= a.op.n_in) return;
+    uint64_t pair = (uint64_t)row * a.op.n_used, value = (uint64_t)row * a.op.n_in + col;
     float sum = 0;
-    for (uint32_t k = 0; k < a.n_used; k++)
-        sum = fmaf(a.weights[pair + k], a.out[(pair + k) * a.n_in + col], sum);
+    for (uint32_t k = 0; k < a.op.n_used; k++)
+        sum = fmaf(a.weights[pair + k], a.out[(pair + k) * a.op.n_in + col], sum);
     if (a.shared) {
         float share = a.shared_gate ? 1.0f / (1.0f + expf(-a.shared_gate[row])) : 1.0f;
         sum = fmaf(share, a.shared[value], sum);

@@ -73,7 +73,7 @@ CUDA_KERNEL(32 * CARGS_F32_TILE) product_f32(CUDA_ARGS(struct cargs_product) a) 
     uint32_t tile = blockIdx.x, first = blockIdx.y * a.group_rows, n = 0;
     output o = {0, 0, 0};
     if (a.tiles) {
-        cargs_moe_tile entry = a.tiles[blockIdx.y];
+        args_moe_tile entry = a.tiles[blockIdx.y];
         o.expert = entry.expert;
         first = entry.first;
         n = entry.count;

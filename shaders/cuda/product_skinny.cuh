@@ -112,7 +112,7 @@ __device__ __forceinline__ skinny_rows skinny_find_rows(const cargs_product &a, 
         if (threadIdx.x < rows.n) row_of[threadIdx.x] = out_of[threadIdx.x] = first + threadIdx.x;
         return rows;
     }
-    cargs_moe_tile tile = a.tiles[blockIdx.y];
+    args_moe_tile tile = a.tiles[blockIdx.y];
     rows.n = min(tile.count, a.group_rows);
     rows.expert = tile.expert;
     if (threadIdx.x < rows.n) {

@@ -4,7 +4,7 @@
  * once, and the host waits for nothing. A scale that becomes a subnormal half by rescale has been rounded twice. BF16
  * ones to F16 where they lie, all at once: largest_value, halves. */
 #include "shaders/cuda/block.cuh"
-#include "shaders/cuda/cargs.h"
+#include "shaders/args_linear.h"
 #include "shaders/cuda/kernels.h"
 
 namespace {

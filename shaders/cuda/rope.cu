@@ -64,27 +64,27 @@ __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uin
                            struct rope_shared &s) {
     const uint32_t warp = threadIdx.x / 32, slot = (uint32_t)a.slots[row];
     const bool aligned = a.head_dim % 4 == 0;
-    const uint32_t n_heads = part == Q ? a.n_heads : a.n_kv_heads;
-    const uint32_t norm = part == Q ? a.q_norm_kind : part == K ? a.k_norm_kind : CUDA_NORM_NONE;
+    const uint32_t n_heads = part == Q ? a.op.n_heads : a.op.n_kv_heads;
+    const uint32_t norm = part == Q ? a.q_norm_kind : part == K ? a.k_norm_kind : ARGS_NORM_NONE;
     const uint32_t first = block * a.block_heads;
-    const uint32_t end = norm == CUDA_NORM_ROW ? n_heads : min(first + a.block_heads, n_heads);
+    const uint32_t end = norm == ARGS_NORM_ROW ? n_heads : min(first + a.block_heads, n_heads);
     const uint64_t at = (uint64_t)row * n_heads * a.head_dim;
     const float *from = (part == Q ? a.q : part == K ? a.k : a.v) + at;
     const float *factors = part == Q ? a.q_norm : a.k_norm;
     float *x = reinterpret_cast<float *>(s.heads[warp]), next[HEAD_QUADS][4], f[HEAD_QUADS][4], scale = 1.0f;
     if (part != V) make_angles(a, (float)a.pos[row], s.cosines, s.sines, threadIdx.x, THREADS);
-    if (norm == CUDA_NORM_HEADS) read_head(a, factors, f, aligned);
+    if (norm == ARGS_NORM_HEADS) read_head(a, factors, f, aligned);
     __syncthreads();
     pdl_wait();
-    if (slot >= a.n_slots) return;
-    if (norm == CUDA_NORM_ROW) scale = row_scale(from, n_heads * a.head_dim, a.eps, s.sums);
+    if (slot >= a.op.n_slots) return;
+    if (norm == ARGS_NORM_ROW) scale = row_scale(from, n_heads * a.head_dim, a.op.eps, s.sums);
     if (first + warp < end) read_head(a, from + (first + warp) * a.head_dim, next, aligned);
 #pragma unroll 1
     for (uint32_t head = first + warp; head < end; head += WARPS) {
         float v[HEAD_QUADS][4];
         take(v, next);
         if (head + WARPS < end) read_head(a, from + (head + WARPS) * a.head_dim, next, aligned);
-        if (norm == CUDA_NORM_ROW) read_head(a, factors + head * a.head_dim, f, aligned);
+        if (norm == ARGS_NORM_ROW) read_head(a, factors + head * a.head_dim, f, aligned);
         norm_head(a, norm, v, f, scale);
         if (part != V) rotate(a, v, x, s.cosines, s.sines, aligned);
         if (part == Q)
@@ -97,8 +97,8 @@ __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uin
 
 /* Where a row's K goes; NULL: nowhere. */
 __device__ unsigned char *run_of(const struct cargs_rope_store &a, uint32_t row, uint32_t head, uint32_t *token) {
-    const uint32_t slot = row < a.n_rows ? (uint32_t)a.slots[row] : a.n_slots;
-    if (slot >= a.n_slots) return nullptr;
+    const uint32_t slot = row < a.n_rows ? (uint32_t)a.slots[row] : a.op.n_slots;
+    if (slot >= a.op.n_slots) return nullptr;
     *token = slot % a.block_tokens;
     return slot_run(a, a.k_pool, slot, head);
 }
@@ -111,7 +111,7 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
                           struct rope_shared &s) {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, end = min(first + CUDA_ROPE_ROWS, a.n_rows);
     const uint32_t bytes = element_bytes(a.kv_type), pitch = a.head_dim + 4 / bytes;
-    const uint64_t stride = (uint64_t)a.n_kv_heads * a.head_dim;
+    const uint64_t stride = (uint64_t)a.op.n_kv_heads * a.head_dim;
     const bool aligned = a.head_dim % 4 == 0;
     float *const angles = reinterpret_cast<float *>(shared);
     void *const tile = shared + CUDA_ROPE_ROWS * a.n_rot * sizeof(float);
@@ -122,7 +122,7 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
         float *own = angles + (row - first) * a.n_rot;
         make_angles(a, (float)a.pos[row], own, own + a.n_rot / 2, lane, 32);
     }
-    if (a.k_norm_kind == CUDA_NORM_HEADS) read_head(a, a.k_norm, f, aligned);
+    if (a.k_norm_kind == ARGS_NORM_HEADS) read_head(a, a.k_norm, f, aligned);
     __syncwarp();
     pdl_wait();
     if (first + warp < end) read_head(a, from + (first + warp) * stride, next, aligned);
@@ -161,7 +161,7 @@ CUDA_KERNEL_MIN(THREADS, 8) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
     if (part != K || a.k_tiles == 0)
         take_heads(a, part, row, block, s);
     else if (tile < a.k_tiles)
-        take_rows(a, tile / a.n_kv_heads * CUDA_ROPE_ROWS, tile % a.n_kv_heads, shared, s);
+        take_rows(a, tile / a.op.n_kv_heads * CUDA_ROPE_ROWS, tile % a.op.n_kv_heads, shared, s);
     else
         pdl_wait();
 }

@@ -4,7 +4,7 @@
 #define INFERD_SHADERS_CUDA_ROPE_CUH
 
 #include "core/base/qblock.h"
-#include "shaders/cuda/cargs.h"
+#include "shaders/args_attention.h"
 #include "shaders/cuda/device.cuh"
 
 namespace {
@@ -28,8 +28,8 @@ __device__ __forceinline__ void make_angles(const struct cargs_rope_store &a, fl
     for (; i < a.n_rot / 2; i += n) {
         float s, c;
         sincosf(pos * a.inv_freq[i], &s, &c);
-        cosines[i] = c * a.magnitude;
-        sines[i] = s * a.magnitude;
+        cosines[i] = c * a.op.magnitude;
+        sines[i] = s * a.op.magnitude;
     }
 }
 
@@ -73,17 +73,17 @@ __device__ __forceinline__ void write_head(const struct cargs_rope_store &a, flo
     }
 }
 
-/* f: factors, as v is; with CUDA_NORM_NONE unused. */
+/* f: factors, as v is; with ARGS_NORM_NONE unused. */
 template <int N>
 __device__ __forceinline__ void norm_head(const struct cargs_rope_store &a, uint32_t norm, float (&v)[N][4],
                                           const float (&f)[N][4], float scale) {
     float sum = 0.0f;
-    if (norm == CUDA_NORM_NONE) return;
-    if (norm == CUDA_NORM_HEADS) {
+    if (norm == ARGS_NORM_NONE) return;
+    if (norm == ARGS_NORM_HEADS) {
 #pragma unroll
         for (uint32_t i = 0; i < 4 * N; i++)
             sum = fmaf(v[i / 4][i % 4], v[i / 4][i % 4], sum);
-        scale = inverse_rms(warp_sum(sum), a.head_dim, a.eps);
+        scale = inverse_rms(warp_sum(sum), a.head_dim, a.op.eps);
     }
 #pragma unroll
     for (uint32_t i = 0; i < 4 * N; i++)
@@ -175,7 +175,7 @@ __device__ __forceinline__ uint16_t *scale_at(const struct cargs_rope_store &a, 
 /* Where a slot of head `head` lies in a pool; the token in it is slot % block_tokens. */
 __device__ __forceinline__ unsigned char *slot_run(const struct cargs_rope_store &a, unsigned char *pool,
                                                    uint32_t slot, uint32_t head) {
-    return pool + ((uint64_t)(slot / a.block_tokens) * a.n_kv_heads + head) * a.run_bytes;
+    return pool + ((uint64_t)(slot / a.block_tokens) * a.op.n_kv_heads + head) * a.run_bytes;
 }
 
 /* A quad of a token of V: side by side. */

@@ -1,6 +1,6 @@
 /* rows.cu - embed, gather, kv_copy: rows from one place to another; copy_tokens; upload. */
 #include "shaders/cuda/block.cuh"
-#include "shaders/cuda/cargs.h"
+#include "shaders/args.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
 

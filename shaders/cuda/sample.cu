@@ -6,7 +6,7 @@
  * bisection over the keys of logits, each step a pass over the few tokens that may be in it; over the row
  * where these are too many. */
 #include "core/base/sample_math.h"
-#include "shaders/cuda/cargs.h"
+#include "shaders/args.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
 

@@ -8,7 +8,7 @@
  * The best k of some entries: these are dealt to groups; the k-th largest of the groups' maxima is no
  * larger than the k-th largest entry, and only few entries are as large as it (each of them is in one
  * of k groups). An entry's place is the number of larger ones among those few. */
-#include "shaders/cuda/cargs.h"
+#include "shaders/args.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
 
@@ -19,15 +19,15 @@ typedef unsigned long long entry;
 
 enum { THREADS = 256, PER_THREAD = CUDA_TOP_TILE / THREADS };
 enum { GROUPS = THREADS / 2, HALF = GROUPS / 2 }; /* two neighbouring threads deal to one group */
-enum { MOST_FOUND = CUDA_TOP_MAX * CUDA_TOP_SLICES }; /* k groups with one entry of each list */
+enum { MOST_FOUND = ARGS_TOP_MAX * CUDA_TOP_SLICES }; /* k groups with one entry of each list */
 
-static_assert((int)GROUPS >= (int)CUDA_TOP_MAX, "k groups");
-static_assert((int)MOST_FOUND >= CUDA_TOP_MAX * 2 * (PER_THREAD + 1), "k groups of a tile and of the list");
+static_assert((int)GROUPS >= (int)ARGS_TOP_MAX, "k groups");
+static_assert((int)MOST_FOUND >= ARGS_TOP_MAX * 2 * (PER_THREAD + 1), "k groups of a tile and of the list");
 static_assert((int)GROUPS >= 2 * CUDA_TOP_SLICES, "the heads of all lists in groups of their own");
 
 struct top_shared {
     entry best[2][HALF + 2]; /* maxima of groups; the halves begin in different banks */
-    entry list[CUDA_TOP_MAX];
+    entry list[ARGS_TOP_MAX];
     entry found[MOST_FOUND];
     entry least;
     uint32_t n_found, last;
@@ -171,14 +171,14 @@ CUDA_KERNEL(THREADS) top(CUDA_ARGS(struct cargs_top) a) {
     __shared__ struct top_shared s;
     pdl_launch();
     pdl_wait();
-    const uint32_t slice = blockIdx.x, row = blockIdx.y, k = a.k;
-    const float *x = a.x + (uint64_t)row * a.n_cols;
-    read_slice(s, x, slice * a.slice_cols, min((slice + 1) * a.slice_cols, a.n_cols), k);
-    if (a.n_slices > 1) {
-        entry *lists = reinterpret_cast<entry *>(a.lists) + (uint64_t)row * a.n_slices * k;
+    const uint32_t slice = blockIdx.x, row = blockIdx.y, k = a.op.k;
+    const float *x = a.x + (uint64_t)row * a.op.n_cols;
+    read_slice(s, x, slice * a.op.slice_cols, min((slice + 1) * a.op.slice_cols, a.op.n_cols), k);
+    if (a.op.n_slices > 1) {
+        entry *lists = reinterpret_cast<entry *>(a.lists) + (uint64_t)row * a.op.n_slices * k;
         if (threadIdx.x < k) __stcg(lists + slice * k + threadIdx.x, s.list[threadIdx.x]);
-        if (!is_last(s, a.done + row, a.n_slices)) return;
-        merge_lists(s, lists, a.n_slices, k);
+        if (!is_last(s, a.done + row, a.op.n_slices)) return;
+        merge_lists(s, lists, a.op.n_slices, k);
     }
     if (threadIdx.x < k) {
         const uint32_t id = ~(uint32_t)s.list[threadIdx.x];

@@ -16,16 +16,18 @@
 #ifndef INFERD_METAL_ATTENTION_H
 #define INFERD_METAL_ATTENTION_H
 
+#include "shaders/args_attention.h"
 #include "shaders/metal/kv.h"
 
-constant uint KV_TYPE [[function_constant(0)]]; /* enum qtype of the pools */
-constant uint HEAD_DIM [[function_constant(1)]];
-constant uint BLOCK_TOKENS [[function_constant(2)]];
-constant uint GROUP [[function_constant(3)]]; /* query heads of a KV head */
-constant uint SOFTCAP [[function_constant(4)]];
-constant uint SINKS [[function_constant(5)]];
+/* Function constants: enum margs_attention_const (shaders/args_attention.h). */
+constant uint KV_TYPE [[function_constant(MARGS_ATTENTION_KV_TYPE)]];
+constant uint HEAD_DIM [[function_constant(MARGS_ATTENTION_HEAD_DIM)]];
+constant uint BLOCK_TOKENS [[function_constant(MARGS_ATTENTION_BLOCK_TOKENS)]];
+constant uint GROUP [[function_constant(MARGS_ATTENTION_GROUP)]];
+constant uint SOFTCAP [[function_constant(MARGS_ATTENTION_SOFTCAP)]];
+constant uint SINKS [[function_constant(MARGS_ATTENTION_SINKS)]];
 
-#define CHUNK        128 /* tokens; 4 a lane */
+#define CHUNK        MARGS_ATTENTION_CHUNK /* tokens; 4 a lane */
 #define LANE_TOKENS  4
 #define MAX_HEAD_DIM 256
 

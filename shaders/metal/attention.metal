@@ -3,10 +3,10 @@
 // once for all of them; then the chunks of a row merged in ascending order.
 #include "shaders/metal/attention.h"
 
-constant uint HEADS [[function_constant(6)]];      // query heads of a threadgroup: of one slice
-constant uint SIMDGROUPS [[function_constant(7)]]; // of a threadgroup, a chunk each
-constant uint BY_SEQ [[function_constant(8)]];     // tasks go over sequences: those of one row
-constant uint FINAL [[function_constant(9)]]; // one chunk is all that a row can see: no second pass
+constant uint HEADS [[function_constant(MARGS_ATTENTION_HEADS)]];
+constant uint SIMDGROUPS [[function_constant(MARGS_ATTENTION_SIMDGROUPS)]];
+constant uint BY_SEQ [[function_constant(MARGS_ATTENTION_BY_SEQ)]];
+constant uint FINAL [[function_constant(MARGS_ATTENTION_FINAL)]];
 
 #define MAX_HEADS  16
 #define LANE_DIMS  2 /* next to each other, in a step of SIMD_WIDTH * LANE_DIMS dimensions */
@@ -41,7 +41,7 @@ static inline uint seq_of(device const int *row_start, uint n_seqs, uint row) {
 }
 
 // False: no row of this pass.
-static inline bool find_task(constant kargs_attention &a, uint index, device const int *pos,
+static inline bool find_task(constant args_attention &a, uint index, device const int *pos,
                              device const int *row_start, thread row_task &t) {
     const uint task = a.first_task + index, slice = task % a.n_slices;
     const uint unit = task / a.n_slices / a.n_kv_heads;
@@ -134,7 +134,7 @@ static inline void store_lane(device float *to, thread const float2 *o, float fa
 // first_chunk + part; sums (tasks, HEADS, n_parts) their m and l. With FINAL parts is out
 // (n_rows, n_heads, HEAD_DIM). Grid: SIMDGROUPS parts each, tasks. shared: q' (HEADS, HEAD_DIM);
 // weights (SIMDGROUPS, HEADS, CHUNK); scales of Q8_0.
-kernel void attention_decode(constant kargs_attention &a [[buffer(0)]],
+kernel void attention_decode(constant args_attention &a [[buffer(0)]],
                              device const float *q [[buffer(1)]],
                              device const int *pos [[buffer(2)]],
                              device const int *row_start [[buffer(3)]],
@@ -204,7 +204,7 @@ kernel void attention_decode(constant kargs_attention &a [[buffer(0)]],
 
 // Second pass: out (n_rows, n_heads, HEAD_DIM) f32 from what the first left. Grid: HEADS, tasks; a
 // simdgroup a head.
-kernel void attention_reduce(constant kargs_attention &a [[buffer(0)]],
+kernel void attention_reduce(constant args_attention &a [[buffer(0)]],
                              device const float *parts [[buffer(1)]],
                              device const chunk_sum *sums [[buffer(2)]],
                              device const int *pos [[buffer(3)]],

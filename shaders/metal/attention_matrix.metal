@@ -9,8 +9,8 @@
 #include "shaders/metal/attention.h"
 #include <metal_simdgroup_matrix>
 
-constant uint ROWS [[function_constant(6)]];     // queries of a tile: 8 or 16
-constant uint MIN_ROWS [[function_constant(7)]]; // sequences with fewer are left to the other family
+constant uint ROWS [[function_constant(MARGS_ATTENTION_ROWS)]];
+constant uint MIN_ROWS [[function_constant(MARGS_ATTENTION_MIN_ROWS)]];
 
 #define SIMDGROUPS  4
 #define MAX_ROWS    16
@@ -81,7 +81,7 @@ static inline void put_step(thread const lane_step &s, threadgroup float *stage,
 }
 
 // Which tile is this? False: none.
-static inline bool find_tile(constant kargs_attention &a, uint index,
+static inline bool find_tile(constant args_attention &a, uint index,
                              device const int *row_start, thread tile_at &t) {
     for (t.seq = 0; t.seq < a.n_seqs; t.seq++) {
         const uint n_rows = uint(row_start[t.seq + 1] - row_start[t.seq]);
@@ -98,7 +98,7 @@ static inline bool find_tile(constant kargs_attention &a, uint index,
 }
 
 // The tile's queries: q' (ROWS, HEAD_DIM), zeros behind the last, and what each sees.
-static inline void load_queries(constant kargs_attention &a, device const float *q,
+static inline void load_queries(constant args_attention &a, device const float *q,
                                 device const int *pos, thread tile_at &t, threadgroup float *to,
                                 threadgroup query_state *queries, uint thread_index) {
     for (uint i = thread_index; i < ROWS * HEAD_DIM; i += SIMDGROUPS * SIMD_WIDTH) {
@@ -235,7 +235,7 @@ static inline void take_in(thread tile_sums &acc, threadgroup const query_state 
 // Buffers as attention_decode's first eight; out (n_rows, n_heads, HEAD_DIM) f32. Grid: tiles (at
 // most n_rows * GROUP / ROWS + n_seqs), KV heads. shared: q' (ROWS, HEAD_DIM); scores, then weights
 // (ROWS, CHUNK); stages (SIMDGROUPS, STEP, SPAN).
-kernel void attention_prefill(constant kargs_attention &a [[buffer(0)]],
+kernel void attention_prefill(constant args_attention &a [[buffer(0)]],
                               device const float *q [[buffer(1)]],
                               device const int *pos [[buffer(2)]],
                               device const int *row_start [[buffer(3)]],

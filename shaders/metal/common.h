@@ -7,7 +7,7 @@
 #include <metal_stdlib>
 
 #include "core/base/qblock.h"
-#include "shaders/kargs.h"
+#include "shaders/args.h"
 
 using namespace metal;
 

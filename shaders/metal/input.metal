@@ -1,19 +1,19 @@
 // input.metal - rows of the residual stream on their way into a product: what is pending is added,
 // then the norm.
+#include "shaders/args_linear.h"
 #include "shaders/metal/sums.h"
 
-constant uint INPUT_PER [[function_constant(0)]];           // values of a thread, up to INPUT_MOST
-constant uint INPUT_RESIDUAL [[function_constant(1)]];      // 1: x += residual_scale * residual
-constant uint INPUT_RESIDUAL_NORM [[function_constant(2)]]; // 1: the residual is normed before
-constant uint INPUT_NORM [[function_constant(3)]];          // 1: out = x / rms(x) * norm
-
-enum { INPUT_MOST = 32 };
+// Function constants: enum margs_input_const (shaders/args_linear.h).
+constant uint INPUT_PER [[function_constant(MARGS_INPUT_PER)]];
+constant uint INPUT_RESIDUAL [[function_constant(MARGS_INPUT_RESIDUAL)]];
+constant uint INPUT_RESIDUAL_NORM [[function_constant(MARGS_INPUT_RESIDUAL_NORM)]];
+constant uint INPUT_NORM [[function_constant(MARGS_INPUT_NORM)]];
 
 // 1 / sqrt(mean(v^2) + eps) of a row. The order of the sum depends on n_in alone, since the number
 // of threads does: thread t adds the squares of its columns t, t + threads, ... into four sums in
 // turn, those are added in pairs, then the threads' sums by group_tree_sum. At most 8 + 2 + 10
 // roundings of positive terms: within 20 * 2^-24 of the exact sum.
-static inline float inverse_rms(thread const float *v, constant kargs_input &a,
+static inline float inverse_rms(thread const float *v, constant args_input &a,
                                 threadgroup float *parts, uint simd, uint n_simds, uint lane) {
     float4 sums = 0.0f;
     for (uint i = 0; i < INPUT_PER; i++)
@@ -26,7 +26,7 @@ static inline float inverse_rms(thread const float *v, constant kargs_input &a,
 // One threadgroup a row; its threads keep the row in registers, so each value is read once.
 // x (n_rows, n_in) f32, written only with a residual; out likewise, written only with a norm.
 [[max_total_threads_per_threadgroup(1024)]]
-kernel void input_rows(constant kargs_input &a [[buffer(0)]],
+kernel void input_rows(constant args_input &a [[buffer(0)]],
                        device float *x [[buffer(1)]],
                        device const float *residual [[buffer(2)]],
                        device const float *residual_norm [[buffer(3)]],
@@ -39,7 +39,7 @@ kernel void input_rows(constant kargs_input &a [[buffer(0)]],
                        uint simd [[simdgroup_index_in_threadgroup]],
                        uint n_simds [[simdgroups_per_threadgroup]]) {
     threadgroup float parts[2][SIMD_WIDTH];
-    float v[INPUT_MOST], r[INPUT_MOST];
+    float v[MARGS_INPUT_MOST], r[MARGS_INPUT_MOST];
     const ulong first = ulong(row) * a.n_in;
     for (uint i = 0; i < INPUT_PER; i++) {
         const uint col = i * threads + thread_at;

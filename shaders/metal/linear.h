@@ -5,15 +5,16 @@
 
 #include "shaders/metal/product.h"
 
-constant uint TYPE [[function_constant(0)]];      /* enum qtype of the weights */
-constant uint TYPE_UP [[function_constant(1)]];   /* of a pair's second; else TYPE */
-constant uint N_WEIGHTS [[function_constant(2)]]; /* 1 to 3, a pair is 1 */
-constant uint ACT [[function_constant(3)]];       /* not NONE: the weights are a pair */
-constant uint BIAS [[function_constant(4)]];      /* bit i: weight i has one */
-constant uint EDGE [[function_constant(5)]];      /* n_in is no multiple of 8 */
-constant uint SCALED [[function_constant(6)]];    /* 1: y_scale; 2: and cap */
-constant uint ROWS [[function_constant(7)]];      /* of x in a pass or tile */
-constant uint WIDTH [[function_constant(8)]];     /* weight rows of a lane */
+/* Function constants: enum margs_linear_const (shaders/args_linear.h). */
+constant uint TYPE [[function_constant(MARGS_LINEAR_TYPE)]];
+constant uint TYPE_UP [[function_constant(MARGS_LINEAR_TYPE_UP)]];
+constant uint N_WEIGHTS [[function_constant(MARGS_LINEAR_N_WEIGHTS)]];
+constant uint ACT [[function_constant(MARGS_LINEAR_ACT)]];
+constant uint BIAS [[function_constant(MARGS_LINEAR_BIAS)]];
+constant uint EDGE [[function_constant(MARGS_LINEAR_EDGE)]];
+constant uint SCALED [[function_constant(MARGS_LINEAR_SCALED)]];
+constant uint ROWS [[function_constant(MARGS_LINEAR_ROWS)]];
+constant uint WIDTH [[function_constant(MARGS_LINEAR_WIDTH)]];
 
 /* One threadgroup's part of an op. */
 struct linear_tile {
@@ -24,7 +25,7 @@ struct linear_tile {
     bool has_bias;  /* a pair has it in BIAS */
 };
 
-static inline linear_tile linear_pick(constant kargs_linear &a, uint tile, device const uchar *w0,
+static inline linear_tile linear_pick(constant margs_linear &a, uint tile, device const uchar *w0,
                                       device const uchar *w1, device const uchar *w2,
                                       device const float *b0, device const float *b1,
                                       device const float *b2, device float *y0, device float *y1,
@@ -39,9 +40,9 @@ static inline linear_tile linear_pick(constant kargs_linear &a, uint tile, devic
 }
 
 /* The value that is written for a product, or a pair of them. */
-static inline float linear_finish(constant kargs_linear &a, thread const linear_tile &t, uint out,
+static inline float linear_finish(constant margs_linear &a, thread const linear_tile &t, uint out,
                                   float v, float up) {
-    if (ACT != PRODUCT_ACT_NONE) {
+    if (ACT != ARGS_ACT_NONE) {
         if (BIAS & 1) v += t.bias[0][out];
         if (BIAS & 2) up += t.bias[1][out];
         return product_act(ACT, v, up);
@@ -73,12 +74,12 @@ static inline ulong rows_y(thread const linear_batch &b, uint i) {
 /* The first N of rows, those that there are (family for few rows). Every lane of a weight row's
  * eight has all of its products: lane c finishes and writes the results c, c + 8, ... */
 template <uint R, uint N, uint U, typename Rows>
-static inline void linear_rows(constant kargs_linear &a, thread const linear_tile &t,
+static inline void linear_rows(constant margs_linear &a, thread const linear_tile &t,
                                thread const Rows &rows, uint simdgroup, uint lane) {
-    const bool pair = ACT != PRODUCT_ACT_NONE;
+    const bool pair = ACT != ARGS_ACT_NONE;
     const uint n_outs = pair ? R / 2 : R; /* of this lane's */
     const uint out =
-        ((t.at * KARGS_LINEAR_SIMDGROUPS + simdgroup) * n_outs) * KARGS_PRODUCT_SLOTS + lane / 8;
+        ((t.at * MARGS_LINEAR_SIMDGROUPS + simdgroup) * n_outs) * MARGS_PRODUCT_SLOTS + lane / 8;
     product_lane<R, N> l;
     l.type[0] = TYPE;
     l.type[1] = pair ? TYPE_UP : TYPE;
@@ -87,7 +88,7 @@ static inline void linear_rows(constant kargs_linear &a, thread const linear_til
     l.c = lane % 8;
 #pragma unroll
     for (uint r = 0; r < R; r++) {
-        const uint row = min(out + (pair ? r / 2 : r) * KARGS_PRODUCT_SLOTS, t.n_out - 1);
+        const uint row = min(out + (pair ? r / 2 : r) * MARGS_PRODUCT_SLOTS, t.n_out - 1);
         l.w[r] = pair && r % 2 ? t.w[1] + ulong(row) * a.row_bytes[1]
                                : t.w[0] + ulong(row) * a.row_bytes[0];
     }
@@ -106,7 +107,7 @@ static inline void linear_rows(constant kargs_linear &a, thread const linear_til
     }
 #pragma unroll
     for (uint k = 0; k < (R * N + 7) / 8; k++) {
-        const uint i = 8 * k + l.c, o = out + i / N * KARGS_PRODUCT_SLOTS;
+        const uint i = 8 * k + l.c, o = out + i / N * MARGS_PRODUCT_SLOTS;
         if (i < n_outs * N && i % N < rows_n(rows) && o < t.n_out)
             t.y[rows_y(rows, i % N) * t.n_out + o] = linear_finish(a, t, o, v[k], up[k]);
     }

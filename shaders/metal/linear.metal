@@ -2,7 +2,7 @@
 #include "shaders/metal/linear.h"
 
 // Grid: passes of ROWS rows of x, tiles of all weights.
-kernel void linear_vector(constant kargs_linear &a [[buffer(0)]],
+kernel void linear_vector(constant margs_linear &a [[buffer(0)]],
                           device const float *x [[buffer(1)]],
                           device const uchar *w0 [[buffer(2)]],
                           device const uchar *w1 [[buffer(3)]],

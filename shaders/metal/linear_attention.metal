@@ -9,11 +9,13 @@
 // r, s counted in the chunk, S being 0 in a sequence's first one, in one order: sums over s
 // ascending; sums over head_dim in four classes by index mod 4, ascending in each, then (0 + 1) +
 // (2 + 3). So a row's bits do not tell how its sequence was cut into steps.
+#include "shaders/args_attention.h"
 #include "shaders/metal/common.h"
 
-constant uint LINEAR_DIM [[function_constant(0)]]; // head_dim: 64 or 128
+// Function constants: enum margs_linear_attention_const (shaders/args_attention.h).
+constant uint LINEAR_DIM [[function_constant(MARGS_LINEAR_ATTENTION_DIM)]];
 
-#define LINEAR_CHUNK   (LINEAR_DIM == 64 ? KARGS_LINEAR_CHUNK_64 : KARGS_LINEAR_CHUNK_128)
+#define LINEAR_CHUNK   (LINEAR_DIM == 64 ? ARGS_LINEAR_CHUNK_64 : ARGS_LINEAR_CHUNK_128)
 #define LINEAR_QUADS   (LINEAR_DIM / 4)                               // float4 of a head
 #define LINEAR_STATE   (LINEAR_DIM * LINEAR_DIM)                      // values of S
 #define LINEAR_SLOT    (LINEAR_STATE + 2 * LINEAR_CHUNK * LINEAR_DIM) // of a slot and head
@@ -43,7 +45,7 @@ struct linear_rows {
     bool there;     // it has rows, and a slot
 };
 
-static inline linear_rows linear_sequence(constant kargs_linear_attention &a,
+static inline linear_rows linear_sequence(constant margs_linear_attention &a,
                                           device const int *pos,
                                           device const int *row_start,
                                           device const int *slots,
@@ -52,7 +54,7 @@ static inline linear_rows linear_sequence(constant kargs_linear_attention &a,
     r.row = uint(row_start[s]);
     r.n = uint(row_start[s + 1]) - r.row;
     r.slot = uint(slots[s]);
-    r.there = r.n != 0 && r.slot < a.n_slots;
+    r.there = r.n != 0 && r.slot < a.op.n_slots;
     r.pos = r.there ? uint(pos[r.row]) : 0;
     return r;
 }
@@ -80,8 +82,8 @@ static inline linear_part linear_chunk(linear_rows r, uint chunk) {
 
 // The sequence that a task belongs to: the last that begins at or before it.
 static inline uint
-linear_owner(constant kargs_linear_attention &a, device const int *row_start, uint task) {
-    uint low = 0, high = a.n_seqs;
+linear_owner(constant margs_linear_attention &a, device const int *row_start, uint task) {
+    uint low = 0, high = a.op.n_seqs;
     while (high - low > 1) {
         const uint mid = (low + high) / 2;
         if (linear_base(row_start, mid) <= task)
@@ -92,7 +94,7 @@ linear_owner(constant kargs_linear_attention &a, device const int *row_start, ui
     return low;
 }
 
-static inline linear_part linear_task(constant kargs_linear_attention &a,
+static inline linear_part linear_task(constant margs_linear_attention &a,
                                       device const int *pos,
                                       device const int *row_start,
                                       device const int *slots,
@@ -116,19 +118,19 @@ static inline device const float4 *linear_row(linear_part p,
 }
 
 static inline device float *
-linear_slot(constant kargs_linear_attention &a, device float *state, uint slot, uint head) {
-    return state + (ulong(slot) * a.n_heads + head) * LINEAR_SLOT;
+linear_slot(constant margs_linear_attention &a, device float *state, uint slot, uint head) {
+    return state + (ulong(slot) * a.op.n_heads + head) * LINEAR_SLOT;
 }
 
 static inline float
-linear_decay(constant kargs_linear_attention &a, device const float *decay, uint head) {
+linear_decay(constant margs_linear_attention &a, device const float *decay, uint head) {
     return a.has_decay ? decay[head] : 1.0f;
 }
 
 // Kernel 1. states (n_tasks, n_heads, head_dim, head_dim): of each chunk that is full after this
 // step the sum of (decay^(C - 1 - s) k[s])^T v[s]. A threadgroup a task and head; tiles (2, C,
 // head_dim).
-kernel void linear_attention_chunks(constant kargs_linear_attention &a [[buffer(0)]],
+kernel void linear_attention_chunks(constant margs_linear_attention &a [[buffer(0)]],
                                     device const float *k [[buffer(2)]],
                                     device const float *v [[buffer(3)]],
                                     device const int *pos [[buffer(4)]],
@@ -141,7 +143,7 @@ kernel void linear_attention_chunks(constant kargs_linear_attention &a [[buffer(
                                     uint2 group [[threadgroup_position_in_grid]],
                                     uint tid [[thread_index_in_threadgroup]]) {
     const uint head = group.y;
-    const linear_part p = linear_task(a, pos, row_start, slots, a.first_task + group.x);
+    const linear_part p = linear_task(a, pos, row_start, slots, a.op.first_task + group.x);
     if (!p.there || p.last != LINEAR_CHUNK - 1) return;
     device const float *k_kept = linear_slot(a, state, p.slot, head) + LINEAR_STATE;
     device const float *v_kept = k_kept + LINEAR_CHUNK * LINEAR_DIM;
@@ -150,12 +152,12 @@ kernel void linear_attention_chunks(constant kargs_linear_attention &a [[buffer(
     for (uint e = tid; e < LINEAR_CHUNK * LINEAR_QUADS; e += LINEAR_THREADS) {
         const uint s = e / LINEAR_QUADS, i = e % LINEAR_QUADS;
         kt[e] =
-            linear_row(p, k, k_kept, a.n_heads, head, s)[i] * linear_power(g, LINEAR_CHUNK - 1 - s);
-        vt[e] = linear_row(p, v, v_kept, a.n_heads, head, s)[i];
+            linear_row(p, k, k_kept, a.op.n_heads, head, s)[i] * linear_power(g, LINEAR_CHUNK - 1 - s);
+        vt[e] = linear_row(p, v, v_kept, a.op.n_heads, head, s)[i];
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     device float4 *out =
-        (device float4 *)(states + (ulong(group.x) * a.n_heads + head) * LINEAR_STATE);
+        (device float4 *)(states + (ulong(group.x) * a.op.n_heads + head) * LINEAR_STATE);
     for (uint e = tid; e < LINEAR_QUADS * LINEAR_QUADS; e += LINEAR_THREADS) {
         const uint i = e / LINEAR_QUADS, j = e % LINEAR_QUADS; // 4 x 4 values of the product
         float4 acc[4] = {float4(0.0f), float4(0.0f), float4(0.0f), float4(0.0f)};
@@ -172,7 +174,7 @@ kernel void linear_attention_chunks(constant kargs_linear_attention &a [[buffer(
 // Kernel 2: the scan over the chunks of a sequence. Of each that this pass fills, states becomes
 // the S before it; the slot's S that behind the last. A thread four values of S, a head, a
 // sequence.
-kernel void linear_attention_scan(constant kargs_linear_attention &a [[buffer(0)]],
+kernel void linear_attention_scan(constant margs_linear_attention &a [[buffer(0)]],
                                   device const int *pos [[buffer(4)]],
                                   device const int *row_start [[buffer(5)]],
                                   device const int *slots [[buffer(6)]],
@@ -185,14 +187,14 @@ kernel void linear_attention_scan(constant kargs_linear_attention &a [[buffer(0)
     if (!r.there) return;
     const uint base = linear_base(row_start, at.z), first = r.pos / LINEAR_CHUNK;
     const uint n_full = (r.pos + r.n) / LINEAR_CHUNK - first;
-    const uint begin = max(base, a.first_task), end = min(base + n_full, a.first_task + a.n_tasks);
+    const uint begin = max(base, a.op.first_task), end = min(base + n_full, a.op.first_task + a.op.n_tasks);
     if (begin >= end) return;
     device float4 *kept = (device float4 *)linear_slot(a, state, r.slot, head) + at.x;
     device float4 *sum = (device float4 *)states + at.x;
     const float4 far = float4(linear_power(linear_decay(a, decay, head), LINEAR_CHUNK));
     float4 s = first + begin - base ? *kept : float4(0.0f);
     for (uint t = begin; t < end; t++) {
-        const ulong i = (ulong(t - a.first_task) * a.n_heads + head) * (LINEAR_STATE / 4);
+        const ulong i = (ulong(t - a.op.first_task) * a.op.n_heads + head) * (LINEAR_STATE / 4);
         const float4 of_chunk = sum[i];
         sum[i] = s;
         s = fma(far, s, of_chunk);
@@ -236,7 +238,7 @@ static inline void linear_before(
 // Kernel 3: outputs of the step's rows of one chunk. A threadgroup a task and head, a thread one
 // column of eight rows. tiles: Q (C, head_dim), V likewise, K with rows one float4 longer (no two
 // lanes on one bank), scores (C, C).
-kernel void linear_attention_outputs(constant kargs_linear_attention &a [[buffer(0)]],
+kernel void linear_attention_outputs(constant margs_linear_attention &a [[buffer(0)]],
                                      device const float *q [[buffer(1)]],
                                      device const float *k [[buffer(2)]],
                                      device const float *v [[buffer(3)]],
@@ -251,7 +253,7 @@ kernel void linear_attention_outputs(constant kargs_linear_attention &a [[buffer
                                      uint2 group [[threadgroup_position_in_grid]],
                                      uint tid [[thread_index_in_threadgroup]]) {
     const uint head = group.y;
-    const linear_part p = linear_task(a, pos, row_start, slots, a.first_task + group.x);
+    const linear_part p = linear_task(a, pos, row_start, slots, a.op.first_task + group.x);
     if (!p.there) return;
     device const float *slot = linear_slot(a, state, p.slot, head);
     device const float *k_kept = slot + LINEAR_STATE, *v_kept = k_kept + LINEAR_CHUNK * LINEAR_DIM;
@@ -261,10 +263,10 @@ kernel void linear_attention_outputs(constant kargs_linear_attention &a [[buffer
     for (uint e = tid; e < LINEAR_CHUNK * LINEAR_QUADS; e += LINEAR_THREADS) {
         const uint r = e / LINEAR_QUADS, i = e % LINEAR_QUADS;
         const bool ours = r >= p.first && r <= p.last;
-        qt[e] = ours ? linear_row(p, q, q, a.n_heads, head, r)[i] : float4(0.0f);
+        qt[e] = ours ? linear_row(p, q, q, a.op.n_heads, head, r)[i] : float4(0.0f);
         if (r > p.last) continue;
-        kt[r * (LINEAR_QUADS + 1) + i] = linear_row(p, k, k_kept, a.n_heads, head, r)[i];
-        vt[e] = linear_row(p, v, v_kept, a.n_heads, head, r)[i];
+        kt[r * (LINEAR_QUADS + 1) + i] = linear_row(p, k, k_kept, a.op.n_heads, head, r)[i];
+        vt[e] = linear_row(p, v, v_kept, a.op.n_heads, head, r)[i];
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     const float g = linear_decay(a, decay, head);
@@ -275,7 +277,7 @@ kernel void linear_attention_outputs(constant kargs_linear_attention &a [[buffer
     float sums[LINEAR_ROWS];
     // A chunk that is not full has no sum in states: what is before it is the slot's S.
     device const float *before = p.last == LINEAR_CHUNK - 1
-                                     ? states + (ulong(group.x) * a.n_heads + head) * LINEAR_STATE
+                                     ? states + (ulong(group.x) * a.op.n_heads + head) * LINEAR_STATE
                                      : slot;
     if (p.chunk != 0) linear_before(sums, qt, before, first, col);
     threadgroup const float *vf = (threadgroup const float *)vt;
@@ -285,13 +287,13 @@ kernel void linear_attention_outputs(constant kargs_linear_attention &a [[buffer
         float acc = p.chunk != 0 ? sums[x] * linear_power(g, r + 1) : 0.0f;
         for (uint s = 0; s <= r; s++)
             acc = fma(scores[r * LINEAR_CHUNK + s], vf[s * LINEAR_DIM + col], acc);
-        out[(ulong(uint(p.row + int(r))) * a.n_heads + head) * LINEAR_DIM + col] = acc * a.scale;
+        out[(ulong(uint(p.row + int(r))) * a.op.n_heads + head) * LINEAR_DIM + col] = acc * a.op.scale;
     }
 }
 
 // Kernel 4, after all others: the step's rows of a chunk that is not full, into the slot. A
 // threadgroup a head and sequence.
-kernel void linear_attention_keep(constant kargs_linear_attention &a [[buffer(0)]],
+kernel void linear_attention_keep(constant margs_linear_attention &a [[buffer(0)]],
                                   device const float *k [[buffer(2)]],
                                   device const float *v [[buffer(3)]],
                                   device const int *pos [[buffer(4)]],
@@ -310,8 +312,8 @@ kernel void linear_attention_keep(constant kargs_linear_attention &a [[buffer(0)
     for (uint e = p.first * LINEAR_QUADS + tid; e < (p.last + 1) * LINEAR_QUADS;
          e += LINEAR_THREADS) {
         const uint s = e / LINEAR_QUADS, i = e % LINEAR_QUADS;
-        k_kept[e] = linear_row(p, k, k, a.n_heads, head, s)[i];
-        v_kept[e] = linear_row(p, v, v, a.n_heads, head, s)[i];
+        k_kept[e] = linear_row(p, k, k, a.op.n_heads, head, s)[i];
+        v_kept[e] = linear_row(p, v, v, a.op.n_heads, head, s)[i];
     }
 }
 
@@ -339,7 +341,7 @@ static inline void linear_step_close(linear_part p,
                                      uint head,
                                      uint tid) {
     const uint cls = tid / LINEAR_DIM, col = tid % LINEAR_DIM;
-    float vs[KARGS_LINEAR_CHUNK_64];
+    float vs[ARGS_LINEAR_CHUNK_64];
     for (uint s = 0; s < LINEAR_CHUNK; s++)
         vs[s] = ((device const float *)linear_row(p, v, v_kept, n_heads, head, s))[col];
     for (uint i = cls; i < LINEAR_DIM; i += 4) {
@@ -354,7 +356,7 @@ static inline void linear_step_close(linear_part p,
 // All four kernels for steps of one row a sequence: S is read once, the slot gets the row, or S the
 // full chunk. A threadgroup of 4 head_dim threads a head and sequence. tiles: Q (head_dim), K (C,
 // head_dim), scores (C), parts (4, head_dim).
-kernel void linear_attention_step(constant kargs_linear_attention &a [[buffer(0)]],
+kernel void linear_attention_step(constant margs_linear_attention &a [[buffer(0)]],
                                   device const float *q [[buffer(1)]],
                                   device const float *k [[buffer(2)]],
                                   device const float *v [[buffer(3)]],
@@ -378,12 +380,12 @@ kernel void linear_attention_step(constant kargs_linear_attention &a [[buffer(0)
     threadgroup float4 *qt = tiles, *kt = qt + LINEAR_QUADS;
     threadgroup float *scores = (threadgroup float *)(kt + LINEAR_CHUNK * LINEAR_QUADS);
     threadgroup float *parts = scores + LINEAR_CHUNK;
-    if (tid < LINEAR_QUADS) qt[tid] = linear_row(p, q, q, a.n_heads, head, r)[tid];
+    if (tid < LINEAR_QUADS) qt[tid] = linear_row(p, q, q, a.op.n_heads, head, r)[tid];
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (p.chunk != 0) linear_step_before((threadgroup const float *)qt, slot, parts, tid);
     if (tid <= r) {
         float4 acc = float4(0.0f);
-        device const float4 *row = linear_row(p, k, k_kept, a.n_heads, head, tid);
+        device const float4 *row = linear_row(p, k, k_kept, a.op.n_heads, head, tid);
         for (uint i = 0; i < LINEAR_QUADS; i++)
             acc = fma(qt[i], row[i], acc);
         scores[tid] = linear_sum(acc) * linear_power(g, r - tid);
@@ -391,7 +393,7 @@ kernel void linear_attention_step(constant kargs_linear_attention &a [[buffer(0)
     if (r == LINEAR_CHUNK - 1)
         for (uint e = tid; e < LINEAR_CHUNK * LINEAR_QUADS; e += LINEAR_DIM * 4) {
             const uint s = e / LINEAR_QUADS;
-            kt[e] = linear_row(p, k, k_kept, a.n_heads, head, s)[e % LINEAR_QUADS] *
+            kt[e] = linear_row(p, k, k_kept, a.op.n_heads, head, s)[e % LINEAR_QUADS] *
                     linear_power(g, LINEAR_CHUNK - 1 - s);
         }
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -404,16 +406,16 @@ kernel void linear_attention_step(constant kargs_linear_attention &a [[buffer(0)
         for (uint s = 0; s <= r; s++)
             acc =
                 fma(scores[s],
-                    ((device const float *)linear_row(p, v, v_kept, a.n_heads, head, s))[tid], acc);
-        out[(ulong(rows.row) * a.n_heads + head) * LINEAR_DIM + tid] = acc * a.scale;
+                    ((device const float *)linear_row(p, v, v_kept, a.op.n_heads, head, s))[tid], acc);
+        out[(ulong(rows.row) * a.op.n_heads + head) * LINEAR_DIM + tid] = acc * a.op.scale;
     }
     if (r == LINEAR_CHUNK - 1)
         linear_step_close(p, v, v_kept, (threadgroup const float *)kt, slot,
-                          linear_power(g, LINEAR_CHUNK), a.n_heads, head, tid);
+                          linear_power(g, LINEAR_CHUNK), a.op.n_heads, head, tid);
     else if (tid < LINEAR_QUADS) {
         ((device float4 *)k_kept)[r * LINEAR_QUADS + tid] =
-            linear_row(p, k, k, a.n_heads, head, r)[tid];
+            linear_row(p, k, k, a.op.n_heads, head, r)[tid];
         ((device float4 *)v_kept)[r * LINEAR_QUADS + tid] =
-            linear_row(p, v, v, a.n_heads, head, r)[tid];
+            linear_row(p, v, v, a.op.n_heads, head, r)[tid];
     }
 }

@@ -3,8 +3,8 @@
 
 // Grid: tiles of ROWS rows of x, which run side by side and share the weights' cache lines; tiles
 // of all weights.
-[[max_total_threads_per_threadgroup(KARGS_PRODUCT_THREADS)]]
-kernel void linear_matrix(constant kargs_linear &a [[buffer(0)]],
+[[max_total_threads_per_threadgroup(MARGS_PRODUCT_THREADS)]]
+kernel void linear_matrix(constant margs_linear &a [[buffer(0)]],
                           device const float *x [[buffer(1)]],
                           device const uchar *w0 [[buffer(2)]],
                           device const uchar *w1 [[buffer(3)]],

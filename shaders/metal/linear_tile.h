@@ -10,20 +10,20 @@
 /* A pair's gate and up go over the same rows of x one after the other; only their product is
  * written. */
 template <uint RB, typename Rows>
-static inline void linear_tile_rows(constant kargs_linear &a, thread const linear_tile &t,
+static inline void linear_tile_rows(constant margs_linear &a, thread const linear_tile &t,
                                     thread const Rows &rows, threadgroup float4 *mem, uint at,
                                     uint c) {
-    const uint w_row = min(t.at * KARGS_PRODUCT_TILE + at / 8, t.n_out - 1);
+    const uint w_row = min(t.at * MARGS_PRODUCT_TILE + at / 8, t.n_out - 1);
     product_source s = {t.w[0] + ulong(w_row) * a.row_bytes[0], rows_x(rows, at / 8), TYPE, a.n_in,
                         EDGE != 0};
     const product_values<RB> v = product_tile<RB>(s, mem, at, c);
     product_values<RB> up = v;
-    if (ACT != PRODUCT_ACT_NONE) {
+    if (ACT != ARGS_ACT_NONE) {
         s.w = t.w[1] + ulong(w_row) * a.row_bytes[1];
         s.type = TYPE_UP;
         up = product_tile<RB>(s, mem, at, c);
     }
-    const uint out = t.at * KARGS_PRODUCT_TILE + at % 32;
+    const uint out = t.at * MARGS_PRODUCT_TILE + at % 32;
 #pragma unroll
     for (uint r = 0; r < RB; r++) {
         const uint row = 8 * r + at / 32;

@@ -5,13 +5,6 @@
 
 #include "shaders/metal/linear.h"
 
-enum { MOE_MAX_EXPERTS = 1024 };
-
-/* Pairs list[first] to list[first + n_rows - 1] of one expert; n_rows 0: none. */
-struct moe_tile {
-    uint expert, first, n_rows;
-};
-
 /* As linear_batch. Gate and up read the row of a pair, which n_share pairs have in common; down
  * reads the pair's own. */
 struct moe_rows {
@@ -32,13 +25,13 @@ static inline ulong rows_y(thread const moe_rows &r, uint i) {
     return r.list[i];
 }
 
-static inline moe_rows moe_rows_of(constant kargs_moe_products &a, moe_tile tile,
+static inline moe_rows moe_rows_of(constant margs_moe_products &a, args_moe_tile tile,
                                    device const float *x, device const uint *list) {
-    return {x, list + tile.first, tile.n_rows, a.linear.n_in, a.n_share};
+    return {x, list + tile.first, tile.count, a.linear.n_in, a.n_share};
 }
 
 /* Tile `at` of an expert's outputs. w1 and b1: of a pair's second. */
-static inline linear_tile moe_outputs(constant kargs_moe_products &a, uint expert, uint at,
+static inline linear_tile moe_outputs(constant margs_moe_products &a, uint expert, uint at,
                                       device const uchar *w0, device const uchar *w1,
                                       device const float *b0, device const float *b1,
                                       device float *y) {

@@ -27,18 +27,18 @@ static inline uint group_prefix_sum(uint v, threadgroup uint *parts, uint simd, 
 // experts, weights (n_rows, n_used), ascending. A single row needs no lists: its pairs are written
 // here.
 [[max_total_threads_per_threadgroup(1024)]]
-kernel void moe_route(constant kargs_moe_route &a [[buffer(0)]],
+kernel void moe_route(constant args_moe_route &a [[buffer(0)]],
                       device const float *scores [[buffer(1)]], // (n_rows, n_experts)
                       device uint *experts [[buffer(2)]],
                       device float *weights [[buffer(3)]],
                       device uint *list [[buffer(4)]],
-                      device moe_tile *tiles [[buffer(5)]],
+                      device args_moe_tile *tiles [[buffer(5)]],
                       uint row [[threadgroup_position_in_grid]],
                       uint e [[thread_index_in_threadgroup]],
                       uint lane [[thread_index_in_simdgroup]],
                       uint simd [[simdgroup_index_in_threadgroup]],
                       uint n_simds [[simdgroups_per_threadgroup]]) {
-    threadgroup float keys[MOE_MAX_EXPERTS], float_parts[SIMD_WIDTH], top;
+    threadgroup float keys[ARGS_MOE_EXPERTS], float_parts[SIMD_WIDTH], top;
     threadgroup uint parts[SIMD_WIDTH];
     const bool exists = e < a.n_experts;
     const float score = exists ? scores[ulong(row) * a.n_experts + e] : 0.0f;
@@ -66,17 +66,17 @@ kernel void moe_route(constant kargs_moe_route &a [[buffer(0)]],
 // at least n_experts threads. Counts are sums of integers, whose order does not matter; the rest
 // has one order.
 [[max_total_threads_per_threadgroup(1024)]]
-kernel void moe_lists(constant kargs_moe_lists &a [[buffer(0)]],
+kernel void moe_lists(constant args_moe_lists &a [[buffer(0)]],
                       device const uint *experts [[buffer(1)]], // (n_pairs)
                       device uint *list [[buffer(2)]],          // (n_pairs)
-                      device moe_tile *tiles [[buffer(3)]],     // (n_tiles)
+                      device args_moe_tile *tiles [[buffer(3)]],     // (n_tiles)
                       uint at [[thread_index_in_threadgroup]],
                       uint threads [[threads_per_threadgroup]],
                       uint lane [[thread_index_in_simdgroup]],
                       uint simd [[simdgroup_index_in_threadgroup]],
                       uint n_simds [[simdgroups_per_threadgroup]]) {
-    threadgroup atomic_uint counts[MOE_MAX_EXPERTS];
-    threadgroup uint first[MOE_MAX_EXPERTS], parts[2][SIMD_WIDTH];
+    threadgroup atomic_uint counts[ARGS_MOE_EXPERTS];
+    threadgroup uint first[ARGS_MOE_EXPERTS], parts[2][SIMD_WIDTH];
     atomic_store_explicit(&counts[at], 0u, memory_order_relaxed);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint p = at; p < a.n_pairs; p += threads)
@@ -112,7 +112,7 @@ kernel void moe_lists(constant kargs_moe_lists &a [[buffer(0)]],
 
 // y = sum of weight * (what an expert made of the row), ascending, then the shared expert's part.
 // One thread a column.
-kernel void moe_combine(constant kargs_moe_combine &a [[buffer(0)]],
+kernel void moe_combine(constant margs_moe_combine &a [[buffer(0)]],
                         device const float *out [[buffer(1)]],     // (n_rows, n_used, n_in)
                         device const float *weights [[buffer(2)]], // (n_rows, n_used)
                         device const float *shared [[buffer(3)]],  // (n_rows, n_in)
@@ -120,11 +120,11 @@ kernel void moe_combine(constant kargs_moe_combine &a [[buffer(0)]],
                         device float *y [[buffer(5)]],                 // (n_rows, n_in)
                         uint2 at [[thread_position_in_grid]]) {
     const uint col = at.x, row = at.y;
-    if (col >= a.n_in) return;
-    const ulong pair = ulong(row) * a.n_used, value = ulong(row) * a.n_in + col;
+    if (col >= a.op.n_in) return;
+    const ulong pair = ulong(row) * a.op.n_used, value = ulong(row) * a.op.n_in + col;
     float sum = 0.0f;
-    for (uint k = 0; k < a.n_used; k++)
-        sum = fma(weights[pair + k], out[(pair + k) * a.n_in + col], sum);
+    for (uint k = 0; k < a.op.n_used; k++)
+        sum = fma(weights[pair + k], out[(pair + k) * a.op.n_in + col], sum);
     if (a.has_shared) {
         const float share = a.has_gate ? 1.0f / (1.0f + exp(-shared_gate[row])) : 1.0f;
         sum = fma(share, shared[value], sum);
@@ -136,8 +136,8 @@ kernel void moe_combine(constant kargs_moe_combine &a [[buffer(0)]],
 // n_out). Grid: tiles of pairs, of which those beyond the last are empty; tiles of outputs. ROWS 1:
 // all tiles have one row. Else a tile takes the smallest body that holds it; all have the same
 // outputs.
-kernel void moe_vector(constant kargs_moe_products &a [[buffer(0)]],
-                       device const moe_tile *tiles [[buffer(1)]],
+kernel void moe_vector(constant margs_moe_products &a [[buffer(0)]],
+                       device const args_moe_tile *tiles [[buffer(1)]],
                        device const uint *list [[buffer(2)]],
                        device const float *x [[buffer(3)]],
                        device const uchar *w0 [[buffer(4)]],
@@ -148,18 +148,18 @@ kernel void moe_vector(constant kargs_moe_products &a [[buffer(0)]],
                        uint2 group [[threadgroup_position_in_grid]],
                        uint simdgroup [[simdgroup_index_in_threadgroup]],
                        uint lane [[thread_index_in_simdgroup]]) {
-    const moe_tile tile = tiles[group.x];
-    if (tile.n_rows == 0) return;
+    const args_moe_tile tile = tiles[group.x];
+    if (tile.count == 0) return;
     const moe_rows rows = moe_rows_of(a, tile, x, list);
     const linear_tile t = moe_outputs(a, tile.expert, group.y, w0, w1, b0, b1, y);
     if (ROWS == 1 && WIDTH == 1) linear_rows<1, 1, 4>(a.linear, t, rows, simdgroup, lane);
     if (ROWS == 1 && WIDTH == 2) linear_rows<2, 1, 4>(a.linear, t, rows, simdgroup, lane);
     if (ROWS == 1) return;
-    if (tile.n_rows == 1)
+    if (tile.count == 1)
         linear_rows<2, 1, 4>(a.linear, t, rows, simdgroup, lane);
-    else if (tile.n_rows == 2)
+    else if (tile.count == 2)
         linear_rows<2, 2, 4>(a.linear, t, rows, simdgroup, lane);
-    else if (tile.n_rows <= 4)
+    else if (tile.count <= 4)
         linear_rows<2, 4, 1>(a.linear, t, rows, simdgroup, lane);
     else
         linear_rows<2, 8, 1>(a.linear, t, rows, simdgroup, lane);

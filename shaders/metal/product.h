@@ -23,6 +23,7 @@
 #ifndef INFERD_METAL_PRODUCT_H
 #define INFERD_METAL_PRODUCT_H
 
+#include "shaders/args_linear.h"
 #include "shaders/metal/decode.h"
 
 /* Eight columns of a row of x: of any alignment that a float has. edge: the row's last group may
@@ -140,17 +141,14 @@ static inline product_sums<R, N> product_rows(thread const product_lane<R, N> &l
 
 /* ---- what comes behind a product ---- */
 
-/* backend.h: enum backend_act. */
-enum { PRODUCT_ACT_NONE, PRODUCT_SILU, PRODUCT_GELU_TANH, PRODUCT_SWIGLU_OAI };
-
 /* act(gate) * up. 1 + tanh(z) is 2 / (1 + e^-2z), so that all three are gate / (1 + e^-z) * up.
  * -inf / inf would be a NaN: the lowest float gives the -0 that is meant. */
 static inline float product_act(uint act, float gate, float up) {
     gate = gate < -FLT_MAX ? -FLT_MAX : gate;
     float z = gate;
-    if (act == PRODUCT_GELU_TANH)
+    if (act == ARGS_ACT_GELU_TANH)
         z = 1.5957691216057308f * fma(0.044715f * gate * gate, gate, gate);
-    if (act == PRODUCT_SWIGLU_OAI) {
+    if (act == ARGS_ACT_SWIGLU_OAI) {
         gate = gate > 7.0f ? 7.0f : gate; /* a NaN stays one */
         up = up > 7.0f ? 7.0f : up < -7.0f ? -7.0f : up;
         z = 1.702f * gate;

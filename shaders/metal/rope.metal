@@ -1,19 +1,17 @@
 // rope.metal - norms of heads, rotary embedding and the store of K and V into the pools.
+#include "shaders/args_attention.h"
 #include "shaders/metal/kv.h"
 
-constant uint KV_TYPE [[function_constant(0)]]; // enum qtype of the pools
-constant uint HEAD_DIM [[function_constant(1)]];
-constant uint BLOCK_TOKENS [[function_constant(2)]];
-constant uint Q_NORM [[function_constant(3)]]; // NORM_*
-constant uint K_NORM [[function_constant(4)]];
-constant uint N_ROT [[function_constant(5)]];
-constant uint INTERLEAVED [[function_constant(6)]];
+// Function constants: enum margs_rope_const (shaders/args_attention.h).
+constant uint KV_TYPE [[function_constant(MARGS_ROPE_KV_TYPE)]];
+constant uint HEAD_DIM [[function_constant(MARGS_ROPE_HEAD_DIM)]];
+constant uint BLOCK_TOKENS [[function_constant(MARGS_ROPE_BLOCK_TOKENS)]];
+constant uint Q_NORM [[function_constant(MARGS_ROPE_Q_NORM)]];
+constant uint K_NORM [[function_constant(MARGS_ROPE_K_NORM)]];
+constant uint N_ROT [[function_constant(MARGS_ROPE_N_ROT)]];
+constant uint INTERLEAVED [[function_constant(MARGS_ROPE_INTERLEAVED)]];
 
-#define NORM_NONE  0
-#define NORM_HEADS 1
-#define NORM_ROW   2
-
-#define SIMDGROUPS   4 /* of a threadgroup; each has a head at a time */
+#define SIMDGROUPS   MARGS_ROPE_SIMDGROUPS /* of a threadgroup; each has a head at a time */
 #define MAX_HEAD_DIM 256
 #define F16_MAX      65504.0f
 
@@ -106,7 +104,7 @@ static inline void store_head(threadgroup const float *x, device uchar *run, boo
 // (n_rows) i32; inv_freq (N_ROT / 2) f32; norms (HEAD_DIM) or (a whole row) f32. Grid: groups of
 // heads, rows, {q, k, v}. A row that is normed as a whole has one threadgroup for all its heads,
 // since another would overwrite what it sums.
-kernel void rope_store(constant kargs_rope_store &a [[buffer(0)]],
+kernel void rope_store(constant args_rope_store &a [[buffer(0)]],
                        device float *q [[buffer(1)]],
                        device const float *k [[buffer(2)]],
                        device const float *v [[buffer(3)]],
@@ -124,22 +122,22 @@ kernel void rope_store(constant kargs_rope_store &a [[buffer(0)]],
     threadgroup float sums[SIMDGROUPS];
     const bool is_q = group.z == 0, is_k = group.z == 1;
     const uint n_heads = is_q ? a.n_heads : a.n_kv_heads;
-    const uint norm = is_q ? Q_NORM : is_k ? K_NORM : NORM_NONE;
+    const uint norm = is_q ? Q_NORM : is_k ? K_NORM : ARGS_NORM_NONE;
     const uint first = group.x * SIMDGROUPS, slot = uint(slots[group.y]);
-    if (first >= n_heads || (norm == NORM_ROW && group.x > 0) || slot >= a.n_slots) return;
-    const uint end = norm == NORM_ROW ? n_heads : min(first + SIMDGROUPS, n_heads);
+    if (first >= n_heads || (norm == ARGS_NORM_ROW && group.x > 0) || slot >= a.n_slots) return;
+    const uint end = norm == ARGS_NORM_ROW ? n_heads : min(first + SIMDGROUPS, n_heads);
     const ulong row = ulong(group.y) * n_heads * HEAD_DIM;
     device const float *from = is_q ? q + row : is_k ? k + row : v + row;
     device const float *factors = is_q ? q_norm : k_norm;
     threadgroup float *x = heads[simdgroup];
     float scale = 1.0f;
-    if (norm == NORM_ROW) scale = row_scale(from, n_heads * HEAD_DIM, a.eps, sums, lane, simdgroup);
+    if (norm == ARGS_NORM_ROW) scale = row_scale(from, n_heads * HEAD_DIM, a.eps, sums, lane, simdgroup);
     for (uint head = first + simdgroup; head < end; head += SIMDGROUPS) {
         device const float *src = from + head * HEAD_DIM;
-        if (norm == NORM_HEADS) scale = head_scale(src, a.eps, lane);
+        if (norm == ARGS_NORM_HEADS) scale = head_scale(src, a.eps, lane);
         for (uint d = lane; d < HEAD_DIM; d += SIMD_WIDTH)
-            x[d] = norm == NORM_NONE   ? src[d]
-                   : norm == NORM_HEADS ? src[d] * scale * factors[d]
+            x[d] = norm == ARGS_NORM_NONE   ? src[d]
+                   : norm == ARGS_NORM_HEADS ? src[d] * scale * factors[d]
                                         : src[d] * scale * factors[head * HEAD_DIM + d];
         simdgroup_barrier(mem_flags::mem_threadgroup);
         if (is_q || is_k) rotate(x, inv_freq, float(pos[group.y]), a.magnitude, lane);

@@ -2,10 +2,11 @@
 #include "shaders/metal/common.h"
 #include "shaders/metal/decode.h"
 
-constant uint EMBED_TYPE [[function_constant(0)]]; // enum qtype of the table
+// Function constants: enum margs_embed_const (shaders/args.h).
+constant uint EMBED_TYPE [[function_constant(MARGS_EMBED_TYPE)]];
 
 // out (n_rows, n_cols) f32 = scale * table[ids[row]], of any type. A thread takes eight columns.
-kernel void embed(constant kargs_embed &a [[buffer(0)]],
+kernel void embed(constant margs_embed &a [[buffer(0)]],
                   device const uchar *table [[buffer(1)]],
                   device const int *ids [[buffer(2)]],
                   device float *out [[buffer(3)]],
@@ -20,7 +21,7 @@ kernel void embed(constant kargs_embed &a [[buffer(0)]],
 }
 
 // out[i] = x[rows[i]] (+ residual[rows[i]]); residual is x where there is none.
-kernel void gather(constant kargs_gather &a [[buffer(0)]],
+kernel void gather(constant margs_gather &a [[buffer(0)]],
                    device const float *x [[buffer(1)]],
                    device const float *residual [[buffer(2)]],
                    device const int *rows [[buffer(3)]],
@@ -34,7 +35,7 @@ kernel void gather(constant kargs_gather &a [[buffer(0)]],
 
 // Block pairs[2i] of both pools to block pairs[2i + 1], a unit a thread. No block that one pair writes
 // is in another.
-kernel void kv_copy(constant kargs_kv_copy &a [[buffer(0)]],
+kernel void kv_copy(constant margs_kv_copy &a [[buffer(0)]],
                     device uint4 *k [[buffer(1)]],
                     device uint4 *v [[buffer(2)]],
                     uint3 at [[thread_position_in_grid]]) {

@@ -8,10 +8,10 @@
 // the GPU does with NaN and denormals.
 #include "shaders/metal/common.h"
 
-constant uint TOP_SLOTS
-    [[function_constant(0)]]; // of a list in each lane: 1 (k <= 32), 2; 0: k is 1
-constant uint TOP_MERGE [[function_constant(1)]]; // 0: reads logits, 1: reads lists of slices
-constant uint TOP_LAST [[function_constant(2)]];  // 0: writes a slice's list, 1: writes the result
+// Function constants: enum margs_top_const (shaders/args.h).
+constant uint TOP_SLOTS [[function_constant(MARGS_TOP_SLOTS)]];
+constant uint TOP_MERGE [[function_constant(MARGS_TOP_MERGE)]];
+constant uint TOP_LAST [[function_constant(MARGS_TOP_LAST)]];
 
 #define TOP_UNROLL 4
 
@@ -77,7 +77,7 @@ static inline top_list top_empty() {
     return l;
 }
 
-// Merges the simdgroups' lists into that of simdgroup 0; lists (KARGS_TOP_SIMDGROUPS, k).
+// Merges the simdgroups' lists into that of simdgroup 0; lists (MARGS_TOP_SIMDGROUPS, k).
 static inline void
 top_merge(thread top_list &l, threadgroup uint2 *lists, uint k, uint sg, uint lane) {
     threadgroup uint2 *own = lists + sg * k;
@@ -85,14 +85,14 @@ top_merge(thread top_list &l, threadgroup uint2 *lists, uint k, uint sg, uint la
         if (s * SIMD_WIDTH + lane < k) own[s * SIMD_WIDTH + lane] = l.slot[s];
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (sg != 0) return;
-    for (uint i = k; i < KARGS_TOP_SIMDGROUPS * k; i += SIMD_WIDTH)
-        top_offer(l, i + lane < KARGS_TOP_SIMDGROUPS * k ? lists[i + lane] : TOP_NONE, k, lane);
+    for (uint i = k; i < MARGS_TOP_SIMDGROUPS * k; i += SIMD_WIDTH)
+        top_offer(l, i + lane < MARGS_TOP_SIMDGROUPS * k ? lists[i + lane] : TOP_NONE, k, lane);
     top_settle(l);
 }
 
 // x (rows, n_cols) f32, read as bits; candidates (rows of the pass, n_slices, k); ids, values
 // (rows, k). A threadgroup a slice and row; merging, one a row.
-kernel void top(constant kargs_top &a [[buffer(0)]],
+kernel void top(constant margs_top &a [[buffer(0)]],
                 device const uint *x [[buffer(1)]],
                 device uint2 *candidates [[buffer(2)]],
                 device int *ids [[buffer(3)]],
@@ -100,35 +100,35 @@ kernel void top(constant kargs_top &a [[buffer(0)]],
                 uint2 group [[threadgroup_position_in_grid]],
                 uint sg [[simdgroup_index_in_threadgroup]],
                 uint lane [[thread_index_in_simdgroup]]) {
-    threadgroup uint2 lists[KARGS_TOP_SIMDGROUPS * KARGS_TOP_MAX];
+    threadgroup uint2 lists[MARGS_TOP_SIMDGROUPS * ARGS_TOP_MAX];
     const ulong row = a.first_row + group.y;
-    device const uint *logits = x + row * a.n_cols;
-    device uint2 *lists_in = candidates + ulong(group.y) * a.n_slices * a.k;
-    const uint begin = TOP_MERGE ? 0 : group.x * a.slice_cols;
-    const uint end = TOP_MERGE ? a.n_slices * a.k : min(begin + a.slice_cols, a.n_cols);
+    device const uint *logits = x + row * a.op.n_cols;
+    device uint2 *lists_in = candidates + ulong(group.y) * a.op.n_slices * a.op.k;
+    const uint begin = TOP_MERGE ? 0 : group.x * a.op.slice_cols;
+    const uint end = TOP_MERGE ? a.op.n_slices * a.op.k : min(begin + a.op.slice_cols, a.op.n_cols);
     const uint step = SIMD_WIDTH * TOP_UNROLL;
     top_list l = top_empty();
-    for (uint base = begin + sg * step; base < end; base += KARGS_TOP_SIMDGROUPS * step) {
+    for (uint base = begin + sg * step; base < end; base += MARGS_TOP_SIMDGROUPS * step) {
         uint2 c[TOP_UNROLL];
         for (uint j = 0; j < TOP_UNROLL; j++) {
             const uint i = base + j * SIMD_WIDTH + lane;
             c[j] = i >= end ? TOP_NONE : TOP_MERGE ? lists_in[i] : uint2(top_key(logits[i]), i);
         }
         for (uint j = 0; j < TOP_UNROLL; j++)
-            top_offer(l, c[j], a.k, lane);
+            top_offer(l, c[j], a.op.k, lane);
     }
     top_settle(l);
-    top_merge(l, lists, a.k, sg, lane);
+    top_merge(l, lists, a.op.k, sg, lane);
     if (sg != 0) return;
     for (uint s = 0; s < 2; s++) {
         const uint i = s * SIMD_WIDTH + lane;
-        if (i >= a.k) continue;
+        if (i >= a.op.k) continue;
         if (!TOP_LAST) {
-            lists_in[group.x * a.k + i] = l.slot[s];
+            lists_in[group.x * a.op.k + i] = l.slot[s];
             continue;
         }
         const uint bits = logits[l.slot[s].y];
-        ids[row * a.k + i] = int(l.slot[s].y);
-        values[row * a.k + i] = (bits & 0x7FFFFFFF) > 0x7F800000 ? 0xFF800000 : bits;
+        ids[row * a.op.k + i] = int(l.slot[s].y);
+        values[row * a.op.k + i] = (bits & 0x7FFFFFFF) > 0x7F800000 ? 0xFF800000 : bits;
     }
 }

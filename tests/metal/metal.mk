@@ -11,7 +11,7 @@ METAL_O  := $(METAL_M:%.m=$(BUILD)/%.o) $(BUILD)/shaders/metal_sources.o
 OBJC_CC  ?= $(if $(filter native,$(METAL)),$(CC),clang)
 OBJC_WARN := -Wall -Wextra -Wshadow -Wno-nullability-completeness
 
-$(BUILD)/shaders/metal_sources.c: $(wildcard shaders/metal/*) shaders/kargs.h core/base/qblock.h scripts/embed-metal
+$(BUILD)/shaders/metal_sources.c: $(wildcard shaders/metal/*) $(wildcard shaders/args*.h) core/base/qblock.h scripts/embed-metal
 	@mkdir -p $(@D)
 	scripts/embed-metal $(sort $(wildcard shaders/metal/*.metal)) > $@.tmp && mv $@.tmp $@
 $(BUILD)/shaders/metal_sources.o: $(BUILD)/shaders/metal_sources.c

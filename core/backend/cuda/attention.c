@@ -48,19 +48,19 @@ static struct cargs_attention attention_args(struct cuda_backend *c,
         .v = cuda_at(a->kv.v),
         .out = cuda_at(a->out),
         .parts = cuda_scratch(c, CUDA_SCRATCH_PARTIALS),
+        .op = {.n_seqs = a->n_seqs,
+               .n_heads = a->n_heads,
+               .n_kv_heads = a->kv.n_kv_heads,
+               .table_stride = a->table_stride,
+               .window = a->window,
+               .n_slices = 1,
+               .q_scale = a->softcap != 0 ? a->scale / a->softcap : a->scale * log2_e,
+               .cap = a->softcap * log2_e},
         .n_rows = a->n_rows,
-        .n_seqs = a->n_seqs,
-        .n_heads = a->n_heads,
-        .n_kv_heads = a->kv.n_kv_heads,
-        .table_stride = a->table_stride,
-        .window = a->window,
         .head_dim = a->kv.head_dim,
         .block_tokens = a->kv.block_tokens,
         .run_bytes = (uint32_t)(block_bytes / a->kv.n_kv_heads),
         .kv_type = (uint32_t)a->kv.kv_type,
-        .n_slices = 1,
-        .q_scale = a->softcap != 0 ? a->scale / a->softcap : a->scale * log2_e,
-        .cap = a->softcap * log2_e,
     };
 }
 
@@ -119,14 +119,14 @@ static uint32_t most_splits(const struct op_paged_attention *a, uint32_t tokens)
 }
 
 static uint64_t task_bytes(const struct decode *d) {
-    return (uint64_t)d->all.attention.n_parts * d->all.attention.n_slots *
+    return (uint64_t)d->all.attention.op.n_parts * d->all.attention.n_slots *
            (d->all.attention.head_dim + CUDA_ATTENTION_PART) * sizeof(float);
 }
 
 static int launch_decode(struct cuda_backend *c, const struct decode *d, uint32_t n) {
     uint64_t rows =
         (uint64_t)n * d->all.attention.n_slots * d->all.attention.head_dim * sizeof(float);
-    uint64_t parts = d->all.attention.n_parts > 1 ? n * task_bytes(d) : 0;
+    uint64_t parts = d->all.attention.op.n_parts > 1 ? n * task_bytes(d) : 0;
     enum cuda_attention_type type = kernel_type(&d->a->kv);
     enum cuda_attention_dims dims = kernel_dims(&d->a->kv);
     return cuda_launch(
@@ -135,7 +135,7 @@ static int launch_decode(struct cuda_backend *c, const struct decode *d, uint32_
                .name = "attention_decode",
                .args = &d->all,
                .args_bytes = sizeof d->all,
-               .grid = {cuda_div_up(d->all.attention.n_parts, d->all.attention.block_parts), n},
+               .grid = {cuda_div_up(d->all.attention.op.n_parts, d->all.attention.block_parts), n},
                .threads = 32 * CUDA_ATTENTION_WARPS,
                .shared = cuda_attention_decode_shared(type, dims),
                .read = rows + parts,
@@ -150,10 +150,10 @@ static void choose_splits(const struct cuda_backend *c, struct decode *d) {
     const uint64_t n_sms = (uint64_t)c->features.n_sms;
     uint32_t spans = most_splits(d->a, CUDA_ATTENTION_CHUNK * CUDA_ATTENTION_SPAN);
     args->by_chunk = 2 * (uint64_t)d->n_tasks * spans < 3 * n_sms;
-    args->n_parts = args->by_chunk ? most_splits(d->a, CUDA_ATTENTION_CHUNK) : spans;
+    args->op.n_parts = args->by_chunk ? most_splits(d->a, CUDA_ATTENTION_CHUNK) : spans;
     args->block_parts = 1;
     while (args->by_chunk && args->block_parts < CUDA_ATTENTION_SPAN &&
-           (uint64_t)d->n_tasks * cuda_div_up(args->n_parts, args->block_parts) >
+           (uint64_t)d->n_tasks * cuda_div_up(args->op.n_parts, args->block_parts) >
                DECODE_BLOCKS * n_sms)
         args->block_parts *= 2;
 }
@@ -170,16 +170,16 @@ static int attend_decode(struct cuda_backend *c, const struct op_paged_attention
         args->quarter_shift++;
     if (a->n_rows > a->n_seqs && 2 * group <= CUDA_ATTENTION_QUERIES)
         queries = CUDA_ATTENTION_QUERIES / group * group;
-    args->n_slices = cuda_div_up(queries, CUDA_ATTENTION_SLICE);
+    args->op.n_slices = cuda_div_up(queries, CUDA_ATTENTION_SLICE);
     args->n_slots = queries < CUDA_ATTENTION_SLICE ? queries : CUDA_ATTENTION_SLICE;
-    d.n_tasks = a->n_seqs * a->kv.n_kv_heads * args->n_slices;
+    d.n_tasks = a->n_seqs * a->kv.n_kv_heads * args->op.n_slices;
     choose_splits(c, &d);
-    uint64_t most = args->n_parts > 1 ? PARTIAL_BYTES / task_bytes(&d) : d.n_tasks;
+    uint64_t most = args->op.n_parts > 1 ? PARTIAL_BYTES / task_bytes(&d) : d.n_tasks;
     if (!most) return ERR_UNSUPPORTED;
     if (most > MAX_GRID_Y) most = MAX_GRID_Y;
     args->done = (uint32_t *)(void *)((uint8_t *)args->parts + PARTIAL_BYTES);
-    for (; args->first_task < d.n_tasks; args->first_task += (uint32_t)most) {
-        uint32_t n = d.n_tasks - args->first_task;
+    for (; args->op.first_task < d.n_tasks; args->op.first_task += (uint32_t)most) {
+        uint32_t n = d.n_tasks - args->op.first_task;
         if (n > most) n = (uint32_t)most;
         int rc = launch_decode(c, &d, n);
         if (rc) return rc;
@@ -234,8 +234,8 @@ int cuda_store_attend(backend *be, const struct op_rope_store *store,
     int rc = cuda_rope_args(store, &args);
     if (rc) return rc;
     /* With one row per sequence no other row reads what a row stores. */
-    if (is_tiled(&a->kv) && a->n_rows == a->n_seqs && args.q_norm_kind != CUDA_NORM_ROW &&
-        args.k_norm_kind != CUDA_NORM_ROW)
+    if (is_tiled(&a->kv) && a->n_rows == a->n_seqs && args.q_norm_kind != ARGS_NORM_ROW &&
+        args.k_norm_kind != ARGS_NORM_ROW)
         return attend_decode(cuda_of(be), a, &args);
     rc = cuda_rope_store(be, store);
     return rc ? rc : cuda_paged_attention(be, a);

@@ -42,7 +42,7 @@ struct cuda_product {
     /* Experts: rows are the (row, expert) pairs of moe.c's list, in n_tiles tiles of up to
      * CUDA_MOE_TILE pairs of one expert. Pair p reads input row p / n_share and writes row p of y.
      * NULL: no experts. */
-    const struct cargs_moe_tile *tiles;
+    const struct args_moe_tile *tiles;
     const uint32_t *list;
     uint32_t n_tiles, n_share;
 };

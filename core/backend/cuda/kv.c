@@ -21,7 +21,7 @@ int cuda_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs,
     backend_kv_block_bytes(kv, &args.block_bytes);
     for (uint32_t i = 0; i < n_pairs;) {
         uint32_t n = 0;
-        for (bool independent = true; i < n_pairs && n < CARGS_KV_COPY_PAIRS; i++, n++) {
+        for (bool independent = true; i < n_pairs && n < ARGS_KV_COPY_PAIRS; i++, n++) {
             for (uint32_t j = 0; j < n && independent; j++)
                 independent = args.pairs[2 * j + 1] != pairs[2 * i] &&
                               args.pairs[2 * j + 1] != pairs[2 * i + 1] &&

@@ -4,10 +4,6 @@
 
 #include "shaders/cuda/kernels.h"
 
-_Static_assert((int)CUDA_LINEAR_CHUNK_64 == (int)BACKEND_LINEAR_CHUNK_64 &&
-                   (int)CUDA_LINEAR_CHUNK_128 == (int)BACKEND_LINEAR_CHUNK_128,
-               "kernels and slots use the same chunk sizes");
-
 static const char *const names[] = {
     [CUDA_LINEAR_CHUNKS] = "linear_attention_chunks",
     [CUDA_LINEAR_SCAN] = "linear_attention_scan",
@@ -54,7 +50,7 @@ static int launch_linear(const struct linear_run *r, enum cuda_linear_kernel ker
 static int attend_pass(const struct linear_run *r, uint64_t n_rows) {
     const struct op_linear_attention *a = r->a;
     const uint64_t states = cuda_div_up(n_rows, backend_linear_chunk(a->head_dim)) * r->state;
-    const struct grid tasks = {r->args.n_tasks, a->n_heads, 1};
+    const struct grid tasks = {r->args.op.n_tasks, a->n_heads, 1};
     const struct grid scan = {a->head_dim * a->head_dim / 4 / CUDA_LINEAR_THREADS, a->n_heads,
                               a->n_seqs};
     int rc = launch_linear(r, CUDA_LINEAR_CHUNKS, tasks, n_rows * 2 * r->row, states);
@@ -70,10 +66,10 @@ static int attend_chunks(struct linear_run *r) {
     const uint64_t all = backend_linear_tasks(a->n_rows, a->n_seqs, a->head_dim);
     const uint32_t most = backend_linear_pass(&r->c->base.linear_attention, r->c->base.max_rows);
     int rc = 0;
-    for (uint64_t at = 0; at < all && !rc; at += r->args.n_tasks) {
-        r->args.first_task = (uint32_t)at;
-        r->args.n_tasks = (uint32_t)(all - at < most ? all - at : most);
-        rc = attend_pass(r, a->n_rows * r->args.n_tasks / all);
+    for (uint64_t at = 0; at < all && !rc; at += r->args.op.n_tasks) {
+        r->args.op.first_task = (uint32_t)at;
+        r->args.op.n_tasks = (uint32_t)(all - at < most ? all - at : most);
+        rc = attend_pass(r, a->n_rows * r->args.op.n_tasks / all);
     }
     if (rc) return rc;
     const uint64_t kept = a->n_seqs * r->rows; /* half a chunk of K and of V */
@@ -95,10 +91,10 @@ int cuda_linear_attention(backend *be, const struct op_linear_attention *a) {
                                     .state = cuda_at(a->state),
                                     .out = cuda_at(a->out),
                                     .states = cuda_scratch(c, CUDA_SCRATCH_STATES),
-                                    .n_seqs = a->n_seqs,
-                                    .n_heads = a->n_heads,
-                                    .n_slots = a->n_slots,
-                                    .scale = a->scale},
+                                    .op = {.n_seqs = a->n_seqs,
+                                           .n_heads = a->n_heads,
+                                           .n_slots = a->n_slots,
+                                           .scale = a->scale}},
                            .row = row,
                            .state = row * a->head_dim,
                            .rows = row * backend_linear_chunk(a->head_dim)};

@@ -12,8 +12,6 @@ enum {
     COMBINE_THREADS = 256
 };
 
-_Static_assert((int)CUDA_MOE_EXPERTS == (int)BACKEND_MAX_EXPERTS, "one thread per expert");
-
 /* ---- scratch ---- */
 
 static int take_moe_scratch(struct cuda_backend *c, enum cuda_scratch which, uint64_t n,
@@ -36,8 +34,8 @@ int cuda_moe_scratch(struct cuda_backend *c, const struct backend_config *config
         (rc = take_moe_scratch(c, CUDA_SCRATCH_MOE_EXPERTS, most, sizeof(uint32_t), e)) ||
         (rc = take_moe_scratch(c, CUDA_SCRATCH_MOE_WEIGHTS, most, sizeof(float), e)) ||
         (rc = take_moe_scratch(c, CUDA_SCRATCH_MOE_LIST, most, sizeof(uint32_t), e)) ||
-        (rc = take_moe_scratch(c, CUDA_SCRATCH_MOE_TILES, tiles, sizeof(struct cargs_moe_tile),
-                               e)) ||
+        (rc =
+             take_moe_scratch(c, CUDA_SCRATCH_MOE_TILES, tiles, sizeof(struct args_moe_tile), e)) ||
         (rc = take_moe_scratch(c, CUDA_SCRATCH_MOE_FF, most * sizeof(float), lim->n_ff, e)))
         return rc;
     return take_moe_scratch(c, CUDA_SCRATCH_MOE_OUT, most * sizeof(float), wide, e);
@@ -52,7 +50,7 @@ struct moe_run {
     uint32_t n_in, n_ff, n_experts, n_pairs, tile_rows, n_tiles;
     uint32_t *experts, *list;
     float *weights, *ff, *out;
-    struct cargs_moe_tile *tiles;
+    struct args_moe_tile *tiles;
 };
 
 /* Prepares the op's rows as the input of products with w. */
@@ -81,11 +79,11 @@ static int moe_route(const struct moe_run *r) {
         .weights = r->weights,
         .list = r->list,
         .tiles = r->tiles,
-        .n_rows = a->n_rows,
-        .n_experts = r->n_experts,
-        .n_used = a->n_used,
-        .renormalize = a->renormalize,
-        .weight_scale = a->weight_scale != 0 ? a->weight_scale : 1,
+        .op = {.n_rows = a->n_rows,
+               .n_experts = r->n_experts,
+               .n_used = a->n_used,
+               .renormalize = a->renormalize,
+               .weight_scale = a->weight_scale != 0 ? a->weight_scale : 1},
     };
     uint64_t pair_bytes = 2 * sizeof(uint32_t);
     if (a->n_rows == 1) pair_bytes += sizeof(uint32_t) + sizeof *r->tiles;
@@ -107,10 +105,10 @@ static int moe_list_pairs(const struct moe_run *r) {
         .experts = r->experts,
         .list = r->list,
         .tiles = r->tiles,
-        .n_pairs = r->n_pairs,
-        .n_experts = r->n_experts,
-        .tile_rows = r->tile_rows,
-        .n_tiles = r->n_tiles,
+        .op = {.n_pairs = r->n_pairs,
+               .n_experts = r->n_experts,
+               .tile_rows = r->tile_rows,
+               .n_tiles = r->n_tiles},
     };
     uint32_t most = r->n_pairs > r->n_experts ? r->n_pairs : r->n_experts;
     uint64_t pairs_bytes = (uint64_t)r->n_pairs * sizeof(uint32_t);
@@ -179,8 +177,7 @@ static int moe_combine(const struct moe_run *r) {
         .shared = cuda_at(a->shared),
         .shared_gate = cuda_at(a->shared_gate),
         .y = cuda_at(a->y),
-        .n_in = r->n_in,
-        .n_used = a->n_used,
+        .op = {.n_in = r->n_in, .n_used = a->n_used},
     };
     uint64_t row_bytes = (uint64_t)a->n_rows * r->n_in * sizeof(float);
     return cuda_launch(r->c, &(struct cuda_launch){

@@ -5,7 +5,7 @@
 #include "shaders/cuda/kernels.h"
 
 static uint32_t norm_kind(const backend_weight *norm, uint32_t head_dim) {
-    return !norm ? CUDA_NORM_NONE : norm->n_in == head_dim ? CUDA_NORM_HEADS : CUDA_NORM_ROW;
+    return !norm ? ARGS_NORM_NONE : norm->n_in == head_dim ? ARGS_NORM_HEADS : ARGS_NORM_ROW;
 }
 
 /* From MANY_ROWS rows on, blocks do more work each and K is stored by runs of consecutive rows, as
@@ -14,7 +14,7 @@ enum { MANY_ROWS = 64, MANY_HEADS = 4 * CUDA_ROPE_WARPS };
 
 /* Blocks for the heads of one row. */
 static uint32_t head_blocks(uint32_t n_heads, uint32_t norm, uint32_t block_heads) {
-    return norm == CUDA_NORM_ROW ? 1 : cuda_div_up(n_heads, block_heads);
+    return norm == ARGS_NORM_ROW ? 1 : cuda_div_up(n_heads, block_heads);
 }
 
 static uint32_t element_bytes(int kv_type) {
@@ -38,19 +38,19 @@ int cuda_rope_args(const struct op_rope_store *a, struct cargs_rope_store *args)
                                       .k_pool = cuda_at(kv->k),
                                       .v_pool = cuda_at(kv->v),
                                       .run_bytes = block_bytes / kv->n_kv_heads,
+                                      .op = {.n_heads = a->n_heads,
+                                             .n_kv_heads = kv->n_kv_heads,
+                                             .n_slots = kv->n_blocks * kv->block_tokens,
+                                             .eps = a->eps,
+                                             .magnitude = a->magnitude != 0 ? a->magnitude : 1},
                                       .n_rows = a->n_rows,
-                                      .n_heads = a->n_heads,
-                                      .n_kv_heads = kv->n_kv_heads,
                                       .head_dim = kv->head_dim,
                                       .n_rot = a->n_rot,
                                       .interleaved = a->interleaved,
                                       .kv_type = (uint32_t)kv->kv_type,
                                       .block_tokens = kv->block_tokens,
-                                      .n_slots = kv->n_blocks * kv->block_tokens,
                                       .q_norm_kind = norm_kind(a->q_norm, kv->head_dim),
-                                      .k_norm_kind = norm_kind(a->k_norm, kv->head_dim),
-                                      .eps = a->eps,
-                                      .magnitude = a->magnitude != 0 ? a->magnitude : 1};
+                                      .k_norm_kind = norm_kind(a->k_norm, kv->head_dim)};
     return 0;
 }
 
@@ -68,7 +68,7 @@ int cuda_rope_store(backend *be, const struct op_rope_store *a) {
     args.q_blocks = head_blocks(a->n_heads, args.q_norm_kind, args.block_heads);
     args.k_blocks = head_blocks(kv->n_kv_heads, args.k_norm_kind, args.block_heads);
     uint32_t shared = 0;
-    if (many && args.k_norm_kind != CUDA_NORM_ROW) {
+    if (many && args.k_norm_kind != ARGS_NORM_ROW) {
         args.k_tiles = cuda_div_up(a->n_rows, CUDA_ROPE_ROWS) * kv->n_kv_heads;
         args.k_blocks = cuda_div_up(args.k_tiles, a->n_rows);
         shared = CUDA_ROPE_ROWS * (a->n_rot * (uint32_t)sizeof(float) +
@@ -80,7 +80,7 @@ int cuda_rope_store(backend *be, const struct op_rope_store *a) {
         .args = &args,
         .args_bytes = sizeof args,
         .grid = {args.q_blocks + args.k_blocks +
-                     head_blocks(kv->n_kv_heads, CUDA_NORM_NONE, args.block_heads),
+                     head_blocks(kv->n_kv_heads, ARGS_NORM_NONE, args.block_heads),
                  a->n_rows, 1},
         .threads = 32 * CUDA_ROPE_WARPS,
         .shared = shared,

@@ -20,8 +20,10 @@
 #ifndef INFERD_CUDA_STATE_INT_H
 #define INFERD_CUDA_STATE_INT_H
 
+#include "core/backend/args_check.h"
 #include "core/backend/backend_int.h"
-#include "shaders/cuda/cargs.h"
+#include "shaders/args_attention.h"
+#include "shaders/args_linear.h"
 #include "shaders/cuda/format.h"
 
 #include <cuda_runtime_api.h>

@@ -9,10 +9,10 @@
 #include <math.h>
 
 enum {
-    CHUNK = 128,           /* tokens: attention.h */
-    MAX_HEADS = 16,        /* of a task; half where head_dim is over WIDE */
-    WIDE = 128,            /* dimensions */
-    SIMDGROUPS = 4,        /* of a threadgroup, at most */
+    CHUNK = MARGS_ATTENTION_CHUNK, /* tokens */
+    MAX_HEADS = 16,                /* of a task; half where head_dim is over WIDE */
+    WIDE = 128,                    /* dimensions */
+    SIMDGROUPS = 4,                /* of a threadgroup, at most */
     TG_BYTES = 24576,      /* of a threadgroup of several simdgroups, so that some fit a core */
     STAGE_FLOATS = 16 * 32 /* of a simdgroup: attention_matrix.metal */
 };
@@ -33,17 +33,17 @@ static uint32_t most_chunks(const struct op_paged_attention *a) {
     return windowed < all ? windowed : all;
 }
 
-static struct kargs_attention args_of(const struct op_paged_attention *a) {
-    return (struct kargs_attention){.n_seqs = a->n_seqs,
-                                    .n_heads = a->n_heads,
-                                    .n_kv_heads = a->kv.n_kv_heads,
-                                    .table_stride = a->table_stride,
-                                    .window = a->window,
-                                    .n_slices = 1,
-                                    .n_parts = most_chunks(a),
-                                    .q_scale =
-                                        a->softcap != 0 ? a->scale / a->softcap : a->scale * log2_e,
-                                    .cap = a->softcap * log2_e};
+static struct args_attention args_of(const struct op_paged_attention *a) {
+    return (struct args_attention){.n_seqs = a->n_seqs,
+                                   .n_heads = a->n_heads,
+                                   .n_kv_heads = a->kv.n_kv_heads,
+                                   .table_stride = a->table_stride,
+                                   .window = a->window,
+                                   .n_slices = 1,
+                                   .n_parts = most_chunks(a),
+                                   .q_scale =
+                                       a->softcap != 0 ? a->scale / a->softcap : a->scale * log2_e,
+                                   .cap = a->softcap * log2_e};
 }
 
 static uint32_t threadgroup_bytes(const struct op_paged_attention *a, uint32_t heads,
@@ -56,7 +56,7 @@ static uint32_t threadgroup_bytes(const struct op_paged_attention *a, uint32_t h
 /* How the vector family goes over the rows. */
 struct decode {
     const struct op_paged_attention *a;
-    struct kargs_attention args;
+    struct args_attention args;
     uint32_t heads, simdgroups, n_tasks;
     bool by_seq, final;
 };
@@ -82,16 +82,16 @@ static int dispatch_decode(struct metal_backend *m, const struct decode *d, uint
                           &(struct metal_launch){
                               .kernel = "attention_decode",
                               .n_consts = 10,
-                              .consts = {{0, (uint32_t)a->kv.kv_type},
-                                         {1, a->kv.head_dim},
-                                         {2, a->kv.block_tokens},
-                                         {3, a->n_heads / a->kv.n_kv_heads},
-                                         {4, a->softcap != 0},
-                                         {5, a->sinks != NULL},
-                                         {6, d->heads},
-                                         {7, d->simdgroups},
-                                         {8, d->by_seq},
-                                         {9, d->final}},
+                              .consts = {{MARGS_ATTENTION_KV_TYPE, (uint32_t)a->kv.kv_type},
+                                         {MARGS_ATTENTION_HEAD_DIM, a->kv.head_dim},
+                                         {MARGS_ATTENTION_BLOCK_TOKENS, a->kv.block_tokens},
+                                         {MARGS_ATTENTION_GROUP, a->n_heads / a->kv.n_kv_heads},
+                                         {MARGS_ATTENTION_SOFTCAP, a->softcap != 0},
+                                         {MARGS_ATTENTION_SINKS, a->sinks != NULL},
+                                         {MARGS_ATTENTION_HEADS, d->heads},
+                                         {MARGS_ATTENTION_SIMDGROUPS, d->simdgroups},
+                                         {MARGS_ATTENTION_BY_SEQ, d->by_seq},
+                                         {MARGS_ATTENTION_FINAL, d->final}},
                               .args = &d->args,
                               .args_bytes = sizeof d->args,
                               .n_binds = 9,
@@ -114,11 +114,11 @@ static int dispatch_reduce(struct metal_backend *m, const struct decode *d, uint
         m, &(struct metal_launch){
                .kernel = "attention_reduce",
                .n_consts = 5,
-               .consts = {{1, a->kv.head_dim},
-                          {3, a->n_heads / a->kv.n_kv_heads},
-                          {5, a->sinks != NULL},
-                          {6, d->heads},
-                          {8, d->by_seq}},
+               .consts = {{MARGS_ATTENTION_HEAD_DIM, a->kv.head_dim},
+                          {MARGS_ATTENTION_GROUP, a->n_heads / a->kv.n_kv_heads},
+                          {MARGS_ATTENTION_SINKS, a->sinks != NULL},
+                          {MARGS_ATTENTION_HEADS, d->heads},
+                          {MARGS_ATTENTION_BY_SEQ, d->by_seq}},
                .args = &d->args,
                .args_bytes = sizeof d->args,
                .n_binds = 6,
@@ -162,20 +162,20 @@ static int run_prefill(struct metal_backend *m, const struct op_paged_attention 
                        uint32_t min_rows) {
     uint32_t group = a->n_heads / a->kv.n_kv_heads, tile = a->kv.head_dim > WIDE ? 8 : 16;
     uint64_t rows = (uint64_t)a->n_rows * a->n_heads * a->kv.head_dim * sizeof(float);
-    const struct kargs_attention args = args_of(a);
+    const struct args_attention args = args_of(a);
     return metal_dispatch(
         m,
         &(struct metal_launch){
             .kernel = "attention_prefill",
             .n_consts = 8,
-            .consts = {{0, (uint32_t)a->kv.kv_type},
-                       {1, a->kv.head_dim},
-                       {2, a->kv.block_tokens},
-                       {3, group},
-                       {4, a->softcap != 0},
-                       {5, a->sinks != NULL},
-                       {6, tile},
-                       {7, min_rows}},
+            .consts = {{MARGS_ATTENTION_KV_TYPE, (uint32_t)a->kv.kv_type},
+                       {MARGS_ATTENTION_HEAD_DIM, a->kv.head_dim},
+                       {MARGS_ATTENTION_BLOCK_TOKENS, a->kv.block_tokens},
+                       {MARGS_ATTENTION_GROUP, group},
+                       {MARGS_ATTENTION_SOFTCAP, a->softcap != 0},
+                       {MARGS_ATTENTION_SINKS, a->sinks != NULL},
+                       {MARGS_ATTENTION_ROWS, tile},
+                       {MARGS_ATTENTION_MIN_ROWS, min_rows}},
             .args = &args,
             .args_bytes = sizeof args,
             .n_binds = 8,

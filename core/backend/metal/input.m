@@ -4,11 +4,7 @@
 
 #include "core/base/mem.h"
 
-enum {
-    INPUT_MOST = 32, /* values of a thread (input.metal) */
-    INPUT_THREADS = 1024,
-    INPUT_MAX_COLS = INPUT_MOST * INPUT_THREADS
-};
+enum { INPUT_THREADS = 1024, INPUT_MAX_COLS = MARGS_INPUT_MOST * INPUT_THREADS };
 
 int metal_input_scratch(struct metal_backend *m, const struct backend_config *c, err *e) {
     uint64_t bytes;
@@ -30,10 +26,10 @@ int metal_input(struct metal_backend *m, const struct op_input *in, uint32_t n_r
     uint64_t bytes = (uint64_t)n_rows * n_in * sizeof(float);
     uint32_t n_norms = !!in->residual_norm + !!in->norm;
     uint32_t threads = n_threads(n_in);
-    const struct kargs_input args = {.n_in = n_in,
-                                     .residual_scale =
-                                         in->residual_scale != 0 ? in->residual_scale : 1,
-                                     .eps = in->eps};
+    const struct args_input args = {.n_in = n_in,
+                                    .residual_scale =
+                                        in->residual_scale != 0 ? in->residual_scale : 1,
+                                    .eps = in->eps};
     struct metal_bind x = metal_at(in->x);
     if (!in->norm) *rows = x;
     if (in->norm) *rows = metal_at(to);
@@ -43,10 +39,10 @@ int metal_input(struct metal_backend *m, const struct op_input *in, uint32_t n_r
         m, &(struct metal_launch){
                .kernel = "input_rows",
                .n_consts = 4,
-               .consts = {{0, metal_div_up(n_in, threads)},
-                          {1, in->residual != NULL},
-                          {2, in->residual_norm != NULL},
-                          {3, in->norm != NULL}},
+               .consts = {{MARGS_INPUT_PER, metal_div_up(n_in, threads)},
+                          {MARGS_INPUT_RESIDUAL, in->residual != NULL},
+                          {MARGS_INPUT_RESIDUAL_NORM, in->residual_norm != NULL},
+                          {MARGS_INPUT_NORM, in->norm != NULL}},
                .args = &args,
                .args_bytes = sizeof args,
                .n_binds = 5,

@@ -38,9 +38,9 @@ static struct shape matrix_shape(const struct op_linear *a) {
     return (struct shape){.kernel = "linear_matrix",
                           .rows = rows,
                           .width = 1,
-                          .tile = KARGS_PRODUCT_TILE,
+                          .tile = MARGS_PRODUCT_TILE,
                           .n_passes = metal_div_up(a->n_rows, rows),
-                          .threads = KARGS_PRODUCT_THREADS};
+                          .threads = MARGS_PRODUCT_THREADS};
 }
 
 static struct shape vector_shape(const struct op_linear *a, const struct group *g) {
@@ -52,10 +52,10 @@ static struct shape vector_shape(const struct op_linear *a, const struct group *
     return (struct shape){.kernel = "linear_vector",
                           .rows = rows,
                           .width = width,
-                          .tile = KARGS_LINEAR_SIMDGROUPS * KARGS_PRODUCT_SLOTS *
+                          .tile = MARGS_LINEAR_SIMDGROUPS * MARGS_PRODUCT_SLOTS *
                                   (is_pair(a) ? width / 2 : width),
                           .n_passes = metal_div_up(a->n_rows, rows),
-                          .threads = KARGS_LINEAR_SIMDGROUPS * 32};
+                          .threads = MARGS_LINEAR_SIMDGROUPS * 32};
 }
 
 /* The buffers in the kernels' order; what an op has not is bound to what it has and not looked at.
@@ -90,7 +90,7 @@ static int launch_group(struct metal_backend *m, const struct op_linear *a, cons
     struct shape s = matrix ? matrix_shape(a) : vector_shape(a, g);
     const backend_weight *w = a->w[g->at[0]], *up = a->w[g->at[is_pair(a)]];
     float scale = a->y_scale != 0 ? a->y_scale : 1;
-    struct kargs_linear args = {.n_rows = a->n_rows,
+    struct margs_linear args = {.n_rows = a->n_rows,
                                 .n_in = (uint32_t)w->n_in,
                                 .row_bytes = {metal_row_bytes(w), metal_row_bytes(up)},
                                 .y_scale = scale,
@@ -105,22 +105,23 @@ static int launch_group(struct metal_backend *m, const struct op_linear *a, cons
         if (i < BACKEND_LINEAR_MAX - 1) args.n_tiles[i] = tiles;
         n_tiles += tiles;
     }
-    struct metal_launch l = {.kernel = s.kernel,
-                             .n_consts = 9,
-                             .consts = {{0, (uint32_t)w->type},
-                                        {1, (uint32_t)up->type},
-                                        {2, n_weights},
-                                        {3, (uint32_t)a->act},
-                                        {4, bias},
-                                        {5, w->n_in % 8 != 0},
-                                        {6, (a->y_scale != 0) | (a->softcap != 0) << 1},
-                                        {7, s.rows},
-                                        {8, s.width}},
-                             .args = &args,
-                             .args_bytes = sizeof args,
-                             .binds = {x},
-                             .groups = {s.n_passes, n_tiles, 1},
-                             .threads = {s.threads, 1, 1}};
+    struct metal_launch l = {
+        .kernel = s.kernel,
+        .n_consts = MARGS_LINEAR_N_CONSTS,
+        .consts = {{MARGS_LINEAR_TYPE, (uint32_t)w->type},
+                   {MARGS_LINEAR_TYPE_UP, (uint32_t)up->type},
+                   {MARGS_LINEAR_N_WEIGHTS, n_weights},
+                   {MARGS_LINEAR_ACT, (uint32_t)a->act},
+                   {MARGS_LINEAR_BIAS, bias},
+                   {MARGS_LINEAR_EDGE, w->n_in % 8 != 0},
+                   {MARGS_LINEAR_SCALED, (a->y_scale != 0) | (a->softcap != 0) << 1},
+                   {MARGS_LINEAR_ROWS, s.rows},
+                   {MARGS_LINEAR_WIDTH, s.width}},
+        .args = &args,
+        .args_bytes = sizeof args,
+        .binds = {x},
+        .groups = {s.n_passes, n_tiles, 1},
+        .threads = {s.threads, 1, 1}};
     bind_buffers(&l, a, g);
     count_bytes(&l, a, g, matrix ? 1 : s.n_passes);
     return metal_dispatch(m, &l);

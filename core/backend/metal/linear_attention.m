@@ -4,10 +4,6 @@
 
 enum { THREADS = 256 };
 
-_Static_assert(KARGS_LINEAR_CHUNK_64 == BACKEND_LINEAR_CHUNK_64 &&
-                   KARGS_LINEAR_CHUNK_128 == BACKEND_LINEAR_CHUNK_128,
-               "the kernels' chunks are the slots'");
-
 int metal_linear_attention_scratch(struct metal_backend *m, const struct backend_config *c,
                                    err *e) {
     uint64_t bytes = backend_linear_pass_bytes(&c->linear_attention, c->max_rows);
@@ -16,11 +12,11 @@ int metal_linear_attention_scratch(struct metal_backend *m, const struct backend
 
 /* A launch of `kernel` with everything bound, but for its grid and traffic. */
 static struct metal_launch start(struct metal_backend *m, const struct op_linear_attention *a,
-                                 const struct kargs_linear_attention *args, const char *kernel) {
+                                 const struct margs_linear_attention *args, const char *kernel) {
     return (struct metal_launch){
         .kernel = kernel,
         .n_consts = 1,
-        .consts = {{0, a->head_dim}},
+        .consts = {{MARGS_LINEAR_ATTENTION_DIM, a->head_dim}},
         .args = args,
         .args_bytes = sizeof *args,
         .n_binds = 10,
@@ -50,7 +46,7 @@ static struct sizes sizes_of(const struct op_linear_attention *a) {
 
 /* A step of one row a sequence. Traffic as if half of a chunk lay in the slots. */
 static int run_step(struct metal_backend *m, const struct op_linear_attention *a,
-                    const struct kargs_linear_attention *args) {
+                    const struct margs_linear_attention *args) {
     const struct sizes size = sizes_of(a);
     struct metal_launch l = start(m, a, args, "linear_attention_step");
     l.tg_bytes = size.tile_bytes + (a->head_dim * 5 + size.chunk) * (uint32_t)sizeof(float);
@@ -64,12 +60,12 @@ static int run_step(struct metal_backend *m, const struct op_linear_attention *a
 /* Chunks first_task .. first_task + n_tasks - 1. Traffic as if every chunk were full, and those
  * that no row touches were not there. */
 static int run_pass(struct metal_backend *m, const struct op_linear_attention *a,
-                    const struct kargs_linear_attention *args, uint64_t n_rows) {
+                    const struct margs_linear_attention *args, uint64_t n_rows) {
     const struct sizes size = sizes_of(a);
     const uint64_t states = metal_div_up(n_rows, size.chunk) * size.state;
     struct metal_launch l = start(m, a, args, "linear_attention_chunks");
     l.tg_bytes = 2 * size.tile_bytes;
-    l.groups[0] = args->n_tasks, l.groups[1] = a->n_heads, l.groups[2] = 1;
+    l.groups[0] = args->op.n_tasks, l.groups[1] = a->n_heads, l.groups[2] = 1;
     l.read = n_rows * 2 * size.row, l.written = states;
     int rc = metal_dispatch(m, &l);
     if (rc) return rc;
@@ -80,13 +76,13 @@ static int run_pass(struct metal_backend *m, const struct op_linear_attention *a
     if ((rc = metal_dispatch(m, &l))) return rc;
     l = start(m, a, args, "linear_attention_outputs");
     l.tg_bytes = 3 * size.tile_bytes + (4 + size.chunk) * size.chunk * (uint32_t)sizeof(float);
-    l.groups[0] = args->n_tasks, l.groups[1] = a->n_heads, l.groups[2] = 1;
+    l.groups[0] = args->op.n_tasks, l.groups[1] = a->n_heads, l.groups[2] = 1;
     l.read = n_rows * 3 * size.row + states, l.written = n_rows * size.row;
     return metal_dispatch(m, &l);
 }
 
 static int keep_rows(struct metal_backend *m, const struct op_linear_attention *a,
-                     const struct kargs_linear_attention *args) {
+                     const struct margs_linear_attention *args) {
     const struct sizes size = sizes_of(a);
     struct metal_launch l = start(m, a, args, "linear_attention_keep");
     l.groups[0] = a->n_heads, l.groups[1] = a->n_seqs, l.groups[2] = 1;
@@ -96,19 +92,19 @@ static int keep_rows(struct metal_backend *m, const struct op_linear_attention *
 
 int metal_linear_attention(backend *be, const struct op_linear_attention *a) {
     struct metal_backend *m = metal_of(be);
-    struct kargs_linear_attention args = {.n_seqs = a->n_seqs,
-                                          .n_heads = a->n_heads,
-                                          .n_slots = a->n_slots,
-                                          .has_decay = a->decay != NULL,
-                                          .scale = a->scale};
+    struct margs_linear_attention args = {.op = {.n_seqs = a->n_seqs,
+                                                 .n_heads = a->n_heads,
+                                                 .n_slots = a->n_slots,
+                                                 .scale = a->scale},
+                                          .has_decay = a->decay != NULL};
     if (a->n_seqs == a->n_rows) return run_step(m, a, &args);
     const uint64_t all = backend_linear_tasks(a->n_rows, a->n_seqs, a->head_dim);
     const uint32_t most = backend_linear_pass(&be->linear_attention, be->max_rows);
     int rc = 0;
-    for (uint64_t at = 0; at < all && !rc; at += args.n_tasks) {
-        args.first_task = (uint32_t)at;
-        args.n_tasks = (uint32_t)(all - at < most ? all - at : most);
-        rc = run_pass(m, a, &args, a->n_rows * args.n_tasks / all);
+    for (uint64_t at = 0; at < all && !rc; at += args.op.n_tasks) {
+        args.op.first_task = (uint32_t)at;
+        args.op.n_tasks = (uint32_t)(all - at < most ? all - at : most);
+        rc = run_pass(m, a, &args, a->n_rows * args.op.n_tasks / all);
     }
     return rc ? rc : keep_rows(m, a, &args);
 }

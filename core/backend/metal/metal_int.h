@@ -15,9 +15,11 @@
 #import <Foundation/Foundation.h>
 #import <Metal/Metal.h>
 
+#include "core/backend/args_check.h"
 #include "core/backend/backend_int.h"
 #include "core/backend/metal/metal.h"
-#include "shaders/kargs.h"
+#include "shaders/args_attention.h"
+#include "shaders/args_linear.h"
 
 enum {
     METAL_MAX_CONSTS = 12, /* function constants of one pipeline */

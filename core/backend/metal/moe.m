@@ -8,13 +8,13 @@
 enum {
     LISTS_THREADS = 1024,
     VECTOR_TILE = 8, /* most pairs that share a read of an expert's weights (moe.metal) */
-    MATRIX_TILE = KARGS_PRODUCT_TILE,
+    MATRIX_TILE = MARGS_PRODUCT_TILE,
     /* Pairs an expert, on average, above which the matrix family takes over where both may be used:
      * its tiles of 8 rows cost as much as the vector family's (linear.m), and at 6 one expert in
      * seven has more than 8 if they are drawn evenly. */
     VECTOR_AVERAGE = 6,
     NARROW_OUTPUTS = 4096, /* as in linear.m */
-    TILE_BYTES = 12        /* moe_tile of moe.h */
+    TILE_BYTES = sizeof(struct args_moe_tile)
 };
 
 /* ---- scratch ---- */
@@ -79,12 +79,11 @@ static int score(struct moe_run *r) {
 
 static int route(const struct moe_run *r) {
     const struct op_moe *a = r->op;
-    const struct kargs_moe_route args = {.n_rows = a->n_rows,
-                                         .n_experts = r->n_experts,
-                                         .n_used = a->n_used,
-                                         .renormalize = a->renormalize,
-                                         .weight_scale =
-                                             a->weight_scale != 0 ? a->weight_scale : 1};
+    const struct args_moe_route args = {.n_rows = a->n_rows,
+                                        .n_experts = r->n_experts,
+                                        .n_used = a->n_used,
+                                        .renormalize = a->renormalize,
+                                        .weight_scale = a->weight_scale != 0 ? a->weight_scale : 1};
     uint64_t pair_bytes = 2 * sizeof(uint32_t);
     if (a->n_rows == 1) pair_bytes += sizeof(uint32_t) + TILE_BYTES;
     return metal_dispatch(r->m, &(struct metal_launch){
@@ -104,10 +103,10 @@ static int route(const struct moe_run *r) {
 /* Reads of the pairs: one to count, and one for each expert that has some, which are not counted
  * here. */
 static int list(const struct moe_run *r) {
-    const struct kargs_moe_lists args = {.n_pairs = r->n_pairs,
-                                         .n_experts = r->n_experts,
-                                         .tile_rows = r->tile_rows,
-                                         .n_tiles = r->n_tiles};
+    const struct args_moe_lists args = {.n_pairs = r->n_pairs,
+                                        .n_experts = r->n_experts,
+                                        .tile_rows = r->tile_rows,
+                                        .n_tiles = r->n_tiles};
     uint32_t most = r->n_pairs > r->n_experts ? r->n_pairs : r->n_experts;
     uint32_t threads = most < LISTS_THREADS ? metal_div_up(most, 32) * 32 : LISTS_THREADS;
     return metal_dispatch(r->m, &(struct metal_launch){
@@ -153,27 +152,27 @@ static int multiply(const struct moe_run *r, const struct product *p) {
     const backend_weight *w = p->w[0], *up = p->w[1] ? p->w[1] : w;
     uint32_t width = lane_width(r, p), bias = 0;
     uint32_t tile =
-        r->matrix ? KARGS_PRODUCT_TILE
-                  : KARGS_LINEAR_SIMDGROUPS * KARGS_PRODUCT_SLOTS * (p->w[1] ? width / 2 : width);
+        r->matrix ? MARGS_PRODUCT_TILE
+                  : MARGS_LINEAR_SIMDGROUPS * MARGS_PRODUCT_SLOTS * (p->w[1] ? width / 2 : width);
     for (uint32_t i = 0; i < 2; i++)
         bias |= (uint32_t)(p->bias[i] != NULL) << i;
-    const struct kargs_moe_products args = {
+    const struct margs_moe_products args = {
         .linear = {.n_in = (uint32_t)w->n_in,
                    .n_out = {(uint32_t)w->n_out},
                    .row_bytes = {metal_row_bytes(w), metal_row_bytes(up)}},
         .n_share = p->n_share};
     struct metal_launch l = {
         .kernel = r->matrix ? "moe_matrix" : "moe_vector",
-        .n_consts = 9,
-        .consts = {{0, (uint32_t)w->type},
-                   {1, (uint32_t)up->type},
-                   {2, 1},
-                   {3, p->act},
-                   {4, bias},
-                   {5, w->n_in % 8 != 0},
-                   {6, 0},
-                   {7, r->op->n_rows == 1 ? 1 : r->tile_rows},
-                   {8, width}},
+        .n_consts = MARGS_LINEAR_N_CONSTS,
+        .consts = {{MARGS_LINEAR_TYPE, (uint32_t)w->type},
+                   {MARGS_LINEAR_TYPE_UP, (uint32_t)up->type},
+                   {MARGS_LINEAR_N_WEIGHTS, 1},
+                   {MARGS_LINEAR_ACT, p->act},
+                   {MARGS_LINEAR_BIAS, bias},
+                   {MARGS_LINEAR_EDGE, w->n_in % 8 != 0},
+                   {MARGS_LINEAR_SCALED, 0},
+                   {MARGS_LINEAR_ROWS, r->op->n_rows == 1 ? 1 : r->tile_rows},
+                   {MARGS_LINEAR_WIDTH, width}},
         .args = &args,
         .args_bytes = sizeof args,
         .n_binds = 8,
@@ -181,7 +180,7 @@ static int multiply(const struct moe_run *r, const struct product *p) {
                   p->bias[0] ? metal_weight_at(p->bias[0]) : r->weights,
                   p->bias[1] ? metal_weight_at(p->bias[1]) : r->weights, p->y},
         .groups = {r->n_tiles, metal_div_up(w->n_out, tile), 1},
-        .threads = {r->matrix ? KARGS_PRODUCT_THREADS : KARGS_LINEAR_SIMDGROUPS * 32, 1, 1},
+        .threads = {r->matrix ? MARGS_PRODUCT_THREADS : MARGS_LINEAR_SIMDGROUPS * 32, 1, 1},
         .read = weight_bytes(r, p) + (uint64_t)r->n_pairs / p->n_share * w->n_in * sizeof(float) +
                 (uint64_t)r->n_tiles * TILE_BYTES + (uint64_t)r->n_pairs * sizeof(uint32_t),
         .written = (uint64_t)r->n_pairs * w->n_out * sizeof(float),
@@ -212,8 +211,7 @@ static int down(const struct moe_run *r) {
 
 static int combine(const struct moe_run *r) {
     const struct op_moe *a = r->op;
-    const struct kargs_moe_combine args = {.n_in = r->n_in,
-                                           .n_used = a->n_used,
+    const struct margs_moe_combine args = {.op = {.n_in = r->n_in, .n_used = a->n_used},
                                            .has_shared = a->shared != NULL,
                                            .has_gate = a->shared_gate != NULL};
     uint64_t row_bytes = (uint64_t)a->n_rows * r->n_in * sizeof(float);

@@ -3,27 +3,25 @@
 #include "core/backend/metal/metal_int.h"
 
 enum { MAX_HEAD_DIM = 256, HEAD_STEP = 8, TOKEN_STEP = 4, CHUNK_TOKENS = 128 };
-enum { SIMDGROUPS = 4 };                            /* of rope.metal's threadgroups */
-enum norm_kind { NORM_NONE, NORM_HEADS, NORM_ROW }; /* rope.metal's NORM_* */
 
 bool metal_kv_fits(const struct backend_kv *kv) {
     return kv->head_dim % HEAD_STEP == 0 && kv->head_dim <= MAX_HEAD_DIM &&
            kv->block_tokens % TOKEN_STEP == 0 && CHUNK_TOKENS % kv->block_tokens == 0;
 }
 
-static enum norm_kind kind_of(const backend_weight *norm, uint32_t head_dim) {
-    return !norm ? NORM_NONE : norm->n_in == head_dim ? NORM_HEADS : NORM_ROW;
+static enum args_norm kind_of(const backend_weight *norm, uint32_t head_dim) {
+    return !norm ? ARGS_NORM_NONE : norm->n_in == head_dim ? ARGS_NORM_HEADS : ARGS_NORM_ROW;
 }
 
 int metal_rope_store(backend *be, const struct op_rope_store *a) {
     const struct backend_kv *kv = &a->kv;
     uint64_t block_bytes, q_bytes, kv_bytes;
     if (!metal_kv_fits(kv) || !backend_kv_block_bytes(kv, &block_bytes)) return ERR_UNSUPPORTED;
-    const struct kargs_rope_store args = {.n_heads = a->n_heads,
-                                          .n_kv_heads = kv->n_kv_heads,
-                                          .n_slots = kv->n_blocks * kv->block_tokens,
-                                          .eps = a->eps,
-                                          .magnitude = a->magnitude != 0 ? a->magnitude : 1};
+    const struct args_rope_store args = {.n_heads = a->n_heads,
+                                         .n_kv_heads = kv->n_kv_heads,
+                                         .n_slots = kv->n_blocks * kv->block_tokens,
+                                         .eps = a->eps,
+                                         .magnitude = a->magnitude != 0 ? a->magnitude : 1};
     uint32_t most = a->n_heads > kv->n_kv_heads ? a->n_heads : kv->n_kv_heads;
     q_bytes = (uint64_t)a->n_rows * a->n_heads * kv->head_dim * sizeof(float);
     kv_bytes = (uint64_t)a->n_rows * kv->n_kv_heads * kv->head_dim * sizeof(float) * 2;
@@ -33,13 +31,13 @@ int metal_rope_store(backend *be, const struct op_rope_store *a) {
         &(struct metal_launch){
             .kernel = "rope_store",
             .n_consts = 7,
-            .consts = {{0, (uint32_t)kv->kv_type},
-                       {1, kv->head_dim},
-                       {2, kv->block_tokens},
-                       {3, kind_of(a->q_norm, kv->head_dim)},
-                       {4, kind_of(a->k_norm, kv->head_dim)},
-                       {5, a->n_rot},
-                       {6, a->interleaved}},
+            .consts = {{MARGS_ROPE_KV_TYPE, (uint32_t)kv->kv_type},
+                       {MARGS_ROPE_HEAD_DIM, kv->head_dim},
+                       {MARGS_ROPE_BLOCK_TOKENS, kv->block_tokens},
+                       {MARGS_ROPE_Q_NORM, kind_of(a->q_norm, kv->head_dim)},
+                       {MARGS_ROPE_K_NORM, kind_of(a->k_norm, kv->head_dim)},
+                       {MARGS_ROPE_N_ROT, a->n_rot},
+                       {MARGS_ROPE_INTERLEAVED, a->interleaved}},
             .args = &args,
             .args_bytes = sizeof args,
             .n_binds = 10,
@@ -48,8 +46,8 @@ int metal_rope_store(backend *be, const struct op_rope_store *a) {
                       a->q_norm ? metal_weight_at(a->q_norm) : none,
                       a->k_norm ? metal_weight_at(a->k_norm) : none, metal_at(kv->k),
                       metal_at(kv->v)},
-            .groups = {metal_div_up(most, SIMDGROUPS), a->n_rows, 3},
-            .threads = {SIMDGROUPS * 32, 1, 1},
+            .groups = {metal_div_up(most, MARGS_ROPE_SIMDGROUPS), a->n_rows, 3},
+            .threads = {MARGS_ROPE_SIMDGROUPS * 32, 1, 1},
             .read = q_bytes + kv_bytes + a->n_rows * 2 * sizeof(int32_t) +
                     (a->q_norm ? (a->q_norm->n_in + a->k_norm->n_in) * sizeof(float) : 0) +
                     a->n_rot / 2 * sizeof(float),

@@ -3,7 +3,7 @@
 
 int metal_embed(backend *be, const struct op_embed *a) {
     const backend_weight *t = a->table;
-    const struct kargs_embed args = {.n_rows = a->n_rows,
+    const struct margs_embed args = {.n_rows = a->n_rows,
                                      .n_cols = (uint32_t)t->n_in,
                                      .row_bytes = metal_row_bytes(t),
                                      .scale = a->scale};
@@ -11,7 +11,7 @@ int metal_embed(backend *be, const struct op_embed *a) {
                           &(struct metal_launch){
                               .kernel = "embed",
                               .n_consts = 1,
-                              .consts = {{0, (uint32_t)t->type}},
+                              .consts = {{MARGS_EMBED_TYPE, (uint32_t)t->type}},
                               .args = &args,
                               .args_bytes = sizeof args,
                               .n_binds = 3,
@@ -24,7 +24,7 @@ int metal_embed(backend *be, const struct op_embed *a) {
 }
 
 int metal_gather(backend *be, const struct op_gather *a) {
-    const struct kargs_gather args = {
+    const struct margs_gather args = {
         .n_rows = a->n_out_rows, .n_cols = a->n_cols, .has_residual = a->residual != NULL};
     uint64_t bytes = (uint64_t)a->n_out_rows * a->n_cols * sizeof(float);
     return metal_dispatch(
@@ -48,7 +48,7 @@ int metal_gather(backend *be, const struct op_gather *a) {
  * wrote, nor writes what one before it reads. */
 static uint32_t n_apart(const int32_t *pairs, uint32_t n_pairs) {
     uint32_t n = 0;
-    for (; n < n_pairs && n < KARGS_KV_COPY_PAIRS; n++)
+    for (; n < n_pairs && n < ARGS_KV_COPY_PAIRS; n++)
         for (uint32_t i = 0; i < n; i++)
             if (pairs[2 * n] == pairs[2 * i + 1] || pairs[2 * n + 1] == pairs[2 * i + 1] ||
                 pairs[2 * n + 1] == pairs[2 * i])
@@ -57,7 +57,7 @@ static uint32_t n_apart(const int32_t *pairs, uint32_t n_pairs) {
 }
 
 static int copy_blocks(backend *be, const struct backend_kv *kv, uint64_t block_bytes,
-                       const struct kargs_kv_copy *args) {
+                       const struct margs_kv_copy *args) {
     const uint64_t bytes = 2 * args->n_pairs * block_bytes; /* K and V */
     return metal_dispatch(metal_of(be),
                           &(struct metal_launch){
@@ -76,10 +76,10 @@ static int copy_blocks(backend *be, const struct backend_kv *kv, uint64_t block_
 int metal_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs,
                   uint32_t n_pairs) {
     uint64_t block_bytes;
-    if (!backend_kv_block_bytes(kv, &block_bytes) || block_bytes / KARGS_KV_COPY_UNIT > UINT32_MAX)
+    if (!backend_kv_block_bytes(kv, &block_bytes) || block_bytes / MARGS_KV_COPY_UNIT > UINT32_MAX)
         return ERR_INVALID;
-    if (block_bytes % KARGS_KV_COPY_UNIT) return ERR_UNSUPPORTED; /* no block of ours */
-    struct kargs_kv_copy args = {.n_units = (uint32_t)(block_bytes / KARGS_KV_COPY_UNIT)};
+    if (block_bytes % MARGS_KV_COPY_UNIT) return ERR_UNSUPPORTED; /* no block of ours */
+    struct margs_kv_copy args = {.n_units = (uint32_t)(block_bytes / MARGS_KV_COPY_UNIT)};
     int rc = 0;
     for (uint32_t at = 0, n; at < n_pairs && !rc; at += n) {
         n = n_apart(pairs + 2 * (uint64_t)at, n_pairs - at);

@@ -1,0 +1,21 @@
+/* args_check.h - asserts that the constants which the kernels restate (shaders/args.h) are those of
+ * the op table (backend.h, backend_int.h). Included by each device that launches such kernels. */
+#ifndef INFERD_BACKEND_ARGS_CHECK_H
+#define INFERD_BACKEND_ARGS_CHECK_H
+
+#include "core/backend/backend_int.h"
+#include "shaders/args.h"
+
+#define ARGS_EQUAL(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #ours)
+
+ARGS_EQUAL(ARGS_ACT_NONE, BACKEND_ACT_NONE);
+ARGS_EQUAL(ARGS_ACT_SILU, BACKEND_ACT_SILU);
+ARGS_EQUAL(ARGS_ACT_GELU_TANH, BACKEND_ACT_GELU_TANH);
+ARGS_EQUAL(ARGS_ACT_SWIGLU_OAI, BACKEND_ACT_SWIGLU_OAI);
+ARGS_EQUAL(ARGS_N_ACTS, BACKEND_N_ACTS);
+ARGS_EQUAL(ARGS_TOP_MAX, BACKEND_MAX_TOP);
+ARGS_EQUAL(ARGS_MOE_EXPERTS, BACKEND_MAX_EXPERTS);
+ARGS_EQUAL(ARGS_LINEAR_CHUNK_64, BACKEND_LINEAR_CHUNK_64);
+ARGS_EQUAL(ARGS_LINEAR_CHUNK_128, BACKEND_LINEAR_CHUNK_128);
+
+#endif

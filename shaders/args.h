@@ -1,0 +1,215 @@
+/* args.h - the argument structs of the device kernels, one for each kernel, shared by C, MSL and
+ * CUDA, and the constants on which launchers and kernels agree. This file: rows, sampling,
+ * exchanges; args_linear.h: products and experts; args_attention.h: RoPE and attention.
+ *
+ *   args_*    the facts of an op that Metal's kernel and CUDA's both need
+ *   margs_*   Metal: what buffer(0) holds. Buffers follow, in the order that the kernel's comment
+ *             gives. Function constants are numbered by an enum margs_*_const.
+ *   cargs_*   CUDA: device pointers, then `op`, the shared facts, then what only CUDA needs
+ *
+ * Layout: members of fixed width, 4-byte members in pairs where an 8-byte member follows, padding
+ * spelled out. ARGS_SIZE asserts the size in each of the three languages. */
+#ifndef INFERD_SHADERS_ARGS_H
+#define INFERD_SHADERS_ARGS_H
+
+#if defined(__METAL_VERSION__)
+#include <metal_stdlib>
+#else
+#include <stdint.h>
+#endif
+
+#if defined(__cplusplus)
+#define ARGS_SIZE(type, bytes) static_assert(sizeof(type) == bytes, #type)
+#else
+#define ARGS_SIZE(type, bytes) _Static_assert(sizeof(type) == bytes, #type)
+#endif
+
+/* ---- constants of the op table (core/backend/args_check.h asserts that they are backend.h's) */
+
+/* enum backend_act */
+enum args_act {
+    ARGS_ACT_NONE,
+    ARGS_ACT_SILU,
+    ARGS_ACT_GELU_TANH,
+    ARGS_ACT_SWIGLU_OAI,
+    ARGS_N_ACTS
+};
+
+#define ARGS_TOP_MAX          64   /* BACKEND_MAX_TOP */
+#define ARGS_MOE_EXPERTS      1024 /* BACKEND_MAX_EXPERTS */
+#define ARGS_LINEAR_CHUNK_64  32   /* BACKEND_LINEAR_CHUNK_64 */
+#define ARGS_LINEAR_CHUNK_128 16   /* BACKEND_LINEAR_CHUNK_128 */
+
+/* ---- embed, gather: the devices share only the shape (n_rows, n_cols) ---- */
+
+#define ARGS_KV_COPY_PAIRS 256 /* block pairs (from, to) of one launch of kv_copy */
+
+/* ---- top: the k largest logits of a row. A row is cut into n_slices of slice_cols columns. ----
+ */
+struct args_top {
+    uint32_t n_cols, k;
+    uint32_t n_slices, slice_cols;
+};
+ARGS_SIZE(struct args_top, 16);
+
+/* ================================ Metal ================================ */
+
+/* rows.metal: embed. A thread computes eight columns of the output. */
+enum margs_embed_const { MARGS_EMBED_TYPE /* enum qtype of the table */ };
+struct margs_embed {
+    uint32_t n_rows, n_cols;
+    uint32_t row_bytes; /* of the table */
+    float scale;
+};
+ARGS_SIZE(struct margs_embed, 16);
+
+/* rows.metal: gather. */
+struct margs_gather {
+    uint32_t n_rows, n_cols, has_residual;
+};
+ARGS_SIZE(struct margs_gather, 12);
+
+/* rows.metal: kv_copy. A thread copies one unit of a block. */
+#define MARGS_KV_COPY_UNIT 16 /* bytes */
+struct margs_kv_copy {
+    uint32_t n_pairs, n_units; /* units of a block */
+    int32_t pairs[2 * ARGS_KV_COPY_PAIRS];
+};
+ARGS_SIZE(struct margs_kv_copy, 2056);
+
+/* top.metal. Pass 1 reduces each slice to a list of candidates, pass 2 merges the lists of a row.
+ * With one slice a row, pass 1 writes the result. */
+#define MARGS_TOP_SIMDGROUPS 8
+enum margs_top_const {
+    MARGS_TOP_SLOTS, /* list entries of a lane: 1 (k <= 32) or 2; 0: k is 1 */
+    MARGS_TOP_MERGE, /* 0: reads logits (pass 1); 1: reads the lists of slices (pass 2) */
+    MARGS_TOP_LAST   /* 0: writes a slice's list; 1: writes the result */
+};
+struct margs_top {
+    struct args_top op;
+    uint32_t first_row; /* of this dispatch; its candidates begin at the start of the buffer */
+};
+ARGS_SIZE(struct margs_top, 20);
+
+/* ================================ CUDA ================================ */
+#if !defined(__METAL_VERSION__)
+
+/* rows.cu: embed. One block a row. */
+struct cargs_embed {
+    const void *table;
+    const int32_t *ids;
+    float *out;
+    uint64_t row_bytes; /* of the table */
+    uint32_t n_rows, n_cols;
+    float scale;
+    uint32_t type; /* enum qtype */
+};
+ARGS_SIZE(struct cargs_embed, 48);
+
+/* rows.cu: gather. One block a row. */
+struct cargs_gather {
+    const float *x, *residual; /* residual may be NULL */
+    const int32_t *rows;
+    float *out;
+    uint32_t n_rows, n_cols;
+};
+ARGS_SIZE(struct cargs_gather, 40);
+
+/* rows.cu: upload, from the host's pinned memory. Grid: any number of blocks, pieces. */
+enum { CARGS_UPLOADS = 12 }; /* BACKEND_MAX_UPLOADS */
+struct cargs_upload_piece {
+    const uint32_t *from;
+    uint32_t *to;
+    uint32_t n, padding;
+};
+ARGS_SIZE(struct cargs_upload_piece, 24);
+struct cargs_upload {
+    struct cargs_upload_piece pieces[CARGS_UPLOADS];
+    uint32_t n, padding;
+};
+ARGS_SIZE(struct cargs_upload, 296);
+
+/* rows.cu: copy_tokens. One thread a copy (struct backend_token_copy). */
+struct cargs_copy_tokens {
+    const int32_t *from, *copies;
+    int32_t *ids;
+    uint32_t stride, n;
+};
+ARGS_SIZE(struct cargs_copy_tokens, 32);
+
+/* rows.cu: kv_copy. */
+struct cargs_kv_copy {
+    void *k, *v;
+    uint64_t block_bytes; /* a multiple of 16 */
+    uint32_t n_pairs;
+    int32_t pairs[2 * ARGS_KV_COPY_PAIRS];
+    uint32_t padding;
+};
+ARGS_SIZE(struct cargs_kv_copy, 2080);
+
+/* top.cu. One block a slice; the last block of a row to finish merges the row's lists. */
+enum {
+    CUDA_TOP_TILE = 2048, /* columns that a block loads at once */
+    CUDA_TOP_SLICES = 64  /* largest n_slices */
+};
+struct cargs_top {
+    const float *x;  /* (n_rows, n_cols) */
+    uint64_t *lists; /* (n_rows, n_slices, k) */
+    uint32_t *done;  /* (n_rows) slices whose lists are complete; 0 between launches */
+    int32_t *ids;    /* (n_rows, k) */
+    float *values;   /* (n_rows, k) */
+    struct args_top op;
+};
+ARGS_SIZE(struct cargs_top, 56);
+
+/* sample.cu. One block a row. cargs_sampling and cargs_sampled have the layout of struct
+ * backend_sampling and backend_sampled of core/backend/backend.h (core/backend/cuda/sample.c
+ * asserts it). */
+struct cargs_sampling {
+    float temperature, top_p, min_p, repetition, presence, frequency;
+    uint32_t top_k, first_history, n_history;
+    uint32_t seed[2], index[2];
+};
+ARGS_SIZE(struct cargs_sampling, 52);
+struct cargs_sampled {
+    int32_t token;
+    float logit, log_sum;
+};
+ARGS_SIZE(struct cargs_sampled, 12);
+enum { CUDA_SAMPLE_THREADS = 1024, CUDA_SAMPLE_LIST = 4096 };
+struct cargs_sample {
+    float *x;
+    const struct cargs_sampling *sampling;
+    int32_t *history; /* (n_history, 3) */
+    struct cargs_sampled *out;
+    uint32_t n_cols, n_history;
+};
+ARGS_SIZE(struct cargs_sample, 40);
+
+/* sample.cu: update_history. One block an update (struct backend_history_update). */
+struct cargs_update_history {
+    const struct cargs_sampled *sampled;
+    const int32_t *updates;
+    int32_t *history;
+};
+ARGS_SIZE(struct cargs_update_history, 24);
+
+/* comm.cu: after ncclAllGather, the ranks' values one after the other. */
+enum { CUDA_SUM_VALUES = 4 }; /* of a thread */
+struct cargs_sum_parts {
+    const float *parts; /* (n_parts, n) */
+    float *out;         /* (n) */
+    uint64_t n;
+    uint32_t n_parts, padding;
+};
+ARGS_SIZE(struct cargs_sum_parts, 32);
+struct cargs_join_parts {
+    const float *parts; /* rank r's part at r * stride: (n_rows, the rank's columns of n_cols) */
+    float *out;         /* (n_rows, n_cols) */
+    uint64_t stride;
+    uint32_t n_rows, n_cols, share, padding;
+};
+ARGS_SIZE(struct cargs_join_parts, 40);
+
+#endif
+#endif

@@ -1,0 +1,191 @@
+/* args_attention.h - argument structs of RoPE with the store to the KV cache, of paged attention
+ * and of linear attention. args.h explains the names and the layout. */
+#ifndef INFERD_SHADERS_ARGS_ATTENTION_H
+#define INFERD_SHADERS_ARGS_ATTENTION_H
+
+#include "shaders/args.h"
+
+/* ---- rope_store ---- */
+
+/* What a norm of q or k covers: nothing, each head, all heads of a row. */
+enum args_norm { ARGS_NORM_NONE, ARGS_NORM_HEADS, ARGS_NORM_ROW };
+struct args_rope_store {
+    uint32_t n_heads, n_kv_heads;
+    uint32_t n_slots; /* of the pools */
+    float eps, magnitude;
+};
+ARGS_SIZE(struct args_rope_store, 20);
+
+/* ---- paged attention. A device cuts the rows into tasks and a task's positions into parts; the
+ * comments of the devices' structs say how. ---- */
+struct args_attention {
+    uint32_t n_seqs, n_heads, n_kv_heads, table_stride;
+    uint32_t window;     /* 0: none */
+    uint32_t first_task; /* of this launch */
+    uint32_t n_slices;   /* of a KV head's group of query heads */
+    uint32_t n_parts;    /* most parts of a task */
+    float q_scale;       /* scale * log2(e); with softcap scale / softcap */
+    float cap;           /* softcap * log2(e); 0: none */
+};
+ARGS_SIZE(struct args_attention, 40);
+
+/* ---- linear attention. A task is one chunk of one sequence, numbered as the kernels' linear_base
+ * does. ---- */
+struct args_linear_attention {
+    uint32_t n_seqs, n_heads, n_slots;
+    uint32_t first_task, n_tasks; /* of this pass */
+    float scale;
+};
+ARGS_SIZE(struct args_linear_attention, 24);
+
+/* ================================ Metal ================================ */
+
+/* rope.metal: rope_store, with struct args_rope_store. One simdgroup a head. */
+#define MARGS_ROPE_SIMDGROUPS 4 /* of a threadgroup */
+enum margs_rope_const {
+    MARGS_ROPE_KV_TYPE, /* enum qtype of the pools */
+    MARGS_ROPE_HEAD_DIM,
+    MARGS_ROPE_BLOCK_TOKENS,
+    MARGS_ROPE_Q_NORM, /* enum args_norm */
+    MARGS_ROPE_K_NORM,
+    MARGS_ROPE_N_ROT,
+    MARGS_ROPE_INTERLEAVED
+};
+
+/* attention.metal, attention_matrix.metal, with struct args_attention. A task is one slice of the
+ * query heads of one KV head, of one row or, where the kernel takes only sequences of one row, of
+ * one sequence. A part is a chunk. */
+#define MARGS_ATTENTION_CHUNK 128 /* tokens */
+enum margs_attention_const {
+    MARGS_ATTENTION_KV_TYPE, /* enum qtype of the pools */
+    MARGS_ATTENTION_HEAD_DIM,
+    MARGS_ATTENTION_BLOCK_TOKENS,
+    MARGS_ATTENTION_GROUP, /* query heads of a KV head */
+    MARGS_ATTENTION_SOFTCAP,
+    MARGS_ATTENTION_SINKS,
+    /* attention_decode, attention_reduce */
+    MARGS_ATTENTION_HEADS,      /* query heads of a threadgroup: of one slice */
+    MARGS_ATTENTION_SIMDGROUPS, /* of a threadgroup, a chunk each */
+    MARGS_ATTENTION_BY_SEQ,     /* tasks go over sequences: those of one row */
+    MARGS_ATTENTION_FINAL,      /* a row sees one chunk at most: no second pass */
+    /* attention_prefill */
+    MARGS_ATTENTION_ROWS = MARGS_ATTENTION_HEADS,         /* queries of a tile: 8 or 16 */
+    MARGS_ATTENTION_MIN_ROWS = MARGS_ATTENTION_SIMDGROUPS /* shorter sequences are skipped */
+};
+
+/* linear_attention.metal */
+enum margs_linear_attention_const { MARGS_LINEAR_ATTENTION_DIM /* head_dim: 64 or 128 */ };
+struct margs_linear_attention {
+    struct args_linear_attention op;
+    uint32_t has_decay;
+};
+ARGS_SIZE(struct margs_linear_attention, 28);
+
+/* ================================ CUDA ================================ */
+#if !defined(__METAL_VERSION__)
+
+/* rope.cu. A block has heads of q, k or v of one row. */
+enum { CUDA_ROPE_WARPS = 4, CUDA_ROPE_MAX_DIM = 256, CUDA_ROPE_ROWS = 16 };
+struct cargs_rope_store {
+    float *q;
+    const float *k, *v;
+    const int32_t *pos, *slots;
+    const float *inv_freq, *q_norm, *k_norm; /* norms (head_dim) or (all heads), or NULL */
+    unsigned char *k_pool, *v_pool;
+    uint64_t run_bytes; /* of one block and head */
+    struct args_rope_store op;
+    uint32_t n_rows, head_dim, n_rot, interleaved;
+    uint32_t kv_type, block_tokens;    /* enum qtype */
+    uint32_t q_norm_kind, k_norm_kind; /* enum args_norm */
+    uint32_t q_blocks, k_blocks;       /* of a row; those of v follow */
+    uint32_t block_heads;              /* of a block */
+    uint32_t k_tiles; /* not 0: the blocks of k, each CUDA_ROPE_ROWS rows of one head */
+    uint32_t padding;
+};
+ARGS_SIZE(struct cargs_rope_store, 160);
+
+/* attention*.cu */
+
+enum {
+    CUDA_ATTENTION_CHUNK = 64, /* tokens of one softmax: attention.cuh */
+    CUDA_ATTENTION_SPAN = 16,  /* chunks that are merged before spans are */
+    CUDA_ATTENTION_QUERIES =
+        16,                    /* most queries of a sequence of several rows in attention_decode */
+    CUDA_ATTENTION_SLICE = 8,  /* most queries of a block of it */
+    CUDA_ATTENTION_WARPS = 4,  /* of such a block, for the quarters of a chunk */
+    CUDA_ATTENTION_TILE = 128, /* queries of a block of attention_prefill */
+    CUDA_ATTENTION_PART = 4    /* f32 of a part's query after o: m, l, 2 unused to align rows */
+};
+
+enum cuda_attention_type {
+    CUDA_ATTENTION_F16,
+    CUDA_ATTENTION_BF16,
+    CUDA_ATTENTION_Q8,
+    CUDA_ATTENTION_N_TYPES
+};
+
+/* Kernels for heads of 64 and of 128 dimensions, and for any multiple of 16 up to 128 and to 256.
+ */
+enum cuda_attention_dims {
+    CUDA_ATTENTION_64,
+    CUDA_ATTENTION_128,
+    CUDA_ATTENTION_TO_128,
+    CUDA_ATTENTION_TO_256,
+    CUDA_ATTENTION_N_DIMS
+};
+
+/* A task is a sequence, a KV head and CUDA_ATTENTION_SLICE of its queries; a query is a row and one
+ * of the KV head's group of query heads. Sequences of several rows whose queries exceed
+ * CUDA_ATTENTION_QUERIES are attention_prefill's. A part is the partial result of a task's chunk
+ * (by_chunk) or span, before all are merged: of each of its queries o (head_dim), m, l. */
+struct cargs_attention {
+    const float *q, *sinks; /* sinks may be NULL */
+    const int32_t *pos, *row_start, *tables;
+    const void *k, *v;
+    float *out;
+    float *parts;   /* (tasks of this pass, n_parts, n_slots, head_dim + CUDA_ATTENTION_PART) */
+    uint32_t *done; /* (tasks of this pass) blocks that have left their parts; 0 between launches */
+    struct args_attention op;
+    uint32_t n_rows;
+    uint32_t head_dim, block_tokens, run_bytes; /* run: K or V of one block and head */
+    uint32_t kv_type;                           /* enum qtype: for attention_plain */
+    uint32_t quarter_shift;                     /* log2(block_tokens / 16): attention_decode */
+    uint32_t n_slots;                           /* queries of a task */
+    uint32_t first_row;                         /* attention_plain's */
+    uint32_t block_parts;                       /* of a block */
+    uint32_t by_chunk;                          /* a part is a chunk; else a span */
+    uint32_t n_stages;                          /* of attention_prefill: 1..3 */
+    uint32_t padding;
+};
+ARGS_SIZE(struct cargs_attention, 168);
+
+/* attention_decode. store.q NULL: q, K and V are ready; otherwise each sequence has one row, whose
+ * q, k and v are the inputs of rope_store. */
+struct cargs_decode {
+    struct cargs_attention attention;
+    struct cargs_rope_store store;
+};
+ARGS_SIZE(struct cargs_decode, 328);
+
+/* linear_attention.cu */
+enum { CUDA_LINEAR_THREADS = 256 };
+enum cuda_linear_kernel {
+    CUDA_LINEAR_CHUNKS,
+    CUDA_LINEAR_SCAN,
+    CUDA_LINEAR_OUTPUTS,
+    CUDA_LINEAR_KEEP,
+    CUDA_LINEAR_STEP
+};
+struct cargs_linear_attention {
+    const float *q, *k, *v; /* (n_rows, n_heads, head_dim) */
+    const int32_t *pos, *row_start, *slots;
+    const float *decay; /* (n_heads) or NULL: 1 */
+    float *state;       /* (n_slots, n_heads, a slot and head) */
+    float *out;         /* (n_rows, n_heads, head_dim) */
+    float *states;      /* (n_tasks, n_heads, head_dim, head_dim) scratch */
+    struct args_linear_attention op;
+};
+ARGS_SIZE(struct cargs_linear_attention, 104);
+
+#endif
+#endif

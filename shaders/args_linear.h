@@ -1,0 +1,293 @@
+/* args_linear.h - argument structs of products and of what surrounds them: the input's norm, the
+ * epilogue, experts, repacking. args.h explains the names and the layout. */
+#ifndef INFERD_SHADERS_ARGS_LINEAR_H
+#define INFERD_SHADERS_ARGS_LINEAR_H
+
+#include "shaders/args.h"
+
+/* ---- input: residual addition and norms before a product. One threadgroup or block a row. ---- */
+struct args_input {
+    uint32_t n_in;
+    float residual_scale, eps;
+};
+ARGS_SIZE(struct args_input, 12);
+
+/* ---- experts. A pair is a row and one of its experts: pair row * n_used + i is the row's i-th
+ * expert, in ascending order of experts. ---- */
+
+/* Pairs list[first] .. list[first + count - 1], all of one expert, that are multiplied together;
+ * count 0: an empty tile. */
+struct args_moe_tile {
+    uint32_t expert, first, count;
+};
+ARGS_SIZE(struct args_moe_tile, 12);
+
+/* moe_route: one threadgroup or block a row, of n_experts threads rounded up to 32. */
+struct args_moe_route {
+    uint32_t n_rows, n_experts, n_used, renormalize;
+    float weight_scale;
+};
+ARGS_SIZE(struct args_moe_route, 20);
+
+/* moe_lists: one threadgroup or block. */
+struct args_moe_lists {
+    uint32_t n_pairs, n_experts;
+    uint32_t tile_rows, n_tiles; /* largest count of a tile; tiles to fill in */
+};
+ARGS_SIZE(struct args_moe_lists, 16);
+
+/* moe_combine: one thread a column of a row. */
+struct args_moe_combine {
+    uint32_t n_in, n_used;
+};
+ARGS_SIZE(struct args_moe_combine, 8);
+
+/* ================================ Metal ================================ */
+
+/* input.metal: input_rows, with struct args_input. */
+#define MARGS_INPUT_MOST 32 /* values of a thread */
+enum margs_input_const {
+    MARGS_INPUT_PER,           /* values of a thread, up to MARGS_INPUT_MOST */
+    MARGS_INPUT_RESIDUAL,      /* 1: x += residual_scale * residual */
+    MARGS_INPUT_RESIDUAL_NORM, /* 1: the residual is normed first */
+    MARGS_INPUT_NORM           /* 1: out = x / rms(x) * norm */
+};
+
+/* linear.metal, linear_matrix.metal. A tile is the part of a weight's outputs that a threadgroup
+ * computes. The kernels of experts (moe.metal, moe_matrix.metal) have the same constants. */
+#define MARGS_LINEAR_SIMDGROUPS 2  /* of linear_vector */
+#define MARGS_PRODUCT_SLOTS     4  /* weight rows side by side in a simdgroup (product.h) */
+#define MARGS_PRODUCT_TILE      32 /* outputs, and most rows, of a tile of product_matrix.h */
+#define MARGS_PRODUCT_THREADS   256
+enum margs_linear_const {
+    MARGS_LINEAR_TYPE,      /* enum qtype of the weights */
+    MARGS_LINEAR_TYPE_UP,   /* of the second weight of a pair; else as TYPE */
+    MARGS_LINEAR_N_WEIGHTS, /* 1 to 3; a pair counts as 1 */
+    MARGS_LINEAR_ACT,       /* enum args_act; not NONE: the weights are a pair */
+    MARGS_LINEAR_BIAS,      /* bit i: weight i has a bias */
+    MARGS_LINEAR_EDGE,      /* n_in is not a multiple of 8 */
+    MARGS_LINEAR_SCALED,    /* bits: 1: y_scale; 2: cap */
+    MARGS_LINEAR_ROWS,      /* rows of x in a pass or tile */
+    MARGS_LINEAR_WIDTH,     /* weight rows of a lane */
+    MARGS_LINEAR_N_CONSTS
+};
+struct margs_linear {
+    uint32_t n_rows, n_in;
+    uint32_t n_out[3], n_tiles[2];  /* n_tiles: of all weights except the last */
+    uint32_t row_bytes[2];          /* of the weights; of the second weight of a pair */
+    float y_scale, y_over_cap, cap; /* y_over_cap = y_scale / cap */
+};
+ARGS_SIZE(struct margs_linear, 48);
+
+/* moe.metal: moe_vector; moe_matrix.metal: moe_matrix. The experts' products: gate and up as a
+ * pair, or down. */
+struct margs_moe_products {
+    struct margs_linear linear; /* n_rows is unused: only the device knows the rows of an expert */
+    uint32_t n_share;           /* pairs that read the same row of the input */
+};
+ARGS_SIZE(struct margs_moe_products, 52);
+
+/* moe.metal: moe_combine. */
+struct margs_moe_combine {
+    struct args_moe_combine op;
+    uint32_t has_shared, has_gate;
+};
+ARGS_SIZE(struct margs_moe_combine, 16);
+
+/* ================================ CUDA ================================ */
+#if !defined(__METAL_VERSION__)
+
+/* input.cu. One block a row, threads a multiple of 32. */
+enum { CARGS_INPUT_F16, CARGS_INPUT_F32 }; /* enum cuda_in */
+struct cargs_input {
+    float *x;
+    const float *residual, *residual_norm, *norm; /* NULL: none */
+    void *out;     /* (n_rows, pitch) of 16 bits, or F32 (n_rows, n_in) */
+    float *scales; /* (n_rows), not for F32 */
+    struct args_input op;
+    uint32_t pitch, kind;
+    float scale, inverse; /* F16: what all rows are multiplied by; 0: each by its own scale */
+    uint32_t padding;
+};
+ARGS_SIZE(struct cargs_input, 80);
+
+/* finish.cuh: the epilogue, from a product's sums to its results. */
+struct cargs_tail {
+    const float *bias, *pair_bias; /* (n_out), one after the other for experts, or NULL */
+    float scale, pair_scale;       /* of the weights: powers of two */
+    float y_scale;                 /* 1: none */
+    float cap, y_over_cap;         /* 0: no cap; y_scale / cap */
+    uint32_t act;                  /* enum args_act; not NONE: the sums are pairs */
+};
+ARGS_SIZE(struct cargs_tail, 40);
+
+/* finish.cu: sums (n_parts, n_rows, n_out) f32 of whole products, added up -> y, which may be sums.
+ * Of pairs there is one part. */
+struct cargs_finish {
+    const float *sums, *pair_sums, *in_scale; /* in_scale (n_rows), NULL: 1 */
+    float *y;
+    struct cargs_tail tail;
+    uint32_t n_rows, n_out, n_parts, padding;
+};
+ARGS_SIZE(struct cargs_finish, 88);
+
+/* lt_probe.cu: lt_fill. Random f16. */
+struct cargs_lt_fill {
+    void *values;
+    uint64_t n; /* even */
+};
+ARGS_SIZE(struct cargs_lt_fill, 16);
+
+/* lt_probe.cu: lt_probe. Counts results in y that differ from those of the chain, scaled. The rows
+ * of w are padded to a multiple of 16. */
+struct cargs_lt_probe {
+    const void *w, *x;
+    const float *y;
+    uint32_t *wrong;
+    uint32_t n_rows, n_out, pitch, part_cols;
+    float scale; /* of y */
+    uint32_t padding;
+};
+ARGS_SIZE(struct cargs_lt_probe, 56);
+
+/* product_tile.cu, product_wgmma.cu */
+struct cargs_product_tile {
+    const void *w, *pair; /* format.h; pair with an activation, else NULL */
+    const uint16_t *x;    /* (n_rows, pitch) */
+    const float *in_scale;
+    float *y;
+    float *parts; /* (grid's z, n_rows, n_out): receives the sums of parts instead of y; or NULL */
+    struct cargs_tail tail;
+    uint64_t tile_row_bytes;                                     /* of 16 rows of weights */
+    uint32_t n_rows, n_out, n_tiles, pitch, part_cols, n_stages; /* tiles of 16 rows */
+    /* 1: the previous launch was such a product of the same inputs. It lets the next one begin when
+     * they are there, so this one need not wait for it to end before it ends itself. */
+    uint32_t beside;
+    uint32_t padding;
+};
+ARGS_SIZE(struct cargs_product_tile, 128);
+
+/* Where a matrix of f16 lies: the driver's CUtensorMap, for the TMA unit of sm_90. Before sm_90,
+ * which has no TMA, plain numbers: the matrix's address, bytes from row to row, rows, groups of 64
+ * values of a row. */
+struct cuda_tensor_map {
+    uint64_t words[16];
+} __attribute__((aligned(64)));
+ARGS_SIZE(struct cuda_tensor_map, 128);
+
+/* product_skinny*.cu, product_f32.cu: up to three weights of one format over one input; with a
+ * pair of them, gate and up of one shape, w[0] and w[1], whose result goes to y[0].
+ *
+ * A tile is 16 outputs (F32: CARGS_F32_TILE); the first weight's tiles come first, then the
+ * second's. The grid's x-th block has block_tiles of that list (skinny: a warp each, times two for
+ * a pair, times the parts of K). Of the rows it has group_rows, the grid's y-th group of them; with
+ * tiles (pairs of moe.c) those of the y-th tile. */
+enum {
+    CARGS_PRODUCT_WEIGHTS = 3,
+    CARGS_F32_TILE = 4,
+    CARGS_SKINNY_WARPS = 16 /* with chains */,
+    CARGS_SKINNY_FEEDERS = 4,
+    CARGS_SKINNY_STAGES = 16
+};
+struct cargs_product {
+    struct cuda_tensor_map map[CARGS_PRODUCT_WEIGHTS]; /* F16, of few rows: of w, all experts */
+    const void *w[CARGS_PRODUCT_WEIGHTS];
+    float *y[CARGS_PRODUCT_WEIGHTS];
+    struct cargs_tail tail[CARGS_PRODUCT_WEIGHTS]; /* a pair: the first */
+    const void *x;                                 /* (rows, pitch) of 16 bits; F32: (rows, n_in) */
+    const float *x_scale;                          /* (rows); not for F32 */
+    const struct args_moe_tile *tiles;             /* NULL: not experts */
+    const uint32_t *list;
+    uint64_t expert_bytes;
+    uint32_t n_out[CARGS_PRODUCT_WEIGHTS];
+    uint32_t last_tile[CARGS_PRODUCT_WEIGHTS]; /* of the list, one after each weight's last */
+    uint32_t n_rows, n_in, pitch, part_cols, n_parts;
+    uint32_t block_tiles, group_rows, n_stages, n_share; /* n_stages: 2 .. CARGS_SKINNY_STAGES */
+    uint32_t n_chains; /* of a block: consumer warps; the warps after them are producers */
+    uint32_t stage_bytes;
+    uint32_t x_row;       /* not 0: whole rows of the input lie after the ring, x_row bytes apart */
+    uint32_t padding[10]; /* to the alignment of map */
+};
+ARGS_SIZE(struct cargs_product, 704);
+
+/* repack.cu */
+struct cuda_repack_state {
+    uint32_t largest; /* bits of the largest scale so far, f32 */
+    int32_t shift[2]; /* power of two of the tiles there are, before and after each second chunk */
+};
+ARGS_SIZE(struct cuda_repack_state, 12);
+/* largest and repack: a chunk of rows. */
+struct cargs_repack {
+    const void *rows;
+    void *tiles;
+    struct cuda_repack_state *state;
+    uint64_t row_bytes;
+    uint32_t n_rows, n_in;
+};
+ARGS_SIZE(struct cargs_repack, 40);
+/* rescale: the tiles before the chunk. */
+struct cargs_rescale {
+    void *tiles;
+    struct cuda_repack_state *state;
+    uint64_t n_tiles;
+    uint32_t tile_bytes, scale_at, scale_words; /* of a tile; scale_at: bytes before the scales */
+    uint32_t chunk;                             /* its number */
+    int32_t exponent;
+    uint32_t padding;
+};
+ARGS_SIZE(struct cargs_rescale, 48);
+/* largest_value and halves: bf16 converted to f16 in place, times 2^shift[0]. */
+struct cargs_halves {
+    void *values; /* aligned to 16 bytes */
+    struct cuda_repack_state *state;
+    uint64_t n; /* a multiple of 8 */
+};
+ARGS_SIZE(struct cargs_halves, 24);
+/* What the host knows about a file's type. */
+struct cuda_repack_format {
+    int32_t format; /* enum cuda_format */
+    int32_t exponent;
+    uint32_t tile_bytes, scale_at, scale_words;
+};
+ARGS_SIZE(struct cuda_repack_format, 20);
+
+/* dequantize.cu: CUDA_DEQUANTIZE_TILES a block of 256 threads. */
+enum { CUDA_DEQUANTIZE_TILES = 4 };
+struct cargs_dequantize {
+    const void *tiles;
+    uint16_t *out; /* (n_out rounded up to 16, pitch), all written */
+    uint64_t n_tiles;
+    uint32_t n_in, pitch;
+};
+ARGS_SIZE(struct cargs_dequantize, 32);
+
+/* moe.cu */
+enum { CUDA_MOE_TILE = 32 }; /* largest tile_rows */
+struct cargs_moe_route {
+    const float *scores; /* (n_rows, n_experts) */
+    uint32_t *experts;   /* (n_rows, n_used), ascending */
+    float *weights;      /* (n_rows, n_used) */
+    uint32_t *list;      /* written for a single row only, as are tiles */
+    struct args_moe_tile *tiles;
+    struct args_moe_route op;
+    uint32_t padding;
+};
+ARGS_SIZE(struct cargs_moe_route, 64);
+struct cargs_moe_lists {
+    const uint32_t *experts;     /* (n_pairs) */
+    uint32_t *list;              /* (n_pairs) */
+    struct args_moe_tile *tiles; /* (n_tiles) */
+    struct args_moe_lists op;
+};
+ARGS_SIZE(struct cargs_moe_lists, 40);
+struct cargs_moe_combine {
+    const float *out;                  /* (n_rows, n_used, n_in) */
+    const float *weights;              /* (n_rows, n_used) */
+    const float *shared, *shared_gate; /* (n_rows, n_in), (n_rows), or NULL */
+    float *y;                          /* (n_rows, n_in) */
+    struct args_moe_combine op;
+};
+ARGS_SIZE(struct cargs_moe_combine, 48);
+
+#endif
+#endif
