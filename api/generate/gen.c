@@ -4,7 +4,7 @@
  * ring and nothing else. Runs on the connection's HTTP thread, but for gen_start and gen_work: on a
  * thread of the work pool. */
 #include "api/generate/gen.h"
-#include "api/http/limits.h"
+#include "api/generate/limits.h"
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"

@@ -2,7 +2,7 @@
  * new endpoint is a row here. Runs on HTTP threads. */
 #include "api/anthropic/messages.h"
 #include "api/generate/gen.h"
-#include "api/http/limits.h"
+#include "api/generate/limits.h"
 #include "api/ollama/ollama.h"
 #include "api/responses/responses.h"
 

@@ -3,7 +3,7 @@
  * fill the queue that others wait in. Begins on a pool thread, and ends there where the answer is
  * large; the rest on the connection's HTTP thread. */
 #include "api/generate/prompts.h"
-#include "api/http/limits.h"
+#include "api/generate/limits.h"
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"

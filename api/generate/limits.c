@@ -1,5 +1,5 @@
 /* limits.c - see limits.h. Owns nothing; runs on HTTP threads. */
-#include "api/http/limits.h"
+#include "api/generate/limits.h"
 
 #include "core/base/mem.h"
 

@@ -1,7 +1,7 @@
 /* limits.h - what the configuration holds a request to: whose cached prefixes it may share, its
  * priority, its time. Private to api/. HTTP threads. */
-#ifndef INFERD_API_HTTP_LIMITS_H
-#define INFERD_API_HTTP_LIMITS_H
+#ifndef INFERD_API_GENERATE_LIMITS_H
+#define INFERD_API_GENERATE_LIMITS_H
 
 #include "api/api_int.h"
 

@@ -1,4 +1,4 @@
-/* chat_parse.c - the chat endpoint's own fields and its messages. Pure, pool threads.
+/* chat_messages.c - the chat endpoint's own fields and its messages. Pure, pool threads.
  *
  * A message that templates see has role, content (text, text parts, or null beside tool calls),
  * name, reasoning_content, tool_calls and tool_call_id; what else a message may carry is refused by
