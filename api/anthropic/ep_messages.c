@@ -2,6 +2,12 @@
  * same generations. How an answer and a stream are written; reading is anthropic/read.c. Runs on
  * HTTP threads. */
 #include "api/anthropic/messages.h"
+#include "api/generate/api_state.h"
+#include "api/generate/body.h"
+#include "api/generate/frames.h"
+#include "api/generate/gen.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 
 #include "core/base/mem.h"
 
@@ -18,7 +24,7 @@ struct state {
 
 /* ---- errors ---- */
 
-void messages_error_write(str *out, const struct api_error *error) {
+static void write_error(str *out, const struct api_error *error) {
     static const struct {
         unsigned status;
         const char *type;
@@ -151,7 +157,7 @@ static void write_end(struct gen *g, str *out) {
 
 static void write_fail(struct gen *g, const struct api_error *error, str *out) {
     gen_frame_open(g, "error", out);
-    messages_error_write(out, error);
+    write_error(out, error);
     gen_frame_close(out);
 }
 
@@ -241,7 +247,7 @@ static void free_body(struct body *b) {
     free(b);
 }
 
-static int start(struct request *r, const cJSON *json, err *e) {
+static int answer_messages(struct request *r, const cJSON *json, err *e) {
     struct body *b = mem_new(1, sizeof *b);
     struct state *state = mem_new(1, sizeof *state);
     int rc = b && state ? read_body(r, json, &messages_table, b, e) : err_no_memory(e);
@@ -256,7 +262,7 @@ static int start(struct request *r, const cJSON *json, err *e) {
     return rc;
 }
 
-static int count(struct request *r, const cJSON *json, err *e) {
+static int answer_count(struct request *r, const cJSON *json, err *e) {
     struct body *b = mem_new(1, sizeof *b);
     struct gen_prompt prompt = {0};
     int rc = b ? read_body(r, json, &messages_count_table, b, e) : err_no_memory(e);
@@ -272,10 +278,19 @@ static int count(struct request *r, const cJSON *json, err *e) {
     return rc;
 }
 
-void ep_messages(struct request *r) {
-    gen_handle(r, start);
+static void handle_messages(struct request *r) {
+    gen_handle(r, answer_messages);
 }
 
-void ep_messages_count(struct request *r) {
-    gen_handle(r, count);
+static void handle_count(struct request *r) {
+    gen_handle(r, answer_count);
 }
+
+static const struct protocol protocol = {.write_error = write_error, .id_header = "request-id"};
+
+const struct route messages_route = {
+    "POST",          "/v1/messages",           ROUTE_GENERATE,
+    handle_messages, .table = &messages_table, .protocol = &protocol};
+const struct route messages_count_route = {
+    "POST",       "/v1/messages/count_tokens",    ROUTE_TEXT,
+    handle_count, .table = &messages_count_table, .protocol = &protocol};

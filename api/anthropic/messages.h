@@ -3,6 +3,8 @@
 #define INFERD_API_ANTHROPIC_MESSAGES_H
 
 #include "api/generate/chat_request.h"
+#include "api/generate/fields.h"
+#include "api/http/error.h"
 
 /* Members of a body; pointers borrow from the JSON tree. */
 struct messages_fields {
@@ -18,8 +20,5 @@ extern const struct json_table messages_count_table; /* POST /v1/messages/count_
  * deletes the trees, also on failure. chat NULL: no template (fuzzing). */
 int messages_read(const struct messages_fields *f, const chat_template *chat,
                   struct chat_request *q, err *e);
-
-/* Errors as Anthropic's clients expect them. */
-void messages_error_write(str *out, const struct api_error *error);
 
 #endif

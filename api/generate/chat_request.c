@@ -1,6 +1,13 @@
 /* chat_request.c - messages -> template -> tokens -> generation, for all endpoints that chat. Runs
  * on pool threads. */
+#include "api/generate/chat_request.h"
+#include "api/generate/api_state.h"
+#include "api/generate/constraint.h"
+#include "api/generate/gen.h"
 #include "api/generate/tools.h"
+#include "api/http/costs.h"
+#include "api/http/json.h"
+#include "api/http/request.h"
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
@@ -58,7 +65,7 @@ int chat_request_tokens(struct request *r, const struct chat_request *q,
     uint64_t begin_ns = clock_now_ns();
     int rc = tokenizer_encode_pieces(tok, pieces, text->n_spans, encode_flags(tok, text), limit,
                                      &prompt->ids, &prompt->n, e);
-    prepare_spent(r, PART_TOKENIZE, begin_ns);
+    costs_add_part(r, PART_TOKENIZE, begin_ns);
     free(pieces);
     if (rc == ERR_TOO_LONG)
         return err_set_param(e, rc, q->param_messages,
@@ -133,10 +140,10 @@ int chat_request_render(struct request *r, const struct chat_request *q, struct 
                                   .now = clock_wall_s(),
                                   .work = &r->work};
     /* A template repeats little of its input; a hostile one must not fill the memory. */
-    size_t max_bytes = (size_t)r->api->config.max_body_bytes * 2 + 65536;
+    size_t max_bytes = (size_t)r->http->config.max_body_bytes * 2 + 65536;
     uint64_t begin_ns = clock_now_ns();
     rc = chat_prompt(m->chat, &in, max_bytes, text, e);
-    prepare_spent(r, PART_TEMPLATE, begin_ns);
+    costs_add_part(r, PART_TEMPLATE, begin_ns);
     cJSON_Delete(tools);
     if (rc) rc = explain(q, &text->failure, e);
     if (rc && !*e->param) snprintf(e->param, sizeof e->param, "%s", q->param_messages);
@@ -173,7 +180,7 @@ static int prepare(struct request *r, const struct chat_request *q, struct gen_p
         parser->begin = begin_of(q, &text);
         uint64_t begin_ns = clock_now_ns();
         rc = chat_constraint_make(r, q, parser->begin, lead, &g, e);
-        prepare_spent(r, PART_GRAMMAR, begin_ns);
+        costs_add_part(r, PART_GRAMMAR, begin_ns);
         params->grammar = g;
     }
     chat_output_fini(&text);

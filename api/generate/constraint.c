@@ -1,7 +1,11 @@
 /* constraint.c - one grammar for what a chat answer must be: calls in the syntax of the model's
  * family, the form that was asked for, behind the reasoning of models that reason. Runs on pool
  * threads. */
+#include "api/generate/constraint.h"
+#include "api/generate/api_state.h"
 #include "api/generate/tools.h"
+#include "api/http/json.h"
+#include "api/http/request.h"
 
 #include "core/text/json.h"
 

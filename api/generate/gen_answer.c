@@ -2,12 +2,31 @@
  * parser takes these apart, and of its text the stop strings are looked for. Keeps
  * log-probabilities in step with the text: those of reasoning, calls and marks are dropped. Runs on
  * the connection's HTTP thread. */
-#include "api/generate/gen.h"
+#include "api/generate/gen_int.h"
+#include "api/http/id.h"
+#include "api/http/reply.h"
 
 #include "core/base/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+static void clear_logprobs(struct gen_choice *c) {
+    for (size_t k = 0; k < 4; k++) {
+        str_clear(&c->logprobs[k]);
+        c->content_logprobs[k] = 0;
+    }
+    c->n_logprobs = c->n_content_logprobs = 0;
+}
+
+void gen_write_text(struct gen *g, struct gen_choice *c) {
+    /* Parted answers: log-probabilities wait until their text is decided. */
+    if (!c->text.len && (!c->n_logprobs || (c->parser && !c->done))) return;
+    const struct gen_piece piece = {.kind = GEN_TEXT, .text = str_cstr(&c->text), .n = c->text.len};
+    g->writer->piece(g, c, &piece, &g->out);
+    str_clear(&c->text);
+    clear_logprobs(c);
+}
 
 int gen_answer_init(struct gen_choice *c, const struct chat_parser_config *parser,
                     const struct gen_options *o, err *e) {
@@ -47,7 +66,7 @@ static void begin_call(struct gen *g, struct gen_choice *c, const struct chat_pi
     }
     struct gen_call *call = &c->calls[c->n_calls++];
     *call = (struct gen_call){.name = name};
-    api_new_id(call->id, "call_");
+    id_new(call->id, "call_");
     str_init(&call->arguments, REPLY_MAX_BYTES);
 }
 

@@ -1,6 +1,9 @@
-/* gen_resume.c - a generation without its connection: what it keeps, and how it goes on. Runs on
- * HTTP threads, the one that ends the old request and the one of the new. */
-#include "api/generate/gen.h"
+/* gen_resume.c - a generation without its connection: what it keeps, and how it continues. Runs on
+ * HTTP threads: the one that ends the old request, and the one of the new. */
+#include "api/generate/gen_int.h"
+
+#include "api/generate/api_state.h"
+#include "api/http/request.h"
 
 #include "core/base/mem.h"
 
@@ -22,15 +25,15 @@ void gen_note_read(struct gen *g) {
     if (!g->resumes) return;
     str_add_n(&g->sent, str_cstr(&g->out), g->out.len);
     if (g->sent.len <= 2 * limit) return;
-    /* Whole frames leave; twice the bytes are kept so that this is not done for each. */
+    /* Drops whole frames, and only at twice the limit, so not for each frame. */
     const char *keep = strstr(str_cstr(&g->sent) + (g->sent.len - limit), "\n\n");
     size_t n = keep ? (size_t)(keep + 2 - str_cstr(&g->sent)) : g->sent.len;
     memmove(g->sent.data, g->sent.data + n, g->sent.len - n + 1);
     g->sent.len -= n;
 }
 
-/* What comes behind frame number after becomes what is to be read. */
-static int rewind_to(struct gen *g, uint64_t after, err *e) {
+/* Makes the frames after frame number `after` the ones to be read. */
+static int rewind_frames(struct gen *g, uint64_t after, err *e) {
     char id[96];
     str all;
     str_init(&all, REPLY_MAX_BYTES);
@@ -41,7 +44,7 @@ static int rewind_to(struct gen *g, uint64_t after, err *e) {
     const char *end = frame ? strstr(frame, "\n\n") : NULL;
     if (all.failed || !end) {
         str_fini(&all);
-        return err_set(e, ERR_NOT_FOUND, "the frame is gone");
+        return err_set(e, ERR_NOT_FOUND, "the frame is not kept any more");
     }
     size_t n = (size_t)(end + 2 - str_cstr(&all));
     str_clear(&g->sent);
@@ -53,14 +56,14 @@ static int rewind_to(struct gen *g, uint64_t after, err *e) {
     return 0;
 }
 
-/* A choice whose end was decided and not yet taken. */
-static bool is_over(const struct gen *g, const struct gen_choice *c) {
+/* Has the choice reached its end, though its final event was not taken? */
+static bool is_at_end(const struct gen *g, const struct gen_choice *c) {
     uint32_t max = g->params.max_tokens;
     uint64_t n = g->prompts[c->prompt].n + c->n_taken;
     return c->stopped || (max && c->n_taken >= max) || n >= engine_context_length(g->model->engine);
 }
 
-static int submit_again(struct gen *g, struct gen_choice *c, err *e) {
+static int resubmit_choice(struct gen *g, struct gen_choice *c, err *e) {
     const struct gen_prompt *p = &g->prompts[c->prompt];
     uint32_t per_prompt = g->n_choices / (uint32_t)g->n_prompts;
     int32_t *ids = mem_new(p->n + c->n_taken, sizeof *ids);
@@ -87,17 +90,16 @@ static int submit_again(struct gen *g, struct gen_choice *c, err *e) {
 }
 
 int gen_attach(struct gen *g, struct request *r, uint64_t after, err *e) {
-    int rc = rewind_to(g, after, e);
+    int rc = rewind_frames(g, after, e);
     if (rc) return rc;
     g->request = r;
     for (uint32_t i = 0; i < g->n_choices && !g->ended && !g->error.code; i++) {
         struct gen_choice *c = &g->choices[i];
         if (c->done) continue;
-        if (is_over(g, c))
+        if (is_at_end(g, c))
             gen_end_choice(g, c);
-        else if ((rc = submit_again(g, c, e)))
+        else if ((rc = resubmit_choice(g, c, e)))
             return rc;
     }
-    gen_join(g, r);
     return 0;
 }

@@ -3,7 +3,7 @@
  * expensive costs its work once. Bounded in number and bytes; the one that was not asked for the
  * longest goes first. What is being made by one thread is not made by another. Any thread; the lock
  * is never held while a grammar is made. */
-#include "api/generate/tools.h"
+#include "api/generate/grammar_cache.h"
 #include "core/base/mem.h"
 
 #include <pthread.h>

@@ -1,18 +1,14 @@
-/* limits.h - what the configuration holds a request to: whose cached prefixes it may share, its
- * priority, its time. Private to api/. HTTP threads. */
+/* limits.h - what the configuration allows a generation: whose cached prefixes it may share, and
+ * its priority. Pool threads. */
 #ifndef INFERD_API_GENERATE_LIMITS_H
 #define INFERD_API_GENERATE_LIMITS_H
 
-#include "api/api_int.h"
+#include "core/engine/engine.h"
 
-/* The header that asks for less time than request-timeout-s allows, in milliseconds. */
-#define LIMITS_TIMEOUT_HEADER "X-Request-Timeout-Ms"
+struct request;
 
-/* r->deadline_ns, once the headers are there. false: the header is wrong, the reply is filled. */
-bool limits_read_deadline(struct request *r);
-
-/* The same of an engine's request: salt of the prefix cache (cache_salt: the body's field, NULL:
- * none) and priority. ERR_INVALID: priority is above max-priority. */
+/* Sets p's salt of the prefix cache and checks its priority. cache_salt: the body's field; NULL:
+ * none. ERR_INVALID: priority is above max-priority. */
 int limits_apply(const struct request *r, const char *cache_salt, struct engine_params *p, err *e);
 
 #endif

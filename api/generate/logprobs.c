@@ -1,6 +1,7 @@
 /* logprobs.c - log-probabilities of tokens in the form that the chat and responses endpoints have.
  * Pure, HTTP threads. */
 #include "api/generate/gen.h"
+#include "api/http/json.h"
 
 static void add_token(const struct gen *g, int32_t token, float logprob, str *out) {
     size_t n;

@@ -1,5 +1,7 @@
 /* prompts.c - texts or token ids out of a request's field. Runs on pool threads. */
 #include "api/generate/prompts.h"
+#include "api/generate/body.h"
+#include "api/http/json.h"
 
 #include "core/base/mem.h"
 #include "core/text/utf8.h"

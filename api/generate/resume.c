@@ -1,9 +1,13 @@
 /* resume.c - the list of streams that can be resumed, see resume.h. Owns the streams that are kept.
- * A request whose stream still has its old connection (the network cut it, and this side has not
- * noticed) shuts that connection down and waits: a job that looks again when it is notified. */
+ * If the wanted stream still has its old connection (the network cut it and this side has not
+ * noticed), the request shuts that connection down and waits: a job that looks again when it is
+ * notified. */
 #include "api/generate/resume.h"
 
-#include "api/generate/gen.h"
+#include "api/http/auth.h"
+#include "api/http/error.h"
+#include "api/http/request.h"
+
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 
@@ -17,7 +21,8 @@
 struct resume {
     struct resume_config config;
     pthread_mutex_t lock;
-    struct gen *first, *last; /* all streams; kept ones in the order in which they were kept */
+    struct resumable *first,
+        *last; /* all streams; kept ones in the order in which they were kept */
     uint32_t n_kept;
 };
 
@@ -30,48 +35,45 @@ int resume_open(const struct resume_config *config, resume **out, err *e) {
     return 0;
 }
 
-static void unlink_gen(resume *s, struct gen *g) {
-    struct resumable *k = &g->kept;
-    *(k->prev ? &k->prev->kept.next : &s->first) = k->next;
-    *(k->next ? &k->next->kept.prev : &s->last) = k->prev;
+static void unlink_stream(resume *s, struct resumable *k) {
+    *(k->prev ? &k->prev->next : &s->first) = k->next;
+    *(k->next ? &k->next->prev : &s->last) = k->prev;
     k->prev = k->next = NULL;
     if (!k->request) s->n_kept--;
 }
 
-static void append_gen(resume *s, struct gen *g) {
-    struct resumable *k = &g->kept;
+static void append_stream(resume *s, struct resumable *k) {
     k->prev = s->last;
     k->next = NULL;
-    *(s->last ? &s->last->kept.next : &s->first) = g;
-    s->last = g;
+    *(s->last ? &s->last->next : &s->first) = k;
+    s->last = k;
     if (!k->request) s->n_kept++;
 }
 
-/* It has left the list already. */
-static void free_gen(struct gen *g) {
-    g->resumes = false;
-    free(g->kept.key);
-    gen_free(g);
+/* The stream has left the list already. */
+static void free_stream(struct resumable *k) {
+    free(k->key);
+    k->ops->free(k);
 }
 
 void resume_close(resume *s) {
     if (!s) return;
     while (s->first) {
-        struct gen *g = s->first;
-        unlink_gen(s, g);
-        free_gen(g);
+        struct resumable *k = s->first;
+        unlink_stream(s, k);
+        free_stream(k);
     }
     pthread_mutex_destroy(&s->lock);
     free(s);
 }
 
-/* Takes one that must go out of the list: expired, or one too many. NULL: none. */
-static struct gen *take_old(resume *s, uint64_t now) {
-    for (struct gen *g = s->first; g; g = g->kept.next) {
-        if (g->kept.request || g->kept.waiter) continue;
-        if (g->kept.until_ns > now && s->n_kept <= s->config.max_streams) return NULL;
-        unlink_gen(s, g);
-        return g;
+/* Unlinks a stream that must go: expired, or one too many. NULL: none. */
+static struct resumable *take_old(resume *s, uint64_t now) {
+    for (struct resumable *k = s->first; k; k = k->next) {
+        if (k->request || k->waiter) continue;
+        if (k->until_ns > now && s->n_kept <= s->config.max_streams) return NULL;
+        unlink_stream(s, k);
+        return k;
     }
     return NULL;
 }
@@ -79,45 +81,45 @@ static struct gen *take_old(resume *s, uint64_t now) {
 static void drop_old(resume *s) {
     for (;;) {
         pthread_mutex_lock(&s->lock);
-        struct gen *g = take_old(s, clock_now_ns());
+        struct resumable *k = take_old(s, clock_now_ns());
         pthread_mutex_unlock(&s->lock);
-        if (!g) return;
-        free_gen(g);
+        if (!k) return;
+        free_stream(k);
     }
 }
 
-bool resume_add(resume *s, struct gen *g) {
+bool resume_add(resume *s, struct resumable *k, struct request *r) {
     if (!s->config.timeout_s || !s->config.max_streams) return false;
-    const char *key = auth_key(g->request);
-    g->kept.key = key ? mem_strdup(key) : NULL;
-    if (key && !g->kept.key) return false;
-    g->kept.request = g->request;
-    g->kept.route = g->request->route;
+    const char *key = auth_key(r);
+    k->key = key ? mem_strdup(key) : NULL;
+    if (key && !k->key) return false;
+    k->request = r;
+    k->route = r->route;
     drop_old(s);
     pthread_mutex_lock(&s->lock);
-    append_gen(s, g);
+    append_stream(s, k);
     pthread_mutex_unlock(&s->lock);
     return true;
 }
 
-void resume_keep(resume *s, struct gen *g) {
-    gen_detach(g);
+void resume_keep(resume *s, struct resumable *k) {
+    k->ops->detach(k);
     pthread_mutex_lock(&s->lock);
-    unlink_gen(s, g);
-    g->kept.request = NULL;
-    g->kept.until_ns = clock_now_ns() + s->config.timeout_s * UINT64_C(1000000000);
-    append_gen(s, g);
-    if (g->kept.waiter) watch_notify(&g->kept.waiter->watched);
+    unlink_stream(s, k);
+    k->request = NULL;
+    k->until_ns = clock_now_ns() + s->config.timeout_s * UINT64_C(1000000000);
+    append_stream(s, k);
+    if (k->waiter) watch_notify(&k->waiter->watched);
     pthread_mutex_unlock(&s->lock);
     drop_old(s);
 }
 
-void resume_leave(resume *s, struct gen *g) {
+void resume_leave(resume *s, struct resumable *k) {
     pthread_mutex_lock(&s->lock);
-    unlink_gen(s, g);
-    if (g->kept.waiter) watch_notify(&g->kept.waiter->watched);
+    unlink_stream(s, k);
+    if (k->waiter) watch_notify(&k->waiter->watched);
     pthread_mutex_unlock(&s->lock);
-    free(g->kept.key);
+    free(k->key);
 }
 
 /* ---- a request that wants a stream ---- */
@@ -129,74 +131,75 @@ struct taker {
     uint64_t after;
 };
 
-/* The route was checked for what a stream needs (a server that drains takes up none), and clients
- * of another protocol could not read it. */
-static bool may_take(const struct gen *g, const struct request *r) {
+/* Only at the same route: it was checked for what the stream needs (a draining server resumes
+ * none), and clients of another protocol could not read the stream. */
+static bool may_take(const struct resumable *k, const struct request *r) {
     const char *key = auth_key(r);
-    if (g->kept.route != r->route) return false;
-    return g->kept.key ? key && strcmp(g->kept.key, key) == 0 : !key;
+    if (k->route != r->route) return false;
+    return k->key ? key && strcmp(k->key, key) == 0 : !key;
 }
 
-/* The stream, now of the request. NULL: *lives tells whether it is there, with its old connection.
- */
-static struct gen *take(const struct taker *w, bool *lives) {
+/* The stream, now attached to the request. NULL: *lives tells whether it exists and still has its
+ * old connection. */
+static struct resumable *take_stream(const struct taker *w, bool *lives) {
     resume *s = w->list;
-    struct gen *g;
+    struct resumable *k;
     pthread_mutex_lock(&s->lock);
-    for (g = s->first; g; g = g->kept.next)
-        if (strcmp(g->id, w->id) == 0 && may_take(g, w->request)) break;
-    *lives = g != NULL;
-    if (g && (g->kept.waiter && g->kept.waiter != w->request)) {
-        *lives = false; /* somebody else came first */
-        g = NULL;
-    } else if (g && g->kept.request) {
-        g->kept.waiter = w->request;
-        if (g->kept.request->watched.fd >= 0) shutdown(g->kept.request->watched.fd, SHUT_RDWR);
-        g = NULL;
-    } else if (g) {
-        unlink_gen(s, g);
-        g->kept.waiter = NULL;
-        g->kept.request = w->request;
-        append_gen(s, g);
+    for (k = s->first; k; k = k->next)
+        if (strcmp(k->id, w->id) == 0 && may_take(k, w->request)) break;
+    *lives = k != NULL;
+    if (k && (k->waiter && k->waiter != w->request)) {
+        *lives = false; /* another request came first */
+        k = NULL;
+    } else if (k && k->request) {
+        k->waiter = w->request;
+        if (k->request->watched.fd >= 0) shutdown(k->request->watched.fd, SHUT_RDWR);
+        k = NULL;
+    } else if (k) {
+        unlink_stream(s, k);
+        k->waiter = NULL;
+        k->request = w->request;
+        append_stream(s, k);
     }
     pthread_mutex_unlock(&s->lock);
-    return g;
+    return k;
 }
 
 static void taker_free(void *job) {
     struct taker *w = job;
     pthread_mutex_lock(&w->list->lock);
-    for (struct gen *g = w->list->first; g; g = g->kept.next)
-        if (g->kept.waiter == w->request) g->kept.waiter = NULL;
+    for (struct resumable *k = w->list->first; k; k = k->next)
+        if (k->waiter == w->request) k->waiter = NULL;
     pthread_mutex_unlock(&w->list->lock);
     free(w);
 }
 
-static void refuse(struct request *r) {
-    reply_error(r, &(struct api_error){404, "invalid_request_error", "stream_not_found", NULL,
-                                       "There is no stream with this Last-Event-ID any more: send "
-                                       "the request again without the header."});
+static void reply_not_found(struct request *r) {
+    reply_error(r,
+                &(struct api_error){404, "invalid_request_error", "stream_not_found", NULL,
+                                    "The stream of this Last-Event-ID is not kept any more: send "
+                                    "the request again without the header."});
 }
 
 static enum job_status taker_poll(struct request *r, void *job) {
     struct taker *w = job;
     bool lives;
-    struct gen *g = take(w, &lives);
-    if (!g && lives) return JOB_WAIT;
+    struct resumable *k = take_stream(w, &lives);
+    if (!k && lives) return JOB_WAIT;
     uint64_t after = w->after;
     resume *s = w->list;
     taker_free(w);
     r->ops = NULL;
     r->job = NULL;
-    if (!g) {
-        refuse(r);
+    if (!k) {
+        reply_not_found(r);
         return JOB_REPLY;
     }
     err e = {0};
-    if (gen_attach(g, r, after, &e)) {
-        resume_keep(s, g);
+    if (k->ops->attach(k, r, after, &e)) {
+        resume_keep(s, k);
         if (e.code == ERR_NOT_FOUND)
-            refuse(r);
+            reply_not_found(r);
         else
             reply_err(r, &e);
         return JOB_REPLY;
@@ -221,10 +224,10 @@ static bool parse_id(const char *text, struct taker *w) {
     return true;
 }
 
-bool resume_request(struct request *r) {
+bool resume_request(resume *s, struct request *r) {
     const char *text = request_header(r, "Last-Event-ID");
     if (!text || !*text) return false;
-    drop_old(r->api->resume);
+    drop_old(s);
     struct taker *w = mem_new(1, sizeof *w);
     if (!w) {
         err e;
@@ -232,11 +235,11 @@ bool resume_request(struct request *r) {
         reply_err(r, &e);
         return true;
     }
-    w->list = r->api->resume;
+    w->list = s;
     w->request = r;
     if (!parse_id(text, w)) {
         free(w);
-        refuse(r);
+        reply_not_found(r);
         return true;
     }
     r->ops = &taker_ops;

@@ -2,7 +2,9 @@
  * "data:", closed by an empty line; a line that starts with a colon is a comment, which clients
  * ignore. JSON has no raw newlines, so one line of data is enough. The writers of the endpoints use
  * it. */
+#include "api/generate/frames.h"
 #include "api/generate/gen.h"
+#include "api/http/id.h"
 
 #include <inttypes.h>
 
@@ -35,6 +37,6 @@ void gen_add_padding(const struct gen *g, size_t n, str *out) {
     enum { STEP = 24 };
     char digits[48];
     if (!g->obfuscate) return;
-    api_new_id(digits, "");
+    id_new(digits, "");
     str_addf(out, ",\"obfuscation\":\"%.*s\"", (int)(STEP - n % STEP), digits);
 }

@@ -1,6 +1,6 @@
 /* structured.c - the form that a chat answer must have: response_format, and the extension fields
  * that other servers have. Runs on pool threads. */
-#include "api/generate/tools.h"
+#include "api/generate/structured.h"
 
 #include <string.h>
 

@@ -1,9 +1,12 @@
-/* http/error.c - errors as OpenAI's clients expect them. runs on any thread. */
-#include "api/anthropic/messages.h"
-#include "api/ollama/ollama.h"
+/* http/error.c - see error.h. Owns nothing. */
+#include "api/http/error.h"
+
+#include "api/http/http.h"
+#include "api/http/json.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 
 #include "core/base/log.h"
-
 #include <stdio.h>
 
 static void add_or_null(str *s, const char *text) {
@@ -27,25 +30,20 @@ void error_write(str *out, const struct api_error *error) {
 
 const struct api_error error_no_room = {
     503, "server_error", "overloaded", NULL,
-    "The server holds as many bytes of answers as it may: try again later, or set 'stream'."};
+    "The server has no memory left for answers: try again later, or set 'stream'."};
 
 void reply_no_room(struct request *r) {
-    atomic_fetch_add(&r->api->costs.n_rejected[REJECT_ANSWER_BYTES], 1);
+    atomic_fetch_add(&r->http->costs.n_rejected[REJECT_ANSWER_BYTES], 1);
     reply_error(r, &error_no_room);
 }
 
-/* Clients retry 429 and 5xx by themselves; the headers tell them when it is worth it: OpenAI's SDKs
- * look at retry-after-ms first, and at x-should-retry before the status. */
+/* Clients retry 429 and 5xx by themselves; the headers tell them when. OpenAI's SDKs prefer
+ * retry-after-ms to Retry-After and x-should-retry to the status. */
 void reply_error(struct request *r, const struct api_error *error) {
     str body;
     str_init(&body, 16384);
-    int flags = r->route ? r->route->flags : 0;
-    if (flags & ROUTE_ANTHROPIC)
-        messages_error_write(&body, error);
-    else if (flags & ROUTE_OLLAMA)
-        ollama_error_write(&body, error);
-    else
-        error_write(&body, error);
+    const struct protocol *p = r->route ? r->route->protocol : NULL;
+    (p && p->write_error ? p->write_error : error_write)(&body, error);
     if (error->status == 429) {
         reply_header(r, "Retry-After", "1");
         reply_header(r, "retry-after-ms", "1000");
@@ -93,7 +91,7 @@ struct api_error error_for(struct request *r, const err *e) {
     if (error.status != 500) return error;
     log_error("%s: %s", r->id, e->msg);
     snprintf(r->error_text, sizeof r->error_text,
-             "The server had an error while processing the request %s: its log says more.", r->id);
+             "The server had an error while processing the request %s: see its log.", r->id);
     error.message = r->error_text;
     return error;
 }

@@ -1,10 +1,10 @@
-/* framing.c - checks of a request's head. Owns nothing; runs on HTTP threads. */
+/* framing.c - see framing.h. Owns nothing; runs on HTTP threads. */
 #include "api/http/framing.h"
 
 #include <string.h>
 #include <strings.h>
 
-enum { MAX_LENGTH_DIGITS = 18 }; /* fits into 63 bits */
+enum { MAX_LENGTH_DIGITS = 18 }; /* of a value that fits 63 bits */
 
 static void refuse(struct framing *f, unsigned status, const char *why) {
     if (f->status) return;
@@ -22,8 +22,8 @@ static bool is_token(const char *s, size_t n) {
     return n > 0;
 }
 
-/* A name, an address or an address in brackets, and a port: what cannot be in any of them could be
- * read as a path, a user or a second host. */
+/* A name or an address, possibly in brackets, and a port. Any other byte could be read as a path, a
+ * user or a second host. */
 static bool is_host(const char *value, size_t n) {
     for (size_t i = 0; i < n; i++) {
         char c = value[i];
@@ -39,7 +39,7 @@ static int hex_digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Bytes of "http://" or "https://" in front of an absolute target; 0: it is none. */
+/* Length of "http://" or "https://" at the start of an absolute target; 0 for other targets. */
 static size_t scheme_length(const char *target, size_t n) {
     if (n > 7 && strncasecmp(target, "http://", 7) == 0) return 7;
     return n > 8 && strncasecmp(target, "https://", 8) == 0 ? 8 : 0;
@@ -53,30 +53,30 @@ const char *framing_target(const char *target, size_t n, size_t *n_origin) {
     *n_origin = at;
     if (at == scheme && scheme) return "The request target has no host.";
     if (scheme && (memchr(target, '%', at) || !is_host(target + scheme, at - scheme)))
-        return "The host of the request target is no name and port.";
+        return "The host of the request target is not a name and port.";
     if (!scheme && (!n || *target != '/'))
         return "The request target must be a path that begins with a slash.";
     for (size_t i = at; i < n; i++) {
         unsigned char c = (unsigned char)target[i];
         if (c <= ' ' || c >= 0x7f || c == '#')
-            return "The request target has a byte that must be percent-encoded.";
+            return "The request target contains a byte that must be percent-encoded.";
         query |= c == '?';
         if (c != '%') continue;
         int high = n - i > 2 ? hex_digit(target[i + 1]) : -1;
         int low = n - i > 2 ? hex_digit(target[i + 2]) : -1;
         if (high < 0 || low < 0) {
-            if (query) continue; /* some clients send a plain % there */
+            if (query) continue; /* some clients send a bare % there */
             return "The request path has a % that is not followed by two hexadecimal digits.";
         }
         int byte = high * 16 + low;
         if (byte == 0 || (!query && (byte < 0x20 || byte == 0x7f)))
-            return "The request target has an encoded control byte.";
+            return "The request target contains an encoded control byte.";
     }
     return NULL;
 }
 
 void framing_method(struct framing *f, const char *method) {
-    if (!is_token(method, strlen(method))) refuse(f, 400, "The request method is no token.");
+    if (!is_token(method, strlen(method))) refuse(f, 400, "The request method is not a token.");
 }
 
 static bool is_named(const char *name, size_t n_name, const char *what) {
@@ -93,16 +93,16 @@ static void check_bytes(struct framing *f, const char *name, size_t n_name, cons
                         size_t n_value) {
     if (!is_token(name, n_name))
         refuse(f, 400,
-               "A header's name has a byte that is not allowed there, or a blank before the "
+               "A header's name contains a byte that is not allowed there, or a space before the "
                "colon.");
     for (size_t i = 0; i < n_value; i++) {
         unsigned char c = (unsigned char)value[i];
         if ((c < ' ' && c != '\t') || c == 0x7f)
-            refuse(f, 400, "A header's value has a control byte.");
+            refuse(f, 400, "A header's value contains a control byte.");
     }
 }
 
-/* name must begin where the line before it ended, its value end where a line ends. */
+/* name must begin where the previous line ended, and its value must end where a line ends. */
 static void check_place(struct framing *f, const char *name, const char *value, size_t n_value) {
     if (!f->at) return;
     const char *end = value + n_value;
@@ -119,29 +119,29 @@ void framing_header(struct framing *f, const char *name, size_t n_name, const ch
     check_place(f, name, value, n_value);
     check_bytes(f, name, n_name, value, n_value);
     if (is_named(name, n_name, "Host")) {
-        if (f->n_hosts++) refuse(f, 400, "The Host header is there more than once.");
-        if (!is_host(value, n_value)) refuse(f, 400, "The Host header is no name and port.");
+        if (f->n_hosts++) refuse(f, 400, "The Host header occurs more than once.");
+        if (!is_host(value, n_value)) refuse(f, 400, "The Host header is not a name and port.");
         if (f->authority &&
             (n_value != f->n_authority || strncasecmp(value, f->authority, n_value) != 0))
             refuse(f, 400, "The Host header and the host of the request target differ.");
     } else if (is_named(name, n_name, "Content-Length")) {
-        if (f->n_lengths++) refuse(f, 400, "Content-Length is there more than once.");
+        if (f->n_lengths++) refuse(f, 400, "Content-Length occurs more than once.");
         if (!is_length(value, n_value))
             refuse(f, 400, "Content-Length must be one decimal number.");
     } else if (is_named(name, n_name, "Transfer-Encoding")) {
-        if (f->n_codings++) refuse(f, 400, "Transfer-Encoding is there more than once.");
+        if (f->n_codings++) refuse(f, 400, "Transfer-Encoding occurs more than once.");
         f->chunked = is_named(value, n_value, "chunked");
     }
 }
 
 void framing_end(struct framing *f, const char *version, const char *end) {
     if (f->at && (f->at + 2 != end || f->at[0] || f->at[1]))
-        refuse(f, 400, "The request's head must end in an empty line, CR LF CR LF.");
+        refuse(f, 400, "The request head must end with an empty line, CR LF CR LF.");
     bool old = strcmp(version, "HTTP/1.0") == 0;
     if (f->n_codings && f->n_lengths)
-        refuse(f, 400, "Content-Length and Transfer-Encoding are there together.");
+        refuse(f, 400, "Content-Length and Transfer-Encoding must not be sent together.");
     if (f->n_codings && old) refuse(f, 400, "HTTP/1.0 has no Transfer-Encoding.");
     if (!f->n_hosts && !old) refuse(f, 400, "The Host header is missing.");
     if (f->n_codings && !f->chunked)
-        refuse(f, 501, "The only Transfer-Encoding that is supported is chunked.");
+        refuse(f, 501, "The only supported Transfer-Encoding is chunked.");
 }

@@ -1,26 +1,33 @@
 /* http.c - the server on libmicrohttpd (0.9.75 and later). It owns the listening socket, the HTTP
  * threads and each struct request from its first callback to its end.
  *
- * What the library does and how this file deals with it:
+ * Properties of the library, and how this file deals with them:
  * - The handler is called with the headers, with pieces of the body, and once more when the body is
- *   complete. A reply queued at the first call closes the connection and may be lost when the
- *   client is still sending; so errors known from the headers are kept and sent after the body,
- *   which is read and dropped up to a bound. At once is answered who asked first (Expect:
- *   100-continue), announces far too much, or sends what has no certain end (http_head.c).
- * - A content reader that returns 0 would be called in a loop: it returns 0 only when watch_wait
- *   has suspended the connection. Suspended connections see no timeout and no hang-up: see watch.h.
+ *   complete. A reply queued at the first call closes the connection, and may be lost while the
+ *   client is still sending. So errors known from the headers are kept and sent after the body,
+ *   which is read and dropped up to a limit. A reply is sent at once if the client waits for it
+ *   (Expect: 100-continue), announces far too much, or sends a request whose end is uncertain
+ *   (http_head.c).
+ * - A content reader that returns 0 would be called in a loop. It returns 0 only when watch_wait
+ * has suspended the connection. A suspended connection sees no timeout and no hang-up: see watch.h.
  * - All suspended connections are resumed before MHD_stop_daemon: http_close.
  * - The values of a request's headers and parameters lie in the connection's memory until the
- *   request ends, and looking them up takes no lock: pool threads do it too, while the connection
- *   is suspended (prepare.h).
- * - The connection limit of the library leaves clients waiting in the backlog; ours (conns.h) makes
- *   room for them, the library's is set higher.
- * - Its timeout sees idle connections alone; what dawdles is for conns_reap, once a second.
- * - Without a descriptor for accept() a thread waits until one of its connections closes, or,
- *   having none, asks again without a pause: on_log sees both.
+ *   request ends. Looking them up takes no lock, so pool threads do it too while the connection is
+ *   suspended (prepare.h).
+ * - The library's connection limit leaves clients waiting in the backlog. Ours (conns.h) makes room
+ *   for them; the library's is set higher.
+ * - Its timeout notices idle connections only; conns_reap, called once a second, ends slow ones.
+ * - Without a descriptor for accept() a thread waits until one of its connections closes, or, if it
+ *   has none, tries again without a pause: on_log handles both.
  *
  * Callbacks run on HTTP threads, one at a time per connection. */
 #include "api/http/http_int.h"
+
+#include "api/http/error.h"
+#include "api/http/id.h"
+#include "api/http/metrics.h"
+#include "api/http/prepare.h"
+#include "api/http/route.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -36,18 +43,18 @@
 #include <unistd.h>
 
 enum {
-    BODIES_AT_ONCE = 16,        /* of the largest size, or more smaller ones, */
-    FREE_BODY_BYTES = 64 << 10, /* not counting this much of each */
-    DISCARD_BYTES = 64 << 20,   /* body dropped before a reply that is already known */
+    BODIES_AT_ONCE = 16,        /* memory for bodies, as a multiple of the largest body, */
+    FREE_BODY_BYTES = 64 << 10, /* without counting this much of each */
+    DISCARD_BYTES = 64 << 20,   /* body that is dropped before a reply that is already known */
     IO_BUFFER_BYTES = 32 << 10, /* per connection, beside the headers */
-    ARRIVAL_TIMEOUTS = 2,       /* idle timeouts that headers may take, and a body besides */
+    ARRIVAL_TIMEOUTS = 2,       /* idle timeouts that headers may take, and a body again */
     RESERVE_WAIT_S = 5,         /* the same, for connections beyond the limit */
-    BODY_GRACE_S = 1,           /* a slower body may give way to a new connection at the limit */
-    SAY_AGAIN_S = 10,           /* between log lines about limits */
-    CLOSE_WAIT_MS = 1000        /* for last frames to leave when the daemon stops */
+    BODY_GRACE_S = 1,           /* an older incomplete body may be evicted for a new connection */
+    LOG_INTERVAL_S = 10,        /* between log lines about limits */
+    CLOSE_WAIT_MS = 1000        /* for the last frames to leave when the daemon stops */
 };
 
-/* ---- a request's begin and end ---- */
+/* ---- begin and end of a request ---- */
 
 static void suspend_connection(struct watched *w) {
     MHD_suspend_connection(((struct request *)w)->connection);
@@ -57,12 +64,6 @@ static void resume_connection(struct watched *w) {
     MHD_resume_connection(((struct request *)w)->connection);
 }
 
-void request_drop_body(struct request *r) {
-    atomic_fetch_sub(&r->api->n_body_bytes, r->kept_bytes);
-    r->kept_bytes = 0;
-    str_fini(&r->body);
-}
-
 static void destroy_request(struct watched *w) {
     struct request *r = (struct request *)w;
     request_drop_body(r);
@@ -70,8 +71,8 @@ static void destroy_request(struct watched *w) {
     free(r);
 }
 
-/* The client's own id, under either of the names that are in use, if it is harmless in a log line
- * and a header; else a new one. */
+/* The client's own id, under either of the names in use, if it is safe in a log line and a header;
+ * otherwise a new one. */
 static void set_id(struct request *r) {
     const char *given = request_header(r, "x-request-id");
     if (!given) given = request_header(r, "X-Client-Request-Id");
@@ -82,32 +83,28 @@ static void set_id(struct request *r) {
     if (ok)
         memcpy(r->id, given, n + 1);
     else
-        api_new_id(r->id, "req_");
+        id_new(r->id, "req_");
 }
 
-struct conn *conn_of(struct MHD_Connection *connection) {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    return info ? info->socket_context : NULL;
-}
-
-static struct request *begin_request(api *a, struct MHD_Connection *connection, const char *url,
-                                     const char *method) {
-    struct conn *c = conn_of(connection);
+static struct request *begin_request(struct http *h, struct MHD_Connection *connection,
+                                     const char *url, const char *method) {
+    struct conn *c = head_conn(connection);
     struct request *r = c ? mem_new(1, sizeof *r) : NULL;
     if (!r) return NULL;
-    r->api = a;
+    r->http = h;
+    r->api = h->setup.api;
+    r->row = h->setup.n_routes;
     r->connection = connection;
     r->conn = c;
     r->start_ns = clock_now_ns();
-    conns_body(&a->http->conns, c);
-    str_init(&r->body, (size_t)a->config.max_body_bytes);
+    conns_body(&h->conns, c);
+    str_init(&r->body, (size_t)h->config.max_body_bytes);
     str_init(&r->reply.body, REPLY_MAX_BYTES);
     snprintf(r->method, sizeof r->method, "%s", method);
-    url += c->n_origin; /* it has no escapes, so it is as long as before they were decoded */
+    url += c->n_origin; /* the origin has no escapes, so decoding has not changed its length */
     snprintf(r->path, sizeof r->path, "%s", *url ? url : "/");
     set_id(r);
-    watch_begin(a->watch, &r->watched);
+    watch_begin(h->watch, &r->watched);
     return r;
 }
 
@@ -122,38 +119,38 @@ static void log_request(const struct request *r, unsigned status, bool cut) {
 static void on_completed(void *cls, struct MHD_Connection *connection, void **con_cls,
                          enum MHD_RequestTerminationCode how) {
     struct request *r = *con_cls;
-    api *a = cls;
+    struct http *h = cls;
     (void)connection;
     if (!r) return;
     *con_cls = NULL;
-    conns_wait(&a->http->conns, r->conn);
+    conns_wait(&h->conns, r->conn);
     if (r->ops && !(r->ops->cut && r->ops->cut(r, r->job))) r->ops->free(r->job);
     r->ops = NULL;
-    answers_hold(&a->answers, &r->hold, 0);
+    answers_hold(&h->answers, &r->hold, 0);
     str_fini(&r->reply.body);
     bool cut = how != MHD_REQUEST_TERMINATED_COMPLETED_OK;
     unsigned status = r->queued ? r->reply.status : 499; /* nginx's code for "client gone" */
-    metrics_count(a, r->route, status);
+    metrics_count(h, r->row, status);
     log_request(r, status, cut);
     if (r->key_number) {
-        struct key_costs *k = request_key_costs(r);
+        struct key_costs *k = costs_of_key(r);
         atomic_fetch_add(&k->n_requests, 1);
         atomic_fetch_add(&k->prompt_tokens, r->prompt_tokens);
         atomic_fetch_add(&k->completion_tokens, r->completion_tokens);
     }
-    if (r->active) atomic_fetch_sub(&a->n_active, 1);
+    if (r->active) atomic_fetch_sub(&h->n_active, 1);
     watch_end(&r->watched);
 }
 
 /* ---- replies ---- */
 
-/* Time of an HTTP thread since begin_ns went into r. */
+/* Adds the time since begin_ns to what r took on HTTP threads. */
 static void count_time(struct request *r, uint64_t begin_ns) {
-    atomic_fetch_add_explicit(&r->api->costs.http_ns[route_row(r->route)],
-                              clock_now_ns() - begin_ns, memory_order_relaxed);
+    atomic_fetch_add_explicit(&r->http->costs.http_ns[r->row], clock_now_ns() - begin_ns,
+                              memory_order_relaxed);
 }
 
-/* As read_stream, which is what libmicrohttpd calls. */
+/* Returns as on_stream_read does. */
 static ssize_t read_frames(struct request *r, char *buf, size_t max) {
     bool asked = false;
     for (;;) {
@@ -165,11 +162,11 @@ static ssize_t read_frames(struct request *r, char *buf, size_t max) {
             if (n > 0) {
                 uint64_t now = clock_now_ns();
                 atomic_store(&r->watched.quiet_since_ns, now);
-                conns_moved(&r->api->http->conns, r->conn, now, (uint64_t)n);
+                conns_moved(&r->http->conns, r->conn, now, (uint64_t)n);
                 return n;
             }
             if (n == JOB_READ_END) {
-                conns_moved(&r->api->http->conns, r->conn, clock_now_ns(), 0);
+                conns_moved(&r->http->conns, r->conn, clock_now_ns(), 0);
                 return MHD_CONTENT_READER_END_OF_STREAM;
             }
             if (n == JOB_READ_WORK) prepare_step(r);
@@ -179,9 +176,9 @@ static ssize_t read_frames(struct request *r, char *buf, size_t max) {
     }
 }
 
-/* Called when all bytes of the call before are with the socket: what the client has not read of
- * those is the kernel's. */
-static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max) {
+/* Called when the socket has taken all bytes of the previous call; the kernel holds what the client
+ * has not read yet. */
+static ssize_t on_stream_read(void *cls, uint64_t pos, char *buf, size_t max) {
     uint64_t begin_ns = clock_now_ns();
     (void)pos;
     conns_paused(((struct request *)cls)->conn);
@@ -190,8 +187,8 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max) {
     return n;
 }
 
-/* A large body goes out in pieces, so that who does not read it can be told. */
-static ssize_t read_body(void *cls, uint64_t pos, char *buf, size_t max) {
+/* A large body is sent in pieces, so that a client that does not read it is noticed. */
+static ssize_t on_body_read(void *cls, uint64_t pos, char *buf, size_t max) {
     struct request *r = cls;
     const str *body = &r->reply.body;
     size_t n = body->len - (size_t)pos;
@@ -204,13 +201,13 @@ static ssize_t read_body(void *cls, uint64_t pos, char *buf, size_t max) {
 static struct MHD_Response *make_response(struct request *r) {
     struct reply *p = &r->reply;
     if (p->stream)
-        return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_stream, r, NULL);
+        return MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, on_stream_read, r, NULL);
     if (p->data)
         return MHD_create_response_from_buffer(p->n_data, (void *)p->data, MHD_RESPMEM_PERSISTENT);
     size_t n = p->body.len;
     if (r->hold.bytes) {
-        answers_send(&r->api->answers, &r->hold, r->watched.fd);
-        return MHD_create_response_from_callback(n, IO_BUFFER_BYTES, read_body, r, NULL);
+        answers_send(&r->http->answers, &r->hold, r->watched.fd);
+        return MHD_create_response_from_callback(n, IO_BUFFER_BYTES, on_body_read, r, NULL);
     }
     char *bytes = str_take(&p->body);
     if (!bytes) return NULL;
@@ -220,14 +217,14 @@ static struct MHD_Response *make_response(struct request *r) {
     return response;
 }
 
-/* A whole answer is all that its job was for; the bytes of the answer count from here on. */
+/* A complete answer ends its job; from here on the answer's own bytes are counted. */
 static void hold_body(struct request *r) {
     if (r->reply.stream) return;
     if (r->ops) r->ops->free(r->job);
     r->ops = NULL;
     r->job = NULL;
-    if (r->route && (r->route->flags & ROUTE_DIRECT)) return; /* small, and to be seen at a limit */
-    if (answers_hold(&r->api->answers, &r->hold, r->reply.body.len)) return;
+    if (r->route && (r->route->flags & ROUTE_DIRECT)) return; /* small, and needed at a limit */
+    if (answers_hold(&r->http->answers, &r->hold, r->reply.body.len)) return;
     r->reply.n_headers = 0;
     reply_no_room(r);
 }
@@ -239,20 +236,20 @@ static enum MHD_Result send_reply(struct request *r) {
     reply_work_headers(r);
     struct MHD_Response *response = make_response(r);
     if (!response) return MHD_NO;
+    const struct protocol *protocol = r->route ? r->route->protocol : NULL;
     enum MHD_Result ok = MHD_add_response_header(response, "x-request-id", r->id);
-    /* What Anthropic's SDKs call it. */
-    if (ok && r->route && (r->route->flags & ROUTE_ANTHROPIC))
-        ok = MHD_add_response_header(response, "request-id", r->id);
+    if (ok && protocol && protocol->id_header)
+        ok = MHD_add_response_header(response, protocol->id_header, r->id);
     if (ok && p->content_type)
         ok = MHD_add_response_header(response, "Content-Type", p->content_type);
     for (size_t i = 0; ok && i < p->n_headers; i++)
         ok = MHD_add_response_header(response, p->headers[i].name, p->headers[i].value);
-    if (ok && (r->close || atomic_load(&r->api->draining)))
+    if (ok && (r->close || atomic_load(&r->http->draining)))
         ok = MHD_add_response_header(response, "Connection", "close");
     if (ok) ok = MHD_queue_response(r->connection, p->status, response);
     r->queued = ok;
-    if (!p->stream) conns_moved(&r->api->http->conns, r->conn, clock_now_ns(), n_body);
-    /* Also a stream whose first bytes are long in coming gets keep-alives. */
+    if (!p->stream) conns_moved(&r->http->conns, r->conn, clock_now_ns(), n_body);
+    /* A stream gets keep-alives before its first bytes, too. */
     if (p->stream) atomic_store(&r->watched.quiet_since_ns, clock_now_ns());
     MHD_destroy_response(response);
     return ok;
@@ -263,13 +260,13 @@ static enum MHD_Result send_reply(struct request *r) {
 static void refuse_body(struct request *r) {
     char message[96];
     snprintf(message, sizeof message, "The request body is larger than %llu bytes.",
-             (unsigned long long)r->api->config.max_body_bytes);
+             (unsigned long long)r->http->config.max_body_bytes);
     r->discard_body = true;
     reply_error(
         r, &(struct api_error){413, "invalid_request_error", "request_too_large", NULL, message});
 }
 
-/* Beyond max-connections, with nothing that waits: only health is told. */
+/* On a connection beyond max-connections only health is answered. */
 static bool check_reserve(struct request *r) {
     if (!r->conn->reserved || (r->route->flags & ROUTE_HEALTH)) return true;
     reply_error(r, &(struct api_error){503, "server_error", "overloaded", NULL,
@@ -277,40 +274,41 @@ static bool check_reserve(struct request *r) {
     return false;
 }
 
-/* Headers are there, the body is not. */
+/* The headers are complete. */
 static enum MHD_Result on_headers(struct request *r, const char *method, const char *version) {
     const char *length = request_header(r, "Content-Length");
     uint64_t announced = length ? strtoull(length, NULL, 10) : 0;
     bool framed = head_check(r, method, version);
-    if (framed && route_check(r) && check_reserve(r) && announced > r->api->config.max_body_bytes)
+    if (framed && route_check(r) && check_reserve(r) && announced > r->http->config.max_body_bytes)
         refuse_body(r);
     if (!r->reply.status) return MHD_YES;
     r->discard_body = true;
     if (framed && !r->conn->reserved && !request_header(r, "Expect") && announced <= DISCARD_BYTES)
         return MHD_YES;
-    conns_answer(&r->api->http->conns, r->conn);
+    conns_answer(&r->http->conns, r->conn);
     return send_reply(r);
 }
 
-/* Connections times max_body_bytes would be more memory than any machine has. The first bytes of
- * each body are not counted, so that large requests, also slow ones, never keep out common ones. */
-static bool keep_bytes(struct request *r) {
+/* Every connection with a body of max_body_bytes would exceed any machine's memory, so all bodies
+ * share a limit. The first bytes of each body are not counted: large requests, slow ones included,
+ * never keep small ones out. */
+static bool count_body_bytes(struct request *r) {
     uint64_t kept = r->body_bytes > FREE_BODY_BYTES ? r->body_bytes - FREE_BODY_BYTES : 0;
     uint64_t more = kept - r->kept_bytes;
     r->kept_bytes = kept;
     if (!more) return true;
-    return atomic_fetch_add(&r->api->n_body_bytes, more) + more <=
-           r->api->config.max_body_bytes * BODIES_AT_ONCE;
+    return atomic_fetch_add(&r->http->n_body_bytes, more) + more <=
+           r->http->config.max_body_bytes * BODIES_AT_ONCE;
 }
 
 static enum MHD_Result on_body(struct request *r, const char *bytes, size_t *n) {
     r->body_bytes += *n;
-    conns_moved(&r->api->http->conns, r->conn, r->start_ns, r->body_bytes);
-    if (!r->discard_body && r->body_bytes > r->api->config.max_body_bytes) refuse_body(r);
-    if (!r->discard_body && !keep_bytes(r)) {
+    conns_moved(&r->http->conns, r->conn, r->start_ns, r->body_bytes);
+    if (!r->discard_body && r->body_bytes > r->http->config.max_body_bytes) refuse_body(r);
+    if (!r->discard_body && !count_body_bytes(r)) {
         r->discard_body = true;
         request_drop_body(r);
-        atomic_fetch_add(&r->api->costs.n_rejected[REJECT_BODY_BYTES], 1);
+        atomic_fetch_add(&r->http->costs.n_rejected[REJECT_BODY_BYTES], 1);
         reply_error(r, &(struct api_error){503, "server_error", "overloaded", NULL,
                                            "Too many large requests arrive at once: try again "
                                            "later."});
@@ -333,8 +331,7 @@ static bool watch_connection(struct request *r) {
     return true;
 }
 
-/* Whose turn it takes among those that wait for the pool: its key's, or its address's (of an IPv6
- * one the network). */
+/* The client for the pool's turns: its key, or its address (IPv6: its network). */
 static uint64_t client_of(const struct request *r) {
     if (r->key_number) return r->key_number;
     uint64_t client;
@@ -342,10 +339,10 @@ static uint64_t client_of(const struct request *r) {
     return client;
 }
 
-/* The body is there: what answers it begins. */
+/* The body is complete: starts the answer. */
 static bool begin_answer(struct request *r) {
     r->handled = true;
-    conns_answer(&r->api->http->conns, r->conn);
+    conns_answer(&r->http->conns, r->conn);
     if (r->reply.status) {
         request_drop_body(r);
     } else if (r->route->flags & ROUTE_DIRECT) {
@@ -359,9 +356,9 @@ static bool begin_answer(struct request *r) {
     return true;
 }
 
-/* The request is complete: answer it, or wait for the pool or the job's next event. */
-static enum MHD_Result advance(struct request *r) {
-    bool asked = false; /* the job, in this call */
+/* The request is complete: answers it, or waits for the pool or the job's next event. */
+static enum MHD_Result advance_request(struct request *r) {
+    bool asked = false; /* the job was polled in this call */
     if (!r->handled && !begin_answer(r)) return MHD_NO;
     for (;;) {
         watch_look(&r->watched);
@@ -392,7 +389,7 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *connection, 
     } else if (*n) {
         result = on_body(r, bytes, n);
     } else {
-        result = advance(r);
+        result = advance_request(r);
     }
     count_time(r, begin_ns);
     return result;
@@ -416,7 +413,7 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
         const union MHD_ConnectionInfo *from =
             MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
         *socket_cls = c = mem_new(1, sizeof *c);
-        if (!c) { /* no memory: it ends at once */
+        if (!c) { /* out of memory: the connection ends at once */
             if (fd) shutdown(fd->connect_fd, SHUT_RDWR);
             return;
         }
@@ -433,36 +430,37 @@ static void on_connection(void *cls, struct MHD_Connection *connection, void **s
 /* Once a second, on the watcher thread. */
 static void on_tick(void *arg) {
     struct http *h = arg;
+    struct http_daemon *d = h->daemon;
     struct conns_counts now;
     uint64_t now_ns = clock_now_ns();
     conns_reap(&h->conns);
-    if (now_ns - h->said_ns < SAY_AGAIN_S * UINT64_C(1000000000)) return;
+    if (now_ns - d->logged_ns < LOG_INTERVAL_S * UINT64_C(1000000000)) return;
     conns_get(&h->conns, &now);
-    const struct conns_counts *was = &h->said;
+    const struct conns_counts *was = &d->logged;
     if (now.evicted != was->evicted || now.reserved != was->reserved ||
         now.refused_full != was->refused_full || now.refused_address != was->refused_address)
         log_warn("connections are at a limit (max-connections = %u, max-connections-per-address = "
-                 "%u): %llu idle ones gave way, %llu could only ask for health, %llu were refused, "
-                 "%llu by their address",
+                 "%u): %llu idle ones were closed, %llu could only ask for health, %llu were "
+                 "refused, %llu because of their address",
                  h->conns.config.max, h->conns.config.max_per_address,
                  (unsigned long long)(now.evicted - was->evicted),
                  (unsigned long long)(now.reserved - was->reserved),
                  (unsigned long long)(now.refused_full - was->refused_full),
                  (unsigned long long)(now.refused_address - was->refused_address));
-    h->said = now;
-    h->said_ns = now_ns;
+    d->logged = now;
+    d->logged_ns = now_ns;
 }
 
-/* accept() had no descriptor: the longest wait gives its one up. The pause is for a thread without
- * connections, which asks again at once. */
-static void out_of_files(struct http *h) {
-    uint64_t now = clock_now_ns(), last = atomic_load(&h->out_of_files_ns);
+/* accept() had no descriptor: closes the connection that has waited longest. The pause is for a
+ * thread without connections, which tries again at once. */
+static void on_out_of_files(struct http *h) {
+    atomic_uint_least64_t *logged_ns = &h->daemon->out_of_files_logged_ns;
+    uint64_t now = clock_now_ns(), last = atomic_load(logged_ns);
     conns_evict(&h->conns);
-    if ((!last || now - last >= SAY_AGAIN_S * UINT64_C(1000000000)) &&
-        atomic_compare_exchange_strong(&h->out_of_files_ns, &last, now))
-        log_warn(
-            "a connection cannot be accepted: the process or the system has no more open files "
-            "(ulimit -n)");
+    if ((!last || now - last >= LOG_INTERVAL_S * UINT64_C(1000000000)) &&
+        atomic_compare_exchange_strong(logged_ns, &last, now))
+        log_warn("cannot accept a connection: the process or the system is out of file descriptors "
+                 "(ulimit -n)");
     nanosleep(&(struct timespec){0, 5 * 1000000}, NULL);
 }
 
@@ -472,38 +470,39 @@ static void on_log(void *cls, const char *fmt, va_list ap) {
     struct http *h = cls;
     vsnprintf(line, sizeof line, fmt, ap);
     log_debug("libmicrohttpd: %s", line);
-    if (strncmp(line, no_files, sizeof no_files - 1) == 0) out_of_files(h);
+    if (strncmp(line, no_files, sizeof no_files - 1) == 0) on_out_of_files(h);
     head_on_log(h, line);
 }
 
-int http_open(api *a, struct http **out, err *e) {
-    const struct api_config *c = &a->config;
-    struct http *h = mem_new(1, sizeof *h);
-    if (!h) return err_no_memory(e);
-    *out = h;
-    h->api = a;
-    h->listen_fd = -1;
-    const uint64_t second = UINT64_C(1000000000);
-    conns_init(&h->conns, &(struct conns_config){c->max_connections, c->max_per_address,
-                                                 c->idle_timeout_s * second * ARRIVAL_TIMEOUTS,
-                                                 RESERVE_WAIT_S * second, BODY_GRACE_S * second});
-    struct watch_config wc = {.keepalive_ms = c->keepalive_ms,
-                              .suspend = suspend_connection,
-                              .resume = resume_connection,
-                              .destroy = destroy_request,
-                              .tick = on_tick,
-                              .tick_arg = h};
-    int family, rc = watch_open(&wc, &a->watch, e);
-    if (!rc) rc = prepare_open(a, e);
-    if (!rc) rc = listen_open(c, &h->listen_fd, e);
-    if (rc) return rc;
-    h->port = listen_port(h->listen_fd, &family);
+/* ---- the server ---- */
 
+static void free_config(struct http_config *c) {
+    free((char *)c->host);
+    free((char *)c->allowed_hosts);
+    for (size_t i = 0; c->api_keys && i < c->n_api_keys; i++)
+        free((char *)c->api_keys[i]);
+    free((void *)c->api_keys);
+}
+
+static int copy_config(struct http_config *to, const struct http_config *from, err *e) {
+    *to = *from;
+    to->host = mem_strdup(from->host);
+    to->allowed_hosts = mem_strdup(from->allowed_hosts ? from->allowed_hosts : "");
+    char **keys = mem_new(from->n_api_keys, sizeof *keys);
+    to->api_keys = (const char *const *)keys;
+    bool ok = to->host && to->allowed_hosts && keys;
+    for (size_t i = 0; keys && i < from->n_api_keys; i++)
+        ok &= (keys[i] = mem_strdup(from->api_keys[i])) != NULL;
+    return ok ? 0 : err_no_memory(e);
+}
+
+static int start_daemon(struct http *h, int family, err *e) {
+    const struct http_config *c = &h->config;
     unsigned threads = c->n_threads ? c->n_threads : 1;
     unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG |
                      (family == AF_INET6 ? MHD_USE_IPv6 : 0);
-    /* As strict as RFC 9112 asks for; 2 and 3 refuse what it allows. Before 1.0 the only such
-     * option answers twice what it refuses: see http_head.c. */
+    /* 1 is as strict as RFC 9112; 2 and 3 refuse what it allows. Before 1.0 the only such option
+     * answers twice what it refuses: see http_head.c. */
     struct MHD_OptionItem more[] = {
 #if MHD_VERSION >= 0x01000000
         {MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1, NULL},
@@ -511,46 +510,84 @@ int http_open(api *a, struct http **out, err *e) {
         {threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, (intptr_t)threads, NULL},
         {MHD_OPTION_END, 0, NULL}
     };
-    h->daemon = MHD_start_daemon(
-        flags, 0, accept_policy, h, on_request, a, MHD_OPTION_EXTERNAL_LOGGER, on_log, h,
-        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)h->listen_fd, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, a, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
+    h->daemon->mhd = MHD_start_daemon(
+        flags, 0, accept_policy, h, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_log, h,
+        MHD_OPTION_LISTEN_SOCKET, (MHD_socket)h->daemon->listen_fd, MHD_OPTION_NOTIFY_COMPLETED,
+        on_completed, h, MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,
         MHD_OPTION_URI_LOG_CALLBACK, head_on_target, h, MHD_OPTION_CONNECTION_TIMEOUT,
         (unsigned)c->idle_timeout_s, MHD_OPTION_CONNECTION_LIMIT,
         (c->max_connections + CONNS_RESERVE + CONNS_CLOSING + 1) * threads,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)c->max_header_bytes * 2 + IO_BUFFER_BYTES,
         MHD_OPTION_ARRAY, more, MHD_OPTION_END);
-    if (!h->daemon) return err_set(e, ERR_IO, "cannot start the HTTP threads: %s", strerror(errno));
-    return 0;
+    if (h->daemon->mhd) return 0;
+    return err_set(e, ERR_IO, "cannot start the HTTP threads: %s", strerror(errno));
+}
+
+int http_open(struct http *h, const struct http_setup *setup, err *e) {
+    const struct http_config *c = setup->config;
+    const uint64_t second = UINT64_C(1000000000);
+    for (size_t i = 0; i < c->n_api_keys; i++)
+        if (!*c->api_keys[i])
+            return err_set_param(e, ERR_INVALID, "api_keys", "an API key must not be empty");
+    h->setup = *setup;
+    answers_init(&h->answers, c->max_answer_bytes);
+    conns_init(&h->conns, &(struct conns_config){c->max_connections, c->max_per_address,
+                                                 c->idle_timeout_s * second * ARRIVAL_TIMEOUTS,
+                                                 RESERVE_WAIT_S * second, BODY_GRACE_S * second});
+    int family, rc = copy_config(&h->config, c, e);
+    h->daemon = mem_new(1, sizeof *h->daemon);
+    if (!h->daemon) return err_no_memory(e);
+    h->daemon->listen_fd = -1;
+    struct watch_config wc = {.keepalive_ms = c->keepalive_ms,
+                              .suspend = suspend_connection,
+                              .resume = resume_connection,
+                              .destroy = destroy_request,
+                              .tick = on_tick,
+                              .tick_arg = h};
+    if (!rc) rc = watch_open(&wc, &h->watch, e);
+    if (!rc) rc = prepare_open(h, e);
+    if (!rc) rc = listen_open(&h->config, &h->daemon->listen_fd, e);
+    if (rc) return rc;
+    h->daemon->port = listen_port(h->daemon->listen_fd, &family);
+    return start_daemon(h, family, e);
 }
 
 uint16_t http_port(const struct http *h) {
-    return h->port;
+    return h->daemon->port;
 }
 
-void http_conns_get(struct http *h, struct conns_counts *out) {
-    conns_get(&h->conns, out);
+uint32_t http_n_active(const struct http *h) {
+    return atomic_load(&h->n_active);
 }
 
 void http_close(struct http *h) {
-    if (!h) return;
-    api *a = h->api;
-    if (h->daemon) {
-        MHD_socket fd = MHD_quiesce_daemon(h->daemon);
-        atomic_store(&a->closing, true);
-        work_pool_stop(a->pool);
-        watch_release_all(a->watch);
-        for (int i = 0; i < CLOSE_WAIT_MS / 5 && api_n_active(a); i++)
+    struct http_daemon *d = h->daemon;
+    if (!d) return;
+    if (d->mhd) {
+        MHD_socket fd = MHD_quiesce_daemon(d->mhd);
+        atomic_store(&h->closing, true);
+        work_pool_stop(h->pool);
+        watch_release_all(h->watch);
+        for (int i = 0; i < CLOSE_WAIT_MS / 5 && http_n_active(h); i++)
             nanosleep(&(struct timespec){0, 5 * 1000000}, NULL);
-        /* No connection may be suspended, or a pool thread's, any more. */
-        work_pool_close(a->pool);
-        MHD_stop_daemon(h->daemon);
-        if (fd != MHD_INVALID_SOCKET) h->listen_fd = fd;
+        /* No connection may be suspended, or lent to a pool thread, any more. */
+        work_pool_close(h->pool);
+        MHD_stop_daemon(d->mhd);
+        if (fd != MHD_INVALID_SOCKET) d->listen_fd = fd;
     }
-    work_pool_close(a->pool);
-    work_pool_free(a->pool);
-    watch_close(a->watch);
-    if (h->listen_fd >= 0) close(h->listen_fd);
+    work_pool_close(h->pool);
+    work_pool_free(h->pool);
+    watch_close(h->watch);
+    if (d->listen_fd >= 0) close(d->listen_fd);
+    free(d);
+    h->daemon = NULL;
+    h->pool = NULL;
+    h->watch = NULL;
+}
+
+void http_fini(struct http *h) {
+    if (!h->setup.config) return;
+    answers_fini(&h->answers);
     conns_fini(&h->conns);
-    free(h);
+    free_config(&h->config);
 }

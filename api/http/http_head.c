@@ -1,10 +1,11 @@
-/* http_head.c - what libmicrohttpd knows of a request's head: its headers, its query, and whether
- * it was framed so that no other program reads it differently. Beside http.c the only file that
- * knows the library. Owns nothing; runs on HTTP threads. */
+/* http_head.c - a request's head as libmicrohttpd has it: headers, query, and whether its framing
+ * is unambiguous (framing.h). With http.c the only file that uses the library. Owns nothing; runs
+ * on HTTP threads. */
 #include "api/http/http_int.h"
 
+#include "api/http/error.h"
 #include "api/http/framing.h"
-
+#include "api/http/metrics.h"
 #include <string.h>
 #include <strings.h>
 
@@ -12,40 +13,46 @@
 #define MSG_NOSIGNAL 0 /* macOS: the library sets SO_NOSIGPIPE */
 #endif
 
+struct conn *head_conn(struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info ? info->socket_context : NULL;
+}
+
 const char *request_header(const struct request *r, const char *name) {
     return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
 }
 
 struct query {
-    void (*take)(void *arg, const char *name, const char *value);
+    void (*each)(void *arg, const char *name, const char *value);
     void *arg;
 };
 
-static enum MHD_Result take_parameter(void *cls, enum MHD_ValueKind kind, const char *name,
-                                      const char *value) {
+static enum MHD_Result on_parameter(void *cls, enum MHD_ValueKind kind, const char *name,
+                                    const char *value) {
     const struct query *q = cls;
     (void)kind;
-    q->take(q->arg, name, value ? value : "");
+    q->each(q->arg, name, value ? value : "");
     return MHD_YES;
 }
 
 void request_query_each(const struct request *r,
-                        void (*take)(void *arg, const char *name, const char *value), void *arg) {
-    struct query q = {take, arg};
-    MHD_get_connection_values(r->connection, MHD_GET_ARGUMENT_KIND, take_parameter, &q);
+                        void (*each)(void *arg, const char *name, const char *value), void *arg) {
+    struct query q = {each, arg};
+    MHD_get_connection_values(r->connection, MHD_GET_ARGUMENT_KIND, on_parameter, &q);
 }
 
 /* ---- framing ---- */
 
-static enum MHD_Result take_header(void *cls, enum MHD_ValueKind kind, const char *name,
-                                   size_t n_name, const char *value, size_t n_value) {
+static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char *name,
+                                 size_t n_name, const char *value, size_t n_value) {
     (void)kind;
     framing_header(cls, name, n_name, value ? value : "\0", value ? n_value : 0);
     return MHD_YES;
 }
 
-/* The library ends each part of the first line by one zero, the line by two (one for a bare LF).
- * Returns where the headers must begin. */
+/* The library ends each part of the first line with one zero byte and the line with two (one for a
+ * bare LF). Returns where the headers must begin. */
 static const char *check_line(struct framing *f, const struct conn *c, const char *method,
                               const char *version) {
     const char *end = version + strlen(version);
@@ -54,8 +61,8 @@ static const char *check_line(struct framing *f, const struct conn *c, const cha
         return end + 2;
     f->status = 400;
     f->why =
-        "The request line must be method, target and version with one blank between, and end in "
-        "CR LF.";
+        "The request line must be a method, a target and a version, separated by single spaces, "
+        "and end in CR LF.";
     return NULL;
 }
 
@@ -80,17 +87,16 @@ static void check_framing(struct request *r, const char *method, const char *ver
     }
     framing_method(f, method);
     if (lenient && !f->status) f->at = check_line(f, c, method, version);
-    MHD_get_connection_values_n(r->connection, MHD_HEADER_KIND, take_header, f);
+    MHD_get_connection_values_n(r->connection, MHD_HEADER_KIND, on_header, f);
     framing_end(f, version, method + head_bytes(r));
 }
 
 bool head_check(struct request *r, const char *method, const char *version) {
-    const struct api_config *c = &r->api->config;
+    const struct http_config *c = &r->http->config;
     struct framing f = {0};
     check_framing(r, method, version, &f);
-    /* The library accepts other framings of chunks than RFC 9112 has, and hides them. So nothing
-     * that stands behind such a body is taken for a request: that is the last one of its
-     * connection. */
+    /* The library accepts chunk framings that RFC 9112 does not allow, and hides them. So bytes
+     * after a chunked body are never parsed as a request: the connection ends with it. */
     r->conn->chunked = f.n_codings > 0;
     r->close = r->conn->reserved || f.n_codings > 0 || f.status;
     if (f.status)
@@ -106,9 +112,9 @@ bool head_check(struct request *r, const char *method, const char *version) {
     return !r->reply.status;
 }
 
-void *head_on_target(void *cls, const char *target, struct MHD_Connection *connection) {
-    struct http *h = cls;
-    struct conn *c = conn_of(connection);
+void *head_on_target(void *http, const char *target, struct MHD_Connection *connection) {
+    struct http *h = http;
+    struct conn *c = head_conn(connection);
     if (!c) return NULL;
     c->target = target;
     c->n_target = target ? strlen(target) : 0;
@@ -117,10 +123,10 @@ void *head_on_target(void *cls, const char *target, struct MHD_Connection *conne
     return NULL;
 }
 
-/* ---- what the library answers by itself, and wrongly ---- */
+/* ---- errors that the library answers wrongly by itself ---- */
 
-/* The only answer: the library can send nothing any more, and sees the connection's end. Nothing
- * was written to the socket since the request began, so there is room. */
+/* Sends the only answer: afterwards the library cannot send, and sees the connection's end. Nothing
+ * has been written to the socket since the request began, so there is room. */
 static void answer_once(struct conn *c, const char *why) {
     char body[256], text[512];
     int n_body = snprintf(body, sizeof body,
@@ -137,9 +143,9 @@ static void answer_once(struct conn *c, const char *why) {
     c->line = c->chunked = false;
 }
 
-/* Before 1.0, the library answers a Content-Length that it cannot read, and then goes on to answer
- * once more. It tells its log first, on the connection's thread: then this is the connection whose
- * head is complete and which no handler has seen. */
+/* Before 1.0, the library answers a Content-Length that it cannot parse, then answers once more. It
+ * logs first, on the connection's thread: at that time this is the only connection whose head is
+ * complete and that no handler has seen. */
 static bool answer_unread(struct conn *c, void *found) {
     const union MHD_ConnectionInfo *info =
         c->line ? MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE)
@@ -172,9 +178,10 @@ void head_on_log(struct http *h, const char *line) {
     bool found = false;
     if (MHD_VERSION >= 0x01000000) return;
     conns_find(&h->conns, answer_unread, &found);
-    if (found) metrics_count(h->api, NULL, 400);
-    /* Its only 500 before an answer: a chunk's size and extensions fill the buffer, for which the
-     * client is to blame. Which client, it does not say: where several send chunks, it stays so. */
+    if (found) metrics_count(h, h->setup.n_routes, 400);
+    /* The library's only 500 before an answer: a chunk's size and extensions fill the buffer, which
+     * is the client's fault. It does not say which client: if several send chunks, the 500 stays.
+     */
     if (strncmp(line, too_long, sizeof too_long - 1) != 0) return;
     struct chunked all = {0};
     conns_find(&h->conns, count_chunked, &all);

@@ -1,6 +1,6 @@
-/* listen.c - the listening socket, opened here or handed over. Owns nothing: the descriptor is the
- * caller's. Called by the daemon's main thread. */
-#include "api/api_int.h"
+/* listen.c - the listening socket, opened here or handed over by the service manager. Owns nothing:
+ * the caller owns the descriptor. Called by the daemon's main thread. */
+#include "api/http/http_int.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,15 +11,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A socket that the service manager opened: duplicates its descriptor. */
-static int take(const struct api_config *c, int *out, err *e) {
+/* Duplicates the descriptor of a socket that the service manager opened. */
+static int duplicate_socket(const struct http_config *c, int *out, err *e) {
     *out = fcntl(c->listen_fd, F_DUPFD_CLOEXEC, 0);
     if (*out >= 0) return 0;
-    return err_set(e, ERR_IO, "cannot use the socket that was handed over: %s", strerror(errno));
+    return err_set(e, ERR_IO, "cannot use the socket of the service manager: %s", strerror(errno));
 }
 
-/* Binds by hand rather than in the library: only so the reason of a failure is known. */
-static int bind_new(const struct api_config *c, int *out, err *e) {
+/* libmicrohttpd could bind too, but would not tell why it failed. */
+static int bind_socket(const struct http_config *c, int *out, err *e) {
     char port[8];
     snprintf(port, sizeof port, "%u", c->port);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
@@ -48,8 +48,8 @@ static int bind_new(const struct api_config *c, int *out, err *e) {
                          strerror(reason));
 }
 
-int listen_open(const struct api_config *c, int *out, err *e) {
-    return (c->listen_fd ? take : bind_new)(c, out, e);
+int listen_open(const struct http_config *c, int *out, err *e) {
+    return (c->listen_fd ? duplicate_socket : bind_socket)(c, out, e);
 }
 
 uint16_t listen_port(int fd, int *family) {

@@ -1,8 +1,8 @@
-/* metrics_costs.c - the part of GET /metrics that says who costs what: time on the threads that
- * write tokens and in the work pool, by route, lane, part and API key; and what was refused. Runs
- * on HTTP threads. */
+/* metrics_costs.c - the metrics of costs.h: time on HTTP threads and in the work pool, by route,
+ * lane, kind of work and API key; and what was refused. Owns nothing; any thread. */
 #include "api/http/metrics.h"
 
+#include "api/http/http.h"
 #include <inttypes.h>
 
 static const char *const lanes[WORK_N_LANES] = {[WORK_QUICK] = "quick", [WORK_SLOW] = "slow"};
@@ -15,16 +15,16 @@ static const char *const reasons[N_REJECT_REASONS] = {[REJECT_PREPARE_QUEUE] = "
                                                       [REJECT_BODY_BYTES] = "body_bytes",
                                                       [REJECT_ANSWER_BYTES] = "answer_bytes"};
 
-static uint64_t load(const atomic_uint_least64_t *n) {
+static uint64_t load_count(const atomic_uint_least64_t *n) {
     return atomic_load_explicit(n, memory_order_relaxed);
 }
 
 static double seconds(const atomic_uint_least64_t *ns) {
-    return (double)load(ns) / 1e9;
+    return (double)load_count(ns) / 1e9;
 }
 
-/* One family of seconds by route and by one more label, which has n values; label NULL: by route
- * alone. Rows that are 0 are left out. */
+/* A family of seconds by route and by one more label with n values; label NULL: by route only. Rows
+ * of 0 are omitted. */
 struct family {
     const char *name, *help, *label;
     const char *const *values;
@@ -32,20 +32,21 @@ struct family {
     const atomic_uint_least64_t *sums; /* (COST_ROUTES, n) */
 };
 
-static void add_family(str *s, const struct family *f) {
+static void add_family(str *s, const struct http *h, const struct family *f) {
     metrics_head(s, f->name, "counter", f->help);
-    for (size_t row = 0; row <= api_n_routes; row++)
+    for (size_t row = 0; row <= h->setup.n_routes; row++)
         for (size_t i = 0; i < f->n; i++) {
             const atomic_uint_least64_t *sum = &f->sums[row * f->n + i];
-            if (!load(sum)) continue;
+            if (!load_count(sum)) continue;
             str_add(s, f->name);
-            metrics_route(s, row);
+            metrics_add_route(s, h, row);
             if (f->label) str_addf(s, ",%s=\"%s\"", f->label, f->values[i]);
             str_addf(s, "} %.9g\n", seconds(sum));
         }
 }
 
-static void add_routes(str *s, const struct costs *c) {
+static void add_routes(str *s, const struct http *h) {
+    const struct costs *c = &h->costs;
     const struct family families[] = {
         {"inferd_http_thread_seconds_total",
          "Time that requests took on the threads that receive them and write tokens.", NULL, NULL,
@@ -56,13 +57,13 @@ static void add_routes(str *s, const struct costs *c) {
          N_REQUEST_PARTS, &c->part_ns[0][0]},
     };
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        add_family(s, &families[i]);
+        add_family(s, h, &families[i]);
 }
 
-static void add_lanes(str *s, api *a) {
-    const struct costs *c = &a->costs;
+static void add_lanes(str *s, struct http *h) {
+    const struct costs *c = &h->costs;
     struct work_pool_stats now;
-    work_pool_stats(a->pool, &now);
+    work_pool_stats(h->pool, &now);
     metrics_head(s, "inferd_prepare_wait_seconds_total", "counter",
                  "Time that requests waited for a thread of a lane.");
     for (int i = 0; i < WORK_N_LANES; i++)
@@ -71,7 +72,7 @@ static void add_lanes(str *s, api *a) {
     metrics_head(s, "inferd_prepare_runs_total", "counter", "Requests that a lane began.");
     for (int i = 0; i < WORK_N_LANES; i++)
         str_addf(s, "inferd_prepare_runs_total{lane=\"%s\"} %" PRIu64 "\n", lanes[i],
-                 load(&c->n_runs[i]));
+                 load_count(&c->n_runs[i]));
     metrics_head(s, "inferd_prepare_queued", "gauge", "Requests that wait for a thread of a lane.");
     for (int i = 0; i < WORK_N_LANES; i++)
         str_addf(s, "inferd_prepare_queued{lane=\"%s\"} %u\n", lanes[i], now.n_queued[i]);
@@ -80,7 +81,7 @@ static void add_lanes(str *s, api *a) {
         str_addf(s, "inferd_prepare_running{lane=\"%s\"} %u\n", lanes[i], now.n_running[i]);
     metrics_head(s, "inferd_prepare_cancelled_total", "counter",
                  "Preparations given up because the client left.");
-    str_addf(s, "inferd_prepare_cancelled_total %" PRIu64 "\n", load(&c->n_cancelled));
+    str_addf(s, "inferd_prepare_cancelled_total %" PRIu64 "\n", load_count(&c->n_cancelled));
 }
 
 static void add_rejected(str *s, const struct costs *c) {
@@ -88,12 +89,12 @@ static void add_rejected(str *s, const struct costs *c) {
                  "Requests refused because a bound of the server was reached.");
     for (int i = 0; i < N_REJECT_REASONS; i++)
         str_addf(s, "inferd_http_rejected_total{reason=\"%s\"} %" PRIu64 "\n", reasons[i],
-                 load(&c->n_rejected[i]));
+                 load_count(&c->n_rejected[i]));
 }
 
-static void add_answers(str *s, api *a) {
+static void add_answers(str *s, struct http *h) {
     struct answers_stats now;
-    answers_stats(&a->answers, &now);
+    answers_stats(&h->answers, &now);
     metrics_head(s, "inferd_answer_bytes", "gauge",
                  "Bytes of answers that are made, wait to be read or are kept, beyond 64K each.");
     str_addf(s, "inferd_answer_bytes %" PRIu64 "\n", now.bytes);
@@ -102,8 +103,8 @@ static void add_answers(str *s, api *a) {
     str_addf(s, "inferd_answers_cut_total %" PRIu64 "\n", now.n_cut);
 }
 
-/* Keys are named by their line among the keys, never by themselves. */
-static void add_keys(str *s, api *a) {
+/* A key is named by its position in the list of keys, never by its text. */
+static void add_keys(str *s, const struct http *h) {
     static const struct {
         const char *name, *help;
         size_t offset; /* in struct key_costs */
@@ -118,26 +119,26 @@ static void add_keys(str *s, api *a) {
         {"inferd_key_completion_tokens_total", "Tokens of answers, by API key.",
          offsetof(struct key_costs, completion_tokens), false},
     };
-    size_t n = a->config.n_api_keys < COST_KEYS ? a->config.n_api_keys : COST_KEYS;
+    size_t n_keys = h->config.n_api_keys, n = n_keys < COST_KEYS ? n_keys : COST_KEYS;
     for (size_t i = 0; n && i < sizeof rows / sizeof *rows; i++) {
         metrics_head(s, rows[i].name, "counter", rows[i].help);
         for (size_t k = 0; k < n; k++) {
             const atomic_uint_least64_t *value =
-                (const void *)((const char *)&a->costs.keys[k] + rows[i].offset);
-            bool more = k + 1 == n && n < a->config.n_api_keys;
+                (const void *)((const char *)&h->costs.keys[k] + rows[i].offset);
+            bool more = k + 1 == n && n < n_keys;
             str_addf(s, "%s{key=\"%zu%s\"} ", rows[i].name, k + 1, more ? "+" : "");
             if (rows[i].ns)
                 str_addf(s, "%.9g\n", seconds(value));
             else
-                str_addf(s, "%" PRIu64 "\n", load(value));
+                str_addf(s, "%" PRIu64 "\n", load_count(value));
         }
     }
 }
 
-void metrics_costs(str *s, api *a) {
-    add_routes(s, &a->costs);
-    add_lanes(s, a);
-    add_rejected(s, &a->costs);
-    add_answers(s, a);
-    add_keys(s, a);
+void metrics_add_costs(str *s, struct http *h) {
+    add_routes(s, h);
+    add_lanes(s, h);
+    add_rejected(s, &h->costs);
+    add_answers(s, h);
+    add_keys(s, h);
 }

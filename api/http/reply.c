@@ -1,6 +1,9 @@
-/* reply.c - fills a request's reply; http.c sends it. Runs on HTTP threads. */
-#include "api/api_int.h"
+/* reply.c - see reply.h. Owns nothing. */
+#include "api/http/reply.h"
 
+#include "api/http/http.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 #include "core/base/clock.h"
 
 #include <inttypes.h>
@@ -14,25 +17,13 @@ void reply_header(struct request *r, const char *name, const char *value) {
     p->n_headers++;
 }
 
-/* A duration as OpenAI writes it. The queue moves with every answer that ends: a second is when to
- * look again, as Retry-After says. */
-static void add_rate_limit(struct request *r) {
-    uint32_t bound, room = engine_queue_room(r->model->engine, &bound);
-    char text[24];
-    snprintf(text, sizeof text, "%u", bound);
-    reply_header(r, "x-ratelimit-limit-requests", text);
-    snprintf(text, sizeof text, "%u", room);
-    reply_header(r, "x-ratelimit-remaining-requests", text);
-    reply_header(r, "x-ratelimit-reset-requests", room < bound ? "1s" : "0s");
-}
-
 void reply_work_headers(struct request *r) {
     char text[24];
     if (!r->route || !(r->route->flags & ROUTE_WORK)) return;
     snprintf(text, sizeof text, "%" PRIu64, (clock_now_ns() - r->start_ns) / 1000000);
     reply_header(r, "openai-processing-ms", text);
     reply_header(r, "openai-version", "2020-10-01");
-    if (r->model && (r->reply.status == 200 || r->reply.status == 429)) add_rate_limit(r);
+    if (r->http->setup.add_work_headers) r->http->setup.add_work_headers(r);
 }
 
 void reply_text(struct request *r, unsigned status, const char *content_type, str *body) {

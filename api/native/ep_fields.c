@@ -1,15 +1,17 @@
 /* ep_fields.c - GET /v1/inferd/fields: what every endpoint's body may hold, out of the tables that
  * the bodies are read by. Runs on pool threads. */
-#include "api/api_int.h"
+#include "api/generate/api_state.h"
 #include "api/http/json.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 
-void ep_fields(struct request *r) {
+static void handle_fields(struct request *r) {
     str body;
     bool first = true;
     str_init(&body, 4 << 20);
     str_add(&body, "{\"object\":\"list\",\"data\":[");
-    for (size_t i = 0; i < api_n_routes; i++) {
-        const struct route *route = &api_routes[i];
+    for (size_t i = 0; i < r->http->setup.n_routes; i++) {
+        const struct route *route = r->http->setup.routes[i];
         if (!route->table) continue;
         str_addf(&body, "%s{\"endpoint\":\"%s %s\",\"fields\":", first ? "" : ",", route->method,
                  route->path);
@@ -20,3 +22,5 @@ void ep_fields(struct request *r) {
     str_add(&body, "]}");
     reply_json(r, 200, &body);
 }
+
+const struct route fields_route = {"GET", "/v1/inferd/fields", ROUTE_KEY, .handle = handle_fields};

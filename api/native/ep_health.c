@@ -1,13 +1,15 @@
 /* ep_health.c - for supervisors and load balancers: /livez (the process answers), /readyz (send me
  * requests), /health (the same as JSON). Runs on HTTP threads. */
-#include "api/api_int.h"
+#include "api/generate/api_state.h"
 #include "api/http/json.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 
 enum state { READY, LOADING, DRAINING, BROKEN };
 
-static enum state state_of(api *a) {
-    if (atomic_load(&a->draining)) return DRAINING;
-    if (!atomic_load(&a->ready)) return LOADING;
+static enum state state_of(struct api *a) {
+    if (atomic_load(&a->http.draining)) return DRAINING;
+    if (!atomic_load(&a->http.ready)) return LOADING;
     for (size_t i = 0; i < a->n_models; i++) {
         struct engine_stats stats;
         engine_stats_get(a->models[i].engine, &stats);
@@ -27,17 +29,17 @@ static void reply_line(struct request *r, unsigned status, const char *text) {
     reply_text(r, status, "text/plain; charset=utf-8", &body);
 }
 
-void ep_livez(struct request *r) {
+static void handle_livez(struct request *r) {
     reply_line(r, 200, "ok");
 }
 
-void ep_readyz(struct request *r) {
+static void handle_readyz(struct request *r) {
     enum state state = state_of(r->api);
     reply_line(r, state == READY ? 200 : 503, names[state]);
 }
 
-void ep_health(struct request *r) {
-    api *a = r->api;
+static void handle_health(struct request *r) {
+    struct api *a = r->api;
     enum state state = state_of(a);
     str body;
     str_init(&body, 65536);
@@ -46,7 +48,7 @@ void ep_health(struct request *r) {
     str_add(&body, ",\"version\":");
     json_add_cstr(&body, a->config.version);
     str_add(&body, ",\"models\":[");
-    for (size_t i = 0; atomic_load(&a->ready) && i < a->n_models; i++) {
+    for (size_t i = 0; atomic_load(&a->http.ready) && i < a->n_models; i++) {
         struct engine_stats stats;
         engine_stats_get(a->models[i].engine, &stats);
         str_add(&body, i ? ",{\"id\":" : "{\"id\":");
@@ -58,3 +60,8 @@ void ep_health(struct request *r) {
     reply_header(r, "Cache-Control", "no-store");
     reply_json(r, state == READY ? 200 : 503, &body);
 }
+
+enum { HEALTH = ROUTE_DIRECT | ROUTE_HEALTH };
+const struct route livez_route = {"GET", "/livez", HEALTH, .handle = handle_livez};
+const struct route readyz_route = {"GET", "/readyz", HEALTH, .handle = handle_readyz};
+const struct route health_route = {"GET", "/health", HEALTH, .handle = handle_health};

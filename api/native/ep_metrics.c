@@ -1,7 +1,9 @@
 /* ep_metrics.c - GET /metrics in Prometheus' text exposition format 0.0.4, and the counters of
  * requests. Values of several models are summed. Runs on HTTP threads. */
-#include "api/http/conns.h"
+#include "api/generate/api_state.h"
 #include "api/http/metrics.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -9,95 +11,6 @@
 #include <inttypes.h>
 #include <stddef.h>
 #include <string.h>
-
-const unsigned api_codes[API_N_CODES] = {200, 304, 400, 401, 403, 404, 405, 413, 414, 415,
-                                         417, 429, 431, 499, 500, 501, 503, 504, 0};
-
-/* Rows of n_requests: routes, then one for requests that matched none. */
-void metrics_count(api *a, const struct route *route, unsigned status) {
-    size_t row = route_row(route), col = 0;
-    while (api_codes[col] && api_codes[col] != status)
-        col++;
-    atomic_fetch_add(&a->n_requests[row][col], 1);
-}
-
-void metrics_head(str *s, const char *name, const char *type, const char *help) {
-    str_addf(s, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
-}
-
-/* Label values: backslash, quote and newline are escaped. */
-static void add_label(str *s, const char *value) {
-    for (; *value; value++) {
-        if (*value == '\\' || *value == '"') str_add_char(s, '\\');
-        if (*value == '\n')
-            str_add(s, "\\n");
-        else
-            str_add_char(s, *value);
-    }
-}
-
-void metrics_route(str *s, size_t row) {
-    bool known = row < api_n_routes;
-    str_addf(s, "{route=\"%s\",method=\"%s\"", known ? api_routes[row].name : "other",
-             known ? api_routes[row].method : "other");
-}
-
-static void add_requests(str *s, api *a) {
-    const char *name = "inferd_http_requests_total";
-    metrics_head(s, name, "counter",
-                 "HTTP requests answered, by route, method (HEAD counts as GET) and status code.");
-    for (size_t row = 0; row <= api_n_routes; row++)
-        for (size_t col = 0; col < API_N_CODES; col++) {
-            uint64_t n = atomic_load(&a->n_requests[row][col]);
-            if (n) {
-                str_add(s, name);
-                metrics_route(s, row);
-                str_add(s, ",code=\"");
-                if (api_codes[col])
-                    str_addf(s, "%u", api_codes[col]);
-                else
-                    str_add(s, "other");
-                str_addf(s, "\"} %" PRIu64 "\n", n);
-            }
-            if (!api_codes[col]) break;
-        }
-}
-
-static void add_connections(str *s, api *a) {
-    struct conns_counts c;
-    http_conns_get(a->http, &c);
-    const struct {
-        const char *label;
-        uint64_t value;
-    } open[] = {{"waiting", c.open[CONN_WAITING] - c.receiving},
-                {"receiving", c.open[CONN_BODY] + c.receiving},
-                {"answering", c.open[CONN_ANSWERING]}},
-      refused[] = {{"max_connections", c.refused_full}, {"address", c.refused_address}};
-    const struct {
-        const char *name, *help;
-        uint64_t value;
-    } rows[] = {
-        {"inferd_http_connections_accepted_total", "Connections accepted.", c.accepted},
-        {"inferd_http_connections_reaped_total", "Connections closed because they took too long.",
-         c.reaped},
-        {"inferd_http_connections_evicted_total", "Idle connections closed to make room.",
-         c.evicted},
-        {"inferd_http_connections_reserved_total",
-         "Connections beyond max-connections, which could only ask for health.", c.reserved},
-    };
-    const char *name = "inferd_http_connections";
-    metrics_head(s, name, "gauge", "Open connections, by what they do.");
-    for (size_t i = 0; i < sizeof open / sizeof *open; i++)
-        str_addf(s, "%s{state=\"%s\"} %" PRIu64 "\n", name, open[i].label, open[i].value);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        metrics_head(s, rows[i].name, "counter", rows[i].help);
-        str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
-    }
-    name = "inferd_http_connections_refused_total";
-    metrics_head(s, name, "counter", "Connections closed at once, by the limit.");
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        str_addf(s, "%s{reason=\"%s\"} %" PRIu64 "\n", name, refused[i].label, refused[i].value);
-}
 
 static void add_histogram(str *s, const char *name, const char *help,
                           const struct engine_histogram *h) {
@@ -222,7 +135,7 @@ static void add_counters(str *s, const struct engine_stats *t) {
 }
 
 /* The counters of kernel `name` over all engines with that backend name. */
-static struct engine_kernel sum_kernel(const api *a, const char *device, const char *name) {
+static struct engine_kernel sum_kernel(const struct api *a, const char *device, const char *name) {
     struct engine_kernel sum = {0};
     for (size_t m = 0; m < a->n_models; m++) {
         const engine *en = a->models[m].engine;
@@ -239,7 +152,7 @@ static struct engine_kernel sum_kernel(const api *a, const char *device, const c
 }
 
 /* Did an engine before this one, with the same backend, already name the kernel? */
-static bool named_before(const api *a, size_t end, const char *device, const char *name) {
+static bool named_before(const struct api *a, size_t end, const char *device, const char *name) {
     for (size_t m = 0; m < end; m++) {
         const engine *en = a->models[m].engine;
         if (strcmp(engine_backend_name(en), device)) continue;
@@ -266,7 +179,7 @@ static const struct kernel_metric {
      offsetof(struct engine_kernel, written_bytes), true},
 };
 
-static void add_kernel(str *s, const api *a, const struct kernel_metric *metric, size_t m,
+static void add_kernel(str *s, const struct api *a, const struct kernel_metric *metric, size_t m,
                        uint32_t k) {
     const engine *en = a->models[m].engine;
     const char *device = engine_backend_name(en);
@@ -278,13 +191,13 @@ static void add_kernel(str *s, const api *a, const struct kernel_metric *metric,
     memcpy(&value, (const char *)&one + metric->offset, sizeof value);
     if (metric->may_be_unknown && !value) return;
     str_addf(s, "%s{backend=\"", metric->name);
-    add_label(s, device);
+    metrics_label(s, device);
     str_add(s, "\",kernel=\"");
-    add_label(s, name);
+    metrics_label(s, name);
     str_addf(s, "\"} %" PRIu64 "\n", value);
 }
 
-static void add_kernels(str *s, const api *a) {
+static void add_kernels(str *s, const struct api *a) {
     for (size_t i = 0; i < sizeof kernel_metrics / sizeof kernel_metrics[0]; i++) {
         metrics_head(s, kernel_metrics[i].name, "counter", kernel_metrics[i].help);
         for (size_t m = 0; m < a->n_models; m++)
@@ -295,7 +208,7 @@ static void add_kernels(str *s, const api *a) {
 
 /* An idle engine is asked to check its pool, at most once a second: a leaked block shows here long
  * before it is missed. */
-static void check_pools(api *a, const struct engine_stats *total) {
+static void check_pools(struct api *a, const struct engine_stats *total) {
     uint64_t now = clock_now_ns(), last = atomic_load(&a->last_check_ns);
     if (total->running || total->waiting || now - last < 1000000000u ||
         !atomic_compare_exchange_strong(&a->last_check_ns, &last, now))
@@ -309,7 +222,7 @@ static void check_pools(api *a, const struct engine_stats *total) {
     }
 }
 
-static void add_checks(str *s, api *a) {
+static void add_checks(str *s, struct api *a) {
     metrics_head(s, "inferd_pool_checks_total", "counter", "Checks of an idle engine's KV pool.");
     str_addf(s, "inferd_pool_checks_total %" PRIu64 "\n", atomic_load(&a->n_pool_checks));
     metrics_head(s, "inferd_pool_check_failures_total", "counter", "Checks that found damage.");
@@ -317,23 +230,21 @@ static void add_checks(str *s, api *a) {
              atomic_load(&a->n_pool_check_failures));
 }
 
-void ep_metrics(struct request *r) {
-    api *a = r->api;
-    bool ready = atomic_load(&a->ready);
+static void handle_metrics(struct request *r) {
+    struct api *a = r->api;
+    bool ready = atomic_load(&a->http.ready);
     str s;
     str_init(&s, 1 << 20);
     metrics_head(&s, "inferd_build_info", "gauge", "Version of the daemon.");
     str_add(&s, "inferd_build_info{version=\"");
-    add_label(&s, a->config.version);
+    metrics_label(&s, a->config.version);
     str_add(&s, "\"} 1\n");
     metrics_head(&s, "inferd_ready", "gauge", "1 when new requests are answered.");
-    str_addf(&s, "inferd_ready %d\n", ready && !atomic_load(&a->draining));
+    str_addf(&s, "inferd_ready %d\n", ready && !atomic_load(&a->http.draining));
     metrics_head(&s, "inferd_http_requests_active", "gauge",
                  "Requests that are prepared, computed or answered.");
-    str_addf(&s, "inferd_http_requests_active %u\n", atomic_load(&a->n_active));
-    add_requests(&s, a);
-    metrics_costs(&s, a);
-    add_connections(&s, a);
+    str_addf(&s, "inferd_http_requests_active %u\n", atomic_load(&a->http.n_active));
+    metrics_add_http(&s, &a->http);
     if (ready) {
         struct engine_stats total = {0};
         for (size_t i = 0; i < a->n_models; i++) {
@@ -349,3 +260,6 @@ void ep_metrics(struct request *r) {
     reply_header(r, "Cache-Control", "no-store");
     reply_text(r, 200, "text/plain; version=0.0.4; charset=utf-8", &s);
 }
+
+const struct route metrics_route = {"GET", "/metrics", ROUTE_KEY | ROUTE_DIRECT | ROUTE_HEALTH,
+                                    .handle = handle_metrics};

@@ -1,7 +1,9 @@
 /* ep_render.c - POST /v1/inferd/render: the prompt that a body of POST /v1/chat/completions
  * becomes, as text, tokens, and who wrote which bytes. Nothing is computed by the model. Runs on
  * pool threads. */
-#include "api/generate/chat_request.h"
+#include "api/generate/chat_body.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 
 #include <stdlib.h>
 
@@ -19,7 +21,7 @@ static void add_answer(const struct chat_output *text, const struct gen_prompt *
     str_add(out, "]}");
 }
 
-static int run(struct request *r, const cJSON *body, err *e) {
+static int answer_render(struct request *r, const cJSON *body, err *e) {
     struct gen_request q;
     struct chat_request chat;
     struct chat_output text = {0};
@@ -39,6 +41,9 @@ static int run(struct request *r, const cJSON *body, err *e) {
     return rc;
 }
 
-void ep_render(struct request *r) {
-    gen_handle(r, run);
+static void handle_render(struct request *r) {
+    gen_handle(r, answer_render);
 }
+
+const struct route render_route = {"POST", "/v1/inferd/render", ROUTE_TEXT, handle_render,
+                                   .table = &chat_table};

@@ -1,9 +1,12 @@
 /* ep_tokenize.c - POST /tokenize and /detokenize (also below /v1): a model's tokens of a text, and
  * back, in the shapes of vLLM and llama.cpp. Nothing is computed by the model. Runs on HTTP
  * threads. */
-#include "api/generate/chat_request.h"
+#include "api/generate/api_state.h"
+#include "api/generate/chat_body.h"
 #include "api/generate/prompts.h"
 #include "api/generate/tools.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 #include "core/text/utf8.h"
 
 #include <inttypes.h>
@@ -59,13 +62,13 @@ static const struct json_field tokenize_fields[] = {
     {"return_token_strs", JSON_BOOL, NUL, AT(token_strs), .initial = "false",
      .help = "Adds token_strs: the tokens as the vocabulary spells them."},
 };
-const struct json_table tokenize_table = JSON_TABLE(tokenize_fields, NULL);
+static const struct json_table tokenize_table = JSON_TABLE(tokenize_fields, NULL);
 
 static const struct json_field detokenize_fields[] = {
     MODEL_ROW,
     {"tokens", JSON_ARRAY, JSON_REQUIRED, AT(tokens), .max = MAX_TOKENS, .help = "Token ids."},
 };
-const struct json_table detokenize_table = JSON_TABLE(detokenize_fields, NULL);
+static const struct json_table detokenize_table = JSON_TABLE(detokenize_fields, NULL);
 
 /* The model asked for, or the only one. */
 static int read_body(struct request *r, const cJSON *body, const struct json_table *table,
@@ -155,7 +158,7 @@ static int encode_text(const struct request *r, const struct fields *f, struct g
     return rc;
 }
 
-static int tokenize(struct request *r, const cJSON *body, err *e) {
+static int answer_tokenize(struct request *r, const cJSON *body, err *e) {
     struct fields f = {.add_special = true};
     struct gen_prompt p = {0};
     int rc = read_body(r, body, &tokenize_table, &f, e);
@@ -186,7 +189,7 @@ static int32_t n_vocab(const struct request *r) {
     return tokenizer_n_vocab(engine_tokenizer(r->model->engine));
 }
 
-static int detokenize(struct request *r, const cJSON *body, err *e) {
+static int answer_detokenize(struct request *r, const cJSON *body, err *e) {
     struct fields f = {0};
     struct gen_prompt p = {0};
     int rc = read_body(r, body, &detokenize_table, &f, e);
@@ -208,10 +211,19 @@ static int detokenize(struct request *r, const cJSON *body, err *e) {
     return gen_reply_bounded(r, &out, e);
 }
 
-void ep_tokenize(struct request *r) {
-    gen_handle(r, tokenize);
+static void handle_tokenize(struct request *r) {
+    gen_handle(r, answer_tokenize);
 }
 
-void ep_detokenize(struct request *r) {
-    gen_handle(r, detokenize);
+static void handle_detokenize(struct request *r) {
+    gen_handle(r, answer_detokenize);
 }
+
+const struct route tokenize_route = {"POST", "/tokenize", ROUTE_TEXT, handle_tokenize,
+                                     .table = &tokenize_table};
+const struct route v1_tokenize_route = {"POST", "/v1/tokenize", ROUTE_TEXT, handle_tokenize,
+                                        .table = &tokenize_table};
+const struct route detokenize_route = {"POST", "/detokenize", ROUTE_TEXT, handle_detokenize,
+                                       .table = &detokenize_table};
+const struct route v1_detokenize_route = {"POST", "/v1/detokenize", ROUTE_TEXT, handle_detokenize,
+                                          .table = &detokenize_table};

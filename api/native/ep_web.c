@@ -1,10 +1,11 @@
 /* ep_web.c - the chat page: files that were embedded at build time. Runs on HTTP threads. */
-#include "api/api_int.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 #include "api/native/web_files.h"
 
 #include <string.h>
 
-const struct web_file *web_find(const char *path) {
+static const struct web_file *find_file(const char *path) {
     const char *name = strcmp(path, "/") == 0 ? "index.html" : path + (*path == '/');
     for (size_t i = 0; i < web_n_files; i++)
         if (strcmp(web_files[i].name, name) == 0) return &web_files[i];
@@ -13,8 +14,8 @@ const struct web_file *web_find(const char *path) {
 
 /* The page shows text that a model wrote: the policy allows its own scripts and styles only, no
  * frames, no other hosts. */
-void ep_web(struct request *r) {
-    const struct web_file *file = web_find(r->path);
+static void handle_web(struct request *r) {
+    const struct web_file *file = find_file(r->path);
     struct reply *p = &r->reply;
     p->content_type = file->content_type;
     reply_header(r, "Content-Security-Policy",
@@ -30,3 +31,9 @@ void ep_web(struct request *r) {
     p->n_data = known && strstr(known, file->etag) ? 0 : file->n;
     p->status = p->n_data || !file->n ? 200 : 304;
 }
+
+static bool is_file(const char *path) {
+    return find_file(path) != NULL;
+}
+
+const struct route web_route = {"GET", "/", ROUTE_DIRECT, handle_web, "web", .matches = is_file};

@@ -1,7 +1,12 @@
 /* ep_ollama.c - Ollama's API over the same generations: POST /api/chat, /api/generate, /api/show,
  * GET /api/tags, /api/ps, /api/version. How its answers are written, as one object or as lines of
  * objects; reading is ollama/read.c. Reading runs on pool threads, writing on HTTP threads. */
+#include "api/generate/api_state.h"
+#include "api/generate/body.h"
+#include "api/generate/gen.h"
 #include "api/generate/prompts.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 #include "api/ollama/ollama.h"
 
 #include "core/base/clock.h"
@@ -21,7 +26,7 @@ struct state {
     uint32_t n_calls; /* of a stream: written */
 };
 
-void ollama_error_write(str *out, const struct api_error *error) {
+static void write_error(str *out, const struct api_error *error) {
     str_add(out, "{\"error\":");
     json_add_cstr(out, error->message);
     str_add_char(out, '}');
@@ -77,7 +82,7 @@ static void add_answer(const struct gen *g, const struct gen_choice *c,
     if (!s->generate) str_add_char(out, '}');
 }
 
-static const struct gen_piece nothing = {.text = "", .n = 0};
+static const struct gen_piece no_piece = {.text = "", .n = 0};
 
 static void write_line(struct gen *g, const struct gen_choice *c, const struct gen_piece *text,
                        const struct gen_piece *thinking, str *out) {
@@ -91,13 +96,13 @@ static void write_piece(struct gen *g, struct gen_choice *c, const struct gen_pi
                         str *out) {
     (void)c;
     if (!piece->n) return;
-    if (piece->kind == GEN_TEXT) write_line(g, NULL, piece, &nothing, out);
-    if (piece->kind == GEN_REASONING) write_line(g, NULL, &nothing, piece, out);
+    if (piece->kind == GEN_TEXT) write_line(g, NULL, piece, &no_piece, out);
+    if (piece->kind == GEN_REASONING) write_line(g, NULL, &no_piece, piece, out);
 }
 
 static void write_close(struct gen *g, struct gen_choice *c, str *out) {
     struct state *s = g->state;
-    if (c->n_calls > s->n_calls) write_line(g, c, &nothing, &nothing, out);
+    if (c->n_calls > s->n_calls) write_line(g, c, &no_piece, &no_piece, out);
     s->n_calls = c->n_calls;
 }
 
@@ -115,14 +120,14 @@ static void add_done(const struct gen *g, const struct gen_choice *c, str *out) 
 
 static void write_end(struct gen *g, str *out) {
     add_head(g->model, g->created_s, out);
-    add_answer(g, NULL, &nothing, &nothing, out);
+    add_answer(g, NULL, &no_piece, &no_piece, out);
     add_done(g, &g->choices[0], out);
     str_add_char(out, '\n');
 }
 
 static void write_fail(struct gen *g, const struct api_error *error, str *out) {
     (void)g;
-    ollama_error_write(out, error);
+    write_error(out, error);
     str_add_char(out, '\n');
 }
 
@@ -192,7 +197,7 @@ static int start_raw(struct request *r, const struct body *b, struct state *stat
                      e);
 }
 
-static int start(struct request *r, struct body *b, bool generate, err *e) {
+static int start_answer(struct request *r, struct body *b, bool generate, err *e) {
     const struct ollama_fields *f = &b->fields;
     int32_t n_vocab = tokenizer_n_vocab(engine_tokenizer(b->model->engine));
     int rc = gen_options_read(&f->gen, n_vocab, &b->options, e);
@@ -219,7 +224,7 @@ static int start(struct request *r, struct body *b, bool generate, err *e) {
         &(struct chat_start){.writer = &writer, .state = state, .id_prefix = "ollama-"}, e);
 }
 
-static int run(struct request *r, const cJSON *json, bool generate, err *e) {
+static int answer_body(struct request *r, const cJSON *json, bool generate, err *e) {
     struct body *b = mem_new(1, sizeof *b);
     if (!b) return err_no_memory(e);
     chat_request_init(&b->chat);
@@ -231,7 +236,7 @@ static int run(struct request *r, const cJSON *json, bool generate, err *e) {
     if (!rc && nothing_asked)
         reply_loaded(r, b, generate);
     else if (!rc)
-        rc = start(r, b, generate, e);
+        rc = start_answer(r, b, generate, e);
     cJSON_Delete(b->chat.messages);
     cJSON_Delete(b->chat.tools.list);
     cJSON_Delete(b->chat.extra);
@@ -239,20 +244,20 @@ static int run(struct request *r, const cJSON *json, bool generate, err *e) {
     return rc;
 }
 
-static int run_chat(struct request *r, const cJSON *body, err *e) {
-    return run(r, body, false, e);
+static int answer_chat(struct request *r, const cJSON *body, err *e) {
+    return answer_body(r, body, false, e);
 }
 
-static int run_generate(struct request *r, const cJSON *body, err *e) {
-    return run(r, body, true, e);
+static int answer_generate(struct request *r, const cJSON *body, err *e) {
+    return answer_body(r, body, true, e);
 }
 
-void ep_ollama_chat(struct request *r) {
-    gen_handle(r, run_chat);
+static void handle_chat(struct request *r) {
+    gen_handle(r, answer_chat);
 }
 
-void ep_ollama_generate(struct request *r) {
-    gen_handle(r, run_generate);
+static void handle_generate(struct request *r) {
+    gen_handle(r, answer_generate);
 }
 
 /* ---- models ---- */
@@ -281,7 +286,7 @@ static void add_model(const struct api_model *m, str *out) {
     add_details(m, out);
 }
 
-void ep_ollama_tags(struct request *r) {
+static void handle_tags(struct request *r) {
     str out;
     str_init(&out, 1 << 20);
     str_add(&out, "{\"models\":[");
@@ -297,7 +302,7 @@ void ep_ollama_tags(struct request *r) {
 }
 
 /* Served models never expire: a date far away. */
-void ep_ollama_ps(struct request *r) {
+static void handle_ps(struct request *r) {
     str out;
     str_init(&out, 1 << 20);
     str_add(&out, "{\"models\":[");
@@ -313,7 +318,7 @@ void ep_ollama_ps(struct request *r) {
     reply_json(r, 200, &out);
 }
 
-static int show(struct request *r, const cJSON *body, err *e) {
+static int answer_show(struct request *r, const cJSON *body, err *e) {
     struct ollama_fields f;
     int rc = ollama_fields_read(r, body, &ollama_show_table, &f, e);
     if (rc) return rc;
@@ -340,13 +345,41 @@ static int show(struct request *r, const cJSON *body, err *e) {
     return 0;
 }
 
-void ep_ollama_show(struct request *r) {
-    gen_handle(r, show);
+static void handle_show(struct request *r) {
+    gen_handle(r, answer_show);
 }
 
-void ep_ollama_version(struct request *r) {
+static void handle_version(struct request *r) {
     str out;
     str_init(&out, 256);
     str_addf(&out, "{\"version\":\"%s+inferd-%s\"}", OLLAMA_VERSION, r->api->config.version);
     reply_json(r, 200, &out);
 }
+
+/* ---- routes ---- */
+
+static const struct protocol protocol = {.write_error = write_error};
+
+/* Without ROUTE_JSON: Ollama's clients send no Content-Type (its own examples with curl). */
+enum { MODEL = ROUTE_KEY | ROUTE_MODEL };
+
+const struct route ollama_chat_route = {"POST",
+                                        "/api/chat",
+                                        MODEL | ROUTE_WORK,
+                                        handle_chat,
+                                        .table = &ollama_chat_table,
+                                        .protocol = &protocol};
+const struct route ollama_generate_route = {"POST",
+                                            "/api/generate",
+                                            MODEL | ROUTE_WORK,
+                                            handle_generate,
+                                            .table = &ollama_generate_table,
+                                            .protocol = &protocol};
+const struct route ollama_show_route = {
+    "POST", "/api/show", MODEL, handle_show, .table = &ollama_show_table, .protocol = &protocol};
+const struct route ollama_tags_route = {"GET", "/api/tags", MODEL | ROUTE_DIRECT, handle_tags,
+                                        .protocol = &protocol};
+const struct route ollama_ps_route = {"GET", "/api/ps", MODEL | ROUTE_DIRECT, handle_ps,
+                                      .protocol = &protocol};
+const struct route ollama_version_route = {"GET", "/api/version", ROUTE_KEY | ROUTE_DIRECT,
+                                           handle_version, .protocol = &protocol};

@@ -5,6 +5,8 @@
 #define INFERD_API_OLLAMA_OLLAMA_H
 
 #include "api/generate/chat_request.h"
+#include "api/generate/fields.h"
+#include "api/http/error.h"
 
 /* Members of a body; pointers borrow from the JSON tree. */
 struct ollama_fields {
@@ -25,8 +27,5 @@ int ollama_fields_read(struct request *r, const cJSON *body, const struct json_t
 /* Fills messages, tools, format and extra; the caller deletes the trees, also on failure. */
 int ollama_chat_read(const struct ollama_fields *f, const struct api_model *m,
                      struct chat_request *q, err *e);
-
-/* {"error": "..."} */
-void ollama_error_write(str *out, const struct api_error *error);
 
 #endif

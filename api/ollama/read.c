@@ -3,7 +3,10 @@
  * Defaults of the sampling options are Ollama's, so that its clients get the answers that they are
  * used to. Options that belong to loading a model are the server's configuration here, and refused.
  */
+#include "api/generate/api_state.h"
+#include "api/generate/body.h"
 #include "api/generate/tools.h"
+#include "api/http/request.h"
 #include "api/ollama/ollama.h"
 
 #include <stdio.h>
@@ -297,7 +300,7 @@ const struct json_table ollama_show_table = JSON_TABLE(show_fields, NULL);
 /* ---- reading ---- */
 
 /* "name" and "name:latest" are one. */
-static const struct api_model *find_model(const api *a, const char *name) {
+static const struct api_model *find_model(const struct api *a, const char *name) {
     static const char latest[] = ":latest";
     char cut[256];
     const struct api_model *m = api_find_model(a, name);

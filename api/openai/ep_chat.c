@@ -1,6 +1,11 @@
 /* ep_chat.c - POST /v1/chat/completions: how its body is read (on pool threads) and its answer
  * written (on HTTP threads). */
+#include "api/generate/chat_body.h"
+#include "api/generate/frames.h"
+#include "api/generate/gen.h"
 #include "api/generate/tools.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 
 #include "core/base/mem.h"
 
@@ -160,21 +165,7 @@ static const struct gen_writer chat_writer = {
 
 /* ---- reading ---- */
 
-int chat_body_read(struct request *r, const cJSON *body, struct gen_request *q,
-                   struct chat_request *chat, err *e) {
-    chat_request_init(chat);
-    gen_fields_default(&q->fields);
-    int rc = gen_request_read(r, body, &chat_table, q, e);
-    if (rc) return rc;
-    chat->model = q->model;
-    chat->options = &q->options;
-    rc = chat_messages_read(q->fields.messages, &chat->messages, e);
-    if (!rc) rc = chat_fields_read(&q->fields, q->model->chat, chat, e);
-    if (!rc) rc = chat_tools_read(&q->fields, chat, e);
-    return rc ? rc : chat_format_read(&q->fields, chat, e);
-}
-
-static int start(struct request *r, const struct chat_request *chat, err *e) {
+static int start_chat(struct request *r, const struct chat_request *chat, err *e) {
     struct chat_state *state = mem_new(1, sizeof *state);
     if (!state) return err_no_memory(e);
     state->named = chat->tools.choice == CHAT_TOOLS_NAMED;
@@ -183,15 +174,18 @@ static int start(struct request *r, const struct chat_request *chat, err *e) {
         &(struct chat_start){.writer = &chat_writer, .state = state, .id_prefix = "chatcmpl-"}, e);
 }
 
-static int run(struct request *r, const cJSON *body, err *e) {
+static int answer_chat(struct request *r, const cJSON *body, err *e) {
     struct gen_request q;
     struct chat_request chat;
     int rc = chat_body_read(r, body, &q, &chat, e);
-    if (!rc) rc = start(r, &chat, e);
+    if (!rc) rc = start_chat(r, &chat, e);
     chat_request_fini(&chat);
     return rc;
 }
 
-void ep_chat(struct request *r) {
-    gen_handle(r, run);
+static void handle_chat(struct request *r) {
+    gen_handle(r, answer_chat);
 }
+
+const struct route chat_route = {"POST", "/v1/chat/completions", ROUTE_GENERATE, handle_chat,
+                                 .table = &chat_table};

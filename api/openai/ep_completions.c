@@ -1,7 +1,12 @@
 /* ep_completions.c - POST /v1/completions: one or more prompts as text or token ids, and how a
  * completion's choice is written. Reading runs on pool threads, writing on HTTP threads. */
+#include "api/generate/body.h"
+#include "api/generate/frames.h"
 #include "api/generate/gen.h"
 #include "api/generate/prompts.h"
+#include "api/http/costs.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
@@ -39,7 +44,7 @@ static const struct json_field fields[] = {
     {"best_of", JSON_INT, NUL, AT(best_of), HAS(has_best_of), 1, MAX_BEST_OF,
      .help = "Answers to choose the n from whose tokens are the most probable ones; not streamed."},
 };
-const struct json_table completions_table = JSON_TABLE(fields, &gen_table);
+static const struct json_table completions_table = JSON_TABLE(fields, &gen_table);
 
 /* ---- the best of several ---- */
 
@@ -290,7 +295,7 @@ static int new_scores(struct gen_request *q, size_t n_prompts, struct scores **o
     return 0;
 }
 
-static int run(struct request *r, const cJSON *body, err *e) {
+static int answer_completions(struct request *r, const cJSON *body, err *e) {
     struct gen_request q;
     gen_fields_default(&q.fields);
     q.fields.max_tokens = DEFAULT_MAX_TOKENS;
@@ -309,7 +314,7 @@ static int run(struct request *r, const cJSON *body, err *e) {
                                           .max = ENGINE_MAX_CHOICES / q.options.n_choices};
     uint64_t begin_ns = clock_now_ns();
     rc = prompts_read(&config, q.fields.prompt, &prompts, &n, e);
-    prepare_spent(r, PART_TOKENIZE, begin_ns);
+    costs_add_part(r, PART_TOKENIZE, begin_ns);
     if (rc) return rc;
     rc = new_scores(&q, n, &scores, e);
     if (rc) {
@@ -327,6 +332,9 @@ static int run(struct request *r, const cJSON *body, err *e) {
                      e);
 }
 
-void ep_completions(struct request *r) {
-    gen_handle(r, run);
+static void handle_completions(struct request *r) {
+    gen_handle(r, answer_completions);
 }
+
+const struct route completions_route = {"POST", "/v1/completions", ROUTE_GENERATE,
+                                        handle_completions, .table = &completions_table};

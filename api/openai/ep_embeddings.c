@@ -2,8 +2,14 @@
  * hidden states. A job hands the inputs to the engine a few at a time, so that a long list does not
  * fill the queue that others wait in. Begins on a pool thread, and ends there where the answer is
  * large; the rest on the connection's HTTP thread. */
-#include "api/generate/prompts.h"
+#include "api/generate/api_state.h"
+#include "api/generate/body.h"
 #include "api/generate/limits.h"
+#include "api/generate/prompts.h"
+#include "api/http/costs.h"
+#include "api/http/error.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 
 #include "core/base/clock.h"
 #include "core/base/mem.h"
@@ -54,7 +60,7 @@ static const struct json_field rows[] = {
     {"truncation", JSON_REFUSED, NUL, .why = NEVER_CUT},
     {"truncate_prompt_tokens", JSON_REFUSED, NUL, .why = NEVER_CUT},
 };
-const struct json_table embeddings_table = JSON_TABLE(rows, NULL);
+static const struct json_table embeddings_table = JSON_TABLE(rows, NULL);
 
 struct embed {
     const struct api_model *model;
@@ -68,7 +74,7 @@ struct embed {
         size_t input;
     } slots[WINDOW];
     uint32_t n_dims;
-    struct api *api;
+    struct http *http;
     struct answer_hold hold; /* of vectors */
     float *vectors;          /* (n, n_dims) */
     uint64_t n_tokens;
@@ -80,7 +86,7 @@ static void embed_free(void *job) {
     for (size_t i = 0; i < WINDOW; i++)
         engine_stream_free(j->slots[i].stream);
     gen_prompts_free(j->inputs, j->n);
-    answers_hold(&j->api->answers, &j->hold, 0);
+    answers_hold(&j->http->answers, &j->hold, 0);
     free(j->vectors);
     free(j);
 }
@@ -148,7 +154,7 @@ static int normalize(const float *from, uint32_t n, float *to, err *e) {
     return 0;
 }
 
-static int take(struct embed *j, struct slot *s, const struct engine_event *ev, err *e) {
+static int take_result(struct embed *j, struct slot *s, const struct engine_event *ev, err *e) {
     uint32_t n;
     const float *vector = engine_stream_embedding(s->stream, &n);
     if (!vector)
@@ -163,7 +169,7 @@ static int take(struct embed *j, struct slot *s, const struct engine_event *ev, 
 
 /* Fills free slots with inputs. A full queue is an error only where no result of ours will come
  * that lets us try again. */
-static int submit(struct request *r, struct embed *j, err *e) {
+static int submit_inputs(struct request *r, struct embed *j, err *e) {
     for (size_t i = 0; i < WINDOW && j->n_submitted < j->n; i++) {
         struct slot *s = &j->slots[i];
         if (s->stream) continue;
@@ -184,12 +190,12 @@ static int submit(struct request *r, struct embed *j, err *e) {
     return 0;
 }
 
-static int collect(struct embed *j, bool *any, err *e) {
+static int collect_results(struct embed *j, bool *any, err *e) {
     struct engine_event ev;
     for (size_t i = 0; i < WINDOW; i++) {
         struct slot *s = &j->slots[i];
         if (!s->stream || !engine_stream_next(s->stream, &ev)) continue;
-        int rc = take(j, s, &ev, e); /* the final event is the only one */
+        int rc = take_result(j, s, &ev, e); /* the final event is the only one */
         if (rc) return rc;
         *any = true;
     }
@@ -202,8 +208,8 @@ static enum job_status embed_poll(struct request *r, void *job) {
     err_clear(&e);
     for (bool any = true; any;) {
         any = false;
-        int rc = collect(j, &any, &e);
-        if (!rc && any) rc = submit(r, j, &e);
+        int rc = collect_results(j, &any, &e);
+        if (!rc && any) rc = submit_inputs(r, j, &e);
         if (rc) {
             reply_err(r, &e);
             return JOB_REPLY;
@@ -242,7 +248,7 @@ static int check_size(const struct embed *j, err *e) {
                          j->base64 ? "" : ", or ask for 'encoding_format' base64");
 }
 
-static int init(struct request *r, struct embed *j, const struct fields *f, err *e) {
+static int init_embed(struct request *r, struct embed *j, const struct fields *f, err *e) {
     engine *en = r->model->engine;
     uint32_t n_embd = engine_hparams(en)->n_embd;
     if (f->has_dimensions && f->dimensions > n_embd)
@@ -262,13 +268,13 @@ static int init(struct request *r, struct embed *j, const struct fields *f, err 
     uint64_t begin_ns = clock_now_ns();
     int rc = limits_apply(r, f->cache_salt, &j->params, e);
     if (!rc) rc = prompts_read(&config, f->input, &j->inputs, &j->n, e);
-    prepare_spent(r, PART_TOKENIZE, begin_ns);
+    costs_add_part(r, PART_TOKENIZE, begin_ns);
     if (!rc) rc = check_size(j, e);
     if (rc) return rc;
     for (size_t i = 0; i < j->n; i++)
         j->n_tokens += j->inputs[i].n;
     r->prompt_tokens = j->n_tokens;
-    if (!answers_hold(&r->api->answers, &j->hold, (uint64_t)j->n * j->n_dims * sizeof(float))) {
+    if (!answers_hold(&r->http->answers, &j->hold, (uint64_t)j->n * j->n_dims * sizeof(float))) {
         reply_no_room(r);
         return err_set(e, ERR_NOMEM, "no room for the answer");
     }
@@ -276,16 +282,16 @@ static int init(struct request *r, struct embed *j, const struct fields *f, err 
     return j->vectors ? 0 : err_no_memory(e);
 }
 
-static int run(struct request *r, const cJSON *body, err *e) {
+static int answer_embeddings(struct request *r, const cJSON *body, err *e) {
     struct fields f = {0};
     int rc = gen_body_read(body, &embeddings_table, &f, e);
     if (!rc) rc = api_request_model(r, f.model, e);
     if (rc) return rc;
     struct embed *j = mem_new(1, sizeof *j);
     if (!j) return err_no_memory(e);
-    j->api = r->api;
-    rc = init(r, j, &f, e);
-    if (!rc) rc = submit(r, j, e);
+    j->http = r->http;
+    rc = init_embed(r, j, &f, e);
+    if (!rc) rc = submit_inputs(r, j, e);
     if (rc) {
         embed_free(j);
         return r->reply.status ? 0 : rc;
@@ -295,6 +301,9 @@ static int run(struct request *r, const cJSON *body, err *e) {
     return 0;
 }
 
-void ep_embeddings(struct request *r) {
-    gen_handle(r, run);
+static void handle_embeddings(struct request *r) {
+    gen_handle(r, answer_embeddings);
 }
+
+const struct route embeddings_route = {"POST", "/v1/embeddings", ROUTE_GENERATE, handle_embeddings,
+                                       .table = &embeddings_table};

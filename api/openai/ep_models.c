@@ -1,6 +1,9 @@
 /* ep_models.c - GET /v1/models and /v1/models/{id}. Runs on HTTP threads. */
-#include "api/api_int.h"
+#include "api/generate/api_state.h"
+#include "api/http/error.h"
 #include "api/http/json.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 #include "core/chat/syntax.h"
 
 #include <inttypes.h>
@@ -44,7 +47,7 @@ static void add_model(str *s, const struct api_model *m) {
     str_add_char(s, '}');
 }
 
-void ep_models(struct request *r) {
+static void handle_models(struct request *r) {
     str body;
     str_init(&body, 1 << 20);
     str_add(&body, "{\"object\":\"list\",\"data\":[");
@@ -56,7 +59,7 @@ void ep_models(struct request *r) {
     reply_json(r, 200, &body);
 }
 
-void ep_model(struct request *r) {
+static void handle_model(struct request *r) {
     err e;
     if (api_request_model(r, r->rest, &e)) {
         reply_err(r, &e);
@@ -67,3 +70,9 @@ void ep_model(struct request *r) {
     add_model(&body, r->model);
     reply_json(r, 200, &body);
 }
+
+const struct route models_route = {"GET", "/v1/models", ROUTE_KEY | ROUTE_MODEL | ROUTE_DIRECT,
+                                   .handle = handle_models};
+const struct route model_route = {"GET", "/v1/models/",
+                                  ROUTE_KEY | ROUTE_MODEL | ROUTE_PREFIX | ROUTE_DIRECT,
+                                  .handle = handle_model, .name = "/v1/models/{id}"};

@@ -1,5 +1,13 @@
 /* ep_responses.c - POST /v1/responses and /v1/responses/input_tokens: how their body becomes a chat
  * request. Runs on pool threads. */
+#include "api/generate/api_state.h"
+#include "api/generate/body.h"
+#include "api/generate/chat_body.h"
+#include "api/generate/gen.h"
+#include "api/http/auth.h"
+#include "api/http/error.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 #include "api/responses/responses.h"
 
 #include "core/base/clock.h"
@@ -25,7 +33,7 @@ static int read_messages(struct request *r, struct asked *a, err *e) {
     const struct response_source from = {.store = r->api->config.store,
                                          .key = auth_key(r),
                                          .now_s = clock_wall_s(),
-                                         .max_bytes = (size_t)r->api->config.max_body_bytes * 2};
+                                         .max_bytes = (size_t)r->http->config.max_body_bytes * 2};
     a->earlier = cJSON_CreateArray();
     a->own = cJSON_CreateArray();
     if (!a->earlier || !a->own) return err_no_memory(e);
@@ -63,15 +71,16 @@ static int read_body(struct request *r, const cJSON *body, const struct json_tab
     return rc;
 }
 
-/* A chain that is not there is the request's fault, and has a code of its own. */
-static int tell(struct request *r, int rc, err *e) {
+/* A previous response that is not stored is the request's fault, and has a code of its own. */
+static int explain_failure(struct request *r, int rc, err *e) {
     if (rc != ERR_NOT_FOUND || strcmp(e->param, "previous_response_id") != 0) return rc;
     reply_error(r, &(struct api_error){400, "invalid_request_error", "previous_response_not_found",
                                        e->param, e->msg});
     return 0;
 }
 
-static int start(struct request *r, struct asked *a, const struct gen_options *options, err *e) {
+static int start_response(struct request *r, struct asked *a, const struct gen_options *options,
+                          err *e) {
     const struct response_fields *f = &a->fields;
     responses *store = f->store ? r->api->config.store : NULL;
     if (f->store && f->has_store && !store)
@@ -88,7 +97,7 @@ static int start(struct request *r, struct asked *a, const struct gen_options *o
         &(struct chat_start){&response_writer, state, "resp_", response_state_bytes(state)}, e);
 }
 
-static int run_create(struct request *r, const cJSON *body, err *e) {
+static int answer_responses(struct request *r, const cJSON *body, err *e) {
     struct asked a;
     struct gen_options options;
     int rc = read_body(r, body, &responses_table, &a, e);
@@ -96,16 +105,16 @@ static int run_create(struct request *r, const cJSON *body, err *e) {
         rc = gen_options_read(&a.fields.gen, tokenizer_n_vocab(engine_tokenizer(r->model->engine)),
                               &options, e);
     options.obfuscate = a.fields.obfuscate;
-    if (!rc) rc = start(r, &a, &options, e);
+    if (!rc) rc = start_response(r, &a, &options, e);
     asked_fini(&a);
-    return tell(r, rc, e);
+    return explain_failure(r, rc, e);
 }
 
-void ep_responses(struct request *r) {
-    gen_handle(r, run_create);
+static void handle_responses(struct request *r) {
+    gen_handle(r, answer_responses);
 }
 
-static int run_tokens(struct request *r, const cJSON *body, err *e) {
+static int answer_tokens(struct request *r, const cJSON *body, err *e) {
     struct asked a;
     struct gen_prompt prompt = {0};
     int rc = read_body(r, body, &response_tokens_table, &a, e);
@@ -118,9 +127,14 @@ static int run_tokens(struct request *r, const cJSON *body, err *e) {
     }
     free(prompt.ids);
     asked_fini(&a);
-    return tell(r, rc, e);
+    return explain_failure(r, rc, e);
 }
 
-void ep_response_tokens(struct request *r) {
-    gen_handle(r, run_tokens);
+static void handle_tokens(struct request *r) {
+    gen_handle(r, answer_tokens);
 }
+
+const struct route responses_route = {"POST", "/v1/responses", ROUTE_GENERATE, handle_responses,
+                                      .table = &responses_table};
+const struct route response_tokens_route = {"POST", "/v1/responses/input_tokens", ROUTE_TEXT,
+                                            handle_tokens, .table = &response_tokens_table};

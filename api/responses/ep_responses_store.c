@@ -1,5 +1,10 @@
 /* ep_responses_store.c - stored responses: GET and DELETE /v1/responses/{id}, its input items, and
  * cancelling, which only responses made in the background could be. Runs on pool threads. */
+#include "api/generate/api_state.h"
+#include "api/http/auth.h"
+#include "api/http/error.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 #include "api/responses/responses.h"
 
 #include "core/base/clock.h"
@@ -26,7 +31,7 @@ static void reply_failed(struct request *r, const char *id, const err *e) {
 }
 
 /* false: the reply is filled. */
-static bool find(struct request *r, struct responses_entry *out) {
+static bool find_response(struct request *r, struct responses_entry *out) {
     char id[ID_BYTES];
     err e = {.code = ERR_NOT_FOUND};
     responses *store = r->api->config.store;
@@ -95,10 +100,10 @@ static bool read_query(struct request *r, struct query *q) {
 
 /* ---- endpoints ---- */
 
-void ep_response_get(struct request *r) {
+static void handle_get(struct request *r) {
     struct responses_entry entry;
     struct query q = {0};
-    if (!read_query(r, &q) || !find(r, &entry)) return;
+    if (!read_query(r, &q) || !find_response(r, &entry)) return;
     str body;
     str_init(&body, REPLY_MAX_BYTES);
     str_add(&body, entry.body);
@@ -106,7 +111,7 @@ void ep_response_get(struct request *r) {
     reply_json(r, 200, &body);
 }
 
-void ep_response_delete(struct request *r) {
+static void handle_delete(struct request *r) {
     char id[ID_BYTES];
     err e = {.code = ERR_NOT_FOUND};
     responses *store = r->api->config.store;
@@ -165,12 +170,12 @@ static int list_items(struct request *r, const cJSON *items, const struct query 
     return 0;
 }
 
-void ep_response_items(struct request *r) {
+static void handle_items(struct request *r) {
     struct responses_entry entry;
     struct query q = {.listing = true, .limit = DEFAULT_LIMIT};
     cJSON *items = NULL;
     err e = {0};
-    if (!read_query(r, &q) || !find(r, &entry)) return;
+    if (!read_query(r, &q) || !find_response(r, &entry)) return;
     int rc = response_items_parse(&entry, &items, &e);
     const cJSON *input = cJSON_GetObjectItemCaseSensitive(items, "input");
     if (!rc && !input) rc = err_set(&e, ERR_IO, "the stored items of %s are damaged", entry.id);
@@ -180,10 +185,19 @@ void ep_response_items(struct request *r) {
     responses_entry_fini(&entry);
 }
 
-void ep_response_cancel(struct request *r) {
+static void handle_cancel(struct request *r) {
     struct responses_entry entry;
-    if (!find(r, &entry)) return;
+    if (!find_response(r, &entry)) return;
     responses_entry_fini(&entry);
     reply_error(r, &(struct api_error){400, "invalid_request_error", NULL, NULL,
                                        "Cannot cancel a synchronous response."});
 }
+
+const struct route response_get_route = {"GET", "/v1/responses/{id}", ROUTE_KEY,
+                                         .handle = handle_get};
+const struct route response_delete_route = {"DELETE", "/v1/responses/{id}", ROUTE_KEY,
+                                            .handle = handle_delete};
+const struct route response_items_route = {"GET", "/v1/responses/{id}/input_items", ROUTE_KEY,
+                                           .handle = handle_items};
+const struct route response_cancel_route = {"POST", "/v1/responses/{id}/cancel", ROUTE_KEY,
+                                            .handle = handle_cancel};

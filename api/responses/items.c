@@ -1,5 +1,7 @@
 /* responses/items.c - items of the Responses API: read from a request, fetched from the store, and
  * turned into the messages that a chat template sees. Owns nothing; runs on pool threads. */
+#include "api/http/id.h"
+#include "api/http/json.h"
 #include "api/responses/responses.h"
 
 #include "core/base/mem.h"
@@ -207,7 +209,7 @@ static int new_item(const struct item *in, const char *type, const char *prefix,
         return err_set_param(e, ERR_INVALID, id,
                              "Invalid value for '%s': letters, digits, '_' and '-' only.", id);
     }
-    if (!in->id) api_new_id(id, prefix);
+    if (!in->id) id_new(id, prefix);
     cJSON *item = *out = append(list, cJSON_CreateObject());
     bool ok = cJSON_AddStringToObject(item, "id", in->id ? in->id : id) &&
               cJSON_AddStringToObject(item, "type", type) &&

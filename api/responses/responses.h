@@ -8,6 +8,8 @@
 #define INFERD_API_RESPONSES_RESPONSES_H
 
 #include "api/generate/chat_request.h"
+#include "api/generate/fields.h"
+#include "api/generate/writer.h"
 #include "registry/responses.h"
 
 /* ---- responses/items.c ---- */

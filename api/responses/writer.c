@@ -4,6 +4,10 @@
  *
  * Both forms of an answer are made of the same items: a stream tells each as it comes, a whole
  * answer is put into items at its end. Pieces of another kind begin another item. */
+#include "api/generate/frames.h"
+#include "api/generate/gen.h"
+#include "api/http/id.h"
+#include "api/http/request.h"
 #include "api/responses/responses.h"
 
 #include "core/base/clock.h"
@@ -303,7 +307,7 @@ static struct item *open_item(struct gen *g, enum item_kind kind, const struct g
     }
     struct item *it = &st->items[st->n_items++];
     *it = (struct item){.kind = kind, .name = name, .status = "in_progress"};
-    api_new_id(it->id, prefixes[kind]);
+    id_new(it->id, prefixes[kind]);
     if (call) memcpy(it->call_id, call->id, sizeof it->call_id);
     str_init(&it->text, REPLY_MAX_BYTES);
     str_init(&it->logprobs, REPLY_MAX_BYTES);

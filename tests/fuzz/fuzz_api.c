@@ -2,12 +2,17 @@
  * can be read, and what was parsed can be printed and parsed again. Without what a table does not
  * know, no field is refused for being unknown. */
 #include "api/anthropic/messages.h"
+#include "api/generate/chat_body.h"
+#include "api/generate/structured.h"
 #include "api/generate/tools.h"
 #include "api/ollama/ollama.h"
 #include "api/responses/responses.h"
+#include "api/routes.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+extern const struct route completions_route; /* api/openai/ep_completions.c */
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
@@ -140,13 +145,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     cJSON_Delete(again);
     if (cJSON_IsObject(body)) {
         read_body(body, &chat_table);
-        read_body(body, &completions_table);
+        read_body(body, completions_route.table);
         read_response(body);
         read_chat(body);
         read_anthropic(body);
         read_ollama(body);
         for (size_t i = 0; i < api_n_routes; i++)
-            if (api_routes[i].table) read_by_table(body, api_routes[i].table);
+            if (api_routes[i]->table) read_by_table(body, api_routes[i]->table);
     }
     cJSON_Delete(body);
     return 0;

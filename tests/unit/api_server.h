@@ -22,18 +22,18 @@ static chat_template *chat;
 static api *server;
 
 static struct api_config base_config(void) {
-    return (struct api_config){.host = "127.0.0.1",
-                               .n_threads = 2,
-                               .prepare_threads = 2,
-                               .prepare_slow_threads = 2,
-                               .prepare_queue = 400,
-                               .prepare_budget_s = 5,
-                               .max_connections = 400,
-                               .max_body_bytes = 100000,
-                               .max_header_bytes = 8192,
-                               .idle_timeout_s = 60,
-                               .keepalive_ms = 10000,
-                               .max_answer_bytes = 256 << 20,
+    return (struct api_config){.http = {.host = "127.0.0.1",
+                                        .n_threads = 2,
+                                        .prepare_threads = 2,
+                                        .prepare_slow_threads = 2,
+                                        .prepare_queue = 400,
+                                        .prepare_budget_s = 5,
+                                        .max_connections = 400,
+                                        .max_body_bytes = 100000,
+                                        .max_header_bytes = 8192,
+                                        .idle_timeout_s = 60,
+                                        .keepalive_ms = 10000,
+                                        .max_answer_bytes = 256 << 20},
                                .version = "0.0.1"};
 }
 

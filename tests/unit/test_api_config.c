@@ -1,14 +1,14 @@
 /* test_api_config.c - the HTTP layer in other configurations and at its end: keys, bounds of
  * connections, keep-alives, drain, close. */
-#include "api/api_int.h"
+#include "api/generate/api_state.h"
 #include "api/http/conns.h"
 #include "api_server.h"
 
 static void keys_are_checked(void) {
     static const char *const keys[] = {"first-key", "k2"};
     struct api_config c = base_config();
-    c.api_keys = keys;
-    c.n_api_keys = 2;
+    c.http.api_keys = keys;
+    c.http.n_api_keys = 2;
     start_server(&c);
     publish();
     static const struct {
@@ -65,14 +65,14 @@ static void all_wait(unsigned n) {
     struct conns_counts c;
     do {
         nanosleep(&(struct timespec){0, 1000000}, NULL);
-        http_conns_get(server->http, &c);
+        conns_get(&server->http.conns, &c);
     } while (c.open[CONN_WAITING] != n);
 }
 
 static void the_longest_idle_connection_gives_way(void) {
     struct api_config c = base_config();
-    c.max_connections = 2;
-    c.idle_timeout_s = 60;
+    c.http.max_connections = 2;
+    c.http.idle_timeout_s = 60;
     start_server(&c);
     int first = client_connect();
     CHECK(status_of(first, "GET /livez") == 200);
@@ -99,7 +99,7 @@ static void the_longest_idle_connection_gives_way(void) {
 
 static void idle_connections_end(void) {
     struct api_config c = base_config();
-    c.idle_timeout_s = 1;
+    c.http.idle_timeout_s = 1;
     start_server(&c);
     int a = client_connect(), b = client_connect();
     CHECK(status_of(a, "GET /livez") == 200);
@@ -116,7 +116,7 @@ static void health_is_told_beyond_the_limit(void) {
     static const char work[] = "{\"model\":\"tiny\",\"prompt\":\"a\",\"stream\":true,"
                                "\"max_tokens\":3000,\"ignore_eos\":true,\"logprobs\":5}";
     struct api_config c = base_config();
-    c.max_connections = 2;
+    c.http.max_connections = 2;
     start_server(&c);
     publish();
     int busy[2], idle[20];
@@ -158,7 +158,7 @@ static void health_is_told_beyond_the_limit(void) {
 
 static void addresses_are_bounded(void) {
     struct api_config c = base_config();
-    c.max_per_address = 3;
+    c.http.max_per_address = 3;
     start_server(&c);
     int fds[3];
     for (int i = 0; i < 3; i++) {
@@ -227,7 +227,7 @@ static void hosts_are_checked(void) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct api_config c = base_config();
-        c.allowed_hosts = rows[i].allowed;
+        c.http.allowed_hosts = rows[i].allowed;
         start_server(&c);
         publish();
         int status = status_as(rows[i].host);
@@ -238,13 +238,13 @@ static void hosts_are_checked(void) {
     /* With keys, or for other machines, no name is known beforehand. */
     static const char *const keys[] = {"k"};
     struct api_config c = base_config();
-    c.api_keys = keys;
-    c.n_api_keys = 1;
+    c.http.api_keys = keys;
+    c.http.n_api_keys = 1;
     start_server(&c);
     CHECK(status_as("llm.example") == 401);
     stop_server();
     c = base_config();
-    c.host = "0.0.0.0";
+    c.http.host = "0.0.0.0";
     start_server(&c);
     publish();
     CHECK(status_as("llm.example") == 200);
@@ -254,7 +254,7 @@ static void hosts_are_checked(void) {
 /* One sends its headers a byte at a time, one its body: each byte begins the idle timeout anew. */
 static void slow_senders_are_cut_off(void) {
     struct api_config c = base_config();
-    c.idle_timeout_s = 1;
+    c.http.idle_timeout_s = 1;
     start_server(&c);
     publish();
     int fds[2] = {client_connect(), client_connect()};
@@ -280,7 +280,7 @@ static void slow_senders_are_cut_off(void) {
 static void bodies_that_arrive_are_bounded(void) {
     enum { N = 21, BYTES = 256 << 10, FREE = 64 << 10 };
     struct api_config c = base_config();
-    c.max_body_bytes = BYTES;
+    c.http.max_body_bytes = BYTES;
     start_server(&c);
     publish();
     static char body[BYTES + 1];
@@ -294,7 +294,7 @@ static void bodies_that_arrive_are_bounded(void) {
                        NULL);
         client_send(fds[i], body, BYTES - 1);
     }
-    while (atomic_load(&server->n_body_bytes) < N * (BYTES - FREE - 1))
+    while (atomic_load(&server->http.n_body_bytes) < N * (BYTES - FREE - 1))
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     client_post("/v1/completions", body, &a);
     CHECK(*answer_header(&a, "Retry-After"));
@@ -313,7 +313,7 @@ static void bodies_that_arrive_are_bounded(void) {
     client_post("/v1/completions", body, &a);
     CHECK(a.status == 400); /* the room is free again */
     answer_fini(&a);
-    CHECK(atomic_load(&server->n_body_bytes) == 0);
+    CHECK(atomic_load(&server->http.n_body_bytes) == 0);
     stop_server();
 }
 
@@ -352,7 +352,7 @@ static void answers_that_are_not_read_are_bounded(void) {
     struct reader readers[N];
     struct answer answers[N], a;
     int n = 0, n_refused = 0, n_cut = 0;
-    c.max_answer_bytes = BOUND;
+    c.http.max_answer_bytes = BOUND;
     start_server(&c);
     publish();
     while (n < N && n_refused < 5000) {
@@ -393,7 +393,7 @@ static void answers_that_are_not_read_are_bounded(void) {
 static void a_taken_port_is_said(void) {
     struct api_config c = base_config();
     start_server(&c);
-    c.port = client_port;
+    c.http.port = client_port;
     api *second = NULL;
     err e = {0};
     CHECK(api_open(&c, &second, &e) == ERR_IO && !second);
@@ -406,7 +406,7 @@ static void a_taken_port_is_said(void) {
  * the end, so that nothing but comments can flow meanwhile. */
 static void quiet_streams_get_comments(void) {
     struct api_config c = base_config();
-    c.keepalive_ms = 1;
+    c.http.keepalive_ms = 1;
     start_server(&c);
     publish();
     str body;

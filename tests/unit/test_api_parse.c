@@ -1,6 +1,10 @@
 /* test_api_parse.c - what the endpoints make of bodies: the field tables against OpenAI's own
  * description, messages, sampling fields, and errors read back by another parser (cJSON's). */
-#include "api/generate/chat_request.h"
+#include "api/generate/chat_body.h"
+#include "api/generate/frames.h"
+#include "api/generate/gen.h"
+#include "api/http/request.h"
+#include "api/http/route.h"
 
 #include "core/base/mem.h"
 
@@ -11,6 +15,8 @@
 #include <stdlib.h>
 
 /* ---- helpers ---- */
+
+extern const struct route completions_route; /* api/openai/ep_completions.c */
 
 static cJSON *parse(const char *text) {
     cJSON *v = NULL;
@@ -114,7 +120,7 @@ static void fields_have_types_and_bounds(void) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         field_case(&chat_table, rows[i].field, rows[i].want, rows[i].param);
-        field_case(&completions_table, rows[i].field, rows[i].want, rows[i].param);
+        field_case(completions_route.table, rows[i].field, rows[i].want, rows[i].param);
     }
 }
 
@@ -181,7 +187,7 @@ static void completions_fields_are_honoured_or_refused(void) {
         {"\"tools\":[]", ERR_INVALID, "tools"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        field_case(&completions_table, rows[i].field, rows[i].want, rows[i].param);
+        field_case(completions_route.table, rows[i].field, rows[i].want, rows[i].param);
 }
 
 static void required_fields_are_missed_by_name(void) {
@@ -194,7 +200,7 @@ static void required_fields_are_missed_by_name(void) {
     CHECK(read_fields("{\"model\":\"m\"}", &chat_table, &f, &tree, &e) == ERR_INVALID);
     CHECK_STR(e.param, "messages");
     cJSON_Delete(tree);
-    CHECK(read_fields("{\"model\":null,\"prompt\":\"\"}", &completions_table, &f, &tree, &e) ==
+    CHECK(read_fields("{\"model\":null,\"prompt\":\"\"}", completions_route.table, &f, &tree, &e) ==
           ERR_INVALID);
     CHECK_STR(e.param, "model");
     cJSON_Delete(tree);
@@ -232,7 +238,7 @@ static void options_carry_the_values(void) {
     cJSON_Delete(tree);
     CHECK(read_fields(
               "{\"model\":\"m\",\"prompt\":\"\",\"echo\":true,\"logprobs\":0,\"max_tokens\":0}",
-              &completions_table, &f, &tree, &e) == 0);
+              completions_route.table, &f, &tree, &e) == 0);
     CHECK(gen_options_read(&f, 100, o, &e) == 0);
     CHECK(o->no_tokens && p->max_tokens == 1 && p->prompt_logprobs && p->n_logprobs == 0);
     cJSON_Delete(tree);
@@ -277,7 +283,7 @@ static void tables_know_all_of_openai(void) {
                            &chat_table) >= 30);
     CHECK(check_properties(schemas,
                            cJSON_GetObjectItemCaseSensitive(schemas, "CreateCompletionRequest"),
-                           &completions_table) >= 18);
+                           completions_route.table) >= 18);
     cJSON_Delete(spec);
     free(bytes);
 }

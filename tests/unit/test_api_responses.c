@@ -1,5 +1,8 @@
 /* test_api_responses.c - what /v1/responses makes of a body and of an answer: items, the messages
  * that they become, tools, the writer's events and objects, and bytes that are no request. */
+#include "api/generate/body.h"
+#include "api/generate/gen.h"
+#include "api/http/request.h"
 #include "api/responses/responses.h"
 
 #include "core/base/mem.h"

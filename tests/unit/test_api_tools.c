@@ -1,6 +1,11 @@
 /* test_api_tools.c - what a request says of tools and forms, as read; and which answers its grammar
  * lets through, byte by byte, to their end. */
+#include "api/generate/api_state.h"
+#include "api/generate/chat_body.h"
+#include "api/generate/constraint.h"
+#include "api/generate/structured.h"
 #include "api/generate/tools.h"
+#include "api/http/request.h"
 #include "core/base/mem.h"
 #include "tests/unit/check.h"
 

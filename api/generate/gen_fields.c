@@ -1,11 +1,7 @@
-/* gen_params.c - what both generating endpoints read first: the fields that they share (their table
- * and the checks that a table cannot express), the model, and the body itself. pool threads. */
-#include "api/generate/gen.h"
+/* gen_fields.c - see fields.h: the table of shared fields, and the checks that a table cannot
+ * express. Owns nothing; pool threads. */
+#include "api/generate/fields.h"
 
-#include "core/base/clock.h"
-#include "core/base/mem.h"
-
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -206,91 +202,4 @@ int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_opt
     if (!rc) rc = read_bias(f->logit_bias, n_vocab, o, e);
     if (!rc) rc = read_stream_options(f, o, e);
     return rc;
-}
-
-int gen_body_read(const cJSON *body, const struct json_table *table, void *out, err *e) {
-    return json_read(body, table, "", out, e);
-}
-
-int gen_request_read(struct request *r, const cJSON *body, const struct json_table *table,
-                     struct gen_request *q, err *e) {
-    struct gen_fields *f = &q->fields;
-    int rc = gen_body_read(body, table, f, e);
-    if (!rc) rc = api_request_model(r, f->model, e);
-    if (rc) return rc;
-    q->model = r->model;
-    return gen_options_read(f, tokenizer_n_vocab(engine_tokenizer(q->model->engine)), &q->options,
-                            e);
-}
-
-int gen_ids_read(const cJSON *array, const char *param, int32_t n_vocab, struct gen_prompt *p,
-                 err *e) {
-    size_t n = (size_t)cJSON_GetArraySize(array);
-    p->ids = mem_new(n, sizeof *p->ids);
-    if (!p->ids) return err_no_memory(e);
-    for (const cJSON *v = array->child; v; v = v->next) {
-        int64_t id;
-        if (!json_int64(v, &id) || id < 0 || id >= n_vocab) {
-            free(p->ids);
-            *p = (struct gen_prompt){0};
-            return err_set_param(e, ERR_INVALID, param,
-                                 "Invalid value for '%s': a list of tokens holds ids from 0 to %d "
-                                 "only.",
-                                 param, (int)n_vocab - 1);
-        }
-        p->ids[p->n++] = (int32_t)id;
-    }
-    return 0;
-}
-
-void gen_add_ids(const struct gen_prompt *p, str *out) {
-    str_add_char(out, '[');
-    for (size_t i = 0; i < p->n; i++)
-        str_addf(out, i ? ",%d" : "%d", (int)p->ids[i]);
-    str_add_char(out, ']');
-}
-
-int gen_reply_bounded(struct request *r, str *body, err *e) {
-    if (!body->failed) {
-        reply_json(r, 200, body);
-        return 0;
-    }
-    str_fini(body);
-    return err_set(e, ERR_INVALID, "The answer is larger than %d MiB: send a part of it.",
-                   REPLY_MAX_BYTES >> 20);
-}
-
-enum { IGNORED_BYTES = 240 }; /* of the header */
-
-/* The configuration lets odd clients send what no table knows; they are told what was left out. */
-static void drop_unknown(struct request *r, cJSON *body) {
-    str ignored;
-    if (!r->api->config.ignore_unknown || !r->route->table || !cJSON_IsObject(body)) return;
-    str_init(&ignored, 4096);
-    json_drop_unknown(body, r->route->table, &ignored);
-    if (ignored.len) {
-        char list[IGNORED_BYTES];
-        size_t n = (size_t)snprintf(list, sizeof list, "%s", str_cstr(&ignored));
-        if (n >= sizeof list) { /* whole names, then how it goes on */
-            n = sizeof list - 4;
-            while (n && list[n - 1] != ' ')
-                n--;
-            snprintf(list + n, sizeof list - n, "...");
-        }
-        reply_header(r, "x-inferd-ignored-fields", list);
-    }
-    str_fini(&ignored);
-}
-
-void gen_handle(struct request *r, int (*run)(struct request *r, const cJSON *body, err *e)) {
-    if (resume_request(r)) return;
-    err e = {0};
-    cJSON *body = NULL;
-    uint64_t begin_ns = clock_now_ns();
-    int rc = json_parse(str_cstr(&r->body), r->body.len, &body, &e);
-    prepare_spent(r, PART_JSON, begin_ns);
-    if (!rc) drop_unknown(r, body);
-    if (!rc) rc = run(r, body, &e);
-    if (rc) reply_err(r, &e);
-    cJSON_Delete(body);
 }

@@ -1,0 +1,36 @@
+/* api_state.h - struct api: the state that all endpoints share. Created and freed by api/api.c. */
+#ifndef INFERD_API_GENERATE_API_STATE_H
+#define INFERD_API_GENERATE_API_STATE_H
+
+#include "api/generate/config.h"
+#include "api/generate/grammar_cache.h"
+#include "api/generate/resume.h"
+#include "api/http/http.h"
+#include "core/base/siphash.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct request;
+
+struct api {
+    struct http http;
+    struct api_config config; /* version is a copy; http.config has the copies of http's */
+    struct hash128 secret;    /* of this process: keys hashes that clients must not predict */
+    resume *resume;
+    grammar_cache *grammars;
+    struct api_model models[API_MAX_MODELS]; /* (n_models) written once, before http.ready */
+    size_t n_models;
+    /* Of /metrics: checks of idle engines' KV pools. */
+    atomic_uint_least64_t n_pool_checks, n_pool_check_failures, last_check_ns;
+};
+
+/* The model with that id or alias, or NULL. */
+const struct api_model *api_find_model(const struct api *a, const char *name);
+/* Sets r->model from a body's model field. ERR_NOT_FOUND. */
+int api_request_model(struct request *r, const char *name, err *e);
+/* http_setup.add_work_headers: the engine's queue as OpenAI's rate limit. */
+void api_add_rate_limit(struct request *r);
+
+#endif

@@ -1,0 +1,41 @@
+/* config.h - what the daemon gives to api_open and api_set_models. */
+#ifndef INFERD_API_GENERATE_CONFIG_H
+#define INFERD_API_GENERATE_CONFIG_H
+
+#include "api/http/http_config.h"
+#include "core/chat/chat.h"
+#include "core/engine/engine.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct responses; /* registry/responses.h */
+
+enum { API_MAX_MODELS = 8 };
+
+/* A served model. Borrowed: everything outlives api_close. */
+struct api_model {
+    const char *id;             /* name in the registry */
+    const char *const *aliases; /* (n_aliases) other names that requests may use */
+    size_t n_aliases;
+    engine *engine;
+    const chat_template *chat; /* NULL: chat requests are refused with the reason */
+    int64_t created_s;
+};
+
+struct api_config {
+    struct http_config http;
+    uint32_t
+        resume_timeout_s;    /* how long a stream whose connection ended can be resumed; 0: never */
+    uint32_t resume_streams; /* most streams kept for that at once */
+    uint32_t resume_buffer_bytes; /* of the last frames of each */
+    bool share_prefixes;          /* all API keys share cached prompts */
+    int max_priority;             /* largest priority that a request may have */
+    bool ignore_unknown;          /* unknown request fields are dropped and named in a header of the
+                                     answer, instead of refused */
+    struct responses *store;      /* of /v1/responses; borrowed until api_close; NULL: no store */
+    const char *version;          /* "0.1.0" */
+};
+
+#endif

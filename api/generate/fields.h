@@ -1,0 +1,63 @@
+/* fields.h - request fields that several endpoints share, and the checked options of a generation
+ * that are made of them. Pool threads. */
+#ifndef INFERD_API_GENERATE_FIELDS_H
+#define INFERD_API_GENERATE_FIELDS_H
+
+#include "api/http/json.h"
+#include "core/engine/engine.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Each choice has its own copies of the stop strings. */
+enum { GEN_MAX_STOPS = 16, GEN_MAX_STOP_BYTES = 4096 };
+
+/* Members of a request body after json_read: the union over the endpoints that generate. Pointers
+ * borrow from the JSON tree. */
+struct gen_fields {
+    const char *model, *user, *safety_identifier, *prompt_cache_key, *cache_salt;
+    double temperature, top_p, min_p;
+    double presence_penalty, frequency_penalty, repetition_penalty;
+    int64_t top_k, seed, n, max_tokens, priority;
+    bool has_seed, has_max_tokens;
+    bool stream, ignore_eos;
+    const cJSON *stop, *logit_bias, *stream_options;
+    const char *stop_name; /* in errors */
+    /* chat */
+    const cJSON *messages, *chat_template_kwargs, *documents;
+    const char *reasoning_effort;
+    bool add_generation_prompt, has_add_generation_prompt, continue_final_message;
+    int64_t max_completion_tokens, top_logprobs;
+    const cJSON *tools, *tool_choice, *response_format;
+    const cJSON *structured_outputs, *guided_json, *guided_choice;
+    const char *guided_regex, *guided_grammar;
+    bool parallel_tool_calls;
+    bool has_max_completion_tokens, has_top_logprobs, logprobs;
+    /* completions */
+    const cJSON *prompt;
+    const char *suffix;
+    int64_t n_logprobs, best_of;
+    bool has_n_logprobs, has_best_of, echo;
+};
+void gen_fields_default(struct gen_fields *f);
+
+/* Rows of all of OpenAI's endpoints that generate: the model and how to sample. gen_table adds
+ * those of chat and completions. */
+extern const struct json_table gen_sampling_table, gen_table;
+
+/* What the fields ask for, checked beyond their types. */
+struct gen_options {
+    struct engine_params params; /* bias points to bias */
+    struct engine_logit_bias bias[ENGINE_MAX_LOGIT_BIAS];
+    const char *stops[GEN_MAX_STOPS]; /* (n_stops) borrowed from the tree */
+    uint32_t n_stops;
+    uint32_t n_choices;
+    const char *cache_salt; /* borrowed from the tree; NULL: none */
+    bool stream, include_usage, obfuscate;
+    bool echo;      /* the answer begins with the prompt's text */
+    bool no_tokens; /* max_tokens 0: the prompt is only scored */
+};
+/* Fills o from f. n_vocab bounds logit_bias' ids. ERR_INVALID, ERR_UNSUPPORTED with the param. */
+int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_options *o, err *e);
+
+#endif

@@ -1,0 +1,17 @@
+/* auth.h - access control: API keys, and the browser rules that keep other sites out. The checks
+ * fill the reply and return false if the request is refused. HTTP threads; auth_key also on pool
+ * threads. */
+#ifndef INFERD_API_HTTP_AUTH_H
+#define INFERD_API_HTTP_AUTH_H
+
+#include <stdbool.h>
+
+struct request;
+
+bool auth_check_key(struct request *r);
+bool auth_check_host(struct request *r);
+bool auth_check_origin(struct request *r);
+/* The accepted API key of a checked request; NULL if no keys are configured. */
+const char *auth_key(const struct request *r);
+
+#endif

@@ -1,0 +1,66 @@
+/* http.h - the HTTP server: connections, requests, replies. It knows no endpoint: its owner gives
+ * it the table of routes.
+ *
+ * THREAD SAFETY: http_* from the daemon's main thread, except http_n_active: any thread. */
+#ifndef INFERD_API_HTTP_HTTP_H
+#define INFERD_API_HTTP_HTTP_H
+
+#include "api/http/answers.h"
+#include "api/http/conns.h"
+#include "api/http/costs.h"
+#include "api/http/http_config.h"
+#include "api/http/watch.h"
+#include "api/http/work_pool.h"
+#include "core/base/err.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct api;
+struct request;
+struct route;
+struct http_daemon;
+
+enum { HTTP_MAX_ROUTES = COST_ROUTES - 1, HTTP_N_CODES = 20 };
+
+/* What the server's owner gives. Everything is borrowed until http_fini, the configuration copied.
+ */
+struct http_setup {
+    const struct http_config *config;
+    const struct route *const *routes; /* (n_routes) the first that matches is taken */
+    size_t n_routes;
+    struct api *api; /* the owner, for request.api */
+    /* Headers of the owner for answers of routes that start work, once the status is known. */
+    void (*add_work_headers)(struct request *r);
+};
+
+/* State of the server, embedded in its owner. Zeroed before http_open. */
+struct http {
+    struct http_config config; /* strings and keys are copies */
+    struct http_setup setup;
+    struct http_daemon *daemon; /* http_int.h */
+    struct conns conns;
+    watch *watch;
+    work_pool *pool;
+    struct costs costs;
+    struct answers answers;
+    atomic_bool ready;                  /* routes with ROUTE_MODEL are answered */
+    atomic_bool draining;               /* routes with ROUTE_WORK are not */
+    atomic_bool closing;                /* unanswered requests get a 503 */
+    atomic_uint n_active;               /* requests from the pool to the end of their answer */
+    atomic_uint_least64_t n_body_bytes; /* of bodies being received, except 64K of each */
+    atomic_uint_least64_t n_requests[COST_ROUTES][HTTP_N_CODES]; /* by route, status */
+};
+
+/* Binds and starts the threads. On failure the caller closes and ends h as well. ERR_IO: the port
+ * is taken (the message names it). */
+int http_open(struct http *h, const struct http_setup *setup, err *e);
+uint16_t http_port(const struct http *h);
+uint32_t http_n_active(const struct http *h);
+/* Ends all requests and threads. Answers may still be held. */
+void http_close(struct http *h);
+/* Frees the rest: no answer is held any more. A zeroed h is fine. */
+void http_fini(struct http *h);
+
+#endif

@@ -1,0 +1,38 @@
+/* http_config.h - configuration of the HTTP server: addresses, limits, keys. */
+#ifndef INFERD_API_HTTP_HTTP_CONFIG_H
+#define INFERD_API_HTTP_HTTP_CONFIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct http_config {
+    const char *host;   /* address to bind, "127.0.0.1" */
+    uint16_t port;      /* 0: any free port, see http_port */
+    int listen_fd;      /* a socket that already listens, borrowed during http_open; 0: none,
+                           host and port are bound */
+    uint32_t n_threads; /* HTTP threads */
+    uint32_t
+        prepare_threads; /* threads that parse, render, tokenize and compile common requests, */
+    uint32_t prepare_slow_threads; /* and expensive ones */
+    uint32_t prepare_queue;        /* most requests in preparation; 503 beyond */
+    uint32_t prepare_budget_s;     /* approximate core-seconds to prepare a request; 400 beyond */
+    uint32_t max_connections; /* at the limit the connection that has been idle longest is closed;
+                                 a few more may ask for health */
+    uint32_t max_per_address; /* open connections per client address (IPv6: per /64); 0: no limit */
+    uint64_t max_body_bytes;  /* 413 beyond; 503 beyond 16 times that in all incoming requests */
+    uint32_t max_header_bytes;  /* 431 beyond */
+    uint32_t idle_timeout_s;    /* of a connection without a running request, and of a client that
+                                   does not read its answer. A request may take twice that to arrive,
+                                   plus the time of its body at 10 KB/s */
+    uint32_t keepalive_ms;      /* interval of SSE comments while a stream is quiet */
+    uint64_t max_answer_bytes;  /* memory of all answers that are being made, sent or kept, except
+                                   the first 64K of each; 503 beyond */
+    uint32_t request_timeout_s; /* from a request's headers to its end; 0: none */
+    const char *allowed_hosts;  /* comma-separated names that are accepted in the Host header; ".x":
+                                   names below x; "*": any. NULL or "": on a loopback address
+                                   without keys only this machine's own names, otherwise any */
+    const char *const *api_keys; /* (n_api_keys) accepted bearer keys; none: no check */
+    size_t n_api_keys;
+};
+
+#endif

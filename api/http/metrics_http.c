@@ -1,0 +1,68 @@
+/* metrics_http.c - the HTTP server's own metrics. Owns nothing; any thread. */
+#include "api/http/http.h"
+#include "api/http/metrics.h"
+
+#include <inttypes.h>
+
+static void add_requests(str *s, struct http *h) {
+    const char *name = "inferd_http_requests_total";
+    metrics_head(s, name, "counter",
+                 "HTTP requests answered, by route, method (HEAD counts as GET) and status code.");
+    for (size_t row = 0; row <= h->setup.n_routes; row++)
+        for (size_t col = 0; col < HTTP_N_CODES; col++) {
+            uint64_t n = atomic_load(&h->n_requests[row][col]);
+            if (n) {
+                str_add(s, name);
+                metrics_add_route(s, h, row);
+                str_add(s, ",code=\"");
+                if (http_codes[col])
+                    str_addf(s, "%u", http_codes[col]);
+                else
+                    str_add(s, "other");
+                str_addf(s, "\"} %" PRIu64 "\n", n);
+            }
+            if (!http_codes[col]) break;
+        }
+}
+
+static void add_connections(str *s, struct http *h) {
+    struct conns_counts c;
+    conns_get(&h->conns, &c);
+    const struct {
+        const char *label;
+        uint64_t value;
+    } open[] = {{"waiting", c.open[CONN_WAITING] - c.receiving},
+                {"receiving", c.open[CONN_BODY] + c.receiving},
+                {"answering", c.open[CONN_ANSWERING]}},
+      refused[] = {{"max_connections", c.refused_full}, {"address", c.refused_address}};
+    const struct {
+        const char *name, *help;
+        uint64_t value;
+    } rows[] = {
+        {"inferd_http_connections_accepted_total", "Connections accepted.", c.accepted},
+        {"inferd_http_connections_reaped_total", "Connections closed because they took too long.",
+         c.reaped},
+        {"inferd_http_connections_evicted_total", "Idle connections closed to make room.",
+         c.evicted},
+        {"inferd_http_connections_reserved_total",
+         "Connections beyond max-connections, which could only ask for health.", c.reserved},
+    };
+    const char *name = "inferd_http_connections";
+    metrics_head(s, name, "gauge", "Open connections, by what they do.");
+    for (size_t i = 0; i < sizeof open / sizeof *open; i++)
+        str_addf(s, "%s{state=\"%s\"} %" PRIu64 "\n", name, open[i].label, open[i].value);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        metrics_head(s, rows[i].name, "counter", rows[i].help);
+        str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
+    }
+    name = "inferd_http_connections_refused_total";
+    metrics_head(s, name, "counter", "Connections closed at once, by the limit.");
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        str_addf(s, "%s{reason=\"%s\"} %" PRIu64 "\n", name, refused[i].label, refused[i].value);
+}
+
+void metrics_add_http(str *s, struct http *h) {
+    add_requests(s, h);
+    metrics_add_costs(s, h);
+    add_connections(s, h);
+}

@@ -1,0 +1,74 @@
+/* request.h - one HTTP request.
+ *
+ * Its life: http.c makes it at its first header callback -> route_check -> its body is collected ->
+ * the route's handler fills the reply or attaches a job -> the job is polled until it fills the
+ * reply, then (stream) read for bytes -> http.c ends it. The handler runs on a thread of the work
+ * pool (prepare.h), which has the request while its connection is suspended; everything else runs
+ * on the connection's HTTP thread, one callback at a time. Only the embedded `watched` is shared.
+ */
+#ifndef INFERD_API_HTTP_REQUEST_H
+#define INFERD_API_HTTP_REQUEST_H
+
+#include "api/http/answers.h"
+#include "api/http/job.h"
+#include "api/http/reply.h"
+#include "api/http/watch.h"
+#include "api/http/work_pool.h"
+#include "core/base/str.h"
+#include "core/base/work.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct api;
+struct api_model;
+struct conn;
+struct http;
+struct route;
+
+struct request {
+    struct watched watched; /* first */
+    struct work_item item;
+    struct work work;    /* budget of its handler */
+    uint32_t key_number; /* index of its API key, from 1; 0: no keys are configured */
+    struct http *http;
+    struct api *api;           /* of the server's owner: nothing of it is known here */
+    void *connection;          /* libmicrohttpd's */
+    struct conn *conn;         /* the connection in conns.h */
+    bool close;                /* the connection ends with the answer */
+    const struct route *route; /* NULL: none matches */
+    size_t row;                /* its route's row in tables; the last row: none matches */
+    char method[16];
+    char path[256];                /* for the log; longer ones are cut and match no route */
+    const char *rest;              /* path after a prefix route's prefix, or from its {id} on */
+    char id[65];                   /* x-request-id */
+    const struct api_model *model; /* the model that the body asks for; NULL: not known (yet) */
+    uint64_t start_ns;
+    uint64_t deadline_ns; /* when it must be answered at the latest; 0: no deadline */
+    str body;
+    uint64_t body_bytes; /* received, kept or not */
+    uint64_t kept_bytes; /* counted in http.n_body_bytes */
+    bool discard_body;   /* the reply is already an error */
+    bool handled;
+    char error_text[192]; /* of error_for */
+    bool active;          /* counted in http.n_active */
+    bool queued;          /* libmicrohttpd has the reply */
+    struct reply reply;
+    struct answer_hold hold; /* of the reply's body */
+    const struct job_ops *ops;
+    void *job;                                 /* of ops; NULL ops: none */
+    uint64_t prompt_tokens, completion_tokens; /* for the log */
+};
+
+/* A request header's value (valid until the request ends) or NULL. */
+const char *request_header(const struct request *r, const char *name);
+/* Calls `each` for every parameter of the query; value is "" if it has none. */
+void request_query_each(const struct request *r,
+                        void (*each)(void *arg, const char *name, const char *value), void *arg);
+/* Frees the body: it is not needed any more. */
+void request_drop_body(struct request *r);
+/* Sets r->deadline_ns from the configuration and the timeout header. false: the header is wrong and
+ * the reply says so. */
+bool request_read_deadline(struct request *r);
+
+#endif

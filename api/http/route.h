@@ -1,0 +1,53 @@
+/* route.h - routes: which handler answers a path, and what is checked before the body is read. The
+ * table belongs to the server's owner (struct http_setup). */
+#ifndef INFERD_API_HTTP_ROUTE_H
+#define INFERD_API_HTTP_ROUTE_H
+
+#include "core/base/str.h"
+
+#include <stdbool.h>
+
+struct api_error;
+struct json_table;
+struct request;
+
+enum route_flags {
+    ROUTE_PREFIX = 1,  /* path starts with route.path; otherwise {id} stands for any one segment */
+    ROUTE_KEY = 2,     /* needs an API key if keys are configured */
+    ROUTE_MODEL = 4,   /* 503 while the model is loading */
+    ROUTE_WORK = 8,    /* starts new work: 503 while draining */
+    ROUTE_JSON = 16,   /* needs an application/json body */
+    ROUTE_DIRECT = 32, /* answered on the HTTP thread: the handler neither waits nor computes */
+    ROUTE_HEALTH = 64  /* also answered on connections beyond max_connections */
+};
+enum {
+    ROUTE_TEXT = ROUTE_KEY | ROUTE_MODEL | ROUTE_JSON,
+    ROUTE_GENERATE = ROUTE_TEXT | ROUTE_WORK
+};
+
+/* What all answers of a protocol have in common. NULL members: as in OpenAI's API. */
+struct protocol {
+    void (*write_error)(str *out, const struct api_error *error);
+    const char *id_header; /* name of a second header that carries x-request-id */
+};
+
+struct route {
+    const char *method;
+    const char *path;
+    int flags;
+    void (*handle)(struct request *r);
+    const char *name;                  /* in metrics; NULL: path */
+    const struct json_table *table;    /* the body's fields; NULL: no body */
+    const struct protocol *protocol;   /* NULL: OpenAI's */
+    bool (*matches)(const char *path); /* instead of path, which is for documents; NULL: path */
+};
+/* Its name in metrics. */
+static inline const char *route_name(const struct route *route) {
+    return route->name ? route->name : route->path;
+}
+
+/* Sets r->route and r->row, and makes all checks that need only the headers. false: the reply is
+ * filled. */
+bool route_check(struct request *r);
+
+#endif

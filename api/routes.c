@@ -1,0 +1,48 @@
+/* routes.c - the table of all endpoints, and the only file that names them. Each is a `const struct
+ * route` in its ep_*.c; a new one is one line here. The order is that of GET /metrics and of
+ * GET /v1/inferd/fields. */
+#include "api/routes.h"
+
+#include "api/http/http.h"
+
+#define ROUTES(X)                                                                                  \
+    X(chat_route)                                                                                  \
+    X(completions_route)                                                                           \
+    X(embeddings_route)                                                                            \
+    X(messages_route)                                                                              \
+    X(messages_count_route)                                                                        \
+    X(ollama_chat_route)                                                                           \
+    X(ollama_generate_route)                                                                       \
+    X(ollama_show_route)                                                                           \
+    X(ollama_tags_route)                                                                           \
+    X(ollama_ps_route)                                                                             \
+    X(ollama_version_route)                                                                        \
+    X(responses_route)                                                                             \
+    X(response_tokens_route)                                                                       \
+    X(response_get_route)                                                                          \
+    X(response_delete_route)                                                                       \
+    X(response_items_route)                                                                        \
+    X(response_cancel_route)                                                                       \
+    X(models_route)                                                                                \
+    X(model_route)                                                                                 \
+    X(tokenize_route)                                                                              \
+    X(v1_tokenize_route)                                                                           \
+    X(detokenize_route)                                                                            \
+    X(v1_detokenize_route)                                                                         \
+    X(render_route)                                                                                \
+    X(fields_route)                                                                                \
+    X(livez_route)                                                                                 \
+    X(readyz_route)                                                                                \
+    X(health_route)                                                                                \
+    X(metrics_route)                                                                               \
+    X(web_route)
+
+#define DECLARE(name) extern const struct route name;
+ROUTES(DECLARE)
+
+#define ADDRESS(name) &name,
+const struct route *const api_routes[] = {ROUTES(ADDRESS)};
+const size_t api_n_routes = sizeof api_routes / sizeof *api_routes;
+
+_Static_assert(sizeof api_routes / sizeof *api_routes <= HTTP_MAX_ROUTES,
+               "sums of costs keep one more row, for requests without a route");
