@@ -4,9 +4,7 @@
 #include "core/backend/module.h"
 
 #include "core/base/mem.h"
-#include "core/base/sample_math.h"
 
-#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +34,7 @@ static void close_ranks(backend *const *ranks, uint32_t n) {
 
 static int open_rank(size_t i, const struct backend_config *config, backend **out, err *e) {
     int rc = devices[i].open(config, out, e);
-    if (rc || (*out)->vt->join) return rc;
+    if (rc || (*out)->vt->group_open) return rc;
     close_ranks(out, 1);
     return err_set_param(e, ERR_UNSUPPORTED, "n_ranks",
                          "backend %s computes on one device: n_ranks must be 1", devices[i].name);
@@ -58,7 +56,7 @@ static int open_group(size_t i, const struct backend_config *config, backend **o
         ranks[r]->n_ranks = n;
         memcpy(ranks[r]->peers, ranks, n * sizeof *ranks);
     }
-    if (!rc) rc = ranks[0]->vt->join(ranks, n, e);
+    if (!rc) rc = ranks[0]->vt->group_open(ranks, n, e);
     if (rc) {
         close_ranks(ranks, n);
         return rc;
@@ -128,7 +126,7 @@ void backend_close(backend *be) {
     uint32_t n = backend_n_ranks(be);
     for (uint32_t r = 0; r < n; r++)
         ranks[r] = backend_peer(be, r);
-    if (n > 1) be->vt->part(be);
+    if (n > 1) be->vt->group_close(be);
     close_ranks(ranks, n);
 }
 
@@ -144,12 +142,12 @@ backend *backend_peer(backend *be, uint32_t rank) {
     return be->n_ranks ? be->peers[rank] : be;
 }
 
-void backend_place_thread(const backend *be) {
-    if (be->n_ranks > 1 && be->vt->place_thread) be->vt->place_thread(be);
+void backend_bind_thread(const backend *be) {
+    if (be->n_ranks > 1 && be->vt->bind_thread) be->vt->bind_thread(be);
 }
 
-void backend_break(backend *be) {
-    if (be->n_ranks > 1) be->vt->break_group(be);
+void backend_break_group(backend *be) {
+    if (be->n_ranks > 1) be->vt->group_break(be);
 }
 
 const char *backend_name(const backend *be) {
@@ -288,7 +286,7 @@ int backend_flush(backend *be, err *e) {
 }
 
 bool backend_can_overlap(const backend *be) {
-    return be->vt->mark != NULL;
+    return be->vt->event_record != NULL;
 }
 
 int backend_host_new(backend *be, uint64_t bytes, void **out, err *e) {
@@ -305,343 +303,47 @@ void backend_host_free(backend *be, void *p) {
         free(p);
 }
 
-int backend_download_later(backend *be, const backend_buf *src, uint64_t offset, void *to,
+int backend_download_async(backend *be, const backend_buf *src, uint64_t offset, void *to,
                            uint64_t bytes, err *e) {
-    if (!be->vt->download_later) return backend_download(be, src, offset, to, bytes, e);
+    if (!be->vt->download_async) return backend_download(be, src, offset, to, bytes, e);
     int rc = check_range(be, src, offset, bytes, e);
-    return rc || !bytes ? rc : be->vt->download_later(be, src, offset, to, bytes, e);
+    return rc || !bytes ? rc : be->vt->download_async(be, src, offset, to, bytes, e);
 }
 
-int backend_mark(backend *be, uint32_t mark, err *e) {
-    if (mark >= BACKEND_MARKS) return err_set(e, ERR_INVALID, "there is no mark %u", mark);
-    return be->vt->mark ? be->vt->mark(be, mark, e) : 0;
+int backend_event_record(backend *be, uint32_t mark, err *e) {
+    if (mark >= BACKEND_N_EVENTS) return err_set(e, ERR_INVALID, "there is no mark %u", mark);
+    return be->vt->event_record ? be->vt->event_record(be, mark, e) : 0;
 }
 
-int backend_wait(backend *be, uint32_t mark, err *e) {
-    if (mark >= BACKEND_MARKS) return err_set(e, ERR_INVALID, "there is no mark %u", mark);
-    return be->vt->wait ? be->vt->wait(be, mark, e) : backend_sync(be, e);
+int backend_event_wait(backend *be, uint32_t mark, err *e) {
+    if (mark >= BACKEND_N_EVENTS) return err_set(e, ERR_INVALID, "there is no mark %u", mark);
+    return be->vt->event_wait ? be->vt->event_wait(be, mark, e) : backend_sync(be, e);
 }
 
-bool backend_can_record(const backend *be) {
-    return be->vt->record != NULL;
+bool backend_can_capture(const backend *be) {
+    return be->vt->capture_begin != NULL;
 }
 
-bool backend_keeps_recorded(const backend *be) {
-    return be->vt->keeps_recorded;
+bool backend_keeps_graphs(const backend *be) {
+    return be->vt->keeps_graphs;
 }
 
-int backend_record(backend *be, uint64_t key, err *e) {
-    if (!be->vt->record)
+int backend_capture_begin(backend *be, uint64_t key, err *e) {
+    if (!be->vt->capture_begin)
         return err_set(e, ERR_UNSUPPORTED, "backend %s cannot record a step", be->name);
-    return be->vt->record(be, key, e);
+    return be->vt->capture_begin(be, key, e);
 }
 
-int backend_record_end(backend *be, err *e) {
-    return be->vt->record_end ? be->vt->record_end(be, e) : ERR_UNSUPPORTED;
+int backend_capture_end(backend *be, err *e) {
+    return be->vt->capture_end ? be->vt->capture_end(be, e) : ERR_UNSUPPORTED;
 }
 
-int backend_run_recorded(backend *be, err *e) {
-    return be->vt->run_recorded ? be->vt->run_recorded(be, e) : ERR_UNSUPPORTED;
+int backend_graph_launch(backend *be, err *e) {
+    return be->vt->graph_launch ? be->vt->graph_launch(be, e) : ERR_UNSUPPORTED;
 }
 
-void backend_drop_recorded(backend *be) {
-    if (be->vt->drop_recorded) be->vt->drop_recorded(be);
-}
-
-/* ---- checks of ops ---- */
-
-/* Does buf hold (a, b, c) elements of elem bytes? */
-static bool holds(const backend *be, const backend_buf *buf, uint64_t a, uint64_t b, uint64_t c,
-                  uint64_t elem) {
-    uint64_t n;
-    return buf && buf->be == be && mem_mul(a, b, &n) && mem_mul(n, c, &n) && mem_mul(n, elem, &n) &&
-           n <= buf->bytes;
-}
-
-static bool holds_f32(const backend *be, const backend_buf *buf, uint64_t rows, uint64_t cols) {
-    return holds(be, buf, rows, cols, 1, sizeof(float));
-}
-
-static bool holds_i32(const backend *be, const backend_buf *buf, uint64_t n) {
-    return holds(be, buf, n, 1, 1, sizeof(int32_t));
-}
-
-/* Vectors of n f32, one for each expert; n_experts 0: a plain one. */
-static bool are_vectors(const backend *be, const backend_weight *w, uint64_t n_experts,
-                        uint64_t n) {
-    return w && w->be == be && w->use & BACKEND_USE_VECTOR && w->n_experts == n_experts &&
-           w->n_in == n;
-}
-
-static bool is_vector(const backend *be, const backend_weight *w, uint64_t n) {
-    return are_vectors(be, w, 0, n);
-}
-
-/* A matrix for products, or one for each expert. */
-static bool is_matrix(const backend *be, const backend_weight *w, uint64_t n_experts,
-                      uint64_t n_out, uint64_t n_in) {
-    return w && w->be == be && w->use & BACKEND_USE_LINEAR && w->n_experts == n_experts &&
-           w->n_out == n_out && w->n_in == n_in;
-}
-
-/* 0 (there is none) or a positive number. */
-static bool factor_ok(float v) {
-    return v >= 0 && v <= FLT_MAX;
-}
-
-static bool input_ok(const backend *be, const struct op_input *in, uint32_t n_rows, uint64_t n_in) {
-    if (!holds_f32(be, in->x, n_rows, n_in) || (in->norm && !is_vector(be, in->norm, n_in)))
-        return false;
-    if (!factor_ok(in->residual_scale)) return false;
-    if (!in->residual) return !in->residual_norm;
-    return in->residual != in->x && holds_f32(be, in->residual, n_rows, n_in) &&
-           (!in->residual_norm || is_vector(be, in->residual_norm, n_in));
-}
-
-static bool kv_ok(const backend *be, const struct backend_kv *kv) {
-    uint64_t block;
-    if (!backend_kv_block_bytes(kv, &block) || !kv->n_blocks) return false;
-    if (kv->n_blocks > INT32_MAX / kv->block_tokens) return false; /* a slot is an i32 */
-    return holds(be, kv->k, kv->n_blocks, block, 1, 1) &&
-           holds(be, kv->v, kv->n_blocks, block, 1, 1);
-}
-
-int backend_embed(backend *be, const struct op_embed *a) {
-    const backend_weight *t = a->table;
-    if (!t || t->be != be || !(t->use & BACKEND_USE_EMBED) || a->n_rows > be->max_rows ||
-        !holds_i32(be, a->ids, a->n_rows) || !holds_f32(be, a->out, a->n_rows, t->n_in))
-        return ERR_INVALID;
-    return a->n_rows ? be->vt->embed(be, a) : 0;
-}
-
-/* What w and y must be in op a. */
-static bool product_ok(const backend *be, const struct op_linear *a, uint32_t i) {
-    const backend_weight *w = a->w[i];
-    if (!w || !is_matrix(be, w, 0, w->n_out, a->w[0]->n_in) || w->n_in > be->max_cols ||
-        (a->bias[i] && !is_vector(be, a->bias[i], w->n_out)))
-        return false;
-    if (a->act != BACKEND_ACT_NONE && w->n_out != a->w[0]->n_out) return false;
-    if (a->act != BACKEND_ACT_NONE && i > 0) return true; /* its y is not written */
-    return holds_f32(be, a->y[i], a->n_rows, w->n_out) && a->y[i] != a->in.x &&
-           a->y[i] != a->in.residual;
-}
-
-int backend_linear(backend *be, const struct op_linear *a) {
-    if (!a->n_weights || a->n_weights > BACKEND_LINEAR_MAX || a->n_rows > be->max_rows)
-        return ERR_INVALID;
-    bool gated = a->act != BACKEND_ACT_NONE;
-    if (gated && (a->act >= BACKEND_N_ACTS || a->n_weights != 2 || a->y_scale || a->softcap))
-        return ERR_INVALID;
-    if (!factor_ok(a->y_scale) || !factor_ok(a->softcap)) return ERR_INVALID;
-    for (uint32_t i = 0; i < a->n_weights; i++)
-        if (!product_ok(be, a, i)) return ERR_INVALID;
-    if (!input_ok(be, &a->in, a->n_rows, a->w[0]->n_in)) return ERR_INVALID;
-    return a->n_rows ? be->vt->linear(be, a) : 0;
-}
-
-int backend_norm(backend *be, const struct op_norm *a) {
-    if (!a->in.norm || a->n_rows > be->max_rows ||
-        !input_ok(be, &a->in, a->n_rows, a->in.norm->n_in) ||
-        !holds_f32(be, a->out, a->n_rows, a->in.norm->n_in) || a->out == a->in.x ||
-        a->out == a->in.residual)
-        return ERR_INVALID;
-    return a->n_rows ? be->vt->norm(be, a) : 0;
-}
-
-static bool bias_ok(const backend *be, const backend_weight *bias, uint64_t n_experts, uint64_t n) {
-    return !bias || are_vectors(be, bias, n_experts, n);
-}
-
-static bool experts_ok(const backend *be, const struct op_moe *a) {
-    uint64_t n = a->down->n_experts, n_in = a->down->n_out, n_ff = a->down->n_in;
-    return n && n <= be->moe.n_experts && a->n_used && a->n_used <= be->moe.n_used &&
-           a->n_used <= n && n_ff <= be->moe.n_ff && n_in <= be->max_cols &&
-           is_matrix(be, a->down, n, n_in, n_ff) && is_matrix(be, a->gate, n, n_ff, n_in) &&
-           is_matrix(be, a->up, n, n_ff, n_in) && is_matrix(be, a->router, 0, n, n_in) &&
-           (!a->router_bias || is_vector(be, a->router_bias, n)) &&
-           bias_ok(be, a->gate_bias, n, n_ff) && bias_ok(be, a->up_bias, n, n_ff) &&
-           bias_ok(be, a->down_bias, n, n_in);
-}
-
-int backend_moe(backend *be, const struct op_moe *a) {
-    if (a->n_rows > be->max_rows || a->act == BACKEND_ACT_NONE || a->act >= BACKEND_N_ACTS ||
-        !factor_ok(a->weight_scale) || !a->down || !experts_ok(be, a))
-        return ERR_INVALID;
-    uint64_t n_in = a->down->n_out;
-    if (!input_ok(be, &a->in, a->n_rows, n_in) || !holds_f32(be, a->y, a->n_rows, n_in) ||
-        a->y == a->in.x || a->y == a->in.residual || a->y == a->shared ||
-        (a->shared && !holds_f32(be, a->shared, a->n_rows, n_in)) ||
-        (a->shared_gate && (!a->shared || !holds_f32(be, a->shared_gate, a->n_rows, 1))))
-        return ERR_INVALID;
-    return a->n_rows ? be->vt->moe(be, a) : 0;
-}
-
-/* Norm of n_heads heads, each or all at once. */
-static bool head_norm_ok(const backend *be, const backend_weight *w, uint32_t n_heads,
-                         uint32_t head_dim) {
-    return !w || is_vector(be, w, head_dim) || is_vector(be, w, (uint64_t)n_heads * head_dim);
-}
-
-static bool rope_store_ok(const backend *be, const struct op_rope_store *a) {
-    uint64_t cols;
-    if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || !a->n_heads || a->n_rot % 2 ||
-        a->n_rot > a->kv.head_dim || !factor_ok(a->magnitude))
-        return false;
-    cols = (uint64_t)a->kv.n_kv_heads * a->kv.head_dim;
-    if (!a->q_norm != !a->k_norm || !head_norm_ok(be, a->q_norm, a->n_heads, a->kv.head_dim) ||
-        !head_norm_ok(be, a->k_norm, a->kv.n_kv_heads, a->kv.head_dim) ||
-        !holds_f32(be, a->q, a->n_rows, (uint64_t)a->n_heads * a->kv.head_dim) ||
-        !holds_f32(be, a->k, a->n_rows, cols) || !holds_f32(be, a->v, a->n_rows, cols) ||
-        !holds_i32(be, a->pos, a->n_rows) || !holds_i32(be, a->slots, a->n_rows) ||
-        !holds_f32(be, a->inv_freq, 1, a->n_rot / 2))
-        return false;
-    return true;
-}
-
-int backend_rope_store(backend *be, const struct op_rope_store *a) {
-    if (!rope_store_ok(be, a)) return ERR_INVALID;
-    return a->n_rows ? be->vt->rope_store(be, a) : 0;
-}
-
-static bool attention_ok(const backend *be, const struct op_paged_attention *a) {
-    uint64_t cols = (uint64_t)a->n_heads * a->kv.head_dim, n_table;
-    if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || a->n_seqs > a->n_rows || !a->n_heads ||
-        a->n_heads % a->kv.n_kv_heads || (a->sinks && !is_vector(be, a->sinks, a->n_heads)) ||
-        !factor_ok(a->softcap) || !mem_mul(a->n_seqs, a->table_stride, &n_table) ||
-        (a->n_rows && !a->table_stride) ||
-        a->max_context > (uint64_t)a->table_stride * a->kv.block_tokens)
-        return false;
-    if (!holds_f32(be, a->q, a->n_rows, cols) || !holds_f32(be, a->out, a->n_rows, cols) ||
-        a->out == a->q || !holds_i32(be, a->pos, a->n_rows) ||
-        !holds_i32(be, a->row_start, (uint64_t)a->n_seqs + 1) || !holds_i32(be, a->tables, n_table))
-        return false;
-    return true;
-}
-
-int backend_paged_attention(backend *be, const struct op_paged_attention *a) {
-    if (!attention_ok(be, a)) return ERR_INVALID;
-    return a->n_rows ? be->vt->paged_attention(be, a) : 0;
-}
-
-static bool same_kv(const struct backend_kv *a, const struct backend_kv *b) {
-    return a->k == b->k && a->v == b->v && a->kv_type == b->kv_type && a->n_blocks == b->n_blocks &&
-           a->n_kv_heads == b->n_kv_heads && a->block_tokens == b->block_tokens &&
-           a->head_dim == b->head_dim;
-}
-
-int backend_store_attend(backend *be, const struct op_rope_store *store,
-                         const struct op_paged_attention *a) {
-    if (!rope_store_ok(be, store) || !attention_ok(be, a) || store->q != a->q ||
-        store->pos != a->pos || store->n_rows != a->n_rows || store->n_heads != a->n_heads ||
-        !same_kv(&store->kv, &a->kv))
-        return ERR_INVALID;
-    if (!a->n_rows) return 0;
-    if (be->vt->store_attend) return be->vt->store_attend(be, store, a);
-    int rc = be->vt->rope_store(be, store);
-    return rc ? rc : be->vt->paged_attention(be, a);
-}
-
-int backend_gather(backend *be, const struct op_gather *a) {
-    if (a->n_out_rows > be->max_rows || !a->n_cols || !holds_i32(be, a->rows, a->n_out_rows) ||
-        !holds_f32(be, a->out, a->n_out_rows, a->n_cols) || !holds_f32(be, a->x, 1, a->n_cols) ||
-        (a->residual && !holds_f32(be, a->residual, 1, a->n_cols)) || a->out == a->x)
-        return ERR_INVALID;
-    return a->n_out_rows ? be->vt->gather(be, a) : 0;
-}
-
-int backend_top(backend *be, const struct op_top *a) {
-    if (!a->k || a->k > BACKEND_MAX_TOP || a->k > a->n_cols || a->n_rows > be->max_rows ||
-        a->n_cols > INT32_MAX || !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
-        !holds_i32(be, a->ids, (uint64_t)a->n_rows * a->k) ||
-        !holds_f32(be, a->values, a->n_rows, a->k))
-        return ERR_INVALID;
-    if (!be->vt->top) return ERR_UNSUPPORTED;
-    return a->n_rows ? be->vt->top(be, a) : 0;
-}
-
-bool backend_can_sample(const backend *be) {
-    return be->vt->sample != NULL;
-}
-
-int backend_sample(backend *be, const struct op_sample *a) {
-    if (!be->vt->sample) return ERR_UNSUPPORTED;
-    if (a->n_rows > be->max_rows || !a->n_cols || a->n_cols > SAMPLE_MAX_COLS ||
-        !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
-        !holds(be, a->sampling, a->n_rows, 1, 1, sizeof(struct backend_sampling)) ||
-        !holds_i32(be, a->history, 3 * (uint64_t)a->n_history) ||
-        !holds(be, a->out, a->n_rows, 1, 1, sizeof(struct backend_sampled)))
-        return ERR_INVALID;
-    return a->n_rows ? be->vt->sample(be, a) : 0;
-}
-
-int backend_copy_tokens(backend *be, const struct op_copy_tokens *a) {
-    if (!be->vt->copy_tokens) return ERR_UNSUPPORTED;
-    if (!a->stride || !holds_i32(be, a->from, 1) || !holds_i32(be, a->ids, 1) ||
-        !holds_i32(be, a->copies, 2 * ((uint64_t)a->first + a->n)))
-        return ERR_INVALID;
-    return a->n ? be->vt->copy_tokens(be, a) : 0;
-}
-
-int backend_update_history(backend *be, const struct op_update_history *a) {
-    if (!be->vt->update_history) return ERR_UNSUPPORTED;
-    if (!holds_i32(be, a->sampled, 1) || !holds_i32(be, a->history, 3) ||
-        !holds_i32(be, a->updates, 3 * (uint64_t)a->n))
-        return ERR_INVALID;
-    return a->n ? be->vt->update_history(be, a) : 0;
-}
-
-int backend_linear_attention(backend *be, const struct op_linear_attention *a) {
-    uint64_t cols = (uint64_t)a->n_heads * a->head_dim,
-             state = backend_linear_state_bytes(a->head_dim);
-    if (!state || !a->n_heads || a->n_heads > be->linear_attention.n_heads ||
-        a->head_dim != be->linear_attention.head_dim || a->n_rows > be->max_rows ||
-        a->n_seqs > a->n_rows || !factor_ok(a->scale) || !holds_f32(be, a->q, a->n_rows, cols) ||
-        !holds_f32(be, a->k, a->n_rows, cols) || !holds_f32(be, a->v, a->n_rows, cols) ||
-        !holds_f32(be, a->out, a->n_rows, cols) || !holds_i32(be, a->pos, a->n_rows) ||
-        !holds_i32(be, a->row_start, (uint64_t)a->n_seqs + 1) ||
-        !holds_i32(be, a->slots, a->n_seqs) ||
-        !holds(be, a->state, a->n_slots, a->n_heads, state, 1) ||
-        (a->decay && !is_vector(be, a->decay, a->n_heads)) || a->out == a->q || a->out == a->k ||
-        a->out == a->v)
-        return ERR_INVALID;
-    if (!be->vt->linear_attention) return ERR_UNSUPPORTED;
-    return a->n_rows ? be->vt->linear_attention(be, a) : 0;
-}
-
-int backend_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs,
-                    uint32_t n_pairs) {
-    if (!kv_ok(be, kv)) return ERR_INVALID;
-    for (uint64_t i = 0; i < 2 * (uint64_t)n_pairs; i++)
-        if (pairs[i] < 0 || (uint32_t)pairs[i] >= kv->n_blocks) return ERR_INVALID;
-    return n_pairs ? be->vt->kv_copy(be, kv, pairs, n_pairs) : 0;
-}
-
-uint64_t backend_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols) {
-    return be->vt->exchange_bytes ? be->vt->exchange_bytes(be, n_rows, n_cols) : 0;
-}
-
-static bool work_ok(const backend *be, const backend_buf *work, uint32_t n_rows, uint32_t n_cols) {
-    uint64_t need = backend_exchange_bytes(be, n_rows, n_cols);
-    return !need || holds(be, work, need, 1, 1, 1);
-}
-
-int backend_all_reduce(backend *be, const struct op_all_reduce *a) {
-    if (!a->n_cols || a->n_rows > be->max_rows || !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
-        a->work == a->x)
-        return ERR_INVALID;
-    if (!a->n_rows || be->n_ranks < 2) return 0;
-    return work_ok(be, a->work, a->n_rows, a->n_cols) ? be->vt->all_reduce(be, a) : ERR_INVALID;
-}
-
-int backend_all_gather(backend *be, const struct op_all_gather *a) {
-    uint32_t n = backend_n_ranks(be), share = backend_share(a->n_cols, n);
-    if (!a->n_cols || a->n_rows > be->max_rows || (uint64_t)share * (n - 1) >= a->n_cols ||
-        !holds_f32(be, a->part, a->n_rows, share) ||
-        (a->out && !holds_f32(be, a->out, a->n_rows, a->n_cols)) || a->out == a->part ||
-        (a->work && (a->work == a->part || a->work == a->out)))
-        return ERR_INVALID;
-    if (!a->n_rows || be->n_ranks < 2) return a->n_rows ? ERR_UNSUPPORTED : 0;
-    return work_ok(be, a->work, a->n_rows, share) ? be->vt->all_gather(be, a) : ERR_INVALID;
+void backend_graph_discard(backend *be) {
+    if (be->vt->graph_discard) be->vt->graph_discard(be);
 }
 
 /* ---- counters ---- */

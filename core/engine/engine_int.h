@@ -11,7 +11,7 @@
 #ifndef INFERD_ENGINE_INT_H
 #define INFERD_ENGINE_INT_H
 
-#include "core/backend/backend.h"
+#include "core/backend/ops.h"
 #include "core/engine/engine.h"
 #include "core/engine/pace.h"
 #include "core/engine/sampler.h"

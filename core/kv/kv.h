@@ -19,7 +19,7 @@
 #ifndef INFERD_KV_H
 #define INFERD_KV_H
 
-#include "core/backend/backend.h"
+#include "core/backend/kv_layout.h"
 #include "core/base/err.h"
 #include "core/base/siphash.h"
 

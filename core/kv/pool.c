@@ -2,6 +2,7 @@
  * the K/V pools. Knows no tokens. Worker thread only, but kv_stats_get. */
 #include "core/kv/kv_int.h"
 
+#include "core/backend/ops.h"
 #include "core/base/mem.h"
 
 #include <assert.h>
@@ -234,7 +235,9 @@ int kv_flush_copies(kv *c, err *e) {
     const uint32_t n_layers = c->config.n_layers;
     for (uint32_t i = 0; c->layers && i < c->n_ranks * n_layers; i++) {
         backend *be = backend_peer(c->config.be, i / n_layers);
-        int rc = backend_kv_copy(be, &c->layers[i], c->copies, c->n_copies);
+        int rc = backend_kv_copy(
+            be,
+            &(struct op_kv_copy){.kv = c->layers[i], .pairs = c->copies, .n_pairs = c->n_copies});
         if (rc) return err_set(e, rc, "copying KV blocks failed on layer %u", i % n_layers);
     }
     kv_count(&c->n_copied, c->n_copies);

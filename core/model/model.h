@@ -7,7 +7,7 @@
 #ifndef INFERD_MODEL_H
 #define INFERD_MODEL_H
 
-#include "core/backend/backend.h"
+#include "core/backend/ops.h"
 #include "core/base/err.h"
 
 #include <stdbool.h>

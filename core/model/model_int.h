@@ -195,7 +195,7 @@ struct model_step {
     float *top_values;               /* (max_logit_rows, BACKEND_MAX_TOP) */
     struct backend_sampled *sampled; /* (max_logit_rows) */
 };
-enum { MODEL_MAX_STEPS = BACKEND_MARKS };
+enum { MODEL_MAX_STEPS = BACKEND_N_EVENTS };
 
 enum { MODEL_N_BUFS = sizeof(struct model_bufs) / sizeof(backend_buf *) };
 

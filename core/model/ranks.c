@@ -73,7 +73,7 @@ static void report(struct model_ranks *r, uint32_t rank, backend *be, int rc) {
     unsigned none = 0;
     if (!rc) return;
     atomic_compare_exchange_strong(&r->failed, &none, rank + 1);
-    backend_break(be);
+    backend_break_group(be);
 }
 
 static void finish(struct model_ranks *r) {
@@ -91,7 +91,7 @@ static void *rank_main(void *arg) {
     struct model_ranks *r = own->all;
     struct model_output none;
     unsigned step = 0;
-    backend_place_thread(own->be);
+    backend_bind_thread(own->be);
     own->rc = model_rank_open(r->path, own->be, r->limits, &own->m, &own->e);
     report(r, backend_rank(own->be), own->be, own->rc);
     for (finish(r);; finish(r)) {
@@ -224,7 +224,7 @@ int model_begin(model *m, const struct model_batch *batch, err *e) {
 int model_finish(model *m, struct model_output *out, err *e) {
     struct model_ranks *r = m->ranks;
     if (!r) return model_rank_finish(m, out, e);
-    if (!r->placed) backend_place_thread(m->be);
+    if (!r->placed) backend_bind_thread(m->be);
     r->placed = true;
     atomic_store(&r->n_done, 0);
     atomic_fetch_add(&r->step, 1);

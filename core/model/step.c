@@ -47,7 +47,7 @@ static uint32_t min_u32(uint32_t a, uint32_t b) {
  * of that recording. */
 static bool round_kept(const model *m, struct model_shape *s) {
     const struct model_limits *lim = &m->limits;
-    if (!backend_keeps_recorded(m->be) || s->n_rows != s->n_seqs || s->n_rows != s->n_logit_rows ||
+    if (!backend_keeps_graphs(m->be) || s->n_rows != s->n_seqs || s->n_rows != s->n_logit_rows ||
         s->n_hidden_rows || s->n_rows > MODEL_MAX_KEPT_ROWS)
         return false;
     uint32_t most = min_u32(lim->max_rows, min_u32(lim->max_seqs, lim->max_logit_rows));
@@ -241,7 +241,7 @@ static int fetch_logits(model *m, const struct model_batch *batch, const void **
 /* Bytes of buf are on their way into copy, unless the host sees them in place. */
 static int download_later(model *m, const backend_buf *buf, void *copy, uint64_t bytes, err *e) {
     if (backend_buf_host(buf)) return 0;
-    return backend_download_later(m->be, buf, 0, copy, bytes, e);
+    return backend_download_async(m->be, buf, 0, copy, bytes, e);
 }
 
 /* What a step finds out about its rows is brought behind it; rows themselves are fetched when it is
@@ -307,28 +307,28 @@ static int refused(model *m, const struct model_shape *s, int rc, err *e) {
 
 /* Runs step s from its recording, which is made if there is none. */
 static int run_kept(model *m, const struct model_shape *s, const struct backend_kv *kv, err *e) {
-    int kept = backend_record(m->be, recording_key(m, s, kv), e);
+    int kept = backend_capture_begin(m->be, recording_key(m, s, kv), e);
     if (kept < 0) return kept;
     if (!kept) {
-        int rc = model_enqueue(m, s, kv), ended = backend_record_end(m->be, rc ? NULL : e);
-        if (rc || ended) backend_drop_recorded(m->be);
+        int rc = model_enqueue(m, s, kv), ended = backend_capture_end(m->be, rc ? NULL : e);
+        if (rc || ended) backend_graph_discard(m->be);
         if (rc || ended) return rc ? refused(m, s, rc, e) : ended;
     }
     m->counts.run += (uint64_t)kept;
-    return backend_run_recorded(m->be, e);
+    return backend_graph_launch(m->be, e);
 }
 
 /* Has the device begin step s: as it was encoded ahead, or op by op. */
 static int begin(model *m, const struct model_shape *s, const struct backend_kv *kv, err *e) {
     bool ready = m->recorded.n_rows && same_shape(&m->recorded, s);
     if (m->recorded.n_rows && !ready) {
-        backend_drop_recorded(m->be);
+        backend_graph_discard(m->be);
         m->counts.dropped++;
     }
     m->recorded.n_rows = 0;
     if (ready) {
         m->counts.run++;
-        return backend_run_recorded(m->be, e);
+        return backend_graph_launch(m->be, e);
     }
     int rc = model_enqueue(m, s, kv);
     return rc ? refused(m, s, rc, e) : backend_flush(m->be, e);
@@ -338,13 +338,13 @@ static int begin(model *m, const struct model_shape *s, const struct backend_kv 
  * here comes again there. */
 static void record_ahead(model *m, const struct model_shape *s, const struct backend_kv *kv) {
     err ignored;
-    if (!s->n_rows || !backend_can_record(m->be) || backend_keeps_recorded(m->be)) return;
-    if (backend_record(m->be, 0, &ignored)) return;
-    int rc = model_enqueue(m, s, kv), ended = backend_record_end(m->be, &ignored);
+    if (!s->n_rows || !backend_can_capture(m->be) || backend_keeps_graphs(m->be)) return;
+    if (backend_capture_begin(m->be, 0, &ignored)) return;
+    int rc = model_enqueue(m, s, kv), ended = backend_capture_end(m->be, &ignored);
     if (!rc && !ended)
         m->recorded = *s;
     else
-        backend_drop_recorded(m->be);
+        backend_graph_discard(m->be);
 }
 
 static int enqueue(model *m, struct model_step *f, err *e) {
@@ -357,7 +357,7 @@ static int enqueue(model *m, struct model_step *f, err *e) {
     if (!rc) rc = chain(m, batch, e);
     if (!rc) rc = kept ? run_kept(m, &f->now, kv, e) : begin(m, &f->now, kv, e);
     if (!rc && !m->part.rank) rc = download_results(m, f, e);
-    if (!rc) rc = backend_mark(m->be, (uint32_t)(f - m->in_flight), e);
+    if (!rc) rc = backend_event_record(m->be, (uint32_t)(f - m->in_flight), e);
     if (!rc) record_ahead(m, &next, kv);
     return rc;
 }
@@ -385,7 +385,7 @@ int model_rank_finish(model *m, struct model_output *out, err *e) {
     if (model_overlaps(m)) m->first_in_flight = (at + 1) % MODEL_MAX_STEPS;
     m->n_in_flight--;
     if (!f->batch->shape.n_rows) return 0;
-    int rc = backend_wait(m->be, at, e);
+    int rc = backend_event_wait(m->be, at, e);
     return rc || m->part.rank ? rc : fetch_results(m, f, out, e);
 }
 

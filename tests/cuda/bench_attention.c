@@ -145,7 +145,7 @@ static void enqueue(struct bench *b, const struct bench_case *k, const struct ba
     else if (k->what == ATTENTION)
         need(cuda_paged_attention(&b->c->base, &attention), "attention");
     else
-        need(cuda_store_attend(&b->c->base, &store, &attention), "both");
+        need(cuda_store_attend(&b->c->base, &(struct op_store_attend){store, attention}), "both");
 }
 
 /* Microseconds of one call. */

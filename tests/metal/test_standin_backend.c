@@ -73,7 +73,8 @@ static void nothing_left_after_close(void) {
     be_need(be != NULL, e.msg);
     scene_init(&s, be);
     CHECK(embed(&s) == 0 && backend_sync(be, &e) == 0 && first_row(&s) == 3);
-    CHECK(backend_record(be, 0, &e) == 0 && embed(&s) == 0 && backend_record_end(be, &e) == 0);
+    CHECK(backend_capture_begin(be, 0, &e) == 0 && embed(&s) == 0 &&
+          backend_capture_end(be, &e) == 0);
     CHECK(embed(&s) == 0); /* begun, not flushed */
     scene_fini(&s);
     backend_close(be);
@@ -111,11 +112,12 @@ static void flat_over_many_steps(void) {
     uint64_t bytes = 0, before = 0;
     long live = 0;
     for (int i = 0; i < 1000; i++) {
-        CHECK(backend_record(be, 0, &e) == 0 && embed(&s) == 0 && backend_record_end(be, &e) == 0);
+        CHECK(backend_capture_begin(be, 0, &e) == 0 && embed(&s) == 0 &&
+              backend_capture_end(be, &e) == 0);
         if (i % 3 == 0)
-            backend_drop_recorded(be);
+            backend_graph_discard(be);
         else
-            CHECK(backend_run_recorded(be, &e) == 0);
+            CHECK(backend_graph_launch(be, &e) == 0);
         CHECK(embed(&s) == 0 && backend_sync(be, &e) == 0);
         if (i == 9) {
             bytes = backend_allocated_bytes(be);
@@ -155,7 +157,8 @@ static void failing_step(void) {
         CHECK(embed(&s) == ERR_DEVICE);
         e = (err){0};
         CHECK(backend_sync(be, &e) == ERR_DEVICE && strstr(e.msg, faults[i][1]));
-        CHECK(backend_record(be, 0, &e) == ERR_DEVICE && backend_flush(be, &e) == ERR_DEVICE);
+        CHECK(backend_capture_begin(be, 0, &e) == ERR_DEVICE &&
+              backend_flush(be, &e) == ERR_DEVICE);
         scene_fini(&s);
         backend_close(be);
         metalsim_set_faults(NULL);
@@ -211,14 +214,15 @@ static void recorded_steps(void) {
     backend *be = open_metal(&e);
     be_need(be != NULL, e.msg);
     scene_init(&s, be);
-    CHECK(backend_run_recorded(be, &e) == ERR_INVALID);
-    CHECK(backend_record(be, 0, &e) == 0 && embed(&s) == 0 && backend_record_end(be, &e) == 0);
+    CHECK(backend_graph_launch(be, &e) == ERR_INVALID);
+    CHECK(backend_capture_begin(be, 0, &e) == 0 && embed(&s) == 0 &&
+          backend_capture_end(be, &e) == 0);
     uint64_t before = n_dispatches(be);
     CHECK(backend_sync(be, &e) == 0 && first_row(&s) == -1); /* it has not run */
     CHECK(backend_upload(be, s.ids, 0, other, sizeof other, &e) == 0);
-    CHECK(backend_run_recorded(be, &e) == 0 && backend_sync(be, &e) == 0);
+    CHECK(backend_graph_launch(be, &e) == 0 && backend_sync(be, &e) == 0);
     CHECK(first_row(&s) == 9 && n_dispatches(be) == before + 1);
-    CHECK(backend_run_recorded(be, &e) == ERR_INVALID); /* once */
+    CHECK(backend_graph_launch(be, &e) == ERR_INVALID); /* once */
     scene_fini(&s);
     backend_close(be);
 }
@@ -234,20 +238,21 @@ static void order_of_recorded_steps(void) {
     scene_init(&other_scene, be);
     struct scene late = {be, s.w, other_scene.ids, s.out}; /* another row to the same place */
     uint64_t before = n_dispatches(be);
-    CHECK(backend_record_end(be, &e) == ERR_INVALID);
-    CHECK(backend_record(be, 0, &e) == 0 && embed(&s) == 0);
+    CHECK(backend_capture_end(be, &e) == ERR_INVALID);
+    CHECK(backend_capture_begin(be, 0, &e) == 0 && embed(&s) == 0);
     CHECK(backend_upload(be, s.ids, 0, other, sizeof other, &e) == 0 && backend_sync(be, &e) == 0);
     CHECK(first_row(&s) == -1 && n_dispatches(be) == before); /* only recorded, half of it */
-    CHECK(backend_record_end(be, &e) == 0);
+    CHECK(backend_capture_end(be, &e) == 0);
     CHECK(backend_upload(be, late.ids, 0, third, sizeof third, &e) == 0);
     CHECK(embed(&late) == 0); /* not flushed, and yet it comes first */
-    CHECK(backend_run_recorded(be, &e) == 0 && backend_sync(be, &e) == 0);
+    CHECK(backend_graph_launch(be, &e) == 0 && backend_sync(be, &e) == 0);
     CHECK(first_row(&s) == 9 && n_dispatches(be) == before + 2);
-    CHECK(backend_record(be, 0, &e) == 0 && embed(&s) == 0); /* never ended */
-    CHECK(backend_record(be, 0, &e) == 0 && embed(&late) == 0 && backend_record_end(be, &e) == 0);
-    CHECK(backend_run_recorded(be, &e) == 0 && backend_sync(be, &e) == 0);
+    CHECK(backend_capture_begin(be, 0, &e) == 0 && embed(&s) == 0); /* never ended */
+    CHECK(backend_capture_begin(be, 0, &e) == 0 && embed(&late) == 0 &&
+          backend_capture_end(be, &e) == 0);
+    CHECK(backend_graph_launch(be, &e) == 0 && backend_sync(be, &e) == 0);
     CHECK(first_row(&s) == 5 && n_dispatches(be) == before + 3);
-    CHECK(backend_record(be, 0, &e) == 0 && embed(&s) == 0);
+    CHECK(backend_capture_begin(be, 0, &e) == 0 && embed(&s) == 0);
     scene_fini(&other_scene);
     scene_fini(&s);
     backend_close(be);

@@ -4,7 +4,7 @@
 #ifndef INFERD_TESTS_BE_H
 #define INFERD_TESTS_BE_H
 
-#include "core/backend/backend.h"
+#include "core/backend/backend_int.h"
 #include "tests/support/rng.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #ifndef INFERD_TESTS_KV_POOL_H
 #define INFERD_TESTS_KV_POOL_H
 
-#include "core/backend/backend.h"
+#include "core/backend/kv_layout.h"
 
 #include <string.h>
 

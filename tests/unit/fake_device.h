@@ -9,7 +9,7 @@
 #ifndef INFERD_TESTS_FAKE_DEVICE_H
 #define INFERD_TESTS_FAKE_DEVICE_H
 
-#include "core/backend/backend.h"
+#include "core/backend/ops.h"
 #include "core/base/top.h"
 #include "core/engine/sampler.h"
 #include "core/model/model.h"
@@ -184,15 +184,14 @@ static struct fake_slot *fake_slot_at(const struct backend_kv *layer, int64_t sl
     }
     return (struct fake_slot *)(void *)(layer->k->data + at);
 }
-int backend_kv_copy(backend *be, const struct backend_kv *layer, const int32_t *pairs,
-                    uint32_t n_pairs) {
-    for (uint32_t i = 0; i < n_pairs; i++) {
+int backend_kv_copy(backend *be, const struct op_kv_copy *a) {
+    for (uint32_t i = 0; i < a->n_pairs; i++) {
         struct fake_op *op = fake_queue(be);
-        op->layer = *layer;
-        op->from = pairs[2 * i];
-        op->to = pairs[2 * i + 1];
+        op->layer = a->kv;
+        op->from = a->pairs[2 * i];
+        op->to = a->pairs[2 * i + 1];
     }
-    be->n_copies += n_pairs;
+    be->n_copies += a->n_pairs;
     return 0;
 }
 static void fake_copy(const struct fake_op *op) {

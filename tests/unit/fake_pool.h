@@ -5,7 +5,7 @@
 #ifndef INFERD_TESTS_FAKE_POOL_H
 #define INFERD_TESTS_FAKE_POOL_H
 
-#include "core/backend/backend.h"
+#include "core/backend/ops.h"
 #include "tests/unit/check.h"
 
 #include <stdlib.h>
@@ -46,8 +46,10 @@ void backend_buf_free(backend_buf *buf) {
 }
 
 /* Every second call runs its copies backwards: the order within a call must not matter. */
-int backend_kv_copy(backend *be, const struct backend_kv *pool, const int32_t *pairs,
-                    uint32_t n_pairs) {
+int backend_kv_copy(backend *be, const struct op_kv_copy *a) {
+    const struct backend_kv *pool = &a->kv;
+    const int32_t *pairs = a->pairs;
+    uint32_t n_pairs = a->n_pairs;
     uint64_t n = pool->block_tokens;
     (void)be;
     CHECK(pool->k->bytes == n * pool->n_blocks * sizeof(uint64_t) &&

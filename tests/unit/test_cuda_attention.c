@@ -274,7 +274,7 @@ static void run_step(backend *be, const struct step_case *k, struct scene *c,
                                                  .kv = store.kv,
                                                  .out = bufs[8]};
     if (at_once) {
-        CHECK(backend_store_attend(be, &store, &attention) == 0);
+        CHECK(backend_store_attend(be, &(struct op_store_attend){store, attention}) == 0);
     } else {
         CHECK(backend_rope_store(be, &store) == 0);
         CHECK(backend_paged_attention(be, &attention) == 0);

@@ -67,8 +67,11 @@ static void models_take_what_is_said(void) {
                                                {.seed = 2, .weight_type = QTYPE_F16}};
     enum { ROUNDING = 32 * (2 << 20) };
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
-        struct model_limits limits = {
-            .max_rows = 16, .max_logit_rows = 8, .max_seqs = 8, .table_stride = 32, .max_history = 99};
+        struct model_limits limits = {.max_rows = 16,
+                                      .max_logit_rows = 8,
+                                      .max_seqs = 8,
+                                      .table_stride = 32,
+                                      .max_history = 99};
         struct model_memory said;
         backend *be = open_cuda(0);
         model *m;
@@ -112,31 +115,31 @@ static void copies_overlap(void) {
     enum { N = 300000, ROUNDS = 60 };
     backend *be = open_cuda(0);
     backend_buf *buf = be_i32(be, NULL, 2 * N);
-    int32_t *sent[BACKEND_MARKS];
-    void *got[BACKEND_MARKS];
-    uint32_t n[BACKEND_MARKS] = {0};
+    int32_t *sent[BACKEND_N_EVENTS];
+    void *got[BACKEND_N_EVENTS];
+    uint32_t n[BACKEND_N_EVENTS] = {0};
     err e = {0};
     CHECK(backend_can_overlap(be));
-    CHECK(backend_mark(be, BACKEND_MARKS, &e) == ERR_INVALID);
-    for (int i = 0; i < BACKEND_MARKS; i++) {
+    CHECK(backend_event_record(be, BACKEND_N_EVENTS, &e) == ERR_INVALID);
+    for (int i = 0; i < BACKEND_N_EVENTS; i++) {
         sent[i] = be_new(2 * N, sizeof *sent[i]);
         CHECK(backend_host_new(be, 2 * N * sizeof *sent[i], &got[i], &e) == 0);
     }
     for (uint32_t round = 0; round <= ROUNDS; round++) {
-        uint32_t at = round % BACKEND_MARKS, before = (round + 1) % BACKEND_MARKS;
+        uint32_t at = round % BACKEND_N_EVENTS, before = (round + 1) % BACKEND_N_EVENTS;
         if (round < ROUNDS) {
             n[at] = 1 + be_below(round % 16 ? N : 2 * N);
             for (uint32_t k = 0; k < n[at]; k++)
                 sent[at][k] = (int32_t)be_rand();
             send(be, buf, sent[at], n[at], round % 8 != 0);
-            CHECK(backend_download_later(be, buf, 0, got[at], n[at] * 4, &e) == 0);
-            CHECK(backend_mark(be, at, &e) == 0);
+            CHECK(backend_download_async(be, buf, 0, got[at], n[at] * 4, &e) == 0);
+            CHECK(backend_event_record(be, at, &e) == 0);
         }
         if (!round) continue;
-        CHECK(backend_wait(be, before, &e) == 0);
+        CHECK(backend_event_wait(be, before, &e) == 0);
         CHECK_MSG(memcmp(got[before], sent[before], n[before] * 4) == 0, "round %u", round);
     }
-    for (int i = 0; i < BACKEND_MARKS; i++) {
+    for (int i = 0; i < BACKEND_N_EVENTS; i++) {
         free(sent[i]);
         backend_host_free(be, got[i]);
     }

@@ -27,24 +27,24 @@ static void test_record(void) {
     backend_buf *out = be_f32(be, NULL, ROWS * COLS);
     const struct op_gather a = {
         .x = bx, .rows = br, .n_out_rows = ROWS, .n_cols = COLS, .out = out};
-    CHECK(backend_can_record(be));
-    CHECK(backend_record(be, 0, &e) == 0 && backend_gather(be, &a) == 0 &&
-          backend_record_end(be, &e) == 0);
+    CHECK(backend_can_capture(be));
+    CHECK(backend_capture_begin(be, 0, &e) == 0 && backend_gather(be, &a) == 0 &&
+          backend_capture_end(be, &e) == 0);
     CHECK(dispatches(be, "gather") == 0);
     rows[0] = 2; /* what the buffers hold when it runs counts */
     CHECK(backend_upload(be, br, 0, rows, sizeof rows, &e) == 0);
-    CHECK(backend_run_recorded(be, &e) == 0 && backend_sync(be, &e) == 0);
+    CHECK(backend_graph_launch(be, &e) == 0 && backend_sync(be, &e) == 0);
     CHECK(dispatches(be, "gather") == 1);
     be_get(be, out, got, ROWS * COLS);
     for (int i = 0; i < ROWS; i++)
         CHECK(memcmp(got + i * COLS, x + rows[i] * COLS, COLS * sizeof *x) == 0);
-    CHECK(backend_run_recorded(be, &e) == ERR_INVALID);
-    CHECK(backend_record(be, 0, &e) == 0 && backend_gather(be, &a) == 0 &&
-          backend_record_end(be, &e) == 0);
-    backend_drop_recorded(be);
-    CHECK(dispatches(be, "gather") == 1 && backend_run_recorded(be, &e) == ERR_INVALID);
-    CHECK(backend_record(be, 0, &e) == 0 && backend_gather(be, &a) == 0 &&
-          backend_record_end(be, &e) == 0 && backend_run_recorded(be, &e) == 0);
+    CHECK(backend_graph_launch(be, &e) == ERR_INVALID);
+    CHECK(backend_capture_begin(be, 0, &e) == 0 && backend_gather(be, &a) == 0 &&
+          backend_capture_end(be, &e) == 0);
+    backend_graph_discard(be);
+    CHECK(dispatches(be, "gather") == 1 && backend_graph_launch(be, &e) == ERR_INVALID);
+    CHECK(backend_capture_begin(be, 0, &e) == 0 && backend_gather(be, &a) == 0 &&
+          backend_capture_end(be, &e) == 0 && backend_graph_launch(be, &e) == 0);
     CHECK(backend_gather(be, &a) == 0 && backend_sync(be, &e) == 0);
     CHECK(dispatches(be, "gather") == 3);
     backend_buf_free(bx), backend_buf_free(br), backend_buf_free(out);

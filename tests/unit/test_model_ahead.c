@@ -17,17 +17,14 @@ static char path[64];
 
 enum { MOST_OPS = 64, MOST_RECORDINGS = 96 };
 
-/* One op, as it was asked for. */
+/* An op as it was called. */
 struct taped {
-    int (*run)(backend *be, const void *op);
+    enum backend_op op;
     union {
-        struct op_embed embed;
-        struct op_linear linear;
-        struct op_rope_store rope_store;
-        struct op_paged_attention attention;
-        struct op_gather gather;
-        struct op_top top;
-    } op;
+#define MEMBER(name, on_cpu, on_metal, on_cuda) struct op_##name name;
+        BACKEND_OPS(MEMBER, MEMBER)
+#undef MEMBER
+    } args;
 };
 
 struct recording {
@@ -49,32 +46,43 @@ static void require(bool ok) {
     n_wrong += !ok;
 }
 
-static int do_op(backend *be, int (*run)(backend *be, const void *op), const void *op,
-                 uint64_t bytes) {
+/* Runs an op of the CPU backend; NULL: as it is. Set for ops whose padding rows are checked. */
+static int (*replay[BACKEND_N_OPS])(backend *be, const void *args);
+
+/* Has the CPU backend run the op, or the test in its place. */
+static int run_op(backend *be, enum backend_op op, const void *args) {
+    if (replay[op]) return replay[op](be, args);
+    switch (op) {
+#define RUN_OP(name, on_cpu, on_metal, on_cuda)                                                    \
+    case BACKEND_OP_##name:                                                                        \
+        return cpu->name(be, args);
+        BACKEND_OPS(RUN_OP, RUN_OP)
+#undef RUN_OP
+    case BACKEND_N_OPS:
+        break;
+    }
+    return ERR_INVALID;
+}
+
+static int tape_op(backend *be, enum backend_op op, const void *args, uint64_t bytes) {
     if (!recording) {
         n_ops++;
-        return run(be, op);
+        return run_op(be, op, args);
     }
     require(tape->n < MOST_OPS);
-    tape->ops[tape->n].run = run;
-    memcpy(&tape->ops[tape->n++].op, op, bytes);
+    tape->ops[tape->n].op = op;
+    memcpy(&tape->ops[tape->n++].args, args, bytes);
     return 0;
 }
 
-#define TAPED(name)                                                                                \
-    static int run_##name(backend *be, const void *op) {                                           \
-        return cpu->name(be, op);                                                                  \
-    }                                                                                              \
-    static int tape_##name(backend *be, const struct op_##name *op) {                              \
-        return do_op(be, run_##name, op, sizeof *op);                                              \
+#define TAPE_OP(name, on_cpu, on_metal, on_cuda)                                                   \
+    static int tape_##name(backend *be, const struct op_##name *a) {                               \
+        return tape_op(be, BACKEND_OP_##name, a, sizeof *a);                                       \
     }
-TAPED(embed)
-TAPED(linear)
-TAPED(gather)
-TAPED(top)
-#undef TAPED
+BACKEND_OPS(TAPE_OP, TAPE_OP)
+#undef TAPE_OP
 
-/* Of n rows those that are tokens: the others come behind them. */
+/* How many of n rows are tokens: padding rows come after them. */
 static uint32_t count_tokens(const backend_buf *pos, uint32_t n) {
     const int32_t *p = backend_buf_host(pos);
     uint32_t n_tokens = 0;
@@ -85,8 +93,8 @@ static uint32_t count_tokens(const backend_buf *pos, uint32_t n) {
     return n_tokens;
 }
 
-static int run_rope_store(backend *be, const void *op) {
-    struct op_rope_store a = *(const struct op_rope_store *)op;
+static int replay_rope_store(backend *be, const void *args) {
+    struct op_rope_store a = *(const struct op_rope_store *)args;
     const int32_t *slots = backend_buf_host(a.slots);
     uint32_t n = count_tokens(a.pos, a.n_rows);
     for (uint32_t i = 0; i < a.n_rows; i++)
@@ -94,12 +102,9 @@ static int run_rope_store(backend *be, const void *op) {
     a.n_rows = n;
     return cpu->rope_store(be, &a);
 }
-static int tape_rope_store(backend *be, const struct op_rope_store *op) {
-    return do_op(be, run_rope_store, op, sizeof *op);
-}
 
-static int run_attention(backend *be, const void *op) {
-    struct op_paged_attention a = *(const struct op_paged_attention *)op;
+static int replay_paged_attention(backend *be, const void *args) {
+    struct op_paged_attention a = *(const struct op_paged_attention *)args;
     const int32_t *row_start = backend_buf_host(a.row_start);
     uint32_t n = count_tokens(a.pos, a.n_rows), n_cols = a.n_heads * a.kv.head_dim;
     float *out = (float *)(uintptr_t)backend_buf_host(a.out);
@@ -113,14 +118,11 @@ static int run_attention(backend *be, const void *op) {
     a.n_rows = n;
     return cpu->paged_attention(be, &a);
 }
-static int tape_attention(backend *be, const struct op_paged_attention *op) {
-    return do_op(be, run_attention, op, sizeof *op);
-}
 
 static int record_steps(backend *be, uint64_t key, err *e) {
     (void)e;
     require(!recording && !ready);
-    bool keeps = be->vt->keeps_recorded;
+    bool keeps = be->vt->keeps_graphs;
     require(!key == !keeps);
     for (uint32_t i = 0; keeps && i < n_kept; i++)
         if (kept[i].key == key) {
@@ -146,8 +148,8 @@ static int run_recorded(backend *be, err *e) {
     require(!recording && ready);
     ready = false;
     for (uint32_t i = 0; i < tape->n; i++) {
-        int rc = tape->ops[i].run(be, &tape->ops[i].op);
-        if (rc) return err_set(e, rc, "op %u of a recorded step", i);
+        int rc = run_op(be, tape->ops[i].op, &tape->ops[i].args);
+        if (rc) return err_set(e, rc, "op %u of a captured step", i);
     }
     return 0;
 }
@@ -171,12 +173,17 @@ static int sync_ops(backend *be, err *e) {
 static void make_recording(backend *be, bool keeps) {
     cpu = be->vt;
     table = *cpu;
-    table.embed = tape_embed, table.linear = tape_linear, table.gather = tape_gather;
-    table.rope_store = tape_rope_store, table.paged_attention = tape_attention;
-    table.top = tape_top, table.sync = sync_ops, table.flush = flush;
-    table.record = record_steps, table.record_end = record_end;
-    table.run_recorded = run_recorded, table.drop_recorded = drop_recorded;
-    table.keeps_recorded = keeps;
+#define TAPE_ENTRY(name, on_cpu, on_metal, on_cuda)                                                \
+    if (cpu->name) table.name = tape_##name;
+    BACKEND_OPS(TAPE_ENTRY, TAPE_ENTRY)
+#undef TAPE_ENTRY
+    table.store_attend = cpu->store_attend; /* calls its parts, which are taped */
+    replay[BACKEND_OP_rope_store] = replay_rope_store;
+    replay[BACKEND_OP_paged_attention] = replay_paged_attention;
+    table.sync = sync_ops, table.flush = flush;
+    table.capture_begin = record_steps, table.capture_end = record_end;
+    table.graph_launch = run_recorded, table.graph_discard = drop_recorded;
+    table.keeps_graphs = keeps;
     be->vt = &table;
     tape = kept;
     tape->n = n_kept = n_ops = n_flushes = n_wrong = n_padded = 0;

@@ -391,7 +391,8 @@ static void check_kv_copy(backend *be, int kv_type, uint32_t head_dim) {
         pools[i] = be_bytes(be, want[i], N * block);
     }
     kv.k = pools[0], kv.v = pools[1];
-    CHECK(backend_kv_copy(be, &kv, pairs, N_PAIRS) == 0);
+    struct op_kv_copy op = {kv, pairs, N_PAIRS};
+    CHECK(backend_kv_copy(be, &op) == 0);
     for (int i = 0; i < 2; i++) {
         for (int p = 0; p < N_PAIRS; p++)
             memmove(want[i] + (uint64_t)pairs[2 * p + 1] * block,
@@ -400,7 +401,8 @@ static void check_kv_copy(backend *be, int kv_type, uint32_t head_dim) {
         CHECK(memcmp(got, want[i], N * block) == 0);
     }
     const int32_t outside[] = {0, N};
-    CHECK(backend_kv_copy(be, &kv, outside, 1) == ERR_INVALID);
+    op = (struct op_kv_copy){kv, outside, 1};
+    CHECK(backend_kv_copy(be, &op) == ERR_INVALID);
     for (int i = 0; i < 2; i++) {
         backend_buf_free(pools[i]);
         free(want[i]);

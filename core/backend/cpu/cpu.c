@@ -119,32 +119,21 @@ static void place_thread(const backend *be) {
     if (c->place.node >= 0) cpu_place_enter(&c->place);
 }
 
-static const struct backend_vtable vtable = {
-    .close = close_backend,
-    .buf_new = buf_new,
-    .buf_free = buf_free,
-    .upload = upload,
-    .download = download,
-    .weight_new = cpu_weight_new,
-    .weight_free = cpu_weight_free,
-    .sync = sync_ops,
-    .embed = cpu_embed,
-    .linear = cpu_linear,
-    .rope_store = cpu_rope_store,
-    .paged_attention = cpu_paged_attention,
-    .moe = cpu_moe,
-    .norm = cpu_norm,
-    .gather = cpu_gather,
-    .top = cpu_top,
-    .linear_attention = cpu_linear_attention,
-    .kv_copy = cpu_kv_copy,
-    .join = cpu_group_join,
-    .part = cpu_group_part,
-    .break_group = cpu_group_break,
-    .place_thread = place_thread,
-    .all_reduce = cpu_all_reduce,
-    .all_gather = cpu_all_gather,
-};
+#define ENTRY(name, on_cpu, on_metal, on_cuda) BACKEND_ENTRY_##on_cpu(cpu, name)
+
+static const struct backend_vtable vtable = {.close = close_backend,
+                                             .buf_new = buf_new,
+                                             .buf_free = buf_free,
+                                             .upload = upload,
+                                             .download = download,
+                                             .weight_new = cpu_weight_new,
+                                             .weight_free = cpu_weight_free,
+                                             .sync = sync_ops,
+                                             .group_open = cpu_group_join,
+                                             .group_close = cpu_group_part,
+                                             .group_break = cpu_group_break,
+                                             .bind_thread = place_thread,
+                                             BACKEND_OPS(ENTRY, ENTRY)};
 
 /* The other kernels beside those of a product's instruction set. */
 static const struct cpu_isa *row_kernels(const struct gemm_isa *gemm) {

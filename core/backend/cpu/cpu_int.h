@@ -198,20 +198,11 @@ int cpu_weight_new(backend *be, const struct backend_weight_desc *desc, backend_
                    err *e);
 void cpu_weight_free(backend_weight *base);
 
-int cpu_embed(backend *be, const struct op_embed *a);
-int cpu_linear(backend *be, const struct op_linear *a);
-int cpu_moe(backend *be, const struct op_moe *a);
-int cpu_rope_store(backend *be, const struct op_rope_store *a);
-int cpu_paged_attention(backend *be, const struct op_paged_attention *a);
-int cpu_linear_attention(backend *be, const struct op_linear_attention *a);
-int cpu_gather(backend *be, const struct op_gather *a);
-int cpu_top(backend *be, const struct op_top *a);
-int cpu_norm(backend *be, const struct op_norm *a);
-int cpu_all_reduce(backend *be, const struct op_all_reduce *a);
-int cpu_all_gather(backend *be, const struct op_all_gather *a);
+#define CPU_DECLARE(name, on_cpu, on_metal, on_cuda) BACKEND_DECLARE_##on_cpu(cpu, name)
+BACKEND_OPS(CPU_DECLARE, CPU_DECLARE)
+
 int cpu_group_join(backend *const *ranks, uint32_t n, err *e);
 void cpu_group_part(backend *be);
 void cpu_group_break(backend *be);
-int cpu_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs);
 
 #endif

@@ -189,11 +189,13 @@ int cpu_rope_store(backend *be, const struct op_rope_store *a) {
     return 0;
 }
 
-int cpu_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs) {
+int cpu_kv_copy(backend *be, const struct op_kv_copy *a) {
+    const struct backend_kv *kv = &a->kv;
     uint64_t block;
     if (!backend_kv_block_bytes(kv, &block)) return ERR_INVALID;
-    for (uint32_t i = 0; i < n_pairs; i++) {
-        uint64_t from = (uint64_t)pairs[2 * i] * block, to = (uint64_t)pairs[2 * i + 1] * block;
+    for (uint32_t i = 0; i < a->n_pairs; i++) {
+        uint64_t from = (uint64_t)a->pairs[2 * i] * block,
+                 to = (uint64_t)a->pairs[2 * i + 1] * block;
         if (from == to) continue;
         memcpy((char *)kv->k->host + to, (const char *)kv->k->host + from, block);
         memcpy((char *)kv->v->host + to, (const char *)kv->v->host + from, block);

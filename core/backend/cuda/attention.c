@@ -228,15 +228,14 @@ int cuda_paged_attention(backend *be, const struct op_paged_attention *a) {
     return rc || (a->n_seqs == 1 && a->n_rows > 1 && many) ? rc : attend_decode(c, a, NULL);
 }
 
-int cuda_store_attend(backend *be, const struct op_rope_store *store,
-                      const struct op_paged_attention *a) {
+int cuda_store_attend(backend *be, const struct op_store_attend *both) {
+    const struct op_paged_attention *a = &both->attend;
     struct cargs_rope_store args;
-    int rc = cuda_rope_args(store, &args);
+    int rc = cuda_rope_args(&both->store, &args);
     if (rc) return rc;
     /* With one row per sequence no other row reads what a row stores. */
     if (is_tiled(&a->kv) && a->n_rows == a->n_seqs && args.q_norm_kind != ARGS_NORM_ROW &&
         args.k_norm_kind != ARGS_NORM_ROW)
         return attend_decode(cuda_of(be), a, &args);
-    rc = cuda_rope_store(be, store);
-    return rc ? rc : cuda_paged_attention(be, a);
+    return backend_store_attend_parts(be, both);
 }

@@ -12,6 +12,10 @@
 
 /* ---- input.c ---- */
 
+/* The ops of the vtable. */
+#define CUDA_DECLARE(name, on_cpu, on_metal, on_cuda) BACKEND_DECLARE_##on_cuda(cuda, name)
+BACKEND_OPS(CUDA_DECLARE, CUDA_DECLARE)
+
 /* Type of a product's input. */
 enum cuda_in { CUDA_IN_F16, CUDA_IN_F32 };
 static inline enum cuda_in cuda_in_of(const backend_weight *w) {
@@ -25,7 +29,6 @@ static inline enum cuda_in cuda_in_of(const backend_weight *w) {
  * residual in the first call only. */
 int cuda_input(struct cuda_backend *c, const struct op_input *in, uint32_t n_rows, uint32_t n_in,
                enum cuda_in kind, float *f32);
-int cuda_norm(backend *be, const struct op_norm *a);
 
 /* ---- linear.c ---- */
 
@@ -47,7 +50,6 @@ struct cuda_product {
     uint32_t n_tiles, n_share;
 };
 int cuda_product(struct cuda_backend *c, const struct cuda_product *p);
-int cuda_linear(backend *be, const struct op_linear *a);
 int cuda_linear_scratch(struct cuda_backend *c, const struct backend_config *config, err *e);
 
 /* ---- epilogue.c: what follows the sums of a product ---- */

@@ -16,7 +16,10 @@ bool cuda_kv_fits(const struct backend_kv *kv) {
 
 /* One launch copies as many pairs as its arguments hold. A pair that reads or writes a block
  * written in the same launch, or writes one read there, begins the next launch. */
-int cuda_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs, uint32_t n_pairs) {
+int cuda_kv_copy(backend *be, const struct op_kv_copy *a) {
+    const struct backend_kv *kv = &a->kv;
+    const int32_t *pairs = a->pairs;
+    const uint32_t n_pairs = a->n_pairs;
     struct cargs_kv_copy args = {.k = cuda_at(kv->k), .v = cuda_at(kv->v)};
     backend_kv_block_bytes(kv, &args.block_bytes);
     for (uint32_t i = 0; i < n_pairs;) {

@@ -151,8 +151,8 @@ struct cuda_backend {
     uint8_t *staging;   /* (CUDA_STAGING) pinned, a ring */
     /* Total bytes staged so far, and the part of them whose copies have completed. */
     uint64_t staged, unstaged;
-    cudaEvent_t events[BACKEND_MARKS];
-    uint64_t event_staged[BACKEND_MARKS]; /* value of staged when the event was recorded */
+    cudaEvent_t events[BACKEND_N_EVENTS];
+    uint64_t event_staged[BACKEND_N_EVENTS]; /* value of staged when the event was recorded */
     bool uploading; /* the last launch was an upload: the next one must not overlap it */
     struct cuda_loader loader;
     struct cuda_graph graphs[CUDA_MAX_GRAPHS];

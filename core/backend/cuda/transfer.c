@@ -13,14 +13,14 @@ int cuda_transfer_open(struct cuda_backend *c, err *e) {
     cudaError_t rc = cudaMallocHost((void **)&c->staging, CUDA_STAGING);
     if (rc)
         return err_set(e, ERR_NOMEM, "cannot allocate pinned memory: %s", cudaGetErrorString(rc));
-    for (int i = 0; i < BACKEND_MARKS && !rc; i++)
+    for (int i = 0; i < BACKEND_N_EVENTS && !rc; i++)
         rc = cudaEventCreateWithFlags(&c->events[i], cudaEventDisableTiming);
     return rc ? err_set(e, ERR_DEVICE, "cannot create a CUDA event: %s", cudaGetErrorString(rc))
               : 0;
 }
 
 void cuda_transfer_close(struct cuda_backend *c) {
-    for (int i = 0; i < BACKEND_MARKS; i++)
+    for (int i = 0; i < BACKEND_N_EVENTS; i++)
         if (c->events[i]) cudaEventDestroy(c->events[i]);
     if (c->staging) cudaFreeHost(c->staging);
 }

@@ -29,36 +29,27 @@ static void close_backend(backend *be) {
     free(m);
 }
 
-static const struct backend_vtable vtable = {
-    .close = close_backend,
-    .buf_new = metal_buf_new,
-    .buf_free = metal_buf_free,
-    .upload = metal_upload,
-    .download = metal_download,
-    .weight_new = metal_weight_new,
-    .weight_free = metal_weight_free,
-    .sync = metal_sync,
-    .range_new = metal_range_new,
-    .range_free = metal_range_free,
-    .flush = metal_flush,
-    .record = metal_record,
-    .record_end = metal_record_end,
-    .run_recorded = metal_run_recorded,
-    .drop_recorded = metal_drop_recorded,
-    .allocated_bytes = metal_allocated_bytes,
-    .memory_limit = metal_memory_limit,
-    .kv_fits = metal_kv_fits,
-    .embed = metal_embed,
-    .linear = metal_linear,
-    .norm = metal_norm,
-    .moe = metal_moe,
-    .rope_store = metal_rope_store,
-    .paged_attention = metal_paged_attention,
-    .gather = metal_gather,
-    .top = metal_top,
-    .linear_attention = metal_linear_attention,
-    .kv_copy = metal_kv_copy,
-};
+#define ENTRY(name, on_cpu, on_metal, on_cuda) BACKEND_ENTRY_##on_metal(metal, name)
+
+static const struct backend_vtable vtable = {.close = close_backend,
+                                             .buf_new = metal_buf_new,
+                                             .buf_free = metal_buf_free,
+                                             .upload = metal_upload,
+                                             .download = metal_download,
+                                             .weight_new = metal_weight_new,
+                                             .weight_free = metal_weight_free,
+                                             .sync = metal_sync,
+                                             .range_new = metal_range_new,
+                                             .range_free = metal_range_free,
+                                             .flush = metal_flush,
+                                             .capture_begin = metal_record,
+                                             .capture_end = metal_record_end,
+                                             .graph_launch = metal_run_recorded,
+                                             .graph_discard = metal_drop_recorded,
+                                             .allocated_bytes = metal_allocated_bytes,
+                                             .memory_limit = metal_memory_limit,
+                                             .kv_fits = metal_kv_fits,
+                                             BACKEND_OPS(ENTRY, ENTRY)};
 
 /* ---- libraries ---- */
 

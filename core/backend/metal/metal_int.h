@@ -219,18 +219,9 @@ int metal_input(struct metal_backend *m, const struct op_input *in, uint32_t n_r
                 const backend_buf *out, struct metal_bind *rows);
 
 /* ---- ops, one file a group ---- */
-int metal_embed(backend *be, const struct op_embed *a);   /* rows.m */
-int metal_gather(backend *be, const struct op_gather *a); /* rows.m */
-int metal_norm(backend *be, const struct op_norm *a);     /* input.m */
-int metal_top(backend *be, const struct op_top *a);       /* top.m */
-int metal_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs,
-                  uint32_t n_pairs);                                        /* rows.m */
-int metal_linear(backend *be, const struct op_linear *a);                   /* linear.m */
-int metal_rope_store(backend *be, const struct op_rope_store *a);           /* rope_store.m */
-int metal_paged_attention(backend *be, const struct op_paged_attention *a); /* attention.m */
-int metal_moe(backend *be, const struct op_moe *a);                         /* moe.m */
-int metal_linear_attention(backend *be,
-                           const struct op_linear_attention *a); /* linear_attention.m */
+
+#define METAL_DECLARE(name, on_cpu, on_metal, on_cuda) BACKEND_DECLARE_##on_metal(metal, name)
+BACKEND_OPS(METAL_DECLARE, METAL_DECLARE)
 
 /* Have the kernels a shape for such a cache: head_dim a multiple of 8 up to 256, block_tokens a
  * multiple of 4 that divides 128? */

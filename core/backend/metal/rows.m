@@ -73,8 +73,10 @@ static int copy_blocks(backend *be, const struct backend_kv *kv, uint64_t block_
                           });
 }
 
-int metal_kv_copy(backend *be, const struct backend_kv *kv, const int32_t *pairs,
-                  uint32_t n_pairs) {
+int metal_kv_copy(backend *be, const struct op_kv_copy *a) {
+    const struct backend_kv *kv = &a->kv;
+    const int32_t *pairs = a->pairs;
+    const uint32_t n_pairs = a->n_pairs;
     uint64_t block_bytes;
     if (!backend_kv_block_bytes(kv, &block_bytes) || block_bytes / MARGS_KV_COPY_UNIT > UINT32_MAX)
         return ERR_INVALID;

@@ -1,0 +1,318 @@
+/* ops.c - the call of each op: the check that all devices share (owners, shapes, types, sizes of
+ * buffers), the counter, the device. Owns no memory; runs on the caller's thread. */
+#include "core/backend/backend_int.h"
+
+#include "core/base/mem.h"
+#include "core/base/sample_math.h"
+
+#include <float.h>
+
+/* ---- building blocks of checks ---- */
+
+/* Does buf hold (a, b, c) elements of elem bytes? */
+static bool holds(const backend *be, const backend_buf *buf, uint64_t a, uint64_t b, uint64_t c,
+                  uint64_t elem) {
+    uint64_t n;
+    return buf && buf->be == be && mem_mul(a, b, &n) && mem_mul(n, c, &n) && mem_mul(n, elem, &n) &&
+           n <= buf->bytes;
+}
+
+static bool holds_f32(const backend *be, const backend_buf *buf, uint64_t rows, uint64_t cols) {
+    return holds(be, buf, rows, cols, 1, sizeof(float));
+}
+
+static bool holds_i32(const backend *be, const backend_buf *buf, uint64_t n) {
+    return holds(be, buf, n, 1, 1, sizeof(int32_t));
+}
+
+/* A vector of n f32 for each of n_experts experts; n_experts 0: a plain one. */
+static bool are_vectors(const backend *be, const backend_weight *w, uint64_t n_experts,
+                        uint64_t n) {
+    return w && w->be == be && w->use & BACKEND_USE_VECTOR && w->n_experts == n_experts &&
+           w->n_in == n;
+}
+
+static bool is_vector(const backend *be, const backend_weight *w, uint64_t n) {
+    return are_vectors(be, w, 0, n);
+}
+
+/* A matrix for products, or one for each expert. */
+static bool is_matrix(const backend *be, const backend_weight *w, uint64_t n_experts,
+                      uint64_t n_out, uint64_t n_in) {
+    return w && w->be == be && w->use & BACKEND_USE_LINEAR && w->n_experts == n_experts &&
+           w->n_out == n_out && w->n_in == n_in;
+}
+
+/* 0 (not used) or a finite positive number. */
+static bool factor_ok(float v) {
+    return v >= 0 && v <= FLT_MAX;
+}
+
+static bool input_ok(const backend *be, const struct op_input *in, uint32_t n_rows, uint64_t n_in) {
+    if (!holds_f32(be, in->x, n_rows, n_in) || (in->norm && !is_vector(be, in->norm, n_in)))
+        return false;
+    if (!factor_ok(in->residual_scale)) return false;
+    if (!in->residual) return !in->residual_norm;
+    return in->residual != in->x && holds_f32(be, in->residual, n_rows, n_in) &&
+           (!in->residual_norm || is_vector(be, in->residual_norm, n_in));
+}
+
+static bool kv_ok(const backend *be, const struct backend_kv *kv) {
+    uint64_t block;
+    if (!backend_kv_block_bytes(kv, &block) || !kv->n_blocks) return false;
+    if (kv->n_blocks > INT32_MAX / kv->block_tokens) return false; /* a slot is an i32 */
+    return holds(be, kv->k, kv->n_blocks, block, 1, 1) &&
+           holds(be, kv->v, kv->n_blocks, block, 1, 1);
+}
+
+/* ---- check_NAME: ERR_INVALID, ERR_UNSUPPORTED, or one of these ---- */
+
+enum { NOTHING_TO_DO = 0, READY = 1 };
+
+static int ready_if(bool any_work) {
+    return any_work ? READY : NOTHING_TO_DO;
+}
+
+static int check_embed(const backend *be, const struct op_embed *a) {
+    const backend_weight *t = a->table;
+    if (!t || t->be != be || !(t->use & BACKEND_USE_EMBED) || a->n_rows > be->max_rows ||
+        !holds_i32(be, a->ids, a->n_rows) || !holds_f32(be, a->out, a->n_rows, t->n_in))
+        return ERR_INVALID;
+    return ready_if(a->n_rows);
+}
+
+/* w[i], bias[i] and y[i] of op a. */
+static bool product_ok(const backend *be, const struct op_linear *a, uint32_t i) {
+    const backend_weight *w = a->w[i];
+    if (!w || !is_matrix(be, w, 0, w->n_out, a->w[0]->n_in) || w->n_in > be->max_cols ||
+        (a->bias[i] && !is_vector(be, a->bias[i], w->n_out)))
+        return false;
+    if (a->act != BACKEND_ACT_NONE && w->n_out != a->w[0]->n_out) return false;
+    if (a->act != BACKEND_ACT_NONE && i > 0) return true; /* its y is not written */
+    return holds_f32(be, a->y[i], a->n_rows, w->n_out) && a->y[i] != a->in.x &&
+           a->y[i] != a->in.residual;
+}
+
+static int check_linear(const backend *be, const struct op_linear *a) {
+    if (!a->n_weights || a->n_weights > BACKEND_LINEAR_MAX || a->n_rows > be->max_rows)
+        return ERR_INVALID;
+    bool gated = a->act != BACKEND_ACT_NONE;
+    if (gated && (a->act >= BACKEND_N_ACTS || a->n_weights != 2 || a->y_scale || a->softcap))
+        return ERR_INVALID;
+    if (!factor_ok(a->y_scale) || !factor_ok(a->softcap)) return ERR_INVALID;
+    for (uint32_t i = 0; i < a->n_weights; i++)
+        if (!product_ok(be, a, i)) return ERR_INVALID;
+    if (!input_ok(be, &a->in, a->n_rows, a->w[0]->n_in)) return ERR_INVALID;
+    return ready_if(a->n_rows);
+}
+
+static int check_norm(const backend *be, const struct op_norm *a) {
+    if (!a->in.norm || a->n_rows > be->max_rows ||
+        !input_ok(be, &a->in, a->n_rows, a->in.norm->n_in) ||
+        !holds_f32(be, a->out, a->n_rows, a->in.norm->n_in) || a->out == a->in.x ||
+        a->out == a->in.residual)
+        return ERR_INVALID;
+    return ready_if(a->n_rows);
+}
+
+static bool bias_ok(const backend *be, const backend_weight *bias, uint64_t n_experts, uint64_t n) {
+    return !bias || are_vectors(be, bias, n_experts, n);
+}
+
+static bool experts_ok(const backend *be, const struct op_moe *a) {
+    uint64_t n = a->down->n_experts, n_in = a->down->n_out, n_ff = a->down->n_in;
+    return n && n <= be->moe.n_experts && a->n_used && a->n_used <= be->moe.n_used &&
+           a->n_used <= n && n_ff <= be->moe.n_ff && n_in <= be->max_cols &&
+           is_matrix(be, a->down, n, n_in, n_ff) && is_matrix(be, a->gate, n, n_ff, n_in) &&
+           is_matrix(be, a->up, n, n_ff, n_in) && is_matrix(be, a->router, 0, n, n_in) &&
+           (!a->router_bias || is_vector(be, a->router_bias, n)) &&
+           bias_ok(be, a->gate_bias, n, n_ff) && bias_ok(be, a->up_bias, n, n_ff) &&
+           bias_ok(be, a->down_bias, n, n_in);
+}
+
+static int check_moe(const backend *be, const struct op_moe *a) {
+    if (a->n_rows > be->max_rows || a->act == BACKEND_ACT_NONE || a->act >= BACKEND_N_ACTS ||
+        !factor_ok(a->weight_scale) || !a->down || !experts_ok(be, a))
+        return ERR_INVALID;
+    uint64_t n_in = a->down->n_out;
+    if (!input_ok(be, &a->in, a->n_rows, n_in) || !holds_f32(be, a->y, a->n_rows, n_in) ||
+        a->y == a->in.x || a->y == a->in.residual || a->y == a->shared ||
+        (a->shared && !holds_f32(be, a->shared, a->n_rows, n_in)) ||
+        (a->shared_gate && (!a->shared || !holds_f32(be, a->shared_gate, a->n_rows, 1))))
+        return ERR_INVALID;
+    return ready_if(a->n_rows);
+}
+
+static int check_gather(const backend *be, const struct op_gather *a) {
+    if (a->n_out_rows > be->max_rows || !a->n_cols || !holds_i32(be, a->rows, a->n_out_rows) ||
+        !holds_f32(be, a->out, a->n_out_rows, a->n_cols) || !holds_f32(be, a->x, 1, a->n_cols) ||
+        (a->residual && !holds_f32(be, a->residual, 1, a->n_cols)) || a->out == a->x)
+        return ERR_INVALID;
+    return ready_if(a->n_out_rows);
+}
+
+/* The norm of n_heads heads, one by one or all together. */
+static bool head_norm_ok(const backend *be, const backend_weight *w, uint32_t n_heads,
+                         uint32_t head_dim) {
+    return !w || is_vector(be, w, head_dim) || is_vector(be, w, (uint64_t)n_heads * head_dim);
+}
+
+static int check_rope_store(const backend *be, const struct op_rope_store *a) {
+    uint64_t cols;
+    if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || !a->n_heads || a->n_rot % 2 ||
+        a->n_rot > a->kv.head_dim || !factor_ok(a->magnitude))
+        return ERR_INVALID;
+    cols = (uint64_t)a->kv.n_kv_heads * a->kv.head_dim;
+    if (!a->q_norm != !a->k_norm || !head_norm_ok(be, a->q_norm, a->n_heads, a->kv.head_dim) ||
+        !head_norm_ok(be, a->k_norm, a->kv.n_kv_heads, a->kv.head_dim) ||
+        !holds_f32(be, a->q, a->n_rows, (uint64_t)a->n_heads * a->kv.head_dim) ||
+        !holds_f32(be, a->k, a->n_rows, cols) || !holds_f32(be, a->v, a->n_rows, cols) ||
+        !holds_i32(be, a->pos, a->n_rows) || !holds_i32(be, a->slots, a->n_rows) ||
+        !holds_f32(be, a->inv_freq, 1, a->n_rot / 2))
+        return ERR_INVALID;
+    return ready_if(a->n_rows);
+}
+
+static int check_paged_attention(const backend *be, const struct op_paged_attention *a) {
+    uint64_t cols = (uint64_t)a->n_heads * a->kv.head_dim, n_table;
+    if (!kv_ok(be, &a->kv) || a->n_rows > be->max_rows || a->n_seqs > a->n_rows || !a->n_heads ||
+        a->n_heads % a->kv.n_kv_heads || (a->sinks && !is_vector(be, a->sinks, a->n_heads)) ||
+        !factor_ok(a->softcap) || !mem_mul(a->n_seqs, a->table_stride, &n_table) ||
+        (a->n_rows && !a->table_stride) ||
+        a->max_context > (uint64_t)a->table_stride * a->kv.block_tokens)
+        return ERR_INVALID;
+    if (!holds_f32(be, a->q, a->n_rows, cols) || !holds_f32(be, a->out, a->n_rows, cols) ||
+        a->out == a->q || !holds_i32(be, a->pos, a->n_rows) ||
+        !holds_i32(be, a->row_start, (uint64_t)a->n_seqs + 1) || !holds_i32(be, a->tables, n_table))
+        return ERR_INVALID;
+    return ready_if(a->n_rows);
+}
+
+static bool same_kv(const struct backend_kv *a, const struct backend_kv *b) {
+    return a->k == b->k && a->v == b->v && a->kv_type == b->kv_type && a->n_blocks == b->n_blocks &&
+           a->n_kv_heads == b->n_kv_heads && a->block_tokens == b->block_tokens &&
+           a->head_dim == b->head_dim;
+}
+
+static int check_store_attend(const backend *be, const struct op_store_attend *a) {
+    const struct op_rope_store *s = &a->store;
+    const struct op_paged_attention *p = &a->attend;
+    if (check_rope_store(be, s) < 0 || check_paged_attention(be, p) < 0 || s->q != p->q ||
+        s->pos != p->pos || s->n_rows != p->n_rows || s->n_heads != p->n_heads ||
+        !same_kv(&s->kv, &p->kv))
+        return ERR_INVALID;
+    return ready_if(p->n_rows);
+}
+
+static int check_kv_copy(const backend *be, const struct op_kv_copy *a) {
+    if (!kv_ok(be, &a->kv)) return ERR_INVALID;
+    for (uint64_t i = 0; i < 2 * (uint64_t)a->n_pairs; i++)
+        if (a->pairs[i] < 0 || (uint32_t)a->pairs[i] >= a->kv.n_blocks) return ERR_INVALID;
+    return ready_if(a->n_pairs);
+}
+
+static int check_linear_attention(const backend *be, const struct op_linear_attention *a) {
+    uint64_t cols = (uint64_t)a->n_heads * a->head_dim,
+             state = backend_linear_state_bytes(a->head_dim);
+    if (!state || !a->n_heads || a->n_heads > be->linear_attention.n_heads ||
+        a->head_dim != be->linear_attention.head_dim || a->n_rows > be->max_rows ||
+        a->n_seqs > a->n_rows || !factor_ok(a->scale) || !holds_f32(be, a->q, a->n_rows, cols) ||
+        !holds_f32(be, a->k, a->n_rows, cols) || !holds_f32(be, a->v, a->n_rows, cols) ||
+        !holds_f32(be, a->out, a->n_rows, cols) || !holds_i32(be, a->pos, a->n_rows) ||
+        !holds_i32(be, a->row_start, (uint64_t)a->n_seqs + 1) ||
+        !holds_i32(be, a->slots, a->n_seqs) ||
+        !holds(be, a->state, a->n_slots, a->n_heads, state, 1) ||
+        (a->decay && !is_vector(be, a->decay, a->n_heads)) || a->out == a->q || a->out == a->k ||
+        a->out == a->v)
+        return ERR_INVALID;
+    return ready_if(a->n_rows);
+}
+
+static int check_top(const backend *be, const struct op_top *a) {
+    if (!a->k || a->k > BACKEND_MAX_TOP || a->k > a->n_cols || a->n_rows > be->max_rows ||
+        a->n_cols > INT32_MAX || !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
+        !holds_i32(be, a->ids, (uint64_t)a->n_rows * a->k) ||
+        !holds_f32(be, a->values, a->n_rows, a->k))
+        return ERR_INVALID;
+    return ready_if(a->n_rows);
+}
+
+static int check_sample(const backend *be, const struct op_sample *a) {
+    if (a->n_rows > be->max_rows || !a->n_cols || a->n_cols > SAMPLE_MAX_COLS ||
+        !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
+        !holds(be, a->sampling, a->n_rows, 1, 1, sizeof(struct backend_sampling)) ||
+        !holds_i32(be, a->history, 3 * (uint64_t)a->n_history) ||
+        !holds(be, a->out, a->n_rows, 1, 1, sizeof(struct backend_sampled)))
+        return ERR_INVALID;
+    return ready_if(a->n_rows);
+}
+
+static int check_copy_tokens(const backend *be, const struct op_copy_tokens *a) {
+    if (!a->stride || !holds_i32(be, a->from, 1) || !holds_i32(be, a->ids, 1) ||
+        !holds_i32(be, a->copies, 2 * ((uint64_t)a->first + a->n)))
+        return ERR_INVALID;
+    return ready_if(a->n);
+}
+
+static int check_update_history(const backend *be, const struct op_update_history *a) {
+    if (!holds_i32(be, a->sampled, 1) || !holds_i32(be, a->history, 3) ||
+        !holds_i32(be, a->updates, 3 * (uint64_t)a->n))
+        return ERR_INVALID;
+    return ready_if(a->n);
+}
+
+static bool work_ok(const backend *be, const backend_buf *work, uint32_t n_rows, uint32_t n_cols) {
+    uint64_t need = backend_exchange_bytes(be, n_rows, n_cols);
+    return !need || holds(be, work, need, 1, 1, 1);
+}
+
+static int check_all_reduce(const backend *be, const struct op_all_reduce *a) {
+    if (!a->n_cols || a->n_rows > be->max_rows || !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
+        a->work == a->x)
+        return ERR_INVALID;
+    if (!a->n_rows || be->n_ranks < 2) return NOTHING_TO_DO;
+    return work_ok(be, a->work, a->n_rows, a->n_cols) ? READY : ERR_INVALID;
+}
+
+static int check_all_gather(const backend *be, const struct op_all_gather *a) {
+    uint32_t n = backend_n_ranks(be), share = backend_share(a->n_cols, n);
+    if (!a->n_cols || a->n_rows > be->max_rows || (uint64_t)share * (n - 1) >= a->n_cols ||
+        !holds_f32(be, a->part, a->n_rows, share) ||
+        (a->out && !holds_f32(be, a->out, a->n_rows, a->n_cols)) || a->out == a->part ||
+        (a->work && (a->work == a->part || a->work == a->out)))
+        return ERR_INVALID;
+    if (!a->n_rows) return NOTHING_TO_DO;
+    if (be->n_ranks < 2) return ERR_UNSUPPORTED;
+    return work_ok(be, a->work, a->n_rows, share) ? READY : ERR_INVALID;
+}
+
+/* ---- the calls ---- */
+
+#define CALL(name, on_cpu, on_metal, on_cuda)                                                      \
+    int backend_##name(backend *be, const struct op_##name *a) {                                   \
+        int rc = check_##name(be, a);                                                              \
+        if (rc != NOTHING_TO_DO && !be->vt->name) return ERR_UNSUPPORTED;                          \
+        if (rc != READY) return rc;                                                                \
+        backend_count_op(be, BACKEND_OP_##name);                                                   \
+        return be->vt->name(be, a);                                                                \
+    }
+BACKEND_OPS(CALL, CALL)
+
+#define NAME(name, on_cpu, on_metal, on_cuda) #name,
+static const char *const op_names[BACKEND_N_OPS] = {BACKEND_OPS(NAME, NAME)};
+
+const char *backend_op_name(enum backend_op op) {
+    return op_names[op];
+}
+
+uint64_t backend_op_count(const backend *be, enum backend_op op) {
+    return atomic_load_explicit(&be->op_counts[op], memory_order_relaxed);
+}
+
+bool backend_can_sample(const backend *be) {
+    return be->vt->sample != NULL;
+}
+
+uint64_t backend_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols) {
+    return be->vt->exchange_bytes ? be->vt->exchange_bytes(be, n_rows, n_cols) : 0;
+}

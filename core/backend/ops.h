@@ -1,0 +1,358 @@
+/* ops.h - the ops of a backend.
+ *
+ * BACKEND_OPS is the list of all ops. A row makes the function `int backend_NAME(backend *, const
+ * struct op_NAME *)`, the check in front of it (check_NAME in ops.c), the entry of each device's
+ * table (cpu_NAME, metal_NAME, cuda_NAME), and a counter. To add an op: a row and a struct here, a
+ * check in ops.c, a launcher per device with its kernel.
+ *
+ * SHAPES: activations are f32, row-major, one row per scheduled token. All row counts are n_rows <=
+ * max_rows; buffers hold at least the shape given. The checks compare sizes and types: a mismatch
+ * is ERR_INVALID and a bug of the caller. A device without the op returns ERR_UNSUPPORTED.
+ *
+ * BATCH INVARIANCE: an op's result for a row depends on that row's inputs alone, bit for bit: not
+ * on n_rows, on its place in the batch, or on the number of threads.
+ *
+ * PADDING ROWS (only on a device that keeps graphs): a row with pos < 0 pads a step to a captured
+ * shape; it is a sequence of its own and comes after all rows of tokens. rope_store with slot < 0
+ * stores nothing; paged attention reads neither block table nor cache for it, and its output is
+ * finite; every other op computes it like any row, with token 0. */
+#ifndef INFERD_BACKEND_OPS_H
+#define INFERD_BACKEND_OPS_H
+
+#include "core/backend/kv_layout.h"
+
+/* OP(name, on_cpu, on_metal, on_cuda). yes: the device has the op. no: it does not. parts: it runs
+ * the op's parts one after the other. PART: likewise, an op that callers reach through
+ * store_attend; only tests call it directly. */
+// clang-format off
+#define BACKEND_OPS(OP, PART)                         \
+    /* name               cpu    metal  cuda */       \
+    OP(embed,             yes,   yes,   yes)          \
+    OP(linear,            yes,   yes,   yes)          \
+    OP(norm,              yes,   yes,   yes)          \
+    OP(moe,               yes,   yes,   yes)          \
+    OP(store_attend,      parts, parts, yes)          \
+    PART(rope_store,      yes,   yes,   yes)          \
+    PART(paged_attention, yes,   yes,   yes)          \
+    OP(linear_attention,  yes,   yes,   yes)          \
+    OP(kv_copy,           yes,   yes,   yes)          \
+    OP(gather,            yes,   yes,   yes)          \
+    OP(top,               yes,   yes,   yes)          \
+    OP(sample,            no,    no,    yes)          \
+    OP(copy_tokens,       no,    no,    yes)          \
+    OP(update_history,    no,    no,    yes)          \
+    OP(all_reduce,        yes,   no,    yes)          \
+    OP(all_gather,        yes,   no,    yes)
+// clang-format on
+
+#define BACKEND_OP_ID(name, on_cpu, on_metal, on_cuda) BACKEND_OP_##name,
+enum backend_op { BACKEND_OPS(BACKEND_OP_ID, BACKEND_OP_ID) BACKEND_N_OPS };
+#undef BACKEND_OP_ID
+
+const char *backend_op_name(enum backend_op op); /* "embed" */
+/* Calls of op that reached the device. An op in a captured step counts once, at its capture. */
+uint64_t backend_op_count(const backend *be, enum backend_op op);
+
+/* ---- rows and products ---- */
+
+/* out (n_rows, n_cols) f32 = scale * table[ids[row]]. ids (n_rows) i32, each < n_out of table
+ * (checked by the caller, the engine). */
+struct op_embed {
+    const backend_weight *table; /* (n_vocab, n_cols) of any type */
+    const backend_buf *ids;
+    uint32_t n_rows;
+    float scale;
+    backend_buf *out;
+};
+
+/* Activation of gate and up: act(gate) * up.
+ *   SILU        g / (1 + exp(-g)) * u
+ *   GELU_TANH   g / 2 * (1 + tanh(sqrt(2 / pi) * (g + 0.044715 g^3))) * u
+ *   SWIGLU_OAI  g = min(g, 7), u = clamp(u, -7, 7): g / (1 + exp(-1.702 g)) * (u + 1) */
+enum backend_act {
+    BACKEND_ACT_NONE,
+    BACKEND_ACT_SILU,
+    BACKEND_ACT_GELU_TANH,
+    BACKEND_ACT_SWIGLU_OAI,
+    BACKEND_N_ACTS
+};
+
+/* The input of a product, made from rows of the residual stream:
+ *   x += residual_scale * r, if residual is given (x is updated in place), where r is residual, or
+ *        with residual_norm r = residual / rms(residual) * residual_norm;
+ *   in = x / rms(x) * norm; without norm in = x.
+ * rms(a) = sqrt(mean(a^2) + eps), summed in a fixed order. */
+struct op_input {
+    backend_buf *x;                      /* (n_rows, n_in) f32; written only with residual */
+    const backend_buf *residual;         /* (n_rows, n_in) f32 or NULL */
+    const backend_weight *residual_norm; /* (1, n_in) f32 or NULL; only with residual */
+    float residual_scale;                /* 0 is 1 */
+    const backend_weight *norm;          /* (1, n_in) f32 or NULL */
+    float eps;
+};
+
+/* Up to three matrix products that read their input once (Q, K and V; gate and up).
+ * Output: y[i] (n_rows, w[i].n_out) f32 = in * w[i]^T (+ bias[i]), i < n_weights; or with act, for
+ * two weights of one shape, gate and up: y[0] = act(in * w[0]^T (+ bias[0]), in * w[1]^T (+
+ * bias[1])), y[1] unused. No y may alias x or residual.
+ * y_scale, softcap (without act): y = softcap * tanh(y_scale * y / softcap); without softcap
+ * y_scale * y. For quantized weights `in` is rounded to activation_bits, in blocks of 32 columns.
+ */
+enum { BACKEND_LINEAR_MAX = 3 };
+struct op_linear {
+    struct op_input in;
+    uint32_t n_rows, n_weights;
+    const backend_weight *w[BACKEND_LINEAR_MAX];
+    const backend_weight *bias[BACKEND_LINEAR_MAX]; /* (1, n_out) f32 or NULL */
+    enum backend_act act;
+    float y_scale, softcap; /* 0: none */
+    backend_buf *y[BACKEND_LINEAR_MAX];
+};
+
+/* out (n_rows, n_in) f32 = in, which must have a norm: the bits that a product reads, before they
+ * are rounded for quantized weights. out aliases neither x nor residual. */
+struct op_norm {
+    struct op_input in;
+    uint32_t n_rows;
+    backend_buf *out;
+};
+
+/* A mixture of experts in one op. For each row:
+ *   score (n_experts) = in * router^T (+ router_bias), in f32
+ *   the n_used largest scores are chosen; of equal scores the lower expert first
+ *   weight of a chosen expert: softmax over all scores; with renormalize, divided by the sum over
+ *     the chosen experts (equal to the softmax over them alone); times weight_scale
+ *   y = sum, in ascending order of experts, of
+ *     weight * (act(gate_e(in), up_e(in)) * down_e^T (+ down_bias_e))
+ *     (+ shared * 1 / (1 + exp(-shared_gate)), or + shared without a gate)
+ * `in` is computed and the products round as in op_linear. */
+struct op_moe {
+    struct op_input in;
+    uint32_t n_rows, n_used;
+    const backend_weight *router, *router_bias; /* (n_experts, n_in); (1, n_experts) f32 or NULL */
+    bool renormalize;
+    float weight_scale;                        /* 0 is 1 */
+    enum backend_act act;                      /* not NONE */
+    const backend_weight *gate, *up;           /* n_experts of (n_ff, n_in) */
+    const backend_weight *down;                /* n_experts of (n_in, n_ff) */
+    const backend_weight *gate_bias, *up_bias; /* n_experts of (1, n_ff) f32, or NULL */
+    const backend_weight *down_bias;           /* n_experts of (1, n_in) f32, or NULL */
+    const backend_buf *shared, *shared_gate;   /* (n_rows, n_in), (n_rows, 1) f32, or NULL */
+    backend_buf *y;                            /* (n_rows, n_in) f32, aliases nothing */
+};
+
+/* out[i] = x[rows[i]] (+ residual[rows[i]] if not NULL), i < n_out_rows; (.., n_cols) f32. */
+struct op_gather {
+    const backend_buf *x, *residual, *rows; /* rows (n_out_rows) i32 */
+    uint32_t n_out_rows, n_cols;
+    backend_buf *out;
+};
+
+/* ---- attention over the paged KV cache ---- */
+
+/* Norm: q and k are normalized if q_norm and k_norm are given, over each head if the norm has
+ * head_dim values, over the whole row if it has as many as the row; eps as in op_input. Then rotary
+ * embedding of q (in place) and k; then k and v are stored into the pools at each row's slot.
+ * Angle of pair i at position p: p * inv_freq[i] (inv_freq holds the model's base and scaling); cos
+ * and sin are multiplied by magnitude. interleaved: pairs are (2i, 2i+1) as in GGUF llama files;
+ * otherwise (i, i + n_rot/2). n_rot 0: no rotary embedding. */
+struct op_rope_store {
+    backend_buf *q;              /* (n_rows, n_heads, head_dim) f32 */
+    backend_buf *k;              /* (n_rows, n_kv_heads, head_dim) f32, may be overwritten */
+    const backend_buf *v;        /* (n_rows, n_kv_heads, head_dim) f32 */
+    const backend_buf *pos;      /* (n_rows) i32 */
+    const backend_buf *slots;    /* (n_rows) i32 */
+    const backend_buf *inv_freq; /* (n_rot / 2) f32 */
+    const backend_weight *q_norm, *k_norm; /* (1, head_dim) or (1, all heads) f32; both or NULL */
+    float eps, magnitude;                  /* magnitude 0 is 1 */
+    uint32_t n_rows, n_heads, n_rot;       /* n_rot even, <= head_dim */
+    bool interleaved;
+    struct backend_kv kv;
+};
+
+/* out[row] = softmax(score) V, score = scale * q[row] K^T, over positions 0..pos[row] of the row's
+ * sequence (with window: the last `window` of them), read through its block table; query head h
+ * uses KV head h / (n_heads / n_kv_heads). softcap: score = softcap * tanh(score / softcap).
+ * sinks: the softmax of head h has one more term exp(sinks[h]), without a value. The rows of a
+ * sequence are contiguous: rows row_start[s] .. row_start[s+1]-1 belong to sequence s. Prefill
+ * chunks and decode rows mix freely. Block tables: (n_seqs, table_stride) i32. */
+struct op_paged_attention {
+    const backend_buf *q;         /* (n_rows, n_heads, head_dim) f32 */
+    const backend_buf *pos;       /* (n_rows) i32 */
+    const backend_buf *row_start; /* (n_seqs + 1) i32 */
+    const backend_buf *tables;    /* (n_seqs, table_stride) i32 */
+    uint32_t n_rows, n_seqs, n_heads, table_stride;
+    uint32_t max_context; /* above every pos, <= table_stride * block_tokens; 0: that product */
+    uint32_t window;      /* 0: all positions */
+    float scale, softcap; /* softcap 0: none */
+    const backend_weight *sinks; /* (1, n_heads) f32 or NULL */
+    struct backend_kv kv;
+    backend_buf *out; /* (n_rows, n_heads, head_dim) f32 */
+};
+
+/* rope_store, then paged_attention of the same rows, in one launch if the device can. Both have the
+ * same q, pos, n_rows, n_heads and kv; a row's slot is where its block table has its position. The
+ * contents of q and k are undefined afterwards. */
+struct op_store_attend {
+    struct op_rope_store store;
+    struct op_paged_attention attend;
+};
+
+/* Copies whole KV blocks of one layer, K and V: pairs[2i] -> pairs[2i+1] (copy-on-write), as if one
+ * after the other. pairs is host memory, read before the call returns. */
+struct op_kv_copy {
+    struct backend_kv kv;
+    const int32_t *pairs; /* (n_pairs, 2) */
+    uint32_t n_pairs;
+};
+
+/* ---- linear attention ---- */
+
+/* Causal linear attention with one decay per head and a state instead of a KV cache:
+ *   out[t] = scale * sum over s <= t of decay^(t - s) * (q[t] . k[s]) * v[s]
+ * (Katharopoulos et al., "Transformers are RNNs", 2020; decay as in Sun et al., "Retentive
+ * Network", 2023), computed in chunks of C positions counted from the start of the sequence. The
+ * state slot of a sequence after n positions holds for each head, all f32:
+ *   S (head_dim, head_dim)  of its n / C whole chunks: sum over s of decay^(last - s) k[s]^T v[s],
+ *                           last being their last position; undefined while there is none
+ *   K (C, head_dim)         the n % C rows after them; the rest is undefined
+ *   V (C, head_dim)         likewise
+ * so that a row's result and the state do not depend on how the rows were split into steps, bit for
+ * bit. A sequence that starts at position 0 needs no cleared slot: undefined values are not read.
+ *
+ * The rows of a sequence are contiguous, rows row_start[s] .. row_start[s+1]-1, at least one each;
+ * their positions are consecutive and continue those in the slot. Sequences do not share slots. */
+enum { BACKEND_LINEAR_CHUNK_64 = 32, BACKEND_LINEAR_CHUNK_128 = 16 }; /* C, by head_dim */
+struct op_linear_attention {
+    const backend_buf *q, *k, *v;               /* (n_rows, n_heads, head_dim) f32 */
+    const backend_buf *pos;                     /* (n_rows) i32 */
+    const backend_buf *row_start;               /* (n_seqs + 1) i32 */
+    const backend_buf *slots;                   /* (n_seqs) i32, each < n_slots */
+    const backend_weight *decay;                /* (1, n_heads) f32 in (0, 1], or NULL: 1 */
+    uint32_t n_rows, n_seqs, n_heads, head_dim; /* heads within the config's; head_dim 64 or 128 */
+    uint32_t n_slots;
+    float scale;
+    backend_buf *state; /* (n_slots, n_heads, backend_linear_state_bytes / 4) f32 */
+    backend_buf *out;   /* (n_rows, n_heads, head_dim) f32 */
+};
+uint32_t backend_linear_chunk(uint32_t head_dim);       /* C; 0: head_dim is not supported */
+uint64_t backend_linear_state_bytes(uint32_t head_dim); /* of one slot and head; 0: likewise */
+
+/* ---- tokens from logits ---- */
+
+/* The k largest logits of each row in the samplers' total order: logits descending, equal ones by
+ * ascending id; NaN counts as -inf. k <= BACKEND_MAX_TOP, k <= n_cols. */
+enum { BACKEND_MAX_TOP = 64 };
+struct op_top {
+    const backend_buf *x; /* (n_rows, n_cols) f32 */
+    uint32_t n_rows, n_cols, k;
+    backend_buf *ids;    /* (n_rows, k) i32 */
+    backend_buf *values; /* (n_rows, k) f32 */
+};
+
+/* How a token is sampled from a row of logits, in this order: repetition penalty (positive logits
+ * are divided by it, others multiplied), presence and frequency penalty (of generated tokens: minus
+ * presence + frequency * count), temperature, top_k, top_p, min_p, the random draw. Tokens are
+ * ranked by logit, equal ones by id; NaN counts as -inf. Probabilities and random numbers:
+ * core/base/sample_math.h. */
+struct backend_sampling {
+    float temperature;                     /* 0: the first in rank; below 0: do not sample */
+    float top_p, min_p;                    /* 1, 0: none */
+    float repetition, presence, frequency; /* 1, 0, 0: none */
+    uint32_t top_k;                        /* 0: none */
+    uint32_t first_history, n_history;     /* the row's entries of the penalty history */
+    uint32_t seed[2], index[2];            /* low word first */
+};
+
+struct backend_sampled {
+    int32_t token; /* -1: not sampled, or no logit is finite */
+    float logit;   /* of the token, before penalties */
+    float log_sum; /* log of the sum of exp over the row, before penalties: log-probability =
+                      logit - log_sum */
+};
+
+/* An entry of the penalty history. No row has two entries of one token. */
+struct backend_penalty_entry {
+    int32_t token;   /* -1: unused entry */
+    int32_t count;   /* times generated; 0: only in the prompt */
+    int32_t scratch; /* for the device */
+};
+
+/* Samples on the device. x is unchanged afterwards. */
+struct op_sample {
+    backend_buf *x;              /* (n_rows, n_cols) f32 */
+    const backend_buf *sampling; /* (n_rows) struct backend_sampling */
+    backend_buf *history;        /* (n_history) struct backend_penalty_entry */
+    uint32_t n_rows, n_cols;
+    uint32_t n_history; /* capacity of history; every row's entries are inside it */
+    backend_buf *out;   /* (n_rows) struct backend_sampled */
+};
+bool backend_can_sample(const backend *be);
+
+/* One token id that a step takes from the results of the previous step. */
+struct backend_token_copy {
+    int32_t to;   /* index in ids */
+    int32_t from; /* row of the previous step's logits */
+};
+
+/* ids[to] = max(from[from * stride], 0) for copies first .. first + n - 1: moves tokens from the
+ * step that found them (backend_sampled, or ids of op_top) to the ids of the next step. The caller
+ * has checked the copies. Only where backend_can_overlap. */
+struct op_copy_tokens {
+    const backend_buf *from;   /* i32 */
+    const backend_buf *copies; /* (first + n) struct backend_token_copy */
+    uint32_t stride, first, n;
+    backend_buf *ids; /* i32 */
+};
+
+/* One sequence whose penalty history receives the token that the previous step samples. */
+struct backend_history_update {
+    int32_t first, n; /* its entries; entry first + n exists as well, unused */
+    int32_t from;     /* row of sampled */
+};
+
+/* Adds the previous step's sampled tokens to the penalty history: if the token is among an update's
+ * n entries its count is incremented and entry first + n stays unused (-1); otherwise entry
+ * first + n becomes that token with count 1. The caller has checked the updates. Only where
+ * backend_can_overlap. */
+struct op_update_history {
+    const backend_buf *sampled; /* struct backend_sampled */
+    const backend_buf *updates; /* (n) struct backend_history_update */
+    uint32_t n;
+    backend_buf *history; /* as in op_sample */
+};
+
+/* ---- exchanges of a group ---- */
+
+/* x (n_rows, n_cols) f32 = x of rank 0 + x of rank 1 + ..., added in that order, with the same bits
+ * on all ranks. work: device memory of backend_exchange_bytes, or NULL for none. Without a group
+ * nothing happens. */
+struct op_all_reduce {
+    backend_buf *x, *work;
+    uint32_t n_rows, n_cols;
+};
+
+/* Joins the ranks' columns. With w = backend_share(n_cols, n_ranks), rank r passes columns r * w ..
+ * min((r + 1) * w, n_cols) - 1 of out as part: that many f32 per row in a buffer of (n_rows, w).
+ * out (n_rows, n_cols), or NULL on ranks that do not need it. Every rank must have a column.
+ * ERR_UNSUPPORTED without a group. */
+struct op_all_gather {
+    const backend_buf *part;
+    backend_buf *out, *work; /* work as above */
+    uint32_t n_rows, n_cols;
+};
+static inline uint32_t backend_share(uint32_t n_cols, uint32_t n_ranks) {
+    return n_cols / n_ranks + (n_cols % n_ranks != 0);
+}
+/* Bytes of work for an exchange to which each rank brings up to n_rows * n_cols values; in a gather
+ * these are its share. */
+uint64_t backend_exchange_bytes(const backend *be, uint32_t n_rows, uint32_t n_cols);
+
+/* ---- the calls ---- */
+
+#define BACKEND_OP_CALL(name, on_cpu, on_metal, on_cuda)                                           \
+    int backend_##name(backend *be, const struct op_##name *a);
+#define BACKEND_NO_CALL(name, on_cpu, on_metal, on_cuda)
+BACKEND_OPS(BACKEND_OP_CALL, BACKEND_NO_CALL)
+
+#endif
