@@ -52,10 +52,10 @@ static int hash_bytes(struct part *p, int fd, uint64_t n, err *e) {
     hash_start(p);
     while (!rc && p->done < n) {
         uint64_t left = n - p->done;
-        ssize_t got = pread(fd, chunk, left < CHUNK_BYTES ? left : CHUNK_BYTES, (off_t)p->done);
-        if (got < 0 && errno == EINTR) continue;
+        int64_t got = file_read_some(fd, chunk, left < CHUNK_BYTES ? left : CHUNK_BYTES, p->done);
         if (got <= 0) {
-            rc = err_set(e, ERR_IO, "reading %s: %s", p->path, got ? strerror(errno) : "it is cut");
+            rc = err_set(e, ERR_IO, "cannot read %s: %s", p->path,
+                         got ? strerror(errno) : "it became shorter in the meantime");
             break;
         }
         registry_hash_add(&p->hash, chunk, (size_t)got);
@@ -100,30 +100,29 @@ static void format_id(const struct hub_file *f, char id[ID_MAX]) {
 static bool id_is_right(const struct part *p) {
     char want[ID_MAX], have[ID_MAX];
     format_id(p->d->file, want);
-    int fd = open(p->id_path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, have, sizeof have);
+    int fd = file_open(p->id_path, O_RDONLY, 0);
+    int64_t n = fd < 0 ? -1 : file_read_some(fd, have, sizeof have, 0);
     if (fd >= 0) close(fd);
-    return n == (ssize_t)strlen(want) && memcmp(want, have, (size_t)n) == 0;
+    return n == (int64_t)strlen(want) && memcmp(want, have, (size_t)n) == 0;
 }
 
 static int write_id(const struct part *p, err *e) {
     char id[ID_MAX];
     format_id(p->d->file, id);
-    ssize_t n = (ssize_t)strlen(id);
-    int fd = open(p->id_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    bool ok = fd >= 0 && write(fd, id, (size_t)n) == n;
-    if (fd >= 0 && close(fd)) ok = false;
-    return ok ? 0 : err_io("write", p->id_path, e);
+    int fd = file_open(p->id_path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    int rc = fd < 0 || file_write_at(fd, id, strlen(id), 0) ? err_io("write", p->id_path, e) : 0;
+    if (fd >= 0 && close(fd) && !rc) rc = err_io("write", p->id_path, e);
+    return rc;
 }
 
 static int part_empty(struct part *p, err *e) {
     hash_start(p);
-    return ftruncate(p->fd, 0) ? err_io("empty", p->path, e) : 0;
+    return file_truncate(p->fd, 0) ? err_io("empty", p->path, e) : 0;
 }
 
 /* What is left of an earlier download is kept if it was to become the same file. */
 static int part_open(struct part *p, err *e) {
-    p->fd = open(p->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    p->fd = file_open(p->path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
     if (p->fd < 0) return err_io("write", p->path, e);
     uint64_t have = size_of(p->path);
     if (have && have <= p->d->file->size_bytes && id_is_right(p))
@@ -134,12 +133,7 @@ static int part_open(struct part *p, err *e) {
 }
 
 static int write_all(struct part *p, const char *bytes, size_t n, err *e) {
-    for (size_t at = 0; at < n;) {
-        ssize_t put = pwrite(p->fd, bytes + at, n - at, (off_t)(p->done + at));
-        if (put < 0 && errno == EINTR) continue;
-        if (put < 0) return err_io("write", p->path, e);
-        at += (size_t)put;
-    }
+    if (file_write_at(p->fd, bytes, n, p->done)) return err_io("write", p->path, e);
     registry_hash_add(&p->hash, bytes, n);
     p->done += n;
     return 0;
@@ -210,8 +204,8 @@ static int part_finish(struct part *p, err *e) {
                        "again",
                        f->lfs ? "SHA-256" : "git hash", f->hash);
     }
-    if (fsync(p->fd)) return err_io("sync", p->path, e);
-    if (rename(p->path, p->d->path)) return err_io("rename", p->path, e);
+    if (file_sync(p->fd)) return err_io("sync", p->path, e);
+    if (file_rename(p->path, p->d->path)) return err_io("rename", p->path, e);
     unlink(p->id_path);
     return file_sync_folder(p->d->path) ? err_io("sync the folder of", p->d->path, e) : 0;
 }
@@ -220,7 +214,7 @@ static int part_finish(struct part *p, err *e) {
 static int is_there(struct part *p, err *e) {
     const struct hub_download *d = p->d;
     if (size_of(d->path) != d->file->size_bytes) return 0;
-    int fd = open(d->path, O_RDONLY | O_CLOEXEC);
+    int fd = file_open(d->path, O_RDONLY, 0);
     if (fd < 0) return errno == ENOENT ? 0 : err_io("read", d->path, e);
     int rc = hash_bytes(p, fd, d->file->size_bytes, e);
     close(fd);

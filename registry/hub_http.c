@@ -319,7 +319,10 @@ int hub_http_get(hub_http *h, const struct hub_request *rq, struct hub_reply *re
     memset(reply, 0, sizeof *reply);
     str_init(&url, URL_MAX_BYTES);
     str_addf(&url, "%s%s", h->endpoint, rq->path);
-    int rc = url.failed ? err_set(e, ERR_INVALID, "the address is too long") : 0;
+    int rc = !url.failed ? 0
+             : strlen(h->endpoint) + strlen(rq->path) < URL_MAX_BYTES
+                 ? err_no_memory(e)
+                 : err_set(e, ERR_INVALID, "the address has more than %d bytes", URL_MAX_BYTES);
     for (int hop = 0; !rc; hop++) {
         char *next = NULL;
         rc = check_hop(h, str_cstr(&url), &to, e);

@@ -26,9 +26,17 @@ int registry_db_error(sqlite3 *db, const char *file, const char *what, err *e) {
     switch (sqlite3_errcode(db) & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-        return err_set(e, ERR_IO, "registry %s is busy: another process keeps it locked", file);
+        return err_set(
+            e, ERR_IO,
+            "registry %s is busy: another process keeps it locked; try again when it has "
+            "finished",
+            file);
+    case SQLITE_FULL:
+        return err_set(e, ERR_IO,
+                       "cannot %s registry %s: the disk is full: free some space and try again",
+                       what, file);
     case SQLITE_NOTADB:
-        return err_set(e, ERR_FORMAT, "%s is not a registry (no database)", file);
+        return err_set(e, ERR_FORMAT, "%s is not a registry: it is not an SQLite database", file);
     case SQLITE_READONLY:
         return err_set(e, ERR_IO,
                        "registry %s cannot be written: this user needs write permission for it and "

@@ -1,5 +1,6 @@
-/* scan.c - looks at model files: header facts, identity, SHA-256. Never writes, never keeps a file
- * open, touches no database. */
+/* scan.c - examines model files: header, identity, SHA-256. Never writes, keeps no file open, does
+ * not use the database. */
+#include "core/base/file.h"
 #include "core/base/mem.h"
 #include "core/formats/model_file.h"
 #include "core/model/model.h"
@@ -15,7 +16,7 @@
 
 enum { CHUNK_BYTES = 1 << 20 };
 
-/* A model without a vocabulary has weights that nobody can talk to. */
+/* A model without a tokenizer cannot be served. */
 static int check_vocabulary(const char *path, const struct registry_files *files, err *e) {
     gguf *g;
     gguf_str kind;
@@ -38,32 +39,37 @@ static int check_vocabulary(const char *path, const struct registry_files *files
     return rc;
 }
 
-/* Absolute, but a link to a file keeps its own name: a part that is one has its number there, not
- * in the name of what it leads to. The caller's. */
-static char *absolute_path(const char *path) {
+/* The absolute path; the caller frees *out. The name of a symbolic link to a file is kept: it has
+ * the number of a part, its target's name may not. */
+static int absolute_path(const char *path, char **out, err *e) {
     struct stat st;
-    if (stat(path, &st)) return NULL;
-    if (S_ISDIR(st.st_mode)) return realpath(path, NULL);
+    *out = NULL;
+    if (stat(path, &st)) return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    if (S_ISDIR(st.st_mode)) {
+        *out = realpath(path, NULL);
+        return *out ? 0 : err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
+    }
     const char *slash = strrchr(path, '/');
     char *folder =
         slash == path ? mem_strdup("/") : mem_strndup(path, slash ? (size_t)(slash - path) : 0);
     char *real = folder ? realpath(folder[0] ? folder : ".", NULL) : NULL;
+    int rc = folder && !real ? err_set(e, ERR_IO, "%s: %s", path, strerror(errno)) : 0;
     size_t n = real ? strlen(real) + strlen(path) + 2 : 0;
-    char *out = real ? mem_new(n, 1) : NULL;
-    if (out)
-        snprintf(out, n, "%s/%s", strcmp(real, "/") == 0 ? "" : real, slash ? slash + 1 : path);
+    if (real && (*out = mem_new(n, 1)))
+        snprintf(*out, n, "%s/%s", strcmp(real, "/") == 0 ? "" : real, slash ? slash + 1 : path);
     free(real);
     free(folder);
-    return out;
+    return rc || *out ? rc : err_no_memory(e);
 }
 
 int registry_scan_header(const char *path, struct registry_scan *out, err *e) {
     struct registry_files files;
     struct model_hparams hp;
     memset(out, 0, sizeof *out);
-    char *absolute = absolute_path(path);
-    if (!absolute) return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    int rc = registry_files_list(absolute, &files, e);
+    char *absolute;
+    int rc = absolute_path(path, &absolute, e);
+    if (rc) return rc;
+    rc = registry_files_list(absolute, &files, e);
     if (rc) {
         free(absolute);
         return rc;
@@ -74,7 +80,7 @@ int registry_scan_header(const char *path, struct registry_scan *out, err *e) {
     out->format = files.format;
     registry_files_fini(&files);
     if (!rc && hp.n_params > INT64_MAX)
-        rc = err_set(e, ERR_FORMAT, "%s claims an absurd number of parameters", absolute);
+        rc = err_set(e, ERR_FORMAT, "%s: its tensors have more than 2^63 values", absolute);
     if (rc) {
         free(absolute);
         return rc;
@@ -97,7 +103,7 @@ static int check_same(const struct registry_file *f, int fd, err *e) {
     return rc;
 }
 
-/* Reading, and how far it is. */
+/* The hashing of a model's files, and its progress. */
 struct reading {
     void (*progress)(void *arg, uint64_t done, uint64_t total);
     void *progress_arg;
@@ -108,14 +114,13 @@ struct reading {
 static int hash_file(const struct registry_file *f, struct reading *r, char hex[65], err *e) {
     struct registry_hash hash;
     uint64_t before = r->done;
-    int fd = open(f->path, O_RDONLY | O_CLOEXEC);
+    int fd = file_open(f->path, O_RDONLY, 0);
     if (fd < 0) return err_set(e, ERR_IO, "%s: %s", f->path, strerror(errno));
     int rc = check_same(f, fd, e);
     registry_hash_init(&hash);
     while (!rc) {
-        ssize_t n = read(fd, r->chunk, CHUNK_BYTES);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) rc = err_set(e, ERR_IO, "reading %s: %s", f->path, strerror(errno));
+        int64_t n = file_read_some(fd, r->chunk, CHUNK_BYTES, r->done - before);
+        if (n < 0) rc = err_set(e, ERR_IO, "cannot read %s: %s", f->path, strerror(errno));
         if (n <= 0) break;
         registry_hash_add(&hash, r->chunk, (size_t)n);
         r->done += (uint64_t)n;
@@ -140,8 +145,7 @@ int registry_scan_sha256(const char *path, const struct registry_stat *want,
     if (rc) return rc;
     if (files.stat.size_bytes != want->size_bytes || files.stat.mtime_ns != want->mtime_ns)
         rc = err_set(e, ERR_CHANGED, "%s changed while it was read", path);
-    if (!rc && !(r.chunk = mem_new(CHUNK_BYTES, 1)))
-        rc = err_set(e, ERR_NOMEM, "no memory to read %s", path);
+    if (!rc && !(r.chunk = mem_new(CHUNK_BYTES, 1))) rc = err_no_memory(e);
     registry_hash_init(&all);
     for (size_t i = 0; i < files.n && !rc; i++) {
         const struct registry_file *f = &files.files[i];

@@ -3,6 +3,7 @@
  */
 #include "core/formats/file_map.h"
 
+#include "core/base/file.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
 
@@ -211,7 +212,8 @@ static uint8_t *reserve(uint64_t n) {
 
 static int map_fd(int fd, const char *path, struct file_map *m, err *e) {
     struct stat st;
-    if (fstat(fd, &st)) return err_set(e, ERR_IO, "%s: cannot stat: %s", path, strerror(errno));
+    if (file_fails() || fstat(fd, &st))
+        return err_set(e, ERR_IO, "%s: cannot stat: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode)) return err_set(e, ERR_IO, "%s: not a regular file", path);
     if (st.st_size == 0) return 0;
     if ((uint64_t)st.st_size > SIZE_MAX - 2 * FILE_MAP_ALIGN)
@@ -220,7 +222,8 @@ static int map_fd(int fd, const char *path, struct file_map *m, err *e) {
     uint8_t *p = reserve(file_map_readable_bytes(&map));
     map.base = p;
     /* Shared: there is no private copy of a page for a GPU's driver to make when it wires it. */
-    if (!p || mmap(p, (size_t)map.bytes, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    if (!p || file_fails() ||
+        mmap(p, (size_t)map.bytes, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         int rc = err_set(e, ERR_IO, "%s: cannot map: %s", path, strerror(errno));
         file_map_close(&map);
         return rc;
@@ -236,7 +239,7 @@ static int map_fd(int fd, const char *path, struct file_map *m, err *e) {
 /* O_NONBLOCK: a FIFO in place of the file must not hold up the opener. */
 int file_map_open(const char *path, struct file_map *m, err *e) {
     *m = (struct file_map){0};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = file_open(path, O_RDONLY | O_NONBLOCK, 0);
     if (fd < 0) return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
     int rc = map_fd(fd, path, m, e);
     close(fd);

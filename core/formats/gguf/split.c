@@ -1,5 +1,5 @@
-/* gguf/split.c - the parts of a split model as one gguf. Owns the other parts; the first one
- * becomes the whole. Opened on any one thread, then read-only. */
+/* gguf/split.c - presents the parts of a split model as one gguf: the first part, to which the
+ * tensors of the others are added. Opened on one thread, then read-only. */
 #include "core/formats/gguf/split.h"
 
 #include "core/base/mem.h"
@@ -14,7 +14,7 @@
 
 enum { MAX_PARTS = 99999 };
 
-/* The parts behind the first. */
+/* The parts after the first. */
 struct parts {
     gguf **list; /* (n) */
     uint64_t n;
@@ -44,19 +44,24 @@ static void close_parts(void *state) {
     free(p);
 }
 
-/* The name of part number no beside path, a part's; the caller frees. NULL: no memory, or path is
- * named otherwise. */
-static char *part_path(const char *path, uint64_t no, uint64_t count) {
+/* The name of part number `no` in the folder of path, which is the name of a part; the caller frees
+ * *out. ERR_FORMAT: path is not named like a part. */
+static int part_path(const char *path, uint64_t no, uint64_t count, char **out, err *e) {
     struct model_file_part part;
-    char *out = model_file_part_read(path, &part) ? mem_strdup(path) : NULL;
-    if (!out) return NULL;
+    *out = NULL;
+    if (!model_file_part_read(path, &part))
+        return err_set(e, ERR_FORMAT,
+                       "%s: the model has %" PRIu64 " parts, but this one is not named "
+                       "*-00001-of-%05" PRIu64 ".gguf: the others cannot be found",
+                       path, count, count);
+    if (!(*out = mem_strdup(path))) return err_no_memory(e);
     part.part = (unsigned)no + 1;
     part.n_parts = (unsigned)count;
-    model_file_part_write(&part, out);
-    return out;
+    model_file_part_write(&part, *out);
+    return 0;
 }
 
-/* A part's number and their count; count 1: a whole model. */
+/* Reads the part's number and their count; count 1: an unsplit model. */
 static int read_numbers(const gguf *g, uint64_t *no, uint64_t *count, err *e) {
     int rc = 0;
     *no = 0;
@@ -66,22 +71,20 @@ static int read_numbers(const gguf *g, uint64_t *no, uint64_t *count, err *e) {
     if (rc) return rc;
     if (*count == 0) *count = 1;
     if (*count > MAX_PARTS || *no >= *count)
-        return err_set(e, ERR_FORMAT, "%s: split.no is %" PRIu64 ", split.count %" PRIu64,
+        return err_set(e, ERR_FORMAT,
+                       "%s: split.no is %" PRIu64 " and split.count is %" PRIu64
+                       ": expected split.no below it",
                        gguf_path(g), *no, *count);
     return 0;
 }
 
-/* Opens part number no and checks that it says so of itself. */
+/* Opens part number `no` and checks the number and count in its keys. */
 static int open_part(struct parts *p, const gguf *first, uint64_t no, uint64_t count, int flags,
                      err *e) {
     uint64_t its_no, its_count;
-    char *path = part_path(gguf_path(first), no, count);
-    if (!path)
-        return err_set(e, ERR_FORMAT,
-                       "%s: the first of %" PRIu64 " parts is not named *-00001-of-%05" PRIu64
-                       ".gguf: the others cannot be found",
-                       gguf_path(first), count, count);
-    int rc = 0;
+    char *path;
+    int rc = part_path(gguf_path(first), no, count, &path, e);
+    if (rc) return rc;
     if (access(path, F_OK) && errno == ENOENT)
         rc = err_set(e, ERR_NOT_FOUND, "%s: part %" PRIu64 " of %" PRIu64 " is missing", path,
                      no + 1, count);
@@ -89,15 +92,15 @@ static int open_part(struct parts *p, const gguf *first, uint64_t no, uint64_t c
     if (!rc) rc = read_numbers(p->list[p->n++], &its_no, &its_count, e);
     if (!rc && (its_no != no || its_count != count))
         rc = err_set(e, ERR_FORMAT,
-                     "%s: it says that it is part %" PRIu64 " of %" PRIu64 ", not %" PRIu64
+                     "%s: its keys say part %" PRIu64 " of %" PRIu64 ", expected part %" PRIu64
                      " of %" PRIu64,
                      path, its_no + 1, its_count, no + 1, count);
     free(path);
     return rc;
 }
 
-/* All parts' tensors, one after the other; the caller frees. */
-static gguf_tensor *join(const gguf *first, const struct parts *p, uint64_t *n) {
+/* The tensors of all parts, concatenated; the caller frees. */
+static gguf_tensor *join_tensors(const gguf *first, const struct parts *p, uint64_t *n) {
     *n = gguf_n_tensors(first);
     for (uint64_t i = 0; i < p->n; i++)
         *n += gguf_n_tensors(p->list[i]);
@@ -118,18 +121,18 @@ static int check_count(const gguf *first, uint64_t n, err *e) {
                  : 0;
     if (rc || wanted == n) return rc;
     return err_set(e, ERR_FORMAT,
-                   "%s: split.tensors.count is %" PRIu64 ", the parts have %" PRIu64 " tensors",
+                   "%s: split.tensors.count is %" PRIu64 ", but the parts have %" PRIu64 " tensors",
                    gguf_path(first), wanted, n);
 }
 
-/* Opens the parts behind first and makes it the whole; p is first's afterwards. */
+/* Opens the parts after first and adds their tensors to it; first owns p afterwards. */
 static int join_parts(gguf *first, struct parts *p, uint64_t count, int flags, err *e) {
     int rc = 0;
     for (uint64_t i = 1; !rc && i < count; i++)
         rc = open_part(p, first, i, count, flags, e);
     uint64_t n = 0;
-    gguf_tensor *all = rc ? NULL : join(first, p, &n);
-    if (!rc && !all) rc = err_set(e, ERR_NOMEM, "%s: no memory for its index", gguf_path(first));
+    gguf_tensor *all = rc ? NULL : join_tensors(first, p, &n);
+    if (!rc && !all) rc = err_no_memory(e);
     if (!rc) rc = check_count(first, n, e);
     struct gguf_source source = {.state = p,
                                  .drop_pages = drop_pages,
@@ -147,7 +150,7 @@ static int join_parts(gguf *first, struct parts *p, uint64_t count, int flags, e
     return rc;
 }
 
-/* Opens path, which must be no part or the first of *count. */
+/* Opens path, which must be an unsplit file or the first of *count parts. */
 static int open_first(const char *path, int flags, uint64_t *count, gguf **out, err *e) {
     gguf *first = NULL;
     uint64_t no = 0;
@@ -155,9 +158,10 @@ static int open_first(const char *path, int flags, uint64_t *count, gguf **out, 
     int rc = gguf_open(path, flags, &first, e);
     if (!rc) rc = read_numbers(first, &no, count, e);
     if (!rc && no > 0) {
-        char *wanted = part_path(path, 0, *count);
-        rc = err_set(e, ERR_INVALID, "%s: this is part %" PRIu64 " of %" PRIu64 ": open %s", path,
-                     no + 1, *count, wanted ? wanted : "the first part");
+        char *wanted;
+        part_path(path, 0, *count, &wanted, NULL);
+        rc = err_set(e, ERR_INVALID, "%s is part %" PRIu64 " of %" PRIu64 ": open %s", path, no + 1,
+                     *count, wanted ? wanted : "the first part");
         free(wanted);
     }
     if (rc)
@@ -182,7 +186,7 @@ int gguf_split_open(const char *path, int flags, gguf **out, err *e) {
         rc = join_parts(*out, p, count, flags, e);
     } else {
         free(p);
-        rc = err_set(e, ERR_NOMEM, "%s: no memory for its parts", path);
+        rc = err_no_memory(e);
     }
     if (rc) {
         gguf_close(*out);

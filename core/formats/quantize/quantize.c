@@ -7,6 +7,7 @@
  * their mappings, whose pages are given back as the work goes on. */
 #include "core/formats/quantize/quantize_int.h"
 
+#include "core/base/file.h"
 #include "core/base/mem.h"
 #include "core/formats/gguf/gguf_int.h"
 
@@ -87,15 +88,9 @@ static int read_source(const struct job *j, const gguf_tensor *t, const struct p
         (uint64_t)((const uint8_t *)t->data - (const uint8_t *)gguf_mapping(j->plan->src));
     uint64_t n = bytes_of(t->type, p->n);
     begin += bytes_of(t->type, p->start);
-    for (uint64_t done = 0; done < n;) {
-        ssize_t k = pread(j->fd, raw + done, n - done, (off_t)(begin + done));
-        if (k < 0 && errno == EINTR) continue;
-        if (k <= 0)
-            return err_set(e, ERR_IO, "%s: cannot read: %s", gguf_path(j->plan->src),
-                           k ? strerror(errno) : "it became shorter meanwhile");
-        done += (uint64_t)k;
-    }
-    return 0;
+    if (!file_read_at(j->fd, raw, n, begin)) return 0;
+    return err_set(e, ERR_IO, "%s: cannot read: %s", gguf_path(j->plan->src),
+                   errno ? strerror(errno) : "the file became shorter in the meantime");
 }
 
 /* The first value that is no number, or n. */
@@ -324,7 +319,7 @@ static int open_source(struct job *j, err *e) {
     const char *path = gguf_path(j->plan->src);
     struct stat st;
     if (!gguf_mapping(j->plan->src)) return check_target(j, e);
-    j->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    j->fd = file_open(path, O_RDONLY | O_NONBLOCK, 0);
     if (j->fd < 0 || fstat(j->fd, &st))
         return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != gguf_file_bytes(j->plan->src))
