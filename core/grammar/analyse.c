@@ -1,5 +1,6 @@
-/* analyse.c - what is known of a grammar before the first byte: which nodes take the empty text or
- * nothing at all, that no rule calls itself without taking a byte, where automata go on for ever.
+/* analyse.c - computes properties of a finished grammar: which nodes match the empty text or no
+ * text at all, which rules are left-recursive, from which states automata accept infinitely many
+ * texts.
  *
  * One thread, before the grammar is shared. */
 #include "core/base/clock.h"
@@ -10,14 +11,14 @@
 #include <string.h>
 
 enum {
-    MAX_LEFT_DEPTH = 2000,   /* nodes that are entered before the first byte is taken */
-    MAX_PLAIN_STATES = 8192, /* automata beyond it are not looked at for STATE_PLAIN */
+    MAX_LEFT_DEPTH = 2000,   /* nodes entered before the first byte is consumed */
+    MAX_PLAIN_STATES = 8192, /* larger automata get no STATE_PLAIN */
     MAX_PLAIN_ROUNDS = 64
 };
 
 /* ---- nodes ---- */
 
-/* For each node the nodes that it is a child of: (n_nodes + 1) first, then parents. */
+/* The parents of each node: at[first[node]..first[node + 1]). */
 struct parents {
     uint32_t *first, *at;
 };
@@ -44,8 +45,8 @@ static int parents_init(const grammar *g, struct parents *p) {
     return 0;
 }
 
-/* Is the flag set of a node whatever its children are? */
-static bool holds_alone(const grammar *g, const struct g_node *node, int flag) {
+/* Does the node have the flag regardless of its children? */
+static bool has_flag_alone(const grammar *g, const struct g_node *node, int flag) {
     switch (node->kind) {
     case G_DFA: {
         const struct dfa *d = &g->dfas.at[node->index];
@@ -62,15 +63,15 @@ static bool holds_alone(const grammar *g, const struct g_node *node, int flag) {
     }
 }
 
-/* Sets the flag on the nodes that have it by themselves and on all that have it through them: all
- * children of a row, one of any other node. */
-static int spread(grammar *g, const struct parents *p, int flag) {
+/* Sets the flag on the nodes that have it by themselves and on those that inherit it: a sequence
+ * from all of its children, any other node from one. */
+static int spread_flag(grammar *g, const struct parents *p, int flag) {
     uint32_t n = g->nodes.n, n_todo = 0;
     uint32_t *missing = mem_new(n, sizeof *missing), *todo = mem_new(n, sizeof *todo);
     if (missing && todo) {
         for (uint32_t i = 0; i < n; i++) {
             missing[i] = g->nodes.at[i].kind == G_SEQ ? g->nodes.at[i].n_children : 1;
-            if (!holds_alone(g, &g->nodes.at[i], flag)) continue;
+            if (!has_flag_alone(g, &g->nodes.at[i], flag)) continue;
             missing[i] = 0;
             todo[n_todo++] = i;
         }
@@ -89,7 +90,7 @@ static int spread(grammar *g, const struct parents *p, int flag) {
     return rc;
 }
 
-/* May child k be entered before the node took a byte? Those before it may. */
+/* May child k be entered before the node consumes a byte, given that child k - 1 may? */
 static bool is_left_child(const grammar *g, uint32_t index, uint32_t k) {
     const struct g_node *node = &g->nodes.at[index];
     if (k == 0 || k >= node->n_children || node->kind != G_SEQ) return k < node->n_children;
@@ -97,7 +98,7 @@ static bool is_left_child(const grammar *g, uint32_t index, uint32_t k) {
 }
 
 struct left_walk {
-    uint32_t *stack, *next, *height; /* height 0: not seen; of a node in the stack: none yet */
+    uint32_t *stack, *next, *height; /* height 0: not visited */
     uint8_t *open;
     uint32_t n;
 };
@@ -105,8 +106,8 @@ struct left_walk {
 static int left_enter(struct left_walk *w, uint32_t node, err *e) {
     if (w->open[node])
         return err_set(e, ERR_INVALID,
-                       "the grammar's rules are left-recursive: one can call itself before it took "
-                       "a character");
+                       "the grammar is left-recursive: a rule can call itself before it has "
+                       "consumed a character");
     if (w->height[node]) return 0;
     w->open[node] = 1;
     w->next[node] = 0;
@@ -141,7 +142,7 @@ static int check_left_recursion(const grammar *g, err *e) {
                           .next = mem_new(n, sizeof(uint32_t)),
                           .height = mem_new(n, sizeof(uint32_t)),
                           .open = mem_new(n, 1)};
-    int rc = w.stack && w.next && w.height && w.open ? 0 : err_set(e, ERR_NOMEM, "no memory");
+    int rc = w.stack && w.next && w.height && w.open ? 0 : err_no_memory(e);
     for (uint32_t i = 0; i < n && !rc; i++)
         if (!w.height[i]) rc = left_search(g, &w, i, e);
     free(w.stack);
@@ -154,7 +155,7 @@ static int check_left_recursion(const grammar *g, err *e) {
 static int check_productive(const grammar *g, err *e) {
     for (uint32_t i = 0; i < g->nodes.n; i++)
         if (g->nodes.at[i].kind == G_RULE && !(g->node_flags[i] & NODE_PRODUCTIVE))
-            return err_set(e, ERR_INVALID, "a rule of the grammar can never come to an end");
+            return err_set(e, ERR_INVALID, "a rule of the grammar never terminates");
     if (!(g->node_flags[g->root] & NODE_PRODUCTIVE))
         return err_set(e, ERR_INVALID, "the grammar allows no text at all");
     return 0;
@@ -164,19 +165,19 @@ static int check_heights(const grammar *g, err *e) {
     for (uint32_t i = 0; i < g->nodes.n; i++)
         if (g->nodes.at[i].kind == G_VALUE &&
             grammar_height(g, g->nodes.at[i].index) > GRAMMAR_MAX_DEPTH)
-            return err_set(e, ERR_UNSUPPORTED, "values would have to be nested deeper than %d",
+            return err_set(e, ERR_UNSUPPORTED,
+                           "the schema requires values nested more than %d levels deep",
                            GRAMMAR_MAX_DEPTH);
     return 0;
 }
 
-/* What refused work, or a lack of memory, came to. */
-static int refused(int rc, err *e) {
+/* The error for a refusal of the budget, or for a lack of memory. */
+static int fail_refused(int rc, err *e) {
     if (rc == ERR_WORK)
         return err_set(e, rc,
                        "the grammar takes more work than is allowed: use fewer rules, patterns and "
                        "properties, and smaller bounds");
-    return rc == ERR_DEADLINE || rc == ERR_CANCELLED ? work_error(rc, e)
-                                                     : err_set(e, rc, "no memory for a grammar");
+    return rc == ERR_DEADLINE || rc == ERR_CANCELLED ? work_error(rc, e) : err_no_memory(e);
 }
 
 static int analyse_nodes(grammar *g, err *e) {
@@ -188,10 +189,10 @@ static int analyse_nodes(grammar *g, err *e) {
     int rc = g->node_flags ? 0 : ERR_NOMEM;
     if (!rc && !work_spend(g->work, g->nodes.n + g->children.n)) rc = g->work->reason;
     if (!rc) rc = parents_init(g, &p);
-    if (!rc) rc = spread(g, &p, NODE_NULLABLE);
-    if (!rc) rc = spread(g, &p, NODE_PRODUCTIVE);
+    if (!rc) rc = spread_flag(g, &p, NODE_NULLABLE);
+    if (!rc) rc = spread_flag(g, &p, NODE_PRODUCTIVE);
     parents_fini(&p);
-    if (rc) return refused(rc, e);
+    if (rc) return fail_refused(rc, e);
     rc = check_productive(g, e);
     return rc ? rc : check_left_recursion(g, e);
 }
@@ -204,7 +205,7 @@ static bool is_zero_loop(const struct dfa *d, const uint8_t *flags, uint32_t sta
            d->next[(uint64_t)state * d->n_classes + class] == state;
 }
 
-/* Is a class that of '0', and of no other byte? */
+/* Does '0' have a class of its own? */
 static bool zero_has_class(const struct dfa *d) {
     for (int b = 0; b < 256; b++)
         if (b != '0' && d->class_of[b] == d->class_of['0']) return false;
@@ -215,7 +216,7 @@ static uint32_t after_zero(const struct dfa *d, uint32_t state) {
     return d->next[(uint64_t)state * d->n_classes + d->class_of['0']];
 }
 
-/* States from which nothing but zeros leads on: all that loop on '0' or go to such a one. */
+/* Sets STATE_ZEROS on the states from which only zeros can follow. */
 static int find_zeros(const struct dfa *d, uint8_t *flags) {
     if (!zero_has_class(d)) return 0;
     for (uint32_t s = 1; s < d->n_states; s++) {
@@ -226,7 +227,7 @@ static int find_zeros(const struct dfa *d, uint8_t *flags) {
     }
     uint8_t *walked = mem_new(d->n_states, 1);
     if (!walked) return ERR_NOMEM;
-    /* Each of them has one way to go; where it comes to another state, all on it are none. */
+    /* Each candidate has one successor; if the path leaves the candidates, none on it qualifies. */
     for (uint32_t from = 1; from < d->n_states; from++) {
         uint32_t s = from;
         while ((flags[s] & STATE_ZEROS) && !walked[s]) {
@@ -241,8 +242,8 @@ static int find_zeros(const struct dfa *d, uint8_t *flags) {
     return 0;
 }
 
-/* Sets flag on each state from which a cycle can be reached. With it STATE_INFINITE_FRAC, the loops
- * of zeros at the end of a fraction are none. */
+/* Sets flag on each state from which a cycle can be reached. For STATE_INFINITE_FRAC the loop of
+ * zeros at the end of a fraction does not count as a cycle. */
 static int find_infinite(const struct dfa *d, uint8_t *flags, int flag) {
     enum { NEW, OPEN, DONE };
     uint32_t n = 0;
@@ -276,8 +277,8 @@ static int find_infinite(const struct dfa *d, uint8_t *flags, int flag) {
     return rc;
 }
 
-/* How many texts may follow each state. Those from which no cycle is reached come to an end: they
- * are done in the order in which a walk leaves them. */
+/* Counts the texts that may follow each state. States that reach no cycle are counted in
+ * depth-first post-order. */
 static int count_texts(const struct dfa *d, const uint8_t *flags, uint16_t *n_texts) {
     uint32_t n_bytes[256] = {0}, n = 0;
     uint32_t *stack = mem_new(d->n_states, sizeof *stack), *class = mem_new(d->n_states, 4);
@@ -306,7 +307,8 @@ static int count_texts(const struct dfa *d, const uint8_t *flags, uint16_t *n_te
     return rc;
 }
 
-/* Where a character of UTF-8 stands, and the bytes that go on (RFC 3629's table). */
+/* Automaton of plain characters in UTF-8 (RFC 3629's table): bytes lo to hi lead from position at
+ * to position to; 0 is between characters. */
 static const struct {
     uint8_t at, lo, hi, to;
 } utf8_edges[] = {{0, 0x20, 0x21, 0}, {0, 0x23, 0x5b, 0}, {0, 0x5d, 0x7f, 0}, {0, 0xc2, 0xdf, 1},
@@ -315,8 +317,8 @@ static const struct {
                   {2, 0x80, 0xbf, 1}, {3, 0x80, 0xbf, 2}, {4, 0xa0, 0xbf, 1}, {5, 0x80, 0x9f, 1},
                   {6, 0x90, 0xbf, 2}, {7, 0x80, 0x8f, 2}};
 
-/* One round: bit u of safe[s] falls where a byte of a plain character leads to a place whose bit
- * has fallen. Returns whether one fell. */
+/* One round: clears bit u of safe[s] if a byte of a plain character leads to a position whose bit
+ * is cleared. Returns whether a bit was cleared. */
 static bool plain_round(const struct dfa *d, uint8_t *safe) {
     bool changed = false;
     for (uint32_t s = 1; s < d->n_states; s++)
@@ -388,7 +390,7 @@ static int sort_names(grammar *g) {
     return rc;
 }
 
-/* What the looks at all of an automaton cost. */
+/* Charges the passes over a whole automaton. */
 static int spend_on(const grammar *g, const struct dfa *d) {
     return work_spend(g->work, 4 * dfa_size(d)) ? 0 : g->work->reason;
 }
@@ -406,7 +408,7 @@ static int count_keys(grammar *g) {
 
 int program_analyse(grammar *g, err *e) {
     int rc = program_heights(g);
-    if (rc) return refused(rc, e);
+    if (rc) return fail_refused(rc, e);
     rc = check_heights(g, e);
     if (!rc) rc = analyse_nodes(g, e);
     if (rc) return rc;
@@ -422,5 +424,5 @@ int program_analyse(grammar *g, err *e) {
         rc = g->state_flags[i] && g->n_texts[i] ? spend_on(g, d) : ERR_NOMEM;
         if (!rc) rc = analyse_dfa(d, g->state_flags[i], g->n_texts[i]);
     }
-    return rc ? refused(rc, e) : 0;
+    return rc ? fail_refused(rc, e) : 0;
 }

@@ -1,6 +1,6 @@
 /* gbnf.c - grammars in GBNF, the notation of llama.cpp (its grammars/README.md): text -> nodes by
- * the public builder. Taken beyond it, where that has one meaning: 'texts' in single quotes, and a
- * rule that goes on in the next line: it ends where the next "name ::=" begins.
+ * the public builder. Accepts two unambiguous extensions: 'texts' in single quotes, and rules over
+ * several lines (a rule ends where the next "name ::=" begins).
  *
  * Owns its lists. One thread, as the builder. */
 #include "core/base/mem.h"
@@ -17,22 +17,22 @@ enum { MAX_DEPTH = 200, MAX_NAME = 255, MAX_TEXT = 1 << 24 };
 
 struct rule {
     grammar_node node;
-    const char *met; /* where it was named first */
+    const char *met; /* where its name first occurs */
     bool defined;
 };
 
 struct parser {
     const char *text, *at;
     grammar_builder *b;
-    struct dfa_intern names; /* name i is of rule i */
+    struct dfa_intern names; /* name i is that of rule i */
     G_LIST(struct rule) rules;
-    G_LIST(grammar_node) stack; /* parts of what is being read */
+    G_LIST(grammar_node) stack; /* finished parts of the open sequences and alternatives */
     unsigned depth;
     bool failed;
 };
 
-/* The first failure is the builder's. Returns -1. */
-static grammar_node fail(struct parser *p, const char *at, int code, const char *what) {
+/* Keeps the first failure in the builder. Returns -1. */
+static grammar_node fail_parse(struct parser *p, const char *at, int code, const char *what) {
     unsigned line = 1, column = 1;
     for (const char *c = p->text; c < at; c++) {
         column += !utf8_continues(*c);
@@ -44,22 +44,22 @@ static grammar_node fail(struct parser *p, const char *at, int code, const char 
     return -1;
 }
 
-static grammar_node no_memory(struct parser *p) {
+static grammar_node fail_no_memory(struct parser *p) {
     if (!p->b->failure.code) err_no_memory(&p->b->failure);
     p->failed = true;
     return -1;
 }
 
-/* What the builder made; its failure is ours. */
-static grammar_node made(struct parser *p, grammar_node node) {
+/* Passes on what the builder made, and its failure. */
+static grammar_node check_node(struct parser *p, grammar_node node) {
     p->failed = p->failed || node < 0;
     return node;
 }
 
-static bool push(struct parser *p, grammar_node node) {
+static bool push_part(struct parser *p, grammar_node node) {
     if (p->failed) return false;
     if (!mem_grow(&p->stack.at, p->stack.n, &p->stack.capacity, sizeof node))
-        return no_memory(p) >= 0;
+        return fail_no_memory(p) >= 0;
     p->stack.at[p->stack.n++] = node;
     return true;
 }
@@ -76,21 +76,21 @@ static void skip_blanks(struct parser *p) {
     }
 }
 
-static bool take(struct parser *p, const char *what) {
+static bool take_literal(struct parser *p, const char *what) {
     size_t n = strlen(what);
     if (strncmp(p->at, what, n) != 0) return false;
     p->at += n;
     return true;
 }
 
-static size_t name_length(const char *s) {
+static size_t span_name(const char *s) {
     return strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_");
 }
 
 /* Does a rule begin at p->at? */
 static bool at_rule(struct parser *p) {
     const char *from = p->at;
-    size_t n = name_length(from);
+    size_t n = span_name(from);
     p->at += n;
     skip_blanks(p);
     bool yes = n && strncmp(p->at, "::=", 3) == 0;
@@ -98,17 +98,19 @@ static bool at_rule(struct parser *p) {
     return yes;
 }
 
-/* The number of the rule that is called so; a new one is made. False: failed. */
+/* The number of the rule with this name, which is made if it is new. false: failed. */
 static bool rule_named(struct parser *p, const char *name, size_t n, uint32_t *rule) {
     uint64_t key[MAX_NAME / 8 + 1] = {0};
-    if (n > MAX_NAME) return fail(p, name, ERR_INVALID, "a name that is too long") >= 0;
+    if (n > MAX_NAME) return fail_parse(p, name, ERR_INVALID, "the name is too long") >= 0;
     memcpy(key, name, n);
     int rc = dfa_intern_add(&p->names, key, (uint32_t)(n / 8 + 1), rule);
-    if (rc) return rc == ERR_NOMEM ? no_memory(p) >= 0 : fail(p, name, rc, "too many rules") >= 0;
+    if (rc)
+        return rc == ERR_NOMEM ? fail_no_memory(p) >= 0
+                               : fail_parse(p, name, rc, "too many rules") >= 0;
     if (*rule < p->rules.n) return true;
     if (!mem_grow(&p->rules.at, p->rules.n, &p->rules.capacity, sizeof *p->rules.at))
-        return no_memory(p) >= 0;
-    struct rule made_rule = {.node = made(p, grammar_rule(p->b)), .met = name};
+        return fail_no_memory(p) >= 0;
+    struct rule made_rule = {.node = check_node(p, grammar_rule(p->b)), .met = name};
     p->rules.at[p->rules.n++] = made_rule;
     return !p->failed;
 }
@@ -128,19 +130,20 @@ static bool take_escape(struct parser *p, uint32_t *c) {
     if (n) {
         p->at++;
         if (!chars_take_hex(&p->at, n, c))
-            return fail(p, escape, ERR_INVALID, "an escape with too few digits") >= 0;
+            return fail_parse(p, escape, ERR_INVALID, "this escape has too few digits") >= 0;
         if (!utf8_is_scalar(*c))
-            return fail(p, escape, ERR_INVALID, "an escape that names no character") >= 0;
+            return fail_parse(p, escape, ERR_INVALID,
+                              "this escape is not the code point of a character") >= 0;
         return true;
     }
     if (!*p->at || !strchr("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", *p->at))
-        return fail(p, escape, ERR_INVALID, "no such escape") >= 0;
+        return fail_parse(p, escape, ERR_INVALID, "unknown escape") >= 0;
     *c = (uint32_t)*p->at++;
     return true;
 }
 
 static bool take_char(struct parser *p, uint32_t *c) {
-    if (take(p, "\\")) return take_escape(p, c);
+    if (take_literal(p, "\\")) return take_escape(p, c);
     *c = chars_take(&p->at);
     return true;
 }
@@ -154,18 +157,18 @@ static grammar_node parse_text(struct parser *p, char quote) {
         char bytes[4];
         uint32_t c;
         if (!*p->at)
-            fail(p, from, ERR_INVALID, "a text that is not closed");
+            fail_parse(p, from, ERR_INVALID, "this text is not closed");
         else if (take_char(p, &c))
             str_add_n(&s, bytes, utf8_encode(c, bytes));
     }
     p->at += !p->failed;
-    if (s.failed) no_memory(p);
-    grammar_node node = p->failed ? -1 : made(p, grammar_text(p->b, str_cstr(&s), s.len));
+    if (s.failed) fail_no_memory(p);
+    grammar_node node = p->failed ? -1 : check_node(p, grammar_text(p->b, str_cstr(&s), s.len));
     str_fini(&s);
     return node;
 }
 
-/* The node of a class, which it takes. */
+/* Makes a node of the class c and frees c. */
 static grammar_node class_node(struct parser *p, struct chars *c) {
     struct g_node node = {.kind = G_DFA};
     struct dfa d = {0};
@@ -185,12 +188,12 @@ static grammar_node class_node(struct parser *p, struct chars *c) {
 static grammar_node parse_class(struct parser *p) {
     const char *from = p->at - 1;
     struct chars set = {0};
-    bool negated = take(p, "^");
+    bool negated = take_literal(p, "^");
     while (*p->at != ']' && !p->failed) {
         uint32_t first, last;
         const char *range = p->at;
         if (!*p->at)
-            fail(p, from, ERR_INVALID, "a [ that is not closed");
+            fail_parse(p, from, ERR_INVALID, "this [ is not closed");
         else if (take_char(p, &first)) {
             last = first;
             if (*p->at == '-' && p->at[1] && p->at[1] != ']') {
@@ -198,7 +201,7 @@ static grammar_node parse_class(struct parser *p) {
                 take_char(p, &last);
             }
             if (!p->failed && last < first)
-                fail(p, range, ERR_INVALID, "a range whose end comes before its start");
+                fail_parse(p, range, ERR_INVALID, "this range ends before it starts");
             chars_add(&set, first, last);
         }
     }
@@ -214,9 +217,11 @@ static grammar_node parse_alternatives(struct parser *p);
 
 static grammar_node parse_group(struct parser *p) {
     const char *from = p->at - 1;
-    if (++p->depth > MAX_DEPTH) return fail(p, from, ERR_TOO_LONG, "groups are nested too deeply");
+    if (++p->depth > MAX_DEPTH)
+        return fail_parse(p, from, ERR_TOO_LONG, "groups are nested too deeply");
     grammar_node node = parse_alternatives(p);
-    if (!p->failed && !take(p, ")")) return fail(p, from, ERR_INVALID, "a ( that is not closed");
+    if (!p->failed && !take_literal(p, ")"))
+        return fail_parse(p, from, ERR_INVALID, "this ( is not closed");
     p->depth--;
     return node;
 }
@@ -224,24 +229,25 @@ static grammar_node parse_group(struct parser *p) {
 static grammar_node parse_item(struct parser *p) {
     struct chars all = {0};
     uint32_t rule;
-    size_t n = name_length(p->at);
+    size_t n = span_name(p->at);
     if (n) {
         const char *name = p->at;
         p->at += n;
         return rule_named(p, name, n, &rule) ? p->rules.at[rule].node : -1;
     }
-    if (take(p, "\"")) return parse_text(p, '"');
-    if (take(p, "'")) return parse_text(p, '\'');
-    if (take(p, "[")) return parse_class(p);
-    if (take(p, "(")) return parse_group(p);
-    if (take(p, ".")) {
+    if (take_literal(p, "\"")) return parse_text(p, '"');
+    if (take_literal(p, "'")) return parse_text(p, '\'');
+    if (take_literal(p, "[")) return parse_class(p);
+    if (take_literal(p, "(")) return parse_group(p);
+    if (take_literal(p, ".")) {
         chars_add(&all, 0, CHARS_LAST);
         chars_normalise(&all);
         return class_node(p, &all);
     }
     if (*p->at == '<' || *p->at == '!')
-        return fail(p, p->at, ERR_UNSUPPORTED, "tokens cannot be named in a grammar");
-    return fail(p, p->at, ERR_INVALID, "a text, a [class], a (group) or the name of a rule is due");
+        return fail_parse(p, p->at, ERR_UNSUPPORTED, "tokens in a grammar are not supported");
+    return fail_parse(p, p->at, ERR_INVALID,
+                      "expected a text, a [class], a (group) or the name of a rule");
 }
 
 /* What may follow an item: * + ? {m} {m,} {m,n}. */
@@ -249,22 +255,24 @@ static bool take_quantifier(struct parser *p, uint32_t *min, uint32_t *max) {
     const char *from = p->at;
     *min = 0;
     *max = GRAMMAR_UNLIMITED;
-    if (take(p, "*")) return true;
-    if (take(p, "+")) return *min = 1, true;
-    if (take(p, "?")) return *max = 1, true;
-    if (!take(p, "{")) return false;
+    if (take_literal(p, "*")) return true;
+    if (take_literal(p, "+")) return *min = 1, true;
+    if (take_literal(p, "?")) return *max = 1, true;
+    if (!take_literal(p, "{")) return false;
     skip_blanks(p);
     bool counted = chars_take_count(&p->at, min);
     skip_blanks(p);
-    if (!take(p, ",")) {
+    if (!take_literal(p, ",")) {
         *max = *min;
     } else {
         skip_blanks(p);
         chars_take_count(&p->at, max);
         skip_blanks(p);
     }
-    if (!counted || !take(p, "}")) return fail(p, from, ERR_INVALID, "not a count in {}") >= 0;
-    if (*max < *min) return fail(p, from, ERR_INVALID, "counts in the wrong order") >= 0;
+    if (!counted || !take_literal(p, "}"))
+        return fail_parse(p, from, ERR_INVALID, "expected a count in {}") >= 0;
+    if (*max < *min)
+        return fail_parse(p, from, ERR_INVALID, "the counts are in the wrong order") >= 0;
     return true;
 }
 
@@ -279,48 +287,49 @@ static grammar_node parse_sequence(struct parser *p) {
         grammar_node node = parse_item(p);
         skip_blanks(p);
         while (!p->failed && take_quantifier(p, &min, &max)) {
-            node = made(p, grammar_repeat(p->b, node, min, max));
+            node = check_node(p, grammar_repeat(p->b, node, min, max));
             skip_blanks(p);
         }
-        push(p, node);
+        push_part(p, node);
     }
     if (p->failed) return -1;
     uint32_t n = p->stack.n - first;
     p->stack.n = first;
     return n == 1 ? p->stack.at[first]
-                  : made(p, grammar_seq(p->b, n ? p->stack.at + first : NULL, n));
+                  : check_node(p, grammar_seq(p->b, n ? p->stack.at + first : NULL, n));
 }
 
 static grammar_node parse_alternatives(struct parser *p) {
     uint32_t first = p->stack.n;
     do
-        push(p, parse_sequence(p));
-    while (!p->failed && take(p, "|"));
+        push_part(p, parse_sequence(p));
+    while (!p->failed && take_literal(p, "|"));
     if (p->failed) return -1;
     uint32_t n = p->stack.n - first;
     p->stack.n = first;
-    return n == 1 ? p->stack.at[first] : made(p, grammar_alt(p->b, p->stack.at + first, n));
+    return n == 1 ? p->stack.at[first] : check_node(p, grammar_alt(p->b, p->stack.at + first, n));
 }
 
 static void parse_rule(struct parser *p) {
     const char *name = p->at;
-    size_t n = name_length(name);
+    size_t n = span_name(name);
     uint32_t rule;
     if (!at_rule(p)) {
-        fail(p, name, ERR_INVALID, n ? "::= is due after a name" : "the name of a rule is due");
+        fail_parse(p, name, ERR_INVALID,
+                   n ? "expected ::= after the name" : "expected the name of a rule");
         return;
     }
     if (!rule_named(p, name, n, &rule)) return;
     if (p->rules.at[rule].defined) {
-        fail(p, name, ERR_INVALID, "this rule is there already");
+        fail_parse(p, name, ERR_INVALID, "this rule is already defined");
         return;
     }
     p->rules.at[rule].defined = true;
     p->at += n;
     skip_blanks(p);
-    take(p, "::=");
+    take_literal(p, "::=");
     grammar_node body = parse_alternatives(p);
-    if (!p->failed && *p->at == ')') fail(p, p->at, ERR_INVALID, "a ) that closes nothing");
+    if (!p->failed && *p->at == ')') fail_parse(p, p->at, ERR_INVALID, "a ) without a (");
     if (!p->failed) grammar_rule_set(p->b, p->rules.at[rule].node, body);
 }
 
@@ -330,10 +339,10 @@ static grammar_node parse_grammar(struct parser *p) {
         parse_rule(p);
     for (uint32_t i = 0; i < p->rules.n && !p->failed; i++)
         if (!p->rules.at[i].defined)
-            fail(p, p->rules.at[i].met, ERR_INVALID, "this rule is defined nowhere");
+            fail_parse(p, p->rules.at[i].met, ERR_INVALID, "this rule is not defined");
     uint32_t n = p->rules.n;
     if (p->failed || !rule_named(p, "root", 4, &root)) return -1;
-    if (root == n) return fail(p, p->text, ERR_INVALID, "there is no rule \"root\"");
+    if (root == n) return fail_parse(p, p->text, ERR_INVALID, "there is no rule \"root\"");
     return p->rules.at[root].node;
 }
 
@@ -341,11 +350,11 @@ grammar_node grammar_gbnf(grammar_builder *b, const char *text, size_t n) {
     char *copy = mem_strndup(text, n);
     struct parser p = {.text = copy, .at = copy, .b = b};
     grammar_node node = -1;
-    if (!copy) return no_memory(&p);
+    if (!copy) return fail_no_memory(&p);
     size_t whole = utf8_valid_prefix(copy, n);
     if (strlen(copy) < whole) whole = strlen(copy);
     if (whole < n)
-        fail(&p, copy + whole, ERR_INVALID, "not valid UTF-8, or a NUL");
+        fail_parse(&p, copy + whole, ERR_INVALID, "not valid UTF-8, or a NUL");
     else
         node = parse_grammar(&p);
     dfa_intern_fini(&p.names);

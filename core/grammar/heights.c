@@ -1,15 +1,15 @@
-/* heights.c - how many arrays and objects within each other a value needs at the least, so that a
- * text that comes near GRAMMAR_MAX_DEPTH is led to its end rather than into a dead end. */
+/* heights.c - the least nesting of arrays and objects that each value needs. The machine uses it
+ * near GRAMMAR_MAX_DEPTH to enter only values that can still be completed. */
 #include "core/base/mem.h"
 #include "core/grammar/grammar_int.h"
 
 enum { NEVER = GRAMMAR_MAX_DEPTH + 1 }; /* deeper than any text may be */
 
-static uint32_t least(uint32_t a, uint32_t b) {
+static uint32_t min_u32(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-static uint32_t most(uint32_t a, uint32_t b) {
+static uint32_t max_u32(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
 
@@ -22,14 +22,14 @@ static uint32_t array_height(const grammar *g, const struct g_array *a) {
     uint32_t n = a->n_items + (a->more != GRAMMAR_NONE);
     for (uint32_t i = 0; i < n; i++) {
         const struct g_item *item = &g->items.at[i < a->n_items ? a->first_item + i : a->more];
-        uint32_t here = least(grammar_height(g, item->value), grammar_height(g, item->contains));
-        if (i < a->min) height = most(height, here);
-        counted = least(counted, grammar_height(g, item->contains));
+        uint32_t here = min_u32(grammar_height(g, item->value), grammar_height(g, item->contains));
+        if (i < a->min) height = max_u32(height, here);
+        counted = min_u32(counted, grammar_height(g, item->contains));
     }
-    return most(height, a->min_contains ? counted : 0) + 1;
+    return max_u32(height, a->min_contains ? counted : 0) + 1;
 }
 
-/* Of so many more members than are required, the flattest. */
+/* Height of the flattest choice of `wanted` members beyond the required ones. */
 static uint32_t members_height(const grammar *g, const struct g_object *o, uint32_t wanted) {
     uint32_t n_of[NEVER + 1] = {0}, n = 0, keys = NEVER;
     for (uint32_t i = 0; i < o->n_properties; i++) {
@@ -37,7 +37,7 @@ static uint32_t members_height(const grammar *g, const struct g_object *o, uint3
         if (!p->required) n_of[grammar_height(g, p->value)]++;
     }
     for (uint32_t i = 0; i < o->n_keys; i++)
-        keys = least(keys, grammar_height(g, g->keys.at[o->first_keys + i].value));
+        keys = min_u32(keys, grammar_height(g, g->keys.at[o->first_keys + i].value));
     for (uint32_t height = 0; height < NEVER; height++) {
         n += n_of[height];
         if (height >= keys || n >= wanted) return height;
@@ -51,24 +51,24 @@ static uint32_t object_height(const grammar *g, const struct g_object *o) {
         const struct g_property *p = &g->properties.at[o->first_property + i];
         if (!p->required) continue;
         n_required++;
-        height = most(height, grammar_height(g, p->value));
+        height = max_u32(height, grammar_height(g, p->value));
     }
-    if (o->min > n_required) height = most(height, members_height(g, o, o->min - n_required));
+    if (o->min > n_required) height = max_u32(height, members_height(g, o, o->min - n_required));
     return height + 1;
 }
 
-/* Heights of the values, by those of their alternatives. */
-static void values_heights(grammar *g) {
+/* Sets the heights of the values from those of their alternatives. */
+static void update_values(grammar *g) {
     for (uint32_t i = 0; i < g->values.n; i++) {
         const struct g_value *v = &g->values.at[i];
         uint32_t height = NEVER;
         for (uint32_t k = 0; k < v->n_alts; k++)
-            height = least(height, g->alt_heights[v->first_alt + k]);
+            height = min_u32(height, g->alt_heights[v->first_alt + k]);
         g->heights[i] = (uint16_t)height;
     }
 }
 
-/* Heights only sink, from never; each round settles those of one more level. */
+/* Heights start at NEVER and only decrease; each round settles one more level. */
 int program_heights(grammar *g) {
     uint64_t size = (uint64_t)g->alts.n + g->values.n + g->items.n + g->properties.n + g->keys.n;
     bool changed = true;
@@ -77,7 +77,7 @@ int program_heights(grammar *g) {
     if (!g->alt_heights || !g->heights) return ERR_NOMEM;
     for (uint32_t i = 0; i < g->alts.n; i++)
         g->alt_heights[i] = g->alts.at[i].kind >= G_ALT_ARRAY ? NEVER : 0;
-    values_heights(g);
+    update_values(g);
     for (uint32_t round = 0; changed && round < NEVER; round++) {
         changed = false;
         if (!work_spend(g->work, 1 + size / 4)) return g->work->reason;
@@ -91,7 +91,7 @@ int program_heights(grammar *g) {
             g->alt_heights[i] = (uint16_t)height;
             changed = true;
         }
-        values_heights(g);
+        update_values(g);
     }
     return 0;
 }

@@ -1,7 +1,7 @@
-/* program.c - the lists that a grammar is made of: how they grow, their bounds, and the life of a
- * builder and of the finished grammar. Knows nothing of what the elements mean.
+/* program.c - the lists of a grammar: growth and bounds; creation and release of builders and
+ * grammars. Does not depend on what the elements mean.
  *
- * THREAD SAFETY: retain and release from any thread; everything else is the builder's thread's. */
+ * THREAD SAFETY: retain and release from any thread; all else on the builder's thread. */
 #include "core/base/mem.h"
 #include "core/grammar/grammar_int.h"
 
@@ -11,7 +11,8 @@
 
 enum { MAX_NAME_BYTES = 1 << 24 }; /* of all properties of a grammar */
 
-/* Room for more elements in a list of n: its memory, which may have moved; NULL: none, at stays. */
+/* Makes room for more elements in a list of n. Returns its memory, which may have moved; NULL:
+ * failed, and at stays valid. */
 static void *list_room(void *at, uint32_t n, uint32_t *capacity, uint64_t more, uint32_t size,
                        err *e) {
     uint64_t max = size == 1 ? MAX_NAME_BYTES : GRAMMAR_MAX_NODES;
@@ -24,7 +25,7 @@ static void *list_room(void *at, uint32_t n, uint32_t *capacity, uint64_t more, 
     uint64_t want = n + more < 8 ? 8 : n + more + n / 2;
     void *grown = mem_resize(at, want, size);
     if (!grown) {
-        err_set(e, ERR_NOMEM, "no memory for a grammar");
+        err_no_memory(e);
         return NULL;
     }
     *capacity = (uint32_t)want;
@@ -120,7 +121,7 @@ int program_add_object(grammar *g, const struct g_object *o, const struct g_memb
     return rc ? rc : LIST_ADD(g->objects, &made, 1u, index, e);
 }
 
-/* ---- lives ---- */
+/* ---- creation and release ---- */
 
 static grammar *program_new(void) {
     grammar *g = mem_new(1, sizeof *g);
@@ -181,7 +182,7 @@ void grammar_builder_free(grammar_builder *b) {
 
 int program_take(grammar_builder *b, grammar **out, err *e) {
     grammar *next = program_new();
-    if (!next) return err_set(e, ERR_NOMEM, "no memory for a grammar");
+    if (!next) return err_no_memory(e);
     *out = b->g;
     b->g = next;
     err_clear(&b->failure);

@@ -1,5 +1,5 @@
-/* number.c - numbers as JSON writes them, within bounds and multiples: exact, by their decimal
- * digits, of any length. Owns nothing but its drafts. Any thread. */
+/* number.c - automata of JSON numbers within bounds and of multiples: exact, by decimal digits of
+ * any length. Owns only its drafts. Any thread. */
 #include "core/base/mem.h"
 #include "core/grammar/regex/dfa_int.h"
 
@@ -8,8 +8,8 @@
 
 enum { MAX_DIGITS = 20000 }; /* before and after a bound's point, zeros included */
 
-/* Digits behind the point and in the exponent are bounded, well beyond what a double needs (17 and
- * 3): a model that writes "20.000" likes nothing better than another zero, for ever. */
+/* Digits after the point and in the exponent are bounded, well above what a double needs (17 and
+ * 3): otherwise a model that has written "20.000" tends to add zeros without end. */
 static const char any_number[] = "-?(0|[1-9][0-9]*)(\\.[0-9]{1,24})?([eE][+-]?[0-9]{1,4})?";
 static const char whole_number[] = "-?(0|[1-9][0-9]*)(\\.0{1,3})?";
 
@@ -27,7 +27,7 @@ static void decimal_fini(struct decimal *a) {
     *a = (struct decimal){0};
 }
 
-/* The digits and where their point is; *at: what follows them. */
+/* Reads digits and the position of their point; moves *at past them. */
 static void take_digits(struct decimal *a, const char **at, int64_t *point) {
     bool after_point = false;
     *point = 0;
@@ -36,7 +36,8 @@ static void take_digits(struct decimal *a, const char **at, int64_t *point) {
             after_point = true;
         } else if (*s >= '0' && *s <= '9') {
             if (a->n || *s != '0') a->digits[a->n++] = (uint8_t)(*s - '0');
-            /* The point moves right with each digit before it, left with each zero that leads. */
+            /* The point moves right with each digit before it, left with each leading zero after
+             * it. */
             if (!after_point && a->n)
                 ++*point;
             else if (after_point && !a->n)
@@ -85,7 +86,7 @@ static int decimal_init(struct decimal *a, const char *literal, err *e) {
     return 0;
 }
 
-/* Digit i of it, from the first before the point on: digit 0 is that of 10^(point - 1). */
+/* Digit i; digit 0 is that of 10^(point - 1). */
 static int digit_at(const struct decimal *a, int32_t i) {
     return i >= 0 && i < a->n ? a->digits[i] : 0;
 }
@@ -94,54 +95,54 @@ static int digit_at(const struct decimal *a, int32_t i) {
 
 enum { LESS = 1, EQUAL = 2, MORE = 4, EVERY = 7 };
 
-static int reversed(int mask) {
+static int reverse_relations(int mask) {
     return (mask & EQUAL) | (mask & LESS ? MORE : 0) | (mask & MORE ? LESS : 0);
 }
 
-static int compared(int a, int b) {
+static int compare_ints(int a, int b) {
     return a < b ? LESS : a > b ? MORE : EQUAL;
 }
 
-/* What a magnitude's relation to |bound| must be (a mask), for a text with that sign, so that the
- * number's relation to the bound is in mask. *against_zero: compare with 0 instead. */
+/* The relations (a mask) that the magnitude of a number with this sign may have to |bound| if the
+ * number's relation to the bound must be in mask. *against_zero: to 0 instead of |bound|. */
 static int mask_for_sign(const struct decimal *bound, bool negative, int mask, bool *against_zero) {
     *against_zero = true;
-    if (!bound->n) return negative ? reversed(mask) : mask;
+    if (!bound->n) return negative ? reverse_relations(mask) : mask;
     if (negative != bound->negative) return mask & (negative ? LESS : MORE) ? EVERY : 0;
     *against_zero = false;
-    return negative ? reversed(mask) : mask;
+    return negative ? reverse_relations(mask) : mask;
 }
 
-/* Index of a relation in small tables. */
+/* Index of a relation in arrays of three. */
 static int slot_of(int relation) {
     return relation == LESS ? 0 : relation == EQUAL ? 1 : 2;
 }
 
 static const int relation_of[3] = {LESS, EQUAL, MORE};
 
-static void edge(struct dfa_draft *d, uint32_t from, char c, uint32_t to) {
+static void add_edge(struct dfa_draft *d, uint32_t from, char c, uint32_t to) {
     dfa_draft_edge(d, from, d->class_of[(uint8_t)c], to);
 }
 
-static void edges(struct dfa_draft *d, uint32_t from, const char *bytes, uint32_t to) {
+static void add_edges(struct dfa_draft *d, uint32_t from, const char *bytes, uint32_t to) {
     for (; *bytes; bytes++)
-        edge(d, from, *bytes, to);
+        add_edge(d, from, *bytes, to);
 }
 
 static const char digits[] = "0123456789";
 
-/* Fractions after a part before the point that is equal: a's digits from first on. loose[]: states
- * where the relation is settled. Sets *state: the one after the point. */
+/* Fractions of numbers whose integer part equals a's: compared with a's digits from first on.
+ * loose[r]: the state for digits once relation r is settled. */
 struct fraction {
     const struct decimal *a;
     int32_t first;
     int mask;
-    uint32_t loose[3], tails[3]; /* tails[r]: where 'e' leads from relation r; 0: nowhere */
+    uint32_t loose[3], tails[3]; /* tails[r]: where 'e' leads with relation r; 0: not allowed */
 };
 
-static void tail(struct dfa_draft *d, const struct fraction *f, uint32_t from, int relation) {
+static void add_tail(struct dfa_draft *d, const struct fraction *f, uint32_t from, int relation) {
     if (from && !d->failed) d->accept[from] = (f->mask & relation) != 0;
-    edges(d, from, "eE", f->tails[slot_of(relation)]);
+    add_edges(d, from, "eE", f->tails[slot_of(relation)]);
 }
 
 static uint32_t add_fraction(struct dfa_draft *d, const struct fraction *f) {
@@ -151,43 +152,44 @@ static uint32_t add_fraction(struct dfa_draft *d, const struct fraction *f) {
     for (int32_t i = 0; i <= n; i++) {
         uint32_t next = i < n ? dfa_draft_state(d, false) : at;
         int own = digit_at(f->a, f->first + i);
-        if (i) tail(d, f, at, f->first + i < f->a->n ? LESS : EQUAL);
+        if (i) add_tail(d, f, at, f->first + i < f->a->n ? LESS : EQUAL);
         for (int c = 0; c < 10; c++) {
-            int r = compared(c, own);
-            edge(d, at, digits[c], r == EQUAL ? next : f->loose[slot_of(r)]);
+            int r = compare_ints(c, own);
+            add_edge(d, at, digits[c], r == EQUAL ? next : f->loose[slot_of(r)]);
         }
         at = next;
     }
     return after_point;
 }
 
-/* Settled relations: digits go on, 'e' leads to tails. loose_point[r]: after the point. */
+/* Settled relations: any digits follow, 'e' leads to tails. loose_point[r]: state after the point.
+ */
 static void add_loose(struct dfa_draft *d, struct fraction *f, uint32_t loose_point[3]) {
     for (int r = 0; r < 3; r++) {
         f->loose[r] = dfa_draft_state(d, false);
         loose_point[r] = dfa_draft_state(d, false);
-        edges(d, f->loose[r], digits, f->loose[r]);
-        edges(d, loose_point[r], digits, f->loose[r]);
-        tail(d, f, f->loose[r], relation_of[r]);
+        add_edges(d, f->loose[r], digits, f->loose[r]);
+        add_edges(d, loose_point[r], digits, f->loose[r]);
+        add_tail(d, f, f->loose[r], relation_of[r]);
     }
 }
 
 /* ---- plain numbers ---- */
 
-/* 'e' and any exponent: zero stays zero, and what is above zero stays so. */
+/* 'e' and any exponent, which do not change the relation to zero. */
 static void add_any_exponents(struct dfa_draft *d, struct fraction *f) {
     for (int r = 0; r < 3; r++) {
         uint32_t e = dfa_draft_state(d, false), sign = dfa_draft_state(d, false);
         uint32_t power = dfa_draft_state(d, (f->mask & relation_of[r]) != 0);
-        edges(d, e, "+-", sign);
-        edges(d, e, digits, power);
-        edges(d, sign, digits, power);
-        edges(d, power, digits, power);
+        add_edges(d, e, "+-", sign);
+        add_edges(d, e, digits, power);
+        add_edges(d, sign, digits, power);
+        add_edges(d, power, digits, power);
         f->tails[r] = e;
     }
 }
 
-/* Texts without sign whose relation to |a| is in mask, from state from on. */
+/* Adds, from state from, the unsigned texts whose relation to |a| is in mask. */
 static void add_magnitude(struct dfa_draft *d, uint32_t from, const struct decimal *a, int mask) {
     int32_t k = a->n && a->point > 0 ? a->point : 1; /* digits before the point */
     int32_t first = a->point > 0 ? 0 : a->point - 1; /* index of the first of them */
@@ -197,39 +199,40 @@ static void add_magnitude(struct dfa_draft *d, uint32_t from, const struct decim
     if (!a->n) add_any_exponents(d, &f);
     add_loose(d, &f, loose_point);
     uint32_t equal_point = add_fraction(d, &f);
-    int at_equal = f.first < a->n ? LESS : EQUAL; /* the text ends where all was equal */
+    int at_equal = f.first < a->n ? LESS : EQUAL; /* the text ends after equal digits */
     longer = dfa_draft_state(d, false);
-    tail(d, &f, longer, MORE);
-    edges(d, longer, digits, longer);
-    edge(d, longer, '.', loose_point[2]);
+    add_tail(d, &f, longer, MORE);
+    add_edges(d, longer, digits, longer);
+    add_edge(d, longer, '.', loose_point[2]);
     for (int32_t i = 0; i < k; i++) {
         uint32_t next[3];
         int own = digit_at(a, first + i);
         for (int r = 0; r < 3; r++) {
             int ended = i + 1 < k ? LESS : relation_of[r];
             next[r] = dfa_draft_state(d, false);
-            edge(d, next[r], '.', ended == EQUAL ? equal_point : loose_point[slot_of(ended)]);
-            tail(d, &f, next[r], ended == EQUAL ? at_equal : ended);
+            add_edge(d, next[r], '.', ended == EQUAL ? equal_point : loose_point[slot_of(ended)]);
+            add_tail(d, &f, next[r], ended == EQUAL ? at_equal : ended);
         }
         for (int r = 0; r < (i ? 3 : 1); r++)
             for (int c = i ? 0 : 1; c < 10; c++)
-                edge(d, at[r], digits[c], next[i && r != 1 ? r : slot_of(compared(c, own))]);
+                add_edge(d, at[r], digits[c],
+                         next[i && r != 1 ? r : slot_of(compare_ints(c, own))]);
         memcpy(at, next, sizeof at);
     }
     for (int r = 0; r < 3; r++)
-        edges(d, at[r], digits, longer);
-    /* A zero before the point is alone there. */
+        add_edges(d, at[r], digits, longer);
+    /* A leading zero is the only digit before the point. */
     bool below_one = k == 1 && digit_at(a, first) == 0;
     uint32_t zero = dfa_draft_state(d, false);
-    edge(d, from, '0', zero);
-    edge(d, zero, '.', below_one ? equal_point : loose_point[0]);
-    tail(d, &f, zero, below_one ? at_equal : LESS);
+    add_edge(d, from, '0', zero);
+    add_edge(d, zero, '.', below_one ? equal_point : loose_point[0]);
+    add_tail(d, &f, zero, below_one ? at_equal : LESS);
 }
 
 /* ---- with exponents ---- */
 
-/* States from which exponents lead to acceptance. A power's relation to a's own decides; where it
- * is equal, the relation of the digits before does. Returns the state after 'e'. */
+/* Adds the accepted exponents: the relation of the power to a's decides; if they are equal, the
+ * relation of the digits before. Returns the state after 'e'. */
 static uint32_t add_exponent(struct dfa_draft *d, int32_t power, int relation, int mask) {
     char own[16];
     uint8_t own_digits[16];
@@ -239,7 +242,7 @@ static uint32_t add_exponent(struct dfa_draft *d, int32_t power, int relation, i
     for (int i = 0; i < n; i++)
         own_digits[i] = (uint8_t)own[n - 1 - i];
     struct decimal bound = {power < 0, own_digits, n, n};
-    /* mask, of the whole number, as a mask of the power's relation */
+    /* the mask of the number's relations as a mask of the power's */
     int powers = (mask & (LESS | MORE)) | (mask & relation ? EQUAL : 0);
     uint32_t start = dfa_draft_state(d, false);
     for (int negative = 0; negative < 2; negative++) {
@@ -249,11 +252,11 @@ static uint32_t add_exponent(struct dfa_draft *d, int32_t power, int relation, i
         uint32_t sign = dfa_draft_state(d, false);
         uint32_t zeros = dfa_draft_state(d, (m & (k ? LESS : EQUAL)) != 0);
         uint32_t longer = dfa_draft_state(d, (m & MORE) != 0), at[3] = {zeros, 0, 0};
-        edge(d, start, negative ? '-' : '+', sign);
-        edges(d, longer, digits, longer);
-        edge(d, zeros, '0', zeros);
-        edge(d, sign, '0', zeros);
-        if (!negative) edge(d, start, '0', zeros);
+        add_edge(d, start, negative ? '-' : '+', sign);
+        add_edges(d, longer, digits, longer);
+        add_edge(d, zeros, '0', zeros);
+        add_edge(d, sign, '0', zeros);
+        if (!negative) add_edge(d, start, '0', zeros);
         for (int i = 0; i <= k; i++) {
             uint32_t next[3];
             for (int r = 0; r < 3; r++)
@@ -263,10 +266,10 @@ static uint32_t add_exponent(struct dfa_draft *d, int32_t power, int relation, i
             for (int r = 0; r < (i ? 3 : 1); r++)
                 for (int c = i ? 0 : 1; c < 10; c++) {
                     uint32_t to =
-                        next[i && r != 1 ? r : slot_of(compared(c, i < k ? own_digits[i] : 0))];
-                    edge(d, at[r], digits[c], to);
-                    if (!i) edge(d, sign, digits[c], to);
-                    if (!i && !negative) edge(d, start, digits[c], to);
+                        next[i && r != 1 ? r : slot_of(compare_ints(c, i < k ? own_digits[i] : 0))];
+                    add_edge(d, at[r], digits[c], to);
+                    if (!i) add_edge(d, sign, digits[c], to);
+                    if (!i && !negative) add_edge(d, start, digits[c], to);
                 }
             memcpy(at, next, sizeof at);
         }
@@ -274,8 +277,8 @@ static uint32_t add_exponent(struct dfa_draft *d, int32_t power, int relation, i
     return start;
 }
 
-/* As add_magnitude, for texts of one digit other than 0 before the point and an exponent, as
- * programs print very large and very small numbers. */
+/* As add_magnitude, for texts with one non-zero digit before the point and an exponent, as programs
+ * print very large and very small numbers. */
 static void add_scientific(struct dfa_draft *d, uint32_t from, const struct decimal *a, int mask) {
     struct fraction f = {.a = a, .first = 1};
     uint32_t loose_point[3];
@@ -285,10 +288,10 @@ static void add_scientific(struct dfa_draft *d, uint32_t from, const struct deci
     uint32_t equal_point = add_fraction(d, &f);
     for (int r = 0; r < 3; r++) {
         uint32_t one = dfa_draft_state(d, false);
-        edge(d, one, '.', r == 1 ? equal_point : loose_point[r]);
-        tail(d, &f, one, r == 1 && a->n > 1 ? LESS : relation_of[r]);
+        add_edge(d, one, '.', r == 1 ? equal_point : loose_point[r]);
+        add_tail(d, &f, one, r == 1 && a->n > 1 ? LESS : relation_of[r]);
         for (int c = 1; c < 10; c++)
-            if (slot_of(compared(c, a->digits[0])) == r) edge(d, from, digits[c], one);
+            if (slot_of(compare_ints(c, a->digits[0])) == r) add_edge(d, from, digits[c], one);
     }
 }
 
@@ -303,8 +306,9 @@ static void number_draft(struct dfa_draft *d, struct work *w) {
     d->start = dfa_draft_state(d, false);
 }
 
-/* Numbers whose relation to the bound is in mask. */
-static int bounded(const struct decimal *bound, int mask, struct work *w, struct dfa *out, err *e) {
+/* Makes the automaton of numbers whose relation to the bound is in mask. */
+static int make_bounded(const struct decimal *bound, int mask, struct work *w, struct dfa *out,
+                        err *e) {
     static const struct decimal zero = {0};
     struct dfa plain = {0}, scientific = {0};
     struct dfa_draft p, s;
@@ -315,8 +319,8 @@ static int bounded(const struct decimal *bound, int mask, struct work *w, struct
         int m = mask_for_sign(bound, negative, mask, &against_zero);
         uint32_t from_p = p.start, from_s = s.start;
         if (negative) {
-            edge(&p, p.start, '-', from_p = dfa_draft_state(&p, false));
-            edge(&s, s.start, '-', from_s = dfa_draft_state(&s, false));
+            add_edge(&p, p.start, '-', from_p = dfa_draft_state(&p, false));
+            add_edge(&s, s.start, '-', from_s = dfa_draft_state(&s, false));
         }
         add_magnitude(&p, from_p, against_zero ? &zero : bound, m);
         if (!against_zero) add_scientific(&s, from_s, bound, m);
@@ -332,18 +336,18 @@ static int bounded(const struct decimal *bound, int mask, struct work *w, struct
 
 /* ---- multiples ---- */
 
-/* Remainders of the digits read so far: of 10^places times the number, by step. */
+/* Remainders, modulo step, of 10^places times the number read so far. */
 struct remainders {
     uint32_t step, places;
     uint32_t first; /* state of remainder 0 before the point; places + 1 rows of step states */
-    uint32_t zeros; /* nothing but zeros may follow */
+    uint32_t zeros; /* state: only zeros may follow */
 };
 
 static uint32_t remainder_state(const struct remainders *m, uint32_t place, uint32_t remainder) {
     return m->first + place * m->step + remainder;
 }
 
-/* Row place: after that many digits behind the point (row 0 before it, and its points). */
+/* Row place: after that many digits after the point; row 0: before the point. */
 static void add_row(struct dfa_draft *d, const struct remainders *m, uint32_t place) {
     for (uint32_t r = 0; r < m->step && dfa_draft_spend(d, 1 + m->places); r++) {
         uint32_t at = remainder_state(m, place, r), point;
@@ -353,23 +357,23 @@ static void add_row(struct dfa_draft *d, const struct remainders *m, uint32_t pl
         d->accept[at] = rest == 0;
         if (place == 0) {
             for (uint32_t c = 0; c < 10; c++)
-                edge(d, at, digits[c],
-                     remainder_state(m, 0, (uint32_t)((10 * (uint64_t)r + c) % m->step)));
-            edge(d, at, '.', point = dfa_draft_state(d, false));
+                add_edge(d, at, digits[c],
+                         remainder_state(m, 0, (uint32_t)((10 * (uint64_t)r + c) % m->step)));
+            add_edge(d, at, '.', point = dfa_draft_state(d, false));
         } else {
             point = at;
         }
         for (uint32_t c = 0; c < 10; c++) {
             uint32_t next = (uint32_t)((10 * (uint64_t)r + c) % m->step);
             if (place < m->places)
-                edge(d, point, digits[c], remainder_state(m, place + 1, next));
+                add_edge(d, point, digits[c], remainder_state(m, place + 1, next));
             else if (c == 0 && r == 0)
-                edge(d, point, '0', m->zeros);
+                add_edge(d, point, '0', m->zeros);
         }
     }
 }
 
-static int multiples(const struct decimal *step, struct work *w, struct dfa *out, err *e) {
+static int make_multiples(const struct decimal *step, struct work *w, struct dfa *out, err *e) {
     struct remainders m = {0};
     uint64_t value = 0;
     int32_t places = step->n > step->point ? step->n - step->point : 0;
@@ -378,8 +382,7 @@ static int multiples(const struct decimal *step, struct work *w, struct dfa *out
     if (!step->n || step->negative)
         return err_set(e, ERR_INVALID, "multipleOf must be greater than 0.");
     if (value * ((uint64_t)places + 2) > GRAMMAR_MAX_STATES)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "Multiples of a number with so many digits cannot be enforced.");
+        return err_set(e, ERR_UNSUPPORTED, "multipleOf has too many digits to be enforced.");
     m.step = (uint32_t)value;
     m.places = (uint32_t)places;
     struct dfa_draft d;
@@ -387,31 +390,31 @@ static int multiples(const struct decimal *step, struct work *w, struct dfa *out
     uint32_t minus = dfa_draft_state(&d, false), zero = dfa_draft_state(&d, true);
     uint32_t zero_point = dfa_draft_state(&d, false);
     m.zeros = dfa_draft_state(&d, true);
-    edge(&d, m.zeros, '0', m.zeros);
+    add_edge(&d, m.zeros, '0', m.zeros);
     m.first = d.n_states;
     for (uint64_t i = 0; i < value * ((uint64_t)places + 1) && !d.failed; i++)
         dfa_draft_state(&d, false);
     for (uint32_t place = 0; place <= m.places; place++)
         add_row(&d, &m, place);
-    edge(&d, d.start, '-', minus);
-    edge(&d, d.start, '0', zero);
-    edge(&d, minus, '0', zero);
-    edge(&d, zero, '.', zero_point);
+    add_edge(&d, d.start, '-', minus);
+    add_edge(&d, d.start, '0', zero);
+    add_edge(&d, minus, '0', zero);
+    add_edge(&d, zero, '.', zero_point);
     for (uint32_t c = 0; c < 10; c++) {
-        if (c) edge(&d, d.start, digits[c], remainder_state(&m, 0, c % m.step));
-        if (c) edge(&d, minus, digits[c], remainder_state(&m, 0, c % m.step));
+        if (c) add_edge(&d, d.start, digits[c], remainder_state(&m, 0, c % m.step));
+        if (c) add_edge(&d, minus, digits[c], remainder_state(&m, 0, c % m.step));
         if (m.places)
-            edge(&d, zero_point, digits[c], remainder_state(&m, 1, c % m.step));
+            add_edge(&d, zero_point, digits[c], remainder_state(&m, 1, c % m.step));
         else if (!c)
-            edge(&d, zero_point, '0', m.zeros);
+            add_edge(&d, zero_point, '0', m.zeros);
     }
     return dfa_draft_finish(&d, out, e);
 }
 
-/* ---- all together ---- */
+/* ---- numbers ---- */
 
-/* d becomes what it has in common with other, which is taken. */
-static int narrow(struct dfa *d, struct dfa *other, struct work *w, err *e) {
+/* Intersects d with other, which is freed. */
+static int intersect_with(struct dfa *d, struct dfa *other, struct work *w, err *e) {
     struct dfa both = {0};
     int rc = dfa_combine(d, other, DFA_AND, w, &both, e);
     both.cost += d->cost + other->cost;
@@ -426,9 +429,9 @@ static int narrow_to_bound(struct dfa *d, const char *literal, int mask, struct 
     struct dfa within = {0};
     int rc = decimal_init(&bound, literal, e);
     if (rc) return rc;
-    rc = bounded(&bound, mask, w, &within, e);
+    rc = make_bounded(&bound, mask, w, &within, e);
     decimal_fini(&bound);
-    return rc ? rc : narrow(d, &within, w, e);
+    return rc ? rc : intersect_with(d, &within, w, e);
 }
 
 static int narrow_to_multiples(struct dfa *d, const char *literal, struct work *w, err *e) {
@@ -436,9 +439,9 @@ static int narrow_to_multiples(struct dfa *d, const char *literal, struct work *
     struct dfa within = {0};
     int rc = decimal_init(&step, literal, e);
     if (rc) return rc;
-    rc = multiples(&step, w, &within, e);
+    rc = make_multiples(&step, w, &within, e);
     decimal_fini(&step);
-    return rc ? rc : narrow(d, &within, w, e);
+    return rc ? rc : intersect_with(d, &within, w, e);
 }
 
 int dfa_from_number(const struct dfa_number *spec, struct work *w, struct dfa *out, err *e) {

@@ -2,7 +2,7 @@
  * these, whether two schemas may be valid at once. */
 #include "core/grammar/schema/schema_int.h"
 
-/* A set's scalars are one automaton of texts and one of strings, however many forms there are. */
+/* The scalars of all forms are merged into one automaton of texts and one of strings. */
 struct making {
     struct s_ctx *c;
     uint32_t words, numbers, strings; /* automata; GRAMMAR_NONE: none yet */
@@ -20,20 +20,21 @@ static int add_alt(struct making *m, struct s_alt alt) {
     return 0;
 }
 
-static int or_also(struct s_ctx *c, uint32_t *all, uint32_t one) {
+static int unite(struct s_ctx *c, uint32_t *all, uint32_t one) {
     if (dfa_is_empty(s_dfa(c, one)) || *all == one) return 0;
     if (*all != GRAMMAR_NONE) return s_combine(c, *all, one, DFA_OR, all);
     *all = one;
     return 0;
 }
 
-/* One range of lengths stays a pair of counts; with anything else it becomes an automaton. */
-static int settle_length(struct making *m) {
+/* A range of lengths stays a pair of counts until it is combined with other strings: then it
+ * becomes an automaton. */
+static int flush_length(struct making *m) {
     uint32_t dfa;
     if (!m->has_length) return 0;
     m->has_length = false;
     int rc = s_lengths(m->c, m->min_len, m->max_len, &dfa);
-    return rc ? rc : or_also(m->c, &m->strings, dfa);
+    return rc ? rc : unite(m->c, &m->strings, dfa);
 }
 
 static int add_string(struct making *m, const struct s_form *f) {
@@ -54,9 +55,9 @@ static int add_string(struct making *m, const struct s_form *f) {
         return 0;
     }
     if (dfa == GRAMMAR_NONE && m->has_length && min >= m->min_len && max <= m->max_len) return 0;
-    rc = settle_length(m);
+    rc = flush_length(m);
     if (!rc && dfa == GRAMMAR_NONE) rc = s_lengths(m->c, min, max, &dfa);
-    return rc ? rc : or_also(m->c, &m->strings, dfa);
+    return rc ? rc : unite(m->c, &m->strings, dfa);
 }
 
 static int add_form(struct making *m, const struct s_form *f) {
@@ -64,11 +65,11 @@ static int add_form(struct making *m, const struct s_form *f) {
     uint32_t dfa;
     if (f->types & S_WORDS) {
         rc = s_words(m->c, f->types & S_WORDS, &dfa);
-        if (!rc) rc = or_also(m->c, &m->words, dfa);
+        if (!rc) rc = unite(m->c, &m->words, dfa);
     }
     if (!rc && (f->types & S_NUMBER)) {
         rc = s_number(m->c, f, &dfa);
-        if (!rc) rc = or_also(m->c, &m->numbers, dfa);
+        if (!rc) rc = unite(m->c, &m->numbers, dfa);
     }
     if (!rc && (f->types & S_STRING)) rc = add_string(m, f);
     if (!rc && (f->types & S_ARRAY)) {
@@ -84,10 +85,10 @@ static int add_form(struct making *m, const struct s_form *f) {
     return rc;
 }
 
-static int finish_scalars(struct making *m) {
+static int add_scalars(struct making *m) {
     struct s_alt string = {.kind = G_ALT_STRING, .dfa = GRAMMAR_NONE, .max_len = GRAMMAR_UNLIMITED};
     int rc = 0;
-    if (!m->any_string && m->has_length && m->strings != GRAMMAR_NONE) rc = settle_length(m);
+    if (!m->any_string && m->has_length && m->strings != GRAMMAR_NONE) rc = flush_length(m);
     if (m->any_string) {
         rc = add_alt(m, string);
     } else if (!rc && m->has_length) {
@@ -98,7 +99,7 @@ static int finish_scalars(struct making *m) {
         string.dfa = m->strings;
         rc = add_alt(m, string);
     }
-    if (!rc && m->numbers != GRAMMAR_NONE) rc = or_also(m->c, &m->words, m->numbers);
+    if (!rc && m->numbers != GRAMMAR_NONE) rc = unite(m->c, &m->words, m->numbers);
     if (rc || m->words == GRAMMAR_NONE) return rc;
     return add_alt(m, (struct s_alt){.kind = G_ALT_TEXT, .dfa = m->words});
 }
@@ -114,7 +115,7 @@ int s_alternatives(struct s_ctx *c, uint32_t set, bool approx, uint32_t types,
         forms.at[i].types &= types;
         rc = add_form(&m, &forms.at[i]);
     }
-    if (!rc) rc = finish_scalars(&m);
+    if (!rc) rc = add_scalars(&m);
     *alts = m.alts;
     return rc;
 }
@@ -149,7 +150,7 @@ int s_may_be_valid(struct s_ctx *c, uint32_t set, uint32_t types, int depth, boo
     int rc = s_alternatives(c, set, true, types, &alts);
     for (const struct s_alt *a = alts; a && !*may && !rc; a = a->next)
         rc = alt_may_be_valid(c, a, depth, may);
-    if (rc == ERR_UNSUPPORTED) { /* what cannot be told may be */
+    if (rc == ERR_UNSUPPORTED) { /* unknown counts as possible */
         if (c->e) err_clear(c->e);
         *may = true;
         rc = 0;

@@ -1,17 +1,17 @@
-/* schema/array.c - what a form says of arrays: which sets the item of each place has to be valid
- * against, how many there may be, contains and uniqueItems. */
+/* schema/array.c - a form's constraints on arrays: the set that the item at each position must
+ * satisfy, the number of items, contains and uniqueItems. */
 #include "core/grammar/schema/schema_int.h"
 
-/* All that is said of one place; the last column is for all places beyond the n of their own. */
+/* The conjuncts of each position; the last column is for all positions from n on. */
 struct columns {
     struct s_ctx *c;
-    uint32_t n;     /* places */
+    uint32_t n;     /* positions */
     uint32_t *at;   /* (n + 1, room) conjuncts */
     uint32_t *used; /* (n + 1) */
     uint32_t room;
 };
 
-/* prefixItems and items, or as older drafts called them, of the schema of an S_F_ITEMS. */
+/* prefixItems and items (or their older names) of the schema of an S_F_ITEMS. */
 static int items_of(struct s_ctx *c, const struct s_fact *f, const cJSON **prefix,
                     const cJSON **rest) {
     const cJSON *schema = s_at(c, f->node), *items = s_key(schema, "items");
@@ -23,7 +23,7 @@ static int items_of(struct s_ctx *c, const struct s_fact *f, const cJSON **prefi
     return rc ? rc : s_typed(c, schema, "items", "schema", rest);
 }
 
-static uint32_t length(const cJSON *list) {
+static uint32_t list_length(const cJSON *list) {
     return list ? (uint32_t)cJSON_GetArraySize(list) : 0;
 }
 
@@ -35,37 +35,38 @@ static int count_places(struct s_ctx *c, const struct s_form *form, uint32_t *n)
         uint32_t here = 0;
         if (f->kind == S_F_ITEMS) {
             rc = items_of(c, f, &prefix, &rest);
-            here = rc ? 0 : length(prefix);
+            here = rc ? 0 : list_length(prefix);
         } else if (f->kind == S_F_EQUAL_ITEMS) {
-            here = length(s_at(c, f->node));
+            here = list_length(s_at(c, f->node));
         } else if (f->kind == S_F_ITEM) {
             here = f->n + 1;
         }
         if (here > *n) *n = here;
         if (here > SCHEMA_MAX_PLACES)
-            rc = s_fail(c, ERR_TOO_LONG, f->node, "has too many places with a schema of their own");
+            rc = s_fail(c, ERR_TOO_LONG, f->node,
+                        "has too many positions with a schema of their own");
     }
     return rc;
 }
 
-static void say(struct columns *k, uint32_t place, uint32_t elem) {
+static void add_elem(struct columns *k, uint32_t place, uint32_t elem) {
     k->at[(size_t)place * k->room + k->used[place]++] = elem;
 }
 
-static int say_items(struct columns *k, const struct s_fact *f) {
+static int add_items(struct columns *k, const struct s_fact *f) {
     const cJSON *prefix, *rest;
     uint32_t i = 0;
     int rc = items_of(k->c, f, &prefix, &rest);
     if (rc) return rc;
     for (const cJSON *p = prefix ? prefix->child : NULL; p; p = p->next, i++)
-        if (i < k->n) say(k, i, s_elem(s_node_of(k->c, p), S_VALID));
+        if (i < k->n) add_elem(k, i, s_elem(s_node_of(k->c, p), S_VALID));
     for (; rest && i <= k->n; i++)
-        say(k, i, s_elem(s_node_of(k->c, rest), S_VALID));
+        add_elem(k, i, s_elem(s_node_of(k->c, rest), S_VALID));
     return 0;
 }
 
-/* Items that nothing below f's scope evaluates. */
-static int say_others(struct columns *k, const struct s_form *form, const struct s_fact *f) {
+/* unevaluatedItems: the items that no schema within f's scope evaluates. */
+static int add_unevaluated(struct columns *k, const struct s_form *form, const struct s_fact *f) {
     uint32_t evaluated = 0;
     for (const struct s_fact *g = form->facts; g; g = g->next) {
         const cJSON *prefix, *rest;
@@ -73,39 +74,39 @@ static int say_others(struct columns *k, const struct s_form *form, const struct
         if (g->kind == S_F_OTHER_ITEMS) return 0;
         if (g->kind == S_F_CONTAINS && !form->approx && !s_is_legacy(k->c, g->node))
             return s_fail(k->c, ERR_UNSUPPORTED, f->node,
-                          "beside contains cannot be enforced; use items");
+                          "cannot be enforced beside contains; use items");
         if (g->kind != S_F_ITEMS) continue;
         int rc = items_of(k->c, g, &prefix, &rest);
         if (rc) return rc;
         if (rest) return 0;
-        if (length(prefix) > evaluated) evaluated = length(prefix);
+        if (list_length(prefix) > evaluated) evaluated = list_length(prefix);
     }
     for (uint32_t i = evaluated; i <= k->n; i++)
-        say(k, i, f->elem);
+        add_elem(k, i, f->elem);
     return 0;
 }
 
-static int say_all(struct columns *k, const struct s_form *form) {
+static int fill_columns(struct columns *k, const struct s_form *form) {
     int rc = 0;
     for (const struct s_fact *f = form->facts; f && !rc; f = f->next) {
         uint32_t i = 0;
         if (f->kind == S_F_ITEMS)
-            rc = say_items(k, f);
+            rc = add_items(k, f);
         else if (f->kind == S_F_OTHER_ITEMS)
-            rc = say_others(k, form, f);
+            rc = add_unevaluated(k, form, f);
         else if (f->kind == S_F_ITEM && f->n < k->n)
-            say(k, f->n, f->elem);
+            add_elem(k, f->n, f->elem);
         else if (f->kind == S_F_EQUAL_ITEMS)
             for (const cJSON *p = s_at(k->c, f->node)->child; p && i < k->n; p = p->next, i++)
-                say(k, i, s_elem(s_node_of(k->c, p), S_EQUAL));
+                add_elem(k, i, s_elem(s_node_of(k->c, p), S_EQUAL));
         else if (f->kind == S_F_CONTAINS && f->m == 0)
-            for (; i <= k->n; i++) /* none of them is: */
-                say(k, i, f->elem ^ (uint32_t)(S_VALID ^ S_INVALID));
+            for (; i <= k->n; i++) /* no item matches */
+                add_elem(k, i, f->elem ^ (uint32_t)(S_VALID ^ S_INVALID));
     }
     return rc;
 }
 
-/* At most one contains is left; GRAMMAR_NONE: none. */
+/* Merges the contains into one; GRAMMAR_NONE: there is none. */
 static int find_contains(struct s_ctx *c, const struct s_form *form, struct s_array *a,
                          uint32_t *elem) {
     *elem = GRAMMAR_NONE;
@@ -118,7 +119,7 @@ static int find_contains(struct s_ctx *c, const struct s_form *form, struct s_ar
         if (*elem != GRAMMAR_NONE && *elem != f->elem) {
             if (form->approx) continue;
             return s_fail(c, ERR_UNSUPPORTED, f->node,
-                          "is a second contains for one array: only one can be enforced");
+                          "is a second contains for the same array; only one can be enforced");
         }
         *elem = f->elem;
         if (f->n > a->min_contains) a->min_contains = f->n;
@@ -169,10 +170,10 @@ int s_array(struct s_ctx *c, const struct s_form *form, const struct s_array **o
     if (rc || a->min > a->max || a->min_contains > a->max_contains) return rc;
     if (k.n > a->max) k.n = a->max;
     rc = columns_init(&k, form);
-    if (!rc) rc = say_all(&k, form);
-    if (!rc && contains != GRAMMAR_NONE && a->min_contains == a->max) { /* all of them are */
+    if (!rc) rc = fill_columns(&k, form);
+    if (!rc && contains != GRAMMAR_NONE && a->min_contains == a->max) { /* all items match */
         for (uint32_t i = 0; i <= k.n; i++)
-            say(&k, i, contains);
+            add_elem(&k, i, contains);
         contains = GRAMMAR_NONE;
     }
     if (contains == GRAMMAR_NONE) {

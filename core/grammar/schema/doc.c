@@ -1,5 +1,5 @@
-/* schema/doc.c - the document of a schema: each node's place, base URIs, anchors, references; and
- * messages that name a place. Never looks at what a keyword demands. */
+/* schema/doc.c - the document of a schema: its nodes, base URIs, anchors and references; and error
+ * messages with JSON pointers. Does not interpret what keywords require. */
 #include "core/grammar/schema/schema_int.h"
 
 #include "core/base/str.h"
@@ -85,31 +85,30 @@ int s_fail(struct s_ctx *c, int code, uint32_t node, const char *fmt, ...) {
 
 int s_fail_at(struct s_ctx *c, int rc, uint32_t node) {
     char text[300];
-    if (!c->e || c->e->msg[0] == '#') return rc; /* it has been said where */
+    if (!c->e || c->e->msg[0] == '#') return rc; /* the place is named already */
     snprintf(text, sizeof text, "%.290s", c->e->msg);
     return s_fail(c, rc, node, "%s", text);
 }
 
-static int s_refused(struct s_ctx *c, uint32_t node) {
+static int fail_refused(struct s_ctx *c, uint32_t node) {
     int reason = c->g->work->reason;
     if (reason != ERR_WORK) return work_error(reason, c->e);
     return s_fail(c, reason, node,
-                  "the schema takes more work than is allowed; use fewer alternatives inside each "
-                  "other, fewer and smaller patterns and bounds");
+                  "the schema takes more work to compile than is allowed; nest fewer alternatives, "
+                  "use fewer and smaller patterns and bounds");
 }
 
 int s_work(struct s_ctx *c, uint64_t n, uint32_t node) {
-    return work_spend(c->g->work, n) ? 0 : s_refused(c, node);
+    return work_spend(c->g->work, n) ? 0 : fail_refused(c, node);
 }
 
 int s_spend(struct s_ctx *c, uint64_t n, uint32_t node) {
     c->g->schema_work += n;
-    /* What was counted elsewhere is spent here as well. */
-    if (!work_spend(c->g->work, c->g->schema_work - c->work_spent)) return s_refused(c, node);
+    /* Includes what was added to schema_work directly since the last call. */
+    if (!work_spend(c->g->work, c->g->schema_work - c->work_spent)) return fail_refused(c, node);
     c->work_spent = c->g->schema_work;
     if (c->g->schema_work <= SCHEMA_MAX_WORK) return 0;
-    return s_fail(c, ERR_TOO_LONG, node,
-                  "has too many combinations; use fewer alternatives inside each other");
+    return s_fail(c, ERR_TOO_LONG, node, "has too many combinations; nest fewer alternatives");
 }
 
 /* ---- keywords ---- */
@@ -140,7 +139,8 @@ int s_typed(struct s_ctx *c, const cJSON *schema, const char *key, const char *k
             const cJSON **out) {
     *out = s_key(schema, key);
     if (!*out || is_kind(*out, kind)) return 0;
-    return s_fail(c, ERR_INVALID, s_node_of(c, *out), "is no %s", kind);
+    return s_fail(c, ERR_INVALID, s_node_of(c, *out), "must be %s %s",
+                  strchr("ao", kind[0]) ? "an" : "a", kind);
 }
 
 int s_count(struct s_ctx *c, const cJSON *schema, const char *key, uint32_t *n, bool *has) {
@@ -150,14 +150,14 @@ int s_count(struct s_ctx *c, const cJSON *schema, const char *key, uint32_t *n, 
     if (rc || !v) return rc;
     double d = v->valuedouble;
     if (!(d >= 0) || d != floor(d))
-        return s_fail(c, ERR_INVALID, s_node_of(c, v), "is no count (0, 1, 2, ...)");
+        return s_fail(c, ERR_INVALID, s_node_of(c, v), "must be a non-negative integer");
     *n = d >= (double)(GRAMMAR_UNLIMITED - 1) ? GRAMMAR_UNLIMITED - 1 : (uint32_t)d;
     return 0;
 }
 
 /* ---- nodes ---- */
 
-static uint32_t slot_of(const struct s_doc *d, const cJSON *at) {
+static uint32_t node_slot(const struct s_doc *d, const cJSON *at) {
     uint64_t h = (uint64_t)(uintptr_t)at * 0x9e3779b97f4a7c15u;
     uint32_t i = (uint32_t)(h >> 32) & (d->table_size - 1);
     while (d->table[i] && d->nodes.at[d->table[i] - 1].at != at)
@@ -166,7 +166,7 @@ static uint32_t slot_of(const struct s_doc *d, const cJSON *at) {
 }
 
 uint32_t s_node_of(const struct s_ctx *c, const cJSON *at) {
-    uint32_t found = c->doc.table[slot_of(&c->doc, at)];
+    uint32_t found = c->doc.table[node_slot(&c->doc, at)];
     return found ? found - 1 : 0;
 }
 
@@ -177,7 +177,7 @@ static uint32_t member_slot(const struct s_ctx *c, const cJSON *object, const ch
         h = (h ^ (uint8_t)*p) * 0x100000001b3u;
     for (uint32_t i = (uint32_t)(h ^ h >> 32);; i++) {
         uint32_t at = i & (d->table_size - 1);
-        work_spend(c->g->work, 1); /* who asks spends later, and is refused then */
+        work_spend(c->g->work, 1); /* a refusal shows when the caller spends next */
         if (!d->members[at]) return at;
         const struct s_node *node = &d->nodes.at[d->members[at] - 1];
         if (d->nodes.at[node->parent].at == object && strcmp(node->at->string, name) == 0)
@@ -196,14 +196,14 @@ bool s_is_legacy(const struct s_ctx *c, uint32_t node) {
 
 /* ---- URIs (RFC 3986, section 5.2) ---- */
 
-/* Length of "scheme:" at the beginning of uri, or 0. */
+/* Length of "scheme:" at the start of uri, or 0. */
 static size_t scheme_len(const char *uri) {
     size_t n = strspn(uri, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+.-");
     bool letter = (uri[0] | 32) >= 'a' && (uri[0] | 32) <= 'z';
     return n && letter && uri[n] == ':' ? n + 1 : 0;
 }
 
-/* End of "scheme://authority". */
+/* Length of "scheme://authority" at the start of uri. */
 static size_t authority_end(const char *uri) {
     size_t n = scheme_len(uri);
     if (strncmp(uri + n, "//", 2) != 0) return n;
@@ -230,7 +230,7 @@ static void remove_dots(char *path) {
     *out = 0;
 }
 
-/* ref without its fragment, seen from base; NULL: no memory. */
+/* Resolves ref, without its fragment, against base. NULL: no memory. */
 static const char *uri_join(struct s_ctx *c, const char *base, const char *ref) {
     size_t n = strcspn(ref, "#");
     str s;
@@ -296,7 +296,7 @@ static enum place place_of(const cJSON *keyword) {
     return PLACE_VALUE;
 }
 
-/* Drafts that ignore what stands beside $ref. */
+/* Drafts 3 to 7, which ignore keywords beside $ref. */
 static bool is_legacy_name(const cJSON *name, bool otherwise) {
     static const char *const old[] = {"draft-07", "draft-06", "draft-05", "draft-04", "draft-03"};
     if (!cJSON_IsString(name)) return otherwise;
@@ -312,7 +312,7 @@ static int add_anchor(struct s_ctx *c, uint32_t node, const cJSON *name, bool dy
                   ((struct s_anchor){c->doc.nodes.at[node].resource, node, text, dynamic}));
 }
 
-/* The schema at node begins a resource if it has an id. */
+/* Notes the anchors of the schema at node, and a new resource if it has an id. */
 static int enter_schema(struct s_ctx *c, uint32_t node) {
     const cJSON *at = s_at(c, node);
     if (!cJSON_IsObject(at)) return 0;
@@ -340,8 +340,8 @@ static int enter_schema(struct s_ctx *c, uint32_t node) {
     return rc;
 }
 
-/* Nesting is bounded by whoever parsed the document. */
-static int walk(struct s_ctx *c, const cJSON *at, uint32_t parent, enum place place) {
+/* The parser of the document has bounded its nesting. */
+static int walk_document(struct s_ctx *c, const cJSON *at, uint32_t parent, enum place place) {
     uint32_t node = c->doc.nodes.n;
     uint32_t resource = node ? c->doc.nodes.at[parent].resource : 0;
     int rc = s_push(c, &c->doc.nodes, ((struct s_node){at, parent, resource}));
@@ -350,7 +350,7 @@ static int walk(struct s_ctx *c, const cJSON *at, uint32_t parent, enum place pl
         enum place inner = PLACE_VALUE;
         if (place == PLACE_SCHEMA && cJSON_IsObject(at)) inner = place_of(p);
         if (place == PLACE_SCHEMAS) inner = PLACE_SCHEMA;
-        rc = walk(c, p, node, inner);
+        rc = walk_document(c, p, node, inner);
     }
     return rc;
 }
@@ -358,7 +358,7 @@ static int walk(struct s_ctx *c, const cJSON *at, uint32_t parent, enum place pl
 int s_doc_init(struct s_ctx *c, const cJSON *schema) {
     struct s_doc *d = &c->doc;
     int rc = s_push(c, &d->resources, ((struct s_resource){0, "", false}));
-    if (!rc) rc = walk(c, schema, 0, PLACE_SCHEMA);
+    if (!rc) rc = walk_document(c, schema, 0, PLACE_SCHEMA);
     if (rc) return rc;
     for (d->table_size = 16; d->table_size < 2 * (uint64_t)d->nodes.n; d->table_size *= 2) {
     }
@@ -368,7 +368,7 @@ int s_doc_init(struct s_ctx *c, const cJSON *schema) {
     rc = s_work(c, d->nodes.n, 0);
     for (uint32_t i = 0; i < d->nodes.n && !rc; i++) {
         const cJSON *at = d->nodes.at[i].at, *parent = d->nodes.at[d->nodes.at[i].parent].at;
-        d->table[slot_of(d, at)] = i + 1;
+        d->table[node_slot(d, at)] = i + 1;
         if (!i || !cJSON_IsObject(parent)) continue;
         uint32_t *member = &d->members[member_slot(c, parent, at->string)];
         if (!*member) *member = i + 1;
@@ -379,7 +379,7 @@ int s_doc_init(struct s_ctx *c, const cJSON *schema) {
 
 /* ---- references ---- */
 
-static int hex(char h) {
+static int hex_value(char h) {
     return h >= '0' && h <= '9'                 ? h - '0'
            : (h | 32) >= 'a' && (h | 32) <= 'f' ? (h | 32) - 'a' + 10
                                                 : -1;
@@ -388,8 +388,8 @@ static int hex(char h) {
 static void percent_decode(char *s) {
     char *out = s;
     for (; *s; s++) {
-        if (*s == '%' && hex(s[1]) >= 0 && hex(s[2]) >= 0) {
-            *out++ = (char)(hex(s[1]) << 4 | hex(s[2]));
+        if (*s == '%' && hex_value(s[1]) >= 0 && hex_value(s[2]) >= 0) {
+            *out++ = (char)(hex_value(s[1]) << 4 | hex_value(s[2]));
             s += 2;
         } else {
             *out++ = *s;
@@ -399,7 +399,7 @@ static void percent_decode(char *s) {
 }
 
 /* One step of a JSON pointer; token ends with a NUL and is rewritten. */
-static const cJSON *step(struct s_ctx *c, const cJSON *at, char *token) {
+static const cJSON *step_pointer(struct s_ctx *c, const cJSON *at, char *token) {
     if (cJSON_IsArray(at)) {
         char *end;
         unsigned long i = strtoul(token, &end, 10);
@@ -428,7 +428,7 @@ static const cJSON *find_pointer(struct s_ctx *c, const cJSON *root, char *point
         pointer = token + strcspn(token, "/");
         char stopped = *pointer;
         *pointer = 0;
-        at = step(c, at, token);
+        at = step_pointer(c, at, token);
         *pointer = stopped;
     }
     return *pointer ? NULL : at;
@@ -443,7 +443,7 @@ static const struct s_anchor *find_anchor(struct s_ctx *c, uint32_t resource, co
     return NULL;
 }
 
-/* A dynamic reference is a plain one unless another anchor of the name could take its place. */
+/* A dynamic reference is treated as a plain one; refuses it if another anchor has the same name. */
 static int check_dynamic(struct s_ctx *c, const cJSON *ref, const struct s_anchor *to) {
     if (!to || !to->dynamic || strcmp(ref->string, "$dynamicRef") != 0) return 0;
     uint32_t n = 0;
@@ -452,13 +452,13 @@ static int check_dynamic(struct s_ctx *c, const cJSON *ref, const struct s_ancho
         n += c->doc.anchors.at[i].dynamic && strcmp(c->doc.anchors.at[i].name, to->name) == 0;
     if (n == 1) return 0;
     return s_fail(c, ERR_UNSUPPORTED, s_node_of(c, ref),
-                  "several schemas have this $dynamicAnchor: which one is meant is not followed "
-                  "here; use $ref");
+                  "several schemas have this $dynamicAnchor, and choosing among them is not "
+                  "supported; use $ref");
 }
 
 int s_resolve(struct s_ctx *c, const cJSON *ref, uint32_t *target) {
     uint32_t node = s_node_of(c, ref), r = 0;
-    if (!cJSON_IsString(ref)) return s_fail(c, ERR_INVALID, node, "is no string");
+    if (!cJSON_IsString(ref)) return s_fail(c, ERR_INVALID, node, "must be a string");
     const char *base = c->doc.resources.at[c->doc.nodes.at[node].resource].uri;
     const char *uri = uri_join(c, base, ref->valuestring);
     if (!uri) return ERR_NOMEM;
@@ -466,9 +466,9 @@ int s_resolve(struct s_ctx *c, const cJSON *ref, uint32_t *target) {
     while (r < c->doc.resources.n && strcmp(c->doc.resources.at[r].uri, uri) != 0)
         c->g->schema_work += ++r % 4 == 0;
     if (r == c->doc.resources.n)
-        return s_fail(c, ERR_UNSUPPORTED, node,
-                      "refers to another document (%.80s), which is not fetched; put it into $defs",
-                      uri);
+        return s_fail(
+            c, ERR_UNSUPPORTED, node,
+            "refers to another document (%.80s), which is not fetched; copy it into $defs", uri);
     const char *hash = strchr(ref->valuestring, '#');
     char *fragment = arena_strndup(c->mem, hash ? hash + 1 : "", hash ? strlen(hash + 1) : 0);
     if (!fragment) return s_full(c);
@@ -485,5 +485,6 @@ int s_resolve(struct s_ctx *c, const cJSON *ref, uint32_t *target) {
     if (!at) return s_fail(c, ERR_INVALID, node, "refers to nothing (%.80s)", ref->valuestring);
     *target = s_node_of(c, at);
     if (cJSON_IsObject(at) || cJSON_IsBool(at)) return 0;
-    return s_fail(c, ERR_INVALID, node, "refers to what is no schema (%.80s)", ref->valuestring);
+    return s_fail(c, ERR_INVALID, node, "refers to a value that is not a schema (%.80s)",
+                  ref->valuestring);
 }

@@ -1,20 +1,20 @@
-/* schema/expand.c - a set of conjuncts -> forms: what holds in every case is noted first, then each
- * choice (anyOf, oneOf, if, a negated conjunction) makes copies of what there is so far. Facts are
- * lists that share their tails, so that a copy costs nothing. Terminates because a schema that
- * applies itself to the same value is refused. */
+/* schema/expand.c - a set of conjuncts -> forms: first collects the facts that hold in every case,
+ * then multiplies the forms by each choice (anyOf, oneOf, if, a negated conjunction). Lists of
+ * facts share their tails, so a copy costs nothing. Terminates because a schema that applies itself
+ * to the same value is refused. */
 #include "core/grammar/schema/schema_int.h"
 
 #include <string.h>
 
-enum { MAX_IN_PLACE = 200 /* schemas that apply each other to one value */ };
+enum { MAX_IN_PLACE = 200 /* nested schemas applied to one value */ };
 
-/* A schema that is applied to the value because the one of outer is. */
+/* The scope of a schema that is applied to the value because outer's schema is. */
 static int enter_scope(struct s_ctx *c, uint32_t outer, uint32_t elem, uint32_t *scope) {
     uint32_t depth = 0, node = elem >> 2;
     for (uint32_t s = outer; s != GRAMMAR_NONE; s = c->scopes.at[s].parent)
         if (c->scopes.at[s].elem == elem || ++depth > MAX_IN_PLACE)
             return s_fail(c, ERR_INVALID, node,
-                          "applies itself to the same value without end; no value is described");
+                          "applies itself to the same value without end and describes no value");
     const cJSON *at = s_at(c, node);
     bool asks = (elem & 3) == S_VALID && cJSON_IsObject(at) &&
                 (s_key(at, "unevaluatedProperties") || s_key(at, "unevaluatedItems"));
@@ -23,7 +23,7 @@ static int enter_scope(struct s_ctx *c, uint32_t outer, uint32_t elem, uint32_t 
     return s_push(c, &c->scopes, ((struct s_scope){outer, elem, asks || above}));
 }
 
-static int look_into(struct s_ctx *c, struct s_state *s, const struct s_fact *f, bool approx) {
+static int expand_elem(struct s_ctx *c, struct s_state *s, const struct s_fact *f, bool approx) {
     uint32_t scope = 0;
     int rc = enter_scope(c, f->scope, f->elem, &scope);
     if (rc) return rc;
@@ -31,7 +31,7 @@ static int look_into(struct s_ctx *c, struct s_state *s, const struct s_fact *f,
     const cJSON *at = s_at(c, f->elem >> 2);
     for (const cJSON *p = cJSON_IsObject(at) || cJSON_IsArray(at) ? at->child : NULL; p;
          p = p->next)
-        c->g->schema_work++; /* each keyword is looked for among all members */
+        c->g->schema_work++; /* s_key searches all members */
     switch (f->elem & 3) {
     case S_VALID:
         return s_apply(&x, f->elem >> 2);
@@ -44,14 +44,14 @@ static int look_into(struct s_ctx *c, struct s_state *s, const struct s_fact *f,
     }
 }
 
-/* Works off what holds in any case. */
-static int settle(struct s_ctx *c, struct s_state *s, bool approx) {
+/* Processes the facts that hold in every case. */
+static int process_facts(struct s_ctx *c, struct s_state *s, bool approx) {
     while (s->todo && s->types) {
         struct s_fact f = *s->todo;
         s->todo = f.next;
         int rc = s_spend(c, 1, f.kind == S_F_ELEM ? f.elem >> 2 : f.node);
         if (!rc && f.kind == S_F_ELEM)
-            rc = look_into(c, s, &f, approx);
+            rc = expand_elem(c, s, &f, approx);
         else if (!rc && f.kind == S_F_TYPES)
             s->types &= f.n;
         else if (!rc)
@@ -61,32 +61,32 @@ static int settle(struct s_ctx *c, struct s_state *s, bool approx) {
     return 0;
 }
 
-/* Facts are in the order in which they were found. */
-static const struct s_fact *reversed(struct s_ctx *c, const struct s_fact *list, int *rc) {
+/* Restores the order in which the facts were found. */
+static const struct s_fact *reverse_facts(struct s_ctx *c, const struct s_fact *list, int *rc) {
     const struct s_fact *out = NULL;
     for (; list && !*rc; list = list->next)
         *rc = s_fact_add(c, &out, *list);
     return out;
 }
 
-static int emit(struct s_ctx *c, const struct s_state *s, bool approx, s_forms *out) {
+static int emit_form(struct s_ctx *c, const struct s_state *s, bool approx, s_forms *out) {
     int rc = 0;
     for (const struct s_fact *f = s->facts; f && !approx; f = f->next)
         if (f->kind == S_F_UNSUPPORTED && (f->n & s->types))
             return s_fail(c, ERR_UNSUPPORTED, f->node, "%s", f->name);
-    const struct s_fact *facts = reversed(c, s->facts, &rc);
+    const struct s_fact *facts = reverse_facts(c, s->facts, &rc);
     return rc ? rc : s_push(c, out, ((struct s_form){s->types, approx, facts}));
 }
 
-/* Appends a branch to what there is to do. */
-static int take_branch(struct s_ctx *c, struct s_state *s, const struct s_fact *branch) {
+/* Adds the facts of a branch to those to be processed. */
+static int add_branch(struct s_ctx *c, struct s_state *s, const struct s_fact *branch) {
     int rc = 0;
     for (; branch && !rc; branch = branch->next)
         rc = s_fact_add(c, &s->todo, *branch);
     return rc;
 }
 
-/* The choice with the fewest branches goes first: what it settles may leave less of the others. */
+/* Takes the choice with the fewest branches: its facts may rule out branches of the others. */
 static const struct s_split *take_split(struct s_state *s, struct s_ctx *c, int *rc) {
     const struct s_split *best = s->splits, *rest = NULL;
     for (const struct s_split *p = s->splits; p; p = p->next)
@@ -119,20 +119,19 @@ int s_expand(struct s_ctx *c, uint32_t set, bool approx, s_forms *out) {
     if (!rc) rc = s_push(c, &open, s);
     while (open.n && !rc) {
         s = open.at[--open.n];
-        rc = settle(c, &s, approx);
+        rc = process_facts(c, &s, approx);
         if (rc || !s.types) continue;
         if (!s.splits) {
-            rc = emit(c, &s, approx, out);
+            rc = emit_form(c, &s, approx, out);
             if (!rc && out->n > SCHEMA_MAX_FORMS)
-                rc = s_fail(
-                    c, ERR_TOO_LONG, first,
-                    "has too many combinations of alternatives; use fewer inside each other");
+                rc = s_fail(c, ERR_TOO_LONG, first,
+                            "has too many combinations of alternatives; nest fewer of them");
             continue;
         }
         const struct s_split *split = take_split(&s, c, &rc);
         for (uint32_t i = split->n; i-- > 0 && !rc;) {
             struct s_state branch = s;
-            rc = take_branch(c, &branch, split->branches[i]);
+            rc = add_branch(c, &branch, split->branches[i]);
             if (!rc) rc = s_push(c, &open, branch);
         }
     }

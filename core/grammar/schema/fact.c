@@ -23,7 +23,7 @@ int s_split_add(struct s_ctx *c, struct s_state *s, const struct s_branches *bra
 
 bool s_scope_within(const struct s_ctx *c, uint32_t scope, uint32_t outer) {
     while (scope != outer && scope != GRAMMAR_NONE && (c->scopes.at[scope].elem & 3) == S_VALID)
-        scope = c->scopes.at[scope].parent; /* what is negated evaluates nothing */
+        scope = c->scopes.at[scope].parent; /* a negated schema evaluates nothing */
     return scope == outer;
 }
 
@@ -65,8 +65,9 @@ int s_types(struct s_ctx *c, const cJSON *type, uint32_t *mask, bool *integer) {
         for (const cJSON *p = type->child; p && ok; p = p->next)
             ok = cJSON_IsString(p) && add_type(p->valuestring, mask, integer);
     if (!ok)
-        return s_fail(c, ERR_INVALID, s_node_of(c, type),
-                      "is no type: null, boolean, integer, number, string, array or object");
+        return s_fail(
+            c, ERR_INVALID, s_node_of(c, type),
+            "must be null, boolean, integer, number, string, array or object, or a list of these");
     if (*mask & S_NUMBER) *integer = false;
     if (*integer) *mask |= S_NUMBER;
     return 0;

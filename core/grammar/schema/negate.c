@@ -1,61 +1,61 @@
-/* schema/negate.c - what a schema that a value must not be valid against leaves: one case for each
- * keyword that could be the one that is broken. Opposites that no form can tell are noted as such,
- * and are an error only if the case is possible otherwise. */
+/* schema/negate.c - the negation of a schema: one case for each keyword that may be the one
+ * violated. Negations that no form can express become S_F_UNSUPPORTED facts, which are an error
+ * only if the case is possible otherwise. */
 #include "core/grammar/schema/schema_int.h"
 
 #include <string.h>
 
 enum {
-    FEW_DECLARED = 4, /* properties of which every subset is a case */
+    FEW_DECLARED = 4, /* properties whose subsets are all cases */
     PAIRS_MAX = 12    /* alternatives of a negated oneOf */
 };
 
-/* A case that is being made. */
-struct made {
+/* A case under construction. */
+struct branch {
     struct s_scoped *x;
     struct s_branches *out;
     const struct s_fact *facts;
     int rc;
 };
 
-static struct made begin(struct s_scoped *x, struct s_branches *out, uint32_t types) {
-    struct made m = {x, out, NULL, 0};
+static struct branch begin_case(struct s_scoped *x, struct s_branches *out, uint32_t types) {
+    struct branch m = {x, out, NULL, 0};
     if (types != S_ALL)
         m.rc = s_fact_add(x->c, &m.facts, (struct s_fact){.kind = S_F_TYPES, .n = types});
     return m;
 }
 
-static void add(struct made *m, struct s_fact f) {
+static void add_fact(struct branch *m, struct s_fact f) {
     f.scope = m->x->scope;
     if (!m->rc) m->rc = s_fact_add(m->x->c, &m->facts, f);
 }
 
-static void add_elem(struct made *m, const cJSON *at, enum s_elem_kind kind) {
-    add(m, (struct s_fact){.kind = S_F_ELEM, .elem = s_elem(s_node_of(m->x->c, at), kind)});
+static void add_elem(struct branch *m, const cJSON *at, enum s_elem_kind kind) {
+    add_fact(m, (struct s_fact){.kind = S_F_ELEM, .elem = s_elem(s_node_of(m->x->c, at), kind)});
 }
 
-static int end(struct made *m) {
+static int end_case(struct branch *m) {
     return m->rc ? m->rc : s_push(m->x->c, &m->out->list, m->facts);
 }
 
-static int one(struct s_scoped *x, struct s_branches *out, uint32_t types, struct s_fact f) {
-    struct made m = begin(x, out, types);
-    add(&m, f);
-    return end(&m);
+static int add_case(struct s_scoped *x, struct s_branches *out, uint32_t types, struct s_fact f) {
+    struct branch m = begin_case(x, out, types);
+    add_fact(&m, f);
+    return end_case(&m);
 }
 
-static int cannot(struct s_scoped *x, struct s_branches *out, const cJSON *keyword, uint32_t types,
-                  const char *why) {
-    return one(
+static int add_unsupported(struct s_scoped *x, struct s_branches *out, const cJSON *keyword,
+                           uint32_t types, const char *why) {
+    return add_case(
         x, out, types,
         (struct s_fact){
             .kind = S_F_UNSUPPORTED, .node = s_node_of(x->c, keyword), .n = types, .name = why});
 }
 
-static int not_valid(struct s_scoped *x, struct s_branches *out, const cJSON *schema) {
-    struct made m = begin(x, out, S_ALL);
+static int add_negation(struct s_scoped *x, struct s_branches *out, const cJSON *schema) {
+    struct branch m = begin_case(x, out, S_ALL);
     add_elem(&m, schema, S_INVALID);
-    return end(&m);
+    return end_case(&m);
 }
 
 /* ---- any type ---- */
@@ -68,10 +68,10 @@ static int negate_type(struct s_scoped *x, const cJSON *schema, struct s_branche
     int rc = s_types(x->c, type, &mask, &integer);
     if (rc) return rc;
     if (cJSON_IsTrue(s_key(schema, "nullable"))) mask |= S_NULL;
-    struct made m = begin(x, out, S_ALL & ~mask);
-    rc = end(&m);
+    struct branch m = begin_case(x, out, S_ALL & ~mask);
+    rc = end_case(&m);
     if (rc || !integer) return rc;
-    return one(
+    return add_case(
         x, out, S_NUMBER,
         (struct s_fact){.kind = S_F_INTEGER, .negated = true, .node = s_node_of(x->c, type)});
 }
@@ -80,43 +80,44 @@ static int negate_enum(struct s_scoped *x, const cJSON *schema, struct s_branche
     const cJSON *list = NULL, *value = s_key(schema, "const");
     int rc = s_typed(x->c, schema, "enum", "array", &list);
     if (!rc && list) {
-        struct made m = begin(x, out, S_ALL);
+        struct branch m = begin_case(x, out, S_ALL);
         for (const cJSON *p = list->child; p; p = p->next)
             add_elem(&m, p, S_DIFFERENT);
-        rc = end(&m);
+        rc = end_case(&m);
     }
     if (rc || !value) return rc;
-    struct made m = begin(x, out, S_ALL);
+    struct branch m = begin_case(x, out, S_ALL);
     add_elem(&m, value, S_DIFFERENT);
-    return end(&m);
+    return end_case(&m);
 }
 
 static int different_array(struct s_scoped *x, const cJSON *v, struct s_branches *b) {
     uint32_t n = (uint32_t)cJSON_GetArraySize(v), i = 0, node = s_node_of(x->c, v);
     struct s_fact places = {.kind = S_F_PLACES, .node = node, .n = n + 1, .m = GRAMMAR_UNLIMITED};
-    int rc = one(x, b, S_ARRAY, places);
-    if (!rc && n) rc = one(x, b, S_ARRAY, (struct s_fact){.kind = S_F_PLACES, .m = n - 1});
+    int rc = add_case(x, b, S_ARRAY, places);
+    if (!rc && n) rc = add_case(x, b, S_ARRAY, (struct s_fact){.kind = S_F_PLACES, .m = n - 1});
     for (const cJSON *p = v->child; p && !rc; p = p->next, i++) {
-        struct made m = begin(x, b, S_ARRAY);
+        struct branch m = begin_case(x, b, S_ARRAY);
         places.n = i + 1;
-        add(&m, places);
-        add(&m, (struct s_fact){
-                    .kind = S_F_ITEM, .n = i, .elem = s_elem(s_node_of(x->c, p), S_DIFFERENT)});
-        rc = end(&m);
+        add_fact(&m, places);
+        add_fact(&m, (struct s_fact){.kind = S_F_ITEM,
+                                     .n = i,
+                                     .elem = s_elem(s_node_of(x->c, p), S_DIFFERENT)});
+        rc = end_case(&m);
     }
     return rc;
 }
 
-/* Lacks a member, has another value there, or has more members. */
+/* Lacks a member, has another value for one, or has more members. */
 static int different_object(struct s_scoped *x, const cJSON *v, struct s_branches *b) {
     uint32_t n = (uint32_t)cJSON_GetArraySize(v);
-    int rc =
-        one(x, b, S_OBJECT, (struct s_fact){.kind = S_F_COUNT, .n = n + 1, .m = GRAMMAR_UNLIMITED});
+    int rc = add_case(x, b, S_OBJECT,
+                      (struct s_fact){.kind = S_F_COUNT, .n = n + 1, .m = GRAMMAR_UNLIMITED});
     for (const cJSON *p = v->child; p && !rc; p = p->next)
-        rc = one(x, b, S_OBJECT,
-                 (struct s_fact){.kind = S_F_PROPERTY,
-                                 .name = p->string,
-                                 .elem = s_elem(s_node_of(x->c, p), S_DIFFERENT)});
+        rc = add_case(x, b, S_OBJECT,
+                      (struct s_fact){.kind = S_F_PROPERTY,
+                                      .name = p->string,
+                                      .elem = s_elem(s_node_of(x->c, p), S_DIFFERENT)});
     return rc;
 }
 
@@ -130,8 +131,8 @@ int s_different(struct s_scoped *x, uint32_t node) {
         return s_fact_add(x->c, &x->s->facts, f);
     }
     struct s_branches b = {0};
-    struct made m = begin(x, &b, S_ALL & ~type);
-    int rc = end(&m);
+    struct branch m = begin_case(x, &b, S_ALL & ~type);
+    int rc = end_case(&m);
     if (!rc) rc = type == S_ARRAY ? different_array(x, v, &b) : different_object(x, v, &b);
     return rc ? rc : s_split_add(x->c, x->s, &b);
 }
@@ -141,17 +142,17 @@ int s_different(struct s_scoped *x, uint32_t node) {
 static int negate_one_of(struct s_scoped *x, const cJSON *list, struct s_branches *out) {
     int rc = 0;
     if (cJSON_GetArraySize(list) > PAIRS_MAX)
-        return cannot(x, out, list, S_ALL, "has too many alternatives below \"not\"");
-    struct made none = begin(x, out, S_ALL);
+        return add_unsupported(x, out, list, S_ALL, "has too many alternatives to be negated");
+    struct branch none = begin_case(x, out, S_ALL);
     for (const cJSON *p = list->child; p; p = p->next)
         add_elem(&none, p, S_INVALID);
-    rc = end(&none);
+    rc = end_case(&none);
     for (const cJSON *p = list->child; p; p = p->next)
         for (const cJSON *q = p->next; q && !rc; q = q->next) {
-            struct made both = begin(x, out, S_ALL);
+            struct branch both = begin_case(x, out, S_ALL);
             add_elem(&both, p, S_VALID);
             add_elem(&both, q, S_VALID);
-            rc = end(&both);
+            rc = end_case(&both);
         }
     return rc;
 }
@@ -163,10 +164,10 @@ static int negate_if(struct s_scoped *x, const cJSON *schema, struct s_branches 
     for (int i = 0; i < 2 && if_ && !rc; i++) {
         const cJSON *what = s_key(schema, keys[i]);
         if (!what) continue;
-        struct made m = begin(x, out, S_ALL);
+        struct branch m = begin_case(x, out, S_ALL);
         add_elem(&m, if_, i == 0 ? S_VALID : S_INVALID);
         add_elem(&m, what, S_INVALID);
-        rc = end(&m);
+        rc = end_case(&m);
     }
     return rc;
 }
@@ -177,25 +178,25 @@ static int negate_logic(struct s_scoped *x, const cJSON *schema, struct s_branch
     if (!rc) rc = s_typed(x->c, schema, "anyOf", "array", &any);
     if (!rc) rc = s_typed(x->c, schema, "oneOf", "array", &one_of);
     for (const cJSON *p = all && !rc ? all->child : NULL; p && !rc; p = p->next)
-        rc = not_valid(x, out, p);
+        rc = add_negation(x, out, p);
     if (any && !rc) {
-        struct made m = begin(x, out, S_ALL);
+        struct branch m = begin_case(x, out, S_ALL);
         for (const cJSON *p = any->child; p; p = p->next)
             add_elem(&m, p, S_INVALID);
-        rc = end(&m);
+        rc = end_case(&m);
     }
     if (one_of && !rc) rc = negate_one_of(x, one_of, out);
     if (not_ && !rc) {
-        struct made m = begin(x, out, S_ALL);
+        struct branch m = begin_case(x, out, S_ALL);
         add_elem(&m, not_, S_VALID);
-        rc = end(&m);
+        rc = end_case(&m);
     }
     return rc ? rc : negate_if(x, schema, out);
 }
 
 /* ---- numbers and strings ---- */
 
-/* Not at least a is below a, and so on. */
+/* The negation of a lower bound is an exclusive upper bound, and so on. */
 static int negate_bound(struct s_scoped *x, const cJSON *schema, bool upper,
                         struct s_branches *out) {
     const cJSON *bound = s_key(schema, upper ? "maximum" : "minimum");
@@ -204,12 +205,12 @@ static int negate_bound(struct s_scoped *x, const cJSON *schema, bool upper,
     enum s_fact_kind from = upper ? S_F_MIN : S_F_MAX;
     int rc = 0;
     if (cJSON_IsNumber(bound))
-        rc = one(x, out, S_NUMBER,
-                 (struct s_fact){.kind = cJSON_IsTrue(exclusive) ? from : beyond,
-                                 .node = s_node_of(x->c, bound)});
+        rc = add_case(x, out, S_NUMBER,
+                      (struct s_fact){.kind = cJSON_IsTrue(exclusive) ? from : beyond,
+                                      .node = s_node_of(x->c, bound)});
     if (!rc && cJSON_IsNumber(exclusive))
-        rc = one(x, out, S_NUMBER,
-                 (struct s_fact){.kind = from, .node = s_node_of(x->c, exclusive)});
+        rc = add_case(x, out, S_NUMBER,
+                      (struct s_fact){.kind = from, .node = s_node_of(x->c, exclusive)});
     return rc;
 }
 
@@ -227,9 +228,9 @@ static int negate_scalar(struct s_scoped *x, const cJSON *schema, struct s_branc
         const cJSON *v;
         rc = s_typed(x->c, schema, plain[i].key, i ? "string" : "number", &v);
         if (v && !rc)
-            rc = one(x, out, plain[i].types,
-                     (struct s_fact){
-                         .kind = plain[i].kind, .negated = true, .node = s_node_of(x->c, v)});
+            rc = add_case(x, out, plain[i].types,
+                          (struct s_fact){
+                              .kind = plain[i].kind, .negated = true, .node = s_node_of(x->c, v)});
     }
     return rc;
 }
@@ -245,13 +246,13 @@ static int negate_counts(struct s_scoped *x, const cJSON *schema, const char *co
     if (!rc && has && n) {
         f.n = 0;
         f.m = n - 1;
-        rc = one(x, out, types, f);
+        rc = add_case(x, out, types, f);
     }
     if (!rc) rc = s_count(x->c, schema, keys[1], &n, &has);
     if (rc || !has) return rc;
     f.n = n + 1;
     f.m = GRAMMAR_UNLIMITED;
-    return one(x, out, types, f);
+    return add_case(x, out, types, f);
 }
 
 /* ---- arrays ---- */
@@ -260,11 +261,11 @@ static int negate_places(struct s_scoped *x, const cJSON *prefix, struct s_branc
     uint32_t i = 0;
     int rc = 0;
     for (const cJSON *p = prefix ? prefix->child : NULL; p && !rc; p = p->next, i++) {
-        struct made m = begin(x, out, S_ARRAY);
-        add(&m, (struct s_fact){.kind = S_F_PLACES, .n = i + 1, .m = GRAMMAR_UNLIMITED});
-        add(&m, (struct s_fact){
-                    .kind = S_F_ITEM, .n = i, .elem = s_elem(s_node_of(x->c, p), S_INVALID)});
-        rc = end(&m);
+        struct branch m = begin_case(x, out, S_ARRAY);
+        add_fact(&m, (struct s_fact){.kind = S_F_PLACES, .n = i + 1, .m = GRAMMAR_UNLIMITED});
+        add_fact(&m, (struct s_fact){
+                         .kind = S_F_ITEM, .n = i, .elem = s_elem(s_node_of(x->c, p), S_INVALID)});
+        rc = end_case(&m);
     }
     return rc;
 }
@@ -279,18 +280,16 @@ static int negate_items(struct s_scoped *x, const cJSON *schema, struct s_branch
     int rc = negate_places(x, prefix, out);
     if (rc || !items || cJSON_IsTrue(items)) return rc;
     if (cJSON_IsFalse(items))
-        return one(x, out, S_ARRAY,
-                   (struct s_fact){.kind = S_F_PLACES, .n = n + 1, .m = GRAMMAR_UNLIMITED});
-    if (n)
-        return cannot(x, out, items, S_ARRAY,
-                      "is negated, after prefixItems: that cannot be enforced");
+        return add_case(x, out, S_ARRAY,
+                        (struct s_fact){.kind = S_F_PLACES, .n = n + 1, .m = GRAMMAR_UNLIMITED});
+    if (n) return add_unsupported(x, out, items, S_ARRAY, "cannot be negated after prefixItems");
     uint32_t node = s_node_of(x->c, items);
-    return one(x, out, S_ARRAY,
-               (struct s_fact){.kind = S_F_CONTAINS,
-                               .node = node,
-                               .elem = s_elem(node, S_INVALID),
-                               .n = 1,
-                               .m = GRAMMAR_UNLIMITED});
+    return add_case(x, out, S_ARRAY,
+                    (struct s_fact){.kind = S_F_CONTAINS,
+                                    .node = node,
+                                    .elem = s_elem(node, S_INVALID),
+                                    .n = 1,
+                                    .m = GRAMMAR_UNLIMITED});
 }
 
 static int negate_contains(struct s_scoped *x, const cJSON *schema, struct s_branches *out) {
@@ -305,12 +304,12 @@ static int negate_contains(struct s_scoped *x, const cJSON *schema, struct s_bra
     struct s_fact f = {.kind = S_F_CONTAINS, .node = node, .elem = s_elem(node, S_VALID)};
     if (low) {
         f.m = low - 1;
-        rc = one(x, out, S_ARRAY, f);
+        rc = add_case(x, out, S_ARRAY, f);
     }
     if (rc || high == GRAMMAR_UNLIMITED) return rc;
     f.n = high + 1;
     f.m = GRAMMAR_UNLIMITED;
-    return one(x, out, S_ARRAY, f);
+    return add_case(x, out, S_ARRAY, f);
 }
 
 static int negate_array(struct s_scoped *x, const cJSON *schema, struct s_branches *out) {
@@ -320,64 +319,65 @@ static int negate_array(struct s_scoped *x, const cJSON *schema, struct s_branch
     if (!rc) rc = negate_items(x, schema, out);
     if (!rc) rc = negate_contains(x, schema, out);
     if (!rc && cJSON_IsTrue(unique))
-        rc = cannot(x, out, unique, S_ARRAY, "is negated: that cannot be enforced");
+        rc = add_unsupported(x, out, unique, S_ARRAY, "cannot be negated");
     if (!rc && others && !cJSON_IsTrue(others))
-        rc = cannot(x, out, others, S_ARRAY, "is negated: that cannot be enforced");
+        rc = add_unsupported(x, out, others, S_ARRAY, "cannot be negated");
     return rc;
 }
 
 /* ---- objects ---- */
 
-static bool lists(const cJSON *names, const char *name) {
+static bool lists_name(const cJSON *names, const char *name) {
     for (const cJSON *p = names ? names->child : NULL; p; p = p->next)
         if (cJSON_IsString(p) && strcmp(p->valuestring, name) == 0) return true;
     return false;
 }
 
-/* A member is missing, or invalid: for a name that is required and has a schema, both at once. */
+/* A member is missing or invalid; one case covers both for a required name with a schema. */
 static int negate_members(struct s_scoped *x, const cJSON *schema, struct s_branches *out) {
     const cJSON *properties = NULL, *required = s_key(schema, "required");
     int rc = s_typed(x->c, schema, "properties", "object", &properties);
     for (const cJSON *p = properties ? properties->child : NULL; p && !rc; p = p->next) {
         struct s_fact f = {.kind = S_F_PROPERTY, .name = p->string, .node = s_node_of(x->c, p)};
-        struct made m = begin(x, out, S_OBJECT);
+        struct branch m = begin_case(x, out, S_OBJECT);
         f.elem = s_elem(f.node, S_INVALID);
-        add(&m, f);
+        add_fact(&m, f);
         f.kind = S_F_REQUIRED;
-        if (!lists(required, p->string)) add(&m, f);
-        rc = end(&m);
+        if (!lists_name(required, p->string)) add_fact(&m, f);
+        rc = end_case(&m);
     }
     for (const cJSON *p = required ? required->child : NULL; p && !rc; p = p->next)
         if (cJSON_IsString(p) && !(properties && s_key(properties, p->valuestring)))
-            rc =
-                one(x, out, S_OBJECT,
-                    (struct s_fact){
-                        .kind = S_F_FORBIDDEN, .node = s_node_of(x->c, p), .name = p->valuestring});
+            rc = add_case(x, out, S_OBJECT,
+                          (struct s_fact){.kind = S_F_FORBIDDEN,
+                                          .node = s_node_of(x->c, p),
+                                          .name = p->valuestring});
     return rc;
 }
 
-/* Some member has another name than these few: whichever of them are missing, there are more
- * members than the others. */
+/* Some member has none of these few names: for each subset of missing names there are more members
+ * than the names that are present. */
 static int negate_closed(struct s_scoped *x, const cJSON *schema, const cJSON *additional,
                          struct s_branches *out) {
     const cJSON *properties = s_key(schema, "properties");
     uint32_t n = properties ? (uint32_t)cJSON_GetArraySize(properties) : 0;
     int rc = 0;
     if (!cJSON_IsFalse(additional) || s_key(schema, "patternProperties") || n > FEW_DECLARED)
-        return cannot(x, out, additional, S_OBJECT,
-                      "is negated (by not, if or a oneOf whose alternatives overlap): that cannot "
-                      "be enforced; tell the alternatives apart by a required property's const");
+        return add_unsupported(
+            x, out, additional, S_OBJECT,
+            "cannot be negated (as not, if and a oneOf with overlapping alternatives do); "
+            "distinguish the alternatives by the const of a required property");
     for (uint32_t missing = 0; missing < 1u << n && !rc; missing++) {
-        struct made m = begin(x, out, S_OBJECT);
+        struct branch m = begin_case(x, out, S_OBJECT);
         uint32_t there = 0, i = 0;
         for (const cJSON *p = properties ? properties->child : NULL; p; p = p->next, i++) {
             if (missing >> i & 1)
-                add(&m, (struct s_fact){.kind = S_F_FORBIDDEN, .name = p->string});
+                add_fact(&m, (struct s_fact){.kind = S_F_FORBIDDEN, .name = p->string});
             else
                 there++;
         }
-        add(&m, (struct s_fact){.kind = S_F_COUNT, .n = there + 1, .m = GRAMMAR_UNLIMITED});
-        rc = end(&m);
+        add_fact(&m, (struct s_fact){.kind = S_F_COUNT, .n = there + 1, .m = GRAMMAR_UNLIMITED});
+        rc = end_case(&m);
     }
     return rc;
 }
@@ -391,13 +391,13 @@ static int negate_dependencies(struct s_scoped *x, const cJSON *schema, struct s
             struct s_fact has = {.kind = S_F_REQUIRED, .name = on->string};
             bool names = cJSON_IsArray(on);
             for (const cJSON *p = names ? on->child : on; p && !rc; p = names ? p->next : NULL) {
-                struct made m = begin(x, out, S_OBJECT);
-                add(&m, has);
+                struct branch m = begin_case(x, out, S_OBJECT);
+                add_fact(&m, has);
                 if (names && cJSON_IsString(p))
-                    add(&m, (struct s_fact){.kind = S_F_FORBIDDEN, .name = p->valuestring});
+                    add_fact(&m, (struct s_fact){.kind = S_F_FORBIDDEN, .name = p->valuestring});
                 else
                     add_elem(&m, p, S_INVALID);
-                rc = end(&m);
+                rc = end_case(&m);
             }
         }
     }
@@ -415,8 +415,7 @@ static int negate_object(struct s_scoped *x, const cJSON *schema, struct s_branc
         rc = negate_closed(x, schema, additional, out);
     for (size_t i = 0; i < sizeof hard / sizeof hard[0] && !rc; i++) {
         const cJSON *v = s_key(schema, hard[i]);
-        if (v && !cJSON_IsTrue(v))
-            rc = cannot(x, out, v, S_OBJECT, "is negated: that cannot be enforced");
+        if (v && !cJSON_IsTrue(v)) rc = add_unsupported(x, out, v, S_OBJECT, "cannot be negated");
     }
     return rc ? rc : negate_dependencies(x, schema, out);
 }
@@ -432,13 +431,13 @@ int s_negate(struct s_scoped *x, uint32_t node) {
     if (cJSON_IsTrue(schema)) x->s->types = 0;
     if (cJSON_IsBool(schema)) return 0;
     if (!cJSON_IsObject(schema))
-        return s_fail(x->c, ERR_INVALID, node, "is no schema (an object, true or false)");
+        return s_fail(x->c, ERR_INVALID, node, "must be a schema (an object, true or false)");
     for (size_t i = 0; i < sizeof references / sizeof references[0] && !rc; i++) {
         const cJSON *ref = s_key(schema, references[i]);
         uint32_t target;
         if (!ref) continue;
         rc = s_resolve(x->c, ref, &target);
-        if (!rc) rc = not_valid(x, &b, s_at(x->c, target));
+        if (!rc) rc = add_negation(x, &b, s_at(x->c, target));
     }
     if (!s_key(schema, "$ref") || !s_is_legacy(x->c, node)) {
         if (!rc) rc = negate_type(x, schema, &b);

@@ -1,6 +1,6 @@
-/* schema/object.c - what a form says of objects: declared names, and classes of all other names by
- * the patterns that they match, each with the set that the member's value has to be valid against.
- * Classes share no name with each other or with the declared ones. */
+/* schema/object.c - a form's constraints on objects: declared names, and classes of all other names
+ * by the patterns that they match, each with the set that the member's value must satisfy. The
+ * classes are disjoint from each other and from the declared names. */
 #include "core/grammar/schema/schema_int.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ struct name {
     const char *text;
     bool required, forbidden;
 };
-/* properties, patternProperties, additionalProperties that stand beside each other. */
+/* properties, patternProperties and additionalProperties of one schema. */
 struct group {
     uint32_t scope;
     const cJSON *properties, *patterns, *additional;
@@ -33,10 +33,10 @@ struct members {
     S_LIST(struct group) groups;
     S_LIST(struct other) others;
     S_LIST(struct pattern) patterns;
-    S_LIST(const struct s_fact *) own; /* what is said of single names */
+    S_LIST(const struct s_fact *) own; /* facts about single names */
     uint32_t names_dfa;                /* GRAMMAR_NONE: any */
-    uint32_t declared;                 /* automaton of the names; GRAMMAR_NONE: not made yet */
-    bool exact;                        /* no names but the declared ones */
+    uint32_t declared;                 /* automaton of names; GRAMMAR_NONE: not made yet */
+    bool exact;                        /* only declared names */
     S_LIST(uint32_t) elems;
     S_LIST(struct s_property) properties;
     S_LIST(struct s_keys) keys;
@@ -45,13 +45,13 @@ struct members {
 
 /* ---- names ---- */
 
-static uint32_t *slot(const struct members *m, const char *text) {
+static uint32_t *name_slot(const struct members *m, const char *text) {
     uint64_t h = 0xcbf29ce484222325u;
     for (const char *p = text; *p; p++)
         h = (h ^ (uint8_t)*p) * 0x100000001b3u;
     uint32_t i = (uint32_t)(h ^ h >> 32) & (m->table_size - 1);
     while (m->table[i] && strcmp(m->names.at[m->table[i] - 1].text, text) != 0) {
-        work_spend(m->c->g->work, 1); /* who declares spends later, and is refused then */
+        work_spend(m->c->g->work, 1); /* a refusal shows when the caller spends next */
         i = (i + 1) & (m->table_size - 1);
     }
     return &m->table[i];
@@ -63,14 +63,14 @@ static int grow_table(struct members *m) {
     m->table = s_new(m->c, m->table_size, sizeof *m->table);
     if (!m->table) return ERR_NOMEM;
     for (uint32_t i = 0; i < m->names.n; i++)
-        *slot(m, m->names.at[i].text) = i + 1;
+        *name_slot(m, m->names.at[i].text) = i + 1;
     return 0;
 }
 
 static int declare(struct members *m, const char *text, bool required, bool forbidden) {
     int rc = grow_table(m);
     if (rc) return rc;
-    uint32_t *at = slot(m, text);
+    uint32_t *at = name_slot(m, text);
     if (!*at) {
         rc = s_push(m->c, &m->names, ((struct name){text, false, false}));
         if (rc) return rc;
@@ -95,7 +95,8 @@ static int add_pattern(struct members *m, struct group *g, const cJSON *keyword)
     while (i < m->patterns.n && strcmp(m->patterns.at[i].text, keyword->string) != 0)
         i++;
     if (i == MAX_PATTERNS)
-        return s_fail(m->c, ERR_TOO_LONG, s_node_of(m->c, keyword), "is one pattern too many");
+        return s_fail(m->c, ERR_TOO_LONG, s_node_of(m->c, keyword),
+                      "is one of too many different patterns");
     if (i == m->patterns.n) {
         struct pattern p = {keyword->string, 0};
         int rc = s_pattern(m->c, p.text, s_node_of(m->c, keyword), &p.dfa);
@@ -129,7 +130,7 @@ static int add_names(struct members *m, uint32_t elem) {
     return 0;
 }
 
-static int gather(struct members *m, const struct s_fact *f, struct s_object *o) {
+static int gather_fact(struct members *m, const struct s_fact *f, struct s_object *o) {
     int rc;
     switch (f->kind) {
     case S_F_MEMBERS:
@@ -144,7 +145,7 @@ static int gather(struct members *m, const struct s_fact *f, struct s_object *o)
     case S_F_PROPERTY:
         rc = declare(m, f->name, false, false);
         return rc ? rc : s_push(m->c, &m->own, f);
-    case S_F_NAMES: /* when only a guess is wanted, names could ask for guesses without end */
+    case S_F_NAMES: /* ignored in approximations, which could otherwise recurse without end */
         return m->form->approx ? 0 : add_names(m, f->elem);
     case S_F_COUNT:
         if (f->n > o->min) o->min = f->n;
@@ -157,28 +158,30 @@ static int gather(struct members *m, const struct s_fact *f, struct s_object *o)
     }
 }
 
-/* ---- what is said of a name, or of a class of names ---- */
+/* ---- conjuncts of a name, or of a class of names ---- */
 
-static int say(struct members *m, const cJSON *schema) {
+static int add_schema(struct members *m, const cJSON *schema) {
     return s_push(m->c, &m->elems, s_elem(s_node_of(m->c, schema), S_VALID));
 }
 
 /* name: NULL for a class. mask: the patterns that match. */
-static int say_group(struct members *m, const struct group *g, const char *name, uint64_t mask) {
+static int add_group_elems(struct members *m, const struct group *g, const char *name,
+                           uint64_t mask) {
     const cJSON *own = name ? s_member(m->c, g->properties, name) : NULL;
     bool any = own != NULL;
-    int rc = own ? say(m, own) : 0;
+    int rc = own ? add_schema(m, own) : 0;
     for (const cJSON *p = g->mask & mask ? g->patterns->child : NULL; p && !rc; p = p->next)
         for (uint32_t i = 0; i < m->patterns.n && !rc; i++)
             if ((mask >> i & 1) && strcmp(m->patterns.at[i].text, p->string) == 0) {
                 any = true;
-                rc = say(m, p);
+                rc = add_schema(m, p);
             }
-    return any || !g->additional || rc ? rc : say(m, g->additional);
+    return any || !g->additional || rc ? rc : add_schema(m, g->additional);
 }
 
-/* unevaluatedProperties o, where nothing below its scope evaluates the name. */
-static int say_other(struct members *m, const struct other *o, const char *name, uint64_t mask) {
+/* unevaluatedProperties o, if no schema within its scope evaluates the name. */
+static int add_unevaluated(struct members *m, const struct other *o, const char *name,
+                           uint64_t mask) {
     for (uint32_t i = 0; i < m->groups.n; i++) {
         const struct group *g = &m->groups.at[i];
         bool own =
@@ -196,9 +199,9 @@ static int set_for(struct members *m, const char *name, uint64_t mask, uint32_t 
     int rc = 0;
     m->elems.n = 0;
     for (uint32_t i = 0; i < m->groups.n && !rc; i++)
-        rc = say_group(m, &m->groups.at[i], name, mask);
+        rc = add_group_elems(m, &m->groups.at[i], name, mask);
     for (uint32_t i = 0; i < m->others.n && !rc; i++)
-        rc = say_other(m, &m->others.at[i], name, mask);
+        rc = add_unevaluated(m, &m->others.at[i], name, mask);
     for (uint32_t i = 0; i < m->own.n && name && !rc; i++) {
         const struct s_fact *f = m->own.at[i];
         const cJSON *own;
@@ -207,12 +210,12 @@ static int set_for(struct members *m, const char *name, uint64_t mask, uint32_t 
         else if (f->kind == S_F_EQUAL_MEMBERS && (own = s_member(m->c, s_at(m->c, f->node), name)))
             rc = s_push(m->c, &m->elems, s_elem(s_node_of(m->c, own), S_EQUAL));
     }
-    /* Each name is held against all that is said of groups and of single names. */
+    /* Each name is compared with all groups and with the facts about single names. */
     if (!rc) rc = s_spend(m->c, (m->groups.n + m->others.n + m->own.n) / 4, 0);
     return rc ? rc : s_set_of(m->c, m->elems.at, m->elems.n, set);
 }
 
-static bool says_false(const struct members *m) {
+static bool is_never_valid(const struct members *m) {
     for (uint32_t i = 0; i < m->elems.n; i++)
         if ((m->elems.at[i] & 3) == S_VALID && cJSON_IsFalse(s_at(m->c, m->elems.at[i] >> 2)))
             return true;
@@ -228,7 +231,7 @@ static bool is_exact_member(const struct members *m, const char *name) {
     return true;
 }
 
-/* *possible: no required member is forbidden. */
+/* *possible false: a required member is forbidden. */
 static int make_properties(struct members *m, bool *possible) {
     int rc = 0;
     for (uint32_t i = 0; i < m->names.n && *possible && !rc; i++) {
@@ -248,7 +251,7 @@ static int make_properties(struct members *m, bool *possible) {
             if (dfa_accepts(s_dfa(m->c, m->patterns.at[k].dfa), name->text, n))
                 mask |= (uint64_t)1 << k;
         if (!rc) rc = set_for(m, name->text, mask, &set);
-        if (!rc && says_false(m))
+        if (!rc && is_never_valid(m))
             *possible = !name->required;
         else if (!rc)
             rc = s_push(m->c, &m->properties,
@@ -265,7 +268,7 @@ struct class {
 };
 typedef S_LIST(struct class) classes;
 
-static int split(struct members *m, classes *list, uint32_t pattern) {
+static int split_classes(struct members *m, classes *list, uint32_t pattern) {
     uint32_t n = list->n, dfa = m->patterns.at[pattern].dfa, in, out;
     int rc = 0;
     for (uint32_t i = 0; i < n && !rc; i++) {
@@ -280,22 +283,22 @@ static int split(struct members *m, classes *list, uint32_t pattern) {
         }
         k->dfa = out;
         if (list->n == MAX_CLASSES)
-            return s_fail(m->c, ERR_TOO_LONG, 0, "has too many patterns that overlap");
+            return s_fail(m->c, ERR_TOO_LONG, 0, "has too many overlapping patterns");
         rc = s_push(m->c, list, ((struct class){in, mask}));
     }
     return rc;
 }
 
-/* Few names are properties that may be there. */
+/* A class of few names becomes optional properties. */
 struct few {
     struct members *m;
     uint32_t set;
 };
-static int add_word(void *arg, const char *bytes, size_t n) {
+static int add_key_property(void *arg, const char *bytes, size_t n) {
     const struct few *f = arg;
     char *text = arena_strndup(f->m->c->mem, bytes, n);
     if (!text) return ERR_NOMEM;
-    if (memchr(bytes, 0, n)) return 0; /* U+0000 is in no name that is declared */
+    if (memchr(bytes, 0, n)) return 0; /* declared names contain no U+0000 */
     return s_push(f->m->c, &f->m->properties, ((struct s_property){text, f->set, false}));
 }
 
@@ -318,7 +321,7 @@ static int without_declared(struct members *m, uint32_t *dfa) {
 static int make_class(struct members *m, struct class k) {
     uint32_t set;
     int rc = set_for(m, NULL, k.mask, &set);
-    if (rc || says_false(m)) return rc;
+    if (rc || is_never_valid(m)) return rc;
     rc = without_declared(m, &k.dfa);
     if (rc || dfa_is_empty(s_dfa(m->c, k.dfa))) return rc;
     rc = s_work(m->c, dfa_size(s_dfa(m->c, k.dfa)), 0);
@@ -326,7 +329,7 @@ static int make_class(struct members *m, struct class k) {
     if (dfa_count(s_dfa(m->c, k.dfa), SCHEMA_FEW_WORDS + 1) > SCHEMA_FEW_WORDS)
         return s_push(m->c, &m->keys, ((struct s_keys){k.dfa, set}));
     struct few few = {m, set};
-    rc = dfa_each(s_dfa(m->c, k.dfa), SCHEMA_FEW_WORDS, add_word, &few);
+    rc = dfa_each(s_dfa(m->c, k.dfa), SCHEMA_FEW_WORDS, add_key_property, &few);
     return rc ? err_set(m->c->e, rc, "the schema needs too much memory") : 0;
 }
 
@@ -336,7 +339,7 @@ static int make_classes(struct members *m) {
     int rc = all.dfa == GRAMMAR_NONE ? s_all_strings(m->c, &all.dfa) : 0;
     if (!rc && !dfa_is_empty(s_dfa(m->c, all.dfa))) rc = s_push(m->c, &list, all);
     for (uint32_t i = 0; i < m->patterns.n && !rc; i++)
-        rc = split(m, &list, i);
+        rc = split_classes(m, &list, i);
     for (uint32_t i = 0; i < list.n && !rc; i++)
         rc = make_class(m, list.at[i]);
     return rc;
@@ -357,7 +360,7 @@ int s_object(struct s_ctx *c, const struct s_form *form, s_strings_fn *strings_o
     if (!o) return ERR_NOMEM;
     o->max = GRAMMAR_UNLIMITED;
     for (const struct s_fact *f = form->facts; f && !rc; f = f->next)
-        rc = gather(&m, f, o);
+        rc = gather_fact(&m, f, o);
     if (!rc) rc = make_properties(&m, &possible);
     for (uint32_t i = 0; i < m.properties.n; i++)
         n_required += m.properties.at[i].required;

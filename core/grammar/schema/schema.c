@@ -1,58 +1,58 @@
-/* schema.c - the value of a schema: the alternatives of every set that can be reached; which sets
- * take some value at all (a least fixed point: recursion that never ends takes nothing); and what
- * is left of them as values of the grammar. */
+/* schema/schema.c - compiles a schema: the alternatives of every reachable set; which sets accept
+ * any value (a least fixed point: endless recursion accepts nothing); and the values of the grammar
+ * made of these. */
 #include "core/grammar/schema/schema_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- which sets take something ---- */
+/* ---- which sets accept something ---- */
 
 /* Sets of the grammar in the order in which they were found. */
 typedef S_LIST(uint32_t) list_of_sets;
 
-static int ask(struct s_ctx *c, list_of_sets *list, uint32_t set) {
+static int add_reachable(struct s_ctx *c, list_of_sets *list, uint32_t set) {
     if (set == GRAMMAR_NONE || c->sets.at[set].reachable) return 0;
     c->sets.at[set].reachable = true;
     return s_push(c, list, set);
 }
 
-static int ask_place(struct s_ctx *c, list_of_sets *list, const struct s_place *p) {
-    int rc = ask(c, list, p->value);
-    if (!rc) rc = ask(c, list, p->contains);
-    return rc ? rc : ask(c, list, p->rest);
+static int add_place(struct s_ctx *c, list_of_sets *list, const struct s_place *p) {
+    int rc = add_reachable(c, list, p->value);
+    if (!rc) rc = add_reachable(c, list, p->contains);
+    return rc ? rc : add_reachable(c, list, p->rest);
 }
 
-static int ask_alt(struct s_ctx *c, list_of_sets *list, const struct s_alt *alt) {
+static int add_alt_sets(struct s_ctx *c, list_of_sets *list, const struct s_alt *alt) {
     int rc = 0;
     if (alt->kind == G_ALT_ARRAY) {
         for (uint32_t i = 0; i < alt->array->n && !rc; i++)
-            rc = ask_place(c, list, &alt->array->places[i]);
-        if (!rc && alt->array->max > alt->array->n) rc = ask_place(c, list, &alt->array->more);
+            rc = add_place(c, list, &alt->array->places[i]);
+        if (!rc && alt->array->max > alt->array->n) rc = add_place(c, list, &alt->array->more);
     }
     if (alt->kind == G_ALT_OBJECT) {
         for (uint32_t i = 0; i < alt->object->n_properties && !rc; i++)
-            rc = ask(c, list, alt->object->properties[i].set);
+            rc = add_reachable(c, list, alt->object->properties[i].set);
         for (uint32_t i = 0; i < alt->object->n_keys && !rc; i++)
-            rc = ask(c, list, alt->object->keys[i].set);
+            rc = add_reachable(c, list, alt->object->keys[i].set);
     }
     return rc;
 }
 
-static int build_all(struct s_ctx *c, uint32_t root, list_of_sets *list) {
-    int rc = ask(c, list, root);
+static int build_reachable(struct s_ctx *c, uint32_t root, list_of_sets *list) {
+    int rc = add_reachable(c, list, root);
     for (uint32_t i = 0; i < list->n && !rc; i++) {
         const struct s_alt *alts;
         rc = s_alternatives(c, list->at[i], false, S_ALL, &alts);
         if (rc) break;
         c->sets.at[list->at[i]].alts = alts;
         for (const struct s_alt *a = alts; a && !rc; a = a->next)
-            rc = ask_alt(c, list, a);
+            rc = add_alt_sets(c, list, a);
     }
     return rc;
 }
 
-/* From the last found to the first: what is asked for comes after who asks. */
+/* From the last set to the first, because a set comes before those that it refers to. */
 static int find_takers(struct s_ctx *c, const list_of_sets *list) {
     bool changed = true;
     int rc = 0;
@@ -61,7 +61,7 @@ static int find_takers(struct s_ctx *c, const list_of_sets *list) {
         for (uint32_t i = list->n; i-- > 0 && !rc;) {
             struct s_set *s = &c->sets.at[list->at[i]];
             rc = s_spend(c, 1, 0);
-            bool takes = s->takes; /* the set may be among those that it asks for */
+            bool takes = s->takes; /* the set may refer to itself */
             for (const struct s_alt *a = s->alts; a && !takes && !rc; a = a->next)
                 rc = s_alt_takes(c, a, &takes);
             changed |= takes && !s->takes;
@@ -75,10 +75,10 @@ static int find_takers(struct s_ctx *c, const list_of_sets *list) {
 
 struct emitting {
     struct s_ctx *c;
-    list_of_sets open; /* their values' alternatives are still to come */
+    list_of_sets open; /* sets whose values have no alternatives yet */
 };
 
-static int value_of(struct emitting *m, uint32_t set, uint32_t *value) {
+static int value_of_set(struct emitting *m, uint32_t set, uint32_t *value) {
     *value = GRAMMAR_NONE;
     if (set == GRAMMAR_NONE || !m->c->sets.at[set].takes) return 0;
     struct s_set *s = &m->c->sets.at[set];
@@ -91,7 +91,7 @@ static int value_of(struct emitting *m, uint32_t set, uint32_t *value) {
     return rc;
 }
 
-/* The automaton's memory becomes the grammar's; it can still be looked at here. */
+/* Moves the automaton's memory into the grammar; it stays readable here. */
 static int emit_dfa(struct s_ctx *c, uint32_t dfa, uint32_t *index) {
     int rc = 0;
     if (c->dfa_index.at[dfa] == GRAMMAR_NONE) {
@@ -110,9 +110,9 @@ static int emit_string(struct s_ctx *c, const struct s_alt *alt, uint32_t *index
 }
 
 static int emit_place(struct emitting *m, const struct s_place *p, struct g_item *out) {
-    int rc = value_of(m, p->value, &out->value);
-    if (!rc) rc = value_of(m, p->contains, &out->contains);
-    return rc ? rc : value_of(m, p->rest, &out->rest);
+    int rc = value_of_set(m, p->value, &out->value);
+    if (!rc) rc = value_of_set(m, p->contains, &out->contains);
+    return rc ? rc : value_of_set(m, p->rest, &out->rest);
 }
 
 static int emit_array(struct emitting *m, const struct s_array *a, uint32_t max, uint32_t *index) {
@@ -140,12 +140,12 @@ static int emit_object(struct emitting *m, const struct s_object *o, uint32_t *i
         const struct s_property *p = &o->properties[i];
         struct g_member *to = &members[object.n_properties];
         *to = (struct g_member){.name = p->name, .n = strlen(p->name), .required = p->required};
-        rc = value_of(m, p->set, &to->value);
+        rc = value_of_set(m, p->set, &to->value);
         object.n_properties += to->value != GRAMMAR_NONE;
     }
     for (uint32_t i = 0; i < o->n_keys && !rc; i++) {
         struct g_keys *to = &keys[object.n_keys];
-        rc = value_of(m, o->keys[i].set, &to->value);
+        rc = value_of_set(m, o->keys[i].set, &to->value);
         if (rc || to->value == GRAMMAR_NONE) continue;
         rc = emit_dfa(m->c, o->keys[i].dfa, &to->dfa);
         object.n_keys++;
@@ -184,7 +184,7 @@ static int emit_value(struct emitting *m, uint32_t set) {
     return rc ? rc : program_set_value(m->c->g, m->c->sets.at[set].value, alts, n, m->c->e);
 }
 
-static int compile(struct s_ctx *c, const cJSON *schema, uint32_t *value) {
+static int compile_schema(struct s_ctx *c, const cJSON *schema, uint32_t *value) {
     struct emitting m = {.c = c};
     list_of_sets list = {0};
     uint32_t root, elem = s_elem(0, S_VALID);
@@ -193,12 +193,12 @@ static int compile(struct s_ctx *c, const cJSON *schema, uint32_t *value) {
     if (!c->buckets || !c->memos) return ERR_NOMEM;
     int rc = s_doc_init(c, schema);
     if (!rc) rc = s_set_of(c, &elem, 1, &root);
-    if (!rc) rc = build_all(c, root, &list);
+    if (!rc) rc = build_reachable(c, root, &list);
     if (!rc) rc = find_takers(c, &list);
     if (!rc && !c->sets.at[root].takes)
         return s_fail(c, ERR_INVALID, 0,
                       "no value can be valid: its keywords contradict each other");
-    if (!rc) rc = value_of(&m, root, value);
+    if (!rc) rc = value_of_set(&m, root, value);
     for (uint32_t i = 0; i < m.open.n && !rc; i++)
         rc = emit_value(&m, m.open.at[i]);
     return rc;
@@ -207,10 +207,10 @@ static int compile(struct s_ctx *c, const cJSON *schema, uint32_t *value) {
 int schema_compile(grammar *g, const struct grammar_schema *schema, uint32_t *value, err *e) {
     struct s_ctx c = {.g = g, .in_order = schema->in_order, .e = e, .work_spent = g->schema_work};
     c.mem = arena_new(SCHEMA_MAX_ARENA_BYTES);
-    if (!c.mem) return err_set(e, ERR_NOMEM, "no memory for the schema");
-    int rc = compile(&c, schema->schema, value);
+    if (!c.mem) return err_no_memory(e);
+    int rc = compile_schema(&c, schema->schema, value);
     if (rc) rc = s_fail_at(&c, rc, 0);
-    if (rc == ERR_NOMEM && c.full) /* a bound of ours, not the machine's */
+    if (rc == ERR_NOMEM && c.full) /* our bound, not the machine's */
         rc = err_set_param(e, ERR_TOO_LONG, "", "#: the schema needs too much memory");
     for (uint32_t i = 0; i < c.dfas.n; i++)
         if (c.dfa_index.at[i] == GRAMMAR_NONE) dfa_fini(&c.dfas.at[i]);

@@ -249,8 +249,8 @@ const cJSON *s_key(const cJSON *schema, const char *key);
 const cJSON *s_member(const struct s_ctx *c, const cJSON *object, const char *name);
 /* A count (minLength, ...). *has: the keyword is there. */
 int s_count(struct s_ctx *c, const cJSON *schema, const char *key, uint32_t *n, bool *has);
-/* The keyword's value if it is there, of that kind: "object", "array", "string", "number", "bool",
- * "schema". */
+/* The keyword's value if it is there, of that kind: "object", "array", "string", "number",
+ * "boolean", "schema". */
 int s_typed(struct s_ctx *c, const cJSON *schema, const char *key, const char *kind,
             const cJSON **out);
 

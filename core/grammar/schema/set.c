@@ -1,6 +1,6 @@
-/* schema/set.c - sets of conjuncts, interned: equal sets have one number, so that whoever asks for
- * a set again gets what was made of it. References that stand alone are followed here, so that a
- * schema and references to it are the same conjunct. */
+/* schema/set.c - sets of conjuncts, interned: equal sets have one number and are compiled once.
+ * References without other keywords are followed here, so that a schema and references to it are
+ * the same conjunct. */
 #include "core/grammar/schema/schema_int.h"
 
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 
 enum { REFERENCE_HOPS = 256 };
 
-/* Does the keyword demand something? All others are annotations, or unknown, which say nothing. */
-static bool demands(const char *keyword) {
+/* Does the keyword constrain values? All others are annotations, or unknown. */
+static bool constrains(const char *keyword) {
     static const char *const known[] = {"type",
                                         "enum",
                                         "const",
@@ -55,19 +55,19 @@ static bool demands(const char *keyword) {
     return false;
 }
 
-/* The only keyword of the schema that demands something; NULL: none, or (*n > 1) several. */
-static const cJSON *only_demand(const cJSON *schema, int *n) {
+/* The only constraining keyword of the schema; NULL: there is none, or (*n > 1) several. */
+static const cJSON *only_constraint(const cJSON *schema, int *n) {
     const cJSON *one = NULL;
     *n = 0;
     for (const cJSON *p = schema->child; p; p = p->next)
-        if (demands(p->string)) {
+        if (constrains(p->string)) {
             one = p;
             ++*n;
         }
     return *n == 1 ? one : NULL;
 }
 
-/* Follows references; *drop: demands nothing. */
+/* Follows references; *drop: the conjunct constrains nothing. */
 static int simplify(struct s_ctx *c, uint32_t *elem, bool *drop) {
     *drop = false;
     for (int hops = 0; hops < REFERENCE_HOPS; hops++) {
@@ -79,7 +79,7 @@ static int simplify(struct s_ctx *c, uint32_t *elem, bool *drop) {
             return 0;
         }
         int n;
-        const cJSON *one = only_demand(at, &n), *ref = s_key(at, "$ref");
+        const cJSON *one = only_constraint(at, &n), *ref = s_key(at, "$ref");
         if (n == 0) *drop = kind == S_VALID;
         if (ref && (one == ref || s_is_legacy(c, node))) {
             int rc = s_resolve(c, ref, &node);
@@ -92,10 +92,10 @@ static int simplify(struct s_ctx *c, uint32_t *elem, bool *drop) {
             return 0;
         }
     }
-    return s_fail(c, ERR_INVALID, *elem >> 2, "refers to itself; no value is described");
+    return s_fail(c, ERR_INVALID, *elem >> 2, "refers to itself and describes no value");
 }
 
-static int by_number(const void *a, const void *b) {
+static int compare_elems(const void *a, const void *b) {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return x < y ? -1 : x > y;
 }
@@ -111,7 +111,7 @@ int s_set_of(struct s_ctx *c, const uint32_t *elems, uint32_t n, uint32_t *set) 
         kept += !drop;
     }
     if (rc) return rc;
-    qsort(mine, kept, sizeof *mine, by_number);
+    qsort(mine, kept, sizeof *mine, compare_elems);
     uint32_t unique = 0;
     uint64_t hash = 0xcbf29ce484222325u;
     for (uint32_t i = 0; i < kept; i++)

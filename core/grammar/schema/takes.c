@@ -1,12 +1,12 @@
-/* schema/takes.c - which alternatives take a value at all, by what is known so far of the sets in
- * them; how many different scalars there are. */
+/* schema/takes.c - which alternatives accept any value, given what is known so far of the sets
+ * within them; the number of different scalars. */
 #include "core/grammar/schema/schema_int.h"
 
-enum { ENDLESS = 1 << 20 /* different values are as good as any number of them */ };
+enum { ENDLESS = 1 << 20 /* this many different values count as infinitely many */ };
 
 /* ---- arrays ---- */
 
-static bool takes(const struct s_ctx *c, uint32_t set) {
+static bool set_takes(const struct s_ctx *c, uint32_t set) {
     return set != GRAMMAR_NONE && c->sets.at[set].takes;
 }
 
@@ -14,8 +14,8 @@ static const struct s_place *place_at(const struct s_array *a, uint32_t i) {
     return i < a->n ? &a->places[i] : &a->more;
 }
 
-/* Is there a number of items with enough, and not too many, that contains is about? */
-static bool contains_fit(const struct s_ctx *c, const struct s_array *a, uint32_t max) {
+/* Is there a length for which the number of matches of contains can be within its bounds? */
+static bool contains_fits(const struct s_ctx *c, const struct s_array *a, uint32_t max) {
     if (a->min_contains == 0 && a->max_contains == GRAMMAR_UNLIMITED) return true;
     uint64_t can = 0, must = 0;
     for (uint64_t n = 0; n <= max; n++) {
@@ -23,20 +23,21 @@ static bool contains_fit(const struct s_ctx *c, const struct s_array *a, uint32_
         if (must > a->max_contains) return false;
         const struct s_place *p = place_at(a, (uint32_t)n);
         uint64_t step = 1;
-        if (n >= a->n) { /* all places from here on are alike: go straight to the length */
-            if (can < a->min_contains && !takes(c, p->contains)) return false;
+        if (n >= a->n) { /* all further positions are alike: go straight to the length */
+            if (can < a->min_contains && !set_takes(c, p->contains)) return false;
             step = n < a->min ? a->min - n : 0;
             if (can < a->min_contains && step < a->min_contains - can) step = a->min_contains - can;
             if (!step || n + step > max) return false;
             n += step - 1;
         }
-        can += takes(c, p->contains) ? step : 0;
-        must += takes(c, p->rest) ? 0 : step;
+        can += set_takes(c, p->contains) ? step : 0;
+        must += set_takes(c, p->rest) ? 0 : step;
     }
     return false;
 }
 
-/* Items that differ: all places must draw on one and the same supply, or on endless ones. */
+/* uniqueItems: bounds the length by the number of different values. All positions must have the
+ * same set, or (practically) infinitely many values. */
 static int limit_unique(struct s_ctx *c, const struct s_array *a, uint32_t *max) {
     uint32_t used = *max < a->n ? *max : a->n, n = 0, least = *max < ENDLESS ? *max : ENDLESS;
     bool same = true;
@@ -46,8 +47,8 @@ static int limit_unique(struct s_ctx *c, const struct s_array *a, uint32_t *max)
         if (rc) return rc;
         if (n == GRAMMAR_NONE)
             return s_fail(c, ERR_UNSUPPORTED, a->unique_node,
-                          "can be enforced where all items are null, booleans, numbers or strings; "
-                          "here they may be arrays or objects: leave it out");
+                          "can only be enforced if all items are null, booleans, numbers or "
+                          "strings; here they may be arrays or objects: omit it");
         same = same && p->value == place_at(a, 0)->value;
         if (n < least) {
             if (!same && n < a->n + 1 + a->min) break;
@@ -55,8 +56,9 @@ static int limit_unique(struct s_ctx *c, const struct s_array *a, uint32_t *max)
         }
     }
     if (!same && least < ENDLESS && least < *max)
-        return s_fail(c, ERR_UNSUPPORTED, a->unique_node,
-                      "beside places that have few values each cannot be enforced: leave it out");
+        return s_fail(
+            c, ERR_UNSUPPORTED, a->unique_node,
+            "cannot be enforced for positions with different small sets of values: omit it");
     if (least < ENDLESS) *max = least;
     return 0;
 }
@@ -65,9 +67,9 @@ int s_array_takes(struct s_ctx *c, const struct s_array *a, uint32_t *max, bool 
     int rc = 0;
     *max = a->max;
     for (uint32_t i = 0; i <= a->n && i < *max; i++)
-        if (!takes(c, place_at(a, i)->value)) *max = i;
+        if (!set_takes(c, place_at(a, i)->value)) *max = i;
     if (a->unique && *max > 1) rc = limit_unique(c, a, max);
-    *yes = !rc && *max >= a->min && contains_fit(c, a, *max);
+    *yes = !rc && *max >= a->min && contains_fits(c, a, *max);
     return rc;
 }
 
@@ -96,7 +98,7 @@ int s_object_takes(struct s_ctx *c, const struct s_object *o, bool *takes) {
 
 int s_alt_takes(struct s_ctx *c, const struct s_alt *alt, bool *takes) {
     uint32_t max;
-    *takes = true; /* empty automata have been left out */
+    *takes = true; /* empty automata were dropped */
     uint64_t n = alt->kind == G_ALT_ARRAY    ? alt->array->n
                  : alt->kind == G_ALT_OBJECT ? alt->object->n_properties
                                              : 0;
@@ -122,7 +124,7 @@ int s_count_scalars(struct s_ctx *c, uint32_t set, uint32_t limit, uint32_t *n) 
             if (rc || takes) return rc;
             continue;
         }
-        if (a->kind == G_ALT_TEXT) { /* one text of each number */
+        if (a->kind == G_ALT_TEXT) { /* one text for each number */
             uint32_t plain;
             rc = s_pattern(c, once, 0, &plain);
             if (!rc) rc = s_combine(c, dfa, plain, DFA_AND, &dfa);

@@ -1,5 +1,5 @@
-/* schema/text.c - what a form says of numbers and strings, as automata. Each automaton is made
- * once: a memo finds it by the text of what it was made of. */
+/* schema/text.c - a form's constraints on numbers and strings as automata. Each automaton is made
+ * once: a memo finds it by a key that describes how it was made. */
 #include "core/grammar/schema/schema_int.h"
 
 #include "core/base/str.h"
@@ -28,7 +28,7 @@ static int spend_states(struct s_ctx *c, uint64_t n) {
     if (c->g->dfa_work <= SCHEMA_MAX_DFA_WORK) return 0;
     return s_fail(
         c, ERR_TOO_LONG, 0,
-        "its patterns, lengths and enums together are too large; use fewer or smaller ones");
+        "its patterns, lengths and enums are too large together; use fewer or smaller ones");
 }
 
 int s_dfa_add(struct s_ctx *c, struct dfa *d, uint32_t *dfa) {
@@ -80,9 +80,9 @@ int s_combine(struct s_ctx *c, uint32_t a, uint32_t b, enum dfa_op op, uint32_t 
     return rc;
 }
 
-/* What a maker makes of one argument. */
+/* Makes an automaton from arg. */
 typedef int s_maker(void *arg, struct work *w, struct dfa *out, err *e);
-static int make(struct s_ctx *c, const str *key, s_maker *maker, void *arg, uint32_t *dfa) {
+static int make_once(struct s_ctx *c, const str *key, s_maker *maker, void *arg, uint32_t *dfa) {
     struct dfa out;
     if (recall(c, key, dfa)) return 0;
     int rc = maker(arg, c->g->work, &out, c->e);
@@ -103,7 +103,7 @@ int s_lengths(struct s_ctx *c, uint32_t min, uint32_t max, uint32_t *dfa) {
     str key;
     str_init(&key, KEY_MAX_BYTES);
     str_addf(&key, "l%u,%u", min, max);
-    int rc = make(c, &key, make_length, &l, dfa);
+    int rc = make_once(c, &key, make_length, &l, dfa);
     str_fini(&key);
     return rc;
 }
@@ -120,7 +120,7 @@ int s_pattern(struct s_ctx *c, const char *pattern, uint32_t node, uint32_t *dfa
     str key;
     str_init(&key, KEY_MAX_BYTES);
     str_addf(&key, "p%s", pattern);
-    int rc = make(c, &key, make_pattern, (void *)(uintptr_t)pattern, dfa);
+    int rc = make_once(c, &key, make_pattern, (void *)(uintptr_t)pattern, dfa);
     str_fini(&key);
     return rc ? s_fail_at(c, rc, node) : 0;
 }
@@ -136,13 +136,13 @@ static int make_words(void *arg, struct work *w, struct dfa *out, err *e) {
     return dfa_from_words(list->at, list->n, w, out, e);
 }
 
-static int words(struct s_ctx *c, struct words w, uint32_t *dfa) {
+static int make_word_list(struct s_ctx *c, struct words w, uint32_t *dfa) {
     str key;
     str_init(&key, KEY_MAX_BYTES);
     str_add_char(&key, 'w');
     for (size_t i = 0; i < w.n; i++)
         str_add_n(&key, w.at[i].bytes, w.at[i].n + 1); /* with its NUL */
-    int rc = make(c, &key, make_words, &w, dfa);
+    int rc = make_once(c, &key, make_words, &w, dfa);
     str_fini(&key);
     return rc;
 }
@@ -153,30 +153,30 @@ int s_words(struct s_ctx *c, uint32_t mask, uint32_t *dfa) {
     if (mask & S_NULL) list[w.n++] = (struct dfa_word){"null", 4};
     if (mask & S_FALSE) list[w.n++] = (struct dfa_word){"false", 5};
     if (mask & S_TRUE) list[w.n++] = (struct dfa_word){"true", 4};
-    return words(c, w, dfa);
+    return make_word_list(c, w, dfa);
 }
 
-/* Strings of an enum's list. */
-static int strings_in(struct s_ctx *c, const cJSON *list, uint32_t *dfa) {
+/* The strings of an enum. */
+static int enum_strings(struct s_ctx *c, const cJSON *list, uint32_t *dfa) {
     struct words w = {NULL, 0};
     w.at = s_new(c, (uint64_t)cJSON_GetArraySize(list) + 1, sizeof *w.at);
     if (!w.at) return ERR_NOMEM;
     for (const cJSON *p = list->child; p; p = p->next)
         if (cJSON_IsString(p))
             w.at[w.n++] = (struct dfa_word){p->valuestring, strlen(p->valuestring)};
-    return words(c, w, dfa);
+    return make_word_list(c, w, dfa);
 }
 
-static int string_at(struct s_ctx *c, const cJSON *value, uint32_t *dfa) {
+static int const_string(struct s_ctx *c, const cJSON *value, uint32_t *dfa) {
     struct dfa_word word = {value->valuestring, 0};
     struct words w = {&word, cJSON_IsString(value)};
     if (w.n) word.n = strlen(word.bytes);
-    return words(c, w, dfa);
+    return make_word_list(c, w, dfa);
 }
 
 /* ---- numbers ---- */
 
-static const char *literal(const cJSON *number, char *text) {
+static const char *number_literal(const cJSON *number, char *text) {
     if (number->valuestring) return number->valuestring;
     snprintf(text, NUMBER_BYTES, "%.17g", number->valuedouble);
     return text;
@@ -186,43 +186,48 @@ static int make_number(void *arg, struct work *w, struct dfa *out, err *e) {
     return dfa_from_number(arg, w, out, e);
 }
 
-static int number(struct s_ctx *c, const struct dfa_number *n, uint32_t node, uint32_t *dfa) {
+static int make_bounded_number(struct s_ctx *c, const struct dfa_number *n, uint32_t node,
+                               uint32_t *dfa) {
     str key;
     str_init(&key, KEY_MAX_BYTES);
     str_addf(&key, "n%d%d%d,%s,%s,%s", n->integer, n->exclusive_min, n->exclusive_max,
              n->min ? n->min : "", n->max ? n->max : "", n->multiple_of ? n->multiple_of : "");
     struct dfa_number copy = *n;
-    int rc = make(c, &key, make_number, &copy, dfa);
+    int rc = make_once(c, &key, make_number, &copy, dfa);
     str_fini(&key);
     return rc ? s_fail_at(c, rc, node) : 0;
 }
 
 static int number_equal(struct s_ctx *c, const cJSON *value, uint32_t *dfa) {
     char text[NUMBER_BYTES];
-    const char *v = literal(value, text);
-    return number(c, &(struct dfa_number){.min = v, .max = v}, s_node_of(c, value), dfa);
+    const char *v = number_literal(value, text);
+    return make_bounded_number(c, &(struct dfa_number){.min = v, .max = v}, s_node_of(c, value),
+                               dfa);
 }
 
 /* Numbers below and above v. */
 static int number_beside(struct s_ctx *c, const char *v, uint32_t node, uint32_t *dfa) {
     uint32_t below, above;
-    int rc = number(c, &(struct dfa_number){.max = v, .exclusive_max = true}, node, &below);
-    if (!rc) rc = number(c, &(struct dfa_number){.min = v, .exclusive_min = true}, node, &above);
+    int rc =
+        make_bounded_number(c, &(struct dfa_number){.max = v, .exclusive_max = true}, node, &below);
+    if (!rc)
+        rc = make_bounded_number(c, &(struct dfa_number){.min = v, .exclusive_min = true}, node,
+                                 &above);
     return rc ? rc : s_combine(c, below, above, DFA_OR, dfa);
 }
 
-/* Numbers of which it can be told what they are not, for automata of integers and multiples know no
- * exponents: those without one, and those between -1 and 1 that programs write so. */
+/* The numbers from which integers or multiples can be subtracted, although the automata of those
+ * know no exponents: numbers without exponent, and (small) those between -1 and 1 with a negative
+ * one, as programs write them. */
 static int number_plain(struct s_ctx *c, bool small, uint32_t node, uint32_t *dfa) {
     return s_pattern(c, small ? "^-?([0-9.]+|[1-9](\\.[0-9]+)?[eE]-0*[1-9][0-9]*)$" : "^-?[0-9.]+$",
                      node, dfa);
 }
 
-/* Union of the numbers in [from, to), halved so that no automaton is copied more than log n times.
- */
+/* Union of n numbers, by halves so that no automaton is copied more than log n times. */
 static int numbers_in(struct s_ctx *c, const cJSON *const *list, uint32_t n, uint32_t *dfa) {
     uint32_t low, high;
-    if (n == 0) return words(c, (struct words){NULL, 0}, dfa);
+    if (n == 0) return make_word_list(c, (struct words){NULL, 0}, dfa);
     if (n == 1) return number_equal(c, list[0], dfa);
     int rc = numbers_in(c, list, n / 2, &low);
     if (!rc) rc = numbers_in(c, list + n / 2, n - n / 2, &high);
@@ -239,7 +244,8 @@ static int numbers_of(struct s_ctx *c, const cJSON *enumeration, uint32_t *dfa) 
     return numbers_in(c, list, n, dfa);
 }
 
-/* One bound or factor of a number; several are met by taking them all. */
+/* The constraints on a number. spec holds the first of each kind, dfa the intersection of the rest.
+ */
 struct numbers {
     struct s_ctx *c;
     uint32_t dfa; /* GRAMMAR_NONE: all so far */
@@ -248,7 +254,7 @@ struct numbers {
     char text[3][NUMBER_BYTES];
 };
 
-static int and_also(struct s_ctx *c, uint32_t *all, uint32_t one) {
+static int intersect(struct s_ctx *c, uint32_t *all, uint32_t one) {
     if (*all != GRAMMAR_NONE) return s_combine(c, *all, one, DFA_AND, all);
     *all = one;
     return 0;
@@ -261,16 +267,16 @@ static int number_bound(struct numbers *n, const struct s_fact *f) {
     n->node = f->node;
     if (upper ? n->spec.max != NULL : n->spec.min != NULL) {
         char text[NUMBER_BYTES];
-        const char *v = literal(at, text);
+        const char *v = number_literal(at, text);
         struct dfa_number more = {.exclusive_min = open && !upper,
                                   .exclusive_max = open && upper,
                                   .min = upper ? NULL : v,
                                   .max = upper ? v : NULL};
         uint32_t dfa;
-        int rc = number(n->c, &more, f->node, &dfa);
-        return rc ? rc : and_also(n->c, &n->dfa, dfa);
+        int rc = make_bounded_number(n->c, &more, f->node, &dfa);
+        return rc ? rc : intersect(n->c, &n->dfa, dfa);
     }
-    const char *v = literal(at, n->text[upper]);
+    const char *v = number_literal(at, n->text[upper]);
     if (upper) {
         n->spec.max = v;
         n->spec.exclusive_max = open;
@@ -285,13 +291,14 @@ static int number_factor(struct numbers *n, const struct s_fact *f) {
     const cJSON *at = s_at(n->c, f->node);
     if (!n->spec.multiple_of) {
         n->node = f->node;
-        n->spec.multiple_of = literal(at, n->text[2]);
+        n->spec.multiple_of = number_literal(at, n->text[2]);
         return 0;
     }
     char text[NUMBER_BYTES];
     uint32_t dfa;
-    int rc = number(n->c, &(struct dfa_number){.multiple_of = literal(at, text)}, f->node, &dfa);
-    return rc ? rc : and_also(n->c, &n->dfa, dfa);
+    int rc = make_bounded_number(
+        n->c, &(struct dfa_number){.multiple_of = number_literal(at, text)}, f->node, &dfa);
+    return rc ? rc : intersect(n->c, &n->dfa, dfa);
 }
 
 static int number_member(struct numbers *n, const struct s_fact *f) {
@@ -299,8 +306,8 @@ static int number_member(struct numbers *n, const struct s_fact *f) {
     uint32_t dfa;
     int rc = f->kind == S_F_ENUM  ? numbers_of(n->c, at, &dfa)
              : cJSON_IsNumber(at) ? number_equal(n->c, at, &dfa)
-                                  : words(n->c, (struct words){NULL, 0}, &dfa);
-    return rc ? rc : and_also(n->c, &n->dfa, dfa);
+                                  : make_word_list(n->c, (struct words){NULL, 0}, &dfa);
+    return rc ? rc : intersect(n->c, &n->dfa, dfa);
 }
 
 static int number_positive(struct numbers *n, const struct s_fact *f) {
@@ -331,17 +338,17 @@ static int number_negative(struct numbers *n, const struct s_fact *f) {
     int rc;
     if (f->kind == S_F_CONST) {
         if (!cJSON_IsNumber(at)) return 0;
-        rc = number_beside(n->c, literal(at, text), f->node, &dfa);
+        rc = number_beside(n->c, number_literal(at, text), f->node, &dfa);
         return rc ? rc : s_combine(n->c, n->dfa, dfa, DFA_AND, &n->dfa);
     }
     struct dfa_number out = {.integer = f->kind == S_F_INTEGER};
     if (f->kind == S_F_MULTIPLE)
-        out.multiple_of = literal(at, text);
+        out.multiple_of = number_literal(at, text);
     else if (f->kind != S_F_INTEGER)
         return 0;
     uint32_t plain;
     rc = number_plain(n->c, out.integer || at->valuedouble >= 1, f->node, &plain);
-    if (!rc) rc = number(n->c, &out, f->node, &dfa);
+    if (!rc) rc = make_bounded_number(n->c, &out, f->node, &dfa);
     if (!rc) rc = s_combine(n->c, n->dfa, plain, DFA_AND, &n->dfa);
     return rc ? rc : s_combine(n->c, n->dfa, dfa, DFA_MINUS, &n->dfa);
 }
@@ -354,8 +361,8 @@ int s_number(struct s_ctx *c, const struct s_form *form, uint32_t *dfa) {
     const struct dfa_number *s = &n.spec;
     if (!rc && (n.dfa == GRAMMAR_NONE || s->integer || s->min || s->max || s->multiple_of)) {
         uint32_t bounded;
-        rc = number(c, s, n.node, &bounded);
-        if (!rc) rc = and_also(c, &n.dfa, bounded);
+        rc = make_bounded_number(c, s, n.node, &bounded);
+        if (!rc) rc = intersect(c, &n.dfa, bounded);
     }
     for (const struct s_fact *f = form->facts; f && !rc; f = f->next)
         if (f->negated) rc = number_negative(&n, f);
@@ -365,7 +372,7 @@ int s_number(struct s_ctx *c, const struct s_form *form, uint32_t *dfa) {
 
 /* ---- strings ---- */
 
-/* Formats that say how a program keeps the value, or what an editor shows: no text is excluded. */
+/* Formats for storage or display: they exclude no text. */
 static bool is_annotation(const char *format) {
     static const char *const names[] = {"int8",     "int16",    "int32",  "int64",  "uint8",
                                         "uint16",   "uint32",   "uint64", "float",  "double",
@@ -386,40 +393,39 @@ static int make_format(void *arg, struct work *w, struct dfa *out, err *e) {
     return rc;
 }
 
-static int format(struct s_ctx *c, const cJSON *at, uint32_t node, uint32_t *dfa) {
+static int make_format_strings(struct s_ctx *c, const cJSON *at, uint32_t node, uint32_t *dfa) {
     const char *name = at->valuestring;
     str key;
     if (strcmp(name, "url") == 0) name = "uri";
     str_init(&key, KEY_MAX_BYTES);
     str_addf(&key, "f%s", name);
-    int rc = make(c, &key, make_format, (void *)(uintptr_t)name, dfa);
+    int rc = make_once(c, &key, make_format, (void *)(uintptr_t)name, dfa);
     str_fini(&key);
     if (rc == ERR_NOT_FOUND)
-        return s_fail(c, ERR_UNSUPPORTED, node,
-                      "is a format that is not known here (%.40s): use pattern, or leave it out",
+        return s_fail(c, ERR_UNSUPPORTED, node, "unknown format (%.40s): use pattern, or omit it",
                       at->valuestring);
     return rc ? s_fail_at(c, rc, node) : 0;
 }
 
-/* The strings that a fact speaks of; GRAMMAR_NONE: it speaks of none. */
-static int strings_by(struct s_ctx *c, const struct s_fact *f, uint32_t *dfa) {
+/* The strings that a fact allows; GRAMMAR_NONE: it does not constrain strings. */
+static int fact_strings(struct s_ctx *c, const struct s_fact *f, uint32_t *dfa) {
     const cJSON *at = s_at(c, f->node);
     *dfa = GRAMMAR_NONE;
     switch (f->kind) {
     case S_F_PATTERN:
         return s_pattern(c, at->valuestring, f->node, dfa);
     case S_F_FORMAT:
-        return format(c, at, f->node, dfa);
+        return make_format_strings(c, at, f->node, dfa);
     case S_F_ENUM:
-        return strings_in(c, at, dfa);
+        return enum_strings(c, at, dfa);
     case S_F_CONST:
-        return string_at(c, at, dfa);
+        return const_string(c, at, dfa);
     default:
         return 0;
     }
 }
 
-static int with_length(struct s_ctx *c, uint32_t min, uint32_t max, uint32_t *dfa) {
+static int bound_length(struct s_ctx *c, uint32_t min, uint32_t max, uint32_t *dfa) {
     uint32_t lengths;
     if (min == 0 && max == GRAMMAR_UNLIMITED) return 0;
     int rc = s_lengths(c, min, max, &lengths);
@@ -439,18 +445,18 @@ int s_string(struct s_ctx *c, const struct s_form *form, uint32_t *dfa, uint32_t
             if (f->n > *min) *min = f->n;
             if (f->m < *max) *max = f->m;
         } else if (!f->negated) {
-            rc = strings_by(c, f, &one);
-            if (!rc && one != GRAMMAR_NONE) rc = and_also(c, dfa, one);
+            rc = fact_strings(c, f, &one);
+            if (!rc && one != GRAMMAR_NONE) rc = intersect(c, dfa, one);
         }
     }
     for (const struct s_fact *f = form->facts; f && !rc; f = f->next) {
         if (!f->negated) continue;
-        rc = strings_by(c, f, &one);
+        rc = fact_strings(c, f, &one);
         if (rc || one == GRAMMAR_NONE) continue;
         if (*dfa == GRAMMAR_NONE) rc = s_all_strings(c, dfa);
         if (!rc) rc = s_combine(c, *dfa, one, DFA_MINUS, dfa);
     }
-    if (!rc && *min > *max) return words(c, (struct words){NULL, 0}, dfa);
-    if (!rc && *dfa != GRAMMAR_NONE) rc = with_length(c, *min, *max, dfa);
+    if (!rc && *min > *max) return make_word_list(c, (struct words){NULL, 0}, dfa);
+    if (!rc && *dfa != GRAMMAR_NONE) rc = bound_length(c, *min, *max, dfa);
     return rc && (rc == ERR_TOO_LONG || rc == ERR_NOMEM) ? s_fail_at(c, rc, node) : rc;
 }
