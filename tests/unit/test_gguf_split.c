@@ -169,7 +169,7 @@ static void parts_that_do_not_fit_are_refused(void) {
     refused(path_of(0, 3, path), ERR_FORMAT, "split.tensors.count");
     third.no = 1, third.end = n;
     CHECK(gguf_make_part(src, path_of(2, 3, path), &third, &e) == 0);
-    refused(path_of(0, 3, path), ERR_FORMAT, "says that it is part 2 of 3, expected part 3 of 3");
+    refused(path_of(0, 3, path), ERR_FORMAT, "its keys say part 2 of 3, expected part 3 of 3");
     CHECK(truncate(path_of(2, 3, path), 100) == 0);
     refused(path_of(0, 3, path), ERR_FORMAT, "m-00003-of-00003.gguf");
     unlink(path_of(2, 3, path));
