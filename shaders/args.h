@@ -15,6 +15,8 @@
 #if defined(__METAL_VERSION__)
 #include <metal_stdlib>
 #else
+#include "core/base/sampling.h"
+
 #include <stdint.h>
 #endif
 
@@ -129,9 +131,14 @@ struct cargs_upload {
 };
 ARGS_SIZE(struct cargs_upload, 296);
 
-/* rows.cu: copy_tokens. One thread a copy (struct backend_token_copy). */
+/* rows.cu: copy_tokens. One thread a copy. */
+struct cargs_token_copy { /* struct backend_token_copy */
+    int32_t to, from;
+};
+ARGS_SIZE(struct cargs_token_copy, 8);
 struct cargs_copy_tokens {
-    const int32_t *from, *copies;
+    const int32_t *from;
+    const struct cargs_token_copy *copies;
     int32_t *ids;
     uint32_t stride, n;
 };
@@ -162,12 +169,12 @@ struct cargs_top {
 };
 ARGS_SIZE(struct cargs_top, 56);
 
-/* sample.cu. One block a row. cargs_sampling and cargs_sampled have the layout of struct
- * backend_sampling and backend_sampled of core/backend/backend.h (core/backend/cuda/sample.c
- * asserts it). */
+/* sample.cu. One block a row. cargs_sampling, cargs_sampled and cargs_penalty_entry have the layout
+ * of struct backend_sampling, backend_sampled and backend_penalty_entry of core/backend/backend.h
+ * (core/backend/cuda/sample.c asserts it). */
 struct cargs_sampling {
-    float temperature, top_p, min_p, repetition, presence, frequency;
-    uint32_t top_k, first_history, n_history;
+    struct sampling params;
+    uint32_t first_history, n_history;
     uint32_t seed[2], index[2];
 };
 ARGS_SIZE(struct cargs_sampling, 52);
@@ -176,21 +183,30 @@ struct cargs_sampled {
     float logit, log_sum;
 };
 ARGS_SIZE(struct cargs_sampled, 12);
+struct cargs_penalty_entry {
+    int32_t token, count;
+    float logit; /* scratch: before the penalties */
+};
+ARGS_SIZE(struct cargs_penalty_entry, 12);
 enum { CUDA_SAMPLE_THREADS = 1024, CUDA_SAMPLE_LIST = 4096 };
 struct cargs_sample {
     float *x;
     const struct cargs_sampling *sampling;
-    int32_t *history; /* (n_history, 3) */
+    struct cargs_penalty_entry *history; /* (n_history) */
     struct cargs_sampled *out;
     uint32_t n_cols, n_history;
 };
 ARGS_SIZE(struct cargs_sample, 40);
 
-/* sample.cu: update_history. One block an update (struct backend_history_update). */
+/* sample.cu: update_history. One block an update. */
+struct cargs_history_update { /* struct backend_history_update */
+    int32_t first, n, from;
+};
+ARGS_SIZE(struct cargs_history_update, 12);
 struct cargs_update_history {
     const struct cargs_sampled *sampled;
-    const int32_t *updates;
-    int32_t *history;
+    const struct cargs_history_update *updates;
+    struct cargs_penalty_entry *history;
 };
 ARGS_SIZE(struct cargs_update_history, 24);
 

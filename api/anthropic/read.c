@@ -8,6 +8,12 @@
 #define AT(member)  .offset = offsetof(struct messages_fields, member)
 #define HAS(member) .has = 1 + offsetof(struct messages_fields, member)
 
+#define SAMPLING(FLAGS, NAME, KIND, LEAST, MOST, INITIAL, HELP)                                    \
+    {                                                                                              \
+        .name = #NAME, .flags = FLAGS, AT(gen.NAME), .initial = #INITIAL,                          \
+        GEN_SAMPLING(KIND, LEAST, MOST, HELP)                                                      \
+    }
+
 enum { NUL = JSON_NULLABLE };
 
 #define REFUSED(field, reason)                                                                     \
@@ -287,20 +293,8 @@ static const struct json_field fields[] = {
      HAS(gen.has_max_tokens),
      .min = 1,
      .max = 2147483647.0},
-    {.name = "temperature",
-     .type = JSON_NUMBER,
-     .flags = NUL,
-     AT(gen.temperature),
-     .min = 0,
-     .max = 2,
-     .initial = "1"},
-    {.name = "top_p",
-     .type = JSON_NUMBER,
-     .flags = NUL,
-     AT(gen.top_p),
-     .min = 0,
-     .max = 1,
-     .initial = "1"},
+    SAMPLING_TEMPERATURE(SAMPLING, NUL),
+    SAMPLING_TOP_P(SAMPLING, NUL),
     {.name = "top_k",
      .type = JSON_INT,
      .flags = NUL,

@@ -12,13 +12,24 @@
 /* Each choice has its own copies of the stop strings. */
 enum { GEN_MAX_STOPS = 16, GEN_MAX_STOP_BYTES = 4096 };
 
+/* A sampling parameter (core/base/sampling.h) as a request field: its member of struct gen_fields,
+ * and the type, bounds and help of its row in a table. */
+#define GEN_C_REAL                                                       double
+#define GEN_C_ABOVE                                                      double
+#define GEN_C_COUNT                                                      int64_t
+#define GEN_JSON_REAL                                                    JSON_NUMBER
+#define GEN_JSON_ABOVE                                                   JSON_NUMBER
+#define GEN_JSON_COUNT                                                   JSON_INT
+#define GEN_SAMPLING_MEMBER(ARG, NAME, KIND, LEAST, MOST, INITIAL, HELP) GEN_C_##KIND NAME;
+#define GEN_SAMPLING(KIND, LEAST, MOST, HELP)                                                      \
+    .type = GEN_JSON_##KIND, .min = LEAST, .max = MOST, .help = HELP
+
 /* Members of a request body after json_read: the union over the endpoints that generate. Pointers
  * borrow from the JSON tree. */
 struct gen_fields {
     const char *model, *user, *safety_identifier, *prompt_cache_key, *cache_salt;
-    double temperature, top_p, min_p;
-    double presence_penalty, frequency_penalty, repetition_penalty;
-    int64_t top_k, seed, n, max_tokens, priority;
+    SAMPLING_ROWS(GEN_SAMPLING_MEMBER, ) /* temperature, top_p, ...: double, or int64_t */
+    int64_t seed, n, max_tokens, priority;
     bool has_seed, has_max_tokens;
     bool stream, ignore_eos;
     const cJSON *stop, *logit_bias, *stream_options;

@@ -8,6 +8,12 @@
 #define AT(member)  .offset = offsetof(struct gen_fields, member)
 #define HAS(member) .has = 1 + offsetof(struct gen_fields, member)
 
+#define SAMPLING(FLAGS, NAME, KIND, LEAST, MOST, INITIAL, HELP)                                    \
+    {                                                                                              \
+        .name = #NAME, .flags = FLAGS, AT(NAME), .initial = #INITIAL,                              \
+        GEN_SAMPLING(KIND, LEAST, MOST, HELP)                                                      \
+    }
+
 enum { NUL = JSON_NULLABLE };
 
 struct stream_options {
@@ -27,18 +33,14 @@ static const struct json_table stream_table = JSON_TABLE(stream_fields, NULL);
 static const struct json_field fields[] = {
     {"model", JSON_STRING, JSON_REQUIRED, AT(model), .min = 1,
      .help = "Id or alias of a served model: see GET /v1/models."},
-    {"temperature", JSON_NUMBER, NUL, AT(temperature), .min = 0, .max = 2, .initial = "1",
-     .help = "0 takes the most probable token."},
-    {"top_p", JSON_NUMBER, NUL, AT(top_p), .min = 0, .max = 1, .initial = "1",
-     .help = "Samples among the most probable tokens that together reach it; not 0."},
+    SAMPLING_TEMPERATURE(SAMPLING, NUL),
+    SAMPLING_TOP_P(SAMPLING, NUL),
     {"seed", JSON_INT, NUL, AT(seed), HAS(has_seed), -9223372036854775808.0, 9223372036854775808.0,
      .help = "The same seed gives the same answer; all 64 bits count."},
     {"stop", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_ARRAY, AT(stop),
      .help = "Up to 16 texts that end the answer before them, of 4096 bytes at most."},
-    {"presence_penalty", JSON_NUMBER, NUL, AT(presence_penalty), .min = -2, .max = 2,
-     .initial = "0"},
-    {"frequency_penalty", JSON_NUMBER, NUL, AT(frequency_penalty), .min = -2, .max = 2,
-     .initial = "0"},
+    SAMPLING_PRESENCE_PENALTY(SAMPLING, NUL),
+    SAMPLING_FREQUENCY_PENALTY(SAMPLING, NUL),
     {"logit_bias", JSON_OBJECT, NUL, AT(logit_bias),
      .help = "Token ids to numbers from -100 to 100, at most 1024."},
     {"stream", JSON_BOOL, NUL, AT(stream), .initial = "false"},
@@ -48,12 +50,9 @@ static const struct json_field fields[] = {
              "refused."},
     {"cache_salt", JSON_STRING, NUL, AT(cache_salt), .min = 1,
      .help = "Cached prompts are shared among requests of the same salt (and API key) alone."},
-    {"top_k", JSON_INT, NUL, AT(top_k), .min = -1, .max = 2147483647.0, .initial = "0",
-     .help = "Samples among so many tokens; 0 and -1: among all."},
-    {"min_p", JSON_NUMBER, NUL, AT(min_p), .min = 0, .max = 1, .initial = "0",
-     .help = "Leaves out tokens below this part of the best one's probability."},
-    {"repetition_penalty", JSON_NUMBER, NUL, AT(repetition_penalty), .min = 0.01, .max = 10,
-     .initial = "1"},
+    SAMPLING_TOP_K(SAMPLING, NUL),
+    SAMPLING_MIN_P(SAMPLING, NUL),
+    SAMPLING_REPETITION_PENALTY(SAMPLING, NUL),
     {"ignore_eos", JSON_BOOL, NUL, AT(ignore_eos), .initial = "false",
      .help = "Goes on past the model's end of an answer."},
 };
@@ -67,11 +66,10 @@ static const struct json_field choice_fields[] = {
 };
 const struct json_table gen_table = JSON_TABLE(choice_fields, &gen_sampling_table);
 
+#define SET_DEFAULT(ARG, NAME, KIND, LEAST, MOST, INITIAL, HELP) f->NAME = INITIAL;
 void gen_fields_default(struct gen_fields *f) {
     memset(f, 0, sizeof *f);
-    f->temperature = 1;
-    f->top_p = 1;
-    f->repetition_penalty = 1;
+    SAMPLING_ROWS(SET_DEFAULT, )
     f->n = 1;
     f->parallel_tool_calls = true;
     f->stop_name = "stop";
@@ -174,17 +172,16 @@ static int read_logprobs(const struct gen_fields *f, struct gen_options *o, err 
     return 0;
 }
 
+#define TAKE_REAL(v)  (float)(v)
+#define TAKE_ABOVE(v) (float)(v)
+#define TAKE_COUNT(v) (v) < 0 ? 0 : (uint32_t)(v)
+#define TAKE_SAMPLING(ARG, NAME, KIND, LEAST, MOST, INITIAL, HELP)                                 \
+    p->sampling.NAME = TAKE_##KIND(f->NAME);
 int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_options *o, err *e) {
     memset(o, 0, sizeof *o);
     struct engine_params *p = &o->params;
     engine_params_default(p);
-    p->temperature = (float)f->temperature;
-    p->top_p = (float)f->top_p;
-    p->top_k = f->top_k < 0 ? 0 : (uint32_t)f->top_k;
-    p->min_p = (float)f->min_p;
-    p->presence_penalty = (float)f->presence_penalty;
-    p->frequency_penalty = (float)f->frequency_penalty;
-    p->repetition_penalty = (float)f->repetition_penalty;
+    SAMPLING_ROWS(TAKE_SAMPLING, )
     p->seed = f->seed;
     p->has_seed = f->has_seed;
     p->ignore_eos = f->ignore_eos;
@@ -193,7 +190,7 @@ int gen_options_read(const struct gen_fields *f, int32_t n_vocab, struct gen_opt
     o->cache_salt = f->cache_salt;
     o->stream = f->stream;
     o->echo = f->echo;
-    if (!(p->top_p > 0))
+    if (!(p->sampling.top_p > 0))
         return err_set_param(e, ERR_INVALID, "top_p",
                              "Invalid value for 'top_p': must be greater than 0 and at most 1.");
     int rc = read_max_tokens(f, o, e);

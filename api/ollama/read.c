@@ -16,6 +16,18 @@
 #define AT(member)  .offset = offsetof(struct ollama_fields, member)
 #define HAS(member) .has = 1 + offsetof(struct ollama_fields, member)
 
+/* Sampling parameters with Ollama's defaults, or by Ollama's name. */
+#define SAMPLING(DEFAULT, NAME, KIND, LEAST, MOST, INITIAL, HELP)                                  \
+    {                                                                                              \
+        .name = #NAME, .flags = NUL, AT(gen.NAME), .initial = DEFAULT,                             \
+        GEN_SAMPLING(KIND, LEAST, MOST, HELP)                                                      \
+    }
+#define RENAMED(ALIAS, NAME, KIND, LEAST, MOST, INITIAL, HELP)                                     \
+    {                                                                                              \
+        .name = ALIAS, .flags = NUL, AT(gen.NAME), .initial = #INITIAL,                            \
+        GEN_SAMPLING(KIND, LEAST, MOST, HELP)                                                      \
+    }
+
 enum { NUL = JSON_NULLABLE };
 
 #define REFUSED(field, reason)                                                                     \
@@ -52,34 +64,10 @@ static const struct json_field option_fields[] = {
      .max = 2147483647.0,
      .initial = "-1",
      .help = "Most tokens of the answer; -1 and -2: up to the context's end."},
-    {.name = "temperature",
-     .type = JSON_NUMBER,
-     .flags = NUL,
-     AT(gen.temperature),
-     .min = 0,
-     .max = 2,
-     .initial = "0.8"},
-    {.name = "top_k",
-     .type = JSON_INT,
-     .flags = NUL,
-     AT(gen.top_k),
-     .min = -1,
-     .max = 2147483647.0,
-     .initial = "40"},
-    {.name = "top_p",
-     .type = JSON_NUMBER,
-     .flags = NUL,
-     AT(gen.top_p),
-     .min = 0,
-     .max = 1,
-     .initial = "0.9"},
-    {.name = "min_p",
-     .type = JSON_NUMBER,
-     .flags = NUL,
-     AT(gen.min_p),
-     .min = 0,
-     .max = 1,
-     .initial = "0"},
+    SAMPLING_TEMPERATURE(SAMPLING, "0.8"),
+    SAMPLING_TOP_K(SAMPLING, "40"),
+    SAMPLING_TOP_P(SAMPLING, "0.9"),
+    SAMPLING_MIN_P(SAMPLING, "0"),
     {.name = "seed",
      .type = JSON_INT,
      .flags = NUL,
@@ -92,28 +80,9 @@ static const struct json_field option_fields[] = {
      .flags = NUL | JSON_OR_STRING | JSON_OR_ARRAY,
      AT(gen.stop),
      .help = "Up to 16 texts of 4096 bytes at most."},
-    {.name = "repeat_penalty",
-     .type = JSON_NUMBER,
-     .flags = NUL,
-     AT(gen.repetition_penalty),
-     .min = 0.01,
-     .max = 10,
-     .initial = "1",
-     .help = "Over the whole prompt and answer."},
-    {.name = "presence_penalty",
-     .type = JSON_NUMBER,
-     .flags = NUL,
-     AT(gen.presence_penalty),
-     .min = -2,
-     .max = 2,
-     .initial = "0"},
-    {.name = "frequency_penalty",
-     .type = JSON_NUMBER,
-     .flags = NUL,
-     AT(gen.frequency_penalty),
-     .min = -2,
-     .max = 2,
-     .initial = "0"},
+    SAMPLING_REPETITION_PENALTY(RENAMED, "repeat_penalty"),
+    SAMPLING_PRESENCE_PENALTY(SAMPLING, "0"),
+    SAMPLING_FREQUENCY_PENALTY(SAMPLING, "0"),
     {.name = "num_ctx",
      .type = JSON_NUMBER,
      .flags = NUL,

@@ -241,7 +241,7 @@ static int check_sample(const backend *be, const struct op_sample *a) {
     if (a->n_rows > be->max_rows || !a->n_cols || a->n_cols > SAMPLE_MAX_COLS ||
         !holds_f32(be, a->x, a->n_rows, a->n_cols) ||
         !holds(be, a->sampling, a->n_rows, 1, 1, sizeof(struct backend_sampling)) ||
-        !holds_i32(be, a->history, 3 * (uint64_t)a->n_history) ||
+        !holds(be, a->history, a->n_history, 1, 1, sizeof(struct backend_penalty_entry)) ||
         !holds(be, a->out, a->n_rows, 1, 1, sizeof(struct backend_sampled)))
         return ERR_INVALID;
     return ready_if(a->n_rows);

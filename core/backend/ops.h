@@ -20,6 +20,7 @@
 #define INFERD_BACKEND_OPS_H
 
 #include "core/backend/kv_layout.h"
+#include "core/base/sampling.h"
 
 /* OP(name, on_cpu, on_metal, on_cuda). yes: the device has the op. no: it does not. parts: it runs
  * the op's parts one after the other. PART: likewise, an op that callers reach through
@@ -256,12 +257,9 @@ struct op_top {
  * ranked by logit, equal ones by id; NaN counts as -inf. Probabilities and random numbers:
  * core/base/sample_math.h. */
 struct backend_sampling {
-    float temperature;                     /* 0: the first in rank; below 0: do not sample */
-    float top_p, min_p;                    /* 1, 0: none */
-    float repetition, presence, frequency; /* 1, 0, 0: none */
-    uint32_t top_k;                        /* 0: none */
-    uint32_t first_history, n_history;     /* the row's entries of the penalty history */
-    uint32_t seed[2], index[2];            /* low word first */
+    struct sampling params;            /* temperature below 0: no token is sampled */
+    uint32_t first_history, n_history; /* the row's entries of the penalty history */
+    uint32_t seed[2], index[2];        /* low word first */
 };
 
 struct backend_sampled {

@@ -1,33 +1,54 @@
-/* batch.c - a plan becomes the arrays that model_forward reads: token ids, positions, slots, block
- * tables and the rows that come out. Owns the arrays, sized once. Worker thread. */
+/* batch.c - turns a plan into the arrays that model_forward reads: token ids, positions, slots,
+ * block tables, rows whose results are needed, and how to sample. Owns the arrays, which are
+ * allocated once. Worker thread. */
 #include "core/base/mem.h"
 #include "core/engine/engine_int.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* An array of struct step_batch: n elements of size bytes, whose pointer is at offset. */
+struct batch_array {
+    size_t offset, size;
+    uint64_t n;
+};
+enum { N_ARRAYS = 14 };
+
+static void list_arrays(const struct model_limits *l, struct batch_array out[N_ARRAYS]) {
+#define ARRAY(member, count)                                                                       \
+    { offsetof(struct step_batch, member), sizeof *((struct step_batch *)NULL)->member, count }
+    const struct batch_array all[] = {
+        ARRAY(token_ids, l->max_rows),
+        ARRAY(positions, l->max_rows),
+        ARRAY(slots, l->max_rows),
+        ARRAY(row_start, (uint64_t)l->max_seqs + 1),
+        ARRAY(tables, (uint64_t)l->max_seqs * l->table_stride),
+        ARRAY(out_rows, l->max_rows),
+        ARRAY(need_logits, l->max_logit_rows),
+        ARRAY(sample_on_host, l->max_logit_rows),
+        ARRAY(sampling, l->max_logit_rows),
+        ARRAY(history, l->max_history),
+        ARRAY(hidden_rows, l->max_rows),
+        ARRAY(first_out, l->max_seqs),
+        ARRAY(token_copies, 2 * (uint64_t)l->max_seqs),
+        ARRAY(history_updates, l->max_seqs),
+    };
+#undef ARRAY
+    _Static_assert(sizeof all / sizeof all[0] == N_ARRAYS, "every array is listed");
+    memcpy(out, all, sizeof all);
+}
+
 int step_batch_init(struct step_batch *b, const struct model_limits *limits) {
-    uint64_t n_table = (uint64_t)limits->max_seqs * limits->table_stride;
+    struct batch_array arrays[N_ARRAYS];
     memset(b, 0, sizeof *b);
     b->limits = *limits;
-    b->token_ids = mem_new(limits->max_rows, sizeof *b->token_ids);
-    b->positions = mem_new(limits->max_rows, sizeof *b->positions);
-    b->slots = mem_new(limits->max_rows, sizeof *b->slots);
-    b->row_start = mem_new((uint64_t)limits->max_seqs + 1, sizeof *b->row_start);
-    b->tables = mem_new(n_table, sizeof *b->tables);
-    b->out_rows = mem_new(limits->max_rows, sizeof *b->out_rows);
-    b->need_logits = mem_new(limits->max_logit_rows, sizeof *b->need_logits);
-    b->sample_on_host = mem_new(limits->max_logit_rows, sizeof *b->sample_on_host);
-    b->sampling = mem_new(limits->max_logit_rows, sizeof *b->sampling);
-    b->history = mem_new(3 * (uint64_t)limits->max_history, sizeof *b->history);
-    b->hidden_rows = mem_new(limits->max_rows, sizeof *b->hidden_rows);
-    b->token_copies = mem_new(4 * (uint64_t)limits->max_seqs, sizeof *b->token_copies);
-    b->history_updates = mem_new(3 * (uint64_t)limits->max_seqs, sizeof *b->history_updates);
-    b->first_out = mem_new(limits->max_seqs, sizeof *b->first_out);
-    if (!b->token_ids || !b->positions || !b->slots || !b->row_start || !b->tables ||
-        !b->out_rows || !b->need_logits || !b->sample_on_host || !b->sampling || !b->history ||
-        !b->hidden_rows || !b->first_out || !b->token_copies || !b->history_updates)
-        return ERR_NOMEM; /* step_batch_fini releases what is there */
+    list_arrays(limits, arrays);
+    for (size_t i = 0; i < N_ARRAYS; i++) {
+        void *memory = mem_new(arrays[i].n, arrays[i].size);
+        if (!memory) return ERR_NOMEM; /* step_batch_fini frees the others */
+        memcpy((char *)b + arrays[i].offset, &memory, sizeof memory);
+    }
     b->batch = (struct model_batch){
         .token_ids = b->token_ids,
         .positions = b->positions,
@@ -45,20 +66,13 @@ int step_batch_init(struct step_batch *b, const struct model_limits *limits) {
 }
 
 void step_batch_fini(struct step_batch *b) {
-    free(b->token_ids);
-    free(b->positions);
-    free(b->slots);
-    free(b->row_start);
-    free(b->tables);
-    free(b->out_rows);
-    free(b->need_logits);
-    free(b->sample_on_host);
-    free(b->sampling);
-    free(b->history);
-    free(b->hidden_rows);
-    free(b->first_out);
-    free(b->token_copies);
-    free(b->history_updates);
+    struct batch_array arrays[N_ARRAYS];
+    list_arrays(&b->limits, arrays);
+    for (size_t i = 0; i < N_ARRAYS; i++) {
+        void *memory;
+        memcpy(&memory, (char *)b + arrays[i].offset, sizeof memory);
+        free(memory);
+    }
     memset(b, 0, sizeof *b);
 }
 
@@ -66,80 +80,74 @@ static uint32_t max_u32(uint32_t a, uint32_t b) {
     return a > b ? a : b;
 }
 
-/* Brings what st's penalties look at: with a repetition penalty all tokens so far, else the
- * generated ones. false: there is no room for it. */
-static bool put_history(struct step_batch *b, const struct engine_stream *st,
-                        struct backend_sampling *d) {
+/* Adds st's penalty history: with a repetition penalty all its tokens, otherwise the generated
+ * ones. If a penalised token is still to be sampled by the previous step, the history gets an
+ * unused entry for it, and an update. false: the history does not fit. */
+static bool add_history(struct step_batch *b, const struct engine_stream *st,
+                        struct backend_sampling *sampling) {
     const struct penalty_history *history = &st->history;
-    uint32_t n = b->batch.n_history, first = n;
-    bool all = st->params.repetition_penalty != 1.0f;
+    struct model_batch *m = &b->batch;
+    uint32_t n = m->n_history, first = n;
+    bool all = st->params.sampling.repetition_penalty != 1.0f;
     if (!sampler_has_penalty(&st->params)) return true;
     for (uint32_t i = 0; i < history->n_distinct; i++) {
         if (!all && !history->counts[i]) continue;
         if (n == b->limits.max_history) return false;
-        int32_t *entry = &b->history[3 * (size_t)n++];
-        entry[0] = history->ids[i];
-        entry[1] = (int32_t)history->counts[i];
-        entry[2] = 0;
+        b->history[n++] = (struct backend_penalty_entry){.token = history->ids[i],
+                                                         .count = (int32_t)history->counts[i]};
     }
-    if (st->seq.has_placeholder) { /* room for a token that the step in front draws */
+    if (st->seq.has_placeholder) {
         if (n == b->limits.max_history) return false;
-        int32_t *recount = &b->history_updates[3 * (size_t)b->batch.n_history_updates++];
-        recount[0] = (int32_t)first;
-        recount[1] = (int32_t)(n - first);
-        recount[2] = (int32_t)st->logits_row;
-        memset(&b->history[3 * (size_t)n++], 0xff, 3 * sizeof *b->history); /* none */
+        b->history_updates[m->n_history_updates++] = (struct backend_history_update){
+            .first = (int32_t)first, .n = (int32_t)(n - first), .from = (int32_t)st->logits_row};
+        b->history[n++] = (struct backend_penalty_entry){.token = -1, .count = -1, .scratch = -1};
     }
-    d->first_history = first;
-    d->n_history = n - first;
-    b->batch.n_history = n;
+    sampling->first_history = first;
+    sampling->n_history = n - first;
+    m->n_history = n;
     return true;
 }
 
-/* The device draws st's token from logit row i. Where it cannot, it only adds up the row. */
+/* The device samples st's token from logit row i. If the history does not fit, the host samples and
+ * the device only computes the row's log_sum. */
 static void request_sample(struct step_batch *b, const struct engine_stream *st, uint32_t i) {
-    const struct engine_params *p = &st->params;
-    struct backend_sampling d = {.temperature = p->temperature,
-                                 .top_p = p->top_p,
-                                 .min_p = p->min_p,
-                                 .repetition = p->repetition_penalty,
-                                 .presence = p->presence_penalty,
-                                 .frequency = p->frequency_penalty,
-                                 .top_k = p->top_k,
+    struct backend_sampling s = {.params = st->params.sampling,
                                  .seed = {(uint32_t)st->seed, (uint32_t)(st->seed >> 32)},
                                  .index = {st->n_generated + st->seq.has_placeholder, 0}};
-    b->sample_on_host[i] = !put_history(b, st, &d);
+    b->sample_on_host[i] = !add_history(b, st, &s);
     if (b->sample_on_host[i]) {
         b->need_logits[i] = true;
-        d = (struct backend_sampling){.temperature = 0, .top_p = 1, .repetition = 1};
+        s = (struct backend_sampling){.params = sampling_default()};
+        s.params.temperature = 0;
     }
-    b->sampling[i] = d;
+    b->sampling[i] = s;
     b->batch.shape.samples = true;
 }
 
-/* Of the row are wanted: the token that is drawn from it, if next says that there is to be one and
- * the device draws it; its logits, or only so many of its first tokens. */
-static void request_logits(struct step_batch *b, const struct engine_stream *st, uint32_t row,
-                           bool next) {
+/* Requests the results of a row: the sampled token, if the device samples and `next` says that the
+ * row predicts the sequence's next token; otherwise its logits or its n_row_top best tokens. */
+static void request_results(struct step_batch *b, const struct engine_stream *st, uint32_t row,
+                            bool next) {
     struct model_shape *s = &b->batch.shape;
     uint32_t i = s->n_logit_rows++;
     bool sampled = next && st->on_device;
     uint32_t n_top = st->seq.all_rows && !sampled ? 0 : st->n_row_top;
     b->need_logits[i] = st->seq.all_rows || (!sampled && !n_top);
     b->sample_on_host[i] = false;
-    b->sampling[i] = (struct backend_sampling){.temperature = -1};
+    b->sampling[i] = (struct backend_sampling){.params.temperature = -1};
     b->out_rows[i] = (int32_t)row;
     if (sampled) request_sample(b, st, i);
     s->n_top = max_u32(s->n_top, n_top);
 }
 
-/* The token of this row is found by the step in front. */
-static void copy_token_to(struct step_batch *b, const struct engine_stream *st, uint32_t row) {
+/* The row's token is a placeholder: it is copied from the previous step's results. Sampled tokens
+ * come first in the list; the others wait from max_seqs on until the batch is complete. */
+static void add_token_copy(struct step_batch *b, const struct engine_stream *st, uint32_t row) {
     struct model_batch *m = &b->batch;
-    uint32_t n_first = m->n_token_copies - m->n_sampled_copies;
-    uint32_t at = st->on_device ? m->n_sampled_copies++ : b->limits.max_seqs + n_first;
-    b->token_copies[2 * (size_t)at] = (int32_t)row;
-    b->token_copies[2 * (size_t)at + 1] = (int32_t)st->logits_row;
+    uint32_t n_others = m->n_token_copies - m->n_sampled_copies;
+    uint32_t at = st->on_device ? m->n_sampled_copies++ : b->limits.max_seqs + n_others;
+    b->token_copies[at] =
+        (struct backend_token_copy){.to = (int32_t)row, .from = (int32_t)st->logits_row};
     m->n_token_copies++;
 }
 
@@ -154,14 +162,15 @@ static void fill_item(struct step_batch *b, const struct sched_item *item, const
         b->positions[row] = (int32_t)pos;
         b->slots[row] = kv_slot(cache, seq->kv, pos);
         bool next = item->wants_logits && i + 1 == item->n_rows;
-        if (seq->has_placeholder && pos + 1 == seq->n_tokens) copy_token_to(b, st, row);
+        if (seq->has_placeholder && pos + 1 == seq->n_tokens) add_token_copy(b, st, row);
         uint32_t logits_row = shape->n_logit_rows;
-        if (!seq->pooled && (seq->all_rows || next)) request_logits(b, st, row, next);
+        if (!seq->pooled && (seq->all_rows || next)) request_results(b, st, row, next);
         if (next) st->logits_row = logits_row;
         if (seq->pooled && pooled_wants(&st->pooled, pos, seq->n_prompt))
             b->hidden_rows[shape->n_hidden_rows++] = (int32_t)row;
     }
-    /* Entries behind the sequence's blocks are stale, and never read: no position reaches them. */
+    /* Table entries after the sequence's blocks are stale and never read: no position needs them.
+     */
     memcpy(b->tables + (size_t)s * b->stride, kv_table(seq->kv),
            kv_seq_n_blocks(seq->kv) * sizeof *b->tables);
     shape->n_rows = row;
@@ -169,14 +178,14 @@ static void fill_item(struct step_batch *b, const struct sched_item *item, const
     b->row_start[s + 1] = (int32_t)row;
 }
 
-/* The step behind this one, if nothing comes and nobody leaves before his time: each sequence's
- * next token. No guess while somebody has prompt left to compute. */
-static struct model_shape guess_next(const struct sched_plan *plan) {
+/* Predicts the next step's shape, assuming no arrivals and no early stops: one token for each
+ * sequence. No prediction (n_rows 0) while a prompt is incomplete. */
+static struct model_shape predict_next(const struct sched_plan *plan) {
     struct model_shape next = {0};
     for (uint32_t i = 0; i < plan->n_items; i++) {
         const struct sched_item *item = &plan->items[i];
         const struct engine_stream *st = stream_of(item->seq);
-        if (item->seq->pooled && item->wants_logits) continue; /* its last */
+        if (item->seq->pooled && item->wants_logits) continue; /* its last step */
         if (!item->wants_logits) return (struct model_shape){0};
         if (st->n_generated + 1 >= st->max_tokens) continue;
         next.n_rows++;
@@ -191,7 +200,7 @@ static struct model_shape guess_next(const struct sched_plan *plan) {
 void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const kv *cache) {
     struct model_batch *m = &b->batch;
     m->shape = (struct model_shape){0};
-    m->next = guess_next(plan);
+    m->next = predict_next(plan);
     m->n_history = m->n_token_copies = m->n_sampled_copies = m->n_history_updates = 0;
     m->kv = kv_layers(cache);
     b->row_start[0] = 0;
@@ -204,9 +213,8 @@ void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const 
             plan->items[i].seq->pooled ? m->shape.n_hidden_rows : m->shape.n_logit_rows;
         fill_item(b, &plan->items[i], cache);
     }
-    memmove(b->token_copies + 2 * (size_t)m->n_sampled_copies,
-            b->token_copies + 2 * (size_t)b->limits.max_seqs,
-            2 * (size_t)(m->n_token_copies - m->n_sampled_copies) * sizeof *b->token_copies);
+    memmove(b->token_copies + m->n_sampled_copies, b->token_copies + b->limits.max_seqs,
+            (m->n_token_copies - m->n_sampled_copies) * sizeof *b->token_copies);
     memcpy(b->out_rows + m->shape.n_logit_rows, b->hidden_rows,
            m->shape.n_hidden_rows * sizeof *b->out_rows);
 }

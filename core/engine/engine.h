@@ -16,6 +16,7 @@
 #define INFERD_ENGINE_H
 
 #include "core/base/err.h"
+#include "core/base/sampling.h"
 #include "core/base/siphash.h"
 #include "core/grammar/grammar.h"
 #include "core/model/model.h"
@@ -96,13 +97,8 @@ struct engine_logit_bias {
 /* How to sample. engine_params_default gives OpenAI's defaults. Ranges are checked by
  * engine_submit (ERR_INVALID, param named as in the API). */
 struct engine_params {
-    uint32_t max_tokens;                       /* 0: up to the context's end */
-    float temperature;                         /* 0..2; 0 = greedy (lowest id wins a tie) */
-    float top_p;                               /* (0, 1] */
-    uint32_t top_k;                            /* 0 = off */
-    float min_p;                               /* [0, 1] */
-    float presence_penalty, frequency_penalty; /* -2..2, over generated tokens (OpenAI) */
-    float repetition_penalty;                  /* > 0, 1 = off, over prompt and generated tokens */
+    uint32_t max_tokens; /* 0: up to the context's end */
+    struct sampling sampling;
     int64_t seed;         /* any; used when has_seed, else drawn per sequence */
     bool has_seed;        /* choice i samples with seed + first_choice + i */
     int n_logprobs;       /* -1 none; 0 chosen token's; 1..20 also that many best ones */

@@ -131,33 +131,33 @@ struct engine_stream {
     void *notify_arg;
 };
 
-/* Host arrays of one step, sized at start. */
+/* Host arrays of one step, allocated at start (batch.c lists them). */
 struct step_batch {
     int32_t *token_ids, *positions, *slots; /* (max_rows) */
     int32_t *row_start;                     /* (max_seqs + 1) */
-    int32_t *tables;   /* (max_seqs, limits.table_stride), a step's (n_seqs, stride) */
-    int32_t *out_rows; /* (max_rows) */
-    bool *need_logits; /* (max_logit_rows) */
-    bool
-        *sample_on_host; /* (max_logit_rows) on_device, but their seen tokens found no room there */
-    struct backend_sampling *sampling; /* (max_logit_rows) */
-    int32_t *history;                  /* (limits.max_history, 3) */
-    int32_t *hidden_rows;              /* (max_rows) on their way into out_rows */
-    uint32_t *first_out; /* (max_seqs) plan item -> its first row of logits, pooled: of hidden */
-    int32_t *history_updates; /* (max_seqs, 3) */
-    int32_t
-        *token_copies; /* (2 * max_seqs, 2) tokens that are drawn; from max_seqs on first ones */
-    uint32_t stride;   /* of tables, in this step */
+    int32_t *tables;      /* (max_seqs, limits.table_stride); a step uses (n_seqs, stride) */
+    int32_t *out_rows;    /* (max_rows) */
+    bool *need_logits;    /* (max_logit_rows) */
+    bool *sample_on_host; /* (max_logit_rows) on_device, but the penalty history does not fit */
+    struct backend_sampling *sampling;     /* (max_logit_rows) */
+    struct backend_penalty_entry *history; /* (limits.max_history) */
+    int32_t *hidden_rows; /* (max_rows) appended to out_rows when the batch is complete */
+    uint32_t *first_out;  /* (max_seqs) plan item -> its first row of logits; pooled: of hidden */
+    struct backend_history_update *history_updates; /* (max_seqs) */
+    /* (2 * max_seqs) copies of sampled tokens; those of best tokens start at max_seqs while the
+     * batch is filled */
+    struct backend_token_copy *token_copies;
+    uint32_t stride; /* of tables, in this step */
     struct model_limits limits;
     struct model_batch batch; /* points into the arrays above */
 };
 
-/* A step from its plan until its results were delivered. */
+/* A step from its plan until its results are delivered. */
 struct step_in_flight {
     struct sched_plan plan; /* items: (max_seqs) its own */
     struct step_batch batch;
-    /* The next step may begin before this one has ended: the device finds all its tokens, and none
-     * has to be known before. */
+    /* The next step may begin before this one has ended: the device finds all its tokens, and the
+     * host needs none of them first. */
     bool next_may_begin;
     uint64_t start_ns;
 };

@@ -107,8 +107,8 @@ static void copy_row(sampler *s, const float *logits, const uint32_t *mask) {
 }
 
 bool sampler_has_penalty(const struct engine_params *p) {
-    return p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f ||
-           p->frequency_penalty != 0.0f;
+    return p->sampling.repetition_penalty != 1.0f || p->sampling.presence_penalty != 0.0f ||
+           p->sampling.frequency_penalty != 0.0f;
 }
 
 /* The row in scratch with mask, bias and penalties applied; returns the largest logit. */
@@ -118,14 +118,17 @@ static float adjust(sampler *s, const struct sampler_request *req) {
     copy_row(s, req->logits, req->mask);
     for (uint32_t i = 0; i < p->n_bias; i++)
         l[p->bias[i].token] += p->bias[i].bias;
-    bool repetition = p->repetition_penalty != 1.0f;
+    bool repetition = p->sampling.repetition_penalty != 1.0f;
     if (sampler_has_penalty(p)) {
         const struct penalty_history *history = req->history;
         for (uint32_t i = 0; i < history->n_distinct; i++) {
             float *x = &l[history->ids[i]];
-            if (repetition) *x = *x > 0 ? *x / p->repetition_penalty : *x * p->repetition_penalty;
+            if (repetition)
+                *x = *x > 0 ? *x / p->sampling.repetition_penalty
+                            : *x * p->sampling.repetition_penalty;
             if (history->counts[i])
-                *x -= fmaf(p->frequency_penalty, (float)history->counts[i], p->presence_penalty);
+                *x -= fmaf(p->sampling.frequency_penalty, (float)history->counts[i],
+                           p->sampling.presence_penalty);
         }
     }
     for (uint32_t i = 0; i < s->n_vocab; i++)
@@ -246,19 +249,19 @@ static void list_candidates(sampler *s) {
 /* Sets the weights of the tokens that top_k and top_p leave out to 0. */
 static void weigh_kept(sampler *s, float max, const struct engine_params *p) {
     uint32_t n = s->n_vocab, n_kept = n;
-    bool by_rank = p->top_k && p->top_k < n, by_mass = p->top_p < 1.0f;
+    bool by_rank = p->sampling.top_k && p->sampling.top_k < n, by_mass = p->sampling.top_p < 1.0f;
     struct candidate cut;
     if (by_rank || by_mass) list_candidates(s);
     if (by_rank) {
-        select_k(s, n, n_kept = p->top_k);
+        select_k(s, n, n_kept = p->sampling.top_k);
         cut = s->cands[n_kept - 1];
         for (uint32_t i = 0; i < n; i++) /* what weighs nothing is found out fast */
             if (before(cut, (struct candidate){.logit = s->logits[i], .id = (int32_t)i}))
                 s->logits[i] = -INFINITY;
     }
-    weigh(s->logits, n, max, p->temperature, s->weights);
+    weigh(s->logits, n, max, p->sampling.temperature, s->weights);
     if (!by_mass) return;
-    cut = s->cands[select_mass(s, n_kept, p->top_p) - 1];
+    cut = s->cands[select_mass(s, n_kept, p->sampling.top_p) - 1];
     for (uint32_t i = 0; i < n; i++)
         if (before(cut, (struct candidate){.logit = s->logits[i], .id = (int32_t)i}))
             s->weights[i] = 0;
@@ -268,12 +271,12 @@ static void weigh_kept(sampler *s, float max, const struct engine_params *p) {
 
 /* Do the filters keep no more than BACKEND_MAX_TOP tokens, whatever their logits? */
 static bool keeps_few(const struct engine_params *p, uint32_t n_vocab) {
-    return p->top_k && p->top_k <= BACKEND_MAX_TOP && p->top_k < n_vocab;
+    return p->sampling.top_k && p->sampling.top_k <= BACKEND_MAX_TOP && p->sampling.top_k < n_vocab;
 }
 
 uint32_t sampler_n_top(const struct engine_params *p, uint32_t n_vocab) {
     if (p->n_bias || sampler_has_penalty(p) || p->n_logprobs >= 0 || p->grammar) return 0;
-    if (p->temperature <= 0.0f) return 1;
+    if (p->sampling.temperature <= 0.0f) return 1;
     if (!keeps_few(p, n_vocab)) return 0;
     return n_vocab < BACKEND_MAX_TOP ? n_vocab : BACKEND_MAX_TOP;
 }
@@ -314,14 +317,14 @@ static uint32_t walk(const uint64_t *weights, uint32_t n, uint64_t total,
     return i;
 }
 
-/* The draw from the p->top_k first of top's tokens. */
+/* The draw from the p->sampling.top_k first of top's tokens. */
 static int32_t sample_few(const struct sampler_request *req, const struct sampler_top *top) {
     const struct engine_params *p = req->params;
     uint64_t by_rank[BACKEND_MAX_TOP], weights[BACKEND_MAX_TOP];
     int32_t ids[BACKEND_MAX_TOP] = {0};
-    uint32_t n = p->top_k, at;
-    weigh(top->logits, n, top->logits[0], p->temperature, by_rank);
-    if (p->top_p < 1.0f) n = nucleus(by_rank, n, p->top_p);
+    uint32_t n = p->sampling.top_k, at;
+    weigh(top->logits, n, top->logits[0], p->sampling.temperature, by_rank);
+    if (p->sampling.top_p < 1.0f) n = nucleus(by_rank, n, p->sampling.top_p);
     for (uint32_t i = 0; i < n; i++) { /* to the order of ids */
         for (at = i; at > 0 && ids[at - 1] > top->ids[i]; at--) {
             ids[at] = ids[at - 1];
@@ -330,13 +333,13 @@ static int32_t sample_few(const struct sampler_request *req, const struct sample
         ids[at] = top->ids[i];
         weights[at] = by_rank[i];
     }
-    return ids[walk(weights, n, keep_heavy(weights, n, p->min_p), req)];
+    return ids[walk(weights, n, keep_heavy(weights, n, p->sampling.min_p), req)];
 }
 
 static int sample_top(const struct sampler_request *req, const struct sampler_top *top,
                       int32_t *token) {
     if (!isfinite(top->logits[0])) return ERR_DEVICE;
-    *token = req->params->temperature <= 0.0f ? top->ids[0] : sample_few(req, top);
+    *token = req->params->sampling.temperature <= 0.0f ? top->ids[0] : sample_few(req, top);
     return 0;
 }
 
@@ -354,18 +357,18 @@ int sampler_sample(sampler *s, const struct sampler_request *req, int32_t *token
     if (!req->logits) return sample_top(req, &req->top, token);
     float max = adjust(s, req);
     if (!isfinite(max)) return ERR_DEVICE;
-    if (p->temperature <= 0.0f) {
+    if (p->sampling.temperature <= 0.0f) {
         *token = argmax(s->logits, max);
         return 0;
     }
     if (keeps_few(p, s->n_vocab)) {
         int32_t ids[BACKEND_MAX_TOP];
         float logits[BACKEND_MAX_TOP];
-        top_select(s->logits, s->n_vocab, p->top_k, ids, logits);
-        return sample_top(req, &(struct sampler_top){ids, logits, p->top_k}, token);
+        top_select(s->logits, s->n_vocab, p->sampling.top_k, ids, logits);
+        return sample_top(req, &(struct sampler_top){ids, logits, p->sampling.top_k}, token);
     }
     weigh_kept(s, max, p);
-    uint64_t total = keep_heavy(s->weights, s->n_vocab, p->min_p);
+    uint64_t total = keep_heavy(s->weights, s->n_vocab, p->sampling.min_p);
     *token = (int32_t)walk(s->weights, s->n_vocab, total, req);
     return 0;
 }

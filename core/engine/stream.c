@@ -18,8 +18,8 @@
 enum { RING_MIN_EVENTS = 16 }; /* of a choice among many */
 
 static bool has_penalty(const struct engine_params *p) {
-    return p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f ||
-           p->frequency_penalty != 0.0f;
+    return p->sampling.repetition_penalty != 1.0f || p->sampling.presence_penalty != 0.0f ||
+           p->sampling.frequency_penalty != 0.0f;
 }
 
 /* The ring is as big as what is worth holding: the choices of a request share stream_events, and no

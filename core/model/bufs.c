@@ -116,9 +116,12 @@ static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[M
         {&b->top_values, last, BACKEND_MAX_TOP},
         {&b->sampling, sampling, sizeof(struct backend_sampling) / sizeof(float)},
         {&b->sampled, sampling, sizeof(struct backend_sampled) / sizeof(float)},
-        {&b->history, sampling ? lim->max_history : 0, 3},
-        {&b->token_copies, model_overlaps(m) ? lim->max_seqs : 0, 2},
-        {&b->history_updates, model_overlaps(m) ? lim->max_seqs : 0, 3},
+        {&b->history, sampling ? lim->max_history : 0,
+         sizeof(struct backend_penalty_entry) / sizeof(float)},
+        {&b->token_copies, model_overlaps(m) ? lim->max_seqs : 0,
+         sizeof(struct backend_token_copy) / sizeof(float)},
+        {&b->history_updates, model_overlaps(m) ? lim->max_seqs : 0,
+         sizeof(struct backend_history_update) / sizeof(float)},
     };
     _Static_assert(sizeof plan / sizeof plan[0] == MODEL_N_BUFS, "every step buffer is planned");
     memcpy(out, plan, sizeof plan);

@@ -77,7 +77,7 @@ int model_rank_open(const char *path, backend *be, const struct model_limits *li
     for (int32_t i = 0; i <= MODEL_MAX_KEPT_ROWS; i++)
         m->counted[i] = i;
     for (uint32_t i = 0; i < MODEL_MAX_PADDING; i++)
-        m->no_sampling[i].temperature = -1;
+        m->no_sampling[i].params.temperature = -1;
     int rc = model_file_open(path, 0, &m->file, e);
     if (rc || (rc = read_hparams(m, &whole, e)) || (rc = load_weights(m, &whole, e)) ||
         (rc = model_bufs_new(m, e))) {

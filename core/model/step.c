@@ -72,35 +72,39 @@ static uint64_t recording_key(const model *m, const struct model_shape *s,
     return hash ? hash : 1;
 }
 
-/* ---- what goes up ---- */
+/* ---- check and upload ---- */
 
-/* Rows that get their token from the step in front. */
 static int check_token_copies(const model *m, const struct model_batch *in, err *e) {
-    const struct model_step *front = &m->in_flight[m->first_in_flight];
-    uint32_t n = in->n_token_copies, n_drawn = in->n_sampled_copies;
+    const struct model_step *previous = &m->in_flight[m->first_in_flight];
+    uint32_t n = in->n_token_copies, n_sampled = in->n_sampled_copies;
     if (m->n_in_flight >= (model_overlaps(m) ? MODEL_MAX_STEPS : 1))
-        return err_set(e, ERR_INVALID, "a step begins before the one in front is finished");
+        return err_set(e, ERR_INVALID, "a step begins before the previous one is finished");
     if (!n) return 0;
-    bool ok = m->n_in_flight && n_drawn <= n && n <= m->limits.max_seqs &&
-              (!n_drawn || front->now.samples) && (n == n_drawn || front->now.n_top);
-    for (uint32_t i = 0; i < n && ok; i++)
-        ok = in->token_copies[2 * i] >= 0 && (uint32_t)in->token_copies[2 * i] < in->shape.n_rows &&
-             in->token_copies[2 * i + 1] >= 0 &&
-             (uint32_t)in->token_copies[2 * i + 1] < front->now.n_logit_rows;
-    return ok ? 0 : err_set(e, ERR_INVALID, "%u of a batch's rows get tokens that nobody finds", n);
+    bool ok = m->n_in_flight && n_sampled <= n && n <= m->limits.max_seqs &&
+              (!n_sampled || previous->now.samples) && (n == n_sampled || previous->now.n_top);
+    for (uint32_t i = 0; i < n && ok; i++) {
+        const struct backend_token_copy *c = &in->token_copies[i];
+        ok = c->to >= 0 && (uint32_t)c->to < in->shape.n_rows && c->from >= 0 &&
+             (uint32_t)c->from < previous->now.n_logit_rows;
+    }
+    return ok ? 0
+              : err_set(e, ERR_INVALID,
+                        "%u rows refer to tokens that the previous step does not sample", n);
 }
 
 static int check_history_updates(const model *m, const struct model_batch *in, err *e) {
-    const struct model_step *front = &m->in_flight[m->first_in_flight];
+    const struct model_step *previous = &m->in_flight[m->first_in_flight];
     bool ok = in->n_history_updates <= in->n_token_copies;
     for (uint32_t i = 0; i < in->n_history_updates && ok; i++) {
-        const int32_t *r = &in->history_updates[3 * i];
-        ok = in->shape.samples && front->now.samples && r[0] >= 0 && r[1] >= 0 && r[2] >= 0 &&
-             (uint64_t)(uint32_t)r[0] + (uint32_t)r[1] < in->n_history &&
-             (uint32_t)r[2] < front->now.n_logit_rows;
+        const struct backend_history_update *u = &in->history_updates[i];
+        ok = in->shape.samples && previous->now.samples && u->first >= 0 && u->n >= 0 &&
+             u->from >= 0 && (uint64_t)(uint32_t)u->first + (uint32_t)u->n < in->n_history &&
+             (uint32_t)u->from < previous->now.n_logit_rows;
     }
     return ok ? 0
-              : err_set(e, ERR_INVALID, "%u of a batch's draws look at tokens that nobody finds",
+              : err_set(e, ERR_INVALID,
+                        "%u penalty histories refer to tokens that the previous step does not "
+                        "sample",
                         in->n_history_updates);
 }
 
@@ -111,11 +115,12 @@ static int check_batch(const model *m, const struct model_batch *in, err *e) {
         s->n_logit_rows > lim->max_logit_rows ||
         (uint64_t)s->n_logit_rows + s->n_hidden_rows > s->n_rows || s->n_top > BACKEND_MAX_TOP)
         return err_set(e, ERR_INVALID,
-                       "a batch of %u rows, %u sequences, %u logit and %u hidden rows is over its "
+                       "a batch of %u rows, %u sequences, %u logit and %u hidden rows exceeds its "
                        "limits",
                        s->n_rows, s->n_seqs, s->n_logit_rows, s->n_hidden_rows);
     if (s->samples && (!lim->max_history || in->n_history > lim->max_history))
-        return err_set(e, ERR_INVALID, "a batch draws with %u seen tokens; its limit is %u",
+        return err_set(e, ERR_INVALID,
+                       "a batch samples with a penalty history of %u tokens; its limit is %u",
                        in->n_history, lim->max_history);
     for (uint32_t i = 0; i < s->n_rows; i++)
         if (in->positions[i] < 0 || (uint32_t)in->positions[i] >= s->max_context)
@@ -125,93 +130,93 @@ static int check_batch(const model *m, const struct model_batch *in, err *e) {
     return rc ? rc : check_history_updates(m, in, e);
 }
 
-/* What goes up for a step. */
 struct upload_list {
-    struct backend_upload list[BACKEND_MAX_UPLOADS];
+    struct backend_upload items[BACKEND_MAX_UPLOADS];
     uint32_t n;
 };
 
-static void load_at(struct upload_list *c, backend_buf *to, uint64_t offset, const void *from,
-                    uint64_t bytes) {
-    if (bytes) c->list[c->n++] = (struct backend_upload){to, offset, bytes, from};
+static void add_upload(struct upload_list *u, backend_buf *to, uint64_t offset, const void *from,
+                       uint64_t bytes) {
+    if (bytes) u->items[u->n++] = (struct backend_upload){to, offset, bytes, from};
 }
 
-static void load(struct upload_list *c, backend_buf *to, const int32_t *from, uint64_t n) {
-    load_at(c, to, 0, from, n * sizeof *from);
+static void add_ints(struct upload_list *u, backend_buf *to, const int32_t *from, uint64_t n) {
+    add_upload(u, to, 0, from, n * sizeof *from);
 }
 
-/* n values of src and `fill` up to n_all of them, in padded. */
-static void load_padded(struct upload_list *c, backend_buf *to, const int32_t *src, uint32_t n,
-                        int32_t *padded, uint32_t n_all, int32_t fill) {
+/* n values of src, then `fill` up to n_all values; padded is their scratch. */
+static void add_padded(struct upload_list *u, backend_buf *to, const int32_t *src, uint32_t n,
+                       int32_t *padded, uint32_t n_all, int32_t fill) {
     if (n < n_all) memcpy(padded, src, n * sizeof *src);
     for (uint32_t i = n; i < n_all; i++)
         padded[i] = fill;
-    load(c, to, n < n_all ? padded : src, n_all);
+    add_ints(u, to, n < n_all ? padded : src, n_all);
 }
 
-/* How tokens are to be drawn; behind the batch's rows up to n_all nothing is. */
-static void upload_sampling(model *m, const struct model_batch *in, uint32_t n_all,
-                            struct upload_list *c) {
+/* How to sample from each row; nothing is sampled from rows after the batch's, up to n_all. */
+static void add_sampling(model *m, const struct model_batch *in, uint32_t n_all,
+                         struct upload_list *u) {
     const uint64_t n = in->shape.n_logit_rows, size = sizeof *in->sampling;
     struct model_bufs *b = &m->bufs;
-    load_at(c, b->sampling, 0, in->sampling, n * size);
-    if (n < n_all) load_at(c, b->sampling, n * size, m->no_sampling, (n_all - n) * size);
-    load(c, b->history, in->history, 3 * (uint64_t)in->n_history);
+    add_upload(u, b->sampling, 0, in->sampling, n * size);
+    if (n < n_all) add_upload(u, b->sampling, n * size, m->no_sampling, (n_all - n) * size);
+    add_upload(u, b->history, 0, in->history, in->n_history * sizeof *in->history);
 }
 
-/* now: the batch's shape as ops get it. With more rows than the batch has each sequence has one row
- * there, and the others are no tokens. Their rows of tables are not read. */
+/* now: the batch's shape as ops get it. If it has more rows than the batch, every sequence has one
+ * row, and the rows after the batch's are padding; their rows of tables are not read. */
 static int upload_batch(model *m, const struct model_batch *in, const struct model_shape *now,
                         err *e) {
     const struct model_shape *s = &in->shape;
     struct model_bufs *b = &m->bufs;
-    struct upload_list c = {.n = 0};
+    struct upload_list u = {.n = 0};
     uint32_t n = s->n_rows, n_all = now->n_rows;
     uint64_t stride = now->max_context / in->kv[0].block_tokens;
-    load_padded(&c, b->ids, in->token_ids, n, m->padded[0], n_all, 0);
-    load_padded(&c, b->pos, in->positions, n, m->padded[1], n_all, -1);
-    load_padded(&c, b->slots, in->slots, n, m->padded[2], n_all, -1);
-    load(&c, b->tables, in->tables, s->n_seqs * stride);
-    load(&c, b->row_start, n < n_all ? m->counted : in->row_start,
-         (uint64_t)(n < n_all ? n_all : s->n_seqs) + 1);
-    load(&c, b->out_rows, n < n_all ? m->counted : in->out_rows,
-         n < n_all ? n_all : (uint64_t)s->n_logit_rows + s->n_hidden_rows);
-    if (s->samples && !m->part.rank) upload_sampling(m, in, now->n_logit_rows, &c);
-    load(&c, b->token_copies, in->token_copies, 2 * (uint64_t)in->n_token_copies);
-    load(&c, b->history_updates, in->history_updates, 3 * (uint64_t)in->n_history_updates);
-    return backend_upload_all(m->be, c.list, c.n, e);
+    add_padded(&u, b->ids, in->token_ids, n, m->padded[0], n_all, 0);
+    add_padded(&u, b->pos, in->positions, n, m->padded[1], n_all, -1);
+    add_padded(&u, b->slots, in->slots, n, m->padded[2], n_all, -1);
+    add_ints(&u, b->tables, in->tables, s->n_seqs * stride);
+    add_ints(&u, b->row_start, n < n_all ? m->counted : in->row_start,
+             (uint64_t)(n < n_all ? n_all : s->n_seqs) + 1);
+    add_ints(&u, b->out_rows, n < n_all ? m->counted : in->out_rows,
+             n < n_all ? n_all : (uint64_t)s->n_logit_rows + s->n_hidden_rows);
+    if (s->samples && !m->part.rank) add_sampling(m, in, now->n_logit_rows, &u);
+    add_upload(&u, b->token_copies, 0, in->token_copies,
+               in->n_token_copies * sizeof *in->token_copies);
+    add_upload(&u, b->history_updates, 0, in->history_updates,
+               in->n_history_updates * sizeof *in->history_updates);
+    return backend_upload_all(m->be, u.items, u.n, e);
 }
 
-/* Rows whose token the step in front finds get it from there. */
-static int chain(model *m, const struct model_batch *in, err *e) {
+/* Replaces placeholders by the previous step's tokens, and adds these to the penalty histories. */
+static int take_previous_tokens(model *m, const struct model_batch *in, err *e) {
     const struct model_bufs *b = &m->bufs;
-    uint32_t n = in->n_token_copies, n_drawn = in->n_sampled_copies;
+    uint32_t n = in->n_token_copies, n_sampled = in->n_sampled_copies;
     if (!n) return 0;
-    const struct model_step *front = &m->in_flight[m->first_in_flight];
+    const struct model_step *previous = &m->in_flight[m->first_in_flight];
     struct op_copy_tokens sampled = {.from = b->sampled,
                                      .copies = b->token_copies,
                                      .stride = sizeof(struct backend_sampled) / sizeof(int32_t),
-                                     .n = n_drawn,
+                                     .n = n_sampled,
                                      .ids = b->ids};
-    struct op_copy_tokens first = {.from = b->top_ids,
-                                   .copies = b->token_copies,
-                                   .stride = front->now.n_top,
-                                   .first = n_drawn,
-                                   .n = n - n_drawn,
-                                   .ids = b->ids};
+    struct op_copy_tokens best = {.from = b->top_ids,
+                                  .copies = b->token_copies,
+                                  .stride = previous->now.n_top,
+                                  .first = n_sampled,
+                                  .n = n - n_sampled,
+                                  .ids = b->ids};
+    struct op_update_history update = {.sampled = b->sampled,
+                                       .updates = b->history_updates,
+                                       .n = in->n_history_updates,
+                                       .history = b->history};
     int rc = 0;
     if (sampled.n) rc = backend_copy_tokens(m->be, &sampled);
-    if (!rc && first.n) rc = backend_copy_tokens(m->be, &first);
-    if (!rc && in->n_history_updates)
-        rc =
-            backend_update_history(m->be, &(struct op_update_history){.sampled = b->sampled,
-                                                                      .updates = b->history_updates,
-                                                                      .n = in->n_history_updates,
-                                                                      .history = b->history});
-    return rc ? err_set(e, rc, "the tokens of the step in front cannot be taken") : 0;
+    if (!rc && best.n) rc = backend_copy_tokens(m->be, &best);
+    if (!rc && update.n) rc = backend_update_history(m->be, &update);
+    return rc ? err_set(e, rc, "cannot take the tokens of the previous step") : 0;
 }
 
-/* ---- what comes back ---- */
+/* ---- results ---- */
 
 /* Rows rows[0] .. rows[0] + rows[1] - 1 of buf, n_cols elements of 4 bytes wide, where the host can
  * read them: in place, or in copy, where they get the same place. */
@@ -354,7 +359,7 @@ static int enqueue(model *m, struct model_step *f, err *e) {
     f->now = rounded(m, batch->shape, kv[0].block_tokens);
     bool kept = round_kept(m, &f->now);
     int rc = upload_batch(m, batch, &f->now, e);
-    if (!rc) rc = chain(m, batch, e);
+    if (!rc) rc = take_previous_tokens(m, batch, e);
     if (!rc) rc = kept ? run_kept(m, &f->now, kv, e) : begin(m, &f->now, kv, e);
     if (!rc && !m->part.rank) rc = download_results(m, f, e);
     if (!rc) rc = backend_event_record(m->be, (uint32_t)(f - m->in_flight), e);

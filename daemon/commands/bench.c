@@ -73,7 +73,7 @@ static bool next_request(void *arg, size_t index, struct engine_request *req) {
     req->prompt = b->prompts + index * (b->n_fill + b->n_prompt);
     req->n_prompt = b->run_prompt;
     req->params.max_tokens = b->run_gen;
-    req->params.temperature = 0;
+    req->params.sampling.temperature = 0;
     req->params.ignore_eos = true;
     return true;
 }

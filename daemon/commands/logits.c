@@ -25,7 +25,7 @@ static bool next_request(void *arg, size_t index, struct engine_request *req) {
     req->prompt = job->ids;
     req->n_prompt = (uint32_t)job->n;
     req->params.max_tokens = 1;
-    req->params.temperature = 0;
+    req->params.sampling.temperature = 0;
     req->params.ignore_eos = true; /* an end token is an answer too */
     req->params.n_logprobs = job->n_top;
     return true;

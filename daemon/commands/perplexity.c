@@ -35,7 +35,7 @@ static bool next_request(void *arg, size_t index, struct engine_request *req) {
     req->prompt = job->prompt;
     req->n_prompt = (uint32_t)job->context;
     req->params.max_tokens = 1;
-    req->params.temperature = 0;
+    req->params.sampling.temperature = 0;
     req->params.ignore_eos = true;
     req->params.n_logprobs = 0;
     req->params.prompt_logprobs = true;

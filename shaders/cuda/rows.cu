@@ -56,8 +56,8 @@ CUDA_KERNEL(256) copy_tokens(CUDA_ARGS(struct cargs_copy_tokens) a) {
     pdl_wait();
     uint32_t i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= a.n) return;
-    int32_t token = a.from[(uint64_t)a.copies[2 * i + 1] * a.stride];
-    a.ids[a.copies[2 * i]] = token < 0 ? 0 : token;
+    int32_t token = a.from[(uint64_t)a.copies[i].from * a.stride];
+    a.ids[a.copies[i].to] = token < 0 ? 0 : token;
 }
 
 /* A block (pair, K or V). */

@@ -189,7 +189,7 @@ __device__ cut nucleus(const row &r, float top_p, cut within, entry *list, uint6
     return find_cut(r, want, true, within, n <= LIST ? list : nullptr, n, each);
 }
 
-/* ---- the draw ---- */
+/* ---- the random choice ---- */
 
 /* The id at which the weights of what is kept, added in the order of ids, pass target. */
 __device__ void walk(const row &r, cut c, uint64_t least, uint64_t target, uint64_t *each, int32_t *token) {
@@ -227,13 +227,13 @@ __device__ void walk(const row &r, cut c, uint64_t least, uint64_t target, uint6
     }
 }
 
-__device__ int32_t draw(const row &r, const cargs_sampling &d, uint64_t *each) {
+__device__ int32_t sample_row(const row &r, const cargs_sampling &d, uint64_t *each) {
     CUDA_SHARED(entry, list);
     __shared__ int32_t token;
     cut c = {0, UINT32_MAX};
-    if (d.top_k && d.top_k < r.n) c = first_k(r, d.top_k, list, each);
-    if (d.top_p < 1.0f) c = nucleus(r, d.top_p, c, list, each);
-    uint64_t least = d.min_p > 0 ? (uint64_t)ceil((double)d.min_p * (double)(UINT64_C(1) << SAMPLE_ONE_BITS)) : 1;
+    if (d.params.top_k && d.params.top_k < r.n) c = first_k(r, d.params.top_k, list, each);
+    if (d.params.top_p < 1.0f) c = nucleus(r, d.params.top_p, c, list, each);
+    uint64_t least = d.params.min_p > 0 ? (uint64_t)ceil((double)d.params.min_p * (double)(UINT64_C(1) << SAMPLE_ONE_BITS)) : 1;
     if (!least) least = 1;
     uint64_t total = kept_weight(r, c, least, each);
     walk(r, c, least, sample_target(d.seed, d.index, total), each, &token);
@@ -251,23 +251,24 @@ __device__ cut best_of(const row &r, uint64_t *each) {
     return block_first(best, each);
 }
 
-/* Each seen token's logit, which is kept in the entry's third word. */
-__device__ void penalise(float *x, uint32_t n_cols, const cargs_sampling &d, int32_t *history) {
+/* Applies the penalties of the row's history; each entry keeps its token's logit. */
+__device__ void apply_penalties(float *x, uint32_t n_cols, const cargs_sampling &d, cargs_penalty_entry *history) {
+    const sampling &p = d.params;
     for (uint32_t i = threadIdx.x; i < d.n_history; i += THREADS) {
-        int32_t *s = history + 3 * (uint64_t)(d.first_history + i);
-        if ((uint32_t)s[0] >= n_cols) continue;
-        float v = x[s[0]];
-        s[2] = __float_as_int(v);
-        if (d.repetition != 1.0f) v = v > 0 ? v / d.repetition : v * d.repetition;
-        if (s[1]) v -= fmaf(d.frequency, (float)s[1], d.presence);
-        x[s[0]] = v;
+        cargs_penalty_entry *e = &history[(uint64_t)d.first_history + i];
+        if ((uint32_t)e->token >= n_cols) continue;
+        float v = x[e->token];
+        e->logit = v;
+        if (p.repetition_penalty != 1.0f) v = v > 0 ? v / p.repetition_penalty : v * p.repetition_penalty;
+        if (e->count) v -= fmaf(p.frequency_penalty, (float)e->count, p.presence_penalty);
+        x[e->token] = v;
     }
 }
 
-__device__ void forgive(float *x, uint32_t n_cols, const cargs_sampling &d, const int32_t *history) {
+__device__ void undo_penalties(float *x, uint32_t n_cols, const cargs_sampling &d, const cargs_penalty_entry *history) {
     for (uint32_t i = threadIdx.x; i < d.n_history; i += THREADS) {
-        const int32_t *s = history + 3 * (uint64_t)(d.first_history + i);
-        if ((uint32_t)s[0] < n_cols) x[s[0]] = __int_as_float(s[2]);
+        const cargs_penalty_entry *e = &history[(uint64_t)d.first_history + i];
+        if ((uint32_t)e->token < n_cols) x[e->token] = e->logit;
     }
 }
 
@@ -279,11 +280,11 @@ CUDA_KERNEL_MIN(CUDA_SAMPLE_THREADS, 1) sample(CUDA_ARGS(struct cargs_sample) a)
     float *x = a.x + (uint64_t)blockIdx.x * a.n_cols;
     uint32_t run = ((a.n_cols + WARPS - 1) / WARPS + 31) / 32 * 32, first = threadIdx.x / 32 * run;
     row r = {x, a.n_cols, first < a.n_cols ? first : a.n_cols, first + run < a.n_cols ? first + run : a.n_cols, 0,
-             d.temperature};
+             d.params.temperature};
     cargs_sampled sampled = {-1, 0, 0};
     cut best = best_of(r, each);
     r.max = best.id < r.n ? x[best.id] : -INFINITY;
-    if (d.temperature >= 0 && r.max > -INFINITY && r.max < INFINITY) { /* alike in all threads */
+    if (d.params.temperature >= 0 && r.max > -INFINITY && r.max < INFINITY) { /* alike in all threads */
         double sum = 0;
         for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32)
             if (x[i] == x[i]) sum += (double)expf(x[i] - r.max);
@@ -291,15 +292,15 @@ CUDA_KERNEL_MIN(CUDA_SAMPLE_THREADS, 1) sample(CUDA_ARGS(struct cargs_sample) a)
         sampled.log_sum = (float)((double)r.max + log(sum));
         bool penalties = d.n_history && d.first_history <= a.n_history && d.n_history <= a.n_history - d.first_history;
         if (penalties) {
-            penalise(x, a.n_cols, d, a.history);
+            apply_penalties(x, a.n_cols, d, a.history);
             __syncthreads();
             best = best_of(r, each);
             r.max = x[best.id];
         }
         if (r.max > -INFINITY && r.max < INFINITY)
-            sampled.token = d.temperature > 0 ? draw(r, d, each) : (int32_t)best.id;
+            sampled.token = d.params.temperature > 0 ? sample_row(r, d, each) : (int32_t)best.id;
         __syncthreads();
-        if (penalties) forgive(x, a.n_cols, d, a.history);
+        if (penalties) undo_penalties(x, a.n_cols, d, a.history);
         __syncthreads();
         if (sampled.token >= 0) sampled.logit = x[sampled.token];
     }
@@ -309,18 +310,19 @@ CUDA_KERNEL_MIN(CUDA_SAMPLE_THREADS, 1) sample(CUDA_ARGS(struct cargs_sample) a)
 CUDA_KERNEL(256) update_history(CUDA_ARGS(struct cargs_update_history) a) {
     pdl_launch();
     pdl_wait();
-    const int32_t *entry = a.updates + 3 * blockIdx.x;
-    int32_t *history = a.history + 3 * (int64_t)entry[0], token = a.sampled[entry[2]].token, n = entry[1];
+    const cargs_history_update update = a.updates[blockIdx.x];
+    cargs_penalty_entry *history = a.history + update.first;
+    int32_t token = a.sampled[update.from].token;
     bool found = false;
-    for (int32_t i = threadIdx.x; i < n; i += blockDim.x) {
-        if (history[3 * i] != token) continue;
-        history[3 * i + 1]++; /* nobody else has it */
+    for (int32_t i = threadIdx.x; i < update.n; i += blockDim.x) {
+        if (history[i].token != token) continue;
+        history[i].count++; /* no other entry has this token */
         found = true;
     }
     found = __syncthreads_or(found);
     if (threadIdx.x) return;
-    history[3 * n] = found ? -1 : token;
-    history[3 * n + 1] = 1;
+    history[update.n].token = found ? -1 : token;
+    history[update.n].count = 1;
 }
 
 }

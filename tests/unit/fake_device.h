@@ -3,9 +3,8 @@
  * are a hash of the tokens that it finds through its block table, so a wrong slot, table, copy or
  * order shows at once: as other logits, and as a count of misplaced tokens. Steps and copies of
  * blocks happen in the order in which they were asked for, and not before somebody waits for them.
- * With fake_overlaps it draws tokens itself, and takes a step while another one is under way.
- * Include in one test
- * binary only: these definitions replace the archive's. */
+ * With fake_overlaps it samples tokens itself, and takes a step while another one is in flight.
+ * Include in one test binary only: these definitions replace the archive's. */
 #ifndef INFERD_TESTS_FAKE_DEVICE_H
 #define INFERD_TESTS_FAKE_DEVICE_H
 
@@ -35,8 +34,8 @@ static atomic_int fake_fail_after; /* forwards until ERR_DEVICE; -1: never */
 /* Forwards until the model's file changes: from that one on logits say FAKE_GARBAGE. 0: never. */
 static atomic_int fake_change_at;
 static atomic_int fake_forwards;
-static bool fake_overlaps;      /* before the engine opens */
-static atomic_int fake_chained; /* rows whose token came from the step in front */
+static bool fake_overlaps;           /* before the engine opens */
+static atomic_int fake_token_copies; /* rows whose token came from the previous step */
 
 static uint64_t fake_mix(uint64_t h, uint64_t x) {
     h = (h ^ x) * UINT64_C(0x9e3779b97f4a7c15);
@@ -217,9 +216,9 @@ struct model {
     struct fake_results results[2];
     uint32_t turn, n_begun;
     bool failed;
-    int32_t *ids;     /* (max_rows) */
-    int32_t *history; /* (max_history, 3) */
-    int32_t *tokens;  /* (FAKE_CONTEXT) */
+    int32_t *ids;                          /* (max_rows) */
+    struct backend_penalty_entry *history; /* (max_history) */
+    int32_t *tokens;                       /* (FAKE_CONTEXT) */
 };
 
 int model_read_hparams(const char *path, struct model_hparams *hp, err *e) {
@@ -263,7 +262,7 @@ int model_open(const char *path, backend *be, const struct model_limits *limits,
         r->sampled = calloc(limits->max_logit_rows, sizeof *r->sampled);
     }
     m->ids = calloc(limits->max_rows, sizeof *m->ids);
-    m->history = calloc(3 * (size_t)limits->max_history + 1, sizeof *m->history);
+    m->history = calloc((size_t)limits->max_history + 1, sizeof *m->history);
     m->tokens = calloc(FAKE_CONTEXT, sizeof *m->tokens);
     *out = m;
     return 0;
@@ -321,26 +320,25 @@ struct model_recorded model_recorded_steps(const model *m) {
     return (struct model_recorded){(uint64_t)atomic_load(&fake_right_guesses), 0};
 }
 
-/* The draw as backend.h has it; penalties here, the rest is the sampler's. */
-static void fake_draw(model *m, const struct backend_sampling *d, const int32_t *history,
-                      const float *row, struct backend_sampled *out) {
+/* Samples as backend.h says; penalties here, the rest is the sampler's. */
+static void fake_sample(model *m, const struct backend_sampling *d,
+                        const struct backend_penalty_entry *history, const float *row,
+                        struct backend_sampled *out) {
+    const struct sampling *how = &d->params;
     float x[FAKE_VOCAB], max = -INFINITY;
     double sum = 0;
-    struct engine_params p = {.temperature = d->temperature,
-                              .top_p = d->top_p,
-                              .min_p = d->min_p,
-                              .top_k = d->top_k,
-                              .repetition_penalty = 1,
-                              .n_logprobs = -1};
+    struct engine_params p = {.sampling = *how, .n_logprobs = -1};
+    p.sampling.repetition_penalty = 1;
+    p.sampling.presence_penalty = p.sampling.frequency_penalty = 0;
     *out = (struct backend_sampled){.token = -1};
-    if (d->temperature < 0) return;
+    if (how->temperature < 0) return;
     memcpy(x, row, sizeof x);
     for (uint32_t i = 0; i < d->n_history; i++) {
-        const int32_t *s = &history[3 * (size_t)(d->first_history + i)];
-        if (s[0] < 0) continue;
-        float *v = &x[s[0]];
-        if (d->repetition != 1.0f) *v = *v > 0 ? *v / d->repetition : *v * d->repetition;
-        if (s[1]) *v -= fmaf(d->frequency, (float)s[1], d->presence);
+        const struct backend_penalty_entry *h = &history[d->first_history + i];
+        if (h->token < 0) continue;
+        float *v = &x[h->token], repetition = how->repetition_penalty;
+        if (repetition != 1.0f) *v = *v > 0 ? *v / repetition : *v * repetition;
+        if (h->count) *v -= fmaf(how->frequency_penalty, (float)h->count, how->presence_penalty);
     }
     const struct sampler_request req = {
         .params = &p,
@@ -357,7 +355,7 @@ static void fake_draw(model *m, const struct backend_sampling *d, const int32_t 
     out->log_sum = (float)((double)max + log(sum));
 }
 
-/* A row of logits, what is found out about it, and no row for who does not want it whole. */
+/* A row of logits, and what is found in it; the row itself is hidden unless it is needed. */
 static void fake_row(model *m, const struct model_batch *b, uint32_t i, uint32_t n) {
     float *row = m->logits + (size_t)i * FAKE_VOCAB;
     struct fake_results *r = &m->results[m->turn];
@@ -365,45 +363,46 @@ static void fake_row(model *m, const struct model_batch *b, uint32_t i, uint32_t
     fake_logits(m->tokens, n, row);
     if (fake_changed()) row[FAKE_GARBAGE] = 1e30f;
     if (k) top_select(row, FAKE_VOCAB, k, r->top_ids + i * k, r->top_values + i * k);
-    if (b->shape.samples) fake_draw(m, &b->sampling[i], m->history, row, &r->sampled[i]);
+    if (b->shape.samples) fake_sample(m, &b->sampling[i], m->history, row, &r->sampled[i]);
     if (!b->need_logits || b->need_logits[i]) return;
     fake_require(k > 0 || b->shape.samples);
     for (uint32_t v = 0; v < FAKE_VOCAB; v++)
         row[v] = NAN;
 }
 
-/* Tokens that the step in front drew join those that penalties look at. */
-static void fake_recount(model *m, const struct model_batch *b) {
-    const struct fake_results *front = &m->results[!m->turn];
-    memcpy(m->history, b->history, 3 * (size_t)b->n_history * sizeof *m->history);
+/* Adds the previous step's sampled tokens to the penalty histories. */
+static void fake_update_history(model *m, const struct model_batch *b) {
+    const struct fake_results *previous = &m->results[!m->turn];
+    memcpy(m->history, b->history, b->n_history * sizeof *m->history);
     for (uint32_t i = 0; i < b->n_history_updates; i++) {
-        const int32_t *r = &b->history_updates[3 * i];
-        int32_t *history = m->history + 3 * r[0], token = front->sampled[r[2]].token, k = 0;
-        fake_require((uint32_t)(r[0] + r[1]) < b->n_history && history[3 * r[1]] == -1);
-        while (k < r[1] && history[3 * k] != token)
+        const struct backend_history_update *u = &b->history_updates[i];
+        struct backend_penalty_entry *h = m->history + u->first;
+        int32_t token = previous->sampled[u->from].token, k = 0;
+        fake_require((uint32_t)(u->first + u->n) < b->n_history && h[u->n].token == -1);
+        while (k < u->n && h[k].token != token)
             k++;
-        history[3 * k] = token;
-        history[3 * k + 1] = k < r[1] ? history[3 * k + 1] + 1 : 1;
+        h[k].token = token;
+        h[k].count = k < u->n ? h[k].count + 1 : 1;
     }
 }
 
-/* Tokens that the step in front found go to their rows. */
-static void fake_chain(model *m, const struct model_batch *b) {
-    const struct fake_results *front = &m->results[!m->turn];
-    const struct model_shape *shape = &front->shape;
+/* Replaces placeholders by the previous step's tokens. */
+static void fake_copy_tokens(model *m, const struct model_batch *b) {
+    const struct fake_results *previous = &m->results[!m->turn];
+    const struct model_shape *shape = &previous->shape;
     memcpy(m->ids, b->token_ids, b->shape.n_rows * sizeof *m->ids);
     fake_require(!b->n_token_copies || fake_overlaps);
     for (uint32_t i = 0; i < b->n_token_copies; i++) {
-        uint32_t row = (uint32_t)b->token_copies[2 * i],
-                 from = (uint32_t)b->token_copies[2 * i + 1];
+        uint32_t row = (uint32_t)b->token_copies[i].to, from = (uint32_t)b->token_copies[i].from;
         bool sampled = i < b->n_sampled_copies;
         fake_require(row < b->shape.n_rows && from < shape->n_logit_rows &&
                      (sampled ? shape->samples : shape->n_top > 0));
-        int32_t token = sampled ? front->sampled[from].token : front->top_ids[from * shape->n_top];
+        int32_t token =
+            sampled ? previous->sampled[from].token : previous->top_ids[from * shape->n_top];
         m->ids[row] = token < 0 ? 0 : token;
     }
-    atomic_fetch_add(&fake_chained, (int)b->n_token_copies);
-    fake_recount(m, b);
+    atomic_fetch_add(&fake_token_copies, (int)b->n_token_copies);
+    fake_update_history(m, b);
 }
 
 /* What out row i sees through its table. */
@@ -435,7 +434,7 @@ static int fake_forward(model *m, const struct model_batch *b, struct model_outp
                  shape->n_logit_rows + shape->n_hidden_rows <= shape->n_rows &&
                  b->row_start[0] == 0 && b->row_start[shape->n_seqs] == (int32_t)shape->n_rows);
     fake_count_guess(b);
-    fake_chain(m, b);
+    fake_copy_tokens(m, b);
     for (uint32_t i = 0; i < shape->n_rows; i++) {
         fake_require((uint32_t)b->positions[i] < shape->max_context);
         fake_require(m->ids[i] >= 0 && m->ids[i] < FAKE_VOCAB);

@@ -222,10 +222,11 @@ static void options_carry_the_values(void) {
               &chat_table, &f, &tree, &e) == 0);
     CHECK(gen_options_read(&f, 100, o, &e) == 0);
     const struct engine_params *p = &o->params;
-    CHECK(p->temperature == 0.5f && p->top_k == 7 && p->min_p == 0.25f);
-    CHECK(p->top_p == 0.75f);
+    CHECK(p->sampling.temperature == 0.5f && p->sampling.top_k == 7 && p->sampling.min_p == 0.25f);
+    CHECK(p->sampling.top_p == 0.75f);
     CHECK(p->has_seed && p->seed == INT64_C(9007199254740993));
-    CHECK(p->presence_penalty == 1 && p->frequency_penalty == -1 && p->repetition_penalty == 1.5f);
+    CHECK(p->sampling.presence_penalty == 1 && p->sampling.frequency_penalty == -1 &&
+          p->sampling.repetition_penalty == 1.5f);
     CHECK(p->n_bias == 1 && p->bias[0].token == 42 && p->bias[0].bias == -7.5f);
     CHECK(p->n_logprobs == 4 && p->max_tokens == 9 && p->priority == -3 && p->ignore_eos);
     CHECK(o->n_choices == 3 && o->n_stops == 2 && o->stream && o->include_usage);
@@ -233,8 +234,8 @@ static void options_carry_the_values(void) {
     cJSON_Delete(tree);
     CHECK(read_fields("{\"model\":\"m\",\"messages\":[{}]}", &chat_table, &f, &tree, &e) == 0);
     CHECK(gen_options_read(&f, 100, o, &e) == 0);
-    CHECK(p->temperature == 1 && p->top_p == 1 && !p->has_seed && p->n_logprobs == -1 &&
-          p->max_tokens == 0 && o->n_choices == 1 && !o->no_tokens);
+    CHECK(p->sampling.temperature == 1 && p->sampling.top_p == 1 && !p->has_seed &&
+          p->n_logprobs == -1 && p->max_tokens == 0 && o->n_choices == 1 && !o->no_tokens);
     cJSON_Delete(tree);
     CHECK(read_fields(
               "{\"model\":\"m\",\"prompt\":\"\",\"echo\":true,\"logprobs\":0,\"max_tokens\":0}",

@@ -265,7 +265,7 @@ static engine_stream *submit(engine *en, const struct prompt *p) {
     engine_stream *s = NULL;
     err e = {0};
     engine_params_default(&q.params);
-    q.params.temperature = 0;
+    q.params.sampling.temperature = 0;
     q.params.max_tokens = p->n_greedy;
     q.params.ignore_eos = true;
     CHECK_MSG(engine_submit(en, &q, &s, &e) == 0, "%s", e.msg);

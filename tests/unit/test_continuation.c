@@ -58,11 +58,11 @@ static void make_job(struct job *j, int i, int32_t n_vocab) {
     p->max_tokens = 12 + rng_next(&rng) % 40;
     p->has_seed = i % 2;
     p->seed = (int64_t)rng_next(&rng) << 20;
-    p->temperature = i == 0 ? 0 : 0.9f;
+    p->sampling.temperature = i == 0 ? 0 : 0.9f;
     p->n_logprobs = i % 3;
-    if (i % 4 == 1) p->top_p = 0.9f;
-    if (i % 4 >= 2) p->repetition_penalty = 1.3f;
-    if (i % 4 == 3) p->frequency_penalty = 0.6f, p->presence_penalty = 0.2f;
+    if (i % 4 == 1) p->sampling.top_p = 0.9f;
+    if (i % 4 >= 2) p->sampling.repetition_penalty = 1.3f;
+    if (i % 4 == 3) p->sampling.frequency_penalty = 0.6f, p->sampling.presence_penalty = 0.2f;
     p->ignore_eos = i % 2;
     p->prompt_logprobs = i == 5;
 }

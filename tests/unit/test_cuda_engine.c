@@ -71,13 +71,13 @@ static void random_params(struct engine_params *p) {
     p->has_seed = true;
     p->seed = (int64_t)((uint64_t)be_rand() << 32 | be_rand());
     p->max_tokens = 3 + be_below(20);
-    p->temperature = be_below(4) ? real(0.1f, 2) : 0;
-    if (be_below(2)) p->top_p = real(0.01f, 1);
-    if (be_below(2)) p->top_k = 1 + be_below(be_below(2) ? 64 : N_VOCAB + 5);
-    if (be_below(3) == 0) p->min_p = real(0, 1);
-    if (be_below(3) == 0) p->repetition_penalty = real(0.5f, 2);
-    if (be_below(3) == 0) p->presence_penalty = real(-2, 2);
-    if (be_below(3) == 0) p->frequency_penalty = real(-2, 2);
+    p->sampling.temperature = be_below(4) ? real(0.1f, 2) : 0;
+    if (be_below(2)) p->sampling.top_p = real(0.01f, 1);
+    if (be_below(2)) p->sampling.top_k = 1 + be_below(be_below(2) ? 64 : N_VOCAB + 5);
+    if (be_below(3) == 0) p->sampling.min_p = real(0, 1);
+    if (be_below(3) == 0) p->sampling.repetition_penalty = real(0.5f, 2);
+    if (be_below(3) == 0) p->sampling.presence_penalty = real(-2, 2);
+    if (be_below(3) == 0) p->sampling.frequency_penalty = real(-2, 2);
     p->n_logprobs = (int)be_below(4) - 1;
     if (p->n_logprobs == 2) p->n_logprobs = 1 + (int)be_below(ENGINE_MAX_TOP_LOGPROBS);
     p->ignore_eos = be_below(2);
@@ -173,9 +173,10 @@ static void draws_are_the_hosts(void) {
         CHECK_MSG(same_answer(&device[i], &host[i]),
                   "request %u: temperature %g, top_k %u, top_p %g, min_p %g, penalties %g %g %g, "
                   "logprobs %d",
-                  i, (double)p->temperature, p->top_k, (double)p->top_p, (double)p->min_p,
-                  (double)p->repetition_penalty, (double)p->presence_penalty,
-                  (double)p->frequency_penalty, p->n_logprobs);
+                  i, (double)p->sampling.temperature, p->sampling.top_k, (double)p->sampling.top_p,
+                  (double)p->sampling.min_p, (double)p->sampling.repetition_penalty,
+                  (double)p->sampling.presence_penalty, (double)p->sampling.frequency_penalty,
+                  p->n_logprobs);
         check_logprobs(&device[i], &host[i], i);
         CHECK_MSG(same(&device[i], &alone[i]), "request %u differs from when it was alone", i);
     }
@@ -198,7 +199,8 @@ static void steps_overlap(void) {
         params = requests[i].params;
         params.prompt_logprobs = false;
         params.max_tokens = 2 + be_below(60);
-        if (i % 3 == 0) params.temperature = 2, params.top_p = 1, params.top_k = 0;
+        if (i % 3 == 0)
+            params.sampling.temperature = 2, params.sampling.top_p = 1, params.sampling.top_k = 0;
         requests[i].params = params;
     }
     run_together(en, want, true);
@@ -242,8 +244,8 @@ static void long_histories_are_drawn_on_the_host(void) {
         for (int32_t k = 0; k < LONG_PROMPT; k++)
             prompts[i][k] = 3 + (k * 7 + (int32_t)i) % (N_VOCAB - 3);
         engine_params_default(&q->params);
-        q->params.repetition_penalty = 1.3f;
-        q->params.temperature = 0.9f;
+        q->params.sampling.repetition_penalty = 1.3f;
+        q->params.sampling.temperature = 0.9f;
         q->params.has_seed = q->params.ignore_eos = true;
         q->params.seed = 77 + i;
         q->params.max_tokens = 6;

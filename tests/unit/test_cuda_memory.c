@@ -150,22 +150,23 @@ static void copies_overlap(void) {
 static void tokens_are_chained(void) {
     enum { N = 700, STRIDE = 3 };
     backend *be = open_cuda(0);
-    int32_t from[N * STRIDE], pairs[2 * N], ids[N], want[N];
+    int32_t from[N * STRIDE], ids[N], want[N];
+    struct backend_token_copy copies[N];
     for (int i = 0; i < N * STRIDE; i++)
         from[i] = (int32_t)be_below(1000) - 100;
     for (int32_t i = 0; i < N; i++) {
-        pairs[2 * i] = i * 3 % N; /* each once */
-        pairs[2 * i + 1] = (int32_t)be_below(N);
+        copies[i].to = i * 3 % N; /* each once */
+        copies[i].from = (int32_t)be_below(N);
         want[i] = -7;
     }
-    backend_buf *f = be_i32(be, from, N * STRIDE), *p = be_i32(be, pairs, 2 * N);
+    backend_buf *f = be_i32(be, from, N * STRIDE), *p = be_bytes(be, copies, sizeof copies);
     for (uint32_t n = 1; n < N; n += 1 + n / 2) {
         memcpy(ids, want, sizeof ids);
         backend_buf *to = be_i32(be, ids, N);
         const struct op_copy_tokens a = {f, p, STRIDE, 5, n < N - 5 ? n : N - 5, to};
         for (uint32_t i = a.first; i < a.first + a.n; i++) {
-            int32_t token = from[pairs[2 * i + 1] * STRIDE];
-            ids[pairs[2 * i]] = token < 0 ? 0 : token;
+            int32_t token = from[copies[i].from * STRIDE];
+            ids[copies[i].to] = token < 0 ? 0 : token;
         }
         CHECK(backend_copy_tokens(be, &a) == 0);
         int32_t out[N];

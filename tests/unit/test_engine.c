@@ -79,11 +79,11 @@ static void make_requests(int32_t n_vocab) {
         p->has_seed = true;
         p->seed = rng_next(&rng);
         p->n_logprobs = i % 3;
-        p->temperature = i % 3 == 0 ? 0 : 0.5f + 0.1f * (float)i;
-        if (i % 4 == 1) p->top_p = 0.8f;
-        if (i % 5 == 1) p->top_k = 20;
-        if (i % 5 == 2) p->repetition_penalty = 1.2f;
-        if (i % 5 == 3) p->frequency_penalty = 0.5f;
+        p->sampling.temperature = i % 3 == 0 ? 0 : 0.5f + 0.1f * (float)i;
+        if (i % 4 == 1) p->sampling.top_p = 0.8f;
+        if (i % 5 == 1) p->sampling.top_k = 20;
+        if (i % 5 == 2) p->sampling.repetition_penalty = 1.2f;
+        if (i % 5 == 3) p->sampling.frequency_penalty = 0.5f;
         p->ignore_eos = i % 2;
         p->prompt_logprobs = i % 6 == 5;
     }
@@ -190,7 +190,7 @@ static void same_as_a_choice(void) {
         engine_stream *streams[CHOICES];
         struct engine_request q = requests[i];
         q.params.prompt_logprobs = false;
-        q.params.temperature = 1;
+        q.params.sampling.temperature = 1;
         memset(own, 0, CHOICES * sizeof *own);
         memset(forked, 0, CHOICES * sizeof *forked);
         for (int k = 0; k < CHOICES; k++) {
@@ -229,7 +229,7 @@ static void prompt_logprobs_are_those_of_answers(void) {
         struct engine_request one = *q;
         engine_params_default(&one.params);
         one.n_prompt = i;
-        one.params.temperature = 0;
+        one.params.sampling.temperature = 0;
         one.params.max_tokens = 1;
         one.params.ignore_eos = true;
         one.params.n_logprobs = 0;

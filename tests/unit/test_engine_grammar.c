@@ -152,9 +152,9 @@ static void make_jobs(const engine *en) {
         p->max_tokens = j->which < 0 ? 40 : 200;
         p->has_seed = true;
         p->seed = rng_next(&rng);
-        p->temperature = i % 3 ? 1.0f : 0;
-        if (i % 4 == 1) p->frequency_penalty = 0.3f;
-        if (i % 4 == 2) p->top_p = 0.95f;
+        p->sampling.temperature = i % 3 ? 1.0f : 0;
+        if (i % 4 == 1) p->sampling.frequency_penalty = 0.3f;
+        if (i % 4 == 2) p->sampling.top_p = 0.95f;
         if (i == 7) p->ignore_eos = true;
         if (j->which >= 0) p->grammar = grammars[j->which];
     }

@@ -5,13 +5,13 @@
 #include "tests/support/be.h"
 #include "tests/unit/check.h"
 
-enum { MAX_COLS = 9000, MAX_ROWS = 7, MAX_SEEN = 40 };
+enum { MAX_COLS = 9000, MAX_ROWS = 7, MAX_HISTORY = 40 };
 
 struct scene {
     uint32_t n_rows, n_cols, n_history;
     float x[MAX_ROWS * MAX_COLS];
     struct backend_sampling sampling[MAX_ROWS];
-    int32_t history[MAX_ROWS * MAX_SEEN * 3];
+    struct backend_penalty_entry history[MAX_ROWS * MAX_HISTORY];
     struct backend_sampled out[MAX_ROWS];
 };
 
@@ -36,10 +36,11 @@ static int by_id(const void *a, const void *b) {
 
 static void penalise(const struct scene *s, const struct backend_sampling *d, float *x) {
     for (uint32_t i = 0; i < d->n_history; i++) {
-        const int32_t *history = &s->history[3 * (d->first_history + i)];
-        float *v = &x[history[0]];
-        if (d->repetition != 1.0f) *v = *v > 0 ? *v / d->repetition : *v * d->repetition;
-        if (history[1]) *v -= fmaf(d->frequency, (float)history[1], d->presence);
+        const struct backend_penalty_entry *h = &s->history[d->first_history + i];
+        const struct sampling *p = &d->params;
+        float *v = &x[h->token], repetition = p->repetition_penalty;
+        if (repetition != 1.0f) *v = *v > 0 ? *v / repetition : *v * repetition;
+        if (h->count) *v -= fmaf(p->frequency_penalty, (float)h->count, p->presence_penalty);
     }
 }
 
@@ -61,17 +62,18 @@ static int32_t reference(const struct scene *s, uint32_t row) {
         t[i] = (struct token){sample_key(x[i]), i, 0, x[i]};
     qsort(t, n, sizeof *t, by_rank);
     float max = t[0].logit;
-    if (!isfinite(max) || d->temperature < 0) return -1;
-    if (d->temperature <= 0) return (int32_t)t[0].id;
+    if (!isfinite(max) || d->params.temperature < 0) return -1;
+    if (d->params.temperature <= 0) return (int32_t)t[0].id;
     for (uint32_t i = 0; i < n; i++)
-        t[i].weight = isnan(t[i].logit) ? 0 : sample_weight(t[i].logit, max, d->temperature);
-    if (d->top_k && d->top_k < n) n = d->top_k;
-    if (d->top_p < 1.0f) {
-        uint64_t want = sample_mass(d->top_p, total_of(t, n)), sum = 0;
+        t[i].weight = isnan(t[i].logit) ? 0 : sample_weight(t[i].logit, max, d->params.temperature);
+    if (d->params.top_k && d->params.top_k < n) n = d->params.top_k;
+    if (d->params.top_p < 1.0f) {
+        uint64_t want = sample_mass(d->params.top_p, total_of(t, n)), sum = 0;
         for (uint32_t i = 0; i < n; i++)
             if ((sum += t[i].weight) >= want) n = i + 1;
     }
-    uint64_t least = (uint64_t)ceil((double)d->min_p * (double)(UINT64_C(1) << SAMPLE_ONE_BITS));
+    uint64_t least =
+        (uint64_t)ceil((double)d->params.min_p * (double)(UINT64_C(1) << SAMPLE_ONE_BITS));
     for (uint32_t i = 0; i < n; i++)
         if (t[i].weight < least) t[i].weight = 0;
     uint64_t target = sample_target(d->seed, d->index, total_of(t, n)), sum = 0;
@@ -109,27 +111,27 @@ static void fill(struct scene *s) {
         if (be_below(4) == 0) x[be_below(s->n_cols)] = NAN;
         if (be_below(4) == 0) x[be_below(s->n_cols)] = -INFINITY;
         struct backend_sampling *d = &s->sampling[r];
-        *d = (struct backend_sampling){.temperature =
-                                           be_below(5) ? 0.1f + 2 * (float)be_below(100) / 100 : 0,
-                                       .top_p = be_below(2) ? 1 : (float)(1 + be_below(100)) / 101,
-                                       .min_p = be_below(2) ? 0 : (float)be_below(100) / 100,
-                                       .repetition = 1,
-                                       .top_k = be_below(2) ? 0 : 1 + be_below(s->n_cols + 3),
-                                       .seed = {be_rand(), be_rand()},
-                                       .index = {be_below(100), 0}};
+        *d = (struct backend_sampling){
+            .params = {.temperature = be_below(5) ? 0.1f + 2 * (float)be_below(100) / 100 : 0,
+                       .top_p = be_below(2) ? 1 : (float)(1 + be_below(100)) / 101,
+                       .min_p = be_below(2) ? 0 : (float)be_below(100) / 100,
+                       .repetition_penalty = 1,
+                       .top_k = be_below(2) ? 0 : 1 + be_below(s->n_cols + 3)},
+            .seed = {be_rand(), be_rand()},
+            .index = {be_below(100), 0}};
         if (be_below(3)) continue;
-        d->repetition = be_below(2) ? 1 : 1.3f;
-        d->presence = be_real();
-        d->frequency = be_real();
+        d->params.repetition_penalty = be_below(2) ? 1 : 1.3f;
+        d->params.presence_penalty = be_real();
+        d->params.frequency_penalty = be_real();
         d->first_history = s->n_history;
-        for (uint32_t i = be_below(MAX_SEEN); i > 0 && d->n_history < s->n_cols; i--) {
+        for (uint32_t i = be_below(MAX_HISTORY); i > 0 && d->n_history < s->n_cols; i--) {
             int32_t id = (int32_t)be_below(s->n_cols);
             bool again = false;
             for (uint32_t j = 0; j < d->n_history; j++)
-                again |= s->history[3 * (d->first_history + j)] == id;
+                again |= s->history[d->first_history + j].token == id;
             if (again) continue;
-            int32_t *e = &s->history[3 * (s->n_history++)];
-            e[0] = id, e[1] = (int32_t)be_below(4), e[2] = 0;
+            s->history[s->n_history++] =
+                (struct backend_penalty_entry){.token = id, .count = (int32_t)be_below(4)};
             d->n_history++;
         }
     }
@@ -140,7 +142,7 @@ static void run(backend *be, struct scene *s, uint32_t first, uint32_t n) {
     err e = {0};
     backend_buf *x = be_f32(be, s->x + (uint64_t)first * s->n_cols, (uint64_t)n * s->n_cols);
     backend_buf *sampling = be_bytes(be, s->sampling + first, n * sizeof *s->sampling);
-    backend_buf *history = be_i32(be, s->history, 3 * (uint64_t)(s->n_history + 1));
+    backend_buf *history = be_bytes(be, s->history, (s->n_history + 1) * sizeof *s->history);
     backend_buf *out = be_bytes(be, NULL, n * sizeof *s->out);
     const struct op_sample a = {x, sampling, history, n, s->n_cols, s->n_history, out};
     CHECK(backend_sample(be, &a) == 0);
@@ -211,8 +213,7 @@ static void broken_rows(void) {
             s->x[80 + j] = j == 7 ? INFINITY : 0;
         }
         for (int r = 0; r < 3; r++)
-            s->sampling[r] =
-                (struct backend_sampling){.temperature = 1, .top_p = 1, .repetition = 1};
+            s->sampling[r] = (struct backend_sampling){.params = sampling_default()};
         run(be, s, 0, 3);
         CHECK(s->out[0].token == -1 && s->out[1].token == -1 && s->out[2].token == -1);
         backend_close(be);
@@ -233,7 +234,8 @@ static void frequencies(void) {
             total += p[j] = exp((s->x[j] = 0.4f * (float)j) / 0.8);
         for (uint32_t n = 0; n < 2000; n++) {
             s->sampling[0] = (struct backend_sampling){
-                .temperature = 0.8f, .top_p = 1, .repetition = 1, .seed = {5, 6}, .index = {n, 0}};
+                .params = sampling_default(), .seed = {5, 6}, .index = {n, 0}};
+            s->sampling[0].params.temperature = 0.8f;
             run(be, s, 0, 1);
             CHECK(s->out[0].token >= 0 && s->out[0].token < 8);
             counts[s->out[0].token & 7]++;

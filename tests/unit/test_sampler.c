@@ -42,8 +42,10 @@ static void ref_adjust(float *l, uint32_t n, const struct engine_params *p,
         for (uint32_t i = 0; i < h->n_generated; i++)
             count += h->generated[i] == (int32_t)id;
         if (in_prompt || count)
-            l[id] = l[id] > 0 ? l[id] / p->repetition_penalty : l[id] * p->repetition_penalty;
-        if (count) l[id] -= p->presence_penalty + p->frequency_penalty * (float)count;
+            l[id] = l[id] > 0 ? l[id] / p->sampling.repetition_penalty
+                              : l[id] * p->sampling.repetition_penalty;
+        if (count)
+            l[id] -= p->sampling.presence_penalty + p->sampling.frequency_penalty * (float)count;
     }
 }
 
@@ -61,21 +63,24 @@ static void ref_probs(const float *logits, uint32_t n, const struct engine_param
     sort_logits = l;
     qsort(order, n, sizeof *order, by_rank);
     memset(probs, 0, n * sizeof *probs);
-    if (p->temperature == 0) {
+    if (p->sampling.temperature == 0) {
         probs[order[0]] = 1;
     } else {
-        uint32_t keep = p->top_k && p->top_k < n ? p->top_k : n;
+        uint32_t keep = p->sampling.top_k && p->sampling.top_k < n ? p->sampling.top_k : n;
         double total = 0, sum = 0, left = 0;
         for (uint32_t i = 0; i < keep; i++) {
-            double x = ((double)l[order[i]] - (double)l[order[0]]) / (double)p->temperature;
+            double x =
+                ((double)l[order[i]] - (double)l[order[0]]) / (double)p->sampling.temperature;
             total += probs[order[i]] = exp(x);
         }
         uint32_t nucleus = 0;
-        while (nucleus < keep && (sum < (double)p->top_p * total || p->top_p == 1.0f))
+        while (nucleus < keep &&
+               (sum < (double)p->sampling.top_p * total || p->sampling.top_p == 1.0f))
             sum += probs[order[nucleus++]];
         double best = probs[order[0]];
         for (uint32_t i = 0; i < keep; i++) {
-            if (i >= nucleus || probs[order[i]] < (double)p->min_p * best) probs[order[i]] = 0;
+            if (i >= nucleus || probs[order[i]] < (double)p->sampling.min_p * best)
+                probs[order[i]] = 0;
             left += probs[order[i]];
         }
         for (uint32_t i = 0; i < n; i++)
@@ -124,13 +129,13 @@ static void philox_known_answers(void) {
 
 static void random_params(struct engine_params *p, struct engine_logit_bias *bias, uint32_t n) {
     engine_params_default(p);
-    p->temperature = rng_next(&rng) % 5 ? rng_float(&rng, 0.05f, 2.0f) : 0;
-    if (rng_next(&rng) % 2) p->top_p = rng_float(&rng, 0.01f, 1.0f);
-    if (rng_next(&rng) % 2) p->top_k = 1 + rng_next(&rng) % (n + 3);
-    if (rng_next(&rng) % 3 == 0) p->min_p = rng_float(&rng, 0, 0.5f);
-    if (rng_next(&rng) % 2) p->presence_penalty = rng_float(&rng, -2, 2);
-    if (rng_next(&rng) % 2) p->frequency_penalty = rng_float(&rng, -2, 2);
-    if (rng_next(&rng) % 2) p->repetition_penalty = rng_float(&rng, 0.5f, 2);
+    p->sampling.temperature = rng_next(&rng) % 5 ? rng_float(&rng, 0.05f, 2.0f) : 0;
+    if (rng_next(&rng) % 2) p->sampling.top_p = rng_float(&rng, 0.01f, 1.0f);
+    if (rng_next(&rng) % 2) p->sampling.top_k = 1 + rng_next(&rng) % (n + 3);
+    if (rng_next(&rng) % 3 == 0) p->sampling.min_p = rng_float(&rng, 0, 0.5f);
+    if (rng_next(&rng) % 2) p->sampling.presence_penalty = rng_float(&rng, -2, 2);
+    if (rng_next(&rng) % 2) p->sampling.frequency_penalty = rng_float(&rng, -2, 2);
+    if (rng_next(&rng) % 2) p->sampling.repetition_penalty = rng_float(&rng, 0.5f, 2);
     p->bias = bias;
     p->n_bias = rng_next(&rng) % 4;
     for (uint32_t i = 0; i < p->n_bias; i++)
@@ -233,14 +238,14 @@ static void draws_from_few_tokens_are_those_from_the_row(void) {
         for (int r = 0; r < 4000; r++) {
             struct engine_params p;
             engine_params_default(&p);
-            p.temperature = rng_next(&rng) % 4 ? rng_float(&rng, 0.05f, 2.0f) : 0;
+            p.sampling.temperature = rng_next(&rng) % 4 ? rng_float(&rng, 0.05f, 2.0f) : 0;
             if (rng_next(&rng) % 2)
-                p.top_p = rng_next(&rng) % 8 ? rng_float(&rng, 0.01f, 1.0f) : 1e-6f;
-            if (rng_next(&rng) % 8) p.top_k = 1 + rng_next(&rng) % (BACKEND_MAX_TOP + 3);
-            if (rng_next(&rng) % 3 == 0) p.min_p = rng_float(&rng, 0, 1);
+                p.sampling.top_p = rng_next(&rng) % 8 ? rng_float(&rng, 0.01f, 1.0f) : 1e-6f;
+            if (rng_next(&rng) % 8) p.sampling.top_k = 1 + rng_next(&rng) % (BACKEND_MAX_TOP + 3);
+            if (rng_next(&rng) % 3 == 0) p.sampling.min_p = rng_float(&rng, 0, 1);
             uint32_t k = sampler_n_top(&p, n);
             CHECK(k <= n && k <= BACKEND_MAX_TOP);
-            CHECK(k == 0 || p.temperature == 0 || p.top_k <= k);
+            CHECK(k == 0 || p.sampling.temperature == 0 || p.sampling.top_k <= k);
             if (!k) continue;
             n_few++;
             if (rng_next(&rng) % 2 && k < n) k = n < BACKEND_MAX_TOP ? n : BACKEND_MAX_TOP;
@@ -256,7 +261,7 @@ static void draws_from_few_tokens_are_those_from_the_row(void) {
             int rc = sampler_sample(s, &row, &want);
             CHECK(sampler_sample(s, &few, &got) == rc);
             CHECK_MSG(got == want, "vocabulary %u, temperature %g, top_k %u: %d, not %d", n,
-                      (double)p.temperature, p.top_k, (int)got, (int)want);
+                      (double)p.sampling.temperature, p.sampling.top_k, (int)got, (int)want);
         }
         CHECK(n_few > 500);
         free(logits);
@@ -270,24 +275,24 @@ static void draws_that_need_the_row(void) {
     struct engine_logit_bias bias = {1, 1};
     engine_params_default(&p);
     CHECK(sampler_n_top(&p, 1000) == 0); /* any token may come */
-    p.top_k = BACKEND_MAX_TOP + 1;
+    p.sampling.top_k = BACKEND_MAX_TOP + 1;
     CHECK(sampler_n_top(&p, 1000) == 0);
-    p.top_k = 40;
+    p.sampling.top_k = 40;
     CHECK(sampler_n_top(&p, 1000) == BACKEND_MAX_TOP);
     CHECK(sampler_n_top(&p, 50) == 50);
     CHECK(sampler_n_top(&p, 40) == 0); /* top_k is off */
     const struct engine_params few = p;
     p.n_bias = 1, p.bias = &bias;
     CHECK(sampler_n_top(&p, 1000) == 0);
-    p = few, p.presence_penalty = 1;
+    p = few, p.sampling.presence_penalty = 1;
     CHECK(sampler_n_top(&p, 1000) == 0);
-    p = few, p.frequency_penalty = -1;
+    p = few, p.sampling.frequency_penalty = -1;
     CHECK(sampler_n_top(&p, 1000) == 0);
-    p = few, p.repetition_penalty = 1.1f;
+    p = few, p.sampling.repetition_penalty = 1.1f;
     CHECK(sampler_n_top(&p, 1000) == 0);
     p = few, p.n_logprobs = 0;
     CHECK(sampler_n_top(&p, 1000) == 0);
-    p = few, p.temperature = 0, p.top_k = 0;
+    p = few, p.sampling.temperature = 0, p.sampling.top_k = 0;
     CHECK(sampler_n_top(&p, 1000) == 1);
 }
 
@@ -307,8 +312,8 @@ static void draws_have_the_distribution(void) {
         double probs[N], chi2 = 0;
         int counts[N] = {0}, dof = -1;
         engine_params_default(&p);
-        p.temperature = cases[c].temperature;
-        p.top_p = cases[c].top_p;
+        p.sampling.temperature = cases[c].temperature;
+        p.sampling.top_p = cases[c].top_p;
         ref_probs(logits, N, &p, &none, probs);
         for (uint64_t i = 0; i < DRAWS; i++) {
             struct sampler_request req = {
@@ -381,10 +386,10 @@ static void broken_logits(void) {
     for (uint64_t i = 0; i < 200; i++) {
         struct sampler_request req = {.params = &p, .seed = 9, .index = i, .logits = some};
         int32_t token = -1;
-        p.temperature = i % 2 ? 0 : 1;
-        p.top_p = i % 4 < 2 ? 1 : 0.99f;
+        p.sampling.temperature = i % 2 ? 0 : 1;
+        p.sampling.top_p = i % 4 < 2 ? 1 : 0.99f;
         CHECK(sampler_sample(s, &req, &token) == 0);
-        CHECK(p.temperature > 0 ? token == 1 || token == 3 : token == 3);
+        CHECK(p.sampling.temperature > 0 ? token == 1 || token == 3 : token == 3);
     }
     const struct engine_logit_bias up = {3, 100};
     const uint32_t only_1 = 1u << 1, only_0 = 1;

@@ -65,17 +65,20 @@ static void random_job(struct job *j, struct bell *b) {
     p->max_tokens = 1 + rng_next(&rng) % 60;
     p->has_seed = true;
     p->seed = (int64_t)rng_next(&rng) - 1000;
-    p->temperature = rng_next(&rng) % 3 ? 0.3f + (float)(rng_next(&rng) % 100) / 80 : 0;
-    if (rng_next(&rng) % 2) p->top_p = 0.9f;
-    if (rng_next(&rng) % 2) p->top_k = 1 + rng_next(&rng) % 30;
-    if (rng_next(&rng) % 4 == 0) p->repetition_penalty = 1.3f;
-    if (rng_next(&rng) % 4 == 0) p->frequency_penalty = 0.7f, p->presence_penalty = -0.4f;
+    p->sampling.temperature = rng_next(&rng) % 3 ? 0.3f + (float)(rng_next(&rng) % 100) / 80 : 0;
+    if (rng_next(&rng) % 2) p->sampling.top_p = 0.9f;
+    if (rng_next(&rng) % 2) p->sampling.top_k = 1 + rng_next(&rng) % 30;
+    if (rng_next(&rng) % 4 == 0) p->sampling.repetition_penalty = 1.3f;
+    if (rng_next(&rng) % 4 == 0)
+        p->sampling.frequency_penalty = 0.7f, p->sampling.presence_penalty = -0.4f;
     if (rng_next(&rng) % 4 == 0) p->prompt_logprobs = true;
     p->n_logprobs = (int)(rng_next(&rng) % 4) - 1;
     p->ignore_eos = rng_next(&rng) % 4 == 0;
     bool plain = rng_next(&rng) % 3 == 0; /* draws from a few tokens */
-    if (plain) p->repetition_penalty = 1, p->frequency_penalty = p->presence_penalty = 0;
-    if (plain) p->n_logprobs = -1, p->top_k = 1 + rng_next(&rng) % 30;
+    if (plain)
+        p->sampling.repetition_penalty = 1,
+        p->sampling.frequency_penalty = p->sampling.presence_penalty = 0;
+    if (plain) p->n_logprobs = -1, p->sampling.top_k = 1 + rng_next(&rng) % 30;
     p->priority = (int)(rng_next(&rng) % 3);
     if (chainable) { /* what lets a step begin before the one in front is finished */
         p->prompt_logprobs = false;
@@ -681,12 +684,18 @@ static void requests_are_checked(void) {
         size_t offset;
         float bad[2];
     } floats[] = {
-        {"temperature", offsetof(struct engine_params, temperature), {-0.1f, 2.1f}},
-        {"top_p", offsetof(struct engine_params, top_p), {0, 1.01f}},
-        {"min_p", offsetof(struct engine_params, min_p), {-0.1f, 1.1f}},
-        {"presence_penalty", offsetof(struct engine_params, presence_penalty), {-2.1f, 2.1f}},
-        {"frequency_penalty", offsetof(struct engine_params, frequency_penalty), {-2.1f, 2.1f}},
-        {"repetition_penalty", offsetof(struct engine_params, repetition_penalty), {0, INFINITY}},
+        {"temperature", offsetof(struct engine_params, sampling.temperature), {-0.1f, 2.1f}},
+        {"top_p", offsetof(struct engine_params, sampling.top_p), {0, 1.01f}},
+        {"min_p", offsetof(struct engine_params, sampling.min_p), {-0.1f, 1.1f}},
+        {"presence_penalty",
+         offsetof(struct engine_params, sampling.presence_penalty),
+         {-2.1f, 2.1f}},
+        {"frequency_penalty",
+         offsetof(struct engine_params, sampling.frequency_penalty),
+         {-2.1f, 2.1f}},
+        {"repetition_penalty",
+         offsetof(struct engine_params, sampling.repetition_penalty),
+         {0, INFINITY}},
     };
     struct engine_config c = base_config();
     struct engine_logit_bias bias = {FAKE_VOCAB, 1};
@@ -745,7 +754,7 @@ static void requests_are_checked(void) {
 /* The same over a device that draws tokens and takes a step before the one in front is finished:
  * what cannot be known beforehand (ends, cancels, full streams, preemptions) comes a step late. */
 static void all_while_steps_overlap(void) {
-    int before = atomic_load(&fake_chained);
+    int before = atomic_load(&fake_token_copies);
     fake_overlaps = true;
     text_is_the_same_in_every_configuration();
     prompt_logprobs_in_a_wide_step();
@@ -758,7 +767,7 @@ static void all_while_steps_overlap(void) {
     cancel_while_paused_or_waiting();
     no_notify_after_free();
     fake_overlaps = false;
-    CHECK(atomic_load(&fake_chained) - before > 500);
+    CHECK(atomic_load(&fake_token_copies) - before > 500);
 }
 
 static void all_while_every_step_may_overlap(void) {

@@ -29,7 +29,7 @@ static struct engine_request request(int i) {
     q.params.has_seed = true;
     q.params.seed = i;
     q.params.priority = i % 3;
-    q.params.top_k = 5;
+    q.params.sampling.top_k = 5;
     for (uint32_t t = 0; t < PROMPT; t++)
         prompts[i][t] = 4 + (i * 7 + (int32_t)t) % (FAKE_VOCAB - 4);
     return q;

@@ -88,9 +88,9 @@ static void random_job(struct job *j) {
     p->max_tokens = 1 + rng_next(&rng) % 60;
     p->has_seed = true;
     p->seed = rng_next(&rng);
-    p->temperature = rng_next(&rng) % 3 ? 1.0f : 0;
-    if (rng_next(&rng) % 2) p->top_k = 1 + rng_next(&rng) % 20;
-    if (rng_next(&rng) % 4 == 0) p->repetition_penalty = 1.4f;
+    p->sampling.temperature = rng_next(&rng) % 3 ? 1.0f : 0;
+    if (rng_next(&rng) % 2) p->sampling.top_k = 1 + rng_next(&rng) % 20;
+    if (rng_next(&rng) % 4 == 0) p->sampling.repetition_penalty = 1.4f;
     if (rng_next(&rng) % 3 == 0) p->n_logprobs = (int)(rng_next(&rng) % 3);
     if (rng_next(&rng) % 4 == 0) p->prompt_logprobs = true;
     if (fake_overlaps) p->n_logprobs = -1; /* a device's sums are rounded */

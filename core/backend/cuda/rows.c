@@ -57,7 +57,7 @@ int cuda_gather(backend *be, const struct op_gather *a) {
 int cuda_copy_tokens(backend *be, const struct op_copy_tokens *a) {
     const struct cargs_copy_tokens args = {
         .from = cuda_at(a->from),
-        .copies = (const int32_t *)cuda_at(a->copies) + 2 * (uint64_t)a->first,
+        .copies = (const struct cargs_token_copy *)cuda_at(a->copies) + a->first,
         .ids = cuda_at(a->ids),
         .stride = a->stride,
         .n = a->n,

@@ -6,10 +6,14 @@
 
 #include <stddef.h>
 
+_Static_assert(sizeof(struct sampling) == 28, "kernels read it as it lies in memory");
 _Static_assert(sizeof(struct cargs_sampling) == sizeof(struct backend_sampling) &&
                    offsetof(struct cargs_sampling, index) ==
                        offsetof(struct backend_sampling, index) &&
-                   sizeof(struct cargs_sampled) == sizeof(struct backend_sampled),
+                   sizeof(struct cargs_sampled) == sizeof(struct backend_sampled) &&
+                   sizeof(struct cargs_penalty_entry) == sizeof(struct backend_penalty_entry) &&
+                   sizeof(struct cargs_token_copy) == sizeof(struct backend_token_copy) &&
+                   sizeof(struct cargs_history_update) == sizeof(struct backend_history_update),
                "kernels and host share the layout");
 
 int cuda_sample(backend *be, const struct op_sample *a) {
