@@ -1,7 +1,7 @@
 /* test_cuda_attention.c - paged attention of the CUDA backend over contexts of several spans: a row
- * has the same bits alone, with a few others, in a prompt and in a batch of any size, whatever lies
- * behind what it sees; errors against float64; padding. Prints the errors it reached. What the
- * shapes of models ask for is test_attention's. */
+ * has the same bits alone, with a few others, in a prompt and in a batch of any size, whatever the
+ * cache holds after its position; errors against float64; padding. Prints the largest errors. The
+ * shapes of models are test_attention's. */
 #include "tests/support/attention_scene.h"
 
 static const int types[] = {QTYPE_F16, QTYPE_BF16, QTYPE_Q8_0, QTYPE_F32};
@@ -27,21 +27,22 @@ static void rows_of(struct rows *r, int32_t first, uint32_t n, const float *q, u
     add_seq(r, 0, pos, n, q, width);
 }
 
-/* V, below 1 in magnitude, is multiplied by weights that were each rounded to the type of the
- * cache, 2^-11 of it (F16) or 2^-8 (BF16); their sum is that of the rounded ones. Of Q8_0 values
- * are rounded to F16 besides. Rounding q to F16 adds as little: scores are about 1. */
+/* V, below 1 in magnitude, is multiplied by probabilities that are each rounded to the cache's
+ * type, with a relative error of 2^-11 (F16) or 2^-8 (BF16); they are divided by the sum of the
+ * rounded ones. Q8_0 values are rounded to F16 too. Rounding q to F16 adds as little: scores are
+ * about 1. */
 static double tolerance(int type) {
     return type == QTYPE_F32 ? 1e-6 : type == QTYPE_BF16 ? 4e-3 : type == QTYPE_F16 ? 5e-4 : 1e-3;
 }
 
-/* ---- the same bits, whatever comes with a row ---- */
+/* ---- the same bits, whatever the rest of the batch ---- */
 
 struct case_of {
     struct shape s;
     struct features f;
 };
 
-/* Rows of `together`, first of which has position first, alone and n at a time. */
+/* Compares the rows of `together`, at positions from first on, computed alone and n at a time. */
 static void check_split(backend *be, const struct scene *c, int32_t first, uint32_t n_rows,
                         const float *q, const float *together) {
     static const uint32_t steps[] = {1, 2, 3, 4, 17};
@@ -97,8 +98,8 @@ static void test_bits(void) {
     backend_close(be);
 }
 
-/* Many sequences over the same blocks, so that parts are spans, or more of them than the memory
- * for them takes at once: bits of one. */
+/* Many sequences over the same blocks, so that KV splits are spans, or so that their partial
+ * results exceed the memory for them: the bits of a single sequence. */
 static void check_batch(backend *be, const struct shape *s, uint32_t n_seqs, uint32_t stride) {
     uint64_t width = (uint64_t)s->n_heads * s->head_dim;
     struct scene c;
@@ -155,8 +156,8 @@ static void test_batches(void) {
     backend_close(be);
 }
 
-/* What lies behind a row's position, and K and V of other sequences in its tile's last chunk, have
- * no weight, however large they are. */
+/* Keys after a row's position, and other sequences' K and V in its tile's last chunk, do not count,
+ * however large they are. */
 static void test_hidden_values(void) {
     static const int kinds[] = {QTYPE_F16, QTYPE_BF16, QTYPE_F16};
     backend *be = open_cuda();
@@ -168,7 +169,7 @@ static void test_hidden_values(void) {
         struct rows r;
         enum { N = 40, FIRST = 100 };
         make_scene_of(&c, &s, (struct features){0}, 2, 200);
-        for (uint32_t p = 0; p < c.context[0]; p++) { /* each next one dwarfs those before it */
+        for (uint32_t p = 0; p < c.context[0]; p++) { /* each one dwarfs the previous ones */
             float *v = c.v[0] + (uint64_t)p * s.head_dim;
             for (uint32_t d = 0; d < s.head_dim; d++)
                 v[d] *= p < FIRST ? 1e-3f : p % 3 ? 1 : 60000;
@@ -191,7 +192,7 @@ static void test_hidden_values(void) {
     backend_close(be);
 }
 
-/* ---- a step's rows stored and attended to in one launch: bits and pools of two ---- */
+/* ---- store and attention in one launch: the bits and pools of two launches ---- */
 
 struct step_case {
     struct case_of of;
@@ -199,8 +200,8 @@ struct step_case {
     bool interleaved, normed;
 };
 
-/* A row of each sequence at its last position; the last row's slot is none, its result is not
- * looked at. */
+/* One row per sequence, at its last position; the last row has no slot, and its result is not
+ * compared. */
 struct step_rows {
     int32_t pos[MAX_SEQS + 1], slots[MAX_SEQS + 1], start[MAX_SEQS + 2];
     int32_t tables[(MAX_SEQS + 1) * LONG_STRIDE];
@@ -220,7 +221,7 @@ static void step_rows_of(struct step_rows *r, const struct scene *c) {
     r->start[r->n] = (int32_t)r->n;
 }
 
-/* out and both pools, on buffers of its own. */
+/* Computes out and both pools in buffers of its own. */
 static void run_step(backend *be, const struct step_case *k, struct scene *c,
                      const struct step_rows *r, float *const qkv[3], bool at_once, void *got[3]) {
     const struct shape *s = &c->s;

@@ -1,7 +1,7 @@
-/* test_cuda_engine.c - the engine over a device that draws tokens itself: the tokens are those that
- * the host draws from the same logits, log-probabilities are the host's to rounding, and neither
- * depends on who else is in a step, nor on whether it began before the one in front was finished.
- */
+/* test_cuda_engine.c - the engine over a device that samples tokens itself: the tokens are those
+ * that the host samples from the same logits, log-probabilities are the host's up to rounding, and
+ * neither depends on the other sequences of a step, nor on whether the step began before the
+ * previous one was finished. */
 #include "core/base/mem.h"
 #include "core/engine/engine.h"
 #include "stream_reader.h"
@@ -20,7 +20,7 @@ static uint32_t n_requests; /* of a test */
 static int32_t prompts[MOST_REQUESTS][LONG_PROMPT];
 static struct engine_request requests[MOST_REQUESTS];
 static struct reading alone[MOST_REQUESTS];
-/* A bias of nothing: the same logits, and a draw on the host. */
+/* A bias of 0 leaves the logits as they are, but makes the host sample. */
 static const struct engine_logit_bias no_bias = {5, 0.0f};
 
 static uint32_t n_ranks = 1;
@@ -158,7 +158,7 @@ static void check_logprobs(const struct reading *device, const struct reading *h
     }
 }
 
-static void draws_are_the_hosts(void) {
+static void samples_equal_the_hosts(void) {
     struct reading *device = calloc(MOST_REQUESTS, sizeof *device);
     struct reading *host = calloc(MOST_REQUESTS, sizeof *host);
     engine *en = open_engine(8);
@@ -178,7 +178,8 @@ static void draws_are_the_hosts(void) {
                   (double)p->sampling.presence_penalty, (double)p->sampling.frequency_penalty,
                   p->n_logprobs);
         check_logprobs(&device[i], &host[i], i);
-        CHECK_MSG(same(&device[i], &alone[i]), "request %u differs from when it was alone", i);
+        CHECK_MSG(same(&device[i], &alone[i]),
+                  "request %u gives another answer than when run alone", i);
     }
     check_idle(en);
     engine_close(en);
@@ -186,8 +187,8 @@ static void draws_are_the_hosts(void) {
     free(host);
 }
 
-/* Requests come and are cancelled at any moment, some end by themselves; the cache is too small for
- * all. What they give is what the host draws, one step after the other. */
+/* Requests arrive and are cancelled at any moment, and some end on their own; the cache is too
+ * small for all. The answers are those of sampling on the host, without overlapping steps. */
 static void steps_overlap(void) {
     static struct engine_params params;
     struct reading *r = calloc(MOST_REQUESTS, sizeof *r), *want = calloc(MOST_REQUESTS, sizeof *r);
@@ -224,7 +225,8 @@ static void steps_overlap(void) {
         CHECK_MSG(same_answer(&r[i], &want[i]), "request %u", i);
         check_logprobs(&r[i], &want[i], i);
     }
-    CHECK(n_overlapped(en) > 20 && dispatches(en, "copy_tokens") > 20 && dispatches(en, "update_history") > 5);
+    CHECK(n_overlapped(en) > 20 && dispatches(en, "copy_tokens") > 20 &&
+          dispatches(en, "update_history") > 5);
     printf("%llu steps overlapped, %u requests ended by a token\n",
            (unsigned long long)n_overlapped(en), n_stopped);
     check_idle(en);
@@ -233,9 +235,9 @@ static void steps_overlap(void) {
     free(want);
 }
 
-/* More tokens were seen than a step brings to the device: the host draws, from the same logits, and
- * log-probabilities have the same bits. */
-static void long_histories_are_drawn_on_the_host(void) {
+/* Penalty histories longer than a step uploads to the device: the host samples from the same
+ * logits, and log-probabilities have the same bits. */
+static void long_histories_are_sampled_on_the_host(void) {
     struct reading *with = calloc(1, sizeof *with), *many = calloc(MOST_REQUESTS, sizeof *many);
     make_requests(2);
     for (uint32_t i = 0; i < 2; i++) {
@@ -268,18 +270,18 @@ static void long_histories_are_drawn_on_the_host(void) {
     free(many);
 }
 
-/* Rank 0 draws; no step overlaps. */
-static void a_group_draws_too(void) {
+/* Rank 0 samples; no steps overlap. */
+static void a_group_samples_too(void) {
     struct backend_config config = {.name = "cuda", .n_ranks = 2, .max_rows = 8, .max_cols = 512};
     backend *be;
     err e = {0};
     if (backend_open(&config, &be, &e)) {
-        SKIP("a_group_draws_too", e.msg);
+        SKIP("a_group_samples_too", e.msg);
         return;
     }
     backend_close(be);
     n_ranks = 2;
-    draws_are_the_hosts();
+    samples_equal_the_hosts();
     n_ranks = 1;
 }
 
@@ -292,12 +294,12 @@ int main(int argc, char **argv) {
                                .head_dim = 64};
     err e = {0};
     be_args(argc, argv);
-    /* The stand-in: nothing happens before it is waited for, and there are two devices. */
+    /* The stand-in runs work only when it is waited for, and has two devices. */
     setenv("CUDASIM_LATE", "1", 0);
     setenv("CUDASIM_DEVICES", "2", 0);
     backend *be = be_open("cuda", 1);
     if (!be) {
-        SKIP("cuda", "no module or no GPU here, or others were asked for");
+        SKIP("cuda", "no CUDA module, no GPU, or another backend was selected");
         return check_done();
     }
     backend_close(be);
@@ -305,10 +307,10 @@ int main(int argc, char **argv) {
     be_need(mkdtemp(folder) != NULL, "a folder");
     snprintf(path, sizeof path, "%s/tiny.gguf", folder);
     be_need(gguf_make_tiny_llama(path, &shape, &e) == 0, e.msg);
-    RUN(draws_are_the_hosts);
+    RUN(samples_equal_the_hosts);
     RUN(steps_overlap);
-    RUN(long_histories_are_drawn_on_the_host);
-    RUN(a_group_draws_too);
+    RUN(long_histories_are_sampled_on_the_host);
+    RUN(a_group_samples_too);
     CHECK(unlink(path) == 0 && rmdir(folder) == 0);
     bell_fini(&bell);
     return check_done();

@@ -1,7 +1,6 @@
-/* test_cuda_format.c - weights as the CUDA backend keeps them: every quantized type repacked into
- * tiles and decoded again by the device, against qtype_decode; 16-bit rows with their padding.
- * Looks at the backend from inside, so it has a copy of it linked in. What products make of the
- * values is test_backend's. */
+/* test_cuda_format.c - weights as the CUDA backend stores them: every quantized type repacked into
+ * tiles and decoded again by the device, against qtype_decode; 16-bit rows with their padding. Uses
+ * private headers, so it links its own copy of the backend. Products are test_backend's. */
 #include "tests/support/be.h"
 #include "tests/unit/check.h"
 
@@ -14,7 +13,7 @@ static const int types[] = {QTYPE_Q4_0,   QTYPE_Q4_1,   QTYPE_Q5_0, QTYPE_Q5_1, 
                             QTYPE_IQ4_NL, QTYPE_IQ4_XS, QTYPE_MXFP4};
 enum { N_TYPES = sizeof types / sizeof types[0] };
 
-/* The backend that is linked in, not a module. NULL without a GPU. */
+/* Opens the linked copy of the backend, not the module. NULL without a GPU. */
 static backend *open_cuda(void) {
     const struct backend_config config = {.max_rows = 4, .max_cols = 1024};
     backend *be;
@@ -25,7 +24,7 @@ static backend *open_cuda(void) {
     return rc ? NULL : be;
 }
 
-/* Where a block of the type has halves, from its beginning; -1: no more. */
+/* Offsets of the f16 scales in a block of the type; -1: none. */
 static void half_places(int type, int at[2]) {
     at[0] = 0, at[1] = -1;
     switch (type) {
@@ -52,11 +51,11 @@ static void half_places(int type, int at[2]) {
     }
 }
 
-/* How scales are drawn. */
+/* How scales are chosen. */
 enum scales { ALIKE, SPREAD, GROWING, ZERO };
 
-/* Random blocks. Scales: ALIKE of a real model's sizes, SPREAD over all finite halves, GROWING with
- * the place in the tensor, ZERO. */
+/* Random blocks. Scales: ALIKE as in a real model, SPREAD over all finite halves, GROWING with the
+ * position in the tensor, ZERO. */
 static void fill_blocks(int type, uint8_t *data, uint64_t n_blocks, enum scales scales) {
     uint32_t block_bytes = qtype_find(type)->block_bytes;
     int at[2];
@@ -107,9 +106,9 @@ static bool has_min(int format) {
            format == CUDA_FORMAT_Q2_MIN;
 }
 
-/* One expert's (n_out, n_in) values against what they should be. With a minimum a value is the
- * difference of two numbers, rounded to halves, that may be larger than all values: q scale, at
- * most the distance of the block's ends, and the minimum. Steps of subnormal halves come on top. */
+/* Compares one expert's (n_out, n_in) values with the expected ones. In formats with a minimum, a
+ * value is the difference of two numbers rounded to halves, which may exceed every value: q * scale
+ * (at most the block's range) and the minimum. The error also allows a step of subnormal halves. */
 static void check_values(const struct cuda_weight *w, const uint16_t *got, const float *want) {
     uint32_t n_in = (uint32_t)w->base.n_in, n_out = (uint32_t)w->base.n_out;
     uint32_t pitch = cuda_pitch(n_in), group = 16;
@@ -182,13 +181,13 @@ static void test_quantized(void) {
         }
         check_type(be, types[i], 0, 18, 512, ZERO, BACKEND_USE_LINEAR);
         check_type(be, types[i], 3, 32, 256, ALIKE, BACKEND_USE_LINEAR);
-        /* every expert asks for another power of two than those before it */
+        /* every expert needs another power of two than the previous ones */
         check_type(be, types[i], 5, 18, 512, GROWING, BACKEND_USE_LINEAR);
     }
     backend_close(be);
 }
 
-/* Weights of more bytes than go to the device at once. */
+/* Weights larger than one upload chunk. */
 static void test_chunks(void) {
     backend *be = open_cuda();
     if (!be) return;
@@ -260,7 +259,8 @@ static void check_halves(const uint8_t *data, const uint8_t *got, uint64_t n, fl
     }
 }
 
-/* The largest finite one, and that its half is in [2^15, 2^16), where a normal scale does that. */
+/* The largest finite value; checks that its half is in [2^15, 2^16) if a normal scale can do that.
+ */
 static float largest_of(const uint8_t *data, uint64_t n, float scale) {
     float largest = 0;
     for (uint64_t i = 0; i < n; i++) {
@@ -272,7 +272,7 @@ static float largest_of(const uint8_t *data, uint64_t n, float scale) {
     return largest;
 }
 
-/* Rows of a matrix that is not quantized, as products read them, and the table that embed reads. */
+/* Rows of an unquantized matrix as products read them, and the table that embed reads. */
 static void check_rows(backend *be, int type, uint32_t n_experts, uint32_t n_out, uint32_t n_in,
                        unsigned use) {
     uint64_t n = n_experts ? n_experts : 1, size = type == QTYPE_F32 ? 4 : 2;
@@ -324,7 +324,7 @@ static void test_rows(void) {
         check_rows(be, plain[i], 3, 20, 65, BACKEND_USE_LINEAR);
         check_rows(be, plain[i], 3, 32, 64, BACKEND_USE_LINEAR);
     }
-    check_rows(be, QTYPE_F16, 0, 1100, 4001, both); /* more than goes to the device at once */
+    check_rows(be, QTYPE_F16, 0, 1100, 4001, both); /* larger than one upload chunk */
     backend_close(be);
 }
 

@@ -1,5 +1,5 @@
-/* test_cuda_graph.c - decode steps that run from recordings (CUDA graphs), filled up with rows
- * that are no tokens: the bits of the same tokens as one prompt, which is enqueued op by op. */
+/* test_cuda_graph.c - decode steps replayed from CUDA graphs and padded with empty rows: the bits
+ * of the same tokens as one prompt, which is enqueued op by op. */
 #include "tests/support/gguf_make.h"
 #include "tests/support/runner.h"
 #include "tests/unit/check.h"
@@ -8,7 +8,7 @@
 
 enum { N_VOCAB = 320, N_TOKENS = 48, N_SEQS = RUNNER_MAX_PIECES };
 
-static char folder[] = "/tmp/inferd-cuda-recorded-XXXXXX";
+static char folder[] = "/tmp/inferd-cuda-graph-XXXXXX";
 static char path[64];
 static int32_t tokens[N_SEQS][N_TOKENS];
 
@@ -30,7 +30,7 @@ static void check_top(const struct model_output *out, uint32_t n, uint32_t n_top
         }
 }
 
-static void recordings_give_the_same_bits(void) {
+static void graphs_give_the_same_bits(void) {
     static const uint32_t tops[] = {0, 1, 5, 20, 33};
     float *want = be_new((uint64_t)N_SEQS * N_TOKENS * N_VOCAB, sizeof *want);
     uint32_t at[N_SEQS] = {0}, n_steps = 0;
@@ -47,7 +47,7 @@ static void recordings_give_the_same_bits(void) {
         uint32_t first = be_below(N_SEQS), n = 0, room = 1 + be_below(N_SEQS);
         for (uint32_t k = 0; k < room; k++) {
             uint32_t s = (first + k) % N_SEQS;
-            if (at[s] == N_TOKENS) at[s] = 0; /* again, over what is there */
+            if (at[s] == N_TOKENS) at[s] = 0; /* again, overwriting the cache */
             pieces[n++] = (struct piece){tokens[s], at[s], 1, s};
         }
         r.n_top = tops[be_below(5)];
@@ -75,7 +75,7 @@ int main(int argc, char **argv) {
     be_args(argc, argv);
     backend *be = be_open("cuda", 1);
     if (!be) {
-        SKIP("cuda", "no module or no GPU here, or others were asked for");
+        SKIP("cuda", "no CUDA module, no GPU, or another backend was selected");
         return check_done();
     }
     backend_close(be);
@@ -84,7 +84,7 @@ int main(int argc, char **argv) {
     runner_need(gguf_make_tiny_llama(path, &shape, &e), &e);
     for (uint32_t i = 0; i < N_SEQS * N_TOKENS; i++)
         tokens[i / N_TOKENS][i % N_TOKENS] = (int32_t)be_below(N_VOCAB);
-    RUN(recordings_give_the_same_bits);
+    RUN(graphs_give_the_same_bits);
     CHECK(unlink(path) == 0 && rmdir(folder) == 0);
     return check_done();
 }

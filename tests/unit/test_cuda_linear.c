@@ -1,7 +1,7 @@
-/* test_cuda_linear.c - matrix products of the CUDA backend: whatever kernel computes a row, and
- * whatever came with it, it has the same bits; rows longer than a chain of sums against float64;
- * infinity and NaN come out. Where the backend is linked in (CUDA=standin) each kernel is forced,
- * elsewhere the number of rows chooses. What else backend_linear does is test_linear's. */
+/* test_cuda_linear.c - matrix products of the CUDA backend: a row has the same bits whichever
+ * kernel computes it and whatever else is in the batch; rows of several K splits against float64;
+ * infinity and NaN propagate. If the backend is linked in (CUDA=standin), each kernel is forced;
+ * otherwise the number of rows selects it. Everything else of backend_linear is test_linear's. */
 #include "core/backend/backend_int.h"
 #include "tests/support/matrix.h"
 #include "tests/unit/check.h"
@@ -9,17 +9,17 @@
 #ifdef INFERD_CUDA_STANDIN
 #include "core/backend/cuda/gemm_int.h"
 enum { N_WAYS = 3 };
-static void force(backend *be, int way) {
+static void force(backend *be, int path) {
     static const struct cuda_force ways[N_WAYS] = {
         {.path = CUDA_PATH_AUTO},
         {.path = CUDA_PATH_SKINNY, .block_tiles = 2, .n_stages = 3},
         {.path = CUDA_PATH_TILE}};
-    cuda_of(be)->force = ways[way];
+    cuda_of(be)->force = ways[path];
 }
 #else
 enum { N_WAYS = 1 };
-static void force(backend *be, int way) {
-    (void)be, (void)way;
+static void force(backend *be, int path) {
+    (void)be, (void)path;
 }
 #endif
 
@@ -72,8 +72,9 @@ static void product_free(struct product *p) {
     free(p->x);
 }
 
-/* Rows first.. as their own batch; got: (n_rows, n_out). */
-static void run(backend *be, const struct product *p, uint32_t first, uint32_t n_rows, float *got) {
+/* Multiplies rows first .. first + n_rows - 1 as a batch of their own; got: (n_rows, n_out). */
+static void multiply_rows(backend *be, const struct product *p, uint32_t first, uint32_t n_rows,
+                          float *got) {
     backend_buf *x = be_f32(be, p->x + (uint64_t)first * p->n_in, (uint64_t)n_rows * p->n_in);
     struct op_linear op = {.in = {.x = x, .norm = p->norm, .eps = 1e-5f},
                            .n_rows = n_rows,
@@ -87,24 +88,24 @@ static void run(backend *be, const struct product *p, uint32_t first, uint32_t n
     backend_buf_free(x);
 }
 
-/* Batches of many sizes in each way against rows alone. */
+/* Batches of many sizes, by each path, against single rows. */
 static void check_invariance(backend *be, const struct product *p, uint32_t n_rows) {
     static const uint32_t batches[] = {2, 7, 8, 9, 16, 17, 32, 33, 70};
     uint64_t n_out = p->n_out;
     float *want = be_new(MOST_ROWS * n_out, 4), *got = be_new(MOST_ROWS * n_out, 4);
     force(be, 0);
     for (uint32_t row = 0; row < n_rows; row++)
-        run(be, p, row, 1, want + row * n_out);
-    for (int way = 0; way < N_WAYS; way++)
+        multiply_rows(be, p, row, 1, want + row * n_out);
+    for (int path = 0; path < N_WAYS; path++)
         for (size_t b = 0; b < sizeof batches / sizeof batches[0] && batches[b] <= n_rows; b++) {
             uint32_t n = batches[b], first = be_below(n_rows - n + 1);
-            if (way && b % 3 != (size_t)way) continue;
-            force(be, way);
-            run(be, p, first, n, got);
+            if (path && b % 3 != (size_t)path) continue;
+            force(be, path);
+            multiply_rows(be, p, first, n, got);
             CHECK_MSG(memcmp(got, want + first * n_out, n * n_out * sizeof(float)) == 0,
-                      "%s (%u, %u)%s, %u rows, way %d: other bits than a row alone",
+                      "%s (%u, %u)%s, %u rows, path %d: other bits than a row alone",
                       qtype_name(p->m[0].type), p->n_out, p->n_in, p->n_weights == 2 ? " pair" : "",
-                      n, way);
+                      n, path);
         }
     force(be, 0);
     free(want), free(got);
@@ -126,7 +127,7 @@ static void test_bits_of_every_type(void) {
     backend_close(be);
 }
 
-/* Outputs for several blocks a multiprocessor; a gate and an up of different formats. */
+/* Enough outputs for several blocks per multiprocessor; gate and up of different formats. */
 static void test_bits_of_shapes(void) {
     static const struct {
         int types[2];
@@ -147,8 +148,8 @@ static void test_bits_of_shapes(void) {
     backend_close(be);
 }
 
-/* Weights of many and of few outputs over one input, as queries, keys and values are: batches that
- * go by different kernels against rows alone. */
+/* Weights with many and with few outputs over one input, as queries, keys and values have: batches
+ * that use several kernels, against single rows. */
 static void run_three(backend *be, backend_weight *const w[3], const float *x, uint32_t n_rows,
                       float *got) {
     uint64_t n_in = w[0]->n_in, at = 0;
@@ -201,12 +202,12 @@ static void test_three(void) {
     backend_close(be);
 }
 
-/* More columns than a chain has: parts. */
-static void check_parts(backend *be, int type, uint32_t n_weights, uint32_t n_in) {
+/* More columns than one K split. */
+static void check_splits(backend *be, int type, uint32_t n_weights, uint32_t n_in) {
     struct product p = product_new(be, (const int[]){type, type}, n_weights, 24, n_in);
     float got[3 * 24];
     check_invariance(be, &p, 9);
-    run(be, &p, 0, 3, got);
+    multiply_rows(be, &p, 0, 3, got);
     for (uint32_t i = 0; n_weights == 1 && i < 3 * 24; i++) {
         double sum = 0, all = 0;
         for (uint32_t c = 0; c < n_in; c++) {
@@ -221,17 +222,17 @@ static void check_parts(backend *be, int type, uint32_t n_weights, uint32_t n_in
     product_free(&p);
 }
 
-static void test_parts(void) {
+static void test_splits(void) {
     backend *be = open_cuda();
     be_rng.state = 33;
-    check_parts(be, QTYPE_Q4_K, 1, 8448);
-    check_parts(be, QTYPE_Q6_K, 2, 8448);
-    check_parts(be, QTYPE_BF16, 1, 8200);
-    check_parts(be, QTYPE_F16, 2, 8200);
+    check_splits(be, QTYPE_Q4_K, 1, 8448);
+    check_splits(be, QTYPE_Q6_K, 2, 8448);
+    check_splits(be, QTYPE_BF16, 1, 8200);
+    check_splits(be, QTYPE_F16, 2, 8200);
     backend_close(be);
 }
 
-/* A row with an infinity or a NaN says so in every output; its neighbours do not change. */
+/* A row with an infinity or a NaN shows it in every output; its neighbours do not change. */
 static void test_not_finite(void) {
     static const int all[] = {QTYPE_F32, QTYPE_F16, QTYPE_BF16, QTYPE_Q4_K, QTYPE_Q8_0};
     backend *be = open_cuda();
@@ -241,9 +242,9 @@ static void test_not_finite(void) {
             struct product p = product_new(be, (const int[]){all[t], 0}, 1, 20, 512);
             if (n_rows == 3) add_norm(be, &p);
             float *want = be_new(MOST_ROWS * 20, 4), *got = be_new(MOST_ROWS * 20, 4);
-            run(be, &p, 0, n_rows, want);
+            multiply_rows(be, &p, 0, n_rows, want);
             p.x[512 + 77] = INFINITY, p.x[2 * 512 + 500] = NAN;
-            run(be, &p, 0, n_rows, got);
+            multiply_rows(be, &p, 0, n_rows, got);
             for (uint32_t i = 0; i < n_rows * 20; i++)
                 if (i / 20 == 1 || i / 20 == 2)
                     CHECK(!isfinite(got[i]));
@@ -255,11 +256,12 @@ static void test_not_finite(void) {
     backend_close(be);
 }
 
-/* Weights of BF16 as they are, down to 2^-32 of the largest, and off by 2^-40 of it below. */
+/* BF16 weights are exact down to 2^-32 of the largest; below that, off by 2^-40 of it. */
 static void check_spread(backend *be, const struct product *p, double largest) {
     uint32_t n_out = p->n_out, n_in = p->n_in;
     float *got = be_new((uint64_t)MOST_ROWS * n_out, 4);
-    run(be, p, 0, MOST_ROWS, got); /* row r: column r of the weights; the last four: sums */
+    multiply_rows(be, p, 0, MOST_ROWS,
+                  got); /* row r: column r of the weights; the last four: sums */
     for (uint32_t r = 0; r < MOST_ROWS; r++)
         for (uint32_t o = 0; o < n_out; o++) {
             const float *w = p->m[0].values + (uint64_t)o * n_in, *x = p->x + (uint64_t)r * n_in;
@@ -294,8 +296,8 @@ static void test_spread(void) {
     p.w[0] = be_weight(be, QTYPE_BF16, N_OUT, N_IN, packed);
     for (uint32_t i = 0; i < (MOST_ROWS - 4) * N_IN; i++)
         p.x[i] = i / N_IN == i % N_IN;
-    for (int way = 0; way < N_WAYS; way++) {
-        force(be, way);
+    for (int path = 0; path < N_WAYS; path++) {
+        force(be, path);
         check_spread(be, &p, largest);
     }
     force(be, 0);
@@ -320,7 +322,7 @@ static void test_norm(void) {
         for (uint32_t i = 0; i < N_ROWS * N_IN; i++) /* the last row is one value alone */
             p.x[i] = i / N_IN == N_ROWS - 1 ? (i % N_IN == 3 ? 77.0f : 0)
                                             : ldexpf(p.x[i], 5 * (int)(i / N_IN) - 20);
-        run(be, &p, 0, N_ROWS, got);
+        multiply_rows(be, &p, 0, N_ROWS, got);
         for (uint32_t r = 0; r < N_ROWS; r++) {
             const float *x = p.x + (uint64_t)r * N_IN;
             double squares = 0;
@@ -354,7 +356,7 @@ int main(int argc, char **argv) {
     RUN(test_bits_of_every_type);
     RUN(test_bits_of_shapes);
     RUN(test_three);
-    RUN(test_parts);
+    RUN(test_splits);
     RUN(test_not_finite);
     RUN(test_spread);
     RUN(test_norm);

@@ -1,6 +1,6 @@
-/* test_cuda_memory.c - what a model is said to take of a GPU's memory before it is opened is what
- * it takes, for weights of every type, of experts too; and what the device says of its memory.
- * Copies that overlap with what comes behind them. */
+/* test_cuda_memory.c - a model takes as much GPU memory as was estimated before it is opened, for
+ * weights of every type, with and without experts; the device's memory limits; uploads and
+ * downloads that overlap later work. */
 #include "tests/support/blocks.h"
 #include "tests/support/gguf_make.h"
 #include "tests/support/runner.h"
@@ -17,7 +17,7 @@ static backend *open_cuda(double fraction) {
     return be_open_config(config, "cuda");
 }
 
-static void limits_are_said(void) {
+static void limits_are_reported(void) {
     backend *be = open_cuda(0), *half = open_cuda(0.5);
     uint64_t limit = backend_memory_limit(be), other = backend_memory_limit(half);
     CHECK(limit > 0 && backend_memory_free(be) > 0);
@@ -27,8 +27,8 @@ static void limits_are_said(void) {
     backend_close(be);
 }
 
-/* One tensor after the other, of odd sizes. */
-static void weights_take_what_is_said(void) {
+/* Single tensors of odd sizes. */
+static void weights_take_the_estimate(void) {
     backend *be = open_cuda(0);
     be_rng.state = 3;
     for (int t = 0; t < N_BLOCK_TYPES; t++)
@@ -61,8 +61,8 @@ static void weights_take_what_is_said(void) {
     backend_close(be);
 }
 
-/* A whole model: each of its buffers may be rounded up by the driver. */
-static void models_take_what_is_said(void) {
+/* A whole model; the driver may round up each of its buffers. */
+static void models_take_the_estimate(void) {
     static const struct tiny_llama shapes[] = {{.seed = 1, .weight_type = QTYPE_Q8_0, .tied = true},
                                                {.seed = 2, .weight_type = QTYPE_F16}};
     enum { ROUNDING = 32 * (2 << 20) };
@@ -83,7 +83,7 @@ static void models_take_what_is_said(void) {
         runner_need(model_open(path, be, &limits, &m, &e), &e);
         uint64_t taken = backend_allocated_bytes(be) - before, all = said.weights + said.steps;
         CHECK_MSG(said.weights > 0 && taken >= all && taken - all < ROUNDING,
-                  "%llu bytes, said were %llu and %llu", (unsigned long long)taken,
+                  "%llu bytes, estimated %llu and %llu", (unsigned long long)taken,
                   (unsigned long long)said.weights, (unsigned long long)said.steps);
         model_close(m);
         CHECK(backend_allocated_bytes(be) == before);
@@ -92,8 +92,9 @@ static void models_take_what_is_said(void) {
     CHECK(unlink(path) == 0 && rmdir(folder) == 0);
 }
 
-/* n values in one piece, or in many of any size, alone and several at once. */
-static void send(backend *be, backend_buf *buf, const int32_t *from, uint32_t n, bool in_pieces) {
+/* Uploads n values in one piece, or in pieces of any size, one or several per call. */
+static void upload_values(backend *be, backend_buf *buf, const int32_t *from, uint32_t n,
+                          bool in_pieces) {
     struct backend_upload list[BACKEND_MAX_UPLOADS];
     err e = {0};
     for (uint32_t at = 0, n_list = 0, part; at < n; at += part) {
@@ -109,8 +110,8 @@ static void send(backend *be, backend_buf *buf, const int32_t *from, uint32_t n,
     }
 }
 
-/* Uploads that are not waited for, several times the memory that they go through, each read back
- * behind the next one; among them a few that are too large for it. */
+/* Asynchronous uploads of several times the staging buffer, each read back after the next one; a
+ * few are larger than the buffer. */
 static void copies_overlap(void) {
     enum { N = 300000, ROUNDS = 60 };
     backend *be = open_cuda(0);
@@ -131,7 +132,7 @@ static void copies_overlap(void) {
             n[at] = 1 + be_below(round % 16 ? N : 2 * N);
             for (uint32_t k = 0; k < n[at]; k++)
                 sent[at][k] = (int32_t)be_rand();
-            send(be, buf, sent[at], n[at], round % 8 != 0);
+            upload_values(be, buf, sent[at], n[at], round % 8 != 0);
             CHECK(backend_download_async(be, buf, 0, got[at], n[at] * 4, &e) == 0);
             CHECK(backend_event_record(be, at, &e) == 0);
         }
@@ -147,7 +148,7 @@ static void copies_overlap(void) {
     backend_close(be);
 }
 
-static void tokens_are_chained(void) {
+static void tokens_are_copied(void) {
     enum { N = 700, STRIDE = 3 };
     backend *be = open_cuda(0);
     int32_t from[N * STRIDE], ids[N], want[N];
@@ -182,19 +183,19 @@ static void tokens_are_chained(void) {
 
 int main(int argc, char **argv) {
     be_args(argc, argv);
-    setenv("CUDASIM_LATE", "1", 0); /* the stand-in: nothing happens before it is waited for */
+    setenv("CUDASIM_LATE", "1", 0); /* the stand-in runs work only when it is waited for */
     backend *be = open_cuda(0);
     if (!be) {
-        SKIP("cuda", "no module or no GPU here, or others were asked for");
+        SKIP("cuda", "no CUDA module, no GPU, or another backend was selected");
         return check_done();
     }
     backend_close(be);
     be_need(mkdtemp(folder) != NULL, "a folder");
     snprintf(path, sizeof path, "%s/tiny.gguf", folder);
-    RUN(limits_are_said);
-    RUN(weights_take_what_is_said);
-    RUN(models_take_what_is_said);
+    RUN(limits_are_reported);
+    RUN(weights_take_the_estimate);
+    RUN(models_take_the_estimate);
     RUN(copies_overlap);
-    RUN(tokens_are_chained);
+    RUN(tokens_are_copied);
     return check_done();
 }

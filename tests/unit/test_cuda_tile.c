@@ -1,7 +1,7 @@
-/* test_cuda_tile.c - products of many rows of the CUDA backend: by tiles, by sm_90's own
- * operations, decoded and by cuBLASLt (where there is one). The number of rows and the shape
- * choose; all give a row the bits that it has alone. What it has alone is test_cuda_linear's and
- * test_linear's. */
+/* test_cuda_tile.c - products of many rows of the CUDA backend: mma tiles, sm_90's wgmma, and
+ * cuBLASLt over decoded weights if it is installed. The number of rows and the shape select the
+ * kernel; all give a row the bits that it has alone. Single rows are tested by test_cuda_linear and
+ * test_linear. */
 #include "tests/support/matrix.h"
 #include "tests/unit/check.h"
 
@@ -19,9 +19,9 @@ struct rows {
     backend_buf *y;
 };
 
-/* Rows first.. as a batch of their own. */
-static void run(backend *be, const struct form *f, const struct rows *r, uint32_t first,
-                uint32_t n_rows, float *got) {
+/* Multiplies rows first .. first + n - 1 as a batch of their own. */
+static void multiply_rows(backend *be, const struct form *f, const struct rows *r, uint32_t first,
+                          uint32_t n_rows, float *got) {
     backend_buf *x = be_f32(be, r->x + (uint64_t)first * f->n_in, (uint64_t)n_rows * f->n_in);
     struct op_linear op = {.in.x = x,
                            .n_rows = n_rows,
@@ -53,13 +53,13 @@ static void check_form(backend *be, const struct form *f) {
     uint32_t most = be_quick || f->n_in > 1024 ? 65 : MOST_ROWS, at[SOME];
     for (int i = 0; i < SOME; i++) {
         at[i] = i ? be_below(most) : most - 1;
-        run(be, f, &r, at[i], 1, want + at[i] * n_out);
+        multiply_rows(be, f, &r, at[i], 1, want + at[i] * n_out);
     }
     for (size_t b = 0; b < sizeof batches / sizeof batches[0] && batches[b] <= most; b++)
         for (int i = 0; i < SOME; i++) {
             uint32_t n = batches[b], first = at[i] < n ? 0 : at[i] - n + 1;
             if (i > 1 && n > 65) break;
-            run(be, f, &r, first, n, got);
+            multiply_rows(be, f, &r, first, n, got);
             CHECK_MSG(memcmp(got + (at[i] - first) * n_out, want + at[i] * n_out, n_out * 4) == 0,
                       "%s (%u, %u)%s, row %u of %u: other bits than alone", qtype_name(f->type),
                       f->n_out, f->n_in, f->pair ? " pair" : "", at[i] - first, n);
@@ -91,7 +91,7 @@ static void test_rows(void) {
     check_forms(forms, sizeof forms / sizeof forms[0]);
 }
 
-/* Parts of columns. */
+/* Several K splits. */
 static void test_long_rows(void) {
     static const struct form forms[] = {{QTYPE_BF16, false, 256, 8328},
                                         {QTYPE_Q4_K, false, 80, 8704},
