@@ -34,9 +34,11 @@ static const struct config_key keys[] = {
      "host and port."},
     {"backend", CONFIG_CHOICE, AT(backend), "auto", 0, 0, "auto|cpu|metal|cuda", "",
      "Device that computes. metal: the GPU of a Mac. cuda: an NVIDIA GPU (compute capability 8.0\n"
-     "or higher), through the module libinferd-cuda.so. auto: metal or cuda if this build and "
-     "this\n"
-     "machine have it, otherwise cpu."},
+     "or higher), through the module libinferd-cuda.so, which is loaded from the program's "
+     "folder,\n"
+     "from ../lib/inferd, or from the file that the environment variable INFERD_CUDA_MODULE "
+     "names.\n"
+     "auto: metal or cuda if this build and this machine have it, otherwise cpu."},
     {"device", CONFIG_NUMBER, AT(device), "0", 0, 63, NULL, "",
      "cuda: number of the GPU to use, as listed by nvidia-smi."},
     {"gpu-memory-utilization", CONFIG_PART, AT(gpu_memory_utilization), "0", 100, 1000, NULL, "",
