@@ -1,23 +1,23 @@
-/* builtin.c - well-known formats, for files that carry no chat template. Our own texts of formats
- * that their makers publish; none has turns for tools. Constant data. */
+/* builtin.c - well-known formats, for files without a chat template. Written for this project from
+ * the published formats; none supports tools. Constant data. */
 #include "core/chat/chat.h"
 
 #include <string.h>
 
-/* Refuses what a format has no turn for. */
+/* Refuses messages that a format has no turn for. */
 #define PLAIN_TURNS                                                                                \
     "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] or m.tool_calls "  \
     "%}"                                                                                           \
     "{{ raise_exception('this format has no turns for tools or the role ' ~ m.role) }}"            \
     "{% endif %}{% endfor %}"
 
-/* A leading system message goes in front of the first user's: `first`, for the turn at loop.first;
- * `rest` are the others, which take turns. */
-#define SYSTEM_IN_FIRST(before, behind)                                                            \
+/* A leading system message is put before the first user's text: `first`, for the turn at
+ * loop.first; `rest`: the other messages, which must alternate. */
+#define SYSTEM_IN_FIRST(before, after)                                                             \
     PLAIN_TURNS                                                                                    \
     "{% set first = '' %}{% set rest = messages %}"                                                \
     "{% if messages and messages[0].role == 'system' %}"                                           \
-    "{% set first = '" before "' ~ messages[0].content ~ '" behind "' %}"                          \
+    "{% set first = '" before "' ~ messages[0].content ~ '" after "' %}"                           \
     "{% set rest = messages[1:] %}{% endif %}"                                                     \
     "{% for m in rest %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"                     \
     "{{ raise_exception('roles must take turns: user, assistant, user, ...') }}"                   \
@@ -33,8 +33,8 @@
 
 static const struct builtin {
     const char *name;
-    const char *tokens[3]; /* the vocabulary's control tokens that tell it; NULL: cannot be told */
-    int prefix;            /* 1, 0: of vocabularies with, without a space before texts; -1: any */
+    const char *tokens[3]; /* control tokens by which it is recognised; NULL: it is not */
+    int prefix;            /* 1, 0: for vocabularies with, without a space before texts; -1: both */
     const char *source;
 } builtins[] = {
     {"llama3",

@@ -183,10 +183,6 @@ static void set_globals(jctx *c, const struct chat_template *t, const struct cha
             jinja_set(c, m->string, value_of_json(c, m, 0));
 }
 
-static bool is_space(char ch) {
-    return ch == ' ' || (ch >= 9 && ch <= 13);
-}
-
 /* Text of the last message: its content or the last text part of it. NULL if there is none. */
 static const char *final_text(const cJSON *messages) {
     const cJSON *last = cJSON_GetArrayItem(messages, cJSON_GetArraySize(messages) - 1);
@@ -214,10 +210,10 @@ static int cut_after_final(jctx *c, const cJSON *messages, struct jinja_text *ou
     size_t n, at = out->n;
     text = restore_nuls(c, text, &n);
     if (!text) return ERR_NOMEM;
-    for (; is_space(*text); n--)
+    for (; chat_is_space(*text); n--)
         text++;
     size_t kept = n;
-    while (n && is_space(text[n - 1]))
+    while (n && chat_is_space(text[n - 1]))
         n--;
     for (bool found = false; !found; at -= !found) {
         found = n == 0;

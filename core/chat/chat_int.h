@@ -43,4 +43,13 @@ int chat_render_lenient(const chat_template *t, const struct chat_input *in, siz
 int chat_prompt_within(const chat_template *t, const struct chat_input *in, size_t max_bytes,
                        uint64_t max_steps, struct chat_output *out, err *e);
 
+/* White space, and characters of a function's name, in ASCII. */
+static inline bool chat_is_space(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+static inline bool chat_is_name_char(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
+           c == '-';
+}
+
 #endif

@@ -1,5 +1,5 @@
-/* instruct.c - tools for templates that know none: the system message lists them and says how to
- * call one; earlier calls and their results become plain messages in the same form. */
+/* instruct.c - tools for templates without tool support: the system message lists them and explains
+ * how to call one; earlier calls and their results become plain messages in the same form. */
 #include "core/base/mem.h"
 #include "core/base/str.h"
 #include "core/chat/chat_int.h"
@@ -15,16 +15,12 @@ static const char how_to_call[] = "\n</tools>\n\nTo call a function, answer with
                                   "each call:\n<tool_call>\n{\"name\": \"NAME\", \"arguments\": "
                                   "{\"ARGUMENT\": VALUE}}\n</tool_call>";
 
-static int no_memory(err *e) {
-    return err_set(e, ERR_NOMEM, "no memory for the messages");
-}
-
-static cJSON *member(const cJSON *object, const char *name) {
+static cJSON *get_member(const cJSON *object, const char *name) {
     return cJSON_GetObjectItemCaseSensitive(object, name);
 }
 
 static bool has_role(const cJSON *message, const char *role) {
-    const cJSON *own = member(message, "role");
+    const cJSON *own = get_member(message, "role");
     return cJSON_IsString(own) && strcmp(own->valuestring, role) == 0;
 }
 
@@ -37,40 +33,41 @@ static void add_json(str *out, const cJSON *value) {
     cJSON_free(text);
 }
 
-/* The texts of a content, newlines between. */
-static void add_content(str *out, const cJSON *content) {
+/* Adds the texts of a content, joined by newlines. */
+static void add_content_text(str *out, const cJSON *content) {
     const cJSON *part;
     bool more = false;
     if (cJSON_IsString(content)) str_add(out, content->valuestring);
     if (!cJSON_IsArray(content)) return;
     cJSON_ArrayForEach(part, content) {
-        const cJSON *text = member(part, "text");
+        const cJSON *text = get_member(part, "text");
         if (more) str_add_char(out, '\n');
         if (cJSON_IsString(text)) str_add(out, text->valuestring);
         more = true;
     }
 }
 
-/* Makes text the message's content. */
+/* Makes text the message's content and frees text. */
 static int set_content(cJSON *message, str *text, err *e) {
     cJSON *value = text->failed ? NULL : cJSON_CreateString(str_cstr(text));
     str_fini(text);
     cJSON_DeleteItemFromObjectCaseSensitive(message, "content");
     if (value && cJSON_AddItemToObject(message, "content", value)) return 0;
     cJSON_Delete(value);
-    return no_memory(e);
+    return err_no_memory(e);
 }
 
 static int set_role(cJSON *message, const char *role, err *e) {
     cJSON *value = cJSON_CreateString(role);
     if (value && cJSON_ReplaceItemInObjectCaseSensitive(message, "role", value)) return 0;
     cJSON_Delete(value);
-    return no_memory(e);
+    return err_no_memory(e);
 }
 
-static void add_call(str *out, const cJSON *call) {
-    const cJSON *function = member(call, "function");
-    const cJSON *name = member(function, "name"), *arguments = member(function, "arguments");
+static void add_call_text(str *out, const cJSON *call) {
+    const cJSON *function = get_member(call, "function");
+    const cJSON *name = get_member(function, "name"),
+                *arguments = get_member(function, "arguments");
     if (out->len) str_add_char(out, '\n');
     str_add(out, "<tool_call>\n{\"name\": ");
     add_json(out, name);
@@ -86,24 +83,24 @@ static int write_calls(cJSON *message, err *e) {
     const cJSON *call;
     str text;
     str_init(&text, TEXT_MAX_BYTES);
-    add_content(&text, member(message, "content"));
-    const cJSON *calls = member(message, "tool_calls");
+    add_content_text(&text, get_member(message, "content"));
+    const cJSON *calls = get_member(message, "tool_calls");
     for (call = calls->child; call; call = call->next)
-        add_call(&text, call);
+        add_call_text(&text, call);
     cJSON_DeleteItemFromObjectCaseSensitive(message, "tool_calls");
     return set_content(message, &text, e);
 }
 
-/* A result becomes a user's message; before: the message of the results right before it, which
- * takes it in, so that users and assistants still take turns. */
+/* A result becomes a user's message. before: the message made of the results just before it; this
+ * one is merged into it, so that user and assistant keep alternating. */
 static void write_result(const cJSON *message, const cJSON *before, str *text) {
     str_init(text, TEXT_MAX_BYTES);
     if (before) {
-        add_content(text, member(before, "content"));
+        add_content_text(text, get_member(before, "content"));
         str_add_char(text, '\n');
     }
     str_add(text, "<tool_response>\n");
-    add_content(text, member(message, "content"));
+    add_content_text(text, get_member(message, "content"));
     str_add(text, "\n</tool_response>");
 }
 
@@ -124,7 +121,7 @@ static int rewrite_messages(cJSON *messages, err *e) {
             before = into;
             continue;
         }
-        if (cJSON_IsArray(member(m, "tool_calls"))) rc = write_calls(m, e);
+        if (cJSON_IsArray(get_member(m, "tool_calls"))) rc = write_calls(m, e);
         before = NULL;
     }
     return rc;
@@ -142,21 +139,21 @@ int chat_instruct(const chat_template *t, cJSON *messages, const cJSON *tools, e
                   cJSON_AddStringToObject(first, "content", "") &&
                   cJSON_InsertItemInArray(messages, 0, first);
         if (!ok) cJSON_Delete(first);
-        if (!ok) return no_memory(e);
+        if (!ok) return err_no_memory(e);
     }
     str text;
     str_init(&text, TEXT_MAX_BYTES);
-    if (system) add_content(&text, member(first, "content"));
+    if (system) add_content_text(&text, get_member(first, "content"));
     if (text.len) str_add(&text, "\n\n");
     str_add(&text, "You may call these functions:\n<tools>");
     cJSON_ArrayForEach(tool, tools) {
         str_add_char(&text, '\n');
-        add_json(&text, member(tool, "function"));
+        add_json(&text, get_member(tool, "function"));
     }
     str_add(&text, how_to_call);
     if (!system) {
         str_add(&text, "\n\n");
-        add_content(&text, member(first, "content"));
+        add_content_text(&text, get_member(first, "content"));
     }
     return set_content(first, &text, e);
 }

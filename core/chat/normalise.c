@@ -1,6 +1,6 @@
 /* normalise.c - brings messages, as clients of the OpenAI API send them, into the shapes that a
- * template takes, and renders them. What has to change is known from the template's probes; all
- * else stays as it came, so that the prompt is the one that transformers would make. */
+ * template takes, and renders them. The template's probes determine what changes; everything else
+ * stays as sent, so that the prompt equals the one that transformers renders. */
 #include "core/base/str.h"
 #include "core/chat/chat.h"
 #include "core/chat/chat_int.h"
@@ -11,22 +11,18 @@
 
 enum { TEXT_MAX_BYTES = 256 << 20 };
 
-static int no_memory(err *e) {
-    return err_set(e, ERR_NOMEM, "no memory for the messages");
-}
-
-static cJSON *member(const cJSON *object, const char *name) {
+static cJSON *get_member(const cJSON *object, const char *name) {
     return cJSON_GetObjectItemCaseSensitive(object, name);
 }
 
-/* Puts value (owned; NULL: no memory) in the place of the member, or behind the others. */
-static int put(cJSON *object, const char *name, cJSON *value, err *e) {
-    if (!value) return no_memory(e);
-    bool ok = member(object, name) ? cJSON_ReplaceItemInObjectCaseSensitive(object, name, value)
-                                   : cJSON_AddItemToObject(object, name, value);
+/* Sets a member, or adds it. Takes value; NULL: no memory. */
+static int set_member(cJSON *object, const char *name, cJSON *value, err *e) {
+    if (!value) return err_no_memory(e);
+    bool ok = get_member(object, name) ? cJSON_ReplaceItemInObjectCaseSensitive(object, name, value)
+                                       : cJSON_AddItemToObject(object, name, value);
     if (ok) return 0;
     cJSON_Delete(value);
-    return no_memory(e);
+    return err_no_memory(e);
 }
 
 /* ---- arguments of calls ---- */
@@ -34,23 +30,24 @@ static int put(cJSON *object, const char *name, cJSON *value, err *e) {
 static int arguments_to_object(cJSON *function, const char *text, err *e) {
     err why = {0};
     cJSON *object = NULL;
-    if (!text[strspn(text, " \t\r\n")]) return put(function, "arguments", cJSON_CreateObject(), e);
-    /* A text that is no object is what the model once wrote: it is shown as it is. */
+    if (!text[strspn(text, " \t\r\n")])
+        return set_member(function, "arguments", cJSON_CreateObject(), e);
+    /* A text that is not an object is what the model once wrote: it stays unchanged. */
     if (!chat_json_parse(text, strlen(text), &object, &why) && cJSON_IsObject(object))
-        return put(function, "arguments", object, e);
+        return set_member(function, "arguments", object, e);
     cJSON_Delete(object);
-    return why.code == ERR_NOMEM ? no_memory(e) : 0;
+    return why.code == ERR_NOMEM ? err_no_memory(e) : 0;
 }
 
-/* The text that a template's own tojson gives. */
+/* Replaces arguments by the text that a template's tojson gives. */
 static int arguments_to_text(cJSON *function, const cJSON *arguments, err *e) {
     chat_template *t = NULL;
     struct chat_output out = {0};
     cJSON *extra = cJSON_CreateObject();
-    int rc = cJSON_AddItemReferenceToObject(extra, "x", (cJSON *)arguments) ? 0 : no_memory(e);
+    int rc = cJSON_AddItemReferenceToObject(extra, "x", (cJSON *)arguments) ? 0 : err_no_memory(e);
     if (!rc) rc = chat_template_new("{{ x | tojson }}", "", "", &t, e);
     if (!rc) rc = chat_render(t, &(struct chat_input){.extra = extra}, TEXT_MAX_BYTES, &out, e);
-    if (!rc) rc = put(function, "arguments", cJSON_CreateString(out.text), e);
+    if (!rc) rc = set_member(function, "arguments", cJSON_CreateString(out.text), e);
     chat_output_fini(&out);
     chat_template_free(t);
     cJSON_Delete(extra);
@@ -58,12 +55,12 @@ static int arguments_to_text(cJSON *function, const cJSON *arguments, err *e) {
 }
 
 static int normalise_calls(const struct chat_traits *traits, cJSON *message, err *e) {
-    cJSON *call, *calls = member(message, "tool_calls");
+    cJSON *call, *calls = get_member(message, "tool_calls");
     if (!cJSON_IsArray(calls)) return 0;
     cJSON_ArrayForEach(call, calls) {
-        cJSON *function = member(call, "function");
+        cJSON *function = get_member(call, "function");
         if (!cJSON_IsObject(function)) function = call;
-        const cJSON *arguments = member(function, "arguments");
+        const cJSON *arguments = get_member(function, "arguments");
         int rc = 0;
         if (traits->arguments_to_object && cJSON_IsString(arguments))
             rc = arguments_to_object(function, arguments->valuestring, e);
@@ -76,10 +73,10 @@ static int normalise_calls(const struct chat_traits *traits, cJSON *message, err
 
 /* ---- names of results ---- */
 
-/* A call with id and name, of one of the messages. */
+/* A call with an id and a name. */
 struct call {
     const char *id, *name;
-    unsigned message, number; /* of the message; of the call, among all */
+    unsigned message, number; /* index of its message; its own, among all calls */
 };
 
 /* Calls by id, then in their order. */
@@ -94,19 +91,20 @@ static int compare_calls(const void *a, const void *b) {
     return order ? order : (x->number > y->number) - (x->number < y->number);
 }
 
-/* The texts stay the messages'; list goes to free(), also after a failure. */
+/* Collects all calls; their texts are borrowed. out->list goes to free(), also after a failure. */
 static int find_calls(const cJSON *messages, struct calls *out, err *e) {
     const cJSON *m, *call;
     unsigned message = 0;
     size_t capacity = 0;
     cJSON_ArrayForEach(m, messages) {
-        cJSON_ArrayForEach(call, member(m, "tool_calls")) {
-            const cJSON *id = member(call, "id"), *name = member(member(call, "function"), "name");
+        cJSON_ArrayForEach(call, get_member(m, "tool_calls")) {
+            const cJSON *id = get_member(call, "id"),
+                        *name = get_member(get_member(call, "function"), "name");
             if (!cJSON_IsString(id) || !cJSON_IsString(name)) continue;
             if (out->n == capacity) {
                 capacity = capacity ? 2 * capacity : 16;
                 struct call *grown = mem_resize(out->list, capacity, sizeof *grown);
-                if (!grown) return no_memory(e);
+                if (!grown) return err_no_memory(e);
                 out->list = grown;
             }
             out->list[out->n] = (struct call){.id = id->valuestring,
@@ -121,11 +119,11 @@ static int find_calls(const cJSON *messages, struct calls *out, err *e) {
     return 0;
 }
 
-/* A result takes the name of the latest call with its id in the messages before it. */
+/* Gives a result the name of the latest call with its id in the messages before it. */
 static int name_result(const struct calls *calls, cJSON *message, unsigned number, err *e) {
-    const cJSON *id = member(message, "tool_call_id");
+    const cJSON *id = get_member(message, "tool_call_id");
     size_t low = 0, high = calls->n;
-    if (!cJSON_IsString(id) || member(message, "name")) return 0;
+    if (!cJSON_IsString(id) || get_member(message, "name")) return 0;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         int order = strcmp(calls->list[middle].id, id->valuestring);
@@ -136,16 +134,16 @@ static int name_result(const struct calls *calls, cJSON *message, unsigned numbe
     }
     const struct call *found = low ? &calls->list[low - 1] : NULL;
     if (!found || strcmp(found->id, id->valuestring) != 0) return 0;
-    return put(message, "name", cJSON_CreateString(found->name), e);
+    return set_member(message, "name", cJSON_CreateString(found->name), e);
 }
 
 /* ---- ids ---- */
 
-/* An id of nine letters and digits stays; any other becomes one by its hash (FNV-1a). */
+/* Replaces an id that is not nine letters and digits by nine made of its hash (FNV-1a). */
 static int shorten_id(cJSON *object, const char *name, err *e) {
     static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
     enum { LENGTH = 9 };
-    const cJSON *id = member(object, name);
+    const cJSON *id = get_member(object, name);
     if (!cJSON_IsString(id)) return 0;
     const char *text = id->valuestring;
     size_t n = strlen(text);
@@ -159,11 +157,11 @@ static int shorten_id(cJSON *object, const char *name, err *e) {
     char made[LENGTH + 1] = "";
     for (size_t i = 0; i < LENGTH; i++, hash /= 36)
         made[i] = digits[hash % 36];
-    return put(object, name, cJSON_CreateString(made), e);
+    return set_member(object, name, cJSON_CreateString(made), e);
 }
 
 static int shorten_ids(cJSON *message, err *e) {
-    cJSON *call, *calls = member(message, "tool_calls");
+    cJSON *call, *calls = get_member(message, "tool_calls");
     int rc = shorten_id(message, "tool_call_id", e);
     for (call = calls ? calls->child : NULL; call && !rc; call = call->next)
         rc = shorten_id(call, "id", e);
@@ -172,19 +170,19 @@ static int shorten_ids(cJSON *message, err *e) {
 
 /* ---- content ---- */
 
-static int join_parts(cJSON *message, const cJSON *parts, unsigned number, err *e) {
+static int join_text_parts(cJSON *message, const cJSON *parts, unsigned number, err *e) {
     const cJSON *part;
     unsigned i = 0;
     str text;
     str_init(&text, TEXT_MAX_BYTES);
     cJSON_ArrayForEach(part, parts) {
-        const cJSON *own = cJSON_IsString(part) ? part : member(part, "text");
-        const cJSON *type = member(part, "type");
+        const cJSON *own = cJSON_IsString(part) ? part : get_member(part, "text");
+        const cJSON *type = get_member(part, "type");
         if (!cJSON_IsString(own)) {
             str_fini(&text);
             return err_set_param(e, ERR_UNSUPPORTED, "messages",
                                  "messages[%u].content[%u] (%.40s) has no text, and the chat "
-                                 "template shows nothing else",
+                                 "template takes only text",
                                  number, i, cJSON_IsString(type) ? type->valuestring : "no type");
         }
         if (i++) str_add_char(&text, '\n');
@@ -192,7 +190,7 @@ static int join_parts(cJSON *message, const cJSON *parts, unsigned number, err *
     }
     cJSON *joined = text.failed ? NULL : cJSON_CreateString(str_cstr(&text));
     str_fini(&text);
-    return put(message, "content", joined, e);
+    return set_member(message, "content", joined, e);
 }
 
 static int wrap_text(cJSON *message, const char *text, err *e) {
@@ -201,53 +199,53 @@ static int wrap_text(cJSON *message, const char *text, err *e) {
     if (!ok) cJSON_Delete(part);
     ok = ok && cJSON_AddStringToObject(part, "type", "text") &&
          cJSON_AddStringToObject(part, "text", text);
-    if (ok) return put(message, "content", parts, e);
+    if (ok) return set_member(message, "content", parts, e);
     cJSON_Delete(parts);
-    return no_memory(e);
+    return err_no_memory(e);
 }
 
-/* content beside calls: how the template likes nothing. */
-static int normalise_nothing(const struct chat_traits *traits, cJSON *message, err *e) {
-    const cJSON *content = member(message, "content");
+/* Empty content beside calls: null or "", as the template takes it. */
+static int normalise_empty(const struct chat_traits *traits, cJSON *message, err *e) {
+    const cJSON *content = get_member(message, "content");
     bool empty = cJSON_IsString(content) && !content->valuestring[0];
     if ((!content && traits->absent_to_null) || (empty && traits->empty_to_null))
-        return put(message, "content", cJSON_CreateNull(), e);
+        return set_member(message, "content", cJSON_CreateNull(), e);
     if ((!content && traits->absent_to_empty) || (cJSON_IsNull(content) && traits->null_to_empty))
-        return put(message, "content", cJSON_CreateString(""), e);
+        return set_member(message, "content", cJSON_CreateString(""), e);
     return 0;
 }
 
-static enum chat_role role_of(const char *role) {
+static enum chat_role parse_role(const char *role) {
     if (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0) return ROLE_SYSTEM;
     if (strcmp(role, "assistant") == 0) return ROLE_ASSISTANT;
     return strcmp(role, "tool") == 0 ? ROLE_TOOL : ROLE_USER;
 }
 
-/* What all messages are brought into shape with. */
+/* Context of the changes to all messages. */
 struct shaping {
     const struct chat_traits *traits;
     const struct chat_input *in;
-    struct calls calls; /* where results need names */
+    struct calls calls; /* if results need names */
 };
 
 static int normalise_message(const struct shaping *s, cJSON *message, unsigned number, err *e) {
     const struct chat_traits *traits = s->traits;
-    const cJSON *role = member(message, "role");
+    const cJSON *role = get_member(message, "role");
     int rc = 0;
     if (!cJSON_IsString(role)) return 0;
-    enum chat_role r = role_of(role->valuestring);
+    enum chat_role r = parse_role(role->valuestring);
     if (strcmp(role->valuestring, "developer") == 0 &&
         (traits->refuses_developer || (s->in->developer_as_system && traits->copies_developer)))
-        rc = put(message, "role", cJSON_CreateString("system"), e);
-    if (!rc && r == ROLE_ASSISTANT && cJSON_IsArray(member(message, "tool_calls")))
-        rc = normalise_nothing(traits, message, e);
+        rc = set_member(message, "role", cJSON_CreateString("system"), e);
+    if (!rc && r == ROLE_ASSISTANT && cJSON_IsArray(get_member(message, "tool_calls")))
+        rc = normalise_empty(traits, message, e);
     if (!rc && r == ROLE_ASSISTANT) rc = normalise_calls(traits, message, e);
     if (!rc && r == ROLE_TOOL && traits->tool_needs_name)
         rc = name_result(&s->calls, message, number, e);
     if (!rc && traits->ids_of_nine) rc = shorten_ids(message, e);
-    const cJSON *content = member(message, "content");
+    const cJSON *content = get_member(message, "content");
     if (!rc && cJSON_IsArray(content) && traits->join_parts[r])
-        rc = join_parts(message, content, number, e);
+        rc = join_text_parts(message, content, number, e);
     else if (!rc && cJSON_IsString(content) && traits->wrap_text[r])
         rc = wrap_text(message, content->valuestring, e);
     return rc;
@@ -279,7 +277,7 @@ int chat_prompt_within(const chat_template *t, const struct chat_input *in, size
     if (in->tools && in->tools->child && t->tool_variant) t = t->tool_variant;
     if (cJSON_IsArray(in->messages) && memcmp(&t->traits, &nothing, sizeof nothing) != 0) {
         copy = cJSON_Duplicate(in->messages, true);
-        if (!copy) return no_memory(e);
+        if (!copy) return err_no_memory(e);
         rc = normalise_messages(t, in, copy, e);
         own.messages = copy;
     }

@@ -1,12 +1,13 @@
-/* parser.c - takes an answer apart into text, reasoning and calls while it comes, by the marks of a
- * syntax. Owns the bytes that are not decided yet; never guesses: a mark counts when it is whole,
- * a name when it is whole and known, and the object of arguments must have begun.
+/* parser.c - splits a streamed answer into text, reasoning and calls by the marks of a syntax. Owns
+ * the undecided bytes and never guesses: a mark counts once it is complete, a name once it is
+ * complete and known, a call once the object of its arguments has begun.
  *
- * Each step looks at the front of the held bytes and either takes some of them, changes the state,
- * or waits for more; so the result does not depend on how the answer was cut. White space in a mark
- * stands for any white space, also none. Runs on whichever thread reads the stream. */
+ * Each step examines the start of the held bytes and consumes some of them, changes the state, or
+ * waits for more, so the result does not depend on how the answer was divided. White space in a
+ * mark matches any white space, or none. Runs on the thread that reads the stream. */
 #include "core/base/mem.h"
 #include "core/base/str.h"
+#include "core/chat/chat_int.h"
 #include "core/chat/syntax.h"
 
 #include <ctype.h>
@@ -16,15 +17,15 @@
 enum { HELD_MAX_BYTES = 1 << 26, FIRST_PIECES = 8, HEADER_MAX_BYTES = 512 };
 
 enum state {
-    AT_BEGIN,     /* of the answer: reasoning may open */
-    AT_REASONING, /* within it */
+    AT_BEGIN,     /* start of the answer: reasoning may open */
+    AT_REASONING, /* within reasoning */
     AT_TEXT,
-    AT_HEAD,      /* a trigger came, perhaps white space before it: is it a call? */
-    AT_ARGUMENTS, /* within the object */
-    AT_CLOSE,     /* behind it */
-    AT_GAP,       /* behind a whole call: another one, the section's end, text */
-    AT_HEADER,    /* harmony: before a message */
-    AT_MESSAGE    /* and within it, of kind `message` */
+    AT_HEAD,      /* at a trigger, perhaps after white space: is it a call? */
+    AT_ARGUMENTS, /* within the object of arguments */
+    AT_CLOSE,     /* after that object */
+    AT_GAP,       /* after a complete call: another one, the section's end, or text */
+    AT_HEADER,    /* harmony: in the header of a message */
+    AT_MESSAGE    /* harmony: within a message of kind `message` */
 };
 
 struct piece {
@@ -37,12 +38,12 @@ struct chat_parser {
     char **names; /* (n_names) */
     size_t n_names;
     enum state state;
-    bool skip_space; /* white space that comes now belongs to a mark */
-    bool said;       /* text or a call came: an answer that is a call as a whole is none now */
+    bool skip_space; /* white space that follows belongs to a mark */
+    bool said;       /* text or a call came: the answer as a whole can no longer be a call */
     bool in_string, escaped;
-    uint32_t depth; /* of the arguments */
+    uint32_t depth; /* nesting within the arguments */
     enum chat_piece_kind message;
-    str held; /* not decided */
+    str held; /* undecided bytes */
     str out;  /* texts of pieces */
     struct piece *pieces;
     size_t n_pieces, n_capacity, n_taken;
@@ -101,29 +102,25 @@ static void add_piece(chat_parser *p, enum chat_piece_kind kind) {
     p->pieces[p->n_pieces++] = (struct piece){kind, p->out.len, 0};
 }
 
-static void drop(chat_parser *p, size_t n) {
+static void drop_held(chat_parser *p, size_t n) {
     if (!n) return;
     memmove(p->held.data, p->held.data + n, p->held.len - n);
     p->held.len -= n;
 }
 
-/* Length of the control token at s[0..n), 0: none. They come whole. */
+/* Length of the control token at s[0..n), 0: none. Control tokens are never divided. */
 static size_t control_at(const char *s, size_t n) {
     if (!n || *s != CHAT_CONTROL_OPEN) return 0;
     const char *end = memchr(s, (unsigned char)CHAT_CONTROL_CLOSE, n);
     return end ? (size_t)(end - s) + 1 : n;
 }
 
-static bool is_space(char c) {
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-/* Takes the first n held bytes as a piece, control tokens left out. */
-static void emit(chat_parser *p, enum chat_piece_kind kind, size_t n) {
+/* Turns the first n held bytes into a piece, without control tokens. */
+static void emit_piece(chat_parser *p, enum chat_piece_kind kind, size_t n) {
     const char *s = p->held.data;
     for (size_t i = 0; i < n;) {
         size_t skip = control_at(s + i, n - i), from = i;
-        if (!skip && p->skip_space && is_space(s[i])) skip = 1;
+        if (!skip && p->skip_space && chat_is_space(s[i])) skip = 1;
         i += skip;
         if (skip) continue;
         while (i < n && s[i] != CHAT_CONTROL_OPEN)
@@ -135,7 +132,7 @@ static void emit(chat_parser *p, enum chat_piece_kind kind, size_t n) {
         p->skip_space = false;
         p->said |= kind == CHAT_PIECE_TEXT;
     }
-    drop(p, n);
+    drop_held(p, n);
 }
 
 bool chat_parser_next(chat_parser *p, struct chat_piece *out) {
@@ -163,7 +160,7 @@ enum match { NO, PARTIAL, YES };
 struct cursor {
     const char *s;
     size_t n, at;
-    bool exact; /* white space in marks stands for itself */
+    bool exact; /* white space in marks matches only itself */
 };
 
 static struct cursor cursor_of(const chat_parser *p) {
@@ -171,11 +168,11 @@ static struct cursor cursor_of(const chat_parser *p) {
 }
 
 static void pass_space(struct cursor *c) {
-    while (c->at < c->n && is_space(c->s[c->at]))
+    while (c->at < c->n && chat_is_space(c->s[c->at]))
         c->at++;
 }
 
-/* One hole; at least one character, and one behind it. */
+/* Matches a placeholder: at least one character, and another character must follow. */
 static enum match match_hole(char hole, struct cursor *c) {
     size_t from = c->at;
     while (c->at < c->n && (hole == CHAT_HOLE_ID ? isalnum((unsigned char)c->s[c->at])
@@ -187,7 +184,7 @@ static enum match match_hole(char hole, struct cursor *c) {
 
 static enum match match_mark(const char *mark, struct cursor *c) {
     for (; *mark; mark++) {
-        if (is_space(*mark) && !c->exact) {
+        if (chat_is_space(*mark) && !c->exact) {
             pass_space(c);
             continue;
         }
@@ -202,14 +199,10 @@ static enum match match_mark(const char *mark, struct cursor *c) {
     return YES;
 }
 
-static bool is_name_char(char c) {
-    return isalnum((unsigned char)c) || c == '_' || c == '-';
-}
-
-/* The name, what stands behind it, and the first brace of the arguments, which is not taken. */
+/* Matches the name, arguments_open, and the arguments' first brace, which is not consumed. */
 static enum match match_name(const chat_parser *p, struct cursor *c, const char **name) {
     size_t from = c->at, n;
-    while (c->at < c->n && is_name_char(c->s[c->at]))
+    while (c->at < c->n && chat_is_name_char(c->s[c->at]))
         c->at++;
     n = c->at - from;
     if (n > CHAT_MAX_NAME_BYTES) return NO;
@@ -230,7 +223,7 @@ static enum match match_call(const chat_parser *p, struct cursor *c, const char 
     return m == YES ? match_name(p, c, name) : m;
 }
 
-/* Length of the longest end of s[0..n) that begins mark. */
+/* Length of the longest suffix of s[0..n) that is a proper prefix of mark. */
 static size_t partial_at_end(const char *s, size_t n, const char *mark) {
     size_t k = strlen(mark) - 1;
     for (k = k < n ? k : n; k; k--)
@@ -238,21 +231,21 @@ static size_t partial_at_end(const char *s, size_t n, const char *mark) {
     return 0;
 }
 
-/* Bytes of s[0..n) without the white space at its end. */
+/* Length of s[0..n) without trailing white space. */
 static size_t trimmed(const char *s, size_t n) {
-    while (n && is_space(s[n - 1]))
+    while (n && chat_is_space(s[n - 1]))
         n--;
     return n;
 }
 
-/* ---- steps: true: look again ---- */
+/* ---- steps; true: step again ---- */
 
 static bool step_begin(chat_parser *p, bool final) {
     struct cursor c = cursor_of(p);
     pass_space(&c);
     enum match m = match_mark(p->syntax->reasoning_open, &c);
     if (m == PARTIAL && !final) return false;
-    if (m == YES) drop(p, c.at);
+    if (m == YES) drop_held(p, c.at);
     p->skip_space = m == YES;
     p->state = m == YES ? AT_REASONING : AT_TEXT;
     return true;
@@ -264,18 +257,18 @@ static bool step_reasoning(chat_parser *p, bool final) {
     const char *end = n ? memmem(s, n, mark, strlen(mark)) : NULL;
     if (end) {
         size_t at = (size_t)(end - s), text = trimmed(s, at);
-        emit(p, CHAT_PIECE_REASONING, text);
-        drop(p, at - text + strlen(mark));
+        emit_piece(p, CHAT_PIECE_REASONING, text);
+        drop_held(p, at - text + strlen(mark));
         p->state = AT_TEXT;
         p->skip_space = true;
         return true;
     }
     size_t keep = final ? 0 : partial_at_end(s, n, mark);
-    emit(p, CHAT_PIECE_REASONING, final ? n : trimmed(s, n - keep));
+    emit_piece(p, CHAT_PIECE_REASONING, final ? n : trimmed(s, n - keep));
     return false;
 }
 
-/* Control tokens that a call without a mark may come behind. */
+/* Length of the control tokens before a call without a mark. */
 static size_t controls_before(const struct cursor *c) {
     size_t at = 0;
     for (size_t n = 1; n; at += n)
@@ -283,7 +276,7 @@ static size_t controls_before(const struct cursor *c) {
     return at;
 }
 
-/* An answer that as a whole may be a call: everything waits until that is decided. */
+/* The answer as a whole may be a call: everything is held back until that is decided. */
 static bool step_whole(chat_parser *p, bool final) {
     const char *name = NULL;
     struct cursor c = cursor_of(p);
@@ -303,22 +296,22 @@ static bool step_text(chat_parser *p, bool final) {
     if (!n) return false;
     if (p->n_names && p->syntax->at_start && !p->said) return step_whole(p, final);
     if (!p->n_names || p->syntax->at_start) {
-        emit(p, CHAT_PIECE_TEXT, n);
+        emit_piece(p, CHAT_PIECE_TEXT, n);
         return false;
     }
     const char *found = memmem(s, n, mark, strlen(mark));
     if (found) {
-        emit(p, CHAT_PIECE_TEXT, trimmed(s, (size_t)(found - s)));
+        emit_piece(p, CHAT_PIECE_TEXT, trimmed(s, (size_t)(found - s)));
         p->state = AT_HEAD;
         return true;
     }
     size_t keep = final ? 0 : partial_at_end(s, n, mark);
-    emit(p, CHAT_PIECE_TEXT, final ? n : trimmed(s, n - keep));
+    emit_piece(p, CHAT_PIECE_TEXT, final ? n : trimmed(s, n - keep));
     return false;
 }
 
 static void begin_call(chat_parser *p, const char *name, size_t n_mark) {
-    drop(p, n_mark);
+    drop_held(p, n_mark);
     add_piece(p, CHAT_PIECE_CALL);
     if (p->failed) return;
     str_add(&p->out, name);
@@ -329,10 +322,11 @@ static void begin_call(chat_parser *p, const char *name, size_t n_mark) {
     p->said = true;
 }
 
-/* A call begins with its arguments: clients take one without any for a whole call of none. */
+/* A call is reported only once its arguments have begun: clients take a call without arguments for
+ * a complete call. */
 static enum match with_arguments(enum match m, const struct cursor *c) {
     size_t at = c->at;
-    while (at < c->n && is_space(c->s[at]))
+    while (at < c->n && chat_is_space(c->s[at]))
         at++;
     return m == YES && at == c->n ? PARTIAL : m;
 }
@@ -351,8 +345,8 @@ static bool step_head(chat_parser *p, bool final) {
     if (m == YES) {
         begin_call(p, name, c.at);
     } else {
-        /* No call: its first character is text, what is behind it is looked at again. */
-        emit(p, CHAT_PIECE_TEXT, begin < c.n ? begin : c.n);
+        /* Not a call: its first character is text, the rest is examined again. */
+        emit_piece(p, CHAT_PIECE_TEXT, begin < c.n ? begin : c.n);
         p->state = AT_TEXT;
     }
     return true;
@@ -379,7 +373,7 @@ static bool step_arguments(chat_parser *p, bool final) {
             if (done) p->state = AT_CLOSE;
         }
     }
-    emit(p, CHAT_PIECE_ARGUMENTS, i);
+    emit_piece(p, CHAT_PIECE_ARGUMENTS, i);
     return p->state == AT_CLOSE;
 }
 
@@ -388,8 +382,8 @@ static bool step_close(chat_parser *p, bool final) {
     pass_space(&c);
     enum match m = match_mark(p->syntax->call_close, &c);
     if (m == PARTIAL && !final) return false;
-    /* The end of a call that ends with the answer. */
-    drop(p, m == YES ? c.at : m == PARTIAL ? p->held.len : 0);
+    /* An incomplete call_close at the end of the answer is dropped too. */
+    drop_held(p, m == YES ? c.at : m == PARTIAL ? p->held.len : 0);
     p->skip_space = true;
     p->state = m == NO ? AT_TEXT : AT_GAP;
     return true;
@@ -409,21 +403,21 @@ static bool step_gap(chat_parser *p, bool final) {
         return true;
     }
     if (close != YES && (more == PARTIAL || close == PARTIAL) && !final) return false;
-    drop(p, close == YES ? end.at : close == PARTIAL ? p->held.len : 0);
+    drop_held(p, close == YES ? end.at : close == PARTIAL ? p->held.len : 0);
     p->state = AT_TEXT;
     return true;
 }
 
 /* ---- harmony ---- */
 
-/* The tool that a header is for, or NULL. */
+/* The tool that a header addresses, or NULL. */
 static const char *recipient(const chat_parser *p, const char *header, size_t n) {
     const char *mark = p->syntax->trigger;
     const char *at = memmem(header, n, mark, strlen(mark));
     if (!at) return NULL;
     at += strlen(mark);
     size_t left = n - (size_t)(at - header), k = 0;
-    while (k < left && is_name_char(at[k]))
+    while (k < left && chat_is_name_char(at[k]))
         k++;
     for (size_t i = 0; i < p->n_names; i++)
         if (strlen(p->names[i]) == k && memcmp(p->names[i], at, k) == 0) return p->names[i];
@@ -438,42 +432,42 @@ static bool step_header(chat_parser *p, bool final) {
     const char *end = n ? memmem(s, n, mark, sizeof mark - 1) : NULL;
     p->message = CHAT_PIECE_TEXT;
     if (!end) {
-        /* No header: an answer without messages is text. */
+        /* No header: the answer has no messages and is text. */
         bool none = final || n > HEADER_MAX_BYTES;
         if (none) p->state = AT_MESSAGE;
         return none && n;
     }
     size_t header = (size_t)(end - s);
     const char *name = recipient(p, s, header);
-    bool begun = n > header + sizeof mark - 1; /* with its arguments, as above */
+    bool begun = n > header + sizeof mark - 1; /* the arguments, see with_arguments */
     if (name && !begun && !final) return false;
     if (memmem(s, header, analysis, sizeof analysis - 1)) p->message = CHAT_PIECE_REASONING;
     if (name && begun) {
         begin_call(p, name, header + sizeof mark - 1);
         p->message = CHAT_PIECE_ARGUMENTS;
     } else {
-        drop(p, header + sizeof mark - 1);
+        drop_held(p, header + sizeof mark - 1);
     }
     p->state = AT_MESSAGE;
     return true;
 }
 
-/* A message goes up to the next control token. */
+/* A message ends at the next control token. */
 static bool step_message(chat_parser *p, bool final) {
     (void) final;
     size_t n = 0;
     while (n < p->held.len && p->held.data[n] != CHAT_CONTROL_OPEN)
         n++;
-    emit(p, p->message, n);
+    emit_piece(p, p->message, n);
     if (!p->held.len) return false;
-    drop(p, control_at(p->held.data, p->held.len));
+    drop_held(p, control_at(p->held.data, p->held.len));
     p->state = AT_HEADER;
     return p->held.len > 0;
 }
 
 /* ---- feeding ---- */
 
-static int run(chat_parser *p, bool final) {
+static int run_steps(chat_parser *p, bool final) {
     static bool (*const steps[])(chat_parser * p, bool final) = {
         [AT_BEGIN] = step_begin, [AT_REASONING] = step_reasoning, [AT_TEXT] = step_text,
         [AT_HEAD] = step_head,   [AT_ARGUMENTS] = step_arguments, [AT_CLOSE] = step_close,
@@ -493,7 +487,7 @@ static void begin_feed(chat_parser *p) {
 int chat_parser_text(chat_parser *p, const char *text, size_t n) {
     begin_feed(p);
     str_add_n(&p->held, text, n);
-    return run(p, false);
+    return run_steps(p, false);
 }
 
 int chat_parser_control(chat_parser *p, const char *text, size_t n) {
@@ -501,10 +495,10 @@ int chat_parser_control(chat_parser *p, const char *text, size_t n) {
     str_add_char(&p->held, CHAT_CONTROL_OPEN);
     str_add_n(&p->held, text, n);
     str_add_char(&p->held, CHAT_CONTROL_CLOSE);
-    return run(p, false);
+    return run_steps(p, false);
 }
 
 int chat_parser_finish(chat_parser *p) {
     begin_feed(p);
-    return run(p, true);
+    return run_steps(p, true);
 }

@@ -1,9 +1,9 @@
-/* probe.c - finds out what shapes of messages a template takes, by rendering conversations whose
- * texts are easily found again in the prompt.
+/* probe.c - determines which shapes of messages a template takes, by rendering conversations whose
+ * texts are easy to find again in the prompt.
  *
- * A shape counts as taken when the render succeeds and the prompt holds every text, not as the dump
- * of a list or of a JSON text within a JSON text. Where no shape is taken nothing is concluded.
- * Runs once for each template, before it is shared. */
+ * The template takes a shape if the render succeeds and the prompt contains every text, and not as
+ * the dump of a list or as JSON within a JSON string. If it takes no shape, nothing is concluded.
+ * Runs once per template, before it is shared. */
 #include "core/base/str.h"
 #include "core/chat/chat.h"
 #include "core/chat/chat_int.h"
@@ -15,14 +15,14 @@
 
 enum { PROBE_STEPS = 200000, PROBE_BYTES = 1 << 20, JSON_BYTES = 2048 };
 
-/* Words that no template holds. */
+/* Words that occur in no template. */
 #define ONE      "Inferd one"
 #define TWO      "Inferd two"
 #define CALLED   "inferd_function"
 #define KEY      "inferd_key"
 #define VALUE    "inferd_value"
 #define ID       "call00001" /* some templates ask for nine characters */
-#define STRANGER "narrators" /* a role nobody knows, as long as "developer" */
+#define STRANGER "narrators" /* an unknown role of the length of "developer" */
 
 #define USER        "{\"role\":\"user\",\"content\":\"Hello.\"}"
 #define TEXT        "\"" ONE "\""
@@ -45,7 +45,7 @@ struct probe {
     bool no_memory;
 };
 
-/* Renders; the text stays in p->out until the next time. */
+/* Renders into p->out. */
 static bool probe_render(struct probe *p, const char *messages, bool with_tools) {
     cJSON *list = json_constant(messages);
     struct chat_input in = {.messages = list, .tools = with_tools ? p->tools : NULL};
@@ -57,11 +57,11 @@ static bool probe_render(struct probe *p, const char *messages, bool with_tools)
     return rc == 0;
 }
 
-static bool holds(const struct probe *p, const char *text) {
+static bool output_has(const struct probe *p, const char *text) {
     return p->out.text && strstr(p->out.text, text);
 }
 
-static unsigned count(const struct probe *p, const char *word) {
+static unsigned count_word(const struct probe *p, const char *word) {
     unsigned n = 0;
     for (const char *at = p->out.text; at && (at = strstr(at, word)); at += strlen(word))
         n++;
@@ -72,8 +72,8 @@ static unsigned count(const struct probe *p, const char *word) {
 
 enum content { CONTENT_EMPTY, CONTENT_NULL, CONTENT_ABSENT, CONTENT_COUNT };
 
-/* 0: it fails, 1: it renders, 2: and shows the call as it should be. *n_nulls: words for nothing
- * that the prompt holds. */
+/* 0: the render fails, 1: it succeeds, 2: and shows the call correctly. *n_nulls: occurrences of
+ * "None" and "null" in the prompt. */
 static int score_call(struct probe *p, bool as_text, enum content content, unsigned *n_nulls) {
     static const char *const contents[] = {"\"content\":\"\",", "\"content\":null,", ""};
     char json[JSON_BYTES];
@@ -82,9 +82,9 @@ static int score_call(struct probe *p, bool as_text, enum content content, unsig
              "\",\"name\":\"" CALLED "\",\"content\":" TEXT "}]",
              contents[content], as_text ? CALLS(OBJECT_TEXT) : CALLS(OBJECT));
     bool renders = probe_render(p, json, true);
-    bool shown = holds(p, CALLED) && holds(p, KEY) && holds(p, VALUE) &&
-                 !holds(p, as_text ? "\\\"" KEY "\\\"" : "'" KEY "': '" VALUE "'");
-    *n_nulls = count(p, "None") + count(p, "null");
+    bool shown = output_has(p, CALLED) && output_has(p, KEY) && output_has(p, VALUE) &&
+                 !output_has(p, as_text ? "\\\"" KEY "\\\"" : "'" KEY "': '" VALUE "'");
+    *n_nulls = count_word(p, "None") + count_word(p, "null");
     return renders + (renders && shown);
 }
 
@@ -94,7 +94,7 @@ static void probe_calls(struct probe *p, struct chat_traits *traits) {
         unsigned nulls[CONTENT_COUNT];
         for (int c = 0; c < CONTENT_COUNT; c++) {
             int score = score_call(p, as_text, (enum content)c, &nulls[c]);
-            /* The word for the missing content itself: "" shows that it is not the template's. */
+            /* The content itself was printed as None or null: the prompt with "" has fewer. */
             if (c && score && scores[as_text][CONTENT_EMPTY] && nulls[c] > nulls[CONTENT_EMPTY])
                 score--;
             scores[as_text][c] = score;
@@ -114,10 +114,10 @@ static void probe_calls(struct probe *p, struct chat_traits *traits) {
 
 /* ---- content and roles ---- */
 
-/* A conversation in which role has this content. The call has the shapes that were found; named:
- * its result has its name. */
-static void with_content(const struct chat_traits *traits, enum chat_role role, const char *content,
-                         bool named, char json[JSON_BYTES]) {
+/* A conversation in which role has this content. Calls have the shapes found so far; named: the
+ * result has the tool's name. */
+static void write_conversation(const struct chat_traits *traits, enum chat_role role,
+                               const char *content, bool named, char json[JSON_BYTES]) {
     static const char *const forms[ROLE_COUNT] = {
         [ROLE_SYSTEM] = "[{\"role\":\"system\",\"content\":%s}," USER "]",
         [ROLE_USER] = "[{\"role\":\"user\",\"content\":%s}]",
@@ -135,12 +135,12 @@ static void with_content(const struct chat_traits *traits, enum chat_role role, 
 static void probe_parts(struct probe *p, struct chat_traits *traits, enum chat_role role) {
     char json[JSON_BYTES];
     bool tool = role == ROLE_TOOL;
-    with_content(traits, role, TEXT, true, json);
-    bool text = probe_render(p, json, tool) && holds(p, ONE);
-    unsigned words = count(p, "\"text\"") + count(p, "'text'");
-    with_content(traits, role, PARTS, true, json);
-    bool parts = probe_render(p, json, tool) && holds(p, ONE) && holds(p, TWO) &&
-                 count(p, "\"text\"") + count(p, "'text'") <= words;
+    write_conversation(traits, role, TEXT, true, json);
+    bool text = probe_render(p, json, tool) && output_has(p, ONE);
+    unsigned words = count_word(p, "\"text\"") + count_word(p, "'text'");
+    write_conversation(traits, role, PARTS, true, json);
+    bool parts = probe_render(p, json, tool) && output_has(p, ONE) && output_has(p, TWO) &&
+                 count_word(p, "\"text\"") + count_word(p, "'text'") <= words;
     traits->join_parts[role] = text && !parts;
     traits->wrap_text[role] = parts && !text;
 }
@@ -150,7 +150,7 @@ static bool takes_first_role(struct probe *p, const struct chat_traits *traits, 
     char json[JSON_BYTES];
     snprintf(json, sizeof json, "[{\"role\":\"%s\",\"content\":%s}," USER "]", role,
              traits->wrap_text[ROLE_SYSTEM] ? PARTS : TEXT);
-    bool ok = probe_render(p, json, false) && holds(p, ONE);
+    bool ok = probe_render(p, json, false) && output_has(p, ONE);
     *copy = ok ? mem_strndup(p->out.text, p->out.n) : NULL;
     return ok;
 }
@@ -175,23 +175,24 @@ static void probe_developer(struct probe *p, struct chat_traits *traits) {
 static void probe_tool_name(struct probe *p, struct chat_traits *traits) {
     char json[JSON_BYTES];
     const char *content = traits->wrap_text[ROLE_TOOL] ? PARTS : TEXT;
-    with_content(traits, ROLE_TOOL, content, true, json);
-    bool named = probe_render(p, json, true) && holds(p, ONE);
-    unsigned nulls = count(p, "None");
-    with_content(traits, ROLE_TOOL, content, false, json);
-    bool nameless = probe_render(p, json, true) && holds(p, ONE) && count(p, "None") <= nulls;
+    write_conversation(traits, ROLE_TOOL, content, true, json);
+    bool named = probe_render(p, json, true) && output_has(p, ONE);
+    unsigned nulls = count_word(p, "None");
+    write_conversation(traits, ROLE_TOOL, content, false, json);
+    bool nameless =
+        probe_render(p, json, true) && output_has(p, ONE) && count_word(p, "None") <= nulls;
     traits->tool_needs_name = named && !nameless;
 }
 
-/* Some templates refuse ids that are not like their maker's. */
+/* Some templates only accept ids of nine letters and digits. */
 static void probe_ids(struct probe *p, struct chat_traits *traits) {
     char json[JSON_BYTES], *at;
     const char *content = traits->wrap_text[ROLE_TOOL] ? PARTS : TEXT;
-    with_content(traits, ROLE_TOOL, content, true, json);
-    bool nine = probe_render(p, json, true) && holds(p, ONE);
+    write_conversation(traits, ROLE_TOOL, content, true, json);
+    bool nine = probe_render(p, json, true) && output_has(p, ONE);
     for (at = json; (at = strstr(at, ID)) != NULL; at++)
-        memcpy(at, "call_0001", sizeof ID - 1); /* an underscore, as in everybody else's ids */
-    traits->ids_of_nine = nine && !(probe_render(p, json, true) && holds(p, ONE));
+        memcpy(at, "call_0001", sizeof ID - 1); /* with an underscore, as common ids have */
+    traits->ids_of_nine = nine && !(probe_render(p, json, true) && output_has(p, ONE));
     if (traits->ids_of_nine || !nine) return;
     char longer[JSON_BYTES] = "";
     size_t n = 0;
@@ -200,7 +201,7 @@ static void probe_ids(struct probe *p, struct chat_traits *traits) {
         n += (size_t)snprintf(longer + n, sizeof longer - n, "%s%c", id ? "0123456789abcdef" : "",
                               *c);
     }
-    traits->ids_of_nine = !(probe_render(p, longer, true) && holds(p, ONE));
+    traits->ids_of_nine = !(probe_render(p, longer, true) && output_has(p, ONE));
 }
 
 int chat_template_probe(chat_template *t, err *e) {
@@ -215,7 +216,7 @@ int chat_template_probe(chat_template *t, err *e) {
     probe_ids(&p, &traits);
     chat_output_fini(&p.out);
     cJSON_Delete(p.tools);
-    if (p.no_memory) return err_set(e, ERR_NOMEM, "no memory to try the chat template");
+    if (p.no_memory) return err_no_memory(e);
     t->traits = traits;
     return t->tool_variant ? chat_template_probe(t->tool_variant, e) : 0;
 }

@@ -1,7 +1,7 @@
-/* syntax.c - finds out how a template writes tool calls and reasoning, by rendering conversations
- * with calls whose names, arguments and ids are easily found again, and comparing what stands
- * around them: what comes before every call, between two, and behind the last. Knows no family by
- * name. Runs once for each template, before it is shared. */
+/* syntax.c - learns how a template writes tool calls and reasoning: renders conversations with
+ * calls whose names, arguments and ids are easy to find again, and compares the text before every
+ * call, between two calls and after the last. No family is known by name. Runs once per template,
+ * before it is shared. */
 #include "core/chat/syntax.h"
 
 #include "core/base/str.h"
@@ -15,7 +15,7 @@
 
 enum { RENDER_BYTES = 1 << 20, RENDER_STEPS = 200000, JSON_BYTES = 2048, MAX_TAG_BYTES = 64 };
 
-/* Words that no template holds; the names have one length, and so have the ids. */
+/* Words that occur in no template; the names have the same length, and so have the ids. */
 #define NAME_1  "inferd_first"
 #define NAME_2  "inferd_other"
 #define ID_1    "inferdid1" /* some templates ask for nine characters */
@@ -56,7 +56,7 @@ struct study {
     bool no_memory;
 };
 
-/* A rendered conversation as marks: control tokens are set off. NULL: it does not render. */
+/* Renders a conversation into mark notation (control tokens enclosed). NULL: it does not render. */
 static char *study_render(struct study *s, const char *messages, bool with_tools, bool prompt) {
     cJSON *list = json_constant(messages);
     struct chat_input in = {
@@ -103,7 +103,7 @@ static size_t tag_at(const char *p) {
     return n > 1 && p[n] == (*p == '<' ? '>' : ']') ? n + 1 : 0;
 }
 
-/* Where in text the tag begins that at lies within; at itself where it lies in none. */
+/* Start of the tag that contains offset at; at itself if there is none. */
 static size_t tag_begin(const char *text, size_t at) {
     for (size_t i = at > CHAT_MARK_BYTES ? at - CHAT_MARK_BYTES : 0; i < at;) {
         size_t n = tag_at(text + i);
@@ -118,16 +118,12 @@ static size_t tag_end(const char *text, size_t at) {
     return begin == at ? at : begin + tag_at(text + begin);
 }
 
-static bool is_space(char c) {
-    return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-/* text[from..to) without the white space around it. false: too long. */
+/* Copies text[from..to) into mark; trim: without surrounding white space. false: too long. */
 static bool put_mark(char mark[CHAT_MARK_BYTES], const char *text, size_t from, size_t to,
                      bool trim) {
-    while (trim && from < to && is_space(text[from]))
+    while (trim && from < to && chat_is_space(text[from]))
         from++;
-    while (trim && to > from && is_space(text[to - 1]))
+    while (trim && to > from && chat_is_space(text[to - 1]))
         to--;
     if (to - from >= CHAT_MARK_BYTES) return false;
     memcpy(mark, text + from, to - from);
@@ -142,8 +138,8 @@ static size_t common_prefix(const char *a, const char *b) {
     return tag_begin(a, n);
 }
 
-/* Replaces every id by its hole, in place. */
-static void dig_ids(char *text) {
+/* Replaces every id by its placeholder, in place. */
+static void replace_ids(char *text) {
     for (char *at = text; (at = strstr(at, "inferdid")) != NULL; at++) {
         if (at[8] != '1' && at[8] != '2') continue;
         *at = CHAT_HOLE_ID;
@@ -151,9 +147,9 @@ static void dig_ids(char *text) {
     }
 }
 
-/* The numbers of the first and second call, where a and b (n) differ in nothing else: holes in a.
- */
-static bool dig_index(char *a, const char *b, size_t n) {
+/* Puts placeholders into a (n) where it has the number of the first call and b that of the second.
+ * false: they differ otherwise. */
+static bool replace_index(char *a, const char *b, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (a[i] == b[i]) continue;
         if (a[i] != '0' || b[i] != '1') return false;
@@ -181,7 +177,7 @@ static bool find_call(const char *text, size_t from, const char *name, struct pl
     return true;
 }
 
-/* Does one of the tags of text stand at p? */
+/* Is p[0..n) one of the tags in text? */
 static bool has_tag(const char *text, const char *p, size_t n) {
     size_t k;
     for (; *text; text += k ? k : 1) {
@@ -191,8 +187,8 @@ static bool has_tag(const char *text, const char *p, size_t n) {
     return false;
 }
 
-/* Where the assistant's turn with calls ends, behind the last call: at an end token, at what ends a
- * turn without calls, or else behind the last tag before the call's result. */
+/* End of the assistant's turn with calls, after the last call: an end token, a tag that ends turns
+ * without calls, or else the end of the last tag before the call's result. */
 static size_t turn_end(const struct study *s, const char *text, size_t from, const char *plain) {
     const char *result = strstr(text + from, TWO);
     size_t limit = result ? (size_t)(result - text) : strlen(text), last = from, n;
@@ -210,9 +206,9 @@ static size_t turn_end(const struct study *s, const char *text, size_t from, con
     return result ? last : limit;
 }
 
-/* Parts what stands between two calls (gap) into the end of the one, the beginning of the next and
- * what is only between. before (of the first call), after (the last one). */
-static bool part_gap(struct chat_syntax *out, char *before, const char *gap, const char *after) {
+/* Splits the text between two calls (gap) into the end of one, a separator and the beginning of the
+ * next. before: text before the first call; after: text after the last. */
+static bool split_gap(struct chat_syntax *out, char *before, const char *gap, const char *after) {
     size_t n_gap = strlen(gap), n_before = strlen(before), n = 0;
     while (n < n_gap && n < n_before) {
         char a = before[n_before - 1 - n], b = gap[n_gap - 1 - n];
@@ -220,7 +216,7 @@ static bool part_gap(struct chat_syntax *out, char *before, const char *gap, con
         n++;
     }
     n = n_gap - tag_end(gap, n_gap - n);
-    if (n && !dig_index(before + n_before - n, gap + n_gap - n, n)) return false;
+    if (n && !replace_index(before + n_before - n, gap + n_gap - n, n)) return false;
     size_t n_close = common_prefix(after, gap);
     if (n_close > n_gap - n) n_close = tag_begin(gap, n_gap - n);
     return n && put_mark(out->section_open, before, 0, n_before - n, false) &&
@@ -230,8 +226,8 @@ static bool part_gap(struct chat_syntax *out, char *before, const char *gap, con
            put_mark(out->between, gap, n_close, n_gap - n, false);
 }
 
-static bool part_two(struct study *s, struct chat_syntax *out, char *before, char *middle,
-                     const char *after) {
+static bool learn_separators(struct study *s, struct chat_syntax *out, char *before, char *middle,
+                             const char *after) {
     char *two = study_render(s,
                              "[" USER "," CALLING(CALL(ID_1, NAME_1) "," CALL(ID_2, NAME_2))
                                  RESULT(ID_1, NAME_1) RESULT(ID_2, NAME_2) "]",
@@ -239,9 +235,9 @@ static bool part_two(struct study *s, struct chat_syntax *out, char *before, cha
     struct place a, b;
     bool ok = two != NULL;
     if (ok) {
-        dig_ids(two);
-        /* The names also stand in the list of tools: the first call is the last of its name before
-         * its arguments. */
+        replace_ids(two);
+        /* The names also occur in the list of tools: the first call has the last occurrence of its
+         * name before its arguments. */
         const char *args = strstr(two, SPACED);
         if (!args) args = strstr(two, COMPACT);
         size_t from = 0;
@@ -251,36 +247,32 @@ static bool part_two(struct study *s, struct chat_syntax *out, char *before, cha
     }
     if (ok) {
         size_t n = b.args - b.name_end;
-        ok = n == strlen(middle) && dig_index(middle, two + b.name_end, n);
+        ok = n == strlen(middle) && replace_index(middle, two + b.name_end, n);
         two[b.name] = 0;
-        ok = ok && part_gap(out, before, two + a.args_end, after);
+        ok = ok && split_gap(out, before, two + a.args_end, after);
     }
     free(two);
     return ok;
 }
 
-/* The first tag of what opens a call, or all of it. */
+/* The trigger is the first tag of the text that opens a call, or all of that text. */
 static void set_trigger(struct chat_syntax *out) {
     char all[2 * CHAT_MARK_BYTES];
     snprintf(all, sizeof all, "%s%s", out->section_open, out->call_open);
     size_t skip = strspn(all, " \n\t\r"), n = tag_at(all + skip);
     out->at_start = n == 0 && all[skip] != '<';
     if (!n) n = strcspn(all + skip, "\xfd\xfc");
-    if (out->at_start) /* up to the name of the member that the function's name is the value of */
+    if (out->at_start) /* ends after the name of the member that holds the function's name */
         while (n && strchr("\": ", all[skip + n - 1]))
             n--;
     put_mark(out->trigger, all, skip, skip + n, false);
 }
 
-static bool is_name_char(char c) {
-    return isalnum((unsigned char)c) || c == '_' || c == '-';
-}
-
-/* one, plain: the same conversation with a call and with a text in its place, both with tools. */
+/* one, plain: the same conversation with a call, and with a text instead; both with tools. */
 static bool learn_call(struct study *s, struct chat_syntax *out, char *one, const char *plain) {
     struct place at;
     char before[CHAT_MARK_BYTES], middle[CHAT_MARK_BYTES], after[CHAT_MARK_BYTES];
-    dig_ids(one);
+    replace_ids(one);
     size_t from = common_prefix(one, plain);
     if (!find_call(one, from, NAME_1, &at)) return false;
     if (!put_mark(before, one, from, at.name, true) ||
@@ -293,10 +285,10 @@ static bool learn_call(struct study *s, struct chat_syntax *out, char *one, cons
         memmove(before, thought, strlen(thought) + 1);
         put_mark(before, before, 0, strlen(before), true);
     }
-    /* A brace that is not the arguments' own: they are written in some other way. */
-    if (!*before || !*middle || is_name_char(*middle) || middle[strlen(middle) - 1] == '{')
+    /* A brace that is not part of the arguments: they are not plain JSON. */
+    if (!*before || !*middle || chat_is_name_char(*middle) || middle[strlen(middle) - 1] == '{')
         return false;
-    out->several = part_two(s, out, before, middle, after);
+    out->several = learn_separators(s, out, before, middle, after);
     if (!out->several) {
         *out->section_open = *out->between = *out->section_close = 0;
         memcpy(out->call_open, before, sizeof before);
@@ -307,7 +299,7 @@ static bool learn_call(struct study *s, struct chat_syntax *out, char *one, cons
     return *out->trigger != 0;
 }
 
-/* A trigger that ends the answer never reaches the parser. */
+/* Is the trigger an end-of-generation token? Then it never reaches the parser. */
 static bool ends_answer(const struct study *s, const struct chat_syntax *x) {
     char name[CHAT_MARK_BYTES];
     if (x->trigger[0] != CHAT_CONTROL_OPEN) return false;
@@ -336,7 +328,7 @@ static void learn_calls(struct study *s, struct chat_syntax *out) {
 
 /* ---- reasoning ---- */
 
-/* Marks that vocabularies and templates have. */
+/* Known marks of vocabularies and templates. */
 static const struct {
     const char *open, *close;
 } known[] = {
@@ -349,13 +341,13 @@ static const struct {
     {"<|channel>thought", "<channel|>"},
 };
 
-static void set_off(const struct study *s, char mark[CHAT_MARK_BYTES], const char *text) {
+static void set_known_mark(const struct study *s, char mark[CHAT_MARK_BYTES], const char *text) {
     int32_t id = s->tok ? tokenizer_find(s->tok, text) : -1;
     bool control = id >= 0 && tokenizer_is_control(s->tok, id);
     snprintf(mark, CHAT_MARK_BYTES, control ? "\xff%s\xfe" : "%s", text);
 }
 
-/* By the tags around a thought, where the template shows it. */
+/* Learns the marks from the tags around a thought, if the template shows it. */
 static bool learn_shown_reasoning(struct study *s, struct chat_syntax *out, const char *member) {
     char json[JSON_BYTES];
     snprintf(json, sizeof json,
@@ -369,20 +361,20 @@ static bool learn_shown_reasoning(struct study *s, struct chat_syntax *out, cons
     bool ok = said && plain;
     if (ok) {
         size_t from = common_prefix(with, plain), end = (size_t)(thought - with);
-        size_t behind = end + strlen(TWO);
-        /* The tag right before it, also where the plain answer has an empty thought. */
-        while (behind < strlen(with) && is_space(with[behind]))
-            behind++;
-        size_t n = tag_at(with + behind), open = from < end ? from : end;
+        size_t after = end + strlen(TWO);
+        /* The tag right before it, even if the plain answer has an empty thought. */
+        while (after < strlen(with) && chat_is_space(with[after]))
+            after++;
+        size_t n = tag_at(with + after), open = from < end ? from : end;
         if (from >= end || !put_mark(out->reasoning_open, with, open, end, true) ||
             !*out->reasoning_open) {
-            while (end && is_space(with[end - 1]))
+            while (end && chat_is_space(with[end - 1]))
                 end--;
             open = end ? tag_begin(with, end - 1) : 0;
             put_mark(out->reasoning_open, with, open, end, true);
         }
         ok = n && *out->reasoning_open &&
-             put_mark(out->reasoning_close, with, behind, behind + n, false);
+             put_mark(out->reasoning_close, with, after, after + n, false);
         if (!ok) *out->reasoning_open = *out->reasoning_close = 0;
     }
     free(with);
@@ -401,13 +393,13 @@ static void learn_reasoning(struct study *s, struct chat_syntax *out) {
         bool has = s->tok && tokenizer_find(s->tok, known[i].open) >= 0 &&
                    tokenizer_find(s->tok, known[i].close) >= 0;
         if (!has && !strstr(s->t->source, known[i].close)) continue;
-        set_off(s, out->reasoning_open, known[i].open);
-        set_off(s, out->reasoning_close, known[i].close);
+        set_known_mark(s, out->reasoning_open, known[i].open);
+        set_known_mark(s, out->reasoning_close, known[i].close);
         return;
     }
 }
 
-/* The form of gpt-oss, whose calls have no fixed place for their name. */
+/* The form of gpt-oss, whose calls have no fixed position for their name. */
 static bool learn_harmony(const struct study *s, struct chat_syntax *out) {
     int32_t id = s->tok ? tokenizer_find(s->tok, "<|channel|>") : -1;
     if (id < 0 || !tokenizer_is_control(s->tok, id)) return false;
@@ -436,7 +428,7 @@ int chat_template_learn(chat_template *t, const tokenizer *tok, err *e) {
         .t = t, .tok = tok, .tools = json_constant("[" TOOL(NAME_1) "," TOOL(NAME_2) "]")};
     chat_template *variant = t->tool_variant;
     t->syntax = instructed;
-    t->tool_variant = NULL; /* it learns by itself */
+    t->tool_variant = NULL; /* it is learned separately */
     s.no_memory = !s.tools;
     char *system =
         study_render(&s, "[{\"role\":\"system\",\"content\":\"" ONE "\"}," USER "]", false, true);
@@ -448,7 +440,7 @@ int chat_template_learn(chat_template *t, const tokenizer *tok, err *e) {
     }
     t->tool_variant = variant;
     cJSON_Delete(s.tools);
-    if (s.no_memory) return err_set(e, ERR_NOMEM, "no memory to study the chat template");
+    if (s.no_memory) return err_no_memory(e);
     return variant ? chat_template_learn(variant, tok, e) : 0;
 }
 
@@ -457,7 +449,7 @@ const struct chat_syntax *chat_template_syntax(const chat_template *t) {
     return t->syntax.call_open[0] ? &t->syntax : &instructed;
 }
 
-/* The prompt is no mark-up: its control tokens are plain text. */
+/* Copies a mark without the bytes around control tokens, as it occurs in a prompt. */
 static size_t bare_mark(const char *mark, char bare[CHAT_MARK_BYTES]) {
     size_t n = 0;
     for (; *mark; mark++)
@@ -470,7 +462,7 @@ enum chat_begin chat_syntax_begin(const struct chat_syntax *s, const char *promp
     char open[CHAT_MARK_BYTES], close[CHAT_MARK_BYTES];
     size_t n_open = bare_mark(s->reasoning_open, open);
     size_t n_close = bare_mark(s->reasoning_close, close);
-    while (n && is_space(prompt[n - 1]))
+    while (n && chat_is_space(prompt[n - 1]))
         n--;
     if (!n_open) return CHAT_BEGIN_TEXT;
     if (n >= n_open && memcmp(prompt + n - n_open, open, n_open) == 0) return CHAT_BEGIN_REASONING;

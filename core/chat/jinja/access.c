@@ -88,7 +88,7 @@ jval jget_attr(jctx *c, jval object, const jstr *name) {
     return jundef_make(c, jtype_name(object), name);
 }
 
-static jval element(jctx *c, jval object, int64_t i) {
+static jval get_element(jctx *c, jval object, int64_t i) {
     int64_t n = object.kind == J_STR ? (int64_t)object.u.s->n_chars : (int64_t)object.u.list->n;
     if (i < 0) i += n;
     if (i < 0 || i >= n) {
@@ -111,7 +111,7 @@ jval jget_item(jctx *c, jval object, jval key) {
         }
     } else if ((object.kind == J_STR || object.kind == J_LIST || object.kind == J_TUPLE) &&
                (key.kind == J_INT || key.kind == J_BOOL)) {
-        return element(c, object, key.kind == J_INT ? key.u.i : key.u.b);
+        return get_element(c, object, key.kind == J_INT ? key.u.i : key.u.b);
     }
     if (key.kind == J_STR) {
         jval v = own_attr(c, object, key.u.s);

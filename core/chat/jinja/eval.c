@@ -1,4 +1,4 @@
-/* jinja/eval.c - evaluates expressions. Runs on the rendering thread, writes nothing but the
+/* jinja/eval.c - evaluates expressions. Runs on the rendering thread and writes only to the
  * render's own memory. */
 #include "core/chat/jinja/eval_int.h"
 
@@ -67,13 +67,13 @@ static const struct jbuiltin *node_method(const struct jnode *n, jval object) {
     }
 }
 
-static bool allowed(const jctx *c, const struct jbuiltin *def, jval self) {
+static bool is_allowed(const jctx *c, const struct jbuiltin *def, jval self) {
     return !def->mutates || (c->allow_mutation && self.kind != J_TUPLE);
 }
 
 static jval get_attr(jctx *c, const struct jnode *n, jval object) {
     const struct jbuiltin *m = node_method(n, object);
-    if (m && allowed(c, m, object)) return jmethod_bind(c, object, m);
+    if (m && is_allowed(c, m, object)) return jmethod_bind(c, object, m);
     if (!m && object.kind == J_DICT) {
         const jval *v = jdict_get(c, object.u.dict, n->value);
         if (v) return *v;
@@ -186,7 +186,7 @@ static jval eval_call(jctx *c, const struct jnode *n) {
         self = jeval(c, n->a->a);
         if (c->failed) return self;
         m = node_method(n->a, self);
-        if (m && !allowed(c, m, self)) m = NULL;
+        if (m && !is_allowed(c, m, self)) m = NULL;
         callee = m ? self : get_attr(c, n->a, self);
     } else {
         callee = jeval(c, n->a);
@@ -320,7 +320,7 @@ jval jeval(jctx *c, const struct jnode *n) {
         v = c->captured;
         break;
     case N_SLICE:
-        v = jfail(c, "a slice can only stand alone in an index");
+        v = jfail(c, "a slice must be the only index");
         break;
     default:
         v = eval_simple(c, n);

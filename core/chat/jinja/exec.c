@@ -1,4 +1,4 @@
-/* jinja/exec.c - runs statements: output, branches, loops, assignments, macros. */
+/* jinja/exec.c - executes statements: output, branches, loops, assignments, macros. */
 #include "core/chat/jinja/eval_int.h"
 
 #include <string.h>
@@ -10,15 +10,15 @@ static struct jscope *scope_new(jctx *c, struct jscope *parent) {
     return s;
 }
 
-/* A scope for one more turn of a loop: the last turn's, emptied, unless a macro kept it. */
+/* A scope for the next iteration of a loop: the last one's, emptied, unless a macro kept it. */
 static struct jscope *scope_again(jctx *c, struct jscope *last, struct jscope *parent) {
     if (!last || last->kept) return scope_new(c, parent);
     last->n = 0;
     return last;
 }
 
-/* Runs body in a fresh scope and returns what it wrote. */
-static jval capture(jctx *c, const struct jnode *body) {
+/* Executes body in a new scope and returns what it wrote. */
+static jval capture_body(jctx *c, const struct jnode *body) {
     struct jscope *outer_scope = c->scope, *inner = scope_new(c, outer_scope);
     jsb *outer = c->out, b;
     if (!inner) return jundef_plain();
@@ -42,7 +42,7 @@ static void assign_attr(jctx *c, const struct jnode *target, jval v) {
         jfail_as(c, JINJA_FAULT_RUNTIME, "cannot assign attribute on non-namespace object");
 }
 
-static void assign(jctx *c, const struct jnode *target, jval v) {
+static void assign_target(jctx *c, const struct jnode *target, jval v) {
     if (c->failed) return;
     if (target->kind == N_NAME) {
         jscope_set(c, target->sym, v);
@@ -62,7 +62,7 @@ static void assign(jctx *c, const struct jnode *target, jval v) {
         return;
     }
     for (size_t i = 0; i < n; i++)
-        assign(c, target->list[i], items[i]);
+        assign_target(c, target->list[i], items[i]);
 }
 
 static void exec_if(jctx *c, const struct jnode *n) {
@@ -88,7 +88,7 @@ static bool filter_items(jctx *c, const struct jnode *n, jval **items, size_t *n
     for (size_t i = 0; i < *n_items && !c->failed; i++) {
         c->scope = inner = scope_again(c, inner, outer);
         if (c->scope) {
-            assign(c, n->a, (*items)[i]);
+            assign_target(c, n->a, (*items)[i]);
             jval cond = jeval(c, n->c);
             if (!c->failed && jtruth(cond)) jlist_push(c, kept.u.list, (*items)[i]);
         }
@@ -100,7 +100,7 @@ static bool filter_items(jctx *c, const struct jnode *n, jval **items, size_t *n
     return true;
 }
 
-/* One run of a for statement over value, its scopes on top of `around`. */
+/* Executes a for statement over value, its scopes on top of `around`. */
 static void run_loop(jctx *c, const struct jnode *n, jval value, struct jscope *around,
                      int64_t depth0) {
     jval *items;
@@ -119,7 +119,7 @@ static void run_loop(jctx *c, const struct jnode *n, jval value, struct jscope *
             jval v = {.kind = J_LOOP};
             v.u.loop = loop;
             jscope_set(c, SYM_LOOP, v);
-            assign(c, n->a, items[i]);
+            assign_target(c, n->a, items[i]);
             if (!c->failed) jexec(c, n->list[0]);
             bool stop = c->flow == J_FLOW_BREAK;
             c->flow = J_FLOW_NEXT;
@@ -217,7 +217,7 @@ jval jmacro_call(jctx *c, struct jmacro *m, struct jargs *a) {
     c->scope = scope_new(c, m->scope);
     if (c->scope) {
         bind_macro(c, m->node, a);
-        if (!c->failed) v = capture(c, m->node->c);
+        if (!c->failed) v = capture_body(c, m->node->c);
     }
     c->scope = outer;
     c->depth--;
@@ -268,7 +268,7 @@ static void exec_with(jctx *c, const struct jnode *n) {
         jval v =
             jeval(c, n->list2[i]); /* in the outer scope: `with` values do not see each other */
         c->scope = inner;
-        if (!c->failed) assign(c, n->list[i], v);
+        if (!c->failed) assign_target(c, n->list[i], v);
         c->scope = outer;
     }
     if (c->failed) return;
@@ -279,7 +279,7 @@ static void exec_with(jctx *c, const struct jnode *n) {
 
 /* set and filter blocks: the body's text through the filters. */
 static jval filtered_block(jctx *c, const struct jnode *n) {
-    jval text = capture(c, n->c);
+    jval text = capture_body(c, n->c);
     if (c->failed) return text;
     jval before = c->captured;
     c->captured = text;
@@ -307,10 +307,10 @@ static void exec_one(jctx *c, const struct jnode *n) {
         exec_for(c, n);
         break;
     case S_SET:
-        assign(c, n->a, jeval(c, n->b));
+        assign_target(c, n->a, jeval(c, n->b));
         break;
     case S_SET_BLOCK:
-        assign(c, n->a, filtered_block(c, n));
+        assign_target(c, n->a, filtered_block(c, n));
         break;
     case S_FILTER_BLOCK:
         v = filtered_block(c, n);

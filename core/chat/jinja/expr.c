@@ -8,12 +8,12 @@
 static struct jnode *parse_or(struct jparser *p);
 static struct jnode *parse_unary(struct jparser *p, bool with_filters);
 
-static bool is_op(const struct jparser *p, const char *text) {
+static bool at_op(const struct jparser *p, const char *text) {
     return jtok_is(p->tok, T_OP, text);
 }
 
-static struct jnode *binary(struct jparser *p, enum jnode_kind kind, struct jnode *a,
-                            struct jnode *b) {
+static struct jnode *binary_node(struct jparser *p, enum jnode_kind kind, struct jnode *a,
+                                 struct jnode *b) {
     struct jnode *n = jparse_node(p, kind, a->line);
     n->a = a;
     n->b = b;
@@ -38,10 +38,10 @@ static struct jnode *parse_concat(struct jparser *p);
 
 static struct jnode *parse_math1(struct jparser *p) {
     struct jnode *n = parse_concat(p);
-    while (!p->failed && (is_op(p, "+") || is_op(p, "-"))) {
+    while (!p->failed && (at_op(p, "+") || at_op(p, "-"))) {
         enum jop op = *p->tok->p == '+' ? OP_ADD : OP_SUB;
         p->tok++;
-        n = binary(p, N_BINARY, n, parse_concat(p));
+        n = binary_node(p, N_BINARY, n, parse_concat(p));
         n->op = (uint8_t)op;
     }
     return n;
@@ -99,21 +99,21 @@ static struct jnode *parse_not(struct jparser *p) {
 static struct jnode *parse_and(struct jparser *p) {
     struct jnode *n = parse_not(p);
     while (!p->failed && jparse_skip(p, T_NAME, "and"))
-        n = binary(p, N_AND, n, parse_not(p));
+        n = binary_node(p, N_AND, n, parse_not(p));
     return n;
 }
 
 static struct jnode *parse_or(struct jparser *p) {
     struct jnode *n = parse_and(p);
     while (!p->failed && jparse_skip(p, T_NAME, "or"))
-        n = binary(p, N_OR, n, parse_and(p));
+        n = binary_node(p, N_OR, n, parse_and(p));
     return n;
 }
 
 static struct jnode *parse_pow(struct jparser *p) {
     struct jnode *n = parse_unary(p, true);
     while (!p->failed && jparse_skip(p, T_OP, "**")) {
-        n = binary(p, N_BINARY, n, parse_unary(p, true));
+        n = binary_node(p, N_BINARY, n, parse_unary(p, true));
         n->op = OP_POW;
     }
     return n;
@@ -127,7 +127,7 @@ static struct jnode *parse_math2(struct jparser *p) {
     struct jnode *n = parse_pow(p);
     for (size_t i = 0; i < sizeof ops / sizeof *ops && !p->failed; i++) {
         if (!jparse_skip(p, T_OP, ops[i].text)) continue;
-        n = binary(p, N_BINARY, n, parse_pow(p));
+        n = binary_node(p, N_BINARY, n, parse_pow(p));
         n->op = (uint8_t)ops[i].op;
         i = (size_t)-1; /* look for any of them again */
     }
@@ -136,7 +136,7 @@ static struct jnode *parse_math2(struct jparser *p) {
 
 static struct jnode *parse_concat(struct jparser *p) {
     struct jnode *first = parse_math2(p);
-    if (!is_op(p, "~")) return first;
+    if (!at_op(p, "~")) return first;
     struct jnodes parts = {0};
     jnodes_add(p, &parts, first);
     while (!p->failed && jparse_skip(p, T_OP, "~"))
@@ -151,9 +151,9 @@ static struct jnode *parse_list(struct jparser *p) {
     struct jnode *n = jparse_node(p, N_LIST, p->tok->line);
     struct jnodes items = {0};
     p->tok++;
-    while (!p->failed && !is_op(p, "]")) {
+    while (!p->failed && !at_op(p, "]")) {
         if (items.n) jparse_expect(p, T_OP, ",");
-        if (is_op(p, "]")) break;
+        if (at_op(p, "]")) break;
         jnodes_add(p, &items, jparse_expression(p, true));
     }
     jparse_expect(p, T_OP, "]");
@@ -166,9 +166,9 @@ static struct jnode *parse_dict(struct jparser *p) {
     struct jnode *n = jparse_node(p, N_DICT, p->tok->line);
     struct jnodes keys = {0}, values = {0};
     p->tok++;
-    while (!p->failed && !is_op(p, "}")) {
+    while (!p->failed && !at_op(p, "}")) {
         if (keys.n) jparse_expect(p, T_OP, ",");
-        if (is_op(p, "}")) break;
+        if (at_op(p, "}")) break;
         jnodes_add(p, &keys, jparse_expression(p, true));
         jparse_expect(p, T_OP, ":");
         jnodes_add(p, &values, jparse_expression(p, true));
@@ -195,7 +195,7 @@ static struct jnode *parse_literal(struct jparser *p) {
         n->value = jparse_text(p, t->p, t->n);
         n->value.kind = J_BIG;
         break;
-    default: { /* strings in a row are one */
+    default: { /* adjacent strings are one */
         size_t total = t->n;
         for (const struct jtok *more = p->tok; more->kind == T_STRING; more++)
             total += more->n;
@@ -250,9 +250,9 @@ struct jnode *jparse_primary(struct jparser *p) {
     } else if (jparse_skip(p, T_OP, "(")) {
         n = jparse_tuple(p, true, true);
         jparse_expect(p, T_OP, ")");
-    } else if (is_op(p, "[")) {
+    } else if (at_op(p, "[")) {
         n = parse_list(p);
-    } else if (is_op(p, "{")) {
+    } else if (at_op(p, "{")) {
         n = parse_dict(p);
     } else {
         n = jparse_node(p, N_CONST, p->tok->line);
@@ -271,9 +271,9 @@ struct jnode *jparse_tuple(struct jparser *p, bool with_condition, bool parenthe
     bool tuple = false;
     while (!p->failed) {
         if (items.n) jparse_expect(p, T_OP, ",");
-        if (p->tok->kind == T_VAR_END || p->tok->kind == T_BLOCK_END || is_op(p, ")")) break;
+        if (p->tok->kind == T_VAR_END || p->tok->kind == T_BLOCK_END || at_op(p, ")")) break;
         jnodes_add(p, &items, jparse_expression(p, with_condition));
-        if (!is_op(p, ",")) break;
+        if (!at_op(p, ",")) break;
         tuple = true;
     }
     if (!tuple && items.n == 1) return items.v[0];
@@ -288,15 +288,15 @@ struct jnode *jparse_tuple(struct jparser *p, bool with_condition, bool parenthe
 static struct jnode *parse_index(struct jparser *p) {
     struct jnode *first = NULL;
     int line = p->tok->line;
-    if (!is_op(p, ":")) {
+    if (!at_op(p, ":")) {
         first = jparse_expression(p, true);
-        if (!is_op(p, ":")) return first;
+        if (!at_op(p, ":")) return first;
     }
     p->tok++;
     struct jnode *n = jparse_node(p, N_SLICE, line);
     n->a = first;
-    if (!is_op(p, ":") && !is_op(p, "]") && !is_op(p, ",")) n->b = jparse_expression(p, true);
-    if (jparse_skip(p, T_OP, ":") && !is_op(p, "]") && !is_op(p, ","))
+    if (!at_op(p, ":") && !at_op(p, "]") && !at_op(p, ",")) n->b = jparse_expression(p, true);
+    if (jparse_skip(p, T_OP, ":") && !at_op(p, "]") && !at_op(p, ","))
         n->c = jparse_expression(p, true);
     return n;
 }
@@ -327,7 +327,7 @@ static struct jnode *parse_subscript(struct jparser *p, struct jnode *object) {
     }
     p->tok++;
     struct jnodes keys = {0};
-    while (!p->failed && !is_op(p, "]")) {
+    while (!p->failed && !at_op(p, "]")) {
         if (keys.n) jparse_expect(p, T_OP, ",");
         jnodes_add(p, &keys, parse_index(p));
     }
@@ -349,9 +349,9 @@ static void parse_arguments(struct jparser *p, struct jnode *n) {
     struct jnodes pos = {0}, values = {0}, names = {0};
     jparse_expect(p, T_OP, "(");
     bool first = true;
-    while (!p->failed && !is_op(p, ")")) {
+    while (!p->failed && !at_op(p, ")")) {
         if (!first) jparse_expect(p, T_OP, ",");
-        if (is_op(p, ")")) break;
+        if (at_op(p, ")")) break;
         first = false;
         bool bad = n->dstar != NULL;
         if (jparse_skip(p, T_OP, "*")) {
@@ -385,9 +385,9 @@ static void parse_arguments(struct jparser *p, struct jnode *n) {
 
 struct jnode *jparse_postfix(struct jparser *p, struct jnode *n) {
     int levels = 0;
-    while (!p->failed && (is_op(p, ".") || is_op(p, "[") || is_op(p, "("))) {
+    while (!p->failed && (at_op(p, ".") || at_op(p, "[") || at_op(p, "("))) {
         if (++levels > J_MAX_PARSE_DEPTH) jparse_fail(p, n->line, "an expression is too long");
-        if (is_op(p, "(")) {
+        if (at_op(p, "(")) {
             struct jnode *call = jparse_node(p, N_CALL, p->tok->line);
             call->a = n;
             parse_arguments(p, call);
@@ -414,13 +414,13 @@ struct jnode *jparse_filters(struct jparser *p, struct jnode *subject, bool name
         f->value = jparse_text(p, t->p, t->n);
         if (p->failed) break;
         f->def = jfilter_find(f->value.u.s);
-        if (is_op(p, "(")) parse_arguments(p, f);
+        if (at_op(p, "(")) parse_arguments(p, f);
         n = f;
     }
     return n;
 }
 
-/* Does a test's single argument without parentheses follow? */
+/* Does an argument without parentheses follow a test? */
 static bool test_argument_follows(const struct jparser *p) {
     switch (p->tok->kind) {
     case T_NAME:
@@ -432,7 +432,7 @@ static bool test_argument_follows(const struct jparser *p) {
     case T_FLOAT:
         return true;
     default:
-        return is_op(p, "[") || is_op(p, "{");
+        return at_op(p, "[") || at_op(p, "{");
     }
 }
 
@@ -449,7 +449,7 @@ static struct jnode *parse_test(struct jparser *p, struct jnode *subject) {
     n->value = jparse_text(p, t->p, t->n);
     if (p->failed) return n;
     n->def = jbuiltin_find(jtests, t->p, t->n);
-    if (is_op(p, "(")) {
+    if (at_op(p, "(")) {
         parse_arguments(p, n);
     } else if (jtok_is(p->tok, T_NAME, "is")) {
         jparse_fail(p, t->line, "tests cannot be chained with 'is'");
@@ -468,7 +468,7 @@ static struct jnode *parse_test(struct jparser *p, struct jnode *subject) {
 static struct jnode *parse_unary(struct jparser *p, bool with_filters) {
     struct jnode *n;
     if (!jparse_enter(p)) return jparse_node(p, N_CONST, 0);
-    if (is_op(p, "-") || is_op(p, "+")) {
+    if (at_op(p, "-") || at_op(p, "+")) {
         n = jparse_node(p, *p->tok->p == '-' ? N_NEG : N_POS, p->tok->line);
         p->tok++;
         n->a = parse_unary(p, false);
@@ -478,11 +478,11 @@ static struct jnode *parse_unary(struct jparser *p, bool with_filters) {
     n = jparse_postfix(p, n);
     for (int levels = 0; with_filters && !p->failed; levels++) {
         if (levels > J_MAX_PARSE_DEPTH) jparse_fail(p, n->line, "an expression is too long");
-        if (is_op(p, "|"))
+        if (at_op(p, "|"))
             n = jparse_filters(p, n, false);
         else if (jparse_skip(p, T_NAME, "is"))
             n = parse_test(p, n);
-        else if (is_op(p, "("))
+        else if (at_op(p, "("))
             n = jparse_postfix(p, n);
         else
             break;

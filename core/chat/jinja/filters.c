@@ -6,39 +6,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A str method as a filter on anything, which becomes text first. */
-static jval by_method(jctx *c, jval v, struct jargs *a, const char *name) {
+/* Applies a str method to any value, as text. */
+static jval filter_by_method(jctx *c, jval v, struct jargs *a, const char *name) {
     const jstr *s = jto_str(c, v);
     if (!s) return jundef_plain();
     return jbuiltin_find(jstr_methods, name, strlen(name))->fn(c, jstr_val(s), a);
 }
 
 static jval f_trim(jctx *c, jval v, struct jargs *a) {
-    return by_method(c, v, a, "strip");
+    return filter_by_method(c, v, a, "strip");
 }
 
 static jval f_upper(jctx *c, jval v, struct jargs *a) {
-    return by_method(c, v, a, "upper");
+    return filter_by_method(c, v, a, "upper");
 }
 
 static jval f_lower(jctx *c, jval v, struct jargs *a) {
-    return by_method(c, v, a, "lower");
+    return filter_by_method(c, v, a, "lower");
 }
 
 static jval f_capitalize(jctx *c, jval v, struct jargs *a) {
-    return by_method(c, v, a, "capitalize");
+    return filter_by_method(c, v, a, "capitalize");
 }
 
 static jval f_replace(jctx *c, jval v, struct jargs *a) {
     const jstr *s = jto_str(c, v);
     jval plain = s ? jstr_mark(c, s, false) : jundef_plain();
-    return c->failed ? plain : by_method(c, plain, a, "replace");
+    return c->failed ? plain : filter_by_method(c, plain, a, "replace");
 }
 
 static jval f_center(jctx *c, jval v, struct jargs *a) {
     jval width = jint(80);
     struct jargs fixed = {&width, 1, NULL, NULL, 0};
-    return by_method(c, v, a->n_pos + a->n_kw ? a : &fixed, "center");
+    return filter_by_method(c, v, a->n_pos + a->n_kw ? a : &fixed, "center");
 }
 
 static jval f_string(jctx *c, jval v, struct jargs *a) {
@@ -54,7 +54,7 @@ static jval f_safe(jctx *c, jval v, struct jargs *a) {
     return c->failed ? text : jstr_mark(c, text.u.s, true);
 }
 
-static jval escape(jctx *c, jval v, struct jargs *a, bool always) {
+static jval escape_html(jctx *c, jval v, struct jargs *a, bool always) {
     jval text = f_string(c, v, a);
     if (!c->failed && always) text = jstr_mark(c, text.u.s, false);
     if (c->failed) return text;
@@ -67,11 +67,11 @@ static jval escape(jctx *c, jval v, struct jargs *a, bool always) {
 }
 
 static jval f_escape(jctx *c, jval v, struct jargs *a) {
-    return escape(c, v, a, false);
+    return escape_html(c, v, a, false);
 }
 
 static jval f_forceescape(jctx *c, jval v, struct jargs *a) {
-    return escape(c, v, a, true);
+    return escape_html(c, v, a, true);
 }
 
 static jval f_default(jctx *c, jval v, struct jargs *a) {

@@ -1,5 +1,5 @@
-/* jinja/filters_seq.c - filters on sequences and mappings. Where Jinja gives a generator, so is the
- * result here: it can be walked once and has no length. */
+/* jinja/filters_seq.c - filters on sequences and mappings. A filter that returns a generator in
+ * Jinja returns one here: it can be iterated once and has no length. */
 #include "core/chat/jinja/builtin_int.h"
 
 #include <string.h>
@@ -96,14 +96,14 @@ static jval f_join(jctx *c, jval v, struct jargs *a) {
     return jsb_done(&b);
 }
 
-/* What items are compared by: an attribute, and text without case unless asked. */
+/* How items are compared: by an attribute; text ignores case unless case_sensitive. */
 struct order_key {
     jval attribute; /* J_ABSENT or J_NONE: the item itself */
     bool case_sensitive;
     bool reverse;
 };
 
-static jval key_of(jctx *c, const struct order_key *k, jval item) {
+static jval sort_key(jctx *c, const struct order_key *k, jval item) {
     if (k->attribute.kind != J_ABSENT && k->attribute.kind != J_NONE)
         item = jget_path(c, item, k->attribute);
     if (k->case_sensitive || item.kind != J_STR || c->failed) return item;
@@ -138,7 +138,7 @@ static bool sort_list(jctx *c, struct jlist *l, const struct order_key *k) {
     jval *room = jalloc(c, (uint64_t)(l->n + 1) * 2 * sizeof *room);
     if (!keys || !room) return false;
     for (size_t i = 0; i < l->n && !c->failed; i++)
-        keys[i] = key_of(c, k, l->v[i]);
+        keys[i] = sort_key(c, k, l->v[i]);
     if (!c->failed) merge_sort(c, l->v, keys, l->n, room, k->reverse);
     return !c->failed;
 }
@@ -171,16 +171,16 @@ static jval f_dictsort(jctx *c, jval v, struct jargs *a) {
 }
 
 /* min and max */
-static jval extreme(jctx *c, jval v, struct jargs *a, int sign) {
+static jval find_extreme(jctx *c, jval v, struct jargs *a, int sign) {
     jval o[2], *items;
     size_t n;
     if (!jbind(c, sign < 0 ? "min" : "max", "case_sensitive attribute", 0, a, o) ||
         !jiterate(c, v, &items, &n) || !n)
         return jundef_plain();
     struct order_key k = {o[1], is_set(o[0]), false};
-    jval best = items[0], best_key = key_of(c, &k, best);
+    jval best = items[0], best_key = sort_key(c, &k, best);
     for (size_t i = 1; i < n && !c->failed; i++) {
-        jval key = key_of(c, &k, items[i]);
+        jval key = sort_key(c, &k, items[i]);
         int order = c->failed ? 0 : jorder(c, key, best_key);
         if (order == 2 || (sign < 0 ? order >= 0 : order <= 0)) continue;
         best = items[i];
@@ -190,11 +190,11 @@ static jval extreme(jctx *c, jval v, struct jargs *a, int sign) {
 }
 
 static jval f_min(jctx *c, jval v, struct jargs *a) {
-    return extreme(c, v, a, -1);
+    return find_extreme(c, v, a, -1);
 }
 
 static jval f_max(jctx *c, jval v, struct jargs *a) {
-    return extreme(c, v, a, 1);
+    return find_extreme(c, v, a, 1);
 }
 
 static jval f_unique(jctx *c, jval v, struct jargs *a) {
@@ -205,7 +205,7 @@ static jval f_unique(jctx *c, jval v, struct jargs *a) {
     struct order_key k = {o[1], is_set(o[0]), false};
     jval seen = jdict_make(c, J_DICT, 0), out = jlist_make(c, J_GEN, 0);
     for (size_t i = 0; i < n && !c->failed; i++) {
-        jval key = key_of(c, &k, items[i]);
+        jval key = sort_key(c, &k, items[i]);
         if (c->failed || jdict_get(c, seen.u.dict, key)) continue;
         jdict_set(c, seen.u.dict, key, jnone());
         jlist_push(c, out.u.list, items[i]);
@@ -236,7 +236,7 @@ static jval f_groupby(jctx *c, jval v, struct jargs *a) {
     if (c->failed || !sort_list(c, sorted.u.list, &k)) return jundef_plain();
     jval last = jundef_plain(), members = jundef_plain();
     for (size_t i = 0; i < sorted.u.list->n && !c->failed; i++) {
-        jval item = sorted.u.list->v[i], key = key_of(c, &k, item);
+        jval item = sorted.u.list->v[i], key = sort_key(c, &k, item);
         if (i == 0 || !jequal(c, key, last)) {
             jval pair = jlist_make(c, J_TUPLE, 2);
             members = jlist_make(c, J_LIST, 0);
@@ -336,7 +336,7 @@ static jval f_map(jctx *c, jval v, struct jargs *a) {
 }
 
 /* select, reject, selectattr, rejectattr */
-static jval choose(jctx *c, jval v, struct jargs *a, bool by_attr, bool want) {
+static jval select_items(jctx *c, jval v, struct jargs *a, bool by_attr, bool want) {
     jval *items, out = jlist_make(c, J_GEN, 0), attr = jundef_plain();
     size_t n;
     struct jargs rest = *a;
@@ -370,19 +370,19 @@ static jval choose(jctx *c, jval v, struct jargs *a, bool by_attr, bool want) {
 }
 
 static jval f_select(jctx *c, jval v, struct jargs *a) {
-    return choose(c, v, a, false, true);
+    return select_items(c, v, a, false, true);
 }
 
 static jval f_reject(jctx *c, jval v, struct jargs *a) {
-    return choose(c, v, a, false, false);
+    return select_items(c, v, a, false, false);
 }
 
 static jval f_selectattr(jctx *c, jval v, struct jargs *a) {
-    return choose(c, v, a, true, true);
+    return select_items(c, v, a, true, true);
 }
 
 static jval f_rejectattr(jctx *c, jval v, struct jargs *a) {
-    return choose(c, v, a, true, false);
+    return select_items(c, v, a, true, false);
 }
 
 const struct jbuiltin jfilters_seq[] = {{"list", f_list, false},

@@ -15,7 +15,7 @@ int64_t jformat_number(const jstr *s, size_t *at) {
     return n;
 }
 
-/* Adds text (n) padded to the width of spec; numbers: zeros go behind the sign. */
+/* Adds text padded to the width of f; in numbers zeros go after the sign. */
 static void put_padded(jsb *b, const struct jspec *f, const jstr *text, bool is_number,
                        bool fmt_trusted) {
     int64_t fill = f->width - (int64_t)text->n_chars;
@@ -141,7 +141,7 @@ static jval next_arg(jctx *c, jval args, size_t *used) {
     return jfail(c, "not enough arguments for format string");
 }
 
-/* The directive behind a '%' at *at. */
+/* The directive after a '%'. */
 static void percent_directive(jsb *b, const jstr *fmt, size_t *at, jval args, size_t *used) {
     jctx *c = b->c;
     struct jspec f = {.precision = -1, .right = true};

@@ -44,7 +44,7 @@ static jval make_mapping(jctx *c, enum jkind kind, struct jargs *a) {
         size_t n, two;
         if (!jiterate(c, a->pos[0], &items, &n)) return out;
         for (size_t i = 0; i < n && jiterate(c, items[i], &pair, &two); i++) {
-            if (two != 2) return jfail(c, "a dictionary is made of pairs");
+            if (two != 2) return jfail(c, "dict() and namespace() take pairs of a key and a value");
             jdict_set(c, out.u.dict, pair[0], pair[1]);
         }
     }
@@ -71,8 +71,7 @@ static jval g_raise_exception(jctx *c, jval self, struct jargs *a) {
     if (!text || c->failed) return jundef_plain();
     jfail_as(c, JINJA_FAULT_TEMPLATE, "%.*s",
              (int)utf8_whole(text->p, text->n > 4000 ? 4000 : text->n), text->p);
-    err_set(&c->error, ERR_INVALID, "%s",
-            c->failure->text); /* the template's own words, no others */
+    err_set(&c->error, ERR_INVALID, "%s", c->failure->text); /* only the template's own message */
     return jundef_plain();
 }
 
@@ -88,7 +87,7 @@ static jval g_strftime_now(jctx *c, jval self, struct jargs *a) {
     if (fmt->n > sizeof format - 2 || memchr(fmt->p, '\0', fmt->n) || !gmtime_r(&now, &tm))
         return jfail_as(c, JINJA_FAULT_VALUE, "strftime_now() cannot use this format");
     memcpy(format, fmt->p, fmt->n);
-    /* A mark at the end tells an empty result from one that does not fit. */
+    /* A byte at the end distinguishes an empty result from one that does not fit. */
     memcpy(format + fmt->n, ".", 2);
     size_t n = strftime(text, sizeof text, format, &tm);
     if (n == 0)

@@ -1,8 +1,8 @@
-/* jinja/lex.c - cuts a template into tokens; whitespace control happens here.
+/* jinja/lex.c - splits a template into tokens; applies whitespace control.
  *
  * Rules as in Jinja2 with trim_blocks and lstrip_blocks: a block tag or comment swallows the
  * newline right after it and the blanks between the start of its line and itself; '-' inside a
- * delimiter swallows all white space on that side, '+' switches the swallowing off. */
+ * delimiter swallows all white space on that side, '+' disables this. */
 #include "core/chat/jinja/lex_int.h"
 #include "core/chat/jinja/str_int.h"
 
@@ -22,24 +22,24 @@ struct lexer {
     bool failed;
 };
 
-static void fail(struct lexer *x, const char *what) {
+static void fail_lex(struct lexer *x, const char *what) {
     if (x->failed) return;
     x->failed = true;
     err_set(x->e, ERR_FORMAT, "chat template, line %d: %s", x->line, what);
 }
 
-static void no_memory(struct lexer *x) {
+static void fail_too_large(struct lexer *x) {
     if (x->failed) return;
     x->failed = true;
     err_set(x->e, ERR_NOMEM, "the chat template is too large");
 }
 
-static struct jtok *add(struct lexer *x, enum jtok_kind kind, const char *p, size_t n) {
+static struct jtok *add_token(struct lexer *x, enum jtok_kind kind, const char *p, size_t n) {
     if (x->n_tok == x->cap) {
         size_t cap = x->cap ? x->cap * 2 : 128;
         struct jtok *tok = mem_resize(x->tok, cap, sizeof *tok);
         if (!tok) {
-            no_memory(x);
+            fail_too_large(x);
             return &x->tok[0];
         }
         x->tok = tok;
@@ -50,8 +50,8 @@ static struct jtok *add(struct lexer *x, enum jtok_kind kind, const char *p, siz
     return t;
 }
 
-/* Moves to `to`, counting lines. */
-static void advance(struct lexer *x, size_t to) {
+/* Moves to offset `to`, counting lines. */
+static void advance_to(struct lexer *x, size_t to) {
     for (; x->at < to; x->at++)
         if (x->p[x->at] == '\n') x->line++;
 }
@@ -69,7 +69,7 @@ static size_t skip_space(const struct lexer *x, size_t at) {
     return at;
 }
 
-static size_t rstrip(const struct lexer *x, size_t from, size_t to) {
+static size_t strip_right(const struct lexer *x, size_t from, size_t to) {
     while (to > from) {
         size_t start = to - 1, len;
         while (start > from && to - start < 4 && utf8_continues(x->p[start]))
@@ -81,7 +81,7 @@ static size_t rstrip(const struct lexer *x, size_t from, size_t to) {
     return to;
 }
 
-static bool has(const struct lexer *x, size_t at, const char *text) {
+static bool starts_with(const struct lexer *x, size_t at, const char *text) {
     size_t n = strlen(text);
     return at <= x->n && x->n - at >= n && memcmp(x->p + at, text, n) == 0;
 }
@@ -97,21 +97,21 @@ static size_t find_tag(const struct lexer *x, size_t at) {
 /* Where the text before a tag ends, after stripping. line_start: the text begins a line. */
 static size_t text_end(const struct lexer *x, size_t from, size_t tag, bool line_start) {
     char sign = tag + 2 < x->n ? x->p[tag + 2] : 0;
-    if (sign == '-') return rstrip(x, from, tag);
+    if (sign == '-') return strip_right(x, from, tag);
     if (sign == '+' || x->p[tag + 1] == '{') return tag;
     size_t line = tag;
     while (line > from && x->p[line - 1] != '\n')
         line--;
     if (line == from && !line_start) return tag;
-    return rstrip(x, line, tag) == line ? line : tag;
+    return strip_right(x, line, tag) == line ? line : tag;
 }
 
-/* Length of a closing delimiter at `at` with what it swallows, 0 if there is none. */
+/* Length of a closing delimiter at `at` with the white space it swallows, 0 if there is none. */
 static size_t closer_len(const struct lexer *x, size_t at, const char *end, bool trims) {
-    if (has(x, at, "-") && has(x, at + 1, end)) return skip_space(x, at + 3) - at;
-    if (trims && has(x, at, "+") && has(x, at + 1, end)) return 3;
-    if (!has(x, at, end)) return 0;
-    return trims && has(x, at + 2, "\n") ? 3 : 2;
+    if (starts_with(x, at, "-") && starts_with(x, at + 1, end)) return skip_space(x, at + 3) - at;
+    if (trims && starts_with(x, at, "+") && starts_with(x, at + 1, end)) return 3;
+    if (!starts_with(x, at, end)) return 0;
+    return trims && starts_with(x, at + 2, "\n") ? 3 : 2;
 }
 
 static void skip_comment(struct lexer *x) {
@@ -120,38 +120,38 @@ static void skip_comment(struct lexer *x) {
     for (; at < x->n; at++) {
         size_t len = closer_len(x, at, "#}", true);
         if (len) {
-            advance(x, at + len);
+            advance_to(x, at + len);
             return;
         }
     }
-    fail(x, "Missing end of comment tag");
+    fail_lex(x, "Missing end of comment tag");
 }
 
-/* If a `raw` tag opens at `tag`: the offset behind it, else 0. */
+/* If a tag with only this word is at `tag`: the offset after it, else 0. */
 static size_t match_raw(const struct lexer *x, size_t tag, const char *word, bool trims) {
-    if (!has(x, tag, "{%")) return 0;
+    if (!starts_with(x, tag, "{%")) return 0;
     size_t at = tag + 2;
     if (at < x->n && (x->p[at] == '-' || x->p[at] == '+')) at++;
     at = skip_space(x, at);
-    if (!has(x, at, word)) return 0;
+    if (!starts_with(x, at, word)) return 0;
     at = skip_space(x, at + strlen(word));
-    if (has(x, at, "+%}") && !trims) return 0;
+    if (starts_with(x, at, "+%}") && !trims) return 0;
     size_t len = closer_len(x, at, "%}", trims);
     return len ? at + len : 0;
 }
 
 static void lex_raw(struct lexer *x, size_t body) {
-    advance(x, body);
+    advance_to(x, body);
     bool line_start = body > 0 && x->p[body - 1] == '\n';
     for (size_t tag = body; tag < x->n; tag++) {
         size_t end = match_raw(x, tag, "endraw", true);
         if (!end) continue;
         size_t stop = text_end(x, body, tag, line_start);
-        if (stop > body) add(x, T_DATA, x->p + body, stop - body);
-        advance(x, end);
+        if (stop > body) add_token(x, T_DATA, x->p + body, stop - body);
+        advance_to(x, end);
         return;
     }
-    fail(x, "Missing end of raw directive");
+    fail_lex(x, "Missing end of raw directive");
 }
 
 static bool is_name_start(char ch) {
@@ -181,7 +181,7 @@ static bool read_hex(const struct lexer *x, size_t at, size_t end, int n, uint32
     return utf8_is_scalar(*cp);
 }
 
-/* Decodes the escape at `at` (behind the backslash) into out; returns the offset behind it. */
+/* Decodes the escape at `at` (after the backslash) into out; returns the offset after it. */
 static size_t unescape(struct lexer *x, size_t at, size_t end, char *out, size_t *n) {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
     char ch = x->p[at];
@@ -195,7 +195,7 @@ static size_t unescape(struct lexer *x, size_t at, size_t end, char *out, size_t
     if (ch == 'x' || ch == 'u' || ch == 'U') {
         int digits = ch == 'x' ? 2 : ch == 'u' ? 4 : 8;
         if (!read_hex(x, at + 1, end, digits, &cp)) {
-            fail(x, "a string has a broken \\x, \\u or \\U escape");
+            fail_lex(x, "invalid \\x, \\u or \\U escape in a string");
             return end;
         }
         *n += utf8_encode(cp, out + *n);
@@ -224,7 +224,7 @@ static void lex_string(struct lexer *x) {
         end++;
     }
     if (end >= x->n) {
-        fail(x, "a string has no end");
+        fail_lex(x, "a string is not terminated");
         return;
     }
     const char *text = x->p + start;
@@ -232,7 +232,7 @@ static void lex_string(struct lexer *x) {
     if (escapes) {
         char *out = arena_alloc(x->mem, (uint64_t)n + 1);
         if (!out) {
-            no_memory(x);
+            fail_too_large(x);
             return;
         }
         size_t n_out = 0;
@@ -245,8 +245,8 @@ static void lex_string(struct lexer *x) {
         text = out;
         n = n_out;
     }
-    add(x, T_STRING, text, n);
-    advance(x, end + 1);
+    add_token(x, T_STRING, text, n);
+    advance_to(x, end + 1);
 }
 
 static size_t digits_end(const struct lexer *x, size_t at) {
@@ -270,14 +270,14 @@ static bool lex_based(struct lexer *x) {
         if (digit < 0 || digit >= base) break;
         if (__builtin_mul_overflow(value, base, &value) ||
             __builtin_add_overflow(value, digit, &value)) {
-            fail(x, "an integer is too large");
+            fail_lex(x, "an integer is too large");
             return true;
         }
     }
     if (at == x->at + 2) return false;
-    struct jtok *t = add(x, T_INT, x->p + x->at, at - x->at);
+    struct jtok *t = add_token(x, T_INT, x->p + x->at, at - x->at);
     t->i = value;
-    advance(x, at);
+    advance_to(x, at);
     return true;
 }
 
@@ -299,7 +299,7 @@ static void lex_number(struct lexer *x) {
     }
     char *text = arena_alloc(x->mem, end - start + 1);
     if (!text) {
-        no_memory(x);
+        fail_too_large(x);
         return;
     }
     size_t n = 0;
@@ -310,10 +310,10 @@ static void lex_number(struct lexer *x) {
     for (size_t i = 0; i < n && !is_float; i++)
         big = big || __builtin_mul_overflow(value, 10, &value) ||
               __builtin_add_overflow(value, text[i] - '0', &value);
-    struct jtok *t = add(x, is_float ? T_FLOAT : big ? T_BIGINT : T_INT, text, n);
+    struct jtok *t = add_token(x, is_float ? T_FLOAT : big ? T_BIGINT : T_INT, text, n);
     t->i = value;
     if (is_float) t->f = strtod(text, NULL);
-    advance(x, end);
+    advance_to(x, end);
 }
 
 static void push_closer(struct lexer *x, char ch) {
@@ -321,7 +321,7 @@ static void push_closer(struct lexer *x, char ch) {
         size_t cap = x->cap_closers ? x->cap_closers * 2 : 32;
         char *closers = mem_resize(x->closers, cap, 1);
         if (!closers) {
-            no_memory(x);
+            fail_too_large(x);
             return;
         }
         x->closers = closers;
@@ -333,15 +333,15 @@ static void push_closer(struct lexer *x, char ch) {
 static void lex_operator(struct lexer *x) {
     static const char *const two[] = {"==", "!=", ">=", "<=", "**", "//"};
     for (size_t i = 0; i < sizeof two / sizeof *two; i++) {
-        if (has(x, x->at, two[i])) {
-            add(x, T_OP, x->p + x->at, 2);
+        if (starts_with(x, x->at, two[i])) {
+            add_token(x, T_OP, x->p + x->at, 2);
             x->at += 2;
             return;
         }
     }
     char ch = x->p[x->at];
     if (!ch || !strchr("+-/*%~[](){}><=.:|,;", ch)) {
-        fail(x, "unexpected character in a tag");
+        fail_lex(x, "unexpected character in a tag");
         return;
     }
     if (ch == '(') push_closer(x, ')');
@@ -349,34 +349,34 @@ static void lex_operator(struct lexer *x) {
     if (ch == '{') push_closer(x, '}');
     if (ch == ')' || ch == ']' || ch == '}') {
         if (!x->n_closers || x->closers[--x->n_closers] != ch) {
-            fail(x, "a bracket is closed that was not opened");
+            fail_lex(x, "a closing bracket does not match");
             return;
         }
     }
-    add(x, T_OP, x->p + x->at, 1);
+    add_token(x, T_OP, x->p + x->at, 1);
     x->at++;
 }
 
-/* The inside of a tag up to and with its end. */
+/* Lexes a tag up to and including its end. */
 static void lex_tag(struct lexer *x, bool block) {
     const char *end = block ? "%}" : "}}";
-    add(x, block ? T_BLOCK_BEGIN : T_VAR_BEGIN, x->p + x->at, 2);
+    add_token(x, block ? T_BLOCK_BEGIN : T_VAR_BEGIN, x->p + x->at, 2);
     size_t at = x->at + 2;
     if (at < x->n && (x->p[at] == '-' || x->p[at] == '+')) at++;
-    advance(x, at);
+    advance_to(x, at);
     x->n_closers = 0;
     while (!x->failed) {
         while (x->at < x->n && is_blank(x->p[x->at]))
-            advance(x, x->at + 1);
+            advance_to(x, x->at + 1);
         if (x->at >= x->n) {
-            fail(x, "unexpected end of template inside a tag");
+            fail_lex(x, "unexpected end of template inside a tag");
             return;
         }
         size_t len = x->n_closers ? 0 : closer_len(x, x->at, end, block);
         char ch = x->p[x->at];
         if (len) {
-            add(x, block ? T_BLOCK_END : T_VAR_END, x->p + x->at, 2);
-            advance(x, x->at + len);
+            add_token(x, block ? T_BLOCK_END : T_VAR_END, x->p + x->at, 2);
+            advance_to(x, x->at + len);
             return;
         }
         if (is_digit(ch)) {
@@ -385,8 +385,8 @@ static void lex_tag(struct lexer *x, bool block) {
             size_t stop = x->at;
             while (stop < x->n && (is_name_start(x->p[stop]) || is_digit(x->p[stop])))
                 stop++;
-            add(x, T_NAME, x->p + x->at, stop - x->at);
-            advance(x, stop);
+            add_token(x, T_NAME, x->p + x->at, stop - x->at);
+            advance_to(x, stop);
         } else if (ch == '\'' || ch == '"') {
             lex_string(x);
         } else {
@@ -400,8 +400,8 @@ static void lex_all(struct lexer *x) {
     while (x->at < x->n && !x->failed) {
         size_t from = x->at, tag = find_tag(x, from);
         size_t stop = tag < x->n ? text_end(x, from, tag, line_start) : tag;
-        if (stop > from) add(x, T_DATA, x->p + from, stop - from);
-        advance(x, tag);
+        if (stop > from) add_token(x, T_DATA, x->p + from, stop - from);
+        advance_to(x, tag);
         if (tag >= x->n) break;
         size_t raw = match_raw(x, tag, "raw", false);
         if (raw)
@@ -412,7 +412,7 @@ static void lex_all(struct lexer *x) {
             lex_tag(x, x->p[tag + 1] == '%');
         line_start = x->at > 0 && x->p[x->at - 1] == '\n';
     }
-    add(x, T_END, "", 0);
+    add_token(x, T_END, "", 0);
 }
 
 int jlex(arena *mem, const char *source, struct jtok **tokens, size_t *n_tokens, err *e) {

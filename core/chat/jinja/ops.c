@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static jval repeat(jctx *c, jval v, int64_t times) {
+static jval repeat_sequence(jctx *c, jval v, int64_t times) {
     if (times < 0) times = 0;
     if (v.kind == J_STR) {
         jsb b;
@@ -56,7 +56,7 @@ static const char *op_text(enum jop op) {
     return text[op];
 }
 
-static jval mismatch(jctx *c, enum jop op, jval a, jval b) {
+static jval fail_operands(jctx *c, enum jop op, jval a, jval b) {
     if (a.kind == J_UNDEF) return jfail_undef(c, a);
     if (b.kind == J_UNDEF) return jfail_undef(c, b);
     if (op == OP_ADD && (a.kind == J_STR || a.kind == J_LIST || a.kind == J_TUPLE))
@@ -147,11 +147,11 @@ jval jop_binary(jctx *c, enum jop op, jval a, jval b) {
     bool seq_b = b.kind == J_STR || b.kind == J_LIST || b.kind == J_TUPLE;
     if (op == OP_ADD && seq_a && a.kind == b.kind) return add_sequences(c, a, b);
     if (op == OP_MUL && seq_a && (b.kind == J_INT || b.kind == J_BOOL))
-        return repeat(c, a, b.kind == J_INT ? b.u.i : b.u.b);
+        return repeat_sequence(c, a, b.kind == J_INT ? b.u.i : b.u.b);
     if (op == OP_MUL && seq_b && (a.kind == J_INT || a.kind == J_BOOL))
-        return repeat(c, b, a.kind == J_INT ? a.u.i : a.u.b);
+        return repeat_sequence(c, b, a.kind == J_INT ? a.u.i : a.u.b);
     if (op == OP_MOD && a.kind == J_STR) return jformat_percent(c, a.u.s, b);
-    return mismatch(c, op, a, b);
+    return fail_operands(c, op, a, b);
 }
 
 bool jop_compare(jctx *c, enum jop op, jval a, jval b) {
@@ -186,7 +186,8 @@ bool jop_compare(jctx *c, enum jop op, jval a, jval b) {
 }
 
 /* A slice bound as Python reads it: fallback when absent, clamped into [low, high]. */
-static int64_t bound(jctx *c, jval v, int64_t fallback, int64_t n, int64_t low, int64_t high) {
+static int64_t slice_bound(jctx *c, jval v, int64_t fallback, int64_t n, int64_t low,
+                           int64_t high) {
     if (v.kind == J_NONE) return fallback;
     if (v.kind != J_INT && v.kind != J_BOOL) {
         if (v.kind == J_UNDEF)
@@ -211,8 +212,8 @@ jval jslice(jctx *c, jval object, jval from, jval to, jval step_value) {
     if (step == 0) return jfail_as(c, JINJA_FAULT_VALUE, "slice step cannot be zero");
     bool back = step < 0;
     int64_t low = back ? -1 : 0, high = back ? n - 1 : n;
-    int64_t start = bound(c, from, back ? high : low, n, low, high);
-    int64_t stop = bound(c, to, back ? low : high, n, low, high);
+    int64_t start = slice_bound(c, from, back ? high : low, n, low, high);
+    int64_t stop = slice_bound(c, to, back ? low : high, n, low, high);
     if (c->failed) return jundef_plain();
     if (step > n + 1) step = n + 1;
     if (step < -n - 1) step = -n - 1;

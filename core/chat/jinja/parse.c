@@ -6,7 +6,7 @@
 
 static struct jnode *parse_body(struct jparser *p, const char *const *ends);
 
-static void block_end(struct jparser *p) {
+static void expect_block_end(struct jparser *p) {
     if (p->failed) return;
     if (p->tok->kind != T_BLOCK_END) {
         const struct jtok *t = p->tok;
@@ -17,9 +17,9 @@ static void block_end(struct jparser *p) {
     p->tok++;
 }
 
-/* A body up to one of ends (NULL-terminated), then that tag's name is taken: the body and, in
- * *end, which one it was. */
-static struct jnode *body_until(struct jparser *p, const char *const *ends, int *end) {
+/* Parses a body up to one of ends (NULL-terminated) and consumes that tag's name. *end: its index.
+ */
+static struct jnode *parse_body_until(struct jparser *p, const char *const *ends, int *end) {
     struct jnode *n = parse_body(p, ends);
     *end = -1;
     for (int i = 0; ends[i] && !p->failed; i++)
@@ -28,12 +28,12 @@ static struct jnode *body_until(struct jparser *p, const char *const *ends, int 
     return n;
 }
 
-/* A body up to its only end tag, and that tag whole. */
-static struct jnode *body_to(struct jparser *p, const char *end) {
+/* Parses a body up to its only end tag, and consumes that tag. */
+static struct jnode *parse_body_to(struct jparser *p, const char *end) {
     const char *const ends[] = {end, NULL};
     int which;
-    struct jnode *n = body_until(p, ends, &which);
-    block_end(p);
+    struct jnode *n = parse_body_until(p, ends, &which);
+    expect_block_end(p);
     return n;
 }
 
@@ -43,13 +43,13 @@ static struct jnode *parse_if(struct jparser *p, struct jnode *n) {
     n->kind = S_IF;
     for (int end = 0; end == 0 && !p->failed;) {
         jnodes_add(p, &conds, jparse_tuple(p, true, false));
-        block_end(p);
-        jnodes_add(p, &bodies, body_until(p, ends, &end));
+        expect_block_end(p);
+        jnodes_add(p, &bodies, parse_body_until(p, ends, &end));
         if (end == 1) {
-            block_end(p);
-            n->c = body_to(p, "endif");
+            expect_block_end(p);
+            n->c = parse_body_to(p, "endif");
         } else if (end == 2) {
-            block_end(p);
+            expect_block_end(p);
         }
     }
     n->list = conds.v;
@@ -87,7 +87,7 @@ static struct jnode *parse_target(struct jparser *p, bool with_namespace) {
         if (jtok_is(p->tok, T_OP, "=") || jtok_is(p->tok, T_OP, ")")) break;
     }
     p->depth--;
-    if (!items.n) jparse_fail(p, line, "a name to assign to is missing");
+    if (!items.n) jparse_fail(p, line, "expected a name to assign to");
     if (items.n == 1 && !tuple) return items.v[0];
     struct jnode *n = jparse_node(p, N_TUPLE, line);
     n->list = items.v;
@@ -105,12 +105,12 @@ static struct jnode *parse_for(struct jparser *p, struct jnode *n) {
     n->b = jparse_tuple(p, false, false);
     if (jparse_skip(p, T_NAME, "if")) n->c = jparse_expression(p, true);
     n->op = jparse_skip(p, T_NAME, "recursive");
-    block_end(p);
+    expect_block_end(p);
     p->loop_depth++;
-    jnodes_add(p, &parts, body_until(p, ends, &end));
+    jnodes_add(p, &parts, parse_body_until(p, ends, &end));
     p->loop_depth--;
-    block_end(p);
-    if (end == 1) jnodes_add(p, &parts, body_to(p, "endfor"));
+    expect_block_end(p);
+    if (end == 1) jnodes_add(p, &parts, parse_body_to(p, "endfor"));
     n->list = parts.v;
     n->n_list = parts.n;
     return n;
@@ -121,13 +121,13 @@ static struct jnode *parse_set(struct jparser *p, struct jnode *n) {
     n->a = parse_target(p, true);
     if (jparse_skip(p, T_OP, "=")) {
         n->b = jparse_tuple(p, true, false);
-        block_end(p);
+        expect_block_end(p);
         return n;
     }
     n->kind = S_SET_BLOCK;
     n->b = jparse_filters(p, jparse_node(p, N_CAPTURED, n->line), false);
-    block_end(p);
-    n->c = body_to(p, "endset");
+    expect_block_end(p);
+    n->c = parse_body_to(p, "endset");
     return n;
 }
 
@@ -157,7 +157,7 @@ static void parse_macro_body(struct jparser *p, struct jnode *n, const char *end
     unsigned varargs = p->n_varargs, kwargs = p->n_kwargs, caller = p->n_caller;
     int loops = p->loop_depth;
     p->loop_depth = 0;
-    n->c = body_to(p, end);
+    n->c = parse_body_to(p, end);
     p->loop_depth = loops;
     n->op = (uint8_t)((p->n_varargs > varargs ? J_MACRO_VARARGS : 0) |
                       (p->n_kwargs > kwargs ? J_MACRO_KWARGS : 0) |
@@ -175,7 +175,7 @@ static struct jnode *parse_macro(struct jparser *p, struct jnode *n) {
     n->sym = jparse_sym(p, t->p, t->n);
     n->value = jparse_text(p, t->p, t->n);
     parse_parameters(p, n);
-    block_end(p);
+    expect_block_end(p);
     parse_macro_body(p, n, "endmacro");
     return n;
 }
@@ -187,7 +187,7 @@ static struct jnode *parse_call_block(struct jparser *p, struct jnode *n) {
     if (jtok_is(p->tok, T_OP, "(")) parse_parameters(p, n->b);
     n->a = jparse_expression(p, true);
     if (n->a->kind != N_CALL) jparse_fail(p, n->line, "expected a call");
-    block_end(p);
+    expect_block_end(p);
     parse_macro_body(p, n->b, "endcall");
     return n;
 }
@@ -195,8 +195,8 @@ static struct jnode *parse_call_block(struct jparser *p, struct jnode *n) {
 static struct jnode *parse_filter_block(struct jparser *p, struct jnode *n) {
     n->kind = S_FILTER_BLOCK;
     n->b = jparse_filters(p, jparse_node(p, N_CAPTURED, n->line), true);
-    block_end(p);
-    n->c = body_to(p, "endfilter");
+    expect_block_end(p);
+    n->c = parse_body_to(p, "endfilter");
     return n;
 }
 
@@ -211,28 +211,28 @@ static struct jnode *parse_with(struct jparser *p, struct jnode *n) {
         jparse_expect(p, T_OP, "=");
         jnodes_add(p, &values, jparse_expression(p, true));
     }
-    block_end(p);
+    expect_block_end(p);
     n->list = targets.v;
     n->n_list = targets.n;
     n->list2 = values.v;
     n->n_list2 = values.n;
-    n->c = body_to(p, "endwith");
+    n->c = parse_body_to(p, "endwith");
     return n;
 }
 
 static struct jnode *parse_jump(struct jparser *p, struct jnode *n, enum jnode_kind kind) {
     n->kind = (uint8_t)kind;
     if (!p->loop_depth) jparse_fail(p, n->line, "break or continue outside of a loop");
-    block_end(p);
+    expect_block_end(p);
     return n;
 }
 
-/* The tag whose "{%" was just taken. */
+/* Parses the tag whose "{%" was just consumed. */
 static struct jnode *parse_statement(struct jparser *p) {
     const struct jtok *t = p->tok;
     struct jnode *n = jparse_node(p, S_BODY, t->line);
     if (t->kind != T_NAME) {
-        jparse_fail(p, t->line, "the name of a tag is missing");
+        jparse_fail(p, t->line, "expected the name of a tag");
         return n;
     }
     p->tok++;
@@ -246,8 +246,8 @@ static struct jnode *parse_statement(struct jparser *p) {
     if (jtok_is(t, T_NAME, "break")) return parse_jump(p, n, S_BREAK);
     if (jtok_is(t, T_NAME, "continue")) return parse_jump(p, n, S_CONTINUE);
     if (jtok_is(t, T_NAME, "generation")) {
-        block_end(p);
-        return body_to(p, "endgeneration");
+        expect_block_end(p);
+        return parse_body_to(p, "endgeneration");
     }
     jparse_fail(p, t->line, "unknown tag '%.*s'", t->n > 60 ? 60 : (int)t->n, t->p);
     return n;
@@ -259,8 +259,8 @@ static bool at_end_tag(const struct jparser *p, const char *const *ends) {
     return false;
 }
 
-/* Statements up to one of the end tags (its "{%" is taken, its name is not) or, with NULL, up to
- * the end of the template. */
+/* Parses statements up to one of the end tags (consumes its "{%", but not its name) or, with NULL,
+ * up to the end of the template. */
 static struct jnode *parse_body(struct jparser *p, const char *const *ends) {
     struct jnodes items = {0};
     struct jnode *n = jparse_node(p, S_BODY, p->tok->line);

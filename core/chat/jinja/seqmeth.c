@@ -1,5 +1,5 @@
-/* jinja/seqmeth.c - the methods of list, tuple and dict. Those that change their object are only
- * reached when the render allows mutation (jinja/ops.c, jinja/eval.c). */
+/* jinja/seqmeth.c - the methods of list, tuple and dict. Those that change their object are called
+ * only if the render allows mutation (jinja/access.c, jinja/eval.c). */
 #include "core/chat/jinja/builtin_int.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ static jval l_extend(jctx *c, jval self, struct jargs *a) {
 }
 
 /* An index into n items as Python counts; false and failed when out of range. */
-static bool position(jctx *c, jval v, int64_t fallback, size_t n, size_t *at) {
+static bool pop_position(jctx *c, jval v, int64_t fallback, size_t n, size_t *at) {
     int64_t i;
     if (!jarg_int(c, v, fallback, &i)) return false;
     if (i < 0) i += (int64_t)n;
@@ -43,7 +43,7 @@ static jval l_pop(jctx *c, jval self, struct jargs *a) {
     jval v;
     size_t at;
     struct jlist *l = self.u.list;
-    if (!jbind(c, "pop()", "index", 0, a, &v) || !position(c, v, -1, l->n, &at))
+    if (!jbind(c, "pop()", "index", 0, a, &v) || !pop_position(c, v, -1, l->n, &at))
         return jundef_plain();
     v = l->v[at];
     remove_at(c, l, at);
@@ -149,7 +149,7 @@ static jval d_values(jctx *c, jval self, struct jargs *a) {
     return d_part(c, self, a, false);
 }
 
-static void update(jctx *c, struct jdict *d, const struct jdict *more) {
+static void merge_dict(jctx *c, struct jdict *d, const struct jdict *more) {
     for (size_t i = 0; i < more->n && !c->failed; i++)
         jdict_set(c, d, more->e[i].key, more->e[i].value);
 }
@@ -158,7 +158,7 @@ static jval d_copy(jctx *c, jval self, struct jargs *a) {
     jval none[1];
     if (!jbind(c, "copy()", "", 0, a, none)) return jundef_plain();
     jval out = jdict_make(c, J_DICT, self.u.dict->n);
-    if (!c->failed) update(c, out.u.dict, self.u.dict);
+    if (!c->failed) merge_dict(c, out.u.dict, self.u.dict);
     return out;
 }
 
@@ -166,7 +166,7 @@ static jval d_update(jctx *c, jval self, struct jargs *a) {
     if (a->n_pos > 1) return jfail(c, "update() takes at most 1 argument");
     if (a->n_pos && a->pos[0].kind != J_DICT)
         return jfail(c, "update() takes a mapping, not '%s'", jtype_name(a->pos[0]));
-    if (a->n_pos) update(c, self.u.dict, a->pos[0].u.dict);
+    if (a->n_pos) merge_dict(c, self.u.dict, a->pos[0].u.dict);
     for (size_t i = 0; i < a->n_kw && !c->failed; i++)
         jdict_set(c, self.u.dict, jstr_val(a->kw_names[i]), a->kw[i]);
     return jnone();

@@ -1,6 +1,6 @@
 /* jinja/str.c - strings with provenance: making, cutting, building; characters.
  *
- * Owns nothing: bytes are borrowed or lie in the render's arena. Case mapping covers ASCII, Latin,
+ * Owns nothing: bytes are borrowed, or lie in the render's arena. Case mapping covers ASCII, Latin,
  * Greek, Cyrillic and Armenian letters that map one to one, and sharp s. */
 #include "core/chat/jinja/str_int.h"
 

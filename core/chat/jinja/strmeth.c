@@ -1,5 +1,5 @@
-/* jinja/strmeth.c - the methods of str. Text keeps its provenance; text put in by a method keeps
- * the provenance of the argument, and never becomes trusted inside text that is not. */
+/* jinja/strmeth.c - the methods of str. Text keeps its provenance; text that a method inserts has
+ * the provenance of the argument, but is never trusted within untrusted text. */
 #include "core/chat/jinja/builtin_int.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ static bool strippable(const char *p, size_t len, const jstr *chars) {
     return memmem(chars->p, chars->n, p, len) != NULL;
 }
 
-static jval strip(jctx *c, jval self, struct jargs *a, int sides) {
+static jval strip_sides(jctx *c, jval self, struct jargs *a, int sides) {
     jval v;
     if (!jbind(c, "strip()", "chars", 0, a, &v)) return jundef_plain();
     const jstr *s = self.u.s, *chars = NULL;
@@ -37,15 +37,15 @@ static jval strip(jctx *c, jval self, struct jargs *a, int sides) {
 }
 
 static jval m_strip(jctx *c, jval self, struct jargs *a) {
-    return strip(c, self, a, STRIP_LEFT | STRIP_RIGHT);
+    return strip_sides(c, self, a, STRIP_LEFT | STRIP_RIGHT);
 }
 
 static jval m_lstrip(jctx *c, jval self, struct jargs *a) {
-    return strip(c, self, a, STRIP_LEFT);
+    return strip_sides(c, self, a, STRIP_LEFT);
 }
 
 static jval m_rstrip(jctx *c, jval self, struct jargs *a) {
-    return strip(c, self, a, STRIP_RIGHT);
+    return strip_sides(c, self, a, STRIP_RIGHT);
 }
 
 static void put_upper(jsb *b, uint32_t cp, const char *p, size_t len, bool trusted) {
@@ -205,7 +205,7 @@ static void split_words(jctx *c, const jstr *s, int64_t max, bool from_right, st
     }
 }
 
-static void reverse(struct jlist *l) {
+static void reverse_list(struct jlist *l) {
     for (size_t i = 0; i + 1 < l->n - i; i++) {
         jval v = l->v[i];
         l->v[i] = l->v[l->n - 1 - i];
@@ -221,7 +221,7 @@ static const char *find_last(const char *s, size_t n, const jstr *t) {
     return NULL;
 }
 
-static jval split(jctx *c, jval self, struct jargs *a, bool from_right) {
+static jval split_string(jctx *c, jval self, struct jargs *a, bool from_right) {
     jval v[2];
     int64_t max;
     if (!jbind(c, "split()", "sep maxsplit", 0, a, v) || !jarg_int(c, v[1], -1, &max))
@@ -231,7 +231,7 @@ static jval split(jctx *c, jval self, struct jargs *a, bool from_right) {
     if (!jcharge(c, s->n / 16)) return jundef_plain();
     if (v[0].kind == J_ABSENT || v[0].kind == J_NONE) {
         split_words(c, s, max, from_right, out.u.list);
-        if (from_right && max >= 0 && !c->failed) reverse(out.u.list);
+        if (from_right && max >= 0 && !c->failed) reverse_list(out.u.list);
         return out;
     }
     if (!(sep = jarg_str(c, v[0]))) return jundef_plain();
@@ -246,7 +246,7 @@ static jval split(jctx *c, jval self, struct jargs *a, bool from_right) {
             to = at;
         }
         jlist_push(c, out.u.list, jstr_slice(c, s, 0, to));
-        if (!c->failed) reverse(out.u.list);
+        if (!c->failed) reverse_list(out.u.list);
         return out;
     }
     size_t from = 0;
@@ -261,11 +261,11 @@ static jval split(jctx *c, jval self, struct jargs *a, bool from_right) {
 }
 
 static jval m_split(jctx *c, jval self, struct jargs *a) {
-    return split(c, self, a, false);
+    return split_string(c, self, a, false);
 }
 
 static jval m_rsplit(jctx *c, jval self, struct jargs *a) {
-    return split(c, self, a, true);
+    return split_string(c, self, a, true);
 }
 
 static bool is_line_end(uint32_t cp) {
@@ -294,7 +294,7 @@ static jval m_splitlines(jctx *c, jval self, struct jargs *a) {
     return out;
 }
 
-static jval partition(jctx *c, jval self, struct jargs *a, bool last) {
+static jval partition_at(jctx *c, jval self, struct jargs *a, bool last) {
     jval v;
     if (!jbind(c, "partition()", "sep", 1, a, &v)) return jundef_plain();
     const jstr *s = self.u.s, *sep = jarg_str(c, v);
@@ -313,11 +313,11 @@ static jval partition(jctx *c, jval self, struct jargs *a, bool last) {
 }
 
 static jval m_partition(jctx *c, jval self, struct jargs *a) {
-    return partition(c, self, a, false);
+    return partition_at(c, self, a, false);
 }
 
 static jval m_rpartition(jctx *c, jval self, struct jargs *a) {
-    return partition(c, self, a, true);
+    return partition_at(c, self, a, true);
 }
 
 static jval m_replace(jctx *c, jval self, struct jargs *a) {
@@ -344,7 +344,7 @@ static jval m_replace(jctx *c, jval self, struct jargs *a) {
         if (!hit || !jcharge(c, 1)) break;
         size_t start = (size_t)(hit - s->p), end = start + from->n;
         jsb_slice(&b, s, at, start);
-        /* Whoever wrote the text around it decides where the new text stands. */
+        /* New text in place of untrusted text is untrusted: input decided its position. */
         if (jstr_trusted(s, start, end) && (from->n || jstr_trusted(s, 0, s->n)))
             jsb_str(&b, to);
         else
@@ -395,7 +395,7 @@ static bool search_args(jctx *c, jval self, struct jargs *a, const jstr **s, con
     return jcharge(c, (*s)->n / 64);
 }
 
-static jval find(jctx *c, jval self, struct jargs *a, bool last, bool must) {
+static jval find_substring(jctx *c, jval self, struct jargs *a, bool last, bool must) {
     const jstr *s, *t;
     int64_t start;
     if (!search_args(c, self, a, &s, &t, &start)) return jundef_plain();
@@ -410,19 +410,19 @@ static jval find(jctx *c, jval self, struct jargs *a, bool last, bool must) {
 }
 
 static jval m_find(jctx *c, jval self, struct jargs *a) {
-    return find(c, self, a, false, false);
+    return find_substring(c, self, a, false, false);
 }
 
 static jval m_rfind(jctx *c, jval self, struct jargs *a) {
-    return find(c, self, a, true, false);
+    return find_substring(c, self, a, true, false);
 }
 
 static jval m_index(jctx *c, jval self, struct jargs *a) {
-    return find(c, self, a, false, true);
+    return find_substring(c, self, a, false, true);
 }
 
 static jval m_rindex(jctx *c, jval self, struct jargs *a) {
-    return find(c, self, a, true, true);
+    return find_substring(c, self, a, true, true);
 }
 
 static jval m_count(jctx *c, jval self, struct jargs *a) {
@@ -435,8 +435,8 @@ static jval m_count(jctx *c, jval self, struct jargs *a) {
     return jint(n);
 }
 
-/* left and right: how many fill characters go where. */
-static jval pad(jctx *c, jval self, struct jargs *a, int where) {
+/* where: -1: fill on the right, 1: on the left, 0: on both sides. */
+static jval pad_string(jctx *c, jval self, struct jargs *a, int where) {
     jval v[2];
     int64_t width;
     if (!jbind(c, "padding", "width fillchar", 1, a, v) || !jarg_int(c, v[0], 0, &width))
@@ -458,15 +458,15 @@ static jval pad(jctx *c, jval self, struct jargs *a, int where) {
 }
 
 static jval m_center(jctx *c, jval self, struct jargs *a) {
-    return pad(c, self, a, 0);
+    return pad_string(c, self, a, 0);
 }
 
 static jval m_ljust(jctx *c, jval self, struct jargs *a) {
-    return pad(c, self, a, -1);
+    return pad_string(c, self, a, -1);
 }
 
 static jval m_rjust(jctx *c, jval self, struct jargs *a) {
-    return pad(c, self, a, 1);
+    return pad_string(c, self, a, 1);
 }
 
 static jval m_zfill(jctx *c, jval self, struct jargs *a) {
@@ -529,8 +529,8 @@ static jval m_isascii(jctx *c, jval self, struct jargs *a) {
     return all_chars(c, self, a, is_ascii);
 }
 
-/* All cased characters are of one case, and there is one. */
-static jval one_case(jctx *c, jval self, struct jargs *a, char_test want, char_test bad) {
+/* There are cased characters, and all have the wanted case. */
+static jval all_of_case(jctx *c, jval self, struct jargs *a, char_test want, char_test bad) {
     jval none[1];
     bool any = false;
     if (!jbind(c, "a method of str", "", 0, a, none)) return jundef_plain();
@@ -545,11 +545,11 @@ static jval one_case(jctx *c, jval self, struct jargs *a, char_test want, char_t
 }
 
 static jval m_isupper(jctx *c, jval self, struct jargs *a) {
-    return one_case(c, self, a, uc_is_upper, uc_is_lower);
+    return all_of_case(c, self, a, uc_is_upper, uc_is_lower);
 }
 
 static jval m_islower(jctx *c, jval self, struct jargs *a) {
-    return one_case(c, self, a, uc_is_lower, uc_is_upper);
+    return all_of_case(c, self, a, uc_is_lower, uc_is_upper);
 }
 
 const struct jbuiltin jstr_methods[] = {{"strip", m_strip, false},

@@ -1,74 +1,75 @@
-/* jinja/tests.c - what may follow `is`. */
+/* jinja/tests.c - the tests: names that may follow `is`. */
 #include "core/chat/jinja/builtin_int.h"
 
-static jval answer(jctx *c, struct jargs *a, const char *name, bool yes) {
+static jval bind_answer(jctx *c, struct jargs *a, const char *name, bool yes) {
     jval none[1];
     return jbind(c, name, "", 0, a, none) ? jbool(yes) : jundef_plain();
 }
 
 static jval t_defined(jctx *c, jval v, struct jargs *a) {
-    return answer(c, a, "defined", v.kind != J_UNDEF);
+    return bind_answer(c, a, "defined", v.kind != J_UNDEF);
 }
 
 static jval t_undefined(jctx *c, jval v, struct jargs *a) {
-    return answer(c, a, "undefined", v.kind == J_UNDEF);
+    return bind_answer(c, a, "undefined", v.kind == J_UNDEF);
 }
 
 static jval t_none(jctx *c, jval v, struct jargs *a) {
-    return answer(c, a, "none", v.kind == J_NONE);
+    return bind_answer(c, a, "none", v.kind == J_NONE);
 }
 
 static jval t_boolean(jctx *c, jval v, struct jargs *a) {
-    return answer(c, a, "boolean", v.kind == J_BOOL);
+    return bind_answer(c, a, "boolean", v.kind == J_BOOL);
 }
 
 static jval t_true(jctx *c, jval v, struct jargs *a) {
-    return answer(c, a, "true", v.kind == J_BOOL && v.u.b);
+    return bind_answer(c, a, "true", v.kind == J_BOOL && v.u.b);
 }
 
 static jval t_false(jctx *c, jval v, struct jargs *a) {
-    return answer(c, a, "false", v.kind == J_BOOL && !v.u.b);
+    return bind_answer(c, a, "false", v.kind == J_BOOL && !v.u.b);
 }
 
 static jval t_integer(jctx *c, jval v, struct jargs *a) {
-    return answer(c, a, "integer", v.kind == J_INT || v.kind == J_BIG);
+    return bind_answer(c, a, "integer", v.kind == J_INT || v.kind == J_BIG);
 }
 
 static jval t_float(jctx *c, jval v, struct jargs *a) {
-    return answer(c, a, "float", v.kind == J_FLOAT);
+    return bind_answer(c, a, "float", v.kind == J_FLOAT);
 }
 
 static jval t_number(jctx *c, jval v, struct jargs *a) {
-    return answer(c, a, "number", jis_number(v));
+    return bind_answer(c, a, "number", jis_number(v));
 }
 
 static jval t_string(jctx *c, jval v, struct jargs *a) {
-    return answer(c, a, "string", v.kind == J_STR);
+    return bind_answer(c, a, "string", v.kind == J_STR);
 }
 
 static jval t_mapping(jctx *c, jval v, struct jargs *a) {
-    return answer(c, a, "mapping", v.kind == J_DICT);
+    return bind_answer(c, a, "mapping", v.kind == J_DICT);
 }
 
 static jval t_sequence(jctx *c, jval v, struct jargs *a) {
-    return answer(c, a, "sequence",
-                  v.kind == J_STR || v.kind == J_LIST || v.kind == J_TUPLE || v.kind == J_DICT ||
-                      v.kind == J_UNDEF);
+    return bind_answer(c, a, "sequence",
+                       v.kind == J_STR || v.kind == J_LIST || v.kind == J_TUPLE ||
+                           v.kind == J_DICT || v.kind == J_UNDEF);
 }
 
 static jval t_iterable(jctx *c, jval v, struct jargs *a) {
-    return answer(c, a, "iterable",
-                  v.kind == J_STR || v.kind == J_LIST || v.kind == J_TUPLE || v.kind == J_DICT ||
-                      v.kind == J_GEN || v.kind == J_UNDEF || v.kind == J_LOOP);
+    return bind_answer(c, a, "iterable",
+                       v.kind == J_STR || v.kind == J_LIST || v.kind == J_TUPLE ||
+                           v.kind == J_DICT || v.kind == J_GEN || v.kind == J_UNDEF ||
+                           v.kind == J_LOOP);
 }
 
 static jval t_callable(jctx *c, jval v, struct jargs *a) {
-    return answer(c, a, "callable",
-                  v.kind == J_FUNC || v.kind == J_METHOD || v.kind == J_MACRO || v.kind == J_LOOP ||
-                      v.kind == J_UNDEF);
+    return bind_answer(c, a, "callable",
+                       v.kind == J_FUNC || v.kind == J_METHOD || v.kind == J_MACRO ||
+                           v.kind == J_LOOP || v.kind == J_UNDEF);
 }
 
-/* odd, even, divisibleby: is v % by equal to rest? */
+/* odd, even, divisibleby: v % by == rest? */
 static jval divisible(jctx *c, jval v, int64_t by, int rest) {
     if (v.kind == J_UNDEF) return jfail_undef(c, v);
     if (!jis_number(v)) return jfail(c, "a number is needed, not '%s'", jtype_name(v));
@@ -94,38 +95,38 @@ static jval t_divisibleby(jctx *c, jval v, struct jargs *a) {
     return divisible(c, v, by, 0);
 }
 
-static jval compare(jctx *c, jval v, struct jargs *a, enum jop op) {
+static jval compare_with(jctx *c, jval v, struct jargs *a, enum jop op) {
     jval other;
     if (!jbind(c, "a comparing test", "other", 1, a, &other)) return jundef_plain();
     return jbool(jop_compare(c, op, v, other));
 }
 
 static jval t_eq(jctx *c, jval v, struct jargs *a) {
-    return compare(c, v, a, OP_EQ);
+    return compare_with(c, v, a, OP_EQ);
 }
 
 static jval t_ne(jctx *c, jval v, struct jargs *a) {
-    return compare(c, v, a, OP_NE);
+    return compare_with(c, v, a, OP_NE);
 }
 
 static jval t_lt(jctx *c, jval v, struct jargs *a) {
-    return compare(c, v, a, OP_LT);
+    return compare_with(c, v, a, OP_LT);
 }
 
 static jval t_le(jctx *c, jval v, struct jargs *a) {
-    return compare(c, v, a, OP_LE);
+    return compare_with(c, v, a, OP_LE);
 }
 
 static jval t_gt(jctx *c, jval v, struct jargs *a) {
-    return compare(c, v, a, OP_GT);
+    return compare_with(c, v, a, OP_GT);
 }
 
 static jval t_ge(jctx *c, jval v, struct jargs *a) {
-    return compare(c, v, a, OP_GE);
+    return compare_with(c, v, a, OP_GE);
 }
 
 static jval t_in(jctx *c, jval v, struct jargs *a) {
-    return compare(c, v, a, OP_IN);
+    return compare_with(c, v, a, OP_IN);
 }
 
 /* The same object: scalars by value and type, containers by identity. */
@@ -138,7 +139,7 @@ static jval t_sameas(jctx *c, jval v, struct jargs *a) {
     return jbool(jequal(c, v, other));
 }
 
-static jval one_case(jctx *c, jval v, struct jargs *a, const char *method) {
+static jval test_by_method(jctx *c, jval v, struct jargs *a, const char *method) {
     jval none[1];
     if (!jbind(c, "lower or upper", "", 0, a, none)) return jundef_plain();
     const jstr *s = jto_str(c, v);
@@ -147,19 +148,19 @@ static jval one_case(jctx *c, jval v, struct jargs *a, const char *method) {
 }
 
 static jval t_lower(jctx *c, jval v, struct jargs *a) {
-    return one_case(c, v, a, "islower");
+    return test_by_method(c, v, a, "islower");
 }
 
 static jval t_upper(jctx *c, jval v, struct jargs *a) {
-    return one_case(c, v, a, "isupper");
+    return test_by_method(c, v, a, "isupper");
 }
 
 static jval t_filter(jctx *c, jval v, struct jargs *a) {
-    return answer(c, a, "filter", v.kind == J_STR && jfilter_find(v.u.s));
+    return bind_answer(c, a, "filter", v.kind == J_STR && jfilter_find(v.u.s));
 }
 
 static jval t_test(jctx *c, jval v, struct jargs *a) {
-    return answer(c, a, "test", v.kind == J_STR && jbuiltin_find(jtests, v.u.s->p, v.u.s->n));
+    return bind_answer(c, a, "test", v.kind == J_STR && jbuiltin_find(jtests, v.u.s->p, v.u.s->n));
 }
 
 const struct jbuiltin jtests[] = {{"defined", t_defined, false},

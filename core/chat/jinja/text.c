@@ -29,7 +29,7 @@ void jfloat_text(double f, char out[J_FLOAT_CHARS]) {
                  significant - 1 - exponent > 1 ? significant - 1 - exponent : 1, f);
 }
 
-/* Digits of a number; false if v is none. */
+/* The text of a J_INT or J_FLOAT; false for others. */
 static bool number_text(jval v, char out[J_FLOAT_CHARS]) {
     if (v.kind == J_INT)
         snprintf(out, J_FLOAT_CHARS, "%lld", (long long)v.u.i);
@@ -265,8 +265,8 @@ static void json_key(struct json_out *o, jval key) {
     }
 }
 
-/* Order of keys for sort_keys: insertion sort is enough for objects of a few keys, and each step is
- * charged. */
+/* Order of keys for sort_keys, by insertion sort: objects have few keys, and each step is charged.
+ */
 static const size_t *sorted_keys(jctx *c, const struct jdict *d) {
     size_t *order = jalloc(c, (d->n + 1) * sizeof *order);
     if (!order) return NULL;

@@ -368,23 +368,23 @@ static bool hash_key(jctx *c, jval key, uint64_t *hash) {
     }
 }
 
-static bool same_key(jctx *c, const struct jentry *e, uint64_t hash, jval key) {
+static bool entry_has_key(jctx *c, const struct jentry *e, uint64_t hash, jval key) {
     return e->hash == hash && jequal(c, e->key, key);
 }
 
 enum { DICT_SMALL = 8 };
 
-static struct jentry *find_entry(jctx *c, const struct jdict *d, jval key, uint64_t hash) {
+static struct jentry *dict_find(jctx *c, const struct jdict *d, jval key, uint64_t hash) {
     if (!d->slots) {
         for (size_t i = 0; i < d->n; i++)
-            if (same_key(c, &d->e[i], hash, key)) return &d->e[i];
+            if (entry_has_key(c, &d->e[i], hash, key)) return &d->e[i];
         return NULL;
     }
     for (size_t at = (hash ^ hash >> 32) & (d->n_slots - 1); d->slots[at];
          at = (at + 1) & (d->n_slots - 1)) {
         struct jentry *e = &d->e[d->slots[at] - 1];
         if (!jcharge(c, 1)) return NULL;
-        if (same_key(c, e, hash, key)) return e;
+        if (entry_has_key(c, e, hash, key)) return e;
     }
     return NULL;
 }
@@ -422,7 +422,7 @@ static bool index_entries(jctx *c, struct jdict *d, bool rebuild) {
 bool jdict_set(jctx *c, struct jdict *d, jval key, jval value) {
     uint64_t hash;
     if (!jcharge(c, 1) || !hash_key(c, key, &hash)) return false;
-    struct jentry *found = find_entry(c, d, key, hash);
+    struct jentry *found = dict_find(c, d, key, hash);
     if (c->failed) return false;
     if (found) {
         found->value = value;
@@ -443,7 +443,7 @@ bool jdict_set(jctx *c, struct jdict *d, jval key, jval value) {
 jval *jdict_get(jctx *c, const struct jdict *d, jval key) {
     uint64_t hash;
     if (!hash_key(c, key, &hash)) return NULL;
-    struct jentry *e = find_entry(c, d, key, hash);
+    struct jentry *e = dict_find(c, d, key, hash);
     return e ? &e->value : NULL;
 }
 
