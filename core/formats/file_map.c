@@ -1,6 +1,5 @@
-/* file_map.c - maps files. Owns the mappings, never their bytes' meaning, and the list of all that
- * are mapped: the handler of SIGBUS, which knows nothing but an address, looks there. Any thread.
- */
+/* file_map.c - maps files. Owns the mappings and the list of all of them, in which the SIGBUS
+ * handler looks up the faulting address. Any thread. */
 #include "core/formats/file_map.h"
 
 #include "core/base/file.h"
@@ -21,7 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What tells that a file was written to. */
+/* Tells whether a file was written to. */
 struct identity {
     dev_t device;
     ino_t inode;
@@ -31,24 +30,24 @@ struct identity {
 
 enum region_state { REGION_SAME, REGION_LOST, REGION_WRITTEN };
 
-/* A place of the list. It is used again after its map was closed, and never freed: the handler may
- * be walking over it. */
+/* A list entry. It is reused after its map was closed and never freed, because the signal handler
+ * may be walking the list. */
 struct file_region {
     struct file_region *next;      /* fixed */
-    _Atomic(const uint8_t *) base; /* NULL: of no map */
-    atomic_size_t bytes;           /* that are mapped at base */
+    _Atomic(const uint8_t *) base; /* NULL: not in use */
+    atomic_size_t bytes;           /* mapped at base */
     atomic_int state;              /* enum region_state */
-    bool used, gone;               /* guarded by lock, as what follows; gone: logged */
-    uint64_t number;               /* of its map, of all that there ever were */
+    bool used, gone;               /* these and the following: guarded by lock; gone: logged */
+    uint64_t number;               /* serial number of its map */
     char *path;
     struct identity identity;
 };
 static _Atomic(struct file_region *) regions;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the list's writers */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for writers of the list */
 static uint64_t n_maps;                                  /* guarded by lock */
 static uintptr_t page_bytes = 4096;                      /* fixed by file_map_guard */
 
-static struct identity identity_of(const struct stat *st) {
+static struct identity file_identity(const struct stat *st) {
 #ifdef __APPLE__
     const struct timespec written = st->st_mtimespec;
 #else
@@ -59,7 +58,7 @@ static struct identity identity_of(const struct stat *st) {
 
 /* ---- the list ---- */
 
-static struct file_region *free_region(void) {
+static struct file_region *find_free_region(void) {
     struct file_region *r = atomic_load(&regions);
     while (r && r->used)
         r = r->next;
@@ -72,13 +71,13 @@ static struct file_region *free_region(void) {
 static int region_open(struct file_map *m, const char *path, const struct stat *st, err *e) {
     char *copy = mem_strdup(path);
     pthread_mutex_lock(&lock);
-    struct file_region *r = copy ? free_region() : NULL;
+    struct file_region *r = copy ? find_free_region() : NULL;
     if (r) {
         r->used = true;
         r->gone = false;
         r->number = ++n_maps;
         r->path = copy;
-        r->identity = identity_of(st);
+        r->identity = file_identity(st);
         atomic_store(&r->state, REGION_SAME);
         atomic_store(&r->bytes, (size_t)file_map_readable_bytes(m));
         atomic_store(&r->base, m->base);
@@ -87,7 +86,7 @@ static int region_open(struct file_map *m, const char *path, const struct stat *
     m->region = r;
     if (r) return 0;
     free(copy);
-    return err_set(e, ERR_NOMEM, "%s: no memory to map it", path);
+    return err_no_memory(e);
 }
 
 static void region_close(struct file_region *r) {
@@ -99,14 +98,14 @@ static void region_close(struct file_region *r) {
     pthread_mutex_unlock(&lock);
 }
 
-/* What there is to look at in a region, taken out so that the lock is not held over a stat. */
-struct looked {
+/* Copy of a region's fields, so that the lock is not held during stat. */
+struct snapshot {
     uint64_t number;
     struct identity identity;
     char path[PATH_MAX];
 };
 
-static bool take_look(struct file_region *r, struct looked *out) {
+static bool copy_region(struct file_region *r, struct snapshot *out) {
     pthread_mutex_lock(&lock);
     bool used = r->used && !r->gone && atomic_load(&r->state) == REGION_SAME;
     if (used) {
@@ -118,23 +117,23 @@ static bool take_look(struct file_region *r, struct looked *out) {
     return used;
 }
 
-/* Another file has the name now, or none has: nobody writes to what is mapped. */
-static void note_gone(struct file_region *r, const struct looked *l) {
+/* The name leads to another file now, or to none: the mapped file itself is unchanged. */
+static void note_gone(struct file_region *r, const struct snapshot *l) {
     pthread_mutex_lock(&lock);
     if (r->number == l->number) r->gone = true;
     pthread_mutex_unlock(&lock);
-    log_warn("%s was replaced or removed: what was mapped before stays in use until a restart",
+    log_warn("%s was replaced or removed: the opened version stays in use until a restart",
              l->path);
 }
 
-static void look_at(struct file_region *r, const struct looked *l) {
+static void compare_file(struct file_region *r, const struct snapshot *l) {
     struct stat st;
     const struct identity *was = &l->identity;
     if (stat(l->path, &st)) {
         if (errno == ENOENT || errno == ENOTDIR) note_gone(r, l);
         return;
     }
-    struct identity is = identity_of(&st);
+    struct identity is = file_identity(&st);
     if (is.device != was->device || is.inode != was->inode) {
         note_gone(r, l);
         return;
@@ -147,27 +146,27 @@ static void look_at(struct file_region *r, const struct looked *l) {
     bool noted = r->used && r->number == l->number &&
                  atomic_compare_exchange_strong(&r->state, &same, REGION_WRITTEN);
     pthread_mutex_unlock(&lock);
-    if (noted) log_error("%s was written to while it is in use", l->path);
+    if (noted) log_error("%s was written to while in use", l->path);
 }
 
 void file_map_look(void) {
-    struct looked l;
+    struct snapshot l;
     for (struct file_region *r = atomic_load(&regions); r; r = r->next)
-        if (take_look(r, &l)) look_at(r, &l);
+        if (copy_region(r, &l)) compare_file(r, &l);
 }
 
 int file_map_check(const struct file_map *m, err *e) {
     int state = m->region ? atomic_load(&m->region->state) : REGION_SAME;
     if (state == REGION_SAME) return 0;
-    return err_set(e, ERR_CHANGED, "%s %s: put the file back and restart", m->region->path,
-                   state == REGION_LOST ? "was cut short, or cannot be read, while it is in use"
-                                        : "was written to while it is in use");
+    return err_set(e, ERR_CHANGED, "%s %s: restore the file and restart", m->region->path,
+                   state == REGION_LOST ? "was truncated or became unreadable while in use"
+                                        : "was written to while in use");
 }
 
 /* ---- SIGBUS ---- */
 
-/* Puts zeros in the place of the region from the page of `at` on: what comes before it may still be
- * the file. mmap is a system call and nothing else on the systems that there are. */
+/* Replaces the region from the page of `at` on by zeros; earlier pages may still be valid. mmap is
+ * safe in a signal handler on the supported systems: it is a plain system call. */
 static bool put_zeros(struct file_region *r, uintptr_t at) {
     uintptr_t base = (uintptr_t)atomic_load(&r->base), end = base + atomic_load(&r->bytes);
     if (!base || at < base || at >= end) return false;
@@ -185,7 +184,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
             errno = kept;
             return;
         }
-    signal(number, SIG_DFL); /* not ours: the touch is made again, and ends the process */
+    signal(number, SIG_DFL); /* not ours: the repeated access ends the process */
 }
 
 int file_map_guard(err *e) {
@@ -199,8 +198,8 @@ int file_map_guard(err *e) {
 
 /* ---- maps ---- */
 
-/* Zeroed memory of n bytes, a multiple of FILE_MAP_ALIGN, at such a multiple. */
-static uint8_t *reserve(uint64_t n) {
+/* Maps n zeroed bytes; n and the address are multiples of FILE_MAP_ALIGN. */
+static uint8_t *map_zeros(uint64_t n) {
     size_t all = (size_t)n + FILE_MAP_ALIGN;
     uint8_t *p = mmap(NULL, all, PROT_READ, MAP_PRIVATE | MAP_ANON, -1, 0);
     if (p == MAP_FAILED) return NULL;
@@ -217,11 +216,11 @@ static int map_fd(int fd, const char *path, struct file_map *m, err *e) {
     if (!S_ISREG(st.st_mode)) return err_set(e, ERR_IO, "%s: not a regular file", path);
     if (st.st_size == 0) return 0;
     if ((uint64_t)st.st_size > SIZE_MAX - 2 * FILE_MAP_ALIGN)
-        return err_set(e, ERR_UNSUPPORTED, "%s: too large for this machine's addresses", path);
+        return err_set(e, ERR_UNSUPPORTED, "%s: too large for this machine's address space", path);
     struct file_map map = {.bytes = (uint64_t)st.st_size};
-    uint8_t *p = reserve(file_map_readable_bytes(&map));
+    uint8_t *p = map_zeros(file_map_readable_bytes(&map));
     map.base = p;
-    /* Shared: there is no private copy of a page for a GPU's driver to make when it wires it. */
+    /* Shared: with a private mapping a GPU driver would copy pages when it wires them. */
     if (!p || file_fails() ||
         mmap(p, (size_t)map.bytes, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         int rc = err_set(e, ERR_IO, "%s: cannot map: %s", path, strerror(errno));
@@ -236,7 +235,7 @@ static int map_fd(int fd, const char *path, struct file_map *m, err *e) {
     return rc;
 }
 
-/* O_NONBLOCK: a FIFO in place of the file must not hold up the opener. */
+/* O_NONBLOCK: opening a FIFO must not block. */
 int file_map_open(const char *path, struct file_map *m, err *e) {
     *m = (struct file_map){0};
     int fd = file_open(path, O_RDONLY | O_NONBLOCK, 0);

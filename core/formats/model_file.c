@@ -1,4 +1,4 @@
-/* model_file.c - tells the kinds of model files apart, and the parts of one by their names. Owns
+/* model_file.c - distinguishes the kinds of model files, and the parts of a split one by name. Owns
  * nothing. */
 #include "core/formats/model_file.h"
 
@@ -12,7 +12,7 @@
 
 enum { PART_BYTES = sizeof "-00001-of-00002.gguf" };
 
-/* Five digits at text; 0: others stand there too. */
+/* Parses five digits; 0 if there is another character. */
 static unsigned read_number(const char *text) {
     unsigned n = 0;
     for (int i = 0; i < 5; i++) {

@@ -162,7 +162,7 @@ static void parts_that_do_not_fit_are_refused(void) {
     CHECK(tokenizer_open(path, &tok, &e) == ERR_INVALID && strstr(e.msg, "m-00001-of-00003.gguf"));
     /* the same tensors in two parts */
     CHECK(gguf_make_part(src, path_of(2, 3, path), &third, &e) == 0);
-    refused(path_of(0, 3, path), ERR_FORMAT, "is there twice");
+    refused(path_of(0, 3, path), ERR_FORMAT, "occurs twice");
     /* fewer tensors than counted */
     third.begin = n / 3;
     CHECK(gguf_make_part(src, path_of(2, 3, path), &third, &e) == 0);

@@ -16,7 +16,7 @@ enum {
     GGUF_ALIGNMENT_MAX = 1 << 20,
     GGUF_KEYS_MAX = 1 << 16,    /* real files have under a hundred */
     GGUF_TENSORS_MAX = 1 << 20, /* real files have a few thousand */
-    GGUF_NAME_MAX_BYTES = 65535 /* the specification's bound for keys, taken for names too */
+    GGUF_NAME_MAX_BYTES = 65535 /* the specification's limit for keys, applied to names too */
 };
 
 /* One metadata entry. value (value_bytes) is the payload as it lies in the file, after the type
@@ -36,14 +36,14 @@ struct gguf_kv {
 
 enum { GGUF_ARRAY_HEAD_BYTES = 4 + 8 };
 
-/* What tensors come from that do not lie in the gguf's own bytes: the other parts of a split model,
- * the files of a folder. Any member may be NULL. */
+/* Source of tensors that are not in the gguf's own bytes: the other parts of a split model, the
+ * files of a folder. Any member may be NULL. */
 struct gguf_source {
     void *state;
     /* As gguf_tensor_read, for tensor number i, whose data is NULL. The range lies inside it. */
     int (*read)(const void *state, uint64_t i, uint64_t offset, uint64_t n, void *dst, err *e);
     void (*drop_pages)(const void *state);
-    const char *(*path)(const void *state, uint64_t i); /* of its files; NULL behind the last */
+    const char *(*path)(const void *state, uint64_t i); /* of its i-th file; NULL after the last */
     const struct file_map *(*map)(const void *state, uint64_t i); /* of the same files */
     void (*close)(void *state);
     uint64_t bytes; /* of its files */
@@ -63,15 +63,16 @@ struct gguf {
     struct gguf_source source;
 };
 
-/* Gives g other tensors: n of them, names and data borrowed from source's state, array copied.
- * Takes source over, also on failure; then g must be closed. ERR_FORMAT: a name is there twice. */
+/* Replaces g's tensors by n others: the array is copied, names and data are borrowed from source's
+ * state. g owns source afterwards, also on failure; then g must be closed. ERR_FORMAT: a name
+ * occurs twice. */
 int gguf_set_tensors(gguf *g, const gguf_tensor *tensors, uint64_t n,
                      const struct gguf_source *source, err *e);
 
-/* The i-th file that g's bytes lie in; NULL: there are no more. */
+/* Path of the i-th file of g; NULL after the last. */
 const char *gguf_source_path(const gguf *g, uint64_t i);
 
-/* Forgets the keys whose names begin with prefix. */
+/* Removes the keys whose names begin with prefix. */
 void gguf_forget_keys(gguf *g, const char *prefix);
 
 static inline gguf_str gguf_str_of(const char *text) {
@@ -82,13 +83,13 @@ int gguf_str_compare(gguf_str a, gguf_str b); /* as memcmp */
 int gguf_key_compare(const void *a, const void *b);
 int gguf_tensor_compare(const void *a, const void *b);
 
-/* A name from a file, fit for an error line: printable ASCII, cut. */
+/* A name from a file for use in an error line: printable ASCII, cut. */
 enum { GGUF_NAME_SHOWN_BYTES = 64 };
 void gguf_show_name(char out[GGUF_NAME_SHOWN_BYTES + 4], gguf_str name);
 
 const char *gguf_type_name(enum gguf_type type);
 
-/* Where p, which lies in g's bytes, stands in them. */
+/* Offset of p, which points into g's bytes. */
 static inline uint64_t gguf_offset_of(const gguf *g, const void *p) {
     return (uint64_t)((const uint8_t *)p - g->base);
 }
@@ -99,11 +100,11 @@ const struct gguf_kv *gguf_key_at(const gguf *g, uint64_t i);
 /* Bytes of one value of a fixed-size type, 0 for strings, arrays and unknown numbers. */
 uint32_t gguf_scalar_bytes(uint32_t type);
 
-/* Writer: what it has so far as the bytes of a whole file (n), which must have no tensors. The
- * caller frees. */
+/* Writer: its keys as the bytes of a complete file (n); ERR_INVALID if it has tensors. The caller
+ * frees *bytes. */
 int gguf_writer_to_memory(const gguf_writer *w, void **bytes, uint64_t *n, err *e);
 
-/* Writer: adds a key with its payload as drawn above; both are copied. ERR_EXISTS. */
+/* Writer: adds a key with its payload, laid out as described above; both are copied. ERR_EXISTS. */
 int gguf_writer_set_raw(gguf_writer *w, gguf_str key, enum gguf_type type, const void *payload,
                         uint64_t n, err *e);
 

@@ -1,5 +1,5 @@
-/* gguf/value.c - what an open gguf answers: keys by name, values as the types that callers want,
- * tensors and their bytes. Reads what gguf.c has checked, and changes nothing. Any thread. */
+/* gguf/value.c - accessors of an open gguf: keys by name, values converted to the caller's type,
+ * tensors and their bytes. Reads what gguf.c has checked; changes nothing. Any thread. */
 #include "core/formats/file_map.h"
 #include "core/formats/gguf/gguf_int.h"
 
@@ -24,7 +24,7 @@ const void *gguf_mapping(const gguf *g) {
     return g->source.close ? NULL : g->base;
 }
 
-/* NULL: there are no more. */
+/* The map of the i-th file; NULL after the last. */
 static const struct file_map *map_at(const gguf *g, uint64_t i) {
     const struct file_map *m = i == 0 && g->map.base ? &g->map : NULL;
     if (!m && g->source.map) m = g->source.map(g->source.state, g->map.base ? i - 1 : i);
@@ -86,7 +86,8 @@ int gguf_tensor_read(const gguf *g, const gguf_tensor *t, uint64_t offset, uint6
                      err *e) {
     bool inside = offset <= t->bytes && n <= t->bytes - offset;
     if (!inside || (!t->data && !g->source.read))
-        return err_set(e, ERR_INVALID, "%s: %" PRIu64 " bytes at %" PRIu64 " are not in the tensor",
+        return err_set(e, ERR_INVALID,
+                       "%s: %" PRIu64 " bytes at offset %" PRIu64 " are outside the tensor",
                        g->path, n, offset);
     if (!t->data)
         return g->source.read(g->source.state, (uint64_t)(t - g->tensors), offset, n, dst, e);
@@ -102,14 +103,14 @@ bool gguf_has(const gguf *g, const char *key) {
     return find_key(g, key) != NULL;
 }
 
-static int wrong_type(const gguf *g, const struct gguf_kv *kv, const char *key, const char *want,
-                      err *e) {
+static int err_type(const gguf *g, const struct gguf_kv *kv, const char *key, const char *want,
+                    err *e) {
     if (!kv) return err_set(e, ERR_NOT_FOUND, "%s: no key '%s'", g->path, key);
-    return err_set(e, ERR_FORMAT, "%s: offset %" PRIu64 ": key '%s': %s is wanted, the value is %s",
+    return err_set(e, ERR_FORMAT, "%s: offset %" PRIu64 ": key '%s': expected %s, found %s",
                    g->path, gguf_offset_of(g, kv->value), key, want, gguf_type_name(kv->type));
 }
 
-/* One number of any type, as widest integer or as double. is_unsigned says that u holds it. */
+/* A number of any type, widened: u if is_unsigned, i if another integer, f if is_float. */
 struct number {
     bool is_int, is_float, is_unsigned;
     uint64_t u;
@@ -172,8 +173,8 @@ int gguf_get_u64(const gguf *g, const char *key, uint64_t *value, err *e) {
     const struct gguf_kv *kv = find_key(g, key);
     struct number v = {0};
     if (kv) v = load_number(kv->type, kv->value);
-    if (!v.is_int) return wrong_type(g, kv, key, "an integer", e);
-    if (!v.is_unsigned && v.i < 0) return wrong_type(g, kv, key, "a number from 0 on", e);
+    if (!v.is_int) return err_type(g, kv, key, "an integer", e);
+    if (!v.is_unsigned && v.i < 0) return err_type(g, kv, key, "an integer of at least 0", e);
     *value = v.is_unsigned ? v.u : (uint64_t)v.i;
     return 0;
 }
@@ -182,14 +183,14 @@ int gguf_get_f64(const gguf *g, const char *key, double *value, err *e) {
     const struct gguf_kv *kv = find_key(g, key);
     struct number v = {0};
     if (kv) v = load_number(kv->type, kv->value);
-    if (!v.is_float) return wrong_type(g, kv, key, "a floating-point number", e);
+    if (!v.is_float) return err_type(g, kv, key, "a floating-point number", e);
     *value = v.f;
     return 0;
 }
 
 int gguf_get_bool(const gguf *g, const char *key, bool *value, err *e) {
     const struct gguf_kv *kv = find_key(g, key);
-    if (!kv || kv->type != GGUF_BOOL) return wrong_type(g, kv, key, "a bool", e);
+    if (!kv || kv->type != GGUF_BOOL) return err_type(g, kv, key, "a bool", e);
     *value = kv->value[0] != 0;
     return 0;
 }
@@ -201,14 +202,14 @@ static gguf_str str_at(const uint8_t *p) {
 
 int gguf_get_str(const gguf *g, const char *key, gguf_str *value, err *e) {
     const struct gguf_kv *kv = find_key(g, key);
-    if (!kv || kv->type != GGUF_STRING) return wrong_type(g, kv, key, "a string", e);
+    if (!kv || kv->type != GGUF_STRING) return err_type(g, kv, key, "a string", e);
     *value = str_at(kv->value);
     return 0;
 }
 
 int gguf_get_array(const gguf *g, const char *key, enum gguf_type *elem, uint64_t *n, err *e) {
     const struct gguf_kv *kv = find_key(g, key);
-    if (!kv || kv->type != GGUF_ARRAY) return wrong_type(g, kv, key, "an array", e);
+    if (!kv || kv->type != GGUF_ARRAY) return err_type(g, kv, key, "an array", e);
     *elem = kv->elem;
     *n = kv->n;
     return 0;

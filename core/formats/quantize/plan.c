@@ -1,5 +1,5 @@
-/* quantize/plan.c - which type each tensor of a model becomes. Pure: reads src's index and
- * metadata, never its data. */
+/* quantize/plan.c - chooses the new type of each tensor. Pure: reads src's index and metadata,
+ * never its data. */
 #include "core/formats/quantize/quantize_int.h"
 
 #include "core/base/mem.h"
@@ -35,8 +35,8 @@ enum file_type {
     FILE_ANY = -1
 };
 
-/* What users may ask for. Matrices become `base` where no rule below says otherwise, the output
- * head becomes `output`. Of several rows with one number the first gives its name. */
+/* Types that users can choose_types. Matrices become `base` unless a rule below applies; the output
+ * head becomes `output`. */
 struct recipe {
     const char *name;
     enum file_type file_type;
@@ -74,14 +74,14 @@ enum role {
     ROLE_OTHER,
     ROLE_OUTPUT,
     ROLE_EMBEDDING,
-    ROLE_ATTN_V, /* and what holds V among others: attn_qkv, attn_kv_b */
+    ROLE_ATTN_V, /* and matrices that contain V: attn_qkv, attn_kv_b */
     ROLE_ATTN_K,
     ROLE_ATTN_OUTPUT,
     ROLE_FFN_DOWN,
     N_ROLES
 };
 
-/* Roles by name: the whole of it, or a part. */
+/* Roles by the whole name, or a part of it. */
 static const struct {
     const char *name;
     bool whole;
@@ -98,9 +98,9 @@ static const struct {
     {"ffn_down", false, ROLE_FFN_DOWN},
 };
 
-/* Small matrices that steer much, by a part of their name: they keep their precision, and so does
- * whatever has one dimension or is no ".weight". In GGUF files all these are F32; a folder may have
- * them as F16 or BF16, which becomes F32. */
+/* Small but sensitive matrices, by a part of their name: they are not quantized, nor are vectors
+ * and tensors whose name does not end in "weight". In GGUF files all of these are F32; a folder may
+ * have them as F16 or BF16, which becomes F32. */
 static const char *const kept_names[] = {
     "_norm.weight",
     "ffn_gate_inp.weight",
@@ -117,16 +117,17 @@ static const char *const kept_names[] = {
     "indexer.q_proj.weight",
 };
 
-/* Where in the model a rule holds. Position i of n tensors of the role, from the first layer on. */
+/* Where in the model a rule applies, for tensor i of the n tensors of a role, in order of layers.
+ */
 enum where {
     EVERYWHERE,
     FIRST_2,       /* i < 2 */
     FIRST_4,       /* i < 4 */
     FIRST_16TH,    /* i < n / 16 */
     FIRST_8TH,     /* i < n / 8 */
-    EDGES_AND_3RD, /* first and last eighth, and every third between */
+    EDGES_AND_3RD, /* first and last eighth, and every third in between */
     WIDE_GQA,      /* four or more heads share one K/V head */
-    EIGHT_EXPERTS  /* exactly: the models that this was measured on */
+    EIGHT_EXPERTS  /* exactly 8: llama.cpp measured it on such models */
 };
 
 struct rule {
@@ -136,7 +137,7 @@ struct rule {
     int type;
 };
 
-/* The first that fits counts. */
+/* The first match applies. */
 static const struct rule rules[] = {
     {FILE_ANY, ROLE_ATTN_V, EIGHT_EXPERTS, QTYPE_Q8_0},
     {FILE_ANY, ROLE_ATTN_K, EIGHT_EXPERTS, QTYPE_Q8_0},
@@ -172,19 +173,20 @@ static const struct rule rules[] = {
     {FILE_IQ4_XS, ROLE_FFN_DOWN, FIRST_8TH, QTYPE_Q5_K},
 };
 
-/* A tensor on its way through the plan, which goes by layer and name whatever the file's order. */
+/* A tensor, its role and layer. Items are sorted by layer and name, independent of the file's
+ * order. */
 struct item {
     struct quantize_tensor *tensor;
     enum role role;
     int64_t layer; /* of "blk.N.", -1: none */
 };
 
-/* What the rules ask of the model. */
+/* Properties of the model that the rules depend on. */
 struct shape {
     uint64_t n_layers, n_heads, n_kv_heads, n_experts;
     uint64_t n_v;           /* tensors of ROLE_ATTN_V */
     bool tied;              /* the embedding is the output head too */
-    uint64_t at_v, at_down; /* how many of a role were met so far */
+    uint64_t at_v, at_down; /* tensors of the role so far */
 };
 
 static const struct recipe *find_recipe(const char *name) {
@@ -208,25 +210,25 @@ void quantize_add_types(str *out, size_t width) {
     }
 }
 
-static int unknown_type(const char *name, err *e) {
+static int err_unknown_type(const char *name, err *e) {
     str types;
     str_init(&types, 1024);
     quantize_add_types(&types, 0);
-    int rc = err_set(e, ERR_INVALID, "no type is called \"%.40s\"; there are %s", name,
-                     str_cstr(&types));
+    int rc =
+        err_set(e, ERR_INVALID, "unknown type \"%.40s\"; known types: %s", name, str_cstr(&types));
     str_fini(&types);
     return rc;
 }
 
-/* A plain type's number from its name; mixes are none. *type -1: name is NULL. */
+/* Finds a plain type by name; refuses mixes. *type is -1 if name is NULL. */
 static int find_plain(const char *name, int *type, err *e) {
     *type = -1;
     if (!name) return 0;
     const struct recipe *r = find_recipe(name);
-    if (!r) return unknown_type(name, e);
+    if (!r) return err_unknown_type(name, e);
     if (strstr(r->name, "_K_"))
-        return err_set(e, ERR_INVALID, "%s is a mix of types; one is wanted here: %.4s", r->name,
-                       r->name);
+        return err_set(e, ERR_INVALID, "%s is a mix of types, expected a single one such as %.4s",
+                       r->name, r->name);
     *type = r->base;
     return 0;
 }
@@ -277,8 +279,7 @@ static int compare_items(const void *a, const void *b) {
     return order ? order : p.len < q.len ? -1 : p.len > q.len;
 }
 
-/* ARCH.key as a number, or the first of an array with one a layer; `missing` where there is none.
- */
+/* ARCH.key as a number, or the first element of an array over layers; `missing` without the key. */
 static uint64_t read_number(const gguf *g, const char *key, uint64_t missing) {
     gguf_str arch;
     char name[128];
@@ -307,7 +308,7 @@ static struct shape read_shape(const gguf *g, const struct item *items, uint64_t
     return s;
 }
 
-static bool holds(const struct shape *s, enum where where, uint64_t i, uint64_t n) {
+static bool rule_applies(const struct shape *s, enum where where, uint64_t i, uint64_t n) {
     switch (where) {
     case EVERYWHERE:
         return true;
@@ -329,9 +330,9 @@ static bool holds(const struct shape *s, enum where where, uint64_t i, uint64_t 
     return false;
 }
 
-/* Position of the tensor among those of its role. With experts, files may hold several ffn_down a
- * layer: there the layer's number counts. */
-static uint64_t position(struct shape *s, const struct item *it, uint64_t *n) {
+/* Position of the tensor among those of its role. With experts a layer may have several ffn_down:
+ * then it is the layer's number. */
+static uint64_t role_position(struct shape *s, const struct item *it, uint64_t *n) {
     *n = s->n_layers;
     if (it->role == ROLE_ATTN_V) {
         *n = s->n_v;
@@ -342,33 +343,33 @@ static uint64_t position(struct shape *s, const struct item *it, uint64_t *n) {
     return s->n_experts > 1 && it->layer >= 0 ? (uint64_t)it->layer : i;
 }
 
-/* The matrices of all experts of a layer, one behind the other. */
+/* True for the concatenated matrices of all experts of a layer. */
 static bool is_experts(const struct item *it) {
     return it->tensor->source->dims[2] > 1;
 }
 
-static int mixed(const struct recipe *r, struct shape *s, const struct item *it) {
-    uint64_t n, i = position(s, it, &n);
+static int mix_type(const struct recipe *r, struct shape *s, const struct item *it) {
+    uint64_t n, i = role_position(s, it, &n);
     int type = r->base;
     if (it->role == ROLE_OUTPUT || (it->role == ROLE_EMBEDDING && s->tied)) return r->output;
-    /* MXFP4 is for experts, where there are some. */
+    /* With experts, only they become MXFP4. */
     if (r->base == QTYPE_MXFP4 && s->n_experts) return is_experts(it) ? r->base : QTYPE_Q8_0;
     for (size_t k = 0; k < sizeof rules / sizeof rules[0]; k++) {
         const struct rule *rule = &rules[k];
         bool asked = rule->file_type == FILE_ANY || rule->file_type == r->file_type;
-        if (!asked || rule->role != it->role || !holds(s, rule->where, i, n)) continue;
+        if (!asked || rule->role != it->role || !rule_applies(s, rule->where, i, n)) continue;
         type = rule->type;
         break;
     }
-    /* In models of 70 B parameters V is a small part of the whole and worth more bits. */
+    /* In models of 70 B parameters V is a small part of the weights and worth more bits. */
     bool is_70b = s->n_layers == 80 && s->n_heads != s->n_kv_heads;
     if (is_70b && it->role == ROLE_ATTN_V && (type == QTYPE_Q3_K || type == QTYPE_Q4_K))
         type = QTYPE_Q5_K;
     return type;
 }
 
-/* The type that takes rows of n_cols values in place of one that does not. */
-static int fitting(int type, uint64_t n_cols) {
+/* The given type, or its replacement if rows of n_cols values are not whole blocks. */
+static int fitting_type(int type, uint64_t n_cols) {
     static const struct {
         int type, instead;
     } fallbacks[] = {
@@ -378,11 +379,11 @@ static int fitting(int type, uint64_t n_cols) {
     const struct qtype_info *info = qtype_find(type);
     if (!info || n_cols % info->block_elems == 0) return type;
     for (size_t i = 0; i < sizeof fallbacks / sizeof fallbacks[0]; i++)
-        if (fallbacks[i].type == type) return fitting(fallbacks[i].instead, n_cols);
+        if (fallbacks[i].type == type) return fitting_type(fallbacks[i].instead, n_cols);
     return QTYPE_F16;
 }
 
-/* A name from the file, fit for a message. */
+/* A name from the file for use in a message. */
 static const char *shown(gguf_str name, char out[64]) {
     snprintf(out, 64, "%.*s", (int)(name.len < 63 ? name.len : 63), name.data);
     for (char *c = out; *c; c++)
@@ -394,26 +395,26 @@ static bool is_exact(int type) {
     return type == QTYPE_F32 || type == QTYPE_F16 || type == QTYPE_BF16;
 }
 
-/* Sets the type of one tensor, whose wanted one is known. */
-static int settle(struct quantize_tensor *t, const struct quantize_options *o, err *e) {
+/* Derives the type of one tensor from the wanted one. */
+static int set_type(struct quantize_tensor *t, const struct quantize_options *o, err *e) {
     char name[64];
     const gguf_tensor *src = t->source;
-    /* Experts that were trained as MXFP4 lose whatever else they become. */
+    /* Experts that were trained in MXFP4 lose precision in any other type. */
     if (src->type == QTYPE_MXFP4 && !o->allow_requantize) t->wanted = QTYPE_MXFP4;
-    t->type = fitting(t->wanted, src->dims[0]);
+    t->type = fitting_type(t->wanted, src->dims[0]);
     if (!qtype_bytes(t->type, src->n_elems / src->dims[0], src->dims[0], &t->bytes))
         return err_set(e, ERR_UNSUPPORTED,
-                       "tensor %s is to become %s, which this build cannot write",
+                       "tensor %s would become %s, which this build cannot write",
                        shown(src->name, name), qtype_name(t->type));
     if (t->type == src->type || is_exact(src->type) || o->allow_requantize) return 0;
     return err_set(e, ERR_INVALID,
-                   "tensor %s is %s, which has lost precision already: start from an F32, F16 or "
-                   "BF16 model (--allow-requantize does it all the same)",
+                   "tensor %s is already quantized (%s): start from an F32, F16 or BF16 model "
+                   "(--allow-requantize converts it nevertheless)",
                    shown(src->name, name), qtype_name(src->type));
 }
 
-static int choose(quantize_plan *p, const struct recipe *r, const struct quantize_options *o,
-                  struct item *items, err *e) {
+static int choose_types(quantize_plan *p, const struct recipe *r, const struct quantize_options *o,
+                        struct item *items, err *e) {
     int output_type, embedding_type;
     int rc = find_plain(o->output_type, &output_type, e);
     if (!rc) rc = find_plain(o->embedding_type, &embedding_type, e);
@@ -426,7 +427,7 @@ static int choose(quantize_plan *p, const struct recipe *r, const struct quantiz
         bool is_output = it->role == ROLE_OUTPUT || (it->role == ROLE_EMBEDDING && s.tied);
         if (is_kept(t->source)) {
             t->wanted = is_exact(t->source->type) ? QTYPE_F32 : t->source->type;
-            rc = settle(t, o, e);
+            rc = set_type(t, o, e);
             continue;
         }
         if (it->role == ROLE_EMBEDDING && embedding_type >= 0)
@@ -434,28 +435,28 @@ static int choose(quantize_plan *p, const struct recipe *r, const struct quantiz
         else if (is_output && output_type >= 0)
             t->wanted = output_type;
         else
-            t->wanted = is_mix ? mixed(r, &s, it) : r->base;
-        rc = settle(t, o, e);
+            t->wanted = is_mix ? mix_type(r, &s, it) : r->base;
+        rc = set_type(t, o, e);
     }
     return rc;
 }
 
-/* A part has a few of the tensors and counts on its neighbours. */
+/* Refuses a file without tensors, and a single part of a split model. */
 static int check_whole(const gguf *g, err *e) {
     uint64_t n_parts;
     if (gguf_n_tensors(g) == 0)
-        return err_set(e, ERR_INVALID, "%s: there are no weights in it", gguf_path(g));
+        return err_set(e, ERR_INVALID, "%s contains no weights", gguf_path(g));
     if (gguf_get_u64(g, "split.count", &n_parts, NULL) || n_parts < 2) return 0;
     return err_set(e, ERR_UNSUPPORTED,
-                   "%s: one of %" PRIu64 " parts of a split model: merge them first", gguf_path(g),
-                   n_parts);
+                   "%s is one of %" PRIu64 " parts of a split model: merge them first",
+                   gguf_path(g), n_parts);
 }
 
 int quantize_plan_new(const gguf *src, const struct quantize_options *o, quantize_plan **out,
                       err *e) {
     *out = NULL;
     const struct recipe *r = find_recipe(o->type);
-    if (!r) return unknown_type(o->type, e);
+    if (!r) return err_unknown_type(o->type, e);
     int rc = check_whole(src, e);
     if (rc) return rc;
     quantize_plan *p = mem_new(1, sizeof *p);
@@ -463,7 +464,7 @@ int quantize_plan_new(const gguf *src, const struct quantize_options *o, quantiz
     struct item *items = mem_new(n, sizeof *items);
     if (p) p->tensors = mem_new(n, sizeof *p->tensors);
     if (!p || !items || !p->tensors) {
-        rc = err_set(e, ERR_NOMEM, "no memory for the list of tensors");
+        rc = err_no_memory(e);
     } else {
         p->src = src;
         p->type = r->name;
@@ -475,7 +476,7 @@ int quantize_plan_new(const gguf *src, const struct quantize_options *o, quantiz
             items[i] = (struct item){&p->tensors[i], role_of(t->name), layer_of(t->name)};
         }
         qsort(items, n, sizeof *items, compare_items);
-        rc = choose(p, r, o, items, e);
+        rc = choose_types(p, r, o, items, e);
     }
     free(items);
     if (rc)

@@ -1,10 +1,10 @@
-/* quantize.c - carries out a plan: reads, decodes, encodes and writes a model piece by piece. Owns
- * its threads from start to join; never holds more than a piece a thread. The piece's place in the
- * file and its share of the error sums are fixed by its number, so who does it does not matter.
+/* quantize.c - runs a plan: reads, decodes, encodes and writes a model piece by piece. Owns its
+ * threads from start to join and holds one piece per thread. A piece's number determines its place
+ * in the file and in the error sums, so the result does not depend on the thread that computes it.
  *
- * A GGUF is read with pread and not through the mapping: a file that shrinks meanwhile is an error
- * then, and the process's memory does not grow with the model. A folder's files are read through
- * their mappings, whose pages are given back as the work goes on. */
+ * A GGUF is read with pread, not through the mapping: a file that shrinks meanwhile is then an
+ * error, and the process's memory does not grow with the model. A folder's files are read through
+ * their mappings, whose pages are released as the work proceeds. */
 #include "core/formats/quantize/quantize_int.h"
 
 #include "core/base/file.h"
@@ -23,24 +23,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Values a piece: whole blocks of every type. */
+/* Values per piece: whole blocks of every type. */
 enum { PIECE_ELEMS = 1 << 18, QUANTIZATION_VERSION = 2, THREADS_MAX = 1024 };
-/* Pieces between two times that a folder's pages are given back. */
+/* A folder's pages are released after this many pieces. */
 enum { KEEP_PIECES = 64 };
 
 struct sums {
     double error_sq, value_sq;
 };
 
-/* What all threads share. */
+/* Shared by all threads. */
 struct job {
     quantize_plan *plan;
     gguf_writer *writer;
     const struct quantize_output *output;
-    int fd; /* of the source, -1: it is no single file */
+    int fd; /* of the source; -1: it is not a single file */
     uint64_t n_pieces, total_bytes;
     uint64_t *first_piece; /* (n_tensors + 1) */
-    struct sums *sums;     /* (n_pieces), each written by whoever does the piece */
+    struct sums *sums;     /* (n_pieces), each written by the thread that computes the piece */
     _Atomic uint64_t next_piece, done_bytes;
     _Atomic bool stop;
     pthread_mutex_t lock; /* guards rc and error */
@@ -48,7 +48,7 @@ struct job {
     err error; /* the first one */
 };
 
-/* One thread's buffers, for a piece each. */
+/* One thread's buffers, of one piece each. */
 struct worker {
     struct job *job;
     uint8_t *raw, *encoded; /* (PIECE_ELEMS * 4) bytes */
@@ -56,12 +56,12 @@ struct worker {
     pthread_t thread;
 };
 
-/* Part of a tensor: n values from value `start` on. */
+/* Values start .. start + n - 1 of a tensor. */
 struct piece {
     uint64_t index, tensor, start, n;
 };
 
-static void fail(struct job *j, int rc, const err *e) {
+static void stop_with_error(struct job *j, int rc, const err *e) {
     pthread_mutex_lock(&j->lock);
     if (!j->rc) {
         j->rc = rc;
@@ -93,7 +93,7 @@ static int read_source(const struct job *j, const gguf_tensor *t, const struct p
                    errno ? strerror(errno) : "the file became shorter in the meantime");
 }
 
-/* The first value that is no number, or n. */
+/* Index of the first value that is not finite, or n. */
 static uint64_t find_nonfinite(const float *v, uint64_t n) {
     uint64_t i = 0;
     while (i < n && isfinite(v[i]))
@@ -104,15 +104,17 @@ static uint64_t find_nonfinite(const float *v, uint64_t n) {
 static int refuse_value(const gguf_tensor *t, uint64_t at, float v, int type, err *e) {
     int shown = (int)(t->name.len < 64 ? t->name.len : 64);
     if (!isfinite(v))
-        return err_set(e, ERR_INVALID, "tensor %.*s: value %" PRIu64 " is %g: the model is damaged",
+        return err_set(e, ERR_INVALID,
+                       "tensor %.*s: value %" PRIu64
+                       " is %g, expected a finite number: the model is damaged",
                        shown, t->name.data, at, (double)v);
     return err_set(e, ERR_INVALID, "tensor %.*s: value %" PRIu64 " is %g, too large for %s", shown,
                    t->name.data, at, (double)v, qtype_name(type));
 }
 
-/* Encodes w->raw as t->type and sums up what it costs. */
-static int convert(struct worker *w, const struct quantize_tensor *t, const struct piece *p,
-                   struct sums *s, err *e) {
+/* Encodes w->raw as t->type and adds up the error. */
+static int convert_piece(struct worker *w, const struct quantize_tensor *t, const struct piece *p,
+                         struct sums *s, err *e) {
     const gguf_tensor *src = t->source;
     qtype_decode(src->type, w->raw, w->values, p->n);
     uint64_t bad = find_nonfinite(w->values, p->n);
@@ -129,13 +131,13 @@ static int convert(struct worker *w, const struct quantize_tensor *t, const stru
     return 0;
 }
 
-static int do_piece(struct worker *w, const struct piece *p, err *e) {
+static int process_piece(struct worker *w, const struct piece *p, err *e) {
     struct job *j = w->job;
     const struct quantize_tensor *t = &j->plan->tensors[p->tensor];
     const uint8_t *result = w->raw;
     int rc = read_source(j, t->source, p, w->raw, e);
     if (!rc && t->type != t->source->type) {
-        rc = convert(w, t, p, &j->sums[p->index], e);
+        rc = convert_piece(w, t, p, &j->sums[p->index], e);
         result = w->encoded;
     }
     if (!rc)
@@ -145,8 +147,8 @@ static int do_piece(struct worker *w, const struct piece *p, err *e) {
     return rc;
 }
 
-/* Takes pieces until there are none. Only the calling thread reports. */
-static void work(struct worker *w, bool reports) {
+/* Processes pieces until none are left. Only the calling thread reports progress. */
+static void process_pieces(struct worker *w, bool reports) {
     struct job *j = w->job;
     const struct quantize_output *o = j->output;
     struct piece p = {0};
@@ -157,15 +159,15 @@ static void work(struct worker *w, bool reports) {
         uint64_t n_elems = j->plan->tensors[p.tensor].source->n_elems;
         p.start = (p.index - j->first_piece[p.tensor]) * PIECE_ELEMS;
         p.n = n_elems - p.start < PIECE_ELEMS ? n_elems - p.start : PIECE_ELEMS;
-        int rc = do_piece(w, &p, &e);
+        int rc = process_piece(w, &p, &e);
         if (!rc && reports && o->progress && o->progress(o->arg, j->done_bytes, j->total_bytes))
-            rc = err_set(&e, ERR_STOPPING, "stopped: %s is not written", o->path);
-        if (rc) fail(j, rc, &e);
+            rc = err_set(&e, ERR_STOPPING, "stopped: %s was not written", o->path);
+        if (rc) stop_with_error(j, rc, &e);
     }
 }
 
 static void *thread_main(void *arg) {
-    work(arg, false);
+    process_pieces(arg, false);
     return NULL;
 }
 
@@ -197,7 +199,7 @@ static bool worker_init(struct worker *w, struct job *j) {
     return false;
 }
 
-/* A thread that cannot be had is done without; one that reports is the caller's. */
+/* Runs with fewer threads if some cannot be started. The calling thread is one of them. */
 static int run_workers(struct job *j, err *e) {
     uint32_t wanted = j->output->n_threads ? j->output->n_threads : usable_cores();
     if (wanted > THREADS_MAX) wanted = THREADS_MAX;
@@ -205,7 +207,7 @@ static int run_workers(struct job *j, err *e) {
     struct worker *workers = mem_new(wanted, sizeof *workers);
     if (!workers || !worker_init(&workers[0], j)) {
         free(workers);
-        return err_set(e, ERR_NOMEM, "no memory to convert with");
+        return err_no_memory(e);
     }
     uint32_t n = 1;
     while (n < wanted && worker_init(&workers[n], j)) {
@@ -215,7 +217,7 @@ static int run_workers(struct job *j, err *e) {
         }
         n++;
     }
-    work(&workers[0], true);
+    process_pieces(&workers[0], true);
     for (uint32_t i = 1; i < n; i++)
         pthread_join(workers[i].thread, NULL);
     for (uint32_t i = 0; i < n; i++)
@@ -225,10 +227,10 @@ static int run_workers(struct job *j, err *e) {
     return j->rc;
 }
 
-static int cut(struct job *j, err *e) {
+static int cut_pieces(struct job *j, err *e) {
     const quantize_plan *p = j->plan;
     j->first_piece = mem_new(p->n_tensors + 1, sizeof *j->first_piece);
-    if (!j->first_piece) return err_set(e, ERR_NOMEM, "no memory for the list of pieces");
+    if (!j->first_piece) return err_no_memory(e);
     for (uint64_t i = 0; i < p->n_tensors; i++) {
         const gguf_tensor *t = p->tensors[i].source;
         j->first_piece[i] = j->n_pieces;
@@ -237,10 +239,10 @@ static int cut(struct job *j, err *e) {
     }
     j->first_piece[p->n_tensors] = j->n_pieces;
     j->sums = mem_new(j->n_pieces, sizeof *j->sums);
-    return j->sums ? 0 : err_set(e, ERR_NOMEM, "no memory for the list of pieces");
+    return j->sums ? 0 : err_no_memory(e);
 }
 
-static void gather(struct job *j) {
+static void sum_errors(struct job *j) {
     for (uint64_t i = 0; i < j->plan->n_tensors; i++) {
         struct quantize_tensor *t = &j->plan->tensors[i];
         t->error_sq = t->value_sq = 0;
@@ -251,8 +253,8 @@ static void gather(struct job *j) {
     }
 }
 
-/* Metadata and the list of tensors. What this file says of itself is set before src's is copied. */
-static int describe(struct job *j, err *e) {
+/* Adds metadata and tensors. Keys of the new file are set before those of src are copied. */
+static int add_metadata(struct job *j, err *e) {
     const quantize_plan *p = j->plan;
     gguf_writer *w = j->writer;
     uint64_t alignment;
@@ -277,7 +279,7 @@ static bool same_file(const struct stat *a, const struct stat *b) {
     return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
 }
 
-/* Does path lead to one of the source's files? */
+/* True if path leads to one of the source's files. */
 static bool is_source(const gguf *src, const char *path) {
     struct stat st, own;
     const char *file;
@@ -287,31 +289,31 @@ static bool is_source(const gguf *src, const char *path) {
     return false;
 }
 
-/* Nothing that is there may be lost: not the source, also as PATH.tmp, nor an older result. */
+/* Refuses to overwrite the source, also as PATH.tmp, and an older result. */
 static int check_target(const struct job *j, err *e) {
     const char *path = j->output->path;
     const gguf *src = j->plan->src;
     struct stat st;
     size_t n = strlen(path);
     char *tmp = mem_new((uint64_t)n + sizeof ".tmp", 1);
-    if (!tmp) return err_set(e, ERR_NOMEM, "no memory for a path");
+    if (!tmp) return err_no_memory(e);
     memcpy(tmp, path, n);
     memcpy(tmp + n, ".tmp", sizeof ".tmp");
     int rc = 0;
     if (is_source(src, tmp))
         rc = err_set(e, ERR_INVALID,
-                     "%s is the source, and a name needed while writing %s: take "
+                     "%s is the source, and is needed as a temporary name to write %s: choose "
                      "another name for the result",
                      tmp, path);
     free(tmp);
     if (rc || stat(path, &st)) return rc;
     if (is_source(src, path))
-        return err_set(e, ERR_INVALID, "%s is the source itself: take another name for the result",
-                       path);
+        return err_set(e, ERR_INVALID,
+                       "%s is the source itself: choose another name for the result", path);
     if (!S_ISREG(st.st_mode))
-        return err_set(e, ERR_EXISTS, "%s is there and is no regular file", path);
+        return err_set(e, ERR_EXISTS, "%s exists and is not a regular file", path);
     if (!j->output->overwrite)
-        return err_set(e, ERR_EXISTS, "%s is there already (--force overwrites it)", path);
+        return err_set(e, ERR_EXISTS, "%s already exists (--force overwrites it)", path);
     return 0;
 }
 
@@ -323,20 +325,20 @@ static int open_source(struct job *j, err *e) {
     if (j->fd < 0 || fstat(j->fd, &st))
         return err_set(e, ERR_IO, "%s: cannot open: %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != gguf_file_bytes(j->plan->src))
-        return err_set(e, ERR_CHANGED, "%s: changed since it was opened", path);
+        return err_set(e, ERR_CHANGED, "%s changed since it was opened: start again", path);
     return check_target(j, e);
 }
 
 int quantize_run(quantize_plan *p, const struct quantize_output *o, err *e) {
     struct job j = {.plan = p, .output = o, .fd = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
     j.writer = gguf_writer_new();
-    int rc = j.writer ? open_source(&j, e) : err_set(e, ERR_NOMEM, "no memory for the new file");
-    if (!rc) rc = cut(&j, e);
-    if (!rc) rc = describe(&j, e);
+    int rc = j.writer ? open_source(&j, e) : err_no_memory(e);
+    if (!rc) rc = cut_pieces(&j, e);
+    if (!rc) rc = add_metadata(&j, e);
     if (!rc) rc = gguf_writer_begin(j.writer, o->path, e);
     if (!rc) rc = run_workers(&j, e);
     if (!rc) rc = gguf_writer_commit(j.writer, e);
-    if (!rc) gather(&j);
+    if (!rc) sum_errors(&j);
     gguf_writer_free(j.writer);
     if (j.fd >= 0) close(j.fd);
     free(j.sums);

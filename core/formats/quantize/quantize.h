@@ -1,12 +1,12 @@
-/* quantize.h - rewrites a model, a GGUF or a folder (model_file.h), as a GGUF with its weights in
- * another type.
+/* quantize.h - converts a model (GGUF or folder, model_file.h) to a GGUF with weights of another
+ * type.
  *
- * A plan says for each tensor what it becomes; running it writes the new file. Types are named as
- * users know them: a plain type ("Q8_0"), or a mix ("Q4_K_M") that gives the tensors that suffer
- * most a better type. Which those are follows llama.cpp's llama-quantize without an importance
- * matrix, so that a name means the same file everywhere.
+ * A plan states the new type of each tensor; running it writes the file. Type names are
+ * llama.cpp's: a plain type ("Q8_0"), or a mix ("Q4_K_M") that gives sensitive tensors more bits.
+ * Mixes follow llama.cpp's llama-quantize without an importance matrix, so a name means the same
+ * types in both.
  *
- * THREAD SAFETY: one thread for a plan; it may run on several. */
+ * THREAD SAFETY: one thread per plan; running it uses several. */
 #ifndef INFERD_FORMATS_QUANTIZE_QUANTIZE_H
 #define INFERD_FORMATS_QUANTIZE_QUANTIZE_H
 
@@ -14,29 +14,29 @@
 #include "core/formats/gguf/gguf.h"
 
 struct quantize_options {
-    const char *type; /* "Q4_K_M", "q8_0": case does not matter */
-    /* Plain types for the output head (the embedding where it is both) and for the embedding, or
-     * NULL: as the type says. */
+    const char *type; /* "Q4_K_M", "q8_0"; case-insensitive */
+    /* Plain types for the output head (the embedding if they are tied) and for the embedding; NULL:
+     * as `type` says. */
     const char *output_type, *embedding_type;
-    bool pure;             /* the type's main one for every matrix, no mix */
-    bool allow_requantize; /* also from types that have lost precision already */
+    bool pure;             /* every matrix gets the mix's main type */
+    bool allow_requantize; /* accept quantized sources */
 };
 
 /* Read-only for callers. */
 struct quantize_tensor {
     const gguf_tensor *source; /* borrowed from the gguf */
-    int wanted;                /* enum qtype that the options ask for */
-    int type;                  /* what it becomes: another one where rows are no whole blocks */
-    uint64_t bytes;            /* of type */
-    /* After quantize_run: sums of squares over all values of what was lost and of what was there.
+    int wanted;                /* enum qtype, by the options */
+    int type;       /* enum qtype of the result; differs from wanted if rows are not whole blocks */
+    uint64_t bytes; /* of type */
+    /* After quantize_run: sums over all values of the squared error and of the squared value.
      * Root-mean-square error = sqrt(error_sq / source->n_elems). */
     double error_sq, value_sq;
 };
 
 typedef struct quantize_plan quantize_plan;
 
-/* src is borrowed until the plan is freed. ERR_INVALID: no such type, or src is quantized already;
- * ERR_UNSUPPORTED: a part of a split model; a type that this build cannot write. */
+/* src is borrowed until the plan is freed. ERR_INVALID: unknown type, or src is quantized;
+ * ERR_UNSUPPORTED: one part of a split model; a type that this build cannot write. */
 int quantize_plan_new(const gguf *src, const struct quantize_options *o, quantize_plan **out,
                       err *e);
 void quantize_plan_free(quantize_plan *p); /* NULL is fine */
@@ -47,23 +47,24 @@ const struct quantize_tensor *quantize_plan_at(const quantize_plan *p, uint64_t 
 
 struct quantize_output {
     const char *path;
-    bool overwrite;     /* of a file that is there */
+    bool overwrite;     /* an existing file */
     uint32_t n_threads; /* 0: as many as the process may use */
-    /* Bytes of src so far, of all. From the calling thread, NULL: none; anything but 0 stops. */
+    /* Bytes of src done, and in total; called from the calling thread. Nonzero stops. NULL: none.
+     */
     int (*progress)(void *arg, uint64_t done, uint64_t total);
-    /* Adds keys that src does not have, before any of src's is copied. NULL: none. */
+    /* Adds keys before those of src are copied; they take precedence. NULL: none. */
     int (*add_keys)(void *arg, gguf_writer *w, err *e);
-    void *arg; /* of both */
+    void *arg; /* for both */
 };
 
-/* Writes path with src's metadata, tensor order and alignment; general.file_type and
- * general.quantization_version say what it is. The bytes do not depend on n_threads. Memory: a few
- * MiB a thread, whatever the model's size. ERR_EXISTS, ERR_INVALID (path is src; a value that is
- * no number or too large for its type), ERR_IO, ERR_STOPPING: path is as it was before. */
+/* Writes path with src's metadata, tensor order and alignment, and its own general.file_type and
+ * general.quantization_version. The bytes do not depend on n_threads. Memory: a few MiB per thread.
+ * After ERR_EXISTS, ERR_INVALID (path is src; a value is not finite or too large for its type),
+ * ERR_IO or ERR_STOPPING path is unchanged. */
 int quantize_run(quantize_plan *p, const struct quantize_output *o, err *e);
 
-/* Appends the names that quantize_options.type takes, "F32, F16, ...", in lines of at most width
- * characters (0: one line). */
+/* Appends the names of quantize_options.type, "F32, F16, ...", in lines of at most width characters
+ * (0: one line). */
 void quantize_add_types(str *out, size_t width);
 
 #endif
