@@ -1,209 +1,12 @@
-/* gemm_avx512.c - matrix products with AVX-512 (F, BW, VL, VNNI): activations to bytes, and a tile
- * times all rows of a task; unpack_avx512.c makes the tile.
- *
- * vpdpbusd multiplies unsigned by signed bytes: a weight's code (plus an offset where codes may be
- * negative) by four activations of a row, repeated over the vector. The offset, a power of two, is
- * taken out in whole numbers: a sum begins at -(sum of q) << shift. A register tile is 2 panels by
- * up to 4 rows (floats: 8); remainders are instances of the same text. Pure functions; any thread.
- */
+/* gemm_avx512.c - matrix products with AVX-512 (F, BW, VL, VNNI): activations to bytes, products of
+ * float weights, and the dispatch by type. unpack_avx512.c makes the tile; gemm_plain_avx512.c and
+ * gemm_halves_avx512.c multiply quantized weights. Pure functions; any thread. */
 #include "core/backend/cpu/gemm/gemm_avx512_int.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Most rows of a register tile. */
-enum { ROWS_CODES = 4, ROWS_FLOATS = 8 };
-
-/* ---- quantized weights ---- */
-
-/* Constants of an instance. */
-struct shape {
-    uint32_t n_rows, n_panels;
-    bool halves; /* 16 columns to a scale */
-    bool mins;   /* no offset, but mins */
-    bool two;    /* planes */
-};
-
-ALWAYS_INLINE __m512i repeat4(const int8_t *q) {
-    int32_t four;
-    memcpy(&four, q, sizeof four);
-    return _mm512_set1_epi32(four);
-}
-
-/* i[r][p] += products of n_groups groups of four columns, from column on in q, the rows. w: of
- * panel 0, the other one's a tile further. */
-ALWAYS_INLINE void dot(struct shape c, uint32_t n_groups, const uint8_t *w, const int8_t *const *q,
-                       uint64_t column, __m512i (*i)[GEMM_PANELS]) {
-    UNROLL
-    for (uint32_t g = 0; g < n_groups; g++) {
-        __m512i w0 = _mm512_load_si512(w + g * 64), w1 = w0;
-        if (c.n_panels == 2) w1 = _mm512_load_si512(w + sizeof(struct gemm_tile) + g * 64);
-        UNROLL
-        for (uint32_t r = 0; r < c.n_rows; r++) {
-            __m512i x = repeat4(q[r] + column + g * 4);
-            i[r][0] = _mm512_dpbusd_epi32(i[r][0], w0, x);
-            if (c.n_panels == 2) i[r][1] = _mm512_dpbusd_epi32(i[r][1], w1, x);
-        }
-    }
-}
-
-/* Where the sums of a block or half begin: without the offset's part of n, the activations' sum,
- * and with 254 times the first plane's sum, if there are two. */
-ALWAYS_INLINE void start(struct shape c, int32_t n, __m512i code_shift, __m512i *i) {
-    __m512i from = _mm512_setzero_si512(), weight = _mm512_set1_epi32(254);
-    if (!c.mins) from = _mm512_sub_epi32(from, _mm512_sllv_epi32(_mm512_set1_epi32(n), code_shift));
-    if (!c.two) {
-        i[0] = i[1] = from;
-        return;
-    }
-    i[0] = _mm512_add_epi32(from, _mm512_mullo_epi32(i[0], weight));
-    if (c.n_panels == 2) i[1] = _mm512_add_epi32(from, _mm512_mullo_epi32(i[1], weight));
-}
-
-/* Panel p's acc of one row, from the sums of block b: i of it all or of its first half, second. */
-ALWAYS_INLINE __m512 finish(struct shape c, const struct gemm_tile *t, uint32_t b,
-                            const struct gemm_block *x, __m512 first, __m512i i, __m512 acc) {
-    if (!c.halves) {
-        __m512 f = _mm512_mul_ps(_mm512_cvtepi32_ps(i), _mm512_load_ps(t->scale[b]));
-        acc = _mm512_fmadd_ps(f, _mm512_set1_ps(x->d), acc);
-        if (!c.mins) return acc;
-        return _mm512_fmadd_ps(_mm512_load_ps(t->min[b]), _mm512_set1_ps(x->s), acc);
-    }
-    __m512 f = _mm512_fmadd_ps(_mm512_cvtepi32_ps(i), _mm512_load_ps(t->scale[2 * b + 1]), first);
-    acc = _mm512_fmadd_ps(f, _mm512_set1_ps(x->d), acc);
-    if (!c.mins) return acc;
-    acc = _mm512_fmadd_ps(_mm512_load_ps(t->min[2 * b]), _mm512_set1_ps(x->s0), acc);
-    return _mm512_fmadd_ps(_mm512_load_ps(t->min[2 * b + 1]), _mm512_set1_ps(x->s1), acc);
-}
-
-/* acc (n_rows, n_panels) from and to memory. */
-ALWAYS_INLINE void load_acc(uint32_t n_rows, uint32_t n_panels, bool zero, const float *from,
-                            __m512 (*acc)[GEMM_PANELS]) {
-    UNROLL
-    for (uint32_t r = 0; r < n_rows; r++, from += GEMM_PANELS * GEMM_OUTS) {
-        acc[r][0] = zero ? _mm512_setzero_ps() : _mm512_load_ps(from);
-        if (n_panels == 2) acc[r][1] = zero ? acc[r][0] : _mm512_load_ps(from + GEMM_OUTS);
-    }
-}
-
-ALWAYS_INLINE void store_acc(uint32_t n_rows, uint32_t n_panels, __m512 (*acc)[GEMM_PANELS],
-                             float *to) {
-    UNROLL
-    for (uint32_t r = 0; r < n_rows; r++, to += GEMM_PANELS * GEMM_OUTS) {
-        _mm512_store_ps(to, acc[r][0]);
-        if (n_panels == 2) _mm512_store_ps(to + GEMM_OUTS, acc[r][1]);
-    }
-}
-
-/* Rows row..row + n_rows of the job. */
-ALWAYS_INLINE void codes_tile(const struct gemm_job *j, uint32_t row, struct shape c,
-                              __m512i code_shift) {
-    const struct gemm_tile *t = j->tile;
-    const struct gemm_block *blocks = j->x.blocks + row * j->x.blocks_stride;
-    const uint64_t blocks_stride = j->x.blocks_stride;
-    const intptr_t low =
-        c.two ? (intptr_t)j->x.q[1] - (intptr_t)j->x.q[0] : 0; /* from one plane to the other */
-    const int8_t *q[ROWS_CODES];
-    const uint32_t n_halves = c.halves ? 2 : 1, n_groups = 8 / n_halves;
-    float *out = j->acc + (uint64_t)row * GEMM_PANELS * GEMM_OUTS;
-    __m512 acc[ROWS_CODES][GEMM_PANELS], first[ROWS_CODES][GEMM_PANELS];
-    __m512i i[ROWS_CODES][GEMM_PANELS];
-    UNROLL
-    for (uint32_t r = 0; r < c.n_rows; r++)
-        q[r] = j->x.q[0] + (row + r) * j->x.q_stride;
-    load_acc(c.n_rows, c.n_panels, j->first, out, acc);
-    for (uint32_t b = 0; b < j->n_cols / GEMM_BLOCK; b++, blocks++) {
-        UNROLL
-        for (uint32_t r = 0; r < c.n_rows; r++)
-            HIDE(q[r]); /* or each of a block's groups gets a pointer of its own */
-        UNROLL
-        for (uint32_t h = 0; h < n_halves; h++) {
-            const uint8_t *w = t->q[b * 8 + h * 4][0];
-            uint64_t column = b * GEMM_BLOCK + h * 16;
-            if (c.two) {
-                UNROLL
-                for (uint32_t r = 0; r < c.n_rows; r++)
-                    i[r][0] = i[r][1] = _mm512_setzero_si512();
-                dot(c, n_groups, w, q, column, i);
-                HIDE(w); /* or all the tile's vectors would be kept, in memory */
-            }
-            UNROLL
-            for (uint32_t r = 0; r < c.n_rows; r++) {
-                const struct gemm_block *x = blocks + r * blocks_stride;
-                start(c, !c.halves ? x->n : h ? x->n1 : x->n0, code_shift, i[r]);
-            }
-            dot(c, n_groups, w, q, column + low, i);
-            if (!c.halves || h) continue;
-            UNROLL
-            for (uint32_t r = 0; r < c.n_rows; r++) {
-                first[r][0] =
-                    _mm512_mul_ps(_mm512_cvtepi32_ps(i[r][0]), _mm512_load_ps(t[0].scale[2 * b]));
-                if (c.n_panels == 2)
-                    first[r][1] = _mm512_mul_ps(_mm512_cvtepi32_ps(i[r][1]),
-                                                _mm512_load_ps(t[1].scale[2 * b]));
-            }
-        }
-        UNROLL
-        for (uint32_t r = 0; r < c.n_rows; r++) {
-            const struct gemm_block *x = blocks + r * blocks_stride;
-            acc[r][0] = finish(c, t, b, x, first[r][0], i[r][0], acc[r][0]);
-            if (c.n_panels == 2)
-                acc[r][1] = finish(c, t + 1, b, x, first[r][1], i[r][1], acc[r][1]);
-        }
-    }
-    store_acc(c.n_rows, c.n_panels, acc, out);
-}
-
-/* Rows of the next register tile: the last two share evenly what is left. */
-ALWAYS_INLINE uint32_t next_rows(uint32_t left, uint32_t most) {
-    return left <= most ? left : left < 2 * most ? (left + 1) / 2 : most;
-}
-
-ALWAYS_INLINE void codes(const struct gemm_job *j, struct shape c, int shift) {
-    const __m512i code_shift = _mm512_set1_epi32(shift);
-    for (uint32_t row = 0; row < j->n_rows; row += c.n_rows) {
-        switch (c.n_rows = next_rows(j->n_rows - row, ROWS_CODES)) {
-        case 1:
-            c.n_rows = 1;
-            codes_tile(j, row, c, code_shift);
-            break;
-        case 2:
-            c.n_rows = 2;
-            codes_tile(j, row, c, code_shift);
-            break;
-        case 3:
-            c.n_rows = 3;
-            codes_tile(j, row, c, code_shift);
-            break;
-        default:
-            c.n_rows = ROWS_CODES;
-            codes_tile(j, row, c, code_shift);
-            break;
-        }
-    }
-}
-
-typedef void (*codes_fn)(const struct gemm_job *j, int shift);
-
-#define CODES(name, halves, mins)                                                                  \
-    static void name##_11(const struct gemm_job *j, int shift) {                                   \
-        codes(j, (struct shape){0, 1, halves, mins, false}, shift);                                \
-    }                                                                                              \
-    static void name##_12(const struct gemm_job *j, int shift) {                                   \
-        codes(j, (struct shape){0, 1, halves, mins, true}, shift);                                 \
-    }                                                                                              \
-    static void name##_21(const struct gemm_job *j, int shift) {                                   \
-        codes(j, (struct shape){0, 2, halves, mins, false}, shift);                                \
-    }                                                                                              \
-    static void name##_22(const struct gemm_job *j, int shift) {                                   \
-        codes(j, (struct shape){0, 2, halves, mins, true}, shift);                                 \
-    }                                                                                              \
-    static const codes_fn name[2][2] = {{name##_11, name##_12}, {name##_21, name##_22}};
-CODES(plain, false, false)
-CODES(plain_mins, false, true)
-CODES(halves, true, false)
-CODES(halves_mins, true, true)
-#undef CODES
+enum { ROWS_FLOATS = 8 }; /* maximum rows of a register tile */
 
 /* ---- float weights: unpack leaves them where they are ---- */
 
@@ -261,7 +64,7 @@ ALWAYS_INLINE void floats_tile(const struct gemm_job *j, uint32_t row, uint32_t 
     float *out = j->acc + (uint64_t)row * GEMM_PANELS * GEMM_OUTS;
     __m512 acc[ROWS_FLOATS][GEMM_PANELS];
     uint32_t c = 0;
-    load_acc(n_rows, n_panels, j->first, out, acc);
+    gemm_avx512_load_acc(n_rows, n_panels, j->first, out, acc);
     for (; c + 2 <= j->n_cols; c += 2) {
         __m512 w0[2], w1[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
         if (n_panels == 1) ask_two(type, w, c);
@@ -275,12 +78,12 @@ ALWAYS_INLINE void floats_tile(const struct gemm_job *j, uint32_t row, uint32_t 
         if (n_panels == 2) w1 = load_last(type, w + second, c);
         add_column(n_rows, n_panels, w0, w1, x + c, stride, acc);
     }
-    store_acc(n_rows, n_panels, acc, out);
+    gemm_avx512_store_acc(n_rows, n_panels, acc, out);
 }
 
 ALWAYS_INLINE void floats(const struct gemm_job *j, uint32_t n_panels, int type, const uint8_t *w) {
     for (uint32_t row = 0, n; row < j->n_rows; row += n) {
-        switch (n = next_rows(j->n_rows - row, ROWS_FLOATS)) {
+        switch (n = gemm_avx512_next_rows(j->n_rows - row, ROWS_FLOATS)) {
         case 1:
             floats_tile(j, row, 1, n_panels, type, w);
             break;
@@ -350,31 +153,31 @@ static void multiply(const struct gemm_job *j) {
     uint32_t p = j->n_panels - 1, two = j->x.q[1] != NULL;
     switch (j->type) {
     case QTYPE_Q4_0:
-        plain[p][two](j, 3);
+        gemm_avx512_plain[p][two](j, 3);
         break;
     case QTYPE_Q5_0:
-        plain[p][two](j, 4);
+        gemm_avx512_plain[p][two](j, 4);
         break;
     case QTYPE_Q8_0:
     case QTYPE_IQ4_NL:
     case QTYPE_IQ4_XS:
     case QTYPE_MXFP4:
-        plain[p][two](j, 7);
+        gemm_avx512_plain[p][two](j, 7);
         break;
     case QTYPE_Q4_1:
     case QTYPE_Q5_1:
     case QTYPE_Q4_K:
     case QTYPE_Q5_K:
-        plain_mins[p][two](j, 0);
+        gemm_avx512_plain_mins[p][two](j, 0);
         break;
     case QTYPE_Q3_K:
-        halves[p][two](j, 2);
+        gemm_avx512_halves[p][two](j, 2);
         break;
     case QTYPE_Q6_K:
-        halves[p][two](j, 5);
+        gemm_avx512_halves[p][two](j, 5);
         break;
     case QTYPE_Q2_K:
-        halves_mins[p][two](j, 0);
+        gemm_avx512_halves_mins[p][two](j, 0);
         break;
     default:
         multiply_floats(j);
