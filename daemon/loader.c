@@ -4,6 +4,7 @@
 
 #include "core/base/log.h"
 #include "core/base/mem.h"
+#include "core/base/qblock.h"
 #include "core/chat/syntax.h"
 #include "daemon/input.h"
 #include "registry/registry.h"

@@ -263,15 +263,15 @@ static void handle_generate(struct request *r) {
 /* ---- models ---- */
 
 static void add_details(const struct api_model *m, str *out) {
-    const struct model_hparams *hp = engine_hparams(m->engine);
+    const struct engine_model served = engine_model(m->engine);
     str_add(out, "\"details\":{\"parent_model\":\"\",\"format\":\"gguf\",\"family\":");
-    json_add_cstr(out, hp->arch);
+    json_add_cstr(out, served.arch);
     str_add(out, ",\"families\":[");
-    json_add_cstr(out, hp->arch);
-    double n = (double)hp->n_params;
+    json_add_cstr(out, served.arch);
+    double n = (double)served.n_params;
     str_addf(out, "],\"parameter_size\":\"%.1f%c\",\"quantization_level\":",
              n >= 1e9 ? n / 1e9 : n / 1e6, n >= 1e9 ? 'B' : 'M');
-    json_add_cstr(out, hp->quant);
+    json_add_cstr(out, served.quant);
     str_add_char(out, '}');
 }
 
@@ -281,8 +281,7 @@ static void add_model(const struct api_model *m, str *out) {
     json_add_cstr(out, m->id);
     str_add(out, ",\"model\":");
     json_add_cstr(out, m->id);
-    str_addf(out, ",\"size\":%" PRIu64 ",\"digest\":\"\",",
-             engine_hparams(m->engine)->weight_bytes);
+    str_addf(out, ",\"size\":%" PRIu64 ",\"digest\":\"\",", engine_model(m->engine).weight_bytes);
     add_details(m, out);
 }
 
@@ -323,7 +322,7 @@ static int answer_show(struct request *r, const cJSON *body, err *e) {
     int rc = ollama_fields_read(r, body, &ollama_show_table, &f, e);
     if (rc) return rc;
     const struct api_model *m = r->model;
-    const struct model_hparams *hp = engine_hparams(m->engine);
+    const struct engine_model served = engine_model(m->engine);
     const char *template = tokenizer_chat_template(engine_tokenizer(m->engine));
     str out;
     str_init(&out, 4 << 20);
@@ -332,11 +331,11 @@ static int answer_show(struct request *r, const cJSON *body, err *e) {
     str_add_char(&out, ',');
     add_details(m, &out);
     str_add(&out, ",\"model_info\":{\"general.architecture\":");
-    json_add_cstr(&out, hp->arch);
-    str_addf(&out, ",\"general.parameter_count\":%" PRIu64, hp->n_params);
+    json_add_cstr(&out, served.arch);
+    str_addf(&out, ",\"general.parameter_count\":%" PRIu64, served.n_params);
     str_addf(&out, ",\"%s.context_length\":%u,\"%s.embedding_length\":%u,\"%s.block_count\":%u}",
-             hp->arch, engine_context_length(m->engine), hp->arch, hp->n_embd, hp->arch,
-             hp->n_layers);
+             served.arch, engine_context_length(m->engine), served.arch, served.n_embd, served.arch,
+             served.n_layers);
     str_addf(&out, ",\"capabilities\":[\"completion\"%s]", m->chat ? ",\"tools\"" : "");
     str_add(&out, ",\"modified_at\":");
     add_time(m->created_s, &out);

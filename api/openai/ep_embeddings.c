@@ -64,7 +64,7 @@ static const struct json_table embeddings_table = JSON_TABLE(rows, NULL);
 
 struct embed {
     const struct api_model *model;
-    enum model_pooling pooling;
+    enum engine_pooling pooling;
     struct engine_params params;
     bool base64;
     struct gen_prompt *inputs; /* (n) */
@@ -230,11 +230,11 @@ static const struct job_ops embed_ops = {
 
 /* ---- start ---- */
 
-static enum model_pooling read_pooling(const struct fields *f, const struct model_hparams *hp) {
-    if (!f->pooling) return hp->pooling ? hp->pooling : MODEL_POOLING_LAST;
-    return !strcmp(f->pooling, "mean")  ? MODEL_POOLING_MEAN
-           : !strcmp(f->pooling, "cls") ? MODEL_POOLING_CLS
-                                        : MODEL_POOLING_LAST;
+static enum engine_pooling read_pooling(const struct fields *f, enum engine_pooling trained_for) {
+    if (!f->pooling) return trained_for ? trained_for : ENGINE_POOLING_LAST;
+    return !strcmp(f->pooling, "mean")  ? ENGINE_POOLING_MEAN
+           : !strcmp(f->pooling, "cls") ? ENGINE_POOLING_CLS
+                                        : ENGINE_POOLING_LAST;
 }
 
 /* Nothing is computed whose answer could not be sent. */
@@ -250,13 +250,13 @@ static int check_size(const struct embed *j, err *e) {
 
 static int init_embed(struct request *r, struct embed *j, const struct fields *f, err *e) {
     engine *en = r->model->engine;
-    uint32_t n_embd = engine_hparams(en)->n_embd;
+    uint32_t n_embd = engine_model(en).n_embd;
     if (f->has_dimensions && f->dimensions > n_embd)
         return err_set_param(e, ERR_INVALID, "dimensions",
                              "Invalid value for 'dimensions': this model's vectors have %u.",
                              n_embd);
     j->model = r->model;
-    j->pooling = read_pooling(f, engine_hparams(en));
+    j->pooling = read_pooling(f, engine_model(en).pooling);
     j->base64 = f->encoding_format && !strcmp(f->encoding_format, "base64");
     j->n_dims = f->has_dimensions ? (uint32_t)f->dimensions : n_embd;
     const struct prompts_config config = {.param = "input",

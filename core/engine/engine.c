@@ -258,6 +258,18 @@ const tokenizer *engine_tokenizer(const engine *en) {
     return en->tok;
 }
 
+struct engine_model engine_model(const engine *en) {
+    const struct model_hparams *hp = &en->hp;
+    return (struct engine_model){.arch = hp->arch,
+                                 .quant = hp->quant,
+                                 .n_params = hp->n_params,
+                                 .weight_bytes = hp->weight_bytes,
+                                 .n_vocab = hp->n_vocab,
+                                 .n_layers = hp->n_layers,
+                                 .n_embd = hp->n_embd,
+                                 .pooling = (enum engine_pooling)hp->pooling};
+}
+
 const struct model_hparams *engine_hparams(const engine *en) {
     return &en->hp;
 }
@@ -269,7 +281,7 @@ uint32_t engine_context_length(const engine *en) {
 /* ---- submission ---- */
 
 static int check_tokens(const engine *en, const struct engine_request *req, err *e) {
-    uint32_t room = req->pooling == MODEL_POOLING_NONE; /* for an answer */
+    uint32_t room = req->pooling == ENGINE_POOLING_NONE; /* for an answer */
     if (req->n_prompt < 1)
         return err_set_param(e, ERR_INVALID, "prompt", "the prompt has no tokens");
     if (req->n_prompt > en->context_length - room)
@@ -287,10 +299,10 @@ static int check_tokens(const engine *en, const struct engine_request *req, err 
 /* What one sequence alone can do. */
 static int check_single(const struct engine_request *req, err *e) {
     uint32_t max_tokens = req->params.max_tokens;
-    if (!req->n_generated && req->pooling == MODEL_POOLING_NONE) return 0;
+    if (!req->n_generated && req->pooling == ENGINE_POOLING_NONE) return 0;
     if (req->n_choices != 1)
         return err_set_param(e, ERR_INVALID, "n", "a continuation or an embedding has one choice");
-    if (req->n_generated && req->pooling != MODEL_POOLING_NONE)
+    if (req->n_generated && req->pooling != ENGINE_POOLING_NONE)
         return err_set(e, ERR_INVALID, "an embedding is never continued");
     if (req->n_generated >= req->n_prompt)
         return err_set_param(e, ERR_INVALID, "prompt", "a continuation needs its prompt");

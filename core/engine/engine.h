@@ -3,11 +3,11 @@
  *
  * engine_submit puts 1..n sequences into a bounded queue; the worker schedules all sequences into
  * steps of at most max_batch_tokens tokens; each sequence's tokens come out of its engine_stream, a
- * bounded ring. When a ring is full its sequence waits (the rest goes on); when KV blocks run out
- * the youngest of the lowest priority is preempted and recomputed later. Each stream ends in
- * exactly one final event, also on error, cancel and shutdown.
+ * bounded ring. When a ring is full its sequence pauses and the others continue; when KV blocks run
+ * out the newest sequence of the lowest priority is preempted and recomputed later. Each stream
+ * ends in exactly one final event, also on error, cancel and shutdown.
  *
- * A sequence's tokens depend on its prompt, parameters and seed alone: not on load, chunking,
+ * A sequence's tokens depend only on its prompt, parameters and seed: not on load, chunking,
  * threads, preemption or prefix hits. (Model, instruction set, activation_bits, kv_type,
  * block_tokens and n_ranks round differently.)
  *
@@ -19,7 +19,6 @@
 #include "core/base/sampling.h"
 #include "core/base/siphash.h"
 #include "core/grammar/grammar.h"
-#include "core/model/model.h"
 #include "core/tokenizer/tokenizer.h"
 
 #include <stdbool.h>
@@ -35,34 +34,34 @@ struct engine_step;
 
 struct engine_config {
     const char *model_path;
-    const char *backend; /* "cpu", "metal", "auto": backend.h */
+    const char *backend; /* "cpu", "metal", "cuda", "auto": backend.h */
     const char *isa;     /* "" = best */
-    int n_threads;       /* <= 0: one for each physical core; shared by the ranks */
-    uint32_t n_ranks;    /* devices that the model is spread over; 0 is 1 */
+    int n_threads;       /* <= 0: one per physical core; shared by the ranks */
+    uint32_t n_ranks;    /* devices over which the model is split; 0 is 1 */
     int activation_bits; /* 8 (0 is 8) or 16: backend.h */
     uint32_t device;     /* number of the GPU: backend.h */
-    /* Part of a GPU's own memory that this engine's backend should hold at most, 0.1 to 1; 0: as
-     * the backend has it. A backend without such memory refuses anything else. */
+    /* Fraction of a GPU's own memory that this engine's backend may hold, 0.1 to 1; 0: the
+     * backend's default. A backend without memory of its own refuses anything but 0. */
     double memory_fraction;
-    uint32_t n_later; /* engines that are still to be opened on the same GPU: see sizing.c */
-    uint64_t kv_cache_tokens;  /* 0: by itself (size and reason are logged) */
+    uint32_t n_later;          /* engines that will be opened later on the same GPU: see sizing.c */
+    uint64_t kv_cache_tokens;  /* 0: sized automatically (size and reason are logged) */
     int kv_type;               /* QTYPE_F32, F16, BF16 or Q8_0 */
     uint32_t block_tokens;     /* 16 or 32 */
     uint32_t context_length;   /* 0: the model's */
     uint32_t max_batch_tokens; /* token budget of a step */
-    uint32_t prefill_chunk;    /* prompt tokens a step while other sequences are decoding: bounds
-                                  their inter-token gap; more than max_batch_tokens is that; 0: as
-                                  many as keep a step near twice its time without them */
+    uint32_t prefill_chunk;    /* chunked prefill: prompt tokens of a step while other sequences
+                                  decode, which bounds their inter-token gap; capped at
+                                  max_batch_tokens; 0: as many as keep a step's time within about
+                                  2x of a step without them */
     uint32_t max_sequences;    /* running at once */
     uint32_t max_queue;        /* sequences waiting for their first admission */
-    uint32_t stream_events;    /* events that wait for a reader; shared by a request's choices, 16
-                                  each at least */
+    uint32_t stream_events;    /* events that wait for a reader; shared by a request's choices, at
+                                  least 16 each */
     bool prefix_cache;
-    uint64_t grammar_cache_bytes; /* of masks that grammars keep for states seen before */
-    uint64_t grammar_work_s;      /* that the looks at a sequence's grammar may take together; 0:
-                                     no bound */
-    /* Called on the worker thread after each step, without a lock, or NULL (bench). The next step
-     * waits for its return; engine_submit does not. */
+    uint64_t grammar_cache_bytes; /* of cached grammar masks */
+    uint64_t grammar_work_s;      /* time that all masks of one sequence may take; 0: no bound */
+    /* Called on the worker thread after each step, with no lock held; or NULL. The next step waits
+     * for its return; engine_submit does not. */
     void (*on_step)(void *arg, const struct engine_step *step);
     void *on_step_arg;
 };
@@ -73,48 +72,68 @@ struct engine_step {
     uint64_t ns; /* schedule + forward + sample */
 };
 
-/* Loads the model and starts the worker. Takes seconds for a big model; on failure nothing is
- * left. */
+/* Loads the model and starts the worker. Takes seconds for a big model. On failure everything is
+ * released. */
 int engine_open(const struct engine_config *config, engine **out, err *e);
 
-/* Refuses new requests from now on (ERR_STOPPING), lets running ones go on. */
+/* Refuses new requests from now on (ERR_STOPPING); running ones continue. */
 void engine_drain(engine *en);
-/* Ends all that still runs (final events with ENGINE_FINISH_ERROR, ERR_STOPPING), joins the worker.
- * Streams stay readable and must be freed before engine_close. */
+/* Ends all running sequences (final events with ENGINE_FINISH_ERROR, ERR_STOPPING) and joins the
+ * worker. Streams stay readable and must be freed before engine_close. */
 void engine_stop(engine *en);
-void engine_close(engine *en); /* stops if need be. NULL is fine */
+void engine_close(engine *en); /* stops first if necessary. NULL is fine */
+
+/* How the hidden states of a prompt's tokens become one vector. The values are enum model_pooling's
+ * (core/model/model.h). */
+enum engine_pooling {
+    ENGINE_POOLING_NONE, /* of a model: its file does not say; of a request: generate */
+    ENGINE_POOLING_MEAN, /* of all tokens */
+    ENGINE_POOLING_CLS,  /* the first token's */
+    ENGINE_POOLING_LAST  /* the last token's */
+};
+
+/* What clients are told about the served model. Strings live as long as the engine. */
+struct engine_model {
+    const char *arch;  /* "llama" */
+    const char *quant; /* most common type of the linear weights, "Q8_0" */
+    uint64_t n_params, weight_bytes;
+    uint32_t n_vocab, n_layers, n_embd;
+    enum engine_pooling pooling; /* what the model was trained for */
+};
+struct engine_model engine_model(const engine *en);
 
 const tokenizer *engine_tokenizer(const engine *en);
+struct model_hparams; /* core/model/model.h, for rooms that may include it */
 const struct model_hparams *engine_hparams(const engine *en);
-uint32_t
-engine_context_length(const engine *en); /* most tokens of prompt + answer, KV size counted */
+/* Longest prompt + answer in tokens: the configured context, bounded by the KV cache. */
+uint32_t engine_context_length(const engine *en);
 
 struct engine_logit_bias {
     int32_t token;
     float bias;
 };
 
-/* How to sample. engine_params_default gives OpenAI's defaults. Ranges are checked by
- * engine_submit (ERR_INVALID, param named as in the API). */
+/* How to generate. engine_params_default sets OpenAI's defaults; engine_submit checks the bounds
+ * (ERR_INVALID, param named as in the API). */
 struct engine_params {
     uint32_t max_tokens; /* 0: up to the context's end */
     struct sampling sampling;
-    int64_t seed;         /* any; used when has_seed, else drawn per sequence */
+    int64_t seed;         /* any; used when has_seed, otherwise each sequence gets a random one */
     bool has_seed;        /* choice i samples with seed + first_choice + i */
-    int n_logprobs;       /* -1 none; 0 chosen token's; 1..20 also that many best ones */
+    int n_logprobs;       /* -1 none; 0 the chosen token's; 1..20 also those of the n best */
     bool prompt_logprobs; /* events for prompt tokens 1..n-1 come first */
     bool ignore_eos;
     int priority; /* higher is more important */
-    /* Cached prefixes are shared among requests of the same salt alone; zeros are one, too. */
+    /* Cached prefixes are shared only among requests of the same salt; zeros are a salt, too. */
     struct hash128 prefix_salt;
     const struct engine_logit_bias *bias; /* copied */
     uint32_t n_bias;
-    /* NULL: any text. The answer is a text of this grammar, which the request retains: a token that
-     * it does not allow never comes, whatever its bias; where it can only end, it ends
-     * (ENGINE_FINISH_STOP), also with ignore_eos; bytes that it leaves no choice about come without
-     * a draw, several tokens a step. Each choice has a matcher of a few 100 KiB. A step does not
-     * wait for what is dear: it is found beside the steps, for a text that costs more than
-     * grammar_work_s in all not at all (ERR_WORK). */
+    /* NULL: any text. Otherwise the answer is a text of this grammar, which the request retains.
+     * A token that the grammar does not allow never comes, whatever its bias. Where the text can
+     * only end, it ends (ENGINE_FINISH_STOP), also with ignore_eos. Bytes that the grammar forces
+     * come without sampling, several tokens per step. Each choice has a matcher of a few 100 KiB.
+     * Expensive masks do not delay a step: they are computed beside the steps, and a sequence whose
+     * masks take longer than grammar_work_s in all ends with ERR_WORK. */
     const grammar *grammar;
 };
 void engine_params_default(struct engine_params *p);
@@ -124,29 +143,28 @@ struct engine_request {
     uint32_t n_prompt;
     uint32_t n_choices; /* streams; they share the prompt's KV blocks */
     struct engine_params params;
-    /* A continuation: so many tokens at the end of prompt had been generated by a request like this
-     * one, and it goes on as if it had never stopped: they count for max_tokens, penalties, draws
-     * and the final event, and are not events again (nor are the prompt's). n_choices is 1;
-     * first_choice is the number of the choice that goes on, and seed the request's
-     * (engine_stream_seed with first_choice 0 does as well). */
+    /* A continuation: the last n_generated tokens of prompt were generated by an earlier request
+     * like this one, which now resumes as if it had never stopped: they count for max_tokens,
+     * penalties, random numbers and the final event, and yield no events again (nor does the
+     * prompt). n_choices is 1; first_choice is the number of the choice that resumes, and seed the
+     * request's (engine_stream_seed with first_choice 0 works as well). */
     uint32_t n_generated, first_choice;
     /* Not NONE: nothing is generated; the prompt's hidden states become one vector
-     * (engine_stream_embedding). Of params only priority and prefix_salt count;
-     * n_choices is 1. */
-    enum model_pooling pooling;
-    /* Of clock_now_ns(): what has not ended by then ends between two steps, with
-     * ENGINE_FINISH_ERROR, ERR_DEADLINE, wherever it is (queue, prefill, decode, preempted,
-     * paused). 0: never. */
+     * (engine_stream_embedding). Of params only priority and prefix_salt count; n_choices is 1. */
+    enum engine_pooling pooling;
+    /* Of clock_now_ns(): a sequence that has not ended by then ends between two steps, with
+     * ENGINE_FINISH_ERROR, ERR_DEADLINE, in any state (queued, prefill, decode, preempted, paused).
+     * 0: never. */
     uint64_t deadline_ns;
-    /* Called on the worker thread when a stream that was empty got an event; must only hand over
-     * (no I/O, no locks that are held long). May be called once too often, and before engine_submit
-     * has returned. */
+    /* Called on the worker thread when an empty stream got an event. Must only hand over (no I/O,
+     * no locks that are held long). May be called when nothing is new, and before engine_submit has
+     * returned. */
     void (*notify)(void *arg);
     void *notify_arg;
 };
 
-/* All n_choices streams or none. Errors: ERR_FULL (queue), ERR_STOPPING, ERR_DEADLINE, ERR_TOO_LONG
- * (param "messages"/"prompt" is set by the caller), ERR_INVALID, ERR_NOMEM. */
+/* Creates all n_choices streams or none. Errors: ERR_FULL (queue), ERR_STOPPING, ERR_DEADLINE,
+ * ERR_TOO_LONG (the caller sets param "messages" or "prompt"), ERR_INVALID, ERR_NOMEM. */
 int engine_submit(engine *en, const struct engine_request *req, engine_stream **streams, err *e);
 
 enum engine_event_kind {
@@ -156,8 +174,8 @@ enum engine_event_kind {
 };
 
 enum engine_finish {
-    ENGINE_FINISH_STOP,   /* end-of-generation token (which is not an event of its own), the end of
-                             what the grammar allows, or pooled */
+    ENGINE_FINISH_STOP,   /* an end-of-generation token (which is no event of its own), the end of
+                             the grammar's text, or a pooled request's end */
     ENGINE_FINISH_LENGTH, /* max_tokens or the context's end */
     ENGINE_FINISH_CANCEL,
     ENGINE_FINISH_ERROR /* code and message in the event */
@@ -167,7 +185,7 @@ struct engine_event {
     enum engine_event_kind kind;
     int32_t token;
     float logprob; /* of the token under the model (before temperature, penalties and bias); finite:
-                      -9999 stands for an impossible token. 0 unless asked for */
+                      -9999 stands for an impossible token. 0 unless requested */
     int n_top;     /* best first */
     int32_t top_token[ENGINE_MAX_TOP_LOGPROBS];
     float top_logprob[ENGINE_MAX_TOP_LOGPROBS];
@@ -177,18 +195,19 @@ struct engine_event {
     err error;
 };
 
-/* 1: *ev is the next event. 0: none yet (notify will be called) or the final one was read. */
+/* 1: *ev is the next event. 0: there is none yet (notify will be called), or the final one was
+ * read. */
 int engine_stream_next(engine_stream *s, struct engine_event *ev);
-/* What the sequence draws with; by itself where the request had no seed. */
+/* The seed that the sequence samples with; random if the request had none. */
 uint64_t engine_stream_seed(const engine_stream *s);
-/* (*n = n_embd) f32 once the final event of a pooled request was taken and its finish is STOP,
- * borrowed from the stream; NULL before, and otherwise. Not normalized. The mean is summed in
- * float64 in the order of the tokens. */
+/* (*n = n_embd) f32, borrowed from the stream, once the final event of a pooled request was read
+ * with ENGINE_FINISH_STOP; NULL otherwise. Not normalized. The mean is summed in float64 in the
+ * order of the tokens. */
 const float *engine_stream_embedding(const engine_stream *s, uint32_t *n);
-/* The worker ends it at its next step (final event ENGINE_FINISH_CANCEL if not final already). */
+/* The worker ends the sequence at its next step (ENGINE_FINISH_CANCEL, unless it is final). */
 void engine_stream_cancel(engine_stream *s);
-/* Cancels if it still runs. After return notify is not called any more for it: must not be called
- * with a lock held that notify takes. NULL is fine. */
+/* Cancels a running sequence. After the return notify is not called again: do not call this with a
+ * lock held that notify takes. NULL is fine. */
 void engine_stream_free(engine_stream *s);
 
 /* Incremental text of one choice: token bytes -> whole UTF-8 characters, stop strings held back
@@ -204,17 +223,17 @@ struct engine_text_config {
 };
 engine_text *engine_text_new(const struct engine_text_config *config); /* NULL: no memory */
 void engine_text_free(engine_text *t);
-/* Feeds one token; text that is now final is returned in *out (borrowed until the next call), *n
- * bytes, possibly 0. Returns true when a stop string was completed: nothing more is to be fed. */
+/* Feeds one token. *out (borrowed until the next call): the *n bytes of text that are now final,
+ * possibly 0. Returns true when a stop string was completed: feed nothing more. */
 bool engine_text_push(engine_text *t, int32_t token, const char **out, size_t *n);
-/* As engine_text_push, for whole characters that come from elsewhere. */
+/* As engine_text_push, for text (whole characters) instead of a token. */
 bool engine_text_push_text(engine_text *t, const char *text, size_t n, const char **out,
                            size_t *n_out);
-/* Returns what is held back: no stop string goes on from it. */
+/* Returns the text held back; no stop string can begin in it any more. */
 void engine_text_flush(engine_text *t, const char **out, size_t *n);
-/* The rest at the end of the stream (an unfinished UTF-8 sequence becomes U+FFFD). */
+/* Returns the rest at the end of the stream (an incomplete UTF-8 sequence becomes U+FFFD). */
 void engine_text_finish(engine_text *t, const char **out, size_t *n);
-/* The stop string that was completed, t's; NULL: none was. */
+/* The stop string that was completed, borrowed from t; NULL: none was. */
 const char *engine_text_stop(const engine_text *t);
 
 /* Histogram with fixed bounds; counts[i] counts values <= bounds[i], the last one is +Inf. */
@@ -229,18 +248,17 @@ struct engine_histogram {
 struct engine_stats {
     uint64_t requests_total[4]; /* sequences finished, by enum engine_finish */
     uint64_t prompt_tokens_total, generated_tokens_total, cached_tokens_total;
-    uint64_t forced_tokens_total; /* of the generated: a grammar left no choice */
+    uint64_t forced_tokens_total; /* of the generated tokens: forced by a grammar */
     uint64_t preemptions_total, steps_total, rejected_total;
-    /* Looks at what grammars allow next: time on the worker; made beside it, because they cost more
-     * than a step may wait for, and the time there; sequences that cost more than grammar_work_s.
-     */
+    /* Grammar masks: time on the worker; masks that cost more than a step may wait for and were
+     * computed beside the steps, and the time of that; sequences that exceeded grammar_work_s. */
     uint64_t mask_ns_total, masks_deferred_total, deferred_mask_ns_total, masks_given_up_total;
-    uint64_t overdue_total; /* sequences that their deadline ended */
-    /* Steps that ran as the device had encoded them before; such that never came. */
+    uint64_t overdue_total; /* sequences ended by their deadline */
+    /* Steps that ran from an earlier encoding; encodings that were dropped unused. */
     uint64_t steps_ahead_total, steps_ahead_dropped_total;
-    uint64_t steps_overlapped_total; /* that began before the one in front of them was finished */
-    uint64_t n_ranks;                /* devices that the model is spread over */
-    uint64_t device_bytes; /* that the device holds for this process, of all engines; 0: unknown */
+    uint64_t steps_overlapped_total; /* begun before the previous step was finished */
+    uint64_t n_ranks;                /* devices over which the model is split */
+    uint64_t device_bytes; /* held by the device for this process, all engines; 0: unknown */
     uint64_t kv_blocks, kv_blocks_free, kv_blocks_cached, kv_evictions_total, kv_copies_total;
     uint32_t block_tokens;
     uint32_t running, waiting; /* sequences now */
@@ -248,9 +266,9 @@ struct engine_stats {
     bool healthy; /* false: the backend failed; readiness goes red */
 };
 void engine_stats_get(engine *en, struct engine_stats *out);
-/* How many more sequences may be submitted now; *bound: max_queue. */
+/* How many sequences may be submitted now; *bound: max_queue. */
 uint32_t engine_queue_room(engine *en, uint32_t *bound);
-/* Counters of a kernel, i < engine_n_kernels; bytes as backend_kernel_traffic has them. */
+/* Counters of kernel i < engine_n_kernels; bytes as in backend_kernel_traffic. */
 struct engine_kernel {
     uint64_t dispatches, read_bytes, written_bytes;
 };
@@ -258,16 +276,16 @@ enum { ENGINE_MAX_KERNELS = 160 };
 uint32_t engine_n_kernels(const engine *en); /* may grow with the first steps */
 const char *engine_kernel_get(const engine *en, uint32_t i, struct engine_kernel *out);
 const char *engine_backend_name(const engine *en);
-/* As backend_copy_bandwidth, of all ranks together; only while nothing is submitted. */
+/* backend_copy_bandwidth of all ranks together; only while no request is submitted. */
 int engine_copy_bandwidth(engine *en, double *bytes_per_s, err *e);
-int engine_n_threads(const engine *en);    /* that compute */
-uint32_t engine_n_ranks(const engine *en); /* devices that the model is spread over */
-/* Runs kv_check and scheduler checks on the worker between two steps. 0 or ERR_INVALID. */
+int engine_n_threads(const engine *en);    /* threads that compute */
+uint32_t engine_n_ranks(const engine *en); /* devices over which the model is split */
+/* Runs kv_check and the scheduler's checks on the worker between two steps. 0 or ERR_INVALID. */
 int engine_check(engine *en, err *e);
 
-/* The tokens of tok for grammars, for logits of n_vocab rows (at least tok's tokens). Tokens that
- * end an answer may come where the text may end; control tokens are themselves; tokens without text
- * never come. tok is not looked at afterwards. */
+/* The vocabulary of tok for grammars, for logits of n_vocab rows (at least tok's tokens). End
+ * tokens are allowed where the text may end; control tokens stand for themselves; tokens without
+ * text are never allowed. tok is not used afterwards. */
 int engine_grammar_vocab(const tokenizer *tok, uint32_t n_vocab, uint64_t cache_bytes,
                          grammar_vocab **out, err *e);
 

@@ -41,7 +41,7 @@ struct ring_slot {
 
 /* What pools the rows of a prompt. */
 struct pooled {
-    enum model_pooling how; /* fixed */
+    enum engine_pooling how; /* fixed */
     double *sum;            /* (n_embd) MEAN: of n rows */
     float *result;          /* (n_embd) */
     uint32_t n;             /* rows taken so far, in order of position */
@@ -313,7 +313,7 @@ void deferred_masks_add(struct engine_stream *st);
 /* ---- pooling.c ---- */
 
 /* ERR_NOMEM. */
-int pooled_init(struct pooled *p, enum model_pooling how, uint32_t n_embd);
+int pooled_init(struct pooled *p, enum engine_pooling how, uint32_t n_embd);
 void pooled_fini(struct pooled *p); /* a zeroed one is fine */
 /* Is the hidden state at pos wanted? (It was not taken already, before a preemption.) */
 bool pooled_wants(const struct pooled *p, uint32_t pos, uint32_t n_prompt);

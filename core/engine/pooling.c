@@ -7,12 +7,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-int pooled_init(struct pooled *p, enum model_pooling how, uint32_t n_embd) {
+_Static_assert((int)ENGINE_POOLING_NONE == (int)MODEL_POOLING_NONE &&
+                   (int)ENGINE_POOLING_MEAN == (int)MODEL_POOLING_MEAN &&
+                   (int)ENGINE_POOLING_CLS == (int)MODEL_POOLING_CLS &&
+                   (int)ENGINE_POOLING_LAST == (int)MODEL_POOLING_LAST,
+               "one set of values");
+
+int pooled_init(struct pooled *p, enum engine_pooling how, uint32_t n_embd) {
     p->how = how;
-    if (how == MODEL_POOLING_NONE) return 0;
+    if (how == ENGINE_POOLING_NONE) return 0;
     p->result = mem_new(n_embd, sizeof *p->result);
-    if (how == MODEL_POOLING_MEAN) p->sum = mem_new(n_embd, sizeof *p->sum);
-    return p->result && (p->sum || how != MODEL_POOLING_MEAN) ? 0 : ERR_NOMEM;
+    if (how == ENGINE_POOLING_MEAN) p->sum = mem_new(n_embd, sizeof *p->sum);
+    return p->result && (p->sum || how != ENGINE_POOLING_MEAN) ? 0 : ERR_NOMEM;
 }
 
 void pooled_fini(struct pooled *p) {
@@ -22,11 +28,11 @@ void pooled_fini(struct pooled *p) {
 
 bool pooled_wants(const struct pooled *p, uint32_t pos, uint32_t n_prompt) {
     switch (p->how) {
-    case MODEL_POOLING_MEAN:
+    case ENGINE_POOLING_MEAN:
         return pos >= p->n;
-    case MODEL_POOLING_CLS:
+    case ENGINE_POOLING_CLS:
         return pos == 0 && p->n == 0;
-    case MODEL_POOLING_LAST:
+    case ENGINE_POOLING_LAST:
         return pos + 1 == n_prompt;
     default:
         return false;
@@ -35,7 +41,7 @@ bool pooled_wants(const struct pooled *p, uint32_t pos, uint32_t n_prompt) {
 
 void pooled_take(struct pooled *p, const float *row, uint32_t n_embd) {
     p->n++;
-    if (p->how == MODEL_POOLING_MEAN)
+    if (p->how == ENGINE_POOLING_MEAN)
         for (uint32_t i = 0; i < n_embd; i++)
             p->sum[i] += (double)row[i];
     else
@@ -43,7 +49,7 @@ void pooled_take(struct pooled *p, const float *row, uint32_t n_embd) {
 }
 
 void pooled_finish(struct pooled *p, uint32_t n_embd) {
-    if (p->how == MODEL_POOLING_MEAN)
+    if (p->how == ENGINE_POOLING_MEAN)
         for (uint32_t i = 0; i < n_embd; i++)
             p->result[i] = (float)(p->sum[i] / p->n);
 }

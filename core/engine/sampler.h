@@ -18,6 +18,7 @@
 #ifndef INFERD_ENGINE_SAMPLER_H
 #define INFERD_ENGINE_SAMPLER_H
 
+#include "core/backend/ops.h"
 #include "core/engine/engine.h"
 
 /* Scratch of one worker. */

@@ -57,9 +57,9 @@ static int tokens_init(struct engine_stream *st, const struct engine_request *re
     return 0;
 }
 
-static int pooling_init(struct engine_stream *st, enum model_pooling how) {
-    st->seq.pooled = how != MODEL_POOLING_NONE;
-    st->seq.all_rows = how == MODEL_POOLING_MEAN || how == MODEL_POOLING_CLS;
+static int pooling_init(struct engine_stream *st, enum engine_pooling how) {
+    st->seq.pooled = how != ENGINE_POOLING_NONE;
+    st->seq.all_rows = how == ENGINE_POOLING_MEAN || how == ENGINE_POOLING_CLS;
     return pooled_init(&st->pooled, how, st->en->hp.n_embd);
 }
 

@@ -7,6 +7,8 @@
  * every step of its phase, decode those steps in which all sequences of the batch got a token and
  * nothing was prefilled. Kernels are counted over the same decode steps. */
 #include "core/base/mem.h"
+#include "core/base/qblock.h"
+#include "core/model/model.h"
 #include "daemon/commands/bench_traffic.h"
 #include "daemon/commands/commands.h"
 #include "daemon/commands/instrument.h"

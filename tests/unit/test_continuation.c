@@ -110,7 +110,7 @@ static void goes_on_anywhere(bool prefix_cache) {
         engine_stream *streams[N_CHOICES];
         uint64_t seeds[N_CHOICES];
         memset(j, 0, sizeof *j);
-        make_job(j, i, (int32_t)engine_hparams(en)->n_vocab);
+        make_job(j, i, (int32_t)engine_model(en).n_vocab);
         submit(en, &j->req, streams);
         for (int k = 0; k < N_CHOICES; k++) {
             j->whole[k].stream = streams[k];
@@ -149,7 +149,7 @@ static void refuses_what_cannot_go_on(void) {
     struct job *j = calloc(1, sizeof *j);
     engine_stream *streams[N_CHOICES];
     err e = {0};
-    make_job(j, 1, (int32_t)engine_hparams(en)->n_vocab);
+    make_job(j, 1, (int32_t)engine_model(en).n_vocab);
     j->req.n_prompt = 20, j->req.n_generated = 5, j->req.params.max_tokens = 6;
     CHECK(engine_submit(en, &j->req, streams, &e) == ERR_INVALID && !strcmp(e.param, "n"));
     j->req.n_choices = 1, j->req.params.max_tokens = 5;

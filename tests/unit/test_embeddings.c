@@ -12,7 +12,7 @@
 
 #include <unistd.h>
 
-enum { MAX_TOKENS = 160, N_TEXTS = 9, N_POOLINGS = MODEL_POOLING_LAST };
+enum { MAX_TOKENS = 160, N_TEXTS = 9, N_POOLINGS = ENGINE_POOLING_LAST };
 
 static char model_path[256];
 static bool has_reference;
@@ -134,7 +134,7 @@ struct vector {
     float *values; /* (n_embd) */
 };
 
-static struct engine_request request(int text, enum model_pooling pooling) {
+static struct engine_request request(int text, enum engine_pooling pooling) {
     struct engine_request q = {.prompt = texts[text],
                                .n_prompt = lengths[text],
                                .n_choices = 1,
@@ -153,10 +153,11 @@ static void embed_all(engine *en, struct vector *vectors, bool beside) {
     struct reading *all = be_new(N, sizeof *all);
     err e = {0};
     for (int i = 0; i < N; i++) {
-        struct engine_request q = request(i / N_POOLINGS, (enum model_pooling)(i % N_POOLINGS + 1));
+        struct engine_request q =
+            request(i / N_POOLINGS, (enum engine_pooling)(i % N_POOLINGS + 1));
         be_need(engine_submit(en, &q, &all[i].stream, &e) == 0, e.msg);
         if (!beside || i % N_POOLINGS || i / N_POOLINGS == N_TEXTS - 1) continue;
-        q.pooling = MODEL_POOLING_NONE;
+        q.pooling = ENGINE_POOLING_NONE;
         q.params.max_tokens = 20;
         be_need(engine_submit(en, &q, &others[i / N_POOLINGS].stream, &e) == 0, e.msg);
     }
@@ -168,7 +169,7 @@ static void embed_all(engine *en, struct vector *vectors, bool beside) {
         CHECK(all[i].n_final == 1 && all[i].n_tokens == 0 && all[i].n_prompt_events == 0);
         CHECK(all[i].final.finish == ENGINE_FINISH_STOP && all[i].final.n_generated == 0);
         CHECK(all[i].final.n_prompt == lengths[i / N_POOLINGS]);
-        CHECK(got && n == engine_hparams(en)->n_embd);
+        CHECK(got && n == engine_model(en).n_embd);
         vectors[i].values = be_new(n, sizeof(float));
         if (got) memcpy(vectors[i].values, got, n * sizeof(float));
         vectors[i].reading = all[i];
@@ -188,7 +189,7 @@ static void free_vectors(struct vector *v) {
 
 static void check_same(engine *en, const char *what, bool beside) {
     struct vector *got = be_new(N_TEXTS * N_POOLINGS, sizeof *got);
-    size_t bytes = engine_hparams(en)->n_embd * sizeof(float);
+    size_t bytes = engine_model(en).n_embd * sizeof(float);
     embed_all(en, got, beside);
     for (int i = 0; i < N_TEXTS * N_POOLINGS; i++)
         CHECK_MSG(!memcmp(got[i].values, alone[i].values, bytes), "%s: text %d, pooling %d differs",
@@ -210,9 +211,9 @@ static void check_reference(uint32_t n_embd) {
             double sum = 0;
             for (uint32_t t = 0; t < n; t++)
                 sum += hidden[t * n_embd + c];
-            want[c] = i % N_POOLINGS + 1 == MODEL_POOLING_MEAN  ? sum / n
-                      : i % N_POOLINGS + 1 == MODEL_POOLING_CLS ? hidden[c]
-                                                                : hidden[(n - 1) * n_embd + c];
+            want[c] = i % N_POOLINGS + 1 == ENGINE_POOLING_MEAN  ? sum / n
+                      : i % N_POOLINGS + 1 == ENGINE_POOLING_CLS ? hidden[c]
+                                                                 : hidden[(n - 1) * n_embd + c];
         }
         double worst = worst_difference(alone[i].values, want, n_embd);
         CHECK_MSG(worst <= 1e-4, "text %u, pooling %d: off by %g", text, i % N_POOLINGS + 1, worst);
@@ -230,9 +231,9 @@ static void vectors_are_pooled_hidden_states(void) {
     c.max_sequences = 1;
     c.max_batch_tokens = 160;
     engine *en = open_engine(&c);
-    uint32_t n_embd = engine_hparams(en)->n_embd;
+    uint32_t n_embd = engine_model(en).n_embd;
     for (int i = 0; i < N_TEXTS; i++)
-        random_tokens(texts[i], lengths[i], engine_hparams(en)->n_vocab);
+        random_tokens(texts[i], lengths[i], engine_model(en).n_vocab);
     memcpy(texts[7], texts[8], 100 * sizeof **texts); /* a common beginning */
     embed_all(en, alone, false);
     if (has_reference) check_reference(n_embd);
@@ -256,7 +257,7 @@ static void same_in_chunks_and_among_others(void) {
 struct intrusion {
     engine *en;
     engine_stream *stream;
-    enum model_pooling pooling;
+    enum engine_pooling pooling;
     int n_steps;
 };
 
@@ -270,7 +271,7 @@ static void intrude(void *arg, const struct engine_step *step) {
     be_need(engine_submit(in->en, &q, &in->stream, &e) == 0, e.msg);
 }
 
-static void check_vector(const struct reading *r, int text, enum model_pooling pooling) {
+static void check_vector(const struct reading *r, int text, enum engine_pooling pooling) {
     uint32_t n = 0;
     const float *got = engine_stream_embedding(r->stream, &n);
     const struct vector *want = &alone[text * N_POOLINGS + (int)pooling - 1];
@@ -281,7 +282,7 @@ static void check_vector(const struct reading *r, int text, enum model_pooling p
 static void same_after_preemption(void) {
     for (int pooling = 1; pooling <= N_POOLINGS; pooling++) {
         struct engine_config c = base_config();
-        struct intrusion in = {.pooling = (enum model_pooling)pooling};
+        struct intrusion in = {.pooling = (enum engine_pooling)pooling};
         struct reading r[2] = {0};
         struct engine_stats s;
         struct engine_request q = request(N_TEXTS - 1, in.pooling);
@@ -315,7 +316,7 @@ static void same_on_a_prefix_hit(void) {
     embed_all(en, again, false);
     for (int i = 0; i < N_TEXTS * N_POOLINGS; i++) {
         uint32_t n = lengths[i / N_POOLINGS], n_cached = again[i].reading.final.n_cached;
-        if (i % N_POOLINGS + 1 == MODEL_POOLING_LAST)
+        if (i % N_POOLINGS + 1 == ENGINE_POOLING_LAST)
             CHECK_MSG(n_cached + 16 >= n, "%u of %u", n_cached, n); /* all but a part of a block */
         else
             CHECK(n_cached == 0);
@@ -327,7 +328,7 @@ static void same_on_a_prefix_hit(void) {
 
 static void nothing_before_the_end(void) {
     struct engine_config c = base_config();
-    struct engine_request q = request(N_TEXTS - 1, MODEL_POOLING_MEAN);
+    struct engine_request q = request(N_TEXTS - 1, ENGINE_POOLING_MEAN);
     struct reading r = {0};
     uint32_t n;
     err e = {0};
@@ -339,17 +340,17 @@ static void nothing_before_the_end(void) {
     CHECK((engine_stream_embedding(r.stream, &n) != NULL) ==
           (r.final.finish == ENGINE_FINISH_STOP));
     free_all(&r, 1);
-    q = request(0, MODEL_POOLING_NONE);
+    q = request(0, ENGINE_POOLING_NONE);
     q.params.max_tokens = 1;
     memset(&r, 0, sizeof r);
     be_need(engine_submit(en, &q, &r.stream, &e) == 0, e.msg);
     read_all(&r, 1, &bell);
     CHECK(!engine_stream_embedding(r.stream, &n));
     free_all(&r, 1);
-    q = request(0, MODEL_POOLING_MEAN);
+    q = request(0, ENGINE_POOLING_MEAN);
     q.n_choices = 2;
     CHECK(engine_submit(en, &q, &r.stream, &e) == ERR_INVALID);
-    q = request(N_TEXTS - 1, MODEL_POOLING_NONE); /* no room for an answer */
+    q = request(N_TEXTS - 1, ENGINE_POOLING_NONE); /* no room for an answer */
     CHECK(engine_submit(en, &q, &r.stream, &e) == ERR_TOO_LONG);
     close_engine(en);
 }

@@ -122,7 +122,7 @@ static void run_alone(void) {
     c.prefix_cache = false;
     engine *en = open_engine(&c);
     if (!en) return;
-    make_requests((int32_t)engine_hparams(en)->n_vocab);
+    make_requests((int32_t)engine_model(en).n_vocab);
     for (int i = 0; i < N_REQUESTS; i++) {
         submit(en, &requests[i], &alone[i].stream);
         read_all(&alone[i], 1, &bell);

@@ -136,7 +136,7 @@ struct job {
 static struct job jobs[N_JOBS];
 
 static void make_jobs(const engine *en) {
-    uint32_t n_vocab = engine_hparams(en)->n_vocab;
+    uint32_t n_vocab = engine_model(en).n_vocab;
     for (int i = 0; i < N_JOBS; i++) {
         struct job *j = &jobs[i];
         struct engine_params *p = &j->req.params;
