@@ -40,8 +40,7 @@ int gen_ids_read(const cJSON *array, const char *param, int32_t n_vocab, struct 
             free(p->ids);
             *p = (struct gen_prompt){0};
             return err_set_param(e, ERR_INVALID, param,
-                                 "Invalid value for '%s': a list of tokens holds ids from 0 to %d "
-                                 "only.",
+                                 "Invalid value for '%s': token ids must be integers from 0 to %d.",
                                  param, (int)n_vocab - 1);
         }
         p->ids[p->n++] = (int32_t)id;
@@ -62,7 +61,7 @@ int gen_reply_bounded(struct request *r, str *body, err *e) {
         return 0;
     }
     str_fini(body);
-    return err_set(e, ERR_INVALID, "The answer is larger than %d MiB: send a part of it.",
+    return err_set(e, ERR_INVALID, "The answer is larger than %d MiB: send a smaller request.",
                    REPLY_MAX_BYTES >> 20);
 }
 

@@ -35,21 +35,22 @@ static const struct json_field fields[] = {
     {"chat_template_kwargs", JSON_VALUE, NUL, AT(chat_template_kwargs)},
     {"documents", JSON_VALUE, NUL, AT(documents)},
     {"reasoning_effort", JSON_STRING, NUL, AT(reasoning_effort),
-     .help = "Where the model's template looks at it; none switches thinking off where that can be "
-             "switched."},
+     .help = "Requires a chat template that uses it; none disables thinking if the template allows "
+             "that."},
     {"add_generation_prompt", JSON_BOOL, NUL, AT(add_generation_prompt),
      HAS(has_add_generation_prompt)},
     {"continue_final_message", JSON_BOOL, NUL, AT(continue_final_message)},
     {"tools", JSON_ARRAY, NUL, AT(tools), .max = CHAT_MAX_TOOLS, .table = &tool_table,
-     .help = "Functions that the model may call; arguments follow their parameters' JSON Schema."},
+     .help =
+         "Functions that the model may call; the generated arguments follow their JSON Schema."},
     {"tool_choice", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_OBJECT, AT(tool_choice),
      .help = "auto, none, required, a function or allowed_tools."},
     {"parallel_tool_calls", JSON_BOOL, NUL, AT(parallel_tool_calls), .initial = "true",
-     .help = "More than one call in an answer."},
+     .help = "Allow more than one call in an answer."},
     {"response_format", JSON_OBJECT, NUL, AT(response_format), .table = &response_format_table},
     {"structured_outputs", JSON_OBJECT, NUL, AT(structured_outputs),
      .table = &structured_outputs_table,
-     .help = "What the answer must be: one member. With tools: unless it is a call."},
+     .help = "Constrains the answer; exactly one member. With tools, a call may come instead."},
     {"guided_json", JSON_VALUE, NUL | JSON_OR_OBJECT | JSON_OR_STRING | JSON_OR_BOOL,
      AT(guided_json), .help = "As structured_outputs.json."},
     {"guided_regex", JSON_STRING, NUL, AT(guided_regex), .min = 1,
@@ -61,10 +62,10 @@ static const struct json_field fields[] = {
     {"service_tier", JSON_REFUSED, NUL, .words = "auto|default",
      .why = "only \"auto\" and \"default\" are supported"},
     {"verbosity", JSON_REFUSED, NUL, .words = "medium", .why = "verbosity cannot be set"},
-    {"safety_identifier", JSON_STRING, NUL, AT(safety_identifier), .help = "Taken and not used."},
+    {"safety_identifier", JSON_STRING, NUL, AT(safety_identifier), .help = "Accepted and ignored."},
     {"prompt_cache_key", JSON_STRING, NUL, AT(prompt_cache_key),
-     .help = "A hint: taken and not needed, since common beginnings of prompts are always kept. "
-             "It parts nothing: see cache_salt."},
+     .help = "Accepted and ignored: prefixes are cached automatically. To separate caches, see "
+             "cache_salt."},
     REFUSED("functions", NUL, NULL, "it is deprecated: use 'tools'"),
     REFUSED("function_call", NUL, NULL, "it is deprecated: use 'tool_choice'"),
     REFUSED("modalities", NUL, is_text_only, "only [\"text\"] is supported"),
@@ -72,10 +73,10 @@ static const struct json_field fields[] = {
     REFUSED("store", NUL, json_is_false, "chat completions are not stored: use /v1/responses"),
     REFUSED("metadata", NUL, is_empty_object, "chat completions are not stored"),
     REFUSED("prediction", NUL, NULL, "predicted outputs are not supported"),
-    REFUSED("web_search_options", NUL, NULL, "there is no web search"),
-    REFUSED("moderation", NUL, NULL, "there is no moderation"),
-    REFUSED("prompt_cache_retention", NUL, NULL, "the prefix cache has no retention times"),
-    REFUSED("prompt_cache_options", NUL, NULL, "the prefix cache has no options"),
+    REFUSED("web_search_options", NUL, NULL, "web search is not supported"),
+    REFUSED("moderation", NUL, NULL, "moderation is not supported"),
+    REFUSED("prompt_cache_retention", NUL, NULL, "retention of the prefix cache cannot be set"),
+    REFUSED("prompt_cache_options", NUL, NULL, "the prefix cache has no options per request"),
 };
 const struct json_table chat_table = JSON_TABLE(fields, &gen_table);
 
@@ -106,7 +107,7 @@ static int check_kwargs(const cJSON *kwargs, err *e) {
     for (const cJSON *v = kwargs->child; v; v = v->next) {
         if (is_reserved(v->string))
             return err_set_param(e, ERR_INVALID, param,
-                                 "Invalid value for '%s': '%s' cannot be set there.", param,
+                                 "Invalid value for '%s': '%s' cannot be set here.", param,
                                  v->string);
         if (++n > MAX_KWARGS)
             return err_set_param(e, ERR_INVALID, param,
@@ -138,10 +139,9 @@ static bool switches_thinking_off(const char *effort, const chat_template *chat)
 static int check_effort(const char *effort, const chat_template *chat, const char *param, err *e) {
     if (switches_thinking_off(effort, chat)) return 0;
     if (!chat || !chat_template_uses(chat, "reasoning_effort"))
-        return err_set_param(e, ERR_UNSUPPORTED, param,
-                             "Unsupported value for '%s': the model's chat template does not know "
-                             "it.",
-                             param);
+        return err_set_param(
+            e, ERR_UNSUPPORTED, param,
+            "Unsupported value for '%s': the model's chat template does not use it.", param);
     if (strlen(effort) > MAX_EFFORT_BYTES)
         return err_set_param(e, ERR_INVALID, param, "Invalid value for '%s': it is too long.",
                              param);
@@ -153,10 +153,9 @@ int chat_fields_read(const struct gen_fields *f, const chat_template *chat, stru
     const cJSON *kwargs = f->chat_template_kwargs;
     int rc = 0;
     if (f->continue_final_message && f->has_add_generation_prompt && f->add_generation_prompt)
-        rc = err_set_param(
-            e, ERR_INVALID, "continue_final_message",
-            "'continue_final_message' goes on with the last message, 'add_generation_prompt' "
-            "begins a new one: set one of them");
+        rc = err_set_param(e, ERR_INVALID, "continue_final_message",
+                           "'continue_final_message' continues the last message, "
+                           "'add_generation_prompt' starts a new one: set only one.");
     if (!rc && kwargs) rc = check_kwargs(kwargs, e);
     if (!rc && f->documents) rc = check_documents(f->documents, e);
     if (!rc && f->reasoning_effort)

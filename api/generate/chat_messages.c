@@ -31,7 +31,7 @@ static const struct json_field message_fields[] = {
      .words = "system|developer|user|assistant|tool|function"},
     {"content", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,
      .offset = offsetof(struct message, content), .table = &part_table,
-     .help = "A text or parts of it; null only beside tool calls."},
+     .help = "A text or an array of text parts; null only with tool_calls."},
     {"name", JSON_STRING, NUL, .offset = offsetof(struct message, name)},
     {"tool_call_id", JSON_STRING, NUL, .offset = offsetof(struct message, tool_call_id)},
     {"tool_calls", JSON_ARRAY, NUL, .offset = offsetof(struct message, tool_calls),
@@ -41,8 +41,8 @@ static const struct json_field message_fields[] = {
      .offset = offsetof(struct message, reasoning_content)},
     {"reasoning", JSON_STRING, NUL | JSON_WITH_NUL, .offset = offsetof(struct message, reasoning)},
     {"parsed", JSON_VALUE, NUL | JSON_WITH_NUL, .offset = offsetof(struct message, parsed),
-     .help = "What OpenAI's library made of content and sends back: taken and not needed."},
-    REFUSED("annotations", NUL, json_is_empty_list, "annotations cannot be rendered"),
+     .help = "Accepted and ignored: OpenAI's library echoes the parsed content."},
+    REFUSED("annotations", NUL, json_is_empty_list, "annotations are not supported"),
     REFUSED("audio", NUL, NULL, "audio is not supported"),
     REFUSED("function_call", NUL, NULL, "use 'tool_calls'"),
 };
@@ -56,7 +56,7 @@ static const struct json_field part_fields[] = {
     {"type", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct part, type)},
     {"text", JSON_STRING, JSON_WITH_NUL, .offset = offsetof(struct part, text)},
     {"refusal", JSON_STRING, JSON_WITH_NUL, .offset = offsetof(struct part, refusal)},
-    REFUSED("prompt_cache_breakpoint", NUL, NULL, "the prefix cache has no breakpoints"),
+    REFUSED("prompt_cache_breakpoint", NUL, NULL, "the prefix cache needs no breakpoints"),
 };
 static const struct json_table part_table = JSON_TABLE(part_fields, NULL);
 
@@ -69,10 +69,10 @@ static int read_part(const cJSON *v, const char *path, bool refusals, cJSON *out
     bool refusal = refusals && is_word(type, "refusal");
     json_path(name, "%s.type", path);
     if (cJSON_IsString(type) && !is_word(type, "text") && !refusal)
-        return err_set_param(e, ERR_UNSUPPORTED, name,
-                             "Unsupported value for '%s': this server reads parts of type 'text' "
-                             "only, not '%.40s'.",
-                             name, type->valuestring);
+        return err_set_param(
+            e, ERR_UNSUPPORTED, name,
+            "Unsupported value for '%s': only parts of type 'text' are supported, not '%.40s'.",
+            name, type->valuestring);
     json_path(name, "%s.", path);
     int rc = json_read(v, &part_table, name, &part, e);
     if (rc) return rc;
@@ -143,7 +143,7 @@ static const struct json_field function_fields[] = {
     {"name", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct function, name)},
     {"arguments", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct function, arguments)},
     {"parsed_arguments", JSON_VALUE, NUL, .offset = offsetof(struct function, parsed),
-     .help = "What OpenAI's library made of arguments and sends back: taken and not needed."},
+     .help = "Accepted and ignored: OpenAI's library echoes the parsed arguments."},
 };
 static const struct json_table function_table = JSON_TABLE(function_fields, NULL);
 
@@ -179,7 +179,8 @@ static int read_calls(const struct message *m, const char *path, cJSON *out, err
     json_path(name, "%s.tool_calls", path);
     if (!m->tool_calls) return 0;
     if (strcmp(m->role, "assistant") != 0)
-        return err_set_param(e, ERR_INVALID, name, "'%s' belongs to the role 'assistant'.", name);
+        return err_set_param(e, ERR_INVALID, name,
+                             "'%s' is only allowed with the role 'assistant'.", name);
     cJSON *list = cJSON_AddArrayToObject(out, "tool_calls");
     if (!list) return err_no_memory(e);
     int i = 0;
@@ -200,18 +201,20 @@ static int check_role(const struct message *m, const char *path, err *e) {
                                                : NULL;
     if (alien && strcmp(m->role, "assistant") != 0) {
         json_path(name, "%s.%s", path, alien);
-        return err_set_param(e, ERR_INVALID, name, "'%s' belongs to the role 'assistant'.", name);
+        return err_set_param(e, ERR_INVALID, name,
+                             "'%s' is only allowed with the role 'assistant'.", name);
     }
     if (m->refusal && (m->content || m->tool_calls)) {
         json_path(name, "%s.refusal", path);
-        return err_set_param(e, ERR_UNSUPPORTED, name,
-                             "Unsupported value for '%s': beside content it cannot be rendered.",
-                             name);
+        return err_set_param(
+            e, ERR_UNSUPPORTED, name,
+            "Unsupported value for '%s': it cannot be combined with 'content' or 'tool_calls'.",
+            name);
     }
     if (m->reasoning_content && m->reasoning && strcmp(m->reasoning_content, m->reasoning) != 0) {
         json_path(name, "%s.reasoning", path);
         return err_set_param(e, ERR_INVALID, name,
-                             "'%s' and 'reasoning_content' are the same: send one of them.", name);
+                             "'%s' and 'reasoning_content' mean the same: send only one.", name);
     }
     const char *missing = strcmp(m->role, "tool") == 0 && !m->tool_call_id ? "tool_call_id"
                           : strcmp(m->role, "function") == 0 && !m->name   ? "name"

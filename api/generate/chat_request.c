@@ -74,7 +74,7 @@ int chat_request_tokens(struct request *r, const struct chat_request *q,
                              limit);
     if (!rc && !prompt->n)
         return err_set_param(e, ERR_INVALID, q->param_messages,
-                             "The messages give an empty prompt.");
+                             "The messages render to an empty prompt.");
     if (rc && !*e->param) snprintf(e->param, sizeof e->param, "%s", q->param_messages);
     return rc;
 }
@@ -84,8 +84,8 @@ static int explain(const struct chat_request *q, const struct jinja_failure *why
     char text[sizeof why->text];
     if (e->code == ERR_WORK)
         return err_set_param(e, ERR_INVALID, q->param_messages,
-                             "The chat template takes more work on the messages than is allowed: "
-                             "send fewer or shorter ones.");
+                             "Rendering the messages exceeds the work limit of the chat template: "
+                             "send fewer or shorter messages.");
     if (e->code == ERR_DEADLINE || e->code == ERR_CANCELLED || why->fault == JINJA_FAULT_NONE)
         return e->code;
     snprintf(text, sizeof text, "%s", why->text);

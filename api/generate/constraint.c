@@ -272,10 +272,9 @@ static int blame(const char *param, const char *name, err *e) {
         return why.code;
     int code = why.code == ERR_TOO_LONG || why.code == ERR_WORK ? ERR_INVALID : why.code;
     if (why.code == ERR_WORK)
-        snprintf(
-            why.msg, sizeof why.msg,
-            "to find out what may come next takes more work than is allowed: bound repetitions "
-            "and lengths more tightly, or use fewer alternatives and look-aheads.");
+        snprintf(why.msg, sizeof why.msg,
+                 "compiling it exceeds the work limit: use tighter bounds for repetitions and "
+                 "lengths, or fewer alternatives and look-aheads.");
     return err_set_param(e, code, param, "Invalid value for '%s'%s%.64s%s: %.300s", param,
                          name ? " of function '" : "", name ? name : "", name ? "'" : "", why.msg);
 }
@@ -309,8 +308,7 @@ static int check_types(const struct chat_request *q, cJSON **schemas, err *e) {
         json_path(path, "%s[%d]%s.%s", q->param_tools, i, q->param_function, q->param_schema);
         return err_set_param(
             e, ERR_INVALID, path,
-            "Invalid value for '%s': #/type: arguments are an object, so it must be "
-            "\"object\".",
+            "Invalid value for '%s': #/type must be \"object\", because arguments are an object.",
             path);
     }
     return 0;

@@ -175,7 +175,7 @@ static void take_event(struct gen *g, struct gen_choice *c, const struct engine_
     count_held(g);
     if (g->n_held > REPLY_MAX_BYTES)
         err_set(&g->error, ERR_INVALID,
-                "The answer is larger than %d MiB: ask for fewer choices, tokens or logprobs, or "
+                "The answer is larger than %d MiB: request fewer choices, tokens or logprobs, or "
                 "set 'stream'.",
                 REPLY_MAX_BYTES >> 20);
 }

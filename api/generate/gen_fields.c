@@ -22,45 +22,45 @@ struct stream_options {
 
 static const struct json_field stream_fields[] = {
     {"include_usage", JSON_BOOL, .offset = offsetof(struct stream_options, include_usage),
-     .initial = "false", .help = "A last chunk without choices carries the usage."},
+     .initial = "false", .help = "Adds a last chunk without choices that has the usage."},
     {"include_obfuscation", JSON_BOOL,
      .offset = offsetof(struct stream_options, include_obfuscation), .initial = "false",
-     .help = "Random characters in each chunk hide how long its text is."},
+     .help = "Adds random characters to each chunk that hide the length of its text."},
 };
 static const struct json_table stream_table = JSON_TABLE(stream_fields, NULL);
 
 /* priority and the fields behind it are extensions that other servers have too. */
 static const struct json_field fields[] = {
     {"model", JSON_STRING, JSON_REQUIRED, AT(model), .min = 1,
-     .help = "Id or alias of a served model: see GET /v1/models."},
+     .help = "Id or alias of a served model, see GET /v1/models."},
     SAMPLING_TEMPERATURE(SAMPLING, NUL),
     SAMPLING_TOP_P(SAMPLING, NUL),
     {"seed", JSON_INT, NUL, AT(seed), HAS(has_seed), -9223372036854775808.0, 9223372036854775808.0,
-     .help = "The same seed gives the same answer; all 64 bits count."},
+     .help = "The same seed gives the same answer; all 64 bits are used."},
     {"stop", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_ARRAY, AT(stop),
-     .help = "Up to 16 texts that end the answer before them, of 4096 bytes at most."},
+     .help = "Up to 16 stop strings of at most 4096 bytes each; the answer ends before them."},
     SAMPLING_PRESENCE_PENALTY(SAMPLING, NUL),
     SAMPLING_FREQUENCY_PENALTY(SAMPLING, NUL),
     {"logit_bias", JSON_OBJECT, NUL, AT(logit_bias),
-     .help = "Token ids to numbers from -100 to 100, at most 1024."},
+     .help = "Maps up to 1024 token ids to biases from -100 to 100."},
     {"stream", JSON_BOOL, NUL, AT(stream), .initial = "false"},
-    {"user", JSON_STRING, NUL, AT(user), .help = "Taken and not used."},
+    {"user", JSON_STRING, NUL, AT(user), .help = "Accepted and ignored."},
     {"priority", JSON_INT, NUL, AT(priority), .min = -1000, .max = 1000, .initial = "0",
-     .help = "Higher goes first and is preempted last; more than the server's max-priority is "
-             "refused."},
+     .help = "Higher priorities are scheduled first and preempted last; values above the server's "
+             "max-priority are refused."},
     {"cache_salt", JSON_STRING, NUL, AT(cache_salt), .min = 1,
-     .help = "Cached prompts are shared among requests of the same salt (and API key) alone."},
+     .help = "Only requests with the same salt (and API key) share cached prompts."},
     SAMPLING_TOP_K(SAMPLING, NUL),
     SAMPLING_MIN_P(SAMPLING, NUL),
     SAMPLING_REPETITION_PENALTY(SAMPLING, NUL),
     {"ignore_eos", JSON_BOOL, NUL, AT(ignore_eos), .initial = "false",
-     .help = "Goes on past the model's end of an answer."},
+     .help = "Continues after an end-of-answer token."},
 };
 const struct json_table gen_sampling_table = JSON_TABLE(fields, NULL);
 
 static const struct json_field choice_fields[] = {
     {"n", JSON_INT, NUL, AT(n), .min = 1, .max = ENGINE_MAX_CHOICES, .initial = "1",
-     .help = "Choices for each prompt."},
+     .help = "Choices per prompt."},
     {"stream_options", JSON_OBJECT, NUL, AT(stream_options), .table = &stream_table,
      .help = "Only with stream."},
 };
@@ -151,9 +151,9 @@ static int read_max_tokens(const struct gen_fields *f, struct gen_options *o, er
     if (f->has_max_tokens) max = f->max_tokens;
     if (f->has_max_completion_tokens) {
         if (max >= 0 && max != f->max_completion_tokens)
-            return err_set_param(e, ERR_INVALID, "max_tokens",
-                                 "'max_tokens' and 'max_completion_tokens' are the same limit: "
-                                 "send one of them.");
+            return err_set_param(
+                e, ERR_INVALID, "max_tokens",
+                "'max_tokens' and 'max_completion_tokens' mean the same: send only one.");
         max = f->max_completion_tokens;
     }
     o->no_tokens = max == 0;

@@ -31,9 +31,9 @@ static int make_salt(const struct request *r, const char *cache_salt, struct has
 int limits_apply(const struct request *r, const char *cache_salt, struct engine_params *p, err *e) {
     int most = r->api->config.max_priority;
     if (p->priority > most)
-        return err_set_param(e, ERR_INVALID, "priority",
-                             "Invalid value for 'priority': %d is more than this server allows "
-                             "(max-priority = %d).",
-                             p->priority, most);
+        return err_set_param(
+            e, ERR_INVALID, "priority",
+            "Invalid value for 'priority': %d is above this server's limit (max-priority = %d).",
+            p->priority, most);
     return make_salt(r, cache_salt, &p->prefix_salt, e);
 }

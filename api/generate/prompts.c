@@ -44,14 +44,14 @@ static int add_text(const struct prompts_config *c, const char *text, struct gen
     to->infill = has_suffix(c);
     if (to->infill && text_holds_nul(text))
         return err_set_param(e, ERR_INVALID, c->param,
-                             "Invalid value for '%s': with 'suffix' it may not hold the character "
-                             "U+0000 (\\u0000).",
+                             "Invalid value for '%s': with 'suffix' it must not contain the "
+                             "character U+0000 (\\u0000).",
                              c->param);
     int rc = to->infill
                  ? tokenizer_encode_fim(c->tok, text, c->suffix, c->max_tokens, &to->ids, &to->n, e)
                  : prompts_encode(c->tok, text, TOKENIZER_ADD_SPECIAL, c->max_tokens, to, e);
     if (rc == ERR_TOO_LONG) return too_long(c, e);
-    if (!rc && !to->n) return empty(c, ", and this model adds no token of its own", e);
+    if (!rc && !to->n) return empty(c, ", and this model's tokenizer adds no token", e);
     return rc;
 }
 
@@ -59,9 +59,9 @@ static int add_ids(const struct prompts_config *c, const cJSON *array, struct ge
                    err *e) {
     size_t n = (size_t)cJSON_GetArraySize(array);
     if (has_suffix(c))
-        return err_set_param(e, ERR_INVALID, c->param,
-                             "Invalid value for '%s': with 'suffix' it is text, not tokens.",
-                             c->param);
+        return err_set_param(
+            e, ERR_INVALID, c->param,
+            "Invalid value for '%s': with 'suffix' it must be text, not token ids.", c->param);
     if (n > c->max_tokens) return too_long(c, e);
     if (!n) return empty(c, "", e);
     return gen_ids_read(array, c->param, tokenizer_n_vocab(c->tok), to, e);
@@ -104,7 +104,7 @@ int prompts_read(const struct prompts_config *c, const cJSON *v, struct gen_prom
     size_t n_items = many ? (size_t)cJSON_GetArraySize(v) : 1;
     if (n_items > c->max)
         return err_set_param(e, ERR_INVALID, c->param,
-                             "Invalid value for '%s': at most %zu texts here, but got %zu.",
+                             "Invalid value for '%s': expected at most %zu texts, but got %zu.",
                              c->param, c->max, n_items);
     *list = mem_new(n_items, sizeof **list);
     if (!*list) return err_no_memory(e);

@@ -20,11 +20,11 @@ static const struct json_field json_schema_fields[] = {
     {"name", JSON_STRING, JSON_REQUIRED, .offset = offsetof(struct json_schema, name), .min = 1,
      .max = 64},
     {"description", JSON_STRING, NUL, .offset = offsetof(struct json_schema, description),
-     .help = "Taken and not shown to the model."},
+     .help = "Accepted and ignored: the model does not see it."},
     {"schema", JSON_OBJECT, NUL, .offset = offsetof(struct json_schema, schema),
-     .help = "A JSON Schema; without it any JSON object."},
+     .help = "A JSON Schema; default: any JSON object."},
     {"strict", JSON_BOOL, NUL, .offset = offsetof(struct json_schema, strict), .initial = "false",
-     .help = "Members come in the schema's order; answers are valid without it too."},
+     .help = "Generates members in the schema's order. Answers are valid without it, too."},
 };
 static const struct json_table json_schema_table = JSON_TABLE(json_schema_fields, NULL);
 
@@ -44,13 +44,13 @@ struct outputs {
 
 static const struct json_field outputs_fields[] = {
     {"json", JSON_VALUE, NUL | JSON_OR_OBJECT | JSON_OR_STRING | JSON_OR_BOOL,
-     .offset = offsetof(struct outputs, json), .help = "A JSON Schema, or its text."},
+     .offset = offsetof(struct outputs, json), .help = "A JSON Schema, as JSON or as a string."},
     {"regex", JSON_STRING, NUL, .offset = offsetof(struct outputs, regex), .min = 1,
-     .help = "A regular expression that the whole answer matches."},
+     .help = "A regular expression that the whole answer must match."},
     {"choice", JSON_ARRAY, NUL, .offset = offsetof(struct outputs, choice), .min = 1,
-     .max = MAX_CHOICES, .help = "Texts, one of which the answer is."},
+     .max = MAX_CHOICES, .help = "Texts; the answer is one of them."},
     {"grammar", JSON_STRING, NUL, .offset = offsetof(struct outputs, grammar), .min = 1,
-     .help = "A grammar in GBNF; root is its first rule."},
+     .help = "A GBNF grammar; the answer matches its rule root."},
     {"json_object", JSON_BOOL, NUL, .offset = offsetof(struct outputs, json_object),
      .initial = "false", .help = "Any JSON object."},
 };
@@ -85,9 +85,9 @@ static int set_schema(const cJSON *v, const char *param, struct chat_request *q,
     if (!cJSON_IsString(v)) return 0;
     int rc = json_parse(v->valuestring, strlen(v->valuestring), &q->format.parsed, e);
     if (!rc && !cJSON_IsObject(q->format.parsed) && !cJSON_IsBool(q->format.parsed))
-        rc = err_set(e, ERR_INVALID, "a schema is an object or a boolean");
+        rc = err_set(e, ERR_INVALID, "a schema must be an object or a boolean");
     if (!rc && json_holds_nul(q->format.parsed))
-        rc = err_set(e, ERR_INVALID, "a schema may not hold the character U+0000 (\\u0000)");
+        rc = err_set(e, ERR_INVALID, "a schema must not contain the character U+0000 (\\u0000)");
     if (rc == ERR_NOMEM) return rc;
     q->format.value = q->format.parsed;
     if (rc) {
@@ -108,16 +108,15 @@ static int check_choices(const cJSON *list, const char *param, err *e) {
                                  param, MAX_CHOICES);
         if (!cJSON_IsString(v) || !*v->valuestring)
             return err_set_param(e, ERR_INVALID, path,
-                                 "Invalid value for '%s': expected a text that is not empty.",
-                                 path);
+                                 "Invalid value for '%s': expected a non-empty string.", path);
     }
     return 0;
 }
 
 static int too_many(const char *param, err *e) {
-    return err_set_param(e, ERR_INVALID, param,
-                         "'%s' is one way too many to say what the answer must be: send one.",
-                         param);
+    return err_set_param(
+        e, ERR_INVALID, param,
+        "'%s': the answer can be constrained in only one way: send one such field.", param);
 }
 
 /* Takes over what one source (its fields are called prefix_NAME) says; q has none yet. */

@@ -22,9 +22,9 @@ static const struct json_field function_fields[] = {
      .max = CHAT_MAX_NAME_BYTES, .help = "Letters, digits, _ and -."},
     {"description", JSON_STRING, NUL, .offset = offsetof(struct function, description)},
     {"parameters", JSON_OBJECT, NUL, .offset = offsetof(struct function, parameters),
-     .help = "A JSON Schema of an object; without it the function has no arguments."},
+     .help = "A JSON Schema of an object; default: no arguments."},
     {"strict", JSON_BOOL, NUL, .offset = offsetof(struct function, strict), .initial = "false",
-     .help = "Arguments come in the schema's order."},
+     .help = "Generates arguments in the schema's order."},
 };
 static const struct json_table function_table = JSON_TABLE(function_fields, NULL);
 
@@ -95,14 +95,14 @@ int chat_tools_check(const struct chat_request *q, err *e) {
                                  "Invalid value for '%s': at most %d tools.", q->param_tools,
                                  CHAT_MAX_TOOLS);
         if (!is_name(name))
-            return err_set_param(e, ERR_INVALID, path,
-                                 "Invalid value for '%s': a name has 1 to %d letters, digits, '_' "
-                                 "and '-'.",
-                                 path, CHAT_MAX_NAME_BYTES);
+            return err_set_param(
+                e, ERR_INVALID, path,
+                "Invalid value for '%s': a name must have 1 to %d letters, digits, '_' and '-'.",
+                path, CHAT_MAX_NAME_BYTES);
         for (const cJSON *before = t->list->child; before != v; before = before->next)
             if (strcmp(name_of(before), name) == 0)
                 return err_set_param(e, ERR_INVALID, path,
-                                     "Invalid value for '%s': there are two functions '%s'.", path,
+                                     "Invalid value for '%s': duplicate function '%s'.", path,
                                      name);
     }
     bool calls = t->choice == CHAT_TOOLS_REQUIRED || t->choice == CHAT_TOOLS_NAMED;

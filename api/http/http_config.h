@@ -22,8 +22,8 @@ struct http_config {
     uint64_t max_body_bytes;  /* 413 beyond; 503 beyond 16 times that in all incoming requests */
     uint32_t max_header_bytes;  /* 431 beyond */
     uint32_t idle_timeout_s;    /* of a connection without a running request, and of a client that
-                                   does not read its answer. A request may take twice that to arrive,
-                                   plus the time of its body at 10 KB/s */
+                                   does not read its answer. A request may take twice that to
+                                   arrive, plus the time of its body at 10 KB/s */
     uint32_t keepalive_ms;      /* interval of SSE comments while a stream is quiet */
     uint64_t max_answer_bytes;  /* memory of all answers that are being made, sent or kept, except
                                    the first 64K of each; 503 beyond */

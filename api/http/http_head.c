@@ -169,7 +169,7 @@ static bool count_chunked(struct conn *c, void *arg) {
 
 static bool answer_chunked(struct conn *c, void *one) {
     if (c != one) return false;
-    answer_once(c, "The line with a chunk's size is too long.");
+    answer_once(c, "The chunk size line is too long.");
     return true;
 }
 

@@ -70,7 +70,8 @@ static int check_size(const struct json_field *f, size_t n, const char *name, er
         return err_set_param(e, ERR_INVALID, name, "Invalid value for '%s': it is empty.", name);
     if ((double)n < f->min)
         return err_set_param(e, ERR_INVALID, name,
-                             "Invalid value for '%s': needs %.15g or more %s.", name, f->min, what);
+                             "Invalid value for '%s': must have at least %.15g %s.", name, f->min,
+                             what);
     if (f->max > 0 && (double)n > f->max)
         return err_set_param(e, ERR_INVALID, name, "Invalid value for '%s': at most %.15g %s.",
                              name, f->max, what);
@@ -155,8 +156,8 @@ static int read_field(const struct json_field *f, const cJSON *v, const char *na
     if (cJSON_IsNull(v) && (f->flags & JSON_NULLABLE)) return 0;
     if (!(f->flags & JSON_WITH_NUL) && json_holds_nul(v))
         return err_set_param(e, ERR_INVALID, name,
-                             "Invalid value for '%s': it may not hold the character U+0000 "
-                             "(\\u0000): only texts for the model may.",
+                             "Invalid value for '%s': it must not contain the character U+0000 "
+                             "(\\u0000); only text for the model may.",
                              name);
     switch (f->type) {
     case JSON_BOOL:

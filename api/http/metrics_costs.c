@@ -49,11 +49,11 @@ static void add_routes(str *s, const struct http *h) {
     const struct costs *c = &h->costs;
     const struct family families[] = {
         {"inferd_http_thread_seconds_total",
-         "Time that requests took on the threads that receive them and write tokens.", NULL, NULL,
-         1, c->http_ns},
+         "Time that requests took on HTTP threads, which also write the streams.", NULL, NULL, 1,
+         c->http_ns},
         {"inferd_prepare_seconds_total", "Time that requests took on the threads of a lane.",
          "lane", lanes, WORK_N_LANES, &c->lane_ns[0][0]},
-        {"inferd_prepare_part_seconds_total", "What requests took that time for.", "part", parts,
+        {"inferd_prepare_part_seconds_total", "The same time by kind of work.", "part", parts,
          N_REQUEST_PARTS, &c->part_ns[0][0]},
     };
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
@@ -73,20 +73,20 @@ static void add_lanes(str *s, struct http *h) {
     for (int i = 0; i < WORK_N_LANES; i++)
         str_addf(s, "inferd_prepare_runs_total{lane=\"%s\"} %" PRIu64 "\n", lanes[i],
                  load_count(&c->n_runs[i]));
-    metrics_head(s, "inferd_prepare_queued", "gauge", "Requests that wait for a thread of a lane.");
+    metrics_head(s, "inferd_prepare_queued", "gauge", "Requests waiting for a thread of a lane.");
     for (int i = 0; i < WORK_N_LANES; i++)
         str_addf(s, "inferd_prepare_queued{lane=\"%s\"} %u\n", lanes[i], now.n_queued[i]);
-    metrics_head(s, "inferd_prepare_running", "gauge", "Requests that a lane's threads have.");
+    metrics_head(s, "inferd_prepare_running", "gauge", "Requests running on a lane's threads.");
     for (int i = 0; i < WORK_N_LANES; i++)
         str_addf(s, "inferd_prepare_running{lane=\"%s\"} %u\n", lanes[i], now.n_running[i]);
     metrics_head(s, "inferd_prepare_cancelled_total", "counter",
-                 "Preparations given up because the client left.");
+                 "Preparations cancelled because the client disconnected.");
     str_addf(s, "inferd_prepare_cancelled_total %" PRIu64 "\n", load_count(&c->n_cancelled));
 }
 
 static void add_rejected(str *s, const struct costs *c) {
     metrics_head(s, "inferd_http_rejected_total", "counter",
-                 "Requests refused because a bound of the server was reached.");
+                 "Requests refused because a limit of the server was reached.");
     for (int i = 0; i < N_REJECT_REASONS; i++)
         str_addf(s, "inferd_http_rejected_total{reason=\"%s\"} %" PRIu64 "\n", reasons[i],
                  load_count(&c->n_rejected[i]));
@@ -96,10 +96,10 @@ static void add_answers(str *s, struct http *h) {
     struct answers_stats now;
     answers_stats(&h->answers, &now);
     metrics_head(s, "inferd_answer_bytes", "gauge",
-                 "Bytes of answers that are made, wait to be read or are kept, beyond 64K each.");
+                 "Bytes of answers being made, sent or kept, beyond 64K each.");
     str_addf(s, "inferd_answer_bytes %" PRIu64 "\n", now.bytes);
     metrics_head(s, "inferd_answers_cut_total", "counter",
-                 "Answers cut off because they were not read while others needed room.");
+                 "Answers cut off because their clients did not read while others needed memory.");
     str_addf(s, "inferd_answers_cut_total %" PRIu64 "\n", now.n_cut);
 }
 
@@ -110,13 +110,13 @@ static void add_keys(str *s, const struct http *h) {
         size_t offset; /* in struct key_costs */
         bool ns;
     } rows[] = {
-        {"inferd_key_requests_total", "Requests, by the place of their API key in its file.",
+        {"inferd_key_requests_total", "Requests, by the position of their API key in its file.",
          offsetof(struct key_costs, n_requests), false},
         {"inferd_key_prepare_seconds_total", "Time in the lanes, by API key.",
          offsetof(struct key_costs, prepare_ns), true},
         {"inferd_key_prompt_tokens_total", "Prompt tokens, by API key.",
          offsetof(struct key_costs, prompt_tokens), false},
-        {"inferd_key_completion_tokens_total", "Tokens of answers, by API key.",
+        {"inferd_key_completion_tokens_total", "Completion tokens, by API key.",
          offsetof(struct key_costs, completion_tokens), false},
     };
     size_t n_keys = h->config.n_api_keys, n = n_keys < COST_KEYS ? n_keys : COST_KEYS;

@@ -40,7 +40,7 @@ static void add_connections(str *s, struct http *h) {
         uint64_t value;
     } rows[] = {
         {"inferd_http_connections_accepted_total", "Connections accepted.", c.accepted},
-        {"inferd_http_connections_reaped_total", "Connections closed because they took too long.",
+        {"inferd_http_connections_reaped_total", "Connections closed because a time limit passed.",
          c.reaped},
         {"inferd_http_connections_evicted_total", "Idle connections closed to make room.",
          c.evicted},
@@ -48,7 +48,7 @@ static void add_connections(str *s, struct http *h) {
          "Connections beyond max-connections, which could only ask for health.", c.reserved},
     };
     const char *name = "inferd_http_connections";
-    metrics_head(s, name, "gauge", "Open connections, by what they do.");
+    metrics_head(s, name, "gauge", "Open connections, by state.");
     for (size_t i = 0; i < sizeof open / sizeof *open; i++)
         str_addf(s, "%s{state=\"%s\"} %" PRIu64 "\n", name, open[i].label, open[i].value);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -56,7 +56,7 @@ static void add_connections(str *s, struct http *h) {
         str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
     }
     name = "inferd_http_connections_refused_total";
-    metrics_head(s, name, "counter", "Connections closed at once, by the limit.");
+    metrics_head(s, name, "counter", "Connections refused, by limit.");
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         str_addf(s, "%s{reason=\"%s\"} %" PRIu64 "\n", name, refused[i].label, refused[i].value);
 }

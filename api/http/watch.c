@@ -284,7 +284,7 @@ void watch_begin(watch *wt, struct watched *w) {
 void watch_fd(struct watched *w, int fd) {
     if (w->fd >= 0) return;
     if (poller_add(w->owner->poll_fd, fd, w))
-        log_warn("cannot watch a connection for hang-up: %s", strerror(errno));
+        log_warn("cannot watch a connection for its client's hang-up: %s", strerror(errno));
     else
         w->fd = fd;
 }

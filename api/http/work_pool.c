@@ -126,7 +126,7 @@ static struct work_item *take_longest(work_pool *p, uint64_t line) {
 static void lower_priority(void) {
 #ifdef __linux__
     if (setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), SLOW_NICE))
-        log_warn("cannot lower the priority of a thread that prepares expensive requests");
+        log_warn("cannot lower the priority of a thread of the slow lane");
 #elif defined(__APPLE__)
     pthread_set_qos_class_self_np(QOS_CLASS_UTILITY, 0);
 #endif

@@ -75,39 +75,40 @@ static void add_counters(str *s, const struct engine_stats *t) {
          t->prompt_tokens_total},
         {"inferd_generated_tokens_total", "counter", "Tokens generated.",
          t->generated_tokens_total},
-        {"inferd_forced_tokens_total", "counter",
-         "Generated tokens about which a grammar left no choice.", t->forced_tokens_total},
+        {"inferd_forced_tokens_total", "counter", "Generated tokens that a grammar determined.",
+         t->forced_tokens_total},
         {"inferd_prefix_cache_hit_tokens_total", "counter",
-         "Prompt tokens whose keys and values were already in the cache.", t->cached_tokens_total},
+         "Prompt tokens found in the prefix cache.", t->cached_tokens_total},
         {"inferd_preemptions_total", "counter",
-         "Sequences that gave up their KV blocks and were computed again.", t->preemptions_total},
-        {"inferd_overdue_total", "counter", "Sequences that their deadline ended.",
-         t->overdue_total},
+         "Sequences preempted: their KV blocks were freed and recomputed later.",
+         t->preemptions_total},
+        {"inferd_overdue_total", "counter", "Sequences ended by their deadline.", t->overdue_total},
         {"inferd_grammar_looks_deferred_total", "counter",
-         "Looks at what a grammar allows next that were made beside the steps: they cost too much.",
+         "Grammar masks computed in the background because they exceeded the budget of a step.",
          t->masks_deferred_total},
         {"inferd_grammar_looks_given_up_total", "counter",
-         "Sequences whose grammar took more work than is allowed.", t->masks_given_up_total},
+         "Sequences ended because their grammar exceeded the work limit.", t->masks_given_up_total},
         {"inferd_steps_total", "counter", "Forward passes.", t->steps_total},
         {"inferd_steps_ahead_total", "counter",
-         "Of these such that ran as the device had encoded them before.", t->steps_ahead_total},
+         "Steps that ran as the device had encoded them ahead.", t->steps_ahead_total},
         {"inferd_steps_ahead_dropped_total", "counter",
-         "Steps encoded ahead that never came: another one did.", t->steps_ahead_dropped_total},
+         "Steps encoded ahead but discarded, because another step was needed.",
+         t->steps_ahead_dropped_total},
         {"inferd_steps_overlapped_total", "counter",
-         "Steps that the device had before it was done with the one in front of them.",
+         "Steps queued on the device before the previous one had finished.",
          t->steps_overlapped_total},
-        {"inferd_device_allocated_bytes", "gauge",
-         "Memory that a device of its own count holds for this process.", t->device_bytes},
-        {"inferd_tensor_parallel_ranks", "gauge", "Devices that a model is spread over.",
+        {"inferd_device_allocated_bytes", "gauge", "Device memory allocated for this process.",
+         t->device_bytes},
+        {"inferd_tensor_parallel_ranks", "gauge", "Devices that a model is split over.",
          t->n_ranks},
         {"inferd_rejected_total", "counter", "Submissions refused because the queue was full.",
          t->rejected_total},
         {"inferd_kv_evictions_total", "counter", "Cached KV blocks that were reused.",
          t->kv_evictions_total},
         {"inferd_kv_copies_total", "counter", "KV blocks copied on write.", t->kv_copies_total},
-        {"inferd_kv_blocks", "gauge", "KV blocks in all.", t->kv_blocks},
-        {"inferd_kv_blocks_free", "gauge", "KV blocks that no sequence holds.", t->kv_blocks_free},
-        {"inferd_kv_blocks_cached", "gauge", "Free KV blocks that can still be hit by a prefix.",
+        {"inferd_kv_blocks", "gauge", "KV blocks in total.", t->kv_blocks},
+        {"inferd_kv_blocks_free", "gauge", "KV blocks that no sequence uses.", t->kv_blocks_free},
+        {"inferd_kv_blocks_cached", "gauge", "Free KV blocks that are still in the prefix cache.",
          t->kv_blocks_cached},
         {"inferd_sequences_running", "gauge", "Sequences being computed.", t->running},
         {"inferd_sequences_waiting", "gauge", "Sequences waiting for admission.", t->waiting},
@@ -117,7 +118,7 @@ static void add_counters(str *s, const struct engine_stats *t) {
         str_addf(s, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
     }
     metrics_head(s, "inferd_grammar_look_seconds_total", "counter",
-                 "Time of looks at what grammars allow next: on the worker, and beside it.");
+                 "Time spent on grammar masks, by the worker and in the background.");
     str_addf(s,
              "inferd_grammar_look_seconds_total{thread=\"worker\"} %.9g\n"
              "inferd_grammar_look_seconds_total{thread=\"background\"} %.9g\n",
@@ -127,10 +128,12 @@ static void add_counters(str *s, const struct engine_stats *t) {
     for (size_t i = 0; i < sizeof finish / sizeof *finish; i++)
         str_addf(s, "inferd_sequences_finished_total{reason=\"%s\"} %" PRIu64 "\n", finish[i],
                  t->requests_total[i]);
-    add_histogram(s, "inferd_time_to_first_token_seconds", "Submission to first token.", &t->ttft);
-    add_histogram(s, "inferd_inter_token_latency_seconds", "Gap between tokens of a sequence.",
+    add_histogram(s, "inferd_time_to_first_token_seconds",
+                  "Time from submission to the first token.", &t->ttft);
+    add_histogram(s, "inferd_inter_token_latency_seconds", "Time between two tokens of a sequence.",
                   &t->inter_token);
-    add_histogram(s, "inferd_queue_time_seconds", "Submission to first admission.", &t->queue_time);
+    add_histogram(s, "inferd_queue_time_seconds", "Time from submission to first admission.",
+                  &t->queue_time);
     add_histogram(s, "inferd_step_time_seconds", "Duration of a step.", &t->step_time);
 }
 
@@ -173,9 +176,9 @@ static const struct kernel_metric {
     {"inferd_kernel_dispatches_total", "Kernel launches, counted where they happen.",
      offsetof(struct engine_kernel, dispatches), false},
     {"inferd_kernel_read_bytes_total",
-     "Device memory that a kernel was to read, without pages of the KV cache.",
+     "Device memory read by a kernel, by its shapes, without the KV cache.",
      offsetof(struct engine_kernel, read_bytes), true},
-    {"inferd_kernel_written_bytes_total", "Device memory that a kernel was to write.",
+    {"inferd_kernel_written_bytes_total", "Device memory written by a kernel, by its shapes.",
      offsetof(struct engine_kernel, written_bytes), true},
 };
 
@@ -242,7 +245,7 @@ static void handle_metrics(struct request *r) {
     metrics_head(&s, "inferd_ready", "gauge", "1 when new requests are answered.");
     str_addf(&s, "inferd_ready %d\n", ready && !atomic_load(&a->http.draining));
     metrics_head(&s, "inferd_http_requests_active", "gauge",
-                 "Requests that are prepared, computed or answered.");
+                 "Requests being prepared, computed or answered.");
     str_addf(&s, "inferd_http_requests_active %u\n", atomic_load(&a->http.n_active));
     metrics_add_http(&s, &a->http);
     if (ready) {

@@ -31,26 +31,27 @@ struct fields {
 #define HAS(member) .has = 1 + offsetof(struct fields, member)
 #define MODEL_ROW                                                                                  \
     {                                                                                              \
-        "model", JSON_STRING, NUL, AT(gen.model),                                                  \
-            .min = 1, .help = "May be left out where one model is served."                         \
+        "model", JSON_STRING, NUL, AT(gen.model), .min = 1,                                        \
+                                                  .help = "Optional if only one model is served."  \
     }
 
 static const struct json_field tokenize_fields[] = {
     MODEL_ROW,
     {"prompt", JSON_STRING, JSON_WITH_NUL, AT(prompt), .max = MAX_CHARACTERS,
-     .help = "The text; or 'content', or 'messages'."},
+     .help = "The text to tokenize; instead of it 'content' or 'messages'."},
     {"content", JSON_STRING, JSON_WITH_NUL, AT(content), .max = MAX_CHARACTERS,
-     .help = "The same, as llama.cpp calls it."},
+     .help = "The same; llama.cpp's name."},
     {"add_special_tokens", JSON_BOOL, NUL, AT(add_special), HAS(has_special), .initial = "true",
-     .help = "The tokens that the model wants around a text (BOS)."},
+     .help = "Adds the tokens that the model expects around a text (BOS)."},
     {"add_special", JSON_BOOL, NUL, AT(add_special_alias), HAS(has_alias),
-     .help = "The same, as llama.cpp calls it."},
+     .help = "The same; llama.cpp's name."},
     {"parse_special", JSON_BOOL, NUL, AT(parse_special), .initial = "false",
-     .help = "The text of a control token becomes that token."},
+     .help = "Parses the text of a control token as that token."},
     {"with_pieces", JSON_BOOL, NUL, AT(with_pieces), .initial = "false",
-     .help = "Tokens are objects with id and piece: text, or bytes that are no whole characters."},
+     .help = "Returns tokens as objects with id and piece: text, or bytes if they are not whole "
+             "characters."},
     {"messages", JSON_ARRAY, JSON_WITH_NUL, AT(gen.messages), .min = 1,
-     .help = "Of a chat, instead of a text: the prompt that they become."},
+     .help = "Chat messages to render and tokenize instead of a text."},
     {"tools", JSON_ARRAY, NUL, AT(gen.tools), .max = CHAT_MAX_TOOLS, .table = &tool_table,
      .help = "Only with messages."},
     {"add_generation_prompt", JSON_BOOL, NUL, AT(gen.add_generation_prompt),
@@ -58,9 +59,9 @@ static const struct json_field tokenize_fields[] = {
     {"continue_final_message", JSON_BOOL, NUL, AT(gen.continue_final_message),
      .help = "Only with messages."},
     {"chat_template_kwargs", JSON_OBJECT, NUL, AT(gen.chat_template_kwargs),
-     .help = "Only with messages: variables of the template."},
+     .help = "Only with messages: variables for the chat template."},
     {"return_token_strs", JSON_BOOL, NUL, AT(token_strs), .initial = "false",
-     .help = "Adds token_strs: the tokens as the vocabulary spells them."},
+     .help = "Adds token_strs: the tokens as spelled in the vocabulary."},
 };
 static const struct json_table tokenize_table = JSON_TABLE(tokenize_fields, NULL);
 
@@ -127,7 +128,7 @@ static int encode_messages(struct request *r, const struct fields *f, struct gen
     if (f->has_special || f->parse_special)
         return err_set_param(e, ERR_INVALID,
                              f->has_special ? "add_special_tokens" : "parse_special",
-                             "The chat template says which control tokens 'messages' become.");
+                             "It cannot be set with 'messages': the chat template decides it.");
     chat_request_init(&chat);
     chat.model = r->model;
     int rc = chat_messages_read(f->gen.messages, &chat.messages, e);
@@ -150,11 +151,11 @@ static int encode_text(const struct request *r, const struct fields *f, struct g
                              : f->gen.has_add_generation_prompt ? "add_generation_prompt"
                              : f->gen.tools                     ? "tools"
                                                                 : "continue_final_message",
-                             "This field goes with 'messages'.");
+                             "This field is only allowed with 'messages'.");
     int rc = prompts_encode(engine_tokenizer(r->model->engine), text, flags, MAX_TOKENS, p, e);
     if (rc == ERR_TOO_LONG)
         return err_set_param(e, ERR_INVALID, f->prompt ? "prompt" : "content",
-                             "The text has more than %d tokens: send a part of it.", MAX_TOKENS);
+                             "The text has more than %d tokens: send a shorter one.", MAX_TOKENS);
     return rc;
 }
 
@@ -164,16 +165,17 @@ static int answer_tokenize(struct request *r, const cJSON *body, err *e) {
     int rc = read_body(r, body, &tokenize_table, &f, e);
     if (rc) return rc;
     if (f.has_alias && f.has_special && f.add_special_alias != f.add_special)
-        return err_set_param(e, ERR_INVALID, "add_special",
-                             "'add_special' and 'add_special_tokens' are the same: send one.");
+        return err_set_param(
+            e, ERR_INVALID, "add_special",
+            "'add_special' and 'add_special_tokens' mean the same: send only one.");
     if (f.has_alias) f.add_special = f.add_special_alias;
     f.has_special |= f.has_alias;
     int n_texts = (f.prompt != NULL) + (f.content != NULL) + (f.gen.messages != NULL);
     if (n_texts != 1)
-        return err_set_param(e, ERR_INVALID, "prompt",
-                             "%s: send one of 'prompt', 'content' (the same) and 'messages'.",
-                             n_texts ? "More than one text"
-                                     : "Missing required parameter: 'prompt'");
+        return err_set_param(
+            e, ERR_INVALID, "prompt",
+            "%s: send exactly one of 'prompt', 'content' (the same) and 'messages'.",
+            n_texts ? "More than one text" : "Missing required parameter: 'prompt'");
     rc = f.gen.messages ? encode_messages(r, &f, &p, e) : encode_text(r, &f, &p, e);
     if (!rc) {
         str out;

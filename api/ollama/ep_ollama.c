@@ -209,7 +209,7 @@ static int start_answer(struct request *r, struct body *b, bool generate, err *e
         if (!f->format && !f->system) return start_raw(r, b, state, e);
         free(state);
         return err_set_param(e, ERR_UNSUPPORTED, f->format ? "format" : "system",
-                             "Unsupported value for '%s': a raw prompt goes to the model as it is.",
+                             "Unsupported value for '%s': it cannot be combined with 'raw'.",
                              f->format ? "format" : "system");
     }
     b->chat.model = b->model;

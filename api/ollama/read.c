@@ -32,7 +32,7 @@ enum { NUL = JSON_NULLABLE };
 
 #define REFUSED(field, reason)                                                                     \
     { .name = field, .type = JSON_REFUSED, .flags = NUL, .why = reason }
-#define LOADING(field) REFUSED(field, "that is decided when the server is started")
+#define LOADING(field) REFUSED(field, "it is set when the server starts")
 #define ONLY(field, test, reason)                                                                  \
     { .name = field, .type = JSON_REFUSED, .flags = NUL, .accepts = test, .why = reason }
 
@@ -63,7 +63,7 @@ static const struct json_field option_fields[] = {
      .min = -2,
      .max = 2147483647.0,
      .initial = "-1",
-     .help = "Most tokens of the answer; -1 and -2: up to the context's end."},
+     .help = "Maximum tokens of the answer; -1 or -2: up to the context length."},
     SAMPLING_TEMPERATURE(SAMPLING, "0.8"),
     SAMPLING_TOP_K(SAMPLING, "40"),
     SAMPLING_TOP_P(SAMPLING, "0.9"),
@@ -79,7 +79,7 @@ static const struct json_field option_fields[] = {
      .type = JSON_VALUE,
      .flags = NUL | JSON_OR_STRING | JSON_OR_ARRAY,
      AT(gen.stop),
-     .help = "Up to 16 texts of 4096 bytes at most."},
+     .help = "Up to 16 stop strings of at most 4096 bytes each."},
     SAMPLING_REPETITION_PENALTY(RENAMED, "repeat_penalty"),
     SAMPLING_PRESENCE_PENALTY(SAMPLING, "0"),
     SAMPLING_FREQUENCY_PENALTY(SAMPLING, "0"),
@@ -89,14 +89,14 @@ static const struct json_field option_fields[] = {
      AT(num_ctx),
      .min = 1,
      .max = 2147483647.0,
-     .help = "At most the server's context-length, which is used always."},
-    ONLY("repeat_last_n", is_minus_one, "penalties look at the whole text (-1)"),
+     .help = "At most the server's context-length, which always applies."},
+    ONLY("repeat_last_n", is_minus_one, "penalties always apply to the whole text (-1)"),
     ONLY("typical_p", is_one, "only 1 (off) is supported"),
     ONLY("tfs_z", is_one, "only 1 (off) is supported"),
     ONLY("mirostat", is_zero, "only 0 (off) is supported"),
     REFUSED("mirostat_tau", "mirostat is not supported"),
     REFUSED("mirostat_eta", "mirostat is not supported"),
-    REFUSED("penalize_newline", "penalties look at all tokens"),
+    REFUSED("penalize_newline", "penalties apply to all tokens"),
     LOADING("num_keep"),
     LOADING("num_batch"),
     LOADING("num_gpu"),
@@ -117,19 +117,19 @@ static const struct json_field common_fields[] = {
      .type = JSON_VALUE,
      .flags = NUL | JSON_OR_STRING | JSON_OR_OBJECT,
      AT(format),
-     .help = "\"json\" or a JSON schema."},
+     .help = "\"json\" or a JSON Schema."},
     {.name = "options", .type = JSON_OBJECT, .flags = NUL, AT(options), .table = &option_table},
     {.name = "think",
      .type = JSON_VALUE,
      .flags = NUL | JSON_OR_BOOL | JSON_OR_STRING,
      AT(think),
-     .help = "Where the model's template has enable_thinking; \"low\", \"medium\", \"high\" where "
-             "it has reasoning_effort."},
+     .help = "A boolean requires a chat template that uses enable_thinking; \"low\", \"medium\", "
+             "\"high\" one that uses reasoning_effort."},
     {.name = "keep_alive",
      .type = JSON_VALUE,
      .flags = NUL | JSON_OR_STRING | JSON_OR_NUMBER,
      AT(keep_alive),
-     .help = "Taken and not needed: served models stay loaded."},
+     .help = "Accepted and ignored: served models stay loaded."},
 };
 static const struct json_table common_table = JSON_TABLE(common_fields, NULL);
 
@@ -207,7 +207,7 @@ static const struct json_field message_fields[] = {
      .type = JSON_STRING,
      .flags = NUL,
      .offset = offsetof(struct message, tool_call_id)},
-    ONLY("images", is_empty, "images cannot be read"),
+    ONLY("images", is_empty, "images are not supported"),
 };
 static const struct json_table message_table = JSON_TABLE(message_fields, NULL);
 
@@ -217,7 +217,7 @@ static const struct json_field chat_fields[] = {
      .flags = NUL | JSON_WITH_NUL,
      AT(messages),
      .table = &message_table,
-     .help = "None: the answer is empty, as when a model is loaded."},
+     .help = "Without messages the answer is empty, as when Ollama loads a model."},
     {.name = "tools",
      .type = JSON_ARRAY,
      .flags = NUL,
@@ -234,17 +234,17 @@ static const struct json_field generate_fields[] = {
      .type = JSON_STRING,
      .flags = NUL | JSON_WITH_NUL,
      AT(prompt),
-     .help = "Becomes a user's message unless raw. None: the answer is empty."},
+     .help = "Becomes a user message, unless raw is set. Without a prompt the answer is empty."},
     {.name = "system", .type = JSON_STRING, .flags = NUL | JSON_WITH_NUL, AT(system)},
     {.name = "raw",
      .type = JSON_BOOL,
      .flags = NUL,
      AT(raw),
      .initial = "false",
-     .help = "The prompt goes to the model as it is."},
+     .help = "Passes the prompt to the model without a chat template."},
     ONLY("suffix", is_empty, "use /v1/completions"),
-    ONLY("images", is_empty, "images cannot be read"),
-    ONLY("template", is_empty, "the model's own template is used: see chat-template"),
+    ONLY("images", is_empty, "images are not supported"),
+    ONLY("template", is_empty, "the model's own template is used (see chat-template)"),
     ONLY("context", is_empty, "send the conversation to /api/chat"),
     ONLY("logprobs", json_is_false, "use /v1/completions"),
     ONLY("top_logprobs", is_zero, "use /v1/completions"),
@@ -253,16 +253,16 @@ const struct json_table ollama_generate_table = JSON_TABLE(generate_fields, &com
 
 static const struct json_field show_fields[] = {
     {.name = "model", .type = JSON_STRING, AT(model), .min = 1},
-    {.name = "name", .type = JSON_STRING, AT(name), .min = 1, .help = "The older name of model."},
+    {.name = "name", .type = JSON_STRING, AT(name), .min = 1, .help = "Older name of model."},
     {.name = "verbose",
      .type = JSON_BOOL,
      .flags = NUL,
      AT(verbose),
      .initial = "false",
-     .help = "Taken; the vocabulary is not listed."},
-    ONLY("system", is_empty, "models have no system prompt of their own here"),
-    ONLY("template", is_empty, "the model's own template is used: see chat-template"),
-    ONLY("options", is_empty, "models have no options of their own here"),
+     .help = "Accepted and ignored: the vocabulary is not listed."},
+    ONLY("system", is_empty, "models have no system prompt"),
+    ONLY("template", is_empty, "the model's own template is used (see chat-template)"),
+    ONLY("options", is_empty, "models have no options"),
 };
 const struct json_table ollama_show_table = JSON_TABLE(show_fields, NULL);
 
@@ -309,8 +309,8 @@ int ollama_fields_read(struct request *r, const cJSON *body, const struct json_t
     uint32_t context = engine_context_length(r->model->engine);
     if (f->num_ctx > context)
         return err_set_param(e, ERR_INVALID, "options.num_ctx",
-                             "Invalid value for 'options.num_ctx': this model's context is %u "
-                             "tokens here (context-length).",
+                             "Invalid value for 'options.num_ctx': this model is served with a "
+                             "context of %u tokens (context-length).",
                              context);
     return 0;
 }
@@ -389,8 +389,9 @@ static int read_think(const cJSON *think, const chat_template *chat, struct chat
     if (cJSON_IsBool(think) && switches)
         return chat_request_set(q, "enable_thinking", cJSON_CreateBool(cJSON_IsTrue(think)), e);
     if (cJSON_IsFalse(think)) return 0;
-    return err_set_param(e, ERR_UNSUPPORTED, "think",
-                         "Unsupported value for 'think': this model's template does not know it.");
+    return err_set_param(
+        e, ERR_UNSUPPORTED, "think",
+        "Unsupported value for 'think': the model's chat template does not use it.");
 }
 
 static int read_format(const cJSON *format, struct chat_request *q, err *e) {
@@ -401,7 +402,7 @@ static int read_format(const cJSON *format, struct chat_request *q, err *e) {
     if (!*format->valuestring) return 0; /* clients send "" for none */
     if (strcmp(format->valuestring, "json") != 0)
         return err_set_param(e, ERR_INVALID, "format",
-                             "Invalid value for 'format': expected \"json\" or a JSON schema.");
+                             "Invalid value for 'format': expected \"json\" or a JSON Schema.");
     q->format.kind = CHAT_FORMAT_OBJECT;
     return 0;
 }

@@ -31,18 +31,21 @@ _Static_assert((int)MAX_LOGPROBS <= (int)ENGINE_MAX_TOP_LOGPROBS, "the engine gi
 
 static const struct json_field fields[] = {
     {"prompt", JSON_VALUE, NUL | JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,
-     AT(prompt), .help = "A text, texts, token ids or lists of them; null is the empty text."},
+     AT(prompt),
+     .help = "A text, an array of texts, token ids or an array of such arrays; null is the empty "
+             "text."},
     {"suffix", JSON_STRING, NUL, AT(suffix),
-     .help = "Text behind the answer, for models with tokens to fill in the middle."},
+     .help = "Text after the answer, for models with fill-in-the-middle tokens."},
     {"max_tokens", JSON_INT, NUL, AT(max_tokens), HAS(has_max_tokens), 0, 2147483647.0,
-     .initial = "16", .help = "0 only scores the prompt."},
+     .initial = "16", .help = "0 scores the prompt without generating."},
     {"logprobs", JSON_INT, NUL, AT(n_logprobs), HAS(has_n_logprobs), 0, MAX_LOGPROBS,
-     .help = "Log-probabilities of the tokens, and of so many best ones."},
+     .help = "Returns log-probabilities of the tokens and of that many most likely alternatives."},
     {"echo", JSON_BOOL, NUL, AT(echo), .initial = "false",
-     .help = "The answer begins with the prompt; with logprobs also those of its tokens, without "
-             "what the tokenizer put before a text."},
+     .help = "Starts the answer with the prompt; with logprobs also the prompt's, without tokens "
+             "that the tokenizer added."},
     {"best_of", JSON_INT, NUL, AT(best_of), HAS(has_best_of), 1, MAX_BEST_OF,
-     .help = "Answers to choose the n from whose tokens are the most probable ones; not streamed."},
+     .help = "Candidates to generate; the n with the highest mean log-probability are returned. "
+             "Not with stream."},
 };
 static const struct json_table completions_table = JSON_TABLE(fields, &gen_table);
 
@@ -257,12 +260,12 @@ static int check_suffix(const struct gen_request *q, err *e) {
     struct tokenizer_fim fim;
     if (!q->fields.suffix || !*q->fields.suffix) return 0;
     if (!tokenizer_fim(engine_tokenizer(q->model->engine), &fim))
-        return err_set_param(e, ERR_UNSUPPORTED, "suffix",
-                             "Unsupported value for 'suffix': the model '%.200s' has no tokens to "
-                             "fill in the middle.",
-                             q->model->id);
+        return err_set_param(
+            e, ERR_UNSUPPORTED, "suffix",
+            "Unsupported value for 'suffix': the model '%.200s' has no fill-in-the-middle tokens.",
+            q->model->id);
     if (q->fields.echo)
-        return err_set_param(e, ERR_INVALID, "echo", "'echo' does not go with 'suffix'.");
+        return err_set_param(e, ERR_INVALID, "echo", "'echo' cannot be combined with 'suffix'.");
     return 0;
 }
 
@@ -275,7 +278,7 @@ static int read_best_of(struct gen_request *q, err *e) {
                              "Invalid value for 'best_of': it must not be less than 'n' (%u).", n);
     if (q->fields.best_of > n && q->options.stream)
         return err_set_param(e, ERR_INVALID, "best_of",
-                             "'best_of' cannot be streamed: the best is known at the end.");
+                             "'best_of' greater than 'n' cannot be combined with 'stream'.");
     q->options.n_choices = (uint32_t)q->fields.best_of;
     return 0;
 }

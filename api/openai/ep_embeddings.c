@@ -36,26 +36,27 @@ struct fields {
 
 #define AT(member)  .offset = offsetof(struct fields, member)
 #define HAS(member) .has = 1 + offsetof(struct fields, member)
-#define NEVER_CUT   "inputs are never cut: send shorter ones"
+#define NEVER_CUT   "inputs are never truncated: send shorter ones"
 
 enum { NUL = JSON_NULLABLE };
 
 static const struct json_field rows[] = {
     {"input", JSON_VALUE, JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL, AT(input),
-     .help = "A text, texts, token ids, or lists of token ids; at most 2048."},
+     .help =
+         "A text, an array of texts, token ids, or an array of such arrays; at most 2048 inputs."},
     {"model", JSON_STRING, JSON_REQUIRED, AT(model), .min = 1,
-     .help = "Id or alias of a served model: see GET /v1/models."},
+     .help = "Id or alias of a served model, see GET /v1/models."},
     {"encoding_format", JSON_ENUM, NUL, AT(encoding_format), .words = "float|base64",
-     .initial = "\"float\"", .help = "base64: of the float32 values, little-endian."},
+     .initial = "\"float\"", .help = "base64 encodes the float32 values in little-endian order."},
     {"dimensions", JSON_INT, NUL, AT(dimensions), HAS(has_dimensions), 1, 1 << 30,
-     .help = "The first so many values, scaled to length 1 again; only what was trained for that "
-             "keeps its meaning."},
-    {"user", JSON_STRING, NUL, AT(user), .help = "Taken and not used."},
+     .help = "Truncates to this many dimensions and renormalizes; only for models trained for it "
+             "(Matryoshka)."},
+    {"user", JSON_STRING, NUL, AT(user), .help = "Accepted and ignored."},
     {"pooling", JSON_ENUM, NUL, AT(pooling), .words = "mean|cls|last",
-     .help = "How the tokens' hidden states become one vector: their mean, the first, the last "
-             "one's. Absent: as the model's file says ({arch}.pooling_type), else last."},
+     .help = "Which hidden states become the vector: the mean of all tokens, the first token's "
+             "(cls), or the last one's. Default: the model file's {arch}.pooling_type, else last."},
     {"cache_salt", JSON_STRING, NUL, AT(cache_salt), .min = 1,
-     .help = "Cached prompts are shared among requests of the same salt (and API key) alone."},
+     .help = "Only requests with the same salt (and API key) share cached prompts."},
     {"truncate", JSON_REFUSED, NUL, .why = NEVER_CUT},
     {"truncation", JSON_REFUSED, NUL, .why = NEVER_CUT},
     {"truncate_prompt_tokens", JSON_REFUSED, NUL, .why = NEVER_CUT},
@@ -147,7 +148,8 @@ static int normalize(const float *from, uint32_t n, float *to, err *e) {
     double sum = 0;
     for (uint32_t i = 0; i < n; i++)
         sum += (double)from[i] * (double)from[i];
-    if (!isfinite(sum)) return err_set(e, ERR_DEVICE, "the model computed no finite vector");
+    if (!isfinite(sum))
+        return err_set(e, ERR_DEVICE, "the model computed a vector that is not finite");
     double scale = sum > 0 ? 1 / sqrt(sum) : 0;
     for (uint32_t i = 0; i < n; i++)
         to[i] = (float)((double)from[i] * scale);
@@ -241,20 +243,19 @@ static enum engine_pooling read_pooling(const struct fields *f, enum engine_pool
 static int check_size(const struct embed *j, err *e) {
     uint64_t row = j->base64 ? (uint64_t)j->n_dims * 16 / 3 + 4 : (uint64_t)j->n_dims * FLOAT_BYTES;
     if ((row + ROW_BYTES) * j->n < REPLY_MAX_BYTES - 4096) return 0;
-    return err_set_param(e, ERR_INVALID, "input",
-                         "Invalid value for 'input': the answer could be larger than %d MiB: send "
-                         "fewer inputs%s.",
-                         REPLY_MAX_BYTES >> 20,
-                         j->base64 ? "" : ", or ask for 'encoding_format' base64");
+    return err_set_param(
+        e, ERR_INVALID, "input",
+        "Invalid value for 'input': the answer could exceed %d MiB: send fewer inputs%s.",
+        REPLY_MAX_BYTES >> 20, j->base64 ? "" : ", or request 'encoding_format' base64");
 }
 
 static int init_embed(struct request *r, struct embed *j, const struct fields *f, err *e) {
     engine *en = r->model->engine;
     uint32_t n_embd = engine_model(en).n_embd;
     if (f->has_dimensions && f->dimensions > n_embd)
-        return err_set_param(e, ERR_INVALID, "dimensions",
-                             "Invalid value for 'dimensions': this model's vectors have %u.",
-                             n_embd);
+        return err_set_param(
+            e, ERR_INVALID, "dimensions",
+            "Invalid value for 'dimensions': this model's vectors have %u dimensions.", n_embd);
     j->model = r->model;
     j->pooling = read_pooling(f, engine_model(en).pooling);
     j->base64 = f->encoding_format && !strcmp(f->encoding_format, "base64");

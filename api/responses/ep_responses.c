@@ -85,8 +85,8 @@ static int start_response(struct request *r, struct asked *a, const struct gen_o
     responses *store = f->store ? r->api->config.store : NULL;
     if (f->store && f->has_store && !store)
         return err_set_param(e, ERR_UNSUPPORTED, "store",
-                             "Unsupported value for 'store': this server keeps no responses (its "
-                             "configuration or its log says why).");
+                             "Unsupported value for 'store': this server does not store responses "
+                             "(see its configuration and log).");
     struct response_state *state = response_state_new(&(struct response_config){
         .fields = f, .store = store, .key = auth_key(r), .input = a->own});
     a->own = NULL;

@@ -72,7 +72,7 @@ static void take_parameter(void *arg, const char *name, const char *value) {
     } else if (!q->listing && strcmp(name, "stream") == 0) {
         if (strcmp(value, "false") != 0)
             err_set_param(e, ERR_UNSUPPORTED, "stream",
-                          "Unsupported value for 'stream': a stored response comes whole.");
+                          "Unsupported value for 'stream': stored responses are not streamed.");
     } else if (q->listing && strcmp(name, "limit") == 0) {
         if (!read_limit(value, &q->limit))
             err_set_param(e, ERR_INVALID, "limit",

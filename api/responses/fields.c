@@ -41,26 +41,26 @@ struct text {
 };
 static const struct json_field text_fields[] = {
     {"format", JSON_OBJECT, NUL, .offset = offsetof(struct text, format), .table = &format_table,
-     .help = "The form of the answer's text."},
+     .help = "The format of the answer's text."},
     {"verbosity", JSON_REFUSED, NUL, .words = "medium", .why = "verbosity cannot be set"},
 };
 static const struct json_table text_table = JSON_TABLE(text_fields, NULL);
 
-static const char no_summaries[] = "reasoning is given whole, not summarised";
+static const char no_summaries[] = "reasoning is returned in full, not summarized";
 static const struct json_field reasoning_fields[] = {
     {"effort", JSON_STRING, NUL, AT(gen.reasoning_effort),
-     .help = "Where the model's chat template knows it."},
+     .help = "Requires a chat template that uses it."},
     {"summary", JSON_REFUSED, NUL, .words = "auto", .why = no_summaries},
     {"generate_summary", JSON_REFUSED, NUL, .words = "auto", .why = no_summaries},
-    {"mode", JSON_REFUSED, NUL, .words = "standard", .why = "there is one mode"},
+    {"mode", JSON_REFUSED, NUL, .words = "standard", .why = "there is only one mode"},
     {"context", JSON_REFUSED, NUL, .words = "auto",
-     .why = "the chat template decides what it shows of earlier reasoning"},
+     .why = "the chat template decides how much earlier reasoning it includes"},
 };
 static const struct json_table reasoning_table = JSON_TABLE(reasoning_fields, NULL);
 
 static const struct json_field stream_fields[] = {
     {"include_obfuscation", JSON_BOOL, 0, AT(obfuscate), .initial = "false",
-     .help = "Deltas carry random characters that hide the length of their text."},
+     .help = "Adds random characters to each delta that hide the length of its text."},
 };
 static const struct json_table stream_table = JSON_TABLE(stream_fields, NULL);
 
@@ -77,9 +77,10 @@ static const struct json_field own_tool_fields[] = {
     {"parameters", JSON_OBJECT, NUL, .offset = offsetof(struct tool, parameters)},
     {"strict", JSON_BOOL, NUL, .offset = offsetof(struct tool, strict),
      .has = 1 + offsetof(struct tool, has_strict)},
-    {"output_schema", JSON_REFUSED, NUL, .why = "outputs of tools are not checked"},
-    {"defer_loading", JSON_REFUSED, .accepts = json_is_false, .why = "there is no tool search"},
-    {"allowed_callers", JSON_REFUSED, NUL, .why = "only the client calls tools"},
+    {"output_schema", JSON_REFUSED, NUL, .why = "tool outputs are not validated"},
+    {"defer_loading", JSON_REFUSED, .accepts = json_is_false,
+     .why = "tool search is not supported"},
+    {"allowed_callers", JSON_REFUSED, NUL, .why = "only the client can call tools"},
 };
 static const struct json_table own_tool_table = JSON_TABLE(own_tool_fields, NULL);
 
@@ -102,24 +103,23 @@ static const struct json_table choice_table = JSON_TABLE(choice_fields, NULL);
 /* What makes the prompt; POST /v1/responses/input_tokens has these. */
 static const struct json_field prompt_fields[] = {
     {"input", JSON_VALUE, JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL, AT(input),
-     .help =
-         "A text, or items: messages, function calls and their outputs, reasoning, references to "
-         "items of stored responses."},
+     .help = "A text or an array of items: messages, function calls and their outputs, reasoning, "
+             "references to items of stored responses."},
     {"instructions", JSON_STRING, NUL | JSON_WITH_NUL, AT(instructions),
-     .help = "A system message before the input; of this response alone."},
+     .help = "A system message before the input; applies to this response only."},
     {"previous_response_id", JSON_STRING, NUL, AT(previous_response_id), .min = 1,
-     .help = "A stored response that this one goes on from."},
+     .help = "A stored response whose conversation this one continues."},
     {"conversation", JSON_REFUSED, NUL,
-     .why = "conversations are not kept: use previous_response_id"},
+     .why = "conversations are not stored: use previous_response_id"},
     {"tools", JSON_ARRAY, NUL, AT(tools), .max = CHAT_MAX_TOOLS, .table = &own_tool_table,
      .help = "Functions only."},
     {"tool_choice", JSON_VALUE, NUL | JSON_OR_STRING | JSON_OR_OBJECT, AT(tool_choice),
-     .initial = "\"auto\"", .help = "none, auto, required, a function or allowed_tools."},
+     .initial = "\"auto\"", .help = "auto, none, required, a function or allowed_tools."},
     {"parallel_tool_calls", JSON_BOOL, NUL, AT(parallel_tool_calls), .initial = "true"},
     {"text", JSON_OBJECT, NUL, AT(text), .table = &text_table},
     {"reasoning", JSON_OBJECT, NUL, AT(reasoning), .table = &reasoning_table},
     {"truncation", JSON_REFUSED, NUL, .words = "disabled",
-     .why = "items are never dropped: a conversation that is too long is refused"},
+     .why = "a conversation that is too long is refused, not truncated"},
 };
 static const struct json_table prompt_table = JSON_TABLE(prompt_fields, NULL),
                                create_table = JSON_TABLE(prompt_fields, &gen_sampling_table);
@@ -128,40 +128,43 @@ static const struct json_field fields[] = {
     {"max_output_tokens", JSON_INT, NUL, AT(gen.max_completion_tokens),
      HAS(gen.has_max_completion_tokens), 1, 2147483647.0},
     {"max_tool_calls", JSON_INT, NUL, AT(max_tool_calls), HAS(has_max_tool_calls), 1, 2147483647.0,
-     .help = "Of built-in tools, which this server has none of."},
+     .help = "Accepted and ignored: it limits built-in tools, and there are none."},
     {"top_logprobs", JSON_INT, NUL, AT(gen.top_logprobs), HAS(gen.has_top_logprobs), 0,
      ENGINE_MAX_TOP_LOGPROBS, .initial = "0",
-     .help = "Only with include [\"message.output_text.logprobs\"]."},
+     .help = "Requires include [\"message.output_text.logprobs\"]."},
     {"include", JSON_ARRAY, NUL, AT(include),
-     .help = "\"message.output_text.logprobs\"; \"reasoning.encrypted_content\" is taken and not "
-             "needed: reasoning comes and goes as plain text."},
+     .help = "\"message.output_text.logprobs\"; \"reasoning.encrypted_content\" is accepted and "
+             "ignored, because reasoning is plain text."},
     {"metadata", JSON_OBJECT, NUL, AT(metadata),
-     .help = "Up to 16 texts of up to 512 characters, kept with the response."},
+     .help = "Up to 16 strings of up to 512 characters, stored with the response."},
     {"store", JSON_BOOL, NUL, AT(store), HAS(has_store), .initial = "true"},
     {"stream_options", JSON_OBJECT, NUL, AT(stream_options), .table = &stream_table,
      .help = "Only with stream."},
     {"chat_template_kwargs", JSON_OBJECT, NUL, AT(gen.chat_template_kwargs),
-     .help = "Variables of the chat template."},
+     .help = "Variables for the chat template."},
     {"background", JSON_REFUSED, NUL, .accepts = json_is_false,
-     .why = "responses are not made in the background: use stream"},
+     .why = "background responses are not supported: use stream"},
     {"service_tier", JSON_REFUSED, NUL, .words = "auto|default",
      .why = "only \"auto\" and \"default\" are supported"},
-    {"prompt", JSON_REFUSED, NUL, .why = "there are no stored prompts"},
-    {"context_management", JSON_REFUSED, NUL, .why = "conversations are not compacted"},
-    {"moderation", JSON_REFUSED, NUL, .why = "there is no moderation"},
+    {"prompt", JSON_REFUSED, NUL, .why = "stored prompts are not supported"},
+    {"context_management", JSON_REFUSED, NUL,
+     .why = "compaction of conversations is not supported"},
+    {"moderation", JSON_REFUSED, NUL, .why = "moderation is not supported"},
     {"safety_identifier", JSON_STRING, NUL, AT(gen.safety_identifier),
-     .help = "Taken and not used."},
+     .help = "Accepted and ignored."},
     {"prompt_cache_key", JSON_STRING, NUL, AT(gen.prompt_cache_key),
-     .help = "A hint: taken and not needed, since common beginnings of prompts are always kept. "
-             "It parts nothing: see cache_salt."},
-    {"prompt_cache_retention", JSON_REFUSED, NUL, .why = "the prefix cache has no retention times"},
-    {"prompt_cache_options", JSON_REFUSED, NUL, .why = "the prefix cache has no options"},
+     .help = "Accepted and ignored: prefixes are cached automatically. To separate caches, see "
+             "cache_salt."},
+    {"prompt_cache_retention", JSON_REFUSED, NUL,
+     .why = "retention of the prefix cache cannot be set"},
+    {"prompt_cache_options", JSON_REFUSED, NUL,
+     .why = "the prefix cache has no options per request"},
 };
 const struct json_table responses_table = JSON_TABLE(fields, &create_table);
 
 static const struct json_field token_fields[] = {
     {"model", JSON_STRING, JSON_REQUIRED, AT(gen.model), .min = 1},
-    {"personality", JSON_REFUSED, NUL, .why = "there are no personalities"},
+    {"personality", JSON_REFUSED, NUL, .why = "personalities are not supported"},
 };
 const struct json_table response_tokens_table = JSON_TABLE(token_fields, &prompt_table);
 

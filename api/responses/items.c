@@ -49,15 +49,15 @@ struct item {
         "status", JSON_ENUM, NUL, AT(status), .words = STATUSES                                    \
     }
 
-static const char no_callers[] = "only the client calls tools";
-static const char no_namespaces[] = "tools have no namespaces";
+static const char no_callers[] = "only the client can call tools";
+static const char no_namespaces[] = "namespaces of tools are not supported";
 
 static const struct json_field message_fields[] = {
     ANY_ITEM,
     {"role", JSON_ENUM, JSON_REQUIRED, AT(role), .words = "user|assistant|system|developer"},
     {"content", JSON_VALUE, JSON_REQUIRED | JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL,
      AT(content)},
-    REFUSED("phase", "chat templates have no phases"),
+    REFUSED("phase", "phases are not supported by chat templates"),
 };
 static const struct json_field call_fields[] = {
     ANY_ITEM,
@@ -80,7 +80,7 @@ static const struct json_field reasoning_fields[] = {
     ANY_ITEM,
     {"summary", JSON_ARRAY, NUL | JSON_WITH_NUL, AT(summary)},
     {"content", JSON_ARRAY, NUL | JSON_WITH_NUL, AT(content)},
-    REFUSED("encrypted_content", "this server gives reasoning as text: send 'content'"),
+    REFUSED("encrypted_content", "reasoning is plain text here: send 'content'"),
 };
 static const struct json_field reference_fields[] = {
     {"type", JSON_STRING, NUL, AT(type)},
@@ -96,15 +96,14 @@ struct part {
 static const struct json_field text_fields[] = {
     {"type", JSON_STRING, JSON_REQUIRED, PART(type)},
     {"text", JSON_STRING, JSON_REQUIRED | JSON_WITH_NUL, PART(text)},
-    REFUSED("prompt_cache_breakpoint", "the prefix cache has no breakpoints"),
+    REFUSED("prompt_cache_breakpoint", "the prefix cache needs no breakpoints"),
 };
 static const struct json_field answer_fields[] = {
     {"type", JSON_STRING, JSON_REQUIRED, PART(type)},
     {"text", JSON_STRING, JSON_REQUIRED | JSON_WITH_NUL, PART(text)},
-    {"logprobs", JSON_ARRAY, NUL | JSON_WITH_NUL, PART(logprobs),
-     .help = "May be echoed; it changes nothing."},
+    {"logprobs", JSON_ARRAY, NUL | JSON_WITH_NUL, PART(logprobs), .help = "Accepted and ignored."},
     {"annotations", JSON_REFUSED, NUL, .accepts = json_is_empty_list,
-     .why = "annotations cannot be rendered"},
+     .why = "annotations are not supported"},
 };
 static const struct json_field refusal_fields[] = {
     {"type", JSON_STRING, JSON_REQUIRED, PART(type)},
@@ -142,10 +141,9 @@ static int read_part(const cJSON *v, const char *path, const struct part_kind *k
     json_path(name, "%s.type", path);
     if (!k->type && *type)
         return err_set_param(e, ERR_UNSUPPORTED, name,
-                             "Unsupported value for '%s': '%.40s'. Parts of type '%s' are read "
-                             "here%s.",
+                             "Unsupported value for '%s': '%.40s'. Supported types are '%s'%s.",
                              name, type, kinds->type,
-                             kinds == answer_parts ? ", or 'refusal'" : "");
+                             kinds == answer_parts ? " and 'refusal'" : "");
     json_path(name, "%s.", path);
     return json_read(v, k->type ? k->table : kinds->table, name, part, e);
 }
@@ -206,8 +204,9 @@ static int new_item(const struct item *in, const char *type, const char *prefix,
         strspn(in->id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") !=
             strlen(in->id)) {
         json_path(id, "%s.id", path);
-        return err_set_param(e, ERR_INVALID, id,
-                             "Invalid value for '%s': letters, digits, '_' and '-' only.", id);
+        return err_set_param(
+            e, ERR_INVALID, id,
+            "Invalid value for '%s': only letters, digits, '_' and '-' are allowed.", id);
     }
     if (!in->id) id_new(id, prefix);
     cJSON *item = *out = append(list, cJSON_CreateObject());
@@ -292,8 +291,8 @@ static int look_up(struct reader *r, const char *id, err *e) {
     r->n_bytes += strlen(entry.items);
     if (r->n_bytes > from->max_bytes)
         rc = err_set_param(e, ERR_TOO_LONG, "input",
-                           "The references to items lead to more than %zu bytes of stored "
-                           "responses: name the items of one response together.",
+                           "The item references read more than %zu bytes of stored responses: list "
+                           "the items of one response next to each other.",
                            from->max_bytes);
     else
         rc = response_items_parse(&entry, &r->last, e);
@@ -394,9 +393,7 @@ static int missing(const char *id, const char *wanted, err *e) {
                              "Previous response with id '%.64s' not found.", id);
     return err_set_param(
         e, ERR_NOT_FOUND, param,
-        "The conversation of '%.64s' goes on from '%.64s', which is not stored any "
-        "more.",
-        wanted, id);
+        "The conversation of '%.64s' continues '%.64s', which is not stored any more.", wanted, id);
 }
 
 /* Newest first into entries, which the caller frees. */
@@ -419,7 +416,7 @@ static int fetch_chain(const char *wanted, const struct response_source *from,
         n_bytes += strlen(grown[*n].items);
         if (++*n > MAX_CHAIN || n_bytes > from->max_bytes)
             return err_set_param(e, ERR_TOO_LONG, "previous_response_id",
-                                 "The conversation is too long: begin a new one.");
+                                 "The conversation is too long: start a new one.");
     }
     return 0;
 }
@@ -580,8 +577,8 @@ static int check_items(const cJSON *const *lists, size_t n_lists, err *e) {
     for (size_t i = 1; i < n_ids && !rc; i++)
         if (strcmp(ids[i - 1], ids[i]) == 0)
             rc = err_set_param(e, ERR_INVALID, "input",
-                               "Duplicate item found with id '%.64s': each item belongs to the "
-                               "conversation once.",
+                               "Duplicate item found with id '%.64s': a conversation may contain "
+                               "each item only once.",
                                ids[i]);
     for (size_t i = 0; i < n_lists && !rc; i++)
         for (const cJSON *v = lists[i]->child; v && !rc; v = v->next) {

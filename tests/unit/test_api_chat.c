@@ -89,11 +89,11 @@ static void wrong_fields_are_named(void) {
             "'messages' cannot be set");
     refused("tiny", HI ",\"documents\":{}", "documents", "an array");
     refused("tiny", HI ",\"documents\":[{},\"x\"]", "documents[1]", "an object");
-    refused("tiny", HI ",\"reasoning_effort\":\"low\"", "reasoning_effort", "does not know it");
+    refused("tiny", HI ",\"reasoning_effort\":\"low\"", "reasoning_effort", "does not use it");
     refused("telling", HI ",\"reasoning_effort\":\"a very long word for an effort of thoughts\"",
             "reasoning_effort", "too long");
     refused("tiny", HI ",\"continue_final_message\":true,\"add_generation_prompt\":true",
-            "continue_final_message", "set one of them");
+            "continue_final_message", "set only one");
     refused("tiny", HI ",\"continue_final_message\":1", "continue_final_message", "a boolean");
 }
 

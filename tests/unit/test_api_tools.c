@@ -333,7 +333,7 @@ static void expensive_grammars_are_refused_once(void) {
     CHECK(chat_constraint_make(&f.r, &f.q, CHAT_BEGIN_TEXT, false, &g, &e) == ERR_INVALID && !g);
     CHECK(f.r.work.reason == ERR_WORK && work_left(&f.r.work) == 0);
     CHECK_STR(e.param, f.q.param_format);
-    CHECK_MSG(strstr(e.msg, "more work than is allowed"), "%s", e.msg);
+    CHECK_MSG(strstr(e.msg, "exceeds the work limit"), "%s", e.msg);
     f.r.item.lane = WORK_QUICK;
     f.r.work = (struct work){.left = 1 << 16};
     CHECK(chat_constraint_make(&f.r, &f.q, CHAT_BEGIN_TEXT, false, &g, &again) == ERR_INVALID);
