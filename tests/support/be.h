@@ -220,11 +220,11 @@ static const char *const be_isas[] = {
 /* The type that stands for kv_type in a cache of heads of head_dim in blocks of 16: itself, or F16
  * for F32 on a device that has no kernels for that; -1: none. */
 static inline int be_kv_type(const backend *be, uint32_t head_dim, int kv_type) {
-    struct backend_kv kv = {
+    struct backend_kv cache = {
         .kv_type = kv_type, .n_kv_heads = 1, .block_tokens = 16, .head_dim = head_dim};
-    if (backend_kv_fits(be, &kv)) return kv_type;
-    kv.kv_type = QTYPE_F16;
-    return kv_type == QTYPE_F32 && backend_kv_fits(be, &kv) ? QTYPE_F16 : -1;
+    if (backend_kv_fits(be, &cache)) return kv_type;
+    cache.kv_type = QTYPE_F16;
+    return kv_type == QTYPE_F32 && backend_kv_fits(be, &cache) ? QTYPE_F16 : -1;
 }
 
 /* Has this machine set `isa`, with kernels for such heads? */
@@ -244,15 +244,15 @@ static inline bool be_has_ranks(const char *isa, uint32_t n_ranks) {
 }
 
 /* Has set `isa` attention for such a cache? Devices' kernels are made for the shapes of models. */
-static inline bool be_attends(const char *isa, const struct backend_kv *kv) {
+static inline bool be_attends(const char *isa, const struct backend_kv *cache) {
     static backend *cuda; /* for the questions alone */
     if (!be_is_device_set(isa)) return true;
     if (strcmp(isa, "cuda") == 0) {
         if (!cuda) cuda = be_open(isa, 1);
-        return cuda && backend_kv_fits(cuda, kv);
+        return cuda && backend_kv_fits(cuda, cache);
     }
-    return kv->head_dim % 8 == 0 && kv->head_dim <= 256 && kv->block_tokens % 4 == 0 &&
-           128 % kv->block_tokens == 0;
+    return cache->head_dim % 8 == 0 && cache->head_dim <= 256 && cache->block_tokens % 4 == 0 &&
+           128 % cache->block_tokens == 0;
 }
 
 /* Of these, NULL for one that shares all kernels but products with the one before it. */

@@ -1,0 +1,178 @@
+/* test_ops.c - every op of BACKEND_OPS that the device has runs in a served model: the golden
+ * models of each architecture and the demo model answer requests through the engine, alone and on
+ * two ranks, and the calls of each op are added up. An op that no model uses must be listed in
+ * `unused`, with the reason; a listed op that does run fails as well. "only=DEVICE" runs it there
+ * (be.h). */
+#include "core/engine/engine_int.h"
+#include "tests/support/be.h"
+#include "tests/unit/check.h"
+#include "tests/unit/stream_reader.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+static const char golden[] = "tests/golden/arch";
+static const char demo[] = "registry/demo/inferd-demo-q8_0.gguf";
+
+/* Ops without a model that uses them. */
+static const struct {
+    enum backend_op op;
+    const char *why;
+} unused[] = {
+    {BACKEND_OP_linear_attention, "no supported architecture has linear attention yet"},
+};
+
+enum { N_UNUSED = sizeof unused / sizeof unused[0], N_PROMPT = 40, N_ANSWER = 24, VOCAB = 64 };
+
+static uint64_t counts[BACKEND_N_OPS];
+static bool has_op[BACKEND_N_OPS];
+static struct bell bell;
+static uint32_t n_models, n_groups;
+
+static void add_counts(backend *be) {
+    for (uint32_t r = 0; r < backend_n_ranks(be); r++)
+        for (int op = 0; op < BACKEND_N_OPS; op++)
+            counts[op] += backend_op_count(backend_peer(be, r), (enum backend_op)op);
+#define HAS_OP(name, on_cpu, on_metal, on_cuda) has_op[BACKEND_OP_##name] |= be->vt->name != NULL;
+    BACKEND_OPS(HAS_OP, HAS_OP)
+#undef HAS_OP
+}
+
+/* Random tokens from a small vocabulary. A prompt of seed s differs from that of s + 1 in its last
+ * token alone. */
+static engine_stream *submit(engine *en, uint32_t seed, float temperature,
+                             enum model_pooling pooling) {
+    int32_t ids[N_PROMPT];
+    for (uint32_t i = 0; i < N_PROMPT; i++)
+        ids[i] = (int32_t)(5 + i * 7 % (VOCAB - 5));
+    ids[N_PROMPT - 1] = (int32_t)(5 + seed % (VOCAB - 5));
+    struct engine_request q = {.prompt = ids,
+                               .n_prompt = N_PROMPT,
+                               .n_choices = 1,
+                               .pooling = pooling,
+                               .notify = bell_ring,
+                               .notify_arg = &bell};
+    engine_stream *s = NULL;
+    err e = {0};
+    engine_params_default(&q.params);
+    q.params.sampling.temperature = temperature;
+    q.params.sampling.frequency_penalty = temperature > 0 ? 0.5f : 0;
+    q.params.max_tokens = N_ANSWER;
+    q.params.ignore_eos = true;
+    CHECK_MSG(engine_submit(en, &q, &s, &e) == 0, "%s", e.msg);
+    return s;
+}
+
+/* Answers, sampled and greedy, that share a block of their prompts while both run; an embedding. */
+static void serve(engine *en) {
+    struct reading got[4] = {{.stream = submit(en, 1, 0, MODEL_POOLING_NONE)}};
+    uint64_t seen = bell_count(&bell);
+    while (got[0].stream && !got[0].n_tokens && reading_poll(&got[0])) {
+        bell_wait(&bell, seen);
+        seen = bell_count(&bell);
+    }
+    got[1].stream = submit(en, 2, 0, MODEL_POOLING_NONE);
+    got[2].stream = submit(en, 3, 0.8f, MODEL_POOLING_NONE);
+    got[3].stream = submit(en, 4, 0, MODEL_POOLING_LAST);
+    for (int i = 0; i < 4; i++)
+        if (!got[i].stream) return;
+    read_all(got, 4, &bell);
+    for (int i = 0; i < 4; i++)
+        CHECK(got[i].final.finish != ENGINE_FINISH_ERROR);
+    free_all(got, 4);
+}
+
+static uint32_t ranks_of(const char *path) {
+    struct model_hparams hp;
+    err e = {0};
+    CHECK_MSG(model_read_hparams(path, &hp, &e) == 0, "%s", e.msg);
+    return model_ranks_check(&hp, 2, &e) ? 1 : 2;
+}
+
+static void serve_model(const char *path, uint32_t n_ranks) {
+    bool on_device = be_only && be_is_device_set(be_only);
+    struct engine_config config = {.model_path = path,
+                                   .backend = on_device ? be_only : "cpu",
+                                   .n_threads = 2,
+                                   .n_ranks = n_ranks,
+                                   .kv_cache_tokens = 512,
+                                   .kv_type = QTYPE_F16,
+                                   .block_tokens = 16,
+                                   .context_length = 2 * N_PROMPT,
+                                   .max_batch_tokens = 64,
+                                   .prefill_chunk = 16,
+                                   .max_sequences = 4,
+                                   .max_queue = 4,
+                                   .stream_events = 32,
+                                   .prefix_cache = true};
+    engine *en = NULL;
+    err e = {0};
+    CHECK_MSG(engine_open(&config, &en, &e) == 0, "%s: %s", path, e.msg);
+    if (!en) return;
+    serve(en);
+    add_counts(en->be);
+    engine_close(en);
+    n_models++;
+    n_groups += n_ranks > 1;
+}
+
+static void test_models_are_served(void) {
+    char path[512];
+    DIR *dir = opendir(golden);
+    be_need(dir != NULL, golden);
+    for (const struct dirent *d; (d = readdir(dir));) {
+        snprintf(path, sizeof path, "%s/%s/model.gguf", golden, d->d_name);
+        if (d->d_name[0] == '.' || access(path, R_OK)) continue;
+        serve_model(path, 1);
+        if (!n_groups && be_has_ranks(be_only, 2) && ranks_of(path) == 2) serve_model(path, 2);
+    }
+    closedir(dir);
+    serve_model(demo, 1);
+    printf("     %u models served, %u of them on 2 ranks\n", n_models, n_groups);
+    CHECK(n_models >= 18);
+    if (!be_only) CHECK(n_groups == 1);
+}
+
+static const char *why_unused(int op) {
+    for (int i = 0; i < N_UNUSED; i++)
+        if ((int)unused[i].op == op) return unused[i].why;
+    return NULL;
+}
+
+static bool needs_group(int op) {
+    return op == BACKEND_OP_all_reduce || op == BACKEND_OP_all_gather;
+}
+
+static void test_every_op_ran(void) {
+    for (int op = 0; op < BACKEND_N_OPS; op++) {
+        const char *name = backend_op_name((enum backend_op)op), *why = why_unused(op);
+        if (!has_op[op] || (needs_group(op) && !n_groups)) {
+            CHECK(counts[op] == 0);
+            printf("     %-18s not on this device\n", name);
+            continue;
+        }
+        printf("     %-18s %llu calls%s%s\n", name, (unsigned long long)counts[op], why ? ": " : "",
+               why ? why : "");
+        if (why)
+            CHECK_MSG(counts[op] == 0, "op %s is used: remove it from the list `unused`", name);
+        else
+            CHECK_MSG(counts[op] > 0, "op %s is used by no served model", name);
+    }
+}
+
+/* The list may hold linear attention and nothing else. */
+static void test_only_linear_attention_is_unused(void) {
+    for (int i = 0; i < N_UNUSED; i++)
+        CHECK_MSG(unused[i].op == BACKEND_OP_linear_attention, "op %s has no model",
+                  backend_op_name(unused[i].op));
+}
+
+int main(int argc, char **argv) {
+    be_args(argc, argv);
+    bell_init(&bell);
+    RUN(test_models_are_served);
+    RUN(test_every_op_ran);
+    RUN(test_only_linear_attention_is_unused);
+    bell_fini(&bell);
+    return check_done();
+}
