@@ -23,7 +23,7 @@ struct args_attention {
     uint32_t window;     /* 0: none */
     uint32_t first_task; /* of this launch */
     uint32_t n_slices;   /* of a KV head's group of query heads */
-    uint32_t n_parts;    /* most parts of a task */
+    uint32_t n_splits;   /* most parts of a task */
     float q_scale;       /* scale * log2(e); with softcap scale / softcap */
     float cap;           /* softcap * log2(e); 0: none */
 };
@@ -114,7 +114,7 @@ enum {
     CUDA_ATTENTION_SLICE = 8,  /* most queries of a block of it */
     CUDA_ATTENTION_WARPS = 4,  /* of such a block, for the quarters of a chunk */
     CUDA_ATTENTION_TILE = 128, /* queries of a block of attention_prefill */
-    CUDA_ATTENTION_PART = 4    /* f32 of a part's query after o: m, l, 2 unused to align rows */
+    CUDA_ATTENTION_PARTIAL = 4 /* f32 of a part's query after o: m, l, 2 unused to align rows */
 };
 
 enum cuda_attention_type {
@@ -143,7 +143,8 @@ struct cargs_attention {
     const int32_t *pos, *row_start, *tables;
     const void *k, *v;
     float *out;
-    float *parts;   /* (tasks of this pass, n_parts, n_slots, head_dim + CUDA_ATTENTION_PART) */
+    float
+        *partials;  /* (tasks of this pass, n_splits, n_slots, head_dim + CUDA_ATTENTION_PARTIAL) */
     uint32_t *done; /* (tasks of this pass) blocks that have left their parts; 0 between launches */
     struct args_attention op;
     uint32_t n_rows;
@@ -152,7 +153,7 @@ struct cargs_attention {
     uint32_t quarter_shift;                     /* log2(block_tokens / 16): attention_decode */
     uint32_t n_slots;                           /* queries of a task */
     uint32_t first_row;                         /* attention_plain's */
-    uint32_t block_parts;                       /* of a block */
+    uint32_t block_splits;                      /* of a block */
     uint32_t by_chunk;                          /* a part is a chunk; else a span */
     uint32_t n_stages;                          /* of attention_prefill: 1..3 */
     uint32_t padding;

@@ -112,24 +112,24 @@ struct cargs_input {
 ARGS_SIZE(struct cargs_input, 80);
 
 /* finish.cuh: the epilogue, from a product's sums to its results. */
-struct cargs_tail {
+struct cargs_epilogue {
     const float *bias, *pair_bias; /* (n_out), one after the other for experts, or NULL */
     float scale, pair_scale;       /* of the weights: powers of two */
     float y_scale;                 /* 1: none */
     float cap, y_over_cap;         /* 0: no cap; y_scale / cap */
     uint32_t act;                  /* enum args_act; not NONE: the sums are pairs */
 };
-ARGS_SIZE(struct cargs_tail, 40);
+ARGS_SIZE(struct cargs_epilogue, 40);
 
-/* finish.cu: sums (n_parts, n_rows, n_out) f32 of whole products, added up -> y, which may be sums.
- * Of pairs there is one part. */
-struct cargs_finish {
+/* finish.cu: sums (n_splits, n_rows, n_out) f32 of whole products, added up -> y, which may be
+ * sums. Of pairs there is one part. */
+struct cargs_apply_epilogue {
     const float *sums, *pair_sums, *in_scale; /* in_scale (n_rows), NULL: 1 */
     float *y;
-    struct cargs_tail tail;
-    uint32_t n_rows, n_out, n_parts, padding;
+    struct cargs_epilogue epilogue;
+    uint32_t n_rows, n_out, n_splits, padding;
 };
-ARGS_SIZE(struct cargs_finish, 88);
+ARGS_SIZE(struct cargs_apply_epilogue, 88);
 
 /* lt_probe.cu: lt_fill. Random f16. */
 struct cargs_lt_fill {
@@ -144,7 +144,7 @@ struct cargs_lt_probe {
     const void *w, *x;
     const float *y;
     uint32_t *wrong;
-    uint32_t n_rows, n_out, pitch, part_cols;
+    uint32_t n_rows, n_out, pitch, split_cols;
     float scale; /* of y */
     uint32_t padding;
 };
@@ -156,13 +156,14 @@ struct cargs_product_tile {
     const uint16_t *x;    /* (n_rows, pitch) */
     const float *in_scale;
     float *y;
-    float *parts; /* (grid's z, n_rows, n_out): receives the sums of parts instead of y; or NULL */
-    struct cargs_tail tail;
-    uint64_t tile_row_bytes;                                     /* of 16 rows of weights */
-    uint32_t n_rows, n_out, n_tiles, pitch, part_cols, n_stages; /* tiles of 16 rows */
+    float
+        *partials; /* (grid's z, n_rows, n_out): receives the sums of parts instead of y; or NULL */
+    struct cargs_epilogue epilogue;
+    uint64_t tile_row_bytes;                                      /* of 16 rows of weights */
+    uint32_t n_rows, n_out, n_tiles, pitch, split_cols, n_stages; /* tiles of 16 rows */
     /* 1: the previous launch was such a product of the same inputs. It lets the next one begin when
      * they are there, so this one need not wait for it to end before it ends itself. */
-    uint32_t beside;
+    uint32_t overlaps_previous;
     uint32_t padding;
 };
 ARGS_SIZE(struct cargs_product_tile, 128);
@@ -185,25 +186,25 @@ ARGS_SIZE(struct cuda_tensor_map, 128);
 enum {
     CARGS_PRODUCT_WEIGHTS = 3,
     CARGS_F32_TILE = 4,
-    CARGS_SKINNY_WARPS = 16 /* with chains */,
-    CARGS_SKINNY_FEEDERS = 4,
+    CARGS_SKINNY_CONSUMERS = 16 /* with chains */,
+    CARGS_SKINNY_PRODUCERS = 4,
     CARGS_SKINNY_STAGES = 16
 };
 struct cargs_product {
     struct cuda_tensor_map map[CARGS_PRODUCT_WEIGHTS]; /* F16, of few rows: of w, all experts */
     const void *w[CARGS_PRODUCT_WEIGHTS];
     float *y[CARGS_PRODUCT_WEIGHTS];
-    struct cargs_tail tail[CARGS_PRODUCT_WEIGHTS]; /* a pair: the first */
-    const void *x;                                 /* (rows, pitch) of 16 bits; F32: (rows, n_in) */
-    const float *x_scale;                          /* (rows); not for F32 */
-    const struct args_moe_tile *tiles;             /* NULL: not experts */
+    struct cargs_epilogue epilogue[CARGS_PRODUCT_WEIGHTS]; /* a pair: the first */
+    const void *x;                     /* (rows, pitch) of 16 bits; F32: (rows, n_in) */
+    const float *x_scale;              /* (rows); not for F32 */
+    const struct args_moe_tile *tiles; /* NULL: not experts */
     const uint32_t *list;
     uint64_t expert_bytes;
     uint32_t n_out[CARGS_PRODUCT_WEIGHTS];
     uint32_t last_tile[CARGS_PRODUCT_WEIGHTS]; /* of the list, one after each weight's last */
-    uint32_t n_rows, n_in, pitch, part_cols, n_parts;
+    uint32_t n_rows, n_in, pitch, split_cols, n_splits;
     uint32_t block_tiles, group_rows, n_stages, n_share; /* n_stages: 2 .. CARGS_SKINNY_STAGES */
-    uint32_t n_chains; /* of a block: consumer warps; the warps after them are producers */
+    uint32_t n_consumers; /* of a block: consumer warps; the warps after them are producers */
     uint32_t stage_bytes;
     uint32_t x_row;       /* not 0: whole rows of the input lie after the ring, x_row bytes apart */
     uint32_t padding[10]; /* to the alignment of map */

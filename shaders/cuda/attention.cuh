@@ -10,7 +10,7 @@
  *     and V, of what it does not see 0; l = the chain over tokens, 16 at a time, of weights and ones; o = the
  *     same of weights and V.
  *   The chunks of a span (16 of them, at fixed positions) are merged ascending, then the spans
- *     (merge_factors), each from nothing (m = -inf, l = 0, o = 0). The sink comes last (finish_factor).
+ *     (merge_factors), each from nothing (m = -inf, l = 0, o = 0). The sink comes last (normalize_factor).
  * A chain begins at 0 and takes all of a chunk, seen or not: an entry that is not seen is an exact 0, since
  * its weight is 0 and V is cleared where no query of the block sees it (it may be no number there). */
 #ifndef INFERD_SHADERS_CUDA_ATTENTION_CUH
@@ -156,14 +156,14 @@ __device__ __forceinline__ float capped(float score, float unit, float cap) {
 }
 
 /* Of a token: what is taken off the exponent is 0 where no token is seen, then all weights are exp2(-inf). */
-__device__ __forceinline__ float weight_of(float score, float unit, float m) {
+__device__ __forceinline__ float probability_of(float score, float unit, float m) {
     return exp2_fast(fmaf(score, unit, m == NOTHING ? 0 : -m));
 }
 
 /* s: scores of 16 queries and the chunk's tokens, from position `first` on, as mma leaves them; p: their
  * weights as the left side of a product; m: of the lane's two queries. whole: all queries see all of it. */
 template <int KV>
-__device__ __forceinline__ void chunk_weights(float s[CHUNK / 8][4], int first, const seen keys[2],
+__device__ __forceinline__ void chunk_probabilities(float s[CHUNK / 8][4], int first, const seen keys[2],
                                               const float back[2], float cap, bool whole,
                                               uint32_t p[CHUNK / 16][4], float m[2]) {
     int token = first + threadIdx.x % 4 * 2;
@@ -193,7 +193,7 @@ __device__ __forceinline__ void chunk_weights(float s[CHUNK / 8][4], int first, 
 #pragma unroll
         for (int j = 0; j < CHUNK / 8; j++)
             p[j / 2][j % 2 * 2 + r] =
-                pack<KV>(weight_of(s[j][2 * r], unit, m[r]), weight_of(s[j][2 * r + 1], unit, m[r]));
+                pack<KV>(probability_of(s[j][2 * r], unit, m[r]), probability_of(s[j][2 * r + 1], unit, m[r]));
     }
 }
 
@@ -218,7 +218,7 @@ struct merge {
     float keep, add;
 };
 
-__device__ __forceinline__ sums no_sums() {
+__device__ __forceinline__ sums empty_sums() {
     sums s;
     s.m = NOTHING, s.l = 0;
     return s;
@@ -238,8 +238,8 @@ __device__ __forceinline__ float merged(float o, float add, merge f) {
     return fmaf(add, f.add, __fmul_rn(o, f.keep));
 }
 
-/* The result is finished(o, factor). sinks: of all heads, or NULL. */
-__device__ __forceinline__ float finish_factor(sums total, const float *sinks, uint32_t head) {
+/* The result is normalized(o, factor). sinks: of all heads, or NULL. */
+__device__ __forceinline__ float normalize_factor(sums total, const float *sinks, uint32_t head) {
     if (total.m == NOTHING) return 0;
     if (!sinks) return __fdiv_rn(1.0f, total.l);
     float last = __fmul_rn(sinks[head], 1.44269504088896340736f), m = fmaxf(total.m, last);
@@ -247,8 +247,8 @@ __device__ __forceinline__ float finish_factor(sums total, const float *sinks, u
     return __fdiv_rn(keep, fmaf(total.l, keep, exp2_fast(__fsub_rn(last, m))));
 }
 
-/* + 0 makes one zero of two. */
-__device__ __forceinline__ float finished(float o, float factor) {
+/* + 0 makes_rows one zero of two. */
+__device__ __forceinline__ float normalized(float o, float factor) {
     return fmaf(o, factor, 0.0f);
 }
 

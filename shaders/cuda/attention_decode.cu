@@ -18,7 +18,7 @@ enum { SCORE_PITCH = CHUNK + 4 }; /* floats of a query's scores: queries side by
 struct task {
     uint32_t index;                                      /* in this pass */
     uint32_t seq, kv_head, row, query, n_queries, group; /* the sequence's first row; the first query */
-    int first_part, n_parts, n_blocks;
+    int first_split, n_splits, n_blocks;
     seen keys; /* what any of its queries sees */
 };
 
@@ -43,11 +43,11 @@ __device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
     t.keys = seen_from(row <= end ? a.pos[t.row + row] : -1, a.op.window);
     t.keys.first = __reduce_min_sync(CUDA_ALL, t.keys.first);
     t.keys.last = __reduce_max_sync(CUDA_ALL, t.keys.last);
-    const int part = a.by_chunk ? CHUNK : CHUNK * SPAN_CHUNKS;
-    t.first_part = t.keys.last < 0 ? 0 : t.keys.first / part;
+    const int split = a.by_chunk ? CHUNK : CHUNK * SPAN_CHUNKS;
+    t.first_split = t.keys.last < 0 ? 0 : t.keys.first / split;
     /* A position that is not below max_context must not reach beyond the memory for parts. */
-    t.n_parts = t.keys.last < 0 ? 0 : min(t.keys.last / part - t.first_part + 1, (int)a.op.n_parts);
-    t.n_blocks = (t.n_parts + (int)a.block_parts - 1) / (int)a.block_parts;
+    t.n_splits = t.keys.last < 0 ? 0 : min(t.keys.last / split - t.first_split + 1, (int)a.op.n_splits);
+    t.n_blocks = (t.n_splits + (int)a.block_splits - 1) / (int)a.block_splits;
     return true;
 }
 
@@ -64,9 +64,9 @@ __device__ uint64_t query_at(const cargs_attention &a, const task &t, uint32_t q
     return ((uint64_t)query_row(t, query) * a.op.n_heads + query_head(t, query)) * a.head_dim;
 }
 
-__device__ float *part_at(const cargs_attention &a, const task &t, uint32_t part, uint32_t query) {
-    return a.parts +
-           (((uint64_t)t.index * a.op.n_parts + part) * a.n_slots + query) * (a.head_dim + CUDA_ATTENTION_PART);
+__device__ float *partial_at(const cargs_attention &a, const task &t, uint32_t split, uint32_t query) {
+    return a.partials +
+           (((uint64_t)t.index * a.op.n_splits + split) * a.n_slots + query) * (a.head_dim + CUDA_ATTENTION_PARTIAL);
 }
 
 /* A block's chunks; whole: what it finds of them is the task's result. */
@@ -76,10 +76,10 @@ struct share {
 };
 
 __device__ share share_of(const cargs_attention &a, const task &t, int block) {
-    const int chunks = a.by_chunk ? 1 : SPAN_CHUNKS, first = block * (int)a.block_parts;
+    const int chunks = a.by_chunk ? 1 : SPAN_CHUNKS, first = block * (int)a.block_splits;
     share s;
-    s.begin = (t.first_part + first) * chunks;
-    s.end = (t.first_part + min(first + (int)a.block_parts, t.n_parts)) * chunks - 1;
+    s.begin = (t.first_split + first) * chunks;
+    s.end = (t.first_split + min(first + (int)a.block_splits, t.n_splits)) * chunks - 1;
     s.begin = max(s.begin, t.keys.last < 0 ? 0 : t.keys.first / CHUNK);
     s.end = min(s.end, t.keys.last < 0 ? -1 : t.keys.last / CHUNK);
     s.whole = t.n_blocks <= 1 && s.begin / SPAN_CHUNKS == max(s.end, s.begin) / SPAN_CHUNKS;
@@ -90,7 +90,7 @@ __device__ share share_of(const cargs_attention &a, const task &t, int block) {
 
 /* K: each warp's quarter, of two chunks in turn or, where heads are wide, of one. V: of two chunks. Then
  * scores (SLICE, SCORE_PITCH), of as many chunks as K, a flag,
- * and struct fresh. Until the first barrier of a chunk V's second place holds what queries are made of. */
+ * and struct new_token. Until the first barrier of a chunk V's second place holds what queries are made of. */
 template <int KV, int DIM> struct layout {
     static constexpr uint32_t element = kv_traits<KV>::quantized ? 1 : 2;
     static constexpr uint32_t key_slots = element == 2 && DIM > 128 ? 1 : 2;
@@ -102,9 +102,9 @@ template <int KV, int DIM> struct layout {
     static constexpr uint32_t keys_at = 0, values_at = WARPS * key_slots * key_bytes;
     static constexpr uint32_t scores_at = values_at + 2 * value_bytes;
     static constexpr uint32_t last_at = scores_at + key_slots * SLICE * SCORE_PITCH * (uint32_t)sizeof(float);
-    static constexpr uint32_t fresh_at = last_at + 16;
+    static constexpr uint32_t new_token_at = last_at + 16;
     static constexpr int blocks = DIM == 64 || (element == 1 && DIM == 128) ? 4 : 3; /* on a multiprocessor */
-    static constexpr uint32_t bytes = fresh_at + (DIM + DIM / SCALE_DIMS) * 4;
+    static constexpr uint32_t bytes = new_token_at + (DIM + DIM / SCALE_DIMS) * 4;
 };
 
 /* Where 8 tokens of dimension d of a quarter of K lie, f16: rows of 32 bytes, the halves of four in eight
@@ -268,7 +268,7 @@ template <int KV> __device__ __forceinline__ void leave_scores(const float s[4],
 
 /* p: the right side of products, as pairs of tokens. whole: the query sees all of the chunk. */
 template <int KV>
-__device__ __forceinline__ float make_weights(const float *scores, int first, seen keys, float unit, float cap,
+__device__ __forceinline__ float make_probabilities(const float *scores, int first, seen keys, float unit, float cap,
                                               bool whole, uint32_t p[CHUNK / 8]) {
     const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     float s[CHUNK / 4], top = NOTHING;
@@ -295,12 +295,12 @@ __device__ __forceinline__ float make_weights(const float *scores, int first, se
     const float m = __fmul_rn(top, unit);
 #pragma unroll
     for (int i = 0; i < CHUNK / 8; i++)
-        p[i] = pack<KV>(weight_of(s[2 * i], unit, m), weight_of(s[2 * i + 1], unit, m));
+        p[i] = pack<KV>(probability_of(s[2 * i], unit, m), probability_of(s[2 * i + 1], unit, m));
     return m;
 }
 
 /* Sums of the weights of queries 2 t and 2 t + 1. */
-template <int KV> __device__ __forceinline__ void sum_weights(const uint32_t p[CHUNK / 8], float l[2]) {
+template <int KV> __device__ __forceinline__ void sum_probabilities(const uint32_t p[CHUNK / 8], float l[2]) {
     const uint32_t ones = KV == CUDA_ATTENTION_BF16 ? ONES_BF16 : ONES_F16, a[4] = {ones, ones, ones, ones};
     float d[4] = {0, 0, 0, 0};
 #pragma unroll
@@ -376,21 +376,21 @@ __device__ __forceinline__ void make_values_q8(const uint32_t p[CHUNK / 8], cons
 /* ---- results ---- */
 
 /* What a warp has of queries 2 t and 2 t + 1: o[i][2 upper + query] of dimension product_row(upper) of tile i. */
-template <int DIM> struct found {
+template <int DIM> struct block_result {
     float o[n_tiles<DIM>][4];
     sums sum[2];
 };
 
-template <int DIM> __device__ __forceinline__ void clear(found<DIM> &f) {
+template <int DIM> __device__ __forceinline__ void clear(block_result<DIM> &f) {
 #pragma unroll
     for (int i = 0; i < n_tiles<DIM>; i++)
         f.o[i][0] = f.o[i][1] = f.o[i][2] = f.o[i][3] = 0;
-    f.sum[0] = f.sum[1] = no_sums();
+    f.sum[0] = f.sum[1] = empty_sums();
 }
 
 /* to[i] (head_dim) of the lane's queries, NULL: not stored. */
 template <int KV, int DIM>
-__device__ __forceinline__ void store(const found<DIM> &f, int head_dim, float *const to[2],
+__device__ __forceinline__ void store(const block_result<DIM> &f, int head_dim, float *const to[2],
                                       const float factor[2], bool last) {
     const int tile = (int)threadIdx.x / 32 * n_tiles<DIM>;
 #pragma unroll
@@ -400,32 +400,32 @@ __device__ __forceinline__ void store(const found<DIM> &f, int head_dim, float *
         for (uint32_t e = 0; e < 4; e++)
             if (to[e % 2])
                 to[e % 2][(tile + i) * 16 + (int)product_row<KV>(e / 2)] =
-                    last ? finished(f.o[i][e], factor[e % 2]) : f.o[i][e];
+                    last ? normalized(f.o[i][e], factor[e % 2]) : f.o[i][e];
     }
 }
 
 template <int KV, int DIM>
 __device__ __forceinline__ void store_result(const cargs_attention &a, const task &t, int head_dim,
-                                             const found<DIM> &f) {
+                                             const block_result<DIM> &f) {
     float *to[2], factor[2];
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++) {
         const uint32_t query = threadIdx.x % 4 * 2 + i;
         to[i] = query < t.n_queries ? a.out + query_at(a, t, query) : nullptr;
-        factor[i] = query < t.n_queries ? finish_factor(f.sum[i], a.sinks, query_head(t, query)) : 0;
+        factor[i] = query < t.n_queries ? normalize_factor(f.sum[i], a.sinks, query_head(t, query)) : 0;
     }
     store<KV, DIM>(f, head_dim, to, factor, true);
 }
 
 template <int KV, int DIM>
-__device__ __forceinline__ void store_part(const cargs_attention &a, const task &t, int head_dim,
-                                           const found<DIM> &f, int part) {
+__device__ __forceinline__ void store_partial(const cargs_attention &a, const task &t, int head_dim,
+                                           const block_result<DIM> &f, int split) {
     const float factor[2] = {1, 1};
     float *to[2];
 #pragma unroll
     for (uint32_t i = 0; i < 2; i++) {
         const uint32_t query = threadIdx.x % 4 * 2 + i;
-        to[i] = query < t.n_queries ? part_at(a, t, (uint32_t)part, query) : nullptr;
+        to[i] = query < t.n_queries ? partial_at(a, t, (uint32_t)split, query) : nullptr;
         if (to[i] && threadIdx.x < 4)
             *reinterpret_cast<float2 *>(to[i] + head_dim) = make_float2(f.sum[i].m, f.sum[i].l);
     }
@@ -443,36 +443,36 @@ __device__ __forceinline__ void merge4(float4 &o, float4 add, merge f) {
  * result. SPAN_CHUNKS parts of the positions of a span, or as many spans, are read before the first is used; in
  * place of what there is not nothing is merged, which changes nothing, so that no branch holds up the rest. */
 __device__ __forceinline__ void merge_query(const cargs_attention &a, const task &t, uint32_t query, uint32_t d) {
-    const uint32_t stride = a.n_slots * (a.head_dim + CUDA_ATTENTION_PART);
-    const float *from = part_at(a, t, 0, query);
+    const uint32_t stride = a.n_slots * (a.head_dim + CUDA_ATTENTION_PARTIAL);
+    const float *from = partial_at(a, t, 0, query);
     float4 o = make_float4(0, 0, 0, 0);
-    sums total = no_sums();
+    sums total = empty_sums();
 #pragma unroll 1
-    for (int base = -(t.first_part % SPAN_CHUNKS); base < t.n_parts; base += SPAN_CHUNKS) {
-        float4 part[SPAN_CHUNKS], span = make_float4(0, 0, 0, 0);
+    for (int base = -(t.first_split % SPAN_CHUNKS); base < t.n_splits; base += SPAN_CHUNKS) {
+        float4 partial[SPAN_CHUNKS], span = make_float4(0, 0, 0, 0);
         float2 ml[SPAN_CHUNKS];
-        sums sum = no_sums();
+        sums sum = empty_sums();
 #pragma unroll
         for (int i = 0; i < SPAN_CHUNKS; i++) {
-            const bool there = base + i >= 0 && base + i < t.n_parts;
+            const bool there = base + i >= 0 && base + i < t.n_splits;
             const float *p = from + (there ? (uint64_t)(uint32_t)(base + i) * stride : 0);
-            part[i] = make_float4(0, 0, 0, 0);
+            partial[i] = make_float4(0, 0, 0, 0);
             ml[i] = make_float2(NOTHING, 0);
-            if (there) part[i] = __ldcg(reinterpret_cast<const float4 *>(p + d));
+            if (there) partial[i] = __ldcg(reinterpret_cast<const float4 *>(p + d));
             if (there) ml[i] = __ldcg(reinterpret_cast<const float2 *>(p + a.head_dim));
         }
         if (!a.by_chunk) span = o, sum = total;
 #pragma unroll
         for (int i = 0; i < SPAN_CHUNKS; i++)
-            merge4(span, part[i], merge_factors(sum, ml[i].x, ml[i].y));
+            merge4(span, partial[i], merge_factors(sum, ml[i].x, ml[i].y));
         if (a.by_chunk)
             merge4(o, span, merge_factors(total, sum.m, sum.l));
         else
             o = span, total = sum;
     }
-    const float factor = finish_factor(total, a.sinks, query_head(t, query));
-    o.x = finished(o.x, factor), o.y = finished(o.y, factor);
-    o.z = finished(o.z, factor), o.w = finished(o.w, factor);
+    const float factor = normalize_factor(total, a.sinks, query_head(t, query));
+    o.x = normalized(o.x, factor), o.y = normalized(o.y, factor);
+    o.z = normalized(o.z, factor), o.w = normalized(o.w, factor);
     *reinterpret_cast<float4 *>(a.out + query_at(a, t, query) + d) = o;
 }
 
@@ -491,15 +491,15 @@ __device__ bool is_last(uint32_t *done, int n_blocks, uint32_t *last) {
 
 /* ---- q, k and v of a step's rows, where no kernel in front has made them ---- */
 
-/* The newest token of a sequence, as K and V hold it: bits and scales of its k, then of its v. */
-struct fresh {
+/* The is_new token of a sequence, as K and V hold it: bits and scales of its k, then of its v. */
+struct new_token {
     int chunk; /* that it is in; none: below 0 */
     uint32_t token;
     uint16_t *bits, *scales; /* (2, DIM), (2, DIM / SCALE_DIMS) */
 };
 
 template <int KV, int DIM>
-__device__ __forceinline__ void patch_keys(uint8_t *keys, const fresh &f, int head_dim) {
+__device__ __forceinline__ void patch_keys(uint8_t *keys, const new_token &f, int head_dim) {
     const uint32_t lane = threadIdx.x % 32, token = f.token % QUARTER;
 #pragma unroll 1 /* little code: most of what it takes is to fetch it */
     for (uint32_t d = lane; d < (uint32_t)head_dim; d += 32)
@@ -513,7 +513,7 @@ __device__ __forceinline__ void patch_keys(uint8_t *keys, const fresh &f, int he
 }
 
 template <int KV, int DIM>
-__device__ __forceinline__ void patch_values(uint8_t *values, const fresh &f, int head_dim) {
+__device__ __forceinline__ void patch_values(uint8_t *values, const new_token &f, int head_dim) {
     const uint32_t lane = threadIdx.x % 32, groups = (uint32_t)head_dim / SCALE_DIMS;
 #pragma unroll 1
     for (uint32_t d = lane; d < (uint32_t)head_dim; d += 32)
@@ -533,12 +533,12 @@ __device__ __forceinline__ const float *row_at(const cargs_attention &a, const c
     return at < t.n_queries ? a.q + query_at(a, t, at) : (at == t.n_queries ? r.k : r.v) + kv_row;
 }
 
-/* Makes the task's queries, of which query i comes to work + (1 + i) DIM, and if this block has the newest token
+/* Makes the task's queries, of which query i comes to work + (1 + i) DIM, and if this block has the is_new token
  * its k and v, which the first slice's block stores too. A warp has some of them. work: DIM f32 of angles, then a
  * row of DIM each. */
 template <int KV, int DIM>
 __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_rope_store &r, const task &t,
-                                          fresh &f, float *work) {
+                                          new_token &f, float *work) {
     const uint32_t warp = threadIdx.x / 32, slot = (uint32_t)r.slots[t.row];
     const float *cosines = work, *sines = work + r.n_rot / 2;
     if (slot >= r.op.n_slots) f.chunk = -1;
@@ -613,11 +613,11 @@ __device__ __forceinline__ void start_next(const cargs_attention &a, const task 
 
 /* A chunk's o, m and l, as found has them. */
 template <int KV, int DIM>
-__device__ __forceinline__ void do_chunk(const cargs_attention &a, const task &t, const query_words<KV, DIM> &q,
-                                         seen keys, int head_dim, int chunk, pipe &p, const fresh &news,
-                                         float *scores, found<DIM> &f) {
+__device__ __forceinline__ void attend_chunk(const cargs_attention &a, const task &t, const query_words<KV, DIM> &q,
+                                         seen keys, int head_dim, int chunk, pipe &p, const new_token &newest,
+                                         float *scores, block_result<DIM> &f) {
     using at = layout<KV, DIM>;
-    const bool newest = chunk == news.chunk && threadIdx.x / 32 == news.token / QUARTER;
+    const bool is_new = chunk == newest.chunk && threadIdx.x / 32 == newest.token / QUARTER;
     const int slot = p.at % 2, key_slot = p.at % (int)at::key_slots, first = chunk * CHUNK;
     uint8_t *warp_keys = p.keys + key_slot * at::key_bytes, *values = p.values + slot * at::value_bytes;
     float s[4] = {0, 0, 0, 0}, l[2];
@@ -625,7 +625,7 @@ __device__ __forceinline__ void do_chunk(const cargs_attention &a, const task &t
     scores += key_slot * (SLICE * SCORE_PITCH);
     async_wait<at::key_slots>();
     __syncwarp();
-    if (newest) patch_keys<KV, DIM>(warp_keys, news, head_dim);
+    if (is_new) patch_keys<KV, DIM>(warp_keys, newest, head_dim);
     if constexpr (kv_traits<KV>::quantized)
         make_scores_q8<DIM>(q, warp_keys, head_dim, s);
     else
@@ -633,13 +633,13 @@ __device__ __forceinline__ void do_chunk(const cargs_attention &a, const task &t
     leave_scores<KV>(s, scores);
     async_wait<at::key_slots - 1>();
     __syncwarp();
-    if (newest) patch_values<KV, DIM>(values, news, head_dim);
+    if (is_new) patch_values<KV, DIM>(values, newest, head_dim);
     __syncthreads();
     start_next<KV, DIM>(a, t, head_dim, p, chunk);
     const bool whole = a.n_rows == a.op.n_seqs && first >= t.keys.first && first + CHUNK - 1 <= t.keys.last;
-    const float m = make_weights<KV>(scores, first, keys, q.back, a.op.cap, whole, w);
+    const float m = make_probabilities<KV>(scores, first, keys, q.back, a.op.cap, whole, w);
     if (at::key_slots == 1) __syncthreads(); /* the next chunk's scores take their place */
-    sum_weights<KV>(w, l);
+    sum_probabilities<KV>(w, l);
     clear<DIM>(f);
     if constexpr (kv_traits<KV>::quantized)
         make_values_q8<DIM>(w, values, head_dim, first, t.keys, f.o);
@@ -669,19 +669,19 @@ __device__ __forceinline__ lane_query query_of(const cargs_attention &a, const t
 
 /* What a block finds of its chunks. */
 template <int KV, int DIM>
-__device__ __forceinline__ void do_share(const cargs_attention &a, const task &t, const share &s,
-                                         const lane_query &l, int head_dim, pipe &p, const fresh &news,
+__device__ __forceinline__ void attend_share(const cargs_attention &a, const task &t, const share &s,
+                                         const lane_query &l, int head_dim, pipe &p, const new_token &newest,
                                          float *scores) {
     query_words<KV, DIM> q;
     load_query<KV, DIM>(l.row, head_dim, a.op.q_scale, q);
-    found<DIM> all;
+    block_result<DIM> all;
     clear<DIM>(all);
 #pragma unroll 1
     for (int chunk = s.begin; chunk <= s.end; chunk++) {
-        found<DIM> one;
-        do_chunk<KV, DIM>(a, t, q, l.keys, head_dim, chunk, p, news, scores, one);
+        block_result<DIM> one;
+        attend_chunk<KV, DIM>(a, t, q, l.keys, head_dim, chunk, p, newest, scores, one);
         if (a.by_chunk && !s.whole) {
-            store_part<KV, DIM>(a, t, head_dim, one, chunk - t.first_part);
+            store_partial<KV, DIM>(a, t, head_dim, one, chunk - t.first_split);
             continue;
         }
 #pragma unroll
@@ -697,7 +697,7 @@ __device__ __forceinline__ void do_share(const cargs_attention &a, const task &t
     if (s.whole)
         store_result<KV, DIM>(a, t, head_dim, all);
     else if (!a.by_chunk)
-        store_part<KV, DIM>(a, t, head_dim, all, s.begin / SPAN_CHUNKS - t.first_part);
+        store_partial<KV, DIM>(a, t, head_dim, all, s.begin / SPAN_CHUNKS - t.first_split);
 }
 
 /* Grid: blocks of a task, tasks. Shared: struct layout. */
@@ -706,7 +706,7 @@ CUDA_KERNEL_MIN(THREADS, (layout<KV, DIM>::blocks))
 attention_decode(CUDA_ARGS(struct cargs_decode) args) {
     CUDA_SHARED(uint8_t, shared);
     const cargs_attention &a = args.attention;
-    const bool makes = args.store.q != nullptr;
+    const bool makes_rows = args.store.q != nullptr;
     using at = layout<KV, DIM>;
     pdl_launch();
     const int head_dim = EXACT ? DIM : (int)a.head_dim, warp = (int)threadIdx.x / 32;
@@ -725,29 +725,29 @@ attention_decode(CUDA_ARGS(struct cargs_decode) args) {
 #pragma unroll
     for (int i = 0; i < 3; i++)
         p.block[i] = block_of(a, t, s.begin + i);
-    fresh news;
-    news.chunk = makes && t.keys.last >= 0 && s.end == t.keys.last / CHUNK ? s.end : -1;
-    news.token = (uint32_t)t.keys.last % CHUNK;
-    news.bits = reinterpret_cast<uint16_t *>(shared + at::fresh_at), news.scales = news.bits + 2 * DIM;
+    new_token newest;
+    newest.chunk = makes_rows && t.keys.last >= 0 && s.end == t.keys.last / CHUNK ? s.end : -1;
+    newest.token = (uint32_t)t.keys.last % CHUNK;
+    newest.bits = reinterpret_cast<uint16_t *>(shared + at::new_token_at), newest.scales = newest.bits + 2 * DIM;
     /* K and V of a sequence's earlier tokens were written by earlier steps, unless it has several rows in this
-     * one: only of what holds the newest token, which this step stores, must the copy wait, if it is not made
+     * one: only of what holds the is_new token, which this step stores, must the copy wait, if it is not made
      * here. */
-    const bool early = makes || (a.n_rows == a.op.n_seqs && (s.begin + 1) * CHUNK <= t.keys.last);
+    const bool early = makes_rows || (a.n_rows == a.op.n_seqs && (s.begin + 1) * CHUNK <= t.keys.last);
 #pragma unroll 1
     for (int i = 0; i < 2; i++) {
-        if (i == 1 && makes && t.keys.last >= 0) {
+        if (i == 1 && makes_rows && t.keys.last >= 0) {
             float *work = reinterpret_cast<float *>(p.values + at::value_bytes);
-            make_rows<KV, DIM>(a, args.store, t, news, work);
+            make_rows<KV, DIM>(a, args.store, t, newest, work);
             if (l.row) l.row = work + (1 + threadIdx.x % 32 / 4) * DIM;
         } else if (i == 1) {
             pdl_wait();
         }
         if (early == (i == 0)) start_pair<KV, DIM>(a, t, head_dim, p, s.begin);
-        if (makes == (i == 0) && at::key_slots == 2)
+        if (makes_rows == (i == 0) && at::key_slots == 2)
             start_keys<KV, DIM>(a, t, head_dim, s.begin + 1, p.last, p.block[1], p.keys + at::key_bytes);
     }
     p.block[0] = p.block[1], p.block[1] = p.block[2], p.block[2] = block_of(a, t, s.begin + 3);
-    do_share<KV, DIM>(a, t, s, l, head_dim, p, news, reinterpret_cast<float *>(shared + at::scores_at));
+    attend_share<KV, DIM>(a, t, s, l, head_dim, p, newest, reinterpret_cast<float *>(shared + at::scores_at));
     if (s.whole || !is_last(a.done + t.index, t.n_blocks, reinterpret_cast<uint32_t *>(shared + at::last_at)))
         return;
     for (uint32_t i = threadIdx.x; i < t.n_queries * ((uint32_t)head_dim / 4); i += THREADS)

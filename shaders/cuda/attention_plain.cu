@@ -47,45 +47,45 @@ __device__ float score_of(const cargs_attention &a, const float *q, const uint8_
     return a.op.cap != 0 ? __fmul_rn(a.op.cap, tanhf(s)) : s;
 }
 
-/* Grid: query heads, rows; a warp each. Shared: q (head_dim), o (head_dim), weights (PLAIN_CHUNK). */
+/* Grid: query heads, rows; a warp each. Shared: q (head_dim), o (head_dim), probabilities (PLAIN_CHUNK). */
 CUDA_KERNEL(32) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
     CUDA_SHARED(float, q);
     pdl_launch();
     pdl_wait();
     const uint32_t lane = threadIdx.x, head = blockIdx.x, row = a.first_row + blockIdx.y;
     const uint32_t kv_head = head / (a.op.n_heads / a.op.n_kv_heads);
-    float *o = q + a.head_dim, *weights = o + a.head_dim;
+    float *o = q + a.head_dim, *probabilities = o + a.head_dim;
     const uint64_t at = ((uint64_t)row * a.op.n_heads + head) * a.head_dim;
     for (uint32_t d = lane; d < a.head_dim; d += 32)
         q[d] = __fmul_rn(a.q[at + d], a.op.q_scale), o[d] = 0;
     __syncwarp();
     const int32_t *table = a.tables + (uint64_t)seq_of(a, row) * a.op.table_stride;
     const seen keys = seen_from(a.pos[row], a.op.window);
-    sums total = no_sums();
+    sums total = empty_sums();
     for (int first = keys.first / PLAIN_CHUNK * PLAIN_CHUNK; first <= keys.last; first += PLAIN_CHUNK) {
         int pos = first + (int)lane;
         float s = NOTHING;
         if (sees(keys, pos))
             s = score_of(a, q, run_of(a, a.k, table, pos, kv_head), (uint32_t)pos % a.block_tokens);
-        float m = warp_max(s), weight = sees(keys, pos) ? exp2f(__fsub_rn(s, m)) : 0;
-        merge f = merge_factors(total, m, warp_sum(weight));
-        weights[lane] = weight;
+        float m = warp_max(s), probability = sees(keys, pos) ? exp2f(__fsub_rn(s, m)) : 0;
+        merge f = merge_factors(total, m, warp_sum(probability));
+        probabilities[lane] = probability;
         __syncwarp();
         for (uint32_t d = lane; d < a.head_dim; d += 32) {
             float add = 0;
             for (int i = 0; i < PLAIN_CHUNK; i++) {
                 if (!sees(keys, first + i)) continue;
                 uint32_t token = (uint32_t)(first + i) % a.block_tokens;
-                add = fmaf(weights[i], run_value(a, run_of(a, a.v, table, first + i, kv_head),
+                add = fmaf(probabilities[i], run_value(a, run_of(a, a.v, table, first + i, kv_head),
                                                  token * a.head_dim + d, token * (a.head_dim / SCALE_DIMS) + d / SCALE_DIMS), add);
             }
             o[d] = merged(o[d], add, f);
         }
         __syncwarp();
     }
-    const float factor = finish_factor(total, a.sinks, head);
+    const float factor = normalize_factor(total, a.sinks, head);
     for (uint32_t d = lane; d < a.head_dim; d += 32)
-        a.out[at + d] = finished(o[d], factor);
+        a.out[at + d] = normalized(o[d], factor);
 }
 
 }

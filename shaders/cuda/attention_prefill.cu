@@ -104,7 +104,7 @@ __device__ __forceinline__ uint32_t raw_bytes(uint32_t head_dim) {
 }
 
 /* A warp's part of each chunk: a quarter of K or of V. */
-struct part {
+struct warp_quarter {
     int quarter;
     bool is_k;
     int block; /* in the chunk that comes next, -1: not seen */
@@ -169,19 +169,19 @@ __device__ __forceinline__ void copy_raw(uint8_t *to, const uint8_t *run, uint32
                           : scales + token * (head_dim / SCALE_DIMS) * 2 + i * 16);
 }
 
-/* Chunks in shared memory: n_stages as they come, `lead` of them ahead of the one that bring gives; of Q8_0
+/* Chunks in shared memory: n_stages as they come, `lead` of them ahead of the one that wait_chunk gives; of Q8_0
  * raw quarters, and one decoded. */
 struct pipe {
     uint8_t *stages, *decoded;
     uint32_t bytes; /* of a stage */
     int n_stages, lead;
     int last; /* chunk */
-    part mine;
+    warp_quarter mine;
 };
 
 /* Starts the warp's part of a chunk's copies; stage: of K and V, for Q8_0 of raw quarters. */
 template <int KV>
-__device__ __forceinline__ void start_chunk(const cargs_attention &a, const tile &t, part &p, int chunk,
+__device__ __forceinline__ void start_chunk(const cargs_attention &a, const tile &t, warp_quarter &p, int chunk,
                                             uint32_t head_dim, uint8_t *stage) {
     if (chunk <= t.keys.last / CHUNK && t.keys.last >= 0) {
         int pos = chunk * CHUNK + p.quarter * QUARTER;
@@ -203,7 +203,7 @@ __device__ __forceinline__ void start_chunk(const cargs_attention &a, const tile
 }
 
 /* The warp's quarter of a chunk from raw Q8_0. */
-__device__ __forceinline__ void decode_part(const tile &t, const part &p, int chunk, uint32_t head_dim,
+__device__ __forceinline__ void decode_quarter(const tile &t, const warp_quarter &p, int chunk, uint32_t head_dim,
                                             const uint8_t *raw, uint8_t *stage) {
     uint32_t lane = threadIdx.x % 32;
     int pos = chunk * CHUNK + p.quarter * QUARTER;
@@ -232,9 +232,9 @@ __device__ __forceinline__ void decode_part(const tile &t, const part &p, int ch
 }
 
 /* Waits for a chunk, of which at is the number among the block's, and starts the one `lead` behind it, which
- * overwrites what bring gave last. */
+ * overwrites what wait_chunk gave last. */
 template <int KV>
-__device__ __forceinline__ uint8_t *bring(const cargs_attention &a, const tile &t, pipe &p, int chunk, int at,
+__device__ __forceinline__ uint8_t *wait_chunk(const cargs_attention &a, const tile &t, pipe &p, int chunk, int at,
                                           uint32_t head_dim) {
     if (p.lead == 0) {
         __syncthreads();
@@ -251,7 +251,7 @@ __device__ __forceinline__ uint8_t *bring(const cargs_attention &a, const tile &
         start_chunk<KV>(a, t, p.mine, chunk + p.lead, head_dim,
                         p.stages + (uint32_t)((at + p.lead) % p.n_stages) * p.bytes);
     if (!kv_traits<KV>::quantized) return stage;
-    decode_part(t, p.mine, chunk, head_dim, stage, p.decoded);
+    decode_quarter(t, p.mine, chunk, head_dim, stage, p.decoded);
     publish();
     __syncthreads();
     return p.decoded;
@@ -333,7 +333,7 @@ __device__ __forceinline__ void make_values(const uint32_t p[CHUNK / 16][4], con
 
 /* o takes in the chunk's weights times V. */
 template <int KV, int DIM, bool EXACT>
-__device__ __forceinline__ void take_values(const uint32_t p[CHUNK / 16][4], const uint8_t *values, int head_dim,
+__device__ __forceinline__ void add_values(const uint32_t p[CHUNK / 16][4], const uint8_t *values, int head_dim,
                                             const merge f[2], float o[DIM / 8][4]) {
     /* Panels at once: two where the registers suffice. */
     constexpr int N = by_group<DIM, EXACT> && DIM > PANEL && KV != CUDA_ATTENTION_BF16 ? 2 : 1;
@@ -380,20 +380,20 @@ __device__ __forceinline__ lane_queries queries_of(const cargs_attention &a, con
 
 /* Spans so far lie in out, unfinished; o, the span behind them, goes there too. */
 template <int DIM>
-__device__ __forceinline__ void take_span(const cargs_attention &a, const lane_queries &l, int head_dim, bool first,
+__device__ __forceinline__ void add_span(const cargs_attention &a, const lane_queries &l, int head_dim, bool first,
                                           bool last, const float o[DIM / 8][4], const sums span[2], sums total[2]) {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         merge f = merge_factors(total[r], span[r].m, span[r].l);
         if (!l.out[r]) continue;
-        float factor = last ? finish_factor(total[r], a.sinks, l.head[r]) : 1;
+        float factor = last ? normalize_factor(total[r], a.sinks, l.head[r]) : 1;
         float2 *to = reinterpret_cast<float2 *>(l.out[r]) + threadIdx.x % 4;
 #pragma unroll
         for (int i = 0; i < DIM / 8; i++) {
             if (i * 8 >= head_dim) break;
             float2 v = first ? make_float2(0, 0) : to[i * 4];
             v.x = merged(v.x, o[i][2 * r], f), v.y = merged(v.y, o[i][2 * r + 1], f);
-            if (last) v.x = finished(v.x, factor), v.y = finished(v.y, factor);
+            if (last) v.x = normalized(v.x, factor), v.y = normalized(v.y, factor);
             to[i * 4] = v;
         }
     }
@@ -430,28 +430,28 @@ CUDA_KERNEL(THREADS) attention_prefill(CUDA_ARGS(struct cargs_attention) a) {
     const int all_first = __reduce_max_sync(CUDA_ALL, max(l.keys[0].first, l.keys[1].first));
     const int all_last = __reduce_min_sync(CUDA_ALL, min(l.keys[0].last, l.keys[1].last));
     float o[DIM / 8][4];
-    sums total[2] = {no_sums(), no_sums()}, span[2] = {no_sums(), no_sums()};
+    sums total[2] = {empty_sums(), empty_sums()}, span[2] = {empty_sums(), empty_sums()};
     clear<DIM / 8>(o);
     bool first_span = true;
     for (int chunk = first; chunk <= pipe.last; chunk++) {
         float s[CHUNK / 8][4], m[2], sum[2];
         uint32_t p[CHUNK / 16][4];
         merge f[2];
-        const uint8_t *stage = bring<KV>(a, t, pipe, chunk, chunk - first, (uint32_t)head_dim);
+        const uint8_t *stage = wait_chunk<KV>(a, t, pipe, chunk, chunk - first, (uint32_t)head_dim);
         make_scores<KV, DIM, EXACT>(q, stage, head_dim, s);
         bool whole = chunk * CHUNK >= all_first && chunk * CHUNK + CHUNK - 1 <= all_last;
-        chunk_weights<KV>(s, chunk * CHUNK, l.keys, q.back, a.op.cap, whole, p, m);
+        chunk_probabilities<KV>(s, chunk * CHUNK, l.keys, q.back, a.op.cap, whole, p, m);
         chunk_sums<KV>(p, sum);
         f[0] = merge_factors(span[0], m[0], sum[0]);
         f[1] = merge_factors(span[1], m[1], sum[1]);
-        take_values<KV, DIM, EXACT>(p, stage + key_bytes((uint32_t)head_dim), head_dim, f, o);
+        add_values<KV, DIM, EXACT>(p, stage + key_bytes((uint32_t)head_dim), head_dim, f, o);
         if (chunk % SPAN_CHUNKS != SPAN_CHUNKS - 1 || chunk == pipe.last) continue;
-        take_span<DIM>(a, l, head_dim, first_span, false, o, span, total);
-        span[0] = span[1] = no_sums();
+        add_span<DIM>(a, l, head_dim, first_span, false, o, span, total);
+        span[0] = span[1] = empty_sums();
         clear<DIM / 8>(o);
         first_span = false;
     }
-    take_span<DIM>(a, l, head_dim, first_span, true, o, span, total);
+    add_span<DIM>(a, l, head_dim, first_span, true, o, span, total);
     async_wait<0>();
 }
 

@@ -1,7 +1,7 @@
 /* epilogue.cuh - from the sum of a product to the value that is written: one function for every kernel, so that
  * all give the same bits. */
-#ifndef INFERD_SHADERS_CUDA_FINISH_CUH
-#define INFERD_SHADERS_CUDA_FINISH_CUH
+#ifndef INFERD_SHADERS_CUDA_EPILOGUE_CUH
+#define INFERD_SHADERS_CUDA_EPILOGUE_CUH
 
 #include "shaders/args_linear.h"
 #include "shaders/cuda/device.cuh"
@@ -9,7 +9,7 @@
 #include <float.h>
 
 /* backend.h says what they are. tanh(z) / 2 + 1/2 = 1 / (1 + exp(-2z)): all three are a sigmoid times gate. */
-__device__ __forceinline__ float finish_act(uint32_t act, float gate, float up) {
+__device__ __forceinline__ float epilogue_act(uint32_t act, float gate, float up) {
     gate = gate < -FLT_MAX ? -FLT_MAX : gate; /* -inf / inf is none */
     float z = gate;
     if (act == ARGS_ACT_GELU_TANH)
@@ -24,18 +24,18 @@ __device__ __forceinline__ float finish_act(uint32_t act, float gate, float up) 
 }
 
 /* at: of the bias. */
-__device__ __forceinline__ float finish_sum(const cargs_tail &t, float in_scale, float sum, uint64_t at) {
+__device__ __forceinline__ float epilogue_sum(const cargs_epilogue &t, float in_scale, float sum, uint64_t at) {
     float v = sum * in_scale * t.scale;
     if (t.bias) v += t.bias[at];
     return t.cap != 0 ? t.cap * tanhf(v * t.y_over_cap) : v * t.y_scale;
 }
 
-__device__ __forceinline__ float finish_pair(const cargs_tail &t, float in_scale, float gate, float up, uint64_t at) {
+__device__ __forceinline__ float epilogue_pair(const cargs_epilogue &t, float in_scale, float gate, float up, uint64_t at) {
     gate = gate * in_scale * t.scale;
     up = up * in_scale * t.pair_scale;
     if (t.bias) gate += t.bias[at];
     if (t.pair_bias) up += t.pair_bias[at];
-    return finish_act(t.act, gate, up);
+    return epilogue_act(t.act, gate, up);
 }
 
 #endif

@@ -2,10 +2,10 @@
  *
  * ORDER OF SUMS. A product's columns are taken 16 at a time, in ascending order, by one tensor core
  * operation each, into one f32 accumulator that begins with 0: a chain. With more than
- * CUDA_PART_COLS columns they are cut into cuda_n_parts(n_in) parts of cuda_part_cols(n_in) columns
- * (the last one may be shorter), each a chain of its own; the parts are added in ascending order in
- * f32. Only n_in decides, so every kernel gives a row the same bits, whatever is beside it.
- * cuBLASLt without split-K follows this order too (the probe in lt.c holds it to that). Which
+ * CUDA_SPLIT_COLS columns they are cut into cuda_n_splits(n_in) parts of cuda_split_cols(n_in)
+ * columns (the last one may be shorter), each a chain of its own; the parts are added in ascending
+ * order in f32. Only n_in decides, so every kernel gives a row the same bits, whatever is beside
+ * it. cuBLASLt without split-K follows this order too (the probe in lt.c holds it to that). Which
  * column sits where inside the 16 does not change the bits (found on sm_90; the same in one kernel
  * on all), so that a lane may take four neighbours: a[0], a[1] (b[0]): columns 4t, 4t + 1; a[2],
  * a[3] (b[1]): columns 4t + 2, 4t + 3 of the 16 (t = lane % 4). Then y = sum * in_scale[row] *
@@ -30,8 +30,8 @@
 enum {
     CUDA_TILE_ROWS = 16,
     CUDA_TILE_COLS = 256,
-    CUDA_PITCH = 64,       /* values: rows of 16-bit weights and inputs are whole multiples */
-    CUDA_PART_COLS = 8192, /* most columns of a chain */
+    CUDA_PITCH = 64,        /* values: rows of 16-bit weights and inputs are whole multiples */
+    CUDA_SPLIT_COLS = 8192, /* most columns of a chain */
     CUDA_MAX_COLS = 65536
 };
 
@@ -57,13 +57,13 @@ static inline uint32_t cuda_pitch(uint32_t n_in) {
     return (n_in + CUDA_PITCH - 1) / CUDA_PITCH * CUDA_PITCH;
 }
 
-static inline uint32_t cuda_n_parts(uint32_t n_in) {
-    return (n_in + CUDA_PART_COLS - 1) / CUDA_PART_COLS;
+static inline uint32_t cuda_n_splits(uint32_t n_in) {
+    return (n_in + CUDA_SPLIT_COLS - 1) / CUDA_SPLIT_COLS;
 }
 
 /* A multiple of CUDA_TILE_COLS. */
-static inline uint32_t cuda_part_cols(uint32_t n_in) {
-    uint32_t n = cuda_n_parts(n_in), even = (n_in + n - 1) / n;
+static inline uint32_t cuda_split_cols(uint32_t n_in) {
+    uint32_t n = cuda_n_splits(n_in), even = (n_in + n - 1) / n;
     return n == 1 ? (n_in + CUDA_TILE_COLS - 1) / CUDA_TILE_COLS * CUDA_TILE_COLS
                   : (even + CUDA_TILE_COLS - 1) / CUDA_TILE_COLS * CUDA_TILE_COLS;
 }

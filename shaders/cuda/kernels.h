@@ -23,7 +23,7 @@ const void *cuda_sum_parts_kernel(void);
 const void *cuda_join_parts_kernel(void);
 
 /* epilogue.cu */
-const void *cuda_finish_kernel(void);
+const void *cuda_epilogue_kernel(void);
 
 /* rope.cu, top.cu, linear_attention.cu */
 const void *cuda_rope_store_kernel(void);
@@ -49,9 +49,9 @@ struct cuda_tile_kernel cuda_product_wgmma_kernel(int format, int shape);
 const void *cuda_input_kernel(uint32_t n, int plain);
 
 /* product_skinny*.cu: of n_groups (1, 2 or 4) groups of 8 rows. A block of W chains, at most
- * CARGS_SKINNY_WARPS, has F more warps, at most CARGS_SKINNY_FEEDERS and at least W / 4, and takes
- * n_stages * stage_bytes (+ group_rows * x_row) bytes of shared memory, at least W * n_groups * 512
- * and a multiple of 1024, as stage_bytes is: W * tile_bytes and, without x_row, n_parts *
+ * CARGS_SKINNY_CONSUMERS, has F more warps, at most CARGS_SKINNY_PRODUCERS and at least W / 4, and
+ * takes n_stages * stage_bytes (+ group_rows * x_row) bytes of shared memory, at least W * n_groups
+ * * 512 and a multiple of 1024, as stage_bytes is: W * tile_bytes and, without x_row, n_splits *
  * group_rows * (2 cols + pad), rounded up. */
 struct cuda_skinny {
     const void *kernel;

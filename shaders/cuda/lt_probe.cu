@@ -29,7 +29,7 @@ CUDA_KERNEL(128) lt_probe(CUDA_ARGS(struct cargs_lt_probe) a) {
     uint32_t warp = (blockIdx.x * 128 + threadIdx.x) / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     uint32_t out = mix(warp * 2 + 1) % ((a.n_out + 15) / 16) * 16;
     uint32_t row = mix(warp * 2 + 0x10001) % ((a.n_rows + 7) / 8) * 8;
-    uint32_t pitch = a.pitch, part = a.part_cols;
+    uint32_t pitch = a.pitch, part = a.split_cols;
     uint32_t in = row + g < a.n_rows ? row + g : a.n_rows - 1;
     const uint32_t *w = static_cast<const uint32_t *>(a.w) + (uint64_t)(out + g) * (pitch / 2) + t;
     const uint32_t *x = static_cast<const uint32_t *>(a.x) + (uint64_t)in * (pitch / 2) + t;

@@ -44,7 +44,7 @@ struct output {
 
 /* Rows first .. of the block's, n of them, by one warp. */
 __device__ __forceinline__ void output_rows(const cargs_product &a, const output &o, uint32_t first, uint32_t n) {
-    const cargs_tail &tail = a.tail[o.matrix];
+    const cargs_epilogue &epilogue = a.epilogue[o.matrix];
     const float *x[ROWS];
     float sums[ROWS], up[ROWS];
     uint32_t to[ROWS];
@@ -58,11 +58,11 @@ __device__ __forceinline__ void output_rows(const cargs_product &a, const output
         x[r] = static_cast<const float *>(a.x) + (uint64_t)from * a.n_in;
     }
     row_sums(static_cast<const float *>(a.w[o.matrix]) + at * a.n_in, x, n, a.n_in, sums);
-    if (tail.act) row_sums(static_cast<const float *>(a.w[1]) + at * a.n_in, x, n, a.n_in, up);
+    if (epilogue.act) row_sums(static_cast<const float *>(a.w[1]) + at * a.n_in, x, n, a.n_in, up);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         if (r >= n || lane != r) continue;
-        float v = tail.act ? finish_pair(tail, 1.0f, sums[r], up[r], at) : finish_sum(tail, 1.0f, sums[r], at);
+        float v = epilogue.act ? epilogue_pair(epilogue, 1.0f, sums[r], up[r], at) : epilogue_sum(epilogue, 1.0f, sums[r], at);
         a.y[o.matrix][(uint64_t)to[r] * n_out + o.at] = v;
     }
 }
@@ -80,7 +80,7 @@ CUDA_KERNEL(32 * CARGS_F32_TILE) product_f32(CUDA_ARGS(struct cargs_product) a) 
     } else {
         n = min(a.group_rows, a.n_rows - first);
     }
-    if (!a.tail[0].act && tile >= a.last_tile[0]) {
+    if (!a.epilogue[0].act && tile >= a.last_tile[0]) {
         o.matrix = tile < a.last_tile[1] ? 1 : 2;
         tile -= a.last_tile[o.matrix - 1];
     }

@@ -10,7 +10,7 @@
  *
  * A chain's next operation can only begin when the last one has ended, and where a matrix has few tiles there
  * is one warp for each of a multiprocessor's schedulers, of which each instruction costs several clocks: so all
- * copying is for other warps, the feeders, behind the chains. Each stage of the ring has two barriers: full, when its
+ * copying is for other warps, the producers, behind the chains. Each stage of the ring has two barriers: full, when its
  * bytes have come, and empty, when all chains are behind it; nobody waits for anybody else. What a chain's next operation
  * needs is loaded and decoded between the ones before it.
  *
@@ -30,28 +30,28 @@
 #include "shaders/cuda/format.h"
 #include "shaders/cuda/kernels.h"
 
-enum { SKINNY_THREADS = 32 * (CARGS_SKINNY_WARPS + CARGS_SKINNY_FEEDERS), SKINNY_ROWS = 32 };
+enum { SKINNY_THREADS = 32 * (CARGS_SKINNY_CONSUMERS + CARGS_SKINNY_PRODUCERS), SKINNY_ROWS = 32 };
 
 /* What a warp with a chain is there for. */
 struct skinny_role {
-    uint32_t part, matrix, tile; /* matrix: of w; tile: of that matrix */
+    uint32_t split, matrix, tile; /* matrix: of w; tile: of that matrix */
     bool active;                 /* false: beyond the last tile */
     uint32_t n_chunks;           /* of its part */
 };
 
 __device__ __forceinline__ skinny_role skinny_role_of(const cargs_product &a, uint32_t warp, uint32_t cols) {
     skinny_role r;
-    uint32_t rest = warp / a.n_parts;
-    r.part = warp % a.n_parts;
+    uint32_t rest = warp / a.n_splits;
+    r.split = warp % a.n_splits;
     r.matrix = 0;
-    if (a.tail[0].act) r.matrix = rest % 2, rest /= 2;
+    if (a.epilogue[0].act) r.matrix = rest % 2, rest /= 2;
     r.tile = blockIdx.x * a.block_tiles + rest;
     r.active = r.tile < a.last_tile[2];
-    if (!a.tail[0].act && r.active && r.tile >= a.last_tile[0]) {
+    if (!a.epilogue[0].act && r.active && r.tile >= a.last_tile[0]) {
         r.matrix = r.tile < a.last_tile[1] ? 1 : 2;
         r.tile -= a.last_tile[r.matrix - 1];
     }
-    uint32_t first = r.part * a.part_cols, end = min(first + a.part_cols, a.n_in);
+    uint32_t first = r.split * a.split_cols, end = min(first + a.split_cols, a.n_in);
     r.n_chunks = (end - first + cols - 1) / cols;
     return r;
 }
@@ -64,9 +64,9 @@ struct skinny_rows {
 
 /* The sum of one output and row out of the block's: parts in ascending order. sums: (warps, N * 4, 32). */
 template <int N>
-__device__ __forceinline__ float skinny_sum(const float *sums, uint32_t first_warp, uint32_t n_parts, uint32_t k) {
+__device__ __forceinline__ float skinny_sum(const float *sums, uint32_t first_warp, uint32_t n_splits, uint32_t k) {
     float sum = sums[(first_warp * N * 4 + k) * 32 + threadIdx.x % 32];
-    for (uint32_t p = 1; p < n_parts; p++)
+    for (uint32_t p = 1; p < n_splits; p++)
         sum = __fadd_rn(sum, sums[((first_warp + p) * N * 4 + k) * 32 + threadIdx.x % 32]);
     return sum;
 }
@@ -76,29 +76,29 @@ __device__ __forceinline__ void skinny_store(const cargs_product &a, const skinn
                                              const uint32_t *row_of, const uint32_t *out_of, float acc[N][4],
                                              float *sums) {
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
-    const bool feeds = warp >= a.n_chains;
-    const cargs_tail &tail = a.tail[a.tail[0].act ? 0 : role.matrix];
-    bool shared = a.n_parts > 1 || tail.act;
+    const bool produces = warp >= a.n_consumers;
+    const cargs_epilogue &epilogue = a.epilogue[a.epilogue[0].act ? 0 : role.matrix];
+    bool shared = a.n_splits > 1 || epilogue.act;
     if (shared) {
         __syncthreads(); /* the ring's last readers */
-        if (!feeds) {
+        if (!produces) {
 #pragma unroll
             for (int k = 0; k < N * 4; k++)
                 sums[(warp * N * 4 + k) * 32 + lane] = acc[k / 4][k % 4];
         }
         __syncthreads();
     }
-    if (feeds || !role.active || role.part || (tail.act && role.matrix)) return;
+    if (produces || !role.active || role.split || (epilogue.act && role.matrix)) return;
     uint32_t n_out = a.n_out[role.matrix];
     uint64_t expert_out = (uint64_t)rows.expert * n_out;
 #pragma unroll
     for (int k = 0; k < N * 4; k++) {
         uint32_t row = k / 4 * 8 + 2 * t + k % 2, out = role.tile * 16 + g + k % 4 / 2 * 8;
         if (row >= rows.n || out >= n_out) continue;
-        float sum = shared ? skinny_sum<N>(sums, warp, a.n_parts, k) : acc[k / 4][k % 4];
+        float sum = shared ? skinny_sum<N>(sums, warp, a.n_splits, k) : acc[k / 4][k % 4];
         float x_scale = a.x_scale[row_of[row]];
-        float v = tail.act ? finish_pair(tail, x_scale, sum, skinny_sum<N>(sums, warp + a.n_parts, a.n_parts, k), expert_out + out)
-                           : finish_sum(tail, x_scale, sum, expert_out + out);
+        float v = epilogue.act ? epilogue_pair(epilogue, x_scale, sum, skinny_sum<N>(sums, warp + a.n_splits, a.n_splits, k), expert_out + out)
+                           : epilogue_sum(epilogue, x_scale, sum, expert_out + out);
         a.y[role.matrix][(uint64_t)out_of[row] * n_out + out] = v;
     }
 }
@@ -122,7 +122,7 @@ __device__ __forceinline__ skinny_rows skinny_find_rows(const cargs_product &a, 
     return rows;
 }
 
-/* The ring. A stage: (n_chains, F::BYTES) weights, and without x_row (n_parts, group_rows) rows of a chunk of the
+/* The ring. A stage: (n_consumers, F::BYTES) weights, and without x_row (n_splits, group_rows) rows of a chunk of the
  * input. */
 struct skinny_ring {
     unsigned char *base;
@@ -135,53 +135,53 @@ struct skinny_ring {
 template <class F>
 __device__ __forceinline__ skinny_ring skinny_ring_of(const cargs_product &a, unsigned char *base, uint64_t *bars) {
     skinny_ring r;
-    uint32_t weights = a.n_chains * F::BYTES, row = 2 * F::COLS + F::X_PAD;
+    uint32_t weights = a.n_consumers * F::BYTES, row = 2 * F::COLS + F::X_PAD;
     r.base = base;
     r.full = bars;
     r.empty = bars + CARGS_SKINNY_STAGES;
     r.row_bytes = a.x_row ? a.x_row : row;
     r.stage_bytes = a.stage_bytes;
     r.input = base + (a.x_row ? a.n_stages * r.stage_bytes : weights);
-    r.n_chunks = (min(a.part_cols, a.n_in) + F::COLS - 1) / F::COLS;
+    r.n_chunks = (min(a.split_cols, a.n_in) + F::COLS - 1) / F::COLS;
     return r;
 }
 
-/* A chain that a feeder brings weights to: every n_feeders-th. */
-enum { SKINNY_FED = CARGS_SKINNY_WARPS / CARGS_SKINNY_FEEDERS };
-struct skinny_fed {
-    uint32_t matrix, tile, part, n_chunks; /* n_chunks 0: none */
+/* A chain that a producer brings weights to: every n_producers-th. */
+enum { SKINNY_TARGETS = CARGS_SKINNY_CONSUMERS / CARGS_SKINNY_PRODUCERS };
+struct skinny_target {
+    uint32_t matrix, tile, split, n_chunks; /* n_chunks 0: none */
 };
 
 template <class F>
-__device__ __forceinline__ skinny_fed skinny_fed_of(const cargs_product &a, uint32_t chain) {
-    skinny_fed f = {0, 0, 0, 0};
-    if (chain >= a.n_chains) return f;
-    skinny_role role = skinny_role_of(a, chain, F::COLS);
-    if (role.active) f = {role.matrix, role.tile, role.part, role.n_chunks};
+__device__ __forceinline__ skinny_target skinny_target_of(const cargs_product &a, uint32_t consumer) {
+    skinny_target f = {0, 0, 0, 0};
+    if (consumer >= a.n_consumers) return f;
+    skinny_role role = skinny_role_of(a, consumer, F::COLS);
+    if (role.active) f = {role.matrix, role.tile, role.split, role.n_chunks};
     return f;
 }
 
 /* The chains' weights of a chunk. */
 template <class F>
 __device__ __forceinline__ void skinny_copy_weights(const cargs_product &a, const skinny_ring &r,
-                                                    const skinny_fed fed[SKINNY_FED], uint32_t expert, uint32_t stage,
+                                                    const skinny_target targets[SKINNY_TARGETS], uint32_t expert, uint32_t stage,
                                                     uint32_t chunk) {
-    uint32_t n_feeders = blockDim.x / 32 - a.n_chains, feeder = threadIdx.x / 32 - a.n_chains, n = 0;
-    unsigned char *to = r.base + stage * r.stage_bytes + feeder * F::BYTES;
+    uint32_t n_producers = blockDim.x / 32 - a.n_consumers, producer = threadIdx.x / 32 - a.n_consumers, n = 0;
+    unsigned char *to = r.base + stage * r.stage_bytes + producer * F::BYTES;
     uint64_t *bar = r.full + stage;
 #pragma unroll
-    for (int i = 0; i < SKINNY_FED; i++)
-        n += chunk < fed[i].n_chunks;
+    for (int i = 0; i < SKINNY_TARGETS; i++)
+        n += chunk < targets[i].n_chunks;
     if (threadIdx.x % 32 == 0 && n) bulk_expect(bar, n * F::BYTES);
     __syncwarp();
 #pragma unroll
-    for (int i = 0; i < SKINNY_FED; i++)
-        if (chunk < fed[i].n_chunks)
-            F::copy(to + i * n_feeders * F::BYTES, a, fed[i].matrix, expert, fed[i].tile,
-                    fed[i].part * a.part_cols + chunk * F::COLS, bar);
+    for (int i = 0; i < SKINNY_TARGETS; i++)
+        if (chunk < targets[i].n_chunks)
+            F::copy(to + i * n_producers * F::BYTES, a, targets[i].matrix, expert, targets[i].tile,
+                    targets[i].split * a.split_cols + chunk * F::COLS, bar);
 }
 
-/* The input's columns of a chunk, of each part, by all feeders. Columns behind the pitch are zeros: what the weights have
+/* The input's columns of a chunk, of each part, by all producers. Columns behind the pitch are zeros: what the weights have
  * there is not to matter. */
 template <class F> struct skinny_input {
     enum { UNITS = F::COLS / 8 /* of 16 bytes in a row */, AT_ONCE = 4 };
@@ -189,11 +189,11 @@ template <class F> struct skinny_input {
     uint32_t unit, first_row, step, n_rows;
 
     __device__ __forceinline__ skinny_input(const cargs_product &a, uint32_t rows) {
-        uint32_t thread = threadIdx.x - 32 * a.n_chains;
+        uint32_t thread = threadIdx.x - 32 * a.n_consumers;
         x = static_cast<const uint16_t *>(a.x);
         unit = thread % UNITS;
         first_row = thread / UNITS;
-        step = (blockDim.x - 32 * a.n_chains) / UNITS;
+        step = (blockDim.x - 32 * a.n_consumers) / UNITS;
         n_rows = rows;
     }
 
@@ -201,7 +201,7 @@ template <class F> struct skinny_input {
                                          uint32_t stage, uint32_t chunk) const {
         unsigned char *to = r.input + stage * r.stage_bytes + unit * 16 + first_row * r.row_bytes;
         uint32_t col = chunk * F::COLS + unit * 8;
-        for (uint32_t part = 0; part < a.n_parts; part++, col += a.part_cols, to += a.group_rows * r.row_bytes) {
+        for (uint32_t split = 0; split < a.n_splits; split++, col += a.split_cols, to += a.group_rows * r.row_bytes) {
             bool there = col < a.pitch;
             const uint16_t *from = x + (there ? col : 0);
             unsigned char *row_to = to;
@@ -219,7 +219,7 @@ template <class F> struct skinny_input {
     }
 };
 
-/* All of the input, by one feeder, so that it is there when the first stage is. */
+/* All of the input, by one producer, so that it is there when the first stage is. */
 template <class F>
 __device__ __forceinline__ void skinny_copy_rows(const cargs_product &a, const skinny_ring &r, const uint32_t *row_of,
                                                  uint32_t n_rows) {
@@ -234,15 +234,15 @@ __device__ __forceinline__ void skinny_copy_rows(const cargs_product &a, const s
         bulk_copy(r.input + row * a.x_row, x + (uint64_t)row_of[row] * a.pitch, bytes, r.full);
 }
 
-/* All that a feeder does behind pdl_wait; n_before: chunks whose weights are under way. The next kernel may begin when
+/* All that a producer does behind pdl_wait; n_before: chunks whose weights are under way. The next kernel may begin when
  * all copies of this one have: before that it would only be in their way. */
 template <class F>
-__device__ __forceinline__ void skinny_feed(const cargs_product &a, const skinny_ring &r,
-                                            const skinny_fed fed[SKINNY_FED], const uint32_t *row_of,
+__device__ __forceinline__ void skinny_produce(const cargs_product &a, const skinny_ring &r,
+                                            const skinny_target targets[SKINNY_TARGETS], const uint32_t *row_of,
                                             const skinny_rows &rows, uint32_t n_before) {
     const skinny_input<F> input(a, rows.n);
     const bool whole = a.x_row != 0;
-    if (whole && threadIdx.x / 32 == a.n_chains) skinny_copy_rows<F>(a, r, row_of, rows.n);
+    if (whole && threadIdx.x / 32 == a.n_consumers) skinny_copy_rows<F>(a, r, row_of, rows.n);
     for (uint32_t chunk = 0; chunk < n_before; chunk++) {
         if (!whole) input.copy(a, r, row_of, chunk, chunk);
         async_arrive(r.full + chunk);
@@ -250,7 +250,7 @@ __device__ __forceinline__ void skinny_feed(const cargs_product &a, const skinny
     uint32_t stage = 0, parity = 0;
     for (uint32_t chunk = n_before; chunk < r.n_chunks; chunk++) {
         mbar_wait(r.empty + stage, parity);
-        skinny_copy_weights<F>(a, r, fed, rows.expert, stage, chunk);
+        skinny_copy_weights<F>(a, r, targets, rows.expert, stage, chunk);
         if (!whole) input.copy(a, r, row_of, stage, chunk);
         async_arrive(r.full + stage);
         if (++stage == a.n_stages) stage = 0, parity ^= 1;
@@ -321,7 +321,7 @@ __device__ __forceinline__ void skinny_chunk(const cargs_product &a, const skinn
 /* The chain of this warp. Lanes without a row of the input read the last row's once more: what comes of it is not
  * stored. */
 template <class F, int N>
-__device__ __forceinline__ void skinny_chain(const cargs_product &a, const skinny_role &role, const skinny_rows &rows,
+__device__ __forceinline__ void skinny_consume(const cargs_product &a, const skinny_role &role, const skinny_rows &rows,
                                              const skinny_ring &r, float acc[N][4]) {
     const uint32_t lane = threadIdx.x % 32;
     uint32_t now[4 * N], operand[4], chunk = 0;
@@ -329,7 +329,7 @@ __device__ __forceinline__ void skinny_chain(const cargs_product &a, const skinn
     skinny_place<N> p;
     F::template input_at<N>(p.at, rows.n, r.row_bytes, lane);
     p.w = r.base + threadIdx.x / 32 * F::BYTES;
-    p.x = p.x_next = r.input + role.part * (a.x_row ? a.part_cols * 2 : a.group_rows * r.row_bytes);
+    p.x = p.x_next = r.input + role.split * (a.x_row ? a.split_cols * 2 : a.group_rows * r.row_bytes);
     p.stage = p.parity = 0;
     mbar_wait(r.full, 0);
     if (role.active) {
@@ -351,20 +351,20 @@ __device__ __forceinline__ void skinny_chain(const cargs_product &a, const skinn
 }
 
 /* Dynamic shared memory: the ring, with x_row group_rows rows of the input; behind the chains the same memory
- * holds (n_chains, N * 4, 32) sums. */
+ * holds (n_consumers, N * 4, 32) sums. */
 template <class F, int N> CUDA_KERNEL_MIN(SKINNY_THREADS, 1) product_skinny(CUDA_ARGS(struct cargs_product) a) {
     CUDA_SHARED(unsigned char, shared);
     __shared__ uint32_t row_of[SKINNY_ROWS], out_of[SKINNY_ROWS];
     __shared__ uint64_t bars[2 * CARGS_SKINNY_STAGES];
-    const uint32_t warp = threadIdx.x / 32, n_feeders = blockDim.x / 32 - a.n_chains;
-    const bool feeds = warp >= a.n_chains;
+    const uint32_t warp = threadIdx.x / 32, n_producers = blockDim.x / 32 - a.n_consumers;
+    const bool produces = warp >= a.n_consumers;
     const skinny_role role = skinny_role_of(a, warp, F::COLS);
     const skinny_ring r = skinny_ring_of<F>(a, shared, bars);
     const uint32_t n_before = min(a.n_stages, r.n_chunks);
     skinny_rows rows;
     if (threadIdx.x < a.n_stages) {
-        mbar_init(r.full + threadIdx.x, 32 * n_feeders);
-        mbar_init(r.empty + threadIdx.x, a.n_chains);
+        mbar_init(r.full + threadIdx.x, 32 * n_producers);
+        mbar_init(r.empty + threadIdx.x, a.n_consumers);
         mbar_fence();
     }
     if (a.tiles) { /* which weights is for the kernels before to say */
@@ -373,13 +373,13 @@ template <class F, int N> CUDA_KERNEL_MIN(SKINNY_THREADS, 1) product_skinny(CUDA
         if (!rows.n) return;
     }
     __syncthreads();
-    skinny_fed fed[SKINNY_FED];
-    if (feeds) {
+    skinny_target targets[SKINNY_TARGETS];
+    if (produces) {
 #pragma unroll
-        for (int i = 0; i < SKINNY_FED; i++)
-            fed[i] = skinny_fed_of<F>(a, warp - a.n_chains + i * n_feeders);
+        for (int i = 0; i < SKINNY_TARGETS; i++)
+            targets[i] = skinny_target_of<F>(a, warp - a.n_consumers + i * n_producers);
         for (uint32_t s = 0; s < n_before; s++)
-            skinny_copy_weights<F>(a, r, fed, a.tiles ? rows.expert : 0, s, s);
+            skinny_copy_weights<F>(a, r, targets, a.tiles ? rows.expert : 0, s, s);
     }
     if (!a.tiles) {
         rows = skinny_find_rows(a, row_of, out_of);
@@ -387,10 +387,10 @@ template <class F, int N> CUDA_KERNEL_MIN(SKINNY_THREADS, 1) product_skinny(CUDA
     }
     __syncthreads();
     float acc[N][4] = {};
-    if (feeds)
-        skinny_feed<F>(a, r, fed, row_of, rows, n_before);
+    if (produces)
+        skinny_produce<F>(a, r, targets, row_of, rows, n_before);
     else
-        skinny_chain<F, N>(a, role, rows, r, acc);
+        skinny_consume<F, N>(a, role, rows, r, acc);
     skinny_store<N>(a, role, rows, row_of, out_of, acc, reinterpret_cast<float *>(shared));
 }
 

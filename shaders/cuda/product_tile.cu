@@ -113,7 +113,7 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_tile(CUDA_ARGS
     const uint32_t ahead = a.n_stages - 1, n = (a.pitch + STAGE_COLS - 1) / STAGE_COLS;
     for (uint32_t k = 0; k < ahead && k < n; k++)
         copy_weights<format, S::tiles, S::threads>(a, shared + k * stage_bytes, k);
-    if (!a.beside) pdl_wait();
+    if (!a.overlaps_previous) pdl_wait();
     pdl_launch();
     for (uint32_t k = 0; k < ahead; k++) {
         if (k < n) copy_inputs<S>(a, shared + k * stage_bytes + stage_weights, k);
@@ -137,7 +137,7 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_tile(CUDA_ARGS
         uint32_t left = (a.pitch - k * STAGE_COLS) / 16;
         multiply<format, S>(stage, stage + stage_weights, k, left < STAGE_STEPS ? left : (uint32_t)STAGE_STEPS, acc);
         uint32_t done = (k + 1) * STAGE_COLS;
-        if (done % a.part_cols == 0 || k + 1 == n) end_part(total, acc, done <= a.part_cols);
+        if (done % a.split_cols == 0 || k + 1 == n) end_part(total, acc, done <= a.split_cols);
         place = place + 1 == a.n_stages ? 0 : place + 1;
         next = next + 1 == a.n_stages ? 0 : next + 1;
     }
@@ -146,7 +146,7 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_tile(CUDA_ARGS
     keep(out, total);
     __syncthreads();
     write_block<S::inputs, S::rows, S::threads>(a, out);
-    if (a.beside) pdl_wait(); /* who waits for this one waits for that before it, too */
+    if (a.overlaps_previous) pdl_wait(); /* who waits for this one waits for that before it, too */
 }
 
 template <int format, typename S> cuda_tile_kernel kernel_of() {

@@ -112,7 +112,7 @@ struct tile_place {
     uint32_t matrix, tile;
 };
 __device__ __forceinline__ tile_place place_of(const cargs_product_tile &a, uint32_t i, uint32_t n) {
-    if (!a.tail.act) return {0, blockIdx.y * n + i};
+    if (!a.epilogue.act) return {0, blockIdx.y * n + i};
     return {i % 2, blockIdx.y * (n / 2) + i / 2};
 }
 
@@ -147,23 +147,23 @@ enum { SUMS_PAD = 4 }; /* a warp's 4 x 8 values of an operation lie in 32 banks 
 /* The block's results from its sums, after a barrier. */
 template <int inputs, int rows, int threads>
 __device__ __forceinline__ void write_block(const cargs_product_tile &a, const float *sums) {
-    const uint32_t n_out = a.tail.act ? rows / 2 : rows; /* of this block */
+    const uint32_t n_out = a.epilogue.act ? rows / 2 : rows; /* of this block */
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < inputs * (n_out / 4); i += threads) {
         uint32_t in = i / (n_out / 4), at = i % (n_out / 4) * 4;
         uint32_t row = blockIdx.x * inputs + in, out = blockIdx.y * n_out + at;
         if (row >= a.n_rows || out >= a.n_out) continue;
-        const float *from = sums + in * (rows + SUMS_PAD) + (a.tail.act ? at / 16 * 32 + at % 16 : at);
+        const float *from = sums + in * (rows + SUMS_PAD) + (a.epilogue.act ? at / 16 * 32 + at % 16 : at);
         float4 v = *reinterpret_cast<const float4 *>(from);
-        float4 up = *reinterpret_cast<const float4 *>(from + (a.tail.act ? 16 : 0));
+        float4 up = *reinterpret_cast<const float4 *>(from + (a.epilogue.act ? 16 : 0));
         float in_scale = a.in_scale[row], sum[4] = {v.x, v.y, v.z, v.w}, pair[4] = {up.x, up.y, up.z, up.w};
-        float *y = (a.parts ? a.parts + (uint64_t)blockIdx.z * a.n_rows * a.n_out : a.y) + (uint64_t)row * a.n_out + out;
+        float *y = (a.partials ? a.partials + (uint64_t)blockIdx.z * a.n_rows * a.n_out : a.y) + (uint64_t)row * a.n_out + out;
 #pragma unroll
         for (uint32_t j = 0; j < 4; j++) {
-            if (a.parts) break;
+            if (a.partials) break;
             uint32_t of = out + j < a.n_out ? out + j : a.n_out - 1;
-            sum[j] = a.tail.act ? finish_pair(a.tail, in_scale, sum[j], pair[j], of)
-                                : finish_sum(a.tail, in_scale, sum[j], of);
+            sum[j] = a.epilogue.act ? epilogue_pair(a.epilogue, in_scale, sum[j], pair[j], of)
+                                : epilogue_sum(a.epilogue, in_scale, sum[j], of);
         }
         if (a.n_out % 4 == 0) {
             *reinterpret_cast<float4 *>(y) = float4{sum[0], sum[1], sum[2], sum[3]};

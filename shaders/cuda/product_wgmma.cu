@@ -133,13 +133,13 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_wgmma(CUDA_ARG
     enum { stage_weights = S::tiles * half_tile<format>::bytes };
     CUDA_SHARED_1024(shared);
     unsigned char *weights = shared + S::stages * S::input_bytes;
-    const uint32_t first = blockIdx.z * (a.part_cols / STAGE_COLS), all = (a.pitch + STAGE_COLS - 1) / STAGE_COLS;
-    const uint32_t n = min(all - first, a.part_cols / STAGE_COLS);
+    const uint32_t first = blockIdx.z * (a.split_cols / STAGE_COLS), all = (a.pitch + STAGE_COLS - 1) / STAGE_COLS;
+    const uint32_t n = min(all - first, a.split_cols / STAGE_COLS);
     for (uint32_t k = 0; k < 2; k++) {
         if (k < n) copy_weights<format, S::tiles, S::threads>(a, weights + k * stage_weights, first + k);
         async_commit();
     }
-    if (!a.beside) pdl_wait();
+    if (!a.overlaps_previous) pdl_wait();
     pdl_launch();
     input_regs<S> in = {};
     load_inputs<S>(a, first, in);
@@ -168,7 +168,7 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_wgmma(CUDA_ARG
     keep(out, acc);
     __syncthreads();
     write_block<S::inputs, S::rows, S::threads>(a, out);
-    if (a.beside) pdl_wait(); /* who waits for this one waits for that before it, too */
+    if (a.overlaps_previous) pdl_wait(); /* who waits for this one waits for that before it, too */
 #else
     (void)a;
 #endif

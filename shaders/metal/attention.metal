@@ -54,7 +54,7 @@ static inline bool find_task(constant args_attention &a, uint index, device cons
     t.keys = seen_from(pos[t.row], a.window);
     t.first_chunk = t.keys.first / CHUNK;
     // A position that is not below max_context must not reach beyond the memory for parts.
-    t.n_chunks = min(t.keys.last / CHUNK - t.first_chunk + 1, a.n_parts);
+    t.n_chunks = min(t.keys.last / CHUNK - t.first_chunk + 1, a.n_splits);
     return true;
 }
 
@@ -130,8 +130,8 @@ static inline void store_lane(device float *to, thread const float2 *o, float fa
 }
 
 // First pass. q (n_rows, n_heads, HEAD_DIM) f32; pos (n_rows), row_start (n_seqs + 1), tables
-// (n_seqs, table_stride) i32. parts (tasks, HEADS, n_parts, HEAD_DIM) f32, of chunk
-// first_chunk + part; sums (tasks, HEADS, n_parts) their m and l. With FINAL parts is out
+// (n_seqs, table_stride) i32. parts (tasks, HEADS, n_splits, HEAD_DIM) f32, of chunk
+// first_chunk + part; sums (tasks, HEADS, n_splits) their m and l. With FINAL parts is out
 // (n_rows, n_heads, HEAD_DIM). Grid: SIMDGROUPS parts each, tasks. shared: q' (HEADS, HEAD_DIM);
 // weights (SIMDGROUPS, HEADS, CHUNK); scales of Q8_0.
 kernel void attention_decode(constant args_attention &a [[buffer(0)]],
@@ -192,7 +192,7 @@ kernel void attention_decode(constant args_attention &a [[buffer(0)]],
                    scales + (p - first_pos) * (HEAD_DIM / KV_SCALE_DIMS), o);
 
     for (uint h = 0; h < t.n_heads; h++) {
-        const ulong at = (ulong(group.y) * HEADS + h) * a.n_parts + part;
+        const ulong at = (ulong(group.y) * HEADS + h) * a.n_splits + part;
         if (FINAL)
             store_lane(parts + (ulong(t.row) * a.n_heads + t.head + h) * HEAD_DIM, o.v[h],
                        finish_factor(sum[h], SINKS ? sinks[t.head + h] : 0.0f), lane);
@@ -215,7 +215,7 @@ kernel void attention_reduce(constant args_attention &a [[buffer(0)]],
                              uint lane [[thread_index_in_simdgroup]]) {
     row_task t;
     if (!find_task(a, group.y, pos, row_start, t) || group.x >= t.n_heads) return;
-    const ulong at = (ulong(group.y) * HEADS + group.x) * a.n_parts;
+    const ulong at = (ulong(group.y) * HEADS + group.x) * a.n_splits;
     chunk_sum total = sums[at];
     float2 o[MAX_STEPS];
     for (uint part = 0; part < t.n_chunks; part++) {

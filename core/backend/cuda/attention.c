@@ -47,7 +47,7 @@ static struct cargs_attention attention_args(struct cuda_backend *c,
         .k = cuda_at(a->kv.k),
         .v = cuda_at(a->kv.v),
         .out = cuda_at(a->out),
-        .parts = cuda_scratch(c, CUDA_SCRATCH_PARTIALS),
+        .partials = cuda_scratch(c, CUDA_SCRATCH_PARTIALS),
         .op = {.n_seqs = a->n_seqs,
                .n_heads = a->n_heads,
                .n_kv_heads = a->kv.n_kv_heads,
@@ -119,43 +119,44 @@ static uint32_t most_splits(const struct op_paged_attention *a, uint32_t tokens)
 }
 
 static uint64_t task_bytes(const struct decode *d) {
-    return (uint64_t)d->all.attention.op.n_parts * d->all.attention.n_slots *
-           (d->all.attention.head_dim + CUDA_ATTENTION_PART) * sizeof(float);
+    return (uint64_t)d->all.attention.op.n_splits * d->all.attention.n_slots *
+           (d->all.attention.head_dim + CUDA_ATTENTION_PARTIAL) * sizeof(float);
 }
 
 static int launch_decode(struct cuda_backend *c, const struct decode *d, uint32_t n) {
     uint64_t rows =
         (uint64_t)n * d->all.attention.n_slots * d->all.attention.head_dim * sizeof(float);
-    uint64_t parts = d->all.attention.op.n_parts > 1 ? n * task_bytes(d) : 0;
+    uint64_t partials = d->all.attention.op.n_splits > 1 ? n * task_bytes(d) : 0;
     enum cuda_attention_type type = kernel_type(&d->a->kv);
     enum cuda_attention_dims dims = kernel_dims(&d->a->kv);
     return cuda_launch(
-        c, &(struct cuda_launch){
-               .kernel = cuda_attention_decode_kernel(type, dims),
-               .name = "attention_decode",
-               .args = &d->all,
-               .args_bytes = sizeof d->all,
-               .grid = {cuda_div_up(d->all.attention.op.n_parts, d->all.attention.block_parts), n},
-               .threads = 32 * CUDA_ATTENTION_WARPS,
-               .shared = cuda_attention_decode_shared(type, dims),
-               .read = rows + parts,
-               .written = rows + parts,
-           });
+        c,
+        &(struct cuda_launch){
+            .kernel = cuda_attention_decode_kernel(type, dims),
+            .name = "attention_decode",
+            .args = &d->all,
+            .args_bytes = sizeof d->all,
+            .grid = {cuda_div_up(d->all.attention.op.n_splits, d->all.attention.block_splits), n},
+            .threads = 32 * CUDA_ATTENTION_WARPS,
+            .shared = cuda_attention_decode_shared(type, dims),
+            .read = rows + partials,
+            .written = rows + partials,
+        });
 }
 
-/* Splits by span if that makes more blocks than there are multiprocessors; otherwise by chunk, with
- * as many chunks per block as let all blocks run at once. */
+/* Splits by span if that makes_rows more blocks than there are multiprocessors; otherwise by chunk,
+ * with as many chunks per block as let all blocks run at once. */
 static void choose_splits(const struct cuda_backend *c, struct decode *d) {
     struct cargs_attention *args = &d->all.attention;
     const uint64_t n_sms = (uint64_t)c->features.n_sms;
     uint32_t spans = most_splits(d->a, CUDA_ATTENTION_CHUNK * CUDA_ATTENTION_SPAN);
     args->by_chunk = 2 * (uint64_t)d->n_tasks * spans < 3 * n_sms;
-    args->op.n_parts = args->by_chunk ? most_splits(d->a, CUDA_ATTENTION_CHUNK) : spans;
-    args->block_parts = 1;
-    while (args->by_chunk && args->block_parts < CUDA_ATTENTION_SPAN &&
-           (uint64_t)d->n_tasks * cuda_div_up(args->op.n_parts, args->block_parts) >
+    args->op.n_splits = args->by_chunk ? most_splits(d->a, CUDA_ATTENTION_CHUNK) : spans;
+    args->block_splits = 1;
+    while (args->by_chunk && args->block_splits < CUDA_ATTENTION_SPAN &&
+           (uint64_t)d->n_tasks * cuda_div_up(args->op.n_splits, args->block_splits) >
                DECODE_BLOCKS * n_sms)
-        args->block_parts *= 2;
+        args->block_splits *= 2;
 }
 
 /* store: NULL, or the rope and store that the kernel does first. */
@@ -174,10 +175,10 @@ static int attend_decode(struct cuda_backend *c, const struct op_paged_attention
     args->n_slots = queries < CUDA_ATTENTION_SLICE ? queries : CUDA_ATTENTION_SLICE;
     d.n_tasks = a->n_seqs * a->kv.n_kv_heads * args->op.n_slices;
     choose_splits(c, &d);
-    uint64_t most = args->op.n_parts > 1 ? PARTIAL_BYTES / task_bytes(&d) : d.n_tasks;
+    uint64_t most = args->op.n_splits > 1 ? PARTIAL_BYTES / task_bytes(&d) : d.n_tasks;
     if (!most) return ERR_UNSUPPORTED;
     if (most > MAX_GRID_Y) most = MAX_GRID_Y;
-    args->done = (uint32_t *)(void *)((uint8_t *)args->parts + PARTIAL_BYTES);
+    args->done = (uint32_t *)(void *)((uint8_t *)args->partials + PARTIAL_BYTES);
     for (; args->op.first_task < d.n_tasks; args->op.first_task += (uint32_t)most) {
         uint32_t n = d.n_tasks - args->op.first_task;
         if (n > most) n = (uint32_t)most;

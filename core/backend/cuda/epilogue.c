@@ -6,9 +6,9 @@
 
 enum { THREADS = 256, COLS = 4 * THREADS };
 
-struct cargs_tail cuda_epilogue_args(const struct cuda_product *p) {
+struct cargs_epilogue cuda_epilogue_args(const struct cuda_product *p) {
     float scale = p->y_scale != 0 ? p->y_scale : 1;
-    return (struct cargs_tail){
+    return (struct cargs_epilogue){
         .bias = p->bias,
         .pair_bias = p->pair_bias,
         .scale = p->w->scale,
@@ -20,10 +20,10 @@ struct cargs_tail cuda_epilogue_args(const struct cuda_product *p) {
     };
 }
 
-static int launch_epilogue(struct cuda_backend *c, const struct cargs_finish *args) {
+static int launch_epilogue(struct cuda_backend *c, const struct cargs_apply_epilogue *args) {
     uint64_t bytes = (uint64_t)args->n_rows * args->n_out * 4;
     return cuda_launch(c,
-                       &(struct cuda_launch){.kernel = cuda_finish_kernel(),
+                       &(struct cuda_launch){.kernel = cuda_epilogue_kernel(),
                                              .name = "epilogue",
                                              .args = args,
                                              .args_bytes = sizeof *args,
@@ -37,12 +37,12 @@ int cuda_epilogue(struct cuda_backend *c, const struct cuda_product *p, uint32_t
                   uint32_t n_rows, const float *sums, const float *pair_sums) {
     uint32_t n_out = (uint32_t)p->w->base.n_out;
     return launch_epilogue(
-        c, &(struct cargs_finish){
+        c, &(struct cargs_apply_epilogue){
                .sums = sums,
                .pair_sums = pair_sums,
                .in_scale = (const float *)cuda_scratch(c, CUDA_SCRATCH_IN_SCALE) + first,
                .y = p->y + (uint64_t)first * n_out,
-               .tail = cuda_epilogue_args(p),
+               .epilogue = cuda_epilogue_args(p),
                .n_rows = n_rows,
                .n_out = n_out,
            });
@@ -50,25 +50,25 @@ int cuda_epilogue(struct cuda_backend *c, const struct cuda_product *p, uint32_t
 
 int cuda_epilogue_splits(struct cuda_backend *c, const struct cuda_product *p,
                          const float *partials, uint32_t n_splits) {
-    return launch_epilogue(c, &(struct cargs_finish){
+    return launch_epilogue(c, &(struct cargs_apply_epilogue){
                                   .sums = partials,
                                   .in_scale = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE),
                                   .y = p->y,
-                                  .tail = cuda_epilogue_args(p),
+                                  .epilogue = cuda_epilogue_args(p),
                                   .n_rows = p->n_rows,
                                   .n_out = (uint32_t)p->w->base.n_out,
-                                  .n_parts = n_splits,
+                                  .n_splits = n_splits,
                               });
 }
 
 int cuda_activate(struct cuda_backend *c, enum backend_act act, const float *gate, const float *up,
                   float *y, uint32_t n_rows, uint32_t n_out) {
     return launch_epilogue(
-        c, &(struct cargs_finish){
+        c, &(struct cargs_apply_epilogue){
                .sums = gate,
                .pair_sums = up,
                .y = y,
-               .tail = {.scale = 1, .pair_scale = 1, .y_scale = 1, .act = (uint32_t)act},
+               .epilogue = {.scale = 1, .pair_scale = 1, .y_scale = 1, .act = (uint32_t)act},
                .n_rows = n_rows,
                .n_out = n_out,
            });

@@ -54,7 +54,7 @@ int cuda_linear_scratch(struct cuda_backend *c, const struct backend_config *con
 
 /* ---- epilogue.c: what follows the sums of a product ---- */
 
-struct cargs_tail cuda_epilogue_args(const struct cuda_product *p);
+struct cargs_epilogue cuda_epilogue_args(const struct cuda_product *p);
 /* Rows first .. first + n_rows - 1 of p->y from sums (and with p->pair from pair_sums), (n_rows,
  * n_out) f32 as mma leaves them; sums may be the memory of these rows of y. */
 int cuda_epilogue(struct cuda_backend *c, const struct cuda_product *p, uint32_t first,

@@ -73,7 +73,7 @@ static bool multiply_rows(struct cuda_backend *c, const struct cuda_weight *w, u
             if (decode_rows(c, w, at, n)) return false;
             rows = cuda_scratch(c, CUDA_SCRATCH_DECODED);
         }
-        const struct cuda_lt_product part = {
+        const struct cuda_lt_product lt = {
             .w = rows,
             .x = (const uint16_t *)cuda_scratch(c, CUDA_SCRATCH_IN16) + (uint64_t)first * pitch,
             .y = y + at,
@@ -82,7 +82,7 @@ static bool multiply_rows(struct cuda_backend *c, const struct cuda_weight *w, u
             .n_in = n_in,
             .y_pitch = n_out,
             .scale = scale};
-        if (!cuda_lt_product(c, &part)) return false;
+        if (!cuda_lt_product(c, &lt)) return false;
     }
     return true;
 }

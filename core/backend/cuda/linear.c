@@ -37,14 +37,14 @@ static uint32_t fill_product_args(struct cuda_backend *c, const struct batch *b,
         .pitch = pitch_of(p->w),
         .n_share = p->n_share,
     };
-    a->part_cols = cuda_part_cols(a->n_in);
-    a->n_parts = cuda_n_parts(a->n_in);
+    a->split_cols = cuda_split_cols(a->n_in);
+    a->n_splits = cuda_n_splits(a->n_in);
     a->x = cuda_scratch(c, p->w->format == CUDA_FORMAT_F32 ? CUDA_SCRATCH_IN32 : CUDA_SCRATCH_IN16);
     for (uint32_t i = 0; i < CARGS_PRODUCT_WEIGHTS; i++) {
         if (i < b->n) {
             a->w[i] = p[i].w->product;
             a->y[i] = p[i].y;
-            a->tail[i] = cuda_epilogue_args(&p[i]);
+            a->epilogue[i] = cuda_epilogue_args(&p[i]);
             a->n_out[i] = (uint32_t)p[i].w->base.n_out;
             n_tiles += cuda_div_up(a->n_out[i], tile);
         }
@@ -114,7 +114,8 @@ static uint32_t choose_block_tiles(const struct cuda_backend *c, uint32_t n_tile
                                    uint32_t tile_consumers, uint32_t n_rows) {
     uint32_t n = cuda_div_up(n_tiles, (uint32_t)c->features.n_sms);
     if (n_rows <= 2 && n > 4) n = 1;
-    return n * tile_consumers <= CARGS_SKINNY_WARPS ? n : CARGS_SKINNY_WARPS / tile_consumers;
+    return n * tile_consumers <= CARGS_SKINNY_CONSUMERS ? n
+                                                        : CARGS_SKINNY_CONSUMERS / tile_consumers;
 }
 
 /* Stages of the ring buffer: as many as fill half a multiprocessor, so that as much as possible of
@@ -141,12 +142,12 @@ static bool fit_skinny(const struct cuda_backend *c, const struct cargs_product 
     uint32_t whole =
         (a->pitch + CUDA_TILE_COLS - 1) / CUDA_TILE_COLS * CUDA_TILE_COLS * 2 + s->k.pad;
     s->consumers = s->block_tiles * tile_consumers;
-    if (s->consumers > CARGS_SKINNY_WARPS) return false;
+    if (s->consumers > CARGS_SKINNY_CONSUMERS) return false;
     s->x_row = (uint64_t)whole * s->group_rows <= WHOLE_INPUT ? whole : 0;
-    s->producers = CARGS_SKINNY_FEEDERS;
+    s->producers = CARGS_SKINNY_PRODUCERS;
     if (s->x_row)
-        s->producers = cuda_div_up(s->consumers, CARGS_SKINNY_WARPS / CARGS_SKINNY_FEEDERS);
-    uint32_t input = s->x_row ? 0 : a->n_parts * s->group_rows * (2 * s->k.cols + s->k.pad);
+        s->producers = cuda_div_up(s->consumers, CARGS_SKINNY_CONSUMERS / CARGS_SKINNY_PRODUCERS);
+    uint32_t input = s->x_row ? 0 : a->n_splits * s->group_rows * (2 * s->k.cols + s->k.pad);
     s->stage = align_shared(s->consumers * s->k.tile_bytes + input);
     uint64_t sums = (uint64_t)s->consumers * s->n_groups * 512;
     for (s->n_stages = choose_ring_stages(c, s, n_tiles); s->n_stages >= 2; s->n_stages--) {
@@ -160,8 +161,8 @@ static bool fit_skinny(const struct cuda_backend *c, const struct cargs_product 
 /* Chooses the most input rows, then the most tiles and stages that fit. false: nothing fits. */
 static bool plan_skinny(const struct cuda_backend *c, const struct cargs_product *a, int format,
                         uint32_t n_rows, uint32_t n_tiles, struct skinny *s) {
-    uint32_t tile_consumers = a->n_parts * (a->tail[0].act ? 2 : 1);
-    if (tile_consumers > CARGS_SKINNY_WARPS) return false;
+    uint32_t tile_consumers = a->n_splits * (a->epilogue[0].act ? 2 : 1);
+    if (tile_consumers > CARGS_SKINNY_CONSUMERS) return false;
     for (uint32_t rows = n_rows < CUDA_SKINNY_ROWS ? n_rows : CUDA_SKINNY_ROWS; rows; rows /= 2) {
         uint32_t n_groups = rows > 16 ? 4 : rows > 8 ? 2 : 1;
         if (a->tiles && rows < n_rows && rows < CUDA_MOE_TILE) return false;
@@ -206,7 +207,7 @@ static int launch_skinny(struct cuda_backend *c, const struct batch *b) {
     a.block_tiles = s.block_tiles;
     a.group_rows = s.group_rows;
     a.n_stages = s.n_stages;
-    a.n_chains = s.consumers;
+    a.n_consumers = s.consumers;
     a.stage_bytes = (uint32_t)s.stage;
     a.x_row = s.x_row;
     struct cuda_launch l = {.kernel = s.k.kernel,

@@ -151,8 +151,8 @@ static void set_layout(struct cuda_lt *lt, cublasLtMatrixLayout_t layout, uint32
 
 /* Columns of the K split that begins at column first. */
 static uint32_t split_cols(uint32_t n_in, uint32_t first) {
-    uint32_t left = cuda_pitch(n_in) - first, part = cuda_part_cols(n_in);
-    return left < part ? left : part;
+    uint32_t left = cuda_pitch(n_in) - first, most = cuda_split_cols(n_in);
+    return left < most ? left : most;
 }
 
 static void set_layouts(struct cuda_lt *lt, const struct cuda_lt_product *p, uint32_t cols) {
@@ -176,9 +176,9 @@ static bool lt_multiply_split(struct cuda_backend *c, const struct cuda_lt_produ
 
 static bool lt_multiply(struct cuda_backend *c, const struct cuda_lt_product *p,
                         const cublasLtMatmulAlgo_t algo[2]) {
-    uint32_t n_parts = cuda_n_parts(p->n_in), part = cuda_part_cols(p->n_in);
-    for (uint32_t i = 0; i < n_parts; i++)
-        if (!lt_multiply_split(c, p, i * part, &algo[i + 1 == n_parts])) return false;
+    uint32_t n_splits = cuda_n_splits(p->n_in), cols = cuda_split_cols(p->n_in);
+    for (uint32_t i = 0; i < n_splits; i++)
+        if (!lt_multiply_split(c, p, i * cols, &algo[i + 1 == n_splits])) return false;
     return true;
 }
 
@@ -268,7 +268,7 @@ static bool has_reference_sums(struct cuda_backend *c, const struct trial *t, ui
                                         .n_rows = n_rows,
                                         .n_out = p.n_out,
                                         .pitch = cuda_pitch(p.n_in),
-                                        .part_cols = cuda_part_cols(p.n_in),
+                                        .split_cols = cuda_split_cols(p.n_in),
                                         .scale = scale};
     uint32_t wrong = 1;
     if (cuda_launch(c, &(struct cuda_launch){.kernel = cuda_lt_probe_kernel(),
@@ -325,7 +325,7 @@ static bool choose_algorithm(struct cuda_backend *c, const struct trial *t,
                              cublasLtMatmulAlgo_t algo[2]) {
     cublasLtMatmulHeuristicResult_t found[CANDIDATES], last[CANDIDATES];
     uint32_t n_in = t->product.n_in, n_rows = t->product.n_rows;
-    uint32_t at_last = (cuda_n_parts(n_in) - 1) * cuda_part_cols(n_in);
+    uint32_t at_last = (cuda_n_splits(n_in) - 1) * cuda_split_cols(n_in);
     int n = list_algorithms(c->lt, t, 0, found), n_last = list_algorithms(c->lt, t, at_last, last),
         refused = 0;
     bool any = false;

@@ -20,19 +20,19 @@ static uint32_t tile_outputs(const struct cuda_tile_kernel *k, const struct cuda
  */
 static double estimate_time(const struct cuda_backend *c, const struct cuda_product *p,
                             const struct candidate *of) {
-    uint32_t n_parts = of->wgmma ? cuda_n_parts((uint32_t)p->w->base.n_in) : 1;
+    uint32_t n_splits = of->wgmma ? cuda_n_splits((uint32_t)p->w->base.n_in) : 1;
     uint64_t blocks = (uint64_t)cuda_div_up(p->w->base.n_out, tile_outputs(&of->k, p)) *
-                      cuda_div_up(p->n_rows, (uint32_t)of->k.inputs) * n_parts;
-    return (double)cuda_div_up(blocks, (uint32_t)c->features.n_sms) * of->clocks / n_parts;
+                      cuda_div_up(p->n_rows, (uint32_t)of->k.inputs) * n_splits;
+    return (double)cuda_div_up(blocks, (uint32_t)c->features.n_sms) * of->clocks / n_splits;
 }
 
 /* Does the kernel exist, and do its stages and partial sums fit? */
 static bool tile_fits(const struct cuda_backend *c, const struct cuda_product *p,
                       const struct candidate *of) {
-    uint32_t stages = of->wgmma ? 3 : 2, n_parts = cuda_n_parts((uint32_t)p->w->base.n_in);
+    uint32_t stages = of->wgmma ? 3 : 2, n_splits = cuda_n_splits((uint32_t)p->w->base.n_in);
     if (!of->k.kernel || stages * (uint32_t)of->k.stage_bytes > c->features.shared) return false;
-    if (!of->wgmma || n_parts == 1) return true;
-    uint64_t bytes = (uint64_t)n_parts * p->n_rows * p->w->base.n_out * 4;
+    if (!of->wgmma || n_splits == 1) return true;
+    uint64_t bytes = (uint64_t)n_splits * p->n_rows * p->w->base.n_out * 4;
     return !p->pair && bytes <= c->scratch_bytes[CUDA_SCRATCH_PAIR];
 }
 
@@ -99,13 +99,13 @@ static void fill_tile_args(struct cuda_backend *c, const struct cuda_product *p,
         .x = cuda_scratch(c, CUDA_SCRATCH_IN16),
         .in_scale = cuda_scratch(c, CUDA_SCRATCH_IN_SCALE),
         .y = p->y,
-        .tail = cuda_epilogue_args(p),
+        .epilogue = cuda_epilogue_args(p),
         .tile_row_bytes = tile_row_bytes(p->w),
         .n_rows = p->n_rows,
         .n_out = n_out,
         .n_tiles = cuda_div_up(n_out, CUDA_TILE_ROWS),
         .pitch = cuda_pitch(n_in),
-        .part_cols = cuda_part_cols(n_in),
+        .split_cols = cuda_split_cols(n_in),
         .n_stages = 3,
     };
 }
@@ -116,9 +116,10 @@ static void fill_tile_args(struct cuda_backend *c, const struct cuda_product *p,
 static int launch_tile(struct cuda_backend *c, struct cargs_product_tile *a,
                        const struct cuda_tile_kernel *k, const char *name) {
     uint32_t rows = (uint32_t)k->rows / (a->pair ? 2 : 1);
-    uint32_t n_parts = a->parts ? cuda_div_up(a->pitch, a->part_cols) : 1;
+    uint32_t n_splits = a->partials ? cuda_div_up(a->pitch, a->split_cols) : 1;
     uint64_t weights = a->n_tiles * a->tile_row_bytes;
-    a->beside = c->n_launches_tile && c->n_launches == c->n_launches_tile && !a->parts;
+    a->overlaps_previous =
+        c->n_launches_tile && c->n_launches == c->n_launches_tile && !a->partials;
     int rc = cuda_launch(
         c, &(struct cuda_launch){
                .kernel = k->kernel,
@@ -126,13 +127,13 @@ static int launch_tile(struct cuda_backend *c, struct cargs_product_tile *a,
                .args = a,
                .args_bytes = sizeof *a,
                .grid = {cuda_div_up(a->n_rows, (uint32_t)k->inputs), cuda_div_up(a->n_out, rows),
-                        n_parts},
+                        n_splits},
                .threads = (uint32_t)k->threads,
                .shared = a->n_stages * (uint32_t)k->stage_bytes,
                .read = (a->pair ? 2 * weights : weights) + (uint64_t)a->n_rows * a->pitch * 2,
-               .written = (uint64_t)n_parts * a->n_rows * a->n_out * 4,
+               .written = (uint64_t)n_splits * a->n_rows * a->n_out * 4,
            });
-    if (!a->parts) c->n_launches_tile = c->n_launches;
+    if (!a->partials) c->n_launches_tile = c->n_launches;
     return rc;
 }
 
@@ -149,13 +150,13 @@ int cuda_wgmma_launch(struct cuda_backend *c, const struct cuda_product *p,
                       const struct cuda_tile_kernel *k) {
     struct cargs_product_tile a;
     fill_tile_args(c, p, &a);
-    uint32_t n_parts = cuda_n_parts((uint32_t)p->w->base.n_in);
-    uint64_t bytes = (uint64_t)n_parts * a.n_rows * a.n_out * 4;
-    if (n_parts == 1) return launch_tile(c, &a, k, "product_wgmma");
+    uint32_t n_splits = cuda_n_splits((uint32_t)p->w->base.n_in);
+    uint64_t bytes = (uint64_t)n_splits * a.n_rows * a.n_out * 4;
+    if (n_splits == 1) return launch_tile(c, &a, k, "product_wgmma");
     if (p->pair || bytes > c->scratch_bytes[CUDA_SCRATCH_PAIR]) return ERR_UNSUPPORTED;
-    a.parts = cuda_scratch(c, CUDA_SCRATCH_PAIR);
+    a.partials = cuda_scratch(c, CUDA_SCRATCH_PAIR);
     int rc = launch_tile(c, &a, k, "product_wgmma");
-    return rc ? rc : cuda_epilogue_splits(c, p, a.parts, n_parts);
+    return rc ? rc : cuda_epilogue_splits(c, p, a.partials, n_splits);
 }
 
 static int launch_candidate(struct cuda_backend *c, const struct cuda_product *p,

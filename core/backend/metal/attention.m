@@ -40,7 +40,7 @@ static struct args_attention args_of(const struct op_paged_attention *a) {
                                    .table_stride = a->table_stride,
                                    .window = a->window,
                                    .n_slices = 1,
-                                   .n_parts = most_chunks(a),
+                                   .n_splits = most_chunks(a),
                                    .q_scale =
                                        a->softcap != 0 ? a->scale / a->softcap : a->scale * log2_e,
                                    .cap = a->softcap * log2_e};
@@ -66,7 +66,7 @@ static struct metal_bind sinks_of(const struct op_paged_attention *a) {
 }
 
 static uint64_t sums_bytes(const struct decode *d, uint32_t n_tasks) {
-    return (uint64_t)n_tasks * d->heads * d->args.n_parts * 2 * sizeof(float);
+    return (uint64_t)n_tasks * d->heads * d->args.n_splits * 2 * sizeof(float);
 }
 
 static uint64_t task_bytes(const struct decode *d) {
@@ -99,9 +99,9 @@ static int dispatch_decode(struct metal_backend *m, const struct decode *d, uint
                                         metal_at(a->tables), metal_at(a->kv.k), metal_at(a->kv.v),
                                         sinks_of(a), d->final ? metal_at(a->out) : parts, sums},
                               .tg_bytes = threadgroup_bytes(a, d->heads, d->simdgroups),
-                              .groups = {metal_div_up(d->args.n_parts, d->simdgroups), n_tasks, 1},
+                              .groups = {metal_div_up(d->args.n_splits, d->simdgroups), n_tasks, 1},
                               .threads = {d->simdgroups * 32, 1, 1},
-                              .read = rows * metal_div_up(d->args.n_parts, d->simdgroups),
+                              .read = rows * metal_div_up(d->args.n_splits, d->simdgroups),
                               .written = d->final ? rows : n_tasks * task_bytes(d),
                           });
 }
@@ -137,10 +137,10 @@ static int run_decode(struct metal_backend *m, const struct op_paged_attention *
     struct decode d = {.a = a, .args = args_of(a), .by_seq = by_seq};
     d.args.n_slices = metal_div_up(group, a->kv.head_dim > WIDE ? MAX_HEADS / 2 : MAX_HEADS);
     d.heads = metal_div_up(group, d.args.n_slices);
-    d.final = d.args.n_parts == 1;
+    d.final = d.args.n_splits == 1;
     d.n_tasks = (by_seq ? a->n_seqs : a->n_rows) * a->kv.n_kv_heads * d.args.n_slices;
     for (d.simdgroups = SIMDGROUPS; d.simdgroups > 1; d.simdgroups /= 2)
-        if (d.simdgroups <= d.args.n_parts &&
+        if (d.simdgroups <= d.args.n_splits &&
             threadgroup_bytes(a, d.heads, d.simdgroups) <= TG_BYTES)
             break;
     uint64_t task = task_bytes(&d), room = d.n_tasks;
