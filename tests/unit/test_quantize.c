@@ -269,7 +269,7 @@ static void overrides_are_kept(void) {
     r.options.output_type = "q9";
     CHECK(result_of(&r, &e) == ERR_INVALID && strstr(e.msg, "unknown type \"q9\""));
     r.options.type = "q4_k_";
-    CHECK(result_of(&r, &e) == ERR_INVALID && strstr(e.msg, "there are F32, F16, "));
+    CHECK(result_of(&r, &e) == ERR_INVALID && strstr(e.msg, "known types: F32, F16, "));
     CHECK(strstr(e.msg, "Q2_K") != NULL);
 }
 
@@ -281,7 +281,7 @@ static void quantized_sources_need_a_word(void) {
     r.src = "q8.gguf";
     r.dst = "new.gguf";
     r.options.type = "q4_0";
-    CHECK(result_of(&r, &e) == ERR_INVALID && strstr(e.msg, ".weight is Q8_0"));
+    CHECK(result_of(&r, &e) == ERR_INVALID && strstr(e.msg, ".weight is already quantized (Q8_0)"));
     r.options.allow_requantize = true;
     CHECK(result_of(&r, &e) == 0);
     CHECK(type_in("new.gguf", "blk.0.attn_q.weight") == QTYPE_Q4_0);
