@@ -1,6 +1,6 @@
 /* hf/model.c - opens a model folder: finds its files, checks them against the index, and makes a
- * gguf whose keys come from config.json and whose tensors lie in the files. Owns the mappings.
- * Opened on any one thread, then read-only. */
+ * gguf with keys from config.json and tensors from the files. Owns the mappings. Opened on one
+ * thread, then read-only. */
 #include "core/formats/hf/model_int.h"
 
 #include "core/text/json_scan.h"
@@ -15,7 +15,7 @@
 
 enum { MAX_FILES = 4096, MAX_INDEX_NAMES = 1 << 20, SHOWN_BYTES = 80 };
 
-/* A model on disk: what the gguf's source keeps. */
+/* An open folder: the state of the gguf's source. */
 struct folder {
     struct hf_config config;
     struct hf_tensors tensors;
@@ -25,7 +25,7 @@ struct folder {
 };
 
 /* "NAME": "FILE" of the index. */
-struct placed {
+struct index_pair {
     gguf_str name, file;
 };
 
@@ -67,30 +67,30 @@ static void close_folder(void *state) {
 
 /* ---- files ---- */
 
-static int join(const char *folder, gguf_str name, char path[HF_PATH_MAX_BYTES], err *e) {
+static int join_path(const char *folder, gguf_str name, char path[HF_PATH_MAX_BYTES], err *e) {
     int n = snprintf(path, HF_PATH_MAX_BYTES, "%s/%.*s", folder, (int)name.len, name.data);
     if (n < HF_PATH_MAX_BYTES) return 0;
-    return err_set(e, ERR_IO, "%s: the path is too long", folder);
+    return err_set(e, ERR_IO, "%s: the path is longer than %d bytes", folder, HF_PATH_MAX_BYTES);
 }
 
 static bool exists(const char *folder, const char *name) {
     char path[HF_PATH_MAX_BYTES];
-    return join(folder, gguf_str_of(name), path, NULL) == 0 && access(path, F_OK) == 0;
+    return join_path(folder, gguf_str_of(name), path, NULL) == 0 && access(path, F_OK) == 0;
 }
 
 static int open_file(struct folder *f, const char *folder, gguf_str name, err *e) {
     char path[HF_PATH_MAX_BYTES];
-    int rc = join(folder, name, path, e);
+    int rc = join_path(folder, name, path, e);
     if (rc) return rc;
     if (access(path, F_OK) && errno == ENOENT)
-        return err_set(e, ERR_NOT_FOUND, "%s: it is missing; model.safetensors.index.json names it",
+        return err_set(e, ERR_NOT_FOUND, "%s is missing; model.safetensors.index.json names it",
                        path);
     rc = safetensors_open(path, &f->files[f->n_files], e);
     if (!rc) f->n_files++;
     return rc;
 }
 
-/* A file's name in the folder itself: nothing that leads elsewhere. */
+/* True for the name of a file in the folder itself. */
 static bool is_plain(gguf_str name) {
     static const char end[] = ".safetensors";
     size_t n = sizeof end - 1;
@@ -98,70 +98,69 @@ static bool is_plain(gguf_str name) {
            !memchr(name.data, '/', name.len) && memcmp(name.data + name.len - n, end, n) == 0;
 }
 
-static int bad_index(const char *path, const struct json_scan *s, const char *wanted, err *e) {
-    return err_set(e, ERR_FORMAT, "%s: offset %" PRIu64 ": %s is wanted here", path, s->pos,
-                   wanted);
+static int err_index(const char *path, const struct json_scan *s, const char *wanted, err *e) {
+    return err_set(e, ERR_FORMAT, "%s: offset %" PRIu64 ": expected %s here", path, s->pos, wanted);
 }
 
-/* The pairs of weight_map; *list (n) goes to free(). */
-static int read_pairs(const char *path, struct json_scan *s, struct placed **list, uint64_t *n,
+/* Reads the pairs of weight_map; the caller frees *list (n). */
+static int read_pairs(const char *path, struct json_scan *s, struct index_pair **list, uint64_t *n,
                       err *e) {
     bool first = true, more;
     uint64_t capacity = 0;
     for (;;) {
-        struct placed p;
-        if (json_scan_next(s, "{}", &first, &more)) return bad_index(path, s, "an object", e);
+        struct index_pair p;
+        if (json_scan_next(s, "{}", &first, &more)) return err_index(path, s, "an object", e);
         if (!more) return 0;
         if (json_scan_name(s, &p.name.data, &p.name.len) || json_scan_take(s, ':') ||
             json_scan_name(s, &p.file.data, &p.file.len))
-            return bad_index(path, s, "a tensor's name and a file's", e);
+            return err_index(path, s, "a tensor's name and a file's", e);
         if (!is_plain(p.file))
-            return err_set(e, ERR_FORMAT,
-                           "%s: offset %" PRIu64 ": '%.*s' is no plain name of a .safetensors file",
-                           path, s->pos, (int)(p.file.len < SHOWN_BYTES ? p.file.len : SHOWN_BYTES),
-                           p.file.data);
-        if (*n == MAX_INDEX_NAMES) return bad_index(path, s, "an end of so many names", e);
+            return err_set(
+                e, ERR_FORMAT,
+                "%s: offset %" PRIu64 ": '%.*s' is not a plain name of a .safetensors file", path,
+                s->pos, (int)(p.file.len < SHOWN_BYTES ? p.file.len : SHOWN_BYTES), p.file.data);
+        if (*n == MAX_INDEX_NAMES) return err_index(path, s, "at most 1048576 names", e);
         if (*n == capacity) {
             capacity = capacity ? capacity * 2 : 1024;
-            struct placed *grown = mem_resize(*list, capacity, sizeof *grown);
-            if (!grown) return err_set(e, ERR_NOMEM, "%s: no memory to read it", path);
+            struct index_pair *grown = mem_resize(*list, capacity, sizeof *grown);
+            if (!grown) return err_no_memory(e);
             *list = grown;
         }
         (*list)[(*n)++] = p;
     }
 }
 
-static int read_index(const char *path, struct json_scan *s, struct placed **list, uint64_t *n,
+static int read_index(const char *path, struct json_scan *s, struct index_pair **list, uint64_t *n,
                       err *e) {
     bool first = true, more, found = false;
     gguf_str key;
     for (;;) {
-        if (json_scan_next(s, "{}", &first, &more)) return bad_index(path, s, "an object", e);
+        if (json_scan_next(s, "{}", &first, &more)) return err_index(path, s, "an object", e);
         if (!more) break;
         if (json_scan_name(s, &key.data, &key.len) || json_scan_take(s, ':'))
-            return bad_index(path, s, "a member", e);
+            return err_index(path, s, "a member", e);
         bool is_map = key.len == 10 && memcmp(key.data, "weight_map", 10) == 0;
-        if (is_map && found) return bad_index(path, s, "one weight_map", e);
+        if (is_map && found) return err_index(path, s, "only one weight_map", e);
         int rc = is_map ? read_pairs(path, s, list, n, e) : 0;
         if (rc) return rc;
         found = found || is_map;
-        if (!is_map && json_scan_skip(s)) return bad_index(path, s, "a value", e);
+        if (!is_map && json_scan_skip(s)) return err_index(path, s, "a value", e);
     }
-    return found && *n ? 0 : bad_index(path, s, "a weight_map with names", e);
+    return found && *n ? 0 : err_index(path, s, "a weight_map with names", e);
 }
 
-static int compare_placed(const void *a, const void *b) {
-    const struct placed *x = a, *y = b;
+static int compare_pairs(const void *a, const void *b) {
+    const struct index_pair *x = a, *y = b;
     int order = gguf_str_compare(x->file, y->file);
     return order ? order : gguf_str_compare(x->name, y->name);
 }
 
-/* Opens the files of the index, in order of their names: each holds the tensors that the index
- * says, and no others. */
-static int open_indexed(struct folder *f, const char *folder, struct placed *list, uint64_t n,
+/* Opens the files of the index, in order of their names. Each must hold exactly the tensors that
+ * the index lists for it. */
+static int open_indexed(struct folder *f, const char *folder, struct index_pair *list, uint64_t n,
                         err *e) {
     char shown[GGUF_NAME_SHOWN_BYTES + 4];
-    qsort(list, n, sizeof *list, compare_placed);
+    qsort(list, n, sizeof *list, compare_pairs);
     for (uint64_t i = 0, end; i < n; i = end) {
         if (f->n_files == MAX_FILES)
             return err_set(e, ERR_UNSUPPORTED, "%s: the index names more than %d files", folder,
@@ -173,12 +172,12 @@ static int open_indexed(struct folder *f, const char *folder, struct placed *lis
             if (safetensors_find(file, list[end].name)) continue;
             gguf_show_name(shown, list[end].name);
             return err_set(e, ERR_FORMAT,
-                           "%s: tensor '%s', which the index places here, is missing",
+                           "%s: tensor '%s' is missing; the index lists it for this file",
                            safetensors_path(file), shown);
         }
         if (safetensors_n(file) != end - i)
             return err_set(e, ERR_FORMAT,
-                           "%s: it holds %" PRIu64 " tensors, the index names %" PRIu64,
+                           "%s contains %" PRIu64 " tensors, but the index lists %" PRIu64,
                            safetensors_path(file), safetensors_n(file), end - i);
     }
     return 0;
@@ -187,9 +186,9 @@ static int open_indexed(struct folder *f, const char *folder, struct placed *lis
 static int open_by_index(struct folder *f, const char *folder, const char *index, err *e) {
     char path[HF_PATH_MAX_BYTES];
     struct file_map map;
-    struct placed *list = NULL;
+    struct index_pair *list = NULL;
     uint64_t n = 0;
-    int rc = join(folder, gguf_str_of(index), path, e);
+    int rc = join_path(folder, gguf_str_of(index), path, e);
     if (!rc) rc = file_map_open(path, &map, e);
     if (rc) return rc;
     struct json_scan s = {.text = (const char *)map.base, .n = map.bytes};
@@ -210,17 +209,16 @@ static int open_files(struct folder *f, const char *folder, err *e) {
                                          "model.pt",
                                          "pytorch_model.pt"};
     f->files = mem_new(MAX_FILES, sizeof *f->files);
-    if (!f->files) return err_set(e, ERR_NOMEM, "%s: no memory to open it", folder);
+    if (!f->files) return err_no_memory(e);
     if (exists(folder, single)) return open_file(f, folder, gguf_str_of(single), e);
     if (exists(folder, index)) return open_by_index(f, folder, index, e);
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (exists(folder, others[i]))
             return err_set(e, ERR_UNSUPPORTED,
-                           "%s: its weights are in %s; safetensors are needed (convert them with "
-                           "save_pretrained, or take a GGUF)",
+                           "%s: its weights are in %s, expected safetensors: convert them with "
+                           "save_pretrained, or use a GGUF",
                            folder, others[i]);
-    return err_set(e, ERR_NOT_FOUND, "%s: no model.safetensors and no %s in this folder", folder,
-                   index);
+    return err_set(e, ERR_NOT_FOUND, "%s contains neither model.safetensors nor %s", folder, index);
 }
 
 /* ---- keys ---- */
@@ -232,7 +230,7 @@ static int put_name(gguf_writer *w, const char *folder, err *e) {
     return gguf_writer_set_str(w, "general.name", slash ? slash + 1 : whole, e);
 }
 
-/* llama.cpp's number of the type that most values have. */
+/* llama.cpp's number for the most frequent type of values. */
 static uint32_t file_type(const struct hf_tensors *t) {
     static const struct {
         int type;
@@ -256,9 +254,9 @@ static uint32_t file_type(const struct hf_tensors *t) {
 static int read_config(struct folder *f, const char *folder, gguf_writer *w, err *e) {
     char path[HF_PATH_MAX_BYTES], *text = NULL;
     size_t n;
-    int rc = join(folder, gguf_str_of("config.json"), path, e);
+    int rc = join_path(folder, gguf_str_of("config.json"), path, e);
     if (!rc && access(path, F_OK))
-        rc = err_set(e, ERR_NOT_FOUND, "%s: no config.json in this folder", folder);
+        rc = err_set(e, ERR_NOT_FOUND, "%s contains no config.json", folder);
     if (!rc) rc = hf_file_read(path, HF_CONFIG_MAX_BYTES, false, &text, &n, e);
     if (rc) return rc;
     rc = hf_config_read(text, n, w, &f->config, e);
@@ -267,7 +265,7 @@ static int read_config(struct folder *f, const char *folder, gguf_writer *w, err
     return rc;
 }
 
-/* A gguf of w's keys; *bytes is what it lies in and must outlive it. */
+/* Opens w's keys as a gguf, which lies in *bytes and must not outlive them. */
 static int open_keys(const gguf_writer *w, const char *name, void **bytes, gguf **out, err *e) {
     uint64_t n;
     int rc = gguf_writer_to_memory(w, bytes, &n, e);
@@ -281,25 +279,26 @@ static bool has_head(const struct hf_tensors *t) {
     return false;
 }
 
-static int fill(struct folder *f, const char *folder, gguf_writer *w, err *e) {
+static int read_folder(struct folder *f, const char *folder, gguf_writer *w, err *e) {
     int rc = read_config(f, folder, w, e);
     if (!rc) rc = open_files(f, folder, e);
     if (!rc) rc = hf_tensors_map(&f->tensors, &f->config, f->files, f->n_files, e);
     if (rc) return rc;
     bool from_embedding = f->config.tied || (f->config.family->traits & HF_EMBED_HEAD);
     if (!from_embedding && !has_head(&f->tensors))
-        return err_set_param(e, ERR_FORMAT, "lm_head.weight",
-                             "%s: no tensor lm_head.weight, and config.json does not tie it to the "
-                             "embedding",
-                             folder);
+        return err_set_param(
+            e, ERR_FORMAT, "lm_head.weight",
+            "%s: tensor lm_head.weight is missing, and config.json does not tie it "
+            "to the embedding",
+            folder);
     if ((rc = put_name(w, folder, e)) ||
         (rc = gguf_writer_set_u32(w, "general.file_type", file_type(&f->tensors), e)))
         return rc;
     return gguf_writer_set_u32(w, "general.quantization_version", 2, e);
 }
 
-/* Hands f over to a new gguf, or closes it. */
-static int finish(struct folder *f, gguf_writer *w, const char *name, gguf **out, err *e) {
+/* Gives f to a new gguf, or closes it on failure. */
+static int make_gguf(struct folder *f, gguf_writer *w, const char *name, gguf **out, err *e) {
     gguf *g = NULL;
     int rc = open_keys(w, name, &f->keys, &g, e);
     if (rc) {
@@ -326,10 +325,10 @@ int hf_model_open(const char *folder, gguf **out, err *e) {
     *out = NULL;
     struct folder *f = mem_new(1, sizeof *f);
     gguf_writer *w = gguf_writer_new();
-    int rc = f && w ? 0 : err_set(e, ERR_NOMEM, "%s: no memory to open it", folder);
-    if (!rc) rc = fill(f, folder, w, e);
+    int rc = f && w ? 0 : err_no_memory(e);
+    if (!rc) rc = read_folder(f, folder, w, e);
     if (!rc)
-        rc = finish(f, w, folder, out, e);
+        rc = make_gguf(f, w, folder, out, e);
     else if (f)
         close_folder(f);
     gguf_writer_free(w);
@@ -340,11 +339,11 @@ int hf_config_open_memory(const char *json, size_t n, gguf **out, err *e) {
     *out = NULL;
     struct folder *f = mem_new(1, sizeof *f);
     gguf_writer *w = gguf_writer_new();
-    int rc = f && w ? 0 : err_set(e, ERR_NOMEM, "no memory for config.json");
+    int rc = f && w ? 0 : err_no_memory(e);
     if (!rc) rc = hf_config_read(json, n, w, &f->config, e);
     if (!rc) rc = hf_tensors_map(&f->tensors, &f->config, NULL, 0, e);
     if (!rc)
-        rc = finish(f, w, "config.json", out, e);
+        rc = make_gguf(f, w, "config.json", out, e);
     else if (f)
         close_folder(f);
     gguf_writer_free(w);

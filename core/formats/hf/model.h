@@ -1,8 +1,7 @@
-/* hf/model.h - a Hugging Face model folder as a gguf (model_file.h says how it looks).
+/* hf/model.h - a Hugging Face model folder as a gguf (see model_file.h).
  *
- * Sources: transformers' configurations, for members that config.json leaves out and for what they
- * mean, as versions 4 and 5 write them; and llama.cpp's converter, for the keys, tensor names and
- * layouts that GGUF files have.
+ * Sources: transformers' configurations (versions 4 and 5), for the meaning of members and their
+ * defaults; llama.cpp's converter, for keys, tensor names and layouts of GGUF files.
  *
  * THREAD SAFETY: as gguf.h. */
 #ifndef INFERD_FORMATS_HF_MODEL_H
@@ -15,7 +14,7 @@
  * of config.json or the tensor that has no counterpart), ERR_FORMAT, ERR_IO. */
 int hf_model_open(const char *folder, gguf **out, err *e);
 
-/* A config.json alone, as the keys that its folder would have: no tensors (fuzzing, tests). */
+/* The keys of a folder with this config.json, without tensors (fuzzing, tests). */
 int hf_config_open_memory(const char *json, size_t n, gguf **out, err *e);
 
 #endif

@@ -17,8 +17,8 @@ enum hf_trait {
     HF_NORM_PLUS_1 = 1 << 1,     /* its norms multiply by 1 + weight */
     HF_POST_NORMS = 1 << 2,      /* post_attention_layernorm comes before the residual is added */
     HF_GPT_OSS = 1 << 3,         /* experts as gpt-oss stores them */
-    HF_LLAMA_KEYS = 1 << 4,      /* GGUF has vocab_size and rope.dimension_count of it */
-    HF_NO_HEAD_DIM = 1 << 5,     /* head_dim in config.json means nothing */
+    HF_LLAMA_KEYS = 1 << 4,      /* GGUF has its vocab_size and rope.dimension_count */
+    HF_NO_HEAD_DIM = 1 << 5,     /* head_dim in config.json is ignored */
     HF_GELU = 1 << 6,            /* its activation is tanh-approximated GELU; else SiLU */
     HF_EMBED_HEAD = 1 << 7,      /* the output head is the embedding, whatever the files hold */
     HF_LAYER_TYPES = 1 << 8,     /* reads layer_types */
@@ -30,11 +30,11 @@ enum hf_trait {
     HF_NOPE = 1 << 14          /* no_rope_layers */
 };
 
-/* Which layers have a window when layer_types does not say; also what GGUF takes for granted. */
+/* Which layers have a window without layer_types; GGUF readers assume the same. */
 enum hf_window {
     HF_WINDOW_NONE,
     HF_WINDOW_ALL,
-    HF_WINDOW_PERIOD,      /* all but every n-th */
+    HF_WINDOW_PERIOD,      /* all except every n-th */
     HF_WINDOW_FROM_LAYER,  /* max_window_layers on */
     HF_WINDOW_ALTERNATING, /* even ones below max_window_layers */
     HF_WINDOW_NOPE         /* those without rotation */
@@ -46,7 +46,7 @@ struct hf_family {
     uint32_t traits;                     /* enum hf_trait */
     enum hf_window window;
     uint32_t period;
-    /* What transformers takes for members that config.json leaves out. 0: it must be there;
+    /* transformers' defaults for members missing in config.json. 0: the member is required;
      * n_kv_heads 0: n_heads; head_dim 0: hidden / n_heads. */
     uint32_t hidden, ff, n_layers, n_heads, n_kv_heads, head_dim, max_positions, vocab;
     uint32_t sliding_window, n_experts, n_experts_used, expert_ff, shared_ff;
@@ -54,7 +54,7 @@ struct hf_family {
     bool tied;
 };
 
-/* What the mapping of tensors needs to know. */
+/* What the mapping of tensors depends on. */
 struct hf_config {
     const struct hf_family *family;
     uint32_t n_layers, hidden, n_heads, n_kv_heads, head_dim, n_rot, n_experts;
@@ -66,11 +66,10 @@ struct hf_config {
 enum hf_factors { HF_ROPE_FREQS, HF_ROPE_LONG, HF_ROPE_SHORT };
 enum { HF_MAX_ROT = 512, HF_MAX_LAYERS = 1024, HF_MAX_EXPERTS = 4096 };
 
-/* Where config.json's members are read from and keys go to. The first failed write of a key stays
- * in rc. */
+/* Reads members of config.json and writes keys. rc keeps the first failed write of a key. */
 struct hf_reader {
     const cJSON *json; /* the text model's members */
-    const cJSON *root; /* the whole file's; json itself, or around it */
+    const cJSON *root; /* the whole file: json itself, or the object around it */
     struct hf_config *config;
     gguf_writer *keys;
     int rc;
@@ -80,18 +79,18 @@ struct hf_reader {
 /* Fills *config and writes the architecture's keys. Errors name the member. */
 int hf_config_read(const char *json, size_t n, gguf_writer *keys, struct hf_config *config, err *e);
 
-/* NULL: not there, or null. */
+/* NULL: missing, or null. */
 const cJSON *hf_value(const cJSON *object, const char *name);
-/* A whole number in min..max. */
+/* Reads an integer in min..max. */
 int hf_read_count(struct hf_reader *r, const char *name, uint64_t fallback, uint64_t min,
                   uint64_t max, uint64_t *out);
-/* A finite number of object, which is r->json or lies in it. */
+/* Reads a finite number of object, which is r->json or inside it. */
 int hf_read_real(struct hf_reader *r, const cJSON *object, const char *name, double fallback,
                  double *out);
-/* ERR_UNSUPPORTED for a member whose value has no counterpart. */
+/* ERR_UNSUPPORTED for a member whose value has no counterpart in GGUF. */
 int hf_refuse(struct hf_reader *r, const char *name, const char *why);
 
-/* Keys below the architecture's name. */
+/* Keys prefixed by the architecture's name. */
 void hf_put_u32(struct hf_reader *r, const char *suffix, uint64_t v);
 void hf_put_f32(struct hf_reader *r, const char *suffix, double v);
 void hf_put_bool(struct hf_reader *r, const char *suffix, bool v);
@@ -103,14 +102,14 @@ int hf_read_rope(struct hf_reader *r);
 
 /* ---- hf/tensors.c: names and layouts ---- */
 
-/* How a tensor's bytes come out of its sources: element (m, r, c) of matrix m, row r, column c is
+/* How a tensor is computed from its sources: element (m, r, c) of matrix m, row r, column c is
  * element (first + step * p(r), c) of matrix m of the source, with p the permutation of Q and K
  * rows; or (c, first + step * r) of a transposed one. */
 struct hf_recipe {
-    const struct safetensor **sources; /* (n_sources): all matrices in one, or a matrix each */
+    const struct safetensor **sources; /* (n_sources): one with all matrices, or one per matrix */
     uint32_t n_sources;
-    const struct safetensor *scales; /* MXFP4: sources[0] holds nibbles. else NULL */
-    const float *made;               /* no source: these values */
+    const struct safetensor *scales; /* MXFP4: sources[0] holds nibbles; else NULL */
+    const float *made;               /* these values, without a source */
     uint64_t n_mats, n_rows, n_cols; /* of the tensor */
     uint64_t src_rows, src_cols;     /* of a source's matrix */
     uint64_t first, step;
@@ -126,23 +125,24 @@ struct hf_tensors {
     arena *memory; /* names, lists of sources, vectors */
 };
 
-/* Maps every tensor of the files (n_files, in order). ERR_UNSUPPORTED: a name that has no
- * counterpart; ERR_FORMAT: a shape. On failure t is still to be freed. */
+/* Maps every tensor of the files (n_files, in order). ERR_UNSUPPORTED: a name without counterpart;
+ * ERR_FORMAT: a wrong shape. On failure t must be freed, too. */
 int hf_tensors_map(struct hf_tensors *t, const struct hf_config *config, safetensors *const *files,
                    uint32_t n_files, err *e);
-void hf_tensors_free(struct hf_tensors *t); /* of zeros is fine */
+void hf_tensors_free(struct hf_tensors *t); /* a zeroed struct is fine */
 
 /* ---- hf/recipe.c: bytes ---- */
 
-/* Where the tensor's bytes lie as they are needed, aligned for type; NULL: nowhere. */
+/* Address of the tensor's bytes if a source stores them in GGUF's layout, aligned for type; else
+ * NULL. */
 const void *hf_recipe_place(const struct hf_recipe *recipe, int type);
 
-/* n bytes from byte `offset` of what recipe makes, of type: the sources' own, F32 or MXFP4. The
- * range lies inside. */
+/* Computes n bytes of the tensor from byte `offset` on. type: the sources' own, F32 or MXFP4. The
+ * range must lie inside the tensor. */
 void hf_recipe_read(const struct hf_recipe *recipe, int type, uint64_t offset, uint64_t n,
                     void *dst);
 
-/* enum qtype of a source's elements, -1: not usable. */
+/* enum qtype of a source's elements; -1: not usable. */
 int hf_source_type(const struct safetensor *s);
 
 #endif

@@ -1,5 +1,5 @@
-/* safetensors.c - the reader of one file. Owns the mapping and the index over it; trusts no byte of
- * it. Opened on any one thread, then read-only. */
+/* safetensors.c - reads one file. Owns the mapping and the index over it; trusts no byte of the
+ * file. Opened on one thread, then read-only. */
 #include "core/formats/hf/safetensors.h"
 
 #include "core/base/mem.h"
@@ -51,12 +51,12 @@ static const struct {
     {"F8_E4M3FNUZ", 8, ST_OTHER}, {"F8_E5M2FNUZ", 8, ST_OTHER},
 };
 
-static int fail(const struct reader *r, int code, uint64_t offset, const gguf_str *name,
-                const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+static int err_tensor(const struct reader *r, int code, uint64_t offset, const gguf_str *name,
+                      const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
-/* "FILE: offset N: tensor 'NAME': what", the end of a long path only. */
-static int fail(const struct reader *r, int code, uint64_t offset, const gguf_str *name,
-                const char *fmt, ...) {
+/* "FILE: offset N: tensor 'NAME': what"; of a long path only its end. */
+static int err_tensor(const struct reader *r, int code, uint64_t offset, const gguf_str *name,
+                      const char *fmt, ...) {
     char what[160], shown[GGUF_NAME_SHOWN_BYTES + 4] = "";
     const char *path = r->s->path;
     size_t n = strlen(path);
@@ -71,12 +71,12 @@ static int fail(const struct reader *r, int code, uint64_t offset, const gguf_st
                    shown, name ? "': " : ": ", what);
 }
 
-static uint64_t at(const struct reader *r) {
+static uint64_t json_offset(const struct reader *r) {
     return LENGTH_BYTES + r->json.pos;
 }
 
-static int not_json(const struct reader *r, const gguf_str *name, const char *wanted) {
-    return fail(r, ERR_FORMAT, at(r), name, "%s is wanted here", wanted);
+static int err_expected(const struct reader *r, const gguf_str *name, const char *wanted) {
+    return err_tensor(r, ERR_FORMAT, json_offset(r), name, "expected %s here", wanted);
 }
 
 static bool equals(gguf_str s, const char *text) {
@@ -86,7 +86,8 @@ static bool equals(gguf_str s, const char *text) {
 static int read_type(struct reader *r, struct safetensor *t, uint32_t *bits) {
     gguf_str name;
     char shown[GGUF_NAME_SHOWN_BYTES + 4];
-    if (json_scan_name(&r->json, &name.data, &name.len)) return not_json(r, &t->name, "a dtype");
+    if (json_scan_name(&r->json, &name.data, &name.len))
+        return err_expected(r, &t->name, "a dtype");
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (equals(name, types[i].name)) {
             t->type = types[i].type;
@@ -95,7 +96,8 @@ static int read_type(struct reader *r, struct safetensor *t, uint32_t *bits) {
             return 0;
         }
     gguf_show_name(shown, name);
-    return fail(r, ERR_UNSUPPORTED, at(r), &t->name, "dtype '%s' is not known", shown);
+    return err_tensor(r, ERR_UNSUPPORTED, json_offset(r), &t->name, "dtype '%s' is not known",
+                      shown);
 }
 
 static int read_shape(struct reader *r, struct safetensor *t) {
@@ -104,15 +106,16 @@ static int read_shape(struct reader *r, struct safetensor *t) {
     t->n_elems = 1;
     for (;;) {
         if (json_scan_next(&r->json, "[]", &first, &more))
-            return not_json(r, &t->name, "a list of dimensions");
+            return err_expected(r, &t->name, "a list of dimensions");
         if (!more) return 0;
         if (t->n_dims == SAFETENSORS_MAX_DIMS)
-            return fail(r, ERR_FORMAT, at(r), &t->name, "more than %d dimensions",
-                        SAFETENSORS_MAX_DIMS);
+            return err_tensor(r, ERR_FORMAT, json_offset(r), &t->name, "more than %d dimensions",
+                              SAFETENSORS_MAX_DIMS);
         uint64_t *dim = &t->dims[t->n_dims++];
-        if (json_scan_u64(&r->json, dim)) return not_json(r, &t->name, "a dimension");
+        if (json_scan_u64(&r->json, dim)) return err_expected(r, &t->name, "a dimension");
         if (!mem_mul(t->n_elems, *dim, &t->n_elems) || t->n_elems > INT64_MAX)
-            return fail(r, ERR_FORMAT, at(r), &t->name, "its shape makes an impossible size");
+            return err_tensor(r, ERR_FORMAT, json_offset(r), &t->name,
+                              "its shape has too many elements");
     }
 }
 
@@ -121,12 +124,12 @@ static int read_offsets(struct reader *r, const struct safetensor *t, uint64_t o
     for (int i = 0; i < 3; i++) {
         if (json_scan_next(&r->json, "[]", &first, &more) || more != (i < 2) ||
             (more && json_scan_u64(&r->json, &offsets[i])))
-            return not_json(r, &t->name, "two offsets");
+            return err_expected(r, &t->name, "two offsets");
     }
     return 0;
 }
 
-/* The members of one tensor: each is there once. */
+/* The members of one tensor; each may occur once. */
 static int read_members(struct reader *r, struct safetensor *t, uint32_t *bits,
                         uint64_t offsets[2]) {
     unsigned seen = 0;
@@ -134,15 +137,15 @@ static int read_members(struct reader *r, struct safetensor *t, uint32_t *bits,
     gguf_str key;
     for (;;) {
         if (json_scan_next(&r->json, "{}", &first, &more))
-            return not_json(r, &t->name, "an object");
+            return err_expected(r, &t->name, "an object");
         if (!more) break;
         if (json_scan_name(&r->json, &key.data, &key.len) || json_scan_take(&r->json, ':'))
-            return not_json(r, &t->name, "a member");
+            return err_expected(r, &t->name, "a member");
         unsigned bit = equals(key, "dtype")          ? 1
                        : equals(key, "shape")        ? 2
                        : equals(key, "data_offsets") ? 4
                                                      : 0;
-        if (seen & bit) return not_json(r, &t->name, "each member once");
+        if (seen & bit) return err_expected(r, &t->name, "each member once");
         seen |= bit;
         int rc = 0;
         if (bit == 1)
@@ -152,28 +155,29 @@ static int read_members(struct reader *r, struct safetensor *t, uint32_t *bits,
         else if (bit == 4)
             rc = read_offsets(r, t, offsets);
         else if (json_scan_skip(&r->json))
-            rc = not_json(r, &t->name, "a value");
+            rc = err_expected(r, &t->name, "a value");
         if (rc) return rc;
     }
-    return seen == 7 ? 0 : not_json(r, &t->name, "dtype, shape and data_offsets");
+    return seen == 7 ? 0 : err_expected(r, &t->name, "dtype, shape and data_offsets");
 }
 
 static int read_tensor(struct reader *r, struct safetensor *t) {
-    uint64_t start = at(r), offsets[2] = {0}, n_bits;
+    uint64_t start = json_offset(r), offsets[2] = {0}, n_bits;
     uint32_t bits = 0;
     int rc = read_members(r, t, &bits, offsets);
     if (rc) return rc;
     if (offsets[0] > offsets[1] || offsets[1] > r->data_bytes)
-        return fail(r, ERR_FORMAT, start, &t->name,
-                    "data_offsets %" PRIu64 "..%" PRIu64 " are not in the %" PRIu64
-                    " bytes of data",
-                    offsets[0], offsets[1], r->data_bytes);
+        return err_tensor(r, ERR_FORMAT, start, &t->name,
+                          "data_offsets %" PRIu64 "..%" PRIu64 " are not a range of the %" PRIu64
+                          " bytes of data",
+                          offsets[0], offsets[1], r->data_bytes);
     t->data = r->data + offsets[0];
     t->bytes = offsets[1] - offsets[0];
     if (!mem_mul(t->n_elems, bits, &n_bits) || n_bits % 8 || n_bits / 8 != t->bytes)
-        return fail(r, ERR_FORMAT, start, &t->name,
-                    "%" PRIu64 " bytes of data do not fit %" PRIu64 " elements of %s", t->bytes,
-                    t->n_elems, t->type_name);
+        return err_tensor(r, ERR_FORMAT, start, &t->name,
+                          "has %" PRIu64 " bytes of data, expected those of %" PRIu64
+                          " elements of %s",
+                          t->bytes, t->n_elems, t->type_name);
     return 0;
 }
 
@@ -182,7 +186,7 @@ static int add_tensor(struct reader *r, gguf_str name) {
     if (s->n == r->capacity) {
         uint64_t capacity = r->capacity ? r->capacity * 2 : 64;
         struct safetensor *grown = mem_resize(s->tensors, capacity, sizeof *grown);
-        if (!grown) return err_set(r->e, ERR_NOMEM, "%s: no memory for its index", s->path);
+        if (!grown) return err_no_memory(r->e);
         s->tensors = grown;
         r->capacity = capacity;
     }
@@ -190,7 +194,9 @@ static int add_tensor(struct reader *r, gguf_str name) {
     memset(t, 0, sizeof *t);
     t->name = name;
     if (name.len == 0 || name.len > GGUF_NAME_MAX_BYTES)
-        return fail(r, ERR_FORMAT, at(r), NULL, "a name of %" PRIu64 " bytes", name.len);
+        return err_tensor(r, ERR_FORMAT, json_offset(r), NULL,
+                          "a name has %" PRIu64 " bytes, expected 1 to %d", name.len,
+                          GGUF_NAME_MAX_BYTES);
     s->n++;
     return read_tensor(r, t);
 }
@@ -199,19 +205,20 @@ static int read_header(struct reader *r) {
     bool first = true, more;
     gguf_str name;
     for (;;) {
-        if (json_scan_next(&r->json, "{}", &first, &more)) return not_json(r, NULL, "an object");
+        if (json_scan_next(&r->json, "{}", &first, &more))
+            return err_expected(r, NULL, "an object");
         if (!more) break;
         if (json_scan_name(&r->json, &name.data, &name.len) || json_scan_take(&r->json, ':'))
-            return not_json(r, NULL, "a tensor's name, without escapes");
+            return err_expected(r, NULL, "a tensor's name, without escapes");
         if (equals(name, "__metadata__")) {
-            if (json_scan_skip(&r->json)) return not_json(r, NULL, "metadata");
+            if (json_scan_skip(&r->json)) return err_expected(r, NULL, "metadata");
             continue;
         }
         int rc = add_tensor(r, name);
         if (rc) return rc;
     }
     json_scan_peek(&r->json);
-    return r->json.pos == r->json.n ? 0 : not_json(r, NULL, "the header's end");
+    return r->json.pos == r->json.n ? 0 : err_expected(r, NULL, "the header's end");
 }
 
 static int compare_names(const void *a, const void *b) {
@@ -219,8 +226,8 @@ static int compare_names(const void *a, const void *b) {
     return gguf_str_compare((*x)->name, (*y)->name);
 }
 
-/* Empty tensors first: one may lie where another begins. */
-static int compare_places(const void *a, const void *b) {
+/* By address; empty tensors first, because one may lie where another begins. */
+static int compare_data(const void *a, const void *b) {
     const struct safetensor *const *x = a, *const *y = b;
     if ((*x)->data != (*y)->data) return (*x)->data < (*y)->data ? -1 : 1;
     return (*x)->bytes < (*y)->bytes ? -1 : (*x)->bytes > (*y)->bytes;
@@ -230,23 +237,23 @@ static int index_tensors(struct reader *r) {
     safetensors *s = r->s;
     char shown[GGUF_NAME_SHOWN_BYTES + 4];
     s->by_name = mem_new(s->n, sizeof *s->by_name);
-    if (!s->by_name) return err_set(r->e, ERR_NOMEM, "%s: no memory for its index", s->path);
+    if (!s->by_name) return err_no_memory(r->e);
     for (uint64_t i = 0; i < s->n; i++)
         s->by_name[i] = &s->tensors[i];
-    if (s->n) qsort(s->by_name, s->n, sizeof *s->by_name, compare_places);
+    if (s->n) qsort(s->by_name, s->n, sizeof *s->by_name, compare_data);
     for (uint64_t i = 1; i < s->n; i++) {
         const struct safetensor *a = s->by_name[i - 1], *b = s->by_name[i];
         gguf_show_name(shown, a->name);
         if (a->bytes > (uint64_t)(b->data - a->data))
-            return fail(r, ERR_FORMAT, (uint64_t)(b->data - s->base), &b->name,
-                        "its data overlap those of '%s'", shown);
+            return err_tensor(r, ERR_FORMAT, (uint64_t)(b->data - s->base), &b->name,
+                              "its data overlaps that of '%s'", shown);
     }
     if (s->n) qsort(s->by_name, s->n, sizeof *s->by_name, compare_names);
     for (uint64_t i = 1; i < s->n; i++)
         if (!compare_names(&s->by_name[i - 1], &s->by_name[i]))
-            return fail(r, ERR_FORMAT,
-                        (uint64_t)((const uint8_t *)s->by_name[i]->name.data - s->base),
-                        &s->by_name[i]->name, "it is there twice");
+            return err_tensor(r, ERR_FORMAT,
+                              (uint64_t)((const uint8_t *)s->by_name[i]->name.data - s->base),
+                              &s->by_name[i]->name, "the name occurs twice");
     return 0;
 }
 
@@ -254,11 +261,13 @@ static int read_file(safetensors *s, err *e) {
     struct reader r = {.s = s, .e = e};
     uint64_t n;
     if (s->bytes < LENGTH_BYTES)
-        return fail(&r, ERR_FORMAT, 0, NULL, "%" PRIu64 " bytes are no safetensors file", s->bytes);
+        return err_tensor(&r, ERR_FORMAT, 0, NULL,
+                          "not a safetensors file: it has only %" PRIu64 " bytes", s->bytes);
     memcpy(&n, s->base, sizeof n);
     if (n > s->bytes - LENGTH_BYTES || n > SAFETENSORS_HEADER_MAX_BYTES)
-        return fail(&r, ERR_FORMAT, 0, NULL,
-                    "its length is %" PRIu64 " in a file of %" PRIu64 " bytes", n, s->bytes);
+        return err_tensor(&r, ERR_FORMAT, 0, NULL,
+                          "the header's length is %" PRIu64 " in a file of %" PRIu64 " bytes", n,
+                          s->bytes);
     r.json.text = (const char *)s->base + LENGTH_BYTES;
     r.json.n = n;
     r.data = s->base + LENGTH_BYTES + n;
@@ -272,11 +281,11 @@ static safetensors *new_file(const char *path, err *e) {
     if (s) s->path = mem_strdup(path);
     if (s && s->path) return s;
     safetensors_close(s);
-    err_set(e, ERR_NOMEM, "%s: no memory to open it", path);
+    err_no_memory(e);
     return NULL;
 }
 
-static int finish(safetensors *s, int rc, safetensors **out, err *e) {
+static int finish_open(safetensors *s, int rc, safetensors **out, err *e) {
     if (!rc) rc = read_file(s, e);
     if (rc)
         safetensors_close(s);
@@ -292,7 +301,7 @@ int safetensors_open(const char *path, safetensors **out, err *e) {
     int rc = file_map_open(path, &s->map, e);
     s->base = s->map.base;
     s->bytes = s->map.bytes;
-    return finish(s, rc, out, e);
+    return finish_open(s, rc, out, e);
 }
 
 int safetensors_open_memory(const void *bytes, uint64_t n, const char *name, safetensors **out,
@@ -302,7 +311,7 @@ int safetensors_open_memory(const void *bytes, uint64_t n, const char *name, saf
     if (!s) return ERR_NOMEM;
     s->base = bytes;
     s->bytes = n;
-    return finish(s, 0, out, e);
+    return finish_open(s, 0, out, e);
 }
 
 void safetensors_close(safetensors *s) {

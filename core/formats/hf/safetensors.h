@@ -3,8 +3,8 @@
  * Source: the format's description in the safetensors library. The file, all little-endian:
  *   u64 n | n bytes of JSON | data
  *   {"__metadata__": {...}, NAME: {"dtype": "BF16", "shape": [rows, cols], "data_offsets": [b, e]}}
- * Offsets count from the data's first byte; a tensor's are (product of shape) * bytes of dtype
- * apart, and no two tensors share a byte. They need not be aligned. Every number is checked in
+ * Offsets count from the first byte of data; their difference is (product of shape) * bytes of
+ * dtype, and no two tensors overlap. They need not be aligned. Every number is checked in
  * uint64_t against the file's size before it is used; an error names file, byte offset and tensor.
  *
  * THREAD SAFETY: an open file is immutable; any number of threads may read it. */
@@ -17,7 +17,7 @@ typedef struct safetensors safetensors;
 
 enum { SAFETENSORS_MAX_DIMS = 8, SAFETENSORS_HEADER_MAX_BYTES = 100000000 };
 
-/* What the types below say of themselves. Types that no model needs here are listed by name. */
+/* Element types. ST_OTHER: a known type that no supported model needs; see type_name. */
 enum safetensors_type { ST_F32, ST_F16, ST_BF16, ST_U8, ST_OTHER };
 
 /* One tensor. Row-major, the last dimension is the fastest; a dimension may be 0. name and data lie
@@ -44,11 +44,12 @@ int safetensors_open_memory(const void *bytes, uint64_t n, const char *name, saf
 const char *safetensors_path(const safetensors *s);
 uint64_t safetensors_bytes(const safetensors *s); /* of the file */
 struct file_map;
-const struct file_map *safetensors_map(const safetensors *s); /* of nothing, if over memory */
+const struct file_map *safetensors_map(const safetensors *s); /* empty, if opened over memory */
 void safetensors_drop_pages(const safetensors *s);
 
 uint64_t safetensors_n(const safetensors *s);
-const struct safetensor *safetensors_at(const safetensors *s, uint64_t i); /* in header's order */
+const struct safetensor *safetensors_at(const safetensors *s,
+                                        uint64_t i); /* in the header's order */
 const struct safetensor *safetensors_find(const safetensors *s, gguf_str name); /* NULL: none */
 
 #endif

@@ -1,11 +1,11 @@
-/* hf/tokenizer.h - reads a Hugging Face tokenizer.json and, where they lie beside it,
+/* hf/tokenizer.h - reads a Hugging Face tokenizer.json and, if they exist beside it,
  * tokenizer_config.json, special_tokens_map.json, generation_config.json, config.json and
  * chat_template.jinja or chat_template.json.
  *
  * Sources: the serialization of the tokenizers library (models, normalizers, pre_tokenizers,
  * decoders, processors) and transformers' loading of the files around it. Nothing is trusted:
- * sizes, types and ids are checked, a component that is not in the lists below is refused by its
- * name. What the components do is not known here.
+ * sizes, types and ids are checked, and a component that is not listed below is refused by its
+ * name. core/tokenizer implements the components.
  *
  * THREAD SAFETY: an open hf_tokenizer is immutable; any number of threads may read it. */
 #ifndef INFERD_FORMATS_HF_TOKENIZER_H
@@ -60,7 +60,7 @@ enum hf_behavior {
 };
 enum hf_prepend { HF_PREPEND_NEVER, HF_PREPEND_FIRST, HF_PREPEND_ALWAYS };
 
-/* Digits, Punctuation and the like come as the HF_SPLIT that they are. */
+/* Digits, Punctuation and similar components are given as an equivalent HF_SPLIT. */
 struct hf_step {
     enum hf_step_kind kind;
     const char *pattern, *content; /* borrowed */
@@ -73,7 +73,7 @@ struct hf_steps {
     unsigned n;
 };
 
-/* Read-only for everybody. */
+/* Read-only for callers. */
 struct hf_tokenizer {
     struct hf_token *tokens; /* (n_tokens) the model's vocabulary, in the file's order */
     uint32_t n_tokens;
@@ -85,31 +85,31 @@ struct hf_tokenizer {
     bool byte_fallback, fuse_unk, ignore_merges;
     struct hf_steps normalizer, pre_tokenizer;
     bool decodes_bytes;        /* the decoder reads GPT-2's alphabet */
-    bool decoder_strips_space; /* one leading space of the whole text goes */
+    bool decoder_strips_space; /* removes one leading space of the whole text */
     int32_t before[HF_MAX_ADDED_IDS], behind[HF_MAX_ADDED_IDS]; /* of the post-processor */
     unsigned n_before, n_behind;
-    const char *bos, *eos, *pad; /* texts, NULL: not known */
-    int add_bos, add_eos;        /* 0, 1, -1: the configuration does not say */
+    const char *bos, *eos, *pad; /* texts; NULL: unknown */
+    int add_bos, add_eos;        /* 0 or 1; -1: not configured */
     int space_prefix;            /* the same, of a tokenizer.model */
     int32_t eos_ids[HF_MAX_EOS]; /* of generation_config.json, else config.json */
     unsigned n_eos_ids;
     int32_t bos_id, pad_id;    /* of config.json, -1: none */
     const char *chat_template; /* NULL: none */
-    const char *tool_template; /* the one called "tool_use"; NULL: none */
-    void *documents[7];        /* private: parsed files that the texts lie in */
+    const char *tool_template; /* the template named "tool_use"; NULL: none */
+    void *documents[7];        /* private: parsed files, which hold the texts */
     char *template_file;
 };
 
-/* Opens path: a tokenizer.json or the folder that holds one. ERR_IO, ERR_NOT_FOUND (the folder has
- * none), ERR_FORMAT, ERR_UNSUPPORTED (names the component). On failure *out is NULL. */
+/* Opens path: a tokenizer.json or a folder with one. ERR_IO, ERR_NOT_FOUND (the folder has none),
+ * ERR_FORMAT, ERR_UNSUPPORTED (names the component). On failure *out is NULL. */
 int hf_tokenizer_open(const char *path, struct hf_tokenizer **out, err *e);
 void hf_tokenizer_close(struct hf_tokenizer *t); /* NULL is fine */
 
-/* What lies beside a tokenizer.model at path: as above without a vocabulary. The added tokens are
- * those of tokenizer_config.json's added_tokens_decoder and of added_tokens.json. */
+/* Reads the files beside a tokenizer.model at path: as above without a vocabulary. Added tokens
+ * come from tokenizer_config.json's added_tokens_decoder and from added_tokens.json. */
 int hf_tokenizer_open_beside(const char *path, struct hf_tokenizer **out, err *e);
 
-/* As hf_tokenizer_open, of a tokenizer.json in memory with nothing beside it (fuzzing). */
+/* As hf_tokenizer_open, for a tokenizer.json in memory without other files (fuzzing). */
 int hf_tokenizer_open_memory(const char *json, size_t n, struct hf_tokenizer **out, err *e);
 
 #endif
