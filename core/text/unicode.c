@@ -235,17 +235,17 @@ unsigned unicode_flags_search(uint32_t c) {
     return run_value(unicode_runs, unicode_runs_n, c);
 }
 
-bool unicode_is_word(uint32_t c) {
-    /* Letters by nature, numbers or symbols by category; connecting punctuation. */
-    static const uint32_t ranges[][2] = {
-        {'_', '_'},         {0x16ee, 0x16f0},   {0x203f, 0x2040},   {0x2054, 0x2054},
-        {0x2160, 0x2182},   {0x2185, 0x2188},   {0x24b6, 0x24e9},   {0x3007, 0x3007},
-        {0x3021, 0x3029},   {0x3038, 0x303a},   {0xa6e6, 0xa6ef},   {0xfe33, 0xfe34},
-        {0xfe4d, 0xfe4f},   {0xff3f, 0xff3f},   {0x10140, 0x10174}, {0x10341, 0x10341},
-        {0x1034a, 0x1034a}, {0x103d1, 0x103d5}, {0x12400, 0x1246e}, {0x1f130, 0x1f149},
-        {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
-    if (unicode_flags_search(c) & (UNICODE_LETTER | UNICODE_MARK | UNICODE_DIGIT)) return true;
-    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0] && c >= ranges[i][0]; i++)
-        if (c <= ranges[i][1]) return true;
+static bool in_ranges(const struct unicode_range *ranges, uint32_t n, uint32_t c) {
+    for (uint32_t i = 0; i < n && c >= ranges[i].first; i++)
+        if (c <= ranges[i].last) return true;
     return false;
+}
+
+bool unicode_is_word(uint32_t c) {
+    return unicode_flags_search(c) & (UNICODE_LETTER | UNICODE_MARK | UNICODE_DIGIT) ||
+           in_ranges(unicode_words, unicode_words_n, c);
+}
+
+bool unicode_is_han(uint32_t c) {
+    return in_ranges(unicode_han, unicode_han_n, c);
 }

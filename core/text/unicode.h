@@ -1,4 +1,4 @@
-/* unicode.h - what tokenizers ask about characters. Private to core/tokenizer.
+/* unicode.h - what tokenizers ask about characters.
  *
  * The tables (unicode_table.c, unicode_pairs.c) are written by scripts/unicode-tables. All text
  * here is valid UTF-8. Any thread. */
@@ -28,6 +28,7 @@ unsigned unicode_flags_of(const struct unicode_flags *u, uint32_t c);
 unsigned unicode_flags_search(uint32_t c); /* the same without the table */
 /* Alphabetic, a mark, a digit or connecting punctuation: what Unicode recommends as \w. */
 bool unicode_is_word(uint32_t c);
+bool unicode_is_han(uint32_t c); /* script Han */
 
 /* GPT-2's alphabet: a character for each byte. -1: c is not one of them. */
 uint32_t unicode_of_byte(unsigned char b);
@@ -49,10 +50,15 @@ struct unicode_lower {
     int32_t delta;
     uint32_t step;
 };
+struct unicode_range {
+    uint32_t first, last;
+};
 extern const uint32_t unicode_runs[], unicode_runs_n, unicode_classes[], unicode_classes_n;
 extern const struct unicode_pair unicode_splits[], unicode_joins[];
 extern const uint32_t unicode_splits_n, unicode_joins_n;
 extern const struct unicode_lower unicode_lowers[];
 extern const uint32_t unicode_lowers_n;
+extern const struct unicode_range unicode_words[], unicode_han[];
+extern const uint32_t unicode_words_n, unicode_han_n;
 
 #endif

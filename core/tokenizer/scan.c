@@ -167,22 +167,9 @@ static size_t scan_llama3(const struct scan *s, const struct reader *r, struct s
     return s->cascade ? spaces_in_powers(r, at, m) : spaces_or_lines(r, at);
 }
 
-/* Script Han. */
-static bool is_han(uint32_t c) {
-    static const uint32_t ranges[][2] = {
-        {0x2e80, 0x2e99},   {0x2e9b, 0x2ef3},   {0x2f00, 0x2fd5},   {0x3005, 0x3005},
-        {0x3007, 0x3007},   {0x3021, 0x3029},   {0x3038, 0x303b},   {0x3400, 0x4dbf},
-        {0x4e00, 0x9fff},   {0xf900, 0xfa6d},   {0xfa70, 0xfad9},   {0x16fe2, 0x16fe3},
-        {0x16ff0, 0x16ff1}, {0x20000, 0x2a6df}, {0x2a700, 0x2b738}, {0x2b740, 0x2b81d},
-        {0x2b820, 0x2cea1}, {0x2ceb0, 0x2ebe0}, {0x2f800, 0x2fa1d}, {0x30000, 0x3134a}};
-    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0] && c >= ranges[i][0]; i++)
-        if (c <= ranges[i][1]) return true;
-    return false;
-}
-
 static bool han_at(const struct reader *r, size_t at, unsigned *len) {
     return at < r->n && (unsigned char)r->text[at] >= 0xe2 &&
-           is_han(utf8_decode_valid(r->text + at, len));
+           unicode_is_han(utf8_decode_valid(r->text + at, len));
 }
 
 /* Flags of a character of a word; without_han: Han characters have none. */

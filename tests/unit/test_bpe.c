@@ -4,6 +4,7 @@
 #include "core/base/mem.h"
 #include "core/engine/engine.h"
 #include "core/formats/hf/tokenizer.h"
+#include "core/text/unicode.h"
 #include "core/text/utf8.h"
 #include "core/tokenizer/tokenizer_int.h"
 #include "tests/support/files.h"
@@ -440,6 +441,52 @@ static void a_folder_is_read(void) {
     rmdir(folder);
 }
 
+/* What the tokenizers library, 0.23.2, does with characters of recent versions of Unicode: letters,
+ * numbers and Han up to 16.0, normalization up to 9.0, lower case up to 17.0. */
+static void characters_have_the_age_of_the_reference(void) {
+    static const struct {
+        uint32_t c;
+        unsigned flags; /* of letters and numbers */
+    } rows[] = {{0x10570, UNICODE_LETTER},
+                {0x11f04, UNICODE_LETTER},
+                {0x1e4d0, UNICODE_LETTER},
+                {0x2ebf0, UNICODE_LETTER},
+                {0x105c0, UNICODE_LETTER},
+                {0xa7cb, UNICODE_LETTER},
+                {0x1e4f0, UNICODE_NUMBER},
+                {0x10d40, UNICODE_NUMBER},
+                {0x10940, 0},
+                {0x16ea0, 0},
+                {0x323b0, 0},
+                {0x11de0, 0}};
+    static const struct {
+        const char *from, *nfc, *lower;
+    } texts[] = {{"a\u0301", "\u00e1", "a\u0301"},
+                 {"\U000105d2\u0307", "\U000105d2\u0307", "\U000105d2\u0307"},
+                 {"a\u08d4\u0323", "\u1ea1\u08d4", "a\u08d4\u0323"},
+                 {"a\u1df6\u0323", "a\u1df6\u0323", "a\u1df6\u0323"},
+                 {"\ua7cb\U00016ea0", "\ua7cb\U00016ea0", "\u0264\U00016ebb"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        CHECK_MSG((unicode_flags_search(rows[i].c) & (UNICODE_LETTER | UNICODE_NUMBER)) ==
+                      rows[i].flags,
+                  "U+%04X", rows[i].c);
+    CHECK(unicode_is_han(0x4e00) && unicode_is_han(0x2ebf0) && !unicode_is_han(0x323b0));
+    CHECK(unicode_is_word('_') && unicode_is_word(0x11f04) && !unicode_is_word(0x10940));
+    struct unicode_flags *flags = mem_new(1, sizeof *flags);
+    unicode_flags_init(flags);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        str out;
+        str_init(&out, 100);
+        CHECK(unicode_normalize(flags, texts[i].from, strlen(texts[i].from), true, &out));
+        CHECK_STR(str_cstr(&out), texts[i].nfc);
+        str_clear(&out);
+        unicode_add_lower(&out, texts[i].from, strlen(texts[i].from));
+        CHECK_STR(str_cstr(&out), texts[i].lower);
+        str_fini(&out);
+    }
+    free(flags);
+}
+
 static void bad_files_are_refused(void) {
     static const struct {
         const char *json, *what;
@@ -502,6 +549,7 @@ int main(void) {
     RUN(streams_equal_the_whole_text_on_every_split);
     RUN(clients_cannot_write_control_tokens);
     RUN(a_folder_is_read);
+    RUN(characters_have_the_age_of_the_reference);
     RUN(bad_files_are_refused);
     return check_done();
 }

@@ -4,6 +4,7 @@
 
 #include "core/base/mem.h"
 #include "core/grammar/regex/dfa_int.h"
+#include "core/text/property.h"
 #include "core/text/utf8.h"
 
 #include <stdlib.h>
@@ -80,7 +81,15 @@ void chars_negate(struct chars *c) {
     *c = out;
 }
 
-/* ---- reading and writing characters ---- */
+static void add_range(void *context, uint32_t first, uint32_t last) {
+    chars_add(context, first, last);
+}
+
+bool chars_add_property(struct chars *c, const char *name, size_t n) {
+    return property_ranges(name, n, add_range, c);
+}
+
+/* ---- reading characters ---- */
 
 uint32_t chars_take(const char **at) {
     unsigned len;

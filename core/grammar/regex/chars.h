@@ -19,6 +19,8 @@ struct chars {
 void chars_fini(struct chars *c);
 void chars_add(struct chars *c, uint32_t first, uint32_t last);
 void chars_add_all(struct chars *c, const struct chars *other);
+/* Adds the characters of \p{name}; false: an unknown name, nothing was added. */
+bool chars_add_property(struct chars *c, const char *name, size_t n);
 /* Sorts, merges what touches, takes surrogates out: no text has them. */
 void chars_normalise(struct chars *c);
 /* Of a normalised one; is normalised afterwards. */

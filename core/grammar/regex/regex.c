@@ -5,7 +5,7 @@
  * Owns the tree. Any thread. */
 #include "core/base/mem.h"
 #include "core/base/str.h"
-#include "core/grammar/regex/chars_unicode.h"
+#include "core/grammar/regex/chars.h"
 #include "core/grammar/regex/dfa_int.h"
 #include "core/grammar/regex/nfa.h"
 #include "core/text/utf8.h"
