@@ -1,8 +1,8 @@
 /* fuzz_chat.c - hostile chat templates and conversations.
  *
- * Input: the template, and behind a NUL a conversation as a line of `inferd render --jsonl`;
- * without one a fixed conversation. Whatever they are, compiling, probing and rendering end, stay
- * inside their bounds, and the spans cover the text. */
+ * Input: the template and, after a NUL, a conversation as a line of `inferd render --jsonl`;
+ * without one a fixed conversation. Compiling, probing and rendering must end, stay within their
+ * bounds, and the spans must cover the text. */
 #include "core/chat/chat.h"
 
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static void render_source(const char *source) {
     cJSON_Delete(messages);
 }
 
-/* A line of its own, changed into what the template takes. */
+/* The input's conversation, brought into the shape that the template takes. */
 static void render_line(const char *source, const char *line, size_t n) {
     cJSON *o = NULL;
     chat_template *t = NULL;

@@ -1,5 +1,5 @@
-/* fuzz_gbnf.c - a grammar in GBNF: it is refused in words, or texts that it lets through can be
- * walked. The input: grammar_fuzz.h. */
+/* fuzz_gbnf.c - a grammar in GBNF is refused with an error, or its masks can be walked. Input:
+ * grammar_fuzz.h. */
 #include "tests/fuzz/grammar_fuzz.h"
 #include "tests/fuzz/mutate.h"
 

@@ -1,5 +1,6 @@
-/* fuzz_number.c - bounds and steps of numbers: a literal and, behind a NUL and two bytes that say
- * which allocation fails, another one. They are refused in words, or the automata are trimmed. */
+/* fuzz_number.c - bounds and steps of numbers: a literal and, after a NUL and two bytes that number
+ * the failing allocation, another one. They are refused with an error, or the automata are trimmed.
+ */
 #include "tests/fuzz/grammar_fuzz.h"
 
 static void try_number(const struct dfa_number *spec, uint32_t fails) {
@@ -19,7 +20,7 @@ static void try_number(const struct dfa_number *spec, uint32_t fails) {
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n) {
     struct fuzz_input in;
     if (!fuzz_input_init(&in, bytes, n)) return 0;
-    /* From behind the two bytes to the end, in a block of its own with a NUL. */
+    /* From after the two bytes to the end, copied with a NUL. */
     size_t skip = in.n + 3 < n ? in.n + 3 : n;
     char *other = mem_strndup((const char *)bytes + skip, n - skip);
     const char *bound = in.notation;

@@ -1,6 +1,5 @@
-/* fuzz_regex.c - a regular expression: it is refused in words, or its automaton keeps what
- * grammar_int.h promises, and texts that it lets through can be walked. The input: grammar_fuzz.h.
- */
+/* fuzz_regex.c - a regular expression is refused with an error, or its automaton is as dfa.h
+ * specifies and its masks can be walked. Input: grammar_fuzz.h. */
 #include "tests/fuzz/grammar_fuzz.h"
 #include "tests/fuzz/mutate.h"
 
@@ -23,7 +22,7 @@ static grammar_node make(grammar_builder *b, void *arg) {
     return grammar_regex(b, in->notation);
 }
 
-/* What is matched as a whole is found. */
+/* A text that matches as a whole is also found by a search. */
 static void check_search(struct fuzz_input *in) {
     struct dfa whole = {0}, found = {0}, missed = {0};
     struct work work = {.left = FUZZ_WORK};

@@ -1,5 +1,5 @@
-/* fuzz_schema.c - a JSON Schema: it is refused in words, or texts that it lets through can be
- * walked. The input: grammar_fuzz.h. */
+/* fuzz_schema.c - a JSON Schema is refused with an error, or its masks can be walked. Input:
+ * grammar_fuzz.h. */
 #include "tests/fuzz/grammar_fuzz.h"
 #include "tests/fuzz/mutate.h"
 

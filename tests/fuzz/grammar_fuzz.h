@@ -1,7 +1,6 @@
-/* grammar_fuzz.h - what the targets of core/grammar have in common. An input is a notation and,
- * behind a NUL, how it is tried: two bytes that say which allocation fails (0: none; the low byte
- * first), two that bound the work of compiling in units of 64 (0: the target's bound), then what is
- * chosen of each mask. */
+/* grammar_fuzz.h - shared by the targets of core/grammar. An input is a notation and, after a NUL,
+ * parameters: two bytes that number the allocation that fails (0: none; little-endian), two that
+ * bound the work of compiling in units of 64 (0: the target's bound), then one choice per mask. */
 #ifndef INFERD_TESTS_FUZZ_GRAMMAR_FUZZ_H
 #define INFERD_TESTS_FUZZ_GRAMMAR_FUZZ_H
 
@@ -18,13 +17,13 @@ enum { FUZZ_MAX_BYTES = 1 << 13, FUZZ_WORK = 1 << 18, FUZZ_MASK_WORK = 1 << 16, 
 struct fuzz_input {
     char *notation; /* with its NUL */
     size_t n;
-    const uint8_t *tail; /* behind it */
+    const uint8_t *tail; /* the choices */
     size_t n_tail;
-    uint32_t fails; /* which allocation; 0: none */
+    uint32_t fails; /* number of the failing allocation; 0: none */
     struct work work;
 };
 
-/* false: nothing to try. */
+/* false: not a usable input. */
 static bool fuzz_input_init(struct fuzz_input *in, const uint8_t *bytes, size_t n) {
     *in = (struct fuzz_input){.n = n};
     if (n < 1 || n > FUZZ_MAX_BYTES || !(in->notation = calloc(1, n + 1))) return false;
@@ -71,8 +70,8 @@ static void fuzz_token(const void *arg, int32_t id, struct grammar_token *out) {
     }
 }
 
-/* Takes tokens that the masks let through: each is accepted, and some token is always left. A walk
- * that its budget stops is over. */
+/* Takes tokens that the masks allow: each must be accepted, and there must always be one. Ends when
+ * the budget runs out. */
 static inline void fuzz_walk(const grammar *g, const struct fuzz_input *in) {
     static grammar_vocab *vocab;
     struct grammar_vocab_config config = {.n_vocab = FUZZ_VOCAB, .token = fuzz_token};
@@ -99,7 +98,7 @@ static inline void fuzz_walk(const grammar *g, const struct fuzz_input *in) {
     grammar_matcher_free(m);
 }
 
-/* Builds, with the allocation that is to fail and within the work, then walks. */
+/* Builds with the failing allocation and within the work, then walks. */
 static inline void fuzz_build(struct fuzz_input *in,
                               grammar_node (*make)(grammar_builder *b, void *arg), void *arg) {
     grammar *g = NULL;
@@ -120,7 +119,7 @@ static inline void fuzz_build(struct fuzz_input *in,
 
 /* ---- automata ---- */
 
-/* From every state but the dead one some text is complete. */
+/* Acceptance must be reachable from every state except the dead one. */
 static inline void fuzz_check_trimmed(const struct dfa *d) {
     uint8_t *good = calloc(d->n_states, 1);
     bool more = true;

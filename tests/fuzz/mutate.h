@@ -1,8 +1,8 @@
-/* mutate.h - LLVMFuzzerCustomMutator for notations: a table of rules writes plausible texts, and a
- * mutation puts one in, writes a span several times, or changes bytes as libFuzzer does. What lies
- * behind the first NUL of an input is not text and is left to libFuzzer.
+/* mutate.h - LLVMFuzzerCustomMutator for notations: a table of rules generates plausible texts; a
+ * mutation inserts one, repeats a span, or changes bytes as libFuzzer does. Bytes after the first
+ * NUL of an input are not text and are left to libFuzzer.
  *
- * Only libFuzzer's builds (-DLIBFUZZER) have it: replay.c runs files as they are. */
+ * Only in libFuzzer's builds (-DLIBFUZZER): replay.c runs files unchanged. */
 #ifndef INFERD_TESTS_FUZZ_MUTATE_H
 #define INFERD_TESTS_FUZZ_MUTATE_H
 
@@ -14,8 +14,8 @@
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 
-/* The forms of rule A, B, ...: each '@' and a letter stands for a form of that rule. The forms that
- * come first end soonest: deep within each other only those are taken. NULL ends the forms. */
+/* The forms of one rule; '@' and a letter stand for a form of that rule (A, B, ...). The first two
+ * must be the shortest: at the depth limit only these are used. NULL ends the forms. */
 typedef const char *const fuzz_rule[24];
 
 enum {
@@ -50,7 +50,7 @@ static void fuzz_write(struct fuzz_text *t, const fuzz_rule *rules, char rule, i
     }
 }
 
-/* Puts n bytes in the place of [from, to). Returns the new size, size: there is no room. */
+/* Replaces [from, to) by n bytes. Returns the new size; size if there is no room. */
 static size_t fuzz_put(uint8_t *data, size_t size, size_t max, size_t from, size_t to,
                        const char *bytes, size_t n) {
     if (size - (to - from) + n > max) return size;
@@ -59,7 +59,7 @@ static size_t fuzz_put(uint8_t *data, size_t size, size_t max, size_t from, size
     return size - (to - from) + n;
 }
 
-/* The rules 'A' and on: 'A' is the whole text. n_rules: how many there are. */
+/* rules (n_rules): from 'A' on; 'A' is a whole text. */
 static size_t fuzz_mutate(uint8_t *data, size_t size, size_t max, unsigned seed,
                           const fuzz_rule *rules, uint32_t n_rules) {
     struct fuzz_text t = {.n = 0, .seed = seed * 2654435761u + 1};
@@ -73,12 +73,12 @@ static size_t fuzz_mutate(uint8_t *data, size_t size, size_t max, unsigned seed,
         fuzz_write(&t, rules, 'A', FUZZ_DEPTH);
         return fuzz_put(data, size, max, 0, n, t.at, t.n);
     case 1:
-    case 2:        /* a part goes in */
+    case 2:        /* insert a part */
         to = from; /* fallthrough */
-    case 3:        /* or takes the place of a span */
+    case 3:        /* or replace a span by it */
         fuzz_write(&t, rules, (char)('A' + fuzz_below(&t, n_rules)), 3);
         return fuzz_put(data, size, max, from, to, t.at, t.n);
-    case 4: { /* a span several times */
+    case 4: { /* repeat a span */
         uint32_t copies = 1 + fuzz_below(&t, FUZZ_COPIES);
         while (copies-- && to > from && t.n + (to - from) <= FUZZ_TEXT) {
             memcpy(t.at + t.n, data + from, to - from);

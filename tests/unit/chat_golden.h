@@ -1,5 +1,5 @@
 /* chat_golden.h - the golden renderings of chat templates: tests/data/chat, and
- * ../shared/data/chat-templates where it is there. Included once per test program. */
+ * ../shared/data/chat-templates if it is available. Included once per test program. */
 #ifndef INFERD_TESTS_CHAT_GOLDEN_H
 #define INFERD_TESTS_CHAT_GOLDEN_H
 
@@ -59,7 +59,7 @@ static inline struct chat_input golden_input(const cJSON *one) {
                                .now = NOW};
 }
 
-/* What a case has to give: text, or else an error. Both NULL: no such golden. */
+/* The expected result of a case: a text or an error. Both NULL: no such golden. */
 struct golden {
     char *text, *error;
 };
@@ -79,7 +79,7 @@ static inline void golden_free(struct golden *g) {
     free(g->error);
 }
 
-/* Is this the failure that Python had: its class, and of the template's own the message? */
+/* Is this Python's failure: the same class, and the same message if it is the template's own? */
 static inline bool golden_failure(const char *error, const struct jinja_failure *got) {
     size_t n = strcspn(error, ":");
     const char *fault = jinja_fault_name(got->fault);
@@ -89,11 +89,11 @@ static inline bool golden_failure(const char *error, const struct jinja_failure 
                : same;
 }
 
-/* A template of the folder with all of its cases. */
+/* Receives a template of the folder with all of its cases. */
 typedef void (*golden_fn)(const char *dir, const char *name, chat_template *t, const cJSON *cases,
                           void *arg);
 
-/* Calls fn for each template of the folder; returns how many there are. */
+/* Calls fn for each template of the folder; returns their number. */
 static inline int golden_walk(const char *dir, golden_fn fn, void *arg) {
     int n_templates = 0;
     char path[300];

@@ -1,6 +1,6 @@
-/* grammar_bench.h - `test_grammar_matcher bench`: what a mask costs, as a Markdown table, in
+/* grammar_bench.h - `test_grammar_matcher bench`: the cost of a mask, as a Markdown table, in
  * microseconds of processor time: over the tokens of sample texts, without a cache ("cold") and
- * with one that has seen the same text ("warm"). No test: asserts nothing about time. */
+ * with one filled by the same text ("warm"). Not a test: asserts nothing about time. */
 #ifndef INFERD_TESTS_GRAMMAR_BENCH_H
 #define INFERD_TESTS_GRAMMAR_BENCH_H
 
@@ -120,7 +120,7 @@ static int grammar_bench_order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* One pass over the text's tokens. Returns how many masks were timed. */
+/* One pass over the text's tokens. Returns the number of timed masks. */
 static size_t grammar_bench_pass(const grammar *g, grammar_vocab *v, const int32_t *ids, size_t n,
                                  double *us, size_t n_us) {
     grammar_matcher *m;

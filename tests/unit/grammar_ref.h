@@ -1,6 +1,6 @@
-/* grammar_ref.h - what a compiled JSON value takes, read off the program naively: a text is parsed
- * into a tree, the tree is held against the value's alternatives. And random values, and random
- * texts of them. Knows nothing of the machine. Single thread. */
+/* grammar_ref.h - a naive reference of compiled JSON values: parses a text into a tree and compares
+ * the tree with the value's alternatives. Also random values and random texts of them. Independent
+ * of the machine. Single thread. */
 #ifndef INFERD_TESTS_GRAMMAR_REF_H
 #define INFERD_TESTS_GRAMMAR_REF_H
 
@@ -279,7 +279,7 @@ static void ref_add(struct ref_text *t, const char *bytes, size_t n) {
     t->at[t->n] = 0;
 }
 
-/* A text of an automaton: steps at random until one is accepted and chance has it. */
+/* A text of an automaton: random steps, which end with some probability in accepting states. */
 static void ref_draw(const struct dfa *d, struct ref_text *out) {
     uint32_t state = d->start;
     while (out->n < 150) {
@@ -360,7 +360,7 @@ static void ref_write_array(const grammar *g, const struct g_array *a, struct re
     ref_add(t, "]", 1);
 }
 
-/* Members in their order, then other keys; out of order now and then. */
+/* Members in order, then other keys; occasionally out of order. */
 static void ref_write_object(const grammar *g, const struct g_object *o, struct ref_text *t) {
     uint32_t n = 0, first = o->in_order || !o->n_properties ? 0 : ref_below(o->n_properties);
     ref_add(t, "{", 1);
@@ -386,7 +386,7 @@ static void ref_write_object(const grammar *g, const struct g_object *o, struct 
     ref_add(t, "}", 1);
 }
 
-/* Most often a text of the value; what it breaks (a minimum, a bound) the reader sees. */
+/* Usually a text of the value; it may violate a bound, which the reference detects. */
 static void ref_write(const grammar *g, uint32_t value, struct ref_text *t) {
     const struct g_value *v = &g->values.at[value];
     const struct g_alt *alt = &g->alts.at[v->first_alt + ref_below(v->n_alts)];

@@ -1,5 +1,5 @@
-/* grammar_trees.h - random grammars as trees, and what they take, read off the trees naively. Knows
- * nothing of the machine. Single thread. */
+/* grammar_trees.h - random grammars as trees, and a naive matcher of the trees. Independent of the
+ * machine. Single thread. */
 #ifndef INFERD_TESTS_GRAMMAR_TREES_H
 #define INFERD_TESTS_GRAMMAR_TREES_H
 
@@ -61,7 +61,8 @@ static int grow_children(grammar_builder *b, enum tree_kind kind, int depth, boo
     return t;
 }
 
-/* A call stands beside a word, so that it can end, and behind one, so that it takes something. */
+/* A call has a word as an alternative, so that it can end, and one before it, so that it consumes
+ * something. */
 static int grow_call(grammar_builder *b, grammar_node *node) {
     int t = new_tree(TREE_ALT), call = new_tree(TREE_CALL);
     grammar_node nodes[2];
@@ -124,7 +125,7 @@ static uint32_t ends(int tree, const char *text, uint32_t n, uint32_t pos) {
     return found;
 }
 
-/* Is the text from pos on the beginning of a match? (Everything here takes something.) */
+/* Is the text from pos on a prefix of a match? (Every tree here matches something.) */
 static bool begins(int tree, const char *text, uint32_t n, uint32_t pos) {
     const struct tree *t = &trees[tree];
     uint32_t at = UINT32_C(1) << pos;

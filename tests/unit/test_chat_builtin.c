@@ -1,5 +1,5 @@
-/* test_chat_builtin.c - the built-in formats against golden renderings of templates that others
- * wrote for the same formats, and against their makers' examples. */
+/* test_chat_builtin.c - the built-in formats against golden renderings of other templates for the
+ * same formats, and against their makers' examples. */
 #include "chat_golden.h"
 
 /* Prompt of the built-in format; the caller frees. NULL with the reason in e. */
@@ -116,7 +116,7 @@ static void test_examples(void) {
     cJSON_Delete(m);
 }
 
-/* None has turns for tools, and says so instead of leaving them out. */
+/* None supports tools: they must be refused, not ignored. */
 static void test_tools_are_refused(void) {
     cJSON *m = cJSON_Parse("[{\"role\":\"user\",\"content\":\"a\"},"
                            "{\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"b\"}]");

@@ -1,41 +1,11 @@
-/* test_chat_parser.c - answers are taken apart the same however they are cut: every case is fed as
- * a whole, byte by byte (character by character), at every single cut, and at random cuts. */
-#include "core/base/str.h"
-#include "core/chat/syntax.h"
+/* test_chat_parser.c - the parser's pieces do not depend on how an answer is divided: every case is
+ * fed whole, character by character, with every single cut, and with random cuts. */
+#include "tests/support/answer_kit.h"
 #include "tests/unit/check.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 
-static const struct chat_syntax hermes = {
-    .several = true,
-    .call_open = "<tool_call>\n{\"name\": \"",
-    .arguments_open = "\", \"arguments\": ",
-    .call_close = "}\n</tool_call>",
-    .between = "\n",
-    .trigger = "<tool_call>",
-    .reasoning_open = "<think>",
-    .reasoning_close = "</think>",
-};
-static const struct chat_syntax llama = {
-    .at_start = true,
-    .call_open = "{\"name\": \"",
-    .arguments_open = "\", \"parameters\": ",
-    .call_close = "}",
-    .trigger = "{\"name\": \"",
-};
-static const struct chat_syntax mistral = {
-    .several = true,
-    .section_open = "\xff[TOOL_CALLS]\xfe[",
-    .call_open = "{\"name\": \"",
-    .arguments_open = "\", \"arguments\": ",
-    .call_close = ", \"id\": \"\xfd\"}",
-    .between = ", ",
-    .section_close = "]",
-    .trigger = "\xff[TOOL_CALLS]\xfe",
-    .reasoning_open = "\xff[THINK]\xfe",
-    .reasoning_close = "\xff[/THINK]\xfe",
-};
 static const struct chat_syntax devstral = {
     .several = true,
     .call_open = "\xff[TOOL_CALLS]\xfe",
@@ -55,45 +25,6 @@ static const struct chat_syntax kimi = {
     .reasoning_close = "\xe2\x97\x81/think\xe2\x96\xb7",
 };
 
-static const struct chat_syntax harmony = {
-    .harmony = true,
-    .trigger = "to=functions.",
-    .reasoning_open = "\xff<|channel|>\xfe"
-                      "analysis\xff<|message|>\xfe",
-    .reasoning_close = "\xff<|end|>\xfe",
-};
-
-static const char *const names[] = {"get_weather", "add", "a-b"};
-
-/* Pieces as one text: "T:..." text, "R:..." reasoning, "C:name" a call, "A:..." its arguments. */
-static void collect(chat_parser *p, str *out, int *last) {
-    struct chat_piece piece;
-    while (chat_parser_next(p, &piece)) {
-        if ((int)piece.kind != *last || piece.kind == CHAT_PIECE_CALL)
-            str_addf(out, "|%c:", "TRCA"[piece.kind]);
-        str_add_n(out, piece.text, piece.n);
-        *last = (int)piece.kind;
-    }
-}
-
-/* In answers a control token stands as in marks. */
-static void feed(chat_parser *p, const char *s, size_t n, str *out, int *last) {
-    while (n) {
-        size_t k = 0;
-        if (*s == CHAT_CONTROL_OPEN) {
-            k = (size_t)(strchr(s, CHAT_CONTROL_CLOSE) - s) + 1;
-            CHECK(chat_parser_control(p, s + 1, k - 2) == 0);
-        } else {
-            while (k < n && s[k] != CHAT_CONTROL_OPEN)
-                k++;
-            CHECK(chat_parser_text(p, s, k) == 0);
-        }
-        collect(p, out, last);
-        s += k;
-        n -= k;
-    }
-}
-
 static bool may_cut(const char *s, size_t at) {
     bool within = false;
     for (size_t i = 0; i < at; i++)
@@ -107,7 +38,7 @@ static unsigned draw(unsigned n) {
     return (unsigned)(seed >> 33) % n;
 }
 
-/* one_in: how often it is cut, 0: at `only` alone. */
+/* Cuts with probability 1 / one_in after each character; one_in 0: only at `only`. */
 static void check_cut(const struct chat_parser_config *config, const char *answer, const char *want,
                       unsigned one_in, size_t only) {
     chat_parser *p = chat_parser_new(config);
@@ -118,11 +49,10 @@ static void check_cut(const struct chat_parser_config *config, const char *answe
     for (size_t i = 1; i <= n; i++) {
         bool cut = one_in ? draw(one_in) == 0 : i == only;
         if (i < n && (!cut || !may_cut(answer, i))) continue;
-        feed(p, answer + from, i - from, &got, &last);
+        CHECK(feed(p, answer + from, i - from, true, &got, &last));
         from = i;
     }
-    CHECK(chat_parser_finish(p) == 0);
-    collect(p, &got, &last);
+    CHECK(chat_parser_finish(p) == 0 && collect(p, &got, &last));
     CHECK_STR(str_cstr(&got), want);
     str_fini(&got);
     chat_parser_free(p);
@@ -151,7 +81,7 @@ static void test_text(void) {
     check(&hermes, BEHIND, 3, "a <tool b <tool_call c", "|T:a <tool b <tool_call c");
     check(&hermes, BEHIND, 3, "gr\xc3\xbc\xc3\x9f <\xe2\x82\xac> \n",
           "|T:gr\xc3\xbc\xc3\x9f <\xe2\x82\xac> \n");
-    check(&hermes, BEHIND, 3, "x\xff<|odd|>\xfe y", "|T:x y"); /* a control token is no text */
+    check(&hermes, BEHIND, 3, "x\xff<|odd|>\xfe y", "|T:x y"); /* a control token is not text */
     check(&hermes, BEHIND, 0, "<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>",
           "|T:<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>");
 }
@@ -169,7 +99,7 @@ static void test_reasoning(void) {
           "hm\xff[/THINK]\xfe"
           "yes",
           "|R:hm|T:yes");
-    check(&mistral, OPEN, 0, "[THINK]hm", "|T:[THINK]hm"); /* no control token */
+    check(&mistral, OPEN, 0, "[THINK]hm", "|T:[THINK]hm"); /* text, not a control token */
     check(&kimi, OPEN, 0,
           "\xe2\x97\x81think\xe2\x96\xb7hm\xe2\x97\x81/think\xe2\x96\xb7\xe2\x97\x81",
           "|R:hm|T:\xe2\x97\x81");
@@ -258,7 +188,7 @@ static void test_no_calls(void) {
           "|T:{\"name\": \"Ann\", \"parameters\": {}}");
 }
 
-/* An answer that ends early: no part of a mark is shown, no argument is lost. */
+/* An answer that ends early: no part of a mark is text, no argument is lost. */
 static void test_cut_off(void) {
     check(&hermes, BEHIND, 3, "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": [1, \"x",
           "|C:add|A:{\"a\": [1, \"x");
@@ -268,7 +198,7 @@ static void test_cut_off(void) {
     check(&mistral, BEHIND, 3,
           "\xff[TOOL_CALLS]\xfe[{\"name\": \"add\", \"arguments\": {}, \"id\": \"ab",
           "|C:add|A:{}");
-    /* A call that lacks its arguments is none. */
+    /* A call without arguments is not a call. */
     check(&hermes, BEHIND, 3, "<tool_call>\n{\"name\": \"add\", \"arguments\": ",
           "|T:<tool_call>\n{\"name\": \"add\", \"arguments\": ");
     check(&mistral, BEHIND, 3,
@@ -278,7 +208,7 @@ static void test_cut_off(void) {
     check(&harmony, OPEN, 3, " to=functions.add" C("channel") "commentary json" C("message"), "");
     check(&llama, BEHIND, 3,
           "{\"name\": \"add\", \"parameters\": ", "|T:{\"name\": \"add\", \"parameters\": ");
-    /* More than the mark says is text. */
+    /* Anything beyond the mark is text. */
     check(&hermes, BEHIND, 3,
           "<tool_call>\n{\"name\": \"add\", \"arguments\": {}, \"id\": 1}\n</tool_call>",
           "|C:add|A:{}|T:, \"id\": 1}\n</tool_call>");

@@ -1,10 +1,10 @@
-/* test_chat_shapes.c - chat_prompt: what clients send comes out as the template wants it, and
- * nothing else changes.
+/* test_chat_shapes.c - chat_prompt changes clients' messages into the shapes that the template
+ * takes, and changes nothing else.
  *
  * tests/data/chat/normalised.tsv says, for every golden case, which changes of the messages explain
- * the prompt; its script found that out with Jinja2. Here the messages are changed in that way, by
- * code of our own, and rendered as strictly as transformers does; cases without a line must give
- * their golden text as they are. */
+ * the prompt; its script determined that with Jinja2. This test applies these changes with code of
+ * its own and renders as strictly as transformers does; cases without a line must give their golden
+ * text unchanged. */
 #include "chat_golden.h"
 
 struct counts {
@@ -89,7 +89,7 @@ static void change(cJSON *messages, const char *changes) {
     }
 }
 
-/* Strictly, or else with undefined tools or mutation, or both. */
+/* Strictly; if that fails, with undefined tools, mutation, or both. */
 static int render_plain(const chat_template *t, struct chat_input in, struct chat_output *out) {
     int rc = -1;
     for (int way = 0; way < 4 && rc; way++) {
@@ -104,7 +104,7 @@ static bool same_text(const struct chat_output *a, const struct chat_output *b) 
     return a->text && b->text && a->n == b->n && memcmp(a->text, b->text, a->n) == 0;
 }
 
-/* The prompt is the golden text; where there is none, the lenient golden or the same failure. */
+/* The prompt must be the golden text; without one, the lenient golden or the same failure. */
 static bool as_golden(const char *dir, const char *name, const char *case_name,
                       const struct chat_output *out, struct counts *counts) {
     static const char *const exts[] = {".txt", ".undef.txt", ".mutable.txt"};
@@ -118,7 +118,7 @@ static bool as_golden(const char *dir, const char *name, const char *case_name,
         golden_free(&want);
     }
     if (!ok && error.error && !out->text) {
-        /* Nothing but the template's own refusals and variables that a caller has to give. */
+        /* Only the template's own refusals, and missing variables of the caller. */
         ok = golden_failure(error.error, &out->failure) &&
              (out->failure.fault == JINJA_FAULT_TEMPLATE ||
               out->failure.fault == JINJA_FAULT_UNDEFINED);
@@ -240,7 +240,7 @@ static void test_shapes(void) {
     }
 }
 
-/* What cannot be put into shape stays as it is, or is refused. */
+/* What cannot be changed stays as it is, or is refused. */
 static void test_no_shape(void) {
     err e;
     char *got = prompt(joins, CALL("\"content\":\"\",", "\"{broken\""), NULL, &e);
@@ -329,7 +329,7 @@ static void test_tool_variant(void) {
     cJSON_Delete(none);
 }
 
-/* A template that only loops is given up after a bounded time, many times over. */
+/* A template that only loops must be abandoned after a bounded time, in every probe. */
 static void test_probes_are_bounded(void) {
     chat_template *t = NULL;
     CHECK(chat_template_new("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}"
@@ -339,8 +339,7 @@ static void test_probes_are_bounded(void) {
     chat_template_free(t);
 }
 
-/* What the caller's work refuses ends the render in its words, also where another try might help.
- */
+/* A refusal of the caller's budget ends the render with its error, without another attempt. */
 static void test_work_refuses(void) {
     static const char *const sources[] = {
         "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",

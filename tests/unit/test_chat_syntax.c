@@ -1,5 +1,5 @@
-/* test_chat_syntax.c - what is learnt of templates: marks of calls and reasoning; and tools for
- * templates that know none. In marks "{ID}" and "{N}" stand for the holes. */
+/* test_chat_syntax.c - the learned marks of calls and reasoning, and tools for templates without
+ * tool support. In marks "{ID}" and "{N}" stand for the placeholders. */
 #include "core/chat/syntax.h"
 #include "tests/unit/chat_golden.h"
 
@@ -120,7 +120,7 @@ static void test_forms(void) {
                  "name }}\", \"a\": {{ " F "arguments }}}{{ ', ' if not loop.last }}{% endfor %}]"
                  "{% endif %}{{ eos_token }}{% endfor %}",
                  "CALLS [~{\"f\": \"~\", \"a\": ~}~, ~]", "");
-    /* Not as JSON; without the tools; with a brace too many. */
+    /* Not as JSON; without the tools; with an extra brace. */
     check_syntax("no JSON",
                  TURNS_BEFORE "<call>{{ " F "name }}{% for k, v in " F
                               "arguments.items() %}{{ k }}={{ v }}{% endfor %}" TURNS_AFTER,
@@ -207,7 +207,7 @@ static void test_instruct(void) {
         "</tool_response>[user]Well?");
 }
 
-/* A template that only loops is given up after a bounded time. */
+/* A template that only loops must be abandoned after a bounded time. */
 static void test_bounded(void) {
     check_syntax("loop",
                  "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",

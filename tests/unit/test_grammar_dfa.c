@@ -1,5 +1,5 @@
-/* Automata: made by random drafts, words and stops, and compared with naive answers over all short
- * texts; the finished form is minimal, trimmed and the same for equal languages. */
+/* Automata from random drafts, words and stops, compared with naive results for all short texts;
+ * the finished form must be minimal, trimmed and equal for equal languages. */
 #include "check.h"
 #include "core/grammar/regex/dfa_int.h"
 #include "tests/support/rng.h"
@@ -10,7 +10,7 @@ static struct rng rng = {88172645463325252u};
 
 /* ---- what holds for every finished automaton ---- */
 
-/* Moore's algorithm, quadratic: are all live states told apart by some text? */
+/* Moore's algorithm, quadratic: does some text distinguish each pair of live states? */
 static bool is_minimal(const struct dfa *d) {
     uint32_t n = d->n_states, n_parts = 1;
     uint32_t *part = calloc(n, sizeof *part), *refined = calloc(n, sizeof *refined);

@@ -1,4 +1,4 @@
-/* Formats: the JSON-Schema-Test-Suite's cases where it is at hand, and tables of our own. */
+/* Formats: the cases of the JSON Schema Test Suite, if it is available, and tables of our own. */
 #include "check.h"
 #include "core/grammar/grammar_int.h"
 
@@ -23,7 +23,7 @@ static char *read_all(const char *path) {
     return text;
 }
 
-/* What Punycode stands for is not for automata: such labels are taken. */
+/* Automata cannot decode Punycode: such labels are accepted. */
 static bool beyond_us(const char *format, const char *data) {
     return strcmp(format, "hostname") == 0 && (data[0] == 'x' || data[0] == 'X') &&
            strncmp(data + 2, "--", 2) == 0;
@@ -172,7 +172,7 @@ static void unknown(void) {
     CHECK(dfa_from_format("colour", NULL, &d, &e) == ERR_NOT_FOUND && !d.next && e.msg[0]);
 }
 
-/* What is taken as a regex is one. */
+/* Every text accepted as a regex must compile. */
 static int compiles(void *arg, const char *bytes, size_t n) {
     char pattern[64];
     struct dfa d;

@@ -1,5 +1,5 @@
-/* GBNF: random grammars against the same language as a regular expression, tables of what the
- * notation means, and where mistakes are said to be. */
+/* GBNF: random grammars against the same language as a regular expression, tables of the notation,
+ * and the reported positions of errors. */
 #include "check.h"
 #include "core/grammar/grammar_int.h"
 #include "tests/support/rng.h"
@@ -26,7 +26,7 @@ static int compile(const char *text, grammar **g, err *e) {
     return rc;
 }
 
-/* Byte for byte; the mask lets through what is accepted, and nothing else. */
+/* Byte by byte; the mask must allow exactly the accepted tokens. */
 static bool accepts(const grammar *g, const char *text, size_t n) {
     grammar_matcher *m = NULL;
     uint32_t mask[N_VOCAB / 32];
@@ -59,7 +59,7 @@ static void add(struct text *t, const char *s) {
     t->n += n;
 }
 
-/* The same language in both notations; rules: those that gbnf names. */
+/* The same language in both notations; rules: the GBNF rules that it refers to. */
 struct pair {
     struct text gbnf, regex, rules;
     int n_rules;

@@ -1,6 +1,7 @@
-/* Grammars at their limits: lists that are full when a mistake comes, every allocation that can
- * fail, budgets of compiling and of masks at every size. Run under AddressSanitizer, it also finds
- * what is lost or freed twice. */
+/* Grammars at their limits: errors while a list is full, a failure of each allocation, budgets of
+ * compiling and of masks of every size. Under AddressSanitizer it also finds leaks and double
+ * frees.
+ */
 #include "check.h"
 #include "core/base/clock.h"
 #include "core/base/mem.h"
@@ -35,7 +36,7 @@ static int compile(enum notation kind, const char *text, struct work *w, grammar
     return rc;
 }
 
-/* One of each that needs every part of the compiler. */
+/* One example for every part of the compiler. */
 static const struct {
     enum notation kind;
     const char *text;
@@ -56,7 +57,7 @@ enum { N_SAMPLES = sizeof samples / sizeof *samples };
 
 /* ---- lists that are full ---- */
 
-/* n items and a mistake, for every n around the capacities of the lists: 16, 32, 64. */
+/* n items and an error, for every n around the capacities of the lists: 16, 32, 64. */
 static void mistakes_behind_full_lists(void) {
     static const struct {
         enum notation kind;
@@ -121,7 +122,7 @@ static void budgets_of_compiling(void) {
         CHECK(compile(samples[i].kind, samples[i].text, &all, &g, &e) == 0);
         uint64_t cost = UINT64_MAX - 1 - work_left(&all);
         CHECK(cost > 500 && all.reason == 0);
-        /* Tables of addresses make the cost differ by a little from one time to the next. */
+        /* Hash tables keyed by address make the cost vary slightly between runs. */
         for (uint64_t budget = 0; budget < cost - cost / 16; budget += 1 + cost / 37) {
             struct work w = {.left = budget};
             int rc = compile(samples[i].kind, samples[i].text, &w, &again, &e);
@@ -149,7 +150,7 @@ static void unwanted_compiling(void) {
     }
 }
 
-/* Small inputs that are refused long before what they would cost. */
+/* Small inputs with huge costs, which must be refused early. */
 static void costly_inputs(void) {
     static const struct {
         enum notation kind;
@@ -170,7 +171,7 @@ static void costly_inputs(void) {
         int rc = compile(rows[i].kind, rows[i].text, &w, &g, &e);
         CHECK_MSG(rc == ERR_WORK && !g, "%s: %d %s", rows[i].text, rc, e.msg);
     }
-    /* This one looked at each length on its way to four milliards. */
+    /* Regression: this examined each length up to four billion. */
     struct work w = {.left = 100000};
     grammar *g;
     err e;
@@ -190,7 +191,7 @@ static bool has(const uint32_t *mask, uint32_t id) {
     return mask[id / 32] >> id % 32 & 1;
 }
 
-/* Doubles the budget until the call goes through; the mask before that is empty. */
+/* Doubles the budget until the call succeeds; until then the mask must be empty. */
 static uint32_t patient_mask(grammar_matcher *m, uint32_t *mask) {
     uint32_t refused = 0;
     for (uint64_t units = 1;; units *= 2, refused++) {
@@ -233,7 +234,7 @@ static void patient_forced(grammar_matcher *m, const char *expected, size_t n) {
     }
 }
 
-/* Two walks through one grammar, of which one is stopped again and again. */
+/* Two walks through one grammar, one of which is interrupted repeatedly. */
 static void walk_with_budgets(const grammar *g, grammar_vocab *v, uint32_t seed) {
     grammar_matcher *free_one, *bound;
     uint32_t mask[(N_VOCAB + 31) / 32], other[(N_VOCAB + 31) / 32], n_refused = 0;
@@ -282,9 +283,9 @@ static void budgets_of_masks(void) {
     grammar_vocab_free(v);
 }
 
-/* ---- keys and items that must differ ---- */
+/* ---- unique keys and items ---- */
 
-/* The object of 40 patterns: what a mask costs does not grow with what was there before. */
+/* An object of 40 patterns: the cost of a mask must not grow with the members so far. */
 static void keys_of_many_patterns(void) {
     char schema[8192];
     size_t n = (size_t)snprintf(schema, sizeof schema,

@@ -1,5 +1,5 @@
-/* Masks and matchers: random programs against naive references, walks that follow masks to their
- * end, caches, bounds. Modes: "bench" prints what masks cost (grammar_bench.h). */
+/* Masks and matchers: random programs against naive references, walks along masks to the end of the
+ * text, caches, bounds. Mode "bench" prints the cost of masks (grammar_bench.h). */
 #include "core/base/mem.h"
 #include "core/grammar/match/machine.h"
 #include "tests/unit/check.h"
@@ -59,7 +59,7 @@ static grammar_matcher *new_matcher(const grammar *g, grammar_vocab *v) {
     return m;
 }
 
-/* Calls that may not allocate. */
+/* The calls that must not allocate. */
 static void get_mask(grammar_matcher *m, uint32_t *mask) {
     mem_guard_enter();
     grammar_matcher_mask(m, mask);
@@ -72,7 +72,7 @@ static bool accept(grammar_matcher *m, uint32_t token) {
     return taken;
 }
 
-/* ---- nodes against a naive reader ---- */
+/* ---- nodes against a naive matcher ---- */
 
 static grammar *random_nodes(int *root) {
     grammar_builder *b = grammar_builder_new();
@@ -92,7 +92,7 @@ static grammar *random_nodes(int *root) {
     return g;
 }
 
-/* Every row of one to three of "abc", some twice, a control token, an end. */
+/* Every text of one to three letters of "abc", some twice, a control token, an end token. */
 static void make_letters(struct tokens *t) {
     t->n = 0;
     for (int len = 1, n = 3; len <= 3; len++, n *= 3)
@@ -208,7 +208,7 @@ static struct g_item random_item(grammar *g, int depth, bool counts) {
     return item;
 }
 
-/* Is there a length with counts that fit? */
+/* Is there a length for which the counts can be satisfied? */
 static bool array_is_possible(const struct g_array *a, const struct g_item *items,
                               const struct g_item *more) {
     uint32_t least = 0, most = 0;
@@ -309,7 +309,7 @@ static const char *const pieces[] = {
     "\"ab\": ", " \"",      " [",    " {",     "k\"",          "zz\"",
 };
 
-/* Bytes, pieces of JSON, an end. */
+/* Bytes, pieces of JSON, an end token. */
 static uint32_t make_json_tokens(struct tokens *t) {
     t->n = 0;
     for (int b = 0; b < 0x100; b++)
@@ -320,7 +320,7 @@ static uint32_t make_json_tokens(struct tokens *t) {
     return add_token(t, GRAMMAR_TOKEN_END, "", 0);
 }
 
-/* The machine alone, byte by byte: what masks must say. */
+/* Reference of the masks: the machine alone, byte by byte. */
 struct probe {
     struct machine m;
     uint32_t n; /* of the set at the start of the pool */
@@ -355,10 +355,10 @@ static void probe_accept(struct probe *p, const char *bytes, size_t n) {
     p->n = p->m.n_pool = size;
 }
 
-/* Vocabularies of the same tokens: without a cache, with one, with one for three masks. */
+/* Vocabularies of the same tokens: without a cache, with one, with one of three masks. */
 enum { N_VOCABS = 3 };
 
-/* A token that the mask allows; after a while one that leads to an end. */
+/* A token that the mask allows; after a while one that leads towards the end. */
 static uint32_t choose(const uint32_t *mask, const struct tokens *t, uint32_t end, int steps) {
     static const char closing[] = "\"}]:";
     if (has(mask, end) && (steps > 60 || ref_below(3) == 0)) return end;
@@ -415,7 +415,7 @@ static bool takes_all(const grammar *g, grammar_vocab *v, const char *text, size
     return all;
 }
 
-/* Texts of the value and such that a byte was changed in. */
+/* Texts of the value, and the same with one byte changed. */
 static void compare_texts(const grammar *g, uint32_t value, grammar_vocab *v) {
     static const char bytes[] = "\"{}[],:01.ae\\ \xc3";
     static struct ref_text text;
@@ -511,8 +511,8 @@ static void test_forced(void) {
     grammar_vocab_free(v);
 }
 
-/* 256 brackets and no more; where something else may come, it does. */
-/* [[[... with a 1 where the nesting has to end. */
+/* At most 256 brackets; at the limit only other values are allowed. */
+/* [[[... with a 1 at the nesting limit. */
 static void test_depth(void) {
     static struct tokens t;
     make_json_tokens(&t);
@@ -540,8 +540,8 @@ static void test_depth(void) {
     grammar_vocab_free(v);
 }
 
-/* {"v": [[]], "next": {...} or null}: the last object that may be opened is the one whose v still
- * fits below it, and there "next" can only be null. */
+/* {"v": [[]], "next": {...} or null}: the last object allowed is the one whose v still fits within
+ * the nesting limit; its "next" can only be null. */
 static void test_depth_of_members(void) {
     static struct tokens t;
     make_json_tokens(&t);
@@ -613,7 +613,7 @@ static void test_refused(void) {
     grammar_builder_free(b);
 }
 
-/* Nested texts of a rule that calls itself: as deep as memory goes, then no more. */
+/* Nested texts of a recursive rule: as deep as the memory allows, then none. */
 static void test_rule_depth(void) {
     static struct tokens t;
     make_json_tokens(&t);
@@ -646,7 +646,7 @@ static void test_rule_depth(void) {
     grammar_vocab_free(v);
 }
 
-/* Long arrays and many keys: what the arena holds is given back when it is no longer needed. */
+/* Long arrays and many keys: the arena must release frames that are no longer needed. */
 static void test_long(void) {
     static struct tokens t;
     make_json_tokens(&t);

@@ -1,5 +1,5 @@
-/* Automata of numbers against exact arithmetic on expanded decimal digits: bounds, multiples, whole
- * numbers, in every way that JSON writes them. */
+/* Automata of numbers against exact arithmetic on expanded decimal digits: bounds, multiples,
+ * integers, in every JSON notation. */
 #include "check.h"
 #include "core/grammar/grammar_int.h"
 #include "tests/support/rng.h"
@@ -9,7 +9,7 @@
 
 static struct rng rng = {0x2545F4914F6CDD1Du};
 
-/* ---- reference: a number as digits at fixed places ---- */
+/* ---- reference: a number as digits at fixed positions ---- */
 
 enum { HALF = 480 };
 
@@ -18,7 +18,7 @@ struct fixed {
     char digits[2 * HALF + 1];
 };
 
-/* false: not JSON's syntax, or too large for the places. */
+/* false: not JSON's syntax, or too large for the positions. */
 static bool fixed_parse(const char *s, struct fixed *f) {
     char all[2 * HALF];
     int n = 0, point = 0, power = 0;
@@ -146,13 +146,13 @@ static void mutate(struct text *t, const char *near) {
     if (rng_below(&rng, 6) == 0) random_exponent(t);
 }
 
-/* One digit before the point and the exponent: the forms that bounds other than 0 take. */
+/* One digit before the point, and an exponent: the form accepted with bounds other than 0. */
 static bool is_scientific(const char *s) {
     s += *s == '-';
     return s[0] != '0' && (s[1] == '.' || s[1] == 'e' || s[1] == 'E');
 }
 
-/* Is the text of those that the automaton must know (others with exponents it may refuse)? */
+/* Must the automaton accept the text if the number is allowed? (It may refuse other exponents.) */
 static bool must_know(const struct dfa_number *spec, unsigned step, const char *text) {
     const char *point = strchr(text, '.');
     if (spec->integer && point && strlen(point) > 4) return false; /* too many zeros */
@@ -238,7 +238,7 @@ static void multiples(void) {
             if (rng_below(&rng, 3) == 0 && fixed_parse(min.at, &f)) spec.min = min.at;
             if (rng_below(&rng, 3) == 0 && fixed_parse(max.at, &f)) spec.max = max.at;
             check_spec(&spec, cases[i].step, cases[i].places);
-            /* Multiples themselves, which random texts rarely are. */
+            /* Actual multiples: random texts rarely are. */
             CHECK(dfa_from_number(&spec, NULL, &d, &e) == 0);
             for (int k = 0; k < 50; k++) {
                 char text[64];

@@ -1,5 +1,5 @@
-/* Regular expressions: thousands of random patterns, whole and searched, against PCRE2; what
- * ECMA-262 says otherwise and what is refused by tables. */
+/* Regular expressions: thousands of random patterns, anchored and as a search, against PCRE2;
+ * tables of where ECMA-262 differs, and of what is refused. */
 #include "check.h"
 #include "core/base/mem.h"
 #include "core/grammar/regex/dfa_int.h"
@@ -68,7 +68,7 @@ static void random_term(struct text *t, int depth, bool looks) {
         add(t, ")");
         return;
     }
-    if (kind == 2 && looks) { /* of one length, as PCRE2 wants it */
+    if (kind == 2 && looks) { /* of a fixed length, as PCRE2 requires */
         add(t, rng_below(&rng, 2) ? "(?<=" : "(?<!");
         for (uint32_t n = 1 + rng_below(&rng, 2); n; n--)
             random_atom(t);

@@ -1,6 +1,6 @@
-/* test_grammar_schema.c - JSON Schema: which texts the grammar of a schema lets through, byte by
- * byte, against verdicts that were recorded (tests/data/schema/README.md); refusals and the places
- * that they name; and that hostile schemas are refused, not worked on. */
+/* test_grammar_schema.c - JSON Schema: the texts that the grammar of a schema accepts, byte by
+ * byte, against recorded verdicts (tests/data/schema/README.md); refusals and their JSON pointers;
+ * hostile schemas must be refused quickly. */
 #include "core/chat/chat.h"
 #include "core/grammar/grammar.h"
 #include "tests/unit/check.h"
@@ -43,7 +43,7 @@ static int compile_text(const char *schema, bool in_order, grammar **g, err *e) 
     return rc;
 }
 
-/* By masks; what accept says must agree with them. */
+/* By masks, with which accept must agree. */
 static bool accepts(const grammar *g, grammar_vocab *v, const char *text) {
     uint32_t mask[N_BYTES / 32];
     grammar_matcher *m = NULL;
@@ -65,7 +65,7 @@ static bool accepts(const grammar *g, grammar_vocab *v, const char *text) {
 
 struct writing {
     const char *comma, *colon;
-    bool escapes; /* all that is not ASCII as \u */
+    bool escapes; /* non-ASCII characters as \u */
 };
 
 static void write_escape(str *s, uint32_t c) {
@@ -219,9 +219,9 @@ static void test_in_order(void) {
     grammar_vocab_free(v);
 }
 
-/* ---- schemas that would take for ever ---- */
+/* ---- schemas with excessive costs ---- */
 
-/* n times part, each with its number for every '%', between open and close. */
+/* part n times, '%' replaced by its number, between open and close. */
 static char *repeated(const char *open, const char *part, int n, const char *close) {
     str s;
     str_init(&s, FILE_MAX_BYTES);
@@ -248,7 +248,7 @@ static void check_bounded(char *schema, int want) {
     free(schema);
 }
 
-/* Neither too many states nor too dear, but too large to keep. */
+/* Neither too many states nor too much work, but too large to store. */
 static void test_size(void) {
     grammar_builder *b = grammar_builder_new();
     grammar *g = NULL;
@@ -278,13 +278,13 @@ static void test_bounds(void) {
                            "{\"minProperties\":%}]}}}",
                            40, "},\"$ref\":\"#/$defs/d7\"}"),
                   0);
-    /* Names and references are found, not searched for: these took minutes. */
+    /* Names and references use hash tables: with linear searches these took minutes. */
     check_bounded(repeated("{\"properties\":{", "\"name%\":{}", 60000, "}}"), 0);
     check_bounded(repeated("{\"required\":[", "\"name%\"", 60000, "]}"), 0);
     check_bounded(
         repeated("{\"properties\":{", "\"p%\":{\"$ref\":\"#/x/29999\"}", 30000, "},\"x\":[{}]}"),
         ERR_INVALID);
-    /* Automata are dear while they are made, however small they end. */
+    /* Automata that are expensive to make although the result is small. */
     check_bounded(repeated("{\"allOf\":[{\"pattern\":\"^(a{499})*c$\"},{\"anyOf\":[",
                            "{\"pattern\":\"^(a{5%})*b$\"}", 400, "]}]}"),
                   ERR_TOO_LONG);
