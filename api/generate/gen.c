@@ -126,7 +126,7 @@ static ssize_t gen_read(struct request *r, void *job, char *buf, size_t max) {
         if (g->writer->stores) return JOB_READ_WORK;
         write_end(g);
     }
-    if (g->out.failed) return JOB_READ_END;
+    if (g->out.failed) return JOB_READ_CUT;
     if (g->out_pos == g->out.len) {
         if (g->ended) return JOB_READ_END;
         bool due = atomic_exchange(&r->watched.keepalive_due, false);

@@ -89,7 +89,9 @@ static void set_id(struct request *r) {
 static struct request *begin_request(struct http *h, struct MHD_Connection *connection,
                                      const char *url, const char *method) {
     struct conn *c = head_conn(connection);
-    struct request *r = c ? mem_new(1, sizeof *r) : NULL;
+    if (!c) return NULL;
+    conns_body(&h->conns, c);
+    struct request *r = mem_new(1, sizeof *r);
     if (!r) return NULL;
     r->http = h;
     r->api = h->setup.api;
@@ -97,7 +99,6 @@ static struct request *begin_request(struct http *h, struct MHD_Connection *conn
     r->connection = connection;
     r->conn = c;
     r->start_ns = clock_now_ns();
-    conns_body(&h->conns, c);
     str_init(&r->body, (size_t)h->config.max_body_bytes);
     str_init(&r->reply.body, REPLY_MAX_BYTES);
     snprintf(r->method, sizeof r->method, "%s", method);
@@ -169,6 +170,7 @@ static ssize_t read_frames(struct request *r, char *buf, size_t max) {
                 conns_moved(&r->http->conns, r->conn, clock_now_ns(), 0);
                 return MHD_CONTENT_READER_END_OF_STREAM;
             }
+            if (n == JOB_READ_CUT) return MHD_CONTENT_READER_END_WITH_ERROR;
             if (n == JOB_READ_WORK) prepare_step(r);
             asked = n == 0;
         }

@@ -10,7 +10,12 @@
 struct request;
 
 enum job_status { JOB_WAIT, JOB_REPLY, JOB_WORK };
-enum { JOB_READ_END = -1, JOB_READ_WORK = -2 };
+enum {
+    JOB_READ_END = -1,
+    JOB_READ_WORK = -2,
+    JOB_READ_CUT =
+        -3 /* bytes are lost: the connection closes, and the client sees a truncated body */
+};
 
 struct job_ops {
     /* Looks for events. JOB_REPLY: the reply is filled, possibly with an error. JOB_WAIT: call

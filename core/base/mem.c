@@ -10,6 +10,9 @@ enum { ARENA_CHUNK_BYTES = 16 * 1024, ARENA_ALIGN = 16, MEM_ALIGN = 64 };
 static _Thread_local int guard_depth;
 static _Thread_local uint64_t fail_in; /* mem_fail_at; 0: never */
 static atomic_uint_fast64_t guard_violations;
+/* mem_fail_elsewhere_at: 0: off. */
+static atomic_uint_fast64_t fail_elsewhere_in;
+static _Thread_local bool spared; /* the thread that called it */
 
 bool mem_mul(uint64_t a, uint64_t b, uint64_t *result) {
     return !__builtin_mul_overflow(a, b, result);
@@ -37,9 +40,23 @@ uint64_t mem_fail_at(uint64_t n) {
     return before;
 }
 
+uint64_t mem_fail_elsewhere_at(uint64_t n) {
+    spared = n != 0;
+    return atomic_exchange(&fail_elsewhere_in, n);
+}
+
+/* Counts down; false: this is the allocation that fails. */
+static bool passes_elsewhere(void) {
+    uint64_t n = atomic_load(&fail_elsewhere_in);
+    while (n && !atomic_compare_exchange_weak(&fail_elsewhere_in, &n, n - 1)) {
+    }
+    return n != 1;
+}
+
 /* Before each allocation. false: it is to fail. */
 static bool may_allocate(void) {
     if (guard_depth > 0) atomic_fetch_add(&guard_violations, 1);
+    if (!spared && !passes_elsewhere()) return false;
     return !fail_in || --fail_in;
 }
 

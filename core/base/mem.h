@@ -45,6 +45,10 @@ uint64_t mem_guard_violations(void); /* process total */
  * made before the one that was to fail; 0: it has failed, or none was to. */
 uint64_t mem_fail_at(uint64_t n);
 
+/* The same for the n-th allocation of all threads except the calling one, so that a test can let a
+ * server fail that runs in its own process. */
+uint64_t mem_fail_elsewhere_at(uint64_t n);
+
 /* Arena: bump allocation, freed all at once. Single thread. Bounded by max_bytes: beyond it
  * arena_alloc returns NULL. */
 typedef struct arena arena;

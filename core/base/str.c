@@ -20,7 +20,7 @@ void str_fini(str *s) {
 
 void str_clear(str *s) {
     s->len = 0;
-    s->failed = false;
+    s->failed = s->no_memory = false;
     if (s->data) s->data[0] = '\0';
 }
 
@@ -38,7 +38,7 @@ static bool reserve(str *s, size_t n) {
         capacity *= 2;
     char *data = mem_resize(s->data, capacity, 1);
     if (!data) {
-        s->failed = true;
+        s->failed = s->no_memory = true;
         return false;
     }
     s->data = data;

@@ -1,7 +1,8 @@
 /* str.h - a growing byte string with a bound, and small text helpers.
  *
  * A str is caller's storage: str_init, append, str_fini. Appending past max_bytes or without
- * memory sets `failed` and drops the rest; check once at the end. data is NUL-terminated. */
+ * memory (`no_memory`) sets `failed` and drops the rest; check once at the end. data is
+ * NUL-terminated. */
 #ifndef INFERD_BASE_STR_H
 #define INFERD_BASE_STR_H
 
@@ -14,7 +15,7 @@ typedef struct str {
     size_t len; /* bytes without the NUL */
     size_t capacity;
     size_t max_bytes;
-    bool failed;
+    bool failed, no_memory;
 } str;
 
 void str_init(str *s, size_t max_bytes);

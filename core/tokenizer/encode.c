@@ -397,10 +397,11 @@ int tokenizer_encode_pieces(const tokenizer *t, const tokenizer_piece *pieces, s
     for (size_t i = 0; i < n_pieces; i++)
         str_add_n(&text, pieces[i].text, pieces[i].n);
     if (text.failed) {
+        bool no_memory = text.no_memory;
         str_fini(&text);
-        return err_set(e, ERR_TOO_LONG,
-                       "the text is longer than %d bytes or no memory is left for it",
-                       ENCODE_MAX_TEXT_BYTES);
+        return no_memory ? err_no_memory(e)
+                         : err_set(e, ERR_TOO_LONG, "the text is longer than %d bytes",
+                                   ENCODE_MAX_TEXT_BYTES);
     }
     struct job j = {.t = t,
                     .text = str_cstr(&text),

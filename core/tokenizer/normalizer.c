@@ -159,7 +159,8 @@ int normalizer_run(const struct normalizer *n, struct normalizer_work *w, const 
         str_clear(to);
         int rc = run_step(n, &n->steps[i], &w->regex, *out, *out_len, to, e);
         if (!rc && to->failed)
-            rc = err_set(e, ERR_TOO_LONG, "the text is too long to be normalized");
+            rc = to->no_memory ? err_no_memory(e)
+                               : err_set(e, ERR_TOO_LONG, "the text is too long to be normalized");
         if (rc) return rc;
         *out = str_cstr(to);
         *out_len = to->len;

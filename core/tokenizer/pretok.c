@@ -163,6 +163,12 @@ static int take_part(struct split *s, const struct step *step, size_t start, siz
     return rc;
 }
 
+/* Of a buffer that failed. */
+static int refuse_text(const str *out, err *e) {
+    if (out->no_memory) return err_no_memory(e);
+    return err_set(e, ERR_TOO_LONG, "the text is too long to be split");
+}
+
 static int run_split(const struct run *r, unsigned number, const char *text, size_t n,
                      bool at_start) {
     const struct step *step = &r->p->steps[number];
@@ -207,7 +213,7 @@ static int run_metaspace(const struct run *r, unsigned number, const char *text,
         if (end < n) str_add_n(out, step->mark, n_mark);
         i = end + 1;
     }
-    if (out->failed) return err_set(r->e, ERR_TOO_LONG, "the text is too long to be split");
+    if (out->failed) return refuse_text(out, r->e);
     return run_step(r, number + 1, out->data, out->len, at_start);
 }
 
@@ -218,7 +224,7 @@ static int run_prefix(const struct run *r, unsigned number, const char *text, si
     str_clear(out);
     str_add_char(out, ' ');
     str_add_n(out, text, n);
-    if (out->failed) return err_set(r->e, ERR_TOO_LONG, "the text is too long to be split");
+    if (out->failed) return refuse_text(out, r->e);
     return run_step(r, number + 1, out->data, out->len, at_start);
 }
 
@@ -228,7 +234,7 @@ static int run_alphabet(const struct run *r, unsigned number, const char *text, 
     str_clear(out);
     for (size_t i = 0; i < n; i++)
         utf8_add(out, unicode_of_byte((unsigned char)text[i]));
-    if (out->failed) return err_set(r->e, ERR_TOO_LONG, "the text is too long to be split");
+    if (out->failed) return refuse_text(out, r->e);
     return run_step(r, number + 1, out->data, out->len, at_start);
 }
 
@@ -241,7 +247,7 @@ static int pass_out(const struct run *r, const char *text, size_t n) {
         str_add_char(out, (char)unicode_byte_of(utf8_decode_valid(text + i, &len)));
         i += len;
     }
-    if (out->failed) return err_set(r->e, ERR_TOO_LONG, "the text is too long to be split");
+    if (out->failed) return refuse_text(out, r->e);
     return r->sink->piece(r->sink->context, out->data, out->len, r->e);
 }
 
