@@ -1,0 +1,71 @@
+/* weights_int.h - the plan of a model's weights: which role each tensor of the file plays. Made by
+ * weights_plan.c; checked there; measured and loaded by weights.c. Private to these two. */
+#ifndef INFERD_MODEL_WEIGHTS_INT_H
+#define INFERD_MODEL_WEIGHTS_INT_H
+
+#include "core/model/model_int.h"
+
+#include <stddef.h>
+
+/* Sizes of which shapes are made. */
+enum weight_dim {
+    DIM_VECTOR, /* as n_out: the weight is a vector, F32 */
+    DIM_ONE,
+    DIM_EMBD,
+    DIM_HEADS, /* all of Q */
+    DIM_KV,
+    DIM_HEADS_KV,
+    DIM_QKV,
+    DIM_N_HEADS,
+    DIM_Q_NORM,
+    DIM_K_NORM,
+    DIM_FF,
+    DIM_GATE_UP,
+    DIM_EXPERTS,
+    DIM_FF_EXPERT,
+    DIM_FF_SHARED,
+    DIM_VOCAB,
+    N_DIMS
+};
+
+/* One weight of the model or of a layer, and the tensor that holds it. */
+struct weight_role {
+    const char *name;            /* of the tensor; after "blk.N." for a layer's */
+    size_t offset;               /* of its backend_weight * in model_weights or model_layer */
+    enum weight_dim n_out, n_in; /* n_out of each expert, if it is of experts */
+    unsigned must, may;          /* features with which the tensor must, or may, exist */
+    enum weight_dim whole, at;   /* rows at.. of a tensor of `whole` rows; DIM_VECTOR: all rows */
+    bool experts;
+    bool embed; /* the table of embeddings: every rank has all of it */
+    bool once;  /* only on rank 0: added to a sum over the ranks */
+};
+
+struct planned_weight {
+    const struct weight_role *role;
+    const gguf_tensor *tensor; /* NULL: the file lacks it, although it must have it */
+    uint32_t layer;            /* WEIGHT_NO_LAYER: of the model */
+};
+#define WEIGHT_NO_LAYER UINT32_MAX
+
+struct weight_plan {
+    const gguf *g;
+    uint64_t dims[N_DIMS]; /* of the whole model */
+    uint32_t n_layers, n;
+    struct planned_weight *all; /* (n) the model's, then layer by layer; the embeddings first */
+    uint32_t *first;            /* (n_layers + 1) layer -> its first entry; then n */
+};
+
+/* Looks up the tensor of every role that the model has, once. ERR_NOMEM. */
+int weight_plan_make(struct weight_plan *p, const gguf *g, const struct model_hparams *hp,
+                     const struct model_arch *arch, err *e);
+void weight_plan_free(struct weight_plan *p); /* a zeroed one is fine */
+
+/* "blk.3.attn_q.weight" */
+enum { WEIGHT_NAME_BYTES = 64 };
+void planned_weight_name(const struct planned_weight *w, char name[WEIGHT_NAME_BYTES]);
+
+static inline bool role_is_vector(const struct weight_role *role) {
+    return role->n_out == DIM_VECTOR;
+}
+
+#endif
