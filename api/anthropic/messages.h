@@ -1,4 +1,4 @@
-/* messages.h - Anthropic's Messages API, as a translation onto chat requests. Private to api/. */
+/* messages.h - Anthropic's Messages API, translated to chat requests. */
 #ifndef INFERD_API_ANTHROPIC_MESSAGES_H
 #define INFERD_API_ANTHROPIC_MESSAGES_H
 
@@ -16,8 +16,8 @@ struct messages_fields {
 extern const struct json_table messages_table;       /* POST /v1/messages */
 extern const struct json_table messages_count_table; /* POST /v1/messages/count_tokens */
 
-/* Turns the fields into what a chat request holds: messages, tools, format, extra. The caller
- * deletes the trees, also on failure. chat NULL: no template (fuzzing). */
+/* Fills q's messages, tools, format and extra; the caller frees them, also on failure. chat NULL:
+ * no template (fuzzing). */
 int messages_read(const struct messages_fields *f, const chat_template *chat,
                   struct chat_request *q, err *e);
 

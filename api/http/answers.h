@@ -1,10 +1,10 @@
-/* answers.h - the memory of answers: those that are being made, wait to be read, or are kept to be
- * sent again. One bound for all of them. Private to api/.
+/* answers.h - the memory of answers: those being made, waiting to be read, or kept to be sent
+ * again. One limit for all of them.
  *
- * When it is reached, readers that have not taken a byte of a whole answer for a while are cut off,
- * the one that paused longest first: their memory goes to answers that are read. If no reader
+ * At the limit, clients that have not read a byte of a whole answer for a while are cut off, the
+ * one that paused longest first, and their memory goes to answers that are read. If no client
  * stalls, a new answer is refused (503). Streams are never cut; they stop being kept for
- * Last-Event-ID. What each answer has below ANSWERS_FREE_BYTES is not counted, so that common ones
+ * Last-Event-ID. The first ANSWERS_FREE_BYTES of each answer are not counted, so that small ones
  * always find room.
  *
  * THREAD SAFETY: any thread; a hold by one thread at a time. */
@@ -21,15 +21,15 @@ enum { ANSWERS_FREE_BYTES = 64 << 10 };
 /* What one request or stream holds; zeroed at first. */
 struct answer_hold {
     uint64_t bytes;                  /* counted */
-    struct answer_hold *prev, *next; /* those that are sent; guarded by answers.mu, as fd and cut */
+    struct answer_hold *prev, *next; /* answers being sent; guarded by answers.mu, as fd and cut */
     int fd;
     bool sent, cut;
-    atomic_uint_least64_t read_ns; /* when the client took bytes last */
+    atomic_uint_least64_t read_ns; /* when the client last read */
 };
 
 struct answers {
     pthread_mutex_t mu;        /* guards all below */
-    struct answer_hold *first; /* that are sent */
+    struct answer_hold *first; /* answers being sent */
     uint64_t bytes, max_bytes;
     uint64_t n_cut;
 };
@@ -37,12 +37,12 @@ struct answers {
 void answers_init(struct answers *as, uint64_t max_bytes);
 void answers_fini(struct answers *as); /* nothing is held any more */
 
-/* Sets what h holds to bytes. false: the bound does not allow more; nothing changed. A smaller
+/* Sets the size of h to bytes. false: the limit does not allow more; nothing changed. A smaller
  * value always succeeds; 0 ends the hold. */
 bool answers_hold(struct answers *as, struct answer_hold *h, uint64_t bytes);
-/* What h holds is being sent to this socket: it may be shut down. Ends with answers_hold of 0. */
+/* h is being sent to this socket, which may be shut down, until answers_hold(.., 0). */
 void answers_send(struct answers *as, struct answer_hold *h, int fd);
-/* The client of h took bytes. */
+/* The client of h has read bytes. */
 void answers_read(struct answer_hold *h);
 
 struct answers_stats {

@@ -1,20 +1,20 @@
-/* conns.h - every open connection: what it does, how long it may do it, and who gives way when
+/* conns.h - all open connections: their states, their time limits, and which one is closed when
  * there are too many.
  *
- * libmicrohttpd's idle timeout begins anew with every byte in or out, so a client that moves one
- * now and then would keep a connection for ever. Here each part of a connection's life has one end:
+ * libmicrohttpd's idle timeout restarts with every byte in or out, so a client that moves one byte
+ * now and then could keep a connection forever. Here each phase of a connection has one deadline:
  * the wait for a complete head (from opening, or from the last answer), the body, and each buffer
- * of an answer. A connection whose answer waits for the engine has none. conns_reap, called by a
- * clock, shuts down what is past its end.
+ * of an answer. A connection whose answer waits for the engine has none. conns_reap, called
+ * periodically, shuts down connections past their deadline.
  *
- * At max connections a new one takes the place of the one that has waited longest for a head; where
- * none waits, of the one whose body arrives most slowly (its end comes first). Where there is none
- * either, it is accepted all the same, but only to ask for health (struct conn's reserved): up to
- * CONNS_RESERVE, of which again the longest wait gives way.
+ * At max connections a new one evicts the one that has waited longest for a head; if none waits,
+ * the one whose body arrives most slowly (the earliest deadline). If there is none either, the new
+ * one is accepted nevertheless, but may only ask for health (struct conn's reserved). There are up
+ * to CONNS_RESERVE of these; beyond, the one that has waited longest is evicted.
  *
- * THREAD SAFETY: every function may be called from any thread, except that the functions that take
- * a conn are called by its own HTTP thread, one at a time. Nothing here closes a descriptor: it is
- * shut down, and libmicrohttpd sees the end. */
+ * THREAD SAFETY: any thread, except that functions with a conn are called by its own HTTP thread,
+ * one at a time. Nothing here closes a descriptor: it is shut down, and libmicrohttpd sees the end.
+ */
 #ifndef INFERD_API_HTTP_CONNS_H
 #define INFERD_API_HTTP_CONNS_H
 
@@ -27,7 +27,7 @@
 
 enum {
     CONNS_RESERVE = 32,  /* beyond max, for health */
-    CONNS_CLOSING = 128, /* more that are shut down and not closed yet */
+    CONNS_CLOSING = 128, /* further ones that are shut down but not closed yet */
     CONNS_BUCKETS = 1024
 };
 
@@ -38,35 +38,35 @@ enum conn_state {
     CONN_N_STATES
 };
 
-/* An IPv4 address, an IPv6 address' first 64 bits, or nothing (Unix sockets). */
+/* An IPv4 address, the first 64 bits of an IPv6 address, or nothing (Unix sockets). */
 struct conn_address {
-    uint8_t bytes[9]; /* the first one says which */
+    uint8_t bytes[9]; /* the first byte: 4, 6 or 0 */
 };
 
 struct conn {
-    struct conn *prev, *next;            /* of the same state, the longest in it first */
+    struct conn *prev, *next;            /* in the same state, the oldest first */
     struct conn *next_peer, **peer_link; /* in the bucket of its address */
     struct conn_address address;
     enum conn_state state;
-    bool shut;                    /* it is shut down and counts no more */
-    bool line;                    /* of the head it waits for, the first line is there */
+    bool shut;                    /* shut down: not counted any more */
+    bool line;                    /* the first line of the next head has arrived */
     bool chunked;                 /* its body comes in chunks */
     bool reserved;                /* beyond max: it may ask for health, once */
-    uint64_t since_ns;            /* in this state */
-    atomic_uint_least64_t due_ns; /* it is shut down then; 0: never */
+    uint64_t since_ns;            /* when it entered this state */
+    atomic_uint_least64_t due_ns; /* its deadline; 0: none */
     int fd;                       /* libmicrohttpd's, open from conns_open to conns_close */
     pthread_t thread;             /* its HTTP thread */
     void *connection;             /* http.c's */
-    const char *target;           /* http.c's: where the request's target lies */
+    const char *target;           /* http_head.c's: where the request target lies */
     size_t n_target;
-    size_t n_origin;        /* http.c's: of it, scheme and host in front of the path */
-    const char *target_why; /* http.c's: what is wrong with it, or NULL */
+    size_t n_origin;          /* http_head.c's: length of the target's scheme and host */
+    const char *target_fault; /* http_head.c's: what is wrong with the target, or NULL */
 };
 
-/* What became of connections, since the start. */
+/* Counts since the start, and of open connections. */
 struct conns_counts {
     uint64_t open[CONN_N_STATES]; /* now; without those that are shut down */
-    uint64_t receiving;           /* now; of those in CONN_WAITING such with a first line */
+    uint64_t receiving;           /* now; of CONN_WAITING, those whose first line has arrived */
     uint64_t accepted, reaped, evicted, reserved, refused_full, refused_address;
 };
 
@@ -75,19 +75,18 @@ struct conns_config {
     uint32_t max_per_address; /* 0: no such limit */
     uint64_t wait_ns;    /* for a head; for a body and a buffer of an answer besides its bytes */
     uint64_t reserve_ns; /* the same, beyond max */
-    uint64_t body_ns;    /* a younger body is not cut off to make room */
+    uint64_t body_ns;    /* a body younger than this is not evicted */
 };
 
 struct conns {
     struct conns_config config; /* constant */
     uint64_t seed;              /* constant: of the buckets */
-    pthread_mutex_t
-        mu; /* guards all below and every conn, but for what its own thread alone uses */
+    pthread_mutex_t mu; /* guards all below and every conn, except what only its own thread uses */
     struct conn_list {
         struct conn *first, *last;
     } lists[CONN_N_STATES];
     struct conn *buckets[CONNS_BUCKETS];
-    uint32_t n_open;               /* also those that are shut down */
+    uint32_t n_open;               /* including those that are shut down */
     uint32_t n_counted, n_reserve; /* not shut down: within max, beyond it */
     struct conns_counts counts;    /* without open, receiving */
 };
@@ -97,33 +96,33 @@ void conns_init(struct conns *cs, const struct conns_config *config);
 /* No connection may be open any more. */
 void conns_fini(struct conns *cs);
 
-/* May another connection from there be accepted? Room is made for it by conns_open. */
+/* May another connection from there be accepted? conns_open makes room for it. */
 bool conns_admit(struct conns *cs, const struct sockaddr *from);
-/* c (zeroed, fd set) is open and waits; another one may be shut down for it, or c itself. */
+/* c (zeroed, fd set) is open and waits; another one may be shut down for it, or c itself may be. */
 void conns_open(struct conns *cs, struct conn *c, const struct sockaddr *from);
 void conns_close(struct conns *cs, struct conn *c);
 
-/* c waits for the next head. */
+/* c now waits for the next head. */
 void conns_wait(struct conns *cs, struct conn *c);
-/* The first line of the head that c waits for is there. */
+/* The first line of the head that c waits for has arrived. */
 void conns_line(struct conns *cs, struct conn *c);
-/* c's head is complete; its body has as long as a wait, and more with each byte (conns_moved). */
+/* c's head is complete. Its body has the time of a wait, and more with each byte (conns_moved). */
 void conns_body(struct conns *cs, struct conn *c);
-/* c's request is complete. Its answer has no end until conns_moved. */
+/* c's request is complete. Its answer has no deadline until conns_moved. */
 void conns_answer(struct conns *cs, struct conn *c);
 
-/* bytes more were received, since_ns ago all began; or given to the socket now. */
+/* Sets c's deadline: `bytes` have been received since from_ns, or were given to the socket then. */
 void conns_moved(struct conns *cs, struct conn *c, uint64_t from_ns, uint64_t bytes);
-/* c waits for the engine: no end until conns_moved. */
+/* c waits for the engine: no deadline until conns_moved. */
 void conns_paused(struct conn *c);
 
-/* Shuts down what is past its end. */
+/* Shuts down all connections past their deadline. */
 void conns_reap(struct conns *cs);
-/* Shuts down the one that has waited longest for a head, so that its descriptor becomes free. */
+/* Shuts down the connection that has waited longest for a head, to free its descriptor. */
 void conns_evict(struct conns *cs);
 void conns_get(struct conns *cs, struct conns_counts *out);
 
-/* Calls look for the connections of the calling thread whose request is not complete, until it
+/* Calls look for each connection of the calling thread whose request is incomplete, until it
  * returns true. look may clear line and chunked. */
 void conns_find(struct conns *cs, bool (*look)(struct conn *c, void *arg), void *arg);
 

@@ -76,9 +76,9 @@ static void check_framing(struct request *r, const char *method, const char *ver
                           struct framing *f) {
     const bool lenient = MHD_VERSION < 0x01000000;
     const struct conn *c = r->conn;
-    if (c->target_why) {
+    if (c->target_fault) {
         f->status = 400;
-        f->why = c->target_why;
+        f->why = c->target_fault;
     }
     if (c->n_origin) {
         const char *host = memchr(c->target, '/', c->n_origin); /* the first of "://" */
@@ -118,7 +118,7 @@ void *head_on_target(void *http, const char *target, struct MHD_Connection *conn
     if (!c) return NULL;
     c->target = target;
     c->n_target = target ? strlen(target) : 0;
-    c->target_why = framing_target(target, c->n_target, &c->n_origin);
+    c->target_fault = framing_target(target, c->n_target, &c->n_origin);
     conns_line(&h->conns, c);
     return NULL;
 }

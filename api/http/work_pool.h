@@ -1,14 +1,14 @@
 /* work_pool.h - the threads that prepare requests (JSON, templates, tokens, grammars, SQLite), so
- * that the threads which write tokens and answer health checks never do. Private to api/.
+ * that HTTP threads, which write streams and answer health checks, need not.
  *
- * Two lanes. What comes in runs in the quick lane with a small budget. What exceeds it starts over
- * in the slow lane, whose threads have a low priority, with its full budget: so an expensive
- * request holds up other expensive ones, and nothing else.
+ * Two lanes. A request first runs in the quick lane with a small budget. If it exceeds it, it
+ * starts over in the slow lane with its full budget; threads there have a low priority. So an
+ * expensive request delays only other expensive ones.
  *
  * In each lane clients take turns: one that sends many requests waits behind those that send few. A
- * client has all slow threads but one at most, where there are several. When the queue is full, the
- * newest request of the client with the longest line leaves for one of a client with a shorter
- * line.
+ * client may use all slow threads except one, if there are several. When the queue is full, the
+ * newest request of the client with the longest line is refused to admit one of a client with a
+ * shorter line.
  *
  * An item is part of its request and belongs to the pool from work_pool_put to `done`.
  *
@@ -27,10 +27,10 @@ typedef struct work_pool work_pool;
 enum work_lane { WORK_QUICK, WORK_SLOW, WORK_N_LANES };
 
 struct work_item {
-    uint64_t client; /* whose turn it takes; set by the caller before put */
+    uint64_t client; /* for the turns; set by the caller before put */
     /* work_pool.c's: */
     enum work_lane lane;
-    bool step;         /* of a request that was let in: not counted, never refused */
+    bool step;         /* a further step of an admitted request: not counted, never refused */
     uint64_t turn;     /* of its client, in its lane */
     uint64_t since_ns; /* queued since */
     struct work_item *prev, *next;
@@ -41,27 +41,28 @@ enum work_verdict { WORK_DONE, WORK_SLOWER };
 struct work_pool_config {
     uint32_t n_threads[WORK_N_LANES];
     uint32_t max_items; /* queued or running, both lanes */
-    /* On a pool thread, without a lock. WORK_SLOWER, of the quick lane alone: once more in the slow
-     * one. waited_ns: how long it was queued. */
+    /* On a pool thread, without a lock. WORK_SLOWER, only from the quick lane: run again in the
+     * slow one. waited_ns: how long it was queued. */
     enum work_verdict (*run)(struct work_item *item, uint64_t waited_ns);
-    /* Behind the last run; or with refused before any that finished: another client's request has
+    /* After the last run; or, with refused, without a completed run: another client's request has
      * its place, or the pool stops. On any thread, without a lock. */
     void (*done)(struct work_item *item, bool refused);
-    /* What runs is not wanted any more: the pool stops. With the pool's mutex held. */
+    /* The pool stops: the running item's result is not wanted. With the pool's mutex held. */
     void (*cancel)(struct work_item *item);
 };
 
 int work_pool_open(const struct work_pool_config *config, work_pool **out, err *e);
-/* A new request. false: there is no room, or the pool stops; the item is the caller's. */
+/* Adds a new request. false: the queue is full, or the pool stops; the item remains the caller's.
+ */
 bool work_pool_put(work_pool *p, struct work_item *item);
-/* A further step, short, of a request whose first one is done: never refused, unless the pool is
- * stopped (false: then the caller does it). */
+/* Adds a further, short step of a request whose first run is done. false: the pool is closed, and
+ * the caller does the step. */
 bool work_pool_step(work_pool *p, struct work_item *item);
-/* Refuses what is queued and cancels what runs; steps are still done. */
+/* Refuses queued items and cancels running ones; steps are still done. */
 void work_pool_stop(work_pool *p);
-/* Ends the threads behind the last step: afterwards no item is the pool's. NULL is fine. */
+/* Ends the threads after the last step; then the pool has no item any more. NULL is fine. */
 void work_pool_close(work_pool *p);
-void work_pool_free(work_pool *p); /* closed before. NULL is fine */
+void work_pool_free(work_pool *p); /* after work_pool_close. NULL is fine */
 
 struct work_pool_stats {
     uint32_t n_queued[WORK_N_LANES], n_running[WORK_N_LANES];

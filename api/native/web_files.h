@@ -7,7 +7,7 @@
 struct web_file {
     const char *name; /* "index.html" */
     const char *content_type;
-    const char *etag; /* with its quotes; changes with the bytes */
+    const char *etag; /* including its quotes; changes with the bytes */
     const unsigned char *bytes;
     size_t n;
 };
