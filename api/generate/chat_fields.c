@@ -84,7 +84,7 @@ const struct json_table chat_table = JSON_TABLE(fields, &gen_table);
 
 enum { MAX_KWARGS = 64, MAX_DOCUMENTS = 1024, MAX_EFFORT_BYTES = 32 };
 
-/* Names that are not the client's to set. */
+/* Names that clients must not set. */
 static bool is_reserved(const char *name) {
     static const char *const names[] = {"messages",
                                         "tools",
@@ -130,7 +130,7 @@ static int check_documents(const cJSON *documents, err *e) {
     return 0;
 }
 
-/* "none" is what templates call not thinking. */
+/* "none" means no thinking. */
 static bool switches_thinking_off(const char *effort, const chat_template *chat) {
     return effort && strcmp(effort, "none") == 0 && chat &&
            chat_template_uses(chat, "enable_thinking");

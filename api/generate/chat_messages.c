@@ -25,7 +25,7 @@ struct message {
     const cJSON *content, *tool_calls, *parsed;
 };
 
-/* What a client may echo back from an answer without asking for anything. */
+/* Includes members that clients echo from answers. */
 static const struct json_field message_fields[] = {
     {"role", JSON_ENUM, JSON_REQUIRED, .offset = offsetof(struct message, role),
      .words = "system|developer|user|assistant|tool|function"},
@@ -60,7 +60,7 @@ static const struct json_field part_fields[] = {
 };
 static const struct json_table part_table = JSON_TABLE(part_fields, NULL);
 
-/* A part as templates see it. What a model once refused to say is text. */
+/* Converts a part for templates. An earlier refusal of the model becomes text. */
 static int read_part(const cJSON *v, const char *path, bool refusals, cJSON *out, err *e) {
     char name[JSON_PATH_BYTES];
     struct part part = {0};
@@ -147,7 +147,7 @@ static const struct json_field function_fields[] = {
 };
 static const struct json_table function_table = JSON_TABLE(function_fields, NULL);
 
-/* One earlier tool call, appended to list. */
+/* Appends one earlier tool call to list. */
 static int read_call(const cJSON *v, const char *path, cJSON *list, err *e) {
     char name[JSON_PATH_BYTES];
     struct call call = {0};
@@ -194,7 +194,7 @@ static int read_calls(const struct message *m, const char *path, cJSON *out, err
 
 static int check_role(const struct message *m, const char *path, err *e) {
     char name[JSON_PATH_BYTES];
-    /* Its own words may come back, where they are all that it said. */
+    /* Reasoning and refusals are the assistant's. */
     const char *alien = m->refusal             ? "refusal"
                         : m->reasoning_content ? "reasoning_content"
                         : m->reasoning         ? "reasoning"

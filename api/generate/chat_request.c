@@ -1,5 +1,5 @@
-/* chat_request.c - messages -> template -> tokens -> generation, for all endpoints that chat. Runs
- * on pool threads. */
+/* chat_request.c - messages -> template -> tokens -> generation, for all chat endpoints. Runs on
+ * pool threads. */
 #include "api/generate/chat_request.h"
 #include "api/generate/api_state.h"
 #include "api/generate/constraint.h"
@@ -41,7 +41,7 @@ int chat_request_set(struct chat_request *q, const char *name, cJSON *value, err
     return err_no_memory(e);
 }
 
-/* Templates usually write the BOS token themselves; the tokenizer's own must not come on top. */
+/* Templates usually write the BOS token themselves; then the tokenizer must not add another. */
 static int encode_flags(const tokenizer *tok, const struct chat_output *text) {
     int32_t bos = tokenizer_bos(tok);
     size_t n = 0;
@@ -79,8 +79,8 @@ int chat_request_tokens(struct request *r, const struct chat_request *q,
     return rc;
 }
 
-/* A failed render, as the client is told: the template's own words and the line. */
-static int explain(const struct chat_request *q, const struct jinja_failure *why, err *e) {
+/* The error for a failed render: the template's own message and its line. */
+static int explain_failure(const struct chat_request *q, const struct jinja_failure *why, err *e) {
     char text[sizeof why->text];
     if (e->code == ERR_WORK)
         return err_set_param(e, ERR_INVALID, q->param_messages,
@@ -93,13 +93,13 @@ static int explain(const struct chat_request *q, const struct jinja_failure *why
         return err_set_param(e, ERR_INVALID, q->param_messages,
                              "The chat template refuses the messages (line %d): %s", why->line,
                              text);
-    /* Reaching a bound is the request's fault too: others render. */
+    /* Reaching a limit is the request's fault, too: other requests render. */
     return err_set_param(e, ERR_INVALID, q->param_messages,
                          "The chat template fails on the messages (line %d): %s", why->line, text);
 }
 
-/* Earlier reasoning goes by the name that the template looks at. */
-static int name_reasoning(const struct chat_request *q, err *e) {
+/* Renames the messages' reasoning to the member that the template reads. */
+static int rename_reasoning(const struct chat_request *q, err *e) {
     static const char ours[] = "reasoning_content";
     const char *theirs = chat_template_syntax(q->model->chat)->reasoning_member;
     if (!theirs || strcmp(theirs, ours) == 0) return 0;
@@ -122,7 +122,7 @@ int chat_request_render(struct request *r, const struct chat_request *q, struct 
                              "server's configuration, or use /v1/completions.",
                              m->id);
     cJSON *tools = NULL;
-    int rc = name_reasoning(q, e);
+    int rc = rename_reasoning(q, e);
     if (!rc) rc = chat_tools_shown(&q->tools, &tools, e);
     if (!rc && !chat_template_syntax(m->chat)->native) {
         rc = chat_instruct(m->chat, q->messages, tools, e);
@@ -139,13 +139,13 @@ int chat_request_render(struct request *r, const struct chat_request *q, struct 
                                   .developer_as_system = true,
                                   .now = clock_wall_s(),
                                   .work = &r->work};
-    /* A template repeats little of its input; a hostile one must not fill the memory. */
+    /* A template repeats little of its input; this limits a hostile one. */
     size_t max_bytes = (size_t)r->http->config.max_body_bytes * 2 + 65536;
     uint64_t begin_ns = clock_now_ns();
     rc = chat_prompt(m->chat, &in, max_bytes, text, e);
     costs_add_part(r, PART_TEMPLATE, begin_ns);
     cJSON_Delete(tools);
-    if (rc) rc = explain(q, &text->failure, e);
+    if (rc) rc = explain_failure(q, &text->failure, e);
     if (rc && !*e->param) snprintf(e->param, sizeof e->param, "%s", q->param_messages);
     return rc;
 }
@@ -159,15 +159,16 @@ int chat_request_encode(struct request *r, const struct chat_request *q, struct 
     return rc;
 }
 
-/* Where the answer begins. */
+/* Where in the family's syntax the answer begins. */
 static enum chat_begin begin_of(const struct chat_request *q, const struct chat_output *text) {
     if (q->continue_final_message) return CHAT_BEGIN_TEXT;
     return chat_syntax_begin(chat_template_syntax(q->model->chat), text->text, text->n);
 }
 
-/* The prompt, where its answer begins, and what that must be. */
-static int prepare(struct request *r, const struct chat_request *q, struct gen_prompt *prompt,
-                   struct chat_parser_config *parser, struct engine_params *params, err *e) {
+/* Makes the prompt, and the parser and grammar of its answer. */
+static int prepare_answer(struct request *r, const struct chat_request *q,
+                          struct gen_prompt *prompt, struct chat_parser_config *parser,
+                          struct engine_params *params, err *e) {
     struct chat_output text = {0};
     grammar *g = NULL;
     int rc = chat_tools_check(q, e);
@@ -194,7 +195,7 @@ int chat_request_start(struct request *r, const struct chat_request *q,
     struct gen_options options = *q->options;
     struct gen_prompt *prompt = mem_new(1, sizeof *prompt);
     if (options.params.bias) options.params.bias = options.bias;
-    int rc = prompt ? prepare(r, q, prompt, &parser, &options.params, e) : err_no_memory(e);
+    int rc = prompt ? prepare_answer(r, q, prompt, &parser, &options.params, e) : err_no_memory(e);
     if (rc) {
         gen_prompts_free(prompt, prompt != NULL);
         if (how->writer->free) how->writer->free(how->state);

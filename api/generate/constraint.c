@@ -1,6 +1,5 @@
-/* constraint.c - one grammar for what a chat answer must be: calls in the syntax of the model's
- * family, the form that was asked for, behind the reasoning of models that reason. Runs on pool
- * threads. */
+/* constraint.c - one grammar for a whole chat answer: optional reasoning, then calls in the syntax
+ * of the model's family or the requested format. Runs on pool threads. */
 #include "api/generate/constraint.h"
 #include "api/generate/api_state.h"
 #include "api/generate/tools.h"
@@ -22,14 +21,14 @@ struct making {
     enum chat_begin begin;
     bool lead;
     grammar_builder *b;
-    const cJSON *fault; /* the tool of which no grammar can be made */
+    const cJSON *fault; /* the first tool whose grammar cannot be made */
 };
 
 static grammar_node text_node(struct making *m, const char *text) {
     return grammar_text(m->b, text, strlen(text));
 }
 
-static grammar_node optional(struct making *m, grammar_node node) {
+static grammar_node optional_node(struct making *m, grammar_node node) {
     return grammar_repeat(m->b, node, 0, 1);
 }
 
@@ -73,11 +72,11 @@ static grammar_node mark_node(struct making *m, const char *mark) {
     return grammar_seq(m->b, nodes, n);
 }
 
-/* Any text without the mark, and then the mark unless it may be missing. */
+/* Any text without the mark, then the mark. */
 static grammar_node until_node(struct making *m, const char *mark) {
     char stop[CHAT_MARK_BYTES];
     size_t n = 0;
-    /* A control token's end has no byte in grammars. */
+    /* Grammars have no byte for the end of a control token. */
     for (; *mark && *mark != CHAT_CONTROL_CLOSE; mark++)
         stop[n++] = *mark;
     stop[n] = '\0';
@@ -85,7 +84,7 @@ static grammar_node until_node(struct making *m, const char *mark) {
     return grammar_until(m->b, stops, 1);
 }
 
-/* Any text that does not begin with this one (ASCII). */
+/* Any text that does not begin with this (ASCII) text. */
 static grammar_node other_node(struct making *m, const char *text) {
     size_t n = strlen(text), k = 0;
     grammar_node nodes[2 * CHAT_MARK_BYTES];
@@ -103,8 +102,8 @@ static grammar_node other_node(struct making *m, const char *text) {
 
 /* ---- calls ---- */
 
-/* The parameters of a function as the schema of an object; the caller deletes it. NULL: no memory.
- */
+/* A function's parameters as the schema of an object; the caller deletes it. NULL: out of
+ * memory. */
 static cJSON *schema_of(const cJSON *function) {
     const cJSON *parameters = cJSON_GetObjectItemCaseSensitive(function, "parameters");
     if (cJSON_IsObject(parameters)) {
@@ -117,7 +116,7 @@ static cJSON *schema_of(const cJSON *function) {
     return json_constant("{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}");
 }
 
-/* name, what opens the arguments, JSON: of one of the functions. */
+/* One of the functions: its name, the mark before the arguments, the arguments as JSON. */
 static grammar_node functions_node(struct making *m, cJSON **schemas, grammar_node open) {
     grammar_node nodes[CHAT_MAX_TOOLS];
     size_t n = 0, i = 0;
@@ -160,19 +159,19 @@ static bool must_call(const struct chat_tools *t) {
     return t->choice == CHAT_TOOLS_REQUIRED || t->choice == CHAT_TOOLS_NAMED;
 }
 
-/* Text that may end in calls. */
-static grammar_node text_or_calls(struct making *m, cJSON **schemas) {
+/* Text, optionally followed by calls. */
+static grammar_node text_or_calls_node(struct making *m, cJSON **schemas) {
     if (m->syntax->harmony) {
-        /* The rest of a header has more than one form. */
+        /* Between mark and arguments the header has several forms. */
         grammar_node open =
             seq_node(m, until_node(m, "\xff<|message|>\xfe"), grammar_control(m->b, "<|message|>"));
         grammar_node call = functions_node(m, schemas, open);
         return seq_node(m, until_node(m, m->syntax->trigger),
-                        optional(m, seq_node(m, text_node(m, m->syntax->trigger), call)));
+                        optional_node(m, seq_node(m, text_node(m, m->syntax->trigger), call)));
     }
     grammar_node calls = calls_node(m, schemas);
     if (m->syntax->at_start) return either_node(m, calls, other_node(m, m->syntax->trigger));
-    return seq_node(m, until_node(m, m->syntax->trigger), optional(m, calls));
+    return seq_node(m, until_node(m, m->syntax->trigger), optional_node(m, calls));
 }
 
 /* ---- the form ---- */
@@ -205,11 +204,11 @@ static grammar_node format_node(struct making *m, const cJSON *object) {
 
 /* ---- all of it ---- */
 
-/* What may come before. */
-static grammar_node behind_reasoning(struct making *m, grammar_node node) {
+/* Puts the optional reasoning before node. */
+static grammar_node after_reasoning_node(struct making *m, grammar_node node) {
     const struct chat_syntax *x = m->syntax;
-    grammar_node first = node; /* the answer begins with it */
-    if (m->lead) first = seq_node(m, optional(m, text_node(m, " ")), node);
+    grammar_node first = node; /* as the start of the answer */
+    if (m->lead) first = seq_node(m, optional_node(m, text_node(m, " ")), node);
     if (!*x->reasoning_open || m->begin == CHAT_BEGIN_TEXT) return first;
     grammar_node lines = x->harmony ? mark_node(m, "\xff<|start|>\xfe"
                                                    "assistant")
@@ -221,7 +220,7 @@ static grammar_node behind_reasoning(struct making *m, grammar_node node) {
                     4);
     if (m->begin == CHAT_BEGIN_REASONING) return thought;
     thought = seq_node(m, mark_node(m, x->reasoning_open), thought);
-    if (m->lead) thought = seq_node(m, optional(m, text_node(m, " ")), thought);
+    if (m->lead) thought = seq_node(m, optional_node(m, text_node(m, " ")), thought);
     return either_node(m, first, thought);
 }
 
@@ -229,8 +228,8 @@ static bool has_calls(const struct chat_tools *t) {
     return t->list && t->list->child && t->choice != CHAT_TOOLS_NONE;
 }
 
-/* In this order: once the form cannot be made, no tool is blamed. */
-static grammar_node form_or_calls(struct making *m, cJSON **schemas, const cJSON *object) {
+/* The format comes first: if it cannot be made, no tool is blamed. */
+static grammar_node form_or_calls_node(struct making *m, cJSON **schemas, const cJSON *object) {
     grammar_node form = format_node(m, object);
     return form < 0 ? form : either_node(m, form, calls_node(m, schemas));
 }
@@ -243,30 +242,28 @@ static grammar_node root_node(struct making *m, cJSON **schemas, const cJSON *ob
     else if (must_call(&m->q->tools))
         node = calls_node(m, schemas);
     else if (text)
-        node = text_or_calls(m, schemas);
+        node = text_or_calls_node(m, schemas);
     else
-        node = form_or_calls(m, schemas, object);
-    return behind_reasoning(m, node);
+        node = form_or_calls_node(m, schemas, object);
+    return after_reasoning_node(m, node);
 }
 
-static int finish(struct making *m, grammar_node root, grammar **out, err *e) {
+static int finish_grammar(struct making *m, grammar_node root, grammar **out, err *e) {
     int rc = grammar_finish(m->b, root, out, e);
     grammar_builder_free(m->b);
     m->b = NULL;
     return rc;
 }
 
-static int begin(struct making *m, err *e) {
+static int begin_grammar(struct making *m, err *e) {
     m->b = grammar_builder_new();
     if (!m->b) return err_no_memory(e);
     grammar_builder_limit(m->b, &m->r->work);
     return 0;
 }
 
-/* The failure e of the whole, or of a part of it, as the client is told; a schema's says where in
- * it.
- */
-static int blame(const char *param, const char *name, err *e) {
+/* Turns the failure e into the client's error; of a schema it names the place. */
+static int blame_field(const char *param, const char *name, err *e) {
     err why = *e;
     if (why.code == ERR_NOMEM || why.code == ERR_CANCELLED || why.code == ERR_DEADLINE)
         return why.code;
@@ -279,8 +276,8 @@ static int blame(const char *param, const char *name, err *e) {
                          name ? " of function '" : "", name ? name : "", name ? "'" : "", why.msg);
 }
 
-/* Which of the parts is it that cannot be made? Where all of them are too much together, it is the
- * one with which it became too much. */
+/* Blames the part that cannot be made. If only all parts together are too much, it is the part that
+ * exceeded the limit. */
 static int blame_part(const struct making *m, err *e) {
     int i = 0;
     const struct chat_request *q = m->q;
@@ -289,15 +286,15 @@ static int blame_part(const struct making *m, err *e) {
         i++;
     if (!v) {
         bool form = q->format.kind != CHAT_FORMAT_TEXT;
-        return blame(form ? q->param_format : q->param_tools, NULL, e);
+        return blame_field(form ? q->param_format : q->param_tools, NULL, e);
     }
     const cJSON *f = cJSON_GetObjectItemCaseSensitive(v, "function");
     char path[JSON_PATH_BYTES];
     json_path(path, "%s[%d]%s.%s", q->param_tools, i, q->param_function, q->param_schema);
-    return blame(path, cJSON_GetObjectItemCaseSensitive(f, "name")->valuestring, e);
+    return blame_field(path, cJSON_GetObjectItemCaseSensitive(f, "name")->valuestring, e);
 }
 
-/* Arguments are objects. */
+/* Checks that the arguments are objects. */
 static int check_types(const struct chat_request *q, cJSON **schemas, err *e) {
     int i = 0;
     for (const cJSON *v = q->tools.list ? q->tools.list->child : NULL; v && i < CHAT_MAX_TOOLS;
@@ -314,11 +311,11 @@ static int check_types(const struct chat_request *q, cJSON **schemas, err *e) {
     return 0;
 }
 
-static int make(struct making *m, cJSON **schemas, grammar **out, err *e) {
+static int make_grammar(struct making *m, cJSON **schemas, grammar **out, err *e) {
     cJSON *object = json_constant("{\"type\":\"object\"}");
-    int rc = object ? begin(m, e) : err_no_memory(e);
+    int rc = object ? begin_grammar(m, e) : err_no_memory(e);
     if (!rc) {
-        rc = finish(m, root_node(m, schemas, object), out, e);
+        rc = finish_grammar(m, root_node(m, schemas, object), out, e);
         if (rc) rc = blame_part(m, e);
     }
     cJSON_Delete(object);
@@ -327,7 +324,7 @@ static int make(struct making *m, cJSON **schemas, grammar **out, err *e) {
 
 /* ---- the key ---- */
 
-/* v with every digit of its numbers. */
+/* Writes v with all digits of its numbers. */
 static void add_value(str *out, const cJSON *v) {
     if (cJSON_IsString(v)) {
         json_add_cstr(out, v->valuestring);
@@ -354,7 +351,7 @@ static void add_key(const struct making *m, str *key) {
     const struct chat_format *f = &q->format;
     str_addf(key, "%p %d %d %d %d %d %d\n", (const void *)m->syntax, (int)m->begin, m->lead,
              (int)q->tools.choice, q->tools.parallel, (int)f->kind, f->strict);
-    /* A failure names the fields. */
+    /* Failures are cached too, and they name the fields. */
     str_addf(key, "%s %s %s %s\n", q->param_tools, q->param_function, q->param_schema,
              q->param_format);
     if (has_calls(&q->tools)) {
@@ -367,7 +364,7 @@ static void add_key(const struct making *m, str *key) {
     if (f->text) json_add_cstr(key, f->text);
 }
 
-static int make_all(struct making *m, grammar **out, err *e) {
+static int make_with_schemas(struct making *m, grammar **out, err *e) {
     cJSON *schemas[CHAT_MAX_TOOLS] = {0};
     const struct chat_request *q = m->q;
     size_t n = 0;
@@ -378,13 +375,13 @@ static int make_all(struct making *m, grammar **out, err *e) {
         if (!schemas[n++]) rc = err_no_memory(e);
     }
     if (!rc && n) rc = check_types(q, schemas, e);
-    if (!rc) rc = make(m, schemas, out, e);
+    if (!rc) rc = make_grammar(m, schemas, out, e);
     for (size_t i = 0; i < n; i++)
         cJSON_Delete(schemas[i]);
     return rc;
 }
 
-/* Would it fail again? Not where only the quick lane's budget was too small, the client left, or
+/* Would it fail again? Not if only the quick lane's budget was too small, the client left, or
  * memory was short. */
 static bool fails_always(const struct request *r, int rc) {
     if (rc == ERR_NOMEM) return false;
@@ -417,12 +414,12 @@ int chat_constraint_make(struct request *r, const struct chat_request *q, enum c
     case GRAMMAR_FAILED:
         rc = why.code;
         break;
-    case GRAMMAR_BUSY: /* the slow lane waits for it, this one does not */
+    case GRAMMAR_BUSY: /* only the slow lane waits for it */
         if (!r->work.reason) work_spend(&r->work, UINT64_MAX);
         rc = work_error(r->work.reason, &why);
         break;
     case GRAMMAR_MINE:
-        rc = make_all(&m, out, &why);
+        rc = make_with_schemas(&m, out, &why);
         grammar_cache_end(r->api->grammars, &claim, *out, rc && fails_always(r, rc) ? &why : NULL);
     }
     str_fini(&key);

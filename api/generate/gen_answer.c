@@ -1,5 +1,5 @@
-/* gen_answer.c - answers that are more than text: tokens become characters and control tokens, a
- * parser takes these apart, and of its text the stop strings are looked for. Keeps
+/* gen_answer.c - splits answers into text, reasoning and calls: tokens become characters and
+ * control tokens, a parser splits these, and stop strings are searched in its text. Keeps
  * log-probabilities in step with the text: those of reasoning, calls and marks are dropped. Runs on
  * the connection's HTTP thread. */
 #include "api/generate/gen_int.h"
@@ -20,7 +20,7 @@ static void clear_logprobs(struct gen_choice *c) {
 }
 
 void gen_write_text(struct gen *g, struct gen_choice *c) {
-    /* Parted answers: log-probabilities wait until their text is decided. */
+    /* With a parser, log-probabilities wait until their text is decided. */
     if (!c->text.len && (!c->n_logprobs || (c->parser && !c->done))) return;
     const struct gen_piece piece = {.kind = GEN_TEXT, .text = str_cstr(&c->text), .n = c->text.len};
     g->writer->piece(g, c, &piece, &g->out);
@@ -51,7 +51,7 @@ static void drop_logprobs(struct gen_choice *c) {
     c->n_logprobs = c->n_content_logprobs;
 }
 
-static void add_text(struct gen_choice *c, const char *text, size_t n) {
+static void append_text(struct gen_choice *c, const char *text, size_t n) {
     if (n) str_add_n(&c->text, text, n);
 }
 
@@ -70,15 +70,15 @@ static void begin_call(struct gen *g, struct gen_choice *c, const struct chat_pi
     str_init(&call->arguments, REPLY_MAX_BYTES);
 }
 
-/* What is no text. In a stream the text before it goes first. */
-static void take_other(struct gen *g, struct gen_choice *c, const struct chat_piece *piece) {
+/* Takes a piece that is not text. In a stream the text before it is written first. */
+static void take_other_piece(struct gen *g, struct gen_choice *c, const struct chat_piece *piece) {
     static const enum gen_piece_kind kinds[] = {[CHAT_PIECE_REASONING] = GEN_REASONING,
                                                 [CHAT_PIECE_CALL] = GEN_CALL,
                                                 [CHAT_PIECE_ARGUMENTS] = GEN_ARGUMENTS};
     const char *held;
     size_t n;
     engine_text_flush(c->stop_text, &held, &n);
-    add_text(c, held, n);
+    append_text(c, held, n);
     if (piece->kind == CHAT_PIECE_CALL) begin_call(g, c, piece);
     if (g->error.code) return;
     if (piece->kind == CHAT_PIECE_ARGUMENTS)
@@ -103,15 +103,15 @@ static bool take_pieces(struct gen *g, struct gen_choice *c, bool *text_came) {
     struct chat_piece piece;
     while (!g->error.code && chat_parser_next(c->parser, &piece)) {
         if (piece.kind != CHAT_PIECE_TEXT) {
-            take_other(g, c, &piece);
+            take_other_piece(g, c, &piece);
             continue;
         }
         const char *text;
         size_t n;
         *text_came = true;
-        keep_logprobs(c); /* also while the text may still become a stop string */
+        keep_logprobs(c); /* even if the text may still become a stop string */
         bool stop = engine_text_push_text(c->stop_text, piece.text, piece.n, &text, &n);
-        add_text(c, text, n);
+        append_text(c, text, n);
         if (stop) return true;
     }
     return false;
@@ -134,7 +134,7 @@ bool gen_answer_take(struct gen *g, struct gen_choice *c, int32_t token) {
     bool stop = take_pieces(g, c, &text_came);
     thought |= chat_parser_state(c->parser) == CHAT_PIECE_REASONING;
     c->n_reasoning += thought;
-    /* Bytes of a character that is not whole yet stay undecided. */
+    /* Bytes of an incomplete character stay undecided. */
     bool undecided = (!control && !n && !thought) || chat_parser_holds_text(c->parser);
     if (!text_came && !undecided) drop_logprobs(c);
     return stop;
@@ -152,6 +152,6 @@ void gen_answer_finish(struct gen *g, struct gen_choice *c) {
     if (rc && !g->error.code) err_no_memory(&g->error);
     if (stop) return;
     engine_text_finish(c->stop_text, &text, &n);
-    add_text(c, text, n);
+    append_text(c, text, n);
     if (!text_came) drop_logprobs(c);
 }

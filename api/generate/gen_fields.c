@@ -29,7 +29,7 @@ static const struct json_field stream_fields[] = {
 };
 static const struct json_table stream_table = JSON_TABLE(stream_fields, NULL);
 
-/* priority and the fields behind it are extensions that other servers have too. */
+/* priority and the fields after it are extensions that other servers have too. */
 static const struct json_field fields[] = {
     {"model", JSON_STRING, JSON_REQUIRED, AT(model), .min = 1,
      .help = "Id or alias of a served model, see GET /v1/models."},

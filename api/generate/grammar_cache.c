@@ -1,8 +1,8 @@
-/* grammar_cache.c - what was made of grammars lately, or why none could be, so that a client that
- * sends the same tools with every request does not wait for them again, and a grammar that is too
- * expensive costs its work once. Bounded in number and bytes; the one that was not asked for the
- * longest goes first. What is being made by one thread is not made by another. Any thread; the lock
- * is never held while a grammar is made. */
+/* grammar_cache.c - recently made grammars, and failures to make one. A client that sends the same
+ * tools with every request does not wait again, and a grammar that is too expensive is tried once.
+ * Bounded in number and bytes; the least recently used entry is dropped first. Two threads never
+ * make the same grammar at the same time. Any thread; the lock is never held while a grammar is
+ * made. */
 #include "api/generate/grammar_cache.h"
 #include "core/base/mem.h"
 
@@ -13,8 +13,8 @@
 
 enum {
     MAX_ENTRIES = 64,
-    LOOK_MS = 20,     /* how often a request that waits is asked whether it is still wanted, */
-    LOOK_UNITS = 8192 /* and what that counts as; enough for work_spend to look */
+    LOOK_MS = 20,     /* how often a waiting request checks whether it is still wanted, */
+    LOOK_UNITS = 8192 /* and the units it spends on that; enough that work_spend checks */
 };
 #define MAX_BYTES (64ull << 20)
 
@@ -22,7 +22,7 @@ struct entry {
     char *key;            /* NULL: free */
     grammar *grammar;     /* NULL: it cannot be made, */
     err *why;             /* which is why; owned */
-    uint64_t bytes, used; /* used: when last, by the clock */
+    uint64_t bytes, used; /* used: time of the last use, by clock */
 };
 
 struct grammar_cache {
@@ -41,7 +41,7 @@ grammar_cache *grammar_cache_new(void) {
     return c;
 }
 
-static void drop(grammar_cache *c, struct entry *entry) {
+static void drop_entry(grammar_cache *c, struct entry *entry) {
     if (!entry->key) return;
     c->bytes -= entry->bytes;
     grammar_release(entry->grammar);
@@ -53,13 +53,13 @@ static void drop(grammar_cache *c, struct entry *entry) {
 void grammar_cache_free(grammar_cache *c) {
     if (!c) return;
     for (size_t i = 0; i < MAX_ENTRIES; i++)
-        drop(c, &c->entries[i]);
+        drop_entry(c, &c->entries[i]);
     pthread_cond_destroy(&c->ended);
     pthread_mutex_destroy(&c->lock);
     free(c);
 }
 
-static struct entry *find(grammar_cache *c, const char *key) {
+static struct entry *find_entry(grammar_cache *c, const char *key) {
     for (size_t i = 0; i < MAX_ENTRIES; i++)
         if (c->entries[i].key && strcmp(c->entries[i].key, key) == 0) return &c->entries[i];
     return NULL;
@@ -72,11 +72,10 @@ static bool is_claimed(const grammar_cache *c, const char *key) {
     return claim != NULL;
 }
 
-/* With the lock held, which is given up meanwhile. */
-static void wait_a_little(grammar_cache *c) {
+/* With the lock held; releases it meanwhile. */
+static void wait_for_claim(grammar_cache *c) {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME,
-                  &until); /* what a condition's clock is where nothing else is said */
+    clock_gettime(CLOCK_REALTIME, &until); /* the default clock of a condition variable */
     until.tv_nsec += LOOK_MS * 1000000;
     if (until.tv_nsec >= 1000000000) {
         until.tv_sec++;
@@ -91,9 +90,9 @@ enum grammar_found grammar_cache_begin(grammar_cache *c, struct grammar_claim *c
     struct entry *entry;
     *g = NULL;
     pthread_mutex_lock(&c->lock);
-    while (!(entry = find(c, claim->key)) && is_claimed(c, claim->key) && wait &&
+    while (!(entry = find_entry(c, claim->key)) && is_claimed(c, claim->key) && wait &&
            work_spend(wait, LOOK_UNITS))
-        wait_a_little(c);
+        wait_for_claim(c);
     if (entry) {
         entry->used = ++c->clock;
         found = entry->grammar ? GRAMMAR_FOUND : GRAMMAR_FAILED;
@@ -111,15 +110,15 @@ enum grammar_found grammar_cache_begin(grammar_cache *c, struct grammar_claim *c
     return found;
 }
 
-/* The entry that is free, or was not used the longest. */
-static struct entry *oldest(grammar_cache *c) {
+/* A free entry, else the least recently used one. */
+static struct entry *entry_to_replace(grammar_cache *c) {
     struct entry *best = &c->entries[0];
     for (size_t i = 1; i < MAX_ENTRIES && best->key; i++)
         if (!c->entries[i].key || c->entries[i].used < best->used) best = &c->entries[i];
     return best;
 }
 
-static struct entry *oldest_used(grammar_cache *c) {
+static struct entry *least_recently_used(grammar_cache *c) {
     struct entry *best = NULL;
     for (size_t i = 0; i < MAX_ENTRIES; i++)
         if (c->entries[i].key && (!best || c->entries[i].used < best->used)) best = &c->entries[i];
@@ -127,18 +126,18 @@ static struct entry *oldest_used(grammar_cache *c) {
 }
 
 /* With the lock held. Takes key, why and a reference of g. */
-static void add(grammar_cache *c, char *key, grammar *g, err *why) {
+static void add_entry(grammar_cache *c, char *key, grammar *g, err *why) {
     uint64_t bytes = strlen(key) + (g ? grammar_bytes(g) : sizeof *why);
     struct entry made = {key, g, why, bytes, ++c->clock};
     c->bytes += bytes;
     if (bytes > MAX_BYTES) {
-        drop(c, &made);
+        drop_entry(c, &made);
         return;
     }
-    drop(c, oldest(c));
+    drop_entry(c, entry_to_replace(c));
     while (c->bytes > MAX_BYTES)
-        drop(c, oldest_used(c));
-    *oldest(c) = made;
+        drop_entry(c, least_recently_used(c));
+    *entry_to_replace(c) = made;
 }
 
 static void end_claim(grammar_cache *c, struct grammar_claim *claim) {
@@ -156,7 +155,7 @@ void grammar_cache_end(grammar_cache *c, struct grammar_claim *claim, const gram
     if (copy) *copy = *why;
     bool kept = key && (!why || copy);
     pthread_mutex_lock(&c->lock);
-    if (kept) add(c, key, g ? grammar_retain(g) : NULL, copy);
+    if (kept) add_entry(c, key, g ? grammar_retain(g) : NULL, copy);
     end_claim(c, claim);
     pthread_mutex_unlock(&c->lock);
     if (kept) return;

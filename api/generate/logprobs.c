@@ -1,5 +1,5 @@
-/* logprobs.c - log-probabilities of tokens in the form that the chat and responses endpoints have.
- * Pure, HTTP threads. */
+/* logprobs.c - log-probabilities of tokens in the form of chat and responses. Pure; HTTP
+ * threads. */
 #include "api/generate/gen.h"
 #include "api/http/json.h"
 
@@ -20,7 +20,7 @@ static void add_token(const struct gen *g, int32_t token, float logprob, str *ou
 void gen_chat_logprob(struct gen *g, struct gen_choice *c, const struct engine_event *ev,
                       bool has_logprob) {
     str *out = &c->logprobs[0];
-    (void)has_logprob; /* only prompts lack it, and chat does not echo */
+    (void)has_logprob; /* only prompts lack one, and chat does not echo */
     if (c->n_logprobs) str_add_char(out, ',');
     add_token(g, ev->token, ev->logprob, out);
     str_add(out, ",\"top_logprobs\":[");

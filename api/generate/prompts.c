@@ -1,4 +1,4 @@
-/* prompts.c - texts or token ids out of a request's field. Runs on pool threads. */
+/* prompts.c - reads texts or token ids from a request's field. Runs on pool threads. */
 #include "api/generate/prompts.h"
 #include "api/generate/body.h"
 #include "api/http/json.h"
@@ -9,14 +9,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int too_long(const struct prompts_config *c, err *e) {
+static int fail_too_long(const struct prompts_config *c, err *e) {
     return err_set_param(e, ERR_TOO_LONG, c->param,
                          "This model's maximum context length is %u tokens; '%s' is longer than "
                          "that.",
                          c->max_tokens, c->param);
 }
 
-static int empty(const struct prompts_config *c, const char *why, err *e) {
+static int fail_empty(const struct prompts_config *c, const char *why, err *e) {
     return err_set_param(e, ERR_INVALID, c->param, "Invalid value for '%s': it is empty%s.",
                          c->param, why);
 }
@@ -39,7 +39,7 @@ int prompts_encode(const tokenizer *tok, const char *text, int flags, size_t max
 
 static int add_text(const struct prompts_config *c, const char *text, struct gen_prompt *to,
                     err *e) {
-    if (!*text && c->no_empty) return empty(c, "", e);
+    if (!*text && c->no_empty) return fail_empty(c, "", e);
     to->text = true;
     to->infill = has_suffix(c);
     if (to->infill && text_holds_nul(text))
@@ -50,8 +50,8 @@ static int add_text(const struct prompts_config *c, const char *text, struct gen
     int rc = to->infill
                  ? tokenizer_encode_fim(c->tok, text, c->suffix, c->max_tokens, &to->ids, &to->n, e)
                  : prompts_encode(c->tok, text, TOKENIZER_ADD_SPECIAL, c->max_tokens, to, e);
-    if (rc == ERR_TOO_LONG) return too_long(c, e);
-    if (!rc && !to->n) return empty(c, ", and this model's tokenizer adds no token", e);
+    if (rc == ERR_TOO_LONG) return fail_too_long(c, e);
+    if (!rc && !to->n) return fail_empty(c, ", and this model's tokenizer adds no token", e);
     return rc;
 }
 
@@ -62,8 +62,8 @@ static int add_ids(const struct prompts_config *c, const cJSON *array, struct ge
         return err_set_param(
             e, ERR_INVALID, c->param,
             "Invalid value for '%s': with 'suffix' it must be text, not token ids.", c->param);
-    if (n > c->max_tokens) return too_long(c, e);
-    if (!n) return empty(c, "", e);
+    if (n > c->max_tokens) return fail_too_long(c, e);
+    if (!n) return fail_empty(c, "", e);
     return gen_ids_read(array, c->param, tokenizer_n_vocab(c->tok), to, e);
 }
 
@@ -80,7 +80,7 @@ static int add_item(const struct prompts_config *c, const cJSON *item, struct ge
     return cJSON_IsString(item) ? add_text(c, item->valuestring, to, e) : add_ids(c, item, to, e);
 }
 
-/* All items are of the first one's kind. */
+/* All items must have the type of the first one. */
 static int add_items(const struct prompts_config *c, const cJSON *array, struct gen_prompt *list,
                      size_t *n, err *e) {
     bool texts = cJSON_IsString(array->child);

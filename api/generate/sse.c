@@ -1,7 +1,6 @@
 /* sse.c - server-sent events (WHATWG HTML, "Server-sent events"): lines "id:", "event:" and
- * "data:", closed by an empty line; a line that starts with a colon is a comment, which clients
- * ignore. JSON has no raw newlines, so one line of data is enough. The writers of the endpoints use
- * it. */
+ * "data:", closed by an empty line; a line that begins with a colon is a comment, which clients
+ * ignore. JSON contains no raw newline, so one data line is enough. HTTP threads. */
 #include "api/generate/frames.h"
 #include "api/generate/gen.h"
 #include "api/http/id.h"

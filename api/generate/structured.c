@@ -1,5 +1,5 @@
-/* structured.c - the form that a chat answer must have: response_format, and the extension fields
- * that other servers have. Runs on pool threads. */
+/* structured.c - the requested format of a chat answer: response_format, and extension fields that
+ * other servers have too. Runs on pool threads. */
 #include "api/generate/structured.h"
 
 #include <string.h>
@@ -79,7 +79,7 @@ static int read_response_format(const cJSON *v, struct chat_request *q, err *e) 
     return 0;
 }
 
-/* A schema, or its text. */
+/* Sets a schema that was given as JSON or as its text. */
 static int set_schema(const cJSON *v, const char *param, struct chat_request *q, err *e) {
     q->format = (struct chat_format){.kind = CHAT_FORMAT_SCHEMA, .value = v};
     if (!cJSON_IsString(v)) return 0;
@@ -113,13 +113,13 @@ static int check_choices(const cJSON *list, const char *param, err *e) {
     return 0;
 }
 
-static int too_many(const char *param, err *e) {
+static int fail_second_format(const char *param, err *e) {
     return err_set_param(
         e, ERR_INVALID, param,
         "'%s': the answer can be constrained in only one way: send one such field.", param);
 }
 
-/* Takes over what one source (its fields are called prefix_NAME) says; q has none yet. */
+/* Sets q's format from one source, whose fields are named prefix_NAME. */
 static int take_outputs(const struct outputs *o, const char *prefix, struct chat_request *q,
                         err *e) {
     static const char *const names[] = {"json", "regex", "choice", "grammar", "json_object"};
@@ -133,7 +133,7 @@ static int take_outputs(const struct outputs *o, const char *prefix, struct chat
     int rc = 0;
     for (size_t i = 0; i < sizeof names / sizeof *names && !rc; i++) {
         if (!given[i]) continue;
-        if (q->format.kind != CHAT_FORMAT_TEXT) return too_many(params[i], e);
+        if (q->format.kind != CHAT_FORMAT_TEXT) return fail_second_format(params[i], e);
         q->param_format = params[i];
         if (i == 0) rc = set_schema(o->json, params[i], q, e);
         if (i == 1) q->format = (struct chat_format){.kind = CHAT_FORMAT_REGEX, .text = o->regex};

@@ -1,5 +1,5 @@
-/* tools.c - tools and tool_choice of a chat request: read, checked, and as templates see them. Runs
- * on pool threads. */
+/* tools.c - tools and tool_choice of a chat request: reading, checks, and the copy for templates.
+ * Runs on pool threads. */
 #include "api/generate/tools.h"
 
 #include <stdio.h>

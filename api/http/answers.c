@@ -1,4 +1,4 @@
-/* answers.c - the count of what answers hold, and who is cut off for it, see answers.h. */
+/* answers.c - see answers.h. */
 #include "api/http/answers.h"
 
 #include "core/base/clock.h"
@@ -7,8 +7,9 @@
 #include <string.h>
 #include <sys/socket.h>
 
-enum { STEP_BYTES = 16 << 10 /* is counted in: few calls take the lock */ };
-#define PATIENCE_NS UINT64_C(2000000000) /* so long a reader may pause while others need room */
+enum { STEP_BYTES = 16 << 10 /* granularity of the count: few calls take the lock */ };
+#define PATIENCE_NS UINT64_C(2000000000) /* how long a client may pause while others need memory   \
+                                          */
 
 void answers_init(struct answers *as, uint64_t max_bytes) {
     memset(as, 0, sizeof *as);
@@ -22,15 +23,15 @@ void answers_fini(struct answers *as) {
 
 /* What follows has the lock. */
 
-static void leave(struct answers *as, struct answer_hold *h) {
+static void unlink_hold(struct answers *as, struct answer_hold *h) {
     if (!h->sent) return;
     *(h->prev ? &h->prev->next : &as->first) = h->next;
     if (h->next) h->next->prev = h->prev;
     h->sent = false;
 }
 
-/* Cuts off the reader that paused longest. What it held counts no more, and is gone as soon as an
- * HTTP thread has seen to it. false: none dawdles. */
+/* Cuts off the client that has paused longest. Its bytes are not counted any more; an HTTP thread
+ * will free them. false: no client has paused too long. */
 static bool cut_slowest(struct answers *as) {
     uint64_t now = clock_now_ns(), longest = PATIENCE_NS;
     struct answer_hold *slowest = NULL;
@@ -42,15 +43,15 @@ static bool cut_slowest(struct answers *as) {
     }
     if (!slowest) return false;
     shutdown(slowest->fd, SHUT_RDWR);
-    leave(as, slowest);
+    unlink_hold(as, slowest);
     slowest->cut = true;
     as->bytes -= slowest->bytes;
     as->n_cut++;
     return true;
 }
 
-static bool change(struct answers *as, struct answer_hold *h, uint64_t bytes) {
-    if (h->cut) { /* its bytes are not in the sum; what is cut holds nothing new */
+static bool resize_hold(struct answers *as, struct answer_hold *h, uint64_t bytes) {
+    if (h->cut) { /* its bytes are not in the sum any more */
         h->bytes = bytes;
         return true;
     }
@@ -58,7 +59,7 @@ static bool change(struct answers *as, struct answer_hold *h, uint64_t bytes) {
         if (!cut_slowest(as)) return false;
     as->bytes = as->bytes + bytes - h->bytes;
     h->bytes = bytes;
-    if (!bytes) leave(as, h);
+    if (!bytes) unlink_hold(as, h);
     return true;
 }
 
@@ -68,7 +69,7 @@ bool answers_hold(struct answers *as, struct answer_hold *h, uint64_t bytes) {
     if (counted == h->bytes && counted) return true;
     if (!counted && !h->bytes && !h->sent) return true;
     pthread_mutex_lock(&as->mu);
-    bool ok = change(as, h, counted);
+    bool ok = resize_hold(as, h, counted);
     pthread_mutex_unlock(&as->mu);
     return ok;
 }

@@ -1,7 +1,7 @@
-/* conns.c - the lists of open connections, by state, and the counts by address. Owns no connection
- * and closes none. Runs on HTTP threads; conns_reap on the watcher thread. Each operation is a few
- * pointers; reaping walks all once a second. shutdown under the mutex does not block, and the mutex
- * is what keeps the descriptor from being closed and used again meanwhile. */
+/* conns.c - the lists of open connections by state, and the counts by address. Owns no connection
+ * and closes none. Runs on HTTP threads; conns_reap on the watcher thread. Each operation changes a
+ * few pointers; reaping walks all connections once a second. shutdown() does not block, so it is
+ * called under the mutex, which keeps the descriptor from being closed and reused meanwhile. */
 #include "api/http/conns.h"
 
 #include "core/base/clock.h"
@@ -37,13 +37,13 @@ static struct conn_address address_of(const struct sockaddr *from) {
         memcpy(&in, from, sizeof in);
         bool mapped = IN6_IS_ADDR_V4MAPPED(&in.sin6_addr);
         a.bytes[0] = mapped ? 4 : 6;
-        /* A household or a machine has a /64 of IPv6. */
+        /* A household or a machine usually has a whole /64. */
         memcpy(a.bytes + 1, in.sin6_addr.s6_addr + (mapped ? 12 : 0), mapped ? 4 : 8);
     }
     return a;
 }
 
-/* FNV-1a with a secret start, so that a client cannot choose addresses of one bucket. */
+/* FNV-1a with a secret start value, so that clients cannot choose addresses of one bucket. */
 static struct conn **bucket_of(struct conns *cs, const struct conn_address *a) {
     uint64_t h = cs->seed;
     for (size_t i = 0; i < sizeof a->bytes; i++)
@@ -83,8 +83,8 @@ static uint64_t limit_of(const struct conns *cs, const struct conn *c) {
     return c->reserved ? cs->config.reserve_ns : cs->config.wait_ns;
 }
 
-/* c counts no more; its HTTP thread closes it. */
-static void shut(struct conns *cs, struct conn *c) {
+/* Stops counting c; its HTTP thread closes it. */
+static void shut_conn(struct conns *cs, struct conn *c) {
     if (c->shut) return;
     c->shut = true;
     (*(c->reserved ? &cs->n_reserve : &cs->n_counted))--;
@@ -98,8 +98,8 @@ static struct conn *longest_wait(const struct conns *cs, bool reserved) {
     return c;
 }
 
-/* A fast upload moves its end away with every byte, so that the end which comes first is a slow
- * sender's. */
+/* Every byte moves the deadline of a body, so the earliest deadline belongs to the slowest
+ * sender. */
 static struct conn *slowest_body(const struct conns *cs, bool reserved) {
     struct conn *slowest = NULL;
     uint64_t now = clock_now_ns();
@@ -110,12 +110,13 @@ static struct conn *slowest_body(const struct conns *cs, bool reserved) {
     return slowest;
 }
 
-/* The longest wait gives way, else the slowest body. false: there is none of that kind. */
-static bool evict(struct conns *cs, bool reserved) {
+/* Shuts down the connection that has waited longest, else the slowest body. false: there is
+ * neither. */
+static bool evict_conn(struct conns *cs, bool reserved) {
     struct conn *c = longest_wait(cs, reserved);
     if (!c) c = slowest_body(cs, reserved);
     if (!c) return false;
-    shut(cs, c);
+    shut_conn(cs, c);
     cs->counts.evicted++;
     return true;
 }
@@ -135,19 +136,19 @@ bool conns_admit(struct conns *cs, const struct sockaddr *from) {
     return !per_address && !full;
 }
 
-/* With cs->mu held: c is not counted yet. */
+/* With cs->mu held; c is not counted yet. */
 static void make_room(struct conns *cs, struct conn *c) {
-    if (cs->n_counted < cs->config.max || evict(cs, false)) {
+    if (cs->n_counted < cs->config.max || evict_conn(cs, false)) {
         cs->n_counted++;
         return;
     }
     c->reserved = true;
-    bool room = cs->n_reserve < CONNS_RESERVE || evict(cs, true);
+    bool room = cs->n_reserve < CONNS_RESERVE || evict_conn(cs, true);
     cs->n_reserve++;
     if (room) {
         cs->counts.reserved++;
     } else {
-        shut(cs, c);
+        shut_conn(cs, c);
         cs->counts.refused_full++;
     }
 }
@@ -181,7 +182,7 @@ void conns_close(struct conns *cs, struct conn *c) {
 
 /* ---- what it does ---- */
 
-static void enter(struct conns *cs, struct conn *c, enum conn_state state, uint64_t due_ns) {
+static void enter_state(struct conns *cs, struct conn *c, enum conn_state state, uint64_t due_ns) {
     pthread_mutex_lock(&cs->mu);
     unlink_conn(cs, c);
     append_conn(cs, c, state);
@@ -191,7 +192,7 @@ static void enter(struct conns *cs, struct conn *c, enum conn_state state, uint6
 }
 
 void conns_wait(struct conns *cs, struct conn *c) {
-    enter(cs, c, CONN_WAITING, clock_now_ns() + limit_of(cs, c));
+    enter_state(cs, c, CONN_WAITING, clock_now_ns() + limit_of(cs, c));
 }
 
 void conns_line(struct conns *cs, struct conn *c) {
@@ -201,11 +202,11 @@ void conns_line(struct conns *cs, struct conn *c) {
 }
 
 void conns_body(struct conns *cs, struct conn *c) {
-    enter(cs, c, CONN_BODY, clock_now_ns() + limit_of(cs, c));
+    enter_state(cs, c, CONN_BODY, clock_now_ns() + limit_of(cs, c));
 }
 
 void conns_answer(struct conns *cs, struct conn *c) {
-    enter(cs, c, CONN_ANSWERING, 0);
+    enter_state(cs, c, CONN_ANSWERING, 0);
 }
 
 void conns_moved(struct conns *cs, struct conn *c, uint64_t from_ns, uint64_t bytes) {
@@ -225,7 +226,7 @@ void conns_reap(struct conns *cs) {
         for (struct conn *c = cs->lists[s].first; c; c = c->next) {
             uint64_t due = atomic_load(&c->due_ns);
             if (c->shut || !due || now < due) continue;
-            shut(cs, c);
+            shut_conn(cs, c);
             cs->counts.reaped++;
         }
     pthread_mutex_unlock(&cs->mu);
@@ -233,7 +234,7 @@ void conns_reap(struct conns *cs) {
 
 void conns_evict(struct conns *cs) {
     pthread_mutex_lock(&cs->mu);
-    evict(cs, false);
+    evict_conn(cs, false);
     pthread_mutex_unlock(&cs->mu);
 }
 

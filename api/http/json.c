@@ -1,4 +1,4 @@
-/* json.c - the bounds of request bodies, and the writers. Owns nothing; runs on any thread. */
+/* json.c - the limits of request bodies, and the writers. Owns nothing; any thread. */
 #include "api/http/json.h"
 
 #include "core/base/mem.h"

@@ -1,5 +1,5 @@
-/* json_read.c - request objects by their table: reading with every refusal, dropping what a table
- * does not know, and the table itself as JSON. Owns nothing; runs on any thread. */
+/* json_read.c - reads request objects by their table, drops unknown members, and writes the table
+ * itself as JSON. Owns nothing; any thread. */
 #include "api/http/json.h"
 #include "core/text/utf8.h"
 
@@ -96,7 +96,7 @@ static int read_int(const struct json_field *f, const cJSON *v, const char *name
                     err *e) {
     int64_t i;
     if (!json_int64(v, &i)) {
-        /* Whole, but beyond 64 bits: a bound is broken, not the type. */
+        /* An integer beyond 64 bits has the right type, but is out of bounds. */
         bool whole = cJSON_IsNumber(v) && v->valuedouble == floor(v->valuedouble);
         return whole && has_bounds(f) ? out_of_bounds(f, name, e) : wrong_type(f, v, name, e);
     }
@@ -136,7 +136,7 @@ static int read_tree(const struct json_field *f, const cJSON *v, const char *nam
     return f->type == JSON_ARRAY ? check_size(f, (size_t)cJSON_GetArraySize(v), name, e) : 0;
 }
 
-static int refuse(const struct json_field *f, const cJSON *v, const char *name, err *e) {
+static int refuse_field(const struct json_field *f, const cJSON *v, const char *name, err *e) {
     if (f->accepts && f->accepts(v)) return 0;
     if (f->words && cJSON_IsString(v) && words_hold(f->words, v->valuestring)) return 0;
     return err_set_param(e, ERR_UNSUPPORTED, name, "Unsupported value for '%s': %s.", name, f->why);
@@ -180,7 +180,7 @@ static int read_field(const struct json_field *f, const cJSON *v, const char *na
         rc = read_tree(f, v, name, to, e);
         break;
     case JSON_REFUSED:
-        rc = refuse(f, v, name, e);
+        rc = refuse_field(f, v, name, e);
         break;
     }
     if (!rc && f->has) *(bool *)((char *)out + f->has - 1) = true;
@@ -194,7 +194,7 @@ static const struct json_field *find_field(const struct json_table *table, const
     return NULL;
 }
 
-/* path is that of members: it ends with a dot, or is empty. */
+/* path is the prefix of members: it ends with a dot, or is empty. */
 static int not_object(const cJSON *v, const char *path, err *e) {
     char name[JSON_PATH_BYTES];
     if (!*path) return err_set(e, ERR_INVALID, "The request body must be a JSON object.");
@@ -240,31 +240,32 @@ static void add_ignored(str *s, const char *path, const char *name) {
     }
 }
 
-static void drop(cJSON *v, const struct json_table *table, const char *path, str *ignored);
+static void drop_members(cJSON *v, const struct json_table *table, const char *path, str *ignored);
 
 /* The objects that v holds: itself, or an array's items. */
-static void drop_below(cJSON *v, const struct json_table *table, const char *path, str *ignored) {
+static void drop_in_objects(cJSON *v, const struct json_table *table, const char *path,
+                            str *ignored) {
     char below[JSON_PATH_BYTES];
     int i = 0;
     if (cJSON_IsObject(v)) {
         json_path(below, "%s.", path);
-        drop(v, table, below, ignored);
+        drop_members(v, table, below, ignored);
     } else if (cJSON_IsArray(v)) {
         for (cJSON *item = v->child; item; item = item->next, i++) {
             json_path(below, "%s[%d].", path, i);
-            if (cJSON_IsObject(item)) drop(item, table, below, ignored);
+            if (cJSON_IsObject(item)) drop_members(item, table, below, ignored);
         }
     }
 }
 
-static void drop(cJSON *v, const struct json_table *table, const char *path, str *ignored) {
+static void drop_members(cJSON *v, const struct json_table *table, const char *path, str *ignored) {
     for (cJSON *m = v->child, *next; m; m = next) {
         next = m->next;
         const struct json_field *f = find_field(table, m->string);
         if (f && f->table) {
             char below[JSON_PATH_BYTES];
             json_path(below, "%s%s", path, f->name);
-            drop_below(m, f->table, below, ignored);
+            drop_in_objects(m, f->table, below, ignored);
         } else if (!f) {
             add_ignored(ignored, path, m->string);
             cJSON_Delete(cJSON_DetachItemViaPointer(v, m));
@@ -273,12 +274,12 @@ static void drop(cJSON *v, const struct json_table *table, const char *path, str
 }
 
 void json_drop_unknown(cJSON *object, const struct json_table *table, str *ignored) {
-    drop(object, table, "", ignored);
+    drop_members(object, table, "", ignored);
 }
 
 /* ---- the table as JSON ---- */
 
-enum { MAX_TABLE_DEPTH = 6 }; /* tables may hold themselves */
+enum { MAX_TABLE_DEPTH = 6 }; /* tables may contain themselves */
 
 static void add_words(str *s, const char *words) {
     str_add_char(s, '[');
@@ -311,7 +312,7 @@ static void add_type(str *s, const struct json_field *f) {
     str_add_char(s, ']');
 }
 
-/* Bounds of 64-bit integers are no doubles. */
+/* Bounds of 64-bit integers are not exact as doubles. */
 static void add_bound(str *s, const struct json_field *f, const char *name, double v, bool any) {
     str_addf(s, ",\"%s\":", name);
     if (!any)

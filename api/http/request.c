@@ -1,4 +1,4 @@
-/* request.c - what is done to a request by several of the server's files. Owns nothing. */
+/* request.c - operations on a request that several files of the server need. Owns nothing. */
 #include "api/http/request.h"
 
 #include "api/http/http.h"

@@ -1,5 +1,5 @@
 /* watch.c - the watcher thread. Owns the poll set, the wake pipe and the lists; never touches a
- * request's streams or its socket's data. Started by watch_open, ends in watch_close. */
+ * request's streams or the data of its socket. Started by watch_open, ended by watch_close. */
 #include "api/http/watch.h"
 
 #include "core/base/clock.h"
@@ -34,7 +34,7 @@ struct watch {
 };
 
 #ifdef __linux__
-/* EPOLLRDHUP reports the peer's FIN even while unread bytes wait, edge-triggered: once. */
+/* EPOLLRDHUP reports the peer's FIN even while unread bytes wait; edge-triggered: once. */
 static int poller_open(void) {
     return epoll_create1(EPOLL_CLOEXEC);
 }
@@ -46,7 +46,7 @@ static int poller_add(int poll_fd, int fd, struct watched *w) {
 static void poller_remove(int poll_fd, int fd) {
     epoll_ctl(poll_fd, EPOLL_CTL_DEL, fd, NULL);
 }
-/* Fills gone[] with those that hung up; the wake pipe is only drained. */
+/* Fills gone[] with requests whose client hung up; the wake pipe is only drained. */
 static int poller_wait(watch *wt, struct watched **gone, int timeout_ms) {
     struct epoll_event ev[BATCH];
     int n = epoll_wait(wt->poll_fd, ev, BATCH, timeout_ms), n_gone = 0;
@@ -78,8 +78,8 @@ static int poller_wait(watch *wt, struct watched **gone, int timeout_ms) {
 }
 #endif
 
-/* Resumes w, or remembers that it must not suspend. */
-static void wake(struct watched *w) {
+/* Resumes w, or notes that it must not suspend. */
+static void wake_request(struct watched *w) {
     pthread_mutex_lock(&w->mu);
     if (w->suspended && !w->busy) {
         w->suspended = false;
@@ -90,13 +90,13 @@ static void wake(struct watched *w) {
     pthread_mutex_unlock(&w->mu);
 }
 
-static void ring(watch *wt) {
+static void wake_watcher(watch *wt) {
     char c = 0;
     ssize_t n = write(wt->pipe_fd[1], &c, 1); /* a full pipe wakes as well */
     (void)n;
 }
 
-/* With wt->mu held. true: the list was empty, the thread must be woken. */
+/* With wt->mu held. true: the list was empty, so the thread must be woken. */
 static bool push_ready(watch *wt, struct watched *w) {
     if (w->queued) return false;
     bool first = !wt->ready;
@@ -127,7 +127,7 @@ static void find_quiet(watch *wt, uint64_t now) {
     }
 }
 
-/* Takes what is retired and in no list any more. With wt->mu held. */
+/* Unlinks retired requests that are in no other list. With wt->mu held. */
 static struct watched *take_retired(watch *wt) {
     struct watched *taken = NULL, **link = &wt->retired;
     while (*link) {
@@ -156,7 +156,7 @@ static int sooner_ms(int a_ms, int b_ms) {
     return a_ms < 0 || (b_ms >= 0 && b_ms < a_ms) ? b_ms : a_ms;
 }
 
-/* Calls the owner's tick when it is due; returns how long until the next one, -1: there is none. */
+/* Calls the owner's tick if it is due. Returns the time until the next one; -1: there is none. */
 static int tick_owner(watch *wt, uint64_t *next_ns) {
     if (!wt->config.tick) return -1;
     uint64_t now = clock_now_ns();
@@ -167,14 +167,14 @@ static int tick_owner(watch *wt, uint64_t *next_ns) {
     return (int)((*next_ns - now) / 1000000u) + 1;
 }
 
-/* One round: hang-ups, then the clock, then at most ROUND notified requests, so that neither
- * starves the other; what was retired before this round's end is freed last. Returns the next
- * poll's timeout, or -2 when the watch closes. */
+/* One round: hang-ups, then the timer, then at most ROUND notified requests, so that none starves
+ * the others; retired requests are freed last. Returns the next poll's timeout, or -2 if the watch
+ * closes. */
 static int watch_round(watch *wt, struct watched **gone, int n_gone, uint64_t *next_tick) {
     const uint64_t tick_ns = (uint64_t)wt->config.keepalive_ms * 1000000u / 4;
     for (int i = 0; i < n_gone; i++) {
         atomic_store(&gone[i]->gone, true);
-        wake(gone[i]);
+        wake_request(gone[i]);
     }
     uint64_t now = clock_now_ns();
     pthread_mutex_lock(&wt->mu);
@@ -186,7 +186,7 @@ static int watch_round(watch *wt, struct watched **gone, int n_gone, uint64_t *n
         struct watched *w = pop_ready(wt);
         if (!w) break;
         pthread_mutex_unlock(&wt->mu);
-        wake(w);
+        wake_request(w);
         pthread_mutex_lock(&wt->mu);
     }
     struct watched *retired = take_retired(wt);
@@ -251,7 +251,7 @@ void watch_release_all(watch *wt) {
     atomic_store(&wt->releasing, true);
     pthread_mutex_lock(&wt->mu);
     for (struct watched *w = wt->live; w; w = w->next)
-        wake(w);
+        wake_request(w);
     pthread_mutex_unlock(&wt->mu);
 }
 
@@ -260,7 +260,7 @@ void watch_close(watch *wt) {
     pthread_mutex_lock(&wt->mu);
     wt->stop = true;
     pthread_mutex_unlock(&wt->mu);
-    ring(wt);
+    wake_watcher(wt);
     pthread_join(wt->thread, NULL);
     destroy_all(wt, take_retired(wt));
     close(wt->poll_fd);
@@ -302,7 +302,7 @@ void watch_end(struct watched *w) {
     w->next_retired = wt->retired;
     wt->retired = w;
     pthread_mutex_unlock(&wt->mu);
-    if (first) ring(wt);
+    if (first) wake_watcher(wt);
 }
 
 void watch_look(struct watched *w) {
@@ -335,15 +335,15 @@ bool watch_lent(struct watched *w) {
     return busy;
 }
 
-/* The request may end as soon as it is resumed; watch_end waits for the watch's mutex, so w lives
- * until its own is unlocked here. */
+/* The request may end as soon as it is resumed. watch_end waits for the watch's mutex, so w lives
+ * until its own mutex is unlocked here. */
 void watch_return(struct watched *w) {
     watch *wt = w->owner;
     pthread_mutex_lock(&wt->mu);
     pthread_mutex_lock(&w->mu);
     w->busy = false;
     pthread_mutex_unlock(&w->mu);
-    wake(w);
+    wake_request(w);
     pthread_mutex_unlock(&wt->mu);
 }
 
@@ -357,5 +357,5 @@ void watch_notify(void *watched) {
     pthread_mutex_lock(&wt->mu);
     bool first = push_ready(wt, w);
     pthread_mutex_unlock(&wt->mu);
-    if (first) ring(wt);
+    if (first) wake_watcher(wt);
 }

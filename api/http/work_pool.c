@@ -1,8 +1,8 @@
-/* work_pool.c - the pool's queues and threads, see work_pool.h. Knows no HTTP and no request.
+/* work_pool.c - the pool's queues and threads, see work_pool.h. Knows neither HTTP nor requests.
  *
- * Turns: an item's turn is one more than that of its client's item before it in the lane, at least
- * that of the item that was taken last. A lane is sorted by turns, first in, first out among equal
- * ones, so the head is next, and the tail belongs to the client with the longest line. */
+ * Turns: an item's turn is one more than that of the same client's previous item in the lane, and
+ * at least that of the item taken last. A lane is sorted by turns, first in, first out among equal
+ * ones. So the head is next, and the tail belongs to the client with the longest line. */
 #include "api/http/work_pool.h"
 
 #include "core/base/clock.h"
@@ -24,7 +24,7 @@ enum { SLOW_NICE = 10 };
 
 struct lane {
     struct work_item *first, *last;
-    uint64_t turn; /* of the item that was taken last */
+    uint64_t turn; /* of the item taken last */
     uint32_t n_queued, n_running;
     pthread_cond_t changed;
 };
@@ -33,7 +33,7 @@ struct worker {
     work_pool *pool;
     enum work_lane lane;
     pthread_t thread;
-    struct work_item *item; /* that runs, or NULL; guarded by the pool's mutex */
+    struct work_item *item; /* running, or NULL; guarded by the pool's mutex */
 };
 
 struct work_pool {
@@ -42,20 +42,20 @@ struct work_pool {
     uint32_t n_workers;
     pthread_mutex_t mu; /* guards all below */
     struct lane lanes[WORK_N_LANES];
-    uint32_t n_items; /* that count: no steps */
+    uint32_t n_items; /* without steps */
     bool stopping, closing;
 };
 
 /* ---- lanes; with the pool's mutex held ---- */
 
-/* The turn that an item of client would get. */
+/* The turn that a new item of the client would get. */
 static uint64_t turn_of(const struct lane *l, uint64_t client) {
     for (const struct work_item *it = l->last; it; it = it->prev)
         if (it->client == client) return it->turn + 1;
     return l->turn;
 }
 
-/* How many of its items are before it, in the lane where they are most. */
+/* The number of the client's items in a lane, in the lane where it is largest. */
 static uint64_t line_of(const work_pool *p, uint64_t client) {
     uint64_t longest = 0;
     for (int i = 0; i < WORK_N_LANES; i++) {
@@ -65,7 +65,7 @@ static uint64_t line_of(const work_pool *p, uint64_t client) {
     return longest;
 }
 
-static void insert(struct lane *l, struct work_item *item) {
+static void insert_item(struct lane *l, struct work_item *item) {
     item->turn = turn_of(l, item->client);
     item->since_ns = clock_now_ns();
     struct work_item *before = l->last;
@@ -85,7 +85,7 @@ static void unlink_item(struct lane *l, struct work_item *item) {
     l->n_queued--;
 }
 
-/* Other clients keep a slow thread. */
+/* One slow thread is kept for other clients. */
 static bool may_run(const work_pool *p, enum work_lane lane, const struct work_item *item) {
     uint32_t n_threads = p->config.n_threads[lane], n = 0;
     if (lane != WORK_SLOW || n_threads == 1) return true;
@@ -95,7 +95,7 @@ static bool may_run(const work_pool *p, enum work_lane lane, const struct work_i
     return n + 1 < n_threads;
 }
 
-static struct work_item *take(work_pool *p, enum work_lane lane) {
+static struct work_item *take_item(work_pool *p, enum work_lane lane) {
     struct lane *l = &p->lanes[lane];
     struct work_item *item = l->first;
     while (item && !may_run(p, lane, item))
@@ -106,8 +106,8 @@ static struct work_item *take(work_pool *p, enum work_lane lane) {
     return item;
 }
 
-/* The newest item of a client with a longer line than `line`, taken out; NULL: there is none. */
-static struct work_item *take_longest(work_pool *p, uint64_t line) {
+/* Unlinks the newest item of a client with a longer line than `line`; NULL: there is none. */
+static struct work_item *take_from_longest(work_pool *p, uint64_t line) {
     struct work_item *longest = NULL;
     for (int i = 0; i < WORK_N_LANES; i++) {
         struct work_item *it = p->lanes[i].last;
@@ -132,7 +132,7 @@ static void lower_priority(void) {
 #endif
 }
 
-/* One item, with the mutex held before and afterwards. */
+/* Runs one item. The mutex is held before and after. */
 static void run_item(struct worker *w, struct work_item *item) {
     work_pool *p = w->pool;
     bool step = item->step;
@@ -143,12 +143,12 @@ static void run_item(struct worker *w, struct work_item *item) {
     pthread_mutex_lock(&p->mu);
     w->item = NULL;
     p->lanes[w->lane].n_running--;
-    /* What had to wait for this client's thread may run now. */
+    /* Items that waited because of the client's limit may run now. */
     if (w->lane == WORK_SLOW) pthread_cond_broadcast(&p->lanes[WORK_SLOW].changed);
     bool slower = verdict == WORK_SLOWER && !p->stopping;
     if (slower) {
         item->lane = WORK_SLOW;
-        insert(&p->lanes[WORK_SLOW], item);
+        insert_item(&p->lanes[WORK_SLOW], item);
         return;
     }
     if (!step) p->n_items--;
@@ -163,7 +163,7 @@ static void *worker_main(void *arg) {
     if (w->lane == WORK_SLOW) lower_priority();
     pthread_mutex_lock(&p->mu);
     for (;;) {
-        struct work_item *item = take(p, w->lane);
+        struct work_item *item = take_item(p, w->lane);
         if (item)
             run_item(w, item);
         else if (p->closing)
@@ -188,7 +188,7 @@ int work_pool_open(const struct work_pool_config *config, work_pool **out, err *
         pthread_cond_init(&p->lanes[i].changed, NULL);
     p->workers = mem_new(n, sizeof *p->workers);
     int rc = p->workers ? 0 : err_no_memory(e);
-    /* A worker looks at the others: all are filled in before the first one runs. */
+    /* Workers look at each other, so all are initialized before the first one runs. */
     for (uint32_t i = 0; !rc && i < n; i++)
         p->workers[i] = (struct worker){
             .pool = p, .lane = i < config->n_threads[WORK_QUICK] ? WORK_QUICK : WORK_SLOW};
@@ -219,9 +219,9 @@ bool work_pool_put(work_pool *p, struct work_item *item) {
     pthread_mutex_lock(&p->mu);
     struct lane *l = &p->lanes[WORK_QUICK];
     bool room = p->n_items < p->config.max_items;
-    if (!room && !p->stopping) victim = take_longest(p, line_of(p, item->client));
+    if (!room && !p->stopping) victim = take_from_longest(p, line_of(p, item->client));
     bool taken = !p->stopping && (room || victim);
-    if (taken) insert(l, item);
+    if (taken) insert_item(l, item);
     if (taken && room) p->n_items++;
     pthread_mutex_unlock(&p->mu);
     if (victim) p->config.done(victim, true);
@@ -233,7 +233,7 @@ bool work_pool_step(work_pool *p, struct work_item *item) {
     item->step = true;
     pthread_mutex_lock(&p->mu);
     bool taken = !p->closing;
-    if (taken) insert(&p->lanes[WORK_QUICK], item);
+    if (taken) insert_item(&p->lanes[WORK_QUICK], item);
     pthread_mutex_unlock(&p->mu);
     return taken;
 }
