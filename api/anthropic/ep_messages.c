@@ -1,6 +1,5 @@
-/* ep_messages.c - POST /v1/messages and /v1/messages/count_tokens: Anthropic's protocol over the
- * same generations. How an answer and a stream are written; reading is anthropic/read.c. Runs on
- * HTTP threads. */
+/* ep_messages.c - POST /v1/messages and /v1/messages/count_tokens: Anthropic's protocol. How
+ * answers and streams are written; anthropic/read.c reads. Writing runs on HTTP threads. */
 #include "api/anthropic/messages.h"
 #include "api/generate/api_state.h"
 #include "api/generate/body.h"
@@ -15,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A stream's content block that is open. */
+/* The open content block of a stream. */
 struct state {
     bool open;
     enum gen_piece_kind kind;
@@ -60,7 +59,7 @@ static void add_stop(const struct gen_choice *c, str *out) {
         str_add(out, "null");
 }
 
-/* Cached tokens are counted beside the others, not among them. */
+/* Cached tokens are not included in input_tokens. */
 static void add_usage(const struct gen *g, str *out) {
     struct gen_usage u = gen_usage_of(g);
     str_addf(out,
@@ -155,7 +154,7 @@ static void write_end(struct gen *g, str *out) {
     gen_frame_close(out);
 }
 
-static void write_fail(struct gen *g, const struct api_error *error, str *out) {
+static void write_failure(struct gen *g, const struct api_error *error, str *out) {
     gen_frame_open(g, "error", out);
     write_error(out, error);
     gen_frame_close(out);
@@ -167,7 +166,7 @@ static void write_ping(struct gen *g, str *out) {
     gen_frame_close(out);
 }
 
-/* A call that the end of the answer cut off is left out, and stop_reason says so. */
+/* Omits a call that the end of the answer cut off; stop_reason tells. */
 static void write_whole(struct gen *g, str *out) {
     const struct gen_choice *c = &g->choices[0];
     const char *comma = "";
@@ -208,7 +207,7 @@ static const struct gen_writer writer = {
     .piece = write_piece,
     .close = write_close,
     .end = write_end,
-    .fail = write_fail,
+    .fail = write_failure,
     .keepalive = write_ping,
     .whole = write_whole,
     .free = free,

@@ -1,5 +1,5 @@
-/* anthropic/read.c - the body of Anthropic's Messages API as a chat request: tables of fields,
- * blocks of content, tools. Pure, pool threads. */
+/* anthropic/read.c - translates the body of Anthropic's Messages API to a chat request: tables of
+ * fields, content blocks, tools. Pure; pool threads. */
 #include "api/anthropic/messages.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ enum { NUL = JSON_NULLABLE };
 
 /* ---- tables ---- */
 
-/* Asks for nothing that is not done anyway: what prompts have in common is computed once. */
+/* Prefixes are cached anyway. */
 #define CACHE_CONTROL                                                                              \
     {                                                                                              \
         .name = "cache_control", .type = JSON_OBJECT, .flags = NUL, .offset = IGNORED,             \
@@ -226,7 +226,7 @@ static const struct json_field metadata_fields[] = {
 };
 static const struct json_table metadata_table = JSON_TABLE(metadata_fields, NULL);
 
-/* What a prompt is made of: all that counting needs. */
+/* The fields that make the prompt: all that counting needs. */
 static const struct json_field prompt_fields[] = {
     {.name = "model",
      .type = JSON_STRING,
@@ -338,19 +338,19 @@ const struct json_table messages_table = JSON_TABLE(fields, &messages_count_tabl
 
 /* ---- blocks ---- */
 
-static int missing(const char *path, const char *name, err *e) {
+static int fail_missing(const char *path, const char *name, err *e) {
     char full[JSON_PATH_BYTES];
     json_path(full, "%s.%s", path, name);
     return err_set_param(e, ERR_INVALID, full, "Missing required parameter: '%s'.", full);
 }
 
-static int misplaced(const char *path, const char *type, err *e) {
+static int fail_misplaced(const char *path, const char *type, err *e) {
     return err_set_param(e, ERR_INVALID, path,
                          "Invalid value for '%s': a block of type '%s' is not allowed here.", path,
                          type);
 }
 
-/* What a block of another type would have is not dropped. */
+/* Refuses members that belong to blocks of other types. */
 static int check_members(const cJSON *v, const char *path, const char *type, err *e) {
     static const struct {
         const char *name, *type;
@@ -384,14 +384,14 @@ static int read_block(const cJSON *v, const char *path, struct block *block, err
     if (!rc) rc = check_members(v, path, block->type, e);
     if (rc) return rc;
     const char *type = block->type;
-    if (strcmp(type, "text") == 0 && !block->text) return missing(path, "text", e);
-    if (strcmp(type, "thinking") == 0 && !block->thinking) return missing(path, "thinking", e);
+    if (strcmp(type, "text") == 0 && !block->text) return fail_missing(path, "text", e);
+    if (strcmp(type, "thinking") == 0 && !block->thinking) return fail_missing(path, "thinking", e);
     if (strcmp(type, "tool_result") == 0 && !block->tool_use_id)
-        return missing(path, "tool_use_id", e);
+        return fail_missing(path, "tool_use_id", e);
     if (strcmp(type, "tool_use") != 0) return 0;
-    if (!block->id) return missing(path, "id", e);
-    if (!block->name) return missing(path, "name", e);
-    return block->input ? 0 : missing(path, "input", e);
+    if (!block->id) return fail_missing(path, "id", e);
+    if (!block->name) return fail_missing(path, "name", e);
+    return block->input ? 0 : fail_missing(path, "input", e);
 }
 
 static cJSON *add_message(cJSON *list, const char *role) {
@@ -411,7 +411,7 @@ static bool add_part(cJSON *parts, const char *text) {
            cJSON_AddStringToObject(part, "text", text);
 }
 
-/* Text, or an array of text blocks, as the member "content" of m. prefix goes before the text. */
+/* Adds v, a text or an array of text blocks, as member "content" of m, after prefix. */
 static int add_content(cJSON *m, const cJSON *v, const char *path, const char *prefix, err *e) {
     if (!v || cJSON_IsString(v)) {
         str text;
@@ -431,7 +431,7 @@ static int add_content(cJSON *m, const cJSON *v, const char *path, const char *p
         json_path(name, "%s[%d]", path, i++);
         int rc = read_block(b, name, &block, e);
         if (rc) return rc;
-        if (strcmp(block.type, "text") != 0) return misplaced(name, block.type, e);
+        if (strcmp(block.type, "text") != 0) return fail_misplaced(name, block.type, e);
         ok = add_part(parts, block.text);
     }
     return ok ? 0 : err_no_memory(e);
@@ -445,7 +445,7 @@ static int add_result(cJSON *list, const struct block *b, const char *path, err 
     return add_content(m, b->content, name, b->is_error ? "Error: " : "", e);
 }
 
-/* The results come first, each as a message of its own, then what the user says. */
+/* Tool results come first, each as a message of its own, then the user's text. */
 static int add_user(cJSON *list, const cJSON *blocks, const char *path, err *e) {
     cJSON *parts = NULL;
     int i = 0;
@@ -460,7 +460,7 @@ static int add_user(cJSON *list, const cJSON *blocks, const char *path, err *e) 
             if (rc) return rc;
             continue;
         }
-        if (strcmp(b.type, "text") != 0) return misplaced(name, b.type, e);
+        if (strcmp(b.type, "text") != 0) return fail_misplaced(name, b.type, e);
         if (!parts) {
             cJSON *m = add_message(list, "user");
             parts = m ? cJSON_AddArrayToObject(m, "content") : NULL;
@@ -484,7 +484,7 @@ static bool add_call(cJSON *calls, const struct block *b) {
     return ok;
 }
 
-/* One message: text together, thinking and calls beside it. */
+/* One message: the joined text, with thinking and calls beside it. */
 static int add_assistant(cJSON *list, const cJSON *blocks, const char *path, err *e) {
     cJSON *m = add_message(list, "assistant"), *calls = NULL;
     str text, thinking;
@@ -505,7 +505,7 @@ static int add_assistant(cJSON *list, const cJSON *blocks, const char *path, err
             if (!calls) calls = cJSON_AddArrayToObject(m, "tool_calls");
             if (!calls || !add_call(calls, &b)) rc = err_no_memory(e);
         } else {
-            rc = misplaced(name, b.type, e);
+            rc = fail_misplaced(name, b.type, e);
         }
     }
     bool ok = !text.failed && !thinking.failed;

@@ -1,5 +1,5 @@
-/* ep_fields.c - GET /v1/inferd/fields: what every endpoint's body may hold, out of the tables that
- * the bodies are read by. Runs on pool threads. */
+/* ep_fields.c - GET /v1/inferd/fields: the fields of every endpoint's body, from the tables that
+ * parse the bodies. Runs on pool threads. */
 #include "api/generate/api_state.h"
 #include "api/http/json.h"
 #include "api/http/request.h"

@@ -1,5 +1,5 @@
-/* ep_health.c - for supervisors and load balancers: /livez (the process answers), /readyz (send me
- * requests), /health (the same as JSON). Runs on HTTP threads. */
+/* ep_health.c - for supervisors and load balancers: /livez (the process answers), /readyz (requests
+ * may be sent), /health (the same as JSON). Runs on HTTP threads. */
 #include "api/generate/api_state.h"
 #include "api/http/json.h"
 #include "api/http/request.h"

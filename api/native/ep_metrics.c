@@ -1,5 +1,5 @@
-/* ep_metrics.c - GET /metrics in Prometheus' text exposition format 0.0.4, and the counters of
- * requests. Values of several models are summed. Runs on HTTP threads. */
+/* ep_metrics.c - GET /metrics in Prometheus' text exposition format 0.0.4: the HTTP server's
+ * metrics, and those of engines, summed over models. Runs on HTTP threads. */
 #include "api/generate/api_state.h"
 #include "api/http/metrics.h"
 #include "api/http/request.h"
@@ -137,7 +137,7 @@ static void add_counters(str *s, const struct engine_stats *t) {
     add_histogram(s, "inferd_step_time_seconds", "Duration of a step.", &t->step_time);
 }
 
-/* The counters of kernel `name` over all engines with that backend name. */
+/* The counters of kernel `name`, summed over all engines with that backend. */
 static struct engine_kernel sum_kernel(const struct api *a, const char *device, const char *name) {
     struct engine_kernel sum = {0};
     for (size_t m = 0; m < a->n_models; m++) {
@@ -154,7 +154,7 @@ static struct engine_kernel sum_kernel(const struct api *a, const char *device, 
     return sum;
 }
 
-/* Did an engine before this one, with the same backend, already name the kernel? */
+/* Does an earlier engine with the same backend have this kernel, too? */
 static bool named_before(const struct api *a, size_t end, const char *device, const char *name) {
     for (size_t m = 0; m < end; m++) {
         const engine *en = a->models[m].engine;
@@ -167,11 +167,11 @@ static bool named_before(const struct api *a, size_t end, const char *device, co
     return false;
 }
 
-/* What is said of each kernel. */
+/* The metrics of each kernel. */
 static const struct kernel_metric {
     const char *name, *help;
     size_t offset;       /* in struct engine_kernel, a uint64_t */
-    bool may_be_unknown; /* 0 everywhere on a backend that does not say */
+    bool may_be_unknown; /* 0 everywhere if the backend does not count it */
 } kernel_metrics[] = {
     {"inferd_kernel_dispatches_total", "Kernel launches, counted where they happen.",
      offsetof(struct engine_kernel, dispatches), false},
@@ -209,8 +209,8 @@ static void add_kernels(str *s, const struct api *a) {
     }
 }
 
-/* An idle engine is asked to check its pool, at most once a second: a leaked block shows here long
- * before it is missed. */
+/* Asks idle engines to check their pools, at most once a second, so that a leaked block shows long
+ * before blocks run out. */
 static void check_pools(struct api *a, const struct engine_stats *total) {
     uint64_t now = clock_now_ns(), last = atomic_load(&a->last_check_ns);
     if (total->running || total->waiting || now - last < 1000000000u ||

@@ -1,6 +1,6 @@
-/* ep_render.c - POST /v1/inferd/render: the prompt that a body of POST /v1/chat/completions
- * becomes, as text, tokens, and who wrote which bytes. Nothing is computed by the model. Runs on
- * pool threads. */
+/* ep_render.c - POST /v1/inferd/render: the prompt of a body of POST /v1/chat/completions as text
+ * and tokens, and which bytes come from the template. The model computes nothing. Runs on pool
+ * threads. */
 #include "api/generate/chat_body.h"
 #include "api/http/request.h"
 #include "api/http/route.h"

@@ -1,6 +1,5 @@
 /* ep_tokenize.c - POST /tokenize and /detokenize (also below /v1): a model's tokens of a text, and
- * back, in the shapes of vLLM and llama.cpp. Nothing is computed by the model. Runs on HTTP
- * threads. */
+ * back, in the forms of vLLM and llama.cpp. The model computes nothing. Runs on pool threads. */
 #include "api/generate/api_state.h"
 #include "api/generate/chat_body.h"
 #include "api/generate/prompts.h"
@@ -14,7 +13,7 @@
 #include <string.h>
 
 enum {
-    MAX_CHARACTERS = 1 << 20, /* encoding occupies an HTTP thread, and its streams wait */
+    MAX_CHARACTERS = 1 << 20, /* bounds the time of encoding */
     MAX_TOKENS = 1 << 20,
     NUL = JSON_NULLABLE
 };
@@ -71,7 +70,7 @@ static const struct json_field detokenize_fields[] = {
 };
 static const struct json_table detokenize_table = JSON_TABLE(detokenize_fields, NULL);
 
-/* The model asked for, or the only one. */
+/* Reads the fields and the model, which is optional if only one is served. */
 static int read_body(struct request *r, const cJSON *body, const struct json_table *table,
                      struct fields *f, err *e) {
     int rc = gen_body_read(body, table, f, e);

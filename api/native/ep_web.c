@@ -1,4 +1,4 @@
-/* ep_web.c - the chat page: files that were embedded at build time. Runs on HTTP threads. */
+/* ep_web.c - the web page: files embedded at build time. Runs on HTTP threads. */
 #include "api/http/request.h"
 #include "api/http/route.h"
 #include "api/native/web_files.h"
@@ -12,7 +12,7 @@ static const struct web_file *find_file(const char *path) {
     return NULL;
 }
 
-/* The page shows text that a model wrote: the policy allows its own scripts and styles only, no
+/* The page shows text that a model wrote, so the policy allows only its own scripts and styles, no
  * frames, no other hosts. */
 static void handle_web(struct request *r) {
     const struct web_file *file = find_file(r->path);

@@ -1,6 +1,6 @@
-/* ep_ollama.c - Ollama's API over the same generations: POST /api/chat, /api/generate, /api/show,
- * GET /api/tags, /api/ps, /api/version. How its answers are written, as one object or as lines of
- * objects; reading is ollama/read.c. Reading runs on pool threads, writing on HTTP threads. */
+/* ep_ollama.c - Ollama's API: POST /api/chat, /api/generate, /api/show, GET /api/tags, /api/ps,
+ * /api/version. Writes answers as one object or as lines of objects; ollama/read.c reads. Reading
+ * runs on pool threads, writing on HTTP threads. */
 #include "api/generate/api_state.h"
 #include "api/generate/body.h"
 #include "api/generate/gen.h"
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-/* The version of Ollama's API that clients may expect here. */
+/* The version of Ollama's API that this implements. */
 #define OLLAMA_VERSION "0.12.6"
 
 struct state {
@@ -50,7 +50,7 @@ static void add_head(const struct api_model *m, int64_t created_s, str *out) {
     add_time(created_s, out);
 }
 
-/* A call that the end of the answer cut off is left out, and done_reason says "length". */
+/* Omits a call that the end of the answer cut off; done_reason is "length". */
 static void add_calls(const struct gen_choice *c, uint32_t from, str *out) {
     const char *comma = "";
     str_add(out, ",\"tool_calls\":[");
@@ -67,7 +67,7 @@ static void add_calls(const struct gen_choice *c, uint32_t from, str *out) {
     str_add_char(out, ']');
 }
 
-/* The answer's members: text and thinking that are there, calls from the n-th on. */
+/* Writes the answer's members: text, thinking if there is any, calls not yet written. */
 static void add_answer(const struct gen *g, const struct gen_choice *c,
                        const struct gen_piece *text, const struct gen_piece *thinking, str *out) {
     const struct state *s = g->state;
@@ -91,7 +91,7 @@ static void write_line(struct gen *g, const struct gen_choice *c, const struct g
     str_add(out, ",\"done\":false}\n");
 }
 
-/* Calls are written whole, when they are: at the answer's end. */
+/* Calls are written complete, at the end of the answer. */
 static void write_piece(struct gen *g, struct gen_choice *c, const struct gen_piece *piece,
                         str *out) {
     (void)c;
@@ -125,7 +125,7 @@ static void write_end(struct gen *g, str *out) {
     str_add_char(out, '\n');
 }
 
-static void write_fail(struct gen *g, const struct api_error *error, str *out) {
+static void write_failure(struct gen *g, const struct api_error *error, str *out) {
     (void)g;
     write_error(out, error);
     str_add_char(out, '\n');
@@ -146,7 +146,7 @@ static const struct gen_writer writer = {
     .piece = write_piece,
     .close = write_close,
     .end = write_end,
-    .fail = write_fail,
+    .fail = write_failure,
     .whole = write_whole,
     .free = free,
 };
@@ -160,7 +160,8 @@ struct body {
     const struct api_model *model;
 };
 
-/* Nothing to answer: clients ask so to have a model loaded, which it is. */
+/* Replies to a request without a prompt: clients send it to load a model, which is loaded
+ * already. */
 static void reply_loaded(struct request *r, const struct body *b, bool generate) {
     str out;
     str_init(&out, 4096);
@@ -171,7 +172,7 @@ static void reply_loaded(struct request *r, const struct body *b, bool generate)
     reply_json(r, 200, &out);
 }
 
-/* A raw prompt goes to the model as it is; control tokens in it are text. */
+/* Passes the prompt to the model unchanged; control tokens in it are text. */
 static int start_raw(struct request *r, const struct body *b, struct state *state, err *e) {
     const tokenizer *tok = engine_tokenizer(b->model->engine);
     struct gen_prompt *prompt = mem_new(1, sizeof *prompt);
@@ -232,8 +233,8 @@ static int answer_body(struct request *r, const cJSON *json, bool generate, err 
                                 &b->fields, e);
     b->model = r->model;
     const struct ollama_fields *f = &b->fields;
-    bool nothing_asked = generate ? !f->prompt || !*f->prompt : !f->messages || !f->messages->child;
-    if (!rc && nothing_asked)
+    bool empty = generate ? !f->prompt || !*f->prompt : !f->messages || !f->messages->child;
+    if (!rc && empty)
         reply_loaded(r, b, generate);
     else if (!rc)
         rc = start_answer(r, b, generate, e);
@@ -275,7 +276,7 @@ static void add_details(const struct api_model *m, str *out) {
     str_add_char(out, '}');
 }
 
-/* What tags and ps both say of a model, without the closing brace. */
+/* The part that tags and ps share, without the closing brace. */
 static void add_model(const struct api_model *m, str *out) {
     str_add(out, "{\"name\":");
     json_add_cstr(out, m->id);
@@ -300,7 +301,7 @@ static void handle_tags(struct request *r) {
     reply_json(r, 200, &out);
 }
 
-/* Served models never expire: a date far away. */
+/* Served models never expire: a date far in the future. */
 static void handle_ps(struct request *r) {
     str out;
     str_init(&out, 1 << 20);

@@ -1,8 +1,8 @@
-/* ollama/read.c - bodies of Ollama's API: tables of fields, options, messages. Pure, pool threads.
+/* ollama/read.c - reads bodies of Ollama's API: tables of fields, options, messages. Pure; pool
+ * threads.
  *
- * Defaults of the sampling options are Ollama's, so that its clients get the answers that they are
- * used to. Options that belong to loading a model are the server's configuration here, and refused.
- */
+ * Sampling options have Ollama's defaults, so that its clients get the answers they expect. Options
+ * for loading a model are part of the server's configuration, so they are refused. */
 #include "api/generate/api_state.h"
 #include "api/generate/body.h"
 #include "api/generate/tools.h"
@@ -268,7 +268,7 @@ const struct json_table ollama_show_table = JSON_TABLE(show_fields, NULL);
 
 /* ---- reading ---- */
 
-/* "name" and "name:latest" are one. */
+/* "name" and "name:latest" mean the same. */
 static const struct api_model *find_model(const struct api *a, const char *name) {
     static const char latest[] = ":latest";
     char cut[256];
@@ -365,7 +365,7 @@ static int add_message(cJSON *list, const cJSON *v, const char *path, err *e) {
     return m.tool_calls && m.tool_calls->child ? add_calls(out, m.tool_calls, path, e) : 0;
 }
 
-/* A prompt is a conversation of one message. */
+/* A prompt becomes a conversation of one message. */
 static int add_prompt(const struct ollama_fields *f, cJSON *list, err *e) {
     const char *const roles[] = {"system", "user"}, *const texts[] = {f->system, f->prompt};
     for (int i = 0; i < 2; i++) {
@@ -399,7 +399,7 @@ static int read_format(const cJSON *format, struct chat_request *q, err *e) {
         q->format = (struct chat_format){.kind = CHAT_FORMAT_SCHEMA, .value = format};
         return 0;
     }
-    if (!*format->valuestring) return 0; /* clients send "" for none */
+    if (!*format->valuestring) return 0; /* clients send "" for no format */
     if (strcmp(format->valuestring, "json") != 0)
         return err_set_param(e, ERR_INVALID, "format",
                              "Invalid value for 'format': expected \"json\" or a JSON Schema.");

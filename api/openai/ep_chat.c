@@ -1,5 +1,5 @@
-/* ep_chat.c - POST /v1/chat/completions: how its body is read (on pool threads) and its answer
- * written (on HTTP threads). */
+/* ep_chat.c - POST /v1/chat/completions: starting (on pool threads) and writing an answer (on HTTP
+ * threads); generate/chat_body.h reads the body. */
 #include "api/generate/chat_body.h"
 #include "api/generate/frames.h"
 #include "api/generate/gen.h"
@@ -26,7 +26,7 @@ static void add_logprobs(const struct gen *g, const struct gen_choice *c, str *o
 
 /* The writer's own state. */
 struct chat_state {
-    bool named;                      /* the function to call was named: the answer just stops */
+    bool named;                      /* tool_choice names a function: finish_reason is stop */
     bool opened[ENGINE_MAX_CHOICES]; /* by index of the choice */
 };
 
@@ -36,7 +36,7 @@ static void open_chunk(struct gen *g, str *out) {
     str_add(out, "\"service_tier\":\"default\",\"choices\":[");
 }
 
-/* n: bytes of text that padding hides. */
+/* n: length of the text that padding hides. */
 static void close_chunk(struct gen *g, size_t n, str *out) {
     str_add(out, g->include_usage ? "],\"usage\":null" : "]");
     gen_add_padding(g, n, out);
@@ -44,7 +44,7 @@ static void close_chunk(struct gen *g, size_t n, str *out) {
     gen_frame_close(out);
 }
 
-/* The first delta has the role, and content where text is what comes. */
+/* The first delta has the role, and an empty content if text follows. */
 static void open_choice(struct gen *g, struct gen_choice *c, bool text, str *out) {
     struct chat_state *s = g->state;
     bool *opened = &s->opened[c->index];

@@ -1,5 +1,5 @@
-/* ep_completions.c - POST /v1/completions: one or more prompts as text or token ids, and how a
- * completion's choice is written. Reading runs on pool threads, writing on HTTP threads. */
+/* ep_completions.c - POST /v1/completions: reading one or more prompts, as text or token ids (on
+ * pool threads), and writing choices (on HTTP threads). */
 #include "api/generate/body.h"
 #include "api/generate/frames.h"
 #include "api/generate/gen.h"
@@ -51,23 +51,22 @@ static const struct json_table completions_table = JSON_TABLE(fields, &gen_table
 
 /* ---- the best of several ---- */
 
-/* Sums over the tokens of each choice: the writer's state where more choices are made than asked
- * for. */
+/* Log-probability sums of each choice: the writer's state if best_of exceeds n. */
 struct scores {
-    uint32_t n, best_of; /* choices of a prompt: written, made */
-    bool hidden;         /* the request asked for no log-probabilities */
+    uint32_t n, best_of; /* choices per prompt: returned, generated */
+    bool hidden;         /* the request did not ask for log-probabilities */
     struct score {
         double sum;
         uint64_t n;
     } of[]; /* by choice */
 };
 
-/* The token that ends an answer has no event: one without any other comes last. */
+/* An end-of-answer token has no event, so a choice without other tokens ranks last. */
 static double mean(const struct score *s) {
     return s->n ? s->sum / (double)s->n : -INFINITY;
 }
 
-/* How many choices of the same prompt are better: of equal ones the first. */
+/* The number of better choices of the same prompt; of equal ones the first is better. */
 static uint32_t rank_of(const struct gen *g, uint32_t index) {
     const struct scores *s = g->state;
     uint32_t from = index / s->best_of * s->best_of, better = 0;
@@ -80,7 +79,8 @@ static uint32_t rank_of(const struct gen *g, uint32_t index) {
 
 /* ---- writing ---- */
 
-/* A token as a JSON string; bytes that are no whole characters are spelled out, as OpenAI does. */
+/* Writes a token as a JSON string; bytes that are not whole characters are escaped, as OpenAI
+ * does. */
 static void add_token(const struct gen *g, int32_t token, str *out) {
     size_t n;
     const char *bytes = tokenizer_token_bytes(g->tok, token, true, &n);
@@ -107,7 +107,8 @@ static bool same_bytes(const struct gen *g, int32_t a, int32_t b) {
     return n == m && memcmp(x, y, n) == 0;
 }
 
-/* The best tokens as an object; keys must differ, and the chosen token is always among them. */
+/* Writes the best tokens as an object. Keys must differ, and the chosen token is always
+ * included. */
 static void add_tops(const struct gen *g, const struct engine_event *ev, str *out) {
     bool chosen = false, first = true;
     str_add_char(out, '{');
@@ -143,7 +144,7 @@ static void completions_logprob(struct gen *g, struct gen_choice *c, const struc
     if (has_logprob) {
         json_add_number(&c->logprobs[1], (double)ev->logprob);
         add_tops(g, ev, &c->logprobs[2]);
-    } else { /* nothing stands before it; the schema wants an object */
+    } else { /* it has no predecessor; the schema wants an object */
         str_add(&c->logprobs[1], "null");
         str_add(&c->logprobs[2], "{}");
     }
@@ -214,7 +215,7 @@ static void completions_end(struct gen *g, str *out) {
     gen_frame_done(out);
 }
 
-/* A prompt's choices in the order of their ranks. */
+/* Writes the best n choices of a prompt by rank. */
 static void add_best(struct gen *g, uint32_t from, str *out) {
     const struct scores *s = g->state;
     for (uint32_t rank = 0; rank < s->n; rank++)
@@ -269,7 +270,7 @@ static int check_suffix(const struct gen_request *q, err *e) {
     return 0;
 }
 
-/* Makes best_of choices instead of n, with log-probabilities to compare. */
+/* Generates best_of choices instead of n. */
 static int read_best_of(struct gen_request *q, err *e) {
     uint32_t n = q->options.n_choices;
     if (!q->fields.has_best_of) q->fields.best_of = n;
@@ -283,7 +284,7 @@ static int read_best_of(struct gen_request *q, err *e) {
     return 0;
 }
 
-/* The writer's state where a choice is to be made, else NULL. */
+/* The writer's state if best_of exceeds n, else NULL. */
 static int new_scores(struct gen_request *q, size_t n_prompts, struct scores **out, err *e) {
     uint32_t n = (uint32_t)q->fields.n, best_of = q->options.n_choices;
     *out = NULL;

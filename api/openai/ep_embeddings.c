@@ -1,7 +1,7 @@
 /* ep_embeddings.c - POST /v1/embeddings: texts -> vectors of length 1, pooled from the model's
- * hidden states. A job hands the inputs to the engine a few at a time, so that a long list does not
- * fill the queue that others wait in. Begins on a pool thread, and ends there where the answer is
- * large; the rest on the connection's HTTP thread. */
+ * hidden states. A job submits the inputs to the engine a few at a time, so that a long list does
+ * not fill the queue. Starts on a pool thread, and ends there if the answer is large; the rest runs
+ * on the connection's HTTP thread. */
 #include "api/generate/api_state.h"
 #include "api/generate/body.h"
 #include "api/generate/limits.h"
@@ -21,10 +21,10 @@
 
 enum {
     MAX_INPUTS = 2048,   /* as OpenAI */
-    WINDOW = 16,         /* inputs with the engine at once */
-    FLOAT_BYTES = 17,    /* most of one number and its comma: -1.23456789e-10, */
-    ROW_BYTES = 64,      /* what stands around a vector, without the index's digits beyond 7 */
-    DIRECT_FLOATS = 4096 /* more are not written on an HTTP thread */
+    WINDOW = 16,         /* inputs submitted at once */
+    FLOAT_BYTES = 17,    /* upper bound for a number and its comma: -1.23456789e-10, */
+    ROW_BYTES = 64,      /* upper bound for the rest of a row, if its index has up to 7 digits */
+    DIRECT_FLOATS = 4096 /* more are written on a pool thread */
 };
 
 struct fields {
@@ -143,7 +143,7 @@ static void write_reply(struct request *r, const struct embed *j) {
 
 /* ---- the job ---- */
 
-/* Length 1; nothing but zeros stays so. */
+/* Scales to length 1; the zero vector stays zero. */
 static int normalize(const float *from, uint32_t n, float *to, err *e) {
     double sum = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -169,8 +169,8 @@ static int take_result(struct embed *j, struct slot *s, const struct engine_even
     return rc;
 }
 
-/* Fills free slots with inputs. A full queue is an error only where no result of ours will come
- * that lets us try again. */
+/* Fills free slots with inputs. A full queue is an error only if none of this request's inputs is
+ * in it, so that no result would trigger another try. */
 static int submit_inputs(struct request *r, struct embed *j, err *e) {
     for (size_t i = 0; i < WINDOW && j->n_submitted < j->n; i++) {
         struct slot *s = &j->slots[i];
@@ -197,7 +197,7 @@ static int collect_results(struct embed *j, bool *any, err *e) {
     for (size_t i = 0; i < WINDOW; i++) {
         struct slot *s = &j->slots[i];
         if (!s->stream || !engine_stream_next(s->stream, &ev)) continue;
-        int rc = take_result(j, s, &ev, e); /* the final event is the only one */
+        int rc = take_result(j, s, &ev, e); /* its only event is the final one */
         if (rc) return rc;
         *any = true;
     }
@@ -239,7 +239,7 @@ static enum engine_pooling read_pooling(const struct fields *f, enum engine_pool
                                         : ENGINE_POOLING_LAST;
 }
 
-/* Nothing is computed whose answer could not be sent. */
+/* Refuses a request whose answer would be too large, before anything is computed. */
 static int check_size(const struct embed *j, err *e) {
     uint64_t row = j->base64 ? (uint64_t)j->n_dims * 16 / 3 + 4 : (uint64_t)j->n_dims * FLOAT_BYTES;
     if ((row + ROW_BYTES) * j->n < REPLY_MAX_BYTES - 4096) return 0;

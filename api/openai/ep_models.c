@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* What requests for this model may ask for. */
+/* What requests may ask of this model. */
 static void add_capabilities(str *s, const struct api_model *m) {
     const tokenizer *tok = engine_tokenizer(m->engine);
     const struct {
@@ -19,7 +19,7 @@ static void add_capabilities(str *s, const struct api_model *m) {
         {"completion", true},
         {"embeddings", true},
         {"chat", m->chat != NULL},
-        {"tools", m->chat != NULL}, /* by a form of their own where the template has none */
+        {"tools", m->chat != NULL}, /* with a generic call format if the template has none */
         {"json_schema", m->chat != NULL},
         {"reasoning", m->chat && *chat_template_syntax(m->chat)->reasoning_open},
         {"fim", tokenizer_fim(tok, &(struct tokenizer_fim){0})},

@@ -1,4 +1,4 @@
-/* ep_responses.c - POST /v1/responses and /v1/responses/input_tokens: how their body becomes a chat
+/* ep_responses.c - POST /v1/responses and /v1/responses/input_tokens: from their body to a chat
  * request. Runs on pool threads. */
 #include "api/generate/api_state.h"
 #include "api/generate/body.h"
@@ -15,11 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a body asks for. */
+/* A body that was read. */
 struct asked {
     struct response_fields fields;
     struct chat_request chat;
-    cJSON *earlier, *own; /* items: of the conversation before, of this request */
+    cJSON *earlier, *own; /* items of the earlier conversation, and of this request */
 };
 
 static void asked_fini(struct asked *a) {
@@ -49,7 +49,7 @@ static int read_messages(struct request *r, struct asked *a, err *e) {
     return rc;
 }
 
-/* asked_fini also on failure. */
+/* The caller ends it with asked_fini, also on failure. */
 static int read_body(struct request *r, const cJSON *body, const struct json_table *table,
                      struct asked *a, err *e) {
     struct chat_request *q = &a->chat;

@@ -1,5 +1,5 @@
-/* ep_responses_store.c - stored responses: GET and DELETE /v1/responses/{id}, its input items, and
- * cancelling, which only responses made in the background could be. Runs on pool threads. */
+/* ep_responses_store.c - stored responses: GET and DELETE /v1/responses/{id} and its input items;
+ * cancelling, which would need background responses. Runs on pool threads. */
 #include "api/generate/api_state.h"
 #include "api/http/auth.h"
 #include "api/http/error.h"
@@ -19,7 +19,7 @@ static void id_of(const struct request *r, char id[ID_BYTES]) {
     snprintf(id, ID_BYTES, "%.*s", (int)strcspn(r->rest, "/"), r->rest);
 }
 
-/* What went wrong with id becomes the reply. */
+/* Replies with the failure e about id. */
 static void reply_failed(struct request *r, const char *id, const err *e) {
     if (e->code != ERR_NOT_FOUND) {
         reply_err(r, e);
@@ -59,12 +59,12 @@ static bool read_limit(const char *value, int *limit) {
     return true;
 }
 
-static void take_parameter(void *arg, const char *name, const char *value) {
+static void read_parameter(void *arg, const char *name, const char *value) {
     struct query *q = arg;
     err *e = &q->error;
     if (e->code) return;
     if (strcmp(name, "include") == 0 || strcmp(name, "include[]") == 0) {
-        /* They are there when the response was made with them. */
+        /* They are stored if the response was made with them. */
         if (strcmp(value, "message.output_text.logprobs") != 0)
             err_set_param(e, ERR_UNSUPPORTED, "include",
                           "Unsupported value for 'include': only 'message.output_text.logprobs' is "
@@ -93,7 +93,7 @@ static void take_parameter(void *arg, const char *name, const char *value) {
 
 /* false: the reply is filled. */
 static bool read_query(struct request *r, struct query *q) {
-    request_query_each(r, take_parameter, q);
+    request_query_each(r, read_parameter, q);
     if (q->error.code) reply_err(r, &q->error);
     return !q->error.code;
 }
@@ -133,9 +133,8 @@ static const char *id_of_item(const cJSON *item) {
     return id ? id : "";
 }
 
-/* The item behind v in the query's order, NULL behind the last. cJSON's first item knows the last.
- */
-static const cJSON *following(const cJSON *items, const cJSON *v, const struct query *q) {
+/* The item after v in the query's order; NULL after the last. In cJSON, first->prev is the last. */
+static const cJSON *next_item(const cJSON *items, const cJSON *v, const struct query *q) {
     if (q->ascending) return v ? v->next : items->child;
     if (!v) return items->child ? items->child->prev : NULL;
     return v == items->child ? NULL : v->prev;
@@ -144,7 +143,7 @@ static const cJSON *following(const cJSON *items, const cJSON *v, const struct q
 static int list_items(struct request *r, const cJSON *items, const struct query *q, err *e) {
     const cJSON *v = NULL, *first = NULL, *last = NULL;
     if (*q->after) {
-        while ((v = following(items, v, q)) && strcmp(id_of_item(v), q->after) != 0) {
+        while ((v = next_item(items, v, q)) && strcmp(id_of_item(v), q->after) != 0) {
         }
         if (!v)
             return err_set_param(e, ERR_INVALID, "after",
@@ -154,13 +153,13 @@ static int list_items(struct request *r, const cJSON *items, const struct query 
     str body;
     str_init(&body, REPLY_MAX_BYTES);
     str_add(&body, "{\"object\":\"list\",\"data\":[");
-    for (int i = 0; i < q->limit && (v = following(items, v, q)); i++) {
+    for (int i = 0; i < q->limit && (v = next_item(items, v, q)); i++) {
         if (i) str_add_char(&body, ',');
         json_add_value(&body, v);
         if (!first) first = v;
         last = v;
     }
-    bool more = v && following(items, v, q);
+    bool more = v && next_item(items, v, q);
     str_add(&body, "],\"first_id\":");
     json_add_cstr(&body, id_of_item(first));
     str_add(&body, ",\"last_id\":");

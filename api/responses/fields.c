@@ -1,5 +1,5 @@
 /* responses/fields.c - the fields of POST /v1/responses: their table, tools and text format in the
- * shape that all chatting endpoints share, and their echo in the answer. Pure, pool threads. */
+ * form that all chat endpoints share, and the echo in the answer. Pure; pool threads. */
 #include "api/generate/tools.h"
 #include "api/responses/responses.h"
 #include "core/text/utf8.h"
@@ -100,7 +100,7 @@ static const struct json_table choice_table = JSON_TABLE(choice_fields, NULL);
 
 /* ---- the table ---- */
 
-/* What makes the prompt; POST /v1/responses/input_tokens has these. */
+/* The fields that make the prompt; POST /v1/responses/input_tokens has only these. */
 static const struct json_field prompt_fields[] = {
     {"input", JSON_VALUE, JSON_OR_STRING | JSON_OR_ARRAY | JSON_WITH_NUL, AT(input),
      .help = "A text or an array of items: messages, function calls and their outputs, reasoning, "
@@ -268,7 +268,7 @@ static bool has_tool(const cJSON *list, const char *name) {
     return false;
 }
 
-/* Tools that are not allowed are not shown either. */
+/* Drops tools that are not allowed, so that the template does not show them either. */
 static int keep_allowed(const struct choice *c, struct chat_tools *tools, err *e) {
     int i = 0;
     for (const cJSON *v = c->tools->child; v; v = v->next) {
@@ -407,7 +407,7 @@ static void add_count(str *out, const char *name, bool has, int64_t n) {
         str_add(out, "null");
 }
 
-/* v, or what stands for it where it is not given. */
+/* Writes v, or `otherwise` if it was not given. */
 static void add_tree(str *out, const char *name, const cJSON *v, const char *otherwise) {
     str_addf(out, ",\"%s\":", name);
     if (v)

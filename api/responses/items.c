@@ -1,5 +1,5 @@
-/* responses/items.c - items of the Responses API: read from a request, fetched from the store, and
- * turned into the messages that a chat template sees. Owns nothing; runs on pool threads. */
+/* responses/items.c - items of the Responses API: read from a request, fetched from the store,
+ * converted to the messages that a chat template sees. Owns nothing; runs on pool threads. */
 #include "api/http/id.h"
 #include "api/http/json.h"
 #include "api/responses/responses.h"
@@ -27,8 +27,8 @@ static bool is_type(const cJSON *item, const char *type) {
     return strcmp(text_of(item, "type"), type) == 0;
 }
 
-/* Appends value to list, which owns it then; NULL on failure. */
-static cJSON *append(cJSON *list, cJSON *value) {
+/* Appends value to list, which owns it afterwards; returns NULL and frees it on failure. */
+static cJSON *append_value(cJSON *list, cJSON *value) {
     if (value && cJSON_AddItemToArray(list, value)) return value;
     cJSON_Delete(value);
     return NULL;
@@ -115,13 +115,13 @@ static const struct json_table refusal_table = JSON_TABLE(refusal_fields, NULL);
 
 /* ---- parts ---- */
 
-/* Which parts a content may have. */
+/* The part types that a content may have. */
 struct part_kind {
     const char *type;
     const struct json_table *table;
 };
 static const struct part_kind input_parts[] = {{"input_text", &text_table}, {NULL, NULL}};
-/* Clients write input_text into answers that they make up. */
+/* Clients use input_text in assistant messages that they wrote themselves. */
 static const struct part_kind answer_parts[] = {{"output_text", &answer_table},
                                                 {"refusal", &refusal_table},
                                                 {"input_text", &text_table},
@@ -149,7 +149,7 @@ static int read_part(const cJSON *v, const char *path, const struct part_kind *k
 }
 
 static bool add_answer_part(cJSON *list, const struct part *p) {
-    cJSON *to = append(list, cJSON_CreateObject());
+    cJSON *to = append_value(list, cJSON_CreateObject());
     if (p->refusal)
         return cJSON_AddStringToObject(to, "type", "refusal") &&
                cJSON_AddStringToObject(to, "refusal", p->refusal);
@@ -164,12 +164,12 @@ static bool add_answer_part(cJSON *list, const struct part *p) {
 
 static bool add_part(cJSON *list, const struct part_kind *kinds, const struct part *p) {
     if (kinds == answer_parts) return add_answer_part(list, p);
-    cJSON *to = append(list, cJSON_CreateObject());
+    cJSON *to = append_value(list, cJSON_CreateObject());
     return cJSON_AddStringToObject(to, "type", kinds->type) &&
            cJSON_AddStringToObject(to, "text", p->text);
 }
 
-/* content: a string (one part) or an array of parts, as the member name of item. */
+/* Adds content, a string (one part) or an array of parts, as the member name of item. */
 static int read_parts(const cJSON *content, const char *path, const struct part_kind *kinds,
                       cJSON *item, const char *name, err *e) {
     cJSON *list = cJSON_AddArrayToObject(item, name);
@@ -192,8 +192,8 @@ static int read_parts(const cJSON *content, const char *path, const struct part_
 struct reader {
     const struct response_source *from;
     cJSON *list;
-    cJSON *last;      /* items of the response that a reference was found in, without those taken */
-    uint64_t n_bytes; /* of the responses that were looked into */
+    cJSON *last;      /* remaining items of the last response that was looked up */
+    uint64_t n_bytes; /* of the responses that were looked up */
     int n_references;
 };
 
@@ -209,7 +209,7 @@ static int new_item(const struct item *in, const char *type, const char *prefix,
             "Invalid value for '%s': only letters, digits, '_' and '-' are allowed.", id);
     }
     if (!in->id) id_new(id, prefix);
-    cJSON *item = *out = append(list, cJSON_CreateObject());
+    cJSON *item = *out = append_value(list, cJSON_CreateObject());
     bool ok = cJSON_AddStringToObject(item, "id", in->id ? in->id : id) &&
               cJSON_AddStringToObject(item, "type", type) &&
               cJSON_AddStringToObject(item, "status", in->status ? in->status : "completed");
@@ -255,8 +255,8 @@ static int read_reasoning(struct reader *r, const struct item *in, const char *p
     return rc;
 }
 
-/* The item with that id in an array, taken out of it. */
-static cJSON *take_item(cJSON *items, const char *id) {
+/* Detaches the item with that id from an array. */
+static cJSON *detach_item(cJSON *items, const char *id) {
     for (cJSON *v = items ? items->child : NULL; v; v = v->next)
         if (strcmp(text_of(v, "id"), id) == 0) return cJSON_DetachItemViaPointer(items, v);
     return NULL;
@@ -268,14 +268,14 @@ int response_items_parse(const struct responses_entry *entry, cJSON **out, err *
     return err_set(e, ERR_IO, "the stored items of %s are damaged: %s", entry->id, why.msg);
 }
 
-static cJSON *take_last(struct reader *r, const char *id) {
-    cJSON *item = take_item(cJSON_GetObjectItemCaseSensitive(r->last, "output"), id);
-    return item ? item : take_item(cJSON_GetObjectItemCaseSensitive(r->last, "input"), id);
+static cJSON *detach_last(struct reader *r, const char *id) {
+    cJSON *item = detach_item(cJSON_GetObjectItemCaseSensitive(r->last, "output"), id);
+    return item ? item : detach_item(cJSON_GetObjectItemCaseSensitive(r->last, "input"), id);
 }
 
-/* Makes the response that holds the item the last one; none does: nothing is last. A few bytes of
- * references must not become gigabytes of items, nor days of reading. */
-static int look_up(struct reader *r, const char *id, err *e) {
+/* Looks up the response that contains the item, as r->last; NULL if there is none. The limits keep
+ * a few bytes of references from reading gigabytes of items. */
+static int look_up_item(struct reader *r, const char *id, err *e) {
     const struct response_source *from = r->from;
     struct responses_entry entry;
     err why = {0};
@@ -304,12 +304,12 @@ static int read_reference(struct reader *r, const struct item *in, const char *p
     if (++r->n_references > MAX_REFERENCES)
         return err_set_param(e, ERR_INVALID, "input", "More than %d references to items.",
                              MAX_REFERENCES);
-    /* Most come one after the other from one response. */
-    cJSON *item = take_last(r, in->id);
-    int rc = item ? 0 : look_up(r, in->id, e);
+    /* References usually come in runs from one response. */
+    cJSON *item = detach_last(r, in->id);
+    int rc = item ? 0 : look_up_item(r, in->id, e);
     if (rc) return rc;
-    if (!item) item = take_last(r, in->id);
-    if (item) return append(r->list, item) ? 0 : err_no_memory(e);
+    if (!item) item = detach_last(r, in->id);
+    if (item) return append_value(r->list, item) ? 0 : err_no_memory(e);
     char name[JSON_PATH_BYTES];
     json_path(name, "%s.id", path);
     return err_set_param(e, ERR_INVALID, name, "Item with id '%.64s' not found: it is not stored.",
@@ -344,7 +344,7 @@ static int read_item(struct reader *r, const cJSON *v, const char *path, err *e)
                              "'function_call', 'function_call_output', 'reasoning' and "
                              "'item_reference'.",
                              name, type);
-    /* Without a type it is a message, or a reference when it has an id and no role. */
+    /* Without a type it is a message; with an id and without a role, a reference. */
     if (!kind) kind = &kinds[member(v, "id") && !member(v, "role") ? KIND_REFERENCE : KIND_MESSAGE];
     json_path(name, "%s.", path);
     int rc = json_read(v, &kind->table, name, &in, e);
@@ -373,7 +373,7 @@ int response_items_read(const cJSON *input, const struct response_source *from, 
 /* Moves the items of an array to the end of list. */
 static int move_items(cJSON *items, cJSON *list, err *e) {
     for (cJSON *v; items && (v = items->child);)
-        if (!append(list, cJSON_DetachItemViaPointer(items, v))) return err_no_memory(e);
+        if (!append_value(list, cJSON_DetachItemViaPointer(items, v))) return err_no_memory(e);
     return 0;
 }
 
@@ -386,7 +386,7 @@ static int add_entry(const struct responses_entry *entry, cJSON *list, err *e) {
     return rc;
 }
 
-static int missing(const char *id, const char *wanted, err *e) {
+static int fail_missing(const char *id, const char *wanted, err *e) {
     static const char param[] = "previous_response_id";
     if (strcmp(id, wanted) == 0)
         return err_set_param(e, ERR_NOT_FOUND, param,
@@ -396,7 +396,7 @@ static int missing(const char *id, const char *wanted, err *e) {
         "The conversation of '%.64s' continues '%.64s', which is not stored any more.", wanted, id);
 }
 
-/* Newest first into entries, which the caller frees. */
+/* Fetches the responses, newest first, into entries, which the caller frees. */
 static int fetch_chain(const char *wanted, const struct response_source *from,
                        struct responses_entry **entries, size_t *n, err *e) {
     size_t n_bytes = 0;
@@ -408,7 +408,7 @@ static int fetch_chain(const char *wanted, const struct response_source *from,
         int rc = from->store
                      ? responses_get(from->store, id, from->key, from->now_s, &grown[*n], &why)
                      : ERR_NOT_FOUND;
-        if (rc == ERR_NOT_FOUND) return missing(id, wanted, e);
+        if (rc == ERR_NOT_FOUND) return fail_missing(id, wanted, e);
         if (rc) {
             if (e) *e = why;
             return rc;
@@ -437,16 +437,16 @@ int response_items_chain(const char *id, const struct response_source *from, cJS
 
 struct maker {
     cJSON *list;
-    cJSON *answer; /* the assistant's message that further items belong to, or NULL */
+    cJSON *answer; /* the assistant message that further items are added to, or NULL */
 };
 
 static cJSON *new_message(struct maker *m, const char *role) {
-    cJSON *v = append(m->list, cJSON_CreateObject());
+    cJSON *v = append_value(m->list, cJSON_CreateObject());
     m->answer = NULL;
     return v && cJSON_AddStringToObject(v, "role", role) ? v : NULL;
 }
 
-/* One text is a string, more are text parts. */
+/* A single text becomes a string, several become text parts. */
 static bool set_content(cJSON *message, const cJSON *parts) {
     if (cJSON_IsString(parts))
         return cJSON_AddStringToObject(message, "content", parts->valuestring) != NULL;
@@ -459,7 +459,7 @@ static bool set_content(cJSON *message, const cJSON *parts) {
     cJSON *list = cJSON_AddArrayToObject(message, "content");
     bool ok = list != NULL;
     for (const cJSON *v = only; v && ok; v = v->next) {
-        cJSON *part = append(list, cJSON_CreateObject());
+        cJSON *part = append_value(list, cJSON_CreateObject());
         ok = cJSON_AddStringToObject(part, "type", "text") &&
              cJSON_AddStringToObject(part, "text",
                                      text_of(v, is_type(v, "refusal") ? "refusal" : "text"));
@@ -467,9 +467,9 @@ static bool set_content(cJSON *message, const cJSON *parts) {
     return ok;
 }
 
-/* The assistant's message that goes on; a new one where it has a member already that comes later
- * than the next item's. */
-static cJSON *answer(struct maker *m, bool with_content, bool with_calls) {
+/* The current assistant message; or a new one if it already has a member that must come after the
+ * next item. */
+static cJSON *assistant_message(struct maker *m, bool with_content, bool with_calls) {
     if (m->answer && !(with_content && member(m->answer, "content")) &&
         !(with_calls && member(m->answer, "tool_calls")))
         return m->answer;
@@ -486,10 +486,10 @@ static void add_thought(str *text, const cJSON *item) {
     }
 }
 
-/* The run of reasoning items that begins with *item, which becomes its last: they are one text, and
- * are brought together at once, because thousands of them may follow each other. */
+/* Adds a run of reasoning items; *item becomes the last of them. They are joined at once, because
+ * there may be thousands. */
 static bool add_reasoning(struct maker *m, const cJSON **item) {
-    cJSON *to = answer(m, true, true);
+    cJSON *to = assistant_message(m, true, true);
     str text;
     str_init(&text, SIZE_MAX);
     const char *before = cJSON_GetStringValue(member(to, "reasoning_content"));
@@ -509,10 +509,10 @@ static bool add_reasoning(struct maker *m, const cJSON **item) {
 }
 
 static bool add_call(struct maker *m, const cJSON *item) {
-    cJSON *to = answer(m, false, false);
+    cJSON *to = assistant_message(m, false, false);
     cJSON *calls = cJSON_GetObjectItemCaseSensitive(to, "tool_calls");
     if (!calls) calls = cJSON_AddArrayToObject(to, "tool_calls");
-    cJSON *call = calls ? append(calls, cJSON_CreateObject()) : NULL;
+    cJSON *call = calls ? append_value(calls, cJSON_CreateObject()) : NULL;
     bool ok = cJSON_AddStringToObject(call, "id", text_of(item, "call_id")) &&
               cJSON_AddStringToObject(call, "type", "function");
     cJSON *function = cJSON_AddObjectToObject(call, "function");
@@ -532,12 +532,13 @@ static bool add_item(struct maker *m, const cJSON *item) {
     if (is_type(item, "function_call")) return add_call(m, item);
     if (is_type(item, "function_call_output")) return add_output(m, item);
     const char *role = text_of(item, "role");
-    cJSON *to = strcmp(role, "assistant") == 0 ? answer(m, true, true) : new_message(m, role);
+    cJSON *to =
+        strcmp(role, "assistant") == 0 ? assistant_message(m, true, true) : new_message(m, role);
     return to && set_content(to, member(item, "content"));
 }
 
-/* Templates want a content: null beside calls, else an empty one. */
-static bool complete(cJSON *messages) {
+/* Templates expect a content: null beside calls, otherwise an empty one. */
+static bool fill_contents(cJSON *messages) {
     bool ok = true;
     for (cJSON *v = messages->child; v && ok; v = v->next) {
         if (member(v, "content")) continue;
@@ -553,9 +554,9 @@ static int compare_texts(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* The member of all items, of one type (NULL: any), sorted; the caller frees. */
-static const char **sorted(const cJSON *const *lists, size_t n_lists, const char *type,
-                           const char *name, size_t *n) {
+/* A member of all items of one type (NULL: any), sorted; the caller frees. */
+static const char **sorted_members(const cJSON *const *lists, size_t n_lists, const char *type,
+                                   const char *name, size_t *n) {
     size_t most = 0;
     *n = 0;
     for (size_t i = 0; i < n_lists; i++)
@@ -571,8 +572,8 @@ static const char **sorted(const cJSON *const *lists, size_t n_lists, const char
 static int check_items(const cJSON *const *lists, size_t n_lists, err *e) {
     size_t n_ids, n_calls;
     int rc = 0;
-    const char **ids = sorted(lists, n_lists, NULL, "id", &n_ids);
-    const char **calls = sorted(lists, n_lists, "function_call", "call_id", &n_calls);
+    const char **ids = sorted_members(lists, n_lists, NULL, "id", &n_ids);
+    const char **calls = sorted_members(lists, n_lists, "function_call", "call_id", &n_calls);
     if (!ids || !calls) rc = err_no_memory(e);
     for (size_t i = 1; i < n_ids && !rc; i++)
         if (strcmp(ids[i - 1], ids[i]) == 0)
@@ -609,7 +610,7 @@ int response_items_messages(const char *instructions, const cJSON *const *lists,
     for (size_t i = 0; i < n_lists; i++)
         for (const cJSON *v = lists[i]->child; v && ok; v = v->next)
             ok = is_type(v, "reasoning") ? add_reasoning(&m, &v) : add_item(&m, v);
-    if (ok && complete(m.list)) {
+    if (ok && fill_contents(m.list)) {
         *out = m.list;
         return 0;
     }

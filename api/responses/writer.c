@@ -1,9 +1,9 @@
-/* responses/writer.c - the answer of POST /v1/responses: the response object, its events, and its
- * way into the store. Owns a request's struct response_state. Runs on the connection's HTTP thread,
- * the end and whole answers on a thread of the work pool.
+/* responses/writer.c - the answer of POST /v1/responses: the response object, its events, and
+ * storing it. Owns a request's struct response_state. Runs on the connection's HTTP thread; the end
+ * and whole answers on a pool thread.
  *
- * Both forms of an answer are made of the same items: a stream tells each as it comes, a whole
- * answer is put into items at its end. Pieces of another kind begin another item. */
+ * Both forms of an answer consist of the same items: a stream reports each as it is generated, a
+ * whole answer is divided into items at its end. A piece of another kind begins another item. */
 #include "api/generate/frames.h"
 #include "api/generate/gen.h"
 #include "api/http/id.h"
@@ -40,7 +40,7 @@ struct response_state {
     struct item *items; /* (n_items) */
     size_t n_items;
     bool open;   /* the last item may grow */
-    bool frames; /* what happens is told as events */
+    bool frames; /* a stream: changes are written as events */
     uint64_t n_events;
 };
 
@@ -103,7 +103,7 @@ void response_state_free(void *state) {
 
 /* ---- objects ---- */
 
-/* What of an item is written: as it began; without log-probabilities; all. */
+/* How much of an item is written: its start; all but log-probabilities; all. */
 enum extent { BEGUN, PLAIN, FULL };
 
 static void add_part(const struct item *it, enum extent extent, str *out) {
@@ -154,7 +154,7 @@ static void add_usage(const struct gen *g, str *out) {
              u.prompt + u.completion);
 }
 
-/* The response object. status: of the whole; error: NULL, or why it failed. */
+/* The state of the response object. error: NULL, or why it failed. */
 struct object {
     const char *status;
     const struct api_error *error;
@@ -209,7 +209,7 @@ static void response_event(struct gen *g, const char *type, const struct object 
     close_event(out);
 }
 
-/* An event about the last item; one about its part has content_index. */
+/* Opens an event about the last item; if it is about its part, with content_index. */
 static void open_item_event(struct gen *g, const char *type, str *out) {
     const struct response_state *st = g->state;
     const struct item *it = &st->items[st->n_items - 1];
@@ -291,7 +291,7 @@ static void close_item(struct gen *g, const char *status, str *out) {
     item_event(g, "response.output_item.done", FULL, out);
 }
 
-/* call NULL: no function call. */
+/* Opens an item. call NULL: not a function call. */
 static struct item *open_item(struct gen *g, enum item_kind kind, const struct gen_call *call,
                               str *out) {
     static const char *const prefixes[] = {"msg_", "rs_", "fc_"};
@@ -345,7 +345,7 @@ static void take_piece(struct gen *g, struct gen_choice *c, const struct gen_pie
     if (st->frames) delta_event(g, piece, logprobs, out);
 }
 
-/* An answer without any piece is an empty message. */
+/* An answer without pieces is an empty message. */
 static void close_choice(struct gen *g, struct gen_choice *c, str *out) {
     struct response_state *st = g->state;
     if (!st->n_items) open_item(g, ITEM_MESSAGE, NULL, out);
@@ -354,7 +354,7 @@ static void close_choice(struct gen *g, struct gen_choice *c, str *out) {
 
 /* ---- the end ---- */
 
-static bool put(struct gen *g, const str *body, const char **ids, const str *items) {
+static bool store_row(struct gen *g, const str *body, const char **ids, const str *items) {
     struct response_state *st = g->state;
     size_t n = 0;
     err e = {0};
@@ -374,7 +374,7 @@ static bool put(struct gen *g, const str *body, const char **ids, const str *ite
     return rc == 0;
 }
 
-static bool keep(struct gen *g, const str *body) {
+static bool store_response(struct gen *g, const str *body) {
     struct response_state *st = g->state;
     const char **ids = mem_new(st->n_input_ids + st->n_items, sizeof *ids);
     str items;
@@ -384,19 +384,19 @@ static bool keep(struct gen *g, const str *body) {
     str_add(&items, ",\"output\":[");
     add_items(st, PLAIN, &items);
     str_add(&items, "]}");
-    bool ok = ids && !body->failed && !items.failed && put(g, body, ids, &items);
+    bool ok = ids && !body->failed && !items.failed && store_row(g, body, ids, &items);
     str_fini(&items);
     free(ids);
     return ok;
 }
 
-/* The final object into body, which the caller ends; what could not be stored says so. */
+/* Writes the final object to body, which the caller ends. If storing fails, the object says so. */
 static void make_final(struct gen *g, struct object *o, str *body) {
     const struct response_state *st = g->state;
     o->stored = st->store != NULL;
     str_init(body, REPLY_MAX_BYTES);
     add_response(g, o, body);
-    if (!o->stored || keep(g, body)) return;
+    if (!o->stored || store_response(g, body)) return;
     o->stored = false;
     str_clear(body);
     add_response(g, o, body);
@@ -432,7 +432,7 @@ static void write_end(struct gen *g, str *out) {
     final_event(g, &o, out);
 }
 
-static void write_fail(struct gen *g, const struct api_error *error, str *out) {
+static void write_failure(struct gen *g, const struct api_error *error, str *out) {
     struct object o = {.status = "failed", .error = error};
     close_item(g, "incomplete", out);
     open_event(g, "error", out);
@@ -445,7 +445,7 @@ static void write_fail(struct gen *g, const struct api_error *error, str *out) {
     final_event(g, &o, out);
 }
 
-/* What a stream would have brought in pieces: reasoning, text, calls. */
+/* Takes the pieces that a stream would have brought: reasoning, text, calls. */
 static void write_whole(struct gen *g, str *out) {
     struct gen_choice *c = &g->choices[0];
     struct object o = {.status = final_status(g)};
@@ -479,7 +479,7 @@ const struct gen_writer response_writer = {
     .piece = take_piece,
     .close = close_choice,
     .end = write_end,
-    .fail = write_fail,
+    .fail = write_failure,
     .keepalive = gen_frame_comment,
     .whole = write_whole,
     .free = response_state_free,
