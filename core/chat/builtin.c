@@ -8,7 +8,7 @@
 #define PLAIN_TURNS                                                                                \
     "{% for m in messages %}{% if m.role not in ['system', 'user', 'assistant'] or m.tool_calls "  \
     "%}"                                                                                           \
-    "{{ raise_exception('this format has no turns for tools or the role ' ~ m.role) }}"            \
+    "{{ raise_exception('this format does not support tools or the role ' ~ m.role) }}"            \
     "{% endif %}{% endfor %}"
 
 /* A leading system message is put before the first user's text: `first`, for the turn at
@@ -20,7 +20,7 @@
     "{% set first = '" before "' ~ messages[0].content ~ '" after "' %}"                           \
     "{% set rest = messages[1:] %}{% endif %}"                                                     \
     "{% for m in rest %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"                     \
-    "{{ raise_exception('roles must take turns: user, assistant, user, ...') }}"                   \
+    "{{ raise_exception('roles must alternate: user, assistant, user, ...') }}"                    \
     "{% endif %}{% endfor %}"
 
 #define PROMPT(text) "{% if add_generation_prompt %}" text "{% endif %}"

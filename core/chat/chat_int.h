@@ -43,6 +43,10 @@ int chat_render_lenient(const chat_template *t, const struct chat_input *in, siz
 int chat_prompt_within(const chat_template *t, const struct chat_input *in, size_t max_bytes,
                        uint64_t max_steps, struct chat_output *out, err *e);
 
+static inline cJSON *chat_member(const cJSON *object, const char *name) {
+    return cJSON_GetObjectItemCaseSensitive(object, name); /* NULL: not there */
+}
+
 /* White space, and characters of a function's name, in ASCII. */
 static inline bool chat_is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');

@@ -15,12 +15,8 @@ static const char how_to_call[] = "\n</tools>\n\nTo call a function, answer with
                                   "each call:\n<tool_call>\n{\"name\": \"NAME\", \"arguments\": "
                                   "{\"ARGUMENT\": VALUE}}\n</tool_call>";
 
-static cJSON *get_member(const cJSON *object, const char *name) {
-    return cJSON_GetObjectItemCaseSensitive(object, name);
-}
-
 static bool has_role(const cJSON *message, const char *role) {
-    const cJSON *own = get_member(message, "role");
+    const cJSON *own = chat_member(message, "role");
     return cJSON_IsString(own) && strcmp(own->valuestring, role) == 0;
 }
 
@@ -40,7 +36,7 @@ static void add_content_text(str *out, const cJSON *content) {
     if (cJSON_IsString(content)) str_add(out, content->valuestring);
     if (!cJSON_IsArray(content)) return;
     cJSON_ArrayForEach(part, content) {
-        const cJSON *text = get_member(part, "text");
+        const cJSON *text = chat_member(part, "text");
         if (more) str_add_char(out, '\n');
         if (cJSON_IsString(text)) str_add(out, text->valuestring);
         more = true;
@@ -65,9 +61,9 @@ static int set_role(cJSON *message, const char *role, err *e) {
 }
 
 static void add_call_text(str *out, const cJSON *call) {
-    const cJSON *function = get_member(call, "function");
-    const cJSON *name = get_member(function, "name"),
-                *arguments = get_member(function, "arguments");
+    const cJSON *function = chat_member(call, "function");
+    const cJSON *name = chat_member(function, "name"),
+                *arguments = chat_member(function, "arguments");
     if (out->len) str_add_char(out, '\n');
     str_add(out, "<tool_call>\n{\"name\": ");
     add_json(out, name);
@@ -83,8 +79,8 @@ static int write_calls(cJSON *message, err *e) {
     const cJSON *call;
     str text;
     str_init(&text, TEXT_MAX_BYTES);
-    add_content_text(&text, get_member(message, "content"));
-    const cJSON *calls = get_member(message, "tool_calls");
+    add_content_text(&text, chat_member(message, "content"));
+    const cJSON *calls = chat_member(message, "tool_calls");
     for (call = calls->child; call; call = call->next)
         add_call_text(&text, call);
     cJSON_DeleteItemFromObjectCaseSensitive(message, "tool_calls");
@@ -96,11 +92,11 @@ static int write_calls(cJSON *message, err *e) {
 static void write_result(const cJSON *message, const cJSON *before, str *text) {
     str_init(text, TEXT_MAX_BYTES);
     if (before) {
-        add_content_text(text, get_member(before, "content"));
+        add_content_text(text, chat_member(before, "content"));
         str_add_char(text, '\n');
     }
     str_add(text, "<tool_response>\n");
-    add_content_text(text, get_member(message, "content"));
+    add_content_text(text, chat_member(message, "content"));
     str_add(text, "\n</tool_response>");
 }
 
@@ -121,7 +117,7 @@ static int rewrite_messages(cJSON *messages, err *e) {
             before = into;
             continue;
         }
-        if (cJSON_IsArray(get_member(m, "tool_calls"))) rc = write_calls(m, e);
+        if (cJSON_IsArray(chat_member(m, "tool_calls"))) rc = write_calls(m, e);
         before = NULL;
     }
     return rc;
@@ -143,17 +139,17 @@ int chat_instruct(const chat_template *t, cJSON *messages, const cJSON *tools, e
     }
     str text;
     str_init(&text, TEXT_MAX_BYTES);
-    if (system) add_content_text(&text, get_member(first, "content"));
+    if (system) add_content_text(&text, chat_member(first, "content"));
     if (text.len) str_add(&text, "\n\n");
     str_add(&text, "You may call these functions:\n<tools>");
     cJSON_ArrayForEach(tool, tools) {
         str_add_char(&text, '\n');
-        add_json(&text, get_member(tool, "function"));
+        add_json(&text, chat_member(tool, "function"));
     }
     str_add(&text, how_to_call);
     if (!system) {
         str_add(&text, "\n\n");
-        add_content_text(&text, get_member(first, "content"));
+        add_content_text(&text, chat_member(first, "content"));
     }
     return set_content(first, &text, e);
 }

@@ -11,15 +11,12 @@
 
 enum { TEXT_MAX_BYTES = 256 << 20 };
 
-static cJSON *get_member(const cJSON *object, const char *name) {
-    return cJSON_GetObjectItemCaseSensitive(object, name);
-}
-
 /* Sets a member, or adds it. Takes value; NULL: no memory. */
 static int set_member(cJSON *object, const char *name, cJSON *value, err *e) {
     if (!value) return err_no_memory(e);
-    bool ok = get_member(object, name) ? cJSON_ReplaceItemInObjectCaseSensitive(object, name, value)
-                                       : cJSON_AddItemToObject(object, name, value);
+    bool ok = chat_member(object, name)
+                  ? cJSON_ReplaceItemInObjectCaseSensitive(object, name, value)
+                  : cJSON_AddItemToObject(object, name, value);
     if (ok) return 0;
     cJSON_Delete(value);
     return err_no_memory(e);
@@ -55,12 +52,12 @@ static int arguments_to_text(cJSON *function, const cJSON *arguments, err *e) {
 }
 
 static int normalise_calls(const struct chat_traits *traits, cJSON *message, err *e) {
-    cJSON *call, *calls = get_member(message, "tool_calls");
+    cJSON *call, *calls = chat_member(message, "tool_calls");
     if (!cJSON_IsArray(calls)) return 0;
     cJSON_ArrayForEach(call, calls) {
-        cJSON *function = get_member(call, "function");
+        cJSON *function = chat_member(call, "function");
         if (!cJSON_IsObject(function)) function = call;
-        const cJSON *arguments = get_member(function, "arguments");
+        const cJSON *arguments = chat_member(function, "arguments");
         int rc = 0;
         if (traits->arguments_to_object && cJSON_IsString(arguments))
             rc = arguments_to_object(function, arguments->valuestring, e);
@@ -97,9 +94,9 @@ static int find_calls(const cJSON *messages, struct calls *out, err *e) {
     unsigned message = 0;
     size_t capacity = 0;
     cJSON_ArrayForEach(m, messages) {
-        cJSON_ArrayForEach(call, get_member(m, "tool_calls")) {
-            const cJSON *id = get_member(call, "id"),
-                        *name = get_member(get_member(call, "function"), "name");
+        cJSON_ArrayForEach(call, chat_member(m, "tool_calls")) {
+            const cJSON *id = chat_member(call, "id"),
+                        *name = chat_member(chat_member(call, "function"), "name");
             if (!cJSON_IsString(id) || !cJSON_IsString(name)) continue;
             if (out->n == capacity) {
                 capacity = capacity ? 2 * capacity : 16;
@@ -121,9 +118,9 @@ static int find_calls(const cJSON *messages, struct calls *out, err *e) {
 
 /* Gives a result the name of the latest call with its id in the messages before it. */
 static int name_result(const struct calls *calls, cJSON *message, unsigned number, err *e) {
-    const cJSON *id = get_member(message, "tool_call_id");
+    const cJSON *id = chat_member(message, "tool_call_id");
     size_t low = 0, high = calls->n;
-    if (!cJSON_IsString(id) || get_member(message, "name")) return 0;
+    if (!cJSON_IsString(id) || chat_member(message, "name")) return 0;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         int order = strcmp(calls->list[middle].id, id->valuestring);
@@ -143,7 +140,7 @@ static int name_result(const struct calls *calls, cJSON *message, unsigned numbe
 static int shorten_id(cJSON *object, const char *name, err *e) {
     static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
     enum { LENGTH = 9 };
-    const cJSON *id = get_member(object, name);
+    const cJSON *id = chat_member(object, name);
     if (!cJSON_IsString(id)) return 0;
     const char *text = id->valuestring;
     size_t n = strlen(text);
@@ -161,7 +158,7 @@ static int shorten_id(cJSON *object, const char *name, err *e) {
 }
 
 static int shorten_ids(cJSON *message, err *e) {
-    cJSON *call, *calls = get_member(message, "tool_calls");
+    cJSON *call, *calls = chat_member(message, "tool_calls");
     int rc = shorten_id(message, "tool_call_id", e);
     for (call = calls ? calls->child : NULL; call && !rc; call = call->next)
         rc = shorten_id(call, "id", e);
@@ -176,8 +173,8 @@ static int join_text_parts(cJSON *message, const cJSON *parts, unsigned number, 
     str text;
     str_init(&text, TEXT_MAX_BYTES);
     cJSON_ArrayForEach(part, parts) {
-        const cJSON *own = cJSON_IsString(part) ? part : get_member(part, "text");
-        const cJSON *type = get_member(part, "type");
+        const cJSON *own = cJSON_IsString(part) ? part : chat_member(part, "text");
+        const cJSON *type = chat_member(part, "type");
         if (!cJSON_IsString(own)) {
             str_fini(&text);
             return err_set_param(e, ERR_UNSUPPORTED, "messages",
@@ -206,7 +203,7 @@ static int wrap_text(cJSON *message, const char *text, err *e) {
 
 /* Empty content beside calls: null or "", as the template takes it. */
 static int normalise_empty(const struct chat_traits *traits, cJSON *message, err *e) {
-    const cJSON *content = get_member(message, "content");
+    const cJSON *content = chat_member(message, "content");
     bool empty = cJSON_IsString(content) && !content->valuestring[0];
     if ((!content && traits->absent_to_null) || (empty && traits->empty_to_null))
         return set_member(message, "content", cJSON_CreateNull(), e);
@@ -230,20 +227,20 @@ struct shaping {
 
 static int normalise_message(const struct shaping *s, cJSON *message, unsigned number, err *e) {
     const struct chat_traits *traits = s->traits;
-    const cJSON *role = get_member(message, "role");
+    const cJSON *role = chat_member(message, "role");
     int rc = 0;
     if (!cJSON_IsString(role)) return 0;
     enum chat_role r = parse_role(role->valuestring);
     if (strcmp(role->valuestring, "developer") == 0 &&
         (traits->refuses_developer || (s->in->developer_as_system && traits->copies_developer)))
         rc = set_member(message, "role", cJSON_CreateString("system"), e);
-    if (!rc && r == ROLE_ASSISTANT && cJSON_IsArray(get_member(message, "tool_calls")))
+    if (!rc && r == ROLE_ASSISTANT && cJSON_IsArray(chat_member(message, "tool_calls")))
         rc = normalise_empty(traits, message, e);
     if (!rc && r == ROLE_ASSISTANT) rc = normalise_calls(traits, message, e);
     if (!rc && r == ROLE_TOOL && traits->tool_needs_name)
         rc = name_result(&s->calls, message, number, e);
     if (!rc && traits->ids_of_nine) rc = shorten_ids(message, e);
-    const cJSON *content = get_member(message, "content");
+    const cJSON *content = chat_member(message, "content");
     if (!rc && cJSON_IsArray(content) && traits->join_parts[r])
         rc = join_text_parts(message, content, number, e);
     else if (!rc && cJSON_IsString(content) && traits->wrap_text[r])

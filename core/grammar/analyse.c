@@ -172,7 +172,7 @@ static int check_heights(const grammar *g, err *e) {
 }
 
 /* The error for a refusal of the budget, or for a lack of memory. */
-static int fail_refused(int rc, err *e) {
+static int fail_analysis(int rc, err *e) {
     if (rc == ERR_WORK)
         return err_set(e, rc,
                        "the grammar takes more work than is allowed: use fewer rules, patterns and "
@@ -192,7 +192,7 @@ static int analyse_nodes(grammar *g, err *e) {
     if (!rc) rc = spread_flag(g, &p, NODE_NULLABLE);
     if (!rc) rc = spread_flag(g, &p, NODE_PRODUCTIVE);
     parents_fini(&p);
-    if (rc) return fail_refused(rc, e);
+    if (rc) return fail_analysis(rc, e);
     rc = check_productive(g, e);
     return rc ? rc : check_left_recursion(g, e);
 }
@@ -408,7 +408,7 @@ static int count_keys(grammar *g) {
 
 int program_analyse(grammar *g, err *e) {
     int rc = program_heights(g);
-    if (rc) return fail_refused(rc, e);
+    if (rc) return fail_analysis(rc, e);
     rc = check_heights(g, e);
     if (!rc) rc = analyse_nodes(g, e);
     if (rc) return rc;
@@ -424,5 +424,5 @@ int program_analyse(grammar *g, err *e) {
         rc = g->state_flags[i] && g->n_texts[i] ? spend_on(g, d) : ERR_NOMEM;
         if (!rc) rc = analyse_dfa(d, g->state_flags[i], g->n_texts[i]);
     }
-    return rc ? fail_refused(rc, e) : 0;
+    return rc ? fail_analysis(rc, e) : 0;
 }

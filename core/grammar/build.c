@@ -13,7 +13,7 @@ static grammar_node fail_build(grammar_builder *b, int code, const char *text) {
     return -1;
 }
 
-static grammar_node fail_no_memory(grammar_builder *b) {
+static grammar_node fail_build_no_memory(grammar_builder *b) {
     if (!b->failure.code) err_no_memory(&b->failure);
     return -1;
 }
@@ -51,7 +51,7 @@ static grammar_node add_parent(grammar_builder *b, enum g_kind kind, const gramm
         if (nodes[i] < 0 || (uint32_t)nodes[i] >= b->g->nodes.n)
             return fail_build(b, ERR_INVALID, "a part of the grammar is missing");
     uint32_t *children = mem_new(n, sizeof *children);
-    if (!children) return fail_no_memory(b);
+    if (!children) return fail_build_no_memory(b);
     for (size_t i = 0; i < n; i++)
         children[i] = (uint32_t)nodes[i];
     struct g_node made = {.kind = kind, .n_children = (uint32_t)n};
@@ -81,7 +81,7 @@ grammar_node grammar_text(grammar_builder *b, const char *bytes, size_t n) {
 grammar_node grammar_control(grammar_builder *b, const char *text) {
     size_t n = strlen(text), prefix = strlen(GRAMMAR_CONTROL);
     char *bytes = mem_new(n + prefix, 1);
-    if (!bytes) return fail_no_memory(b);
+    if (!bytes) return fail_build_no_memory(b);
     memcpy(bytes, GRAMMAR_CONTROL, prefix);
     memcpy(bytes + prefix, text, n);
     grammar_node node = grammar_text(b, bytes, n + prefix);
@@ -142,7 +142,7 @@ grammar_node grammar_regex(grammar_builder *b, const char *pattern) {
 grammar_node grammar_choice(grammar_builder *b, const char *const *texts, size_t n) {
     if (!n) return fail_build(b, ERR_INVALID, "a choice has no alternatives");
     struct dfa_word *words = mem_new(n, sizeof *words);
-    if (!words) return fail_no_memory(b);
+    if (!words) return fail_build_no_memory(b);
     for (size_t i = 0; i < n; i++)
         words[i] = (struct dfa_word){texts[i], strlen(texts[i])};
     grammar_node node = add_words(b, words, n);

@@ -32,7 +32,7 @@ struct parser {
 };
 
 /* Keeps the first failure in the builder. Returns -1. */
-static grammar_node fail_parse(struct parser *p, const char *at, int code, const char *what) {
+static grammar_node gbnf_fail(struct parser *p, const char *at, int code, const char *what) {
     unsigned line = 1, column = 1;
     for (const char *c = p->text; c < at; c++) {
         column += !utf8_continues(*c);
@@ -44,7 +44,7 @@ static grammar_node fail_parse(struct parser *p, const char *at, int code, const
     return -1;
 }
 
-static grammar_node fail_no_memory(struct parser *p) {
+static grammar_node gbnf_fail_no_memory(struct parser *p) {
     if (!p->b->failure.code) err_no_memory(&p->b->failure);
     p->failed = true;
     return -1;
@@ -59,7 +59,7 @@ static grammar_node check_node(struct parser *p, grammar_node node) {
 static bool push_part(struct parser *p, grammar_node node) {
     if (p->failed) return false;
     if (!mem_grow(&p->stack.at, p->stack.n, &p->stack.capacity, sizeof node))
-        return fail_no_memory(p) >= 0;
+        return gbnf_fail_no_memory(p) >= 0;
     p->stack.at[p->stack.n++] = node;
     return true;
 }
@@ -76,7 +76,7 @@ static void skip_blanks(struct parser *p) {
     }
 }
 
-static bool take_literal(struct parser *p, const char *what) {
+static bool gbnf_take(struct parser *p, const char *what) {
     size_t n = strlen(what);
     if (strncmp(p->at, what, n) != 0) return false;
     p->at += n;
@@ -101,15 +101,15 @@ static bool at_rule(struct parser *p) {
 /* The number of the rule with this name, which is made if it is new. false: failed. */
 static bool rule_named(struct parser *p, const char *name, size_t n, uint32_t *rule) {
     uint64_t key[MAX_NAME / 8 + 1] = {0};
-    if (n > MAX_NAME) return fail_parse(p, name, ERR_INVALID, "the name is too long") >= 0;
+    if (n > MAX_NAME) return gbnf_fail(p, name, ERR_INVALID, "the name is too long") >= 0;
     memcpy(key, name, n);
     int rc = dfa_intern_add(&p->names, key, (uint32_t)(n / 8 + 1), rule);
     if (rc)
-        return rc == ERR_NOMEM ? fail_no_memory(p) >= 0
-                               : fail_parse(p, name, rc, "too many rules") >= 0;
+        return rc == ERR_NOMEM ? gbnf_fail_no_memory(p) >= 0
+                               : gbnf_fail(p, name, rc, "too many rules") >= 0;
     if (*rule < p->rules.n) return true;
     if (!mem_grow(&p->rules.at, p->rules.n, &p->rules.capacity, sizeof *p->rules.at))
-        return fail_no_memory(p) >= 0;
+        return gbnf_fail_no_memory(p) >= 0;
     struct rule made_rule = {.node = check_node(p, grammar_rule(p->b)), .met = name};
     p->rules.at[p->rules.n++] = made_rule;
     return !p->failed;
@@ -118,7 +118,7 @@ static bool rule_named(struct parser *p, const char *name, size_t n, uint32_t *r
 /* ---- characters ---- */
 
 /* After '\'. */
-static bool take_escape(struct parser *p, uint32_t *c) {
+static bool gbnf_take_escape(struct parser *p, uint32_t *c) {
     static const char from[] = "nrt", to[] = "\n\r\t";
     const char *escape = p->at - 1, *simple = *p->at ? strchr(from, *p->at) : NULL;
     unsigned n = *p->at == 'x' ? 2 : *p->at == 'u' ? 4 : *p->at == 'U' ? 8 : 0;
@@ -130,20 +130,20 @@ static bool take_escape(struct parser *p, uint32_t *c) {
     if (n) {
         p->at++;
         if (!chars_take_hex(&p->at, n, c))
-            return fail_parse(p, escape, ERR_INVALID, "this escape has too few digits") >= 0;
+            return gbnf_fail(p, escape, ERR_INVALID, "this escape has too few digits") >= 0;
         if (!utf8_is_scalar(*c))
-            return fail_parse(p, escape, ERR_INVALID,
-                              "this escape is not the code point of a character") >= 0;
+            return gbnf_fail(p, escape, ERR_INVALID,
+                             "this escape is not the code point of a character") >= 0;
         return true;
     }
     if (!*p->at || !strchr("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", *p->at))
-        return fail_parse(p, escape, ERR_INVALID, "unknown escape") >= 0;
+        return gbnf_fail(p, escape, ERR_INVALID, "unknown escape") >= 0;
     *c = (uint32_t)*p->at++;
     return true;
 }
 
 static bool take_char(struct parser *p, uint32_t *c) {
-    if (take_literal(p, "\\")) return take_escape(p, c);
+    if (gbnf_take(p, "\\")) return gbnf_take_escape(p, c);
     *c = chars_take(&p->at);
     return true;
 }
@@ -157,12 +157,12 @@ static grammar_node parse_text(struct parser *p, char quote) {
         char bytes[4];
         uint32_t c;
         if (!*p->at)
-            fail_parse(p, from, ERR_INVALID, "this text is not closed");
+            gbnf_fail(p, from, ERR_INVALID, "this text is not closed");
         else if (take_char(p, &c))
             str_add_n(&s, bytes, utf8_encode(c, bytes));
     }
     p->at += !p->failed;
-    if (s.failed) fail_no_memory(p);
+    if (s.failed) gbnf_fail_no_memory(p);
     grammar_node node = p->failed ? -1 : check_node(p, grammar_text(p->b, str_cstr(&s), s.len));
     str_fini(&s);
     return node;
@@ -188,12 +188,12 @@ static grammar_node class_node(struct parser *p, struct chars *c) {
 static grammar_node parse_class(struct parser *p) {
     const char *from = p->at - 1;
     struct chars set = {0};
-    bool negated = take_literal(p, "^");
+    bool negated = gbnf_take(p, "^");
     while (*p->at != ']' && !p->failed) {
         uint32_t first, last;
         const char *range = p->at;
         if (!*p->at)
-            fail_parse(p, from, ERR_INVALID, "this [ is not closed");
+            gbnf_fail(p, from, ERR_INVALID, "this [ is not closed");
         else if (take_char(p, &first)) {
             last = first;
             if (*p->at == '-' && p->at[1] && p->at[1] != ']') {
@@ -201,7 +201,7 @@ static grammar_node parse_class(struct parser *p) {
                 take_char(p, &last);
             }
             if (!p->failed && last < first)
-                fail_parse(p, range, ERR_INVALID, "this range ends before it starts");
+                gbnf_fail(p, range, ERR_INVALID, "this range ends before it starts");
             chars_add(&set, first, last);
         }
     }
@@ -213,20 +213,20 @@ static grammar_node parse_class(struct parser *p) {
 
 /* ---- rules ---- */
 
-static grammar_node parse_alternatives(struct parser *p);
+static grammar_node gbnf_parse_alternatives(struct parser *p);
 
-static grammar_node parse_group(struct parser *p) {
+static grammar_node gbnf_parse_group(struct parser *p) {
     const char *from = p->at - 1;
     if (++p->depth > MAX_DEPTH)
-        return fail_parse(p, from, ERR_TOO_LONG, "groups are nested too deeply");
-    grammar_node node = parse_alternatives(p);
-    if (!p->failed && !take_literal(p, ")"))
-        return fail_parse(p, from, ERR_INVALID, "this ( is not closed");
+        return gbnf_fail(p, from, ERR_TOO_LONG, "groups are nested too deeply");
+    grammar_node node = gbnf_parse_alternatives(p);
+    if (!p->failed && !gbnf_take(p, ")"))
+        return gbnf_fail(p, from, ERR_INVALID, "this ( is not closed");
     p->depth--;
     return node;
 }
 
-static grammar_node parse_item(struct parser *p) {
+static grammar_node gbnf_parse_item(struct parser *p) {
     struct chars all = {0};
     uint32_t rule;
     size_t n = span_name(p->at);
@@ -235,44 +235,44 @@ static grammar_node parse_item(struct parser *p) {
         p->at += n;
         return rule_named(p, name, n, &rule) ? p->rules.at[rule].node : -1;
     }
-    if (take_literal(p, "\"")) return parse_text(p, '"');
-    if (take_literal(p, "'")) return parse_text(p, '\'');
-    if (take_literal(p, "[")) return parse_class(p);
-    if (take_literal(p, "(")) return parse_group(p);
-    if (take_literal(p, ".")) {
+    if (gbnf_take(p, "\"")) return parse_text(p, '"');
+    if (gbnf_take(p, "'")) return parse_text(p, '\'');
+    if (gbnf_take(p, "[")) return parse_class(p);
+    if (gbnf_take(p, "(")) return gbnf_parse_group(p);
+    if (gbnf_take(p, ".")) {
         chars_add(&all, 0, CHARS_LAST);
         chars_normalise(&all);
         return class_node(p, &all);
     }
     if (*p->at == '<' || *p->at == '!')
-        return fail_parse(p, p->at, ERR_UNSUPPORTED, "tokens in a grammar are not supported");
-    return fail_parse(p, p->at, ERR_INVALID,
-                      "expected a text, a [class], a (group) or the name of a rule");
+        return gbnf_fail(p, p->at, ERR_UNSUPPORTED, "tokens in a grammar are not supported");
+    return gbnf_fail(p, p->at, ERR_INVALID,
+                     "expected a text, a [class], a (group) or the name of a rule");
 }
 
 /* What may follow an item: * + ? {m} {m,} {m,n}. */
-static bool take_quantifier(struct parser *p, uint32_t *min, uint32_t *max) {
+static bool gbnf_take_quantifier(struct parser *p, uint32_t *min, uint32_t *max) {
     const char *from = p->at;
     *min = 0;
     *max = GRAMMAR_UNLIMITED;
-    if (take_literal(p, "*")) return true;
-    if (take_literal(p, "+")) return *min = 1, true;
-    if (take_literal(p, "?")) return *max = 1, true;
-    if (!take_literal(p, "{")) return false;
+    if (gbnf_take(p, "*")) return true;
+    if (gbnf_take(p, "+")) return *min = 1, true;
+    if (gbnf_take(p, "?")) return *max = 1, true;
+    if (!gbnf_take(p, "{")) return false;
     skip_blanks(p);
     bool counted = chars_take_count(&p->at, min);
     skip_blanks(p);
-    if (!take_literal(p, ",")) {
+    if (!gbnf_take(p, ",")) {
         *max = *min;
     } else {
         skip_blanks(p);
         chars_take_count(&p->at, max);
         skip_blanks(p);
     }
-    if (!counted || !take_literal(p, "}"))
-        return fail_parse(p, from, ERR_INVALID, "expected a count in {}") >= 0;
+    if (!counted || !gbnf_take(p, "}"))
+        return gbnf_fail(p, from, ERR_INVALID, "expected a count in {}") >= 0;
     if (*max < *min)
-        return fail_parse(p, from, ERR_INVALID, "the counts are in the wrong order") >= 0;
+        return gbnf_fail(p, from, ERR_INVALID, "the counts are in the wrong order") >= 0;
     return true;
 }
 
@@ -281,12 +281,12 @@ static bool sequence_ends(struct parser *p) {
     return !*p->at || *p->at == '|' || *p->at == ')' || at_rule(p);
 }
 
-static grammar_node parse_sequence(struct parser *p) {
+static grammar_node gbnf_parse_sequence(struct parser *p) {
     uint32_t first = p->stack.n, min, max;
     while (!p->failed && !sequence_ends(p)) {
-        grammar_node node = parse_item(p);
+        grammar_node node = gbnf_parse_item(p);
         skip_blanks(p);
-        while (!p->failed && take_quantifier(p, &min, &max)) {
+        while (!p->failed && gbnf_take_quantifier(p, &min, &max)) {
             node = check_node(p, grammar_repeat(p->b, node, min, max));
             skip_blanks(p);
         }
@@ -299,11 +299,11 @@ static grammar_node parse_sequence(struct parser *p) {
                   : check_node(p, grammar_seq(p->b, n ? p->stack.at + first : NULL, n));
 }
 
-static grammar_node parse_alternatives(struct parser *p) {
+static grammar_node gbnf_parse_alternatives(struct parser *p) {
     uint32_t first = p->stack.n;
     do
-        push_part(p, parse_sequence(p));
-    while (!p->failed && take_literal(p, "|"));
+        push_part(p, gbnf_parse_sequence(p));
+    while (!p->failed && gbnf_take(p, "|"));
     if (p->failed) return -1;
     uint32_t n = p->stack.n - first;
     p->stack.n = first;
@@ -315,21 +315,21 @@ static void parse_rule(struct parser *p) {
     size_t n = span_name(name);
     uint32_t rule;
     if (!at_rule(p)) {
-        fail_parse(p, name, ERR_INVALID,
-                   n ? "expected ::= after the name" : "expected the name of a rule");
+        gbnf_fail(p, name, ERR_INVALID,
+                  n ? "expected ::= after the name" : "expected the name of a rule");
         return;
     }
     if (!rule_named(p, name, n, &rule)) return;
     if (p->rules.at[rule].defined) {
-        fail_parse(p, name, ERR_INVALID, "this rule is already defined");
+        gbnf_fail(p, name, ERR_INVALID, "this rule is already defined");
         return;
     }
     p->rules.at[rule].defined = true;
     p->at += n;
     skip_blanks(p);
-    take_literal(p, "::=");
-    grammar_node body = parse_alternatives(p);
-    if (!p->failed && *p->at == ')') fail_parse(p, p->at, ERR_INVALID, "a ) without a (");
+    gbnf_take(p, "::=");
+    grammar_node body = gbnf_parse_alternatives(p);
+    if (!p->failed && *p->at == ')') gbnf_fail(p, p->at, ERR_INVALID, "a ) without a (");
     if (!p->failed) grammar_rule_set(p->b, p->rules.at[rule].node, body);
 }
 
@@ -339,10 +339,10 @@ static grammar_node parse_grammar(struct parser *p) {
         parse_rule(p);
     for (uint32_t i = 0; i < p->rules.n && !p->failed; i++)
         if (!p->rules.at[i].defined)
-            fail_parse(p, p->rules.at[i].met, ERR_INVALID, "this rule is not defined");
+            gbnf_fail(p, p->rules.at[i].met, ERR_INVALID, "this rule is not defined");
     uint32_t n = p->rules.n;
     if (p->failed || !rule_named(p, "root", 4, &root)) return -1;
-    if (root == n) return fail_parse(p, p->text, ERR_INVALID, "there is no rule \"root\"");
+    if (root == n) return gbnf_fail(p, p->text, ERR_INVALID, "there is no rule \"root\"");
     return p->rules.at[root].node;
 }
 
@@ -350,11 +350,11 @@ grammar_node grammar_gbnf(grammar_builder *b, const char *text, size_t n) {
     char *copy = mem_strndup(text, n);
     struct parser p = {.text = copy, .at = copy, .b = b};
     grammar_node node = -1;
-    if (!copy) return fail_no_memory(&p);
+    if (!copy) return gbnf_fail_no_memory(&p);
     size_t whole = utf8_valid_prefix(copy, n);
     if (strlen(copy) < whole) whole = strlen(copy);
     if (whole < n)
-        fail_parse(&p, copy + whole, ERR_INVALID, "not valid UTF-8, or a NUL");
+        gbnf_fail(&p, copy + whole, ERR_INVALID, "not valid UTF-8, or a NUL");
     else
         node = parse_grammar(&p);
     dfa_intern_fini(&p.names);

@@ -124,7 +124,7 @@ static void test_tools_are_refused(void) {
     for (int i = 0; (name = chat_builtin_name(i)); i++) {
         err e;
         char *got = prompt(name, (struct chat_input){.messages = m}, &e);
-        CHECK_MSG(!got && strstr(e.msg, "no turns for tools"), "%s: %s", name, e.msg);
+        CHECK_MSG(!got && strstr(e.msg, "does not support tools"), "%s: %s", name, e.msg);
         free(got);
     }
     cJSON_Delete(m);

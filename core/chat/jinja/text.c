@@ -40,7 +40,7 @@ static bool number_text(jval v, char out[J_FLOAT_CHARS]) {
     return true;
 }
 
-static bool enter_text(jctx *c) {
+static bool enter_nested_text(jctx *c) {
     return jcharge(c, 1) && jenter_value(c);
 }
 
@@ -91,7 +91,7 @@ static void put_dict(jsb *b, const struct jdict *d, bool trusted) {
 
 void jput_repr(jsb *b, jval v, bool trusted) {
     char number[J_FLOAT_CHARS];
-    if (!enter_text(b->c)) return;
+    if (!enter_nested_text(b->c)) return;
     switch (v.kind) {
     case J_NONE:
         jsb_text(b, "None", trusted);
@@ -146,14 +146,14 @@ bool jall_trusted(jctx *c, jval v) {
         return jstr_trusted(v.u.s, 0, v.u.s->n);
     case J_LIST:
     case J_TUPLE:
-        if (!enter_text(c)) return false;
+        if (!enter_nested_text(c)) return false;
         for (size_t i = 0; i < v.u.list->n && ok; i++)
             ok = jall_trusted(c, v.u.list->v[i]);
         c->value_depth--;
         return ok;
     case J_DICT:
     case J_NAMESPACE:
-        if (!enter_text(c)) return false;
+        if (!enter_nested_text(c)) return false;
         for (size_t i = 0; i < v.u.dict->n && ok; i++)
             ok = jall_trusted(c, v.u.dict->e[i].key) && jall_trusted(c, v.u.dict->e[i].value);
         c->value_depth--;
@@ -304,7 +304,7 @@ static void json_dict(struct json_out *o, const struct jdict *d) {
 static void json_value(struct json_out *o, jval v) {
     jsb *b = &o->b;
     char number[J_FLOAT_CHARS];
-    if (!enter_text(b->c)) return;
+    if (!enter_nested_text(b->c)) return;
     switch (v.kind) {
     case J_NONE:
         jsb_text(b, "null", o->trusted);

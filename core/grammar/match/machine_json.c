@@ -7,7 +7,7 @@
 
 /* ---- values ---- */
 
-static bool enter_text(struct machine *m, uint32_t dfa, uint32_t parent, bool watched) {
+static bool enter_scalar(struct machine *m, uint32_t dfa, uint32_t parent, bool watched) {
     struct frame f = {.parent = parent,
                       .kind = FRAME_DFA,
                       .index = dfa,
@@ -45,7 +45,7 @@ bool json_enter_value(struct machine *m, uint32_t value, uint32_t parent, bool w
     for (uint32_t i = 0; i < v->n_alts && !machine_is_stopped(m); i++) {
         const struct g_alt *alt = &m->g->alts.at[v->first_alt + i];
         if (alt->kind == G_ALT_TEXT) {
-            any |= enter_text(m, alt->index, parent, watched);
+            any |= enter_scalar(m, alt->index, parent, watched);
         } else if (alt->kind == G_ALT_STRING) {
             any |= enter_string(m, &m->g->strings.at[alt->index], parent, watched);
         } else if (alt_fits(m, v->first_alt + i, m->frames[parent].depth)) {

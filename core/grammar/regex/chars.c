@@ -1,4 +1,4 @@
-/* chars.c - sets of code points as sorted ranges, and their UTF-8 as automata. Owns nothing but the
+/* chars.c - sets of code points as sorted ranges, and their UTF-8 as automata. Owns only the
  * ranges. Any thread. */
 #include "core/grammar/regex/chars.h"
 
@@ -30,12 +30,12 @@ void chars_add_all(struct chars *c, const struct chars *other) {
         chars_add(c, other->at[i].first, other->at[i].last);
 }
 
-static int by_first(const void *a, const void *b) {
+static int compare_ranges(const void *a, const void *b) {
     const struct chars_range *x = a, *y = b;
     return (x->first > y->first) - (x->first < y->first);
 }
 
-/* Takes the surrogates out: what lies around them stays. */
+/* Removes the surrogates from the ranges. */
 static void cut_surrogates(struct chars *c) {
     for (uint32_t i = 0, n = c->n; i < n; i++) {
         struct chars_range r = c->at[i];
@@ -55,7 +55,7 @@ void chars_normalise(struct chars *c) {
     uint32_t n = 0;
     if (!c->n) return;
     cut_surrogates(c);
-    qsort(c->at, c->n, sizeof *c->at, by_first);
+    qsort(c->at, c->n, sizeof *c->at, compare_ranges);
     for (uint32_t i = 0; i < c->n; i++) {
         struct chars_range r = c->at[i];
         if (r.first > r.last) continue;
@@ -133,7 +133,7 @@ bool chars_take_count(const char **at, uint32_t *count) {
 struct builder {
     const struct chars *set;
     struct dfa_draft d;
-    uint32_t full[4]; /* the states from which any 0 to 3 following bytes are taken; 0: not yet */
+    uint32_t full[4]; /* states that accept any 0 to 3 continuation bytes; 0: not made */
 };
 
 enum coverage { NONE, PART, ALL };
@@ -151,26 +151,26 @@ static enum coverage coverage_of(const struct chars *set, uint32_t first, uint32
     return set->at[low].first <= first && set->at[low].last >= last ? ALL : PART;
 }
 
-static uint32_t full(struct builder *b, uint32_t n) {
+static uint32_t full_state(struct builder *b, uint32_t n) {
     if (b->full[n]) return b->full[n];
     b->full[n] = dfa_draft_state(&b->d, n == 0);
     for (uint32_t i = 0; i < 64 && n; i++)
-        dfa_draft_edge(&b->d, b->full[n], (uint8_t)(0x80 + i), full(b, n - 1));
+        dfa_draft_edge(&b->d, b->full[n], (uint8_t)(0x80 + i), full_state(b, n - 1));
     return b->full[n];
 }
 
-/* The state from which n following bytes lead to the code points of the set from base on, those
- * below least left out (they have shorter forms). */
-static uint32_t block(struct builder *b, uint32_t base, uint32_t least, uint32_t n) {
+/* The state from which n continuation bytes lead to the code points of the set from base on, except
+ * those below least, which have shorter encodings. */
+static uint32_t block_state(struct builder *b, uint32_t base, uint32_t least, uint32_t n) {
     uint32_t size = 1u << (6 * n);
     if (base + size <= least) return 0;
     enum coverage in = coverage_of(b->set, base < least ? least : base, base + size - 1);
     if (in == NONE) return 0;
-    if (in == ALL && base >= least) return full(b, n);
+    if (in == ALL && base >= least) return full_state(b, n);
     uint32_t state = dfa_draft_state(&b->d, false);
     for (uint32_t i = 0; i < 64 && state; i++)
         dfa_draft_edge(&b->d, state, (uint8_t)(0x80 + i),
-                       block(b, base + i * (size >> 6), least, n - 1));
+                       block_state(b, base + i * (size >> 6), least, n - 1));
     return state;
 }
 
@@ -185,6 +185,6 @@ int chars_dfa(const struct chars *c, struct work *w, struct dfa *out, err *e) {
     for (uint32_t n = 0; n < 4; n++)
         for (uint32_t i = 0; i < forms[n].n_leads; i++)
             dfa_draft_edge(&b.d, b.d.start, (uint8_t)(forms[n].first_lead + i),
-                           block(&b, i << (6 * n), forms[n].least, n));
+                           block_state(&b, i << (6 * n), forms[n].least, n));
     return dfa_draft_finish(&b.d, out, e);
 }

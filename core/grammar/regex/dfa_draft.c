@@ -432,7 +432,7 @@ const uint64_t *dfa_intern_key(const struct dfa_intern *t, uint32_t id, uint32_t
     return first ? t->words + first : t->words; /* words may be NULL if it is empty */
 }
 
-static uint64_t hash_key(const uint64_t *key, uint32_t n) {
+static uint64_t hash_words(const uint64_t *key, uint32_t n) {
     uint64_t h = n;
     for (uint32_t i = 0; i < n; i++) {
         h = (h ^ key[i]) * UINT64_C(0x9e3779b97f4a7c15);
@@ -461,7 +461,7 @@ static int intern_grow(struct dfa_intern *t, uint32_t n) {
     for (uint32_t id = 0; id < t->n; id++) {
         uint32_t len;
         const uint64_t *key = dfa_intern_key(t, id, &len);
-        uint64_t at = hash_key(key, len);
+        uint64_t at = hash_words(key, len);
         while (slots[at & (n_slots - 1)])
             at++;
         slots[at & (n_slots - 1)] = id + 1;
@@ -476,7 +476,7 @@ int dfa_intern_add(struct dfa_intern *t, const uint64_t *key, uint32_t n, uint32
     if (t->n > GRAMMAR_MAX_STATES || t->n_words + n > DFA_MAX_WORDS) return ERR_TOO_LONG;
     int rc = intern_grow(t, n);
     if (rc) return rc;
-    uint64_t at = hash_key(key, n);
+    uint64_t at = hash_words(key, n);
     for (; t->slots[at & (t->n_slots - 1)]; at++) {
         uint32_t other = t->slots[at & (t->n_slots - 1)] - 1, len;
         const uint64_t *have = dfa_intern_key(t, other, &len);

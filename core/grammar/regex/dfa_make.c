@@ -70,14 +70,14 @@ struct trie {
     uint8_t *stopped; /* a stop ends here */
 };
 
-static void trie_fini(struct trie *t) {
+static void stops_fini(struct trie *t) {
     free(t->next);
     free(t->fail);
     free(t->queue);
     free(t->stopped);
 }
 
-static void trie_add(struct trie *t, const uint8_t class_of[256], const char *stop) {
+static void stops_add(struct trie *t, const uint8_t class_of[256], const char *stop) {
     uint32_t at = 0;
     for (; *stop; stop++) {
         uint32_t *next = &t->next[(size_t)at * t->n_classes + class_of[(uint8_t)*stop]];
@@ -87,7 +87,7 @@ static void trie_add(struct trie *t, const uint8_t class_of[256], const char *st
     t->stopped[at] = 1;
 }
 
-static void trie_complete(struct trie *t) {
+static void stops_complete(struct trie *t) {
     uint32_t n = 0;
     t->queue[n++] = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -106,8 +106,8 @@ static void trie_complete(struct trie *t) {
     }
 }
 
-static int trie_init(struct trie *t, const struct dfa_draft *d, const char *const *stops, size_t n,
-                     uint64_t n_nodes) {
+static int stops_init(struct trie *t, const struct dfa_draft *d, const char *const *stops, size_t n,
+                      uint64_t n_nodes) {
     t->n = 1;
     t->n_classes = d->n_classes;
     t->next = mem_new(n_nodes * t->n_classes, sizeof *t->next);
@@ -116,8 +116,8 @@ static int trie_init(struct trie *t, const struct dfa_draft *d, const char *cons
     t->stopped = mem_new(n_nodes, 1);
     if (!t->next || !t->fail || !t->queue || !t->stopped) return ERR_NOMEM;
     for (size_t i = 0; i < n; i++)
-        trie_add(t, d->class_of, stops[i]);
-    trie_complete(t);
+        stops_add(t, d->class_of, stops[i]);
+    stops_complete(t);
     return 0;
 }
 
@@ -146,8 +146,8 @@ int dfa_from_until(const char *const *stops, size_t n, struct work *w, struct df
     dfa_draft_use_bytes(&d, used);
     if (n_nodes * d.n_classes > DFA_MAX_CELLS) d.failed = ERR_TOO_LONG;
     dfa_draft_spend(&d, n_nodes * d.n_classes / 4);
-    if (!d.failed && (d.failed = trie_init(&t, &d, stops, n, n_nodes)) == 0) draft_of_trie(&d, &t);
-    trie_fini(&t);
+    if (!d.failed && (d.failed = stops_init(&t, &d, stops, n, n_nodes)) == 0) draft_of_trie(&d, &t);
+    stops_fini(&t);
     return dfa_draft_finish(&d, out, e);
 }
 

@@ -156,7 +156,7 @@ static int compile_pattern(str *s, struct work *w, struct dfa *out, err *e) {
 }
 
 /* The length bound of a whole name, beside those of its labels. */
-static int bound_length(struct dfa *d, uint32_t max, struct work *w, struct dfa *out, err *e) {
+static int bound_name_length(struct dfa *d, uint32_t max, struct work *w, struct dfa *out, err *e) {
     struct dfa length = {0};
     int rc = dfa_from_length(1, max, w, &length, e);
     if (!rc) rc = dfa_combine(d, &length, DFA_AND, w, out, e);
@@ -184,7 +184,7 @@ int dfa_from_format(const char *format, struct work *w, struct dfa *out, err *e)
         if (strcmp(format, formats[i].name) != 0) continue;
         bool bounded = strcmp(format, "hostname") == 0;
         int rc = dfa_from_regex(formats[i].pattern, 0, w, bounded ? &d : out, e);
-        return rc || !bounded ? rc : bound_length(&d, 253, w, out, e);
+        return rc || !bounded ? rc : bound_name_length(&d, 253, w, out, e);
     }
     return err_set(e, ERR_NOT_FOUND, "Unknown format \"%.60s\".", format);
 }

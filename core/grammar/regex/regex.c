@@ -38,7 +38,7 @@ struct parser {
     err *e;
 };
 
-static bool fail_parse(struct parser *p, int code, const char *what) {
+static bool regex_fail(struct parser *p, int code, const char *what) {
     unsigned column = 1;
     if (p->rc) return false;
     for (const char *c = p->text; c < p->at; c++)
@@ -47,14 +47,14 @@ static bool fail_parse(struct parser *p, int code, const char *what) {
     return false;
 }
 
-static bool fail_no_memory(struct parser *p) {
+static bool regex_fail_no_memory(struct parser *p) {
     if (!p->rc) p->rc = err_no_memory(p->e);
     return false;
 }
 
 /* ---- characters ---- */
 
-static bool take_literal(struct parser *p, const char *what) {
+static bool regex_take(struct parser *p, const char *what) {
     size_t n = strlen(what);
     if (strncmp(p->at, what, n) != 0) return false;
     p->at += n;
@@ -64,17 +64,17 @@ static bool take_literal(struct parser *p, const char *what) {
 /* After "\u". */
 static bool take_unicode(struct parser *p, uint32_t *c) {
     uint32_t low;
-    if (take_literal(p, "{")) {
+    if (regex_take(p, "{")) {
         *c = 0;
         for (uint32_t digit; *c <= CHARS_LAST && chars_take_hex(&p->at, 1, &digit);)
             *c = *c << 4 | digit;
-        return (p->at[-1] != '{' && *c <= CHARS_LAST && take_literal(p, "}")) ||
-               fail_parse(p, ERR_INVALID, "\\u{...} is not the code point of a character");
+        return (p->at[-1] != '{' && *c <= CHARS_LAST && regex_take(p, "}")) ||
+               regex_fail(p, ERR_INVALID, "\\u{...} is not the code point of a character");
     }
     if (!chars_take_hex(&p->at, 4, c))
-        return fail_parse(p, ERR_INVALID, "\\u needs four hexadecimal digits");
+        return regex_fail(p, ERR_INVALID, "\\u needs four hexadecimal digits");
     const char *after = p->at;
-    if (*c >= 0xD800 && *c < 0xDC00 && take_literal(p, "\\u") && chars_take_hex(&p->at, 4, &low) &&
+    if (*c >= 0xD800 && *c < 0xDC00 && regex_take(p, "\\u") && chars_take_hex(&p->at, 4, &low) &&
         low >= 0xDC00 && low < 0xE000)
         *c = 0x10000 + ((*c - 0xD800) << 10) + (low - 0xDC00);
     else
@@ -92,13 +92,13 @@ static bool take_escaped_char(struct parser *p, uint32_t *c) {
         p->at++;
         return true;
     }
-    if (take_literal(p, "u")) return take_unicode(p, c);
-    if (take_literal(p, "x"))
+    if (regex_take(p, "u")) return take_unicode(p, c);
+    if (regex_take(p, "x"))
         return chars_take_hex(&p->at, 2, c) ||
-               fail_parse(p, ERR_INVALID, "\\x needs two hexadecimal digits");
+               regex_fail(p, ERR_INVALID, "\\x needs two hexadecimal digits");
     if (*p->at == 'c') {
         unsigned letter = (unsigned)p->at[1] | 0x20;
-        if (letter < 'a' || letter > 'z') return fail_parse(p, ERR_INVALID, "\\c needs a letter");
+        if (letter < 'a' || letter > 'z') return regex_fail(p, ERR_INVALID, "\\c needs a letter");
         *c = letter & 31;
         p->at += 2;
         return true;
@@ -109,11 +109,11 @@ static bool take_escaped_char(struct parser *p, uint32_t *c) {
         return true;
     }
     if (*p->at >= '0' && *p->at <= '9')
-        return fail_parse(p, ERR_UNSUPPORTED, "back-references cannot be enforced");
-    if (*p->at == 'k') return fail_parse(p, ERR_UNSUPPORTED, "back-references cannot be enforced");
-    if (!*p->at) return fail_parse(p, ERR_INVALID, "a lone \\ at the end");
+        return regex_fail(p, ERR_UNSUPPORTED, "back-references cannot be enforced");
+    if (*p->at == 'k') return regex_fail(p, ERR_UNSUPPORTED, "back-references cannot be enforced");
+    if (!*p->at) return regex_fail(p, ERR_INVALID, "a lone \\ at the end");
     if (strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", *p->at))
-        return fail_parse(p, ERR_INVALID, "unknown escape");
+        return regex_fail(p, ERR_INVALID, "unknown escape");
     *c = chars_take(&p->at);
     return true;
 }
@@ -141,11 +141,11 @@ static void add_space(struct chars *c) {
 }
 
 /* After "\p" or "\P". */
-static bool take_property(struct parser *p, struct chars *c) {
+static bool take_property_escape(struct parser *p, struct chars *c) {
     const char *name = p->at + 1, *end = *p->at == '{' ? strchr(name, '}') : NULL;
-    if (!end) return fail_parse(p, ERR_INVALID, "\\p needs a property in {}");
+    if (!end) return regex_fail(p, ERR_INVALID, "\\p needs a property in {}");
     if (!chars_add_property(c, name, (size_t)(end - name)))
-        return fail_parse(p, ERR_UNSUPPORTED, "unknown property of characters");
+        return regex_fail(p, ERR_UNSUPPORTED, "unknown property of characters");
     p->at = end + 1;
     return true;
 }
@@ -156,7 +156,7 @@ static bool take_class_escape(struct parser *p, struct chars *out) {
     char kind = *p->at;
     if (!kind || !strchr("dDwWsSpP", kind)) return false;
     p->at++;
-    if ((kind == 'p' || kind == 'P') && !take_property(p, &c)) return false;
+    if ((kind == 'p' || kind == 'P') && !take_property_escape(p, &c)) return false;
     if (kind == 'd' || kind == 'D')
         add_digits(&c);
     else if (kind == 'w' || kind == 'W')
@@ -178,7 +178,7 @@ static bool take_member(struct parser *p, struct chars *out, bool *single, uint3
         return true;
     }
     p->at++;
-    if (take_literal(p, "b")) {
+    if (regex_take(p, "b")) {
         *c = '\b';
         return true;
     }
@@ -191,11 +191,11 @@ static bool take_member(struct parser *p, struct chars *out, bool *single, uint3
 
 /* After '['. */
 static bool take_bracketed(struct parser *p, struct chars *out) {
-    bool negated = take_literal(p, "^");
+    bool negated = regex_take(p, "^");
     while (*p->at != ']') {
         bool single, single_last;
         uint32_t first, last;
-        if (!*p->at) return fail_parse(p, ERR_INVALID, "a [ is not closed");
+        if (!*p->at) return regex_fail(p, ERR_INVALID, "a [ is not closed");
         if (!take_member(p, out, &single, &first)) return false;
         if (!single) continue;
         if (*p->at != '-' || p->at[1] == ']' || !p->at[1]) {
@@ -208,7 +208,7 @@ static bool take_bracketed(struct parser *p, struct chars *out) {
             chars_add(out, first, first);
             chars_add(out, '-', '-');
         } else if (last < first) {
-            return fail_parse(p, ERR_INVALID, "a range in [] ends before it starts");
+            return regex_fail(p, ERR_INVALID, "a range in [] ends before it starts");
         } else {
             chars_add(out, first, last);
         }
@@ -223,7 +223,7 @@ static bool take_bracketed(struct parser *p, struct chars *out) {
 
 static uint32_t add_tree(struct parser *p, struct tree t) {
     if (p->rc || !mem_grow(&p->trees.at, p->trees.n, &p->trees.capacity, sizeof t)) {
-        fail_no_memory(p);
+        regex_fail_no_memory(p);
         return GRAMMAR_NONE;
     }
     p->trees.at[p->trees.n] = t;
@@ -253,7 +253,7 @@ static uint32_t class_of_set(struct parser *p, struct chars *set) {
     if (p->rc || !mem_grow(&p->sets.at, p->sets.n, &p->sets.capacity, sizeof *set) ||
         !mem_grow(&p->nfa.classes.at, p->nfa.classes.n, &p->nfa.classes.capacity, sizeof d) ||
         (p->rc = chars_dfa(set, p->nfa.budget, &d, p->e)) != 0) {
-        fail_no_memory(p);
+        regex_fail_no_memory(p);
         chars_fini(set);
         return 0;
     }
@@ -284,12 +284,12 @@ static uint32_t parse_look(struct parser *p, bool behind, bool negative) {
     uint32_t body = parse_alternatives(p);
     if (p->rc) return GRAMMAR_NONE;
     if (behind && p->n_after != after) {
-        fail_parse(p, ERR_UNSUPPORTED, "a look-behind that contains a look-ahead is not supported");
+        regex_fail(p, ERR_UNSUPPORTED, "a look-behind that contains a look-ahead is not supported");
         return GRAMMAR_NONE;
     }
     if (!mem_grow(&p->nfa.looks.at, p->nfa.looks.n, &p->nfa.looks.capacity,
                   sizeof *p->nfa.looks.at)) {
-        fail_no_memory(p);
+        regex_fail_no_memory(p);
         return GRAMMAR_NONE;
     }
     p->nfa.looks.at[p->nfa.looks.n] = (struct nfa_look){
@@ -307,7 +307,7 @@ static bool take_name(struct parser *p) {
     while (*p->at && *p->at != '>' && *p->at != ')')
         p->at++;
     if (*p->at != '>' || p->at == from)
-        return fail_parse(p, ERR_INVALID, "the name of a group is missing");
+        return regex_fail(p, ERR_INVALID, "the name of a group is missing");
     p->at++;
     return true;
 }
@@ -316,27 +316,27 @@ static bool take_name(struct parser *p) {
 static uint32_t parse_group(struct parser *p, bool *is_look) {
     uint32_t t = GRAMMAR_NONE;
     if (++p->depth > MAX_DEPTH) {
-        fail_parse(p, ERR_TOO_LONG, "groups are nested too deeply");
+        regex_fail(p, ERR_TOO_LONG, "groups are nested too deeply");
         return t;
     }
     *is_look = true;
-    if (take_literal(p, "?="))
+    if (regex_take(p, "?="))
         t = parse_look(p, false, false);
-    else if (take_literal(p, "?!"))
+    else if (regex_take(p, "?!"))
         t = parse_look(p, false, true);
-    else if (take_literal(p, "?<="))
+    else if (regex_take(p, "?<="))
         t = parse_look(p, true, false);
-    else if (take_literal(p, "?<!"))
+    else if (regex_take(p, "?<!"))
         t = parse_look(p, true, true);
     else {
         *is_look = false;
-        if (take_literal(p, "?<"))
+        if (regex_take(p, "?<"))
             take_name(p);
-        else if (!take_literal(p, "?:") && *p->at == '?')
-            fail_parse(p, ERR_UNSUPPORTED, "this kind of group is not supported");
+        else if (!regex_take(p, "?:") && *p->at == '?')
+            regex_fail(p, ERR_UNSUPPORTED, "this kind of group is not supported");
         t = parse_alternatives(p);
     }
-    if (!p->rc && !take_literal(p, ")")) fail_parse(p, ERR_INVALID, "a ( is not closed");
+    if (!p->rc && !regex_take(p, ")")) regex_fail(p, ERR_INVALID, "a ( is not closed");
     p->depth--;
     return t;
 }
@@ -388,11 +388,11 @@ static uint32_t parse_atom(struct parser *p, bool *fixed) {
     case '*':
     case '+':
     case '?':
-        fail_parse(p, ERR_INVALID, "nothing to repeat before this");
+        regex_fail(p, ERR_INVALID, "nothing to repeat before this");
         return GRAMMAR_NONE;
     case '{':
         if (p->at[1] != ',' && !(p->at[1] >= '0' && p->at[1] <= '9')) break;
-        fail_parse(p, ERR_INVALID, "nothing to repeat before this");
+        regex_fail(p, ERR_INVALID, "nothing to repeat before this");
         return GRAMMAR_NONE;
     default:
         break;
@@ -405,25 +405,25 @@ static uint32_t parse_atom(struct parser *p, bool *fixed) {
 static bool take_quantifier(struct parser *p, uint32_t *min, uint32_t *max) {
     *min = 0;
     *max = GRAMMAR_UNLIMITED;
-    if (take_literal(p, "+")) {
+    if (regex_take(p, "+")) {
         *min = 1;
-    } else if (take_literal(p, "?")) {
+    } else if (regex_take(p, "?")) {
         *max = 1;
     } else if (*p->at == '{' && (p->at[1] == ',' || (p->at[1] >= '0' && p->at[1] <= '9'))) {
         p->at++;
         if (!chars_take_count(&p->at, min))
-            return fail_parse(p, ERR_INVALID, "a count is missing after {");
-        if (!take_literal(p, ","))
+            return regex_fail(p, ERR_INVALID, "a count is missing after {");
+        if (!regex_take(p, ","))
             *max = *min;
         else
             chars_take_count(&p->at, max);
-        if (!take_literal(p, "}")) return fail_parse(p, ERR_INVALID, "a { is not closed");
+        if (!regex_take(p, "}")) return regex_fail(p, ERR_INVALID, "a { is not closed");
         if (*max < *min)
-            return fail_parse(p, ERR_INVALID, "the counts in {} are in the wrong order");
-    } else if (!take_literal(p, "*")) {
+            return regex_fail(p, ERR_INVALID, "the counts in {} are in the wrong order");
+    } else if (!regex_take(p, "*")) {
         return false;
     }
-    take_literal(p, "?"); /* lazy: matches the same texts */
+    regex_take(p, "?"); /* lazy: matches the same texts */
     return true;
 }
 
@@ -432,7 +432,7 @@ static uint32_t parse_term(struct parser *p) {
     uint32_t min, max, t = parse_atom(p, &fixed);
     if (p->rc || !take_quantifier(p, &min, &max)) return t;
     if (fixed) {
-        fail_parse(p, ERR_INVALID, "nothing to repeat before this");
+        regex_fail(p, ERR_INVALID, "nothing to repeat before this");
         return GRAMMAR_NONE;
     }
     struct tree r = tree_leaf(REPEAT, 0);
@@ -463,7 +463,7 @@ static uint32_t parse_alternatives(struct parser *p) {
     uint32_t alt = add_tree(p, tree_leaf(ALT, 0)), last = GRAMMAR_NONE;
     do
         append_child(p, alt, &last, parse_sequence(p));
-    while (!p->rc && take_literal(p, "|"));
+    while (!p->rc && regex_take(p, "|"));
     return alt;
 }
 
@@ -481,7 +481,7 @@ static uint32_t add_nfa_node(struct parser *p, enum nfa_kind kind, uint32_t inde
     }
     if (!mem_grow(&p->nfa.nodes.at, p->nfa.nodes.n, &p->nfa.nodes.capacity,
                   sizeof *p->nfa.nodes.at)) {
-        fail_no_memory(p);
+        regex_fail_no_memory(p);
         return 0;
     }
     p->nfa.nodes.at[p->nfa.nodes.n] = (struct nfa_node){(uint8_t)kind, index, out, other};
@@ -497,7 +497,7 @@ static uint32_t emit_sequence(struct parser *p, uint32_t child, uint32_t next) {
         n++;
     children = mem_new(n, sizeof *children);
     if (!children) {
-        fail_no_memory(p);
+        regex_fail_no_memory(p);
         return 0;
     }
     n = 0;
@@ -589,7 +589,7 @@ static void emit_ends(struct parser *p) {
 static int compile_regex(struct parser *p, int flags, struct dfa *out) {
     emit_ends(p);
     uint32_t tree = parse_alternatives(p);
-    if (!p->rc && *p->at) fail_parse(p, ERR_INVALID, "a ) without a (");
+    if (!p->rc && *p->at) regex_fail(p, ERR_INVALID, "a ) without a (");
     bool search = (flags & DFA_REGEX_SEARCH) != 0;
     uint32_t loop = search ? add_nfa_node(p, NFA_SPLIT, 0, 0, 0) : 0;
     uint32_t start = emit_tree(p, tree, search ? p->nfa.any : 0);

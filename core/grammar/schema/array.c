@@ -49,7 +49,7 @@ static int count_places(struct s_ctx *c, const struct s_form *form, uint32_t *n)
     return rc;
 }
 
-static void add_elem(struct columns *k, uint32_t place, uint32_t elem) {
+static void add_conjunct(struct columns *k, uint32_t place, uint32_t elem) {
     k->at[(size_t)place * k->room + k->used[place]++] = elem;
 }
 
@@ -59,14 +59,15 @@ static int add_items(struct columns *k, const struct s_fact *f) {
     int rc = items_of(k->c, f, &prefix, &rest);
     if (rc) return rc;
     for (const cJSON *p = prefix ? prefix->child : NULL; p; p = p->next, i++)
-        if (i < k->n) add_elem(k, i, s_elem(s_node_of(k->c, p), S_VALID));
+        if (i < k->n) add_conjunct(k, i, s_elem(s_node_of(k->c, p), S_VALID));
     for (; rest && i <= k->n; i++)
-        add_elem(k, i, s_elem(s_node_of(k->c, rest), S_VALID));
+        add_conjunct(k, i, s_elem(s_node_of(k->c, rest), S_VALID));
     return 0;
 }
 
 /* unevaluatedItems: the items that no schema within f's scope evaluates. */
-static int add_unevaluated(struct columns *k, const struct s_form *form, const struct s_fact *f) {
+static int add_unevaluated_items(struct columns *k, const struct s_form *form,
+                                 const struct s_fact *f) {
     uint32_t evaluated = 0;
     for (const struct s_fact *g = form->facts; g; g = g->next) {
         const cJSON *prefix, *rest;
@@ -82,7 +83,7 @@ static int add_unevaluated(struct columns *k, const struct s_form *form, const s
         if (list_length(prefix) > evaluated) evaluated = list_length(prefix);
     }
     for (uint32_t i = evaluated; i <= k->n; i++)
-        add_elem(k, i, f->elem);
+        add_conjunct(k, i, f->elem);
     return 0;
 }
 
@@ -93,15 +94,15 @@ static int fill_columns(struct columns *k, const struct s_form *form) {
         if (f->kind == S_F_ITEMS)
             rc = add_items(k, f);
         else if (f->kind == S_F_OTHER_ITEMS)
-            rc = add_unevaluated(k, form, f);
+            rc = add_unevaluated_items(k, form, f);
         else if (f->kind == S_F_ITEM && f->n < k->n)
-            add_elem(k, f->n, f->elem);
+            add_conjunct(k, f->n, f->elem);
         else if (f->kind == S_F_EQUAL_ITEMS)
             for (const cJSON *p = s_at(k->c, f->node)->child; p && i < k->n; p = p->next, i++)
-                add_elem(k, i, s_elem(s_node_of(k->c, p), S_EQUAL));
+                add_conjunct(k, i, s_elem(s_node_of(k->c, p), S_EQUAL));
         else if (f->kind == S_F_CONTAINS && f->m == 0)
             for (; i <= k->n; i++) /* no item matches */
-                add_elem(k, i, f->elem ^ (uint32_t)(S_VALID ^ S_INVALID));
+                add_conjunct(k, i, f->elem ^ (uint32_t)(S_VALID ^ S_INVALID));
     }
     return rc;
 }
@@ -173,7 +174,7 @@ int s_array(struct s_ctx *c, const struct s_form *form, const struct s_array **o
     if (!rc) rc = fill_columns(&k, form);
     if (!rc && contains != GRAMMAR_NONE && a->min_contains == a->max) { /* all items match */
         for (uint32_t i = 0; i <= k.n; i++)
-            add_elem(&k, i, contains);
+            add_conjunct(&k, i, contains);
         contains = GRAMMAR_NONE;
     }
     if (contains == GRAMMAR_NONE) {

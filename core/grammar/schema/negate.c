@@ -25,13 +25,14 @@ static struct branch begin_case(struct s_scoped *x, struct s_branches *out, uint
     return m;
 }
 
-static void add_fact(struct branch *m, struct s_fact f) {
+static void case_add_fact(struct branch *m, struct s_fact f) {
     f.scope = m->x->scope;
     if (!m->rc) m->rc = s_fact_add(m->x->c, &m->facts, f);
 }
 
-static void add_elem(struct branch *m, const cJSON *at, enum s_elem_kind kind) {
-    add_fact(m, (struct s_fact){.kind = S_F_ELEM, .elem = s_elem(s_node_of(m->x->c, at), kind)});
+static void case_add_elem(struct branch *m, const cJSON *at, enum s_elem_kind kind) {
+    case_add_fact(m,
+                  (struct s_fact){.kind = S_F_ELEM, .elem = s_elem(s_node_of(m->x->c, at), kind)});
 }
 
 static int end_case(struct branch *m) {
@@ -40,7 +41,7 @@ static int end_case(struct branch *m) {
 
 static int add_case(struct s_scoped *x, struct s_branches *out, uint32_t types, struct s_fact f) {
     struct branch m = begin_case(x, out, types);
-    add_fact(&m, f);
+    case_add_fact(&m, f);
     return end_case(&m);
 }
 
@@ -54,7 +55,7 @@ static int add_unsupported(struct s_scoped *x, struct s_branches *out, const cJS
 
 static int add_negation(struct s_scoped *x, struct s_branches *out, const cJSON *schema) {
     struct branch m = begin_case(x, out, S_ALL);
-    add_elem(&m, schema, S_INVALID);
+    case_add_elem(&m, schema, S_INVALID);
     return end_case(&m);
 }
 
@@ -82,12 +83,12 @@ static int negate_enum(struct s_scoped *x, const cJSON *schema, struct s_branche
     if (!rc && list) {
         struct branch m = begin_case(x, out, S_ALL);
         for (const cJSON *p = list->child; p; p = p->next)
-            add_elem(&m, p, S_DIFFERENT);
+            case_add_elem(&m, p, S_DIFFERENT);
         rc = end_case(&m);
     }
     if (rc || !value) return rc;
     struct branch m = begin_case(x, out, S_ALL);
-    add_elem(&m, value, S_DIFFERENT);
+    case_add_elem(&m, value, S_DIFFERENT);
     return end_case(&m);
 }
 
@@ -99,10 +100,10 @@ static int different_array(struct s_scoped *x, const cJSON *v, struct s_branches
     for (const cJSON *p = v->child; p && !rc; p = p->next, i++) {
         struct branch m = begin_case(x, b, S_ARRAY);
         places.n = i + 1;
-        add_fact(&m, places);
-        add_fact(&m, (struct s_fact){.kind = S_F_ITEM,
-                                     .n = i,
-                                     .elem = s_elem(s_node_of(x->c, p), S_DIFFERENT)});
+        case_add_fact(&m, places);
+        case_add_fact(&m, (struct s_fact){.kind = S_F_ITEM,
+                                          .n = i,
+                                          .elem = s_elem(s_node_of(x->c, p), S_DIFFERENT)});
         rc = end_case(&m);
     }
     return rc;
@@ -145,13 +146,13 @@ static int negate_one_of(struct s_scoped *x, const cJSON *list, struct s_branche
         return add_unsupported(x, out, list, S_ALL, "has too many alternatives to be negated");
     struct branch none = begin_case(x, out, S_ALL);
     for (const cJSON *p = list->child; p; p = p->next)
-        add_elem(&none, p, S_INVALID);
+        case_add_elem(&none, p, S_INVALID);
     rc = end_case(&none);
     for (const cJSON *p = list->child; p; p = p->next)
         for (const cJSON *q = p->next; q && !rc; q = q->next) {
             struct branch both = begin_case(x, out, S_ALL);
-            add_elem(&both, p, S_VALID);
-            add_elem(&both, q, S_VALID);
+            case_add_elem(&both, p, S_VALID);
+            case_add_elem(&both, q, S_VALID);
             rc = end_case(&both);
         }
     return rc;
@@ -165,8 +166,8 @@ static int negate_if(struct s_scoped *x, const cJSON *schema, struct s_branches 
         const cJSON *what = s_key(schema, keys[i]);
         if (!what) continue;
         struct branch m = begin_case(x, out, S_ALL);
-        add_elem(&m, if_, i == 0 ? S_VALID : S_INVALID);
-        add_elem(&m, what, S_INVALID);
+        case_add_elem(&m, if_, i == 0 ? S_VALID : S_INVALID);
+        case_add_elem(&m, what, S_INVALID);
         rc = end_case(&m);
     }
     return rc;
@@ -182,13 +183,13 @@ static int negate_logic(struct s_scoped *x, const cJSON *schema, struct s_branch
     if (any && !rc) {
         struct branch m = begin_case(x, out, S_ALL);
         for (const cJSON *p = any->child; p; p = p->next)
-            add_elem(&m, p, S_INVALID);
+            case_add_elem(&m, p, S_INVALID);
         rc = end_case(&m);
     }
     if (one_of && !rc) rc = negate_one_of(x, one_of, out);
     if (not_ && !rc) {
         struct branch m = begin_case(x, out, S_ALL);
-        add_elem(&m, not_, S_VALID);
+        case_add_elem(&m, not_, S_VALID);
         rc = end_case(&m);
     }
     return rc ? rc : negate_if(x, schema, out);
@@ -262,9 +263,10 @@ static int negate_places(struct s_scoped *x, const cJSON *prefix, struct s_branc
     int rc = 0;
     for (const cJSON *p = prefix ? prefix->child : NULL; p && !rc; p = p->next, i++) {
         struct branch m = begin_case(x, out, S_ARRAY);
-        add_fact(&m, (struct s_fact){.kind = S_F_PLACES, .n = i + 1, .m = GRAMMAR_UNLIMITED});
-        add_fact(&m, (struct s_fact){
-                         .kind = S_F_ITEM, .n = i, .elem = s_elem(s_node_of(x->c, p), S_INVALID)});
+        case_add_fact(&m, (struct s_fact){.kind = S_F_PLACES, .n = i + 1, .m = GRAMMAR_UNLIMITED});
+        case_add_fact(&m, (struct s_fact){.kind = S_F_ITEM,
+                                          .n = i,
+                                          .elem = s_elem(s_node_of(x->c, p), S_INVALID)});
         rc = end_case(&m);
     }
     return rc;
@@ -341,9 +343,9 @@ static int negate_members(struct s_scoped *x, const cJSON *schema, struct s_bran
         struct s_fact f = {.kind = S_F_PROPERTY, .name = p->string, .node = s_node_of(x->c, p)};
         struct branch m = begin_case(x, out, S_OBJECT);
         f.elem = s_elem(f.node, S_INVALID);
-        add_fact(&m, f);
+        case_add_fact(&m, f);
         f.kind = S_F_REQUIRED;
-        if (!lists_name(required, p->string)) add_fact(&m, f);
+        if (!lists_name(required, p->string)) case_add_fact(&m, f);
         rc = end_case(&m);
     }
     for (const cJSON *p = required ? required->child : NULL; p && !rc; p = p->next)
@@ -372,11 +374,12 @@ static int negate_closed(struct s_scoped *x, const cJSON *schema, const cJSON *a
         uint32_t there = 0, i = 0;
         for (const cJSON *p = properties ? properties->child : NULL; p; p = p->next, i++) {
             if (missing >> i & 1)
-                add_fact(&m, (struct s_fact){.kind = S_F_FORBIDDEN, .name = p->string});
+                case_add_fact(&m, (struct s_fact){.kind = S_F_FORBIDDEN, .name = p->string});
             else
                 there++;
         }
-        add_fact(&m, (struct s_fact){.kind = S_F_COUNT, .n = there + 1, .m = GRAMMAR_UNLIMITED});
+        case_add_fact(&m,
+                      (struct s_fact){.kind = S_F_COUNT, .n = there + 1, .m = GRAMMAR_UNLIMITED});
         rc = end_case(&m);
     }
     return rc;
@@ -392,11 +395,12 @@ static int negate_dependencies(struct s_scoped *x, const cJSON *schema, struct s
             bool names = cJSON_IsArray(on);
             for (const cJSON *p = names ? on->child : on; p && !rc; p = names ? p->next : NULL) {
                 struct branch m = begin_case(x, out, S_OBJECT);
-                add_fact(&m, has);
+                case_add_fact(&m, has);
                 if (names && cJSON_IsString(p))
-                    add_fact(&m, (struct s_fact){.kind = S_F_FORBIDDEN, .name = p->valuestring});
+                    case_add_fact(&m,
+                                  (struct s_fact){.kind = S_F_FORBIDDEN, .name = p->valuestring});
                 else
-                    add_elem(&m, p, S_INVALID);
+                    case_add_elem(&m, p, S_INVALID);
                 rc = end_case(&m);
             }
         }

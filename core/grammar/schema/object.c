@@ -180,8 +180,8 @@ static int add_group_elems(struct members *m, const struct group *g, const char 
 }
 
 /* unevaluatedProperties o, if no schema within its scope evaluates the name. */
-static int add_unevaluated(struct members *m, const struct other *o, const char *name,
-                           uint64_t mask) {
+static int add_unevaluated_members(struct members *m, const struct other *o, const char *name,
+                                   uint64_t mask) {
     for (uint32_t i = 0; i < m->groups.n; i++) {
         const struct group *g = &m->groups.at[i];
         bool own =
@@ -201,7 +201,7 @@ static int set_for(struct members *m, const char *name, uint64_t mask, uint32_t 
     for (uint32_t i = 0; i < m->groups.n && !rc; i++)
         rc = add_group_elems(m, &m->groups.at[i], name, mask);
     for (uint32_t i = 0; i < m->others.n && !rc; i++)
-        rc = add_unevaluated(m, &m->others.at[i], name, mask);
+        rc = add_unevaluated_members(m, &m->others.at[i], name, mask);
     for (uint32_t i = 0; i < m->own.n && name && !rc; i++) {
         const struct s_fact *f = m->own.at[i];
         const cJSON *own;
