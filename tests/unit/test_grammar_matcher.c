@@ -606,7 +606,7 @@ static void test_refused(void) {
     check_refused(b, r, "left-recursive");
     r = grammar_rule(b);
     check_refused(b, grammar_seq(b, &r, 1), "not defined");
-    check_refused(b, grammar_seq(b, (grammar_node[]){-1}, 1), "not made");
+    check_refused(b, grammar_seq(b, (grammar_node[]){-1}, 1), "is missing");
     check_refused(b, grammar_alt(b, NULL, 0), "alternatives");
     check_refused(b, grammar_repeat(b, grammar_text(b, "a", 1), 2, 1), "minimum");
     check_refused(b, grammar_regex(b, "(a"), "");
