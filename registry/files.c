@@ -1,5 +1,5 @@
-/* files.c - which files make one model: one GGUF, the parts of a split one, the files of a Hugging
- * Face folder. By names and stat alone: opens no file. */
+/* files.c - lists the files of one model: a GGUF, the parts of a split one, the files of a Hugging
+ * Face folder. Uses names and stat; opens no file. */
 #include "core/base/mem.h"
 #include "core/formats/model_file.h"
 #include "registry/registry_int.h"
@@ -21,7 +21,7 @@ static bool ends_with(const char *name, const char *end) {
 }
 
 bool registry_is_safetensors(const char *name) {
-    /* consolidated*.safetensors hold the same weights once more, under other names. */
+    /* consolidated*.safetensors contain the same weights again under other names. */
     return ends_with(name, ".safetensors") && strncmp(name, "consolidated", 12) != 0;
 }
 
@@ -42,7 +42,7 @@ bool registry_folder_has(const char *name) {
     return registry_is_safetensors(name);
 }
 
-/* ---- what is on the disk ---- */
+/* ---- files on disk ---- */
 
 int registry_file_stat(const char *path, const struct stat *st, struct registry_stat *out, err *e) {
     if (!S_ISREG(st->st_mode)) return err_set(e, ERR_INVALID, "%s is not a file", path);
@@ -63,17 +63,17 @@ void registry_files_fini(struct registry_files *f) {
     memset(f, 0, sizeof *f);
 }
 
-/* folder_len bytes of folder, a '/' if there are any, name. */
+/* Adds the file folder[0..folder_len)/name; folder_len 0: name alone. */
 static int add_file(struct registry_files *f, const char *folder, size_t folder_len,
                     const char *name, err *e) {
     if (f->n == FILES_MAX)
         return err_set(e, ERR_FORMAT, "%s: more than %d files", folder, FILES_MAX);
     struct registry_file *more = mem_resize(f->files, f->n + 1, sizeof *more);
-    if (!more) return err_set(e, ERR_NOMEM, "no memory for a list of files");
+    if (!more) return err_no_memory(e);
     f->files = more;
     struct registry_file *file = &more[f->n];
     size_t n = folder_len + strlen(name) + 2;
-    if (!(file->path = mem_new(n, 1))) return err_set(e, ERR_NOMEM, "no memory");
+    if (!(file->path = mem_new(n, 1))) return err_no_memory(e);
     snprintf(file->path, n, "%.*s%s%s", (int)folder_len, folder, folder_len ? "/" : "", name);
     f->n++;
     struct stat st;
@@ -92,7 +92,7 @@ static int by_path(const void *a, const void *b) {
 
 static int list_folder(const char *path, struct registry_files *f, err *e) {
     const struct dirent *entry;
-    bool config = false; /* whether it is whole is for model_file_open to say */
+    bool config = false; /* model_file_open checks the folder further */
     int rc = 0;
     f->format = "safetensors";
     DIR *dir = opendir(path);
@@ -104,8 +104,8 @@ static int list_folder(const char *path, struct registry_files *f, err *e) {
     }
     closedir(dir);
     if (!rc && !config)
-        rc = err_set(e, ERR_INVALID, "%s is a folder without config.json; of GGUFs, name the file",
-                     path);
+        rc = err_set(e, ERR_INVALID,
+                     "%s is a folder without config.json; to add a GGUF, name the file", path);
     if (!rc) qsort(f->files, f->n, sizeof *f->files, by_path);
     return rc;
 }
@@ -117,11 +117,11 @@ static int list_parts(const char *path, struct model_file_part part, struct regi
     unsigned given = part.part;
     int rc = 0;
     char *name = mem_strdup(path);
-    if (!name) return err_set(e, ERR_NOMEM, "no memory");
+    if (!name) return err_no_memory(e);
     part.part = 1;
     model_file_part_write(&part, name);
     if (given != 1)
-        rc = err_set(e, ERR_INVALID, "%s is part %u: add the first, %s", path, given,
+        rc = err_set(e, ERR_INVALID, "%s is part %u: add the first part, %s", path, given,
                      name + folder_len);
     for (; !rc && part.part <= part.n_parts; part.part++) {
         model_file_part_write(&part, name);
@@ -131,15 +131,15 @@ static int list_parts(const char *path, struct model_file_part part, struct regi
     return rc;
 }
 
-static uint64_t mix(uint64_t h, const void *bytes, size_t n) {
+static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t n) {
     const unsigned char *b = bytes;
     for (size_t i = 0; i < n; i++)
         h = (h ^ b[i]) * UINT64_C(0x100000001b3); /* FNV-1a */
     return h;
 }
 
-/* Sizes are summed; of several files, times, sizes and names become one number. */
-static int sum_up(struct registry_files *f, err *e) {
+/* Sums sizes; hashes times, sizes and names of several files into one number. */
+static int sum_files(struct registry_files *f, err *e) {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
     if (f->n == 1) {
         f->stat = f->files[0].stat;
@@ -149,10 +149,12 @@ static int sum_up(struct registry_files *f, err *e) {
         const struct registry_file *file = &f->files[i];
         const char *name = registry_file_name(file);
         if (!mem_add(f->stat.size_bytes, file->stat.size_bytes, &f->stat.size_bytes))
-            return err_set(e, ERR_FORMAT, "%s: absurd size", file->path);
-        h = mix(h, name, strlen(name) + 1);
-        h = mix(h, &file->stat.size_bytes, sizeof file->stat.size_bytes);
-        h = mix(h, &file->stat.mtime_ns, sizeof file->stat.mtime_ns);
+            return err_set(e, ERR_FORMAT,
+                           "%s: the sizes of the model's files add up to more than 2^64 bytes",
+                           file->path);
+        h = hash_bytes(h, name, strlen(name) + 1);
+        h = hash_bytes(h, &file->stat.size_bytes, sizeof file->stat.size_bytes);
+        h = hash_bytes(h, &file->stat.mtime_ns, sizeof file->stat.mtime_ns);
     }
     f->stat.mtime_ns = (int64_t)(h >> 1);
     return 0;
@@ -172,7 +174,7 @@ int registry_files_list(const char *path, struct registry_files *out, err *e) {
         rc = list_parts(path, part, out, e);
     else
         rc = add_file(out, "", 0, path, e);
-    if (!rc) rc = sum_up(out, e);
+    if (!rc) rc = sum_files(out, e);
     if (rc) registry_files_fini(out);
     return rc;
 }

@@ -1,5 +1,5 @@
-/* hash.c - SHA-256 of bytes, and SHA-1 as git makes it of a blob: over "blob SIZE", a NUL and the
- * bytes. The only caller of nettle's functions; their signatures differ between its versions. */
+/* hash.c - SHA-256, and git's SHA-1 of a blob: over "blob SIZE", a NUL and the bytes. The only
+ * caller of nettle, whose signatures differ between versions. */
 #include "registry/registry_int.h"
 
 #include <nettle/version.h>

@@ -1,5 +1,5 @@
-/* hub.c - a pull from beginning to end: what was asked for, the listing, the folder and its lock,
- * room on the disk, then file after file. */
+/* hub.c - a pull: the request, the listing, the folder and its lock, space on the disk, then each
+ * file. */
 #include "registry/hub.h"
 
 #include "core/base/mem.h"
@@ -35,7 +35,7 @@ struct hub_model {
     uint64_t size_bytes;
 };
 
-/* ---- what was asked for ---- */
+/* ---- the request ---- */
 
 static bool is_repo_part(const char *text, size_t n) {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
@@ -43,7 +43,7 @@ static bool is_repo_part(const char *text, size_t n) {
     return n > 0 && n <= REPO_PART_MAX && strspn(text, allowed) >= n && text[0] != '.';
 }
 
-/* *file points into what, NULL: none. */
+/* Splits "hf:ORG/REPO:FILE". *file points into what; NULL: none. */
 static int read_what(const char *what, char **repo, const char **file, err *e) {
     const char *text = what + 3, *slash = strchr(what, '/');
     const char *colon = slash ? strchr(slash, ':') : NULL;
@@ -53,13 +53,14 @@ static int read_what(const char *what, char **repo, const char **file, err *e) {
             is_repo_part(slash + 1, (size_t)(end - slash - 1)) && (!colon || colon[1])) {
             *file = colon ? colon + 1 : NULL;
             *repo = mem_strndup(text, (size_t)(end - text));
-            return *repo ? 0 : err_set(e, ERR_NOMEM, "no memory");
+            return *repo ? 0 : err_no_memory(e);
         }
     }
-    return err_set(e, ERR_INVALID, "\"%.100s\" is not hf:ORG/REPO or hf:ORG/REPO:FILE", what);
+    return err_set(e, ERR_INVALID, "expected hf:ORG/REPO or hf:ORG/REPO:FILE, not \"%.100s\"",
+                   what);
 }
 
-/* Everything but unreserved characters, and '/' where it stays. */
+/* Escapes all except unreserved characters, and '/' if keep_slash. */
 static void add_escaped(str *s, const char *text, bool keep_slash) {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
                                 "._-~";
@@ -132,10 +133,10 @@ static int make_plan(hub_model *m, const char *file, err *e) {
     if (rc) return rc;
     for (size_t i = 0; i < m->choice.n; i++)
         if (!mem_add(m->size_bytes, m->choice.files[i]->size_bytes, &m->size_bytes))
-            return err_set(e, ERR_FORMAT, "the listing claims an absurd size");
+            return err_set(e, ERR_FORMAT, "the listing's sizes add up to more than 2^64 bytes");
     if (!m->choice.folder) return make_path(m->folder, m->choice.files[0]->name, &m->path, e);
     m->path = mem_strdup(m->folder);
-    return m->path ? 0 : err_set(e, ERR_NOMEM, "no memory");
+    return m->path ? 0 : err_no_memory(e);
 }
 
 int hub_open(const struct hub_options *o, const char *what, const char *revision, hub_model **out,
@@ -146,9 +147,10 @@ int hub_open(const struct hub_options *o, const char *what, const char *revision
     *out = NULL;
     size_t n = strlen(revision);
     if (n == 0 || n > REVISION_MAX || strstr(revision, ".."))
-        return err_set_param(e, ERR_INVALID, "revision", "\"%.64s\" is no revision", revision);
+        return err_set_param(e, ERR_INVALID, "revision", "\"%.64s\" is not the name of a revision",
+                             revision);
     hub_model *m = mem_new(1, sizeof *m);
-    if (!m) return err_set(e, ERR_NOMEM, "no memory");
+    if (!m) return err_no_memory(e);
     m->options = *o;
     int rc = read_what(what, &m->repo, &file, e);
     if (!rc) rc = hub_http_open(&m->options, &m->http, e);
@@ -186,7 +188,7 @@ uint64_t hub_size_bytes(const hub_model *m) {
 
 /* ---- the download ---- */
 
-/* One pull at a time in a folder; the lock goes with the descriptor. */
+/* Allows one pull at a time in a folder; closing the descriptor releases the lock. */
 static int lock_folder(hub_model *m, int *fd, err *e) {
     const struct hub_options *o = &m->options;
     const struct timespec pause = {.tv_nsec = WAIT_MS * 1000000L};
@@ -204,11 +206,13 @@ static int lock_folder(hub_model *m, int *fd, err *e) {
 
 static int check_room(const hub_model *m, uint64_t missing, err *e) {
     struct statvfs fs;
-    if (statvfs(m->folder, &fs)) return 0; /* then writing says it */
+    if (statvfs(m->folder, &fs)) return 0; /* then the write fails */
     uint64_t room;
     if (!mem_mul(fs.f_bavail, fs.f_frsize, &room) || missing <= room) return 0;
-    return err_set(e, ERR_IO, "%s has %llu MiB left, %llu MiB are missing yet", m->folder,
-                   (unsigned long long)(room >> 20), (unsigned long long)(missing >> 20));
+    return err_set(
+        e, ERR_IO,
+        "%s: %llu MiB are free, but %llu MiB are still to be downloaded: free some space",
+        m->folder, (unsigned long long)(room >> 20), (unsigned long long)(missing >> 20));
 }
 
 static int fetch_one(hub_model *m, const struct hub_file *f, const char *path, uint64_t done,
@@ -251,8 +255,8 @@ static int fetch_all(hub_model *m, err *e) {
     return rc;
 }
 
-/* What another revision left in the folder would be read with this one. */
-static void say_strangers(const hub_model *m) {
+/* Reports files of another revision, which would be read together with this one. */
+static void report_other_files(const hub_model *m) {
     struct registry_files files;
     if (!m->choice.folder || registry_files_list(m->folder, &files, NULL)) return;
     for (size_t i = 0; i < files.n; i++) {
@@ -262,7 +266,8 @@ static void say_strangers(const hub_model *m) {
             k++;
         if (k < m->choice.n) continue;
         char line[PATH_MAX_BYTES];
-        snprintf(line, sizeof line, "%s is not in this revision: remove it if another one left it",
+        snprintf(line, sizeof line,
+                 "%s is not part of this revision: remove it if it belongs to another one",
                  files.files[i].path);
         m->options.say(m->options.arg, line);
     }
@@ -280,7 +285,7 @@ int hub_fetch(hub_model *m, err *e) {
     free(inside);
     if (!rc) rc = lock_folder(m, &fd, e);
     if (!rc) rc = fetch_all(m, e);
-    if (!rc) say_strangers(m);
+    if (!rc) report_other_files(m);
     if (rc) err_prefix(e, "%s: ", m->repo);
     if (fd >= 0) close(fd);
     return rc;

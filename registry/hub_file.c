@@ -1,6 +1,6 @@
-/* hub_file.c - one file from the Hub to the disk: FILE.part and FILE.part.id while it grows, then
- * FILE. The hash is made of the bytes as they are written, after those of an earlier part have been
- * read back. Never leaves a FILE that is not whole. */
+/* hub_file.c - downloads one file: FILE.part and FILE.part.id while it is incomplete, then FILE.
+ * The hash is computed while bytes are written, after those of an earlier part were read back. FILE
+ * is complete or absent. */
 #include "core/base/file.h"
 #include "core/base/mem.h"
 #include "registry/hub_int.h"
@@ -16,7 +16,7 @@
 
 enum {
     CHUNK_BYTES = 1 << 20,
-    PROGRESS_BYTES = 1 << 20, /* so much makes a try one that brought something */
+    PROGRESS_BYTES = 1 << 20, /* a try that received this much made progress */
     ID_MAX = 128,
     SUFFIX_MAX = 16
 };
@@ -26,12 +26,12 @@ struct part {
     char *path, *id_path; /* FILE.part, FILE.part.id */
     int fd;
     uint64_t done;  /* bytes written and hashed */
-    bool begun;     /* the body's place has been checked */
-    bool misplaced; /* and was another than asked for */
+    bool begun;     /* the body's position was checked */
+    bool misplaced; /* and was not the requested one */
     struct registry_hash hash;
 };
 
-static int tick(void *arg) {
+static int report_progress(void *arg) {
     const struct part *p = arg;
     const struct hub_options *o = p->d->options;
     return o->progress(o->arg, p->d->done_before + p->done, p->d->total_bytes);
@@ -48,7 +48,7 @@ static void hash_start(struct part *p) {
 /* Hashes n bytes of fd from its start. ERR_STOPPING. */
 static int hash_bytes(struct part *p, int fd, uint64_t n, err *e) {
     char *chunk = mem_new(CHUNK_BYTES, 1);
-    int rc = chunk ? 0 : err_set(e, ERR_NOMEM, "no memory");
+    int rc = chunk ? 0 : err_no_memory(e);
     hash_start(p);
     while (!rc && p->done < n) {
         uint64_t left = n - p->done;
@@ -60,7 +60,7 @@ static int hash_bytes(struct part *p, int fd, uint64_t n, err *e) {
         }
         registry_hash_add(&p->hash, chunk, (size_t)got);
         p->done += (uint64_t)got;
-        if (tick(p)) rc = err_set(e, ERR_STOPPING, "stopped");
+        if (report_progress(p)) rc = err_set(e, ERR_STOPPING, "stopped");
     }
     free(chunk);
     return rc;
@@ -86,7 +86,7 @@ uint64_t hub_file_have_bytes(const struct hub_file *file, const char *path) {
     return have < file->size_bytes ? have : file->size_bytes;
 }
 
-/* ---- FILE.part and what it is to become ---- */
+/* ---- FILE.part and FILE.part.id ---- */
 
 static int err_io(const char *what, const char *path, err *e) {
     return err_set(e, ERR_IO, "cannot %s %s: %s", what, path, strerror(errno));
@@ -120,14 +120,14 @@ static int part_empty(struct part *p, err *e) {
     return file_truncate(p->fd, 0) ? err_io("empty", p->path, e) : 0;
 }
 
-/* What is left of an earlier download is kept if it was to become the same file. */
+/* Opens FILE.part; continues an earlier download if its id is that of the same file. */
 static int part_open(struct part *p, err *e) {
     p->fd = file_open(p->path, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
     if (p->fd < 0) return err_io("write", p->path, e);
     uint64_t have = size_of(p->path);
     if (have && have <= p->d->file->size_bytes && id_is_right(p))
         return hash_bytes(p, p->fd, have, e);
-    /* Emptied before the id is written: bytes of the old file never stand under the new id. */
+    /* Empty it before writing the id, so that the new id never describes old bytes. */
     int rc = part_empty(p, e);
     return rc ? rc : write_id(p, e);
 }
@@ -139,17 +139,17 @@ static int write_all(struct part *p, const char *bytes, size_t n, err *e) {
     return 0;
 }
 
-/* The first bytes of a body: they must belong where the part ends, or at its start. */
+/* At a body's first bytes: checks that it begins where the part ends, or at 0. */
 static int part_begin(struct part *p, const struct hub_reply *r, err *e) {
     const struct hub_file *f = p->d->file;
     p->begun = true;
     if (f->lfs && strlen(r->linked_etag) == 64 && strcmp(r->linked_etag, f->hash) != 0)
-        return err_set(e, ERR_CHANGED, "it is another file now than the listing says: try again");
+        return err_set(e, ERR_CHANGED, "the file changed since it was listed: try again");
     if (r->status == 200) return p->done ? part_empty(p, e) : 0;
     if (!r->has_range || r->range_from != p->done ||
         (r->range_total && r->range_total != f->size_bytes)) {
         p->misplaced = true;
-        return err_set(e, ERR_CHANGED, "the answer is another range of bytes than asked for");
+        return err_set(e, ERR_CHANGED, "the server sent another range of bytes than requested");
     }
     return 0;
 }
@@ -159,22 +159,25 @@ static int on_body(void *arg, const struct hub_reply *r, const void *bytes, size
     int rc = p->begun ? 0 : part_begin(p, r, e);
     if (rc) return rc;
     if (n > p->d->file->size_bytes - p->done)
-        return err_set(e, ERR_FORMAT, "more comes than the %llu bytes that the listing says",
+        return err_set(e, ERR_FORMAT, "the server sends more than the %llu bytes that it listed",
                        (unsigned long long)p->d->file->size_bytes);
     return write_all(p, bytes, n, e);
 }
 
 /* ---- the download ---- */
 
-/* Tries until all bytes are there. */
+/* Tries until all bytes have arrived. */
 static int part_fill(struct part *p, err *e) {
     const struct hub_download *d = p->d;
     struct hub_retry retry = {0};
     struct hub_reply reply;
     int rc = 0;
     while (!rc && p->done < d->file->size_bytes) {
-        const struct hub_request rq = {
-            .path = d->url_path, .from = p->done, .body = on_body, .tick = tick, .arg = p};
+        const struct hub_request rq = {.path = d->url_path,
+                                       .from = p->done,
+                                       .body = on_body,
+                                       .tick = report_progress,
+                                       .arg = p};
         uint64_t before = p->done;
         p->begun = p->misplaced = false;
         rc = hub_http_get(d->http, &rq, &reply, e);
@@ -183,7 +186,7 @@ static int part_fill(struct part *p, err *e) {
                          (unsigned long long)p->done, (unsigned long long)d->file->size_bytes);
             reply.transient = true;
         }
-        if (rc && before && (reply.status == 416 || p->misplaced)) { /* once more from the start */
+        if (rc && before && (reply.status == 416 || p->misplaced)) { /* again from the start */
             rc = part_empty(p, e);
             continue;
         }
@@ -193,15 +196,15 @@ static int part_fill(struct part *p, err *e) {
     return rc;
 }
 
-/* Whole: checked, on the disk, then under its name. */
+/* Checks the hash, syncs the file and renames it. */
 static int part_finish(struct part *p, err *e) {
     const struct hub_file *f = p->d->file;
     if (!hash_is_right(p)) {
         unlink(p->path);
         unlink(p->id_path);
         return err_set(e, ERR_FORMAT,
-                       "its %s is not the one that the Hub lists (%.16s...): it was deleted, pull "
-                       "again",
+                       "its %s is not the one that the Hub lists (%.16s...): the download was "
+                       "deleted, pull again",
                        f->lfs ? "SHA-256" : "git hash", f->hash);
     }
     if (file_sync(p->fd)) return err_io("sync", p->path, e);
@@ -210,8 +213,8 @@ static int part_finish(struct part *p, err *e) {
     return file_sync_folder(p->d->path) ? err_io("sync the folder of", p->d->path, e) : 0;
 }
 
-/* 1: PATH is there with the right bytes; 0: it is not. */
-static int is_there(struct part *p, err *e) {
+/* 1: PATH exists with the right bytes; 0: it does not. */
+static int file_exists(struct part *p, err *e) {
     const struct hub_download *d = p->d;
     if (size_of(d->path) != d->file->size_bytes) return 0;
     int fd = file_open(d->path, O_RDONLY, 0);
@@ -226,16 +229,16 @@ int hub_file_get(const struct hub_download *d, err *e) {
     size_t n = strlen(d->path) + SUFFIX_MAX;
     p.path = mem_new(n, 1);
     p.id_path = mem_new(n, 1);
-    int rc = p.path && p.id_path ? 0 : err_set(e, ERR_NOMEM, "no memory");
+    int rc = p.path && p.id_path ? 0 : err_no_memory(e);
     if (!rc) {
         snprintf(p.path, n, "%s.part", d->path);
         snprintf(p.id_path, n, "%s.part.id", d->path);
-        rc = is_there(&p, e);
+        rc = file_exists(&p, e);
     }
     if (!rc) {
         rc = part_open(&p, e);
         if (!rc) rc = part_fill(&p, e);
-        /* Nothing to go on from. */
+        /* There is nothing to continue from. */
         if (rc && (rc == ERR_FORMAT || rc == ERR_CHANGED || p.done == 0)) {
             unlink(p.path);
             unlink(p.id_path);

@@ -1,7 +1,6 @@
-/* hub_http.c - GET requests to the Hub: one try, its redirects, and the wait before the next. The
- * only file that uses libcurl. It follows redirects itself, because each hop decides again whether
- * its address is allowed and whether the token may go there. Signed addresses and tokens never get
- * into an error's text. */
+/* hub_http.c - GET requests to the Hub: one try, its redirects, and the wait before the next. It
+ * follows redirects itself, because at each hop it checks whether the address is allowed and
+ * whether it may receive the token. Error texts never contain signed addresses or tokens. */
 #include "core/base/clock.h"
 #include "core/base/mem.h"
 #include "core/base/str.h"
@@ -27,7 +26,7 @@ enum {
     HOST_MAX = 256
 };
 
-/* Where a URL leads, as far as trust in it goes. */
+/* The origin of a URL, which decides on trust. */
 struct origin {
     char scheme[8], host[HOST_MAX], port[8];
     bool secure, loopback;
@@ -40,12 +39,12 @@ struct hub_http {
     struct origin home;
 };
 
-/* One try. */
+/* State of one try. */
 struct try {
     const struct hub_request *rq;
     struct hub_reply *reply;
     err *e;
-    int rc; /* of body or tick: ended the transfer */
+    int rc; /* error of body or tick, which ended the transfer */
 };
 
 /* ---- addresses ---- */
@@ -57,7 +56,7 @@ static bool is_loopback(const char *host) {
     return inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 == 127;
 }
 
-static bool take_part(CURLU *u, CURLUPart part, unsigned flags, char *out, size_t n) {
+static bool copy_url_part(CURLU *u, CURLUPart part, unsigned flags, char *out, size_t n) {
     char *text = NULL;
     bool ok = curl_url_get(u, part, &text, flags) == CURLUE_OK && strlen(text) < n;
     if (ok) strcpy(out, text);
@@ -65,15 +64,15 @@ static bool take_part(CURLU *u, CURLUPart part, unsigned flags, char *out, size_
     return ok;
 }
 
-/* False: no http or https URL, or one with a user's name. */
+/* false: not an http or https URL, or one with a user name. */
 static bool read_origin(const char *url, struct origin *out) {
     CURLU *u = curl_url();
     char *user = NULL;
     memset(out, 0, sizeof *out);
     bool ok = u && curl_url_set(u, CURLUPART_URL, url, 0) == CURLUE_OK &&
-              take_part(u, CURLUPART_SCHEME, 0, out->scheme, sizeof out->scheme) &&
-              take_part(u, CURLUPART_HOST, 0, out->host, sizeof out->host) &&
-              take_part(u, CURLUPART_PORT, CURLU_DEFAULT_PORT, out->port, sizeof out->port) &&
+              copy_url_part(u, CURLUPART_SCHEME, 0, out->scheme, sizeof out->scheme) &&
+              copy_url_part(u, CURLUPART_HOST, 0, out->host, sizeof out->host) &&
+              copy_url_part(u, CURLUPART_PORT, CURLU_DEFAULT_PORT, out->port, sizeof out->port) &&
               curl_url_get(u, CURLUPART_USER, &user, 0) == CURLUE_NO_USER;
     curl_free(user);
     curl_url_cleanup(u);
@@ -90,11 +89,12 @@ static bool same_origin(const struct origin *a, const struct origin *b) {
 int hub_http_open(const struct hub_options *o, hub_http **out, err *e) {
     int rc = 0;
     *out = NULL;
-    if (curl_global_init(CURL_GLOBAL_DEFAULT)) return err_set(e, ERR_IO, "libcurl does not start");
+    if (curl_global_init(CURL_GLOBAL_DEFAULT))
+        return err_set(e, ERR_IO, "libcurl cannot be initialized");
     hub_http *h = mem_new(1, sizeof *h);
     if (!h) {
         curl_global_cleanup();
-        return err_set(e, ERR_NOMEM, "no memory");
+        return err_no_memory(e);
     }
     h->options = o;
     size_t n = strlen(o->endpoint);
@@ -103,7 +103,7 @@ int hub_http_open(const struct hub_options *o, hub_http **out, err *e) {
     h->endpoint = mem_strndup(o->endpoint, n);
     h->curl = curl_easy_init();
     if (!h->endpoint || !h->curl)
-        rc = err_set(e, ERR_NOMEM, "no memory");
+        rc = err_no_memory(e);
     else if (!read_origin(h->endpoint, &h->home) || strpbrk(h->endpoint, "?#"))
         rc = err_set_param(e, ERR_INVALID, "endpoint",
                            "\"%.100s\" is not an address like https://huggingface.co", o->endpoint);
@@ -112,7 +112,7 @@ int hub_http_open(const struct hub_options *o, hub_http **out, err *e) {
         return rc;
     }
     if (o->token && o->token[0] && !h->home.secure && !h->home.loopback)
-        o->say(o->arg, "the token is not sent: the endpoint is not https");
+        o->say(o->arg, "the token is not sent, because the endpoint is not https");
     *out = h;
     return 0;
 }
@@ -125,7 +125,7 @@ void hub_http_close(hub_http *h) {
     free(h);
 }
 
-/* ---- what curl calls ---- */
+/* ---- callbacks of curl ---- */
 
 static void copy_text(char *out, size_t n, const char *value, size_t len) {
     if (len >= 2 && value[0] == '"' && value[len - 1] == '"') value++, len -= 2;
@@ -160,7 +160,7 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg) {
     struct hub_reply *r = t->reply;
     char text[1024];
     n *= size;
-    if (n > 5 && strncmp(line, "HTTP/", 5) == 0) { /* the next response, an interim one perhaps */
+    if (n > 5 && strncmp(line, "HTTP/", 5) == 0) { /* the next response, possibly an interim one */
         const char *space = memchr(line, ' ', n);
         r->status = space ? strtol(space, NULL, 10) : 0;
         r->has_range = false;
@@ -187,9 +187,9 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg) {
 static size_t on_body(char *bytes, size_t size, size_t n, void *arg) {
     struct try *t = arg;
     n *= size;
-    if (t->reply->status != 200 && t->reply->status != 206) return n; /* a page for people */
+    if (t->reply->status != 200 && t->reply->status != 206) return n; /* an error page */
     t->rc = t->rq->body(t->rq->arg, t->reply, bytes, n, t->e);
-    return t->rc ? 0 : n; /* fewer than came: the transfer ends */
+    return t->rc ? 0 : n; /* a shorter count ends the transfer */
 }
 
 static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d) {
@@ -202,7 +202,7 @@ static int on_progress(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl
 
 /* ---- a request ---- */
 
-/* Lets a hop speak this URL's protocol alone, and no proxy see what is meant for this machine. */
+/* Restricts a hop to its URL's protocol; requests to this machine bypass proxies. */
 static void set_protocol(CURL *c, const struct origin *to) {
 #if LIBCURL_VERSION_NUM >= 0x075500
     curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, to->scheme);
@@ -219,13 +219,14 @@ static int err_curl(struct try *t, CURLcode code, const char *host, uint32_t sta
                    code == CURLE_OUT_OF_MEMORY;
     t->reply->transient = !certain;
     if (code == CURLE_OPERATION_TIMEDOUT)
-        return err_set(t->e, ERR_IO, "%s: nothing came for %u seconds", host, (unsigned)stall_s);
+        return err_set(t->e, ERR_IO, "%s: nothing was received for %u seconds", host,
+                       (unsigned)stall_s);
     if (code == CURLE_PARTIAL_FILE || code == CURLE_GOT_NOTHING || code == CURLE_RECV_ERROR)
         return err_set(t->e, ERR_IO, "%s: the connection was lost", host);
     return err_set(t->e, ERR_IO, "%s: %s", host, curl_easy_strerror(code));
 }
 
-static int perform(hub_http *h, struct try *t, const char *url, const struct origin *to) {
+static int send_request(hub_http *h, struct try *t, const char *url, const struct origin *to) {
     CURL *c = h->curl;
     const struct hub_options *o = h->options;
     char range[32], *bearer = NULL;
@@ -259,7 +260,7 @@ static int perform(hub_http *h, struct try *t, const char *url, const struct ori
         headers = bearer ? curl_slist_append(NULL, bearer) : NULL;
         if (!headers) {
             free(bearer);
-            return err_set(t->e, ERR_NOMEM, "no memory");
+            return err_no_memory(t->e);
         }
         curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
     }
@@ -273,7 +274,7 @@ static bool is_redirect(long status) {
     return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
 
-/* What a status means for whoever asked. */
+/* Explains an error status. */
 static int err_status(const hub_http *h, struct try *t, const char *host) {
     struct hub_reply *r = t->reply;
     bool token = h->options->token && h->options->token[0];
@@ -285,27 +286,28 @@ static int err_status(const hub_http *h, struct try *t, const char *host) {
         if (strcmp(r->error_code, "GatedRepo") == 0)
             return err_set(t->e, ERR_IO,
                            "access is granted on request only (HTTP %ld): accept the terms on the "
-                           "model's page and give that account's token in HF_TOKEN",
+                           "model's page and set HF_TOKEN to that account's token",
                            r->status);
         return err_set(t->e, ERR_IO,
                        token
-                           ? "%s answers %ld: there is no such model, or the token does not open it"
-                           : "%s answers %ld: there is no such model, or it is private: then a "
-                             "token is needed in HF_TOKEN",
+                           ? "%s answers %ld: there is no such model, or the token gives no access"
+                           : "%s answers %ld: there is no such model, or it is private: then set "
+                             "HF_TOKEN to an access token",
                        host, r->status);
     }
     if (r->status == 404) {
         const char *what = strcmp(r->error_code, "RevisionNotFound") == 0 ? "revision"
                            : strcmp(r->error_code, "EntryNotFound") == 0  ? "file"
                                                                           : "model";
-        return err_set(t->e, ERR_NOT_FOUND, "%s knows no such %s (HTTP 404)", host, what);
+        return err_set(t->e, ERR_NOT_FOUND, "%s has no such %s (HTTP 404)", host, what);
     }
     return err_set(t->e, ERR_IO, "%s answers %ld", host, r->status);
 }
 
-/* One hop may not be less safe than the endpoint. */
+/* Refuses a hop that is less secure than the endpoint. */
 static int check_hop(const hub_http *h, const char *url, struct origin *to, err *e) {
-    if (!read_origin(url, to)) return err_set(e, ERR_IO, "a redirect leads to no web address");
+    if (!read_origin(url, to))
+        return err_set(e, ERR_IO, "a redirect leads to an address other than http or https");
     if (!to->secure && h->home.secure)
         return err_set(e, ERR_IO, "a redirect leads from https to plain http (%s): refused",
                        to->host);
@@ -326,17 +328,17 @@ int hub_http_get(hub_http *h, const struct hub_request *rq, struct hub_reply *re
     for (int hop = 0; !rc; hop++) {
         char *next = NULL;
         rc = check_hop(h, str_cstr(&url), &to, e);
-        if (!rc) rc = perform(h, &t, str_cstr(&url), &to);
+        if (!rc) rc = send_request(h, &t, str_cstr(&url), &to);
         if (rc || !is_redirect(reply->status)) break;
         curl_easy_getinfo(h->curl, CURLINFO_REDIRECT_URL, &next);
         if (!next || strlen(next) >= URL_MAX_BYTES)
-            rc = err_set(e, ERR_IO, "%s redirects to nowhere", to.host);
+            rc = err_set(e, ERR_IO, "%s redirects without an address", to.host);
         else if (hop == REDIRECTS_MAX)
             rc = err_set(e, ERR_IO, "%s: more than %d redirects", to.host, REDIRECTS_MAX);
         if (rc) break;
         str_clear(&url);
-        str_add(&url, next); /* curl's own dies with the next request */
-        if (url.failed) rc = err_set(e, ERR_NOMEM, "no memory for a redirect");
+        str_add(&url, next); /* curl frees its copy at the next request */
+        if (url.failed) rc = err_no_memory(e);
     }
     if (!rc && reply->status != 200 && reply->status != 206) rc = err_status(h, &t, to.host);
     str_fini(&url);
@@ -349,7 +351,7 @@ int hub_http_pause(hub_http *h, const struct hub_request *rq, const struct hub_r
     if (!reply->transient || retry->n_failed >= o->n_retries) return e->code;
     if (reply->retry_after_s > RETRY_AFTER_MAX_S) {
         char text[64];
-        snprintf(text, sizeof text, " and asks to wait for %lu seconds",
+        snprintf(text, sizeof text, " and asks for a wait of %lu seconds",
                  (unsigned long)reply->retry_after_s);
         size_t n = strlen(e->msg);
         snprintf(e->msg + n, sizeof e->msg - n, "%s", text);

@@ -1,5 +1,5 @@
-/* hub_list.c - what a repository holds, and which of its files make the model that is wanted. Pure:
- * reads a listing's text, touches neither network nor disk. */
+/* hub_list.c - parses a repository's listing and chooses the files of the requested model. Pure:
+ * uses neither network nor disk. */
 #include "core/base/mem.h"
 #include "core/base/str.h"
 #include "core/formats/model_file.h"
@@ -19,7 +19,7 @@ enum { NAME_MAX_BYTES = 512, FILES_MAX = 200000, SAID_MAX = 200 };
 
 /* ---- the listing ---- */
 
-/* A relative path of plain components: what it names lies below the folder it is put in. */
+/* True for a relative path of plain components, which stays below its folder. */
 static bool is_safe_name(const char *name) {
     size_t n = strlen(name);
     if (n == 0 || n > NAME_MAX_BYTES || !utf8_valid(name, n)) return false;
@@ -77,9 +77,9 @@ int hub_listing_parse(const char *text, size_t n, struct hub_listing *out, err *
     const char *commit = read_text(root, "sha");
     int n_files = cJSON_GetArraySize(files), rc = 0;
     if (!cJSON_IsArray(files) || !(is_hex(commit, 40) || is_hex(commit, 64)) || n_files > FILES_MAX)
-        rc = err_set(e, ERR_FORMAT, "the answer is no listing of a model's files");
+        rc = err_set(e, ERR_FORMAT, "the answer is not a listing of a model's files");
     if (!rc && !(out->files = mem_new((uint64_t)n_files, sizeof *out->files)))
-        rc = err_set(e, ERR_NOMEM, "no memory for a listing of %d files", n_files);
+        rc = err_no_memory(e);
     if (rc) {
         cJSON_Delete(root);
         return rc;
@@ -90,7 +90,7 @@ int hub_listing_parse(const char *text, size_t n, struct hub_listing *out, err *
         if (!name || !is_safe_name(name)) continue;
         struct hub_file *f = &out->files[out->n_files];
         if (!(f->name = mem_strdup(name))) {
-            rc = err_set(e, ERR_NOMEM, "no memory for a listing of %d files", n_files);
+            rc = err_no_memory(e);
             break;
         }
         read_identity(item, f);
@@ -118,7 +118,7 @@ static bool is_gguf(const char *name) {
     return n > 5 && strcmp(name + n - 5, ".gguf") == 0;
 }
 
-/* GGUFs that are no language model: projectors of images, calibration data. */
+/* GGUFs other than language models: image projectors, calibration data. */
 static bool is_side_gguf(const char *name) {
     const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name;
     return strncasecmp(base, "mmproj", 6) == 0 || strncasecmp(base, "imatrix", 7) == 0;
@@ -128,7 +128,7 @@ static bool is_word(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* Q4_K is in x-Q4_K.gguf, but neither in x-Q4_K_M.gguf nor in x-IQ4_K.gguf. */
+/* Q4_K occurs in x-Q4_K.gguf, but not in x-Q4_K_M.gguf or x-IQ4_K.gguf. */
 static bool has_type(const char *name, const char *type) {
     size_t n = strlen(type);
     for (const char *at = name; *at; at++)
@@ -147,7 +147,7 @@ static bool matches(const char *name, const char *wanted) {
     return has_type(name, wanted);
 }
 
-/* Does b belong to the split model that a is the first part of? */
+/* True if b is a part of the split model whose first part is a. */
 static bool same_split(const char *a, const struct model_file_part *part, const char *b) {
     struct model_file_part other;
     return model_file_part_read(b, &other) && other.n_parts == part->n_parts &&
@@ -162,17 +162,17 @@ static bool choice_add(struct hub_choice *c, const struct hub_file *f) {
     return true;
 }
 
-/* All parts of the model whose first is found, or the file alone. */
+/* Adds all parts of the model of which this file is the first, or the file alone. */
 static int take_model(const struct hub_listing *l, const struct hub_file *first,
                       struct hub_choice *out, err *e) {
     struct model_file_part part;
     bool split = model_file_part_read(first->name, &part);
     for (size_t i = 0; i < l->n_files; i++)
         if (&l->files[i] == first || (split && same_split(first->name, &part, l->files[i].name)))
-            if (!choice_add(out, &l->files[i])) return err_set(e, ERR_NOMEM, "no memory");
+            if (!choice_add(out, &l->files[i])) return err_no_memory(e);
     if (split && out->n != part.n_parts)
-        return err_set(e, ERR_NOT_FOUND, "%s: there are %zu of its %u parts", first->name, out->n,
-                       part.n_parts);
+        return err_set(e, ERR_NOT_FOUND, "%s: the repository has %zu of its %u parts", first->name,
+                       out->n, part.n_parts);
     return 0;
 }
 
@@ -200,7 +200,8 @@ static int choose_gguf(const struct hub_listing *l, const char *wanted, const st
         if (later || !matches(f->name, wanted)) continue;
         n++;
         first = f;
-        if (wanted && strcmp(f->name, wanted) == 0) { /* the very name wins over a pattern */
+        if (wanted &&
+            strcmp(f->name, wanted) == 0) { /* an exact name takes precedence over a pattern */
             n = 1;
             break;
         }
@@ -208,20 +209,22 @@ static int choose_gguf(const struct hub_listing *l, const char *wanted, const st
     if (n == 1) return take_model(l, first, out, e);
     if (n > 1) {
         say_candidates(l, wanted, o);
-        return err_set(e, ERR_INVALID,
-                       "%zu models %s%s: choose one with hf:ORG/REPO:FILE, FILE being a name or a "
-                       "type such as Q4_K_M",
-                       n, wanted ? "match " : "are there", wanted ? wanted : "");
+        return err_set(
+            e, ERR_INVALID,
+            "%zu models %s%s: choose one with hf:ORG/REPO:FILE, where FILE is a name or a "
+            "type such as Q4_K_M",
+            n, wanted ? "match " : "are there", wanted ? wanted : "");
     }
     if (n_gguf == 0)
-        return err_set(e, ERR_UNSUPPORTED,
-                       "there is neither a GGUF nor safetensors with a config.json: nothing that "
-                       "inferd could load");
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "the repository has neither a GGUF nor safetensors with a config.json: nothing that "
+            "inferd could load");
     say_candidates(l, NULL, o);
-    return err_set(e, ERR_NOT_FOUND, "no GGUF there is called or matches \"%s\"", wanted);
+    return err_set(e, ERR_NOT_FOUND, "no GGUF of the repository matches \"%s\"", wanted);
 }
 
-/* ERR_NOT_FOUND: no Hugging Face folder. */
+/* ERR_NOT_FOUND: not a Hugging Face folder. */
 static int choose_folder(const struct hub_listing *l, struct hub_choice *out, err *e) {
     bool config = false, weights = false;
     for (size_t i = 0; i < l->n_files; i++) {
@@ -229,7 +232,7 @@ static int choose_folder(const struct hub_listing *l, struct hub_choice *out, er
         if (!registry_folder_has(name)) continue;
         config |= strcmp(name, "config.json") == 0;
         weights |= registry_is_safetensors(name);
-        if (!choice_add(out, &l->files[i])) return err_set(e, ERR_NOMEM, "no memory");
+        if (!choice_add(out, &l->files[i])) return err_no_memory(e);
     }
     out->folder = true;
     return config && weights ? 0 : ERR_NOT_FOUND;
@@ -246,7 +249,7 @@ int hub_listing_choose(const struct hub_listing *l, const char *wanted, const st
     }
     for (size_t i = 0; !rc && i < out->n; i++)
         if (!out->files[i]->known)
-            rc = err_set(e, ERR_FORMAT, "the listing does not say size and hash of %s",
+            rc = err_set(e, ERR_FORMAT, "the listing has no size or hash of %s",
                          out->files[i]->name);
     if (rc) {
         free(out->files);

@@ -1,6 +1,6 @@
-/* registry.c - rows in, rows out: names, files, times. The only writer of the tables that schema.c
- * makes. Runs on the thread that owns the handle; other processes may write between any two calls,
- * so whatever must hold together is read and written in one transaction. */
+/* registry.c - reads and writes rows: names, files, times. The only writer of the tables models and
+ * names. Runs on the thread that owns the handle; other processes may write between any two calls,
+ * so reads and writes that must be consistent share a transaction. */
 #include "registry/registry_int.h"
 
 #include "core/base/clock.h"
@@ -58,14 +58,14 @@ int registry_db_exec(sqlite3 *db, const char *file, const char *sql, err *e) {
     return registry_db_error(db, file, "write", e);
 }
 
-static int db_fail(registry *r, const char *what, err *e) {
+static int err_db(registry *r, const char *what, err *e) {
     return registry_db_error(r->db, r->file, what, e);
 }
 
 static int prepare(registry *r, const char *sql, sqlite3_stmt **st, err *e) {
     if (sqlite3_prepare_v2(r->db, sql, -1, st, NULL) == SQLITE_OK) return 0;
     *st = NULL;
-    return db_fail(r, "read", e);
+    return err_db(r, "read", e);
 }
 
 static void rollback(registry *r) {
@@ -74,44 +74,43 @@ static void rollback(registry *r) {
 
 int registry_make_folders(const char *file, unsigned mode, err *e) {
     char *path = mem_strdup(file);
-    if (!path) return err_set(e, ERR_NOMEM, "no memory");
+    if (!path) return err_no_memory(e);
     int rc = 0;
     for (char *slash = strchr(path + 1, '/'); slash && !rc; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
         struct stat st;
         int why = mkdir(path, (mode_t)mode) ? errno : 0;
-        /* One that is there counts, also where making one would be refused. */
+        /* An existing folder is fine, also where creating one is not permitted. */
         if (why && (stat(path, &st) || !S_ISDIR(st.st_mode)))
-            rc = err_set(e, ERR_IO, "cannot make folder %s: %s", path, strerror(why));
+            rc = err_set(e, ERR_IO, "cannot create folder %s: %s", path, strerror(why));
         *slash = '/';
     }
     free(path);
     return rc;
 }
 
-/* name: the file, or a URI of it; bring brings its schema up to date, or checks it. */
+/* name: the file, or a URI of it. bring migrates its schema, or checks it. */
 static int open_db(const char *file, const char *name, int flags,
                    int (*bring)(sqlite3 *db, const char *file, err *e), sqlite3 **out, err *e) {
     sqlite3 *db = NULL;
     int rc;
     if (sqlite3_open_v2(name, &db, flags | SQLITE_OPEN_NOMUTEX, NULL) != SQLITE_OK) {
-        rc = db ? registry_db_error(db, file, "open", e)
-                : err_set(e, ERR_NOMEM, "no memory for the registry");
-        goto fail;
+        rc = db ? registry_db_error(db, file, "open", e) : err_no_memory(e);
+        goto error;
     }
     sqlite3_extended_result_codes(db, 1);
     sqlite3_busy_timeout(db, REGISTRY_BUSY_MS);
     rc = registry_db_exec(db, file, "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF", e);
     if (!rc) rc = bring(db, file, e);
-    if (rc) goto fail;
+    if (rc) goto error;
     *out = db;
     return 0;
-fail:
+error:
     sqlite3_close(db);
     return rc;
 }
 
-/* Is it there, and this user may not write it, or nothing beside it? */
+/* True if the file exists, but this user may not write it or create files in its folder. */
 static bool is_read_only(const char *file) {
     const char *slash = strrchr(file, '/');
     char *folder = slash ? mem_strndup(file, (size_t)(slash + 1 - file)) : mem_strdup(".");
@@ -120,8 +119,9 @@ static bool is_read_only(const char *file) {
     return is;
 }
 
-/* A file in WAL mode wants a shared index beside it. Where none can be made SQLite reads the file
- * only when it is told that it does not change, which is so as long as no log lies beside it. */
+/* Opens a file that this user may not write. A file in WAL mode needs a shared index beside it; if
+ * none can be created, SQLite reads the file only if told that it is immutable, which holds as long
+ * as there is no log beside it. */
 static int open_to_read(const char *file, sqlite3 **out, err *e) {
     struct stat st;
     str uri, wal;
@@ -137,7 +137,7 @@ static int open_to_read(const char *file, sqlite3 **out, err *e) {
     str_add(&uri, "?mode=ro");
     if (stat(str_cstr(&wal), &st) || !st.st_size) str_add(&uri, "&immutable=1");
     int rc = uri.failed || wal.failed
-                 ? err_set(e, ERR_NOMEM, "no memory for the registry")
+                 ? err_no_memory(e)
                  : open_db(file, str_cstr(&uri), SQLITE_OPEN_READONLY | SQLITE_OPEN_URI,
                            registry_schema_check, out, e);
     str_fini(&uri);
@@ -148,7 +148,7 @@ static int open_to_read(const char *file, sqlite3 **out, err *e) {
 int registry_db_open(const char *file, int busy_ms, sqlite3 **out, err *e) {
     *out = NULL;
     if (!file[0]) return err_set(e, ERR_INVALID, "the registry's file name is empty");
-    int rc = registry_make_folders(file, 0700, e); /* a new one is its owner's alone */
+    int rc = registry_make_folders(file, 0700, e); /* readable by its owner only */
     if (rc) return rc;
     rc = open_db(file, file, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, registry_schema_migrate,
                  out, e);
@@ -161,8 +161,7 @@ int registry_open(const char *file, registry **out, err *e) {
     *out = NULL;
     registry *r = mem_new(1, sizeof *r);
     int rc = 0;
-    if (!r || !(r->file = mem_strdup(file)))
-        rc = err_set(e, ERR_NOMEM, "no memory for the registry");
+    if (!r || !(r->file = mem_strdup(file))) rc = err_no_memory(e);
     if (!rc) rc = registry_db_open(file, REGISTRY_BUSY_MS, &r->db, e);
     if (rc) {
         registry_close(r);
@@ -202,7 +201,7 @@ static char *column_dup(sqlite3_stmt *st, int column) {
     return mem_strdup(text ? (const char *)text : "");
 }
 
-/* Name and aliases of m->id, by position. */
+/* Reads name and aliases of m->id, by position. */
 static int load_names(registry *r, struct registry_model *m, err *e) {
     sqlite3_stmt *st;
     int step,
@@ -219,19 +218,22 @@ static int load_names(registry *r, struct registry_model *m, err *e) {
         if (!more) {
             free(name);
             sqlite3_finalize(st);
-            return err_set(e, ERR_NOMEM, "no memory for the registry's rows");
+            return err_no_memory(e);
         }
         m->aliases = more;
         m->aliases[m->n_aliases++] = name;
     }
     sqlite3_finalize(st);
-    if (step != SQLITE_DONE) return db_fail(r, "read", e);
+    if (step != SQLITE_DONE) return err_db(r, "read", e);
     if (!m->name)
-        return err_set(e, ERR_FORMAT, "registry %s is damaged: a model has no name", r->file);
+        return err_set(e, ERR_FORMAT,
+                       "registry %s is damaged (a model has no name): remove it and add the models "
+                       "again",
+                       r->file);
     return 0;
 }
 
-/* Fills m (all zero before; nothing owned on failure). Inside a transaction of the caller. */
+/* Fills m; it owns nothing on failure. Call inside a transaction. */
 static int load_model(registry *r, int64_t id, struct registry_model *m, err *e) {
     sqlite3_stmt *st;
     memset(m, 0, sizeof *m);
@@ -257,12 +259,14 @@ static int load_model(registry *r, int64_t id, struct registry_model *m, err *e)
         m->mtime_ns = sqlite3_column_int64(st, 8);
         m->added_s = sqlite3_column_int64(st, 9);
         m->last_loaded_s = sqlite3_column_int64(st, 10);
-        if (!m->path || !m->format || !m->architecture || !m->quantization)
-            rc = err_set(e, ERR_NOMEM, "no memory for the registry's rows");
+        if (!m->path || !m->format || !m->architecture || !m->quantization) rc = err_no_memory(e);
     } else {
         rc = step == SQLITE_DONE
-                 ? err_set(e, ERR_FORMAT, "registry %s is damaged: a name has no model", r->file)
-                 : db_fail(r, "read", e);
+                 ? err_set(e, ERR_FORMAT,
+                           "registry %s is damaged (a name has no model): remove it and add the "
+                           "models again",
+                           r->file)
+                 : err_db(r, "read", e);
     }
     sqlite3_finalize(st);
     if (!rc) rc = load_names(r, m, e);
@@ -270,7 +274,7 @@ static int load_model(registry *r, int64_t id, struct registry_model *m, err *e)
     return rc;
 }
 
-/* *id of a model, 0 if the query has no row. Inside or outside a transaction. */
+/* Finds the *id of a model; 0 if the query has no row. Inside or outside a transaction. */
 static int query_id(registry *r, const char *sql, const char *text, int64_t *id, int *position,
                     err *e) {
     sqlite3_stmt *st;
@@ -280,7 +284,7 @@ static int query_id(registry *r, const char *sql, const char *text, int64_t *id,
     int step = sqlite3_step(st);
     *id = step == SQLITE_ROW ? sqlite3_column_int64(st, 0) : 0;
     if (position) *position = step == SQLITE_ROW ? sqlite3_column_int(st, 1) : -1;
-    if (step != SQLITE_ROW && step != SQLITE_DONE) rc = db_fail(r, "read", e);
+    if (step != SQLITE_ROW && step != SQLITE_DONE) rc = err_db(r, "read", e);
     sqlite3_finalize(st);
     return rc;
 }
@@ -295,9 +299,10 @@ int registry_check_name(const char *name, err *e) {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
                                   "._:/-";
     if (n == 0 || n >= REGISTRY_NAME_BYTES || strspn(name, allowed) != n)
-        return err_set_param(e, ERR_INVALID, "name",
-                             "\"%.100s\" is no model name: 1 to %d of A-Z a-z 0-9 . _ : / -", name,
-                             REGISTRY_NAME_BYTES - 1);
+        return err_set_param(
+            e, ERR_INVALID, "name",
+            "\"%.100s\" is not a model name: expected 1 to %d of A-Z a-z 0-9 . _ : / -", name,
+            REGISTRY_NAME_BYTES - 1);
     return 0;
 }
 
@@ -320,17 +325,18 @@ static int err_taken(registry *r, const char *name, int64_t holder, err *e) {
     int rc = load_model(r, holder, &m, e);
     if (rc) return rc;
     if (strcmp(m.name, name) == 0)
-        rc = err_set_param(e, ERR_EXISTS, "name", "the name %s is taken by %s", name, m.path);
+        rc = err_set_param(e, ERR_EXISTS, "name", "the name %s is already taken by %s", name,
+                           m.path);
     else
         rc = err_set_param(e, ERR_EXISTS, "name", "the name %s is an alias of %s", name, m.name);
     registry_model_fini(&m);
     return rc;
 }
 
-/* Which row an add writes: *id of the row to refresh, 0 for a new one; name gets its name. Fails if
- * a name or alias belongs to another model. */
-static int add_target(registry *r, const struct registry_add *add, const char *path, int64_t *id,
-                      char name[REGISTRY_NAME_BYTES], err *e) {
+/* Finds the row that an add writes: *id of the row to refresh, 0 for a new one; name receives its
+ * name. Fails if a name or alias belongs to another model. */
+static int find_add_target(registry *r, const struct registry_add *add, const char *path,
+                           int64_t *id, char name[REGISTRY_NAME_BYTES], err *e) {
     int64_t holder;
     int position, rc;
     *id = 0;
@@ -387,14 +393,14 @@ static int write_row(registry *r, int64_t *id, const struct registry_scan *scan,
     sqlite3_bind_int64(st, 10, clock_wall_s());
     if (*id) sqlite3_bind_int64(st, 11, *id);
     if (sqlite3_step(st) != SQLITE_DONE)
-        rc = db_fail(r, "write", e);
+        rc = err_db(r, "write", e);
     else if (!*id)
         *id = sqlite3_last_insert_rowid(r->db);
     sqlite3_finalize(st);
     return rc;
 }
 
-/* Keeps names that id has already. The next free position comes from the table itself. */
+/* Adds a name at the next free position, unless id has it already. */
 static int write_name(registry *r, int64_t id, const char *name, err *e) {
     sqlite3_stmt *st;
     int rc = prepare(r,
@@ -405,18 +411,19 @@ static int write_name(registry *r, int64_t id, const char *name, err *e) {
     if (rc) return rc;
     sqlite3_bind_text(st, 1, name, -1, SQLITE_STATIC);
     sqlite3_bind_int64(st, 2, id);
-    if (sqlite3_step(st) != SQLITE_DONE) rc = db_fail(r, "write", e);
+    if (sqlite3_step(st) != SQLITE_DONE) rc = err_db(r, "write", e);
     sqlite3_finalize(st);
     return rc;
 }
 
-static int add_write(registry *r, const struct registry_add *add, const struct registry_scan *scan,
-                     const char *sha, struct registry_model *out, err *e) {
+static int write_model(registry *r, const struct registry_add *add,
+                       const struct registry_scan *scan, const char *sha,
+                       struct registry_model *out, err *e) {
     char name[REGISTRY_NAME_BYTES];
     int64_t id;
     int rc = registry_db_exec(r->db, r->file, "BEGIN IMMEDIATE", e);
     if (rc) return rc;
-    rc = add_target(r, add, scan->path, &id, name, e);
+    rc = find_add_target(r, add, scan->path, &id, name, e);
     bool is_new = id == 0;
     if (!rc) rc = write_row(r, &id, scan, sha, e);
     if (!rc && is_new) rc = write_name(r, id, name, e);
@@ -447,13 +454,13 @@ int registry_add(registry *r, const struct registry_add *add, struct registry_mo
         rc = registry_check_name(add->aliases[i], e);
     if (!rc) rc = registry_scan_header(add->path, &scan, e);
     if (rc) return rc;
-    /* Once before the long read, for a quick answer; once more inside the write transaction. */
+    /* Checked before the long read for a quick answer, and again inside the write transaction. */
     rc = registry_db_exec(r->db, r->file, "BEGIN", e);
-    if (!rc) rc = add_target(r, add, scan.path, &id, name, e);
+    if (!rc) rc = find_add_target(r, add, scan.path, &id, name, e);
     rollback(r);
     if (!rc)
         rc = registry_scan_sha256(scan.path, &scan.stat, add->progress, add->progress_arg, sha, e);
-    if (!rc) rc = add_write(r, add, &scan, sha, out, e);
+    if (!rc) rc = write_model(r, add, &scan, sha, out, e);
     free(scan.path);
     return rc;
 }
@@ -472,7 +479,7 @@ int registry_list(registry *r, struct registry_model **models, size_t *n, err *e
             capacity = capacity ? capacity * 2 : 8;
             struct registry_model *more = mem_resize(list, capacity, sizeof *list);
             if (!more) {
-                rc = err_set(e, ERR_NOMEM, "no memory for the registry's rows");
+                rc = err_no_memory(e);
                 break;
             }
             list = more;
@@ -480,9 +487,9 @@ int registry_list(registry *r, struct registry_model **models, size_t *n, err *e
         rc = load_model(r, sqlite3_column_int64(st, 0), &list[count], e);
         if (!rc) count++;
     }
-    if (!rc && step != SQLITE_DONE) rc = db_fail(r, "read", e);
+    if (!rc && step != SQLITE_DONE) rc = err_db(r, "read", e);
     sqlite3_finalize(st);
-    rollback(r); /* nothing was written: this only ends the snapshot */
+    rollback(r); /* ends the snapshot; nothing was written */
     if (rc) {
         registry_models_free(list, count);
         return rc;
@@ -498,16 +505,16 @@ static int err_unknown(registry *r, const char *name, err *e) {
     str names;
     int rc = registry_list(r, &models, &n, e);
     if (rc) return rc;
-    str_init(&names, 200); /* a longer list is cut at a whole name */
+    str_init(&names, 200); /* a longer list is cut after a whole name */
     for (size_t i = 0; i < n; i++)
         str_addf(&names, "%s%s", i ? ", " : "", models[i].name);
     if (n == 0)
         rc = err_set_param(e, ERR_NOT_FOUND, "model",
-                           "no model is called %.96s: none is registered yet, see "
+                           "no model is named %.96s: none is registered yet, add one with "
                            "`inferd models add PATH`",
                            name);
     else
-        rc = err_set_param(e, ERR_NOT_FOUND, "model", "no model is called %.96s; there is: %s%s",
+        rc = err_set_param(e, ERR_NOT_FOUND, "model", "no model is named %.96s; registered: %s%s",
                            name, str_cstr(&names), names.failed ? ", ..." : "");
     str_fini(&names);
     registry_models_free(models, n);
@@ -526,13 +533,13 @@ int registry_find(registry *r, const char *name, struct registry_model *out, err
     return rc;
 }
 
-static int run_with_id(registry *r, const char *sql, int64_t id, int64_t value, err *e) {
+static int exec_with_id(registry *r, const char *sql, int64_t id, int64_t value, err *e) {
     sqlite3_stmt *st;
     int rc = prepare(r, sql, &st, e);
     if (rc) return rc;
     sqlite3_bind_int64(st, 1, id);
     if (sqlite3_bind_parameter_count(st) > 1) sqlite3_bind_int64(st, 2, value);
-    if (sqlite3_step(st) != SQLITE_DONE) rc = db_fail(r, "write", e);
+    if (sqlite3_step(st) != SQLITE_DONE) rc = err_db(r, "write", e);
     sqlite3_finalize(st);
     return rc;
 }
@@ -542,31 +549,31 @@ int registry_remove(registry *r, const char *name, err *e) {
     int rc = registry_db_exec(r->db, r->file, "BEGIN IMMEDIATE", e);
     if (rc) return rc;
     rc = name_holder(r, name, &id, NULL, e);
-    if (!rc && id) rc = run_with_id(r, "DELETE FROM models WHERE id = ?1", id, 0, e);
+    if (!rc && id) rc = exec_with_id(r, "DELETE FROM models WHERE id = ?1", id, 0, e);
     if (!rc) rc = registry_db_exec(r->db, r->file, "COMMIT", e);
     if (rc) rollback(r);
     if (!rc && !id) rc = err_unknown(r, name, e);
     return rc;
 }
 
-/* Are the files there, of the registered size? */
+/* Checks that the files exist and have the registered size. */
 static int check_size(const struct registry_model *m, struct registry_stat *now, err *e) {
     struct registry_files files;
     int rc = registry_files_list(m->path, &files, e);
-    if (rc == ERR_IO) err_prefix(e, "the file of model %s is gone: ", m->name);
+    if (rc == ERR_IO) err_prefix(e, "a file of model %s is missing: ", m->name);
     if (rc == ERR_IO || rc == ERR_NOMEM) return rc;
     if (rc || strcmp(files.format, m->format) != 0) {
         if (!rc) registry_files_fini(&files);
         return err_set_param(e, ERR_CHANGED, "model",
-                             "%s is not what was added any more: add it again", m->path);
+                             "%s is no longer the model that was added: add it again", m->path);
     }
     *now = files.stat;
     registry_files_fini(&files);
     if (now->size_bytes != m->size_bytes)
-        return err_set_param(e, ERR_CHANGED, "model",
-                             "%s changed since it was added (%llu bytes, were %llu): add it again",
-                             m->path, (unsigned long long)now->size_bytes,
-                             (unsigned long long)m->size_bytes);
+        return err_set_param(
+            e, ERR_CHANGED, "model",
+            "%s changed since it was added (it has %llu bytes, had %llu): add it again", m->path,
+            (unsigned long long)now->size_bytes, (unsigned long long)m->size_bytes);
     return 0;
 }
 
@@ -577,16 +584,16 @@ int registry_resolve(registry *r, const char *name, struct registry_model *out, 
     rc = check_size(out, &now, e);
     if (!rc && now.mtime_ns != out->mtime_ns)
         rc = err_set_param(e, ERR_CHANGED, "model",
-                           "%s was written to since it was added: `inferd models verify` says "
-                           "whether it is still the same; if not, add it again",
+                           "%s was written to since it was added: `inferd models verify` tells "
+                           "whether it changed; if so, add it again",
                            out->path);
     if (rc) registry_model_fini(out);
     return rc;
 }
 
 int registry_touch_loaded(registry *r, int64_t id, err *e) {
-    return run_with_id(r, "UPDATE models SET last_loaded_s = ?2 WHERE id = ?1", id, clock_wall_s(),
-                       e);
+    return exec_with_id(r, "UPDATE models SET last_loaded_s = ?2 WHERE id = ?1", id, clock_wall_s(),
+                        e);
 }
 
 int registry_verify(registry *r, const struct registry_model *m,
@@ -599,8 +606,8 @@ int registry_verify(registry *r, const struct registry_model *m,
     if (rc) return rc;
     if (strcmp(sha, m->sha256) != 0)
         return err_set_param(e, ERR_CHANGED, "model",
-                             "%s has another SHA-256 than when it was added: its bytes changed",
+                             "%s has another SHA-256 than when it was added: its content changed",
                              m->path);
     if (now.mtime_ns == m->mtime_ns) return 0;
-    return run_with_id(r, "UPDATE models SET mtime_ns = ?2 WHERE id = ?1", m->id, now.mtime_ns, e);
+    return exec_with_id(r, "UPDATE models SET mtime_ns = ?2 WHERE id = ?1", m->id, now.mtime_ns, e);
 }

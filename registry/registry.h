@@ -1,9 +1,9 @@
-/* registry.h - the catalogue of weights on disk, in one SQLite file.
+/* registry.h - the catalogue of models on disk, in one SQLite file.
  *
- * WAL, foreign keys, migrations by user_version, busy timeout: two processes may use it at once. A
- * model is a GGUF, a split GGUF (by its first part) or a Hugging Face folder. It is known by size,
- * modification time and SHA-256 of all its files; registry_resolve checks size and time (cheap),
- * registry_verify the hash.
+ * WAL, foreign keys, migrations by user_version, busy timeout: several processes may use it at
+ * once. A model is a GGUF, a split GGUF (by its first part) or a Hugging Face folder, identified by
+ * size, modification time and SHA-256 of all its files. registry_resolve checks size and time
+ * (cheap), registry_verify the hash.
  *
  * THREAD SAFETY: one registry handle per thread. */
 #ifndef INFERD_REGISTRY_H
@@ -39,18 +39,17 @@ int registry_open(const char *file, registry **out, err *e);
 void registry_close(registry *r);
 
 enum { REGISTRY_NAME_BYTES = 97 }; /* with the NUL */
-/* The name of a file or folder as a model's: without .gguf and a part's number, other characters
- * than a name may have as '-'. */
+/* Makes a model's name of a file's or folder's: without .gguf and part number; characters that
+ * names may not have become '-'. */
 void registry_name_from_path(const char *path, char name[REGISTRY_NAME_BYTES]);
 
-/* May a model be called so? ERR_INVALID (param: name). */
+/* Checks a model's name. ERR_INVALID (param: name). */
 int registry_check_name(const char *name, err *e);
 
-/* Could path be added, as far as its files and headers tell? Reads no weights. Errors as
- * registry_add's. */
+/* Checks files and headers of a model at path; reads no weights. Errors as registry_add's. */
 int registry_check_model(const char *path, err *e);
 
-/* Inspects path (refused with what is missing if this build cannot serve it), hashes it, adds it.
+/* Inspects path, hashes it and adds it. ERR_UNSUPPORTED names what this build lacks to serve it.
  * name NULL: made from the name of the file or folder. ERR_EXISTS names the holder of a taken name.
  * Adding the same path again with the same name refreshes the row. */
 struct registry_add {
@@ -63,16 +62,16 @@ struct registry_add {
 int registry_add(registry *r, const struct registry_add *add, struct registry_model *out, err *e);
 
 int registry_list(registry *r, struct registry_model **models, size_t *n, err *e);
-/* By name or alias. ERR_NOT_FOUND lists what there is. */
+/* By name or alias. ERR_NOT_FOUND lists the registered names. */
 int registry_find(registry *r, const char *name, struct registry_model *out, err *e);
-int registry_remove(registry *r, const char *name, err *e); /* the files are left alone */
+int registry_remove(registry *r, const char *name, err *e); /* the files stay */
 
-/* As registry_find, and the file must still be what was added: ERR_CHANGED / ERR_IO otherwise. */
+/* As registry_find; also checks that the files did not change since: ERR_CHANGED, ERR_IO. */
 int registry_resolve(registry *r, const char *name, struct registry_model *out, err *e);
 int registry_touch_loaded(registry *r, int64_t id, err *e);
 
-/* Full check by SHA-256. 0 (a file that was only touched is then known by its new time),
- * ERR_CHANGED, ERR_IO (gone). */
+/* Checks the SHA-256. 0 (the new time of an unchanged file is stored), ERR_CHANGED, ERR_IO (a file
+ * is missing). */
 int registry_verify(registry *r, const struct registry_model *m,
                     void (*progress)(void *arg, uint64_t done, uint64_t total), void *progress_arg,
                     err *e);

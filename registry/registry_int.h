@@ -1,4 +1,4 @@
-/* registry_int.h - what the folder's files share. Private to the folder. */
+/* registry_int.h - shared by the files of registry/. Private. */
 #ifndef INFERD_REGISTRY_INT_H
 #define INFERD_REGISTRY_INT_H
 
@@ -8,30 +8,30 @@
 #include <nettle/sha2.h>
 #include <sqlite3.h>
 
-/* "INFD": tells an inferd registry from any other SQLite file. */
+/* "INFD": distinguishes an inferd registry from other SQLite files. */
 enum { REGISTRY_APPLICATION_ID = 0x494e4644, REGISTRY_BUSY_MS = 5000 };
 
-/* Maps SQLite's last error on db to an err_code; the text names file and what was tried. */
+/* Sets e from SQLite's last error on db; the text names file and what was tried. */
 int registry_db_error(sqlite3 *db, const char *file, const char *what, err *e);
 
 /* Runs statements that return no rows. */
 int registry_db_exec(sqlite3 *db, const char *file, const char *sql, err *e);
 
-/* Opens or makes the file with its folders, brings its schema up to date, and waits busy_ms for
- * other processes' locks from then on. A file that this user may only read is opened to be read:
- * writes fail with ERR_IO and say so. One thread at a time. Close with sqlite3_close. */
+/* Opens or creates the file and its folders, migrates its schema, and then waits up to busy_ms for
+ * other processes' locks. A file that this user may only read is opened read-only: writes fail with
+ * ERR_IO. One thread at a time. Close with sqlite3_close. */
 int registry_db_open(const char *file, int busy_ms, sqlite3 **out, err *e);
 
-/* Checks whose database this is, turns on WAL and brings the schema to this build's version.
+/* Checks that this is a registry, turns on WAL and migrates the schema to this build's version.
  * ERR_UNSUPPORTED: written by a newer inferd. ERR_FORMAT: not a registry. */
 int registry_schema_migrate(sqlite3 *db, const char *file, err *e);
-/* The same of a file that can only be read, which must have this build's version. */
+/* The same for a read-only file, which must have this build's version. */
 int registry_schema_check(sqlite3 *db, const char *file, err *e);
 
-/* Makes the folders above file with mode (and umask). ERR_IO names the one that cannot be made. */
+/* Creates the folders above file with mode (and umask). ERR_IO names the one that failed. */
 int registry_make_folders(const char *file, unsigned mode, err *e);
 
-/* A hash in the making, of bytes added one after the other. */
+/* Incremental hash. */
 struct registry_hash {
     bool is_git;
     struct sha256_ctx sha256;
@@ -45,12 +45,12 @@ void registry_hash_hex(struct registry_hash *h, char hex[65]); /* 64 or 40 digit
 
 /* ---- files.c ---- */
 
-/* Is a file of that name, without folders, one of those that make a Hugging Face model? */
+/* True if a file of this name, without folders, belongs to a Hugging Face model. */
 bool registry_folder_has(const char *name);
-bool registry_is_safetensors(const char *name); /* weights that are read */
+bool registry_is_safetensors(const char *name); /* weights */
 
-/* Identity of a file without reading it; of several: the sum of their sizes, and a number made of
- * their names, sizes and times, that is another one when any of them changes. */
+/* Identity of a file without reading it. Of several files: the sum of their sizes, and a hash of
+ * their names, sizes and times. */
 struct registry_stat {
     uint64_t size_bytes;
     int64_t mtime_ns;
@@ -58,7 +58,7 @@ struct registry_stat {
 struct stat;
 int registry_file_stat(const char *path, const struct stat *st, struct registry_stat *out, err *e);
 
-/* The files that make the model at path, by name. Strings are owned: registry_files_fini. */
+/* The files of a model, by name. Strings are owned: registry_files_fini. */
 struct registry_file {
     char *path;
     struct registry_stat stat;
@@ -69,13 +69,13 @@ struct registry_files {
     struct registry_stat stat; /* of all */
     const char *format;        /* "gguf" or "safetensors"; static */
 };
-/* path: a GGUF, the first part of a split one, or a Hugging Face folder. ERR_IO (gone, also a
- * part), ERR_INVALID (no model by its files). */
+/* path: a GGUF, the first part of a split one, or a Hugging Face folder. ERR_IO (a file is
+ * missing), ERR_INVALID (the folder is not a model). */
 int registry_files_list(const char *path, struct registry_files *out, err *e);
 void registry_files_fini(struct registry_files *f);
 const char *registry_file_name(const struct registry_file *f); /* without folders */
 
-/* What a look into a file gives. path is owned by the caller afterwards (free). */
+/* Facts of a model. The caller frees path. */
 struct registry_scan {
     char *path; /* absolute */
     struct registry_stat stat;
@@ -84,11 +84,11 @@ struct registry_scan {
     uint64_t n_params, context_length;
 };
 
-/* Header only, cheap. ERR_UNSUPPORTED names what this build lacks to serve the file. */
+/* Reads headers only. ERR_UNSUPPORTED names what this build lacks to serve the model. */
 int registry_scan_header(const char *path, struct registry_scan *out, err *e);
 
-/* Reads all of the model's files. Of one: its SHA-256; of several: the SHA-256 of a line "NAME SIZE
- * SHA256" for each, in order of names. ERR_CHANGED if it is not (any more) what want says. hex: 64
+/* Reads all files of a model. Result of one file: its SHA-256; of several: the SHA-256 of a line
+ * "NAME SIZE SHA256" for each, in order of names. ERR_CHANGED if it does not match want. hex: 64
  * digits + NUL. */
 int registry_scan_sha256(const char *path, const struct registry_stat *want,
                          void (*progress)(void *arg, uint64_t done, uint64_t total),

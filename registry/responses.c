@@ -1,7 +1,7 @@
-/* responses.c - the only reader and writer of the tables of responses that schema.c makes. Owns one
- * connection to the registry's file. Runs on HTTP threads, one call at a time: the lock is held
- * across the database's work because a connection can do one thing at a time; each call is a few
- * statements by index, and waits little for other processes. */
+/* responses.c - the only reader and writer of the tables of responses. Owns one connection to the
+ * registry's file. Runs on HTTP threads, one call at a time: the lock is held during statements
+ * because a connection runs one at a time. Each call is a few indexed statements and waits at most
+ * BUSY_MS for other processes. */
 #include "registry/responses.h"
 
 #include "core/base/log.h"
@@ -17,16 +17,15 @@
 #include <sys/stat.h>
 
 enum {
-    BUSY_MS = 250,       /* an HTTP thread waits */
-    EXPIRED_AT_PUT = 32, /* rows removed beside a new one */
+    BUSY_MS = 250,       /* an HTTP thread is waiting */
+    EXPIRED_AT_PUT = 32, /* expired rows removed with each new one */
     EXPIRED_AT_START = 100000,
-    REMOVED_AT_ONCE = 1000, /* rows, to make room; then others get their turn */
+    REMOVED_AT_ONCE = 1000, /* rows removed to make room before other threads get their turn */
     ROUNDS_MAX = 200,
-    CHAIN_MAX = 4096, /* responses of a conversation whose time begins anew */
-    OWN_PART = 8,     /* of max_bytes, for one response */
-    /* What SQLite needs beside texts: the fields and index entries of a row and of an item, pages
-     * that are three quarters full; a row of several pages has a first and a last one of its own.
-     */
+    CHAIN_MAX = 4096, /* responses of a conversation whose expiry is renewed */
+    OWN_PART = 8,     /* one response may take this fraction of max_bytes */
+    /* SQLite's overhead beside texts: fields and index entries of a row and of an item, pages that
+     * are three quarters full; a row of several pages has its own first and last one. */
     ROW_BYTES = 1024,
     ITEM_BYTES = 256,
     PAGE_BYTES = 4096
@@ -50,27 +49,25 @@ static void owner_of(const char *key, char owner[OWNER_BYTES]) {
     registry_hash_hex(&h, owner);
 }
 
-static int fail(responses *s, const char *what, err *e) {
-    if ((sqlite3_errcode(s->db) & 0xff) == SQLITE_FULL)
-        return err_set(e, ERR_IO, "no room on the disk for the registry %s", s->file);
+static int err_db(responses *s, const char *what, err *e) {
     return registry_db_error(s->db, s->file, what, e);
 }
 
 static int prepare(responses *s, const char *sql, sqlite3_stmt **st, err *e) {
     if (sqlite3_prepare_v2(s->db, sql, -1, st, NULL) == SQLITE_OK) return 0;
     *st = NULL;
-    return fail(s, "read", e);
+    return err_db(s, "read", e);
 }
 
 static void bind_text(sqlite3_stmt *st, int at, const char *text) {
     sqlite3_bind_text64(st, at, text, strlen(text), SQLITE_STATIC, SQLITE_UTF8);
 }
 
-/* Runs a statement that returns no rows and ends it. */
+/* Runs a statement that returns no rows and finalizes it. */
 static int finish(responses *s, sqlite3_stmt *st, err *e) {
     int rc = sqlite3_step(st);
     if (rc != SQLITE_DONE)
-        rc = fail(s, "write", e);
+        rc = err_db(s, "write", e);
     else
         rc = 0;
     sqlite3_finalize(st);
@@ -79,7 +76,7 @@ static int finish(responses *s, sqlite3_stmt *st, err *e) {
 
 static int exec(responses *s, const char *sql, err *e) {
     if (sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK) return 0;
-    return fail(s, "write", e);
+    return err_db(s, "write", e);
 }
 
 static int end_write(responses *s, int rc, err *e) {
@@ -100,8 +97,8 @@ static int remove_expired(responses *s, int64_t now_s, int n_max, err *e) {
     return finish(s, st, e);
 }
 
-/* What people said is in there: those who may not change the file may not read it. SQLite gives
- * new files beside it the same mode. */
+/* The file contains conversations: only users who may write it may read it. SQLite creates files
+ * beside it with the same mode. */
 static void hide_from_others(const char *file) {
     static const char *const ends[] = {"", "-wal", "-shm"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
@@ -110,20 +107,19 @@ static void hide_from_others(const char *file) {
         int n = snprintf(path, sizeof path, "%s%s", file, ends[i]);
         if (n > 0 && (size_t)n < sizeof path && stat(path, &st) == 0 && (st.st_mode & 07) &&
             chmod(path, st.st_mode & 0770))
-            log_warn("%s can be read by others: %s", path, strerror(errno));
+            log_warn("%s can be read by other users: %s", path, strerror(errno));
     }
 }
 
 int responses_open(const struct responses_config *c, int64_t now_s, responses **out, err *e) {
     *out = NULL;
     responses *s = mem_new(1, sizeof *s);
-    if (!s) return err_set(e, ERR_NOMEM, "no memory for the registry");
+    if (!s) return err_no_memory(e);
     pthread_mutex_init(&s->lock, NULL);
     s->ttl_s = c->ttl_s;
     s->max_bytes = c->max_bytes;
     s->file = mem_strdup(c->file);
-    int rc = s->file ? registry_db_open(c->file, BUSY_MS, &s->db, e)
-                     : err_set(e, ERR_NOMEM, "no memory for the registry");
+    int rc = s->file ? registry_db_open(c->file, BUSY_MS, &s->db, e) : err_no_memory(e);
     if (!rc) rc = exec(s, "PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON", e);
     if (!rc) rc = exec(s, "BEGIN IMMEDIATE", e);
     if (!rc) rc = end_write(s, remove_expired(s, now_s, EXPIRED_AT_START, e), e);
@@ -152,12 +148,12 @@ static int total_bytes(responses *s, uint64_t *total, err *e) {
     if (sqlite3_step(st) == SQLITE_ROW)
         *total = (uint64_t)sqlite3_column_int64(st, 0);
     else
-        rc = fail(s, "read", e);
+        rc = err_db(s, "read", e);
     sqlite3_finalize(st);
     return rc;
 }
 
-/* The oldest row of the owner that holds most, n_bytes of ?1's own counted in. */
+/* Deletes the oldest row of the owner that holds most; ?1 is counted with ?2 more bytes. */
 static const char remove_one[] =
     "DELETE FROM responses WHERE n = (SELECT n FROM responses WHERE owner = ("
     "  SELECT owner FROM ("
@@ -167,7 +163,7 @@ static const char remove_one[] =
     "  ) ORDER BY held DESC, other LIMIT 1"
     ") ORDER BY expires_s, n LIMIT 1)";
 
-/* *full: rows were removed, and there is still no room for n_bytes more of owner's. */
+/* *full: rows were removed, but there is still no room for n_bytes more of owner's. */
 static int make_room(responses *s, const char *owner, uint64_t n_bytes, bool *full, err *e) {
     uint64_t total = 0;
     int rc = total_bytes(s, &total, e);
@@ -183,14 +179,15 @@ static int make_room(responses *s, const char *owner, uint64_t n_bytes, bool *fu
         sqlite3_bind_int64(st, 2, (int64_t)n_bytes);
         rc = finish(s, st, e);
         if (!rc && !sqlite3_changes(s->db))
-            return err_set(e, ERR_IO, "the registry %s counts stored responses that it lacks",
+            return err_set(e, ERR_IO,
+                           "registry %s is damaged: it counts responses that it does not have",
                            s->file);
         if (!rc) rc = total_bytes(s, &total, e);
     }
     return rc;
 }
 
-/* The time of those before it begins anew, so that a conversation ends as a whole. */
+/* Renews the expiry of all previous responses, so that a conversation expires as a whole. */
 static int refresh_chain(responses *s, const char *id, const char *owner, int64_t expires_s,
                          err *e) {
     sqlite3_stmt *st;
@@ -239,7 +236,7 @@ static int insert_items(responses *s, const struct responses_row *row, const cha
     sqlite3_bind_int64(st, 3, n);
     for (size_t i = 0; i < row->n_items && !rc; i++) {
         bind_text(st, 2, row->item_ids[i]);
-        if (sqlite3_step(st) != SQLITE_DONE) rc = fail(s, "write", e);
+        if (sqlite3_step(st) != SQLITE_DONE) rc = err_db(s, "write", e);
         sqlite3_reset(st);
     }
     sqlite3_finalize(st);
@@ -254,14 +251,14 @@ static uint64_t bytes_of(const struct responses_row *row) {
     return n;
 }
 
-/* *full: nothing was stored; other threads may have their turn before the next try. */
+/* *full: nothing was stored; lets other threads run before the next try. */
 static int put(responses *s, const struct responses_row *row, int64_t now_s, bool *full, err *e) {
     char owner[OWNER_BYTES];
     owner_of(row->key, owner);
     uint64_t n_bytes = bytes_of(row);
     int64_t expires_s = now_s + (int64_t)s->ttl_s;
     if (n_bytes > s->max_bytes / OWN_PART)
-        return err_set(e, ERR_TOO_LONG, "a response of %llu bytes is larger than may be stored",
+        return err_set(e, ERR_TOO_LONG, "the response has %llu bytes, more than may be stored",
                        (unsigned long long)n_bytes);
     int rc = exec(s, "BEGIN IMMEDIATE", e);
     if (rc) return rc;
@@ -279,7 +276,9 @@ int responses_put(responses *s, const struct responses_row *row, int64_t now_s, 
     bool full = true;
     int rc = 0;
     for (int i = 0; full && !rc; i++) {
-        if (i == ROUNDS_MAX) return err_set(e, ERR_IO, "the stored responses take too much room");
+        if (i == ROUNDS_MAX)
+            return err_set(e, ERR_IO, "the stored responses take too much space in registry %s",
+                           s->file);
         pthread_mutex_lock(&s->lock);
         rc = put(s, row, now_s, &full, e);
         pthread_mutex_unlock(&s->lock);
@@ -325,7 +324,7 @@ static int get_row(responses *s, const char *sql, const char *id, const char *ke
     } else if (step == SQLITE_DONE) {
         rc = err_set(e, ERR_NOT_FOUND, "'%.100s' is not stored", id);
     } else {
-        rc = fail(s, "read", e);
+        rc = err_db(s, "read", e);
     }
     sqlite3_finalize(st);
     return rc;

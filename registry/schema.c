@@ -1,14 +1,14 @@
-/* schema.c - the registry's tables and how older files come up to date.
+/* schema.c - the registry's tables and the migration of older files.
  *
- * PRAGMA user_version counts the migrations that a file has had. Each runs in its own write
- * transaction that reads the version again, so that two processes that open an old file together
- * do it once. A file with a higher version belongs to a newer inferd and is left alone. */
+ * PRAGMA user_version counts the migrations of a file. Each migration runs in its own write
+ * transaction, which reads the version again, so two processes that open an old file together
+ * migrate it once. A file with a higher version belongs to a newer inferd and is not changed. */
 #include "registry/registry_int.h"
 
 #include <stdio.h>
 #include <time.h>
 
-/* Never edited once released: a change of the schema is a new entry at the end. */
+/* Never edit an entry once released: a change of the schema is a new entry at the end. */
 static const char *const migrations[] = {
     /* 1: models; every name and alias in one table, so that they are unique together. Position 0
      * is the name, the rest are aliases in the order in which they were given. */
@@ -34,8 +34,8 @@ static const char *const migrations[] = {
     ") STRICT, WITHOUT ROWID;",
     /* 2: adding a known file again looks it up by path. */
     "CREATE INDEX models_by_path ON models (path);",
-    /* 3: answers that clients can come back to (responses.c). A row leaves in the order in which it
-     * expires; the total is kept by triggers because counting would read every row. */
+    /* 3: stored responses (responses.c). Rows are removed in order of expiry; triggers keep the
+     * total, because counting would read every row. */
     "CREATE TABLE responses ("
     "  n INTEGER PRIMARY KEY,"
     "  id TEXT NOT NULL UNIQUE,"
@@ -62,10 +62,10 @@ static const char *const migrations[] = {
     "  UPDATE response_total SET n_bytes = n_bytes + new.n_bytes; END;"
     "CREATE TRIGGER response_removed AFTER DELETE ON responses BEGIN"
     "  UPDATE response_total SET n_bytes = n_bytes - old.n_bytes; END;",
-    /* 4: beside a body are the items that a later response goes on from, of question and answer. */
+    /* 4: items: those of request and response, from which a later response continues. */
     "DELETE FROM responses; ALTER TABLE responses RENAME COLUMN input TO items;",
-    /* 5: what each owner holds, because the one that holds most makes room; item ids are their
-     * owner's, because clients choose them; the room of a row counts, not only its texts. */
+    /* 5: bytes per owner, because the owner with most of them makes room; item ids are unique per
+     * owner, because clients choose them; the overhead of a row counts, not only its texts. */
     "CREATE TABLE owned_items ("
     "  owner TEXT NOT NULL,"
     "  id TEXT NOT NULL,"
@@ -115,8 +115,8 @@ static int read_int(sqlite3 *db, const char *file, const char *sql, int64_t *val
     return 0;
 }
 
-/* Changes nothing: a file that is not ours must stay as it is. Runs inside a transaction, so that
- * the three answers are of one state of the file: another process may be creating it. */
+/* Changes nothing, because the file may be another program's. Call inside a transaction, so that
+ * the three values are consistent: another process may be creating the file. */
 static int check_owner(sqlite3 *db, const char *file, int64_t *version, err *e) {
     int64_t id, n_tables;
     int rc = read_int(db, file, "PRAGMA application_id", &id, e);
@@ -128,13 +128,13 @@ static int check_owner(sqlite3 *db, const char *file, int64_t *version, err *e) 
                        "registry %s is another program's database; choose another file", file);
     if (*version < 0 || *version > N_MIGRATIONS)
         return err_set(e, ERR_UNSUPPORTED,
-                       "registry %s has version %lld, this inferd knows versions up to %d: use a "
-                       "newer inferd or another registry file",
+                       "registry %s has version %lld, but this inferd knows versions up to %d: use "
+                       "a newer inferd or another registry file",
                        file, (long long)*version, (int)N_MIGRATIONS);
     return 0;
 }
 
-/* The switch to WAL needs the file alone for a moment and does not wait by itself. */
+/* The switch to WAL needs exclusive access for a moment and does not wait by itself. */
 static int enable_wal(sqlite3 *db, const char *file, err *e) {
     const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
     for (int waited_ms = 0;; waited_ms += 10) {
@@ -146,7 +146,7 @@ static int enable_wal(sqlite3 *db, const char *file, err *e) {
     }
 }
 
-/* One migration, unless another process did it meanwhile. *version is advanced. */
+/* Runs one migration, unless another process did it already. Advances *version. */
 static int migrate_one(sqlite3 *db, const char *file, int64_t *version, err *e) {
     int rc = registry_db_exec(db, file, "BEGIN IMMEDIATE", e);
     if (rc) return rc;

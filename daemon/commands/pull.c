@@ -47,7 +47,7 @@ static int check_free(const struct pull_command *c, const char *name, const char
     char *real = realpath(path, NULL); /* not there yet: it is nobody's */
     bool same = real && strcmp(real, held.path) == 0;
     if (!same)
-        rc = err_set_param(e, ERR_EXISTS, "name", "the name %s is taken by %s", name, held.path);
+        rc = err_set_param(e, ERR_EXISTS, "name", "the name %s is already taken by %s", name, held.path);
     free(real);
     registry_model_fini(&held);
     return rc;

@@ -147,9 +147,9 @@ hubTest("the token goes to the endpoint alone", { "tiny.gguf": model }, async (h
   hub.gate = secret;
   const refused = await pull(hub, ["hf:org/tiny"]);
   assert.equal(refused.code, 1);
-  assert.match(refused.text, /org\/tiny: 127\.0\.0\.1 answers 401: there is no such model, or it is private: then a token is needed in HF_TOKEN/);
+  assert.match(refused.text, /org\/tiny: 127\.0\.0\.1 answers 401: there is no such model, or it is private: then set HF_TOKEN to an access token/);
   const wrong = await pull(hub, ["hf:org/tiny"], { env: { HF_TOKEN: "hf_other" } });
-  assert.match(wrong.text, /401: there is no such model, or the token does not open it/);
+  assert.match(wrong.text, /401: there is no such model, or the token gives no access/);
   hub.requests.length = 0;
   const run = await pull(hub, ["hf:org/tiny"], { env: { HF_TOKEN: secret } });
   assert.equal(run.code, 0, run.text);
@@ -178,16 +178,16 @@ hubTest("what the Hub refuses is said", { "tiny.gguf": model }, async (hub) => {
     assert.equal(run.code, 1, run.text);
     assert.match(run.text, pattern);
   };
-  await says(/org\/none: 127\.0\.0\.1 knows no such model \(HTTP 404\)/, "hf:org/none");
-  await says(/org\/tiny: 127\.0\.0\.1 knows no such revision \(HTTP 404\)/, "hf:org/tiny", "--revision", "v9");
-  await says(/no GGUF there is called or matches "Q2_K"/, "hf:org/tiny:Q2_K");
+  await says(/org\/none: 127\.0\.0\.1 has no such model \(HTTP 404\)/, "hf:org/none");
+  await says(/org\/tiny: 127\.0\.0\.1 has no such revision \(HTTP 404\)/, "hf:org/tiny", "--revision", "v9");
+  await says(/no GGUF of the repository matches "Q2_K"/, "hf:org/tiny:Q2_K");
   for (const bad of ["org/tiny", "hf:tiny", "hf:org/ti ny", "hf:org/..", "hf:../org", "hf:org/tiny:", "hf:org/a/b", "hf:/tiny"])
-    await says(/is not hf:ORG\/REPO or hf:ORG\/REPO:FILE/, bad);
+    await says(/expected hf:ORG\/REPO or hf:ORG\/REPO:FILE, not/, bad);
   hub.onApi = (request, response) => request.url.includes("/resolve/") && response.writeHead(403, { "X-Error-Code": "GatedRepo" }).end();
   await says(/tiny\.gguf: access is granted on request only \(HTTP 403\): accept the terms/, "hf:org/tiny");
   assert.deepEqual(readdirSync(hub.path()), [], "no empty part is left");
   hub.onApi = (request, response) => request.url.includes("/resolve/") && response.writeHead(404, { "X-Error-Code": "EntryNotFound" }).end();
-  await says(/tiny\.gguf: 127\.0\.0\.1 knows no such file/, "hf:org/tiny");
+  await says(/tiny\.gguf: 127\.0\.0\.1 has no such file/, "hf:org/tiny");
   hub.onApi = (request, response) => response.end("<html>not JSON");
   await says(/the answer is no listing/, "hf:org/tiny");
   hub.onApi = (request, response) => response.writeHead(302, { Location: request.url }).end();
@@ -292,12 +292,12 @@ hubTest("wrong bytes are deleted", { "tiny.gguf": model, "config.txt": Buffer.fr
     assert.deepEqual(readdirSync(hub.path()), []);
   };
   hub.onFile = (request, response) => (sendFile(request, response, wrong), true);
-  await rejects(/tiny\.gguf: its SHA-256 is not the one that the Hub lists \([0-9a-f]{16}\.\.\.\): it was deleted, pull again/);
+  await rejects(/tiny\.gguf: its SHA-256 is not the one that the Hub lists \([0-9a-f]{16}\.\.\.\): the download was deleted, pull again/);
   hub.onFile = (request, response) => (sendFile(request, response, Buffer.concat([model, model])), true);
-  await rejects(/more comes than the \d+ bytes that the listing says/);
+  await rejects(/the server sends more than the \d+ bytes that it listed/);
   hub.onFile = null;
   hub.etag = "0".repeat(64);
-  await rejects(/it is another file now than the listing says/);
+  await rejects(/the file changed since it was listed/);
 });
 
 hubTest("a stalled download is given up and tried again", { "tiny.gguf": model }, async (hub) => {
@@ -310,7 +310,7 @@ hubTest("a stalled download is given up and tried again", { "tiny.gguf": model }
   };
   const run = await pull(hub, ["hf:org/tiny"], { flags: ["--hf-stall-s", "1"] });
   assert.equal(run.code, 0, run.text);
-  assert.match(run.text, /127\.0\.0\.1: nothing came for 1 seconds; trying again in/);
+  assert.match(run.text, /127\.0\.0\.1: nothing was received for 1 seconds; trying again in/);
   assert.deepEqual(hub.ranges(), ["all", "bytes=2000000-"]);
   assertWhole(hub);
 });
@@ -328,7 +328,7 @@ hubTest("429 and 503 are waited out, not for ever", { "tiny.gguf": model }, asyn
   assert.match(run.text, /answers 503; trying again in 1\.0 s/);
   hub.onApi = (request, response) => response.writeHead(429, { "Retry-After": "86400" }).end();
   const long = await pull(hub, ["hf:org/tiny"]);
-  assert.match(long.text, /answers 429 \(too many requests\) and asks to wait for 86400 seconds/);
+  assert.match(long.text, /answers 429 \(too many requests\) and asks for a wait of 86400 seconds/);
   assert.equal(long.code, 1);
   n = 0;
   hub.onApi = (request, response) => (n++, response.writeHead(500).end());
@@ -404,7 +404,7 @@ hubTest("a split GGUF comes with all parts", names("big-00002-of-00003.gguf", "b
   assert.match(run.text, /big-00001-of-00003\.gguf is downloaded but not registered/);
   assert.deepEqual(readdirSync(hub.path()).sort(), ["big-00001-of-00003.gguf", "big-00002-of-00003.gguf", "big-00003-of-00003.gguf"]);
   const lost = await pull(hub, ["hf:org/tiny:other*"]);
-  assert.match(lost.text, /other-00001-of-00002\.gguf: there are 1 of its 2 parts/);
+  assert.match(lost.text, /other-00001-of-00002\.gguf: the repository has 1 of its 2 parts/);
 });
 
 const hf = "tests/golden/arch/llama/hf";
@@ -435,7 +435,7 @@ hubTest("a Hugging Face folder comes with what belongs to it", {
   delete hub.listed["config.json"];
   delete hub.files["chat_template.jinja"];
   const stranger = await pull(hub, ["hf:org/tiny"]);
-  assert.match(stranger.text, /chat_template\.jinja is not in this revision: remove it/);
+  assert.match(stranger.text, /chat_template\.jinja is not part of this revision: remove it/);
 });
 
 hubTest("names that would leave the folder are not taken", { "README.md": Buffer.from("x") }, async (hub) => {
@@ -445,7 +445,7 @@ hubTest("names that would leave the folder are not taken", { "README.md": Buffer
   for (const args of [["hf:org/tiny"], ["hf:org/tiny:../evil.gguf"], ["hf:org/tiny:*evil*"]]) {
     const run = await pull(hub, args);
     assert.equal(run.code, 1);
-    assert.match(run.text, /there is neither a GGUF nor safetensors with a config\.json/);
+    assert.match(run.text, /the repository has neither a GGUF nor safetensors with a config\.json/);
   }
   assert.ok(!existsSync(join(hub.home, "models")));
 });
@@ -456,15 +456,15 @@ hubTest("what cannot work is refused before the download", { "tiny.gguf": model 
   hub.files = { "other.gguf": randomBytes(2000) };
   hub.requests.length = 0;
   const taken = await pull(hub, ["hf:org/tiny", "--alias", "mine"]);
-  assert.match(taken.text, /the name mine is taken by .*tiny\.gguf/);
+  assert.match(taken.text, /the name mine is already taken by .*tiny\.gguf/);
   const bad = await pull(hub, ["hf:org/tiny", "--name", "a b"]);
-  assert.match(bad.text, /"a b" is no model name/);
+  assert.match(bad.text, /"a b" is not a model name/);
   hub.listed["other.gguf"] = { lfs: { sha256: "0".repeat(64), size: 9e15 } };
   const large = await pull(hub, ["hf:org/tiny"]);
-  assert.match(large.text, /MiB left, \d+ MiB are missing yet/);
+  assert.match(large.text, /MiB are free, but \d+ MiB are still to be downloaded/);
   hub.listed["other.gguf"] = { lfs: undefined, blobId: undefined, size: undefined };
   const unknown = await pull(hub, ["hf:org/tiny"]);
-  assert.match(unknown.text, /the listing does not say size and hash of other\.gguf/);
+  assert.match(unknown.text, /the listing has no size or hash of other\.gguf/);
   assert.deepEqual(hub.ranges(), []);
 });
 

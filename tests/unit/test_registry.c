@@ -158,7 +158,7 @@ static void test_add_find_list(void) {
     }
     registry_models_free(list, n);
     CHECK(registry_find(r, "three", &m, &e) == ERR_NOT_FOUND);
-    CHECK_STR(e.msg, "no model is called three; there is: a.two, one");
+    CHECK_STR(e.msg, "no model is named three; registered: a.two, one");
     CHECK(registry_remove(r, "zwei", &e) == 0 && registry_remove(r, "a.two", &e) == ERR_NOT_FOUND);
     CHECK(registry_list(r, &list, &n, &e) == 0 && n == 1);
     registry_models_free(list, n);
@@ -261,12 +261,12 @@ static void test_changed_file(void) {
 
     set_mtime("mut.gguf", kept.mtime_ns);
     CHECK(truncate(at("mut.gguf"), (off_t)kept.size_bytes - 1) == 0);
-    CHECK(registry_resolve(r, "mut", &m, &e) == ERR_CHANGED && strstr(e.msg, "bytes, were"));
+    CHECK(registry_resolve(r, "mut", &m, &e) == ERR_CHANGED && strstr(e.msg, "bytes, had"));
     CHECK(registry_find(r, "mut", &m, &e) == 0);
     registry_model_fini(&m);
 
     CHECK(unlink(at("mut.gguf")) == 0);
-    CHECK(registry_resolve(r, "mut", &m, &e) == ERR_IO && strstr(e.msg, "gone"));
+    CHECK(registry_resolve(r, "mut", &m, &e) == ERR_IO && strstr(e.msg, "is missing"));
     CHECK(registry_verify(r, &kept, NULL, NULL, &e) == ERR_IO);
     CHECK(mkdir(at("mut.gguf"), 0700) == 0);
     CHECK(registry_resolve(r, "mut", &m, &e) == ERR_CHANGED);
@@ -348,7 +348,7 @@ static void check_file_matters(registry *r, const char *name, const char *file) 
     CHECK(pwrite(fd, &byte, 1, 20) == 1);
     struct stat st = {0};
     CHECK(fstat(fd, &st) == 0 && ftruncate(fd, st.st_size + 1) == 0);
-    CHECK_MSG(resolve(r, name, &e) == ERR_CHANGED && strstr(e.msg, "bytes, were"), "%s", file);
+    CHECK_MSG(resolve(r, name, &e) == ERR_CHANGED && strstr(e.msg, "bytes, had"), "%s", file);
     CHECK(ftruncate(fd, st.st_size) == 0);
     close(fd);
     set_mtime(file, mtime);
@@ -366,7 +366,7 @@ static void test_split_gguf(void) {
     err e;
     CHECK_MSG(gguf_make_split(at("one.gguf"), at("split"), 3, &e) == 0, "%s", e.msg);
     CHECK(add(r, parts[1], NULL, NULL, &e) == ERR_INVALID &&
-          strstr(e.msg, "is part 2: add the first, split-00001-of-00003.gguf"));
+          strstr(e.msg, "is part 2: add the first part, split-00001-of-00003.gguf"));
     int rc = add(r, parts[0], NULL, NULL, &e);
     CHECK_MSG(rc == 0, "%s", e.msg);
     for (int i = 0; i < 3; i++) {
@@ -384,7 +384,7 @@ static void test_split_gguf(void) {
     for (int i = 0; i < 3; i++)
         check_file_matters(r, "split", parts[i]);
     CHECK(rename(at(parts[2]), at("away")) == 0);
-    CHECK(resolve(r, "split", &e) == ERR_IO && strstr(e.msg, "gone"));
+    CHECK(resolve(r, "split", &e) == ERR_IO && strstr(e.msg, "is missing"));
     CHECK(add(r, parts[0], "again", NULL, &e) == ERR_IO && strstr(e.msg, parts[2]));
     CHECK(rename(at("away"), at(parts[2])) == 0 && resolve(r, "split", &e) == 0);
     registry_close(r);
@@ -525,7 +525,7 @@ static void test_damaged_registry(void) {
     err e;
     CHECK(registry_open(at("one.gguf"), &r, &e) == ERR_FORMAT && r == NULL);
     CHECK(registry_open(folder, &r, &e) == ERR_IO);
-    CHECK(registry_open(at("one.gguf/x.db"), &r, &e) == ERR_IO && strstr(e.msg, "cannot make"));
+    CHECK(registry_open(at("one.gguf/x.db"), &r, &e) == ERR_IO && strstr(e.msg, "cannot create"));
     CHECK(registry_open("", &r, &e) == ERR_INVALID);
 
     r = open_registry("cut.db");
