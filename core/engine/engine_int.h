@@ -1,13 +1,12 @@
-/* engine_int.h - what the files of core/engine share. Private to
- * core/engine.
+/* engine_int.h - what the files of core/engine share. Private to core/engine.
  *
  * Threads: the worker owns everything marked "worker"; callers of engine_* reach the worker only
- * through the inbox (en->lock) and a stream's ring (ring_lock). A second thread (looks.c) has a
- * sequence's constraint while the worker waits for its look.
+ * through the inbox (en->lock) and a stream's ring (ring_lock). A second thread
+ * (deferred_masks.c) owns a sequence's constraint while its mask is deferred.
  *
- * Locks: en->lock, stream ring_lock, stream notify_lock, en->stats_lock and looks.lock are never
+ * Locks: en->lock, stream ring_lock, stream notify_lock, en->stats_lock and deferred.lock are never
  * held together, and none of them during a forward pass. notify_lock is held around the client's
- * notify: that is how engine_stream_free can promise that no call is under way when it returns. */
+ * notify, so that engine_stream_free can promise that no call is running when it returns. */
 #ifndef INFERD_ENGINE_INT_H
 #define INFERD_ENGINE_INT_H
 
@@ -22,16 +21,15 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Rows a step that sequences which want every row's logits (prompt_logprobs) get together: bounds
- * the logits buffer, (max_sequences + this, n_vocab) f32. */
+/* Rows per step of all sequences that need every row's logits (prompt_logprobs): bounds the logits
+ * buffer, (max_sequences + this, n_vocab) f32. */
 enum { ENGINE_PROMPT_LOGPROB_ROWS = 128 };
 
-/* Seen tokens, for penalties, that a step brings to a device that draws: so many for each sequence
- * that may run, within bounds; they share them. Who finds no room is drawn for on the host. */
+/* Capacity of the penalty history that a step uploads to a device that samples: per sequence that
+ * may run, and at most. Sequences share it; one that does not fit is sampled on the host. */
 enum { ENGINE_HISTORY_TOKENS = 512, ENGINE_MAX_HISTORY = 131072 };
 
-/* An event in the ring, without its top tokens: those lie in arrays as wide as the request asked.
- */
+/* An event in the ring. Its top tokens are in arrays as wide as the request needs. */
 struct ring_slot {
     enum engine_event_kind kind;
     int32_t token;
@@ -39,25 +37,26 @@ struct ring_slot {
     int32_t n_top;
 };
 
-/* What pools the rows of a prompt. */
+/* The state of pooling a prompt's rows. */
 struct pooled {
     enum engine_pooling how; /* fixed */
-    double *sum;            /* (n_embd) MEAN: of n rows */
-    float *result;          /* (n_embd) */
-    uint32_t n;             /* rows taken so far, in order of position */
+    double *sum;             /* (n_embd) MEAN: of n rows */
+    float *result;           /* (n_embd) */
+    uint32_t n;              /* rows taken so far, in order of position */
 };
 
-/* What a grammar says of the next token. */
+/* What a grammar allows as the next token. */
 enum constraint_next {
-    CONSTRAINT_UNKNOWN, /* not looked at yet */
-    CONSTRAINT_MASK,    /* one of the mask's */
-    CONSTRAINT_FORCED,  /* this one */
-    CONSTRAINT_LAST,    /* none: it was the last token, and the text might go on */
+    CONSTRAINT_UNKNOWN, /* not computed yet */
+    CONSTRAINT_MASK,    /* any token of the mask */
+    CONSTRAINT_FORCED,  /* `forced` only */
+    CONSTRAINT_LAST,    /* none: max_tokens is reached and the text is incomplete */
     CONSTRAINT_END,     /* none: the text is complete */
-    CONSTRAINT_FAILED,  /* none: the matcher gave up, maybe at a token that its mask let through */
-    CONSTRAINT_COSTLY   /* none: it takes more work than is allowed */
+    CONSTRAINT_FAILED,  /* none: the matcher gave up, possibly at a token that its mask allowed */
+    CONSTRAINT_COSTLY   /* none: computing it exceeds the allowed work */
 };
-/* Whoever makes the look owns it: the worker, or while the stream is `looking` looks.c's thread. */
+/* Owned by the worker; by the thread of deferred_masks.c while the stream's mask_deferred is set.
+ */
 struct constraint {
     grammar *g;
     grammar_matcher *matcher; /* NULL: the sequence has no grammar */
@@ -65,14 +64,14 @@ struct constraint {
     enum constraint_next next;
     uint32_t *mask; /* ((n_vocab + 31) / 32) as in sampler_request */
     int32_t forced;
-    int32_t taken;    /* token that came and that the matcher does not know yet; -1: none */
-    bool begun, last; /* a token came; none comes behind it */
-    uint64_t work_ns; /* of all looks so far */
-    uint64_t slice;   /* units that the next look on the thread gets */
+    int32_t taken;    /* a token that the matcher has not accepted yet; -1: none */
+    bool begun, last; /* the first token came; the last one did */
+    uint64_t work_ns; /* of all masks so far */
+    uint64_t slice;   /* units of the next slice on the thread */
 };
 
 /* One sequence and its stream. Shared by the worker (until it is final), the inbox (while queued
- * there) and the reader (until engine_stream_free): the last one of them frees it. */
+ * there) and the reader (until engine_stream_free); the last of them frees it. */
 struct engine_stream {
     struct sched_seq seq; /* worker; first member: the scheduler's items point here */
 
@@ -82,36 +81,35 @@ struct engine_stream {
     struct engine_logit_bias *bias;
     uint64_t seed;
     uint64_t submit_ns, deadline_ns;
-    bool on_device;      /* its tokens are drawn there (backend_sample) */
-    uint32_t n_row_top;  /* first tokens that are wanted of a row: on_device those whose
-                         log-probabilities are, else as many as a draw looks at; 0: the row
-                         (sampler_n_top) */
+    bool on_device;      /* the device samples its tokens (backend_sample) */
+    uint32_t n_row_top;  /* best tokens needed of a row: on_device for their log-probabilities,
+                            otherwise to sample from (sampler_n_top); 0: the whole row */
     uint32_t max_tokens; /* at least 1; prompt + max_tokens fit the context; 0: pooled */
 
     /* Worker. */
     struct penalty_history history;
-    uint32_t n_generated; /* those of the request that this one continues included */
+    uint32_t n_generated; /* including those of the request that this one continues */
     struct constraint constraint;
-    struct pooled pooled;   /* result: the reader's once the final event is out */
+    struct pooled pooled;   /* result: the reader's after the final event */
     uint32_t n_prompt_sent; /* prompt positions whose event was delivered */
     uint64_t last_token_ns; /* 0: none yet */
     bool admitted, finished;
-    bool full, mask_deferred; /* why it is paused: its ring; a look that the thread makes */
-    uint32_t n_in_flight;     /* steps under way that have it: it is not freed before they end */
-    uint32_t logits_row;      /* of the last step that finds its next token */
+    bool full, mask_deferred; /* why it is paused: its ring is full; its mask is deferred */
+    uint32_t n_in_flight;     /* steps in flight that contain it: not freed before they end */
+    uint32_t logits_row;      /* in its last step, the row that predicts its next token */
     struct engine_stream *live_prev, *live_next, *reap_next;
 
     /* Guarded by en->lock. */
     struct engine_stream *inbox_next, *wake_next;
     bool in_wake_list;
 
-    /* Guarded by looks.lock. */
+    /* Guarded by deferred.lock. */
     struct engine_stream *deferred_next;
-    uint64_t deferred_ns; /* ns, see looks.c */
+    uint64_t deferred_ns; /* time that the thread spent on it: see deferred_masks.c */
 
     atomic_bool cancelled;
-    atomic_bool ended;      /* the worker's word: no look is wanted any more */
-    atomic_bool mask_ready; /* the thread's: the look is made */
+    atomic_bool ended;      /* set by the worker: a deferred mask is not needed any more */
+    atomic_bool mask_ready; /* set by the thread: the deferred mask is computed */
     atomic_uint refs;
 
     pthread_mutex_t ring_lock;
@@ -121,7 +119,7 @@ struct engine_stream {
     uint32_t ring_limit; /* events at which the sequence pauses; the rest is for its last step */
     uint32_t ring_capacity, ring_head, ring_count, n_top;
     bool waits_for_room;        /* the worker paused the sequence */
-    bool has_final, final_read; /* the final event has its own place: always deliverable */
+    bool has_final, final_read; /* the final event has its own slot: always deliverable */
     enum engine_finish finish;
     uint32_t final_generated, final_cached;
     err final_error;
@@ -163,11 +161,12 @@ struct step_in_flight {
 };
 enum { ENGINE_MAX_STEPS_IN_FLIGHT = 2 };
 
-/* Units of work (grammar_matcher_budget: 10 to 50 ns) of looks at grammars on the worker: for one,
- * and for each of a step once all of it together have spent ENGINE_STEP_MASK_UNITS. */
+/* Work (in units of grammar_matcher_budget, 10 to 50 ns each) that the worker spends on masks: at
+ * most ENGINE_MASK_UNITS on one and ENGINE_STEP_MASK_UNITS on all of a step; once these are spent,
+ * still ENGINE_MIN_MASK_UNITS on each. */
 enum { ENGINE_MASK_UNITS = 40000, ENGINE_STEP_MASK_UNITS = 80000, ENGINE_MIN_MASK_UNITS = 4000 };
 
-/* Looks that the worker does not wait for, see looks.c. */
+/* Masks that the worker does not wait for: see deferred_masks.c. */
 struct deferred_masks {
     uint64_t units;                /* ENGINE_MASK_UNITS; fixed before the first request */
     uint64_t left;                 /* worker: of ENGINE_STEP_MASK_UNITS */
@@ -177,8 +176,8 @@ struct deferred_masks {
 
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    struct engine_stream *first; /* that wait; guarded by lock, as all below */
-    uint64_t least_ns;
+    struct engine_stream *first; /* waiting streams; guarded by lock, as all below */
+    uint64_t least_ns;           /* deferred_ns of the stream served last */
     bool stopping;
 };
 
@@ -195,22 +194,22 @@ struct engine {
     /* Worker. */
     sched *sch;
     sampler *smp;
-    /* By turns; where steps do not overlap, the first alone. Those under way: n_in_flight from
-     * first_in_flight on. */
+    /* A ring of steps; only the first place if steps do not overlap. In flight: n_in_flight of
+     * them, from first_in_flight on. */
     struct step_in_flight steps[ENGINE_MAX_STEPS_IN_FLIGHT];
     uint32_t first_in_flight, n_in_flight;
-    uint64_t finished_ns;              /* when a step's results were delivered last */
+    uint64_t finished_ns;              /* when the last step's results were delivered */
     struct pace pace;                  /* used when config.prefill_chunk is 0 */
-    struct engine_stream *live, *reap; /* in the scheduler; final, worker's reference to drop */
-    uint64_t next_deadline_ns;         /* no live sequence's is earlier; 0: none has one */
+    struct engine_stream *live, *reap; /* in the scheduler; final, with the worker's reference */
+    uint64_t next_deadline_ns;         /* not after any live sequence's; 0: none has one */
     struct engine_stats totals;        /* published to stats after each step */
     err failure;                       /* code != 0: the device failed, nothing runs any more */
 
     int32_t *eog; /* (n_eog) tokens that end a generation */
     uint32_t n_eog;
     pthread_mutex_t vocab_lock;
-    grammar_vocab *vocab; /* made by the first request with a grammar, under vocab_lock; that
-                             request's way to the worker makes it visible there */
+    grammar_vocab *vocab; /* made by the first request with a grammar, under vocab_lock; the inbox
+                             makes it visible to the worker */
 
     struct deferred_masks deferred;
 
@@ -221,7 +220,7 @@ struct engine {
     pthread_cond_t wake; /* worker waits: anything below changed */
     pthread_cond_t done; /* callers wait: a check is answered, the worker is joined */
     struct engine_stream *inbox, **inbox_tail;
-    struct engine_stream *wake_list; /* cancelled or with room again */
+    struct engine_stream *wake_list; /* cancelled, with room again, or with a mask that is ready */
     uint32_t n_inbox, n_queued;      /* sequences in the inbox; in the scheduler, never admitted */
     bool draining, stopping, joining, joined, device_failed;
     bool check_busy, check_wanted;
@@ -232,7 +231,7 @@ struct engine {
     atomic_uint_fast64_t n_rejected;
 };
 
-#define ENGINE_OVERDUE "the time that the request may take is over"
+#define ENGINE_OVERDUE "the request's time limit was reached"
 
 static inline struct engine_stream *stream_of(struct sched_seq *seq) {
     return (struct engine_stream *)(void *)seq;
@@ -247,12 +246,12 @@ int stream_new(engine *en, const struct engine_request *req, uint32_t choice, ui
                struct engine_stream **out, err *e);
 void stream_unref(struct engine_stream *st); /* NULL is fine */
 
-/* Of the prompt's tokens, at first admission. */
+/* Prompt tokens found cached at first admission. */
 uint32_t stream_n_cached(const struct engine_stream *st);
 
-/* Worker: delivers an event; returns false when the ring is full now (the sequence must pause). */
+/* Worker: delivers an event; false: the ring is now full and the sequence must pause. */
 bool stream_push(struct engine_stream *st, const struct engine_event *ev);
-/* Worker: the final event, exactly once. */
+/* Worker: delivers the final event; called exactly once. */
 void stream_push_final(struct engine_stream *st, enum engine_finish finish, const err *error);
 /* Worker: has the paused sequence's ring room again? */
 bool stream_has_room(struct engine_stream *st);
@@ -260,54 +259,54 @@ bool stream_has_room(struct engine_stream *st);
 /* ---- worker.c ---- */
 void *worker_main(void *engine_ptr);
 
-/* Any thread: the worker looks at st (cancelled, room in the ring) before its next step. */
+/* Any thread: the worker checks st (cancelled, room in the ring, mask ready) before its next step.
+ */
 void worker_notify(struct engine_stream *st);
 
 /* ---- engine.c ---- */
-int engine_err_changed(err *e); /* model_check's, in words for a client: without the path */
+int engine_err_changed(err *e); /* model_check's error without the path, for clients */
 
-/* ---- flight.c ---- */
+/* ---- steps.c ---- */
 int steps_init(engine *en, const struct model_limits *limits);
 void steps_fini(engine *en);
-/* Worker: plans a step and has the device begin it. 1; 0: nothing can run; negative: it failed. */
-int step_begin(engine *en, err *e);
-/* May the next step begin before the only one under way is finished? Then what it finds is
- * expected.
+/* Worker: plans a step and has the device begin it. 1: begun; 0: nothing can run; negative: failed.
  */
+int step_begin(engine *en, err *e);
+/* May the next step begin before the only step in flight is finished? If so, its sequences get
+ * placeholders for the tokens that it will find. */
 bool steps_prepare_next(engine *en);
-/* Waits for the step that began first. *out and *results are valid until the next one begins. */
+/* Waits for the oldest step in flight. *out and *results are valid until the next step begins. */
 int step_finish(engine *en, struct step_in_flight **out, struct model_output *results, err *e);
-/* What is under way is waited for and forgotten: the engine stops, or the device failed. */
+/* Waits for all steps in flight and drops their results: the engine stops, or the device failed. */
 void steps_drop(engine *en);
 
 /* ---- batch.c ---- */
 int step_batch_init(struct step_batch *b, const struct model_limits *limits);
 void step_batch_fini(struct step_batch *b);
-/* Tokens that sequences await are taken from the step in front, which is under way. */
+/* Placeholders take their tokens from the previous step, which is in flight. */
 void step_batch_fill(struct step_batch *b, const struct sched_plan *plan, const kv *cache);
 
 /* ---- constraint.c ---- */
 
-/* Any thread: the engine's vocabulary, made if need be. */
+/* Any thread: the engine's vocabulary for grammars, made on the first call. */
 int constraint_vocab(engine *en, grammar_vocab **out, err *e);
-/* For req, which has a grammar. On failure constraint_fini releases what is there. */
+/* For req, which has a grammar. On failure call constraint_fini. */
 int constraint_init(struct constraint *c, engine *en, const struct engine_request *req, err *e);
 void constraint_fini(struct constraint *c); /* a zeroed one is fine */
-/* The token came (no end); last: and is the last that may. */
+/* A token was generated (not an end token); last: max_tokens allows no more. */
 void constraint_take(struct constraint *c, int32_t token, bool last);
-/* Sets next, with mask or forced, if it is UNKNOWN: it stays so where that takes more than so many
- * units, and the look is to be made again with more. */
+/* Computes next, with mask or forced, if it is UNKNOWN. It stays UNKNOWN if that takes more than
+ * `units`: call again with more. */
 void constraint_find_next(struct constraint *c, const engine *en, uint64_t units);
-/* A look took so long. Makes next COSTLY once the request's bound is reached. */
+/* Adds ns to the sequence's work. Sets next to COSTLY once its bound is reached. */
 void constraint_charge(struct constraint *c, const engine *en, uint64_t ns);
 
-/* ---- looks.c ---- */
+/* ---- deferred_masks.c ---- */
 int deferred_masks_start(engine *en, err *e);
-/* The worker is gone. Waits for the look that is being made. */
+/* After the worker has ended. Waits for the slice that is running. */
 void deferred_masks_stop(engine *en);
-/* Worker: the thread finishes the sequence's look; then st->looked is set, and worker_notify
- * called.
- */
+/* Worker: hands the sequence's mask to the thread, which sets st->mask_ready and calls
+ * worker_notify when it is computed. */
 void deferred_masks_add(struct engine_stream *st);
 
 /* ---- pooling.c ---- */
@@ -315,11 +314,11 @@ void deferred_masks_add(struct engine_stream *st);
 /* ERR_NOMEM. */
 int pooled_init(struct pooled *p, enum engine_pooling how, uint32_t n_embd);
 void pooled_fini(struct pooled *p); /* a zeroed one is fine */
-/* Is the hidden state at pos wanted? (It was not taken already, before a preemption.) */
+/* Is the hidden state at pos needed? (Not if it was taken before a preemption.) */
 bool pooled_wants(const struct pooled *p, uint32_t pos, uint32_t n_prompt);
-/* Takes the row (n_embd) of the next position that is wanted. */
+/* Takes the row (n_embd) of the next needed position. */
 void pooled_take(struct pooled *p, const float *row, uint32_t n_embd);
-/* All rows are there: makes the result. */
+/* After all rows: makes the result. */
 void pooled_finish(struct pooled *p, uint32_t n_embd);
 
 /* ---- stats.c ---- */
@@ -335,19 +334,19 @@ int engine_params_check(const struct engine_params *p, uint32_t n_vocab, err *e)
 
 /* ---- sizing.c ---- */
 
-/* The numbers of the configuration, each by itself. ERR_INVALID with param = its key. */
+/* Checks each number of the configuration by itself. ERR_INVALID with param = its key. */
 int engine_config_check(const struct engine_config *config, err *e);
 
 struct engine_size {
-    struct kv_config kc; /* but be; of each rank */
+    struct kv_config kc; /* of each rank; without be */
     uint32_t context_length;
     const char *reason;         /* what decided the cache's size; static */
-    struct model_memory memory; /* of a GPU that has its own; else zeros */
+    struct model_memory memory; /* for a GPU with memory of its own; otherwise zeros */
 };
-/* Tokens of the longest sequence that the configuration asks for; the cache may hold less. */
+/* The configured length of the longest sequence in tokens; the cache may hold less. */
 uint32_t engine_context_wanted(const struct engine_config *config, const struct model_hparams *hp);
-/* Sizes of a checked configuration for the model on be, before anything of either is loaded.
- * out->memory is set: what the model will take, or zeros. ERR_INVALID with param = the
+/* Sizes for a checked configuration and the model on be, before anything is loaded. The caller has
+ * set out->memory to what the model will take, or to zeros. ERR_INVALID with param = the
  * configuration key; ERR_NOMEM: weights or cache do not fit. */
 int engine_size(const struct engine_config *config, const struct model_hparams *hp, backend *be,
                 struct engine_size *out, err *e);

@@ -1,24 +1,24 @@
-/* pace.h - how many prompt tokens a step may compute while others wait for their next token, so
- * that the step stays within a multiple of the time that it takes without them. Private to
+/* pace.h - how many prompt tokens a step may compute while other sequences wait for their next
+ * token, so that the step takes at most a multiple of its time without them. Private to
  * core/engine. Learns from the times of finished steps; pure: no clock, no thread. */
 #ifndef INFERD_ENGINE_PACE_H
 #define INFERD_ENGINE_PACE_H
 
 #include <stdint.h>
 
-/* Zeroed: nothing is known yet. */
+/* A zeroed one has seen no step. */
 struct pace {
     double decode_ns; /* a step of decode_rows rows that all decode; 0: none seen */
     double decode_rows;
-    double row_ns; /* one prompt row more in a step; 0: none seen */
+    double row_ns; /* one additional prompt row in a step; 0: none seen */
 };
 
 /* A step of n_prefill + n_decode rows took ns. */
 void pace_note(struct pace *p, uint32_t n_prefill, uint32_t n_decode, uint64_t ns);
 
 /* Prompt rows for a step in which n_decode (>= 1) sequences wait for their next token and n_behind
- * (>= 1) for their first: within about twice the step without them, more in the measure in
- * which they outnumber the others. At least 8, at most `most`. */
+ * (>= 1) for their first: as many as keep the step within about twice its time without them, more
+ * when the latter outnumber the former. At least 8, at most `most`. */
 uint32_t pace_chunk(const struct pace *p, uint32_t n_decode, uint32_t n_behind, uint32_t most);
 
 #endif

@@ -1,41 +1,40 @@
 /* sched.h - decides which tokens each step computes. Private to core/engine. Pure: no clock, no
- * thread, no device; driven by tests with a book-keeping-only kv.
+ * thread, no device; tests drive it with a KV cache that only keeps books.
  *
  * There is no prefill or decode phase. A sequence has n_computed and n_tokens, and a plan closes
- * the gap within a budget of max_batch_tokens. "The order" below is priority, then arrival. Policy:
- *   1. Running sequences that are one token behind (decoding) each get their token.
- *   2. The rest of the budget goes to sequences that are further behind (prefill, recompute): in
- *      the order, the first gets at least half of it, the others share the rest evenly, and what
- *      somebody does not need goes to the others in the order. While anything is decoding,
- *      prefill_chunk is all that they get together. Fresh sequences, whose every row needs
- *      logits (unless they are pooled), share max_prompt_logprob_rows in the order, those that are
- * decoding included.
- *   3. Waiting sequences are admitted strictly in the order (preempted ones keep their arrival;
- *      who does not fit holds back those behind it, so nobody starves but under a steady load of
- *      higher priority) while a slot is free, budget is left (each prompt counted up to
- *      prefill_chunk / 4, so that several long ones share a step and short ones get in beside
- *      them), and blocks for the whole known text + one token are there, plus one for every four
- *      running sequences: else the next growth would undo the admission at once. All blocks of
- *      the known text are taken at admission, cached ones that nobody references count as well.
- *      Admission preempts only paused sequences and those of lower priority, and none if that
- *      cannot suffice.
- *   4. When a running sequence cannot reserve its blocks, a paused one, else the last of the
- *      order is preempted (its blocks are freed, n_computed = 0, it waits again) until the
- *      reservation succeeds or the sequence itself is the victim. So the first of the order
- *      always advances, and everything ends as a single sequence fits the cache (checked by
- *      sched_add).
- *   5. A paused sequence (its stream is full) is neither planned nor admitted; it keeps its
- *      blocks and its slot until somebody needs them.
+ * the gap within a budget of max_batch_tokens. "The order" is priority, then arrival. Policy:
+ *   1. Every running sequence that is one token behind (decoding) gets that token.
+ *   2. The rest of the budget goes to sequences that are further behind (prefill, recompute). In
+ *      the order: the first gets at least half of it, the others share the rest evenly, and what a
+ *      sequence does not need goes to the others. While any sequence decodes, prefill_chunk is the
+ *      budget of all of them. Sequences whose every row needs logits (all_rows, unless pooled)
+ *      share max_prompt_logprob_rows in the order, decoding ones included.
+ *   3. Waiting sequences are admitted strictly in the order; preempted ones keep their arrival. A
+ *      sequence that does not fit holds back all after it, so none starves except under a steady
+ *      load of higher priority. An admission requires a free slot, budget (each prompt counts up to
+ *      prefill_chunk / 4, so that several long prompts share a step and short ones join them), and
+ *      free blocks for the whole known text + one token, plus one block for every four running
+ *      sequences: otherwise the next growth would undo the admission at once. All blocks of the
+ *      known text are taken at admission, including cached ones without references. An admission
+ *      preempts only paused sequences and those of lower priority, and none if that would not
+ *      suffice.
+ *   4. When a running sequence cannot reserve its blocks, a paused one, otherwise the last in the
+ *      order, is preempted (its blocks are freed, n_computed = 0, it waits again) until the
+ *      reservation succeeds or the sequence itself is the victim. So the first in the order always
+ *      advances, and everything ends because any single sequence fits the cache (sched_add checks
+ *      it).
+ *   5. A paused sequence (its stream is full) is neither planned nor admitted. It keeps its blocks
+ *      and its slot until another sequence needs them.
  *   6. A fork waits in the queue, without holding back others, until its leader has computed the
- *      prompt, then shares the leader's blocks (kv_seq_fork) but for the last prompt token, which
- *      it computes for its own logits. If the leader is gone, paused, or preempted, it is
- *      admitted like any other.
- * The queue of sequences that have never been admitted is bounded by max_queue; preempted ones do
- * not count. At most max_batch_tokens sequences run, so that each can have a row.
+ *      prompt. Then it shares the leader's blocks (kv_seq_fork) except for the last prompt token,
+ *      which it computes for its own logits. If the leader is gone, paused or preempted, the fork
+ *      is admitted like any other sequence.
+ * The queue of sequences that were never admitted is bounded by max_queue; preempted ones do not
+ * count. At most max_batch_tokens sequences run, so that each can have a row.
  *
- * A plan costs O(running + admitted + waiting ones that 5 and 6 skip), a preemption O(running +
- * waiting), an attempt at admission O(its text); nothing allocates after sched_new. Between a plan
- * and its commit, or the next plan, no sequence is added, changed or removed. */
+ * A plan costs O(running + admitted + waiting sequences skipped by 5 and 6), a preemption
+ * O(running + waiting), an attempt at admission O(its text); nothing allocates after sched_new.
+ * Between a plan and its commit, or the next plan, no sequence is added, changed or removed. */
 #ifndef INFERD_ENGINE_SCHED_H
 #define INFERD_ENGINE_SCHED_H
 
@@ -49,26 +48,25 @@ typedef struct sched sched;
 
 enum sched_state { SCHED_NEW, SCHED_WAITING, SCHED_RUNNING, SCHED_DONE };
 
-/* Embedded in the engine's sequence; the owner fills the first group before sched_add and appends
- * tokens through sched_append; the rest is written by the scheduler alone. */
+/* Embedded in the engine's sequence. The owner fills the first group before sched_add and appends
+ * tokens through sched_append; the scheduler alone writes the rest. */
 struct sched_seq {
     int32_t *tokens; /* (capacity) prompt, then generated; owner's memory */
     uint32_t n_tokens, capacity, n_prompt;
     int priority;
-    struct hash128 salt; /* it shares cached blocks with sequences of the same one alone */
-    bool paused;         /* owner, at any time between steps: do not plan (stream full) */
-    bool all_rows;       /* owner: compute every token, take none from the prefix cache, and want
-                         every row's logits (the prompt's log-probabilities); cleared by the
-                         owner between steps when it has them */
-    bool pooled;         /* owner: rows give hidden states and no logits; fresh ones do not share
-                            max_prompt_logprob_rows then */
-    struct sched_seq *leader; /* queued or running one whose first n_prompt tokens are this one's,
-                                 or NULL (always when fresh); the scheduler clears it */
+    struct hash128 salt; /* cached blocks are shared only with sequences of the same salt */
+    bool paused;         /* owner, at any time between steps: do not plan (its stream is full) */
+    bool all_rows; /* owner: compute every token, take none from the prefix cache, and return every
+                      row's logits (for the prompt's log-probabilities) or hidden state; cleared by
+                      the owner between steps when it has them */
+    bool pooled;   /* owner: rows yield hidden states and no logits; with all_rows it does not count
+                      for max_prompt_logprob_rows */
+    struct sched_seq *leader; /* a queued or running sequence whose first n_prompt tokens are this
+                                 one's, or NULL (always with all_rows); the scheduler clears it */
 
     enum sched_state state;
-    bool has_placeholder; /* the last of its tokens is not known yet (sched_add_placeholder) */
-    uint32_t n_computed;  /* tokens whose K/V are valid, or will be when the steps end that were
-                             committed */
+    bool has_placeholder; /* its last token is not known yet (sched_add_placeholder) */
+    uint32_t n_computed;  /* tokens whose K/V are valid, or will be when all committed steps end */
     uint32_t n_cached;    /* prompt tokens found cached (or forked) at first admission */
     uint32_t n_preempted; /* times */
     bool was_admitted;
@@ -80,11 +78,11 @@ struct sched_seq {
 struct sched_config {
     uint32_t max_batch_tokens, prefill_chunk, max_sequences, max_queue; /* all >= 1 */
     uint32_t
-        max_prompt_logprob_rows; /* rows a step of all fresh sequences together; 0: no own bound */
+        max_prompt_logprob_rows; /* a step's rows of all sequences with all_rows; 0: no bound */
 };
 
-/* One sequence's share of a step: positions first .. first + n_rows - 1 are computed. The last
- * row's logits are wanted when wants_logits (it then reaches n_tokens). */
+/* One sequence's share of a step: positions first .. first + n_rows - 1. wants_logits: the last row
+ * reaches n_tokens and predicts the next token. */
 struct sched_item {
     struct sched_seq *seq;
     uint32_t first, n_rows;
@@ -100,9 +98,8 @@ struct sched_plan {
 int sched_new(const struct sched_config *config, kv *cache, sched **out, err *e);
 void sched_free(sched *s); /* sequences are the owner's */
 
-/* Queues a sequence (1 <= n_tokens <= capacity). ERR_FULL: max_queue reached; ERR_TOO_LONG:
- * capacity is above kv_max_tokens; nothing changed. sched_room: sequences that could be added now.
- */
+/* Queues a sequence (1 <= n_tokens <= capacity). ERR_FULL: max_queue is reached; ERR_TOO_LONG:
+ * capacity is above kv_max_tokens; nothing changed. sched_room: how many could be added now. */
 int sched_add(sched *s, struct sched_seq *seq);
 uint32_t sched_room(const sched *s);
 
@@ -124,7 +121,7 @@ void sched_add_placeholder(sched *s, struct sched_seq *seq);
  * n_tokens < capacity. */
 void sched_append(sched *s, struct sched_seq *seq, int32_t token);
 
-/* Finish or cancel, from any state: blocks are freed, forks that wait for it are released. */
+/* Removes a sequence in any state: its blocks are freed, forks that wait for it are released. */
 void sched_remove(sched *s, struct sched_seq *seq);
 
 uint32_t sched_n_running(const sched *s);
@@ -132,7 +129,7 @@ uint32_t sched_n_decoding(const sched *s); /* running ones that are one token be
 uint32_t sched_n_waiting(const sched *s);
 uint64_t sched_n_preemptions(const sched *s);
 
-/* Own invariants and kv_check. */
+/* Checks the scheduler's invariants and kv_check. */
 int sched_check(const sched *s, err *e);
 
 #endif

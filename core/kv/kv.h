@@ -1,18 +1,18 @@
 /* kv.h - the shared paged KV cache: blocks, block tables, prefix reuse, and the K/V pools.
  *
- * All memory is taken in kv_open; afterwards nothing allocates and every call but kv_check is O(1)
- * or O(blocks touched). A block holds block_tokens tokens of every layer. Blocks are counted by
- * references; a full block whose tokens are known is entered in a prefix table under the chained
- * hash of its tokens and its parent (token ids are compared on a hit: a collision is a miss). Each
- * chain starts from a salt, which is compared too: sequences of different salts share nothing, and
- * find no sign of each other's blocks in the table. A block with no reference keeps its contents
- * and waits in the free list, oldest first: it can be revived by a prefix hit until it is reused
- * (LRU; a sequence's blocks are freed tail first, so a prefix outlives its continuations; blocks
- * that are not in the table are reused before any). Writing into a block that somebody else
- * references copies it first (copy-on-write).
+ * All memory is allocated in kv_open; afterwards nothing allocates and every call except kv_check
+ * is O(1) or O(blocks touched). A block holds block_tokens tokens of every layer. Blocks are
+ * reference counted. A full block whose tokens are known is entered in a prefix table under the
+ * chained hash of its tokens and its parent (token ids are compared on a hit: a collision is a
+ * miss). Each chain starts from a salt, which is compared too: sequences of different salts share
+ * nothing, and cannot observe each other's blocks in the table. A block without references keeps
+ * its contents and waits in the free list, oldest first: a prefix hit can revive it until it is
+ * reused (LRU; a sequence's blocks are freed tail first, so a prefix outlives its continuations;
+ * blocks that are not in the table are reused before all others). Writing into a block that has
+ * another reference copies it first (copy-on-write).
  *
- * Contents are valid only as far as kv_commit said so: a block enters the prefix table when the
- * step that wrote it has finished.
+ * Contents are valid only as far as kv_commit has said: a block enters the prefix table when the
+ * step that writes it is committed.
  *
  * THREAD SAFETY: the worker thread only; kv_stats_get may be called from any thread (relaxed
  * counters). */
@@ -30,8 +30,8 @@ typedef struct kv kv;
 typedef struct kv_seq kv_seq; /* one sequence's block table, from a fixed pool of max_seqs */
 
 struct kv_config {
-    /* Pools live here, and on the other ranks of its group: blocks are the same on all of them.
-     * NULL: book-keeping only (scheduler tests). */
+    /* Where the pools are; in a group every rank has pools with the same blocks. NULL: book-keeping
+     * only (scheduler tests). */
     backend *be;
     uint32_t n_layers, n_kv_heads, head_dim; /* n_kv_heads of each rank */
     int kv_type;                             /* one that backend_kv can hold */
@@ -44,32 +44,32 @@ struct kv_config {
 
 int kv_open(const struct kv_config *config, kv **out, err *e);
 void kv_close(kv *c);
-/* All layers, K and V, of one rank. UINT64_MAX: more than that, or a kv_type that cannot be used.
+/* Bytes of a block on one rank: all layers, K and V. UINT64_MAX: overflow, or an unusable kv_type.
  */
 uint64_t kv_block_bytes(const struct kv_config *config);
 /* Longest sequence that fits the empty cache and a block table. */
 uint32_t kv_max_tokens(const kv *c);
 const struct backend_kv *kv_layers(const kv *c); /* (n_ranks, n_layers); NULL when be was NULL */
 
-/* What a sequence begins with: its prompt, tokens[0..n), and who may share its blocks. */
+/* A sequence's prompt, tokens[0..n), and the salt that limits who may share its blocks. */
 struct kv_prompt {
     const int32_t *tokens; /* (n) */
     uint32_t n;
-    struct hash128 salt; /* blocks are shared among sequences of the same one alone */
+    struct hash128 salt; /* blocks are shared only among sequences of the same salt */
 };
 
-/* A new sequence. Reuses the longest cached prefix, at most n - 1
- * tokens (the last prompt token must be computed for its logits), also a part of a block (shared
- * until written: copy-on-write; looked for among the 16 newest continuations of the prefix).
- * *n_cached tokens need no computation. NULL: all max_seqs in use. */
+/* A new sequence. Reuses the longest cached prefix, at most n - 1 tokens (the last prompt token
+ * must be computed for its logits). Its last block may match in part: it is shared until written
+ * (copy-on-write), and searched among the 16 newest continuations of the prefix. *n_cached tokens
+ * need no computation. NULL: all max_seqs are in use. */
 kv_seq *kv_seq_new(kv *c, const struct kv_prompt *p, uint32_t *n_cached);
 
 /* Blocks that kv_seq_new(p) and then kv_seq_reserve(n_cached, n_tokens) would take from the
- * free list: new ones and cached ones that nobody references now. Changes nothing. */
+ * free list: new ones and cached ones without references. Changes nothing. */
 uint32_t kv_prompt_need(const kv *c, const struct kv_prompt *p, uint32_t n_tokens);
 
-/* A second sequence that shares the first n_tokens of src (all computed) and its salt. NULL: no seq
- * left. */
+/* A sequence that shares the first n_tokens of src (all computed) and its salt. NULL: all max_seqs
+ * are in use. */
 kv_seq *kv_seq_fork(kv *c, const kv_seq *src, uint32_t n_tokens);
 
 /* As kv_prompt_need, for kv_seq_fork(src, n_shared) and then kv_seq_reserve(n_shared, n_tokens)
@@ -77,18 +77,18 @@ kv_seq *kv_seq_fork(kv *c, const kv_seq *src, uint32_t n_tokens);
 uint32_t kv_fork_need(const kv *c, uint32_t n_shared, uint32_t n_tokens);
 
 /* Makes positions first_write..n_tokens-1 writable: allocates blocks up to n_tokens and resolves
- * copy-on-write. first_write is not before the valid end (the cached, forked or committed tokens).
- * All or nothing: ERR_FULL (not enough free blocks) and ERR_TOO_LONG (max_blocks_per_seq) leave seq
- * unchanged. Copies of shared blocks are queued, their sources kept; kv_flush_copies must run
- * before the step's forward pass. Succeeds exactly when kv_seq_need is not above kv_n_free. */
+ * copy-on-write. first_write is at or after the valid end (of the cached, forked or committed
+ * tokens). All or nothing: ERR_FULL (not enough free blocks) and ERR_TOO_LONG (max_blocks_per_seq)
+ * leave seq unchanged. Copies of shared blocks are queued, their sources kept; kv_flush_copies must
+ * run before the step's forward pass. Succeeds exactly when kv_seq_need is not above kv_n_free. */
 int kv_seq_reserve(kv *c, kv_seq *s, uint32_t first_write, uint32_t n_tokens);
 
 /* Blocks that kv_seq_reserve(first_write, n_tokens) would take from the free list. */
 uint32_t kv_seq_need(const kv *c, const kv_seq *s, uint32_t first_write, uint32_t n_tokens);
 
-/* Tokens [0, n_computed) of seq (ids in tokens) are now valid in the pools: full blocks become
- * shareable. Called after the step that computed them. A block that equals a cached one is given
- * back for that one, so the block table may change. */
+/* Tokens [0, n_computed) of seq (ids in tokens) are valid in the pools, or will be before any later
+ * step reads them: full blocks become shareable. A block that equals a cached one is replaced by
+ * that one, so the block table may change. */
 void kv_commit(kv *c, kv_seq *s, const int32_t *tokens, uint32_t n_computed);
 
 /* Drops the sequence's references (tail first) and returns it to the pool. NULL is fine. */
@@ -99,13 +99,13 @@ int32_t kv_slot(const kv *c, const kv_seq *s, uint32_t pos);
 const int32_t *kv_table(const kv_seq *s);
 uint32_t kv_seq_n_blocks(const kv_seq *s);
 
-/* Enqueues the queued copy-on-write copies on the backend. On failure they stay queued. */
+/* Enqueues the pending copy-on-write copies on the backend. On failure they stay pending. */
 int kv_flush_copies(kv *c, err *e);
 
 uint32_t kv_n_free(const kv *c); /* blocks without references (cached ones included) */
 
 struct kv_stats {
-    uint64_t n_blocks, n_free, n_cached; /* n_cached: free blocks whose contents can be reused */
+    uint64_t n_blocks, n_free, n_cached; /* n_cached: free blocks with reusable contents */
     uint64_t prefix_queries_tokens, prefix_hit_tokens; /* counters */
     uint64_t evictions, copies;                        /* counters */
 };

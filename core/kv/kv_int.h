@@ -1,9 +1,9 @@
-/* kv_int.h - the shared insides of core/kv: pool.c (blocks, free list, copy queue), prefix.c
+/* kv_int.h - what the files of core/kv share: pool.c (blocks, free list, copy queue), prefix.c
  * (prefix table), seq.c (block tables), check.c (invariants). Private to this folder.
  *
  * A block is in exactly one of these states:
  *   in use    refs > 0: that many table entries of sequences point to it
- *   pinned    refs == 0, pins > 0: source of copies that are not enqueued yet
+ *   pinned    refs == 0, pins > 0: source of a copy that is not enqueued yet
  *   free      refs == 0, pins == 0: in the free list
  * and, independently of that, cached (in the prefix table) or not. A cached block is never written.
  *
@@ -52,9 +52,8 @@ struct kv {
     struct kv_block *blocks; /* (n_blocks) */
     int32_t *tokens;         /* (n_blocks, block_tokens) ids of cached blocks */
     uint32_t *buckets;       /* (bucket_mask + 1) first block of each hash chain */
-    /* (bucket_mask + 1) cached blocks without parent, linked as siblings; each list is of the salts
-     * that fall on it: one salt's blocks neither show in another's list nor make it longer, but
-     * where two fall on the same. */
+    /* (bucket_mask + 1) cached blocks without parent, linked as siblings, in a list chosen by the
+     * salt's hash: two salts share a list only if their hashes collide. */
     uint32_t *roots;
     uint32_t bucket_mask;
     uint32_t free_head, free_tail; /* head is reused first */
@@ -66,7 +65,7 @@ struct kv {
     struct backend_kv *layers; /* (n_ranks, n_layers) or NULL */
     uint32_t n_ranks;          /* of config.be's group */
     uint32_t *scratch;         /* (n_blocks, 2) for kv_check */
-    /* Written by the worker thread, read by anyone. */
+    /* Written by the worker thread, read by any. */
     atomic_uint_fast64_t n_free, n_free_cached;
     atomic_uint_fast64_t prefix_queries_tokens, prefix_hit_tokens, evictions, n_copied;
 };
@@ -83,19 +82,19 @@ void kv_block_copy_later(kv *c, uint32_t src, uint32_t dst); /* both in use */
 
 /* prefix.c */
 void kv_prefix_init(kv *c);
-/* Where a block stands: behind parent, or with KV_NONE at the start, of sequences of salt. */
+/* A block's place in sequences of salt: after parent, or at the start (KV_NONE). */
 struct kv_place {
     uint32_t parent;
     struct hash128 salt;
 };
 uint64_t kv_prefix_hash(const kv *c, struct kv_place at, const int32_t *tokens); /* a whole block */
-/* The head of the list of cached blocks that stand there. */
+/* The head of the list of cached blocks at this place. */
 uint32_t *kv_prefix_siblings(const kv *c, struct kv_place at);
 /* The cached block at this place with these block_tokens tokens, or KV_NONE. */
 uint32_t kv_prefix_lookup(const kv *c, struct kv_place at, const int32_t *tokens);
-/* The cached block at the place that gives most of tokens[0..n), but at most n - 1 of them; a whole
- * block is found always, a part of one among the PREFIX_SCAN most recently entered children of
- * the place. *n_match is 1..block_tokens; KV_NONE when it would be 0. */
+/* The cached block at the place that matches most of tokens[0..n), at most n - 1 of them. A whole
+ * block is always found; a partial match only among the PREFIX_SCAN most recently entered children
+ * of the place. *n_match is 1..block_tokens; KV_NONE if nothing matches. */
 uint32_t kv_prefix_match(const kv *c, struct kv_place at, const int32_t *tokens, uint32_t n,
                          uint32_t *n_match);
 void kv_prefix_enter(kv *c, uint32_t b, struct kv_place at, const int32_t *tokens);

@@ -198,8 +198,8 @@ static void block_unpin(kv *c, uint32_t b) {
     if (is_free(&c->blocks[b])) free_add(c, b);
 }
 
-/* Nobody wants the copy's destination any more. It must not stay queued: the block may be taken
- * again, and written, before the queue is flushed. */
+/* The copy's destination lost its last reference. The copy must not stay queued: the block may be
+ * taken again, and written, before the queue is flushed. */
 static void copy_cancel(kv *c, uint32_t dst) {
     uint32_t i = c->blocks[dst].copy, last = --c->n_copies;
     int32_t src = c->copies[2 * i];
@@ -218,9 +218,9 @@ void kv_block_unref(kv *c, uint32_t b) {
     if (is_free(blk)) free_add(c, b);
 }
 
-/* A source that is itself waiting for a copy has nothing to give yet: its own source has. So no
- * block is both, the copies of a flush may run in any order, and as each block is the destination
- * of one copy at most, n_blocks entries are enough. */
+/* A source that is itself the destination of a pending copy is replaced by that copy's source. So
+ * no block is both source and destination, the copies of a flush may run in any order, and as each
+ * block is the destination of at most one copy, n_blocks entries are enough. */
 void kv_block_copy_later(kv *c, uint32_t src, uint32_t dst) {
     if (c->blocks[src].copy != KV_NONE) src = (uint32_t)c->copies[2 * c->blocks[src].copy];
     c->blocks[src].pins++;

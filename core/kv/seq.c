@@ -55,12 +55,12 @@ kv_seq *kv_seq_fork(kv *c, const kv_seq *src, uint32_t n_tokens) {
     return s;
 }
 
-/* What a reservation takes from the free list: n_new blocks at the end, and one when the block of
- * first_write must be copied because somebody else or the prefix table has it.
+/* What a reservation takes from the free list: n_new blocks at the end, and one if the block of
+ * first_write must be copied because another sequence or the prefix table has it.
  *
- * in_place: the prefix table alone has it, and the new blocks leave none for the copy. Then it is
- * taken out of the table and written: a sequence that is alone can always use the whole cache. (All
- * its cached children were free, so they are among the blocks that are reused first.) */
+ * in_place: only the prefix table has it, and the new blocks leave none for the copy. Then it is
+ * removed from the table and written, so that a sequence that is alone can use the whole cache.
+ * (All its cached children were free, so they are among the blocks that are reused first.) */
 struct growth {
     uint32_t n_new;
     bool copy, in_place;
@@ -146,7 +146,7 @@ void kv_commit(kv *c, kv_seq *s, const int32_t *tokens, uint32_t n_computed) {
                 kv_prefix_enter(c, b, at, tokens + i * block_tokens);
                 continue;
             }
-            /* Computed twice at the same time: same tokens, same bytes; one block is enough. */
+            /* Computed twice at the same time with the same bytes: one block is enough. */
             kv_block_ref(c, twin);
             kv_block_unref(c, b);
             s->table[i] = (int32_t)twin;

@@ -1,4 +1,4 @@
-/* bufs.c - the step's buffers on the device, all taken at open; a step allocates nothing. */
+/* bufs.c - the step's buffers on the device, allocated at open; a step allocates nothing. */
 #include "core/model/model_int.h"
 
 #include "core/base/mem.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Nothing for a buffer of no elements: this model does not use it. */
+/* A buffer without elements is not made: this model does not use it. */
 static int new_buf(backend *be, uint64_t a, uint64_t b, backend_buf **out, err *e) {
     uint64_t n;
     _Static_assert(sizeof(float) == sizeof(int32_t), "every step buffer has 4-byte elements");
@@ -22,7 +22,7 @@ static int upload_inv_freq(model *m, int set, err *e) {
     uint32_t half = rope->n_rot / 2, n_ctx = m->limits.n_ctx;
     struct model_rope_divisors div;
     float *inv_freq = mem_new(half, sizeof *inv_freq);
-    if (!inv_freq) return err_set(e, ERR_NOMEM, "no memory for %u frequencies", half);
+    if (!inv_freq) return err_no_memory(e);
     int rc = model_rope_find_divisors(m->file, &m->hp.rope[0], &div, e);
     if (set && m->arch->local_rope) div = (struct model_rope_divisors){0};
     if (!rc) {
@@ -34,7 +34,7 @@ static int upload_inv_freq(model *m, int set, err *e) {
     return rc;
 }
 
-/* Of the larger of the two exchanges. */
+/* Scratch for the larger of the two exchanges. */
 static uint64_t exchange_bytes(const model *m) {
     if (m->part.n_ranks < 2) return 0;
     uint64_t sums = backend_exchange_bytes(m->be, m->limits.max_rows, m->hp.n_embd);
@@ -43,7 +43,7 @@ static uint64_t exchange_bytes(const model *m) {
     return sums > logits ? sums : logits;
 }
 
-static int new_results_of(model *m, struct model_step *f, err *e) {
+static int new_step_results(model *m, struct model_step *f, err *e) {
     uint64_t last = m->limits.max_logit_rows, tops = last * BACKEND_MAX_TOP;
     void *ids = NULL, *values = NULL, *sampled = NULL;
     int rc = backend_host_new(m->be, tops * sizeof *f->top_ids, &ids, e);
@@ -55,19 +55,18 @@ static int new_results_of(model *m, struct model_step *f, err *e) {
     return rc;
 }
 
-/* Where the host finds what a step puts out. */
-static int new_results(model *m, err *e) {
+/* Host memory for the results of steps. */
+static int new_host_results(model *m, err *e) {
     uint64_t rows = m->limits.max_rows, last = m->limits.max_logit_rows;
     bool copies = !backend_buf_host(m->bufs.logits);
-    uint32_t n_in_flight = model_overlaps(m) ? MODEL_MAX_STEPS : 1;
-    for (uint32_t i = 0; i < n_in_flight; i++) {
-        int rc = new_results_of(m, &m->in_flight[i], e);
+    uint32_t n_steps = model_overlaps(m) ? MODEL_MAX_STEPS : 1;
+    for (uint32_t i = 0; i < n_steps; i++) {
+        int rc = new_step_results(m, &m->in_flight[i], e);
         if (rc) return rc;
     }
     if (copies) m->host_logits = mem_new(last * m->hp.n_vocab, sizeof *m->host_logits);
     if (copies) m->host_hidden = mem_new(rows * m->hp.n_embd, sizeof *m->host_hidden);
-    if (copies && (!m->host_logits || !m->host_hidden))
-        return err_set(e, ERR_NOMEM, "no memory for logits");
+    if (copies && (!m->host_logits || !m->host_hidden)) return err_no_memory(e);
     return 0;
 }
 
@@ -77,7 +76,7 @@ struct planned {
     uint64_t a, b;
 };
 
-/* b: m's buffers, or others where only the sizes matter. */
+/* b: m's buffers, or a dummy when only the sizes matter. */
 static void plan_bufs(const model *m, struct model_bufs *b, struct planned out[MODEL_N_BUFS]) {
     const struct model_hparams *hp = &m->hp;
     const struct model_limits *lim = &m->limits;
@@ -146,7 +145,7 @@ int model_bufs_new(model *m, err *e) {
         int rc = new_buf(m->be, plan[i].a, plan[i].b, plan[i].buf, e);
         if (rc) return rc;
     }
-    int rc = m->part.rank ? 0 : new_results(m, e); /* nobody asks another rank */
+    int rc = m->part.rank ? 0 : new_host_results(m, e); /* rank 0 returns the results */
     if (!rc) rc = upload_inv_freq(m, 0, e);
     return rc ? rc : upload_inv_freq(m, 1, e);
 }

@@ -1,9 +1,9 @@
-/* experts.c - the part of a layer that is a mixture of experts, with a shared one beside them where
- * the model has it. Owns nothing. */
+/* experts.c - the mixture-of-experts FFN of a layer, with a shared expert if the model has one.
+ * Owns nothing. */
 #include "core/model/model_int.h"
 
-/* The shared expert's output and its gate's score. x holds what was to be added to it afterwards:
- * *in no longer asks for that. */
+/* The shared expert's output and its gate's score. The first op adds the pending output to x, so
+ * *in no longer has it afterwards. */
 static int enqueue_shared(model *m, const struct model_layer *l, struct op_input *in,
                           uint32_t n_rows) {
     struct model_bufs *b = &m->bufs;

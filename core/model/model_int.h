@@ -1,4 +1,5 @@
-/* model_int.h - the model's inside: its architecture row, weights on the backend, step buffers. */
+/* model_int.h - what the files of core/model share: architecture rows, weights on the backend, step
+ * buffers. Private to core/model. */
 #ifndef INFERD_MODEL_INT_H
 #define INFERD_MODEL_INT_H
 
@@ -10,28 +11,27 @@
 enum model_qk_norm { MODEL_QK_NORM_NONE, MODEL_QK_NORM_HEAD, MODEL_QK_NORM_ROW };
 enum model_experts_rule { MODEL_EXPERTS_NEVER, MODEL_EXPERTS_OPTIONAL, MODEL_EXPERTS_ALWAYS };
 
-/* How a kind of model differs from the others. An architecture is a row; what a file's keys say
- * goes before the row. */
+/* How an architecture differs from the others: one row each. A file's keys override its row. */
 struct model_arch {
-    const char *name;      /* general.architecture, and the prefix of its keys */
-    bool rope_interleaved; /* its files order Q and K for pairs (2i, 2i+1) */
-    bool pre_norm;         /* attn_norm, ffn_norm: of what goes into a block */
-    bool post_norm;        /* post_attention_norm, post_ffw_norm: of what comes out of it */
-    bool ffn_norm_is_post_attention; /* ffn_norm goes by the name post_attention_norm */
+    const char *name;                /* general.architecture, and the prefix of its keys */
+    bool rope_interleaved;           /* its files order Q and K for pairs (2i, 2i+1) */
+    bool pre_norm;                   /* attn_norm, ffn_norm: of a block's input */
+    bool post_norm;                  /* post_attention_norm, post_ffw_norm: of its output */
+    bool ffn_norm_is_post_attention; /* ffn_norm is stored as post_attention_norm */
     enum model_qk_norm qk_norm;      /* over each head, or over all of Q and of K */
-    bool qkv_bias, output_bias;      /* must be there (in any architecture they may) */
+    bool qkv_bias, output_bias;      /* required (optional in every other architecture) */
     bool sinks;
     bool fused_gate_up; /* ffn_up is gate, then up */
     enum backend_act act;
     bool scaled_embeddings; /* by sqrt(n_embd) */
     bool scale_keys;        /* embedding_scale, residual_scale; logits are divided by logit_scale */
-    float attn_softcap, logit_softcap; /* without a key; 0: none */
-    uint32_t window;                   /* without a key */
-    uint32_t window_period;     /* every so many layers one sees all; 0: windows are everywhere */
-    uint32_t no_rope_period;    /* every so many layers one has no rope; 0: all have */
-    bool local_rope;            /* windowed layers' rope is not scaled, */
-    float local_rope_base;      /* and has this base; 0: that of the others */
-    uint32_t wide_query_layers; /* with so many layers attn_scale is (n_embd / n_heads)^-1/2 */
+    float attn_softcap, logit_softcap; /* if no key says otherwise; 0: none */
+    uint32_t window;                   /* if no key says otherwise */
+    uint32_t window_period;     /* every n-th layer has full attention; 0: all are windowed */
+    uint32_t no_rope_period;    /* every n-th layer has no RoPE; 0: all have */
+    bool local_rope;            /* windowed layers' RoPE is not scaled, */
+    float local_rope_base;      /* and has this base; 0: the other layers' */
+    uint32_t wide_query_layers; /* a model of n layers has attn_scale (n_embd / n_heads)^-1/2 */
     bool yarn_exact;            /* YaRN's bounds are not rounded to whole dimensions */
     enum model_experts_rule experts;
     bool renormalize; /* the weights of the chosen experts sum to 1 */
@@ -96,7 +96,7 @@ void model_rope_frequencies(const struct model_rope *rope, const struct model_ro
 int model_rope_find_divisors(const gguf *g, const struct model_rope *rope,
                              struct model_rope_divisors *div, err *e);
 
-/* ---- parts.c: what of a model is on a rank ---- */
+/* ---- parts.c: which part of a model a rank has ---- */
 
 struct model_range {
     uint64_t first, n;
@@ -104,17 +104,17 @@ struct model_range {
 struct model_part {
     uint32_t rank, n_ranks;
     struct model_range heads, kv_heads, vocab;
-    struct model_range ff, ff_expert, ff_shared; /* hidden columns */
+    struct model_range ff, ff_expert, ff_shared; /* FFN columns */
 };
 
-/* Heads and tokens are shared out evenly; hidden columns in whole blocks of the tensors' types, so
- * ranks may have a different number. ERR_UNSUPPORTED, ERR_INVALID with the numbers. */
+/* Heads and the vocabulary are split evenly; FFN columns in whole quantization blocks, so ranks may
+ * have different numbers of them. ERR_UNSUPPORTED, ERR_INVALID with the numbers. */
 int model_part_find(const gguf *g, const struct model_hparams *hp, uint32_t rank, uint32_t n_ranks,
                     struct model_part *out, err *e);
-/* hp becomes that of the part, but for n_vocab. */
+/* Reduces hp to the part, except n_vocab. */
 void model_part_apply(const struct model_part *p, struct model_hparams *hp);
 
-/* ---- weights.c ---- */
+/* ---- weights_plan.c, weights.c ---- */
 
 /* Weights that a model does not have are NULL. */
 struct model_layer {
@@ -132,19 +132,18 @@ struct model_weights {
     backend_weight *output;      /* (n_vocab, n_embd); embed itself when tied */
     backend_weight *output_bias; /* (1, n_vocab) or NULL */
     struct model_layer *layers;  /* (n_layers) */
-    uint64_t bytes;              /* of the backend's memory beside the file */
+    uint64_t bytes;              /* of the backend's own memory */
     uint32_t n_layers;
-    struct model_copy *copies; /* bytes that no file has in place and a weight reads */
+    struct model_copy *copies; /* memory that a weight reads, as no file has its bytes in place */
 };
 
-/* Checks that the file has every tensor that the model must have, in its shape and type, and none
- * that has no place. ERR_FORMAT, ERR_UNSUPPORTED, with file and tensor. */
+/* Checks that the file has every tensor that the model requires, with its shape and type, and no
+ * unexpected one. ERR_FORMAT, ERR_UNSUPPORTED, with file and tensor. */
 int model_weights_check(const gguf *g, const struct model_hparams *hp,
                         const struct model_arch *arch, err *e);
 
-/* Hands the part's share of every tensor to the backend; the file was checked. hp: of the whole
- * model. On failure w holds what was made: call model_weights_free. ERR_UNSUPPORTED: a share is no
- * whole number of blocks. */
+/* Loads the part's share of every tensor; the file was checked. hp: of the whole model. On failure
+ * call model_weights_free. ERR_UNSUPPORTED: a share is not a whole number of blocks. */
 struct model_load {
     const struct model_hparams *hp;
     const struct model_arch *arch;
@@ -153,7 +152,7 @@ struct model_load {
 };
 int model_weights_load(const gguf *g, const struct model_load *load, struct model_weights *w,
                        err *e);
-/* Bytes of device memory that this would take (backend_weight_size). */
+/* Bytes of device memory that model_weights_load would take (backend_weight_size). */
 int model_weights_measure(const gguf *g, const struct model_load *load, uint64_t *bytes, err *e);
 void model_weights_free(struct model_weights *w);
 
@@ -163,7 +162,7 @@ void model_weights_free(struct model_weights *w);
 struct model_bufs {
     backend_buf *ids, *pos, *slots, *row_start, *tables, *out_rows; /* i32 */
     backend_buf *inv_freq[2];        /* (n_rot / 2) f32, of hparams.rope */
-    backend_buf *x, *r;              /* (max_rows, n_embd) f32: stream, what is to be added to it */
+    backend_buf *x, *r;              /* (max_rows, n_embd) f32: residual stream, a block's output */
     backend_buf *q, *att;            /* (max_rows, n_heads * head_dim) f32 */
     backend_buf *k, *v;              /* (max_rows, n_kv_heads * head_dim) f32 */
     backend_buf *ff;                 /* (max_rows, n_ff or n_ff_shared) f32: act(gate) * up */
@@ -173,21 +172,21 @@ struct model_bufs {
     backend_buf *x_last, *att_last;  /* (max_rows, ...) f32: rows that leave the last layer */
     backend_buf *hidden;             /* (max_rows, n_embd) f32: these rows after the final norm */
     backend_buf *logits;             /* (max_logit_rows, n_vocab) f32; only on rank 0 */
-    backend_buf *logits_part;        /* (max_logit_rows, a rank's share) f32; of a group */
-    backend_buf *work;               /* of exchanges */
+    backend_buf *logits_part;        /* (max_logit_rows, a rank's share) f32; in a group */
+    backend_buf *work;               /* scratch of exchanges */
     backend_buf *top_ids;            /* (max_logit_rows, BACKEND_MAX_TOP) i32 */
     backend_buf *top_values;         /* (max_logit_rows, BACKEND_MAX_TOP) f32 */
     backend_buf *sampling, *sampled; /* (max_logit_rows) struct backend_sampling, backend_sampled */
-    backend_buf *history;            /* (max_history, 3) i32 */
-    backend_buf *token_copies;       /* (max_seqs, 2) i32; where steps overlap */
-    backend_buf *history_updates;    /* (max_seqs, 3) i32; likewise */
+    backend_buf *history;            /* (max_history) struct backend_penalty_entry */
+    backend_buf *token_copies;       /* (max_seqs) struct backend_token_copy; if steps overlap */
+    backend_buf *history_updates;    /* (max_seqs) struct backend_history_update; likewise */
 };
 
-/* Rows of the largest step that runs from a kept recording; beyond it the time to enqueue ops one
+/* Rows of the largest step that runs from a kept graph; in larger steps the time to enqueue ops one
  * by one does not matter. */
 enum { MODEL_MAX_KEPT_ROWS = 512, MODEL_MAX_PADDING = 31 };
 
-/* A step under way, and where the host finds what was made of its rows. */
+/* A step in flight, and the host memory for its results. */
 struct model_step {
     const struct model_batch *batch;
     struct model_shape now; /* as ops got it */
@@ -202,12 +201,12 @@ enum { MODEL_N_BUFS = sizeof(struct model_bufs) / sizeof(backend_buf *) };
 struct model {
     struct model_hparams hp; /* as this rank has it: model_part_apply */
     struct model_part part;
-    struct model_ranks *ranks; /* the others and their threads; NULL: there are none */
+    struct model_ranks *ranks; /* the other ranks and their threads; NULL: there are none */
     const struct model_arch *arch;
     struct model_limits limits;
     backend *be;
     gguf *file;
-    bool reads_file;        /* weights lie where it is mapped */
+    bool reads_file;        /* weights are read from its mapping */
     backend_range **ranges; /* (n_ranges) the file's mappings, for the backend */
     uint64_t n_ranges;
     struct model_weights w;
@@ -215,12 +214,12 @@ struct model {
     float magnitude[2]; /* of cos and sin, of hparams.rope */
     float *host_logits; /* (max_logit_rows, n_vocab), NULL when the host sees the buffers */
     float *host_hidden; /* (max_rows, n_embd), likewise */
-    struct model_step in_flight[MODEL_MAX_STEPS]; /* by turns; a flight's mark is its place */
+    struct model_step in_flight[MODEL_MAX_STEPS]; /* a ring; a step's event is its index */
     uint32_t first_in_flight, n_in_flight;
-    struct model_shape recorded;  /* of the step that the backend holds; n_rows 0: none */
+    struct model_shape recorded;  /* of the step encoded ahead; n_rows 0: none */
     struct model_recorded counts; /* of such steps */
-    uint64_t identity; /* no other model of this process has it: the time when it was opened */
-    /* For steps that are filled up to the shape of a recording: scratch, and 0, 1, 2, ... */
+    uint64_t identity;            /* unique in this process: the time when it was opened */
+    /* For steps that are padded to the shape of a graph: scratch, and 0, 1, 2, ... */
     int32_t padded[3][MODEL_MAX_KEPT_ROWS], counted[MODEL_MAX_KEPT_ROWS + 1];
     struct backend_sampling no_sampling[MODEL_MAX_PADDING];
 };
@@ -235,29 +234,30 @@ int model_rank_begin(model *m, const struct model_batch *batch, err *e);
 int model_rank_finish(model *m, struct model_output *out, err *e);
 
 int model_bufs_new(model *m, err *e);
-uint64_t model_bufs_bytes(const model *m); /* what that takes; UINT64_MAX: more than can be */
+uint64_t model_bufs_bytes(const model *m); /* memory of model_bufs_new; UINT64_MAX: overflow */
 void model_bufs_free(struct model_bufs *b);
 
-/* Enqueues the ops of a step of this shape, in which max_context is a multiple of a block: they
- * read what the step's buffers hold when they run. kv (n_layers). */
+/* Enqueues the ops of a step of this shape (max_context is a multiple of a block). They read the
+ * step's buffers when they run. kv (n_layers). */
 int model_enqueue(model *m, const struct model_shape *shape, const struct backend_kv *kv);
 
-/* A block's output on its way into the stream: x += residual_scale * (r, normed by norm if any). */
+/* A block's output that is still to be added to the residual stream: x += residual_scale * (r,
+ * normed by norm if any). */
 struct model_pending {
-    backend_buf *r; /* NULL: nothing waits */
+    backend_buf *r; /* NULL: nothing is pending */
     const backend_weight *norm;
 };
 
-/* Input of a product: the stream x after what is pending was added to it, normed by norm or (NULL)
- * as it is. */
+/* Input of a linear op: the residual stream x after adding the pending output, normed by norm
+ * (NULL: not normed). */
 struct op_input model_input(const model *m, backend_buf *x, struct model_pending pending,
                             const backend_weight *norm);
 
-/* x (n_rows, n_embd): what the ranks computed of it is added up. Nothing on a device alone. */
+/* All-reduce of x (n_rows, n_embd) over the ranks; nothing without a group. */
 int model_sum(model *m, backend_buf *x, uint32_t n_rows);
 
-/* Router, experts and the shared one of a layer, for n_rows rows of x, to which `in` is added. What
- * comes out waits in *out. */
+/* Router, experts and shared expert of a layer, for n_rows rows. *out: the buffer with their
+ * output, which is pending. */
 int model_experts_enqueue(model *m, const struct model_layer *l, struct op_input in,
                           uint32_t n_rows, backend_buf **out);
 

@@ -1,12 +1,11 @@
-/* step.c - a step on the device: what goes up, how its ops get there, what comes back. A step
- * allocates nothing. Runs on the engine's worker.
+/* step.c - a step on the device: the upload of its arrays, the encoding of its ops, the download of
+ * its results. A step allocates nothing. Runs on the engine's worker.
  *
  * Ops depend on a step's shape alone (transformer.c). So a device that encodes ahead gets the next
- * step, as the engine guesses it, while it runs this one; a step of another shape is encoded when
- * it comes. And a device that keeps recordings runs every step in which each sequence has one row
- * from the recording of its shape, rounded up so that few are needed: rows that are no tokens fill
- * it.
- */
+ * step, as the engine predicts it, while it runs this one; a step of another shape is encoded when
+ * it comes. A device that keeps graphs runs every step in which each sequence has one row from the
+ * graph of its shape; shapes are rounded up so that few graphs are needed, and padding rows fill
+ * them. */
 #include "core/model/model_int.h"
 
 #include <string.h>
@@ -19,13 +18,14 @@ static bool same_shape(const struct model_shape *a, const struct model_shape *b)
            a->max_context == b->max_context && a->samples == b->samples;
 }
 
-/* Shape s as ops get it: contexts in powers of two, so that a step fits the one before it. */
-static struct model_shape rounded(const model *m, struct model_shape s, uint32_t block_tokens) {
+/* Shape s as ops get it: contexts in powers of two, so that consecutive steps have one shape. */
+static struct model_shape round_context(const model *m, struct model_shape s,
+                                        uint32_t block_tokens) {
     s.max_context = model_table_stride(&m->limits, s.max_context, block_tokens) * block_tokens;
     return s;
 }
 
-/* n rows, or somewhat more: the more rows, the less it matters. */
+/* n rows rounded up; the more rows, the coarser, because padding then costs relatively little. */
 static uint32_t round_rows(uint32_t n) {
     uint32_t step = n <= 4 ? 1 : n <= 8 ? 2 : n <= 32 ? 4 : n <= 128 ? 8 : n <= 256 ? 16 : 32;
     return (n + step - 1) / step * step;
@@ -43,9 +43,10 @@ static uint32_t min_u32(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-/* Is step s, whose context is rounded, one that runs from a kept recording? Then it gets the shape
- * of that recording. */
-static bool round_kept(const model *m, struct model_shape *s) {
+/* Does step s, whose context is rounded, run from a kept graph? If so, s becomes that graph's
+ * shape.
+ */
+static bool round_to_graph(const model *m, struct model_shape *s) {
     const struct model_limits *lim = &m->limits;
     if (!backend_keeps_graphs(m->be) || s->n_rows != s->n_seqs || s->n_rows != s->n_logit_rows ||
         s->n_hidden_rows || s->n_rows > MODEL_MAX_KEPT_ROWS)
@@ -56,9 +57,10 @@ static bool round_kept(const model *m, struct model_shape *s) {
     return true;
 }
 
-/* A step's ops: its shape, this model and the cache (FNV-1a over 64 bits a time). Not 0. */
-static uint64_t recording_key(const model *m, const struct model_shape *s,
-                              const struct backend_kv *kv) {
+/* Identifies a step's ops: its shape, this model and the cache (FNV-1a, 64 bits at a time). Not 0.
+ */
+static uint64_t graph_key(const model *m, const struct model_shape *s,
+                          const struct backend_kv *kv) {
     uint64_t hash = UINT64_C(14695981039346656037);
     const uint64_t words[] = {s->n_rows,  s->n_top,    s->max_context,
                               s->samples, m->identity, kv->kv_type};
@@ -218,10 +220,10 @@ static int take_previous_tokens(model *m, const struct model_batch *in, err *e) 
 
 /* ---- results ---- */
 
-/* Rows rows[0] .. rows[0] + rows[1] - 1 of buf, n_cols elements of 4 bytes wide, where the host can
- * read them: in place, or in copy, where they get the same place. */
-static int fetch(model *m, const backend_buf *buf, void *copy, const uint64_t rows[2],
-                 uint32_t n_cols, const void **out, err *e) {
+/* Makes rows rows[0] .. rows[0] + rows[1] - 1 of buf, each n_cols elements of 4 bytes, readable by
+ * the host: in place, or at the same offset in copy. */
+static int fetch_rows(model *m, const backend_buf *buf, void *copy, const uint64_t rows[2],
+                      uint32_t n_cols, const void **out, err *e) {
     uint64_t row_bytes = n_cols * sizeof(float), first = rows[0] * row_bytes;
     const void *host = backend_buf_host(buf);
     *out = host ? host : copy;
@@ -229,38 +231,38 @@ static int fetch(model *m, const backend_buf *buf, void *copy, const uint64_t ro
     return backend_download(m->be, buf, first, (char *)copy + first, rows[1] * row_bytes, e);
 }
 
-/* The rows of logits that somebody wants, each run of them at once. */
+/* The rows of logits that the host needs, each run of them with one download. */
 static int fetch_logits(model *m, const struct model_batch *batch, const void **out, err *e) {
     const uint64_t n = batch->shape.n_logit_rows;
     uint64_t rows[2] = {0, batch->need_logits ? 0 : n};
-    int rc = fetch(m, m->bufs.logits, m->host_logits, rows, m->hp.n_vocab, out, e);
+    int rc = fetch_rows(m, m->bufs.logits, m->host_logits, rows, m->hp.n_vocab, out, e);
     for (uint64_t i = 0; !rc && batch->need_logits && i < n; i = rows[0] + rows[1] + 1) {
         rows[0] = i, rows[1] = 0;
         while (i + rows[1] < n && batch->need_logits[i + rows[1]])
             rows[1]++;
-        rc = fetch(m, m->bufs.logits, m->host_logits, rows, m->hp.n_vocab, out, e);
+        rc = fetch_rows(m, m->bufs.logits, m->host_logits, rows, m->hp.n_vocab, out, e);
     }
     return rc;
 }
 
-/* Bytes of buf are on their way into copy, unless the host sees them in place. */
-static int download_later(model *m, const backend_buf *buf, void *copy, uint64_t bytes, err *e) {
+/* Begins the download of bytes of buf into copy, unless the host can read them in place. */
+static int download_async(model *m, const backend_buf *buf, void *copy, uint64_t bytes, err *e) {
     if (backend_buf_host(buf)) return 0;
     return backend_download_async(m->be, buf, 0, copy, bytes, e);
 }
 
-/* What a step finds out about its rows is brought behind it; rows themselves are fetched when it is
- * finished. */
-static int download_results(model *m, const struct model_step *f, err *e) {
+/* Best and sampled tokens are downloaded right after the step; rows of logits and hidden states are
+ * fetched when it is finished. */
+static int download_tokens(model *m, const struct model_step *f, err *e) {
     const struct model_bufs *b = &m->bufs;
     const uint64_t rows = f->batch->shape.n_logit_rows, n_top = rows * f->now.n_top;
     int rc = 0;
     if (f->now.samples)
-        rc = download_later(m, b->sampled, f->sampled, rows * sizeof *f->sampled, e);
+        rc = download_async(m, b->sampled, f->sampled, rows * sizeof *f->sampled, e);
     if (rc || !n_top) return rc;
-    rc = download_later(m, b->top_ids, f->top_ids, n_top * sizeof *f->top_ids, e);
+    rc = download_async(m, b->top_ids, f->top_ids, n_top * sizeof *f->top_ids, e);
     return rc ? rc
-              : download_later(m, b->top_values, f->top_values, n_top * sizeof *f->top_values, e);
+              : download_async(m, b->top_values, f->top_values, n_top * sizeof *f->top_values, e);
 }
 
 static const void *result_at(const backend_buf *buf, const void *copy) {
@@ -268,7 +270,7 @@ static const void *result_at(const backend_buf *buf, const void *copy) {
     return host ? host : copy;
 }
 
-/* Of rows' first tokens, `width` of each, those that are wanted, behind each other. */
+/* Packs the rows' best tokens: of the `width` of each row only those requested. */
 static void pack_top(const struct model_step *f, struct model_output *out, uint32_t width) {
     const uint32_t n_top = f->batch->shape.n_top;
     for (size_t i = 0; i < f->batch->shape.n_logit_rows; i++) {
@@ -280,7 +282,7 @@ static void pack_top(const struct model_step *f, struct model_output *out, uint3
     out->top_values = f->top_values;
 }
 
-/* The flight has landed. */
+/* After the step has ended. */
 static int fetch_results(model *m, const struct model_step *f, struct model_output *out, err *e) {
     const struct model_shape *s = &f->batch->shape;
     const struct model_bufs *b = &m->bufs;
@@ -290,7 +292,8 @@ static int fetch_results(model *m, const struct model_step *f, struct model_outp
     if (rc) return rc;
     out->logits = at;
     if (s->n_hidden_rows) {
-        if ((rc = fetch(m, b->hidden, m->host_hidden, hidden, m->hp.n_embd, &at, e))) return rc;
+        if ((rc = fetch_rows(m, b->hidden, m->host_hidden, hidden, m->hp.n_embd, &at, e)))
+            return rc;
         out->hidden = (const float *)at + hidden[0] * m->hp.n_embd;
     }
     if (s->samples) out->sampled = result_at(b->sampled, f->sampled);
@@ -303,28 +306,28 @@ static int fetch_results(model *m, const struct model_step *f, struct model_outp
 
 /* ---- the step ---- */
 
-/* rc of an op, in words. */
-static int refused(model *m, const struct model_shape *s, int rc, err *e) {
-    if (rc == ERR_DEVICE && backend_sync(m->be, e)) return rc; /* in the device's words */
+/* Describes the rc of an op. */
+static int explain_op(model *m, const struct model_shape *s, int rc, err *e) {
+    if (rc == ERR_DEVICE && backend_sync(m->be, e)) return rc; /* with the device's message */
     return err_set(e, rc, "an op of the forward pass was refused (%u rows, %u sequences)",
                    s->n_rows, s->n_seqs);
 }
 
-/* Runs step s from its recording, which is made if there is none. */
-static int run_kept(model *m, const struct model_shape *s, const struct backend_kv *kv, err *e) {
-    int kept = backend_capture_begin(m->be, recording_key(m, s, kv), e);
+/* Runs step s from its graph, which is captured if there is none. */
+static int run_graph(model *m, const struct model_shape *s, const struct backend_kv *kv, err *e) {
+    int kept = backend_capture_begin(m->be, graph_key(m, s, kv), e);
     if (kept < 0) return kept;
     if (!kept) {
         int rc = model_enqueue(m, s, kv), ended = backend_capture_end(m->be, rc ? NULL : e);
         if (rc || ended) backend_graph_discard(m->be);
-        if (rc || ended) return rc ? refused(m, s, rc, e) : ended;
+        if (rc || ended) return rc ? explain_op(m, s, rc, e) : ended;
     }
     m->counts.run += (uint64_t)kept;
     return backend_graph_launch(m->be, e);
 }
 
-/* Has the device begin step s: as it was encoded ahead, or op by op. */
-static int begin(model *m, const struct model_shape *s, const struct backend_kv *kv, err *e) {
+/* Has the device begin step s: as encoded ahead, or op by op. */
+static int run_step(model *m, const struct model_shape *s, const struct backend_kv *kv, err *e) {
     bool ready = m->recorded.n_rows && same_shape(&m->recorded, s);
     if (m->recorded.n_rows && !ready) {
         backend_graph_discard(m->be);
@@ -336,12 +339,12 @@ static int begin(model *m, const struct model_shape *s, const struct backend_kv 
         return backend_graph_launch(m->be, e);
     }
     int rc = model_enqueue(m, s, kv);
-    return rc ? refused(m, s, rc, e) : backend_flush(m->be, e);
+    return rc ? explain_op(m, s, rc, e) : backend_flush(m->be, e);
 }
 
-/* Encodes step s while the device runs. Without it the next step is only slower: what goes wrong
- * here comes again there. */
-static void record_ahead(model *m, const struct model_shape *s, const struct backend_kv *kv) {
+/* Encodes step s while the device runs. A failure here only makes the next step slower: it is
+ * reported there. */
+static void encode_ahead(model *m, const struct model_shape *s, const struct backend_kv *kv) {
     err ignored;
     if (!s->n_rows || !backend_can_capture(m->be) || backend_keeps_graphs(m->be)) return;
     if (backend_capture_begin(m->be, 0, &ignored)) return;
@@ -352,18 +355,18 @@ static void record_ahead(model *m, const struct model_shape *s, const struct bac
         backend_graph_discard(m->be);
 }
 
-static int enqueue(model *m, struct model_step *f, err *e) {
+static int enqueue_step(model *m, struct model_step *f, err *e) {
     const struct model_batch *batch = f->batch;
     const struct backend_kv *kv = batch->kv + (uint64_t)m->part.rank * m->hp.n_layers;
-    struct model_shape next = rounded(m, batch->next, kv[0].block_tokens);
-    f->now = rounded(m, batch->shape, kv[0].block_tokens);
-    bool kept = round_kept(m, &f->now);
+    struct model_shape next = round_context(m, batch->next, kv[0].block_tokens);
+    f->now = round_context(m, batch->shape, kv[0].block_tokens);
+    bool kept = round_to_graph(m, &f->now);
     int rc = upload_batch(m, batch, &f->now, e);
     if (!rc) rc = take_previous_tokens(m, batch, e);
-    if (!rc) rc = kept ? run_kept(m, &f->now, kv, e) : begin(m, &f->now, kv, e);
-    if (!rc && !m->part.rank) rc = download_results(m, f, e);
+    if (!rc) rc = kept ? run_graph(m, &f->now, kv, e) : run_step(m, &f->now, kv, e);
+    if (!rc && !m->part.rank) rc = download_tokens(m, f, e);
     if (!rc) rc = backend_event_record(m->be, (uint32_t)(f - m->in_flight), e);
-    if (!rc) record_ahead(m, &next, kv);
+    if (!rc) encode_ahead(m, &next, kv);
     return rc;
 }
 
@@ -373,7 +376,7 @@ int model_rank_begin(model *m, const struct model_batch *batch, err *e) {
     if (rc) return rc;
     f->batch = batch;
     f->now = batch->shape;
-    rc = batch->shape.n_rows ? enqueue(m, f, e) : 0;
+    rc = batch->shape.n_rows ? enqueue_step(m, f, e) : 0;
     if (rc)
         backend_sync(m->be, NULL);
     else
@@ -386,7 +389,7 @@ int model_rank_finish(model *m, struct model_output *out, err *e) {
     const struct model_step *f = &m->in_flight[at];
     *out = (struct model_output){0};
     if (!m->n_in_flight) return err_set(e, ERR_INVALID, "no step was begun");
-    /* Where steps do not overlap the first place is the only one. */
+    /* If steps do not overlap there is one place only. */
     if (model_overlaps(m)) m->first_in_flight = (at + 1) % MODEL_MAX_STEPS;
     m->n_in_flight--;
     if (!f->batch->shape.n_rows) return 0;

@@ -1,16 +1,16 @@
-/* transformer.c - the one forward pass: a decoder-only transformer over a paged KV cache. What
- * differs between architectures comes from the hyperparameters and from which weights there are. It
- * only enqueues, and what it enqueues depends on a step's shape alone: step.c brings what the shape
- * does not say. Runs on the engine's worker.
+/* transformer.c - the one forward pass: a decoder-only transformer over a paged KV cache. The
+ * differences between architectures come from the hyperparameters and from which weights exist. It
+ * only enqueues ops, and these depend on a step's shape alone: step.c uploads the rest. Runs on the
+ * engine's worker.
  *
- * What a block puts out is not added to the stream by itself: it waits (model_pending), and the
- * next product adds and norms it on its way in.
+ * A block's output is not added to the residual stream by an op of its own: it is pending
+ * (model_pending), and the next linear op adds and norms it while it reads its input.
  *
- * A rank of a group computes its heads, its hidden columns and its tokens: what it puts out of a
- * block is a part of the sum, which the ranks add up before it waits. */
+ * A rank of a group computes its heads, FFN columns and part of the vocabulary: its output of a
+ * block is a partial sum, which the ranks add up before it becomes pending. */
 #include "core/model/model_int.h"
 
-/* What ops are told of a step. */
+/* What ops need to know about a step. */
 struct step {
     const struct model_shape *shape;
     const struct backend_kv *kv; /* (n_layers) */
@@ -26,13 +26,14 @@ struct op_input model_input(const model *m, backend_buf *x, struct model_pending
                              .eps = m->hp.rms_eps};
 }
 
-/* Attention of layer i over x, to which what is pending is added. Leaves its result in att. */
-static int attend(model *m, uint32_t i, const struct step *in, struct model_pending pending) {
+/* Attention of layer i over x, after adding the pending output to x. The result is in att. */
+static int enqueue_attention(model *m, uint32_t i, const struct step *in,
+                             struct model_pending pending) {
     const struct model_hparams *hp = &m->hp;
     const struct model_layer *l = &m->w.layers[i];
     struct model_bufs *b = &m->bufs;
     bool windowed = hp->layers[i] & MODEL_LAYER_WINDOWED;
-    bool turns = !(hp->layers[i] & MODEL_LAYER_NO_ROPE);
+    bool uses_rope = !(hp->layers[i] & MODEL_LAYER_NO_ROPE);
     int rc =
         backend_linear(m->be, &(struct op_linear){.in = model_input(m, b->x, pending, l->attn_norm),
                                                   .n_rows = in->shape->n_rows,
@@ -54,7 +55,7 @@ static int attend(model *m, uint32_t i, const struct step *in, struct model_pend
                   .magnitude = m->magnitude[windowed],
                   .n_rows = in->shape->n_rows,
                   .n_heads = hp->n_heads,
-                  .n_rot = turns ? hp->rope[windowed].n_rot : 0,
+                  .n_rot = uses_rope ? hp->rope[windowed].n_rot : 0,
                   .interleaved = m->arch->rope_interleaved,
                   .kv = in->kv[i]},
         .attend = {.q = b->q,
@@ -76,8 +77,8 @@ static int attend(model *m, uint32_t i, const struct step *in, struct model_pend
 }
 
 /* y = w x (+ bias) */
-static int linear(model *m, const backend_weight *w, const backend_weight *bias, backend_buf *x,
-                  backend_buf *y, uint32_t n_rows) {
+static int enqueue_linear(model *m, const backend_weight *w, const backend_weight *bias,
+                          backend_buf *x, backend_buf *y, uint32_t n_rows) {
     return backend_linear(
         m->be,
         &(struct op_linear){
@@ -90,13 +91,13 @@ int model_sum(model *m, backend_buf *x, uint32_t n_rows) {
                    .x = x, .work = m->bufs.work, .n_rows = n_rows, .n_cols = m->hp.n_embd});
 }
 
-/* What follows attention in a layer, for n_rows rows of x and att. *out: what waits after it. */
-static int feed_forward(model *m, const struct model_layer *l, backend_buf *x, backend_buf *att,
-                        uint32_t n_rows, struct model_pending *out) {
+/* The rest of a layer after attention, for n_rows rows of x and att. *out: the pending output. */
+static int enqueue_ffn(model *m, const struct model_layer *l, backend_buf *x, backend_buf *att,
+                       uint32_t n_rows, struct model_pending *out) {
     struct model_bufs *b = &m->bufs;
     struct model_pending attended = {b->r, l->attn_post_norm};
     *out = (struct model_pending){b->r, l->ffn_post_norm};
-    int rc = linear(m, l->wo, l->bo, att, b->r, n_rows);
+    int rc = enqueue_linear(m, l->wo, l->bo, att, b->r, n_rows);
     if (!rc) rc = model_sum(m, b->r, n_rows);
     if (rc) return rc;
     struct op_input in = model_input(m, x, attended, l->ffn_norm);
@@ -108,19 +109,19 @@ static int feed_forward(model *m, const struct model_layer *l, backend_buf *x, b
                                                    .bias = {l->b_gate, l->b_up},
                                                    .act = m->arch->act,
                                                    .y = {b->ff}});
-    if (!rc) rc = linear(m, l->w_down, l->b_down, b->ff, b->r, n_rows);
+    if (!rc) rc = enqueue_linear(m, l->w_down, l->b_down, b->ff, b->r, n_rows);
     return rc ? rc : model_sum(m, b->r, n_rows);
 }
 
-static int pick_rows(model *m, const backend_buf *x, backend_buf *out, uint32_t n_rows,
-                     uint32_t n_cols) {
+static int gather_rows(model *m, const backend_buf *x, backend_buf *out, uint32_t n_rows,
+                       uint32_t n_cols) {
     return backend_gather(
         m->be,
         &(struct op_gather){
             .x = x, .rows = m->bufs.out_rows, .n_out_rows = n_rows, .n_cols = n_cols, .out = out});
 }
 
-/* What is to be known of the rows of logits beside themselves. */
+/* Top-k candidates and sampled tokens of the logit rows. */
 static int pick_tokens(model *m, const struct model_shape *in) {
     struct model_bufs *b = &m->bufs;
     int rc = 0;
@@ -141,19 +142,19 @@ static int pick_tokens(model *m, const struct model_shape *in) {
                                                      .out = b->sampled});
 }
 
-/* Behind the last attention only the rows go on that want something. Where hidden states are wanted
- * the final norm is an op of its own and the output head reads what it wrote; otherwise the head
- * norms its rows on their way in: the same bits. */
-static int head(model *m, const struct model_layer *last, const struct model_shape *in) {
+/* After the last attention only rows whose output is needed continue. If hidden states are needed
+ * the final norm is an op of its own and the output head reads its result; otherwise the head norms
+ * its rows as it reads them: the same bits. */
+static int enqueue_head(model *m, const struct model_layer *last, const struct model_shape *in) {
     const struct model_hparams *hp = &m->hp;
     struct model_bufs *b = &m->bufs;
     struct model_pending pending;
     uint32_t n_rows = in->n_logit_rows + in->n_hidden_rows;
     bool split = m->part.n_ranks > 1;
     int rc;
-    if ((rc = pick_rows(m, b->x, b->x_last, n_rows, hp->n_embd)) ||
-        (rc = pick_rows(m, b->att, b->att_last, n_rows, hp->n_heads * hp->head_dim)) ||
-        (rc = feed_forward(m, last, b->x_last, b->att_last, n_rows, &pending)))
+    if ((rc = gather_rows(m, b->x, b->x_last, n_rows, hp->n_embd)) ||
+        (rc = gather_rows(m, b->att, b->att_last, n_rows, hp->n_heads * hp->head_dim)) ||
+        (rc = enqueue_ffn(m, last, b->x_last, b->att_last, n_rows, &pending)))
         return rc;
     struct op_input stream = model_input(m, b->x_last, pending, m->w.output_norm);
     if (in->n_hidden_rows) {
@@ -191,9 +192,9 @@ int model_enqueue(model *m, const struct model_shape *shape, const struct backen
                                                      .out = b->x});
     for (uint32_t i = 0; i < n_layers && !rc; i++) {
         const struct model_layer *l = &m->w.layers[i];
-        if ((rc = attend(m, i, &in, pending))) return rc;
-        rc = i + 1 < n_layers ? feed_forward(m, l, b->x, b->att, shape->n_rows, &pending)
-                              : head(m, l, shape);
+        if ((rc = enqueue_attention(m, i, &in, pending))) return rc;
+        rc = i + 1 < n_layers ? enqueue_ffn(m, l, b->x, b->att, shape->n_rows, &pending)
+                              : enqueue_head(m, l, shape);
     }
     return rc;
 }
