@@ -16,14 +16,14 @@ struct args_rope_store {
 };
 ARGS_SIZE(struct args_rope_store, 20);
 
-/* ---- paged attention. A device cuts the rows into tasks and a task's positions into parts; the
- * comments of the devices' structs say how. ---- */
+/* ---- paged attention. A device divides the rows into tasks and a task's positions into KV
+ * splits; the comments of the devices' structs say how. ---- */
 struct args_attention {
     uint32_t n_seqs, n_heads, n_kv_heads, table_stride;
     uint32_t window;     /* 0: none */
     uint32_t first_task; /* of this launch */
     uint32_t n_slices;   /* of a KV head's group of query heads */
-    uint32_t n_splits;   /* most parts of a task */
+    uint32_t n_splits;   /* most KV splits of a task */
     float q_scale;       /* scale * log2(e); with softcap scale / softcap */
     float cap;           /* softcap * log2(e); 0: none */
 };
@@ -52,9 +52,9 @@ enum margs_rope_const {
     MARGS_ROPE_INTERLEAVED
 };
 
-/* attention.metal, attention_matrix.metal, with struct args_attention. A task is one slice of the
- * query heads of one KV head, of one row or, where the kernel takes only sequences of one row, of
- * one sequence. A part is a chunk. */
+/* attention.metal, attention_matrix.metal, with struct args_attention. A task is one slice of
+ * the query heads of one KV head, of one row or, if the kernel takes only sequences of one row,
+ * of one sequence. A KV split is a chunk. */
 #define MARGS_ATTENTION_CHUNK 128 /* tokens */
 enum margs_attention_const {
     MARGS_ATTENTION_KV_TYPE, /* enum qtype of the pools */
@@ -114,7 +114,8 @@ enum {
     CUDA_ATTENTION_SLICE = 8,  /* most queries of a block of it */
     CUDA_ATTENTION_WARPS = 4,  /* of such a block, for the quarters of a chunk */
     CUDA_ATTENTION_TILE = 128, /* queries of a block of attention_prefill */
-    CUDA_ATTENTION_PARTIAL = 4 /* f32 of a part's query after o: m, l, 2 unused to align rows */
+    CUDA_ATTENTION_PARTIAL =
+        4 /* f32 after o in a query's partial result: m, l, 2 unused to align rows */
 };
 
 enum cuda_attention_type {
@@ -134,10 +135,10 @@ enum cuda_attention_dims {
     CUDA_ATTENTION_N_DIMS
 };
 
-/* A task is a sequence, a KV head and CUDA_ATTENTION_SLICE of its queries; a query is a row and one
- * of the KV head's group of query heads. Sequences of several rows whose queries exceed
- * CUDA_ATTENTION_QUERIES are attention_prefill's. A part is the partial result of a task's chunk
- * (by_chunk) or span, before all are merged: of each of its queries o (head_dim), m, l. */
+/* A task is a sequence, a KV head and CUDA_ATTENTION_SLICE of its queries; a query is a row and
+ * one of the KV head's group of query heads. Sequences of several rows with more than
+ * CUDA_ATTENTION_QUERIES queries are attention_prefill's. A KV split is one chunk of a task's
+ * positions (by_chunk) or one span; its partial result has, for each query, o (head_dim), m, l. */
 struct cargs_attention {
     const float *q, *sinks; /* sinks may be NULL */
     const int32_t *pos, *row_start, *tables;
@@ -145,7 +146,8 @@ struct cargs_attention {
     float *out;
     float
         *partials;  /* (tasks of this pass, n_splits, n_slots, head_dim + CUDA_ATTENTION_PARTIAL) */
-    uint32_t *done; /* (tasks of this pass) blocks that have left their parts; 0 between launches */
+    uint32_t *done; /* (tasks of this pass) blocks that have stored their partial results; 0 between
+                       launches */
     struct args_attention op;
     uint32_t n_rows;
     uint32_t head_dim, block_tokens, run_bytes; /* run: K or V of one block and head */
@@ -154,7 +156,7 @@ struct cargs_attention {
     uint32_t n_slots;                           /* queries of a task */
     uint32_t first_row;                         /* attention_plain's */
     uint32_t block_splits;                      /* of a block */
-    uint32_t by_chunk;                          /* a part is a chunk; else a span */
+    uint32_t by_chunk;                          /* a KV split is a chunk; else a span */
     uint32_t n_stages;                          /* of attention_prefill: 1..3 */
     uint32_t padding;
 };

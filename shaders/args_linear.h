@@ -106,12 +106,12 @@ struct cargs_input {
     float *scales; /* (n_rows), not for F32 */
     struct args_input op;
     uint32_t pitch, kind;
-    float scale, inverse; /* F16: what all rows are multiplied by; 0: each by its own scale */
+    float scale, inverse; /* F16: the scale common to all rows; 0: each row has its own */
     uint32_t padding;
 };
 ARGS_SIZE(struct cargs_input, 80);
 
-/* finish.cuh: the epilogue, from a product's sums to its results. */
+/* epilogue.cuh: from a product's sums to its results. */
 struct cargs_epilogue {
     const float *bias, *pair_bias; /* (n_out), one after the other for experts, or NULL */
     float scale, pair_scale;       /* of the weights: powers of two */
@@ -121,8 +121,8 @@ struct cargs_epilogue {
 };
 ARGS_SIZE(struct cargs_epilogue, 40);
 
-/* finish.cu: sums (n_splits, n_rows, n_out) f32 of whole products, added up -> y, which may be
- * sums. Of pairs there is one part. */
+/* epilogue.cu: partial sums (n_splits, n_rows, n_out) f32, added up -> y, which may be sums. A
+ * pair has one split. */
 struct cargs_apply_epilogue {
     const float *sums, *pair_sums, *in_scale; /* in_scale (n_rows), NULL: 1 */
     float *y;
@@ -138,8 +138,8 @@ struct cargs_lt_fill {
 };
 ARGS_SIZE(struct cargs_lt_fill, 16);
 
-/* lt_probe.cu: lt_probe. Counts results in y that differ from those of the chain, scaled. The rows
- * of w are padded to a multiple of 16. */
+/* lt_probe.cu: lt_probe. Counts results in y that differ from the reference sums, scaled. The
+ * rows of w are padded to a multiple of 16. */
 struct cargs_lt_probe {
     const void *w, *x;
     const float *y;
@@ -156,13 +156,12 @@ struct cargs_product_tile {
     const uint16_t *x;    /* (n_rows, pitch) */
     const float *in_scale;
     float *y;
-    float
-        *partials; /* (grid's z, n_rows, n_out): receives the sums of parts instead of y; or NULL */
+    float *partials; /* (K splits, n_rows, n_out): receives partial sums instead of y; or NULL */
     struct cargs_epilogue epilogue;
     uint64_t tile_row_bytes;                                      /* of 16 rows of weights */
     uint32_t n_rows, n_out, n_tiles, pitch, split_cols, n_stages; /* tiles of 16 rows */
-    /* 1: the previous launch was such a product of the same inputs. It lets the next one begin when
-     * they are there, so this one need not wait for it to end before it ends itself. */
+    /* 1: the previous launch was such a product of the same inputs. That launch waited for its
+     * inputs before it let this kernel start, so this one waits for it only at its end. */
     uint32_t overlaps_previous;
     uint32_t padding;
 };
@@ -176,22 +175,23 @@ struct cuda_tensor_map {
 } __attribute__((aligned(64)));
 ARGS_SIZE(struct cuda_tensor_map, 128);
 
-/* product_skinny*.cu, product_f32.cu: up to three weights of one format over one input; with a
+/* product_skinny*.cu, product_f32.cu: up to three weights of one format over one input; or a
  * pair of them, gate and up of one shape, w[0] and w[1], whose result goes to y[0].
  *
  * A tile is 16 outputs (F32: CARGS_F32_TILE); the first weight's tiles come first, then the
- * second's. The grid's x-th block has block_tiles of that list (skinny: a warp each, times two for
- * a pair, times the parts of K). Of the rows it has group_rows, the grid's y-th group of them; with
- * tiles (pairs of moe.c) those of the y-th tile. */
+ * second's. Block x of the grid has block_tiles of that list (skinny GEMM: one consumer warp for
+ * each, times two for a pair, times the K splits). It has group_rows rows, the grid's y-th
+ * group; with `tiles` (pairs of moe.c) those of the y-th tile. */
 enum {
     CARGS_PRODUCT_WEIGHTS = 3,
     CARGS_F32_TILE = 4,
-    CARGS_SKINNY_CONSUMERS = 16 /* with chains */,
+    CARGS_SKINNY_CONSUMERS = 16 /* consumer warps of a block */,
     CARGS_SKINNY_PRODUCERS = 4,
     CARGS_SKINNY_STAGES = 16
 };
 struct cargs_product {
-    struct cuda_tensor_map map[CARGS_PRODUCT_WEIGHTS]; /* F16, of few rows: of w, all experts */
+    struct cuda_tensor_map
+        map[CARGS_PRODUCT_WEIGHTS]; /* skinny GEMM with F16: describes w, all experts */
     const void *w[CARGS_PRODUCT_WEIGHTS];
     float *y[CARGS_PRODUCT_WEIGHTS];
     struct cargs_epilogue epilogue[CARGS_PRODUCT_WEIGHTS]; /* a pair: the first */

@@ -1,18 +1,23 @@
-/* attention.cuh - what the attention kernels on tensor cores share: the canonical order, in which a query
- * (a row and a query head) has the same bits from each of them, and how K and V come to shared memory.
+/* attention.cuh - shared by the attention kernels on tensor cores: the canonical order of
+ * operations, by which a query (a row and a query head) has the same bits from each of them, and
+ * the layout of K and V in shared memory.
  *
- * Positions are cut into chunks of 64, counted from 0, whatever the query sees of them.
- *   q' = q * q_scale, rounded: to f16 after a power of two that brings the largest of its dimensions into
- *     [2^13, 2^14) (back undoes it), or for BF16 as the sum of two bf16. Q8_0 becomes f16 values.
- *   A score is a chain over dimensions, 16 at a time, of q' and K (BF16: high part, low part of each 16), in
- *     units of log2; with a soft-cap it is cap * tanh of that.
- *   Of a chunk: m = the largest score that the query sees; weight = exp2(score - m), rounded to the type of K
- *     and V, of what it does not see 0; l = the chain over tokens, 16 at a time, of weights and ones; o = the
- *     same of weights and V.
- *   The chunks of a span (16 of them, at fixed positions) are merged ascending, then the spans
- *     (merge_factors), each from nothing (m = -inf, l = 0, o = 0). The sink comes last (normalize_factor).
- * A chain begins at 0 and takes all of a chunk, seen or not: an entry that is not seen is an exact 0, since
- * its weight is 0 and V is cleared where no query of the block sees it (it may be no number there). */
+ * Positions are divided into chunks of 64, counted from 0, whatever the query sees of them.
+ *   q' = q * q_scale, rounded: to f16 after a power of two that brings the largest of its
+ *   dimensions into [2^13, 2^14) (back undoes it), or for BF16 to the sum of two bf16. Q8_0
+ *   values are decoded to f16.
+ *   A score is accumulated over dimensions, 16 at a time, from q' and K (BF16: high part, low
+ *   part of each 16), in units of log2; with a soft-cap it is cap * tanh of that.
+ *   For a chunk: m = the largest score that the query sees; probability (not normalized) =
+ *   exp2(score - m), rounded to the type of K and V, 0 for tokens it does not see; l =
+ *   accumulated over tokens, 16 at a time, from probabilities and ones; o = the same from
+ *   probabilities and V.
+ *   The chunks of a span (16 of them, at fixed positions) are merged in ascending order, then
+ *   the spans (merge_factors), each starting empty (m = -inf, l = 0, o = 0). The sink comes last
+ *   (normalize_factor).
+ * An accumulation starts at 0 and takes all of a chunk, visible or not: an invisible entry is an
+ * exact 0, because its probability is 0, and V is cleared if no query of the block sees it (it
+ * may be NaN there). */
 #ifndef INFERD_SHADERS_CUDA_ATTENTION_CUH
 #define INFERD_SHADERS_CUDA_ATTENTION_CUH
 
@@ -20,10 +25,10 @@
 #include "shaders/cuda/device.cuh"
 
 #define CHUNK      CUDA_ATTENTION_CHUNK
-#define QUARTER    16                    /* tokens that are loaded together */
+#define QUARTER    16                    /* tokens of one load */
 #define SPAN_CHUNKS CUDA_ATTENTION_SPAN
 #define QUERIES    CUDA_ATTENTION_QUERIES
-#define SCALE_DIMS 32                    /* dimensions of a token that share a scale of Q8_0 */
+#define SCALE_DIMS 32                    /* dimensions of a token per Q8_0 scale */
 #define NOTHING    (-__int_as_float(0x7f800000))
 #define ONES_F16   0x3c003c00u
 #define ONES_BF16  0x3f803f80u
@@ -44,7 +49,7 @@ template <int KV> __device__ __forceinline__ uint32_t pack(float lo, float hi) {
     return KV == CUDA_ATTENTION_BF16 ? pack_bf16(lo, hi) : pack_f16(lo, hi);
 }
 
-/* ---- what a query sees: positions first..last; nothing: last < first ---- */
+/* ---- visible positions of a query: first..last; none: last < first ---- */
 
 struct seen {
     int first, last;
@@ -62,42 +67,43 @@ __device__ __forceinline__ bool sees(seen s, int pos) {
     return pos >= s.first && pos <= s.last;
 }
 
-/* Anything of n positions from pos on? */
+/* Is any of n positions from pos on visible? */
 __device__ __forceinline__ bool sees_any(seen s, int pos, int n) {
     return pos <= s.last && pos + n > s.first;
 }
 
 /* ---- queries ---- */
 
-/* A query, rounded: of the lane's dimensions, 8 k + 2 t and the next with t = lane % 4, word k; the parts are
- * added. What the four lanes of a row of a product have. */
+/* A rounded query: word k has the lane's dimensions 8 k + 2 t and the next (t = lane % 4); the
+ * parts are summands. The four lanes of a row hold the same query. */
 template <int KV, int DIM> struct query_words {
     uint32_t part[kv_traits<KV>::q_parts][DIM / 8];
     float back;
 };
 
-/* A warp's 16 queries as the left side of products: lane's rows are g = lane / 4 and g + 8. */
+/* A warp's 16 queries as the left operand of products: the lane's rows are g = lane / 4 and g +
+ * 8. */
 template <int KV, int DIM> struct queries {
     uint32_t a[kv_traits<KV>::q_parts][DIM / 16][4];
     float back[2];
 };
 
-/* Wide heads' queries do not fit the registers beside o: a loop that is not unrolled has them in local
- * memory, in the first-level cache. */
+/* Queries of wide heads do not fit the registers beside o: a loop that is not unrolled keeps
+ * them in local memory, in L1. */
 template <int DIM> constexpr int query_unroll = DIM > 128 ? 1 : DIM / 16;
 
 __device__ __forceinline__ float2 load_pair(const float *row, int d, int head_dim) {
     return row && d < head_dim ? *reinterpret_cast<const float2 *>(row + d) : make_float2(0, 0);
 }
 
-/* What brings top into [2^13, 2^14), and its inverse, both powers of two. */
+/* The power of two that brings top into [2^13, 2^14), and its inverse. */
 __device__ __forceinline__ float scale_for(float top, float *back) {
     int e = (int)(__float_as_uint(top) >> 23 & 255) - 127, up = min(13 - e, 126);
     *back = __uint_as_float((uint32_t)(127 - up) << 23);
     return __uint_as_float((uint32_t)(127 + up) << 23);
 }
 
-/* row (head_dim) f32, NULL: none, zeros. */
+/* row (head_dim) f32; NULL: zeros. */
 template <int KV, int DIM>
 __device__ __forceinline__ void load_query(const float *row, int head_dim, float q_scale, query_words<KV, DIM> &q) {
     int t = threadIdx.x % 4;
@@ -145,7 +151,7 @@ __device__ __forceinline__ void load_queries(const float *const row[2], int head
 
 /* ---- a chunk ---- */
 
-/* To some 1e-7 of 1, in few instructions. */
+/* Error about 1e-7 of 1, few instructions. */
 __device__ __forceinline__ float tanh_fast(float v) {
     float e = exp2_fast(__fmul_rn(v, 2.88539008177792681f));
     return __fsub_rn(1.0f, __fdividef(2.0f, __fadd_rn(e, 1.0f)));
@@ -155,13 +161,15 @@ __device__ __forceinline__ float capped(float score, float unit, float cap) {
     return __fmul_rn(cap, tanh_fast(__fmul_rn(score, unit)));
 }
 
-/* Of a token: what is taken off the exponent is 0 where no token is seen, then all weights are exp2(-inf). */
+/* Of one token. If no token is visible, 0 is subtracted from the exponent, and all probabilities
+ * are exp2(-inf). */
 __device__ __forceinline__ float probability_of(float score, float unit, float m) {
     return exp2_fast(fmaf(score, unit, m == NOTHING ? 0 : -m));
 }
 
-/* s: scores of 16 queries and the chunk's tokens, from position `first` on, as mma leaves them; p: their
- * weights as the left side of a product; m: of the lane's two queries. whole: all queries see all of it. */
+/* s: scores of 16 queries and the chunk's tokens, from position `first` on, as mma leaves them;
+ * p: their probabilities as the left operand of a product; m: of the lane's two queries. whole:
+ * all queries see the whole chunk. */
 template <int KV>
 __device__ __forceinline__ void chunk_probabilities(float s[CHUNK / 8][4], int first, const seen keys[2],
                                               const float back[2], float cap, bool whole,
@@ -197,7 +205,7 @@ __device__ __forceinline__ void chunk_probabilities(float s[CHUNK / 8][4], int f
     }
 }
 
-/* Sums of the weights of the lane's two queries. */
+/* Sums of the probabilities of the lane's two queries. */
 template <int KV> __device__ __forceinline__ void chunk_sums(const uint32_t p[CHUNK / 16][4], float l[2]) {
     const uint32_t ones = KV == CUDA_ATTENTION_BF16 ? ONES_BF16 : ONES_F16, b[2] = {ones, ones};
     float d[4] = {0, 0, 0, 0};
@@ -207,13 +215,13 @@ template <int KV> __device__ __forceinline__ void chunk_sums(const uint32_t p[CH
     l[0] = d[0], l[1] = d[2];
 }
 
-/* ---- chunks and spans together ---- */
+/* ---- merging chunks and spans ---- */
 
 struct sums {
     float m, l;
 };
 
-/* o = fma(o of what is added, add, o so far * keep), likewise l. */
+/* o = fma(added o, add, o so far * keep), and the same for l. */
 struct merge {
     float keep, add;
 };
@@ -252,27 +260,27 @@ __device__ __forceinline__ float normalized(float o, float factor) {
     return fmaf(o, factor, 0.0f);
 }
 
-/* ---- K and V in shared memory: rows of 128 bytes, whose units of 16 are turned by the row's number, so that
- * neither copies nor products meet in a bank ---- */
+/* ---- K and V in shared memory: rows of 128 bytes whose 16-byte units are permuted (swizzled)
+ * by the row's number, so that neither copies nor products have bank conflicts ---- */
 
 __device__ __forceinline__ uint32_t place(uint32_t row, uint32_t unit) {
     return row * 128 + ((unit ^ row) & 7) * 16;
 }
 
-/* A chunk of V in panels of 64 f16 dimensions, a row a token. */
+/* A chunk of V in panels of 64 f16 dimensions, one row per token. */
 __device__ __forceinline__ uint32_t value_place(uint32_t token, uint32_t unit) {
     return unit / 8 * (CHUNK * 128) + place(token, unit);
 }
 
 /* ---- Q8_0 ---- */
 
-/* Two of the bytes of a word, each v ^ 128, by selector (of bytes 4.. comes 0x64), as f16 with their scales:
- * 1024 + (v + 128) is 0x6400 | byte. */
+/* Decodes two of the bytes of a word, each v ^ 128, by selector (bytes from 4 on are 0x64), to
+ * f16 times their scales: 1024 + (v + 128) is 0x6400 | byte. */
 __device__ __forceinline__ uint32_t decode_pair(uint32_t word, uint32_t selector, uint32_t scales) {
     return mul_f16x2(sub_f16x2(pick_bytes(word, 0x64646464u, selector), 0x64806480u), scales);
 }
 
-/* Eight values with their scales (two a word): f16. */
+/* Eight values with their scales (two per word), as f16. */
 __device__ __forceinline__ uint4 decode_q8(uint2 values, uint4 scales) {
     uint32_t lo = values.x ^ 0x80808080u, hi = values.y ^ 0x80808080u;
     uint4 r;

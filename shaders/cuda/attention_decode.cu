@@ -1,9 +1,10 @@
-/* attention_decode.cu - paged attention of sequences with few queries. A block has a share of the chunks that a
- * task sees, and takes them one after the other: each of its four warps copies a quarter of the chunk's K and V,
- * scores that quarter, and after a barrier has the weights of all of the chunk's tokens and a quarter of V's
- * dimensions. In products tokens and dimensions are the 16 rows, queries, of all heads of a KV head, the 8
- * columns: so K and V are read once for all of them, and little is computed for queries that there are not.
- * The last block of a task to end merges what they found. */
+/* attention_decode.cu - paged attention of sequences with few queries (flash decoding). A block
+ * has a share of the chunks that a task sees and takes them one after the other: each of its
+ * four warps copies a quarter of the chunk's K and V and scores that quarter; after a barrier
+ * each warp has the probabilities of all of the chunk's tokens and a quarter of V's dimensions.
+ * In products, tokens and dimensions are the 16 rows, and the queries of all heads of a KV head
+ * are the 8 columns: so K and V are read once for all of them, and little work is wasted on
+ * missing queries. The last block of a task to end merges the partial results. */
 #include "shaders/cuda/attention.cuh"
 #include "shaders/cuda/kernels.h"
 #include "shaders/cuda/rope.cuh"
@@ -11,18 +12,18 @@
 namespace {
 
 enum { WARPS = CUDA_ATTENTION_WARPS, THREADS = 32 * WARPS, SLICE = CUDA_ATTENTION_SLICE };
-enum { SCORE_PITCH = CHUNK + 4 }; /* floats of a query's scores: queries side by side are not in one bank */
+enum { SCORE_PITCH = CHUNK + 4 }; /* floats per query of scores; neighbouring queries are in different banks */
 
-/* ---- what a block has to do ---- */
+/* ---- the task of a block ---- */
 
 struct task {
-    uint32_t index;                                      /* in this pass */
-    uint32_t seq, kv_head, row, query, n_queries, group; /* the sequence's first row; the first query */
+    uint32_t index;                                      /* index in this pass */
+    uint32_t seq, kv_head, row, query, n_queries, group; /* row: the sequence's first; query: the first one */
     int first_split, n_splits, n_blocks;
-    seen keys; /* what any of its queries sees */
+    seen keys; /* union over its queries */
 };
 
-/* False: another kernel's, or nobody's. All lanes of a warp. */
+/* False: another kernel's task, or none. By all lanes of a warp. */
 __device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
     const uint32_t at = index + a.op.first_task, lane = threadIdx.x % 32;
     t.index = index;
@@ -32,7 +33,7 @@ __device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
     t.seq = at / a.op.n_slices / a.op.n_kv_heads;
     t.row = t.seq;
     uint32_t n_rows = 1;
-    if (a.n_rows != a.op.n_seqs) { /* otherwise each sequence has a row: one load less to wait for */
+    if (a.n_rows != a.op.n_seqs) { /* otherwise each sequence has one row: saves a dependent load */
         t.row = (uint32_t)a.row_start[t.seq];
         n_rows = (uint32_t)a.row_start[t.seq + 1] - t.row;
     }
@@ -45,7 +46,7 @@ __device__ bool find_task(const cargs_attention &a, uint32_t index, task &t) {
     t.keys.last = __reduce_max_sync(CUDA_ALL, t.keys.last);
     const int split = a.by_chunk ? CHUNK : CHUNK * SPAN_CHUNKS;
     t.first_split = t.keys.last < 0 ? 0 : t.keys.first / split;
-    /* A position that is not below max_context must not reach beyond the memory for parts. */
+    /* A position beyond max_context must not exceed the memory for partial results. */
     t.n_splits = t.keys.last < 0 ? 0 : min(t.keys.last / split - t.first_split + 1, (int)a.op.n_splits);
     t.n_blocks = (t.n_splits + (int)a.block_splits - 1) / (int)a.block_splits;
     return true;
@@ -59,7 +60,7 @@ __device__ uint32_t query_head(const task &t, uint32_t query) {
     return t.kv_head * t.group + (t.query + query) % t.group;
 }
 
-/* Of q and out. */
+/* Index into q and out. */
 __device__ uint64_t query_at(const cargs_attention &a, const task &t, uint32_t query) {
     return ((uint64_t)query_row(t, query) * a.op.n_heads + query_head(t, query)) * a.head_dim;
 }
@@ -69,9 +70,9 @@ __device__ float *partial_at(const cargs_attention &a, const task &t, uint32_t s
            (((uint64_t)t.index * a.op.n_splits + split) * a.n_slots + query) * (a.head_dim + CUDA_ATTENTION_PARTIAL);
 }
 
-/* A block's chunks; whole: what it finds of them is the task's result. */
+/* A block's chunks; whole: their result is the task's result. */
 struct share {
-    int begin, end; /* the last one; none: before begin */
+    int begin, end; /* end: the last chunk; before begin: no chunks */
     bool whole;
 };
 
@@ -88,14 +89,14 @@ __device__ share share_of(const cargs_attention &a, const task &t, int block) {
 
 /* ---- shared memory ---- */
 
-/* K: each warp's quarter, of two chunks in turn or, where heads are wide, of one. V: of two chunks. Then
- * scores (SLICE, SCORE_PITCH), of as many chunks as K, a flag,
- * and struct new_token. Until the first barrier of a chunk V's second place holds what queries are made of. */
+/* K: each warp's quarter, of two chunks in turn or, for wide heads, of one. V: of two chunks.
+ * Then scores (SLICE, SCORE_PITCH) for as many chunks as K, a flag, and struct new_token. Until
+ * the first barrier of a chunk, V's second slot holds the inputs of the queries. */
 template <int KV, int DIM> struct layout {
     static constexpr uint32_t element = kv_traits<KV>::quantized ? 1 : 2;
     static constexpr uint32_t key_slots = element == 2 && DIM > 128 ? 1 : 2;
     static constexpr uint32_t scales =
-        kv_traits<KV>::quantized ? DIM / SCALE_DIMS * QUARTER * 2 : 0; /* a quarter's */
+        kv_traits<KV>::quantized ? DIM / SCALE_DIMS * QUARTER * 2 : 0; /* of a quarter */
     static constexpr uint32_t key_bytes = DIM * QUARTER * element + scales;
     static constexpr uint32_t values = DIM * CHUNK * element;
     static constexpr uint32_t value_bytes = values + 4 * scales;
@@ -103,17 +104,18 @@ template <int KV, int DIM> struct layout {
     static constexpr uint32_t scores_at = values_at + 2 * value_bytes;
     static constexpr uint32_t last_at = scores_at + key_slots * SLICE * SCORE_PITCH * (uint32_t)sizeof(float);
     static constexpr uint32_t new_token_at = last_at + 16;
-    static constexpr int blocks = DIM == 64 || (element == 1 && DIM == 128) ? 4 : 3; /* on a multiprocessor */
+    static constexpr int blocks = DIM == 64 || (element == 1 && DIM == 128) ? 4 : 3; /* per multiprocessor */
     static constexpr uint32_t bytes = new_token_at + (DIM + DIM / SCALE_DIMS) * 4;
 };
 
-/* Where 8 tokens of dimension d of a quarter of K lie, f16: rows of 32 bytes, the halves of four in eight
- * exchanged, so that eight of one half are in different banks. */
+/* Offset of 8 tokens of dimension d of a quarter of K, f16: rows of 32 bytes, with the halves of
+ * every second group of four rows swapped, so that eight rows of one half are in different
+ * banks. */
 __device__ __forceinline__ uint32_t key_place(uint32_t d, uint32_t half) {
     return d * 32 + ((half ^ (d / 4)) & 1) * 16;
 }
 
-/* Where 16 dimensions `unit` of a token of a chunk of V lie, Q8_0. */
+/* Offset of the 16 dimensions `unit` of a token of a chunk of V, Q8_0. */
 template <int DIM> __device__ __forceinline__ uint32_t value_place_q8(uint32_t token, uint32_t unit) {
     if (DIM == 64) return token * 64 + ((unit ^ (token / 2)) & 3) * 16;
     return value_place(token, unit);
@@ -121,7 +123,7 @@ template <int DIM> __device__ __forceinline__ uint32_t value_place_q8(uint32_t t
 
 /* ---- copies ---- */
 
-/* A warp's quarter of chunks: its block in the table. */
+/* The block, by the table, of the warp's quarter of a chunk. */
 __device__ __forceinline__ int block_of(const cargs_attention &a, const task &t, int chunk) {
     const uint32_t at = (uint32_t)(chunk * 4 + (int)threadIdx.x / 32) >> a.quarter_shift;
     return at < a.op.table_stride ? a.tables[(uint64_t)t.seq * a.op.table_stride + at] : -1;
@@ -131,7 +133,7 @@ __device__ __forceinline__ int quarter_pos(int chunk) {
     return chunk * CHUNK + (int)threadIdx.x / 32 * QUARTER;
 }
 
-/* The run of a block of a pool; of what is not seen the table says nothing. */
+/* The run of a block of a pool; the table is not valid for invisible positions. */
 __device__ __forceinline__ const uint8_t *run_of(const cargs_attention &a, const task &t, const void *pool,
                                                  int block, bool visible) {
     const uint64_t at = ((uint64_t)block * a.op.n_kv_heads + t.kv_head) * a.run_bytes;
@@ -166,7 +168,7 @@ __device__ __forceinline__ void start_keys(const cargs_attention &a, const task 
     async_commit();
 }
 
-/* Tokens that no query of the block sees are cleared: they may be no numbers. */
+/* Clears tokens that no query of the block sees: they may be NaN. */
 template <int KV, int DIM>
 __device__ __forceinline__ void start_values(const cargs_attention &a, const task &t, int head_dim, int chunk,
                                              int last, int block, uint8_t *to) {
@@ -182,7 +184,7 @@ __device__ __forceinline__ void start_values(const cargs_attention &a, const tas
             const uint8_t *from = run + token * (uint32_t)head_dim;
             for (uint32_t i = lane; i < QUARTER * units; i += 32)
                 async_copy16_if(to + value_place_q8<DIM>(quarter + i / units, i % units), from + i * 16, visible);
-            if (lane < units) /* a token's scales lie side by side, rows of units / 2 of them */
+            if (lane < units) /* a token's scales are contiguous, in rows of units / 2 */
                 async_copy16_if(to + layout<KV, DIM>::values + quarter * units + lane * 16, scales + lane * 16,
                                 visible);
         } else {
@@ -202,10 +204,10 @@ __device__ __forceinline__ void start_values(const cargs_attention &a, const tas
     async_commit();
 }
 
-/* ---- scores: of the warp's 16 tokens and 8 queries ---- */
+/* ---- scores of the warp's 16 tokens and 8 queries ---- */
 
-/* Row g of a product is token g of the quarter, row g + 8 token g + 8; of Q8_0, where two bytes lie side by
- * side, tokens 2 g and 2 g + 1. */
+/* Row g of a product is token g of the quarter, row g + 8 token g + 8; for Q8_0, with two bytes
+ * side by side, tokens 2 g and 2 g + 1. */
 template <int KV> __device__ __forceinline__ uint32_t product_row(uint32_t upper) {
     const uint32_t g = threadIdx.x % 32 / 4;
     return kv_traits<KV>::quantized ? 2 * g + upper : g + 8 * upper;
@@ -251,8 +253,8 @@ __device__ __forceinline__ void make_scores_q8(const query_words<CUDA_ATTENTION_
     }
 }
 
-/* A query's scores of a chunk lie as its lanes take them: four lanes have tokens 2 t, 2 t + 1, 2 t + 8, 2 t + 9
- * of each 16. */
+/* Stores a query's scores of a chunk in the order in which its lanes read them: each of four
+ * lanes has tokens 2 t, 2 t + 1, 2 t + 8, 2 t + 9 of each 16. */
 template <int KV> __device__ __forceinline__ void leave_scores(const float s[4], float *scores) {
     const uint32_t query = threadIdx.x % 4 * 2;
 #pragma unroll
@@ -264,9 +266,9 @@ template <int KV> __device__ __forceinline__ void leave_scores(const float s[4],
     }
 }
 
-/* ---- weights: of a chunk's tokens and the lane's query g ---- */
+/* ---- probabilities of a chunk's tokens and the lane's query g ---- */
 
-/* p: the right side of products, as pairs of tokens. whole: the query sees all of the chunk. */
+/* p: the right operand of products, as pairs of tokens. whole: the query sees the whole chunk. */
 template <int KV>
 __device__ __forceinline__ float make_probabilities(const float *scores, int first, seen keys, float unit, float cap,
                                               bool whole, uint32_t p[CHUNK / 8]) {
@@ -299,7 +301,7 @@ __device__ __forceinline__ float make_probabilities(const float *scores, int fir
     return m;
 }
 
-/* Sums of the weights of queries 2 t and 2 t + 1. */
+/* Sums of the probabilities of queries 2 t and 2 t + 1. */
 template <int KV> __device__ __forceinline__ void sum_probabilities(const uint32_t p[CHUNK / 8], float l[2]) {
     const uint32_t ones = KV == CUDA_ATTENTION_BF16 ? ONES_BF16 : ONES_F16, a[4] = {ones, ones, ones, ones};
     float d[4] = {0, 0, 0, 0};
@@ -309,7 +311,7 @@ template <int KV> __device__ __forceinline__ void sum_probabilities(const uint32
     l[0] = d[0], l[1] = d[1];
 }
 
-/* ---- values: of the warp's dimensions, 16 a tile, and 8 queries ---- */
+/* ---- values of the warp's dimensions, 16 per tile, and 8 queries ---- */
 
 template <int DIM> constexpr int n_tiles = DIM / 16 / WARPS;
 
@@ -330,7 +332,7 @@ __device__ __forceinline__ void make_values(const uint32_t p[CHUNK / 8], const u
         }
 }
 
-/* The scales of tokens 2 lane and 2 lane + 1 of a chunk; 0 of those that no query sees. */
+/* The scales of tokens 2 lane and 2 lane + 1 of a chunk; 0 for tokens that no query sees. */
 __device__ __forceinline__ uint32_t value_scales(const uint16_t *scales, int n_groups, int group, int first,
                                                  seen keys) {
     const int token = (int)threadIdx.x % 32 * 2;
@@ -351,7 +353,8 @@ __device__ __forceinline__ void make_values_q8(const uint32_t p[CHUNK / 8], cons
 #pragma unroll
     for (int i = 0; i < (N + 1) / 2; i++)
         mine[i] = value_scales(scales, head_dim / SCALE_DIMS, tile / 2 + i, first, keys);
-        /* Two products at a time: of two tiles, or where a warp has one of two times 16 tokens. */
+        /* Two products at a time: of two tiles or, if the warp has only one tile, of its two
+         * next groups of 16 tokens. */
 #pragma unroll
     for (int at = 0; at < N * (CHUNK / 16); at += 2) {
         uint32_t r[4];
@@ -375,7 +378,8 @@ __device__ __forceinline__ void make_values_q8(const uint32_t p[CHUNK / 8], cons
 
 /* ---- results ---- */
 
-/* What a warp has of queries 2 t and 2 t + 1: o[i][2 upper + query] of dimension product_row(upper) of tile i. */
+/* A warp's results for queries 2 t and 2 t + 1: o[i][2 upper + query] is dimension
+ * product_row(upper) of tile i. */
 template <int DIM> struct block_result {
     float o[n_tiles<DIM>][4];
     sums sum[2];
@@ -388,7 +392,7 @@ template <int DIM> __device__ __forceinline__ void clear(block_result<DIM> &f) {
     f.sum[0] = f.sum[1] = empty_sums();
 }
 
-/* to[i] (head_dim) of the lane's queries, NULL: not stored. */
+/* to[i] (head_dim) of the lane's queries; NULL: not stored. */
 template <int KV, int DIM>
 __device__ __forceinline__ void store(const block_result<DIM> &f, int head_dim, float *const to[2],
                                       const float factor[2], bool last) {
@@ -432,16 +436,17 @@ __device__ __forceinline__ void store_partial(const cargs_attention &a, const ta
     store<KV, DIM>(f, head_dim, to, factor, false);
 }
 
-/* ---- parts together ---- */
+/* ---- merging partial results ---- */
 
 __device__ __forceinline__ void merge4(float4 &o, float4 add, merge f) {
     o.x = merged(o.x, add.x, f), o.y = merged(o.y, add.y, f);
     o.z = merged(o.z, add.z, f), o.w = merged(o.w, add.w, f);
 }
 
-/* Four dimensions of a query from all parts of a task: chunks make spans (a span's part is itself), spans the
- * result. SPAN_CHUNKS parts of the positions of a span, or as many spans, are read before the first is used; in
- * place of what there is not nothing is merged, which changes nothing, so that no branch holds up the rest. */
+/* Merges four dimensions of a query from all partial results of a task: chunks into spans (a
+ * span's partial result is a span already), spans into the result. SPAN_CHUNKS chunks of the
+ * positions of a span, or as many spans, are read before the first is used; missing ones are
+ * replaced by empty results, whose merging changes nothing, so that no branch delays the rest. */
 __device__ __forceinline__ void merge_query(const cargs_attention &a, const task &t, uint32_t query, uint32_t d) {
     const uint32_t stride = a.n_slots * (a.head_dim + CUDA_ATTENTION_PARTIAL);
     const float *from = partial_at(a, t, 0, query);
@@ -476,7 +481,7 @@ __device__ __forceinline__ void merge_query(const cargs_attention &a, const task
     *reinterpret_cast<float4 *>(a.out + query_at(a, t, query) + d) = o;
 }
 
-/* Is this block the last of its task? Then it sees what the others wrote, and the count begins anew. */
+/* Is this block the last of its task? Then it sees the others' stores, and the count is reset. */
 __device__ bool is_last(uint32_t *done, int n_blocks, uint32_t *last) {
     __threadfence();
     __syncthreads();
@@ -489,11 +494,11 @@ __device__ bool is_last(uint32_t *done, int n_blocks, uint32_t *last) {
     return *last != 0;
 }
 
-/* ---- q, k and v of a step's rows, where no kernel in front has made them ---- */
+/* ---- q, k and v of a step's rows, unless a previous kernel has made them ---- */
 
 /* The is_new token of a sequence, as K and V hold it: bits and scales of its k, then of its v. */
 struct new_token {
-    int chunk; /* that it is in; none: below 0 */
+    int chunk; /* its chunk; below 0: not in this block */
     uint32_t token;
     uint16_t *bits, *scales; /* (2, DIM), (2, DIM / SCALE_DIMS) */
 };
@@ -501,7 +506,7 @@ struct new_token {
 template <int KV, int DIM>
 __device__ __forceinline__ void patch_keys(uint8_t *keys, const new_token &f, int head_dim) {
     const uint32_t lane = threadIdx.x % 32, token = f.token % QUARTER;
-#pragma unroll 1 /* little code: most of what it takes is to fetch it */
+#pragma unroll 1 /* small code: fetching instructions would cost more than the loop */
     for (uint32_t d = lane; d < (uint32_t)head_dim; d += 32)
         if (kv_traits<KV>::quantized)
             keys[d * 16 + token] = (uint8_t)f.bits[d];
@@ -526,16 +531,16 @@ __device__ __forceinline__ void patch_values(uint8_t *values, const new_token &f
             f.scales[DIM / SCALE_DIMS + lane];
 }
 
-/* A query, behind the queries k and v. */
+/* Source of row `at`: the queries, then k, then v. */
 __device__ __forceinline__ const float *row_at(const cargs_attention &a, const cargs_rope_store &r, const task &t,
                                                uint32_t at) {
     const uint64_t kv_row = ((uint64_t)t.row * a.op.n_kv_heads + t.kv_head) * a.head_dim;
     return at < t.n_queries ? a.q + query_at(a, t, at) : (at == t.n_queries ? r.k : r.v) + kv_row;
 }
 
-/* Makes the task's queries, of which query i comes to work + (1 + i) DIM, and if this block has the is_new token
- * its k and v, which the first slice's block stores too. A warp has some of them. work: DIM f32 of angles, then a
- * row of DIM each. */
+/* Makes the task's queries (norm and rope), query i in work + (1 + i) DIM, and, if this block
+ * has the newest token, its k and v, which the first slice's block stores too. The rows are
+ * distributed over the warps. work: DIM f32 of angles, then a row of DIM each. */
 template <int KV, int DIM>
 __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_rope_store &r, const task &t,
                                           new_token &f, float *work) {
@@ -580,12 +585,12 @@ __device__ __forceinline__ void make_rows(const cargs_attention &a, const cargs_
 
 /* ---- the kernel ---- */
 
-/* Chunks on their way. Of V the next one is, of K the next two (with one slot: one): the warps meet once a
- * chunk, and until then one may still read the V of the chunk before. */
+/* Copies in progress: of V for the next chunk, of K for the next two (with one slot: one). The
+ * warps meet once per chunk; until then one may still read the previous chunk's V. */
 struct pipe {
-    uint8_t *keys, *values; /* the warp's, the block's */
-    int last, at;           /* chunk; the number of chunks so far */
-    int block[3];           /* the warp's block of the chunk that values come of next, and of those behind it */
+    uint8_t *keys, *values; /* keys: of the warp; values: of the block */
+    int last, at;           /* last: chunk; at: number of chunks so far */
+    int block[3];           /* the warp's block of the chunk whose values are copied next, and of the two after it */
 };
 
 template <int KV, int DIM>
@@ -595,7 +600,7 @@ __device__ __forceinline__ void start_pair(const cargs_attention &a, const task 
     start_values<KV, DIM>(a, t, head_dim, chunk, p.last, p.block[0], p.values);
 }
 
-/* After the barrier of a chunk: of the next one's V, and of K what fits its memory. */
+/* After the barrier of a chunk: starts copying the next V, and as much K as its memory holds. */
 template <int KV, int DIM>
 __device__ __forceinline__ void start_next(const cargs_attention &a, const task &t, int head_dim, pipe &p,
                                            int chunk) {
@@ -611,7 +616,7 @@ __device__ __forceinline__ void start_next(const cargs_attention &a, const task 
     p.block[2] = block_of(a, t, chunk + 4);
 }
 
-/* A chunk's o, m and l, as found has them. */
+/* Computes a chunk's o, m and l. */
 template <int KV, int DIM>
 __device__ __forceinline__ void attend_chunk(const cargs_attention &a, const task &t, const query_words<KV, DIM> &q,
                                          seen keys, int head_dim, int chunk, pipe &p, const new_token &newest,
@@ -638,7 +643,7 @@ __device__ __forceinline__ void attend_chunk(const cargs_attention &a, const tas
     start_next<KV, DIM>(a, t, head_dim, p, chunk);
     const bool whole = a.n_rows == a.op.n_seqs && first >= t.keys.first && first + CHUNK - 1 <= t.keys.last;
     const float m = make_probabilities<KV>(scores, first, keys, q.back, a.op.cap, whole, w);
-    if (at::key_slots == 1) __syncthreads(); /* the next chunk's scores take their place */
+    if (at::key_slots == 1) __syncthreads(); /* the next chunk's scores use the same memory */
     sum_probabilities<KV>(w, l);
     clear<DIM>(f);
     if constexpr (kv_traits<KV>::quantized)
@@ -652,7 +657,7 @@ __device__ __forceinline__ void attend_chunk(const cargs_attention &a, const tas
     }
 }
 
-/* The lane's query g: none sees nothing, and is zeros. */
+/* The lane's query g; a missing one sees nothing and is all zeros. */
 struct lane_query {
     seen keys;
     const float *row;
@@ -667,7 +672,7 @@ __device__ __forceinline__ lane_query query_of(const cargs_attention &a, const t
     return l;
 }
 
-/* What a block finds of its chunks. */
+/* Attends to a block's chunks and stores the result or partial results. */
 template <int KV, int DIM>
 __device__ __forceinline__ void attend_share(const cargs_attention &a, const task &t, const share &s,
                                          const lane_query &l, int head_dim, pipe &p, const new_token &newest,
@@ -729,9 +734,9 @@ attention_decode(CUDA_ARGS(struct cargs_decode) args) {
     newest.chunk = makes_rows && t.keys.last >= 0 && s.end == t.keys.last / CHUNK ? s.end : -1;
     newest.token = (uint32_t)t.keys.last % CHUNK;
     newest.bits = reinterpret_cast<uint16_t *>(shared + at::new_token_at), newest.scales = newest.bits + 2 * DIM;
-    /* K and V of a sequence's earlier tokens were written by earlier steps, unless it has several rows in this
-     * one: only of what holds the is_new token, which this step stores, must the copy wait, if it is not made
-     * here. */
+    /* K and V of a sequence's earlier tokens were written by earlier steps, unless it has
+     * several rows in this step. So the copy must wait only for the chunk with the newest token,
+     * which this step stores, and only if that token is not made here. */
     const bool early = makes_rows || (a.n_rows == a.op.n_seqs && (s.begin + 1) * CHUNK <= t.keys.last);
 #pragma unroll 1
     for (int i = 0; i < 2; i++) {

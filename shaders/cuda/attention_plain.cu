@@ -1,6 +1,7 @@
-/* attention_plain.cu - paged attention for what the tensor cores do not take: F32 caches, odd head dimensions
- * and block sizes. A warp has a row and a query head: lanes are 32 positions for scores, dimensions for
- * values. All in f32; its order of sums is its own, and no other kernel serves such a cache. */
+/* attention_plain.cu - paged attention for caches that the tensor core kernels do not take: F32,
+ * unusual head dimensions and block sizes. One warp per row and query head: lanes are 32
+ * positions for scores, dimensions for values. All in f32, with an order of sums of its own; no
+ * other kernel serves such a cache. */
 #include "shaders/cuda/attention.cuh"
 #include "shaders/cuda/kernels.h"
 
@@ -12,7 +13,7 @@ __device__ float f16_value(const void *at, uint64_t i) {
     return unpack_f16(static_cast<const uint16_t *>(at)[i]).x;
 }
 
-/* Value i of a run, Q8_0: with scale j. */
+/* Value i of a run; for Q8_0 times scale j. */
 __device__ __forceinline__ float run_value(const cargs_attention &a, const uint8_t *run, uint32_t i, uint32_t j) {
     if (a.kv_type == TYPE_F32) return reinterpret_cast<const float *>(run)[i];
     if (a.kv_type == TYPE_F16) return f16_value(run, i);
@@ -20,7 +21,7 @@ __device__ __forceinline__ float run_value(const cargs_attention &a, const uint8
     return (float)reinterpret_cast<const int8_t *>(run)[i] * f16_value(run + a.head_dim * a.block_tokens, j);
 }
 
-/* The last that begins at or before row. */
+/* The last sequence that begins at or before row. */
 __device__ uint32_t seq_of(const cargs_attention &a, uint32_t row) {
     uint32_t from = 0, end = a.op.n_seqs;
     while (from + 1 < end) {
@@ -47,7 +48,8 @@ __device__ float score_of(const cargs_attention &a, const float *q, const uint8_
     return a.op.cap != 0 ? __fmul_rn(a.op.cap, tanhf(s)) : s;
 }
 
-/* Grid: query heads, rows; a warp each. Shared: q (head_dim), o (head_dim), probabilities (PLAIN_CHUNK). */
+/* Grid: query heads, rows; one warp each. Shared: q (head_dim), o (head_dim), probabilities
+ * (PLAIN_CHUNK). */
 CUDA_KERNEL(32) attention_plain(CUDA_ARGS(struct cargs_attention) a) {
     CUDA_SHARED(float, q);
     pdl_launch();

@@ -1,8 +1,9 @@
-/* attention_prefill.cu - paged attention of sequences with many queries (prompts, chunks of them). A block has
- * a tile of 128 queries of one KV head, queries of a sequence being its rows times the heads of the group, and
- * walks the chunks that any of them sees: a warp has 16 of the queries and all of the chunk. K and V come to
- * shared memory a few chunks ahead, in rows of 128 bytes whose 16-byte units are turned by the row's number:
- * so neither copies nor products meet in a bank, and it is the layout that wgmma wants. */
+/* attention_prefill.cu - paged attention of sequences with many queries (prompts, chunks of
+ * prompts): flash attention. A block has a tile of 128 queries of one KV head (the queries of a
+ * sequence are its rows times the heads of the group) and walks the chunks that any of them
+ * sees; a warp has 16 of the queries and the whole chunk. K and V come to shared memory a few
+ * chunks ahead, in rows of 128 bytes with swizzled 16-byte units: neither copies nor products
+ * have bank conflicts, and wgmma expects this layout. */
 #include "shaders/cuda/attention.cuh"
 #include "shaders/cuda/kernels.h"
 #include "shaders/cuda/wgmma.cuh"
@@ -12,8 +13,8 @@ namespace {
 enum { TILE = CUDA_ATTENTION_TILE, WARPS = TILE / 16, THREADS = WARPS * 32, ROW = 128, PANEL = 64 };
 
 #ifdef CUDA_WGMMA
-/* Wide heads do not leave the registers for it; where the number of products is not known, they do not follow
- * each other without waiting. */
+/* Wide heads do not leave enough registers for wgmma; with a variable number of products they
+ * would wait for each other. */
 template <int DIM, bool EXACT> constexpr bool by_group = EXACT && DIM <= 128;
 
 template <int KV> __device__ __forceinline__ void group_mma(float d[8][4], const uint32_t a[4], const uint8_t *b) {
@@ -23,7 +24,7 @@ template <int KV> __device__ __forceinline__ void group_mma(float d[8][4], const
         wgmma_rows_f16(d, a, b);
 }
 
-/* What this thread wrote to shared memory, for products by group; before the barrier. */
+/* Publishes this thread's stores to shared memory for wgmma; before the barrier. */
 __device__ __forceinline__ void publish() {
     wgmma_shared_fence();
 }
@@ -33,15 +34,15 @@ template <int DIM, bool EXACT> constexpr bool by_group = false;
 __device__ __forceinline__ void publish() {}
 #endif
 
-/* ---- which queries ---- */
+/* ---- the tile of a block ---- */
 
 struct tile {
     uint32_t seq, kv_head;
-    uint32_t row, query, n_queries; /* the sequence's first row; the tile's first query, their number */
-    seen keys;                      /* what any of them sees */
+    uint32_t row, query, n_queries; /* row: the sequence's first; query: the tile's first */
+    seen keys;                      /* union over its queries */
 };
 
-/* False: there are not so many tiles. Each warp finds it for itself. */
+/* False: there are fewer tiles. Each warp computes it on its own. */
 __device__ bool find_tile(const cargs_attention &a, uint32_t index, tile &t) {
     uint32_t lane = threadIdx.x % 32, group = a.op.n_heads / a.op.n_kv_heads;
     for (uint32_t base = 0; base < a.op.n_seqs; base += 32) {
@@ -51,7 +52,7 @@ __device__ bool find_tile(const cargs_attention &a, uint32_t index, tile &t) {
             n_rows = (uint32_t)a.row_start[seq + 1] - row;
             if (n_rows > 1 && n_rows * group > QUERIES) n = (n_rows * group + TILE - 1) / TILE;
         }
-        uint32_t end = n; /* tiles of this sequence and those before it */
+        uint32_t end = n; /* tiles of this sequence and the previous ones */
         for (int i = 1; i < 32; i *= 2) {
             uint32_t before = __shfl_up_sync(CUDA_ALL, end, i);
             if (lane >= (uint32_t)i) end += before;
@@ -84,7 +85,7 @@ __device__ seen tile_keys(const cargs_attention &a, const tile &t) {
     return all;
 }
 
-/* ---- chunks on their way ---- */
+/* ---- chunk copies in progress ---- */
 
 __device__ __forceinline__ uint32_t key_bytes(uint32_t head_dim) {
     return head_dim * ROW;
@@ -98,16 +99,16 @@ __device__ __forceinline__ uint32_t stage_bytes(uint32_t head_dim) {
     return (key_bytes(head_dim) + value_bytes(head_dim) + 1023) / 1024 * 1024;
 }
 
-/* Of Q8_0: of each quarter of K and of V head_dim * 17. */
+/* Q8_0: each quarter of K and of V has head_dim * 17 bytes. */
 __device__ __forceinline__ uint32_t raw_bytes(uint32_t head_dim) {
     return head_dim * 17 * 8;
 }
 
-/* A warp's part of each chunk: a quarter of K or of V. */
+/* A warp's share of each chunk: a quarter of K or of V. */
 struct warp_quarter {
     int quarter;
     bool is_k;
-    int block; /* in the chunk that comes next, -1: not seen */
+    int block; /* in the next chunk; -1: not visible */
 };
 
 __device__ __forceinline__ int block_of(const cargs_attention &a, const tile &t, int chunk, int quarter) {
@@ -121,7 +122,7 @@ __device__ __forceinline__ void put16(uint8_t *to, uint4 v) {
     *reinterpret_cast<uint4 *>(to) = v;
 }
 
-/* Lane's 8 tokens of dimension s + key_dim() are 8 * key_half() on. */
+/* The lane's 8 tokens of dimension s + key_dim() begin at 8 * key_half(). */
 __device__ __forceinline__ uint32_t key_dim() {
     return threadIdx.x % 16;
 }
@@ -156,7 +157,7 @@ __device__ __forceinline__ void copy_values(uint8_t *values, const uint8_t *run,
         }
 }
 
-/* A quarter: values, then their scales. */
+/* Copies a quarter: values, then their scales. */
 __device__ __forceinline__ void copy_raw(uint8_t *to, const uint8_t *run, uint32_t token, const cargs_attention &a,
                                          uint32_t head_dim, bool is_k) {
     uint32_t lane = threadIdx.x % 32;
@@ -169,8 +170,8 @@ __device__ __forceinline__ void copy_raw(uint8_t *to, const uint8_t *run, uint32
                           : scales + token * (head_dim / SCALE_DIMS) * 2 + i * 16);
 }
 
-/* Chunks in shared memory: n_stages as they come, `lead` of them ahead of the one that wait_chunk gives; of Q8_0
- * raw quarters, and one decoded. */
+/* Chunks in shared memory: n_stages as copied, `lead` of them ahead of the current one; for Q8_0
+ * these are raw quarters, and one decoded stage follows. */
 struct pipe {
     uint8_t *stages, *decoded;
     uint32_t bytes; /* of a stage */
@@ -179,7 +180,7 @@ struct pipe {
     warp_quarter mine;
 };
 
-/* Starts the warp's part of a chunk's copies; stage: of K and V, for Q8_0 of raw quarters. */
+/* Starts the warp's share of a chunk's copies; stage: of K and V, for Q8_0 of raw quarters. */
 template <int KV>
 __device__ __forceinline__ void start_chunk(const cargs_attention &a, const tile &t, warp_quarter &p, int chunk,
                                             uint32_t head_dim, uint8_t *stage) {
@@ -202,7 +203,7 @@ __device__ __forceinline__ void start_chunk(const cargs_attention &a, const tile
     async_commit();
 }
 
-/* The warp's quarter of a chunk from raw Q8_0. */
+/* Decodes the warp's quarter of a chunk from raw Q8_0. */
 __device__ __forceinline__ void decode_quarter(const tile &t, const warp_quarter &p, int chunk, uint32_t head_dim,
                                             const uint8_t *raw, uint8_t *stage) {
     uint32_t lane = threadIdx.x % 32;
@@ -231,8 +232,8 @@ __device__ __forceinline__ void decode_quarter(const tile &t, const warp_quarter
         }
 }
 
-/* Waits for a chunk, of which at is the number among the block's, and starts the one `lead` behind it, which
- * overwrites what wait_chunk gave last. */
+/* Waits for a chunk, number `at` of the block's, and starts copying the one `lead` chunks later,
+ * which overwrites the previous chunk. Returns its stage. */
 template <int KV>
 __device__ __forceinline__ uint8_t *wait_chunk(const cargs_attention &a, const tile &t, pipe &p, int chunk, int at,
                                           uint32_t head_dim) {
@@ -257,8 +258,8 @@ __device__ __forceinline__ uint8_t *wait_chunk(const cargs_attention &a, const t
     return p.decoded;
 }
 
-/* ---- products of a chunk: d (16 queries of each warp, 64) += a (16, 16) of the warp, b (16, 64): 16 rows of
- * 128 bytes of shared memory. ---- */
+/* ---- products of a chunk: d (16 queries of each warp, 64) += a (16, 16) of the warp, b (16,
+ * 64): 16 rows of 128 bytes of shared memory ---- */
 
 template <int KV>
 __device__ __forceinline__ void panel_mma(float d[8][4], const uint32_t a[4], const uint8_t *b) {
@@ -307,7 +308,7 @@ __device__ __forceinline__ void make_scores(const queries<KV, DIM> &q, const uin
     }
 }
 
-/* add: the chunk's weights times V, of some panels of 64 dimensions. */
+/* add: the chunk's probabilities times V, for N panels of 64 dimensions. */
 template <int KV, int DIM, bool EXACT, int N>
 __device__ __forceinline__ void make_values(const uint32_t p[CHUNK / 16][4], const uint8_t *values,
                                             float add[N][PANEL / 8][4]) {
@@ -331,11 +332,11 @@ __device__ __forceinline__ void make_values(const uint32_t p[CHUNK / 16][4], con
     }
 }
 
-/* o takes in the chunk's weights times V. */
+/* Adds the chunk's probabilities times V to o. */
 template <int KV, int DIM, bool EXACT>
 __device__ __forceinline__ void add_values(const uint32_t p[CHUNK / 16][4], const uint8_t *values, int head_dim,
                                             const merge f[2], float o[DIM / 8][4]) {
-    /* Panels at once: two where the registers suffice. */
+    /* Panels at once: two if the registers suffice. */
     constexpr int N = by_group<DIM, EXACT> && DIM > PANEL && KV != CUDA_ATTENTION_BF16 ? 2 : 1;
 #pragma unroll
     for (int panel = 0; panel < DIM / PANEL; panel += N) {
@@ -354,7 +355,7 @@ __device__ __forceinline__ void add_values(const uint32_t p[CHUNK / 16][4], cons
 
 /* ---- the kernel ---- */
 
-/* The lane's two queries. Those behind the tile's last are it once more, and not stored. */
+/* The lane's two queries. Those after the tile's last one repeat it and are not stored. */
 struct lane_queries {
     seen keys[2];
     uint32_t head[2];
@@ -378,7 +379,7 @@ __device__ __forceinline__ lane_queries queries_of(const cargs_attention &a, con
     return l;
 }
 
-/* Spans so far lie in out, unfinished; o, the span behind them, goes there too. */
+/* Merges o, a span, with the previous spans, which lie in out, not yet normalized. */
 template <int DIM>
 __device__ __forceinline__ void add_span(const cargs_attention &a, const lane_queries &l, int head_dim, bool first,
                                           bool last, const float o[DIM / 8][4], const sums span[2], sums total[2]) {
@@ -399,7 +400,7 @@ __device__ __forceinline__ void add_span(const cargs_attention &a, const lane_qu
     }
 }
 
-/* Grid: KV heads, tiles, the last one first (it walks the most). Shared: struct pipe. */
+/* Grid: KV heads, tiles, the last one first (it walks the most chunks). Shared: struct pipe. */
 template <int KV, int DIM, bool EXACT>
 CUDA_KERNEL(THREADS) attention_prefill(CUDA_ARGS(struct cargs_attention) a) {
     CUDA_SHARED(uint8_t, shared);
@@ -426,7 +427,7 @@ CUDA_KERNEL(THREADS) attention_prefill(CUDA_ARGS(struct cargs_attention) a) {
     const lane_queries l = queries_of(a, t);
     queries<KV, DIM> q;
     load_queries<KV, DIM>(l.q, head_dim, a.op.q_scale, q);
-    /* What all of the warp's queries see. */
+    /* Visible to all of the warp's queries. */
     const int all_first = __reduce_max_sync(CUDA_ALL, max(l.keys[0].first, l.keys[1].first));
     const int all_last = __reduce_min_sync(CUDA_ALL, min(l.keys[0].last, l.keys[1].last));
     float o[DIM / 8][4];

@@ -1,4 +1,5 @@
-/* dequantize.cu - tiles to row-major f16, for products by cuBLASLt: the values of decode_step. */
+/* dequantize.cu - decodes tiles to row-major f16, for products by cuBLASLt: the values of
+ * decode_step. */
 #include "shaders/args_linear.h"
 #include "shaders/cuda/format.cuh"
 #include "shaders/cuda/kernels.h"
@@ -23,7 +24,7 @@ __device__ __forceinline__ uint4 exchange(uint2 mine, uint2 other, bool odd) {
     return odd ? make_uint4(give.x, give.y, keep.x, keep.y) : make_uint4(keep.x, keep.y, give.x, give.y);
 }
 
-/* A warp half a tile: 8 steps. */
+/* One warp per half tile: 8 steps. */
 template <int format> CUDA_KERNEL(256) dequantize(CUDA_ARGS(struct cargs_dequantize) a) {
     typedef tile_of<format> T;
     enum { low_chunks = T::low_chunks / 2, high_words = T::high_words / 2, scale_chunks = T::scale_chunks / 2 };

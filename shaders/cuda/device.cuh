@@ -1,18 +1,20 @@
-/* device.cuh - what the CUDA kernels are written in: CUDA C++ and, for what a GPU has beyond C++, the
- * functions below. A build with INFERD_CUDA_STANDIN compiles the same sources as C++ for the CPU, with
- * tests/cuda/standin/device.h in place of the second half.
+/* device.cuh - the language of the CUDA kernels: CUDA C++ and the functions below for everything
+ * that C++ lacks. A build with INFERD_CUDA_STANDIN compiles the same sources as C++ for the CPU,
+ * with tests/cuda/standin/device.h in place of the second half.
  *
- * Rules, so that both can run them:
- * - a kernel is `template <...> CUDA_KERNEL(threads) name(CUDA_ARGS(struct cargs_x) a)`, with exactly one
- *   argument, a struct of plain members and pointers (shaders/args*.h);
- * - dynamic shared memory is taken with CUDA_SHARED(type, name), once a kernel; static shared arrays
- *   with __shared__;
- * - every kernel calls pdl_wait() once, by all threads, before it reads what a kernel before it wrote and
- *   before it writes anything; before that it may read weights (they never change), what the host uploads
- *   (positions, slots, tables: an upload waits for all kernels before it, and no kernel behind it begins
- *   before it has ended) and what earlier steps wrote, and may call pdl_launch() (it lets the next kernel's
- *   blocks start that far);
- * - no inline assembly, no warp functions without _sync, no cooperative groups outside this file. */
+ * Rules, so that both can run the kernels:
+ * - a kernel is `template <...> CUDA_KERNEL(threads) name(CUDA_ARGS(struct cargs_x) a)`, with
+ *   exactly one argument, a struct of plain members and pointers (shaders/args*.h);
+ * - dynamic shared memory is declared with CUDA_SHARED(type, name), once per kernel; static
+ *   shared arrays with __shared__;
+ * - all threads of every kernel call pdl_wait() once, before the kernel reads what a previous
+ *   kernel wrote and before it writes anything. Before that it may read weights (they never
+ *   change), what the host uploads (positions, slots, tables: an upload waits for all previous
+ *   kernels, and no later kernel begins before it has ended) and what earlier steps wrote, and
+ *   it may call pdl_launch(), which lets the next kernel's blocks start and run to their
+ *   pdl_wait();
+ * - no inline assembly, no warp functions without _sync, no cooperative groups outside this
+ *   file. */
 #ifndef INFERD_SHADERS_CUDA_DEVICE_CUH
 #define INFERD_SHADERS_CUDA_DEVICE_CUH
 
@@ -28,7 +30,7 @@
 #include <cuda_fp16.h>
 
 #define CUDA_KERNEL(threads) __global__ void __launch_bounds__(threads)
-/* At least so many blocks on a multiprocessor: bounds the registers. */
+/* blocks: at least that many fit a multiprocessor; this bounds the registers. */
 #define CUDA_KERNEL_MIN(threads, blocks) __global__ void __launch_bounds__(threads, blocks)
 #define CUDA_ARGS(type)                  const __grid_constant__ type
 #define CUDA_SHARED(type, name)                                                                    \
@@ -37,7 +39,8 @@
 
 #define CUDA_ALL 0xffffffffu
 
-/* ---- programmatic dependent launch (sm_90 on; elsewhere a kernel starts when the last has ended) */
+/* ---- programmatic dependent launch (sm_90 and later; elsewhere a kernel starts when the
+ * previous one has ended) */
 
 __device__ __forceinline__ void pdl_wait() {
 #if __CUDA_ARCH__ >= 900
@@ -51,15 +54,15 @@ __device__ __forceinline__ void pdl_launch() {
 #endif
 }
 
-/* ---- copies from device to shared memory that go on behind the threads' back (16 bytes, both
- * aligned to 16). A thread sees its own copies after async_wait, other threads' after a barrier too. */
+/* ---- asynchronous copies from device to shared memory (16 bytes, both ends aligned to 16). A
+ * thread sees its own copies after async_wait, other threads' after a barrier too. */
 
 __device__ __forceinline__ void async_copy16(void *shared, const void *global) {
     unsigned at = (unsigned)__cvta_generic_to_shared(shared);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(global) : "memory");
 }
 
-/* Zeros, and nothing is read, where it is not there. */
+/* Writes zeros, and reads nothing, unless there. */
 __device__ __forceinline__ void async_copy16_if(void *shared, const void *global, bool there) {
     unsigned at = (unsigned)__cvta_generic_to_shared(shared);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(global), "r"(there ? 16 : 0)
@@ -70,17 +73,17 @@ __device__ __forceinline__ void async_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Waits until at most n of the committed groups are under way. */
+/* Waits until at most n of the committed groups are still in progress. */
 template <int n> __device__ __forceinline__ void async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
 }
 
-/* ---- barriers in shared memory (mbarrier), and copies that arrive at one. A barrier's phase ends when it has
- * been arrived at as often as it was made for and all bytes that it was told to expect have come; the
- * next phase begins by itself. mbar_wait(bar, parity) returns when the phase of that parity (the first
- * has 0) has ended, and what was written before an arrival can be read. */
+/* ---- barriers in shared memory (mbarrier), and copies that arrive at one. A phase of a barrier
+ * ends when it has received as many arrivals as it was initialized for and all expected bytes;
+ * then the next phase begins. mbar_wait(bar, parity) returns when the phase of that parity (the
+ * first has 0) has ended; then everything written before the arrivals can be read. */
 
-/* By one thread, followed by mbar_fence, before anybody else comes near it. */
+/* By one thread, followed by mbar_fence, before any other thread uses the barrier. */
 __device__ __forceinline__ void mbar_init(uint64_t *bar, uint32_t count) {
     unsigned at = (unsigned)__cvta_generic_to_shared(bar);
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
@@ -116,14 +119,14 @@ __device__ __forceinline__ void mbar_wait(uint64_t *bar, uint32_t parity) {
     } while (!done);
 }
 
-/* An arrival of this thread when all copies that it has begun by async_copy16 have come. */
+/* Arrives for this thread once all its earlier async_copy16 copies are complete. */
 __device__ __forceinline__ void async_arrive(uint64_t *bar) {
     unsigned at = (unsigned)__cvta_generic_to_shared(bar);
     asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(at) : "memory");
 }
 
-/* Large copies, by a warp, of which all lanes call async_arrive behind them; before them one lane calls
- * bulk_expect with the sum of their bytes. From sm_90 on a unit beside the threads does the copying. */
+/* Bulk copies by a warp. One lane first calls bulk_expect with the sum of their bytes; all lanes
+ * call async_arrive after them. On sm_90 and later the TMA does the copying. */
 __device__ __forceinline__ void bulk_expect(uint64_t *bar, uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
     unsigned at = (unsigned)__cvta_generic_to_shared(bar);
@@ -131,7 +134,7 @@ __device__ __forceinline__ void bulk_expect(uint64_t *bar, uint32_t bytes) {
 #endif
 }
 
-/* Bytes a multiple of 16, both ends aligned to 16. */
+/* bytes is a multiple of 16, both ends are aligned to 16. */
 __device__ __forceinline__ void bulk_copy(void *shared, const void *global, uint32_t bytes, uint64_t *bar) {
     unsigned lane = threadIdx.x % 32;
 #if __CUDA_ARCH__ >= 900
@@ -146,9 +149,10 @@ __device__ __forceinline__ void bulk_copy(void *shared, const void *global, uint
 #endif
 }
 
-/* 4096 bytes: 16 rows by two groups of 64 halves of the matrix that map describes (struct cuda_tensor_map, an argument
- * of the kernel), from a row and a group on; groups that it has not are zeros. shared, aligned to 1024: (2, 16, 128
- * bytes), the 16 bytes u of a row r where u ^ r % 8 would be. */
+/* Copies 4096 bytes: 16 rows by two groups of 64 halves of the matrix that map describes (struct
+ * cuda_tensor_map, an argument of the kernel), from a row and a group on; groups after the last
+ * are zeros. shared, aligned to 1024: (2, 16, 128 bytes), with the 16-byte unit u of row r at u
+ * ^ r % 8. */
 __device__ __forceinline__ void tensor_copy(void *shared, const struct cuda_tensor_map &map, uint32_t row, uint32_t group,
                                             uint64_t *bar) {
     unsigned lane = threadIdx.x % 32;
@@ -170,7 +174,7 @@ __device__ __forceinline__ void tensor_copy(void *shared, const struct cuda_tens
 #endif
 }
 
-/* ---- loads that leave no trace in the first-level cache: weights are read once */
+/* ---- loads that do not allocate in L1: weights are read once */
 
 __device__ __forceinline__ uint4 load_stream16(const void *p) {
     uint4 v;
@@ -186,8 +190,8 @@ __device__ __forceinline__ uint2 load_stream8(const void *p) {
     return v;
 }
 
-/* ---- tensor cores: d (16, 8) f32 += a (16, 16) b (16, 8), all of a warp. With g = lane / 4 and
- * t = lane % 4, the pair of halves in
+/* ---- tensor cores: d (16, 8) f32 += a (16, 16) b (16, 8), by all lanes of a warp. With g = lane / 4 and t
+ * = lane % 4, the pair of halves in
  *   a[0]: row g,     columns 2t, 2t + 1      a[1]: row g + 8, columns 2t, 2t + 1
  *   a[2]: row g,     columns 2t + 8, 2t + 9  a[3]: row g + 8, columns 2t + 8, 2t + 9
  *   b[0]: rows 2t, 2t + 1, column g          b[1]: rows 2t + 8, 2t + 9, column g
@@ -208,9 +212,9 @@ __device__ __forceinline__ void mma_bf16(float d[4], const uint32_t a[4], const 
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/* Four 8x8 matrices of halves from shared memory: lane l gives the address of row l % 8 of matrix
- * l / 8 (16 bytes, aligned); d[i] is matrix i's row lane / 4, columns 2 (lane % 4) and the next. _trans:
- * of the transposed matrices. */
+/* Loads four 8x8 matrices of halves from shared memory: lane l gives the address of row l % 8 of
+ * matrix l / 8 (16 bytes, aligned); d[i] is row lane / 4 of matrix i, columns 2 (lane % 4) and
+ * the next. _trans: of the transposed matrices. */
 __device__ __forceinline__ void ldmatrix4(uint32_t d[4], const void *shared) {
     unsigned at = (unsigned)__cvta_generic_to_shared(shared);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -227,7 +231,7 @@ __device__ __forceinline__ void ldmatrix4_trans(uint32_t d[4], const void *share
                  : "memory");
 }
 
-/* ---- pairs of 16-bit floats in a word, the first in the low half */
+/* ---- pairs of 16-bit floats in a word, the first one in the low half */
 
 __device__ __forceinline__ uint32_t pack_f16(float lo, float hi) {
     __half2 h = __floats2half2_rn(lo, hi);
@@ -264,7 +268,7 @@ __device__ __forceinline__ uint32_t mul_f16x2(uint32_t a, uint32_t b) {
     return *reinterpret_cast<uint32_t *>(&d);
 }
 
-/* (a & mask) | bits, and bytes of the pair (a, b) by selector (PTX prmt). */
+/* (a & mask) | bits. */
 template <uint32_t mask, uint32_t bits> __device__ __forceinline__ uint32_t and_or(uint32_t a) {
     uint32_t d;
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(d) : "r"(a), "n"(mask), "n"(bits));
@@ -282,7 +286,7 @@ __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t 
     return __byte_perm(a, b, selector);
 }
 
-/* 2^v to 2 ulp; of -inf 0, of 0 exactly 1; results below 2^-126 are 0. */
+/* 2^v with an error of at most 2 ulp; exactly 1 for 0, 0 for -inf; results below 2^-126 are 0. */
 __device__ __forceinline__ float exp2_fast(float v) {
     float r;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
@@ -291,7 +295,7 @@ __device__ __forceinline__ float exp2_fast(float v) {
 
 #endif
 
-/* ---- in both ---- */
+/* ---- for GPU and stand-in alike ---- */
 
 __device__ __forceinline__ float warp_sum(float v) {
 #pragma unroll

@@ -1,4 +1,4 @@
-/* epilogue.cu - sums of products that a kernel of somebody else's left in memory. */
+/* epilogue.cu - the epilogue of sums that another kernel (cuBLASLt, K splits) left in memory. */
 #include "shaders/cuda/epilogue.cuh"
 #include "shaders/cuda/kernels.h"
 
@@ -16,7 +16,7 @@ __device__ __forceinline__ float sum_of(const cargs_apply_epilogue &a, uint64_t 
     return v;
 }
 
-/* Block (x, y): columns 4 * 256 x on, row y. */
+/* Block (x, y): 1,024 columns from 4 * 256 * x on of row y. */
 CUDA_KERNEL(256) apply_epilogue(CUDA_ARGS(struct cargs_apply_epilogue) a) {
     pdl_launch();
     pdl_wait();

@@ -1,5 +1,5 @@
-/* epilogue.cuh - from the sum of a product to the value that is written: one function for every kernel, so that
- * all give the same bits. */
+/* epilogue.cuh - the epilogue of a product, from a sum to the value that is written. All kernels
+ * use these functions, so that they give the same bits. */
 #ifndef INFERD_SHADERS_CUDA_EPILOGUE_CUH
 #define INFERD_SHADERS_CUDA_EPILOGUE_CUH
 
@@ -8,14 +8,15 @@
 
 #include <float.h>
 
-/* backend.h says what they are. tanh(z) / 2 + 1/2 = 1 / (1 + exp(-2z)): all three are a sigmoid times gate. */
+/* The activations of backend.h. tanh(z) / 2 + 1/2 = 1 / (1 + exp(-2z)), so all three are gate
+ * times a sigmoid. */
 __device__ __forceinline__ float epilogue_act(uint32_t act, float gate, float up) {
-    gate = gate < -FLT_MAX ? -FLT_MAX : gate; /* -inf / inf is none */
+    gate = gate < -FLT_MAX ? -FLT_MAX : gate; /* avoids -inf / inf */
     float z = gate;
     if (act == ARGS_ACT_GELU_TANH)
         z = 1.5957691216057308f * fmaf(0.044715f * gate * gate, gate, gate);
     if (act == ARGS_ACT_SWIGLU_OAI) {
-        gate = gate > 7.0f ? 7.0f : gate; /* a NaN stays one */
+        gate = gate > 7.0f ? 7.0f : gate; /* keeps NaN */
         up = up > 7.0f ? 7.0f : up < -7.0f ? -7.0f : up;
         z = 1.702f * gate;
         up += 1.0f;
@@ -23,7 +24,7 @@ __device__ __forceinline__ float epilogue_act(uint32_t act, float gate, float up
     return gate / (1.0f + expf(-z)) * up;
 }
 
-/* at: of the bias. */
+/* at: index into the bias. */
 __device__ __forceinline__ float epilogue_sum(const cargs_epilogue &t, float in_scale, float sum, uint64_t at) {
     float v = sum * in_scale * t.scale;
     if (t.bias) v += t.bias[at];

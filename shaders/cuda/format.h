@@ -1,27 +1,28 @@
-/* format.h - how weights lie in device memory for products. Shared by host and kernels.
+/* format.h - the layout of weights in device memory for products. Shared by host and kernels.
  *
- * ORDER OF SUMS. A product's columns are taken 16 at a time, in ascending order, by one tensor core
- * operation each, into one f32 accumulator that begins with 0: a chain. With more than
- * CUDA_SPLIT_COLS columns they are cut into cuda_n_splits(n_in) parts of cuda_split_cols(n_in)
- * columns (the last one may be shorter), each a chain of its own; the parts are added in ascending
- * order in f32. Only n_in decides, so every kernel gives a row the same bits, whatever is beside
- * it. cuBLASLt without split-K follows this order too (the probe in lt.c holds it to that). Which
- * column sits where inside the 16 does not change the bits (found on sm_90; the same in one kernel
- * on all), so that a lane may take four neighbours: a[0], a[1] (b[0]): columns 4t, 4t + 1; a[2],
- * a[3] (b[1]): columns 4t + 2, 4t + 3 of the 16 (t = lane % 4). Then y = sum * in_scale[row] *
- * scale of the weight (both powers of two), + bias.
+ * ORDER OF SUMS. A product's columns are taken 16 at a time, in ascending order, by one tensor
+ * core operation each, into one f32 accumulator that starts at 0. Rows of more than
+ * CUDA_SPLIT_COLS columns are cut into cuda_n_splits(n_in) K splits of cuda_split_cols(n_in)
+ * columns (the last one may be shorter), each with an accumulator of its own; their partial sums
+ * are added in ascending order in f32. This depends on n_in alone, so every kernel gives a row
+ * the same bits, whatever else is in the batch. cuBLASLt without split-K follows this order too
+ * (lt.c checks it with a probe). The order of the columns inside the 16 does not change the bits
+ * (found on sm_90; one kernel uses one order on all devices), so a lane may take four
+ * neighbouring columns: a[0], a[1] (b[0]): columns 4t, 4t + 1; a[2], a[3] (b[1]): columns 4t +
+ * 2, 4t + 3 of the 16 (t = lane % 4). Then y = sum * in_scale[row] * scale of the weight (both
+ * powers of two), + bias.
  *
  * F32: (n_out, n_in) as in the file; sums in f32 fma.
- * F16: (n_out, pitch) row-major, pitch = cuda_pitch(n_in), zeros behind n_in; rows behind n_out up
- * to a multiple of 16 are zeros. The values of an F16 file, scale 1; or of a BF16 file: times the
- * power of two that brings the tensor's largest finite one into [2^15, 2^16), undone by the scale.
- * With their 8 bits they fit exactly down to 2^-32 of the largest; below that they are rounded, by
- * at most 2^-40 of it. Infinity and NaN stay what they are.
- * Quantized: tiles of 16 rows by 256 columns (n_out and n_in rounded up; what is beyond them
- * decodes to 0), the tiles of 16 rows one after the other, ascending columns, cuda_tile_bytes each:
- * a plane of the low bits of the weights, one of the bits above them where the format has such, and
- * the scales as f16. Exactly where each bit lies is in format.cuh, beside the function that decodes
- * it; repack.cu writes it. */
+ * F16: (n_out, pitch) row-major, pitch = cuda_pitch(n_in), zeros after n_in; rows from n_out up
+ * to a multiple of 16 are zeros. Values of an F16 file, scale 1. Values of a BF16 file are
+ * multiplied by the power of two that brings the tensor's largest finite one into [2^15, 2^16),
+ * and the scale undoes that. With their 8 bits they fit exactly down to 2^-32 of the largest;
+ * below that they are rounded, by at most 2^-40 of it. Infinity and NaN are kept.
+ * Quantized: tiles of 16 rows by 256 columns (n_out and n_in rounded up; the padding decodes to
+ * 0), the tiles of 16 rows one after the other, ascending columns, cuda_tile_bytes each: a plane
+ * of the low bits of the weights, one of the higher bits if the format has them, and the scales
+ * as f16. format.cuh tells the place of each bit, next to the function that decodes it;
+ * repack.cu writes them. */
 #ifndef INFERD_SHADERS_CUDA_FORMAT_H
 #define INFERD_SHADERS_CUDA_FORMAT_H
 
@@ -30,13 +31,13 @@
 enum {
     CUDA_TILE_ROWS = 16,
     CUDA_TILE_COLS = 256,
-    CUDA_PITCH = 64,        /* values: rows of 16-bit weights and inputs are whole multiples */
-    CUDA_SPLIT_COLS = 8192, /* most columns of a chain */
+    CUDA_PITCH = 64, /* values: rows of 16-bit weights and inputs are padded to multiples of it */
+    CUDA_SPLIT_COLS = 8192, /* most columns of a K split */
     CUDA_MAX_COLS = 65536
 };
 
-/* The quantized ones by how they are decoded: bits, group of a scale, whether there is a minimum.
- */
+/* Quantized formats are named by their decoding: bits, values per scale, with or without a
+ * minimum. */
 enum cuda_format {
     CUDA_FORMAT_F32,
     CUDA_FORMAT_F16,
@@ -68,7 +69,7 @@ static inline uint32_t cuda_split_cols(uint32_t n_in) {
                   : (even + CUDA_TILE_COLS - 1) / CUDA_TILE_COLS * CUDA_TILE_COLS;
 }
 
-/* Bytes of a tile of a quantized format, a multiple of 128; 0 for the others. */
+/* Bytes of a tile of a quantized format, a multiple of 128; 0 for unquantized ones. */
 static inline uint32_t cuda_tile_bytes(int format) {
     switch (format) {
     case CUDA_FORMAT_Q4:
@@ -94,7 +95,7 @@ static inline uint32_t cuda_tile_bytes(int format) {
     }
 }
 
-/* Tiles of a matrix. */
+/* Number of tiles of a matrix. */
 static inline uint64_t cuda_n_tiles(uint32_t n_out, uint32_t n_in) {
     return (uint64_t)((n_out + CUDA_TILE_ROWS - 1) / CUDA_TILE_ROWS) *
            ((n_in + CUDA_TILE_COLS - 1) / CUDA_TILE_COLS);

@@ -1,4 +1,4 @@
-/* kernels.h - the kernels of shaders/cuda as the launchers see them: host stubs for cuda_launch. */
+/* kernels.h - what the launchers see of the kernels in shaders/cuda: host stubs for cuda_launch. */
 #ifndef INFERD_SHADERS_CUDA_KERNELS_H
 #define INFERD_SHADERS_CUDA_KERNELS_H
 
@@ -34,32 +34,33 @@ const void *cuda_linear_attention_kernel(enum cuda_linear_kernel kernel, uint32_
 const void *cuda_lt_fill_kernel(void);
 const void *cuda_lt_probe_kernel(void);
 
-/* product_tile.cu: by enum cuda_format and shape, 0 (small blocks) or 1. kernel is NULL: there is
- * none. */
+/* product_tile.cu, by enum cuda_format and shape: 0 (small blocks) or 1. kernel NULL: not
+ * available. */
 struct cuda_tile_kernel {
     const void *kernel;
-    int threads, rows, inputs, stage_bytes; /* rows of weights and of the input of a block */
+    int threads, rows, inputs, stage_bytes; /* weight rows and input rows of a block */
 };
 struct cuda_tile_kernel cuda_product_tile_kernel(int format, int shape);
-/* product_wgmma.cu: the same for sm_90, 3 stages; quantized formats; a block of the grid's z is a
- * part. */
+/* product_wgmma.cu: the same for sm_90 and quantized formats, 3 stages; the z dimension of the
+ * grid counts K splits. */
 struct cuda_tile_kernel cuda_product_wgmma_kernel(int format, int shape);
 
-/* input.cu: n groups of four columns a thread; plain: without residual and norms */
+/* input.cu: n groups of four columns per thread; plain: no residual and no norms */
 const void *cuda_input_kernel(uint32_t n, int plain);
 
-/* product_skinny*.cu: of n_groups (1, 2 or 4) groups of 8 rows. A block of W chains, at most
- * CARGS_SKINNY_CONSUMERS, has F more warps, at most CARGS_SKINNY_PRODUCERS and at least W / 4, and
- * takes n_stages * stage_bytes (+ group_rows * x_row) bytes of shared memory, at least W * n_groups
- * * 512 and a multiple of 1024, as stage_bytes is: W * tile_bytes and, without x_row, n_splits *
- * group_rows * (2 cols + pad), rounded up. */
+/* product_skinny*.cu, for n_groups (1, 2 or 4) groups of 8 rows. A block has W consumer warps,
+ * at most CARGS_SKINNY_CONSUMERS, and P producer warps after them, at most
+ * CARGS_SKINNY_PRODUCERS and at least W / 4. It takes n_stages * stage_bytes (+ group_rows *
+ * x_row) bytes of shared memory, at least W * n_groups * 512 and a multiple of 1024, as is
+ * stage_bytes: W * tile_bytes and, without x_row, n_splits * group_rows * (2 cols + pad),
+ * rounded up. */
 struct cuda_skinny {
     const void *kernel;
-    uint32_t cols, tile_bytes, pad; /* cols: of a stage; pad: bytes behind a row of the input */
+    uint32_t cols, tile_bytes, pad; /* cols: of a stage; pad: bytes after a row of the input */
 };
 struct cuda_skinny cuda_skinny16(int n_groups);
 struct cuda_skinny cuda_skinny_q4(int format, int n_groups); /* Q4, Q4_MIN, IQ4, MXFP4 */
-struct cuda_skinny cuda_skinny_q(int format, int n_groups);  /* the other quantized ones */
+struct cuda_skinny cuda_skinny_q(int format, int n_groups);  /* the other quantized formats */
 
 /* product_f32.cu: threads 32 * CARGS_F32_TILE */
 const void *cuda_product_f32_kernel(void);
@@ -76,14 +77,16 @@ const void *cuda_dequantize_kernel(int format);
 const void *cuda_largest_kernel(int type);
 const void *cuda_repack_kernel(int type);
 const void *cuda_rescale_kernel(void);
-const void *cuda_largest_value_kernel(void); /* of BF16, and from that to F16 */
+const void *
+cuda_largest_value_kernel(void); /* BF16: its largest value, and its conversion to F16 */
 const void *cuda_halves_kernel(void);
-void cuda_repack_format(int type, struct cuda_repack_format *f); /* leaves f alone likewise */
+void cuda_repack_format(
+    int type, struct cuda_repack_format *f); /* f stays as it is if the type is not quantized */
 
 /* attention*.cu */
 const void *cuda_attention_decode_kernel(enum cuda_attention_type type,
                                          enum cuda_attention_dims dims);
-/* Bytes of shared memory of a block of it. */
+/* Bytes of shared memory of a block of attention_decode. */
 uint32_t cuda_attention_decode_shared(enum cuda_attention_type type, enum cuda_attention_dims dims);
 const void *cuda_attention_prefill_kernel(enum cuda_attention_type type,
                                           enum cuda_attention_dims dims);

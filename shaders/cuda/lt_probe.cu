@@ -1,4 +1,5 @@
-/* lt_probe.cu - does cuBLASLt sum in the order of format.h? Random matrices, and the chain itself. */
+/* lt_probe.cu - checks that cuBLASLt adds in the order of format.h: random matrices, and the
+ * reference sums. */
 #include "shaders/args_linear.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
@@ -11,7 +12,7 @@ __device__ __forceinline__ uint32_t mix(uint32_t v) {
     return v ^ v >> 16;
 }
 
-/* Values of all magnitudes between 2^-6 and 1, so that the sums' roundings show any change of order. */
+/* Values of many magnitudes between 2^-6 and 1, so that rounding shows any change of the order. */
 CUDA_KERNEL(256) lt_fill(CUDA_ARGS(struct cargs_lt_fill) a) {
     pdl_wait();
     uint32_t *pairs = static_cast<uint32_t *>(a.values);
@@ -23,7 +24,8 @@ CUDA_KERNEL(256) lt_fill(CUDA_ARGS(struct cargs_lt_fill) a) {
     }
 }
 
-/* A warp: the chain of 16 rows of weights by 8 inputs at a random place, against y there. */
+/* A warp computes the reference sums of 16 weight rows by 8 inputs at a random place and
+ * compares them with y. */
 CUDA_KERNEL(128) lt_probe(CUDA_ARGS(struct cargs_lt_probe) a) {
     pdl_wait();
     uint32_t warp = (blockIdx.x * 128 + threadIdx.x) / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;

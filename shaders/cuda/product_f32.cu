@@ -1,6 +1,6 @@
-/* product_f32.cu - products with F32 weights, of any number of rows. A warp an output: lane l takes columns
- * 4 (32 i + l) + 0..3, one sum for each of the four places in the order of i, the four in pairs, then the lanes
- * by xor shuffles. Up to 8 rows share a pass over the weights. */
+/* product_f32.cu - products with F32 weights, any number of rows. One warp per output: lane l
+ * takes columns 4 (32 i + l) + 0..3, with a sum for each of the four in the order of i; then the
+ * four in pairs, then the lanes by xor shuffles. Up to 8 rows share a pass over the weights. */
 #include "shaders/cuda/epilogue.cuh"
 #include "shaders/cuda/kernels.h"
 
@@ -14,7 +14,7 @@ __device__ __forceinline__ float4 four(const float *row, uint32_t col, uint32_t 
                        col + 3 < n ? row[col + 3] : 0.0f);
 }
 
-/* Sums of n rows of x with one row of weights, in all lanes. */
+/* Sums of n rows of x with one weight row, in all lanes. */
 __device__ __forceinline__ void row_sums(const float *w, const float *const x[ROWS], uint32_t n, uint32_t n_in,
                                          float sums[ROWS]) {
     float4 acc[ROWS];
@@ -38,11 +38,11 @@ __device__ __forceinline__ void row_sums(const float *w, const float *const x[RO
 }
 
 struct output {
-    uint32_t matrix, at; /* of w; of its outputs */
+    uint32_t matrix, at; /* index into w; output */
     uint32_t expert;
 };
 
-/* Rows first .. of the block's, n of them, by one warp. */
+/* Computes n of the block's rows, from first on, by one warp. */
 __device__ __forceinline__ void output_rows(const cargs_product &a, const output &o, uint32_t first, uint32_t n) {
     const cargs_epilogue &epilogue = a.epilogue[o.matrix];
     const float *x[ROWS];

@@ -1,24 +1,26 @@
-/* product_skinny.cuh - products of few rows: each weight is read once, and nothing matters but that reads
- * of weights never cease.
+/* product_skinny.cuh - products of few rows (skinny GEMM, GEMV): bandwidth-bound, each weight is
+ * read once, and the weight loads must never stall.
  *
- * A warp owns a tile of 16 outputs and one part of K: it is alone with its chain. Weights are the A operand of
- * the tensor cores, 8 rows of the input each time the B operand; N groups of 8 rows share the weights. The
- * weights go through a ring in shared memory, cut into chunks of F::COLS columns; the input's chunks go
- * through the same ring, once for all warps of a block, or where the rows are few and short they lie in shared
- * memory as a whole. The ring is filled with weights before the kernel waits for the one before it, since
- * weights never change.
+ * A consumer warp owns a tile of 16 outputs and one K split, and with them one sequence of
+ * accumulations. Weights are the A operand of the tensor cores, 8 rows of the input the B
+ * operand; N groups of 8 rows share the weights. The weights go through a ring buffer in shared
+ * memory, in chunks of F::COLS columns. The input's chunks go through the same ring, once for
+ * all warps of a block; if the rows are few and short, they lie in shared memory whole. The ring
+ * is filled with weights before the kernel waits for the previous one, because weights never
+ * change.
  *
- * A chain's next operation can only begin when the last one has ended, and where a matrix has few tiles there
- * is one warp for each of a multiprocessor's schedulers, of which each instruction costs several clocks: so all
- * copying is for other warps, the producers, behind the chains. Each stage of the ring has two barriers: full, when its
- * bytes have come, and empty, when all chains are behind it; nobody waits for anybody else. What a chain's next operation
- * needs is loaded and decoded between the ones before it.
+ * Warp specialization: an accumulation starts only when the previous one has ended, and a matrix
+ * with few tiles has only one consumer warp for each of a multiprocessor's schedulers, where
+ * every instruction costs several clocks. So other warps, the producers (numbered after the
+ * consumers), do all copying. Each stage of the ring has two barriers: full (its bytes have
+ * arrived) and empty (all consumers have read it); there is no other synchronization. The
+ * operands of a consumer's next operation are loaded and decoded between the previous ones.
  *
  * F, how weights of a format get from device memory into fragments:
  *   COLS, BYTES    columns of a chunk; bytes of 16 rows of it in the ring
- *   X_PAD          bytes behind each row of the input in the ring: chosen against bank conflicts
- *   copy(to, a, matrix, expert, tile, col, bar)  a warp begins the copy of a tile's columns from col on
- *   frags, PIECES, load(frags, w, lane, i) a lane's part of a chunk, from the ring: the i-th load of PIECES
+ *   X_PAD          bytes after each row of the input in the ring, chosen to avoid bank conflicts
+ *   copy(to, a, matrix, expert, tile, col, bar)  starts copying columns of a tile, from col
+ *   frags, PIECES, load(frags, w, lane, i)  load i of PIECES of a lane's share of a chunk
  *   step(a, frags, j)                      a: its operand of 16 columns
  *   input_at<N>(at, n_rows, lane)          where in a chunk of the input a lane reads
  *   load_input<N>(b, x, at, unit)          b: (4 N) words of 32 columns of the input
@@ -32,11 +34,11 @@
 
 enum { SKINNY_THREADS = 32 * (CARGS_SKINNY_CONSUMERS + CARGS_SKINNY_PRODUCERS), SKINNY_ROWS = 32 };
 
-/* What a warp with a chain is there for. */
+/* The work of a consumer warp. */
 struct skinny_role {
-    uint32_t split, matrix, tile; /* matrix: of w; tile: of that matrix */
-    bool active;                 /* false: beyond the last tile */
-    uint32_t n_chunks;           /* of its part */
+    uint32_t split, matrix, tile; /* matrix: index into w; tile: of that matrix */
+    bool active;                 /* false: after the last tile */
+    uint32_t n_chunks;           /* of its K split */
 };
 
 __device__ __forceinline__ skinny_role skinny_role_of(const cargs_product &a, uint32_t warp, uint32_t cols) {
@@ -56,13 +58,14 @@ __device__ __forceinline__ skinny_role skinny_role_of(const cargs_product &a, ui
     return r;
 }
 
-/* Rows of this block: which of the input, which of the output. */
+/* Rows of this block. */
 struct skinny_rows {
     uint32_t n;
     uint32_t expert;
 };
 
-/* The sum of one output and row out of the block's: parts in ascending order. sums: (warps, N * 4, 32). */
+/* The sum of one output and row: the partial sums of its K splits, added in ascending order.
+ * sums: (warps, N * 4, 32). */
 template <int N>
 __device__ __forceinline__ float skinny_sum(const float *sums, uint32_t first_warp, uint32_t n_splits, uint32_t k) {
     float sum = sums[(first_warp * N * 4 + k) * 32 + threadIdx.x % 32];
@@ -80,7 +83,7 @@ __device__ __forceinline__ void skinny_store(const cargs_product &a, const skinn
     const cargs_epilogue &epilogue = a.epilogue[a.epilogue[0].act ? 0 : role.matrix];
     bool shared = a.n_splits > 1 || epilogue.act;
     if (shared) {
-        __syncthreads(); /* the ring's last readers */
+        __syncthreads(); /* the last reads of the ring are done */
         if (!produces) {
 #pragma unroll
             for (int k = 0; k < N * 4; k++)
@@ -103,7 +106,8 @@ __device__ __forceinline__ void skinny_store(const cargs_product &a, const skinn
     }
 }
 
-/* Which rows: the y-th group, or the y-th tile of the list. All threads; a barrier follows before use. */
+/* Finds the rows: the y-th group, or the y-th tile of the list. By all threads; a barrier must
+ * follow. */
 __device__ __forceinline__ skinny_rows skinny_find_rows(const cargs_product &a, uint32_t *row_of, uint32_t *out_of) {
     skinny_rows rows = {0, 0};
     if (!a.tiles) {
@@ -122,14 +126,14 @@ __device__ __forceinline__ skinny_rows skinny_find_rows(const cargs_product &a, 
     return rows;
 }
 
-/* The ring. A stage: (n_consumers, F::BYTES) weights, and without x_row (n_splits, group_rows) rows of a chunk of the
- * input. */
+/* The ring buffer. A stage: weights (n_consumers, F::BYTES) and, without x_row, input (n_splits,
+ * group_rows) rows of a chunk. */
 struct skinny_ring {
     unsigned char *base;
     uint64_t *full, *empty; /* (n_stages) */
     uint32_t stage_bytes, row_bytes;
-    unsigned char *input; /* of stage 0, or the whole rows */
-    uint32_t n_chunks;    /* of the longest part */
+    unsigned char *input; /* of stage 0, or whole rows */
+    uint32_t n_chunks;    /* of the longest K split */
 };
 
 template <class F>
@@ -146,7 +150,7 @@ __device__ __forceinline__ skinny_ring skinny_ring_of(const cargs_product &a, un
     return r;
 }
 
-/* A chain that a producer brings weights to: every n_producers-th. */
+/* The consumers that a producer loads weights for: every n_producers-th. */
 enum { SKINNY_TARGETS = CARGS_SKINNY_CONSUMERS / CARGS_SKINNY_PRODUCERS };
 struct skinny_target {
     uint32_t matrix, tile, split, n_chunks; /* n_chunks 0: none */
@@ -161,7 +165,7 @@ __device__ __forceinline__ skinny_target skinny_target_of(const cargs_product &a
     return f;
 }
 
-/* The chains' weights of a chunk. */
+/* Starts copying the consumers' weights of a chunk. */
 template <class F>
 __device__ __forceinline__ void skinny_copy_weights(const cargs_product &a, const skinny_ring &r,
                                                     const skinny_target targets[SKINNY_TARGETS], uint32_t expert, uint32_t stage,
@@ -181,10 +185,10 @@ __device__ __forceinline__ void skinny_copy_weights(const cargs_product &a, cons
                     targets[i].split * a.split_cols + chunk * F::COLS, bar);
 }
 
-/* The input's columns of a chunk, of each part, by all producers. Columns behind the pitch are zeros: what the weights have
- * there is not to matter. */
+/* Copies the input's columns of a chunk, for each K split; by all producers. Columns after the
+ * pitch become zeros, so that the weights' padding has no effect. */
 template <class F> struct skinny_input {
-    enum { UNITS = F::COLS / 8 /* of 16 bytes in a row */, AT_ONCE = 4 };
+    enum { UNITS = F::COLS / 8 /* of 16 bytes per row */, AT_ONCE = 4 };
     const uint16_t *x;
     uint32_t unit, first_row, step, n_rows;
 
@@ -219,7 +223,7 @@ template <class F> struct skinny_input {
     }
 };
 
-/* All of the input, by one producer, so that it is there when the first stage is. */
+/* Copies the whole input, by one producer, to arrive with the first stage. */
 template <class F>
 __device__ __forceinline__ void skinny_copy_rows(const cargs_product &a, const skinny_ring &r, const uint32_t *row_of,
                                                  uint32_t n_rows) {
@@ -234,8 +238,9 @@ __device__ __forceinline__ void skinny_copy_rows(const cargs_product &a, const s
         bulk_copy(r.input + row * a.x_row, x + (uint64_t)row_of[row] * a.pitch, bytes, r.full);
 }
 
-/* All that a producer does behind pdl_wait; n_before: chunks whose weights are under way. The next kernel may begin when
- * all copies of this one have: before that it would only be in their way. */
+/* A producer's work after pdl_wait; n_before: chunks whose weights are already being copied. The
+ * next kernel may start once this one has issued all its copies; earlier it would only compete
+ * with them. */
 template <class F>
 __device__ __forceinline__ void skinny_produce(const cargs_product &a, const skinny_ring &r,
                                             const skinny_target targets[SKINNY_TARGETS], const uint32_t *row_of,
@@ -265,9 +270,11 @@ __device__ __forceinline__ void skinny_load(typename F::frags &frags, const unsi
         F::load(frags, w, threadIdx.x % 32, i);
 }
 
-/* Half a chunk, the first or the second. operand: of its first step, then of the one behind its last, where the chunk has
- * one; now: the input of its first unit, then that of the one behind its last, which is the first of x_next where the
- * chunk ends. Between the operations of the second half the next chunk's fragments are loaded, from w_next. */
+/* Multiplies half a chunk, the first or the second. operand: of its first step on entry, of the
+ * step after its last on return, if the chunk has one. now: the input of its first unit on
+ * entry, of the unit after its last on return, which is the first of x_next at the end of the
+ * chunk. Between the operations of the second half the next chunk's fragments are loaded from
+ * w_next. */
 template <class F, int N, bool second>
 __device__ __forceinline__ void skinny_half(float acc[N][4], const typename F::frags &frags, typename F::frags &next_frags,
                                             uint32_t operand[4], uint32_t now[4 * N], const unsigned char *x,
@@ -280,7 +287,7 @@ __device__ __forceinline__ void skinny_half(float acc[N][4], const typename F::f
         F::template load_input<N>(next, u + 1 < UNITS ? x : x_next, at, (u + 1) % UNITS);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            int j = 2 * u + i, k = j - STEPS / 2; /* k: of the second half */
+            int j = 2 * u + i, k = j - STEPS / 2; /* k: index within the second half */
             F::template multiply<N>(acc, operand, now, i);
             if (second)
                 skinny_load<F>(next_frags, w_next, k * F::PIECES / (STEPS / 2), (k + 1) * F::PIECES / (STEPS / 2));
@@ -292,13 +299,13 @@ __device__ __forceinline__ void skinny_half(float acc[N][4], const typename F::f
     }
 }
 
-/* Where a chain is: what its next chunk needs besides fragments. */
+/* A consumer's position: what its next chunk needs besides fragments. */
 template <int N> struct skinny_place {
-    const unsigned char *w, *x, *x_next; /* of stage 0, weights and input; x_next: of the next chunk */
+    const unsigned char *w, *x, *x_next; /* of stage 0; x_next: input of the next chunk */
     uint32_t at[N], stage, parity;
 };
 
-/* One chunk of a chain, the chunk-th; fragments of the next one are loaded in its middle. */
+/* Multiplies one chunk; fragments of the next one are loaded in its middle. */
 template <class F, int N>
 __device__ __forceinline__ void skinny_chunk(const cargs_product &a, const skinny_role &role, const skinny_ring &r,
                                              skinny_place<N> &p, uint32_t chunk, const typename F::frags &frags,
@@ -318,8 +325,8 @@ __device__ __forceinline__ void skinny_chunk(const cargs_product &a, const skinn
     if (threadIdx.x % 32 == 0) mbar_arrive(empty);
 }
 
-/* The chain of this warp. Lanes without a row of the input read the last row's once more: what comes of it is not
- * stored. */
+/* A consumer warp's K split. Lanes without an input row read the last row again; their results
+ * are not stored. */
 template <class F, int N>
 __device__ __forceinline__ void skinny_consume(const cargs_product &a, const skinny_role &role, const skinny_rows &rows,
                                              const skinny_ring &r, float acc[N][4]) {
@@ -336,22 +343,22 @@ __device__ __forceinline__ void skinny_consume(const cargs_product &a, const ski
         skinny_load<F>(even, p.w, 0, F::PIECES);
         F::step(operand, even, 0);
         F::template load_input<N>(now, p.x, p.at, 0);
-        for (;;) { /* twice, so that fragments need not move */
+        for (;;) { /* unrolled twice, so that fragments need not be moved */
             skinny_chunk<F, N>(a, role, r, p, chunk++, even, odd, operand, now, acc);
             if (chunk == role.n_chunks) break;
             skinny_chunk<F, N>(a, role, r, p, chunk++, odd, even, operand, now, acc);
             if (chunk == role.n_chunks) break;
         }
     }
-    for (; chunk < r.n_chunks; chunk++) { /* of longer parts beside it */
+    for (; chunk < r.n_chunks; chunk++) { /* of longer K splits in the same block */
         mbar_wait(r.full + chunk % a.n_stages, chunk / a.n_stages % 2);
         __syncwarp();
         if (lane == 0) mbar_arrive(r.empty + chunk % a.n_stages);
     }
 }
 
-/* Dynamic shared memory: the ring, with x_row group_rows rows of the input; behind the chains the same memory
- * holds (n_consumers, N * 4, 32) sums. */
+/* Dynamic shared memory: the ring and, with x_row, group_rows rows of the input; afterwards the
+ * same memory holds (n_consumers, N * 4, 32) sums. */
 template <class F, int N> CUDA_KERNEL_MIN(SKINNY_THREADS, 1) product_skinny(CUDA_ARGS(struct cargs_product) a) {
     CUDA_SHARED(unsigned char, shared);
     __shared__ uint32_t row_of[SKINNY_ROWS], out_of[SKINNY_ROWS];
@@ -367,7 +374,7 @@ template <class F, int N> CUDA_KERNEL_MIN(SKINNY_THREADS, 1) product_skinny(CUDA
         mbar_init(r.empty + threadIdx.x, a.n_consumers);
         mbar_fence();
     }
-    if (a.tiles) { /* which weights is for the kernels before to say */
+    if (a.tiles) { /* the previous kernels choose the expert */
         pdl_wait();
         rows = skinny_find_rows(a, row_of, out_of);
         if (!rows.n) return;
@@ -394,7 +401,7 @@ template <class F, int N> CUDA_KERNEL_MIN(SKINNY_THREADS, 1) product_skinny(CUDA
     skinny_store<N>(a, role, rows, row_of, out_of, acc, reinterpret_cast<float *>(shared));
 }
 
-/* One format's kernels. */
+/* The kernels of one format. */
 template <class F> static struct cuda_skinny skinny_of(int n_groups) {
     struct cuda_skinny k = {nullptr, F::COLS, F::BYTES, F::X_PAD};
     k.kernel = n_groups == 1   ? (const void *)product_skinny<F, 1>

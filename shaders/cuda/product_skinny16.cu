@@ -1,10 +1,10 @@
-/* product_skinny16.cu - products of few rows with weights of 16 bits. */
+/* product_skinny16.cu - skinny GEMM with 16-bit weights, loaded by the TMA. */
 #include "shaders/cuda/product_skinny.cuh"
 
 namespace {
 
-/* As tensor_copy leaves them, the 8 rows that ldmatrix reads together lie in different banks; so do those of the
- * input with 16 bytes behind each. */
+/* In tensor_copy's layout the 8 rows that ldmatrix reads together lie in different banks; so do
+ * those of the input with 16 bytes after each. */
 struct row_major {
     enum { COLS = 128, BYTES = 16 * 2 * COLS, X_PAD = 16 };
 
@@ -25,7 +25,7 @@ struct row_major {
         ldmatrix4(f.a[j], w + j / 4 * 2048 + (at ^ j % 4 * 32));
     }
 
-    /* One group of rows: four matrices are 32 columns; else they are 16 columns of two groups. */
+    /* With one group of rows, four matrices are 32 columns; otherwise 16 columns of two groups. */
     template <int N> static __device__ __forceinline__ void input_at(uint32_t at[N], uint32_t n_rows, uint32_t row_bytes,
                                                                         uint32_t lane) {
 #pragma unroll
@@ -48,7 +48,7 @@ struct row_major {
             a[i] = f.a[j][i];
     }
 
-    /* b[4 k ..]: of groups 2 (k / 2) and the next, columns 16 (k % 2) on. */
+    /* b[4 k ..]: columns from 16 (k % 2) on of groups 2 (k / 2) and the next. */
     template <int N>
     static __device__ __forceinline__ void multiply(float acc[N][4], const uint32_t a[4], const uint32_t b[4 * N], int i) {
 #pragma unroll

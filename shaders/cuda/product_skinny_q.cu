@@ -1,4 +1,4 @@
-/* product_skinny_q.cu - products of few rows with weights of other than 4 and 16 bits. */
+/* product_skinny_q.cu - skinny GEMM with quantized weights, except those of 4 bits. */
 #include "shaders/cuda/product_skinny_tiles.cuh"
 
 struct cuda_skinny cuda_skinny_q(int format, int n_groups) {

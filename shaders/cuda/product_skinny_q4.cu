@@ -1,4 +1,4 @@
-/* product_skinny_q4.cu - products of few rows with weights of 4 bits. */
+/* product_skinny_q4.cu - skinny GEMM with 4-bit weights. */
 #include "shaders/cuda/product_skinny_tiles.cuh"
 
 struct cuda_skinny cuda_skinny_q4(int format, int n_groups) {

@@ -1,13 +1,13 @@
-/* product_skinny_tiles.cuh - products of few rows with quantized weights: how the tiles of format.cuh get into
- * fragments. */
+/* product_skinny_tiles.cuh - skinny GEMM with quantized weights: how the tiles of format.cuh get
+ * into fragments. */
 #ifndef INFERD_SHADERS_CUDA_PRODUCT_SKINNY_TILES_CUH
 #define INFERD_SHADERS_CUDA_PRODUCT_SKINNY_TILES_CUH
 
 #include "shaders/cuda/format.cuh"
 #include "shaders/cuda/product_skinny.cuh"
 
-/* 32 bytes behind each row of the input: the quarter of a warp whose 8 bytes a lane are read together then finds
- * four rows in different banks. */
+/* 32 bytes after each row of the input: the quarter of a warp whose 8-byte loads go together
+ * then reads four rows in different banks. */
 template <int format> struct tiles {
     typedef tile_of<format> T;
     enum { COLS = CUDA_TILE_COLS, BYTES = T::bytes, X_PAD = 32 };
@@ -28,7 +28,7 @@ template <int format> struct tiles {
         uint32_t low[T::low_words], high[T::high_words ? T::high_words : 1], scale[T::scale_words];
     };
 
-    /* Scales first: the first step needs them, and the first of the others. */
+    /* Scales first: the first step needs them, and the first words of the planes. */
     enum { PIECES = T::scale_chunks + T::low_chunks + T::high_chunks };
 
     static __device__ __forceinline__ void load(frags &f, const unsigned char *w, uint32_t lane, int i) {

@@ -1,11 +1,13 @@
-/* product_tile.cu - products of many rows: tensor cores, weights decoded on their way from shared memory.
+/* product_tile.cu - products of many rows on the tensor cores; weights are decoded on the way
+ * from shared memory.
  *
- * A block computes WM * MT * 16 rows of weights (a pair: half as many of both) by WN * NT * 8 rows of the input.
- * Warp (m, n) of WM * WN has MT tiles of 16 rows of weights, m's, by NT tiles of 8 inputs, n's: a decoded
- * operand serves NT operations, an input from shared memory MT, which is what bounds the kernel (128 bytes a
- * clock against an operation every two). Stages of 128 columns, half a tile of format.cuh, come by
- * asynchronous copies: the weights as they lie in memory, the inputs row by row, 256 bytes each, in
- * pieces of 16 bytes permuted so that the four rows that half a warp reads at once lie in different banks. */
+ * A block computes WM * MT * 16 weight rows (a pair: half as many of both) by WN * NT * 8 input
+ * rows. Warp (m, n) of WM * WN has MT tiles of 16 weight rows by NT tiles of 8 inputs: a decoded
+ * operand serves NT operations, an input from shared memory MT. The latter bounds the kernel
+ * (128 bytes a clock, one operation every two clocks). Stages of 128 columns, half a tile of
+ * format.cuh, come by asynchronous copies: the weights as they lie in memory, the inputs row by
+ * row, 256 bytes each, in permuted pieces of 16 bytes, so that the four rows that half a warp
+ * reads at once lie in different banks. */
 #include "shaders/cuda/kernels.h"
 #include "shaders/cuda/product_tile.cuh"
 
@@ -20,9 +22,9 @@ template <int WM_, int WN_, int MT_, int NT_> struct shape {
         MT = MT_,
         NT = NT_,
         threads = 32 * WM * WN,
-        tiles = WM * MT,       /* of 16 rows of weights */
+        tiles = WM * MT,       /* of 16 weight rows */
         rows = 16 * tiles,
-        inputs = WN * NT * 8, /* rows of the input */
+        inputs = WN * NT * 8, /* input rows */
         input_bytes = inputs * ROW_BYTES
     };
 };
@@ -80,7 +82,7 @@ __device__ __forceinline__ void multiply(const unsigned char *weights, const uns
     }
 }
 
-/* A part's sums join those of the parts before it; the next part begins with 0. */
+/* Adds the sums of a K split to those of the previous ones; the next split starts at 0. */
 template <typename S> __device__ __forceinline__ void end_part(sums<S> &total, sums<S> &acc, bool first) {
 #pragma unroll
     for (int m = 0; m < S::MT; m++)
@@ -105,7 +107,7 @@ template <typename S> __device__ __forceinline__ void keep(float *to, const sums
                 to[(n * 8 + i % 2) * (S::rows + SUMS_PAD) + m * 16 + i / 2 * 8] = total.v[m][n][i];
 }
 
-/* Block (x, y): inputs of x, rows of weights of y. */
+/* Block (x, y): inputs of x, weight rows of y. */
 template <int format, typename S> CUDA_KERNEL(S::threads) product_tile(CUDA_ARGS(struct cargs_product_tile) a) {
     typedef typename source<format>::half half;
     enum { stage_weights = S::tiles * half::bytes, stage_bytes = stage_weights + S::input_bytes };
@@ -127,7 +129,7 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_tile(CUDA_ARGS
             async_wait<1>();
         else
             async_wait<0>();
-        __syncthreads(); /* stage k is there, and nobody reads the one before it */
+        __syncthreads(); /* stage k has arrived, and no thread reads the previous one */
         if (k + ahead < n) {
             copy_weights<format, S::tiles, S::threads>(a, shared + next * stage_bytes, k + ahead);
             copy_inputs<S>(a, shared + next * stage_bytes + stage_weights, k + ahead);
@@ -146,7 +148,7 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_tile(CUDA_ARGS
     keep(out, total);
     __syncthreads();
     write_block<S::inputs, S::rows, S::threads>(a, out);
-    if (a.overlaps_previous) pdl_wait(); /* who waits for this one waits for that before it, too */
+    if (a.overlaps_previous) pdl_wait(); /* a kernel that waits for this one also relies on the previous one */
 }
 
 template <int format, typename S> cuda_tile_kernel kernel_of() {

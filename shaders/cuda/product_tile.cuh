@@ -1,5 +1,5 @@
-/* product_tile.cuh - what the kernels of product_tile.cu and product_wgmma.cu share: weights in shared memory, in
- * halves of format.h's tiles, and sums on their way out. */
+/* product_tile.cuh - shared by product_tile.cu and product_wgmma.cu: weights in shared memory,
+ * in halves of format.h's tiles, and the output of sums. */
 #ifndef INFERD_SHADERS_CUDA_PRODUCT_TILE_CUH
 #define INFERD_SHADERS_CUDA_PRODUCT_TILE_CUH
 
@@ -9,14 +9,15 @@
 
 enum { STAGE_COLS = 128, STAGE_STEPS = STAGE_COLS / 16, ROW_BYTES = 2 * STAGE_COLS };
 
-/* Where piece i of 16 bytes of a row lies in its 256. */
+/* Offset of the 16-byte piece i of a row of 256 bytes. */
 __device__ __forceinline__ uint32_t swizzled(uint32_t row, uint32_t i) {
     return row * ROW_BYTES + ((i ^ (row % 4) * 2) * 16);
 }
 
-/* ---- a row tile's half tile in shared memory ---- */
+/* ---- the half tile of a row tile in shared memory ---- */
 
-/* Quantized: pieces of 16 bytes of the planes, as in memory; a plane of one chunk belongs to both halves. */
+/* Quantized: pieces of 16 bytes of the planes, as in device memory; a plane of one chunk belongs
+ * to both halves. */
 template <int format> struct half_tile {
     typedef tile_of<format> T;
     enum {
@@ -45,7 +46,7 @@ template <int n> __device__ __forceinline__ void read_words(uint32_t *to, const 
     }
 }
 
-/* Operand a of four steps at a time. */
+/* Operand a, for four steps at a time. */
 template <int format> struct operand {
     typedef tile_of<format> T;
     typedef half_tile<format> H;
@@ -75,7 +76,7 @@ template <int format> struct operand {
     }
 };
 
-/* 16 bit: 16 rows like the inputs'. */
+/* 16 bits: 16 rows in the layout of the inputs. */
 struct half_tile_16 {
     enum { pieces = 16 * ROW_BYTES / 16, bytes = 16 * ROW_BYTES };
 };
@@ -107,7 +108,7 @@ template <> struct source<CUDA_FORMAT_F16> {
 
 /* ---- row tiles of a block ---- */
 
-/* Matrix (0: w, 1: pair) and tile of rows in it of the block's tile i of n. */
+/* Matrix (0: w, 1: pair) and row tile in it of the block's tile i of n. */
 struct tile_place {
     uint32_t matrix, tile;
 };
@@ -121,7 +122,7 @@ __device__ __forceinline__ const unsigned char *row_tile(const cargs_product_til
     return static_cast<const unsigned char *>(p.matrix ? a.pair : a.w) + tile * a.tile_row_bytes;
 }
 
-/* Copies columns 128 k .. of n row tiles. */
+/* Copies columns 128 k .. 128 k + 127 of n row tiles. */
 template <int format, int n, int threads>
 __device__ __forceinline__ void copy_weights(const cargs_product_tile &a, unsigned char *to, uint32_t k) {
     typedef typename source<format>::half half;
@@ -140,11 +141,11 @@ __device__ __forceinline__ void copy_weights(const cargs_product_tile &a, unsign
     }
 }
 
-/* ---- sums, (inputs, rows + 4) in shared memory: row i is 16 (i / 16)th tile's ---- */
+/* ---- sums, (inputs, rows + 4) in shared memory: row i belongs to tile i / 16 ---- */
 
-enum { SUMS_PAD = 4 }; /* a warp's 4 x 8 values of an operation lie in 32 banks */
+enum { SUMS_PAD = 4 }; /* the 4 x 8 values of a warp lie in 32 banks */
 
-/* The block's results from its sums, after a barrier. */
+/* Writes the block's results from its sums, after a barrier. */
 template <int inputs, int rows, int threads>
 __device__ __forceinline__ void write_block(const cargs_product_tile &a, const float *sums) {
     const uint32_t n_out = a.epilogue.act ? rows / 2 : rows; /* of this block */
@@ -176,7 +177,7 @@ __device__ __forceinline__ void write_block(const cargs_product_tile &a, const f
 
 /* ---- host ---- */
 
-/* K<format>::of(shape) for a quantized format; for another nothing. */
+/* K<format>::of(shape) for a quantized format, otherwise an empty kernel. */
 template <template <int> class K> static cuda_tile_kernel quantized_kernel(int format, int shape) {
     switch (format) {
     case CUDA_FORMAT_Q4: return K<CUDA_FORMAT_Q4>::of(shape);

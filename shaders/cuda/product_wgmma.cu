@@ -1,16 +1,18 @@
-/* product_wgmma.cu - product_tile.cu's products as sm_90 does them fastest: four warps multiply 64 rows of weights,
- * decoded into registers, by all of a block's inputs in shared memory, while they decode the next 16 columns.
+/* product_wgmma.cu - product_tile.cu's products with sm_90's wgmma: four warps multiply 64
+ * weight rows, decoded into registers, by all of a block's inputs in shared memory, while they
+ * decode the next 16 columns.
  *
- * Stages of 128 columns: weights by asynchronous copies as they lie in memory, inputs through registers, since the
- * columns within each 16 change places: format.h gives a lane columns 4t .. 4t + 3 of the weights, which the
- * hardware takes for 2t, 2t + 1, 2t + 8 and 2t + 9. */
+ * Stages of 128 columns: weights come by asynchronous copies as they lie in memory; inputs go
+ * through registers, because the columns within each 16 are permuted: format.h gives a lane
+ * columns 4t .. 4t + 3 of the weights, which the hardware takes for 2t, 2t + 1, 2t + 8 and 2t +
+ * 9. */
 #include "shaders/cuda/kernels.h"
 #include "shaders/cuda/product_tile.cuh"
 #include "shaders/cuda/wgmma.cuh"
 
 namespace {
 
-/* GROUPS of four warps, each MT times 64 rows of weights, by 8 NT inputs. */
+/* GROUPS of four warps, each MT times 64 weight rows, by 8 NT inputs. */
 template <int GROUPS_, int MT_, int NT_> struct shape {
     enum {
         GROUPS = GROUPS_,
@@ -22,7 +24,7 @@ template <int GROUPS_, int MT_, int NT_> struct shape {
         inputs = 8 * NT,
         half_bytes = inputs * 128, /* of 64 columns of the input */
         input_bytes = 2 * half_bytes,
-        units = inputs * 8 / threads, /* of 16 columns that a thread brings */
+        units = inputs * 8 / threads, /* 16-column units that a thread copies */
         stages = 3
     };
 };
@@ -35,7 +37,7 @@ template <typename S> struct input_regs {
     uint4 v[S::units][2];
 };
 
-/* Eight threads that store side by side: 64 columns of two rows, in eight different groups of banks. */
+/* Eight threads store side by side: 64 columns of two rows, in eight different groups of banks. */
 template <typename S> __device__ __forceinline__ void unit_of(int n, uint32_t &row, uint32_t &half, uint32_t &at) {
     uint32_t i = threadIdx.x + n * S::threads;
     at = i % 4;
@@ -43,7 +45,7 @@ template <typename S> __device__ __forceinline__ void unit_of(int n, uint32_t &r
     row = i / 16 * 2 + i / 4 % 2;
 }
 
-/* Columns 128 k on of the block's inputs. */
+/* Loads columns 128 k .. 128 k + 127 of the block's inputs. */
 template <typename S>
 __device__ __forceinline__ void load_inputs(const cargs_product_tile &a, uint32_t k, input_regs<S> &r) {
 #pragma unroll
@@ -75,14 +77,16 @@ template <typename S> struct sums {
     float v[S::MT][S::NT][4];
 };
 
-/* Adds the products of a stage's first n_steps steps, 4 or 8; nothing is under way afterwards. */
+/* Adds the products of a stage's first n_steps steps, 4 or 8; no wgmma is in progress
+ * afterwards. */
 template <int format, typename S>
 __device__ __forceinline__ void multiply(const unsigned char *weights, const unsigned char *inputs, uint32_t k,
                                          uint32_t n_steps, sums<S> &acc) {
     typedef half_tile<format> half;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     weights += (warp / 4 * S::MT * 4 + warp % 4) * half::bytes;
-    /* A single group of warps has nobody to hide its loads behind: it begins with all of them. */
+    /* A single group of warps cannot hide its loads behind another group: it starts with all of
+     * them. */
     enum { ahead = S::MT == 1 };
     operand<format> w[ahead ? 2 : 1][S::MT];
     uint32_t a[2][S::MT][4];
@@ -107,7 +111,7 @@ __device__ __forceinline__ void multiply(const unsigned char *weights, const uns
             for (int m = 0; m < S::MT; m++)
                 wgmma_f16<S::NT>(acc.v[m], a[j % 2][m], inputs + q * S::half_bytes, j);
             wgmma_commit();
-            wgmma_wait<1>(); /* the other operands may be written again */
+            wgmma_wait<1>(); /* the other operands may be overwritten */
         }
     }
     wgmma_wait<0>();
@@ -127,7 +131,7 @@ template <typename S> __device__ __forceinline__ void keep(float *to, const sums
 
 #endif
 
-/* Block (x, y, z): inputs of x, rows of weights of y, part z of the columns. */
+/* Block (x, y, z): inputs of x, weight rows of y, K split z. */
 template <int format, typename S> CUDA_KERNEL(S::threads) product_wgmma(CUDA_ARGS(struct cargs_product_tile) a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(INFERD_CUDA_STANDIN)
     enum { stage_weights = S::tiles * half_tile<format>::bytes };
@@ -146,12 +150,12 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_wgmma(CUDA_ARG
     store_inputs<S>(shared, in);
     if (n > 1) load_inputs<S>(a, first + 1, in);
     sums<S> acc = {};
-    uint32_t at = 0, next = 1, later = 2; /* places of stages k, k + 1, k + 2 */
+    uint32_t at = 0, next = 1, later = 2; /* slots of stages k, k + 1, k + 2 */
     for (uint32_t k = 0; k < n; k++) {
         async_wait<1>();
         if (k + 1 < n) store_inputs<S>(shared + next * S::input_bytes, in);
         wgmma_shared_fence();
-        __syncthreads(); /* stage k is there, and nobody reads the one before it */
+        __syncthreads(); /* stage k has arrived, and no thread reads the previous one */
         if (k + 2 < n) {
             load_inputs<S>(a, first + k + 2, in);
             copy_weights<format, S::tiles, S::threads>(a, weights + later * stage_weights, first + k + 2);
@@ -168,7 +172,7 @@ template <int format, typename S> CUDA_KERNEL(S::threads) product_wgmma(CUDA_ARG
     keep(out, acc);
     __syncthreads();
     write_block<S::inputs, S::rows, S::threads>(a, out);
-    if (a.overlaps_previous) pdl_wait(); /* who waits for this one waits for that before it, too */
+    if (a.overlaps_previous) pdl_wait(); /* a kernel that waits for this one also relies on the previous one */
 #else
     (void)a;
 #endif

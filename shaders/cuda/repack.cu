@@ -1,15 +1,17 @@
-/* repack.cu - a file's rows to what products read (format.h), when a model is opened. Quantized ones to tiles
- * (format.cuh), of a chunk of rows: largest finds the largest scale of the tensor so far, rescale brings the tiles
- * that are there already to the power of two which that asks for, repack writes the chunk's. So a tensor is read
- * once, and the host waits for nothing. A scale that becomes a subnormal half by rescale has been rounded twice. BF16
- * ones to F16 where they lie, all at once: largest_value, halves. */
+/* repack.cu - converts a file's rows to the layout of products (format.h) when a model is
+ * opened. Quantized rows become tiles (format.cuh), chunk by chunk: `largest` finds the largest
+ * scale of the tensor so far, `rescale` adapts the tiles already written to the power of two
+ * that it requires, `repack` writes the chunk's. So a tensor is read once, and the host does not
+ * wait. A scale that `rescale` makes a subnormal half has been rounded twice. BF16 rows become
+ * F16 in place, all at once: largest_value, halves. */
 #include "shaders/cuda/block.cuh"
 #include "shaders/args_linear.h"
 #include "shaders/cuda/kernels.h"
 
 namespace {
 
-/* The power of two that brings the largest scale, multiplied by 2^exponent already, to (32752, 65504]. */
+/* The power of two that brings the largest scale, already multiplied by 2^exponent, into (32752,
+ * 65504]. */
 __device__ int shift_for(float largest, int exponent) {
     if (largest == 0)
         return 0;
@@ -18,7 +20,7 @@ __device__ int shift_for(float largest, int exponent) {
     return (f * 65536.0f > 65504.0f ? 15 : 16) - e - exponent;
 }
 
-/* What counts: infinite and NaN scales, of a broken file, do not. */
+/* Infinite and NaN scales, from a broken file, do not count. */
 __device__ float finite(float v) {
     v = fabsf(v);
     return v < INFINITY ? v : 0;
@@ -43,7 +45,7 @@ template <int type> CUDA_KERNEL(256) largest(CUDA_ARGS(struct cargs_repack) a) {
         atomicMax(&a.state->largest, __float_as_uint(most));
 }
 
-/* A block a tile, a warp four of its steps. */
+/* One block per tile; each warp has four of its steps. */
 template <int type> CUDA_KERNEL(128) repack(CUDA_ARGS(struct cargs_repack) a) {
     typedef block_of<type> B;
     typedef tile_of<B::format> T;
@@ -96,7 +98,7 @@ template <int type> CUDA_KERNEL(128) repack(CUDA_ARGS(struct cargs_repack) a) {
     }
 }
 
-/* All scales of the tiles written before. */
+/* Rescales all tiles written so far. */
 CUDA_KERNEL(256) rescale(CUDA_ARGS(struct cargs_rescale) a) {
     pdl_launch();
     pdl_wait();
@@ -141,7 +143,7 @@ CUDA_KERNEL(256) largest_value(CUDA_ARGS(struct cargs_halves) a) {
         atomicMax(&a.state->largest, most);
 }
 
-/* Where they are. What undoes the shift is to be a normal number, too. */
+/* Converts in place. The inverse of the shift must be a normal number too. */
 CUDA_KERNEL(256) halves(CUDA_ARGS(struct cargs_halves) a) {
     pdl_launch();
     pdl_wait();
@@ -192,7 +194,7 @@ const void *cuda_rescale_kernel(void) {
     return (const void *)rescale;
 }
 
-/* What the host has to know of a type. */
+/* What the host needs to know about a type. */
 void cuda_repack_format(int type, struct cuda_repack_format *f) {
 #define CASE(t)                                                                                            \
     if (type == t) {                                                                                       \

@@ -1,12 +1,16 @@
-/* wgmma.cuh - the tensor cores of sm_90 as four warps use them together. The one place beside device.cuh with
- * inline assembly. A kernel that includes this has a body only where CUDA_WGMMA is defined.
+/* wgmma.cuh - sm_90's warpgroup tensor core instructions (four warps together). Besides
+ * device.cuh the only file with inline assembly. A kernel that includes this has a body only if
+ * CUDA_WGMMA is defined.
  *
- * d (64, 8 NT) f32 += a (64, 16) b (16, 8 NT), f16. Warp w of the four has rows 16 w .. of a and d, laid out over its
- * lanes as mma_f16 has them, d[n] its columns 8 n ..; b is in shared memory: row by row of the transposed
- * matrix, 128 bytes (64 values) each, the 16-byte pieces of row r at (i ^ r % 8), the whole aligned to 1024
- * bytes; step j of its four is columns 16 j ..
- * wgmma_rows_f16 and _bf16, of 64 columns: b lies row by row as it is, 128 bytes each, pieces and alignment alike.
- * (PTX ISA, "asynchronous warpgroup level matrix instructions": matrix descriptors, 128-byte swizzling) */
+ * d (64, 8 NT) f32 += a (64, 16) b (16, 8 NT), f16. Warp w of the four has rows 16 w .. 16 w +
+ * 15 of a and d, distributed over its lanes as in mma_f16; d[n] is its columns from 8 n on. b is
+ * in shared memory: row by row of the transposed matrix, 128 bytes (64 values) each, the 16-byte
+ * pieces of row r at (i ^ r % 8), the whole aligned to 1024 bytes; step j of its four is the
+ * columns from 16 j on.
+ * wgmma_rows_f16 and _bf16, of 64 columns: b lies row by row, not transposed, 128 bytes each,
+ * pieces and alignment the same.
+ * (PTX ISA, "asynchronous warpgroup level matrix instructions": matrix descriptors, 128-byte
+ * swizzling) */
 #ifndef INFERD_SHADERS_CUDA_WGMMA_CUH
 #define INFERD_SHADERS_CUDA_WGMMA_CUH
 
@@ -22,7 +26,7 @@ __device__ __forceinline__ void wgmma_commit() {}
 template <int n> __device__ __forceinline__ void wgmma_wait() {}
 __device__ __forceinline__ void wgmma_shared_fence() {}
 
-/* A warp's rows by themselves: the warps of a group need not meet. */
+/* Each warp computes its own rows: the stand-in needs no warpgroup. */
 template <int NT>
 __device__ __forceinline__ void wgmma_f16(float d[NT][4], const uint32_t a[4], const unsigned char *b, int j) {
     uint32_t lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -63,18 +67,18 @@ __device__ __forceinline__ void wgmma_rows_bf16(float d[8][4], const uint32_t a[
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define CUDA_WGMMA
 
-/* Before the first wgmma_f16 that reads registers written otherwise. */
+/* Before the first wgmma_f16 that reads registers written by other instructions. */
 __device__ __forceinline__ void wgmma_fence() {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void wgmma_commit() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-/* Until at most n of the committed groups are under way. */
+/* Waits until at most n of the committed groups are in progress. */
 template <int n> __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(n) : "memory");
 }
-/* After stores to shared memory that wgmma_f16 is to read, before the barrier. */
+/* After stores to shared memory that wgmma_f16 is to read; before the barrier. */
 __device__ __forceinline__ void wgmma_shared_fence() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
