@@ -1,13 +1,13 @@
-/* block.cuh - quantized blocks as a file has them (core/base/qblock.h), value by value: what repack.cu
- * and rows.cu read. value = scale * (q - offset) + minimum in f32, each operation rounded: the bits of
- * qtype_decode. */
+/* block.cuh - quantized blocks as a file has them (core/base/qblock.h), value by value, for
+ * repack.cu and rows.cu. value = scale * (q - offset) + minimum in f32, each operation rounded:
+ * the bits of qtype_decode. */
 #ifndef INFERD_SHADERS_CUDA_BLOCK_CUH
 #define INFERD_SHADERS_CUDA_BLOCK_CUH
 
 #include "core/base/qblock.h"
 #include "shaders/cuda/format.cuh"
 
-/* The block, and the format that it is repacked to (the same offset, group and minimum). */
+/* The block, and the format that it is repacked to (same offset, group and minimum). */
 template <int type> struct block_of;
 template <> struct block_of<QTYPE_Q4_0> { typedef q4_0_block block; enum { elems = 32, format = CUDA_FORMAT_Q4 }; };
 template <> struct block_of<QTYPE_Q4_1> { typedef q4_1_block block; enum { elems = 32, format = CUDA_FORMAT_Q4_MIN }; };
@@ -36,7 +36,7 @@ __device__ __forceinline__ uint32_t nibble_of(const uint8_t *q, uint32_t i) {
     return q[i % 16] >> (i < 16 ? 0 : 4) & 15;
 }
 
-/* ---- q of value i: unsigned, as encode_value takes it ---- */
+/* ---- q of value i: unsigned, as encode_value expects it ---- */
 
 __device__ __forceinline__ uint32_t block_q(const q4_0_block *b, uint32_t i) {
     return nibble_of(b->q, i);
@@ -139,7 +139,7 @@ __device__ __forceinline__ float2 block_scale(const mxfp4_block *b, uint32_t) { 
 
 /* ---- values ---- */
 
-/* The number that q stands for, before the scale. */
+/* The number that q represents, before the scale. */
 template <int format> __device__ __forceinline__ int q_number(uint32_t q) {
     if (format == CUDA_FORMAT_IQ4) {
         uint32_t bytes[2];

@@ -1,5 +1,5 @@
-/* comm.cu - what the ranks of a group exchanged: sums in the order of the ranks, the same bits for any
- * number of rows; columns side by side. */
+/* comm.cu - after an exchange of a group: sums in the order of the ranks, with the same bits for
+ * any number of rows; columns of the ranks side by side. */
 #include "shaders/args.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
@@ -14,7 +14,8 @@ __device__ float sum_of(const struct cargs_sum_parts &a, uint64_t i) {
     return sum;
 }
 
-/* Where every part is a multiple of four values four are summed at once: memory is what it takes. */
+/* If every part is a multiple of four values, each thread adds four at once: the kernel is
+ * memory-bound. */
 CUDA_KERNEL(256) sum_parts(CUDA_ARGS(struct cargs_sum_parts) a) {
     pdl_launch();
     pdl_wait();

@@ -1,38 +1,42 @@
-/* format.cuh - quantized weights in device memory, bit by bit, and the one function that decodes them:
- * every product and dequantize.cu take their f16 values from decode_step.
+/* format.cuh - quantized weights in device memory, bit by bit, and the one function that decodes
+ * them: all products and dequantize.cu take their f16 values from decode_step.
  *
- * A TILE is 16 rows by 256 columns, taken in 16 steps of 16 columns. In step j lane l of a warp (g = l / 4,
- * t = l % 4) holds 8 values q of it, unsigned integers: of row g ("half 0") and row g + 8 ("half 1") the
- * columns 16j + 4t .. 16j + 4t + 3: pairs c = 0, 1, the pair's first and second: what mma wants of a lane, in
- * the column order of format.h. The lane's bits of all steps lie in words of two planes, low and high;
- * a plane lies in chunks of 32 lanes x 16 bytes: words 4k .. 4k + 3 of lane l are the 16 bytes at
- * 512 k + 16 l of the plane. Then the scales in chunks of 8 g x 16 bytes: at 128 k + 16 g words 0, 1 are of row
- * g, words 2, 3 of row g + 8: two words of f16 scales of 4 groups, or of (scale, minimum) of two groups; a
+ * A TILE is 16 rows by 256 columns, processed in 16 steps of 16 columns. In step j lane l of a
+ * warp (g = l / 4, t = l % 4) holds 8 values q of it, unsigned integers: of row g ("half 0") and
+ * row g + 8 ("half 1") the columns 16j + 4t .. 16j + 4t + 3, as pairs c = 0, 1, the pair's first
+ * and second: the lane's operands of mma, in the column order of format.h. The lane's bits of
+ * all steps lie in words of two planes, low and high. A plane consists of chunks of 32 lanes x
+ * 16 bytes: words 4k .. 4k + 3 of lane l are the 16 bytes at 512 k + 16 l of the plane. The
+ * scales follow in chunks of 8 g x 16 bytes: at 128 k + 16 g words 0, 1 are of row g, words 2, 3
+ * of row g + 8: two words of f16 scales of 4 groups, or of (scale, minimum) of two groups; a
  * chunk covers scale_cols columns.
  *
- * WHERE A BIT LIES is chosen so that decoding is a rotation, an "and" and an fma. A small integer n in the
- * low 11 bits of a half IS the f16 number n * 2^-24 (a subnormal, or of the first exponent, which has the
- * same unit). So the halves of a word, rotated so that the pair's q lie at bit at[half] of both, and
- * masked, are the pair q * 2^(at - 24) already, exactly, and
+ * THE PLACE OF A BIT is chosen so that decoding is a rotation, an "and" and an fma. A small
+ * integer n in the low 11 bits of a half IS the f16 number n * 2^-24 (a subnormal, or of the
+ * first exponent, which has the same unit). So the halves of a word, rotated so that the pair's
+ * q lie at bit at[half] of both, and masked, are the pair q * 2^(at - 24) exactly, and
  *     value = fma(q * 2^(at - 24), scale * 2^(24 - at), minimum)       rounded once.
- * The scale plane holds scale * 2^(24 - at) as f16, the minimum as f16. Without a minimum it is -offset * scale,
- * made here by one multiplication (the constant -offset * 2^(at - 24) is an f16 number too).
+ * The scale plane holds scale * 2^(24 - at) as f16, the minimum as f16. Formats without a
+ * minimum use -offset * scale, computed here by one multiplication (the constant -offset * 2^(at
+ * - 24) is an f16 number too).
  *
- * MXFP4 puts sign, exponent and mantissa of e2m1 at their places in a half, the mantissa at bit 9: with the
- * exponent bias of a half that is level * 2^(9 - 24) again, level as in mxfp4_levels. IQ4 goes by bytes of its table.
+ * MXFP4 puts sign, exponent and mantissa of e2m1 at their places in a half, the mantissa at bit
+ * 9: with the exponent bias of a half that is level * 2^(9 - 24) again, level as in
+ * mxfp4_levels. IQ4 looks up the bytes of its table.
  *
- * RANGE. All scales (and minima) of a tensor are multiplied by one 2^shift, so that the largest number in its
- * scale planes lies in (32752, 65504]. Values then are at most 1/16 (4 bits) to 1/2 (8 bits), f16 numbers in
- * full precision down to 2^-14 and in steps of 2^-24 below: a value's error is at most 2^-10 of the larger of
- * it and its minimum or offset, plus 2^-24, which is less than 2^-19 of the largest scale's own reach. */
+ * RANGE. All scales (and minima) of a tensor are multiplied by one 2^shift, so that the largest
+ * number in its scale planes lies in (32752, 65504]. Values then are at most 1/16 (4 bits) to
+ * 1/2 (8 bits), f16 numbers in full precision down to 2^-14 and in steps of 2^-24 below: a
+ * value's error is at most 2^-10 of the larger of it and its minimum or offset, plus 2^-24,
+ * which is less than 2^-19 of the largest scale's own range. */
 #ifndef INFERD_SHADERS_CUDA_FORMAT_CUH
 #define INFERD_SHADERS_CUDA_FORMAT_CUH
 
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/format.h"
 
-/* low, high: bits of a value in the planes; at0, at1: where its lowest bit comes to lie, by half; offset: what q
- * is above the number it stands for. */
+/* low, high: bits of a value in the planes; at0, at1: bit position of its lowest bit, by half;
+ * offset: q minus the number it represents. */
 template <int low_, int high_, int group_, int has_min_, int at0_, int at1_, int offset_> struct tile_shape {
     enum {
         low = low_,
@@ -42,13 +46,13 @@ template <int low_, int high_, int group_, int has_min_, int at0_, int at1_, int
         at0 = at0_,
         at1 = at1_,
         offset = offset_,
-        low_words = 4 * low_, /* of a lane and tile: low_ bits of 8 values of 16 steps */
+        low_words = 4 * low_, /* per lane and tile: low_ bits of 8 values of 16 steps */
         high_words = 4 * high_,
-        low_chunks = low_, /* of 16 bytes a lane */
+        low_chunks = low_, /* of 16 bytes per lane */
         high_chunks = high_,
         scale_cols = (has_min_ ? 2 : 4) * group_, /* columns of a chunk of scales */
         scale_chunks = CUDA_TILE_COLS / scale_cols,
-        scale_words = 4 * scale_chunks, /* that a lane needs of a tile */
+        scale_words = 4 * scale_chunks, /* per lane and tile */
         low_bytes = 512 * low_chunks,
         high_bytes = 512 * high_chunks,
         scale_bytes = 128 * scale_chunks,
@@ -84,9 +88,9 @@ __device__ __forceinline__ uint32_t rotate_right(uint32_t v, int n) {
     return __funnelshift_r(v, v, n);
 }
 
-/* ---- where the bits of step j, pair c lie: both planes' words are rotated right by this for them; j counts from
- * the first word's first step. The first of a pair has its bits in the low half of the rotated word, the
- * second in the high half. ---- */
+/* ---- the place of the bits of step j, pair c: both planes' words are rotated right by this
+ * number; j counts from the first word's first step. The first of a pair has its bits in the low
+ * half of the rotated word, the second in the high half. ---- */
 
 template <int format> __device__ __forceinline__ int low_turn(int j, int c) {
     return format == CUDA_FORMAT_Q3       ? 8 * (j % 2) + 2 * c
@@ -100,9 +104,9 @@ template <int format> __device__ __forceinline__ int high_turn(int j, int c) {
                                       : 4 * (j % 4) + 2 * c;
 }
 
-/* Bits of the two halves' q that come from the low plane (the others come from the high one), in place. Q5: the
- * lowest bit of row g's and the highest of row g + 8's are in the high plane, so that the eight others lie
- * side by side. */
+/* Bits of the two halves' q that come from the low plane, in place (the others come from the
+ * high one). Q5: the lowest bit of row g's and the highest of row g + 8's are in the high plane,
+ * so that the other eight are contiguous. */
 template <int format> __device__ __forceinline__ constexpr uint32_t low_mask(int half) {
     typedef tile_of<format> T;
     int at = half ? (int)T::at1 : (int)T::at0;
@@ -126,8 +130,9 @@ enum : uint32_t {
     IQ4_BYTES_3 = 0xf1d9c5b5u  /* 181, 197, 217, 241 */
 };
 
-/* Bytes 128 + level of the nibbles 0..3 of w (bytes[0]) and 4..7 (bytes[1]). A selector of pick_bytes is a nibble too: its low
- * three bits look into either half of the table, then the fourth says which half. */
+/* Bytes 128 + level of the nibbles 0..3 of w (bytes[0]) and 4..7 (bytes[1]). A selector of
+ * pick_bytes is a nibble too: its low three bits index each half of the table, then its fourth
+ * bit selects the half. */
 __device__ __forceinline__ void iq4_bytes(uint32_t w, uint32_t bytes[2]) {
     uint32_t within = w & 0x77777777u, half = (w >> 1 & 0x44444444u) | 0x32103210u;
 #pragma unroll
@@ -168,8 +173,9 @@ __device__ __forceinline__ void pairs_of(uint32_t low, uint32_t high, int j, int
     x[1] = w & all_mask<format>(1);
 }
 
-/* What a lane's scale words say of step j and half: a word for decode_step: (scale, scale), or (scale, minimum).
- * scale: the lane's words of the scale plane, from the chunk that holds step 0 on. */
+/* The operand of decode_step from a lane's scale words, for step j and half: (scale, scale) or
+ * (scale, minimum). scale: the lane's words of the scale plane, from the chunk that holds step 0
+ * on. */
 template <int format> __device__ __forceinline__ uint32_t step_scale(const uint32_t *scale, int j, int half) {
     typedef tile_of<format> T;
     int k = 16 * j / T::scale_cols, i = 16 * j % T::scale_cols / T::group;
@@ -178,10 +184,11 @@ template <int format> __device__ __forceinline__ uint32_t step_scale(const uint3
     return pick_bytes(scale[4 * k + 2 * half + i / 2], 0, i % 2 ? 0x3232 : 0x1010);
 }
 
-/* Step j: the f16 pairs of mma's operand a: a[0] row g, columns 4t, 4t + 1 of the 16, a[1] row g + 8, the same; a[2],
- * a[3] columns 4t + 2, 4t + 3. low, high: the lane's words of the planes, from the word that holds step 0 on: of a
- * whole tile, or from step 8 on with j counting from there. scale0, scale1: step_scale of the halves. With
- * j known to the compiler nothing is left of the choices. */
+/* Step j: the f16 pairs of mma's operand a: a[0] row g, columns 4t, 4t + 1 of the 16, a[1] row g
+ * + 8, the same; a[2], a[3] columns 4t + 2, 4t + 3. low, high: the lane's words of the planes,
+ * from the word that holds step 0 on: of a whole tile, or from step 8 on with j counting from
+ * there. scale0, scale1: step_scale of the halves. If j is a compile-time constant, all branches
+ * disappear. */
 template <int format>
 __device__ __forceinline__ void decode_step(const uint32_t *low, const uint32_t *high, int j, uint32_t scale0,
                                             uint32_t scale1, uint32_t a[4]) {
@@ -223,10 +230,10 @@ __device__ __forceinline__ void decode_step(const uint32_t *low, const uint32_t 
     }
 }
 
-/* ---- the other way: repack.cu ---- */
+/* ---- encoding, for repack.cu ---- */
 
-/* Adds q of step j, value i of 4 (row's columns 4t + i), half to a lane's words of a tile (low_words, high_words,
- * zeroed before). */
+/* Adds q of step j, value i of 4 (the row's columns 4t + i), half to a lane's words of a tile
+ * (low_words, high_words, initialized to 0). */
 template <int format>
 __device__ __forceinline__ void encode_value(uint32_t q, int j, int i, int half, uint32_t *low, uint32_t *high) {
     typedef tile_of<format> T;
@@ -246,8 +253,8 @@ __device__ __forceinline__ void encode_value(uint32_t q, int j, int i, int half,
     }
 }
 
-/* The power of two that a group's scale is multiplied by (beside 2^shift) before it is stored, for half 0: 24 - at0.
- * Half 1's is smaller by 2^(at1 - at0). */
+/* The power of two (besides 2^shift) that a group's scale is multiplied by before it is stored,
+ * for half 0: 24 - at0. Half 1's is smaller by 2^(at1 - at0). */
 template <int format> __device__ __forceinline__ int scale_exponent(int half) {
     return 24 - (half ? (int)tile_of<format>::at1 : (int)tile_of<format>::at0);
 }

@@ -1,10 +1,11 @@
-/* input.cu - rows of the residual stream on their way into a product: what is pending is added, then the
- * norm, then the rounding that the product's weights ask for.
+/* input.cu - prologue of a product: adds the pending residual to the rows, norms them, and
+ * rounds them to the type that the product's weights need.
  *
- * A block a row, its values in registers, four neighbours at a time: thread t has columns
- * 4 (t + i blockDim) + 0..3. Sums: a thread's squares of one place of the four in the order of i, the four sums
- * in pairs, then the warp's by xor shuffles, then the warps' likewise. The launcher takes the number of threads
- * from n_in alone, so the order does not know about other rows. */
+ * One block per row, its values in registers, four neighbouring columns at a time: thread t has
+ * columns 4 (t + i blockDim) + 0..3. Order of sums: a thread's squares at one place of the four
+ * in the order of i, the four sums in pairs, then the warp's by xor shuffles, then the warps'
+ * likewise. The launcher derives the number of threads from n_in alone, so the order does not
+ * depend on other rows. */
 #include "shaders/args_linear.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
@@ -13,7 +14,7 @@ namespace {
 
 enum { MAX_WARPS = 32 };
 
-/* Threads of a multiprocessor: 2048, but 1536 of sm_86, sm_89 and sm_120. */
+/* Threads per multiprocessor: 2048; on sm_86, sm_89 and sm_120 1536. */
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 1200 || (__CUDA_ARCH__ > 800 && __CUDA_ARCH__ < 900))
 enum { HOLDS_2048 = 0 };
 #else
@@ -22,7 +23,7 @@ enum { HOLDS_2048 = 1 };
 
 struct place {
     uint32_t col;  /* of the first of the four */
-    uint32_t n_in; /* columns from it on do not exist */
+    uint32_t n_in; /* number of columns of the row */
     bool whole;    /* rows begin at a multiple of 16 bytes */
 };
 
@@ -61,15 +62,16 @@ __device__ __forceinline__ float sum4(float4 v) {
     return __fadd_rn(__fadd_rn(v.x, v.y), __fadd_rn(v.z, v.w));
 }
 
-/* The bits of |v|'s largest: as integers they are ordered as the magnitudes are, infinity and NaN above all
- * numbers. */
+/* The bits of the largest |v|: as integers they have the order of the magnitudes, infinity and
+ * NaN above all numbers. */
 __device__ __forceinline__ uint32_t largest4(float4 v) {
     uint32_t x = __float_as_uint(v.x) & 0x7fffffff, y = __float_as_uint(v.y) & 0x7fffffff;
     uint32_t z = __float_as_uint(v.z) & 0x7fffffff, w = __float_as_uint(v.w) & 0x7fffffff;
     return max(max(x, y), max(z, w));
 }
 
-/* Of the block's threads; all get both. A use of shared memory a call. */
+/* Reduces over the block's threads; all get both results. Each call needs shared memory of its
+ * own. */
 struct row_facts {
     float sum;
     uint32_t largest; /* largest4 */
@@ -92,9 +94,10 @@ __device__ __forceinline__ row_facts block_facts(row_facts f, row_facts *shared)
     return warp_facts(lane < blockDim.x / 32 ? shared[lane] : row_facts{0.0f, 0u});
 }
 
-/* The power of two that brings a row whose largest magnitude has these bits into (2^14, 2^15], in f16's
- * range with room for what it loses below. A row of zeros, and one with infinity or NaN: 1, so that these
- * stay what they are. Kept where both it and its inverse are normal numbers. */
+/* The power of two that brings a row whose largest magnitude has these bits into (2^14, 2^15]:
+ * in f16's range, with room for small values below. 1 for a row of zeros, and for one with
+ * infinity or NaN, which then stays as it is. Bounded so that both it and its inverse are normal
+ * numbers. */
 __device__ __forceinline__ float row_scale(uint32_t largest, float *inverse) {
     uint32_t exponent = (largest - 1) >> 23; /* of the next smaller number, biased by 127 */
     if (largest == 0 || largest >= 0x7f800000) exponent = 141;
@@ -107,7 +110,7 @@ __device__ __forceinline__ float inverse_rms(float sum, const cargs_input &a) {
     return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, (float)a.op.n_in), a.op.eps)));
 }
 
-/* A thread's share of the sum of squares. */
+/* A thread's partial sum of squares. */
 template <int n> __device__ __forceinline__ float squares(const float4 v[n]) {
     float4 sums = make_float4(0, 0, 0, 0);
 #pragma unroll
@@ -132,8 +135,9 @@ __device__ __forceinline__ void store_rounded(const float4 v[n], const cargs_inp
     }
 }
 
-/* n: groups of four columns of a thread; plain: nothing is added and there is no norm. blocks: at least so many on a
- * multiprocessor, so that with many rows one block reads while another one counts or writes. */
+/* n: groups of four columns per thread; plain: no residual and no norm. blocks: at least that
+ * many per multiprocessor, so that with many rows one block reads while another one computes or
+ * writes. */
 template <int n, bool plain, int blocks>
 CUDA_KERNEL_MIN(1024, HOLDS_2048 ? blocks : 1) input(CUDA_ARGS(struct cargs_input) all) {
     cargs_input a = all;
@@ -171,8 +175,9 @@ CUDA_KERNEL_MIN(1024, HOLDS_2048 ? blocks : 1) input(CUDA_ARGS(struct cargs_inpu
         for (int i = 0; i < n; i++)
             store4(a.x + first, p[i], v[i]);
     }
-    /* The largest magnitude is that of the row before it is divided by its rms, times that: one wait for the
-     * block instead of two. It may be off by a rounding, for which there is room above 2^15. */
+    /* The largest magnitude is computed as that of the row before the division by its rms, times
+     * the inverse rms: the block waits once instead of twice. It may be off by a rounding error,
+     * for which there is room above 2^15. */
     row_facts facts = {0.0f, 0u};
     if (a.norm || a.kind == CARGS_INPUT_F16) {
         if (a.scale == 0) {

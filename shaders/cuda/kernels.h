@@ -77,11 +77,11 @@ const void *cuda_dequantize_kernel(int format);
 const void *cuda_largest_kernel(int type);
 const void *cuda_repack_kernel(int type);
 const void *cuda_rescale_kernel(void);
-const void *
-cuda_largest_value_kernel(void); /* BF16: its largest value, and its conversion to F16 */
+/* BF16: its largest value, and its conversion to F16. */
+const void *cuda_largest_value_kernel(void);
 const void *cuda_halves_kernel(void);
-void cuda_repack_format(
-    int type, struct cuda_repack_format *f); /* f stays as it is if the type is not quantized */
+/* f stays as it is if the type is not quantized. */
+void cuda_repack_format(int type, struct cuda_repack_format *f);
 
 /* attention*.cu */
 const void *cuda_attention_decode_kernel(enum cuda_attention_type type,

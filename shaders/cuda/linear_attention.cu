@@ -1,14 +1,15 @@
 /* linear_attention.cu - linear attention in chunks (op_linear_attention in backend.h).
  *
- * A step of many rows goes through four kernels: the sum of decayed k^T v of each chunk that the step
- * fills; the scan that turns these into the state S before each chunk; the rows' outputs from S and from
- * the rows of their own chunk; the rows of the chunk that is not full yet, kept in the slot. A step of
- * one row a sequence goes through one. All of them compute
- *   out[t] = scale * (decay^(r + 1) * (q S) + sum over s = 0..r of decay^(r - s) (q . k[s]) v[s])
+ * A step of many rows runs four kernels: the sum of decayed k^T v of each chunk that the step
+ * fills; the scan that turns these sums into the state S before each chunk; the rows' outputs
+ * from S and from the rows of their own chunk; the rows of the last, partial chunk, kept in the
+ * slot. A step with one row per sequence runs a single kernel. All of them compute
+ *   out[t] = scale * (decay^(r + 1) * (q S) + sum over s = 0..r of decay^(r - s) (q . k[s])
+ *   v[s])
  *   S' = decay^C S + sum over s of (decay^(C - 1 - s) k[s])^T v[s]
- * r, s counted in the chunk, S being 0 in a sequence's first one, in one order: sums over s ascending;
- * sums over head_dim in four classes by index mod 4, ascending in each, then (0 + 1) + (2 + 3). So a
- * row's bits do not tell how its sequence was cut into steps. */
+ * with r, s counted within the chunk and S = 0 in a sequence's first one, in one order: sums
+ * over s ascending; sums over head_dim in four classes by index mod 4, ascending in each, then
+ * (0 + 1) + (2 + 3). So a row's bits do not depend on how its sequence was divided into steps. */
 #include "shaders/args_attention.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
@@ -17,11 +18,12 @@ namespace {
 
 enum {
     THREADS = CUDA_LINEAR_THREADS,
-    ROWS = 8, /* of a thread in outputs: C * head_dim / THREADS */
-    AHEAD = 4 /* chunks that the scan reads at once */
+    ROWS = 8, /* per thread in outputs: C * head_dim / THREADS */
+    AHEAD = 4 /* chunks that the scan prefetches */
 };
 
-/* Of heads of D dimensions: positions of a chunk, float4s of a row, values of S, of a slot and head. */
+/* For heads of D dimensions: positions of a chunk, float4s of a row, values of S, values of a
+ * slot and head. */
 template <int D> struct sizes {
     enum {
         C = D == 64 ? ARGS_LINEAR_CHUNK_64 : ARGS_LINEAR_CHUNK_128,
@@ -65,7 +67,8 @@ __device__ float decay_of(const args &a, uint32_t head) {
     return a.decay ? a.decay[head] : 1.0f;
 }
 
-/* The tasks of sequence s are numbered from here on: room for the most chunks that its rows touch. */
+/* First task number of sequence s: each sequence has room for the most chunks that its rows can
+ * touch. */
 template <int D> __device__ uint32_t first_task(const args &a, uint32_t s) {
     return (uint32_t)a.row_start[s] / sizes<D>::C + 2 * s;
 }
@@ -88,11 +91,11 @@ __device__ struct rows rows_of(const args &a, uint32_t s) {
     return r;
 }
 
-/* What this step brings of one chunk. */
+/* The rows that this step adds to one chunk. */
 struct part {
     uint32_t chunk;       /* its number in the sequence */
-    uint32_t first, last; /* row of the chunk that is the first, the last of this step */
-    int32_t row;          /* in the batch, of the chunk's row 0: may lie before the step */
+    uint32_t first, last; /* the first and last rows of this step, counted in the chunk */
+    int32_t row;          /* batch row of the chunk's row 0: may lie before the step */
     uint32_t slot;
     bool there;
 };
@@ -109,7 +112,7 @@ template <int D> __device__ struct part part_of(const struct rows &r, uint32_t c
     return p;
 }
 
-/* The chunk that task number `task` is. Its sequence: the last that begins at or before it. */
+/* The chunk of task number `task`. Its sequence is the last one that begins at or before it. */
 template <int D> __device__ struct part task_part(const args &a, uint32_t task) {
     uint32_t low = 0, high = a.op.n_seqs;
     while (high - low > 1) {
@@ -123,7 +126,7 @@ template <int D> __device__ struct part task_part(const args &a, uint32_t task) 
     return part_of<D>(r, r.pos / sizes<D>::C + task - first_task<D>(a, low));
 }
 
-/* Row s of the chunk: of this step, or kept in the slot by an earlier one. */
+/* Row s of the chunk: from this step, or kept in the slot by an earlier one. */
 template <int D>
 __device__ const float *row_at(const args &a, const struct part &p, const float *x, const float *kept, uint32_t head,
                                uint32_t s) {
@@ -184,9 +187,9 @@ template <int D> CUDA_KERNEL(THREADS) linear_attention_chunks(CUDA_ARGS(args) a)
     }
 }
 
-/* Kernel 2: the scan over the chunks of a sequence. Of each that this pass fills, states becomes the S
- * before it; the slot's S that behind the last. A thread four values of S. Grid: parts of S, heads,
- * sequences. */
+/* Kernel 2: the scan over the chunks of a sequence. For each chunk that this pass fills, states
+ * becomes the S before it; the slot receives the S after the last. Each thread has four values
+ * of S. Grid: parts of S, heads, sequences. */
 template <int D> CUDA_KERNEL(THREADS) linear_attention_scan(CUDA_ARGS(args) a) {
     enum { C = sizes<D>::C };
     pdl_launch();
@@ -201,7 +204,7 @@ template <int D> CUDA_KERNEL(THREADS) linear_attention_scan(CUDA_ARGS(args) a) {
     const float far = power(decay_of(a, head), C);
     float4 s = first + begin - base ? *kept : zero4();
     for (uint32_t t = begin; t < end; t += AHEAD) {
-        float4 of_chunk[AHEAD]; /* read together: only their sum goes one after the other */
+        float4 of_chunk[AHEAD]; /* loaded together: only the additions are sequential */
 #pragma unroll
         for (uint32_t i = 0; i < AHEAD; i++)
             of_chunk[i] = t + i < end ? state_quads<D>(a, t + i - a.op.first_task, head)[at] : zero4();
@@ -249,8 +252,8 @@ __device__ void sums_before(float sums[ROWS], const float4 *qt, const float *s, 
         sums[x] = sum4(acc[x]);
 }
 
-/* Kernel 3: outputs of the step's rows of one chunk. A thread one column of eight rows. K has rows one
- * float4 longer: no two lanes on one bank. Grid: tasks, heads. */
+/* Kernel 3: outputs of the step's rows of one chunk. Each thread has one column of eight rows.
+ * Rows of K are padded by one float4 against bank conflicts. Grid: tasks, heads. */
 template <int D> CUDA_KERNEL(THREADS) linear_attention_outputs(CUDA_ARGS(args) a) {
     enum { C = sizes<D>::C, QUADS = sizes<D>::QUADS };
     __shared__ float4 qt[C * QUADS], vt[C * QUADS], kt[C * (QUADS + 1)];
@@ -276,7 +279,7 @@ template <int D> CUDA_KERNEL(THREADS) linear_attention_outputs(CUDA_ARGS(args) a
     const uint32_t col = threadIdx.x % D, first = threadIdx.x / D * ROWS;
     if (first > p.last || first + ROWS <= p.first) return;
     float sums[ROWS];
-    /* A chunk that is not full has no sum in states: what is before it is the slot's S. */
+    /* A partial chunk has no entry in states: the S before it is the slot's. */
     const float *before = p.last == C - 1 ? state_of<D>(a, blockIdx.x, head) : slot;
     if (p.chunk != 0) sums_before<D>(sums, qt, before, first, col);
     const float *v = reinterpret_cast<const float *>(vt);
@@ -291,8 +294,8 @@ template <int D> CUDA_KERNEL(THREADS) linear_attention_outputs(CUDA_ARGS(args) a
     }
 }
 
-/* Kernel 4, after all others: the step's rows of a chunk that is not full, into the slot. Grid: heads,
- * sequences. */
+/* Kernel 4, after all others: stores the step's rows of a partial chunk in the slot. Grid:
+ * heads, sequences. */
 template <int D> CUDA_KERNEL(THREADS) linear_attention_keep(CUDA_ARGS(args) a) {
     enum { C = sizes<D>::C, QUADS = sizes<D>::QUADS };
     pdl_launch();
@@ -320,8 +323,8 @@ template <int D> __device__ void step_before(const float *q, const float *s, flo
     parts[threadIdx.x] = acc;
 }
 
-/* S of a slot takes in the chunk that the step's row fills. Thread (class, column) holds what it read
- * in step_before. kt (C, head_dim): the decayed K. */
+/* Adds the chunk that the step's row fills to the slot's S. Thread (class, column) holds what it
+ * read in step_before. kt (C, head_dim): the decayed K. */
 template <int D>
 __device__ void step_close(const args &a, const struct part &p, const float *v_kept, const float *kt, float *state,
                            float far, uint32_t head) {
@@ -341,8 +344,8 @@ __device__ void step_close(const args &a, const struct part &p, const float *v_k
     }
 }
 
-/* All of it for steps of one row a sequence: S is read once, the slot gets the row, or S the full
- * chunk. 4 head_dim threads. Grid: heads, sequences. */
+/* The single kernel for steps with one row per sequence: S is read once; the slot receives the
+ * row, or S receives the full chunk. 4 head_dim threads. Grid: heads, sequences. */
 template <int D> CUDA_KERNEL(4 * D) linear_attention_step(CUDA_ARGS(args) a) {
     enum { C = sizes<D>::C, QUADS = sizes<D>::QUADS };
     __shared__ float4 qt[QUADS], kt[C * QUADS];

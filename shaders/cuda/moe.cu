@@ -1,8 +1,8 @@
-/* moe.cu - a mixture of experts: which experts a row goes to, which rows an expert gets, the sum of what
- * they make of it. A pair is a row and one of its experts: pair row * n_used + k is the row's k-th expert, in
- * ascending order of experts. An expert's pairs are multiplied in tiles of up to tile_rows, so that its weights are read
- * once for all of them; the grids of products have as many tiles as there may be, those beyond are
- * empty. */
+/* moe.cu - a mixture of experts: the experts of each row, the rows of each expert, the weighted
+ * sum of their results. A pair is a row and one of its experts: pair row * n_used + k is the
+ * row's k-th expert, in ascending order of experts. An expert's pairs are multiplied in tiles of
+ * up to tile_rows, so that its weights are read once for all of them; the grids of products have
+ * as many tiles as are possible, and surplus tiles are empty. */
 #include "shaders/args_linear.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
@@ -11,7 +11,8 @@
 
 namespace {
 
-/* Sum of v over the threads before this one; *total: over all. parts (33): nobody else's. All threads. */
+/* Exclusive prefix sum of v over the threads; *total: over all. parts (33): shared memory for
+ * this alone. By all threads. */
 __device__ __forceinline__ uint32_t block_prefix(uint32_t v, uint32_t *parts, uint32_t *total) {
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, n_warps = blockDim.x / 32, before = v;
 #pragma unroll
@@ -35,7 +36,7 @@ __device__ __forceinline__ uint32_t block_prefix(uint32_t v, uint32_t *parts, ui
     return parts[warp] + before - v;
 }
 
-/* Sum over all threads, in an order that the number of warps decides. */
+/* Sum over all threads, in an order that depends on the number of warps. */
 __device__ __forceinline__ float block_sum(float v, float *parts) {
     v = warp_sum(v);
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = v;
@@ -43,9 +44,9 @@ __device__ __forceinline__ float block_sum(float v, float *parts) {
     return warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? parts[threadIdx.x % 32] : 0.0f);
 }
 
-/* A block a row, thread t is expert t. An expert is chosen by its rank, the number of experts with a larger score, or
- * the same and a lower number; a score that is no number ranks as the lowest. A single row needs no lists:
- * its pairs are written here. */
+/* One block per row, thread t is expert t. An expert is chosen by its rank: the number of
+ * experts with a larger score, or with the same score and a lower number; NaN ranks lowest. A
+ * single row needs no lists: its pairs are written here. */
 CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
     __shared__ float keys[ARGS_MOE_EXPERTS], float_parts[32], top;
     __shared__ uint32_t parts[33];
@@ -75,8 +76,9 @@ CUDA_KERNEL(1024) moe_route(CUDA_ARGS(struct cargs_moe_route) a) {
     a.tiles[slot].count = 1;
 }
 
-/* The pairs of each expert, in ascending order, and the tiles that they make: one block, of at least n_experts
- * threads. Counts are sums of integers, whose order does not matter; the rest has one order. */
+/* Sorts the pairs by expert, in ascending order, and cuts them into tiles: one block, of at
+ * least n_experts threads. Counts are sums of integers, whose order does not matter; everything
+ * else has a fixed order. */
 CUDA_KERNEL(1024) moe_lists(CUDA_ARGS(struct cargs_moe_lists) a) {
     __shared__ uint32_t counts[ARGS_MOE_EXPERTS], firsts[ARGS_MOE_EXPERTS], parts[2][33];
     pdl_launch();
@@ -88,7 +90,7 @@ CUDA_KERNEL(1024) moe_lists(CUDA_ARGS(struct cargs_moe_lists) a) {
         atomicAdd(&counts[a.experts[p]], 1u);
     __syncthreads();
 
-    /* Thread e lays out expert e. */
+    /* Thread e handles expert e. */
     uint32_t count = counts[at], own = (count + a.op.tile_rows - 1) / a.op.tile_rows, n_pairs, n_tiles;
     uint32_t begin = block_prefix(count, parts[0], &n_pairs), tile = block_prefix(own, parts[1], &n_tiles);
     firsts[at] = begin;
@@ -103,7 +105,7 @@ CUDA_KERNEL(1024) moe_lists(CUDA_ARGS(struct cargs_moe_lists) a) {
     }
     __syncthreads();
 
-    /* Each warp goes over all pairs for one expert after the other. */
+    /* Each warp scans all pairs for one expert after the other. */
     for (uint32_t e = warp; e < a.op.n_experts; e += n_warps) {
         uint32_t to = firsts[e], end = to + counts[e];
         for (uint32_t p = lane; to < end; p += 32) {
@@ -115,8 +117,8 @@ CUDA_KERNEL(1024) moe_lists(CUDA_ARGS(struct cargs_moe_lists) a) {
     }
 }
 
-/* y = sum of weight * (what an expert made of the row), ascending, then the shared expert's part. A thread a
- * column. */
+/* y = sum of weight * (the expert's result for the row), ascending, plus the shared expert's
+ * share. One thread per column. */
 CUDA_KERNEL(256) moe_combine(CUDA_ARGS(struct cargs_moe_combine) a) {
     pdl_launch();
     pdl_wait();

@@ -6,7 +6,7 @@ namespace {
 
 enum { WARPS = CUDA_ROPE_WARPS, THREADS = 32 * WARPS };
 
-/* Of x (n), by the whole block, in one order for any number of rows. */
+/* Inverse rms of x (n), by the whole block, in one order for any number of rows. */
 __device__ float row_scale(const float *x, uint32_t n, float eps, float *sums) {
     float sum = 0.0f;
 #pragma unroll 1
@@ -26,7 +26,7 @@ __device__ uint32_t get(const void *from, uint32_t bytes, uint32_t at) {
 enum part { Q, K, V };
 
 struct rope_shared {
-    float4 heads[WARPS][HEAD_MAX / 4]; /* as quads are aligned */
+    float4 heads[WARPS][HEAD_MAX / 4]; /* alignment of quads */
     float cosines[HEAD_MAX / 2], sines[HEAD_MAX / 2], sums[WARPS];
 };
 
@@ -36,7 +36,7 @@ __device__ __forceinline__ void take(float (&v)[HEAD_QUADS][4], const float (&fr
         v[i / 4][i % 4] = from[i / 4][i % 4];
 }
 
-/* K of a token to value `at` on of a tile; of Q8_0 the scales to its run. */
+/* Stores K of a token at value `at` of a tile; for Q8_0 the scales go to its run. */
 __device__ __forceinline__ void store_head_tile(const struct cargs_rope_store &a, const float (&v)[HEAD_QUADS][4],
                                                 unsigned char *run, uint32_t token, void *tile, uint32_t at) {
     const uint32_t bytes = element_bytes(a.kv_type);
@@ -58,8 +58,9 @@ __device__ __forceinline__ void store_head_tile(const struct cargs_rope_store &a
     }
 }
 
-/* A block's heads of a row of q, k or v, a warp some of them. What the row's
- * position and the weights alone decide is there before the product in front of this kernel has ended. */
+/* Processes a block's heads of a row of q, k or v, distributed over its warps. Everything that
+ * depends only on the row's position and on weights is ready before the previous kernel's
+ * product has ended. */
 __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uint32_t row, uint32_t block,
                            struct rope_shared &s) {
     const uint32_t warp = threadIdx.x / 32, slot = (uint32_t)a.slots[row];
@@ -95,7 +96,7 @@ __device__ void take_heads(const struct cargs_rope_store &a, enum part part, uin
     }
 }
 
-/* Where a row's K goes; NULL: nowhere. */
+/* Destination of a row's K; NULL: not stored. */
 __device__ unsigned char *run_of(const struct cargs_rope_store &a, uint32_t row, uint32_t head, uint32_t *token) {
     const uint32_t slot = row < a.n_rows ? (uint32_t)a.slots[row] : a.op.n_slots;
     if (slot >= a.op.n_slots) return nullptr;
@@ -103,10 +104,10 @@ __device__ unsigned char *run_of(const struct cargs_rope_store &a, uint32_t row,
     return slot_run(a, a.k_pool, slot, head);
 }
 
-/* K of one head, CUDA_ROPE_ROWS rows together: tokens lie side by side in a run, so that what is written
- * for rows that follow each other makes up whole sectors. A warp has some of the rows; then the block writes.
- * shared: of each row the angles' cosines and sines, then the tile (CUDA_ROPE_ROWS, head_dim and a word) of
- * elements, no two rows in one bank. */
+/* K of one head for CUDA_ROPE_ROWS rows together: tokens are contiguous in a run, so the stores
+ * of consecutive rows fill whole sectors. Each warp has some of the rows; then the block writes.
+ * shared: the cosines and sines of each row, then the tile (CUDA_ROPE_ROWS, head_dim and a word)
+ * of elements, with no two rows in one bank. */
 __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint32_t head, unsigned char *shared,
                           struct rope_shared &s) {
     const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, end = min(first + CUDA_ROPE_ROWS, a.n_rows);
@@ -134,7 +135,7 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
         float v[HEAD_QUADS][4];
         take(v, next);
         if (row + WARPS < end) read_head(a, from + (row + WARPS) * stride, next, aligned);
-        if (!run) continue; /* alike in all lanes */
+        if (!run) continue; /* the same in all lanes */
         norm_head(a, a.k_norm_kind, v, f, 1.0f);
         rotate(a, v, x, own, own + a.n_rot / 2, aligned);
         store_head_tile(a, v, run, token, tile, (row - first) * pitch);
@@ -147,9 +148,10 @@ __device__ void take_rows(const struct cargs_rope_store &a, uint32_t first, uint
         put(base, bytes, d * a.block_tokens + to, get(tile, bytes, i * pitch + d));
 }
 
-/* Grid: blocks of the heads of a row, rows. A row that is normed as a whole has one block for all its
- * heads of q or k, since another would overwrite what it sums. With k_tiles those blocks that would be k's
- * are numbered through, and each has one head of some rows. */
+/* Grid: blocks of the heads of a row, rows. A row that is normed as a whole has a single block
+ * for all its heads of q or k, because another block would overwrite the values that it sums.
+ * With k_tiles, the blocks of k are numbered consecutively over the grid, and each has one head
+ * of some rows. */
 CUDA_KERNEL_MIN(THREADS, 8) rope_store(CUDA_ARGS(struct cargs_rope_store) a) {
     CUDA_SHARED(unsigned char, shared);
     __shared__ struct rope_shared s;

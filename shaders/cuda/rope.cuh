@@ -1,5 +1,6 @@
-/* rope.cuh - what is done to a head of q, k and v before attention: its norm, rotary embedding, how K and V hold
- * it. By one warp each; the same bits from every kernel that does it. */
+/* rope.cuh - what happens to a head of q, k and v before attention: norm, rotary embedding,
+ * conversion to the cache's type. One warp per head; the same bits from every kernel that does
+ * it. */
 #ifndef INFERD_SHADERS_CUDA_ROPE_CUH
 #define INFERD_SHADERS_CUDA_ROPE_CUH
 
@@ -10,8 +11,8 @@
 namespace {
 
 #define HEAD_MAX   CUDA_ROPE_MAX_DIM
-#define HEAD_QUADS (HEAD_MAX / 128) /* of a head in a lane, the i-th is of dimensions 4 (lane + 32 i) .. + 3 */
-/* What a kernel knows when it is compiled makes less code: N, the quads of its heads; aligned: head_dim is a
+#define HEAD_QUADS (HEAD_MAX / 128) /* per lane; quad i has dimensions 4 (lane + 32 i) .. + 3 */
+/* Compile-time constants make less code: N, the quads of its heads; aligned: head_dim is a
  * multiple of 4. */
 #define F16_MAX 65504.0f
 #define F32_MAX 3.402823466e38f
@@ -20,11 +21,11 @@ __device__ __forceinline__ float inverse_rms(float sum, uint32_t n, float eps) {
     return 1.0f / sqrtf(sum / (float)n + eps);
 }
 
-/* Cosines and sines (n_rot / 2) of a row, by the n threads of which this is number i. The angle is rounded to f32
- * as on every device; sine and cosine are those that hold for angles of many turns. */
+/* Cosines and sines (n_rot / 2) of a row, by n threads, of which this is number i. The angle is
+ * rounded to f32 as on every device; sine and cosine are accurate for angles of many turns. */
 __device__ __forceinline__ void make_angles(const struct cargs_rope_store &a, float pos, float *cosines,
                                             float *sines, uint32_t i, uint32_t n) {
-#pragma unroll 1 /* little code: most of what it takes is to fetch it */
+#pragma unroll 1 /* small code: fetching instructions would cost more than the loop */
     for (; i < a.n_rot / 2; i += n) {
         float s, c;
         sincosf(pos * a.inv_freq[i], &s, &c);
@@ -37,7 +38,7 @@ __device__ __forceinline__ uint32_t quad_dim(uint32_t i) {
     return 4 * (threadIdx.x % 32 + 32 * i);
 }
 
-/* The head's, zeros behind it. */
+/* Reads a head, with zeros after it. */
 template <int N>
 __device__ __forceinline__ void read_head(const struct cargs_rope_store &a, const float *src, float (&v)[N][4],
                                           bool aligned) {
@@ -73,7 +74,7 @@ __device__ __forceinline__ void write_head(const struct cargs_rope_store &a, flo
     }
 }
 
-/* f: factors, as v is; with ARGS_NORM_NONE unused. */
+/* f: factors, laid out as v; unused with ARGS_NORM_NONE. */
 template <int N>
 __device__ __forceinline__ void norm_head(const struct cargs_rope_store &a, uint32_t norm, float (&v)[N][4],
                                           const float (&f)[N][4], float scale) {
@@ -90,7 +91,7 @@ __device__ __forceinline__ void norm_head(const struct cargs_rope_store &a, uint
         v[i / 4][i % 4] = v[i / 4][i % 4] * scale * f[i / 4][i % 4];
 }
 
-/* x (head_dim) is the warp's memory for what one lane needs of another. */
+/* x (head_dim): memory of the warp for exchanges between lanes. */
 template <int N>
 __device__ __forceinline__ void rotate(const struct cargs_rope_store &a, float (&v)[N][4], float *x,
                                        const float *cosines, const float *sines, bool aligned) {
@@ -117,7 +118,7 @@ __device__ __forceinline__ void rotate(const struct cargs_rope_store &a, float (
             v[i][e] = second ? fmaf(other, s, was[e] * c) : fmaf(was[e], c, -(other * s));
         }
     }
-    if (!a.interleaved) __syncwarp(); /* x is free again */
+    if (!a.interleaved) __syncwarp(); /* x may be reused */
 }
 
 __device__ __forceinline__ uint32_t element_bytes(uint32_t kv_type) {
@@ -136,8 +137,8 @@ __device__ __forceinline__ uint32_t value_bits(uint32_t kv_type, float v) {
     return pack_bf16(v, 0.0f);
 }
 
-/* Four values a lane, 32 dimensions of a token eight lanes, as Q8_0: the largest magnitude is 127, a group with a
- * value that is no number has a scale that is none. */
+/* Four values per lane, 32 dimensions of a token over eight lanes, as Q8_0: the largest
+ * magnitude becomes 127; a group that contains NaN or infinity gets a scale that is not finite. */
 __device__ __forceinline__ void q8_0_bits(const float v[4], uint32_t bits[4], uint16_t *scale) {
     float largest = fmaxf(fmaxf(fabsf(v[0]), fabsf(v[1])), fmaxf(fabsf(v[2]), fabsf(v[3])));
 #pragma unroll
@@ -154,7 +155,8 @@ __device__ __forceinline__ void q8_0_bits(const float v[4], uint32_t bits[4], ui
         bits[e] = d > 0.0f ? (uint32_t)(int)rintf(v[e] * inverse) & 255 : 0;
 }
 
-/* A quad as K and V hold it; of Q8_0 with the scale of its eight lanes' values. All lanes of a warp. */
+/* Converts a quad to the type of K and V; for Q8_0 with the scale of its eight lanes' values. By
+ * all lanes of a warp. */
 __device__ __forceinline__ void encode(uint32_t kv_type, const float v[4], uint32_t bits[4], uint16_t *scale) {
     if (kv_type == QTYPE_Q8_0) {
         q8_0_bits(v, bits, scale);
@@ -165,20 +167,20 @@ __device__ __forceinline__ void encode(uint32_t kv_type, const float v[4], uint3
         bits[e] = value_bits(kv_type, v[e]);
 }
 
-/* Where the scale of a token's dimensions 32 group .. is in a run of K (by_dim) or V. */
+/* Address of the scale of a token's dimensions from 32 group on, in a run of K (by_dim) or V. */
 __device__ __forceinline__ uint16_t *scale_at(const struct cargs_rope_store &a, unsigned char *run, bool by_dim,
                                               uint32_t token, uint32_t group) {
     return reinterpret_cast<uint16_t *>(run + a.block_tokens * a.head_dim) +
            (by_dim ? group * a.block_tokens + token : token * (a.head_dim / 32) + group);
 }
 
-/* Where a slot of head `head` lies in a pool; the token in it is slot % block_tokens. */
+/* Address of the run of head `head` that holds a slot; the token in it is slot % block_tokens. */
 __device__ __forceinline__ unsigned char *slot_run(const struct cargs_rope_store &a, unsigned char *pool,
                                                    uint32_t slot, uint32_t head) {
     return pool + ((uint64_t)(slot / a.block_tokens) * a.op.n_kv_heads + head) * a.run_bytes;
 }
 
-/* A quad of a token of V: side by side. */
+/* Stores a quad of a token of V: contiguous. */
 __device__ __forceinline__ void put_quad(unsigned char *run, uint32_t bytes, uint32_t at,
                                          const uint32_t bits[4]) {
     if (bytes == 4) *reinterpret_cast<uint4 *>(run + at * 4) = make_uint4(bits[0], bits[1], bits[2], bits[3]);
@@ -188,8 +190,9 @@ __device__ __forceinline__ void put_quad(unsigned char *run, uint32_t bytes, uin
         *reinterpret_cast<uint32_t *>(run + at) = bits[0] | bits[1] << 8 | bits[2] << 16 | bits[3] << 24;
 }
 
-/* One head to token `token` of a run of K (by_dim) or V, NULL: nowhere; and to kept (head_dim) and scales
- * (head_dim / 32) in shared memory, NULL: not there. All lanes of a warp. */
+/* Stores one head to token `token` of a run of K (by_dim) or V (NULL: not stored), and to kept
+ * (head_dim) and scales (head_dim / 32) in shared memory (NULL: not kept). By all lanes of a
+ * warp. */
 template <int N>
 __device__ __forceinline__ void store_head(const struct cargs_rope_store &a, const float (&v)[N][4],
                                            unsigned char *run, bool by_dim, uint32_t token, uint16_t *kept,

@@ -1,4 +1,4 @@
-/* rows.cu - embed, gather, kv_copy: rows from one place to another; copy_tokens; upload. */
+/* rows.cu - embed, gather, kv_copy: copies of rows and blocks; copy_tokens; upload. */
 #include "shaders/cuda/block.cuh"
 #include "shaders/args.h"
 #include "shaders/cuda/device.cuh"
@@ -6,7 +6,7 @@
 
 namespace {
 
-/* out = scale * the row from; the bits of qtype_decode, multiplied. */
+/* out = scale * the row of the table, in the bits of qtype_decode, multiplied. */
 __device__ void embed_row(const void *from, const struct cargs_embed &a, float *out) {
     switch (a.type) {
 #define CASE(type)                                                                                          \
@@ -24,7 +24,7 @@ __device__ void embed_row(const void *from, const struct cargs_embed &a, float *
     }
 }
 
-/* A block a row; ids below 0 are padding. */
+/* One block per row; ids below 0 are padding. */
 CUDA_KERNEL(256) embed(CUDA_ARGS(struct cargs_embed) a) {
     pdl_launch();
     pdl_wait();
@@ -60,7 +60,7 @@ CUDA_KERNEL(256) copy_tokens(CUDA_ARGS(struct cargs_copy_tokens) a) {
     a.ids[a.copies[i].to] = token < 0 ? 0 : token;
 }
 
-/* A block (pair, K or V). */
+/* Grid: pair, K or V. */
 CUDA_KERNEL(256) kv_copy(CUDA_ARGS(struct cargs_kv_copy) a) {
     pdl_launch();
     pdl_wait();

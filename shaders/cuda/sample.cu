@@ -1,10 +1,10 @@
-/* sample.cu - draws a token from each row of logits. A block a row; each warp has a run of columns, so
- * that the order of ids is warp by warp. Weights are whole numbers (core/base/sample_math.h): their sums have no
- * order, so nothing here depends on which thread came first.
+/* sample.cu - samples a token from each row of logits. One block per row; each warp has
+ * consecutive columns, so that ids ascend from warp to warp. Weights are integers
+ * (core/base/sample_math.h), so their sums do not depend on the order of threads.
  *
- * Every filter keeps a beginning of the tokens' ranking: together they are one cut. It is found by
- * bisection over the keys of logits, each step a pass over the few tokens that may be in it; over the row
- * where these are too many. */
+ * Every filter keeps a prefix of the tokens' ranking, so all filters together are one cut. It is
+ * found by bisection over the keys of logits; each step is a pass over the few candidate tokens,
+ * or over the row if there are too many. */
 #include "core/base/sample_math.h"
 #include "shaders/args.h"
 #include "shaders/cuda/device.cuh"
@@ -16,11 +16,11 @@ enum { THREADS = CUDA_SAMPLE_THREADS, WARPS = THREADS / 32, LIST = CUDA_SAMPLE_L
 
 struct row {
     const float *x;
-    uint32_t n, first, end; /* columns; this warp's run of them */
+    uint32_t n, first, end; /* columns of the row; of this warp */
     float max, temperature;
 };
 
-/* Tokens of a larger key are kept, and those of this key up to this id. */
+/* Keeps tokens with a larger key, and those with this key up to this id. */
 struct cut {
     uint32_t key, id;
 };
@@ -42,8 +42,8 @@ __device__ uint64_t warp_total(uint64_t v) {
     return v;
 }
 
-/* Of all threads, to all threads. each: (WARPS) shared; the caller's next use of it comes behind a
- * barrier. */
+/* Sum over all threads, returned to all. each: (WARPS) shared; before its next use the caller
+ * needs a barrier. */
 __device__ uint64_t block_total(uint64_t v, uint64_t *each) {
     v = warp_total(v);
     __syncthreads();
@@ -96,7 +96,7 @@ __device__ bool keeps(cut c, uint32_t key, uint32_t id) {
 
 /* ---- the cut ---- */
 
-/* How many, or how much weight, come at or before c in rank. by_weight only among list (n). */
+/* Number of tokens, or their weight, at or before c in rank. by_weight: only among list (n). */
 __device__ uint64_t reach(const row &r, cut c, bool by_weight, cut within, const entry *list, uint32_t n,
                           uint64_t *each) {
     uint64_t sum = 0;
@@ -112,7 +112,7 @@ __device__ uint64_t reach(const row &r, cut c, bool by_weight, cut within, const
     return block_total(sum, each);
 }
 
-/* The first cut, in rank, that reaches want. */
+/* The first cut in rank whose number or weight reaches want. */
 __device__ cut find_cut(const row &r, uint64_t want, bool by_weight, cut within, const entry *list, uint32_t n,
                         uint64_t *each) {
     uint32_t low = 0, high = sample_key(r.max); /* the key is in [low, high] */
@@ -134,7 +134,7 @@ __device__ cut find_cut(const row &r, uint64_t want, bool by_weight, cut within,
     return {low, first};
 }
 
-/* Total weight of what c keeps. */
+/* Total weight of the tokens that c keeps. */
 __device__ uint64_t kept_weight(const row &r, cut c, uint64_t least, uint64_t *each) {
     uint64_t sum = 0;
     for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32) {
@@ -144,8 +144,8 @@ __device__ uint64_t kept_weight(const row &r, cut c, uint64_t least, uint64_t *e
     return block_total(sum, each);
 }
 
-/* Of what `within` keeps, tokens of at least such key and weight to list; how many there are: no more than
- * LIST find room. With by_weight false each counts 1. */
+/* Collects tokens that `within` keeps, with at least this key and weight, in list (up to LIST of
+ * them); returns their number. With by_weight false each counts 1. */
 __device__ uint32_t gather(const row &r, cut within, uint32_t key, uint64_t weight, bool by_weight, entry *list) {
     __shared__ uint32_t n_list;
     __syncthreads();
@@ -163,8 +163,8 @@ __device__ uint32_t gather(const row &r, cut within, uint32_t key, uint64_t weig
     return n_list;
 }
 
-/* What top_k keeps. Where the k-th best of the threads' best keys is, k tokens have no lower one: usually
- * few more, and they fit the list. */
+/* The cut of top_k. At least k tokens are not below the k-th best of the threads' best keys:
+ * usually only few more, and they fit the list. */
 __device__ cut first_k(const row &r, uint32_t k, entry *list, uint64_t *each) {
     uint32_t best = 0, low = 0, high = sample_key(r.max);
     for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32)
@@ -180,8 +180,8 @@ __device__ cut first_k(const row &r, uint32_t k, entry *list, uint64_t *each) {
     return find_cut(r, k, false, {0, UINT32_MAX}, n <= LIST ? list : nullptr, n, each);
 }
 
-/* What top_p keeps of what `within` keeps. A token lighter than (1 - top_p) * total / n is not in it,
- * however many they are: usually few are left, and they fit the list. */
+/* The cut of top_p within `within`. A token lighter than (1 - top_p) * total / n is outside for
+ * any number n of tokens: usually few remain, and they fit the list. */
 __device__ cut nucleus(const row &r, float top_p, cut within, entry *list, uint64_t *each) {
     uint64_t total = kept_weight(r, within, 0, each), want = sample_mass(top_p, total);
     uint64_t lightest = (uint64_t)((1.0 - (double)top_p) * (double)total / r.n);
@@ -191,7 +191,7 @@ __device__ cut nucleus(const row &r, float top_p, cut within, entry *list, uint6
 
 /* ---- the random choice ---- */
 
-/* The id at which the weights of what is kept, added in the order of ids, pass target. */
+/* The id at which the running sum of the kept weights, in the order of ids, exceeds target. */
 __device__ void walk(const row &r, cut c, uint64_t least, uint64_t target, uint64_t *each, int32_t *token) {
     uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint64_t sum = 0, before = 0;
@@ -205,7 +205,7 @@ __device__ void walk(const row &r, cut c, uint64_t least, uint64_t target, uint6
     __syncthreads();
     for (uint32_t i = 0; i < warp; i++)
         before += each[i];
-    if (target < before || target >= before + sum) return; /* another warp's */
+    if (target < before || target >= before + sum) return; /* in another warp's columns */
     for (uint32_t base = r.first; base < r.end; base += 32) {
         uint32_t i = base + lane;
         uint64_t w = i < r.end ? weight_at(r, r.x[i]) : 0, upto;
@@ -241,7 +241,7 @@ __device__ int32_t sample_row(const row &r, const cargs_sampling &d, uint64_t *e
     return token;
 }
 
-/* Largest key of the row as it is now. */
+/* The best token of the row as it is now. */
 __device__ cut best_of(const row &r, uint64_t *each) {
     cut best = {0, UINT32_MAX};
     for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32) {
@@ -284,7 +284,7 @@ CUDA_KERNEL_MIN(CUDA_SAMPLE_THREADS, 1) sample(CUDA_ARGS(struct cargs_sample) a)
     cargs_sampled sampled = {-1, 0, 0};
     cut best = best_of(r, each);
     r.max = best.id < r.n ? x[best.id] : -INFINITY;
-    if (d.params.temperature >= 0 && r.max > -INFINITY && r.max < INFINITY) { /* alike in all threads */
+    if (d.params.temperature >= 0 && r.max > -INFINITY && r.max < INFINITY) { /* the same in all threads */
         double sum = 0;
         for (uint32_t i = r.first + threadIdx.x % 32; i < r.end; i += 32)
             if (x[i] == x[i]) sum += (double)expf(x[i] - r.max);

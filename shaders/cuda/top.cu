@@ -1,40 +1,41 @@
-/* top.cu - the k largest logits of rows, in the samplers' order: logit down, of equal ones the lower id
- * first.
+/* top.cu - the k largest logits of rows, in the samplers' order: descending logits; equal logits
+ * by ascending id.
  *
- * A row's columns are cut into slices, a block each. A block keeps the best k of its slice as a sorted
- * list; the block of a row that is done last merges the lists of all of them. The order is total, so
- * the result is one whatever the cut and whoever is last.
+ * A row's columns are divided into slices, one block each. A block keeps the best k of its slice
+ * as a sorted list; the last block of a row to finish merges the lists of all of them. The order
+ * is total, so the result does not depend on the slices or on which block is last.
  *
- * The best k of some entries: these are dealt to groups; the k-th largest of the groups' maxima is no
- * larger than the k-th largest entry, and only few entries are as large as it (each of them is in one
- * of k groups). An entry's place is the number of larger ones among those few. */
+ * Selection of the best k of some entries: they are dealt to groups. The k-th largest of the
+ * groups' maxima is not larger than the k-th largest entry, and only few entries are as large as
+ * it (each of them is in one of k groups). An entry's place is the number of larger ones among
+ * those few. */
 #include "shaders/args.h"
 #include "shaders/cuda/device.cuh"
 #include "shaders/cuda/kernels.h"
 
 namespace {
 
-/* A logit and its id, larger where it comes first. 0 comes after all others. */
+/* A logit and its id as one integer, larger if it ranks higher. 0 ranks last. */
 typedef unsigned long long entry;
 
 enum { THREADS = 256, PER_THREAD = CUDA_TOP_TILE / THREADS };
-enum { GROUPS = THREADS / 2, HALF = GROUPS / 2 }; /* two neighbouring threads deal to one group */
-enum { MOST_FOUND = ARGS_TOP_MAX * CUDA_TOP_SLICES }; /* k groups with one entry of each list */
+enum { GROUPS = THREADS / 2, HALF = GROUPS / 2 }; /* two neighbouring threads share a group */
+enum { MOST_FOUND = ARGS_TOP_MAX * CUDA_TOP_SLICES }; /* k groups with one entry from each list */
 
 static_assert((int)GROUPS >= (int)ARGS_TOP_MAX, "k groups");
 static_assert((int)MOST_FOUND >= ARGS_TOP_MAX * 2 * (PER_THREAD + 1), "k groups of a tile and of the list");
 static_assert((int)GROUPS >= 2 * CUDA_TOP_SLICES, "the heads of all lists in groups of their own");
 
 struct top_shared {
-    entry best[2][HALF + 2]; /* maxima of groups; the halves begin in different banks */
+    entry best[2][HALF + 2]; /* maxima of the groups; the halves begin in different banks */
     entry list[ARGS_TOP_MAX];
     entry found[MOST_FOUND];
     entry least;
     uint32_t n_found, last;
 };
 
-/* Orders as the logits do: NaN is -inf, and the two zeros are one. Integers alone: nothing depends on
- * how floats with NaN compare. */
+/* A key with the order of the logits: NaN counts as -inf, and both zeros are equal. Integer
+ * operations only, so nothing depends on float comparisons with NaN. */
 __device__ entry make_entry(float logit, uint32_t id) {
     uint32_t bits = __float_as_uint(logit);
     if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0xff800000u;
@@ -47,7 +48,7 @@ __device__ entry larger(entry a, entry b) {
     return a > b ? a : b;
 }
 
-/* The k-th largest of the groups' maxima; most: of what the thread dealt. */
+/* The k-th largest of the groups' maxima; most: the largest of the thread's entries. */
 __device__ entry find_least(struct top_shared &s, entry most, uint32_t k) {
     const uint32_t group = threadIdx.x / 2, side = threadIdx.x % 2;
     most = larger(most, __shfl_xor_sync(CUDA_ALL, most, 1));
@@ -59,7 +60,7 @@ __device__ entry find_least(struct top_shared &s, entry most, uint32_t k) {
     for (uint32_t i = 0; i < HALF; i++)
         above += s.best[side][i] > most;
     above += __shfl_xor_sync(CUDA_ALL, above, 1);
-    if (above == k - 1) s.least = most; /* one group, or some that have nothing */
+    if (above == k - 1) s.least = most; /* a single group, or groups without entries */
     __syncthreads();
     return s.least;
 }
@@ -68,7 +69,7 @@ __device__ void offer(struct top_shared &s, entry e, entry least) {
     if (e != 0 && e >= least) s.found[atomicAdd(&s.n_found, 1u)] = e;
 }
 
-/* The list becomes the first k of what was found. */
+/* Sets the list to the first k of the candidates. */
 __device__ void rank_found(struct top_shared &s, uint32_t k) {
     if (threadIdx.x < k) s.list[threadIdx.x] = 0;
     __syncthreads();
@@ -84,7 +85,7 @@ __device__ void rank_found(struct top_shared &s, uint32_t k) {
     __syncthreads();
 }
 
-/* The list becomes the first of what the threads have. */
+/* Sets the list to the first of the threads' entries. */
 __device__ void keep_first(struct top_shared &s, entry most) {
 #pragma unroll
     for (int i = 16; i > 0; i /= 2)
@@ -99,10 +100,10 @@ __device__ void keep_first(struct top_shared &s, entry most) {
     __syncthreads();
 }
 
-/* Columns begin .. end - 1 of a row. */
+/* Selects among columns begin .. end - 1 of a row. */
 __device__ void read_slice(struct top_shared &s, const float *x, uint32_t begin, uint32_t end, uint32_t k) {
     entry first = 0;
-    if (threadIdx.x < k) s.list[threadIdx.x] = 0; /* read by this thread alone */
+    if (threadIdx.x < k) s.list[threadIdx.x] = 0; /* only this thread reads it */
     for (uint32_t base = begin; base < end; base += CUDA_TOP_TILE) {
         float v[PER_THREAD];
         entry e[PER_THREAD + 1];
@@ -130,8 +131,8 @@ __device__ void read_slice(struct top_shared &s, const float *x, uint32_t begin,
     if (k == 1) keep_first(s, first);
 }
 
-/* Lists (n_lists, k) of this launch's other blocks. Entry p of list l goes to group 2 l + p, so that the
- * first ones of the lists, which are the largest, are in different groups. */
+/* Merges the lists (n_lists, k) of this launch's other blocks. Entry p of list l goes to group 2
+ * l + p, so that the first entries of the lists, which are the largest, are in different groups. */
 __device__ void merge_lists(struct top_shared &s, const entry *lists, uint32_t n_lists, uint32_t k) {
     const uint32_t group = threadIdx.x / 2, side = threadIdx.x % 2;
     entry most = 0;
@@ -153,7 +154,7 @@ __device__ void merge_lists(struct top_shared &s, const entry *lists, uint32_t n
     rank_found(s, k);
 }
 
-/* Is this block the last of the row's? Then it sees what the others wrote, and the count begins anew. */
+/* Is this block the last of its row? Then it sees the others' stores, and the count is reset. */
 __device__ bool is_last(struct top_shared &s, uint32_t *done, uint32_t n_slices) {
     __threadfence();
     __syncthreads();
