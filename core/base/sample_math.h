@@ -10,7 +10,7 @@
 #if defined(__CUDACC__)
 #define SAMPLE_FN static __host__ __device__ __forceinline__
 #ifdef __CUDA_ARCH__
-#define SAMPLE_MUL(a, b) __fmul_rn(a, b) /* never one operation with an addition behind it */
+#define SAMPLE_MUL(a, b) __fmul_rn(a, b) /* never fused with an addition */
 #endif
 #else
 #define SAMPLE_FN static inline
@@ -23,7 +23,7 @@
 enum { SAMPLE_ONE_BITS = 40, SAMPLE_MAX_COLS = 1 << 22 }; /* sums of weights fit 63 bits */
 
 /* exp((logit - max) / temperature) in units of 2^-SAMPLE_ONE_BITS, relative error below 2^-19 for
- * weights above 2^-20; logit <= max, temperature > 0. NaN and -inf weigh nothing. 2^f on [-1/2,
+ * weights above 2^-20; logit <= max, temperature > 0. NaN and -inf have weight 0. 2^f on [-1/2,
  * 1/2] is its Taylor polynomial of degree 7 (error 5e-9). */
 SAMPLE_FN uint64_t sample_weight(float logit, float max, float temperature) {
     float y = SAMPLE_MUL((logit - max) / temperature, 1.44269504f);
@@ -46,7 +46,7 @@ SAMPLE_FN uint64_t sample_weight(float logit, float max, float temperature) {
     return shift >= 0 ? mantissa << shift >> 23 : 0;
 }
 
-/* Ranks logits as a number: larger logits have larger keys; NaN has that of -inf, -0 that of 0. */
+/* A logit's rank as an integer: larger logits have larger keys; NaN counts as -inf, -0 as 0. */
 SAMPLE_FN uint32_t sample_key(float logit) {
     union {
         float f;
@@ -56,7 +56,7 @@ SAMPLE_FN uint32_t sample_key(float logit) {
     return bits.u & 0x80000000u ? ~bits.u : bits.u | 0x80000000u;
 }
 
-/* Part top_p of a total, rounded up, at least 1. */
+/* top_p of the total weight, rounded up, at least 1. */
 SAMPLE_FN uint64_t sample_mass(float part, uint64_t total) {
     double want = ceil((double)part * (double)total);
     return want < 1 ? 1 : want < (double)total ? (uint64_t)want : total;
@@ -81,7 +81,8 @@ SAMPLE_FN void sample_philox(const uint32_t counter[4], const uint32_t key[2], u
     out[3] = c3;
 }
 
-/* A number in [0, total), for the index-th draw of a seed: floor(r * total / 2^64), r of 64 bits.
+/* The random target in [0, total) for token `index` of a seed: floor(r * total / 2^64), r of 64
+ * bits.
  */
 SAMPLE_FN uint64_t sample_target(const uint32_t seed[2], const uint32_t index[2], uint64_t total) {
     const uint32_t counter[4] = {index[0], index[1], 0, 0};

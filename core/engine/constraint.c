@@ -1,11 +1,11 @@
-/* constraint.c - what binds a sequence to a grammar: where its text stands in it, and what may come
- * next. Made at submission on the caller's thread with all its memory; afterwards the worker's, or
- * that of looks.c's thread, and nothing allocates.
+/* constraint.c - holds a sequence to its grammar: the matcher's state after its text, and what may
+ * come next. Made at submission on the caller's thread with all its memory; afterwards owned by the
+ * worker or by the thread of deferred_masks.c, and nothing allocates.
  *
- * What comes next is a function of the text so far alone: where the grammar leaves no choice it is
- * the longest token of those bytes, but the last token of such a run, which may become one with
- * what follows, is left to the model. So an answer does not depend on how many tokens a step took,
- * and goes on the same after a preemption or as a continuation. */
+ * What comes next depends only on the text so far. If the grammar forces bytes, the next token is
+ * the longest one of these bytes, except that the last token of a forced run is left to the model,
+ * because it may merge with what follows. So an answer does not depend on how many tokens a step
+ * took, and continues the same after a preemption or as a continuation. */
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -13,7 +13,7 @@
 
 #include <stdlib.h>
 
-enum { FORCED_BYTES = 64 /* looked ahead: longer than nearly all tokens */ };
+enum { FORCED_BYTES = 64 /* lookahead: longer than nearly all tokens */ };
 
 static uint32_t mask_words(const engine *en) {
     return (en->hp.n_vocab + 31) / 32;
@@ -27,18 +27,19 @@ int constraint_vocab(engine *en, grammar_vocab **out, err *e) {
         rc = engine_grammar_vocab(en->tok, en->hp.n_vocab, en->config.grammar_cache_bytes,
                                   &en->vocab, e);
         if (!rc)
-            log_info("engine: a trie of %u tokens for grammars in %.0f ms; masks of up to %llu "
-                     "bytes are kept",
-                     en->hp.n_vocab, (double)(clock_now_ns() - start) * 1e-6,
-                     (unsigned long long)en->config.grammar_cache_bytes);
+            log_info(
+                "engine: built a trie of %u tokens for grammars in %.0f ms; up to %llu bytes of "
+                "masks are cached",
+                en->hp.n_vocab, (double)(clock_now_ns() - start) * 1e-6,
+                (unsigned long long)en->config.grammar_cache_bytes);
     }
     *out = en->vocab;
     pthread_mutex_unlock(&en->vocab_lock);
     return rc;
 }
 
-/* The text that was there before: what a continuation has generated. */
-static int replay(struct constraint *c, const int32_t *tokens, uint32_t n, err *e) {
+/* Feeds the matcher the tokens that a continuation has generated before. */
+static int replay_tokens(struct constraint *c, const int32_t *tokens, uint32_t n, err *e) {
     for (uint32_t i = 0; i < n; i++)
         if (!grammar_matcher_accept(c->matcher, tokens[i]))
             return err_set_param(e, ERR_INVALID, "prompt",
@@ -54,10 +55,10 @@ int constraint_init(struct constraint *c, engine *en, const struct engine_reques
     c->ignore_eos = req->params.ignore_eos;
     c->taken = -1;
     c->mask = mem_new(mask_words(en), sizeof *c->mask);
-    if (!c->mask) return err_set(e, ERR_NOMEM, "no memory for the request");
+    if (!c->mask) return err_no_memory(e);
     rc = grammar_matcher_new(c->g, vocab, &c->matcher, e);
     if (rc) return rc;
-    return replay(c, req->prompt + req->n_prompt - req->n_generated, req->n_generated, e);
+    return replay_tokens(c, req->prompt + req->n_prompt - req->n_generated, req->n_generated, e);
 }
 
 void constraint_fini(struct constraint *c) {
@@ -73,7 +74,7 @@ static bool find_forced(struct constraint *c, const engine *en) {
     return longest > 0 && longest < n;
 }
 
-/* END: the text can only end. With ignore_eos an end is taken there alone. */
+/* END: the text can only end. With ignore_eos this is the only place where an end is allowed. */
 static enum constraint_next judge_mask(struct constraint *c, const engine *en) {
     bool any = false, other = false;
     for (uint32_t w = 0, n = mask_words(en); w < n && !other; w++)
@@ -89,8 +90,8 @@ static enum constraint_next judge_mask(struct constraint *c, const engine *en) {
     return CONSTRAINT_MASK;
 }
 
-/* What the matcher says, unless its budget is used up. */
-static enum constraint_next find_next(struct constraint *c, const engine *en) {
+/* Asks the matcher what may come next. UNKNOWN: its budget is used up. */
+static enum constraint_next ask_matcher(struct constraint *c, const engine *en) {
     if (c->taken >= 0) {
         bool allowed = grammar_matcher_accept(c->matcher, c->taken);
         if (grammar_matcher_exhausted(c->matcher)) return CONSTRAINT_UNKNOWN;
@@ -109,7 +110,7 @@ static enum constraint_next find_next(struct constraint *c, const engine *en) {
 void constraint_find_next(struct constraint *c, const engine *en, uint64_t units) {
     if (c->next != CONSTRAINT_UNKNOWN) return;
     grammar_matcher_budget(c->matcher, units);
-    c->next = find_next(c, en);
+    c->next = ask_matcher(c, en);
 }
 
 void constraint_take(struct constraint *c, int32_t token, bool last) {

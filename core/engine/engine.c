@@ -1,6 +1,5 @@
-/* engine.c - opening and closing, submission, and the calls that reach the worker. Everything here
- * runs on callers' threads; the model, the cache and the scheduler belong to the worker once it
- * runs. */
+/* engine.c - opening and closing, submission, and calls to the worker. Everything here runs on
+ * callers' threads; the model, the cache and the scheduler belong to the worker once it runs. */
 #include "core/engine/engine.h"
 
 #include "core/base/clock.h"
@@ -25,11 +24,10 @@ static int open_sched(engine *en, err *e) {
     return sched_new(&sc, en->cache, &en->sch, e);
 }
 
-/* The step's own memory. */
+/* The memory of steps. */
 static int open_scratch(engine *en, const struct model_limits *limits, err *e) {
     en->smp = sampler_new(en->hp.n_vocab);
-    if (!en->smp || steps_init(en, limits))
-        return err_set(e, ERR_NOMEM, "no memory for the step's scratch");
+    if (!en->smp || steps_init(en, limits)) return err_no_memory(e);
     return 0;
 }
 
@@ -39,7 +37,7 @@ static int find_eog(engine *en, err *e) {
     for (int32_t id = 0; id < n_vocab; id++)
         en->n_eog += tokenizer_is_eog(en->tok, id);
     en->eog = mem_new(en->n_eog, sizeof *en->eog);
-    if (!en->eog) return err_set(e, ERR_NOMEM, "no memory for the engine");
+    if (!en->eog) return err_no_memory(e);
     for (int32_t id = 0, *to = en->eog; id < n_vocab; id++)
         if (tokenizer_is_eog(en->tok, id)) *to++ = id;
     return 0;
@@ -73,7 +71,7 @@ static void log_sizes(const engine *en, const struct kv_config *kc, const char *
              en->config.max_batch_tokens, en->config.max_sequences, en->config.max_queue);
 }
 
-/* Of a GPU that has its own. */
+/* For a GPU with memory of its own. */
 static void log_memory(const engine *en, const struct model_memory *m) {
     uint64_t held = backend_allocated_bytes(en->be), limit = backend_memory_limit(en->be);
     if (!m->weights) return;
@@ -95,8 +93,8 @@ static int open_cache(engine *en, const struct kv_config *kc, err *e) {
     return rc;
 }
 
-/* What the model will take of a GPU that has memory of its own: whether it fits is answered before
- * anything is taken. */
+/* Memory that the model will take on a GPU with memory of its own, so that a model that does not
+ * fit is refused before anything is allocated. */
 static int measure_model(engine *en, const struct engine_config *config,
                          const struct model_limits *limits, struct model_memory *out, err *e) {
     struct model_limits most = *limits;
@@ -113,7 +111,7 @@ static int measure_model(engine *en, const struct engine_config *config,
                          backend_name(en->be));
 }
 
-/* Model, cache, scheduler, in the order that engine_close undoes. */
+/* Opens model, cache and scheduler; engine_close closes them in reverse order. */
 static int open_parts(engine *en, const struct engine_config *config, err *e) {
     struct engine_size size;
     struct kv_config *kc = &size.kc;
@@ -178,7 +176,7 @@ static void init_locks(engine *en) {
 
 int engine_open(const struct engine_config *config, engine **out, err *e) {
     engine *en = mem_new(1, sizeof *en);
-    if (!en) return err_set(e, ERR_NOMEM, "no memory for the engine");
+    if (!en) return err_no_memory(e);
     en->config = *config;
     en->config.model_path = en->config.backend = en->config.isa = NULL; /* borrowed for this call */
     init_locks(en);
@@ -188,7 +186,7 @@ int engine_open(const struct engine_config *config, engine **out, err *e) {
     if (!rc) rc = deferred_masks_start(en, e);
     if (rc) goto fail;
     if (pthread_create(&en->worker, NULL, worker_main, en)) {
-        rc = err_set(e, ERR_NOMEM, "the system refused a thread");
+        rc = err_set(e, ERR_NOMEM, "cannot start the worker thread");
         goto fail;
     }
     en->worker_started = true;
@@ -221,7 +219,7 @@ void engine_stop(engine *en) {
     }
     while (!en->joined)
         pthread_cond_wait(&en->done, &en->lock);
-    /* Entries that came too late for the worker: their streams are final. */
+    /* Entries that the worker did not see; their streams are final. */
     struct engine_stream *late = en->wake_list;
     en->wake_list = NULL;
     pthread_mutex_unlock(&en->lock);
@@ -296,19 +294,19 @@ static int check_tokens(const engine *en, const struct engine_request *req, err 
     return 0;
 }
 
-/* What one sequence alone can do. */
+/* Checks what requires a single choice: continuations and embeddings. */
 static int check_single(const struct engine_request *req, err *e) {
     uint32_t max_tokens = req->params.max_tokens;
     if (!req->n_generated && req->pooling == ENGINE_POOLING_NONE) return 0;
     if (req->n_choices != 1)
         return err_set_param(e, ERR_INVALID, "n", "a continuation or an embedding has one choice");
     if (req->n_generated && req->pooling != ENGINE_POOLING_NONE)
-        return err_set(e, ERR_INVALID, "an embedding is never continued");
+        return err_set(e, ERR_INVALID, "an embedding cannot be continued");
     if (req->n_generated >= req->n_prompt)
         return err_set_param(e, ERR_INVALID, "prompt", "a continuation needs its prompt");
     if (req->n_generated && max_tokens && max_tokens <= req->n_generated)
         return err_set_param(e, ERR_INVALID, "max_tokens",
-                             "%u tokens were generated before: none of max_tokens = %u is left",
+                             "%u tokens were generated before, which reaches max_tokens = %u",
                              req->n_generated, max_tokens);
     return 0;
 }
@@ -338,7 +336,7 @@ static int check_room(engine *en, uint32_t n, err *e) {
     uint64_t queued = (uint64_t)en->n_inbox + en->n_queued;
     if (queued + n <= en->config.max_queue) return 0;
     atomic_fetch_add(&en->n_rejected, n);
-    return err_set(e, ERR_FULL, "%llu requests wait already (the queue holds %u); try again later",
+    return err_set(e, ERR_FULL, "%llu requests are waiting (the queue holds %u); try again later",
                    (unsigned long long)queued, en->config.max_queue);
 }
 
@@ -350,7 +348,7 @@ uint32_t engine_queue_room(engine *en, uint32_t *bound) {
     return queued < *bound ? *bound - (uint32_t)queued : 0;
 }
 
-static int enqueue(engine *en, engine_stream **streams, uint32_t n, err *e) {
+static int enqueue_streams(engine *en, engine_stream **streams, uint32_t n, err *e) {
     pthread_mutex_lock(&en->lock);
     int rc = check_room(en, n, e);
     for (uint32_t i = 0; !rc && i < n; i++) {
@@ -370,7 +368,7 @@ int engine_submit(engine *en, const struct engine_request *req, engine_stream **
     if (rc) return rc;
     if (req->deadline_ns && clock_now_ns() >= req->deadline_ns)
         return err_set(e, ERR_DEADLINE, ENGINE_OVERDUE);
-    /* Asked before the memory is taken too, so that a full queue costs a caller next to nothing. */
+    /* Also checked before memory is allocated, so that a full queue refuses cheaply. */
     pthread_mutex_lock(&en->lock);
     rc = check_room(en, req->n_choices, e);
     pthread_mutex_unlock(&en->lock);
@@ -387,11 +385,11 @@ int engine_submit(engine *en, const struct engine_request *req, engine_stream **
          * choice computes it. */
         if (n && !req->params.prompt_logprobs) streams[n]->seq.leader = &streams[0]->seq;
     }
-    rc = enqueue(en, streams, n, e);
+    rc = enqueue_streams(en, streams, n, e);
     if (!rc) return 0;
 fail:
     for (uint32_t i = 0; i < n; i++) {
-        stream_unref(streams[i]); /* the worker's reference, which it never got */
+        stream_unref(streams[i]); /* the worker's reference */
         stream_unref(streams[i]);
         streams[i] = NULL;
     }
@@ -410,7 +408,8 @@ int engine_check(engine *en, err *e) {
     while (en->check_wanted && !en->joined)
         pthread_cond_wait(&en->done, &en->lock);
     err result = en->check_result;
-    if (en->check_wanted || en->joined) { /* no worker any more: nobody else touches the state */
+    if (en->check_wanted ||
+        en->joined) { /* the worker has ended: only this thread uses the state */
         en->check_wanted = false;
         err_clear(&result);
         sched_check(en->sch, &result);

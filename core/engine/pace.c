@@ -1,9 +1,9 @@
 /* pace.c - running means of two times, and the chunk that follows from them. Owns nothing. */
 #include "core/engine/pace.h"
 
-/* STRETCH: a step with prompt rows takes at most about this much longer than one without: streams
- * stay steady (a gap of three times the usual is what people notice), and prompts get more than
- * half of the machine. LEAST rows are cheap on any device: the weights are read for them anyway. */
+/* STRETCH: the time of a step with prompt rows, relative to one without. Streams stay steady
+ * (people notice gaps of three times the usual), and prompts get more than half of the machine.
+ * LEAST rows are cheap on any device: the weights are read for them anyway. */
 #define STRETCH 2.2
 #define NEWEST  0.2 /* weight of the newest step in a mean */
 enum { LEAST = 8, UNKNOWN = 64, MANY_ROWS = 16, MOST_OUTNUMBERED = 8 };
@@ -12,8 +12,8 @@ static void mean_add(double *mean, double value) {
     *mean = *mean > 0 ? *mean + NEWEST * (value - *mean) : value;
 }
 
-/* A step of n rows that all decode. Other batch sizes than the one that was seen differ by the cost
- * of their rows, at most in proportion. */
+/* The expected time of a step of n decoding rows. It differs from the measured batch size's by the
+ * cost of the rows, at most in proportion. */
 static double decode_ns(const struct pace *p, uint32_t n) {
     double ns = p->decode_ns + (n - p->decode_rows) * p->row_ns;
     double least = p->decode_ns * (n < p->decode_rows ? n / p->decode_rows : 1);

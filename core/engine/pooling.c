@@ -1,6 +1,6 @@
-/* pooling.c - hidden states of a prompt's tokens -> one vector. Rows come in the order of their
- * positions, each once, in whatever chunks: the sum does not depend on them. Allocates at
- * submission alone; otherwise the worker thread. */
+/* pooling.c - turns the hidden states of a prompt's tokens into one vector. Rows come in the order
+ * of their positions, each once, in any chunks: the sum does not depend on the chunks. Allocates at
+ * submission only; otherwise runs on the worker thread. */
 #include "core/base/mem.h"
 #include "core/engine/engine_int.h"
 

@@ -1,12 +1,13 @@
-/* sampler.c - penalties, filters, draw and log-probabilities; see sampler.h for the order.
+/* sampler.c - penalties, filters, random choice and log-probabilities; see sampler.h for the order.
  *
- * Every filter keeps a beginning of the tokens' total order (logit down, id up), so the filters
- * together are one cut: the last token that is kept. It is found by partial selection (expected
- * O(vocab), no sort); then one pass in id order adds up the weights of what is kept and a second
- * walks to the draw. Weights are whole numbers (core/base/sample_math.h), so their sums have no
- * order, and a device that draws by the same rules (backend_sample) draws the same token. A draw
- * from few tokens (greedy, a small top_k) looks at these alone, in order: a device may have picked
- * them. Owns scratch of the vocabulary's size, taken once. Runs on the worker thread. */
+ * Every filter keeps a prefix of the tokens' total order (logit down, id up), so the filters
+ * together are one cut: the last token kept. It is found by partial selection (expected O(vocab),
+ * no sort); then one pass in id order adds up the weights of the kept tokens and a second walks to
+ * the random target. Weights are integers (core/base/sample_math.h), so their sums do not depend on
+ * the order, and a device that samples by the same rules (backend_sample) samples the same token.
+ * Sampling from few tokens (greedy, a small top_k) reads only these, in order: a device may have
+ * selected them. Owns scratch of the vocabulary's size, allocated once. Runs on the worker thread.
+ */
 #include "core/engine/sampler.h"
 
 #include "core/base/mem.h"
@@ -20,7 +21,7 @@
 struct candidate {
     float logit;
     int32_t id;
-    uint64_t weight; /* where top_p needs it */
+    uint64_t weight; /* for top_p */
 };
 
 struct sampler {
@@ -91,8 +92,8 @@ void penalty_history_add(struct penalty_history *history, int32_t token, bool ge
     }
 }
 
-/* The row without NaNs and, with a mask, without what may not come. Masks are mostly all or
- * nothing, for long stretches. */
+/* Copies the row with NaNs, and tokens outside the mask, as -inf. Words of a mask are mostly all
+ * zeros or all ones. */
 static void copy_row(sampler *s, const float *logits, const uint32_t *mask) {
     for (uint32_t first = 0; first < s->n_vocab; first += 32) {
         uint32_t word = mask ? mask[first / 32] : UINT32_MAX;
@@ -111,8 +112,8 @@ bool sampler_has_penalty(const struct engine_params *p) {
            p->sampling.frequency_penalty != 0.0f;
 }
 
-/* The row in scratch with mask, bias and penalties applied; returns the largest logit. */
-static float adjust(sampler *s, const struct sampler_request *req) {
+/* Copies the row to scratch and applies mask, bias and penalties; returns the largest logit. */
+static float adjust_logits(sampler *s, const struct sampler_request *req) {
     const struct engine_params *p = req->params;
     float *l = s->logits, max = -INFINITY;
     copy_row(s, req->logits, req->mask);
@@ -141,15 +142,15 @@ static bool before(struct candidate a, struct candidate b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
-/* A pivot that no input can foresee badly: the position comes from a generator, not from the data.
- * The selection's result does not depend on it. */
+/* A pivot for which no input is bad: its position comes from a generator, not from the data. The
+ * selection's result does not depend on it. */
 static uint32_t pivot_pos(sampler *s, uint32_t n) {
     s->pivot_state = s->pivot_state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(((s->pivot_state >> 32) * n) >> 32);
 }
 
-/* Partitions c[0..n) so that a random pivot stands at the returned index, what comes before it in
- * the order to its left. */
+/* Partitions c[0..n): a random pivot ends up at the returned index, and all that precede it in the
+ * order are to its left. */
 static uint32_t partition(sampler *s, struct candidate *c, uint32_t n) {
     uint32_t pos = pivot_pos(s, n), store = 0;
     struct candidate pivot = c[pos];
@@ -165,7 +166,7 @@ static uint32_t partition(sampler *s, struct candidate *c, uint32_t n) {
     return store;
 }
 
-/* The k first of the n candidates come to the front, the k-th itself to k - 1. 1 <= k <= n. */
+/* Moves the first k of n candidates to the front, the k-th itself to k - 1. 1 <= k <= n. */
 static void select_k(sampler *s, uint32_t n, uint32_t k) {
     uint32_t lo = 0, hi = n;
     while (hi - lo > 1) {
@@ -178,10 +179,8 @@ static void select_k(sampler *s, uint32_t n, uint32_t k) {
     }
 }
 
-/* out[i] = weight of l[i], i < n, in runs that a compiler turns into vectors. One text, compiled
- * with and without the instruction for fma, which sample_weight is made of: otherwise each is a
- * call.
- */
+/* out[i] = weight of l[i], i < n, in runs that a compiler vectorizes. One source, compiled with and
+ * without the fma instruction that sample_weight needs: without it each fma is a call. */
 enum { WEIGH_RUN = 16 };
 static inline __attribute__((always_inline)) void weigh_with(const float *l, uint32_t n, float max,
                                                              float temperature, uint64_t *out) {
@@ -210,15 +209,15 @@ static void weigh(const float *l, uint32_t n, float max, float temperature, uint
     weigh_with(l, n, max, temperature, out);
 }
 
-/* How many of the n candidates, in order, are needed for a weight of at least top_p of theirs; they
- * come to the front, the last of them to the returned count - 1. */
+/* How many of the n candidates, in order, have at least top_p of all their weight; they are moved
+ * to the front, the last of them to the returned count - 1. */
 static uint32_t select_mass(sampler *s, uint32_t n, float top_p) {
     uint64_t total = 0, kept = 0; /* kept: weight of c[0..lo), always less than want */
     struct candidate *c = s->cands;
     for (uint32_t i = 0; i < n; i++)
         total += c[i].weight = s->weights[c[i].id];
     uint64_t want = sample_mass(top_p, total);
-    /* All that are lighter than this together weigh less than what top_p leaves out. */
+    /* All tokens lighter than this together weigh less than what top_p excludes. */
     uint64_t lightest = (uint64_t)((1.0 - (double)top_p) * (double)total / n);
     uint32_t lo = 0, hi = 0; /* the answer is in (lo, hi] */
     for (uint32_t i = 0; i < n; i++)
@@ -246,7 +245,7 @@ static void list_candidates(sampler *s) {
     s->pivot_state = 0;
 }
 
-/* Sets the weights of the tokens that top_k and top_p leave out to 0. */
+/* Computes the weights; those of tokens excluded by top_k and top_p are 0. */
 static void weigh_kept(sampler *s, float max, const struct engine_params *p) {
     uint32_t n = s->n_vocab, n_kept = n;
     bool by_rank = p->sampling.top_k && p->sampling.top_k < n, by_mass = p->sampling.top_p < 1.0f;
@@ -255,7 +254,7 @@ static void weigh_kept(sampler *s, float max, const struct engine_params *p) {
     if (by_rank) {
         select_k(s, n, n_kept = p->sampling.top_k);
         cut = s->cands[n_kept - 1];
-        for (uint32_t i = 0; i < n; i++) /* what weighs nothing is found out fast */
+        for (uint32_t i = 0; i < n; i++) /* weights of -inf are computed fast */
             if (before(cut, (struct candidate){.logit = s->logits[i], .id = (int32_t)i}))
                 s->logits[i] = -INFINITY;
     }
@@ -267,7 +266,7 @@ static void weigh_kept(sampler *s, float max, const struct engine_params *p) {
             s->weights[i] = 0;
 }
 
-/* ---- a draw from few tokens ---- */
+/* ---- sampling from few tokens ---- */
 
 /* Do the filters keep no more than BACKEND_MAX_TOP tokens, whatever their logits? */
 static bool keeps_few(const struct engine_params *p, uint32_t n_vocab) {
@@ -282,7 +281,7 @@ uint32_t sampler_n_top(const struct engine_params *p, uint32_t n_vocab) {
 }
 
 /* How many of the n tokens, in order, top_p keeps. */
-static uint32_t nucleus(const uint64_t *weights, uint32_t n, float top_p) {
+static uint32_t count_nucleus(const uint64_t *weights, uint32_t n, float top_p) {
     uint64_t total = 0, mass = 0;
     for (uint32_t i = 0; i < n; i++)
         total += weights[i];
@@ -294,7 +293,7 @@ static uint32_t nucleus(const uint64_t *weights, uint32_t n, float top_p) {
     return n;
 }
 
-/* Sets weights that min_p leaves out to 0; returns the sum of the others. */
+/* Sets weights excluded by min_p to 0; returns the sum of the others. */
 static uint64_t keep_heavy(uint64_t *weights, uint32_t n, float min_p) {
     uint64_t least = (uint64_t)ceil((double)min_p * (double)(UINT64_C(1) << SAMPLE_ONE_BITS));
     uint64_t total = 0;
@@ -305,9 +304,9 @@ static uint64_t keep_heavy(uint64_t *weights, uint32_t n, float min_p) {
     return total;
 }
 
-/* The first of n whose weight, with those before it, passes the draw; total: of all. */
-static uint32_t walk(const uint64_t *weights, uint32_t n, uint64_t total,
-                     const struct sampler_request *req) {
+/* The first of n at which the running sum of weights exceeds the random target below total. */
+static uint32_t walk_to_target(const uint64_t *weights, uint32_t n, uint64_t total,
+                               const struct sampler_request *req) {
     const uint32_t seed[2] = {(uint32_t)req->seed, (uint32_t)(req->seed >> 32)};
     const uint32_t index[2] = {(uint32_t)req->index, (uint32_t)(req->index >> 32)};
     uint64_t target = sample_target(seed, index, total), sum = 0;
@@ -317,15 +316,15 @@ static uint32_t walk(const uint64_t *weights, uint32_t n, uint64_t total,
     return i;
 }
 
-/* The draw from the p->sampling.top_k first of top's tokens. */
+/* Samples from the first top_k of top's tokens. */
 static int32_t sample_few(const struct sampler_request *req, const struct sampler_top *top) {
     const struct engine_params *p = req->params;
     uint64_t by_rank[BACKEND_MAX_TOP], weights[BACKEND_MAX_TOP];
     int32_t ids[BACKEND_MAX_TOP] = {0};
     uint32_t n = p->sampling.top_k, at;
     weigh(top->logits, n, top->logits[0], p->sampling.temperature, by_rank);
-    if (p->sampling.top_p < 1.0f) n = nucleus(by_rank, n, p->sampling.top_p);
-    for (uint32_t i = 0; i < n; i++) { /* to the order of ids */
+    if (p->sampling.top_p < 1.0f) n = count_nucleus(by_rank, n, p->sampling.top_p);
+    for (uint32_t i = 0; i < n; i++) { /* sort by id */
         for (at = i; at > 0 && ids[at - 1] > top->ids[i]; at--) {
             ids[at] = ids[at - 1];
             weights[at] = weights[at - 1];
@@ -333,7 +332,7 @@ static int32_t sample_few(const struct sampler_request *req, const struct sample
         ids[at] = top->ids[i];
         weights[at] = by_rank[i];
     }
-    return ids[walk(weights, n, keep_heavy(weights, n, p->sampling.min_p), req)];
+    return ids[walk_to_target(weights, n, keep_heavy(weights, n, p->sampling.min_p), req)];
 }
 
 static int sample_top(const struct sampler_request *req, const struct sampler_top *top,
@@ -343,7 +342,7 @@ static int sample_top(const struct sampler_request *req, const struct sampler_to
     return 0;
 }
 
-/* ---- a draw from the row ---- */
+/* ---- sampling from the row ---- */
 
 static int32_t argmax(const float *l, float max) {
     int32_t i = 0;
@@ -355,7 +354,7 @@ static int32_t argmax(const float *l, float max) {
 int sampler_sample(sampler *s, const struct sampler_request *req, int32_t *token) {
     const struct engine_params *p = req->params;
     if (!req->logits) return sample_top(req, &req->top, token);
-    float max = adjust(s, req);
+    float max = adjust_logits(s, req);
     if (!isfinite(max)) return ERR_DEVICE;
     if (p->sampling.temperature <= 0.0f) {
         *token = argmax(s->logits, max);
@@ -369,7 +368,7 @@ int sampler_sample(sampler *s, const struct sampler_request *req, int32_t *token
     }
     weigh_kept(s, max, p);
     uint64_t total = keep_heavy(s->weights, s->n_vocab, p->sampling.min_p);
-    *token = (int32_t)walk(s->weights, s->n_vocab, total, req);
+    *token = (int32_t)walk_to_target(s->weights, s->n_vocab, total, req);
     return 0;
 }
 
@@ -385,7 +384,7 @@ int sampler_logprobs(const sampler *s, const float *logits, int32_t token, int n
         if (logits[i] > max) max = logits[i];
     if (!isfinite(max)) return ERR_DEVICE;
     double sum = 0;
-    int n = 0; /* ev->top_* is sorted all the time; most logits fail the first comparison */
+    int n = 0; /* ev->top_* stays sorted; most logits fail the first comparison */
     for (uint32_t i = 0; i < s->n_vocab; i++) {
         if (isnan(logits[i])) continue;
         sum += exp((double)logits[i] - (double)max);

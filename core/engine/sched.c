@@ -1,8 +1,8 @@
-/* sched.c - the scheduler: which sequences run, who gives way, how many tokens each computes. Owns
- * the order of the two lists and the kv_seq of each running sequence; never looks at a clock, a
- * thread or a device. The policy is in sched.h; a step is three passes over the running list:
- * grow (4), admit (3, 6), share the budget (1, 2). All blocks are settled before the first item is
- * written, so that nothing planned is ever taken back. Worker thread only. */
+/* sched.c - the scheduler: which sequences run, which are preempted, how many tokens each computes.
+ * Owns the order of the two lists and the kv_seq of each running sequence; uses no clock, thread or
+ * device. The policy is in sched.h; a plan is three passes over the running list: grow (4), admit
+ * (3, 6), share the budget (1, 2). All blocks are reserved before the first item is written, so
+ * that nothing planned is ever revoked. Worker thread only. */
 #include "core/engine/sched.h"
 
 #include "core/base/mem.h"
@@ -10,8 +10,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* See sched.h 3: an admission leaves one block free for every so many running sequences, and is
- * made while fewer than so many whole chunks' worth of prompts wait for their share. */
+/* See sched.h 3: an admission leaves one block free for every HEADROOM_SEQUENCES running sequences,
+ * and counts a prompt up to one of CHUNK_PARTS parts of a chunk. */
 enum { HEADROOM_SEQUENCES = 4, CHUNK_PARTS = 4 };
 
 /* Best first: higher priority, then earlier arrival. */
@@ -34,7 +34,7 @@ static bool before(const struct sched_seq *a, const struct sched_seq *b) {
     return a->priority != b->priority ? a->priority > b->priority : a->arrival < b->arrival;
 }
 
-/* Walks from the end: new arrivals belong there. */
+/* Searches from the end, where new arrivals belong. */
 static void list_insert(struct list *l, struct sched_seq *seq) {
     struct sched_seq *prev = l->tail;
     while (prev && before(seq, prev))
@@ -73,9 +73,9 @@ void sched_set_chunk(sched *s, uint32_t prefill_chunk) {
 int sched_new(const struct sched_config *config, kv *cache, sched **out, err *e) {
     if (!config->max_batch_tokens || !config->prefill_chunk || !config->max_sequences ||
         !config->max_queue)
-        return err_set(e, ERR_INVALID, "the scheduler's limits must be at least 1");
+        return err_set(e, ERR_INVALID, "every limit of the scheduler must be at least 1");
     sched *s = mem_new(1, sizeof *s);
-    if (!s) return err_set(e, ERR_NOMEM, "no memory for the scheduler");
+    if (!s) return err_no_memory(e);
     s->config = *config;
     s->cache = cache;
     sched_set_chunk(s, config->prefill_chunk);
@@ -84,7 +84,7 @@ int sched_new(const struct sched_config *config, kv *cache, sched **out, err *e)
     s->items = mem_new(s->n_slots, sizeof *s->items);
     if (!s->items) {
         sched_free(s);
-        return err_set(e, ERR_NOMEM, "no memory for the scheduler");
+        return err_no_memory(e);
     }
     *out = s;
     return 0;
@@ -142,9 +142,10 @@ static struct sched_seq *choose_victim(const sched *s) {
     return seq ? seq : s->running.tail;
 }
 
-/* Pass 1: blocks for what is known of each running sequence. The walk goes from best to worst and a
- * victim is paused or the worst, so whoever has its blocks in this pass keeps them. */
-static void grow(sched *s) {
+/* Pass 1: reserves blocks for the known tokens of each running sequence. It goes from best to
+ * worst, and a victim is paused or the worst, so a sequence that has its blocks in this pass keeps
+ * them. */
+static void reserve_running(sched *s) {
     struct sched_seq *seq = s->running.head, *victim = NULL;
     while (seq) {
         if (gap(seq))
@@ -158,8 +159,8 @@ static void grow(sched *s) {
     }
 }
 
-/* The leader is computing the prompt, or will in a moment. A paused or preempted leader is not
- * waited for. */
+/* Is the leader computing the prompt, or about to? A fork does not wait for a paused or preempted
+ * leader. */
 static bool waits_for_leader(const struct sched_seq *seq) {
     const struct sched_seq *leader = seq->leader;
     if (!leader || leader->paused) return false;
@@ -172,16 +173,16 @@ static bool can_fork(const struct sched_seq *seq) {
            seq->leader->n_computed >= seq->n_prompt;
 }
 
-/* What of seq may come from the cache. */
-static struct kv_prompt reusable(const struct sched_seq *seq) {
+/* The tokens of seq that the prefix cache may provide. */
+static struct kv_prompt reusable_prompt(const struct sched_seq *seq) {
     return (struct kv_prompt){seq->tokens, seq->all_rows ? 1 : seq->n_tokens, seq->salt};
 }
 
-/* Free blocks that seq takes when it starts, with room for one token more. */
+/* Free blocks that seq takes when it starts, with room for one more token. */
 static uint32_t blocks_needed(const sched *s, const struct sched_seq *seq) {
     uint32_t n_tokens = seq->n_tokens + (seq->n_tokens < seq->capacity);
     if (can_fork(seq)) return kv_fork_need(s->cache, seq->n_tokens - 1, n_tokens);
-    const struct kv_prompt prompt = reusable(seq);
+    const struct kv_prompt prompt = reusable_prompt(seq);
     return kv_prompt_need(s->cache, &prompt, n_tokens);
 }
 
@@ -194,8 +195,8 @@ static bool gives_way(const struct sched_seq *victim, const struct sched_seq *se
     return victim->paused || victim->priority < seq->priority;
 }
 
-/* Preempts for an admission, but not when even all who give way would not be enough. (1: a copy of
- * a block that is shared with one of them may become needless.) */
+/* Preempts for an admission, unless even all possible victims would not suffice. (+ 1: a copy of a
+ * block shared with a victim may become unnecessary.) */
 static bool make_room(sched *s, const struct sched_seq *seq) {
     uint64_t n_most = (uint64_t)kv_n_free(s->cache) + 1;
     for (const struct sched_seq *r = s->running.head; r; r = r->next)
@@ -209,9 +210,9 @@ static bool make_room(sched *s, const struct sched_seq *seq) {
     return true;
 }
 
-/* All blocks for the known text are taken at once, so that no free block is promised twice. */
-static bool start(sched *s, struct sched_seq *seq) {
-    const struct kv_prompt prompt = reusable(seq);
+/* Takes all blocks for the known text at once, so that no free block is promised twice. */
+static bool start_sequence(sched *s, struct sched_seq *seq) {
+    const struct kv_prompt prompt = reusable_prompt(seq);
     uint32_t n_cached = seq->n_tokens - 1;
     kv_seq *blocks = can_fork(seq) ? kv_seq_fork(s->cache, seq->leader->kv, n_cached)
                                    : kv_seq_new(s->cache, &prompt, &n_cached);
@@ -244,7 +245,7 @@ static uint32_t prefill_budget(const sched *s, uint32_t n_decode) {
     return n_decode ? min_u32(left, s->config.prefill_chunk) : left;
 }
 
-/* What the running sequences ask of a step. */
+/* What the running sequences need in a step. */
 struct load {
     uint32_t n_decode, n_prefill;
     uint32_t asked; /* rows, each prefill counted up to a part of a chunk */
@@ -258,9 +259,9 @@ static void load_add(const sched *s, struct load *l, const struct sched_seq *seq
     l->asked += min_u32(gap(seq), part ? part : 1);
 }
 
-/* Pass 2, strictly in order: whoever does not fit yet holds back those behind it, so that small
- * requests cannot starve a big one. Victims of make_room are paused or come later in the order:
- * the walk does not miss them. */
+/* Pass 2, strictly in order: a sequence that does not fit yet holds back those after it, so that
+ * small requests cannot starve a big one. Victims of make_room are paused or come later in the
+ * order, so this loop does not miss them. */
 static void admit_waiting(sched *s) {
     struct load l = {0};
     for (const struct sched_seq *r = s->running.head; r; r = r->next)
@@ -271,13 +272,13 @@ static void admit_waiting(sched *s) {
         if (l.asked >= prefill_budget(s, l.n_decode)) return;
         if (!has_room(s, seq) && !make_room(s, seq)) return;
         next = seq->next;
-        if (!start(s, seq)) return;
+        if (!start_sequence(s, seq)) return;
         load_add(s, &l, seq);
     }
 }
 
-/* Gives an item up to want more rows, as far as its sequence is behind; fresh ones share
- * prompt_logprob_left, too. Returns how many. */
+/* Gives an item up to `want` more rows, as far as its sequence is behind; those with all_rows also
+ * share prompt_logprob_left. Returns how many. */
 static uint32_t give_rows(struct sched_item *item, uint32_t want, uint32_t *prompt_logprob_left) {
     uint32_t n = min_u32(want, gap(item->seq) - item->n_rows);
     if (item->seq->all_rows && !item->seq->pooled) {
@@ -322,7 +323,7 @@ static void share_budget(sched *s, struct sched_plan *plan) {
 
 void sched_plan_step(sched *s, struct sched_plan *plan) {
     *plan = (struct sched_plan){.items = s->items};
-    grow(s);
+    reserve_running(s);
     admit_waiting(s);
     share_budget(s, plan);
 }
@@ -404,7 +405,8 @@ static int check_list(const struct list *l, enum sched_state state, uint32_t *n_
             return err_set(e, ERR_INVALID, "sched: sequence %llu still has a leader", id);
         *n_new += !seq->was_admitted;
     }
-    if (n != l->n || l->tail != prev) return err_set(e, ERR_INVALID, "sched: list count or tail");
+    if (n != l->n || l->tail != prev)
+        return err_set(e, ERR_INVALID, "sched: wrong count or tail of a list");
     return 0;
 }
 

@@ -17,16 +17,10 @@
 
 enum { RING_MIN_EVENTS = 16 }; /* of a choice among many */
 
-static bool has_penalty(const struct engine_params *p) {
-    return p->sampling.repetition_penalty != 1.0f || p->sampling.presence_penalty != 0.0f ||
-           p->sampling.frequency_penalty != 0.0f;
-}
-
-/* The ring is as big as what is worth holding: the choices of a request share stream_events, and no
- * more than max_tokens come. A step of a sequence with prompt events delivers up to
- * ENGINE_PROMPT_LOGPROB_ROWS at once, so they get that much on top of the fill that pauses it; and
- * one more comes where a step had begun by then. */
-static int ring_init(struct engine_stream *st, uint32_t n_choices) {
+/* Sizes the ring: a request's choices share stream_events, and no more than max_tokens events come.
+ * A step of a sequence with prompt events delivers up to ENGINE_PROMPT_LOGPROB_ROWS at once, so it
+ * has that many slots above the limit that pauses it; one more is for a step that was in flight. */
+static int init_ring(struct engine_stream *st, uint32_t n_choices) {
     const struct engine_params *p = &st->params;
     uint32_t events = st->en->config.stream_events, limit = events / n_choices;
     if (limit < RING_MIN_EVENTS) limit = events < RING_MIN_EVENTS ? events : RING_MIN_EVENTS;
@@ -42,7 +36,7 @@ static int ring_init(struct engine_stream *st, uint32_t n_choices) {
     return st->ring && st->ring_top_token && st->ring_top_logprob ? 0 : ERR_NOMEM;
 }
 
-static int tokens_init(struct engine_stream *st, const struct engine_request *req) {
+static int init_tokens(struct engine_stream *st, const struct engine_request *req) {
     uint32_t n_prompt = req->n_prompt - req->n_generated;
     uint64_t capacity = (uint64_t)n_prompt + st->max_tokens; /* <= context length */
     st->seq.tokens = mem_new(capacity, sizeof *st->seq.tokens);
@@ -57,13 +51,13 @@ static int tokens_init(struct engine_stream *st, const struct engine_request *re
     return 0;
 }
 
-static int pooling_init(struct engine_stream *st, enum engine_pooling how) {
+static int init_pooling(struct engine_stream *st, enum engine_pooling how) {
     st->seq.pooled = how != ENGINE_POOLING_NONE;
     st->seq.all_rows = how == ENGINE_POOLING_MEAN || how == ENGINE_POOLING_CLS;
     return pooled_init(&st->pooled, how, st->en->hp.n_embd);
 }
 
-static int sampling_init(struct engine_stream *st, const struct engine_request *req) {
+static int init_sampling(struct engine_stream *st, const struct engine_request *req) {
     const struct engine_params *p = &req->params;
     const struct sched_seq *seq = &st->seq;
     st->bias = mem_new(p->n_bias, sizeof *st->bias);
@@ -72,14 +66,14 @@ static int sampling_init(struct engine_stream *st, const struct engine_request *
     if (p->n_bias) memcpy(st->bias, p->bias, p->n_bias * sizeof *p->bias);
     st->params.bias = st->bias;
     st->n_row_top = sampler_n_top(p, st->en->hp.n_vocab);
-    /* A row's first token is found faster by itself. */
+    /* A row's best token alone is found faster by backend_top. */
     st->on_device =
         backend_can_sample(st->en->be) && st->n_row_top != 1 && !p->n_bias && !p->grammar;
     if (st->on_device) {
         uint32_t n_top = p->n_logprobs > 0 ? (uint32_t)p->n_logprobs : 0;
         st->n_row_top = n_top < st->en->hp.n_vocab ? n_top : st->en->hp.n_vocab;
     }
-    if (!has_penalty(p)) return 0;
+    if (!sampler_has_penalty(p)) return 0;
     uint32_t n_vocab = st->en->hp.n_vocab;
     if (penalty_history_init(&st->history, seq->capacity < n_vocab ? seq->capacity : n_vocab))
         return ERR_NOMEM;
@@ -91,7 +85,7 @@ static int sampling_init(struct engine_stream *st, const struct engine_request *
 int stream_new(engine *en, const struct engine_request *req, uint32_t choice, uint32_t max_tokens,
                struct engine_stream **out, err *e) {
     struct engine_stream *st = mem_new(1, sizeof *st);
-    if (!st) return err_set(e, ERR_NOMEM, "no memory for the request");
+    if (!st) return err_no_memory(e);
     st->en = en;
     st->params = req->params;
     st->max_tokens = max_tokens;
@@ -106,11 +100,11 @@ int stream_new(engine *en, const struct engine_request *req, uint32_t choice, ui
     atomic_init(&st->ended, false);
     atomic_init(&st->mask_ready, false);
     atomic_init(&st->refs, 1);
-    int rc = tokens_init(st, req);
-    if (!rc) rc = req->pooling ? pooling_init(st, req->pooling) : sampling_init(st, req);
-    if (!rc) rc = ring_init(st, req->n_choices);
+    int rc = init_tokens(st, req);
+    if (!rc) rc = req->pooling ? init_pooling(st, req->pooling) : init_sampling(st, req);
+    if (!rc) rc = init_ring(st, req->n_choices);
     if (!rc && !req->params.has_seed && getentropy(&st->seed, sizeof st->seed)) rc = ERR_IO;
-    if (rc) err_set(e, rc, rc == ERR_IO ? "no random seed" : "no memory for the request");
+    if (rc) err_set(e, rc, rc == ERR_IO ? "no random seed" : "out of memory");
     if (!rc && req->params.grammar && !req->pooling)
         rc = constraint_init(&st->constraint, en, req, e);
     if (rc) {
@@ -151,7 +145,7 @@ const float *engine_stream_embedding(const engine_stream *st, uint32_t *n) {
     return st->final_read && st->finish == ENGINE_FINISH_STOP ? st->pooled.result : NULL;
 }
 
-static void notify(struct engine_stream *st) {
+static void call_notify(struct engine_stream *st) {
     pthread_mutex_lock(&st->notify_lock);
     if (st->notify) st->notify(st->notify_arg);
     pthread_mutex_unlock(&st->notify_lock);
@@ -167,9 +161,9 @@ bool stream_push(struct engine_stream *st, const struct engine_event *ev) {
     memcpy(st->ring_top_token + top_at, ev->top_token, top_bytes);
     memcpy(st->ring_top_logprob + top_at, ev->top_logprob, top_bytes);
     bool room = st->ring_count < st->ring_limit;
-    if (!room) st->waits_for_room = true; /* later pushes of the step do not take it back */
+    if (!room) st->waits_for_room = true; /* later pushes of the step do not clear it */
     pthread_mutex_unlock(&st->ring_lock);
-    if (was_empty) notify(st);
+    if (was_empty) call_notify(st);
     return room;
 }
 
@@ -182,7 +176,7 @@ void stream_push_final(struct engine_stream *st, enum engine_finish finish, cons
     st->final_cached = stream_n_cached(st);
     if (error) st->final_error = *error;
     pthread_mutex_unlock(&st->ring_lock);
-    if (was_empty) notify(st);
+    if (was_empty) call_notify(st);
 }
 
 bool stream_has_room(struct engine_stream *st) {

@@ -1,19 +1,18 @@
-/* worker.c - the worker thread: the one place where requests, scheduler, cache, model and streams
- * meet. Read this first.
+/* worker.c - the worker thread, which connects requests, scheduler, cache, model and streams. Read
+ * this first. Its loop:
  *
  *   take the inbox (new sequences, cancels, readers that caught up); sleep here when idle
- *   step:  plan -> copies -> batch -> begin -> commit, where the device can the same for the step
- *          behind it, then wait for the first -> sample -> events
- *   drop what ended, publish the counters, again
+ *   step:  plan -> copies -> batch -> begin -> commit; if steps overlap, the same for the next
+ * step; then wait for the first -> sample -> events free ended sequences, publish the counters
  *
- * What a grammar allows next is looked for as soon as a token is known, within a budget; looks.c
- * makes the dear looks while their sequences are paused.
+ * A grammar's next mask is computed as soon as a token is known, within a budget; deferred_masks.c
+ * computes the expensive ones while their sequences are paused.
  *
- * The step allocates and frees nothing (the guard counts it); what ended is dropped between steps.
- * A paused or waiting sequence costs nothing; a step that could not run anything means that only
- * the inbox (or a deadline) can change that, so the worker sleeps. A device failure ends every
- * sequence with ERR_DEVICE, a model's file that changed with ERR_CHANGED, and what comes later too:
- * the daemon's readiness goes red. */
+ * The step allocates and frees nothing (a guard counts it); ended sequences are freed between
+ * steps. Paused and waiting sequences cost nothing. If nothing can run, only the inbox or a
+ * deadline can change that, so the worker sleeps. A device failure ends every sequence with
+ * ERR_DEVICE, a changed model file with ERR_CHANGED, and so every later request; the daemon's
+ * readiness turns red. */
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mem.h"
@@ -39,7 +38,7 @@ void worker_notify(struct engine_stream *st) {
     pthread_mutex_unlock(&en->lock);
 }
 
-/* Ends a sequence: blocks are freed now, memory between steps. */
+/* Ends a sequence: its blocks are freed now, its memory between steps. */
 static void finish_stream(engine *en, struct engine_stream *st, enum engine_finish how,
                           const err *error) {
     if (st->finished) return;
@@ -72,13 +71,13 @@ static void reap_streams(engine *en) {
     }
 }
 
-/* What one look at the inbox found. */
+/* What was in the inbox. */
 struct mail {
     struct engine_stream *inbox, *wake_list;
     bool stopping, check;
 };
 
-/* The scheduler's count of sequences that were never admitted, for engine_submit's bound. */
+/* Publishes the number of sequences that were never admitted, for engine_submit's bound. */
 static void count_queue(engine *en) {
     uint32_t n = en->config.max_queue - sched_room(en->sch);
     pthread_mutex_lock(&en->lock);
@@ -90,8 +89,8 @@ static bool is_due(uint64_t deadline_ns) {
     return deadline_ns && clock_now_ns() >= deadline_ns;
 }
 
-/* Under en->lock: until en->wake is signalled, or a deadline. The clock that the wait goes by may
- * be set meanwhile: it looks again after a second at the latest. */
+/* Under en->lock: waits for en->wake or the deadline, at most a second at a time because the clock
+ * of the wait may be set meanwhile. */
 static void sleep_until(engine *en, uint64_t deadline_ns) {
     struct timespec at;
     if (!deadline_ns) {
@@ -113,7 +112,7 @@ static void take_mail(engine *en, bool idle, struct mail *m) {
            !is_due(en->next_deadline_ns))
         sleep_until(en, en->next_deadline_ns);
     *m = (struct mail){en->inbox, en->wake_list, en->stopping, en->check_wanted};
-    /* They count as queued from here on; count_queue corrects it once they are in. */
+    /* They count as queued from here on; count_queue corrects the number when they are added. */
     en->n_queued += en->n_inbox;
     en->n_inbox = 0;
     en->inbox = NULL;
@@ -124,7 +123,7 @@ static void take_mail(engine *en, bool idle, struct mail *m) {
 
 /* ---- grammars ---- */
 
-/* Ends a sequence at the end of its text, or of what its grammar can follow. */
+/* Ends a sequence whose text is complete, or whose grammar allows no next token. */
 static void end_text(engine *en, struct engine_stream *st) {
     const struct constraint *c = &st->constraint;
     err e;
@@ -135,7 +134,7 @@ static void end_text(engine *en, struct engine_stream *st) {
         return;
     case CONSTRAINT_FAILED:
         err_set(&e, ERR_UNSUPPORTED,
-                "the answer is nested deeper, or has more in it, than its grammar can follow");
+                "the answer is nested too deeply, or is too large, for its grammar to follow");
         break;
     case CONSTRAINT_COSTLY:
         en->totals.masks_given_up_total++;
@@ -151,8 +150,8 @@ static void end_text(engine *en, struct engine_stream *st) {
     finish_stream(en, st, ENGINE_FINISH_ERROR, &e);
 }
 
-/* What may come next, found here within a budget or else by looks.c, while the sequence sits out.
- * It is looked for as soon as the text is known, so that no row is computed in vain. */
+/* Computes what may come next, here within a budget, otherwise in deferred_masks.c while the
+ * sequence is paused. This is done as soon as the text is known, so that no row is wasted. */
 static void update_mask(engine *en, struct engine_stream *st) {
     struct deferred_masks *l = &en->deferred;
     struct constraint *c = &st->constraint;
@@ -170,8 +169,8 @@ static void update_mask(engine *en, struct engine_stream *st) {
     deferred_masks_add(st);
 }
 
-/* The thread has found it. What ends at its first look ends when its row is there, after the events
- * of its prompt. */
+/* The thread has computed the mask. A sequence that ends before its first token ends when its row
+ * is delivered, after the events of its prompt. */
 static void take_deferred_mask(engine *en, struct engine_stream *st) {
     st->mask_deferred = false;
     if (st->constraint.begun) end_text(en, st);
@@ -182,7 +181,7 @@ static void note_deadline(engine *en, const struct engine_stream *st) {
         en->next_deadline_ns = st->deadline_ns;
 }
 
-/* All live ones are looked at when the earliest deadline is there, and only then. */
+/* Checks all live sequences, but only when the earliest deadline has passed. */
 static void end_overdue(engine *en) {
     err e;
     if (!is_due(en->next_deadline_ns)) return;
@@ -220,7 +219,7 @@ static void add_new(engine *en, struct engine_stream *st) {
 
 static void handle_wake(engine *en, struct engine_stream *st) {
     pthread_mutex_lock(&en->lock);
-    st->in_wake_list = false; /* first, so that what is set from now on comes as a new entry */
+    st->in_wake_list = false; /* first, so that later changes make a new entry */
     pthread_mutex_unlock(&en->lock);
     bool mask_ready = atomic_exchange(&st->mask_ready, false);
     if (atomic_load(&st->cancelled)) finish_stream(en, st, ENGINE_FINISH_CANCEL, NULL);
@@ -265,7 +264,7 @@ static void finish_all_streams(engine *en, const err *error) {
     count_queue(en);
 }
 
-/* The device failed, or the model's file is no longer what was loaded. */
+/* The device failed, or the model's file has changed. */
 static void fail_device(engine *en, const err *e) {
     en->failure = *e;
     if (e->code == ERR_CHANGED) engine_err_changed(&en->failure);
@@ -288,8 +287,8 @@ static void push_event(struct engine_stream *st, const struct engine_event *ev) 
     if (!stream_push(st, ev)) st->full = st->seq.paused = true;
 }
 
-/* Events of the prompt tokens that the item's rows predict: row at pos tells of token pos + 1. A
- * recomputation passes positions again that were delivered. */
+/* Delivers events of the prompt tokens that the item's rows predict: the row at pos predicts token
+ * pos + 1. A recomputation skips positions that were delivered before. */
 static int deliver_prompt(engine *en, const struct sched_item *item, const float *logits) {
     struct engine_stream *st = stream_of(item->seq);
     for (uint32_t i = 0; i < item->n_rows; i++) {
@@ -306,7 +305,7 @@ static int deliver_prompt(engine *en, const struct sched_item *item, const float
     return 0;
 }
 
-/* Tokens of one step come at one moment: there is no gap between them. */
+/* Tokens of one step have one time: there is no gap between them. */
 static void note_token(engine *en, struct engine_stream *st, uint64_t now) {
     st->n_generated++;
     en->totals.generated_tokens_total++;
@@ -317,17 +316,17 @@ static void note_token(engine *en, struct engine_stream *st, uint64_t now) {
     st->last_token_ns = now;
 }
 
-/* Has the sequence a grammar that leaves no choice? */
+/* Does the sequence's grammar force the next token? */
 static bool is_forced(const struct engine_stream *st) {
     return st->constraint.next == CONSTRAINT_FORCED;
 }
 
-/* What is known of a row: itself, its first tokens, what the device made of it. */
+/* A row's results: logits, best tokens, the token that the device sampled. */
 struct sampled_row {
     const float *logits; /* (n_vocab) or NULL */
     struct sampler_top top;
     const struct backend_sampled *sampled; /* NULL: nothing */
-    bool on_host;                          /* but the token is still to be drawn */
+    bool on_host;                          /* the host samples the token */
 };
 
 static struct sampled_row row_of(const struct step_in_flight *f, const struct engine_stream *st,
@@ -343,7 +342,8 @@ static struct sampled_row row_of(const struct step_in_flight *f, const struct en
     return r;
 }
 
-/* Of the token in ev. Where the device draws they come from its sum, whoever drew. */
+/* Log-probabilities of the token in ev. If the device computed the row's log_sum, they use it,
+ * whoever sampled the token. */
 static int find_logprobs(engine *en, int n_top, const struct sampled_row *row,
                          struct engine_event *ev) {
     if (!row->sampled) return sampler_logprobs(en->smp, row->logits, ev->token, n_top, ev);
@@ -352,7 +352,7 @@ static int find_logprobs(engine *en, int n_top, const struct sampled_row *row,
     return 0;
 }
 
-/* The next token: what the grammar forces, else a draw from the row. Its log-probability is the
+/* The next token: forced by the grammar, otherwise sampled from the row. Its log-probability is the
  * model's in both cases. */
 static int choose_token(engine *en, struct engine_stream *st, const struct sampled_row *row,
                         struct engine_event *ev) {
@@ -381,9 +381,9 @@ static int choose_token(engine *en, struct engine_stream *st, const struct sampl
     return rc;
 }
 
-/* Delivers a token that was chosen. Returns true when another one may follow in this step. */
-static bool take_token(engine *en, struct engine_stream *st, const struct engine_event *ev,
-                       uint64_t now) {
+/* Delivers a chosen token. Returns true when another one may follow in this step. */
+static bool deliver_one(engine *en, struct engine_stream *st, const struct engine_event *ev,
+                        uint64_t now) {
     note_token(en, st, now);
     if (!st->params.ignore_eos && tokenizer_is_eog(en->tok, ev->token)) {
         finish_stream(en, st, ENGINE_FINISH_STOP, NULL);
@@ -402,21 +402,21 @@ static bool take_token(engine *en, struct engine_stream *st, const struct engine
     return !st->seq.paused;
 }
 
-/* The next token of st, by its row, and those behind it that the grammar forces: they
- * need no logits unless their log-probabilities are wanted. */
+/* Delivers the next token of st from its row, then the tokens that the grammar forces after it:
+ * these need no logits unless their log-probabilities are requested. */
 static int deliver_token(engine *en, struct engine_stream *st, const struct sampled_row *row,
                          uint64_t now) {
     struct engine_event ev = {.kind = ENGINE_EVENT_TOKEN};
-    assert(!st->mask_deferred); /* it was paused before a row of it was planned */
-    end_text(en, st);           /* a grammar that allows nothing, or the empty text alone */
+    assert(!st->mask_deferred); /* it is paused until its mask is ready */
+    end_text(en, st);           /* a grammar that allows nothing, or only the empty text */
     if (st->finished) return 0;
     int rc = choose_token(en, st, row, &ev);
-    while (!rc && take_token(en, st, &ev, now) && is_forced(st) && st->params.n_logprobs < 0)
+    while (!rc && deliver_one(en, st, &ev, now) && is_forced(st) && st->params.n_logprobs < 0)
         rc = choose_token(en, st, NULL, &ev);
     return rc;
 }
 
-/* The item's wanted rows of hidden states. */
+/* Takes the item's rows of hidden states. */
 static void deliver_pooled(engine *en, const struct sched_item *item, const float *hidden) {
     struct engine_stream *st = stream_of(item->seq);
     uint32_t n_embd = en->hp.n_embd;
@@ -425,12 +425,12 @@ static void deliver_pooled(engine *en, const struct sched_item *item, const floa
         pooled_take(&st->pooled, hidden, n_embd);
         hidden += n_embd;
     }
-    if (!item->wants_logits) return; /* more rows come */
+    if (!item->wants_logits) return; /* more rows will come */
     pooled_finish(&st->pooled, n_embd);
     finish_stream(en, st, ENGINE_FINISH_STOP, NULL);
 }
 
-/* i: of the plan's items. */
+/* Delivers item i of the plan. */
 static void deliver_sampled(engine *en, const struct step_in_flight *f, uint32_t i,
                             const struct model_output *out, uint64_t now) {
     const struct sched_item *item = &f->plan.items[i];
@@ -447,8 +447,7 @@ static void deliver_sampled(engine *en, const struct step_in_flight *f, uint32_t
     }
     if (rc) {
         err e;
-        if (!model_check_files(en->mdl,
-                               NULL)) /* weights that are being overwritten come to this, too */
+        if (!model_check_files(en->mdl, NULL)) /* overwritten weights cause this, too */
             err_set(&e, rc, "the model computed no finite logits for this sequence");
         else
             engine_err_changed(&e);
@@ -456,7 +455,7 @@ static void deliver_sampled(engine *en, const struct step_in_flight *f, uint32_t
     }
 }
 
-/* A sequence that ended while the step was under way gets nothing, and is not counted in *did. */
+/* A sequence that ended while the step was in flight gets nothing and is not counted in *did. */
 static void deliver_results(engine *en, const struct step_in_flight *f,
                             const struct model_output *out, uint64_t now, struct engine_step *did) {
     for (uint32_t i = 0; i < f->plan.n_items; i++) {
@@ -482,8 +481,8 @@ static void set_pace(engine *en) {
                     pace_chunk(&en->pace, n_decode, n_all - n_decode, en->config.max_batch_tokens));
 }
 
-/* Plans a step and has the device begin it, as step_begin. */
-static int begin_step(engine *en, err *e) {
+/* Paces prefill, then plans and begins a step as step_begin does. */
+static int begin_paced_step(engine *en, err *e) {
     set_pace(en);
     int rc = step_begin(en, e);
     if (rc <= 0) return rc;
@@ -508,17 +507,17 @@ static void note_step(engine *en, const struct step_in_flight *f, struct engine_
     stats_observe(&en->totals.step_time, (double)did->ns * 1e-9);
 }
 
-/* Waits for one step, behind which the next one may have begun by then; false: nothing can run. */
+/* Begins a step, and the next one if they overlap; waits for the first; false: nothing can run. */
 static bool run_step(engine *en, struct engine_step *did) {
     struct model_output out;
     struct step_in_flight *f = NULL;
     err e;
     err_clear(&e);
-    int rc = en->n_in_flight ? 1 : begin_step(en, &e);
+    int rc = en->n_in_flight ? 1 : begin_paced_step(en, &e);
     if (!rc) return false;
-    if (rc > 0 && steps_prepare_next(en)) rc = begin_step(en, &e);
+    if (rc > 0 && steps_prepare_next(en)) rc = begin_paced_step(en, &e);
     if (rc >= 0) rc = step_finish(en, &f, &out, &e);
-    if (!rc) rc = model_check(en->mdl, &e); /* before anybody sees what was made of lost pages */
+    if (!rc) rc = model_check(en->mdl, &e); /* before results of lost pages are delivered */
     if (rc) {
         steps_drop(en);
         fail_device(en, &e);

@@ -13,8 +13,8 @@
  * kv_commit replaces a block that duplicates a cached one by that one before it enters the next.
  * Sequences let go tail first, so a child is in the free list before (nearer to reuse than) its
  * parent, and the block taken for reuse has no cached child. A pinned block keeps its place in this
- * order: whoever holds the copy's destination holds the source's parent. kv_check verifies all of
- * it. */
+ * order: a sequence that holds the copy's destination holds the source's parent. kv_check verifies
+ * all of it. */
 #ifndef INFERD_KV_INT_H
 #define INFERD_KV_INT_H
 

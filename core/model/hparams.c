@@ -1,12 +1,12 @@
 /* hparams.c - hyperparameters from a file's metadata, each checked before anything is sized by it.
- * What the forward pass cannot do is refused by name, never ignored. Owns nothing. */
+ * Keys that the forward pass does not support are refused by name, never ignored. Owns nothing. */
 #include "core/model/model_int.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Generous bounds: they keep products of sizes small, they do not describe real models. */
+/* Generous bounds, far above real models: they keep products of sizes from overflowing. */
 enum {
     MAX_WIDTH = 1 << 17, /* n_embd */
     MAX_FF = 1 << 20,
@@ -17,7 +17,7 @@ enum {
     MAX_CONTEXT = 1 << 26
 };
 
-/* Keys that would change the forward pass in ways that it does not know. */
+/* Keys that would change the forward pass in ways that it does not implement. */
 static const char *const refused_keys[] = {
     "attention.clamp_kqv",
     "attention.max_alibi_bias",
@@ -71,13 +71,14 @@ static int refuse_keys(struct model_keys *k, const struct model_arch *arch, err 
         return rc;
     if (!causal)
         return err_set_param(e, ERR_UNSUPPORTED, k->key,
-                             "%s: %s is false; this build has causal attention alone",
+                             "%s: %s is false; this build supports only causal attention",
                              gguf_path(k->g), k->key);
-    /* Granite says with this key that its layers have no rope. */
+    /* Granite uses this key to say that its layers have no RoPE. */
     rc = model_key_bool_or(k, "rope.scaling.finetuned", true, &rope, e);
     if (rc || rope || !arch->scale_keys) return rc;
-    return err_set_param(e, ERR_UNSUPPORTED, k->key, "%s: %s is false; this build cannot do it",
-                         gguf_path(k->g), k->key);
+    return err_set_param(e, ERR_UNSUPPORTED, k->key,
+                         "%s: %s is false, which this build does not support", gguf_path(k->g),
+                         k->key);
 }
 
 static int read_heads(struct model_keys *k, struct model_hparams *hp, err *e) {
@@ -95,9 +96,10 @@ static int read_heads(struct model_keys *k, struct model_hparams *hp, err *e) {
         (rc = model_key_count(k, "attention.value_length", MAX_HEAD_DIM, hp->head_dim, &v_dim, e)))
         return rc;
     if (v_dim != hp->head_dim)
-        return err_set_param(e, ERR_UNSUPPORTED, k->key,
-                             "%s: value heads of %u beside key heads of %u are not supported",
-                             gguf_path(k->g), v_dim, hp->head_dim);
+        return err_set_param(
+            e, ERR_UNSUPPORTED, k->key,
+            "%s: value heads of %u dimensions with key heads of %u are not supported",
+            gguf_path(k->g), v_dim, hp->head_dim);
     return 0;
 }
 
@@ -106,7 +108,7 @@ static void flag_layers(struct model_hparams *hp, uint32_t period, bool the_last
         if (((i + 1) % period == 0) == the_last) hp->layers[i] |= flag;
 }
 
-/* Which layers see a window only, and which have no rope. */
+/* Which layers have windowed attention, and which have no RoPE. */
 static int read_layers(struct model_keys *k, const struct model_arch *arch,
                        struct model_hparams *hp, err *e) {
     static const char pattern[] = "attention.sliding_window_pattern",
@@ -174,8 +176,9 @@ static int read_experts(struct model_keys *k, const struct model_arch *arch,
     int rc = model_key_count_or_zero(k, "expert_count", MAX_EXPERTS, &x->n_experts, e);
     if (rc) return rc;
     if (x->n_experts && arch->experts == MODEL_EXPERTS_NEVER)
-        return err_set_param(e, ERR_UNSUPPORTED, k->key, "%s: %s is set; %s has no experts here",
-                             gguf_path(k->g), k->key, arch->name);
+        return err_set_param(e, ERR_UNSUPPORTED, k->key,
+                             "%s: %s is set; experts are not supported in %s", gguf_path(k->g),
+                             k->key, arch->name);
     if (!x->n_experts && arch->experts == MODEL_EXPERTS_ALWAYS)
         return err_set_param(e, ERR_FORMAT, k->key, "%s: %s is missing or 0", gguf_path(k->g),
                              k->key);
@@ -225,7 +228,7 @@ static void name_quant(const gguf *g, struct model_hparams *hp) {
         }
 }
 
-/* Sizes that follow from the tensors: vocabulary, parameters, bytes. */
+/* Sizes derived from the tensors: vocabulary, parameters, bytes. */
 static int read_tensors(const gguf *g, struct model_hparams *hp, err *e) {
     const gguf_tensor *embed = gguf_tensor_find(g, "token_embd.weight");
     if (!embed)

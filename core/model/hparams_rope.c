@@ -1,5 +1,5 @@
-/* hparams_rope.c - rotary embedding from a file's keys: one set for the layers that see everything,
- * one for windowed layers. Owns nothing. */
+/* hparams_rope.c - RoPE parameters from a file's keys: one set for layers with full attention, one
+ * for windowed layers. Owns nothing. */
 #include "core/model/model_int.h"
 
 #include <string.h>
@@ -85,7 +85,7 @@ int model_hparams_read_rope(struct model_keys *k, const struct model_arch *arch,
         return rc;
     if (r->n_rot % 2)
         return err_set_param(e, ERR_FORMAT, "rope.dimension_count",
-                             "%s: %u rotated dimensions do not make pairs", gguf_path(k->g),
+                             "%s: the number of rotated dimensions, %u, is odd", gguf_path(k->g),
                              r->n_rot);
     if ((rc = read_scaling(k, r, e)) || (rc = read_factor(k, r, hp->context_length, e)) ||
         (rc = read_yarn(k, arch, r, e)) || (rc = model_rope_find_divisors(k->g, r, &div, e)))

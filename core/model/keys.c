@@ -1,5 +1,5 @@
-/* keys.c - typed reads of an architecture's keys, each within bounds: what comes out is safe to
- * size things by. An error names file and key. Owns nothing. */
+/* keys.c - typed reads of an architecture's keys, each within bounds, so that sizes can be computed
+ * from them safely. An error names file and key. Owns nothing. */
 #include "core/model/model_int.h"
 
 #include <stdio.h>
@@ -80,7 +80,7 @@ int model_key_flags(struct model_keys *k, const char *suffix, uint8_t *layers, u
     int rc = gguf_get_array(k->g, key, &elem, &n_elems, e);
     if (rc) return rc;
     if (elem != GGUF_BOOL || n_elems != n)
-        return err_set_param(e, ERR_FORMAT, key, "%s: %s is not an array of %u bools",
+        return err_set_param(e, ERR_FORMAT, key, "%s: %s must be an array of %u bools",
                              gguf_path(k->g), key, n);
     for (uint32_t i = 0; i < n; i++)
         if (gguf_array_i64(k->g, key, i)) layers[i] |= flag;
@@ -98,7 +98,8 @@ int model_keys_refuse(struct model_keys *k, const char *const *suffixes, size_t 
                          gguf_get_u64(k->g, key, &whole, NULL) == 0 ||
                          gguf_get_bool(k->g, key, &set, NULL) == 0;
         if (!is_number || real != 0 || whole != 0 || set)
-            return err_set_param(e, ERR_UNSUPPORTED, key, "%s: %s is set; this build cannot do it",
+            return err_set_param(e, ERR_UNSUPPORTED, key,
+                                 "%s: %s is set, which this build does not support",
                                  gguf_path(k->g), key);
     }
     return 0;

@@ -8,14 +8,14 @@
 
 #include <stdlib.h>
 
-/* Shows the backend where weights will lie. */
+/* Registers the file's mappings with the backend. */
 static int map_ranges(model *m, err *e) {
     const void *base;
     uint64_t bytes, n = 0;
     while (gguf_file_mapping(m->file, n, &base, &bytes))
         n++;
     m->ranges = mem_new(n, sizeof(backend_range *));
-    if (!m->ranges) return err_set(e, ERR_NOMEM, "no memory for the model's list of files");
+    if (!m->ranges) return err_no_memory(e);
     for (; m->n_ranges < n; m->n_ranges++) {
         gguf_file_mapping(m->file, m->n_ranges, &base, &bytes);
         int rc = backend_range_new(m->be, base, bytes, &m->ranges[m->n_ranges], e);
@@ -30,7 +30,7 @@ static bool reads_in_place(const model *m) {
     return false;
 }
 
-/* Weights of their own memory leave the file's pages to the system, unless others stay in them. */
+/* If all weights have memory of their own, the file's pages are given back to the system. */
 static int load_weights(model *m, const struct model_hparams *whole, err *e) {
     uint64_t start = clock_now_ns();
     int rc = map_ranges(m, e);
@@ -48,7 +48,7 @@ static int load_weights(model *m, const struct model_hparams *whole, err *e) {
     return 0;
 }
 
-/* Hyperparameters, of the whole model too: tensors are described by them. */
+/* Hyperparameters of this rank, and of the whole model, which describe the tensors. */
 static int read_hparams(model *m, struct model_hparams *whole, err *e) {
     int rc = model_hparams_read(m->file, whole, &m->arch, e);
     if (!rc)
@@ -70,7 +70,7 @@ int model_rank_open(const char *path, backend *be, const struct model_limits *li
     if (!limits->max_rows || !limits->max_logit_rows || !limits->max_seqs || !limits->table_stride)
         return err_set(e, ERR_INVALID, "%s: every limit of a step must be at least 1", path);
     model *m = mem_new(1, sizeof *m);
-    if (!m) return err_set(e, ERR_NOMEM, "no memory for a model");
+    if (!m) return err_no_memory(e);
     m->be = be;
     m->limits = *limits;
     m->identity = clock_now_ns();
@@ -92,7 +92,7 @@ static int measure_rank(const char *path, backend *be, const struct model_limits
                         struct model_memory *out, err *e) {
     struct model_hparams whole;
     model *m = mem_new(1, sizeof *m);
-    if (!m) return err_set(e, ERR_NOMEM, "no memory for a model");
+    if (!m) return err_no_memory(e);
     m->be = be;
     m->limits = *limits;
     int rc = model_file_open(path, 0, &m->file, e);

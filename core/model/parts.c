@@ -1,5 +1,5 @@
-/* parts.c - what of a model is on which rank of a group, and which models cannot be shared out.
- * Pure. */
+/* parts.c - which part of a model each rank of a group has, and which models cannot be split. Pure.
+ */
 #include "core/model/model_int.h"
 
 #include <stdio.h>
@@ -29,12 +29,12 @@ int model_ranks_check(const struct model_hparams *hp, uint32_t n_ranks, err *e) 
     return 0;
 }
 
-static struct model_range evenly(uint64_t n, const struct model_part *p) {
+static struct model_range split_evenly(uint64_t n, const struct model_part *p) {
     return (struct model_range){n / p->n_ranks * p->rank, n / p->n_ranks};
 }
 
-/* Values in the largest block of the tensors blk.*.name: what a rank's columns are whole numbers
- * of. */
+/* The largest quantization block of the tensors blk.*.name: a rank's columns are a multiple of it.
+ */
 static uint32_t largest_block(const gguf *g, const struct model_hparams *hp, const char *name) {
     uint32_t largest = 1;
     for (uint32_t i = 0; i < hp->n_layers; i++) {
@@ -47,10 +47,10 @@ static uint32_t largest_block(const gguf *g, const struct model_hparams *hp, con
     return largest;
 }
 
-/* n hidden columns, which tensors blk.*.name read. Where it can be, a rank's begin at multiples of
- * 32, as vectors of any device like it. */
-static int hidden_part(const gguf *g, const struct model_hparams *hp, uint64_t n, const char *name,
-                       const struct model_part *p, struct model_range *out, err *e) {
+/* Splits the n FFN columns that tensors blk.*.name read. If possible a rank's columns begin at a
+ * multiple of 32, which suits the vectors of every device. */
+static int split_ffn(const gguf *g, const struct model_hparams *hp, uint64_t n, const char *name,
+                     const struct model_part *p, struct model_range *out, err *e) {
     uint64_t unit = largest_block(g, hp, name), ranks = p->n_ranks;
     if (unit == 1 && n % Q_ELEMS == 0 && n / Q_ELEMS >= ranks) unit = Q_ELEMS;
     uint64_t units = n / unit;
@@ -79,15 +79,14 @@ int model_part_find(const gguf *g, const struct model_hparams *hp, uint32_t rank
     if (n_ranks < 2) return 0;
     int rc = model_ranks_check(hp, n_ranks, e);
     if (rc) return rc;
-    p->heads = evenly(hp->n_heads, p);
-    p->kv_heads = evenly(hp->n_kv_heads, p);
+    p->heads = split_evenly(hp->n_heads, p);
+    p->kv_heads = split_evenly(hp->n_kv_heads, p);
     uint64_t share = backend_share(hp->n_vocab, n_ranks), first = share * rank;
     p->vocab =
         (struct model_range){first, hp->n_vocab - first < share ? hp->n_vocab - first : share};
-    if (!x->n_experts) return hidden_part(g, hp, hp->n_ff, "ffn_down.weight", p, &p->ff, e);
-    rc = hidden_part(g, hp, x->n_ff, "ffn_down_exps.weight", p, &p->ff_expert, e);
-    return rc ? rc
-              : hidden_part(g, hp, x->n_ff_shared, "ffn_down_shexp.weight", p, &p->ff_shared, e);
+    if (!x->n_experts) return split_ffn(g, hp, hp->n_ff, "ffn_down.weight", p, &p->ff, e);
+    rc = split_ffn(g, hp, x->n_ff, "ffn_down_exps.weight", p, &p->ff_expert, e);
+    return rc ? rc : split_ffn(g, hp, x->n_ff_shared, "ffn_down_shexp.weight", p, &p->ff_shared, e);
 }
 
 void model_part_apply(const struct model_part *p, struct model_hparams *hp) {

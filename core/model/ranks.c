@@ -1,9 +1,9 @@
-/* ranks.c - a model over a group of devices: a part of it on each, and a thread for each but rank
- * 0, which the caller's thread drives. A thread opens its part, so that its memory is where it
- * computes, and then runs the steps that the caller hands to all. Owns the threads.
+/* ranks.c - a model split over a group of devices: a part on each, and a thread for each rank
+ * except rank 0, which the caller's thread drives. A thread opens its part, so that its memory is
+ * local to it, and then runs every step that the caller starts. Owns the threads.
  *
- * Who waits for a step, or for its end, spins, then sleeps. A rank whose step fails breaks the
- * group: the others come back from the exchange that they wait in. */
+ * A thread that waits for a step, or for its end, spins, then sleeps. A rank whose step fails
+ * breaks the group: the others return from the exchange in which they wait. */
 #include "core/model/model_int.h"
 
 #include "core/base/clock.h"
@@ -48,7 +48,7 @@ static void wake_all(struct model_ranks *r) {
     pthread_mutex_unlock(&r->mutex);
 }
 
-/* Until *value is not (or, wanted, is) x, or the threads are to stop. */
+/* Is *value different from x (wanted: equal to x), or are the threads to stop? */
 static bool is_time(struct model_ranks *r, atomic_uint *value, unsigned x, bool wanted) {
     return (atomic_load(value) == x) == wanted || atomic_load(&r->stopping);
 }
@@ -67,21 +67,22 @@ static void wait_until(struct model_ranks *r, atomic_uint *value, unsigned x, bo
     pthread_mutex_unlock(&r->mutex);
 }
 
-/* What a rank says of its part of what all do. The first failure is the cause: those behind it are
- * ranks that were told. */
-static void report(struct model_ranks *r, uint32_t rank, backend *be, int rc) {
+/* Reports a rank's result of its part. The first failure is the cause; later ones are ranks whose
+ * group was broken. */
+static void report_result(struct model_ranks *r, uint32_t rank, backend *be, int rc) {
     unsigned none = 0;
     if (!rc) return;
     atomic_compare_exchange_strong(&r->failed, &none, rank + 1);
     backend_break_group(be);
 }
 
-static void finish(struct model_ranks *r) {
+static void count_done(struct model_ranks *r) {
     atomic_fetch_add(&r->n_done, 1);
     wake_all(r);
 }
 
-static int forward(model *m, const struct model_batch *batch, struct model_output *out, err *e) {
+static int forward_rank(model *m, const struct model_batch *batch, struct model_output *out,
+                        err *e) {
     int rc = model_rank_begin(m, batch, e);
     return rc ? rc : model_rank_finish(m, out, e);
 }
@@ -93,21 +94,21 @@ static void *rank_main(void *arg) {
     unsigned step = 0;
     backend_bind_thread(own->be);
     own->rc = model_rank_open(r->path, own->be, r->limits, &own->m, &own->e);
-    report(r, backend_rank(own->be), own->be, own->rc);
-    for (finish(r);; finish(r)) {
+    report_result(r, backend_rank(own->be), own->be, own->rc);
+    for (count_done(r);; count_done(r)) {
         wait_until(r, &r->step, step, false);
         if (atomic_load(&r->stopping)) return NULL;
         step = atomic_load(&r->step);
         mem_guard_enter();
-        own->rc = forward(own->m, r->batch, &none, &own->e);
+        own->rc = forward_rank(own->m, r->batch, &none, &own->e);
         mem_guard_leave();
-        report(r, backend_rank(own->be), own->be, own->rc);
+        report_result(r, backend_rank(own->be), own->be, own->rc);
     }
 }
 
-/* Waits for the others. rc: rank 0's, whose words e has. */
-static int join(struct model_ranks *r, model *m, int rc, err *e) {
-    report(r, 0, m ? m->be : r->others[0].be, rc);
+/* Waits for the other ranks. rc: rank 0's result, described by e. */
+static int join_ranks(struct model_ranks *r, model *m, int rc, err *e) {
+    report_result(r, 0, m ? m->be : r->others[0].be, rc);
     wait_until(r, &r->n_done, r->n, true);
     unsigned failed = atomic_load(&r->failed);
     if (failed < 2) return rc;
@@ -136,7 +137,7 @@ static void ranks_close(struct model_ranks *r) {
 
 static int ranks_new(uint32_t n, struct model_ranks **out, err *e) {
     struct model_ranks *r = mem_new(1, sizeof *r);
-    if (!r) return err_set(e, ERR_NOMEM, "no memory for a model's ranks");
+    if (!r) return err_no_memory(e);
     r->n = n;
     pthread_mutex_init(&r->mutex, NULL);
     pthread_cond_init(&r->wake, NULL);
@@ -146,7 +147,7 @@ static int ranks_new(uint32_t n, struct model_ranks **out, err *e) {
         return 0;
     }
     ranks_close(r);
-    return err_set(e, ERR_NOMEM, "no memory for a model's ranks");
+    return err_no_memory(e);
 }
 
 static int ranks_start(struct model_ranks *r, backend *be, err *e) {
@@ -175,7 +176,7 @@ static int open_group(const char *path, backend *be, const struct model_limits *
         ranks_close(r);
         return rc;
     }
-    rc = join(r, NULL, model_rank_open(path, be, limits, &m, e), e);
+    rc = join_ranks(r, NULL, model_rank_open(path, be, limits, &m, e), e);
     if (rc) {
         ranks_close(r);
         model_rank_close(m);
@@ -214,7 +215,7 @@ bool model_overlaps(const model *m) {
     return m->part.n_ranks < 2 && m->limits.max_history && backend_can_overlap(m->be);
 }
 
-/* Of a group, a step begins when it is to be finished: its ranks do all of it at once. */
+/* In a group a step begins in model_finish: its ranks run all of it at once. */
 int model_begin(model *m, const struct model_batch *batch, err *e) {
     if (!m->ranks) return model_rank_begin(m, batch, e);
     m->ranks->batch = batch;
@@ -229,7 +230,7 @@ int model_finish(model *m, struct model_output *out, err *e) {
     atomic_store(&r->n_done, 0);
     atomic_fetch_add(&r->step, 1);
     wake_all(r);
-    return join(r, m, forward(m, r->batch, out, e), e);
+    return join_ranks(r, m, forward_rank(m, r->batch, out, e), e);
 }
 
 int model_forward(model *m, const struct model_batch *batch, struct model_output *out, err *e) {

@@ -1,7 +1,7 @@
 /* rope.c - frequencies of rotary embedding under each kind of scaling, and a file's divisors of
  * them. Pure.
  *
- * Pair i of n = n_rot turns by base^(-2i/n) a token (RoFormer, Su et al. 2021). Scalings, as
+ * Pair i of n = n_rot is rotated by base^(-2i/n) per token (RoFormer, Su et al. 2021). Scalings, as
  * transformers defines them (modeling_rope_utils.py):
  *   LINEAR   all frequencies / factor (position interpolation, Chen et al. 2023)
  *   DYNAMIC  beyond original_context the base grows, base * (factor * n_ctx / original_context -
@@ -26,7 +26,7 @@ static double divisor_at(const void *divisors, uint32_t i) {
     return (double)d;
 }
 
-/* The pair, as a real number, that turns n times within original_context tokens. */
+/* The pair, as a real number, that makes n full turns within original_context tokens. */
 static double pair_of_turns(const struct model_rope *r, double n) {
     return r->n_rot * log(r->original_context / (n * 2 * pi)) / (2 * log((double)r->base));
 }
