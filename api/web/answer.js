@@ -1,7 +1,7 @@
-// One streamed answer: gathers the deltas, and keeps what was measured on the way. No DOM.
+// One streamed answer: collects the deltas and the measurements. No DOM.
 import { streamChat } from "./api.js";
 
-const MIN_TOKENS = 10; // the speed of a shorter answer says nothing
+const MIN_TOKENS = 10; // the speed of a shorter answer is not meaningful
 
 export const newAnswer = () => ({ role: "assistant", content: "", reasoning: "", tool_calls: [], state: "running" });
 
@@ -20,7 +20,7 @@ function takeDelta(answer, delta) {
   return Boolean(delta.content || delta.reasoning_content || delta.refusal || delta.tool_calls?.length);
 }
 
-// What is known so far; without the server's usage, chunks stand for tokens.
+// The statistics so far; without the server's usage, chunks are counted as tokens.
 function measure(clock, usage) {
   const tokens = usage?.completion_tokens ?? clock.chunks;
   const seconds = (clock.last - clock.first) / 1000, enough = tokens >= MIN_TOKENS && seconds > 0;
@@ -44,8 +44,8 @@ function fail(answer, error) {
   answer.error = { message: error.message, param: error.param ?? null, status: error.status ?? null };
 }
 
-// Streams the answer to `body` into `answer`; onChange is called after each change. Never throws: what
-// went wrong is in answer.state (done, stopped, cut, failed) and answer.error.
+// Streams the answer to `body` into `answer`; onChange is called after each change. Never throws: a failure
+// is in answer.state (done, stopped, cut, failed) and answer.error.
 export async function runAnswer(answer, body, signal, onChange) {
   const clock = { start: performance.now(), first: 0, last: 0, chunks: 0 };
   let usage = null;
@@ -74,7 +74,7 @@ export async function runAnswer(answer, body, signal, onChange) {
   onChange();
 }
 
-// The message as the server wants it back.
+// The message in the form of a request.
 export function asMessage(answer) {
   const calls = answer.tool_calls?.length ? { tool_calls: answer.tool_calls } : {};
   return { role: "assistant", content: answer.content || (answer.tool_calls?.length ? null : ""), ...calls };

@@ -1,4 +1,4 @@
-// How an answer looks: reasoning, text, tool calls, what went wrong, figures. Used by the chat and by
+// Renders an answer: reasoning, text, tool calls, errors, statistics. Used by the chat and by
 // the playground.
 import { h, morphChildren, number } from "./dom.js";
 import { MarkdownStream, codeBlock, listenForCopies } from "./markdown.js";
@@ -19,11 +19,11 @@ const toolCard = (call) =>
     codeBlock(prettyJson(call.function.arguments), "json"),
   );
 
-const ENDINGS = { length: "cut off at the token limit", content_filter: "withheld", tool_calls: "asks for tools" };
+const ENDINGS = { length: "cut off at the token limit", content_filter: "withheld", tool_calls: "tool calls" };
 
 function endingOf(answer) {
   if (answer.state === "stopped") return "stopped";
-  if (answer.resuming) return "the connection broke, asking for the rest";
+  if (answer.resuming) return "the connection broke, resuming";
   return answer.state === "done" ? ENDINGS[answer.finish] : null;
 }
 
@@ -32,9 +32,9 @@ function statTexts(answer) {
   if (s.tokens_per_s) out.push([`${s.tokens_per_s.toFixed(1)} tokens/s`, "Speed after the first token"]);
   if (s.ttft_ms !== null && s.ttft_ms !== undefined) out.push([`first after ${number(s.ttft_ms)} ms`, "Time to the first token"]);
   if (s.prompt_tokens !== null && s.prompt_tokens !== undefined)
-    out.push([`${number(s.prompt_tokens)} prompt tokens (${number(s.cached_tokens ?? 0)} cached)`, "Tokens of the prompt, and how many of them were in the prefix cache"]);
+    out.push([`${number(s.prompt_tokens)} prompt tokens (${number(s.cached_tokens ?? 0)} cached)`, "Prompt tokens, and how many of them were in the prefix cache"]);
   if (s.completion_tokens) out.push([`${number(s.completion_tokens)} answer tokens`, "Tokens of the answer"]);
-  if (s.reasoning_tokens) out.push([`${number(s.reasoning_tokens)} of them reasoning`, "Tokens of the answer that were reasoning"]);
+  if (s.reasoning_tokens) out.push([`${number(s.reasoning_tokens)} reasoning tokens`, "Answer tokens that are reasoning"]);
   return out;
 }
 
@@ -58,7 +58,7 @@ function errorBox(error) {
 }
 
 export class AnswerView {
-  // contextLength: of the model that answers; 0 when it is not known. json: the text is one value.
+  // contextLength: of the model, 0 if unknown. json: the text is one JSON value.
   constructor(answer, contextLength, { json = false } = {}) {
     this.answer = answer;
     this.json = json;
@@ -125,10 +125,10 @@ export class AnswerView {
   showTrouble() {
     const { answer } = this, boxes = [];
     if (answer.refusal) boxes.push(h("p", { class: "error" }, answer.refusal));
-    if (answer.state === "cut") boxes.push(errorBox(answer.error ?? { message: "This answer was not finished: the page was closed or reloaded." }));
+    if (answer.state === "cut") boxes.push(errorBox(answer.error ?? { message: "This answer is incomplete: the page was closed or reloaded." }));
     else if (answer.error) boxes.push(errorBox(answer.error));
     else if (answer.state === "done" && !answer.content && !answer.tool_calls?.length && !answer.refusal)
-      boxes.push(h("p", { class: "empty" }, "The model ended its answer without a word."));
+      boxes.push(h("p", { class: "empty" }, "The model returned an empty answer."));
     this.trouble.replaceChildren(...boxes);
   }
 }

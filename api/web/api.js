@@ -7,7 +7,7 @@ const RESUME_AFTER_MS = [0, 500, 1000, 2000, 4000];
 export const getKey = () => sessionStorage.getItem(KEY) ?? "";
 export const setKey = (key) => (key ? sessionStorage.setItem(KEY, key) : sessionStorage.removeItem(KEY));
 
-// What the server said no to: `param` is the field that it names.
+// An error reply of the server; `param` is the field that it names.
 class ApiError extends Error {
   constructor(status, { message, param, code } = {}) {
     super(message ?? `The server answered with status ${status}.`);
@@ -15,7 +15,7 @@ class ApiError extends Error {
   }
 }
 
-// No answer, or one that broke off.
+// There was no answer, or it broke off.
 class CutError extends Error {
   constructor(message) {
     super(message);
@@ -80,9 +80,9 @@ async function* guarded(response) {
     yield* events(response);
   } catch (e) {
     if (e.name === "AbortError") throw e;
-    throw new CutError("The connection broke while the answer was coming in.");
+    throw new CutError("The connection broke during the answer.");
   }
-  throw new CutError("The connection ended before the answer did.");
+  throw new CutError("The connection ended before the answer was complete.");
 }
 
 const sleep = (ms, signal) =>
@@ -94,8 +94,8 @@ const sleep = (ms, signal) =>
     }, { once: true });
   });
 
-// The rest of a stream behind the event `id`; the server keeps it for a while. `cause` is thrown when
-// it does not any more.
+// The rest of a stream after the event `id`, which the server keeps for a while. Throws `cause` if it
+// is not kept any more.
 async function resume(id, signal, cause) {
   for (const delayMs of RESUME_AFTER_MS) {
     await sleep(delayMs, signal);
@@ -110,13 +110,13 @@ async function resume(id, signal, cause) {
 }
 
 // Chunks of a streamed chat; {resuming: true, choices: []} when its connection broke and the rest is
-// asked for. `body` is an object; `seed`, if any, is a text, because JavaScript's numbers do not hold
+// requested. `body` is an object; `seed`, if any, is a string, because JavaScript numbers do not hold
 // all 64 bits.
 export async function* streamChat({ seed, ...body }, signal) {
   const json = JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } });
   const whole = seed === undefined ? json : `${json.slice(0, -1)},"seed":${seed}}`;
   let response = await ask(CHAT, { body: whole, signal });
-  let last = null, attempts = 0; // since an event came
+  let last = null, attempts = 0; // since the last event
   for (;;) {
     try {
       for await (const { id, data } of guarded(response)) {

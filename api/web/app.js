@@ -1,4 +1,4 @@
-// Starts the page: tabs, theme, panels at the sides, the API key; each tab's own work is elsewhere.
+// Starts the page: tabs, theme, side panels, the API key. Each tab has files of its own.
 import { $ } from "./dom.js";
 import { getKey, setKey } from "./api.js";
 import { Connection } from "./connection.js";
@@ -57,7 +57,7 @@ function startTabs(onShow) {
   });
 }
 
-// ---- panels at the sides: the list of chats, the settings ----
+// ---- side panels: the list of chats, the settings ----
 
 const panels = [
   { panel: $("chats"), button: $("open-chats") },
@@ -67,7 +67,7 @@ const panels = [
 function showPanel({ panel, button }, open) {
   panel.classList.toggle("open", open);
   button.setAttribute("aria-expanded", String(open));
-  // On a narrow screen a panel covers the rest, which must not be reached behind it.
+  // On a narrow screen a panel covers the rest, which must not get the focus then.
   const covers = narrow.matches && panels.some((p) => p.panel.classList.contains("open"));
   $("conversation").inert = covers;
   $("shade").hidden = !covers;

@@ -1,5 +1,5 @@
-// What both modes of the playground share: a form with an example, a prompt and sampling fields; a
-// request that runs and can be stopped.
+// Shared by both modes of the playground: a form with an example, a prompt and sampling fields; a
+// running request that can be stopped.
 import { h } from "./dom.js";
 import { newAnswer, runAnswer } from "./answer.js";
 import { AnswerView } from "./answer_view.js";
@@ -43,7 +43,7 @@ export class Bench {
   free() {
     if (this.controller) return false;
     if (!this.connection.ready) {
-      notify("The server is not ready. The page asks it again by itself.");
+      notify("The server is not ready. The page keeps trying.");
       return false;
     }
     const bad = this.sampling.check();
@@ -62,7 +62,7 @@ export class Bench {
     if (hadFocus) (on ? this.end : this.go).focus();
   }
 
-  // Streams the answer to `body` into the result; returns it when it is over.
+  // Streams the answer to `body` into the result; returns it when it is complete.
   async run(body, options) {
     const { model } = this.connection, answer = newAnswer(), view = new AnswerView(answer, model.context_length, options);
     this.controller = new AbortController();

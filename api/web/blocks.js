@@ -1,6 +1,6 @@
 // Markdown, the block half: lines -> a tree of blocks. Pure, no DOM. CommonMark with GitHub's tables
-// and task lists; HTML is text. Work is bounded by depth, so that hostile text costs no more than
-// plain text of its length.
+// and task lists; HTML is text. Depth is bounded, so that parsing hostile text takes no longer than
+// parsing plain text of the same length.
 
 const MAX_DEPTH = 16;
 
@@ -121,7 +121,7 @@ class Scanner {
   quote() {
     if (!QUOTE.test(this.line)) return null;
     const inner = [];
-    let open = false; // a paragraph that goes on without the mark
+    let open = false; // a paragraph that continues without the marker
     for (; this.more(); this.i++) {
       const marked = QUOTE.test(this.line);
       if (!marked && (!open || isBlank(this.line) || interrupts(this.line))) break;

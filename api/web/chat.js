@@ -1,5 +1,5 @@
 // The chat tab: the conversation that is open, the composer, and the answers that are running. An
-// answer goes on while another chat is looked at.
+// answer continues while another chat is shown.
 import { $, h, saveFile } from "./dom.js";
 import { asMessage, newAnswer, runAnswer } from "./answer.js";
 import { AssistantMessage, UserMessage } from "./message.js";
@@ -53,11 +53,11 @@ export class Chat {
     this.connection.addEventListener("model", () => this.modelChanged());
     this.connection.addEventListener("state", () => this.showComposer());
     this.store.addEventListener("dropped", (e) => {
-      notify(`The browser's space for chats is used up: ${e.detail.length === 1 ? `the oldest chat, “${titleOf(e.detail[0])}”, was` : `the ${e.detail.length} oldest chats were`} deleted.`);
+      notify(`The browser's storage for chats is full: ${e.detail.length === 1 ? `the oldest chat, “${titleOf(e.detail[0])}”, was` : `the ${e.detail.length} oldest chats were`} deleted.`);
       this.list.render();
     });
     this.store.addEventListener("elsewhere", (e) => this.changedElsewhere(e.detail));
-    // Leaving the page breaks the streams: what is kept is how they stood before.
+    // Leaving the page breaks the streams, so the state before that is saved.
     addEventListener("pagehide", () => {
       this.runs.forEach(({ chat }) => this.store.save(chat));
       this.leaving = true;
@@ -110,7 +110,7 @@ export class Chat {
 
   save(chat, touch = true) {
     if (this.store.save(chat, touch)) return;
-    if (!this.saidFull) notify("This chat does not fit into the browser's space: it will be gone after a reload.");
+    if (!this.saidFull) notify("This chat does not fit into the browser's storage: it will be lost on reload.");
     this.saidFull = true;
   }
 
@@ -150,7 +150,7 @@ export class Chat {
     this.toEnd();
   }
 
-  // What depends on all messages: buttons of the last one, the welcome, the composer.
+  // Updates what depends on all messages: buttons of the last one, the welcome, the composer.
   refresh() {
     const { messages } = this.chat;
     for (const m of messages) this.views.get(m).update(m === messages.at(-1));
@@ -204,7 +204,7 @@ export class Chat {
     this.answer();
   }
 
-  // A field that cannot be sent stops the request: it is never left out in silence.
+  // An invalid field stops the request: it is never omitted silently.
   valid() {
     const bad = this.form.check();
     if (!bad) return true;
@@ -254,7 +254,7 @@ export class Chat {
     this.ended(run);
   }
 
-  // Not when the chat was deleted meanwhile.
+  // Not if the chat was deleted meanwhile.
   keep({ chat, controller }) {
     if (this.leaving) return;
     if (!controller.signal.aborted || this.store.load(chat.id)) this.save(chat);
@@ -283,9 +283,9 @@ export class Chat {
     this.runs.get(this.chat.id)?.controller.abort();
   }
 
-  // ---- what the buttons of a message do ----
+  // ---- actions of a message's buttons ----
 
-  // Drops `n` messages from the i-th on; what is more than `replaced` of them can be brought back.
+  // Deletes `n` messages from the i-th on; if they are more than `replaced`, this can be undone.
   cut(i, n, replaced) {
     const { chat } = this, before = [...chat.messages];
     for (const m of chat.messages.splice(i, n)) {
@@ -306,7 +306,7 @@ export class Chat {
   free() {
     if (this.runs.has(this.chat.id)) return false;
     if (this.connection.ready) return this.valid();
-    notify("The server is not ready. The page asks it again by itself.");
+    notify("The server is not ready. The page keeps trying.");
     this.connection.look();
     return false;
   }

@@ -3,7 +3,7 @@ import { $, h, iconButton } from "./dom.js";
 
 const TITLE_CHARS = 60;
 
-// What a chat is called until it is renamed.
+// A chat's title until it is renamed.
 export function firstWords(messages) {
   const line = messages.find((m) => m.role === "user")?.content.trim().split("\n")[0] ?? "";
   return line.length > TITLE_CHARS ? `${line.slice(0, TITLE_CHARS - 1)}…` : line;
@@ -26,7 +26,7 @@ export class ChatList {
     $("export-all").addEventListener("click", () => chat.export(chat.store.list().map((c) => c.id)));
   }
 
-  // One row is in the order of Tab; the arrow keys go to the others.
+  // One row is in the tab order; arrow keys move to the others.
   arrow(e) {
     const rows = [...this.el.children], at = rows.indexOf(e.target.closest("li"));
     const to = { ArrowUp: at - 1, ArrowDown: at + 1, Home: 0, End: rows.length - 1 }[e.key];

@@ -1,8 +1,8 @@
-// Is the server there, and what does it serve? Asks again by itself when it was away.
+// Whether the server is reachable, and what it serves. Retries if it was not.
 import { $, number } from "./dom.js";
 import { fetchModels, fetchReady } from "./api.js";
 
-const CALM_MS = 15_000; // between looks at a server that answers
+const CALM_MS = 15_000; // between requests to a healthy server
 const FIRST_RETRY_MS = 1000, LONGEST_RETRY_MS = 10_000;
 
 export class Connection extends EventTarget {
@@ -26,7 +26,7 @@ export class Connection extends EventTarget {
     return this.models.find((m) => m.id === this.picker.value) ?? null;
   }
 
-  // Chooses the model of a chat, when it is still served.
+  // Selects the model of a chat, if it is still served.
   choose(id) {
     if (this.models.some((m) => m.id === id)) this.picker.value = id;
     this.wanted = id;
@@ -37,12 +37,12 @@ export class Connection extends EventTarget {
     this.dispatchEvent(new Event("model"));
   }
 
-  // Asks now, and again later; not again by itself when a key is needed first.
+  // Asks now and again later; not again if a key is required first.
   async look() {
     clearTimeout(this.timer);
     const turn = (this.turn = (this.turn ?? 0) + 1);
     const found = await this.ask();
-    if (turn !== this.turn) return; // a later look has begun
+    if (turn !== this.turn) return; // a later request has begun
     if (found.models) this.fill(found.models);
     this.show(found);
     const ready = found.name === "ready";
@@ -63,7 +63,7 @@ export class Connection extends EventTarget {
   }
 
   fill(models) {
-    if (JSON.stringify(models) === JSON.stringify(this.models)) return; // the list may be open
+    if (JSON.stringify(models) === JSON.stringify(this.models)) return; // unchanged: the list may be open
     this.models = models;
     const options = models.map((m) => {
       const option = new Option(m.context_length ? `${m.id} · ${shortCount(m.context_length)}` : m.id, m.id);

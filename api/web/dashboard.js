@@ -14,10 +14,10 @@ const share = (part, whole) => (whole ? part / whole : null);
 const thousandfold = (v) => (v === null ? null : v * 1000);
 
 const REQUESTS = "inferd_http_requests_total";
-// The page's own readings would drown the rest.
+// The page's own requests would hide the rest.
 const asked = (codes) => ({ route, code }) => route !== "/metrics" && (codes === undefined || code.startsWith(codes));
 
-// Mean of a histogram of seconds since the server's start.
+// Mean since the server's start of a histogram of seconds.
 const overAll = (m, name) => known(thousandfold(share(m.get(`${name}_sum`), m.get(`${name}_count`))), ms);
 
 function byCode(m) {
@@ -26,11 +26,11 @@ function byCode(m) {
   return [...sums].sort(([a], [b]) => a.localeCompare(b)).map(([code, n]) => [`${code} in all`, number(n)]);
 }
 
-// What each graph reads: c is the change since the reading before, m the reading.
+// The graphs: c is the change since the previous reading, m the current reading.
 const GRAPHS = [
   {
     title: "Tokens per second", series: [{ label: "generated" }, { label: "prompt" }], format: short,
-    read: (c, m) => ({ values: [c.rate("inferd_generated_tokens_total"), c.rate("inferd_prompt_tokens_total")], facts: [["generated in all", known(m.get("inferd_generated_tokens_total"))]] }),
+    read: (c, m) => ({ values: [c.rate("inferd_generated_tokens_total"), c.rate("inferd_prompt_tokens_total")], facts: [["generated in total", known(m.get("inferd_generated_tokens_total"))]] }),
   },
   {
     title: "KV blocks", series: [{ label: "used" }, { label: "cached" }], stacked: true, format: short,
@@ -46,10 +46,10 @@ const GRAPHS = [
   },
   {
     title: "Queue length", series: [{ label: "waiting" }], format: short,
-    read: (c, m) => ({ values: [m.get("inferd_sequences_waiting")], facts: [["refused in all, queue full", known(m.get("inferd_rejected_total"))]] }),
+    read: (c, m) => ({ values: [m.get("inferd_sequences_waiting")], facts: [["refused in total (queue full)", known(m.get("inferd_rejected_total"))]] }),
   },
   {
-    title: "Prefix hits of all prompt tokens", series: [{ label: "share" }], bars: true, format: percent,
+    title: "Prompt tokens from the prefix cache", series: [{ label: "share" }], bars: true, format: percent,
     read: (c, m) => {
       const hits = "inferd_prefix_cache_hit_tokens_total", prompt = "inferd_prompt_tokens_total";
       const all = share(m.get(hits), m.get(prompt));
@@ -81,7 +81,7 @@ export class Dashboard {
   constructor(root) {
     this.rows = GRAPHS.map((spec) => ({ spec, graph: new Graph(spec) }));
     this.note = h("p", { class: "soft", role: "status" });
-    root.append(h("div", { class: "dash-head" }, h("h2", {}, "The server, live"), this.note), h("div", { class: "graphs" }, ...this.rows.map(({ graph }) => graph.el)));
+    root.append(h("div", { class: "dash-head" }, h("h2", {}, "Live metrics"), this.note), h("div", { class: "graphs" }, ...this.rows.map(({ graph }) => graph.el)));
     this.shown = false;
     this.timer = 0;
     this.before = null;
@@ -108,10 +108,10 @@ export class Dashboard {
     try {
       const text = await fetchMetrics();
       this.take(new Metrics(text, performance.now()));
-      this.say("Read from /metrics every second; the graphs show two minutes.");
+      this.say("Read from /metrics every second; the graphs show the last two minutes.");
     } catch (e) {
       this.before = null;
-      this.say(`No figures: ${e.message}`);
+      this.say(`No metrics: ${e.message}`);
     }
     this.reading = false;
   }

@@ -37,13 +37,13 @@ export const icon = (name) =>
     svg("path", { d: ICONS[name] }),
   );
 
-// A button that shows an icon alone; `label` is what it is called.
+// A button with only an icon; `label` is its accessible name.
 export const iconButton = (name, label, onclick, props = {}) =>
   h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, onclick, ...props }, icon(name));
 
 function morphText(old, fresh) {
   if (old.data === fresh.data) return;
-  // Appending keeps what the reader has selected.
+  // Appending keeps the reader's selection.
   if (fresh.data.startsWith(old.data)) old.appendData(fresh.data.slice(old.data.length));
   else old.data = fresh.data;
 }
@@ -61,8 +61,8 @@ function morphNode(old, fresh) {
   }
 }
 
-// Makes the children of `parent` from `first` on equal to `fresh`, and leaves alone what is equal
-// already: text that streams in neither flickers nor loses focus and selection.
+// Makes the children of `parent` from `first` on equal to `fresh`, without touching those that are
+// equal already, so that streaming text neither flickers nor loses focus and selection.
 export function morphChildren(parent, fresh, first = parent.firstChild) {
   let old = first;
   for (const node of fresh) {
@@ -86,7 +86,7 @@ export async function copyText(text) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    return copyBySelection(text); // pages that did not come over https or from localhost
+    return copyBySelection(text); // pages that are not from https or localhost
   }
 }
 

@@ -1,4 +1,4 @@
-// What the playground offers to begin with.
+// The playground's examples.
 
 export const SCHEMAS = [
   {
@@ -12,7 +12,7 @@ export const SCHEMAS = [
     },
   },
   {
-    name: "Sort into classes",
+    name: "Classification",
     prompt: "Is this review good or bad? “The food was cold, but the waiter was kind.”",
     schema: {
       type: "object",

@@ -5,15 +5,15 @@ const SPAN_MS = 120_000;
 const GAP_MS = 3500; // readings further apart are not joined
 const WIDTH = 300, HEIGHT = 90;
 
-// The next of 1, 2, 5, 10, 20, ... from `value` on: the scale does not jitter.
+// Rounds up to 1, 2, 5, 10, 20, ..., so that the scale does not jitter.
 function roundUp(value) {
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= value) ?? value;
 }
 
 export class Graph {
-  // series: [{label}]; stacked: the second stands on the first; bars: each reading by itself, for what
-  // is not there every second.
+  // series: [{label}]; stacked: the second on top of the first; bars: separate readings, for values
+  // that do not exist every second.
   constructor({ title, series, stacked = false, bars = false, format }) {
     Object.assign(this, { title, series, stacked, bars, format });
     this.points = []; // {timeMs, values: number|null of each series}
@@ -32,7 +32,7 @@ export class Graph {
     this.el = h("section", { class: "graph", "aria-label": title }, h("h3", {}, title), this.big, h("div", { class: "plot" }, this.drawing, this.topLabel), this.values);
   }
 
-  // facts: [[label, text]] without a line of their own.
+  // facts: [[label, text]], shown without a graph.
   push(timeMs, values, { top = null, facts = [], big } = {}) {
     this.points = this.points.filter((p) => p.timeMs > timeMs - SPAN_MS);
     this.points.push({ timeMs, values });
@@ -60,7 +60,7 @@ export class Graph {
   }
 
   draw(i, now, scale) {
-    const runs = [[]]; // readings that are joined
+    const runs = [[]]; // runs of joined readings
     let last = -Infinity;
     for (const p of this.points) {
       const v = this.height(p, i);
@@ -71,7 +71,7 @@ export class Graph {
     }
     const full = runs.filter((run) => run.length);
     const x = (point) => point.split(" ")[0];
-    // A reading alone is a line from the ground up.
+    // A single reading is a vertical line.
     const line = (run) => (run.length > 1 ? `M${run.join("L")}` : `M${x(run[0])} ${HEIGHT}L${run[0]}`);
     this.lines[i].setAttribute("d", full.map(line).join(""));
     this.areas[i].setAttribute("d", full.map((run) => `M${x(run[0])} ${HEIGHT}L${run.join("L")}L${x(run.at(-1))} ${HEIGHT}Z`).join(""));

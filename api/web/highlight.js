@@ -1,5 +1,5 @@
-// Colours code: one small tokenizer for all languages, told apart by a table. It knows comments,
-// strings, numbers and words, no grammar. What it returns are text nodes and spans.
+// Syntax highlighting: one small tokenizer for all languages, driven by a table. It knows comments,
+// strings, numbers and words, but no grammar. It returns text nodes and spans.
 import { h } from "./dom.js";
 
 const MAX_CHARS = 100_000; // longer code stays plain
@@ -58,7 +58,7 @@ const languageOf = (lang) => byName.get(lang.toLowerCase());
 
 export const languageName = (lang) => languageOf(lang)?.name ?? lang;
 
-// The order matters: a string holds no comment, a key looks like a string.
+// The order matters: a string contains no comment, a key looks like a string.
 const KINDS = ["comment", "key", "string", "added", "removed", "meta", "keyword"];
 
 function prepare(language) {

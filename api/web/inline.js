@@ -1,8 +1,8 @@
 // Markdown, the inline half: one paragraph's text -> DOM nodes. HTML in it stays text, and a link
-// leads to http, https or mailto or is no link.
+// must lead to http, https or mailto.
 import { h } from "./dom.js";
 
-const MAX_DELIMITERS = 1000; // beyond it stars are stars: nesting and time stay bounded
+const MAX_DELIMITERS = 1000; // beyond this, stars are text: bounds nesting and time
 const MAX_TARGET = 2000;
 
 const PLAIN = /(?:(?!https?:\/\/)[^\\`*_~[\]!<&\n])+/y;
@@ -13,7 +13,7 @@ const NAMED = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0"
 const SPACE = /\s/, PUNCTUATION = /[\p{P}\p{S}]/u;
 
 function safeUrl(text) {
-  if (!URL.canParse(text)) return null; // relative ones too: they would lead into this server
+  if (!URL.canParse(text)) return null; // relative links too: they would lead into this server
   const url = new URL(text);
   return ["http:", "https:", "mailto:"].includes(url.protocol) ? url.href : null;
 }
@@ -59,7 +59,7 @@ function flanking(mark, before, after) {
 
 const asNode = (item) => (item.mark ? item.mark.repeat(item.n) : item.bracket ? item.bracket : item);
 
-// How many delimiters of the two runs pair: 0 when they do not.
+// The number of delimiters of the two runs that pair; 0 if they do not.
 function pairs(opener, closer) {
   if (opener.mark !== closer.mark) return 0;
   if (opener.mark === "~") return opener.n === closer.n && opener.n <= 2 ? opener.n : 0;
@@ -72,7 +72,7 @@ function wrap(mark, n, inner) {
   return h(mark === "~" ? "del" : n === 2 ? "strong" : "em", {}, ...inner.map(asNode));
 }
 
-// Pairs the delimiters among the items; what is left of them is text.
+// Pairs the delimiters among the items; unpaired ones become text.
 function emphasise(items) {
   const out = [];
   let openers = []; // indices into out
@@ -121,7 +121,7 @@ class Inline {
     return emphasise(this.items);
   }
 
-  // Runs `use` on a match at the current position and steps over it.
+  // Calls `use` with a match at the current position and advances past it.
   take(regex, use) {
     regex.lastIndex = this.at;
     const m = regex.exec(this.text);
@@ -196,7 +196,7 @@ class Inline {
     return this.push(h("code", {}, text), end + n - this.at);
   }
 
-  // All runs are found once: a text of backticks costs linear time.
+  // Finds all runs once, so that a text of backticks takes linear time.
   closingTicks(n, from) {
     if (!this.ticks) {
       this.ticks = new Map();
@@ -229,14 +229,14 @@ class Inline {
     const from = this.brackets.pop();
     if (!target) return this.push("]");
     const href = safeUrl(target.url);
-    // Another kind of target is shown as it was written: nothing is dropped, nothing leads there.
+    // Other targets are shown as written, without a link.
     if (!href) return this.push(this.text.slice(this.at, this.at + 1 + target.length));
     const inner = emphasise(this.items.splice(from + 1));
     const { bracket } = this.items.pop();
     this.at += 1 + target.length;
     if (bracket === "![") inner.unshift(inner.length ? "Image: " : `Image: ${target.url}`);
     this.items.push(link(href, target.title, ...withoutLinks(inner)));
-    // A link does not hold a link: the brackets around this one are text.
+    // Links do not nest: the brackets around this one are text.
     if (bracket === "[") this.brackets = [];
     return undefined;
   }

@@ -1,4 +1,4 @@
-// A text field for JSON that says, while it is typed, where it is wrong.
+// A text field for JSON that reports mistakes while the user types.
 import { h } from "./dom.js";
 import { whyNotJson } from "./json_place.js";
 
@@ -13,7 +13,7 @@ export function readJson(text) {
 
 const LINE = 72;
 
-// JSON with what fits on a line on one line.
+// Formats JSON; what fits on a line stays on one line.
 function layOut(value, indent = "") {
   const line = JSON.stringify(value, null, 1).replace(/\n */g, " ");
   if (typeof value !== "object" || value === null || indent.length + line.length <= LINE) return line;
@@ -23,7 +23,7 @@ function layOut(value, indent = "") {
 }
 
 export class JsonEditor {
-  // check(value) returns what is wrong with parsed JSON, or null.
+  // check(value) returns an error message for parsed JSON, or null.
   constructor({ id, label, rows, hint, check, onChange }) {
     this.check = check;
     this.hint = hint;
@@ -41,7 +41,7 @@ export class JsonEditor {
     this.read();
   }
 
-  // Is it good? Then `value` holds it.
+  // Is the text valid? Then `value` is the parsed JSON.
   read() {
     const { value, error } = readJson(this.box.value), wrong = error ?? this.check?.(value) ?? null;
     this.value = wrong ? undefined : value;

@@ -1,5 +1,5 @@
-// Where a text stops being JSON, and what was expected there: browsers word that differently, and often
-// leave out the place.
+// Where a text stops being JSON, and what was expected there. Browsers word that differently and often
+// omit the place.
 
 const SPACE = /[ \t\r\n]*/y;
 const STRING = /"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[\da-fA-F]{4}))*"/y;
@@ -21,7 +21,7 @@ class Scan {
     return Boolean(m?.[0]);
   }
 
-  // Is the next character, spaces aside, `c`? Steps over it then.
+  // Is the next character after spaces `c`? Then advances past it.
   next(c) {
     this.take(SPACE);
     if (this.text[this.at] !== c) return false;

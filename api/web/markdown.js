@@ -1,5 +1,5 @@
 // Markdown -> DOM, whole or as it streams in. Elements are made one by one from the parsed blocks, so
-// that what a model writes can never become markup that was not meant.
+// that a model's text can never become unintended markup.
 import { h, copyText, icon, morphChildren } from "./dom.js";
 import { parseBlocks, splitLines } from "./blocks.js";
 import { highlight, languageName } from "./highlight.js";
@@ -72,8 +72,8 @@ export function listenForCopies(root) {
   });
 }
 
-// Shows a growing text in `root`. Blocks that cannot change any more are made once; the last two are
-// made again at most once a frame, and less often when that takes long.
+// Shows a growing text in `root`. Blocks that cannot change any more are rendered once; the last two
+// at most once per frame, and less often if that takes long.
 export class MarkdownStream {
   constructor(root) {
     this.root = root;
@@ -95,7 +95,7 @@ export class MarkdownStream {
     this.timer = 0;
     const start = performance.now();
     this.render();
-    // What is quick is drawn with every frame; else at most a fifth of the time goes into drawing.
+    // Quick updates are drawn in every frame; otherwise drawing takes at most a fifth of the time.
     const cost = performance.now() - start;
     this.pause = cost < QUICK_MS ? 0 : Math.min(1000, 4 * cost);
   }

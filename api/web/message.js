@@ -1,5 +1,5 @@
-// One message of a chat on the page, with its buttons. What the buttons do is the chat's business:
-// `actions` holds retry, edit, copy, remove and proceed, each called with the message.
+// One message of a chat on the page, with its buttons. The chat implements their actions:
+// `actions` has retry, edit, copy, remove and proceed, each called with the message.
 import { h, icon, iconButton, copyText } from "./dom.js";
 import { AnswerView } from "./answer_view.js";
 
@@ -33,7 +33,7 @@ export class UserMessage {
 
   update() {}
 
-  // Swaps the text for a field; sending it cuts off what came after.
+  // Replaces the text by a field; sending it deletes the messages after it.
   edit() {
     const box = h("textarea", { "aria-label": "Edit your message", rows: Math.min(12, this.message.content.split("\n").length + 1) });
     box.value = this.message.content;
@@ -49,7 +49,7 @@ export class UserMessage {
       "form",
       { class: "edit", onsubmit: save },
       box,
-      h("div", { class: "row" }, h("small", {}, "What follows it will be replaced."), h("button", { type: "button", onclick: close }, "Cancel"), h("button", { type: "submit", class: "primary" }, "Send")),
+      h("div", { class: "row" }, h("small", {}, "Messages after it will be replaced."), h("button", { type: "button", onclick: close }, "Cancel"), h("button", { type: "submit", class: "primary" }, "Send")),
     );
     box.addEventListener("keydown", (e) => {
       if (e.key === "Enter" && !e.shiftKey && !e.isComposing) save(e);
@@ -92,7 +92,7 @@ export class AssistantMessage {
     const out = [];
     if (broken) out.push(h("button", { type: "button", class: "retry", onclick: () => actions.retry(message) }, icon("retry"), "Try again"));
     if (message.content) out.push(copyButton(() => message.content));
-    if (!broken) out.push(iconButton("retry", "Answer again", () => actions.retry(message)));
+    if (!broken) out.push(iconButton("retry", "Regenerate answer", () => actions.retry(message)));
     if (last && message.content && (message.state !== "done" || message.finish === "length"))
       out.push(h("button", { type: "button", class: "continue", onclick: () => actions.proceed(message) }, icon("more"), "Continue"));
     out.push(iconButton("trash", "Delete answer", () => actions.remove(message)));

@@ -18,7 +18,7 @@ export class Metrics {
     }
   }
 
-  // Sum of the samples of a name that `fits` takes; null when the name is not there.
+  // Sum of a name's samples that `fits` accepts; null if the name does not exist.
   get(name, fits = () => true) {
     const all = this.samples.get(name);
     return all ? all.filter(({ labels }) => fits(labels)).reduce((sum, { value }) => sum + value, 0) : null;
@@ -29,8 +29,8 @@ export class Metrics {
   }
 }
 
-// What changed between two readings; null where it cannot be told: no reading before, or a server
-// that was started again.
+// The change between two readings; null if unknown: no previous reading, or a server
+// that was restarted.
 export class Change {
   constructor(before, now) {
     this.before = before;
@@ -48,7 +48,7 @@ export class Change {
     return delta === null || this.seconds <= 0 ? null : delta / this.seconds;
   }
 
-  // Mean of what a histogram took in meanwhile.
+  // Mean of a histogram's values in between.
   mean(name) {
     const n = this.of(`${name}_count`);
     return n ? this.of(`${name}_sum`) / n : null;

@@ -1,9 +1,9 @@
-// Short messages at the edge of the page, and what screen readers are told of an answer.
+// Short messages at the edge of the page, and announcements of answers for screen readers.
 import { $, h, iconButton } from "./dom.js";
 
 const SHOWN_MS = 12_000;
 
-// Says `text`; `action` is {label, run}.
+// Shows `text`; `action` is {label, run}.
 export function notify(text, action) {
   const box = h("div", { class: "notice" }, h("span", {}, text));
   const close = () => box.remove();
@@ -17,10 +17,10 @@ export function notify(text, action) {
 const SENTENCE = /[^]*?(?:[.!?…]["')\]]*(?=\s)|\n)\s*/y;
 const PAUSE_MS = 1500;
 
-// Markup would be read out: "star star".
+// Screen readers would read markup: "star star".
 const spoken = (text) => text.replace(/```[^\n]*/g, " code ").replace(/[*_`#>|~]+/g, "").replace(/\s+/g, " ").trim();
 
-// Feeds an answer to a polite live region sentence by sentence, never token by token.
+// Adds an answer to a polite live region by sentences, not by tokens.
 export class Announcer {
   constructor() {
     this.region = $("announcer");

@@ -12,8 +12,8 @@ const FAILED = { stopped: "Stopped.", cut: "The connection broke.", failed: "The
 class SchemaMode extends Bench {
   constructor(root, connection) {
     const editor = new JsonEditor({
-      id: "schema-text", label: "JSON schema", rows: 14, hint: "The answer has to follow it.",
-      check: (v) => (isObject(v) || typeof v === "boolean" ? null : "A schema is an object."),
+      id: "schema-text", label: "JSON schema", rows: 14, hint: "The answer must follow it.",
+      check: (v) => (isObject(v) || typeof v === "boolean" ? null : "A schema must be an object."),
     });
     const name = h("input", { type: "text", maxlength: 64, autocomplete: "off", spellcheck: "false" });
     const strict = h("input", { type: "checkbox", id: "schema-strict" });
@@ -52,8 +52,8 @@ class SchemaMode extends Bench {
 class ToolsMode extends Bench {
   constructor(root, connection) {
     const editor = new JsonEditor({
-      id: "tools-text", label: "Tools", rows: 14, hint: "An array, as the request's field “tools” has it.",
-      check: (v) => (Array.isArray(v) && v.length && v.every((t) => isObject(t?.function) && t.function.name) ? null : "Tools are an array of objects, each with type and function."),
+      id: "tools-text", label: "Tools", rows: 14, hint: "An array, as in the request field “tools”.",
+      check: (v) => (Array.isArray(v) && v.length && v.every((t) => isObject(t?.function) && t.function.name) ? null : "Tools must be an array of objects, each with type and function."),
       onChange: () => this.fillChoices(),
     });
     const choice = h("select", {});

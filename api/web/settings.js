@@ -1,4 +1,4 @@
-// The fields that steer sampling, as forms. An empty field is the server's default: it is not sent.
+// The sampling parameters as forms. An empty field is not sent: the server's default applies.
 import { h } from "./dom.js";
 
 const INTEGER = /^[+-]?\d+$/;
@@ -6,15 +6,15 @@ const INTEGER = /^[+-]?\d+$/;
 const FIELDS = {
   system: { label: "System prompt", kind: "text", rows: 4, wide: true, hint: "Tells the model how to answer." },
   temperature: { label: "Temperature", min: 0, max: 2, hint: "0 always takes the likeliest token." },
-  top_p: { label: "Top p", min: 0, max: 1, hint: "Keeps the likeliest tokens up to this share." },
-  top_k: { label: "Top k", min: -1, max: 2147483647, integer: true, hint: "Keeps this many tokens; 0 keeps all." },
-  min_p: { label: "Min p", min: 0, max: 1, hint: "Drops tokens below this part of the likeliest." },
-  max_tokens: { label: "Max tokens", min: 1, max: 2147483647, integer: true, hint: "Longest answer." },
+  top_p: { label: "Top p", min: 0, max: 1, hint: "Samples from the most likely tokens whose probabilities sum to this." },
+  top_k: { label: "Top k", min: -1, max: 2147483647, integer: true, hint: "Samples from this many most likely tokens; 0 disables it." },
+  min_p: { label: "Min p", min: 0, max: 1, hint: "Excludes tokens below this fraction of the highest probability." },
+  max_tokens: { label: "Max tokens", min: 1, max: 2147483647, integer: true, hint: "Maximum length of the answer." },
   seed: { label: "Seed", integer: true, big: true, min: -(2n ** 63n), max: 2n ** 63n - 1n, hint: "The same seed gives the same answer." },
-  presence_penalty: { label: "Presence penalty", min: -2, max: 2, hint: "Against tokens that were used at all." },
-  frequency_penalty: { label: "Frequency penalty", min: -2, max: 2, hint: "Against tokens by how often they were used." },
-  repetition_penalty: { label: "Repetition penalty", min: 0.01, max: 10, hint: "1 is none." },
-  stop: { label: "Stop strings", kind: "lines", rows: 2, wide: true, hint: "One a line; \\n stands for a line break." },
+  presence_penalty: { label: "Presence penalty", min: -2, max: 2, hint: "Penalizes tokens that occur already." },
+  frequency_penalty: { label: "Frequency penalty", min: -2, max: 2, hint: "Penalizes tokens by how often they occur." },
+  repetition_penalty: { label: "Repetition penalty", min: 0.01, max: 10, hint: "1 disables it." },
+  stop: { label: "Stop strings", kind: "lines", rows: 2, wide: true, hint: "One per line; \\n is a line break." },
 };
 
 export const CHAT_FIELDS = Object.keys(FIELDS);
@@ -25,7 +25,7 @@ function parse(field, text) {
   if (field.kind === "text") return { value: text };
   if (field.kind === "lines") return { value: text.split("\n").filter(Boolean).map((l) => l.replaceAll("\\n", "\n").replaceAll("\\t", "\t")) };
   const trimmed = text.trim();
-  if (field.integer && !INTEGER.test(trimmed)) return { error: "a whole number" };
+  if (field.integer && !INTEGER.test(trimmed)) return { error: "an integer" };
   const value = field.big ? BigInt(trimmed) : Number(trimmed);
   if (!field.big && !Number.isFinite(value)) return { error: "a number" };
   if (value < field.min || value > field.max) return { error: `from ${field.min} to ${field.max}` };
@@ -65,7 +65,7 @@ export class SettingsForm {
     return Object.fromEntries([...this.inputs].map(([name, input]) => [name, input.value]).filter(([, text]) => text !== ""));
   }
 
-  // Marks what cannot be sent; returns the first such field's name, or null.
+  // Marks invalid fields; returns the name of the first, or null.
   check() {
     let bad = null;
     for (const [name, input] of this.inputs) {

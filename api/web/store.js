@@ -1,6 +1,6 @@
-// The chats, in localStorage: one entry for each chat's line in the list and one for its messages, so
-// that two windows do not overwrite each other's list. Bounded: when the space or the count is used
-// up, the chats that were not touched for longest go, and a "dropped" event says so.
+// The chats, in localStorage: per chat one entry for its row in the list and one for its messages, so
+// that two windows do not overwrite each other's list. If the storage or the maximum number is
+// exhausted, the least recently used chats are deleted, and a "dropped" event reports it.
 
 const META = "inferd.meta.", CHAT = "inferd.chat.", LAST = "inferd.last-settings";
 const MAX_CHATS = 300;
@@ -11,7 +11,7 @@ function read(key) {
   try {
     return JSON.parse(localStorage.getItem(key));
   } catch {
-    return null; // not ours
+    return null; // not one of our entries
   }
 }
 
@@ -38,12 +38,12 @@ export class ChatStore extends EventTarget {
   load(id) {
     const chat = read(CHAT + id);
     if (!chat || !Array.isArray(chat.messages)) return null;
-    // The page was closed in the middle of it.
+    // The page was closed during the answer.
     for (const m of chat.messages) if (m.state === "running") m.state = "cut";
     return { settings: {}, ...chat, ...read(META + id), id };
   }
 
-  // Returns false when the chat does not fit even with all others gone.
+  // Returns false if the chat does not fit even after deleting all others.
   save(chat, touch = true) {
     if (touch) chat.updated = Date.now();
     const { id, title, named, created, updated, settings, messages } = chat;
@@ -78,12 +78,12 @@ export class ChatStore extends EventTarget {
     localStorage.removeItem(CHAT + id);
   }
 
-  // What a new chat begins with.
+  // The settings of a new chat.
   rememberSettings(settings) {
     try {
       localStorage.setItem(LAST, JSON.stringify(settings));
     } catch {
-      // the next chat starts without them
+      // then the next chat starts without them
     }
   }
 

@@ -1,10 +1,10 @@
-// A row of tabs (the ARIA pattern): arrow keys, Home and End move, the tab's panel is shown.
+// A row of tabs (the ARIA pattern): arrow keys, Home and End select a tab and show its panel.
 import { $ } from "./dom.js";
 
 const nameOf = (tab) => tab.id.slice("tab-".length);
 
 export class Tabs {
-  // onChange(name) is called when the reader turns to another tab.
+  // onChange(name) is called when another tab is selected.
   constructor(list, onChange) {
     this.tabs = [...list.querySelectorAll('[role="tab"]')];
     this.names = this.tabs.map(nameOf);

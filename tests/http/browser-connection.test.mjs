@@ -22,7 +22,7 @@ test("a key is asked for, tried, and kept for this browser tab only", { skip }, 
   await it.shot("key");
   await box.fill("wrong-key");
   await box.press("Enter");
-  await page.getByText("The one it was given is not right.").waitFor();
+  await page.getByText("The key was not accepted.").waitFor();
   await box.fill("right-key");
   await box.press("Enter");
   await page.locator('#state[data-state="ready"]').waitFor();

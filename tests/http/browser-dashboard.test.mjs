@@ -38,13 +38,13 @@ test("the texts are what /metrics says", { skip }, async () => {
   for (let i = 0; i < 3; i++) await (await chat(server, { messages: prompt, max_tokens: 5 })).text();
   assert.equal((await chat(server, { messages: prompt, temperature: 9 })).status, 400);
   const m = await metrics(server), shown = (n) => m.get(n).toLocaleString("en-US");
-  await until(async () => (await value("Prefix hits of all prompt tokens", "cached prompt tokens")) === shown("inferd_prefix_cache_hit_tokens_total"), "the dashboard has caught up");
-  assert.equal(await value("Tokens per second", "generated in all"), shown("inferd_generated_tokens_total"));
+  await until(async () => (await value("Prompt tokens from the prefix cache", "cached prompt tokens")) === shown("inferd_prefix_cache_hit_tokens_total"), "the dashboard has caught up");
+  assert.equal(await value("Tokens per second", "generated in total"), shown("inferd_generated_tokens_total"));
   assert.equal(await value("KV blocks", "total"), shown("inferd_kv_blocks"));
   assert.equal(await value("Preemptions per second", "in all"), shown("inferd_preemptions_total"));
   assert.equal(await value("Requests per second", "400 in all"), "1");
-  assert.match(await big("Prefix hits of all prompt tokens"), /^[\d.]+ %$/);
-  assert.notEqual(await big("Prefix hits of all prompt tokens"), "0 %");
+  assert.match(await big("Prompt tokens from the prefix cache"), /^[\d.]+ %$/);
+  assert.notEqual(await big("Prompt tokens from the prefix cache"), "0 %");
   const label = await graph("KV blocks").getByRole("img").getAttribute("aria-label");
   assert.match(label, /KV blocks over the last two minutes, now [\d,]+ of [\d,]+/);
   await page.emulateMedia({ colorScheme: "dark" });
@@ -75,7 +75,7 @@ test("a phone's width", { skip }, async () => {
 test("a server that goes away is said to be away", { skip }, async () => {
   const { page } = it;
   await it.server.stop();
-  await page.getByText("No figures: The server cannot be reached.").waitFor();
+  await page.getByText("No metrics: The server cannot be reached.").waitFor();
   await page.evaluate(() => dispatchEvent(new Event("online")));
   await page.locator('#state[data-state="away"]').waitFor();
   expectProblem(it, /ERR_CONNECTION_REFUSED|ERR_EMPTY_RESPONSE|ERR_CONNECTION_RESET|status of 503/);

@@ -25,20 +25,20 @@ test("the schema editor says where JSON is wrong, and does not send it", { skip 
   assert.equal(asked, 0);
   assert.equal(await page.evaluate(() => document.activeElement.id), "schema-text");
   await box.fill("[1]");
-  assert.equal(await page.locator("#schema-text-note").textContent(), "A schema is an object.");
+  assert.equal(await page.locator("#schema-text-note").textContent(), "A schema must be an object.");
   await box.fill(good);
   assert.equal(await box.getAttribute("aria-invalid"), "false");
 });
 
 test("examples fill the form; the request carries the schema", { skip }, async () => {
   const { page } = it;
-  await page.getByLabel("Example").first().selectOption({ label: "Sort into classes" });
+  await page.getByLabel("Example").first().selectOption({ label: "Classification" });
   await panel("schema").getByText("Sampling").click();
   await page.fill("#schema-temperature", "0");
   await scripted(page, [{ content: '{"verdict":' }, { content: '"mixed","sure":true}' }]);
   const body = await run("schema");
   assert.equal(body.response_format.type, "json_schema");
-  assert.deepEqual({ ...body.response_format.json_schema, schema: 0 }, { name: "sort_into_classes", schema: 0, strict: true });
+  assert.deepEqual({ ...body.response_format.json_schema, schema: 0 }, { name: "classification", schema: 0, strict: true });
   assert.deepEqual(body.response_format.json_schema.schema.properties.verdict, { enum: ["good", "mixed", "bad"] });
   assert.equal(body.temperature, 0);
   assert.equal(await panel("schema").locator("code").textContent(), '{\n  "verdict": "mixed",\n  "sure": true\n}');

@@ -118,7 +118,7 @@ test("an answer grows as it comes; it can be stopped, and the server stops too",
 
 test("trying again replaces the answer, editing a message replaces what follows", { skip }, async () => {
   const { page } = it;
-  await page.getByRole("button", { name: "Answer again" }).click();
+  await page.getByRole("button", { name: "Regenerate answer" }).click();
   await ended(page);
   assert.equal(await page.locator(".message").count(), 2);
   await ask(page, "And then?");
@@ -180,7 +180,7 @@ test("an answer that a reload interrupts says so and can be tried again", { skip
   await page.press("#input", "Enter");
   await until(async () => (await answers().last().textContent()).length > 20, "text appears");
   await load(it);
-  await page.getByText("This answer was not finished").waitFor();
+  await page.getByText("This answer is incomplete").waitFor();
   assert.ok((await answers().last().textContent()).length > 0, "what had come is kept");
   await page.getByRole("button", { name: "Try again" }).click();
   await ended(page);
@@ -223,7 +223,7 @@ test("errors of the server are shown with the field; a stream that ends early sa
   await scripted(page, [{ role: "assistant", content: "" }, { content: "Once upon" }], "");
   await page.getByRole("button", { name: "Try again" }).click();
   await ended(page);
-  assert.match(await box.textContent(), /ended before the answer did/);
+  assert.match(await box.textContent(), /ended before the answer was complete/);
   assert.equal(await answers().last().innerText(), "Once upon");
   await page.getByRole("button", { name: "Try again" }).click();
   await ended(page);
@@ -265,7 +265,7 @@ test("when the space is used up the oldest chats go, with a notice", { skip }, a
   await load(it, "/", page);
   await page.click("#new-chat");
   await ask(page, "Hello!");
-  await page.getByText(/space for chats is used up: the oldest chat, “Old 0”, was deleted/).waitFor();
+  await page.getByText(/storage for chats is full: the oldest chat, “Old 0”, was deleted/).waitFor();
   const titles = await page.locator("#chat-list .open").allTextContents();
   assert.equal(titles[0], "Hello!");
   assert.equal(titles.includes("Old 0"), false);
